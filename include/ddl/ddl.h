@@ -1,0 +1,246 @@
+/*
+ * ddl.h - processes find each other and run collective operations, without MPI.
+ *
+ * A program calls ddl_init once, then any collectives, then ddl_comm_free:
+ *
+ *     ddl_comm *world = NULL;
+ *     if (ddl_init(&world, NULL) != DDL_OK) { fputs(ddl_last_error()->text, stderr); return 1; }
+ *     ddl_allreduce(x, x, count, DDL_FLOAT32, DDL_SUM, world, NULL);
+ *     ddl_comm_free(&world);
+ *
+ * Start it with ddl-launch, or with any scheduler that sets MASTER_ADDR, MASTER_PORT, RANK and
+ * WORLD_SIZE. With none of these set the world has one rank and every collective is the identity.
+ *
+ * Rules that hold for every call, unless its own text says otherwise:
+ *
+ * Matching.  Operations on one communicator match by the order in which each rank issues them; sends
+ *   and receives between two ranks match in their own order. Several operations may be in flight and
+ *   may complete, and be waited for, in any order.
+ * Threads.   The caller serialises the issuing of operations per communicator. Waiting and testing may
+ *   happen on any thread. Different communicators are independent of each other.
+ * Buffers.   Elements, not bytes, are counted. Buffers are host memory. "In place" means equal pointers
+ *   (allreduce, reduce at the root, alltoall) or the own slot at the rank's offset (allgather,
+ *   reduce_scatter). Any other overlap of send and recv is DDL_EINVAL. A buffer that a rank's role does
+ *   not use may be NULL. Zero counts are legal. Once a call or wait has returned, also with an error,
+ *   the library does not touch the buffers again.
+ * Completion is local: this rank's part is done and its buffers are free to use. Only a barrier says
+ *   anything about other ranks.
+ * Requests.  With request == NULL a call blocks until the operation is done. Otherwise *request is set
+ *   and the call returns at once; the request must be waited for or tested until done.
+ * Deadlines. Every operation ends by its deadline, which starts when it is issued (ddl_comm_set_timeout,
+ *   ddl_options.timeout_ms, DDL_TIMEOUT; 300 s). None waits for ever.
+ * Errors.    A negative ddl_status; ddl_last_error has the details for the calling thread. An argument
+ *   error (DDL_EINVAL) changes nothing. Any other failure of an operation breaks its communicator: all
+ *   operations in flight, or else the first later one, return the root cause with the same culprit on
+ *   every rank; after that calls return DDL_EABORTED until the communicator is freed.
+ * Fork.      A forked child must not use the library (DDL_EUNSUPPORTED); it does not disturb its parent.
+ */
+#ifndef DDL_DDL_H
+#define DDL_DDL_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define DDL_VERSION_MAJOR 0
+#define DDL_VERSION_MINOR 1
+#define DDL_VERSION_PATCH 0
+
+#if defined(__GNUC__) || defined(__clang__)
+#define DDL_API __attribute__((visibility("default")))
+#else
+#define DDL_API
+#endif
+
+/* What a call came to. Negative is failure; ddl_status_name and ddl_status_text tell it in words. */
+typedef enum ddl_status {
+    DDL_OK = 0,
+    DDL_EINVAL = -1,        /* an argument makes no sense; nothing was done */
+    DDL_ETIMEDOUT = -2,     /* a deadline passed; everyone may be alive */
+    DDL_EPEERLOST = -3,     /* a peer process ended or its connection broke */
+    DDL_EUNREACHABLE = -4,  /* a peer's host stopped answering */
+    DDL_EUNRESPONSIVE = -5, /* a peer's host answers, its process does not */
+    DDL_EMISMATCH = -6,     /* ranks called different operations, counts, types, ... */
+    DDL_EABORTED = -7,      /* this communicator was aborted */
+    DDL_ECONFIG = -8,       /* environment or options wrong or in conflict between ranks */
+    DDL_EAUTH = -9,         /* a peer could not prove that it belongs to this job */
+    DDL_ESTORE = -10,       /* the rendezvous store failed */
+    DDL_ENETWORK = -11,     /* cannot listen, resolve or connect */
+    DDL_EPROTO = -12,       /* malformed or unexpected bytes, or another version */
+    DDL_ENOMEM = -13,       /* out of memory */
+    DDL_ERESOURCE = -14,    /* out of descriptors, shared memory, threads */
+    DDL_EUNSUPPORTED = -15, /* not possible here, or not in this build */
+    DDL_EDEVICE = -16,      /* CUDA or NCCL failed */
+    DDL_EINTERNAL = -17     /* a defect of ddl */
+} ddl_status;
+
+/* Type of an element. float16 is IEEE binary16; bfloat16 is the upper half of an IEEE binary32. */
+typedef enum ddl_dtype {
+    DDL_INT8,
+    DDL_UINT8,
+    DDL_INT16,
+    DDL_UINT16,
+    DDL_INT32,
+    DDL_UINT32,
+    DDL_INT64,
+    DDL_UINT64,
+    DDL_FLOAT16,
+    DDL_BFLOAT16,
+    DDL_FLOAT32,
+    DDL_FLOAT64
+} ddl_dtype;
+
+/*
+ * How elements are combined. Integers wrap. DDL_AVG divides the finished sum once (16-bit floats in
+ * float32; integers truncate toward zero). MIN and MAX propagate NaN and take -0 as less than +0.
+ * Bitwise operators on floats are DDL_EINVAL.
+ */
+typedef enum ddl_op { DDL_SUM, DDL_PROD, DDL_MIN, DDL_MAX, DDL_AVG, DDL_BAND, DDL_BOR, DDL_BXOR } ddl_op;
+
+typedef struct ddl_comm ddl_comm;       /* a set of ranks with its own order of operations */
+typedef struct ddl_request ddl_request; /* one operation in flight */
+
+/* The last failed call of a thread, as ddl_last_error gives it. */
+typedef struct ddl_error {
+    ddl_status code;
+    int rank;           /* of this process in the communicator, or -1 */
+    int culprit;        /* rank at fault, or -1 */
+    uint64_t sequence;  /* of the operation in its communicator, from 1; 0 if none */
+    char operation[32]; /* "allreduce", "init", "" if none */
+    int os_errno;       /* 0 if none */
+    char text[512];     /* one line a person can act on */
+} ddl_error;
+
+/*
+ * Settings of ddl_init. Start from DDL_OPTIONS_INIT; a field left as it is there means: from the
+ * environment. A value set here wins over the environment, but a rank or size that contradicts the
+ * launcher's is DDL_ECONFIG.
+ */
+typedef struct ddl_options {
+    size_t struct_size; /* of this struct as the program knows it */
+    int rank, world_size;
+    const char *store;        /* "tcp://host:port", "file:///dir"; NULL: DDL_STORE, else MASTER_ADDR:MASTER_PORT */
+    int64_t start_timeout_ms; /* rendezvous and connecting; 0: DDL_START_TIMEOUT, else 300 s */
+    int64_t timeout_ms;       /* default per operation; 0: DDL_TIMEOUT, else 300 s */
+    const char *interface;    /* name or CIDR of the network to use; NULL: DDL_IFACE */
+    const char *security;     /* "auth", "tls", "off"; NULL: DDL_SECURITY */
+    const char *transport;    /* "auto", "tcp", "shm"; NULL: DDL_TRANSPORT */
+} ddl_options;
+
+#define DDL_OPTIONS_INIT { sizeof(ddl_options), -1, -1, NULL, 0, 0, NULL, NULL, NULL }
+
+/* ---- life cycle ---- */
+
+/*
+ * Meet the other ranks and connect to each of them. *world is written on success only. options may be
+ * NULL. Blocks at most the start timeout. Freeing and calling it again works, on the same address too.
+ * DDL_ECONFIG: environment or options wrong, duplicate rank, differing world size.
+ * DDL_ETIMEDOUT: some ranks did not come; the text names them. DDL_ENETWORK, DDL_ESTORE: cannot listen,
+ * resolve or connect. DDL_EPEERLOST: a rank ended during start-up. Thread: any.
+ */
+DDL_API ddl_status ddl_init(ddl_comm **world, const ddl_options *options);
+
+/*
+ * Leave the communicator and set *comm to NULL, whatever is returned. Collective and graceful while the
+ * communicator is healthy: operations in flight complete first (their requests can still be waited
+ * for), then ranks part. Local after a failure. Bounded by 5 s. *comm == NULL is DDL_OK.
+ */
+DDL_API ddl_status ddl_comm_free(ddl_comm **comm);
+
+/* Time limit, in milliseconds and greater than zero, of operations that this rank issues from now on. Local. */
+DDL_API ddl_status ddl_comm_set_timeout(ddl_comm *comm, int64_t timeout_ms);
+
+DDL_API int ddl_rank(const ddl_comm *comm);       /* 0 .. size-1; -1 if comm is NULL */
+DDL_API int ddl_size(const ddl_comm *comm);       /* ranks in the communicator; -1 if comm is NULL */
+DDL_API int ddl_local_rank(const ddl_comm *comm); /* among the ranks on this host, by rank order */
+DDL_API int ddl_local_size(const ddl_comm *comm); /* ranks on this host */
+DDL_API int ddl_node_rank(const ddl_comm *comm);  /* this host among hosts, ordered by their lowest rank */
+DDL_API int ddl_node_count(const ddl_comm *comm); /* hosts */
+
+/* ---- collective operations; every rank calls each of them with matching arguments ---- */
+
+/* recv[0..count) = the combination over all ranks of send[0..count). In place: send == recv. */
+DDL_API ddl_status ddl_allreduce(const void *send, void *recv, size_t count, ddl_dtype dtype, ddl_op op,
+                                 ddl_comm *comm, ddl_request **request);
+
+/* As allreduce, but only root receives; recv may be NULL elsewhere. In place at the root: send == recv. */
+DDL_API ddl_status ddl_reduce(const void *send, void *recv, size_t count, ddl_dtype dtype, ddl_op op, int root,
+                              ddl_comm *comm, ddl_request **request);
+
+/*
+ * send holds size * recv_count elements; rank r receives elements [r * recv_count, (r+1) * recv_count) of
+ * the combination over all ranks. In place: recv == send + rank * recv_count elements; the rest of send
+ * is left as it was.
+ */
+DDL_API ddl_status ddl_reduce_scatter(const void *send, void *recv, size_t recv_count, ddl_dtype dtype, ddl_op op,
+                                      ddl_comm *comm, ddl_request **request);
+
+/*
+ * recv, of size * send_count elements, receives every rank's send_count elements in rank order.
+ * In place: send == recv + rank * send_count elements.
+ */
+DDL_API ddl_status ddl_allgather(const void *send, void *recv, size_t send_count, ddl_dtype dtype, ddl_comm *comm,
+                                 ddl_request **request);
+
+/* buffer[0..count) of root is copied to every rank. */
+DDL_API ddl_status ddl_broadcast(void *buffer, size_t count, ddl_dtype dtype, int root, ddl_comm *comm,
+                                 ddl_request **request);
+
+/*
+ * send and recv hold size * count_per_rank elements; block i of send goes to rank i, block i of recv
+ * comes from rank i. In place: send == recv.
+ */
+DDL_API ddl_status ddl_alltoall(const void *send, void *recv, size_t count_per_rank, ddl_dtype dtype, ddl_comm *comm,
+                                ddl_request **request);
+
+/* Done only after every rank has entered it. */
+DDL_API ddl_status ddl_barrier(ddl_comm *comm, ddl_request **request);
+
+/* ---- point to point; a send and a receive match in order per pair of ranks, and must agree in count and type ---- */
+
+/* peer may not be the own rank. A send may complete before its receive is posted. */
+DDL_API ddl_status ddl_send(const void *send, size_t count, ddl_dtype dtype, int peer, ddl_comm *comm,
+                            ddl_request **request);
+DDL_API ddl_status ddl_recv(void *recv, size_t count, ddl_dtype dtype, int peer, ddl_comm *comm, ddl_request **request);
+
+/* ---- completion ---- */
+
+/* Block until done or until the operation's deadline. Frees the request and sets it to NULL, also on failure. */
+DDL_API ddl_status ddl_wait(ddl_request **request);
+
+/* Wait for all n, even after a failure; NULL entries are skipped. Returns the root cause of the first failure. */
+DDL_API ddl_status ddl_wait_all(size_t n, ddl_request *requests[]);
+
+/*
+ * Wait until any of n is done, write its index, free it and set it to NULL. NULL entries are skipped;
+ * all NULL, or n == 0, is DDL_EINVAL. A failed operation is done too: *index is set, its status returned.
+ */
+DDL_API ddl_status ddl_wait_any(size_t n, ddl_request *requests[], size_t *index);
+
+/* Make progress and tell whether the operation is done; never blocks. When done (or failed) the request is freed. */
+DDL_API ddl_status ddl_test(ddl_request **request, bool *done);
+
+/* ---- errors, facts, log ---- */
+
+/* Of the last failed call on this thread; DDL_OK before the first. Never NULL; valid until the next failure. */
+DDL_API const ddl_error *ddl_last_error(void);
+DDL_API const char *ddl_status_name(ddl_status status); /* "DDL_EPEERLOST" */
+DDL_API const char *ddl_status_text(ddl_status status); /* what it means, in a sentence */
+DDL_API size_t ddl_dtype_bytes(ddl_dtype dtype);        /* of one element; 0 if there is no such type */
+DDL_API const char *ddl_version(void);                  /* "0.1.0" */
+
+/* Called with one whole line, without line end, from any thread. The library is silent but for this. */
+typedef void ddl_log_sink(void *arg, const char *line);
+
+/* Send log lines to sink instead of stderr; NULL restores stderr. Set it before ddl_init. */
+DDL_API void ddl_set_log(ddl_log_sink *sink, void *arg);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

@@ -1,0 +1,82 @@
+/*
+ * catalogue.h - every algorithm there is: one row each, swept by the checker and offered to users.
+ *
+ * Pure: a schedule depends on nothing but the shape, so every rank can build its own part alone.
+ */
+#ifndef DDL_ALGORITHMS_CATALOGUE_H
+#define DDL_ALGORITHMS_CATALOGUE_H
+
+#include "base/error.h"
+#include "schedule/schedule.h"
+
+typedef enum ddl_collective {
+    DDL_COLLECTIVE_ALLREDUCE,
+    DDL_COLLECTIVE_REDUCE_SCATTER,
+    DDL_COLLECTIVE_ALLGATHER,
+    DDL_COLLECTIVE_BROADCAST,
+    DDL_COLLECTIVE_REDUCE,
+    DDL_COLLECTIVE_ALLTOALL,
+    DDL_COLLECTIVE_BARRIER,
+    DDL_COLLECTIVE_SEND, /* point to point: root is the peer */
+    DDL_COLLECTIVE_RECV,
+    DDL_COLLECTIVE_COUNT
+} ddl_collective;
+
+/* "allreduce", "reduce_scatter", ... as in the public calls without ddl_. */
+const char *ddl_collective_name(ddl_collective collective);
+
+/*
+ * Everything that a schedule depends on. A large call is run as pieces: count is then that of a piece,
+ * and stride that of the whole call. IN and OUT are as the public call gives them, moved forward by the
+ * offset of the piece.
+ */
+typedef struct ddl_shape {
+    int rank, nranks;
+    int root;             /* broadcast, reduce: the root; send, recv: the peer; else 0 */
+    size_t count;         /* elements as in the public call: of the vector (allreduce, reduce, broadcast,
+                             send, recv) or per rank (reduce_scatter, allgather, alltoall) */
+    size_t stride;        /* elements from one rank's block to the next in the buffer of nranks blocks
+                             (reduce_scatter: IN; allgather: OUT; alltoall: both); >= count */
+    size_t element_bytes;
+    bool in_place;        /* as the public call defines it: IN and OUT are the same memory (allreduce,
+                             reduce at the root, alltoall, and broadcast always: only OUT is used), or IN is
+                             the own block of OUT (allgather), or OUT the own block of IN (reduce_scatter) */
+    bool average;         /* end with the scale step of DDL_AVG */
+} ddl_shape;
+
+typedef struct ddl_algorithm {
+    const char *name;     /* "ring" */
+    ddl_collective collective;
+    const char *summary;  /* one line: rounds, bytes, what it is best for */
+    const char *source;   /* paper or book */
+    bool (*takes)(int nranks); /* whether it works for this many ranks; NULL: any */
+    /*
+     * What one rank does at most, for the cost model: rounds on the critical path, messages sent, bytes
+     * sent and bytes reduced for a vector of total_bytes. total_bytes is the whole buffer: the vector, or
+     * nranks blocks.
+     */
+    struct ddl_work (*work)(int nranks, double total_bytes);
+    /* Build the schedule of shape->rank. */
+    ddl_status (*build)(const ddl_shape *shape, ddl_schedule **schedule, ddl_error *err);
+} ddl_algorithm;
+
+typedef struct ddl_work {
+    double rounds, messages, sent_bytes, reduced_bytes;
+} ddl_work;
+
+/* All rows; *count of them. The first row of a collective is not special. */
+const ddl_algorithm *ddl_catalogue(size_t *count);
+
+/* The row of this collective and name; NULL if there is none. */
+const ddl_algorithm *ddl_catalogue_find(ddl_collective collective, const char *name);
+
+/* Of a row: its index in the catalogue, which goes into signatures. */
+int ddl_catalogue_index(const ddl_algorithm *algorithm);
+
+/*
+ * Bumped whenever any generated schedule changes; ranks compare it when they meet, as both ends of a
+ * message must come from the same generator.
+ */
+enum { DDL_GENERATOR_VERSION = 1 };
+
+#endif

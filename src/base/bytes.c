@@ -1,0 +1,60 @@
+/* bytes.c - allocation and byte buffers. */
+#include "base/bytes.h"
+
+#include "base/failpoint.h"
+#include "base/size.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+void *ddl_alloc(size_t bytes)
+{
+    if (DDL_FAILPOINT("base.alloc"))
+        return NULL;
+    return calloc(1, bytes > 0 ? bytes : 1);
+}
+
+void *ddl_alloc_array(size_t count, size_t element_bytes)
+{
+    size_t bytes;
+    return ddl_size_mul(count, element_bytes, &bytes) ? ddl_alloc(bytes) : NULL;
+}
+
+void ddl_free(void *memory)
+{
+    free(memory);
+}
+
+char *ddl_text_copy(const char *text)
+{
+    size_t bytes = strlen(text) + 1;
+    char *copy = ddl_alloc(bytes);
+    if (copy != NULL)
+        memcpy(copy, text, bytes);
+    return copy;
+}
+
+bool ddl_bytes_append(ddl_bytes *bytes, const void *data, size_t count)
+{
+    size_t needed;
+    if (!ddl_size_add(bytes->bytes, count, &needed))
+        return false;
+    if (needed > bytes->capacity) {
+        size_t capacity = ddl_size_max(needed, bytes->capacity < SIZE_MAX / 2 ? 2 * bytes->capacity : needed);
+        uint8_t *grown = DDL_FAILPOINT("base.realloc") ? NULL : realloc(bytes->data, capacity);
+        if (grown == NULL)
+            return false;
+        bytes->data = grown;
+        bytes->capacity = capacity;
+    }
+    if (count > 0)
+        memcpy(bytes->data + bytes->bytes, data, count);
+    bytes->bytes = needed;
+    return true;
+}
+
+void ddl_bytes_fini(ddl_bytes *bytes)
+{
+    free(bytes->data);
+    memset(bytes, 0, sizeof *bytes);
+}

@@ -1,0 +1,72 @@
+/* failpoint.c - counts hits of fallible sites, and says which one fails. */
+#include "base/failpoint.h"
+
+#ifdef DDL_FAILPOINTS
+
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static bool armed_from_environment;
+static char armed_site[64];
+static uint64_t armed_nth; /* 0: every hit */
+static uint64_t all_hits, site_hits;
+
+static void arm(const char *setting)
+{
+    armed_site[0] = '\0';
+    armed_nth = all_hits = site_hits = 0;
+    if (setting == NULL)
+        return;
+    const char *colon = strrchr(setting, ':');
+    size_t name_bytes = colon != NULL ? (size_t)(colon - setting) : strlen(setting);
+    if (name_bytes >= sizeof armed_site) {
+        fprintf(stderr, "ddl: DDL_FAILPOINTS: no site has a name as long as \"%s\"\n", setting);
+        abort();
+    }
+    memcpy(armed_site, setting, name_bytes);
+    armed_site[name_bytes] = '\0';
+    if (colon != NULL)
+        armed_nth = strtoull(colon + 1, NULL, 10);
+}
+
+void ddl_failpoint_arm(const char *setting)
+{
+    pthread_mutex_lock(&lock);
+    armed_from_environment = true;
+    arm(setting);
+    pthread_mutex_unlock(&lock);
+}
+
+uint64_t ddl_failpoint_hits(void)
+{
+    pthread_mutex_lock(&lock);
+    uint64_t hits = all_hits;
+    pthread_mutex_unlock(&lock);
+    return hits;
+}
+
+bool ddl_failpoint_hit(const char *site)
+{
+    pthread_mutex_lock(&lock);
+    if (!armed_from_environment) {
+        armed_from_environment = true;
+        arm(getenv("DDL_FAILPOINTS"));
+    }
+    all_hits++;
+    bool any = strcmp(armed_site, "*") == 0;
+    bool named = any || strcmp(armed_site, site) == 0;
+    if (named)
+        site_hits++;
+    bool fails = named && (armed_nth == 0 || site_hits == armed_nth);
+    pthread_mutex_unlock(&lock);
+    return fails;
+}
+
+#else
+
+typedef int ddl_failpoint_not_built; /* ISO C wants a declaration in every file */
+
+#endif

@@ -1,0 +1,72 @@
+/*
+ * list.h - an intrusive doubly linked list with a head; no allocation.
+ *
+ * A ddl_link is embedded in the object; a zeroed link is in no list.
+ */
+#ifndef DDL_BASE_LIST_H
+#define DDL_BASE_LIST_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+typedef struct ddl_link {
+    struct ddl_link *next, *previous;
+} ddl_link;
+
+typedef struct ddl_list {
+    ddl_link head;
+} ddl_list;
+
+#define DDL_CONTAINER(pointer, type, member) ((type *)((char *)(pointer) - offsetof(type, member)))
+
+static inline void ddl_list_init(ddl_list *list)
+{
+    list->head.next = list->head.previous = &list->head;
+}
+
+static inline bool ddl_list_empty(const ddl_list *list)
+{
+    return list->head.next == &list->head;
+}
+
+static inline bool ddl_link_linked(const ddl_link *link)
+{
+    return link->next != NULL;
+}
+
+static inline void ddl_list_append(ddl_list *list, ddl_link *link)
+{
+    link->previous = list->head.previous;
+    link->next = &list->head;
+    link->previous->next = link;
+    list->head.previous = link;
+}
+
+static inline void ddl_list_remove(ddl_link *link)
+{
+    link->previous->next = link->next;
+    link->next->previous = link->previous;
+    link->next = link->previous = NULL;
+}
+
+/* The first link, or NULL. */
+static inline ddl_link *ddl_list_first(const ddl_list *list)
+{
+    return ddl_list_empty(list) ? NULL : list->head.next;
+}
+
+/* Remove and return the first link, or NULL. */
+static inline ddl_link *ddl_list_take_first(ddl_list *list)
+{
+    ddl_link *link = ddl_list_first(list);
+    if (link != NULL)
+        ddl_list_remove(link);
+    return link;
+}
+
+/* The body may remove the current link. */
+#define DDL_LIST_FOR_EACH(link, list)                                                                         \
+    for (ddl_link *link = (list)->head.next, *link##_next = link->next; link != &(list)->head;                \
+         link = link##_next, link##_next = link->next)
+
+#endif

@@ -1,0 +1,33 @@
+/*
+ * compute.h - what the executor needs of a way to combine elements: reduce, copy, scale.
+ *
+ * All pointers are aligned to the element at least. Calls finish before they return.
+ * Implemented by compute_cpu.c; simulate has one that costs virtual time.
+ */
+#ifndef DDL_EXECUTOR_COMPUTE_H
+#define DDL_EXECUTOR_COMPUTE_H
+
+#include <ddl/ddl.h>
+
+typedef struct ddl_compute ddl_compute;
+
+struct ddl_compute_ops {
+    const char *name;
+    /*
+     * target[i] = operands[0][i] op operands[1][i] op ... in this order, for count elements. Two operands
+     * or more. target may be the same pointer as one operand and overlaps none otherwise. DDL_AVG sums.
+     * 16-bit floats accumulate in float32 and are rounded once.
+     */
+    void (*reduce)(ddl_compute *compute, void *target, const void *const operands[], int noperands, size_t count,
+                   ddl_dtype dtype, ddl_op op);
+    /* target and source do not overlap. */
+    void (*copy)(ddl_compute *compute, void *target, const void *source, size_t bytes);
+    /* target[i] /= divisor as DDL_AVG defines it. */
+    void (*scale)(ddl_compute *compute, void *target, size_t count, ddl_dtype dtype, int divisor);
+};
+
+struct ddl_compute { /* the first member of each implementation */
+    const struct ddl_compute_ops *ops;
+};
+
+#endif

@@ -1,0 +1,74 @@
+/*
+ * transport.h - what the executor needs of a way to move messages between ranks.
+ *
+ * A message is known by its key; both ends compute the same key from their own schedules. The transport
+ * matches sends with receives by key, in any order, and moves bytes straight into the receive's parts.
+ * Deadlines and failed peers are not the executor's business: a transport that loses a peer tells its
+ * owner, who cancels the xfers of the runs concerned.
+ *
+ * Implemented by transport_mesh.c, and by the virtual network in simulate.
+ */
+#ifndef DDL_EXECUTOR_TRANSPORT_H
+#define DDL_EXECUTOR_TRANSPORT_H
+
+#include "base/list.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+/* What an operation is, sent with each of its messages and compared by the receiver. Plain data. */
+typedef struct ddl_signature {
+    uint8_t collective; /* ddl_collective */
+    uint8_t dtype, op;  /* 0xff where the operation has none */
+    uint8_t algorithm;  /* index in the catalogue */
+    int32_t root;       /* -1 where it has none; for send and recv 0 */
+    uint64_t count;     /* elements, as in the public call */
+} ddl_signature;
+
+/* Names a message between two ranks. */
+typedef struct ddl_key {
+    uint32_t channel;  /* communicator, and whether point to point */
+    uint32_t piece;    /* of the operation, from 0 */
+    uint64_t sequence; /* of the operation in its channel, from 1 */
+    uint32_t number;   /* of the message in the piece, from 0 per directed pair */
+} ddl_key;
+
+typedef struct ddl_part {
+    void *data; /* a send's is only read */
+    size_t bytes;
+} ddl_part;
+
+/* One message being sent or received. Embedded in a run; the poster owns it until it is done or cancelled. */
+typedef struct ddl_xfer ddl_xfer;
+struct ddl_xfer {
+    /* Set by the poster; unchanged until the end. */
+    ddl_key key;
+    int peer;
+    ddl_part part[2];                 /* the second has 0 bytes unless the message has two parts */
+    size_t bytes;                     /* of both parts; never 0 */
+    const ddl_signature *signature;
+    void (*done)(ddl_xfer *xfer);     /* called once from the transport's progress, never from within a post */
+    /* The transport's, between post and end; zero before. */
+    ddl_link link;
+    size_t moved;
+    uint8_t state;
+};
+
+typedef struct ddl_transport ddl_transport;
+
+struct ddl_transport_ops {
+    const char *name;
+    /* Executor; never blocks. True: the message has left and done will not be called. */
+    bool (*send)(ddl_transport *transport, ddl_xfer *xfer);
+    /* Executor; never blocks. True: the message is here already and done will not be called. */
+    bool (*recv)(ddl_transport *transport, ddl_xfer *xfer);
+    /* Executor, on cancel: forget the xfer; its memory is not touched from now on. */
+    void (*cancel)(ddl_transport *transport, ddl_xfer *xfer);
+};
+
+struct ddl_transport { /* the first member of each implementation */
+    const struct ddl_transport_ops *ops;
+};
+
+#endif

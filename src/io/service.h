@@ -1,0 +1,34 @@
+/*
+ * service.h - a libuv loop with a thread of its own, for what must answer while nobody drives the data
+ * engine: listeners, handshakes with strangers, the store's server, and later the monitor.
+ *
+ * Everything on the loop happens on the service thread. Other threads hand it work with ddl_service_call.
+ */
+#ifndef DDL_IO_SERVICE_H
+#define DDL_IO_SERVICE_H
+
+#include "base/error.h"
+
+#include <uv.h>
+
+typedef struct ddl_service ddl_service;
+
+/* Starts the thread, with every signal blocked in it. */
+DDL_MUST_USE ddl_status ddl_service_create(ddl_service **service, ddl_error *err);
+
+/* Thread: service. */
+uv_loop_t *ddl_service_loop(ddl_service *service);
+
+/* Run function(arg) on the service thread and return when it has returned. Thread: any but service. */
+void ddl_service_call(ddl_service *service, void (*function)(void *arg), void *arg);
+
+/*
+ * Stop the thread and release the loop. All handles must have been closed before (their close callbacks
+ * are run here). NULL is fine. Thread: any but service.
+ */
+void ddl_service_destroy(ddl_service *service);
+
+/* In a forked child: close the loop's descriptors without running anything. Async-signal-safe. */
+void ddl_service_close_in_child(ddl_service *service);
+
+#endif

@@ -1,0 +1,47 @@
+/*
+ * roster.h - who is in the world: one member per rank, as published in the store, and its wire form.
+ *
+ * Pure. Decoders take bytes from outside: every length is checked before use.
+ */
+#ifndef DDL_PROTOCOL_ROSTER_H
+#define DDL_PROTOCOL_ROSTER_H
+
+#include "base/bytes.h"
+#include "base/error.h"
+
+enum { DDL_HOST_TEXT = 64, DDL_ADDRESS_TEXT = 64, DDL_RUN_ID_BYTES = 16, DDL_HOST_ID_BYTES = 16 };
+
+typedef struct ddl_member {
+    int rank;
+    int32_t pid;
+    uint32_t cpus;                        /* that this process may use: affinity mask and cgroup quota */
+    uint8_t host_id[DDL_HOST_ID_BYTES];   /* equal exactly for ranks on one host (boot id; see host.h) */
+    char host[DDL_HOST_TEXT];             /* node name, for messages only; never resolved */
+    char address[DDL_ADDRESS_TEXT];       /* numeric IPv4 or IPv6 where its mesh listener is reached */
+    uint16_t port;
+} ddl_member;
+
+typedef struct ddl_roster {
+    uint8_t run_id[DDL_RUN_ID_BYTES]; /* fresh random per run, made by rank 0 */
+    int rank, nranks;                 /* rank: of this process */
+    ddl_member *members;              /* nranks of them */
+    /* Derived, the same on every rank: */
+    int node_count;                   /* hosts, ordered by their lowest rank */
+    int *node_of;                     /* of each rank: index of its host */
+    int *local_rank_of, *local_size_of; /* of each rank among those on its host */
+} ddl_roster;
+
+/* Append the wire form of a member / of all members. False when out of memory. */
+bool ddl_member_encode(const ddl_member *member, ddl_bytes *bytes);
+bool ddl_roster_encode(const ddl_roster *roster, ddl_bytes *bytes);
+
+/* DDL_EPROTO: malformed. */
+DDL_MUST_USE ddl_status ddl_member_decode(ddl_view bytes, ddl_member *member, ddl_error *err);
+DDL_MUST_USE ddl_status ddl_roster_decode(ddl_view bytes, int rank, ddl_roster **roster, ddl_error *err);
+
+/* nranks members, zeroed; run_id is copied. Fill in members, then call ddl_roster_derive. */
+DDL_MUST_USE ddl_status ddl_roster_create(int rank, int nranks, ddl_roster **roster, ddl_error *err);
+void ddl_roster_derive(ddl_roster *roster);
+void ddl_roster_destroy(ddl_roster *roster);
+
+#endif

@@ -1,0 +1,47 @@
+/*
+ * bootstrap.h - from "rank 3 of 8, meet at 10.0.0.1:29500" to a roster, through a store.
+ *
+ * Costs O(1) store requests per rank; rank 0 does work linear in the number of ranks. Ranks may start in
+ * any order and minutes apart. While waiting, one line every 5 s says how many have come and which are
+ * missing.
+ */
+#ifndef DDL_RENDEZVOUS_BOOTSTRAP_H
+#define DDL_RENDEZVOUS_BOOTSTRAP_H
+
+#include "base/clock.h"
+#include "base/error.h"
+#include "io/service.h"
+#include "protocol/roster.h"
+
+typedef struct ddl_bootstrap ddl_bootstrap;
+
+typedef struct ddl_bootstrap_options {
+    int rank, nranks;
+    const char *store;       /* URL: "tcp://host:port", "file:///dir", "mem://name" */
+    const char *master;      /* "address:port": names the meeting place inside file and mem stores; for tcp
+                                stores it is the store's own address */
+    const char *iface;       /* name or CIDR of the network to use, or NULL */
+    ddl_service *service;
+    ddl_deadline deadline;
+} ddl_bootstrap_options;
+
+/*
+ * Open the store (rank 0 serves it where it is tcp), choose this rank's address and listen there for the
+ * mesh, meet the others, connect to every one of them and shake hands. On success *roster (owned by the
+ * caller) says who is there and sockets[rank] is a connected, non-blocking, close-on-exec TCP socket to
+ * each other rank (-1 for the own); the caller owns them.
+ * Lower ranks are connected to, higher ones accepted from.
+ * DDL_ECONFIG: duplicate rank (the latecomer gets it), another world size, unknown interface, bad URL.
+ * DDL_ETIMEDOUT: who is missing. DDL_ENETWORK, DDL_ESTORE, DDL_EPROTO, DDL_EPEERLOST (blames the rank).
+ * Blocks at most until the deadline.
+ */
+DDL_MUST_USE ddl_status ddl_bootstrap_join(const ddl_bootstrap_options *options, ddl_bootstrap **bootstrap,
+                                           ddl_roster **roster, int sockets[], ddl_error *err);
+
+/* Close listeners and server, remove this run's keys. Call before destroying the service. NULL is fine. */
+void ddl_bootstrap_leave(ddl_bootstrap *bootstrap);
+
+/* In a forked child: close descriptors without a word on the wire. */
+void ddl_bootstrap_close_in_child(ddl_bootstrap *bootstrap);
+
+#endif
