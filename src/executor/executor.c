@@ -1,0 +1,273 @@
+/*
+ * executor.c - walks a schedule: starts each step once all its predecessors are done.
+ *
+ * Every step enters the queue of ready steps exactly once, so the queue is an array as long as the
+ * schedule, with a head and a tail. Local steps finish on the spot; messages finish on the spot or later,
+ * by the transport's done callback.
+ */
+#include "executor/executor.h"
+
+#include "base/assert.h"
+#include "base/bytes.h"
+
+#include <string.h>
+
+enum { OPERANDS_ON_STACK = 64 };
+
+typedef struct message {
+    ddl_xfer xfer;
+    ddl_run *run;
+    uint32_t step;
+    bool posted; /* the transport knows it */
+} message;
+
+struct ddl_run {
+    const ddl_schedule *schedule;
+    ddl_binding binding;
+    uint32_t *waiting; /* of each step: predecessors that are not done */
+    uint32_t *ready;   /* steps in the order in which they became ready */
+    uint32_t ready_head, ready_tail;
+    uint32_t remaining; /* steps not done; 0 when idle */
+    uint32_t *message_of; /* of each step that is one: its index in messages */
+    message *messages;
+    const void **operands; /* room for the widest reduce, when it does not fit the stack */
+};
+
+static void message_done(ddl_xfer *xfer);
+
+static uint32_t widest_reduce(const ddl_schedule *schedule)
+{
+    uint32_t widest = 0;
+    for (uint32_t i = 0; i < schedule->nsteps; i++)
+        if (schedule->steps[i].noperands > widest)
+            widest = schedule->steps[i].noperands;
+    return widest;
+}
+
+static bool is_message(const ddl_step *step)
+{
+    return step->kind == DDL_STEP_SEND || step->kind == DDL_STEP_RECV || step->kind == DDL_STEP_RECV_REDUCE;
+}
+
+ddl_status ddl_run_create(const ddl_schedule *schedule, ddl_run **out, ddl_error *err)
+{
+    ddl_run *run = ddl_alloc(sizeof *run);
+    if (run == NULL)
+        return DDL_FAIL(err, DDL_ENOMEM, "no memory for a run");
+    run->schedule = schedule;
+    run->waiting = ddl_alloc_array(schedule->nsteps, sizeof *run->waiting);
+    run->ready = ddl_alloc_array(schedule->nsteps, sizeof *run->ready);
+    run->message_of = ddl_alloc_array(schedule->nsteps, sizeof *run->message_of);
+    run->messages = ddl_alloc_array(schedule->nmessages, sizeof *run->messages);
+    run->operands = ddl_alloc_array(widest_reduce(schedule), sizeof *run->operands);
+    if (run->waiting == NULL || run->ready == NULL || run->message_of == NULL || run->messages == NULL ||
+        run->operands == NULL) {
+        ddl_run_destroy(run);
+        return DDL_FAIL(err, DDL_ENOMEM, "no memory for a run of %u steps", (unsigned)schedule->nsteps);
+    }
+    uint32_t next = 0;
+    for (uint32_t i = 0; i < schedule->nsteps; i++) {
+        const ddl_step *step = &schedule->steps[i];
+        if (!is_message(step))
+            continue;
+        message *m = &run->messages[next];
+        m->run = run;
+        m->step = i;
+        m->xfer.peer = step->peer;
+        m->xfer.bytes = ddl_range_bytes(&step->target);
+        m->xfer.done = message_done;
+        run->message_of[i] = next++;
+    }
+    DDL_ASSERT(next == schedule->nmessages);
+    *out = run;
+    return DDL_OK;
+}
+
+static void *place(const ddl_run *run, const ddl_slice *slice)
+{
+    switch (slice->buffer) {
+    case DDL_BUFFER_IN:
+        return (char *)run->binding.in + slice->offset;
+    case DDL_BUFFER_OUT:
+        return (char *)run->binding.out + slice->offset;
+    case DDL_BUFFER_SCRATCH:
+        break;
+    }
+    return (char *)run->binding.scratch + slice->offset;
+}
+
+static void step_done(ddl_run *run, uint32_t index)
+{
+    const ddl_step *step = &run->schedule->steps[index];
+    for (uint32_t i = 0; i < step->nsuccessors; i++) {
+        uint32_t successor = run->schedule->successors[step->first_successor + i];
+        if (--run->waiting[successor] == 0)
+            run->ready[run->ready_tail++] = successor;
+    }
+    run->remaining--;
+}
+
+/* target = target op source, or source op target, part by part. */
+static void reduce_incoming(ddl_run *run, const ddl_step *step)
+{
+    ddl_compute *compute = run->binding.compute;
+    const char *incoming = place(run, &step->source);
+    for (int i = 0; i < 2; i++) {
+        const ddl_slice *part = &step->target.part[i];
+        if (part->bytes == 0)
+            continue;
+        void *target = place(run, part);
+        const void *operands[2] = { step->incoming_first ? incoming : target,
+                                    step->incoming_first ? target : incoming };
+        compute->ops->reduce(compute, target, operands, 2, part->bytes / run->schedule->element_bytes,
+                             run->binding.dtype, run->binding.op);
+        incoming += part->bytes;
+    }
+}
+
+static void reduce_operands(ddl_run *run, const ddl_step *step)
+{
+    const ddl_slice *slices = &run->schedule->operands[step->first_operand];
+    const void *on_stack[OPERANDS_ON_STACK];
+    const void **operands = step->noperands <= OPERANDS_ON_STACK ? on_stack : run->operands;
+    for (uint32_t i = 0; i < step->noperands; i++)
+        operands[i] = place(run, &slices[i]);
+    ddl_compute *compute = run->binding.compute;
+    compute->ops->reduce(compute, place(run, &step->target.part[0]), operands, (int)step->noperands,
+                         step->target.part[0].bytes / run->schedule->element_bytes, run->binding.dtype,
+                         run->binding.op);
+}
+
+/* True if it finished at once. */
+static bool start_message(ddl_run *run, const ddl_step *step, uint32_t index)
+{
+    message *m = &run->messages[run->message_of[index]];
+    ddl_xfer *xfer = &m->xfer;
+    xfer->key = run->binding.key;
+    xfer->key.number = step->number;
+    xfer->signature = run->binding.signature;
+    xfer->moved = 0;
+    if (step->kind == DDL_STEP_RECV_REDUCE) {
+        xfer->part[0] = (ddl_part){ place(run, &step->source), step->source.bytes };
+        xfer->part[1] = (ddl_part){ NULL, 0 };
+    } else {
+        for (int i = 0; i < 2; i++)
+            xfer->part[i] = (ddl_part){ step->target.part[i].bytes > 0 ? place(run, &step->target.part[i]) : NULL,
+                                        step->target.part[i].bytes };
+    }
+    ddl_transport *transport = run->binding.transport;
+    m->posted = true;
+    bool finished = step->kind == DDL_STEP_SEND ? transport->ops->send(transport, xfer)
+                                                : transport->ops->recv(transport, xfer);
+    if (!finished)
+        return false;
+    m->posted = false;
+    if (step->kind == DDL_STEP_RECV_REDUCE)
+        reduce_incoming(run, step);
+    return true;
+}
+
+/* True if it finished at once, as everything but messages does. */
+static bool start_step(ddl_run *run, uint32_t index)
+{
+    const ddl_step *step = &run->schedule->steps[index];
+    ddl_compute *compute = run->binding.compute;
+    const ddl_slice *target = &step->target.part[0];
+    switch ((ddl_step_kind)step->kind) {
+    case DDL_STEP_SEND:
+    case DDL_STEP_RECV:
+    case DDL_STEP_RECV_REDUCE:
+        return start_message(run, step, index);
+    case DDL_STEP_REDUCE:
+        reduce_operands(run, step);
+        break;
+    case DDL_STEP_COPY:
+        compute->ops->copy(compute, place(run, target), place(run, &step->source), target->bytes);
+        break;
+    case DDL_STEP_SCALE:
+        compute->ops->scale(compute, place(run, target), target->bytes / run->schedule->element_bytes,
+                            run->binding.dtype, run->schedule->nranks);
+        break;
+    }
+    return true;
+}
+
+static void advance(ddl_run *run)
+{
+    while (run->ready_head < run->ready_tail) {
+        uint32_t index = run->ready[run->ready_head++];
+        if (start_step(run, index))
+            step_done(run, index);
+    }
+}
+
+bool ddl_run_start(ddl_run *run, const ddl_binding *binding)
+{
+    DDL_ASSERT(run->remaining == 0);
+    run->binding = *binding;
+    run->remaining = run->schedule->nsteps;
+    run->ready_head = run->ready_tail = 0;
+    for (uint32_t i = 0; i < run->schedule->nsteps; i++) {
+        run->waiting[i] = run->schedule->steps[i].npredecessors;
+        if (run->waiting[i] == 0)
+            run->ready[run->ready_tail++] = i;
+    }
+    advance(run);
+    return run->remaining == 0;
+}
+
+static void message_done(ddl_xfer *xfer)
+{
+    message *m = DDL_CONTAINER(xfer, message, xfer);
+    ddl_run *run = m->run;
+    const ddl_step *step = &run->schedule->steps[m->step];
+    m->posted = false;
+    if (step->kind == DDL_STEP_RECV_REDUCE)
+        reduce_incoming(run, step);
+    step_done(run, m->step);
+    advance(run);
+    if (run->remaining == 0)
+        run->binding.finished(run, run->binding.arg);
+}
+
+void ddl_run_cancel(ddl_run *run)
+{
+    if (run->remaining == 0)
+        return;
+    for (uint32_t i = 0; i < run->schedule->nmessages; i++) {
+        message *m = &run->messages[i];
+        if (m->posted)
+            run->binding.transport->ops->cancel(run->binding.transport, &m->xfer);
+        m->posted = false;
+    }
+    run->remaining = 0;
+}
+
+void ddl_run_visit_pending(const ddl_run *run, void (*visit)(void *arg, int peer, bool outgoing), void *arg)
+{
+    if (run->remaining == 0)
+        return;
+    for (uint32_t i = 0; i < run->schedule->nmessages; i++)
+        if (run->messages[i].posted)
+            visit(arg, run->messages[i].xfer.peer,
+                  run->schedule->steps[run->messages[i].step].kind == DDL_STEP_SEND);
+}
+
+const ddl_schedule *ddl_run_schedule(const ddl_run *run)
+{
+    return run->schedule;
+}
+
+void ddl_run_destroy(ddl_run *run)
+{
+    if (run == NULL)
+        return;
+    if (run->messages != NULL)
+        ddl_run_cancel(run);
+    ddl_free(run->waiting);
+    ddl_free(run->ready);
+    ddl_free(run->message_of);
+    ddl_free(run->messages);
+    ddl_free(run->operands);
+    ddl_free(run);
+}
