@@ -1,0 +1,72 @@
+/* frame.c - the mesh's frame header to and from bytes. */
+#include "protocol/frame.h"
+
+#include "base/bytes.h"
+
+/*
+ * Offset  0  u16 magic, u8 type, u8 zero, u32 payload bytes
+ *         8  u32 credit, u32 channel
+ *        16  u64 sequence
+ *        24  u32 piece, u32 number
+ *        32  u8 collective, u8 dtype, u8 op, u8 algorithm, u32 root
+ *        40  u64 count
+ */
+enum { MAGIC = 0xdd1f };
+
+static const uint32_t limits[DDL_FRAME_TYPES] = {
+    [DDL_FRAME_EAGER] = DDL_FRAME_EAGER_LIMIT,
+    [DDL_FRAME_BULK] = DDL_FRAME_BULK_LIMIT,
+    [DDL_FRAME_ABORT] = DDL_FRAME_NOTICE_LIMIT,
+};
+
+void ddl_frame_encode(const ddl_frame *frame, uint8_t bytes[DDL_FRAME_BYTES])
+{
+    ddl_put_u16(bytes, MAGIC);
+    bytes[2] = frame->type;
+    bytes[3] = 0;
+    ddl_put_u32(bytes + 4, frame->bytes);
+    ddl_put_u32(bytes + 8, frame->credit);
+    ddl_put_u32(bytes + 12, frame->channel);
+    ddl_put_u64(bytes + 16, frame->sequence);
+    ddl_put_u32(bytes + 24, frame->piece);
+    ddl_put_u32(bytes + 28, frame->number);
+    bytes[32] = frame->collective;
+    bytes[33] = frame->dtype;
+    bytes[34] = frame->op;
+    bytes[35] = frame->algorithm;
+    ddl_put_u32(bytes + 36, (uint32_t)frame->root);
+    ddl_put_u64(bytes + 40, frame->count);
+}
+
+ddl_status ddl_frame_decode(const uint8_t bytes[DDL_FRAME_BYTES], ddl_frame *frame, ddl_error *err)
+{
+    if (ddl_get_u16(bytes) != MAGIC || bytes[3] != 0)
+        return DDL_FAIL(err, DDL_EPROTO, "bytes that are no frame (0x%02x%02x%02x%02x)", bytes[0], bytes[1], bytes[2],
+                        bytes[3]);
+    uint8_t type = bytes[2];
+    if (type == 0 || type >= DDL_FRAME_TYPES)
+        return DDL_FAIL(err, DDL_EPROTO, "a frame of unknown type %u", type);
+    uint32_t payload = ddl_get_u32(bytes + 4);
+    if (payload > limits[type])
+        return DDL_FAIL(err, DDL_EPROTO, "a frame of type %u with %u bytes; the limit is %u", type, (unsigned)payload,
+                        (unsigned)limits[type]);
+    bool is_message = type == DDL_FRAME_EAGER || type == DDL_FRAME_BULK;
+    if (is_message && payload == 0)
+        return DDL_FAIL(err, DDL_EPROTO, "a message frame of type %u without payload", type);
+    *frame = (ddl_frame){
+        .type = type,
+        .bytes = payload,
+        .credit = ddl_get_u32(bytes + 8),
+        .channel = ddl_get_u32(bytes + 12),
+        .sequence = ddl_get_u64(bytes + 16),
+        .piece = ddl_get_u32(bytes + 24),
+        .number = ddl_get_u32(bytes + 28),
+        .collective = bytes[32],
+        .dtype = bytes[33],
+        .op = bytes[34],
+        .algorithm = bytes[35],
+        .root = (int32_t)ddl_get_u32(bytes + 36),
+        .count = ddl_get_u64(bytes + 40),
+    };
+    return DDL_OK;
+}

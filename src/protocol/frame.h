@@ -1,0 +1,51 @@
+/*
+ * frame.h - the unit of the mesh: a fixed header of 48 bytes, then as many bytes of payload as it says.
+ *
+ * Pure. Little endian. Every frame carries the key of the message it is about, and the signature of its
+ * operation, so that the receiver can compare without further rounds. docs/wire.md has the layout.
+ */
+#ifndef DDL_PROTOCOL_FRAME_H
+#define DDL_PROTOCOL_FRAME_H
+
+#include "base/error.h"
+
+#include <stdint.h>
+
+enum {
+    DDL_FRAME_BYTES = 48,
+    DDL_FRAME_EAGER_LIMIT = 64 * 1024,    /* payload of an eager frame */
+    DDL_FRAME_BULK_LIMIT = 1024 * 1024,   /* payload of a bulk frame */
+    DDL_FRAME_NOTICE_LIMIT = 1024         /* payload of an abort frame */
+};
+
+typedef enum ddl_frame_type {
+    DDL_FRAME_EAGER = 1, /* a small message, sent without asking */
+    DDL_FRAME_ASK,       /* a small message for which the sender has no credit: may it come? */
+    DDL_FRAME_GRANT,     /* the receive of this key is posted: send it as bulk */
+    DDL_FRAME_BULK,      /* a granted message */
+    DDL_FRAME_CREDIT,    /* nothing but the credit field */
+    DDL_FRAME_ENTER,     /* the sender is in the operation of this sequence and signature */
+    DDL_FRAME_ABORT,     /* the sender's communicator failed; the payload says why (notice.h) */
+    DDL_FRAME_GOODBYE,   /* the sender will send nothing more */
+    DDL_FRAME_TYPES
+} ddl_frame_type;
+
+/* Field by field as ddl_key and ddl_signature of the executor, which this layer does not know. */
+typedef struct ddl_frame {
+    uint8_t type;
+    uint32_t bytes;    /* of payload that follows */
+    uint32_t credit;   /* eager chunks that the sender of this frame has consumed since it last said so */
+    uint32_t channel;
+    uint64_t sequence;
+    uint32_t piece, number;
+    uint8_t collective, dtype, op, algorithm;
+    int32_t root;
+    uint64_t count;
+} ddl_frame;
+
+void ddl_frame_encode(const ddl_frame *frame, uint8_t bytes[DDL_FRAME_BYTES]);
+
+/* DDL_EPROTO: not a frame, or a payload beyond the limit of its type. */
+DDL_MUST_USE ddl_status ddl_frame_decode(const uint8_t bytes[DDL_FRAME_BYTES], ddl_frame *frame, ddl_error *err);
+
+#endif

@@ -1,0 +1,34 @@
+/*
+ * notice.h - why a communicator failed: one cause, its wire form, and which of two causes is the root.
+ *
+ * Pure. Every rank that detects a failure tells all others its cause; each gathers causes for a short
+ * settling time and keeps the best by ddl_notice_precedes, so that all ranks report the same one.
+ */
+#ifndef DDL_PROTOCOL_NOTICE_H
+#define DDL_PROTOCOL_NOTICE_H
+
+#include "base/bytes.h"
+#include "base/error.h"
+
+typedef struct ddl_notice {
+    ddl_status code;
+    int culprit;        /* -1: nobody in particular */
+    int witness;        /* mismatch: the lower rank of the disagreeing pair; else the rank that saw it, or -1 */
+    uint64_t sequence;  /* of the operation concerned, 0 if none */
+    char operation[32];
+    char text[512];
+} ddl_notice;
+
+/*
+ * Whether a is the root rather than b: a mismatch before a lost peer before a time-out before the rest;
+ * within mismatches the lowest pair, within others the lowest culprit, nobody in particular last.
+ */
+bool ddl_notice_precedes(const ddl_notice *a, const ddl_notice *b);
+
+/* At most DDL_FRAME_NOTICE_LIMIT bytes; returns how many were written. */
+size_t ddl_notice_encode(const ddl_notice *notice, uint8_t *bytes);
+
+/* DDL_EPROTO: malformed. nranks bounds culprit and witness. */
+DDL_MUST_USE ddl_status ddl_notice_decode(ddl_view bytes, int nranks, ddl_notice *notice, ddl_error *err);
+
+#endif
