@@ -18,8 +18,8 @@ struct ddl_compute_ops {
      * or more. target may be the same pointer as one operand and overlaps none otherwise. DDL_AVG sums.
      * 16-bit floats accumulate in float32 and are rounded once.
      */
-    void (*reduce)(ddl_compute *compute, void *target, const void *const operands[], int noperands, size_t count,
-                   ddl_dtype dtype, ddl_op op);
+    void (*reduce)(ddl_compute *compute, void *target, const void *const operands[], int noperands,
+                   size_t count, ddl_dtype dtype, ddl_op op);
     /* target and source do not overlap. */
     void (*copy)(ddl_compute *compute, void *target, const void *source, size_t bytes);
     /* target[i] /= divisor as DDL_AVG defines it. */

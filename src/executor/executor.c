@@ -27,7 +27,7 @@ struct ddl_run {
     uint32_t *waiting; /* of each step: predecessors that are not done */
     uint32_t *ready;   /* steps in the order in which they became ready */
     uint32_t ready_head, ready_tail;
-    uint32_t remaining; /* steps not done; 0 when idle */
+    uint32_t remaining;   /* steps not done; 0 when idle */
     uint32_t *message_of; /* of each step that is one: its index in messages */
     message *messages;
     const void **operands; /* room for the widest reduce, when it does not fit the stack */
@@ -152,8 +152,9 @@ static bool start_message(ddl_run *run, const ddl_step *step, uint32_t index)
         xfer->part[1] = (ddl_part){ NULL, 0 };
     } else {
         for (int i = 0; i < 2; i++)
-            xfer->part[i] = (ddl_part){ step->target.part[i].bytes > 0 ? place(run, &step->target.part[i]) : NULL,
-                                        step->target.part[i].bytes };
+            xfer->part[i] =
+                (ddl_part){ step->target.part[i].bytes > 0 ? place(run, &step->target.part[i]) : NULL,
+                            step->target.part[i].bytes };
     }
     ddl_transport *transport = run->binding.transport;
     m->posted = true;

@@ -15,13 +15,13 @@
 typedef struct ddl_run ddl_run;
 
 typedef struct ddl_binding {
-    void *in, *out;  /* of this piece; in is only read, unless the operation is in place */
-    void *scratch;   /* schedule->scratch_bytes, aligned to 64 */
+    void *in, *out; /* of this piece; in is only read, unless the operation is in place */
+    void *scratch;  /* schedule->scratch_bytes, aligned to 64 */
     ddl_dtype dtype;
     ddl_op op;
     ddl_transport *transport;
     ddl_compute *compute;
-    ddl_key key;     /* of the run's messages; number is ignored */
+    ddl_key key;                    /* of the run's messages; number is ignored */
     const ddl_signature *signature; /* valid until the run ends */
     /* Called once when the last step is done, from the transport's progress; not if start returned true. */
     void (*finished)(ddl_run *run, void *arg);
@@ -34,7 +34,8 @@ DDL_MUST_USE ddl_status ddl_run_create(const ddl_schedule *schedule, ddl_run **r
 /* Begin. True: everything is done already, and finished will not be called. */
 bool ddl_run_start(ddl_run *run, const ddl_binding *binding);
 
-/* Stop: cancels every xfer. finished will not be called; buffers are not touched from now on. Idle runs: nothing. */
+/* Stop: cancels every xfer. finished will not be called; buffers are not touched from now on. Idle runs:
+ * nothing. */
 void ddl_run_cancel(ddl_run *run);
 
 /* Peers that this run still waits for: calls visit(arg, peer, outgoing) per pending message. */

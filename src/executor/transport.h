@@ -45,10 +45,10 @@ struct ddl_xfer {
     /* Set by the poster; unchanged until the end. */
     ddl_key key;
     int peer;
-    ddl_part part[2];                 /* the second has 0 bytes unless the message has two parts */
-    size_t bytes;                     /* of both parts; never 0 */
+    ddl_part part[2]; /* the second has 0 bytes unless the message has two parts */
+    size_t bytes;     /* of both parts; never 0 */
     const ddl_signature *signature;
-    void (*done)(ddl_xfer *xfer);     /* called once from the transport's progress, never from within a post */
+    void (*done)(ddl_xfer *xfer); /* called once from the transport's progress, never from within a post */
     /* The transport's, between post and end; zero before. */
     ddl_link link;
     size_t moved;

@@ -41,15 +41,15 @@ void ddl_frame_encode(const ddl_frame *frame, uint8_t bytes[DDL_FRAME_BYTES])
 ddl_status ddl_frame_decode(const uint8_t bytes[DDL_FRAME_BYTES], ddl_frame *frame, ddl_error *err)
 {
     if (ddl_get_u16(bytes) != MAGIC || bytes[3] != 0)
-        return DDL_FAIL(err, DDL_EPROTO, "bytes that are no frame (0x%02x%02x%02x%02x)", bytes[0], bytes[1], bytes[2],
-                        bytes[3]);
+        return DDL_FAIL(err, DDL_EPROTO, "bytes that are no frame (0x%02x%02x%02x%02x)", bytes[0], bytes[1],
+                        bytes[2], bytes[3]);
     uint8_t type = bytes[2];
     if (type == 0 || type >= DDL_FRAME_TYPES)
         return DDL_FAIL(err, DDL_EPROTO, "a frame of unknown type %u", type);
     uint32_t payload = ddl_get_u32(bytes + 4);
     if (payload > limits[type])
-        return DDL_FAIL(err, DDL_EPROTO, "a frame of type %u with %u bytes; the limit is %u", type, (unsigned)payload,
-                        (unsigned)limits[type]);
+        return DDL_FAIL(err, DDL_EPROTO, "a frame of type %u with %u bytes; the limit is %u", type,
+                        (unsigned)payload, (unsigned)limits[type]);
     bool is_message = type == DDL_FRAME_EAGER || type == DDL_FRAME_BULK;
     if (is_message && payload == 0)
         return DDL_FAIL(err, DDL_EPROTO, "a message frame of type %u without payload", type);

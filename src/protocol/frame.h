@@ -13,9 +13,9 @@
 
 enum {
     DDL_FRAME_BYTES = 48,
-    DDL_FRAME_EAGER_LIMIT = 64 * 1024,    /* payload of an eager frame */
-    DDL_FRAME_BULK_LIMIT = 1024 * 1024,   /* payload of a bulk frame */
-    DDL_FRAME_NOTICE_LIMIT = 1024         /* payload of an abort frame */
+    DDL_FRAME_EAGER_LIMIT = 64 * 1024,  /* payload of an eager frame */
+    DDL_FRAME_BULK_LIMIT = 1024 * 1024, /* payload of a bulk frame */
+    DDL_FRAME_NOTICE_LIMIT = 1024       /* payload of an abort frame */
 };
 
 typedef enum ddl_frame_type {
@@ -33,8 +33,8 @@ typedef enum ddl_frame_type {
 /* Field by field as ddl_key and ddl_signature of the executor, which this layer does not know. */
 typedef struct ddl_frame {
     uint8_t type;
-    uint32_t bytes;    /* of payload that follows */
-    uint32_t credit;   /* eager chunks that the sender of this frame has consumed since it last said so */
+    uint32_t bytes;  /* of payload that follows */
+    uint32_t credit; /* eager chunks that the sender of this frame has consumed since it last said so */
     uint32_t channel;
     uint64_t sequence;
     uint32_t piece, number;
@@ -46,6 +46,7 @@ typedef struct ddl_frame {
 void ddl_frame_encode(const ddl_frame *frame, uint8_t bytes[DDL_FRAME_BYTES]);
 
 /* DDL_EPROTO: not a frame, or a payload beyond the limit of its type. */
-DDL_MUST_USE ddl_status ddl_frame_decode(const uint8_t bytes[DDL_FRAME_BYTES], ddl_frame *frame, ddl_error *err);
+DDL_MUST_USE ddl_status ddl_frame_decode(const uint8_t bytes[DDL_FRAME_BYTES], ddl_frame *frame,
+                                         ddl_error *err);
 
 #endif

@@ -6,7 +6,11 @@
 
 #include <string.h>
 
-enum { FIXED_BYTES = 20, TEXT_MAX = sizeof((ddl_notice *)0)->text, OPERATION_MAX = sizeof((ddl_notice *)0)->operation };
+enum {
+    FIXED_BYTES = 20,
+    TEXT_MAX = sizeof((ddl_notice *)0)->text,
+    OPERATION_MAX = sizeof((ddl_notice *)0)->operation
+};
 
 static int severity(ddl_status code)
 {
@@ -70,7 +74,8 @@ ddl_status ddl_notice_decode(ddl_view view, int nranks, ddl_notice *notice, ddl_
         return DDL_FAIL(err, DDL_EPROTO, "an abort notice of only %zu bytes", view.bytes);
     size_t operation_bytes = bytes[FIXED_BYTES];
     if (operation_bytes >= OPERATION_MAX || operation_bytes > view.bytes - FIXED_BYTES - 1)
-        return DDL_FAIL(err, DDL_EPROTO, "an abort notice with an operation name of %zu bytes", operation_bytes);
+        return DDL_FAIL(err, DDL_EPROTO, "an abort notice with an operation name of %zu bytes",
+                        operation_bytes);
     size_t text_bytes = view.bytes - FIXED_BYTES - 1 - operation_bytes;
     if (text_bytes >= TEXT_MAX)
         return DDL_FAIL(err, DDL_EPROTO, "an abort notice with a text of %zu bytes", text_bytes);
@@ -79,7 +84,8 @@ ddl_status ddl_notice_decode(ddl_view view, int nranks, ddl_notice *notice, ddl_
     if (code >= DDL_OK || code < DDL_EINTERNAL)
         return DDL_FAIL(err, DDL_EPROTO, "an abort notice with the unknown code %d", (int)code);
     if (culprit < -1 || culprit >= nranks || witness < -1 || witness >= nranks)
-        return DDL_FAIL(err, DDL_EPROTO, "an abort notice about ranks %d and %d of %d", (int)culprit, (int)witness, nranks);
+        return DDL_FAIL(err, DDL_EPROTO, "an abort notice about ranks %d and %d of %d", (int)culprit,
+                        (int)witness, nranks);
     notice->code = (ddl_status)code;
     notice->culprit = culprit;
     notice->witness = witness;

@@ -1,0 +1,449 @@
+/*
+ * engine.c - baton, ways of waiting, and the background thread.
+ *
+ * Order of sleeping, which nothing may be lost in: a waiter that finds the baton taken counts itself in
+ * `sleepers` and looks at the baton again under the lock; whoever gives the baton back looks at `sleepers`
+ * afterwards. Both sides use sequentially consistent accesses, so at least one sees the other.
+ */
+#include "io/engine.h"
+
+#include "base/assert.h"
+#include "base/bytes.h"
+#include "base/failpoint.h"
+#include "io/gate.h"
+
+#include <pthread.h>
+#include <sched.h>
+#include <signal.h>
+#include <unistd.h>
+
+enum {
+    TICK_MS = 20,
+    SPIN_NS = 60 * 1000,       /* about twice what waking a sleeper on another core costs */
+    LOOP_EVERY_NS = 20 * 1000, /* while spinning, the loop is looked at this often */
+    LOOP_EVERY_YIELDS = 8,
+    YIELDS = 60,
+    STUCK_GRACE_MS = 500,
+    SWEEPS_BETWEEN_TICKS = 256 /* while something moves all the time */
+};
+
+struct ddl_engine {
+    ddl_engine_client client;
+    bool crowded;
+    uv_loop_t loop;
+    bool loop_open;
+    bool moved;           /* holder: a loop callback moved something */
+    int64_t next_tick_ns; /* holder */
+
+    atomic_bool baton;      /* true: held. Paired with `sleepers`, see above */
+    atomic_int sleepers;    /* threads in or on their way to pthread_cond_wait */
+    atomic_bool watcher;    /* a waiter sleeps at the gate, without the baton */
+    pthread_mutex_t lock;   /* of `changed`, `jobs`, `stopping`, `background_awake` */
+    pthread_cond_t changed; /* the baton was given back, or an operation ended */
+    ddl_list jobs;
+    atomic_int njobs; /* so that the holder looks without the lock */
+
+    ddl_gate *gate;                  /* of waiters */
+    ddl_gate *background_gate;       /* of the background thread; one-shot */
+    atomic_bool background_watching; /* the background gate watches the loop */
+    atomic_bool background_ticking;  /* the background thread wakes every tick */
+    atomic_bool stopping;
+    bool has_background;
+    pthread_t background;
+};
+
+static void drain_jobs(ddl_engine *engine)
+{
+    while (atomic_load(&engine->njobs) > 0) {
+        pthread_mutex_lock(&engine->lock);
+        ddl_link *job = ddl_list_take_first(&engine->jobs);
+        pthread_mutex_unlock(&engine->lock);
+        if (job == NULL)
+            return;
+        atomic_fetch_sub(&engine->njobs, 1);
+        engine->client.job(engine->client.arg, job);
+        engine->moved = true;
+    }
+}
+
+static bool run_loop(ddl_engine *engine)
+{
+    engine->moved = false;
+    uv_run(&engine->loop, UV_RUN_NOWAIT);
+    return engine->moved;
+}
+
+static bool sweep(ddl_engine *engine)
+{
+    engine->moved = false;
+    drain_jobs(engine);
+    bool moved = engine->client.sweep(engine->client.arg);
+    return moved || engine->moved;
+}
+
+static void tick(ddl_engine *engine, int64_t now_ns)
+{
+    if (now_ns < engine->next_tick_ns)
+        return;
+    engine->next_tick_ns = now_ns + TICK_MS * DDL_NS_PER_MS;
+    engine->client.tick(engine->client.arg, now_ns);
+}
+
+/* ---- the baton ---- */
+
+bool ddl_engine_try_enter(ddl_engine *engine)
+{
+    bool expected = false;
+    if (atomic_load_explicit(&engine->baton, memory_order_relaxed) ||
+        !atomic_compare_exchange_strong(&engine->baton, &expected, true))
+        return false;
+    if (atomic_load_explicit(&engine->background_watching, memory_order_relaxed)) {
+        atomic_store(&engine->background_watching, false);
+        ddl_gate_watch(engine->background_gate, false);
+    }
+    return true;
+}
+
+static void wake_sleepers(ddl_engine *engine)
+{
+    if (atomic_load(&engine->sleepers) == 0)
+        return;
+    pthread_mutex_lock(&engine->lock);
+    pthread_cond_broadcast(&engine->changed);
+    pthread_mutex_unlock(&engine->lock);
+}
+
+/* Give the baton back and nothing else. */
+static void release(ddl_engine *engine)
+{
+    atomic_store(&engine->baton, false);
+    wake_sleepers(engine);
+}
+
+/* Holder: leave what is in flight to the background thread. */
+static void arm_background(ddl_engine *engine)
+{
+    run_loop(engine); /* libuv registers changed watchers only when it runs */
+    atomic_store(&engine->background_watching, true);
+    ddl_gate_watch(engine->background_gate, true);
+    if (!atomic_exchange(&engine->background_ticking, true))
+        ddl_gate_ring(engine->background_gate);
+}
+
+/* Whether a thread is there that will drive what is left in flight. */
+static bool somebody_waits(ddl_engine *engine)
+{
+    return atomic_load(&engine->sleepers) > 0 || atomic_load(&engine->watcher);
+}
+
+void ddl_engine_leave(ddl_engine *engine)
+{
+    for (;;) {
+        drain_jobs(engine);
+        bool busy = engine->client.busy(engine->client.arg);
+        bool armed = busy && !somebody_waits(engine);
+        if (armed)
+            arm_background(engine);
+        release(engine);
+        /*
+         * Look again: a job may have come after the drain, and who waited may have stopped waiting before
+         * it could take the baton. It tries to take it after it has stopped, so one of us two arms.
+         */
+        bool abandoned = busy && !armed && !somebody_waits(engine);
+        if ((!abandoned && atomic_load(&engine->njobs) == 0) || !ddl_engine_try_enter(engine))
+            return;
+    }
+}
+
+void ddl_engine_submit(ddl_engine *engine, ddl_link *job)
+{
+    pthread_mutex_lock(&engine->lock);
+    ddl_list_append(&engine->jobs, job);
+    pthread_mutex_unlock(&engine->lock);
+    atomic_fetch_add(&engine->njobs, 1);
+    if (ddl_engine_try_enter(engine))
+        ddl_engine_leave(engine);
+    else if (atomic_load(&engine->watcher))
+        ddl_gate_ring(engine->gate);
+}
+
+uv_loop_t *ddl_engine_loop(ddl_engine *engine)
+{
+    return &engine->loop;
+}
+
+bool ddl_engine_progress(ddl_engine *engine)
+{
+    bool moved = sweep(engine);
+    return run_loop(engine) || moved;
+}
+
+void ddl_engine_moved(ddl_engine *engine)
+{
+    engine->moved = true;
+}
+
+void ddl_engine_wake(ddl_engine *engine)
+{
+    wake_sleepers(engine);
+    if (atomic_load(&engine->watcher))
+        ddl_gate_ring(engine->gate);
+}
+
+/* ---- waiting ---- */
+
+typedef struct goal {
+    const atomic_bool *const *done;
+    size_t n;
+} wait_goal;
+
+static bool reached(const wait_goal *goal)
+{
+    for (size_t i = 0; i < goal->n; i++)
+        if (goal->done[i] != NULL && atomic_load_explicit(goal->done[i], memory_order_acquire))
+            return true;
+    return false;
+}
+
+static void pause_cpu(void)
+{
+#if defined(__x86_64__) || defined(__i386__)
+    __builtin_ia32_pause();
+#elif defined(__aarch64__)
+    __asm__ volatile("yield");
+#endif
+}
+
+/* Holder: poll until the goal is reached or polling has been in vain for long enough. */
+static bool poll_for(ddl_engine *engine, const wait_goal *goal)
+{
+    int misses = 0, sweeps = 0;
+    int64_t first_miss_ns = 0, loop_ns = 0;
+    while (!reached(goal)) {
+        bool moved = sweep(engine);
+        if (reached(goal))
+            return true;
+        if (engine->client.needs_loop(engine->client.arg))
+            moved = run_loop(engine) || moved;
+        if (++sweeps % SWEEPS_BETWEEN_TICKS == 0)
+            tick(engine, ddl_now_ns());
+        if (moved) {
+            misses = 0;
+            continue;
+        }
+        misses++;
+        if (engine->crowded) {
+            if (misses > YIELDS)
+                return false;
+            if (misses % LOOP_EVERY_YIELDS == 0 && run_loop(engine))
+                misses = 0;
+            else
+                sched_yield();
+            continue;
+        }
+        int64_t now_ns = ddl_now_ns();
+        if (misses == 1)
+            first_miss_ns = loop_ns = now_ns;
+        if (now_ns - loop_ns > LOOP_EVERY_NS) {
+            loop_ns = now_ns;
+            tick(engine, now_ns);
+            if (run_loop(engine)) {
+                misses = 0;
+                continue;
+            }
+        }
+        if (now_ns - first_miss_ns > SPIN_NS)
+            return false;
+        pause_cpu();
+    }
+    return true;
+}
+
+/*
+ * Holder at entry, not at exit: sleep at the gate. Returns at an event, a doorbell or a tick.
+ */
+static void sleep_at_gate(ddl_engine *engine, const wait_goal *goal)
+{
+    atomic_store(&engine->watcher, true);
+    bool moved = sweep(engine) || run_loop(engine);
+    tick(engine, ddl_now_ns());
+    int loop_ms = uv_backend_timeout(&engine->loop);
+    int timeout_ms = loop_ms >= 0 && loop_ms < TICK_MS ? loop_ms : TICK_MS;
+    bool stay_awake = moved || reached(goal) || atomic_load(&engine->njobs) > 0;
+    release(engine);
+    if (!stay_awake)
+        ddl_gate_wait(engine->gate, timeout_ms);
+    atomic_store(&engine->watcher, false);
+}
+
+/* Another thread drives or watches: sleep until it stops, an operation ends, or a tick has passed. */
+static void sleep_behind_driver(ddl_engine *engine, const wait_goal *goal)
+{
+    atomic_fetch_add(&engine->sleepers, 1);
+    pthread_mutex_lock(&engine->lock);
+    if (!reached(goal) && (atomic_load(&engine->baton) || atomic_load(&engine->watcher))) {
+        struct timespec until;
+        clock_gettime(CLOCK_MONOTONIC, &until);
+        until.tv_nsec += TICK_MS * DDL_NS_PER_MS;
+        until.tv_sec += until.tv_nsec / DDL_NS_PER_S;
+        until.tv_nsec %= DDL_NS_PER_S;
+        pthread_cond_timedwait(&engine->changed, &engine->lock, &until);
+    }
+    pthread_mutex_unlock(&engine->lock);
+    atomic_fetch_sub(&engine->sleepers, 1);
+}
+
+static bool wait_for(ddl_engine *engine, const wait_goal *goal, ddl_deadline deadline)
+{
+    ddl_deadline stuck = deadline < DDL_DEADLINE_NEVER - STUCK_GRACE_MS * DDL_NS_PER_MS
+                             ? deadline + STUCK_GRACE_MS * DDL_NS_PER_MS
+                             : DDL_DEADLINE_NEVER;
+    if (reached(goal))
+        return true;
+    while (!reached(goal)) {
+        if (ddl_engine_try_enter(engine)) {
+            if (poll_for(engine, goal)) {
+                ddl_engine_leave(engine);
+                return true;
+            }
+            if (!atomic_load(&engine->watcher)) {
+                sleep_at_gate(engine, goal);
+                continue;
+            }
+            release(engine); /* the watcher will take the baton at the next event */
+        }
+        sleep_behind_driver(engine, goal);
+        if (ddl_deadline_passed(stuck))
+            break;
+    }
+    /* This thread may have been the reason why nobody armed the background thread; see ddl_engine_leave. */
+    if (ddl_engine_try_enter(engine))
+        ddl_engine_leave(engine);
+    return reached(goal);
+}
+
+bool ddl_engine_wait(ddl_engine *engine, const atomic_bool *done, ddl_deadline deadline)
+{
+    wait_goal one = { &done, 1 };
+    return wait_for(engine, &one, deadline);
+}
+
+bool ddl_engine_wait_any(ddl_engine *engine, const atomic_bool *const done[], size_t n, ddl_deadline deadline)
+{
+    wait_goal any = { done, n };
+    return wait_for(engine, &any, deadline);
+}
+
+bool ddl_engine_enter(ddl_engine *engine, ddl_deadline deadline)
+{
+    const wait_goal nothing = { NULL, 0 };
+    for (int spins = 0; !ddl_engine_try_enter(engine); spins++) {
+        if (spins < 100) {
+            sched_yield();
+            continue;
+        }
+        sleep_behind_driver(engine, &nothing);
+        if (ddl_deadline_passed(deadline))
+            return ddl_engine_try_enter(engine);
+    }
+    return true;
+}
+
+/* ---- the background thread ---- */
+
+static void *background_main(void *arg)
+{
+    ddl_engine *engine = arg;
+    while (!atomic_load(&engine->stopping)) {
+        ddl_gate_wait(engine->background_gate, atomic_load(&engine->background_ticking) ? TICK_MS : -1);
+        if (atomic_load(&engine->stopping) || !ddl_engine_try_enter(engine))
+            continue; /* whoever has the baton arms this thread again if need be */
+        while (ddl_engine_progress(engine))
+            ;
+        tick(engine, ddl_now_ns());
+        if (!engine->client.busy(engine->client.arg))
+            atomic_store(&engine->background_ticking, false);
+        ddl_engine_leave(engine);
+    }
+    return NULL;
+}
+
+static bool start_background(ddl_engine *engine)
+{
+    sigset_t all, before;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    engine->has_background = !DDL_FAILPOINT("io.thread") &&
+                             pthread_create(&engine->background, NULL, background_main, engine) == 0;
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    return engine->has_background;
+}
+
+ddl_status ddl_engine_create(const ddl_engine_client *client, bool crowded, ddl_engine **out, ddl_error *err)
+{
+    ddl_engine *engine = ddl_alloc(sizeof *engine);
+    if (engine == NULL)
+        return DDL_FAIL(err, DDL_ENOMEM, "no memory for an engine");
+    engine->client = *client;
+    engine->crowded = crowded;
+    ddl_list_init(&engine->jobs);
+    pthread_mutex_init(&engine->lock, NULL);
+    pthread_condattr_t monotonic;
+    pthread_condattr_init(&monotonic);
+#ifndef __APPLE__ /* where the wait is relative to the real-time clock; a tick late at worst */
+    pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
+#endif
+    pthread_cond_init(&engine->changed, &monotonic);
+    pthread_condattr_destroy(&monotonic);
+
+    ddl_status status = DDL_OK;
+    int code = DDL_FAILPOINT("io.loop") ? UV_EMFILE : uv_loop_init(&engine->loop);
+    if (code != 0) {
+        status = DDL_FAIL_OS(err, DDL_ERESOURCE, -code, "cannot make an event loop");
+        goto fail;
+    }
+    engine->loop_open = true;
+    if ((status = ddl_gate_create(uv_backend_fd(&engine->loop), false, &engine->gate, err)) != DDL_OK)
+        goto fail;
+    if ((status = ddl_gate_create(uv_backend_fd(&engine->loop), true, &engine->background_gate, err)) !=
+        DDL_OK)
+        goto fail;
+    if (!start_background(engine)) {
+        status = DDL_FAIL(err, DDL_ERESOURCE, "cannot start a thread (see ulimit -u)");
+        goto fail;
+    }
+    *out = engine;
+    return DDL_OK;
+fail:
+    ddl_engine_destroy(engine);
+    return status;
+}
+
+void ddl_engine_destroy(ddl_engine *engine)
+{
+    if (engine == NULL)
+        return;
+    atomic_store(&engine->stopping, true);
+    if (engine->has_background) {
+        ddl_gate_ring(engine->background_gate);
+        pthread_join(engine->background, NULL);
+    }
+    if (engine->loop_open) {
+        /* Run the close callbacks of handles that the client has closed. */
+        uv_run(&engine->loop, UV_RUN_NOWAIT);
+        int code = uv_loop_close(&engine->loop);
+        DDL_ASSERT(code == 0);
+    }
+    ddl_gate_destroy(engine->gate);
+    ddl_gate_destroy(engine->background_gate);
+    pthread_cond_destroy(&engine->changed);
+    pthread_mutex_destroy(&engine->lock);
+    ddl_free(engine);
+}
+
+void ddl_engine_close_in_child(ddl_engine *engine)
+{
+    ddl_gate_close_in_child(engine->gate);
+    ddl_gate_close_in_child(engine->background_gate);
+    close(uv_backend_fd(&engine->loop));
+}

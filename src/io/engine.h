@@ -1,0 +1,87 @@
+/*
+ * engine.h - the data engine: a libuv loop and whoever waits, driving it in turns.
+ *
+ * Exactly one thread at a time drives: the holder of the baton. A thread that waits for an operation takes
+ * the baton and drives itself, so a small operation pays no hand-over between threads. A background thread
+ * drives only when operations are in flight and nobody waits. Nobody holds the baton while it blocks, and
+ * the loop is only ever run without waiting.
+ *
+ * What is driven is the client's: a sweep over its sockets, and a tick every TICK_MS while something is in
+ * flight. Everything the client owns is touched by the holder of the baton only.
+ */
+#ifndef DDL_IO_ENGINE_H
+#define DDL_IO_ENGINE_H
+
+#include "base/clock.h"
+#include "base/error.h"
+#include "base/list.h"
+
+#include <stdatomic.h>
+#include <uv.h>
+
+typedef struct ddl_engine ddl_engine;
+
+typedef struct ddl_engine_client {
+    /* Holder: flush what is queued and look at expected sources without the loop. True: something moved. */
+    bool (*sweep)(void *arg);
+    /* Holder: whether sources are left that only the loop tells of, so that every sweep must run it. */
+    bool (*needs_loop)(void *arg);
+    /* Holder: work that was submitted. */
+    void (*job)(void *arg, ddl_link *job);
+    /* Holder, about every 20 ms while busy: deadlines. */
+    void (*tick)(void *arg, int64_t now_ns);
+    /* Holder: whether operations are in flight. */
+    bool (*busy)(void *arg);
+    void *arg;
+} ddl_engine_client;
+
+/* crowded: ranks outnumber the CPUs here, so that waiting must yield rather than spin. Starts the background
+ * thread. */
+DDL_MUST_USE ddl_status ddl_engine_create(const ddl_engine_client *client, bool crowded, ddl_engine **engine,
+                                          ddl_error *err);
+
+/* Stop the background thread. Nobody may be waiting. Close handles before, with the baton held. NULL is fine.
+ */
+void ddl_engine_destroy(ddl_engine *engine);
+
+/* Holder: the loop. Handles may be opened and closed on it. */
+uv_loop_t *ddl_engine_loop(ddl_engine *engine);
+
+/*
+ * Take the baton if nobody has it. The taker must call ddl_engine_leave soon. Thread: any.
+ */
+bool ddl_engine_try_enter(ddl_engine *engine);
+
+/* Take the baton, waiting for it until the deadline; false if it did not become free. Thread: any. */
+bool ddl_engine_enter(ddl_engine *engine, ddl_deadline deadline);
+
+/* Give the baton back; wakes who waits for it, or leaves what is in flight to the background thread. */
+void ddl_engine_leave(ddl_engine *engine);
+
+/* Hand a job to the holder of the baton, now or soon. Jobs of one thread stay in order. Thread: any. */
+void ddl_engine_submit(ddl_engine *engine, ddl_link *job);
+
+/* Holder: sweep once, run the loop once without waiting. True: something moved. */
+bool ddl_engine_progress(ddl_engine *engine);
+
+/* Holder: an operation has ended; threads that wait for it must look. */
+void ddl_engine_wake(ddl_engine *engine);
+
+/* Holder: something moved from within a loop callback. */
+void ddl_engine_moved(ddl_engine *engine);
+
+/*
+ * Drive, or sleep while another thread drives, until *done. Returns *done; false means that the deadline
+ * and a grace of 500 ms have passed and nobody could drive: the engine is stuck. The client's tick is what
+ * ends operations at their deadlines. Thread: any, without the baton.
+ */
+bool ddl_engine_wait(ddl_engine *engine, const atomic_bool *done, ddl_deadline deadline);
+
+/* As wait, for any of n flags; NULL flags are skipped. */
+bool ddl_engine_wait_any(ddl_engine *engine, const atomic_bool *const done[], size_t n,
+                         ddl_deadline deadline);
+
+/* In a forked child: close descriptors. */
+void ddl_engine_close_in_child(ddl_engine *engine);
+
+#endif
