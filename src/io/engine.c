@@ -281,7 +281,8 @@ static void sleep_behind_driver(ddl_engine *engine, const wait_goal *goal)
 {
     atomic_fetch_add(&engine->sleepers, 1);
     pthread_mutex_lock(&engine->lock);
-    if (!reached(goal) && (atomic_load(&engine->baton) || atomic_load(&engine->watcher))) {
+    bool for_baton = goal->n == 0;
+    if (!reached(goal) && (atomic_load(&engine->baton) || (!for_baton && atomic_load(&engine->watcher)))) {
         struct timespec until;
         clock_gettime(CLOCK_MONOTONIC, &until);
         until.tv_nsec += TICK_MS * DDL_NS_PER_MS;

@@ -1,0 +1,1049 @@
+/*
+ * transport_mesh.c - links, matching, flow control. See transport_mesh.h for the protocol.
+ */
+#include "transport/transport_mesh.h"
+
+#include "base/assert.h"
+#include "base/bytes.h"
+#include "base/failpoint.h"
+#include "base/size.h"
+
+#include <errno.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/uio.h>
+#include <unistd.h>
+
+enum {
+    CHUNK_BYTES = 2048,     /* unit of the eager budget, and of room for early messages */
+    CHUNKS = 128,           /* per link and direction: 256 KiB */
+    CREDIT_AT = CHUNKS / 2, /* consumed chunks that are told without waiting for a frame to ride on */
+    NO_CHUNK = 0xffff,
+    STAGING_BYTES = 64 * 1024 + DDL_FRAME_BYTES,
+    STAGING_BEFORE_BULK = 4 * 1024, /* when bulk is due: what lands here has to be copied */
+    READS_PER_TURN = 8,
+    POLLED_LINKS = 4,     /* up to so many expected links are read without asking the loop */
+    EARLY_LIMIT = 1 << 16 /* asks and grants held per link; more is a broken peer */
+};
+
+/* ddl_xfer.state */
+enum { IDLE, SENDING_EAGER, SENDING_BULK, AWAITING_GRANT, RECEIVING };
+
+/* What came before the local step that it is for was posted. */
+typedef struct early {
+    ddl_link link;
+    ddl_frame frame;
+    uint16_t first_chunk; /* of an eager payload; chained by peer_link.next_chunk */
+    uint32_t received;
+} early;
+
+typedef enum sink { SINK_NONE, SINK_XFER, SINK_EARLY, SINK_NOTICE, SINK_DROP } sink_kind;
+
+typedef enum link_state { LINK_OPEN, LINK_LEFT, LINK_LOST } link_state;
+
+typedef struct peer_link {
+    ddl_mesh *mesh;
+    int peer, fd;
+    link_state state;
+    uv_poll_t poll;
+    bool poll_open, wants_writable;
+    bool deaf; /* a write failed. What the peer said before it closed may still be unread: reading tells the
+                  end */
+
+    /* Incoming */
+    uint8_t partial[DDL_FRAME_BYTES]; /* a header that has not come whole */
+    size_t partial_bytes;
+    ddl_frame frame;     /* whose payload is coming */
+    size_t payload_left; /* of it */
+    sink_kind sink;
+    ddl_xfer *sink_xfer;
+    early *sink_early;
+    uint16_t sink_chunk; /* being filled */
+    ddl_list receives;   /* posted xfers, oldest first */
+    ddl_list early_messages, early_grants;
+    int nearly; /* asks and grants held */
+    uint8_t *chunks;
+    uint16_t next_chunk[CHUNKS], free_chunk;
+    uint32_t bulk_due;   /* grants sent, message not begun */
+    uint32_t credit_due; /* chunks consumed and not told */
+
+    /* Outgoing */
+    uint32_t budget;   /* chunks that may still be sent eagerly */
+    ddl_list sending;  /* xfers whose frame is due; the first may be under way */
+    ddl_list awaiting; /* xfers that wait for a grant */
+    ddl_bytes control; /* frames without xfer */
+    size_t control_sent;
+    uint8_t header[DDL_FRAME_BYTES]; /* of the first of sending */
+    size_t header_sent;
+    bool begun; /* the first of sending has its header encoded */
+    bool flushing;
+
+    int expecting;  /* posted receives and awaited grants */
+    ddl_link hot;   /* in mesh->hot while expecting > 0 */
+    ddl_link dirty; /* in mesh->dirty while something is queued */
+} peer_link;
+
+struct ddl_mesh {
+    ddl_transport transport;
+    int rank, nranks;
+    ddl_mesh_owner owner;
+    ddl_engine *engine;
+    peer_link *links; /* nranks; the own one is unused */
+    ddl_list hot, dirty;
+    int nhot;
+    ddl_list free_early;
+    ddl_list slabs;
+    bool dropping, closed;
+    uint8_t *staging;
+    uint8_t notice[DDL_FRAME_NOTICE_LIMIT];
+};
+
+typedef struct slab { /* of early entries; kept until the end */
+    ddl_link link;
+    early entries[64];
+} slab;
+
+static void link_lost(peer_link *link, int os_errno, const ddl_error *error);
+static void stop_watching(peer_link *link);
+static void flush(peer_link *link);
+
+/* ---- small parts ---- */
+
+static uint32_t chunks_for(size_t bytes)
+{
+    return (uint32_t)((bytes + CHUNK_BYTES - 1) / CHUNK_BYTES);
+}
+
+static bool same_key(const ddl_key *key, const ddl_frame *frame)
+{
+    return key->number == frame->number && key->sequence == frame->sequence && key->piece == frame->piece &&
+           key->channel == frame->channel;
+}
+
+static ddl_xfer *find_xfer(const ddl_list *list, const ddl_frame *frame)
+{
+    DDL_LIST_FOR_EACH (link, list) {
+        ddl_xfer *xfer = DDL_CONTAINER(link, ddl_xfer, link);
+        if (same_key(&xfer->key, frame))
+            return xfer;
+    }
+    return NULL;
+}
+
+static early *find_early(const ddl_list *list, const ddl_key *key)
+{
+    DDL_LIST_FOR_EACH (link, list) {
+        early *entry = DDL_CONTAINER(link, early, link);
+        if (same_key(key, &entry->frame))
+            return entry;
+    }
+    return NULL;
+}
+
+static ddl_frame frame_of(const ddl_xfer *xfer, ddl_frame_type type)
+{
+    const ddl_signature *signature = xfer->signature;
+    return (ddl_frame){
+        .type = (uint8_t)type,
+        .channel = xfer->key.channel,
+        .sequence = xfer->key.sequence,
+        .piece = xfer->key.piece,
+        .number = xfer->key.number,
+        .collective = signature->collective,
+        .dtype = signature->dtype,
+        .op = signature->op,
+        .algorithm = signature->algorithm,
+        .root = signature->root,
+        .count = signature->count,
+    };
+}
+
+static void expect(peer_link *link, int change)
+{
+    bool before = link->expecting > 0;
+    link->expecting += change;
+    bool now = link->expecting > 0;
+    if (now && !before) {
+        ddl_list_append(&link->mesh->hot, &link->hot);
+        link->mesh->nhot++;
+    } else if (before && !now) {
+        ddl_list_remove(&link->hot);
+        link->mesh->nhot--;
+    }
+}
+
+static bool add_slab(ddl_mesh *mesh)
+{
+    slab *added = ddl_alloc(sizeof *added);
+    if (added == NULL)
+        return false;
+    ddl_list_append(&mesh->slabs, &added->link);
+    for (size_t i = 0; i < sizeof added->entries / sizeof *added->entries; i++)
+        ddl_list_append(&mesh->free_early, &added->entries[i].link);
+    return true;
+}
+
+static early *take_early(ddl_mesh *mesh)
+{
+    if (ddl_list_empty(&mesh->free_early) && !add_slab(mesh))
+        return NULL;
+    return DDL_CONTAINER(ddl_list_take_first(&mesh->free_early), early, link);
+}
+
+static void free_early(ddl_mesh *mesh, early *entry)
+{
+    ddl_list_append(&mesh->free_early, &entry->link);
+}
+
+/* Keep the link among those to be written to exactly while something is queued. */
+static void mark_dirty(peer_link *link)
+{
+    bool due = link->state == LINK_OPEN && !link->deaf &&
+               (link->control.bytes > 0 || !ddl_list_empty(&link->sending));
+    if (due && !ddl_link_linked(&link->dirty))
+        ddl_list_append(&link->mesh->dirty, &link->dirty);
+    else if (!due && ddl_link_linked(&link->dirty))
+        ddl_list_remove(&link->dirty);
+}
+
+/* ---- control frames ---- */
+
+static void queue_control(peer_link *link, const ddl_frame *frame, const void *payload)
+{
+    if (link->state != LINK_OPEN)
+        return;
+    ddl_frame with_credit = *frame;
+    with_credit.credit = link->credit_due;
+    uint8_t bytes[DDL_FRAME_BYTES];
+    ddl_frame_encode(&with_credit, bytes);
+    if (!ddl_bytes_append(&link->control, bytes, sizeof bytes) ||
+        !ddl_bytes_append(&link->control, payload, frame->bytes)) {
+        ddl_error error;
+        DDL_FAIL(&error, DDL_ENOMEM, "no memory for a control frame");
+        link_lost(link, 0, &error);
+        return;
+    }
+    link->credit_due = 0;
+    mark_dirty(link);
+}
+
+static void queue_grant(peer_link *link, const ddl_xfer *xfer)
+{
+    ddl_frame grant = frame_of(xfer, DDL_FRAME_GRANT);
+    link->bulk_due++;
+    queue_control(link, &grant, NULL);
+}
+
+static void give_credit(peer_link *link, uint32_t chunks)
+{
+    link->credit_due += chunks;
+    if (link->credit_due < CREDIT_AT)
+        return;
+    ddl_frame credit = { .type = DDL_FRAME_CREDIT };
+    queue_control(link, &credit, NULL);
+}
+
+/* ---- writing ---- */
+
+static void want_writable(peer_link *link, bool wanted);
+
+/* Append what is left of a frame's parts to iov; returns the new count. */
+static int parts_left(ddl_xfer *xfer, struct iovec *iov, int count)
+{
+    size_t skip = xfer->moved;
+    for (int i = 0; i < 2; i++) {
+        if (skip >= xfer->part[i].bytes) {
+            skip -= xfer->part[i].bytes;
+            continue;
+        }
+        iov[count++] = (struct iovec){ (char *)xfer->part[i].data + skip, xfer->part[i].bytes - skip };
+        skip = 0;
+    }
+    return count;
+}
+
+static void begin_frame(peer_link *link, ddl_xfer *xfer)
+{
+    ddl_frame frame = frame_of(xfer, xfer->state == SENDING_EAGER ? DDL_FRAME_EAGER : DDL_FRAME_BULK);
+    frame.bytes = (uint32_t)xfer->bytes;
+    frame.credit = link->credit_due;
+    link->credit_due = 0;
+    ddl_frame_encode(&frame, link->header);
+    link->header_sent = 0;
+    link->begun = true;
+}
+
+/* One write. False: nothing to write, or the socket takes no more. *finished: the xfer whose last byte left.
+ */
+static bool write_some(peer_link *link, ddl_xfer **finished)
+{
+    *finished = NULL;
+    if (link->deaf)
+        return false;
+    ddl_link *first = ddl_list_first(&link->sending);
+    ddl_xfer *xfer = first != NULL ? DDL_CONTAINER(first, ddl_xfer, link) : NULL;
+    struct iovec iov[4];
+    int count = 0;
+    size_t control = 0;
+    bool between_frames = !link->begun || link->header_sent == 0;
+    if (between_frames && link->control.bytes > 0) {
+        control = link->control.bytes - link->control_sent;
+        iov[count++] = (struct iovec){ link->control.data + link->control_sent, control };
+    }
+    if (xfer != NULL) {
+        if (!link->begun)
+            begin_frame(link, xfer);
+        if (link->header_sent < DDL_FRAME_BYTES)
+            iov[count++] =
+                (struct iovec){ link->header + link->header_sent, DDL_FRAME_BYTES - link->header_sent };
+        count = parts_left(xfer, iov, count);
+    }
+    if (count == 0) {
+        want_writable(link, false);
+        return false;
+    }
+    struct msghdr message = { .msg_iov = iov, .msg_iovlen = (unsigned)count };
+    ssize_t result =
+        DDL_FAILPOINT_OS("mesh.send", ECONNRESET) ? -1 : sendmsg(link->fd, &message, MSG_NOSIGNAL);
+    if (result < 0) {
+        if (errno == EINTR)
+            return true;
+        if (errno == EAGAIN || errno == EWOULDBLOCK)
+            want_writable(link, true);
+        else
+            link->deaf = true;
+        return false;
+    }
+    size_t written = (size_t)result;
+    if (control > 0) {
+        size_t part = ddl_size_min(written, control);
+        link->control_sent += part;
+        written -= part;
+        if (link->control_sent == link->control.bytes)
+            link->control.bytes = link->control_sent = 0;
+    }
+    if (xfer == NULL)
+        return true;
+    size_t part = ddl_size_min(written, DDL_FRAME_BYTES - link->header_sent);
+    link->header_sent += part;
+    xfer->moved += written - part;
+    if (link->header_sent == DDL_FRAME_BYTES && xfer->moved == xfer->bytes) {
+        ddl_list_remove(&xfer->link);
+        xfer->state = IDLE;
+        link->begun = false;
+        *finished = xfer;
+    }
+    return true;
+}
+
+/* Write until nothing is left or the socket is full, and tell posters of finished xfers. */
+static void flush(peer_link *link)
+{
+    if (link->flushing || link->state != LINK_OPEN)
+        return;
+    link->flushing = true;
+    ddl_xfer *finished;
+    while (link->state == LINK_OPEN && write_some(link, &finished))
+        if (finished != NULL) {
+            ddl_engine_moved(link->mesh->engine);
+            finished->done(finished);
+        }
+    link->flushing = false;
+    mark_dirty(link);
+}
+
+/* Queue an xfer's frame; true if it left whole at once. Control frames ahead of it leave with it. */
+static bool send_frame(peer_link *link, ddl_xfer *xfer, int state)
+{
+    bool idle = ddl_list_empty(&link->sending) && !link->flushing;
+    xfer->state = (uint8_t)state;
+    ddl_list_append(&link->sending, &xfer->link);
+    if (!idle)
+        return false;
+    link->flushing = true;
+    ddl_xfer *finished = NULL;
+    while (link->state == LINK_OPEN && finished == NULL && write_some(link, &finished))
+        ;
+    link->flushing = false;
+    mark_dirty(link);
+    return finished == xfer;
+}
+
+/* ---- the executor's interface ---- */
+
+static bool mesh_send(ddl_transport *transport, ddl_xfer *xfer)
+{
+    ddl_mesh *mesh = DDL_CONTAINER(transport, ddl_mesh, transport);
+    peer_link *link = &mesh->links[xfer->peer];
+    DDL_ASSERT(xfer->bytes > 0);
+    DDL_ASSERT(xfer->bytes <= DDL_FRAME_BULK_LIMIT);
+    if (link->state != LINK_OPEN) { /* the owner knows, or will from its own checks; nothing will move */
+        xfer->state = AWAITING_GRANT;
+        ddl_list_append(&link->awaiting, &xfer->link);
+        expect(link, 1);
+        return false;
+    }
+    bool small = xfer->bytes <= DDL_FRAME_EAGER_LIMIT;
+    uint32_t cost = chunks_for(xfer->bytes);
+    if (small && link->budget >= cost) {
+        link->budget -= cost;
+        return send_frame(link, xfer, SENDING_EAGER);
+    }
+    early *grant = find_early(&link->early_grants, &xfer->key);
+    if (grant != NULL) {
+        ddl_list_remove(&grant->link);
+        link->nearly--;
+        free_early(mesh, grant);
+        return send_frame(link, xfer, SENDING_BULK);
+    }
+    if (small) {
+        ddl_frame ask = frame_of(xfer, DDL_FRAME_ASK);
+        queue_control(link, &ask, NULL);
+    }
+    xfer->state = AWAITING_GRANT;
+    ddl_list_append(&link->awaiting, &xfer->link);
+    expect(link, 1);
+    return false;
+}
+
+/* Write bytes of a message into its xfer, at what has already come. */
+static void fill_xfer(ddl_xfer *xfer, const uint8_t *bytes, size_t count)
+{
+    while (count > 0) {
+        bool in_first = xfer->moved < xfer->part[0].bytes;
+        ddl_part *part = &xfer->part[in_first ? 0 : 1];
+        size_t at = in_first ? xfer->moved : xfer->moved - xfer->part[0].bytes;
+        size_t fits = ddl_size_min(count, part->bytes - at);
+        memcpy((char *)part->data + at, bytes, fits);
+        xfer->moved += fits;
+        bytes += fits;
+        count -= fits;
+    }
+}
+
+/* Move what an early entry holds into xfer and give its chunks back. */
+static void drain_early(peer_link *link, early *entry, ddl_xfer *xfer)
+{
+    size_t left = entry->received;
+    for (uint16_t chunk = entry->first_chunk; chunk != NO_CHUNK;) {
+        size_t count = ddl_size_min(left, CHUNK_BYTES);
+        fill_xfer(xfer, link->chunks + (size_t)chunk * CHUNK_BYTES, count);
+        left -= count;
+        uint16_t next = link->next_chunk[chunk];
+        link->next_chunk[chunk] = link->free_chunk;
+        link->free_chunk = chunk;
+        chunk = next;
+    }
+    entry->first_chunk = NO_CHUNK;
+}
+
+static bool mesh_recv(ddl_transport *transport, ddl_xfer *xfer)
+{
+    ddl_mesh *mesh = DDL_CONTAINER(transport, ddl_mesh, transport);
+    peer_link *link = &mesh->links[xfer->peer];
+    DDL_ASSERT(xfer->bytes > 0);
+    DDL_ASSERT(xfer->bytes <= DDL_FRAME_BULK_LIMIT);
+    xfer->state = RECEIVING;
+    early *entry = find_early(&link->early_messages, &xfer->key);
+    if (entry != NULL) {
+        ddl_frame frame = entry->frame;
+        if (frame.type == DDL_FRAME_EAGER && frame.bytes == xfer->bytes) {
+            bool whole = entry->received == frame.bytes;
+            drain_early(link, entry, xfer);
+            ddl_list_remove(&entry->link);
+            free_early(mesh, entry);
+            if (whole) {
+                xfer->state = IDLE;
+                give_credit(link, chunks_for(frame.bytes));
+                return true;
+            }
+            link->sink = SINK_XFER;
+            link->sink_xfer = xfer;
+        } else if (frame.type == DDL_FRAME_ASK) {
+            ddl_list_remove(&entry->link);
+            link->nearly--;
+            free_early(mesh, entry);
+            queue_grant(link, xfer);
+        }
+        /* Else: another size under the same key. The signatures differ then, and the owner has been told. */
+    } else if (xfer->bytes > DDL_FRAME_EAGER_LIMIT) {
+        queue_grant(link, xfer);
+    }
+    ddl_list_append(&link->receives, &xfer->link);
+    expect(link, 1);
+    return false;
+}
+
+static void mesh_cancel(ddl_transport *transport, ddl_xfer *xfer)
+{
+    ddl_mesh *mesh = DDL_CONTAINER(transport, ddl_mesh, transport);
+    peer_link *link = &mesh->links[xfer->peer];
+    if (xfer->state == IDLE)
+        return;
+    bool under_way = link->begun && link->header_sent > 0 && ddl_list_first(&link->sending) == &xfer->link;
+    if (link->begun && ddl_list_first(&link->sending) == &xfer->link)
+        link->begun = false;
+    if (xfer->state == AWAITING_GRANT || xfer->state == RECEIVING)
+        expect(link, -1);
+    ddl_list_remove(&xfer->link);
+    if (xfer->state == RECEIVING && link->sink == SINK_XFER && link->sink_xfer == xfer)
+        link->sink = SINK_DROP;
+    xfer->state = IDLE;
+    /* Half a message cannot be taken back, and must not be completed with other bytes: the peer has to see
+     * that it is not whole. */
+    if (under_way && link->state == LINK_OPEN) {
+        link->state = LINK_LOST;
+        stop_watching(link);
+        shutdown(link->fd, SHUT_WR);
+    }
+}
+
+static const struct ddl_transport_ops mesh_ops = { "tcp", mesh_send, mesh_recv, mesh_cancel };
+
+/* ---- reading ---- */
+
+static void receive_done(peer_link *link, ddl_xfer *xfer)
+{
+    ddl_list_remove(&xfer->link);
+    xfer->state = IDLE;
+    expect(link, -1);
+    ddl_engine_moved(link->mesh->engine);
+    xfer->done(xfer);
+}
+
+static bool hold_early(peer_link *link, const ddl_frame *frame, ddl_list *list, ddl_error *err)
+{
+    if (frame->type != DDL_FRAME_EAGER && ++link->nearly > EARLY_LIMIT) {
+        DDL_FAIL(err, DDL_EPROTO, "more than %d asks and grants for operations that were not issued here",
+                 EARLY_LIMIT);
+        return false;
+    }
+    early *entry = take_early(link->mesh);
+    if (entry == NULL) {
+        DDL_FAIL(err, DDL_ENOMEM, "no memory to hold an early message");
+        return false;
+    }
+    entry->frame = *frame;
+    entry->received = 0;
+    entry->first_chunk = NO_CHUNK;
+    ddl_list_append(list, &entry->link);
+    if (frame->type == DDL_FRAME_EAGER) {
+        link->sink = SINK_EARLY;
+        link->sink_early = entry;
+        link->sink_chunk = NO_CHUNK;
+    }
+    return true;
+}
+
+static bool fill_early(peer_link *link, const uint8_t *bytes, size_t count, ddl_error *err)
+{
+    early *entry = link->sink_early;
+    while (count > 0) {
+        size_t at = entry->received % CHUNK_BYTES;
+        if (at == 0) {
+            uint16_t chunk = link->free_chunk;
+            if (chunk == NO_CHUNK) {
+                DDL_FAIL(err, DDL_EPROTO, "more early bytes than the budget of %d KiB",
+                         CHUNKS * CHUNK_BYTES / 1024);
+                return false;
+            }
+            link->free_chunk = link->next_chunk[chunk];
+            link->next_chunk[chunk] = NO_CHUNK;
+            if (link->sink_chunk == NO_CHUNK)
+                entry->first_chunk = chunk;
+            else
+                link->next_chunk[link->sink_chunk] = chunk;
+            link->sink_chunk = chunk;
+        }
+        size_t fits = ddl_size_min(count, CHUNK_BYTES - at);
+        memcpy(link->chunks + (size_t)link->sink_chunk * CHUNK_BYTES + at, bytes, fits);
+        entry->received += (uint32_t)fits;
+        bytes += fits;
+        count -= fits;
+    }
+    return true;
+}
+
+static bool take_message(peer_link *link, const ddl_frame *frame, ddl_error *err)
+{
+    if (frame->type == DDL_FRAME_BULK && link->bulk_due > 0)
+        link->bulk_due--;
+    if (link->mesh->dropping) {
+        link->sink = SINK_DROP;
+        return true;
+    }
+    ddl_xfer *xfer = find_xfer(&link->receives, frame);
+    if (xfer != NULL && xfer->bytes == frame->bytes) {
+        link->sink = SINK_XFER;
+        link->sink_xfer = xfer;
+        return true;
+    }
+    if (frame->type == DDL_FRAME_EAGER)
+        return hold_early(link, frame, &link->early_messages, err);
+    link->sink = SINK_DROP; /* granted, and cancelled since */
+    return true;
+}
+
+static bool take_grant(peer_link *link, const ddl_frame *frame, ddl_error *err)
+{
+    if (link->mesh->dropping)
+        return true;
+    ddl_xfer *xfer = find_xfer(&link->awaiting, frame);
+    if (xfer == NULL)
+        return hold_early(link, frame, &link->early_grants, err);
+    ddl_list_remove(&xfer->link);
+    expect(link, -1);
+    if (send_frame(link, xfer, SENDING_BULK)) {
+        ddl_engine_moved(link->mesh->engine);
+        xfer->done(xfer);
+    }
+    return true;
+}
+
+static bool take_ask(peer_link *link, const ddl_frame *frame, ddl_error *err)
+{
+    if (link->mesh->dropping)
+        return true;
+    ddl_xfer *xfer = find_xfer(&link->receives, frame);
+    if (xfer == NULL)
+        return hold_early(link, frame, &link->early_messages, err);
+    queue_grant(link, xfer);
+    return true;
+}
+
+/* A header has come. False: the link is broken, err says why. */
+static bool take_header(peer_link *link, const uint8_t *bytes, ddl_error *err)
+{
+    ddl_mesh *mesh = link->mesh;
+    ddl_frame frame;
+    if (ddl_frame_decode(bytes, &frame, err) != DDL_OK)
+        return false;
+    if (frame.credit > CHUNKS - link->budget) {
+        DDL_FAIL(err, DDL_EPROTO, "credit for %u chunks of which only %u are out", (unsigned)frame.credit,
+                 (unsigned)(CHUNKS - link->budget));
+        return false;
+    }
+    link->budget += frame.credit;
+    link->frame = frame;
+    link->payload_left = frame.bytes;
+    ddl_engine_moved(mesh->engine);
+    switch ((ddl_frame_type)frame.type) {
+    case DDL_FRAME_EAGER:
+    case DDL_FRAME_BULK:
+        mesh->owner.heard(mesh->owner.arg, link->peer, &frame);
+        return take_message(link, &frame, err);
+    case DDL_FRAME_GRANT:
+        mesh->owner.heard(mesh->owner.arg, link->peer, &frame);
+        return take_grant(link, &frame, err);
+    case DDL_FRAME_ASK:
+        mesh->owner.heard(mesh->owner.arg, link->peer, &frame);
+        return take_ask(link, &frame, err);
+    case DDL_FRAME_ENTER:
+        mesh->owner.heard(mesh->owner.arg, link->peer, &frame);
+        return true;
+    case DDL_FRAME_ABORT:
+        link->sink = SINK_NOTICE;
+        return true;
+    case DDL_FRAME_GOODBYE:
+        link->state = LINK_LEFT;
+        stop_watching(link);
+        mesh->owner.left(mesh->owner.arg, link->peer);
+        return true;
+    case DDL_FRAME_CREDIT:
+    case DDL_FRAME_TYPES:
+        break;
+    }
+    return true;
+}
+
+/* The payload of link->frame is complete. */
+static bool finish_payload(peer_link *link, ddl_error *err)
+{
+    sink_kind sink = link->sink;
+    link->sink = SINK_NONE;
+    if (link->frame.type == DDL_FRAME_EAGER && sink != SINK_EARLY)
+        give_credit(link, chunks_for(link->frame.bytes));
+    if (sink == SINK_XFER) {
+        receive_done(link, link->sink_xfer);
+    } else if (sink == SINK_NOTICE) {
+        ddl_notice notice;
+        if (ddl_notice_decode((ddl_view){ link->mesh->notice, link->frame.bytes }, link->mesh->nranks,
+                              &notice, err) != DDL_OK)
+            return false;
+        link->mesh->owner.told(link->mesh->owner.arg, link->peer, &notice);
+    }
+    return true;
+}
+
+static bool take_payload(peer_link *link, const uint8_t *bytes, size_t count, ddl_error *err)
+{
+    switch (link->sink) {
+    case SINK_XFER:
+        fill_xfer(link->sink_xfer, bytes, count);
+        break;
+    case SINK_EARLY:
+        if (!fill_early(link, bytes, count, err))
+            return false;
+        break;
+    case SINK_NOTICE:
+        memcpy(link->mesh->notice + (link->frame.bytes - link->payload_left), bytes, count);
+        break;
+    case SINK_DROP:
+    case SINK_NONE:
+        break;
+    }
+    link->payload_left -= count;
+    return link->payload_left > 0 || finish_payload(link, err);
+}
+
+/* Bytes in the staging area: headers and payloads in any pieces. */
+static bool take_bytes(peer_link *link, const uint8_t *bytes, size_t count, ddl_error *err)
+{
+    while (count > 0) {
+        if (link->payload_left > 0) {
+            size_t part = ddl_size_min(count, link->payload_left);
+            if (!take_payload(link, bytes, part, err))
+                return false;
+            bytes += part;
+            count -= part;
+            continue;
+        }
+        if (count < DDL_FRAME_BYTES) {
+            memcpy(link->partial, bytes, count);
+            link->partial_bytes = count;
+            return true;
+        }
+        if (!take_header(link, bytes, err))
+            return false;
+        bytes += DDL_FRAME_BYTES;
+        count -= DDL_FRAME_BYTES;
+    }
+    return true;
+}
+
+/* One read. False: nothing more now, or the link has ended. */
+static bool read_some(peer_link *link)
+{
+    uint8_t *staging = link->mesh->staging;
+    size_t room = link->bulk_due > 0 ? STAGING_BEFORE_BULK : STAGING_BYTES;
+    struct iovec iov[3];
+    int count = 0;
+    size_t direct = 0;
+    if (link->payload_left > 0 && link->sink == SINK_XFER) {
+        count = parts_left(link->sink_xfer, iov, 0);
+        direct = link->payload_left;
+    }
+    size_t kept = link->partial_bytes;
+    memcpy(staging, link->partial, kept);
+    iov[count++] = (struct iovec){ staging + kept, room - kept };
+    size_t wanted = direct + room - kept;
+
+    struct msghdr message = { .msg_iov = iov, .msg_iovlen = (unsigned)count };
+    ssize_t result =
+        DDL_FAILPOINT_OS("mesh.recv", ECONNRESET) ? -1 : recvmsg(link->fd, &message, MSG_DONTWAIT);
+    if (result < 0) {
+        if (errno == EINTR)
+            return true;
+        if (errno != EAGAIN && errno != EWOULDBLOCK)
+            link_lost(link, errno, NULL);
+        return false;
+    }
+    if (result == 0) {
+        link_lost(link, 0, NULL);
+        return false;
+    }
+    ddl_engine_moved(link->mesh->engine);
+    size_t got = (size_t)result;
+    ddl_error error;
+    bool sound = true;
+    if (direct > 0) {
+        size_t part = ddl_size_min(got, direct);
+        link->sink_xfer->moved += part;
+        link->payload_left -= part;
+        got -= part;
+        if (link->payload_left == 0)
+            sound = finish_payload(link, &error);
+    }
+    size_t staged = kept + got;
+    link->partial_bytes = 0;
+    if (sound && staged > 0)
+        sound = take_bytes(link, staging, staged, &error);
+    if (!sound) {
+        link_lost(link, 0, &error);
+        return false;
+    }
+    return link->state == LINK_OPEN && (size_t)result == wanted;
+}
+
+/*
+ * A short read means that the socket was empty at that moment, so another read is not worth its price;
+ * but after a header of bulk data the direct read follows at once.
+ */
+static void read_link(peer_link *link)
+{
+    for (int i = 0; i < READS_PER_TURN && link->state == LINK_OPEN; i++) {
+        bool more = read_some(link);
+        bool in_bulk = link->payload_left > 0 && link->sink == SINK_XFER && i == 0;
+        if (!more && !in_bulk)
+            return;
+    }
+}
+
+/* ---- the loop ---- */
+
+static void on_poll(uv_poll_t *poll, int status, int events)
+{
+    peer_link *link = poll->data;
+    if (status < 0) {
+        link_lost(link, -status, NULL);
+        return;
+    }
+    if ((events & UV_WRITABLE) != 0)
+        flush(link);
+    if ((events & UV_READABLE) != 0)
+        read_link(link);
+}
+
+static void on_poll_closed(uv_handle_t *handle)
+{
+    peer_link *link = handle->data;
+    if (link->fd >= 0)
+        close(link->fd);
+    link->fd = -1;
+}
+
+static void want_writable(peer_link *link, bool wanted)
+{
+    if (link->wants_writable == wanted || !link->poll_open || link->state == LINK_LOST)
+        return;
+    link->wants_writable = wanted;
+    uv_poll_start(&link->poll, UV_READABLE | (wanted ? UV_WRITABLE : 0), on_poll);
+}
+
+static void stop_watching(peer_link *link)
+{
+    if (link->poll_open)
+        uv_poll_stop(&link->poll);
+    mark_dirty(link);
+}
+
+static void link_lost(peer_link *link, int os_errno, const ddl_error *error)
+{
+    link_state before = link->state;
+    link->state = LINK_LOST;
+    stop_watching(link);
+    if (before == LINK_OPEN)
+        link->mesh->owner.lost(link->mesh->owner.arg, link->peer, os_errno, error);
+}
+
+bool ddl_mesh_sweep(ddl_mesh *mesh)
+{
+    ddl_mesh_flush(mesh);
+    if (mesh->nhot > POLLED_LINKS)
+        return false;
+    /* Reading may change the list of hot links: take them one by one. */
+    peer_link *hot[POLLED_LINKS];
+    int count = 0;
+    DDL_LIST_FOR_EACH (link, &mesh->hot)
+        hot[count++] = DDL_CONTAINER(link, peer_link, hot);
+    for (int i = 0; i < count; i++)
+        if (hot[i]->state == LINK_OPEN)
+            read_link(hot[i]);
+    ddl_mesh_flush(mesh);
+    return false; /* what moves is told by ddl_engine_moved */
+}
+
+bool ddl_mesh_needs_loop(const ddl_mesh *mesh)
+{
+    return mesh->nhot > POLLED_LINKS;
+}
+
+void ddl_mesh_flush(ddl_mesh *mesh)
+{
+    DDL_LIST_FOR_EACH (link, &mesh->dirty)
+        flush(DDL_CONTAINER(link, peer_link, dirty));
+}
+
+/* ---- for the owner ---- */
+
+ddl_transport *ddl_mesh_transport(ddl_mesh *mesh)
+{
+    return &mesh->transport;
+}
+
+bool ddl_mesh_is_gone(const ddl_mesh *mesh, int peer)
+{
+    return peer != mesh->rank && mesh->links[peer].state != LINK_OPEN;
+}
+
+void ddl_mesh_visit_early(ddl_mesh *mesh, uint32_t channel, uint64_t sequence,
+                          void (*visit)(void *arg, int peer, const ddl_frame *frame), void *arg)
+{
+    for (int peer = 0; peer < mesh->nranks; peer++) {
+        peer_link *link = &mesh->links[peer];
+        if (peer == mesh->rank)
+            continue;
+        const ddl_list *lists[] = { &link->early_messages, &link->early_grants };
+        for (int i = 0; i < 2; i++)
+            DDL_LIST_FOR_EACH (each, lists[i]) {
+                early *entry = DDL_CONTAINER(each, early, link);
+                if (entry->frame.channel == channel && entry->frame.sequence == sequence)
+                    visit(arg, peer, &entry->frame);
+            }
+    }
+}
+
+void ddl_mesh_tell(ddl_mesh *mesh, int peer, const ddl_frame *frame, const ddl_notice *notice)
+{
+    ddl_frame with_payload = *frame;
+    uint8_t payload[DDL_FRAME_NOTICE_LIMIT];
+    if (notice != NULL)
+        with_payload.bytes = (uint32_t)ddl_notice_encode(notice, payload);
+    for (int to = 0; to < mesh->nranks; to++)
+        if (to != mesh->rank && (peer < 0 || peer == to))
+            queue_control(&mesh->links[to], &with_payload, payload);
+}
+
+void ddl_mesh_drop_messages(ddl_mesh *mesh)
+{
+    mesh->dropping = true;
+    for (int peer = 0; peer < mesh->nranks; peer++) {
+        peer_link *link = &mesh->links[peer];
+        if (link->sink == SINK_EARLY)
+            link->sink = SINK_DROP;
+    }
+}
+
+static bool send_goodbye(peer_link *link)
+{
+    ddl_frame goodbye = { .type = DDL_FRAME_GOODBYE };
+    queue_control(link, &goodbye, NULL);
+    flush(link);
+    return link->control.bytes == 0;
+}
+
+void ddl_mesh_say_goodbye(ddl_mesh *mesh)
+{
+    for (int peer = 0; peer < mesh->nranks; peer++)
+        if (peer != mesh->rank && mesh->links[peer].state == LINK_OPEN)
+            send_goodbye(&mesh->links[peer]);
+}
+
+void ddl_mesh_close(ddl_mesh *mesh)
+{
+    if (mesh->closed)
+        return;
+    mesh->closed = true;
+    for (int peer = 0; peer < mesh->nranks; peer++) {
+        peer_link *link = &mesh->links[peer];
+        if (peer == mesh->rank)
+            continue;
+        if (link->state == LINK_OPEN)
+            send_goodbye(link);
+        link->state = LINK_LOST;
+        if (link->poll_open)
+            uv_close((uv_handle_t *)&link->poll, on_poll_closed);
+        link->poll_open = false;
+    }
+}
+
+/* ---- life ---- */
+
+ddl_status ddl_mesh_create(int rank, int nranks, const int sockets[], const ddl_mesh_owner *owner,
+                           ddl_mesh **out, ddl_error *err)
+{
+    ddl_mesh *mesh = ddl_alloc(sizeof *mesh);
+    peer_link *links = ddl_alloc_array((size_t)nranks, sizeof *links);
+    uint8_t *staging = ddl_alloc(STAGING_BYTES);
+    if (mesh == NULL || links == NULL || staging == NULL) {
+        ddl_free(mesh);
+        ddl_free(links);
+        ddl_free(staging);
+        for (int peer = 0; peer < nranks; peer++)
+            if (sockets[peer] >= 0)
+                close(sockets[peer]);
+        return DDL_FAIL(err, DDL_ENOMEM, "no memory for %d links", nranks);
+    }
+    mesh->transport.ops = &mesh_ops;
+    mesh->rank = rank;
+    mesh->nranks = nranks;
+    mesh->owner = *owner;
+    mesh->links = links;
+    mesh->staging = staging;
+    ddl_list_init(&mesh->hot);
+    ddl_list_init(&mesh->dirty);
+    ddl_list_init(&mesh->free_early);
+    ddl_list_init(&mesh->slabs);
+    for (int peer = 0; peer < nranks; peer++) {
+        peer_link *link = &links[peer];
+        link->mesh = mesh;
+        link->peer = peer;
+        link->fd = sockets[peer];
+        ddl_list_init(&link->receives);
+        ddl_list_init(&link->early_messages);
+        ddl_list_init(&link->early_grants);
+        ddl_list_init(&link->sending);
+        ddl_list_init(&link->awaiting);
+        link->budget = CHUNKS;
+        for (uint16_t chunk = 0; chunk < CHUNKS; chunk++)
+            link->next_chunk[chunk] = chunk + 1 < CHUNKS ? (uint16_t)(chunk + 1) : NO_CHUNK;
+    }
+    bool enough = add_slab(mesh);
+    for (int peer = 0; peer < nranks && enough; peer++) {
+        if (peer == rank)
+            continue;
+        /* Untouched memory costs nothing until a peer is early. */
+        links[peer].chunks = ddl_alloc((size_t)CHUNKS * CHUNK_BYTES);
+        enough = links[peer].chunks != NULL;
+    }
+    if (!enough) {
+        ddl_mesh_destroy(mesh);
+        return DDL_FAIL(err, DDL_ENOMEM, "no memory for %d links", nranks);
+    }
+    *out = mesh;
+    return DDL_OK;
+}
+
+ddl_status ddl_mesh_open(ddl_mesh *mesh, ddl_engine *engine, ddl_error *err)
+{
+    mesh->engine = engine;
+    for (int peer = 0; peer < mesh->nranks; peer++) {
+        peer_link *link = &mesh->links[peer];
+        if (peer == mesh->rank)
+            continue;
+        int code = uv_poll_init(ddl_engine_loop(engine), &link->poll, link->fd);
+        if (code != 0)
+            return DDL_FAIL_OS(err, DDL_ERESOURCE, -code, "cannot watch the connection to rank %d", peer);
+        link->poll.data = link;
+        link->poll_open = true;
+        code = uv_poll_start(&link->poll, UV_READABLE, on_poll);
+        if (code != 0)
+            return DDL_FAIL_OS(err, DDL_ERESOURCE, -code, "cannot watch the connection to rank %d", peer);
+    }
+    return DDL_OK;
+}
+
+void ddl_mesh_destroy(ddl_mesh *mesh)
+{
+    if (mesh == NULL)
+        return;
+    for (int peer = 0; peer < mesh->nranks; peer++) {
+        peer_link *link = &mesh->links[peer];
+        if (link->fd >= 0)
+            close(link->fd);
+        ddl_free(link->chunks);
+        ddl_bytes_fini(&link->control);
+    }
+    for (ddl_link *first; (first = ddl_list_take_first(&mesh->slabs)) != NULL;)
+        ddl_free(DDL_CONTAINER(first, slab, link));
+    ddl_free(mesh->links);
+    ddl_free(mesh->staging);
+    ddl_free(mesh);
+}
+
+void ddl_mesh_close_in_child(ddl_mesh *mesh)
+{
+    for (int peer = 0; peer < mesh->nranks; peer++)
+        if (mesh->links[peer].fd >= 0)
+            close(mesh->links[peer].fd);
+}

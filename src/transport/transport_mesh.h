@@ -1,0 +1,82 @@
+/*
+ * transport_mesh.h - messages between ranks over one TCP connection per pair.
+ *
+ * Small messages leave at once as eager frames, against a budget of chunks per link that the receiver
+ * hands back as it consumes them; without budget the sender asks first. Larger messages wait for a grant,
+ * which the receiver sends when it posts the receive, so bulk data goes straight from the socket into
+ * its destination. The wire never carries what cannot be consumed at once, so readers never stop reading
+ * and nothing blocks behind a head of line.
+ *
+ * Everything here is for the holder of the engine's baton only. What happens to a link is told to the
+ * owner; the mesh itself never decides that an operation has failed.
+ */
+#ifndef DDL_TRANSPORT_TRANSPORT_MESH_H
+#define DDL_TRANSPORT_TRANSPORT_MESH_H
+
+#include "base/error.h"
+#include "executor/transport.h"
+#include "io/engine.h"
+#include "protocol/frame.h"
+#include "protocol/notice.h"
+
+typedef struct ddl_mesh ddl_mesh;
+
+typedef struct ddl_mesh_owner {
+    /* A frame about an operation came from peer, before the mesh acts on it. */
+    void (*heard)(void *arg, int peer, const ddl_frame *frame);
+    /* peer told why its communicator failed. */
+    void (*told)(void *arg, int peer, const ddl_notice *notice);
+    /* peer said that it will send nothing more. */
+    void (*left)(void *arg, int peer);
+    /* The connection to peer ended without a goodbye (os_errno 0: end of file), or carried bytes that are no
+     * frames (error is set then). */
+    void (*lost)(void *arg, int peer, int os_errno, const ddl_error *error);
+    void *arg;
+} ddl_mesh_owner;
+
+/*
+ * sockets[i] is connected to rank i (-1 for the own rank); the mesh owns them from now on, also on
+ * failure. engine is created by the caller with ddl_mesh_sweep and ddl_mesh_needs_loop as its client.
+ */
+DDL_MUST_USE ddl_status ddl_mesh_create(int rank, int nranks, const int sockets[],
+                                        const ddl_mesh_owner *owner, ddl_mesh **mesh, ddl_error *err);
+
+/* Start to listen to the sockets on this engine. */
+DDL_MUST_USE ddl_status ddl_mesh_open(ddl_mesh *mesh, ddl_engine *engine, ddl_error *err);
+
+ddl_transport *ddl_mesh_transport(ddl_mesh *mesh);
+
+/* For the engine's client. */
+bool ddl_mesh_sweep(ddl_mesh *mesh);
+bool ddl_mesh_needs_loop(const ddl_mesh *mesh);
+
+/* Whether peer has said goodbye, or its connection is gone. */
+bool ddl_mesh_is_gone(const ddl_mesh *mesh, int peer);
+
+/* Visit what came early for an operation that was not issued: messages, asks and grants. */
+void ddl_mesh_visit_early(ddl_mesh *mesh, uint32_t channel, uint64_t sequence,
+                          void (*visit)(void *arg, int peer, const ddl_frame *frame), void *arg);
+
+/* Queue a frame without payload (enter) or with a notice (abort) to one peer, or to all with peer -1. */
+void ddl_mesh_tell(ddl_mesh *mesh, int peer, const ddl_frame *frame, const ddl_notice *notice);
+
+/* Write queued control frames as far as the sockets take them. */
+void ddl_mesh_flush(ddl_mesh *mesh);
+
+/* From now on messages are read and dropped: every xfer has been cancelled, and those on their way are for
+ * nobody. */
+void ddl_mesh_drop_messages(ddl_mesh *mesh);
+
+/* Say goodbye on every link and close them. The mesh is freed by ddl_mesh_destroy once the loop has run. */
+void ddl_mesh_close(ddl_mesh *mesh);
+
+/* After close, and after the engine's loop has run the close callbacks. NULL is fine. */
+void ddl_mesh_destroy(ddl_mesh *mesh);
+
+/* From an exit handler, with the baton: a best-effort goodbye. */
+void ddl_mesh_say_goodbye(ddl_mesh *mesh);
+
+/* In a forked child. */
+void ddl_mesh_close_in_child(ddl_mesh *mesh);
+
+#endif
