@@ -123,7 +123,7 @@ typedef struct ddl_error {
 typedef struct ddl_options {
     size_t struct_size; /* of this struct as the program knows it */
     int rank, world_size;
-    const char *store;        /* "tcp://host:port", "file:///dir"; NULL: DDL_STORE, else MASTER_ADDR:MASTER_PORT */
+    const char *store; /* "tcp://host:port", "file:///dir"; NULL: DDL_STORE, else MASTER_ADDR:MASTER_PORT */
     int64_t start_timeout_ms; /* rendezvous and connecting; 0: DDL_START_TIMEOUT, else 300 s */
     int64_t timeout_ms;       /* default per operation; 0: DDL_TIMEOUT, else 300 s */
     const char *interface;    /* name or CIDR of the network to use; NULL: DDL_IFACE */
@@ -131,7 +131,10 @@ typedef struct ddl_options {
     const char *transport;    /* "auto", "tcp", "shm"; NULL: DDL_TRANSPORT */
 } ddl_options;
 
-#define DDL_OPTIONS_INIT { sizeof(ddl_options), -1, -1, NULL, 0, 0, NULL, NULL, NULL }
+#define DDL_OPTIONS_INIT                                          \
+    {                                                             \
+        sizeof(ddl_options), -1, -1, NULL, 0, 0, NULL, NULL, NULL \
+    }
 
 /* ---- life cycle ---- */
 
@@ -151,7 +154,8 @@ DDL_API ddl_status ddl_init(ddl_comm **world, const ddl_options *options);
  */
 DDL_API ddl_status ddl_comm_free(ddl_comm **comm);
 
-/* Time limit, in milliseconds and greater than zero, of operations that this rank issues from now on. Local. */
+/* Time limit, in milliseconds and greater than zero, of operations that this rank issues from now on. Local.
+ */
 DDL_API ddl_status ddl_comm_set_timeout(ddl_comm *comm, int64_t timeout_ms);
 
 DDL_API int ddl_rank(const ddl_comm *comm);       /* 0 .. size-1; -1 if comm is NULL */
@@ -168,23 +172,23 @@ DDL_API ddl_status ddl_allreduce(const void *send, void *recv, size_t count, ddl
                                  ddl_comm *comm, ddl_request **request);
 
 /* As allreduce, but only root receives; recv may be NULL elsewhere. In place at the root: send == recv. */
-DDL_API ddl_status ddl_reduce(const void *send, void *recv, size_t count, ddl_dtype dtype, ddl_op op, int root,
-                              ddl_comm *comm, ddl_request **request);
+DDL_API ddl_status ddl_reduce(const void *send, void *recv, size_t count, ddl_dtype dtype, ddl_op op,
+                              int root, ddl_comm *comm, ddl_request **request);
 
 /*
  * send holds size * recv_count elements; rank r receives elements [r * recv_count, (r+1) * recv_count) of
  * the combination over all ranks. In place: recv == send + rank * recv_count elements; the rest of send
  * is left as it was.
  */
-DDL_API ddl_status ddl_reduce_scatter(const void *send, void *recv, size_t recv_count, ddl_dtype dtype, ddl_op op,
-                                      ddl_comm *comm, ddl_request **request);
+DDL_API ddl_status ddl_reduce_scatter(const void *send, void *recv, size_t recv_count, ddl_dtype dtype,
+                                      ddl_op op, ddl_comm *comm, ddl_request **request);
 
 /*
  * recv, of size * send_count elements, receives every rank's send_count elements in rank order.
  * In place: send == recv + rank * send_count elements.
  */
-DDL_API ddl_status ddl_allgather(const void *send, void *recv, size_t send_count, ddl_dtype dtype, ddl_comm *comm,
-                                 ddl_request **request);
+DDL_API ddl_status ddl_allgather(const void *send, void *recv, size_t send_count, ddl_dtype dtype,
+                                 ddl_comm *comm, ddl_request **request);
 
 /* buffer[0..count) of root is copied to every rank. */
 DDL_API ddl_status ddl_broadcast(void *buffer, size_t count, ddl_dtype dtype, int root, ddl_comm *comm,
@@ -194,25 +198,29 @@ DDL_API ddl_status ddl_broadcast(void *buffer, size_t count, ddl_dtype dtype, in
  * send and recv hold size * count_per_rank elements; block i of send goes to rank i, block i of recv
  * comes from rank i. In place: send == recv.
  */
-DDL_API ddl_status ddl_alltoall(const void *send, void *recv, size_t count_per_rank, ddl_dtype dtype, ddl_comm *comm,
-                                ddl_request **request);
+DDL_API ddl_status ddl_alltoall(const void *send, void *recv, size_t count_per_rank, ddl_dtype dtype,
+                                ddl_comm *comm, ddl_request **request);
 
 /* Done only after every rank has entered it. */
 DDL_API ddl_status ddl_barrier(ddl_comm *comm, ddl_request **request);
 
-/* ---- point to point; a send and a receive match in order per pair of ranks, and must agree in count and type ---- */
+/* ---- point to point; a send and a receive match in order per pair of ranks, and must agree in count and
+ * type ---- */
 
 /* peer may not be the own rank. A send may complete before its receive is posted. */
 DDL_API ddl_status ddl_send(const void *send, size_t count, ddl_dtype dtype, int peer, ddl_comm *comm,
                             ddl_request **request);
-DDL_API ddl_status ddl_recv(void *recv, size_t count, ddl_dtype dtype, int peer, ddl_comm *comm, ddl_request **request);
+DDL_API ddl_status ddl_recv(void *recv, size_t count, ddl_dtype dtype, int peer, ddl_comm *comm,
+                            ddl_request **request);
 
 /* ---- completion ---- */
 
-/* Block until done or until the operation's deadline. Frees the request and sets it to NULL, also on failure. */
+/* Block until done or until the operation's deadline. Frees the request and sets it to NULL, also on failure.
+ */
 DDL_API ddl_status ddl_wait(ddl_request **request);
 
-/* Wait for all n, even after a failure; NULL entries are skipped. Returns the root cause of the first failure. */
+/* Wait for all n, even after a failure; NULL entries are skipped. Returns the root cause of the first
+ * failure. */
 DDL_API ddl_status ddl_wait_all(size_t n, ddl_request *requests[]);
 
 /*
@@ -221,17 +229,32 @@ DDL_API ddl_status ddl_wait_all(size_t n, ddl_request *requests[]);
  */
 DDL_API ddl_status ddl_wait_any(size_t n, ddl_request *requests[], size_t *index);
 
-/* Make progress and tell whether the operation is done; never blocks. When done (or failed) the request is freed. */
+/* Make progress and tell whether the operation is done; never blocks. When done (or failed) the request is
+ * freed. */
 DDL_API ddl_status ddl_test(ddl_request **request, bool *done);
 
 /* ---- errors, facts, log ---- */
 
-/* Of the last failed call on this thread; DDL_OK before the first. Never NULL; valid until the next failure. */
+/* Of the last failed call on this thread; DDL_OK before the first. Never NULL; valid until the next failure.
+ */
 DDL_API const ddl_error *ddl_last_error(void);
 DDL_API const char *ddl_status_name(ddl_status status); /* "DDL_EPEERLOST" */
 DDL_API const char *ddl_status_text(ddl_status status); /* what it means, in a sentence */
 DDL_API size_t ddl_dtype_bytes(ddl_dtype dtype);        /* of one element; 0 if there is no such type */
 DDL_API const char *ddl_version(void);                  /* "0.1.0" */
+
+/*
+ * Name of the algorithm that this rank would run for a call of this collective ("allreduce", "broadcast",
+ * ...) with count elements of dtype, count as in the call; NULL if there is no such collective.
+ */
+DDL_API const char *ddl_algorithm_name(const ddl_comm *comm, const char *collective, size_t count,
+                                  ddl_dtype dtype);
+
+/*
+ * Names of all algorithms of a collective; writes at most capacity of them and returns how many there
+ * are. DDL_ALLREDUCE, DDL_BROADCAST, ... in the environment of ddl_init force one by name.
+ */
+DDL_API size_t ddl_algorithm_names(const char *collective, const char *names[], size_t capacity);
 
 /* Called with one whole line, without line end, from any thread. The library is silent but for this. */
 typedef void ddl_log_sink(void *arg, const char *line);

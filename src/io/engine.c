@@ -294,15 +294,17 @@ static void sleep_behind_driver(ddl_engine *engine, const wait_goal *goal)
     atomic_fetch_sub(&engine->sleepers, 1);
 }
 
-static bool wait_for(ddl_engine *engine, const wait_goal *goal, ddl_deadline deadline)
+/* entered: the caller has the baton. */
+static bool wait_for(ddl_engine *engine, const wait_goal *goal, ddl_deadline deadline, bool entered)
 {
     ddl_deadline stuck = deadline < DDL_DEADLINE_NEVER - STUCK_GRACE_MS * DDL_NS_PER_MS
                              ? deadline + STUCK_GRACE_MS * DDL_NS_PER_MS
                              : DDL_DEADLINE_NEVER;
-    if (reached(goal))
+    if (!entered && reached(goal))
         return true;
-    while (!reached(goal)) {
-        if (ddl_engine_try_enter(engine)) {
+    while (entered || !reached(goal)) {
+        if (entered || ddl_engine_try_enter(engine)) {
+            entered = false;
             if (poll_for(engine, goal)) {
                 ddl_engine_leave(engine);
                 return true;
@@ -326,13 +328,19 @@ static bool wait_for(ddl_engine *engine, const wait_goal *goal, ddl_deadline dea
 bool ddl_engine_wait(ddl_engine *engine, const atomic_bool *done, ddl_deadline deadline)
 {
     wait_goal one = { &done, 1 };
-    return wait_for(engine, &one, deadline);
+    return wait_for(engine, &one, deadline, false);
+}
+
+bool ddl_engine_wait_entered(ddl_engine *engine, const atomic_bool *done, ddl_deadline deadline)
+{
+    wait_goal one = { &done, 1 };
+    return wait_for(engine, &one, deadline, true);
 }
 
 bool ddl_engine_wait_any(ddl_engine *engine, const atomic_bool *const done[], size_t n, ddl_deadline deadline)
 {
     wait_goal any = { done, n };
-    return wait_for(engine, &any, deadline);
+    return wait_for(engine, &any, deadline, false);
 }
 
 bool ddl_engine_enter(ddl_engine *engine, ddl_deadline deadline)

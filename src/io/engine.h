@@ -77,6 +77,9 @@ void ddl_engine_moved(ddl_engine *engine);
  */
 bool ddl_engine_wait(ddl_engine *engine, const atomic_bool *done, ddl_deadline deadline);
 
+/* As wait, by a thread that has the baton already; it is given back before the return. */
+bool ddl_engine_wait_entered(ddl_engine *engine, const atomic_bool *done, ddl_deadline deadline);
+
 /* As wait, for any of n flags; NULL flags are skipped. */
 bool ddl_engine_wait_any(ddl_engine *engine, const atomic_bool *const done[], size_t n,
                          ddl_deadline deadline);

@@ -1,0 +1,294 @@
+/* config.c - options and environment to one ddl_config. */
+#include "api/config.h"
+
+#include "base/log.h"
+
+#include <ctype.h>
+#include <errno.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { DEFAULT_TIMEOUT_MS = 300 * 1000, RANKS_MAX = 1 << 20 };
+
+/* Launchers that set rank and size under names of their own; the first that is complete counts. */
+static const struct family {
+    const char *name, *rank, *size, *hint;
+} families[] = {
+    { "Open MPI", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE",
+      "mpirun -x MASTER_ADDR=... -x MASTER_PORT=..." },
+    { "PMI", "PMI_RANK", "PMI_SIZE", "mpiexec -genv MASTER_ADDR ... -genv MASTER_PORT ..." },
+    { "Slurm", "SLURM_PROCID", "SLURM_STEP_NUM_TASKS",
+      "export MASTER_ADDR=$(scontrol show hostnames | head -n 1) MASTER_PORT=29500 before srun" },
+};
+
+/* An unset variable and an empty one are the same. */
+static const char *env(const char *name)
+{
+    const char *value = getenv(name);
+    return value != NULL && *value != '\0' ? value : NULL;
+}
+
+static ddl_status parse_int(const char *name, const char *value, long least, long most, int *result,
+                            ddl_error *err)
+{
+    char *end;
+    errno = 0;
+    long number = strtol(value, &end, 10);
+    if (!(isdigit((unsigned char)value[0]) || value[0] == '-') || *end != '\0' || errno != 0 ||
+        number < least || number > most)
+        return DDL_FAIL(err, DDL_ECONFIG, "%s=%s: a whole number from %ld to %ld is needed", name, value,
+                        least, most);
+    *result = (int)number;
+    return DDL_OK;
+}
+
+/* "300", "500ms", "30s", "5min", "2h". */
+static ddl_status parse_duration(const char *name, const char *value, int64_t *result_ms, ddl_error *err)
+{
+    static const struct {
+        const char *unit;
+        double ms;
+    } units[] = { { "", 1000 }, { "ms", 1 }, { "s", 1000 }, { "min", 60e3 }, { "h", 3600e3 } };
+    char *end;
+    errno = 0;
+    double number = isdigit((unsigned char)value[0]) ? strtod(value, &end) : -1;
+    for (size_t i = 0; number > 0 && errno == 0 && i < sizeof units / sizeof *units; i++) {
+        double ms = number * units[i].ms;
+        if (strcmp(end, units[i].unit) == 0 && ms >= 1 && ms < 1e15) {
+            *result_ms = (int64_t)ms;
+            return DDL_OK;
+        }
+    }
+    return DDL_FAIL(err, DDL_ECONFIG,
+                    "%s=%s: a time greater than zero is needed, in seconds or as 500ms, 30s, 5min, 2h", name,
+                    value);
+}
+
+static ddl_status one_of(const char *name, const char *value, const char *const accepted[], ddl_error *err)
+{
+    char list[256] = "";
+    for (int i = 0; accepted[i] != NULL; i++) {
+        if (strcmp(value, accepted[i]) == 0)
+            return DDL_OK;
+        size_t used = strlen(list);
+        snprintf(list + used, sizeof list - used, "%s%s", i > 0 ? ", " : "", accepted[i]);
+    }
+    return DDL_FAIL(err, DDL_ECONFIG, "%s=%s: accepted are %s", name, value, list);
+}
+
+/* ---- rank and size ---- */
+
+/* A launcher's variables when RANK and WORLD_SIZE are not set. Leaves both at -1 if there is no launcher. */
+static ddl_status foreign_launcher(int *rank, int *nranks, ddl_error *err)
+{
+    for (size_t i = 0; i < sizeof families / sizeof *families; i++) {
+        const struct family *family = &families[i];
+        const char *rank_text = env(family->rank), *size_text = env(family->size);
+        if (rank_text == NULL || size_text == NULL)
+            continue;
+        int size;
+        DDL_TRY(parse_int(family->size, size_text, 1, RANKS_MAX, &size, err));
+        DDL_TRY(parse_int(family->rank, rank_text, 0, size - 1, rank, err));
+        if (size > 1 && env("DDL_STORE") == NULL &&
+            (env("MASTER_ADDR") == NULL || env("MASTER_PORT") == NULL))
+            return DDL_FAIL(
+                err, DDL_ECONFIG,
+                "started by %s as rank %d of %d, but with no address to meet at; set MASTER_ADDR and "
+                "MASTER_PORT (%s), or use ddl-launch",
+                family->name, *rank, size, family->hint);
+        *nranks = size;
+        return DDL_OK;
+    }
+    return DDL_OK;
+}
+
+static ddl_status read_environment_ranks(int *rank, int *nranks, ddl_error *err)
+{
+    const char *rank_text = env("RANK"), *size_text = env("WORLD_SIZE");
+    if (rank_text == NULL && size_text == NULL)
+        return foreign_launcher(rank, nranks, err);
+    if (rank_text == NULL || size_text == NULL)
+        return DDL_FAIL(err, DDL_ECONFIG,
+                        "%s is set but %s is not; set both (ddl-launch does), or neither for a world of one",
+                        rank_text != NULL ? "RANK" : "WORLD_SIZE", rank_text != NULL ? "WORLD_SIZE" : "RANK");
+    DDL_TRY(parse_int("WORLD_SIZE", size_text, 1, RANKS_MAX, nranks, err));
+    int given;
+    DDL_TRY(parse_int("RANK", rank_text, INT_MIN, INT_MAX, &given, err));
+    if (given < 0 || given >= *nranks)
+        return DDL_FAIL(err, DDL_ECONFIG, "RANK=%d is not in a world of WORLD_SIZE=%d: 0 to %d is", given,
+                        *nranks, *nranks - 1);
+    *rank = given;
+    return DDL_OK;
+}
+
+static ddl_status read_ranks(const ddl_options *options, ddl_config *config, ddl_error *err)
+{
+    if ((options->rank < 0) != (options->world_size < 0))
+        return DDL_FAIL(err, DDL_ECONFIG, "the program gives %s but not %s; give both or neither",
+                        options->rank < 0 ? "a world size" : "a rank",
+                        options->rank < 0 ? "a rank" : "a world size");
+    if (options->world_size == 0 || (options->rank >= 0 && options->rank >= options->world_size))
+        return DDL_FAIL(err, DDL_ECONFIG, "the program gives rank %d of %d", options->rank,
+                        options->world_size);
+    int rank = -1, nranks = -1;
+    DDL_TRY(read_environment_ranks(&rank, &nranks, err));
+    if (options->rank >= 0 && rank >= 0 && (rank != options->rank || nranks != options->world_size))
+        return DDL_FAIL(err, DDL_ECONFIG, "the program says rank %d of %d, but its launcher rank %d of %d",
+                        options->rank, options->world_size, rank, nranks);
+    if (options->rank >= 0) {
+        rank = options->rank;
+        nranks = options->world_size;
+    }
+    config->rank = rank >= 0 ? rank : 0;
+    config->nranks = nranks >= 0 ? nranks : 1;
+    return DDL_OK;
+}
+
+/* ---- where to meet ---- */
+
+static ddl_status read_store(const ddl_options *options, ddl_config *config, ddl_error *err)
+{
+    if (config->nranks == 1)
+        return DDL_OK;
+    const char *address = env("MASTER_ADDR"), *port_text = env("MASTER_PORT");
+    const char *store = options->store != NULL ? options->store : env("DDL_STORE");
+    if (port_text != NULL) {
+        int port;
+        DDL_TRY(parse_int("MASTER_PORT", port_text, 1, 65535, &port, err));
+    }
+    if (address != NULL && port_text != NULL) {
+        /* An IPv6 address goes into brackets, as in any URL. */
+        bool is_ipv6 = strchr(address, ':') != NULL && address[0] != '[';
+        int used = snprintf(config->master, sizeof config->master, is_ipv6 ? "[%s]:%s" : "%s:%s", address,
+                            port_text);
+        if (used < 0 || (size_t)used >= sizeof config->master)
+            return DDL_FAIL(err, DDL_ECONFIG, "MASTER_ADDR is longer than %zu characters",
+                            sizeof config->master - 16);
+    }
+    if (store != NULL) {
+        if (strlen(store) >= sizeof config->store)
+            return DDL_FAIL(err, DDL_ECONFIG, "the store's URL is longer than %zu characters",
+                            sizeof config->store - 1);
+        snprintf(config->store, sizeof config->store, "%s", store);
+        return DDL_OK;
+    }
+    if (address == NULL || port_text == NULL)
+        return DDL_FAIL(
+            err, DDL_ECONFIG,
+            "rank %d of %d has nowhere to meet the others: set MASTER_ADDR and MASTER_PORT (%s not set), or "
+            "DDL_STORE; ddl-launch sets them",
+            config->rank, config->nranks, address == NULL ? "MASTER_ADDR is" : "MASTER_PORT is");
+    snprintf(config->store, sizeof config->store, "tcp://%s", config->master);
+    return DDL_OK;
+}
+
+/* ---- the rest ---- */
+
+static ddl_status read_timeouts(const ddl_options *options, ddl_config *config, ddl_error *err)
+{
+    if (options->start_timeout_ms < 0 || options->timeout_ms < 0)
+        return DDL_FAIL(err, DDL_EINVAL, "a timeout in ddl_options is negative");
+    config->start_timeout_ms = config->timeout_ms = DEFAULT_TIMEOUT_MS;
+    if (env("DDL_START_TIMEOUT") != NULL)
+        DDL_TRY(
+            parse_duration("DDL_START_TIMEOUT", env("DDL_START_TIMEOUT"), &config->start_timeout_ms, err));
+    if (env("DDL_TIMEOUT") != NULL)
+        DDL_TRY(parse_duration("DDL_TIMEOUT", env("DDL_TIMEOUT"), &config->timeout_ms, err));
+    if (options->start_timeout_ms > 0)
+        config->start_timeout_ms = options->start_timeout_ms;
+    if (options->timeout_ms > 0)
+        config->timeout_ms = options->timeout_ms;
+    return DDL_OK;
+}
+
+static ddl_status read_algorithms(ddl_config *config, ddl_error *err)
+{
+    for (int collective = 0; collective < DDL_COLLECTIVE_COUNT; collective++) {
+        char variable[64] = "DDL_";
+        const char *name = ddl_collective_name((ddl_collective)collective);
+        for (size_t i = 0; name[i] != '\0' && i < 32; i++) {
+            variable[4 + i] = (char)toupper((unsigned char)name[i]);
+            variable[5 + i] = '\0';
+        }
+        const char *value = env(variable);
+        if (value == NULL)
+            continue;
+        const ddl_algorithm *found = ddl_catalogue_find((ddl_collective)collective, value);
+        if (found != NULL && found->takes != NULL && !found->takes(config->nranks))
+            return DDL_FAIL(err, DDL_ECONFIG, "%s=%s: that algorithm does not work for %d ranks", variable,
+                            value, config->nranks);
+        if (found == NULL) {
+            char list[256] = "";
+            size_t count;
+            const ddl_algorithm *rows = ddl_catalogue(&count);
+            for (size_t i = 0; i < count; i++)
+                if ((int)rows[i].collective == collective) {
+                    size_t used = strlen(list);
+                    snprintf(list + used, sizeof list - used, "%s%s", used > 0 ? ", " : "", rows[i].name);
+                }
+            return DDL_FAIL(err, DDL_ECONFIG, "%s=%s: there is no such algorithm; accepted are %s", variable,
+                            value, list);
+        }
+        config->forced[collective] = found;
+    }
+    return DDL_OK;
+}
+
+static ddl_status read_choices(const ddl_options *options, ddl_config *config, ddl_error *err)
+{
+    static const char *const transports[] = { "auto", "tcp", "shm", NULL };
+    static const char *const levels[] = { "auth", "tls", "off", NULL };
+    const char *transport = options->transport != NULL ? options->transport : env("DDL_TRANSPORT");
+    const char *security = options->security != NULL ? options->security : env("DDL_SECURITY");
+    const char *iface = options->interface != NULL ? options->interface : env("DDL_IFACE");
+    const char *level = env("DDL_LOG");
+    if (transport != NULL) {
+        DDL_TRY(one_of("DDL_TRANSPORT", transport, transports, err));
+        if (strcmp(transport, "shm") == 0)
+            return DDL_FAIL(err, DDL_EUNSUPPORTED,
+                            "DDL_TRANSPORT=shm: this version has no shared-memory transport yet; "
+                            "use auto or tcp");
+    }
+    if (security != NULL) {
+        DDL_TRY(one_of("DDL_SECURITY", security, levels, err));
+        if (strcmp(security, "off") != 0)
+            return DDL_FAIL(
+                err, DDL_EUNSUPPORTED,
+                "DDL_SECURITY=%s: this version cannot authenticate peers yet; only off is possible",
+                security);
+    }
+    if (iface != NULL) {
+        if (strlen(iface) >= sizeof config->iface)
+            return DDL_FAIL(err, DDL_ECONFIG, "DDL_IFACE is longer than %zu characters",
+                            sizeof config->iface - 1);
+        snprintf(config->iface, sizeof config->iface, "%s", iface);
+    }
+    if (level != NULL) {
+        int parsed = ddl_log_parse_level(level);
+        if (parsed < 0)
+            return DDL_FAIL(err, DDL_ECONFIG, "DDL_LOG=%s: accepted are error, warning, info, debug, trace",
+                            level);
+        ddl_log_set_level((ddl_log_level)parsed);
+    }
+    return DDL_OK;
+}
+
+ddl_status ddl_config_read(const ddl_options *given, ddl_config *config, ddl_error *err)
+{
+    ddl_options options = DDL_OPTIONS_INIT;
+    if (given != NULL) {
+        /* An older program's struct is shorter: what it does not know stays as it is by default. */
+        if (given->struct_size < offsetof(ddl_options, store) || given->struct_size > 4096)
+            return DDL_FAIL(err, DDL_EINVAL, "ddl_options.struct_size is %zu; start from DDL_OPTIONS_INIT",
+                            given->struct_size);
+        memcpy(&options, given, given->struct_size < sizeof options ? given->struct_size : sizeof options);
+    }
+    memset(config, 0, sizeof *config);
+    DDL_TRY(read_choices(&options, config, err));
+    DDL_TRY(read_ranks(&options, config, err));
+    DDL_TRY(read_timeouts(&options, config, err));
+    DDL_TRY(read_store(&options, config, err));
+    return read_algorithms(config, err);
+}

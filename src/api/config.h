@@ -1,0 +1,26 @@
+/*
+ * config.h - everything that decides how a world is made: options of the program, then the environment.
+ *
+ * One table lists the variables; a wrong value is an error that names the variable, the value and what is
+ * accepted.
+ */
+#ifndef DDL_API_CONFIG_H
+#define DDL_API_CONFIG_H
+
+#include "algorithms/catalogue.h"
+#include "base/error.h"
+
+typedef struct ddl_config {
+    int rank, nranks;
+    char store[512];  /* URL */
+    char master[300]; /* "address:port": names the meeting place */
+    char iface[128];  /* "" if none */
+    int64_t start_timeout_ms, timeout_ms;
+    const ddl_algorithm *forced[DDL_COLLECTIVE_COUNT]; /* NULL: chosen by cost */
+} ddl_config;
+
+/* options may be NULL. DDL_EINVAL: options make no sense; DDL_ECONFIG; DDL_EUNSUPPORTED: not in this version.
+ */
+DDL_MUST_USE ddl_status ddl_config_read(const ddl_options *options, ddl_config *config, ddl_error *err);
+
+#endif
