@@ -32,37 +32,46 @@ const char *ddl_collective_name(ddl_collective collective);
  */
 typedef struct ddl_shape {
     int rank, nranks;
-    int root;             /* broadcast, reduce: the root; send, recv: the peer; else 0 */
-    size_t count;         /* elements as in the public call: of the vector (allreduce, reduce, broadcast,
-                             send, recv) or per rank (reduce_scatter, allgather, alltoall) */
-    size_t stride;        /* elements from one rank's block to the next in the buffer of nranks blocks
-                             (reduce_scatter: IN; allgather: OUT; alltoall: both); >= count */
+    int root;      /* broadcast, reduce: the root; send, recv: the peer; else 0 */
+    size_t count;  /* elements as in the public call: of the vector (allreduce, reduce, broadcast,
+                      send, recv) or per rank (reduce_scatter, allgather, alltoall) */
+    size_t stride; /* elements from one rank's block to the next in the buffer of nranks blocks
+                      (reduce_scatter: IN; allgather: OUT; alltoall: both); >= count */
     size_t element_bytes;
-    bool in_place;        /* as the public call defines it: IN and OUT are the same memory (allreduce,
-                             reduce at the root, alltoall, and broadcast always: only OUT is used), or IN is
-                             the own block of OUT (allgather), or OUT the own block of IN (reduce_scatter) */
-    bool average;         /* end with the scale step of DDL_AVG */
+    bool in_place; /* as the public call defines it: IN and OUT are the same memory (allreduce,
+                      reduce at the root, alltoall, and broadcast always: only OUT is used), or IN is
+                      the own block of OUT (allgather), or OUT the own block of IN (reduce_scatter) */
+    bool average;  /* end with the scale step of DDL_AVG */
 } ddl_shape;
 
 typedef struct ddl_algorithm {
-    const char *name;     /* "ring" */
+    const char *name; /* "ring" */
     ddl_collective collective;
-    const char *summary;  /* one line: rounds, bytes, what it is best for */
-    const char *source;   /* paper or book */
+    const char *summary;       /* one line: rounds, bytes, what it is best for */
+    const char *source;        /* paper or book */
     bool (*takes)(int nranks); /* whether it works for this many ranks; NULL: any */
     /*
-     * What one rank does at most, for the cost model: rounds on the critical path, messages sent, bytes
-     * sent and bytes reduced for a vector of total_bytes. total_bytes is the whole buffer: the vector, or
-     * nranks blocks.
+     * What one rank does at most, for the cost model: rounds on the critical path, messages and bytes
+     * sent (or received, where that is more), and bytes reduced. total_bytes is the whole buffer: the
+     * vector, or nranks blocks.
      */
     struct ddl_work (*work)(int nranks, double total_bytes);
-    /* Build the schedule of shape->rank. */
+    /*
+     * Build the schedule of shape->rank; release with ddl_schedule_destroy.
+     * DDL_EUNSUPPORTED: not for so many ranks. DDL_ENOMEM. DDL_EINVAL: scratch would overflow size_t.
+     */
     ddl_status (*build)(const ddl_shape *shape, ddl_schedule **schedule, ddl_error *err);
 } ddl_algorithm;
 
 typedef struct ddl_work {
     double rounds, messages, sent_bytes, reduced_bytes;
 } ddl_work;
+
+/* Whether the row works for this many ranks. */
+bool ddl_algorithm_takes(const ddl_algorithm *algorithm, int nranks);
+
+/* The collective of this name; false if there is none. */
+bool ddl_collective_parse(const char *name, ddl_collective *collective);
 
 /* All rows; *count of them. The first row of a collective is not special. */
 const ddl_algorithm *ddl_catalogue(size_t *count);

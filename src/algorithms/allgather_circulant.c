@@ -1,0 +1,42 @@
+/*
+ * Circulant allgather: the circulant reduce-scatter backward. Slot i of rank r stands for block r+i. The
+ * skips are 1, ..., ceil(p/2), p: for two that follow each other, s < s', slots 0 .. s'-s-1 go to rank r-s,
+ * where they are slots s .. s'-1.
+ * Rounds: ceil(log2 p). Sent per rank: n(p-1)/p. Best for: any size, any p.
+ * Source: Traff, arXiv 2410.14234, 2024, algorithm 2.
+ */
+#include "algorithms/builders.h"
+
+/* The rounds for skips below `bound`, which is one of them, in rising order. */
+static void gather_below(ddl_builder *b, const ddl_group *g, const ddl_blocks *all, int bound)
+{
+    if (bound == 1)
+        return;
+    int skip = (bound + 1) / 2;
+    gather_below(b, g, all, skip);
+    ddl_step_recv_range(b, ddl_group_peer(g, skip), ddl_blocks_circular(all, g->rank + skip, bound - skip));
+    ddl_step_send_range(b, ddl_group_peer(g, -skip), ddl_blocks_circular(all, g->rank, bound - skip));
+}
+
+void ddl_allgather_circulant_blocks(ddl_builder *b, const ddl_group *g, const ddl_blocks *all)
+{
+    gather_below(b, g, all, g->nranks);
+}
+
+void ddl_allgather_circulant(ddl_builder *b, const ddl_shape *shape)
+{
+    ddl_group g = ddl_shape_group(shape);
+    ddl_blocks out = ddl_out_blocks(shape);
+    ddl_slice own = ddl_block(&out, g.rank);
+    ddl_step_copy(b, own, ddl_in_vector(shape));
+    if (ddl_blocks_packed(&out)) {
+        ddl_allgather_circulant_blocks(b, &g, &out);
+        return;
+    }
+    /* Blocks travel together, so those with gaps between them are gathered in scratch. */
+    ddl_blocks packed = ddl_scratch_packed(b, g.nranks, shape->count, shape->element_bytes);
+    ddl_step_copy(b, ddl_block(&packed, g.rank), ddl_in_vector(shape));
+    ddl_allgather_circulant_blocks(b, &g, &packed);
+    for (int i = 1; i < g.nranks; i++)
+        ddl_step_copy(b, ddl_block(&out, g.rank + i), ddl_block(&packed, g.rank + i));
+}

@@ -1,0 +1,287 @@
+/* catalogue.c - the rows, their costs in closed form, and what all builds have in common. */
+#include "algorithms/catalogue.h"
+
+#include "algorithms/builders.h"
+#include "base/assert.h"
+
+#include <string.h>
+
+static const char *const collective_names[DDL_COLLECTIVE_COUNT] = {
+    [DDL_COLLECTIVE_ALLREDUCE] = "allreduce", [DDL_COLLECTIVE_REDUCE_SCATTER] = "reduce_scatter",
+    [DDL_COLLECTIVE_ALLGATHER] = "allgather", [DDL_COLLECTIVE_BROADCAST] = "broadcast",
+    [DDL_COLLECTIVE_REDUCE] = "reduce",       [DDL_COLLECTIVE_ALLTOALL] = "alltoall",
+    [DDL_COLLECTIVE_BARRIER] = "barrier",     [DDL_COLLECTIVE_SEND] = "send",
+    [DDL_COLLECTIVE_RECV] = "recv",
+};
+
+const char *ddl_collective_name(ddl_collective collective)
+{
+    DDL_ASSERT(collective < DDL_COLLECTIVE_COUNT);
+    return collective_names[collective];
+}
+
+bool ddl_collective_parse(const char *name, ddl_collective *collective)
+{
+    for (int i = 0; i < DDL_COLLECTIVE_COUNT; i++)
+        if (strcmp(name, collective_names[i]) == 0) {
+            *collective = (ddl_collective)i;
+            return true;
+        }
+    return false;
+}
+
+/* ---- costs ---- */
+
+static double rounds_of(int nranks) /* ceil(log2 p) */
+{
+    return ddl_log2_ceil(nranks);
+}
+
+static bool power_of_two(int nranks)
+{
+    return (nranks & (nranks - 1)) == 0;
+}
+
+/* What each rank gives away of a buffer of which it keeps one block. */
+static double all_but_own(int nranks, double total_bytes)
+{
+    return total_bytes * (nranks - 1) / nranks;
+}
+
+/* 1 if the fold before and after is needed. */
+static double folds(int nranks)
+{
+    return power_of_two(nranks) ? 0 : 1;
+}
+
+/* ceil(log2) of the ranks that stay after the fold. */
+static double rounds_after_fold(int nranks)
+{
+    return rounds_of(nranks) - folds(nranks);
+}
+
+static ddl_work work_flat(int p, double n)
+{
+    return (ddl_work){ 1, p - 1, (p - 1) * n, (p - 1) * n };
+}
+
+static ddl_work work_doubling(int p, double n)
+{
+    double exchanges = rounds_after_fold(p) + folds(p);
+    return (ddl_work){ exchanges + folds(p), exchanges, exchanges * n, exchanges * n };
+}
+
+static ddl_work work_halving_doubling(int p, double n)
+{
+    double after = rounds_after_fold(p), fold = folds(p);
+    int active = 1 << (int)after;
+    return (ddl_work){ 2 * after + 2 * fold, 2 * after + fold, 2 * all_but_own(active, n) + fold * n,
+                       all_but_own(active, n) + fold * n };
+}
+
+static ddl_work work_allreduce_ring(int p, double n)
+{
+    return (ddl_work){ 2 * (p - 1), 2 * (p - 1), 2 * all_but_own(p, n), all_but_own(p, n) };
+}
+
+static ddl_work work_allreduce_direct(int p, double n)
+{
+    return (ddl_work){ 2, 2 * (p - 1), 2 * all_but_own(p, n), all_but_own(p, n) };
+}
+
+static ddl_work work_allreduce_circulant(int p, double n)
+{
+    return (ddl_work){ 2 * rounds_of(p), 2 * rounds_of(p), 2 * all_but_own(p, n), all_but_own(p, n) };
+}
+
+static ddl_work work_scatter_chain(int p, double n)
+{
+    return (ddl_work){ p - 1, p - 1, all_but_own(p, n), all_but_own(p, n) };
+}
+
+static ddl_work work_scatter_direct(int p, double n)
+{
+    return (ddl_work){ 1, p - 1, all_but_own(p, n), all_but_own(p, n) };
+}
+
+static ddl_work work_scatter_log(int p, double n)
+{
+    return (ddl_work){ rounds_of(p), rounds_of(p), all_but_own(p, n), all_but_own(p, n) };
+}
+
+static ddl_work work_move_chain(int p, double n)
+{
+    return (ddl_work){ p - 1, p - 1, all_but_own(p, n), 0 };
+}
+
+static ddl_work work_move_direct(int p, double n)
+{
+    return (ddl_work){ 1, p - 1, all_but_own(p, n), 0 };
+}
+
+static ddl_work work_move_log(int p, double n)
+{
+    return (ddl_work){ rounds_of(p), rounds_of(p), all_but_own(p, n), 0 };
+}
+
+static ddl_work work_broadcast_binomial(int p, double n)
+{
+    return (ddl_work){ rounds_of(p), rounds_of(p), rounds_of(p) * n, 0 };
+}
+
+static ddl_work work_reduce_binomial(int p, double n)
+{
+    return (ddl_work){ rounds_of(p), rounds_of(p), rounds_of(p) * n, rounds_of(p) * n };
+}
+
+static ddl_work work_barrier(int p, double n)
+{
+    (void)n;
+    return (ddl_work){ rounds_of(p), rounds_of(p), rounds_of(p), 0 };
+}
+
+static ddl_work work_point_to_point(int p, double n)
+{
+    (void)p;
+    return (ddl_work){ 1, 1, n, 0 };
+}
+
+/* ---- rows ---- */
+
+/* X(COLLECTIVE, collective, name, takes, work, summary, source) */
+#define ROWS(X)                                                                                              \
+    X(ALLREDUCE, allreduce, flat, NULL, work_flat, "1 round, (p-1)n bytes; tiny vectors, few ranks",         \
+      "folklore; Thakur, Rabenseifner, Gropp 2005")                                                          \
+    X(ALLREDUCE, allreduce, doubling, NULL, work_doubling, "log2 p rounds of n bytes; small vectors",        \
+      "Thakur, Rabenseifner, Gropp 2005")                                                                    \
+    X(ALLREDUCE, allreduce, halving_doubling, NULL, work_halving_doubling,                                   \
+      "2 log2 p rounds, 2n(p-1)/p bytes for p = 2^k; medium and large vectors", "Rabenseifner 2004")         \
+    X(ALLREDUCE, allreduce, ring, NULL, work_allreduce_ring,                                                 \
+      "2(p-1) rounds, 2n(p-1)/p bytes; very large vectors", "Patarasuk, Yuan 2009")                          \
+    X(ALLREDUCE, allreduce, direct, NULL, work_allreduce_direct,                                             \
+      "2 rounds, 2n(p-1)/p bytes, rank order; few ranks, medium and large vectors",                          \
+      "Thakur, Rabenseifner, Gropp 2005")                                                                    \
+    X(ALLREDUCE, allreduce, circulant, NULL, work_allreduce_circulant,                                       \
+      "2 ceil(log2 p) rounds, 2n(p-1)/p bytes; medium and large vectors, any p", "Traff 2024")               \
+    X(REDUCE_SCATTER, reduce_scatter, ring, NULL, work_scatter_chain, "p-1 rounds, n(p-1)/p bytes; large",   \
+      "Patarasuk, Yuan 2009")                                                                                \
+    X(REDUCE_SCATTER, reduce_scatter, direct, NULL, work_scatter_direct,                                     \
+      "1 round, n(p-1)/p bytes, rank order; few ranks", "Thakur, Rabenseifner, Gropp 2005")                  \
+    X(REDUCE_SCATTER, reduce_scatter, circulant, NULL, work_scatter_log,                                     \
+      "ceil(log2 p) rounds, n(p-1)/p bytes; any p", "Traff 2024")                                            \
+    X(REDUCE_SCATTER, reduce_scatter, halving, power_of_two, work_scatter_log,                               \
+      "log2 p rounds, n(p-1)/p bytes; p = 2^k", "Thakur, Rabenseifner, Gropp 2005")                          \
+    X(ALLGATHER, allgather, ring, NULL, work_move_chain, "p-1 rounds, n(p-1)/p bytes; large",                \
+      "Thakur, Rabenseifner, Gropp 2005")                                                                    \
+    X(ALLGATHER, allgather, direct, NULL, work_move_direct, "1 round, n(p-1)/p bytes; few ranks",            \
+      "folklore")                                                                                            \
+    X(ALLGATHER, allgather, circulant, NULL, work_move_log, "ceil(log2 p) rounds, n(p-1)/p bytes; any p",    \
+      "Traff 2024")                                                                                          \
+    X(ALLGATHER, allgather, doubling, power_of_two, work_move_log, "log2 p rounds, n(p-1)/p bytes; p = 2^k", \
+      "Thakur, Rabenseifner, Gropp 2005")                                                                    \
+    X(BROADCAST, broadcast, binomial, NULL, work_broadcast_binomial,                                         \
+      "ceil(log2 p) rounds of n bytes; small vectors", "Johnsson, Ho 1989")                                  \
+    X(REDUCE, reduce, binomial, NULL, work_reduce_binomial, "ceil(log2 p) rounds of n bytes; small vectors", \
+      "Johnsson, Ho 1989")                                                                                   \
+    X(ALLTOALL, alltoall, direct, NULL, work_move_direct,                                                    \
+      "1 round, n(p-1)/p bytes; few ranks, small blocks", "Thakur, Rabenseifner, Gropp 2005")                \
+    X(ALLTOALL, alltoall, pairwise, NULL, work_move_chain,                                                   \
+      "p-1 rounds, n(p-1)/p bytes; many ranks, large blocks", "Thakur, Rabenseifner, Gropp 2005")            \
+    X(BARRIER, barrier, dissemination, NULL, work_barrier, "ceil(log2 p) rounds of one byte",                \
+      "Hensgen, Finkel, Manber 1988")                                                                        \
+    X(SEND, send, direct, NULL, work_point_to_point, "1 message", "folklore")                                \
+    X(RECV, recv, direct, NULL, work_point_to_point, "1 message", "folklore")
+
+/* ---- building ---- */
+
+/* Tell the builder how IN and OUT lie in one memory. */
+static void alias_buffers(ddl_builder *b, ddl_collective collective, const ddl_shape *shape)
+{
+    size_t own_block = (size_t)shape->rank * shape->stride * shape->element_bytes;
+    switch (collective) {
+    case DDL_COLLECTIVE_ALLREDUCE:
+    case DDL_COLLECTIVE_REDUCE:
+    case DDL_COLLECTIVE_ALLTOALL:
+        ddl_builder_alias(b, 0, 0);
+        break;
+    case DDL_COLLECTIVE_REDUCE_SCATTER:
+        ddl_builder_alias(b, 0, own_block);
+        break;
+    case DDL_COLLECTIVE_ALLGATHER:
+        ddl_builder_alias(b, own_block, 0);
+        break;
+    case DDL_COLLECTIVE_BROADCAST:
+    case DDL_COLLECTIVE_BARRIER:
+    case DDL_COLLECTIVE_SEND:
+    case DDL_COLLECTIVE_RECV:
+    case DDL_COLLECTIVE_COUNT:
+        break;
+    }
+}
+
+/* All collectives on one rank: the result is the input. */
+static void build_alone(ddl_builder *b, ddl_collective collective, const ddl_shape *shape)
+{
+    if (collective != DDL_COLLECTIVE_BROADCAST && collective != DDL_COLLECTIVE_BARRIER)
+        ddl_step_copy(b, ddl_out_vector(shape), ddl_in_vector(shape));
+}
+
+static ddl_status build(ddl_collective collective, const char *name, bool (*takes)(int),
+                        void (*write)(ddl_builder *, const ddl_shape *), const ddl_shape *shape,
+                        ddl_schedule **schedule, ddl_error *err)
+{
+    bool point_to_point = collective == DDL_COLLECTIVE_SEND || collective == DDL_COLLECTIVE_RECV;
+    DDL_ASSERT(shape->nranks > 0);
+    DDL_ASSERT(!point_to_point || shape->root != shape->rank);
+    if (takes != NULL && !takes(shape->nranks))
+        return DDL_FAIL(err, DDL_EUNSUPPORTED, "%s/%s does not work for %d ranks",
+                        ddl_collective_name(collective), name, shape->nranks);
+    ddl_builder *b;
+    DDL_TRY(ddl_builder_create(&(ddl_group){ shape->rank, shape->nranks }, shape->element_bytes, &b, err));
+    if (shape->in_place)
+        alias_buffers(b, collective, shape);
+    if (shape->nranks == 1)
+        build_alone(b, collective, shape);
+    else
+        write(b, shape);
+    return ddl_builder_finish(b, schedule, err);
+}
+
+#define BUILD(COLLECTIVE, collective, name, takes, work, summary, source)                                   \
+    static ddl_status build_##collective##_##name(const ddl_shape *shape, ddl_schedule **schedule,          \
+                                                  ddl_error *err)                                           \
+    {                                                                                                       \
+        return build(DDL_COLLECTIVE_##COLLECTIVE, #name, takes, ddl_##collective##_##name, shape, schedule, \
+                     err);                                                                                  \
+    }
+ROWS(BUILD)
+
+#define ROW(COLLECTIVE, collective, name, takes, work, summary, source) \
+    { #name, DDL_COLLECTIVE_##COLLECTIVE, summary, source, takes, work, build_##collective##_##name },
+static const ddl_algorithm rows[] = { ROWS(ROW) };
+
+const ddl_algorithm *ddl_catalogue(size_t *count)
+{
+    *count = sizeof rows / sizeof rows[0];
+    return rows;
+}
+
+const ddl_algorithm *ddl_catalogue_find(ddl_collective collective, const char *name)
+{
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++)
+        if (rows[i].collective == collective && strcmp(rows[i].name, name) == 0)
+            return &rows[i];
+    return NULL;
+}
+
+int ddl_catalogue_index(const ddl_algorithm *algorithm)
+{
+    DDL_ASSERT(rows <= algorithm);
+    DDL_ASSERT(algorithm < rows + sizeof rows / sizeof rows[0]);
+    return (int)(algorithm - rows);
+}
+
+bool ddl_algorithm_takes(const ddl_algorithm *algorithm, int nranks)
+{
+    return algorithm->takes == NULL || algorithm->takes(nranks);
+}

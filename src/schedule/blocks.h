@@ -1,0 +1,75 @@
+/*
+ * blocks.h - a buffer seen as one block per rank, and the group of ranks.
+ *
+ * Two ways to cut: a vector of n elements into nearly equal blocks, block i being the elements
+ * floor(n*i/B) .. floor(n*(i+1)/B); or blocks of equal count that start `stride` elements apart.
+ * Indices of blocks are taken modulo their number, so that algorithms may write rank - step.
+ */
+#ifndef DDL_SCHEDULE_BLOCKS_H
+#define DDL_SCHEDULE_BLOCKS_H
+
+#include "schedule/schedule.h"
+
+typedef struct ddl_group {
+    int rank, nranks;
+} ddl_group;
+
+typedef struct ddl_blocks {
+    ddl_buffer buffer;
+    size_t offset; /* bytes, of block 0 */
+    int nblocks;
+    size_t count;  /* elements of the vector, or of each block */
+    size_t stride; /* elements; unused for a vector */
+    size_t element_bytes;
+    bool is_vector;
+} ddl_blocks;
+
+/* The rank that is `distance` after this one, around the ring; distance may be negative. */
+int ddl_group_peer(const ddl_group *group, int distance);
+
+static inline int ddl_group_next(const ddl_group *group)
+{
+    return ddl_group_peer(group, 1);
+}
+
+static inline int ddl_group_prev(const ddl_group *group)
+{
+    return ddl_group_peer(group, -1);
+}
+
+static inline ddl_slice ddl_slice_of(ddl_buffer buffer, size_t offset, size_t bytes)
+{
+    return (ddl_slice){ buffer, offset, bytes };
+}
+
+static inline ddl_range ddl_range_of(ddl_slice slice)
+{
+    return (ddl_range){ { slice, { slice.buffer, 0, 0 } } };
+}
+
+/* A vector of count elements at `offset` bytes, cut into nblocks. */
+ddl_blocks ddl_blocks_of_vector(ddl_buffer buffer, size_t offset, int nblocks, size_t count,
+                                size_t element_bytes);
+
+/* nblocks blocks of count elements, stride elements apart. */
+ddl_blocks ddl_blocks_apart(ddl_buffer buffer, size_t offset, int nblocks, size_t count, size_t stride,
+                            size_t element_bytes);
+
+/* No bytes lie between one block and the next. */
+bool ddl_blocks_packed(const ddl_blocks *blocks);
+
+ddl_slice ddl_block(const ddl_blocks *blocks, int index);
+
+/* Blocks first .. first+n-1 around the circle, n <= nblocks; the blocks must be packed. */
+ddl_range ddl_blocks_circular(const ddl_blocks *blocks, int first, int n);
+
+/* Blocks first .. end-1, without wrapping; the blocks must be packed. */
+ddl_slice ddl_blocks_between(const ddl_blocks *blocks, int first, int end);
+
+/*
+ * The longest stretch of bytes that starts with block `first` and holds whole blocks, at most n, without
+ * wrapping. *taken is how many it holds.
+ */
+ddl_slice ddl_blocks_stretch(const ddl_blocks *blocks, int first, int n, int *taken);
+
+#endif
