@@ -1,4 +1,5 @@
-/* compute_cpu.h - reduce, copy and scale on the CPU, vectorised for what the machine has (chosen at run time). */
+/* compute_cpu.h - reduce, copy and scale on the CPU, vectorised for what the machine has (chosen at run
+ * time). */
 #ifndef DDL_COMPUTE_COMPUTE_CPU_H
 #define DDL_COMPUTE_COMPUTE_CPU_H
 
@@ -7,7 +8,8 @@
 /* Stateless; one object serves every thread. */
 ddl_compute *ddl_compute_cpu(void);
 
-/* The variants that this machine can run, NULL-terminated: "plain", "avx2", "avx512", "neon". For tests and benchmarks. */
+/* The variants that this machine can run, NULL-terminated: "plain", "avx2", "avx512", "neon". For tests and
+ * benchmarks. */
 const char *const *ddl_compute_cpu_variants(void);
 ddl_compute *ddl_compute_cpu_variant(const char *name);
 

@@ -1,0 +1,327 @@
+/*
+ * kernels.c - plain loops that the compiler vectorises for the instruction set it is told to use.
+ *
+ * A reduction reads every operand once. Up to four are combined in registers; more go through a piece of
+ * accumulators that stays in the first-level cache. 16-bit floats widen on loading and round on storing, so
+ * they are rounded once however many operands there are. target is read, as an operand, no later than it is
+ * written, element by element: that is what lets it be the same memory as one operand.
+ *
+ * Every NaN that is stored is the positive quiet NaN without payload, so that the variants agree.
+ * DDL_KERNELS names the table that this compilation makes.
+ */
+#include "compute/kernels.h"
+#include "compute/half.h"
+#include "compute/half_pack.h"
+
+enum { ACCUMULATOR_BYTES = 8192 };
+
+/* For loops inside a loop: left to itself, gcc 12 interchanges the two and then vectorises neither. */
+#define APART __attribute__((noinline))
+
+/* Iterations depend on each other nowhere: target is an operand or overlaps none. */
+#if defined(__clang__)
+#define EACH(i, count) _Pragma("clang loop vectorize(assume_safety)") for (size_t i = 0; i < (count); i++)
+#else
+#define EACH(i, count) _Pragma("GCC ivdep") for (size_t i = 0; i < (count); i++)
+#endif
+
+/* Where the elements of an operand begin that are the next to be worked on. */
+#define AT(element, operand) ((const element *)operands[operand] + first + done)
+
+/* A function `name` that folds elements: load makes an accumulator, combine joins two, store makes an
+ * element. */
+#define REDUCE(name, element, accumulator, load, combine, store)                                            \
+    static inline accumulator name##_of_4(element a, element b, element c, element d)                       \
+    {                                                                                                       \
+        return combine(combine(combine(load(a), load(b)), load(c)), load(d));                               \
+    }                                                                                                       \
+                                                                                                            \
+    APART static void name##_begin(accumulator *restrict sums, const element *a, const element *b,          \
+                                   const element *c, const element *d, size_t count)                        \
+    {                                                                                                       \
+        EACH(i, count)                                                                                      \
+        {                                                                                                   \
+            sums[i] = name##_of_4(a[i], b[i], c[i], d[i]);                                                  \
+        }                                                                                                   \
+    }                                                                                                       \
+                                                                                                            \
+    APART static void name##_add(accumulator *restrict sums, const element *x, size_t count)                \
+    {                                                                                                       \
+        EACH(i, count)                                                                                      \
+        {                                                                                                   \
+            sums[i] = combine(sums[i], load(x[i]));                                                         \
+        }                                                                                                   \
+    }                                                                                                       \
+                                                                                                            \
+    APART static void name##_end(element *t, const accumulator *restrict sums, const element *x,            \
+                                 size_t count)                                                              \
+    {                                                                                                       \
+        EACH(i, count)                                                                                      \
+        {                                                                                                   \
+            t[i] = store(combine(sums[i], load(x[i])));                                                     \
+        }                                                                                                   \
+    }                                                                                                       \
+                                                                                                            \
+    static void name##_of_many(element *t, const void *const operands[], int noperands, size_t first,       \
+                               size_t count)                                                                \
+    {                                                                                                       \
+        accumulator sums[ACCUMULATOR_BYTES / sizeof(accumulator)];                                          \
+        for (size_t done = 0, piece; done < count; done += piece) {                                         \
+            piece = count - done < sizeof sums / sizeof *sums ? count - done : sizeof sums / sizeof *sums;  \
+            name##_begin(sums, AT(element, 0), AT(element, 1), AT(element, 2), AT(element, 3), piece);      \
+            for (int operand = 4; operand < noperands - 1; operand++)                                       \
+                name##_add(sums, AT(element, operand), piece);                                              \
+            name##_end(t + done, sums, AT(element, noperands - 1), piece);                                  \
+        }                                                                                                   \
+    }                                                                                                       \
+                                                                                                            \
+    static void name(void *target, const void *const operands[], int noperands, size_t first, size_t count) \
+    {                                                                                                       \
+        const size_t done = 0;                                                                              \
+        element *t = (element *)target + first;                                                             \
+        const element *a = AT(element, 0);                                                                  \
+        const element *b = AT(element, 1);                                                                  \
+        if (noperands == 2) {                                                                               \
+            EACH(i, count)                                                                                  \
+            {                                                                                               \
+                t[i] = store(combine(load(a[i]), load(b[i])));                                              \
+            }                                                                                               \
+        } else if (noperands == 3) {                                                                        \
+            const element *c = AT(element, 2);                                                              \
+            EACH(i, count)                                                                                  \
+            {                                                                                               \
+                t[i] = store(combine(combine(load(a[i]), load(b[i])), load(c[i])));                         \
+            }                                                                                               \
+        } else if (noperands == 4) {                                                                        \
+            const element *c = AT(element, 2);                                                              \
+            const element *d = AT(element, 3);                                                              \
+            EACH(i, count)                                                                                  \
+            {                                                                                               \
+                t[i] = store(name##_of_4(a[i], b[i], c[i], d[i]));                                          \
+            }                                                                                               \
+        } else {                                                                                            \
+            name##_of_many(t, operands, noperands, first, count);                                           \
+        }                                                                                                   \
+    }
+
+/* A function `name` that replaces each element x by store(load(x) / by). */
+#define SCALE(name, element, divisor_type, limit, load, store)                         \
+    static void name(void *target, size_t first, size_t count, int divisor)            \
+    {                                                                                  \
+        const divisor_type by = (divisor_type)(divisor < (limit) ? divisor : (limit)); \
+        element *t = (element *)target + first;                                        \
+        EACH(i, count)                                                                 \
+        t[i] = store(load(t[i]) / by);                                                 \
+    }
+
+#define MINIMUM_AND_MAXIMUM(type)                 \
+    static inline type min_##type(type a, type b) \
+    {                                             \
+        return a < b ? a : b;                     \
+    }                                             \
+    static inline type max_##type(type a, type b) \
+    {                                             \
+        return a < b ? b : a;                     \
+    }
+
+MINIMUM_AND_MAXIMUM(int8_t)
+MINIMUM_AND_MAXIMUM(int16_t)
+MINIMUM_AND_MAXIMUM(int32_t)
+MINIMUM_AND_MAXIMUM(int64_t)
+MINIMUM_AND_MAXIMUM(uint8_t)
+MINIMUM_AND_MAXIMUM(uint16_t)
+MINIMUM_AND_MAXIMUM(uint32_t)
+MINIMUM_AND_MAXIMUM(uint64_t)
+
+#define SAME(x)   (x)
+#define ADD(a, b) ((a) + (b))
+#define MUL(a, b) ((a) * (b))
+#define MULU(a, b) \
+    (1u * (a) * (b)) /* in unsigned int at least: two uint16_t would multiply as int, and overflow */
+#define AND(a, b) ((a) & (b))
+#define OR(a, b)  ((a) | (b))
+#define XOR(a, b) ((a) ^ (b))
+
+/* Signed and unsigned integers wrap to the same bits, so what wraps is done unsigned for both. */
+#define INTEGER(bits)                                                                      \
+    REDUCE(sum_int##bits, uint##bits##_t, uint##bits##_t, SAME, ADD, SAME)                 \
+    REDUCE(prod_int##bits, uint##bits##_t, uint##bits##_t, SAME, MULU, SAME)               \
+    REDUCE(band_int##bits, uint##bits##_t, uint##bits##_t, SAME, AND, SAME)                \
+    REDUCE(bor_int##bits, uint##bits##_t, uint##bits##_t, SAME, OR, SAME)                  \
+    REDUCE(bxor_int##bits, uint##bits##_t, uint##bits##_t, SAME, XOR, SAME)                \
+    REDUCE(min_int##bits, int##bits##_t, int##bits##_t, SAME, min_int##bits##_t, SAME)     \
+    REDUCE(max_int##bits, int##bits##_t, int##bits##_t, SAME, max_int##bits##_t, SAME)     \
+    REDUCE(min_uint##bits, uint##bits##_t, uint##bits##_t, SAME, min_uint##bits##_t, SAME) \
+    REDUCE(max_uint##bits, uint##bits##_t, uint##bits##_t, SAME, max_uint##bits##_t, SAME)
+
+INTEGER(8)
+INTEGER(16)
+INTEGER(32)
+INTEGER(64)
+
+/*
+ * Integers are divided as floating-point numbers, as there are no vector instructions for integers: a
+ * quotient n/d that is no whole number is at least 1/d away from one, which the wider type still tells apart.
+ * A divisor beyond all values of an 8 or 16-bit type may as well be 65536, which float32 holds.
+ */
+#define TO_FLOAT(x)  ((float)(x))
+#define TO_DOUBLE(x) ((double)(x))
+#define DIVIDE_INTEGER(type, wider, limit, widen) \
+    static inline type type##_of_##wider(wider x) \
+    {                                             \
+        return (type)x;                           \
+    }                                             \
+    SCALE(scale_##type, type, wider, limit, widen, type##_of_##wider)
+
+DIVIDE_INTEGER(int8_t, float, 65536, TO_FLOAT)
+DIVIDE_INTEGER(uint8_t, float, 65536, TO_FLOAT)
+DIVIDE_INTEGER(int16_t, float, 65536, TO_FLOAT)
+DIVIDE_INTEGER(uint16_t, float, 65536, TO_FLOAT)
+DIVIDE_INTEGER(int32_t, double, INT32_MAX, TO_DOUBLE)
+DIVIDE_INTEGER(uint32_t, double, INT32_MAX, TO_DOUBLE)
+SCALE(scale_int64_t, int64_t, int64_t, INT32_MAX, SAME, SAME)
+SCALE(scale_uint64_t, uint64_t, uint64_t, INT32_MAX, SAME, SAME)
+
+static inline float store_float32(float value)
+{
+    return value != value ? ddl_float_of_bits(DDL_FLOAT32_NAN) : value;
+}
+
+static inline double store_float64(double value)
+{
+    return value != value ? (double)ddl_float_of_bits(DDL_FLOAT32_NAN) : value;
+}
+
+REDUCE(sum_float32, float, float, SAME, ADD, store_float32)
+REDUCE(prod_float32, float, float, SAME, MUL, store_float32)
+SCALE(scale_float32, float, float, INT32_MAX, SAME, store_float32)
+REDUCE(sum_float64, double, double, SAME, ADD, store_float64)
+REDUCE(prod_float64, double, double, SAME, MUL, store_float64)
+SCALE(scale_float64, double, double, INT32_MAX, SAME, store_float64)
+/* Sums, products and division of 16-bit floats, one at a time. */
+#define SINGLES(type, name)                                                               \
+    REDUCE(sum_##name, uint16_t, float, ddl_float_of_##type, ADD, ddl_##type##_of_float)  \
+    REDUCE(prod_##name, uint16_t, float, ddl_float_of_##type, MUL, ddl_##type##_of_float) \
+    SCALE(scale_##name, uint16_t, float, INT32_MAX, ddl_float_of_##type, ddl_##type##_of_float)
+
+/* Whole packs, then the elements that are left. */
+#define PACKS_THEN_SINGLES(op, type, pack_count)                                                       \
+    static void op##_##type(void *target, const void *const operands[], int noperands, size_t first,   \
+                            size_t count)                                                              \
+    {                                                                                                  \
+        size_t packed = count - count % (pack_count);                                                  \
+        op##_##type##_packs(target, operands, noperands, first / (pack_count), packed / (pack_count)); \
+        op##_##type##_singles(target, operands, noperands, first + packed, count - packed);            \
+    }
+
+#ifdef DDL_FLOAT16_PACK
+SINGLES(float16, float16_singles)
+REDUCE(sum_float16_packs, float16_pack, float16_lanes, float16_widen, ADD, float16_narrow)
+REDUCE(prod_float16_packs, float16_pack, float16_lanes, float16_widen, MUL, float16_narrow)
+SCALE(scale_float16_packs, float16_pack, float, INT32_MAX, float16_widen, float16_narrow)
+PACKS_THEN_SINGLES(sum, float16, DDL_FLOAT16_PACK)
+PACKS_THEN_SINGLES(prod, float16, DDL_FLOAT16_PACK)
+
+static void scale_float16(void *target, size_t first, size_t count, int divisor)
+{
+    size_t packed = count - count % DDL_FLOAT16_PACK;
+    scale_float16_packs(target, first / DDL_FLOAT16_PACK, packed / DDL_FLOAT16_PACK, divisor);
+    scale_float16_singles(target, first + packed, count - packed, divisor);
+}
+#else
+SINGLES(float16, float16)
+#endif
+
+#ifdef DDL_BFLOAT16_PACK
+SINGLES(bfloat16, bfloat16_singles)
+REDUCE(sum_bfloat16_packs, bfloat16_pack, bfloat16_lanes, bfloat16_widen, bfloat16_add, bfloat16_narrow)
+REDUCE(prod_bfloat16_packs, bfloat16_pack, bfloat16_lanes, bfloat16_widen, bfloat16_mul, bfloat16_narrow)
+PACKS_THEN_SINGLES(sum, bfloat16, DDL_BFLOAT16_PACK)
+PACKS_THEN_SINGLES(prod, bfloat16, DDL_BFLOAT16_PACK)
+#define scale_bfloat16 scale_bfloat16_singles
+#else
+SINGLES(bfloat16, bfloat16)
+#endif
+
+/*
+ * MIN and MAX of floats compare integers: the bits, with all but the sign inverted where it is set, are in
+ * the order of the numbers, -0 below +0. A NaN loads as the key beyond every number on the side that wins.
+ */
+#define ORDER(type, bits, infinity, nan)                                                           \
+    static inline int##bits##_t order_##type(uint##bits##_t x)                                     \
+    {                                                                                              \
+        uint##bits##_t all_if_negative = (uint##bits##_t)(0u - (uint##bits##_t)(x >> (bits - 1))); \
+        return (int##bits##_t)(x ^ (uint##bits##_t)(all_if_negative >> 1));                        \
+    }                                                                                              \
+    static inline int is_nan_##type(uint##bits##_t x)                                              \
+    {                                                                                              \
+        int##bits##_t magnitude = (int##bits##_t)(x & INT##bits##_MAX);                            \
+        return magnitude > (int##bits##_t)(infinity);                                              \
+    }                                                                                              \
+    static inline int##bits##_t load_min_##type(uint##bits##_t x)                                  \
+    {                                                                                              \
+        return is_nan_##type(x) ? INT##bits##_MIN : order_##type(x);                               \
+    }                                                                                              \
+    static inline int##bits##_t load_max_##type(uint##bits##_t x)                                  \
+    {                                                                                              \
+        return is_nan_##type(x) ? INT##bits##_MAX : order_##type(x);                               \
+    }                                                                                              \
+    static inline uint##bits##_t store_ordered_##type(int##bits##_t key)                           \
+    {                                                                                              \
+        uint##bits##_t x = (uint##bits##_t)order_##type((uint##bits##_t)key);                      \
+        return is_nan_##type(x) ? (nan) : x;                                                       \
+    }                                                                                              \
+    REDUCE(min_##type, uint##bits##_t, int##bits##_t, load_min_##type, min_int##bits##_t,          \
+           store_ordered_##type)                                                                   \
+    REDUCE(max_##type, uint##bits##_t, int##bits##_t, load_max_##type, max_int##bits##_t,          \
+           store_ordered_##type)
+
+ORDER(float16, 16, 0x7c00, DDL_FLOAT16_NAN)
+ORDER(bfloat16, 16, 0x7f80, DDL_BFLOAT16_NAN)
+ORDER(float32, 32, 0x7f800000, DDL_FLOAT32_NAN)
+ORDER(float64, 64, 0x7ff0000000000000, DDL_FLOAT64_NAN)
+
+/* ---- the table ---- */
+
+#define FLOAT_ROW(type)                                                                                   \
+    {                                                                                                     \
+        [DDL_SUM] = sum_##type, [DDL_AVG] = sum_##type, [DDL_PROD] = prod_##type, [DDL_MIN] = min_##type, \
+        [DDL_MAX] = max_##type,                                                                           \
+    }
+#define INTEGER_ROW(type, wrapping)                                                           \
+    {                                                                                         \
+        [DDL_SUM] = sum_##wrapping, [DDL_AVG] = sum_##wrapping, [DDL_PROD] = prod_##wrapping, \
+        [DDL_MIN] = min_##type, [DDL_MAX] = max_##type, [DDL_BAND] = band_##wrapping,         \
+        [DDL_BOR] = bor_##wrapping, [DDL_BXOR] = bxor_##wrapping,                             \
+    }
+
+const struct ddl_kernels DDL_KERNELS = {
+    .reduce = {
+        [DDL_INT8] = INTEGER_ROW(int8, int8),
+        [DDL_UINT8] = INTEGER_ROW(uint8, int8),
+        [DDL_INT16] = INTEGER_ROW(int16, int16),
+        [DDL_UINT16] = INTEGER_ROW(uint16, int16),
+        [DDL_INT32] = INTEGER_ROW(int32, int32),
+        [DDL_UINT32] = INTEGER_ROW(uint32, int32),
+        [DDL_INT64] = INTEGER_ROW(int64, int64),
+        [DDL_UINT64] = INTEGER_ROW(uint64, int64),
+        [DDL_FLOAT16] = FLOAT_ROW(float16),
+        [DDL_BFLOAT16] = FLOAT_ROW(bfloat16),
+        [DDL_FLOAT32] = FLOAT_ROW(float32),
+        [DDL_FLOAT64] = FLOAT_ROW(float64),
+    },
+    .scale = {
+        [DDL_INT8] = scale_int8_t,
+        [DDL_UINT8] = scale_uint8_t,
+        [DDL_INT16] = scale_int16_t,
+        [DDL_UINT16] = scale_uint16_t,
+        [DDL_INT32] = scale_int32_t,
+        [DDL_UINT32] = scale_uint32_t,
+        [DDL_INT64] = scale_int64_t,
+        [DDL_UINT64] = scale_uint64_t,
+        [DDL_FLOAT16] = scale_float16,
+        [DDL_BFLOAT16] = scale_bfloat16,
+        [DDL_FLOAT32] = scale_float32,
+        [DDL_FLOAT64] = scale_float64,
+    },
+};
