@@ -1,0 +1,228 @@
+/*
+ * ddl_launch.c - the launcher as its user meets it.
+ *
+ * It reads the command line, starts a guardian, forwards signals to it, and ends with its exit code. All
+ * else is the guardian's, so that it goes on when the launcher is killed; and when the guardian is killed
+ * the launcher ends what is left.
+ */
+#include "cpus.h"
+#include "descendants.h"
+#include "guardian.h"
+#include "port.h"
+#include "program.h"
+#include "summary.h"
+
+#include "base/clock.h"
+#include "base/failpoint.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+extern char **environ;
+
+static int fail(const ddl_error *err, int exit_code)
+{
+    fprintf(stderr, "ddl-launch: %s\n", err->text);
+    return exit_code;
+}
+
+/* Have 0, 1 and 2 open and nothing else: what we were given by chance is not for the ranks. */
+static void tidy_descriptors(void)
+{
+    int fd;
+    while ((fd = open("/dev/null", O_RDWR)) >= 0 && fd <= STDERR_FILENO)
+        continue;
+    if (fd >= 0)
+        close(fd);
+    DIR *directory = opendir("/dev/fd");
+    if (directory == NULL) {
+        for (fd = STDERR_FILENO + 1; fd < 1024; fd++)
+            close(fd);
+        return;
+    }
+    const struct dirent *entry;
+    while ((entry = readdir(directory)) != NULL) {
+        fd = atoi(entry->d_name);
+        if (fd > STDERR_FILENO && fd != dirfd(directory))
+            close(fd);
+    }
+    closedir(directory);
+}
+
+/* Rank 0 reads what we would; but in the background of a terminal that is the shell's. */
+static bool may_share_stdin(void)
+{
+    pid_t foreground = tcgetpgrp(STDIN_FILENO);
+    return foreground < 0 || foreground == getpgrp();
+}
+
+static void print_quoted(const char *text)
+{
+    static const char plain[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_-+=./,:@%";
+    if (text[0] != '\0' && text[strspn(text, plain)] == '\0') {
+        fputs(text, stdout);
+        return;
+    }
+    putchar('\'');
+    for (; *text != '\0'; text++) {
+        if (*text == '\'')
+            fputs("'\\''", stdout);
+        else
+            putchar(*text);
+    }
+    putchar('\'');
+}
+
+/* For each rank, a line that a shell could run. */
+static int dry_run(const launch_job *job)
+{
+    const launch_options *options = job->options;
+    ddl_error err;
+    for (int local = 0; local < options->nproc_per_node; local++) {
+        launch_environment environment;
+        if (launch_environment_create(options, local, job->port, launch_usable_cpus(), job->environment,
+                                      &environment, &err) != DDL_OK)
+            return fail(&err, LAUNCH_EXIT_FAILED);
+        printf("env");
+        for (int i = 0; i < environment.nset; i++) {
+            putchar(' ');
+            print_quoted(environment.entries[i]);
+        }
+        for (char **word = options->command; *word != NULL; word++) {
+            putchar(' ');
+            print_quoted(word == options->command ? job->path : *word);
+        }
+        putchar('\n');
+        launch_environment_destroy(&environment);
+    }
+    if (fflush(stdout) != 0) {
+        ddl_error_set_os(&err, DDL_ERESOURCE, errno, "cannot write");
+        return fail(&err, LAUNCH_EXIT_FAILED);
+    }
+    return 0;
+}
+
+/* The guardian was killed: end what it leaves. Its ranks die with it, and what they left comes to us. */
+static int end_orphans(const launch_job *job, int status)
+{
+    char name[32];
+    fprintf(stderr, "ddl-launch: the guardian of this job was killed by %s; ending the job\n",
+            launch_signal_name(WTERMSIG(status), name, sizeof name));
+    for (int i = 0; i < job->options->nproc_per_node; i++)
+        if (job->groups[i] > 0)
+            kill(-job->groups[i], SIGKILL);
+    ddl_deadline deadline = ddl_deadline_in_ms(5000);
+    int left;
+    do {
+        while (waitpid(-1, NULL, WNOHANG) > 0)
+            continue;
+        left = launch_descendants_signal(SIGKILL, 0, NULL, 0);
+        if (left > 0)
+            poll(NULL, 0, 5);
+    } while (left > 0 && !ddl_deadline_passed(deadline));
+    return launch_exit_code(status);
+}
+
+static ddl_status make_lifeline(int ends[2], ddl_error *err)
+{
+    if (DDL_FAILPOINT_OS("launch.socketpair", EMFILE) || socketpair(AF_UNIX, SOCK_STREAM, 0, ends) != 0)
+        return DDL_FAIL_OS(err, DDL_ERESOURCE, errno, "cannot make a socket");
+    for (int i = 0; i < 2; i++) {
+        fcntl(ends[i], F_SETFD, FD_CLOEXEC);
+        fcntl(ends[i], F_SETFL, O_NONBLOCK);
+    }
+    return DDL_OK;
+}
+
+/* The table of process groups that the guardian keeps and we read if it dies. */
+static ddl_status make_groups(launch_job *job, ddl_error *err)
+{
+    size_t bytes = (size_t)job->options->nproc_per_node * sizeof *job->groups;
+    void *memory = DDL_FAILPOINT_OS("launch.mmap", ENOMEM)
+                       ? MAP_FAILED
+                       : mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    if (memory == MAP_FAILED)
+        return DDL_FAIL_OS(err, DDL_ENOMEM, errno, "no memory for %d ranks", job->options->nproc_per_node);
+    job->groups = memory;
+    return DDL_OK;
+}
+
+/* Start the guardian and see it to its end. */
+static int run(launch_job *job)
+{
+    ddl_error err;
+    int lifeline[2];
+    if (make_groups(job, &err) != DDL_OK || make_lifeline(lifeline, &err) != DDL_OK)
+        return fail(&err, LAUNCH_EXIT_FAILED);
+    launch_descendants_adopt(); /* for the case that the guardian is killed */
+    launch_signals_forward(job->signals, lifeline[0]);
+    /* What comes before the guardian has its own handlers waits for them. */
+    sigset_t all, before;
+    sigfillset(&all);
+    sigprocmask(SIG_SETMASK, &all, &before);
+    pid_t guardian = DDL_FAILPOINT_OS("launch.fork", EAGAIN) ? -1 : fork();
+    if (guardian < 0) {
+        ddl_error_set_os(&err, DDL_ERESOURCE, errno, "cannot start a process");
+        return fail(&err, LAUNCH_EXIT_FAILED);
+    }
+    if (guardian == 0) {
+        close(lifeline[0]);
+        return launch_guardian_run(job, lifeline[1]);
+    }
+    close(lifeline[1]);
+    sigset_t none;
+    sigemptyset(&none);
+    sigprocmask(SIG_SETMASK, &none, NULL);
+    int status;
+    while (waitpid(guardian, &status, 0) < 0)
+        if (errno != EINTR) {
+            ddl_error_set_os(&err, DDL_EINTERNAL, errno, "cannot wait for the guardian");
+            return fail(&err, LAUNCH_EXIT_FAILED);
+        }
+    return WIFSIGNALED(status) ? end_orphans(job, status) : WEXITSTATUS(status);
+}
+
+int main(int argc, char **argv)
+{
+    tidy_descriptors();
+    launch_signals signals;
+    launch_signals_note(&signals);
+    launch_options options;
+    ddl_error err;
+    if (launch_options_parse(argc, argv, &options, &err) != DDL_OK)
+        return fail(&err, LAUNCH_EXIT_USAGE);
+    if (options.action == LAUNCH_ACTION_HELP) {
+        launch_options_help(stdout);
+        return fflush(stdout) == 0 ? 0 : LAUNCH_EXIT_FAILED;
+    }
+    if (options.action == LAUNCH_ACTION_VERSION) {
+        printf("ddl-launch %d.%d.%d\n", DDL_VERSION_MAJOR, DDL_VERSION_MINOR, DDL_VERSION_PATCH);
+        return fflush(stdout) == 0 ? 0 : LAUNCH_EXIT_FAILED;
+    }
+    char *path;
+    int exit_code, reserved = -1;
+    if (launch_program_find(options.command[0], getenv("PATH"), &path, &exit_code, &err) != DDL_OK)
+        return fail(&err, exit_code);
+    launch_job job = { .options = &options,
+                       .signals = &signals,
+                       .path = path,
+                       .environment = environ,
+                       .port = options.master_port,
+                       .shares_stdin = may_share_stdin() };
+    if (job.port == 0 && launch_port_reserve(&reserved, &job.port, &err) != DDL_OK)
+        exit_code = fail(&err, LAUNCH_EXIT_FAILED);
+    else
+        exit_code = options.action == LAUNCH_ACTION_DRY_RUN ? dry_run(&job) : run(&job);
+    if (reserved >= 0)
+        close(reserved);
+    ddl_free(path);
+    return exit_code;
+}

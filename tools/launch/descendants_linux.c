@@ -1,0 +1,132 @@
+/* descendants_linux.c - adopting orphans, and reading the tree of processes from /proc. */
+#define _GNU_SOURCE
+#include "descendants.h"
+
+#include "base/bytes.h"
+#include "base/failpoint.h"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <unistd.h>
+
+struct process {
+    pid_t pid, parent;
+    bool ended; /* a zombie */
+    bool below; /* known to descend from this process */
+};
+
+bool launch_descendants_adopt(void)
+{
+    return !DDL_FAILPOINT("launch.subreaper") && prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) == 0;
+}
+
+void launch_die_with(pid_t parent)
+{
+    prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0);
+    if (getppid() != parent)
+        _exit(128 + SIGKILL); /* it was gone before that */
+}
+
+void launch_rename_process(const char *name)
+{
+    prctl(PR_SET_NAME, name, 0, 0, 0);
+}
+
+/* The process with this number; false if it is gone. */
+static bool read_process(int proc, const char *number, struct process *process)
+{
+    char path[64], line[512];
+    snprintf(path, sizeof path, "%.20s/stat", number);
+    int fd = openat(proc, path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0)
+        return false;
+    ssize_t bytes = read(fd, line, sizeof line - 1);
+    close(fd);
+    if (bytes <= 0)
+        return false;
+    line[bytes] = '\0';
+    /* "PID (NAME) STATE PARENT ...", where NAME may hold anything, also ")". */
+    const char *name_end = strrchr(line, ')');
+    char state;
+    int parent;
+    if (name_end == NULL || sscanf(name_end + 1, " %c %d", &state, &parent) != 2)
+        return false;
+    *process = (struct process){ .pid = (pid_t)atol(number),
+                                 .parent = parent,
+                                 .ended = state == 'Z' || state == 'X' };
+    return true;
+}
+
+/* All processes, in *list (release with ddl_bytes_fini); false if they cannot be read. */
+static bool read_processes(ddl_bytes *list)
+{
+    DIR *directory = DDL_FAILPOINT("launch.proc") ? NULL : opendir("/proc");
+    if (directory == NULL)
+        return false;
+    bool complete = true;
+    const struct dirent *entry;
+    while ((entry = readdir(directory)) != NULL) {
+        struct process process;
+        if (entry->d_name[0] < '1' || entry->d_name[0] > '9' ||
+            !read_process(dirfd(directory), entry->d_name, &process))
+            continue;
+        complete = complete && ddl_bytes_append(list, &process, sizeof process);
+    }
+    closedir(directory);
+    return complete;
+}
+
+static int by_pid(const void *a, const void *b)
+{
+    pid_t left = ((const struct process *)a)->pid, right = ((const struct process *)b)->pid;
+    return (left > right) - (left < right);
+}
+
+/* Mark what descends from root; processes are sorted by number. */
+static void mark_descendants(struct process *processes, size_t count, pid_t root)
+{
+    for (bool found = true; found;) { /* once per generation, as children mostly come after parents */
+        found = false;
+        for (size_t i = 0; i < count; i++) {
+            if (processes[i].below)
+                continue;
+            struct process key = { .pid = processes[i].parent };
+            const struct process *parent = bsearch(&key, processes, count, sizeof key, by_pid);
+            processes[i].below = processes[i].parent == root || (parent != NULL && parent->below);
+            found = found || processes[i].below;
+        }
+    }
+}
+
+int launch_descendants_signal(int signal, pid_t except, pid_t *pids, int most)
+{
+    ddl_bytes list = { NULL, 0, 0 };
+    int found = -1;
+    if (read_processes(&list)) {
+        struct process *processes = (struct process *)(void *)list.data;
+        size_t count = list.bytes / sizeof *processes;
+        qsort(processes, count, sizeof *processes, by_pid);
+        mark_descendants(processes, count, getpid());
+        found = 0;
+        for (size_t i = 0; i < count; i++) {
+            if (!processes[i].below || processes[i].ended || processes[i].pid == except)
+                continue;
+            if (found < most)
+                pids[found] = processes[i].pid;
+            found++;
+            if (signal != 0)
+                kill(processes[i].pid, signal);
+        }
+        /* Without even this process in it, /proc is not that of this machine. */
+        struct process self = { .pid = getpid() };
+        if (count == 0 || bsearch(&self, processes, count, sizeof self, by_pid) == NULL)
+            found = -1;
+    }
+    ddl_bytes_fini(&list);
+    return found;
+}

@@ -1,0 +1,625 @@
+/* guardian.c - one loop over the ranks' output, their ends, the launcher's signals and time. */
+#include "guardian.h"
+
+#include "cpus.h"
+#include "descendants.h"
+#include "exits.h"
+#include "summary.h"
+
+#include "base/assert.h"
+#include "base/clock.h"
+#include "base/failpoint.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+/* Times in milliseconds. */
+enum {
+    REPORT_MS = 3000,   /* for the others to report the failure that they see */
+    KILL_MS = 5000,     /* for the kernel to end what was killed */
+    LEFTOVER_MS = 2000, /* from SIGTERM to SIGKILL for what ranks left behind; or the grace, if shorter */
+    ORPHANED_MS = 1000, /* the same for everything, when the launcher is gone */
+    QUIET_MS = 500,     /* silence after which a pipe that a leftover holds open is not waited for */
+    DRAIN_MS = 5000,    /* and the most that it is waited for */
+    FLUSH_MS = 5000,    /* for a slow reader of our output, when the job was stopped on request */
+    FLUSH_HURRIED_MS = 200,
+    KILL_AGAIN_MS = 50,
+    DRAIN_LOOK_MS = 50,
+};
+
+/* How far the end of the job has come; it only grows. */
+enum stage { RUNNING, REPORTING, ENDING, KILLING, GIVEN_UP };
+
+struct guardian {
+    const launch_job *job;
+    const launch_options *options;
+    launch_rank *ranks;
+    int nranks, nrunning, nended;
+    bool adopts;    /* orphans of the job become our children */
+    bool childless; /* no child was left when we last looked */
+    launch_exits *exits;
+    int collection;              /* counts calls of collect_ended */
+    int first_failed_collection; /* in which the first failure was seen */
+
+    launch_sink *out, *err; /* one and the same if both go to the same place */
+    launch_scratch *scratch;
+    int lifeline, wake[2], start_report;
+    struct pollfd *polls;
+    launch_output **polled; /* which output polls[FIXED_POLLS + i] is for */
+
+    enum stage stage;
+    bool leftovers_asked;
+    int interrupts;
+    int64_t stage_end_ns, time_limit_ns, all_ended_ns, last_output_ns, flush_end_ns;
+    launch_outcome outcome;
+};
+
+enum { POLL_LIFELINE, POLL_WAKE, POLL_START_REPORT, FIXED_POLLS };
+
+static int64_t in_ms(int64_t now_ns, int64_t ms)
+{
+    return now_ns + ms * DDL_NS_PER_MS;
+}
+
+/* ---- ending processes ---- */
+
+static void signal_running(struct guardian *g, int signal)
+{
+    for (int i = 0; i < g->nranks; i++) {
+        pid_t pid = g->ranks[i].pid;
+        if (g->ranks[i].running && kill(-pid, signal) != 0)
+            kill(pid, signal); /* it has moved to another group */
+    }
+}
+
+/* Signal what is left of groups whose rank has ended; whether there is anything. */
+static bool signal_left_groups(struct guardian *g, int signal)
+{
+    bool any = false;
+    for (int i = 0; i < g->nranks; i++) {
+        launch_rank *rank = &g->ranks[i];
+        if (!rank->left_some)
+            continue;
+        rank->left_some = kill(-rank->pid, signal) == 0;
+        any = any || rank->left_some;
+        if (!rank->left_some)
+            g->job->groups[i] = 0;
+    }
+    return any;
+}
+
+/* Everything of the job, wherever it went. */
+static void signal_all(struct guardian *g, int signal)
+{
+    signal_running(g, signal);
+    if (launch_descendants_signal(signal, 0, NULL, 0) < 0)
+        signal_left_groups(g, signal);
+}
+
+static bool anything_left(struct guardian *g)
+{
+    if (g->nrunning > 0)
+        return true;
+    return g->adopts ? !g->childless : signal_left_groups(g, 0);
+}
+
+static void kill_all(struct guardian *g, int64_t now_ns)
+{
+    signal_all(g, SIGKILL);
+    if (g->stage >= KILLING)
+        return;
+    g->stage = KILLING;
+    g->outcome.all_killed = true;
+    g->stage_end_ns = in_ms(now_ns, KILL_MS);
+}
+
+/* Ask running ranks to end, by this signal; after grace they are killed. A later call may only shorten that.
+ */
+static void ask_to_end(struct guardian *g, int signal, int64_t grace_ms, int64_t now_ns)
+{
+    signal_running(g, signal);
+    signal_running(g, SIGCONT); /* one that is stopped could not act on it */
+    if (g->stage >= KILLING)
+        return;
+    int64_t end_ns = in_ms(now_ns, grace_ms);
+    if (g->stage < ENDING || end_ns < g->stage_end_ns)
+        g->stage_end_ns = end_ns;
+    g->stage = ENDING;
+}
+
+static void set_cause(struct guardian *g, launch_cause cause)
+{
+    if (g->outcome.cause == LAUNCH_ENDED)
+        g->outcome.cause = cause;
+}
+
+static void stop_for(struct guardian *g, launch_cause cause, int64_t now_ns)
+{
+    set_cause(g, cause);
+    ask_to_end(g, SIGTERM, g->options->grace_ms, now_ns);
+}
+
+/* ---- what comes from the launcher ---- */
+
+static void on_signal(struct guardian *g, int signal, int64_t now_ns)
+{
+    switch (signal) {
+    case SIGTSTP:
+        signal_running(g, SIGSTOP);
+        return;
+    case SIGCONT:
+    case SIGUSR1:
+    case SIGUSR2:
+        signal_running(g, signal);
+        return;
+    default:
+        break;
+    }
+    if (g->outcome.cause == LAUNCH_ENDED)
+        g->outcome.signal = signal;
+    set_cause(g, LAUNCH_SIGNALLED);
+    /* A reader of our output who takes his time is no reason to stay on. */
+    g->flush_end_ns = in_ms(now_ns, FLUSH_MS);
+    if (signal == SIGINT && ++g->interrupts > 1) {
+        g->flush_end_ns = in_ms(now_ns, FLUSH_HURRIED_MS);
+        kill_all(g, now_ns);
+        return;
+    }
+    ask_to_end(g, signal == SIGINT ? SIGTERM : signal, g->options->grace_ms, now_ns);
+}
+
+static void on_launcher_gone(struct guardian *g, int64_t now_ns)
+{
+    close(g->lifeline);
+    g->lifeline = -1;
+    set_cause(g, LAUNCH_ORPHANED);
+    g->flush_end_ns = in_ms(now_ns, FLUSH_HURRIED_MS);
+    ask_to_end(g, SIGTERM, ORPHANED_MS, now_ns);
+    signal_all(g, SIGTERM); /* there is no time for one after the other */
+    g->leftovers_asked = true;
+}
+
+static void read_lifeline(struct guardian *g, int64_t now_ns)
+{
+    unsigned char numbers[64];
+    ssize_t bytes = read(g->lifeline, numbers, sizeof numbers);
+    if (bytes == 0 || (bytes < 0 && errno != EAGAIN && errno != EWOULDBLOCK && errno != EINTR))
+        on_launcher_gone(g, now_ns);
+    for (ssize_t i = 0; i < bytes; i++)
+        on_signal(g, numbers[i], now_ns);
+}
+
+/* ---- what comes from the ranks ---- */
+
+static void read_start_report(struct guardian *g, int64_t now_ns)
+{
+    launch_start_failure failure;
+    while (g->start_report >= 0) {
+        ssize_t bytes = read(g->start_report, &failure, sizeof failure);
+        if (bytes < 0)
+            return;
+        if (bytes == 0) { /* every rank runs its program */
+            close(g->start_report);
+            g->start_report = -1;
+            return;
+        }
+        if (g->outcome.cause == LAUNCH_ENDED)
+            g->outcome.os_errno = failure.os_errno;
+        set_cause(g, LAUNCH_NOT_STARTED);
+        kill_all(g, now_ns);
+    }
+}
+
+static launch_rank *find_rank(struct guardian *g, pid_t pid)
+{
+    for (int i = 0; i < g->nranks; i++)
+        if (g->ranks[i].running && g->ranks[i].pid == pid)
+            return &g->ranks[i];
+    return NULL;
+}
+
+/* Note the first failure. Of several seen at once without their order, one by a signal came before the
+ * others. */
+static void note_failure(struct guardian *g, launch_rank *rank, int64_t now_ns)
+{
+    launch_rank *first = g->outcome.first;
+    bool unordered = g->exits == NULL && g->first_failed_collection == g->collection;
+    if (first == NULL) {
+        g->first_failed_collection = g->collection;
+        g->outcome.first = rank;
+    } else if (unordered && WIFSIGNALED(rank->status) && !WIFSIGNALED(first->status)) {
+        int order = first->order;
+        first->order = rank->order;
+        rank->order = order;
+        g->outcome.first = rank;
+    }
+    set_cause(g, LAUNCH_RANK_FAILED);
+    if (g->options->stop_on_failure && g->stage == RUNNING) {
+        g->stage = REPORTING;
+        g->stage_end_ns = in_ms(now_ns, REPORT_MS);
+    }
+}
+
+static void on_rank_ended(struct guardian *g, launch_rank *rank, int status, int64_t now_ns)
+{
+    rank->running = false;
+    rank->status = status;
+    rank->order = ++g->nended;
+    /* While its group lives its number is not given to anybody else; after that we must not use it. */
+    rank->left_some = kill(-rank->pid, 0) == 0;
+    if (!rank->left_some)
+        g->job->groups[rank - g->ranks] = 0;
+    if (--g->nrunning == 0)
+        g->all_ended_ns = now_ns;
+    if (status != 0)
+        note_failure(g, rank, now_ns);
+}
+
+static void wait_for(struct guardian *g, launch_rank *rank, pid_t pid, int64_t now_ns)
+{
+    int status;
+    if (waitpid(pid, &status, WNOHANG) == pid && rank != NULL)
+        on_rank_ended(g, rank, status, now_ns);
+}
+
+/* Wait for all children that have ended: ranks in the order of their ends, and orphans that we adopted. */
+static void collect_ended(struct guardian *g, int64_t now_ns)
+{
+    g->collection++;
+    read_start_report(g, now_ns); /* before its writer's exit code is taken for the program's */
+    bool seen_before = false;
+    for (;;) {
+        int number;
+        while ((number = launch_exits_next(g->exits)) >= 0)
+            if (g->ranks[number].running)
+                wait_for(g, &g->ranks[number], g->ranks[number].pid, now_ns);
+        siginfo_t info;
+        memset(&info, 0, sizeof info);
+        int found = waitid(P_ALL, 0, &info, WEXITED | WNOHANG | WNOWAIT);
+        g->childless = found < 0 && errno == ECHILD;
+        if (found < 0 || info.si_pid == 0)
+            return;
+        launch_rank *rank = find_rank(g, info.si_pid);
+        if (rank != NULL && g->exits != NULL && !seen_before) {
+            seen_before = true; /* it ended just now, perhaps after others: ask for the order again */
+            continue;
+        }
+        seen_before = false;
+        wait_for(g, rank, info.si_pid, now_ns);
+    }
+}
+
+/* ---- output ---- */
+
+static void check_sinks(struct guardian *g, int64_t now_ns)
+{
+    launch_sink *sinks[] = { g->out, g->err };
+    for (int i = 0; i < 2; i++) {
+        int error = launch_sink_error(sinks[i]);
+        if (error == EPIPE && g->outcome.cause == LAUNCH_ENDED && g->nrunning > 0)
+            stop_for(g, LAUNCH_OUTPUT_CLOSED, now_ns);
+        else if (error != 0 && error != EPIPE && g->outcome.write_error == 0)
+            g->outcome.write_error = error;
+    }
+}
+
+static bool outputs_open(const struct guardian *g)
+{
+    for (int i = 0; i < g->nranks; i++)
+        if (g->ranks[i].out.fd >= 0 || g->ranks[i].err.fd >= 0)
+            return true;
+    return false;
+}
+
+static void close_outputs(struct guardian *g)
+{
+    for (int i = 0; i < g->nranks; i++)
+        launch_rank_fini(&g->ranks[i], g->scratch);
+}
+
+/* All ranks have ended, but their pipes have not: whether to wait for what still comes. */
+static bool draining(struct guardian *g, int64_t now_ns)
+{
+    if (!outputs_open(g))
+        return false;
+    if (launch_sink_full(g->out) ||
+        launch_sink_full(g->err)) /* a slow reader; what is in the pipes is not lost */
+        g->last_output_ns = g->all_ended_ns = now_ns;
+    int64_t since_ns = g->last_output_ns > g->all_ended_ns ? g->last_output_ns : g->all_ended_ns;
+    return now_ns < in_ms(since_ns, QUIET_MS) && now_ns < in_ms(g->all_ended_ns, DRAIN_MS);
+}
+
+/* ---- time ---- */
+
+/* All ranks have ended: see to what they left. */
+static void end_leftovers(struct guardian *g, int64_t now_ns)
+{
+    if (!anything_left(g)) {
+        if (!draining(g, now_ns)) /* else the pipes end by themselves, unless a stranger holds them */
+            close_outputs(g);
+        return;
+    }
+    if (g->leftovers_asked || g->stage >= KILLING || (g->stage < ENDING && draining(g, now_ns)))
+        return;
+    g->leftovers_asked = true;
+    ask_to_end(g, SIGTERM, g->options->grace_ms < LEFTOVER_MS ? g->options->grace_ms : LEFTOVER_MS, now_ns);
+    signal_all(g, SIGTERM);
+    signal_all(g, SIGCONT);
+}
+
+static void give_up(struct guardian *g)
+{
+    g->stage = GIVEN_UP;
+    int found = launch_descendants_signal(0, 0, g->outcome.unkillable, LAUNCH_MOST_UNKILLABLE);
+    if (found < 0) {
+        found = 0;
+        for (int i = 0; i < g->nranks && found < LAUNCH_MOST_UNKILLABLE; i++)
+            if (g->ranks[i].running || g->ranks[i].left_some)
+                g->outcome.unkillable[found++] = g->ranks[i].pid;
+    }
+    g->outcome.nunkillable = found < LAUNCH_MOST_UNKILLABLE ? found : LAUNCH_MOST_UNKILLABLE;
+    close_outputs(g);
+}
+
+static void on_time(struct guardian *g, int64_t now_ns)
+{
+    if (now_ns >= g->time_limit_ns && g->nrunning > 0) {
+        g->time_limit_ns = DDL_DEADLINE_NEVER;
+        if (g->stage < ENDING) {
+            g->outcome.time_limit = true;
+            stop_for(g, LAUNCH_TIME_LIMIT, now_ns);
+        }
+    }
+    if (g->stage == REPORTING && g->nrunning > 0 && now_ns >= g->stage_end_ns)
+        ask_to_end(g, SIGTERM, g->options->grace_ms, now_ns);
+    else if (g->stage == ENDING && anything_left(g) && now_ns >= g->stage_end_ns)
+        kill_all(g, now_ns);
+    else if (g->stage == KILLING && now_ns >= g->stage_end_ns)
+        give_up(g);
+    else if (g->stage == KILLING && anything_left(g))
+        kill_all(g, now_ns); /* also what has been forked meanwhile */
+    if (g->nrunning == 0 && g->stage != GIVEN_UP)
+        end_leftovers(g, now_ns);
+}
+
+static int64_t sooner(int64_t a, int64_t b)
+{
+    return a < b ? a : b;
+}
+
+/* How long the loop may sleep, in milliseconds; -1: for ever. */
+static int sleep_ms(struct guardian *g, int64_t now_ns)
+{
+    int64_t until_ns = g->nrunning > 0 ? g->time_limit_ns : DDL_DEADLINE_NEVER;
+    if (g->stage == REPORTING || g->stage == ENDING || g->stage == KILLING)
+        until_ns = sooner(until_ns, g->stage_end_ns);
+    if (g->stage == KILLING)
+        until_ns = sooner(until_ns, in_ms(now_ns, KILL_AGAIN_MS));
+    if (g->nrunning == 0)
+        until_ns = sooner(until_ns, in_ms(now_ns, DRAIN_LOOK_MS));
+    if (until_ns == DDL_DEADLINE_NEVER)
+        return -1;
+    return ddl_deadline_left_ms(until_ns);
+}
+
+/* ---- the loop ---- */
+
+static void add_poll(struct guardian *g, int *count, launch_output *output)
+{
+    if (output->fd < 0)
+        return;
+    g->polled[*count - FIXED_POLLS] = output;
+    g->polls[(*count)++] = (struct pollfd){ output->fd, POLLIN, 0 };
+}
+
+/* Wait for something to happen, and see to it. */
+static void turn(struct guardian *g)
+{
+    int64_t now_ns = ddl_now_ns();
+    int count = FIXED_POLLS;
+    g->polls[POLL_LIFELINE] = (struct pollfd){ g->lifeline, POLLIN, 0 };
+    g->polls[POLL_WAKE] = (struct pollfd){ g->wake[0], POLLIN, 0 };
+    g->polls[POLL_START_REPORT] = (struct pollfd){ g->start_report, POLLIN, 0 };
+    bool out_full = launch_sink_full(g->out), err_full = launch_sink_full(g->err);
+    for (int i = 0; i < g->nranks; i++) {
+        if (!out_full)
+            add_poll(g, &count, &g->ranks[i].out);
+        if (!err_full)
+            add_poll(g, &count, &g->ranks[i].err);
+    }
+    if (poll(g->polls, (nfds_t)count, sleep_ms(g, now_ns)) < 0)
+        for (int i = 0; i < count; i++)
+            g->polls[i].revents = 0; /* interrupted: the wake byte is there */
+    now_ns = ddl_now_ns();
+    if (g->polls[POLL_LIFELINE].revents != 0)
+        read_lifeline(g, now_ns);
+    for (int i = FIXED_POLLS; i < count; i++)
+        if (g->polls[i].revents != 0 && launch_output_read(g->polled[i - FIXED_POLLS], g->scratch))
+            g->last_output_ns = now_ns;
+    char woken[256];
+    while (read(g->wake[0], woken, sizeof woken) == (ssize_t)sizeof woken)
+        continue;
+    collect_ended(g, now_ns);
+    check_sinks(g, now_ns);
+    on_time(g, now_ns);
+}
+
+static bool sinks_idle(struct guardian *g)
+{
+    /* Ask both: each is to wake us. */
+    bool out_idle = launch_sink_idle(g->out), err_idle = launch_sink_idle(g->err);
+    return out_idle && err_idle;
+}
+
+static bool job_over(struct guardian *g)
+{
+    return g->stage == GIVEN_UP || (g->nrunning == 0 && !outputs_open(g) && !anything_left(g));
+}
+
+/* Let the sinks write what they have; as long as it takes, unless somebody wants the job to stop. */
+static void flush(struct guardian *g)
+{
+    if (g->outcome.cause == LAUNCH_TIME_LIMIT || g->outcome.cause == LAUNCH_SIGNALLED)
+        g->flush_end_ns = sooner(g->flush_end_ns, ddl_deadline_in_ms(FLUSH_MS));
+    while (!sinks_idle(g)) {
+        if (ddl_deadline_passed(g->flush_end_ns)) {
+            g->outcome.output_cut = true;
+            return;
+        }
+        turn(g);
+    }
+}
+
+/* ---- beginning and end ---- */
+
+static bool same_file(int a, int b)
+{
+    struct stat first, second;
+    return fstat(a, &first) == 0 && fstat(b, &second) == 0 && first.st_dev == second.st_dev &&
+           first.st_ino == second.st_ino;
+}
+
+static ddl_status make_rooms(struct guardian *g, ddl_error *err)
+{
+    size_t count = (size_t)g->options->nproc_per_node;
+    g->ranks = ddl_alloc_array(count, sizeof *g->ranks);
+    g->polls = ddl_alloc_array(2 * count + FIXED_POLLS, sizeof *g->polls);
+    g->polled = ddl_alloc_array(2 * count, sizeof(launch_output *));
+    g->scratch = ddl_alloc(sizeof *g->scratch);
+    if (g->ranks == NULL || g->polls == NULL || g->polled == NULL || g->scratch == NULL)
+        return DDL_FAIL(err, DDL_ENOMEM, "no memory for %zu ranks", count);
+    return DDL_OK;
+}
+
+static ddl_status open_output(struct guardian *g, ddl_error *err)
+{
+    DDL_TRY(launch_pipe(g->wake, err));
+    fcntl(g->wake[1], F_SETFL, O_NONBLOCK);
+    launch_signals_children(g->wake[1]);
+    DDL_TRY(launch_sink_create(STDOUT_FILENO, g->wake[1], &g->out, err));
+    if (same_file(STDOUT_FILENO, STDERR_FILENO)) { /* two writers would tear each other's lines */
+        g->err = g->out;
+        return DDL_OK;
+    }
+    return launch_sink_create(STDERR_FILENO, g->wake[1], &g->err, err);
+}
+
+/* Let us have descriptors for all ranks; *found is the limit to give back to them. */
+static void raise_descriptor_limit(const launch_options *options, struct rlimit *found)
+{
+    enum { PER_RANK = 5, OTHERS = 32 };
+    if (getrlimit(RLIMIT_NOFILE, found) != 0)
+        *found = (struct rlimit){ RLIM_INFINITY, RLIM_INFINITY };
+    rlim_t needed = (rlim_t)options->nproc_per_node * PER_RANK + OTHERS;
+    if (found->rlim_cur == RLIM_INFINITY || found->rlim_cur >= needed)
+        return;
+    struct rlimit raised = { found->rlim_max == RLIM_INFINITY || needed < found->rlim_max ? needed
+                                                                                          : found->rlim_max,
+                             found->rlim_max };
+    setrlimit(RLIMIT_NOFILE, &raised); /* if that fails, opening a descriptor will say so */
+}
+
+static ddl_status start_ranks(struct guardian *g, launch_start *start, ddl_error *err)
+{
+    int report[2];
+    DDL_TRY(launch_pipe(report, err));
+    g->start_report = report[0];
+    start->report_fd = report[1];
+    ddl_status status = DDL_OK;
+    for (int i = 0; i < g->options->nproc_per_node && status == DDL_OK; i++) {
+        status = launch_rank_start(&g->ranks[i], start, err);
+        if (status == DDL_OK) {
+            g->nrunning++;
+            launch_exits_watch(g->exits, g->ranks[i].pid, i);
+        }
+    }
+    close(report[1]);
+    return status;
+}
+
+static ddl_status prepare(struct guardian *g, launch_start *start, ddl_error *err)
+{
+    DDL_TRY(make_rooms(g, err));
+    raise_descriptor_limit(g->options, &start->fds);
+    DDL_TRY(open_output(g, err));
+    if (DDL_FAILPOINT_OS("launch.open", EMFILE) ||
+        (start->null_fd = open("/dev/null", O_RDWR | O_CLOEXEC)) < 0)
+        return DDL_FAIL_OS(err, DDL_ERESOURCE, errno, "cannot open /dev/null");
+    for (int i = 0; i < g->options->nproc_per_node; i++) {
+        launch_rank_init(&g->ranks[i], g->options, i, g->out, g->err);
+        g->nranks = i + 1;
+        if (g->options->log_dir != NULL)
+            DDL_TRY(launch_rank_open_logs(&g->ranks[i], g->options->log_dir, err));
+    }
+    return DDL_OK;
+}
+
+static void supervise(struct guardian *g)
+{
+    while (!job_over(g))
+        turn(g);
+    flush(g);
+    ddl_bytes text = { NULL, 0, 0 };
+    launch_summary(g->job, &g->outcome, g->ranks, g->nranks, &text);
+    launch_sink_put(g->err, ddl_bytes_view(&text));
+    ddl_bytes_fini(&text);
+    flush(g);
+}
+
+static void fini(struct guardian *g)
+{
+    close_outputs(g);
+    launch_exits_destroy(g->exits);
+    if (g->err != g->out)
+        launch_sink_destroy(g->err);
+    launch_sink_destroy(g->out);
+    launch_scratch_destroy(g->scratch);
+    ddl_free(g->polled);
+    ddl_free(g->polls);
+    ddl_free(g->ranks);
+}
+
+int launch_guardian_run(const launch_job *job, int lifeline)
+{
+    struct guardian guardian = { .job = job,
+                                 .options = job->options,
+                                 .lifeline = lifeline,
+                                 .start_report = -1,
+                                 .wake = { -1, -1 },
+                                 .time_limit_ns = DDL_DEADLINE_NEVER,
+                                 .flush_end_ns = DDL_DEADLINE_NEVER };
+    struct guardian *g = &guardian;
+    launch_start start = { .job = job, .cpus = launch_usable_cpus(), .null_fd = -1 };
+    /* Ctrl-C in a terminal, and who kills the launcher's process group, must not reach us: the lifeline
+     * tells. */
+    setsid();
+    launch_rename_process("ddl-guardian");
+    g->adopts = launch_descendants_adopt();
+    g->exits = launch_exits_create();
+    ddl_error error;
+    if (prepare(g, &start, &error) != DDL_OK) {
+        fprintf(stderr, "ddl-launch: %s\n", error.text);
+        fini(g);
+        return error.code == DDL_ECONFIG ? LAUNCH_EXIT_USAGE : LAUNCH_EXIT_FAILED;
+    }
+    if (job->options->timeout_ms > 0)
+        g->time_limit_ns = ddl_deadline_in_ms(job->options->timeout_ms);
+    if (start_ranks(g, &start, &error) != DDL_OK) {
+        g->outcome.error = error;
+        set_cause(g, LAUNCH_DEFECT);
+        kill_all(g, ddl_now_ns());
+    }
+    close(start.null_fd);
+    supervise(g);
+    int code = launch_outcome_exit_code(&g->outcome);
+    if (!sinks_idle(g))
+        _exit(code); /* a thread hangs in a write that nobody takes */
+    fini(g);
+    return code;
+}

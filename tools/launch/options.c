@@ -1,0 +1,408 @@
+/* options.c - the table of flags, its parser and its help text. */
+#include "options.h"
+
+#include "cpus.h"
+
+#include "base/assert.h"
+
+#include <ctype.h>
+#include <errno.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* Read value into *options; false if it is not what the flag accepts. */
+typedef bool read_value(launch_options *options, const char *value);
+
+static bool read_whole(const char *value, long least, long most, int *number)
+{
+    char *end;
+    errno = 0;
+    long parsed = strtol(value, &end, 10);
+    if (!isdigit((unsigned char)value[0]) || *end != '\0' || errno != 0 || parsed < least || parsed > most)
+        return false;
+    *number = (int)parsed;
+    return true;
+}
+
+static bool read_duration(const char *value, int64_t *ms)
+{
+    static const struct {
+        const char *unit;
+        double in_ms;
+    } units[] = { { "", 1e3 }, { "s", 1e3 }, { "ms", 1 }, { "min", 60e3 }, { "h", 3600e3 } };
+    if (!isdigit((unsigned char)value[0]) && value[0] != '.')
+        return false;
+    size_t digits = strspn(value, "0123456789.");
+    char *end;
+    double number = strtod(value, &end);
+    if (end != value + digits)
+        return false;
+    for (size_t i = 0; i < sizeof units / sizeof units[0]; i++) {
+        if (strcmp(end, units[i].unit) == 0 && number * units[i].in_ms <= 366 * 24 * 3600e3) {
+            *ms = (int64_t)(number * units[i].in_ms);
+            return true;
+        }
+    }
+    return false;
+}
+
+static bool read_word(const char *value, const char **word)
+{
+    for (const char *at = value; *at != '\0'; at++)
+        if (isspace((unsigned char)*at) || iscntrl((unsigned char)*at))
+            return false;
+    *word = value;
+    return value[0] != '\0';
+}
+
+static bool read_nproc(launch_options *options, const char *value)
+{
+    if (strcmp(value, "auto") == 0 || strcmp(value, "cpu") == 0) {
+        int cpus = launch_usable_cpus();
+        options->nproc_per_node = cpus < LAUNCH_MAX_NPROC ? cpus : LAUNCH_MAX_NPROC;
+        return true;
+    }
+    return read_whole(value, 1, LAUNCH_MAX_NPROC, &options->nproc_per_node);
+}
+
+static bool read_nnodes(launch_options *options, const char *value)
+{
+    return read_whole(value, 1, LAUNCH_MAX_NODES, &options->nnodes);
+}
+
+static bool read_node_rank(launch_options *options, const char *value)
+{
+    return read_whole(value, 0, LAUNCH_MAX_NODES - 1, &options->node_rank);
+}
+
+static bool read_master_addr(launch_options *options, const char *value)
+{
+    return read_word(value, &options->master_addr);
+}
+
+static bool read_master_port(launch_options *options, const char *value)
+{
+    return read_whole(value, 0, 65535, &options->master_port);
+}
+
+static bool read_standalone(launch_options *options, const char *value)
+{
+    (void)value;
+    return options->standalone = true;
+}
+
+static bool read_gloo(launch_options *options, const char *value)
+{
+    (void)value;
+    return options->cpu_only = true;
+}
+
+static bool read_no_prefix(launch_options *options, const char *value)
+{
+    (void)value;
+    options->prefix = false;
+    return true;
+}
+
+static bool read_log_dir(launch_options *options, const char *value)
+{
+    options->log_dir = value;
+    return value[0] != '\0';
+}
+
+static bool read_on_failure(launch_options *options, const char *value)
+{
+    options->stop_on_failure = strcmp(value, "stop") == 0;
+    return options->stop_on_failure || strcmp(value, "continue") == 0;
+}
+
+static bool read_grace(launch_options *options, const char *value)
+{
+    return read_duration(value, &options->grace_ms);
+}
+
+static bool read_timeout(launch_options *options, const char *value)
+{
+    return read_duration(value, &options->timeout_ms) && options->timeout_ms > 0;
+}
+
+static bool read_role(launch_options *options, const char *value)
+{
+    return read_word(value, &options->role);
+}
+
+static bool read_run_id(launch_options *options, const char *value)
+{
+    return read_word(value, &options->run_id);
+}
+
+static bool read_max_restarts(launch_options *options, const char *value)
+{
+    (void)options;
+    return strcmp(value, "0") == 0;
+}
+
+static bool read_no_python(launch_options *options, const char *value)
+{
+    (void)options;
+    (void)value;
+    return true;
+}
+
+static bool read_dry_run(launch_options *options, const char *value)
+{
+    (void)value;
+    options->action = LAUNCH_ACTION_DRY_RUN;
+    return true;
+}
+
+static bool read_help(launch_options *options, const char *value)
+{
+    (void)value;
+    options->action = LAUNCH_ACTION_HELP;
+    return true;
+}
+
+static bool read_version(launch_options *options, const char *value)
+{
+    (void)value;
+    options->action = LAUNCH_ACTION_VERSION;
+    return true;
+}
+
+static const struct flag {
+    const char *name;     /* without dashes, with underscores */
+    const char *shorts;   /* other spellings, each between blanks; "" if none */
+    const char *value;    /* what --help calls its value; NULL if it takes none */
+    const char *accepted; /* which values, in words; NULL if it takes none */
+    read_value *read;
+    const char *help;
+} flags[] = {
+    { "nproc_per_node", " -np -n ", "N|auto", "a number from 1 to 4096, or auto (the usable CPUs)",
+      read_nproc, "processes to start on this node; auto: as many as it has usable CPUs (1)" },
+    { "nnodes", "", "N", "a number from 1 to 65536", read_nnodes,
+      "nodes of the job; ddl-launch runs once on each (1)" },
+    { "node_rank", "", "I", "a number from 0 to nnodes - 1", read_node_rank,
+      "which of the nodes this is; needed with several" },
+    { "master_addr", "", "ADDRESS", "a host name or address", read_master_addr,
+      "where rank 0 can be reached; needed with several nodes (127.0.0.1 with one)" },
+    { "master_port", "", "PORT", "a number from 1 to 65535, or with one node 0 for any free port",
+      read_master_port, "port on which rank 0 can be reached (one node: any free one; several: 29500)" },
+    { "standalone", "", NULL, NULL, read_standalone,
+      "one node, with an address and port of its own; the default" },
+    { "gloo", "", NULL, NULL, read_gloo,
+      "CPU only: hide GPUs from the processes (CUDA_VISIBLE_DEVICES is empty)" },
+    { "on_failure", "", "stop|continue", "stop or continue", read_on_failure,
+      "when a process fails: stop the others after 3 s (the default), or let them go on" },
+    { "grace", "", "SECONDS", "seconds, or a number with a unit: 500ms, 5min", read_grace,
+      "time between asking a process to end (SIGTERM) and killing it (10)" },
+    { "timeout", "", "SECONDS", "seconds above 0, or a number with a unit: 500ms, 5min", read_timeout,
+      "stop the job after this time, with exit code 124 (no limit)" },
+    { "no_prefix", "", NULL, NULL, read_no_prefix, "pass output on without \"[rank] \" before each line" },
+    { "log_dir", "", "DIR", "the name of a directory", read_log_dir,
+      "also write DIR/rank_N/stdout and DIR/rank_N/stderr" },
+    { "role", "", "NAME", "a word", read_role, "value of ROLE_NAME (default)" },
+    { "rdzv_id", "", "ID", "a word", read_run_id, "value of TORCHELASTIC_RUN_ID (none)" },
+    { "max_restarts", "", "0", "0: a job that failed is not restarted", read_max_restarts,
+      "accepted for scripts that pass it" },
+    { "no_python", "", NULL, NULL, read_no_python,
+      "accepted for scripts that pass it: PROGRAM is always run as it is" },
+    { "dry_run", "", NULL, NULL, read_dry_run,
+      "print the environment and command of each process, and start nothing" },
+    { "help", " -h ", NULL, NULL, read_help, "this text" },
+    { "version", " -V ", NULL, NULL, read_version, "the version" },
+};
+
+enum { NFLAGS = sizeof flags / sizeof flags[0] };
+
+/* Whether the first bytes of text are name, with '-' and '_' taken as the same letter. */
+static bool same_name(const char *text, size_t bytes, const char *name)
+{
+    if (strlen(name) != bytes)
+        return false;
+    for (size_t i = 0; i < bytes; i++)
+        if (text[i] != name[i] && !(text[i] == '-' && name[i] == '_'))
+            return false;
+    return true;
+}
+
+static bool among(const char *words, const char *word)
+{
+    size_t bytes = strlen(word);
+    for (const char *at = words; (at = strstr(at, word)) != NULL; at++)
+        if (at > words && at[-1] == ' ' && at[bytes] == ' ')
+            return true;
+    return false;
+}
+
+/* The flag that argument spells, and in *value what follows its '=' (else NULL). NULL: no such flag. */
+static const struct flag *find_flag(const char *argument, const char **value)
+{
+    *value = NULL;
+    if (strncmp(argument, "--", 2) != 0) {
+        for (int i = 0; i < NFLAGS; i++)
+            if (among(flags[i].shorts, argument))
+                return &flags[i];
+        return NULL;
+    }
+    const char *name = argument + 2;
+    size_t bytes = strcspn(name, "=");
+    for (int i = 0; i < NFLAGS; i++) {
+        if (same_name(name, bytes, flags[i].name)) {
+            *value = name[bytes] == '=' ? name + bytes + 1 : NULL;
+            return &flags[i];
+        }
+    }
+    return NULL;
+}
+
+static ddl_status unknown_flag(const char *argument, ddl_error *err)
+{
+    char known[400] = "";
+    for (int i = 0; i < NFLAGS; i++) {
+        size_t used = strlen(known);
+        snprintf(known + used, sizeof known - used, " --%s", flags[i].name);
+    }
+    return DDL_FAIL(err, DDL_EINVAL, "unknown flag %.60s; accepted are -np%s", argument, known);
+}
+
+/* Read argv up to the program; *next is where the program begins. */
+static ddl_status read_flags(int argc, char **argv, launch_options *options, int *next, ddl_error *err)
+{
+    int at = 1;
+    while (at < argc && argv[at][0] == '-' && argv[at][1] != '\0') {
+        const char *argument = argv[at++];
+        if (strcmp(argument, "--") == 0)
+            break;
+        const char *value;
+        const struct flag *flag = find_flag(argument, &value);
+        if (flag == NULL)
+            return unknown_flag(argument, err);
+        if (flag->value == NULL && value != NULL)
+            return DDL_FAIL(err, DDL_EINVAL, "--%s takes no value", flag->name);
+        if (flag->value != NULL && value == NULL) {
+            if (at == argc)
+                return DDL_FAIL(err, DDL_EINVAL, "--%s needs a value: %s", flag->name, flag->accepted);
+            value = argv[at++];
+        }
+        if (!flag->read(options, value))
+            return DDL_FAIL(err, DDL_EINVAL, "--%s %.60s: accepted is %s", flag->name, value, flag->accepted);
+        if (options->action == LAUNCH_ACTION_HELP || options->action == LAUNCH_ACTION_VERSION)
+            break;
+    }
+    *next = at;
+    return DDL_OK;
+}
+
+/* Fill in what was not given, and refuse what does not fit together. */
+static ddl_status settle(launch_options *options, bool port_given, ddl_error *err)
+{
+    if (options->nnodes == 1) {
+        if (options->node_rank > 0)
+            return DDL_FAIL(err, DDL_EINVAL, "--node_rank %d: with one node it is 0; is --nnodes missing?",
+                            options->node_rank);
+        options->node_rank = 0;
+        if (options->master_addr == NULL)
+            options->master_addr = "127.0.0.1";
+        return DDL_OK;
+    }
+    if (options->standalone)
+        return DDL_FAIL(err, DDL_EINVAL, "--standalone means one node, but --nnodes is %d", options->nnodes);
+    if (options->node_rank < 0)
+        return DDL_FAIL(err, DDL_EINVAL,
+                        "--nnodes %d needs --node_rank, from 0 to %d, which differs on each node",
+                        options->nnodes, options->nnodes - 1);
+    if (options->node_rank >= options->nnodes)
+        return DDL_FAIL(err, DDL_EINVAL,
+                        "--node_rank %d: accepted is a number from 0 to %d, as --nnodes is %d",
+                        options->node_rank, options->nnodes - 1, options->nnodes);
+    if (options->master_addr == NULL)
+        return DDL_FAIL(err, DDL_EINVAL, "--nnodes %d needs --master_addr, where all nodes reach node 0",
+                        options->nnodes);
+    if (!port_given)
+        options->master_port = LAUNCH_DEFAULT_PORT;
+    if (options->master_port == 0)
+        return DDL_FAIL(err, DDL_EINVAL,
+                        "--master_port 0: with several nodes accepted is a number from 1 to 65535, "
+                        "the same on each node");
+    return DDL_OK;
+}
+
+ddl_status launch_options_parse(int argc, char **argv, launch_options *options, ddl_error *err)
+{
+    DDL_ASSERT(argc >= 0);
+    enum { PORT_NOT_GIVEN = -1 };
+    *options = (launch_options){ .action = LAUNCH_ACTION_RUN,
+                                 .nproc_per_node = 1,
+                                 .nnodes = 1,
+                                 .node_rank = -1,
+                                 .master_port = PORT_NOT_GIVEN,
+                                 .role = "default",
+                                 .run_id = "none",
+                                 .stop_on_failure = true,
+                                 .prefix = true,
+                                 .grace_ms = 10000 };
+    int next = 1;
+    DDL_TRY(read_flags(argc, argv, options, &next, err));
+    if (options->action == LAUNCH_ACTION_HELP || options->action == LAUNCH_ACTION_VERSION)
+        return DDL_OK;
+    bool port_given = options->master_port != PORT_NOT_GIVEN;
+    if (!port_given)
+        options->master_port = 0;
+    DDL_TRY(settle(options, port_given, err));
+    if (next >= argc)
+        return DDL_FAIL(err, DDL_EINVAL,
+                        "no program to start; use: ddl-launch [FLAGS] PROGRAM [ARGUMENTS] "
+                        "(ddl-launch --help)");
+    options->command = argv + next;
+    return DDL_OK;
+}
+
+/* Write text in lines of at most width characters, each after the first indented. */
+static void print_wrapped(FILE *to, const char *text, size_t indent, size_t width)
+{
+    size_t column = indent;
+    while (*text != '\0') {
+        size_t word = strcspn(text, " ");
+        if (column > indent && column + 1 + word > width) {
+            fprintf(to, "\n%*s", (int)indent, "");
+            column = indent;
+        } else if (column > indent) {
+            fputc(' ', to);
+            column++;
+        }
+        fwrite(text, 1, word, to);
+        column += word;
+        text += word + (text[word] == ' ');
+    }
+    fputc('\n', to);
+}
+
+void launch_options_help(FILE *to)
+{
+    enum { INDENT = 32, WIDTH = 100 };
+    fputs("usage: ddl-launch [FLAGS] [--] PROGRAM [ARGUMENTS]\n\n"
+          "Start PROGRAM as several processes that work together, and see them to their end.\n"
+          "Example: ddl-launch --nproc_per_node 4 ./train --epochs 10\n\n"
+          "Flags may be written with hyphens or underscores, as --flag VALUE or --flag=VALUE.\n",
+          to);
+    for (int i = 0; i < NFLAGS; i++) {
+        char left[80];
+        char *end = left + snprintf(left, sizeof left, "  --%s", flags[i].name);
+        for (const char *at = flags[i].shorts; *(at += strspn(at, " ")) != '\0'; at += strcspn(at, " "))
+            end += snprintf(end, (size_t)(left + sizeof left - end), ", %.*s", (int)strcspn(at, " "), at);
+        if (flags[i].value != NULL)
+            snprintf(end, (size_t)(left + sizeof left - end), " %s", flags[i].value);
+        fprintf(to, "%-*s", INDENT - 1, left);
+        if (strlen(left) >= INDENT)
+            fprintf(to, "\n%*s", INDENT - 1, "");
+        fputc(' ', to);
+        print_wrapped(to, flags[i].help, INDENT, WIDTH);
+    }
+    fputs("\nExit code: 0 if every process ended with 0, else that of the first process that failed (128 + N "
+          "if\n"
+          "signal N ended it); 2 for a wrong command line, 124 at the time limit, 125 if ddl-launch itself\n"
+          "failed, 126 if PROGRAM cannot be executed, 127 if there is none.\n",
+          to);
+}

@@ -1,0 +1,44 @@
+/*
+ * options.h - what the command line of ddl-launch asks for.
+ *
+ * One table in options.c makes the parser and the text of --help. Flags end where the program begins:
+ * everything from there on belongs to the program.
+ */
+#ifndef DDL_LAUNCH_OPTIONS_H
+#define DDL_LAUNCH_OPTIONS_H
+
+#include "base/error.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+
+enum { LAUNCH_MAX_NPROC = 4096, LAUNCH_MAX_NODES = 65536, LAUNCH_DEFAULT_PORT = 29500 };
+
+typedef enum launch_action {
+    LAUNCH_ACTION_RUN,
+    LAUNCH_ACTION_DRY_RUN,
+    LAUNCH_ACTION_HELP,
+    LAUNCH_ACTION_VERSION
+} launch_action;
+
+typedef struct launch_options {
+    launch_action action;
+    int nproc_per_node, nnodes, node_rank; /* node_rank is -1 until it is known */
+    const char *master_addr;
+    int master_port; /* 0: any free one, one node only */
+    const char *role, *run_id;
+    bool standalone, cpu_only, stop_on_failure, prefix;
+    int64_t grace_ms, timeout_ms; /* timeout_ms 0: no limit */
+    const char *log_dir;          /* NULL: none */
+    char **command;               /* program and arguments, ends with NULL */
+} launch_options;
+
+/* Texts in *options point into argv. DDL_EINVAL: the text says which flag, what it got and what it accepts.
+ */
+ddl_status launch_options_parse(int argc, char **argv, launch_options *options, ddl_error *err);
+
+/* The text of --help. */
+void launch_options_help(FILE *to);
+
+#endif

@@ -1,0 +1,182 @@
+/* output.c - cutting a stream into lines. */
+#include "output.h"
+
+#include "base/assert.h"
+#include "base/failpoint.h"
+#include "base/size.h"
+
+#include <errno.h>
+#include <string.h>
+#include <unistd.h>
+
+static const uint8_t *last_newline(const uint8_t *text, size_t bytes)
+{
+    while (bytes > 0)
+        if (text[--bytes] == '\n')
+            return text + bytes;
+    return NULL;
+}
+
+static void tail_add(launch_tail *tail, const uint8_t *text, size_t bytes)
+{
+    if (bytes >= sizeof tail->text) {
+        tail->cut = tail->cut || tail->bytes > 0 || bytes > sizeof tail->text;
+        memcpy(tail->text, text + bytes - sizeof tail->text, sizeof tail->text);
+        tail->bytes = sizeof tail->text;
+        return;
+    }
+    if (tail->bytes + bytes > sizeof tail->text) {
+        size_t kept = sizeof tail->text - bytes;
+        memmove(tail->text, tail->text + tail->bytes - kept, kept);
+        tail->bytes = kept;
+        tail->cut = true;
+    }
+    memcpy(tail->text + tail->bytes, text, bytes);
+    tail->bytes += bytes;
+}
+
+int launch_tail_lines(const launch_tail *tail, ddl_view *lines, int most)
+{
+    const char *end = tail->text + tail->bytes;
+    int count = 0;
+    while (end > tail->text && count < most) {
+        const char *start = end[-1] == '\n' ? end - 1 : end;
+        const char *text_end = start;
+        while (start > tail->text && start[-1] != '\n')
+            start--;
+        if (start == tail->text && tail->cut && count > 0)
+            break; /* the rest of a line is shown only if there is nothing else */
+        lines[count++] = (ddl_view){ start, (size_t)(text_end - start) };
+        end = start;
+    }
+    for (int i = 0; i < count / 2; i++) {
+        ddl_view other = lines[i];
+        lines[i] = lines[count - 1 - i];
+        lines[count - 1 - i] = other;
+    }
+    return count;
+}
+
+/* Write to the log file; it is closed at the first failure, which is told at the end of the job. */
+static void log_add(launch_output *output, const uint8_t *text, size_t bytes)
+{
+    while (output->log_fd >= 0 && bytes > 0) {
+        ssize_t written = DDL_FAILPOINT_OS("launch.log", ENOSPC) ? -1 : write(output->log_fd, text, bytes);
+        if (written >= 0) {
+            text += written;
+            bytes -= (size_t)written;
+        } else if (errno != EINTR) {
+            output->log_error = errno;
+            close(output->log_fd);
+            output->log_fd = -1;
+        }
+    }
+}
+
+/* Append whole lines, each with the prefix, to lines. */
+static bool add_lines(launch_output *output, const uint8_t *text, size_t bytes, ddl_bytes *lines)
+{
+    size_t prefix_bytes = strlen(output->prefix);
+    tail_add(output->tail, text, bytes);
+    if (prefix_bytes == 0)
+        return ddl_bytes_append(lines, text, bytes);
+    while (bytes > 0) {
+        const uint8_t *newline = memchr(text, '\n', bytes);
+        DDL_ASSERT(newline != NULL);
+        size_t line = (size_t)(newline - text) + 1;
+        if (!ddl_bytes_append(lines, output->prefix, prefix_bytes) || !ddl_bytes_append(lines, text, line))
+            return false;
+        text += line;
+        bytes -= line;
+    }
+    return true;
+}
+
+/* Append what is held as one line. */
+static bool add_held(launch_output *output, ddl_bytes *lines)
+{
+    bool added = add_lines(output, output->held.data, output->held.bytes, lines);
+    output->held.bytes = 0;
+    if (output->held.capacity > LAUNCH_READ_BYTES)
+        ddl_bytes_fini(&output->held);
+    return added;
+}
+
+/* Cut text into what can be passed on, to lines, and what is to be held. */
+static bool cut(launch_output *output, const uint8_t *text, size_t bytes, ddl_bytes *lines)
+{
+    if (output->held.bytes > 0) {
+        const uint8_t *newline = memchr(text, '\n', bytes);
+        size_t room = LAUNCH_LONGEST_LINE - output->held.bytes;
+        size_t line = newline != NULL ? (size_t)(newline - text) + 1 : bytes;
+        size_t taken =
+            ddl_size_min(line, room + (newline != NULL && line == room + 1)); /* the newline is extra */
+        if (!ddl_bytes_append(&output->held, text, taken))
+            return false;
+        bool whole = newline != NULL && taken == line;
+        if (!whole && output->held.bytes < LAUNCH_LONGEST_LINE)
+            return true; /* taken is all there was */
+        if (!whole && taken == bytes)
+            return true; /* exactly the longest line: perhaps its newline comes next */
+        if ((!whole && !ddl_bytes_append(&output->held, "\n", 1)) || !add_held(output, lines))
+            return false;
+        text += taken;
+        bytes -= taken;
+    }
+    const uint8_t *newline = last_newline(text, bytes);
+    if (newline != NULL) {
+        size_t whole = (size_t)(newline - text) + 1;
+        if (!add_lines(output, text, whole, lines))
+            return false;
+        text += whole;
+        bytes -= whole;
+    }
+    /* What is left is shorter than a chunk, and nothing is held. */
+    return bytes == 0 || ddl_bytes_append(&output->held, text, bytes);
+}
+
+bool launch_output_read(launch_output *output, launch_scratch *scratch)
+{
+    DDL_ASSERT(output->fd >= 0);
+    ssize_t bytes = read(output->fd, scratch->chunk, sizeof scratch->chunk);
+    if (bytes < 0 && (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR))
+        return false;
+    if (bytes <= 0) {
+        launch_output_close(output, scratch);
+        return false;
+    }
+    log_add(output, scratch->chunk, (size_t)bytes);
+    if (output->raw) {
+        tail_add(output->tail, scratch->chunk, (size_t)bytes);
+        launch_sink_put(output->sink, (ddl_view){ scratch->chunk, (size_t)bytes });
+        return true;
+    }
+    scratch->lines.bytes = 0;
+    bool enough_memory = cut(output, scratch->chunk, (size_t)bytes, &scratch->lines);
+    launch_sink_put(output->sink, ddl_bytes_view(&scratch->lines));
+    if (!enough_memory)
+        launch_output_close(output, scratch);
+    return enough_memory;
+}
+
+void launch_output_close(launch_output *output, launch_scratch *scratch)
+{
+    if (output->held.bytes > 0) {
+        scratch->lines.bytes = 0;
+        if (ddl_bytes_append(&output->held, "\n", 1) && add_held(output, &scratch->lines))
+            launch_sink_put(output->sink, ddl_bytes_view(&scratch->lines));
+    }
+    ddl_bytes_fini(&output->held);
+    if (output->fd >= 0)
+        close(output->fd);
+    if (output->log_fd >= 0)
+        close(output->log_fd);
+    output->fd = output->log_fd = -1;
+}
+
+void launch_scratch_destroy(launch_scratch *scratch)
+{
+    if (scratch != NULL)
+        ddl_bytes_fini(&scratch->lines);
+    ddl_free(scratch);
+}

@@ -1,0 +1,14 @@
+/* port.h - a port for rank 0 that nobody else gets until the job has ended. */
+#ifndef DDL_LAUNCH_PORT_H
+#define DDL_LAUNCH_PORT_H
+
+#include "base/error.h"
+
+/*
+ * Choose a free TCP port. *fd holds it while open: a socket bound with SO_REUSEADDR that does not listen.
+ * On Linux rank 0, who also sets SO_REUSEADDR, can bind and listen beside it, and nobody is given the port
+ * by chance; elsewhere a second bind fails, and *fd is -1, the port free again. DDL_ENETWORK.
+ */
+ddl_status launch_port_reserve(int *fd, int *port, ddl_error *err);
+
+#endif

@@ -1,0 +1,101 @@
+/* signals.c - handlers that write a byte, and the table of names. */
+#include "signals.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+static const int forwarded[] = { SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2, SIGTSTP, SIGCONT };
+
+enum { NFORWARDED = sizeof forwarded / sizeof forwarded[0] };
+
+static volatile sig_atomic_t handler_fd = -1;
+
+static void write_number(int signal)
+{
+    int saved = errno;
+    unsigned char byte = (unsigned char)signal;
+    /* The descriptor does not block; when it is full there is more to be told than anybody wants to know. */
+    ssize_t written = write(handler_fd, &byte, 1);
+    (void)written;
+    if (signal == SIGTSTP)
+        kill(getpid(), SIGSTOP);
+    errno = saved;
+}
+
+static void set_action(int signal, void (*handler)(int), int flags)
+{
+    struct sigaction action;
+    memset(&action, 0, sizeof action);
+    action.sa_handler = handler;
+    action.sa_flags = flags;
+    sigemptyset(&action.sa_mask);
+    sigaction(signal, &action, NULL);
+}
+
+void launch_signals_note(launch_signals *found)
+{
+    sigemptyset(&found->ignored);
+    for (int i = 0; i <= NFORWARDED; i++) {
+        int signal = i < NFORWARDED ? forwarded[i] : SIGPIPE;
+        struct sigaction action;
+        if (sigaction(signal, NULL, &action) == 0 && action.sa_handler == SIG_IGN)
+            sigaddset(&found->ignored, signal);
+    }
+    sigprocmask(SIG_BLOCK, NULL, &found->blocked);
+    set_action(SIGCHLD, SIG_DFL, 0);
+}
+
+void launch_signals_forward(const launch_signals *found, int to)
+{
+    handler_fd = to;
+    for (int i = 0; i < NFORWARDED; i++)
+        if (sigismember(&found->ignored, forwarded[i]) != 1)
+            set_action(forwarded[i], write_number, SA_RESTART);
+}
+
+void launch_signals_children(int to)
+{
+    handler_fd = to;
+    for (int i = 0; i < NFORWARDED; i++)
+        set_action(forwarded[i], SIG_IGN, 0);
+    set_action(SIGPIPE, SIG_IGN, 0);
+    set_action(SIGCHLD, write_number, SA_RESTART | SA_NOCLDSTOP);
+    sigset_t none;
+    sigemptyset(&none);
+    sigprocmask(SIG_SETMASK, &none, NULL);
+}
+
+void launch_signals_restore(const launch_signals *found)
+{
+    for (int i = 0; i <= NFORWARDED; i++) {
+        int signal = i < NFORWARDED ? forwarded[i] : SIGPIPE;
+        set_action(signal, sigismember(&found->ignored, signal) == 1 ? SIG_IGN : SIG_DFL, 0);
+    }
+    set_action(SIGCHLD, SIG_DFL, 0);
+    sigprocmask(SIG_SETMASK, &found->blocked, NULL);
+}
+
+const char *launch_signal_name(int signal, char *name, size_t bytes)
+{
+#define NAMED(signal)   \
+    {                   \
+        signal, #signal \
+    }
+    static const struct {
+        int signal;
+        const char *name;
+    } names[] = {
+        NAMED(SIGHUP),  NAMED(SIGINT),  NAMED(SIGQUIT), NAMED(SIGILL),  NAMED(SIGTRAP),
+        NAMED(SIGABRT), NAMED(SIGBUS),  NAMED(SIGFPE),  NAMED(SIGKILL), NAMED(SIGUSR1),
+        NAMED(SIGSEGV), NAMED(SIGUSR2), NAMED(SIGPIPE), NAMED(SIGALRM), NAMED(SIGTERM),
+        NAMED(SIGXCPU), NAMED(SIGXFSZ), NAMED(SIGSYS),  NAMED(SIGPROF), NAMED(SIGIO),
+    };
+#undef NAMED
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
+        if (names[i].signal == signal)
+            return names[i].name;
+    snprintf(name, bytes, "signal %d", signal);
+    return name;
+}

@@ -1,0 +1,238 @@
+/* summary.c - the words for what became of a job. */
+#include "summary.h"
+
+#include "program.h"
+
+#include "base/assert.h"
+
+#include <errno.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+enum { SHOWN_LINES = 10, SHOWN_LINE_BYTES = 2048 };
+
+/* Append; what does not fit into memory any more is left out. */
+__attribute__((format(printf, 2, 3))) static void say(ddl_bytes *text, const char *format, ...)
+{
+    char part[1024];
+    va_list args;
+    va_start(args, format);
+    int bytes = vsnprintf(part, sizeof part, format, args);
+    va_end(args);
+    if (bytes > 0)
+        (void)ddl_bytes_append(text, part, (size_t)bytes < sizeof part ? (size_t)bytes : sizeof part - 1);
+}
+
+/* Whether the rank ended by a signal that the launcher sends to stop a job. */
+static bool was_stopped(const launch_outcome *outcome, const launch_rank *rank)
+{
+    int signal = WIFSIGNALED(rank->status) ? WTERMSIG(rank->status) : 0;
+    return signal == SIGTERM || signal == SIGKILL || (signal != 0 && signal == outcome->signal);
+}
+
+int launch_outcome_exit_code(const launch_outcome *outcome)
+{
+    const launch_rank *first = outcome->first;
+    switch (outcome->cause) {
+    case LAUNCH_ENDED:
+        return outcome->write_error != 0 || outcome->nunkillable > 0 ? LAUNCH_EXIT_FAILED : 0;
+    case LAUNCH_RANK_FAILED:
+        return launch_exit_code(first->status);
+    case LAUNCH_SIGNALLED:
+        if (first == NULL) /* all ended well on being asked */
+            return outcome->output_cut ? 128 + outcome->signal : 0;
+        return was_stopped(outcome, first) ? 128 + outcome->signal : launch_exit_code(first->status);
+    case LAUNCH_TIME_LIMIT:
+        return LAUNCH_EXIT_TIME_LIMIT;
+    case LAUNCH_OUTPUT_CLOSED:
+        return 128 + SIGPIPE;
+    case LAUNCH_NOT_STARTED:
+        return launch_program_exit_code(outcome->os_errno);
+    case LAUNCH_DEFECT:
+        return LAUNCH_EXIT_FAILED;
+    case LAUNCH_ORPHANED:
+        return 128 + SIGKILL;
+    }
+    DDL_ASSERT(!"a cause");
+    return LAUNCH_EXIT_FAILED;
+}
+
+static void say_first(ddl_bytes *text, const launch_rank *first)
+{
+    char host[256] = "this host", name[32];
+    if (gethostname(host, sizeof host) == 0)
+        host[sizeof host - 1] = '\0';
+    say(text, "ddl-launch: rank %d on %s (pid %ld) failed first: ", first->rank, host, (long)first->pid);
+    if (!WIFSIGNALED(first->status)) {
+        say(text, "exit code %d\n", WEXITSTATUS(first->status));
+        return;
+    }
+    int signal = WTERMSIG(first->status);
+    say(text, "killed by %s", launch_signal_name(signal, name, sizeof name));
+#ifdef WCOREDUMP
+    if (WCOREDUMP(first->status))
+        say(text, ", core dumped");
+#endif
+    say(text, "%s\n", signal == SIGKILL ? " (perhaps for lack of memory: see the system's log)" : "");
+}
+
+static void say_end(ddl_bytes *text, const launch_rank *rank)
+{
+    char name[32];
+    if (rank->running)
+        say(text, " did not end");
+    else if (WIFSIGNALED(rank->status))
+        say(text, " ended by %s", launch_signal_name(WTERMSIG(rank->status), name, sizeof name));
+    else
+        say(text, " ended with %d", WEXITSTATUS(rank->status));
+}
+
+static bool same_end(const launch_rank *a, const launch_rank *b)
+{
+    return a->running == b->running && (a->running || a->status == b->status);
+}
+
+/* Whether the rank ended after the first failure, if there was one, or was never told of yet. */
+static bool is_told(const launch_rank *rank, const launch_rank *first)
+{
+    return rank->pid != 0 && rank != first && (rank->running || first == NULL || rank->order > first->order);
+}
+
+/* "1-3,7": the ranks that ended as `like` did. */
+static void say_ranks(ddl_bytes *text, const launch_rank *ranks, int nranks, const launch_rank *like,
+                      const launch_rank *first)
+{
+    int count = 0;
+    for (int i = 0; i < nranks; i++)
+        count += is_told(&ranks[i], first) && same_end(&ranks[i], like);
+    say(text, count == 1 ? " rank " : " ranks ");
+    const char *between = "";
+    for (int i = 0; i < nranks; i++) {
+        if (!is_told(&ranks[i], first) || !same_end(&ranks[i], like))
+            continue;
+        int last = i;
+        while (last + 1 < nranks && is_told(&ranks[last + 1], first) && same_end(&ranks[last + 1], like))
+            last++;
+        say(text, "%s%d", between, ranks[i].rank);
+        if (last > i)
+            say(text, "-%d", ranks[last].rank);
+        between = ",";
+        i = last;
+    }
+}
+
+/* One line for the other ranks, by how they ended. */
+static void say_others(ddl_bytes *text, const launch_rank *ranks, int nranks, const launch_rank *first)
+{
+    const char *between = "ddl-launch:";
+    for (int i = 0; i < nranks; i++) {
+        if (!is_told(&ranks[i], first))
+            continue;
+        bool told = false;
+        for (int j = 0; j < i && !told; j++)
+            told = is_told(&ranks[j], first) && same_end(&ranks[j], &ranks[i]);
+        if (told)
+            continue;
+        say(text, "%s", between);
+        say_ranks(text, ranks, nranks, &ranks[i], first);
+        say_end(text, &ranks[i]);
+        between = ",";
+    }
+    if (between[0] == ',')
+        say(text, "%s\n", first != NULL ? " after it" : "");
+}
+
+static void say_tail(ddl_bytes *text, const launch_rank *rank)
+{
+    ddl_view lines[SHOWN_LINES];
+    int count = launch_tail_lines(&rank->tail, lines, SHOWN_LINES);
+    if (count == 0) {
+        say(text, "ddl-launch: rank %d wrote nothing\n", rank->rank);
+        return;
+    }
+    say(text, "ddl-launch: the last lines of rank %d:\n", rank->rank);
+    for (int i = 0; i < count; i++) {
+        size_t bytes = lines[i].bytes < SHOWN_LINE_BYTES ? lines[i].bytes : SHOWN_LINE_BYTES;
+        say(text, "%s", rank->prefix);
+        (void)ddl_bytes_append(text, lines[i].data, bytes);
+        say(text, "%s\n", bytes < lines[i].bytes ? " ..." : "");
+    }
+}
+
+static void say_not_started(ddl_bytes *text, const launch_job *job, int os_errno)
+{
+    const char *hint = os_errno == ENOENT    ? "; is the interpreter named in its first line there?"
+                       : os_errno == ENOEXEC ? "; a script needs a first line such as #!/bin/sh"
+                                             : "";
+    say(text, "ddl-launch: cannot start %.300s: %s%s\n", job->path, strerror(os_errno), hint);
+}
+
+static void say_cause(const launch_job *job, const launch_outcome *outcome, ddl_bytes *text)
+{
+    char name[32];
+    const char *killed = outcome->all_killed ? " by SIGKILL, as it did not end in time" : "";
+    switch (outcome->cause) {
+    case LAUNCH_ENDED:
+    case LAUNCH_ORPHANED:
+        break;
+    case LAUNCH_RANK_FAILED:
+        say_first(text, outcome->first);
+        break;
+    case LAUNCH_SIGNALLED:
+        say(text, "ddl-launch: got %s; the job was stopped%s\n",
+            launch_signal_name(outcome->signal, name, sizeof name), killed);
+        break;
+    case LAUNCH_OUTPUT_CLOSED:
+        say(text, "ddl-launch: nobody reads the output any more; the job was stopped%s\n", killed);
+        break;
+    case LAUNCH_NOT_STARTED:
+        say_not_started(text, job, outcome->os_errno);
+        break;
+    case LAUNCH_DEFECT:
+        say(text, "ddl-launch: %s\n", outcome->error.text);
+        break;
+    case LAUNCH_TIME_LIMIT:
+        break;
+    }
+    if (outcome->time_limit)
+        say(text, "ddl-launch: time limit of %g s reached (--timeout); the job was stopped%s\n",
+            (double)job->options->timeout_ms / 1e3, killed);
+}
+
+static void say_output_errors(const launch_outcome *outcome, const launch_rank *ranks, int nranks,
+                              ddl_bytes *text)
+{
+    if (outcome->write_error != 0)
+        say(text, "ddl-launch: output was lost: %s\n", strerror(outcome->write_error));
+    for (int i = 0; i < nranks; i++) {
+        int error = ranks[i].out.log_error != 0 ? ranks[i].out.log_error : ranks[i].err.log_error;
+        if (error != 0) {
+            say(text, "ddl-launch: --log_dir: the log of rank %d is not complete: %s\n", ranks[i].rank,
+                strerror(error));
+            break;
+        }
+    }
+}
+
+void launch_summary(const launch_job *job, const launch_outcome *outcome, launch_rank *ranks, int nranks,
+                    ddl_bytes *text)
+{
+    say_output_errors(outcome, ranks, nranks, text);
+    say_cause(job, outcome, text);
+    bool tells_ranks = outcome->cause == LAUNCH_RANK_FAILED || outcome->cause == LAUNCH_TIME_LIMIT ||
+                       outcome->cause == LAUNCH_SIGNALLED;
+    const launch_rank *first = outcome->cause == LAUNCH_RANK_FAILED ? outcome->first : NULL;
+    if (tells_ranks)
+        say_others(text, ranks, nranks, first);
+    for (int i = 0; i < outcome->nunkillable; i++)
+        say(text, "%s%ld", i == 0 ? "ddl-launch: these processes could not be killed: " : ", ",
+            (long)outcome->unkillable[i]);
+    if (outcome->nunkillable > 0)
+        say(text, "\n");
+    if (first != NULL && nranks > 1)
+        say_tail(text, first);
+}
