@@ -1,0 +1,26 @@
+/*
+ * cases.h - random calls of the public API, each compared with the oracle.
+ *
+ * From one seed every rank derives the same batches of calls: one blocking call, or up to six in flight at
+ * once, completed in an order and by a way (wait, wait_all, wait_any, test, another thread) that each rank
+ * draws for itself. Buffers are guarded on both sides, inputs must stay as they were, and where the
+ * contract says that all ranks get the same bits, their digests are compared through the library too.
+ */
+#ifndef DDL_TESTS_CONFORMANCE_CASES_H
+#define DDL_TESTS_CONFORMANCE_CASES_H
+
+#include "oracle.h"
+
+typedef struct cases_plan {
+    uint64_t seed;
+    int ncases;       /* calls to make, at least */
+    size_t max_count; /* elements in the largest buffer of a call */
+    int only;         /* an oracle_kind, or -1 for all */
+} cases_plan;
+
+enum { CASES_FAILURE_BYTES = 1200 };
+
+/* Run the plan on this rank; false and a line in words at the first thing that is not as it must be. */
+bool cases_run(ddl_comm *comm, const cases_plan *plan, char failure[CASES_FAILURE_BYTES]);
+
+#endif

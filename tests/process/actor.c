@@ -1,0 +1,487 @@
+/*
+ * actor - one rank that does what its arguments say, and tells on stdout what came of it.
+ *
+ *     actor init allreduce:1000:float32:sum free
+ *
+ * Each command prints one line of JSON: the call, its status, when it began and ended (monotonic
+ * nanoseconds, comparable between processes), and the error record where it failed. A failing call does
+ * not end the program. Commands:
+ *
+ *     init  free  timeout:MS  facts  resources
+ *     allreduce:COUNT:DTYPE:OP  reduce_scatter:COUNT:DTYPE:OP  reduce:COUNT:DTYPE:OP:ROOT
+ *     allgather:COUNT:DTYPE  alltoall:COUNT:DTYPE  broadcast:COUNT:DTYPE:ROOT  barrier
+ *     send:COUNT:DTYPE:PEER  recv:COUNT:DTYPE:PEER
+ *     +CALL          start it; wait: wait for all started, in order, a line for each
+ *     N=CALL         repeat it N times, or until it fails
+ *     forever=CALL   repeat it until it fails
+ *     cycle:N        init, allreduce, free, N times
+ *     line           wait for a line on stdin
+ *     mortal:USEC    tell the time and die by SIGKILL that many microseconds from now
+ *     fork:exit  fork:_exit    a child calls the library and ends that way; wait for it
+ *     fork:stay      a child that does nothing but live on with what it inherited
+ *     exit:CODE  _exit:CODE
+ *
+ * Results are compared with the serial oracle; "exact" says how that went.
+ */
+#include "../conformance/oracle.h"
+
+#include <dirent.h>
+#include <inttypes.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/time.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+enum { STARTED_AT_MOST = 16, STAY_SECONDS = 60 };
+
+/* A call with its buffers; made once and run many times. */
+struct job {
+    oracle_call what;
+    bool sends, receives; /* point to point */
+    int other;
+    void *send, *recv, *first; /* first: an earlier result that the oracle agreed with */
+    size_t recv_bytes;
+    ddl_request *request;
+    char text[80];
+};
+
+struct actor {
+    ddl_comm *world;
+    struct job *started[STARTED_AT_MOST];
+    int nstarted;
+};
+
+static uint64_t now_ns(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
+}
+
+static void die(const char *what, const char *argument)
+{
+    fprintf(stderr, "actor: %s: %s\n", what, argument);
+    exit(2);
+}
+
+static void *room(size_t bytes)
+{
+    void *memory = calloc(1, bytes > 0 ? bytes : 1);
+    if (memory == NULL)
+        die("no memory", "");
+    return memory;
+}
+
+/* ---- records ---- */
+
+static void print_text(const char *text)
+{
+    putchar('"');
+    for (; *text != '\0'; text++) {
+        if (*text == '"' || *text == '\\')
+            putchar('\\');
+        if ((unsigned char)*text < ' ')
+            printf("\\u%04x", (unsigned)*text);
+        else
+            putchar(*text);
+    }
+    putchar('"');
+}
+
+static void open_record(const char *event)
+{
+    printf("{\"event\":");
+    print_text(event);
+    printf(",\"pid\":%ld", (long)getpid());
+}
+
+static void close_record(void)
+{
+    printf("}\n");
+    fflush(stdout);
+}
+
+static void print_outcome(ddl_status status, uint64_t begin_ns)
+{
+    const ddl_error *e = ddl_last_error();
+
+    printf(",\"status\":\"%s\",\"begin_ns\":%" PRIu64 ",\"end_ns\":%" PRIu64, ddl_status_name(status),
+           begin_ns, now_ns());
+    if (status == DDL_OK)
+        return;
+    printf(",\"code\":\"%s\",\"rank\":%d,\"culprit\":%d,\"sequence\":%" PRIu64
+           ",\"os_errno\":%d,\"operation\":",
+           ddl_status_name(e->code), e->rank, e->culprit, e->sequence, e->os_errno);
+    print_text(e->operation);
+    printf(",\"text\":");
+    print_text(e->text);
+}
+
+static void tell(const char *event, ddl_status status, uint64_t begin_ns)
+{
+    open_record(event);
+    print_outcome(status, begin_ns);
+    close_record();
+}
+
+/* ---- calls ---- */
+
+static long field_number(char **rest, long missing)
+{
+    char *field = strsep(rest, ":");
+    return field == NULL ? missing : strtol(field, NULL, 10);
+}
+
+static struct job *job_create(const struct actor *a, const char *text)
+{
+    static const char *const ways[] = { "send", "recv" };
+    struct job *job = room(sizeof *job);
+    char copy[sizeof job->text], *rest = copy, *name, *field;
+    oracle_call *w = &job->what;
+    int kind;
+
+    if (strlen(text) >= sizeof copy)
+        die("too long", text);
+    strcpy(copy, text);
+    strcpy(job->text, text);
+    name = strsep(&rest, ":");
+    kind = oracle_kind_parse(name);
+    job->sends = strcmp(name, ways[0]) == 0;
+    job->receives = strcmp(name, ways[1]) == 0;
+    if (kind < 0 && !job->sends && !job->receives)
+        die("unknown command", text);
+    w->kind = kind < 0 ? ORACLE_PAIR : (oracle_kind)kind;
+    w->nranks = ddl_size(a->world) > 0 ? ddl_size(a->world) : 1;
+    w->count = (size_t)field_number(&rest, 0);
+    w->dtype = DDL_FLOAT32;
+    if ((field = strsep(&rest, ":")) != NULL)
+        w->dtype = (ddl_dtype)oracle_dtype_parse(field);
+    if (oracle_reduces(w->kind) && (field = strsep(&rest, ":")) != NULL)
+        w->op = (ddl_op)oracle_op_parse(field);
+    job->other = (int)field_number(&rest, 0);
+    w->root = job->receives ? job->other : job->sends ? ddl_rank(a->world) : job->other;
+    w->peer = job->receives ? ddl_rank(a->world) : job->other;
+    job->send = room((size_t)w->nranks * w->count * 8);
+    job->recv = room((size_t)w->nranks * w->count * 8);
+    job->first = room((size_t)w->nranks * w->count * 8);
+    if (a->world != NULL) {
+        job->recv_bytes = oracle_recv_count(w, ddl_rank(a->world)) * ddl_dtype_bytes(w->dtype);
+        oracle_fill(w, 1, ddl_rank(a->world), w->kind == ORACLE_BROADCAST ? job->recv : job->send);
+    }
+    return job;
+}
+
+static void job_destroy(struct job *job)
+{
+    free(job->send);
+    free(job->recv);
+    free(job->first);
+    free(job);
+}
+
+static ddl_status job_issue(const struct actor *a, struct job *job, ddl_request **request)
+{
+    const oracle_call *w = &job->what;
+
+    switch (w->kind) {
+    case ORACLE_ALLREDUCE:
+        return ddl_allreduce(job->send, job->recv, w->count, w->dtype, w->op, a->world, request);
+    case ORACLE_REDUCE:
+        return ddl_reduce(job->send, job->recv, w->count, w->dtype, w->op, w->root, a->world, request);
+    case ORACLE_REDUCE_SCATTER:
+        return ddl_reduce_scatter(job->send, job->recv, w->count, w->dtype, w->op, a->world, request);
+    case ORACLE_ALLGATHER:
+        return ddl_allgather(job->send, job->recv, w->count, w->dtype, a->world, request);
+    case ORACLE_BROADCAST:
+        return ddl_broadcast(job->recv, w->count, w->dtype, w->root, a->world, request);
+    case ORACLE_ALLTOALL:
+        return ddl_alltoall(job->send, job->recv, w->count, w->dtype, a->world, request);
+    case ORACLE_BARRIER:
+        return ddl_barrier(a->world, request);
+    default:
+        if (job->sends)
+            return ddl_send(job->send, w->count, w->dtype, job->other, a->world, request);
+        return ddl_recv(job->recv, w->count, w->dtype, job->other, a->world, request);
+    }
+}
+
+/* Against the oracle the first time, against that result from then on. */
+static bool job_exact(int rank, struct job *job, bool first)
+{
+    const oracle_call *w = &job->what;
+    size_t bytes = (size_t)w->nranks * w->count * 8, index = 0;
+    const void **sends;
+    char want[32], have[32];
+    bool exact;
+
+    if (!first)
+        return memcmp(job->first, job->recv, job->recv_bytes) == 0;
+    sends = room((size_t)w->nranks * sizeof *sends);
+    for (int r = 0; r < w->nranks; r++) {
+        void *input = room(bytes);
+        oracle_fill(w, 1, r, input);
+        sends[r] = input;
+    }
+    exact = oracle_agrees(w, sends, rank, job->recv, &index, want, have);
+    if (!exact)
+        fprintf(stderr, "actor: %s: element %zu is %s, must be %s\n", job->text, index, have, want);
+    for (int r = 0; r < w->nranks; r++)
+        free((void *)(uintptr_t)sends[r]);
+    free(sends);
+    memcpy(job->first, job->recv, job->recv_bytes);
+    return exact;
+}
+
+static void job_tell(const struct job *job, const char *event, ddl_status status, uint64_t begin_ns,
+                     long done, bool exact)
+{
+    open_record(event);
+    print_outcome(status, begin_ns);
+    printf(",\"call\":");
+    print_text(job->text);
+    printf(",\"done\":%ld,\"exact\":%s", done, exact ? "true" : "false");
+    close_record();
+}
+
+/* times < 0: until it fails. begin_ns is that of the last call. */
+static void run_call(const struct actor *a, const char *text, const char *event, long times)
+{
+    struct job *job = job_create(a, text);
+    ddl_status status = DDL_OK;
+    uint64_t begin_ns = now_ns();
+    bool exact = true;
+    long done = 0;
+
+    while (status == DDL_OK && done != times) {
+        begin_ns = now_ns();
+        status = job_issue(a, job, NULL);
+        if (status == DDL_OK && !job_exact(ddl_rank(a->world), job, done == 0))
+            exact = false;
+        done += status == DDL_OK;
+        if (times < 0 && done == 1 && status == DDL_OK) {
+            open_record("running");
+            close_record();
+        }
+    }
+    job_tell(job, event, status, begin_ns, done, exact);
+    job_destroy(job);
+}
+
+static void start_call(struct actor *a, const char *text)
+{
+    struct job *job = job_create(a, text);
+    uint64_t begin_ns = now_ns();
+    ddl_status status = job_issue(a, job, &job->request);
+
+    tell("started", status, begin_ns);
+    if (status != DDL_OK)
+        job_destroy(job);
+    else if (a->nstarted == STARTED_AT_MOST)
+        die("too many started", text);
+    else
+        a->started[a->nstarted++] = job;
+}
+
+static void wait_started(struct actor *a, int rank)
+{
+    for (int i = 0; i < a->nstarted; i++) {
+        struct job *job = a->started[i];
+        uint64_t begin_ns = now_ns();
+        ddl_status status = ddl_wait(&job->request);
+        job_tell(job, "wait", status, begin_ns, 1, status == DDL_OK && job_exact(rank, job, true));
+        job_destroy(job);
+    }
+    a->nstarted = 0;
+}
+
+static void cycle(struct actor *a, long times)
+{
+    for (long i = 0; i < times; i++) {
+        uint64_t begin_ns = now_ns();
+        ddl_status status = ddl_init(&a->world, NULL);
+        if (status == DDL_OK)
+            run_call(a, "allreduce:1000:int32:sum", "allreduce", 1);
+        if (status == DDL_OK)
+            status = ddl_comm_free(&a->world);
+        tell("cycle", status, begin_ns);
+        if (status != DDL_OK)
+            return;
+    }
+}
+
+/* ---- the process itself ---- */
+
+static long entries(const char *path)
+{
+    DIR *dir = opendir(path);
+    long count = -3; /* ".", ".." and the descriptor of this listing */
+    if (dir == NULL)
+        return -1;
+    while (readdir(dir) != NULL)
+        count++;
+    closedir(dir);
+    return count;
+}
+
+static long resident_kib(void)
+{
+    char line[256];
+    long kib = -1;
+    FILE *file = fopen("/proc/self/status", "r");
+    while (file != NULL && fgets(line, sizeof line, file) != NULL)
+        if (strncmp(line, "VmRSS:", 6) == 0)
+            kib = strtol(line + 6, NULL, 10);
+    if (file != NULL)
+        fclose(file);
+    return kib;
+}
+
+/* Each -1 where the system does not tell. */
+static void tell_resources(void)
+{
+    long threads = entries("/proc/self/task");
+    open_record("resources");
+    printf(",\"descriptors\":%ld,\"threads\":%ld,\"rss_kib\":%ld", entries("/proc/self/fd"),
+           threads < 0 ? threads : threads + 1, resident_kib());
+    close_record();
+}
+
+static void tell_facts(const ddl_comm *world)
+{
+    open_record("facts");
+    printf(",\"rank\":%d,\"size\":%d,\"local_rank\":%d,\"local_size\":%d,\"node_rank\":%d,\"node_count\":%d",
+           ddl_rank(world), ddl_size(world), ddl_local_rank(world), ddl_local_size(world),
+           ddl_node_rank(world), ddl_node_count(world));
+    close_record();
+}
+
+static void die_now(int signal_number)
+{
+    char line[64], digits[24];
+    uint64_t t = now_ns();
+    size_t length = 0, n = 0;
+
+    (void)signal_number;
+    memcpy(line, "{\"event\":\"killed\",\"end_ns\":", 27);
+    length = 27;
+    do
+        digits[n++] = (char)('0' + t % 10);
+    while ((t /= 10) > 0);
+    while (n > 0)
+        line[length++] = digits[--n];
+    memcpy(line + length, "}\n", 2);
+    if (write(STDOUT_FILENO, line, length + 2) >= 0)
+        raise(SIGKILL);
+}
+
+static void become_mortal(long usec)
+{
+    struct itimerval timer = { { 0, 0 }, { usec / 1000000, usec % 1000000 } };
+    signal(SIGALRM, die_now);
+    setitimer(ITIMER_REAL, &timer, NULL);
+}
+
+static void fork_child(const struct actor *a, const char *how)
+{
+    pid_t child = fork();
+    float x = 1;
+    int ended = 0;
+
+    if (child < 0)
+        die("cannot fork", how);
+    if (child == 0) {
+        if (strcmp(how, "stay") == 0) {
+            alarm(STAY_SECONDS);
+            for (;;)
+                pause();
+        }
+        uint64_t begin_ns = now_ns();
+        tell("child", ddl_allreduce(&x, &x, 1, DDL_FLOAT32, DDL_SUM, a->world, NULL), begin_ns);
+        if (strcmp(how, "exit") == 0)
+            exit(0);
+        _exit(0);
+    }
+    if (strcmp(how, "stay") != 0 && waitpid(child, &ended, 0) != child)
+        die("cannot wait for the child", how);
+    open_record("fork");
+    printf(",\"child\":%ld,\"ended\":%d", (long)child, ended);
+    close_record();
+}
+
+static void wait_for_line(void)
+{
+    char line[80];
+    open_record("ready");
+    close_record();
+    if (fgets(line, sizeof line, stdin) == NULL)
+        exit(0); /* the test has gone */
+}
+
+static bool takes(const char *command, const char *name, const char **argument)
+{
+    size_t bytes = strlen(name);
+    if (strncmp(command, name, bytes) != 0)
+        return false;
+    *argument = command + bytes;
+    return true;
+}
+
+static void perform(struct actor *a, const char *command)
+{
+    const char *argument;
+    uint64_t begin_ns = now_ns();
+
+    if (strcmp(command, "init") == 0) {
+        tell("init", ddl_init(&a->world, NULL), begin_ns);
+    } else if (strcmp(command, "free") == 0) {
+        int rank = ddl_rank(a->world);
+        tell("free", ddl_comm_free(&a->world), begin_ns);
+        wait_started(a, rank); /* what was in flight can still be waited for */
+    } else if (strcmp(command, "wait") == 0) {
+        wait_started(a, ddl_rank(a->world));
+    } else if (strcmp(command, "facts") == 0) {
+        tell_facts(a->world);
+    } else if (strcmp(command, "resources") == 0) {
+        tell_resources();
+    } else if (strcmp(command, "line") == 0) {
+        wait_for_line();
+    } else if (takes(command, "timeout:", &argument)) {
+        tell("timeout", ddl_comm_set_timeout(a->world, strtol(argument, NULL, 10)), begin_ns);
+    } else if (takes(command, "cycle:", &argument)) {
+        cycle(a, strtol(argument, NULL, 10));
+    } else if (takes(command, "mortal:", &argument)) {
+        become_mortal(strtol(argument, NULL, 10));
+    } else if (takes(command, "fork:", &argument)) {
+        fork_child(a, argument);
+    } else if (takes(command, "exit:", &argument)) {
+        open_record("exit");
+        print_outcome(DDL_OK, begin_ns);
+        close_record();
+        exit((int)strtol(argument, NULL, 10));
+    } else if (takes(command, "_exit:", &argument)) {
+        open_record("exit");
+        print_outcome(DDL_OK, begin_ns);
+        close_record();
+        _exit((int)strtol(argument, NULL, 10));
+    } else if (command[0] == '+') {
+        start_call(a, command + 1);
+    } else if (takes(command, "forever=", &argument)) {
+        run_call(a, argument, "forever", -1);
+    } else if (strchr(command, '=') != NULL) {
+        run_call(a, strchr(command, '=') + 1, "repeated", strtol(command, NULL, 10));
+    } else {
+        run_call(a, command, "call", 1);
+    }
+}
+
+int main(int argc, char *argv[])
+{
+    struct actor a = { 0 };
+    for (int i = 1; i < argc; i++)
+        perform(&a, argv[i]);
+    return 0;
+}

@@ -1,0 +1,168 @@
+/*
+ * allocations - a rank that counts: once warm, repeated operations allocate nothing, on any thread.
+ *
+ * malloc and its family are defined here, over those of glibc, so every allocation in the process passes
+ * by. The process is a rank under a launcher; each prints what it counted and fails if that is not zero.
+ */
+#include <ddl/ddl.h>
+
+#include <errno.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+extern void *__libc_malloc(size_t bytes);
+extern void *__libc_calloc(size_t count, size_t bytes);
+extern void *__libc_realloc(void *memory, size_t bytes);
+extern void *__libc_memalign(size_t alignment, size_t bytes);
+extern void __libc_free(void *memory);
+
+static atomic_bool counting;
+static atomic_ulong allocations, first_bytes;
+static _Atomic(void *) first_caller;
+
+static void note(size_t bytes, void *caller)
+{
+    if (!atomic_load(&counting))
+        return;
+    if (atomic_fetch_add(&allocations, 1) == 0) {
+        atomic_store(&first_bytes, bytes);
+        atomic_store(&first_caller, caller);
+    }
+}
+
+void *malloc(size_t bytes)
+{
+    note(bytes, __builtin_return_address(0));
+    return __libc_malloc(bytes);
+}
+
+void *calloc(size_t count, size_t bytes)
+{
+    note(count * bytes, __builtin_return_address(0));
+    return __libc_calloc(count, bytes);
+}
+
+void *realloc(void *memory, size_t bytes)
+{
+    note(bytes, __builtin_return_address(0));
+    return __libc_realloc(memory, bytes);
+}
+
+void *memalign(size_t alignment, size_t bytes);
+void *memalign(size_t alignment, size_t bytes)
+{
+    note(bytes, __builtin_return_address(0));
+    return __libc_memalign(alignment, bytes);
+}
+
+void *aligned_alloc(size_t alignment, size_t bytes)
+{
+    note(bytes, __builtin_return_address(0));
+    return __libc_memalign(alignment, bytes);
+}
+
+int posix_memalign(void **memory, size_t alignment, size_t bytes)
+{
+    note(bytes, __builtin_return_address(0));
+    *memory = __libc_memalign(alignment, bytes);
+    return *memory == NULL ? ENOMEM : 0;
+}
+
+void free(void *memory)
+{
+    __libc_free(memory);
+}
+
+/* ---- */
+
+enum { WARM_UP = 20, ROUNDS = 1000, IN_FLIGHT = 4, LARGEST = 300000 };
+
+static const size_t counts[] = { 1, 100, 5000, 40000, LARGEST };
+
+/* Large counts are repeated less often: the pieces of one call are many repetitions by themselves. */
+static int rounds_of(size_t count, int rounds)
+{
+    return count <= 5000 ? rounds : rounds / (int)(count / 5000);
+}
+
+static ddl_status blocking(float *data, size_t count, ddl_comm *world)
+{
+    return ddl_allreduce(data, data, count, DDL_FLOAT32, DDL_MAX, world, NULL);
+}
+
+static ddl_status in_flight(float *data, size_t count, ddl_comm *world)
+{
+    ddl_request *requests[IN_FLIGHT] = { NULL };
+    size_t part = count / IN_FLIGHT + 1;
+    for (size_t i = 0; i < IN_FLIGHT; i++) {
+        ddl_status status =
+            ddl_allreduce(data + i * part, data + i * part, part, DDL_FLOAT32, DDL_MAX, world, &requests[i]);
+        if (status != DDL_OK)
+            return status;
+    }
+    return ddl_wait_all(IN_FLIGHT, requests);
+}
+
+static ddl_status repeat(ddl_status (*way)(float *, size_t, ddl_comm *), float *data, int rounds,
+                         ddl_comm *world)
+{
+    for (size_t k = 0; k < sizeof counts / sizeof counts[0]; k++)
+        for (int i = 0; i < rounds_of(counts[k], rounds); i++) {
+            ddl_status status = way(data, counts[k], world);
+            if (status != DDL_OK)
+                return status;
+        }
+    return DDL_OK;
+}
+
+static bool run(const char *name, ddl_status (*way)(float *, size_t, ddl_comm *), float *data,
+                ddl_comm *world)
+{
+    ddl_status status = repeat(way, data, WARM_UP * 10, world);
+    if (status == DDL_OK)
+        status = ddl_barrier(world, NULL);
+    atomic_store(&allocations, 0);
+    atomic_store(&counting, true);
+    if (status == DDL_OK)
+        status = repeat(way, data, ROUNDS, world);
+    atomic_store(&counting, false);
+    if (status != DDL_OK) {
+        fprintf(stderr, "allocations: %s\n", ddl_last_error()->text);
+        return false;
+    }
+    printf("rank %d, %s: %lu allocations", ddl_rank(world), name, atomic_load(&allocations));
+    if (atomic_load(&allocations) > 0)
+        printf(", the first of %lu bytes, called from %p", atomic_load(&first_bytes),
+               atomic_load(&first_caller));
+    printf("\n");
+    return atomic_load(&allocations) == 0;
+}
+
+int main(void)
+{
+    ddl_comm *world = NULL;
+    float *data = calloc(LARGEST + IN_FLIGHT, sizeof *data);
+    bool good;
+    void *probe;
+
+    if (data == NULL || ddl_init(&world, NULL) != DDL_OK) {
+        fprintf(stderr, "allocations: %s\n", ddl_last_error()->text);
+        return 1;
+    }
+    /* That the counter counts, and that a library's allocation would pass by it. */
+    atomic_store(&counting, true);
+    probe = strdup("counted");
+    atomic_store(&counting, false);
+    free(probe);
+    if (atomic_load(&allocations) != 1) {
+        fprintf(stderr, "allocations: the counter does not count\n");
+        return 1;
+    }
+    good = run("blocking", blocking, data, world);
+    good = run("in flight", in_flight, data, world) && good;
+    good = ddl_comm_free(&world) == DDL_OK && good;
+    free(data);
+    return good ? 0 : 1;
+}

@@ -1,0 +1,800 @@
+"""What happens when things break: each test breaks one thing in a small world and compares what all ranks say.
+
+    test_failures.py ACTOR [CLASS[.TEST]...] [-v]
+
+The bounds are those that the library promises; DDL_TEST_PATIENCE stretches them in slow builds.
+"""
+import os
+import random
+import signal
+import socket
+import struct
+import sys
+import time
+import unittest
+
+from world import DEADLINE, World, Unexpected, alive, bound, listening_ports, terminate
+
+ACTOR = None
+SEED = int(os.environ.get("DDL_TEST_SEED", "1"))
+ROUNDS = int(os.environ.get("DDL_TEST_ROUNDS", "1"))  # `./check --long` asks for more
+SMALL, LARGE = "allreduce:16:float32:sum", "allreduce:400000:float32:sum"
+
+
+class Failures(unittest.TestCase):
+    def world(self, nranks, **environment):
+        world = World(ACTOR, nranks, **environment)
+        self.addCleanup(world.__exit__)
+        return world
+
+    def seconds(self, begin_ns, end_ns):
+        return (end_ns - begin_ns) / 1e9
+
+    def assert_within(self, record, begin_ns, seconds):
+        took = self.seconds(begin_ns, record["end_ns"])
+        self.assertLess(took, bound(seconds), f"took {took:.3f} s: {record}")
+
+    def assert_names(self, record, *words):
+        for word in words:
+            self.assertIn(str(word), record["text"])
+
+    def assert_gone_bad(self, rank):
+        """After a failure calls say so at once, and freeing is quick and leaves nothing behind."""
+        again = rank.expect("call", "DDL_EABORTED")
+        self.assertLess(self.seconds(again["begin_ns"], again["end_ns"]), bound(0.5))
+        freed = rank.expect("free", "DDL_OK")
+        self.assertLess(self.seconds(freed["begin_ns"], freed["end_ns"]), bound(1))
+
+
+class Killed(Failures):
+    """A rank is killed by SIGKILL: every survivor names it within a second."""
+
+    def check(self, nranks, victim, call, moment_us):
+        world = self.world(nranks)
+        survivor = ["resources", "init", "barrier", f"forever={call}", SMALL, "free", "resources"]
+        mortal = ["init", "barrier", f"mortal:{moment_us}", f"forever={call}"]
+        ranks = world.start_all(*survivor, others={victim: mortal})
+        dead = ranks[victim]
+        dead.expect("init", "DDL_OK")
+        dead.expect("call", "DDL_OK")
+        killed = dead.next()
+        if killed["event"] == "running":
+            killed = dead.next()
+        self.assertEqual(killed["event"], "killed", dead.story())
+        for r, rank in enumerate(ranks):
+            if r == victim:
+                continue
+            before = rank.expect("resources")
+            rank.expect("init", "DDL_OK")
+            rank.expect("call", "DDL_OK")
+            record = rank.next()
+            if record["event"] == "running":
+                record = rank.next()
+            self.assertEqual((record["event"], record["status"]), ("forever", "DDL_EPEERLOST"), rank.story())
+            self.assertEqual(record["culprit"], victim, record)
+            self.assertEqual(record["rank"], r, record)
+            self.assertEqual(record["code"], "DDL_EPEERLOST", record)
+            self.assertEqual(record["operation"], "allreduce", record)
+            self.assertTrue(record["exact"], record)
+            self.assert_names(record, f"rank {victim}")
+            self.assert_within(record, killed["end_ns"], 1)
+            self.assert_gone_bad(rank)
+            self.assert_same_resources(before, rank.expect("resources"))
+            rank.finish(0)
+        dead.finish(-signal.SIGKILL)
+
+    def assert_same_resources(self, before, after):
+        for what in ("descriptors", "threads"):
+            self.assertEqual(before[what], after[what], f"{what}: {before} then {after}")
+
+    def sweep(self, call):
+        draw = random.Random(SEED)
+        for _ in range(ROUNDS):
+            for nranks in (2, 3, 4):
+                for victim in sorted({0, nranks // 2, nranks - 1}):
+                    moment = draw.randrange(1, 60000)
+                    with self.subTest(nranks=nranks, victim=victim, moment_us=moment):
+                        self.check(nranks, victim, call, moment)
+
+    def test_in_small_allreduce(self):
+        self.sweep(SMALL)
+
+    def test_in_large_allreduce(self):
+        self.sweep(LARGE)
+
+    def test_while_idle(self):
+        world = self.world(3)
+        ranks = world.start_all("init", "barrier", "line", SMALL, SMALL, "free")
+        for rank in ranks:
+            rank.expect("init", "DDL_OK")
+            rank.expect("call", "DDL_OK")
+            rank.expect("ready")
+        ranks[1].kill()
+        ranks[1].finish(-signal.SIGKILL)
+        for rank in (ranks[0], ranks[2]):
+            rank.go()
+        for rank in (ranks[0], ranks[2]):
+            record = rank.expect("call", "DDL_EPEERLOST")
+            self.assertEqual(record["culprit"], 1, record)
+            self.assert_within(record, record["begin_ns"], 1)
+            self.assert_gone_bad(rank)
+            rank.finish(0)
+
+    def test_with_a_forked_child_that_lives_on(self):
+        """The child has inherited every descriptor, and still its parent's end is seen."""
+        world = self.world(3)
+        rest = ["init", SMALL, f"forever={LARGE}", SMALL, "free"]
+        ranks = world.start_all(*rest, others={2: ["init", SMALL, "fork:stay", "mortal:1000", f"forever={LARGE}"]})
+        ranks[2].expect("init", "DDL_OK")
+        ranks[2].expect("call", "DDL_OK")
+        child = ranks[2].expect("fork")["child"]
+        self.addCleanup(terminate, child)
+        killed = ranks[2].next()
+        if killed["event"] == "running":
+            killed = ranks[2].next()
+        self.assertEqual(killed["event"], "killed")
+        for rank in ranks[:2]:
+            rank.expect("init", "DDL_OK")
+            rank.expect("call", "DDL_OK")
+            record = rank.next()
+            if record["event"] == "running":
+                record = rank.next()
+            self.assertEqual((record["status"], record["culprit"]), ("DDL_EPEERLOST", 2), rank.story())
+            self.assert_within(record, killed["end_ns"], 1)
+            self.assertTrue(alive(child), "the child is to outlive its parent here")
+            self.assert_gone_bad(rank)
+        terminate(child)
+
+    def test_with_requests_in_flight(self):
+        world = self.world(3)
+        started = ["+" + LARGE, "+" + SMALL, "+recv:10:int32:1"]
+        ranks = world.start_all("init", "barrier", *started, "wait", SMALL, "free",
+                                others={1: ["init", "barrier", "mortal:1", "line"]})
+        for r in (0, 2):
+            ranks[r].expect("init", "DDL_OK")
+            ranks[r].expect("call", "DDL_OK")
+            for _ in started:
+                first = ranks[r].next()
+                self.assertEqual(first["event"], "started")
+                self.assertIn(first["status"], ("DDL_OK", "DDL_EPEERLOST", "DDL_EABORTED"), ranks[r].story())
+            record = ranks[r].next()
+            while record["event"] == "wait":
+                self.assertEqual((record["status"], record["culprit"]), ("DDL_EPEERLOST", 1), ranks[r].story())
+                record = ranks[r].next()
+            self.assertEqual((record["event"], record["status"]), ("call", "DDL_EABORTED"), ranks[r].story())
+            ranks[r].expect("free", "DDL_OK")
+
+
+class Left(Failures):
+    """A rank ends normally, too early."""
+
+    def check(self, ending, words):
+        world = self.world(3)
+        ranks = world.start_all("init", SMALL, SMALL, SMALL, "free", others={1: ["init", SMALL, ending]})
+        ranks[1].expect("init", "DDL_OK")
+        ranks[1].expect("call", "DDL_OK")
+        left = ranks[1].expect("exit")
+        ranks[1].finish(3)
+        for rank in (ranks[0], ranks[2]):
+            rank.expect("init", "DDL_OK")
+            rank.expect("call", "DDL_OK")
+            record = rank.expect("call", "DDL_EPEERLOST")
+            self.assertEqual(record["culprit"], 1, record)
+            self.assert_names(record, "rank 1", *words)
+            self.assert_within(record, max(left["end_ns"], record["begin_ns"]), 1)
+            self.assert_gone_bad(rank)
+            rank.finish(0)
+
+    def test_exit_without_free_is_told_as_leaving(self):
+        self.check("exit:3", ["left"])
+
+    def test_exit_without_goodbye(self):
+        self.check("_exit:3", [])
+
+    def test_freeing_early_is_told_as_leaving(self):
+        world = self.world(2)
+        early = world.start(1, "init", SMALL, "free")
+        other = world.start(0, "init", SMALL, SMALL, "free")
+        other.expect("init", "DDL_OK")
+        other.expect("call", "DDL_OK")
+        record = other.expect("call", "DDL_EPEERLOST")
+        self.assertEqual(record["culprit"], 1, record)
+        self.assert_names(record, "rank 1", "left")
+        other.expect("free", "DDL_OK")
+        other.finish(0)
+        early.finish(0)
+
+
+class Mismatched(Failures):
+    """Ranks call different things: every rank learns both calls, within a second."""
+
+    # usual call, the odd rank's call, words of the one, words of the other
+    PAIRS = [
+        ("allreduce:1000:float32:sum", "allreduce:1001:float32:sum", ["1000"], ["1001"]),
+        ("allreduce:1000:float32:sum", "allreduce:1000:int32:sum", ["float32"], ["int32"]),
+        ("allreduce:1000:float32:sum", "allreduce:1000:float64:sum", ["float32"], ["float64"]),
+        ("allreduce:1000:float32:sum", "allreduce:1000:float32:max", ["sum"], ["max"]),
+        ("allreduce:1000:float32:sum", "allreduce:0:float32:sum", ["1000"], ["0"]),
+        ("allreduce:1000:float32:sum", "barrier", ["allreduce"], ["barrier"]),
+        ("allreduce:1000:float32:sum", "broadcast:1000:float32:0", ["allreduce"], ["broadcast"]),
+        ("allreduce:1000:float32:sum", "reduce:1000:float32:sum:0", ["allreduce"], ["reduce"]),
+        ("allgather:1000:float32", "reduce_scatter:1000:float32:sum", ["allgather"], ["reduce_scatter"]),
+        ("allgather:1000:float32", "alltoall:1000:float32", ["allgather"], ["alltoall"]),
+        ("broadcast:1000:float32:0", "broadcast:1000:float32:1", ["root 0"], ["root 1"]),
+        ("reduce:1000:float32:sum:0", "reduce:1000:float32:sum:2", ["root 0"], ["root 2"]),
+        ("broadcast:10:float32:0", "broadcast:20:float32:0", ["10"], ["20"]),
+        ("allreduce:1000000:float32:sum", "allreduce:1000001:float32:sum", ["1000000"], ["1000001"]),
+        ("allreduce:1000000:float32:sum", "allreduce:10:float32:sum", ["1000000"], ["10"]),
+        ("alltoall:300:int16", "alltoall:301:int16", ["300"], ["301"]),
+        ("reduce_scatter:300:int16:sum", "reduce_scatter:300:int16:bxor", ["sum"], ["bxor"]),
+        ("barrier", "allgather:5:uint8", ["barrier"], ["allgather"]),
+    ]
+
+    def check(self, usual, odd, odd_rank, nranks, words):
+        world = self.world(nranks)
+        ranks = world.start_all("init", SMALL, usual, SMALL, "free",
+                                others={odd_rank: ["init", SMALL, odd, SMALL, "free"]})
+        culprit = odd_rank if odd_rank > 0 else 1
+        records = []
+        for rank in ranks:
+            rank.expect("init", "DDL_OK")
+            rank.expect("call", "DDL_OK")
+            records.append(rank.next())
+        entered = max(record["begin_ns"] for record in records)
+        for rank, record in zip(ranks, records):
+            self.assertEqual(record["status"], "DDL_EMISMATCH", rank.story())
+            self.assertEqual(record["culprit"], culprit, record)
+            self.assert_names(record, f"rank {culprit}", *words)
+            self.assert_within(record, entered, 1)
+            self.assert_gone_bad(rank)
+            rank.finish(0)
+
+    def sweep(self, nranks, odd_ranks):
+        for usual, odd, left, right in self.PAIRS:
+            for odd_rank in odd_ranks:
+                with self.subTest(usual=usual, odd=odd, odd_rank=odd_rank):
+                    self.check(usual, odd, odd_rank, nranks, left + right)
+
+    def test_two_ranks(self):
+        self.sweep(2, (1,))
+
+    def test_three_ranks(self):
+        self.sweep(3, (0, 2))
+
+    def test_four_ranks_with_two_odd_ones_name_the_lower(self):
+        world = self.world(4)
+        odd = ["init", SMALL, "allreduce:1001:float32:sum", SMALL, "free"]
+        ranks = world.start_all("init", SMALL, "allreduce:1000:float32:sum", SMALL, "free", others={2: odd, 3: odd})
+        for rank in ranks:
+            rank.expect("init", "DDL_OK")
+            rank.expect("call", "DDL_OK")
+        for rank in ranks:
+            record = rank.expect("call", "DDL_EMISMATCH")
+            self.assertEqual(record["culprit"], 2, record)
+            self.assert_names(record, "1000", "1001")
+
+    def test_point_to_point(self):
+        for sent, received in (("send:10:int32:1", "recv:20:int32:0"), ("send:10:int32:1", "recv:10:float32:0"),
+                               ("send:500000:int32:1", "recv:10:int32:0"), ("send:10:int32:1", "recv:500000:int32:0")):
+            with self.subTest(sent=sent, received=received):
+                world = self.world(2)
+                # A send may complete before its receive is posted: then the next call tells the sender.
+                ranks = [world.start(0, "init", SMALL, sent, SMALL, "free"),
+                         world.start(1, "init", SMALL, received, SMALL, "free")]
+                for rank in ranks:
+                    rank.expect("init", "DDL_OK")
+                    rank.expect("call", "DDL_OK")
+                record = ranks[0].next()
+                if record["status"] == "DDL_OK":
+                    record = ranks[0].next()
+                for record in (record, ranks[1].next()):
+                    self.assertEqual((record["status"], record["culprit"]), ("DDL_EMISMATCH", 1),
+                                     ranks[0].story() + ranks[1].story())
+
+    def test_with_others_in_flight(self):
+        world = self.world(3)
+        usual = ["init", "+" + LARGE, "+allgather:100:int32", "+" + SMALL, "wait", SMALL, "free"]
+        odd = ["init", "+" + LARGE, "+allgather:101:int32", "+" + SMALL, "wait", SMALL, "free"]
+        ranks = world.start_all(*usual, others={1: odd})
+        for rank in ranks:
+            rank.expect("init", "DDL_OK")
+            waits = []
+            record = rank.next()
+            while record["event"] in ("started", "wait"):
+                if record["event"] == "wait":
+                    waits.append(record)
+                record = rank.next()
+            failed = [w for w in waits if w["status"] != "DDL_OK"]
+            self.assertTrue(failed, rank.story())
+            for wait in failed:
+                self.assertEqual((wait["status"], wait["culprit"]), ("DDL_EMISMATCH", 1), rank.story())
+            for wait in waits:
+                self.assertTrue(wait["exact"] or wait["status"] != "DDL_OK", wait)
+            self.assertEqual(record["status"], "DDL_EABORTED", rank.story())
+            rank.expect("free", "DDL_OK")
+
+
+class Late(Failures):
+    """A rank does not enter an operation."""
+
+    LIMIT = 2
+
+    def check(self, nranks, late, call):
+        world = self.world(nranks, DDL_TIMEOUT=f"{self.LIMIT}s")
+        ranks = world.start_all("init", SMALL, call, SMALL, "free",
+                                others={r: ["init", SMALL, "line", call, SMALL, "free"] for r in late})
+        for rank in ranks:
+            rank.expect("init", "DDL_OK")
+            rank.expect("call", "DDL_OK")
+        for r in late:
+            ranks[r].expect("ready")
+        for r, rank in enumerate(ranks):
+            if r in late:
+                continue
+            record = rank.next()
+            self.assertEqual(record["status"], "DDL_ETIMEDOUT", rank.story())
+            took = self.seconds(record["begin_ns"], record["end_ns"])
+            self.assertGreater(took, self.LIMIT - 1.1, record)  # another rank may have entered earlier
+            self.assertLess(took, self.LIMIT + bound(1), record)
+            self.assertEqual(record["culprit"], min(late), record)
+            self.assert_names(record, f"rank {min(late)}", "DDL_TIMEOUT")
+            self.assert_gone_bad(rank)
+        for r in late:
+            ranks[r].go()
+            record = ranks[r].next()
+            self.assertEqual((record["status"], record["culprit"]), ("DDL_ETIMEDOUT", min(late)), ranks[r].story())
+            self.assert_gone_bad(ranks[r])
+        for rank in ranks:
+            rank.finish(0)
+
+    def test_allreduce(self):
+        self.check(3, [2], SMALL)
+        self.check(4, [1, 3], SMALL)
+
+    def test_large_allreduce(self):
+        self.check(3, [1], LARGE)
+
+    def test_others(self):
+        for call in ("barrier", "broadcast:10:int32:0", "reduce:400000:float32:sum:1", "allgather:10:int32",
+                     "alltoall:50000:int32"):
+            with self.subTest(call=call):
+                self.check(3, [0], call)
+
+    def test_a_receive_without_a_send(self):
+        world = self.world(2, DDL_TIMEOUT="1s")
+        ranks = [world.start(0, "init", SMALL, "recv:10:int32:1", SMALL, "free"),
+                 world.start(1, "init", SMALL, "line")]
+        ranks[0].expect("init", "DDL_OK")
+        ranks[0].expect("call", "DDL_OK")
+        record = ranks[0].expect("call", "DDL_ETIMEDOUT")
+        self.assertEqual(record["culprit"], 1, record)
+        self.assertLess(self.seconds(record["begin_ns"], record["end_ns"]), 1 + bound(1))
+        self.assert_gone_bad(ranks[0])
+
+    def test_started_and_never_waited_for(self):
+        """The deadline holds without anybody waiting: a later wait returns at once."""
+        world = self.world(2, DDL_TIMEOUT="1s")
+        late = world.start(1, "init", SMALL, "line")
+        rank = world.start(0, "init", SMALL, "+" + SMALL, "line", "wait", SMALL, "free")
+        rank.expect("init", "DDL_OK")
+        rank.expect("call", "DDL_OK")
+        started = rank.expect("started", "DDL_OK")
+        rank.expect("ready")
+        late.expect("init", "DDL_OK")
+        late.expect("call", "DDL_OK")
+        late.expect("ready")
+        rank.go()
+        record = rank.expect("wait", "DDL_ETIMEDOUT")
+        self.assertEqual(record["culprit"], 1, record)
+        self.assertLess(self.seconds(started["begin_ns"], record["end_ns"]), 1 + bound(1))
+        self.assert_gone_bad(rank)
+
+    def test_an_argument_error_changes_nothing(self):
+        """The peers entered, wait, and time out naming the rank whose call was refused."""
+        world = self.world(2, DDL_TIMEOUT="1s")
+        good = world.start(0, "init", "allreduce:8:float32:sum", SMALL, "free")
+        bad = world.start(1, "init", "allreduce:8:float32:band", "line", SMALL)
+        bad.expect("init", "DDL_OK")
+        bad.expect("call", "DDL_EINVAL")
+        bad.expect("ready")
+        good.expect("init", "DDL_OK")
+        record = good.expect("call", "DDL_ETIMEDOUT")
+        self.assertEqual(record["culprit"], 1, record)
+        self.assert_gone_bad(good)
+
+
+class Configuration(Failures):
+    """Wrong settings: a clear error quickly, never a hang and never silent worlds of one."""
+
+    # environment (None: unset), codes that fit, words that the text must have
+    WRONG = [
+        ({"WORLD_SIZE": None}, ["DDL_ECONFIG"], ["RANK", "WORLD_SIZE"]),
+        ({"RANK": None}, ["DDL_ECONFIG"], ["RANK", "WORLD_SIZE"]),
+        ({"WORLD_SIZE": "abc"}, ["DDL_ECONFIG"], ["WORLD_SIZE", "abc"]),
+        ({"WORLD_SIZE": ""}, ["DDL_ECONFIG"], ["WORLD_SIZE"]),
+        ({"WORLD_SIZE": "0"}, ["DDL_ECONFIG"], ["WORLD_SIZE", "0"]),
+        ({"WORLD_SIZE": "-4"}, ["DDL_ECONFIG"], ["WORLD_SIZE", "-4"]),
+        ({"WORLD_SIZE": "4x"}, ["DDL_ECONFIG"], ["WORLD_SIZE", "4x"]),
+        ({"WORLD_SIZE": "99999999999999999999"}, ["DDL_ECONFIG"], ["WORLD_SIZE", "99999999999999999999"]),
+        ({"RANK": "9"}, ["DDL_ECONFIG"], ["RANK", "9", "4"]),
+        ({"RANK": "4"}, ["DDL_ECONFIG"], ["RANK", "4"]),
+        ({"RANK": "-1"}, ["DDL_ECONFIG"], ["RANK", "-1"]),
+        ({"RANK": "one"}, ["DDL_ECONFIG"], ["RANK", "one"]),
+        ({"MASTER_ADDR": None}, ["DDL_ECONFIG"], ["MASTER_ADDR"]),
+        ({"MASTER_PORT": None}, ["DDL_ECONFIG"], ["MASTER_PORT"]),
+        ({"MASTER_PORT": "http"}, ["DDL_ECONFIG"], ["MASTER_PORT", "http"]),
+        ({"MASTER_PORT": "65536"}, ["DDL_ECONFIG"], ["MASTER_PORT", "65536"]),
+        ({"MASTER_PORT": "-1"}, ["DDL_ECONFIG"], ["MASTER_PORT", "-1"]),
+        ({"MASTER_ADDR": "no-such-host.invalid"}, ["DDL_ENETWORK", "DDL_ECONFIG"], ["no-such-host.invalid"]),
+        ({"MASTER_ADDR": "not a host"}, ["DDL_ENETWORK", "DDL_ECONFIG"], ["not a host"]),
+        ({"MASTER_ADDR": "192.0.2.1"}, ["DDL_ENETWORK", "DDL_ECONFIG"], ["192.0.2.1"]),
+        ({"DDL_TIMEOUT": "soon"}, ["DDL_ECONFIG"], ["DDL_TIMEOUT", "soon"]),
+        ({"DDL_TIMEOUT": "0"}, ["DDL_ECONFIG"], ["DDL_TIMEOUT", "0"]),
+        ({"DDL_TIMEOUT": "-5s"}, ["DDL_ECONFIG"], ["DDL_TIMEOUT", "-5s"]),
+        ({"DDL_START_TIMEOUT": "5 lightyears"}, ["DDL_ECONFIG"], ["DDL_START_TIMEOUT", "5 lightyears"]),
+        ({"DDL_TRANSPORT": "pigeon"}, ["DDL_ECONFIG"], ["DDL_TRANSPORT", "pigeon", "tcp"]),
+        ({"DDL_IFACE": "nosuch0"}, ["DDL_ECONFIG", "DDL_ENETWORK"], ["DDL_IFACE", "nosuch0", "lo"]),
+        ({"DDL_IFACE": "203.0.113.0/24"}, ["DDL_ECONFIG", "DDL_ENETWORK"], ["DDL_IFACE", "203.0.113.0/24", "lo"]),
+        ({"DDL_STORE": "carrier://pigeon"}, ["DDL_ECONFIG"], ["DDL_STORE", "carrier"]),
+        ({"DDL_ALLREDUCE": "quantum"}, ["DDL_ECONFIG"], ["DDL_ALLREDUCE", "quantum", "ring"]),
+    ]
+
+    def test_wrong_settings_are_told(self):
+        for environment, codes, words in self.WRONG:
+            with self.subTest(**{k: str(v) for k, v in environment.items()}):
+                world = self.world(4)
+                rank = world.start(0, "init", **environment)
+                record = rank.next()
+                self.assertIn(record["status"], codes, rank.story())
+                self.assertEqual(record["status"], record["code"], record)
+                self.assertEqual(record["operation"], "init", record)
+                self.assert_names(record, *words)
+                self.assert_within(record, record["begin_ns"], 2)
+                rank.finish(0)
+
+    def test_an_unknown_name_on_a_later_rank(self):
+        world = self.world(4)
+        rank = world.start(2, "init", MASTER_ADDR="no-such-host.invalid")
+        record = rank.next()
+        self.assertIn(record["status"], ("DDL_ENETWORK", "DDL_ECONFIG"), rank.story())
+        self.assert_names(record, "no-such-host.invalid")
+        self.assert_within(record, record["begin_ns"], 2)
+
+    def test_a_scheduler_without_an_address(self):
+        schedulers = [{"SLURM_PROCID": "1", "SLURM_NTASKS": "4"},
+                      {"OMPI_COMM_WORLD_RANK": "1", "OMPI_COMM_WORLD_SIZE": "4"},
+                      {"PMI_RANK": "1", "PMI_SIZE": "4"}]
+        for variables in schedulers:
+            with self.subTest(**variables):
+                world = self.world(1)
+                rank = world.start(0, "init", RANK=None, WORLD_SIZE=None, MASTER_ADDR=None, MASTER_PORT=None,
+                                   **variables)
+                record = rank.next()
+                self.assertEqual(record["status"], "DDL_ECONFIG", rank.story())
+                self.assert_names(record, sorted(variables)[0].split("_")[0], "MASTER_ADDR")
+
+    def test_nothing_set_is_a_world_of_one(self):
+        world = self.world(1)
+        rank = world.start(0, "init", "facts", SMALL, "free", RANK=None, WORLD_SIZE=None, MASTER_ADDR=None,
+                           MASTER_PORT=None)
+        rank.expect("init", "DDL_OK")
+        self.assertEqual(rank.expect("facts")["size"], 1)
+        rank.expect("call", "DDL_OK")
+        rank.expect("free", "DDL_OK")
+        rank.finish(0)
+
+    def test_an_impossible_algorithm_is_an_error(self):
+        """recursive doubling is for powers of two: forced on three ranks it is refused, not replaced."""
+        world = self.world(3, DDL_ALLGATHER="doubling")
+        for rank in world.start_all("init", "allgather:10:int32", "free"):
+            record = rank.next()
+            if record["status"] == "DDL_OK":
+                record = rank.next()
+            self.assertEqual(record["status"], "DDL_ECONFIG", rank.story())
+            self.assert_names(record, "DDL_ALLGATHER", "doubling", "3")
+
+    def test_port_in_use(self):
+        for address in ("127.0.0.1", "0.0.0.0"):
+            with self.subTest(address=address), socket.socket() as other:
+                other.bind((address, 0))
+                other.listen(1)
+                world = self.world(2)
+                world.port = other.getsockname()[1]
+                rank = world.start(0, "init")
+                record = rank.expect("init", "DDL_ENETWORK")
+                self.assert_names(record, world.port)
+                self.assert_within(record, record["begin_ns"], 2)
+
+    def test_peers_that_never_come_are_named(self):
+        world = self.world(4, DDL_START_TIMEOUT="2s")
+        ranks = [world.start(r, "init") for r in (0, 2)]
+        for rank in ranks:
+            record = rank.expect("init", "DDL_ETIMEDOUT")
+            self.assert_within(record, record["begin_ns"], 3)
+            self.assert_names(record, "1", "3", "DDL_START_TIMEOUT")
+            rank.finish(0)
+
+    def test_rank_0_never_comes(self):
+        world = self.world(3, DDL_START_TIMEOUT="2s")
+        ranks = [world.start(r, "init") for r in (1, 2)]
+        for rank in ranks:
+            record = rank.expect("init")
+            self.assertIn(record["status"], ("DDL_ETIMEDOUT", "DDL_ENETWORK"), record)
+            self.assert_within(record, record["begin_ns"], 3)
+            self.assert_names(record, world.port)
+            rank.finish(0)
+
+    def test_progress_is_told_while_waiting(self):
+        world = self.world(3, DDL_START_TIMEOUT="6s")
+        rank = world.start(0, "init")
+        rank.expect("init", "DDL_ETIMEDOUT")
+        rank.finish(0)
+        self.assertIn("1 of 3", "".join(rank.errors))
+
+    def test_duplicate_rank_during_start(self):
+        world = self.world(3)
+        ranks = [world.start(r, "init", SMALL, "free") for r in (0, 1)]
+        self.refuse_latecomer(world)
+        ranks.append(world.start(2, "init", SMALL, "free"))
+        for rank in ranks:
+            rank.expect("init", "DDL_OK")
+            rank.expect("call", "DDL_OK")
+            rank.expect("free", "DDL_OK")
+            rank.finish(0)
+
+    def refuse_latecomer(self, world):
+        """Two of rank 1 have started; exactly one is refused, and says so at once."""
+        first = world.ranks[1]
+        second = world.start(1, "init", SMALL, "free")
+        deadline = time.monotonic() + DEADLINE
+        while first.records.empty() and second.records.empty():
+            if time.monotonic() > deadline:
+                raise Unexpected("neither of two equal ranks was refused; " + first.story() + second.story())
+            os.sched_yield()
+        latecomer = second if not second.records.empty() else first
+        if latecomer is first:
+            world.ranks[1], world.ranks[-1] = second, first
+        record = latecomer.expect("init", "DDL_ECONFIG")
+        self.assert_names(record, "rank 1")
+        self.assert_within(record, record["begin_ns"], 2)
+        return latecomer
+
+    def test_duplicate_rank_once_the_job_runs(self):
+        world = self.world(2)
+        ranks = world.start_all("init", SMALL, "line", LARGE, "free")
+        for rank in ranks:
+            rank.expect("init", "DDL_OK")
+            rank.expect("call", "DDL_OK")
+            rank.expect("ready")
+        late = world.start(1, "init")
+        record = late.expect("init", "DDL_ECONFIG")
+        self.assert_names(record, "rank 1")
+        self.assert_within(record, record["begin_ns"], 2)
+        for rank in ranks:
+            rank.go()
+        for rank in ranks:
+            rank.expect("call", "DDL_OK")
+            rank.expect("free", "DDL_OK")
+            rank.finish(0)
+
+    def test_wrong_world_size_on_one_rank(self):
+        world = self.world(3)
+        ranks = [world.start(0, "init"), world.start(1, "init", WORLD_SIZE=5)]
+        for rank in ranks:
+            record = rank.expect("init", "DDL_ECONFIG")
+            self.assert_names(record, "3", "5", "WORLD_SIZE")
+            rank.finish(0)
+
+    def test_a_rank_that_dies_during_start(self):
+        """Not seen as lost before the world is complete, or named at once; never a hang."""
+        world = self.world(3, DDL_START_TIMEOUT="3s")
+        ranks = [world.start(0, "init"), world.start(1, "mortal:300000", "init")]
+        ranks[1].expect("killed")
+        record = ranks[0].expect("init")
+        self.assertIn(record["status"], ("DDL_EPEERLOST", "DDL_ETIMEDOUT"), record)
+        self.assert_within(record, record["begin_ns"], 4)
+
+
+class Strangers(Failures):
+    """Bytes from outside at any port leave results exact and memory flat."""
+
+    def attack(self, port, draw):
+        """One connection of a kind that real networks bring."""
+        kinds = [
+            draw.randbytes(draw.randrange(1, 2000)),
+            b"GET / HTTP/1.1\r\nHost: localhost\r\nUser-Agent: scanner\r\n\r\n",
+            b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + draw.randbytes(300),
+            b"SSH-2.0-OpenSSH_9.2p1\r\n",
+            b"*1\r\n$4\r\nPING\r\n",
+            b"\xff" * 4096,
+            b"\x00" * 64,
+            b"",
+        ]
+        payload = draw.choice(kinds)
+        stranger = socket.socket()
+        stranger.settimeout(DEADLINE)
+        try:
+            stranger.connect(("127.0.0.1", port))
+            stranger.sendall(payload)
+            if draw.random() < 0.3:  # a reset instead of an end
+                stranger.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        except OSError:
+            pass  # closed on us: as it should be
+        return stranger
+
+    def storm(self, ports, draw, connections):
+        """Some stay half open until the end, at most 50 at a time."""
+        kept = []
+        for _ in range(connections):
+            stranger = self.attack(draw.choice(ports), draw)
+            if draw.random() < 0.3:
+                kept.append(stranger)
+                self.addCleanup(stranger.close)
+            else:
+                stranger.close()
+            while len(kept) > 50:
+                kept.pop(0).close()
+        return kept
+
+    def test_during_start(self):
+        draw = random.Random(SEED)
+        world = self.world(3)
+        first = world.start(0, "line", "init", LARGE, "free")
+        first.expect("ready")
+        first.go()
+        deadline = time.monotonic() + DEADLINE
+        while not listening_ports(first.pid):
+            if not os.path.isdir(f"/proc/{first.pid}/fd"):
+                self.skipTest("this system does not tell which ports a process listens at")
+            if time.monotonic() > deadline:
+                raise Unexpected("rank 0 listens nowhere; " + first.story())
+            os.sched_yield()
+        self.storm(listening_ports(first.pid), draw, 150)
+        ranks = [first, world.start(1, "init", LARGE, "free")]
+        self.storm(listening_ports(first.pid), draw, 150)
+        ranks.append(world.start(2, "init", LARGE, "free"))
+        for rank in ranks:
+            rank.expect("init", "DDL_OK")
+            rank.expect("call", "DDL_OK")
+            rank.expect("free", "DDL_OK")
+            rank.finish(0)
+
+    def test_during_operations(self):
+        draw = random.Random(SEED + 1)
+        world = self.world(3)
+        ranks = world.start_all("init", "50=allreduce:20000:int32:sum", "resources", "line",
+                                "300=allreduce:20000:int32:sum", "resources", "line", "free")
+        before = []
+        for rank in ranks:
+            rank.expect("init", "DDL_OK")
+            rank.expect("repeated", "DDL_OK")
+            before.append(rank.expect("resources"))
+            rank.expect("ready")
+        targets = {rank.pid: listening_ports(rank.pid) for rank in ranks}
+        ports = sorted({port for list_ in targets.values() for port in list_})
+        if not ports:
+            self.skipTest("no rank listens any more, or this system does not tell")
+        self.storm(ports, draw, 100)
+        for rank in ranks:
+            rank.go()
+        for stranger in self.storm(ports, draw, 400):
+            stranger.close()
+        for rank, earlier in zip(ranks, before):
+            self.assertEqual(rank.expect("repeated", "DDL_OK")["done"], 300)
+            later = rank.expect("resources")
+            if bound(1) == 1 and earlier["rss_kib"] >= 0:
+                self.assertLess(later["rss_kib"] - earlier["rss_kib"], 2048, (earlier, later))
+            rank.expect("ready")
+            rank.go()
+            rank.expect("free", "DDL_OK")
+            rank.finish(0)
+
+
+class LifeCycle(Failures):
+    """Freeing, starting again, forking: nothing is left behind and nothing is disturbed."""
+
+    def test_init_and_free_many_times_on_one_address(self):
+        world = self.world(3)
+        ranks = world.start_all("cycle:1", "resources", "cycle:20", "resources")
+        for rank in ranks:
+            rank.expect("allreduce", "DDL_OK")
+            rank.expect("cycle", "DDL_OK")
+            before = rank.expect("resources")
+            for _ in range(20):
+                rank.expect("allreduce", "DDL_OK")
+                rank.expect("cycle", "DDL_OK")
+            after = rank.expect("resources")
+            self.assertEqual((before["descriptors"], before["threads"]), (after["descriptors"], after["threads"]))
+            if bound(1) == 1 and before["rss_kib"] >= 0:
+                self.assertLess(after["rss_kib"] - before["rss_kib"], 2048, (before, after))
+            rank.finish(0)
+
+    def test_everything_is_given_back(self):
+        world = self.world(4)
+        ranks = world.start_all("resources", "init", SMALL, LARGE, "+" + LARGE, "wait", "alltoall:1000:int32", "free",
+                                "resources")
+        for rank in ranks:
+            before = rank.expect("resources")
+            rank.expect("init", "DDL_OK")
+            for event in ("call", "call", "started", "wait", "call", "free"):
+                rank.expect(event, "DDL_OK")
+            after = rank.expect("resources")
+            self.assertEqual((before["descriptors"], before["threads"]), (after["descriptors"], after["threads"]))
+            rank.finish(0)
+
+    def test_everything_is_given_back_after_a_failed_init(self):
+        for environment in ({"DDL_TRANSPORT": "pigeon"}, {"DDL_START_TIMEOUT": "1s"},
+                            {"MASTER_ADDR": "no-such-host.invalid"}):
+            with self.subTest(**environment):
+                world = self.world(2)
+                rank = world.start(0, "resources", "init", "resources", **environment)
+                before = rank.expect("resources")
+                self.assertNotEqual(rank.expect("init")["status"], "DDL_OK")
+                after = rank.expect("resources")
+                self.assertEqual((before["descriptors"], before["threads"]),
+                                 (after["descriptors"], after["threads"]))
+                rank.finish(0)
+
+    def test_free_completes_what_is_in_flight(self):
+        world = self.world(3)
+        ranks = world.start_all("init", "+" + LARGE, "+allgather:1000:int32", "+" + SMALL, "free")
+        for rank in ranks:
+            rank.expect("init", "DDL_OK")
+            for _ in range(3):
+                rank.expect("started", "DDL_OK")
+            rank.expect("free", "DDL_OK")
+            for _ in range(3):
+                rank.expect("wait", "DDL_OK")
+            rank.finish(0)
+
+    def test_a_forked_child_may_not_call_and_does_not_disturb(self):
+        for how in ("exit", "_exit"):
+            with self.subTest(how=how):
+                world = self.world(3)
+                ranks = world.start_all("init", SMALL, "free",
+                                        others={1: ["init", f"fork:{how}", SMALL, "free"]})
+                ranks[1].expect("init", "DDL_OK")
+                record = ranks[1].expect("child", "DDL_EUNSUPPORTED")
+                self.assert_names(record, "fork")
+                self.assertEqual(ranks[1].expect("fork")["ended"], 0)
+                for r, rank in enumerate(ranks):
+                    if r != 1:
+                        rank.expect("init", "DDL_OK")
+                    rank.expect("call", "DDL_OK")
+                    rank.expect("free", "DDL_OK")
+                    rank.finish(0)
+
+    def test_ranks_may_start_in_any_order(self):
+        for order in ((2, 1, 0), (1, 0, 2), (0, 2, 1)):
+            with self.subTest(order=order):
+                world = self.world(3)
+                for r in order:
+                    # Each has surely begun before the next: it is told so by its first line.
+                    rank = world.start(r, "line", "init", SMALL, "facts", "free")
+                    rank.expect("ready")
+                    rank.go()
+                for rank, r in zip(world.ranks, order):
+                    rank.expect("init", "DDL_OK")
+                    rank.expect("call", "DDL_OK")
+                    facts = rank.expect("facts")
+                    self.assertEqual((facts["rank"], facts["local_rank"], facts["local_size"]), (r, r, 3))
+                    self.assertEqual((facts["node_rank"], facts["node_count"]), (0, 1))
+                    rank.expect("free", "DDL_OK")
+                    rank.finish(0)
+
+    def test_two_worlds_meet_at_a_file_store(self):
+        import tempfile
+        with tempfile.TemporaryDirectory() as directory:
+            world = self.world(3, DDL_STORE=f"file://{directory}")
+            for rank in world.start_all("cycle:3"):
+                for _ in range(3):
+                    rank.expect("allreduce", "DDL_OK")
+                    rank.expect("cycle", "DDL_OK")
+                rank.finish(0)
+
+
+if __name__ == "__main__":
+    if len(sys.argv) < 2:
+        sys.exit(__doc__)
+    ACTOR = sys.argv.pop(1)
+    unittest.main()

@@ -1,0 +1,200 @@
+"""Several hosts, as network namespaces joined by a bridge, each with an address of its own and one that lies.
+
+    test_hosts.py LAUNCHER ACTOR COLLECTIVES [CLASS[.TEST]...] [-v]
+
+Needs the right to make network namespaces; exits with 77 (skipped) where it is not given.
+"""
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import unittest
+
+from world import DEADLINE, Rank, World, bound, clean_environment
+
+LAUNCHER = ACTOR = COLLECTIVES = None
+SKIPPED = 77
+PORT = 29500
+
+
+def ip(*arguments):
+    subprocess.run(["ip", *arguments], check=True, capture_output=True, text=True, timeout=30)
+
+
+class Hosts:
+    """nhosts namespaces at 10.77.0.1, .2, ... on one bridge; names are unique to this process."""
+
+    made = 0
+
+    def __init__(self, nhosts):
+        Hosts.made += 1
+        stem = f"ddl-{os.getpid()}-{Hosts.made}"
+        self.hub = f"{stem}-hub"
+        self.names = [f"{stem}-{i}" for i in range(nhosts)]
+
+    def __enter__(self):
+        try:
+            ip("netns", "add", self.hub)
+            ip("-n", self.hub, "link", "add", "bridge", "type", "bridge")
+            ip("-n", self.hub, "link", "set", "bridge", "up")
+            for i, name in enumerate(self.names):
+                self.join(i, name)
+        except BaseException:
+            self.__exit__()
+            raise
+        return self
+
+    def join(self, i, name):
+        ip("netns", "add", name)
+        ip("-n", name, "link", "set", "lo", "up")
+        ip("-n", self.hub, "link", "add", f"port{i}", "type", "veth", "peer", "name", "wire", "netns", name)
+        ip("-n", self.hub, "link", "set", f"port{i}", "master", "bridge", "up")
+        ip("-n", name, "addr", "add", f"10.77.0.{i + 1}/24", "dev", "wire")
+        ip("-n", name, "addr", "add", f"fd77::{i + 1}/64", "dev", "wire", "nodad")
+        ip("-n", name, "link", "set", "wire", "up")
+        # The same address on every host and no way between them, like the bridge of a container engine.
+        ip("-n", name, "link", "add", "trap", "type", "veth", "peer", "name", "trap-end")
+        ip("-n", name, "addr", "add", "172.17.0.1/16", "dev", "trap")
+        ip("-n", name, "link", "set", "trap", "up")
+        ip("-n", name, "link", "set", "trap-end", "up")
+
+    def __exit__(self, *exc):
+        for name in [*self.names, self.hub]:
+            subprocess.run(["ip", "netns", "del", name], capture_output=True, timeout=30)
+
+    def on(self, host):
+        """What to put before a command to run it on this host."""
+        return ["ip", "netns", "exec", self.names[host]]
+
+
+class TestHosts(unittest.TestCase):
+    def hosts(self, nhosts):
+        hosts = Hosts(nhosts)
+        hosts.__enter__()
+        self.addCleanup(hosts.__exit__)
+        return hosts
+
+    def launch(self, hosts, host, nhosts, per_host, *command, master="10.77.0.1", **environment):
+        variables = clean_environment()
+        variables.update(environment)
+        arguments = ["--nnodes", nhosts, "--node_rank", host, "--nproc_per_node", per_host, "--master_addr", master,
+                     "--master_port", PORT, "--no-prefix", *command]
+        launched = Rank(LAUNCHER, [str(a) for a in arguments], variables, f"the launcher on host {host}",
+                        hosts.on(host))
+        self.addCleanup(launched.close)
+        return launched
+
+    def sweep(self, nhosts, per_host, cases, **more):
+        hosts = self.hosts(nhosts)
+        launched = [self.launch(hosts, h, nhosts, per_host, COLLECTIVES, "--seed", 5, "--cases", cases, **more)
+                    for h in range(nhosts)]
+        for one in launched:
+            for _ in range(per_host):
+                record = one.next()
+                self.assertEqual(record and record.get("line"), f"ok {cases} cases\n", one.story())
+            self.assertEqual(one.process.wait(DEADLINE), 0, one.story())
+
+    def test_two_hosts_compute(self):
+        self.sweep(2, 2, 60)
+
+    def test_three_hosts_compute(self):
+        self.sweep(3, 2, 40)
+
+    def test_two_hosts_meet_over_ipv6(self):
+        self.sweep(2, 1, 20, master="fd77::1")
+
+    def test_ranks_know_their_places(self):
+        hosts = self.hosts(3)
+        launched = [self.launch(hosts, h, 3, 2, ACTOR, "init", "facts", "barrier", "free") for h in range(3)]
+        for h, one in enumerate(launched):
+            facts = []
+            for _ in range(8):
+                record = one.next()
+                if record["event"] == "facts":
+                    facts.append(record)
+                else:
+                    self.assertEqual(record.get("status"), "DDL_OK", one.story())
+            self.assertEqual(sorted(f["rank"] for f in facts), [2 * h, 2 * h + 1])
+            for f in facts:
+                self.assertEqual((f["size"], f["node_rank"], f["node_count"]), (6, h, 3), f)
+                self.assertEqual((f["local_rank"], f["local_size"]), (f["rank"] - 2 * h, 2), f)
+            self.assertEqual(one.process.wait(DEADLINE), 0, one.story())
+
+    def rank(self, world, hosts, host, rank, *commands, **environment):
+        started = world.start(rank, *commands, prefix=hosts.on(host), MASTER_ADDR="10.77.0.1", MASTER_PORT=PORT,
+                              **environment)
+        self.addCleanup(started.close)
+        return started
+
+    def test_an_interface_by_name_and_by_range(self):
+        hosts = self.hosts(2)
+        for choice in ("wire", "10.77.0.0/24", "10.77.0.0/16", "fd77::/64"):
+            with self.subTest(choice=choice):
+                world = World(ACTOR, 2)
+                ranks = [self.rank(world, hosts, h, h, "init", "allreduce:1000:int32:sum", "free", DDL_IFACE=choice)
+                         for h in range(2)]
+                for one in ranks:
+                    one.expect("init", "DDL_OK")
+                    one.expect("call", "DDL_OK")
+                    one.expect("free", "DDL_OK")
+                    one.finish(0)
+
+    def test_a_wrong_interface_lists_what_exists(self):
+        hosts = self.hosts(2)
+        for choice in ("eth7", "192.168.99.0/24", "10.77.0.0/33", "/"):
+            with self.subTest(choice=choice):
+                world = World(ACTOR, 2)
+                one = self.rank(world, hosts, 0, 0, "init", DDL_IFACE=choice)
+                record = one.next()
+                self.assertIn(record["status"], ("DDL_ECONFIG", "DDL_ENETWORK"), one.story())
+                for word in ("DDL_IFACE", choice, "wire", "10.77.0.1"):
+                    self.assertIn(word, record["text"])
+                self.assertLess((record["end_ns"] - record["begin_ns"]) / 1e9, bound(1))
+
+    def test_a_rank_killed_on_one_host_is_told_on_the_others(self):
+        hosts = self.hosts(3)
+        world = World(ACTOR, 3)
+        call = "forever=allreduce:50000:float32:sum"
+        ranks = [self.rank(world, hosts, h, h, "init", "barrier", *(["mortal:40000"] if h == 1 else []), call, "free")
+                 for h in range(3)]
+        for one in ranks:
+            one.expect("init", "DDL_OK")
+            one.expect("call", "DDL_OK")
+        killed = ranks[1].next()
+        if killed["event"] == "running":
+            killed = ranks[1].next()
+        self.assertEqual(killed["event"], "killed")
+        ranks[1].finish(-signal.SIGKILL)
+        for one in (ranks[0], ranks[2]):
+            record = one.next()
+            if record["event"] == "running":
+                record = one.next()
+            self.assertEqual((record["status"], record["culprit"]), ("DDL_EPEERLOST", 1), one.story())
+            self.assertLess((record["end_ns"] - killed["end_ns"]) / 1e9, bound(1), record)
+            one.expect("free", "DDL_OK")
+            one.finish(0)
+
+
+def permitted():
+    if shutil.which("ip") is None:
+        return "there is no `ip` program"
+    try:
+        with Hosts(1):
+            return None
+    except subprocess.CalledProcessError as refused:
+        return refused.stderr.strip()
+    except OSError as refused:
+        return str(refused)
+
+
+if __name__ == "__main__":
+    if len(sys.argv) < 4:
+        sys.exit(__doc__)
+    LAUNCHER, ACTOR, COLLECTIVES = [os.path.abspath(a) for a in sys.argv[1:4]]
+    del sys.argv[1:4]
+    reason = permitted()
+    if reason is not None:
+        print(f"skipped: no network namespaces here: {reason}")
+        sys.exit(SKIPPED)
+    unittest.main()

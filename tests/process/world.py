@@ -1,0 +1,197 @@
+"""Ranks as processes, started one by one and watched: what the tests of failures are written with.
+
+A rank runs `actor` (see actor.c) with a list of commands and reports each as a line of JSON. Every wait here
+has a deadline, and leaving the `with` block kills whatever is left.
+"""
+import json
+import os
+import queue
+import re
+import signal
+import socket
+import subprocess
+import threading
+import time
+
+# Sanitizers slow everything down; the build says by how much.
+PATIENCE = float(os.environ.get("DDL_TEST_PATIENCE", "1"))
+DEADLINE = 60 * PATIENCE
+
+
+class Unexpected(AssertionError):
+    """Something did not come, or came otherwise; carries what all ranks have said."""
+
+
+def bound(seconds):
+    """A promised bound, as it stands in this build."""
+    return seconds * PATIENCE
+
+
+def free_port():
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))
+        return s.getsockname()[1]
+
+
+def clean_environment():
+    """Ours without what a launcher or a person may have set for ddl."""
+    foreign = re.compile(r"^(DDL_(?!TEST)|RANK$|WORLD_SIZE$|LOCAL_|GROUP_|NODE_RANK$|ROLE_|MASTER_|TORCHELASTIC|"
+                         r"SLURM_|PMI|OMPI_)")
+    return {k: v for k, v in os.environ.items() if not foreign.match(k)}
+
+
+class Rank:
+    """One process. Its records come out of `next` and `expect` in the order they were written."""
+
+    def __init__(self, program, commands, environment, name, prefix=()):
+        self.name = name
+        self.seen = []
+        self.errors = []
+        self.records = queue.Queue()
+        self.process = subprocess.Popen([*prefix, program, *commands], env=environment, stdin=subprocess.PIPE,
+                                        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+                                        errors="replace")
+        self.threads = [threading.Thread(target=self._read_records, daemon=True),
+                        threading.Thread(target=self._read_errors, daemon=True)]
+        for thread in self.threads:
+            thread.start()
+
+    @property
+    def pid(self):
+        return self.process.pid
+
+    def _read_records(self):
+        for line in self.process.stdout:
+            try:
+                record = json.loads(line)
+            except ValueError:
+                record = {"event": "noise", "line": line}  # the library may not write to stdout
+            self.records.put(record)
+        self.records.put(None)
+
+    def _read_errors(self):
+        for line in self.process.stderr:
+            self.errors.append(line)
+
+    def next(self, seconds=None):
+        """The next record; None at the end of the output."""
+        try:
+            record = self.records.get(timeout=DEADLINE if seconds is None else seconds)
+        except queue.Empty:
+            raise Unexpected(f"{self.name} said nothing more in time; {self.story()}") from None
+        if record is None:
+            self.records.put(None)
+        else:
+            self.seen.append(record)
+        return record
+
+    def expect(self, event, status=None, seconds=None):
+        """The next record must be this event, and with this status where one is given."""
+        record = self.next(seconds)
+        if record is None or record["event"] != event or (status is not None and record.get("status") != status):
+            raise Unexpected(f"{self.name}: expected {event} {status or ''}, got {record}; {self.story()}")
+        if record.get("exact") is False and record.get("status") == "DDL_OK":
+            raise Unexpected(f"{self.name}: a result is not exact: {record}; {self.story()}")
+        return record
+
+    def go(self):
+        """Let a rank that waits for a line go on."""
+        self.process.stdin.write("\n")
+        self.process.stdin.flush()
+
+    def kill(self):
+        """SIGKILL; returns the time."""
+        now = time.monotonic_ns()
+        self.process.kill()
+        return now
+
+    def finish(self, code=0, seconds=None):
+        """Wait until the process has ended, with this exit code."""
+        try:
+            ended = self.process.wait(DEADLINE if seconds is None else seconds)
+        except subprocess.TimeoutExpired:
+            raise Unexpected(f"{self.name} does not end; {self.story()}") from None
+        for thread in self.threads:
+            thread.join(DEADLINE)
+        if code is not None and ended != code:
+            raise Unexpected(f"{self.name} ended with {ended}, not {code}; {self.story()}")
+        if any(r["event"] == "noise" for r in list(self.records.queue) if r):
+            raise Unexpected(f"{self.name} wrote something else to stdout; {self.story()}")
+        return ended
+
+    def story(self):
+        return f"it said {self.seen[-6:]} and on stderr {''.join(self.errors[-20:])!r}"
+
+    def close(self):
+        if self.process.poll() is None:
+            self.process.kill()
+        self.process.wait()
+        for thread in self.threads:
+            thread.join(DEADLINE)
+        for stream in (self.process.stdin, self.process.stdout, self.process.stderr):
+            try:
+                stream.close()
+            except OSError:
+                pass
+
+
+class World:
+    """A few ranks that meet on one port of this machine."""
+
+    def __init__(self, program, nranks, **environment):
+        self.program = program
+        self.nranks = nranks
+        self.port = free_port()
+        self.environment = environment
+        self.ranks = []
+
+    def start(self, rank, *commands, prefix=(), **environment):
+        """Start one rank. A variable given as None is left out."""
+        variables = {"RANK": rank, "WORLD_SIZE": self.nranks, "MASTER_ADDR": "127.0.0.1",
+                     "MASTER_PORT": self.port, "DDL_START_TIMEOUT": f"{DEADLINE:g}s",
+                     "DDL_TIMEOUT": f"{DEADLINE:g}s"}
+        variables.update(self.environment)
+        variables.update(environment)
+        everything = clean_environment()
+        everything.update({k: str(v) for k, v in variables.items() if v is not None})
+        started = Rank(self.program, [str(c) for c in commands], everything, f"rank {rank}", prefix)
+        self.ranks.append(started)
+        return started
+
+    def start_all(self, *commands, others=None, **environment):
+        """Start every rank with these commands; others maps a rank to commands of its own."""
+        return [self.start(r, *(others or {}).get(r, commands), **environment) for r in range(self.nranks)]
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *exc):
+        for rank in self.ranks:
+            rank.close()
+
+
+def listening_ports(pid):
+    """The TCP ports at which a process listens; empty where the system does not tell."""
+    try:
+        links = [os.readlink(f"/proc/{pid}/fd/{fd}") for fd in os.listdir(f"/proc/{pid}/fd")]
+        tables = [open(f"/proc/{pid}/net/{name}").read().splitlines()[1:] for name in ("tcp", "tcp6")]
+    except OSError:
+        return []
+    inodes = {m.group(1) for m in (re.match(r"socket:\[(\d+)\]", link) for link in links) if m}
+    rows = [line.split() for table in tables for line in table]
+    return sorted({int(row[1].rsplit(":", 1)[1], 16) for row in rows if row[3] == "0A" and row[9] in inodes})
+
+
+def alive(pid):
+    try:
+        os.kill(pid, 0)
+    except OSError:
+        return False
+    return True
+
+
+def terminate(pid):
+    try:
+        os.kill(pid, signal.SIGKILL)
+    except OSError:
+        pass
