@@ -1,0 +1,80 @@
+/* contexts.c - what happens to worlds at fork and at exit. */
+#include "api/contexts.h"
+
+#include <stdlib.h>
+
+enum { GOODBYE_MS = 100 };
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static pthread_once_t once = PTHREAD_ONCE_INIT;
+static ddl_list contexts = { { &contexts.head, &contexts.head } };
+static bool forked;
+
+static void before_fork(void)
+{
+    pthread_mutex_lock(&lock);
+}
+
+static void after_fork_in_parent(void)
+{
+    pthread_mutex_unlock(&lock);
+}
+
+/* Only closes: the child shares the epoll sets with its parent and must not change them. */
+static void after_fork_in_child(void)
+{
+    pthread_mutex_unlock(&lock);
+    DDL_LIST_FOR_EACH (link, &contexts) {
+        ddl_comm *comm = DDL_CONTAINER(link, ddl_comm, link);
+        forked = true;
+        comm->forked = true;
+        if (comm->engine == NULL)
+            continue;
+        ddl_mesh_close_in_child(comm->mesh);
+        ddl_engine_close_in_child(comm->engine);
+        ddl_bootstrap_close_in_child(comm->bootstrap);
+        ddl_service_close_in_child(comm->service);
+    }
+}
+
+/* A process that ends without freeing its worlds says so, where it can do it at once. */
+static void at_exit(void)
+{
+    pthread_mutex_lock(&lock);
+    DDL_LIST_FOR_EACH (link, &contexts) {
+        ddl_comm *comm = DDL_CONTAINER(link, ddl_comm, link);
+        if (comm->forked || comm->engine == NULL)
+            continue;
+        /* The baton is kept: nothing is sent after the goodbye. */
+        if (ddl_engine_enter(comm->engine, ddl_deadline_in_ms(GOODBYE_MS)))
+            ddl_mesh_say_goodbye(comm->mesh);
+    }
+    pthread_mutex_unlock(&lock);
+}
+
+static void install(void)
+{
+    pthread_atfork(before_fork, after_fork_in_parent, after_fork_in_child);
+    atexit(at_exit);
+}
+
+void ddl_contexts_add(ddl_comm *comm)
+{
+    pthread_once(&once, install);
+    pthread_mutex_lock(&lock);
+    ddl_list_append(&contexts, &comm->link);
+    pthread_mutex_unlock(&lock);
+}
+
+void ddl_contexts_remove(ddl_comm *comm)
+{
+    pthread_mutex_lock(&lock);
+    if (ddl_link_linked(&comm->link))
+        ddl_list_remove(&comm->link);
+    pthread_mutex_unlock(&lock);
+}
+
+bool ddl_contexts_forked(void)
+{
+    return forked;
+}

@@ -1,0 +1,18 @@
+/*
+ * contexts.h - the list of live worlds, for what concerns the whole process: fork and exit.
+ *
+ * One of the few mutable globals. Thread: any.
+ */
+#ifndef DDL_API_CONTEXTS_H
+#define DDL_API_CONTEXTS_H
+
+#include "api/comm.h"
+
+/* From the first call on, forked children close their copies of descriptors, and exit says goodbye. */
+void ddl_contexts_add(ddl_comm *comm);
+void ddl_contexts_remove(ddl_comm *comm);
+
+/* Whether this process was forked from one that had a world. */
+bool ddl_contexts_forked(void);
+
+#endif

@@ -1,0 +1,414 @@
+/*
+ * failure.c - from the first sign of trouble to one root cause that every rank reports.
+ *
+ * Whoever sees trouble (a lost peer, calls that do not match, a deadline) tells everyone its cause and
+ * waits a moment for what others have seen. The best cause by ddl_notice_precedes is then final: it ends
+ * all operations in flight, or else the next call. For a mismatch everyone also tells its own call, so
+ * that all find the same lowest disagreeing pair.
+ */
+#include "api/comm.h"
+
+#include "base/dtype.h"
+#include "base/log.h"
+
+#include <stdio.h>
+#include <string.h>
+
+enum {
+    SETTLE_MS = 50, /* for the causes that others have seen to arrive */
+    TELL_AFTER_MS =
+        100, /* an operation that takes longer is told to everyone, so that late ranks can be named */
+};
+
+static bool same_signature(const ddl_signature *a, const ddl_signature *b)
+{
+    return a->collective == b->collective && a->dtype == b->dtype && a->op == b->op &&
+           a->algorithm == b->algorithm && a->root == b->root && a->count == b->count;
+}
+
+static ddl_signature signature_of(const ddl_frame *frame)
+{
+    return (ddl_signature){ .collective = frame->collective,
+                            .dtype = frame->dtype,
+                            .op = frame->op,
+                            .algorithm = frame->algorithm,
+                            .root = frame->root,
+                            .count = frame->count };
+}
+
+/* "allreduce(count 20, float32, sum, by ring)" */
+static void describe_call(const ddl_signature *signature, char *text, size_t capacity)
+{
+    size_t rows;
+    const ddl_algorithm *catalogue = ddl_catalogue(&rows);
+    const char *name = signature->collective < DDL_COLLECTIVE_COUNT
+                           ? ddl_collective_name((ddl_collective)signature->collective)
+                           : "an unknown operation";
+    char root[32] = "", op[32] = "", dtype[32] = "", count[32] = "";
+    if (signature->root >= 0 && signature->collective != DDL_COLLECTIVE_SEND)
+        snprintf(root, sizeof root, ", root %d", (int)signature->root);
+    if (signature->op != 0xff)
+        snprintf(op, sizeof op, ", %s", ddl_op_name((ddl_op)signature->op));
+    if (signature->dtype != 0xff) {
+        snprintf(dtype, sizeof dtype, ", %s", ddl_dtype_name((ddl_dtype)signature->dtype));
+        snprintf(count, sizeof count, "count %llu", (unsigned long long)signature->count);
+    }
+    snprintf(text, capacity, "%s(%s%s%s%s) by %s", name, count, dtype, op, root,
+             signature->algorithm < rows ? catalogue[signature->algorithm].name : "?");
+}
+
+const char *ddl_comm_describe(const ddl_comm *comm, int rank, char *text, size_t capacity)
+{
+    const ddl_member *member = &comm->roster->members[rank];
+    snprintf(text, capacity, "rank %d (pid %d on %s)", rank, (int)member->pid, member->host);
+    return text;
+}
+
+/* ---- what this rank has issued ---- */
+
+static const ddl_request *find_collective(const ddl_comm *comm, uint64_t sequence)
+{
+    DDL_LIST_FOR_EACH (link, &comm->in_flight) {
+        const ddl_request *request = DDL_CONTAINER(link, ddl_request, link);
+        if (request->task.channel == DDL_CHANNEL_COLLECTIVE && request->task.sequence == sequence)
+            return request;
+    }
+    return NULL;
+}
+
+/* Each direction of a pair counts by itself. */
+static const ddl_request *find_point_to_point(const ddl_comm *comm, ddl_collective direction, int peer,
+                                              uint64_t sequence)
+{
+    DDL_LIST_FOR_EACH (link, &comm->in_flight) {
+        const ddl_request *request = DDL_CONTAINER(link, ddl_request, link);
+        const ddl_task *task = &request->task;
+        if (task->channel == DDL_CHANNEL_POINT_TO_POINT && task->sequence == sequence &&
+            task->shape.root == peer && task->algorithm->collective == direction)
+            return request;
+    }
+    return NULL;
+}
+
+/* The own call of this sequence: in flight, or among the last ones. NULL: not issued, or long ago. */
+static const ddl_signature *own_signature(const ddl_comm *comm, uint64_t sequence)
+{
+    const ddl_past *past = &comm->history[sequence % DDL_HISTORY];
+    return past->sequence == sequence ? &past->signature : NULL;
+}
+
+/* ---- causes ---- */
+
+/* is_answer: the peer has told first; answers are not answered. */
+static void tell_entered(ddl_comm *comm, int peer, uint64_t sequence, const ddl_signature *signature,
+                         bool is_answer)
+{
+    ddl_frame enter = { .type = DDL_FRAME_ENTER,
+                        .channel = DDL_CHANNEL_COLLECTIVE,
+                        .sequence = sequence,
+                        .number = is_answer,
+                        .collective = signature->collective,
+                        .dtype = signature->dtype,
+                        .op = signature->op,
+                        .algorithm = signature->algorithm,
+                        .root = signature->root,
+                        .count = signature->count };
+    ddl_mesh_tell(comm->mesh, peer, &enter, NULL);
+}
+
+/* Begin to settle, or take a better cause than the one known. */
+static void adopt(ddl_comm *comm, const ddl_notice *notice, bool tell)
+{
+    struct ddl_failure *failure = &comm->failure;
+    if (failure->failed)
+        return;
+    if (failure->failing && !ddl_notice_precedes(notice, &failure->cause))
+        return;
+    if (!failure->failing)
+        failure->settle_ns = ddl_now_ns() + SETTLE_MS * DDL_NS_PER_MS;
+    failure->failing = true;
+    failure->cause = *notice;
+    if (tell) {
+        ddl_frame abort = { .type = DDL_FRAME_ABORT,
+                            .channel = DDL_CHANNEL_COLLECTIVE,
+                            .sequence = notice->sequence };
+        ddl_mesh_tell(comm->mesh, -1, &abort, notice);
+    }
+    const ddl_signature *own = own_signature(comm, notice->sequence);
+    if (notice->code == DDL_EMISMATCH && own != NULL)
+        tell_entered(comm, -1, notice->sequence, own, true);
+    ddl_mesh_flush(comm->mesh);
+}
+
+void ddl_failure_raise(ddl_comm *comm, const ddl_notice *notice)
+{
+    adopt(comm, notice, true);
+}
+
+static void mismatch_text(const ddl_comm *comm, ddl_notice *notice, const ddl_signature *low,
+                          const ddl_signature *high)
+{
+    char low_call[128], high_call[128], low_rank[128], high_rank[128];
+    describe_call(low, low_call, sizeof low_call);
+    describe_call(high, high_call, sizeof high_call);
+    snprintf(notice->text, sizeof notice->text,
+             "%s called %s, but %s called %s; every rank must make the same call",
+             ddl_comm_describe(comm, notice->witness, low_rank, sizeof low_rank), low_call,
+             ddl_comm_describe(comm, notice->culprit, high_rank, sizeof high_rank), high_call);
+}
+
+static void raise_mismatch(ddl_comm *comm, uint64_t sequence, int a, const ddl_signature *call_a, int b,
+                           const ddl_signature *call_b)
+{
+    ddl_notice notice = { .code = DDL_EMISMATCH, .sequence = sequence };
+    notice.witness = a < b ? a : b;
+    notice.culprit = a < b ? b : a;
+    if (call_a->collective < DDL_COLLECTIVE_COUNT)
+        snprintf(notice.operation, sizeof notice.operation, "%s",
+                 ddl_collective_name((ddl_collective)call_a->collective));
+    mismatch_text(comm, &notice, a < b ? call_a : call_b, a < b ? call_b : call_a);
+    ddl_failure_raise(comm, &notice);
+}
+
+/* ---- what peers say ---- */
+
+static void remember_signature(ddl_comm *comm, int rank, const ddl_signature *signature)
+{
+    comm->failure.disagrees_known[rank] = true;
+    comm->failure.signatures[rank] = *signature;
+}
+
+static void on_heard(void *arg, int peer, const ddl_frame *frame)
+{
+    ddl_comm *comm = arg;
+    ddl_signature theirs = signature_of(frame);
+    const ddl_signature *ours = NULL;
+    if (frame->channel == DDL_CHANNEL_COLLECTIVE) {
+        if (frame->sequence > comm->entered[peer])
+            comm->entered[peer] = frame->sequence;
+        ours = own_signature(comm, frame->sequence);
+        if (comm->failure.failing && comm->failure.cause.code == DDL_EMISMATCH &&
+            comm->failure.cause.sequence == frame->sequence)
+            remember_signature(comm, peer, &theirs);
+        /* A peer that waits for long in an operation that this rank has left behind wants to know that. */
+        bool is_question = frame->type == DDL_FRAME_ENTER && frame->number == 0;
+        if (is_question && !comm->failure.failing && ours != NULL &&
+            find_collective(comm, frame->sequence) == NULL)
+            tell_entered(comm, peer, frame->sequence, ours, true);
+    } else {
+        /* A send hears grants, a receive everything else. */
+        ddl_collective direction = frame->type == DDL_FRAME_GRANT ? DDL_COLLECTIVE_SEND : DDL_COLLECTIVE_RECV;
+        const ddl_request *request = find_point_to_point(comm, direction, peer, frame->sequence);
+        if (request != NULL)
+            ours = &request->task.signature;
+    }
+    if (ours != NULL && !same_signature(ours, &theirs))
+        raise_mismatch(comm, frame->sequence, comm->roster->rank, ours, peer, &theirs);
+}
+
+static void on_told(void *arg, int peer, const ddl_notice *notice)
+{
+    (void)peer;
+    adopt(arg, notice, false);
+}
+
+static void raise_lost(ddl_comm *comm, int peer, const char *how)
+{
+    ddl_notice notice = { .code = DDL_EPEERLOST, .culprit = peer, .witness = comm->roster->rank };
+    const ddl_member *member = &comm->roster->members[peer];
+    char who[160];
+    ddl_link *first = ddl_list_first(&comm->in_flight);
+    if (first != NULL)
+        notice.sequence = DDL_CONTAINER(first, ddl_request, link)->task.sequence;
+    snprintf(notice.text, sizeof notice.text, "%s %s:%u: %s; look at the output of rank %d",
+             ddl_comm_describe(comm, peer, who, sizeof who), member->address, member->port, how, peer);
+    ddl_failure_raise(comm, &notice);
+}
+
+static void on_lost(void *arg, int peer, int os_errno, const ddl_error *error)
+{
+    ddl_comm *comm = arg;
+    comm->ngone++;
+    if (error != NULL) {
+        ddl_notice notice = { .code = error->code, .culprit = peer, .witness = comm->roster->rank };
+        char who[160];
+        snprintf(notice.text, sizeof notice.text, "%s sent %.200s",
+                 ddl_comm_describe(comm, peer, who, sizeof who), error->text);
+        ddl_failure_raise(comm, &notice);
+        return;
+    }
+    char how[160] = "its process ended (connection closed)", reason[96];
+    if (os_errno != 0 && strerror_r(os_errno, reason, sizeof reason) == 0)
+        snprintf(how, sizeof how, "its process ended or its connection broke (%s)", reason);
+    raise_lost(comm, peer, how);
+}
+
+typedef struct peer_search { /* for the lowest of the peers whose messages an operation waits for */
+    const ddl_comm *comm;
+    bool gone_only;
+    int found; /* or -1 */
+} peer_search;
+
+static void look_at_pending(void *arg, int peer, bool outgoing)
+{
+    (void)outgoing;
+    peer_search *search = arg;
+    if (search->gone_only && !ddl_mesh_is_gone(search->comm->mesh, peer))
+        return;
+    if (search->found < 0 || peer < search->found)
+        search->found = peer;
+}
+
+static int lowest_pending(const ddl_comm *comm, const ddl_request *request, bool gone_only)
+{
+    peer_search pending = { comm, gone_only, -1 };
+    ddl_backend_visit_pending(&request->task, look_at_pending, &pending);
+    return pending.found;
+}
+
+static const char LEFT[] = "it has left: its process ended, or freed the communicator, before this operation";
+
+void ddl_failure_check_gone(ddl_comm *comm, const ddl_request *request)
+{
+    if (comm->ngone == 0 || comm->failure.failing)
+        return;
+    int gone = lowest_pending(comm, request, true);
+    if (gone >= 0)
+        raise_lost(comm, gone, LEFT);
+}
+
+static void on_left(void *arg, int peer)
+{
+    (void)peer;
+    ddl_comm *comm = arg;
+    comm->ngone++;
+    DDL_LIST_FOR_EACH (link, &comm->in_flight)
+        ddl_failure_check_gone(comm, DDL_CONTAINER(link, ddl_request, link));
+}
+
+const ddl_mesh_owner ddl_failure_mesh_owner = { on_heard, on_told, on_left, on_lost, NULL };
+
+void ddl_failure_check_early(ddl_comm *comm, const ddl_request *request)
+{
+    ddl_mesh_visit_early(comm->mesh, request->task.channel, request->task.sequence, on_heard, comm);
+}
+
+/* ---- deadlines ---- */
+
+/* Collectives that nobody can complete before everybody has entered. */
+static bool needs_everybody(const ddl_request *request)
+{
+    uint8_t collective = request->task.signature.collective;
+    return request->task.channel == DDL_CHANNEL_COLLECTIVE && collective != DDL_COLLECTIVE_BROADCAST &&
+           collective != DDL_COLLECTIVE_REDUCE;
+}
+
+static void raise_timeout(ddl_comm *comm, const ddl_request *request)
+{
+    const ddl_task *task = &request->task;
+    int late = -1, nlate = 0;
+    if (needs_everybody(request)) {
+        for (int rank = comm->config.nranks - 1; rank >= 0; rank--)
+            if (rank != comm->roster->rank && comm->entered[rank] < task->sequence) {
+                late = rank;
+                nlate++;
+            }
+    } else {
+        int pending = lowest_pending(comm, request, false);
+        bool is_late = task->channel != DDL_CHANNEL_COLLECTIVE ||
+                       (pending >= 0 && comm->entered[pending] < task->sequence);
+        late = is_late ? pending : -1;
+        nlate = 1;
+    }
+    ddl_notice notice = {
+        .code = DDL_ETIMEDOUT, .culprit = late, .witness = comm->roster->rank, .sequence = task->sequence
+    };
+    snprintf(notice.operation, sizeof notice.operation, "%s",
+             ddl_collective_name(task->algorithm->collective));
+    char who[160] = "";
+    if (late < 0)
+        snprintf(
+            notice.text, sizeof notice.text,
+            "not finished after %lld ms (DDL_TIMEOUT), though every rank has entered it; is a link slow?",
+            (long long)request->timeout_ms);
+    else
+        snprintf(notice.text, sizeof notice.text, "%s has not entered it within %lld ms (DDL_TIMEOUT)%s",
+                 ddl_comm_describe(comm, late, who, sizeof who), (long long)request->timeout_ms,
+                 nlate > 1 ? ", nor have others" : "");
+    ddl_failure_raise(comm, &notice);
+}
+
+/* ---- the end ---- */
+
+/* Of all signatures that were told, the lowest pair that disagrees. */
+static void find_lowest_pair(ddl_comm *comm)
+{
+    struct ddl_failure *failure = &comm->failure;
+    const ddl_signature *own = own_signature(comm, failure->cause.sequence);
+    if (own != NULL)
+        remember_signature(comm, comm->roster->rank, own);
+    for (int low = 0; low < comm->config.nranks; low++)
+        for (int high = low + 1; high < comm->config.nranks; high++) {
+            if (!failure->disagrees_known[low] || !failure->disagrees_known[high] ||
+                same_signature(&failure->signatures[low], &failure->signatures[high]))
+                continue;
+            ddl_notice notice = failure->cause;
+            notice.witness = low;
+            notice.culprit = high;
+            if (ddl_notice_precedes(&notice, &failure->cause)) {
+                mismatch_text(comm, &notice, &failure->signatures[low], &failure->signatures[high]);
+                failure->cause = notice;
+            }
+            return;
+        }
+}
+
+static void settle(ddl_comm *comm)
+{
+    struct ddl_failure *failure = &comm->failure;
+    if (failure->cause.code == DDL_EMISMATCH)
+        find_lowest_pair(comm);
+    failure->failed = true;
+    comm->pool->cause = failure->cause;
+    ddl_log(DDL_LOG_ERROR, "%s %s%s%s: %s", ddl_status_name(failure->cause.code), failure->cause.operation,
+            failure->cause.operation[0] != '\0' ? " " : "", comm->pool->prefix, failure->cause.text);
+    /* First cancel everything, then tell the waiters: buffers are free when a wait returns. */
+    DDL_LIST_FOR_EACH (link, &comm->in_flight)
+        ddl_backend_cancel(&DDL_CONTAINER(link, ddl_request, link)->task);
+    ddl_mesh_drop_messages(comm->mesh);
+    failure->reported = !ddl_list_empty(&comm->in_flight);
+    for (ddl_link *first; (first = ddl_list_take_first(&comm->in_flight)) != NULL;) {
+        ddl_request *request = DDL_CONTAINER(first, ddl_request, link);
+        request->status = failure->cause.code;
+        request->root_cause = true;
+        atomic_store_explicit(&request->done, true, memory_order_release);
+    }
+    ddl_engine_wake(comm->engine);
+}
+
+void ddl_failure_tick(ddl_comm *comm, int64_t now_ns)
+{
+    if (comm->failure.failed)
+        return;
+    if (comm->failure.failing) {
+        if (now_ns >= comm->failure.settle_ns)
+            settle(comm);
+        return;
+    }
+    DDL_LIST_FOR_EACH (link, &comm->in_flight) {
+        ddl_request *request = DDL_CONTAINER(link, ddl_request, link);
+        int64_t tell_after_ms =
+            request->timeout_ms / 4 < TELL_AFTER_MS ? request->timeout_ms / 4 : TELL_AFTER_MS;
+        bool is_long = now_ns - request->issued_ns > tell_after_ms * DDL_NS_PER_MS;
+        if (is_long && !request->told && request->task.channel == DDL_CHANNEL_COLLECTIVE) {
+            request->told = true;
+            tell_entered(comm, -1, request->task.sequence, &request->task.signature, false);
+        }
+        ddl_failure_check_gone(comm, request);
+        if (!comm->failure.failing && now_ns >= request->deadline)
+            raise_timeout(comm, request);
+        if (comm->failure.failing)
+            break;
+    }
+    ddl_mesh_flush(comm->mesh);
+}

@@ -1,0 +1,230 @@
+/* request.c - the pool of requests, and waiting for them. */
+#include "api/request.h"
+
+#include "api/comm.h"
+#include "api/last_error.h"
+#include "base/bytes.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+
+ddl_request_pool *ddl_request_pool_create(int rank, const char *prefix)
+{
+    ddl_request_pool *pool = ddl_alloc(sizeof *pool);
+    if (pool == NULL)
+        return NULL;
+    pthread_mutex_init(&pool->lock, NULL);
+    ddl_list_init(&pool->idle);
+    pool->references = 1;
+    pool->rank = rank;
+    snprintf(pool->prefix, sizeof pool->prefix, "%s", prefix);
+    return pool;
+}
+
+void ddl_request_pool_release(ddl_request_pool *pool)
+{
+    if (pool == NULL)
+        return;
+    pthread_mutex_lock(&pool->lock);
+    bool last = --pool->references == 0;
+    pthread_mutex_unlock(&pool->lock);
+    if (!last)
+        return;
+    for (ddl_link *first; (first = ddl_list_take_first(&pool->idle)) != NULL;)
+        ddl_free(DDL_CONTAINER(first, ddl_request, link));
+    pthread_mutex_destroy(&pool->lock);
+    ddl_free(pool);
+}
+
+ddl_request *ddl_request_take(ddl_request_pool *pool)
+{
+    pthread_mutex_lock(&pool->lock);
+    ddl_link *first = ddl_list_take_first(&pool->idle);
+    ddl_request *request = first != NULL ? DDL_CONTAINER(first, ddl_request, link) : NULL;
+    pool->references++;
+    pthread_mutex_unlock(&pool->lock);
+    if (request != NULL)
+        memset(request, 0, sizeof *request);
+    else
+        request = ddl_alloc(sizeof *request);
+    if (request != NULL)
+        request->pool = pool;
+    else
+        ddl_request_pool_release(pool);
+    return request;
+}
+
+void ddl_request_give_back(ddl_request *request)
+{
+    ddl_request_pool *pool = request->pool;
+    memset(&request->link, 0, sizeof request->link);
+    pthread_mutex_lock(&pool->lock);
+    ddl_list_append(&pool->idle, &request->link);
+    pthread_mutex_unlock(&pool->lock);
+    ddl_request_pool_release(pool);
+}
+
+static const char *operation_name(const ddl_request *request)
+{
+    bool is_recv = request->task.algorithm->collective == DDL_COLLECTIVE_RECV;
+    return ddl_collective_name(is_recv ? DDL_COLLECTIVE_RECV
+                                       : (ddl_collective)request->task.signature.collective);
+}
+
+ddl_status ddl_request_finish(ddl_request *request)
+{
+    ddl_status status = request->status;
+    if (status != DDL_OK) {
+        const ddl_notice *cause = &request->pool->cause;
+        ddl_error error;
+        ddl_error_set(&error, status, "%s#%llu %s: %s%s", operation_name(request),
+                      (unsigned long long)request->task.sequence, request->pool->prefix,
+                      request->root_cause ? "" : "this communicator has failed before: ", cause->text);
+        error.rank = request->pool->rank;
+        error.culprit = cause->culprit;
+        error.sequence = request->task.sequence;
+        snprintf(error.operation, sizeof error.operation, "%s", operation_name(request));
+        ddl_last_error_keep(&error);
+    }
+    ddl_request_give_back(request);
+    return status;
+}
+
+/* The engine did not end the operation by its deadline: nobody could drive it. */
+static ddl_status give_up(ddl_request **handle)
+{
+    ddl_request *request = *handle;
+    *handle = NULL;
+    request->abandoned = true; /* never given back: the holder of the baton may still touch it */
+    return ddl_last_error_set(DDL_ETIMEDOUT, request->pool->rank, operation_name(request),
+                              "no end after %lld ms (DDL_TIMEOUT), and the engine is stuck in another thread",
+                              (long long)request->timeout_ms);
+}
+
+static ddl_status finish(ddl_request **handle)
+{
+    ddl_request *request = *handle;
+    *handle = NULL;
+    return ddl_request_finish(request);
+}
+
+static bool is_done(const ddl_request *request)
+{
+    return atomic_load_explicit(&request->done, memory_order_acquire);
+}
+
+ddl_status ddl_wait(ddl_request **handle)
+{
+    if (handle == NULL)
+        return ddl_last_error_set(DDL_EINVAL, -1, "wait", "request is NULL");
+    if (*handle == NULL)
+        return DDL_OK;
+    ddl_request *request = *handle;
+    if (!is_done(request) && !ddl_engine_wait(request->engine, &request->done, request->deadline))
+        return give_up(handle);
+    return finish(handle);
+}
+
+ddl_status ddl_wait_all(size_t n, ddl_request *requests[])
+{
+    if (n > 0 && requests == NULL)
+        return ddl_last_error_set(DDL_EINVAL, -1, "wait_all", "requests is NULL");
+    ddl_status first = DDL_OK;
+    ddl_error first_error;
+    for (size_t i = 0; i < n; i++) {
+        ddl_status status = ddl_wait(&requests[i]);
+        /* DDL_EABORTED only says that something failed before. */
+        if (status != DDL_OK && (first == DDL_OK || (first == DDL_EABORTED && status != DDL_EABORTED))) {
+            first = status;
+            first_error = *ddl_last_error();
+        }
+    }
+    if (first != DDL_OK)
+        ddl_last_error_keep(&first_error);
+    return first;
+}
+
+enum { FLAGS_ON_STACK = 64 };
+
+/* Wait until one of n requests of one engine is done, or all their deadlines have passed. */
+static void wait_on_engine(size_t n, ddl_request *requests[], ddl_engine *engine)
+{
+    const atomic_bool *on_stack[FLAGS_ON_STACK];
+    const atomic_bool **flags = n > FLAGS_ON_STACK ? ddl_alloc_array(n, sizeof *flags) : on_stack;
+    if (flags ==
+        NULL) { /* then the first ones; each ends by its deadline, and the caller looks at all again */
+        flags = on_stack;
+        n = FLAGS_ON_STACK;
+    }
+    ddl_deadline deadline = 0;
+    for (size_t i = 0; i < n; i++) {
+        flags[i] = requests[i] != NULL ? &requests[i]->done : NULL;
+        if (requests[i] != NULL && requests[i]->deadline > deadline)
+            deadline = requests[i]->deadline;
+    }
+    ddl_engine_wait_any(engine, flags, n, deadline);
+    if (flags != on_stack)
+        ddl_free(flags);
+}
+
+/* Requests of several worlds: drive each in turn. */
+static void poll_engines(size_t n, ddl_request *requests[])
+{
+    for (size_t i = 0; i < n; i++)
+        if (requests[i] != NULL && ddl_engine_try_enter(requests[i]->engine)) {
+            ddl_engine_progress(requests[i]->engine);
+            ddl_engine_leave(requests[i]->engine);
+        }
+    struct timespec moment = { 0, 20 * 1000 };
+    nanosleep(&moment, NULL);
+}
+
+ddl_status ddl_wait_any(size_t n, ddl_request *requests[], size_t *index)
+{
+    if (index == NULL || (n > 0 && requests == NULL))
+        return ddl_last_error_set(DDL_EINVAL, -1, "wait_any", "%s is NULL",
+                                  index == NULL ? "index" : "requests");
+    for (;;) {
+        ddl_request *first = NULL;
+        bool several_engines = false;
+        for (size_t i = 0; i < n; i++) {
+            if (requests[i] == NULL)
+                continue;
+            if (is_done(requests[i])) {
+                *index = i;
+                return finish(&requests[i]);
+            }
+            if (ddl_deadline_passed(requests[i]->deadline + DDL_NS_PER_S)) {
+                *index = i;
+                return give_up(&requests[i]);
+            }
+            if (first == NULL)
+                first = requests[i];
+            several_engines = several_engines || requests[i]->engine != first->engine;
+        }
+        if (first == NULL)
+            return ddl_last_error_set(DDL_EINVAL, -1, "wait_any", "no request among the %zu given", n);
+        if (several_engines)
+            poll_engines(n, requests);
+        else
+            wait_on_engine(n, requests, first->engine);
+    }
+}
+
+ddl_status ddl_test(ddl_request **handle, bool *done)
+{
+    if (handle == NULL || done == NULL)
+        return ddl_last_error_set(DDL_EINVAL, -1, "test", "%s is NULL", handle == NULL ? "request" : "done");
+    if (*handle == NULL) {
+        *done = true;
+        return DDL_OK;
+    }
+    ddl_request *request = *handle;
+    if (!is_done(request) && ddl_engine_try_enter(request->engine)) {
+        ddl_engine_progress(request->engine);
+        ddl_engine_leave(request->engine);
+    }
+    *done = is_done(request);
+    return *done ? finish(handle) : DDL_OK;
+}

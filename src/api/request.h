@@ -1,0 +1,53 @@
+/*
+ * request.h - one operation in flight, from issue to wait.
+ *
+ * A request outlives its communicator if need be: what it needs after its end is in itself and in its
+ * pool, which both hold.
+ */
+#ifndef DDL_API_REQUEST_H
+#define DDL_API_REQUEST_H
+
+#include "backend/backend_schedule.h"
+#include "base/clock.h"
+#include "protocol/notice.h"
+
+#include <pthread.h>
+#include <stdatomic.h>
+
+typedef struct ddl_request_pool { /* of one communicator */
+    pthread_mutex_t lock;
+    ddl_list idle;  /* requests */
+    int references; /* the communicator's, and one per request that is out */
+    int rank;
+    ddl_notice cause; /* of the communicator's failure; written once, before any request is done with it */
+    char prefix[128]; /* "comm=world rank 3@node7", for messages */
+} ddl_request_pool;
+
+struct ddl_request {
+    ddl_link link;             /* in comm->in_flight, or in the pool */
+    ddl_link job;              /* in the engine's mailbox */
+    ddl_comm *comm;            /* valid until done */
+    struct ddl_engine *engine; /* NULL in a world of one; valid until done */
+    ddl_request_pool *pool;
+    ddl_task task;
+    ddl_deadline deadline;
+    int64_t issued_ns;
+    int64_t timeout_ms;
+    bool told;         /* peers know that this rank is in the operation */
+    bool abandoned;    /* its waiter gave up on a stuck engine */
+    ddl_status status; /* valid once done */
+    bool root_cause;   /* failed with pool->cause, rather than after it */
+    atomic_bool done;  /* stored with release by the holder after everything else; loaded by waiters */
+};
+
+ddl_request_pool *ddl_request_pool_create(int rank, const char *prefix); /* NULL: no memory */
+void ddl_request_pool_release(ddl_request_pool *pool);
+
+/* A zeroed request; NULL: no memory. */
+ddl_request *ddl_request_take(ddl_request_pool *pool);
+void ddl_request_give_back(ddl_request *request);
+
+/* Of a done request: keep its failure for ddl_last_error, give it back, return its status. */
+ddl_status ddl_request_finish(ddl_request *request);
+
+#endif
