@@ -148,7 +148,7 @@ void ddl_failure_raise(ddl_comm *comm, const ddl_notice *notice)
 static void mismatch_text(const ddl_comm *comm, ddl_notice *notice, const ddl_signature *low,
                           const ddl_signature *high)
 {
-    char low_call[128], high_call[128], low_rank[128], high_rank[128];
+    char low_call[112], high_call[112], low_rank[112], high_rank[112];
     describe_call(low, low_call, sizeof low_call);
     describe_call(high, high_call, sizeof high_call);
     snprintf(notice->text, sizeof notice->text,

@@ -150,7 +150,7 @@ enum { FLAGS_ON_STACK = 64 };
 /* Wait until one of n requests of one engine is done, or all their deadlines have passed. */
 static void wait_on_engine(size_t n, ddl_request *requests[], ddl_engine *engine)
 {
-    const atomic_bool *on_stack[FLAGS_ON_STACK];
+    const atomic_bool *on_stack[FLAGS_ON_STACK] = { NULL };
     const atomic_bool **flags = n > FLAGS_ON_STACK ? ddl_alloc_array(n, sizeof *flags) : on_stack;
     if (flags ==
         NULL) { /* then the first ones; each ends by its deadline, and the caller looks at all again */
