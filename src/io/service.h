@@ -28,7 +28,17 @@ void ddl_service_call(ddl_service *service, void (*function)(void *arg), void *a
  */
 void ddl_service_destroy(ddl_service *service);
 
-/* In a forked child: close the loop's descriptors without running anything. Async-signal-safe. */
+/*
+ * Descriptors that a forked child has to close: hold tells of one, release forgets it. False: no memory.
+ * Thread: service.
+ */
+DDL_MUST_USE bool ddl_service_hold(ddl_service *service, int fd);
+void ddl_service_release(ddl_service *service, int fd);
+
+/*
+ * In a forked child: close the loop's descriptor and all that are held, without running anything.
+ * Async-signal-safe.
+ */
 void ddl_service_close_in_child(ddl_service *service);
 
 #endif

@@ -1,0 +1,57 @@
+/* host.c - the facts about a machine that every POSIX system tells alike. */
+#include "io/host.h"
+
+#include "base/failpoint.h"
+
+#include <fcntl.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+void ddl_host_name(char name[DDL_HOST_NAME_TEXT])
+{
+    char full[256];
+    if (gethostname(full, sizeof full) != 0)
+        full[0] = '\0';
+    full[sizeof full - 1] = '\0';
+    size_t bytes = strcspn(full, ".");
+    if (bytes == 0) {
+        full[0] = '?';
+        bytes = 1;
+    }
+    if (bytes >= DDL_HOST_NAME_TEXT)
+        bytes = DDL_HOST_NAME_TEXT - 1;
+    memcpy(name, full, bytes);
+    name[bytes] = '\0';
+}
+
+/* Of descriptors below limit. A larger table is taken to be dense at its start. */
+static int open_descriptors(rlim_t limit)
+{
+    int count = 0, last = limit > 4096 ? 4096 : (int)limit;
+    for (int fd = 0; fd < last; fd++)
+        count += fcntl(fd, F_GETFD) != -1;
+    return count;
+}
+
+ddl_status ddl_host_need_descriptors(int needed, const char *what, ddl_error *err)
+{
+    struct rlimit limit;
+    if (getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY)
+        return DDL_OK;
+    int used = open_descriptors(limit.rlim_cur);
+    rlim_t total = (rlim_t)used + (rlim_t)needed;
+    if (limit.rlim_cur >= total)
+        return DDL_OK;
+    if (limit.rlim_max == RLIM_INFINITY || limit.rlim_max >= total) {
+        struct rlimit raised = { .rlim_cur = total, .rlim_max = limit.rlim_max };
+        if (!DDL_FAILPOINT_OS("io.setrlimit", EPERM) && setrlimit(RLIMIT_NOFILE, &raised) == 0)
+            return DDL_OK;
+    }
+    return DDL_FAIL(
+        err, DDL_ERESOURCE,
+        "%s need %d more descriptors, %d are in use, and this process may have %llu (hard limit %llu); "
+        "raise it with ulimit -n %llu",
+        what, needed, used, (unsigned long long)limit.rlim_cur, (unsigned long long)limit.rlim_max,
+        (unsigned long long)total);
+}

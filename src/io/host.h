@@ -1,0 +1,36 @@
+/*
+ * host.h - facts about this machine: who it is, how many CPUs this process may use, and fresh random bytes.
+ *
+ * host_linux.c and host_posix.c each implement ddl_host_id, ddl_host_cpus and ddl_host_random.
+ */
+#ifndef DDL_IO_HOST_H
+#define DDL_IO_HOST_H
+
+#include "base/error.h"
+
+#include <stdint.h>
+
+enum { DDL_HOST_NAME_TEXT = 64 };
+
+/*
+ * Equal exactly for processes on one running system that can reach each other's loopback: on Linux the
+ * boot id and the network namespace, elsewhere a hash of the node name.
+ */
+void ddl_host_id(uint8_t id[16]);
+
+/* CPUs that this process may use, at least 1: affinity mask and cgroup quota where there are such things. */
+uint32_t ddl_host_cpus(void);
+
+/* The node's name without domain, for messages only; "?" if it has none. Never resolved. */
+void ddl_host_name(char name[DDL_HOST_NAME_TEXT]);
+
+/* Unpredictable bytes. DDL_ERESOURCE: the system gives none. */
+DDL_MUST_USE ddl_status ddl_host_random(void *data, size_t bytes, ddl_error *err);
+
+/*
+ * Make sure that needed more descriptors can be opened, raising the soft limit where that is allowed.
+ * DDL_ERESOURCE with both numbers. what says what they are for: "32 ranks".
+ */
+DDL_MUST_USE ddl_status ddl_host_need_descriptors(int needed, const char *what, ddl_error *err);
+
+#endif

@@ -1,0 +1,48 @@
+/* host_posix.c - the same facts as host_linux.c, as far as POSIX alone can tell them. */
+#include "io/host.h"
+
+#include "base/failpoint.h"
+
+#include <fcntl.h>
+#include <string.h>
+#include <unistd.h>
+
+void ddl_host_id(uint8_t id[16])
+{
+    char name[256] = "";
+    gethostname(name, sizeof name - 1);
+    /* FNV-1a, from two starting points. */
+    uint64_t hash[2] = { UINT64_C(0xcbf29ce484222325), UINT64_C(0x84222325cbf29ce4) };
+    for (int half = 0; half < 2; half++) {
+        for (const char *at = name; *at != '\0'; at++)
+            hash[half] = (hash[half] ^ (uint8_t)*at) * UINT64_C(0x100000001b3);
+        for (int i = 0; i < 8; i++)
+            id[8 * half + i] = (uint8_t)(hash[half] >> (8 * i));
+    }
+}
+
+uint32_t ddl_host_cpus(void)
+{
+    long count = sysconf(_SC_NPROCESSORS_ONLN);
+    return count > 0 ? (uint32_t)count : 1;
+}
+
+ddl_status ddl_host_random(void *data, size_t bytes, ddl_error *err)
+{
+    int fd = -1;
+    if (DDL_FAILPOINT_OS("io.random", ENOENT) || (fd = open("/dev/urandom", O_RDONLY | O_CLOEXEC)) < 0)
+        return DDL_FAIL_OS(err, DDL_ERESOURCE, errno, "cannot open /dev/urandom");
+    for (size_t have = 0; have < bytes;) {
+        ssize_t count = read(fd, (uint8_t *)data + have, bytes - have);
+        if (count == 0 || (count < 0 && errno != EINTR)) {
+            ddl_status status =
+                DDL_FAIL_OS(err, DDL_ERESOURCE, count == 0 ? EIO : errno, "cannot read /dev/urandom");
+            close(fd);
+            return status;
+        }
+        if (count > 0)
+            have += (size_t)count;
+    }
+    close(fd);
+    return DDL_OK;
+}

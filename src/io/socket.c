@@ -1,0 +1,142 @@
+/* socket.c - TCP sockets. */
+#include "io/socket.h"
+
+#include "base/assert.h"
+#include "base/failpoint.h"
+
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <poll.h>
+#include <string.h>
+#include <unistd.h>
+
+#ifndef MSG_NOSIGNAL
+#define MSG_NOSIGNAL 0 /* the socket itself was told, see socket_posix.c */
+#endif
+
+static ddl_status out_of(ddl_error *err, int os_errno)
+{
+    ddl_status code = os_errno == EAFNOSUPPORT ? DDL_ENETWORK : DDL_ERESOURCE;
+    return DDL_FAIL_OS(err, code, os_errno, "cannot make a socket");
+}
+
+ddl_status ddl_socket_listen(const ddl_address *address, int backlog, int *out, ddl_address *bound,
+                             ddl_error *err)
+{
+    char text[DDL_ADDRESS_FULL_TEXT];
+    ddl_address_text(address, text);
+    int fd = -1, on = 1;
+    if (DDL_FAILPOINT_OS("io.socket", EMFILE) || (fd = ddl_socket_new(address->socket.ss_family)) < 0)
+        return out_of(err, errno);
+    /* A port whose last connections still linger is usable at once; one that is listened on is not. */
+    setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
+    if (DDL_FAILPOINT_OS("io.bind", EADDRINUSE) ||
+        bind(fd, (const struct sockaddr *)&address->socket, address->bytes) != 0 ||
+        DDL_FAILPOINT_OS("io.listen", EADDRINUSE) || listen(fd, backlog) != 0) {
+        ddl_status status = DDL_FAIL_OS(err, DDL_ENETWORK, errno, "cannot listen on %s", text);
+        close(fd);
+        return status;
+    }
+    ddl_socket_local(fd, bound);
+    *out = fd;
+    return DDL_OK;
+}
+
+ddl_status ddl_socket_connect(const ddl_address *to, int *out, ddl_error *err)
+{
+    char text[DDL_ADDRESS_FULL_TEXT];
+    int fd = -1, on = 1;
+    if (DDL_FAILPOINT_OS("io.socket", EMFILE) || (fd = ddl_socket_new(to->socket.ss_family)) < 0)
+        return out_of(err, errno);
+    setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+    if (DDL_FAILPOINT_OS("io.connect", ENETUNREACH) ||
+        (connect(fd, (const struct sockaddr *)&to->socket, to->bytes) != 0 && errno != EINPROGRESS &&
+         errno != EINTR)) {
+        ddl_address_text(to, text);
+        ddl_status status = DDL_FAIL_OS(err, DDL_ENETWORK, errno, "cannot connect to %s", text);
+        close(fd);
+        return status;
+    }
+    *out = fd;
+    return DDL_OK;
+}
+
+int ddl_socket_error(int fd)
+{
+    int error = 0;
+    socklen_t bytes = sizeof error;
+    return getsockopt(fd, SOL_SOCKET, SO_ERROR, &error, &bytes) == 0 ? error : errno;
+}
+
+int ddl_socket_accept(int listener, int *out, ddl_address *from)
+{
+    int on = 1, fd = -1;
+    memset(from, 0, sizeof *from);
+    from->bytes = sizeof from->socket;
+    do {
+        if (DDL_FAILPOINT_OS("io.accept", EMFILE))
+            return EMFILE;
+        fd = ddl_socket_accept_new(listener, (struct sockaddr *)&from->socket, &from->bytes);
+    } while (fd < 0 && (errno == EINTR || errno == ECONNABORTED));
+    if (fd < 0)
+        return errno == EWOULDBLOCK ? EAGAIN : errno;
+    setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+    *out = fd;
+    return 0;
+}
+
+ssize_t ddl_socket_read(int fd, void *data, size_t bytes)
+{
+    ssize_t count;
+    do {
+        if (DDL_FAILPOINT_OS("io.read", ECONNRESET))
+            return -1;
+        count = recv(fd, data, bytes, 0);
+    } while (count < 0 && errno == EINTR);
+    if (count < 0 && errno == EWOULDBLOCK)
+        errno = EAGAIN;
+    return count;
+}
+
+ssize_t ddl_socket_write(int fd, const void *data, size_t bytes)
+{
+    ssize_t count;
+    do {
+        if (DDL_FAILPOINT_OS("io.write", ECONNRESET))
+            return -1;
+        count = send(fd, data, bytes, MSG_NOSIGNAL);
+    } while (count < 0 && errno == EINTR);
+    if (count < 0 && errno == EWOULDBLOCK)
+        errno = EAGAIN;
+    return count;
+}
+
+bool ddl_socket_wait(int fd, short events, ddl_deadline deadline)
+{
+    struct pollfd item = { .fd = fd, .events = events };
+    for (;;) {
+        int left_ms = ddl_deadline_left_ms(deadline);
+        int found = poll(&item, 1, left_ms);
+        if (found > 0)
+            return true;
+        if (found == 0 && left_ms == 0)
+            return false;
+        if (found < 0 && errno != EINTR)
+            return true; /* the read or write that follows tells what is wrong */
+    }
+}
+
+void ddl_socket_local(int fd, ddl_address *address)
+{
+    memset(address, 0, sizeof *address);
+    address->bytes = sizeof address->socket;
+    if (getsockname(fd, (struct sockaddr *)&address->socket, &address->bytes) != 0)
+        memset(address, 0, sizeof *address);
+}
+
+void ddl_socket_close(int *fd)
+{
+    if (*fd >= 0)
+        close(*fd);
+    *fd = -1;
+}

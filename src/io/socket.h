@@ -1,0 +1,51 @@
+/*
+ * socket.h - TCP sockets as ddl wants them: non-blocking, close-on-exec, without delay, never SIGPIPE.
+ *
+ * Thread: any.
+ */
+#ifndef DDL_IO_SOCKET_H
+#define DDL_IO_SOCKET_H
+
+#include "base/clock.h"
+#include "base/error.h"
+#include "io/address.h"
+
+#include <sys/types.h>
+
+/*
+ * Listen on exactly this address; port 0 takes a free one. *bound is what it came to.
+ * DDL_ENETWORK with os_errno: EADDRINUSE, EADDRNOTAVAIL, ... DDL_ERESOURCE: out of descriptors.
+ */
+DDL_MUST_USE ddl_status ddl_socket_listen(const ddl_address *address, int backlog, int *fd,
+                                          ddl_address *bound, ddl_error *err);
+
+/*
+ * Begin to connect. The socket is writable when it has come to something; ask ddl_socket_error what.
+ * DDL_ENETWORK with os_errno: failed at once.
+ */
+DDL_MUST_USE ddl_status ddl_socket_connect(const ddl_address *to, int *fd, ddl_error *err);
+
+/* 0, or the errno of an asynchronous failure. */
+int ddl_socket_error(int fd);
+
+/* 0 with *fd and *from set, or an errno (EAGAIN: nobody waits). */
+int ddl_socket_accept(int listener, int *fd, ddl_address *from);
+
+/* Bytes moved, 0 at the end of the stream (read), or -1 with errno; EINTR is dealt with. */
+ssize_t ddl_socket_read(int fd, void *data, size_t bytes);
+ssize_t ddl_socket_write(int fd, const void *data, size_t bytes);
+
+/* Block until fd has any of the poll events or the deadline has passed (false). */
+bool ddl_socket_wait(int fd, short events, ddl_deadline deadline);
+
+/* This end's address; zero family if it cannot be told. */
+void ddl_socket_local(int fd, ddl_address *address);
+
+/* Close and set to -1; -1 is fine. */
+void ddl_socket_close(int *fd);
+
+/* What differs between systems: a new socket with both flags set, or -1 with errno. */
+int ddl_socket_new(int family);
+int ddl_socket_accept_new(int listener, struct sockaddr *from, socklen_t *from_bytes);
+
+#endif
