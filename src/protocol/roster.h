@@ -14,10 +14,10 @@ enum { DDL_HOST_TEXT = 64, DDL_ADDRESS_TEXT = 64, DDL_RUN_ID_BYTES = 16, DDL_HOS
 typedef struct ddl_member {
     int rank;
     int32_t pid;
-    uint32_t cpus;                        /* that this process may use: affinity mask and cgroup quota */
-    uint8_t host_id[DDL_HOST_ID_BYTES];   /* equal exactly for ranks on one host (boot id; see host.h) */
-    char host[DDL_HOST_TEXT];             /* node name, for messages only; never resolved */
-    char address[DDL_ADDRESS_TEXT];       /* numeric IPv4 or IPv6 where its mesh listener is reached */
+    uint32_t cpus;                      /* that this process may use: affinity mask and cgroup quota */
+    uint8_t host_id[DDL_HOST_ID_BYTES]; /* equal exactly for ranks on one host (boot id; see host.h) */
+    char host[DDL_HOST_TEXT];           /* node name, for messages only; never resolved */
+    char address[DDL_ADDRESS_TEXT];     /* numeric IPv4 or IPv6 where its mesh listener is reached */
     uint16_t port;
 } ddl_member;
 
@@ -26,8 +26,8 @@ typedef struct ddl_roster {
     int rank, nranks;                 /* rank: of this process */
     ddl_member *members;              /* nranks of them */
     /* Derived, the same on every rank: */
-    int node_count;                   /* hosts, ordered by their lowest rank */
-    int *node_of;                     /* of each rank: index of its host */
+    int node_count;                     /* hosts, ordered by their lowest rank */
+    int *node_of;                       /* of each rank: index of its host */
     int *local_rank_of, *local_size_of; /* of each rank among those on its host */
 } ddl_roster;
 

@@ -1,0 +1,111 @@
+/*
+ * hello.h - the handshake that opens every connection of ddl, to the store and between ranks.
+ *
+ * Pure: bytes in, bytes out; the caller moves them and keeps the time. The client speaks first:
+ *
+ *     client -> server   who I am, whom I expect, which run        DDL_HELLO_CLIENT_BYTES
+ *     server -> client   who I am, and whether you may come in     DDL_HELLO_SERVER_BYTES, then a reason
+ *     client -> server   whether I stay                            DDL_HELLO_FINISH_BYTES
+ *
+ * A side asks for exactly the bytes that it needs next, so nothing behind the handshake is consumed. Fields
+ * for the proof of membership (nonces, MAC) are in place; the MAC is zero and not looked at yet.
+ */
+#ifndef DDL_PROTOCOL_HELLO_H
+#define DDL_PROTOCOL_HELLO_H
+
+#include "base/bytes.h"
+#include "base/error.h"
+#include "protocol/roster.h"
+
+enum {
+    DDL_HELLO_VERSION = 1,
+    DDL_NONCE_BYTES = 16,
+    DDL_MAC_BYTES = 32,
+    DDL_HELLO_CLIENT_BYTES = 128,
+    DDL_HELLO_SERVER_BYTES = 96, /* and up to 255 of reason */
+    DDL_HELLO_FINISH_BYTES = 36,
+    DDL_HELLO_REASON_TEXT = 256
+};
+
+/* What a connection is for. */
+typedef enum ddl_channel { DDL_CHANNEL_STORE = 1, DDL_CHANNEL_MESH = 2 } ddl_channel;
+
+/* X(verdict, status, what it means): the one byte in which a side says why it refuses. */
+#define DDL_HELLO_VERDICTS(X)                                                     \
+    X(DDL_HELLO_WELCOME, DDL_OK, "accepted")                                      \
+    X(DDL_HELLO_NOT_DDL, DDL_EPROTO, "these bytes are not ddl's")                 \
+    X(DDL_HELLO_OTHER_VERSION, DDL_EPROTO, "another version of the protocol")     \
+    X(DDL_HELLO_OTHER_GENERATOR, DDL_EPROTO, "another version of the algorithms") \
+    X(DDL_HELLO_OTHER_CHANNEL, DDL_EPROTO, "this port serves something else")     \
+    X(DDL_HELLO_OTHER_RUN, DDL_EAUTH, "belongs to another run")                   \
+    X(DDL_HELLO_OTHER_SIZE, DDL_ECONFIG, "another world size")                    \
+    X(DDL_HELLO_BAD_RANK, DDL_ECONFIG, "no such rank")                            \
+    X(DDL_HELLO_OTHER_RANK, DDL_EPROTO, "another rank is here")                   \
+    X(DDL_HELLO_TAKEN, DDL_ECONFIG, "that rank is here already")                  \
+    X(DDL_HELLO_FAILED, DDL_ECONFIG, "this run has failed")
+
+typedef enum ddl_hello_verdict {
+#define X(verdict, status, meaning) verdict,
+    DDL_HELLO_VERDICTS(X)
+#undef X
+        DDL_HELLO_VERDICT_COUNT
+} ddl_hello_verdict;
+
+/* What one side says of itself. */
+typedef struct ddl_hello_party {
+    ddl_channel channel;
+    uint32_t generator;               /* version of the schedule generator */
+    uint8_t run_id[DDL_RUN_ID_BYTES]; /* all zero on a store's client that does not know it yet */
+    uint8_t nonce[DDL_NONCE_BYTES];
+    int rank, nranks;
+    int peer;    /* rank that a client expects to meet */
+    int32_t pid; /* pid and host: for messages; a server does not tell them */
+    char host[DDL_HOST_TEXT];
+} ddl_hello_party;
+
+typedef enum ddl_hello_state {
+    DDL_HELLO_TALKING,  /* move bytes */
+    DDL_HELLO_JUDGING,  /* server: all checks passed; the owner calls ddl_hello_judge */
+    DDL_HELLO_ACCEPTED, /* both agree, once the output is sent */
+    DDL_HELLO_REFUSED   /* verdict and reason say why; send the output, then close */
+} ddl_hello_state;
+
+/* Embedded by its owner; under 4 KiB. */
+typedef struct ddl_hello {
+    ddl_hello_state state;
+    bool is_server;
+    int stage;
+    ddl_hello_party self, peer; /* peer: valid from DDL_HELLO_JUDGING on */
+    ddl_hello_verdict verdict;
+    char reason[DDL_HELLO_REASON_TEXT];
+    size_t in_bytes, in_wanted, out_bytes, out_sent;
+    uint8_t in[DDL_HELLO_SERVER_BYTES + DDL_HELLO_REASON_TEXT];
+    uint8_t out[DDL_HELLO_SERVER_BYTES + DDL_HELLO_REASON_TEXT];
+} ddl_hello;
+
+void ddl_hello_start_client(ddl_hello *hello, const ddl_hello_party *self);
+void ddl_hello_start_server(ddl_hello *hello, const ddl_hello_party *self);
+
+/* Bytes to be read now, at most; 0 while there are none to wait for. */
+size_t ddl_hello_wants(const ddl_hello *hello);
+
+/* Take in bytes read; count is at most what was wanted. */
+void ddl_hello_feed(ddl_hello *hello, const void *data, size_t count);
+
+/* Bytes to be sent now, and that count of them were. */
+ddl_view ddl_hello_output(const ddl_hello *hello);
+void ddl_hello_sent(ddl_hello *hello, size_t count);
+
+/* Server, in DDL_HELLO_JUDGING: let the client in, or say why not. */
+__attribute__((format(printf, 3, 4))) void ddl_hello_judge(ddl_hello *hello, ddl_hello_verdict verdict,
+                                                           const char *reason, ...);
+
+/* The error that a refused handshake comes to. where names the other end's address. */
+ddl_status ddl_hello_fail(const ddl_hello *hello, const char *where, ddl_error *err);
+
+ddl_status ddl_hello_verdict_status(ddl_hello_verdict verdict);
+
+/* Make text from outside fit to be logged: anything but printable ASCII becomes '?'. */
+void ddl_hello_clean(char *text);
+
+#endif

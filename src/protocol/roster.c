@@ -1,0 +1,201 @@
+/*
+ * roster.c - the roster and its wire form.
+ *
+ * Member, little endian: 0 rank 4 | 4 pid 4 | 8 cpus 4 | 12 port 2 | 14 host bytes 1 | 15 address bytes 1 |
+ * 16 host id 16 | 32 host | address.
+ * Roster: 0 magic 4 | 4 ranks 4 | 8 run id 16 | then for each rank a length 2 and its member, in rank order.
+ */
+#include "protocol/roster.h"
+
+#include "base/assert.h"
+#include "base/bytes.h"
+
+#include <string.h>
+
+enum { MEMBER_HEAD_BYTES = 32, ROSTER_HEAD_BYTES = 24, RANKS_LIMIT = 1 << 20 };
+
+static const uint8_t magic[4] = { 'd', 'd', 'l', 'R' };
+
+bool ddl_member_encode(const ddl_member *member, ddl_bytes *bytes)
+{
+    uint8_t record[MEMBER_HEAD_BYTES + DDL_HOST_TEXT + DDL_ADDRESS_TEXT];
+    size_t host_bytes = strlen(member->host), address_bytes = strlen(member->address);
+    DDL_ASSERT(host_bytes < DDL_HOST_TEXT);
+    DDL_ASSERT(address_bytes < DDL_ADDRESS_TEXT);
+    ddl_put_u32(record, (uint32_t)member->rank);
+    ddl_put_u32(record + 4, (uint32_t)member->pid);
+    ddl_put_u32(record + 8, member->cpus);
+    ddl_put_u16(record + 12, member->port);
+    record[14] = (uint8_t)host_bytes;
+    record[15] = (uint8_t)address_bytes;
+    memcpy(record + 16, member->host_id, DDL_HOST_ID_BYTES);
+    memcpy(record + MEMBER_HEAD_BYTES, member->host, host_bytes);
+    memcpy(record + MEMBER_HEAD_BYTES + host_bytes, member->address, address_bytes);
+    return ddl_bytes_append(bytes, record, MEMBER_HEAD_BYTES + host_bytes + address_bytes);
+}
+
+/* Copy count bytes as text; false if they hold anything but printable ASCII. */
+static bool take_text(const uint8_t *from, size_t count, char *text)
+{
+    for (size_t i = 0; i < count; i++)
+        if (from[i] < ' ' || from[i] > '~')
+            return false;
+    memcpy(text, from, count);
+    text[count] = '\0';
+    return true;
+}
+
+ddl_status ddl_member_decode(ddl_view bytes, ddl_member *out, ddl_error *err)
+{
+    const uint8_t *at = bytes.data;
+    ddl_member member = { .rank = -1 };
+    if (bytes.bytes < MEMBER_HEAD_BYTES)
+        return DDL_FAIL(err, DDL_EPROTO, "a rank's record has %zu bytes, at least %d were expected",
+                        bytes.bytes, MEMBER_HEAD_BYTES);
+    uint32_t rank = ddl_get_u32(at);
+    size_t host_bytes = at[14], address_bytes = at[15];
+    if (rank >= RANKS_LIMIT)
+        return DDL_FAIL(err, DDL_EPROTO, "a rank's record names rank %u", (unsigned)rank);
+    if (host_bytes >= DDL_HOST_TEXT || address_bytes == 0 || address_bytes >= DDL_ADDRESS_TEXT ||
+        bytes.bytes != MEMBER_HEAD_BYTES + host_bytes + address_bytes)
+        return DDL_FAIL(err, DDL_EPROTO,
+                        "the record of rank %u has %zu bytes, and fields that do not fit them",
+                        (unsigned)rank, bytes.bytes);
+    member.rank = (int)rank;
+    member.pid = (int32_t)ddl_get_u32(at + 4);
+    member.cpus = ddl_get_u32(at + 8);
+    member.port = ddl_get_u16(at + 12);
+    memcpy(member.host_id, at + 16, DDL_HOST_ID_BYTES);
+    if (!take_text(at + MEMBER_HEAD_BYTES, host_bytes, member.host) ||
+        !take_text(at + MEMBER_HEAD_BYTES + host_bytes, address_bytes, member.address))
+        return DDL_FAIL(err, DDL_EPROTO, "the record of rank %u holds text that is not printable",
+                        (unsigned)rank);
+    if (member.port == 0)
+        return DDL_FAIL(err, DDL_EPROTO, "the record of rank %u has port 0", (unsigned)rank);
+    *out = member;
+    return DDL_OK;
+}
+
+bool ddl_roster_encode(const ddl_roster *roster, ddl_bytes *bytes)
+{
+    uint8_t head[ROSTER_HEAD_BYTES];
+    ddl_bytes member = { 0 };
+    memcpy(head, magic, sizeof magic);
+    ddl_put_u32(head + 4, (uint32_t)roster->nranks);
+    memcpy(head + 8, roster->run_id, DDL_RUN_ID_BYTES);
+    bool fits = ddl_bytes_append(bytes, head, sizeof head);
+    for (int rank = 0; fits && rank < roster->nranks; rank++) {
+        uint8_t length[2];
+        member.bytes = 0;
+        fits = ddl_member_encode(&roster->members[rank], &member);
+        ddl_put_u16(length, (uint16_t)member.bytes);
+        fits = fits && ddl_bytes_append(bytes, length, sizeof length) &&
+               ddl_bytes_append(bytes, member.data, member.bytes);
+    }
+    ddl_bytes_fini(&member);
+    return fits;
+}
+
+static ddl_status decode_members(ddl_view rest, ddl_roster *roster, ddl_error *err)
+{
+    const uint8_t *at = rest.data;
+    size_t left = rest.bytes;
+    for (int rank = 0; rank < roster->nranks; rank++) {
+        if (left < 2 || left - 2 < ddl_get_u16(at))
+            return DDL_FAIL(err, DDL_EPROTO, "the roster ends within the record of rank %d", rank);
+        size_t bytes = ddl_get_u16(at);
+        DDL_TRY(ddl_member_decode((ddl_view){ at + 2, bytes }, &roster->members[rank], err));
+        if (roster->members[rank].rank != rank)
+            return DDL_FAIL(err, DDL_EPROTO, "the roster has rank %d where rank %d belongs",
+                            roster->members[rank].rank, rank);
+        at += 2 + bytes;
+        left -= 2 + bytes;
+    }
+    if (left > 0)
+        return DDL_FAIL(err, DDL_EPROTO, "the roster has %zu bytes too many", left);
+    return DDL_OK;
+}
+
+ddl_status ddl_roster_decode(ddl_view bytes, int rank, ddl_roster **out, ddl_error *err)
+{
+    const uint8_t *at = bytes.data;
+    ddl_roster *roster = NULL;
+    if (bytes.bytes < ROSTER_HEAD_BYTES || memcmp(at, magic, sizeof magic) != 0)
+        return DDL_FAIL(err, DDL_EPROTO, "these %zu bytes are no roster", bytes.bytes);
+    uint32_t nranks = ddl_get_u32(at + 4);
+    size_t left = bytes.bytes - ROSTER_HEAD_BYTES;
+    /* Each member takes its length and head at least, so the count is bounded by what is really there. */
+    if (nranks == 0 || nranks > left / (2 + MEMBER_HEAD_BYTES) || rank < 0 || (uint32_t)rank >= nranks)
+        return DDL_FAIL(err, DDL_EPROTO, "a roster of %zu bytes says that it has %u ranks, this one being %d",
+                        bytes.bytes, (unsigned)nranks, rank);
+    DDL_TRY(ddl_roster_create(rank, (int)nranks, &roster, err));
+    memcpy(roster->run_id, at + 8, DDL_RUN_ID_BYTES);
+    ddl_status status = decode_members((ddl_view){ at + ROSTER_HEAD_BYTES, left }, roster, err);
+    if (status != DDL_OK) {
+        ddl_roster_destroy(roster);
+        return status;
+    }
+    ddl_roster_derive(roster);
+    *out = roster;
+    return DDL_OK;
+}
+
+ddl_status ddl_roster_create(int rank, int nranks, ddl_roster **out, ddl_error *err)
+{
+    DDL_ASSERT(nranks > 0);
+    DDL_ASSERT(rank >= 0);
+    DDL_ASSERT(rank < nranks);
+    ddl_roster *roster = ddl_alloc(sizeof *roster);
+    if (roster == NULL)
+        return DDL_FAIL(err, DDL_ENOMEM, "no memory for a roster");
+    roster->rank = rank;
+    roster->nranks = nranks;
+    roster->members = ddl_alloc_array((size_t)nranks, sizeof *roster->members);
+    roster->node_of = ddl_alloc_array((size_t)nranks, sizeof *roster->node_of);
+    roster->local_rank_of = ddl_alloc_array((size_t)nranks, sizeof *roster->local_rank_of);
+    roster->local_size_of = ddl_alloc_array((size_t)nranks, sizeof *roster->local_size_of);
+    if (roster->members == NULL || roster->node_of == NULL || roster->local_rank_of == NULL ||
+        roster->local_size_of == NULL) {
+        ddl_roster_destroy(roster);
+        return DDL_FAIL(err, DDL_ENOMEM, "no memory for a roster of %d ranks", nranks);
+    }
+    *out = roster;
+    return DDL_OK;
+}
+
+void ddl_roster_derive(ddl_roster *roster)
+{
+    const ddl_member *members = roster->members;
+    int *size_of_node = roster->local_size_of;  /* by node first, spread to the ranks at the end */
+    int *first_of_node = roster->local_rank_of; /* by node first: its lowest rank */
+    roster->node_count = 0;
+    for (int rank = 0; rank < roster->nranks; rank++) {
+        int node = 0;
+        while (node < roster->node_count &&
+               memcmp(members[first_of_node[node]].host_id, members[rank].host_id, DDL_HOST_ID_BYTES) != 0)
+            node++;
+        if (node == roster->node_count) {
+            first_of_node[node] = rank;
+            roster->node_count++;
+        }
+        roster->node_of[rank] = node;
+    }
+    memset(size_of_node, 0, (size_t)roster->nranks * sizeof *size_of_node);
+    for (int rank = 0; rank < roster->nranks; rank++)
+        roster->local_rank_of[rank] = size_of_node[roster->node_of[rank]]++;
+    /* From the highest rank down, so that no size by node is overwritten before its last use: node <= rank.
+     */
+    for (int rank = roster->nranks - 1; rank >= 0; rank--)
+        size_of_node[rank] = size_of_node[roster->node_of[rank]];
+}
+
+void ddl_roster_destroy(ddl_roster *roster)
+{
+    if (roster == NULL)
+        return;
+    ddl_free(roster->members);
+    ddl_free(roster->node_of);
+    ddl_free(roster->local_rank_of);
+    ddl_free(roster->local_size_of);
+    ddl_free(roster);
+}
