@@ -1,0 +1,520 @@
+/*
+ * bootstrap.c - the course of a start-up.
+ *
+ * Keys of a run, beside those of the store itself: "member.R" is rank R's record, set by R; "roster" has all
+ * records, set by rank 0 when the last has come; "meshed.R" says that rank R is connected to everyone;
+ * DDL_STORE_SETTLED that all are.
+ */
+#include "rendezvous/bootstrap.h"
+
+#include "base/assert.h"
+#include "io/address.h"
+#include "io/host.h"
+#include "io/socket.h"
+#include "protocol/store_wire.h"
+#include "rendezvous/meshing.h"
+#include "rendezvous/progress.h"
+#include "rendezvous/store.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+enum {
+    DESCRIPTORS_MARGIN = 64, /* for loops, files and strangers */
+    CHECK_INTERVAL_MS = 20,  /* between looks at the store while the mesh is made */
+    LAST_WORDS_MS = 1000,    /* to tell the others of a failure, and for them to hear it */
+    OVER_PAUSE_MS = 50,      /* before looking again at a place whose last run is over */
+    RANKS_TEXT = 120
+};
+
+struct ddl_bootstrap {
+    ddl_store *store;
+};
+
+/* One start-up while it lasts. */
+struct course {
+    const ddl_bootstrap_options *options;
+    int64_t start_ns;
+    ddl_progress progress;
+    ddl_hello_party self;
+    ddl_member own;
+    ddl_store *store;
+    ddl_meshing *meshing;
+    ddl_roster *roster;
+    bool *present; /* by rank: has been heard of, in the phase at hand */
+};
+
+static void key_of(const char *what, int rank, char key[32])
+{
+    snprintf(key, 32, "%s.%d", what, rank);
+}
+
+/* ---- this rank ---- */
+
+static ddl_status know_oneself(struct course *course, ddl_error *err)
+{
+    const ddl_bootstrap_options *options = course->options;
+    ddl_hello_party *self = &course->self;
+    ddl_member *own = &course->own;
+    self->rank = own->rank = options->rank;
+    self->nranks = options->nranks;
+    self->generator = options->generator;
+    self->pid = own->pid = (int32_t)getpid();
+    ddl_host_name(own->host);
+    ddl_hello_clean(own->host);
+    memcpy(self->host, own->host, sizeof self->host);
+    ddl_host_id(own->host_id);
+    own->cpus = ddl_host_cpus();
+    return ddl_host_random(self->nonce, sizeof self->nonce, err);
+}
+
+/* A link to every rank; rank 0 has each of them as a client of the store, too. */
+static ddl_status need_descriptors(const ddl_bootstrap_options *options, ddl_error *err)
+{
+    char what[32];
+    int per_rank = options->rank == 0 ? 2 : 1;
+    snprintf(what, sizeof what, "%d ranks", options->nranks);
+    return ddl_host_need_descriptors(options->nranks * per_rank + DESCRIPTORS_MARGIN, what, err);
+}
+
+/* The address that this rank tells the others: the interface asked for, or the one that leads to the store.
+ */
+static ddl_status choose_address(struct course *course, ddl_address *address, ddl_error *err)
+{
+    const char *leads = ddl_store_address(course->store);
+    if (course->options->iface == NULL && leads[0] != '\0') {
+        if (!ddl_address_parse(leads, 0, address))
+            return DDL_FAIL(err, DDL_EINTERNAL, "the store is reached through %s, which is no address",
+                            leads);
+        return DDL_OK;
+    }
+    return ddl_interface_choose(course->options->iface, address, err);
+}
+
+static ddl_status open_mesh(struct course *course, ddl_error *err)
+{
+    ddl_address address;
+    DDL_TRY(choose_address(course, &address, err));
+    ddl_address_host(&address, course->own.address);
+    return ddl_meshing_open(course->options->service, &course->self, &address, &course->own.port,
+                            &course->meshing, err);
+}
+
+/* ---- entering a run ---- */
+
+static ddl_status refuse_latecomer(const struct course *course, ddl_view existing, ddl_error *err)
+{
+    ddl_member first;
+    if (ddl_member_decode(existing, &first, NULL) != DDL_OK)
+        return DDL_FAIL(err, DDL_ECONFIG,
+                        "rank %d is here already; two processes were started with the same RANK",
+                        course->own.rank);
+    (void)DDL_FAIL(
+        err, DDL_ECONFIG,
+        "rank %d is here already: it is %s[%d], and this is %s[%d]; two processes were started with the same "
+        "RANK, or two jobs share %s",
+        course->own.rank, first.host, (int)first.pid, course->own.host, (int)course->own.pid,
+        course->options->store);
+    return ddl_error_blame(err, course->own.rank), DDL_ECONFIG;
+}
+
+static ddl_status leave_will(struct course *course, ddl_error *err)
+{
+    ddl_error will;
+    (void)ddl_error_set(&will, DDL_EPEERLOST,
+                        "rank %d on %s[%d] ended before all ranks were connected; look at its "
+                        "output",
+                        course->own.rank, course->own.host, (int)course->own.pid);
+    will.culprit = course->own.rank;
+    return ddl_store_will(course->store, &will, course->options->deadline, err);
+}
+
+/* Say who and where this rank is. *over: this run has ended, and the next has to be waited for. */
+static ddl_status publish(struct course *course, bool *over, ddl_error *err)
+{
+    char key[32];
+    ddl_bytes record = { 0 }, existing = { 0 };
+    ddl_store_outcome outcome = DDL_STORE_CREATED;
+    key_of("member", course->own.rank, key);
+    if (!ddl_member_encode(&course->own, &record))
+        return DDL_FAIL(err, DDL_ENOMEM, "no memory for a rank's record");
+    ddl_status status = ddl_store_set_new(course->store, key, ddl_bytes_view(&record),
+                                          course->options->deadline, &outcome, &existing, err);
+    if (status == DDL_OK && outcome == DDL_STORE_TAKEN)
+        status = refuse_latecomer(course, ddl_bytes_view(&existing), err);
+    *over = outcome == DDL_STORE_ABANDONED;
+    ddl_bytes_fini(&record);
+    ddl_bytes_fini(&existing);
+    return status;
+}
+
+static void forget_run(struct course *course)
+{
+    ddl_meshing_close(course->meshing);
+    course->meshing = NULL;
+    ddl_store_destroy(course->store, ddl_now_ns());
+    course->store = NULL;
+}
+
+/*
+ * Come to the meeting place, listen, and publish where. A place may still hold the last run of this very
+ * job, if its rank 0 is a little behind: then wait for the next run.
+ */
+static ddl_status enter_run(struct course *course, ddl_error *err)
+{
+    const ddl_bootstrap_options *options = course->options;
+    const ddl_store_options store = { .url = options->store,
+                                      .place = options->master,
+                                      .self = &course->self,
+                                      .service = options->service,
+                                      .progress = &course->progress };
+    for (;;) {
+        bool over = false;
+        DDL_TRY(ddl_store_open(&store, options->deadline, &course->store, err));
+        memcpy(course->self.run_id, ddl_store_run_id(course->store), DDL_RUN_ID_BYTES);
+        ddl_status status = open_mesh(course, err);
+        if (status == DDL_OK)
+            status = publish(course, &over, err);
+        if (status != DDL_OK || !over)
+            return status;
+        forget_run(course);
+        memset(course->self.run_id, 0, DDL_RUN_ID_BYTES);
+        if (ddl_deadline_passed(options->deadline))
+            return DDL_FAIL(
+                err, DDL_ETIMEDOUT,
+                "the last run at %s is over, and rank 0 did not begin another within %.1f s; start rank 0, "
+                "or raise DDL_START_TIMEOUT",
+                options->store, (double)(ddl_now_ns() - course->start_ns) / 1e9);
+        ddl_progress_tell(&course->progress, "rank 0 to begin another run at %s", options->store);
+        (void)ddl_socket_wait(-1, 0, ddl_deadline_in_ms(OVER_PAUSE_MS));
+    }
+}
+
+/* ---- who is missing ---- */
+
+/* Mark every rank whose key of this kind is set. */
+static ddl_status look_around(struct course *course, const char *what, ddl_error *err)
+{
+    for (int rank = 0; rank < course->self.nranks; rank++) {
+        char key[32];
+        ddl_bytes value = { 0 };
+        if (course->present[rank])
+            continue;
+        key_of(what, rank, key);
+        ddl_status status = ddl_store_get(course->store, key, ddl_now_ns(), &value, err);
+        ddl_bytes_fini(&value);
+        course->present[rank] = status == DDL_OK;
+        if (status != DDL_OK && status != DDL_ETIMEDOUT)
+            return status;
+    }
+    return DDL_OK;
+}
+
+/* The hosts of all who have come. Best effort: 0 if it cannot be told. */
+static int count_hosts(struct course *course)
+{
+    int hosts = 0;
+    ddl_member *members = ddl_alloc_array((size_t)course->self.nranks, sizeof *members);
+    for (int rank = 0; members != NULL && rank < course->self.nranks; rank++) {
+        char key[32];
+        ddl_bytes value = { 0 };
+        key_of("member", rank, key);
+        if (!course->present[rank] || ddl_store_get(course->store, key, ddl_now_ns(), &value, NULL) != DDL_OK)
+            continue;
+        bool known = ddl_member_decode(ddl_bytes_view(&value), &members[hosts], NULL) != DDL_OK;
+        ddl_bytes_fini(&value);
+        for (int host = 0; host < hosts && !known; host++)
+            known = memcmp(members[host].host_id, members[hosts].host_id, DDL_HOST_ID_BYTES) == 0;
+        hosts += !known;
+    }
+    ddl_free(members);
+    return hosts;
+}
+
+/* "ranks 2, 5-7 of 8 (joined: 0-1, 3-4 on 2 hosts)" */
+static void describe_absence(struct course *course, char *text, size_t text_bytes)
+{
+    char missing[RANKS_TEXT], joined[RANKS_TEXT];
+    int missing_count = 0, hosts = count_hosts(course);
+    for (int rank = 0; rank < course->self.nranks; rank++)
+        missing_count += !course->present[rank];
+    ddl_progress_ranks(course->present, course->self.nranks, false, missing, sizeof missing);
+    ddl_progress_ranks(course->present, course->self.nranks, true, joined, sizeof joined);
+    snprintf(text, text_bytes, "rank%s %s of %d (joined: %s on %d host%s)", missing_count == 1 ? "" : "s",
+             missing, course->self.nranks, joined, hosts, hosts == 1 ? "" : "s");
+}
+
+static int first_missing(const struct course *course)
+{
+    for (int rank = 0; rank < course->self.nranks; rank++)
+        if (!course->present[rank])
+            return rank;
+    return -1;
+}
+
+/* The deadline has passed: say who did not do what. */
+static ddl_status report_absence(struct course *course, const char *what, const char *verb, ddl_error *err)
+{
+    char absence[400];
+    double waited_s = (double)(ddl_now_ns() - course->start_ns) / 1e9;
+    memset(course->present, 0, (size_t)course->self.nranks * sizeof *course->present);
+    DDL_TRY(look_around(course, what, err));
+    int missing = first_missing(course);
+    if (missing < 0) {
+        (void)DDL_FAIL(err, DDL_ETIMEDOUT,
+                       "rank 0 did not go on within %.1f s though all ranks had come; look at its "
+                       "output, or raise DDL_START_TIMEOUT",
+                       waited_s);
+        missing = 0;
+    } else {
+        describe_absence(course, absence, sizeof absence);
+        (void)DDL_FAIL(err, DDL_ETIMEDOUT,
+                       "%s did not %s within %.1f s; look at the output of what is missing, or "
+                       "raise DDL_START_TIMEOUT",
+                       absence, verb, waited_s);
+    }
+    (void)ddl_error_blame(err, missing);
+    return DDL_ETIMEDOUT;
+}
+
+/* ---- meeting ---- */
+
+/*
+ * Rank 0: wait until every rank has set its key of this kind; a member's record goes into the roster. While
+ * waiting for one, the progress line tells of all.
+ */
+static ddl_status collect(struct course *course, const char *what, ddl_error *err)
+{
+    const ddl_deadline deadline = course->options->deadline;
+    const bool members = strcmp(what, "member") == 0;
+    char key[32], absence[400];
+    memset(course->present, 0, (size_t)course->self.nranks * sizeof *course->present);
+    for (int rank = 0; rank < course->self.nranks;) {
+        ddl_bytes value = { 0 };
+        ddl_deadline slice = course->progress.next < deadline ? course->progress.next : deadline;
+        key_of(what, rank, key);
+        ddl_status status = ddl_store_get(course->store, key, slice, &value, err);
+        if (status == DDL_OK && members)
+            status = ddl_member_decode(ddl_bytes_view(&value), &course->roster->members[rank], err);
+        ddl_bytes_fini(&value);
+        if (status == DDL_OK) {
+            course->present[rank++] = true;
+            continue;
+        }
+        if (status != DDL_ETIMEDOUT || ddl_deadline_passed(deadline))
+            return status;
+        DDL_TRY(look_around(course, what, err));
+        describe_absence(course, absence, sizeof absence);
+        ddl_progress_tell(&course->progress, members ? "%s" : "%s to be connected to everyone", absence);
+    }
+    return DDL_OK;
+}
+
+/* An address that only its own host can reach is of no use to others. */
+static ddl_status check_addresses(const ddl_roster *roster, ddl_error *err)
+{
+    for (int rank = 0; rank < roster->nranks && roster->node_count > 1; rank++) {
+        const ddl_member *member = &roster->members[rank];
+        ddl_address address;
+        if (!ddl_address_parse(member->address, member->port, &address) || !ddl_address_is_loopback(&address))
+            continue;
+        (void)DDL_FAIL(
+            err, DDL_ECONFIG,
+            "the ranks are on %d hosts, but rank %d on %s would be reached at %s, which no other host can "
+            "reach; set MASTER_ADDR to an address of rank 0 that all hosts reach, or DDL_IFACE",
+            roster->node_count, rank, member->host, member->address);
+        (void)ddl_error_blame(err, rank);
+        return DDL_ECONFIG;
+    }
+    return DDL_OK;
+}
+
+static ddl_status gather_roster(struct course *course, ddl_error *err)
+{
+    ddl_bytes table = { 0 }, existing = { 0 };
+    ddl_store_outcome outcome;
+    DDL_TRY(ddl_roster_create(0, course->self.nranks, &course->roster, err));
+    DDL_TRY(collect(course, "member", err));
+    memcpy(course->roster->run_id, course->self.run_id, DDL_RUN_ID_BYTES);
+    ddl_roster_derive(course->roster);
+    DDL_TRY(check_addresses(course->roster, err));
+    if (!ddl_roster_encode(course->roster, &table)) {
+        ddl_bytes_fini(&table);
+        return DDL_FAIL(err, DDL_ENOMEM, "no memory for the roster of %d ranks", course->self.nranks);
+    }
+    ddl_status status = ddl_store_set_new(course->store, "roster", ddl_bytes_view(&table),
+                                          course->options->deadline, &outcome, &existing, err);
+    ddl_bytes_fini(&existing);
+    ddl_bytes_fini(&table);
+    return status;
+}
+
+static ddl_status receive_roster(struct course *course, ddl_error *err)
+{
+    ddl_bytes table = { 0 };
+    DDL_TRY(ddl_store_get(course->store, "roster", course->options->deadline, &table, err));
+    ddl_status status = ddl_roster_decode(ddl_bytes_view(&table), course->self.rank, &course->roster, err);
+    ddl_bytes_fini(&table);
+    if (status != DDL_OK)
+        return status;
+    if (course->roster->nranks != course->self.nranks ||
+        memcmp(course->roster->run_id, course->self.run_id, DDL_RUN_ID_BYTES) != 0)
+        return DDL_FAIL(err, DDL_ESTORE, "the roster at %s belongs to another run", course->options->store);
+    return DDL_OK;
+}
+
+static ddl_status meet(struct course *course, ddl_error *err)
+{
+    ddl_status status = course->self.rank == 0 ? gather_roster(course, err) : receive_roster(course, err);
+    return status == DDL_ETIMEDOUT ? report_absence(course, "member", "come", err) : status;
+}
+
+/* ---- connecting ---- */
+
+static ddl_status connect_all(struct course *course, ddl_error *err)
+{
+    const ddl_deadline deadline = course->options->deadline;
+    ddl_meshing_start(course->meshing, course->roster);
+    for (;;) {
+        ddl_deadline slice = ddl_deadline_in_ms(CHECK_INTERVAL_MS);
+        ddl_status status = ddl_meshing_wait(course->meshing, slice < deadline ? slice : deadline, err);
+        if (status != DDL_ETIMEDOUT)
+            return status;
+        DDL_TRY(ddl_store_check(course->store, err));
+        ddl_meshing_connected(course->meshing, course->present);
+        char missing[RANKS_TEXT];
+        ddl_progress_ranks(course->present, course->self.nranks, false, missing, sizeof missing);
+        if (ddl_deadline_passed(deadline)) {
+            (void)DDL_FAIL(
+                err, DDL_ETIMEDOUT,
+                "rank %d could not connect to ranks %s of %d within %.1f s; are they stopped? Or raise "
+                "DDL_START_TIMEOUT",
+                course->self.rank, missing, course->self.nranks,
+                (double)(ddl_now_ns() - course->start_ns) / 1e9);
+            (void)ddl_error_blame(err, first_missing(course));
+            return DDL_ETIMEDOUT;
+        }
+        ddl_progress_tell(&course->progress, "ranks %s of %d to be connected to rank %d", missing,
+                          course->self.nranks, course->self.rank);
+    }
+}
+
+static ddl_status set_empty(struct course *course, const char *key, ddl_error *err)
+{
+    ddl_store_outcome outcome;
+    ddl_bytes existing = { 0 };
+    ddl_status status = ddl_store_set_new(course->store, key, (ddl_view){ NULL, 0 },
+                                          course->options->deadline, &outcome, &existing, err);
+    ddl_bytes_fini(&existing);
+    return status;
+}
+
+/* Nobody begins before everybody is connected: so all succeed, or all fail alike. */
+static ddl_status settle(struct course *course, ddl_error *err)
+{
+    char key[32];
+    key_of("meshed", course->self.rank, key);
+    DDL_TRY(set_empty(course, key, err));
+    ddl_status status;
+    if (course->self.rank == 0) {
+        status = collect(course, "meshed", err);
+        if (status == DDL_OK)
+            status = set_empty(course, DDL_STORE_SETTLED, err);
+    } else {
+        ddl_bytes nothing = { 0 };
+        status = ddl_store_get(course->store, DDL_STORE_SETTLED, course->options->deadline, &nothing, err);
+        ddl_bytes_fini(&nothing);
+    }
+    if (status == DDL_ETIMEDOUT)
+        return report_absence(course, "meshed", "connect to all others", err);
+    return status;
+}
+
+/* ---- the whole ---- */
+
+static ddl_status run_course(struct course *course, ddl_error *err)
+{
+    DDL_TRY(leave_will(course, err));
+    DDL_TRY(meet(course, err));
+    DDL_TRY(connect_all(course, err));
+    return settle(course, err);
+}
+
+static ddl_status join(struct course *course, ddl_error *err)
+{
+    DDL_TRY(know_oneself(course, err));
+    DDL_TRY(need_descriptors(course->options, err));
+    if (course->options->iface != NULL) { /* wrong ones are told at once, not when all have come */
+        ddl_address unused;
+        DDL_TRY(ddl_interface_choose(course->options->iface, &unused, err));
+    }
+    DDL_TRY(enter_run(course, err));
+    ddl_status status = run_course(course, err);
+    if (status != DDL_OK) {
+        ddl_store_fail(course->store, err, ddl_deadline_in_ms(LAST_WORDS_MS), err);
+        status = err->code;
+    }
+    return status;
+}
+
+static ddl_status roster_of_one(struct course *course, ddl_error *err)
+{
+    DDL_TRY(know_oneself(course, err));
+    DDL_TRY(ddl_roster_create(0, 1, &course->roster, err));
+    DDL_TRY(ddl_host_random(course->roster->run_id, DDL_RUN_ID_BYTES, err));
+    snprintf(course->own.address, sizeof course->own.address, "127.0.0.1");
+    course->roster->members[0] = course->own;
+    ddl_roster_derive(course->roster);
+    return DDL_OK;
+}
+
+ddl_status ddl_bootstrap_join(const ddl_bootstrap_options *options, ddl_bootstrap **out, ddl_roster **roster,
+                              int sockets[], ddl_error *err)
+{
+    ddl_error unwanted;
+    struct course course = { .options = options, .start_ns = ddl_now_ns() };
+    DDL_ASSERT(options->nranks > 0);
+    DDL_ASSERT(options->rank >= 0);
+    DDL_ASSERT(options->rank < options->nranks);
+    if (err == NULL)
+        err = &unwanted;
+    ddl_bootstrap *bootstrap = ddl_alloc(sizeof *bootstrap);
+    course.present = ddl_alloc_array((size_t)options->nranks, sizeof *course.present);
+    ddl_progress_start(&course.progress, options->deadline);
+    ddl_status status;
+    if (bootstrap == NULL || course.present == NULL)
+        status = DDL_FAIL(err, DDL_ENOMEM, "no memory to start %d ranks", options->nranks);
+    else
+        status = options->nranks == 1 ? roster_of_one(&course, err) : join(&course, err);
+    if (status == DDL_OK) {
+        if (course.meshing != NULL)
+            ddl_meshing_take(course.meshing, sockets);
+        else
+            sockets[0] = -1;
+        bootstrap->store = course.store;
+        *out = bootstrap;
+        *roster = course.roster;
+    } else {
+        ddl_store_destroy(course.store, ddl_deadline_in_ms(LAST_WORDS_MS));
+        ddl_roster_destroy(course.roster);
+        ddl_free(bootstrap);
+    }
+    ddl_meshing_close(course.meshing);
+    ddl_free(course.present);
+    return status;
+}
+
+void ddl_bootstrap_leave(ddl_bootstrap *bootstrap)
+{
+    if (bootstrap == NULL)
+        return;
+    ddl_store_destroy(bootstrap->store, ddl_deadline_in_ms(LAST_WORDS_MS));
+    ddl_free(bootstrap);
+}
+
+void ddl_bootstrap_close_in_child(ddl_bootstrap *bootstrap)
+{
+    if (bootstrap != NULL)
+        ddl_store_close_in_child(bootstrap->store);
+}

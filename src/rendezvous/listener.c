@@ -1,0 +1,289 @@
+/* listener.c - the door, and the strangers who stand at it. */
+#include "rendezvous/listener.h"
+
+#include "base/assert.h"
+#include "base/bytes.h"
+#include "base/clock.h"
+#include "base/list.h"
+#include "io/host.h"
+#include "io/socket.h"
+#include "io/watch.h"
+
+#include <string.h>
+#include <sys/socket.h>
+
+enum {
+    HANDSHAKE_LIMIT_MS = 5000,
+    LINGER_MS = 1000,  /* for a refused client to read why */
+    PATIENCE_MS = 250, /* a stranger is not sent away for a newcomer before */
+    ACCEPTS_PER_TURN = 64,
+    STRANGERS_LEAST = 64,
+    PAUSE_MS = 100 /* when descriptors or memory ran out */
+};
+
+struct stranger {
+    ddl_link link; /* in listener->strangers, oldest first */
+    ddl_listener *listener;
+    int fd;
+    ddl_watch *watch;
+    int64_t since_ns;
+    ddl_deadline until;
+    bool leaving; /* was refused; everything is sent, its end is awaited */
+    ddl_address from;
+    ddl_hello hello;
+};
+
+struct ddl_listener {
+    ddl_service *service;
+    ddl_hello_party self;
+    const ddl_listener_events *events;
+    void *arg;
+    int fd;
+    ddl_watch *watch;
+    ddl_alarm *alarm; /* rings for the oldest stranger's limit, or to accept again */
+    bool paused;
+    ddl_list strangers;
+    int stranger_count, stranger_limit;
+};
+
+static void set_alarm(ddl_listener *listener)
+{
+    ddl_deadline first = DDL_DEADLINE_NEVER;
+    DDL_LIST_FOR_EACH (link, &listener->strangers) {
+        struct stranger *stranger = DDL_CONTAINER(link, struct stranger, link);
+        first = stranger->until < first ? stranger->until : first;
+    }
+    int64_t after_ms = listener->paused ? PAUSE_MS : ddl_deadline_left_ms(first);
+    if (first == DDL_DEADLINE_NEVER && !listener->paused)
+        ddl_alarm_rest(listener->alarm);
+    else
+        ddl_alarm_set(listener->alarm, after_ms < PAUSE_MS ? after_ms : PAUSE_MS);
+}
+
+/* Its socket is closed unless it was handed on before (fd is -1 then). */
+static void dismiss(struct stranger *stranger)
+{
+    ddl_watch_close(stranger->watch);
+    ddl_socket_close(&stranger->fd);
+    ddl_list_remove(&stranger->link);
+    stranger->listener->stranger_count--;
+    ddl_free(stranger);
+}
+
+static void let_in(struct stranger *stranger)
+{
+    ddl_listener *listener = stranger->listener;
+    ddl_hello hello = stranger->hello;
+    ddl_address from = stranger->from;
+    int fd = stranger->fd;
+    /* Forget the descriptor first: the owner may watch it at once. */
+    stranger->fd = -1;
+    dismiss(stranger);
+    listener->events->entered(listener->arg, fd, &hello, &from);
+}
+
+/* Send what the hello has to say; false if the connection is of no more use. */
+static bool speak(struct stranger *stranger)
+{
+    for (;;) {
+        ddl_view out = ddl_hello_output(&stranger->hello);
+        if (out.bytes == 0)
+            return true;
+        ssize_t count = ddl_socket_write(stranger->fd, out.data, out.bytes);
+        if (count < 0)
+            return errno == EAGAIN;
+        ddl_hello_sent(&stranger->hello, (size_t)count);
+    }
+}
+
+/* Hear what the hello wants to know; false if the connection is of no more use. */
+static bool listen_to(struct stranger *stranger)
+{
+    ddl_listener *listener = stranger->listener;
+    ddl_hello *hello = &stranger->hello;
+    uint8_t data[512];
+    while (ddl_hello_wants(hello) > 0) {
+        size_t wanted = ddl_hello_wants(hello);
+        ssize_t count = ddl_socket_read(stranger->fd, data, wanted < sizeof data ? wanted : sizeof data);
+        if (count <= 0)
+            return count < 0 && errno == EAGAIN;
+        ddl_hello_feed(hello, data, (size_t)count);
+        if (hello->state == DDL_HELLO_JUDGING)
+            listener->events->judge(listener->arg, hello, &stranger->from);
+        DDL_ASSERT(hello->state != DDL_HELLO_JUDGING);
+    }
+    return true;
+}
+
+/* Read and drop, so that closing does not cut off the refusal on its way. False at the end. */
+static bool drain(struct stranger *stranger)
+{
+    uint8_t data[512];
+    ssize_t count = ddl_socket_read(stranger->fd, data, sizeof data);
+    return count > 0 || (count < 0 && errno == EAGAIN);
+}
+
+static void on_stranger(void *arg, int events)
+{
+    struct stranger *stranger = arg;
+    ddl_listener *listener = stranger->listener;
+    ddl_hello *hello = &stranger->hello;
+    (void)events;
+    if (stranger->leaving) {
+        if (!drain(stranger))
+            dismiss(stranger);
+        return;
+    }
+    if (!listen_to(stranger) || !speak(stranger)) {
+        dismiss(stranger);
+        return;
+    }
+    bool sent = ddl_hello_output(hello).bytes == 0;
+    if (hello->state == DDL_HELLO_ACCEPTED && sent) {
+        let_in(stranger);
+    } else if (hello->state == DDL_HELLO_REFUSED && sent) {
+        if (listener->events->refused != NULL)
+            listener->events->refused(listener->arg, hello, &stranger->from);
+        if (hello->verdict == DDL_HELLO_NOT_DDL) {
+            dismiss(stranger);
+            return;
+        }
+        shutdown(stranger->fd, SHUT_WR);
+        stranger->leaving = true;
+        stranger->until = ddl_deadline_in_ms(LINGER_MS);
+        ddl_watch_set(stranger->watch, DDL_READABLE);
+        set_alarm(listener);
+    } else {
+        ddl_watch_set(stranger->watch, sent ? DDL_READABLE : DDL_READABLE | DDL_WRITABLE);
+    }
+}
+
+static void pause_accepting(ddl_listener *listener)
+{
+    listener->paused = true;
+    ddl_watch_set(listener->watch, 0);
+    set_alarm(listener);
+}
+
+/* A place for one more; the longest at the door goes first, unless it has only just come. */
+static bool make_room(ddl_listener *listener)
+{
+    if (listener->stranger_count < listener->stranger_limit)
+        return true;
+    struct stranger *oldest = DDL_CONTAINER(ddl_list_first(&listener->strangers), struct stranger, link);
+    if (ddl_now_ns() - oldest->since_ns < PATIENCE_MS * DDL_NS_PER_MS)
+        return false;
+    dismiss(oldest);
+    return true;
+}
+
+static ddl_status meet(ddl_listener *listener, int fd, const ddl_address *from)
+{
+    struct stranger *stranger = ddl_alloc(sizeof *stranger);
+    if (stranger == NULL)
+        return DDL_ENOMEM;
+    ddl_hello_party self = listener->self;
+    ddl_status status = ddl_host_random(self.nonce, sizeof self.nonce, NULL);
+    if (status == DDL_OK)
+        status = ddl_watch_open(listener->service, fd, on_stranger, stranger, &stranger->watch, NULL);
+    if (status != DDL_OK) {
+        ddl_free(stranger);
+        return status;
+    }
+    stranger->listener = listener;
+    stranger->fd = fd;
+    stranger->from = *from;
+    stranger->since_ns = ddl_now_ns();
+    stranger->until = ddl_deadline_in_ms(HANDSHAKE_LIMIT_MS);
+    ddl_hello_start_server(&stranger->hello, &self);
+    ddl_list_append(&listener->strangers, &stranger->link);
+    listener->stranger_count++;
+    ddl_watch_set(stranger->watch, DDL_READABLE);
+    return DDL_OK;
+}
+
+static void on_arrival(void *arg, int events)
+{
+    ddl_listener *listener = arg;
+    (void)events;
+    for (int i = 0; i < ACCEPTS_PER_TURN; i++) {
+        int fd;
+        ddl_address from;
+        if (!make_room(listener)) {
+            pause_accepting(listener);
+            return;
+        }
+        int error = ddl_socket_accept(listener->fd, &fd, &from);
+        if (error == EAGAIN)
+            break;
+        if (error == EMFILE || error == ENFILE || error == ENOBUFS || error == ENOMEM) {
+            pause_accepting(listener);
+            return;
+        }
+        if (error != 0)
+            continue; /* that connection broke before it was accepted */
+        if (meet(listener, fd, &from) != DDL_OK) {
+            ddl_socket_close(&fd);
+            pause_accepting(listener);
+            return;
+        }
+    }
+    set_alarm(listener);
+}
+
+static void on_alarm(void *arg)
+{
+    ddl_listener *listener = arg;
+    DDL_LIST_FOR_EACH (link, &listener->strangers) {
+        struct stranger *stranger = DDL_CONTAINER(link, struct stranger, link);
+        if (ddl_deadline_passed(stranger->until))
+            dismiss(stranger);
+    }
+    if (listener->paused) {
+        listener->paused = false;
+        ddl_watch_set(listener->watch, DDL_READABLE);
+    }
+    set_alarm(listener);
+}
+
+ddl_status ddl_listener_open(const ddl_listener_options *options, const ddl_address *address,
+                             ddl_address *bound, ddl_listener **out, ddl_error *err)
+{
+    ddl_status status;
+    ddl_listener *listener = ddl_alloc(sizeof *listener);
+    if (listener == NULL)
+        return DDL_FAIL(err, DDL_ENOMEM, "no memory for a listener");
+    int nranks = options->self.nranks;
+    listener->service = options->service;
+    listener->self = options->self;
+    listener->events = options->events;
+    listener->arg = options->arg;
+    listener->fd = -1;
+    listener->stranger_limit = 2 * nranks > STRANGERS_LEAST ? 2 * nranks : STRANGERS_LEAST;
+    ddl_list_init(&listener->strangers);
+    if ((status = ddl_socket_listen(address, listener->stranger_limit, &listener->fd, bound, err)) != DDL_OK)
+        goto fail;
+    if ((status = ddl_alarm_open(options->service, on_alarm, listener, &listener->alarm, err)) != DDL_OK)
+        goto fail;
+    status = ddl_watch_open(options->service, listener->fd, on_arrival, listener, &listener->watch, err);
+    if (status != DDL_OK)
+        goto fail;
+    ddl_watch_set(listener->watch, DDL_READABLE);
+    *out = listener;
+    return DDL_OK;
+fail:
+    ddl_listener_close(listener);
+    return status;
+}
+
+void ddl_listener_close(ddl_listener *listener)
+{
+    if (listener == NULL)
+        return;
+    DDL_LIST_FOR_EACH (link, &listener->strangers)
+        dismiss(DDL_CONTAINER(link, struct stranger, link));
+    ddl_alarm_close(listener->alarm);
+    ddl_watch_close(listener->watch);
+    ddl_socket_close(&listener->fd);
+    ddl_free(listener);
+}

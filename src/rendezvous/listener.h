@@ -1,0 +1,44 @@
+/*
+ * listener.h - a door on the service loop: accepts connections, hears their hello, lets in whom its owner
+ * welcomes, and gets rid of everybody else within 5 s.
+ *
+ * It knows nothing of what happens behind the door. Strangers cost at most a bounded number of connections,
+ * and 4 KiB each; one that stays silent makes room for newcomers.
+ * Thread: service, for everything here, unless said otherwise.
+ */
+#ifndef DDL_RENDEZVOUS_LISTENER_H
+#define DDL_RENDEZVOUS_LISTENER_H
+
+#include "base/error.h"
+#include "io/address.h"
+#include "io/service.h"
+#include "protocol/hello.h"
+
+typedef struct ddl_listener ddl_listener;
+
+/* The owner's part; arg is ddl_listener_options.arg. */
+typedef struct ddl_listener_events {
+    /* The hello is in order: let it in? Calls ddl_hello_judge. */
+    void (*judge)(void *arg, ddl_hello *hello, const ddl_address *from);
+    /* The handshake is refused, by us or by the client (hello->verdict); for whoever must tell others. May be
+     * NULL. */
+    void (*refused)(void *arg, const ddl_hello *hello, const ddl_address *from);
+    /* Both sides agree: the connected socket is the owner's. */
+    void (*entered)(void *arg, int fd, const ddl_hello *hello, const ddl_address *from);
+} ddl_listener_events;
+
+typedef struct ddl_listener_options {
+    ddl_service *service;
+    ddl_hello_party self; /* whom the door's hellos present; the nonce is made anew for each */
+    const ddl_listener_events *events;
+    void *arg;
+} ddl_listener_options;
+
+/* Open the door at address. *bound is where. Errors as of ddl_socket_listen. */
+DDL_MUST_USE ddl_status ddl_listener_open(const ddl_listener_options *options, const ddl_address *address,
+                                          ddl_address *bound, ddl_listener **listener, ddl_error *err);
+
+/* Nobody enters from now on; strangers at the door are sent away. NULL is fine. */
+void ddl_listener_close(ddl_listener *listener);
+
+#endif

@@ -1,0 +1,399 @@
+/* meshing.c - calls to lower ranks, and a door for higher ones. */
+#include "rendezvous/meshing.h"
+
+#include "base/assert.h"
+#include "base/bytes.h"
+#include "io/bell.h"
+#include "io/host.h"
+#include "io/socket.h"
+#include "io/watch.h"
+#include "rendezvous/listener.h"
+
+#include <stdio.h>
+#include <string.h>
+
+enum {
+    CALL_LIMIT_MS = 5000,   /* connecting, and again the handshake */
+    REACH_LIMIT_MS = 10000, /* for a rank whose address refuses or swallows every call */
+    FIRST_PAUSE_MS = 10,
+    LAST_PAUSE_MS = 500
+};
+
+enum call_state { RESTING, CONNECTING, GREETING, ESTABLISHED };
+
+/* One lower rank being called. */
+struct call {
+    ddl_meshing *meshing;
+    int rank, fd;
+    enum call_state state;
+    ddl_address address;
+    ddl_watch *watch;
+    ddl_alarm *alarm; /* to give up an attempt, or to begin the next */
+    int64_t since_ns, pause_ms;
+    ddl_hello hello;
+};
+
+struct ddl_meshing {
+    ddl_service *service;
+    ddl_hello_party self;
+    ddl_listener *listener;
+    const ddl_roster *roster;
+    struct call *calls; /* self.rank of them */
+    int *sockets;       /* service thread writes, under the bell; -1: not connected */
+    ddl_bell bell;      /* guards sockets, missing, status, error; rings when status or missing settle */
+    int missing;
+    ddl_status status;
+    ddl_error error;
+};
+
+/* The first failure stands. */
+static void fail(ddl_meshing *meshing, const ddl_error *error)
+{
+    ddl_bell_lock(&meshing->bell);
+    if (meshing->status == DDL_OK) {
+        meshing->status = error->code;
+        meshing->error = *error;
+    }
+    ddl_bell_ring(&meshing->bell);
+    ddl_bell_unlock(&meshing->bell);
+}
+
+static void connected(ddl_meshing *meshing, int rank, int fd)
+{
+    ddl_bell_lock(&meshing->bell);
+    DDL_ASSERT(meshing->sockets[rank] < 0);
+    meshing->sockets[rank] = fd;
+    if (--meshing->missing == 0)
+        ddl_bell_ring(&meshing->bell);
+    ddl_bell_unlock(&meshing->bell);
+}
+
+/* ---- calling ---- */
+
+static void describe(const struct call *call, char *text, size_t text_bytes)
+{
+    const ddl_member *member = &call->meshing->roster->members[call->rank];
+    char address[DDL_ADDRESS_FULL_TEXT];
+    ddl_address_text(&call->address, address);
+    snprintf(text, text_bytes, "rank %d on %s[%d] at %s", call->rank, member->host, (int)member->pid,
+             address);
+}
+
+/* Close this attempt; the next begins after a pause. */
+static void hang_up(struct call *call)
+{
+    ddl_watch_close(call->watch);
+    call->watch = NULL;
+    ddl_socket_close(&call->fd);
+    call->state = RESTING;
+    ddl_alarm_set(call->alarm, call->pause_ms);
+    call->pause_ms = call->pause_ms * 2 < LAST_PAUSE_MS ? call->pause_ms * 2 : LAST_PAUSE_MS;
+}
+
+/* The network says no. A peer listens before its address is known, so this is not for long. */
+static void unreachable(struct call *call, int os_errno)
+{
+    char who[256], ours[DDL_ADDRESS_HOST_TEXT + DDL_HOST_TEXT + 32];
+    ddl_error error;
+    const ddl_roster *roster = call->meshing->roster;
+    if (ddl_now_ns() - call->since_ns < REACH_LIMIT_MS * DDL_NS_PER_MS) {
+        hang_up(call);
+        return;
+    }
+    describe(call, who, sizeof who);
+    snprintf(ours, sizeof ours, "%s (%s)", roster->members[roster->rank].host,
+             roster->members[roster->rank].address);
+    (void)DDL_FAIL_OS(
+        &error, DDL_ENETWORK, os_errno,
+        "rank %d on %s cannot connect to %s; check firewalls and routes between them, or choose another "
+        "network with DDL_IFACE",
+        roster->rank, ours, who);
+    error.culprit = call->rank;
+    hang_up(call);
+    fail(call->meshing, &error);
+}
+
+static void establish(struct call *call)
+{
+    int fd = call->fd;
+    ddl_watch_close(call->watch);
+    call->watch = NULL;
+    call->fd = -1;
+    call->state = ESTABLISHED;
+    ddl_alarm_rest(call->alarm);
+    connected(call->meshing, call->rank, fd);
+}
+
+static void be_refused(struct call *call)
+{
+    char who[256];
+    ddl_error error;
+    describe(call, who, sizeof who);
+    (void)ddl_hello_fail(&call->hello, who, &error);
+    error.culprit = call->rank;
+    hang_up(call);
+    fail(call->meshing, &error);
+}
+
+/* Move the handshake's bytes. */
+static void greet(struct call *call)
+{
+    uint8_t data[512];
+    for (;;) {
+        ddl_view out = ddl_hello_output(&call->hello);
+        size_t wanted = ddl_hello_wants(&call->hello);
+        if (out.bytes == 0 && wanted == 0)
+            break;
+        ssize_t count = out.bytes > 0
+                            ? ddl_socket_write(call->fd, out.data, out.bytes)
+                            : ddl_socket_read(call->fd, data, wanted < sizeof data ? wanted : sizeof data);
+        if (count < 0 && errno == EAGAIN) {
+            ddl_watch_set(call->watch, out.bytes > 0 ? DDL_WRITABLE : DDL_READABLE);
+            return;
+        }
+        if (count <= 0) {
+            hang_up(call); /* it may have had too many at its door */
+            return;
+        }
+        if (out.bytes > 0)
+            ddl_hello_sent(&call->hello, (size_t)count);
+        else
+            ddl_hello_feed(&call->hello, data, (size_t)count);
+    }
+    if (call->hello.state == DDL_HELLO_ACCEPTED)
+        establish(call);
+    else
+        be_refused(call);
+}
+
+static void on_call(void *arg, int events)
+{
+    struct call *call = arg;
+    ddl_meshing *meshing = call->meshing;
+    (void)events;
+    if (call->state == CONNECTING) {
+        int error = ddl_socket_error(call->fd);
+        if (error != 0) {
+            unreachable(call, error);
+            return;
+        }
+        ddl_hello_party self = meshing->self;
+        self.peer = call->rank;
+        ddl_error failure;
+        if (ddl_host_random(self.nonce, sizeof self.nonce, &failure) != DDL_OK) {
+            hang_up(call);
+            fail(meshing, &failure);
+            return;
+        }
+        ddl_hello_start_client(&call->hello, &self);
+        call->state = GREETING;
+        ddl_alarm_set(call->alarm, CALL_LIMIT_MS);
+    }
+    greet(call);
+}
+
+static void begin(struct call *call)
+{
+    ddl_error error;
+    ddl_status status = ddl_socket_connect(&call->address, &call->fd, &error);
+    if (status == DDL_OK)
+        status = ddl_watch_open(call->meshing->service, call->fd, on_call, call, &call->watch, &error);
+    if (status == DDL_ENETWORK) {
+        unreachable(call, error.os_errno);
+    } else if (status != DDL_OK) {
+        hang_up(call);
+        fail(call->meshing, &error);
+    } else {
+        call->state = CONNECTING;
+        ddl_watch_set(call->watch, DDL_WRITABLE);
+        ddl_alarm_set(call->alarm, CALL_LIMIT_MS);
+    }
+}
+
+static void on_alarm(void *arg)
+{
+    struct call *call = arg;
+    if (call->state == RESTING)
+        begin(call);
+    else if (call->state == CONNECTING)
+        unreachable(call, ETIMEDOUT);
+    else if (call->state == GREETING)
+        hang_up(call); /* connected, but busy: only the owner's deadline ends this */
+}
+
+/* ---- being called ---- */
+
+static void judge(void *arg, ddl_hello *hello, const ddl_address *from)
+{
+    ddl_meshing *meshing = arg;
+    int rank = hello->peer.rank;
+    (void)from;
+    ddl_bell_lock(&meshing->bell);
+    bool taken = rank > meshing->self.rank && meshing->sockets[rank] >= 0;
+    ddl_bell_unlock(&meshing->bell);
+    if (rank <= meshing->self.rank)
+        ddl_hello_judge(hello, DDL_HELLO_BAD_RANK, "rank %d is called by higher ranks, not by rank %d",
+                        meshing->self.rank, rank);
+    else if (taken)
+        ddl_hello_judge(hello, DDL_HELLO_TAKEN, "rank %d is connected to rank %d already", rank,
+                        meshing->self.rank);
+    else
+        ddl_hello_judge(hello, DDL_HELLO_WELCOME, "%s", "");
+}
+
+static void entered(void *arg, int fd, const ddl_hello *hello, const ddl_address *from)
+{
+    ddl_meshing *meshing = arg;
+    int rank = hello->peer.rank;
+    (void)from;
+    if (meshing->sockets[rank] >= 0) /* two handshakes of one rank at a time: the first stands */
+        ddl_socket_close(&fd);
+    else
+        connected(meshing, rank, fd);
+}
+
+static const ddl_listener_events door = { judge, NULL, entered };
+
+/* ---- the owner's side ---- */
+
+struct open_call {
+    ddl_meshing *meshing;
+    const ddl_address *address;
+    ddl_address bound;
+    ddl_status status;
+    ddl_error *err;
+};
+
+static void open_on_service(void *arg)
+{
+    struct open_call *call = arg;
+    ddl_meshing *meshing = call->meshing;
+    const ddl_listener_options options = {
+        .service = meshing->service, .self = meshing->self, .events = &door, .arg = meshing
+    };
+    call->status = ddl_listener_open(&options, call->address, &call->bound, &meshing->listener, call->err);
+    for (int rank = 0; rank < meshing->self.rank && call->status == DDL_OK; rank++)
+        call->status = ddl_alarm_open(meshing->service, on_alarm, &meshing->calls[rank],
+                                      &meshing->calls[rank].alarm, call->err);
+}
+
+ddl_status ddl_meshing_open(ddl_service *service, const ddl_hello_party *self, const ddl_address *address,
+                            uint16_t *port, ddl_meshing **out, ddl_error *err)
+{
+    const int nranks = self->nranks;
+    ddl_meshing *meshing = ddl_alloc(sizeof *meshing);
+    if (meshing == NULL)
+        return DDL_FAIL(err, DDL_ENOMEM, "no memory to connect %d ranks", nranks);
+    meshing->service = service;
+    meshing->self = *self;
+    meshing->self.channel = DDL_CHANNEL_MESH;
+    meshing->missing = nranks - 1;
+    ddl_bell_init(&meshing->bell);
+    meshing->sockets = ddl_alloc_array((size_t)nranks, sizeof *meshing->sockets);
+    meshing->calls = ddl_alloc_array((size_t)self->rank, sizeof *meshing->calls);
+    struct open_call call = { .meshing = meshing, .address = address, .err = err };
+    if (meshing->sockets == NULL || meshing->calls == NULL) {
+        ddl_meshing_close(meshing);
+        return DDL_FAIL(err, DDL_ENOMEM, "no memory to connect %d ranks", nranks);
+    }
+    for (int rank = 0; rank < nranks; rank++)
+        meshing->sockets[rank] = -1;
+    for (int rank = 0; rank < self->rank; rank++)
+        meshing->calls[rank] = (struct call){ .meshing = meshing, .rank = rank, .fd = -1 };
+    ddl_service_call(service, open_on_service, &call);
+    if (call.status != DDL_OK) {
+        ddl_meshing_close(meshing);
+        return call.status;
+    }
+    *port = ddl_address_port(&call.bound);
+    *out = meshing;
+    return DDL_OK;
+}
+
+static void start_on_service(void *arg)
+{
+    ddl_meshing *meshing = arg;
+    /* The nearest first, so that not everybody calls rank 0 at once. */
+    for (int rank = meshing->self.rank - 1; rank >= 0; rank--) {
+        struct call *call = &meshing->calls[rank];
+        const ddl_member *member = &meshing->roster->members[rank];
+        call->since_ns = ddl_now_ns();
+        call->pause_ms = FIRST_PAUSE_MS;
+        if (ddl_address_parse(member->address, member->port, &call->address)) {
+            begin(call);
+            continue;
+        }
+        ddl_error error;
+        (void)ddl_error_set(&error, DDL_EPROTO, "rank %d gave %s as its address", rank, member->address);
+        error.culprit = rank;
+        fail(meshing, &error);
+    }
+}
+
+void ddl_meshing_start(ddl_meshing *meshing, const ddl_roster *roster)
+{
+    DDL_ASSERT(roster->nranks == meshing->self.nranks);
+    meshing->roster = roster;
+    ddl_service_call(meshing->service, start_on_service, meshing);
+}
+
+ddl_status ddl_meshing_wait(ddl_meshing *meshing, ddl_deadline deadline, ddl_error *err)
+{
+    bool in_time = true;
+    ddl_bell_lock(&meshing->bell);
+    while (meshing->missing > 0 && meshing->status == DDL_OK && in_time)
+        in_time = ddl_bell_wait(&meshing->bell, deadline);
+    ddl_status status = meshing->status;
+    int missing = meshing->missing;
+    if (status != DDL_OK && err != NULL)
+        *err = meshing->error;
+    ddl_bell_unlock(&meshing->bell);
+    if (status == DDL_OK && missing > 0)
+        return DDL_FAIL(err, DDL_ETIMEDOUT, "%d ranks are not connected yet", missing);
+    return status;
+}
+
+void ddl_meshing_connected(ddl_meshing *meshing, bool is_connected[])
+{
+    ddl_bell_lock(&meshing->bell);
+    for (int rank = 0; rank < meshing->self.nranks; rank++)
+        is_connected[rank] = rank == meshing->self.rank || meshing->sockets[rank] >= 0;
+    ddl_bell_unlock(&meshing->bell);
+}
+
+void ddl_meshing_take(ddl_meshing *meshing, int sockets[])
+{
+    ddl_bell_lock(&meshing->bell);
+    DDL_ASSERT(meshing->missing == 0);
+    for (int rank = 0; rank < meshing->self.nranks; rank++) {
+        sockets[rank] = meshing->sockets[rank];
+        meshing->sockets[rank] = -1;
+    }
+    ddl_bell_unlock(&meshing->bell);
+}
+
+static void close_on_service(void *arg)
+{
+    ddl_meshing *meshing = arg;
+    ddl_listener_close(meshing->listener);
+    for (int rank = 0; rank < meshing->self.rank; rank++) {
+        struct call *call = &meshing->calls[rank];
+        ddl_watch_close(call->watch);
+        ddl_alarm_close(call->alarm);
+        ddl_socket_close(&call->fd);
+    }
+    for (int rank = 0; rank < meshing->self.nranks; rank++)
+        ddl_socket_close(&meshing->sockets[rank]);
+}
+
+void ddl_meshing_close(ddl_meshing *meshing)
+{
+    if (meshing == NULL)
+        return;
+    if (meshing->calls != NULL && meshing->sockets != NULL)
+        ddl_service_call(meshing->service, close_on_service, meshing);
+    ddl_bell_fini(&meshing->bell);
+    ddl_free(meshing->calls);
+    ddl_free(meshing->sockets);
+    ddl_free(meshing);
+}

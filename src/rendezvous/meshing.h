@@ -1,0 +1,41 @@
+/*
+ * meshing.h - connects this rank to every other: lower ranks are called, higher ones call.
+ *
+ * All of it happens on the service loop; the owner waits. What it knows of the others is the roster.
+ * Thread: any but service.
+ */
+#ifndef DDL_RENDEZVOUS_MESHING_H
+#define DDL_RENDEZVOUS_MESHING_H
+
+#include "base/clock.h"
+#include "base/error.h"
+#include "io/address.h"
+#include "io/service.h"
+#include "protocol/hello.h"
+
+typedef struct ddl_meshing ddl_meshing;
+
+/* Listen at address for higher ranks of the run self->run_id; *port is where. */
+DDL_MUST_USE ddl_status ddl_meshing_open(ddl_service *service, const ddl_hello_party *self,
+                                         const ddl_address *address, uint16_t *port, ddl_meshing **meshing,
+                                         ddl_error *err);
+
+/* Begin to call the lower ranks. The roster must outlive the meshing. */
+void ddl_meshing_start(ddl_meshing *meshing, const ddl_roster *roster);
+
+/*
+ * Wait until every rank is connected. DDL_ETIMEDOUT: not by the deadline; call again.
+ * DDL_ENETWORK, DDL_EPEERLOST, DDL_EPROTO, ...: a rank cannot be had; the error blames it.
+ */
+DDL_MUST_USE ddl_status ddl_meshing_wait(ddl_meshing *meshing, ddl_deadline deadline, ddl_error *err);
+
+/* connected[rank]: whether it is; the own rank counts as connected. */
+void ddl_meshing_connected(ddl_meshing *meshing, bool connected[]);
+
+/* Hand over the sockets, -1 for the own rank. All are connected. */
+void ddl_meshing_take(ddl_meshing *meshing, int sockets[]);
+
+/* Close the listener and every socket that was not taken. NULL is fine. */
+void ddl_meshing_close(ddl_meshing *meshing);
+
+#endif

@@ -1,0 +1,108 @@
+/* store.c - finds the implementation that a URL names, and checks arguments for all of them. */
+#include "rendezvous/store.h"
+
+#include "base/assert.h"
+#include "base/log.h"
+#include "protocol/store_wire.h"
+
+#include <stdio.h>
+#include <string.h>
+
+static const struct ddl_store_ops *const stores[] = { &ddl_store_tcp };
+
+enum { STORE_COUNT = sizeof stores / sizeof stores[0] };
+
+static ddl_status find(const char *url, const struct ddl_store_ops **ops, const char **rest, ddl_error *err)
+{
+    const char *mark = strstr(url, "://");
+    if (mark == NULL)
+        return DDL_FAIL(err, DDL_ECONFIG,
+                        "DDL_STORE=%s is no URL; write tcp://host:port, file:///directory or mem://name",
+                        url);
+    for (int i = 0; i < STORE_COUNT; i++) {
+        const char *scheme = stores[i]->scheme;
+        if (strlen(scheme) == (size_t)(mark - url) && strncmp(url, scheme, strlen(scheme)) == 0) {
+            *ops = stores[i];
+            *rest = mark + 3;
+            return DDL_OK;
+        }
+    }
+    return DDL_FAIL(err, DDL_ECONFIG, "DDL_STORE=%s: there is no store %.*s; there are tcp, file and mem",
+                    url, (int)(mark - url), url);
+}
+
+ddl_status ddl_store_open(const ddl_store_options *options, ddl_deadline deadline, ddl_store **store,
+                          ddl_error *err)
+{
+    const struct ddl_store_ops *ops = NULL;
+    const char *rest = NULL;
+    DDL_ASSERT(options->url != NULL);
+    DDL_ASSERT(options->place != NULL);
+    DDL_TRY(find(options->url, &ops, &rest, err));
+    return ops->open(options, rest, deadline, store, err);
+}
+
+static void check_key(const char *key)
+{
+    DDL_ASSERT(key != NULL);
+    DDL_ASSERT(key[0] != '\0');
+    DDL_ASSERT(strlen(key) <= DDL_STORE_KEY_LIMIT);
+}
+
+ddl_status ddl_store_set_new(ddl_store *store, const char *key, ddl_view value, ddl_deadline deadline,
+                             ddl_store_outcome *outcome, ddl_bytes *existing, ddl_error *err)
+{
+    check_key(key);
+    if (value.bytes > DDL_STORE_ROSTER_LIMIT)
+        return DDL_FAIL(err, DDL_EINVAL, "a value of %zu bytes is too large for a store, the limit is %d",
+                        value.bytes, DDL_STORE_ROSTER_LIMIT);
+    return store->ops->set_new(store, key, value, deadline, outcome, existing, err);
+}
+
+ddl_status ddl_store_get(ddl_store *store, const char *key, ddl_deadline deadline, ddl_bytes *value,
+                         ddl_error *err)
+{
+    check_key(key);
+    return store->ops->get(store, key, deadline, value, err);
+}
+
+ddl_status ddl_store_will(ddl_store *store, const ddl_error *will, ddl_deadline deadline, ddl_error *err)
+{
+    DDL_ASSERT(will->code != DDL_OK);
+    return store->ops->will(store, will, deadline, err);
+}
+
+void ddl_store_fail(ddl_store *store, const ddl_error *cause, ddl_deadline deadline, ddl_error *first)
+{
+    ddl_error said = *cause; /* first may be the same object */
+    DDL_ASSERT(said.code != DDL_OK);
+    if (store->ops->fail(store, &said, deadline, first) != DDL_OK)
+        *first = said; /* nobody could be told; what happened here stands */
+}
+
+ddl_status ddl_store_check(ddl_store *store, ddl_error *err)
+{
+    return store->ops->check(store, err);
+}
+
+void ddl_store_destroy(ddl_store *store, ddl_deadline deadline)
+{
+    if (store != NULL)
+        store->ops->destroy(store, deadline);
+}
+
+void ddl_store_close_in_child(ddl_store *store)
+{
+    if (store != NULL)
+        store->ops->close_in_child(store);
+}
+
+const uint8_t *ddl_store_run_id(const ddl_store *store)
+{
+    return store->run_id;
+}
+
+const char *ddl_store_address(const ddl_store *store)
+{
+    return store->address;
+}

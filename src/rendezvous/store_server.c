@@ -1,0 +1,601 @@
+/* store_server.c - keys, waiting gets and clients of one run. */
+#include "rendezvous/store_server.h"
+
+#include "base/assert.h"
+#include "base/list.h"
+#include "io/bell.h"
+#include "io/socket.h"
+#include "io/watch.h"
+#include "protocol/store_wire.h"
+#include "rendezvous/listener.h"
+#include "rendezvous/store.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+enum {
+    KEYS_PER_RANK = 16,
+    KEYS_MORE = 1024,
+    WAITS_PER_CLIENT = 64,
+    STORED_LIMIT = 64 << 20,
+    OUTBOX_LIMIT = 4 << 20, /* a client that does not read its replies is not listened to above this */
+    READ_BYTES = 16 << 10
+};
+
+/* A key, or the place of one that is waited for. */
+struct entry {
+    struct entry *next; /* in its bucket */
+    ddl_link in_owner;  /* linked while whoever set it is still connected */
+    ddl_list waits;
+    bool is_set;
+    ddl_bytes value;
+    size_t key_bytes;
+    uint8_t key[DDL_STORE_KEY_LIMIT];
+};
+
+struct wait {
+    ddl_link in_entry, in_client;
+    struct entry *entry;
+    struct client *client;
+    uint32_t id;
+};
+
+struct client {
+    ddl_link link;
+    ddl_store_server *server;
+    int fd;
+    ddl_watch *watch;
+    ddl_hello_party party;
+    ddl_store_inbox inbox;
+    ddl_bytes outbox;
+    size_t sent;           /* of outbox */
+    ddl_list waits, owned; /* owned: entries that it set */
+    int wait_count;
+    bool has_will, knows_outcome, closing;
+    ddl_error will;
+};
+
+struct ddl_store_server {
+    ddl_service *service;
+    ddl_hello_party self;
+    ddl_listener *listener;
+    ddl_list clients;
+    int client_count, closing_count; /* closing_count: clients given up and not yet removed */
+    struct entry **buckets;
+    size_t bucket_count, key_count, stored_bytes;
+    bool failed, settled;
+    ddl_error failure;
+    ddl_bell bell;          /* guards all_know; rings when it turns true */
+    bool all_know, leaving; /* leaving: somebody waits for the bell */
+};
+
+/* ---- keys ---- */
+
+static struct entry **bucket_of(ddl_store_server *server, ddl_view key)
+{
+    const uint8_t *at = key.data;
+    uint32_t hash = 2166136261u; /* FNV-1a */
+    for (size_t i = 0; i < key.bytes; i++)
+        hash = (hash ^ at[i]) * 16777619u;
+    return &server->buckets[hash % server->bucket_count];
+}
+
+static struct entry *find(ddl_store_server *server, ddl_view key)
+{
+    for (struct entry *entry = *bucket_of(server, key); entry != NULL; entry = entry->next)
+        if (entry->key_bytes == key.bytes && memcmp(entry->key, key.data, key.bytes) == 0)
+            return entry;
+    return NULL;
+}
+
+/* NULL: over the limit, or out of memory. */
+static struct entry *find_or_add(ddl_store_server *server, ddl_view key)
+{
+    struct entry *entry = find(server, key);
+    size_t limit = (size_t)server->self.nranks * KEYS_PER_RANK + KEYS_MORE;
+    if (entry != NULL || server->key_count >= limit || (entry = ddl_alloc(sizeof *entry)) == NULL)
+        return entry;
+    struct entry **bucket = bucket_of(server, key);
+    ddl_list_init(&entry->waits);
+    entry->key_bytes = key.bytes;
+    memcpy(entry->key, key.data, key.bytes);
+    entry->next = *bucket;
+    *bucket = entry;
+    server->key_count++;
+    return entry;
+}
+
+/* An entry that nobody has set and nobody waits for any more is dropped. */
+static void tidy(ddl_store_server *server, struct entry *entry)
+{
+    if (entry->is_set || !ddl_list_empty(&entry->waits))
+        return;
+    struct entry **at = bucket_of(server, (ddl_view){ entry->key, entry->key_bytes });
+    while (*at != entry)
+        at = &(*at)->next;
+    *at = entry->next;
+    server->key_count--;
+    ddl_bytes_fini(&entry->value);
+    ddl_free(entry);
+}
+
+static void drop_wait(struct wait *wait)
+{
+    ddl_list_remove(&wait->in_entry);
+    ddl_list_remove(&wait->in_client);
+    wait->client->wait_count--;
+    ddl_free(wait);
+}
+
+/* ---- clients ---- */
+
+static void announce_outcome(ddl_store_server *server)
+{
+    bool all_know = true;
+    if (!server->leaving)
+        return;
+    DDL_LIST_FOR_EACH (link, &server->clients) {
+        struct client *client = DDL_CONTAINER(link, struct client, link);
+        bool silent = client->outbox.bytes == client->sent;
+        /* One that has heard of a failure leaves; only then is it sure to have it. */
+        all_know = all_know && server->settled && client->knows_outcome && silent;
+    }
+    ddl_bell_lock(&server->bell);
+    server->all_know = all_know;
+    if (all_know)
+        ddl_bell_ring(&server->bell);
+    ddl_bell_unlock(&server->bell);
+}
+
+static void attend(struct client *client)
+{
+    size_t unsent = client->outbox.bytes - client->sent;
+    int events = unsent > 0 ? DDL_WRITABLE : 0;
+    if (unsent < OUTBOX_LIMIT)
+        events |= DDL_READABLE;
+    ddl_watch_set(client->watch, events);
+}
+
+/* Mark for removal; on_client or sweep does it, so that no caller up the stack holds a freed client. */
+static void give_up(struct client *client)
+{
+    if (!client->closing)
+        client->server->closing_count++;
+    client->closing = true;
+}
+
+static void flush(struct client *client)
+{
+    while (client->sent < client->outbox.bytes && !client->closing) {
+        ssize_t count = ddl_socket_write(client->fd, client->outbox.data + client->sent,
+                                         client->outbox.bytes - client->sent);
+        if (count < 0) {
+            if (errno != EAGAIN)
+                give_up(client);
+            return;
+        }
+        client->sent += (size_t)count;
+    }
+    client->sent = client->outbox.bytes = 0;
+}
+
+static void say(struct client *client, ddl_store_kind kind, uint8_t flags, uint32_t id, ddl_view value)
+{
+    ddl_store_message message = { .kind = kind, .flags = flags, .id = id, .value = value };
+    if (client->closing)
+        return;
+    if (client->sent > 0) {
+        memmove(client->outbox.data, client->outbox.data + client->sent, client->outbox.bytes - client->sent);
+        client->outbox.bytes -= client->sent;
+        client->sent = 0;
+    }
+    if (!ddl_store_message_encode(&message, &client->outbox)) {
+        give_up(client);
+        return;
+    }
+    flush(client);
+    if (!client->closing)
+        attend(client);
+}
+
+static void say_error(struct client *client, ddl_store_kind kind, uint32_t id, const ddl_error *error)
+{
+    uint8_t value[DDL_STORE_ERROR_BYTES];
+    size_t bytes = ddl_store_error_encode(error, value);
+    say(client, kind, 0, id, (ddl_view){ value, bytes });
+}
+
+__attribute__((format(printf, 3, 4))) static void refuse(struct client *client, uint32_t id,
+                                                         const char *format, ...)
+{
+    ddl_error error = { .code = DDL_ESTORE, .rank = -1, .culprit = -1 };
+    va_list args;
+    va_start(args, format);
+    vsnprintf(error.text, sizeof error.text, format, args);
+    va_end(args);
+    say_error(client, DDL_STORE_REFUSED, id, &error);
+}
+
+/* The first cause stands; everybody hears it at once, asked or not. */
+static void fail_run(ddl_store_server *server, const ddl_error *cause)
+{
+    if (server->failed || server->settled)
+        return;
+    server->failed = true;
+    server->failure = *cause;
+    DDL_LIST_FOR_EACH (link, &server->clients)
+        say_error(DDL_CONTAINER(link, struct client, link), DDL_STORE_FAILED, 0, cause);
+    announce_outcome(server);
+}
+
+static void remove_client(struct client *client)
+{
+    ddl_store_server *server = client->server;
+    ddl_link *link;
+    while ((link = ddl_list_first(&client->waits)) != NULL) {
+        struct wait *wait = DDL_CONTAINER(link, struct wait, in_client);
+        struct entry *entry = wait->entry;
+        drop_wait(wait);
+        tidy(server, entry);
+    }
+    while (ddl_list_take_first(&client->owned) != NULL)
+        continue;
+    ddl_watch_close(client->watch);
+    ddl_socket_close(&client->fd);
+    ddl_list_remove(&client->link);
+    server->client_count--;
+    ddl_store_inbox_fini(&client->inbox);
+    ddl_bytes_fini(&client->outbox);
+    ddl_free(client);
+}
+
+/*
+ * Remove all that were given up, and execute their wills. A will can make further writes fail, so go round
+ * until nobody is left to remove.
+ */
+static void sweep(ddl_store_server *server)
+{
+    while (server->closing_count > 0) {
+        struct client *client = NULL;
+        DDL_LIST_FOR_EACH (link, &server->clients) {
+            client = DDL_CONTAINER(link, struct client, link);
+            if (client->closing)
+                break;
+        }
+        ddl_error will = client->will;
+        bool has_will = client->has_will;
+        server->closing_count--;
+        remove_client(client);
+        if (has_will)
+            fail_run(server, &will);
+    }
+    announce_outcome(server);
+}
+
+/* ---- requests ---- */
+
+static bool is_settled_key(ddl_view key)
+{
+    return key.bytes == strlen(DDL_STORE_SETTLED) && memcmp(key.data, DDL_STORE_SETTLED, key.bytes) == 0;
+}
+
+static void serve_waits(struct entry *entry)
+{
+    ddl_link *link;
+    bool outcome = is_settled_key((ddl_view){ entry->key, entry->key_bytes });
+    while ((link = ddl_list_first(&entry->waits)) != NULL) {
+        struct wait *wait = DDL_CONTAINER(link, struct wait, in_entry);
+        struct client *client = wait->client;
+        uint32_t id = wait->id;
+        drop_wait(wait);
+        client->knows_outcome = client->knows_outcome || outcome;
+        say(client, DDL_STORE_VALUE, 0, id, ddl_bytes_view(&entry->value));
+    }
+}
+
+static void do_set_new(struct client *client, const ddl_store_message *message)
+{
+    ddl_store_server *server = client->server;
+    struct entry *entry = find_or_add(server, message->key);
+    if (entry == NULL || message->value.bytes > STORED_LIMIT - server->stored_bytes) {
+        refuse(client, message->id, "the store holds %zu keys and %zu bytes, and takes no more",
+               server->key_count, server->stored_bytes);
+        if (entry != NULL)
+            tidy(server, entry);
+        return;
+    }
+    if (entry->is_set) {
+        uint8_t gone = ddl_link_linked(&entry->in_owner) ? 0 : DDL_STORE_GONE;
+        say(client, DDL_STORE_EXISTS, gone, message->id, ddl_bytes_view(&entry->value));
+        return;
+    }
+    if (!ddl_bytes_append(&entry->value, message->value.data, message->value.bytes)) {
+        refuse(client, message->id, "rank 0 has no memory for %zu more bytes", message->value.bytes);
+        tidy(server, entry);
+        return;
+    }
+    entry->is_set = true;
+    ddl_list_append(&client->owned, &entry->in_owner);
+    server->stored_bytes += message->value.bytes;
+    if (is_settled_key(message->key)) {
+        server->settled = true;
+        client->knows_outcome = true;
+    }
+    say(client, DDL_STORE_DONE, 0, message->id, (ddl_view){ NULL, 0 });
+    serve_waits(entry);
+}
+
+static void do_get(struct client *client, const ddl_store_message *message)
+{
+    ddl_store_server *server = client->server;
+    struct entry *entry = find(server, message->key);
+    if (entry != NULL && entry->is_set) {
+        client->knows_outcome = client->knows_outcome || is_settled_key(message->key);
+        say(client, DDL_STORE_VALUE, 0, message->id, ddl_bytes_view(&entry->value));
+        return;
+    }
+    if ((message->flags & DDL_STORE_WAIT) == 0) {
+        say(client, DDL_STORE_MISSING, 0, message->id, (ddl_view){ NULL, 0 });
+        return;
+    }
+    struct wait *wait = NULL;
+    if (client->wait_count >= WAITS_PER_CLIENT || (entry = find_or_add(server, message->key)) == NULL ||
+        (wait = ddl_alloc(sizeof *wait)) == NULL) {
+        refuse(client, message->id, "the store holds %d waiting requests of this rank, and takes no more",
+               client->wait_count);
+        if (entry != NULL)
+            tidy(server, entry);
+        return;
+    }
+    wait->entry = entry;
+    wait->client = client;
+    wait->id = message->id;
+    client->wait_count++;
+    ddl_list_append(&entry->waits, &wait->in_entry);
+    ddl_list_append(&client->waits, &wait->in_client);
+}
+
+static void do_cancel(struct client *client, const ddl_store_message *message)
+{
+    DDL_LIST_FOR_EACH (link, &client->waits) {
+        struct wait *wait = DDL_CONTAINER(link, struct wait, in_client);
+        if (wait->id != message->id)
+            continue;
+        struct entry *entry = wait->entry;
+        drop_wait(wait);
+        tidy(client->server, entry);
+        return;
+    }
+}
+
+static void do_will(struct client *client, const ddl_store_message *message)
+{
+    if (ddl_store_error_decode(message->value, &client->will, NULL) != DDL_OK) {
+        give_up(client);
+        return;
+    }
+    client->has_will = true;
+    say(client, DDL_STORE_DONE, 0, message->id, (ddl_view){ NULL, 0 });
+}
+
+static void do_fail(struct client *client, const ddl_store_message *message)
+{
+    ddl_store_server *server = client->server;
+    ddl_error cause;
+    if (ddl_store_error_decode(message->value, &cause, NULL) != DDL_OK) {
+        give_up(client);
+        return;
+    }
+    fail_run(server, &cause);
+    /* A settled run cannot fail: say so with what was asked. */
+    say_error(client, DDL_STORE_FAILED, message->id, server->failed ? &server->failure : &cause);
+}
+
+static void serve(struct client *client, const ddl_store_message *message)
+{
+    ddl_store_server *server = client->server;
+    if (server->failed) {
+        if (message->kind != DDL_STORE_CANCEL)
+            say_error(client, DDL_STORE_FAILED, message->id, &server->failure);
+        return;
+    }
+    switch (message->kind) {
+    case DDL_STORE_SET_NEW:
+        do_set_new(client, message);
+        break;
+    case DDL_STORE_GET:
+        do_get(client, message);
+        break;
+    case DDL_STORE_CANCEL:
+        do_cancel(client, message);
+        break;
+    case DDL_STORE_WILL:
+        do_will(client, message);
+        break;
+    case DDL_STORE_FAIL:
+        do_fail(client, message);
+        break;
+    default:
+        DDL_ASSERT(!"a kind that the inbox lets through");
+    }
+}
+
+static void serve_all(struct client *client)
+{
+    ddl_store_message message;
+    bool found = true;
+    while (found && !client->closing) {
+        if (ddl_store_inbox_next(&client->inbox, &message, &found, NULL) != DDL_OK)
+            give_up(client);
+        else if (found)
+            serve(client, &message);
+    }
+}
+
+static void on_client(void *arg, int events)
+{
+    struct client *client = arg;
+    ddl_store_server *server = client->server;
+    if (events & DDL_WRITABLE)
+        flush(client);
+    if ((events & DDL_READABLE) && !client->closing) {
+        uint8_t data[READ_BYTES];
+        ssize_t count = ddl_socket_read(client->fd, data, sizeof data);
+        if (count == 0 || (count < 0 && errno != EAGAIN))
+            give_up(client);
+        else if (count > 0 && ddl_store_inbox_feed(&client->inbox, data, (size_t)count, NULL) != DDL_OK)
+            give_up(client);
+        else
+            serve_all(client);
+    }
+    if (!client->closing)
+        attend(client);
+    sweep(server); /* may free client */
+}
+
+/* ---- the door ---- */
+
+static void judge(void *arg, ddl_hello *hello, const ddl_address *from)
+{
+    ddl_store_server *server = arg;
+    int limit = 4 * server->self.nranks + 64;
+    (void)from;
+    if (server->client_count >= limit)
+        ddl_hello_judge(hello, DDL_HELLO_TAKEN, "%d clients are at the store already", server->client_count);
+    else
+        ddl_hello_judge(hello, DDL_HELLO_WELCOME, "%s", "");
+}
+
+/* A rank of ours that believes in another world size: nobody can go on, and everybody is told why. */
+static void refused(void *arg, const ddl_hello *hello, const ddl_address *from)
+{
+    ddl_store_server *server = arg;
+    ddl_error cause;
+    (void)from;
+    if (hello->verdict != DDL_HELLO_OTHER_SIZE || hello->peer.nranks <= 0)
+        return;
+    (void)ddl_error_set(&cause, DDL_ECONFIG, "%s", hello->reason);
+    cause.culprit = hello->peer.rank;
+    fail_run(server, &cause);
+    sweep(server);
+}
+
+static void entered(void *arg, int fd, const ddl_hello *hello, const ddl_address *from)
+{
+    ddl_store_server *server = arg;
+    struct client *client = ddl_alloc(sizeof *client);
+    (void)from;
+    if (client == NULL ||
+        ddl_watch_open(server->service, fd, on_client, client, &client->watch, NULL) != DDL_OK) {
+        ddl_free(client);
+        ddl_socket_close(&fd);
+        return;
+    }
+    client->server = server;
+    client->fd = fd;
+    client->party = hello->peer;
+    client->inbox.from_client = true;
+    client->inbox.value_limit = hello->peer.rank == 0 ? DDL_STORE_ROSTER_LIMIT : DDL_STORE_VALUE_LIMIT;
+    ddl_list_init(&client->waits);
+    ddl_list_init(&client->owned);
+    ddl_list_append(&server->clients, &client->link);
+    server->client_count++;
+    attend(client);
+    if (server->failed)
+        say_error(client, DDL_STORE_FAILED, 0, &server->failure);
+    sweep(server);
+}
+
+static const ddl_listener_events door = { judge, refused, entered };
+
+/* ---- opening and closing ---- */
+
+struct open_call {
+    ddl_store_server *server;
+    const ddl_address *address;
+    ddl_address *bound;
+    ddl_status status;
+    ddl_error *err;
+};
+
+static void open_on_service(void *arg)
+{
+    struct open_call *call = arg;
+    ddl_store_server *server = call->server;
+    const ddl_listener_options options = {
+        .service = server->service, .self = server->self, .events = &door, .arg = server
+    };
+    call->status = ddl_listener_open(&options, call->address, call->bound, &server->listener, call->err);
+}
+
+static void free_server(ddl_store_server *server)
+{
+    for (size_t i = 0; server->buckets != NULL && i < server->bucket_count; i++) {
+        struct entry *entry;
+        while ((entry = server->buckets[i]) != NULL) {
+            server->buckets[i] = entry->next;
+            ddl_bytes_fini(&entry->value);
+            ddl_free(entry);
+        }
+    }
+    ddl_free(server->buckets);
+    ddl_bell_fini(&server->bell);
+    ddl_free(server);
+}
+
+ddl_status ddl_store_server_open(ddl_service *service, const ddl_hello_party *self,
+                                 const ddl_address *address, ddl_address *bound, ddl_store_server **out,
+                                 ddl_error *err)
+{
+    ddl_store_server *server = ddl_alloc(sizeof *server);
+    if (server == NULL)
+        return DDL_FAIL(err, DDL_ENOMEM, "no memory for the store's server");
+    server->service = service;
+    server->self = *self;
+    server->self.channel = DDL_CHANNEL_STORE;
+    ddl_list_init(&server->clients);
+    ddl_bell_init(&server->bell);
+    server->bucket_count = (size_t)self->nranks * 4 + 61;
+    server->buckets = ddl_alloc_array(server->bucket_count, sizeof(struct entry *));
+    struct open_call call = { .server = server, .address = address, .bound = bound, .err = err };
+    if (server->buckets == NULL)
+        call.status = DDL_FAIL(err, DDL_ENOMEM, "no memory for the store's server");
+    else
+        ddl_service_call(service, open_on_service, &call);
+    if (call.status != DDL_OK) {
+        free_server(server);
+        return call.status;
+    }
+    *out = server;
+    return DDL_OK;
+}
+
+static void stop_listening(void *arg)
+{
+    ddl_store_server *server = arg;
+    ddl_listener_close(server->listener);
+    server->listener = NULL;
+    server->leaving = true;
+    sweep(server);
+}
+
+static void close_on_service(void *arg)
+{
+    ddl_store_server *server = arg;
+    DDL_LIST_FOR_EACH (link, &server->clients)
+        remove_client(DDL_CONTAINER(link, struct client, link));
+}
+
+void ddl_store_server_close(ddl_store_server *server, ddl_deadline deadline)
+{
+    if (server == NULL)
+        return;
+    ddl_service_call(server->service, stop_listening, server);
+    ddl_bell_lock(&server->bell);
+    while (!server->all_know && ddl_bell_wait(&server->bell, deadline))
+        continue;
+    ddl_bell_unlock(&server->bell);
+    ddl_service_call(server->service, close_on_service, server);
+    free_server(server);
+}

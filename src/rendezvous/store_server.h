@@ -1,0 +1,29 @@
+/*
+ * store_server.h - the tcp store's server: one run's keys, on the service loop of rank 0.
+ *
+ * It speaks protocol/store_wire.h behind a listener. It notices when a client's connection ends, and
+ * executes its will. Thread: any but service.
+ */
+#ifndef DDL_RENDEZVOUS_STORE_SERVER_H
+#define DDL_RENDEZVOUS_STORE_SERVER_H
+
+#include "base/clock.h"
+#include "base/error.h"
+#include "io/address.h"
+#include "io/service.h"
+#include "protocol/hello.h"
+
+typedef struct ddl_store_server ddl_store_server;
+
+/* Serve the run self->run_id of self->nranks ranks at address. Errors as of ddl_socket_listen. */
+DDL_MUST_USE ddl_status ddl_store_server_open(ddl_service *service, const ddl_hello_party *self,
+                                              const ddl_address *address, ddl_address *bound,
+                                              ddl_store_server **server, ddl_error *err);
+
+/*
+ * Once all clients know how the run came out (failed or settled), or at the deadline, close everything.
+ * NULL is fine.
+ */
+void ddl_store_server_close(ddl_store_server *server, ddl_deadline deadline);
+
+#endif

@@ -1,0 +1,535 @@
+/*
+ * store_tcp.c - a store served by rank 0 at tcp://host:port.
+ *
+ * Rank 0 binds exactly that address and is a client of its own server. The others connect again and again
+ * until it is there, and stay connected: so the server knows who is still present.
+ */
+#include "rendezvous/store.h"
+
+#include "base/assert.h"
+#include "base/list.h"
+#include "io/host.h"
+#include "io/resolve.h"
+#include "io/socket.h"
+#include "protocol/store_wire.h"
+#include "rendezvous/store_server.h"
+
+#include <poll.h>
+#include <stdio.h>
+#include <string.h>
+
+enum {
+    HANDSHAKE_LIMIT_MS = 5000,
+    CONNECT_LIMIT_MS = 5000,
+    NO_ROUTE_LIMIT_MS = 10000, /* how long a network that is not there may take to come up */
+    ASK_LIMIT_MS = 2000,       /* for an answer that the server gives at once */
+    FIRST_PAUSE_MS = 10,
+    LAST_PAUSE_MS = 500,
+    READ_BYTES = 16 << 10
+};
+
+struct store_tcp {
+    ddl_store base;
+    int fd;
+    uint32_t next_id;
+    ddl_store_inbox inbox;
+    ddl_store_server *server; /* rank 0 */
+    bool failed;
+    ddl_error failure;
+    char where[DDL_ADDRESS_FULL_TEXT];
+};
+
+static struct store_tcp *as_tcp(ddl_store *store)
+{
+    DDL_ASSERT(store->ops == &ddl_store_tcp);
+    return DDL_CONTAINER(store, struct store_tcp, base);
+}
+
+/* ---- entering ---- */
+
+/* What an attempt came to. */
+enum attempt { ENTERED, AGAIN, NO_ROUTE, GIVE_UP };
+
+static ddl_deadline earlier(ddl_deadline a, ddl_deadline b)
+{
+    return a < b ? a : b;
+}
+
+/* Move the handshake's bytes until it has come to something. */
+static enum attempt greet(int fd, const char *where, ddl_hello *hello, ddl_deadline deadline, ddl_error *err)
+{
+    uint8_t data[512];
+    for (;;) {
+        ddl_view out = ddl_hello_output(hello);
+        size_t wanted = ddl_hello_wants(hello);
+        if (out.bytes == 0 && wanted == 0)
+            break;
+        if (!ddl_socket_wait(fd, out.bytes > 0 ? POLLOUT : POLLIN, deadline)) {
+            (void)DDL_FAIL(err, DDL_ETIMEDOUT, "%s accepts connections but does not answer", where);
+            return AGAIN;
+        }
+        ssize_t count = out.bytes > 0
+                            ? ddl_socket_write(fd, out.data, out.bytes)
+                            : ddl_socket_read(fd, data, wanted < sizeof data ? wanted : sizeof data);
+        if (count == 0 || (count < 0 && errno != EAGAIN)) {
+            (void)DDL_FAIL(err, DDL_ENETWORK, "%s closed the connection before it answered", where);
+            return AGAIN;
+        }
+        if (count > 0 && out.bytes > 0)
+            ddl_hello_sent(hello, (size_t)count);
+        else if (count > 0)
+            ddl_hello_feed(hello, data, (size_t)count);
+    }
+    if (hello->state == DDL_HELLO_ACCEPTED)
+        return ENTERED;
+    char place[DDL_ADDRESS_FULL_TEXT + 16];
+    snprintf(place, sizeof place, "store at %s", where);
+    (void)ddl_hello_fail(hello, place, err);
+    return GIVE_UP;
+}
+
+/*
+ * A connect to a port of this machine on which nobody listens can meet itself, where the system happens
+ * to pick that very port for it.
+ */
+static bool met_itself(int fd, const ddl_address *to)
+{
+    ddl_address local;
+    char ours[DDL_ADDRESS_FULL_TEXT], theirs[DDL_ADDRESS_FULL_TEXT];
+    ddl_socket_local(fd, &local);
+    ddl_address_text(&local, ours);
+    ddl_address_text(to, theirs);
+    return strcmp(ours, theirs) == 0;
+}
+
+static enum attempt connect_once(const ddl_address *to, ddl_deadline deadline, int *out, ddl_error *err)
+{
+    int fd = -1;
+    char where[DDL_ADDRESS_FULL_TEXT];
+    ddl_address_text(to, where);
+    ddl_status status = ddl_socket_connect(to, &fd, err);
+    int error = status == DDL_OK ? 0 : err->os_errno;
+    if (status == DDL_ERESOURCE)
+        return GIVE_UP;
+    if (status == DDL_OK) {
+        error = ddl_socket_wait(fd, POLLOUT, deadline) ? ddl_socket_error(fd) : ETIMEDOUT;
+        if (error == 0 && met_itself(fd, to))
+            error = ECONNREFUSED;
+    }
+    if (error == 0) {
+        *out = fd;
+        return ENTERED;
+    }
+    ddl_socket_close(&fd);
+    (void)DDL_FAIL_OS(err, DDL_ENETWORK, error, "cannot connect to %s", where);
+    return error == ENETUNREACH || error == EADDRNOTAVAIL || error == EACCES || error == EPERM ||
+                   error == EINVAL
+               ? NO_ROUTE
+               : AGAIN;
+}
+
+/* Connect to one address and shake hands. */
+static enum attempt enter_once(struct store_tcp *tcp, const ddl_store_options *options, const ddl_address *to,
+                               ddl_deadline deadline, ddl_error *err)
+{
+    int fd = -1;
+    ddl_hello hello;
+    ddl_hello_party self = *options->self;
+    enum attempt attempt =
+        connect_once(to, earlier(deadline, ddl_deadline_in_ms(CONNECT_LIMIT_MS)), &fd, err);
+    if (attempt != ENTERED)
+        return attempt;
+    self.channel = DDL_CHANNEL_STORE;
+    self.peer = 0;
+    if (ddl_host_random(self.nonce, sizeof self.nonce, err) != DDL_OK) {
+        ddl_socket_close(&fd);
+        return GIVE_UP;
+    }
+    ddl_hello_start_client(&hello, &self);
+    ddl_address_text(to, tcp->where);
+    attempt = greet(fd, tcp->where, &hello, earlier(deadline, ddl_deadline_in_ms(HANDSHAKE_LIMIT_MS)), err);
+    if (attempt != ENTERED) {
+        ddl_socket_close(&fd);
+        return attempt;
+    }
+    ddl_address local;
+    ddl_socket_local(fd, &local);
+    ddl_address_host(&local, tcp->base.address);
+    memcpy(tcp->base.run_id, hello.peer.run_id, DDL_RUN_ID_BYTES);
+    tcp->fd = fd;
+    return ENTERED;
+}
+
+/* Nobody writes to a place that is not there yet; time passes in poll. */
+static void pause_ms(int64_t ms, ddl_deadline deadline)
+{
+    (void)ddl_socket_wait(-1, 0, earlier(deadline, ddl_deadline_in_ms(ms)));
+}
+
+static ddl_status enter(struct store_tcp *tcp, const ddl_store_options *options,
+                        const ddl_address addresses[], int count, const char *rest, ddl_deadline deadline,
+                        ddl_error *err)
+{
+    const int64_t start_ns = ddl_now_ns();
+    ddl_error last = { .code = DDL_OK };
+    for (int64_t pause = FIRST_PAUSE_MS;;
+         pause = pause * 3 / 2 < LAST_PAUSE_MS ? pause * 3 / 2 : LAST_PAUSE_MS) {
+        bool no_route = true;
+        for (int i = 0; i < count; i++) {
+            enum attempt attempt = enter_once(tcp, options, &addresses[i], deadline, &last);
+            if (attempt == ENTERED)
+                return DDL_OK;
+            if (attempt == GIVE_UP) {
+                if (err != NULL)
+                    *err = last;
+                return last.code;
+            }
+            no_route = no_route && attempt == NO_ROUTE;
+        }
+        if (no_route && ddl_now_ns() - start_ns > NO_ROUTE_LIMIT_MS * DDL_NS_PER_MS)
+            return DDL_FAIL(err, DDL_ENETWORK, "%s; is MASTER_ADDR right, and is there a network to it?",
+                            last.text);
+        if (ddl_deadline_passed(deadline))
+            break;
+        ddl_progress_tell(options->progress, "rank 0 at %s", rest);
+        pause_ms(pause, deadline);
+    }
+    (void)DDL_FAIL(
+        err, DDL_ETIMEDOUT,
+        "rank 0 did not open the meeting place %s within %.1f s (%s); start rank 0, check MASTER_ADDR and "
+        "MASTER_PORT, or raise DDL_START_TIMEOUT",
+        rest, (double)(ddl_now_ns() - start_ns) / 1e9, last.text);
+    ddl_error_blame(err, 0);
+    return DDL_ETIMEDOUT;
+}
+
+/* ---- serving ---- */
+
+static ddl_status explain_listen(const char *host, uint16_t port, const ddl_error *why, ddl_error *err)
+{
+    char known[256];
+    if (why->os_errno == EADDRINUSE)
+        return DDL_FAIL_OS(
+            err, DDL_ENETWORK, EADDRINUSE,
+            "port %u on %s is in use by another program, or by rank 0 of another run; choose another "
+            "--master_port (MASTER_PORT)",
+            port, host);
+    if (why->os_errno == EADDRNOTAVAIL) {
+        ddl_interfaces_text(known, sizeof known);
+        return DDL_FAIL_OS(
+            err, DDL_ENETWORK, EADDRNOTAVAIL,
+            "rank 0 must listen on MASTER_ADDR %s, which is no address of this machine; it has: %s", host,
+            known);
+    }
+    if (why->os_errno == EACCES)
+        return DDL_FAIL_OS(err, DDL_ENETWORK, EACCES, "port %u on %s is for root only; choose one above 1023",
+                           port, host);
+    if (err != NULL)
+        *err = *why;
+    return why->code;
+}
+
+static ddl_status serve(struct store_tcp *tcp, const ddl_store_options *options,
+                        const ddl_address addresses[], int count, const char *host, uint16_t port,
+                        ddl_address *bound, ddl_error *err)
+{
+    ddl_hello_party self = *options->self;
+    ddl_error why = { .code = DDL_OK };
+    DDL_TRY(ddl_host_random(self.run_id, sizeof self.run_id, err));
+    for (int i = 0; i < count; i++) {
+        ddl_error last = { .code = DDL_OK };
+        if (ddl_store_server_open(options->service, &self, &addresses[i], bound, &tcp->server, &last) ==
+            DDL_OK)
+            return DDL_OK;
+        /* Of several addresses the one that is ours tells most. */
+        if (i == 0 || last.os_errno != EADDRNOTAVAIL)
+            why = last;
+        if (last.os_errno == EADDRINUSE)
+            break;
+    }
+    return explain_listen(host, port, &why, err);
+}
+
+static void tcp_destroy(ddl_store *store, ddl_deadline deadline)
+{
+    struct store_tcp *tcp = as_tcp(store);
+    ddl_socket_close(&tcp->fd);
+    ddl_store_server_close(tcp->server, deadline);
+    ddl_store_inbox_fini(&tcp->inbox);
+    ddl_free(tcp);
+}
+
+static ddl_status tcp_open(const ddl_store_options *options, const char *rest, ddl_deadline deadline,
+                           ddl_store **out, ddl_error *err)
+{
+    char host[256];
+    uint16_t port;
+    int count = 0;
+    ddl_address addresses[DDL_RESOLVE_MAX], bound;
+    ddl_status status;
+    DDL_TRY(ddl_address_split("the meeting place", rest, host, sizeof host, &port, err));
+    DDL_TRY(ddl_resolve(host, port, deadline, addresses, &count, err));
+    struct store_tcp *tcp = ddl_alloc(sizeof *tcp);
+    if (tcp == NULL)
+        return DDL_FAIL(err, DDL_ENOMEM, "no memory for a store");
+    tcp->base.ops = &ddl_store_tcp;
+    tcp->fd = -1;
+    tcp->inbox.value_limit = DDL_STORE_ROSTER_LIMIT;
+    if (options->self->rank == 0) {
+        if ((status = serve(tcp, options, addresses, count, host, port, &bound, err)) != DDL_OK)
+            goto fail;
+        if ((status = enter(tcp, options, &bound, 1, rest, deadline, err)) != DDL_OK)
+            goto fail;
+    } else if ((status = enter(tcp, options, addresses, count, rest, deadline, err)) != DDL_OK) {
+        goto fail;
+    }
+    *out = &tcp->base;
+    return DDL_OK;
+fail:
+    tcp_destroy(&tcp->base, ddl_now_ns());
+    return status;
+}
+
+/* ---- requests ---- */
+
+static ddl_status lost(struct store_tcp *tcp, ddl_error *err)
+{
+    (void)DDL_FAIL(err, DDL_EPEERLOST,
+                   "rank 0 left the meeting place at %s before all ranks were connected; look at "
+                   "its output",
+                   tcp->where);
+    ddl_error_blame(err, 0);
+    return DDL_EPEERLOST;
+}
+
+static ddl_status failed(const struct store_tcp *tcp, ddl_error *err)
+{
+    if (err != NULL)
+        *err = tcp->failure;
+    return tcp->failure.code;
+}
+
+static ddl_status late(struct store_tcp *tcp, ddl_error *err)
+{
+    (void)DDL_FAIL(err, DDL_ETIMEDOUT, "rank 0 does not answer at %s", tcp->where);
+    ddl_error_blame(err, 0);
+    return DDL_ETIMEDOUT;
+}
+
+/* Read what is there; DDL_EPEERLOST at the end of the stream. */
+static ddl_status take_in(struct store_tcp *tcp, ddl_error *err)
+{
+    uint8_t data[READ_BYTES];
+    ssize_t count = ddl_socket_read(tcp->fd, data, sizeof data);
+    if (count > 0)
+        return ddl_store_inbox_feed(&tcp->inbox, data, (size_t)count, err);
+    return count < 0 && errno == EAGAIN ? DDL_OK : lost(tcp, err);
+}
+
+/* The next message, if one is there; a failure of the run is remembered and returned. */
+static ddl_status next_message(struct store_tcp *tcp, ddl_store_message *message, bool *found, ddl_error *err)
+{
+    DDL_TRY(ddl_store_inbox_next(&tcp->inbox, message, found, err));
+    if (!*found || message->kind != DDL_STORE_FAILED)
+        return DDL_OK;
+    if (!tcp->failed)
+        DDL_TRY(ddl_store_error_decode(message->value, &tcp->failure, err));
+    tcp->failed = true;
+    return failed(tcp, err);
+}
+
+static ddl_status send_message(struct store_tcp *tcp, const ddl_store_message *message, ddl_deadline deadline,
+                               ddl_error *err)
+{
+    ddl_bytes out = { 0 };
+    ddl_status status = DDL_OK;
+    if (!ddl_store_message_encode(message, &out))
+        return DDL_FAIL(err, DDL_ENOMEM, "no memory for a request to the store");
+    for (size_t sent = 0; sent < out.bytes && status == DDL_OK;) {
+        ssize_t count = ddl_socket_write(tcp->fd, out.data + sent, out.bytes - sent);
+        if (count > 0)
+            sent += (size_t)count;
+        else if (count < 0 && errno != EAGAIN)
+            status = lost(tcp, err);
+        else if (!ddl_socket_wait(tcp->fd, POLLOUT, deadline))
+            status = late(tcp, err);
+    }
+    ddl_bytes_fini(&out);
+    return status;
+}
+
+/* Wait for the reply to request id; its views hold until the next request. DDL_ETIMEDOUT: not by the
+ * deadline. */
+static ddl_status await_reply(struct store_tcp *tcp, uint32_t id, ddl_deadline deadline,
+                              ddl_store_message *reply, ddl_error *err)
+{
+    for (;;) {
+        bool found;
+        DDL_TRY(next_message(tcp, reply, &found, err));
+        if (found && reply->id == id)
+            break;
+        if (found)
+            continue; /* the reply to a request that was given up */
+        if (!ddl_socket_wait(tcp->fd, POLLIN, deadline))
+            return late(tcp, err);
+        DDL_TRY(take_in(tcp, err));
+    }
+    if (reply->kind == DDL_STORE_REFUSED) {
+        ddl_error refusal;
+        DDL_TRY(ddl_store_error_decode(reply->value, &refusal, err));
+        if (err != NULL)
+            *err = refusal;
+        return refusal.code;
+    }
+    return DDL_OK;
+}
+
+static ddl_status unexpected(const struct store_tcp *tcp, const ddl_store_message *reply, ddl_error *err)
+{
+    return DDL_FAIL(err, DDL_EPROTO, "the store at %s gave a reply of kind %d that does not fit the request",
+                    tcp->where, (int)reply->kind);
+}
+
+/* Send a request that the server answers at once. */
+static ddl_status ask(struct store_tcp *tcp, ddl_store_message *request, ddl_deadline deadline,
+                      ddl_store_message *reply, ddl_error *err)
+{
+    ddl_deadline least = ddl_deadline_in_ms(ASK_LIMIT_MS);
+    if (tcp->failed)
+        return failed(tcp, err);
+    request->id = ++tcp->next_id;
+    if (deadline < least)
+        deadline = least; /* also when the caller's time is over: a question deserves its answer */
+    ddl_status status = send_message(tcp, request, deadline, err);
+    if (status == DDL_EPEERLOST) {
+        /* Rank 0 may have said why before it left. */
+        bool found = true;
+        ddl_error ignored;
+        while (take_in(tcp, &ignored) == DDL_OK && found)
+            DDL_TRY(next_message(tcp, reply, &found, err));
+        return lost(tcp, err);
+    }
+    if (status != DDL_OK)
+        return status;
+    return await_reply(tcp, request->id, deadline, reply, err);
+}
+
+static ddl_status copy_value(ddl_view value, ddl_bytes *out, ddl_error *err)
+{
+    ddl_bytes copy = { 0 };
+    if (!ddl_bytes_append(&copy, value.data, value.bytes))
+        return DDL_FAIL(err, DDL_ENOMEM, "no memory for a value of %zu bytes", value.bytes);
+    *out = copy;
+    return DDL_OK;
+}
+
+static ddl_view key_view(const char *key)
+{
+    return (ddl_view){ key, strlen(key) };
+}
+
+static ddl_status tcp_set_new(ddl_store *store, const char *key, ddl_view value, ddl_deadline deadline,
+                              ddl_store_outcome *outcome, ddl_bytes *existing, ddl_error *err)
+{
+    struct store_tcp *tcp = as_tcp(store);
+    ddl_store_message request = { .kind = DDL_STORE_SET_NEW, .key = key_view(key), .value = value }, reply;
+    DDL_TRY(ask(tcp, &request, deadline, &reply, err));
+    if (reply.kind == DDL_STORE_DONE) {
+        *outcome = DDL_STORE_CREATED;
+        return DDL_OK;
+    }
+    if (reply.kind != DDL_STORE_EXISTS)
+        return unexpected(tcp, &reply, err);
+    DDL_TRY(copy_value(reply.value, existing, err));
+    *outcome = reply.flags & DDL_STORE_GONE ? DDL_STORE_ABANDONED : DDL_STORE_TAKEN;
+    return DDL_OK;
+}
+
+static ddl_status get_waiting(struct store_tcp *tcp, const char *key, ddl_deadline deadline,
+                              ddl_store_message *reply, ddl_error *err)
+{
+    ddl_store_message request = {
+        .kind = DDL_STORE_GET, .flags = DDL_STORE_WAIT, .id = ++tcp->next_id, .key = key_view(key)
+    };
+    if (tcp->failed)
+        return failed(tcp, err);
+    DDL_TRY(send_message(tcp, &request, deadline, err));
+    ddl_status status = await_reply(tcp, request.id, deadline, reply, err);
+    if (status == DDL_ETIMEDOUT && !tcp->failed) {
+        ddl_store_message cancel = { .kind = DDL_STORE_CANCEL, .id = request.id };
+        DDL_TRY(send_message(tcp, &cancel, ddl_deadline_in_ms(ASK_LIMIT_MS), err));
+    }
+    return status;
+}
+
+static ddl_status tcp_get(ddl_store *store, const char *key, ddl_deadline deadline, ddl_bytes *value,
+                          ddl_error *err)
+{
+    struct store_tcp *tcp = as_tcp(store);
+    ddl_store_message request = { .kind = DDL_STORE_GET, .key = key_view(key) }, reply;
+    if (ddl_deadline_passed(deadline))
+        DDL_TRY(ask(tcp, &request, deadline, &reply, err));
+    else
+        DDL_TRY(get_waiting(tcp, key, deadline, &reply, err));
+    if (reply.kind == DDL_STORE_MISSING)
+        return DDL_FAIL(err, DDL_ETIMEDOUT, "%s was not set in the store at %s", key, tcp->where);
+    if (reply.kind != DDL_STORE_VALUE)
+        return unexpected(tcp, &reply, err);
+    return copy_value(reply.value, value, err);
+}
+
+static ddl_status tcp_will(ddl_store *store, const ddl_error *will, ddl_deadline deadline, ddl_error *err)
+{
+    struct store_tcp *tcp = as_tcp(store);
+    uint8_t value[DDL_STORE_ERROR_BYTES];
+    ddl_store_message request = { .kind = DDL_STORE_WILL }, reply;
+    request.value = (ddl_view){ value, ddl_store_error_encode(will, value) };
+    DDL_TRY(ask(tcp, &request, deadline, &reply, err));
+    return reply.kind == DDL_STORE_DONE ? DDL_OK : unexpected(tcp, &reply, err);
+}
+
+static ddl_status tcp_fail(ddl_store *store, const ddl_error *cause, ddl_deadline deadline, ddl_error *first)
+{
+    struct store_tcp *tcp = as_tcp(store);
+    uint8_t value[DDL_STORE_ERROR_BYTES];
+    ddl_store_message request = { .kind = DDL_STORE_FAIL }, reply;
+    ddl_error ignored;
+    request.value = (ddl_view){ value, ddl_store_error_encode(cause, value) };
+    (void)ask(tcp, &request, deadline, &reply, &ignored);
+    if (!tcp->failed)
+        return DDL_ESTORE; /* rank 0 could not be told */
+    *first = tcp->failure;
+    return DDL_OK;
+}
+
+static ddl_status tcp_check(ddl_store *store, ddl_error *err)
+{
+    struct store_tcp *tcp = as_tcp(store);
+    ddl_store_message message;
+    bool found;
+    if (tcp->failed)
+        return failed(tcp, err);
+    ddl_status status = take_in(tcp, err);
+    do {
+        DDL_TRY(next_message(tcp, &message, &found, err));
+    } while (found);
+    return status;
+}
+
+static void tcp_close_in_child(ddl_store *store)
+{
+    struct store_tcp *tcp = as_tcp(store);
+    ddl_socket_close(&tcp->fd); /* the server's are the service's */
+}
+
+const struct ddl_store_ops ddl_store_tcp = {
+    .scheme = "tcp",
+    .open = tcp_open,
+    .set_new = tcp_set_new,
+    .get = tcp_get,
+    .will = tcp_will,
+    .fail = tcp_fail,
+    .check = tcp_check,
+    .destroy = tcp_destroy,
+    .close_in_child = tcp_close_in_child,
+};
