@@ -184,11 +184,11 @@ static bool same_run(const ddl_hello_party *self, const ddl_hello_party *peer)
     return self->channel == DDL_CHANNEL_STORE && memcmp(peer->run_id, unknown, DDL_RUN_ID_BYTES) == 0;
 }
 
-static ddl_hello_verdict check_client(ddl_hello *hello)
+ddl_hello_verdict ddl_hello_check(const ddl_hello_party *peer, const ddl_hello_party *self,
+                                  char reason[DDL_HELLO_REASON_TEXT])
 {
-    const ddl_hello_party *self = &hello->self, *peer = &hello->peer;
-    char *reason = hello->reason;
-    const size_t room = sizeof hello->reason;
+    const size_t room = DDL_HELLO_REASON_TEXT;
+    reason[0] = '\0';
     if (peer->channel != self->channel) {
         snprintf(reason, room, "this port serves channel %d, not %d; is it the right one?",
                  (int)self->channel, (int)peer->channel);
@@ -340,7 +340,7 @@ static void step(ddl_hello *hello)
         break;
     case CLIENT_REST:
         take_client(hello);
-        ddl_hello_verdict verdict = check_client(hello);
+        ddl_hello_verdict verdict = ddl_hello_check(&hello->peer, &hello->self, hello->reason);
         if (verdict == DDL_HELLO_WELCOME)
             hello->state = DDL_HELLO_JUDGING;
         else

@@ -100,6 +100,10 @@ void ddl_hello_sent(ddl_hello *hello, size_t count);
 __attribute__((format(printf, 3, 4))) void ddl_hello_judge(ddl_hello *hello, ddl_hello_verdict verdict,
                                                            const char *reason, ...);
 
+/* The server's checks alone, for stores without connections: DDL_HELLO_WELCOME, or why not, with a reason. */
+ddl_hello_verdict ddl_hello_check(const ddl_hello_party *client, const ddl_hello_party *server,
+                                  char reason[DDL_HELLO_REASON_TEXT]);
+
 /* The error that a refused handshake comes to. where names the other end's address. */
 ddl_status ddl_hello_fail(const ddl_hello *hello, const char *where, ddl_error *err);
 

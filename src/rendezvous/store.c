@@ -7,8 +7,9 @@
 
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
-static const struct ddl_store_ops *const stores[] = { &ddl_store_tcp };
+static const struct ddl_store_ops *const stores[] = { &ddl_store_tcp, &ddl_store_mem };
 
 enum { STORE_COUNT = sizeof stores / sizeof stores[0] };
 
@@ -93,8 +94,9 @@ void ddl_store_destroy(ddl_store *store, ddl_deadline deadline)
 
 void ddl_store_close_in_child(ddl_store *store)
 {
-    if (store != NULL)
-        store->ops->close_in_child(store);
+    for (int i = 0; store != NULL && i < 2; i++)
+        if (store->held[i] >= 0)
+            close(store->held[i]);
 }
 
 const uint8_t *ddl_store_run_id(const ddl_store *store)

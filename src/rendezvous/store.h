@@ -90,7 +90,7 @@ const char *ddl_store_address(const ddl_store *store);
 
 /* ---- for implementations ---- */
 
-/* All may block until the deadline, except check and close_in_child. Arguments have been checked. */
+/* All may block until the deadline, except check. Arguments have been checked. */
 struct ddl_store_ops {
     const char *scheme; /* in URLs and messages: "tcp" */
     ddl_status (*open)(const ddl_store_options *options, const char *rest, ddl_deadline deadline,
@@ -103,7 +103,6 @@ struct ddl_store_ops {
     ddl_status (*fail)(ddl_store *store, const ddl_error *cause, ddl_deadline deadline, ddl_error *first);
     ddl_status (*check)(ddl_store *store, ddl_error *err);
     void (*destroy)(ddl_store *store, ddl_deadline deadline);
-    void (*close_in_child)(ddl_store *store);
 };
 
 /* First member of each implementation's struct. */
@@ -111,6 +110,7 @@ struct ddl_store {
     const struct ddl_store_ops *ops;
     uint8_t run_id[DDL_RUN_ID_BYTES];
     char address[DDL_ADDRESS_TEXT];
+    int held[2]; /* descriptors that a forked child has to close, or -1 */
 };
 
 extern const struct ddl_store_ops ddl_store_tcp, ddl_store_file, ddl_store_mem;

@@ -29,8 +29,7 @@ enum {
 };
 
 struct store_tcp {
-    ddl_store base;
-    int fd;
+    ddl_store base; /* held[0]: the connection */
     uint32_t next_id;
     ddl_store_inbox inbox;
     ddl_store_server *server; /* rank 0 */
@@ -156,7 +155,7 @@ static enum attempt enter_once(struct store_tcp *tcp, const ddl_store_options *o
     ddl_socket_local(fd, &local);
     ddl_address_host(&local, tcp->base.address);
     memcpy(tcp->base.run_id, hello.peer.run_id, DDL_RUN_ID_BYTES);
-    tcp->fd = fd;
+    tcp->base.held[0] = fd;
     return ENTERED;
 }
 
@@ -253,7 +252,7 @@ static ddl_status serve(struct store_tcp *tcp, const ddl_store_options *options,
 static void tcp_destroy(ddl_store *store, ddl_deadline deadline)
 {
     struct store_tcp *tcp = as_tcp(store);
-    ddl_socket_close(&tcp->fd);
+    ddl_socket_close(&tcp->base.held[0]);
     ddl_store_server_close(tcp->server, deadline);
     ddl_store_inbox_fini(&tcp->inbox);
     ddl_free(tcp);
@@ -273,7 +272,7 @@ static ddl_status tcp_open(const ddl_store_options *options, const char *rest, d
     if (tcp == NULL)
         return DDL_FAIL(err, DDL_ENOMEM, "no memory for a store");
     tcp->base.ops = &ddl_store_tcp;
-    tcp->fd = -1;
+    tcp->base.held[0] = tcp->base.held[1] = -1;
     tcp->inbox.value_limit = DDL_STORE_ROSTER_LIMIT;
     if (options->self->rank == 0) {
         if ((status = serve(tcp, options, addresses, count, host, port, &bound, err)) != DDL_OK)
@@ -320,7 +319,7 @@ static ddl_status late(struct store_tcp *tcp, ddl_error *err)
 static ddl_status take_in(struct store_tcp *tcp, ddl_error *err)
 {
     uint8_t data[READ_BYTES];
-    ssize_t count = ddl_socket_read(tcp->fd, data, sizeof data);
+    ssize_t count = ddl_socket_read(tcp->base.held[0], data, sizeof data);
     if (count > 0)
         return ddl_store_inbox_feed(&tcp->inbox, data, (size_t)count, err);
     return count < 0 && errno == EAGAIN ? DDL_OK : lost(tcp, err);
@@ -346,12 +345,12 @@ static ddl_status send_message(struct store_tcp *tcp, const ddl_store_message *m
     if (!ddl_store_message_encode(message, &out))
         return DDL_FAIL(err, DDL_ENOMEM, "no memory for a request to the store");
     for (size_t sent = 0; sent < out.bytes && status == DDL_OK;) {
-        ssize_t count = ddl_socket_write(tcp->fd, out.data + sent, out.bytes - sent);
+        ssize_t count = ddl_socket_write(tcp->base.held[0], out.data + sent, out.bytes - sent);
         if (count > 0)
             sent += (size_t)count;
         else if (count < 0 && errno != EAGAIN)
             status = lost(tcp, err);
-        else if (!ddl_socket_wait(tcp->fd, POLLOUT, deadline))
+        else if (!ddl_socket_wait(tcp->base.held[0], POLLOUT, deadline))
             status = late(tcp, err);
     }
     ddl_bytes_fini(&out);
@@ -370,7 +369,7 @@ static ddl_status await_reply(struct store_tcp *tcp, uint32_t id, ddl_deadline d
             break;
         if (found)
             continue; /* the reply to a request that was given up */
-        if (!ddl_socket_wait(tcp->fd, POLLIN, deadline))
+        if (!ddl_socket_wait(tcp->base.held[0], POLLIN, deadline))
             return late(tcp, err);
         DDL_TRY(take_in(tcp, err));
     }
@@ -516,12 +515,6 @@ static ddl_status tcp_check(ddl_store *store, ddl_error *err)
     return status;
 }
 
-static void tcp_close_in_child(ddl_store *store)
-{
-    struct store_tcp *tcp = as_tcp(store);
-    ddl_socket_close(&tcp->fd); /* the server's are the service's */
-}
-
 const struct ddl_store_ops ddl_store_tcp = {
     .scheme = "tcp",
     .open = tcp_open,
@@ -531,5 +524,4 @@ const struct ddl_store_ops ddl_store_tcp = {
     .fail = tcp_fail,
     .check = tcp_check,
     .destroy = tcp_destroy,
-    .close_in_child = tcp_close_in_child,
 };
