@@ -1,0 +1,233 @@
+/* test_frame.c - the mesh's frames and notices: what goes in comes out, and what is malformed is refused. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "base/bytes.h"
+#include "protocol/frame.h"
+#include "protocol/notice.h"
+
+#include <string.h>
+
+static ddl_frame sample(void)
+{
+    return (ddl_frame){ .type = DDL_FRAME_EAGER,
+                        .bytes = 4096,
+                        .credit = 7,
+                        .channel = 1,
+                        .sequence = UINT64_C(0x0123456789abcdef),
+                        .piece = 3,
+                        .number = 0xfedcba98,
+                        .collective = 2,
+                        .dtype = 10,
+                        .op = 0xff,
+                        .algorithm = 5,
+                        .root = -1,
+                        .count = UINT64_MAX };
+}
+
+static void frame_survives_the_wire(void **state)
+{
+    (void)state;
+    ddl_frame before = sample(), after = { 0 };
+    uint8_t bytes[DDL_FRAME_BYTES];
+    ddl_frame_encode(&before, bytes);
+    assert_int_equal(ddl_frame_decode(bytes, &after, NULL), DDL_OK);
+    assert_int_equal(after.type, before.type);
+    assert_int_equal(after.bytes, before.bytes);
+    assert_int_equal(after.credit, before.credit);
+    assert_int_equal(after.channel, before.channel);
+    assert_true(after.sequence == before.sequence);
+    assert_int_equal(after.piece, before.piece);
+    assert_int_equal(after.number, before.number);
+    assert_int_equal(after.collective, before.collective);
+    assert_int_equal(after.dtype, before.dtype);
+    assert_int_equal(after.op, before.op);
+    assert_int_equal(after.algorithm, before.algorithm);
+    assert_int_equal(after.root, before.root);
+    assert_true(after.count == before.count);
+}
+
+static void frame_is_little_endian_at_fixed_offsets(void **state)
+{
+    (void)state;
+    ddl_frame frame = sample();
+    uint8_t bytes[DDL_FRAME_BYTES];
+    ddl_frame_encode(&frame, bytes);
+    static const uint8_t sequence[] = { 0xef, 0xcd, 0xab, 0x89, 0x67, 0x45, 0x23, 0x01 };
+    assert_memory_equal(bytes + 16, sequence, sizeof sequence);
+    assert_int_equal(bytes[0], 0x1f);
+    assert_int_equal(bytes[1], 0xdd);
+    assert_int_equal(bytes[5], 0x10);
+}
+
+static void frame_with_a_wrong_field_is_refused(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *name;
+        size_t offset;
+        uint8_t value;
+    } cases[] = {
+        { "magic", 0, 0x20 },
+        { "magic, second byte", 1, 0 },
+        { "type 0", 2, 0 },
+        { "type beyond the last", 2, DDL_FRAME_TYPES },
+        { "type 255", 2, 255 },
+        { "the zero byte", 3, 1 },
+        { "payload of 16 MiB", 7, 1 },
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        ddl_frame frame = sample();
+        uint8_t bytes[DDL_FRAME_BYTES];
+        ddl_frame_encode(&frame, bytes);
+        bytes[cases[i].offset] = cases[i].value;
+        ddl_error error;
+        if (ddl_frame_decode(bytes, &frame, &error) != DDL_EPROTO)
+            fail_msg("accepted a frame with a wrong %s", cases[i].name);
+        assert_int_equal(error.code, DDL_EPROTO);
+    }
+}
+
+static void payload_is_bounded_by_type(void **state)
+{
+    (void)state;
+    static const struct {
+        uint8_t type;
+        uint32_t most;
+    } cases[] = {
+        { DDL_FRAME_EAGER, DDL_FRAME_EAGER_LIMIT },
+        { DDL_FRAME_BULK, DDL_FRAME_BULK_LIMIT },
+        { DDL_FRAME_ABORT, DDL_FRAME_NOTICE_LIMIT },
+        { DDL_FRAME_ASK, 0 },
+        { DDL_FRAME_GRANT, 0 },
+        { DDL_FRAME_CREDIT, 0 },
+        { DDL_FRAME_ENTER, 0 },
+        { DDL_FRAME_GOODBYE, 0 },
+    };
+    static const uint32_t beyond[] = { 1, 0x7fffffff, 0x80000000 };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        ddl_frame frame = sample();
+        uint8_t bytes[DDL_FRAME_BYTES];
+        frame.type = cases[i].type;
+        frame.bytes = cases[i].most;
+        ddl_frame_encode(&frame, bytes);
+        assert_int_equal(ddl_frame_decode(bytes, &frame, NULL), DDL_OK);
+        for (size_t j = 0; j < sizeof beyond / sizeof *beyond; j++) {
+            frame.bytes = cases[i].most + beyond[j];
+            ddl_frame_encode(&frame, bytes);
+            assert_int_equal(ddl_frame_decode(bytes, &frame, NULL), DDL_EPROTO);
+        }
+    }
+}
+
+static void message_without_payload_is_refused(void **state)
+{
+    (void)state;
+    ddl_frame frame = sample();
+    uint8_t bytes[DDL_FRAME_BYTES];
+    frame.bytes = 0;
+    ddl_frame_encode(&frame, bytes);
+    assert_int_equal(ddl_frame_decode(bytes, &frame, NULL), DDL_EPROTO);
+}
+
+static void notice_survives_the_wire(void **state)
+{
+    (void)state;
+    ddl_notice before = { .code = DDL_EPEERLOST, .culprit = 3, .witness = -1, .sequence = 41 };
+    strcpy(before.operation, "allreduce");
+    memset(before.text, 'x', sizeof before.text - 1); /* the longest there is */
+    uint8_t bytes[DDL_FRAME_NOTICE_LIMIT];
+    size_t count = ddl_notice_encode(&before, bytes);
+    ddl_notice after;
+    assert_int_equal(ddl_notice_decode((ddl_view){ bytes, count }, 4, &after, NULL), DDL_OK);
+    assert_int_equal(after.code, before.code);
+    assert_int_equal(after.culprit, before.culprit);
+    assert_int_equal(after.witness, before.witness);
+    assert_true(after.sequence == before.sequence);
+    assert_string_equal(after.operation, before.operation);
+    assert_string_equal(after.text, before.text);
+}
+
+static void notice_that_is_cut_or_absurd_is_refused(void **state)
+{
+    (void)state;
+    ddl_notice notice = { .code = DDL_ETIMEDOUT, .culprit = 1, .witness = 0 };
+    strcpy(notice.operation, "barrier");
+    uint8_t bytes[DDL_FRAME_NOTICE_LIMIT];
+    size_t count = ddl_notice_encode(&notice, bytes);
+    ddl_notice out;
+    for (size_t cut = 0; cut < 28; cut++)
+        assert_int_equal(ddl_notice_decode((ddl_view){ bytes, cut }, 4, &out, NULL), DDL_EPROTO);
+    assert_int_equal(ddl_notice_decode((ddl_view){ bytes, count }, 4, &out, NULL), DDL_OK);
+    assert_int_equal(ddl_notice_decode((ddl_view){ bytes, count }, 1, &out, NULL),
+                     DDL_EPROTO); /* rank 1 of 1 */
+    bytes[0] = 0;
+    bytes[1] = bytes[2] = bytes[3] = 0; /* DDL_OK is no cause */
+    assert_int_equal(ddl_notice_decode((ddl_view){ bytes, count }, 4, &out, NULL), DDL_EPROTO);
+}
+
+static void notice_text_cannot_carry_terminal_codes(void **state)
+{
+    (void)state;
+    ddl_notice notice = { .code = DDL_EPEERLOST, .culprit = 0, .witness = 0 };
+    strcpy(notice.text, "\x1b[2Jgone\n");
+    uint8_t bytes[DDL_FRAME_NOTICE_LIMIT];
+    size_t count = ddl_notice_encode(&notice, bytes);
+    ddl_notice out;
+    assert_int_equal(ddl_notice_decode((ddl_view){ bytes, count }, 2, &out, NULL), DDL_OK);
+    assert_string_equal(out.text, "?[2Jgone?");
+}
+
+static void root_cause_is_chosen_by_a_fixed_order(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *name;
+        ddl_notice first, second; /* first precedes second, and not the other way round */
+    } cases[] = {
+        { "a mismatch before a lost peer",
+          { .code = DDL_EMISMATCH, .witness = 5, .culprit = 6 },
+          { .code = DDL_EPEERLOST, .culprit = 0 } },
+        { "a lost peer before a time-out",
+          { .code = DDL_EPEERLOST, .culprit = 7 },
+          { .code = DDL_ETIMEDOUT, .culprit = 0 } },
+        { "the lowest disagreeing pair by its lower rank",
+          { .code = DDL_EMISMATCH, .witness = 0, .culprit = 3 },
+          { .code = DDL_EMISMATCH, .witness = 1, .culprit = 2 } },
+        { "then by its higher rank",
+          { .code = DDL_EMISMATCH, .witness = 0, .culprit = 1 },
+          { .code = DDL_EMISMATCH, .witness = 0, .culprit = 2 } },
+        { "the lowest lost rank",
+          { .code = DDL_EPEERLOST, .culprit = 1 },
+          { .code = DDL_EPEERLOST, .culprit = 2 } },
+        { "somebody before nobody",
+          { .code = DDL_ETIMEDOUT, .culprit = 9 },
+          { .code = DDL_ETIMEDOUT, .culprit = -1 } },
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        if (!ddl_notice_precedes(&cases[i].first, &cases[i].second) ||
+            ddl_notice_precedes(&cases[i].second, &cases[i].first))
+            fail_msg("not in order: %s", cases[i].name);
+        assert_false(ddl_notice_precedes(&cases[i].first, &cases[i].first));
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(frame_survives_the_wire),
+        cmocka_unit_test(frame_is_little_endian_at_fixed_offsets),
+        cmocka_unit_test(frame_with_a_wrong_field_is_refused),
+        cmocka_unit_test(payload_is_bounded_by_type),
+        cmocka_unit_test(message_without_payload_is_refused),
+        cmocka_unit_test(notice_survives_the_wire),
+        cmocka_unit_test(notice_that_is_cut_or_absurd_is_refused),
+        cmocka_unit_test(notice_text_cannot_carry_terminal_codes),
+        cmocka_unit_test(root_cause_is_chosen_by_a_fixed_order),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

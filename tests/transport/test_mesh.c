@@ -1,0 +1,545 @@
+/*
+ * test_mesh.c - two ranks joined by one socket, both driven by this thread in turns, so that every
+ * order of posting and arriving can be made on purpose.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "base/bytes.h"
+#include "base/clock.h"
+#include "transport/transport_mesh.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+enum { PATIENCE_MS = 5000 };
+
+typedef struct side {
+    ddl_engine *engine;
+    ddl_mesh *mesh;
+    int heard, told, left, lost;
+    ddl_status lost_code; /* of a link that carried nonsense */
+    ddl_notice notice;
+} side;
+
+typedef struct message { /* an xfer with its buffer */
+    ddl_xfer xfer;
+    uint8_t *data;
+    bool done;
+} message;
+
+static const ddl_signature signature = {
+    .collective = 1, .dtype = 2, .op = 3, .algorithm = 4, .root = -1, .count = 5
+};
+
+static void on_heard(void *arg, int peer, const ddl_frame *frame)
+{
+    (void)peer;
+    (void)frame;
+    ((side *)arg)->heard++;
+}
+
+static void on_told(void *arg, int peer, const ddl_notice *notice)
+{
+    (void)peer;
+    side *me = arg;
+    me->told++;
+    me->notice = *notice;
+}
+
+static void on_left(void *arg, int peer)
+{
+    (void)peer;
+    ((side *)arg)->left++;
+}
+
+static void on_lost(void *arg, int peer, int os_errno, const ddl_error *error)
+{
+    (void)peer;
+    (void)os_errno;
+    side *me = arg;
+    me->lost++;
+    me->lost_code = error != NULL ? error->code : DDL_EPEERLOST;
+}
+
+static bool sweep(void *arg)
+{
+    return ddl_mesh_sweep(((side *)arg)->mesh);
+}
+
+static bool needs_loop(void *arg)
+{
+    return ddl_mesh_needs_loop(((side *)arg)->mesh);
+}
+
+static void no_job(void *arg, ddl_link *job)
+{
+    (void)arg;
+    (void)job;
+}
+
+static void no_tick(void *arg, int64_t now_ns)
+{
+    (void)arg;
+    (void)now_ns;
+}
+
+static bool never_busy(void *arg)
+{
+    (void)arg;
+    return false;
+}
+
+static void open_side(side *me, int rank, int socket)
+{
+    memset(me, 0, sizeof *me);
+    int sockets[2] = { -1, -1 };
+    sockets[1 - rank] = socket;
+    ddl_mesh_owner owner = { on_heard, on_told, on_left, on_lost, me };
+    ddl_engine_client client = { sweep, needs_loop, no_job, no_tick, never_busy, me };
+    assert_int_equal(ddl_mesh_create(rank, 2, sockets, &owner, &me->mesh, NULL), DDL_OK);
+    assert_int_equal(ddl_engine_create(&client, false, &me->engine, NULL), DDL_OK);
+    assert_true(ddl_engine_try_enter(me->engine)); /* kept: this thread drives both */
+    assert_int_equal(ddl_mesh_open(me->mesh, me->engine, NULL), DDL_OK);
+}
+
+static void close_side(side *me)
+{
+    if (me->mesh == NULL)
+        return;
+    ddl_mesh_close(me->mesh);
+    ddl_engine_progress(me->engine);
+    ddl_engine_leave(me->engine);
+    ddl_engine_destroy(me->engine);
+    ddl_mesh_destroy(me->mesh);
+    me->mesh = NULL;
+}
+
+static void open_pair(side pair[2], int sockets[2])
+{
+    assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM, 0, sockets), 0);
+    open_side(&pair[0], 0, sockets[0]);
+    open_side(&pair[1], 1, sockets[1]);
+}
+
+static void close_pair(side pair[2])
+{
+    close_side(&pair[0]);
+    close_side(&pair[1]);
+}
+
+/* Drive both sides until *flag, or until nothing has moved for a while. */
+static void drive_until(side pair[2], const bool *flag)
+{
+    ddl_deadline deadline = ddl_deadline_in_ms(PATIENCE_MS);
+    while (!*flag) {
+        for (int i = 0; i < 2; i++)
+            if (pair[i].mesh != NULL)
+                ddl_engine_progress(pair[i].engine);
+        if (ddl_deadline_passed(deadline))
+            fail_msg("nothing came for %d ms", PATIENCE_MS);
+    }
+}
+
+static void drive(side pair[2], int turns)
+{
+    for (int turn = 0; turn < turns; turn++)
+        for (int i = 0; i < 2; i++)
+            if (pair[i].mesh != NULL)
+                ddl_engine_progress(pair[i].engine);
+}
+
+static void on_done(ddl_xfer *xfer)
+{
+    DDL_CONTAINER(xfer, message, xfer)->done = true;
+}
+
+static uint8_t pattern(uint64_t sequence, size_t i)
+{
+    return (uint8_t)(sequence * 7 + i * 13 + (i >> 8));
+}
+
+static void prepare(message *m, int peer, uint64_t sequence, size_t bytes, size_t first_part, bool filled)
+{
+    memset(m, 0, sizeof *m);
+    m->data = malloc(bytes);
+    assert_non_null(m->data);
+    for (size_t i = 0; i < bytes; i++)
+        m->data[i] = filled ? pattern(sequence, i) : 0xee;
+    m->xfer.key = (ddl_key){ .sequence = sequence };
+    m->xfer.peer = peer;
+    m->xfer.part[0] = (ddl_part){ m->data, first_part };
+    m->xfer.part[1] = (ddl_part){ m->data + first_part, bytes - first_part };
+    m->xfer.bytes = bytes;
+    m->xfer.signature = &signature;
+    m->xfer.done = on_done;
+}
+
+static void post_send(side *from, message *m, uint64_t sequence, size_t bytes, size_t first_part)
+{
+    prepare(m, 1, sequence, bytes, first_part, true);
+    ddl_transport *transport = ddl_mesh_transport(from->mesh);
+    m->done = transport->ops->send(transport, &m->xfer);
+}
+
+static void post_recv(side *to, message *m, uint64_t sequence, size_t bytes, size_t first_part)
+{
+    prepare(m, 0, sequence, bytes, first_part, false);
+    ddl_transport *transport = ddl_mesh_transport(to->mesh);
+    m->done = transport->ops->recv(transport, &m->xfer);
+}
+
+static void assert_arrived(const message *m)
+{
+    for (size_t i = 0; i < m->xfer.bytes; i++)
+        if (m->data[i] != pattern(m->xfer.key.sequence, i))
+            fail_msg("message %d: byte %zu of %zu is wrong", (int)m->xfer.key.sequence, i, m->xfer.bytes);
+}
+
+static void messages_arrive_whichever_end_comes_first(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *name;
+        size_t bytes, send_first_part, recv_first_part;
+        bool recv_first;
+    } cases[] = {
+        { "one byte, receive posted first", 1, 1, 1, true },
+        { "one byte, early", 1, 1, 1, false },
+        { "a chunk and a byte, early", 2049, 2049, 2049, false },
+        { "largest eager, posted", 65536, 65536, 65536, true },
+        { "largest eager, early", 65536, 65536, 65536, false },
+        { "smallest bulk, posted", 65537, 65537, 65537, true },
+        { "smallest bulk, early", 65537, 65537, 65537, false },
+        { "largest bulk", 1024 * 1024, 1024 * 1024, 1024 * 1024, true },
+        { "two parts, eager, posted", 5000, 1234, 4321, true },
+        { "two parts, eager, early", 5000, 1234, 4321, false },
+        { "two parts, bulk, posted", 300000, 1, 299999, true },
+        { "two parts, bulk, early", 300000, 299999, 1, false },
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        side pair[2];
+        int sockets[2];
+        open_pair(pair, sockets);
+        message out, in;
+        if (cases[i].recv_first)
+            post_recv(&pair[1], &in, 1, cases[i].bytes, cases[i].recv_first_part);
+        post_send(&pair[0], &out, 1, cases[i].bytes, cases[i].send_first_part);
+        if (!cases[i].recv_first) {
+            drive(pair, 20);
+            post_recv(&pair[1], &in, 1, cases[i].bytes, cases[i].recv_first_part);
+        }
+        drive_until(pair, &in.done);
+        drive_until(pair, &out.done);
+        assert_arrived(&in);
+        assert_true(pair[1].heard > 0);
+        free(out.data);
+        free(in.data);
+        close_pair(pair);
+    }
+}
+
+/* Far more than the eager budget is on its way before the first receive is posted, and in reverse order. */
+static void senders_that_run_ahead_are_neither_lost_nor_unbounded(void **state)
+{
+    (void)state;
+    enum { MESSAGES = 400, BYTES = 5000 };
+    side pair[2];
+    int sockets[2];
+    open_pair(pair, sockets);
+    message *out = calloc(MESSAGES, sizeof *out), *in = calloc(MESSAGES, sizeof *in);
+    for (int i = 0; i < MESSAGES; i++)
+        post_send(&pair[0], &out[i], (uint64_t)i + 1, BYTES, BYTES);
+    drive(pair, 100);
+    int left_early = 0;
+    for (int i = 0; i < MESSAGES; i++)
+        left_early += out[i].done;
+    assert_true(left_early > 0);
+    assert_true(left_early <= 128 / 3); /* chunks of the budget over chunks of a message */
+    for (int i = MESSAGES - 1; i >= 0; i--)
+        post_recv(&pair[1], &in[i], (uint64_t)i + 1, BYTES, BYTES);
+    for (int i = 0; i < MESSAGES; i++) {
+        drive_until(pair, &in[i].done);
+        drive_until(pair, &out[i].done);
+        assert_arrived(&in[i]);
+        free(in[i].data);
+        free(out[i].data);
+    }
+    /* The budget has come back: as many messages leave at once as before. */
+    message again, back;
+    post_send(&pair[0], &again, 1000, 60000, 60000);
+    post_recv(&pair[1], &back, 1000, 60000, 60000);
+    drive_until(pair, &back.done);
+    assert_arrived(&back);
+    free(again.data);
+    free(back.data);
+    free(out);
+    free(in);
+    close_pair(pair);
+}
+
+/* Newer operations that nobody receives have used up the budget; an older one must still get through. */
+static void older_operation_never_waits_behind_newer_ones(void **state)
+{
+    (void)state;
+    enum { NEWER = 100 };
+    side pair[2];
+    int sockets[2];
+    open_pair(pair, sockets);
+    message newer[NEWER], older_out, older_in;
+    for (int i = 0; i < NEWER; i++)
+        post_send(&pair[0], &newer[i], (uint64_t)i + 100, 64 * 1024, 64 * 1024);
+    drive(pair, 50);
+    post_recv(&pair[1], &older_in, 1, 4000, 4000);
+    post_send(&pair[0], &older_out, 1, 4000, 4000);
+    drive_until(pair, &older_in.done);
+    assert_arrived(&older_in);
+    message received[NEWER];
+    for (int i = 0; i < NEWER; i++)
+        post_recv(&pair[1], &received[i], (uint64_t)i + 100, 64 * 1024, 64 * 1024);
+    for (int i = 0; i < NEWER; i++) {
+        drive_until(pair, &received[i].done);
+        assert_arrived(&received[i]);
+        drive_until(pair, &newer[i].done);
+        free(received[i].data);
+        free(newer[i].data);
+    }
+    free(older_in.data);
+    free(older_out.data);
+    close_pair(pair);
+}
+
+static void both_directions_at_once_with_small_socket_buffers(void **state)
+{
+    (void)state;
+    enum { EACH = 12, BYTES = 200000 };
+    int sockets[2];
+    assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM, 0, sockets), 0);
+    for (int i = 0; i < 2; i++) {
+        int bytes = 1; /* the kernel makes it its least: every write and read is partial */
+        setsockopt(sockets[i], SOL_SOCKET, SO_SNDBUF, &bytes, sizeof bytes);
+    }
+    side pair[2];
+    open_side(&pair[0], 0, sockets[0]);
+    open_side(&pair[1], 1, sockets[1]);
+    message out[2][EACH], in[2][EACH];
+    for (int rank = 0; rank < 2; rank++) {
+        ddl_transport *transport = ddl_mesh_transport(pair[rank].mesh);
+        for (int i = 0; i < EACH; i++) {
+            size_t bytes = i % 2 == 0 ? BYTES : 1000;
+            prepare(&in[rank][i], 1 - rank, (uint64_t)i + 1, bytes, bytes / 3, false);
+            in[rank][i].done = transport->ops->recv(transport, &in[rank][i].xfer);
+            prepare(&out[rank][i], 1 - rank, (uint64_t)i + 1, bytes, bytes / 2, true);
+            out[rank][i].done = transport->ops->send(transport, &out[rank][i].xfer);
+        }
+    }
+    for (int rank = 0; rank < 2; rank++)
+        for (int i = 0; i < EACH; i++) {
+            drive_until(pair, &in[rank][i].done);
+            drive_until(pair, &out[rank][i].done);
+            assert_arrived(&in[rank][i]);
+        }
+    for (int rank = 0; rank < 2; rank++)
+        for (int i = 0; i < EACH; i++) {
+            free(in[rank][i].data);
+            free(out[rank][i].data);
+        }
+    close_pair(pair);
+}
+
+static void cancelled_receive_leaves_its_buffer_alone(void **state)
+{
+    (void)state;
+    side pair[2];
+    int sockets[2];
+    open_pair(pair, sockets);
+    message out, in;
+    post_recv(&pair[1], &in, 1, 500000, 500000);
+    drive(pair, 3); /* the grant crosses */
+    post_send(&pair[0], &out, 1, 500000, 500000);
+    ddl_engine_progress(pair[1].engine); /* and a part of the message is here */
+    ddl_transport *transport = ddl_mesh_transport(pair[1].mesh);
+    transport->ops->cancel(transport, &in.xfer);
+    ddl_mesh_drop_messages(pair[1].mesh);
+    memset(in.data, 0x55, 500000);
+    drive_until(pair, &out.done);
+    drive(pair, 50);
+    for (size_t i = 0; i < 500000; i++)
+        assert_int_equal(in.data[i], 0x55);
+    assert_false(in.done);
+    assert_int_equal(pair[1].lost, 0); /* the stream stayed in step */
+    free(out.data);
+    free(in.data);
+    close_pair(pair);
+}
+
+static void half_sent_message_is_not_completed_after_a_cancel(void **state)
+{
+    (void)state;
+    side pair[2];
+    int sockets[2];
+    open_pair(pair, sockets);
+    message out, in;
+    post_recv(&pair[1], &in, 1, 1024 * 1024, 1024 * 1024);
+    ddl_engine_progress(pair[1].engine);
+    ddl_engine_progress(pair[0].engine);
+    post_send(&pair[0], &out, 1, 1024 * 1024, 1024 * 1024); /* more than the socket takes at once */
+    assert_false(out.done);
+    ddl_transport *transport = ddl_mesh_transport(pair[0].mesh);
+    transport->ops->cancel(transport, &out.xfer);
+    bool lost = false;
+    for (int turn = 0; turn < 1000 && !lost; turn++) {
+        drive(pair, 1);
+        lost = pair[1].lost > 0;
+    }
+    assert_true(lost);
+    assert_false(in.done);
+    transport = ddl_mesh_transport(pair[1].mesh);
+    transport->ops->cancel(transport, &in.xfer);
+    free(out.data);
+    free(in.data);
+    close_pair(pair);
+}
+
+static void goodbye_and_death_are_told_apart(void **state)
+{
+    (void)state;
+    side pair[2];
+    int sockets[2];
+    open_pair(pair, sockets);
+    close_side(&pair[0]);
+    drive(pair, 10);
+    assert_int_equal(pair[1].left, 1);
+    assert_int_equal(pair[1].lost, 0);
+    assert_true(ddl_mesh_is_gone(pair[1].mesh, 0));
+    close_side(&pair[1]);
+
+    open_pair(pair, sockets);
+    shutdown(sockets[0], SHUT_RDWR); /* as the kernel does for a process that was killed */
+    drive(pair, 10);
+    assert_int_equal(pair[1].left, 0);
+    assert_int_equal(pair[1].lost, 1);
+    assert_int_equal(pair[1].lost_code, DDL_EPEERLOST);
+    close_pair(pair);
+}
+
+static void bytes_that_are_no_frames_end_the_link(void **state)
+{
+    (void)state;
+    static const char *const nonsense[] = {
+        "GET / HTTP/1.1\r\nHost: example\r\nUser-Agent: nobody\r\n\r\n........",
+        "\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03 a TLS hello, more or less ............."
+    };
+    for (size_t i = 0; i < sizeof nonsense / sizeof *nonsense; i++) {
+        side me;
+        int sockets[2];
+        assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM, 0, sockets), 0);
+        open_side(&me, 1, sockets[1]);
+        assert_true(write(sockets[0], nonsense[i], DDL_FRAME_BYTES) == DDL_FRAME_BYTES);
+        for (int turn = 0; turn < 5; turn++)
+            ddl_engine_progress(me.engine);
+        assert_int_equal(me.lost, 1);
+        assert_int_equal(me.lost_code, DDL_EPROTO);
+        close_side(&me);
+        close(sockets[0]);
+    }
+}
+
+static void more_early_bytes_than_the_budget_end_the_link(void **state)
+{
+    (void)state;
+    side me;
+    int sockets[2];
+    assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM, 0, sockets), 0);
+    open_side(&me, 1, sockets[1]);
+    uint8_t payload[DDL_FRAME_BYTES + 16 * 1024] = { 0 };
+    for (uint64_t sequence = 1; sequence <= 40 && me.lost == 0; sequence++) {
+        ddl_frame frame = { .type = DDL_FRAME_EAGER, .bytes = 16 * 1024, .sequence = sequence };
+        ddl_frame_encode(&frame, payload);
+        assert_true(write(sockets[0], payload, sizeof payload) == (ssize_t)sizeof payload);
+        for (int turn = 0; turn < 3; turn++)
+            ddl_engine_progress(me.engine);
+    }
+    assert_int_equal(me.lost, 1);
+    assert_int_equal(me.lost_code, DDL_EPROTO);
+    close_side(&me);
+    close(sockets[0]);
+}
+
+static void notices_reach_the_owner(void **state)
+{
+    (void)state;
+    side pair[2];
+    int sockets[2];
+    open_pair(pair, sockets);
+    ddl_notice notice = { .code = DDL_ETIMEDOUT, .culprit = 1, .witness = 0, .sequence = 9 };
+    strcpy(notice.text, "rank 1 is late");
+    ddl_frame abort_frame = { .type = DDL_FRAME_ABORT };
+    ddl_mesh_tell(pair[0].mesh, -1, &abort_frame, &notice);
+    drive(pair, 5);
+    assert_int_equal(pair[1].told, 1);
+    assert_int_equal(pair[1].notice.code, DDL_ETIMEDOUT);
+    assert_string_equal(pair[1].notice.text, "rank 1 is late");
+    close_pair(pair);
+}
+
+static int visited;
+
+static void count_visit(void *arg, int peer, const ddl_frame *frame)
+{
+    (void)arg;
+    assert_int_equal(peer, 0);
+    assert_true(frame->sequence == 7);
+    assert_true(frame->count == signature.count);
+    visited++;
+}
+
+static void early_frames_can_be_looked_at(void **state)
+{
+    (void)state;
+    side pair[2];
+    int sockets[2];
+    open_pair(pair, sockets);
+    message out, in;
+    post_send(&pair[0], &out, 7, 100, 100);
+    drive(pair, 5);
+    visited = 0;
+    ddl_mesh_visit_early(pair[1].mesh, 0, 7, count_visit, NULL);
+    assert_int_equal(visited, 1);
+    ddl_mesh_visit_early(pair[1].mesh, 0, 8, count_visit, NULL);
+    ddl_mesh_visit_early(pair[1].mesh, 1, 7, count_visit, NULL);
+    assert_int_equal(visited, 1);
+    post_recv(&pair[1], &in, 7, 100, 100);
+    assert_true(in.done);
+    assert_arrived(&in);
+    visited = 0;
+    ddl_mesh_visit_early(pair[1].mesh, 0, 7, count_visit, NULL);
+    assert_int_equal(visited, 0);
+    free(out.data);
+    free(in.data);
+    close_pair(pair);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(messages_arrive_whichever_end_comes_first),
+        cmocka_unit_test(senders_that_run_ahead_are_neither_lost_nor_unbounded),
+        cmocka_unit_test(older_operation_never_waits_behind_newer_ones),
+        cmocka_unit_test(both_directions_at_once_with_small_socket_buffers),
+        cmocka_unit_test(cancelled_receive_leaves_its_buffer_alone),
+        cmocka_unit_test(half_sent_message_is_not_completed_after_a_cancel),
+        cmocka_unit_test(goodbye_and_death_are_told_apart),
+        cmocka_unit_test(bytes_that_are_no_frames_end_the_link),
+        cmocka_unit_test(more_early_bytes_than_the_budget_end_the_link),
+        cmocka_unit_test(notices_reach_the_owner),
+        cmocka_unit_test(early_frames_can_be_looked_at),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
