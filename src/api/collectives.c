@@ -102,7 +102,7 @@ ddl_status ddl_allreduce(const void *send, void *recv, size_t count, ddl_dtype d
                       .op = op,
                       .has_dtype = true,
                       .has_op = true };
-    size_t bytes;
+    size_t bytes = 0;
     DDL_TRY(check_comm(comm, call.collective));
     DDL_TRY(check_types(comm, &call));
     DDL_TRY(measure(comm, &call, 1, &bytes));
@@ -124,7 +124,7 @@ ddl_status ddl_reduce(const void *send, void *recv, size_t count, ddl_dtype dtyp
                       .has_op = true,
                       .root = root,
                       .has_root = true };
-    size_t bytes;
+    size_t bytes = 0;
     DDL_TRY(check_comm(comm, call.collective));
     DDL_TRY(check_types(comm, &call));
     DDL_TRY(check_root(comm, &call, "root"));
@@ -151,7 +151,7 @@ ddl_status ddl_reduce_scatter(const void *send, void *recv, size_t recv_count, d
                       .op = op,
                       .has_dtype = true,
                       .has_op = true };
-    size_t block, all;
+    size_t block = 0, all = 0;
     DDL_TRY(check_comm(comm, call.collective));
     DDL_TRY(check_types(comm, &call));
     DDL_TRY(measure(comm, &call, (size_t)comm->config.nranks, &all));
@@ -170,7 +170,7 @@ ddl_status ddl_allgather(const void *send, void *recv, size_t send_count, ddl_dt
                       .stride = send_count,
                       .dtype = dtype,
                       .has_dtype = true };
-    size_t block, all;
+    size_t block = 0, all = 0;
     DDL_TRY(check_comm(comm, call.collective));
     DDL_TRY(check_types(comm, &call));
     DDL_TRY(measure(comm, &call, (size_t)comm->config.nranks, &all));
@@ -191,7 +191,7 @@ ddl_status ddl_broadcast(void *buffer, size_t count, ddl_dtype dtype, int root, 
                       .root = root,
                       .has_root = true,
                       .in_place = true };
-    size_t bytes;
+    size_t bytes = 0;
     DDL_TRY(check_comm(comm, call.collective));
     DDL_TRY(check_types(comm, &call));
     DDL_TRY(check_root(comm, &call, "root"));
@@ -211,7 +211,7 @@ ddl_status ddl_alltoall(const void *send, void *recv, size_t count_per_rank, ddl
                       .stride = count_per_rank,
                       .dtype = dtype,
                       .has_dtype = true };
-    size_t all;
+    size_t all = 0;
     DDL_TRY(check_comm(comm, call.collective));
     DDL_TRY(check_types(comm, &call));
     DDL_TRY(measure(comm, &call, (size_t)comm->config.nranks, &all));
@@ -228,7 +228,7 @@ ddl_status ddl_barrier(ddl_comm *comm, ddl_request **request)
 
 static ddl_status point_to_point(ddl_comm *comm, ddl_call *call, const void *buffer, ddl_request **request)
 {
-    size_t bytes;
+    size_t bytes = 0;
     DDL_TRY(check_comm(comm, call->collective));
     DDL_TRY(check_types(comm, call));
     DDL_TRY(check_root(comm, call, "peer"));

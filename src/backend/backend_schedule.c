@@ -206,7 +206,7 @@ static void piece_finished(ddl_run *run, void *arg)
 
 ddl_status ddl_backend_start(ddl_backend *backend, ddl_task *task, bool *done, ddl_error *err)
 {
-    ddl_plan *plan;
+    ddl_plan *plan = NULL;
     DDL_TRY(find_plan(backend, task, &plan, err));
     DDL_TRY(ddl_plan_take(plan, &task->run, err));
     task->backend = backend;
