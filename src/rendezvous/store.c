@@ -9,7 +9,7 @@
 #include <string.h>
 #include <unistd.h>
 
-static const struct ddl_store_ops *const stores[] = { &ddl_store_tcp, &ddl_store_mem };
+static const struct ddl_store_ops *const stores[] = { &ddl_store_tcp, &ddl_store_file, &ddl_store_mem };
 
 enum { STORE_COUNT = sizeof stores / sizeof stores[0] };
 

@@ -1,0 +1,51 @@
+/*
+ * record.h - small files that are whole or not there: how ranks leave messages in a shared directory.
+ *
+ * A record carries its length and a checksum, so a reader never takes in a part of one, whatever the file
+ * system does. Every write is read back. No link is followed, and files are the user's alone (0600).
+ * Thread: any.
+ */
+#ifndef DDL_RENDEZVOUS_RECORD_H
+#define DDL_RENDEZVOUS_RECORD_H
+
+#include "base/bytes.h"
+#include "base/error.h"
+
+#include <stdbool.h>
+
+enum { DDL_RECORD_PATH = 1024 };
+
+/* Create path with this content, unless it exists. DDL_ESTORE: the system says no, as the text tells. */
+DDL_MUST_USE ddl_status ddl_record_create(const char *path, ddl_view content, bool *created, ddl_error *err);
+
+/* Put this content in place of whatever path holds. */
+DDL_MUST_USE ddl_status ddl_record_replace(const char *path, ddl_view content, ddl_error *err);
+
+/*
+ * Read path into *content (release with ddl_bytes_fini). *found is false if there is no such file, or not
+ * the whole of it yet. DDL_ESTORE: it cannot be read, or is no record.
+ */
+DDL_MUST_USE ddl_status ddl_record_read(const char *path, size_t limit, ddl_bytes *content, bool *found,
+                                        ddl_error *err);
+
+/* Make a directory for the user alone, or accept one that is there and is such. */
+DDL_MUST_USE ddl_status ddl_record_folder(const char *path, ddl_error *err);
+
+/* Remove a directory and the files and directories in it, no links followed; best effort. */
+void ddl_record_remove_tree(const char *path);
+
+/*
+ * A file whose existence shows that a process lives: open path, made if need be, and lock it until *fd is
+ * closed. *held is false if another process has it.
+ */
+DDL_MUST_USE ddl_status ddl_record_lock(const char *path, int *fd, bool *held, ddl_error *err);
+
+/* What a file made by ddl_record_lock tells of the process that made it. */
+typedef enum ddl_record_life {
+    DDL_RECORD_LIVES,  /* it holds the file */
+    DDL_RECORD_ENDED,  /* nobody holds the file, or it is gone; sure only on the host of that process */
+    DDL_RECORD_UNKNOWN /* this file system has no locks */
+} ddl_record_life;
+ddl_record_life ddl_record_life_of(const char *path);
+
+#endif

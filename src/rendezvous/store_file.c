@@ -1,0 +1,774 @@
+/*
+ * store_file.c - a store in a directory that all hosts share: file:///directory.
+ *
+ *     DIR/ddl-PLACE/                 the meeting place; PLACE is "10.0.0.1_29500"
+ *         rank0                      locked by the rank 0 that has the place
+ *         meet                       which run is on, written by rank 0
+ *         RUN/                       one run, named by its id in hex
+ *             key/KEY                values, with the token of who set them
+ *             ask/RANK.TOKEN         "are you there?", from a rank that has read meet
+ *             echo/TOKEN             rank 0's answer
+ *             here/TOKEN             locked by the process of this token while it takes part
+ *             will/TOKEN             what the run fails with if that process ends
+ *             failed                 what the run has failed with
+ *
+ * meet may have been left by a run that was killed. So nobody trusts it: a rank asks with a fresh token
+ * under that run, and goes on only when rank 0 echoes it. When meet changes, it asks again there.
+ * Waiting is polling with back-off. Locks show who lives only to processes on the same host, which is told
+ * by the host id in each here file; nothing but the early notice of a death depends on them.
+ */
+#include "rendezvous/store.h"
+
+#include "base/assert.h"
+#include "base/list.h"
+#include "io/host.h"
+#include "io/socket.h"
+#include "protocol/store_wire.h"
+#include "rendezvous/record.h"
+
+#include <ctype.h>
+#include <dirent.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum {
+    TOKEN_BYTES = 16,
+    TOKEN_TEXT = 2 * TOKEN_BYTES + 1,
+    HOST_ID_BYTES = DDL_HOST_ID_BYTES,
+    MEET_BYTES = 124,
+    FIRST_PAUSE_MS = 1,
+    LAST_PAUSE_MS = 100,
+    LIFE_INTERVAL_MS = 200, /* between looks at who still lives */
+    PLACE_ROOM = 512        /* leaves room for the longest key within DDL_RECORD_PATH */
+};
+
+/* The content of meet. */
+struct meet {
+    ddl_hello_party host; /* rank 0, its run id included */
+    uint8_t token[TOKEN_BYTES];
+};
+
+struct store_file {
+    ddl_store base; /* held[0]: rank0, held[1]: here/TOKEN */
+    ddl_hello_party self;
+    char place[PLACE_ROOM];
+    char run[PLACE_ROOM + 40];
+    char token[TOKEN_TEXT];
+    uint8_t host_id[HOST_ID_BYTES];
+    char host_token[TOKEN_TEXT]; /* rank 0's */
+    ddl_deadline next_life_check;
+    bool has_will, settled, failed;
+    ddl_error will, failure;
+};
+
+static struct store_file *as_file(ddl_store *store)
+{
+    DDL_ASSERT(store->ops == &ddl_store_file);
+    return DDL_CONTAINER(store, struct store_file, base);
+}
+
+/* ---- names ---- */
+
+static void hex(const uint8_t *bytes, size_t count, char *text)
+{
+    for (size_t i = 0; i < count; i++)
+        snprintf(text + 2 * i, 3, "%02x", bytes[i]);
+}
+
+static bool is_token(const char *text)
+{
+    return strlen(text) == TOKEN_TEXT - 1 && strspn(text, "0123456789abcdef") == TOKEN_TEXT - 1;
+}
+
+/* Path of an item of the run: path_in(file, path, "echo", token). */
+static void path_in(const struct store_file *file, char path[DDL_RECORD_PATH], const char *folder,
+                    const char *item)
+{
+    int bytes = snprintf(path, DDL_RECORD_PATH, "%s/%s/%s", file->run, folder, item);
+    DDL_ASSERT(bytes > 0);
+    DDL_ASSERT(bytes < DDL_RECORD_PATH);
+}
+
+/* Keys are ours, but a slash or a leading dot in one would leave the folder. */
+static void path_of_key(const struct store_file *file, char path[DDL_RECORD_PATH], const char *key)
+{
+    char name[DDL_STORE_KEY_LIMIT + 2];
+    snprintf(name, sizeof name, "=%s", key);
+    for (char *at = name; *at != '\0'; at++)
+        if (*at == '/')
+            *at = '_';
+    path_in(file, path, "key", name);
+}
+
+static void path_at_place(const struct store_file *file, char path[DDL_RECORD_PATH], const char *item)
+{
+    snprintf(path, DDL_RECORD_PATH, "%s/%s", file->place, item);
+}
+
+static void name_run(struct store_file *file, const uint8_t *run_id)
+{
+    char text[2 * DDL_RUN_ID_BYTES + 1];
+    hex(run_id, DDL_RUN_ID_BYTES, text);
+    memcpy(file->base.run_id, run_id, DDL_RUN_ID_BYTES);
+    snprintf(file->run, sizeof file->run, "%s/%s", file->place, text);
+}
+
+/* ---- the meeting record ---- */
+
+static void encode_meet(const struct meet *meet, uint8_t bytes[MEET_BYTES])
+{
+    const ddl_hello_party *host = &meet->host;
+    memset(bytes, 0, MEET_BYTES);
+    ddl_put_u32(bytes, DDL_HELLO_VERSION);
+    ddl_put_u32(bytes + 4, host->generator);
+    ddl_put_u32(bytes + 8, (uint32_t)host->nranks);
+    ddl_put_u32(bytes + 12, (uint32_t)host->pid);
+    memcpy(bytes + 16, host->run_id, DDL_RUN_ID_BYTES);
+    memcpy(bytes + 32, meet->token, TOKEN_BYTES);
+    snprintf((char *)bytes + 48, DDL_HOST_TEXT, "%s", host->host);
+}
+
+static ddl_status decode_meet(ddl_view view, struct meet *meet, ddl_error *err)
+{
+    const uint8_t *bytes = view.data;
+    *meet = (struct meet){ .host = { .channel = DDL_CHANNEL_STORE, .rank = 0 } };
+    if (view.bytes >= 4 && ddl_get_u32(bytes) != DDL_HELLO_VERSION)
+        return DDL_FAIL(err, DDL_EPROTO,
+                        "version %d of the protocol met version %u in the file store; install the same "
+                        "ddl everywhere",
+                        DDL_HELLO_VERSION, (unsigned)ddl_get_u32(bytes));
+    uint32_t nranks = view.bytes == MEET_BYTES ? ddl_get_u32(bytes + 8) : 0;
+    if (nranks == 0 || nranks > INT32_MAX)
+        return DDL_FAIL(err, DDL_ESTORE, "the file store's meeting record of %zu bytes is malformed",
+                        view.bytes);
+    meet->host.generator = ddl_get_u32(bytes + 4);
+    meet->host.nranks = (int)nranks;
+    meet->host.pid = (int32_t)ddl_get_u32(bytes + 12);
+    memcpy(meet->host.run_id, bytes + 16, DDL_RUN_ID_BYTES);
+    memcpy(meet->token, bytes + 32, TOKEN_BYTES);
+    memcpy(meet->host.host, bytes + 48, DDL_HOST_TEXT);
+    meet->host.host[DDL_HOST_TEXT - 1] = '\0';
+    ddl_hello_clean(meet->host.host);
+    return DDL_OK;
+}
+
+static ddl_status read_meet(const struct store_file *file, struct meet *meet, bool *found, ddl_error *err)
+{
+    char path[DDL_RECORD_PATH];
+    ddl_bytes content = { 0 };
+    path_at_place(file, path, "meet");
+    DDL_TRY(ddl_record_read(path, MEET_BYTES, &content, found, err));
+    ddl_status status = *found ? decode_meet(ddl_bytes_view(&content), meet, err) : DDL_OK;
+    ddl_bytes_fini(&content);
+    return status;
+}
+
+/* ---- who lives ---- */
+
+/* A network file system may answer from memory; listing a folder makes it look anew. */
+static void refresh(const char *path)
+{
+    DIR *folder = opendir(path);
+    if (folder != NULL)
+        closedir(folder);
+}
+
+/* The two files of a process in here/: the one that it holds, and the one that says on which host. */
+static void here_paths(const struct store_file *file, const char *token, char lock[DDL_RECORD_PATH],
+                       char host[DDL_RECORD_PATH])
+{
+    char name[TOKEN_TEXT + 8];
+    snprintf(name, sizeof name, "%s.host", token);
+    path_in(file, lock, "here", token);
+    path_in(file, host, "here", name);
+}
+
+/* Only a lock of this host's own kernel is proof of a death. */
+static bool has_ended(const struct store_file *file, const char *token)
+{
+    char lock[DDL_RECORD_PATH], host[DDL_RECORD_PATH];
+    ddl_bytes id = { 0 };
+    bool found = false;
+    here_paths(file, token, lock, host);
+    bool ours = ddl_record_read(host, HOST_ID_BYTES, &id, &found, NULL) == DDL_OK && found &&
+                id.bytes == HOST_ID_BYTES && memcmp(id.data, file->host_id, HOST_ID_BYTES) == 0;
+    ddl_bytes_fini(&id);
+    return ours && ddl_record_life_of(lock) == DDL_RECORD_ENDED;
+}
+
+/* Whoever parts in peace takes its files along. */
+static bool has_left(const struct store_file *file, const char *token)
+{
+    char lock[DDL_RECORD_PATH], host[DDL_RECORD_PATH], folder[DDL_RECORD_PATH];
+    path_in(file, folder, "here", "");
+    refresh(folder);
+    here_paths(file, token, lock, host);
+    return access(lock, F_OK) != 0 && errno == ENOENT;
+}
+
+/* Show that this process takes part. */
+static ddl_status be_here(struct store_file *file, ddl_error *err)
+{
+    char lock[DDL_RECORD_PATH], host[DDL_RECORD_PATH];
+    bool created, held = false;
+    here_paths(file, file->token, lock, host);
+    DDL_TRY(ddl_record_lock(lock, &file->base.held[1], &held, err));
+    return ddl_record_create(host, (ddl_view){ file->host_id, HOST_ID_BYTES }, &created, err);
+}
+
+static void be_gone(struct store_file *file)
+{
+    char lock[DDL_RECORD_PATH], host[DDL_RECORD_PATH], will[DDL_RECORD_PATH];
+    here_paths(file, file->token, lock, host);
+    path_in(file, will, "will", file->token);
+    unlink(will);
+    unlink(lock);
+    unlink(host);
+    ddl_socket_close(&file->base.held[1]);
+}
+
+/* ---- how the run came out ---- */
+
+static ddl_status read_failure(struct store_file *file, ddl_error *err)
+{
+    char path[DDL_RECORD_PATH];
+    ddl_bytes content = { 0 };
+    bool found = false;
+    ddl_error failure;
+    if (!file->failed) {
+        snprintf(path, sizeof path, "%s/failed", file->run);
+        DDL_TRY(ddl_record_read(path, DDL_STORE_ERROR_BYTES, &content, &found, err));
+        ddl_status status = found ? ddl_store_error_decode(ddl_bytes_view(&content), &failure, err) : DDL_OK;
+        ddl_bytes_fini(&content);
+        if (status != DDL_OK || !found)
+            return status;
+        file->failed = true;
+        file->failure = failure;
+    }
+    if (err != NULL)
+        *err = file->failure;
+    return file->failure.code;
+}
+
+static bool is_settled(struct store_file *file)
+{
+    char path[DDL_RECORD_PATH];
+    path_of_key(file, path, DDL_STORE_SETTLED);
+    file->settled = file->settled || access(path, F_OK) == 0;
+    return file->settled;
+}
+
+/* *err becomes the error that the run has failed with, now or before. */
+static ddl_status fail_run(struct store_file *file, const ddl_error *cause, ddl_error *err)
+{
+    char path[DDL_RECORD_PATH];
+    uint8_t value[DDL_STORE_ERROR_BYTES];
+    bool created = false;
+    if (is_settled(file)) {
+        *err = *cause;
+        return DDL_OK;
+    }
+    snprintf(path, sizeof path, "%s/failed", file->run);
+    DDL_TRY(
+        ddl_record_create(path, (ddl_view){ value, ddl_store_error_encode(cause, value) }, &created, err));
+    ddl_error failure;
+    ddl_status status = read_failure(file, &failure);
+    *err = status == DDL_OK ? *cause : failure;
+    return file->failed ? DDL_OK : DDL_ESTORE;
+}
+
+/* ---- what rank 0 does whenever it looks at the store ---- */
+
+static void answer_asks(const struct store_file *file)
+{
+    char path[DDL_RECORD_PATH];
+    path_in(file, path, "ask", "");
+    DIR *folder = opendir(path);
+    for (struct dirent *item; folder != NULL && (item = readdir(folder)) != NULL;) {
+        const char *dot = strchr(item->d_name, '.');
+        if (dot == NULL || !is_token(dot + 1))
+            continue;
+        path_in(file, path, "echo", dot + 1);
+        int fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
+        ddl_socket_close(&fd);
+        path_in(file, path, "ask", item->d_name);
+        unlink(path);
+    }
+    if (folder != NULL)
+        closedir(folder);
+}
+
+/* Execute the will of the first process found dead. */
+static ddl_status execute_will(struct store_file *file, const char *token, ddl_error *err)
+{
+    char path[DDL_RECORD_PATH];
+    ddl_bytes content = { 0 };
+    bool found = false;
+    ddl_error will, first;
+    path_in(file, path, "will", token);
+    DDL_TRY(ddl_record_read(path, DDL_STORE_ERROR_BYTES, &content, &found, err));
+    ddl_status status = found ? ddl_store_error_decode(ddl_bytes_view(&content), &will, err) : DDL_OK;
+    ddl_bytes_fini(&content);
+    if (!found || status != DDL_OK)
+        return status;
+    DDL_TRY(fail_run(file, &will, &first));
+    return read_failure(file, err);
+}
+
+static ddl_status look_for_dead(struct store_file *file, ddl_error *err)
+{
+    char path[DDL_RECORD_PATH];
+    ddl_status status = DDL_OK;
+    path_in(file, path, "will", "");
+    DIR *folder = opendir(path);
+    for (struct dirent *item; folder != NULL && status == DDL_OK && (item = readdir(folder)) != NULL;)
+        if (is_token(item->d_name) && strcmp(item->d_name, file->token) != 0 && has_ended(file, item->d_name))
+            status = execute_will(file, item->d_name, err);
+    if (folder != NULL)
+        closedir(folder);
+    return status;
+}
+
+/* A newer rank 0 may have taken the place, where locks do not keep it out. */
+static ddl_status check_meet(const struct store_file *file, ddl_error *err)
+{
+    struct meet meet;
+    bool found;
+    DDL_TRY(read_meet(file, &meet, &found, err));
+    if (found && memcmp(meet.host.run_id, file->base.run_id, DDL_RUN_ID_BYTES) == 0)
+        return DDL_OK;
+    if (!found)
+        return DDL_FAIL(err, DDL_ESTORE, "file store: %s/meet has been removed", file->place);
+    return DDL_FAIL(err, DDL_ECONFIG,
+                    "another rank 0, %s[%d], has taken the meeting place %s; do two jobs share it?",
+                    meet.host.host, (int)meet.host.pid, file->place);
+}
+
+/* One look at the store, for whoever waits: has the run failed, has somebody died, does somebody ask? */
+static ddl_status look(struct store_file *file, ddl_error *err)
+{
+    DDL_TRY(read_failure(file, err));
+    if (is_settled(file))
+        return DDL_OK;
+    bool due = ddl_deadline_passed(file->next_life_check);
+    if (file->self.rank == 0)
+        answer_asks(file);
+    if (!due)
+        return DDL_OK;
+    file->next_life_check = ddl_deadline_in_ms(LIFE_INTERVAL_MS);
+    if (file->self.rank == 0) {
+        DDL_TRY(check_meet(file, err));
+        return look_for_dead(file, err);
+    }
+    return has_ended(file, file->host_token) ? execute_will(file, file->host_token, err) : DDL_OK;
+}
+
+static void pause_ms(int64_t *ms, ddl_deadline deadline)
+{
+    ddl_deadline until = ddl_deadline_in_ms(*ms);
+    (void)ddl_socket_wait(-1, 0, until < deadline ? until : deadline);
+    *ms = *ms * 3 / 2 + 1 < LAST_PAUSE_MS ? *ms * 3 / 2 + 1 : LAST_PAUSE_MS;
+}
+
+/* ---- opening ---- */
+
+static ddl_status make_run_folders(const struct store_file *file, ddl_error *err)
+{
+    static const char *const folders[] = { "key", "ask", "echo", "here", "will" };
+    char path[DDL_RECORD_PATH];
+    DDL_TRY(ddl_record_folder(file->run, err));
+    for (size_t i = 0; i < sizeof folders / sizeof folders[0]; i++) {
+        snprintf(path, sizeof path, "%s/%s", file->run, folders[i]);
+        DDL_TRY(ddl_record_folder(path, err));
+    }
+    return DDL_OK;
+}
+
+/* With the place held by us, every run that is there was left by the dead. */
+static void remove_old_runs(const struct store_file *file)
+{
+    DIR *folder = opendir(file->place);
+    for (struct dirent *item; folder != NULL && (item = readdir(folder)) != NULL;) {
+        char path[DDL_RECORD_PATH];
+        if (!is_token(item->d_name)) /* a run's id has the form of a token */
+            continue;
+        path_at_place(file, path, item->d_name);
+        ddl_record_remove_tree(path);
+    }
+    if (folder != NULL)
+        closedir(folder);
+}
+
+static ddl_status begin_run(struct store_file *file, const uint8_t token[TOKEN_BYTES], ddl_error *err)
+{
+    char path[DDL_RECORD_PATH];
+    struct meet meet = { .host = file->self };
+    uint8_t bytes[MEET_BYTES];
+    bool held = false, found = false;
+    path_at_place(file, path, "rank0");
+    DDL_TRY(ddl_record_lock(path, &file->base.held[0], &held, err));
+    if (!held) {
+        ddl_status status = read_meet(file, &meet, &found, err);
+        if (status == DDL_OK && found)
+            (void)DDL_FAIL(err, DDL_ECONFIG,
+                           "rank 0 is at %s already: it is %s[%d], and this is %s[%d]; two processes "
+                           "were started with RANK=0, or two jobs share the place",
+                           file->place, meet.host.host, (int)meet.host.pid, file->self.host,
+                           (int)file->self.pid);
+        else if (status == DDL_OK)
+            (void)DDL_FAIL(err, DDL_ECONFIG,
+                           "rank 0 is at %s already; two processes were started with RANK=0, or two "
+                           "jobs share the place",
+                           file->place);
+        return status == DDL_OK ? ddl_error_blame(err, 0), DDL_ECONFIG : status;
+    }
+    remove_old_runs(file);
+    DDL_TRY(ddl_host_random(meet.host.run_id, DDL_RUN_ID_BYTES, err));
+    memcpy(meet.token, token, TOKEN_BYTES);
+    name_run(file, meet.host.run_id);
+    memcpy(file->host_token, file->token, TOKEN_TEXT);
+    DDL_TRY(make_run_folders(file, err));
+    DDL_TRY(be_here(file, err));
+    encode_meet(&meet, bytes);
+    path_at_place(file, path, "meet");
+    return ddl_record_replace(path, (ddl_view){ bytes, sizeof bytes }, err);
+}
+
+/* Whether the run of meet is settled, and the rank that we are is in it and lives: then we are the second. */
+static bool is_latecomer(const struct store_file *file)
+{
+    char path[DDL_RECORD_PATH], key[32], token[TOKEN_TEXT];
+    ddl_bytes record = { 0 };
+    bool found = false, late = false;
+    path_of_key(file, path, DDL_STORE_SETTLED);
+    if (access(path, F_OK) != 0)
+        return false;
+    snprintf(key, sizeof key, "member.%d", file->self.rank);
+    path_of_key(file, path, key);
+    if (ddl_record_read(path, DDL_STORE_ROSTER_LIMIT, &record, &found, NULL) == DDL_OK && found &&
+        record.bytes >= TOKEN_BYTES) {
+        hex(record.data, TOKEN_BYTES, token);
+        path_in(file, path, "here", token);
+        late = ddl_record_life_of(path) == DDL_RECORD_LIVES;
+    }
+    ddl_bytes_fini(&record);
+    return late;
+}
+
+/*
+ * One look at the place: has the run that meet names answered? asked is the run that was asked last; it is
+ * asked once only.
+ */
+static ddl_status try_enter(struct store_file *file, struct meet *meet, uint8_t asked[DDL_RUN_ID_BYTES],
+                            bool *entered, ddl_error *err)
+{
+    char path[DDL_RECORD_PATH], ask[TOKEN_TEXT + 16];
+    bool found, created;
+    *entered = false;
+    refresh(file->place);
+    DDL_TRY(read_meet(file, meet, &found, err));
+    if (!found)
+        return DDL_OK;
+    name_run(file, meet->host.run_id);
+    if (memcmp(asked, meet->host.run_id, DDL_RUN_ID_BYTES) != 0) {
+        snprintf(ask, sizeof ask, "%d.%s", file->self.rank, file->token);
+        path_in(file, path, "ask", ask);
+        /* A run whose folder is gone was over before it could be asked. */
+        ddl_error why;
+        if (ddl_record_create(path, (ddl_view){ NULL, 0 }, &created, &why) == DDL_OK)
+            memcpy(asked, meet->host.run_id, DDL_RUN_ID_BYTES);
+        else if (why.os_errno != ENOENT)
+            return *err = why, why.code;
+        return DDL_OK;
+    }
+    path_in(file, path, "echo", "");
+    refresh(path);
+    path_in(file, path, "echo", file->token);
+    *entered = access(path, F_OK) == 0 || is_latecomer(file);
+    return DDL_OK;
+}
+
+static ddl_status check_host(struct store_file *file, const struct meet *meet, ddl_error *err)
+{
+    char reason[DDL_HELLO_REASON_TEXT];
+    ddl_hello_party host = meet->host;
+    host.channel = file->self.channel = DDL_CHANNEL_STORE;
+    ddl_hello_verdict verdict = ddl_hello_check(&file->self, &host, reason);
+    if (verdict == DDL_HELLO_WELCOME)
+        return DDL_OK;
+    ddl_error refusal, first;
+    ddl_status status = ddl_error_set(&refusal, ddl_hello_verdict_status(verdict), "%s", reason);
+    refusal.culprit = file->self.rank;
+    if (verdict == DDL_HELLO_OTHER_SIZE)
+        (void)!fail_run(file, &refusal, &first); /* whether or not the others can be told */
+    *err = refusal;
+    return status;
+}
+
+static ddl_status find_run(struct store_file *file, const ddl_store_options *options, ddl_deadline deadline,
+                           ddl_error *err)
+{
+    struct meet meet = { .host = { .rank = 0 } };
+    uint8_t asked[DDL_RUN_ID_BYTES] = { 0 };
+    int64_t pause = FIRST_PAUSE_MS, start_ns = ddl_now_ns();
+    for (;;) {
+        bool entered;
+        DDL_TRY(try_enter(file, &meet, asked, &entered, err));
+        if (entered)
+            break;
+        if (ddl_deadline_passed(deadline)) {
+            (void)DDL_FAIL(
+                err, DDL_ETIMEDOUT,
+                "rank 0 did not come to the meeting place %s within %.1f s; start rank 0, check that all "
+                "hosts share that directory, or raise DDL_START_TIMEOUT",
+                file->place, (double)(ddl_now_ns() - start_ns) / 1e9);
+            return ddl_error_blame(err, 0), DDL_ETIMEDOUT;
+        }
+        ddl_progress_tell(options->progress, "rank 0 at %s", file->place);
+        pause_ms(&pause, deadline);
+    }
+    hex(meet.token, TOKEN_BYTES, file->host_token);
+    DDL_TRY(check_host(file, &meet, err));
+    return be_here(file, err);
+}
+
+static ddl_status name_place(struct store_file *file, const char *rest, const char *place, ddl_error *err)
+{
+    if (rest[0] != '/')
+        return DDL_FAIL(err, DDL_ECONFIG,
+                        "DDL_STORE=file://%s: write the whole path, with three slashes: file:///dir", rest);
+    int folder_bytes = (int)strlen(rest);
+    while (folder_bytes > 1 && rest[folder_bytes - 1] == '/')
+        folder_bytes--;
+    int used = snprintf(file->place, sizeof file->place, "%.*s/ddl-", folder_bytes, rest);
+    if (used < 0 || (size_t)used + strlen(place) >= sizeof file->place)
+        return DDL_FAIL(err, DDL_ECONFIG, "DDL_STORE=file://%.80s... is longer than %zu bytes", rest,
+                        sizeof file->place);
+    char *at = file->place + used;
+    for (; *place != '\0'; place++)
+        *at++ = isalnum((unsigned char)*place) || *place == '.' || *place == '-' ? *place : '_';
+    *at = '\0';
+    return DDL_OK;
+}
+
+static void file_destroy(ddl_store *store, ddl_deadline deadline);
+
+static ddl_status open_place(struct store_file *file, const ddl_store_options *options, const char *rest,
+                             ddl_deadline deadline, ddl_error *err)
+{
+    uint8_t token[TOKEN_BYTES];
+    DDL_TRY(name_place(file, rest, options->place, err));
+    DDL_TRY(ddl_host_random(token, sizeof token, err));
+    hex(token, sizeof token, file->token);
+    ddl_host_id(file->host_id);
+    if (access(rest, F_OK) != 0)
+        return DDL_FAIL_OS(err, DDL_ESTORE, errno,
+                           "DDL_STORE=file://%s: make that directory on a file system that all "
+                           "hosts share",
+                           rest);
+    DDL_TRY(ddl_record_folder(file->place, err));
+    return file->self.rank == 0 ? begin_run(file, token, err) : find_run(file, options, deadline, err);
+}
+
+static ddl_status file_open(const ddl_store_options *options, const char *rest, ddl_deadline deadline,
+                            ddl_store **out, ddl_error *err)
+{
+    ddl_error unwanted;
+    struct store_file *file = ddl_alloc(sizeof *file);
+    if (file == NULL)
+        return DDL_FAIL(err, DDL_ENOMEM, "no memory for a store");
+    file->base.ops = &ddl_store_file;
+    file->base.held[0] = file->base.held[1] = -1;
+    file->self = *options->self;
+    ddl_status status = open_place(file, options, rest, deadline, err != NULL ? err : &unwanted);
+    if (status != DDL_OK) {
+        file_destroy(&file->base, ddl_now_ns());
+        return status;
+    }
+    *out = &file->base;
+    return DDL_OK;
+}
+
+/* ---- requests ---- */
+
+/* A value is kept behind the token of who set it. */
+static ddl_status read_key(const struct store_file *file, const char *key, ddl_bytes *value,
+                           char token[TOKEN_TEXT], bool *found, ddl_error *err)
+{
+    char path[DDL_RECORD_PATH];
+    ddl_bytes record = { 0 };
+    path_of_key(file, path, key);
+    DDL_TRY(ddl_record_read(path, DDL_STORE_ROSTER_LIMIT + TOKEN_BYTES, &record, found, err));
+    if (*found && record.bytes < TOKEN_BYTES) {
+        ddl_bytes_fini(&record);
+        return DDL_FAIL(err, DDL_ESTORE, "file store: %s is no value of ours", path);
+    }
+    if (*found) {
+        hex(record.data, TOKEN_BYTES, token);
+        record.bytes -= TOKEN_BYTES;
+        memmove(record.data, record.data + TOKEN_BYTES, record.bytes);
+        *value = record;
+    }
+    return DDL_OK;
+}
+
+static ddl_status write_key(const struct store_file *file, const char *key, ddl_view value, bool *created,
+                            ddl_error *err)
+{
+    char path[DDL_RECORD_PATH];
+    ddl_bytes record = { 0 };
+    uint8_t token[TOKEN_BYTES];
+    for (int i = 0; i < TOKEN_BYTES; i++) {
+        char pair[3] = { file->token[2 * i], file->token[2 * i + 1], '\0' };
+        token[i] = (uint8_t)strtoul(pair, NULL, 16);
+    }
+    path_of_key(file, path, key);
+    if (!ddl_bytes_append(&record, token, sizeof token) ||
+        !ddl_bytes_append(&record, value.data, value.bytes)) {
+        ddl_bytes_fini(&record);
+        return DDL_FAIL(err, DDL_ENOMEM, "no memory for a value of %zu bytes", value.bytes);
+    }
+    ddl_status status = ddl_record_create(path, ddl_bytes_view(&record), created, err);
+    ddl_bytes_fini(&record);
+    return status;
+}
+
+static ddl_status file_set_new(ddl_store *store, const char *key, ddl_view value, ddl_deadline deadline,
+                               ddl_store_outcome *outcome, ddl_bytes *existing, ddl_error *err)
+{
+    struct store_file *file = as_file(store);
+    char token[TOKEN_TEXT];
+    int64_t pause = FIRST_PAUSE_MS;
+    bool created = false, found = false;
+    DDL_TRY(look(file, err));
+    DDL_TRY(write_key(file, key, value, &created, err));
+    if (created) {
+        file->settled = file->settled || strcmp(key, DDL_STORE_SETTLED) == 0;
+        *outcome = DDL_STORE_CREATED;
+        return DDL_OK;
+    }
+    do {
+        DDL_TRY(read_key(file, key, existing, token, &found, err));
+        if (found) {
+            *outcome =
+                has_left(file, token) || has_ended(file, token) ? DDL_STORE_ABANDONED : DDL_STORE_TAKEN;
+            return DDL_OK;
+        }
+        pause_ms(&pause, deadline);
+    } while (!ddl_deadline_passed(deadline));
+    return DDL_FAIL(err, DDL_ESTORE, "file store: %s exists in %s, but cannot be read", key, file->run);
+}
+
+static ddl_status file_get(ddl_store *store, const char *key, ddl_deadline deadline, ddl_bytes *value,
+                           ddl_error *err)
+{
+    struct store_file *file = as_file(store);
+    char token[TOKEN_TEXT], folder[DDL_RECORD_PATH];
+    int64_t pause = FIRST_PAUSE_MS;
+    bool found = false;
+    path_in(file, folder, "key", "");
+    for (;;) {
+        DDL_TRY(look(file, err));
+        DDL_TRY(read_key(file, key, value, token, &found, err));
+        if (found)
+            break;
+        if (ddl_deadline_passed(deadline))
+            return DDL_FAIL(err, DDL_ETIMEDOUT, "%s was not set in the store %s", key, file->place);
+        pause_ms(&pause, deadline);
+        refresh(folder);
+    }
+    if (strcmp(key, DDL_STORE_SETTLED) == 0) { /* rank 0 need not wait for us to hear it */
+        file->settled = true;
+        path_in(file, folder, "will", file->token);
+        unlink(folder);
+    }
+    return DDL_OK;
+}
+
+static ddl_status file_will(ddl_store *store, const ddl_error *will, ddl_deadline deadline, ddl_error *err)
+{
+    struct store_file *file = as_file(store);
+    char path[DDL_RECORD_PATH];
+    uint8_t value[DDL_STORE_ERROR_BYTES];
+    bool created;
+    (void)deadline;
+    DDL_TRY(look(file, err));
+    path_in(file, path, "will", file->token);
+    DDL_TRY(ddl_record_create(path, (ddl_view){ value, ddl_store_error_encode(will, value) }, &created, err));
+    file->will = *will;
+    file->has_will = true;
+    return DDL_OK;
+}
+
+static ddl_status file_fail(ddl_store *store, const ddl_error *cause, ddl_deadline deadline, ddl_error *first)
+{
+    (void)deadline;
+    return fail_run(as_file(store), cause, first);
+}
+
+static ddl_status file_check(ddl_store *store, ddl_error *err)
+{
+    return look(as_file(store), err);
+}
+
+/* ---- closing ---- */
+
+/* Whether nobody else has a will: all have heard that the run is settled, or have left. */
+static bool all_know(const struct store_file *file)
+{
+    char path[DDL_RECORD_PATH];
+    bool all = true;
+    path_in(file, path, "will", "");
+    DIR *folder = opendir(path);
+    for (struct dirent *item; folder != NULL && (item = readdir(folder)) != NULL;)
+        all = all && (!is_token(item->d_name) || strcmp(item->d_name, file->token) == 0 ||
+                      has_ended(file, item->d_name));
+    if (folder != NULL)
+        closedir(folder);
+    return all;
+}
+
+static void close_place(struct store_file *file, ddl_deadline deadline)
+{
+    char path[DDL_RECORD_PATH];
+    int64_t pause = FIRST_PAUSE_MS;
+    bool ours = file->run[0] != '\0' && check_meet(file, NULL) == DDL_OK;
+    while (ours && !all_know(file) && !ddl_deadline_passed(deadline))
+        pause_ms(&pause, deadline);
+    path_at_place(file, path, "meet");
+    if (ours)
+        unlink(path);
+    if (file->run[0] != '\0')
+        ddl_record_remove_tree(file->run);
+    path_at_place(file, path, "rank0");
+    unlink(path);
+    ddl_socket_close(&file->base.held[0]);
+    rmdir(file->place); /* stays if somebody is at it already, for the next run */
+}
+
+static void file_destroy(ddl_store *store, ddl_deadline deadline)
+{
+    struct store_file *file = as_file(store);
+    ddl_error first;
+    if (file->has_will && !file->failed && !is_settled(file))
+        (void)!fail_run(file, &file->will, &first); /* nobody is left to tell if that does not work */
+    if (file->base.held[1] >= 0)
+        be_gone(file);
+    if (file->base.held[0] >= 0)
+        close_place(file, deadline);
+    ddl_free(file);
+}
+
+const struct ddl_store_ops ddl_store_file = {
+    .scheme = "file",
+    .open = file_open,
+    .set_new = file_set_new,
+    .get = file_get,
+    .will = file_will,
+    .fail = file_fail,
+    .check = file_check,
+    .destroy = file_destroy,
+};
