@@ -44,6 +44,7 @@ typedef struct action { /* a step */
     uint32_t first_successor, nsuccessors; /* in checker.successors, which holds actions */
     uint32_t waiting;                      /* predecessors not yet done */
     uint32_t partner;                      /* of a message: the action at the other end */
+    uint32_t round;                        /* messages on the longest way to its end */
     uint8_t kind;
     bool incoming_first, started, done;
 } action;
@@ -1187,6 +1188,13 @@ static double elements_of(const ddl_checker *c, const action *a)
         if (a->target[i].count > 0)
             elements += positions[a->target[i].first + a->target[i].count] - positions[a->target[i].first];
     return elements;
+}
+
+uint32_t ddl_checker_round(const ddl_checker *c, int rank, uint32_t step)
+{
+    uint32_t first = ((uint32_t *)c->first_action.data)[rank];
+    DDL_ASSERT(first + step < ((uint32_t *)c->first_action.data)[rank + 1]);
+    return ((action *)c->actions.data)[first + step].round;
 }
 
 ddl_work ddl_checker_measured(const ddl_checker *c)

@@ -55,6 +55,9 @@ const char *ddl_proof_name(ddl_proof proof);
 /* What the schedules proved last cost, in the terms of ddl_algorithm.work. */
 ddl_work ddl_checker_measured(const ddl_checker *checker);
 
+/* Of a step of the schedules proved last: messages on the longest way from the start to its end. */
+uint32_t ddl_checker_round(const ddl_checker *checker, int rank, uint32_t step);
+
 /* The shape as `rank` sees it when all ranks are considered together: its role and its buffers. False: the
  * rank has no part in it (point to point). *role is the collective whose schedule the rank runs. */
 bool ddl_shape_of_rank(const ddl_shape *shape, ddl_collective collective, int rank, ddl_shape *own,

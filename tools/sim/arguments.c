@@ -1,0 +1,154 @@
+/* arguments.c - reads names, numbers and units, and says what is wrong with them. */
+#include "sim.h"
+
+#include <ctype.h>
+#include <errno.h>
+#include <getopt.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+
+int sim_bad_option(int argc, char **argv, int result)
+{
+    const char *option = optind >= 1 && optind <= argc ? argv[optind - 1] : "?";
+    char letter[3] = { '-', (char)optopt, '\0' };
+    if (optopt > 0 && optopt < 128 && isprint(optopt) && strncmp(option, "--", 2) != 0)
+        option = letter;
+    if (result == ':')
+        return sim_usage_error("%s needs a value (ddl-sim %s --help)", option, argv[0]);
+    return sim_usage_error("no option %s (ddl-sim %s --help)", option, argv[0]);
+}
+
+size_t sim_find(const char *name, const ddl_algorithm *rows[])
+{
+    size_t count, found = 0;
+    const ddl_algorithm *all = ddl_catalogue(&count);
+    for (size_t i = 0; i < count; i++) {
+        const char *collective = ddl_collective_name(all[i].collective);
+        size_t prefix = strlen(collective);
+        bool whole = strncmp(name, collective, prefix) == 0 && name[prefix] == '/' &&
+                     strcmp(name + prefix + 1, all[i].name) == 0;
+        if (whole || strcmp(name, collective) == 0 || strcmp(name, all[i].name) == 0)
+            rows[found++] = &all[i];
+    }
+    if (found > 0)
+        return found;
+    fprintf(stderr, "ddl-sim: no algorithm '%s'; there are:", name);
+    for (size_t i = 0; i < count; i++)
+        fprintf(stderr, " %s/%s", ddl_collective_name(all[i].collective), all[i].name);
+    fputc('\n', stderr);
+    return 0;
+}
+
+bool sim_parse_int(const char *text, int lowest, int highest, int *value)
+{
+    char *end;
+    errno = 0;
+    long number = strtol(text, &end, 10);
+    if (errno != 0 || end == text || *end != '\0' || number < lowest || number > highest)
+        return false;
+    *value = (int)number;
+    return true;
+}
+
+typedef struct unit {
+    const char *name;
+    double factor;
+} unit;
+
+static bool parse_with_unit(const char *text, const unit units[], size_t nunits, double *value)
+{
+    char *end;
+    if (!isdigit((unsigned char)text[0]) && text[0] != '.')
+        return false;
+    errno = 0;
+    double number = strtod(text, &end);
+    if (errno != 0 || end == text || !isfinite(number) || number < 0)
+        return false;
+    for (size_t i = 0; i < nunits; i++)
+        if (strcasecmp(end, units[i].name) == 0) {
+            *value = number * units[i].factor;
+            return true;
+        }
+    return false;
+}
+
+bool sim_parse_size(const char *text, size_t *value)
+{
+    static const unit units[] = {
+        { "", 1 },           { "B", 1 },           { "K", 1024 },         { "KB", 1024 },
+        { "KiB", 1024 },     { "M", 1048576 },     { "MB", 1048576 },     { "MiB", 1048576 },
+        { "G", 1073741824 }, { "GB", 1073741824 }, { "GiB", 1073741824 },
+    };
+    double bytes;
+    if (!parse_with_unit(text, units, sizeof units / sizeof units[0], &bytes) || bytes > 1e15)
+        return false;
+    *value = (size_t)bytes;
+    return true;
+}
+
+bool sim_parse_time_ns(const char *text, double *ns)
+{
+    static const unit units[] = { { "ns", 1 }, { "us", 1e3 }, { "ms", 1e6 }, { "s", 1e9 }, { "", 1e9 } };
+    return parse_with_unit(text, units, sizeof units / sizeof units[0], ns);
+}
+
+bool sim_parse_rate(const char *text, double *bytes_per_ns)
+{
+    static const unit units[] = {
+        { "Kbit", 1e3 / 8e9 },   { "Mbit", 1e6 / 8e9 }, { "Gbit", 1 / 8.0 }, { "Kbit/s", 1e3 / 8e9 },
+        { "Mbit/s", 1e6 / 8e9 }, { "Gbit/s", 1 / 8.0 }, { "MB", 1e-3 },      { "GB", 1 },
+        { "MB/s", 1e-3 },        { "GB/s", 1 },
+    };
+    return parse_with_unit(text, units, sizeof units / sizeof units[0], bytes_per_ns) && *bytes_per_ns > 0;
+}
+
+static void print_with_unit(double value, const unit units[], size_t nunits, char *text, size_t text_bytes)
+{
+    size_t i = 0;
+    while (i + 1 < nunits && value < units[i].factor)
+        i++;
+    snprintf(text, text_bytes, "%.4g %s", value / units[i].factor, units[i].name);
+}
+
+void sim_print_bytes(double bytes, char *text, size_t text_bytes)
+{
+    static const unit units[] = { { "GiB", 1073741824 }, { "MiB", 1048576 }, { "KiB", 1024 }, { "B", 1 } };
+    print_with_unit(bytes, units, sizeof units / sizeof units[0], text, text_bytes);
+}
+
+void sim_print_time(double ns, char *text, size_t text_bytes)
+{
+    static const unit units[] = { { "s", 1e9 }, { "ms", 1e6 }, { "us", 1e3 }, { "ns", 1 } };
+    print_with_unit(ns, units, sizeof units / sizeof units[0], text, text_bytes);
+}
+
+bool sim_is_rooted(ddl_collective collective)
+{
+    return collective == DDL_COLLECTIVE_BROADCAST || collective == DDL_COLLECTIVE_REDUCE ||
+           collective == DDL_COLLECTIVE_SEND || collective == DDL_COLLECTIVE_RECV;
+}
+
+bool sim_is_on_blocks(ddl_collective collective)
+{
+    return collective == DDL_COLLECTIVE_REDUCE_SCATTER || collective == DDL_COLLECTIVE_ALLGATHER ||
+           collective == DDL_COLLECTIVE_ALLTOALL;
+}
+
+bool sim_reduces(ddl_collective collective)
+{
+    return collective == DDL_COLLECTIVE_ALLREDUCE || collective == DDL_COLLECTIVE_REDUCE_SCATTER ||
+           collective == DDL_COLLECTIVE_REDUCE;
+}
+
+ddl_shape sim_shape(const ddl_algorithm *row, int nranks, size_t count)
+{
+    bool barrier = row->collective == DDL_COLLECTIVE_BARRIER;
+    return (ddl_shape){ .nranks = nranks,
+                        .count = barrier ? 0 : count,
+                        .stride = barrier ? 0 : count,
+                        .element_bytes = barrier ? 1 : 4,
+                        .in_place = row->collective == DDL_COLLECTIVE_BROADCAST };
+}

@@ -1,0 +1,235 @@
+/*
+ * command_check.c - ddl-sim check: sweeps the catalogue through the checker.
+ *
+ * Which shapes are proved for p ranks:
+ *   counts    0 .. 2p+1 and a large one for p <= 64; 0, 1, p-1, p, p+1, 2p+1 and a large one beyond;
+ *   in place  both for p <= 16, beyond that alternately, so that each p and each count meets both;
+ *   roots     all for p <= 8; the first, the middle and the last beyond;
+ *   blocks    with gaps between them, and averages, for the counts 1 and p+1.
+ */
+#include "sim.h"
+
+#include "base/clock.h"
+#include "simulate/check.h"
+
+#include <getopt.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum {
+    MAX_RANKS = 65536,
+    ALL_COUNTS_TO = 64, /* ranks up to which all counts are tried */
+    BOTH_PLACES_TO = 16,
+    ALL_ROOTS_TO = 8,
+    LARGE_VECTOR = 1000003,
+    LARGE_BLOCK = 10007,
+    LARGE_BLOCK_OF_MANY = 1031
+};
+
+#define DEFAULT_RANGE "1-64,127,128,129,1000,1024"
+
+typedef struct sweep {
+    ddl_checker *checker;
+    const ddl_algorithm *row;
+    uint64_t nproved;
+} sweep;
+
+static bool prove(sweep *s, const ddl_shape *shape)
+{
+    ddl_error err = { 0 };
+    s->nproved++;
+    if (ddl_check_algorithm(s->checker, s->row, shape, &err) == DDL_OK)
+        return true;
+    fflush(stdout);
+    fprintf(stderr, "ddl-sim: %s/%s on %d ranks, count %zu, stride %zu, root %d%s%s: %s\n",
+            ddl_collective_name(s->row->collective), s->row->name, shape->nranks, shape->count, shape->stride,
+            shape->root, shape->in_place ? ", in place" : "", shape->average ? ", average" : "", err.text);
+    return false;
+}
+
+/* One count, with its roots; where asked for, with gaps and averages too. */
+static bool prove_count(sweep *s, ddl_shape shape, bool with_variants)
+{
+    bool rooted = sim_is_rooted(s->row->collective);
+    int p = shape.nranks, step = !rooted ? p : p <= ALL_ROOTS_TO ? 1 : (p - 1) / 2;
+    for (shape.root = 0; shape.root < p; shape.root += step)
+        if (!prove(s, &shape))
+            return false;
+    shape.root = rooted ? p - 1 : 0;
+    if (rooted && p > ALL_ROOTS_TO && (p - 1) % 2 == 1 && !prove(s, &shape))
+        return false;
+    if (!with_variants)
+        return true;
+    if (sim_is_on_blocks(s->row->collective)) {
+        ddl_shape apart = shape;
+        apart.stride += 3;
+        if (!prove(s, &apart))
+            return false;
+    }
+    shape.average = sim_reduces(s->row->collective);
+    return !shape.average || prove(s, &shape);
+}
+
+static bool prove_places(sweep *s, int nranks, size_t count, size_t turn)
+{
+    ddl_shape shape = sim_shape(s->row, nranks, count);
+    bool with_variants = count == 1 || count == (size_t)nranks + 1;
+    bool both = s->row->collective != DDL_COLLECTIVE_BROADCAST &&
+                s->row->collective != DDL_COLLECTIVE_BARRIER && s->row->collective != DDL_COLLECTIVE_SEND &&
+                s->row->collective != DDL_COLLECTIVE_RECV;
+    if (!both)
+        return prove_count(s, shape, with_variants);
+    for (int in_place = 0; in_place < 2; in_place++) {
+        if (nranks > BOTH_PLACES_TO && (turn + (size_t)nranks) % 2 != (size_t)in_place)
+            continue;
+        shape.in_place = in_place == 1;
+        if (!prove_count(s, shape, with_variants))
+            return false;
+    }
+    return true;
+}
+
+static bool prove_ranks(sweep *s, int nranks)
+{
+    bool point_to_point =
+        s->row->collective == DDL_COLLECTIVE_SEND || s->row->collective == DDL_COLLECTIVE_RECV;
+    if (!ddl_algorithm_takes(s->row, nranks) || (point_to_point && nranks == 1))
+        return true;
+    if (s->row->collective == DDL_COLLECTIVE_BARRIER)
+        return prove_places(s, nranks, 0, 0);
+    size_t p = (size_t)nranks;
+    size_t large = !sim_is_on_blocks(s->row->collective) ? LARGE_VECTOR
+                   : nranks <= ALL_COUNTS_TO             ? LARGE_BLOCK
+                                                         : LARGE_BLOCK_OF_MANY;
+    if (nranks > ALL_COUNTS_TO) {
+        const size_t counts[] = { 0, 1, p - 1, p, p + 1, 2 * p + 1, large };
+        for (size_t i = 0; i < sizeof counts / sizeof counts[0]; i++)
+            if (!prove_places(s, nranks, counts[i], i))
+                return false;
+        return true;
+    }
+    for (size_t count = 0; count <= 2 * p + 1; count++)
+        if (!prove_places(s, nranks, count, count))
+            return false;
+    return prove_places(s, nranks, large, 0) && prove_places(s, nranks, large, 1);
+}
+
+/* "1-64,127": the next part of it; false if it is none. *text is moved behind it. */
+static bool next_range(const char **text, int *first, int *last)
+{
+    char part[32];
+    size_t n = strcspn(*text, ",");
+    if (n == 0 || n >= sizeof part)
+        return false;
+    memcpy(part, *text, n);
+    part[n] = '\0';
+    *text += n;
+    if (**text == ',' && *++*text == '\0')
+        return false;
+    char *dash = strchr(part, '-');
+    if (dash != NULL)
+        *dash = '\0';
+    return sim_parse_int(part, 1, MAX_RANKS, first) &&
+           sim_parse_int(dash != NULL ? dash + 1 : part, *first, MAX_RANKS, last);
+}
+
+static bool valid_ranges(const char *ranges)
+{
+    int first, last;
+    do {
+        if (!next_range(&ranges, &first, &last))
+            return false;
+    } while (*ranges != '\0');
+    return true;
+}
+
+static bool prove_row(sweep *s, const char *ranges, bool whole)
+{
+    int64_t start_ns = ddl_now_ns();
+    s->nproved = 0;
+    int first, last;
+    while (*ranges != '\0' && next_range(&ranges, &first, &last))
+        for (int p = first; p <= last; p++)
+            if (!prove_ranks(s, p))
+                return false;
+    /* The largest world that is proved: one shape in which every rank has a block. */
+    if (whole && s->row == ddl_catalogue_find(DDL_COLLECTIVE_ALLREDUCE, "circulant")) {
+        ddl_shape shape = sim_shape(s->row, 4096, 4097);
+        shape.in_place = true;
+        if (!prove(s, &shape))
+            return false;
+    }
+    char name[64];
+    snprintf(name, sizeof name, "%s/%s", ddl_collective_name(s->row->collective), s->row->name);
+    printf("%-28s %7llu shapes proved in %6.2f s\n", name, (unsigned long long)s->nproved,
+           (double)(ddl_now_ns() - start_ns) / 1e9);
+    fflush(stdout);
+    return true;
+}
+
+static void print_help(void)
+{
+    puts("usage: ddl-sim check [NAME] [-p RANGE]\n\n"
+         "Proves, for all ranks together, that an algorithm's schedules match, cannot deadlock, count every\n"
+         "input exactly once and put results where they belong, touch nothing else, and combine operands in\n"
+         "the same order on every rank.\n\n"
+         "  -p, --ranks RANGE  numbers of ranks, such as 1-16,100 (default " DEFAULT_RANGE ",\n"
+         "                     and 4096 for allreduce/circulant)\n\n"
+         "Counts are 0 .. 2p+1 and a large one for p <= 64, and 0, 1, p-1, p, p+1, 2p+1 and a large one "
+         "beyond.");
+}
+
+int sim_check(int argc, char **argv)
+{
+    static const struct option options[] = { { "ranks", required_argument, NULL, 'p' },
+                                             { "help", no_argument, NULL, 'h' },
+                                             { NULL, 0, NULL, 0 } };
+    const char *ranges = NULL, *name = NULL;
+    int option;
+    optind = 1;
+    opterr = 0;
+    while ((option = getopt_long(argc, argv, ":p:h", options, NULL)) != -1) {
+        if (option == 'h') {
+            print_help();
+            return SIM_OK;
+        }
+        if (option != 'p')
+            return sim_bad_option(argc, argv, option);
+        ranges = optarg;
+    }
+    if (optind < argc)
+        name = argv[optind++];
+    if (optind < argc)
+        return sim_usage_error("check takes one name, not also '%s'", argv[optind]);
+    if (ranges != NULL && !valid_ranges(ranges))
+        return sim_usage_error("'%s' is no range of ranks; give numbers from 1 to %d such as 1-64,127",
+                               ranges, (int)MAX_RANKS);
+    size_t count;
+    const ddl_algorithm *all = ddl_catalogue(&count);
+    const ddl_algorithm **rows = calloc(count, sizeof *rows);
+    sweep s = { NULL, NULL, 0 };
+    int code = SIM_FAILED;
+    ddl_error err = { 0 };
+    if (rows == NULL || ddl_checker_create(&s.checker, &err) != DDL_OK) {
+        fputs("ddl-sim: out of memory\n", stderr);
+        goto end;
+    }
+    if (name == NULL) {
+        for (size_t i = 0; i < count; i++)
+            rows[i] = &all[i];
+    } else if ((count = sim_find(name, rows)) == 0) {
+        code = SIM_USAGE;
+        goto end;
+    }
+    for (size_t i = 0; i < count; i++) {
+        s.row = rows[i];
+        if (!prove_row(&s, ranges != NULL ? ranges : DEFAULT_RANGE, ranges == NULL))
+            goto end;
+    }
+    code = SIM_OK;
+end:
+    ddl_checker_destroy(s.checker);
+    free(rows);
+    return code;
+}

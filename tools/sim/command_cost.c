@@ -1,0 +1,279 @@
+/* command_cost.c - ddl-sim cost: the real executor on a virtual network, beside the lower bound. */
+#include "sim.h"
+
+#include "base/bytes.h"
+#include "simulate/check.h"
+#include "simulate/network.h"
+
+#include <getopt.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+typedef struct question {
+    int nranks;
+    size_t total_bytes;
+    ddl_network_options network;
+} question;
+
+typedef struct answer {
+    double time_ns, bound_ns;
+    ddl_work work;
+} answer;
+
+static int rounds_of(int nranks) /* ceil(log2 p) */
+{
+    int rounds = 0;
+    while (1 << rounds < nranks)
+        rounds++;
+    return rounds;
+}
+
+/*
+ * What no algorithm can beat that sends one message at a time: the latency of ceil(log2 p) rounds, or the
+ * bytes that must pass a rank's port and the operands that it must combine, whichever takes longer. An
+ * algorithm with several messages under way at once can be below the first.
+ */
+static double lower_bound_ns(ddl_collective collective, const question *q)
+{
+    double p = q->nranks, n = (double)q->total_bytes, kept = (p - 1) / p, bytes = 0, reduced = 0;
+    double rounds = rounds_of(q->nranks);
+    switch (collective) {
+    case DDL_COLLECTIVE_ALLREDUCE:
+        bytes = 2 * n * kept;
+        reduced = n * kept;
+        break;
+    case DDL_COLLECTIVE_REDUCE_SCATTER:
+        bytes = reduced = n * kept;
+        break;
+    case DDL_COLLECTIVE_ALLGATHER:
+        bytes = n * kept;
+        break;
+    case DDL_COLLECTIVE_ALLTOALL:
+        bytes = n * kept;
+        rounds = q->nranks > 1 ? 1 : 0;
+        break;
+    case DDL_COLLECTIVE_BROADCAST:
+        bytes = n;
+        break;
+    case DDL_COLLECTIVE_REDUCE:
+        bytes = n;
+        reduced = n * kept;
+        break;
+    case DDL_COLLECTIVE_SEND:
+    case DDL_COLLECTIVE_RECV:
+        bytes = n;
+        rounds = 1;
+        break;
+    case DDL_COLLECTIVE_BARRIER:
+    case DDL_COLLECTIVE_COUNT:
+        break;
+    }
+    double moving = q->nranks > 1 && q->network.bytes_per_ns > 0 ? bytes / q->network.bytes_per_ns : 0;
+    double reducing =
+        q->nranks > 1 && q->network.reduce_bytes_per_ns > 0 ? reduced / q->network.reduce_bytes_per_ns : 0;
+    double latency = rounds * q->network.latency_ns;
+    return latency > moving + reducing ? latency : moving + reducing;
+}
+
+static ddl_status run(const ddl_algorithm *row, const question *q, ddl_schedule **schedules,
+                      ddl_checker *checker, ddl_network *network, answer *a, ddl_error *err)
+{
+    size_t elements = q->total_bytes / 4;
+    if (sim_is_on_blocks(row->collective))
+        elements /= (size_t)q->nranks;
+    ddl_shape shape = sim_shape(row, q->nranks, elements);
+    shape.in_place = true; /* as large vectors mostly are */
+    for (int rank = 0; rank < q->nranks; rank++) {
+        ddl_shape own;
+        ddl_collective role;
+        if (!ddl_shape_of_rank(&shape, row->collective, rank, &own, &role))
+            continue;
+        DDL_TRY(ddl_catalogue_find(role, row->name)->build(&own, &schedules[rank], err));
+        DDL_TRY(ddl_network_assign(network, rank, schedules[rank], NULL, NULL, DDL_FLOAT32, DDL_SUM, err));
+    }
+    DDL_TRY(
+        ddl_check_schedules(checker, row->collective, &shape, (const ddl_schedule *const *)schedules, err));
+    DDL_TRY(ddl_network_run(network, err));
+    a->work = ddl_checker_measured(checker);
+    a->time_ns = ddl_network_slowest_ns(network);
+    a->bound_ns = lower_bound_ns(row->collective, q);
+    return DDL_OK;
+}
+
+static ddl_status ask(const ddl_algorithm *row, const question *q, answer *a, ddl_error *err)
+{
+    ddl_checker *checker = NULL;
+    ddl_network *network = NULL;
+    ddl_schedule **schedules = ddl_alloc_array((size_t)q->nranks, sizeof *schedules);
+    ddl_status status = DDL_ENOMEM;
+    if (schedules == NULL)
+        DDL_FAIL(err, DDL_ENOMEM, "out of memory");
+    else if ((status = ddl_checker_create(&checker, err)) == DDL_OK &&
+             (status = ddl_network_create(q->nranks, &q->network, &network, err)) == DDL_OK)
+        status = run(row, q, schedules, checker, network, a, err);
+    ddl_network_destroy(network);
+    ddl_checker_destroy(checker);
+    for (int rank = 0; schedules != NULL && rank < q->nranks; rank++)
+        ddl_schedule_destroy(schedules[rank]);
+    ddl_free(schedules);
+    return status;
+}
+
+static void print_answer(const ddl_algorithm *row, const question *q, const answer *a)
+{
+    char name[64], time[32], bound[32], sent[32], ratio[32] = "-";
+    snprintf(name, sizeof name, "%s/%s", ddl_collective_name(row->collective), row->name);
+    sim_print_time(a->time_ns, time, sizeof time);
+    sim_print_time(a->bound_ns, bound, sizeof bound);
+    sim_print_bytes(a->work.sent_bytes, sent, sizeof sent);
+    if (a->bound_ns > 0)
+        snprintf(ratio, sizeof ratio, "%.2f", a->time_ns / a->bound_ns);
+    printf("%-28s %10s %12s %7s %7.0f %9.0f %12s\n", name, time, bound, ratio, a->work.rounds,
+           a->work.messages, sent);
+    (void)q;
+}
+
+static void print_question(const question *q)
+{
+    char bytes[32], latency[32], overhead[32];
+    sim_print_bytes((double)q->total_bytes, bytes, sizeof bytes);
+    sim_print_time(q->network.latency_ns, latency, sizeof latency);
+    sim_print_time(q->network.overhead_ns, overhead, sizeof overhead);
+    printf("%d ranks, %s, latency %s, bandwidth %.4g Gbit/s, overhead %s per message and end, reduce %.4g "
+           "GB/s\n\n",
+           q->nranks, bytes, latency, q->network.bytes_per_ns * 8, overhead, q->network.reduce_bytes_per_ns);
+    printf("%-28s %10s %12s %7s %7s %9s %12s\n", "", "time", "lower bound", "ratio", "rounds", "messages",
+           "bytes/rank");
+}
+
+static void print_help(void)
+{
+    puts("usage: ddl-sim cost NAME -p RANKS --bytes SIZE [options]\n\n"
+         "Runs the real executor on a virtual network and prints the time of the slowest rank, the messages\n"
+         "and bytes of the busiest one, and the lower bound for one message at a time: the larger of the\n"
+         "latency of ceil(log2 p) rounds and of the time that the least possible bytes and operands take.\n\n"
+         "  -p, --ranks N       number of ranks (1 to 1024)\n"
+         "  --bytes SIZE        of the vector, or of all blocks together: 4, 64K, 1M\n"
+         "  --latency TIME      from one rank to another (default 20us)\n"
+         "  --bandwidth RATE    of a rank's port, each way (default 25Gbit)\n"
+         "  --overhead TIME     of CPU per message, at each end (default 2us)\n"
+         "  --reduce RATE       of combining operands (default 10GB)\n"
+         "  --jitter TIME       added to latencies at random, up to this (default 0s)\n"
+         "  --seed N            of the random numbers (default 1)");
+}
+
+int sim_cost(int argc, char **argv)
+{
+    enum {
+        OPTION_BYTES = 256,
+        OPTION_LATENCY,
+        OPTION_BANDWIDTH,
+        OPTION_OVERHEAD,
+        OPTION_REDUCE,
+        OPTION_JITTER,
+        OPTION_SEED
+    };
+    static const struct option options[] = { { "ranks", required_argument, NULL, 'p' },
+                                             { "bytes", required_argument, NULL, OPTION_BYTES },
+                                             { "latency", required_argument, NULL, OPTION_LATENCY },
+                                             { "bandwidth", required_argument, NULL, OPTION_BANDWIDTH },
+                                             { "overhead", required_argument, NULL, OPTION_OVERHEAD },
+                                             { "reduce", required_argument, NULL, OPTION_REDUCE },
+                                             { "jitter", required_argument, NULL, OPTION_JITTER },
+                                             { "seed", required_argument, NULL, OPTION_SEED },
+                                             { "help", no_argument, NULL, 'h' },
+                                             { NULL, 0, NULL, 0 } };
+    question q = { 0, 0, DDL_NETWORK_OPTIONS_INIT };
+    q.network.latency_ns = 20e3;
+    q.network.bytes_per_ns = 25.0 / 8;
+    q.network.overhead_ns = 2e3;
+    q.network.reduce_bytes_per_ns = 10;
+    q.network.seed = 1;
+    int option, seed;
+    bool has_bytes = false;
+    optind = 1;
+    opterr = 0;
+    while ((option = getopt_long(argc, argv, ":p:h", options, NULL)) != -1) {
+        bool good = true;
+        const char *wanted = "";
+        switch (option) {
+        case 'p':
+            good = sim_parse_int(optarg, 1, 1024, &q.nranks);
+            wanted = "a number of ranks from 1 to 1024";
+            break;
+        case OPTION_BYTES:
+            good = has_bytes = sim_parse_size(optarg, &q.total_bytes);
+            wanted = "a size such as 4, 64K or 1M";
+            break;
+        case OPTION_LATENCY:
+            good = sim_parse_time_ns(optarg, &q.network.latency_ns);
+            wanted = "a time such as 20us";
+            break;
+        case OPTION_BANDWIDTH:
+            good = sim_parse_rate(optarg, &q.network.bytes_per_ns);
+            wanted = "a rate such as 25Gbit or 3GB";
+            break;
+        case OPTION_OVERHEAD:
+            good = sim_parse_time_ns(optarg, &q.network.overhead_ns);
+            wanted = "a time such as 2us";
+            break;
+        case OPTION_REDUCE:
+            good = sim_parse_rate(optarg, &q.network.reduce_bytes_per_ns);
+            wanted = "a rate such as 10GB";
+            break;
+        case OPTION_JITTER:
+            good = sim_parse_time_ns(optarg, &q.network.jitter_ns);
+            wanted = "a time such as 5us";
+            break;
+        case OPTION_SEED:
+            good = sim_parse_int(optarg, 0, INT32_MAX, &seed);
+            q.network.seed = good ? (uint64_t)seed : 0;
+            wanted = "a whole number";
+            break;
+        case 'h':
+            print_help();
+            return SIM_OK;
+        default:
+            return sim_bad_option(argc, argv, option);
+        }
+        if (!good)
+            return sim_usage_error("'%s' is not %s", optarg, wanted);
+    }
+    if (optind >= argc)
+        return sim_usage_error("cost needs the name of an algorithm (ddl-sim list)");
+    if (optind + 1 < argc)
+        return sim_usage_error("cost takes one name, not also '%s'", argv[optind + 1]);
+    if (q.nranks == 0)
+        return sim_usage_error("cost needs a number of ranks: -p 8");
+    if (!has_bytes)
+        return sim_usage_error("cost needs a size: --bytes 1M");
+    size_t nrows;
+    ddl_catalogue(&nrows);
+    const ddl_algorithm **rows = calloc(nrows, sizeof *rows);
+    if (rows == NULL)
+        return sim_usage_error("out of memory");
+    size_t found = sim_find(argv[optind], rows);
+    int code = found > 0 ? SIM_OK : SIM_USAGE;
+    bool any = false;
+    for (size_t i = 0; i < found && code == SIM_OK; i++) {
+        bool point_to_point =
+            rows[i]->collective == DDL_COLLECTIVE_SEND || rows[i]->collective == DDL_COLLECTIVE_RECV;
+        if (!ddl_algorithm_takes(rows[i], q.nranks) || (point_to_point && q.nranks == 1))
+            continue;
+        ddl_error err = { 0 };
+        answer a = { 0 };
+        if (!any)
+            print_question(&q);
+        any = true;
+        if (ask(rows[i], &q, &a, &err) == DDL_OK) {
+            print_answer(rows[i], &q, &a);
+        } else {
+            fprintf(stderr, "ddl-sim: %s\n", err.text);
+            code = SIM_FAILED;
+        }
+    }
+    if (code == SIM_OK && !any)
+        code = sim_usage_error("%s does not work for %d ranks", argv[optind], q.nranks);
+    free(rows);
+    return code;
+}
