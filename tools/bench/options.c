@@ -1,0 +1,237 @@
+/* options.c - the command line of ddl-bench. */
+#include "options.h"
+
+#include <errno.h>
+#include <getopt.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "workload.h"
+
+const char bench_usage[] =
+    "usage: ddl-launch -np N ddl-bench COLLECTIVE [FLAGS]\n"
+    "\n"
+    "Time a collective over sizes; rank 0 prints a table. COLLECTIVE is one of\n"
+    "  allreduce reduce_scatter allgather broadcast reduce alltoall barrier sendrecv\n"
+    "\n"
+    "  --min BYTES        least size, 4 unless given; sizes take k, M or G (1024-fold)\n"
+    "  --max BYTES        greatest size, 256M unless given\n"
+    "  --factor N         from one size to the next, 4 unless given\n"
+    "  --dtype TYPE       int8 uint8 int16 uint16 int32 uint32 int64 uint64 float16 bfloat16\n"
+    "                     float32 float64; float32 unless given\n"
+    "  --op OP            sum prod min max avg band bor bxor; sum unless given\n"
+    "  --algorithm NAME   force one; all: measure each in turn\n"
+    "  --seconds S        to spend on each size, 0.25 unless given\n"
+    "  --iters N          measure so many operations instead\n"
+    "  --warmup N         operations before those that are measured, 5 unless given\n"
+    "  --root R           of broadcast and reduce, 0 unless given\n"
+    "  --inplace 0|1      whether send and receive buffers are the same, 0 unless given\n"
+    "  --json FILE        write the results there too\n"
+    "  --help, --version\n"
+    "\n"
+    "Size is that of the greater buffer of a rank: all that allgather receives, all that\n"
+    "reduce_scatter sends. Every rank times each of its operations, which run back to back; the\n"
+    "table has the greatest median and 99th percentile over the ranks. Results are checked once\n"
+    "per size; a wrong one ends the run with exit code 1.\n";
+
+static const struct {
+    const char *name;
+    ddl_dtype dtype;
+} dtypes[] = {
+    { "int8", DDL_INT8 },         { "uint8", DDL_UINT8 },     { "int16", DDL_INT16 },
+    { "uint16", DDL_UINT16 },     { "int32", DDL_INT32 },     { "uint32", DDL_UINT32 },
+    { "int64", DDL_INT64 },       { "uint64", DDL_UINT64 },   { "float16", DDL_FLOAT16 },
+    { "bfloat16", DDL_BFLOAT16 }, { "float32", DDL_FLOAT32 }, { "float64", DDL_FLOAT64 },
+};
+
+static const struct {
+    const char *name;
+    ddl_op op;
+} ops[] = {
+    { "sum", DDL_SUM }, { "prod", DDL_PROD }, { "min", DDL_MIN }, { "max", DDL_MAX },
+    { "avg", DDL_AVG }, { "band", DDL_BAND }, { "bor", DDL_BOR }, { "bxor", DDL_BXOR },
+};
+
+static bool wrong(const char *flag, const char *value, const char *expected)
+{
+    fprintf(stderr, "ddl-bench: --%s %s: expected %s\n", flag, value, expected);
+    return false;
+}
+
+static bool parse_number(const char *flag, const char *text, long least, long *number)
+{
+    char *end, expected[64];
+    errno = 0;
+    long value = strtol(text, &end, 10);
+    snprintf(expected, sizeof expected, "a whole number, %ld or more", least);
+    if (end == text || *end != '\0' || errno != 0 || value < least || value > INT32_MAX)
+        return wrong(flag, text, expected);
+    *number = value;
+    return true;
+}
+
+/* Digits, then nothing or one of k, M, G. */
+static bool parse_bytes(const char *flag, const char *text, size_t *bytes)
+{
+    static const char expected[] = "a size such as 4, 64k, 256M or 1G";
+    char *end;
+    errno = 0;
+    unsigned long long value = strtoull(text, &end, 10);
+    if (text[0] < '0' || text[0] > '9' || errno != 0)
+        return wrong(flag, text, expected);
+    unsigned shift = 0;
+    if (*end != '\0') {
+        const char *suffix = strchr("kKmMgG", *end);
+        if (suffix == NULL || end[1] != '\0')
+            return wrong(flag, text, expected);
+        shift = 10 * ((unsigned)(suffix - "kKmMgG") / 2 + 1);
+    }
+    if (value == 0 || value > (SIZE_MAX / 2) >> shift)
+        return wrong(flag, text, expected);
+    *bytes = (size_t)value << shift;
+    return true;
+}
+
+static bool parse_dtype(const char *text, struct bench_options *options)
+{
+    for (size_t i = 0; i < sizeof dtypes / sizeof *dtypes; i++)
+        if (strcmp(text, dtypes[i].name) == 0) {
+            options->dtype = dtypes[i].dtype;
+            options->dtype_name = dtypes[i].name;
+            return true;
+        }
+    return wrong("dtype", text, "a type; --help lists them");
+}
+
+static bool parse_op(const char *text, struct bench_options *options)
+{
+    for (size_t i = 0; i < sizeof ops / sizeof *ops; i++)
+        if (strcmp(text, ops[i].name) == 0) {
+            options->op = ops[i].op;
+            options->op_name = ops[i].name;
+            return true;
+        }
+    return wrong("op", text, "an operator; --help lists them");
+}
+
+/* What no single flag can tell. */
+static bool check_together(const struct bench_options *options)
+{
+    const struct workload_kind *kind = workload_kind_find(options->collective);
+    if (kind == NULL) {
+        fprintf(stderr, "ddl-bench: %s: there is no such collective\n", options->collective);
+        return false;
+    }
+    if (options->min_bytes > options->max_bytes) {
+        fprintf(stderr, "ddl-bench: --min %zu is more than --max %zu\n", options->min_bytes,
+                options->max_bytes);
+        return false;
+    }
+    bool is_float = options->dtype >= DDL_FLOAT16;
+    if (kind->reduces && is_float && options->op >= DDL_BAND) {
+        fprintf(stderr, "ddl-bench: --op %s is not defined on %s\n", options->op_name, options->dtype_name);
+        return false;
+    }
+    if (options->in_place && !kind->in_place) {
+        fprintf(stderr, "ddl-bench: --inplace 1: %s has no pair of buffers that could be one\n",
+                options->collective);
+        return false;
+    }
+    return true;
+}
+
+enum bench_parsed bench_options_parse(int argc, char **argv, struct bench_options *options)
+{
+    static const struct option flags[] = {
+        { "min", required_argument, NULL, 'm' },
+        { "max", required_argument, NULL, 'M' },
+        { "factor", required_argument, NULL, 'f' },
+        { "dtype", required_argument, NULL, 'd' },
+        { "op", required_argument, NULL, 'o' },
+        { "algorithm", required_argument, NULL, 'a' },
+        { "seconds", required_argument, NULL, 's' },
+        { "iters", required_argument, NULL, 'i' },
+        { "warmup", required_argument, NULL, 'w' },
+        { "root", required_argument, NULL, 'r' },
+        { "inplace", required_argument, NULL, 'p' },
+        { "json", required_argument, NULL, 'j' },
+        { "help", no_argument, NULL, 'h' },
+        { "version", no_argument, NULL, 'v' },
+        { NULL, 0, NULL, 0 },
+    };
+    *options = (struct bench_options){ .min_bytes = 4,
+                                       .max_bytes = (size_t)256 << 20,
+                                       .factor = 4,
+                                       .dtype = DDL_FLOAT32,
+                                       .op = DDL_SUM,
+                                       .dtype_name = "float32",
+                                       .op_name = "sum",
+                                       .seconds = 0.25,
+                                       .warmup = 5 };
+    bool ok = true;
+    long number = 0;
+    for (int flag; ok && (flag = getopt_long(argc, argv, "h", flags, NULL)) != -1;) {
+        char *end = NULL;
+        switch (flag) {
+        case 'm':
+            ok = parse_bytes("min", optarg, &options->min_bytes);
+            break;
+        case 'M':
+            ok = parse_bytes("max", optarg, &options->max_bytes);
+            break;
+        case 'f':
+            ok = parse_number("factor", optarg, 2, &number);
+            options->factor = (size_t)number;
+            break;
+        case 'd':
+            ok = parse_dtype(optarg, options);
+            break;
+        case 'o':
+            ok = parse_op(optarg, options);
+            break;
+        case 'a':
+            options->algorithm = optarg;
+            break;
+        case 's':
+            options->seconds = strtod(optarg, &end);
+            if (end == optarg || *end != '\0' || !(options->seconds > 0 && options->seconds <= 3600))
+                ok = wrong("seconds", optarg, "more than 0, and 3600 at most");
+            break;
+        case 'i':
+            ok = parse_number("iters", optarg, 1, &options->iterations);
+            break;
+        case 'w':
+            ok = parse_number("warmup", optarg, 0, &options->warmup);
+            break;
+        case 'r':
+            ok = parse_number("root", optarg, 0, &number);
+            options->root = (int)number;
+            break;
+        case 'p':
+            ok = strcmp(optarg, "0") == 0 || strcmp(optarg, "1") == 0 || wrong("inplace", optarg, "0 or 1");
+            options->in_place = optarg[0] == '1';
+            break;
+        case 'j':
+            options->json = optarg;
+            break;
+        case 'h':
+            return BENCH_HELP;
+        case 'v':
+            return BENCH_VERSION;
+        default: /* getopt_long has said what is wrong */
+            ok = false;
+        }
+    }
+    if (ok && argc - optind != 1) {
+        fprintf(stderr,
+                argc == optind ? "ddl-bench: name a collective\n" : "ddl-bench: name one collective\n");
+        ok = false;
+    }
+    if (ok) {
+        options->collective = argv[optind];
+        ok = check_together(options);
+    }
+    return ok ? BENCH_RUN : BENCH_WRONG;
+}

@@ -1,0 +1,32 @@
+/* options.h - what ddl-bench's command line asks for. */
+#ifndef DDL_BENCH_OPTIONS_H
+#define DDL_BENCH_OPTIONS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+#include <ddl/ddl.h>
+
+struct bench_options {
+    const char *collective;
+    size_t min_bytes, max_bytes, factor;
+    ddl_dtype dtype;
+    ddl_op op;
+    const char *dtype_name, *op_name;
+    const char *algorithm; /* NULL: the library chooses; "all" */
+    long iterations;       /* 0: as many as fit into seconds */
+    double seconds;        /* per size */
+    long warmup;
+    const char *json; /* file to write, or NULL */
+    int root;
+    bool in_place;
+};
+
+enum bench_parsed { BENCH_RUN, BENCH_HELP, BENCH_VERSION, BENCH_WRONG };
+
+/* On BENCH_WRONG the reason is on stderr. Pointers in *options point into argv. */
+enum bench_parsed bench_options_parse(int argc, char **argv, struct bench_options *options);
+
+extern const char bench_usage[];
+
+#endif

@@ -1,0 +1,156 @@
+/* report.c - the output of ddl-bench. */
+#include "report.h"
+
+#include <cjson/cJSON.h>
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+struct report {
+    const struct bench_options *options;
+    FILE *file; /* of JSON, or NULL */
+    cJSON *json, *results;
+    bool terminal, progress_shown;
+};
+
+static bool out_of_memory(void)
+{
+    fputs("ddl-bench: out of memory\n", stderr);
+    return false;
+}
+
+/* What was measured, before the results. */
+static bool describe(struct report *report, int nranks, int nodes)
+{
+    const struct bench_options *options = report->options;
+    if ((report->json = cJSON_CreateObject()) == NULL)
+        return false;
+    const struct workload_kind *kind = workload_kind_find(options->collective);
+    bool ok = cJSON_AddStringToObject(report->json, "ddl", ddl_version()) != NULL &&
+              cJSON_AddStringToObject(report->json, "collective", options->collective) != NULL &&
+              cJSON_AddStringToObject(report->json, "dtype", options->dtype_name) != NULL &&
+              cJSON_AddNumberToObject(report->json, "ranks", nranks) != NULL &&
+              cJSON_AddNumberToObject(report->json, "nodes", nodes) != NULL &&
+              cJSON_AddBoolToObject(report->json, "in_place", options->in_place) != NULL;
+    if (ok && kind->reduces)
+        ok = cJSON_AddStringToObject(report->json, "op", options->op_name) != NULL;
+    if (ok && kind->has_root)
+        ok = cJSON_AddNumberToObject(report->json, "root", options->root) != NULL;
+    return ok && (report->results = cJSON_AddArrayToObject(report->json, "results")) != NULL;
+}
+
+struct report *report_open(const struct bench_options *options, int nranks, int nodes)
+{
+    struct report *report = calloc(1, sizeof *report);
+    if (report == NULL) {
+        out_of_memory();
+        return NULL;
+    }
+    report->options = options;
+    report->terminal = isatty(STDERR_FILENO);
+    if (options->json != NULL && (report->file = fopen(options->json, "w")) == NULL) {
+        fprintf(stderr, "ddl-bench: cannot write %s: %s\n", options->json, strerror(errno));
+        goto fail;
+    }
+    if (options->json != NULL && !describe(report, nranks, nodes)) {
+        out_of_memory();
+        goto fail;
+    }
+    const struct workload_kind *kind = workload_kind_find(options->collective);
+    printf("# ddl %s: %s", ddl_version(), options->collective);
+    if (strcmp(options->collective, "barrier") != 0)
+        printf(" of %s", options->dtype_name);
+    if (kind->reduces)
+        printf(" by %s", options->op_name);
+    printf(", %d process%s on %d host%s%s\n", nranks, nranks == 1 ? "" : "es", nodes, nodes == 1 ? "" : "s",
+           options->in_place ? ", in place" : "");
+    printf("#%11s %12s  %-20s %12s %12s %12s %10s %10s\n", "bytes", "count", "algorithm", "median us",
+           "p99 us", "iterations", "alg GB/s", "bus GB/s");
+    fflush(stdout);
+    return report;
+fail:
+    if (report->file != NULL)
+        fclose(report->file);
+    cJSON_Delete(report->json);
+    free(report);
+    return NULL;
+}
+
+static void clear_progress(struct report *report)
+{
+    if (report->progress_shown)
+        fputs("\r\033[K", stderr);
+    report->progress_shown = false;
+}
+
+void report_progress(struct report *report, const char *algorithm, size_t bytes)
+{
+    if (!report->terminal)
+        return;
+    clear_progress(report);
+    fprintf(stderr, "%s %s: %zu bytes ...", report->options->collective, algorithm, bytes);
+    fflush(stderr);
+    report->progress_shown = true;
+}
+
+static bool add_result(struct report *report, const char *algorithm, size_t bytes, size_t count,
+                       const struct measurement *m, double algorithm_gbps, double bus_gbps)
+{
+    cJSON *result = cJSON_CreateObject();
+    if (result == NULL || !cJSON_AddItemToArray(report->results, result))
+        return false;
+    return cJSON_AddStringToObject(result, "algorithm", algorithm) != NULL &&
+           cJSON_AddNumberToObject(result, "bytes", (double)bytes) != NULL &&
+           cJSON_AddNumberToObject(result, "count", (double)count) != NULL &&
+           cJSON_AddNumberToObject(result, "iterations", (double)m->iterations) != NULL &&
+           cJSON_AddNumberToObject(result, "median_us", m->median_us) != NULL &&
+           cJSON_AddNumberToObject(result, "p99_us", m->p99_us) != NULL &&
+           cJSON_AddNumberToObject(result, "mean_us", m->mean_us) != NULL &&
+           cJSON_AddNumberToObject(result, "algorithm_GBps", algorithm_gbps) != NULL &&
+           cJSON_AddNumberToObject(result, "bus_GBps", bus_gbps) != NULL;
+}
+
+void report_row(struct report *report, const struct workload *workload, const char *algorithm,
+                const struct measurement *measurement)
+{
+    size_t bytes = workload->elements * ddl_dtype_bytes(workload->dtype);
+    double algorithm_gbps = measurement->median_us > 0 ? (double)bytes / measurement->median_us * 1e-3 : 0;
+    double bus_gbps = algorithm_gbps * workload->kind->bus_factor(workload->nranks);
+    clear_progress(report);
+    printf("%12zu %12zu  %-20s %12.2f %12.2f %12ld %10.3f %10.3f\n", bytes, workload->count, algorithm,
+           measurement->median_us, measurement->p99_us, measurement->iterations, algorithm_gbps, bus_gbps);
+    fflush(stdout);
+    if (report->file != NULL &&
+        !add_result(report, algorithm, bytes, workload->count, measurement, algorithm_gbps, bus_gbps)) {
+        out_of_memory();
+        exit(EXIT_FAILURE);
+    }
+}
+
+void report_left_out(struct report *report, const char *algorithm, const char *reason)
+{
+    clear_progress(report);
+    printf("# %s is left out: %s\n", algorithm, reason);
+    fflush(stdout);
+}
+
+bool report_close(struct report *report)
+{
+    bool ok = true;
+    if (report == NULL)
+        return true;
+    clear_progress(report);
+    if (report->file != NULL) {
+        char *text = cJSON_Print(report->json);
+        ok = text != NULL && fprintf(report->file, "%s\n", text) > 0;
+        ok = fclose(report->file) == 0 && ok;
+        if (!ok)
+            fprintf(stderr, "ddl-bench: cannot write %s: %s\n", report->options->json, strerror(errno));
+        cJSON_free(text);
+        cJSON_Delete(report->json);
+    }
+    free(report);
+    return ok;
+}

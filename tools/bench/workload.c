@@ -1,0 +1,365 @@
+/* workload.c - the collectives as ddl-bench runs them, and an oracle for their results. */
+#include "workload.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* Values repeat after so many elements, a prime, so that they can be made and compared by the piece. */
+enum { PERIOD = 1021, MAX_ELEMENT_BYTES = 8 };
+
+static double twice_all_but_one(int nranks)
+{
+    return 2.0 * (nranks - 1) / nranks;
+}
+
+static double all_but_one(int nranks)
+{
+    return (double)(nranks - 1) / nranks;
+}
+
+static double once(int nranks)
+{
+    (void)nranks;
+    return 1;
+}
+
+static ddl_status run_allreduce(struct workload *w)
+{
+    return ddl_allreduce(w->send, w->recv, w->count, w->dtype, w->op, w->world, NULL);
+}
+
+static ddl_status run_reduce_scatter(struct workload *w)
+{
+    return ddl_reduce_scatter(w->send, w->recv, w->count, w->dtype, w->op, w->world, NULL);
+}
+
+static ddl_status run_allgather(struct workload *w)
+{
+    return ddl_allgather(w->send, w->recv, w->count, w->dtype, w->world, NULL);
+}
+
+static ddl_status run_broadcast(struct workload *w)
+{
+    return ddl_broadcast(w->recv, w->count, w->dtype, w->root, w->world, NULL);
+}
+
+static ddl_status run_reduce(struct workload *w)
+{
+    return ddl_reduce(w->send, w->recv, w->count, w->dtype, w->op, w->root, w->world, NULL);
+}
+
+static ddl_status run_alltoall(struct workload *w)
+{
+    return ddl_alltoall(w->send, w->recv, w->count, w->dtype, w->world, NULL);
+}
+
+static ddl_status run_barrier(struct workload *w)
+{
+    return ddl_barrier(w->world, NULL);
+}
+
+/* Everybody sends to the next rank and receives from the one before. */
+static ddl_status run_sendrecv(struct workload *w)
+{
+    ddl_request *requests[2] = { NULL, NULL };
+    int next = (w->rank + 1) % w->nranks, previous = (w->rank + w->nranks - 1) % w->nranks;
+    ddl_status status = ddl_recv(w->recv, w->count, w->dtype, previous, w->world, &requests[0]);
+    if (status == DDL_OK)
+        status = ddl_send(w->send, w->count, w->dtype, next, w->world, &requests[1]);
+    ddl_status waited = ddl_wait_all(2, requests);
+    return status != DDL_OK ? status : waited;
+}
+
+static const struct workload_kind kinds[] = {
+    { "allreduce", true, true, false, false, twice_all_but_one, run_allreduce },
+    { "reduce_scatter", true, true, true, false, all_but_one, run_reduce_scatter },
+    { "allgather", false, true, true, false, all_but_one, run_allgather },
+    { "broadcast", false, false, false, true, once, run_broadcast },
+    { "reduce", true, true, false, true, once, run_reduce },
+    { "alltoall", false, true, true, false, all_but_one, run_alltoall },
+    { "barrier", false, false, false, false, once, run_barrier },
+    { "sendrecv", false, false, false, false, once, run_sendrecv },
+};
+
+const struct workload_kind *workload_kind_find(const char *name)
+{
+    for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++)
+        if (strcmp(name, kinds[i].name) == 0)
+            return &kinds[i];
+    return NULL;
+}
+
+size_t workload_count(const struct workload_kind *kind, size_t bytes, ddl_dtype dtype, int nranks)
+{
+    if (kind->run == run_barrier)
+        return 0;
+    size_t count = bytes / ddl_dtype_bytes(dtype) / (size_t)(kind->per_rank ? nranks : 1);
+    return count > 0 ? count : 1;
+}
+
+/* A page-aligned buffer of at least one page. */
+static void *allocate(size_t bytes)
+{
+    void *memory = NULL;
+    return posix_memalign(&memory, 4096, bytes < 4096 ? 4096 : bytes) == 0 ? memory : NULL;
+}
+
+bool workload_init(struct workload *workload, const struct workload_kind *kind, ddl_comm *world, size_t count,
+                   ddl_dtype dtype, ddl_op op, int root, bool in_place)
+{
+    struct workload *w = workload;
+    *w = (struct workload){
+        .kind = kind, .world = world, .dtype = dtype, .op = op, .root = root, .count = count
+    };
+    w->rank = ddl_rank(world);
+    w->nranks = ddl_size(world);
+    w->elements = count * (size_t)(kind->per_rank ? w->nranks : 1);
+    size_t bytes = w->elements * ddl_dtype_bytes(dtype);
+    size_t own_block = (size_t)w->rank * count * ddl_dtype_bytes(dtype);
+    bool one_buffer = in_place || kind->run == run_broadcast;
+    w->send_memory = allocate(bytes);
+    w->recv_memory = one_buffer ? NULL : allocate(bytes);
+    if (w->send_memory == NULL || (!one_buffer && w->recv_memory == NULL)) {
+        workload_fini(w);
+        return false;
+    }
+    w->send = w->send_memory;
+    w->recv = one_buffer ? w->send_memory : w->recv_memory;
+    if (in_place && kind->run == run_allgather)
+        w->send = (char *)w->recv + own_block;
+    if (in_place && kind->run == run_reduce_scatter)
+        w->recv = (char *)w->send + own_block;
+    return true;
+}
+
+void workload_fini(struct workload *workload)
+{
+    free(workload->send_memory);
+    free(workload->recv_memory);
+    workload->send_memory = workload->recv_memory = NULL;
+}
+
+/* ---- values ---- */
+
+static bool is_float(ddl_dtype dtype)
+{
+    return dtype >= DDL_FLOAT16;
+}
+
+static bool is_signed(ddl_dtype dtype)
+{
+    return dtype == DDL_INT8 || dtype == DDL_INT16 || dtype == DDL_INT32 || dtype == DDL_INT64;
+}
+
+static uint64_t scramble(uint64_t x)
+{
+    x = (x ^ x >> 30) * UINT64_C(0xbf58476d1ce4e5b9);
+    x = (x ^ x >> 27) * UINT64_C(0x94d049bb133111eb);
+    return x ^ x >> 31;
+}
+
+/* A float that holds a small whole number exactly. */
+static void put_whole(uint8_t *at, ddl_dtype dtype, int64_t value)
+{
+    float single = (float)value;
+    double wide = (double)value;
+    uint32_t bits;
+    uint16_t half;
+    memcpy(&bits, &single, sizeof bits);
+    switch (dtype) {
+    case DDL_FLOAT16: /* another exponent, a shorter fraction */
+        half = (uint16_t)(value == 0 ? 0
+                                     : (bits >> 16 & 0x8000) | ((bits >> 13 & 0x3ffff) - ((127 - 15) << 10)));
+        memcpy(at, &half, sizeof half);
+        break;
+    case DDL_BFLOAT16:
+        half = (uint16_t)(bits >> 16);
+        memcpy(at, &half, sizeof half);
+        break;
+    case DDL_FLOAT32:
+        memcpy(at, &single, sizeof single);
+        break;
+    default:
+        memcpy(at, &wide, sizeof wide);
+    }
+}
+
+static void put_value(uint8_t *at, ddl_dtype dtype, int64_t value)
+{
+    if (is_float(dtype)) {
+        put_whole(at, dtype, value);
+        return;
+    }
+    for (size_t i = 0; i < ddl_dtype_bytes(dtype); i++)
+        at[i] = (uint8_t)((uint64_t)value >> 8 * i);
+}
+
+/* What an integer type keeps of a value. */
+static int64_t wrapped(int64_t value, ddl_dtype dtype)
+{
+    unsigned spare = 64 - 8 * (unsigned)ddl_dtype_bytes(dtype);
+    if (is_float(dtype) || spare == 0)
+        return value;
+    uint64_t low = (uint64_t)value << spare >> spare;
+    if (is_signed(dtype) && low >> (63 - spare) != 0)
+        low |= UINT64_MAX << (64 - spare);
+    return (int64_t)low;
+}
+
+/* The whole numbers up to this are exact in a type, and are not too many to add up. */
+static int64_t exact_limit(ddl_dtype dtype)
+{
+    return dtype == DDL_BFLOAT16 ? 256 : dtype == DDL_FLOAT16 ? 2048 : 1 << 24;
+}
+
+/* Element `index` of what rank contributes, as a whole number. */
+static int64_t contribution(const struct workload *w, int rank, size_t index)
+{
+    uint64_t bits = scramble(index % PERIOD * 65537 + (uint64_t)rank + 1);
+    if (!is_float(w->dtype))
+        return wrapped((int64_t)bits, w->dtype);
+    if (!w->kind->reduces || w->op == DDL_MIN || w->op == DDL_MAX)
+        return (int64_t)(bits % 257) - 128;
+    if (w->op == DDL_PROD)
+        return bits & 1 ? -1 : 1;
+    if (w->op == DDL_AVG) /* the same from all, so that the quotient is exact */
+        bits = scramble(index % PERIOD + 1);
+    int64_t most = exact_limit(w->dtype) / w->nranks;
+    if (most == 0)
+        return index % PERIOD % (size_t)w->nranks == (size_t)rank;
+    return (int64_t)(bits % (uint64_t)(most + 1));
+}
+
+static int64_t combine(int64_t a, int64_t b, ddl_op op, bool as_unsigned)
+{
+    bool less = as_unsigned ? (uint64_t)a < (uint64_t)b : a < b;
+    switch (op) {
+    case DDL_SUM:
+    case DDL_AVG:
+        return (int64_t)((uint64_t)a + (uint64_t)b);
+    case DDL_PROD:
+        return (int64_t)((uint64_t)a * (uint64_t)b);
+    case DDL_MIN:
+        return less ? a : b;
+    case DDL_MAX:
+        return less ? b : a;
+    case DDL_BAND:
+        return a & b;
+    case DDL_BOR:
+        return a | b;
+    default:
+        return a ^ b;
+    }
+}
+
+/* Element `index` of the combination of all contributions. */
+static int64_t combination(const struct workload *w, size_t index)
+{
+    bool as_unsigned = !is_float(w->dtype) && !is_signed(w->dtype);
+    int64_t result = contribution(w, 0, index);
+    for (int rank = 1; rank < w->nranks; rank++)
+        result = wrapped(combine(result, contribution(w, rank, index), w->op, as_unsigned), w->dtype);
+    if (w->op == DDL_AVG)
+        result = as_unsigned ? (int64_t)((uint64_t)result / (uint64_t)w->nranks) : result / w->nranks;
+    return result;
+}
+
+/* One period of values from element `first` on; rank < 0: the combination of all ranks. */
+static void make_period(const struct workload *w, int rank, size_t first, uint8_t period[])
+{
+    size_t bytes = ddl_dtype_bytes(w->dtype);
+    for (size_t i = 0; i < PERIOD; i++)
+        put_value(period + i * bytes, w->dtype,
+                  rank < 0 ? combination(w, first + i) : contribution(w, rank, first + i));
+}
+
+static void fill_block(const struct workload *w, void *memory, size_t count, int rank, size_t first)
+{
+    uint8_t period[PERIOD * MAX_ELEMENT_BYTES];
+    size_t bytes = ddl_dtype_bytes(w->dtype);
+    make_period(w, rank, first, period);
+    for (size_t done = 0; done < count; done += PERIOD)
+        memcpy((char *)memory + done * bytes, period,
+               (count - done < PERIOD ? count - done : PERIOD) * bytes);
+}
+
+static bool check_block(const struct workload *w, const void *memory, size_t count, int rank, size_t first,
+                        char *reason, size_t reason_bytes)
+{
+    uint8_t period[PERIOD * MAX_ELEMENT_BYTES];
+    size_t bytes = ddl_dtype_bytes(w->dtype);
+    make_period(w, rank, first, period);
+    for (size_t done = 0; done < count; done += PERIOD) {
+        const uint8_t *at = (const uint8_t *)memory + done * bytes;
+        size_t piece = count - done < PERIOD ? count - done : PERIOD;
+        if (memcmp(at, period, piece * bytes) == 0)
+            continue;
+        size_t i = 0;
+        while (memcmp(at + i * bytes, period + i * bytes, bytes) == 0)
+            i++;
+        uint64_t actual = 0, expected = 0;
+        memcpy(&actual, at + i * bytes, bytes);
+        memcpy(&expected, period + i * bytes, bytes);
+        snprintf(reason, reason_bytes, "element %zu of %zu has the bits %#llx, expected %#llx", done + i,
+                 count, (unsigned long long)actual, (unsigned long long)expected);
+        return false;
+    }
+    return true;
+}
+
+/* Block `block` of what a rank sends begins at another element for every pair, so that no two are alike. */
+static size_t alltoall_first(int block)
+{
+    return (size_t)block * 97;
+}
+
+void workload_fill(struct workload *workload)
+{
+    struct workload *w = workload;
+    size_t block_bytes = w->count * ddl_dtype_bytes(w->dtype);
+    if (w->recv_memory != NULL)
+        memset(w->recv_memory, 0xa5, w->elements * ddl_dtype_bytes(w->dtype));
+    if (w->kind->run == run_alltoall) {
+        for (int block = 0; block < w->nranks; block++)
+            fill_block(w, (char *)w->send + (size_t)block * block_bytes, w->count, w->rank,
+                       alltoall_first(block));
+    } else if (w->kind->run == run_allgather) {
+        fill_block(w, w->recv, w->elements, w->rank, 1);
+        fill_block(w, w->send, w->count, w->rank, 0);
+    } else {
+        fill_block(w, w->send, w->elements, w->rank, 0);
+    }
+}
+
+bool workload_check(const struct workload *workload, char *reason, size_t reason_bytes)
+{
+    const struct workload *w = workload;
+    size_t block_bytes = w->count * ddl_dtype_bytes(w->dtype);
+    if (w->kind->run == run_reduce_scatter)
+        return check_block(w, w->recv, w->count, -1, (size_t)w->rank * w->count, reason, reason_bytes);
+    if (w->kind->run == run_broadcast)
+        return check_block(w, w->recv, w->count, w->root, 0, reason, reason_bytes);
+    if (w->kind->run == run_sendrecv)
+        return check_block(w, w->recv, w->count, (w->rank + w->nranks - 1) % w->nranks, 0, reason,
+                           reason_bytes);
+    if (w->kind->run == run_reduce && w->rank != w->root)
+        return true;
+    if (w->kind->reduces)
+        return check_block(w, w->recv, w->count, -1, 0, reason, reason_bytes);
+    for (int rank = 0; rank < w->nranks; rank++) {
+        size_t first = w->kind->run == run_alltoall ? alltoall_first(w->rank) : 0;
+        if (!check_block(w, (char *)w->recv + (size_t)rank * block_bytes, w->count, rank, first, reason,
+                         reason_bytes))
+            return false;
+    }
+    return true;
+}
+
+void workload_clear(struct workload *workload)
+{
+    size_t bytes = workload->elements * ddl_dtype_bytes(workload->dtype);
+    memset(workload->send_memory, 0, bytes);
+    if (workload->recv_memory != NULL)
+        memset(workload->recv_memory, 0, bytes);
+}

@@ -1,0 +1,59 @@
+/*
+ * workload.h - one collective at one size: its buffers, what a rank does, and whether the result is right.
+ */
+#ifndef DDL_BENCH_WORKLOAD_H
+#define DDL_BENCH_WORKLOAD_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <ddl/ddl.h>
+
+struct workload;
+
+struct workload_kind {
+    const char *name;
+    bool reduces;  /* combines elements by an operator */
+    bool in_place; /* can be done in place */
+    bool per_rank; /* its count is that of one rank's block; the size is that of all blocks */
+    bool has_root;
+    double (*bus_factor)(int nranks); /* bus bandwidth over algorithm bandwidth, as nccl-tests defines it */
+    ddl_status (*run)(struct workload *workload);
+};
+
+/* By name; NULL if there is none. */
+const struct workload_kind *workload_kind_find(const char *name);
+
+struct workload {
+    const struct workload_kind *kind;
+    ddl_comm *world;
+    ddl_dtype dtype;
+    ddl_op op;
+    int root, rank, nranks;
+    size_t count;    /* as given to the call */
+    size_t elements; /* of the greater buffer */
+    void *send, *recv;
+    void *send_memory, *recv_memory; /* what was allocated; recv_memory is NULL in place */
+};
+
+/* How many elements such a call has for a buffer of about so many bytes; at least one, but 0 for a barrier.
+ */
+size_t workload_count(const struct workload_kind *kind, size_t bytes, ddl_dtype dtype, int nranks);
+
+/* Buffers, untouched. False when out of memory; then there is nothing to release. */
+bool workload_init(struct workload *workload, const struct workload_kind *kind, ddl_comm *world, size_t count,
+                   ddl_dtype dtype, ddl_op op, int root, bool in_place);
+void workload_fini(struct workload *workload);
+
+/* Distinct values for every rank, chosen so that the result is exact whatever the order of additions. */
+void workload_fill(struct workload *workload);
+
+/* After fill and run: whether this rank has what it should; if not, the reason, as a text without line end.
+ */
+bool workload_check(const struct workload *workload, char *reason, size_t reason_bytes);
+
+/* Zeros everywhere: numbers that stay what they are however often the operation is repeated in place. */
+void workload_clear(struct workload *workload);
+
+#endif
