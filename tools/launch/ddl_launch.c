@@ -210,7 +210,7 @@ int main(int argc, char **argv)
     char *path;
     int exit_code, reserved = -1;
     if (launch_program_find(options.command[0], getenv("PATH"), &path, &exit_code, &err) != DDL_OK)
-        return fail(&err, exit_code);
+        return fail(&err, err.code == DDL_ENOMEM ? LAUNCH_EXIT_FAILED : exit_code);
     launch_job job = { .options = &options,
                        .signals = &signals,
                        .path = path,

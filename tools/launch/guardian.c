@@ -29,7 +29,9 @@ enum {
     DRAIN_MS = 5000,    /* and the most that it is waited for */
     FLUSH_MS = 5000,    /* for a slow reader of our output, when the job was stopped on request */
     FLUSH_HURRIED_MS = 200,
+    GROUP_MS = 250, /* the same for orphans that we cannot see, only their process group */
     KILL_AGAIN_MS = 50,
+    TOGETHER_MS = 20, /* ends within this time may have been seen in another order than they came about */
     DRAIN_LOOK_MS = 50,
 };
 
@@ -44,8 +46,6 @@ struct guardian {
     bool adopts;    /* orphans of the job become our children */
     bool childless; /* no child was left when we last looked */
     launch_exits *exits;
-    int collection;              /* counts calls of collect_ended */
-    int first_failed_collection; /* in which the first failure was seen */
 
     launch_sink *out, *err; /* one and the same if both go to the same place */
     launch_scratch *scratch;
@@ -56,7 +56,7 @@ struct guardian {
     enum stage stage;
     bool leftovers_asked;
     int interrupts;
-    int64_t stage_end_ns, time_limit_ns, all_ended_ns, last_output_ns, flush_end_ns;
+    int64_t stage_end_ns, killed_ns, time_limit_ns, all_ended_ns, last_output_ns, flush_end_ns;
     launch_outcome outcome;
 };
 
@@ -116,6 +116,7 @@ static void kill_all(struct guardian *g, int64_t now_ns)
         return;
     g->stage = KILLING;
     g->outcome.all_killed = true;
+    g->killed_ns = now_ns;
     g->stage_end_ns = in_ms(now_ns, KILL_MS);
 }
 
@@ -224,41 +225,25 @@ static launch_rank *find_rank(struct guardian *g, pid_t pid)
     return NULL;
 }
 
-/* Note the first failure. Of several seen at once without their order, one by a signal came before the
- * others. */
-static void note_failure(struct guardian *g, launch_rank *rank, int64_t now_ns)
-{
-    launch_rank *first = g->outcome.first;
-    bool unordered = g->exits == NULL && g->first_failed_collection == g->collection;
-    if (first == NULL) {
-        g->first_failed_collection = g->collection;
-        g->outcome.first = rank;
-    } else if (unordered && WIFSIGNALED(rank->status) && !WIFSIGNALED(first->status)) {
-        int order = first->order;
-        first->order = rank->order;
-        rank->order = order;
-        g->outcome.first = rank;
-    }
-    set_cause(g, LAUNCH_RANK_FAILED);
-    if (g->options->stop_on_failure && g->stage == RUNNING) {
-        g->stage = REPORTING;
-        g->stage_end_ns = in_ms(now_ns, REPORT_MS);
-    }
-}
-
 static void on_rank_ended(struct guardian *g, launch_rank *rank, int status, int64_t now_ns)
 {
     rank->running = false;
     rank->status = status;
     rank->order = ++g->nended;
+    rank->ended_ns = now_ns;
     /* While its group lives its number is not given to anybody else; after that we must not use it. */
     rank->left_some = kill(-rank->pid, 0) == 0;
     if (!rank->left_some)
         g->job->groups[rank - g->ranks] = 0;
     if (--g->nrunning == 0)
         g->all_ended_ns = now_ns;
-    if (status != 0)
-        note_failure(g, rank, now_ns);
+    if (status == 0)
+        return;
+    set_cause(g, LAUNCH_RANK_FAILED);
+    if (g->options->stop_on_failure && g->stage == RUNNING) {
+        g->stage = REPORTING;
+        g->stage_end_ns = in_ms(now_ns, REPORT_MS);
+    }
 }
 
 static void wait_for(struct guardian *g, launch_rank *rank, pid_t pid, int64_t now_ns)
@@ -271,7 +256,6 @@ static void wait_for(struct guardian *g, launch_rank *rank, pid_t pid, int64_t n
 /* Wait for all children that have ended: ranks in the order of their ends, and orphans that we adopted. */
 static void collect_ended(struct guardian *g, int64_t now_ns)
 {
-    g->collection++;
     read_start_report(g, now_ns); /* before its writer's exit code is taken for the program's */
     bool seen_before = false;
     for (;;) {
@@ -337,9 +321,22 @@ static bool draining(struct guardian *g, int64_t now_ns)
 
 /* ---- time ---- */
 
+/*
+ * All ranks have ended and what is left of their groups was killed. A group whose members have ended lasts
+ * until somebody has waited for them, which is not in our power; so it is not waited for long.
+ */
+static void forget_groups(struct guardian *g, int64_t now_ns)
+{
+    int64_t since_ns = g->killed_ns > g->all_ended_ns ? g->killed_ns : g->all_ended_ns;
+    for (int i = 0; i < g->nranks && now_ns >= in_ms(since_ns, GROUP_MS); i++)
+        g->ranks[i].left_some = false;
+}
+
 /* All ranks have ended: see to what they left. */
 static void end_leftovers(struct guardian *g, int64_t now_ns)
 {
+    if (g->stage == KILLING && !g->adopts)
+        forget_groups(g, now_ns);
     if (!anything_left(g)) {
         if (!draining(g, now_ns)) /* else the pipes end by themselves, unless a stranger holds them */
             close_outputs(g);
@@ -560,11 +557,54 @@ static ddl_status prepare(struct guardian *g, launch_start *start, ddl_error *er
     return DDL_OK;
 }
 
+static bool crashed(const launch_rank *rank)
+{
+    int signal = WIFSIGNALED(rank->status) ? WTERMSIG(rank->status) : 0;
+    return signal == SIGSEGV || signal == SIGBUS || signal == SIGILL || signal == SIGFPE || signal == SIGKILL;
+}
+
+/*
+ * The rank that failed first; NULL: none failed. A process that ends closes its connections a moment before
+ * its end can be seen, and on a busy machine those who then fail too may be seen to end before it. So of
+ * ranks that ended together the first is one that crashed, or else the only one that ended in another way
+ * than all others, or else the one that was seen first.
+ */
+static launch_rank *find_first_failed(struct guardian *g)
+{
+    launch_rank *seen_first = NULL, *first_crashed = NULL, *different = NULL;
+    for (int i = 0; i < g->nranks; i++) {
+        launch_rank *rank = &g->ranks[i];
+        if (rank->order > 0 && rank->status != 0 && (seen_first == NULL || rank->order < seen_first->order))
+            seen_first = rank;
+    }
+    if (seen_first == NULL)
+        return NULL;
+    int ntogether = 0, nlike_first = 0;
+    for (int i = 0; i < g->nranks; i++) {
+        launch_rank *rank = &g->ranks[i];
+        if (rank->order == 0 || rank->status == 0 ||
+            rank->ended_ns > in_ms(seen_first->ended_ns, TOGETHER_MS))
+            continue;
+        ntogether++;
+        if (rank->status == seen_first->status)
+            nlike_first++;
+        else
+            different = rank;
+        if (crashed(rank) && (first_crashed == NULL || rank->order < first_crashed->order))
+            first_crashed = rank;
+    }
+    bool one_differs = ntogether > 2 && nlike_first == ntogether - 1;
+    launch_rank *first = first_crashed != NULL ? first_crashed : one_differs ? different : seen_first;
+    first->order = seen_first->order;
+    return first;
+}
+
 static void supervise(struct guardian *g)
 {
     while (!job_over(g))
         turn(g);
     flush(g);
+    g->outcome.first = find_first_failed(g);
     ddl_bytes text = { NULL, 0, 0 };
     launch_summary(g->job, &g->outcome, g->ranks, g->nranks, &text);
     launch_sink_put(g->err, ddl_bytes_view(&text));

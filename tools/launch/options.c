@@ -388,16 +388,16 @@ void launch_options_help(FILE *to)
           "Flags may be written with hyphens or underscores, as --flag VALUE or --flag=VALUE.\n",
           to);
     for (int i = 0; i < NFLAGS; i++) {
-        char left[80];
-        char *end = left + snprintf(left, sizeof left, "  --%s", flags[i].name);
-        for (const char *at = flags[i].shorts; *(at += strspn(at, " ")) != '\0'; at += strcspn(at, " "))
-            end += snprintf(end, (size_t)(left + sizeof left - end), ", %.*s", (int)strcspn(at, " "), at);
+        int column = fprintf(to, "  --%s", flags[i].name);
+        for (const char *at = flags[i].shorts; at[0] != '\0' && at[1] != '\0'; at = strchr(at + 1, ' '))
+            column += fprintf(to, ", %.*s", (int)strcspn(at + 1, " "), at + 1);
         if (flags[i].value != NULL)
-            snprintf(end, (size_t)(left + sizeof left - end), " %s", flags[i].value);
-        fprintf(to, "%-*s", INDENT - 1, left);
-        if (strlen(left) >= INDENT)
-            fprintf(to, "\n%*s", INDENT - 1, "");
-        fputc(' ', to);
+            column += fprintf(to, " %s", flags[i].value);
+        if (column >= INDENT) {
+            fputc('\n', to);
+            column = 0;
+        }
+        fprintf(to, "%*s", INDENT - column, "");
         print_wrapped(to, flags[i].help, INDENT, WIDTH);
     }
     fputs("\nExit code: 0 if every process ended with 0, else that of the first process that failed (128 + N "

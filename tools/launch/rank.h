@@ -42,9 +42,10 @@ typedef struct launch_rank {
     int rank; /* in the world */
     pid_t pid;
     bool running;
-    bool left_some; /* ended, but its process group did not */
-    int status;     /* as waitpid gives it, once it has ended */
-    int order;      /* 1 for the rank that ended first */
+    bool left_some;   /* ended, but its process group did not */
+    int status;       /* as waitpid gives it, once it has ended */
+    int order;        /* of the ends of ranks, from 1, as well as it is known */
+    int64_t ended_ns; /* when it was seen */
     char prefix[24];
     launch_output out, err;
     launch_tail tail;

@@ -99,7 +99,7 @@ static bool same_end(const launch_rank *a, const launch_rank *b)
 /* Whether the rank ended after the first failure, if there was one, or was never told of yet. */
 static bool is_told(const launch_rank *rank, const launch_rank *first)
 {
-    return rank->pid != 0 && rank != first && (rank->running || first == NULL || rank->order > first->order);
+    return rank->pid != 0 && rank != first && (rank->running || first == NULL || rank->order >= first->order);
 }
 
 /* "1-3,7": the ranks that ended as `like` did. */

@@ -1,0 +1,202 @@
+"""Runs ddl-launch as a user would, and sees to it that nothing of a job is left behind.
+
+Every job carries a mark of its own in its environment. Where /proc shows environments, no process with
+that mark may remain after a test; elsewhere the process numbers that ranks have noted are looked at.
+"""
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import unittest
+import uuid
+
+LAUNCH = os.environ["DDL_LAUNCH_PROGRAM"]
+SOURCE = os.environ["DDL_SOURCE"]
+PORTABLE = os.environ.get("DDL_TEST_PORTABLE") == "1"
+SLOW = float(os.environ.get("DDL_TEST_SLOW", "1"))  # times are this much longer, for sanitizers
+HAS_PROC = os.path.exists("/proc/self/environ")
+
+# For ranks and what they start: note the own number.
+NOTE = 'echo $$ >>"$NOTED";'
+
+linux_only = unittest.skipIf(PORTABLE, "needs what only Linux has")
+
+
+def wait_until(condition, seconds, what):
+    """The first true value of condition(), which must come within so many seconds."""
+    deadline = time.monotonic() + seconds
+    while True:
+        value = condition()
+        if value:
+            return value
+        if time.monotonic() > deadline:
+            raise AssertionError("not within %g s: %s" % (seconds, what))
+        time.sleep(0.005)
+
+
+def is_alive(pid):
+    """Whether there is such a process that has not ended."""
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    state = process_state(pid)
+    return state not in ("", "Z", "X")
+
+
+def process_state(pid):
+    """Its letter as ps tells it; empty if there is no such process."""
+    if not HAS_PROC:
+        return subprocess.run(["ps", "-o", "stat=", "-p", str(pid)], stdout=subprocess.PIPE).stdout.decode().strip()[:1]
+    try:
+        with open("/proc/%d/stat" % pid) as stat:
+            return stat.read().rpartition(")")[2].split()[0]
+    except (FileNotFoundError, ProcessLookupError):
+        return ""
+
+
+def is_stopped(pid):
+    """Whether it does not run: also a shell that waits in vfork for a child that is stopped."""
+    return process_state(pid) in ("T", "D")
+
+
+class Result:
+    """What a finished run of ddl-launch left: code, out and err (bytes), seconds."""
+
+    def __init__(self, code, out, err, seconds):
+        self.code, self.out, self.err, self.seconds = code, out, err, seconds
+
+    @property
+    def lines(self):
+        return sorted(self.out.decode().splitlines())
+
+    @property
+    def messages(self):
+        return [line for line in self.err.decode().splitlines() if line.startswith("ddl-launch:")]
+
+
+class LaunchTest(unittest.TestCase):
+    def setUp(self):
+        self.directory = tempfile.mkdtemp(prefix="ddl-launch-test-")
+        self.noted = os.path.join(self.directory, "noted")
+        self.mark = "DDL_TEST_MARK=" + uuid.uuid4().hex
+        self.running = []
+
+    def tearDown(self):
+        for process in self.running:
+            if process.poll() is None:
+                process.kill()
+            process.wait()
+            for stream in (process.stdin, process.stdout, process.stderr):
+                if stream is not None:
+                    stream.close()
+        left = self.wait_for_leftovers()
+        for pid in left:
+            os.kill(pid, signal.SIGKILL)
+        shutil.rmtree(self.directory, ignore_errors=True)
+        self.assertEqual(left, [], "processes of the job remain")
+
+    def path(self, name):
+        return os.path.join(self.directory, name)
+
+    def read(self, name):
+        """A file of this test's directory; None if it is not there."""
+        try:
+            with open(self.path(name), "rb") as file:
+                return file.read()
+        except FileNotFoundError:
+            return None
+
+    def create(self, name):
+        with open(self.path(name), "w"):
+            pass
+
+    def environment(self, changes):
+        environment = {name: value for name, value in os.environ.items() if name not in ("OMP_NUM_THREADS",)}
+        environment["NOTED"] = self.noted
+        environment["DIR"] = self.directory
+        environment.update([self.mark.split("=")])
+        for name, value in (changes or {}).items():
+            environment[name] = value
+        return environment
+
+    def start(self, *arguments, env=None, **options):
+        for stream in ("stdout", "stderr"):
+            options.setdefault(stream, subprocess.PIPE)
+        options.setdefault("stdin", subprocess.DEVNULL)
+        process = subprocess.Popen([LAUNCH, *arguments], env=self.environment(env), **options)
+        self.running.append(process)
+        return process
+
+    def launch(self, *arguments, input=None, limit=30, **options):
+        """Run to the end."""
+        begun = time.monotonic()
+        process = self.start(*arguments, stdin=subprocess.PIPE if input is not None else subprocess.DEVNULL, **options)
+        return self.finish(process, input, limit, begun)
+
+    def finish(self, process, input=None, limit=30, begun=None):
+        begun = begun or time.monotonic()
+        out, err = process.communicate(input, timeout=limit * SLOW)
+        return Result(process.returncode, out, err, time.monotonic() - begun)
+
+    def shell(self, script):
+        """A program for ranks."""
+        return ["sh", "-c", script]
+
+    def python(self, script):
+        return [sys.executable, "-S", "-c", script]
+
+    def noted_pids(self):
+        return [int(line) for line in (self.read("noted") or b"").split(b"\n")[:-1]]
+
+    def wait_noted(self, count, seconds=10):
+        wait_until(lambda: len(self.noted_pids()) >= count, seconds * SLOW, "%d processes noted" % count)
+        return self.noted_pids()
+
+    def leftovers(self):
+        """Living processes of this test's jobs."""
+        if not HAS_PROC:
+            return [pid for pid in self.noted_pids() if is_alive(pid)]
+        found = []
+        for name in os.listdir("/proc"):
+            if not name.isdigit():
+                continue
+            try:
+                with open("/proc/%s/environ" % name, "rb") as environ:
+                    if self.mark.encode() in environ.read().split(b"\0") and is_alive(int(name)):
+                        found.append(int(name))
+            except OSError:
+                continue
+        return found
+
+    def wait_for_leftovers(self, seconds=5):
+        """What is still there after that time; usually nothing, and then it does not take it."""
+        deadline = time.monotonic() + seconds * SLOW
+        while self.leftovers() and time.monotonic() < deadline:
+            time.sleep(0.01)
+        return self.leftovers()
+
+    def assert_nothing_left(self, within):
+        begun = time.monotonic()
+        left = self.wait_for_leftovers(within)
+        self.assertEqual(left, [], "processes remain after %.1f s" % (time.monotonic() - begun))
+
+    def guardian_of(self, process):
+        """The launcher's only child."""
+        def child():
+            with open("/proc/%d/task/%d/children" % (process.pid, process.pid)) as children:
+                return [int(pid) for pid in children.read().split()]
+        if os.path.exists("/proc/self/task/%d/children" % os.getpid()):
+            return wait_until(child, 5 * SLOW, "a guardian")[0]
+        listed = lambda: subprocess.run(["ps", "-o", "pid=", "--ppid", str(process.pid)],
+                                        stdout=subprocess.PIPE).stdout.split()
+        return int(wait_until(listed, 5 * SLOW, "a guardian")[0])
+
+
+def main():
+    unittest.main(verbosity=2)

@@ -1,0 +1,231 @@
+"""Nothing of a job remains, whatever ends it; and it ends in time."""
+import os
+import signal
+import socket
+import time
+import unittest
+
+import harness
+from harness import LaunchTest, is_alive, linux_only, wait_until
+
+SLEEP = harness.NOTE + "exec sleep 600"
+# A child that cannot be asked to end.
+STUBBORN = "(trap '' TERM HUP INT; sh -c '%s while :; do sleep 0.05; done') &" % harness.NOTE
+# A daemon: forked twice, with a session of its own, whose output goes elsewhere.
+DAEMON = ("import os, signal, time\n"
+          "if os.fork(): os.wait(); os.execvp('sh', ['sh', '-c', os.environ['THEN']])\n"
+          "os.setsid()\n"
+          "if os.fork(): os._exit(0)\n"
+          "signal.signal(signal.SIGTERM, signal.SIG_IGN)\n"
+          "for fd in (0, 1, 2): os.dup2(os.open('/dev/null', os.O_RDWR), fd)\n"
+          "with open(os.environ['NOTED'], 'a') as noted: noted.write('%d\\n' % os.getpid())\n"
+          "time.sleep(600)\n")
+
+
+class LauncherKilled(LaunchTest):
+    def kill_and_look(self, process, within=2):
+        process.kill()
+        process.wait()
+        self.assert_nothing_left(within + (0.5 if harness.SLOW == 1 else 3))
+
+    def test_ranks_end_with_it_at_any_moment(self):
+        for noted in (0, 0, 1, 2, 5, 8):
+            with self.subTest(noted=noted):
+                if os.path.exists(self.noted):
+                    os.unlink(self.noted)
+                process = self.start("-n", "8", *self.shell(SLEEP))
+                self.wait_noted(noted)
+                self.kill_and_look(process)
+
+    def test_ranks_end_with_it_at_20_points_of_its_start(self):
+        for point in range(20):
+            process = self.start("-n", "4", *self.shell(SLEEP))
+            busy_until = time.monotonic() + point * 0.0005
+            while time.monotonic() < busy_until:
+                pass
+            self.kill_and_look(process)
+
+    def test_ranks_that_cannot_be_asked_are_killed(self):
+        process = self.start("-n", "2", *self.shell(STUBBORN + "trap '' TERM;" + harness.NOTE + "while :; do sleep 0.05; done"))
+        self.wait_noted(4)
+        self.kill_and_look(process)
+
+    @linux_only
+    def test_daemons_that_ranks_have_started_end_too(self):
+        process = self.start("-n", "2", *self.python(DAEMON), env={"THEN": SLEEP})
+        self.wait_noted(4)
+        self.kill_and_look(process)
+
+    def test_its_whole_process_group_may_be_killed_with_it(self):
+        process = self.start("-n", "2", *self.shell(STUBBORN + SLEEP), start_new_session=True)
+        self.wait_noted(4)
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+        self.assert_nothing_left(2.5 * harness.SLOW)
+
+    def test_ranks_blocked_in_a_write_end_too(self):
+        process = self.start("-n", "2", *self.shell(harness.NOTE + "exec yes"))
+        self.wait_noted(2)
+        self.kill_and_look(process)  # nobody has read anything
+
+    def test_also_while_a_failed_job_is_ending(self):
+        process = self.start("-n", "3", *self.shell(STUBBORN + harness.NOTE + 'while [ ! -e "$DIR/fail" ] || [ $RANK != 1 ]; do sleep 0.02; done; exit 1'))
+        self.wait_noted(6)
+        self.create("fail")
+        rank1_ended = lambda: sum(is_alive(pid) for pid in self.noted_pids()) == 5
+        wait_until(rank1_ended, 10 * harness.SLOW, "a failed rank")
+        self.kill_and_look(process)
+
+
+class GuardianKilled(LaunchTest):
+    def test_the_launcher_ends_the_job(self):
+        process = self.start("-n", "3", *self.shell(SLEEP))
+        self.wait_noted(3)
+        os.kill(self.guardian_of(process), signal.SIGKILL)
+        result = self.finish(process)
+        self.assertEqual(result.code, 137)
+        self.assertIn("guardian of this job was killed by SIGKILL", result.err.decode())
+        self.assert_nothing_left(1)
+
+    @linux_only
+    def test_the_launcher_also_ends_stubborn_children_and_daemons(self):
+        process = self.start("-n", "2", *self.python(DAEMON), env={"THEN": STUBBORN + SLEEP})
+        self.wait_noted(6)
+        os.kill(self.guardian_of(process), signal.SIGKILL)
+        self.assertEqual(self.finish(process).code, 137)
+        self.assert_nothing_left(1)
+
+    @linux_only
+    def test_ranks_end_even_if_both_are_killed_at_once(self):
+        process = self.start("-n", "3", *self.shell(SLEEP))
+        self.wait_noted(3)
+        guardian = self.guardian_of(process)
+        os.kill(process.pid, signal.SIGSTOP)
+        os.kill(guardian, signal.SIGKILL)
+        process.kill()
+        process.wait()
+        self.assert_nothing_left(1)
+
+    @linux_only
+    def test_it_is_not_found_by_the_launchers_name(self):
+        process = self.start("-n", "1", *self.shell(SLEEP))
+        self.wait_noted(1)
+        with open("/proc/%d/comm" % self.guardian_of(process)) as comm:
+            self.assertEqual(comm.read(), "ddl-guardian\n")
+        process.terminate()
+        self.finish(process)
+
+
+class Leftovers(LaunchTest):
+    def test_stubborn_children_do_not_outlive_the_job(self):
+        for end, code in (("exit 0", 0), ("exit 4", 4)):
+            with self.subTest(end):
+                result = self.launch("-n", "2", "--grace", "0.5", *self.shell(STUBBORN + 'while [ ! -s "$NOTED" ]; do sleep 0.01; done;' + end))
+                self.assertEqual(result.code, code)
+                self.assertLess(result.seconds, 6 * harness.SLOW)
+                self.assert_nothing_left(0.1)
+
+    @linux_only
+    def test_daemons_do_not_outlive_the_job(self):
+        for then, code in (("exit 0", 0), ("exit 4", 4), ("kill -9 $$", 137)):
+            with self.subTest(then):
+                if os.path.exists(self.noted):
+                    os.unlink(self.noted)
+                result = self.launch("-n", "2", "--grace", "0.5", *self.python(DAEMON),
+                                     env={"THEN": 'while [ ! -s "$NOTED" ]; do sleep 0.01; done; ' + then})
+                self.assertEqual(result.code, code)
+                self.assertLess(result.seconds, 6 * harness.SLOW)
+                self.assert_nothing_left(0.1)
+
+    @linux_only
+    def test_a_killed_rank_takes_its_daemons_along_when_the_job_is_killed(self):
+        process = self.start("-n", "2", "--grace", "60", *self.python(DAEMON), env={"THEN": "trap '' TERM;" + harness.NOTE + "while :; do sleep 0.05; done"})
+        self.wait_noted(4)
+        process.send_signal(signal.SIGINT)
+        process.send_signal(signal.SIGTSTP)  # seen by the ranks after the first
+        wait_until(lambda: sum(harness.is_stopped(pid) for pid in self.noted_pids()) == 2, 10, "stopped ranks")
+        process.send_signal(signal.SIGCONT)
+        process.send_signal(signal.SIGINT)
+        begun = time.monotonic()
+        self.assertEqual(self.finish(process).code, 130)
+        self.assertLess(time.monotonic() - begun, 1 * harness.SLOW)
+        self.assert_nothing_left(0.1)
+
+    @linux_only
+    def test_orphans_are_waited_for_while_the_job_runs(self):
+        script = ('for i in $(seq 1 50); do (sh -c "exit 0" &) ; done;' + harness.NOTE + 'while [ ! -e "$DIR/enough" ]; do sleep 0.02; done')
+        process = self.start("-n", "1", *self.shell(script))
+        self.wait_noted(1)
+        guardian = self.guardian_of(process)
+
+        def zombies():
+            found = 0
+            for name in filter(str.isdigit, os.listdir("/proc")):
+                try:
+                    with open("/proc/%s/stat" % name) as stat:
+                        state, parent = stat.read().rpartition(")")[2].split()[:2]
+                    found += state == "Z" and int(parent) == guardian
+                except OSError:
+                    continue
+            return found
+        wait_until(lambda: zombies() == 0, 10 * harness.SLOW, "no zombies")
+        self.create("enough")
+        self.assertEqual(self.finish(process).code, 0)
+
+
+class BackToBack(LaunchTest):
+    def test_runs_one_after_the_other_half_of_them_killed(self):
+        """The same port each time: what a killed run held must be free at once."""
+        with socket.socket() as chosen:
+            chosen.bind(("127.0.0.1", 0))
+            port = chosen.getsockname()[1]
+        script = ("import os, socket, time\n"
+                  "where = ('127.0.0.1', int(os.environ['MASTER_PORT']))\n"
+                  "if os.environ['RANK'] == '0':\n"
+                  "    s = socket.socket(); s.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1); s.bind(where); s.listen(); s.accept()\n"
+                  "else:\n"
+                  "    end = time.monotonic() + 20\n"
+                  "    while time.monotonic() < end:\n"
+                  "        try: c = socket.create_connection(where); break\n"
+                  "        except OSError: time.sleep(0.005)\n"
+                  "with open(os.environ['NOTED'], 'a') as noted: noted.write('%d\\n' % os.getpid())\n"
+                  "if os.environ['STAY'] == '1': time.sleep(600)\n")
+        for run in range(30):
+            killed = run % 2 == 0
+            if os.path.exists(self.noted):
+                os.unlink(self.noted)
+            process = self.start("-n", "2", "--master_port", str(port), *self.python(script), env={"STAY": "1" if killed else "0"})
+            if killed:
+                self.wait_noted(2)
+                process.kill()
+                process.wait()
+                self.assert_nothing_left(2.5 * harness.SLOW)
+            else:
+                result = self.finish(process)
+                self.assertEqual((result.code, result.err), (0, b""), "run %d" % run)
+
+
+class InTime(LaunchTest):
+    """Least of several runs, as the machine may be busy with something else."""
+
+    def least(self, runs, *arguments):
+        return min(self.launch(*arguments).seconds for _ in range(runs))
+
+    def test_the_launcher_ends_with_the_last_rank(self):
+        self.assertLess(self.least(8, "-n", "2", "true"), 0.05 * harness.SLOW ** 3)
+
+    def test_64_ranks_start_in_half_a_second(self):
+        self.assertLess(self.least(4, "-n", "64", "true"), 0.5 * harness.SLOW ** 3)
+
+    def test_300_ranks_fit_into_few_descriptors(self):
+        import resource
+        soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+        if hard < 2000:
+            self.skipTest("the hard limit of descriptors is %d" % hard)
+        result = self.launch("-n", "300", "--no-prefix", *self.shell("ulimit -n"), limit=60,
+                             preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (256, hard)))
+        self.assertEqual((result.code, result.lines), (0, ["256"] * 300))
+
+
+if __name__ == "__main__":
+    harness.main()

@@ -1,0 +1,175 @@
+"""The command line of ddl-launch: what it accepts, what it refuses, what it prints."""
+import os
+import re
+import unittest
+
+import harness
+from harness import LaunchTest, linux_only
+
+FLAG_WITH_VALUE = re.compile(r"^  --(\w+)", re.M)
+
+
+class CommandLine(LaunchTest):
+    def dry(self, *arguments, **options):
+        """The environment and command of each rank, as --dry-run tells them."""
+        result = self.launch("--dry-run", *arguments, **options)
+        self.assertEqual(result.code, 0, result.err)
+        return [line.split(" ") for line in result.out.decode().splitlines()]
+
+    def test_flags_are_known_in_all_spellings(self):
+        for flags in (["--nproc_per_node", "3"], ["--nproc-per-node", "3"], ["--nproc_per_node=3"],
+                      ["--nproc-per-node=3"], ["--nproc_per-node=3"], ["-np", "3"], ["-n", "3"],
+                      ["-n", "2", "--nproc_per_node", "3"]):
+            with self.subTest(flags):
+                ranks = self.dry(*flags, "true")
+                self.assertEqual(len(ranks), 3)
+                self.assertIn("WORLD_SIZE=3", ranks[0])
+
+    def test_flags_end_where_the_program_begins(self):
+        for flags in ([], ["--"]):
+            with self.subTest(flags):
+                result = self.launch("-n", "1", "--no-prefix", *flags, "echo", "-n", "2", "--help")
+                self.assertEqual((result.code, result.out), (0, b"2 --help"))
+
+    def test_torchrun_flags_keep_their_meaning(self):
+        rank = self.dry("--standalone", "--role", "worker", "--rdzv-id=job7", "--max-restarts=0", "--no-python", "true")[0]
+        for entry in ("ROLE_NAME=worker", "TORCHELASTIC_RUN_ID=job7", "WORLD_SIZE=1", "MASTER_ADDR=127.0.0.1"):
+            self.assertIn(entry, rank)
+
+    def test_one_process_on_one_node_is_the_default(self):
+        ranks = self.dry("true")
+        self.assertEqual(len(ranks), 1)
+        for entry in ("RANK=0", "WORLD_SIZE=1", "MASTER_ADDR=127.0.0.1"):
+            self.assertIn(entry, ranks[0])
+
+    def test_several_nodes_meet_at_29500_by_default(self):
+        rank = self.dry("--nnodes", "2", "--node_rank", "1", "--master_addr", "node0", "true")[0]
+        self.assertIn("MASTER_PORT=29500", rank)
+        self.assertIn("MASTER_ADDR=node0", rank)
+
+    def test_wrong_command_lines_are_refused_in_one_line(self):
+        program = self.shell('touch "$DIR/started"')
+        many = ["--nnodes", "2"]
+        cases = [
+            (["--nproc_per_node", "0"], "--nproc_per_node 0: accepted is a number from 1"),
+            (["--nproc_per_node", "abc"], "accepted is a number from 1"),
+            (["--nproc_per_node=-1"], "accepted is a number"),
+            (["--nproc_per_node="], "accepted is a number"),
+            (["--nproc_per_node", "4x"], "or auto"),
+            (["--nproc_per_node", "99999999999999999999"], "from 1 to 4096"),
+            (["-np", "5000"], "from 1 to 4096"),
+            (["--nnodes", "0"], "--nnodes 0"),
+            (["--node_rank", "1"], "is --nnodes missing"),
+            (many + ["--master_addr", "a"], "needs --node_rank, from 0 to 1"),
+            (many + ["--master_addr", "a", "--node_rank", "2"], "from 0 to 1"),
+            (many + ["--master_addr", "a", "--node_rank", "-1"], "--node_rank -1"),
+            (many + ["--node_rank", "0"], "needs --master_addr"),
+            (many + ["--node_rank", "0", "--master_addr", ""], "--master_addr : accepted"),
+            (many + ["--node_rank", "0", "--master_addr", "a b"], "host name or address"),
+            (many + ["--node_rank", "0", "--master_addr", "a", "--master_port", "0"], "from 1 to 65535"),
+            (many + ["--standalone", "--node_rank", "0"], "--standalone means one node"),
+            (["--master_port", "65536"], "from 1 to 65535"),
+            (["--grace", "soon"], "seconds, or a number with a unit"),
+            (["--grace", "1.2.3"], "seconds"),
+            (["--timeout", "0"], "seconds above 0"),
+            (["--timeout", "5 weeks"], "seconds"),
+            (["--on-failure", "retry"], "stop or continue"),
+            (["--max-restarts", "3"], "not restarted"),
+            (["--no-prefix=yes"], "--no_prefix takes no value"),
+            (["--nproc"], "unknown flag --nproc; accepted are -np --nproc_per_node"),
+            (["-x"], "unknown flag -x; accepted are"),
+            (["--", "--gloo"], "cannot start --gloo"),
+        ]
+        for flags, words in cases:
+            with self.subTest(flags):
+                result = self.launch(*flags, *program)
+                self.assertEqual(result.code, 127 if "--" in flags else 2)
+                self.assertEqual(result.out, b"")
+                self.assertEqual(result.err.decode().count("\n"), 1, result.err)
+                self.assertTrue(result.err.startswith(b"ddl-launch: "), result.err)
+                self.assertIn(words, result.err.decode())
+                self.assertFalse(os.path.exists(self.path("started")))
+
+    def test_a_missing_program_or_value_is_said(self):
+        for arguments, words in (([], "no program to start"), (["-n", "2"], "no program to start"),
+                                 (["-n"], "--nproc_per_node needs a value"), (["--log_dir"], "needs a value")):
+            with self.subTest(arguments):
+                result = self.launch(*arguments)
+                self.assertEqual(result.code, 2)
+                self.assertIn(words, result.err.decode())
+
+    def test_a_program_that_cannot_be_started_ends_as_in_a_shell(self):
+        def file(name, text, mode):
+            with open(self.path(name), "w") as made:
+                made.write(text)
+            os.chmod(self.path(name), mode)
+        file("plain.py", "print(1)\n", 0o644)
+        file("no-interpreter", "#!/no/such/interpreter\n", 0o755)
+        file("no-first-line", "echo hello\n", 0o755)
+        cases = [
+            ("no-such-program-anywhere", 127, "no such program in PATH"),
+            ("plain.py", 127, "write ./plain.py"),
+            ("", 127, "empty"),
+            ("./nothing", 127, "No such file"),
+            ("./plain.py/x", 127, "Not a directory"),
+            ("./plain.py", 126, "not executable"),
+            (self.directory, 126, "is a directory"),
+            ("./no-interpreter", 127, "interpreter"),
+            ("./no-first-line", 126, "first line"),
+        ]
+        for program, code, words in cases:
+            with self.subTest(program):
+                result = self.launch("-n", "3", program, cwd=self.directory)
+                self.assertEqual(result.code, code, result.err)
+                self.assertEqual(result.err.decode().count("\n"), 1, result.err)
+                self.assertIn(words, result.err.decode())
+
+    def test_a_log_directory_that_cannot_be_made_is_said_before_anything_starts(self):
+        self.create("file")
+        for name in ("file", "file/logs", "x" * 5000):
+            with self.subTest(name):
+                result = self.launch("-n", "2", "--log-dir", self.path(name), *self.shell('touch "$DIR/started"'))
+                self.assertEqual(result.code, 2)
+                self.assertIn("--log_dir", result.err.decode())
+                self.assertFalse(os.path.exists(self.path("started")))
+
+    def test_help_and_documentation_tell_every_flag(self):
+        result = self.launch("--help")
+        self.assertEqual((result.code, result.err), (0, b""))
+        text = result.out.decode()
+        self.assertTrue(text.startswith("usage: ddl-launch [FLAGS] [--] PROGRAM [ARGUMENTS]\n"))
+        self.assertLessEqual(max(map(len, text.splitlines())), 110)
+        flags = FLAG_WITH_VALUE.findall(text)
+        self.assertGreater(len(flags), 15)
+        with open(os.path.join(harness.SOURCE, "docs", "launch.md")) as document:
+            documented = document.read()
+        for flag in flags:
+            self.assertIn("`--%s" % flag, documented)
+        self.assertEqual(self.launch("-h").out, result.out)
+
+    def test_version_is_that_of_the_library(self):
+        with open(os.path.join(harness.SOURCE, "include", "ddl", "ddl.h")) as header:
+            numbers = dict(re.findall(r"define DDL_VERSION_(\w+) (\d+)", header.read()))
+        expected = "ddl-launch %(MAJOR)s.%(MINOR)s.%(PATCH)s\n" % numbers
+        for flag in ("--version", "-V"):
+            self.assertEqual(self.launch(flag).out.decode(), expected)
+
+    def test_a_dry_run_prints_lines_for_a_shell_and_starts_nothing(self):
+        script = 'touch "$DIR/started"; echo "$RANK of $WORLD_SIZE: it\'s $1"'
+        result = self.launch("--dry-run", "-n", "2", "sh", "-c", script, "sh", "a  b*")
+        self.assertEqual((result.code, result.err), (0, b""))
+        self.assertFalse(os.path.exists(self.path("started")))
+        for rank, line in enumerate(result.out.decode().splitlines()):
+            ran = harness.subprocess.run(["sh", "-c", line], stdout=harness.subprocess.PIPE, env=self.environment({}))
+            self.assertEqual(ran.stdout.decode(), "%d of 2: it's a  b*\n" % rank)
+
+    @linux_only
+    def test_auto_means_the_cpus_that_may_be_used(self):
+        usable = len(os.sched_getaffinity(0))
+        self.assertLessEqual(len(self.dry("-n", "auto", "true")), usable)
+        first = min(os.sched_getaffinity(0))
+        self.assertEqual(len(self.dry("-n", "auto", "true", preexec_fn=lambda: os.sched_setaffinity(0, {first}))), 1)
+
+
+if __name__ == "__main__":
+    harness.main()

@@ -1,0 +1,130 @@
+"""When ranks fail: what becomes of the others, the exit code, and what is said about it."""
+import re
+import socket
+import unittest
+
+import harness
+from harness import LaunchTest, linux_only, wait_until
+
+# Ranks other than the one told in FAILED wait for it to be gone, as one blocked in a collective does.
+WAIT_FOR_FAILED = 'while [ ! -s "$DIR/failed" ] || kill -0 $(cat "$DIR/failed") 2>&-; do sleep 0.01; done;'
+FAIL = 'echo $$ >"$DIR/failed.new"; mv "$DIR/failed.new" "$DIR/failed";'
+
+
+class ExitCode(LaunchTest):
+    def test_the_failing_ranks_code_is_the_launchers(self):
+        cases = [("exit 0", 0), ("exit 1", 1), ("exit 3", 3), ("exit 139", 139), ("exit 255", 255),
+                 ("kill -SEGV $$", 139), ("kill -KILL $$", 137), ("kill -TERM $$", 143), ("kill -ABRT $$", 134)]
+        for script, code in cases:
+            for ranks in (1, 3):
+                with self.subTest(script=script, ranks=ranks):
+                    result = self.launch("-n", str(ranks), *self.shell('[ $RANK = %d ] || exit 0; %s' % (ranks - 1, script)))
+                    self.assertEqual(result.code, code)
+                    self.assertEqual(result.messages == [], code == 0, result.err)
+
+    def test_the_time_limit_gives_124(self):
+        result = self.launch("-n", "2", "--timeout", "300ms", *self.shell(harness.NOTE + "sleep 600"))
+        self.assertEqual(result.code, 124)
+        self.assertEqual(result.messages, ["ddl-launch: time limit of 0.3 s reached (--timeout); the job was stopped",
+                                           "ddl-launch: ranks 0-1 ended by SIGTERM"])
+        self.assertGreaterEqual(result.seconds, 0.3)
+        self.assertLess(result.seconds, 3 * harness.SLOW)
+
+    def test_a_job_that_ends_in_time_is_not_touched_by_the_limit(self):
+        result = self.launch("--timeout", "5min", *self.shell("exit 0"))
+        self.assertEqual((result.code, result.err), (0, b""))
+        self.assertLess(result.seconds, 2 * harness.SLOW)
+
+
+class FirstFailure(LaunchTest):
+    def test_the_first_failure_is_told_and_its_last_lines_come_last(self):
+        script = ('case $RANK in 2) for i in $(seq 1 15); do echo line $i; done; echo bad thing >&2;' + FAIL + ' exit 7;; esac;'
+                  + WAIT_FOR_FAILED + 'echo "rank $RANK lost rank 2" >&2; exit 1')
+        result = self.launch("-n", "4", *self.shell(script))
+        self.assertEqual(result.code, 7)
+        err = result.err.decode().splitlines()
+        for rank in (0, 1, 3):
+            self.assertIn("[%d] rank %d lost rank 2" % (rank, rank), err)
+        summary = err[-13:]
+        self.assertRegex(summary[0], r"^ddl-launch: rank 2 on %s \(pid \d+\) failed first: exit code 7$"
+                         % re.escape(socket.gethostname()))
+        self.assertEqual(summary[1], "ddl-launch: ranks 0-1,3 ended with 1 after it")
+        self.assertEqual(summary[2], "ddl-launch: the last lines of rank 2:")
+        self.assertEqual(sorted(summary[3:]), sorted(["[2] line %d" % i for i in range(7, 16)] + ["[2] bad thing"]))
+        self.assertEqual(result.lines, sorted("[2] line %d" % i for i in range(1, 16)))
+
+    def test_signals_are_told_by_name(self):
+        result = self.launch("-n", "2", *self.shell("[ $RANK = 1 ] && kill -SEGV $$; exit 0"))
+        self.assertRegex(result.messages[0], r"rank 1 on .* failed first: killed by SIGSEGV")
+        self.assertIn("ddl-launch: rank 1 wrote nothing", result.messages)
+
+    @linux_only
+    def test_the_rank_that_failed_first_is_found_among_those_that_follow_at_once(self):
+        # The last rank is hit; the others fail within microseconds of its end, while everything is busy.
+        script = ("import os, socket\n"
+                  "rank, path = int(os.environ['RANK']), os.environ['DIR'] + '/socket'\n"
+                  "if rank == 7:\n"
+                  "    s = socket.socket(socket.AF_UNIX); s.bind(path + '.new'); s.listen(9); os.rename(path + '.new', path)\n"
+                  "    peers = [s.accept()[0] for _ in range(7)]\n"
+                  "    os._exit(9)\n"
+                  "s = socket.socket(socket.AF_UNIX)\n"
+                  "while True:\n"
+                  "    try: s.connect(path); break\n"
+                  "    except OSError: pass\n"
+                  "s.recv(1)\n"
+                  "os._exit(1)\n")
+        for _ in range(10):
+            result = self.launch("-n", "8", *self.python(script))
+            self.assertEqual(result.code, 9, result.err)
+            harness.os.unlink(self.path("socket"))
+
+    def test_long_last_lines_are_cut(self):
+        result = self.launch("-n", "2", *self.python("import os; print('y' * 100000 + 'end'); os._exit(int(os.environ['RANK']))"))
+        last = result.err.decode().splitlines()[-1]
+        self.assertTrue(last.startswith("[1] yyyy"), last[:20])
+        self.assertLess(len(last), 3000)
+
+    def test_a_job_that_succeeds_needs_no_words(self):
+        result = self.launch("-n", "3", *self.shell("echo fine"))
+        self.assertEqual((result.code, result.err), (0, b""))
+
+
+class TheOthers(LaunchTest):
+    def fail_beside(self, others, *flags, limit=30):
+        script = '%s case $RANK in 1) %s exit 5;; esac; %s' % (harness.NOTE, FAIL, others)
+        return self.launch("-n", "3", *flags, *self.shell(script), limit=limit)
+
+    def test_they_have_3_s_to_report_what_they_see(self):
+        result = self.fail_beside(WAIT_FOR_FAILED + "sleep 1; echo I saw it; exit 1")
+        self.assertEqual((result.code, result.lines), (5, ["[0] I saw it", "[2] I saw it"]))
+        self.assertLess(result.seconds, 2.9)
+
+    def test_then_they_are_asked_to_end(self):
+        result = self.fail_beside("trap 'echo asked; exit 9' TERM; while :; do sleep 0.05; done")
+        self.assertEqual((result.code, result.lines), (5, ["[0] asked", "[2] asked"]))
+        self.assertGreater(result.seconds, 2.9)
+        self.assertLess(result.seconds, 5 * harness.SLOW)
+        self.assertIn("ddl-launch: ranks 0,2 ended with 9 after it", result.messages)
+
+    def test_then_they_are_killed(self):
+        result = self.fail_beside("trap '' TERM; while :; do sleep 0.05; done", "--grace=0.5")
+        self.assertEqual(result.code, 5)
+        self.assertGreater(result.seconds, 3.4)
+        self.assertLess(result.seconds, 6 * harness.SLOW)
+        self.assertIn("ddl-launch: ranks 0,2 ended by SIGKILL after it", result.messages)
+        self.assert_nothing_left(0.1)
+
+    def test_they_go_on_if_the_user_wants_that(self):
+        result = self.fail_beside(WAIT_FOR_FAILED + "sleep 3.5; echo done", "--on-failure", "continue")
+        self.assertEqual((result.code, result.lines), (5, ["[0] done", "[2] done"]))
+        self.assertIn("ddl-launch: ranks 0,2 ended with 0 after it", result.messages)
+
+    def test_a_stopped_rank_is_woken_to_end(self):
+        result = self.fail_beside("kill -STOP $$", "--grace=20")
+        self.assertEqual(result.code, 5)
+        self.assertLess(result.seconds, 8 * harness.SLOW)
+        self.assertIn("ddl-launch: ranks 0,2 ended by SIGTERM after it", result.messages)
+
+
+if __name__ == "__main__":
+    harness.main()

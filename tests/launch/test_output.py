@@ -1,0 +1,278 @@
+"""What becomes of the ranks' output on its way to the launcher's."""
+import hashlib
+import os
+import re
+import subprocess
+import unittest
+
+import harness
+from harness import LaunchTest, linux_only, wait_until
+
+LONGEST = 1 << 20
+FLOOD_BYTES = int(os.environ.get("DDL_TEST_FLOOD_MIB", "64")) << 20
+
+# Writes FLOOD_BYTES / 8 bytes of lines of all lengths, the same for the same rank, in writes that cut lines.
+FLOOD = """
+import os, random, sys
+rank, total = int(os.environ['RANK']), %d // 8
+r = random.Random(rank)
+block = b''.join(bytes([97 + rank]) * r.choice((0, 1, 7, 63, 200, 1000, 5000)) + b'\\n' for _ in range(3000))
+left = total
+while left > 0:
+    n = min(left, len(block), r.randint(1, 200000))
+    os.write(1, block[:n]); block = block[n:] + block[:n]; left -= n
+""" % FLOOD_BYTES
+
+
+def flood_lines(rank):
+    """The number of bytes and lines that FLOOD writes as this rank, and the digest of the lines."""
+    import random
+    r = random.Random(rank)
+    block = b"".join(bytes([97 + rank]) * r.choice((0, 1, 7, 63, 200, 1000, 5000)) + b"\n" for _ in range(3000))
+    digest, left, ends = hashlib.md5(), FLOOD_BYTES // 8, b"\n"
+    while left > 0:
+        n = min(left, len(block), r.randint(1, 200000))
+        digest.update(block[:n])
+        ends = block[n - 1:n]
+        block, left = block[n:] + block[:n], left - n
+    if ends != b"\n":
+        digest.update(b"\n")  # the launcher completes the last line
+    return digest.hexdigest()
+
+
+class Output(LaunchTest):
+    def test_each_line_carries_its_rank_aligned(self):
+        result = self.launch("-n", "11", *self.shell("echo a; echo; echo b"))
+        self.assertEqual(sorted(result.out.decode().splitlines()),
+                         sorted("[%2d] %s" % (rank, text) for rank in range(11) for text in ("a", "", "b")))
+
+    def test_ranks_of_several_nodes_are_aligned_alike(self):
+        result = self.launch("--nnodes", "100", "--node_rank", "3", "--master_addr", "x", *self.shell("echo a"))
+        self.assertEqual(result.out, b"[ 3] a\n")
+
+    def test_stdout_and_stderr_stay_apart(self):
+        result = self.launch("-n", "2", *self.shell("echo out; echo err >&2"))
+        self.assertEqual(result.lines, ["[0] out", "[1] out"])
+        self.assertEqual(sorted(result.err.decode().splitlines()), ["[0] err", "[1] err"])
+
+    def test_lines_of_both_streams_are_whole_when_they_go_to_one_place(self):
+        script = ("import os\n"
+                  "for i in range(4000):\n"
+                  "    os.write(1 + i % 2, (b'%d' % (i % 2)) * 300 + b'\\n')\n")
+        result = self.launch("-n", "4", *self.python(script), stderr=subprocess.STDOUT)
+        self.assertEqual(result.code, 0)
+        seen = {}
+        for line in result.out.splitlines():
+            found = re.fullmatch(rb"\[(\d)\] (0{300}|1{300})", line)
+            self.assertIsNotNone(found, line[:80])
+            seen[found[1]] = seen.get(found[1], 0) + 1
+        self.assertEqual(seen, {b"%d" % rank: 4000 for rank in range(4)})
+
+    def test_a_line_that_is_written_bit_by_bit_comes_out_whole(self):
+        script = ("import os\n"
+                  "for c in b'one line of rank ' + os.environ['RANK'].encode() + b'\\n':\n"
+                  "    os.write(1, bytes([c]))\n")
+        result = self.launch("-n", "8", *self.python(script))
+        self.assertEqual(result.lines, ["[%d] one line of rank %d" % (r, r) for r in range(8)])
+
+    def test_a_last_line_without_end_is_completed(self):
+        for flags, expected in (([], "[%d] x"), (["--no-prefix"], "x")):
+            result = self.launch("-n", "2", *flags, *self.shell("printf x"))
+            self.assertEqual(result.lines, sorted(expected % r if "%" in expected else expected for r in range(2)))
+
+    def test_a_rank_killed_in_the_middle_of_a_line_loses_nothing(self):
+        result = self.launch("-n", "2", *self.shell('printf "whole\\npart of $RANK"; [ $RANK = 0 ] && kill -9 $$; exit 0'))
+        self.assertEqual(result.code, 137)
+        self.assertEqual(result.lines, ["[0] part of 0", "[0] whole", "[1] part of 1", "[1] whole"])
+
+    def test_without_prefix_one_rank_is_passed_on_byte_for_byte(self):
+        data = os.urandom(3 << 20) + b"no line end"
+        with open(self.path("data"), "wb") as file:
+            file.write(data)
+        result = self.launch("--no-prefix", *self.shell('cat "$DIR/data"; cat "$DIR/data" >&2'))
+        self.assertEqual(result.out == data, True)
+        self.assertEqual(result.err == data, True)
+
+    def test_without_prefix_a_prompt_comes_at_once(self):
+        process = self.start("--no-prefix", *self.shell("printf 'name? '; read x; echo hello $x"), stdin=subprocess.PIPE)
+        self.assertEqual(os.read(process.stdout.fileno(), 100), b"name? ")
+        result = self.finish(process, b"you\n")
+        self.assertEqual(result.out, b"hello you\n")
+
+    def test_lines_come_while_the_job_runs(self):
+        process = self.start("-n", "2", *self.shell("echo ready; read x"), stdin=subprocess.PIPE)
+        self.assertEqual({process.stdout.readline() for _ in range(2)}, {b"[0] ready\n", b"[1] ready\n"})
+        self.assertEqual(self.finish(process, b"go\n").code, 1)  # rank 1 has nothing to read
+
+    def test_binary_output_survives(self):
+        data = bytes(range(256)) * 5000 + b"\n"
+        with open(self.path("data"), "wb") as file:
+            file.write(data)
+        result = self.launch("-n", "2", "--log-dir", self.path("logs"), *self.shell('cat "$DIR/data"'))
+        for rank in range(2):
+            mark = b"[%d] " % rank
+            got = b"".join(line[4:] + b"\n" for line in result.out.split(b"\n") if line.startswith(mark))
+            self.assertEqual(got == data, True)
+            self.assertEqual(self.read("logs/rank_%d/stdout" % rank) == data, True)
+
+    def test_long_lines_are_split_only_above_1_mib(self):
+        cases = [  # bytes before the line end, and of the pieces that come out
+            (LONGEST - 1, [LONGEST - 1]),
+            (LONGEST, [LONGEST]),
+            (LONGEST + 1, [LONGEST, 1]),
+            (2 * LONGEST, [LONGEST, LONGEST]),
+            (3 * LONGEST + 5, [LONGEST, LONGEST, LONGEST, 5]),
+        ]
+        for end in ("\\n", ""):
+            for length, pieces in cases:
+                with self.subTest(length=length, end=end):
+                    script = "import sys; sys.stdout.write('x' * %d + '%s' + 'next\\n')" % (length, end)
+                    expected = list(pieces)
+                    if end == "" and pieces[-1] <= LONGEST - 4:
+                        expected[-1] += 4  # "next" belongs to the line
+                        after = []
+                    elif end == "":
+                        expected[-1] = LONGEST
+                        after = [length + 4 - sum(expected)]
+                    else:
+                        after = [4]
+                    result = self.launch("-n", "2", "--no-prefix", *self.python(script))
+                    got = sorted(len(line) for line in result.out.split(b"\n")[:-1])
+                    self.assertEqual(got, sorted(2 * (expected + after)))
+
+    def test_log_files_hold_what_each_rank_wrote(self):
+        directory = self.path("a/b/logs")
+        for repeat in range(2):  # the second run replaces the first
+            self.launch("--nnodes", "2", "--node_rank", "1", "--master_addr", "x", "-n", "2", "--log-dir", directory,
+                        *self.shell("echo run %d of $RANK; printf err >&2" % repeat))
+        for rank in (2, 3):
+            self.assertEqual(self.read("a/b/logs/rank_%d/stdout" % rank), b"run 1 of %d\n" % rank)
+            self.assertEqual(self.read("a/b/logs/rank_%d/stderr" % rank), b"err")
+        self.assertEqual(sorted(os.listdir(directory)), ["rank_2", "rank_3"])
+
+    @unittest.skipUnless(os.path.exists("/dev/full"), "needs /dev/full")
+    def test_output_that_cannot_be_written_is_said_and_the_job_goes_on(self):
+        with open("/dev/full", "wb") as full:
+            result = self.launch("-n", "2", *self.shell('echo x; echo done >"$DIR/done.$RANK"'), stdout=full)
+        self.assertEqual(result.code, 125)
+        self.assertIn("output was lost: No space left", result.err.decode())
+        self.assertTrue(self.read("done.0") and self.read("done.1"))
+
+
+class Flood(LaunchTest):
+    def read_flood(self, process, watch=lambda: None, chunk=1 << 20):
+        """Digests of each rank's lines without prefix, and the number of torn ones."""
+        digests, torn, rest = {}, 0, b""
+        while True:
+            data = process.stdout.read1(chunk)
+            if not data:
+                break
+            watch()
+            lines = (rest + data).split(b"\n")
+            rest = lines.pop()
+            for line in lines:
+                rank = line[1:2]
+                text = line[4:]
+                torn += line[:1] != b"[" or text.strip(bytes([97 + int(rank)])) != b""
+                digests.setdefault(int(rank), hashlib.md5()).update(text + b"\n")
+        return {rank: digest.hexdigest() for rank, digest in digests.items()}, torn + len(rest)
+
+    def test_a_flood_through_8_ranks_arrives_whole(self):
+        process = self.start("-n", "8", *self.python(FLOOD))
+        digests, torn = self.read_flood(process)
+        self.assertEqual(process.wait(30), 0)
+        self.assertEqual(torn, 0)
+        self.assertEqual(digests, {rank: flood_lines(rank) for rank in range(8)})
+
+    @unittest.skipUnless(harness.HAS_PROC and harness.SLOW == 1, "needs /proc, and memory that is not a sanitizer's")
+    def test_a_slow_reader_holds_the_ranks_back_and_costs_no_memory(self):
+        process = self.start("-n", "8", *self.python(FLOOD))
+        guardian = self.guardian_of(process)
+        largest = 0
+
+        def watch():
+            nonlocal largest
+            try:
+                with open("/proc/%d/status" % guardian) as status:
+                    found = re.search(r"VmRSS:\s+(\d+)", status.read())
+                largest = max(largest, int(found[1]) if found else 0)
+            except FileNotFoundError:
+                pass
+        # Every rank is blocked in a write before we read the first byte.
+        wait_until(lambda: self.all_ranks_wait(guardian), 20, "blocked ranks")
+        watch()
+        digests, torn = self.read_flood(process, watch, 1 << 16)
+        self.assertEqual((process.wait(30), torn), (0, 0))
+        self.assertEqual(digests, {rank: flood_lines(rank) for rank in range(8)})
+        self.assertLess(largest, 48 << 10)
+
+    def all_ranks_wait(self, guardian):
+        """Whether 8 ranks run and none has used the CPU since the last look."""
+        used = {}
+        for pid in self.leftovers():
+            try:
+                with open("/proc/%d/stat" % pid) as stat:
+                    fields = stat.read().rpartition(")")[2].split()
+            except OSError:
+                return False
+            if int(fields[1]) == guardian:
+                used[pid] = (fields[0], fields[11], fields[12])
+        same = used == getattr(self, "used_before", None) and len(used) == 8
+        self.same_looks = getattr(self, "same_looks", 0) + 1 if same else 0
+        self.used_before = used
+        return self.same_looks > 20 and all(state == "S" for state, _, _ in used.values())
+
+
+class Drain(LaunchTest):
+    def test_what_a_rank_left_running_may_finish_its_line(self):
+        script = "(while kill -0 $$ 2>&-; do :; done; echo late) & exit 0"  # when the rank is gone
+        result = self.launch("-n", "1", *self.shell(script))
+        self.assertEqual((result.code, result.out), (0, b"[0] late\n"))
+
+    def test_a_leftover_that_holds_the_pipe_does_not_hold_the_launcher(self):
+        result = self.launch("-n", "2", *self.shell(harness.NOTE + "sleep 600 & echo $! >>$NOTED; echo x"))
+        self.assertEqual((result.code, result.lines), (0, ["[0] x", "[1] x"]))
+        self.assertLess(result.seconds, 5 * harness.SLOW)
+        self.assertEqual([pid for pid in self.noted_pids() if harness.is_alive(pid)], [])
+
+    def test_a_leftover_that_keeps_writing_is_ended(self):
+        script = "(while :; do echo more; sleep 0.1; done) & echo $! >>$NOTED"
+        result = self.launch("-n", "1", *self.shell(script))
+        self.assertEqual(result.code, 0)
+        self.assertLess(result.seconds, 7 * harness.SLOW)
+        self.assertFalse(harness.is_alive(self.noted_pids()[0]))
+
+    @linux_only
+    def test_a_stranger_that_holds_the_pipe_does_not_hold_the_launcher(self):
+        # Hand rank 0's standard output to this very process, which is no part of the job.
+        script = ("import os, socket\n"
+                  "s = socket.socket(socket.AF_UNIX); s.connect(os.environ['DIR'] + '/socket')\n"
+                  "socket.send_fds(s, [b'x'], [1])\n"
+                  "print('sent')\n")
+        import socket
+        with socket.socket(socket.AF_UNIX) as server:
+            server.bind(self.path("socket"))
+            server.listen()
+            process = self.start("-n", "1", *self.python(script))
+            with server.accept()[0] as connection:
+                fds = socket.recv_fds(connection, 10, 1)[1]
+            try:
+                result = self.finish(process)
+            finally:
+                os.close(fds[0])
+        self.assertEqual((result.code, result.out), (0, b"[0] sent\n"))
+        self.assertLess(result.seconds, 5 * harness.SLOW)
+
+    def test_the_job_ends_when_nobody_reads_any_more(self):
+        process = self.start("-n", "3", *self.shell(harness.NOTE + "while :; do echo x; sleep 0.01; done"))
+        self.assertEqual(process.stdout.readline()[3:], b" x\n")
+        self.wait_noted(3)
+        process.stdout.close()
+        err = process.stderr.read().decode()
+        self.assertEqual(process.wait(20 * harness.SLOW), 141)
+        self.assertIn("nobody reads the output", err)
+        self.assert_nothing_left(1)
+
+
+if __name__ == "__main__":
+    harness.main()

@@ -1,0 +1,183 @@
+"""Signals sent to the launcher, and keys pressed in its terminal."""
+import os
+import pty
+import signal
+import subprocess
+import termios
+import time
+import unittest
+
+import harness
+from harness import LaunchTest, is_alive, is_stopped, process_state, wait_until
+
+# Notes each signal, goes on after it, and ends with `enough`.
+TRAPS = ('for s in HUP INT QUIT TERM USR1 USR2; do trap "echo $s >>\\"$DIR/got.$RANK\\"" $s; done;'
+         + harness.NOTE + 'while [ ! -e "$DIR/enough" ]; do sleep 0.02; done; exit 0')
+STUBBORN = "trap '' TERM INT HUP QUIT;" + harness.NOTE + "while :; do sleep 0.02; done"
+
+
+class Forwarding(LaunchTest):
+    def test_each_signal_reaches_every_rank(self):
+        process = self.start("-n", "3", "--grace", "60", *self.shell(TRAPS))
+        self.wait_noted(3)
+        sent = [("USR1", "USR1"), ("USR2", "USR2"), ("HUP", "HUP"), ("QUIT", "QUIT"), ("TERM", "TERM"), ("INT", "TERM")]
+        expected = b""
+        for name, arrives in sent:
+            process.send_signal(getattr(signal, "SIG" + name))
+            expected += arrives.encode() + b"\n"
+            for rank in range(3):
+                wait_until(lambda: self.read("got.%d" % rank) == expected, 10 * harness.SLOW, "%s at rank %d" % (name, rank))
+        self.create("enough")
+        result = self.finish(process)
+        self.assertEqual(result.code, 0)  # all ended well on being asked
+
+    def test_it_reaches_what_a_rank_has_started_too(self):
+        child = "sh -c '%s exec sleep 600'" % harness.NOTE
+        process = self.start("-n", "2", *self.shell(harness.NOTE + child + " & wait"))
+        self.wait_noted(4)
+        process.send_signal(signal.SIGTERM)
+        result = self.finish(process)
+        self.assertEqual(result.code, 143)
+        self.assertLess(result.seconds, 2 * harness.SLOW)
+        self.assertEqual([pid for pid in self.noted_pids() if is_alive(pid)], [])
+
+    def test_exit_codes_after_a_signal(self):
+        cases = [  # the signal, what a rank does on it, the launcher's exit code
+            ("TERM", "", 143),
+            ("INT", "", 130),
+            ("HUP", "", 129),
+            ("QUIT", "", 131),
+            ("TERM", "trap 'exit 0' TERM;", 0),
+            ("TERM", "trap 'exit 7' TERM;", 7),
+            ("INT", "trap '' TERM;", 130),
+        ]
+        for name, trap, code in cases:
+            with self.subTest(signal=name, trap=trap):
+                if os.path.exists(self.noted):
+                    os.unlink(self.noted)
+                process = self.start("-n", "2", "--grace", "0.3",
+                                     *self.shell(trap + harness.NOTE + "while :; do sleep 0.02; done"))
+                self.wait_noted(2)
+                process.send_signal(getattr(signal, "SIG" + name))
+                result = self.finish(process)
+                self.assertEqual(result.code, code, result.err)
+                self.assertTrue(result.messages[0].startswith("ddl-launch: got SIG%s; the job was stopped" % name))
+                self.assert_nothing_left(0.5)
+
+    def test_a_hang_up_that_is_ignored_stays_ignored(self):
+        process = self.start("-n", "2", *self.shell(harness.NOTE + 'while [ ! -e "$DIR/enough" ]; do sleep 0.02; done'),
+                             preexec_fn=lambda: signal.signal(signal.SIGHUP, signal.SIG_IGN))
+        ranks = self.wait_noted(2)
+        process.send_signal(signal.SIGHUP)
+        for rank in ranks:
+            os.kill(rank, signal.SIGHUP)
+        self.create("enough")
+        self.assertEqual(self.finish(process).code, 0)
+
+    def test_a_second_interrupt_kills(self):
+        process = self.start("-n", "2", "--grace", "60", *self.shell(STUBBORN))
+        self.wait_noted(2)
+        process.send_signal(signal.SIGINT)
+        # The ranks ignore what the first makes of it; that they stop shows that it was there.
+        process.send_signal(signal.SIGTSTP)
+        wait_until(lambda: all(is_stopped(pid) for pid in self.noted_pids()), 10, "stopped ranks")
+        begun = time.monotonic()
+        process.send_signal(signal.SIGCONT)
+        process.send_signal(signal.SIGINT)
+        self.assertEqual(self.finish(process).code, 130)
+        self.assertLess(time.monotonic() - begun, 1 * harness.SLOW)
+        self.assert_nothing_left(0.5)
+
+
+class Terminal(LaunchTest):
+    def start_in_terminal(self, *arguments):
+        """Its process, with a terminal of its own whose other end is self.terminal."""
+        self.terminal, inner = pty.openpty()
+        self.addCleanup(os.close, self.terminal)
+
+        def become_leader():
+            os.setsid()
+            os.close(os.open(os.ttyname(inner), os.O_RDWR))  # makes it the controlling terminal
+            if os.tcgetpgrp(inner) != os.getpgrp():
+                os.tcsetpgrp(inner, os.getpgrp())
+        process = self.start(*arguments, stdin=inner, stdout=inner, stderr=inner, preexec_fn=become_leader)
+        os.close(inner)
+        return process
+
+    def read_terminal(self, until, seconds=10):
+        """What was shown up to and with this text."""
+        os.set_blocking(self.terminal, False)
+        shown = b""
+
+        def look():
+            nonlocal shown
+            try:
+                shown += os.read(self.terminal, 65536)
+            except BlockingIOError:
+                pass
+            except OSError:  # the last process that had it open has ended
+                return True
+            return until in shown
+        wait_until(look, seconds * harness.SLOW, "%r in the terminal" % until)
+        return shown
+
+    def test_control_c_asks_the_ranks_to_end(self):
+        process = self.start_in_terminal("-n", "2", *self.shell(
+            "trap 'echo asked; exit 1' TERM; trap 'echo interrupted; exit 2' INT; echo ready; while :; do sleep 0.02; done"))
+        self.read_both_ready()
+        begun = time.monotonic()
+        os.write(self.terminal, b"\x03")
+        shown = self.read_terminal(b"the job was stopped")
+        self.assertEqual(process.wait(10 * harness.SLOW), 1)
+        self.assertLess(time.monotonic() - begun, 1 * harness.SLOW)
+        self.assertEqual((shown.count(b"asked"), shown.count(b"interrupted")), (2, 0))
+
+    def read_both_ready(self):
+        shown = b""
+        while shown.count(b"ready") < 2:
+            shown += self.read_terminal(b"ready")
+        return shown
+
+    def test_control_c_twice_kills(self):
+        process = self.start_in_terminal("-n", "2", "--grace", "60", *self.shell(
+            "trap 'echo no' TERM; trap '' INT; echo ready; " + harness.NOTE + "while :; do sleep 0.02; done"))
+        self.read_both_ready()
+        os.write(self.terminal, b"\x03")
+        self.read_terminal(b"no")
+        begun = time.monotonic()
+        os.write(self.terminal, b"\x03")
+        self.read_terminal(b"the job was stopped")
+        self.assertEqual(process.wait(10 * harness.SLOW), 130)
+        self.assertLess(time.monotonic() - begun, 1 * harness.SLOW)
+        self.assert_nothing_left(0.5)
+
+    def test_control_z_stops_the_ranks_and_they_can_go_on(self):
+        process = self.start_in_terminal("-n", "2", *self.shell(
+            harness.NOTE + 'echo ready; while [ ! -e "$DIR/enough" ]; do sleep 0.02; done'))
+        self.read_both_ready()
+        ranks = self.wait_noted(2)
+        os.write(self.terminal, b"\x1a")
+        wait_until(lambda: process_state(process.pid) == "T", 10 * harness.SLOW, "a stopped launcher")
+        wait_until(lambda: all(is_stopped(rank) for rank in ranks), 10 * harness.SLOW, "stopped ranks")
+        process.send_signal(signal.SIGCONT)
+        wait_until(lambda: all(not is_stopped(rank) for rank in ranks), 10 * harness.SLOW, "running ranks")
+        self.create("enough")
+        self.assertEqual(process.wait(10 * harness.SLOW), 0)
+
+    def test_rank_0_reads_the_terminal(self):
+        process = self.start_in_terminal("-n", "2", *self.shell('[ $RANK = 0 ] || exit 0; echo ask; read x; echo "<$x>"'))
+        self.read_terminal(b"ask")
+        os.write(self.terminal, b"answer\n")
+        self.read_terminal(b"<answer>")
+        self.assertEqual(process.wait(10 * harness.SLOW), 0)
+
+    def test_a_terminal_that_is_closed_ends_the_job(self):
+        process = self.start_in_terminal("-n", "2", *self.shell(harness.NOTE + "echo ready; exec sleep 600"))
+        self.read_both_ready()
+        os.dup2(os.open(os.devnull, os.O_RDWR), self.terminal)
+        process.wait(10 * harness.SLOW)
+        self.assert_nothing_left(3)
+
+
+if __name__ == "__main__":
+    harness.main()
