@@ -19,7 +19,9 @@
 
 enum {
     TICK_MS = 20,
-    SPIN_NS = 60 * 1000,       /* about twice what waking a sleeper on another core costs */
+    SPIN_NS = 60 * 1000, /* about twice what waking a sleeper on another core costs */
+    PAUSE_NS =
+        8 * 1000, /* of it, alone on the core; then the core is offered to others, who may be the peer */
     LOOP_EVERY_NS = 20 * 1000, /* while spinning, the loop is looked at this often */
     LOOP_EVERY_YIELDS = 8,
     YIELDS = 60,
@@ -254,7 +256,10 @@ static bool poll_for(ddl_engine *engine, const wait_goal *goal)
         }
         if (now_ns - first_miss_ns > SPIN_NS)
             return false;
-        pause_cpu();
+        if (now_ns - first_miss_ns > PAUSE_NS)
+            sched_yield();
+        else
+            pause_cpu();
     }
     return true;
 }
