@@ -1,0 +1,25 @@
+"""Jobs of a few processes under the launcher, with a deadline."""
+import os
+import re
+import subprocess
+
+# Sanitizers slow everything down; the build says by how much.
+PATIENCE = float(os.environ.get("DDL_TEST_PATIENCE", "1"))
+LIMIT_S = 60 * PATIENCE
+
+
+def clean_environment():
+    """Ours without what a launcher or a person may have set for ddl."""
+    foreign = re.compile(r"^(DDL_(?!TEST)|RANK$|WORLD_SIZE$|LOCAL_|GROUP_|NODE_RANK$|ROLE_|MASTER_|TORCHELASTIC|"
+                         r"SLURM_|PMI|OMPI_)")
+    return {k: v for k, v in os.environ.items() if not foreign.match(k)}
+
+
+def run(command, **more_environment):
+    """The finished process; what it wrote is in .stdout and .stderr."""
+    return subprocess.run(command, env={**clean_environment(), **more_environment}, stdin=subprocess.DEVNULL,
+                          stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, timeout=LIMIT_S)
+
+
+def launch(launcher, nranks, program, *arguments):
+    return run([launcher, "--no-prefix", "--nproc_per_node", str(nranks), program, *arguments])

@@ -1,0 +1,132 @@
+/* test_workload.c - what ddl-bench takes for a right result, and that it notices a wrong one. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "workload.h"
+
+static const char *const collectives[] = { "allreduce", "reduce_scatter", "allgather",
+                                           "broadcast", "reduce",         "alltoall" };
+
+static int join(void **state)
+{
+    ddl_comm *world = NULL;
+    if (ddl_init(&world, NULL) != DDL_OK)
+        return -1;
+    *state = world;
+    return 0;
+}
+
+static int leave(void **state)
+{
+    ddl_comm *world = *state;
+    return ddl_comm_free(&world) == DDL_OK ? 0 : -1;
+}
+
+static void check_notices(ddl_comm *world, const char *collective, ddl_dtype dtype, ddl_op op, bool in_place)
+{
+    enum { COUNT = 3000 };
+    struct workload w;
+    char reason[160] = "";
+    const struct workload_kind *kind = workload_kind_find(collective);
+    assert_non_null(kind);
+    assert_true(workload_init(&w, kind, world, COUNT, dtype, op, 0, in_place));
+    workload_fill(&w);
+    assert_int_equal(kind->run(&w), DDL_OK);
+    assert_true(workload_check(&w, reason, sizeof reason));
+    assert_string_equal(reason, "");
+
+    static const size_t places[] = { 0, 1, 1020, 1021, COUNT - 1 };
+    for (size_t i = 0; i < sizeof places / sizeof *places; i++) {
+        uint8_t *at = (uint8_t *)w.recv + places[i] * ddl_dtype_bytes(dtype);
+        *at ^= 1;
+        assert_false(workload_check(&w, reason, sizeof reason));
+        assert_non_null(strstr(reason, "expected"));
+        *at ^= 1;
+    }
+    assert_true(workload_check(&w, reason, sizeof reason));
+
+    workload_clear(&w);
+    for (size_t i = 0; i < COUNT * ddl_dtype_bytes(dtype); i++)
+        assert_int_equal(((uint8_t *)w.recv)[i], 0);
+    workload_fini(&w);
+}
+
+static void a_wrong_element_is_noticed(void **state)
+{
+    for (size_t c = 0; c < sizeof collectives / sizeof *collectives; c++) {
+        const struct workload_kind *kind = workload_kind_find(collectives[c]);
+        for (int dtype = DDL_INT8; dtype <= DDL_FLOAT64; dtype++)
+            for (int op = DDL_SUM; op <= (dtype < DDL_FLOAT16 && kind->reduces ? DDL_BXOR : DDL_AVG); op++) {
+                check_notices(*state, collectives[c], (ddl_dtype)dtype, (ddl_op)op, false);
+                if (kind->in_place)
+                    check_notices(*state, collectives[c], (ddl_dtype)dtype, (ddl_op)op, true);
+            }
+    }
+}
+
+static void data_that_never_came_are_noticed(void **state)
+{
+    struct workload w;
+    char reason[160];
+    for (size_t c = 0; c < sizeof collectives / sizeof *collectives; c++) {
+        const struct workload_kind *kind = workload_kind_find(collectives[c]);
+        if (strcmp(kind->name, "broadcast") == 0) /* has one buffer, and the root's is right from the start */
+            continue;
+        assert_true(workload_init(&w, kind, *state, 10, DDL_FLOAT32, DDL_SUM, 0, false));
+        workload_fill(&w);
+        assert_false(workload_check(&w, reason, sizeof reason));
+        workload_fini(&w);
+    }
+}
+
+static const struct {
+    const char *collective;
+    size_t bytes;
+    ddl_dtype dtype;
+    int nranks;
+    size_t count;
+} counts[] = {
+    { "allreduce", 4, DDL_FLOAT32, 8, 1 },       { "allreduce", 1024, DDL_FLOAT64, 3, 128 },
+    { "allreduce", 1, DDL_FLOAT64, 3, 1 },       { "allgather", 1024, DDL_FLOAT32, 4, 64 },
+    { "reduce_scatter", 100, DDL_INT8, 3, 33 },  { "alltoall", 4, DDL_FLOAT32, 8, 1 },
+    { "broadcast", 1000, DDL_BFLOAT16, 5, 500 }, { "barrier", 4, DDL_FLOAT32, 5, 0 },
+};
+
+static void count_follows_from_the_size_of_the_greater_buffer(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < sizeof counts / sizeof *counts; i++)
+        assert_int_equal(workload_count(workload_kind_find(counts[i].collective), counts[i].bytes,
+                                        counts[i].dtype, counts[i].nranks),
+                         counts[i].count);
+}
+
+static void bus_factors_are_those_of_nccl_tests(void **state)
+{
+    (void)state;
+    assert_true(workload_kind_find("allreduce")->bus_factor(4) == 1.5);
+    assert_true(workload_kind_find("allgather")->bus_factor(4) == 0.75);
+    assert_true(workload_kind_find("reduce_scatter")->bus_factor(4) == 0.75);
+    assert_true(workload_kind_find("alltoall")->bus_factor(4) == 0.75);
+    assert_true(workload_kind_find("broadcast")->bus_factor(4) == 1);
+    assert_true(workload_kind_find("reduce")->bus_factor(4) == 1);
+    assert_true(workload_kind_find("sendrecv")->bus_factor(4) == 1);
+    assert_null(workload_kind_find("shuffle"));
+}
+
+int main(void)
+{
+    static const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_wrong_element_is_noticed),
+        cmocka_unit_test(data_that_never_came_are_noticed),
+        cmocka_unit_test(count_follows_from_the_size_of_the_greater_buffer),
+        cmocka_unit_test(bus_factors_are_those_of_nccl_tests),
+    };
+    return cmocka_run_group_tests(tests, join, leave);
+}
