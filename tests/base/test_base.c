@@ -1,0 +1,251 @@
+/* test_base.c - sizes, lists, bytes, errors, names and log lines. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "base/bytes.h"
+#include "base/clock.h"
+#include "base/dtype.h"
+#include "base/error.h"
+#include "base/failpoint.h"
+#include "base/list.h"
+#include "base/log.h"
+#include "base/size.h"
+
+#include <errno.h>
+#include <limits.h>
+#include <stdlib.h>
+#include <string.h>
+
+static void sizes_that_overflow_are_refused_and_leave_the_result_alone(void **state)
+{
+    (void)state;
+    size_t result = 7;
+    assert_true(ddl_size_mul(SIZE_MAX / 2, 2, &result));
+    assert_true(result == SIZE_MAX - 1);
+    assert_false(ddl_size_mul(SIZE_MAX / 2 + 1, 2, &result));
+    assert_true(result == SIZE_MAX - 1);
+    assert_true(ddl_size_mul(0, SIZE_MAX, &result));
+    assert_true(result == 0);
+    assert_true(ddl_size_add(SIZE_MAX - 1, 1, &result));
+    assert_true(result == SIZE_MAX);
+    assert_false(ddl_size_add(SIZE_MAX, 1, &result));
+    assert_true(result == SIZE_MAX);
+}
+
+typedef struct item {
+    int value;
+    ddl_link link;
+} item;
+
+static void list_keeps_order_and_its_body_may_remove(void **state)
+{
+    (void)state;
+    ddl_list list;
+    ddl_list_init(&list);
+    assert_null(ddl_list_take_first(&list));
+    item items[4] = { { .value = 0 }, { .value = 1 }, { .value = 2 }, { .value = 3 } };
+    for (int i = 0; i < 4; i++)
+        ddl_list_append(&list, &items[i].link);
+    DDL_LIST_FOR_EACH (link, &list)
+        if (DDL_CONTAINER(link, item, link)->value % 2 == 1)
+            ddl_list_remove(link);
+    assert_false(ddl_link_linked(&items[1].link));
+    assert_true(ddl_link_linked(&items[2].link));
+    assert_ptr_equal(ddl_list_take_first(&list), &items[0].link);
+    assert_ptr_equal(ddl_list_take_first(&list), &items[2].link);
+    assert_true(ddl_list_empty(&list));
+}
+
+static void bytes_grow_and_keep_what_they_held(void **state)
+{
+    (void)state;
+    ddl_bytes bytes = { 0 };
+    for (unsigned i = 0; i < 1000; i++) {
+        uint8_t value = (uint8_t)i;
+        assert_true(ddl_bytes_append(&bytes, &value, 1));
+    }
+    assert_int_equal(bytes.bytes, 1000);
+    for (unsigned i = 0; i < 1000; i++)
+        assert_int_equal(bytes.data[i], (uint8_t)i);
+    assert_true(ddl_bytes_append(&bytes, NULL, 0));
+    assert_false(ddl_bytes_append(&bytes, bytes.data, SIZE_MAX));
+    assert_int_equal(bytes.bytes, 1000);
+    ddl_bytes_fini(&bytes);
+    assert_null(bytes.data);
+}
+
+static void fields_are_little_endian_at_any_alignment(void **state)
+{
+    (void)state;
+    uint8_t bytes[16] = { 0 };
+    ddl_put_u64(bytes + 1, UINT64_C(0x1122334455667788));
+    static const uint8_t expected[] = { 0, 0x88, 0x77, 0x66, 0x55, 0x44, 0x33, 0x22, 0x11, 0 };
+    assert_memory_equal(bytes, expected, sizeof expected);
+    assert_true(ddl_get_u64(bytes + 1) == UINT64_C(0x1122334455667788));
+    assert_int_equal(ddl_get_u32(bytes + 1), 0x55667788);
+    assert_int_equal(ddl_get_u16(bytes + 1), 0x7788);
+}
+
+static void array_whose_size_overflows_is_not_allocated(void **state)
+{
+    (void)state;
+    assert_null(ddl_alloc_array(SIZE_MAX / 4, 8));
+    char *memory = ddl_alloc(64);
+    for (int i = 0; i < 64; i++)
+        assert_int_equal(memory[i], 0);
+    ddl_free(memory);
+}
+
+static void error_keeps_code_errno_and_text(void **state)
+{
+    (void)state;
+    ddl_error error;
+    assert_int_equal(DDL_FAIL(&error, DDL_EPROTO, "rank %d is odd", 3), DDL_EPROTO);
+    assert_int_equal(error.code, DDL_EPROTO);
+    assert_int_equal(error.rank, -1);
+    assert_int_equal(error.culprit, -1);
+    assert_string_equal(error.text, "rank 3 is odd");
+    assert_int_equal(ddl_error_blame(&error, 3), DDL_EPROTO);
+    assert_int_equal(error.culprit, 3);
+    assert_int_equal(DDL_FAIL_OS(&error, DDL_ENETWORK, ECONNREFUSED, "cannot connect"), DDL_ENETWORK);
+    assert_int_equal(error.os_errno, ECONNREFUSED);
+    assert_string_equal(error.text, "cannot connect: Connection refused");
+    assert_int_equal(DDL_FAIL(NULL, DDL_ENOMEM, "nobody listens"), DDL_ENOMEM);
+}
+
+static void error_text_that_is_too_long_is_cut(void **state)
+{
+    (void)state;
+    char text[1000];
+    memset(text, 'x', sizeof text);
+    text[sizeof text - 1] = '\0';
+    ddl_error error;
+    DDL_FAIL_OS(&error, DDL_ENETWORK, EPERM, "%s", text);
+    assert_int_equal(strlen(error.text), sizeof error.text - 1);
+}
+
+static void every_status_has_a_name_and_a_meaning(void **state)
+{
+    (void)state;
+    assert_string_equal(ddl_status_name(DDL_EPEERLOST), "DDL_EPEERLOST");
+    for (int code = DDL_EINTERNAL; code <= DDL_OK; code++) {
+        assert_memory_equal(ddl_status_name((ddl_status)code), "DDL_", 4);
+        assert_string_not_equal(ddl_status_name((ddl_status)code), "DDL_UNKNOWN");
+        assert_true(strlen(ddl_status_text((ddl_status)code)) > 5);
+    }
+    assert_string_equal(ddl_status_name((ddl_status)1), "DDL_UNKNOWN");
+}
+
+static void types_and_operators_are_named_both_ways(void **state)
+{
+    (void)state;
+    for (int i = 0; i < DDL_DTYPE_COUNT; i++) {
+        ddl_dtype back;
+        assert_true(ddl_dtype_parse(ddl_dtype_name((ddl_dtype)i), &back));
+        assert_int_equal(back, i);
+        assert_true(ddl_dtype_bytes((ddl_dtype)i) > 0);
+    }
+    for (int i = 0; i < DDL_OP_COUNT; i++) {
+        ddl_op back;
+        assert_true(ddl_op_parse(ddl_op_name((ddl_op)i), &back));
+        assert_int_equal(back, i);
+    }
+    ddl_dtype dtype;
+    assert_false(ddl_dtype_parse("float128", &dtype));
+    assert_int_equal(ddl_dtype_bytes((ddl_dtype)99), 0);
+    assert_int_equal(ddl_dtype_bytes((ddl_dtype)-1), 0);
+    assert_string_equal(ddl_dtype_name((ddl_dtype)99), "?");
+    assert_true(ddl_op_takes(DDL_BXOR, DDL_INT8));
+    assert_false(ddl_op_takes(DDL_BXOR, DDL_BFLOAT16));
+    assert_true(ddl_op_takes(DDL_AVG, DDL_BFLOAT16));
+    assert_false(ddl_op_takes((ddl_op)42, DDL_INT8));
+}
+
+static void deadlines_saturate_and_pass(void **state)
+{
+    (void)state;
+    assert_true(ddl_deadline_in_ms(INT64_MAX) == DDL_DEADLINE_NEVER);
+    assert_false(ddl_deadline_passed(DDL_DEADLINE_NEVER));
+    assert_int_equal(ddl_deadline_left_ms(DDL_DEADLINE_NEVER), INT_MAX);
+    assert_true(ddl_deadline_passed(ddl_now_ns()));
+    assert_int_equal(ddl_deadline_left_ms(0), 0);
+    int left_ms = ddl_deadline_left_ms(ddl_deadline_in_ms(10000));
+    assert_in_range(left_ms, 5000, 10000);
+}
+
+static char logged[256];
+
+static void keep_line(void *arg, const char *line)
+{
+    ++*(int *)arg;
+    strncpy(logged, line, sizeof logged - 1);
+}
+
+static void log_lines_go_to_the_sink_and_stop_at_the_level(void **state)
+{
+    (void)state;
+    int lines = 0;
+    ddl_set_log(keep_line, &lines);
+    ddl_log(DDL_LOG_WARNING, "rank %d is late", 2);
+    assert_int_equal(lines, 1);
+    assert_string_equal(logged, "ddl: rank 2 is late");
+    ddl_log(DDL_LOG_DEBUG, "not at this level");
+    assert_int_equal(lines, 1);
+    ddl_log_set_level(DDL_LOG_TRACE);
+    ddl_log(DDL_LOG_DEBUG, "now");
+    assert_int_equal(lines, 2);
+    ddl_log_set_level(DDL_LOG_INFO);
+    ddl_set_log(NULL, NULL);
+    assert_int_equal(ddl_log_parse_level("debug"), DDL_LOG_DEBUG);
+    assert_int_equal(ddl_log_parse_level("loud"), -1);
+}
+
+static void failpoint_fails_the_hit_that_was_asked_for(void **state)
+{
+    (void)state;
+#ifdef DDL_FAILPOINTS
+    ddl_failpoint_arm("test.site:2");
+    assert_false(DDL_FAILPOINT("test.site"));
+    assert_false(DDL_FAILPOINT("test.other"));
+    errno = 0;
+    assert_true(DDL_FAILPOINT_OS("test.site", EMFILE));
+    assert_int_equal(errno, EMFILE);
+    assert_false(DDL_FAILPOINT("test.site"));
+    assert_int_equal(ddl_failpoint_hits(), 4);
+    ddl_failpoint_arm("test.site");
+    assert_true(DDL_FAILPOINT("test.site"));
+    assert_true(DDL_FAILPOINT("test.site"));
+    ddl_failpoint_arm("*:3");
+    assert_false(DDL_FAILPOINT("a"));
+    assert_false(DDL_FAILPOINT("b"));
+    assert_true(DDL_FAILPOINT("c"));
+    ddl_failpoint_arm(NULL);
+    assert_false(DDL_FAILPOINT("a"));
+#else
+    assert_false(DDL_FAILPOINT("test.site"));
+    skip();
+#endif
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(sizes_that_overflow_are_refused_and_leave_the_result_alone),
+        cmocka_unit_test(list_keeps_order_and_its_body_may_remove),
+        cmocka_unit_test(bytes_grow_and_keep_what_they_held),
+        cmocka_unit_test(fields_are_little_endian_at_any_alignment),
+        cmocka_unit_test(array_whose_size_overflows_is_not_allocated),
+        cmocka_unit_test(error_keeps_code_errno_and_text),
+        cmocka_unit_test(error_text_that_is_too_long_is_cut),
+        cmocka_unit_test(every_status_has_a_name_and_a_meaning),
+        cmocka_unit_test(types_and_operators_are_named_both_ways),
+        cmocka_unit_test(deadlines_saturate_and_pass),
+        cmocka_unit_test(log_lines_go_to_the_sink_and_stop_at_the_level),
+        cmocka_unit_test(failpoint_fails_the_hit_that_was_asked_for),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

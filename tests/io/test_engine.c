@@ -1,0 +1,261 @@
+/*
+ * test_engine.c - who drives, who sleeps, and that nobody is forgotten.
+ *
+ * The client here is a pipe: a byte read from it counts as an operation that ends. Threads write, wait and
+ * submit at the same time; a wake-up that gets lost shows as a wait that takes ticks, or never ends.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "base/assert.h"
+#include "base/bytes.h"
+#include "io/engine.h"
+
+#include <fcntl.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { WAITERS = 4, ROUNDS = 300, PATIENCE_MS = 20000 };
+
+typedef struct bench {
+    ddl_engine *engine;
+    int pipe[2];
+    uv_poll_t poll;
+    bool swept_too; /* the sweep reads as well, as the mesh does */
+    int awaited;    /* holder: bytes that must still come */
+    atomic_int arrived;
+    atomic_bool *flags; /* one per byte, in order */
+    int ticks;
+    atomic_int jobs;
+} bench;
+
+static bool take_bytes(bench *b)
+{
+    uint8_t byte;
+    bool any = false;
+    while (read(b->pipe[0], &byte, 1) == 1) {
+        int index = atomic_fetch_add(&b->arrived, 1);
+        b->awaited--;
+        atomic_store_explicit(&b->flags[index], true, memory_order_release);
+        ddl_engine_wake(b->engine);
+        any = true;
+    }
+    return any;
+}
+
+static void on_readable(uv_poll_t *poll, int status, int events)
+{
+    (void)status;
+    (void)events;
+    bench *b = poll->data;
+    if (take_bytes(b))
+        ddl_engine_moved(b->engine);
+}
+
+static bool sweep(void *arg)
+{
+    bench *b = arg;
+    return b->swept_too && take_bytes(b);
+}
+
+static bool needs_loop(void *arg)
+{
+    (void)arg;
+    return false;
+}
+
+typedef struct job {
+    ddl_link link;
+    bench *bench;
+} job;
+
+static void run_job(void *arg, ddl_link *link)
+{
+    bench *b = arg;
+    atomic_fetch_add(&b->jobs, 1);
+    b->awaited++;
+    free(DDL_CONTAINER(link, job, link));
+}
+
+static void tick(void *arg, int64_t now_ns)
+{
+    (void)now_ns;
+    ((bench *)arg)->ticks++;
+}
+
+static bool busy(void *arg)
+{
+    return ((bench *)arg)->awaited > 0;
+}
+
+static void open_bench(bench *b, bool crowded, bool swept_too)
+{
+    memset(b, 0, sizeof *b);
+    b->swept_too = swept_too;
+    b->flags = calloc(WAITERS * ROUNDS + 1, sizeof *b->flags);
+    assert_int_equal(pipe(b->pipe), 0);
+    fcntl(b->pipe[0], F_SETFL, O_NONBLOCK);
+    ddl_engine_client client = { sweep, needs_loop, run_job, tick, busy, b };
+    assert_int_equal(ddl_engine_create(&client, crowded, &b->engine, NULL), DDL_OK);
+    assert_true(ddl_engine_enter(b->engine, ddl_deadline_in_ms(PATIENCE_MS)));
+    assert_int_equal(uv_poll_init(ddl_engine_loop(b->engine), &b->poll, b->pipe[0]), 0);
+    b->poll.data = b;
+    assert_int_equal(uv_poll_start(&b->poll, UV_READABLE, on_readable), 0);
+    ddl_engine_leave(b->engine);
+}
+
+static void close_bench(bench *b)
+{
+    assert_true(ddl_engine_enter(b->engine, ddl_deadline_in_ms(PATIENCE_MS)));
+    uv_close((uv_handle_t *)&b->poll, NULL);
+    ddl_engine_progress(b->engine);
+    ddl_engine_leave(b->engine);
+    ddl_engine_destroy(b->engine);
+    close(b->pipe[0]);
+    close(b->pipe[1]);
+    free(b->flags);
+}
+
+static void baton_is_held_by_one(void **state)
+{
+    (void)state;
+    bench b;
+    open_bench(&b, false, true);
+    assert_true(ddl_engine_enter(b.engine, ddl_deadline_in_ms(PATIENCE_MS)));
+    assert_false(ddl_engine_try_enter(b.engine));
+    assert_false(ddl_engine_enter(b.engine, ddl_deadline_in_ms(30)));
+    ddl_engine_leave(b.engine);
+    assert_true(ddl_engine_enter(b.engine, ddl_deadline_in_ms(PATIENCE_MS)));
+    ddl_engine_leave(b.engine);
+    close_bench(&b);
+}
+
+static void *write_later(void *arg)
+{
+    bench *b = arg;
+    struct timespec moment = { 0, 5 * 1000 * 1000 }; /* long enough for the waiter to fall asleep */
+    nanosleep(&moment, NULL);
+    DDL_ASSERT(write(b->pipe[1], "x", 1) == 1);
+    return NULL;
+}
+
+static void sleeper_wakes_for_a_descriptor_and_not_only_for_a_tick(void **state)
+{
+    (void)state;
+    for (int crowded = 0; crowded < 2; crowded++) {
+        bench b;
+        open_bench(&b, crowded == 1, true);
+        for (int round = 0; round < 5; round++) {
+            pthread_t writer;
+            assert_int_equal(pthread_create(&writer, NULL, write_later, &b), 0);
+            assert_true(ddl_engine_wait(b.engine, &b.flags[round], ddl_deadline_in_ms(PATIENCE_MS)));
+            pthread_join(writer, NULL);
+        }
+        close_bench(&b);
+    }
+}
+
+static void wait_on_a_stuck_engine_ends_soon_after_its_deadline(void **state)
+{
+    (void)state;
+    bench b;
+    open_bench(&b, false, true);
+    assert_true(ddl_engine_enter(b.engine, ddl_deadline_in_ms(PATIENCE_MS)));
+    int64_t before = ddl_now_ns();
+    assert_false(ddl_engine_wait(b.engine, &b.flags[0], ddl_deadline_in_ms(50)));
+    assert_true(ddl_now_ns() - before < 1050 * DDL_NS_PER_MS);
+    ddl_engine_leave(b.engine);
+    close_bench(&b);
+}
+
+/* Nobody waits: what is in flight must end all the same, by the background thread. */
+static void background_thread_drives_what_was_left_behind(void **state)
+{
+    (void)state;
+    bench b;
+    open_bench(&b, false, false);
+    for (int round = 0; round < 50; round++) {
+        job *work = calloc(1, sizeof *work);
+        ddl_engine_submit(b.engine, &work->link);
+        assert_int_equal(write(b.pipe[1], "x", 1), 1);
+        ddl_deadline deadline = ddl_deadline_in_ms(PATIENCE_MS);
+        while (!atomic_load(&b.flags[round]))
+            assert_false(ddl_deadline_passed(deadline));
+    }
+    assert_int_equal(atomic_load(&b.jobs), 50);
+    close_bench(&b);
+}
+
+typedef struct waiter {
+    bench *bench;
+    pthread_t thread;
+    int index;
+} waiter;
+
+/* Each thread submits an operation, lets it end, and waits for all up to its own number. */
+static void *wait_many(void *arg)
+{
+    waiter *me = arg;
+    bench *b = me->bench;
+    for (int round = 0; round < ROUNDS; round++) {
+        job *work = calloc(1, sizeof *work);
+        DDL_ASSERT(work != NULL);
+        ddl_engine_submit(b->engine, &work->link);
+        DDL_ASSERT(write(b->pipe[1], "x", 1) == 1);
+        int last = round * WAITERS + me->index; /* ends at the latest when every thread is in this round */
+        DDL_ASSERT(ddl_engine_wait(b->engine, &b->flags[last], ddl_deadline_in_ms(PATIENCE_MS)));
+    }
+    return NULL;
+}
+
+static void many_threads_wait_at_once_and_all_return(void **state)
+{
+    (void)state;
+    for (int variant = 0; variant < 4; variant++) {
+        bench b;
+        open_bench(&b, variant % 2 == 1, variant >= 2);
+        waiter waiters[WAITERS];
+        for (int i = 0; i < WAITERS; i++) {
+            waiters[i] = (waiter){ .bench = &b, .index = i };
+            assert_int_equal(pthread_create(&waiters[i].thread, NULL, wait_many, &waiters[i]), 0);
+        }
+        for (int i = 0; i < WAITERS; i++)
+            pthread_join(waiters[i].thread, NULL);
+        assert_int_equal(atomic_load(&b.arrived), WAITERS * ROUNDS);
+        assert_int_equal(atomic_load(&b.jobs), WAITERS * ROUNDS);
+        close_bench(&b);
+    }
+}
+
+static void wait_any_returns_for_whichever_comes_first(void **state)
+{
+    (void)state;
+    bench b;
+    open_bench(&b, false, true);
+    atomic_bool never = false;
+    const atomic_bool *flags[] = { &never, NULL, &b.flags[0] };
+    pthread_t writer;
+    assert_int_equal(pthread_create(&writer, NULL, write_later, &b), 0);
+    assert_true(ddl_engine_wait_any(b.engine, flags, 3, ddl_deadline_in_ms(PATIENCE_MS)));
+    pthread_join(writer, NULL);
+    close_bench(&b);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(baton_is_held_by_one),
+        cmocka_unit_test(sleeper_wakes_for_a_descriptor_and_not_only_for_a_tick),
+        cmocka_unit_test(wait_on_a_stuck_engine_ends_soon_after_its_deadline),
+        cmocka_unit_test(background_thread_drives_what_was_left_behind),
+        cmocka_unit_test(many_threads_wait_at_once_and_all_return),
+        cmocka_unit_test(wait_any_returns_for_whichever_comes_first),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
