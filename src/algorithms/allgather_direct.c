@@ -8,8 +8,9 @@
 void ddl_allgather_direct_blocks(ddl_builder *b, const ddl_group *g, ddl_slice own, const ddl_blocks *all)
 {
     for (int i = 1; i < g->nranks; i++) {
-        ddl_step_recv(b, ddl_group_peer(g, -i), ddl_block(all, g->rank - i));
-        ddl_step_send(b, ddl_group_peer(g, i), own);
+        int peer = ddl_group_peer(g, i);
+        ddl_step_recv(b, peer, ddl_block(all, peer));
+        ddl_step_send(b, peer, own);
     }
 }
 

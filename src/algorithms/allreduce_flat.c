@@ -11,8 +11,9 @@ void ddl_allreduce_flat(ddl_builder *b, const ddl_shape *shape)
     ddl_slice in = ddl_in_vector(shape), out = ddl_out_vector(shape);
     ddl_blocks all = ddl_scratch_landings(b, g.nranks, shape->count, shape->element_bytes);
     for (int i = 1; i < g.nranks; i++) {
-        ddl_step_recv(b, ddl_group_peer(&g, -i), ddl_block(&all, g.rank - i));
-        ddl_step_send(b, ddl_group_peer(&g, i), in);
+        int peer = ddl_group_peer(&g, i);
+        ddl_step_recv(b, peer, ddl_block(&all, peer));
+        ddl_step_send(b, peer, in);
     }
     ddl_step_reduce_blocks(b, out, &all, g.rank, in);
     if (shape->average)

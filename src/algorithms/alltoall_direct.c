@@ -12,10 +12,11 @@ void ddl_alltoall_direct(ddl_builder *b, const ddl_shape *shape)
     if (shape->in_place) /* a block may arrive before the one in its place has left */
         landings = ddl_scratch_landings(b, g.nranks, shape->count, shape->element_bytes);
     for (int i = 1; i < g.nranks; i++) {
-        ddl_step_recv(b, ddl_group_peer(&g, -i), ddl_block(&landings, g.rank - i));
-        ddl_step_send(b, ddl_group_peer(&g, i), ddl_block(&in, g.rank + i));
+        int peer = ddl_group_peer(&g, i);
+        ddl_step_recv(b, peer, ddl_block(&landings, peer));
+        ddl_step_send(b, peer, ddl_block(&in, peer));
     }
     ddl_step_copy(b, ddl_block(&out, g.rank), ddl_block(&in, g.rank));
     for (int i = 1; shape->in_place && i < g.nranks; i++)
-        ddl_step_copy(b, ddl_block(&out, g.rank - i), ddl_block(&landings, g.rank - i));
+        ddl_step_copy(b, ddl_block(&out, g.rank + i), ddl_block(&landings, g.rank + i));
 }

@@ -13,8 +13,9 @@ void ddl_reduce_scatter_direct_blocks(ddl_builder *b, const ddl_group *g, const 
     ddl_blocks copies = ddl_scratch_landings(b, g->nranks, own.bytes / in->element_bytes, in->element_bytes);
     /* Peers are taken in turn from the own rank on, so that no rank is everybody's first. */
     for (int i = 1; i < g->nranks; i++) {
-        ddl_step_recv(b, ddl_group_peer(g, -i), ddl_block(&copies, g->rank - i));
-        ddl_step_send(b, ddl_group_peer(g, i), ddl_block(in, g->rank + i));
+        int peer = ddl_group_peer(g, i);
+        ddl_step_recv(b, peer, ddl_block(&copies, peer));
+        ddl_step_send(b, peer, ddl_block(in, peer));
     }
     ddl_step_reduce_blocks(b, result, &copies, g->rank, own);
 }

@@ -1,9 +1,9 @@
 /*
  * order.c - a sorted array of intervals per space, each with its last writer and the readers since.
  *
- * Algorithms touch the same blocks again and again, in rising order, so an interval is nearly always
- * found next to the last one found and hardly ever inserted in the middle. Lists of readers share their
- * tails, so that splitting an interval copies one index.
+ * Algorithms touch one block after its neighbour, so an interval is nearly always found next to the last
+ * one found, and is inserted next to the last one inserted: the array has a gap there, which moves along.
+ * Lists of readers share their tails, so that splitting an interval copies one index.
  */
 #include "schedule/order.h"
 
@@ -24,8 +24,8 @@ typedef struct interval { /* up to where the next one starts; the last one has n
 } interval;
 
 typedef struct space {
-    interval *intervals;
-    uint32_t count, capacity;
+    interval *intervals; /* with all free room between index gap-1 and index gap */
+    uint32_t count, capacity, gap;
     uint32_t cursor; /* where the last search ended */
 } space;
 
@@ -62,6 +62,42 @@ static bool reserve(void **array, uint32_t count, uint32_t *capacity, size_t ele
     return true;
 }
 
+static interval *at(const space *s, uint32_t index)
+{
+    return &s->intervals[index < s->gap ? index : index + (s->capacity - s->count)];
+}
+
+static void move_gap(space *s, uint32_t index)
+{
+    uint32_t room = s->capacity - s->count;
+    if (index < s->gap)
+        memmove(&s->intervals[index + room], &s->intervals[index], (s->gap - index) * sizeof *s->intervals);
+    else if (index > s->gap)
+        memmove(&s->intervals[s->gap], &s->intervals[s->gap + room], (index - s->gap) * sizeof *s->intervals);
+    s->gap = index;
+}
+
+/* False: out of memory. */
+static bool insert(space *s, uint32_t index, interval added)
+{
+    if (s->count == s->capacity) {
+        move_gap(s, s->count); /* all in one piece */
+        if (!reserve((void **)&s->intervals, s->count, &s->capacity, sizeof *s->intervals))
+            return false;
+    }
+    move_gap(s, index);
+    s->intervals[s->gap++] = added;
+    s->count++;
+    return true;
+}
+
+static void drop(space *s, uint32_t first, uint32_t end)
+{
+    move_gap(s, end);
+    s->gap = first;
+    s->count -= end - first;
+}
+
 ddl_order *ddl_order_create(void)
 {
     ddl_order *order = ddl_alloc(sizeof *order);
@@ -69,11 +105,10 @@ ddl_order *ddl_order_create(void)
         return NULL;
     for (int i = 0; i < DDL_ORDER_SPACES; i++) {
         space *s = &order->spaces[i];
-        if (!reserve((void **)&s->intervals, s->count, &s->capacity, sizeof *s->intervals)) {
+        if (!insert(s, 0, (interval){ 0, NONE, NONE })) {
             ddl_order_destroy(order);
             return NULL;
         }
-        s->intervals[s->count++] = (interval){ 0, NONE, NONE };
     }
     return order;
 }
@@ -125,8 +160,7 @@ void ddl_order_after(ddl_order *order, uint32_t step)
 
 static bool holds(const space *s, uint32_t index, size_t position)
 {
-    return s->intervals[index].start <= position &&
-           (index + 1 == s->count || position < s->intervals[index + 1].start);
+    return at(s, index)->start <= position && (index + 1 == s->count || position < at(s, index + 1)->start);
 }
 
 /* Index of the interval that position lies in. */
@@ -139,7 +173,7 @@ static uint32_t find(space *s, size_t position)
     uint32_t low = 0, high = s->count; /* the answer is in [low, high) */
     while (high - low > 1) {
         uint32_t middle = low + (high - low) / 2;
-        if (s->intervals[middle].start <= position)
+        if (at(s, middle)->start <= position)
             low = middle;
         else
             high = middle;
@@ -151,16 +185,13 @@ static uint32_t find(space *s, size_t position)
 static uint32_t cut(ddl_order *order, space *s, size_t position)
 {
     uint32_t index = find(s, position);
-    if (s->intervals[index].start == position)
+    const interval *found = at(s, index);
+    if (found->start == position)
         return index;
-    if (!reserve((void **)&s->intervals, s->count, &s->capacity, sizeof *s->intervals)) {
+    if (!insert(s, index + 1, (interval){ position, found->writer, found->readers })) {
         order->failed = true;
         return index;
     }
-    interval *at = &s->intervals[index + 1];
-    memmove(at + 1, at, (s->count - index - 1) * sizeof *at);
-    *at = (interval){ position, at[-1].writer, at[-1].readers };
-    s->count++;
     return s->cursor = index + 1;
 }
 
@@ -171,20 +202,20 @@ void ddl_order_read(ddl_order *order, int which, size_t offset, size_t bytes)
         return;
     uint32_t first = cut(order, s, offset), end = cut(order, s, offset + bytes);
     for (uint32_t i = first; i < end && !order->failed; i++) {
-        interval *at = &s->intervals[i];
-        if (at->readers != NONE && order->readers[at->readers].step == current(order))
+        interval *piece = at(s, i);
+        if (piece->readers != NONE && order->readers[piece->readers].step == current(order))
             continue;
-        if (at->writer == current(order))
+        if (piece->writer == current(order))
             continue;
-        if (at->writer != NONE)
-            ddl_order_after(order, at->writer);
+        if (piece->writer != NONE)
+            ddl_order_after(order, piece->writer);
         if (!reserve((void **)&order->readers, order->nreaders, &order->readers_capacity,
                      sizeof *order->readers)) {
             order->failed = true;
             return;
         }
-        order->readers[order->nreaders] = (reader){ current(order), at->readers };
-        at->readers = order->nreaders++;
+        order->readers[order->nreaders] = (reader){ current(order), piece->readers };
+        piece->readers = order->nreaders++;
     }
 }
 
@@ -197,23 +228,21 @@ void ddl_order_write(ddl_order *order, int which, size_t offset, size_t bytes)
     if (order->failed)
         return;
     for (uint32_t i = first; i < end; i++) {
-        interval *at = &s->intervals[i];
+        const interval *piece = at(s, i);
         bool read_by_others = false;
-        for (uint32_t r = at->readers; r != NONE; r = order->readers[r].older)
+        for (uint32_t r = piece->readers; r != NONE; r = order->readers[r].older)
             if (order->readers[r].step != current(order)) {
                 ddl_order_after(order, order->readers[r].step);
                 read_by_others = true;
             }
         /* Readers have waited for the writer already. */
-        if (!read_by_others && at->writer != NONE && at->writer != current(order))
-            ddl_order_after(order, at->writer);
+        if (!read_by_others && piece->writer != NONE && piece->writer != current(order))
+            ddl_order_after(order, piece->writer);
     }
-    s->intervals[first].writer = current(order);
-    s->intervals[first].readers = NONE;
-    if (end - first > 1) {
-        memmove(&s->intervals[first + 1], &s->intervals[end], (s->count - end) * sizeof *s->intervals);
-        s->count -= end - first - 1;
-    }
+    at(s, first)->writer = current(order);
+    at(s, first)->readers = NONE;
+    if (end - first > 1)
+        drop(s, first + 1, end);
     s->cursor = first;
 }
 
@@ -222,8 +251,8 @@ bool ddl_order_busy(ddl_order *order, int which, size_t offset, size_t bytes)
     space *s = &order->spaces[which];
     if (bytes == 0)
         return false;
-    for (uint32_t i = find(s, offset); i < s->count && s->intervals[i].start < offset + bytes; i++)
-        if (s->intervals[i].writer != NONE || s->intervals[i].readers != NONE)
+    for (uint32_t i = find(s, offset); i < s->count && at(s, i)->start < offset + bytes; i++)
+        if (at(s, i)->writer != NONE || at(s, i)->readers != NONE)
             return true;
     return false;
 }

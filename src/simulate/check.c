@@ -43,11 +43,16 @@ typedef struct action { /* a step */
     uint32_t noperands;
     uint32_t first_successor, nsuccessors; /* in checker.successors, which holds actions */
     uint32_t waiting;                      /* predecessors not yet done */
-    uint32_t partner;                      /* of a message: the action at the other end */
     uint32_t round;                        /* messages on the longest way to its end */
     uint8_t kind;
-    bool incoming_first, started, done;
+    bool incoming_first;
 } action;
+
+enum {
+    NOT_STARTED,
+    STARTED,
+    DONE
+}; /* of an action; in an array of their own, as others look at them often */
 
 typedef struct message {
     int from, to;
@@ -81,10 +86,12 @@ struct ddl_checker {
     bool locals_proved; /* structure, bounds and overlap, which more cuts do not change */
 
     uint32_t nactions, nsuccessors, noperands, natoms, nsends, nrecvs, nextra;
-    array actions, successors, operands, positions, values, sends, recvs, extra;
+    array actions, states, partners, successors, operands, positions, values, sends, recvs, extra;
     array first_action; /* of each rank, and one more */
     array first_atom;
-    array first_extra; /* of each rank: its newest extra cut, or NONE */
+    array first_extra;  /* of each rank: its newest extra cut, or NONE */
+    ddl_cuts common[2]; /* cuts of IN and of OUT that some rank has, once ranks were seen to differ */
+    bool has_common;
     array stack, sorted_sends, sorted_recvs, spare, starts, known;
 
     /* of the rank being loaded */
@@ -140,6 +147,8 @@ void ddl_checker_destroy(ddl_checker *c)
     for (size_t i = 0; i < sizeof arrays / sizeof arrays[0]; i++)
         ddl_free(arrays[i]->data);
     ddl_cuts_fini(&c->cuts);
+    ddl_cuts_fini(&c->common[0]);
+    ddl_cuts_fini(&c->common[1]);
     ddl_free(c);
 }
 
@@ -617,6 +626,9 @@ static ddl_status find_cuts(ddl_checker *c, const ddl_schedule *s, const layout 
             ddl_cuts_add(&c->cuts, base + (uint32_t)((size_t)j * areas[i]->stride + areas[i]->count));
         }
     }
+    for (int i = 0; i < 2 && c->has_common; i++)
+        for (uint32_t j = 0; extent(areas[i]) > 0 && j < c->common[i].count; j++)
+            ddl_cuts_add(&c->cuts, (uint32_t)(i == 0 ? l->in_base : l->out_base) + c->common[i].positions[j]);
     for (uint32_t i = 0; i < s->nsteps; i++) {
         const ddl_step *step = &s->steps[i];
         cut_slice(c, l, &step->target.part[0]);
@@ -703,7 +715,6 @@ static ddl_status convert_step(ddl_checker *c, const ddl_schedule *s, const layo
     *a = (action){ .kind = step->kind,
                    .incoming_first = step->incoming_first,
                    .waiting = step->npredecessors,
-                   .partner = NONE,
                    .first_operand = c->noperands,
                    .noperands = step->noperands,
                    .first_successor = c->nsuccessors,
@@ -768,8 +779,14 @@ static ddl_status load_rank(ddl_checker *c, int rank, const ddl_schedule *given,
     }
     uint32_t first_action = c->nactions, first_atom = c->natoms;
     uint32_t noperands = c->noperands, nsuccessors = c->nsuccessors;
-    if (!reserve(&c->actions, (size_t)c->nactions + s->nsteps, sizeof(action)))
+    size_t nactions = (size_t)c->nactions + s->nsteps;
+    if (!reserve(&c->actions, nactions, sizeof(action)) || !reserve(&c->states, nactions, sizeof(uint8_t)) ||
+        !reserve(&c->partners, nactions, sizeof(uint32_t)))
         return no_memory(err);
+    for (uint32_t i = 0; i < s->nsteps; i++) {
+        ((uint8_t *)c->states.data)[first_action + i] = NOT_STARTED;
+        ((uint32_t *)c->partners.data)[first_action + i] = NONE;
+    }
     bool alike = false;
     while (!alike) {
         alike = true;
@@ -817,8 +834,11 @@ static void sort_by_rank(ddl_checker *c, const message *messages, uint32_t count
     }
 }
 
-/* Both lists by receiver, then sender, then the order of steps; they must then go hand in hand. */
-static ddl_status prove_channels(ddl_checker *c, ddl_error *err)
+/*
+ * Both lists by receiver, then sender, then the order of steps; they must then go hand in hand. Where the
+ * two ends of a message are cut differently, the missing cuts are noted.
+ */
+static ddl_status prove_channels(ddl_checker *c, bool *alike, ddl_error *err)
 {
     if (!reserve(&c->sorted_sends, c->nsends, sizeof(uint32_t)) ||
         !reserve(&c->spare, c->nrecvs, sizeof(uint32_t)) ||
@@ -829,7 +849,8 @@ static ddl_status prove_channels(ddl_checker *c, ddl_error *err)
     sort_by_rank(c, sends, c->nsends, true, NULL, sorted_sends); /* they are by sender already */
     sort_by_rank(c, recvs, c->nrecvs, false, NULL, c->spare.data);
     sort_by_rank(c, recvs, c->nrecvs, true, c->spare.data, sorted_recvs);
-    action *actions = c->actions.data;
+    const action *actions = c->actions.data;
+    uint32_t *partners = c->partners.data;
     for (uint32_t i = 0; i < c->nsends || i < c->nrecvs; i++) {
         const message *s = i < c->nsends ? &sends[sorted_sends[i]] : NULL;
         const message *r = i < c->nrecvs ? &recvs[sorted_recvs[i]] : NULL;
@@ -859,24 +880,43 @@ static ddl_status prove_channels(ddl_checker *c, ddl_error *err)
                           "%zu where it is received",
                           number, s->from, s->to, s->elements * c->shape.element_bytes,
                           r->elements * c->shape.element_bytes);
-        actions[s->action].partner = r->action;
-        actions[r->action].partner = s->action;
+        partners[s->action] = r->action;
+        partners[r->action] = s->action;
+        /* A recv_reduce's landing is cut like its target. */
+        side from = side_of(s->from, actions[s->action].target),
+             to = side_of(s->to, actions[r->action].target);
+        if (!single_atoms(&from, &to))
+            DDL_TRY(compare_cuts(c, &from, &to, alike, err));
     }
     return DDL_OK;
 }
 
-/* Where the two ends of messages are cut differently, note the missing cuts. */
-static ddl_status compare_ends(ddl_checker *c, bool *alike, ddl_error *err)
+/*
+ * Give each rank the cuts of IN and OUT that any rank has. More atoms than necessary do no harm, and
+ * following cuts from rank to rank would take as many rounds of loading as the algorithm has.
+ */
+static ddl_status share_cuts(ddl_checker *c, ddl_error *err)
 {
-    const message *sends = c->sends.data;
-    const action *actions = c->actions.data;
-    for (uint32_t i = 0; i < c->nsends; i++) {
-        const action *s = &actions[sends[i].action], *r = &actions[s->partner];
-        side from = side_of(sends[i].from, s->target), to = side_of(sends[i].to, r->target);
-        /* A recv_reduce's landing is cut like its target. */
-        if (!single_atoms(&from, &to))
-            DDL_TRY(compare_cuts(c, &from, &to, alike, err));
+    const uint32_t *positions = c->positions.data, *first_atom = c->first_atom.data;
+    for (int i = 0; i < 2; i++) {
+        uint64_t most = 0;
+        for (int rank = 0; rank < c->shape.nranks; rank++) {
+            layout l = layout_of(c, rank, 0);
+            uint64_t elements = extent(i == 0 ? &l.in : &l.out);
+            most = elements > most ? elements : most;
+        }
+        ddl_cuts_begin(&c->common[i], (uint32_t)most, c->natoms / (uint32_t)c->shape.nranks);
+        for (int rank = 0; rank < c->shape.nranks; rank++) {
+            layout l = layout_of(c, rank, 0);
+            uint64_t base = i == 0 ? l.in_base : l.out_base, elements = extent(i == 0 ? &l.in : &l.out);
+            for (uint32_t a = first_atom[rank]; a < first_atom[rank + 1]; a++)
+                if (base <= positions[a] && positions[a] <= base + elements)
+                    ddl_cuts_add(&c->common[i], (uint32_t)(positions[a] - base));
+        }
+        if (!ddl_cuts_seal(&c->common[i]))
+            return no_memory(err);
     }
+    c->has_common = true;
     return DDL_OK;
 }
 
@@ -1025,7 +1065,7 @@ static uint32_t complete(ddl_checker *c, uint32_t index, uint32_t depth)
     action *actions = c->actions.data, *a = &actions[index];
     const uint32_t *successors = (uint32_t *)c->successors.data + a->first_successor;
     uint32_t *stack = c->stack.data;
-    a->done = true;
+    ((uint8_t *)c->states.data)[index] = DONE;
     for (uint32_t i = 0; i < a->nsuccessors; i++) {
         if (c->collective == DDL_COLLECTIVE_BARRIER)
             tell(c, index, successors[i]);
@@ -1042,14 +1082,15 @@ static ddl_status tell_deadlock(ddl_checker *c, ddl_error *err)
     const action *actions = c->actions.data;
     for (uint32_t i = 0; i < c->nactions; i++) {
         const action *a = &actions[i];
-        if (!a->started || a->done)
+        if (((uint8_t *)c->states.data)[i] != STARTED)
             continue;
-        int rank = rank_of_action(c, i), peer = rank_of_action(c, a->partner);
+        uint32_t partner = ((uint32_t *)c->partners.data)[i];
+        int rank = rank_of_action(c, i), peer = rank_of_action(c, partner);
         return FAILED(c, err, DDL_PROOF_PROGRESS,
                       "progress: rank %d waits for ever in step %u (%s, peer %d): the peer's step %u waits "
                       "for steps that never end",
                       rank, i - ((uint32_t *)c->first_action.data)[rank], kind_names[a->kind], peer,
-                      a->partner - ((uint32_t *)c->first_action.data)[peer]);
+                      partner - ((uint32_t *)c->first_action.data)[peer]);
     }
     DDL_ASSERT(false); /* a step waits only for earlier ones, so the first that is not done was started */
     return DDL_EINTERNAL;
@@ -1060,28 +1101,28 @@ static ddl_status execute(ddl_checker *c, ddl_error *err)
     if (!reserve(&c->stack, c->nactions, sizeof(uint32_t)))
         return no_memory(err);
     action *actions = c->actions.data;
+    uint8_t *states = c->states.data;
+    const uint32_t *partners = c->partners.data;
     uint32_t *stack = c->stack.data, depth = 0, ndone = 0;
     for (uint32_t i = c->nactions; i-- > 0;)
         if (actions[i].waiting == 0)
             stack[depth++] = i;
     while (depth > 0) {
-        uint32_t index = stack[--depth];
-        action *a = &actions[index];
-        a->started = true;
-        if (a->partner == NONE) {
-            run_local(c, a);
+        uint32_t index = stack[--depth], partner = partners[index];
+        states[index] = STARTED;
+        if (partner == NONE) {
+            run_local(c, &actions[index]);
         } else {
-            action *partner = &actions[a->partner];
-            if (!partner->started)
+            if (states[partner] == NOT_STARTED)
                 continue;
-            bool sends = a->kind == DDL_STEP_SEND;
-            action *send = sends ? a : partner, *recv = sends ? partner : a;
+            bool sends = actions[index].kind == DDL_STEP_SEND;
+            action *send = &actions[sends ? index : partner], *recv = &actions[sends ? partner : index];
             copy_atoms(c, send, recv);
             if (recv->round < send->round + 1)
                 recv->round = send->round + 1;
             if (c->collective == DDL_COLLECTIVE_BARRIER)
-                tell(c, sends ? index : a->partner, sends ? a->partner : index);
-            depth = complete(c, a->partner, depth);
+                tell(c, sends ? index : partner, sends ? partner : index);
+            depth = complete(c, partner, depth);
             ndone++;
         }
         depth = complete(c, index, depth);
@@ -1208,7 +1249,7 @@ ddl_work ddl_checker_measured(const ddl_checker *c)
             const action *a = &actions[i];
             double n = elements_of(c, a);
             bool sends = a->kind == DDL_STEP_SEND;
-            if (a->partner != NONE) {
+            if (((uint32_t *)c->partners.data)[i] != NONE) {
                 messages[sends ? 0 : 1]++;
                 elements[sends ? 0 : 1] += n;
             }
@@ -1263,6 +1304,7 @@ static ddl_status prove(ddl_checker *c, const source *from, ddl_error *err)
     c->failed = DDL_PROOF_NONE;
     c->locals_proved = false;
     c->nextra = 0;
+    c->has_common = false;
     if (!reserve(&c->first_action, nranks + 1, sizeof(uint32_t)) ||
         !reserve(&c->first_atom, nranks + 1, sizeof(uint32_t)) ||
         !reserve(&c->first_extra, nranks, sizeof(uint32_t)) ||
@@ -1272,8 +1314,9 @@ static ddl_status prove(ddl_checker *c, const source *from, ddl_error *err)
     for (bool alike = false; !alike;) {
         alike = true;
         DDL_TRY(load(c, from, err));
-        DDL_TRY(prove_channels(c, err));
-        DDL_TRY(compare_ends(c, &alike, err));
+        DDL_TRY(prove_channels(c, &alike, err));
+        if (!alike && !c->has_common)
+            DDL_TRY(share_cuts(c, err));
     }
     DDL_TRY(set_inputs(c, err));
     if (c->collective == DDL_COLLECTIVE_BARRIER)
