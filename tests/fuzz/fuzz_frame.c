@@ -1,0 +1,158 @@
+/*
+ * fuzz_frame.c - bytes from a peer: headers and notices as they are decoded, and a mesh that reads them.
+ *
+ * Whatever comes, a decoder refuses it or gives something that encodes to the same bytes, and the mesh
+ * neither crashes nor holds more than its budget.
+ */
+#include "base/assert.h"
+#include "base/bytes.h"
+#include "protocol/frame.h"
+#include "protocol/notice.h"
+#include "transport/transport_mesh.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+
+static void decode_header(const uint8_t *data)
+{
+    ddl_frame frame;
+    ddl_error error;
+    if (ddl_frame_decode(data, &frame, &error) != DDL_OK) {
+        DDL_ASSERT(error.text[0] != '\0');
+        return;
+    }
+    uint8_t again[DDL_FRAME_BYTES];
+    ddl_frame_encode(&frame, again);
+    DDL_ASSERT(memcmp(data, again, sizeof again) == 0);
+}
+
+static void decode_notice(const uint8_t *data, size_t size)
+{
+    ddl_notice notice;
+    if (ddl_notice_decode((ddl_view){ data, size }, 8, &notice, NULL) != DDL_OK)
+        return;
+    uint8_t again[DDL_FRAME_NOTICE_LIMIT];
+    DDL_ASSERT(ddl_notice_encode(&notice, again) <= size);
+    DDL_ASSERT(notice.culprit < 8);
+}
+
+/* ---- a mesh of two, whose other end is the input ---- */
+
+typedef struct world {
+    ddl_engine *engine;
+    ddl_mesh *mesh;
+} world;
+
+static void on_heard(void *arg, int peer, const ddl_frame *frame)
+{
+    (void)arg;
+    DDL_ASSERT(peer == 1);
+    DDL_ASSERT(frame->type > 0 && frame->type < DDL_FRAME_TYPES);
+}
+
+static void on_told(void *arg, int peer, const ddl_notice *notice)
+{
+    (void)arg;
+    (void)peer;
+    DDL_ASSERT(notice->culprit >= -1 && notice->culprit < 2);
+}
+
+static void on_left(void *arg, int peer)
+{
+    (void)arg;
+    (void)peer;
+}
+
+static void on_lost(void *arg, int peer, int os_errno, const ddl_error *error)
+{
+    (void)arg;
+    (void)peer;
+    (void)os_errno;
+    (void)error;
+}
+
+static bool sweep(void *arg)
+{
+    return ddl_mesh_sweep(((world *)arg)->mesh);
+}
+
+static bool no(void *arg)
+{
+    (void)arg;
+    return false;
+}
+
+static void no_job(void *arg, ddl_link *job)
+{
+    (void)arg;
+    (void)job;
+}
+
+static void no_tick(void *arg, int64_t now_ns)
+{
+    (void)arg;
+    (void)now_ns;
+}
+
+static void on_done(ddl_xfer *xfer)
+{
+    (void)xfer;
+}
+
+static void feed_mesh(const uint8_t *data, size_t size)
+{
+    static ddl_engine *engine; /* kept: a thread per input would be slow */
+    static world w;
+    if (engine == NULL) {
+        ddl_engine_client client = { sweep, no, no_job, no_tick, no, &w };
+        DDL_ASSERT(ddl_engine_create(&client, false, &engine, NULL) == DDL_OK);
+        DDL_ASSERT(ddl_engine_try_enter(engine));
+    }
+    int pair[2];
+    DDL_ASSERT(socketpair(AF_UNIX, SOCK_STREAM, 0, pair) == 0);
+    int sockets[2] = { -1, pair[0] };
+    ddl_mesh_owner owner = { on_heard, on_told, on_left, on_lost, NULL };
+    DDL_ASSERT(ddl_mesh_create(0, 2, sockets, &owner, &w.mesh, NULL) == DDL_OK);
+    DDL_ASSERT(ddl_mesh_open(w.mesh, engine, NULL) == DDL_OK);
+    /* One receive and one send wait, under keys that are easy to hit. */
+    static const ddl_signature signature = { 0 };
+    static uint8_t buffer[128], bulk[70000];
+    ddl_xfer in = { .peer = 1,
+                    .part = { { buffer, 100 }, { buffer + 100, 28 } },
+                    .bytes = 128,
+                    .signature = &signature,
+                    .done = on_done };
+    ddl_xfer out = { .key = { .sequence = 1 },
+                     .peer = 1,
+                     .part = { { bulk, sizeof bulk }, { NULL, 0 } },
+                     .bytes = sizeof bulk,
+                     .signature = &signature,
+                     .done = on_done };
+    ddl_transport *transport = ddl_mesh_transport(w.mesh);
+    transport->ops->recv(transport, &in);
+    transport->ops->send(transport, &out);
+    ssize_t written = send(pair[1], data, size < 100000 ? size : 100000, MSG_DONTWAIT | MSG_NOSIGNAL);
+    (void)written;
+    for (int turn = 0; turn < 3; turn++)
+        ddl_engine_progress(engine);
+    transport->ops->cancel(transport, &in);
+    transport->ops->cancel(transport, &out);
+    ddl_mesh_close(w.mesh);
+    ddl_engine_progress(engine);
+    ddl_mesh_destroy(w.mesh);
+    w.mesh = NULL;
+    close(pair[1]);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    if (size >= DDL_FRAME_BYTES)
+        decode_header(data);
+    decode_notice(data, size);
+    feed_mesh(data, size);
+    return 0;
+}
