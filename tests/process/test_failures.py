@@ -549,7 +549,7 @@ class Configuration(Failures):
         rank = world.start(0, "init")
         rank.expect("init", "DDL_ETIMEDOUT")
         rank.finish(0)
-        self.assertIn("1 of 3", "".join(rank.errors))
+        self.assertIn("waiting for ranks 1-2 of 3", "".join(rank.errors))
 
     def test_duplicate_rank_during_start(self):
         world = self.world(3)
@@ -704,8 +704,8 @@ class Strangers(Failures):
             later = rank.expect("resources")
             if bound(1) == 1 and earlier["rss_kib"] >= 0:
                 self.assertLess(later["rss_kib"] - earlier["rss_kib"], 2048, (earlier, later))
-            rank.expect("ready")
-            rank.go()
+        self.together(ranks)
+        for rank in ranks:
             rank.expect("free", "DDL_OK")
             rank.finish(0)
 

@@ -5,6 +5,7 @@ has a deadline, and leaving the `with` block kills whatever is left.
 """
 import json
 import os
+import pathlib
 import queue
 import re
 import signal
@@ -174,7 +175,7 @@ def listening_ports(pid):
     """The TCP ports at which a process listens; empty where the system does not tell."""
     try:
         links = [os.readlink(f"/proc/{pid}/fd/{fd}") for fd in os.listdir(f"/proc/{pid}/fd")]
-        tables = [open(f"/proc/{pid}/net/{name}").read().splitlines()[1:] for name in ("tcp", "tcp6")]
+        tables = [pathlib.Path(f"/proc/{pid}/net/{name}").read_text().splitlines()[1:] for name in ("tcp", "tcp6")]
     except OSError:
         return []
     inodes = {m.group(1) for m in (re.match(r"socket:\[(\d+)\]", link) for link in links) if m}
