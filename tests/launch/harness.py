@@ -186,6 +186,41 @@ class LaunchTest(unittest.TestCase):
         left = self.wait_for_leftovers(within)
         self.assertEqual(left, [], "processes remain after %.1f s" % (time.monotonic() - begun))
 
+    def wait_blocked(self, guardian, nranks):
+        """Until so many ranks run and none of them, nor the guardian, has used the CPU in some looks."""
+        before, looks = None, 0
+
+        def used_cpu():
+            used = {}
+            for pid in self.leftovers():
+                try:
+                    with open("/proc/%d/stat" % pid) as stat:
+                        fields = stat.read().rpartition(")")[2].split()
+                except OSError:
+                    return None
+                if pid == guardian or int(fields[1]) == guardian:
+                    used[pid] = (fields[0], fields[11], fields[12])
+            return used
+
+        def blocked():
+            nonlocal before, looks
+            used = used_cpu()
+            same = used is not None and used == before and len(used) == nranks + 1
+            before, looks = used, looks + 1 if same else 0
+            return looks > 20 and all(state == "S" for state, _, _ in used.values())
+        wait_until(blocked, 20 * SLOW, "blocked ranks")
+
+    def wait_taken(self, process):
+        """Until no signal waits to be taken by this process."""
+        def none_waits():
+            try:
+                with open("/proc/%d/status" % process.pid) as status:
+                    lines = status.read().splitlines()
+            except FileNotFoundError:
+                return True
+            return all(int(line.split()[1], 16) == 0 for line in lines if line.startswith(("SigPnd:", "ShdPnd:")))
+        wait_until(none_waits, 10 * SLOW, "a signal taken")
+
     def guardian_of(self, process):
         """The launcher's only child."""
         def child():

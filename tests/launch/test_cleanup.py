@@ -63,9 +63,11 @@ class LauncherKilled(LaunchTest):
         process.wait()
         self.assert_nothing_left(2.5 * harness.SLOW)
 
+    @unittest.skipUnless(harness.HAS_PROC, "needs /proc")
     def test_ranks_blocked_in_a_write_end_too(self):
         process = self.start("-n", "2", *self.shell(harness.NOTE + "exec yes"))
         self.wait_noted(2)
+        self.wait_blocked(self.guardian_of(process), 2)
         self.kill_and_look(process)  # nobody has read anything
 
     def test_also_while_a_failed_job_is_ending(self):

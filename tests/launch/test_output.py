@@ -2,11 +2,13 @@
 import hashlib
 import os
 import re
+import signal
 import subprocess
+import time
 import unittest
 
 import harness
-from harness import LaunchTest, linux_only, wait_until
+from harness import LaunchTest, linux_only
 
 LONGEST = 1 << 20
 FLOOD_BYTES = int(os.environ.get("DDL_TEST_FLOOD_MIB", "64")) << 20
@@ -199,28 +201,12 @@ class Flood(LaunchTest):
             except FileNotFoundError:
                 pass
         # Every rank is blocked in a write before we read the first byte.
-        wait_until(lambda: self.all_ranks_wait(guardian), 20, "blocked ranks")
+        self.wait_blocked(guardian, 8)
         watch()
         digests, torn = self.read_flood(process, watch, 1 << 16)
         self.assertEqual((process.wait(30), torn), (0, 0))
         self.assertEqual(digests, {rank: flood_lines(rank) for rank in range(8)})
         self.assertLess(largest, 48 << 10)
-
-    def all_ranks_wait(self, guardian):
-        """Whether 8 ranks run and none has used the CPU since the last look."""
-        used = {}
-        for pid in self.leftovers():
-            try:
-                with open("/proc/%d/stat" % pid) as stat:
-                    fields = stat.read().rpartition(")")[2].split()
-            except OSError:
-                return False
-            if int(fields[1]) == guardian:
-                used[pid] = (fields[0], fields[11], fields[12])
-        same = used == getattr(self, "used_before", None) and len(used) == 8
-        self.same_looks = getattr(self, "same_looks", 0) + 1 if same else 0
-        self.used_before = used
-        return self.same_looks > 20 and all(state == "S" for state, _, _ in used.values())
 
 
 class Drain(LaunchTest):
@@ -262,6 +248,20 @@ class Drain(LaunchTest):
                 os.close(fds[0])
         self.assertEqual((result.code, result.out), (0, b"[0] sent\n"))
         self.assertLess(result.seconds, 5 * harness.SLOW)
+
+    @unittest.skipUnless(harness.HAS_PROC, "needs /proc")
+    def test_a_reader_that_does_not_read_is_not_waited_for_when_the_job_is_stopped(self):
+        for signals, seconds in (([signal.SIGTERM], 7), ([signal.SIGINT, signal.SIGINT], 2)):
+            process = self.start("-n", "2", *self.shell("exec yes"))
+            self.wait_blocked(self.guardian_of(process), 2)
+            begun = time.monotonic()
+            for number in signals:
+                process.send_signal(number)
+                self.wait_taken(process)  # two of a kind at once would count as one
+            process.wait(30)
+            self.assertLess(time.monotonic() - begun, seconds * harness.SLOW)
+            self.assertEqual(process.returncode, 128 + signals[0])
+            self.assert_nothing_left(0.5)
 
     def test_the_job_ends_when_nobody_reads_any_more(self):
         process = self.start("-n", "3", *self.shell(harness.NOTE + "while :; do echo x; sleep 0.01; done"))

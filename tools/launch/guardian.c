@@ -31,7 +31,6 @@ enum {
     FLUSH_HURRIED_MS = 200,
     GROUP_MS = 250, /* the same for orphans that we cannot see, only their process group */
     KILL_AGAIN_MS = 50,
-    TOGETHER_MS = 20, /* ends within this time may have been seen in another order than they came about */
     DRAIN_LOOK_MS = 50,
 };
 
@@ -56,7 +55,10 @@ struct guardian {
     enum stage stage;
     bool leftovers_asked;
     int interrupts;
-    int64_t stage_end_ns, killed_ns, time_limit_ns, all_ended_ns, last_output_ns, flush_end_ns;
+    int64_t stage_end_ns, killed_ns, time_limit_ns, all_ended_ns, last_output_ns;
+    int64_t drain_start_ns; /* when all ranks had ended and our reader last kept up */
+    /* A slow reader is waited for so long after the ranks' end, and after somebody asked; -1: for ever. */
+    int64_t flush_ms, flush_asked_ns;
     launch_outcome outcome;
 };
 
@@ -134,6 +136,20 @@ static void ask_to_end(struct guardian *g, int signal, int64_t grace_ms, int64_t
     g->stage = ENDING;
 }
 
+/* A reader of our output who takes his time is from now on no reason to stay. */
+static void limit_flush(struct guardian *g, int64_t ms, int64_t now_ns)
+{
+    g->flush_ms = ms;
+    g->flush_asked_ns = now_ns;
+}
+
+static bool flush_has_ended(const struct guardian *g, int64_t now_ns)
+{
+    int64_t since_ns = g->flush_asked_ns > g->all_ended_ns ? g->flush_asked_ns : g->all_ended_ns;
+    bool all_ended = g->nrunning == 0 || g->stage == GIVEN_UP;
+    return g->flush_ms >= 0 && all_ended && now_ns >= in_ms(since_ns, g->flush_ms);
+}
+
 static void set_cause(struct guardian *g, launch_cause cause)
 {
     if (g->outcome.cause == LAUNCH_ENDED)
@@ -165,10 +181,9 @@ static void on_signal(struct guardian *g, int signal, int64_t now_ns)
     if (g->outcome.cause == LAUNCH_ENDED)
         g->outcome.signal = signal;
     set_cause(g, LAUNCH_SIGNALLED);
-    /* A reader of our output who takes his time is no reason to stay on. */
-    g->flush_end_ns = in_ms(now_ns, FLUSH_MS);
+    limit_flush(g, FLUSH_MS, now_ns);
     if (signal == SIGINT && ++g->interrupts > 1) {
-        g->flush_end_ns = in_ms(now_ns, FLUSH_HURRIED_MS);
+        limit_flush(g, FLUSH_HURRIED_MS, now_ns);
         kill_all(g, now_ns);
         return;
     }
@@ -180,7 +195,7 @@ static void on_launcher_gone(struct guardian *g, int64_t now_ns)
     close(g->lifeline);
     g->lifeline = -1;
     set_cause(g, LAUNCH_ORPHANED);
-    g->flush_end_ns = in_ms(now_ns, FLUSH_HURRIED_MS);
+    limit_flush(g, FLUSH_HURRIED_MS, now_ns);
     ask_to_end(g, SIGTERM, ORPHANED_MS, now_ns);
     signal_all(g, SIGTERM); /* there is no time for one after the other */
     g->leftovers_asked = true;
@@ -236,7 +251,7 @@ static void on_rank_ended(struct guardian *g, launch_rank *rank, int status, int
     if (!rank->left_some)
         g->job->groups[rank - g->ranks] = 0;
     if (--g->nrunning == 0)
-        g->all_ended_ns = now_ns;
+        g->all_ended_ns = g->drain_start_ns = now_ns;
     if (status == 0)
         return;
     set_cause(g, LAUNCH_RANK_FAILED);
@@ -312,11 +327,15 @@ static bool draining(struct guardian *g, int64_t now_ns)
 {
     if (!outputs_open(g))
         return false;
-    if (launch_sink_full(g->out) ||
-        launch_sink_full(g->err)) /* a slow reader; what is in the pipes is not lost */
-        g->last_output_ns = g->all_ended_ns = now_ns;
-    int64_t since_ns = g->last_output_ns > g->all_ended_ns ? g->last_output_ns : g->all_ended_ns;
-    return now_ns < in_ms(since_ns, QUIET_MS) && now_ns < in_ms(g->all_ended_ns, DRAIN_MS);
+    if (launch_sink_full(g->out) || launch_sink_full(g->err)) {
+        if (flush_has_ended(g, now_ns)) {
+            g->outcome.output_cut = true;
+            return false;
+        }
+        g->drain_start_ns = now_ns; /* a slow reader: what is in the pipes is not lost */
+    }
+    int64_t since_ns = g->last_output_ns > g->drain_start_ns ? g->last_output_ns : g->drain_start_ns;
+    return now_ns < in_ms(since_ns, QUIET_MS) && now_ns < in_ms(g->drain_start_ns, DRAIN_MS);
 }
 
 /* ---- time ---- */
@@ -370,6 +389,7 @@ static void on_time(struct guardian *g, int64_t now_ns)
         g->time_limit_ns = DDL_DEADLINE_NEVER;
         if (g->stage < ENDING) {
             g->outcome.time_limit = true;
+            limit_flush(g, FLUSH_MS, now_ns);
             stop_for(g, LAUNCH_TIME_LIMIT, now_ns);
         }
     }
@@ -462,10 +482,8 @@ static bool job_over(struct guardian *g)
 /* Let the sinks write what they have; as long as it takes, unless somebody wants the job to stop. */
 static void flush(struct guardian *g)
 {
-    if (g->outcome.cause == LAUNCH_TIME_LIMIT || g->outcome.cause == LAUNCH_SIGNALLED)
-        g->flush_end_ns = sooner(g->flush_end_ns, ddl_deadline_in_ms(FLUSH_MS));
     while (!sinks_idle(g)) {
-        if (ddl_deadline_passed(g->flush_end_ns)) {
+        if (flush_has_ended(g, ddl_now_ns())) {
             g->outcome.output_cut = true;
             return;
         }
@@ -557,54 +575,12 @@ static ddl_status prepare(struct guardian *g, launch_start *start, ddl_error *er
     return DDL_OK;
 }
 
-static bool crashed(const launch_rank *rank)
-{
-    int signal = WIFSIGNALED(rank->status) ? WTERMSIG(rank->status) : 0;
-    return signal == SIGSEGV || signal == SIGBUS || signal == SIGILL || signal == SIGFPE || signal == SIGKILL;
-}
-
-/*
- * The rank that failed first; NULL: none failed. A process that ends closes its connections a moment before
- * its end can be seen, and on a busy machine those who then fail too may be seen to end before it. So of
- * ranks that ended together the first is one that crashed, or else the only one that ended in another way
- * than all others, or else the one that was seen first.
- */
-static launch_rank *find_first_failed(struct guardian *g)
-{
-    launch_rank *seen_first = NULL, *first_crashed = NULL, *different = NULL;
-    for (int i = 0; i < g->nranks; i++) {
-        launch_rank *rank = &g->ranks[i];
-        if (rank->order > 0 && rank->status != 0 && (seen_first == NULL || rank->order < seen_first->order))
-            seen_first = rank;
-    }
-    if (seen_first == NULL)
-        return NULL;
-    int ntogether = 0, nlike_first = 0;
-    for (int i = 0; i < g->nranks; i++) {
-        launch_rank *rank = &g->ranks[i];
-        if (rank->order == 0 || rank->status == 0 ||
-            rank->ended_ns > in_ms(seen_first->ended_ns, TOGETHER_MS))
-            continue;
-        ntogether++;
-        if (rank->status == seen_first->status)
-            nlike_first++;
-        else
-            different = rank;
-        if (crashed(rank) && (first_crashed == NULL || rank->order < first_crashed->order))
-            first_crashed = rank;
-    }
-    bool one_differs = ntogether > 2 && nlike_first == ntogether - 1;
-    launch_rank *first = first_crashed != NULL ? first_crashed : one_differs ? different : seen_first;
-    first->order = seen_first->order;
-    return first;
-}
-
 static void supervise(struct guardian *g)
 {
     while (!job_over(g))
         turn(g);
     flush(g);
-    g->outcome.first = find_first_failed(g);
+    g->outcome.first = launch_outcome_first(g->ranks, g->nranks);
     ddl_bytes text = { NULL, 0, 0 };
     launch_summary(g->job, &g->outcome, g->ranks, g->nranks, &text);
     launch_sink_put(g->err, ddl_bytes_view(&text));
@@ -633,7 +609,7 @@ int launch_guardian_run(const launch_job *job, int lifeline)
                                  .start_report = -1,
                                  .wake = { -1, -1 },
                                  .time_limit_ns = DDL_DEADLINE_NEVER,
-                                 .flush_end_ns = DDL_DEADLINE_NEVER };
+                                 .flush_ms = -1 };
     struct guardian *g = &guardian;
     launch_start start = { .job = job, .cpus = launch_usable_cpus(), .null_fd = -1 };
     /* Ctrl-C in a terminal, and who kills the launcher's process group, must not reach us: the lifeline

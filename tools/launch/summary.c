@@ -1,10 +1,6 @@
 /* summary.c - the words for what became of a job. */
 #include "summary.h"
 
-#include "program.h"
-
-#include "base/assert.h"
-
 #include <errno.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -25,40 +21,6 @@ __attribute__((format(printf, 2, 3))) static void say(ddl_bytes *text, const cha
     va_end(args);
     if (bytes > 0)
         (void)ddl_bytes_append(text, part, (size_t)bytes < sizeof part ? (size_t)bytes : sizeof part - 1);
-}
-
-/* Whether the rank ended by a signal that the launcher sends to stop a job. */
-static bool was_stopped(const launch_outcome *outcome, const launch_rank *rank)
-{
-    int signal = WIFSIGNALED(rank->status) ? WTERMSIG(rank->status) : 0;
-    return signal == SIGTERM || signal == SIGKILL || (signal != 0 && signal == outcome->signal);
-}
-
-int launch_outcome_exit_code(const launch_outcome *outcome)
-{
-    const launch_rank *first = outcome->first;
-    switch (outcome->cause) {
-    case LAUNCH_ENDED:
-        return outcome->write_error != 0 || outcome->nunkillable > 0 ? LAUNCH_EXIT_FAILED : 0;
-    case LAUNCH_RANK_FAILED:
-        return launch_exit_code(first->status);
-    case LAUNCH_SIGNALLED:
-        if (first == NULL) /* all ended well on being asked */
-            return outcome->output_cut ? 128 + outcome->signal : 0;
-        return was_stopped(outcome, first) ? 128 + outcome->signal : launch_exit_code(first->status);
-    case LAUNCH_TIME_LIMIT:
-        return LAUNCH_EXIT_TIME_LIMIT;
-    case LAUNCH_OUTPUT_CLOSED:
-        return 128 + SIGPIPE;
-    case LAUNCH_NOT_STARTED:
-        return launch_program_exit_code(outcome->os_errno);
-    case LAUNCH_DEFECT:
-        return LAUNCH_EXIT_FAILED;
-    case LAUNCH_ORPHANED:
-        return 128 + SIGKILL;
-    }
-    DDL_ASSERT(!"a cause");
-    return LAUNCH_EXIT_FAILED;
 }
 
 static void say_first(ddl_bytes *text, const launch_rank *first)

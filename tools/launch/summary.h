@@ -2,40 +2,7 @@
 #ifndef DDL_LAUNCH_SUMMARY_H
 #define DDL_LAUNCH_SUMMARY_H
 
-#include "rank.h"
-
-enum {
-    LAUNCH_EXIT_USAGE = 2,
-    LAUNCH_EXIT_TIME_LIMIT = 124,
-    LAUNCH_EXIT_FAILED = 125,
-    LAUNCH_MOST_UNKILLABLE = 16
-};
-
-/* Why a job ended. The first cause stays. */
-typedef enum launch_cause {
-    LAUNCH_ENDED, /* each rank by itself, all with 0 */
-    LAUNCH_RANK_FAILED,
-    LAUNCH_SIGNALLED, /* somebody asked the launcher to stop */
-    LAUNCH_TIME_LIMIT,
-    LAUNCH_OUTPUT_CLOSED, /* nobody reads what the ranks write */
-    LAUNCH_NOT_STARTED,   /* a program could not be executed */
-    LAUNCH_DEFECT,        /* the launcher could not do its part */
-    LAUNCH_ORPHANED,      /* the launcher died */
-} launch_cause;
-
-typedef struct launch_outcome {
-    launch_cause cause;
-    int signal;         /* that the launcher got, if LAUNCH_SIGNALLED */
-    launch_rank *first; /* that failed; NULL: none */
-    int os_errno;       /* if LAUNCH_NOT_STARTED */
-    ddl_error error;    /* if LAUNCH_DEFECT */
-    bool time_limit, all_killed, output_cut;
-    int write_error; /* errno of output that could not be written; 0: none */
-    pid_t unkillable[LAUNCH_MOST_UNKILLABLE];
-    int nunkillable;
-} launch_outcome;
-
-int launch_outcome_exit_code(const launch_outcome *outcome);
+#include "outcome.h"
 
 /* Append the summary to text: nothing for a job that succeeded. */
 void launch_summary(const launch_job *job, const launch_outcome *outcome, launch_rank *ranks, int nranks,

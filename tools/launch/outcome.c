@@ -1,0 +1,81 @@
+/* outcome.c - whose failure it was. */
+#include "outcome.h"
+
+#include "program.h"
+
+#include "base/assert.h"
+#include "base/clock.h"
+
+#include <sys/wait.h>
+
+enum { TOGETHER_MS = 20 }; /* ends this close may have been seen in another order than they came about */
+
+static bool crashed(const launch_rank *rank)
+{
+    int signal = WIFSIGNALED(rank->status) ? WTERMSIG(rank->status) : 0;
+    return signal == SIGSEGV || signal == SIGBUS || signal == SIGILL || signal == SIGFPE || signal == SIGKILL;
+}
+
+launch_rank *launch_outcome_first(launch_rank *ranks, int nranks)
+{
+    launch_rank *seen_first = NULL, *first_crashed = NULL, *different = NULL;
+    for (int i = 0; i < nranks; i++) {
+        launch_rank *rank = &ranks[i];
+        if (rank->order > 0 && rank->status != 0 && (seen_first == NULL || rank->order < seen_first->order))
+            seen_first = rank;
+    }
+    if (seen_first == NULL)
+        return NULL;
+    int ntogether = 0, nlike_first = 0;
+    for (int i = 0; i < nranks; i++) {
+        launch_rank *rank = &ranks[i];
+        if (rank->order == 0 || rank->status == 0 ||
+            rank->ended_ns > seen_first->ended_ns + TOGETHER_MS * DDL_NS_PER_MS)
+            continue;
+        ntogether++;
+        if (rank->status == seen_first->status)
+            nlike_first++;
+        else
+            different = rank;
+        if (crashed(rank) && (first_crashed == NULL || rank->order < first_crashed->order))
+            first_crashed = rank;
+    }
+    bool one_differs = ntogether > 2 && nlike_first == ntogether - 1;
+    launch_rank *first = first_crashed != NULL ? first_crashed : one_differs ? different : seen_first;
+    first->order = seen_first->order;
+    return first;
+}
+
+/* Whether the rank ended by a signal that the launcher sends to stop a job. */
+static bool was_stopped(const launch_outcome *outcome, const launch_rank *rank)
+{
+    int signal = WIFSIGNALED(rank->status) ? WTERMSIG(rank->status) : 0;
+    return signal == SIGTERM || signal == SIGKILL || (signal != 0 && signal == outcome->signal);
+}
+
+int launch_outcome_exit_code(const launch_outcome *outcome)
+{
+    const launch_rank *first = outcome->first;
+    switch (outcome->cause) {
+    case LAUNCH_ENDED:
+        return outcome->write_error != 0 || outcome->nunkillable > 0 ? LAUNCH_EXIT_FAILED : 0;
+    case LAUNCH_RANK_FAILED:
+        return launch_exit_code(first->status);
+    case LAUNCH_SIGNALLED:
+        if (first == NULL) /* all ended well on being asked */
+            return outcome->output_cut ? 128 + outcome->signal : 0;
+        return was_stopped(outcome, first) ? 128 + outcome->signal : launch_exit_code(first->status);
+    case LAUNCH_TIME_LIMIT:
+        return LAUNCH_EXIT_TIME_LIMIT;
+    case LAUNCH_OUTPUT_CLOSED:
+        return 128 + SIGPIPE;
+    case LAUNCH_NOT_STARTED:
+        return launch_program_exit_code(outcome->os_errno);
+    case LAUNCH_DEFECT:
+        return LAUNCH_EXIT_FAILED;
+    case LAUNCH_ORPHANED:
+        return 128 + SIGKILL;
+    }
+    DDL_ASSERT(!"a cause");
+    return LAUNCH_EXIT_FAILED;
+}
