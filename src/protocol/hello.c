@@ -380,5 +380,9 @@ ddl_status ddl_hello_fail(const ddl_hello *hello, const char *where, ddl_error *
     DDL_ASSERT(hello->state == DDL_HELLO_REFUSED);
     DDL_ASSERT(hello->verdict != DDL_HELLO_WELCOME);
     const char *reason = hello->reason[0] != '\0' ? hello->reason : verdicts[hello->verdict].meaning;
-    return DDL_FAIL(err, verdicts[hello->verdict].status, "%s: %s", where, reason);
+    (void)DDL_FAIL(err, verdicts[hello->verdict].status, "%s: %s", where, reason);
+    /* A client that does not fit in with the others is the odd one out. */
+    if (verdicts[hello->verdict].status == DDL_ECONFIG)
+        (void)ddl_error_blame(err, hello->is_server ? hello->peer.rank : hello->self.rank);
+    return verdicts[hello->verdict].status;
 }

@@ -175,8 +175,11 @@ static ddl_status enter_run(struct course *course, ddl_error *err)
         memcpy(course->self.run_id, ddl_store_run_id(course->store), DDL_RUN_ID_BYTES);
         ddl_status status = open_mesh(course, err);
         if (status == DDL_OK)
+            status = leave_will(course, err);
+        if (status == DDL_OK)
             status = publish(course, &over, err);
-        if (status != DDL_OK || !over)
+        over = over || (status != DDL_OK && ddl_store_is_lost(course->store));
+        if (!over)
             return status;
         forget_run(course);
         memset(course->self.run_id, 0, DDL_RUN_ID_BYTES);
@@ -435,7 +438,6 @@ static ddl_status settle(struct course *course, ddl_error *err)
 
 static ddl_status run_course(struct course *course, ddl_error *err)
 {
-    DDL_TRY(leave_will(course, err));
     DDL_TRY(meet(course, err));
     DDL_TRY(connect_all(course, err));
     return settle(course, err);

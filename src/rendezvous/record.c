@@ -9,7 +9,6 @@
 #include "base/failpoint.h"
 #include "io/host.h"
 
-#include <dirent.h>
 #include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
@@ -206,9 +205,18 @@ ddl_status ddl_record_folder(const char *path, ddl_error *err)
     return DDL_OK;
 }
 
+DIR *ddl_record_list(const char *path)
+{
+    int fd = open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    DIR *folder = fd >= 0 ? fdopendir(fd) : NULL;
+    if (folder == NULL && fd >= 0)
+        close(fd);
+    return folder;
+}
+
 static void remove_tree(const char *path, int depth)
 {
-    DIR *folder = depth > 0 ? opendir(path) : NULL;
+    DIR *folder = depth > 0 ? ddl_record_list(path) : NULL;
     for (struct dirent *item; folder != NULL && (item = readdir(folder)) != NULL;) {
         char inner[DDL_RECORD_PATH];
         if (strcmp(item->d_name, ".") == 0 || strcmp(item->d_name, "..") == 0 ||

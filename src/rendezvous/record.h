@@ -11,6 +11,7 @@
 #include "base/bytes.h"
 #include "base/error.h"
 
+#include <dirent.h>
 #include <stdbool.h>
 
 enum { DDL_RECORD_PATH = 1024 };
@@ -30,6 +31,9 @@ DDL_MUST_USE ddl_status ddl_record_read(const char *path, size_t limit, ddl_byte
 
 /* Make a directory for the user alone, or accept one that is there and is such. */
 DDL_MUST_USE ddl_status ddl_record_folder(const char *path, ddl_error *err);
+
+/* Open a directory for reading, no link followed; NULL with errno. Close with closedir. */
+DIR *ddl_record_list(const char *path);
 
 /* Remove a directory and the files and directories in it, no links followed; best effort. */
 void ddl_record_remove_tree(const char *path);

@@ -99,6 +99,11 @@ void ddl_store_close_in_child(ddl_store *store)
             close(store->held[i]);
 }
 
+bool ddl_store_is_lost(const ddl_store *store)
+{
+    return store->is_lost;
+}
+
 const uint8_t *ddl_store_run_id(const ddl_store *store)
 {
     return store->run_id;

@@ -59,7 +59,8 @@ DDL_MUST_USE ddl_status ddl_store_get(ddl_store *store, const char *key, ddl_dea
 
 /*
  * The last will of this rank: fail the run with it, should the process end or the store be destroyed before
- * the run is settled. How far the death of a process is noticed depends on the store.
+ * the run is settled. It counts only once this rank has created a key: whoever is refused harms nobody. How
+ * far the death of a process is noticed depends on the store.
  */
 DDL_MUST_USE ddl_status ddl_store_will(ddl_store *store, const ddl_error *will, ddl_deadline deadline,
                                        ddl_error *err);
@@ -81,6 +82,12 @@ void ddl_store_destroy(ddl_store *store, ddl_deadline deadline);
 
 /* In a forked child: close descriptors without a word. Async-signal-safe. */
 void ddl_store_close_in_child(ddl_store *store);
+
+/*
+ * Whether a call has failed because rank 0 closed the place, and not because the run has failed. For who has
+ * not joined the run yet, it is simply over.
+ */
+bool ddl_store_is_lost(const ddl_store *store);
 
 const uint8_t *ddl_store_run_id(const ddl_store *store);
 
@@ -110,6 +117,7 @@ struct ddl_store {
     const struct ddl_store_ops *ops;
     uint8_t run_id[DDL_RUN_ID_BYTES];
     char address[DDL_ADDRESS_TEXT];
+    bool is_lost;
     int held[2]; /* descriptors that a forked child has to close, or -1 */
 };
 

@@ -27,11 +27,11 @@
 #include "rendezvous/record.h"
 
 #include <ctype.h>
-#include <dirent.h>
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 enum {
@@ -60,7 +60,7 @@ struct store_file {
     uint8_t host_id[HOST_ID_BYTES];
     char host_token[TOKEN_TEXT]; /* rank 0's */
     ddl_deadline next_life_check;
-    bool has_will, settled, failed;
+    bool has_will, has_set, settled, failed; /* has_set: created a key */
     ddl_error will, failure;
 };
 
@@ -168,12 +168,11 @@ static ddl_status read_meet(const struct store_file *file, struct meet *meet, bo
 
 /* ---- who lives ---- */
 
-/* A network file system may answer from memory; listing a folder makes it look anew. */
+/* A network file system may answer from memory; opening a folder makes it look anew. */
 static void refresh(const char *path)
 {
-    DIR *folder = opendir(path);
-    if (folder != NULL)
-        closedir(folder);
+    int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    ddl_socket_close(&fd);
 }
 
 /* The two files of a process in here/: the one that it holds, and the one that says on which host. */
@@ -209,11 +208,13 @@ static bool has_left(const struct store_file *file, const char *token)
     return access(lock, F_OK) != 0 && errno == ENOENT;
 }
 
-/* Show that this process takes part. */
+/* Show that this process takes part, if it has not yet. */
 static ddl_status be_here(struct store_file *file, ddl_error *err)
 {
     char lock[DDL_RECORD_PATH], host[DDL_RECORD_PATH];
     bool created, held = false;
+    if (file->base.held[1] >= 0)
+        return DDL_OK;
     here_paths(file, file->token, lock, host);
     DDL_TRY(ddl_record_lock(lock, &file->base.held[1], &held, err));
     return ddl_record_create(host, (ddl_view){ file->host_id, HOST_ID_BYTES }, &created, err);
@@ -286,7 +287,7 @@ static void answer_asks(const struct store_file *file)
 {
     char path[DDL_RECORD_PATH];
     path_in(file, path, "ask", "");
-    DIR *folder = opendir(path);
+    DIR *folder = ddl_record_list(path);
     for (struct dirent *item; folder != NULL && (item = readdir(folder)) != NULL;) {
         const char *dot = strchr(item->d_name, '.');
         if (dot == NULL || !is_token(dot + 1))
@@ -323,7 +324,7 @@ static ddl_status look_for_dead(struct store_file *file, ddl_error *err)
     char path[DDL_RECORD_PATH];
     ddl_status status = DDL_OK;
     path_in(file, path, "will", "");
-    DIR *folder = opendir(path);
+    DIR *folder = ddl_record_list(path);
     for (struct dirent *item; folder != NULL && status == DDL_OK && (item = readdir(folder)) != NULL;)
         if (is_token(item->d_name) && strcmp(item->d_name, file->token) != 0 && has_ended(file, item->d_name))
             status = execute_will(file, item->d_name, err);
@@ -347,6 +348,29 @@ static ddl_status check_meet(const struct store_file *file, ddl_error *err)
                     meet.host.host, (int)meet.host.pid, file->place);
 }
 
+/* Rank 0 takes the run's folder along when it leaves. */
+static bool is_gone(struct store_file *file)
+{
+    struct stat info;
+    file->base.is_lost = file->base.is_lost || (lstat(file->run, &info) != 0 && errno == ENOENT);
+    return file->base.is_lost;
+}
+
+static ddl_status report_gone(const struct store_file *file, ddl_error *err)
+{
+    (void)DDL_FAIL(err, DDL_EPEERLOST,
+                   "rank 0 left the meeting place %s before all ranks were connected; look at its "
+                   "output",
+                   file->place);
+    return ddl_error_blame(err, 0), DDL_EPEERLOST;
+}
+
+/* A call that failed because the run's folder is gone says so. */
+static ddl_status explain(struct store_file *file, ddl_status status, ddl_error *err)
+{
+    return status == DDL_ESTORE && is_gone(file) ? report_gone(file, err) : status;
+}
+
 /* One look at the store, for whoever waits: has the run failed, has somebody died, does somebody ask? */
 static ddl_status look(struct store_file *file, ddl_error *err)
 {
@@ -359,6 +383,8 @@ static ddl_status look(struct store_file *file, ddl_error *err)
     if (!due)
         return DDL_OK;
     file->next_life_check = ddl_deadline_in_ms(LIFE_INTERVAL_MS);
+    if (is_gone(file))
+        return report_gone(file, err);
     if (file->self.rank == 0) {
         DDL_TRY(check_meet(file, err));
         return look_for_dead(file, err);
@@ -390,7 +416,7 @@ static ddl_status make_run_folders(const struct store_file *file, ddl_error *err
 /* With the place held by us, every run that is there was left by the dead. */
 static void remove_old_runs(const struct store_file *file)
 {
-    DIR *folder = opendir(file->place);
+    DIR *folder = ddl_record_list(file->place);
     for (struct dirent *item; folder != NULL && (item = readdir(folder)) != NULL;) {
         char path[DDL_RECORD_PATH];
         if (!is_token(item->d_name)) /* a run's id has the form of a token */
@@ -466,7 +492,7 @@ static ddl_status try_enter(struct store_file *file, struct meet *meet, uint8_t 
                             bool *entered, ddl_error *err)
 {
     char path[DDL_RECORD_PATH], ask[TOKEN_TEXT + 16];
-    bool found, created;
+    bool found;
     *entered = false;
     refresh(file->place);
     DDL_TRY(read_meet(file, meet, &found, err));
@@ -476,12 +502,12 @@ static ddl_status try_enter(struct store_file *file, struct meet *meet, uint8_t 
     if (memcmp(asked, meet->host.run_id, DDL_RUN_ID_BYTES) != 0) {
         snprintf(ask, sizeof ask, "%d.%s", file->self.rank, file->token);
         path_in(file, path, "ask", ask);
-        /* A run whose folder is gone was over before it could be asked. */
-        ddl_error why;
-        if (ddl_record_create(path, (ddl_view){ NULL, 0 }, &created, &why) == DDL_OK)
+        int fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
+        if (fd >= 0 || errno == EEXIST)
             memcpy(asked, meet->host.run_id, DDL_RUN_ID_BYTES);
-        else if (why.os_errno != ENOENT)
-            return *err = why, why.code;
+        else if (errno != ENOENT) /* a run whose folder is gone was over before it could be asked */
+            return DDL_FAIL_OS(err, DDL_ESTORE, errno, "file store: creating %s failed", path);
+        ddl_socket_close(&fd);
         return DDL_OK;
     }
     path_in(file, path, "echo", "");
@@ -531,8 +557,7 @@ static ddl_status find_run(struct store_file *file, const ddl_store_options *opt
         pause_ms(&pause, deadline);
     }
     hex(meet.token, TOKEN_BYTES, file->host_token);
-    DDL_TRY(check_host(file, &meet, err));
-    return be_here(file, err);
+    return check_host(file, &meet, err);
 }
 
 static ddl_status name_place(struct store_file *file, const char *rest, const char *place, ddl_error *err)
@@ -636,16 +661,28 @@ static ddl_status write_key(const struct store_file *file, const char *key, ddl_
     return status;
 }
 
-static ddl_status file_set_new(ddl_store *store, const char *key, ddl_view value, ddl_deadline deadline,
-                               ddl_store_outcome *outcome, ddl_bytes *existing, ddl_error *err)
+/* A rank that is refused has no say, also when it dies before it can leave. */
+static void withdraw_will(struct store_file *file)
 {
-    struct store_file *file = as_file(store);
+    char path[DDL_RECORD_PATH];
+    if (file->has_set || !file->has_will)
+        return;
+    path_in(file, path, "will", file->token);
+    unlink(path);
+    file->has_will = false;
+}
+
+static ddl_status set_new(struct store_file *file, const char *key, ddl_view value, ddl_deadline deadline,
+                          ddl_store_outcome *outcome, ddl_bytes *existing, ddl_error *err)
+{
     char token[TOKEN_TEXT];
     int64_t pause = FIRST_PAUSE_MS;
     bool created = false, found = false;
     DDL_TRY(look(file, err));
+    DDL_TRY(be_here(file, err));
     DDL_TRY(write_key(file, key, value, &created, err));
     if (created) {
+        file->has_set = true;
         file->settled = file->settled || strcmp(key, DDL_STORE_SETTLED) == 0;
         *outcome = DDL_STORE_CREATED;
         return DDL_OK;
@@ -653,6 +690,7 @@ static ddl_status file_set_new(ddl_store *store, const char *key, ddl_view value
     do {
         DDL_TRY(read_key(file, key, existing, token, &found, err));
         if (found) {
+            withdraw_will(file);
             *outcome =
                 has_left(file, token) || has_ended(file, token) ? DDL_STORE_ABANDONED : DDL_STORE_TAKEN;
             return DDL_OK;
@@ -660,6 +698,13 @@ static ddl_status file_set_new(ddl_store *store, const char *key, ddl_view value
         pause_ms(&pause, deadline);
     } while (!ddl_deadline_passed(deadline));
     return DDL_FAIL(err, DDL_ESTORE, "file store: %s exists in %s, but cannot be read", key, file->run);
+}
+
+static ddl_status file_set_new(ddl_store *store, const char *key, ddl_view value, ddl_deadline deadline,
+                               ddl_store_outcome *outcome, ddl_bytes *existing, ddl_error *err)
+{
+    struct store_file *file = as_file(store);
+    return explain(file, set_new(file, key, value, deadline, outcome, existing, err), err);
 }
 
 static ddl_status file_get(ddl_store *store, const char *key, ddl_deadline deadline, ddl_bytes *value,
@@ -688,19 +733,27 @@ static ddl_status file_get(ddl_store *store, const char *key, ddl_deadline deadl
     return DDL_OK;
 }
 
-static ddl_status file_will(ddl_store *store, const ddl_error *will, ddl_deadline deadline, ddl_error *err)
+static ddl_status will(struct store_file *file, const ddl_error *last_will, ddl_error *err)
 {
-    struct store_file *file = as_file(store);
     char path[DDL_RECORD_PATH];
     uint8_t value[DDL_STORE_ERROR_BYTES];
+    ddl_view content = { value, ddl_store_error_encode(last_will, value) };
     bool created;
-    (void)deadline;
     DDL_TRY(look(file, err));
+    DDL_TRY(be_here(file, err));
     path_in(file, path, "will", file->token);
-    DDL_TRY(ddl_record_create(path, (ddl_view){ value, ddl_store_error_encode(will, value) }, &created, err));
-    file->will = *will;
+    DDL_TRY(ddl_record_create(path, content, &created, err));
+    file->will = *last_will;
     file->has_will = true;
     return DDL_OK;
+}
+
+static ddl_status file_will(ddl_store *store, const ddl_error *last_will, ddl_deadline deadline,
+                            ddl_error *err)
+{
+    struct store_file *file = as_file(store);
+    (void)deadline;
+    return explain(file, will(file, last_will, err), err);
 }
 
 static ddl_status file_fail(ddl_store *store, const ddl_error *cause, ddl_deadline deadline, ddl_error *first)
@@ -722,7 +775,7 @@ static bool all_know(const struct store_file *file)
     char path[DDL_RECORD_PATH];
     bool all = true;
     path_in(file, path, "will", "");
-    DIR *folder = opendir(path);
+    DIR *folder = ddl_record_list(path);
     for (struct dirent *item; folder != NULL && (item = readdir(folder)) != NULL;)
         all = all && (!is_token(item->d_name) || strcmp(item->d_name, file->token) == 0 ||
                       has_ended(file, item->d_name));
@@ -753,7 +806,7 @@ static void file_destroy(ddl_store *store, ddl_deadline deadline)
 {
     struct store_file *file = as_file(store);
     ddl_error first;
-    if (file->has_will && !file->failed && !is_settled(file))
+    if (file->has_will && file->has_set && !file->failed && !is_settled(file))
         (void)!fail_run(file, &file->will, &first); /* nobody is left to tell if that does not work */
     if (file->base.held[1] >= 0)
         be_gone(file);

@@ -37,7 +37,7 @@ struct store_mem {
     ddl_store base;
     struct run *run;
     int rank;
-    bool has_will;
+    bool has_will, has_set; /* has_set: created a key */
     ddl_error will;
 };
 
@@ -221,6 +221,7 @@ static ddl_status set_new(struct store_mem *mem, const char *key, ddl_view value
     }
     strcpy(entry->key, key);
     entry->owner = mem;
+    mem->has_set = true;
     ddl_list_append(&run->entries, &entry->link);
     run->settled = run->settled || strcmp(key, DDL_STORE_SETTLED) == 0;
     ddl_bell_ring(&bell);
@@ -305,7 +306,7 @@ static void mem_destroy(ddl_store *store, ddl_deadline deadline)
     struct run *run = mem->run;
     (void)deadline;
     ddl_bell_lock(&bell);
-    if (mem->has_will)
+    if (mem->has_will && mem->has_set)
         fail_run(run, &mem->will);
     DDL_LIST_FOR_EACH (link, &run->entries) {
         struct entry *entry = DDL_CONTAINER(link, struct entry, link);

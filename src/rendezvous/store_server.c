@@ -264,7 +264,7 @@ static void sweep(ddl_store_server *server)
                 break;
         }
         ddl_error will = client->will;
-        bool has_will = client->has_will;
+        bool has_will = client->has_will && !ddl_list_empty(&client->owned);
         server->closing_count--;
         remove_client(client);
         if (has_will)

@@ -293,6 +293,7 @@ fail:
 
 static ddl_status lost(struct store_tcp *tcp, ddl_error *err)
 {
+    tcp->base.is_lost = true;
     (void)DDL_FAIL(err, DDL_EPEERLOST,
                    "rank 0 left the meeting place at %s before all ranks were connected; look at "
                    "its output",

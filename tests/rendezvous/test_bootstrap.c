@@ -1,0 +1,654 @@
+/* test_bootstrap.c - ranks meet, or are told precisely why not. */
+#include "world.h"
+
+#include "base/log.h"
+#include "io/address.h"
+#include "io/socket.h"
+
+#include <poll.h>
+#include <setjmp.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+/* A store of each kind, fresh for every use. */
+static const struct kind {
+    const char *name;
+} kinds[] = { { "tcp" }, { "file" }, { "mem" } };
+
+#define FOR_EACH_KIND(kind) for (const struct kind *kind = kinds; kind < kinds + 3; kind++)
+
+struct place {
+    char url[128], folder[64];
+};
+
+static void place_open(struct place *place, const struct kind *kind)
+{
+    place->folder[0] = '\0';
+    if (strcmp(kind->name, "tcp") == 0) {
+        world_tcp_url(place->url);
+    } else if (strcmp(kind->name, "mem") == 0) {
+        snprintf(place->url, sizeof place->url, "mem://test");
+    } else {
+        snprintf(place->folder, sizeof place->folder, "/tmp/ddl-test-XXXXXX");
+        assert_non_null(mkdtemp(place->folder));
+        snprintf(place->url, sizeof place->url, "file://%s", place->folder);
+    }
+}
+
+/* Nothing may be left in the directory of a file store. */
+static void place_close(const struct place *place)
+{
+    if (place->folder[0] != '\0')
+        assert_int_equal(rmdir(place->folder), 0);
+}
+
+static void expect(const struct world_rank *rank, ddl_status status, int culprit, double within_s,
+                   const char *first, const char *second)
+{
+    const ddl_error *error = &rank->error;
+    if (rank->status != status || error->culprit != culprit || rank->seconds > within_s ||
+        strstr(error->text, first) == NULL || strstr(error->text, second) == NULL)
+        fail_msg("rank %d: %s, culprit %d, after %.2f s: %s; expected %s, %d, %.2f s, '%s', '%s'", rank->rank,
+                 ddl_status_name(rank->status), error->culprit, rank->seconds, error->text,
+                 ddl_status_name(status), culprit, within_s, first, second);
+}
+
+static void expect_joined(const struct world_rank ranks[], int nranks)
+{
+    for (int rank = 0; rank < nranks; rank++) {
+        if (ranks[rank].status != DDL_OK)
+            fail_msg("rank %d of %d: %s", rank, nranks, ranks[rank].error.text);
+        assert_true(ranks[rank].links_work);
+        assert_int_equal(ranks[rank].run_id_first, ranks[0].run_id_first);
+        assert_int_equal(ranks[rank].node_count, 1);
+        assert_int_equal(ranks[rank].local_size, nranks);
+    }
+}
+
+static void start_all(struct world_rank ranks[], int nranks)
+{
+    for (int rank = 0; rank < nranks; rank++)
+        world_start(&ranks[rank]);
+}
+
+static void finish_all(struct world_rank ranks[], int nranks)
+{
+    for (int rank = 0; rank < nranks; rank++)
+        world_finish(&ranks[rank]);
+}
+
+static void worlds_of_every_size_meet_in_any_order(void **state)
+{
+    static struct world_rank ranks[WORLD_MAX];
+    static const int sizes[] = { 1, 2, 3, 4, 5, 6, 7, 8, 9, 32 };
+    (void)state;
+    FOR_EACH_KIND(kind)
+    {
+        for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++) {
+            struct place place;
+            int nranks = sizes[i], stride = nranks == 7 ? 3 : 7; /* coprime: visits every rank once */
+            place_open(&place, kind);
+            world_init(ranks, nranks, place.url, 30000);
+            for (int k = 0; k < nranks; k++)
+                world_start(&ranks[i % 2 == 0 ? nranks - 1 - k : k * stride % nranks]);
+            finish_all(ranks, nranks);
+            expect_joined(ranks, nranks);
+            place_close(&place);
+        }
+    }
+}
+
+static void a_place_can_be_used_again_at_once(void **state)
+{
+    struct world_rank ranks[4];
+    (void)state;
+    FOR_EACH_KIND(kind)
+    {
+        struct place place;
+        place_open(&place, kind);
+        world_init(ranks, 4, place.url, 30000);
+        for (int rank = 0; rank < 4; rank++)
+            ranks[rank].rounds = 10; /* each goes on when it has left, whatever the others still do */
+        start_all(ranks, 4);
+        finish_all(ranks, 4);
+        expect_joined(ranks, 4);
+        for (int rank = 0; rank < 4; rank++)
+            assert_int_equal(ranks[rank].rounds_done, 10);
+        place_close(&place);
+    }
+}
+
+static void a_second_rank_of_a_number_is_refused_and_harms_nobody(void **state)
+{
+    struct world_rank ranks[4], second;
+    (void)state;
+    FOR_EACH_KIND(kind)
+    {
+        struct place place;
+        char first[80];
+        place_open(&place, kind);
+        world_init(ranks, 4, place.url, 20000);
+        for (int rank = 0; rank < 3; rank++)
+            world_start(&ranks[rank]);
+        (void)world_await_member(&ranks[0], 3, 2);
+        second = ranks[2];
+        world_start(&second);
+        world_finish(&second);
+        snprintf(first, sizeof first, "[%d]", (int)getpid());
+        expect(&second, DDL_ECONFIG, 2, 2.0, "rank 2 is here already", first);
+        world_start(&ranks[3]);
+        finish_all(ranks, 4);
+        expect_joined(ranks, 4);
+        place_close(&place);
+    }
+}
+
+static void a_latecomer_is_refused_while_the_others_work(void **state)
+{
+    struct world_rank ranks[3], second;
+    (void)state;
+    FOR_EACH_KIND(kind)
+    {
+        struct place place;
+        place_open(&place, kind);
+        world_init(ranks, 3, place.url, 20000);
+        for (int rank = 0; rank < 3; rank++)
+            ranks[rank].stays = true;
+        start_all(ranks, 3);
+        for (int rank = 0; rank < 3; rank++) {
+            pthread_join(ranks[rank].thread, NULL);
+            ranks[rank].running = false;
+        }
+        expect_joined(ranks, 3);
+        second = ranks[1];
+        world_start(&second);
+        world_finish(&second);
+        expect(&second, DDL_ECONFIG, 1, 2.0, "rank 1 is here already", "");
+        finish_all(ranks, 3);
+        place_close(&place);
+    }
+}
+
+static void a_second_rank_0_is_refused(void **state)
+{
+    static const struct {
+        ddl_status status;
+        const char *text;
+    } expected[] = { { DDL_ENETWORK, "in use by" },
+                     { DDL_ECONFIG, "rank 0 is" },
+                     { DDL_ECONFIG, "rank 0 is" } };
+    struct world_rank ranks[2], second;
+    (void)state;
+    FOR_EACH_KIND(kind)
+    {
+        struct place place;
+        place_open(&place, kind);
+        world_init(ranks, 2, place.url, 20000);
+        world_start(&ranks[0]);
+        (void)world_await_member(&ranks[0], 1, 0);
+        second = ranks[0];
+        world_start(&second);
+        world_finish(&second);
+        assert_int_equal(second.status, expected[kind - kinds].status);
+        assert_non_null(strstr(second.error.text, expected[kind - kinds].text));
+        world_start(&ranks[1]);
+        finish_all(ranks, 2);
+        expect_joined(ranks, 2);
+        place_close(&place);
+    }
+}
+
+static void another_world_size_is_told_to_everyone(void **state)
+{
+    struct world_rank ranks[4];
+    (void)state;
+    FOR_EACH_KIND(kind)
+    {
+        struct place place;
+        place_open(&place, kind);
+        world_init(ranks, 4, place.url, 20000);
+        for (int rank = 0; rank < 3; rank++)
+            world_start(&ranks[rank]);
+        (void)world_await_member(&ranks[0], 3, 1);
+        (void)world_await_member(&ranks[0], 3, 2);
+        ranks[3].nranks = 5;
+        int64_t contact_ns = ddl_now_ns();
+        world_start(&ranks[3]);
+        finish_all(ranks, 4);
+        assert_true(ddl_now_ns() - contact_ns < 2 * DDL_NS_PER_S);
+        for (int rank = 0; rank < 4; rank++) {
+            expect(&ranks[rank], DDL_ECONFIG, 3, 10.0, "rank 3 on", "has world size 5");
+            assert_non_null(strstr(ranks[rank].error.text, "rank 0 on"));
+            assert_non_null(strstr(ranks[rank].error.text, "has world size 4"));
+        }
+        place_close(&place);
+    }
+}
+
+static void another_generator_is_refused(void **state)
+{
+    struct world_rank ranks[2];
+    (void)state;
+    FOR_EACH_KIND(kind)
+    {
+        struct place place;
+        place_open(&place, kind);
+        world_init(ranks, 2, place.url, 1500);
+        ranks[0].generator = 1;
+        ranks[1].generator = 2;
+        start_all(ranks, 2);
+        finish_all(ranks, 2);
+        assert_int_equal(ranks[1].status, DDL_EPROTO);
+        assert_non_null(strstr(ranks[1].error.text, "version 2 of ddl's algorithms"));
+        place_close(&place);
+    }
+}
+
+/* What was logged while a sink was set; the lock of the log keeps lines apart. */
+struct lines {
+    int count;
+    char text[8][512];
+};
+
+static void keep_line(void *arg, const char *line)
+{
+    struct lines *lines = arg;
+    if (lines->count < 8)
+        snprintf(lines->text[lines->count++], sizeof lines->text[0], "%s", line);
+}
+
+static void missing_ranks_are_named_while_waiting_and_at_the_end(void **state)
+{
+    struct world_rank ranks[8];
+    static struct lines lines;
+    struct place place;
+    (void)state;
+    place_open(&place, &kinds[0]);
+    world_init(ranks, 8, place.url, 5600);
+    lines.count = 0;
+    ddl_set_log(keep_line, &lines);
+    for (int rank = 0; rank < 5; rank++)
+        if (rank != 2)
+            world_start(&ranks[rank]);
+    finish_all(ranks, 8);
+    ddl_set_log(NULL, NULL);
+    for (int rank = 0; rank < 5; rank++)
+        if (rank != 2)
+            expect(&ranks[rank], DDL_ETIMEDOUT, 2, 6.6,
+                   "ranks 2, 5-7 of 8 (joined: 0-1, 3-4 on 1 host) did not come", "DDL_START_TIMEOUT");
+    assert_int_equal(lines.count, 1);
+    assert_string_equal(lines.text[0],
+                        "ddl: waiting for ranks 2, 5-7 of 8 (joined: 0-1, 3-4 on 1 host), 1 s left");
+    place_close(&place);
+}
+
+static void a_missing_rank_0_is_named(void **state)
+{
+    struct world_rank ranks[3];
+    (void)state;
+    FOR_EACH_KIND(kind)
+    {
+        struct place place;
+        place_open(&place, kind);
+        world_init(ranks, 3, place.url, 600);
+        world_start(&ranks[1]);
+        world_start(&ranks[2]);
+        finish_all(ranks, 3);
+        expect(&ranks[1], DDL_ETIMEDOUT, 0, 1.6, "rank 0 did not", "DDL_START_TIMEOUT");
+        expect(&ranks[2], DDL_ETIMEDOUT, 0, 1.6, "rank 0 did not", "DDL_START_TIMEOUT");
+        if (place.folder[0] != '\0') { /* the place itself is rank 0's to remove */
+            char command[128];
+            snprintf(command, sizeof command, "%s/ddl-127.0.0.1_29500", place.folder);
+            assert_int_equal(rmdir(command), 0);
+        }
+        place_close(&place);
+    }
+}
+
+static void a_missing_rank_is_named_in_every_store(void **state)
+{
+    struct world_rank ranks[4];
+    (void)state;
+    FOR_EACH_KIND(kind)
+    {
+        struct place place;
+        place_open(&place, kind);
+        world_init(ranks, 4, place.url, 1000);
+        for (int rank = 0; rank < 4; rank++)
+            if (rank != 2)
+                world_start(&ranks[rank]);
+        finish_all(ranks, 4);
+        for (int rank = 0; rank < 4; rank++)
+            if (rank != 2)
+                expect(&ranks[rank], DDL_ETIMEDOUT, 2, 2.0, "rank 2 of 4 (joined: 0-1, 3 on 1 host)",
+                       "did not come");
+        place_close(&place);
+    }
+}
+
+static void a_rank_killed_while_the_others_wait_is_named_by_all(void **state)
+{
+    struct world_rank ranks[4];
+    (void)state;
+    for (const struct kind *kind = kinds; kind < kinds + 2; kind++) {
+        for (int victim = 0; victim < 3; victim++) {
+            struct place place;
+            place_open(&place, kind);
+            world_init(ranks, 4, place.url, 20000);
+            pid_t pid = world_fork(&ranks[victim]);
+            for (int rank = 0; rank < 3; rank++)
+                if (rank != victim)
+                    world_start(&ranks[rank]);
+            for (int rank = 0; rank < 3; rank++)
+                (void)world_await_member(&ranks[0], 3, rank);
+            int64_t death_ns = ddl_now_ns();
+            world_kill(pid);
+            finish_all(ranks, 4);
+            assert_true(ddl_now_ns() - death_ns < 1500 * DDL_NS_PER_MS);
+            for (int rank = 0; rank < 3; rank++)
+                if (rank != victim)
+                    expect(&ranks[rank], DDL_EPEERLOST, victim, 20.0, "rank", "output");
+            if (place.folder[0] != '\0' && victim == 0) { /* the next rank 0 cleans up */
+                world_init(ranks, 1, place.url, 1000);
+                ranks[0].nranks = 2;
+                world_start(&ranks[0]);
+                world_finish(&ranks[0]);
+                assert_int_equal(ranks[0].status, DDL_ETIMEDOUT);
+            }
+            place_close(&place);
+        }
+    }
+}
+
+static void what_a_killed_run_left_behind_is_not_trusted(void **state)
+{
+    struct world_rank ranks[3], dead;
+    struct place place;
+    (void)state;
+    place_open(&place, &kinds[1]);
+    world_init(ranks, 3, place.url, 20000);
+    /* Rank 0 and rank 1 of the dead run have published their records; even its size differs. */
+    world_init(&dead, 1, place.url, 20000);
+    dead.nranks = 5;
+    pid_t pid = world_fork(&dead);
+    dead.rank = 1;
+    pid_t other = world_fork(&dead);
+    (void)world_await_member(&dead, 4, 1);
+    world_kill(pid);
+    world_kill(other);
+    world_start(&ranks[1]); /* finds the leftovers, and must wait */
+    world_start(&ranks[2]);
+    world_start(&ranks[0]);
+    finish_all(ranks, 3);
+    expect_joined(ranks, 3);
+    place_close(&place);
+}
+
+static void bad_settings_are_told_at_once(void **state)
+{
+    static const struct {
+        const char *url, *iface;
+        int rank;
+        ddl_status status;
+        const char *text;
+    } cases[] = {
+        { "nonsense", NULL, 0, DDL_ECONFIG, "is no URL" },
+        { "gopher://x", NULL, 1, DDL_ECONFIG, "there is no store gopher" },
+        { "tcp://127.0.0.1", NULL, 0, DDL_ECONFIG, "host:port" },
+        { "tcp://:29500", NULL, 0, DDL_ECONFIG, "host:port" },
+        { "tcp://127.0.0.1:0", NULL, 0, DDL_ECONFIG, "1 to 65535" },
+        { "tcp://127.0.0.1:http", NULL, 1, DDL_ECONFIG, "1 to 65535" },
+        { "tcp://127.0.0.1:65536", NULL, 0, DDL_ECONFIG, "1 to 65535" },
+        { "tcp://127.0.0.1:29500x", NULL, 0, DDL_ECONFIG, "1 to 65535" },
+        { "tcp://::1:29500", NULL, 0, DDL_ECONFIG, "brackets" },
+        { "tcp://192.0.2.1:29500", NULL, 0, DDL_ENETWORK,
+          "is no address of this machine; it has: lo 127.0.0.1" },
+        { "file://relative/path", NULL, 0, DDL_ECONFIG, "three slashes" },
+        { "file:///no/such/directory", NULL, 1, DDL_ESTORE, "make that directory" },
+        { "file:///dev/null", NULL, 0, DDL_ESTORE, "/dev/null" },
+        { "mem://", NULL, 0, DDL_ECONFIG, "lacks a name" },
+        { "mem://x", "nosuch0", 0, DDL_ECONFIG, "there are: lo 127.0.0.1" },
+        { "mem://x", "203.0.113.0/24", 0, DDL_ECONFIG, "there are: lo 127.0.0.1" },
+        { "mem://x", "10.0.0.0/33", 0, DDL_ECONFIG, "neither an interface nor a network" },
+        { "mem://x", "10.0.0/8", 0, DDL_ECONFIG, "neither an interface nor a network" },
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        struct world_rank rank;
+        world_init(&rank, 1, cases[i].url, 20000);
+        rank.rank = cases[i].rank;
+        rank.nranks = 2;
+        rank.iface = cases[i].iface;
+        world_start(&rank);
+        world_finish(&rank);
+        if (rank.status != cases[i].status || strstr(rank.error.text, cases[i].text) == NULL)
+            fail_msg("%s: %s: %s", cases[i].url, ddl_status_name(rank.status), rank.error.text);
+        assert_true(rank.seconds < 1.0);
+    }
+}
+
+static void an_unknown_host_is_told(void **state)
+{
+    struct world_rank rank;
+    (void)state;
+    world_init(&rank, 1, "tcp://no-such-host.invalid:29500", 3000);
+    rank.nranks = 2;
+    world_start(&rank);
+    world_finish(&rank);
+    expect(&rank, DDL_ENETWORK, -1, 4.0, "no-such-host.invalid", "numeric address");
+}
+
+static void a_port_in_use_is_told(void **state)
+{
+    struct world_rank rank;
+    char url[64];
+    ddl_address address, bound;
+    int fd = -1;
+    (void)state;
+    assert_true(ddl_address_parse("127.0.0.1", 0, &address));
+    assert_int_equal(ddl_socket_listen(&address, 1, &fd, &bound, NULL), DDL_OK);
+    snprintf(url, sizeof url, "tcp://127.0.0.1:%u", ddl_address_port(&bound));
+    world_init(&rank, 1, url, 20000);
+    rank.nranks = 2;
+    world_start(&rank);
+    world_finish(&rank);
+    expect(&rank, DDL_ENETWORK, -1, 1.0, "in use", "--master_port");
+    ddl_socket_close(&fd);
+}
+
+static void interfaces_can_be_chosen(void **state)
+{
+    static const char *const choices[] = { "lo", "127.0.0.0/8", "127.0.0.1" };
+    struct world_rank ranks[3];
+    (void)state;
+    for (size_t i = 0; i < sizeof choices / sizeof choices[0]; i++) {
+        struct place place;
+        place_open(&place, &kinds[1]);
+        world_init(ranks, 3, place.url, 20000);
+        for (int rank = 0; rank < 3; rank++)
+            ranks[rank].iface = choices[i];
+        start_all(ranks, 3);
+        finish_all(ranks, 3);
+        expect_joined(ranks, 3);
+        place_close(&place);
+    }
+}
+
+/* ---- strangers ---- */
+
+static int knock(int port, const void *data, size_t bytes)
+{
+    ddl_address address;
+    int fd = -1;
+    assert_true(ddl_address_parse("127.0.0.1", (uint16_t)port, &address));
+    assert_int_equal(ddl_socket_connect(&address, &fd, NULL), DDL_OK);
+    assert_true(ddl_socket_wait(fd, POLLOUT, ddl_deadline_in_ms(5000)));
+    if (bytes > 0 && ddl_socket_error(fd) == 0)
+        (void)!ddl_socket_write(fd, data, bytes);
+    return fd;
+}
+
+static void throw_garbage(int port)
+{
+    static const char http[] = "GET / HTTP/1.1\r\nHost: localhost\r\n\r\n", ssh[] = "SSH-2.0-OpenSSH_9.2\r\n",
+                      resp[] = "*1\r\n$4\r\nPING\r\n";
+    static const unsigned char tls[] = { 0x16, 0x03, 0x01, 0x02, 0x00, 0x01,
+                                         0x00, 0x01, 0xfc, 0x03, 0x03, 0x5a };
+    static unsigned char noise[70000];
+    unsigned seed = 12345;
+    for (size_t i = 0; i < sizeof noise; i++)
+        noise[i] = (unsigned char)((seed = seed * 1103515245u + 12345u) >> 16);
+    const struct {
+        const void *data;
+        size_t bytes;
+    } pieces[] = { { http, sizeof http - 1 },
+                   { ssh, sizeof ssh - 1 },
+                   { resp, sizeof resp - 1 },
+                   { tls, sizeof tls },
+                   { noise, sizeof noise },
+                   { noise, 1 },
+                   { noise, 0 },
+                   { "ddl\r\n\x1a\n\0\1\0", 10 } };
+    for (int round = 0; round < 5; round++) {
+        for (size_t i = 0; i < sizeof pieces / sizeof pieces[0]; i++) {
+            int fd = knock(port, pieces[i].data, pieces[i].bytes);
+            ddl_socket_close(&fd);
+        }
+    }
+}
+
+static int port_of(const char *url)
+{
+    return atoi(strrchr(url, ':') + 1);
+}
+
+static void garbage_at_either_port_does_no_harm(void **state)
+{
+    struct world_rank ranks[3];
+    struct place place;
+    (void)state;
+    place_open(&place, &kinds[0]);
+    world_init(ranks, 3, place.url, 20000);
+    world_start(&ranks[0]);
+    world_start(&ranks[1]);
+    int store_port = port_of(place.url), mesh_ports[2];
+    for (int rank = 0; rank < 2; rank++)
+        mesh_ports[rank] = world_await_member(&ranks[0], 2, rank);
+    throw_garbage(store_port);
+    throw_garbage(mesh_ports[0]);
+    throw_garbage(mesh_ports[1]);
+    world_start(&ranks[2]);
+    throw_garbage(store_port);
+    finish_all(ranks, 3);
+    expect_joined(ranks, 3);
+}
+
+static void a_stranger_who_babbles_is_cut_off(void **state)
+{
+    struct world_rank rank;
+    struct place place;
+    char reply[512];
+    (void)state;
+    place_open(&place, &kinds[0]);
+    world_init(&rank, 1, place.url, 20000);
+    rank.nranks = 2;
+    rank.timeout_ms = 3000;
+    world_start(&rank);
+    (void)world_await_member(&rank, 1, 0);
+    int fd = knock(port_of(place.url), "GET / HTTP/1.0\r\n\r\n", 18);
+    assert_true(ddl_socket_wait(fd, POLLIN, ddl_deadline_in_ms(1000)));
+    assert_true(ddl_socket_read(fd, reply, sizeof reply) <= 0); /* closed, and not a word said */
+    ddl_socket_close(&fd);
+    world_finish(&rank);
+    assert_int_equal(rank.status, DDL_ETIMEDOUT);
+}
+
+static void slow_strangers_do_not_keep_ranks_out(void **state)
+{
+    enum { SLOW = 200 };
+    struct world_rank ranks[4];
+    int slow[SLOW];
+    struct place place;
+    (void)state;
+    place_open(&place, &kinds[0]);
+    world_init(ranks, 4, place.url, 20000);
+    world_start(&ranks[0]);
+    int mesh_port = world_await_member(&ranks[0], 3, 0);
+    for (int i = 0; i < SLOW; i++)
+        slow[i] = knock(i % 2 == 0 ? port_of(place.url) : mesh_port, "ddl", i % 4 < 2 ? 3 : 0);
+    for (int rank = 1; rank < 4; rank++)
+        world_start(&ranks[rank]);
+    finish_all(ranks, 4);
+    expect_joined(ranks, 4);
+    for (int rank = 0; rank < 4; rank++)
+        assert_true(ranks[rank].seconds < 5.0);
+    for (int i = 0; i < SLOW; i++)
+        ddl_socket_close(&slow[i]);
+}
+
+static void another_program_on_the_port_is_told(void **state)
+{
+    struct world_rank rank;
+    char url[64], junk[256];
+    ddl_address address, bound, from;
+    int listener = -1, fd = -1;
+    (void)state;
+    assert_true(ddl_address_parse("127.0.0.1", 0, &address));
+    assert_int_equal(ddl_socket_listen(&address, 8, &listener, &bound, NULL), DDL_OK);
+    snprintf(url, sizeof url, "tcp://127.0.0.1:%u", ddl_address_port(&bound));
+    world_init(&rank, 1, url, 20000);
+    rank.rank = 1;
+    rank.nranks = 2;
+    world_start(&rank);
+    assert_true(ddl_socket_wait(listener, POLLIN, ddl_deadline_in_ms(5000)));
+    assert_int_equal(ddl_socket_accept(listener, &fd, &from), 0);
+    assert_true(ddl_socket_wait(fd, POLLIN, ddl_deadline_in_ms(5000)));
+    assert_true(ddl_socket_read(fd, junk, sizeof junk) > 0);
+    assert_int_equal(ddl_socket_write(fd, "HTTP/1.1 400 Bad Request\r\n\r\n", 28), 28);
+    world_finish(&rank);
+    expect(&rank, DDL_EPROTO, -1, 6.0, "does not speak ddl", "another program");
+    ddl_socket_close(&fd);
+    ddl_socket_close(&listener);
+}
+
+static int end_world(void **state)
+{
+    (void)state;
+    world_end();
+    return 0;
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(
+            a_rank_killed_while_the_others_wait_is_named_by_all), /* first: forks while no thread runs */
+        cmocka_unit_test(what_a_killed_run_left_behind_is_not_trusted),
+        cmocka_unit_test(worlds_of_every_size_meet_in_any_order),
+        cmocka_unit_test(a_place_can_be_used_again_at_once),
+        cmocka_unit_test(a_second_rank_of_a_number_is_refused_and_harms_nobody),
+        cmocka_unit_test(a_latecomer_is_refused_while_the_others_work),
+        cmocka_unit_test(a_second_rank_0_is_refused),
+        cmocka_unit_test(another_world_size_is_told_to_everyone),
+        cmocka_unit_test(another_generator_is_refused),
+        cmocka_unit_test(missing_ranks_are_named_while_waiting_and_at_the_end),
+        cmocka_unit_test(a_missing_rank_0_is_named),
+        cmocka_unit_test(a_missing_rank_is_named_in_every_store),
+        cmocka_unit_test(bad_settings_are_told_at_once),
+        cmocka_unit_test(an_unknown_host_is_told),
+        cmocka_unit_test(a_port_in_use_is_told),
+        cmocka_unit_test(interfaces_can_be_chosen),
+        cmocka_unit_test(garbage_at_either_port_does_no_harm),
+        cmocka_unit_test(a_stranger_who_babbles_is_cut_off),
+        cmocka_unit_test(slow_strangers_do_not_keep_ranks_out),
+        cmocka_unit_test(another_program_on_the_port_is_told),
+    };
+    return cmocka_run_group_tests(tests, NULL, end_world);
+}

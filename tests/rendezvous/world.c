@@ -1,0 +1,215 @@
+/* world.c - threads as ranks. */
+#include "world.h"
+
+#include "io/socket.h"
+#include "rendezvous/store.h"
+
+#include <fcntl.h>
+#include <netinet/tcp.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+static bool set_up_right(int fd)
+{
+    int on = 0;
+    socklen_t bytes = sizeof on;
+    return (fcntl(fd, F_GETFL) & O_NONBLOCK) && (fcntl(fd, F_GETFD) & FD_CLOEXEC) &&
+           getsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, &bytes) == 0 && on;
+}
+
+/* Tell every peer who I am, and hear from each who it is. */
+static bool links_work(const struct world_rank *self)
+{
+    ddl_deadline deadline = ddl_deadline_in_ms(10000);
+    for (int peer = 0; peer < self->nranks; peer++) {
+        int hello[2] = { self->rank, peer };
+        if (peer == self->rank
+                ? self->sockets[peer] != -1
+                : !set_up_right(self->sockets[peer]) ||
+                      ddl_socket_write(self->sockets[peer], hello, sizeof hello) != sizeof hello)
+            return false;
+    }
+    for (int peer = 0; peer < self->nranks; peer++) {
+        int hello[2];
+        if (peer == self->rank)
+            continue;
+        if (!ddl_socket_wait(self->sockets[peer], POLLIN, deadline) ||
+            ddl_socket_read(self->sockets[peer], hello, sizeof hello) != sizeof hello || hello[0] != peer ||
+            hello[1] != self->rank)
+            return false;
+    }
+    return true;
+}
+
+static void leave(struct world_rank *self)
+{
+    for (int peer = 0; peer < self->nranks && self->bootstrap != NULL; peer++)
+        ddl_socket_close(&self->sockets[peer]);
+    ddl_bootstrap_leave(self->bootstrap);
+    ddl_roster_destroy(self->roster);
+    self->bootstrap = NULL;
+    self->roster = NULL;
+}
+
+/*
+ * Services are made and destroyed by the test's main thread only, and kept in between: libuv closes its
+ * descriptors in a way that the thread sanitizer does not see, so it would take their numbers' next use on
+ * another thread for a race.
+ */
+static ddl_service *idle[WORLD_MAX + 8];
+static int idle_count;
+
+static ddl_service *take_service(void)
+{
+    ddl_service *service = NULL;
+    if (idle_count > 0)
+        return idle[--idle_count];
+    if (ddl_service_create(&service, NULL) != DDL_OK)
+        abort();
+    return service;
+}
+
+void world_end(void)
+{
+    while (idle_count > 0)
+        ddl_service_destroy(idle[--idle_count]);
+}
+
+static void join(struct world_rank *self)
+{
+    int64_t start_ns = ddl_now_ns();
+    ddl_bootstrap_options options = {
+        .rank = self->rank,
+        .nranks = self->nranks,
+        .store = self->store,
+        .master = self->master,
+        .iface = self->iface,
+        .generator = self->generator,
+        .service = self->service,
+        .deadline = ddl_deadline_in_ms(self->timeout_ms),
+    };
+    self->status = ddl_bootstrap_join(&options, &self->bootstrap, &self->roster, self->sockets, &self->error);
+    self->seconds = (double)(ddl_now_ns() - start_ns) / 1e9;
+}
+
+static void *run(void *arg)
+{
+    struct world_rank *self = arg;
+    int rounds = self->rounds > 0 ? self->rounds : 1;
+    for (int round = 0; round < rounds; round++) {
+        join(self);
+        if (self->status != DDL_OK)
+            break;
+        self->run_id_first = self->roster->run_id[0] << 8 | self->roster->run_id[1];
+        self->node_count = self->roster->node_count;
+        self->local_size = self->roster->local_size_of[self->rank];
+        self->links_work = (round == 0 || self->links_work) && links_work(self);
+        self->rounds_done++;
+        if (!self->stays)
+            leave(self);
+    }
+    if (self->status != DDL_OK)
+        leave(self);
+    return NULL;
+}
+
+void world_init(struct world_rank ranks[], int nranks, const char *store, int64_t timeout_ms)
+{
+    for (int rank = 0; rank < nranks; rank++)
+        ranks[rank] = (struct world_rank){ .rank = rank,
+                                           .nranks = nranks,
+                                           .store = store,
+                                           .master = "127.0.0.1:29500",
+                                           .timeout_ms = timeout_ms };
+}
+
+void world_start(struct world_rank *rank)
+{
+    rank->status = DDL_EINTERNAL;
+    rank->links_work = false;
+    rank->rounds_done = 0;
+    rank->bootstrap = NULL;
+    rank->roster = NULL;
+    rank->service = take_service();
+    if (pthread_create(&rank->thread, NULL, run, rank) != 0)
+        abort();
+    rank->running = true;
+}
+
+void world_finish(struct world_rank *rank)
+{
+    if (rank->running)
+        pthread_join(rank->thread, NULL);
+    rank->running = false;
+    if (rank->service == NULL)
+        return;
+    leave(rank);
+    idle[idle_count++] = rank->service;
+    rank->service = NULL;
+}
+
+pid_t world_fork(const struct world_rank *rank)
+{
+    world_end();
+    pid_t pid = fork();
+    if (pid < 0)
+        abort();
+    if (pid > 0)
+        return pid;
+    struct world_rank self = *rank;
+    self.service = take_service();
+    join(&self);
+    for (;;)
+        pause();
+}
+
+void world_kill(pid_t pid)
+{
+    int status;
+    if (kill(pid, SIGKILL) != 0 || waitpid(pid, &status, 0) != pid)
+        abort();
+}
+
+int world_await_member(const struct world_rank *like, int observer, int rank)
+{
+    ddl_hello_party self = { .rank = observer, .nranks = like->nranks, .host = "observer", .nonce = { 1 } };
+    ddl_store_options options = { .url = like->store, .place = like->master, .self = &self };
+    ddl_deadline deadline = ddl_deadline_in_ms(like->timeout_ms);
+    ddl_store *store = NULL;
+    ddl_bytes value = { 0 };
+    ddl_member member;
+    ddl_error error;
+    char key[32];
+    snprintf(key, sizeof key, "member.%d", rank);
+    if (ddl_store_open(&options, deadline, &store, &error) != DDL_OK ||
+        ddl_store_get(store, key, deadline, &value, &error) != DDL_OK ||
+        ddl_member_decode(ddl_bytes_view(&value), &member, &error) != DDL_OK) {
+        fprintf(stderr, "cannot see rank %d: %s\n", rank, error.text);
+        abort();
+    }
+    ddl_bytes_fini(&value);
+    ddl_store_destroy(store, deadline);
+    return member.port;
+}
+
+int world_free_port(void)
+{
+    ddl_address address, bound;
+    int fd = -1;
+    if (!ddl_address_parse("127.0.0.1", 0, &address) ||
+        ddl_socket_listen(&address, 1, &fd, &bound, NULL) != DDL_OK)
+        abort();
+    close(fd);
+    return ddl_address_port(&bound);
+}
+
+const char *world_tcp_url(char url[64])
+{
+    snprintf(url, 64, "tcp://127.0.0.1:%d", world_free_port());
+    return url;
+}
