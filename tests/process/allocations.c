@@ -123,8 +123,8 @@ static ddl_status repeat(ddl_status (*way)(float *, size_t, ddl_comm *), float *
     return DDL_OK;
 }
 
-static bool run(const char *name, ddl_status (*way)(float *, size_t, ddl_comm *), float *data,
-                ddl_comm *world)
+static bool run(const char *name, ddl_status (*way)(float *, size_t, ddl_comm *), unsigned long allowed,
+                float *data, ddl_comm *world)
 {
     ddl_status status = repeat(way, data, WARM_UP, world);
     if (status == DDL_OK)
