@@ -92,14 +92,24 @@ static void path_in(const struct store_file *file, char path[DDL_RECORD_PATH], c
     DDL_ASSERT(bytes < DDL_RECORD_PATH);
 }
 
-/* Keys are ours, but a slash or a leading dot in one would leave the folder. */
+/* A key that is no good name of a file, or too long for one, is told from others by a hash of the whole. */
 static void path_of_key(const struct store_file *file, char path[DDL_RECORD_PATH], const char *key)
 {
-    char name[DDL_STORE_KEY_LIMIT + 2];
-    snprintf(name, sizeof name, "=%s", key);
-    for (char *at = name; *at != '\0'; at++)
-        if (*at == '/')
-            *at = '_';
+    enum { PLAIN_BYTES = 128 };
+    char name[PLAIN_BYTES + 24] = "="; /* so that no name begins with a dot */
+    uint64_t hash = UINT64_C(0xcbf29ce484222325);
+    size_t bytes = 1;
+    bool plain = strlen(key) < PLAIN_BYTES;
+    for (const char *at = key; *at != '\0'; at++) {
+        bool good = isalnum((unsigned char)*at) || *at == '.' || *at == '-';
+        hash = (hash ^ (uint8_t)*at) * UINT64_C(0x100000001b3);
+        plain = plain && good;
+        if (bytes < PLAIN_BYTES)
+            name[bytes++] = good ? *at : '_';
+    }
+    name[bytes] = '\0';
+    if (!plain)
+        snprintf(name + bytes, sizeof name - bytes, "=%08x%08x", (unsigned)(hash >> 32), (unsigned)hash);
     path_in(file, path, "key", name);
 }
 

@@ -1,0 +1,634 @@
+/* test_store.c - what every store promises, asked of each of them. */
+#include "rendezvous/store.h"
+
+#include "io/socket.h"
+#include "protocol/store_wire.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdatomic.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+enum { MANY = 24, SOON_MS = 20000 };
+
+static const struct kind {
+    const char *name;
+} kinds[] = { { "tcp" }, { "file" }, { "mem" } };
+
+#define FOR_EACH_KIND(kind) for (const struct kind *kind = kinds; kind < kinds + 3; kind++)
+
+/* A meeting place with some of its ranks in it. Stores block, so those that wait have a thread. */
+struct place {
+    ddl_service *service;
+    char url[96], folder[64];
+    int nranks;
+    ddl_store *stores[MANY];
+};
+
+static ddl_deadline soon(void)
+{
+    return ddl_deadline_in_ms(SOON_MS);
+}
+
+static ddl_status enter(struct place *place, int rank, int nranks, ddl_deadline deadline, ddl_store **store,
+                        ddl_error *err)
+{
+    ddl_hello_party self = {
+        .rank = rank, .nranks = nranks, .nonce = { 1, (uint8_t)rank }, .pid = 1000 + rank, .host = "host"
+    };
+    ddl_store_options options = {
+        .url = place->url, .place = "127.0.0.1:29500", .self = &self, .service = place->service
+    };
+    return ddl_store_open(&options, deadline, store, err);
+}
+
+static void place_name(struct place *place, const struct kind *kind)
+{
+    place->folder[0] = '\0';
+    if (strcmp(kind->name, "mem") == 0) {
+        snprintf(place->url, sizeof place->url, "mem://conformance");
+    } else if (strcmp(kind->name, "file") == 0) {
+        snprintf(place->folder, sizeof place->folder, "/tmp/ddl-store-XXXXXX");
+        assert_non_null(mkdtemp(place->folder));
+        snprintf(place->url, sizeof place->url, "file://%s", place->folder);
+    } else {
+        ddl_address address, bound;
+        int fd = -1;
+        assert_true(ddl_address_parse("127.0.0.1", 0, &address));
+        assert_int_equal(ddl_socket_listen(&address, 1, &fd, &bound, NULL), DDL_OK);
+        ddl_socket_close(&fd);
+        snprintf(place->url, sizeof place->url, "tcp://127.0.0.1:%u", ddl_address_port(&bound));
+    }
+}
+
+/* Rank 0 in this thread first, the others in threads of their own, as entering may need rank 0's help. */
+struct entering {
+    struct place *place;
+    int rank;
+    ddl_status status;
+    atomic_bool done; /* stored by the thread, read by place_open */
+};
+
+static void *enter_rank(void *arg)
+{
+    struct entering *entering = arg;
+    ddl_error error;
+    struct place *place = entering->place;
+    entering->status =
+        enter(place, entering->rank, place->nranks, soon(), &place->stores[entering->rank], &error);
+    if (entering->status != DDL_OK)
+        fprintf(stderr, "%s: rank %d: %s\n", place->url, entering->rank, error.text);
+    atomic_store(&entering->done, true);
+    return NULL;
+}
+
+static void place_open(struct place *place, const struct kind *kind, int nranks)
+{
+    struct entering entering[MANY];
+    pthread_t threads[MANY];
+    bool all = false;
+    memset(place, 0, sizeof *place);
+    place->nranks = nranks;
+    assert_int_equal(ddl_service_create(&place->service, NULL), DDL_OK);
+    place_name(place, kind);
+    assert_int_equal(enter(place, 0, nranks, soon(), &place->stores[0], NULL), DDL_OK);
+    for (int rank = 1; rank < nranks; rank++) {
+        entering[rank] = (struct entering){ .place = place, .rank = rank, .status = DDL_EINTERNAL };
+        assert_int_equal(pthread_create(&threads[rank], NULL, enter_rank, &entering[rank]), 0);
+    }
+    /* Rank 0 looks at its store all the while, as it does in a start-up. */
+    for (ddl_deadline deadline = soon(); !all && !ddl_deadline_passed(deadline);) {
+        ddl_bytes value = { 0 };
+        (void)!ddl_store_get(place->stores[0], "nothing", ddl_deadline_in_ms(5), &value, NULL);
+        all = true;
+        for (int rank = 1; rank < nranks; rank++)
+            all = all && atomic_load(&entering[rank].done);
+    }
+    for (int rank = 1; rank < nranks; rank++) {
+        pthread_join(threads[rank], NULL);
+        assert_int_equal(entering[rank].status, DDL_OK);
+    }
+}
+
+static void place_close(struct place *place)
+{
+    for (int rank = place->nranks - 1; rank >= 0; rank--)
+        ddl_store_destroy(place->stores[rank], soon());
+    ddl_service_destroy(place->service);
+    if (place->folder[0] != '\0')
+        assert_int_equal(rmdir(place->folder), 0);
+}
+
+static ddl_view text_view(const char *text)
+{
+    return (ddl_view){ text, strlen(text) };
+}
+
+static void set(ddl_store *store, const char *key, ddl_view value)
+{
+    ddl_store_outcome outcome;
+    ddl_bytes existing = { 0 };
+    assert_int_equal(ddl_store_set_new(store, key, value, soon(), &outcome, &existing, NULL), DDL_OK);
+    assert_int_equal(outcome, DDL_STORE_CREATED);
+}
+
+static void check_value(ddl_store *store, const char *key, ddl_view expected)
+{
+    ddl_bytes value = { 0 };
+    ddl_error error;
+    if (ddl_store_get(store, key, soon(), &value, &error) != DDL_OK)
+        fail_msg("%s: %s", key, error.text);
+    assert_int_equal(value.bytes, expected.bytes);
+    if (expected.bytes > 0)
+        assert_memory_equal(value.data, expected.data, expected.bytes);
+    ddl_bytes_fini(&value);
+}
+
+/* ---- a get in a thread of its own ---- */
+
+struct getter {
+    ddl_store *store;
+    const char *key;
+    ddl_deadline deadline;
+    ddl_status status;
+    ddl_error error;
+    ddl_bytes value;
+    int64_t done_ns;
+    pthread_t thread;
+};
+
+static void *get_in_thread(void *arg)
+{
+    struct getter *getter = arg;
+    getter->status =
+        ddl_store_get(getter->store, getter->key, getter->deadline, &getter->value, &getter->error);
+    getter->done_ns = ddl_now_ns();
+    return NULL;
+}
+
+static void getter_start(struct getter *getter, ddl_store *store, const char *key, ddl_deadline deadline)
+{
+    *getter = (struct getter){ .store = store, .key = key, .deadline = deadline };
+    assert_int_equal(pthread_create(&getter->thread, NULL, get_in_thread, getter), 0);
+}
+
+static void getter_join(struct getter *getter)
+{
+    pthread_join(getter->thread, NULL);
+    ddl_bytes_fini(&getter->value);
+}
+
+/* ---- behaviours ---- */
+
+static void a_run_has_one_id_for_all_its_ranks(void **state)
+{
+    static const uint8_t none[DDL_RUN_ID_BYTES];
+    (void)state;
+    FOR_EACH_KIND(kind)
+    {
+        struct place place;
+        uint8_t first[DDL_RUN_ID_BYTES];
+        place_open(&place, kind, 3);
+        memcpy(first, ddl_store_run_id(place.stores[0]), sizeof first);
+        assert_memory_not_equal(first, none, sizeof first);
+        for (int rank = 1; rank < 3; rank++)
+            assert_memory_equal(ddl_store_run_id(place.stores[rank]), first, sizeof first);
+        place_close(&place);
+        place_open(&place, kind, 1);
+        assert_memory_not_equal(ddl_store_run_id(place.stores[0]), first, sizeof first);
+        place_close(&place);
+    }
+}
+
+static void values_come_back_as_they_were_set(void **state)
+{
+    static uint8_t large[DDL_STORE_VALUE_LIMIT], roster[DDL_STORE_ROSTER_LIMIT];
+    (void)state;
+    for (size_t i = 0; i < sizeof roster; i++)
+        roster[i] = (uint8_t)(i * 7 + i / 256);
+    memcpy(large, roster + 1000, sizeof large);
+    FOR_EACH_KIND(kind)
+    {
+        struct place place;
+        const ddl_view values[] = {
+            { "", 0 }, { "x", 1 }, { "\0\n\xff", 3 }, { large, 4096 }, { large, sizeof large }
+        };
+        place_open(&place, kind, 3);
+        for (int i = 0; i < 5; i++) {
+            char key[32];
+            snprintf(key, sizeof key, "key.%d", i);
+            set(place.stores[1], key, values[i]);
+            for (int rank = 0; rank < 3; rank++)
+                check_value(place.stores[rank], key, values[i]);
+        }
+        set(place.stores[0], "roster", (ddl_view){ roster, sizeof roster });
+        check_value(place.stores[2], "roster", (ddl_view){ roster, sizeof roster });
+        place_close(&place);
+    }
+}
+
+static void a_value_over_the_limit_is_refused(void **state)
+{
+    static uint8_t roster[DDL_STORE_ROSTER_LIMIT + 1];
+    (void)state;
+    FOR_EACH_KIND(kind)
+    {
+        struct place place;
+        ddl_store_outcome outcome;
+        ddl_bytes existing = { 0 };
+        ddl_error error;
+        place_open(&place, kind, 1);
+        assert_int_equal(ddl_store_set_new(place.stores[0], "k", (ddl_view){ roster, sizeof roster }, soon(),
+                                           &outcome, &existing, &error),
+                         DDL_EINVAL);
+        assert_non_null(strstr(error.text, "1048576"));
+        place_close(&place);
+    }
+}
+
+static void keys_may_hold_any_text(void **state)
+{
+    char longest[DDL_STORE_KEY_LIMIT + 1];
+    (void)state;
+    memset(longest, 'k', sizeof longest - 1);
+    longest[sizeof longest - 1] = '\0';
+    const char *const keys[] = { "a", "..", ".", "a.b", "with space", "=", longest, "../../etc" };
+    FOR_EACH_KIND(kind)
+    {
+        struct place place;
+        place_open(&place, kind, 1);
+        for (size_t i = 0; i < sizeof keys / sizeof keys[0]; i++) {
+            set(place.stores[0], keys[i], text_view(keys[i]));
+            check_value(place.stores[0], keys[i], text_view(keys[i]));
+        }
+        place_close(&place);
+    }
+}
+
+static void a_key_is_set_once(void **state)
+{
+    (void)state;
+    FOR_EACH_KIND(kind)
+    {
+        struct place place;
+        ddl_store_outcome outcome;
+        ddl_bytes existing = { 0 };
+        place_open(&place, kind, 3);
+        set(place.stores[1], "who", text_view("rank 1"));
+        assert_int_equal(
+            ddl_store_set_new(place.stores[2], "who", text_view("rank 2"), soon(), &outcome, &existing, NULL),
+            DDL_OK);
+        assert_int_equal(outcome, DDL_STORE_TAKEN);
+        assert_int_equal(existing.bytes, 6);
+        assert_memory_equal(existing.data, "rank 1", 6);
+        ddl_bytes_fini(&existing);
+        check_value(place.stores[0], "who", text_view("rank 1"));
+        place_close(&place);
+    }
+}
+
+static void a_key_whose_owner_left_is_abandoned(void **state)
+{
+    (void)state;
+    FOR_EACH_KIND(kind)
+    {
+        struct place place;
+        ddl_store_outcome outcome = DDL_STORE_CREATED;
+        ddl_bytes existing = { 0 };
+        place_open(&place, kind, 3);
+        set(place.stores[1], "who", text_view("rank 1"));
+        ddl_store_destroy(place.stores[1], soon());
+        place.stores[1] = NULL;
+        /* A server hears of it a moment later than it happens. */
+        for (ddl_deadline deadline = soon();
+             outcome != DDL_STORE_ABANDONED && !ddl_deadline_passed(deadline);) {
+            assert_int_equal(ddl_store_set_new(place.stores[2], "who", text_view("rank 2"), soon(), &outcome,
+                                               &existing, NULL),
+                             DDL_OK);
+            ddl_bytes_fini(&existing);
+        }
+        assert_int_equal(outcome, DDL_STORE_ABANDONED);
+        place_close(&place);
+    }
+}
+
+static void get_waits_until_the_key_is_set(void **state)
+{
+    (void)state;
+    FOR_EACH_KIND(kind)
+    {
+        struct place place;
+        struct getter getters[MANY];
+        place_open(&place, kind, 4);
+        for (int rank = 0; rank < 3; rank++)
+            getter_start(&getters[rank], place.stores[rank], "later", soon());
+        int64_t set_ns = ddl_now_ns();
+        set(place.stores[3], "later", text_view("now"));
+        for (int rank = 0; rank < 3; rank++) {
+            pthread_join(getters[rank].thread, NULL);
+            assert_int_equal(getters[rank].status, DDL_OK);
+            assert_true(getters[rank].done_ns >= set_ns);
+            assert_int_equal(getters[rank].value.bytes, 3);
+            assert_memory_equal(getters[rank].value.data, "now", 3);
+            ddl_bytes_fini(&getters[rank].value);
+        }
+        place_close(&place);
+    }
+}
+
+static void get_ends_by_its_deadline(void **state)
+{
+    (void)state;
+    FOR_EACH_KIND(kind)
+    {
+        struct place place;
+        ddl_bytes value = { 0 };
+        ddl_error error;
+        place_open(&place, kind, 2);
+        for (int ms = 0; ms <= 60; ms += 20) {
+            int64_t start_ns = ddl_now_ns();
+            assert_int_equal(ddl_store_get(place.stores[1], "never", ddl_deadline_in_ms(ms), &value, &error),
+                             DDL_ETIMEDOUT);
+            int64_t took_ns = ddl_now_ns() - start_ns;
+            assert_true(took_ns >= ms * DDL_NS_PER_MS);
+            assert_true(took_ns < (ms + 1000) * DDL_NS_PER_MS);
+        }
+        /* A get that was given up does not disturb what comes after. */
+        set(place.stores[0], "never", text_view("after all"));
+        check_value(place.stores[1], "never", text_view("after all"));
+        assert_int_equal(ddl_store_get(place.stores[1], "never", ddl_now_ns() - 1, &value, &error), DDL_OK);
+        ddl_bytes_fini(&value);
+        place_close(&place);
+    }
+}
+
+static void a_failure_reaches_everyone_and_the_first_stands(void **state)
+{
+    (void)state;
+    FOR_EACH_KIND(kind)
+    {
+        struct place place;
+        struct getter getters[2];
+        ddl_error cause, other, first;
+        ddl_bytes value = { 0 };
+        ddl_store_outcome outcome;
+        (void)ddl_error_set(&cause, DDL_ECONFIG, "rank 2 is odd");
+        cause.culprit = 2;
+        cause.os_errno = 7;
+        (void)ddl_error_set(&other, DDL_ETIMEDOUT, "too late");
+        place_open(&place, kind, 4);
+        getter_start(&getters[0], place.stores[0], "never", soon());
+        getter_start(&getters[1], place.stores[1], "never", soon());
+        ddl_store_fail(place.stores[2], &cause, soon(), &first);
+        int64_t failed_ns = ddl_now_ns();
+        assert_string_equal(first.text, "rank 2 is odd");
+        for (int i = 0; i < 2; i++) {
+            getter_join(&getters[i]);
+            assert_int_equal(getters[i].status, DDL_ECONFIG);
+            assert_int_equal(getters[i].error.culprit, 2);
+            assert_int_equal(getters[i].error.os_errno, 7);
+            assert_string_equal(getters[i].error.text, "rank 2 is odd");
+            assert_true(getters[i].done_ns < failed_ns + DDL_NS_PER_S);
+        }
+        ddl_store_fail(place.stores[3], &other, soon(), &first);
+        assert_int_equal(first.code, DDL_ECONFIG);
+        assert_string_equal(first.text, "rank 2 is odd");
+        for (int rank = 0; rank < 4; rank++) {
+            ddl_error error;
+            assert_int_equal(ddl_store_check(place.stores[rank], &error), DDL_ECONFIG);
+            assert_int_equal(ddl_store_get(place.stores[rank], "x", soon(), &value, &error), DDL_ECONFIG);
+            assert_int_equal(
+                ddl_store_set_new(place.stores[rank], "x", text_view("y"), soon(), &outcome, &value, &error),
+                DDL_ECONFIG);
+            assert_string_equal(error.text, "rank 2 is odd");
+        }
+        place_close(&place);
+    }
+}
+
+static void a_settled_run_cannot_fail(void **state)
+{
+    (void)state;
+    FOR_EACH_KIND(kind)
+    {
+        struct place place;
+        ddl_error cause, first;
+        place_open(&place, kind, 3);
+        (void)ddl_error_set(&cause, DDL_EPEERLOST, "gone");
+        set(place.stores[1], "mine", text_view("1"));
+        assert_int_equal(ddl_store_will(place.stores[1], &cause, soon(), NULL), DDL_OK);
+        set(place.stores[0], DDL_STORE_SETTLED, (ddl_view){ NULL, 0 });
+        ddl_store_fail(place.stores[2], &cause, soon(), &first);
+        assert_string_equal(first.text, "gone"); /* to whom it happened it did happen */
+        ddl_store_destroy(place.stores[1], soon());
+        place.stores[1] = NULL;
+        assert_int_equal(ddl_store_check(place.stores[0], NULL), DDL_OK);
+        check_value(place.stores[0], "mine", text_view("1"));
+        check_value(place.stores[0], DDL_STORE_SETTLED, (ddl_view){ NULL, 0 });
+        place_close(&place);
+    }
+}
+
+static void a_will_is_executed_when_its_rank_leaves(void **state)
+{
+    (void)state;
+    FOR_EACH_KIND(kind)
+    {
+        struct place place;
+        struct getter getter;
+        ddl_error will;
+        place_open(&place, kind, 3);
+        (void)ddl_error_set(&will, DDL_EPEERLOST, "rank 2 went away");
+        will.culprit = 2;
+        assert_int_equal(ddl_store_will(place.stores[2], &will, soon(), NULL), DDL_OK);
+        set(place.stores[2], "mine", text_view("2"));
+        getter_start(&getter, place.stores[1], "never", soon());
+        ddl_store_destroy(place.stores[2], soon());
+        place.stores[2] = NULL;
+        int64_t left_ns = ddl_now_ns();
+        getter_join(&getter);
+        assert_int_equal(getter.status, DDL_EPEERLOST);
+        assert_int_equal(getter.error.culprit, 2);
+        assert_string_equal(getter.error.text, "rank 2 went away");
+        assert_true(getter.done_ns < left_ns + DDL_NS_PER_S);
+        place_close(&place);
+    }
+}
+
+static void the_will_of_a_rank_that_set_nothing_does_not_count(void **state)
+{
+    (void)state;
+    FOR_EACH_KIND(kind)
+    {
+        struct place place;
+        ddl_error will;
+        ddl_store_outcome outcome;
+        ddl_bytes existing = { 0 };
+        place_open(&place, kind, 3);
+        (void)ddl_error_set(&will, DDL_EPEERLOST, "rank 2 went away");
+        set(place.stores[1], "taken", text_view("1"));
+        assert_int_equal(ddl_store_will(place.stores[2], &will, soon(), NULL), DDL_OK);
+        assert_int_equal(
+            ddl_store_set_new(place.stores[2], "taken", text_view("2"), soon(), &outcome, &existing, NULL),
+            DDL_OK);
+        assert_int_equal(outcome, DDL_STORE_TAKEN);
+        ddl_bytes_fini(&existing);
+        ddl_store_destroy(place.stores[2], soon());
+        place.stores[2] = NULL;
+        /* Time for the news to travel, were there any. */
+        assert_int_equal(ddl_store_get(place.stores[0], "never", ddl_deadline_in_ms(300), &existing, NULL),
+                         DDL_ETIMEDOUT);
+        assert_int_equal(ddl_store_check(place.stores[1], NULL), DDL_OK);
+        place_close(&place);
+    }
+}
+
+static void waiting_calls_end_when_rank_0_goes(void **state)
+{
+    (void)state;
+    FOR_EACH_KIND(kind)
+    {
+        struct place place;
+        struct getter getter;
+        ddl_error will;
+        place_open(&place, kind, 2);
+        (void)ddl_error_set(&will, DDL_EPEERLOST, "rank 0 went away");
+        will.culprit = 0;
+        assert_int_equal(ddl_store_will(place.stores[0], &will, soon(), NULL), DDL_OK);
+        set(place.stores[0], "mine", text_view("0"));
+        getter_start(&getter, place.stores[1], "never", soon());
+        ddl_store_destroy(place.stores[0], ddl_deadline_in_ms(300));
+        place.stores[0] = NULL;
+        int64_t left_ns = ddl_now_ns();
+        getter_join(&getter);
+        assert_int_equal(getter.status, DDL_EPEERLOST);
+        assert_int_equal(getter.error.culprit, 0);
+        assert_true(getter.done_ns < left_ns + DDL_NS_PER_S);
+        place_close(&place);
+    }
+}
+
+static void many_ranks_share_a_store(void **state)
+{
+    (void)state;
+    FOR_EACH_KIND(kind)
+    {
+        struct place place;
+        struct getter getters[MANY];
+        place_open(&place, kind, MANY);
+        for (int rank = 0; rank + 1 < MANY; rank++)
+            getter_start(&getters[rank], place.stores[rank], "go", soon());
+        for (int i = 0; i < MANY; i++) {
+            char key[32];
+            snprintf(key, sizeof key, "many.%d", i);
+            set(place.stores[MANY - 1], key, text_view(key));
+        }
+        set(place.stores[MANY - 1], "go", text_view("now"));
+        for (int rank = 0; rank + 1 < MANY; rank++) {
+            getter_join(&getters[rank]);
+            assert_int_equal(getters[rank].status, DDL_OK);
+        }
+        for (int rank = 0; rank < MANY; rank++)
+            check_value(place.stores[rank], "many.7", text_view("many.7"));
+        place_close(&place);
+    }
+}
+
+static void of_all_who_set_a_key_one_succeeds(void **state)
+{
+    (void)state;
+    FOR_EACH_KIND(kind)
+    {
+        struct place place;
+        int created = 0;
+        place_open(&place, kind, 8);
+        for (int rank = 0; rank < 8; rank++) {
+            ddl_store_outcome outcome;
+            ddl_bytes existing = { 0 };
+            char value[16];
+            snprintf(value, sizeof value, "%d", rank);
+            assert_int_equal(ddl_store_set_new(place.stores[rank], "race", text_view(value), soon(), &outcome,
+                                               &existing, NULL),
+                             DDL_OK);
+            created += outcome == DDL_STORE_CREATED;
+            if (outcome != DDL_STORE_CREATED)
+                assert_memory_equal(existing.data, "0", 1);
+            ddl_bytes_fini(&existing);
+        }
+        assert_int_equal(created, 1);
+        place_close(&place);
+    }
+}
+
+static void another_world_size_is_told_and_fails_the_run(void **state)
+{
+    (void)state;
+    FOR_EACH_KIND(kind)
+    {
+        struct place place;
+        struct getter getter;
+        ddl_store *odd = NULL;
+        ddl_error error;
+        place_open(&place, kind, 3);
+        getter_start(&getter, place.stores[0], "never", soon()); /* and so rank 0 answers whoever comes */
+        assert_int_equal(enter(&place, 2, 4, soon(), &odd, &error), DDL_ECONFIG);
+        assert_non_null(strstr(error.text, "world size 4"));
+        assert_non_null(strstr(error.text, "world size 3"));
+        getter_join(&getter);
+        assert_int_equal(getter.status, DDL_ECONFIG);
+        assert_non_null(strstr(getter.error.text, "world size 4"));
+        place_close(&place);
+    }
+}
+
+static void opening_ends_by_its_deadline_where_nobody_serves(void **state)
+{
+    (void)state;
+    FOR_EACH_KIND(kind)
+    {
+        struct place place = { .nranks = 0 };
+        ddl_store *store = NULL;
+        ddl_error error;
+        place_name(&place, kind);
+        int64_t start_ns = ddl_now_ns();
+        assert_int_equal(enter(&place, 1, 2, ddl_deadline_in_ms(200), &store, &error), DDL_ETIMEDOUT);
+        assert_true(ddl_now_ns() - start_ns < 1200 * DDL_NS_PER_MS);
+        assert_int_equal(error.culprit, 0);
+        if (place.folder[0] != '\0') {
+            char left[128];
+            snprintf(left, sizeof left, "%s/ddl-127.0.0.1_29500", place.folder);
+            assert_int_equal(rmdir(left), 0);
+            assert_int_equal(rmdir(place.folder), 0);
+        }
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_run_has_one_id_for_all_its_ranks),
+        cmocka_unit_test(values_come_back_as_they_were_set),
+        cmocka_unit_test(a_value_over_the_limit_is_refused),
+        cmocka_unit_test(keys_may_hold_any_text),
+        cmocka_unit_test(a_key_is_set_once),
+        cmocka_unit_test(a_key_whose_owner_left_is_abandoned),
+        cmocka_unit_test(get_waits_until_the_key_is_set),
+        cmocka_unit_test(get_ends_by_its_deadline),
+        cmocka_unit_test(a_failure_reaches_everyone_and_the_first_stands),
+        cmocka_unit_test(a_settled_run_cannot_fail),
+        cmocka_unit_test(a_will_is_executed_when_its_rank_leaves),
+        cmocka_unit_test(the_will_of_a_rank_that_set_nothing_does_not_count),
+        cmocka_unit_test(waiting_calls_end_when_rank_0_goes),
+        cmocka_unit_test(many_ranks_share_a_store),
+        cmocka_unit_test(of_all_who_set_a_key_one_succeeds),
+        cmocka_unit_test(another_world_size_is_told_and_fails_the_run),
+        cmocka_unit_test(opening_ends_by_its_deadline_where_nobody_serves),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
