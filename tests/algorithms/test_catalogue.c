@@ -1,0 +1,218 @@
+/* test_catalogue.c - every row keeps its promised cost, and shapes that a row does not take are refused. */
+#include "algorithms/catalogue.h"
+#include "simulate/check.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+
+#include <cmocka.h>
+#include <stdio.h>
+#include <string.h>
+
+static bool on_blocks(ddl_collective collective)
+{
+    return collective == DDL_COLLECTIVE_REDUCE_SCATTER || collective == DDL_COLLECTIVE_ALLGATHER ||
+           collective == DDL_COLLECTIVE_ALLTOALL;
+}
+
+/* A shape whose vector every algorithm can cut evenly. */
+static ddl_shape even_shape(const ddl_algorithm *row, int nranks)
+{
+    size_t count = 64 * (size_t)nranks;
+    return (ddl_shape){ .nranks = nranks,
+                        .count = count,
+                        .stride = count,
+                        .element_bytes = row->collective == DDL_COLLECTIVE_BARRIER ? 1 : 4,
+                        .in_place = row->collective == DDL_COLLECTIVE_BROADCAST };
+}
+
+static void every_row_costs_what_it_says(void **state)
+{
+    (void)state;
+    static const int ranks[] = { 2, 3, 4, 5, 6, 7, 8, 9, 13, 16, 31, 32, 33, 64 };
+    ddl_checker *checker;
+    assert_int_equal(ddl_checker_create(&checker, NULL), DDL_OK);
+    size_t nrows;
+    const ddl_algorithm *rows = ddl_catalogue(&nrows);
+    for (size_t i = 0; i < nrows; i++)
+        for (size_t j = 0; j < sizeof ranks / sizeof ranks[0]; j++) {
+            int p = ranks[j];
+            if (!ddl_algorithm_takes(&rows[i], p))
+                continue;
+            ddl_shape shape = even_shape(&rows[i], p);
+            double total = (double)shape.count * 4 * (on_blocks(rows[i].collective) ? p : 1);
+            ddl_error err = { 0 };
+            if (ddl_check_algorithm(checker, &rows[i], &shape, &err) != DDL_OK)
+                fail_msg("%s: %s", rows[i].name, err.text);
+            ddl_work promised = rows[i].work(p, total), measured = ddl_checker_measured(checker);
+            /* Unless p is a power of two, some messages of later rounds need not wait for the earlier ones;
+             * in a binomial tree few ranks are as deep as the root has children. */
+            bool uneven = (p & (p - 1)) != 0 || strcmp(rows[i].name, "binomial") == 0;
+            if ((uneven ? measured.rounds > promised.rounds : measured.rounds != promised.rounds) ||
+                measured.messages != promised.messages || measured.sent_bytes != promised.sent_bytes ||
+                measured.reduced_bytes != promised.reduced_bytes)
+                fail_msg("%s/%s on %d ranks: %g rounds, %g messages, %g bytes, %g reduced; promised %g, %g, "
+                         "%g, %g",
+                         ddl_collective_name(rows[i].collective), rows[i].name, p, measured.rounds,
+                         measured.messages, measured.sent_bytes, measured.reduced_bytes, promised.rounds,
+                         promised.messages, promised.sent_bytes, promised.reduced_bytes);
+        }
+    ddl_checker_destroy(checker);
+}
+
+static void rows_are_found_by_collective_and_name(void **state)
+{
+    (void)state;
+    size_t nrows;
+    const ddl_algorithm *rows = ddl_catalogue(&nrows);
+    assert_int_equal(nrows, 21);
+    for (size_t i = 0; i < nrows; i++) {
+        assert_ptr_equal(ddl_catalogue_find(rows[i].collective, rows[i].name), &rows[i]);
+        assert_int_equal(ddl_catalogue_index(&rows[i]), i);
+        assert_true(strlen(rows[i].summary) > 0);
+        assert_true(strlen(rows[i].source) > 0);
+        ddl_collective parsed;
+        assert_true(ddl_collective_parse(ddl_collective_name(rows[i].collective), &parsed));
+        assert_int_equal(parsed, rows[i].collective);
+    }
+    assert_null(ddl_catalogue_find(DDL_COLLECTIVE_BARRIER, "ring"));
+    ddl_collective untouched = DDL_COLLECTIVE_REDUCE;
+    assert_false(ddl_collective_parse("all_reduce", &untouched));
+    assert_int_equal(untouched, DDL_COLLECTIVE_REDUCE);
+}
+
+static void rows_for_powers_of_two_refuse_other_numbers(void **state)
+{
+    (void)state;
+    static const struct {
+        ddl_collective collective;
+        const char *name;
+    } cases[] = { { DDL_COLLECTIVE_REDUCE_SCATTER, "halving" }, { DDL_COLLECTIVE_ALLGATHER, "doubling" } };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        const ddl_algorithm *row = ddl_catalogue_find(cases[i].collective, cases[i].name);
+        ddl_shape shape = even_shape(row, 6);
+        ddl_schedule *schedule = NULL;
+        ddl_error err = { 0 };
+        assert_false(ddl_algorithm_takes(row, 6));
+        assert_true(ddl_algorithm_takes(row, 8));
+        assert_int_equal(row->build(&shape, &schedule, &err), DDL_EUNSUPPORTED);
+        assert_null(schedule);
+        assert_non_null(strstr(err.text, "6 ranks"));
+    }
+}
+
+static ddl_schedule *build(ddl_collective collective, const char *name, ddl_shape shape)
+{
+    ddl_schedule *schedule;
+    assert_int_equal(ddl_catalogue_find(collective, name)->build(&shape, &schedule, NULL), DDL_OK);
+    return schedule;
+}
+
+static void one_rank_only_copies_and_in_place_does_nothing(void **state)
+{
+    (void)state;
+    size_t nrows;
+    const ddl_algorithm *rows = ddl_catalogue(&nrows);
+    for (size_t i = 0; i < nrows; i++) {
+        if (rows[i].collective == DDL_COLLECTIVE_SEND || rows[i].collective == DDL_COLLECTIVE_RECV)
+            continue;
+        for (int in_place = 0; in_place < 2; in_place++) {
+            ddl_shape shape = even_shape(&rows[i], 1);
+            shape.in_place = in_place == 1;
+            shape.average = true;
+            ddl_schedule *schedule;
+            assert_int_equal(rows[i].build(&shape, &schedule, NULL), DDL_OK);
+            bool copies = !in_place && rows[i].collective != DDL_COLLECTIVE_BROADCAST &&
+                          rows[i].collective != DDL_COLLECTIVE_BARRIER;
+            assert_int_equal(schedule->nsteps, copies);
+            ddl_schedule_destroy(schedule);
+        }
+    }
+}
+
+static void direct_and_flat_fold_in_rank_order_with_one_rounding(void **state)
+{
+    (void)state;
+    static const struct {
+        ddl_collective collective;
+        const char *name;
+    } cases[] = { { DDL_COLLECTIVE_ALLREDUCE, "flat" },
+                  { DDL_COLLECTIVE_ALLREDUCE, "direct" },
+                  { DDL_COLLECTIVE_REDUCE_SCATTER, "direct" } };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++)
+        for (int rank = 0; rank < 5; rank++) {
+            ddl_schedule *s =
+                build(cases[i].collective, cases[i].name,
+                      (ddl_shape){ .rank = rank, .nranks = 5, .count = 5, .stride = 5, .element_bytes = 4 });
+            int nreduces = 0;
+            for (uint32_t j = 0; j < s->nsteps; j++) {
+                if (s->steps[j].kind != DDL_STEP_REDUCE)
+                    continue;
+                nreduces++;
+                assert_int_equal(s->steps[j].noperands, 5);
+                const ddl_slice *operands = &s->operands[s->steps[j].first_operand];
+                for (uint32_t k = 0; k < 5; k++)
+                    assert_int_equal(operands[k].buffer,
+                                     k == (uint32_t)rank ? DDL_BUFFER_IN : DDL_BUFFER_SCRATCH);
+                /* What rank k sent is the k-th operand. */
+                for (uint32_t k = 0; k < j; k++)
+                    if (s->steps[k].kind == DDL_STEP_RECV)
+                        assert_int_equal(s->steps[k].target.part[0].offset,
+                                         operands[s->steps[k].peer].offset);
+            }
+            assert_int_equal(nreduces, 1);
+            ddl_schedule_destroy(s);
+        }
+}
+
+/* What can be received from the start on is posted at the start. */
+static void first_receives_wait_for_nothing(void **state)
+{
+    (void)state;
+    size_t nrows;
+    const ddl_algorithm *rows = ddl_catalogue(&nrows);
+    for (size_t i = 0; i < nrows; i++)
+        for (int rank = 0; rank < 8; rank++) {
+            ddl_shape shape = even_shape(&rows[i], 8);
+            shape.rank = rank;
+            shape.root = rank == 0 ? 1 : 0;
+            bool reads_out_again = rows[i].collective == DDL_COLLECTIVE_ALLREDUCE;
+            ddl_schedule *s;
+            assert_int_equal(rows[i].build(&shape, &s, NULL), DDL_OK);
+            for (uint32_t j = 0; j < s->nsteps; j++)
+                if (s->steps[j].kind == DDL_STEP_RECV && !reads_out_again &&
+                    s->steps[j].target.part[0].buffer == DDL_BUFFER_OUT)
+                    assert_int_equal(s->steps[j].npredecessors, 0);
+                else if (s->steps[j].kind == DDL_STEP_RECV &&
+                         s->steps[j].target.part[0].buffer == DDL_BUFFER_SCRATCH)
+                    assert_int_equal(s->steps[j].npredecessors, 0);
+            ddl_schedule_destroy(s);
+        }
+}
+
+static void large_schedules_are_built_in_good_time(void **state)
+{
+    (void)state;
+    /* Quadratic building would be some billions of steps here, and the test would run into its limit. */
+    for (int i = 0; i < 20; i++) {
+        ddl_schedule *s =
+            build(DDL_COLLECTIVE_ALLREDUCE, "ring",
+                  (ddl_shape){ .rank = i, .nranks = 20000, .count = 40000, .element_bytes = 4 });
+        assert_int_equal(s->nmessages, 4 * 19999);
+        ddl_schedule_destroy(s);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(every_row_costs_what_it_says),
+        cmocka_unit_test(rows_are_found_by_collective_and_name),
+        cmocka_unit_test(rows_for_powers_of_two_refuse_other_numbers),
+        cmocka_unit_test(one_rank_only_copies_and_in_place_does_nothing),
+        cmocka_unit_test(direct_and_flat_fold_in_rank_order_with_one_rounding),
+        cmocka_unit_test(first_receives_wait_for_nothing),
+        cmocka_unit_test(large_schedules_are_built_in_good_time),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
