@@ -46,6 +46,10 @@ struct ddl_comm {
     int64_t timeout_ms;
     uint64_t issued;                   /* collective operations */
     uint64_t *sent_to, *received_from; /* point-to-point operations, per peer */
+    struct ddl_chosen {                /* the last choice by cost of each collective */
+        const ddl_algorithm *algorithm;
+        size_t count, element_bytes;
+    } chosen[DDL_COLLECTIVE_COUNT];
 
     /* Holder of the baton. */
     ddl_list in_flight; /* requests, oldest first */

@@ -22,6 +22,19 @@ const ddl_algorithm *ddl_issue_algorithm(const ddl_comm *comm, ddl_collective co
     return ddl_choose(&comm->model, collective, comm->config.nranks, total);
 }
 
+/* As ddl_issue_algorithm, for the issuing thread: a call like the last one need not be weighed again. */
+static const ddl_algorithm *choose(ddl_comm *comm, ddl_collective collective, size_t count,
+                                   size_t element_bytes)
+{
+    struct ddl_chosen *last = &comm->chosen[collective];
+    if (last->algorithm == NULL || last->count != count || last->element_bytes != element_bytes) {
+        last->algorithm = ddl_issue_algorithm(comm, collective, count, element_bytes);
+        last->count = count;
+        last->element_bytes = element_bytes;
+    }
+    return last->algorithm;
+}
+
 static void complete(ddl_request *request, ddl_status status)
 {
     ddl_comm *comm = request->comm;
@@ -107,7 +120,7 @@ static void describe(ddl_comm *comm, const ddl_call *call, ddl_request *request)
     ddl_task *task = &request->task;
     bool point_to_point = is_point_to_point(call->collective);
     size_t element_bytes = call->has_dtype ? ddl_dtype_bytes(call->dtype) : 1;
-    task->algorithm = ddl_issue_algorithm(comm, call->collective, call->count, element_bytes);
+    task->algorithm = choose(comm, call->collective, call->count, element_bytes);
     task->shape = (ddl_shape){ .rank = comm->roster->rank,
                                .nranks = comm->config.nranks,
                                .root = call->root,
