@@ -137,13 +137,15 @@ void ddl_checker_destroy(ddl_checker *c)
 {
     if (c == NULL)
         return;
-    array *const arrays[] = {
-        &c->actions,     &c->successors, &c->operands,     &c->positions,         &c->values,
-        &c->sends,       &c->recvs,      &c->extra,        &c->first_action,      &c->first_atom,
-        &c->first_extra, &c->stack,      &c->sorted_sends, &c->sorted_recvs,      &c->spare,
-        &c->starts,      &c->known,      &c->predecessors, &c->first_predecessor, &c->stamps,
-        &c->searched,    &c->writers,    &c->readers,      &c->reader_links
-    };
+    array *const arrays[] = { &c->states,       &c->partners,     &c->actions,
+                              &c->successors,   &c->operands,     &c->positions,
+                              &c->values,       &c->sends,        &c->recvs,
+                              &c->extra,        &c->first_action, &c->first_atom,
+                              &c->first_extra,  &c->stack,        &c->sorted_sends,
+                              &c->sorted_recvs, &c->spare,        &c->starts,
+                              &c->known,        &c->predecessors, &c->first_predecessor,
+                              &c->stamps,       &c->searched,     &c->writers,
+                              &c->readers,      &c->reader_links };
     for (size_t i = 0; i < sizeof arrays / sizeof arrays[0]; i++)
         ddl_free(arrays[i]->data);
     ddl_cuts_fini(&c->cuts);

@@ -1,0 +1,169 @@
+#!/usr/bin/env python3
+"""What ddl-sim prints and how it ends: test_ddl_sim.py PATH-OF-DDL-SIM"""
+
+import re
+import subprocess
+import sys
+import unittest
+
+PROGRAM = ""
+
+
+def run(*arguments):
+    return subprocess.run([PROGRAM, *arguments], capture_output=True, text=True, timeout=100, check=False)
+
+
+class Usage(unittest.TestCase):
+    def refused(self, *arguments, saying):
+        """Exit code 2, nothing on stdout, one line that says why."""
+        result = run(*arguments)
+        self.assertEqual(result.returncode, 2, result)
+        self.assertEqual(result.stdout, "")
+        self.assertEqual(result.stderr.count("\n"), 1, result.stderr)
+        self.assertIn(saying, result.stderr)
+
+    def test_help_of_each_command_goes_to_stdout(self):
+        for arguments in (["--help"], ["list", "--help"], ["check", "--help"], ["show", "-h"], ["cost", "--help"]):
+            result = run(*arguments)
+            self.assertEqual(result.returncode, 0)
+            self.assertTrue(result.stdout.startswith("usage: ddl-sim"), result.stdout)
+            self.assertEqual(result.stderr, "")
+
+    def test_no_command_is_an_error_that_helps(self):
+        result = run()
+        self.assertEqual(result.returncode, 2)
+        self.assertIn("usage: ddl-sim", result.stderr)
+
+    def test_version(self):
+        self.assertRegex(run("--version").stdout, r"^ddl-sim \d+\.\d+\.\d+\n$")
+
+    def test_wrong_usage_is_told(self):
+        for arguments, saying in (
+            (["prove"], "no command 'prove'"),
+            (["list", "ring"], "'ring'"),
+            (["list", "--long"], "no option --long"),
+            (["check", "--rank", "3", "--fast"], "no option --fast"),
+            (["check", "-p"], "-p needs a value"),
+            (["check", "-x"], "no option -x"),
+            (["check", "ring", "direct"], "'direct'"),
+            (["check", "-p", "0"], "'0' is no range"),
+            (["check", "-p", "5-3"], "'5-3' is no range"),
+            (["check", "-p", "1,,2"], "'1,,2' is no range"),
+            (["check", "-p", "1,"], "'1,' is no range"),
+            (["check", "-p", "9999999"], "no range"),
+            (["check", "-p", "four"], "'four' is no range"),
+            (["show", "-p", "4"], "needs the name"),
+            (["show", "ring"], "needs a number of ranks"),
+            (["show", "ring", "-p", "x"], "'x' is not a number of ranks"),
+            (["show", "ring", "-p", "4", "--rank", "4"], "rank 4 is not among 4"),
+            (["show", "broadcast", "-p", "4", "--root", "7"], "rank 7 is not among 4"),
+            (["show", "halving", "-p", "6"], "does not work for 6 ranks"),
+            (["cost", "ring", "-p", "8"], "needs a size"),
+            (["cost", "ring", "--bytes", "1M"], "needs a number of ranks"),
+            (["cost", "ring", "-p", "8", "--bytes", "much"], "'much' is not a size"),
+            (["cost", "ring", "-p", "8", "--bytes", "1M", "--latency", "-1us"], "'-1us' is not a time"),
+            (["cost", "ring", "-p", "8", "--bytes", "1M", "--bandwidth", "25"], "'25' is not a rate"),
+            (["cost", "ring", "-p", "8", "--bytes", "1M", "--bandwidth", "0Gbit"], "'0Gbit' is not a rate"),
+        ):
+            with self.subTest(arguments):
+                self.refused(*arguments, saying=saying)
+
+    def test_an_unknown_algorithm_is_answered_with_those_that_exist(self):
+        for command in (["check", "rign"], ["show", "rign", "-p", "4"], ["cost", "rign", "-p", "4", "--bytes", "1"]):
+            result = run(*command)
+            self.assertEqual(result.returncode, 2)
+            self.assertIn("no algorithm 'rign'", result.stderr)
+            self.assertIn("allreduce/ring", result.stderr)
+            self.assertIn("barrier/dissemination", result.stderr)
+
+
+class List(unittest.TestCase):
+    def test_every_algorithm_has_a_line_with_its_source(self):
+        lines = run("list").stdout.splitlines()
+        self.assertEqual(len(lines), 21)
+        for line in lines:
+            self.assertRegex(line, r"^\w+/\w+ +(any p|p = 2\^k) +.* \(.+\)$")
+
+
+class Check(unittest.TestCase):
+    def test_a_line_per_algorithm_tells_what_was_proved(self):
+        result = run("check", "-p", "1-3,5")
+        self.assertEqual(result.returncode, 0, result.stderr)
+        lines = result.stdout.splitlines()
+        self.assertEqual(len(lines), 21)
+        for line in lines:
+            self.assertRegex(line, r"^\w+/\w+ +[1-9]\d* shapes proved in +\d+\.\d\d s$")
+
+    def test_names_choose_algorithms(self):
+        for name, count in (("ring", 3), ("allreduce", 6), ("allreduce/ring", 1), ("barrier", 1)):
+            lines = run("check", name, "-p", "2").stdout.splitlines()
+            self.assertEqual(len(lines), count, lines)
+
+
+class Show(unittest.TestCase):
+    def test_steps_name_slices_and_peers(self):
+        text = run("show", "allgather/ring", "-p", "3", "--count", "2").stdout
+        self.assertIn("allgather/ring on 3 ranks, count 2", text)
+        self.assertEqual(len(re.findall(r"^rank \d: 5 steps, 4 messages", text, re.M)), 3)
+        self.assertIn("OUT[0..2) = IN[0..2)", text)
+        self.assertIn("OUT[0..2) -> rank 1 #0", text)
+        self.assertRegex(text, r"step 4 +round 2 +recv +OUT\[2\.\.4\) <- rank 2 #1")
+
+    def test_one_rank_can_be_chosen(self):
+        text = run("show", "allreduce/direct", "-p", "4", "--rank", "2").stdout
+        self.assertEqual(re.findall(r"^rank \d", text, re.M), ["rank 2"])
+        self.assertIn("OUT[2..3) = SCRATCH[0..1) op SCRATCH[1..2) op IN[2..3) op SCRATCH[3..4)", text)
+
+    def test_the_root_sends_first(self):
+        text = run("show", "broadcast", "-p", "4", "--root", "3", "--rank", "3").stdout
+        self.assertNotIn("<-", text)
+        self.assertIn("-> rank 1", text)
+
+    def test_an_average_ends_with_a_division(self):
+        self.assertIn("itself / 3", run("show", "allreduce/flat", "-p", "3", "--average").stdout)
+
+    def test_the_graph_has_each_step_and_each_message(self):
+        dot = run("show", "barrier", "-p", "4", "--dot").stdout
+        self.assertTrue(dot.startswith("digraph"))
+        self.assertEqual(dot.count("{"), dot.count("}"))
+        self.assertEqual(dot.count("style=dashed"), 8)
+        self.assertEqual(len(re.findall(r"r\d_\d \[label", dot)), 16)
+
+
+class Cost(unittest.TestCase):
+    def row(self, *arguments):
+        result = run("cost", *arguments)
+        self.assertEqual(result.returncode, 0, result.stderr)
+        return result.stdout.splitlines()[3:]
+
+    def test_a_ring_costs_what_its_formula_says(self):
+        # 14 latencies of 20 us, 1.75 MiB at 25 Gbit/s, 0.875 MiB of operands at 10 GB/s
+        row = self.row("allreduce/ring", "-p", "8", "--bytes", "1M", "--latency", "20us", "--bandwidth", "25Gbit",
+                       "--overhead", "0us", "--reduce", "10GB")[0].split()
+        self.assertEqual(row[0], "allreduce/ring")
+        microseconds = float(row[1]) * (1000 if row[2] == "ms" else 1)
+        self.assertAlmostEqual(microseconds, 14 * 20 + 1.75 * 1048576 / 3125 + 0.875 * 1048576 / 1e4, delta=30)
+        bound = float(row[3])
+        self.assertAlmostEqual(bound, 1.75 * 1048576 / 3125 + 0.875 * 1048576 / 1e4, delta=1)
+        self.assertAlmostEqual(float(row[5]), microseconds / bound, delta=0.02)
+        self.assertEqual(row[6:8], ["14", "14"])
+
+    def test_all_algorithms_of_a_collective_are_compared(self):
+        rows = self.row("allreduce", "-p", "8", "--bytes", "64K")
+        self.assertEqual(len(rows), 6)
+
+    def test_the_same_seed_gives_the_same_time(self):
+        arguments = ("allreduce/ring", "-p", "5", "--bytes", "64K", "--jitter", "50us")
+        first, again = self.row(*arguments, "--seed", "3"), self.row(*arguments, "--seed", "3")
+        other = self.row(*arguments, "--seed", "4")
+        self.assertEqual(first, again)
+        self.assertNotEqual(first, other)
+
+    def test_one_rank_and_no_bytes_cost_nothing(self):
+        self.assertIn("0 ns", self.row("allreduce/ring", "-p", "1", "--bytes", "1M")[0])
+        self.assertIn("0 ns", self.row("allreduce/ring", "-p", "4", "--bytes", "0")[0])
+
+
+if __name__ == "__main__":
+    PROGRAM = sys.argv.pop(1)
+    unittest.main()
