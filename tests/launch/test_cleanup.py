@@ -175,6 +175,43 @@ class Leftovers(LaunchTest):
         self.assertEqual(self.finish(process).code, 0)
 
 
+FREEZER = "/sys/fs/cgroup/freezer"  # of version 1: what is frozen there does not even die
+
+
+class Unkillable(LaunchTest):
+    @linux_only
+    @unittest.skipUnless(os.access(FREEZER + "/tasks", os.W_OK), "needs root and a freezer")
+    def test_what_cannot_be_killed_is_named_and_not_waited_for(self):
+        group = "%s/ddl-test-%d" % (FREEZER, os.getpid())
+        os.mkdir(group)
+
+        def write(name, text):
+            with open(os.path.join(group, name), "w") as file:
+                file.write(text)
+        try:
+            process = self.start("-n", "2", "--grace", "0.1", *self.shell(SLEEP))
+            ranks = self.wait_noted(2)
+            write("tasks", str(ranks[0]))
+            write("freezer.state", "FROZEN")
+            process.terminate()
+            result = self.finish(process)
+        finally:
+            write("freezer.state", "THAWED")
+            wait_until(lambda: not is_alive(ranks[0]), 10, "a thawed process")
+            wait_until(lambda: self.remove(group), 10, "an empty group")
+        self.assertEqual(result.code, 143)
+        self.assertGreater(result.seconds, 5)
+        self.assertLess(result.seconds, 7 * harness.SLOW)
+        self.assertIn("ddl-launch: these processes could not be killed: %d" % ranks[0], result.messages)
+
+    def remove(self, group):
+        try:
+            os.rmdir(group)
+        except OSError:  # still busy
+            return False
+        return True
+
+
 class BackToBack(LaunchTest):
     def test_runs_one_after_the_other_half_of_them_killed(self):
         """The same port each time: what a killed run held must be free at once."""

@@ -181,6 +181,10 @@ static int run(launch_job *job)
     sigset_t none;
     sigemptyset(&none);
     sigprocmask(SIG_SETMASK, &none, NULL);
+    /* It writes nothing; its end of the lifeline closes when it ends. Until then signals come. */
+    struct pollfd end = { lifeline[0], POLLIN, 0 };
+    while (poll(&end, 1, -1) < 0 && errno == EINTR)
+        continue;
     int status;
     while (waitpid(guardian, &status, 0) < 0)
         if (errno != EINTR) {
