@@ -1,0 +1,54 @@
+/*
+ * fuzz_hello.c - a hello machine against hostile bytes. Input: 0 side, channel and answer | 1 piece size |
+ * 2 what the other end sends.
+ */
+#include "protocol/hello.h"
+
+#include "base/assert.h"
+
+#include <string.h>
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes);
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
+{
+    ddl_hello hello;
+    ddl_error error;
+    size_t taken = 0;
+    if (bytes < 2)
+        return 0;
+    ddl_hello_party self = { .channel = data[0] & 2 ? DDL_CHANNEL_STORE : DDL_CHANNEL_MESH,
+                             .generator = 7,
+                             .run_id = { 1, 2, 3 },
+                             .nonce = { 9 },
+                             .rank = 1,
+                             .peer = 0,
+                             .nranks = 4,
+                             .host = "host" };
+    if (data[0] & 1)
+        ddl_hello_start_client(&hello, &self);
+    else
+        ddl_hello_start_server(&hello, &self);
+    const size_t piece = 1 + data[1];
+    const bool welcome = data[0] & 4;
+    data += 2;
+    bytes -= 2;
+    while (ddl_hello_wants(&hello) > 0 && bytes > 0) {
+        size_t count = ddl_hello_wants(&hello);
+        count = count < piece ? count : piece;
+        count = count < bytes ? count : bytes;
+        ddl_hello_feed(&hello, data, count);
+        data += count;
+        bytes -= count;
+        taken += count;
+        if (hello.state == DDL_HELLO_JUDGING)
+            ddl_hello_judge(&hello, welcome ? DDL_HELLO_WELCOME : DDL_HELLO_TAKEN, "%s", hello.peer.host);
+        ddl_hello_sent(&hello, ddl_hello_output(&hello).bytes / 2);
+    }
+    DDL_ASSERT(taken <= 512);
+    DDL_ASSERT(ddl_hello_output(&hello).bytes <= sizeof hello.out);
+    DDL_ASSERT(strlen(hello.reason) < sizeof hello.reason);
+    if (hello.state == DDL_HELLO_REFUSED)
+        DDL_ASSERT(ddl_hello_fail(&hello, "x", &error) != DDL_OK);
+    return 0;
+}

@@ -1,0 +1,83 @@
+#!/usr/bin/env python3
+"""Writes the seeds in corpus/ from the layouts in src/protocol: whole inputs, and the same cut and spoilt."""
+import pathlib
+import struct
+
+HERE = pathlib.Path(__file__).parent / "corpus"
+
+
+def write(target, name, data):
+    folder = HERE / target
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / name).write_bytes(data)
+
+
+def hello():
+    magic = b"ddl\r\n\x1a\n\0"
+    run = bytes([1, 2, 3]) + bytes(13)
+    client = lambda channel, run, rank=2, peer=1, size=4: (
+        magic + struct.pack("<HBBI", 1, channel, 0, 7) + run + bytes([5] * 16)
+        + struct.pack("<iiii", rank, peer, size, 99) + b"other".ljust(64, b"\0"))
+    finish = bytes(36)
+    server = lambda verdict, reason, rank=0: (
+        magic + struct.pack("<HBBI", 1, verdict, len(reason), 7) + run + bytes([5] * 16)
+        + struct.pack("<ii", rank, 4) + bytes(8) + bytes(32) + reason)
+    write("hello", "server_mesh", b"\x04\xff" + client(2, run) + finish)
+    write("hello", "server_mesh_bytewise", b"\x04\x00" + client(2, run) + finish)
+    write("hello", "server_store", b"\x06\xff" + client(1, bytes(16)) + finish)
+    write("hello", "server_refuses", b"\x00\x20" + client(2, run))
+    write("hello", "server_other_size", b"\x04\xff" + client(2, run, size=5))
+    write("hello", "server_other_run", b"\x04\xff" + client(2, bytes([8] * 16)))
+    write("hello", "server_bad_rank", b"\x04\xff" + client(2, run, rank=-1))
+    write("hello", "server_version", b"\x04\xff" + magic + struct.pack("<HH", 9, 0))
+    write("hello", "server_cut", b"\x04\xff" + client(2, run)[:70])
+    write("hello", "server_http", b"\x04\xffGET / HTTP/1.1\r\n\r\n")
+    write("hello", "client_welcome", b"\x01\xff" + server(0, b""))
+    write("hello", "client_refused", b"\x01\x07" + server(6, b"rank 1 has world size 4, rank 0 has 5"))
+    write("hello", "client_long_reason", b"\x01\xff" + server(9, b"x\x1b" * 127))
+    write("hello", "client_unknown_verdict", b"\x03\xff" + server(200, b""))
+    write("hello", "client_other_rank", b"\x01\xff" + server(0, b"", rank=3))
+
+
+def member(rank, host, address, port=40000):
+    return (struct.pack("<iiIHBB", rank, 1000 + rank, 2, port, len(host), len(address))
+            + bytes([rank % 2 + 1] * 16) + host + address)
+
+
+def roster():
+    members = [member(r, b"node%d" % (r % 2), b"10.0.0.%d" % (r + 1)) for r in range(3)]
+    table = (b"ddlR" + struct.pack("<I", 3) + bytes(range(16))
+             + b"".join(struct.pack("<H", len(m)) + m for m in members))
+    write("roster", "three_ranks", b"\x00" + table)
+    write("roster", "three_ranks_own_2", b"\x04" + table)
+    write("roster", "own_rank_beyond", b"\x08" + table)
+    write("roster", "cut", b"\x00" + table[:-5])
+    write("roster", "too_long", b"\x00" + table + b"x")
+    write("roster", "huge_count", b"\x00" + table[:4] + b"\xff\xff\xff\x7f" + table[8:])
+    write("roster", "member", b"\x01" + members[1])
+    write("roster", "member_v6", b"\x01" + member(5, b"h", b"fe80::1%eth0"))
+    write("roster", "member_cut", b"\x01" + members[1][:-1])
+    write("roster", "member_port_0", b"\x01" + member(1, b"h", b"10.0.0.1", port=0))
+
+
+def store_wire():
+    def message(kind, key=b"", value=b"", flags=0, ident=1, zero=0):
+        return struct.pack("<IIBBHI", len(key) + len(value), ident, kind, flags, len(key), zero) + key + value
+    error = struct.pack("<iii", -3, 2, 104) + b"rank 2 ended"
+    requests = (message(1, b"member.1", b"record") + message(2, b"roster", flags=1, ident=2) + message(3, ident=2)
+                + message(4, value=error, ident=3) + message(5, value=error, ident=4))
+    replies = (message(16) + message(17, value=b"value") + message(18, value=b"theirs", flags=1) + message(19)
+               + message(20, value=error, ident=0) + message(21, value=error))
+    write("store_wire", "requests", b"\x01\xff" + requests)
+    write("store_wire", "requests_bytewise", b"\x01\x00" + requests)
+    write("store_wire", "replies", b"\x00\x10" + replies)
+    write("store_wire", "wrong_direction", b"\x00\xff" + requests)
+    write("store_wire", "huge_value", b"\x01\xff" + struct.pack("<IIBBHI", 2**32 - 1, 1, 1, 0, 4, 0) + b"key.")
+    write("store_wire", "key_beyond_body", b"\x01\xff" + struct.pack("<IIBBHI", 3, 1, 2, 0, 4, 0) + b"key.")
+    write("store_wire", "flags", b"\x01\xff" + message(2, b"k", flags=3))
+    write("store_wire", "cut", b"\x01\xff" + requests[:37])
+
+
+hello()
+roster()
+store_wire()

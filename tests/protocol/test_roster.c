@@ -1,0 +1,195 @@
+/* test_roster.c - the roster's wire form, and what is derived from it. */
+#include "protocol/roster.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+/* host_of[rank] numbers the host of each rank. */
+static ddl_roster *make(const int host_of[], int nranks)
+{
+    ddl_roster *roster = NULL;
+    assert_int_equal(ddl_roster_create(0, nranks, &roster, NULL), DDL_OK);
+    for (int rank = 0; rank < nranks; rank++) {
+        ddl_member *member = &roster->members[rank];
+        member->rank = rank;
+        member->pid = 1000 + rank;
+        member->cpus = 2;
+        member->port = (uint16_t)(40000 + rank);
+        member->host_id[3] = (uint8_t)(1 + host_of[rank]);
+        snprintf(member->host, sizeof member->host, "host%d", host_of[rank]);
+        snprintf(member->address, sizeof member->address, "10.0.0.%d", host_of[rank]);
+    }
+    roster->run_id[0] = 42;
+    ddl_roster_derive(roster);
+    return roster;
+}
+
+static void ranks_are_placed_on_hosts_in_order(void **state)
+{
+    static const struct {
+        int nranks, host_of[6], node_count, node_of[6], local_rank[6], local_size[6];
+    } cases[] = {
+        { 1, { 0 }, 1, { 0 }, { 0 }, { 1 } },
+        { 4, { 0, 0, 0, 0 }, 1, { 0, 0, 0, 0 }, { 0, 1, 2, 3 }, { 4, 4, 4, 4 } },
+        { 4, { 5, 5, 3, 3 }, 2, { 0, 0, 1, 1 }, { 0, 1, 0, 1 }, { 2, 2, 2, 2 } },
+        { 6, { 9, 1, 9, 1, 2, 9 }, 3, { 0, 1, 0, 1, 2, 0 }, { 0, 0, 1, 1, 0, 2 }, { 3, 2, 3, 2, 1, 3 } },
+        { 5, { 4, 3, 2, 1, 0 }, 5, { 0, 1, 2, 3, 4 }, { 0, 0, 0, 0, 0 }, { 1, 1, 1, 1, 1 } },
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        ddl_roster *roster = make(cases[i].host_of, cases[i].nranks);
+        assert_int_equal(roster->node_count, cases[i].node_count);
+        for (int rank = 0; rank < cases[i].nranks; rank++) {
+            assert_int_equal(roster->node_of[rank], cases[i].node_of[rank]);
+            assert_int_equal(roster->local_rank_of[rank], cases[i].local_rank[rank]);
+            assert_int_equal(roster->local_size_of[rank], cases[i].local_size[rank]);
+        }
+        ddl_roster_destroy(roster);
+    }
+}
+
+static void a_roster_comes_back_as_it_was(void **state)
+{
+    static const int hosts[] = { 0, 1, 0, 1, 2 };
+    ddl_roster *roster = make(hosts, 5), *back = NULL;
+    ddl_bytes bytes = { 0 };
+    (void)state;
+    assert_true(ddl_roster_encode(roster, &bytes));
+    assert_int_equal(ddl_roster_decode(ddl_bytes_view(&bytes), 3, &back, NULL), DDL_OK);
+    assert_int_equal(back->rank, 3);
+    assert_int_equal(back->nranks, 5);
+    assert_int_equal(back->node_count, 3);
+    assert_memory_equal(back->run_id, roster->run_id, DDL_RUN_ID_BYTES);
+    for (int rank = 0; rank < 5; rank++) {
+        const ddl_member *was = &roster->members[rank], *is = &back->members[rank];
+        assert_int_equal(is->rank, rank);
+        assert_int_equal(is->pid, was->pid);
+        assert_int_equal(is->cpus, was->cpus);
+        assert_int_equal(is->port, was->port);
+        assert_memory_equal(is->host_id, was->host_id, DDL_HOST_ID_BYTES);
+        assert_string_equal(is->host, was->host);
+        assert_string_equal(is->address, was->address);
+    }
+    ddl_roster_destroy(back);
+    ddl_roster_destroy(roster);
+    ddl_bytes_fini(&bytes);
+}
+
+static ddl_status decode(const uint8_t *data, size_t bytes, int rank)
+{
+    ddl_roster *roster = NULL;
+    ddl_error error;
+    /* A copy of exactly this size, so that the sanitizer sees a read beyond it. */
+    uint8_t *copy = malloc(bytes > 0 ? bytes : 1);
+    assert_non_null(copy);
+    if (bytes > 0)
+        memcpy(copy, data, bytes);
+    ddl_status status = ddl_roster_decode((ddl_view){ copy, bytes }, rank, &roster, &error);
+    if (status != DDL_OK)
+        assert_true(error.text[0] != '\0');
+    ddl_roster_destroy(roster);
+    free(copy);
+    return status;
+}
+
+static void a_cut_or_stretched_roster_is_refused(void **state)
+{
+    static const int hosts[] = { 0, 1, 0 };
+    ddl_roster *roster = make(hosts, 3);
+    ddl_bytes bytes = { 0 };
+    (void)state;
+    assert_true(ddl_roster_encode(roster, &bytes));
+    for (size_t count = 0; count < bytes.bytes; count++)
+        assert_int_equal(decode(bytes.data, count, 0), DDL_EPROTO);
+    assert_int_equal(decode(bytes.data, bytes.bytes, 0), DDL_OK);
+    assert_int_equal(decode(bytes.data, bytes.bytes, 3), DDL_EPROTO);
+    assert_int_equal(decode(bytes.data, bytes.bytes, -1), DDL_EPROTO);
+    assert_true(ddl_bytes_append(&bytes, "x", 1));
+    assert_int_equal(decode(bytes.data, bytes.bytes, 0), DDL_EPROTO);
+    ddl_roster_destroy(roster);
+    ddl_bytes_fini(&bytes);
+}
+
+static void impossible_counts_are_refused_before_memory_is_taken(void **state)
+{
+    static const int hosts[] = { 0, 1 };
+    static const uint32_t counts[] = { 0, 1, 3, 1u << 20, 1u << 31, UINT32_MAX };
+    ddl_roster *roster = make(hosts, 2);
+    ddl_bytes bytes = { 0 };
+    (void)state;
+    assert_true(ddl_roster_encode(roster, &bytes));
+    for (size_t i = 0; i < sizeof counts / sizeof counts[0]; i++) {
+        ddl_put_u32(bytes.data + 4, counts[i]);
+        assert_int_equal(decode(bytes.data, bytes.bytes, 0), DDL_EPROTO);
+    }
+    ddl_roster_destroy(roster);
+    ddl_bytes_fini(&bytes);
+}
+
+static void any_change_of_a_byte_leads_to_a_clean_end(void **state)
+{
+    static const int hosts[] = { 0, 1, 0 };
+    ddl_roster *roster = make(hosts, 3);
+    ddl_bytes bytes = { 0 };
+    (void)state;
+    assert_true(ddl_roster_encode(roster, &bytes));
+    for (size_t at = 0; at < bytes.bytes; at++) {
+        for (int bit = 0; bit < 8; bit++) {
+            bytes.data[at] ^= (uint8_t)(1 << bit);
+            ddl_status status = decode(bytes.data, bytes.bytes, 1);
+            assert_true(status == DDL_OK || status == DDL_EPROTO);
+            bytes.data[at] ^= (uint8_t)(1 << bit);
+        }
+    }
+    ddl_roster_destroy(roster);
+    ddl_bytes_fini(&bytes);
+}
+
+static void bad_members_are_refused(void **state)
+{
+    static const struct {
+        const char *name;
+        size_t at;
+        uint8_t value;
+    } cases[] = {
+        { "a rank beyond any world", 3, 0x7f },
+        { "a negative rank", 3, 0x80 },
+        { "port 0", 12, 0 },
+        { "a host that is too long", 14, 200 },
+        { "no address", 15, 0 },
+        { "an address that is too long", 15, 255 },
+        { "a control character in the host", 32, 0x1b },
+        { "a byte that is no ASCII in the address", 37, 0xff },
+    };
+    ddl_member member = { .rank = 1, .port = 256, .host = "hosta", .address = "10.0.0.1" }, back;
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        ddl_bytes bytes = { 0 };
+        assert_true(ddl_member_encode(&member, &bytes));
+        assert_int_equal(ddl_member_decode(ddl_bytes_view(&bytes), &back, NULL), DDL_OK);
+        bytes.data[cases[i].at] = cases[i].value;
+        bytes.data[13] = cases[i].at == 12 ? 0 : bytes.data[13];
+        if (ddl_member_decode(ddl_bytes_view(&bytes), &back, NULL) != DDL_EPROTO)
+            fail_msg("%s was accepted", cases[i].name);
+        ddl_bytes_fini(&bytes);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(ranks_are_placed_on_hosts_in_order),
+        cmocka_unit_test(a_roster_comes_back_as_it_was),
+        cmocka_unit_test(a_cut_or_stretched_roster_is_refused),
+        cmocka_unit_test(impossible_counts_are_refused_before_memory_is_taken),
+        cmocka_unit_test(any_change_of_a_byte_leads_to_a_clean_end),
+        cmocka_unit_test(bad_members_are_refused),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
