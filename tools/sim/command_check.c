@@ -6,7 +6,8 @@
  *             which blocks of equal count skip p-1, p and 2p+1 for p >= 1000: there the count is a mere
  * factor; in place  both for p <= 16, beyond that alternately, so that each p and each count meets both;
  *   roots     all for p <= 8; the first, the middle and the last beyond;
- *   blocks    with gaps between them, and averages, for the counts 1 and p+1.
+ *   blocks    with gaps between them, and averages, for the counts 1 and p+1; for p > 16 these counts have
+ *             nothing else.
  */
 #include "sim.h"
 
@@ -77,6 +78,11 @@ static bool prove_places(sweep *s, int nranks, size_t count, size_t turn)
 {
     ddl_shape shape = sim_shape(s->row, nranks, count);
     bool with_variants = count == (size_t)nranks + 1 || (count == 1 && nranks <= ALL_COUNTS_TO);
+    if (with_variants && nranks > BOTH_PLACES_TO) { /* instead of the plain shape, which other counts have */
+        shape.stride += sim_is_on_blocks(s->row->collective) ? 3 : 0;
+        shape.average = sim_reduces(s->row->collective);
+        with_variants = false;
+    }
     bool both = s->row->collective != DDL_COLLECTIVE_BROADCAST &&
                 s->row->collective != DDL_COLLECTIVE_BARRIER && s->row->collective != DDL_COLLECTIVE_SEND &&
                 s->row->collective != DDL_COLLECTIVE_RECV;
