@@ -11,12 +11,12 @@
  */
 #include "sim.h"
 
+#include "base/bytes.h"
 #include "base/clock.h"
 #include "simulate/check.h"
 
 #include <getopt.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 enum {
@@ -216,7 +216,7 @@ int sim_check(int argc, char **argv)
                                ranges, (int)MAX_RANKS);
     size_t count;
     const ddl_algorithm *all = ddl_catalogue(&count);
-    const ddl_algorithm **rows = calloc(count, sizeof *rows);
+    const ddl_algorithm **rows = ddl_alloc_array(count, sizeof *rows);
     sweep s = { NULL, NULL, 0 };
     int code = SIM_FAILED;
     ddl_error err = { 0 };
@@ -239,6 +239,6 @@ int sim_check(int argc, char **argv)
     code = SIM_OK;
 end:
     ddl_checker_destroy(s.checker);
-    free(rows);
+    ddl_free(rows);
     return code;
 }

@@ -7,7 +7,6 @@
 
 #include <getopt.h>
 #include <stdio.h>
-#include <stdlib.h>
 
 typedef struct question {
     int nranks;
@@ -249,7 +248,7 @@ int sim_cost(int argc, char **argv)
         return sim_usage_error("cost needs a size: --bytes 1M");
     size_t nrows;
     ddl_catalogue(&nrows);
-    const ddl_algorithm **rows = calloc(nrows, sizeof *rows);
+    const ddl_algorithm **rows = ddl_alloc_array(nrows, sizeof *rows);
     if (rows == NULL)
         return sim_usage_error("out of memory");
     size_t found = sim_find(argv[optind], rows);
@@ -274,6 +273,6 @@ int sim_cost(int argc, char **argv)
     }
     if (code == SIM_OK && !any)
         code = sim_usage_error("%s does not work for %d ranks", argv[optind], q.nranks);
-    free(rows);
+    ddl_free(rows);
     return code;
 }

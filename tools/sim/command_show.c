@@ -6,7 +6,6 @@
 
 #include <getopt.h>
 #include <stdio.h>
-#include <stdlib.h>
 
 typedef struct picture {
     const ddl_algorithm *row;
@@ -257,7 +256,7 @@ int sim_show(int argc, char **argv)
         return sim_usage_error("rank %d is not among %d ranks", rank >= nranks ? rank : root, nranks);
     size_t nrows;
     ddl_catalogue(&nrows);
-    const ddl_algorithm **rows = calloc(nrows, sizeof *rows);
+    const ddl_algorithm **rows = ddl_alloc_array(nrows, sizeof *rows);
     if (rows == NULL)
         return sim_usage_error("out of memory");
     size_t found = sim_find(argv[optind], rows);
@@ -282,6 +281,6 @@ int sim_show(int argc, char **argv)
     }
     if (code == SIM_OK && !any)
         code = sim_usage_error("%s does not work for %d ranks", argv[optind], nranks);
-    free(rows);
+    ddl_free(rows);
     return code;
 }
