@@ -53,6 +53,7 @@ typedef struct peer_link {
                   end */
 
     /* Incoming */
+    uint64_t bytes_read;
     uint8_t partial[DDL_FRAME_BYTES]; /* a header that has not come whole */
     size_t partial_bytes;
     ddl_frame frame;     /* whose payload is coming */
@@ -723,7 +724,7 @@ static bool take_bytes(peer_link *link, const uint8_t *bytes, size_t count, ddl_
     return true;
 }
 
-/* One read. False: nothing more now, or the link has ended. */
+/* One read. False: the socket was emptied, or the link has ended. */
 static bool read_some(peer_link *link)
 {
     uint8_t *staging = link->mesh->staging;
@@ -756,6 +757,7 @@ static bool read_some(peer_link *link)
     }
     ddl_engine_moved(link->mesh->engine);
     size_t got = (size_t)result;
+    link->bytes_read += got;
     ddl_error error;
     bool sound = true;
     if (direct > 0) {
@@ -793,11 +795,25 @@ static void read_link(peer_link *link)
 
 /* ---- the loop ---- */
 
+/* Of a socket with an error: take what is unread. A short read is not the end of it here. */
+static void read_to_the_end(peer_link *link)
+{
+    uint64_t before;
+    do {
+        before = link->bytes_read;
+        read_some(link);
+    } while (link->state == LINK_OPEN && link->bytes_read != before);
+}
+
 static void on_poll(uv_poll_t *poll, int status, int events)
 {
     peer_link *link = poll->data;
+    /* The loop tells an error of the socket, whatever it is, as UV_EBADF and watches no more. What the peer
+     * said before it closed may still be unread, a goodbye for one; reading on comes to the error itself. */
     if (status < 0) {
-        link_lost(link, -status, NULL);
+        read_to_the_end(link);
+        if (link->state == LINK_OPEN)
+            link_lost(link, ECONNRESET, NULL);
         return;
     }
     if ((events & UV_WRITABLE) != 0)
@@ -924,6 +940,14 @@ static bool send_goodbye(peer_link *link)
     return link->control.bytes == 0;
 }
 
+/* Closing a socket with unread bytes in it resets the connection, and hurries what the peer has not read. */
+static void drain(const peer_link *link)
+{
+    for (int i = 0; i < READS_PER_TURN; i++)
+        if (recv(link->fd, link->mesh->staging, STAGING_BYTES, MSG_DONTWAIT) <= 0)
+            return;
+}
+
 void ddl_mesh_say_goodbye(ddl_mesh *mesh)
 {
     for (int peer = 0; peer < mesh->nranks; peer++)
@@ -940,8 +964,10 @@ void ddl_mesh_close(ddl_mesh *mesh)
         peer_link *link = &mesh->links[peer];
         if (peer == mesh->rank)
             continue;
-        if (link->state == LINK_OPEN)
+        if (link->state == LINK_OPEN) {
             send_goodbye(link);
+            drain(link);
+        }
         link->state = LINK_LOST;
         if (link->poll_open)
             uv_close((uv_handle_t *)&link->poll, on_poll_closed);

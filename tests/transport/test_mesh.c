@@ -429,6 +429,29 @@ static void goodbye_and_death_are_told_apart(void **state)
     close_pair(pair);
 }
 
+/* The peer closed with bytes unread, so the connection is reset; its goodbye came before that and counts. */
+static void goodbye_is_heard_although_the_connection_was_reset(void **state)
+{
+    (void)state;
+    side me;
+    int sockets[2];
+    assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM, 0, sockets), 0);
+    open_side(&me, 1, sockets[1]);
+    ddl_engine_progress(me.engine);
+    ddl_frame enter = { .type = DDL_FRAME_ENTER }, goodbye = { .type = DDL_FRAME_GOODBYE };
+    ddl_mesh_tell(me.mesh, 0, &enter, NULL);
+    ddl_mesh_flush(me.mesh);
+    uint8_t bytes[DDL_FRAME_BYTES];
+    ddl_frame_encode(&goodbye, bytes);
+    assert_true(write(sockets[0], bytes, sizeof bytes) == (ssize_t)sizeof bytes);
+    close(sockets[0]);
+    for (int turn = 0; turn < 5; turn++)
+        ddl_engine_progress(me.engine);
+    assert_int_equal(me.left, 1);
+    assert_int_equal(me.lost, 0);
+    close_side(&me);
+}
+
 static void bytes_that_are_no_frames_end_the_link(void **state)
 {
     (void)state;
@@ -536,6 +559,7 @@ int main(void)
         cmocka_unit_test(cancelled_receive_leaves_its_buffer_alone),
         cmocka_unit_test(half_sent_message_is_not_completed_after_a_cancel),
         cmocka_unit_test(goodbye_and_death_are_told_apart),
+        cmocka_unit_test(goodbye_is_heard_although_the_connection_was_reset),
         cmocka_unit_test(bytes_that_are_no_frames_end_the_link),
         cmocka_unit_test(more_early_bytes_than_the_budget_end_the_link),
         cmocka_unit_test(notices_reach_the_owner),
