@@ -143,11 +143,14 @@ static void limit_flush(struct guardian *g, int64_t ms, int64_t now_ns)
     g->flush_asked_ns = now_ns;
 }
 
-static bool flush_has_ended(const struct guardian *g, int64_t now_ns)
+/* Whether a reader who has not kept up since then has had his time. */
+static bool reader_is_late(const struct guardian *g, int64_t since_ns, int64_t now_ns)
 {
-    int64_t since_ns = g->flush_asked_ns > g->all_ended_ns ? g->flush_asked_ns : g->all_ended_ns;
-    bool all_ended = g->nrunning == 0 || g->stage == GIVEN_UP;
-    return g->flush_ms >= 0 && all_ended && now_ns >= in_ms(since_ns, g->flush_ms);
+    if (g->flush_asked_ns > since_ns)
+        since_ns = g->flush_asked_ns;
+    /* Who was late once is not waited for again. */
+    int64_t ms = g->outcome.output_cut ? FLUSH_HURRIED_MS : g->flush_ms;
+    return g->flush_ms >= 0 && now_ns >= in_ms(since_ns, ms);
 }
 
 static void set_cause(struct guardian *g, launch_cause cause)
@@ -328,7 +331,7 @@ static bool draining(struct guardian *g, int64_t now_ns)
     if (!outputs_open(g))
         return false;
     if (launch_sink_full(g->out) || launch_sink_full(g->err)) {
-        if (flush_has_ended(g, now_ns)) {
+        if (reader_is_late(g, g->all_ended_ns, now_ns)) {
             g->outcome.output_cut = true;
             return false;
         }
@@ -482,8 +485,9 @@ static bool job_over(struct guardian *g)
 /* Let the sinks write what they have; as long as it takes, unless somebody wants the job to stop. */
 static void flush(struct guardian *g)
 {
+    int64_t begun_ns = ddl_now_ns();
     while (!sinks_idle(g)) {
-        if (flush_has_ended(g, ddl_now_ns())) {
+        if (reader_is_late(g, begun_ns, ddl_now_ns())) {
             g->outcome.output_cut = true;
             return;
         }
