@@ -8,6 +8,10 @@
 #include "base/dtype.h"
 #include "compute/kernels.h"
 
+#ifdef DDL_KERNELS_X86
+#include <cpuid.h>
+#endif
+
 struct cpu_compute {
     ddl_compute base;
     const char *name;
@@ -63,11 +67,20 @@ static const char *const names[] = {
     "plain",  NULL,
 };
 
+#ifdef DDL_KERNELS_X86
+/* Not every compiler's __builtin_cpu_supports knows this one by name: clang 14 does not. */
+static bool has_f16c(void)
+{
+    unsigned eax, ebx, ecx, edx;
+    return __get_cpuid(1, &eax, &ebx, &ecx, &edx) != 0 && (ecx & bit_F16C) != 0;
+}
+#endif
+
 /* The index of the first variant that this machine can run. */
 static size_t best(void)
 {
 #ifdef DDL_KERNELS_X86
-    if (!__builtin_cpu_supports("avx2") || !__builtin_cpu_supports("f16c"))
+    if (!__builtin_cpu_supports("avx2") || !has_f16c())
         return 2;
     if (!__builtin_cpu_supports("avx512f") || !__builtin_cpu_supports("avx512bw") ||
         !__builtin_cpu_supports("avx512vl") || !__builtin_cpu_supports("avx512dq"))
