@@ -25,6 +25,7 @@ enum {
     LOOP_EVERY_NS = 20 * 1000, /* while spinning, the loop is looked at this often */
     LOOP_EVERY_YIELDS = 8,
     YIELDS = 60,
+    TAKEN_NS = 400 * 1000,
     STUCK_GRACE_MS = 500,
     SWEEPS_BETWEEN_TICKS = 256 /* while something moves all the time */
 };
@@ -216,6 +217,17 @@ static void pause_cpu(void)
 #endif
 }
 
+/*
+ * Offer the core to others. True if one took it for long: it computes rather than takes turns, and a
+ * thread that is woken from sleep gets the core back sooner than one that yields again and again.
+ */
+static bool yield_was_taken(void)
+{
+    int64_t before_ns = ddl_now_ns();
+    sched_yield();
+    return ddl_now_ns() - before_ns > TAKEN_NS;
+}
+
 /* Holder: poll until the goal is reached or polling has been in vain for long enough. */
 static bool poll_for(ddl_engine *engine, const wait_goal *goal)
 {
@@ -235,12 +247,15 @@ static bool poll_for(ddl_engine *engine, const wait_goal *goal)
         }
         misses++;
         if (engine->crowded) {
+            bool taken = false;
             if (misses > YIELDS)
                 return false;
             if (misses % LOOP_EVERY_YIELDS == 0 && run_loop(engine))
                 misses = 0;
             else
-                sched_yield();
+                taken = yield_was_taken();
+            if (taken)
+                return false;
             continue;
         }
         int64_t now_ns = ddl_now_ns();
