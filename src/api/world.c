@@ -63,6 +63,7 @@ static ddl_status meet(ddl_comm *comm, int sockets[], ddl_error *err)
     ddl_bootstrap_options options = {
         .rank = comm->config.rank,
         .nranks = comm->config.nranks,
+        .generator = DDL_GENERATOR_VERSION,
         .store = comm->config.store,
         .master = comm->config.master,
         .iface = comm->config.iface[0] != '\0' ? comm->config.iface : NULL,
