@@ -178,6 +178,7 @@ uv_loop_t *ddl_engine_loop(ddl_engine *engine)
 bool ddl_engine_progress(ddl_engine *engine)
 {
     bool moved = sweep(engine);
+    tick(engine, ddl_now_ns());
     return run_loop(engine) || moved;
 }
 

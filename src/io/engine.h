@@ -61,7 +61,7 @@ void ddl_engine_leave(ddl_engine *engine);
 /* Hand a job to the holder of the baton, now or soon. Jobs of one thread stay in order. Thread: any. */
 void ddl_engine_submit(ddl_engine *engine, ddl_link *job);
 
-/* Holder: sweep once, run the loop once without waiting. True: something moved. */
+/* Holder: sweep once, look at deadlines, run the loop once without waiting. True: something moved. */
 bool ddl_engine_progress(ddl_engine *engine);
 
 /* Holder: an operation has ended; threads that wait for it must look. */
