@@ -241,7 +241,7 @@ class Mismatched(Failures):
     ]
 
     def check(self, usual, odd, odd_rank, nranks, words):
-        world = self.world(nranks)
+        world = self.world(nranks, DDL_TIMEOUT="10s")
         rest = [f"forever={SMALL}", SMALL, "free"]
         ranks = world.start_all("init", SMALL, "line", usual, *rest,
                                 others={odd_rank: ["init", SMALL, "line", odd, *rest]})
@@ -291,7 +291,7 @@ class Mismatched(Failures):
         for sent, received in (("send:10:int32:1", "recv:20:int32:0"), ("send:10:int32:1", "recv:10:float32:0"),
                                ("send:500000:int32:1", "recv:10:int32:0"), ("send:10:int32:1", "recv:500000:int32:0")):
             with self.subTest(sent=sent, received=received):
-                world = self.world(2)
+                world = self.world(2, DDL_TIMEOUT="10s")
                 # A send may complete before its receive is posted: then the next call tells the sender.
                 ranks = [world.start(0, "init", SMALL, "line", sent, f"forever={SMALL}"),
                          world.start(1, "init", SMALL, "line", received)]
