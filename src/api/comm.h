@@ -21,6 +21,9 @@
 /* The two orders of operations on a communicator, as the wire knows them. */
 enum { DDL_CHANNEL_COLLECTIVE = 0, DDL_CHANNEL_POINT_TO_POINT = 1 };
 
+/* In place of a collective in signatures: the barrier at which ranks part. */
+enum { DDL_SIGNATURE_FREE = 0xfe };
+
 enum { DDL_HISTORY = 64 };
 
 typedef struct ddl_past { /* an operation that was issued here */

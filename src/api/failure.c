@@ -15,7 +15,8 @@
 #include <string.h>
 
 enum {
-    SETTLE_MS = 50, /* for the causes that others have seen to arrive */
+    SETTLE_MS = 50,          /* for the causes that others have seen to arrive */
+    SETTLE_UNNAMED_MS = 500, /* for somebody who knows more, when this rank can blame nobody */
     TELL_AFTER_MS =
         100, /* an operation that takes longer is told to everyone, so that late ranks can be named */
 };
@@ -41,6 +42,10 @@ static void describe_call(const ddl_signature *signature, char *text, size_t cap
 {
     size_t rows;
     const ddl_algorithm *catalogue = ddl_catalogue(&rows);
+    if (signature->collective == DDL_SIGNATURE_FREE) {
+        snprintf(text, capacity, "comm_free()");
+        return;
+    }
     const char *name = signature->collective < DDL_COLLECTIVE_COUNT
                            ? ddl_collective_name((ddl_collective)signature->collective)
                            : "an unknown operation";
@@ -99,21 +104,36 @@ static const ddl_signature *own_signature(const ddl_comm *comm, uint64_t sequenc
 
 /* ---- causes ---- */
 
-/* is_answer: the peer has told first; answers are not answered. */
-static void tell_entered(ddl_comm *comm, int peer, uint64_t sequence, const ddl_signature *signature,
-                         bool is_answer)
+enum { FROM_SENDER, FROM_RECEIVER };
+
+static ddl_frame enter_frame(uint32_t channel, uint64_t sequence, const ddl_signature *signature)
 {
-    ddl_frame enter = { .type = DDL_FRAME_ENTER,
-                        .channel = DDL_CHANNEL_COLLECTIVE,
+    return (ddl_frame){ .type = DDL_FRAME_ENTER,
+                        .channel = channel,
                         .sequence = sequence,
-                        .number = is_answer,
                         .collective = signature->collective,
                         .dtype = signature->dtype,
                         .op = signature->op,
                         .algorithm = signature->algorithm,
                         .root = signature->root,
                         .count = signature->count };
+}
+
+/* Tell peer (-1: all) that this rank is, or was, in this operation. An answer to the same is not answered. */
+static void tell_entered(ddl_comm *comm, int peer, uint64_t sequence, const ddl_signature *signature,
+                         bool is_answer)
+{
+    ddl_frame enter = enter_frame(DDL_CHANNEL_COLLECTIVE, sequence, signature);
+    enter.number = is_answer;
     ddl_mesh_tell(comm->mesh, peer, &enter, NULL);
+}
+
+/* Point to point: only the other end need know. The piece says from which end this comes. */
+static void tell_other_end(ddl_comm *comm, const ddl_task *task)
+{
+    ddl_frame enter = enter_frame(DDL_CHANNEL_POINT_TO_POINT, task->sequence, &task->signature);
+    enter.piece = task->algorithm->collective == DDL_COLLECTIVE_SEND ? FROM_SENDER : FROM_RECEIVER;
+    ddl_mesh_tell(comm->mesh, task->shape.root, &enter, NULL);
 }
 
 /* Begin to settle, or take a better cause than the one known. */
@@ -124,8 +144,10 @@ static void adopt(ddl_comm *comm, const ddl_notice *notice, bool tell)
         return;
     if (failure->failing && !ddl_notice_precedes(notice, &failure->cause))
         return;
-    if (!failure->failing)
-        failure->settle_ns = ddl_now_ns() + SETTLE_MS * DDL_NS_PER_MS;
+    if (!failure->failing || failure->cause.culprit < 0) {
+        int64_t settle_ms = notice->culprit < 0 ? SETTLE_UNNAMED_MS : SETTLE_MS;
+        failure->settle_ns = ddl_now_ns() + settle_ms * DDL_NS_PER_MS;
+    }
     failure->failing = true;
     failure->cause = *notice;
     if (tell) {
@@ -400,9 +422,12 @@ void ddl_failure_tick(ddl_comm *comm, int64_t now_ns)
         int64_t tell_after_ms =
             request->timeout_ms / 4 < TELL_AFTER_MS ? request->timeout_ms / 4 : TELL_AFTER_MS;
         bool is_long = now_ns - request->issued_ns > tell_after_ms * DDL_NS_PER_MS;
-        if (is_long && !request->told && request->task.channel == DDL_CHANNEL_COLLECTIVE) {
+        if (is_long && !request->told) {
             request->told = true;
-            tell_entered(comm, -1, request->task.sequence, &request->task.signature, false);
+            if (request->task.channel == DDL_CHANNEL_COLLECTIVE)
+                tell_entered(comm, -1, request->task.sequence, &request->task.signature, false);
+            else
+                tell_other_end(comm, &request->task);
         }
         ddl_failure_check_gone(comm, request);
         if (!comm->failure.failing && now_ns >= request->deadline)

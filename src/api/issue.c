@@ -142,6 +142,8 @@ static void describe(ddl_comm *comm, const ddl_call *call, ddl_request *request)
         .root = call->has_root ? call->root : -1,
         .count = call->count,
     };
+    if (call->parting)
+        task->signature.collective = DDL_SIGNATURE_FREE;
     task->finished = task_finished;
     request->comm = comm;
     request->engine = comm->engine;

@@ -14,6 +14,7 @@ typedef struct ddl_call { /* what a public function has been asked to do, checke
     bool has_dtype, has_op, has_root;
     int root; /* or the peer */
     bool in_place;
+    bool parting; /* the barrier of ddl_comm_free */
 } ddl_call;
 
 /* Block until done if request is NULL. */

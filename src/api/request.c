@@ -67,9 +67,9 @@ void ddl_request_give_back(ddl_request *request)
 
 static const char *operation_name(const ddl_request *request)
 {
-    bool is_recv = request->task.algorithm->collective == DDL_COLLECTIVE_RECV;
-    return ddl_collective_name(is_recv ? DDL_COLLECTIVE_RECV
-                                       : (ddl_collective)request->task.signature.collective);
+    if (request->task.signature.collective == DDL_SIGNATURE_FREE)
+        return "comm_free";
+    return ddl_collective_name(request->task.algorithm->collective);
 }
 
 ddl_status ddl_request_finish(ddl_request *request)

@@ -184,7 +184,7 @@ static void abandon_operations(ddl_comm *comm)
 /* Let operations in flight complete, then meet once more, so that nobody leaves while others need it. */
 static ddl_status part(ddl_comm *comm)
 {
-    ddl_call call = { .collective = DDL_COLLECTIVE_BARRIER };
+    ddl_call call = { .collective = DDL_COLLECTIVE_BARRIER, .parting = true };
     comm->timeout_ms = FREE_TIMEOUT_MS;
     ddl_deadline deadline = ddl_deadline_in_ms(FREE_TIMEOUT_MS);
     ddl_status status = ddl_issue(comm, &call, NULL);

@@ -329,9 +329,13 @@ ddl_status ddl_interface_choose(const char *iface, ddl_address *address, ddl_err
     struct network network = { .name = NULL };
     char known[320];
     struct ifaddrs *list;
-    if (iface != NULL && !parse_network(iface, &network))
-        return DDL_FAIL(err, DDL_ECONFIG,
-                        "DDL_IFACE=%s is neither an interface nor a network such as 10.0.0.0/8", iface);
+    if (iface != NULL && !parse_network(iface, &network)) {
+        ddl_interfaces_text(known, sizeof known);
+        return DDL_FAIL(
+            err, DDL_ECONFIG,
+            "DDL_IFACE=%s is neither an interface nor a network such as 10.0.0.0/8; there are: %s", iface,
+            known);
+    }
     if (list_interfaces(&list) != 0)
         return DDL_FAIL_OS(err, DDL_ERESOURCE, errno, "cannot list the network interfaces");
     int best = 0;
