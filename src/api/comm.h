@@ -65,6 +65,7 @@ struct ddl_comm {
         bool reported; /* some call has returned it */
         int64_t settle_ns;
         ddl_notice cause;
+        bool *told_by;             /* of each rank: it has said that it failed; its leaving is no news */
         bool *disagrees_known;     /* mismatch: of each rank, whether its signature is known */
         ddl_signature *signatures; /* and which it is */
     } failure;

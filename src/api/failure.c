@@ -136,6 +136,15 @@ static void tell_other_end(ddl_comm *comm, const ddl_task *task)
     ddl_mesh_tell(comm->mesh, task->shape.root, &enter, NULL);
 }
 
+static void tell_cause(ddl_comm *comm)
+{
+    const ddl_notice *cause = &comm->failure.cause;
+    ddl_frame frame = { .type = DDL_FRAME_ABORT,
+                        .channel = DDL_CHANNEL_COLLECTIVE,
+                        .sequence = cause->sequence };
+    ddl_mesh_tell(comm->mesh, -1, &frame, cause);
+}
+
 /* Begin to settle, or take a better cause than the one known. */
 static void adopt(ddl_comm *comm, const ddl_notice *notice, bool tell)
 {
@@ -150,12 +159,8 @@ static void adopt(ddl_comm *comm, const ddl_notice *notice, bool tell)
     }
     failure->failing = true;
     failure->cause = *notice;
-    if (tell) {
-        ddl_frame abort = { .type = DDL_FRAME_ABORT,
-                            .channel = DDL_CHANNEL_COLLECTIVE,
-                            .sequence = notice->sequence };
-        ddl_mesh_tell(comm->mesh, -1, &abort, notice);
-    }
+    if (tell)
+        tell_cause(comm);
     const ddl_signature *own = own_signature(comm, notice->sequence);
     if (notice->code == DDL_EMISMATCH && own != NULL)
         tell_entered(comm, -1, notice->sequence, own, true);
@@ -230,8 +235,9 @@ static void on_heard(void *arg, int peer, const ddl_frame *frame)
 
 static void on_told(void *arg, int peer, const ddl_notice *notice)
 {
-    (void)peer;
-    adopt(arg, notice, false);
+    ddl_comm *comm = arg;
+    comm->failure.told_by[peer] = true;
+    adopt(comm, notice, false);
 }
 
 static void raise_lost(ddl_comm *comm, int peer, const char *how)
@@ -251,6 +257,8 @@ static void on_lost(void *arg, int peer, int os_errno, const ddl_error *error)
 {
     ddl_comm *comm = arg;
     comm->ngone++;
+    if (comm->failure.told_by[peer])
+        return;
     if (error != NULL) {
         ddl_notice notice = { .code = error->code, .culprit = peer, .witness = comm->roster->rank };
         char who[160];
@@ -392,6 +400,9 @@ static void settle(ddl_comm *comm)
         find_lowest_pair(comm);
     failure->failed = true;
     comm->pool->cause = failure->cause;
+    /* Once more, from every rank: who comes late may read any of them first, and then that it has left. */
+    tell_cause(comm);
+    ddl_mesh_flush(comm->mesh);
     ddl_log(DDL_LOG_ERROR, "%s %s%s%s: %s", ddl_status_name(failure->cause.code), failure->cause.operation,
             failure->cause.operation[0] != '\0' ? " " : "", comm->pool->prefix, failure->cause.text);
     /* First cancel everything, then tell the waiters: buffers are free when a wait returns. */

@@ -52,6 +52,7 @@ static void destroy(ddl_comm *comm)
     ddl_free(comm->sent_to);
     ddl_free(comm->received_from);
     ddl_free(comm->entered);
+    ddl_free(comm->failure.told_by);
     ddl_free(comm->failure.disagrees_known);
     ddl_free(comm->failure.signatures);
     ddl_free(comm);
@@ -116,10 +117,12 @@ static ddl_status build(ddl_comm *comm, ddl_error *err)
     comm->sent_to = ddl_alloc_array(nranks, sizeof *comm->sent_to);
     comm->received_from = ddl_alloc_array(nranks, sizeof *comm->received_from);
     comm->entered = ddl_alloc_array(nranks, sizeof *comm->entered);
+    comm->failure.told_by = ddl_alloc_array(nranks, sizeof *comm->failure.told_by);
     comm->failure.disagrees_known = ddl_alloc_array(nranks, sizeof *comm->failure.disagrees_known);
     comm->failure.signatures = ddl_alloc_array(nranks, sizeof *comm->failure.signatures);
     if (comm->sent_to == NULL || comm->received_from == NULL || comm->entered == NULL ||
-        comm->failure.disagrees_known == NULL || comm->failure.signatures == NULL)
+        comm->failure.told_by == NULL || comm->failure.disagrees_known == NULL ||
+        comm->failure.signatures == NULL)
         return DDL_FAIL(err, DDL_ENOMEM, "no memory for a world of %zu ranks", nranks);
     DDL_TRY(nranks == 1 ? world_of_one(comm, err) : connect_world(comm, err));
     comm->model = ddl_cost_model_default(crowding(comm->roster));
