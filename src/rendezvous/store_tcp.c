@@ -344,7 +344,7 @@ static ddl_status send_message(struct store_tcp *tcp, const ddl_store_message *m
     ddl_bytes out = { 0 };
     ddl_status status = DDL_OK;
     if (!ddl_store_message_encode(message, &out))
-        return DDL_FAIL(err, DDL_ENOMEM, "no memory for a request to the store");
+        status = DDL_FAIL(err, DDL_ENOMEM, "no memory for a request to the store");
     for (size_t sent = 0; sent < out.bytes && status == DDL_OK;) {
         ssize_t count = ddl_socket_write(tcp->base.held[0], out.data + sent, out.bytes - sent);
         if (count > 0)
