@@ -19,7 +19,8 @@ enum {
     KEYS_MORE = 1024,
     WAITS_PER_CLIENT = 64,
     STORED_LIMIT = 64 << 20,
-    OUTBOX_LIMIT = 4 << 20, /* a client that does not read its replies is not listened to above this */
+    /* A client that does not read its replies is not served above this: one roster, and one more value. */
+    OUTBOX_LIMIT = DDL_STORE_ROSTER_LIMIT + DDL_STORE_VALUE_LIMIT,
     READ_BYTES = 16 << 10
 };
 
@@ -53,6 +54,7 @@ struct client {
     ddl_list waits, owned; /* owned: entries that it set */
     int wait_count;
     bool has_will, knows_outcome, closing;
+    bool behind; /* requests wait in inbox until it has read replies */
     ddl_error will;
 };
 
@@ -148,11 +150,15 @@ static void announce_outcome(ddl_store_server *server)
     ddl_bell_unlock(&server->bell);
 }
 
+static size_t unsent(const struct client *client)
+{
+    return client->outbox.bytes - client->sent;
+}
+
 static void attend(struct client *client)
 {
-    size_t unsent = client->outbox.bytes - client->sent;
-    int events = unsent > 0 ? DDL_WRITABLE : 0;
-    if (unsent < OUTBOX_LIMIT)
+    int events = unsent(client) > 0 || client->behind ? DDL_WRITABLE : 0;
+    if (unsent(client) < OUTBOX_LIMIT && !client->behind)
         events |= DDL_READABLE;
     ddl_watch_set(client->watch, events);
 }
@@ -421,25 +427,29 @@ static void serve(struct client *client, const ddl_store_message *message)
     }
 }
 
+/* A few bytes can ask for many: replies that are not read hold up what was asked behind them. */
 static void serve_all(struct client *client)
 {
     ddl_store_message message;
     bool found = true;
-    while (found && !client->closing) {
+    while (found && !client->closing && unsent(client) < OUTBOX_LIMIT) {
         if (ddl_store_inbox_next(&client->inbox, &message, &found, NULL) != DDL_OK)
             give_up(client);
         else if (found)
             serve(client, &message);
     }
+    client->behind = found;
 }
 
 static void on_client(void *arg, int events)
 {
     struct client *client = arg;
     ddl_store_server *server = client->server;
-    if (events & DDL_WRITABLE)
+    if (events & DDL_WRITABLE) {
         flush(client);
-    if ((events & DDL_READABLE) && !client->closing) {
+        serve_all(client);
+    }
+    if ((events & DDL_READABLE) && !client->closing && !client->behind) {
         uint8_t data[READ_BYTES];
         ssize_t count = ddl_socket_read(client->fd, data, sizeof data);
         if (count == 0 || (count < 0 && errno != EAGAIN))

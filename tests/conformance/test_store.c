@@ -4,6 +4,8 @@
 #include "io/socket.h"
 #include "protocol/store_wire.h"
 
+#include <errno.h>
+#include <poll.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdatomic.h>
@@ -609,6 +611,117 @@ static void opening_ends_by_its_deadline_where_nobody_serves(void **state)
     }
 }
 
+/* ---- a client of a tcp store without manners ---- */
+
+static void wait_for(int fd, short events)
+{
+    if (!ddl_socket_wait(fd, events, soon()))
+        fail_msg("the store moves no bytes");
+}
+
+static void write_all(int fd, ddl_view data)
+{
+    const uint8_t *at = data.data;
+    for (size_t sent = 0; sent < data.bytes;) {
+        ssize_t count = ddl_socket_write(fd, at + sent, data.bytes - sent);
+        if (count < 0)
+            wait_for(fd, POLLOUT);
+        else
+            sent += (size_t)count;
+    }
+}
+
+static size_t read_some(int fd, uint8_t *data, size_t bytes)
+{
+    ssize_t count;
+    while ((count = ddl_socket_read(fd, data, bytes)) < 0) {
+        assert_int_equal(errno, EAGAIN);
+        wait_for(fd, POLLIN);
+    }
+    return (size_t)count;
+}
+
+/* A connected socket that has shaken hands as this rank. */
+static int connect_raw(const struct place *place, int rank)
+{
+    ddl_hello_party self = {
+        .channel = DDL_CHANNEL_STORE, .rank = rank, .nranks = place->nranks, .nonce = { 2 }, .pid = 7
+    };
+    ddl_hello hello;
+    ddl_address address;
+    uint8_t data[512];
+    int fd = -1;
+    assert_true(ddl_address_parse("127.0.0.1", (uint16_t)atoi(strrchr(place->url, ':') + 1), &address));
+    assert_int_equal(ddl_socket_connect(&address, &fd, NULL), DDL_OK);
+    wait_for(fd, POLLOUT);
+    ddl_hello_start_client(&hello, &self);
+    for (;;) {
+        ddl_view out = ddl_hello_output(&hello);
+        size_t wanted = ddl_hello_wants(&hello);
+        if (out.bytes == 0 && wanted == 0)
+            break;
+        if (out.bytes > 0) {
+            write_all(fd, out);
+            ddl_hello_sent(&hello, out.bytes);
+        } else {
+            size_t count = read_some(fd, data, wanted);
+            assert_true(count > 0);
+            ddl_hello_feed(&hello, data, count);
+        }
+    }
+    assert_int_equal(hello.state, DDL_HELLO_ACCEPTED);
+    return fd;
+}
+
+/*
+ * Replies that are not read stay requests. What the server has made of them is seen by a failure of the run,
+ * which comes behind the replies that were made before.
+ */
+static void replies_that_nobody_reads_are_not_made(void **state)
+{
+    enum { REQUESTS = 900, FEW = REQUESTS / 2 }; /* FEW: with room for what the kernel holds */
+    static uint8_t large[DDL_STORE_VALUE_LIMIT], data[1 << 16];
+    struct place place;
+    ddl_bytes requests = { 0 };
+    ddl_store_inbox inbox = { .value_limit = DDL_STORE_VALUE_LIMIT };
+    ddl_error cause, first;
+    int values = 0, failures = 0;
+    (void)state;
+    place_open(&place, &kinds[0], 2);
+    set(place.stores[0], "x", (ddl_view){ large, sizeof large });
+    for (uint32_t id = 1; id <= REQUESTS; id++) {
+        ddl_store_message get = { .kind = DDL_STORE_GET, .id = id, .key = text_view("x") };
+        assert_true(ddl_store_message_encode(&get, &requests));
+    }
+    int fd = connect_raw(&place, 1);
+    write_all(fd, ddl_bytes_view(&requests));
+    /* Twice round the server's loop: by then it has looked at the requests. */
+    for (int i = 0; i < 2; i++)
+        check_value(place.stores[1], "x", (ddl_view){ large, sizeof large });
+    (void)ddl_error_set(&cause, DDL_ESTORE, "enough");
+    ddl_store_fail(place.stores[0], &cause, soon(), &first);
+    while (values + failures < REQUESTS + 1) {
+        ddl_store_message reply;
+        bool found;
+        assert_int_equal(ddl_store_inbox_next(&inbox, &reply, &found, NULL), DDL_OK);
+        if (!found) {
+            size_t count = read_some(fd, data, sizeof data);
+            assert_true(count > 0);
+            assert_int_equal(ddl_store_inbox_feed(&inbox, data, count, NULL), DDL_OK);
+        } else if (reply.kind == DDL_STORE_VALUE) {
+            values++;
+        } else {
+            assert_int_equal(reply.kind, DDL_STORE_FAILED);
+            failures++;
+        }
+    }
+    assert_in_range(values, 1, FEW);
+    ddl_socket_close(&fd);
+    ddl_store_inbox_fini(&inbox);
+    ddl_bytes_fini(&requests);
+    place_close(&place);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -629,6 +742,7 @@ int main(void)
         cmocka_unit_test(of_all_who_set_a_key_one_succeeds),
         cmocka_unit_test(another_world_size_is_told_and_fails_the_run),
         cmocka_unit_test(opening_ends_by_its_deadline_where_nobody_serves),
+        cmocka_unit_test(replies_that_nobody_reads_are_not_made),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
