@@ -466,11 +466,26 @@ static void on_client(void *arg, int events)
 
 /* ---- the door ---- */
 
+/* The client that came first of those that have set nothing, and so take no part, leaves. */
+static void make_room(ddl_store_server *server)
+{
+    DDL_LIST_FOR_EACH (link, &server->clients) {
+        struct client *client = DDL_CONTAINER(link, struct client, link);
+        if (ddl_list_empty(&client->owned)) {
+            give_up(client);
+            break;
+        }
+    }
+    sweep(server);
+}
+
 static void judge(void *arg, ddl_hello *hello, const ddl_address *from)
 {
     ddl_store_server *server = arg;
     int limit = 4 * server->self.nranks + 64;
     (void)from;
+    if (server->client_count >= limit)
+        make_room(server);
     if (server->client_count >= limit)
         ddl_hello_judge(hello, DDL_HELLO_TAKEN, "%d clients are at the store already", server->client_count);
     else

@@ -722,6 +722,31 @@ static void replies_that_nobody_reads_are_not_made(void **state)
     place_close(&place);
 }
 
+/* Whoever fills the table without taking part makes room for a rank that comes. */
+static void clients_that_take_no_part_make_room(void **state)
+{
+    enum { STRANGERS = 4 * 2 + 64 };
+    struct place place;
+    ddl_store *late = NULL;
+    ddl_error error;
+    int fds[STRANGERS];
+    (void)state;
+    place_open(&place, &kinds[0], 2);
+    set(place.stores[0], "member.0", text_view("0"));
+    set(place.stores[1], "member.1", text_view("1"));
+    for (int i = 0; i < STRANGERS; i++)
+        fds[i] = connect_raw(&place, 1);
+    if (enter(&place, 1, 2, soon(), &late, &error) != DDL_OK)
+        fail_msg("%s", error.text);
+    check_value(late, "member.1", text_view("1"));
+    check_value(place.stores[0], "member.1", text_view("1"));
+    check_value(place.stores[1], "member.0", text_view("0"));
+    ddl_store_destroy(late, soon());
+    for (int i = 0; i < STRANGERS; i++)
+        ddl_socket_close(&fds[i]);
+    place_close(&place);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -743,6 +768,7 @@ int main(void)
         cmocka_unit_test(another_world_size_is_told_and_fails_the_run),
         cmocka_unit_test(opening_ends_by_its_deadline_where_nobody_serves),
         cmocka_unit_test(replies_that_nobody_reads_are_not_made),
+        cmocka_unit_test(clients_that_take_no_part_make_room),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
