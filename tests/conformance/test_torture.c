@@ -1,10 +1,10 @@
 /*
  * test_torture.c - every call that can fail for a reason outside ddl is made to fail, one after the other.
  *
- * Two ranks, as threads, live a whole life: meet, reduce, exchange, part. Life n is lived with the nth
- * fallible call failing; the lives end when there is no nth call any more. Whatever fails, every call
- * returns in time, results that are called a success are right, and nothing leaks (the address sanitizer
- * looks on). DDL_TORTURE_STRIDE tortures every so many calls only.
+ * Two ranks, as threads, live a whole life: meet, reduce, exchange, part; over each kind of store. Life n is
+ * lived with the nth fallible call failing; the lives end when there is no nth call any more. Whatever fails,
+ * every call returns in time, results that are called a success are right, and nothing leaks (the address
+ * sanitizer looks on), no descriptor either. DDL_TORTURE_STRIDE tortures every so many calls only.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -16,12 +16,17 @@
 #include "base/clock.h"
 #include "base/failpoint.h"
 #include "base/log.h"
+#include "rendezvous/record.h"
 
 #include <ddl/ddl.h>
+#include <dirent.h>
+#include <netinet/in.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
 
 #ifdef DDL_FAILPOINTS
 
@@ -97,11 +102,53 @@ static void be_quiet(void *arg, const char *line)
     (void)line;
 }
 
-/* Live once with the nth call failing (0: none); returns how many calls there were. */
-static uint64_t live_with(uint64_t nth)
+/* ---- where to meet ---- */
+
+static const char *const kinds[] = { "mem", "file", "tcp" };
+
+enum { KINDS = sizeof kinds / sizeof kinds[0] };
+
+static int free_port(void)
 {
-    char store[64], setting[32];
-    snprintf(store, sizeof store, "mem://torture-%llu", (unsigned long long)nth);
+    struct sockaddr_in address = { .sin_family = AF_INET };
+    socklen_t bytes = sizeof address;
+    int fd = socket(AF_INET, SOCK_STREAM, 0);
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    assert_true(fd >= 0);
+    assert_int_equal(bind(fd, (struct sockaddr *)&address, sizeof address), 0);
+    assert_int_equal(getsockname(fd, (struct sockaddr *)&address, &bytes), 0);
+    close(fd);
+    return ntohs(address.sin_port);
+}
+
+static void name_store(const char *kind, const char *folder, uint64_t nth, char url[96])
+{
+    if (strcmp(kind, "tcp") == 0)
+        snprintf(url, 96, "tcp://127.0.0.1:%d", free_port());
+    else if (strcmp(kind, "file") == 0)
+        snprintf(url, 96, "file://%s", folder);
+    else
+        snprintf(url, 96, "mem://torture-%llu", (unsigned long long)nth);
+}
+
+/* Descriptors that are open; 0 where the system does not tell. */
+static int open_descriptors(void)
+{
+    int count = 0;
+    DIR *folder = opendir("/proc/self/fd");
+    while (folder != NULL && readdir(folder) != NULL)
+        count++;
+    if (folder != NULL)
+        closedir(folder);
+    return count;
+}
+
+/* ---- lives ---- */
+
+/* Live once with the nth call failing (0: none); returns how many calls there were. */
+static uint64_t live_with(const char *store, uint64_t nth)
+{
+    char setting[32];
     snprintf(setting, sizeof setting, "*:%llu", (unsigned long long)nth);
     ddl_failpoint_arm(nth > 0 ? setting : NULL);
     life lives[RANKS] = { { 0 } };
@@ -118,28 +165,48 @@ static uint64_t live_with(uint64_t nth)
     ddl_failpoint_arm(NULL);
     for (int rank = 0; rank < RANKS; rank++) {
         if (lives[rank].wrong)
-            fail_msg("call %d failing: rank %d got a wrong result and was told success", (int)nth, rank);
+            fail_msg("%s, call %d failing: rank %d got a wrong result and was told success", store, (int)nth,
+                     rank);
         if (lives[rank].unnamed)
-            fail_msg("call %d failing: rank %d got a failure without a text", (int)nth, rank);
+            fail_msg("%s, call %d failing: rank %d got a failure without a text", store, (int)nth, rank);
     }
     if (took_ms > LIFE_MS)
-        fail_msg("call %d failing: a life of %d ms", (int)nth, (int)took_ms);
+        fail_msg("%s, call %d failing: a life of %d ms", store, (int)nth, (int)took_ms);
     return hits;
 }
 
+/*
+ * Each store starts elsewhere, and the first goes with another stride, so that between them they leave out
+ * less of what they have in common.
+ */
 static void every_failing_call_is_survived(void **state)
 {
     (void)state;
     const char *text = getenv("DDL_TORTURE_STRIDE");
-    uint64_t stride = text != NULL ? strtoull(text, NULL, 10) : 1;
+    uint64_t first_stride = text != NULL && strtoull(text, NULL, 10) > 0 ? strtoull(text, NULL, 10) : 1;
     ddl_set_log(be_quiet, NULL);
-    live_with(0);
-    uint64_t nth = 1;
-    while (live_with(nth) >= nth)
-        nth += stride > 0 ? stride : 1;
+    for (int kind = 0; kind < KINDS; kind++) {
+        char store[96], folder[] = "/tmp/ddl-torture-XXXXXX";
+        uint64_t stride = kind == 0 ? first_stride : 2 * first_stride - 1;
+        uint64_t nth = 1 + (uint64_t)kind * stride / KINDS, hits;
+        int count = 0;
+        assert_non_null(mkdtemp(folder));
+        name_store(kinds[kind], folder, 0, store);
+        live_with(store, 0);
+        int descriptors = open_descriptors();
+        do {
+            name_store(kinds[kind], folder, nth, store);
+            hits = live_with(store, nth);
+            nth += stride;
+            count++;
+        } while (hits >= nth - stride);
+        assert_int_equal(open_descriptors(), descriptors);
+        ddl_record_remove_tree(folder); /* what failed calls have left there is no harm */
+        assert_int_not_equal(access(folder, F_OK), 0);
+        print_message("%s: %d calls were made to fail\n", kinds[kind], count - 1);
+        assert_true(nth > 50);
+    }
     ddl_set_log(NULL, NULL);
-    print_message("%d calls were made to fail\n", (int)(nth / (stride > 0 ? stride : 1)));
-    assert_true(nth > 50);
 }
 
 #endif
