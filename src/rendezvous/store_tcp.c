@@ -14,6 +14,7 @@
 #include "protocol/store_wire.h"
 #include "rendezvous/store_server.h"
 
+#include <ctype.h>
 #include <poll.h>
 #include <stdio.h>
 #include <string.h>
@@ -101,6 +102,12 @@ static bool met_itself(int fd, const ddl_address *to)
     return strcmp(ours, theirs) == 0;
 }
 
+static bool is_no_route(int error)
+{
+    return error == ENETUNREACH || error == EHOSTUNREACH || error == EADDRNOTAVAIL || error == EACCES ||
+           error == EPERM || error == EINVAL;
+}
+
 static enum attempt connect_once(const ddl_address *to, ddl_deadline deadline, int *out, ddl_error *err)
 {
     int fd = -1;
@@ -121,10 +128,7 @@ static enum attempt connect_once(const ddl_address *to, ddl_deadline deadline, i
     }
     ddl_socket_close(&fd);
     (void)DDL_FAIL_OS(err, DDL_ENETWORK, error, "cannot connect to %s", where);
-    return error == ENETUNREACH || error == EADDRNOTAVAIL || error == EACCES || error == EPERM ||
-                   error == EINVAL
-               ? NO_ROUTE
-               : AGAIN;
+    return is_no_route(error) ? NO_ROUTE : AGAIN;
 }
 
 /* Connect to one address and shake hands. */
@@ -165,6 +169,15 @@ static void pause_ms(int64_t ms, ddl_deadline deadline)
     (void)ddl_socket_wait(-1, 0, earlier(deadline, ddl_deadline_in_ms(ms)));
 }
 
+static void tell_progress(ddl_progress *progress, const char *rest, const ddl_error *last)
+{
+    char reason[128];
+    bool known = last->os_errno != 0 && strerror_r(last->os_errno, reason, sizeof reason) == 0;
+    if (known)
+        reason[0] = (char)tolower((unsigned char)reason[0]);
+    ddl_progress_tell(progress, "rank 0 at %s (%s)", rest, known ? reason : last->text);
+}
+
 static ddl_status enter(struct store_tcp *tcp, const ddl_store_options *options,
                         const ddl_address addresses[], int count, const char *rest, ddl_deadline deadline,
                         ddl_error *err)
@@ -190,7 +203,7 @@ static ddl_status enter(struct store_tcp *tcp, const ddl_store_options *options,
                             last.text);
         if (ddl_deadline_passed(deadline))
             break;
-        ddl_progress_tell(options->progress, "rank 0 at %s", rest);
+        tell_progress(options->progress, rest, &last);
         pause_ms(pause, deadline);
     }
     (void)DDL_FAIL(

@@ -312,6 +312,30 @@ static void a_missing_rank_0_is_named(void **state)
     }
 }
 
+static void who_waits_for_rank_0_is_told_what_keeps_it_out(void **state)
+{
+    struct world_rank rank;
+    static struct lines lines;
+    struct place place;
+    char expected[256];
+    (void)state;
+    place_open(&place, &kinds[0]);
+    world_init(&rank, 1, place.url, 5800);
+    rank.rank = 1;
+    rank.nranks = 2;
+    lines.count = 0;
+    ddl_set_log(keep_line, &lines);
+    world_start(&rank);
+    world_finish(&rank);
+    ddl_set_log(NULL, NULL);
+    expect(&rank, DDL_ETIMEDOUT, 0, 6.8, "rank 0 did not", "refused");
+    snprintf(expected, sizeof expected, "ddl: waiting for rank 0 at %s (connection refused), 1 s left",
+             place.url + strlen("tcp://"));
+    assert_int_equal(lines.count, 1);
+    assert_string_equal(lines.text[0], expected);
+    place_close(&place);
+}
+
 static void a_missing_rank_is_named_in_every_store(void **state)
 {
     struct world_rank ranks[4];
@@ -640,6 +664,7 @@ int main(void)
         cmocka_unit_test(another_generator_is_refused),
         cmocka_unit_test(missing_ranks_are_named_while_waiting_and_at_the_end),
         cmocka_unit_test(a_missing_rank_0_is_named),
+        cmocka_unit_test(who_waits_for_rank_0_is_told_what_keeps_it_out),
         cmocka_unit_test(a_missing_rank_is_named_in_every_store),
         cmocka_unit_test(bad_settings_are_told_at_once),
         cmocka_unit_test(an_unknown_host_is_told),
