@@ -143,6 +143,14 @@ bool ddl_address_is_loopback(const ddl_address *address)
     return count == 4 ? bytes[0] == 127 : count == 16 && memcmp(bytes, v6_loopback, 16) == 0;
 }
 
+bool ddl_address_is_any(const ddl_address *address)
+{
+    static const uint8_t any[16];
+    uint8_t bytes[16];
+    int count = host_bytes(address, bytes);
+    return count > 0 && memcmp(bytes, any, (size_t)count) == 0;
+}
+
 static bool is_link_local(const ddl_address *address)
 {
     uint8_t bytes[16];

@@ -33,6 +33,9 @@ uint16_t ddl_address_port(const ddl_address *address);
 void ddl_address_set_port(ddl_address *address, uint16_t port);
 bool ddl_address_is_loopback(const ddl_address *address);
 
+/* 0.0.0.0 or ::, which stand for all addresses of a machine. */
+bool ddl_address_is_any(const ddl_address *address);
+
 /*
  * Cut "host:port" or "[v6]:port" in two; host_bytes is the room in host. DDL_ECONFIG: not of this form, port
  * not in 1..65535. what names the setting in the text: "MASTER_ADDR".

@@ -8,6 +8,7 @@
 
 #include "base/assert.h"
 #include "base/list.h"
+#include "base/log.h"
 #include "io/host.h"
 #include "io/resolve.h"
 #include "io/socket.h"
@@ -18,6 +19,7 @@
 #include <poll.h>
 #include <stdio.h>
 #include <string.h>
+#include <strings.h>
 
 enum {
     HANDSHAKE_LIMIT_MS = 5000,
@@ -241,6 +243,26 @@ static ddl_status explain_listen(const char *host, uint16_t port, const ddl_erro
     return why->code;
 }
 
+/* What is fine on one host, and keeps the ranks of others out, or lets everybody in. */
+static void warn_of_address(const char *host, const ddl_address *bound)
+{
+    ddl_address parsed;
+    char text[DDL_ADDRESS_HOST_TEXT];
+    bool is_name = !ddl_address_parse(host, 0, &parsed) && strcasecmp(host, "localhost") != 0;
+    ddl_address_host(bound, text);
+    if (is_name && ddl_address_is_loopback(bound))
+        ddl_log(
+            DDL_LOG_WARNING,
+            "MASTER_ADDR %s is %s on this host (see /etc/hosts): ranks on other hosts cannot connect; use "
+            "a numeric address",
+            host, text);
+    if (ddl_address_is_any(bound))
+        ddl_log(DDL_LOG_WARNING,
+                "MASTER_ADDR %s: rank 0 listens on all addresses of this host; name the one that the other "
+                "ranks use",
+                host);
+}
+
 static ddl_status serve(struct store_tcp *tcp, const ddl_store_options *options,
                         const ddl_address addresses[], int count, const char *host, uint16_t port,
                         ddl_address *bound, ddl_error *err)
@@ -251,8 +273,10 @@ static ddl_status serve(struct store_tcp *tcp, const ddl_store_options *options,
     for (int i = 0; i < count; i++) {
         ddl_error last = { .code = DDL_OK };
         if (ddl_store_server_open(options->service, &self, &addresses[i], bound, &tcp->server, &last) ==
-            DDL_OK)
+            DDL_OK) {
+            warn_of_address(host, bound);
             return DDL_OK;
+        }
         /* Of several addresses the one that is ours tells most. */
         if (i == 0 || last.os_errno != EADDRNOTAVAIL)
             why = last;
@@ -278,8 +302,10 @@ static ddl_status tcp_open(const ddl_store_options *options, const char *rest, d
     uint16_t port;
     int count = 0;
     ddl_address addresses[DDL_RESOLVE_MAX], bound;
+    ddl_error why;
     ddl_status status;
-    DDL_TRY(ddl_address_split("the meeting place", rest, host, sizeof host, &port, err));
+    if (ddl_address_split("ADDRESS", rest, host, sizeof host, &port, &why) != DDL_OK)
+        return DDL_FAIL(err, why.code, "DDL_STORE=tcp://ADDRESS: %s", why.text);
     DDL_TRY(ddl_resolve(host, port, deadline, addresses, &count, err));
     struct store_tcp *tcp = ddl_alloc(sizeof *tcp);
     if (tcp == NULL)

@@ -312,6 +312,25 @@ static void a_missing_rank_0_is_named(void **state)
     }
 }
 
+static void a_store_at_all_addresses_is_warned_of(void **state)
+{
+    struct world_rank rank;
+    static struct lines lines;
+    char url[64];
+    (void)state;
+    snprintf(url, sizeof url, "tcp://0.0.0.0:%d", world_free_port());
+    world_init(&rank, 1, url, 300);
+    rank.nranks = 2;
+    lines.count = 0;
+    ddl_set_log(keep_line, &lines);
+    world_start(&rank);
+    world_finish(&rank);
+    ddl_set_log(NULL, NULL);
+    expect(&rank, DDL_ETIMEDOUT, 1, 1.3, "did not come", "");
+    assert_int_equal(lines.count, 1);
+    assert_non_null(strstr(lines.text[0], "MASTER_ADDR 0.0.0.0: rank 0 listens on all addresses"));
+}
+
 static void who_waits_for_rank_0_is_told_what_keeps_it_out(void **state)
 {
     struct world_rank rank;
@@ -425,7 +444,7 @@ static void bad_settings_are_told_at_once(void **state)
     } cases[] = {
         { "nonsense", NULL, 0, DDL_ECONFIG, "is no URL" },
         { "gopher://x", NULL, 1, DDL_ECONFIG, "there is no store gopher" },
-        { "tcp://127.0.0.1", NULL, 0, DDL_ECONFIG, "host:port" },
+        { "tcp://127.0.0.1", NULL, 0, DDL_ECONFIG, "DDL_STORE=tcp://ADDRESS: ADDRESS=127.0.0.1 is not" },
         { "tcp://:29500", NULL, 0, DDL_ECONFIG, "host:port" },
         { "tcp://127.0.0.1:0", NULL, 0, DDL_ECONFIG, "1 to 65535" },
         { "tcp://127.0.0.1:http", NULL, 1, DDL_ECONFIG, "1 to 65535" },
@@ -664,6 +683,7 @@ int main(void)
         cmocka_unit_test(another_generator_is_refused),
         cmocka_unit_test(missing_ranks_are_named_while_waiting_and_at_the_end),
         cmocka_unit_test(a_missing_rank_0_is_named),
+        cmocka_unit_test(a_store_at_all_addresses_is_warned_of),
         cmocka_unit_test(who_waits_for_rank_0_is_told_what_keeps_it_out),
         cmocka_unit_test(a_missing_rank_is_named_in_every_store),
         cmocka_unit_test(bad_settings_are_told_at_once),
