@@ -16,7 +16,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-enum { HEAD_BYTES = 16 };
+enum { HEAD_BYTES = 16, LOCK_TRIES = 100 };
 
 static const uint8_t magic[4] = { 'd', 'd', 'l', 'F' };
 
@@ -247,7 +247,7 @@ static bool still_there(int fd, const char *path)
 
 ddl_status ddl_record_lock(const char *path, int *out, bool *held, ddl_error *err)
 {
-    for (;;) {
+    for (int tries = 0; tries < LOCK_TRIES; tries++) {
         int fd = -1;
         if (DDL_FAILPOINT_OS("rendezvous.open", EACCES) ||
             (fd = open(path, O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600)) < 0)
@@ -265,6 +265,8 @@ ddl_status ddl_record_lock(const char *path, int *out, bool *held, ddl_error *er
         }
         close(fd);
     }
+    return DDL_FAIL(err, DDL_ESTORE, "file store: %s was replaced %d times while it was being locked", path,
+                    LOCK_TRIES);
 }
 
 ddl_record_life ddl_record_life_of(const char *path)

@@ -42,7 +42,8 @@ enum {
     FIRST_PAUSE_MS = 1,
     LAST_PAUSE_MS = 100,
     LIFE_INTERVAL_MS = 200, /* between looks at who still lives */
-    PLACE_ROOM = 512        /* leaves room for the longest key within DDL_RECORD_PATH */
+    PLACE_TRIES = 10,
+    PLACE_ROOM = 512 /* leaves room for the longest key within DDL_RECORD_PATH */
 };
 
 /* The content of meet. */
@@ -438,14 +439,34 @@ static void remove_old_runs(const struct store_file *file)
         closedir(folder);
 }
 
+/* The folder is made and removed by all: somebody who leaves may remove it before there is a file in it. */
+static ddl_status make_place(const struct store_file *file, ddl_error *err)
+{
+    ddl_status status = ddl_record_folder(file->place, err);
+    for (int tries = 1; tries < PLACE_TRIES && status != DDL_OK && err->os_errno == ENOENT; tries++)
+        status = ddl_record_folder(file->place, err);
+    return status;
+}
+
+static ddl_status hold_place(struct store_file *file, bool *held, ddl_error *err)
+{
+    char path[DDL_RECORD_PATH];
+    path_at_place(file, path, "rank0");
+    ddl_status status = ddl_record_lock(path, &file->base.held[0], held, err);
+    for (int tries = 1; tries < PLACE_TRIES && status != DDL_OK && err->os_errno == ENOENT; tries++) {
+        DDL_TRY(make_place(file, err));
+        status = ddl_record_lock(path, &file->base.held[0], held, err);
+    }
+    return status;
+}
+
 static ddl_status begin_run(struct store_file *file, const uint8_t token[TOKEN_BYTES], ddl_error *err)
 {
     char path[DDL_RECORD_PATH];
     struct meet meet = { .host = file->self };
     uint8_t bytes[MEET_BYTES];
     bool held = false, found = false;
-    path_at_place(file, path, "rank0");
-    DDL_TRY(ddl_record_lock(path, &file->base.held[0], &held, err));
+    DDL_TRY(hold_place(file, &held, err));
     if (!held) {
         ddl_status status = read_meet(file, &meet, &found, err);
         if (status == DDL_OK && found)
@@ -604,7 +625,7 @@ static ddl_status open_place(struct store_file *file, const ddl_store_options *o
                            "DDL_STORE=file://%s: make that directory on a file system that all "
                            "hosts share",
                            rest);
-    DDL_TRY(ddl_record_folder(file->place, err));
+    DDL_TRY(make_place(file, err));
     return file->self.rank == 0 ? begin_run(file, token, err) : find_run(file, options, deadline, err);
 }
 
@@ -809,7 +830,6 @@ static void close_place(struct store_file *file, ddl_deadline deadline)
     path_at_place(file, path, "rank0");
     unlink(path);
     ddl_socket_close(&file->base.held[0]);
-    rmdir(file->place); /* stays if somebody is at it already, for the next run */
 }
 
 static void file_destroy(ddl_store *store, ddl_deadline deadline)
@@ -822,6 +842,8 @@ static void file_destroy(ddl_store *store, ddl_deadline deadline)
         be_gone(file);
     if (file->base.held[0] >= 0)
         close_place(file, deadline);
+    if (file->place[0] != '\0')
+        rmdir(file->place); /* stays if somebody is at it, of this run or already of the next */
     ddl_free(file);
 }
 
