@@ -13,6 +13,7 @@
 
 #include <pthread.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 struct entry {
@@ -170,6 +171,13 @@ static ddl_status find_begun_run(const char *name, const ddl_store_options *opti
 
 /* ---- the store ---- */
 
+/* ddl-launch starts ranks as processes, which would each wait for the others alone. */
+static bool is_one_of_many_processes(void)
+{
+    const char *world_size = getenv("WORLD_SIZE");
+    return getenv("DDL_LAUNCH") != NULL && (world_size == NULL || strcmp(world_size, "1") != 0);
+}
+
 static ddl_status mem_open(const ddl_store_options *options, const char *rest, ddl_deadline deadline,
                            ddl_store **out, ddl_error *err)
 {
@@ -177,6 +185,11 @@ static ddl_status mem_open(const ddl_store_options *options, const char *rest, d
     uint8_t run_id[DDL_RUN_ID_BYTES];
     if (rest[0] == '\0')
         return DDL_FAIL(err, DDL_ECONFIG, "DDL_STORE=mem:// lacks a name; write mem://name");
+    if (is_one_of_many_processes())
+        return DDL_FAIL(err, DDL_ECONFIG,
+                        "DDL_STORE=mem://%.80s is for threads of one process, and ddl-launch has started "
+                        "several; use tcp:// or file://",
+                        rest);
     if ((size_t)snprintf(name, sizeof name, "%s at %s", rest, options->place) >= sizeof name)
         return DDL_FAIL(err, DDL_ECONFIG, "the name of the store mem://%.40s... is too long", rest);
     DDL_TRY(ddl_host_random(run_id, sizeof run_id, err));

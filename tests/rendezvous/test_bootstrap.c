@@ -326,6 +326,19 @@ static void a_store_at_all_addresses_is_warned_of(void **state)
     assert_non_null(strstr(lines.text[0], "MASTER_ADDR 0.0.0.0: rank 0 listens on all addresses"));
 }
 
+static void a_store_for_threads_is_refused_to_processes(void **state)
+{
+    struct world_rank rank;
+    (void)state;
+    world_init(&rank, 1, "mem://test", 300);
+    rank.nranks = 2;
+    assert_int_equal(setenv("DDL_LAUNCH", "1", 1), 0);
+    world_start(&rank);
+    world_finish(&rank);
+    assert_int_equal(unsetenv("DDL_LAUNCH"), 0);
+    expect(&rank, DDL_ECONFIG, -1, 0.3, "threads of one process", "tcp://");
+}
+
 static void who_waits_for_rank_0_is_told_what_keeps_it_out(void **state)
 {
     struct world_rank rank;
@@ -679,6 +692,7 @@ int main(void)
         cmocka_unit_test(missing_ranks_are_named_while_waiting_and_at_the_end),
         cmocka_unit_test(a_missing_rank_0_is_named),
         cmocka_unit_test(a_store_at_all_addresses_is_warned_of),
+        cmocka_unit_test(a_store_for_threads_is_refused_to_processes),
         cmocka_unit_test(who_waits_for_rank_0_is_told_what_keeps_it_out),
         cmocka_unit_test(a_missing_rank_is_named_in_every_store),
         cmocka_unit_test(bad_settings_are_told_at_once),
