@@ -16,7 +16,7 @@
 
 enum {
     SETTLE_MS = 50,          /* for the causes that others have seen to arrive */
-    SETTLE_UNNAMED_MS = 500, /* for somebody who knows more, when this rank can blame nobody */
+    SETTLE_UNNAMED_MS = 400, /* for somebody who knows more, when this rank can blame nobody */
     TELL_AFTER_MS =
         100, /* an operation that takes longer is told to everyone, so that late ranks can be named */
 };
@@ -99,7 +99,10 @@ static const ddl_request *find_point_to_point(const ddl_comm *comm, ddl_collecti
 static const ddl_signature *own_signature(const ddl_comm *comm, uint64_t sequence)
 {
     const ddl_past *past = &comm->history[sequence % DDL_HISTORY];
-    return past->sequence == sequence ? &past->signature : NULL;
+    if (past->sequence == sequence)
+        return &past->signature;
+    const ddl_request *request = find_collective(comm, sequence);
+    return request != NULL ? &request->task.signature : NULL;
 }
 
 /* ---- causes ---- */
@@ -164,7 +167,6 @@ static void adopt(ddl_comm *comm, const ddl_notice *notice, bool tell)
     const ddl_signature *own = own_signature(comm, notice->sequence);
     if (notice->code == DDL_EMISMATCH && own != NULL)
         tell_entered(comm, -1, notice->sequence, own, true);
-    ddl_mesh_flush(comm->mesh);
 }
 
 void ddl_failure_raise(ddl_comm *comm, const ddl_notice *notice)
@@ -217,14 +219,17 @@ static void on_heard(void *arg, int peer, const ddl_frame *frame)
         if (comm->failure.failing && comm->failure.cause.code == DDL_EMISMATCH &&
             comm->failure.cause.sequence == frame->sequence)
             remember_signature(comm, peer, &theirs);
-        /* A peer that waits for long in an operation that this rank has left behind wants to know that. */
+        /* A peer that waits for long wants to know who is, or was, in the operation too. */
         bool is_question = frame->type == DDL_FRAME_ENTER && frame->number == 0;
-        if (is_question && !comm->failure.failing && ours != NULL &&
-            find_collective(comm, frame->sequence) == NULL)
+        const ddl_request *mine = is_question ? find_collective(comm, frame->sequence) : NULL;
+        bool peer_knows = mine != NULL && mine->told;
+        if (is_question && !comm->failure.failing && ours != NULL && !peer_knows)
             tell_entered(comm, peer, frame->sequence, ours, true);
     } else {
         /* A send hears grants, a receive everything else. */
-        ddl_collective direction = frame->type == DDL_FRAME_GRANT ? DDL_COLLECTIVE_SEND : DDL_COLLECTIVE_RECV;
+        bool from_receiver = frame->type == DDL_FRAME_GRANT ||
+                             (frame->type == DDL_FRAME_ENTER && frame->piece == FROM_RECEIVER);
+        ddl_collective direction = from_receiver ? DDL_COLLECTIVE_SEND : DDL_COLLECTIVE_RECV;
         const ddl_request *request = find_point_to_point(comm, direction, peer, frame->sequence);
         if (request != NULL)
             ours = &request->task.signature;
@@ -259,6 +264,14 @@ static void on_lost(void *arg, int peer, int os_errno, const ddl_error *error)
     comm->ngone++;
     if (comm->failure.told_by[peer])
         return;
+    if (error != NULL && error->code == DDL_ENOMEM) {
+        ddl_notice own = { .code = DDL_ENOMEM, .culprit = comm->roster->rank, .witness = comm->roster->rank };
+        char who[160];
+        snprintf(own.text, sizeof own.text, "%s: %.200s",
+                 ddl_comm_describe(comm, comm->roster->rank, who, sizeof who), error->text);
+        ddl_failure_raise(comm, &own);
+        return;
+    }
     if (error != NULL) {
         ddl_notice notice = { .code = error->code, .culprit = peer, .witness = comm->roster->rank };
         char who[160];
@@ -361,11 +374,31 @@ static void raise_timeout(ddl_comm *comm, const ddl_request *request)
             notice.text, sizeof notice.text,
             "not finished after %lld ms (DDL_TIMEOUT), though every rank has entered it; is a link slow?",
             (long long)request->timeout_ms);
+    else if (task->channel == DDL_CHANNEL_POINT_TO_POINT)
+        snprintf(notice.text, sizeof notice.text, "%s has not %s within %lld ms (DDL_TIMEOUT)",
+                 ddl_comm_describe(comm, late, who, sizeof who),
+                 task->algorithm->collective == DDL_COLLECTIVE_SEND ? "taken all of it" : "sent all of it",
+                 (long long)request->timeout_ms);
     else
         snprintf(notice.text, sizeof notice.text, "%s has not entered it within %lld ms (DDL_TIMEOUT)%s",
                  ddl_comm_describe(comm, late, who, sizeof who), (long long)request->timeout_ms,
                  nlate > 1 ? ", nor have others" : "");
     ddl_failure_raise(comm, &notice);
+}
+
+/* Others still work: this rank leaves without them, and does not break what they do. */
+static void leave_alone(ddl_comm *comm, ddl_request *request)
+{
+    ddl_backend_cancel(&request->task);
+    ddl_list_remove(&request->link);
+    comm->pool->cause = (ddl_notice){ .code = DDL_ETIMEDOUT, .culprit = -1, .witness = comm->roster->rank };
+    snprintf(comm->pool->cause.text, sizeof comm->pool->cause.text,
+             "left alone: the others did not free the communicator within %lld ms",
+             (long long)request->timeout_ms);
+    request->status = DDL_ETIMEDOUT;
+    request->root_cause = true;
+    atomic_store(&request->done, true);
+    ddl_engine_wake(comm->engine);
 }
 
 /* ---- the end ---- */
@@ -414,7 +447,7 @@ static void settle(ddl_comm *comm)
         ddl_request *request = DDL_CONTAINER(first, ddl_request, link);
         request->status = failure->cause.code;
         request->root_cause = true;
-        atomic_store_explicit(&request->done, true, memory_order_release);
+        atomic_store(&request->done, true);
     }
     ddl_engine_wake(comm->engine);
 }
@@ -441,8 +474,12 @@ void ddl_failure_tick(ddl_comm *comm, int64_t now_ns)
                 tell_other_end(comm, &request->task);
         }
         ddl_failure_check_gone(comm, request);
-        if (!comm->failure.failing && now_ns >= request->deadline)
-            raise_timeout(comm, request);
+        if (!comm->failure.failing && now_ns >= request->deadline) {
+            if (request->task.signature.collective == DDL_SIGNATURE_FREE)
+                leave_alone(comm, request);
+            else
+                raise_timeout(comm, request);
+        }
         if (comm->failure.failing)
             break;
     }

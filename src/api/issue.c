@@ -41,7 +41,7 @@ static void complete(ddl_request *request, ddl_status status)
     if (ddl_link_linked(&request->link))
         ddl_list_remove(&request->link);
     request->status = status;
-    atomic_store_explicit(&request->done, true, memory_order_release);
+    atomic_store(&request->done, true); /* pairs with pool->waiters, see ddl_request_pool */
     if (comm->engine != NULL)
         ddl_engine_wake(comm->engine);
 }

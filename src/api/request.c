@@ -2,6 +2,7 @@
 #include "api/request.h"
 
 #include "api/comm.h"
+#include "api/contexts.h"
 #include "api/last_error.h"
 #include "base/bytes.h"
 
@@ -111,7 +112,14 @@ static ddl_status finish(ddl_request **handle)
 
 static bool is_done(const ddl_request *request)
 {
-    return atomic_load_explicit(&request->done, memory_order_acquire);
+    return atomic_load(&request->done);
+}
+
+static ddl_status check_forked(const char *operation)
+{
+    if (!ddl_contexts_forked())
+        return DDL_OK;
+    return ddl_last_error_set(DDL_EUNSUPPORTED, -1, operation, "a forked child must not use the library");
 }
 
 ddl_status ddl_wait(ddl_request **handle)
@@ -120,10 +128,12 @@ ddl_status ddl_wait(ddl_request **handle)
         return ddl_last_error_set(DDL_EINVAL, -1, "wait", "request is NULL");
     if (*handle == NULL)
         return DDL_OK;
+    DDL_TRY(check_forked("wait"));
     ddl_request *request = *handle;
-    if (!is_done(request) && !ddl_engine_wait(request->engine, &request->done, request->deadline))
-        return give_up(handle);
-    return finish(handle);
+    atomic_fetch_add(&request->pool->waiters, 1);
+    bool done = is_done(request) || ddl_engine_wait(request->engine, &request->done, request->deadline);
+    atomic_fetch_sub(&request->pool->waiters, 1);
+    return done ? finish(handle) : give_up(handle);
 }
 
 ddl_status ddl_wait_all(size_t n, ddl_request *requests[])
@@ -180,11 +190,27 @@ static void poll_engines(size_t n, ddl_request *requests[])
     nanosleep(&moment, NULL);
 }
 
+static void count_waiters(size_t n, ddl_request *requests[], int change)
+{
+    for (size_t i = 0; i < n; i++)
+        if (requests[i] != NULL)
+            atomic_fetch_add(&requests[i]->pool->waiters, change);
+}
+
+static bool any_done(size_t n, ddl_request *requests[])
+{
+    for (size_t i = 0; i < n; i++)
+        if (requests[i] != NULL && is_done(requests[i]))
+            return true;
+    return false;
+}
+
 ddl_status ddl_wait_any(size_t n, ddl_request *requests[], size_t *index)
 {
     if (index == NULL || (n > 0 && requests == NULL))
         return ddl_last_error_set(DDL_EINVAL, -1, "wait_any", "%s is NULL",
                                   index == NULL ? "index" : "requests");
+    DDL_TRY(check_forked("wait_any"));
     for (;;) {
         ddl_request *first = NULL;
         bool several_engines = false;
@@ -195,7 +221,8 @@ ddl_status ddl_wait_any(size_t n, ddl_request *requests[], size_t *index)
                 *index = i;
                 return finish(&requests[i]);
             }
-            if (ddl_deadline_passed(requests[i]->deadline + DDL_NS_PER_S)) {
+            if (requests[i]->deadline < DDL_DEADLINE_NEVER - DDL_NS_PER_S &&
+                ddl_deadline_passed(requests[i]->deadline + DDL_NS_PER_S)) {
                 *index = i;
                 return give_up(&requests[i]);
             }
@@ -205,10 +232,14 @@ ddl_status ddl_wait_any(size_t n, ddl_request *requests[], size_t *index)
         }
         if (first == NULL)
             return ddl_last_error_set(DDL_EINVAL, -1, "wait_any", "no request among the %zu given", n);
-        if (several_engines)
+        count_waiters(n, requests, 1);
+        if (any_done(n, requests))
+            ; /* since the look above: its engine may be gone by now */
+        else if (several_engines)
             poll_engines(n, requests);
         else
             wait_on_engine(n, requests, first->engine);
+        count_waiters(n, requests, -1);
     }
 }
 
@@ -220,11 +251,14 @@ ddl_status ddl_test(ddl_request **handle, bool *done)
         *done = true;
         return DDL_OK;
     }
+    DDL_TRY(check_forked("test"));
     ddl_request *request = *handle;
+    atomic_fetch_add(&request->pool->waiters, 1);
     if (!is_done(request) && ddl_engine_try_enter(request->engine)) {
         ddl_engine_progress(request->engine);
         ddl_engine_leave(request->engine);
     }
+    atomic_fetch_sub(&request->pool->waiters, 1);
     *done = is_done(request);
     return *done ? finish(handle) : DDL_OK;
 }

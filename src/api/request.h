@@ -18,6 +18,9 @@ typedef struct ddl_request_pool { /* of one communicator */
     pthread_mutex_t lock;
     ddl_list idle;  /* requests */
     int references; /* the communicator's, and one per request that is out */
+    /* Threads between looking at `done` and leaving the engine. Both are accessed sequentially consistently,
+     * so that ddl_comm_free sees them, or they see `done`. */
+    atomic_int waiters;
     int rank;
     ddl_notice cause; /* of the communicator's failure; written once, before any request is done with it */
     char prefix[128]; /* "comm=world rank 3@node7", for messages */

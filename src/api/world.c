@@ -8,6 +8,7 @@
 
 #include <stdio.h>
 #include <string.h>
+#include <time.h>
 
 enum { FREE_TIMEOUT_MS = 5000 };
 
@@ -179,7 +180,7 @@ static void abandon_operations(ddl_comm *comm)
         any = true;
         request->status = comm->pool->cause.code;
         request->root_cause = true;
-        atomic_store_explicit(&request->done, true, memory_order_release);
+        atomic_store(&request->done, true);
     }
     ddl_engine_wake(comm->engine);
 }
@@ -205,6 +206,17 @@ static ddl_status part(ddl_comm *comm)
     return status;
 }
 
+/* Threads that wait for requests use the engine until they have seen that theirs is done; all are. */
+static void see_waiters_off(ddl_comm *comm)
+{
+    ddl_deadline deadline = ddl_deadline_in_ms(FREE_TIMEOUT_MS);
+    while (atomic_load(&comm->pool->waiters) > 0 && !ddl_deadline_passed(deadline)) {
+        ddl_engine_wake(comm->engine);
+        struct timespec moment = { 0, 50 * 1000 };
+        nanosleep(&moment, NULL);
+    }
+}
+
 ddl_status ddl_comm_free(ddl_comm **handle)
 {
     if (handle == NULL || *handle == NULL)
@@ -228,6 +240,7 @@ ddl_status ddl_comm_free(ddl_comm **handle)
             abandon_operations(comm);
             ddl_engine_leave(comm->engine);
         }
+        see_waiters_off(comm);
     }
     ddl_contexts_remove(comm);
     destroy(comm);
@@ -240,6 +253,9 @@ ddl_status ddl_comm_set_timeout(ddl_comm *comm, int64_t timeout_ms)
 {
     if (comm == NULL)
         return ddl_last_error_set(DDL_EINVAL, -1, "comm_set_timeout", "comm is NULL");
+    if (ddl_contexts_forked())
+        return ddl_last_error_set(DDL_EUNSUPPORTED, comm->config.rank, "comm_set_timeout",
+                                  "a forked child must not use the library");
     if (timeout_ms <= 0)
         return ddl_last_error_set(DDL_EINVAL, comm->config.rank, "comm_set_timeout",
                                   "%lld ms is not greater than zero", (long long)timeout_ms);

@@ -6,8 +6,9 @@
 #include "base/size.h"
 
 enum {
-    MESSAGE_BYTES = 256 * 1024, /* no message of a piece is larger */
-    SCRATCH_BYTES = 768 * 1024, /* per piece: what is received to be reduced should stay in L2 */
+    MESSAGE_LIMIT = 1024 * 1024, /* what a transport takes at most */
+    MESSAGE_BYTES = 256 * 1024,  /* no message of a piece is larger */
+    SCRATCH_BYTES = 768 * 1024,  /* per piece: what is received to be reduced should stay in L2 */
     PIECE_ALIGNMENT = 64 /* elements; keeps blocks of neighbouring pieces off each other's cache lines */
 };
 
@@ -18,19 +19,56 @@ static ddl_status build(const ddl_plan *plan, size_t count, ddl_schedule **sched
     return plan->algorithm->build(&shape, schedule, err);
 }
 
-static bool is_small_enough(const ddl_schedule *schedule)
+typedef struct plan_extent { /* of a schedule; what decides how a call is cut */
+    size_t message_bytes, scratch_bytes;
+} plan_extent;
+
+/*
+ * The largest extent over a few ranks, in place and not. Ranks must cut a call in the same way, but their own
+ * schedules differ by rank, and only each rank knows whether its call is in place; so all of them look at
+ * these same stand-ins.
+ */
+static ddl_status measure(const ddl_plan *plan, size_t count, plan_extent *largest, ddl_error *err)
 {
-    return schedule->largest_message <= MESSAGE_BYTES && schedule->scratch_bytes <= SCRATCH_BYTES;
+    const ddl_collective collective = plan->algorithm->collective;
+    const int nranks = plan->shape.nranks;
+    const int ranks[] = { 0, 1 % nranks, nranks / 2, nranks - 1 };
+    const bool point_to_point = collective == DDL_COLLECTIVE_SEND || collective == DDL_COLLECTIVE_RECV;
+    *largest = (plan_extent){ 0, 0 };
+    for (size_t i = 0; i < sizeof ranks / sizeof *ranks; i++)
+        for (int in_place = 0; in_place < 2; in_place++) {
+            ddl_shape shape = plan->shape;
+            shape.count = count;
+            shape.in_place = in_place == 1;
+            shape.rank = point_to_point ? 0 : ranks[i];
+            shape.root = point_to_point ? nranks - 1 : 0;
+            bool makes_sense = collective == DDL_COLLECTIVE_BROADCAST ? shape.in_place
+                               : collective == DDL_COLLECTIVE_REDUCE  ? !shape.in_place || shape.rank == 0
+                                                                      : !point_to_point || !shape.in_place;
+            if (!makes_sense)
+                continue;
+            ddl_schedule *schedule = NULL;
+            DDL_TRY(plan->algorithm->build(&shape, &schedule, err));
+            largest->message_bytes = ddl_size_max(largest->message_bytes, schedule->largest_message);
+            largest->scratch_bytes = ddl_size_max(largest->scratch_bytes, schedule->scratch_bytes);
+            ddl_schedule_destroy(schedule);
+        }
+    return DDL_OK;
 }
 
-/* The count that would bring a schedule of this one's proportions under the limits. */
-static size_t shrunken(const ddl_schedule *schedule, size_t count)
+static bool is_small_enough(const plan_extent *extent)
+{
+    return extent->message_bytes <= MESSAGE_BYTES && extent->scratch_bytes <= SCRATCH_BYTES;
+}
+
+/* The count that would bring schedules of this one's proportions under the limits. */
+static size_t shrunken(const plan_extent *extent, size_t count)
 {
     double share = 1;
-    if (schedule->largest_message > MESSAGE_BYTES)
-        share = (double)MESSAGE_BYTES / (double)schedule->largest_message;
-    if (schedule->scratch_bytes > SCRATCH_BYTES) {
-        double scratch_share = (double)SCRATCH_BYTES / (double)schedule->scratch_bytes;
+    if (extent->message_bytes > MESSAGE_BYTES)
+        share = (double)MESSAGE_BYTES / (double)extent->message_bytes;
+    if (extent->scratch_bytes > SCRATCH_BYTES) {
+        double scratch_share = (double)SCRATCH_BYTES / (double)extent->scratch_bytes;
         share = scratch_share < share ? scratch_share : share;
     }
     size_t smaller = (size_t)((double)count * share);
@@ -41,19 +79,22 @@ static size_t shrunken(const ddl_schedule *schedule, size_t count)
     return smaller > 0 ? smaller : 1;
 }
 
-/* Find the largest piece that is small enough; leaves its schedule in plan->full. */
+/* Find the largest piece that is small enough, and this rank's schedule of it. */
 static ddl_status cut(ddl_plan *plan, ddl_error *err)
 {
     size_t count = plan->shape.count;
-    DDL_TRY(build(plan, count, &plan->full, err));
-    while (!is_small_enough(plan->full) && count > 1) {
-        count = shrunken(plan->full, count);
-        ddl_schedule_destroy(plan->full);
-        plan->full = NULL;
-        DDL_TRY(build(plan, count, &plan->full, err));
+    plan_extent largest;
+    DDL_TRY(measure(plan, count, &largest, err));
+    while (!is_small_enough(&largest) && count > 1) {
+        count = shrunken(&largest, count);
+        DDL_TRY(measure(plan, count, &largest, err));
     }
     plan->piece_count = count;
     plan->npieces = plan->shape.count == 0 ? 1 : (uint32_t)((plan->shape.count + count - 1) / count);
+    DDL_TRY(build(plan, count, &plan->full, err));
+    if (plan->full->largest_message > MESSAGE_LIMIT)
+        return DDL_FAIL(err, DDL_EINTERNAL, "%s makes a message of %zu bytes; the limit is %d",
+                        plan->algorithm->name, plan->full->largest_message, MESSAGE_LIMIT);
     return DDL_OK;
 }
 

@@ -26,7 +26,7 @@ enum {
     LOOP_EVERY_YIELDS = 8,
     YIELDS = 60,
     TAKEN_NS = 400 * 1000,
-    STUCK_GRACE_MS = 500,
+    STUCK_GRACE_MS = 800,      /* more than a failure may take to settle after a deadline */
     SWEEPS_BETWEEN_TICKS = 256 /* while something moves all the time */
 };
 
@@ -97,8 +97,7 @@ static void tick(ddl_engine *engine, int64_t now_ns)
 bool ddl_engine_try_enter(ddl_engine *engine)
 {
     bool expected = false;
-    if (atomic_load_explicit(&engine->baton, memory_order_relaxed) ||
-        !atomic_compare_exchange_strong(&engine->baton, &expected, true))
+    if (atomic_load(&engine->baton) || !atomic_compare_exchange_strong(&engine->baton, &expected, true))
         return false;
     if (atomic_load_explicit(&engine->background_watching, memory_order_relaxed)) {
         atomic_store(&engine->background_watching, false);
@@ -332,7 +331,9 @@ static bool wait_for(ddl_engine *engine, const wait_goal *goal, ddl_deadline dea
             }
             if (!atomic_load(&engine->watcher)) {
                 sleep_at_gate(engine, goal);
-                continue;
+                if (!ddl_deadline_passed(stuck))
+                    continue;
+                break;
             }
             release(engine); /* the watcher will take the baton at the next event */
         }

@@ -20,7 +20,7 @@ typedef struct ddl_notice {
 } ddl_notice;
 
 /*
- * Whether a is the root rather than b: a mismatch before a lost peer before a time-out before the rest;
+ * Whether a is the root rather than b: a mismatch before a lost peer before the rest before a time-out;
  * within mismatches the lowest pair, within others the lowest culprit, nobody in particular last.
  */
 bool ddl_notice_precedes(const ddl_notice *a, const ddl_notice *b);

@@ -25,7 +25,7 @@ enum {
     SOCKET_BYTES = 1024 * 1024,     /* of socket buffers inside a host; see fix_buffers */
     READS_PER_TURN = 8,
     POLLED_LINKS = 4,     /* up to so many expected links are read without asking the loop */
-    EARLY_LIMIT = 1 << 16 /* asks and grants held per link; more is a broken peer */
+    EARLY_LIMIT = 1 << 20 /* asks and grants held per link; more is a broken peer */
 };
 
 /* ddl_xfer.state */
@@ -311,10 +311,12 @@ static bool write_some(peer_link *link, ddl_xfer **finished)
     if (result < 0) {
         if (errno == EINTR)
             return true;
-        if (errno == EAGAIN || errno == EWOULDBLOCK)
+        if (errno == EAGAIN || errno == EWOULDBLOCK || errno == ENOBUFS || errno == ENOMEM)
             want_writable(link, true);
-        else
+        else if (errno == EPIPE || errno == ECONNRESET || errno == ENOTCONN)
             link->deaf = true;
+        else
+            link_lost(link, errno, NULL);
         return false;
     }
     size_t written = (size_t)result;
@@ -477,6 +479,29 @@ static bool mesh_recv(ddl_transport *transport, ddl_xfer *xfer)
     return false;
 }
 
+/* Put a copy of what is left of the frame that is under way before everything else that is queued. */
+static bool finish_from_copy(peer_link *link, ddl_xfer *xfer)
+{
+    ddl_bytes bytes = { 0 };
+    struct iovec parts[2];
+    int count = parts_left(xfer, parts, 0);
+    bool copied =
+        ddl_bytes_append(&bytes, link->header + link->header_sent, DDL_FRAME_BYTES - link->header_sent);
+    for (int i = 0; i < count; i++)
+        copied = copied && ddl_bytes_append(&bytes, parts[i].iov_base, parts[i].iov_len);
+    copied = copied && ddl_bytes_append(&bytes, link->control.data + link->control_sent,
+                                        link->control.bytes - link->control_sent);
+    if (!copied) {
+        ddl_bytes_fini(&bytes);
+        return false;
+    }
+    ddl_bytes_fini(&link->control);
+    link->control = bytes;
+    link->control_sent = 0;
+    mark_dirty(link);
+    return true;
+}
+
 static void mesh_cancel(ddl_transport *transport, ddl_xfer *xfer)
 {
     ddl_mesh *mesh = DDL_CONTAINER(transport, ddl_mesh, transport);
@@ -492,9 +517,8 @@ static void mesh_cancel(ddl_transport *transport, ddl_xfer *xfer)
     if (xfer->state == RECEIVING && link->sink == SINK_XFER && link->sink_xfer == xfer)
         link->sink = SINK_DROP;
     xfer->state = IDLE;
-    /* Half a message cannot be taken back, and must not be completed with other bytes: the peer has to see
-     * that it is not whole. */
-    if (under_way && link->state == LINK_OPEN) {
+    /* Half a message cannot be taken back, and must not be completed with other bytes. */
+    if (under_way && link->state == LINK_OPEN && !finish_from_copy(link, xfer)) {
         link->state = LINK_LOST;
         stop_watching(link);
         shutdown(link->fd, SHUT_WR);
@@ -567,6 +591,14 @@ static bool fill_early(peer_link *link, const uint8_t *bytes, size_t count, ddl_
     return true;
 }
 
+/* Then the sizes of its messages are the same at both ends, or one of the ends is broken. */
+static bool same_operation(const ddl_signature *signature, const ddl_frame *frame)
+{
+    return signature->collective == frame->collective && signature->dtype == frame->dtype &&
+           signature->op == frame->op && signature->algorithm == frame->algorithm &&
+           signature->root == frame->root && signature->count == frame->count;
+}
+
 static bool take_message(peer_link *link, const ddl_frame *frame, ddl_error *err)
 {
     if (frame->type == DDL_FRAME_BULK && link->bulk_due > 0)
@@ -580,6 +612,11 @@ static bool take_message(peer_link *link, const ddl_frame *frame, ddl_error *err
         link->sink = SINK_XFER;
         link->sink_xfer = xfer;
         return true;
+    }
+    if (xfer != NULL && same_operation(xfer->signature, frame)) {
+        DDL_FAIL(err, DDL_EPROTO, "a message of %u bytes where one of %zu is due", (unsigned)frame->bytes,
+                 xfer->bytes);
+        return false;
     }
     if (frame->type == DDL_FRAME_EAGER)
         return hold_early(link, frame, &link->early_messages, err);
@@ -878,8 +915,16 @@ bool ddl_mesh_needs_loop(const ddl_mesh *mesh)
 
 void ddl_mesh_flush(ddl_mesh *mesh)
 {
-    DDL_LIST_FOR_EACH (link, &mesh->dirty)
-        flush(DDL_CONTAINER(link, peer_link, dirty));
+    /* Flushing one link may take others from the list, or add to it. */
+    ddl_list turn;
+    ddl_list_init(&turn);
+    for (ddl_link *first; (first = ddl_list_take_first(&mesh->dirty)) != NULL;)
+        ddl_list_append(&turn, first);
+    for (ddl_link *first; (first = ddl_list_take_first(&turn)) != NULL;) {
+        peer_link *link = DDL_CONTAINER(first, peer_link, dirty);
+        flush(link);
+        mark_dirty(link);
+    }
 }
 
 /* ---- for the owner ---- */
