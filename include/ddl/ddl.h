@@ -248,7 +248,7 @@ DDL_API const char *ddl_version(void);                  /* "0.1.0" */
  * ...) with count elements of dtype, count as in the call; NULL if there is no such collective.
  */
 DDL_API const char *ddl_algorithm_name(const ddl_comm *comm, const char *collective, size_t count,
-                                  ddl_dtype dtype);
+                                       ddl_dtype dtype);
 
 /*
  * Names of all algorithms of a collective; writes at most capacity of them and returns how many there

@@ -5,7 +5,6 @@
 /* Print where and what, then abort. */
 _Noreturn void ddl_assert_fail(const char *file, int line, const char *text);
 
-#define DDL_ASSERT(condition)                                                                                 \
-    ((condition) ? (void)0 : ddl_assert_fail(__FILE__, __LINE__, #condition))
+#define DDL_ASSERT(condition) ((condition) ? (void)0 : ddl_assert_fail(__FILE__, __LINE__, #condition))
 
 #endif

@@ -12,8 +12,8 @@
 
 typedef int64_t ddl_deadline; /* ns on the clock of ddl_now_ns */
 
-#define DDL_NS_PER_MS INT64_C(1000000)
-#define DDL_NS_PER_S INT64_C(1000000000)
+#define DDL_NS_PER_MS      INT64_C(1000000)
+#define DDL_NS_PER_S       INT64_C(1000000000)
 #define DDL_DEADLINE_NEVER INT64_MAX
 
 int64_t ddl_now_ns(void);

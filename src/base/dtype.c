@@ -8,12 +8,12 @@ static const struct {
     size_t bytes;
     bool is_float;
 } dtypes[DDL_DTYPE_COUNT] = {
-    [DDL_INT8] = { "int8", 1, false },        [DDL_UINT8] = { "uint8", 1, false },
-    [DDL_INT16] = { "int16", 2, false },      [DDL_UINT16] = { "uint16", 2, false },
-    [DDL_INT32] = { "int32", 4, false },      [DDL_UINT32] = { "uint32", 4, false },
-    [DDL_INT64] = { "int64", 8, false },      [DDL_UINT64] = { "uint64", 8, false },
-    [DDL_FLOAT16] = { "float16", 2, true },   [DDL_BFLOAT16] = { "bfloat16", 2, true },
-    [DDL_FLOAT32] = { "float32", 4, true },   [DDL_FLOAT64] = { "float64", 8, true },
+    [DDL_INT8] = { "int8", 1, false },      [DDL_UINT8] = { "uint8", 1, false },
+    [DDL_INT16] = { "int16", 2, false },    [DDL_UINT16] = { "uint16", 2, false },
+    [DDL_INT32] = { "int32", 4, false },    [DDL_UINT32] = { "uint32", 4, false },
+    [DDL_INT64] = { "int64", 8, false },    [DDL_UINT64] = { "uint64", 8, false },
+    [DDL_FLOAT16] = { "float16", 2, true }, [DDL_BFLOAT16] = { "bfloat16", 2, true },
+    [DDL_FLOAT32] = { "float32", 4, true }, [DDL_FLOAT64] = { "float64", 8, true },
 };
 
 static const char *const ops[DDL_OP_COUNT] = {

@@ -37,7 +37,8 @@ ddl_status ddl_error_set_os(ddl_error *err, ddl_status code, int os_errno, const
     va_end(args);
     size_t used = strlen(err->text);
     char reason[128];
-    /* The XSI form returns int, the GNU form a pointer; both are settled here by the build's feature macros. */
+    /* The XSI form returns int, the GNU form a pointer; both are settled here by the build's feature macros.
+     */
     const char *text = strerror_r(os_errno, reason, sizeof reason) == 0 ? reason : "unknown system error";
     snprintf(err->text + used, sizeof err->text - used, ": %s", text);
     return code;

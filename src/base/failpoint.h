@@ -30,12 +30,12 @@ void ddl_failpoint_arm(const char *setting);
 /* Hits of all sites since the last arm. */
 uint64_t ddl_failpoint_hits(void);
 
-#define DDL_FAILPOINT(site) ddl_failpoint_hit(site)
+#define DDL_FAILPOINT(site)          ddl_failpoint_hit(site)
 #define DDL_FAILPOINT_OS(site, code) (ddl_failpoint_hit(site) && ((errno = (code)), true))
 
 #else
 
-#define DDL_FAILPOINT(site) false
+#define DDL_FAILPOINT(site)          false
 #define DDL_FAILPOINT_OS(site, code) false
 
 #endif

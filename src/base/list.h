@@ -17,7 +17,7 @@ typedef struct ddl_list {
     ddl_link head;
 } ddl_list;
 
-#define DDL_CONTAINER(pointer, type, member) ((type *)((char *)(pointer) - offsetof(type, member)))
+#define DDL_CONTAINER(pointer, type, member) ((type *)((char *)(pointer)-offsetof(type, member)))
 
 static inline void ddl_list_init(ddl_list *list)
 {
@@ -65,8 +65,8 @@ static inline ddl_link *ddl_list_take_first(ddl_list *list)
 }
 
 /* The body may remove the current link. */
-#define DDL_LIST_FOR_EACH(link, list)                                                                         \
-    for (ddl_link *link = (list)->head.next, *link##_next = link->next; link != &(list)->head;                \
+#define DDL_LIST_FOR_EACH(link, list)                                                          \
+    for (ddl_link *link = (list)->head.next, *link##_next = link->next; link != &(list)->head; \
          link = link##_next, link##_next = link->next)
 
 #endif

@@ -5,7 +5,13 @@
 #ifndef DDL_BASE_LOG_H
 #define DDL_BASE_LOG_H
 
-typedef enum ddl_log_level { DDL_LOG_ERROR, DDL_LOG_WARNING, DDL_LOG_INFO, DDL_LOG_DEBUG, DDL_LOG_TRACE } ddl_log_level;
+typedef enum ddl_log_level {
+    DDL_LOG_ERROR,
+    DDL_LOG_WARNING,
+    DDL_LOG_INFO,
+    DDL_LOG_DEBUG,
+    DDL_LOG_TRACE
+} ddl_log_level;
 
 /* Lines above this level are dropped. DDL_LOG_INFO unless set. */
 void ddl_log_set_level(ddl_log_level level);

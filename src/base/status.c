@@ -4,8 +4,8 @@
 const char *ddl_status_name(ddl_status status)
 {
     switch (status) {
-#define NAME(code, meaning)                                                                                   \
-    case code:                                                                                                \
+#define NAME(code, meaning) \
+    case code:              \
         return #code;
         DDL_STATUS_TABLE(NAME)
 #undef NAME
@@ -16,8 +16,8 @@ const char *ddl_status_name(ddl_status status)
 const char *ddl_status_text(ddl_status status)
 {
     switch (status) {
-#define TEXT(code, meaning)                                                                                   \
-    case code:                                                                                                \
+#define TEXT(code, meaning) \
+    case code:              \
         return meaning;
         DDL_STATUS_TABLE(TEXT)
 #undef TEXT

@@ -171,10 +171,18 @@ class World:
             rank.close()
 
 
+def read_link(path):
+    """Where a link leads; "" if it has gone in the meantime."""
+    try:
+        return os.readlink(path)
+    except OSError:
+        return ""
+
+
 def listening_ports(pid):
     """The TCP ports at which a process listens; empty where the system does not tell."""
     try:
-        links = [os.readlink(f"/proc/{pid}/fd/{fd}") for fd in os.listdir(f"/proc/{pid}/fd")]
+        links = [read_link(f"/proc/{pid}/fd/{fd}") for fd in os.listdir(f"/proc/{pid}/fd")]
         tables = [pathlib.Path(f"/proc/{pid}/net/{name}").read_text().splitlines()[1:] for name in ("tcp", "tcp6")]
     except OSError:
         return []
