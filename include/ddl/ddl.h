@@ -30,7 +30,8 @@
  * Deadlines. Every operation ends by its deadline, which starts when it is issued (ddl_comm_set_timeout,
  *   ddl_options.timeout_ms, DDL_TIMEOUT; 300 s). None waits for ever.
  * Errors.    A negative ddl_status; ddl_last_error has the details for the calling thread. An argument
- *   error (DDL_EINVAL) changes nothing. Any other failure of an operation breaks its communicator: all
+ *   error (DDL_EINVAL) changes nothing, and nor does DDL_ENOMEM from the call itself; the other ranks then
+ *   wait for this one and time out. Any other failure of an operation breaks its communicator: all
  *   operations in flight, or else the first later one, return the root cause with the same culprit on
  *   every rank; after that calls return DDL_EABORTED until the communicator is freed.
  * Fork.      A forked child must not use the library (DDL_EUNSUPPORTED); it does not disturb its parent.
