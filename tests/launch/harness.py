@@ -22,6 +22,12 @@ HAS_PROC = os.path.exists("/proc/self/environ")
 # For ranks and what they start: note the own number.
 NOTE = 'echo $$ >>"$NOTED";'
 
+# Who started the tests may ignore some signals, as nohup and shells do in the background, and the launcher
+# keeps that; the tests want a launcher that starts with none ignored.
+for name in ("HUP", "QUIT", "TERM"):
+    signal.signal(getattr(signal, "SIG" + name), signal.SIG_DFL)
+signal.signal(signal.SIGINT, signal.default_int_handler)
+
 linux_only = unittest.skipIf(PORTABLE, "needs what only Linux has")
 
 
