@@ -386,6 +386,17 @@ static void raise_timeout(ddl_comm *comm, const ddl_request *request)
     ddl_failure_raise(comm, &notice);
 }
 
+/* Somebody ran out of time and could blame nobody; this rank may see from its side who is late. */
+static void help_naming(ddl_comm *comm)
+{
+    const ddl_notice *cause = &comm->failure.cause;
+    const ddl_request *request =
+        cause->code == DDL_ETIMEDOUT && cause->culprit < 0 ? find_collective(comm, cause->sequence) : NULL;
+    if (request != NULL)
+        raise_timeout(comm, request); /* adopted only if it names somebody */
+    ddl_mesh_flush(comm->mesh);
+}
+
 /* Others still work: this rank leaves without them, and does not break what they do. */
 static void leave_alone(ddl_comm *comm, ddl_request *request)
 {
@@ -457,6 +468,7 @@ void ddl_failure_tick(ddl_comm *comm, int64_t now_ns)
     if (comm->failure.failed)
         return;
     if (comm->failure.failing) {
+        help_naming(comm);
         if (now_ns >= comm->failure.settle_ns)
             settle(comm);
         return;
