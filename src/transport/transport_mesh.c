@@ -16,6 +16,7 @@
 #include <unistd.h>
 
 enum {
+    CONTROL_BYTES = 1024,
     CHUNK_BYTES = 2048,     /* unit of the eager budget, and of room for early messages */
     CHUNKS = 128,           /* per link and direction: 256 KiB */
     CREDIT_AT = CHUNKS / 2, /* consumed chunks that are told without waiting for a frame to ride on */
@@ -1072,6 +1073,15 @@ static void fix_buffers(const peer_link *link)
 
 /* ---- life ---- */
 
+/* Room for control frames, so that the first of them in a running operation allocates nothing. */
+static bool reserve_control(peer_link *link)
+{
+    static const uint8_t room[CONTROL_BYTES];
+    bool reserved = ddl_bytes_append(&link->control, room, sizeof room);
+    link->control.bytes = 0;
+    return reserved;
+}
+
 ddl_status ddl_mesh_create(int rank, int nranks, const int sockets[], const ddl_mesh_owner *owner,
                            ddl_mesh **out, ddl_error *err)
 {
@@ -1117,7 +1127,7 @@ ddl_status ddl_mesh_create(int rank, int nranks, const int sockets[], const ddl_
             continue;
         /* Untouched memory costs nothing until a peer is early. */
         links[peer].chunks = ddl_alloc((size_t)CHUNKS * CHUNK_BYTES);
-        enough = links[peer].chunks != NULL;
+        enough = links[peer].chunks != NULL && reserve_control(&links[peer]);
     }
     if (!enough) {
         ddl_mesh_destroy(mesh);
