@@ -340,13 +340,31 @@ static long resident_kib(void)
     return kib;
 }
 
+/* Threads of this process; -1 where the system does not tell. One that has been joined is listed until the
+ * kernel has taken it apart, so it is the fewest of a while that counts. */
+static long threads_alive(void)
+{
+    long fewest = -1;
+    for (int looks = 0; looks < 40; looks++) {
+        long listed = entries("/proc/self/task");
+        if (listed < 0)
+            return -1;
+        if (fewest < 0 || listed + 1 < fewest)
+            fewest = listed + 1; /* the listing's own descriptor is not among them */
+        if (fewest == 1)
+            break;
+        usleep(5000);
+    }
+    return fewest;
+}
+
 /* Each -1 where the system does not tell. */
 static void tell_resources(void)
 {
-    long threads = entries("/proc/self/task");
+    long threads = threads_alive();
     open_record("resources");
-    printf(",\"descriptors\":%ld,\"threads\":%ld,\"rss_kib\":%ld", entries("/proc/self/fd"),
-           threads < 0 ? threads : threads + 1, resident_kib());
+    printf(",\"descriptors\":%ld,\"threads\":%ld,\"rss_kib\":%ld", entries("/proc/self/fd"), threads,
+           resident_kib());
     close_record();
 }
 
