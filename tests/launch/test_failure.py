@@ -53,6 +53,11 @@ class FirstFailure(LaunchTest):
         self.assertEqual(sorted(summary[3:]), sorted(["[2] line %d" % i for i in range(7, 16)] + ["[2] bad thing"]))
         self.assertEqual(result.lines, sorted("[2] line %d" % i for i in range(1, 16)))
 
+    def test_ranks_that_had_ended_well_before_it_are_told(self):
+        result = self.launch("-n", "3", *self.shell("[ $RANK = 1 ] && { sleep 0.5; exit 4; }; exit 0"))
+        self.assertEqual(result.code, 4)
+        self.assertIn("ddl-launch: ranks 0,2 ended with 0 before it", result.messages)
+
     def test_signals_are_told_by_name(self):
         result = self.launch("-n", "2", *self.shell("[ $RANK = 1 ] && kill -SEGV $$; exit 0"))
         self.assertRegex(result.messages[0], r"rank 1 on .* failed first: killed by SIGSEGV")

@@ -58,26 +58,35 @@ static bool same_end(const launch_rank *a, const launch_rank *b)
     return a->running == b->running && (a->running || a->status == b->status);
 }
 
-/* Whether the rank ended after the first failure, if there was one, or was never told of yet. */
-static bool is_told(const launch_rank *rank, const launch_rank *first)
+/* Which ranks a line is about: those that ended on one side of the first failure, or all if there was none.
+ */
+typedef struct told_side {
+    const launch_rank *first;
+    bool before;
+} told_side;
+
+static bool is_told(const launch_rank *rank, told_side side)
 {
-    return rank->pid != 0 && rank != first && (rank->running || first == NULL || rank->order >= first->order);
+    if (rank->pid == 0 || rank == side.first)
+        return false;
+    bool before = side.first != NULL && !rank->running && rank->order < side.first->order;
+    return before == side.before;
 }
 
 /* "1-3,7": the ranks that ended as `like` did. */
 static void say_ranks(ddl_bytes *text, const launch_rank *ranks, int nranks, const launch_rank *like,
-                      const launch_rank *first)
+                      told_side side)
 {
     int count = 0;
     for (int i = 0; i < nranks; i++)
-        count += is_told(&ranks[i], first) && same_end(&ranks[i], like);
+        count += is_told(&ranks[i], side) && same_end(&ranks[i], like);
     say(text, count == 1 ? " rank " : " ranks ");
     const char *between = "";
     for (int i = 0; i < nranks; i++) {
-        if (!is_told(&ranks[i], first) || !same_end(&ranks[i], like))
+        if (!is_told(&ranks[i], side) || !same_end(&ranks[i], like))
             continue;
         int last = i;
-        while (last + 1 < nranks && is_told(&ranks[last + 1], first) && same_end(&ranks[last + 1], like))
+        while (last + 1 < nranks && is_told(&ranks[last + 1], side) && same_end(&ranks[last + 1], like))
             last++;
         say(text, "%s%d", between, ranks[i].rank);
         if (last > i)
@@ -87,25 +96,25 @@ static void say_ranks(ddl_bytes *text, const launch_rank *ranks, int nranks, con
     }
 }
 
-/* One line for the other ranks, by how they ended. */
-static void say_others(ddl_bytes *text, const launch_rank *ranks, int nranks, const launch_rank *first)
+/* One line for the ranks on a side, by how they ended. */
+static void say_others(ddl_bytes *text, const launch_rank *ranks, int nranks, told_side side)
 {
     const char *between = "ddl-launch:";
     for (int i = 0; i < nranks; i++) {
-        if (!is_told(&ranks[i], first))
+        if (!is_told(&ranks[i], side))
             continue;
         bool told = false;
         for (int j = 0; j < i && !told; j++)
-            told = is_told(&ranks[j], first) && same_end(&ranks[j], &ranks[i]);
+            told = is_told(&ranks[j], side) && same_end(&ranks[j], &ranks[i]);
         if (told)
             continue;
         say(text, "%s", between);
-        say_ranks(text, ranks, nranks, &ranks[i], first);
+        say_ranks(text, ranks, nranks, &ranks[i], side);
         say_end(text, &ranks[i]);
         between = ",";
     }
     if (between[0] == ',')
-        say(text, "%s\n", first != NULL ? " after it" : "");
+        say(text, "%s\n", side.first == NULL ? "" : side.before ? " before it" : " after it");
 }
 
 static void say_tail(ddl_bytes *text, const launch_rank *rank)
@@ -188,8 +197,10 @@ void launch_summary(const launch_job *job, const launch_outcome *outcome, launch
     bool tells_ranks = outcome->cause == LAUNCH_RANK_FAILED || outcome->cause == LAUNCH_TIME_LIMIT ||
                        outcome->cause == LAUNCH_SIGNALLED;
     const launch_rank *first = outcome->cause == LAUNCH_RANK_FAILED ? outcome->first : NULL;
+    if (tells_ranks && first != NULL)
+        say_others(text, ranks, nranks, (told_side){ first, .before = true });
     if (tells_ranks)
-        say_others(text, ranks, nranks, first);
+        say_others(text, ranks, nranks, (told_side){ first, .before = false });
     for (int i = 0; i < outcome->nunkillable; i++)
         say(text, "%s%ld", i == 0 ? "ddl-launch: these processes could not be killed: " : ", ",
             (long)outcome->unkillable[i]);
