@@ -149,6 +149,30 @@ typedef struct ddl_options {
 DDL_API ddl_status ddl_init(ddl_comm **world, const ddl_options *options);
 
 /*
+ * Make communicators of parts of comm: ranks that give the same color are together, ordered by key and then
+ * by their rank in comm. color < 0 takes no part: *part is set to NULL. Collective. The part uses the
+ * connections of comm; operations on both, and on other parts, are independent of each other and may run at
+ * once, from any threads. Errors as of a collective; DDL_ENOMEM on one rank is told to all.
+ */
+DDL_API ddl_status ddl_comm_split(ddl_comm *comm, int color, int key, ddl_comm **part);
+
+/*
+ * After a failure of comm: the ranks that are left agree on who is gone and make a communicator of the rest,
+ * in the same order, over the connections that they have. Only ranks whose processes or connections were
+ * lost are left out. At least half of comm must be left (of exactly half, the one with its lowest rank goes
+ * on); otherwise, and on a rank that the others have given up, DDL_EABORTED. Every remaining rank calls it;
+ * comm still is to be freed. Bounded by the time limit of comm: DDL_ETIMEDOUT names who has not called it.
+ */
+DDL_API ddl_status ddl_comm_shrink(ddl_comm *comm, ddl_comm **survivors);
+
+/*
+ * End every operation on comm on every rank: they return DDL_EABORTED with `reason` (NULL: none) and this
+ * rank as the culprit, and so does the next call where none was in flight. Local and immediate; comm is still
+ * to be freed.
+ */
+DDL_API ddl_status ddl_comm_abort(ddl_comm *comm, const char *reason);
+
+/*
  * Leave the communicator and set *comm to NULL, whatever is returned. Collective and graceful while the
  * communicator is healthy: operations in flight complete first (their requests can still be waited
  * for), then ranks part. Local after a failure. Bounded by 5 s. *comm == NULL is DDL_OK.
@@ -201,6 +225,43 @@ DDL_API ddl_status ddl_broadcast(void *buffer, size_t count, ddl_dtype dtype, in
  */
 DDL_API ddl_status ddl_alltoall(const void *send, void *recv, size_t count_per_rank, ddl_dtype dtype,
                                 ddl_comm *comm, ddl_request **request);
+
+/*
+ * recv of root, of size * send_count elements, receives every rank's send_count elements in rank order; recv
+ * may be NULL elsewhere. In place at root: send == recv + root * send_count elements.
+ */
+DDL_API ddl_status ddl_gather(const void *send, void *recv, size_t send_count, ddl_dtype dtype, int root,
+                              ddl_comm *comm, ddl_request **request);
+
+/*
+ * send of root holds size * recv_count elements; rank r receives block r of it. send may be NULL elsewhere.
+ * In place at root: recv == send + root * recv_count elements.
+ */
+DDL_API ddl_status ddl_scatter(const void *send, void *recv, size_t recv_count, ddl_dtype dtype, int root,
+                               ddl_comm *comm, ddl_request **request);
+
+/*
+ * The v forms: blocks of uneven size, packed in rank order. counts holds one number of elements per rank and
+ * is the same on every rank (DDL_EMISMATCH otherwise); the array is not read after the call has returned.
+ * Zero is a count like any other. In place as without v, the offset being the sum of the counts before.
+ */
+DDL_API ddl_status ddl_allgatherv(const void *send, void *recv, const size_t counts[], ddl_dtype dtype,
+                                  ddl_comm *comm, ddl_request **request);
+DDL_API ddl_status ddl_reduce_scatterv(const void *send, void *recv, const size_t counts[], ddl_dtype dtype,
+                                       ddl_op op, ddl_comm *comm, ddl_request **request);
+DDL_API ddl_status ddl_gatherv(const void *send, void *recv, const size_t counts[], ddl_dtype dtype, int root,
+                               ddl_comm *comm, ddl_request **request);
+DDL_API ddl_status ddl_scatterv(const void *send, void *recv, const size_t counts[], ddl_dtype dtype,
+                                int root, ddl_comm *comm, ddl_request **request);
+
+/*
+ * Block i of send, of send_counts[i] elements, goes to rank i; block i of recv, of recv_counts[i] elements,
+ * comes from rank i. What a rank sends to another must be what that one expects (DDL_EMISMATCH otherwise,
+ * naming both). In place: send == recv, with equal arrays of counts.
+ */
+DDL_API ddl_status ddl_alltoallv(const void *send, const size_t send_counts[], void *recv,
+                                 const size_t recv_counts[], ddl_dtype dtype, ddl_comm *comm,
+                                 ddl_request **request);
 
 /* Done only after every rank has entered it. */
 DDL_API ddl_status ddl_barrier(ddl_comm *comm, ddl_request **request);

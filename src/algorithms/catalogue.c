@@ -7,11 +7,22 @@
 #include <string.h>
 
 static const char *const collective_names[DDL_COLLECTIVE_COUNT] = {
-    [DDL_COLLECTIVE_ALLREDUCE] = "allreduce", [DDL_COLLECTIVE_REDUCE_SCATTER] = "reduce_scatter",
-    [DDL_COLLECTIVE_ALLGATHER] = "allgather", [DDL_COLLECTIVE_BROADCAST] = "broadcast",
-    [DDL_COLLECTIVE_REDUCE] = "reduce",       [DDL_COLLECTIVE_ALLTOALL] = "alltoall",
-    [DDL_COLLECTIVE_BARRIER] = "barrier",     [DDL_COLLECTIVE_SEND] = "send",
+    [DDL_COLLECTIVE_ALLREDUCE] = "allreduce",
+    [DDL_COLLECTIVE_REDUCE_SCATTER] = "reduce_scatter",
+    [DDL_COLLECTIVE_ALLGATHER] = "allgather",
+    [DDL_COLLECTIVE_BROADCAST] = "broadcast",
+    [DDL_COLLECTIVE_REDUCE] = "reduce",
+    [DDL_COLLECTIVE_ALLTOALL] = "alltoall",
+    [DDL_COLLECTIVE_BARRIER] = "barrier",
+    [DDL_COLLECTIVE_SEND] = "send",
     [DDL_COLLECTIVE_RECV] = "recv",
+    [DDL_COLLECTIVE_GATHER] = "gather",
+    [DDL_COLLECTIVE_SCATTER] = "scatter",
+    [DDL_COLLECTIVE_REDUCE_SCATTERV] = "reduce_scatterv",
+    [DDL_COLLECTIVE_ALLGATHERV] = "allgatherv",
+    [DDL_COLLECTIVE_GATHERV] = "gatherv",
+    [DDL_COLLECTIVE_SCATTERV] = "scatterv",
+    [DDL_COLLECTIVE_ALLTOALLV] = "alltoallv",
 };
 
 const char *ddl_collective_name(ddl_collective collective)
@@ -60,90 +71,109 @@ static double rounds_after_fold(int nranks)
     return rounds_of(nranks) - folds(nranks);
 }
 
-static ddl_work work_flat(int p, double n)
+static ddl_work work_flat(const ddl_placement *where, double n)
 {
-    return (ddl_work){ 1, p - 1, (p - 1) * n, (p - 1) * n };
+    int p = where->nranks;
+    return (ddl_work){ 1, p - 1, (p - 1) * n, (p - 1) * n, 0, 0 };
 }
 
-static ddl_work work_doubling(int p, double n)
+static ddl_work work_doubling(const ddl_placement *where, double n)
 {
+    int p = where->nranks;
     double exchanges = rounds_after_fold(p) + folds(p);
-    return (ddl_work){ exchanges + folds(p), exchanges, exchanges * n, exchanges * n };
+    return (ddl_work){ exchanges + folds(p), exchanges, exchanges * n, exchanges * n, 0, 0 };
 }
 
-static ddl_work work_halving_doubling(int p, double n)
+static ddl_work work_halving_doubling(const ddl_placement *where, double n)
 {
+    int p = where->nranks;
     double after = rounds_after_fold(p), fold = folds(p);
     int active = 1 << (int)after;
-    return (ddl_work){ 2 * after + 2 * fold, 2 * after + fold, 2 * all_but_own(active, n) + fold * n,
-                       all_but_own(active, n) + fold * n };
+    return (ddl_work){ 2 * after + 2 * fold,
+                       2 * after + fold,
+                       2 * all_but_own(active, n) + fold * n,
+                       all_but_own(active, n) + fold * n,
+                       0,
+                       0 };
 }
 
-static ddl_work work_allreduce_ring(int p, double n)
+static ddl_work work_allreduce_ring(const ddl_placement *where, double n)
 {
-    return (ddl_work){ 2 * (p - 1), 2 * (p - 1), 2 * all_but_own(p, n), all_but_own(p, n) };
+    int p = where->nranks;
+    return (ddl_work){ 2 * (p - 1), 2 * (p - 1), 2 * all_but_own(p, n), all_but_own(p, n), 0, 0 };
 }
 
-static ddl_work work_allreduce_direct(int p, double n)
+static ddl_work work_allreduce_direct(const ddl_placement *where, double n)
 {
-    return (ddl_work){ 2, 2 * (p - 1), 2 * all_but_own(p, n), all_but_own(p, n) };
+    int p = where->nranks;
+    return (ddl_work){ 2, 2 * (p - 1), 2 * all_but_own(p, n), all_but_own(p, n), 0, 0 };
 }
 
-static ddl_work work_allreduce_circulant(int p, double n)
+static ddl_work work_allreduce_circulant(const ddl_placement *where, double n)
 {
-    return (ddl_work){ 2 * rounds_of(p), 2 * rounds_of(p), 2 * all_but_own(p, n), all_but_own(p, n) };
+    int p = where->nranks;
+    return (ddl_work){ 2 * rounds_of(p), 2 * rounds_of(p), 2 * all_but_own(p, n), all_but_own(p, n), 0, 0 };
 }
 
-static ddl_work work_scatter_chain(int p, double n)
+static ddl_work work_scatter_chain(const ddl_placement *where, double n)
 {
-    return (ddl_work){ p - 1, p - 1, all_but_own(p, n), all_but_own(p, n) };
+    int p = where->nranks;
+    return (ddl_work){ p - 1, p - 1, all_but_own(p, n), all_but_own(p, n), 0, 0 };
 }
 
-static ddl_work work_scatter_direct(int p, double n)
+static ddl_work work_scatter_direct(const ddl_placement *where, double n)
 {
-    return (ddl_work){ 1, p - 1, all_but_own(p, n), all_but_own(p, n) };
+    int p = where->nranks;
+    return (ddl_work){ 1, p - 1, all_but_own(p, n), all_but_own(p, n), 0, 0 };
 }
 
-static ddl_work work_scatter_log(int p, double n)
+static ddl_work work_scatter_log(const ddl_placement *where, double n)
 {
-    return (ddl_work){ rounds_of(p), rounds_of(p), all_but_own(p, n), all_but_own(p, n) };
+    int p = where->nranks;
+    return (ddl_work){ rounds_of(p), rounds_of(p), all_but_own(p, n), all_but_own(p, n), 0, 0 };
 }
 
-static ddl_work work_move_chain(int p, double n)
+static ddl_work work_move_chain(const ddl_placement *where, double n)
 {
-    return (ddl_work){ p - 1, p - 1, all_but_own(p, n), 0 };
+    int p = where->nranks;
+    return (ddl_work){ p - 1, p - 1, all_but_own(p, n), 0, 0, 0 };
 }
 
-static ddl_work work_move_direct(int p, double n)
+static ddl_work work_move_direct(const ddl_placement *where, double n)
 {
-    return (ddl_work){ 1, p - 1, all_but_own(p, n), 0 };
+    int p = where->nranks;
+    return (ddl_work){ 1, p - 1, all_but_own(p, n), 0, 0, 0 };
 }
 
-static ddl_work work_move_log(int p, double n)
+static ddl_work work_move_log(const ddl_placement *where, double n)
 {
-    return (ddl_work){ rounds_of(p), rounds_of(p), all_but_own(p, n), 0 };
+    int p = where->nranks;
+    return (ddl_work){ rounds_of(p), rounds_of(p), all_but_own(p, n), 0, 0, 0 };
 }
 
-static ddl_work work_broadcast_binomial(int p, double n)
+static ddl_work work_broadcast_binomial(const ddl_placement *where, double n)
 {
-    return (ddl_work){ rounds_of(p), rounds_of(p), rounds_of(p) * n, 0 };
+    int p = where->nranks;
+    return (ddl_work){ rounds_of(p), rounds_of(p), rounds_of(p) * n, 0, 0, 0 };
 }
 
-static ddl_work work_reduce_binomial(int p, double n)
+static ddl_work work_reduce_binomial(const ddl_placement *where, double n)
 {
-    return (ddl_work){ rounds_of(p), rounds_of(p), rounds_of(p) * n, rounds_of(p) * n };
+    int p = where->nranks;
+    return (ddl_work){ rounds_of(p), rounds_of(p), rounds_of(p) * n, rounds_of(p) * n, 0, 0 };
 }
 
-static ddl_work work_barrier(int p, double n)
+static ddl_work work_barrier(const ddl_placement *where, double n)
 {
     (void)n;
-    return (ddl_work){ rounds_of(p), rounds_of(p), rounds_of(p), 0 };
+    int p = where->nranks;
+    return (ddl_work){ rounds_of(p), rounds_of(p), rounds_of(p), 0, 0, 0 };
 }
 
-static ddl_work work_point_to_point(int p, double n)
+static ddl_work work_point_to_point(const ddl_placement *where, double n)
 {
-    (void)p;
-    return (ddl_work){ 1, 1, n, 0 };
+    (void)where;
+    return (ddl_work){ 1, 1, n, 0, 0, 0 };
 }
 
 /* ---- rows ---- */
@@ -197,17 +227,26 @@ static ddl_work work_point_to_point(int p, double n)
 /* Tell the builder how IN and OUT lie in one memory. */
 static void alias_buffers(ddl_builder *b, ddl_collective collective, const ddl_shape *shape)
 {
-    size_t own_block = (size_t)shape->rank * shape->stride * shape->element_bytes;
+    size_t own_start = shape->blocks.counts != NULL ? shape->blocks.starts[shape->rank]
+                                                    : (size_t)shape->rank * shape->stride;
+    size_t own_block = own_start * shape->element_bytes;
     switch (collective) {
     case DDL_COLLECTIVE_ALLREDUCE:
     case DDL_COLLECTIVE_REDUCE:
     case DDL_COLLECTIVE_ALLTOALL:
+    case DDL_COLLECTIVE_ALLTOALLV:
         ddl_builder_alias(b, 0, 0);
         break;
     case DDL_COLLECTIVE_REDUCE_SCATTER:
+    case DDL_COLLECTIVE_REDUCE_SCATTERV:
+    case DDL_COLLECTIVE_SCATTER:
+    case DDL_COLLECTIVE_SCATTERV:
         ddl_builder_alias(b, 0, own_block);
         break;
     case DDL_COLLECTIVE_ALLGATHER:
+    case DDL_COLLECTIVE_ALLGATHERV:
+    case DDL_COLLECTIVE_GATHER:
+    case DDL_COLLECTIVE_GATHERV:
         ddl_builder_alias(b, own_block, 0);
         break;
     case DDL_COLLECTIVE_BROADCAST:

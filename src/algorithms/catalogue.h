@@ -17,6 +17,13 @@ typedef enum ddl_collective {
     DDL_COLLECTIVE_REDUCE,
     DDL_COLLECTIVE_ALLTOALL,
     DDL_COLLECTIVE_BARRIER,
+    DDL_COLLECTIVE_GATHER,
+    DDL_COLLECTIVE_SCATTER,
+    DDL_COLLECTIVE_REDUCE_SCATTERV, /* the v forms: blocks of uneven size, ddl_shape.counts */
+    DDL_COLLECTIVE_ALLGATHERV,
+    DDL_COLLECTIVE_GATHERV,
+    DDL_COLLECTIVE_SCATTERV,
+    DDL_COLLECTIVE_ALLTOALLV,
     DDL_COLLECTIVE_SEND, /* point to point: root is the peer */
     DDL_COLLECTIVE_RECV,
     DDL_COLLECTIVE_COUNT
@@ -25,6 +32,21 @@ typedef enum ddl_collective {
 /* "allreduce", "reduce_scatter", ... as in the public calls without ddl_. */
 const char *ddl_collective_name(ddl_collective collective);
 
+/* Where ranks are; all on one host if node_of is NULL. */
+typedef struct ddl_placement {
+    int nranks, nnodes;
+    const int *node_of; /* of each rank: its host, 0 .. nnodes-1, numbered by their lowest rank */
+} ddl_placement;
+
+/*
+ * Blocks of uneven size, one per rank, packed in rank order in the whole call. In a piece counts are what the
+ * piece has of each block, while starts stay: the buffer has been moved forward by the piece's offset.
+ */
+typedef struct ddl_uneven {
+    const size_t *counts; /* elements of each block; NULL: even */
+    const size_t *starts; /* elements from the start of the buffer to each block */
+} ddl_uneven;
+
 /*
  * Everything that a schedule depends on. A large call is run as pieces: count is then that of a piece,
  * and stride that of the whole call. IN and OUT are as the public call gives them, moved forward by the
@@ -32,15 +54,20 @@ const char *ddl_collective_name(ddl_collective collective);
  */
 typedef struct ddl_shape {
     int rank, nranks;
-    int root;      /* broadcast, reduce: the root; send, recv: the peer; else 0 */
-    size_t count;  /* elements as in the public call: of the vector (allreduce, reduce, broadcast,
-                      send, recv) or per rank (reduce_scatter, allgather, alltoall) */
-    size_t stride; /* elements from one rank's block to the next in the buffer of nranks blocks
-                      (reduce_scatter: IN; allgather: OUT; alltoall: both); >= count */
+    int root;                /* of rooted collectives; send, recv: the peer; else 0 */
+    size_t count;            /* elements as in the public call: of the vector (allreduce, reduce, broadcast,
+                                send, recv) or per rank (reduce_scatter, allgather, alltoall, gather, scatter);
+                                v forms: the largest of counts (alltoallv: of both), which cuts it into pieces */
+    size_t stride;           /* elements from one rank's block to the next in the buffer of nranks blocks
+                                (reduce_scatter, scatter: IN; allgather, gather: OUT; alltoall: both); >= count */
+    ddl_uneven blocks;       /* v forms: of the buffer of nranks blocks; alltoallv: of IN */
+    ddl_uneven out_blocks;   /* alltoallv: of OUT */
+    ddl_placement placement; /* its nranks is that of the shape */
     size_t element_bytes;
     bool in_place; /* as the public call defines it: IN and OUT are the same memory (allreduce,
-                      reduce at the root, alltoall, and broadcast always: only OUT is used), or IN is
-                      the own block of OUT (allgather), or OUT the own block of IN (reduce_scatter) */
+                      reduce at the root, alltoall(v), and broadcast always: only OUT is used), or IN is
+                      the own block of OUT (allgather(v), gather(v) at the root), or OUT the own block of
+                      IN (reduce_scatter(v), scatter(v) at the root) */
     bool average;  /* end with the scale step of DDL_AVG */
 } ddl_shape;
 
@@ -52,10 +79,10 @@ typedef struct ddl_algorithm {
     bool (*takes)(int nranks); /* whether it works for this many ranks; NULL: any */
     /*
      * What one rank does at most, for the cost model: rounds on the critical path, messages and bytes
-     * sent (or received, where that is more), and bytes reduced. total_bytes is the whole buffer: the
-     * vector, or nranks blocks.
+     * sent (or received, where that is more), and bytes reduced; and what of it crosses between hosts.
+     * total_bytes is the whole buffer: the vector, or nranks blocks (v forms: all blocks together).
      */
-    struct ddl_work (*work)(int nranks, double total_bytes);
+    struct ddl_work (*work)(const ddl_placement *placement, double total_bytes);
     /*
      * Build the schedule of shape->rank; release with ddl_schedule_destroy.
      * DDL_EUNSUPPORTED: not for so many ranks. DDL_ENOMEM. DDL_EINVAL: scratch would overflow size_t.
@@ -65,6 +92,8 @@ typedef struct ddl_algorithm {
 
 typedef struct ddl_work {
     double rounds, messages, sent_bytes, reduced_bytes;
+    double remote_rounds; /* of the rounds, those that go between hosts; 0 on one host */
+    double remote_bytes;  /* that the ranks of one host together send to other hosts, at most */
 } ddl_work;
 
 /* Whether the row works for this many ranks. */

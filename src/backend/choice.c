@@ -19,7 +19,7 @@ ddl_cost_model ddl_cost_model_default(double crowding)
 double ddl_cost_ns(const ddl_cost_model *model, const ddl_algorithm *algorithm, int nranks,
                    double total_bytes)
 {
-    ddl_work work = algorithm->work(nranks, total_bytes);
+    ddl_work work = algorithm->work(&(ddl_placement){ nranks, 1, NULL }, total_bytes);
     double cpu_ns = work.messages * model->message_ns + work.sent_bytes * model->byte_ns +
                     work.reduced_bytes * model->reduce_ns;
     return work.rounds * model->latency_ns + cpu_ns * model->crowding;

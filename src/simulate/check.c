@@ -156,6 +156,13 @@ layout ddl_checker_layout(const ddl_checker *c, int rank, size_t scratch_bytes)
             l.out = vector;
         break;
     case DDL_COLLECTIVE_BARRIER:
+    case DDL_COLLECTIVE_GATHER:
+    case DDL_COLLECTIVE_SCATTER:
+    case DDL_COLLECTIVE_REDUCE_SCATTERV:
+    case DDL_COLLECTIVE_ALLGATHERV:
+    case DDL_COLLECTIVE_GATHERV:
+    case DDL_COLLECTIVE_SCATTERV:
+    case DDL_COLLECTIVE_ALLTOALLV:
     case DDL_COLLECTIVE_COUNT:
         break;
     }
@@ -187,6 +194,13 @@ static uint64_t meant(const ddl_checker *c, int rank, uint64_t x, uint64_t A_all
     case DDL_COLLECTIVE_RECV:
         return ddl_fingerprint_position(x) * ddl_fingerprint_rank(s->root);
     case DDL_COLLECTIVE_BARRIER:
+    case DDL_COLLECTIVE_GATHER:
+    case DDL_COLLECTIVE_SCATTER:
+    case DDL_COLLECTIVE_REDUCE_SCATTERV:
+    case DDL_COLLECTIVE_ALLGATHERV:
+    case DDL_COLLECTIVE_GATHERV:
+    case DDL_COLLECTIVE_SCATTERV:
+    case DDL_COLLECTIVE_ALLTOALLV:
     case DDL_COLLECTIVE_COUNT:
         break;
     }
@@ -303,7 +317,7 @@ uint32_t ddl_checker_round(const ddl_checker *c, int rank, uint32_t step)
 
 ddl_work ddl_checker_measured(const ddl_checker *c)
 {
-    ddl_work most = { 0, 0, 0, 0 };
+    ddl_work most = { 0, 0, 0, 0, 0, 0 };
     const action *actions = c->actions.data;
     const uint32_t *first = c->first_action.data;
     for (int rank = 0; rank < c->shape.nranks; rank++) {

@@ -44,7 +44,8 @@ static void every_row_costs_what_it_says(void **state)
             ddl_error err = { 0 };
             if (ddl_check_algorithm(checker, &rows[i], &shape, &err) != DDL_OK)
                 fail_msg("%s: %s", rows[i].name, err.text);
-            ddl_work promised = rows[i].work(p, total), measured = ddl_checker_measured(checker);
+            ddl_work promised = rows[i].work(&(ddl_placement){ p, 1, NULL }, total),
+                     measured = ddl_checker_measured(checker);
             /* Unless p is a power of two, some messages of later rounds need not wait for the earlier ones;
              * in a binomial tree few ranks are as deep as the root has children. */
             bool uneven = (p & (p - 1)) != 0 || strcmp(rows[i].name, "binomial") == 0;

@@ -64,6 +64,13 @@ static double lower_bound_ns(ddl_collective collective, const question *q)
         rounds = 1;
         break;
     case DDL_COLLECTIVE_BARRIER:
+    case DDL_COLLECTIVE_GATHER:
+    case DDL_COLLECTIVE_SCATTER:
+    case DDL_COLLECTIVE_REDUCE_SCATTERV:
+    case DDL_COLLECTIVE_ALLGATHERV:
+    case DDL_COLLECTIVE_GATHERV:
+    case DDL_COLLECTIVE_SCATTERV:
+    case DDL_COLLECTIVE_ALLTOALLV:
     case DDL_COLLECTIVE_COUNT:
         break;
     }
