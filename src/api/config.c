@@ -1,14 +1,19 @@
 /* config.c - options and environment to one ddl_config. */
 #include "api/config.h"
 
+#include "backend/profile.h"
+#include "base/failpoint.h"
 #include "base/log.h"
 
 #include <ctype.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 enum { DEFAULT_TIMEOUT_MS = 300 * 1000, RANKS_MAX = 1 << 20 };
 
@@ -236,6 +241,63 @@ static ddl_status read_algorithms(ddl_config *config, ddl_error *err)
     return DDL_OK;
 }
 
+/* ---- costs ---- */
+
+/* Only a file is read: a directory cannot be, and a pipe might never end. */
+static ddl_status open_profile(const char *path, int *fd, ddl_error *err)
+{
+    static const char accepted[] = "a file that ddl-bench --calibrate wrote is accepted";
+    struct stat facts;
+    if (DDL_FAILPOINT_OS("config.open", EMFILE) || (*fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK)) < 0)
+        return DDL_FAIL_OS(err, DDL_ECONFIG, errno, "DDL_PROFILE=%.200s cannot be opened; %s", path,
+                           accepted);
+    if (fstat(*fd, &facts) == 0 && S_ISREG(facts.st_mode))
+        return DDL_OK;
+    close(*fd);
+    return DDL_FAIL(err, DDL_ECONFIG, "DDL_PROFILE=%.200s is %s; %s", path,
+                    S_ISDIR(facts.st_mode) ? "a directory" : "no regular file", accepted);
+}
+
+static ddl_status read_profile(const char *path, char text[DDL_PROFILE_LIMIT], ddl_cost_model *model,
+                               ddl_error *err)
+{
+    int fd, read_errno = 0;
+    size_t bytes = 0;
+    DDL_TRY(open_profile(path, &fd, err));
+    for (ssize_t count = 1; count > 0 && bytes < DDL_PROFILE_LIMIT; bytes += (size_t)count) {
+        count = DDL_FAILPOINT_OS("config.read", EIO) ? -1 : read(fd, text + bytes, DDL_PROFILE_LIMIT - bytes);
+        if (count < 0) {
+            read_errno = errno;
+            count = 0;
+        }
+    }
+    close(fd);
+    if (read_errno != 0)
+        return DDL_FAIL_OS(err, DDL_ECONFIG, read_errno, "DDL_PROFILE=%.200s cannot be read", path);
+    if (bytes == DDL_PROFILE_LIMIT)
+        return DDL_FAIL(err, DDL_ECONFIG, "DDL_PROFILE=%.200s is too large; a profile has less than %d bytes",
+                        path, (int)DDL_PROFILE_LIMIT);
+    return ddl_profile_parse(path, (ddl_view){ text, bytes }, model, err);
+}
+
+/* Everybody has the defaults; rank 0's constants, which the profile may change, then go to all. */
+static ddl_status read_costs(ddl_config *config, ddl_error *err)
+{
+    const char *path = env("DDL_PROFILE");
+    ddl_cost_model model = ddl_cost_model_default(1);
+    if (path != NULL && config->rank == 0) {
+        char *text = ddl_alloc(DDL_PROFILE_LIMIT);
+        if (text == NULL)
+            return DDL_FAIL(err, DDL_ENOMEM, "no memory for a cost profile");
+        ddl_status status = read_profile(path, text, &model, err);
+        ddl_free(text);
+        if (status != DDL_OK)
+            return status;
+    }
+    ddl_cost_model_pack(&model, config->costs);
+    return DDL_OK;
+}
+
 static ddl_status read_choices(const ddl_options *options, ddl_config *config, ddl_error *err)
 {
     static const char *const transports[] = { "auto", "tcp", "shm", NULL };
@@ -290,5 +352,6 @@ ddl_status ddl_config_read(const ddl_options *given, ddl_config *config, ddl_err
     DDL_TRY(read_ranks(&options, config, err));
     DDL_TRY(read_timeouts(&options, config, err));
     DDL_TRY(read_store(&options, config, err));
+    DDL_TRY(read_costs(config, err));
     return read_algorithms(config, err);
 }

@@ -8,6 +8,7 @@
 #define DDL_API_CONFIG_H
 
 #include "algorithms/catalogue.h"
+#include "backend/choice.h"
 #include "base/error.h"
 
 typedef struct ddl_config {
@@ -17,6 +18,8 @@ typedef struct ddl_config {
     char iface[128];  /* "" if none */
     int64_t start_timeout_ms, timeout_ms;
     const ddl_algorithm *forced[DDL_COLLECTIVE_COUNT]; /* NULL: chosen by cost */
+    double
+        costs[DDL_COST_CONSTANTS]; /* defaults; on rank 0 with what DDL_PROFILE names. Rank 0's are for all */
 } ddl_config;
 
 /* options may be NULL. DDL_EINVAL: options make no sense; DDL_ECONFIG; DDL_EUNSUPPORTED: not in this version.

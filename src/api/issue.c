@@ -19,7 +19,8 @@ const ddl_algorithm *ddl_issue_algorithm(const ddl_comm *comm, ddl_collective co
     bool of_blocks = collective == DDL_COLLECTIVE_ALLGATHER || collective == DDL_COLLECTIVE_REDUCE_SCATTER ||
                      collective == DDL_COLLECTIVE_ALLTOALL;
     double total = (double)count * (double)element_bytes * (of_blocks ? comm->config.nranks : 1);
-    return ddl_choose(&comm->model, collective, comm->config.nranks, total);
+    const ddl_placement placement = { comm->config.nranks, comm->roster->node_count, comm->roster->node_of };
+    return ddl_choose(&comm->model, collective, &placement, total);
 }
 
 /* As ddl_issue_algorithm, for the issuing thread: a call like the last one need not be weighed again. */

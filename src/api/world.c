@@ -66,6 +66,8 @@ static ddl_status meet(ddl_comm *comm, int sockets[], ddl_error *err)
         .rank = comm->config.rank,
         .nranks = comm->config.nranks,
         .generator = DDL_GENERATOR_VERSION,
+        .costs = comm->config.costs,
+        .ncosts = DDL_COST_CONSTANTS,
         .store = comm->config.store,
         .master = comm->config.master,
         .iface = comm->config.iface[0] != '\0' ? comm->config.iface : NULL,
@@ -106,6 +108,8 @@ static ddl_status world_of_one(ddl_comm *comm, ddl_error *err)
     DDL_TRY(ddl_roster_create(0, 1, &comm->roster, err));
     snprintf(comm->roster->members[0].host, DDL_HOST_TEXT, "this host");
     comm->roster->members[0].cpus = 1;
+    comm->roster->ncosts = DDL_COST_CONSTANTS;
+    memcpy(comm->roster->costs, comm->config.costs, sizeof comm->config.costs);
     ddl_roster_derive(comm->roster);
     return DDL_OK;
 }
@@ -126,7 +130,8 @@ static ddl_status build(ddl_comm *comm, ddl_error *err)
         comm->failure.signatures == NULL)
         return DDL_FAIL(err, DDL_ENOMEM, "no memory for a world of %zu ranks", nranks);
     DDL_TRY(nranks == 1 ? world_of_one(comm, err) : connect_world(comm, err));
-    comm->model = ddl_cost_model_default(crowding(comm->roster));
+    DDL_TRY(ddl_cost_model_unpack(comm->roster->costs, comm->roster->ncosts, crowding(comm->roster),
+                                  &comm->model, err));
     char prefix[160];
     snprintf(prefix, sizeof prefix, "comm=world rank %d@%s", comm->config.rank,
              comm->roster->members[comm->config.rank].host);

@@ -1,41 +1,111 @@
 /* choice.c - the cost model and its minimum over the catalogue. */
 #include "backend/choice.h"
 
+#include "backend/plan.h"
 #include "base/assert.h"
+
+const char *const ddl_cost_names[DDL_COST_CONSTANTS] = {
+    "local.latency_ns",  "local.message_ns", "local.byte_ns", "remote.latency_ns",
+    "remote.message_ns", "remote.byte_ns",   "reduce_ns",
+};
 
 ddl_cost_model ddl_cost_model_default(double crowding)
 {
-    /* Loopback TCP on a 2.6 GHz server core: 3.5 us one way when polled, 3 us of CPU per message, 3 GB/s;
-     * reduction of what is in L2 anyway at 50 GB/s. */
     return (ddl_cost_model){
-        .latency_ns = 4000,
-        .message_ns = 3000,
-        .byte_ns = 0.33,
+        .links = {
+            /* Loopback TCP on a 2.6 GHz server core: 3.5 us one way when polled, 3 us of CPU per message,
+             * 3 GB/s. */
+            [DDL_LINK_LOCAL] = { .latency_ns = 4000, .message_ns = 3000, .byte_ns = 0.33 },
+            /* 10 Gbit/s Ethernet through a switch. */
+            [DDL_LINK_REMOTE] = { .latency_ns = 20000, .message_ns = 4000, .byte_ns = 0.85 },
+        },
+        /* What is in L2 anyway, at 50 GB/s. */
         .reduce_ns = 0.02,
         .crowding = crowding > 1 ? crowding : 1,
     };
 }
 
-double ddl_cost_ns(const ddl_cost_model *model, const ddl_algorithm *algorithm, int nranks,
-                   double total_bytes)
+void ddl_cost_model_pack(const ddl_cost_model *model, double constants[DDL_COST_CONSTANTS])
 {
-    ddl_work work = algorithm->work(&(ddl_placement){ nranks, 1, NULL }, total_bytes);
-    double cpu_ns = work.messages * model->message_ns + work.sent_bytes * model->byte_ns +
-                    work.reduced_bytes * model->reduce_ns;
-    return work.rounds * model->latency_ns + cpu_ns * model->crowding;
+    for (int kind = 0; kind < DDL_LINK_KINDS; kind++) {
+        constants[3 * kind] = model->links[kind].latency_ns;
+        constants[3 * kind + 1] = model->links[kind].message_ns;
+        constants[3 * kind + 2] = model->links[kind].byte_ns;
+    }
+    constants[3 * DDL_LINK_KINDS] = model->reduce_ns;
 }
 
-const ddl_algorithm *ddl_choose(const ddl_cost_model *model, ddl_collective collective, int nranks,
-                                double total_bytes)
+ddl_status ddl_cost_model_unpack(const double constants[], int count, double crowding, ddl_cost_model *model,
+                                 ddl_error *err)
+{
+    if (count != DDL_COST_CONSTANTS)
+        return DDL_FAIL(err, DDL_EPROTO, "rank 0 chooses algorithms by %d constants, this rank by %d", count,
+                        (int)DDL_COST_CONSTANTS);
+    for (int i = 0; i < count; i++)
+        if (!(constants[i] > 0 && constants[i] < DDL_COST_LIMIT)) /* NaN is neither */
+            return DDL_FAIL(err, DDL_EPROTO, "rank 0 has %g for %s", constants[i], ddl_cost_names[i]);
+    *model = (ddl_cost_model){ .reduce_ns = constants[3 * DDL_LINK_KINDS],
+                               .crowding = crowding > 1 ? crowding : 1 };
+    for (int kind = 0; kind < DDL_LINK_KINDS; kind++)
+        model->links[kind] =
+            (ddl_link_cost){ constants[3 * kind], constants[3 * kind + 1], constants[3 * kind + 2] };
+    return DDL_OK;
+}
+
+/*
+ * What every rank moves at least, whatever the algorithm. In rooted collectives one rank moves more than the
+ * others, who then leave their CPUs to it: only this part is done by all at once.
+ */
+static double least_bytes(ddl_collective collective, int nranks, double sent_bytes, double total_bytes)
+{
+    double least = sent_bytes;
+    switch (collective) {
+    case DDL_COLLECTIVE_BROADCAST:
+    case DDL_COLLECTIVE_REDUCE:
+        least = total_bytes;
+        break;
+    case DDL_COLLECTIVE_GATHER:
+    case DDL_COLLECTIVE_GATHERV:
+    case DDL_COLLECTIVE_SCATTER:
+    case DDL_COLLECTIVE_SCATTERV:
+        least = total_bytes / nranks;
+        break;
+    default:
+        break;
+    }
+    return least < sent_bytes ? least : sent_bytes;
+}
+
+double ddl_cost_ns(const ddl_cost_model *model, const ddl_algorithm *algorithm,
+                   const ddl_placement *placement, double total_bytes)
+{
+    const ddl_link_cost *local = &model->links[DDL_LINK_LOCAL], *remote = &model->links[DDL_LINK_REMOTE];
+    ddl_work work = algorithm->work(placement, total_bytes);
+    double remote_share = work.rounds > 0 ? work.remote_rounds / work.rounds : 0;
+    double latency_ns =
+        (work.rounds - work.remote_rounds) * local->latency_ns + work.remote_rounds * remote->latency_ns;
+    double message_ns = local->message_ns + (remote->message_ns - local->message_ns) * remote_share;
+    double crowded = least_bytes(algorithm->collective, placement->nranks, work.sent_bytes, total_bytes);
+    double cpu_ns = (crowded * model->crowding + work.sent_bytes - crowded) * local->byte_ns +
+                    work.reduced_bytes * model->reduce_ns * model->crowding;
+    /* The ranks of a host share its wire. Pieces in flight hide the lesser of wire and CPU but for one. */
+    double wire_ns = work.remote_bytes * remote->byte_ns;
+    double longer_ns = cpu_ns > wire_ns ? cpu_ns : wire_ns;
+    double hidden_ns = (cpu_ns + wire_ns - longer_ns) * (1 - 1.0 / DDL_PIECES_IN_FLIGHT);
+    return latency_ns + work.messages * message_ns * model->crowding + cpu_ns + wire_ns - hidden_ns;
+}
+
+const ddl_algorithm *ddl_choose(const ddl_cost_model *model, ddl_collective collective,
+                                const ddl_placement *placement, double total_bytes)
 {
     size_t count;
     const ddl_algorithm *rows = ddl_catalogue(&count);
     const ddl_algorithm *best = NULL;
     double best_ns = 0;
     for (size_t i = 0; i < count; i++) {
-        if (rows[i].collective != collective || (rows[i].takes != NULL && !rows[i].takes(nranks)))
+        if (rows[i].collective != collective || !ddl_algorithm_takes(&rows[i], placement->nranks))
             continue;
-        double ns = ddl_cost_ns(model, &rows[i], nranks, total_bytes);
+        double ns = ddl_cost_ns(model, &rows[i], placement, total_bytes);
         if (best == NULL || ns < best_ns) {
             best = &rows[i];
             best_ns = ns;

@@ -8,23 +8,50 @@
 
 #include "algorithms/catalogue.h"
 
+/* How two ranks are joined. */
+typedef enum ddl_link_kind {
+    DDL_LINK_LOCAL,  /* TCP inside a host */
+    DDL_LINK_REMOTE, /* TCP between hosts */
+    DDL_LINK_KINDS
+} ddl_link_kind;
+
+/* What a link costs. */
+typedef struct ddl_link_cost {
+    double latency_ns; /* a small message from one waiting rank to another */
+    double message_ns; /* CPU per message, both ends together, beyond the latency */
+    double byte_ns; /* per byte sent while as much is received; of a remote link: on the wire of the host */
+} ddl_link_cost;
+
 typedef struct ddl_cost_model {
-    double latency_ns; /* a message from one waiting rank to another */
-    double message_ns; /* CPU per message, both ends together */
-    double byte_ns;    /* CPU and wire per byte sent */
-    double reduce_ns;  /* per byte reduced */
-    double crowding;   /* ranks per usable CPU on the fullest host, at least 1: all CPU costs times this */
+    ddl_link_cost
+        links[DDL_LINK_KINDS]; /* of the local one byte_ns is CPU, which remote bytes cost as well */
+    double reduce_ns;          /* per byte reduced */
+    double crowding; /* ranks per usable CPU on the fullest host, at least 1: all CPU costs times this */
 } ddl_cost_model;
+
+/* The constants of a model, all but crowding, as numbers: each above 0 and below DDL_COST_LIMIT. */
+enum { DDL_COST_CONSTANTS = 3 * DDL_LINK_KINDS + 1 };
+#define DDL_COST_LIMIT 1e12
+
+/* Names of the constants, in the order in which they travel: "local.latency_ns", ..., "reduce_ns". */
+extern const char *const ddl_cost_names[DDL_COST_CONSTANTS];
 
 /* Fixed defaults for TCP; nothing is measured at start-up, so the same job chooses the same in every run. */
 ddl_cost_model ddl_cost_model_default(double crowding);
 
-/* Modelled time of one call over total_bytes (the vector, or nranks blocks). */
-double ddl_cost_ns(const ddl_cost_model *model, const ddl_algorithm *algorithm, int nranks,
-                   double total_bytes);
+/* The constants as an array, and the model of such an array. DDL_EPROTO: another number of them than this
+ * version knows, or one that is out of range. */
+void ddl_cost_model_pack(const ddl_cost_model *model, double constants[DDL_COST_CONSTANTS]);
+DDL_MUST_USE ddl_status ddl_cost_model_unpack(const double constants[], int count, double crowding,
+                                              ddl_cost_model *model, ddl_error *err);
 
-/* The cheapest that works for nranks. Never NULL: every collective has an algorithm that takes any number. */
-const ddl_algorithm *ddl_choose(const ddl_cost_model *model, ddl_collective collective, int nranks,
-                                double total_bytes);
+/* Modelled time of one call over total_bytes (the vector, or all blocks of the ranks together). */
+double ddl_cost_ns(const ddl_cost_model *model, const ddl_algorithm *algorithm,
+                   const ddl_placement *placement, double total_bytes);
+
+/* The cheapest that works for so many ranks; of equals the first of the catalogue. Never NULL: every
+ * collective has an algorithm that takes any number. */
+const ddl_algorithm *ddl_choose(const ddl_cost_model *model, ddl_collective collective,
+                                const ddl_placement *placement, double total_bytes);
 
 #endif

@@ -3,7 +3,8 @@
  *
  * Member, little endian: 0 rank 4 | 4 pid 4 | 8 cpus 4 | 12 port 2 | 14 host bytes 1 | 15 address bytes 1 |
  * 16 host id 16 | 32 host | address.
- * Roster: 0 magic 4 | 4 ranks 4 | 8 run id 16 | then for each rank a length 2 and its member, in rank order.
+ * Roster: 0 magic 4 | 4 ranks 4 | 8 run id 16 | 24 constants 4 | then the constants, 8 each, as IEEE binary64
+ * | then for each rank a length 2 and its member, in rank order.
  */
 #include "protocol/roster.h"
 
@@ -12,7 +13,7 @@
 
 #include <string.h>
 
-enum { MEMBER_HEAD_BYTES = 32, ROSTER_HEAD_BYTES = 24, RANKS_LIMIT = 1 << 20 };
+enum { MEMBER_HEAD_BYTES = 32, ROSTER_HEAD_BYTES = 28, RANKS_LIMIT = 1 << 20 };
 
 static const uint8_t magic[4] = { 'd', 'd', 'l', 'R' };
 
@@ -76,14 +77,50 @@ ddl_status ddl_member_decode(ddl_view bytes, ddl_member *out, ddl_error *err)
     return DDL_OK;
 }
 
+static bool is_cost(double value)
+{
+    return value > 0 && value < DDL_ROSTER_COST_LIMIT; /* NaN is neither */
+}
+
+/* As IEEE binary64, which is what a double is here. */
+static bool encode_costs(const ddl_roster *roster, ddl_bytes *bytes)
+{
+    for (int i = 0; i < roster->ncosts; i++) {
+        uint64_t bits;
+        uint8_t wire[sizeof bits];
+        _Static_assert(sizeof bits == sizeof roster->costs[i], "double is no IEEE binary64");
+        DDL_ASSERT(is_cost(roster->costs[i]));
+        memcpy(&bits, &roster->costs[i], sizeof bits);
+        ddl_put_u64(wire, bits);
+        if (!ddl_bytes_append(bytes, wire, sizeof wire))
+            return false;
+    }
+    return true;
+}
+
+static ddl_status decode_costs(const uint8_t *at, ddl_roster *roster, ddl_error *err)
+{
+    for (int i = 0; i < roster->ncosts; i++) {
+        uint64_t bits = ddl_get_u64(at + 8 * i);
+        memcpy(&roster->costs[i], &bits, sizeof bits);
+        if (!is_cost(roster->costs[i]))
+            return DDL_FAIL(err, DDL_EPROTO, "the roster has %g for constant %d of the cost model",
+                            roster->costs[i], i);
+    }
+    return DDL_OK;
+}
+
 bool ddl_roster_encode(const ddl_roster *roster, ddl_bytes *bytes)
 {
     uint8_t head[ROSTER_HEAD_BYTES];
+    DDL_ASSERT(roster->ncosts >= 0);
+    DDL_ASSERT(roster->ncosts <= DDL_ROSTER_COSTS);
     ddl_bytes member = { 0 };
     memcpy(head, magic, sizeof magic);
     ddl_put_u32(head + 4, (uint32_t)roster->nranks);
     memcpy(head + 8, roster->run_id, DDL_RUN_ID_BYTES);
-    bool fits = ddl_bytes_append(bytes, head, sizeof head);
+    ddl_put_u32(head + 24, (uint32_t)roster->ncosts);
+    bool fits = ddl_bytes_append(bytes, head, sizeof head) && encode_costs(roster, bytes);
     for (int rank = 0; fits && rank < roster->nranks; rank++) {
         uint8_t length[2];
         member.bytes = 0;
@@ -122,15 +159,23 @@ ddl_status ddl_roster_decode(ddl_view bytes, int rank, ddl_roster **out, ddl_err
     ddl_roster *roster = NULL;
     if (bytes.bytes < ROSTER_HEAD_BYTES || memcmp(at, magic, sizeof magic) != 0)
         return DDL_FAIL(err, DDL_EPROTO, "these %zu bytes are no roster", bytes.bytes);
-    uint32_t nranks = ddl_get_u32(at + 4);
+    uint32_t nranks = ddl_get_u32(at + 4), ncosts = ddl_get_u32(at + 24);
     size_t left = bytes.bytes - ROSTER_HEAD_BYTES;
+    if (ncosts > DDL_ROSTER_COSTS || left < 8 * ncosts)
+        return DDL_FAIL(err, DDL_EPROTO, "a roster of %zu bytes says that it has %u constants", bytes.bytes,
+                        (unsigned)ncosts);
+    left -= 8 * ncosts;
     /* Each member takes its length and head at least, so the count is bounded by what is really there. */
     if (nranks == 0 || nranks > left / (2 + MEMBER_HEAD_BYTES) || rank < 0 || (uint32_t)rank >= nranks)
         return DDL_FAIL(err, DDL_EPROTO, "a roster of %zu bytes says that it has %u ranks, this one being %d",
                         bytes.bytes, (unsigned)nranks, rank);
     DDL_TRY(ddl_roster_create(rank, (int)nranks, &roster, err));
     memcpy(roster->run_id, at + 8, DDL_RUN_ID_BYTES);
-    ddl_status status = decode_members((ddl_view){ at + ROSTER_HEAD_BYTES, left }, roster, err);
+    roster->ncosts = (int)ncosts;
+    at += ROSTER_HEAD_BYTES;
+    ddl_status status = decode_costs(at, roster, err);
+    if (status == DDL_OK)
+        status = decode_members((ddl_view){ at + 8 * ncosts, left }, roster, err);
     if (status != DDL_OK) {
         ddl_roster_destroy(roster);
         return status;

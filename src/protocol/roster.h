@@ -11,6 +11,10 @@
 
 enum { DDL_HOST_TEXT = 64, DDL_ADDRESS_TEXT = 64, DDL_RUN_ID_BYTES = 16, DDL_HOST_ID_BYTES = 16 };
 
+/* Rank 0's constants of the cost model: how many there may be, and what each is less than. */
+enum { DDL_ROSTER_COSTS = 32 };
+#define DDL_ROSTER_COST_LIMIT 1e12
+
 typedef struct ddl_member {
     int rank;
     int32_t pid;
@@ -25,6 +29,8 @@ typedef struct ddl_roster {
     uint8_t run_id[DDL_RUN_ID_BYTES]; /* fresh random per run, made by rank 0 */
     int rank, nranks;                 /* rank: of this process */
     ddl_member *members;              /* nranks of them */
+    int ncosts;                       /* constants by which rank 0 says that algorithms are chosen */
+    double costs[DDL_ROSTER_COSTS];   /* each above 0 and below DDL_ROSTER_COST_LIMIT */
     /* Derived, the same on every rank: */
     int node_count;                     /* hosts, ordered by their lowest rank */
     int *node_of;                       /* of each rank: index of its host */
@@ -39,7 +45,7 @@ bool ddl_roster_encode(const ddl_roster *roster, ddl_bytes *bytes);
 DDL_MUST_USE ddl_status ddl_member_decode(ddl_view bytes, ddl_member *member, ddl_error *err);
 DDL_MUST_USE ddl_status ddl_roster_decode(ddl_view bytes, int rank, ddl_roster **roster, ddl_error *err);
 
-/* nranks members, zeroed; run_id is copied. Fill in members, then call ddl_roster_derive. */
+/* nranks members, all zero, as are run_id and costs. Fill them in, then call ddl_roster_derive. */
 DDL_MUST_USE ddl_status ddl_roster_create(int rank, int nranks, ddl_roster **roster, ddl_error *err);
 void ddl_roster_derive(ddl_roster *roster);
 void ddl_roster_destroy(ddl_roster *roster);

@@ -333,13 +333,24 @@ static ddl_status check_addresses(const ddl_roster *roster, ddl_error *err)
     return DDL_OK;
 }
 
+/* What rank 0 says for all. */
+static void fill_in(struct course *course)
+{
+    const ddl_bootstrap_options *options = course->options;
+    DDL_ASSERT(options->ncosts <= DDL_ROSTER_COSTS);
+    course->roster->ncosts = options->ncosts;
+    for (int i = 0; i < options->ncosts; i++)
+        course->roster->costs[i] = options->costs[i];
+    memcpy(course->roster->run_id, course->self.run_id, DDL_RUN_ID_BYTES);
+}
+
 static ddl_status gather_roster(struct course *course, ddl_error *err)
 {
     ddl_bytes table = { 0 }, existing = { 0 };
     ddl_store_outcome outcome;
     DDL_TRY(ddl_roster_create(0, course->self.nranks, &course->roster, err));
     DDL_TRY(collect(course, "member", err));
-    memcpy(course->roster->run_id, course->self.run_id, DDL_RUN_ID_BYTES);
+    fill_in(course);
     ddl_roster_derive(course->roster);
     DDL_TRY(check_addresses(course->roster, err));
     if (!ddl_roster_encode(course->roster, &table)) {
@@ -464,7 +475,8 @@ static ddl_status roster_of_one(struct course *course, ddl_error *err)
 {
     DDL_TRY(know_oneself(course, err));
     DDL_TRY(ddl_roster_create(0, 1, &course->roster, err));
-    DDL_TRY(ddl_host_random(course->roster->run_id, DDL_RUN_ID_BYTES, err));
+    DDL_TRY(ddl_host_random(course->self.run_id, DDL_RUN_ID_BYTES, err));
+    fill_in(course);
     snprintf(course->own.address, sizeof course->own.address, "127.0.0.1");
     course->roster->members[0] = course->own;
     ddl_roster_derive(course->roster);

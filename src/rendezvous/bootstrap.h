@@ -17,11 +17,13 @@ typedef struct ddl_bootstrap ddl_bootstrap;
 
 typedef struct ddl_bootstrap_options {
     int rank, nranks;
-    const char *store;  /* URL: "tcp://host:port", "file:///dir", "mem://name" */
-    const char *master; /* "address:port": names the meeting place inside file and mem stores; for tcp
-                           stores it is the store's own address */
-    const char *iface;  /* name or CIDR of the network to use, or NULL */
-    uint32_t generator; /* version of the schedule generator; all ranks must have the same */
+    const char *store;   /* URL: "tcp://host:port", "file:///dir", "mem://name" */
+    const char *master;  /* "address:port": names the meeting place inside file and mem stores; for tcp
+                            stores it is the store's own address */
+    const char *iface;   /* name or CIDR of the network to use, or NULL */
+    uint32_t generator;  /* version of the schedule generator; all ranks must have the same */
+    const double *costs; /* rank 0: constants of its cost model, for the roster; ncosts of them */
+    int ncosts;
     ddl_service *service;
     ddl_deadline deadline;
 } ddl_bootstrap_options;

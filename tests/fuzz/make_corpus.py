@@ -46,14 +46,23 @@ def member(rank, host, address, port=40000):
 
 def roster():
     members = [member(r, b"node%d" % (r % 2), b"10.0.0.%d" % (r + 1)) for r in range(3)]
-    table = (b"ddlR" + struct.pack("<I", 3) + bytes(range(16))
-             + b"".join(struct.pack("<H", len(m)) + m for m in members))
+    run, records = bytes(range(16)), b"".join(struct.pack("<H", len(m)) + m for m in members)
+    whole = lambda costs: (b"ddlR" + struct.pack("<I", 3) + run
+                           + struct.pack(f"<I{len(costs)}d", len(costs), *costs) + records)
+    table = whole([4000, 3000, 0.33])
     write("roster", "three_ranks", b"\x00" + table)
     write("roster", "three_ranks_own_2", b"\x04" + table)
     write("roster", "own_rank_beyond", b"\x08" + table)
     write("roster", "cut", b"\x00" + table[:-5])
     write("roster", "too_long", b"\x00" + table + b"x")
     write("roster", "huge_count", b"\x00" + table[:4] + b"\xff\xff\xff\x7f" + table[8:])
+    write("roster", "no_costs", b"\x00" + whole([]))
+    write("roster", "costs_at_the_limit", b"\x00" + whole([0.5] * 32))
+    write("roster", "too_many_costs", b"\x00" + whole([0.5] * 33))
+    write("roster", "huge_cost_count", b"\x00" + table[:24] + b"\xff\xff\xff\xff" + table[28:])
+    write("roster", "cost_zero", b"\x00" + whole([4000, 0]))
+    write("roster", "cost_nan", b"\x00" + whole([float("nan")]))
+    write("roster", "cost_infinite", b"\x00" + whole([float("inf")]))
     write("roster", "member", b"\x01" + members[1])
     write("roster", "member_v6", b"\x01" + member(5, b"h", b"fe80::1%eth0"))
     write("roster", "member_cut", b"\x01" + members[1][:-1])

@@ -26,6 +26,8 @@ static ddl_roster *make(const int host_of[], int nranks)
         snprintf(member->address, sizeof member->address, "10.0.0.%d", host_of[rank]);
     }
     roster->run_id[0] = 42;
+    roster->ncosts = 3;
+    memcpy(roster->costs, (const double[]){ 4000, 0.33, 5e-324 }, 3 * sizeof(double));
     ddl_roster_derive(roster);
     return roster;
 }
@@ -66,6 +68,8 @@ static void a_roster_comes_back_as_it_was(void **state)
     assert_int_equal(back->nranks, 5);
     assert_int_equal(back->node_count, 3);
     assert_memory_equal(back->run_id, roster->run_id, DDL_RUN_ID_BYTES);
+    assert_int_equal(back->ncosts, 3);
+    assert_memory_equal(back->costs, roster->costs, sizeof roster->costs);
     for (int rank = 0; rank < 5; rank++) {
         const ddl_member *was = &roster->members[rank], *is = &back->members[rank];
         assert_int_equal(is->rank, rank);
@@ -132,6 +136,67 @@ static void impossible_counts_are_refused_before_memory_is_taken(void **state)
     ddl_bytes_fini(&bytes);
 }
 
+static void constants_that_no_model_can_have_are_refused(void **state)
+{
+    static const struct {
+        const char *name;
+        uint64_t bits; /* of an IEEE binary64 */
+        ddl_status status;
+    } cases[] = {
+        { "the least above zero", 1, DDL_OK },
+        { "just below the limit", 0x426d1a94a1ffffff, DDL_OK },
+        { "the limit, 1e12", 0x426d1a94a2000000, DDL_EPROTO },
+        { "zero", 0, DDL_EPROTO },
+        { "negative zero", UINT64_C(1) << 63, DDL_EPROTO },
+        { "-1", 0xbff0000000000000, DDL_EPROTO },
+        { "infinity", 0x7ff0000000000000, DDL_EPROTO },
+        { "a quiet NaN", 0x7ff8000000000000, DDL_EPROTO },
+        { "a signalling NaN", 0x7ff0000000000001, DDL_EPROTO },
+    };
+    static const int hosts[] = { 0, 1 };
+    ddl_roster *roster = make(hosts, 2);
+    ddl_bytes bytes = { 0 };
+    (void)state;
+    assert_true(ddl_roster_encode(roster, &bytes));
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++)
+        for (int index = 0; index < 3; index++) {
+            uint64_t was = ddl_get_u64(bytes.data + 28 + 8 * index);
+            ddl_put_u64(bytes.data + 28 + 8 * index, cases[i].bits);
+            if (decode(bytes.data, bytes.bytes, 1) != cases[i].status)
+                fail_msg("%s as constant %d", cases[i].name, index);
+            ddl_put_u64(bytes.data + 28 + 8 * index, was);
+        }
+    static const uint32_t counts[] = {
+        0, 2, 4, DDL_ROSTER_COSTS, DDL_ROSTER_COSTS + 1, 1u << 29, UINT32_MAX
+    };
+    for (size_t i = 0; i < sizeof counts / sizeof counts[0]; i++) {
+        ddl_put_u32(bytes.data + 24, counts[i]);
+        assert_int_equal(decode(bytes.data, bytes.bytes, 0), DDL_EPROTO);
+    }
+    ddl_roster_destroy(roster);
+    ddl_bytes_fini(&bytes);
+}
+
+static void as_many_constants_as_there_is_room_for_come_back(void **state)
+{
+    static const int hosts[] = { 0 };
+    ddl_roster *roster = make(hosts, 1), *back = NULL;
+    (void)state;
+    for (int count = 0; count <= DDL_ROSTER_COSTS; count++) {
+        ddl_bytes bytes = { 0 };
+        roster->ncosts = count;
+        for (int i = 0; i < count; i++)
+            roster->costs[i] = 1.5 + i;
+        assert_true(ddl_roster_encode(roster, &bytes));
+        assert_int_equal(ddl_roster_decode(ddl_bytes_view(&bytes), 0, &back, NULL), DDL_OK);
+        assert_int_equal(back->ncosts, count);
+        assert_memory_equal(back->costs, roster->costs, (size_t)count * sizeof(double));
+        ddl_roster_destroy(back);
+        ddl_bytes_fini(&bytes);
+    }
+    ddl_roster_destroy(roster);
+}
+
 static void any_change_of_a_byte_leads_to_a_clean_end(void **state)
 {
     static const int hosts[] = { 0, 1, 0 };
@@ -188,6 +253,8 @@ int main(void)
         cmocka_unit_test(a_roster_comes_back_as_it_was),
         cmocka_unit_test(a_cut_or_stretched_roster_is_refused),
         cmocka_unit_test(impossible_counts_are_refused_before_memory_is_taken),
+        cmocka_unit_test(constants_that_no_model_can_have_are_refused),
+        cmocka_unit_test(as_many_constants_as_there_is_room_for_come_back),
         cmocka_unit_test(any_change_of_a_byte_leads_to_a_clean_end),
         cmocka_unit_test(bad_members_are_refused),
     };
