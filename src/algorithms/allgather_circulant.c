@@ -34,7 +34,7 @@ void ddl_allgather_circulant(ddl_builder *b, const ddl_shape *shape)
         return;
     }
     /* Blocks travel together, so those with gaps between them are gathered in scratch. */
-    ddl_blocks packed = ddl_scratch_packed(b, g.nranks, shape->count, shape->element_bytes);
+    ddl_blocks packed = ddl_scratch_like(b, &out);
     ddl_step_copy(b, ddl_block(&packed, g.rank), ddl_in_vector(shape));
     ddl_allgather_circulant_blocks(b, &g, &packed);
     for (int i = 1; i < g.nranks; i++)

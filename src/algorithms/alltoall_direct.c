@@ -10,7 +10,7 @@ void ddl_alltoall_direct(ddl_builder *b, const ddl_shape *shape)
     ddl_group g = ddl_shape_group(shape);
     ddl_blocks in = ddl_in_blocks(shape), out = ddl_out_blocks(shape), landings = out;
     if (shape->in_place) /* a block may arrive before the one in its place has left */
-        landings = ddl_scratch_landings(b, g.nranks, shape->count, shape->element_bytes);
+        landings = ddl_scratch_landings_like(b, &out);
     for (int i = 1; i < g.nranks; i++) {
         int peer = ddl_group_peer(&g, i);
         ddl_step_recv(b, peer, ddl_block(&landings, peer));

@@ -13,7 +13,7 @@
 
 /* ---- views of a call's buffers ---- */
 
-/* The whole IN and OUT of a collective on vectors. */
+/* The whole IN and OUT of a collective on vectors, or the own block where only that is given. */
 ddl_slice ddl_in_vector(const ddl_shape *shape);
 ddl_slice ddl_out_vector(const ddl_shape *shape);
 
@@ -21,7 +21,7 @@ ddl_slice ddl_out_vector(const ddl_shape *shape);
 ddl_blocks ddl_in_cut(const ddl_shape *shape, int nblocks);
 ddl_blocks ddl_out_cut(const ddl_shape *shape, int nblocks);
 
-/* IN or OUT as one block of count elements per rank, stride apart. */
+/* IN or OUT as one block per rank: of count elements, stride apart, or of uneven size. */
 ddl_blocks ddl_in_blocks(const ddl_shape *shape);
 ddl_blocks ddl_out_blocks(const ddl_shape *shape);
 
@@ -30,6 +30,23 @@ ddl_blocks ddl_scratch_packed(ddl_builder *b, int nblocks, size_t count, size_t 
 
 /* The same for messages to land in: large ones begin at cache lines. */
 ddl_blocks ddl_scratch_landings(ddl_builder *b, int nblocks, size_t count, size_t element_bytes);
+
+/* Scratch for blocks as large as these, one after the other; or for messages to land in. */
+ddl_blocks ddl_scratch_like(ddl_builder *b, const ddl_blocks *blocks);
+ddl_blocks ddl_scratch_landings_like(ddl_builder *b, const ddl_blocks *blocks);
+
+/* Bytes of blocks first .. first+n-1 around the circle, without the gaps between them. */
+size_t ddl_blocks_bytes(const ddl_blocks *blocks, int first, int n);
+
+/*
+ * Blocks travel together, so those with gaps between them are copied into scratch, or out of it: blocks
+ * first .. first+n-1 around the circle, one after the other in `packed`.
+ */
+void ddl_pack_blocks(ddl_builder *b, ddl_slice packed, const ddl_blocks *blocks, int first, int n);
+void ddl_unpack_blocks(ddl_builder *b, const ddl_blocks *blocks, int first, int n, ddl_slice packed);
+
+/* The same blocks as one slice, if they are one; else packed into fresh scratch. */
+ddl_slice ddl_blocks_together(ddl_builder *b, const ddl_blocks *blocks, int first, int n);
 
 static inline ddl_group ddl_shape_group(const ddl_shape *shape)
 {
@@ -51,6 +68,26 @@ typedef struct ddl_fold {
 
 ddl_fold ddl_fold_of(const ddl_group *group);
 int ddl_fold_rank(const ddl_fold *fold, int virtual_rank);
+
+/*
+ * A k-nomial tree over ranks counted from the root: the node at `distance` has the ranks at distances
+ * distance .. distance+size-1 below it, itself included. The children of a node are found by its lowest digit
+ * to the base k that is not 0: they add something to a lower one.
+ */
+typedef struct ddl_tree {
+    int radix, root, nranks;
+    int distance; /* of this rank from the root */
+    int place;    /* value of the lowest digit that is not 0; the root: the least radix^i >= nranks */
+} ddl_tree;
+
+ddl_tree ddl_tree_of(const ddl_shape *shape, int radix);
+int ddl_tree_parent(const ddl_tree *tree); /* its rank; not of the root */
+
+/* Ranks below this one, itself included. */
+int ddl_tree_size(const ddl_tree *tree);
+
+/* The child that adds `digit` at `place`: its rank and size; false if there is none. */
+bool ddl_tree_child(const ddl_tree *tree, int place, int digit, int *rank, int *size);
 
 /* ---- phases ---- */
 
@@ -104,6 +141,10 @@ void ddl_broadcast_binomial(ddl_builder *b, const ddl_shape *shape);
 void ddl_reduce_binomial(ddl_builder *b, const ddl_shape *shape);
 void ddl_alltoall_direct(ddl_builder *b, const ddl_shape *shape);
 void ddl_alltoall_pairwise(ddl_builder *b, const ddl_shape *shape);
+void ddl_gather_direct(ddl_builder *b, const ddl_shape *shape);
+void ddl_gather_binomial(ddl_builder *b, const ddl_shape *shape);
+void ddl_scatter_direct(ddl_builder *b, const ddl_shape *shape);
+void ddl_scatter_binomial(ddl_builder *b, const ddl_shape *shape);
 void ddl_barrier_dissemination(ddl_builder *b, const ddl_shape *shape);
 void ddl_send_direct(ddl_builder *b, const ddl_shape *shape);
 void ddl_recv_direct(ddl_builder *b, const ddl_shape *shape);

@@ -178,49 +178,88 @@ static ddl_work work_point_to_point(const ddl_placement *where, double n)
 
 /* ---- rows ---- */
 
-/* X(COLLECTIVE, collective, name, takes, work, summary, source) */
-#define ROWS(X)                                                                                              \
-    X(ALLREDUCE, allreduce, flat, NULL, work_flat, "1 round, (p-1)n bytes; tiny vectors, few ranks",         \
-      "folklore; Thakur, Rabenseifner, Gropp 2005")                                                          \
-    X(ALLREDUCE, allreduce, doubling, NULL, work_doubling, "log2 p rounds of n bytes; small vectors",        \
-      "Thakur, Rabenseifner, Gropp 2005")                                                                    \
-    X(ALLREDUCE, allreduce, halving_doubling, NULL, work_halving_doubling,                                   \
-      "2 log2 p rounds, 2n(p-1)/p bytes for p = 2^k; medium and large vectors", "Rabenseifner 2004")         \
-    X(ALLREDUCE, allreduce, ring, NULL, work_allreduce_ring,                                                 \
-      "2(p-1) rounds, 2n(p-1)/p bytes; very large vectors", "Patarasuk, Yuan 2009")                          \
-    X(ALLREDUCE, allreduce, direct, NULL, work_allreduce_direct,                                             \
-      "2 rounds, 2n(p-1)/p bytes, rank order; few ranks, medium and large vectors",                          \
-      "Thakur, Rabenseifner, Gropp 2005")                                                                    \
-    X(ALLREDUCE, allreduce, circulant, NULL, work_allreduce_circulant,                                       \
-      "2 ceil(log2 p) rounds, 2n(p-1)/p bytes; medium and large vectors, any p", "Traff 2024")               \
-    X(REDUCE_SCATTER, reduce_scatter, ring, NULL, work_scatter_chain, "p-1 rounds, n(p-1)/p bytes; large",   \
-      "Patarasuk, Yuan 2009")                                                                                \
-    X(REDUCE_SCATTER, reduce_scatter, direct, NULL, work_scatter_direct,                                     \
-      "1 round, n(p-1)/p bytes, rank order; few ranks", "Thakur, Rabenseifner, Gropp 2005")                  \
-    X(REDUCE_SCATTER, reduce_scatter, circulant, NULL, work_scatter_log,                                     \
-      "ceil(log2 p) rounds, n(p-1)/p bytes; any p", "Traff 2024")                                            \
-    X(REDUCE_SCATTER, reduce_scatter, halving, power_of_two, work_scatter_log,                               \
-      "log2 p rounds, n(p-1)/p bytes; p = 2^k", "Thakur, Rabenseifner, Gropp 2005")                          \
-    X(ALLGATHER, allgather, ring, NULL, work_move_chain, "p-1 rounds, n(p-1)/p bytes; large",                \
-      "Thakur, Rabenseifner, Gropp 2005")                                                                    \
-    X(ALLGATHER, allgather, direct, NULL, work_move_direct, "1 round, n(p-1)/p bytes; few ranks",            \
-      "folklore")                                                                                            \
-    X(ALLGATHER, allgather, circulant, NULL, work_move_log, "ceil(log2 p) rounds, n(p-1)/p bytes; any p",    \
-      "Traff 2024")                                                                                          \
-    X(ALLGATHER, allgather, doubling, power_of_two, work_move_log, "log2 p rounds, n(p-1)/p bytes; p = 2^k", \
-      "Thakur, Rabenseifner, Gropp 2005")                                                                    \
-    X(BROADCAST, broadcast, binomial, NULL, work_broadcast_binomial,                                         \
-      "ceil(log2 p) rounds of n bytes; small vectors", "Johnsson, Ho 1989")                                  \
-    X(REDUCE, reduce, binomial, NULL, work_reduce_binomial, "ceil(log2 p) rounds of n bytes; small vectors", \
-      "Johnsson, Ho 1989")                                                                                   \
-    X(ALLTOALL, alltoall, direct, NULL, work_move_direct,                                                    \
-      "1 round, n(p-1)/p bytes; few ranks, small blocks", "Thakur, Rabenseifner, Gropp 2005")                \
-    X(ALLTOALL, alltoall, pairwise, NULL, work_move_chain,                                                   \
-      "p-1 rounds, n(p-1)/p bytes; many ranks, large blocks", "Thakur, Rabenseifner, Gropp 2005")            \
-    X(BARRIER, barrier, dissemination, NULL, work_barrier, "ceil(log2 p) rounds of one byte",                \
-      "Hensgen, Finkel, Manber 1988")                                                                        \
-    X(SEND, send, direct, NULL, work_point_to_point, "1 message", "folklore")                                \
-    X(RECV, recv, direct, NULL, work_point_to_point, "1 message", "folklore")
+/*
+ * X(COLLECTIVE, collective, name, writer, takes, work, summary, source). The v forms have the writers of the
+ * even ones, which see only blocks.
+ */
+#define ROWS(X)                                                                                            \
+    X(ALLREDUCE, allreduce, flat, ddl_allreduce_flat, NULL, work_flat,                                     \
+      "1 round, (p-1)n bytes; tiny vectors, few ranks", "folklore; Thakur, Rabenseifner, Gropp 2005")      \
+    X(ALLREDUCE, allreduce, doubling, ddl_allreduce_doubling, NULL, work_doubling,                         \
+      "log2 p rounds of n bytes; small vectors", "Thakur, Rabenseifner, Gropp 2005")                       \
+    X(ALLREDUCE, allreduce, halving_doubling, ddl_allreduce_halving_doubling, NULL, work_halving_doubling, \
+      "2 log2 p rounds, 2n(p-1)/p bytes for p = 2^k; medium and large vectors", "Rabenseifner 2004")       \
+    X(ALLREDUCE, allreduce, ring, ddl_allreduce_ring, NULL, work_allreduce_ring,                           \
+      "2(p-1) rounds, 2n(p-1)/p bytes; very large vectors", "Patarasuk, Yuan 2009")                        \
+    X(ALLREDUCE, allreduce, direct, ddl_allreduce_direct, NULL, work_allreduce_direct,                     \
+      "2 rounds, 2n(p-1)/p bytes, rank order; few ranks, medium and large vectors",                        \
+      "Thakur, Rabenseifner, Gropp 2005")                                                                  \
+    X(ALLREDUCE, allreduce, circulant, ddl_allreduce_circulant, NULL, work_allreduce_circulant,            \
+      "2 ceil(log2 p) rounds, 2n(p-1)/p bytes; medium and large vectors, any p", "Traff 2024")             \
+    X(REDUCE_SCATTER, reduce_scatter, ring, ddl_reduce_scatter_ring, NULL, work_scatter_chain,             \
+      "p-1 rounds, n(p-1)/p bytes; large", "Patarasuk, Yuan 2009")                                         \
+    X(REDUCE_SCATTER, reduce_scatter, direct, ddl_reduce_scatter_direct, NULL, work_scatter_direct,        \
+      "1 round, n(p-1)/p bytes, rank order; few ranks", "Thakur, Rabenseifner, Gropp 2005")                \
+    X(REDUCE_SCATTER, reduce_scatter, circulant, ddl_reduce_scatter_circulant, NULL, work_scatter_log,     \
+      "ceil(log2 p) rounds, n(p-1)/p bytes; any p", "Traff 2024")                                          \
+    X(REDUCE_SCATTER, reduce_scatter, halving, ddl_reduce_scatter_halving, power_of_two, work_scatter_log, \
+      "log2 p rounds, n(p-1)/p bytes; p = 2^k", "Thakur, Rabenseifner, Gropp 2005")                        \
+    X(ALLGATHER, allgather, ring, ddl_allgather_ring, NULL, work_move_chain,                               \
+      "p-1 rounds, n(p-1)/p bytes; large", "Thakur, Rabenseifner, Gropp 2005")                             \
+    X(ALLGATHER, allgather, direct, ddl_allgather_direct, NULL, work_move_direct,                          \
+      "1 round, n(p-1)/p bytes; few ranks", "folklore")                                                    \
+    X(ALLGATHER, allgather, circulant, ddl_allgather_circulant, NULL, work_move_log,                       \
+      "ceil(log2 p) rounds, n(p-1)/p bytes; any p", "Traff 2024")                                          \
+    X(ALLGATHER, allgather, doubling, ddl_allgather_doubling, power_of_two, work_move_log,                 \
+      "log2 p rounds, n(p-1)/p bytes; p = 2^k", "Thakur, Rabenseifner, Gropp 2005")                        \
+    X(BROADCAST, broadcast, binomial, ddl_broadcast_binomial, NULL, work_broadcast_binomial,               \
+      "ceil(log2 p) rounds of n bytes; small vectors", "Johnsson, Ho 1989")                                \
+    X(REDUCE, reduce, binomial, ddl_reduce_binomial, NULL, work_reduce_binomial,                           \
+      "ceil(log2 p) rounds of n bytes; small vectors", "Johnsson, Ho 1989")                                \
+    X(ALLTOALL, alltoall, direct, ddl_alltoall_direct, NULL, work_move_direct,                             \
+      "1 round, n(p-1)/p bytes; few ranks, small blocks", "Thakur, Rabenseifner, Gropp 2005")              \
+    X(ALLTOALL, alltoall, pairwise, ddl_alltoall_pairwise, NULL, work_move_chain,                          \
+      "p-1 rounds, n(p-1)/p bytes; many ranks, large blocks", "Thakur, Rabenseifner, Gropp 2005")          \
+    X(BARRIER, barrier, dissemination, ddl_barrier_dissemination, NULL, work_barrier,                      \
+      "ceil(log2 p) rounds of one byte", "Hensgen, Finkel, Manber 1988")                                   \
+    X(GATHER, gather, direct, ddl_gather_direct, NULL, work_move_direct,                                   \
+      "1 round, n(p-1)/p bytes to the root; large blocks, few ranks", "folklore")                          \
+    X(GATHER, gather, binomial, ddl_gather_binomial, NULL, work_move_log,                                  \
+      "ceil(log2 p) rounds, n(p-1)/p bytes to the root; small blocks, many ranks",                         \
+      "Thakur, Rabenseifner, Gropp 2005")                                                                  \
+    X(SCATTER, scatter, direct, ddl_scatter_direct, NULL, work_move_direct,                                \
+      "1 round, n(p-1)/p bytes from the root; large blocks, few ranks", "folklore")                        \
+    X(SCATTER, scatter, binomial, ddl_scatter_binomial, NULL, work_move_log,                               \
+      "ceil(log2 p) rounds, n(p-1)/p bytes from the root; small blocks, many ranks",                       \
+      "Thakur, Rabenseifner, Gropp 2005")                                                                  \
+    X(REDUCE_SCATTERV, reduce_scatterv, ring, ddl_reduce_scatter_ring, NULL, work_scatter_chain,           \
+      "p-1 rounds, n(p-1)/p bytes; large", "Patarasuk, Yuan 2009")                                         \
+    X(REDUCE_SCATTERV, reduce_scatterv, direct, ddl_reduce_scatter_direct, NULL, work_scatter_direct,      \
+      "1 round, n(p-1)/p bytes, rank order; few ranks", "Thakur, Rabenseifner, Gropp 2005")                \
+    X(REDUCE_SCATTERV, reduce_scatterv, circulant, ddl_reduce_scatter_circulant, NULL, work_scatter_log,   \
+      "ceil(log2 p) rounds, n(p-1)/p bytes; any p", "Traff 2024")                                          \
+    X(ALLGATHERV, allgatherv, ring, ddl_allgather_ring, NULL, work_move_chain,                             \
+      "p-1 rounds, n(p-1)/p bytes; large, even", "Thakur, Rabenseifner, Gropp 2005")                       \
+    X(ALLGATHERV, allgatherv, direct, ddl_allgather_direct, NULL, work_move_direct,                        \
+      "1 round, n(p-1)/p bytes; few ranks", "folklore")                                                    \
+    X(ALLGATHERV, allgatherv, circulant, ddl_allgather_circulant, NULL, work_move_log,                     \
+      "ceil(log2 p) rounds, n(p-1)/p bytes; any p", "Traff 2024")                                          \
+    X(GATHERV, gatherv, direct, ddl_gather_direct, NULL, work_move_direct,                                 \
+      "1 round, n(p-1)/p bytes to the root; large blocks, few ranks", "folklore")                          \
+    X(GATHERV, gatherv, binomial, ddl_gather_binomial, NULL, work_move_log,                                \
+      "ceil(log2 p) rounds, n(p-1)/p bytes to the root; small blocks, many ranks",                         \
+      "Thakur, Rabenseifner, Gropp 2005")                                                                  \
+    X(SCATTERV, scatterv, direct, ddl_scatter_direct, NULL, work_move_direct,                              \
+      "1 round, n(p-1)/p bytes from the root; large blocks, few ranks", "folklore")                        \
+    X(SCATTERV, scatterv, binomial, ddl_scatter_binomial, NULL, work_move_log,                             \
+      "ceil(log2 p) rounds, n(p-1)/p bytes from the root; small blocks, many ranks",                       \
+      "Thakur, Rabenseifner, Gropp 2005")                                                                  \
+    X(ALLTOALLV, alltoallv, direct, ddl_alltoall_direct, NULL, work_move_direct,                           \
+      "1 round, n(p-1)/p bytes; few ranks, small blocks", "Thakur, Rabenseifner, Gropp 2005")              \
+    X(ALLTOALLV, alltoallv, pairwise, ddl_alltoall_pairwise, NULL, work_move_chain,                        \
+      "p-1 rounds, n(p-1)/p bytes; many ranks, large blocks", "Thakur, Rabenseifner, Gropp 2005")          \
+    X(SEND, send, direct, ddl_send_direct, NULL, work_point_to_point, "1 message", "folklore")             \
+    X(RECV, recv, direct, ddl_recv_direct, NULL, work_point_to_point, "1 message", "folklore")
 
 /* ---- building ---- */
 
@@ -265,6 +304,14 @@ static void build_alone(ddl_builder *b, ddl_collective collective, const ddl_sha
         ddl_step_copy(b, ddl_out_vector(shape), ddl_in_vector(shape));
 }
 
+/* The v forms. */
+static bool has_counts(ddl_collective collective)
+{
+    return collective == DDL_COLLECTIVE_REDUCE_SCATTERV || collective == DDL_COLLECTIVE_ALLGATHERV ||
+           collective == DDL_COLLECTIVE_GATHERV || collective == DDL_COLLECTIVE_SCATTERV ||
+           collective == DDL_COLLECTIVE_ALLTOALLV;
+}
+
 static ddl_status build(ddl_collective collective, const char *name, bool (*takes)(int),
                         void (*write)(ddl_builder *, const ddl_shape *), const ddl_shape *shape,
                         ddl_schedule **schedule, ddl_error *err)
@@ -272,6 +319,8 @@ static ddl_status build(ddl_collective collective, const char *name, bool (*take
     bool point_to_point = collective == DDL_COLLECTIVE_SEND || collective == DDL_COLLECTIVE_RECV;
     DDL_ASSERT(shape->nranks > 0);
     DDL_ASSERT(!point_to_point || shape->root != shape->rank);
+    DDL_ASSERT(!has_counts(collective) || shape->blocks.counts != NULL);
+    DDL_ASSERT(collective != DDL_COLLECTIVE_ALLTOALLV || shape->out_blocks.counts != NULL);
     if (takes != NULL && !takes(shape->nranks))
         return DDL_FAIL(err, DDL_EUNSUPPORTED, "%s/%s does not work for %d ranks",
                         ddl_collective_name(collective), name, shape->nranks);
@@ -286,16 +335,15 @@ static ddl_status build(ddl_collective collective, const char *name, bool (*take
     return ddl_builder_finish(b, schedule, err);
 }
 
-#define BUILD(COLLECTIVE, collective, name, takes, work, summary, source)                                   \
-    static ddl_status build_##collective##_##name(const ddl_shape *shape, ddl_schedule **schedule,          \
-                                                  ddl_error *err)                                           \
-    {                                                                                                       \
-        return build(DDL_COLLECTIVE_##COLLECTIVE, #name, takes, ddl_##collective##_##name, shape, schedule, \
-                     err);                                                                                  \
+#define BUILD(COLLECTIVE, collective, name, writer, takes, work, summary, source)                  \
+    static ddl_status build_##collective##_##name(const ddl_shape *shape, ddl_schedule **schedule, \
+                                                  ddl_error *err)                                  \
+    {                                                                                              \
+        return build(DDL_COLLECTIVE_##COLLECTIVE, #name, takes, writer, shape, schedule, err);     \
     }
 ROWS(BUILD)
 
-#define ROW(COLLECTIVE, collective, name, takes, work, summary, source) \
+#define ROW(COLLECTIVE, collective, name, writer, takes, work, summary, source) \
     { #name, DDL_COLLECTIVE_##COLLECTIVE, summary, source, takes, work, build_##collective##_##name },
 static const ddl_algorithm rows[] = { ROWS(ROW) };
 

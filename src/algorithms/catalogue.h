@@ -7,6 +7,7 @@
 #define DDL_ALGORITHMS_CATALOGUE_H
 
 #include "base/error.h"
+#include "schedule/blocks.h"
 #include "schedule/schedule.h"
 
 typedef enum ddl_collective {
@@ -39,29 +40,22 @@ typedef struct ddl_placement {
 } ddl_placement;
 
 /*
- * Blocks of uneven size, one per rank, packed in rank order in the whole call. In a piece counts are what the
- * piece has of each block, while starts stay: the buffer has been moved forward by the piece's offset.
- */
-typedef struct ddl_uneven {
-    const size_t *counts; /* elements of each block; NULL: even */
-    const size_t *starts; /* elements from the start of the buffer to each block */
-} ddl_uneven;
-
-/*
  * Everything that a schedule depends on. A large call is run as pieces: count is then that of a piece,
  * and stride that of the whole call. IN and OUT are as the public call gives them, moved forward by the
  * offset of the piece.
  */
 typedef struct ddl_shape {
     int rank, nranks;
-    int root;                /* of rooted collectives; send, recv: the peer; else 0 */
-    size_t count;            /* elements as in the public call: of the vector (allreduce, reduce, broadcast,
-                                send, recv) or per rank (reduce_scatter, allgather, alltoall, gather, scatter);
-                                v forms: the largest of counts (alltoallv: of both), which cuts it into pieces */
-    size_t stride;           /* elements from one rank's block to the next in the buffer of nranks blocks
-                                (reduce_scatter, scatter: IN; allgather, gather: OUT; alltoall: both); >= count */
-    ddl_uneven blocks;       /* v forms: of the buffer of nranks blocks; alltoallv: of IN */
-    ddl_uneven out_blocks;   /* alltoallv: of OUT */
+    int root;              /* of rooted collectives; send, recv: the peer; else 0 */
+    size_t count;          /* elements as in the public call: of the vector (allreduce, reduce, broadcast,
+                              send, recv) or per rank (reduce_scatter, allgather, alltoall, gather, scatter);
+                              v forms: the largest of counts (alltoallv: of both), which cuts it into pieces */
+    size_t stride;         /* elements from one rank's block to the next in the buffer of nranks blocks
+                              (reduce_scatter, scatter: IN; allgather, gather: OUT; alltoall: both); >= count */
+    ddl_uneven blocks;     /* v forms: of the buffer of nranks blocks, packed in rank order in the whole call;
+                              in a piece counts are what it has of each block, while starts stay. alltoallv:
+                              of IN */
+    ddl_uneven out_blocks; /* alltoallv: of OUT */
     ddl_placement placement; /* its nranks is that of the shape */
     size_t element_bytes;
     bool in_place; /* as the public call defines it: IN and OUT are the same memory (allreduce,
@@ -115,6 +109,6 @@ int ddl_catalogue_index(const ddl_algorithm *algorithm);
  * Bumped whenever any generated schedule changes; ranks compare it when they meet, as both ends of a
  * message must come from the same generator.
  */
-enum { DDL_GENERATOR_VERSION = 1 };
+enum { DDL_GENERATOR_VERSION = 2 };
 
 #endif

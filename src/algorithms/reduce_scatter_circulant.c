@@ -16,10 +16,7 @@ static void send_slots(ddl_builder *b, const ddl_group *g, int peer, const ddl_b
         ddl_step_send_range(b, peer, ddl_blocks_circular(blocks, g->rank + first, n));
         return;
     }
-    ddl_blocks packed = ddl_scratch_packed(b, n, blocks->count, blocks->element_bytes);
-    for (int i = 0; i < n; i++)
-        ddl_step_copy(b, ddl_block(&packed, i), ddl_block(blocks, g->rank + first + i));
-    ddl_step_send(b, peer, ddl_blocks_between(&packed, 0, n));
+    ddl_step_send(b, peer, ddl_blocks_together(b, blocks, g->rank + first, n));
 }
 
 /* Receive n slots and combine them with the own slots 0 .. n-1 of `in` into those of `work`. */
@@ -65,7 +62,7 @@ void ddl_reduce_scatter_circulant(ddl_builder *b, const ddl_shape *shape)
 {
     ddl_group g = ddl_shape_group(shape);
     ddl_blocks in = ddl_in_blocks(shape);
-    ddl_blocks work = ddl_scratch_packed(b, g.nranks, shape->count, shape->element_bytes);
+    ddl_blocks work = ddl_scratch_like(b, &in);
     ddl_slice out = ddl_out_vector(shape);
     ddl_reduce_scatter_circulant_blocks(b, &g, &in, &work, out);
     if (shape->average)

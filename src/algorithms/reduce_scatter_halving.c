@@ -6,17 +6,6 @@
  */
 #include "algorithms/builders.h"
 
-/* Blocks first .. end-1 as one slice; packed into scratch if there are gaps between them. */
-static ddl_slice gathered(ddl_builder *b, const ddl_blocks *blocks, int first, int end)
-{
-    if (ddl_blocks_packed(blocks) || end - first == 1)
-        return ddl_blocks_between(blocks, first, end);
-    ddl_blocks packed = ddl_scratch_packed(b, end - first, blocks->count, blocks->element_bytes);
-    for (int i = first; i < end; i++)
-        ddl_step_copy(b, ddl_block(&packed, i - first), ddl_block(blocks, i));
-    return ddl_blocks_between(&packed, 0, end - first);
-}
-
 void ddl_reduce_scatter_halving_blocks(ddl_builder *b, int member, int nmembers, ddl_peer_of *peer_of,
                                        const void *arg, const ddl_blocks *in, const ddl_blocks *work,
                                        ddl_slice result)
@@ -27,12 +16,12 @@ void ddl_reduce_scatter_halving_blocks(ddl_builder *b, int member, int nmembers,
         bool lower = member < partner;
         int keep = lower ? first : first + distance, give = lower ? first + distance : first;
         ddl_operand_order order = lower ? DDL_OWN_FIRST : DDL_INCOMING_FIRST;
-        ddl_step_send(b, peer, gathered(b, in, give, give + distance));
+        ddl_step_send(b, peer, ddl_blocks_together(b, in, give, distance));
         if (distance == 1)
             ddl_step_recv_reduce(b, peer, result, ddl_block(in, member), order);
         else
             ddl_step_recv_reduce(b, peer, ddl_blocks_between(work, keep, keep + distance),
-                                 gathered(b, in, keep, keep + distance), order);
+                                 ddl_blocks_together(b, in, keep, distance), order);
         first = keep;
         in = work;
     }

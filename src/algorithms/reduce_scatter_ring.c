@@ -21,7 +21,7 @@ void ddl_reduce_scatter_ring(ddl_builder *b, const ddl_shape *shape)
 {
     ddl_group g = ddl_shape_group(shape);
     ddl_blocks in = ddl_in_blocks(shape);
-    ddl_blocks work = ddl_scratch_landings(b, g.nranks, shape->count, shape->element_bytes);
+    ddl_blocks work = ddl_scratch_landings_like(b, &in);
     ddl_slice out = ddl_out_vector(shape);
     ddl_reduce_scatter_ring_blocks(b, &g, &in, &work, out);
     if (shape->average)

@@ -12,29 +12,63 @@ int ddl_group_peer(const ddl_group *group, int distance)
 ddl_blocks ddl_blocks_of_vector(ddl_buffer buffer, size_t offset, int nblocks, size_t count,
                                 size_t element_bytes)
 {
-    return (ddl_blocks){ buffer, offset, nblocks, count, 0, element_bytes, true };
+    return (ddl_blocks){ .buffer = buffer,
+                         .offset = offset,
+                         .nblocks = nblocks,
+                         .count = count,
+                         .element_bytes = element_bytes,
+                         .is_vector = true,
+                         .is_packed = true };
 }
 
 ddl_blocks ddl_blocks_apart(ddl_buffer buffer, size_t offset, int nblocks, size_t count, size_t stride,
                             size_t element_bytes)
 {
     DDL_ASSERT(stride >= count);
-    return (ddl_blocks){ buffer, offset, nblocks, count, stride, element_bytes, false };
+    return (ddl_blocks){ .buffer = buffer,
+                         .offset = offset,
+                         .nblocks = nblocks,
+                         .count = count,
+                         .stride = stride,
+                         .element_bytes = element_bytes,
+                         .is_packed = stride == count || nblocks == 1 };
 }
 
-bool ddl_blocks_packed(const ddl_blocks *blocks)
+ddl_blocks ddl_blocks_of_uneven(ddl_buffer buffer, size_t offset, int nblocks, ddl_uneven uneven,
+                                size_t element_bytes)
 {
-    return blocks->is_vector || blocks->stride == blocks->count || blocks->nblocks == 1;
+    bool is_packed = true;
+    for (int i = 1; i < nblocks; i++) {
+        size_t end = uneven.starts[i - 1] + uneven.counts[i - 1];
+        DDL_ASSERT(uneven.starts[i] >= end);
+        is_packed = is_packed && uneven.starts[i] == end;
+    }
+    return (ddl_blocks){ .buffer = buffer,
+                         .offset = offset,
+                         .nblocks = nblocks,
+                         .uneven = uneven,
+                         .element_bytes = element_bytes,
+                         .is_packed = is_packed };
 }
 
-/* Elements from the start of block 0 to the start of block `index`, which may be one past the last. */
-static size_t border(const ddl_blocks *blocks, int index)
+/* Elements from the offset to the start of a block. */
+static size_t start_of(const ddl_blocks *blocks, int index)
 {
     size_t i = (size_t)index, n = (size_t)blocks->nblocks;
+    if (blocks->uneven.counts != NULL)
+        return blocks->uneven.starts[i];
     if (!blocks->is_vector)
         return i * blocks->stride;
     /* floor(count * i / n) without overflow */
     return blocks->count / n * i + blocks->count % n * i / n;
+}
+
+/* Elements from the offset to the end of a block. */
+static size_t end_of(const ddl_blocks *blocks, int index)
+{
+    if (blocks->uneven.counts != NULL)
+        return blocks->uneven.starts[index] + blocks->uneven.counts[index];
+    return blocks->is_vector ? start_of(blocks, index + 1) : start_of(blocks, index) + blocks->count;
 }
 
 ddl_slice ddl_blocks_between(const ddl_blocks *blocks, int first, int end)
@@ -43,10 +77,8 @@ ddl_slice ddl_blocks_between(const ddl_blocks *blocks, int first, int end)
     DDL_ASSERT(first <= end);
     DDL_ASSERT(end <= blocks->nblocks);
     DDL_ASSERT(end - first <= 1 || ddl_blocks_packed(blocks));
-    size_t start = border(blocks, first);
-    size_t stop = blocks->is_vector ? border(blocks, end)
-                  : first == end    ? start
-                                    : border(blocks, end - 1) + blocks->count;
+    size_t start = first < blocks->nblocks ? start_of(blocks, first) : end_of(blocks, first - 1);
+    size_t stop = first < end ? end_of(blocks, end - 1) : start;
     return ddl_slice_of(blocks->buffer, blocks->offset + start * blocks->element_bytes,
                         (stop - start) * blocks->element_bytes);
 }

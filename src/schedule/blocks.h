@@ -1,8 +1,9 @@
 /*
  * blocks.h - a buffer seen as one block per rank, and the group of ranks.
  *
- * Two ways to cut: a vector of n elements into nearly equal blocks, block i being the elements
- * floor(n*i/B) .. floor(n*(i+1)/B); or blocks of equal count that start `stride` elements apart.
+ * Three ways to cut: a vector of n elements into nearly equal blocks, block i being the elements
+ * floor(n*i/B) .. floor(n*(i+1)/B); blocks of equal count that start `stride` elements apart; or blocks
+ * each of its own count, where they are said to start.
  * Indices of blocks are taken modulo their number, so that algorithms may write rank - step.
  */
 #ifndef DDL_SCHEDULE_BLOCKS_H
@@ -14,14 +15,22 @@ typedef struct ddl_group {
     int rank, nranks;
 } ddl_group;
 
+/* Blocks of uneven size, in the order of their starts and without overlap; whoever uses it owns nothing. */
+typedef struct ddl_uneven {
+    const size_t *counts; /* elements of each block; NULL: even */
+    const size_t *starts; /* elements from the start of the buffer to each block */
+} ddl_uneven;
+
 typedef struct ddl_blocks {
     ddl_buffer buffer;
-    size_t offset; /* bytes, of block 0 */
+    size_t offset; /* bytes, of the start of the vector, or of what starts and strides count from */
     int nblocks;
-    size_t count;  /* elements of the vector, or of each block */
-    size_t stride; /* elements; unused for a vector */
+    size_t count;  /* elements of the vector, or of each block; unused for uneven blocks */
+    size_t stride; /* elements; of even blocks only */
+    ddl_uneven uneven;
     size_t element_bytes;
     bool is_vector;
+    bool is_packed; /* no bytes lie between one block and the next */
 } ddl_blocks;
 
 /* The rank that is `distance` after this one, around the ring; distance may be negative. */
@@ -55,8 +64,15 @@ ddl_blocks ddl_blocks_of_vector(ddl_buffer buffer, size_t offset, int nblocks, s
 ddl_blocks ddl_blocks_apart(ddl_buffer buffer, size_t offset, int nblocks, size_t count, size_t stride,
                             size_t element_bytes);
 
+/* nblocks blocks of uneven.counts[i] elements, block i from element uneven.starts[i] after `offset` on. */
+ddl_blocks ddl_blocks_of_uneven(ddl_buffer buffer, size_t offset, int nblocks, ddl_uneven uneven,
+                                size_t element_bytes);
+
 /* No bytes lie between one block and the next. */
-bool ddl_blocks_packed(const ddl_blocks *blocks);
+static inline bool ddl_blocks_packed(const ddl_blocks *blocks)
+{
+    return blocks->is_packed;
+}
 
 ddl_slice ddl_block(const ddl_blocks *blocks, int index);
 

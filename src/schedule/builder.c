@@ -6,9 +6,15 @@
 #include "base/size.h"
 #include "schedule/order.h"
 
+#include <stddef.h>
 #include <string.h>
 
 enum { SCRATCH_ALIGNMENT = 64 };
+
+struct kept { /* in front of what was asked for */
+    struct kept *older;
+    max_align_t memory[];
+};
 
 struct ddl_builder {
     ddl_group group;
@@ -24,6 +30,8 @@ struct ddl_builder {
     uint32_t noperands, operands_capacity;
     uint32_t *numbers;             /* next message to each rank, then from each rank */
     uint32_t fence_from, fence_to; /* sends wait for these steps */
+    const int *members;            /* ranks that peers stand for; NULL: themselves */
+    struct kept *kept;             /* memory for the algorithm, newest first */
     ddl_status status;             /* the first error */
 };
 
@@ -58,6 +66,10 @@ void ddl_builder_alias(ddl_builder *b, size_t in_offset, size_t out_offset)
 
 static void destroy(ddl_builder *b)
 {
+    for (struct kept *kept = b->kept, *older; kept != NULL; kept = older) {
+        older = kept->older;
+        ddl_free(kept);
+    }
     ddl_order_destroy(b->order);
     ddl_free(b->numbers);
     ddl_free(b->steps);
@@ -151,6 +163,27 @@ ddl_slice ddl_scratch(ddl_builder *b, size_t bytes)
     return slice;
 }
 
+void *ddl_builder_alloc(ddl_builder *b, size_t count, size_t element_bytes)
+{
+    size_t bytes;
+    struct kept *kept = NULL;
+    if (ddl_size_mul(count, element_bytes, &bytes) && ddl_size_add(bytes, sizeof *kept, &bytes))
+        kept = ddl_alloc(bytes);
+    if (kept == NULL) {
+        if (b->status == DDL_OK)
+            b->status = DDL_ENOMEM;
+        return NULL;
+    }
+    kept->older = b->kept;
+    b->kept = kept;
+    return kept->memory;
+}
+
+void ddl_builder_members(ddl_builder *b, const int ranks[])
+{
+    b->members = ranks;
+}
+
 static void read_slice(ddl_builder *b, const ddl_slice *slice)
 {
     ddl_order_read(b->order, b->place[slice->buffer].space, b->place[slice->buffer].offset + slice->offset,
@@ -218,6 +251,8 @@ static ddl_range tidied(ddl_range range)
 static ddl_step *begin_message(ddl_builder *b, ddl_step_kind kind, int peer, ddl_range target)
 {
     DDL_ASSERT(0 <= peer);
+    if (b->members != NULL)
+        peer = b->members[peer];
     DDL_ASSERT(peer < b->group.nranks);
     DDL_ASSERT(peer != b->group.rank);
     ddl_step *step = begin(b, kind);
@@ -280,12 +315,12 @@ void ddl_step_recv_reduce_range(ddl_builder *b, int peer, ddl_range target, ddl_
                                 ddl_operand_order order)
 {
     size_t bytes = ddl_range_bytes(&target);
+    if (bytes == 0 || b->status != DDL_OK)
+        return;
     DDL_ASSERT(target.part[0].bytes == own.part[0].bytes);
     DDL_ASSERT(target.part[1].bytes == own.part[1].bytes);
     target = tidied(target);
     own = tidied(own);
-    if (bytes == 0 || b->status != DDL_OK)
-        return;
     bool in_place = same_range(b, &target, &own);
     bool busy = busy_slice(b, &target.part[0]) || busy_slice(b, &target.part[1]);
     if (in_place && !busy) {
@@ -393,6 +428,8 @@ void ddl_step_reduce_blocks(ddl_builder *b, ddl_slice target, const ddl_blocks *
 
 void ddl_step_copy(ddl_builder *b, ddl_slice target, ddl_slice source)
 {
+    if (b->status != DDL_OK)
+        return;
     DDL_ASSERT(target.bytes == source.bytes);
     if (target.bytes == 0 || same_place(b, &target, &source))
         return;

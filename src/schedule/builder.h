@@ -37,6 +37,18 @@ DDL_MUST_USE ddl_status ddl_builder_finish(ddl_builder *b, ddl_schedule **schedu
 /* Fresh scratch, aligned to 64 bytes, whose content is anything. */
 ddl_slice ddl_scratch(ddl_builder *b, size_t bytes);
 
+/*
+ * Zeroed memory for the algorithm's own use, freed when the builder ends. NULL: there is none, which is
+ * remembered as the first error.
+ */
+void *ddl_builder_alloc(ddl_builder *b, size_t count, size_t element_bytes);
+
+/*
+ * Peers of messages added from now on are indices into ranks, which must stay until others are said; NULL:
+ * they are ranks themselves. So a phase that is written for the ranks of a group runs among some of them.
+ */
+void ddl_builder_members(ddl_builder *b, const int ranks[]);
+
 /* A message to or from peer. Source and target may have up to two parts. */
 void ddl_step_send(ddl_builder *b, int peer, ddl_slice source);
 void ddl_step_send_range(ddl_builder *b, int peer, ddl_range source);

@@ -97,12 +97,23 @@ int ddl_checker_rank_of(const ddl_checker *c, uint32_t index)
 
 /* ---- meanings ---- */
 
+/* Of a matrix. */
+static ddl_uneven row_of(const ddl_uneven *all, int nranks, int row)
+{
+    size_t first = (size_t)row * (size_t)nranks;
+    return (ddl_uneven){ all->counts + first, all->starts + first };
+}
+
 bool ddl_shape_of_rank(const ddl_shape *shape, ddl_collective collective, int rank, ddl_shape *own,
                        ddl_collective *role)
 {
     *own = *shape;
     own->rank = rank;
     *role = collective;
+    if (collective == DDL_COLLECTIVE_ALLTOALLV) {
+        own->blocks = row_of(&own->blocks, own->nranks, rank);
+        own->out_blocks = row_of(&own->out_blocks, own->nranks, rank);
+    }
     if (collective != DDL_COLLECTIVE_SEND && collective != DDL_COLLECTIVE_RECV)
         return true;
     int sender = shape->root, receiver = (shape->root + 1) % shape->nranks;
@@ -111,96 +122,123 @@ bool ddl_shape_of_rank(const ddl_shape *shape, ddl_collective collective, int ra
     return sender != receiver && (rank == sender || rank == receiver);
 }
 
+/* The areas, without regard to where they lie. */
+static void set_areas(const ddl_checker *c, int rank, layout *l)
+{
+    const ddl_shape *s = &c->shape;
+    size_t own = s->blocks.counts != NULL ? s->blocks.counts[rank] : s->count;
+    area vector = { own, own, 1, { NULL, NULL } }, blocks = { s->count, s->stride, s->nranks, s->blocks };
+    bool is_root = rank == s->root;
+    switch (c->collective) {
+    case DDL_COLLECTIVE_ALLREDUCE:
+        l->in = l->out = vector;
+        break;
+    case DDL_COLLECTIVE_REDUCE:
+        l->in = vector;
+        if (is_root)
+            l->out = vector;
+        break;
+    case DDL_COLLECTIVE_REDUCE_SCATTER:
+    case DDL_COLLECTIVE_REDUCE_SCATTERV:
+        l->in = blocks;
+        l->out = vector;
+        break;
+    case DDL_COLLECTIVE_ALLGATHER:
+    case DDL_COLLECTIVE_ALLGATHERV:
+        l->in = vector;
+        l->out = blocks;
+        break;
+    case DDL_COLLECTIVE_GATHER:
+    case DDL_COLLECTIVE_GATHERV:
+        l->in = vector;
+        if (is_root)
+            l->out = blocks;
+        break;
+    case DDL_COLLECTIVE_SCATTER:
+    case DDL_COLLECTIVE_SCATTERV:
+        l->out = vector;
+        if (is_root)
+            l->in = blocks;
+        break;
+    case DDL_COLLECTIVE_ALLTOALL:
+        l->in = l->out = blocks;
+        break;
+    case DDL_COLLECTIVE_ALLTOALLV:
+        l->in = l->out = blocks;
+        l->in.uneven = row_of(&s->blocks, s->nranks, rank);
+        l->out.uneven = row_of(&s->out_blocks, s->nranks, rank);
+        break;
+    case DDL_COLLECTIVE_BROADCAST:
+        l->out = vector;
+        l->out_is_written = !is_root;
+        break;
+    case DDL_COLLECTIVE_SEND:
+    case DDL_COLLECTIVE_RECV:
+        if (is_root)
+            l->in = vector;
+        else if (rank == (s->root + 1) % s->nranks)
+            l->out = vector;
+        break;
+    case DDL_COLLECTIVE_BARRIER:
+    case DDL_COLLECTIVE_COUNT:
+        break;
+    }
+}
+
 /* What a rank's buffers are, which of their elements may be touched, and where they lie. */
 layout ddl_checker_layout(const ddl_checker *c, int rank, size_t scratch_bytes)
 {
     const ddl_shape *s = &c->shape;
-    area none = { 0, 0, 0 }, vector = { s->count, s->count, 1 }, blocks = { s->count, s->stride, s->nranks };
+    area none = { 0, 0, 0, { NULL, NULL } };
     layout l = { none, none, true, 0, 0, 0, 0 };
-    bool joined = s->in_place;
-    uint64_t own_block = (uint64_t)rank * s->stride;
-    switch (c->collective) {
-    case DDL_COLLECTIVE_ALLREDUCE:
-        l.in = l.out = vector;
-        break;
-    case DDL_COLLECTIVE_REDUCE:
-        l.in = vector;
-        if (rank == s->root)
-            l.out = vector;
-        else
-            joined = false;
-        break;
-    case DDL_COLLECTIVE_REDUCE_SCATTER:
-        l.in = blocks;
-        l.out = vector;
-        l.out_base = joined ? own_block : 0;
-        break;
-    case DDL_COLLECTIVE_ALLGATHER:
-        l.in = vector;
-        l.out = blocks;
-        l.in_base = joined ? own_block : 0;
-        break;
-    case DDL_COLLECTIVE_ALLTOALL:
-        l.in = l.out = blocks;
-        break;
-    case DDL_COLLECTIVE_BROADCAST:
-        l.out = vector;
-        l.out_is_written = rank != s->root;
-        break;
-    case DDL_COLLECTIVE_SEND:
-    case DDL_COLLECTIVE_RECV:
-        joined = false;
-        if (rank == s->root)
-            l.in = vector;
-        else if (rank == (s->root + 1) % s->nranks)
-            l.out = vector;
-        break;
-    case DDL_COLLECTIVE_BARRIER:
-    case DDL_COLLECTIVE_GATHER:
-    case DDL_COLLECTIVE_SCATTER:
-    case DDL_COLLECTIVE_REDUCE_SCATTERV:
-    case DDL_COLLECTIVE_ALLGATHERV:
-    case DDL_COLLECTIVE_GATHERV:
-    case DDL_COLLECTIVE_SCATTERV:
-    case DDL_COLLECTIVE_ALLTOALLV:
-    case DDL_COLLECTIVE_COUNT:
-        break;
-    }
+    set_areas(c, rank, &l);
+    bool point_to_point = c->collective == DDL_COLLECTIVE_SEND || c->collective == DDL_COLLECTIVE_RECV;
+    bool joined = s->in_place && !point_to_point && l.in.nblocks > 0 && l.out.nblocks > 0;
     if (!joined)
         l.out_base = extent(&l.in);
+    else if (l.in.nblocks > l.out.nblocks) /* OUT is the own block of IN */
+        l.out_base = block_start(&l.in, rank);
+    else if (l.out.nblocks > l.in.nblocks)
+        l.in_base = block_start(&l.out, rank);
     uint64_t in_end = l.in_base + extent(&l.in), out_end = l.out_base + extent(&l.out);
     l.scratch_base = in_end > out_end ? in_end : out_end;
     l.end = l.scratch_base + (scratch_bytes + s->element_bytes - 1) / s->element_bytes;
     return l;
 }
 
-/* The value that element x of a rank's OUT must have at the end; A_all is the sum of all A(r). */
-static uint64_t meant(const ddl_checker *c, int rank, uint64_t x, uint64_t A_all)
+/* The value that element x of a rank's OUT, laid out so, must have at the end; A_all is the sum of all A(r).
+ */
+static uint64_t meant(const ddl_checker *c, int rank, const area *out, uint64_t x, uint64_t A_all)
 {
     const ddl_shape *s = &c->shape;
+    area all = { s->count, s->stride, s->nranks, s->blocks }; /* the buffer of nranks blocks */
+    int block = out->nblocks > 1 ? block_at(out, x) : 0;
+    uint64_t offset = x - block_start(out, block);
     switch (c->collective) {
     case DDL_COLLECTIVE_ALLREDUCE:
     case DDL_COLLECTIVE_REDUCE:
         return ddl_fingerprint_position(x) * A_all;
     case DDL_COLLECTIVE_REDUCE_SCATTER:
-        return ddl_fingerprint_position((uint64_t)rank * s->stride + x) * A_all;
-    case DDL_COLLECTIVE_ALLGATHER: /* block j is the IN of rank j */
-        return ddl_fingerprint_position(x % s->stride) * ddl_fingerprint_rank((int)(x / s->stride));
-    case DDL_COLLECTIVE_ALLTOALL: /* block j is the block of rank j's IN that is for this rank */
-        return ddl_fingerprint_position((uint64_t)rank * s->stride + x % s->stride) *
-               ddl_fingerprint_rank((int)(x / s->stride));
+    case DDL_COLLECTIVE_REDUCE_SCATTERV:
+        return ddl_fingerprint_position(block_start(&all, rank) + x) * A_all;
+    case DDL_COLLECTIVE_ALLGATHER: /* each block is the IN of its rank */
+    case DDL_COLLECTIVE_ALLGATHERV:
+    case DDL_COLLECTIVE_GATHER:
+    case DDL_COLLECTIVE_GATHERV:
+        return ddl_fingerprint_position(offset) * ddl_fingerprint_rank(block);
+    case DDL_COLLECTIVE_SCATTER:
+    case DDL_COLLECTIVE_SCATTERV:
+        return ddl_fingerprint_position(block_start(&all, rank) + x) * ddl_fingerprint_rank(s->root);
+    case DDL_COLLECTIVE_ALLTOALLV:
+        all.uneven = row_of(&s->blocks, s->nranks, block);
+        return ddl_fingerprint_position(block_start(&all, rank) + offset) * ddl_fingerprint_rank(block);
+    case DDL_COLLECTIVE_ALLTOALL: /* each block is the one in its rank's IN that is for this rank */
+        return ddl_fingerprint_position(block_start(&all, rank) + offset) * ddl_fingerprint_rank(block);
     case DDL_COLLECTIVE_BROADCAST:
     case DDL_COLLECTIVE_SEND:
     case DDL_COLLECTIVE_RECV:
         return ddl_fingerprint_position(x) * ddl_fingerprint_rank(s->root);
     case DDL_COLLECTIVE_BARRIER:
-    case DDL_COLLECTIVE_GATHER:
-    case DDL_COLLECTIVE_SCATTER:
-    case DDL_COLLECTIVE_REDUCE_SCATTERV:
-    case DDL_COLLECTIVE_ALLGATHERV:
-    case DDL_COLLECTIVE_GATHERV:
-    case DDL_COLLECTIVE_SCATTERV:
-    case DDL_COLLECTIVE_ALLTOALLV:
     case DDL_COLLECTIVE_COUNT:
         break;
     }
@@ -211,7 +249,7 @@ static uint64_t meant(const ddl_checker *c, int rank, uint64_t x, uint64_t A_all
 static bool reduces(ddl_collective collective)
 {
     return collective == DDL_COLLECTIVE_ALLREDUCE || collective == DDL_COLLECTIVE_REDUCE_SCATTER ||
-           collective == DDL_COLLECTIVE_REDUCE;
+           collective == DDL_COLLECTIVE_REDUCE_SCATTERV || collective == DDL_COLLECTIVE_REDUCE;
 }
 
 /* ---- results ---- */
@@ -248,7 +286,7 @@ static ddl_status prove_values(ddl_checker *c, ddl_error *err)
             uint64_t x = positions[i] - l.out_base;
             if (!within(&l.out, x, 1))
                 continue; /* between blocks: proved untouched */
-            uint64_t sum = meant(c, rank, x, A_all);
+            uint64_t sum = meant(c, rank, &l.out, x, A_all);
             if (values[i].sum != (average ? ddl_fingerprint_scaled(sum) : sum))
                 return tell_wrong_value(c, rank, x, values[i].sum, sum, average, err);
         }
@@ -392,7 +430,8 @@ static ddl_status prove(ddl_checker *c, const source *from, ddl_error *err)
         alike = true;
         DDL_TRY(load(c, from, err));
         DDL_TRY(ddl_checker_prove_channels(c, &alike, err));
-        if (!alike && !c->has_common)
+        /* In alltoallv no two ranks' buffers are alike. */
+        if (!alike && !c->has_common && c->collective != DDL_COLLECTIVE_ALLTOALLV)
             DDL_TRY(ddl_checker_share_cuts(c, err));
     }
     DDL_TRY(ddl_checker_execute(c, err));
@@ -443,7 +482,7 @@ static void keep_given(const ddl_schedule *schedule)
 static void set_shape(ddl_checker *c, ddl_collective collective, const ddl_shape *shape)
 {
     DDL_ASSERT(shape->nranks > 0);
-    DDL_ASSERT(shape->stride >= shape->count);
+    DDL_ASSERT(shape->stride >= shape->count || shape->blocks.counts != NULL);
     c->collective = collective;
     c->shape = *shape;
 }

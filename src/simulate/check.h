@@ -38,7 +38,9 @@ void ddl_checker_destroy(ddl_checker *checker);
 
 /*
  * Build the schedules of all ranks and prove them. shape->rank is ignored. For send and recv, rank `root`
- * sends to the next one. DDL_EINTERNAL: a proof failed; the text begins with its name. Else as build.
+ * sends to the next one. For alltoallv blocks and out_blocks are matrices, row after row: row r is what
+ * rank r's shape has, so that element (i, j) of blocks.counts is element (j, i) of out_blocks.counts.
+ * DDL_EINTERNAL: a proof failed; the text begins with its name. Else as build.
  */
 DDL_MUST_USE ddl_status ddl_check_algorithm(ddl_checker *checker, const ddl_algorithm *algorithm,
                                             const ddl_shape *shape, ddl_error *err);
@@ -58,8 +60,9 @@ ddl_work ddl_checker_measured(const ddl_checker *checker);
 /* Of a step of the schedules proved last: messages on the longest way from the start to its end. */
 uint32_t ddl_checker_round(const ddl_checker *checker, int rank, uint32_t step);
 
-/* The shape as `rank` sees it when all ranks are considered together: its role and its buffers. False: the
- * rank has no part in it (point to point). *role is the collective whose schedule the rank runs. */
+/* The shape as `rank` sees it when all ranks are considered together, as in ddl_check_algorithm: its role and
+ * its buffers. False: the rank has no part in it (point to point). *role is the collective whose schedule the
+ * rank runs. */
 bool ddl_shape_of_rank(const ddl_shape *shape, ddl_collective collective, int rank, ddl_shape *own,
                        ddl_collective *role);
 

@@ -44,16 +44,15 @@ static ddl_status find_cuts(ddl_checker *c, const ddl_schedule *s, const layout 
     const area *areas[2] = { &l->in, &l->out };
     for (int i = 0; i < 2; i++) {
         uint32_t base = (uint32_t)(i == 0 ? l->in_base : l->out_base);
-        bool apart = areas[i]->stride != areas[i]->count && areas[i]->count > 0;
         ddl_cuts_add(&c->cuts, base);
         ddl_cuts_add(&c->cuts, base + (uint32_t)extent(areas[i]));
-        for (int j = 0; apart && j < areas[i]->nblocks; j++) {
-            ddl_cuts_add(&c->cuts, base + (uint32_t)((size_t)j * areas[i]->stride));
-            ddl_cuts_add(&c->cuts, base + (uint32_t)((size_t)j * areas[i]->stride + areas[i]->count));
+        for (int j = 0; has_borders(c, areas[i], i == 1) && j < areas[i]->nblocks; j++) {
+            ddl_cuts_add(&c->cuts, base + (uint32_t)block_start(areas[i], j));
+            ddl_cuts_add(&c->cuts, base + (uint32_t)block_end(areas[i], j));
         }
     }
     for (int i = 0; i < 2 && c->has_common; i++)
-        for (uint32_t j = 0; extent(areas[i]) > 0 && j < c->common[i].count; j++)
+        for (uint32_t j = 0; j < c->common[i].count && c->common[i].positions[j] <= extent(areas[i]); j++)
             ddl_cuts_add(&c->cuts, (uint32_t)(i == 0 ? l->in_base : l->out_base) + c->common[i].positions[j]);
     for (uint32_t i = 0; i < s->nsteps; i++) {
         const ddl_step *step = &s->steps[i];

@@ -53,10 +53,11 @@ typedef struct extra_cut { /* found necessary by comparing the two ends of somet
     uint32_t position, next;
 } extra_cut;
 
-/* Elements of a buffer that a call gives: nblocks of count, stride apart. */
+/* Elements of a buffer that a call gives: nblocks of count, stride apart, or of uneven size. */
 typedef struct area {
     size_t count, stride;
     int nblocks;
+    ddl_uneven uneven;
 } area;
 
 typedef struct layout { /* of one rank's memory */
@@ -104,20 +105,67 @@ int ddl_checker_rank_of(const ddl_checker *c, uint32_t action);
 /* "recv_reduce" */
 const char *ddl_checker_kind_name(int kind);
 
+static inline uint64_t block_start(const area *a, int block)
+{
+    return a->uneven.counts != NULL ? a->uneven.starts[block] : (uint64_t)block * a->stride;
+}
+
+static inline uint64_t block_end(const area *a, int block)
+{
+    return block_start(a, block) + (a->uneven.counts != NULL ? a->uneven.counts[block] : a->count);
+}
+
 /* Elements from the first block to the end of the last one. */
 static inline uint64_t extent(const area *a)
 {
-    return a->nblocks == 0 ? 0 : (uint64_t)(a->nblocks - 1) * a->stride + a->count;
+    return a->nblocks == 0 ? 0 : block_end(a, a->nblocks - 1);
 }
 
-/* Whether elements first .. first+count-1 of the buffer are given, none of them in a gap. */
+/* Of several blocks: the last one that does not start after this element. */
+static inline int block_at(const area *a, uint64_t element)
+{
+    if (a->uneven.counts == NULL) {
+        uint64_t block = a->stride == 0 ? 0 : element / a->stride;
+        return block < (uint64_t)a->nblocks ? (int)block : a->nblocks - 1;
+    }
+    int low = 0, high = a->nblocks;
+    while (high - low > 1) {
+        int middle = low + (high - low) / 2;
+        if (a->uneven.starts[middle] <= element)
+            low = middle;
+        else
+            high = middle;
+    }
+    return low;
+}
+
+/* Whether elements first .. first+count-1 of the buffer are given, none of them in a gap; count > 0. */
 static inline bool within(const area *a, uint64_t first, uint64_t count)
 {
     if (a->nblocks == 0)
         return false;
-    if (a->nblocks == 1 || a->stride == a->count)
+    if (a->uneven.counts == NULL && (a->nblocks == 1 || a->stride == a->count))
         return first + count <= (uint64_t)a->nblocks * a->count;
-    return first / a->stride < (uint64_t)a->nblocks && first % a->stride + count <= a->count;
+    int block = block_at(a, first);
+    uint64_t end = block_end(a, block);
+    if (first >= end || first < block_start(a, block))
+        return false;
+    while (first + count > end && ++block < a->nblocks) { /* blocks that follow without a gap */
+        if (block_end(a, block) == block_start(a, block))
+            continue;
+        if (block_start(a, block) != end)
+            return false;
+        end = block_end(a, block);
+    }
+    return first + count <= end;
+}
+
+/* Whether values must be known at the borders of the area's blocks. */
+static inline bool has_borders(const ddl_checker *c, const area *a, bool is_out)
+{
+    /* Elsewhere an atom of a result comes from one rank's vector, so that it ends where a block does. */
+    bool exchanges = c->collective == DDL_COLLECTIVE_ALLTOALL || c->collective == DDL_COLLECTIVE_ALLTOALLV;
+    return a->uneven.counts != NULL || (a->stride != a->count && a->count > 0) || (is_out && exchanges);
 }
 
 static inline bool is_message(const ddl_step *step)

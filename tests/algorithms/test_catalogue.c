@@ -1,6 +1,8 @@
 /* test_catalogue.c - every row keeps its promised cost, and shapes that a row does not take are refused. */
 #include "algorithms/catalogue.h"
+#include "base/bytes.h"
 #include "simulate/check.h"
+#include "simulate/patterns.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -12,18 +14,22 @@
 static bool on_blocks(ddl_collective collective)
 {
     return collective == DDL_COLLECTIVE_REDUCE_SCATTER || collective == DDL_COLLECTIVE_ALLGATHER ||
-           collective == DDL_COLLECTIVE_ALLTOALL;
+           collective == DDL_COLLECTIVE_ALLTOALL || collective == DDL_COLLECTIVE_GATHER ||
+           collective == DDL_COLLECTIVE_SCATTER || ddl_collective_has_counts(collective);
 }
 
-/* A shape whose vector every algorithm can cut evenly. */
-static ddl_shape even_shape(const ddl_algorithm *row, int nranks)
+/* A shape whose vector every algorithm can cut evenly; *counts, begun as NULL, is to be freed. */
+static ddl_shape even_shape(const ddl_algorithm *row, int nranks, size_t **counts)
 {
     size_t count = 64 * (size_t)nranks;
-    return (ddl_shape){ .nranks = nranks,
+    ddl_shape shape = { .nranks = nranks,
                         .count = count,
                         .stride = count,
                         .element_bytes = row->collective == DDL_COLLECTIVE_BARRIER ? 1 : 4,
                         .in_place = row->collective == DDL_COLLECTIVE_BROADCAST };
+    if (ddl_collective_has_counts(row->collective))
+        assert_true(ddl_pattern_apply(DDL_PATTERN_EVEN, row->collective, count, 0, &shape, counts));
+    return shape;
 }
 
 static void every_row_costs_what_it_says(void **state)
@@ -31,6 +37,7 @@ static void every_row_costs_what_it_says(void **state)
     (void)state;
     static const int ranks[] = { 2, 3, 4, 5, 6, 7, 8, 9, 13, 16, 31, 32, 33, 64 };
     ddl_checker *checker;
+    size_t *counts = NULL;
     assert_int_equal(ddl_checker_create(&checker, NULL), DDL_OK);
     size_t nrows;
     const ddl_algorithm *rows = ddl_catalogue(&nrows);
@@ -39,7 +46,7 @@ static void every_row_costs_what_it_says(void **state)
             int p = ranks[j];
             if (!ddl_algorithm_takes(&rows[i], p))
                 continue;
-            ddl_shape shape = even_shape(&rows[i], p);
+            ddl_shape shape = even_shape(&rows[i], p, &counts);
             double total = (double)shape.count * 4 * (on_blocks(rows[i].collective) ? p : 1);
             ddl_error err = { 0 };
             if (ddl_check_algorithm(checker, &rows[i], &shape, &err) != DDL_OK)
@@ -58,6 +65,7 @@ static void every_row_costs_what_it_says(void **state)
                          measured.messages, measured.sent_bytes, measured.reduced_bytes, promised.rounds,
                          promised.messages, promised.sent_bytes, promised.reduced_bytes);
         }
+    ddl_free(counts);
     ddl_checker_destroy(checker);
 }
 
@@ -66,7 +74,7 @@ static void rows_are_found_by_collective_and_name(void **state)
     (void)state;
     size_t nrows;
     const ddl_algorithm *rows = ddl_catalogue(&nrows);
-    assert_int_equal(nrows, 21);
+    assert_int_equal(nrows, 37);
     for (size_t i = 0; i < nrows; i++) {
         assert_ptr_equal(ddl_catalogue_find(rows[i].collective, rows[i].name), &rows[i]);
         assert_int_equal(ddl_catalogue_index(&rows[i]), i);
@@ -91,7 +99,7 @@ static void rows_for_powers_of_two_refuse_other_numbers(void **state)
     } cases[] = { { DDL_COLLECTIVE_REDUCE_SCATTER, "halving" }, { DDL_COLLECTIVE_ALLGATHER, "doubling" } };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         const ddl_algorithm *row = ddl_catalogue_find(cases[i].collective, cases[i].name);
-        ddl_shape shape = even_shape(row, 6);
+        ddl_shape shape = even_shape(row, 6, NULL);
         ddl_schedule *schedule = NULL;
         ddl_error err = { 0 };
         assert_false(ddl_algorithm_takes(row, 6));
@@ -112,13 +120,13 @@ static ddl_schedule *build(ddl_collective collective, const char *name, ddl_shap
 static void one_rank_only_copies_and_in_place_does_nothing(void **state)
 {
     (void)state;
-    size_t nrows;
+    size_t nrows, *counts = NULL;
     const ddl_algorithm *rows = ddl_catalogue(&nrows);
     for (size_t i = 0; i < nrows; i++) {
         if (rows[i].collective == DDL_COLLECTIVE_SEND || rows[i].collective == DDL_COLLECTIVE_RECV)
             continue;
         for (int in_place = 0; in_place < 2; in_place++) {
-            ddl_shape shape = even_shape(&rows[i], 1);
+            ddl_shape shape = even_shape(&rows[i], 1, &counts);
             shape.in_place = in_place == 1;
             shape.average = true;
             ddl_schedule *schedule;
@@ -129,6 +137,7 @@ static void one_rank_only_copies_and_in_place_does_nothing(void **state)
             ddl_schedule_destroy(schedule);
         }
     }
+    ddl_free(counts);
 }
 
 static void direct_and_flat_fold_in_rank_order_with_one_rounding(void **state)
@@ -170,13 +179,17 @@ static void direct_and_flat_fold_in_rank_order_with_one_rounding(void **state)
 static void first_receives_wait_for_nothing(void **state)
 {
     (void)state;
-    size_t nrows;
+    size_t nrows, *counts = NULL;
     const ddl_algorithm *rows = ddl_catalogue(&nrows);
     for (size_t i = 0; i < nrows; i++)
         for (int rank = 0; rank < 8; rank++) {
-            ddl_shape shape = even_shape(&rows[i], 8);
-            shape.rank = rank;
+            ddl_shape shape = even_shape(&rows[i], 8, &counts);
+            ddl_collective role;
             shape.root = rank == 0 ? 1 : 0;
+            if (rows[i].collective == DDL_COLLECTIVE_SEND || rows[i].collective == DDL_COLLECTIVE_RECV)
+                shape.rank = rank;
+            else
+                assert_true(ddl_shape_of_rank(&shape, rows[i].collective, rank, &shape, &role));
             bool reads_out_again = rows[i].collective == DDL_COLLECTIVE_ALLREDUCE;
             ddl_schedule *s;
             assert_int_equal(rows[i].build(&shape, &s, NULL), DDL_OK);
@@ -189,6 +202,7 @@ static void first_receives_wait_for_nothing(void **state)
                     assert_int_equal(s->steps[j].npredecessors, 0);
             ddl_schedule_destroy(s);
         }
+    ddl_free(counts);
 }
 
 static void large_schedules_are_built_in_good_time(void **state)

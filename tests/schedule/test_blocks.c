@@ -88,6 +88,31 @@ static void only_blocks_without_gaps_are_packed(void **state)
     assert_true(ddl_blocks_packed(&vector));
 }
 
+static void uneven_blocks_lie_where_they_are_said_to(void **state)
+{
+    (void)state;
+    static const size_t counts[] = { 3, 0, 2, 0 }, packed[] = { 0, 3, 3, 5 }, apart[] = { 0, 4, 4, 9 };
+    ddl_blocks together = ddl_blocks_of_uneven(DDL_BUFFER_OUT, 8, 4, (ddl_uneven){ counts, packed }, 4);
+    ddl_blocks gaps = ddl_blocks_of_uneven(DDL_BUFFER_OUT, 8, 4, (ddl_uneven){ counts, apart }, 4);
+    assert_true(ddl_blocks_packed(&together));
+    assert_false(ddl_blocks_packed(&gaps));
+    for (int i = 0; i < 4; i++) {
+        ddl_slice block = ddl_block(&gaps, i);
+        assert_int_equal(block.offset, 8 + 4 * apart[i]);
+        assert_int_equal(block.bytes, 4 * counts[i]);
+        assert_int_equal(ddl_block(&together, i).offset, 8 + 4 * packed[i]);
+    }
+    ddl_range range = ddl_blocks_circular(&together, 2, 3);
+    assert_int_equal(range.part[0].offset, 8 + 12);
+    assert_int_equal(range.part[0].bytes, 8);
+    assert_int_equal(range.part[1].offset, 8);
+    assert_int_equal(range.part[1].bytes, 12);
+    int taken;
+    ddl_slice stretch = ddl_blocks_stretch(&gaps, 2, 2, &taken);
+    assert_int_equal(taken, 1);
+    assert_int_equal(stretch.bytes, 8);
+}
+
 static void peers_are_counted_around_the_ring(void **state)
 {
     (void)state;
@@ -107,6 +132,7 @@ int main(void)
         cmocka_unit_test(indices_of_blocks_wrap_around),
         cmocka_unit_test(a_circular_interval_has_two_parts_where_it_wraps),
         cmocka_unit_test(only_blocks_without_gaps_are_packed),
+        cmocka_unit_test(uneven_blocks_lie_where_they_are_said_to),
         cmocka_unit_test(peers_are_counted_around_the_ring),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

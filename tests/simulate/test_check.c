@@ -3,8 +3,10 @@
  *
  * Right schedules are built, broken in one place, and given to the checker.
  */
+#include "base/bytes.h"
 #include "schedule/builder.h"
 #include "simulate/check.h"
+#include "simulate/patterns.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -20,6 +22,7 @@ typedef struct world {
     ddl_shape shape;
     ddl_schedule *schedules[MOST_RANKS];
     ddl_checker *checker;
+    size_t *counts; /* of the v forms */
     char text[512]; /* of the last failure */
 } world;
 
@@ -29,6 +32,9 @@ static world make_world(ddl_collective collective, const char *name, ddl_shape s
     w.shape.element_bytes = collective == DDL_COLLECTIVE_BARRIER ? 1 : 4;
     if (w.shape.stride == 0)
         w.shape.stride = w.shape.count;
+    if (ddl_collective_has_counts(collective))
+        assert_true(ddl_pattern_apply(DDL_PATTERN_RISING, collective, w.shape.count,
+                                      w.shape.stride - w.shape.count, &w.shape, &w.counts));
     assert_int_equal(ddl_checker_create(&w.checker, NULL), DDL_OK);
     for (int rank = 0; rank < shape.nranks && name != NULL; rank++) {
         ddl_shape own;
@@ -46,6 +52,7 @@ static void end_world(world *w)
 {
     for (int rank = 0; rank < w->shape.nranks; rank++)
         ddl_schedule_destroy(w->schedules[rank]);
+    ddl_free(w->counts);
     ddl_checker_destroy(w->checker);
 }
 
@@ -265,6 +272,7 @@ static void each_dropped_dependency_is_seen(void **state)
         { DDL_COLLECTIVE_REDUCE_SCATTER, "ring" }, { DDL_COLLECTIVE_REDUCE_SCATTER, "circulant" },
         { DDL_COLLECTIVE_ALLGATHER, "circulant" }, { DDL_COLLECTIVE_ALLTOALL, "direct" },
         { DDL_COLLECTIVE_REDUCE, "binomial" },     { DDL_COLLECTIVE_BROADCAST, "binomial" },
+        { DDL_COLLECTIVE_GATHER, "binomial" },     { DDL_COLLECTIVE_SCATTERV, "binomial" },
     };
     int nseen = 0, nimplied = 0;
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++)
@@ -611,6 +619,10 @@ static void every_small_change_to_every_step_is_seen(void **state)
         { DDL_COLLECTIVE_REDUCE_SCATTER, 4 }, { DDL_COLLECTIVE_ALLGATHER, 4 },
         { DDL_COLLECTIVE_ALLTOALL, 3 },       { DDL_COLLECTIVE_BROADCAST, 5 },
         { DDL_COLLECTIVE_REDUCE, 5 },         { DDL_COLLECTIVE_SEND, 3 },
+        { DDL_COLLECTIVE_GATHER, 5 },         { DDL_COLLECTIVE_SCATTER, 5 },
+        { DDL_COLLECTIVE_GATHERV, 5 },        { DDL_COLLECTIVE_SCATTERV, 5 },
+        { DDL_COLLECTIVE_ALLGATHERV, 4 },     { DDL_COLLECTIVE_REDUCE_SCATTERV, 4 },
+        { DDL_COLLECTIVE_ALLTOALLV, 4 },
     };
     size_t nrows, nseen = 0;
     const ddl_algorithm *rows = ddl_catalogue(&nrows);
@@ -644,7 +656,7 @@ static void all_small_worlds_are_proved_with_gaps_and_averages(void **state)
     (void)state;
     ddl_checker *checker;
     assert_int_equal(ddl_checker_create(&checker, NULL), DDL_OK);
-    size_t nrows;
+    size_t nrows, *counts = NULL;
     const ddl_algorithm *rows = ddl_catalogue(&nrows);
     for (size_t i = 0; i < nrows; i++)
         for (int nranks = 2; nranks <= 8; nranks++)
@@ -658,11 +670,16 @@ static void all_small_worlds_are_proved_with_gaps_and_averages(void **state)
                                         .in_place = (variant & 2) != 0,
                                         .average = (variant & 4) != 0 };
                     ddl_error err = { 0 };
+                    if (ddl_collective_has_counts(rows[i].collective))
+                        assert_true(ddl_pattern_apply((ddl_pattern)(count % DDL_PATTERN_COUNT),
+                                                      rows[i].collective, count, shape.stride - count, &shape,
+                                                      &counts));
                     if (ddl_algorithm_takes(&rows[i], nranks) &&
                         ddl_check_algorithm(checker, &rows[i], &shape, &err) != DDL_OK)
                         fail_msg("%s on %d ranks, count %zu, variant %d: %s", rows[i].name, nranks, count,
                                  variant, err.text);
                 }
+    ddl_free(counts);
     ddl_checker_destroy(checker);
 }
 

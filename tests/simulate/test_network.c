@@ -6,6 +6,7 @@
 #include "base/bytes.h"
 #include "simulate/check.h"
 #include "simulate/network.h"
+#include "simulate/patterns.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -54,7 +55,8 @@ enum { GUARD = 8, MOST_RANKS = 32 }; /* elements on either side of a buffer that
 typedef struct job {
     const ddl_algorithm *row;
     ddl_shape shape;
-    size_t in_elements, out_elements; /* without guards */
+    size_t *counts;                                           /* of the v forms */
+    size_t in_elements[MOST_RANKS], out_elements[MOST_RANKS]; /* without guards */
     int32_t *in[MOST_RANKS], *out[MOST_RANKS], *before_in[MOST_RANKS], *before_out[MOST_RANKS];
     ddl_schedule *schedules[MOST_RANKS];
     ddl_compute compute;
@@ -75,14 +77,79 @@ static bool is_one_of(ddl_collective collective, const ddl_collective *all, size
     return false;
 }
 
+#define IS_ONE_OF(collective, ...)                                   \
+    is_one_of((collective), (const ddl_collective[]){ __VA_ARGS__ }, \
+              sizeof((const ddl_collective[]){ __VA_ARGS__ }) / sizeof(ddl_collective))
+
+static bool scatters(ddl_collective c)
+{
+    return IS_ONE_OF(c, DDL_COLLECTIVE_SCATTER, DDL_COLLECTIVE_SCATTERV);
+}
+
+static bool gathers(ddl_collective c)
+{
+    return IS_ONE_OF(c, DDL_COLLECTIVE_GATHER, DDL_COLLECTIVE_GATHERV);
+}
+
+static bool exchanges(ddl_collective c)
+{
+    return IS_ONE_OF(c, DDL_COLLECTIVE_ALLTOALL, DDL_COLLECTIVE_ALLTOALLV);
+}
+
+static bool reduce_scatters(ddl_collective c)
+{
+    return IS_ONE_OF(c, DDL_COLLECTIVE_REDUCE_SCATTER, DDL_COLLECTIVE_REDUCE_SCATTERV);
+}
+
+static bool allgathers(ddl_collective c)
+{
+    return IS_ONE_OF(c, DDL_COLLECTIVE_ALLGATHER, DDL_COLLECTIVE_ALLGATHERV);
+}
+
 static bool blocks_in(ddl_collective c)
 {
-    return is_one_of(c, (ddl_collective[]){ DDL_COLLECTIVE_REDUCE_SCATTER, DDL_COLLECTIVE_ALLTOALL }, 2);
+    return reduce_scatters(c) || exchanges(c) || scatters(c);
 }
 
 static bool blocks_out(ddl_collective c)
 {
-    return is_one_of(c, (ddl_collective[]){ DDL_COLLECTIVE_ALLGATHER, DDL_COLLECTIVE_ALLTOALL }, 2);
+    return allgathers(c) || exchanges(c) || gathers(c);
+}
+
+/* Of the rank's buffer of blocks (alltoallv: of IN or OUT): where one begins and how long it is. */
+static size_t start_of(const job *j, int rank, int block, bool is_out)
+{
+    const ddl_uneven *uneven =
+        is_out && j->shape.out_blocks.counts != NULL ? &j->shape.out_blocks : &j->shape.blocks;
+    if (uneven->counts == NULL)
+        return (size_t)block * j->shape.stride;
+    int row = j->shape.out_blocks.counts != NULL ? rank : 0;
+    return uneven->starts[row * j->shape.nranks + block];
+}
+
+static size_t count_of(const job *j, int rank, int block, bool is_out)
+{
+    const ddl_uneven *uneven =
+        is_out && j->shape.out_blocks.counts != NULL ? &j->shape.out_blocks : &j->shape.blocks;
+    if (uneven->counts == NULL)
+        return j->shape.count;
+    int row = j->shape.out_blocks.counts != NULL ? rank : 0;
+    return uneven->counts[row * j->shape.nranks + block];
+}
+
+/* Elements of IN or OUT of one rank. */
+static size_t elements_of(const job *j, int rank, bool is_out)
+{
+    ddl_collective c = j->row->collective;
+    bool off_root = rank != j->shape.root;
+    if (c == DDL_COLLECTIVE_BARRIER)
+        return 0;
+    if (off_root && (is_out ? gathers(c) : scatters(c)))
+        return 0;
+    if (!(is_out ? blocks_out(c) : blocks_in(c)))
+        return count_of(j, rank, rank, is_out);
+    int last = j->shape.nranks - 1;
+    return start_of(j, rank, last, is_out) + count_of(j, rank, last, is_out);
 }
 
 /* Fresh memory whose elements all differ, with the guards. */
@@ -103,24 +170,27 @@ static int32_t *copy_of(const int32_t *memory, size_t elements)
     return copied;
 }
 
-static job make_job(const ddl_algorithm *row, ddl_shape shape)
+/* The v forms have counts of this pattern up to shape.count, and gaps as the stride has. */
+static job make_job(const ddl_algorithm *row, ddl_shape shape, ddl_pattern pattern)
 {
     job j = { .row = row, .shape = shape, .compute = { &plain_ops } };
     ddl_collective c = row->collective;
     j.shape.element_bytes = c == DDL_COLLECTIVE_BARRIER ? 1 : 4;
-    size_t blocks = shape.count == 0 ? 0 : (size_t)(shape.nranks - 1) * shape.stride + shape.count;
-    j.in_elements = c == DDL_COLLECTIVE_BARRIER ? 0 : blocks_in(c) ? blocks : shape.count;
-    j.out_elements = c == DDL_COLLECTIVE_BARRIER ? 0 : blocks_out(c) ? blocks : shape.count;
+    if (ddl_collective_has_counts(c))
+        assert_true(
+            ddl_pattern_apply(pattern, c, shape.count, shape.stride - shape.count, &j.shape, &j.counts));
     for (int r = 0; r < shape.nranks; r++) {
-        j.in[r] = guarded(j.in_elements, r);
-        j.out[r] = guarded(j.out_elements, r + 100);
-        for (size_t i = 0; i < j.in_elements; i++)
+        j.in_elements[r] = elements_of(&j, r, false);
+        j.out_elements[r] = elements_of(&j, r, true);
+        j.in[r] = guarded(j.in_elements[r], r);
+        j.out[r] = guarded(j.out_elements[r], r + 100);
+        for (size_t i = 0; i < j.in_elements[r]; i++)
             j.in[r][GUARD + i] = input_of(r, i);
         if (c == DDL_COLLECTIVE_BROADCAST && r == shape.root)
-            for (size_t i = 0; i < j.out_elements; i++)
+            for (size_t i = 0; i < j.out_elements[r]; i++)
                 j.out[r][GUARD + i] = input_of(r, i);
-        j.before_in[r] = copy_of(j.in[r], j.in_elements);
-        j.before_out[r] = copy_of(j.out[r], j.out_elements);
+        j.before_in[r] = copy_of(j.in[r], j.in_elements[r]);
+        j.before_out[r] = copy_of(j.out[r], j.out_elements[r]);
     }
     return j;
 }
@@ -134,37 +204,36 @@ static void end_job(job *j)
         ddl_free(j->before_out[r]);
         ddl_schedule_destroy(j->schedules[r]);
     }
+    ddl_free(j->counts);
+}
+
+/* Whether the rank's IN and OUT are one memory. */
+static bool is_joined(const job *j, int rank)
+{
+    ddl_collective c = j->row->collective;
+    bool never = IS_ONE_OF(c, DDL_COLLECTIVE_BROADCAST, DDL_COLLECTIVE_SEND, DDL_COLLECTIVE_RECV,
+                           DDL_COLLECTIVE_BARRIER);
+    bool at_root = c == DDL_COLLECTIVE_REDUCE || gathers(c) || scatters(c);
+    return j->shape.in_place && !never && (!at_root || rank == j->shape.root);
 }
 
 /* In place, where is the one buffer, and where in it do IN and OUT begin? */
 static void place_buffers(const job *j, int rank, int32_t **in, int32_t **out)
 {
+    ddl_collective c = j->row->collective;
     *in = j->in[rank] + GUARD;
     *out = j->out[rank] + GUARD;
-    if (!j->shape.in_place)
+    if (!is_joined(j, rank))
         return;
-    size_t own_block = (size_t)rank * j->shape.stride;
-    switch (j->row->collective) {
-    case DDL_COLLECTIVE_ALLREDUCE:
-    case DDL_COLLECTIVE_ALLTOALL:
-        *out = *in;
-        break;
-    case DDL_COLLECTIVE_REDUCE:
-        if (rank == j->shape.root)
-            *out = *in;
-        break;
-    case DDL_COLLECTIVE_REDUCE_SCATTER:
-        *out = *in + own_block;
-        break;
-    case DDL_COLLECTIVE_ALLGATHER:
-        *in = *out + own_block;
-        for (size_t i = 0; i < j->shape.count; i++) {
-            (*in)[i] = input_of(rank, i);
-            j->before_out[rank][GUARD + own_block + i] = input_of(rank, i);
-        }
-        break;
-    default:
-        break;
+    if (!allgathers(c) && !gathers(c)) {
+        *out = *in + (reduce_scatters(c) || scatters(c) ? start_of(j, rank, rank, false) : 0);
+        return;
+    }
+    size_t own_block = start_of(j, rank, rank, true);
+    *in = *out + own_block;
+    for (size_t i = 0; i < count_of(j, rank, rank, true); i++) {
+        (*in)[i] = input_of(rank, i);
+        j->before_out[rank][GUARD + own_block + i] = input_of(rank, i);
     }
 }
 
@@ -180,53 +249,48 @@ static int32_t total_of(const job *j, size_t i)
 static bool meant(const job *j, int rank, size_t i, int32_t *value)
 {
     const ddl_shape *s = &j->shape;
-    size_t block = s->stride > 0 ? i / s->stride : 0, offset = s->stride > 0 ? i % s->stride : 0;
-    switch (j->row->collective) {
-    case DDL_COLLECTIVE_REDUCE:
-        if (rank != s->root)
-            return false;
-        *value = total_of(j, i);
-        return true;
-    case DDL_COLLECTIVE_ALLREDUCE:
-        *value = total_of(j, i);
-        return true;
-    case DDL_COLLECTIVE_REDUCE_SCATTER:
-        *value = total_of(j, (size_t)rank * s->stride + i);
-        return true;
-    case DDL_COLLECTIVE_ALLGATHER:
-        *value = input_of((int)block, offset);
-        return offset < s->count;
-    case DDL_COLLECTIVE_ALLTOALL:
-        *value = input_of((int)block, (size_t)rank * s->stride + offset);
-        return offset < s->count;
-    case DDL_COLLECTIVE_BROADCAST:
-        *value = input_of(s->root, i);
-        return true;
-    case DDL_COLLECTIVE_SEND:
-    case DDL_COLLECTIVE_RECV:
-        *value = input_of(s->root, i);
-        return rank == (s->root + 1) % s->nranks;
-    default:
-        return false;
+    ddl_collective c = j->row->collective;
+    if (blocks_out(c)) {
+        for (int block = 0; block < s->nranks; block++) {
+            size_t start = start_of(j, rank, block, true);
+            if (i < start || i >= start + count_of(j, rank, block, true))
+                continue;
+            size_t from = exchanges(c) ? start_of(j, block, rank, false) : 0;
+            *value = input_of(block, from + i - start);
+            return true;
+        }
+        return false; /* between blocks */
     }
+    if (scatters(c))
+        *value = input_of(s->root, start_of(j, rank, rank, false) + i);
+    else if (reduce_scatters(c))
+        *value = total_of(j, start_of(j, rank, rank, false) + i);
+    else if (c == DDL_COLLECTIVE_ALLREDUCE || c == DDL_COLLECTIVE_REDUCE)
+        *value = total_of(j, i);
+    else
+        *value = input_of(s->root, i);
+    if (c == DDL_COLLECTIVE_REDUCE)
+        return rank == s->root;
+    if (c == DDL_COLLECTIVE_SEND || c == DDL_COLLECTIVE_RECV)
+        return rank == (s->root + 1) % s->nranks;
+    return true;
 }
 
 static void expect_results(const job *j)
 {
     for (int r = 0; r < j->shape.nranks; r++) {
         ddl_collective c = j->row->collective;
-        bool joined = j->shape.in_place && c != DDL_COLLECTIVE_BROADCAST && c != DDL_COLLECTIVE_SEND &&
-                      c != DDL_COLLECTIVE_RECV && (c != DDL_COLLECTIVE_REDUCE || r == j->shape.root);
-        bool in_in = joined && c != DDL_COLLECTIVE_ALLGATHER; /* the result is in the memory called in */
-        size_t at = in_in && c == DDL_COLLECTIVE_REDUCE_SCATTER ? (size_t)r * j->shape.stride : 0;
+        /* the result is in the memory called in */
+        bool in_in = is_joined(j, r) && !allgathers(c) && !gathers(c);
+        size_t at = in_in && (reduce_scatters(c) || scatters(c)) ? start_of(j, r, r, false) : 0;
         int32_t *memory = in_in ? j->in[r] : j->out[r],
                 *expected = in_in ? j->before_in[r] : j->before_out[r];
-        for (size_t i = 0; i < j->out_elements; i++) {
+        for (size_t i = 0; i < j->out_elements[r]; i++) {
             int32_t value;
             if (meant(j, r, i, &value))
                 expected[GUARD + at + i] = value;
         }
-        size_t elements = in_in ? j->in_elements : j->out_elements;
+        size_t elements = in_in ? j->in_elements[r] : j->out_elements[r];
         for (size_t i = 0; i < elements + 2 * GUARD; i++)
             if (memory[i] != expected[i])
                 fail_msg("%s/%s on %d ranks, count %zu, stride %zu%s: rank %d element %zd is %d, not %d",
@@ -234,9 +298,10 @@ static void expect_results(const job *j)
                          j->shape.stride, j->shape.in_place ? ", in place" : "", r, (ssize_t)i - GUARD,
                          memory[i], expected[i]);
         if (!in_in)
-            assert_memory_equal(j->in[r], j->before_in[r], (j->in_elements + 2 * GUARD) * sizeof(int32_t));
+            assert_memory_equal(j->in[r], j->before_in[r], (j->in_elements[r] + 2 * GUARD) * sizeof(int32_t));
         else
-            assert_memory_equal(j->out[r], j->before_out[r], (j->out_elements + 2 * GUARD) * sizeof(int32_t));
+            assert_memory_equal(j->out[r], j->before_out[r],
+                                (j->out_elements[r] + 2 * GUARD) * sizeof(int32_t));
     }
 }
 
@@ -292,12 +357,14 @@ static void every_algorithm_is_right_on_real_numbers(void **state)
                                           rows[i].collective == DDL_COLLECTIVE_RECV;
                     if (!ddl_algorithm_takes(&rows[i], ranks[p]) || (point_to_point && ranks[p] == 1))
                         continue;
-                    job j = make_job(&rows[i], (ddl_shape){ .nranks = ranks[p],
-                                                            .root = (int)(seed % (uint64_t)ranks[p]),
-                                                            .count = counts[c],
-                                                            .stride = counts[c] + (variant & 1 ? 3 : 0),
-                                                            .in_place = (variant & 2) != 0,
-                                                            .average = c % 2 == 1 });
+                    job j = make_job(&rows[i],
+                                     (ddl_shape){ .nranks = ranks[p],
+                                                  .root = (int)(seed % (uint64_t)ranks[p]),
+                                                  .count = counts[c],
+                                                  .stride = counts[c] + (variant & 1 ? 3 : 0),
+                                                  .in_place = (variant & 2) != 0,
+                                                  .average = c % 2 == 1 },
+                                     (ddl_pattern)(seed % DDL_PATTERN_COUNT));
                     ddl_network_options options = lan;
                     options.seed = ++seed;
                     options.jitter_ns = variant & 1 ? 500e3 : 0; /* messages overtake each other */
@@ -316,7 +383,8 @@ static double time_of(ddl_collective collective, const char *name, int nranks, s
                       const ddl_network_options *options)
 {
     job j = make_job(ddl_catalogue_find(collective, name),
-                     (ddl_shape){ .nranks = nranks, .count = count, .stride = count, .in_place = true });
+                     (ddl_shape){ .nranks = nranks, .count = count, .stride = count, .in_place = true },
+                     DDL_PATTERN_EVEN);
     double ns = -1;
     assert_int_equal(run_job(&j, options, &ns, NULL), DDL_OK);
     end_job(&j);
@@ -394,7 +462,8 @@ static void a_paused_rank_delays_everyone_and_changes_nothing(void **state)
         if (rows[i].collective != DDL_COLLECTIVE_ALLREDUCE)
             continue;
         for (int paused = 0; paused < 5; paused++) {
-            job j = make_job(&rows[i], (ddl_shape){ .nranks = 5, .count = 1000, .stride = 1000 });
+            job j = make_job(&rows[i], (ddl_shape){ .nranks = 5, .count = 1000, .stride = 1000 },
+                             DDL_PATTERN_EVEN);
             ddl_network_options options = lan;
             options.paused_rank = paused;
             options.pause_start_ns = 10e3;
@@ -421,7 +490,8 @@ static void every_survivor_ends_when_a_rank_is_lost(void **state)
         for (int lost = 0; lost < 8; lost++)
             for (double at_ns = 0; at_ns < 200e3; at_ns += 13e3) {
                 job j = make_job(&rows[i],
-                                 (ddl_shape){ .nranks = 8, .count = 400, .stride = 400, .in_place = true });
+                                 (ddl_shape){ .nranks = 8, .count = 400, .stride = 400, .in_place = true },
+                                 DDL_PATTERN_EVEN);
                 ddl_network_options options = lan;
                 options.lost_rank = lost;
                 options.lost_ns = at_ns;

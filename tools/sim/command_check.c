@@ -14,6 +14,7 @@
 #include "base/bytes.h"
 #include "base/clock.h"
 #include "simulate/check.h"
+#include "simulate/patterns.h"
 
 #include <getopt.h>
 #include <stdio.h>
@@ -36,6 +37,8 @@ typedef struct sweep {
     ddl_checker *checker;
     const ddl_algorithm *row;
     uint64_t nproved;
+    ddl_pattern pattern; /* v forms: of the counts */
+    size_t *counts;
 } sweep;
 
 static bool prove(sweep *s, const ddl_shape *shape)
@@ -45,9 +48,11 @@ static bool prove(sweep *s, const ddl_shape *shape)
     if (ddl_check_algorithm(s->checker, s->row, shape, &err) == DDL_OK)
         return true;
     fflush(stdout);
-    fprintf(stderr, "ddl-sim: %s/%s on %d ranks, count %zu, stride %zu, root %d%s%s: %s\n",
-            ddl_collective_name(s->row->collective), s->row->name, shape->nranks, shape->count, shape->stride,
-            shape->root, shape->in_place ? ", in place" : "", shape->average ? ", average" : "", err.text);
+    fprintf(stderr, "ddl-sim: %s/%s on %d ranks, count %zu%s%s, stride %zu, root %d%s%s: %s\n",
+            ddl_collective_name(s->row->collective), s->row->name, shape->nranks, shape->count,
+            shape->blocks.counts != NULL ? " " : "",
+            shape->blocks.counts != NULL ? ddl_pattern_name(s->pattern) : "", shape->stride, shape->root,
+            shape->in_place ? ", in place" : "", shape->average ? ", average" : "", err.text);
     return false;
 }
 
@@ -64,7 +69,7 @@ static bool prove_count(sweep *s, ddl_shape shape, bool with_variants)
         return false;
     if (!with_variants)
         return true;
-    if (sim_is_on_blocks(s->row->collective)) {
+    if (sim_is_on_blocks(s->row->collective) && shape.blocks.counts == NULL) {
         ddl_shape apart = shape;
         apart.stride += 3;
         if (!prove(s, &apart))
@@ -98,6 +103,38 @@ static bool prove_places(sweep *s, int nranks, size_t count, size_t turn)
     return true;
 }
 
+static bool prove_uneven(sweep *s, int nranks, ddl_pattern pattern, size_t largest, size_t gap, bool in_place)
+{
+    ddl_shape shape = sim_shape(s->row, nranks, 0);
+    shape.in_place = in_place;
+    shape.average = sim_reduces(s->row->collective) && gap > 0;
+    s->pattern = pattern;
+    if (!ddl_pattern_apply(pattern, s->row->collective, largest, gap, &shape, &s->counts)) {
+        fputs("ddl-sim: out of memory\n", stderr);
+        return false;
+    }
+    return prove_count(s, shape, false);
+}
+
+/* The v forms. */
+static bool prove_patterns(sweep *s, int nranks)
+{
+    static const size_t sizes[] = { 1, 2, 7, 1031 };
+    if (nranks >= MANY_RANKS) /* the even forms have the other shapes */
+        return prove_uneven(s, nranks, DDL_PATTERN_RANDOM, 7, nranks % 2 == 0 ? 0 : 3, nranks % 3 == 0);
+    for (int pattern = 0; pattern < DDL_PATTERN_COUNT; pattern++)
+        for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++)
+            for (size_t variant = 0; variant < 4; variant++) {
+                size_t turn = (size_t)pattern + i + (size_t)nranks;
+                if (nranks > BOTH_PLACES_TO && (turn % 4 != variant || turn / 4 % 2 != i % 2))
+                    continue;
+                if (!prove_uneven(s, nranks, (ddl_pattern)pattern, sizes[i], variant & 1 ? 3 : 0,
+                                  (variant & 2) != 0))
+                    return false;
+            }
+    return true;
+}
+
 static bool prove_ranks(sweep *s, int nranks)
 {
     bool point_to_point =
@@ -106,6 +143,8 @@ static bool prove_ranks(sweep *s, int nranks)
         return true;
     if (s->row->collective == DDL_COLLECTIVE_BARRIER)
         return prove_places(s, nranks, 0, 0);
+    if (ddl_collective_has_counts(s->row->collective))
+        return prove_patterns(s, nranks);
     size_t p = (size_t)nranks;
     size_t large = !sim_is_on_blocks(s->row->collective) ? LARGE_VECTOR
                    : nranks <= ALL_COUNTS_TO             ? LARGE_BLOCK
@@ -217,7 +256,7 @@ int sim_check(int argc, char **argv)
     size_t count;
     const ddl_algorithm *all = ddl_catalogue(&count);
     const ddl_algorithm **rows = ddl_alloc_array(count, sizeof *rows);
-    sweep s = { NULL, NULL, 0 };
+    sweep s = { .checker = NULL };
     int code = SIM_FAILED;
     ddl_error err = { 0 };
     if (rows == NULL || ddl_checker_create(&s.checker, &err) != DDL_OK) {
@@ -239,6 +278,7 @@ int sim_check(int argc, char **argv)
     code = SIM_OK;
 end:
     ddl_checker_destroy(s.checker);
+    ddl_free(s.counts);
     ddl_free(rows);
     return code;
 }

@@ -4,6 +4,7 @@
 #include "base/bytes.h"
 #include "simulate/check.h"
 #include "simulate/network.h"
+#include "simulate/patterns.h"
 
 #include <getopt.h>
 #include <stdio.h>
@@ -42,12 +43,19 @@ static double lower_bound_ns(ddl_collective collective, const question *q)
         reduced = n * kept;
         break;
     case DDL_COLLECTIVE_REDUCE_SCATTER:
+    case DDL_COLLECTIVE_REDUCE_SCATTERV:
         bytes = reduced = n * kept;
         break;
     case DDL_COLLECTIVE_ALLGATHER:
+    case DDL_COLLECTIVE_ALLGATHERV:
+    case DDL_COLLECTIVE_GATHER:
+    case DDL_COLLECTIVE_GATHERV:
+    case DDL_COLLECTIVE_SCATTER:
+    case DDL_COLLECTIVE_SCATTERV:
         bytes = n * kept;
         break;
     case DDL_COLLECTIVE_ALLTOALL:
+    case DDL_COLLECTIVE_ALLTOALLV:
         bytes = n * kept;
         rounds = q->nranks > 1 ? 1 : 0;
         break;
@@ -64,13 +72,6 @@ static double lower_bound_ns(ddl_collective collective, const question *q)
         rounds = 1;
         break;
     case DDL_COLLECTIVE_BARRIER:
-    case DDL_COLLECTIVE_GATHER:
-    case DDL_COLLECTIVE_SCATTER:
-    case DDL_COLLECTIVE_REDUCE_SCATTERV:
-    case DDL_COLLECTIVE_ALLGATHERV:
-    case DDL_COLLECTIVE_GATHERV:
-    case DDL_COLLECTIVE_SCATTERV:
-    case DDL_COLLECTIVE_ALLTOALLV:
     case DDL_COLLECTIVE_COUNT:
         break;
     }
@@ -81,7 +82,7 @@ static double lower_bound_ns(ddl_collective collective, const question *q)
     return latency > moving + reducing ? latency : moving + reducing;
 }
 
-static ddl_status run(const ddl_algorithm *row, const question *q, ddl_schedule **schedules,
+static ddl_status run(const ddl_algorithm *row, const question *q, ddl_schedule **schedules, size_t **counts,
                       ddl_checker *checker, ddl_network *network, answer *a, ddl_error *err)
 {
     size_t elements = q->total_bytes / 4;
@@ -89,6 +90,9 @@ static ddl_status run(const ddl_algorithm *row, const question *q, ddl_schedule 
         elements /= (size_t)q->nranks;
     ddl_shape shape = sim_shape(row, q->nranks, elements);
     shape.in_place = true; /* as large vectors mostly are */
+    if (ddl_collective_has_counts(row->collective) &&
+        !ddl_pattern_apply(DDL_PATTERN_EVEN, row->collective, elements, 0, &shape, counts))
+        return DDL_FAIL(err, DDL_ENOMEM, "out of memory");
     for (int rank = 0; rank < q->nranks; rank++) {
         ddl_shape own;
         ddl_collective role;
@@ -112,16 +116,18 @@ static ddl_status ask(const ddl_algorithm *row, const question *q, answer *a, dd
     ddl_network *network = NULL;
     ddl_schedule **schedules = ddl_alloc_array((size_t)q->nranks, sizeof *schedules);
     ddl_status status = DDL_ENOMEM;
+    size_t *counts = NULL;
     if (schedules == NULL)
         DDL_FAIL(err, DDL_ENOMEM, "out of memory");
     else if ((status = ddl_checker_create(&checker, err)) == DDL_OK &&
              (status = ddl_network_create(q->nranks, &q->network, &network, err)) == DDL_OK)
-        status = run(row, q, schedules, checker, network, a, err);
+        status = run(row, q, schedules, &counts, checker, network, a, err);
     ddl_network_destroy(network);
     ddl_checker_destroy(checker);
     for (int rank = 0; schedules != NULL && rank < q->nranks; rank++)
         ddl_schedule_destroy(schedules[rank]);
     ddl_free(schedules);
+    ddl_free(counts);
     return status;
 }
 

@@ -3,6 +3,7 @@
 
 #include "base/bytes.h"
 #include "simulate/check.h"
+#include "simulate/patterns.h"
 
 #include <getopt.h>
 #include <stdio.h>
@@ -13,6 +14,7 @@ typedef struct picture {
     int rank; /* -1: all */
     ddl_schedule **schedules;
     ddl_checker *checker; /* has proved them, and knows rounds */
+    size_t *counts;       /* of the v forms */
 } picture;
 
 static const char *const kinds[] = { "send", "recv", "recv_reduce", "reduce", "copy", "scale" };
@@ -159,7 +161,10 @@ static int show(picture *p, bool dot)
     ddl_error err = { 0 };
     int code = SIM_FAILED;
     p->schedules = ddl_alloc_array((size_t)p->shape.nranks, sizeof(ddl_schedule *));
-    if (p->schedules == NULL)
+    bool counted =
+        !ddl_collective_has_counts(p->row->collective) ||
+        ddl_pattern_apply(DDL_PATTERN_RISING, p->row->collective, p->shape.count, 0, &p->shape, &p->counts);
+    if (p->schedules == NULL || !counted)
         fputs("ddl-sim: out of memory\n", stderr);
     else if (build_all(p, &err) != DDL_OK)
         fprintf(stderr, "ddl-sim: %s\n", err.text);
@@ -173,6 +178,7 @@ static int show(picture *p, bool dot)
     for (int rank = 0; p->schedules != NULL && rank < p->shape.nranks; rank++)
         ddl_schedule_destroy(p->schedules[rank]);
     ddl_free(p->schedules);
+    ddl_free(p->counts);
     return code;
 }
 
@@ -186,7 +192,8 @@ static void print_help(void)
          "  --rank R         only this rank\n"
          "  --count N        elements, per rank where the collective is on blocks (default: ranks for\n"
          "                   vectors, 1 for blocks)\n"
-         "  --root R         of broadcast and reduce; the sender of send and recv (default 0)\n"
+         "                   the v forms: of the largest block, the others being smaller; default: ranks\n"
+         "  --root R         of rooted collectives; the sender of send and recv (default 0)\n"
          "  --in-place       send and receive buffers are the same\n"
          "  --average        end with the division of an average\n"
          "  --dot            a graph for Graphviz: ddl-sim show ring -p 4 --dot | dot -Tsvg > ring.svg");
@@ -267,10 +274,10 @@ int sim_show(int argc, char **argv)
             rows[i]->collective == DDL_COLLECTIVE_SEND || rows[i]->collective == DDL_COLLECTIVE_RECV;
         if (!ddl_algorithm_takes(rows[i], nranks) || (point_to_point && nranks == 1))
             continue;
-        size_t elements = count >= 0                              ? (size_t)count
-                          : sim_is_on_blocks(rows[i]->collective) ? 1
-                                                                  : (size_t)nranks;
-        picture p = { rows[i], sim_shape(rows[i], nranks, elements), rank, NULL, NULL };
+        bool even_blocks =
+            sim_is_on_blocks(rows[i]->collective) && !ddl_collective_has_counts(rows[i]->collective);
+        size_t elements = count >= 0 ? (size_t)count : even_blocks ? 1 : (size_t)nranks;
+        picture p = { .row = rows[i], .shape = sim_shape(rows[i], nranks, elements), .rank = rank };
         p.shape.root = sim_is_rooted(rows[i]->collective) ? root : 0;
         p.shape.in_place = p.shape.in_place || in_place;
         p.shape.average = average && sim_reduces(rows[i]->collective);

@@ -1,0 +1,19 @@
+/*
+ * Direct gather. Every rank sends its block to the root.
+ * Rounds: 1, of p-1 messages to the root. Received by the root: n(p-1)/p. Best for: large blocks, few ranks.
+ * Source: folklore.
+ */
+#include "algorithms/builders.h"
+
+void ddl_gather_direct(ddl_builder *b, const ddl_shape *shape)
+{
+    ddl_group g = ddl_shape_group(shape);
+    if (g.rank != shape->root) {
+        ddl_step_send(b, shape->root, ddl_in_vector(shape));
+        return;
+    }
+    ddl_blocks out = ddl_out_blocks(shape);
+    for (int i = 1; i < g.nranks; i++)
+        ddl_step_recv(b, ddl_group_peer(&g, i), ddl_block(&out, g.rank + i));
+    ddl_step_copy(b, ddl_block(&out, g.rank), ddl_in_vector(shape));
+}
