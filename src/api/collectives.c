@@ -5,23 +5,24 @@
 #include "base/dtype.h"
 #include "base/size.h"
 
+#include <stdio.h>
 #include <string.h>
 
 /* ---- checks; each keeps an error and returns false when the argument makes no sense ---- */
 
 static ddl_status wrong(const ddl_comm *comm, ddl_collective collective, const char *what)
 {
-    return ddl_last_error_set(DDL_EINVAL, comm != NULL ? comm->roster->rank : -1,
-                              ddl_collective_name(collective), "%s", what);
+    return ddl_last_error_set(DDL_EINVAL, comm != NULL ? comm->rank : -1, ddl_collective_name(collective),
+                              "%s", what);
 }
 
 static ddl_status check_comm(const ddl_comm *comm, ddl_collective collective)
 {
     if (comm == NULL)
         return wrong(NULL, collective, "comm is NULL");
-    if (comm->forked || ddl_contexts_forked())
+    if (ddl_contexts_forked())
         return ddl_last_error_set(
-            DDL_EUNSUPPORTED, comm->roster->rank, ddl_collective_name(collective),
+            DDL_EUNSUPPORTED, comm->rank, ddl_collective_name(collective),
             "a forked child must not use the library; start it with exec, or fork before ddl_init");
     return DDL_OK;
 }
@@ -29,13 +30,13 @@ static ddl_status check_comm(const ddl_comm *comm, ddl_collective collective)
 static ddl_status check_types(const ddl_comm *comm, const ddl_call *call)
 {
     if (ddl_dtype_bytes(call->dtype) == 0)
-        return ddl_last_error_set(DDL_EINVAL, comm->roster->rank, ddl_collective_name(call->collective),
+        return ddl_last_error_set(DDL_EINVAL, comm->rank, ddl_collective_name(call->collective),
                                   "there is no dtype %d", (int)call->dtype);
     if (call->has_op && (unsigned)call->op >= DDL_OP_COUNT)
-        return ddl_last_error_set(DDL_EINVAL, comm->roster->rank, ddl_collective_name(call->collective),
+        return ddl_last_error_set(DDL_EINVAL, comm->rank, ddl_collective_name(call->collective),
                                   "there is no operator %d", (int)call->op);
     if (call->has_op && !ddl_op_takes(call->op, call->dtype))
-        return ddl_last_error_set(DDL_EINVAL, comm->roster->rank, ddl_collective_name(call->collective),
+        return ddl_last_error_set(DDL_EINVAL, comm->rank, ddl_collective_name(call->collective),
                                   "the bitwise operator %s is not defined for %s", ddl_op_name(call->op),
                                   ddl_dtype_name(call->dtype));
     return DDL_OK;
@@ -43,22 +44,100 @@ static ddl_status check_types(const ddl_comm *comm, const ddl_call *call)
 
 static ddl_status check_root(const ddl_comm *comm, const ddl_call *call, const char *what)
 {
-    if (call->root < 0 || call->root >= comm->config.nranks)
-        return ddl_last_error_set(DDL_EINVAL, comm->roster->rank, ddl_collective_name(call->collective),
-                                  "%s %d is not among the ranks 0 to %d", what, call->root,
-                                  comm->config.nranks - 1);
+    if (call->root < 0 || call->root >= comm->nranks)
+        return ddl_last_error_set(DDL_EINVAL, comm->rank, ddl_collective_name(call->collective),
+                                  "%s %d is not among the ranks 0 to %d", what, call->root, comm->nranks - 1);
     return DDL_OK;
 }
 
-/* Bytes of blocks times count elements. */
-static ddl_status measure(const ddl_comm *comm, const ddl_call *call, size_t blocks, size_t *bytes)
+/* ---- buffers ---- */
+
+/* What a collective's buffers hold; and whether only at the root. */
+typedef enum content { NOTHING, VECTOR, OWN_BLOCK, ALL_BLOCKS } content;
+
+typedef struct role {
+    content in, out;
+    bool in_at_root, out_at_root;
+} role;
+
+static role role_of(ddl_collective collective)
 {
-    size_t elements;
-    if (!ddl_size_mul(call->count, blocks, &elements) ||
-        !ddl_size_mul(elements, ddl_dtype_bytes(call->dtype), bytes) || *bytes > PTRDIFF_MAX)
-        return ddl_last_error_set(DDL_EINVAL, comm->roster->rank, ddl_collective_name(call->collective),
-                                  "%zu x %zu elements of %s overflow the address space", blocks, call->count,
-                                  ddl_dtype_name(call->dtype));
+    switch (collective) {
+    case DDL_COLLECTIVE_ALLREDUCE:
+        return (role){ .in = VECTOR, .out = VECTOR };
+    case DDL_COLLECTIVE_REDUCE:
+        return (role){ .in = VECTOR, .out = VECTOR, .out_at_root = true };
+    case DDL_COLLECTIVE_BROADCAST:
+    case DDL_COLLECTIVE_RECV:
+        return (role){ .out = VECTOR };
+    case DDL_COLLECTIVE_SEND:
+        return (role){ .in = VECTOR };
+    case DDL_COLLECTIVE_REDUCE_SCATTER:
+    case DDL_COLLECTIVE_REDUCE_SCATTERV:
+        return (role){ .in = ALL_BLOCKS, .out = OWN_BLOCK };
+    case DDL_COLLECTIVE_SCATTER:
+    case DDL_COLLECTIVE_SCATTERV:
+        return (role){ .in = ALL_BLOCKS, .out = OWN_BLOCK, .in_at_root = true };
+    case DDL_COLLECTIVE_ALLGATHER:
+    case DDL_COLLECTIVE_ALLGATHERV:
+        return (role){ .in = OWN_BLOCK, .out = ALL_BLOCKS };
+    case DDL_COLLECTIVE_GATHER:
+    case DDL_COLLECTIVE_GATHERV:
+        return (role){ .in = OWN_BLOCK, .out = ALL_BLOCKS, .out_at_root = true };
+    case DDL_COLLECTIVE_ALLTOALL:
+    case DDL_COLLECTIVE_ALLTOALLV:
+        return (role){ .in = ALL_BLOCKS, .out = ALL_BLOCKS };
+    case DDL_COLLECTIVE_BARRIER:
+    case DDL_COLLECTIVE_COUNT:
+        break;
+    }
+    return (role){ .in = NOTHING };
+}
+
+static ddl_status too_large(const ddl_comm *comm, const ddl_call *call, const char *what)
+{
+    return ddl_last_error_set(DDL_EINVAL, comm->rank, ddl_collective_name(call->collective),
+                              "%s of %s overflow the address space", what, ddl_dtype_name(call->dtype));
+}
+
+/* Elements of blocks 0 .. before-1, and bytes of all of them in whole. False: too many. */
+static bool sum_counts(const ddl_comm *comm, const size_t counts[], size_t element_bytes, int before,
+                       size_t *elements_before, size_t *bytes)
+{
+    size_t sum = 0;
+    for (int rank = 0; rank < comm->nranks; rank++) {
+        if (rank == before)
+            *elements_before = sum;
+        if (!ddl_size_add(sum, counts[rank], &sum))
+            return false;
+    }
+    return ddl_size_mul(sum, element_bytes, bytes) && *bytes <= PTRDIFF_MAX;
+}
+
+/* Bytes of a buffer of this content; *inner: where in all blocks the own one begins. */
+static ddl_status measure(const ddl_comm *comm, const ddl_call *call, content holds, const size_t counts[],
+                          size_t *bytes, size_t *inner)
+{
+    size_t element_bytes = ddl_dtype_bytes(call->dtype), before = 0, elements = 0, whole = 0;
+    *bytes = 0;
+    if (holds == NOTHING)
+        return DDL_OK;
+    if (counts != NULL) {
+        if (!sum_counts(comm, counts, element_bytes, comm->rank, &before, &whole))
+            return too_large(comm, call, "the counts");
+        *bytes = holds == ALL_BLOCKS ? whole : counts[comm->rank] * element_bytes;
+        *inner = before * element_bytes;
+        return DDL_OK;
+    }
+    size_t blocks = holds == VECTOR ? 1 : (size_t)comm->nranks;
+    if (!ddl_size_mul(call->count, blocks, &elements) || !ddl_size_mul(elements, element_bytes, &whole) ||
+        whole > PTRDIFF_MAX) {
+        char what[64];
+        snprintf(what, sizeof what, "%zu x %zu elements", blocks, call->count);
+        return too_large(comm, call, what);
+    }
+    *bytes = holds == OWN_BLOCK ? whole / blocks : whole;
+    *inner = call->count * element_bytes * (size_t)comm->rank;
     return DDL_OK;
 }
 
@@ -68,24 +147,87 @@ static bool overlap(const void *a, size_t a_bytes, const void *b, size_t b_bytes
     return from_a < from_b + b_bytes && from_b < from_a + a_bytes;
 }
 
-/*
- * Both buffers of a call that uses both: not NULL, and apart, unless recv (for allgather: send) is exactly
- * where in place puts it: `inner` bytes into the other. Sets call->in_place.
- */
-static ddl_status check_buffers(const ddl_comm *comm, ddl_call *call, size_t in_bytes, size_t out_bytes,
-                                size_t inner)
+static const char *null_buffer(ddl_collective collective, bool is_send)
 {
-    if (in_bytes == 0 && out_bytes == 0)
+    if (collective == DDL_COLLECTIVE_BROADCAST)
+        return "buffer is NULL";
+    return is_send ? "send is NULL" : "recv is NULL";
+}
+
+/*
+ * The buffers that this rank's role uses: not NULL unless empty, and apart, unless one is exactly where in
+ * place puts it: at the same address, or at the own block of the other. Sets call->in_place.
+ */
+static ddl_status check_buffers(const ddl_comm *comm, ddl_call *call)
+{
+    role own = role_of(call->collective);
+    if (comm->rank != call->root) {
+        own.in = own.in_at_root ? NOTHING : own.in;
+        own.out = own.out_at_root ? NOTHING : own.out;
+    }
+    size_t in_bytes = 0, out_bytes = 0, in_inner = 0, out_inner = 0;
+    const size_t *out_counts = call->out_counts != NULL ? call->out_counts : call->counts;
+    DDL_TRY(measure(comm, call, own.in, call->counts, &in_bytes, &in_inner));
+    DDL_TRY(measure(comm, call, own.out, out_counts, &out_bytes, &out_inner));
+    if (own.in == NOTHING)
+        call->in = NULL;
+    if (own.out == NOTHING)
+        call->out = NULL;
+    if ((in_bytes > 0 && call->in == NULL) || (out_bytes > 0 && call->out == NULL))
+        return wrong(comm, call->collective, null_buffer(call->collective, in_bytes > 0 && call->in == NULL));
+    if (in_bytes == 0 || out_bytes == 0)
         return DDL_OK;
-    if (call->in == NULL || call->out == NULL)
-        return wrong(comm, call->collective, call->in == NULL ? "send is NULL" : "recv is NULL");
     uintptr_t in = (uintptr_t)call->in, out = (uintptr_t)call->out;
-    call->in_place = in_bytes > out_bytes ? out == in + inner : in == out + inner;
+    if (own.in == OWN_BLOCK && own.out == ALL_BLOCKS)
+        call->in_place = in == out + out_inner;
+    else if (own.in == ALL_BLOCKS && own.out == OWN_BLOCK)
+        call->in_place = out == in + in_inner;
+    else
+        call->in_place = in == out;
     if (!call->in_place && overlap(call->in, in_bytes, call->out, out_bytes))
         return wrong(
             comm, call->collective,
             "send and recv overlap, and are not in place (see the rules in ddl.h); use one buffer or two");
+    if (call->in_place && call->out_counts != NULL &&
+        memcmp(call->counts, call->out_counts, (size_t)comm->nranks * sizeof *call->counts) != 0)
+        return wrong(comm, call->collective,
+                     "send == recv (in place), but send_counts and recv_counts differ; use two buffers");
     return DDL_OK;
+}
+
+static size_t largest(const ddl_comm *comm, const size_t counts[])
+{
+    size_t most = 0;
+    for (int rank = 0; counts != NULL && rank < comm->nranks; rank++)
+        most = ddl_size_max(most, counts[rank]);
+    return most;
+}
+
+/* Check everything, then issue. */
+static ddl_status run(ddl_comm *comm, ddl_call *call, ddl_request **request)
+{
+    DDL_TRY(check_comm(comm, call->collective));
+    if (call->has_dtype)
+        DDL_TRY(check_types(comm, call));
+    bool point_to_point = call->collective == DDL_COLLECTIVE_SEND || call->collective == DDL_COLLECTIVE_RECV;
+    if (call->has_root || point_to_point)
+        DDL_TRY(check_root(comm, call, point_to_point ? "peer" : "root"));
+    if (point_to_point && call->root == comm->rank)
+        return wrong(comm, call->collective, "peer is the own rank");
+    if (call->collective == DDL_COLLECTIVE_ALLTOALLV && (call->counts == NULL || call->out_counts == NULL))
+        return wrong(comm, call->collective,
+                     call->counts == NULL ? "send_counts is NULL" : "recv_counts is NULL");
+    if (ddl_call_is_uneven(call->collective)) {
+        if (call->counts == NULL)
+            return wrong(comm, call->collective, "counts is NULL");
+        call->count = ddl_size_max(largest(comm, call->counts), largest(comm, call->out_counts));
+    }
+    call->stride = call->count;
+    if (call->has_dtype)
+        DDL_TRY(check_buffers(comm, call));
+    if (call->collective == DDL_COLLECTIVE_BROADCAST)
+        call->in_place = true;
+    return ddl_issue(comm, call, request);
 }
 
 /* ---- the calls ---- */
@@ -97,17 +239,11 @@ ddl_status ddl_allreduce(const void *send, void *recv, size_t count, ddl_dtype d
                       .in = send,
                       .out = recv,
                       .count = count,
-                      .stride = count,
                       .dtype = dtype,
-                      .op = op,
                       .has_dtype = true,
+                      .op = op,
                       .has_op = true };
-    size_t bytes = 0;
-    DDL_TRY(check_comm(comm, call.collective));
-    DDL_TRY(check_types(comm, &call));
-    DDL_TRY(measure(comm, &call, 1, &bytes));
-    DDL_TRY(check_buffers(comm, &call, bytes, bytes, 0));
-    return ddl_issue(comm, &call, request);
+    return run(comm, &call, request);
 }
 
 ddl_status ddl_reduce(const void *send, void *recv, size_t count, ddl_dtype dtype, ddl_op op, int root,
@@ -117,26 +253,13 @@ ddl_status ddl_reduce(const void *send, void *recv, size_t count, ddl_dtype dtyp
                       .in = send,
                       .out = recv,
                       .count = count,
-                      .stride = count,
                       .dtype = dtype,
-                      .op = op,
                       .has_dtype = true,
+                      .op = op,
                       .has_op = true,
                       .root = root,
                       .has_root = true };
-    size_t bytes = 0;
-    DDL_TRY(check_comm(comm, call.collective));
-    DDL_TRY(check_types(comm, &call));
-    DDL_TRY(check_root(comm, &call, "root"));
-    DDL_TRY(measure(comm, &call, 1, &bytes));
-    if (comm->roster->rank == root) {
-        DDL_TRY(check_buffers(comm, &call, bytes, bytes, 0));
-    } else {
-        call.out = NULL;
-        if (bytes > 0 && send == NULL)
-            return wrong(comm, call.collective, "send is NULL");
-    }
-    return ddl_issue(comm, &call, request);
+    return run(comm, &call, request);
 }
 
 ddl_status ddl_reduce_scatter(const void *send, void *recv, size_t recv_count, ddl_dtype dtype, ddl_op op,
@@ -146,18 +269,25 @@ ddl_status ddl_reduce_scatter(const void *send, void *recv, size_t recv_count, d
                       .in = send,
                       .out = recv,
                       .count = recv_count,
-                      .stride = recv_count,
                       .dtype = dtype,
-                      .op = op,
                       .has_dtype = true,
+                      .op = op,
                       .has_op = true };
-    size_t block = 0, all = 0;
-    DDL_TRY(check_comm(comm, call.collective));
-    DDL_TRY(check_types(comm, &call));
-    DDL_TRY(measure(comm, &call, (size_t)comm->config.nranks, &all));
-    DDL_TRY(measure(comm, &call, 1, &block));
-    DDL_TRY(check_buffers(comm, &call, all, block, block * (size_t)comm->roster->rank));
-    return ddl_issue(comm, &call, request);
+    return run(comm, &call, request);
+}
+
+ddl_status ddl_reduce_scatterv(const void *send, void *recv, const size_t counts[], ddl_dtype dtype,
+                               ddl_op op, ddl_comm *comm, ddl_request **request)
+{
+    ddl_call call = { .collective = DDL_COLLECTIVE_REDUCE_SCATTERV,
+                      .in = send,
+                      .out = recv,
+                      .counts = counts,
+                      .dtype = dtype,
+                      .has_dtype = true,
+                      .op = op,
+                      .has_op = true };
+    return run(comm, &call, request);
 }
 
 ddl_status ddl_allgather(const void *send, void *recv, size_t send_count, ddl_dtype dtype, ddl_comm *comm,
@@ -167,16 +297,21 @@ ddl_status ddl_allgather(const void *send, void *recv, size_t send_count, ddl_dt
                       .in = send,
                       .out = recv,
                       .count = send_count,
-                      .stride = send_count,
                       .dtype = dtype,
                       .has_dtype = true };
-    size_t block = 0, all = 0;
-    DDL_TRY(check_comm(comm, call.collective));
-    DDL_TRY(check_types(comm, &call));
-    DDL_TRY(measure(comm, &call, (size_t)comm->config.nranks, &all));
-    DDL_TRY(measure(comm, &call, 1, &block));
-    DDL_TRY(check_buffers(comm, &call, block, all, block * (size_t)comm->roster->rank));
-    return ddl_issue(comm, &call, request);
+    return run(comm, &call, request);
+}
+
+ddl_status ddl_allgatherv(const void *send, void *recv, const size_t counts[], ddl_dtype dtype,
+                          ddl_comm *comm, ddl_request **request)
+{
+    ddl_call call = { .collective = DDL_COLLECTIVE_ALLGATHERV,
+                      .in = send,
+                      .out = recv,
+                      .counts = counts,
+                      .dtype = dtype,
+                      .has_dtype = true };
+    return run(comm, &call, request);
 }
 
 ddl_status ddl_broadcast(void *buffer, size_t count, ddl_dtype dtype, int root, ddl_comm *comm,
@@ -185,20 +320,67 @@ ddl_status ddl_broadcast(void *buffer, size_t count, ddl_dtype dtype, int root, 
     ddl_call call = { .collective = DDL_COLLECTIVE_BROADCAST,
                       .out = buffer,
                       .count = count,
-                      .stride = count,
-                      .dtype = dtype,
-                      .has_dtype = true,
                       .root = root,
                       .has_root = true,
-                      .in_place = true };
-    size_t bytes = 0;
-    DDL_TRY(check_comm(comm, call.collective));
-    DDL_TRY(check_types(comm, &call));
-    DDL_TRY(check_root(comm, &call, "root"));
-    DDL_TRY(measure(comm, &call, 1, &bytes));
-    if (bytes > 0 && buffer == NULL)
-        return wrong(comm, call.collective, "buffer is NULL");
-    return ddl_issue(comm, &call, request);
+                      .dtype = dtype,
+                      .has_dtype = true };
+    return run(comm, &call, request);
+}
+
+ddl_status ddl_gather(const void *send, void *recv, size_t send_count, ddl_dtype dtype, int root,
+                      ddl_comm *comm, ddl_request **request)
+{
+    ddl_call call = { .collective = DDL_COLLECTIVE_GATHER,
+                      .in = send,
+                      .out = recv,
+                      .count = send_count,
+                      .root = root,
+                      .has_root = true,
+                      .dtype = dtype,
+                      .has_dtype = true };
+    return run(comm, &call, request);
+}
+
+ddl_status ddl_gatherv(const void *send, void *recv, const size_t counts[], ddl_dtype dtype, int root,
+                       ddl_comm *comm, ddl_request **request)
+{
+    ddl_call call = { .collective = DDL_COLLECTIVE_GATHERV,
+                      .in = send,
+                      .out = recv,
+                      .counts = counts,
+                      .root = root,
+                      .has_root = true,
+                      .dtype = dtype,
+                      .has_dtype = true };
+    return run(comm, &call, request);
+}
+
+ddl_status ddl_scatter(const void *send, void *recv, size_t recv_count, ddl_dtype dtype, int root,
+                       ddl_comm *comm, ddl_request **request)
+{
+    ddl_call call = { .collective = DDL_COLLECTIVE_SCATTER,
+                      .in = send,
+                      .out = recv,
+                      .count = recv_count,
+                      .root = root,
+                      .has_root = true,
+                      .dtype = dtype,
+                      .has_dtype = true };
+    return run(comm, &call, request);
+}
+
+ddl_status ddl_scatterv(const void *send, void *recv, const size_t counts[], ddl_dtype dtype, int root,
+                        ddl_comm *comm, ddl_request **request)
+{
+    ddl_call call = { .collective = DDL_COLLECTIVE_SCATTERV,
+                      .in = send,
+                      .out = recv,
+                      .counts = counts,
+                      .root = root,
+                      .has_root = true,
+                      .dtype = dtype,
+                      .has_dtype = true };
+    return run(comm, &call, request);
 }
 
 ddl_status ddl_alltoall(const void *send, void *recv, size_t count_per_rank, ddl_dtype dtype, ddl_comm *comm,
@@ -208,37 +390,28 @@ ddl_status ddl_alltoall(const void *send, void *recv, size_t count_per_rank, ddl
                       .in = send,
                       .out = recv,
                       .count = count_per_rank,
-                      .stride = count_per_rank,
                       .dtype = dtype,
                       .has_dtype = true };
-    size_t all = 0;
-    DDL_TRY(check_comm(comm, call.collective));
-    DDL_TRY(check_types(comm, &call));
-    DDL_TRY(measure(comm, &call, (size_t)comm->config.nranks, &all));
-    DDL_TRY(check_buffers(comm, &call, all, all, 0));
-    return ddl_issue(comm, &call, request);
+    return run(comm, &call, request);
+}
+
+ddl_status ddl_alltoallv(const void *send, const size_t send_counts[], void *recv, const size_t recv_counts[],
+                         ddl_dtype dtype, ddl_comm *comm, ddl_request **request)
+{
+    ddl_call call = { .collective = DDL_COLLECTIVE_ALLTOALLV,
+                      .in = send,
+                      .out = recv,
+                      .counts = send_counts,
+                      .out_counts = recv_counts,
+                      .dtype = dtype,
+                      .has_dtype = true };
+    return run(comm, &call, request);
 }
 
 ddl_status ddl_barrier(ddl_comm *comm, ddl_request **request)
 {
     ddl_call call = { .collective = DDL_COLLECTIVE_BARRIER };
-    DDL_TRY(check_comm(comm, call.collective));
-    return ddl_issue(comm, &call, request);
-}
-
-static ddl_status point_to_point(ddl_comm *comm, ddl_call *call, const void *buffer, ddl_request **request)
-{
-    size_t bytes = 0;
-    DDL_TRY(check_comm(comm, call->collective));
-    DDL_TRY(check_types(comm, call));
-    DDL_TRY(check_root(comm, call, "peer"));
-    if (call->root == comm->roster->rank)
-        return wrong(comm, call->collective, "peer is the own rank");
-    DDL_TRY(measure(comm, call, 1, &bytes));
-    if (bytes > 0 && buffer == NULL)
-        return wrong(comm, call->collective,
-                     call->collective == DDL_COLLECTIVE_SEND ? "send is NULL" : "recv is NULL");
-    return ddl_issue(comm, call, request);
+    return run(comm, &call, request);
 }
 
 ddl_status ddl_send(const void *send, size_t count, ddl_dtype dtype, int peer, ddl_comm *comm,
@@ -247,11 +420,10 @@ ddl_status ddl_send(const void *send, size_t count, ddl_dtype dtype, int peer, d
     ddl_call call = { .collective = DDL_COLLECTIVE_SEND,
                       .in = send,
                       .count = count,
-                      .stride = count,
+                      .root = peer,
                       .dtype = dtype,
-                      .has_dtype = true,
-                      .root = peer };
-    return point_to_point(comm, &call, send, request);
+                      .has_dtype = true };
+    return run(comm, &call, request);
 }
 
 ddl_status ddl_recv(void *recv, size_t count, ddl_dtype dtype, int peer, ddl_comm *comm,
@@ -260,11 +432,10 @@ ddl_status ddl_recv(void *recv, size_t count, ddl_dtype dtype, int peer, ddl_com
     ddl_call call = { .collective = DDL_COLLECTIVE_RECV,
                       .out = recv,
                       .count = count,
-                      .stride = count,
+                      .root = peer,
                       .dtype = dtype,
-                      .has_dtype = true,
-                      .root = peer };
-    return point_to_point(comm, &call, recv, request);
+                      .has_dtype = true };
+    return run(comm, &call, request);
 }
 
 /* ---- which algorithm ---- */
@@ -284,7 +455,8 @@ const char *ddl_algorithm_name(const ddl_comm *comm, const char *name, size_t co
     ddl_collective collective;
     if (comm == NULL || !find_collective(name, &collective))
         return NULL;
-    return ddl_issue_algorithm(comm, collective, count, ddl_dtype_bytes(dtype))->name;
+    double bytes = (double)count * (double)ddl_dtype_bytes(dtype) * ddl_issue_blocks(comm, collective);
+    return ddl_issue_algorithm(comm, collective, bytes)->name;
 }
 
 size_t ddl_algorithm_names(const char *name, const char *names[], size_t capacity)

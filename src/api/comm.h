@@ -1,5 +1,5 @@
 /*
- * comm.h - a communicator: what a world consists of, and which operations are in flight on it.
+ * comm.h - a communicator: who its ranks are, and which operations are in flight on it.
  *
  * Two kinds of fields: those that the issuing thread touches, which the caller serialises, and those that
  * belong to the holder of the engine's baton. Which is which is said below.
@@ -7,58 +7,60 @@
 #ifndef DDL_API_COMM_H
 #define DDL_API_COMM_H
 
-#include "api/config.h"
 #include "api/request.h"
+#include "api/world.h"
 #include "backend/backend_schedule.h"
-#include "backend/choice.h"
-#include "io/engine.h"
-#include "io/service.h"
-#include "protocol/notice.h"
-#include "protocol/roster.h"
-#include "rendezvous/bootstrap.h"
-#include "transport/transport_mesh.h"
 
-/* The two orders of operations on a communicator, as the wire knows them. */
+/* The two orders of operations on a communicator, as the wire knows them: channels 2 id and 2 id + 1. */
 enum { DDL_CHANNEL_COLLECTIVE = 0, DDL_CHANNEL_POINT_TO_POINT = 1 };
 
-/* In place of a collective in signatures: the barrier at which ranks part. */
-enum { DDL_SIGNATURE_FREE = 0xfe };
+/* In place of a collective in signatures: what communicators are made and freed with. */
+enum { DDL_SIGNATURE_SPLIT = 0xfd, DDL_SIGNATURE_FREE = 0xfe };
 
-enum { DDL_HISTORY = 64 };
+enum { DDL_HISTORY = 64, DDL_COMM_FREE_MS = 5000 };
 
 typedef struct ddl_past { /* an operation that was issued here */
     uint64_t sequence;
     ddl_signature signature;
+    size_t *counts; /* of an alltoallv: sent to each rank, then received from each; kept for the next one */
 } ddl_past;
 
+struct ddl_shrinking;
+
 struct ddl_comm {
-    /* Constant after init. */
-    ddl_config config;
+    /* Constant after creation. */
+    ddl_world *world;
+    uint32_t id;
+    int rank, nranks;
+    int *members; /* of each rank: its number in the world */
+    int *rank_of; /* of each number in the world: its rank, or -1 */
     ddl_roster *roster;
+    ddl_placement placement;
     ddl_cost_model model;
-    ddl_service *service; /* NULL in a world of one, as are the next three */
-    ddl_bootstrap *bootstrap;
-    ddl_engine *engine;
+    ddl_engine *engine; /* NULL with a single rank, as is the next one */
     ddl_mesh *mesh;
     ddl_backend *backend;
     ddl_request_pool *pool;
-    ddl_link link; /* in the list of contexts (contexts.h) */
-    bool forked;   /* set in a forked child only */
+    struct ddl_comm *root; /* with which it is freed; a root is its own */
+
+    ddl_link sibling, same_bucket, active; /* see ddl_world */
 
     /* The issuing thread. */
     int64_t timeout_ms;
     uint64_t issued;                   /* collective operations */
     uint64_t *sent_to, *received_from; /* point-to-point operations, per peer */
+    size_t *starts;                    /* room for those of v forms: of one buffer, then of the other */
     struct ddl_chosen {                /* the last choice by cost of each collective */
         const ddl_algorithm *algorithm;
-        size_t count, element_bytes;
+        double total_bytes;
     } chosen[DDL_COLLECTIVE_COUNT];
 
     /* Holder of the baton. */
     ddl_list in_flight; /* requests, oldest first */
     uint64_t *entered;  /* of each rank: the highest collective sequence that it is known to have entered */
-    ddl_past history[DDL_HISTORY]; /* collective operations by sequence modulo its size */
-    int ngone;                     /* peers that left */
+    ddl_past history[DDL_HISTORY];   /* collective operations by sequence modulo its size */
+    int ngone;                       /* peers that left or were lost */
+    struct ddl_shrinking *shrinking; /* agreement on who is left (shrink.c); NULL: none was begun */
     struct ddl_failure {
         bool failing;  /* a cause is known; others may follow until settle_ns */
         bool failed;   /* the cause is final, and in pool->cause */
@@ -71,14 +73,38 @@ struct ddl_comm {
     } failure;
 };
 
-/* The failure machinery (failure.c). All for the holder of the baton. */
-extern const ddl_mesh_owner ddl_failure_mesh_owner; /* arg is to be set to the comm */
+/*
+ * A communicator of the ranks `members`, given by their numbers in the world, of which `rank` is this
+ * process. root NULL: it is a root itself. Known to the world once this returns.
+ */
+DDL_MUST_USE ddl_status ddl_comm_create(ddl_world *world, uint32_t id, const int members[], int nranks,
+                                        int rank, ddl_comm *root, int64_t timeout_ms, ddl_comm **comm,
+                                        ddl_error *err);
+
+/* At once, without a word to the others; nothing may be in flight. NULL is fine. Frees the world with its
+ * last root. */
+void ddl_comm_destroy(ddl_comm *comm);
+
+/* Holder: requests in flight are counted, so that the world knows whether there is work. */
+void ddl_comm_track(ddl_comm *comm, ddl_request *request);
+void ddl_comm_untrack(ddl_request *request);
+
+/* The failure machinery (failure.c). All for the holder of the baton. Peers are ranks of comm. */
+void ddl_failure_heard(ddl_comm *comm, int peer, const ddl_frame *frame);
+void ddl_failure_told(ddl_comm *comm, int peer, const ddl_notice *notice);
+void ddl_failure_left(ddl_comm *comm, int peer);
+void ddl_failure_lost(ddl_comm *comm, int peer, int os_errno, const ddl_error *error);
 void ddl_failure_tick(ddl_comm *comm, int64_t now_ns);
 void ddl_failure_raise(ddl_comm *comm, const ddl_notice *notice);
 /* Compare what peers said about this operation before it was issued here. */
 void ddl_failure_check_early(ddl_comm *comm, const ddl_request *request);
 /* A peer that this request needs has left. */
 void ddl_failure_check_gone(ddl_comm *comm, const ddl_request *request);
+
+/* Agreement on who is left (shrink.c). Holder. */
+void ddl_shrink_heard(ddl_comm *comm, int peer, const ddl_frame *frame, ddl_view payload);
+void ddl_shrink_gone(ddl_comm *comm, int peer);
+void ddl_shrink_free(ddl_comm *comm);
 
 /* "rank 3 (pid 812 on node7)" */
 const char *ddl_comm_describe(const ddl_comm *comm, int rank, char *text, size_t capacity);

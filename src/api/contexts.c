@@ -25,15 +25,15 @@ static void after_fork_in_child(void)
 {
     pthread_mutex_unlock(&lock);
     DDL_LIST_FOR_EACH (link, &contexts) {
-        ddl_comm *comm = DDL_CONTAINER(link, ddl_comm, link);
+        ddl_world *world = DDL_CONTAINER(link, ddl_world, link);
         forked = true;
-        comm->forked = true;
-        if (comm->engine == NULL)
+        world->forked = true;
+        if (world->engine == NULL)
             continue;
-        ddl_mesh_close_in_child(comm->mesh);
-        ddl_engine_close_in_child(comm->engine);
-        ddl_bootstrap_close_in_child(comm->bootstrap);
-        ddl_service_close_in_child(comm->service);
+        ddl_mesh_close_in_child(world->mesh);
+        ddl_engine_close_in_child(world->engine);
+        ddl_bootstrap_close_in_child(world->bootstrap);
+        ddl_service_close_in_child(world->service);
     }
 }
 
@@ -42,12 +42,12 @@ static void at_exit(void)
 {
     pthread_mutex_lock(&lock);
     DDL_LIST_FOR_EACH (link, &contexts) {
-        ddl_comm *comm = DDL_CONTAINER(link, ddl_comm, link);
-        if (comm->forked || comm->engine == NULL)
+        ddl_world *world = DDL_CONTAINER(link, ddl_world, link);
+        if (world->forked || world->engine == NULL)
             continue;
         /* The baton is kept: nothing is sent after the goodbye. */
-        if (ddl_engine_enter(comm->engine, ddl_deadline_in_ms(GOODBYE_MS)))
-            ddl_mesh_say_goodbye(comm->mesh);
+        if (ddl_engine_enter(world->engine, ddl_deadline_in_ms(GOODBYE_MS)))
+            ddl_mesh_say_goodbye(world->mesh);
     }
     pthread_mutex_unlock(&lock);
 }
@@ -58,19 +58,19 @@ static void install(void)
     atexit(at_exit);
 }
 
-void ddl_contexts_add(ddl_comm *comm)
+void ddl_contexts_add(ddl_world *world)
 {
     pthread_once(&once, install);
     pthread_mutex_lock(&lock);
-    ddl_list_append(&contexts, &comm->link);
+    ddl_list_append(&contexts, &world->link);
     pthread_mutex_unlock(&lock);
 }
 
-void ddl_contexts_remove(ddl_comm *comm)
+void ddl_contexts_remove(ddl_world *world)
 {
     pthread_mutex_lock(&lock);
-    if (ddl_link_linked(&comm->link))
-        ddl_list_remove(&comm->link);
+    if (ddl_link_linked(&world->link))
+        ddl_list_remove(&world->link);
     pthread_mutex_unlock(&lock);
 }
 

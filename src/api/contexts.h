@@ -6,11 +6,11 @@
 #ifndef DDL_API_CONTEXTS_H
 #define DDL_API_CONTEXTS_H
 
-#include "api/comm.h"
+#include "api/world.h"
 
 /* From the first call on, forked children close their copies of descriptors, and exit says goodbye. */
-void ddl_contexts_add(ddl_comm *comm);
-void ddl_contexts_remove(ddl_comm *comm);
+void ddl_contexts_add(ddl_world *world);
+void ddl_contexts_remove(ddl_world *world);
 
 /* Whether this process was forked from one that had a world. */
 bool ddl_contexts_forked(void);

@@ -6,7 +6,7 @@
  * all operations in flight, or else the next call. For a mismatch everyone also tells its own call, so
  * that all find the same lowest disagreeing pair.
  */
-#include "api/comm.h"
+#include "api/issue.h"
 
 #include "base/dtype.h"
 #include "base/log.h"
@@ -42,21 +42,29 @@ static void describe_call(const ddl_signature *signature, char *text, size_t cap
 {
     size_t rows;
     const ddl_algorithm *catalogue = ddl_catalogue(&rows);
-    if (signature->collective == DDL_SIGNATURE_FREE) {
-        snprintf(text, capacity, "comm_free()");
+    if (signature->collective == DDL_SIGNATURE_FREE || signature->collective == DDL_SIGNATURE_SPLIT) {
+        snprintf(text, capacity, "comm_%s()", signature->collective == DDL_SIGNATURE_FREE ? "free" : "split");
         return;
     }
     const char *name = signature->collective < DDL_COLLECTIVE_COUNT
                            ? ddl_collective_name((ddl_collective)signature->collective)
                            : "an unknown operation";
-    char root[32] = "", op[32] = "", dtype[32] = "", count[32] = "";
+    char root[32] = "", op[32] = "", dtype[32] = "", count[64] = "";
     if (signature->root >= 0 && signature->collective != DDL_COLLECTIVE_SEND)
         snprintf(root, sizeof root, ", root %d", (int)signature->root);
     if (signature->op != 0xff)
         snprintf(op, sizeof op, ", %s", ddl_op_name((ddl_op)signature->op));
     if (signature->dtype != 0xff) {
         snprintf(dtype, sizeof dtype, ", %s", ddl_dtype_name((ddl_dtype)signature->dtype));
-        snprintf(count, sizeof count, "count %llu", (unsigned long long)signature->count);
+        if (signature->collective == DDL_COLLECTIVE_ALLTOALLV)
+            snprintf(count, sizeof count, "counts of its own");
+        else if (signature->collective < DDL_COLLECTIVE_COUNT &&
+                 ddl_call_is_uneven((ddl_collective)signature->collective))
+            snprintf(count, sizeof count, "counts #%06llx, %llu in all",
+                     (unsigned long long)signature->count & 0xffffff,
+                     (unsigned long long)signature->count >> 24);
+        else
+            snprintf(count, sizeof count, "count %llu", (unsigned long long)signature->count);
     }
     snprintf(text, capacity, "%s(%s%s%s%s) by %s", name, count, dtype, op, root,
              signature->algorithm < rows ? catalogue[signature->algorithm].name : "?");
@@ -75,7 +83,7 @@ static const ddl_request *find_collective(const ddl_comm *comm, uint64_t sequenc
 {
     DDL_LIST_FOR_EACH (link, &comm->in_flight) {
         const ddl_request *request = DDL_CONTAINER(link, ddl_request, link);
-        if (request->task.channel == DDL_CHANNEL_COLLECTIVE && request->task.sequence == sequence)
+        if (ddl_request_is_collective(request) && request->task.sequence == sequence)
             return request;
     }
     return NULL;
@@ -88,7 +96,7 @@ static const ddl_request *find_point_to_point(const ddl_comm *comm, ddl_collecti
     DDL_LIST_FOR_EACH (link, &comm->in_flight) {
         const ddl_request *request = DDL_CONTAINER(link, ddl_request, link);
         const ddl_task *task = &request->task;
-        if (task->channel == DDL_CHANNEL_POINT_TO_POINT && task->sequence == sequence &&
+        if (task->channel % 2 == DDL_CHANNEL_POINT_TO_POINT && task->sequence == sequence &&
             task->shape.root == peer && task->algorithm->collective == direction)
             return request;
     }
@@ -105,9 +113,37 @@ static const ddl_signature *own_signature(const ddl_comm *comm, uint64_t sequenc
     return request != NULL ? &request->task.signature : NULL;
 }
 
+/* Of an alltoallv that was issued here, not long ago: counts sent to each rank, then received from each. */
+static const size_t *own_counts(const ddl_comm *comm, uint64_t sequence)
+{
+    const ddl_past *past = &comm->history[sequence % DDL_HISTORY];
+    bool known = past->sequence == sequence && past->signature.collective == DDL_COLLECTIVE_ALLTOALLV;
+    return known ? past->counts : NULL;
+}
+
+/* The own call as a frame from this peer about it has to have it. */
+static ddl_signature expected_of(const ddl_comm *comm, int peer, const ddl_frame *frame,
+                                 const ddl_signature *own)
+{
+    ddl_signature expected = *own;
+    const size_t *counts = own_counts(comm, frame->sequence);
+    bool from_receiver = frame->type == DDL_FRAME_GRANT || frame->type == DDL_FRAME_ENTER;
+    if (own->collective == DDL_COLLECTIVE_ALLTOALLV && counts != NULL)
+        expected.count = counts[from_receiver ? peer : comm->nranks + peer];
+    return expected;
+}
+
 /* ---- causes ---- */
 
 enum { FROM_SENDER, FROM_RECEIVER };
+
+/* Queue a frame for one rank, or for all others with peer -1. */
+static void tell(ddl_comm *comm, int peer, const ddl_frame *frame, const ddl_notice *notice)
+{
+    for (int rank = 0; rank < comm->nranks; rank++)
+        if (rank != comm->rank && (peer < 0 || peer == rank))
+            ddl_mesh_tell(comm->mesh, comm->members[rank], frame, notice);
+}
 
 static ddl_frame enter_frame(uint32_t channel, uint64_t sequence, const ddl_signature *signature)
 {
@@ -126,26 +162,36 @@ static ddl_frame enter_frame(uint32_t channel, uint64_t sequence, const ddl_sign
 static void tell_entered(ddl_comm *comm, int peer, uint64_t sequence, const ddl_signature *signature,
                          bool is_answer)
 {
-    ddl_frame enter = enter_frame(DDL_CHANNEL_COLLECTIVE, sequence, signature);
+    ddl_frame enter = enter_frame(comm->id * 2 + DDL_CHANNEL_COLLECTIVE, sequence, signature);
     enter.number = is_answer;
-    ddl_mesh_tell(comm->mesh, peer, &enter, NULL);
+    if (signature->collective != DDL_COLLECTIVE_ALLTOALLV) {
+        tell(comm, peer, &enter, NULL);
+        return;
+    }
+    /* What it expects of each is what each of them can compare. */
+    const size_t *counts = own_counts(comm, sequence);
+    for (int rank = 0; counts != NULL && rank < comm->nranks; rank++) {
+        enter.count = counts[comm->nranks + rank];
+        if (rank != comm->rank && (peer < 0 || peer == rank))
+            tell(comm, rank, &enter, NULL);
+    }
 }
 
 /* Point to point: only the other end need know. The piece says from which end this comes. */
 static void tell_other_end(ddl_comm *comm, const ddl_task *task)
 {
-    ddl_frame enter = enter_frame(DDL_CHANNEL_POINT_TO_POINT, task->sequence, &task->signature);
+    ddl_frame enter = enter_frame(task->channel, task->sequence, &task->signature);
     enter.piece = task->algorithm->collective == DDL_COLLECTIVE_SEND ? FROM_SENDER : FROM_RECEIVER;
-    ddl_mesh_tell(comm->mesh, task->shape.root, &enter, NULL);
+    tell(comm, task->shape.root, &enter, NULL);
 }
 
 static void tell_cause(ddl_comm *comm)
 {
     const ddl_notice *cause = &comm->failure.cause;
     ddl_frame frame = { .type = DDL_FRAME_ABORT,
-                        .channel = DDL_CHANNEL_COLLECTIVE,
+                        .channel = comm->id * 2 + DDL_CHANNEL_COLLECTIVE,
                         .sequence = cause->sequence };
-    ddl_mesh_tell(comm->mesh, -1, &frame, cause);
+    tell(comm, -1, &frame, cause);
 }
 
 /* Begin to settle, or take a better cause than the one known. */
@@ -160,6 +206,8 @@ static void adopt(ddl_comm *comm, const ddl_notice *notice, bool tell)
         int64_t settle_ms = notice->culprit < 0 ? SETTLE_UNNAMED_MS : SETTLE_MS;
         failure->settle_ns = ddl_now_ns() + settle_ms * DDL_NS_PER_MS;
     }
+    if (!failure->failing)
+        comm->world->nbusy++;
     failure->failing = true;
     failure->cause = *notice;
     if (tell)
@@ -186,16 +234,45 @@ static void mismatch_text(const ddl_comm *comm, ddl_notice *notice, const ddl_si
              ddl_comm_describe(comm, notice->culprit, high_rank, sizeof high_rank), high_call);
 }
 
-static void raise_mismatch(ddl_comm *comm, uint64_t sequence, int a, const ddl_signature *call_a, int b,
-                           const ddl_signature *call_b)
+/* Both are in the same alltoallv, but do not agree on what one sends to the other. */
+static void pair_text(const ddl_comm *comm, ddl_notice *notice, int sender, uint64_t sent, int receiver,
+                      uint64_t expected)
 {
-    ddl_notice notice = { .code = DDL_EMISMATCH, .sequence = sequence };
-    notice.witness = a < b ? a : b;
-    notice.culprit = a < b ? b : a;
-    if (call_a->collective < DDL_COLLECTIVE_COUNT)
+    char from[112], to[112];
+    snprintf(notice->text, sizeof notice->text,
+             "in alltoallv %s sends %llu elements to %s, which expects %llu; send_counts of the one must be "
+             "recv_counts of the other",
+             ddl_comm_describe(comm, sender, from, sizeof from), (unsigned long long)sent,
+             ddl_comm_describe(comm, receiver, to, sizeof to), (unsigned long long)expected);
+}
+
+static bool same_but_count(const ddl_signature *a, const ddl_signature *b)
+{
+    ddl_signature with_count = *a;
+    with_count.count = b->count;
+    return same_signature(&with_count, b);
+}
+
+/* What a frame from peer says, `theirs`, is not what this rank expects of it. */
+static void raise_mismatch(ddl_comm *comm, const ddl_frame *frame, const ddl_signature *ours, int peer,
+                           const ddl_signature *theirs)
+{
+    int own = comm->rank;
+    ddl_notice notice = { .code = DDL_EMISMATCH, .sequence = frame->sequence };
+    notice.witness = own < peer ? own : peer;
+    notice.culprit = own < peer ? peer : own;
+    const ddl_signature *low = own < peer ? ours : theirs, *high = own < peer ? theirs : ours;
+    if (low->collective < DDL_COLLECTIVE_COUNT)
         snprintf(notice.operation, sizeof notice.operation, "%s",
-                 ddl_collective_name((ddl_collective)call_a->collective));
-    mismatch_text(comm, &notice, a < b ? call_a : call_b, a < b ? call_b : call_a);
+                 ddl_collective_name((ddl_collective)low->collective));
+    bool of_pair = ours->collective == DDL_COLLECTIVE_ALLTOALLV && same_but_count(ours, theirs);
+    bool we_send = frame->type == DDL_FRAME_GRANT || frame->type == DDL_FRAME_ENTER;
+    if (!of_pair)
+        mismatch_text(comm, &notice, low, high);
+    else if (we_send)
+        pair_text(comm, &notice, own, ours->count, peer, theirs->count);
+    else
+        pair_text(comm, &notice, peer, theirs->count, own, ours->count);
     ddl_failure_raise(comm, &notice);
 }
 
@@ -205,14 +282,15 @@ static void remember_signature(ddl_comm *comm, int rank, const ddl_signature *si
 {
     comm->failure.disagrees_known[rank] = true;
     comm->failure.signatures[rank] = *signature;
+    if (signature->collective == DDL_COLLECTIVE_ALLTOALLV) /* what a rank told us concerns this pair alone */
+        comm->failure.signatures[rank].count = 0;
 }
 
-static void on_heard(void *arg, int peer, const ddl_frame *frame)
+void ddl_failure_heard(ddl_comm *comm, int peer, const ddl_frame *frame)
 {
-    ddl_comm *comm = arg;
     ddl_signature theirs = signature_of(frame);
     const ddl_signature *ours = NULL;
-    if (frame->channel == DDL_CHANNEL_COLLECTIVE) {
+    if (frame->channel % 2 == DDL_CHANNEL_COLLECTIVE) {
         if (frame->sequence > comm->entered[peer])
             comm->entered[peer] = frame->sequence;
         ours = own_signature(comm, frame->sequence);
@@ -234,20 +312,27 @@ static void on_heard(void *arg, int peer, const ddl_frame *frame)
         if (request != NULL)
             ours = &request->task.signature;
     }
-    if (ours != NULL && !same_signature(ours, &theirs))
-        raise_mismatch(comm, frame->sequence, comm->roster->rank, ours, peer, &theirs);
+    if (ours == NULL)
+        return;
+    ddl_signature expected = expected_of(comm, peer, frame, ours);
+    if (!same_signature(&expected, &theirs))
+        raise_mismatch(comm, frame, &expected, peer, &theirs);
 }
 
-static void on_told(void *arg, int peer, const ddl_notice *notice)
+void ddl_failure_told(ddl_comm *comm, int peer, const ddl_notice *notice)
 {
-    ddl_comm *comm = arg;
+    ddl_notice sound = *notice;
+    if (sound.culprit >= comm->nranks)
+        sound.culprit = -1;
+    if (sound.witness >= comm->nranks)
+        sound.witness = -1;
     comm->failure.told_by[peer] = true;
-    adopt(comm, notice, false);
+    adopt(comm, &sound, false);
 }
 
 static void raise_lost(ddl_comm *comm, int peer, const char *how)
 {
-    ddl_notice notice = { .code = DDL_EPEERLOST, .culprit = peer, .witness = comm->roster->rank };
+    ddl_notice notice = { .code = DDL_EPEERLOST, .culprit = peer, .witness = comm->rank };
     const ddl_member *member = &comm->roster->members[peer];
     char who[160];
     ddl_link *first = ddl_list_first(&comm->in_flight);
@@ -258,22 +343,21 @@ static void raise_lost(ddl_comm *comm, int peer, const char *how)
     ddl_failure_raise(comm, &notice);
 }
 
-static void on_lost(void *arg, int peer, int os_errno, const ddl_error *error)
+void ddl_failure_lost(ddl_comm *comm, int peer, int os_errno, const ddl_error *error)
 {
-    ddl_comm *comm = arg;
     comm->ngone++;
     if (comm->failure.told_by[peer])
         return;
     if (error != NULL && error->code == DDL_ENOMEM) {
-        ddl_notice own = { .code = DDL_ENOMEM, .culprit = comm->roster->rank, .witness = comm->roster->rank };
+        ddl_notice own = { .code = DDL_ENOMEM, .culprit = comm->rank, .witness = comm->rank };
         char who[160];
         snprintf(own.text, sizeof own.text, "%s: %.200s",
-                 ddl_comm_describe(comm, comm->roster->rank, who, sizeof who), error->text);
+                 ddl_comm_describe(comm, comm->rank, who, sizeof who), error->text);
         ddl_failure_raise(comm, &own);
         return;
     }
     if (error != NULL) {
-        ddl_notice notice = { .code = error->code, .culprit = peer, .witness = comm->roster->rank };
+        ddl_notice notice = { .code = error->code, .culprit = peer, .witness = comm->rank };
         char who[160];
         snprintf(notice.text, sizeof notice.text, "%s sent %.200s",
                  ddl_comm_describe(comm, peer, who, sizeof who), error->text);
@@ -296,7 +380,7 @@ static void look_at_pending(void *arg, int peer, bool outgoing)
 {
     (void)outgoing;
     peer_search *search = arg;
-    if (search->gone_only && !ddl_mesh_is_gone(search->comm->mesh, peer))
+    if (search->gone_only && !ddl_mesh_is_gone(search->comm->mesh, search->comm->members[peer]))
         return;
     if (search->found < 0 || peer < search->found)
         search->found = peer;
@@ -320,30 +404,44 @@ void ddl_failure_check_gone(ddl_comm *comm, const ddl_request *request)
         raise_lost(comm, gone, LEFT);
 }
 
-static void on_left(void *arg, int peer)
+void ddl_failure_left(ddl_comm *comm, int peer)
 {
     (void)peer;
-    ddl_comm *comm = arg;
     comm->ngone++;
     DDL_LIST_FOR_EACH (link, &comm->in_flight)
         ddl_failure_check_gone(comm, DDL_CONTAINER(link, ddl_request, link));
 }
 
-const ddl_mesh_owner ddl_failure_mesh_owner = { on_heard, on_told, on_left, on_lost, NULL };
+static void hear_early(void *arg, int world_peer, const ddl_frame *frame)
+{
+    ddl_comm *comm = arg;
+    if (comm->rank_of[world_peer] >= 0)
+        ddl_failure_heard(comm, comm->rank_of[world_peer], frame);
+}
 
 void ddl_failure_check_early(ddl_comm *comm, const ddl_request *request)
 {
-    ddl_mesh_visit_early(comm->mesh, request->task.channel, request->task.sequence, on_heard, comm);
+    ddl_mesh_visit_early(comm->mesh, request->task.channel, request->task.sequence, hear_early, comm);
 }
 
 /* ---- deadlines ---- */
 
-/* Collectives that nobody can complete before everybody has entered. */
+/* Collectives that nobody can complete before everybody has entered; with uneven blocks some may have nothing
+ * to do with others. */
 static bool needs_everybody(const ddl_request *request)
 {
-    uint8_t collective = request->task.signature.collective;
-    return request->task.channel == DDL_CHANNEL_COLLECTIVE && collective != DDL_COLLECTIVE_BROADCAST &&
-           collective != DDL_COLLECTIVE_REDUCE;
+    if (!ddl_request_is_collective(request))
+        return false;
+    switch (request->task.algorithm->collective) {
+    case DDL_COLLECTIVE_ALLREDUCE:
+    case DDL_COLLECTIVE_REDUCE_SCATTER:
+    case DDL_COLLECTIVE_ALLGATHER:
+    case DDL_COLLECTIVE_ALLTOALL:
+    case DDL_COLLECTIVE_BARRIER:
+        return true;
+    default:
+        return false;
+    }
 }
 
 static void raise_timeout(ddl_comm *comm, const ddl_request *request)
@@ -351,20 +449,20 @@ static void raise_timeout(ddl_comm *comm, const ddl_request *request)
     const ddl_task *task = &request->task;
     int late = -1, nlate = 0;
     if (needs_everybody(request)) {
-        for (int rank = comm->config.nranks - 1; rank >= 0; rank--)
-            if (rank != comm->roster->rank && comm->entered[rank] < task->sequence) {
+        for (int rank = comm->nranks - 1; rank >= 0; rank--)
+            if (rank != comm->rank && comm->entered[rank] < task->sequence) {
                 late = rank;
                 nlate++;
             }
     } else {
         int pending = lowest_pending(comm, request, false);
-        bool is_late = task->channel != DDL_CHANNEL_COLLECTIVE ||
+        bool is_late = task->channel % 2 != DDL_CHANNEL_COLLECTIVE ||
                        (pending >= 0 && comm->entered[pending] < task->sequence);
         late = is_late ? pending : -1;
         nlate = 1;
     }
     ddl_notice notice = {
-        .code = DDL_ETIMEDOUT, .culprit = late, .witness = comm->roster->rank, .sequence = task->sequence
+        .code = DDL_ETIMEDOUT, .culprit = late, .witness = comm->rank, .sequence = task->sequence
     };
     snprintf(notice.operation, sizeof notice.operation, "%s",
              ddl_collective_name(task->algorithm->collective));
@@ -374,7 +472,7 @@ static void raise_timeout(ddl_comm *comm, const ddl_request *request)
             notice.text, sizeof notice.text,
             "not finished after %lld ms (DDL_TIMEOUT), though every rank has entered it; is a link slow?",
             (long long)request->timeout_ms);
-    else if (task->channel == DDL_CHANNEL_POINT_TO_POINT)
+    else if (task->channel % 2 == DDL_CHANNEL_POINT_TO_POINT)
         snprintf(notice.text, sizeof notice.text, "%s has not %s within %lld ms (DDL_TIMEOUT)",
                  ddl_comm_describe(comm, late, who, sizeof who),
                  task->algorithm->collective == DDL_COLLECTIVE_SEND ? "taken all of it" : "sent all of it",
@@ -401,8 +499,8 @@ static void help_naming(ddl_comm *comm)
 static void leave_alone(ddl_comm *comm, ddl_request *request)
 {
     ddl_backend_cancel(&request->task);
-    ddl_list_remove(&request->link);
-    comm->pool->cause = (ddl_notice){ .code = DDL_ETIMEDOUT, .culprit = -1, .witness = comm->roster->rank };
+    ddl_comm_untrack(request);
+    comm->pool->cause = (ddl_notice){ .code = DDL_ETIMEDOUT, .culprit = -1, .witness = comm->rank };
     snprintf(comm->pool->cause.text, sizeof comm->pool->cause.text,
              "left alone: the others did not free the communicator within %lld ms",
              (long long)request->timeout_ms);
@@ -420,9 +518,9 @@ static void find_lowest_pair(ddl_comm *comm)
     struct ddl_failure *failure = &comm->failure;
     const ddl_signature *own = own_signature(comm, failure->cause.sequence);
     if (own != NULL)
-        remember_signature(comm, comm->roster->rank, own);
-    for (int low = 0; low < comm->config.nranks; low++)
-        for (int high = low + 1; high < comm->config.nranks; high++) {
+        remember_signature(comm, comm->rank, own);
+    for (int low = 0; low < comm->nranks; low++)
+        for (int high = low + 1; high < comm->nranks; high++) {
             if (!failure->disagrees_known[low] || !failure->disagrees_known[high] ||
                 same_signature(&failure->signatures[low], &failure->signatures[high]))
                 continue;
@@ -443,6 +541,7 @@ static void settle(ddl_comm *comm)
     if (failure->cause.code == DDL_EMISMATCH)
         find_lowest_pair(comm);
     failure->failed = true;
+    comm->world->nbusy--;
     comm->pool->cause = failure->cause;
     /* Once more, from every rank: who comes late may read any of them first, and then that it has left. */
     tell_cause(comm);
@@ -452,10 +551,11 @@ static void settle(ddl_comm *comm)
     /* First cancel everything, then tell the waiters: buffers are free when a wait returns. */
     DDL_LIST_FOR_EACH (link, &comm->in_flight)
         ddl_backend_cancel(&DDL_CONTAINER(link, ddl_request, link)->task);
-    ddl_mesh_drop_messages(comm->mesh);
+    ddl_mesh_forget(comm->mesh, comm->id * 2, 2);
     failure->reported = !ddl_list_empty(&comm->in_flight);
-    for (ddl_link *first; (first = ddl_list_take_first(&comm->in_flight)) != NULL;) {
+    for (ddl_link *first; (first = ddl_list_first(&comm->in_flight)) != NULL;) {
         ddl_request *request = DDL_CONTAINER(first, ddl_request, link);
+        ddl_comm_untrack(request);
         request->status = failure->cause.code;
         request->root_cause = true;
         atomic_store(&request->done, true);
@@ -480,7 +580,7 @@ void ddl_failure_tick(ddl_comm *comm, int64_t now_ns)
         bool is_long = now_ns - request->issued_ns > tell_after_ms * DDL_NS_PER_MS;
         if (is_long && !request->told) {
             request->told = true;
-            if (request->task.channel == DDL_CHANNEL_COLLECTIVE)
+            if (ddl_request_is_collective(request))
                 tell_entered(comm, -1, request->task.sequence, &request->task.signature, false);
             else
                 tell_other_end(comm, &request->task);

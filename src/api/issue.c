@@ -2,36 +2,73 @@
 #include "api/issue.h"
 
 #include "api/last_error.h"
+#include "base/bytes.h"
 #include "base/dtype.h"
 
 #include <stdio.h>
+#include <string.h>
+
+/* An alltoallv is taken for one with blocks of this size, which it may well not have. */
+enum { ALLTOALLV_BLOCK_BYTES = 16 * 1024 };
 
 static bool is_point_to_point(ddl_collective collective)
 {
     return collective == DDL_COLLECTIVE_SEND || collective == DDL_COLLECTIVE_RECV;
 }
 
-const ddl_algorithm *ddl_issue_algorithm(const ddl_comm *comm, ddl_collective collective, size_t count,
-                                         size_t element_bytes)
+bool ddl_call_is_uneven(ddl_collective collective)
 {
-    if (comm->config.forced[collective] != NULL)
-        return comm->config.forced[collective];
-    bool of_blocks = collective == DDL_COLLECTIVE_ALLGATHER || collective == DDL_COLLECTIVE_REDUCE_SCATTER ||
-                     collective == DDL_COLLECTIVE_ALLTOALL;
-    double total = (double)count * (double)element_bytes * (of_blocks ? comm->config.nranks : 1);
-    const ddl_placement placement = { comm->config.nranks, comm->roster->node_count, comm->roster->node_of };
-    return ddl_choose(&comm->model, collective, &placement, total);
+    return collective == DDL_COLLECTIVE_ALLGATHERV || collective == DDL_COLLECTIVE_REDUCE_SCATTERV ||
+           collective == DDL_COLLECTIVE_GATHERV || collective == DDL_COLLECTIVE_SCATTERV ||
+           collective == DDL_COLLECTIVE_ALLTOALLV;
+}
+
+int ddl_issue_blocks(const ddl_comm *comm, ddl_collective collective)
+{
+    switch (collective) {
+    case DDL_COLLECTIVE_ALLREDUCE:
+    case DDL_COLLECTIVE_REDUCE:
+    case DDL_COLLECTIVE_BROADCAST:
+    case DDL_COLLECTIVE_BARRIER:
+    case DDL_COLLECTIVE_SEND:
+    case DDL_COLLECTIVE_RECV:
+        return 1;
+    default:
+        return comm->nranks;
+    }
+}
+
+const ddl_algorithm *ddl_issue_algorithm(const ddl_comm *comm, ddl_collective collective, double total_bytes)
+{
+    const ddl_algorithm *forced = comm->world->config.forced[collective];
+    if (forced != NULL && ddl_algorithm_takes(forced, comm->nranks))
+        return forced;
+    return ddl_choose(&comm->model, collective, &comm->placement, total_bytes);
+}
+
+/*
+ * What all ranks agree on: in an alltoallv each knows its own counts only, so how large it is cannot decide.
+ */
+static double total_bytes(const ddl_comm *comm, const ddl_call *call, size_t element_bytes)
+{
+    if (call->collective == DDL_COLLECTIVE_ALLTOALLV)
+        return (double)comm->nranks * ALLTOALLV_BLOCK_BYTES;
+    if (call->counts == NULL)
+        return (double)call->count * (double)element_bytes * ddl_issue_blocks(comm, call->collective);
+    double sum = 0;
+    for (int rank = 0; rank < comm->nranks; rank++)
+        sum += (double)call->counts[rank];
+    return sum * (double)element_bytes;
 }
 
 /* As ddl_issue_algorithm, for the issuing thread: a call like the last one need not be weighed again. */
-static const ddl_algorithm *choose(ddl_comm *comm, ddl_collective collective, size_t count,
-                                   size_t element_bytes)
+static const ddl_algorithm *choose(ddl_comm *comm, const ddl_call *call, size_t element_bytes)
 {
-    struct ddl_chosen *last = &comm->chosen[collective];
-    if (last->algorithm == NULL || last->count != count || last->element_bytes != element_bytes) {
-        last->algorithm = ddl_issue_algorithm(comm, collective, count, element_bytes);
-        last->count = count;
-        last->element_bytes = element_bytes;
+    struct ddl_chosen *last = &comm->chosen[call->collective];
+    double bytes = total_bytes(comm, call, element_bytes);
+    if (last->algorithm == NULL || last->total_bytes != bytes) {
+        last->algorithm = ddl_issue_algorithm(comm, call->collective, bytes);
+        last->total_bytes = bytes;
     }
     return last->algorithm;
 }
@@ -40,7 +77,7 @@ static void complete(ddl_request *request, ddl_status status)
 {
     ddl_comm *comm = request->comm;
     if (ddl_link_linked(&request->link))
-        ddl_list_remove(&request->link);
+        ddl_comm_untrack(request);
     request->status = status;
     atomic_store(&request->done, true); /* pairs with pool->waiters, see ddl_request_pool */
     if (comm->engine != NULL)
@@ -55,17 +92,53 @@ static void task_finished(ddl_task *task)
         complete(request, DDL_OK);
 }
 
-static void remember(ddl_comm *comm, const ddl_task *task)
+static void fail(ddl_comm *comm, ddl_request *request, const ddl_error *error)
 {
-    if (task->channel != DDL_CHANNEL_COLLECTIVE)
+    ddl_notice notice = { .code = error->code, .culprit = comm->rank, .witness = comm->rank };
+    notice.sequence = request->task.sequence;
+    char who[160];
+    snprintf(notice.text, sizeof notice.text, "%s: %.300s",
+             ddl_comm_describe(comm, comm->rank, who, sizeof who), error->text);
+    if (comm->mesh != NULL) {
+        ddl_failure_raise(comm, &notice);
         return;
+    }
+    comm->pool->cause = notice;
+    request->root_cause = true;
+    complete(request, error->code);
+}
+
+/* What is still due of it is cancelled when the cause is final, or by the end of its deadline. */
+static void task_failed(ddl_task *task, const ddl_error *error)
+{
+    ddl_request *request = DDL_CONTAINER(task, ddl_request, task);
+    fail(request->comm, request, error);
+}
+
+/* Counts of an alltoallv are this rank's own: peers compare them pair by pair. */
+static bool remember_counts(ddl_comm *comm, ddl_past *past, const ddl_shape *shape)
+{
+    size_t n = (size_t)comm->nranks;
+    if (past->counts == NULL && (past->counts = ddl_alloc_array(2 * n, sizeof *past->counts)) == NULL)
+        return false;
+    memcpy(past->counts, shape->blocks.counts, n * sizeof *past->counts);
+    memcpy(past->counts + n, shape->out_blocks.counts, n * sizeof *past->counts);
+    return true;
+}
+
+static bool remember(ddl_comm *comm, const ddl_request *request)
+{
+    const ddl_task *task = &request->task;
+    if (!ddl_request_is_collective(request))
+        return true;
     ddl_past *past = &comm->history[task->sequence % DDL_HISTORY];
     past->sequence = task->sequence;
     past->signature = task->signature;
-    comm->entered[comm->roster->rank] = task->sequence;
+    comm->entered[comm->rank] = task->sequence;
+    return task->shape.out_blocks.counts == NULL || remember_counts(comm, past, &task->shape);
 }
 
-/* Holder of the baton: begin. */
+/* Holder: begin. */
 static void start(ddl_comm *comm, ddl_request *request)
 {
     if (comm->failure.failed) {
@@ -74,29 +147,19 @@ static void start(ddl_comm *comm, ddl_request *request)
         complete(request, request->root_cause ? comm->failure.cause.code : DDL_EABORTED);
         return;
     }
-    remember(comm, &request->task);
-    ddl_list_append(&comm->in_flight, &request->link);
+    ddl_error error;
+    ddl_comm_track(comm, request);
+    if (!remember(comm, request)) {
+        DDL_FAIL(&error, DDL_ENOMEM, "no memory for %d counts", comm->nranks);
+        fail(comm, request, &error);
+        return;
+    }
     if (comm->mesh != NULL)
         ddl_failure_check_early(comm, request);
     bool done = false;
-    ddl_error error;
-    ddl_status status = ddl_backend_start(comm->backend, &request->task, &done, &error);
-    if (status != DDL_OK) {
-        ddl_notice notice = { .code = status, .culprit = comm->roster->rank, .witness = comm->roster->rank };
-        notice.sequence = request->task.sequence;
-        char who[160];
-        snprintf(notice.text, sizeof notice.text, "%s: %.300s",
-                 ddl_comm_describe(comm, comm->roster->rank, who, sizeof who), error.text);
-        if (comm->mesh != NULL) {
-            ddl_failure_raise(comm, &notice);
-            return;
-        }
-        comm->pool->cause = notice;
-        request->root_cause = true;
-        complete(request, status);
-        return;
-    }
-    if (done)
+    if (ddl_backend_start(comm->backend, &request->task, &done, &error) != DDL_OK)
+        fail(comm, request, &error);
+    else if (done)
         task_finished(&request->task);
     else if (comm->mesh != NULL)
         ddl_failure_check_gone(comm, request);
@@ -116,17 +179,54 @@ static void number(ddl_comm *comm, ddl_task *task)
     }
 }
 
+/* Starts of blocks that are packed. */
+static ddl_uneven uneven(const ddl_comm *comm, const size_t *counts, size_t *starts)
+{
+    size_t start = 0;
+    for (int rank = 0; rank < comm->nranks; rank++) {
+        starts[rank] = start;
+        start += counts[rank];
+    }
+    return (ddl_uneven){ counts, starts };
+}
+
+/* In 64 bits: how many there are in all, in whole up to 2^40, and a hash of how they are shared out. */
+static uint64_t digest(const ddl_comm *comm, const size_t *counts)
+{
+    uint64_t sum = 0, hash = 0;
+    for (int rank = 0; rank < comm->nranks; rank++) {
+        sum += counts[rank];
+        hash = (hash ^ counts[rank]) * UINT64_C(0x9e3779b97f4a7c15);
+        hash ^= hash >> 29;
+    }
+    return sum << 24 | hash >> 40;
+}
+
+static void describe_blocks(ddl_comm *comm, const ddl_call *call, ddl_task *task)
+{
+    if (call->counts == NULL)
+        return;
+    task->shape.blocks = uneven(comm, call->counts, comm->starts);
+    if (call->collective == DDL_COLLECTIVE_ALLTOALLV) {
+        task->shape.out_blocks = uneven(comm, call->out_counts, comm->starts + comm->nranks);
+        task->signature.count = 0; /* differs from pair to pair */
+    } else {
+        task->signature.count = digest(comm, call->counts);
+    }
+}
+
 static void describe(ddl_comm *comm, const ddl_call *call, ddl_request *request)
 {
     ddl_task *task = &request->task;
     bool point_to_point = is_point_to_point(call->collective);
     size_t element_bytes = call->has_dtype ? ddl_dtype_bytes(call->dtype) : 1;
-    task->algorithm = choose(comm, call->collective, call->count, element_bytes);
-    task->shape = (ddl_shape){ .rank = comm->roster->rank,
-                               .nranks = comm->config.nranks,
+    task->algorithm = choose(comm, call, element_bytes);
+    task->shape = (ddl_shape){ .rank = comm->rank,
+                               .nranks = comm->nranks,
                                .root = call->root,
                                .count = call->count,
                                .stride = call->stride,
+                               .placement = comm->placement,
                                .element_bytes = element_bytes,
                                .in_place = call->in_place,
                                .average = call->has_op && call->op == DDL_AVG };
@@ -134,7 +234,7 @@ static void describe(ddl_comm *comm, const ddl_call *call, ddl_request *request)
     task->out = call->out;
     task->dtype = call->dtype;
     task->op = call->op;
-    task->channel = point_to_point ? DDL_CHANNEL_POINT_TO_POINT : DDL_CHANNEL_COLLECTIVE;
+    task->channel = comm->id * 2 + (point_to_point ? DDL_CHANNEL_POINT_TO_POINT : DDL_CHANNEL_COLLECTIVE);
     task->signature = (ddl_signature){
         .collective = (uint8_t)(point_to_point ? DDL_COLLECTIVE_SEND : call->collective),
         .dtype = call->has_dtype ? (uint8_t)call->dtype : 0xff,
@@ -143,9 +243,11 @@ static void describe(ddl_comm *comm, const ddl_call *call, ddl_request *request)
         .root = call->has_root ? call->root : -1,
         .count = call->count,
     };
-    if (call->parting)
-        task->signature.collective = DDL_SIGNATURE_FREE;
+    describe_blocks(comm, call, task);
+    if (call->as != 0)
+        task->signature.collective = call->as;
     task->finished = task_finished;
+    task->failed = task_failed;
     request->comm = comm;
     request->engine = comm->engine;
     request->timeout_ms = comm->timeout_ms;
@@ -155,13 +257,59 @@ static void describe(ddl_comm *comm, const ddl_call *call, ddl_request *request)
                             : request->issued_ns + request->timeout_ms * DDL_NS_PER_MS;
 }
 
+/*
+ * What a request needs of the caller's arrays, should it begin after the call has returned: one allocation,
+ * kept by the request. In an alltoallv also the signature of each pair.
+ */
+static bool keep_arrays(ddl_comm *comm, ddl_request *request)
+{
+    ddl_shape *shape = &request->task.shape;
+    size_t n = (size_t)comm->nranks;
+    bool pairs = shape->out_blocks.counts != NULL;
+    if (shape->blocks.counts == NULL)
+        return true;
+    size_t bytes = 4 * n * sizeof(size_t) + 2 * n * sizeof(ddl_signature);
+    if (request->kept_bytes < bytes) {
+        ddl_free(request->kept);
+        request->kept = ddl_alloc(bytes);
+        request->kept_bytes = request->kept != NULL ? bytes : 0;
+        if (request->kept == NULL)
+            return false;
+    }
+    size_t *counts = request->kept, *starts = counts + n;
+    memcpy(counts, shape->blocks.counts, n * sizeof *counts);
+    memcpy(starts, shape->blocks.starts, n * sizeof *starts);
+    shape->blocks = (ddl_uneven){ counts, starts };
+    if (!pairs)
+        return true;
+    size_t *out_counts = starts + n, *out_starts = out_counts + n;
+    memcpy(out_counts, shape->out_blocks.counts, n * sizeof *counts);
+    memcpy(out_starts, shape->out_blocks.starts, n * sizeof *starts);
+    shape->out_blocks = (ddl_uneven){ out_counts, out_starts };
+    ddl_signature *sent = (ddl_signature *)(out_starts + n), *received = sent + n;
+    for (size_t i = 0; i < n; i++) {
+        sent[i] = received[i] = request->task.signature;
+        sent[i].count = counts[i];
+        received[i].count = out_counts[i];
+    }
+    request->task.sent_signatures = sent;
+    request->task.received_signatures = received;
+    return true;
+}
+
 ddl_status ddl_issue(ddl_comm *comm, const ddl_call *call, ddl_request **handle)
 {
     ddl_request *request = ddl_request_take(comm->pool);
+    if (request != NULL) {
+        describe(comm, call, request);
+        if (!keep_arrays(comm, request)) {
+            ddl_request_give_back(request);
+            request = NULL;
+        }
+    }
     if (request == NULL)
-        return ddl_last_error_set(DDL_ENOMEM, comm->roster->rank, ddl_collective_name(call->collective),
+        return ddl_last_error_set(DDL_ENOMEM, comm->rank, ddl_collective_name(call->collective),
                                   "no memory for a request");
-    describe(comm, call, request);
     number(comm, &request->task);
     if (comm->engine == NULL) {
         start(comm, request);
@@ -181,32 +329,8 @@ ddl_status ddl_issue(ddl_comm *comm, const ddl_call *call, ddl_request **handle)
     return DDL_OK;
 }
 
-/* ---- for the engine ---- */
-
-bool ddl_issue_sweep(void *arg)
+void ddl_issue_job(ddl_link *job)
 {
-    return ddl_mesh_sweep(((ddl_comm *)arg)->mesh);
-}
-
-bool ddl_issue_needs_loop(void *arg)
-{
-    return ddl_mesh_needs_loop(((ddl_comm *)arg)->mesh);
-}
-
-void ddl_issue_job(void *arg, ddl_link *job)
-{
-    ddl_comm *comm = arg;
-    start(comm, DDL_CONTAINER(job, ddl_request, job));
-    ddl_mesh_flush(comm->mesh);
-}
-
-void ddl_issue_tick(void *arg, int64_t now_ns)
-{
-    ddl_failure_tick(arg, now_ns);
-}
-
-bool ddl_issue_busy(void *arg)
-{
-    const ddl_comm *comm = arg;
-    return !ddl_list_empty(&comm->in_flight) || (comm->failure.failing && !comm->failure.failed);
+    ddl_request *request = DDL_CONTAINER(job, ddl_request, job);
+    start(request->comm, request);
 }

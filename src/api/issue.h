@@ -9,26 +9,28 @@ typedef struct ddl_call { /* what a public function has been asked to do, checke
     const void *in;
     void *out;
     size_t count, stride;
-    ddl_dtype dtype; /* with element_bytes 1 and no_dtype for a barrier */
+    const size_t *counts, *out_counts; /* v forms; out_counts: of alltoallv */
+    ddl_dtype dtype;                   /* with element_bytes 1 and no_dtype for a barrier */
     ddl_op op;
     bool has_dtype, has_op, has_root;
     int root; /* or the peer */
     bool in_place;
-    bool parting; /* the barrier of ddl_comm_free */
+    uint8_t as; /* what the peers are told it is, if not its collective: DDL_SIGNATURE_FREE or _SPLIT */
 } ddl_call;
+
+/* Whether a collective's blocks may differ in size. */
+bool ddl_call_is_uneven(ddl_collective collective);
 
 /* Block until done if request is NULL. */
 ddl_status ddl_issue(ddl_comm *comm, const ddl_call *call, ddl_request **request);
 
-/* The algorithm that this call would run. */
-const ddl_algorithm *ddl_issue_algorithm(const ddl_comm *comm, ddl_collective collective, size_t count,
-                                         size_t element_bytes);
+/* The algorithm that a call with so many bytes in all would run: the vector, or all blocks together. */
+const ddl_algorithm *ddl_issue_algorithm(const ddl_comm *comm, ddl_collective collective, double total_bytes);
 
-/* What the engine drives; arg is the comm. */
-bool ddl_issue_sweep(void *arg);
-bool ddl_issue_needs_loop(void *arg);
-void ddl_issue_job(void *arg, ddl_link *job);
-void ddl_issue_tick(void *arg, int64_t now_ns);
-bool ddl_issue_busy(void *arg);
+/* Blocks of so many elements each: how many of them a call of this collective has. */
+int ddl_issue_blocks(const ddl_comm *comm, ddl_collective collective);
+
+/* Holder: begin the operation of a request that was submitted to the engine by its job. */
+void ddl_issue_job(ddl_link *job);
 
 #endif

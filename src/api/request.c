@@ -23,6 +23,12 @@ ddl_request_pool *ddl_request_pool_create(int rank, const char *prefix)
     return pool;
 }
 
+static void destroy(ddl_request *request)
+{
+    ddl_free(request->kept);
+    ddl_free(request);
+}
+
 void ddl_request_pool_release(ddl_request_pool *pool)
 {
     if (pool == NULL)
@@ -33,7 +39,7 @@ void ddl_request_pool_release(ddl_request_pool *pool)
     if (!last)
         return;
     for (ddl_link *first; (first = ddl_list_take_first(&pool->idle)) != NULL;)
-        ddl_free(DDL_CONTAINER(first, ddl_request, link));
+        destroy(DDL_CONTAINER(first, ddl_request, link));
     pthread_mutex_destroy(&pool->lock);
     ddl_free(pool);
 }
@@ -46,7 +52,7 @@ ddl_request *ddl_request_take(ddl_request_pool *pool)
     pool->references++;
     pthread_mutex_unlock(&pool->lock);
     if (request != NULL)
-        memset(request, 0, sizeof *request);
+        *request = (ddl_request){ .kept = request->kept, .kept_bytes = request->kept_bytes };
     else
         request = ddl_alloc(sizeof *request);
     if (request != NULL)
@@ -70,6 +76,8 @@ static const char *operation_name(const ddl_request *request)
 {
     if (request->task.signature.collective == DDL_SIGNATURE_FREE)
         return "comm_free";
+    if (request->task.signature.collective == DDL_SIGNATURE_SPLIT)
+        return "comm_split";
     return ddl_collective_name(request->task.algorithm->collective);
 }
 

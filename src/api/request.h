@@ -33,6 +33,8 @@ struct ddl_request {
     struct ddl_engine *engine; /* NULL in a world of one; valid until done */
     ddl_request_pool *pool;
     ddl_task task;
+    void *kept; /* copies of the caller's arrays; room that stays with the request */
+    size_t kept_bytes;
     ddl_deadline deadline;
     int64_t issued_ns;
     int64_t timeout_ms;
@@ -46,7 +48,13 @@ struct ddl_request {
 ddl_request_pool *ddl_request_pool_create(int rank, const char *prefix); /* NULL: no memory */
 void ddl_request_pool_release(ddl_request_pool *pool);
 
-/* A zeroed request; NULL: no memory. */
+/* Whether it counts among the collective operations of its communicator. */
+static inline bool ddl_request_is_collective(const ddl_request *request)
+{
+    return request->task.channel % 2 == 0;
+}
+
+/* A zeroed request, but for what it keeps; NULL: no memory. */
 ddl_request *ddl_request_take(ddl_request_pool *pool);
 void ddl_request_give_back(ddl_request *request);
 

@@ -1,307 +1,361 @@
-/* world.c - making a world and leaving it. */
+/* world.c - meets the others and connects; hands what comes over the mesh to the communicator it is for. */
+#include "api/world.h"
+
+#include "api/comm.h"
 #include "api/contexts.h"
 #include "api/issue.h"
-#include "api/last_error.h"
 #include "base/assert.h"
 #include "base/bytes.h"
-#include "compute/compute_cpu.h"
 
-#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
-enum { FREE_TIMEOUT_MS = 5000 };
+enum { EARLY_NOTICES = 256 /* held; of more, the oldest are forgotten */ };
 
-/* ---- making ---- */
+typedef struct early_notice { /* that a communicator failed which this rank has not made yet */
+    ddl_link link;
+    uint32_t id;
+    int peer; /* in the world */
+    ddl_notice notice;
+} early_notice;
 
-/* The fullest host decides, so that all ranks choose the same algorithms. */
-static double crowding(const ddl_roster *roster)
+/* ---- communicators by id ---- */
+
+static ddl_list *bucket(ddl_world *world, uint32_t id)
 {
-    double most = 1;
-    for (int rank = 0; rank < roster->nranks; rank++) {
-        uint32_t cpus = roster->members[rank].cpus > 0 ? roster->members[rank].cpus : 1;
-        double here = (double)roster->local_size_of[rank] / cpus;
-        most = here > most ? here : most;
-    }
-    return most;
+    return &world->by_id[id % DDL_WORLD_BUCKETS];
 }
 
-static void close_mesh(ddl_comm *comm)
+static ddl_comm *find(ddl_world *world, uint32_t id)
 {
-    if (comm->mesh == NULL)
+    DDL_LIST_FOR_EACH (link, bucket(world, id)) {
+        ddl_comm *comm = DDL_CONTAINER(link, ddl_comm, same_bucket);
+        if (comm->id == id)
+            return comm;
+    }
+    return NULL;
+}
+
+/* The first place in world->freed that holds this id or a greater one. */
+static size_t place_among_freed(const ddl_world *world, uint32_t id)
+{
+    size_t low = 0, high = world->nfreed;
+    while (low < high) {
+        size_t middle = low + (high - low) / 2;
+        if (world->freed[middle] < id)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low;
+}
+
+static bool is_freed(const ddl_world *world, uint32_t id)
+{
+    size_t place = place_among_freed(world, id);
+    return place < world->nfreed && world->freed[place] == id;
+}
+
+/* Room for one more than are active: each of them will be freed. */
+static bool reserve_freed(ddl_world *world)
+{
+    size_t active = 1;
+    DDL_LIST_FOR_EACH (link, &world->active) {
+        (void)link;
+        active++;
+    }
+    if (world->nfreed + active <= world->freed_capacity)
+        return true;
+    size_t capacity = 2 * (world->nfreed + active);
+    uint32_t *more = ddl_alloc_array(capacity, sizeof *more);
+    if (more == NULL)
+        return false;
+    if (world->nfreed > 0)
+        memcpy(more, world->freed, world->nfreed * sizeof *more);
+    ddl_free(world->freed);
+    world->freed = more;
+    world->freed_capacity = capacity;
+    return true;
+}
+
+static void forget_notice(ddl_world *world, early_notice *early)
+{
+    ddl_list_remove(&early->link);
+    ddl_free(early);
+    world->nearly_notices--;
+}
+
+static void hold_notice(ddl_world *world, uint32_t id, int peer, const ddl_notice *notice)
+{
+    early_notice *early = ddl_alloc(sizeof *early);
+    if (early == NULL)
+        return; /* without it the first operation there waits until its deadline */
+    early->id = id;
+    early->peer = peer;
+    early->notice = *notice;
+    ddl_list_append(&world->early_notices, &early->link);
+    if (++world->nearly_notices > EARLY_NOTICES)
+        forget_notice(world, DDL_CONTAINER(ddl_list_first(&world->early_notices), early_notice, link));
+}
+
+static void tell_early_notices(ddl_world *world, ddl_comm *comm)
+{
+    ddl_list turn;
+    ddl_list_init(&turn);
+    for (ddl_link *first; (first = ddl_list_take_first(&world->early_notices)) != NULL;)
+        ddl_list_append(&turn, first);
+    for (ddl_link *first; (first = ddl_list_take_first(&turn)) != NULL;) {
+        early_notice *early = DDL_CONTAINER(first, early_notice, link);
+        ddl_list_append(&world->early_notices, &early->link);
+        if (early->id != comm->id)
+            continue;
+        int rank = comm->rank_of[early->peer];
+        ddl_notice notice = early->notice;
+        forget_notice(world, early);
+        if (rank >= 0)
+            ddl_failure_told(comm, rank, &notice);
+    }
+}
+
+bool ddl_world_admit(ddl_world *world, ddl_comm *comm)
+{
+    if (!reserve_freed(world))
+        return false;
+    ddl_list_append(bucket(world, comm->id), &comm->same_bucket);
+    ddl_list_append(&world->active, &comm->active);
+    for (int rank = 0; rank < comm->nranks; rank++)
+        comm->ngone += rank != comm->rank && ddl_mesh_is_gone(world->mesh, comm->members[rank]);
+    tell_early_notices(world, comm);
+    return true;
+}
+
+void ddl_world_dismiss(ddl_world *world, ddl_comm *comm)
+{
+    if (!ddl_link_linked(&comm->active))
         return;
-    if (comm->engine != NULL && ddl_engine_enter(comm->engine, ddl_deadline_in_ms(FREE_TIMEOUT_MS))) {
-        ddl_mesh_close(comm->mesh);
-        ddl_engine_progress(comm->engine);
-        ddl_engine_leave(comm->engine);
-    }
+    ddl_list_remove(&comm->same_bucket);
+    ddl_list_remove(&comm->active);
+    size_t place = place_among_freed(world, comm->id);
+    DDL_ASSERT(world->nfreed < world->freed_capacity);
+    memmove(world->freed + place + 1, world->freed + place, (world->nfreed - place) * sizeof *world->freed);
+    world->freed[place] = comm->id;
+    world->nfreed++;
+    ddl_mesh_forget(world->mesh, comm->id * 2, 2);
 }
 
-/* Accepts what is half built. */
-static void destroy(ddl_comm *comm)
+uint32_t ddl_world_offer(ddl_world *world)
 {
+    return atomic_fetch_add(&world->offers, 1);
+}
+
+uint64_t ddl_world_id(const ddl_world *world, int world_rank, uint32_t offer)
+{
+    return 1 + (uint64_t)world_rank + (uint64_t)offer * (uint64_t)world->config.nranks;
+}
+
+/* ---- what the mesh tells ---- */
+
+static bool on_heard(void *arg, int peer, const ddl_frame *frame)
+{
+    ddl_world *world = arg;
+    uint32_t id = frame->channel / 2;
+    ddl_comm *comm = find(world, id);
     if (comm == NULL)
+        return !is_freed(world, id);
+    int rank = comm->rank_of[peer];
+    if (rank < 0 || comm->failure.failed)
+        return false;
+    ddl_failure_heard(comm, rank, frame);
+    return true;
+}
+
+static void on_told(void *arg, int peer, const ddl_frame *frame, const ddl_notice *notice)
+{
+    ddl_world *world = arg;
+    uint32_t id = frame->channel / 2;
+    ddl_comm *comm = find(world, id);
+    if (comm == NULL) {
+        if (!is_freed(world, id))
+            hold_notice(world, id, peer, notice);
         return;
-    close_mesh(comm);
-    ddl_engine_destroy(comm->engine);
-    ddl_mesh_destroy(comm->mesh);
-    ddl_bootstrap_leave(comm->bootstrap);
-    ddl_service_destroy(comm->service);
-    ddl_backend_destroy(comm->backend);
-    ddl_roster_destroy(comm->roster);
-    ddl_request_pool_release(comm->pool);
-    ddl_free(comm->sent_to);
-    ddl_free(comm->received_from);
-    ddl_free(comm->entered);
-    ddl_free(comm->failure.told_by);
-    ddl_free(comm->failure.disagrees_known);
-    ddl_free(comm->failure.signatures);
-    ddl_free(comm);
+    }
+    int rank = comm->rank_of[peer];
+    if (rank >= 0)
+        ddl_failure_told(comm, rank, notice);
 }
 
-static ddl_status meet(ddl_comm *comm, int sockets[], ddl_error *err)
+static void on_agreement(void *arg, int peer, const ddl_frame *frame, ddl_view payload)
 {
-    DDL_TRY(ddl_service_create(&comm->service, err));
+    ddl_world *world = arg;
+    ddl_comm *comm = find(world, frame->channel / 2);
+    int rank = comm != NULL ? comm->rank_of[peer] : -1;
+    if (rank >= 0)
+        ddl_shrink_heard(comm, rank, frame, payload);
+}
+
+static void on_left(void *arg, int peer)
+{
+    ddl_world *world = arg;
+    DDL_LIST_FOR_EACH (link, &world->active) {
+        ddl_comm *comm = DDL_CONTAINER(link, ddl_comm, active);
+        int rank = comm->rank_of[peer];
+        if (rank < 0)
+            continue;
+        ddl_failure_left(comm, rank);
+        ddl_shrink_gone(comm, rank);
+    }
+}
+
+static void on_lost(void *arg, int peer, int os_errno, const ddl_error *error)
+{
+    ddl_world *world = arg;
+    DDL_LIST_FOR_EACH (link, &world->active) {
+        ddl_comm *comm = DDL_CONTAINER(link, ddl_comm, active);
+        int rank = comm->rank_of[peer];
+        if (rank < 0)
+            continue;
+        ddl_failure_lost(comm, rank, os_errno, error);
+        ddl_shrink_gone(comm, rank);
+    }
+}
+
+/* ---- what the engine drives ---- */
+
+static bool sweep(void *arg)
+{
+    return ddl_mesh_sweep(((ddl_world *)arg)->mesh);
+}
+
+static bool needs_loop(void *arg)
+{
+    return ddl_mesh_needs_loop(((ddl_world *)arg)->mesh);
+}
+
+static void job(void *arg, ddl_link *link)
+{
+    ddl_world *world = arg;
+    ddl_issue_job(link);
+    ddl_mesh_flush(world->mesh);
+}
+
+static void tick(void *arg, int64_t now_ns)
+{
+    ddl_world *world = arg;
+    DDL_LIST_FOR_EACH (link, &world->active)
+        ddl_failure_tick(DDL_CONTAINER(link, ddl_comm, active), now_ns);
+    ddl_mesh_flush(world->mesh);
+}
+
+static bool busy(void *arg)
+{
+    return ((ddl_world *)arg)->nbusy > 0;
+}
+
+/* ---- life ---- */
+
+static ddl_status meet(ddl_world *world, int sockets[], ddl_error *err)
+{
+    DDL_TRY(ddl_service_create(&world->service, err));
     ddl_bootstrap_options options = {
-        .rank = comm->config.rank,
-        .nranks = comm->config.nranks,
+        .rank = world->config.rank,
+        .nranks = world->config.nranks,
         .generator = DDL_GENERATOR_VERSION,
-        .costs = comm->config.costs,
+        .costs = world->config.costs,
         .ncosts = DDL_COST_CONSTANTS,
-        .store = comm->config.store,
-        .master = comm->config.master,
-        .iface = comm->config.iface[0] != '\0' ? comm->config.iface : NULL,
-        .service = comm->service,
-        .deadline = ddl_deadline_in_ms(comm->config.start_timeout_ms),
+        .store = world->config.store,
+        .master = world->config.master,
+        .iface = world->config.iface[0] != '\0' ? world->config.iface : NULL,
+        .service = world->service,
+        .deadline = ddl_deadline_in_ms(world->config.start_timeout_ms),
     };
-    return ddl_bootstrap_join(&options, &comm->bootstrap, &comm->roster, sockets, err);
+    return ddl_bootstrap_join(&options, &world->bootstrap, &world->roster, sockets, err);
 }
 
-static ddl_status connect_world(ddl_comm *comm, ddl_error *err)
+static ddl_status connect_all(ddl_world *world, ddl_error *err)
 {
-    int *sockets = ddl_alloc_array((size_t)comm->config.nranks, sizeof *sockets);
+    int *sockets = ddl_alloc_array((size_t)world->config.nranks, sizeof *sockets);
     if (sockets == NULL)
-        return DDL_FAIL(err, DDL_ENOMEM, "no memory for %d sockets", comm->config.nranks);
-    ddl_status status = meet(comm, sockets, err);
+        return DDL_FAIL(err, DDL_ENOMEM, "no memory for %d sockets", world->config.nranks);
+    ddl_status status = meet(world, sockets, err);
     if (status == DDL_OK) {
-        ddl_mesh_owner owner = ddl_failure_mesh_owner;
-        owner.arg = comm;
-        status = ddl_mesh_create(comm->config.rank, comm->config.nranks, sockets, &owner, &comm->mesh, err);
+        ddl_mesh_owner owner = { on_heard, on_told, on_agreement, on_left, on_lost, world };
+        status =
+            ddl_mesh_create(world->config.rank, world->config.nranks, sockets, &owner, &world->mesh, err);
     }
     ddl_free(sockets);
     if (status != DDL_OK)
         return status;
-    ddl_engine_client client = { ddl_issue_sweep, ddl_issue_needs_loop, ddl_issue_job,
-                                 ddl_issue_tick,  ddl_issue_busy,       comm };
-    const ddl_member *self = &comm->roster->members[comm->config.rank];
-    bool crowded = (uint32_t)comm->roster->local_size_of[comm->config.rank] > self->cpus;
-    DDL_TRY(ddl_engine_create(&client, crowded, &comm->engine, err));
-    bool entered = ddl_engine_enter(comm->engine, DDL_DEADLINE_NEVER);
+    ddl_engine_client client = { sweep, needs_loop, job, tick, busy, world };
+    const ddl_member *self = &world->roster->members[world->config.rank];
+    bool crowded = (uint32_t)world->roster->local_size_of[world->config.rank] > self->cpus;
+    DDL_TRY(ddl_engine_create(&client, crowded, &world->engine, err));
+    bool entered = ddl_engine_enter(world->engine, DDL_DEADLINE_NEVER);
     DDL_ASSERT(entered);
-    status = ddl_mesh_open(comm->mesh, comm->engine, err);
-    ddl_engine_leave(comm->engine);
+    status = ddl_mesh_open(world->mesh, world->engine, err);
+    ddl_engine_leave(world->engine);
     return status;
 }
 
-static ddl_status world_of_one(ddl_comm *comm, ddl_error *err)
+static ddl_status be_alone(ddl_world *world, ddl_error *err)
 {
-    DDL_TRY(ddl_roster_create(0, 1, &comm->roster, err));
-    snprintf(comm->roster->members[0].host, DDL_HOST_TEXT, "this host");
-    comm->roster->members[0].cpus = 1;
-    comm->roster->ncosts = DDL_COST_CONSTANTS;
-    memcpy(comm->roster->costs, comm->config.costs, sizeof comm->config.costs);
-    ddl_roster_derive(comm->roster);
+    DDL_TRY(ddl_roster_create(0, 1, &world->roster, err));
+    strcpy(world->roster->members[0].host, "this host");
+    world->roster->members[0].cpus = 1;
+    world->roster->ncosts = DDL_COST_CONSTANTS;
+    memcpy(world->roster->costs, world->config.costs, sizeof world->config.costs);
+    ddl_roster_derive(world->roster);
     return DDL_OK;
 }
 
-static ddl_status build(ddl_comm *comm, ddl_error *err)
+ddl_status ddl_world_create(const ddl_options *options, ddl_world **out, ddl_error *err)
 {
-    size_t nranks = (size_t)comm->config.nranks;
-    comm->timeout_ms = comm->config.timeout_ms;
-    ddl_list_init(&comm->in_flight);
-    comm->sent_to = ddl_alloc_array(nranks, sizeof *comm->sent_to);
-    comm->received_from = ddl_alloc_array(nranks, sizeof *comm->received_from);
-    comm->entered = ddl_alloc_array(nranks, sizeof *comm->entered);
-    comm->failure.told_by = ddl_alloc_array(nranks, sizeof *comm->failure.told_by);
-    comm->failure.disagrees_known = ddl_alloc_array(nranks, sizeof *comm->failure.disagrees_known);
-    comm->failure.signatures = ddl_alloc_array(nranks, sizeof *comm->failure.signatures);
-    if (comm->sent_to == NULL || comm->received_from == NULL || comm->entered == NULL ||
-        comm->failure.told_by == NULL || comm->failure.disagrees_known == NULL ||
-        comm->failure.signatures == NULL)
-        return DDL_FAIL(err, DDL_ENOMEM, "no memory for a world of %zu ranks", nranks);
-    DDL_TRY(nranks == 1 ? world_of_one(comm, err) : connect_world(comm, err));
-    DDL_TRY(ddl_cost_model_unpack(comm->roster->costs, comm->roster->ncosts, crowding(comm->roster),
-                                  &comm->model, err));
-    char prefix[160];
-    snprintf(prefix, sizeof prefix, "comm=world rank %d@%s", comm->config.rank,
-             comm->roster->members[comm->config.rank].host);
-    comm->pool = ddl_request_pool_create(comm->config.rank, prefix);
-    if (comm->pool == NULL)
-        return DDL_FAIL(err, DDL_ENOMEM, "no memory for requests");
-    return ddl_backend_create(comm->mesh != NULL ? ddl_mesh_transport(comm->mesh) : NULL, ddl_compute_cpu(),
-                              &comm->backend, err);
+    ddl_world *world = ddl_alloc(sizeof *world);
+    if (world == NULL)
+        return DDL_FAIL(err, DDL_ENOMEM, "no memory for a world");
+    pthread_mutex_init(&world->lock, NULL);
+    ddl_list_init(&world->comms);
+    ddl_list_init(&world->active);
+    ddl_list_init(&world->early_notices);
+    for (int i = 0; i < DDL_WORLD_BUCKETS; i++)
+        ddl_list_init(&world->by_id[i]);
+    ddl_status status = ddl_config_read(options, &world->config, err);
+    if (status == DDL_OK)
+        status = world->config.nranks == 1 ? be_alone(world, err) : connect_all(world, err);
+    if (status != DDL_OK) {
+        err->rank = world->config.nranks > 0 ? world->config.rank : -1;
+        ddl_world_destroy(world);
+        return status;
+    }
+    ddl_contexts_add(world);
+    *out = world;
+    return DDL_OK;
 }
 
-ddl_status ddl_init(ddl_comm **world, const ddl_options *options)
+static void close_mesh(ddl_world *world)
+{
+    if (world->mesh == NULL || world->engine == NULL)
+        return;
+    if (ddl_engine_enter(world->engine, ddl_deadline_in_ms(DDL_COMM_FREE_MS))) {
+        ddl_mesh_close(world->mesh);
+        ddl_engine_progress(world->engine);
+        ddl_engine_leave(world->engine);
+    }
+}
+
+void ddl_world_destroy(ddl_world *world)
 {
     if (world == NULL)
-        return ddl_last_error_set(DDL_EINVAL, -1, "init", "world is NULL");
-    if (ddl_contexts_forked())
-        return ddl_last_error_set(
-            DDL_EUNSUPPORTED, -1, "init",
-            "a forked child must not use the library; start it with exec, or fork before ddl_init");
-    ddl_error error;
-    DDL_FAIL(&error, DDL_EINTERNAL, "no details");
-    ddl_comm *comm = ddl_alloc(sizeof *comm);
-    ddl_status status = comm == NULL ? DDL_FAIL(&error, DDL_ENOMEM, "no memory for a communicator")
-                                     : ddl_config_read(options, &comm->config, &error);
-    if (status == DDL_OK)
-        status = build(comm, &error);
-    if (status == DDL_OK) {
-        ddl_contexts_add(comm);
-        *world = comm;
-        return DDL_OK;
-    }
-    error.rank = comm != NULL && comm->config.nranks > 0 ? comm->config.rank : -1;
-    snprintf(error.operation, sizeof error.operation, "init");
-    destroy(comm);
-    return ddl_last_error_keep(&error);
-}
-
-/* ---- leaving ---- */
-
-/* Holder: end what is still in flight; nobody will drive it any more. */
-static void abandon_operations(ddl_comm *comm)
-{
-    bool any = false;
-    for (ddl_link *first; (first = ddl_list_take_first(&comm->in_flight)) != NULL;) {
-        ddl_request *request = DDL_CONTAINER(first, ddl_request, link);
-        ddl_backend_cancel(&request->task);
-        if (!comm->failure.failed && !any) {
-            comm->pool->cause = (ddl_notice){ .code = DDL_EABORTED, .culprit = -1, .witness = -1 };
-            snprintf(comm->pool->cause.text, sizeof comm->pool->cause.text,
-                     "the communicator was freed before the operation had ended");
-        }
-        any = true;
-        request->status = comm->pool->cause.code;
-        request->root_cause = true;
-        atomic_store(&request->done, true);
-    }
-    ddl_engine_wake(comm->engine);
-}
-
-/* Let operations in flight complete, then meet once more, so that nobody leaves while others need it. */
-static ddl_status part(ddl_comm *comm)
-{
-    ddl_call call = { .collective = DDL_COLLECTIVE_BARRIER, .parting = true };
-    comm->timeout_ms = FREE_TIMEOUT_MS;
-    ddl_deadline deadline = ddl_deadline_in_ms(FREE_TIMEOUT_MS);
-    ddl_status status = ddl_issue(comm, &call, NULL);
-    /* The barrier is the last operation issued, not always the last to end. */
-    while (status == DDL_OK && !ddl_deadline_passed(deadline)) {
-        if (!ddl_engine_enter(comm->engine, deadline))
-            break;
-        ddl_link *first = ddl_list_first(&comm->in_flight);
-        if (first == NULL) {
-            ddl_engine_leave(comm->engine);
-            break;
-        }
-        ddl_engine_wait_entered(comm->engine, &DDL_CONTAINER(first, ddl_request, link)->done, deadline);
-    }
-    return status;
-}
-
-/* Threads that wait for requests use the engine until they have seen that theirs is done; all are. */
-static void see_waiters_off(ddl_comm *comm)
-{
-    ddl_deadline deadline = ddl_deadline_in_ms(FREE_TIMEOUT_MS);
-    while (atomic_load(&comm->pool->waiters) > 0 && !ddl_deadline_passed(deadline)) {
-        ddl_engine_wake(comm->engine);
-        struct timespec moment = { 0, 50 * 1000 };
-        nanosleep(&moment, NULL);
-    }
-}
-
-ddl_status ddl_comm_free(ddl_comm **handle)
-{
-    if (handle == NULL || *handle == NULL)
-        return DDL_OK;
-    ddl_comm *comm = *handle;
-    *handle = NULL;
-    if (comm->forked) /* its memory is the price: nothing here may be touched in a forked child */
-        return ddl_last_error_set(DDL_EUNSUPPORTED, comm->config.rank, "comm_free",
-                                  "a forked child must not use the library");
-    ddl_status status = DDL_OK;
-    if (comm->engine != NULL) {
-        ddl_deadline deadline = ddl_deadline_in_ms(FREE_TIMEOUT_MS);
-        bool failed = true;
-        if (ddl_engine_enter(comm->engine, deadline)) {
-            failed = comm->failure.failed && comm->failure.reported;
-            ddl_engine_leave(comm->engine);
-        }
-        if (!failed)
-            status = part(comm);
-        if (ddl_engine_enter(comm->engine, deadline)) {
-            abandon_operations(comm);
-            ddl_engine_leave(comm->engine);
-        }
-        see_waiters_off(comm);
-    }
-    ddl_contexts_remove(comm);
-    destroy(comm);
-    return status == DDL_EABORTED ? DDL_OK : status;
-}
-
-/* ---- facts ---- */
-
-ddl_status ddl_comm_set_timeout(ddl_comm *comm, int64_t timeout_ms)
-{
-    if (comm == NULL)
-        return ddl_last_error_set(DDL_EINVAL, -1, "comm_set_timeout", "comm is NULL");
-    if (ddl_contexts_forked())
-        return ddl_last_error_set(DDL_EUNSUPPORTED, comm->config.rank, "comm_set_timeout",
-                                  "a forked child must not use the library");
-    if (timeout_ms <= 0)
-        return ddl_last_error_set(DDL_EINVAL, comm->config.rank, "comm_set_timeout",
-                                  "%lld ms is not greater than zero", (long long)timeout_ms);
-    comm->timeout_ms = timeout_ms;
-    return DDL_OK;
-}
-
-int ddl_rank(const ddl_comm *comm)
-{
-    return comm != NULL ? comm->config.rank : -1;
-}
-
-int ddl_size(const ddl_comm *comm)
-{
-    return comm != NULL ? comm->config.nranks : -1;
-}
-
-int ddl_local_rank(const ddl_comm *comm)
-{
-    return comm != NULL ? comm->roster->local_rank_of[comm->config.rank] : -1;
-}
-
-int ddl_local_size(const ddl_comm *comm)
-{
-    return comm != NULL ? comm->roster->local_size_of[comm->config.rank] : -1;
-}
-
-int ddl_node_rank(const ddl_comm *comm)
-{
-    return comm != NULL ? comm->roster->node_of[comm->config.rank] : -1;
-}
-
-int ddl_node_count(const ddl_comm *comm)
-{
-    return comm != NULL ? comm->roster->node_count : -1;
-}
-
-#define TEXT_OF(number)                   #number
-#define VERSION_TEXT(major, minor, patch) TEXT_OF(major) "." TEXT_OF(minor) "." TEXT_OF(patch)
-
-const char *ddl_version(void)
-{
-    return VERSION_TEXT(DDL_VERSION_MAJOR, DDL_VERSION_MINOR, DDL_VERSION_PATCH);
+        return;
+    ddl_contexts_remove(world);
+    close_mesh(world);
+    ddl_engine_destroy(world->engine);
+    ddl_mesh_destroy(world->mesh);
+    ddl_bootstrap_leave(world->bootstrap);
+    ddl_service_destroy(world->service);
+    ddl_roster_destroy(world->roster);
+    for (ddl_link *first; (first = ddl_list_first(&world->early_notices)) != NULL;)
+        forget_notice(world, DDL_CONTAINER(first, early_notice, link));
+    ddl_free(world->freed);
+    pthread_mutex_destroy(&world->lock);
+    ddl_free(world);
 }

@@ -25,6 +25,7 @@ typedef struct scratch { /* at the start of a free block */
 struct ddl_backend {
     ddl_transport *transport;
     ddl_compute *compute;
+    const int *peers;
     ddl_list buckets[BUCKETS]; /* of cached_plan */
     uint64_t clock;            /* counts starts; the age of plans */
     int nplans;
@@ -70,18 +71,14 @@ static void give_scratch(ddl_backend *backend, void *memory, size_t bytes)
 
 /* ---- the plan cache ---- */
 
-static bool same_shape(const ddl_shape *a, const ddl_shape *b)
-{
-    return a->count == b->count && a->element_bytes == b->element_bytes && a->root == b->root &&
-           a->stride == b->stride && a->in_place == b->in_place && a->average == b->average;
-}
-
 static size_t bucket_of(const ddl_algorithm *algorithm, const ddl_shape *shape)
 {
     uint64_t hash = (uintptr_t)algorithm / sizeof *algorithm;
     hash = hash * 31 + shape->count;
     hash = hash * 31 + (unsigned)shape->root;
     hash = hash * 31 + shape->element_bytes + (shape->in_place ? 16 : 0) + (shape->average ? 32 : 0);
+    for (int i = 0; shape->blocks.counts != NULL && i < shape->nranks; i++)
+        hash = hash * 31 + shape->blocks.counts[i];
     hash *= UINT64_C(0x9e3779b97f4a7c15);
     return hash >> 58;
 }
@@ -115,7 +112,7 @@ static ddl_status find_plan(ddl_backend *backend, const ddl_task *task, ddl_plan
     ddl_list *bucket = &backend->buckets[bucket_of(task->algorithm, &task->shape)];
     DDL_LIST_FOR_EACH (link, bucket) {
         cached_plan *cached = DDL_CONTAINER(link, cached_plan, link);
-        if (cached->plan->algorithm == task->algorithm && same_shape(&cached->plan->shape, &task->shape)) {
+        if (ddl_plan_fits(cached->plan, task->algorithm, &task->shape)) {
             cached->used_at = ++backend->clock;
             *plan = cached->plan;
             return DDL_OK;
@@ -141,14 +138,18 @@ static ddl_status find_plan(ddl_backend *backend, const ddl_task *task, ddl_plan
 
 static void piece_finished(ddl_run *run, void *arg);
 
-/* Start the next piece in this slot; true if it finished at once. */
-static bool start_piece(ddl_task *task, struct ddl_plan_slot *slot)
+/* Start the next piece in this slot; *at_once: it has finished. */
+static ddl_status start_piece(ddl_task *task, ddl_plan_slot *slot, bool *at_once, ddl_error *err)
 {
     const ddl_plan *plan = task->run->plan;
-    uint32_t piece = task->next_piece++;
-    bool is_last = piece + 1 == plan->npieces;
+    uint32_t piece = task->next_piece;
+    uint32_t phase = task->phase;
+    if (phase + 1 < plan->nphases && plan->phases[phase + 1].first_piece <= piece)
+        phase++;
+    DDL_TRY(ddl_plan_activate(task->run, slot, phase, err));
+    task->phase = phase;
+    task->next_piece++;
     size_t offset = piece * plan->piece_count * plan->shape.element_bytes;
-    slot->active = is_last && slot->tail != NULL ? slot->tail : slot->full;
     ddl_binding binding = {
         .in = task->in != NULL ? (char *)task->in + offset : NULL,
         .out = task->out != NULL ? (char *)task->out + offset : NULL,
@@ -158,21 +159,27 @@ static bool start_piece(ddl_task *task, struct ddl_plan_slot *slot)
         .transport = task->backend->transport,
         .compute = task->backend->compute,
         .key = { .channel = task->channel, .piece = piece, .sequence = task->sequence },
+        .peers = task->backend->peers,
         .signature = &task->signature,
+        .sent_signatures = task->sent_signatures,
+        .received_signatures = task->received_signatures,
         .finished = piece_finished,
         .arg = task,
     };
-    if (!ddl_run_start(slot->active, &binding))
-        return false;
-    slot->active = NULL;
-    task->pieces_left--;
-    return true;
+    *at_once = ddl_run_start(slot->active, &binding);
+    if (*at_once) {
+        ddl_plan_deactivate(task->run, slot);
+        task->pieces_left--;
+    }
+    return DDL_OK;
 }
 
-static void fill_slot(ddl_task *task, struct ddl_plan_slot *slot)
+static ddl_status fill_slot(ddl_task *task, ddl_plan_slot *slot, ddl_error *err)
 {
-    while (task->next_piece < task->run->plan->npieces && start_piece(task, slot))
-        ;
+    bool at_once = true;
+    while (at_once && task->next_piece < task->run->plan->npieces)
+        DDL_TRY(start_piece(task, slot, &at_once, err));
+    return DDL_OK;
 }
 
 static void release(ddl_task *task)
@@ -182,7 +189,6 @@ static void release(ddl_task *task)
         if (run->slots[i].scratch != NULL)
             give_scratch(task->backend, run->slots[i].scratch, run->plan->scratch_bytes);
         run->slots[i].scratch = NULL;
-        run->slots[i].active = NULL;
     }
     task->run = NULL;
     ddl_plan_give_back(run);
@@ -191,13 +197,16 @@ static void release(ddl_task *task)
 static void piece_finished(ddl_run *run, void *arg)
 {
     ddl_task *task = arg;
+    ddl_plan_slot *slot = task->run->slots;
+    while (slot->active != run)
+        slot++;
+    ddl_plan_deactivate(task->run, slot);
     task->pieces_left--;
-    for (int i = 0; i < task->run->nslots; i++)
-        if (task->run->slots[i].active == run) {
-            task->run->slots[i].active = NULL;
-            fill_slot(task, &task->run->slots[i]);
-            break;
-        }
+    ddl_error error;
+    if (fill_slot(task, slot, &error) != DDL_OK) {
+        task->failed(task, &error); /* who cancels it, with everything else */
+        return;
+    }
     if (task->pieces_left > 0)
         return;
     release(task);
@@ -217,10 +226,15 @@ ddl_status ddl_backend_start(ddl_backend *backend, ddl_task *task, bool *done, d
             return DDL_FAIL(err, DDL_ENOMEM, "no memory for %zu bytes of scratch", plan->scratch_bytes);
         }
     }
-    task->next_piece = 0;
+    task->next_piece = task->phase = 0;
     task->pieces_left = plan->npieces;
-    for (int i = 0; i < task->run->nslots; i++)
-        fill_slot(task, &task->run->slots[i]);
+    for (int i = 0; i < task->run->nslots; i++) {
+        ddl_status status = fill_slot(task, &task->run->slots[i], err);
+        if (status != DDL_OK) {
+            ddl_backend_cancel(task);
+            return status;
+        }
+    }
     *done = task->pieces_left == 0;
     if (*done)
         release(task);
@@ -232,8 +246,10 @@ void ddl_backend_cancel(ddl_task *task)
     if (task->run == NULL)
         return;
     for (int i = 0; i < task->run->nslots; i++)
-        if (task->run->slots[i].active != NULL)
+        if (task->run->slots[i].active != NULL) {
             ddl_run_cancel(task->run->slots[i].active);
+            ddl_plan_deactivate(task->run, &task->run->slots[i]);
+        }
     release(task);
 }
 
@@ -249,14 +265,15 @@ void ddl_backend_visit_pending(const ddl_task *task, void (*visit)(void *arg, in
 
 /* ---- life ---- */
 
-ddl_status ddl_backend_create(ddl_transport *transport, ddl_compute *compute, ddl_backend **out,
-                              ddl_error *err)
+ddl_status ddl_backend_create(ddl_transport *transport, const int *peers, ddl_compute *compute,
+                              ddl_backend **out, ddl_error *err)
 {
     ddl_backend *backend = ddl_alloc(sizeof *backend);
     if (backend == NULL)
         return DDL_FAIL(err, DDL_ENOMEM, "no memory for a backend");
     backend->transport = transport;
     backend->compute = compute;
+    backend->peers = peers;
     for (int i = 0; i < BUCKETS; i++)
         ddl_list_init(&backend->buckets[i]);
     for (int i = 0; i < SCRATCH_CLASSES; i++)

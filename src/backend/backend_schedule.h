@@ -24,14 +24,19 @@ struct ddl_task {
     uint32_t channel;
     uint64_t sequence;
     ddl_signature signature;
-    void (*finished)(ddl_task *task); /* called once, from progress; not if start said that it was done */
+    const ddl_signature *sent_signatures, *received_signatures; /* of each rank; see ddl_binding */
+    /* One of the two is called once, from progress, unless start said that the task was done, or failed. */
+    void (*finished)(ddl_task *task);
+    void (*failed)(ddl_task *task, const ddl_error *error); /* must cancel the task, now or soon */
     /* The backend's. */
     ddl_backend *backend;
     ddl_plan_run *run;
-    uint32_t next_piece, pieces_left;
+    uint32_t next_piece, pieces_left, phase;
 };
 
-DDL_MUST_USE ddl_status ddl_backend_create(ddl_transport *transport, ddl_compute *compute,
+/* peers: of each rank of the schedules, its number in the transport; NULL: the same. It must outlive the
+ * backend. */
+DDL_MUST_USE ddl_status ddl_backend_create(ddl_transport *transport, const int *peers, ddl_compute *compute,
                                            ddl_backend **backend, ddl_error *err);
 
 /* No task may be running. NULL is fine. */

@@ -5,17 +5,41 @@
 #include "base/bytes.h"
 #include "base/size.h"
 
+#include <stdlib.h>
+#include <string.h>
+
 enum {
     MESSAGE_LIMIT = 1024 * 1024, /* what a transport takes at most */
     MESSAGE_BYTES = 256 * 1024,  /* no message of a piece is larger */
     SCRATCH_BYTES = 768 * 1024,  /* per piece: what is received to be reduced should stay in L2 */
-    PIECE_ALIGNMENT = 64 /* elements; keeps blocks of neighbouring pieces off each other's cache lines */
+    PIECE_ALIGNMENT = 64,  /* elements; keeps blocks of neighbouring pieces off each other's cache lines */
+    KEPT_BLOCKS = 1 << 17, /* phases times ranks; beyond that schedules would take too much memory */
+    EVERY_RANK = 16        /* up to so many ranks on several hosts, each is looked at when a call is cut */
 };
 
-static ddl_status build(const ddl_plan *plan, size_t count, ddl_schedule **schedule, ddl_error *err)
+static bool is_v_form(ddl_collective collective)
+{
+    switch (collective) {
+    case DDL_COLLECTIVE_REDUCE_SCATTERV:
+    case DDL_COLLECTIVE_ALLGATHERV:
+    case DDL_COLLECTIVE_GATHERV:
+    case DDL_COLLECTIVE_SCATTERV:
+    case DDL_COLLECTIVE_ALLTOALLV:
+        return true;
+    default:
+        return false;
+    }
+}
+
+static ddl_status build(const ddl_plan *plan, const ddl_plan_phase *phase, ddl_schedule **schedule,
+                        ddl_error *err)
 {
     ddl_shape shape = plan->shape;
-    shape.count = count;
+    shape.count = phase->count;
+    if (phase->counts != NULL)
+        shape.blocks.counts = phase->counts;
+    if (phase->out_counts != NULL)
+        shape.out_blocks.counts = phase->out_counts;
     return plan->algorithm->build(&shape, schedule, err);
 }
 
@@ -23,36 +47,79 @@ typedef struct plan_extent { /* of a schedule; what decides how a call is cut */
     size_t message_bytes, scratch_bytes;
 } plan_extent;
 
+/* Whether such a rank may call it so; in place or not. */
+static bool makes_sense(ddl_collective collective, const ddl_shape *shape)
+{
+    switch (collective) {
+    case DDL_COLLECTIVE_BROADCAST:
+        return shape->in_place;
+    case DDL_COLLECTIVE_REDUCE:
+    case DDL_COLLECTIVE_GATHER:
+    case DDL_COLLECTIVE_GATHERV:
+    case DDL_COLLECTIVE_SCATTER:
+    case DDL_COLLECTIVE_SCATTERV:
+        return !shape->in_place || shape->rank == shape->root;
+    case DDL_COLLECTIVE_BARRIER:
+    case DDL_COLLECTIVE_SEND:
+    case DDL_COLLECTIVE_RECV:
+        return !shape->in_place;
+    default:
+        return true;
+    }
+}
+
+static ddl_status measure_rank(const ddl_plan *plan, const ddl_shape *standing_in, plan_extent *largest,
+                               ddl_error *err)
+{
+    ddl_shape shape = *standing_in;
+    for (int in_place = 0; in_place < 2; in_place++) {
+        shape.in_place = in_place == 1;
+        if (!makes_sense(plan->algorithm->collective, &shape))
+            continue;
+        ddl_schedule *schedule = NULL;
+        DDL_TRY(plan->algorithm->build(&shape, &schedule, err));
+        largest->message_bytes = ddl_size_max(largest->message_bytes, schedule->largest_message);
+        largest->scratch_bytes = ddl_size_max(largest->scratch_bytes, schedule->scratch_bytes);
+        ddl_schedule_destroy(schedule);
+    }
+    return DDL_OK;
+}
+
 /*
  * The largest extent over a few ranks, in place and not. Ranks must cut a call in the same way, but their own
- * schedules differ by rank, and only each rank knows whether its call is in place; so all of them look at
- * these same stand-ins.
+ * schedules differ by rank, only each rank knows whether its call is in place, and in an alltoallv each knows
+ * its own counts only; so all of them look at these same stand-ins. Those of a v form have `count` in every
+ * block. `even` is room for nranks counts and as many starts.
  */
-static ddl_status measure(const ddl_plan *plan, size_t count, plan_extent *largest, ddl_error *err)
+static ddl_status measure(const ddl_plan *plan, size_t count, size_t *even, plan_extent *largest,
+                          ddl_error *err)
 {
     const ddl_collective collective = plan->algorithm->collective;
     const int nranks = plan->shape.nranks;
-    const int ranks[] = { 0, 1 % nranks, nranks / 2, nranks - 1 };
     const bool point_to_point = collective == DDL_COLLECTIVE_SEND || collective == DDL_COLLECTIVE_RECV;
-    *largest = (plan_extent){ 0, 0 };
-    for (size_t i = 0; i < sizeof ranks / sizeof *ranks; i++)
-        for (int in_place = 0; in_place < 2; in_place++) {
-            ddl_shape shape = plan->shape;
-            shape.count = count;
-            shape.in_place = in_place == 1;
-            shape.rank = point_to_point ? 0 : ranks[i];
-            shape.root = point_to_point ? nranks - 1 : 0;
-            bool makes_sense = collective == DDL_COLLECTIVE_BROADCAST ? shape.in_place
-                               : collective == DDL_COLLECTIVE_REDUCE  ? !shape.in_place || shape.rank == 0
-                                                                      : !point_to_point || !shape.in_place;
-            if (!makes_sense)
-                continue;
-            ddl_schedule *schedule = NULL;
-            DDL_TRY(plan->algorithm->build(&shape, &schedule, err));
-            largest->message_bytes = ddl_size_max(largest->message_bytes, schedule->largest_message);
-            largest->scratch_bytes = ddl_size_max(largest->scratch_bytes, schedule->scratch_bytes);
-            ddl_schedule_destroy(schedule);
+    ddl_shape shape = plan->shape;
+    shape.count = count;
+    shape.root = point_to_point ? nranks - 1 : 0;
+    if (is_v_form(collective)) {
+        for (int i = 0; i < nranks; i++) {
+            even[i] = count;
+            even[nranks + i] = (size_t)i * count;
         }
+        shape.blocks = (ddl_uneven){ even, even + nranks };
+        if (collective == DDL_COLLECTIVE_ALLTOALLV)
+            shape.out_blocks = shape.blocks;
+    }
+    *largest = (plan_extent){ 0, 0 };
+    if (plan->shape.placement.nnodes > 1 && nranks <= EVERY_RANK && !point_to_point) {
+        for (shape.rank = 0; shape.rank < nranks; shape.rank++)
+            DDL_TRY(measure_rank(plan, &shape, largest, err));
+        return DDL_OK;
+    }
+    const int ranks[] = { 0, 1 % nranks, nranks / 2, nranks - 1 };
+    for (size_t i = 0; i < sizeof ranks / sizeof *ranks; i++) {
+        shape.rank = point_to_point ? 0 : ranks[i];
+        DDL_TRY(measure_rank(plan, &shape, largest, err));
+    }
     return DDL_OK;
 }
 
@@ -79,22 +146,156 @@ static size_t shrunken(const plan_extent *extent, size_t count)
     return smaller > 0 ? smaller : 1;
 }
 
-/* Find the largest piece that is small enough, and this rank's schedule of it. */
-static ddl_status cut(ddl_plan *plan, ddl_error *err)
+/* Find the largest piece that is small enough; *largest is its extent. */
+static ddl_status cut(ddl_plan *plan, plan_extent *largest, ddl_error *err)
 {
+    size_t *even = NULL;
+    if (is_v_form(plan->algorithm->collective) &&
+        (even = ddl_alloc_array((size_t)plan->shape.nranks * 2, sizeof *even)) == NULL)
+        return DDL_FAIL(err, DDL_ENOMEM, "no memory for a plan");
+    /* The largest count of an alltoallv is not the same everywhere: begin with what is. */
     size_t count = plan->shape.count;
-    plan_extent largest;
-    DDL_TRY(measure(plan, count, &largest, err));
-    while (!is_small_enough(&largest) && count > 1) {
-        count = shrunken(&largest, count);
-        DDL_TRY(measure(plan, count, &largest, err));
+    if (plan->algorithm->collective == DDL_COLLECTIVE_ALLTOALLV)
+        count = MESSAGE_BYTES / plan->shape.element_bytes;
+    ddl_status status = measure(plan, count, even, largest, err);
+    while (status == DDL_OK && !is_small_enough(largest) && count > 1) {
+        count = shrunken(largest, count);
+        status = measure(plan, count, even, largest, err);
     }
-    plan->piece_count = count;
-    plan->npieces = plan->shape.count == 0 ? 1 : (uint32_t)((plan->shape.count + count - 1) / count);
-    DDL_TRY(build(plan, count, &plan->full, err));
-    if (plan->full->largest_message > MESSAGE_LIMIT)
+    ddl_free(even);
+    if (status != DDL_OK)
+        return status;
+    if (largest->message_bytes > MESSAGE_LIMIT)
         return DDL_FAIL(err, DDL_EINTERNAL, "%s makes a message of %zu bytes; the limit is %d",
-                        plan->algorithm->name, plan->full->largest_message, MESSAGE_LIMIT);
+                        plan->algorithm->name, largest->message_bytes, MESSAGE_LIMIT);
+    plan->piece_count = count;
+    size_t pieces = count == 0 ? 0 : plan->shape.count / count + (plan->shape.count % count != 0);
+    if (pieces > UINT32_MAX)
+        return DDL_FAIL(err, DDL_EINVAL, "%zu elements are too many for one call", plan->shape.count);
+    plan->npieces = pieces > 0 ? (uint32_t)pieces : 1;
+    return DDL_OK;
+}
+
+/* ---- phases ---- */
+
+static int compare_pieces(const void *a, const void *b)
+{
+    uint32_t x = *(const uint32_t *)a, y = *(const uint32_t *)b;
+    return (x > y) - (x < y);
+}
+
+/* Where phases begin that some of n blocks ends at; returns how many were written. */
+static size_t note_ends(const ddl_plan *plan, const size_t counts[], uint32_t *firsts)
+{
+    size_t n = 0;
+    for (int i = 0; counts != NULL && i < plan->shape.nranks; i++) {
+        firsts[n++] = (uint32_t)(counts[i] / plan->piece_count);
+        firsts[n++] = (uint32_t)(counts[i] / plan->piece_count + (counts[i] % plan->piece_count != 0));
+    }
+    return n;
+}
+
+/* What a piece has of each block; NULL: no memory. */
+static size_t *counts_of_piece(const ddl_plan *plan, const size_t counts[], uint32_t piece, size_t *most)
+{
+    size_t *own = ddl_alloc_array((size_t)plan->shape.nranks, sizeof *own);
+    if (own == NULL)
+        return NULL;
+    size_t before = piece * plan->piece_count;
+    for (int i = 0; i < plan->shape.nranks; i++) {
+        size_t left = counts[i] > before ? counts[i] - before : 0;
+        own[i] = ddl_size_min(left, plan->piece_count);
+        *most = ddl_size_max(*most, own[i]);
+    }
+    return own;
+}
+
+static ddl_status no_memory(ddl_error *err)
+{
+    return DDL_FAIL(err, DDL_ENOMEM, "no memory for a plan");
+}
+
+static ddl_status find_uneven_phases(ddl_plan *plan, ddl_error *err)
+{
+    const ddl_shape *shape = &plan->shape;
+    uint32_t *firsts = ddl_alloc_array((size_t)shape->nranks * 4 + 1, sizeof *firsts);
+    if (firsts == NULL)
+        return no_memory(err);
+    size_t n = 1; /* piece 0 begins the first phase */
+    if (plan->piece_count > 0) {
+        n += note_ends(plan, shape->blocks.counts, firsts + n);
+        n += note_ends(plan, shape->out_blocks.counts, firsts + n);
+    }
+    qsort(firsts, n, sizeof *firsts, compare_pieces);
+    plan->phases = ddl_alloc_array(n, sizeof *plan->phases);
+    for (size_t i = 0; plan->phases != NULL && i < n; i++)
+        if (firsts[i] < plan->npieces && (i == 0 || firsts[i] != firsts[i - 1]))
+            plan->phases[plan->nphases++].first_piece = firsts[i];
+    ddl_free(firsts);
+    if (plan->phases == NULL)
+        return no_memory(err);
+    for (uint32_t i = 0; i < plan->nphases; i++) {
+        ddl_plan_phase *phase = &plan->phases[i];
+        phase->counts = counts_of_piece(plan, shape->blocks.counts, phase->first_piece, &phase->count);
+        if (shape->out_blocks.counts != NULL)
+            phase->out_counts =
+                counts_of_piece(plan, shape->out_blocks.counts, phase->first_piece, &phase->count);
+        if (phase->counts == NULL || (shape->out_blocks.counts != NULL && phase->out_counts == NULL))
+            return no_memory(err);
+    }
+    return DDL_OK;
+}
+
+static ddl_status find_phases(ddl_plan *plan, ddl_error *err)
+{
+    if (is_v_form(plan->algorithm->collective))
+        return find_uneven_phases(plan, err);
+    size_t last = plan->shape.count - (plan->npieces - 1) * plan->piece_count;
+    plan->nphases = last != plan->piece_count && plan->npieces > 1 ? 2 : 1;
+    plan->phases = ddl_alloc_array(plan->nphases, sizeof *plan->phases);
+    if (plan->phases == NULL)
+        return no_memory(err);
+    plan->phases[0].count = plan->npieces > 1 ? plan->piece_count : last;
+    plan->phases[plan->nphases - 1].first_piece = plan->nphases > 1 ? plan->npieces - 1 : 0;
+    plan->phases[plan->nphases - 1].count = plan->nphases > 1 ? last : plan->phases[0].count;
+    return DDL_OK;
+}
+
+/* ---- life ---- */
+
+/* The caller's array, kept. False: no memory. */
+static bool keep(const size_t **array, int nranks)
+{
+    if (*array == NULL)
+        return true;
+    size_t *own = ddl_alloc_array((size_t)nranks, sizeof *own);
+    if (own != NULL)
+        memcpy(own, *array, (size_t)nranks * sizeof *own);
+    *array = own;
+    return own != NULL;
+}
+
+static bool keep_arrays(ddl_shape *shape)
+{
+    bool kept = keep(&shape->blocks.counts, shape->nranks);
+    kept = keep(&shape->blocks.starts, shape->nranks) && kept;
+    kept = keep(&shape->out_blocks.counts, shape->nranks) && kept;
+    return keep(&shape->out_blocks.starts, shape->nranks) && kept;
+}
+
+static ddl_status fill(ddl_plan *plan, ddl_error *err)
+{
+    plan_extent largest;
+    if (!keep_arrays(&plan->shape))
+        return no_memory(err);
+    DDL_TRY(cut(plan, &largest, err));
+    DDL_TRY(find_phases(plan, err));
+    plan->keeps_schedules = (size_t)plan->nphases * (size_t)plan->shape.nranks <= KEPT_BLOCKS;
+    plan->scratch_bytes = plan->keeps_schedules ? 0 : largest.scratch_bytes;
+    for (uint32_t i = 0; plan->keeps_schedules && i < plan->nphases; i++) {
+        DDL_TRY(build(plan, &plan->phases[i], &plan->phases[i].schedule, err));
+        plan->scratch_bytes = ddl_size_max(plan->scratch_bytes, plan->phases[i].schedule->scratch_bytes);
+    }
     return DDL_OK;
 }
 
@@ -103,33 +304,26 @@ ddl_status ddl_plan_create(const ddl_algorithm *algorithm, const ddl_shape *shap
 {
     ddl_plan *plan = ddl_alloc(sizeof *plan);
     if (plan == NULL)
-        return DDL_FAIL(err, DDL_ENOMEM, "no memory for a plan");
+        return no_memory(err);
     plan->algorithm = algorithm;
     plan->shape = *shape;
     ddl_list_init(&plan->idle);
-    ddl_status status = cut(plan, err);
-    if (status != DDL_OK)
-        goto fail;
-    size_t last = shape->count - (plan->npieces - 1) * plan->piece_count;
-    plan->tail = plan->full;
-    if (last != plan->piece_count) {
-        plan->tail = NULL;
-        if ((status = build(plan, last, &plan->tail, err)) != DDL_OK)
-            goto fail;
+    ddl_status status = fill(plan, err);
+    if (status != DDL_OK) {
+        ddl_plan_destroy(plan);
+        return status;
     }
-    plan->scratch_bytes = ddl_size_max(plan->full->scratch_bytes, plan->tail->scratch_bytes);
     *out = plan;
     return DDL_OK;
-fail:
-    ddl_plan_destroy(plan);
-    return status;
 }
 
 static void destroy_run(ddl_plan_run *run)
 {
     for (int i = 0; i < run->nslots; i++) {
-        ddl_run_destroy(run->slots[i].full);
-        ddl_run_destroy(run->slots[i].tail);
+        ddl_plan_slot *slot = &run->slots[i];
+        for (uint32_t phase = 0; slot->runs != NULL && phase < run->plan->nphases; phase++)
+            ddl_run_destroy(slot->runs[phase]);
+        ddl_free(slot->runs);
     }
     ddl_free(run);
 }
@@ -141,10 +335,46 @@ void ddl_plan_destroy(ddl_plan *plan)
     DDL_ASSERT(plan->users == 0);
     for (ddl_link *first; (first = ddl_list_take_first(&plan->idle)) != NULL;)
         destroy_run(DDL_CONTAINER(first, ddl_plan_run, link));
-    if (plan->tail != plan->full)
-        ddl_schedule_destroy(plan->tail);
-    ddl_schedule_destroy(plan->full);
+    for (uint32_t i = 0; i < plan->nphases; i++) {
+        ddl_schedule_destroy(plan->phases[i].schedule);
+        ddl_free(plan->phases[i].counts);
+        ddl_free(plan->phases[i].out_counts);
+    }
+    ddl_free(plan->phases);
+    const size_t *arrays[] = { plan->shape.blocks.counts, plan->shape.blocks.starts,
+                               plan->shape.out_blocks.counts, plan->shape.out_blocks.starts };
+    for (size_t i = 0; i < sizeof arrays / sizeof *arrays; i++)
+        ddl_free((void *)(uintptr_t)arrays[i]);
     ddl_free(plan);
+}
+
+static bool same_counts(const ddl_uneven *a, const ddl_uneven *b, int nranks)
+{
+    if (a->counts == NULL || b->counts == NULL)
+        return a->counts == b->counts;
+    return memcmp(a->counts, b->counts, (size_t)nranks * sizeof *a->counts) == 0;
+}
+
+bool ddl_plan_fits(const ddl_plan *plan, const ddl_algorithm *algorithm, const ddl_shape *shape)
+{
+    const ddl_shape *own = &plan->shape;
+    return plan->algorithm == algorithm && own->count == shape->count &&
+           own->element_bytes == shape->element_bytes && own->root == shape->root &&
+           own->stride == shape->stride && own->in_place == shape->in_place &&
+           own->average == shape->average && same_counts(&own->blocks, &shape->blocks, shape->nranks) &&
+           same_counts(&own->out_blocks, &shape->out_blocks, shape->nranks);
+}
+
+/* ---- running ---- */
+
+static ddl_status prepare_slot(ddl_plan *plan, ddl_plan_slot *slot, ddl_error *err)
+{
+    slot->runs = ddl_alloc_array(plan->nphases, sizeof(ddl_run *));
+    if (slot->runs == NULL)
+        return no_memory(err);
+    for (uint32_t phase = 0; plan->keeps_schedules && phase < plan->nphases; phase++)
+        DDL_TRY(ddl_run_create(plan->phases[phase].schedule, &slot->runs[phase], err));
+    return DDL_OK;
 }
 
 ddl_status ddl_plan_take(ddl_plan *plan, ddl_plan_run **out, ddl_error *err)
@@ -157,13 +387,11 @@ ddl_status ddl_plan_take(ddl_plan *plan, ddl_plan_run **out, ddl_error *err)
     }
     ddl_plan_run *run = ddl_alloc(sizeof *run);
     if (run == NULL)
-        return DDL_FAIL(err, DDL_ENOMEM, "no memory to run a plan");
+        return no_memory(err);
     run->plan = plan;
     run->nslots = plan->npieces < DDL_PIECES_IN_FLIGHT ? (int)plan->npieces : DDL_PIECES_IN_FLIGHT;
     for (int i = 0; i < run->nslots; i++) {
-        ddl_status status = ddl_run_create(plan->full, &run->slots[i].full, err);
-        if (status == DDL_OK && plan->tail != plan->full)
-            status = ddl_run_create(plan->tail, &run->slots[i].tail, err);
+        ddl_status status = prepare_slot(plan, &run->slots[i], err);
         if (status != DDL_OK) {
             destroy_run(run);
             return status;
@@ -178,4 +406,28 @@ void ddl_plan_give_back(ddl_plan_run *run)
 {
     run->plan->users--;
     ddl_list_append(&run->plan->idle, &run->link);
+}
+
+ddl_status ddl_plan_activate(ddl_plan_run *run, ddl_plan_slot *slot, uint32_t phase, ddl_error *err)
+{
+    DDL_ASSERT(slot->active == NULL);
+    if (run->plan->keeps_schedules) {
+        slot->active = slot->runs[phase];
+        return DDL_OK;
+    }
+    DDL_TRY(build(run->plan, &run->plan->phases[phase], &slot->passing, err));
+    ddl_status status = ddl_run_create(slot->passing, &slot->active, err);
+    if (status != DDL_OK)
+        ddl_plan_deactivate(run, slot);
+    return status;
+}
+
+void ddl_plan_deactivate(ddl_plan_run *run, ddl_plan_slot *slot)
+{
+    if (!run->plan->keeps_schedules) {
+        ddl_run_destroy(slot->active);
+        ddl_schedule_destroy(slot->passing);
+        slot->passing = NULL;
+    }
+    slot->active = NULL;
 }

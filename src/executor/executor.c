@@ -73,7 +73,6 @@ ddl_status ddl_run_create(const ddl_schedule *schedule, ddl_run **out, ddl_error
         message *m = &run->messages[next];
         m->run = run;
         m->step = i;
-        m->xfer.peer = step->peer;
         m->xfer.bytes = ddl_range_bytes(&step->target);
         m->xfer.done = message_done;
         run->message_of[i] = next++;
@@ -145,7 +144,10 @@ static bool start_message(ddl_run *run, const ddl_step *step, uint32_t index)
     ddl_xfer *xfer = &m->xfer;
     xfer->key = run->binding.key;
     xfer->key.number = step->number;
-    xfer->signature = run->binding.signature;
+    xfer->peer = run->binding.peers != NULL ? run->binding.peers[step->peer] : step->peer;
+    const ddl_signature *of_pair =
+        step->kind == DDL_STEP_SEND ? run->binding.sent_signatures : run->binding.received_signatures;
+    xfer->signature = of_pair != NULL ? &of_pair[step->peer] : run->binding.signature;
     xfer->moved = 0;
     if (step->kind == DDL_STEP_RECV_REDUCE) {
         xfer->part[0] = (ddl_part){ place(run, &step->source), step->source.bytes };
@@ -249,9 +251,10 @@ void ddl_run_visit_pending(const ddl_run *run, void (*visit)(void *arg, int peer
     if (run->remaining == 0)
         return;
     for (uint32_t i = 0; i < run->schedule->nmessages; i++)
-        if (run->messages[i].posted)
-            visit(arg, run->messages[i].xfer.peer,
-                  run->schedule->steps[run->messages[i].step].kind == DDL_STEP_SEND);
+        if (run->messages[i].posted) {
+            const ddl_step *step = &run->schedule->steps[run->messages[i].step];
+            visit(arg, step->peer, step->kind == DDL_STEP_SEND);
+        }
 }
 
 const ddl_schedule *ddl_run_schedule(const ddl_run *run)

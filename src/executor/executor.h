@@ -21,8 +21,11 @@ typedef struct ddl_binding {
     ddl_op op;
     ddl_transport *transport;
     ddl_compute *compute;
-    ddl_key key;                    /* of the run's messages; number is ignored */
-    const ddl_signature *signature; /* valid until the run ends */
+    ddl_key key;      /* of the run's messages; number is ignored */
+    const int *peers; /* of each rank of the schedule: its number in the transport; NULL: the same */
+    /* Valid until the run ends. Where what two ranks have to agree on differs from pair to pair (alltoallv),
+     * signatures of messages to and from each rank take the place of the one for all. */
+    const ddl_signature *signature, *sent_signatures, *received_signatures;
     /* Called once when the last step is done, from the transport's progress; not if start returned true. */
     void (*finished)(ddl_run *run, void *arg);
     void *arg;
@@ -38,7 +41,8 @@ bool ddl_run_start(ddl_run *run, const ddl_binding *binding);
  * nothing. */
 void ddl_run_cancel(ddl_run *run);
 
-/* Peers that this run still waits for: calls visit(arg, peer, outgoing) per pending message. */
+/* Ranks of the schedule that this run still waits for: calls visit(arg, peer, outgoing) per pending message.
+ */
 void ddl_run_visit_pending(const ddl_run *run, void (*visit)(void *arg, int peer, bool outgoing), void *arg);
 
 const ddl_schedule *ddl_run_schedule(const ddl_run *run);

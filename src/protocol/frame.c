@@ -17,6 +17,7 @@ static const uint32_t limits[DDL_FRAME_TYPES] = {
     [DDL_FRAME_EAGER] = DDL_FRAME_EAGER_LIMIT,
     [DDL_FRAME_BULK] = DDL_FRAME_BULK_LIMIT,
     [DDL_FRAME_ABORT] = DDL_FRAME_NOTICE_LIMIT,
+    [DDL_FRAME_AGREE] = DDL_FRAME_NOTICE_LIMIT,
 };
 
 void ddl_frame_encode(const ddl_frame *frame, uint8_t bytes[DDL_FRAME_BYTES])

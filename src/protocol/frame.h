@@ -27,6 +27,7 @@ typedef enum ddl_frame_type {
     DDL_FRAME_ENTER,     /* the sender is in the operation of this sequence and signature */
     DDL_FRAME_ABORT,     /* the sender's communicator failed; the payload says why (notice.h) */
     DDL_FRAME_GOODBYE,   /* the sender will send nothing more */
+    DDL_FRAME_AGREE,     /* who is left of a communicator that failed; the payload is for agreement.h */
     DDL_FRAME_TYPES
 } ddl_frame_type;
 

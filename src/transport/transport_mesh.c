@@ -30,7 +30,7 @@ enum {
 };
 
 /* ddl_xfer.state */
-enum { IDLE, SENDING_EAGER, SENDING_BULK, AWAITING_GRANT, RECEIVING };
+enum { IDLE, SENDING_EAGER, SENDING_BULK, AWAITING_GRANT, RECEIVING, RECEIVING_GRANTED };
 
 /* What came before the local step that it is for was posted. */
 typedef struct early {
@@ -68,7 +68,7 @@ typedef struct peer_link {
     int nearly; /* asks and grants held */
     uint8_t *chunks;
     uint16_t next_chunk[CHUNKS], free_chunk;
-    uint32_t bulk_due;   /* grants sent, message not begun */
+    uint32_t bulk_due;   /* receives granted, message not begun */
     uint32_t credit_due; /* chunks consumed and not told */
 
     /* Outgoing */
@@ -97,7 +97,7 @@ struct ddl_mesh {
     int nhot;
     ddl_list free_early;
     ddl_list slabs;
-    bool dropping, closed;
+    bool closed;
     uint8_t *staging;
     uint8_t notice[DDL_FRAME_NOTICE_LIMIT];
 };
@@ -231,8 +231,9 @@ static void queue_control(peer_link *link, const ddl_frame *frame, const void *p
     mark_dirty(link);
 }
 
-static void queue_grant(peer_link *link, const ddl_xfer *xfer)
+static void queue_grant(peer_link *link, ddl_xfer *xfer)
 {
+    xfer->state = RECEIVING_GRANTED;
     ddl_frame grant = frame_of(xfer, DDL_FRAME_GRANT);
     link->bulk_due++;
     queue_control(link, &grant, NULL);
@@ -427,20 +428,27 @@ static void fill_xfer(ddl_xfer *xfer, const uint8_t *bytes, size_t count)
     }
 }
 
-/* Move what an early entry holds into xfer and give its chunks back. */
-static void drain_early(peer_link *link, early *entry, ddl_xfer *xfer)
+static void free_chunks(peer_link *link, early *entry)
 {
-    size_t left = entry->received;
     for (uint16_t chunk = entry->first_chunk; chunk != NO_CHUNK;) {
-        size_t count = ddl_size_min(left, CHUNK_BYTES);
-        fill_xfer(xfer, link->chunks + (size_t)chunk * CHUNK_BYTES, count);
-        left -= count;
         uint16_t next = link->next_chunk[chunk];
         link->next_chunk[chunk] = link->free_chunk;
         link->free_chunk = chunk;
         chunk = next;
     }
     entry->first_chunk = NO_CHUNK;
+}
+
+/* Move what an early entry holds into xfer and give its chunks back. */
+static void drain_early(peer_link *link, early *entry, ddl_xfer *xfer)
+{
+    size_t left = entry->received;
+    for (uint16_t chunk = entry->first_chunk; chunk != NO_CHUNK; chunk = link->next_chunk[chunk]) {
+        size_t count = ddl_size_min(left, CHUNK_BYTES);
+        fill_xfer(xfer, link->chunks + (size_t)chunk * CHUNK_BYTES, count);
+        left -= count;
+    }
+    free_chunks(link, entry);
 }
 
 static bool mesh_recv(ddl_transport *transport, ddl_xfer *xfer)
@@ -512,10 +520,13 @@ static void mesh_cancel(ddl_transport *transport, ddl_xfer *xfer)
     bool under_way = link->begun && link->header_sent > 0 && ddl_list_first(&link->sending) == &xfer->link;
     if (link->begun && ddl_list_first(&link->sending) == &xfer->link)
         link->begun = false;
-    if (xfer->state == AWAITING_GRANT || xfer->state == RECEIVING)
+    bool receives = xfer->state == RECEIVING || xfer->state == RECEIVING_GRANTED;
+    if (xfer->state == AWAITING_GRANT || receives)
         expect(link, -1);
     ddl_list_remove(&xfer->link);
-    if (xfer->state == RECEIVING && link->sink == SINK_XFER && link->sink_xfer == xfer)
+    if (xfer->state == RECEIVING_GRANTED)
+        link->bulk_due--;
+    if (receives && link->sink == SINK_XFER && link->sink_xfer == xfer)
         link->sink = SINK_DROP;
     xfer->state = IDLE;
     /* Half a message cannot be taken back, and must not be completed with other bytes. */
@@ -602,14 +613,11 @@ static bool same_operation(const ddl_signature *signature, const ddl_frame *fram
 
 static bool take_message(peer_link *link, const ddl_frame *frame, ddl_error *err)
 {
-    if (frame->type == DDL_FRAME_BULK && link->bulk_due > 0)
-        link->bulk_due--;
-    if (link->mesh->dropping) {
-        link->sink = SINK_DROP;
-        return true;
-    }
     ddl_xfer *xfer = find_xfer(&link->receives, frame);
     if (xfer != NULL && xfer->bytes == frame->bytes) {
+        if (xfer->state == RECEIVING_GRANTED)
+            link->bulk_due--;
+        xfer->state = RECEIVING;
         link->sink = SINK_XFER;
         link->sink_xfer = xfer;
         return true;
@@ -627,8 +635,6 @@ static bool take_message(peer_link *link, const ddl_frame *frame, ddl_error *err
 
 static bool take_grant(peer_link *link, const ddl_frame *frame, ddl_error *err)
 {
-    if (link->mesh->dropping)
-        return true;
     ddl_xfer *xfer = find_xfer(&link->awaiting, frame);
     if (xfer == NULL)
         return hold_early(link, frame, &link->early_grants, err);
@@ -643,8 +649,6 @@ static bool take_grant(peer_link *link, const ddl_frame *frame, ddl_error *err)
 
 static bool take_ask(peer_link *link, const ddl_frame *frame, ddl_error *err)
 {
-    if (link->mesh->dropping)
-        return true;
     ddl_xfer *xfer = find_xfer(&link->receives, frame);
     if (xfer == NULL)
         return hold_early(link, frame, &link->early_messages, err);
@@ -671,18 +675,17 @@ static bool take_header(peer_link *link, const uint8_t *bytes, ddl_error *err)
     switch ((ddl_frame_type)frame.type) {
     case DDL_FRAME_EAGER:
     case DDL_FRAME_BULK:
-        mesh->owner.heard(mesh->owner.arg, link->peer, &frame);
-        return take_message(link, &frame, err);
+        link->sink = SINK_DROP;
+        return !mesh->owner.heard(mesh->owner.arg, link->peer, &frame) || take_message(link, &frame, err);
     case DDL_FRAME_GRANT:
-        mesh->owner.heard(mesh->owner.arg, link->peer, &frame);
-        return take_grant(link, &frame, err);
+        return !mesh->owner.heard(mesh->owner.arg, link->peer, &frame) || take_grant(link, &frame, err);
     case DDL_FRAME_ASK:
-        mesh->owner.heard(mesh->owner.arg, link->peer, &frame);
-        return take_ask(link, &frame, err);
+        return !mesh->owner.heard(mesh->owner.arg, link->peer, &frame) || take_ask(link, &frame, err);
     case DDL_FRAME_ENTER:
         mesh->owner.heard(mesh->owner.arg, link->peer, &frame);
         return true;
     case DDL_FRAME_ABORT:
+    case DDL_FRAME_AGREE:
         link->sink = SINK_NOTICE;
         return true;
     case DDL_FRAME_GOODBYE:
@@ -706,12 +709,15 @@ static bool finish_payload(peer_link *link, ddl_error *err)
         give_credit(link, chunks_for(link->frame.bytes));
     if (sink == SINK_XFER) {
         receive_done(link, link->sink_xfer);
+    } else if (sink == SINK_NOTICE && link->frame.type == DDL_FRAME_AGREE) {
+        link->mesh->owner.agrees(link->mesh->owner.arg, link->peer, &link->frame,
+                                 (ddl_view){ link->mesh->notice, link->frame.bytes });
     } else if (sink == SINK_NOTICE) {
         ddl_notice notice;
         if (ddl_notice_decode((ddl_view){ link->mesh->notice, link->frame.bytes }, link->mesh->nranks,
                               &notice, err) != DDL_OK)
             return false;
-        link->mesh->owner.told(link->mesh->owner.arg, link->peer, &notice);
+        link->mesh->owner.told(link->mesh->owner.arg, link->peer, &link->frame, &notice);
     }
     return true;
 }
@@ -957,24 +963,54 @@ void ddl_mesh_visit_early(ddl_mesh *mesh, uint32_t channel, uint64_t sequence,
     }
 }
 
-void ddl_mesh_tell(ddl_mesh *mesh, int peer, const ddl_frame *frame, const ddl_notice *notice)
+void ddl_mesh_tell_bytes(ddl_mesh *mesh, int peer, const ddl_frame *frame, ddl_view payload)
 {
+    DDL_ASSERT(peer != mesh->rank);
+    DDL_ASSERT(payload.bytes <= DDL_FRAME_NOTICE_LIMIT);
     ddl_frame with_payload = *frame;
-    uint8_t payload[DDL_FRAME_NOTICE_LIMIT];
-    if (notice != NULL)
-        with_payload.bytes = (uint32_t)ddl_notice_encode(notice, payload);
-    for (int to = 0; to < mesh->nranks; to++)
-        if (to != mesh->rank && (peer < 0 || peer == to))
-            queue_control(&mesh->links[to], &with_payload, payload);
+    with_payload.bytes = (uint32_t)payload.bytes;
+    queue_control(&mesh->links[peer], &with_payload, payload.data);
 }
 
-void ddl_mesh_drop_messages(ddl_mesh *mesh)
+void ddl_mesh_tell(ddl_mesh *mesh, int peer, const ddl_frame *frame, const ddl_notice *notice)
 {
-    mesh->dropping = true;
+    uint8_t payload[DDL_FRAME_NOTICE_LIMIT];
+    size_t bytes = notice != NULL ? ddl_notice_encode(notice, payload) : 0;
+    ddl_mesh_tell_bytes(mesh, peer, frame, (ddl_view){ payload, bytes });
+}
+
+static void forget_early(peer_link *link, early *entry)
+{
+    ddl_list_remove(&entry->link);
+    if (entry->frame.type != DDL_FRAME_EAGER) {
+        link->nearly--;
+    } else {
+        free_chunks(link, entry);
+        if (link->sink == SINK_EARLY && link->sink_early == entry)
+            link->sink = SINK_DROP; /* its end gives the credit */
+        else
+            give_credit(link, chunks_for(entry->frame.bytes));
+    }
+    free_early(link->mesh, entry);
+}
+
+void ddl_mesh_forget(ddl_mesh *mesh, uint32_t first_channel, uint32_t count)
+{
     for (int peer = 0; peer < mesh->nranks; peer++) {
         peer_link *link = &mesh->links[peer];
-        if (link->sink == SINK_EARLY)
-            link->sink = SINK_DROP;
+        ddl_list *lists[] = { &link->early_messages, &link->early_grants };
+        for (int i = 0; i < 2 && peer != mesh->rank; i++) {
+            ddl_list turn;
+            ddl_list_init(&turn);
+            for (ddl_link *first; (first = ddl_list_take_first(lists[i])) != NULL;)
+                ddl_list_append(&turn, first);
+            for (ddl_link *first; (first = ddl_list_take_first(&turn)) != NULL;) {
+                early *entry = DDL_CONTAINER(first, early, link);
+                ddl_list_append(lists[i], &entry->link);
+                if (entry->frame.channel - first_channel < count)
+                    forget_early(link, entry);
+            }
+        }
     }
 }
 

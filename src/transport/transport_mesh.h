@@ -22,10 +22,13 @@
 typedef struct ddl_mesh ddl_mesh;
 
 typedef struct ddl_mesh_owner {
-    /* A frame about an operation came from peer, before the mesh acts on it. */
-    void (*heard)(void *arg, int peer, const ddl_frame *frame);
-    /* peer told why its communicator failed. */
-    void (*told)(void *arg, int peer, const ddl_notice *notice);
+    /* A frame about an operation came from peer, before the mesh acts on it. False: nobody here will ever
+     * want it; it is read and dropped. */
+    bool (*heard)(void *arg, int peer, const ddl_frame *frame);
+    /* peer told why the communicator of frame->channel failed. */
+    void (*told)(void *arg, int peer, const ddl_frame *frame, const ddl_notice *notice);
+    /* peer sent its part of an agreement; the payload is valid during the call. */
+    void (*agrees)(void *arg, int peer, const ddl_frame *frame, ddl_view payload);
     /* peer said that it will send nothing more. */
     void (*left)(void *arg, int peer);
     /* The connection to peer ended without a goodbye (os_errno 0: end of file), or carried bytes that are no
@@ -57,15 +60,18 @@ bool ddl_mesh_is_gone(const ddl_mesh *mesh, int peer);
 void ddl_mesh_visit_early(ddl_mesh *mesh, uint32_t channel, uint64_t sequence,
                           void (*visit)(void *arg, int peer, const ddl_frame *frame), void *arg);
 
-/* Queue a frame without payload (enter) or with a notice (abort) to one peer, or to all with peer -1. */
+/* Queue a frame without payload (enter) or with a notice (abort) to one peer. */
 void ddl_mesh_tell(ddl_mesh *mesh, int peer, const ddl_frame *frame, const ddl_notice *notice);
+
+/* Queue a frame with at most DDL_FRAME_NOTICE_LIMIT bytes of payload to one peer. */
+void ddl_mesh_tell_bytes(ddl_mesh *mesh, int peer, const ddl_frame *frame, ddl_view payload);
 
 /* Write queued control frames as far as the sockets take them. */
 void ddl_mesh_flush(ddl_mesh *mesh);
 
-/* From now on messages are read and dropped: every xfer has been cancelled, and those on their way are for
- * nobody. */
-void ddl_mesh_drop_messages(ddl_mesh *mesh);
+/* Drop what came early on `count` channels from the first one on: nobody will want it any more. Their xfers
+ * have been cancelled, and the owner no longer wants what is still on its way. */
+void ddl_mesh_forget(ddl_mesh *mesh, uint32_t first_channel, uint32_t count);
 
 /* Say goodbye on every link and close them. The mesh is freed by ddl_mesh_destroy once the loop has run. */
 void ddl_mesh_close(ddl_mesh *mesh);

@@ -360,8 +360,12 @@ static void every_collective_is_the_identity(void **state)
             for (int op = 0; op <= DDL_BXOR; op++)
                 for (size_t k = 0; k < sizeof counts / sizeof counts[0]; k++)
                     for (int in_place = 0; in_place < 2; in_place++) {
-                        oracle_call what = { with_buffers[i], (ddl_dtype)dtype, (ddl_op)op, 1, 0, 0,
-                                             counts[k],       ORACLE_EXACT };
+                        oracle_call what = { .kind = with_buffers[i],
+                                             .dtype = (ddl_dtype)dtype,
+                                             .op = (ddl_op)op,
+                                             .nranks = 1,
+                                             .count = counts[k],
+                                             .values = ORACLE_EXACT };
                         size_t bytes = counts[k] * ddl_dtype_bytes((ddl_dtype)dtype);
                         call c = { with_buffers[i], given, got, counts[k], dtype, op, 0 };
                         if (op >= DDL_BAND && oracle_is_float((ddl_dtype)dtype))

@@ -20,11 +20,52 @@ static bool of_blocks(ddl_collective collective)
            collective == DDL_COLLECTIVE_ALLTOALL;
 }
 
+static bool is_uneven(ddl_collective collective)
+{
+    return collective == DDL_COLLECTIVE_REDUCE_SCATTERV || collective == DDL_COLLECTIVE_ALLGATHERV ||
+           collective == DDL_COLLECTIVE_GATHERV || collective == DDL_COLLECTIVE_SCATTERV ||
+           collective == DDL_COLLECTIVE_ALLTOALLV;
+}
+
 static bool may_be_in_place(ddl_collective collective, int rank, int root)
 {
-    if (collective == DDL_COLLECTIVE_REDUCE)
+    if (collective == DDL_COLLECTIVE_REDUCE || collective == DDL_COLLECTIVE_GATHER ||
+        collective == DDL_COLLECTIVE_SCATTER || collective == DDL_COLLECTIVE_GATHERV ||
+        collective == DDL_COLLECTIVE_SCATTERV)
         return rank == root;
-    return collective == DDL_COLLECTIVE_ALLREDUCE || of_blocks(collective);
+    return collective == DDL_COLLECTIVE_ALLREDUCE || of_blocks(collective) || is_uneven(collective);
+}
+
+enum { MOST_RANKS = 16 };
+
+/* Blocks whose largest has `count`: rank i has i times as much as rank 1, from the end. In an alltoallv that
+ * is what each rank knows, and others may know of less. */
+static ddl_uneven rising(int nranks, size_t count, size_t block_counts[MOST_RANKS], size_t starts[MOST_RANKS])
+{
+    size_t start = 0;
+    for (int i = 0; i < nranks; i++) {
+        block_counts[i] = i + 1 == nranks ? count : count / (size_t)nranks * (size_t)i;
+        starts[i] = start;
+        start += block_counts[i];
+    }
+    return (ddl_uneven){ block_counts, starts };
+}
+
+/* All of it, each block once, whole and in order: what the pieces of a plan make up. */
+static void assert_pieces_make_up(const ddl_plan *plan, const size_t block_counts[])
+{
+    for (int rank = 0; rank < plan->shape.nranks; rank++) {
+        size_t covered = 0;
+        for (uint32_t phase = 0; phase < plan->nphases; phase++) {
+            uint32_t end = phase + 1 < plan->nphases ? plan->phases[phase + 1].first_piece : plan->npieces;
+            size_t each = plan->phases[phase].counts[rank];
+            uint32_t pieces = end - plan->phases[phase].first_piece;
+            assert_true(each == 0 || covered == plan->phases[phase].first_piece * plan->piece_count);
+            assert_true(pieces == 1 || each == 0 || each == plan->piece_count);
+            covered += each * pieces;
+        }
+        assert_int_equal(covered, block_counts[rank]);
+    }
 }
 
 /* The cut of one rank's call. */
@@ -37,14 +78,23 @@ static void cut(const ddl_algorithm *row, int rank, int nranks, int root, size_t
                         .count = count,
                         .stride = count,
                         .element_bytes = 4,
+                        .placement = { nranks, 1, NULL },
                         .in_place = in_place || row->collective == DDL_COLLECTIVE_BROADCAST };
+    size_t block_counts[MOST_RANKS], starts[MOST_RANKS];
+    if (is_uneven(row->collective))
+        shape.blocks = rising(nranks, count, block_counts, starts);
+    if (row->collective == DDL_COLLECTIVE_ALLTOALLV)
+        shape.out_blocks = shape.blocks;
     ddl_plan *plan = NULL;
     ddl_error error;
     if (ddl_plan_create(row, &shape, &plan, &error) != DDL_OK)
         fail_msg("%s/%s: %s", ddl_collective_name(row->collective), row->name, error.text);
     *piece_count = plan->piece_count;
     *npieces = plan->npieces;
-    assert_true(plan->full->largest_message <= 1024 * 1024);
+    for (uint32_t phase = 0; phase < plan->nphases; phase++)
+        assert_true(plan->phases[phase].schedule->largest_message <= 1024 * 1024);
+    if (is_uneven(row->collective))
+        assert_pieces_make_up(plan, block_counts);
     ddl_plan_destroy(plan);
 }
 

@@ -6,6 +6,7 @@
  */
 #include "base/assert.h"
 #include "base/bytes.h"
+#include "protocol/agreement.h"
 #include "protocol/frame.h"
 #include "protocol/notice.h"
 #include "transport/transport_mesh.h"
@@ -47,17 +48,38 @@ typedef struct world {
     ddl_mesh *mesh;
 } world;
 
-static void on_heard(void *arg, int peer, const ddl_frame *frame)
+static bool on_heard(void *arg, int peer, const ddl_frame *frame)
 {
     (void)arg;
     DDL_ASSERT(peer == 1);
     DDL_ASSERT(frame->type > 0 && frame->type < DDL_FRAME_TYPES);
+    return frame->channel < 4;
 }
 
-static void on_told(void *arg, int peer, const ddl_notice *notice)
+static void on_agreement(void *arg, int peer, const ddl_frame *frame, ddl_view payload)
 {
     (void)arg;
     (void)peer;
+    DDL_ASSERT(frame->type == DDL_FRAME_AGREE);
+    ddl_agreement *agreement;
+    ddl_bytes report = { 0 };
+    ddl_error error;
+    DDL_ASSERT(ddl_agreement_create(0, 9, 7, &agreement, &error) == DDL_OK);
+    ddl_agreement_enter(agreement);
+    if (ddl_agreement_hear(agreement, 1 + (int)(frame->sequence % 8), payload, &error) != DDL_OK)
+        DDL_ASSERT(error.code == DDL_EPROTO);
+    while (ddl_agreement_report(agreement, &report))
+        ;
+    (void)ddl_agreement_result(agreement);
+    ddl_bytes_fini(&report);
+    ddl_agreement_destroy(agreement);
+}
+
+static void on_told(void *arg, int peer, const ddl_frame *frame, const ddl_notice *notice)
+{
+    (void)arg;
+    (void)peer;
+    (void)frame;
     DDL_ASSERT(notice->culprit >= -1 && notice->culprit < 2);
 }
 
@@ -115,7 +137,7 @@ static void feed_mesh(const uint8_t *data, size_t size)
     int pair[2];
     DDL_ASSERT(socketpair(AF_UNIX, SOCK_STREAM, 0, pair) == 0);
     int sockets[2] = { -1, pair[0] };
-    ddl_mesh_owner owner = { on_heard, on_told, on_left, on_lost, NULL };
+    ddl_mesh_owner owner = { on_heard, on_told, on_agreement, on_left, on_lost, NULL };
     DDL_ASSERT(ddl_mesh_create(0, 2, sockets, &owner, &w.mesh, NULL) == DDL_OK);
     DDL_ASSERT(ddl_mesh_open(w.mesh, engine, NULL) == DDL_OK);
     /* One receive and one send wait, under keys that are easy to hit. */

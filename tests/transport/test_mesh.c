@@ -24,6 +24,7 @@ typedef struct side {
     ddl_engine *engine;
     ddl_mesh *mesh;
     int heard, told, left, lost;
+    bool wants_nothing;
     ddl_status lost_code; /* of a link that carried nonsense */
     ddl_notice notice;
 } side;
@@ -38,16 +39,27 @@ static const ddl_signature signature = {
     .collective = 1, .dtype = 2, .op = 3, .algorithm = 4, .root = -1, .count = 5
 };
 
-static void on_heard(void *arg, int peer, const ddl_frame *frame)
+static bool on_heard(void *arg, int peer, const ddl_frame *frame)
 {
     (void)peer;
     (void)frame;
-    ((side *)arg)->heard++;
+    side *me = arg;
+    me->heard++;
+    return !me->wants_nothing;
 }
 
-static void on_told(void *arg, int peer, const ddl_notice *notice)
+static void on_agreement(void *arg, int peer, const ddl_frame *frame, ddl_view payload)
+{
+    (void)arg;
+    (void)peer;
+    (void)frame;
+    (void)payload;
+}
+
+static void on_told(void *arg, int peer, const ddl_frame *frame, const ddl_notice *notice)
 {
     (void)peer;
+    (void)frame;
     side *me = arg;
     me->told++;
     me->notice = *notice;
@@ -101,7 +113,7 @@ static void open_side(side *me, int rank, int socket)
     memset(me, 0, sizeof *me);
     int sockets[2] = { -1, -1 };
     sockets[1 - rank] = socket;
-    ddl_mesh_owner owner = { on_heard, on_told, on_left, on_lost, me };
+    ddl_mesh_owner owner = { on_heard, on_told, on_agreement, on_left, on_lost, me };
     ddl_engine_client client = { sweep, needs_loop, no_job, no_tick, never_busy, me };
     assert_int_equal(ddl_mesh_create(rank, 2, sockets, &owner, &me->mesh, NULL), DDL_OK);
     assert_int_equal(ddl_engine_create(&client, false, &me->engine, NULL), DDL_OK);
@@ -366,7 +378,8 @@ static void cancelled_receive_leaves_its_buffer_alone(void **state)
     ddl_engine_progress(pair[1].engine); /* and a part of the message is here */
     ddl_transport *transport = ddl_mesh_transport(pair[1].mesh);
     transport->ops->cancel(transport, &in.xfer);
-    ddl_mesh_drop_messages(pair[1].mesh);
+    pair[1].wants_nothing = true;
+    ddl_mesh_forget(pair[1].mesh, 0, 2);
     memset(in.data, 0x55, 500000);
     drive_until(pair, &out.done);
     drive(pair, 50);
@@ -397,7 +410,7 @@ static void half_sent_message_is_completed_with_its_own_bytes(void **state)
     memset(out.data, 0x55, 1024 * 1024);
     ddl_notice notice = { .code = DDL_ETIMEDOUT, .culprit = 1, .witness = 0 };
     ddl_frame abort_frame = { .type = DDL_FRAME_ABORT };
-    ddl_mesh_tell(pair[0].mesh, -1, &abort_frame, &notice);
+    ddl_mesh_tell(pair[0].mesh, 1, &abort_frame, &notice);
     drive_until(pair, &in.done);
     assert_arrived(&in);
     drive(pair, 10);
@@ -506,7 +519,7 @@ static void notices_reach_the_owner(void **state)
     ddl_notice notice = { .code = DDL_ETIMEDOUT, .culprit = 1, .witness = 0, .sequence = 9 };
     strcpy(notice.text, "rank 1 is late");
     ddl_frame abort_frame = { .type = DDL_FRAME_ABORT };
-    ddl_mesh_tell(pair[0].mesh, -1, &abort_frame, &notice);
+    ddl_mesh_tell(pair[0].mesh, 1, &abort_frame, &notice);
     drive(pair, 5);
     assert_int_equal(pair[1].told, 1);
     assert_int_equal(pair[1].notice.code, DDL_ETIMEDOUT);

@@ -1,0 +1,387 @@
+/* comm.c - making a communicator, leaving it, and facts about it. */
+#include "api/comm.h"
+
+#include "api/contexts.h"
+#include "api/issue.h"
+#include "api/last_error.h"
+#include "base/assert.h"
+#include "base/bytes.h"
+#include "compute/compute_cpu.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+
+/* ---- making ---- */
+
+/* The fullest host decides, so that all ranks choose the same algorithms. */
+static double crowding(const ddl_roster *roster)
+{
+    double most = 1;
+    for (int rank = 0; rank < roster->nranks; rank++) {
+        uint32_t cpus = roster->members[rank].cpus > 0 ? roster->members[rank].cpus : 1;
+        double here = (double)roster->local_size_of[rank] / cpus;
+        most = here > most ? here : most;
+    }
+    return most;
+}
+
+/* The members as a roster of their own. */
+static ddl_status enrol(ddl_comm *comm, ddl_error *err)
+{
+    const ddl_roster *all = comm->world->roster;
+    DDL_TRY(ddl_roster_create(comm->rank, comm->nranks, &comm->roster, err));
+    memcpy(comm->roster->run_id, all->run_id, sizeof all->run_id);
+    for (int rank = 0; rank < comm->nranks; rank++) {
+        comm->roster->members[rank] = all->members[comm->members[rank]];
+        comm->roster->members[rank].rank = rank;
+    }
+    ddl_roster_derive(comm->roster);
+    comm->placement = (ddl_placement){ comm->nranks, comm->roster->node_count, comm->roster->node_of };
+    return DDL_OK;
+}
+
+static ddl_status allocate(ddl_comm *comm, const int members[])
+{
+    size_t nranks = (size_t)comm->nranks, nworld = (size_t)comm->world->config.nranks;
+    comm->members = ddl_alloc_array(nranks, sizeof *comm->members);
+    comm->rank_of = ddl_alloc_array(nworld, sizeof *comm->rank_of);
+    comm->sent_to = ddl_alloc_array(nranks, sizeof *comm->sent_to);
+    comm->received_from = ddl_alloc_array(nranks, sizeof *comm->received_from);
+    comm->starts = ddl_alloc_array(2 * nranks, sizeof *comm->starts);
+    comm->entered = ddl_alloc_array(nranks, sizeof *comm->entered);
+    comm->failure.told_by = ddl_alloc_array(nranks, sizeof *comm->failure.told_by);
+    comm->failure.disagrees_known = ddl_alloc_array(nranks, sizeof *comm->failure.disagrees_known);
+    comm->failure.signatures = ddl_alloc_array(nranks, sizeof *comm->failure.signatures);
+    if (comm->members == NULL || comm->rank_of == NULL || comm->sent_to == NULL ||
+        comm->received_from == NULL || comm->starts == NULL || comm->entered == NULL ||
+        comm->failure.told_by == NULL || comm->failure.disagrees_known == NULL ||
+        comm->failure.signatures == NULL)
+        return DDL_ENOMEM;
+    for (size_t i = 0; i < nworld; i++)
+        comm->rank_of[i] = -1;
+    for (int rank = 0; rank < comm->nranks; rank++) {
+        comm->members[rank] = members[rank];
+        comm->rank_of[members[rank]] = rank;
+    }
+    return DDL_OK;
+}
+
+static ddl_status fill(ddl_comm *comm, const int members[], ddl_error *err)
+{
+    if (allocate(comm, members) != DDL_OK)
+        return DDL_FAIL(err, DDL_ENOMEM, "no memory for a communicator of %d ranks", comm->nranks);
+    DDL_TRY(enrol(comm, err));
+    const ddl_roster *all = comm->world->roster;
+    DDL_TRY(ddl_cost_model_unpack(all->costs, all->ncosts, crowding(comm->roster), &comm->model, err));
+    char name[32] = "world", prefix[160];
+    if (comm->id != DDL_ID_WORLD)
+        snprintf(name, sizeof name, "part-%lu", (unsigned long)comm->id);
+    snprintf(prefix, sizeof prefix, "comm=%s rank %d@%s", name, comm->rank,
+             comm->roster->members[comm->rank].host);
+    comm->pool = ddl_request_pool_create(comm->rank, prefix);
+    if (comm->pool == NULL)
+        return DDL_FAIL(err, DDL_ENOMEM, "no memory for requests");
+    return ddl_backend_create(comm->mesh != NULL ? ddl_mesh_transport(comm->mesh) : NULL, comm->members,
+                              ddl_compute_cpu(), &comm->backend, err);
+}
+
+ddl_status ddl_comm_create(ddl_world *world, uint32_t id, const int members[], int nranks, int rank,
+                           ddl_comm *root, int64_t timeout_ms, ddl_comm **out, ddl_error *err)
+{
+    ddl_comm *comm = ddl_alloc(sizeof *comm);
+    if (comm == NULL)
+        return DDL_FAIL(err, DDL_ENOMEM, "no memory for a communicator");
+    comm->world = world;
+    comm->id = id;
+    comm->rank = rank;
+    comm->nranks = nranks;
+    comm->engine = nranks > 1 ? world->engine : NULL;
+    comm->mesh = nranks > 1 ? world->mesh : NULL;
+    comm->root = root != NULL ? root : comm;
+    comm->timeout_ms = timeout_ms;
+    ddl_list_init(&comm->in_flight);
+    pthread_mutex_lock(&world->lock);
+    ddl_list_append(&world->comms, &comm->sibling);
+    world->nroots += root == NULL;
+    pthread_mutex_unlock(&world->lock);
+    ddl_status status = fill(comm, members, err);
+    if (status == DDL_OK && comm->engine != NULL) {
+        if (!ddl_engine_enter(comm->engine, ddl_deadline_in_ms(DDL_COMM_FREE_MS)))
+            status = DDL_FAIL(err, DDL_ETIMEDOUT, "the engine is stuck in another thread");
+        else {
+            if (!ddl_world_admit(world, comm))
+                status = DDL_FAIL(err, DDL_ENOMEM, "no memory for a communicator");
+            ddl_engine_leave(comm->engine);
+        }
+    }
+    if (status != DDL_OK) {
+        ddl_comm_destroy(comm);
+        return status;
+    }
+    *out = comm;
+    return DDL_OK;
+}
+
+void ddl_comm_destroy(ddl_comm *comm)
+{
+    if (comm == NULL)
+        return;
+    ddl_world *world = comm->world;
+    if (comm->engine != NULL && ddl_engine_enter(comm->engine, ddl_deadline_in_ms(DDL_COMM_FREE_MS))) {
+        if (comm->failure.failing && !comm->failure.failed)
+            world->nbusy--;
+        ddl_shrink_free(comm);
+        ddl_world_dismiss(world, comm);
+        ddl_engine_leave(comm->engine);
+    }
+    pthread_mutex_lock(&world->lock);
+    ddl_list_remove(&comm->sibling);
+    world->nroots -= comm->root == comm;
+    bool last = world->nroots == 0;
+    pthread_mutex_unlock(&world->lock);
+    ddl_backend_destroy(comm->backend);
+    ddl_roster_destroy(comm->roster);
+    ddl_request_pool_release(comm->pool);
+    for (int i = 0; i < DDL_HISTORY; i++)
+        ddl_free(comm->history[i].counts);
+    ddl_free(comm->members);
+    ddl_free(comm->rank_of);
+    ddl_free(comm->sent_to);
+    ddl_free(comm->received_from);
+    ddl_free(comm->starts);
+    ddl_free(comm->entered);
+    ddl_free(comm->failure.told_by);
+    ddl_free(comm->failure.disagrees_known);
+    ddl_free(comm->failure.signatures);
+    ddl_free(comm);
+    if (last)
+        ddl_world_destroy(world);
+}
+
+void ddl_comm_track(ddl_comm *comm, ddl_request *request)
+{
+    ddl_list_append(&comm->in_flight, &request->link);
+    if (comm->engine != NULL) /* alone there is nothing to drive, and no baton */
+        comm->world->nbusy++;
+}
+
+void ddl_comm_untrack(ddl_request *request)
+{
+    ddl_list_remove(&request->link);
+    if (request->engine != NULL)
+        request->comm->world->nbusy--;
+}
+
+ddl_status ddl_init(ddl_comm **out, const ddl_options *options)
+{
+    if (out == NULL)
+        return ddl_last_error_set(DDL_EINVAL, -1, "init", "world is NULL");
+    if (ddl_contexts_forked())
+        return ddl_last_error_set(
+            DDL_EUNSUPPORTED, -1, "init",
+            "a forked child must not use the library; start it with exec, or fork before ddl_init");
+    ddl_error error;
+    DDL_FAIL(&error, DDL_EINTERNAL, "no details");
+    ddl_world *world = NULL;
+    ddl_status status = ddl_world_create(options, &world, &error);
+    if (status == DDL_OK) {
+        int rank = world->config.rank, nranks = world->config.nranks;
+        int *members = ddl_alloc_array((size_t)nranks, sizeof *members);
+        if (members == NULL) {
+            status = DDL_FAIL(&error, DDL_ENOMEM, "no memory for a communicator of %d ranks", nranks);
+            ddl_world_destroy(world);
+        } else {
+            for (int i = 0; i < nranks; i++)
+                members[i] = i;
+            status = ddl_comm_create(world, DDL_ID_WORLD, members, nranks, rank, NULL,
+                                     world->config.timeout_ms, out, &error);
+            ddl_free(members);
+        }
+        error.rank = rank;
+    }
+    if (status == DDL_OK)
+        return DDL_OK;
+    snprintf(error.operation, sizeof error.operation, "init");
+    return ddl_last_error_keep(&error);
+}
+
+/* ---- leaving ---- */
+
+/* Holder: end what is still in flight; nobody will drive it any more. */
+static void abandon_operations(ddl_comm *comm)
+{
+    bool any = false;
+    for (ddl_link *first; (first = ddl_list_first(&comm->in_flight)) != NULL;) {
+        ddl_request *request = DDL_CONTAINER(first, ddl_request, link);
+        ddl_comm_untrack(request);
+        ddl_backend_cancel(&request->task);
+        if (!comm->failure.failed && !any) {
+            comm->pool->cause = (ddl_notice){ .code = DDL_EABORTED, .culprit = -1, .witness = -1 };
+            snprintf(comm->pool->cause.text, sizeof comm->pool->cause.text,
+                     "the communicator was freed before the operation had ended");
+        }
+        any = true;
+        request->status = comm->pool->cause.code;
+        request->root_cause = true;
+        atomic_store(&request->done, true);
+    }
+    ddl_engine_wake(comm->engine);
+}
+
+/* Until nothing is in flight, or the deadline. */
+static void finish_operations(ddl_comm *comm, ddl_deadline deadline)
+{
+    while (comm->engine != NULL && !ddl_deadline_passed(deadline)) {
+        if (!ddl_engine_enter(comm->engine, deadline))
+            return;
+        ddl_link *first = ddl_list_first(&comm->in_flight);
+        if (first == NULL) {
+            ddl_engine_leave(comm->engine);
+            return;
+        }
+        ddl_engine_wait_entered(comm->engine, &DDL_CONTAINER(first, ddl_request, link)->done, deadline);
+    }
+}
+
+/* Threads that wait for requests use the engine until they have seen that theirs is done; all are. */
+static void see_waiters_off(ddl_comm *comm, ddl_deadline deadline)
+{
+    while (atomic_load(&comm->pool->waiters) > 0 && !ddl_deadline_passed(deadline)) {
+        ddl_engine_wake(comm->engine);
+        struct timespec moment = { 0, 50 * 1000 };
+        nanosleep(&moment, NULL);
+    }
+}
+
+/* Nothing is in flight from here on, and nobody waits. */
+static void close_down(ddl_comm *comm, ddl_deadline deadline)
+{
+    if (comm->engine == NULL)
+        return;
+    if (ddl_engine_enter(comm->engine, deadline)) {
+        abandon_operations(comm);
+        ddl_engine_leave(comm->engine);
+    }
+    see_waiters_off(comm, deadline);
+}
+
+/* The next communicator, beside the root itself, that is freed with it; NULL: none is left. */
+static ddl_comm *next_of_root(ddl_comm *root)
+{
+    ddl_comm *found = NULL;
+    pthread_mutex_lock(&root->world->lock);
+    DDL_LIST_FOR_EACH (link, &root->world->comms) {
+        ddl_comm *comm = DDL_CONTAINER(link, ddl_comm, sibling);
+        if (comm->root == root && comm != root)
+            found = comm;
+    }
+    pthread_mutex_unlock(&root->world->lock);
+    return found;
+}
+
+static void finish_parts(ddl_comm *root, ddl_deadline deadline)
+{
+    /* The list changes only by calls on these communicators, which the caller has ended. */
+    DDL_LIST_FOR_EACH (link, &root->world->comms) {
+        ddl_comm *comm = DDL_CONTAINER(link, ddl_comm, sibling);
+        if (comm->root == root && comm != root)
+            finish_operations(comm, deadline);
+    }
+}
+
+static bool has_failed(ddl_comm *comm, ddl_deadline deadline)
+{
+    bool failed = true;
+    if (ddl_engine_enter(comm->engine, deadline)) {
+        failed = comm->failure.failed && comm->failure.reported;
+        ddl_engine_leave(comm->engine);
+    }
+    return failed;
+}
+
+ddl_status ddl_comm_free(ddl_comm **handle)
+{
+    if (handle == NULL || *handle == NULL)
+        return DDL_OK;
+    ddl_comm *comm = *handle;
+    *handle = NULL;
+    if (comm->world->forked) /* its memory is the price: nothing here may be touched in a forked child */
+        return ddl_last_error_set(DDL_EUNSUPPORTED, comm->rank, "comm_free",
+                                  "a forked child must not use the library");
+    ddl_status status = DDL_OK;
+    ddl_deadline deadline = ddl_deadline_in_ms(DDL_COMM_FREE_MS);
+    bool is_root = comm->root == comm;
+    if (is_root)
+        finish_parts(comm, deadline);
+    if (comm->engine != NULL && !has_failed(comm, deadline)) {
+        /* Meet once more, so that nobody leaves while others need it; it is issued last, but does not
+         * always end last. */
+        ddl_call call = { .collective = DDL_COLLECTIVE_BARRIER, .as = DDL_SIGNATURE_FREE };
+        comm->timeout_ms = DDL_COMM_FREE_MS;
+        status = ddl_issue(comm, &call, NULL);
+        if (status == DDL_OK)
+            finish_operations(comm, deadline);
+    }
+    for (ddl_comm *part; is_root && (part = next_of_root(comm)) != NULL;) {
+        close_down(part, deadline);
+        ddl_comm_destroy(part);
+    }
+    close_down(comm, deadline);
+    ddl_comm_destroy(comm);
+    return status == DDL_EABORTED ? DDL_OK : status;
+}
+
+/* ---- facts ---- */
+
+ddl_status ddl_comm_set_timeout(ddl_comm *comm, int64_t timeout_ms)
+{
+    if (comm == NULL)
+        return ddl_last_error_set(DDL_EINVAL, -1, "comm_set_timeout", "comm is NULL");
+    if (ddl_contexts_forked())
+        return ddl_last_error_set(DDL_EUNSUPPORTED, comm->rank, "comm_set_timeout",
+                                  "a forked child must not use the library");
+    if (timeout_ms <= 0)
+        return ddl_last_error_set(DDL_EINVAL, comm->rank, "comm_set_timeout",
+                                  "%lld ms is not greater than zero", (long long)timeout_ms);
+    comm->timeout_ms = timeout_ms;
+    return DDL_OK;
+}
+
+int ddl_rank(const ddl_comm *comm)
+{
+    return comm != NULL ? comm->rank : -1;
+}
+
+int ddl_size(const ddl_comm *comm)
+{
+    return comm != NULL ? comm->nranks : -1;
+}
+
+int ddl_local_rank(const ddl_comm *comm)
+{
+    return comm != NULL ? comm->roster->local_rank_of[comm->rank] : -1;
+}
+
+int ddl_local_size(const ddl_comm *comm)
+{
+    return comm != NULL ? comm->roster->local_size_of[comm->rank] : -1;
+}
+
+int ddl_node_rank(const ddl_comm *comm)
+{
+    return comm != NULL ? comm->roster->node_of[comm->rank] : -1;
+}
+
+int ddl_node_count(const ddl_comm *comm)
+{
+    return comm != NULL ? comm->roster->node_count : -1;
+}
+
+#define TEXT_OF(number)                   #number
+#define VERSION_TEXT(major, minor, patch) TEXT_OF(major) "." TEXT_OF(minor) "." TEXT_OF(patch)
+
+const char *ddl_version(void)
+{
+    return VERSION_TEXT(DDL_VERSION_MAJOR, DDL_VERSION_MINOR, DDL_VERSION_PATCH);
+}

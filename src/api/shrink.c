@@ -1,0 +1,270 @@
+/*
+ * shrink.c - what to do when a communicator is no longer whole: end it for everyone, or go on with the rest.
+ *
+ * Who is left is agreed upon over the connections that are left (protocol/agreement.h). Reports may come
+ * before this rank has called ddl_comm_shrink itself; the agreement is made then, and waits to be entered.
+ */
+#include "api/contexts.h"
+#include "api/issue.h"
+#include "api/last_error.h"
+#include "base/assert.h"
+#include "base/bytes.h"
+#include "protocol/agreement.h"
+
+#include <stdio.h>
+#include <string.h>
+
+/* ---- abort ---- */
+
+static void end_alone(ddl_comm *comm, const ddl_notice *notice)
+{
+    if (comm->failure.failed)
+        return;
+    comm->failure.failed = comm->failure.failing = true;
+    comm->failure.cause = comm->pool->cause = *notice;
+}
+
+ddl_status ddl_comm_abort(ddl_comm *comm, const char *reason)
+{
+    if (comm == NULL)
+        return ddl_last_error_set(DDL_EINVAL, -1, "comm_abort", "comm is NULL");
+    if (ddl_contexts_forked())
+        return ddl_last_error_set(DDL_EUNSUPPORTED, comm->rank, "comm_abort",
+                                  "a forked child must not use the library");
+    ddl_notice notice = { .code = DDL_EABORTED, .culprit = comm->rank, .witness = comm->rank };
+    char who[160];
+    snprintf(notice.text, sizeof notice.text, "%s aborted it%s%.300s",
+             ddl_comm_describe(comm, comm->rank, who, sizeof who), reason != NULL ? ": " : "",
+             reason != NULL ? reason : "");
+    for (char *c = notice.text; *c != '\0'; c++)
+        if (*c == '\n' || *c == '\r')
+            *c = ' ';
+    if (comm->engine == NULL) {
+        end_alone(comm, &notice);
+        return DDL_OK;
+    }
+    if (!ddl_engine_enter(comm->engine, ddl_deadline_in_ms(DDL_COMM_FREE_MS)))
+        return ddl_last_error_set(DDL_ETIMEDOUT, comm->rank, "comm_abort",
+                                  "the engine is stuck in another thread");
+    ddl_failure_raise(comm, &notice);
+    ddl_mesh_flush(comm->mesh);
+    ddl_engine_leave(comm->engine);
+    return DDL_OK;
+}
+
+/* ---- agreeing ---- */
+
+struct ddl_shrinking {
+    uint64_t number; /* which agreement of the communicator, from 1 */
+    ddl_agreement *agreement;
+    bool taken; /* the result has been given to the caller */
+    atomic_bool done;
+    ddl_bytes report;
+    struct ddl_shrinking *next; /* others have begun it already */
+};
+
+/* Holder: send what is due, and see whether that was all. */
+static void advance(ddl_comm *comm)
+{
+    struct ddl_shrinking *s = comm->shrinking;
+    while (ddl_agreement_report(s->agreement, &s->report)) {
+        ddl_frame frame = { .type = DDL_FRAME_AGREE, .channel = comm->id * 2, .sequence = s->number };
+        for (int rank = 0; rank < comm->nranks; rank++)
+            if (rank != comm->rank && !ddl_agreement_is_gone(s->agreement, rank))
+                ddl_mesh_tell_bytes(comm->mesh, comm->members[rank], &frame, ddl_bytes_view(&s->report));
+        s->report.bytes = 0;
+    }
+    if (ddl_agreement_result(s->agreement) == DDL_AGREEMENT_OPEN || atomic_load(&s->done))
+        return;
+    atomic_store(&s->done, true);
+    ddl_engine_wake(comm->engine);
+}
+
+static void free_shrinking(struct ddl_shrinking *s)
+{
+    if (s == NULL)
+        return;
+    free_shrinking(s->next);
+    ddl_agreement_destroy(s->agreement);
+    ddl_bytes_fini(&s->report);
+    ddl_free(s);
+}
+
+void ddl_shrink_free(ddl_comm *comm)
+{
+    free_shrinking(comm->shrinking);
+    comm->shrinking = NULL;
+}
+
+/* Holder. */
+static ddl_status create(ddl_comm *comm, uint64_t number, struct ddl_shrinking **out, ddl_error *err)
+{
+    struct ddl_shrinking *s = ddl_alloc(sizeof *s);
+    if (s == NULL)
+        return DDL_FAIL(err, DDL_ENOMEM, "no memory to agree on who is left");
+    ddl_status status =
+        ddl_agreement_create(comm->rank, comm->nranks, ddl_world_offer(comm->world), &s->agreement, err);
+    if (status != DDL_OK) {
+        ddl_free(s);
+        return status;
+    }
+    s->number = number;
+    atomic_init(&s->done, false);
+    for (int rank = 0; rank < comm->nranks; rank++)
+        if (rank != comm->rank && ddl_mesh_is_gone(comm->mesh, comm->members[rank]))
+            ddl_agreement_lose(s->agreement, rank);
+    *out = s;
+    return DDL_OK;
+}
+
+/* Holder: make the agreement that this rank is to enter now the current one. */
+static ddl_status begin(ddl_comm *comm, ddl_error *err)
+{
+    struct ddl_shrinking *s = comm->shrinking;
+    if (s == NULL)
+        return create(comm, 1, &comm->shrinking, err);
+    if (!s->taken)
+        return DDL_OK; /* the call before this one ran out of time */
+    if (s->next == NULL)
+        DDL_TRY(create(comm, s->number + 1, &s->next, err));
+    comm->shrinking = s->next;
+    s->next = NULL;
+    free_shrinking(s);
+    return DDL_OK;
+}
+
+void ddl_shrink_heard(ddl_comm *comm, int peer, const ddl_frame *frame, ddl_view payload)
+{
+    ddl_error
+        ignored; /* who sends nonsense, or cannot be listened to for lack of memory, is waited for in vain */
+    struct ddl_shrinking **place = &comm->shrinking;
+    if (*place != NULL && (*place)->number != frame->sequence)
+        place = &(*place)->next;
+    if (*place == NULL) {
+        uint64_t number = comm->shrinking == NULL ? 1 : comm->shrinking->number + 1;
+        if (frame->sequence != number || create(comm, number, place, &ignored) != DDL_OK)
+            return;
+    }
+    if ((*place)->number == frame->sequence &&
+        ddl_agreement_hear((*place)->agreement, peer, payload, &ignored) == DDL_OK)
+        advance(comm);
+}
+
+void ddl_shrink_gone(ddl_comm *comm, int peer)
+{
+    for (struct ddl_shrinking *s = comm->shrinking; s != NULL; s = s->next)
+        ddl_agreement_lose(s->agreement, peer);
+    if (comm->shrinking != NULL)
+        advance(comm);
+}
+
+/* Holder: what was agreed upon, as arguments of the new communicator. */
+static ddl_status read_result(ddl_comm *comm, int *members, int *nleft, int *own, uint64_t *id,
+                              ddl_error *err)
+{
+    const ddl_agreement *agreement = comm->shrinking->agreement;
+    switch (ddl_agreement_result(agreement)) {
+    case DDL_AGREEMENT_OPEN: {
+        char who[160];
+        int late = ddl_agreement_awaited(agreement);
+        ddl_status status =
+            DDL_FAIL(err, DDL_ETIMEDOUT, "%s has not called ddl_comm_shrink within %lld ms (DDL_TIMEOUT)",
+                     late >= 0 ? ddl_comm_describe(comm, late, who, sizeof who) : "somebody",
+                     (long long)comm->timeout_ms);
+        err->culprit = late;
+        return status;
+    }
+    case DDL_AGREEMENT_EXCLUDED:
+        return DDL_FAIL(err, DDL_EABORTED,
+                        "the other ranks have lost their connection to this one and go on without it");
+    case DDL_AGREEMENT_MINORITY:
+        return DDL_FAIL(
+            err, DDL_EABORTED,
+            "fewer than half of the %d ranks are left, or half without the lowest: they do not go on",
+            comm->nranks);
+    case DDL_AGREEMENT_DECIDED:
+        break;
+    }
+    *nleft = 0;
+    for (int rank = 0; rank < comm->nranks; rank++) {
+        if (ddl_agreement_is_gone(agreement, rank))
+            continue;
+        if (rank == comm->rank)
+            *own = *nleft;
+        members[(*nleft)++] = comm->members[rank];
+    }
+    *id = ddl_world_id(comm->world, members[0], ddl_agreement_offer(agreement));
+    return *id > DDL_ID_LIMIT ? DDL_FAIL(err, DDL_ERESOURCE, "no ids are left for communicators") : DDL_OK;
+}
+
+static ddl_status stuck(ddl_error *err)
+{
+    return DDL_FAIL(err, DDL_ETIMEDOUT, "the engine is stuck in another thread");
+}
+
+/* Wait for the agreement, then read it. */
+static ddl_status agree(ddl_comm *comm, int *members, int *nleft, int *own, uint64_t *id, ddl_error *err)
+{
+    ddl_deadline deadline = ddl_deadline_in_ms(comm->timeout_ms);
+    if (!ddl_engine_enter(comm->engine, deadline))
+        return stuck(err);
+    ddl_status status = begin(comm, err);
+    if (status != DDL_OK) {
+        ddl_engine_leave(comm->engine);
+        return status;
+    }
+    struct ddl_shrinking *s = comm->shrinking;
+    comm->world->nbusy++;
+    ddl_agreement_enter(s->agreement);
+    advance(comm);
+    ddl_mesh_flush(comm->mesh);
+    bool free_again;
+    do {
+        ddl_engine_wait_entered(comm->engine, &s->done, deadline);
+        free_again = ddl_engine_enter(comm->engine, deadline + DDL_NS_PER_S);
+    } while (free_again && !atomic_load(&s->done) && !ddl_deadline_passed(deadline));
+    if (!free_again)
+        return stuck(err);
+    comm->world->nbusy--;
+    s->taken = atomic_load(&s->done);
+    status = read_result(comm, members, nleft, own, id, err);
+    ddl_engine_leave(comm->engine);
+    return status;
+}
+
+static ddl_status shrink(ddl_comm *comm, ddl_comm **survivors, ddl_error *err)
+{
+    int *members = ddl_alloc_array((size_t)comm->nranks, sizeof *members);
+    if (members == NULL)
+        return DDL_FAIL(err, DDL_ENOMEM, "no memory for a communicator of %d ranks", comm->nranks);
+    int nleft = 1, own = 0;
+    uint64_t id = ddl_world_id(comm->world, comm->members[comm->rank], ddl_world_offer(comm->world));
+    members[0] = comm->members[comm->rank];
+    ddl_status status = comm->engine != NULL ? agree(comm, members, &nleft, &own, &id, err) : DDL_OK;
+    if (status == DDL_OK)
+        status = ddl_comm_create(comm->world, (uint32_t)id, members, nleft, own,
+                                 comm->root == comm ? NULL : comm->root, comm->timeout_ms, survivors, err);
+    ddl_free(members);
+    return status;
+}
+
+ddl_status ddl_comm_shrink(ddl_comm *comm, ddl_comm **survivors)
+{
+    if (comm == NULL || survivors == NULL)
+        return ddl_last_error_set(DDL_EINVAL, comm != NULL ? comm->rank : -1, "comm_shrink", "%s is NULL",
+                                  comm == NULL ? "comm" : "survivors");
+    if (ddl_contexts_forked())
+        return ddl_last_error_set(DDL_EUNSUPPORTED, comm->rank, "comm_shrink",
+                                  "a forked child must not use the library");
+    ddl_error error;
+    ddl_error_set(&error, DDL_EINTERNAL, "no details");
+    ddl_comm *made = NULL;
+    ddl_status status = shrink(comm, &made, &error);
+    if (status == DDL_OK) {
+        *survivors = made;
+        return DDL_OK;
+    }
+    error.rank = comm->rank;
+    snprintf(error.operation, sizeof error.operation, "comm_shrink");
+    return ddl_last_error_keep(&error);
+}

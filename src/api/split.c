@@ -1,0 +1,137 @@
+/*
+ * split.c - communicators of parts of a communicator.
+ *
+ * All ranks tell each other color, key and an offer for the new id; what follows from that each works out
+ * alone. They then tell each other whether they could make their part, so that it exists on all of its ranks
+ * or on none.
+ */
+#include "api/contexts.h"
+#include "api/issue.h"
+#include "api/last_error.h"
+#include "base/bytes.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+typedef struct card { /* what a rank tells the others; travels as int64 */
+    int64_t color, key, offer;
+} card;
+
+typedef struct candidate {
+    int64_t key;
+    int rank; /* in the communicator being split */
+} candidate;
+
+static int compare_candidates(const void *a, const void *b)
+{
+    const candidate *x = a, *y = b;
+    if (x->key != y->key)
+        return x->key < y->key ? -1 : 1;
+    return x->rank - y->rank;
+}
+
+/* all[rank] = own, of so many int64 each, over all ranks; all holds the own ones already. */
+static ddl_status tell_all(ddl_comm *comm, void *all, size_t count)
+{
+    ddl_call call = { .collective = DDL_COLLECTIVE_ALLGATHER,
+                      .in = (int64_t *)all + (size_t)comm->rank * count,
+                      .out = all,
+                      .count = count,
+                      .stride = count,
+                      .dtype = DDL_INT64,
+                      .has_dtype = true,
+                      .in_place = true,
+                      .as = DDL_SIGNATURE_SPLIT };
+    return ddl_issue(comm, &call, NULL);
+}
+
+/* The part of this rank's color. */
+static ddl_status make_part(ddl_comm *comm, const card *cards, ddl_comm **part, ddl_error *err)
+{
+    candidate *candidates = ddl_alloc_array((size_t)comm->nranks, sizeof *candidates);
+    int *members = ddl_alloc_array((size_t)comm->nranks, sizeof *members);
+    ddl_status status = DDL_OK;
+    if (candidates == NULL || members == NULL) {
+        status = DDL_FAIL(err, DDL_ENOMEM, "no memory to split a communicator of %d ranks", comm->nranks);
+        goto end;
+    }
+    int count = 0, own = 0;
+    for (int rank = 0; rank < comm->nranks; rank++)
+        if (cards[rank].color == cards[comm->rank].color)
+            candidates[count++] = (candidate){ cards[rank].key, rank };
+    qsort(candidates, (size_t)count, sizeof *candidates, compare_candidates);
+    for (int i = 0; i < count; i++) {
+        members[i] = comm->members[candidates[i].rank];
+        if (candidates[i].rank == comm->rank)
+            own = i;
+    }
+    uint64_t id = ddl_world_id(comm->world, members[0], (uint32_t)cards[candidates[0].rank].offer);
+    if (id > DDL_ID_LIMIT)
+        status = DDL_FAIL(err, DDL_ERESOURCE, "no ids are left for communicators; start the job anew");
+    else
+        status = ddl_comm_create(comm->world, (uint32_t)id, members, count, own, comm->root, comm->timeout_ms,
+                                 part, err);
+end:
+    ddl_free(candidates);
+    ddl_free(members);
+    return status;
+}
+
+static ddl_status refuse(const ddl_comm *comm, const ddl_error *error, int culprit, ddl_status status)
+{
+    ddl_error told;
+    char who[160];
+    ddl_comm_describe(comm, culprit, who, sizeof who);
+    ddl_error_set(&told, status, "comm_split %s: %s could not make its part: %s", comm->pool->prefix, who,
+                  error != NULL ? error->text : ddl_status_text(status));
+    told.rank = comm->rank;
+    told.culprit = culprit;
+    told.sequence = comm->issued;
+    memcpy(told.operation, "comm_split", sizeof "comm_split");
+    return ddl_last_error_keep(&told);
+}
+
+/* Whether all could make theirs; if not, the own one is given up too. */
+static ddl_status confirm(ddl_comm *comm, ddl_status own, const ddl_error *error, int64_t *answers,
+                          ddl_comm **made)
+{
+    answers[comm->rank] = own;
+    ddl_status status = tell_all(comm, answers, 1);
+    int refused = 0;
+    while (status == DDL_OK && refused < comm->nranks && answers[refused] == DDL_OK)
+        refused++;
+    if (status == DDL_OK && refused == comm->nranks)
+        return DDL_OK;
+    ddl_comm_destroy(*made);
+    *made = NULL;
+    if (status != DDL_OK)
+        return status;
+    return refuse(comm, refused == comm->rank ? error : NULL, refused, (ddl_status)answers[refused]);
+}
+
+ddl_status ddl_comm_split(ddl_comm *comm, int color, int key, ddl_comm **part)
+{
+    if (comm == NULL || part == NULL)
+        return ddl_last_error_set(DDL_EINVAL, comm != NULL ? comm->rank : -1, "comm_split", "%s is NULL",
+                                  comm == NULL ? "comm" : "part");
+    if (ddl_contexts_forked())
+        return ddl_last_error_set(DDL_EUNSUPPORTED, comm->rank, "comm_split",
+                                  "a forked child must not use the library");
+    /* One room for both rounds: the second needs a third of it. */
+    card *cards = ddl_alloc_array((size_t)comm->nranks, sizeof *cards);
+    if (cards == NULL)
+        return ddl_last_error_set(DDL_ENOMEM, comm->rank, "comm_split",
+                                  "no memory to split a communicator of %d ranks", comm->nranks);
+    cards[comm->rank] = (card){ color < 0 ? -1 : color, key, ddl_world_offer(comm->world) };
+    ddl_comm *made = NULL;
+    ddl_status status = tell_all(comm, cards, sizeof *cards / sizeof(int64_t));
+    if (status == DDL_OK) {
+        ddl_error error;
+        ddl_status own = color < 0 ? DDL_OK : make_part(comm, cards, &made, &error);
+        status = confirm(comm, own, &error, (int64_t *)cards, &made);
+    }
+    ddl_free(cards);
+    if (status == DDL_OK)
+        *part = made;
+    return status;
+}

@@ -1,0 +1,76 @@
+/*
+ * world.h - what all communicators of one ddl_init share: the connections, the engine that drives them, and
+ * which communicators there are.
+ *
+ * A communicator is known on the wire by its id, which all its members give it. A world lives until its last
+ * root communicator is freed: the one that ddl_init made, and those that came from shrinking a root.
+ */
+#ifndef DDL_API_WORLD_H
+#define DDL_API_WORLD_H
+
+#include "api/config.h"
+#include "backend/choice.h"
+#include "io/engine.h"
+#include "io/service.h"
+#include "protocol/notice.h"
+#include "protocol/roster.h"
+#include "rendezvous/bootstrap.h"
+#include "transport/transport_mesh.h"
+
+#include <pthread.h>
+#include <stdatomic.h>
+
+enum { DDL_WORLD_BUCKETS = 64 };
+
+/* Of communicators; ids of parts begin at 1 (ddl_world_id). */
+enum { DDL_ID_WORLD = 0, DDL_ID_LIMIT = 0x7fffffff };
+
+typedef struct ddl_world {
+    /* Constant after init. */
+    ddl_config config;
+    ddl_roster *roster;
+    ddl_service *service; /* NULL in a world of one, as are the next three */
+    ddl_bootstrap *bootstrap;
+    ddl_engine *engine;
+    ddl_mesh *mesh;
+    ddl_link link; /* in the list of worlds (contexts.h) */
+    bool forked;   /* set in a forked child only */
+
+    /* Any thread. */
+    atomic_uint offers; /* numbers for ids that this rank has offered */
+    pthread_mutex_t lock;
+    ddl_list comms; /* all, by ddl_comm.sibling; with the lock */
+    int nroots;     /* with the lock */
+
+    /* Holder of the baton. */
+    ddl_list by_id[DDL_WORLD_BUCKETS]; /* ddl_comm.same_bucket */
+    ddl_list active;                   /* ddl_comm.active: those with an id in the buckets */
+    ddl_list early_notices;            /* for communicators that do not exist here yet */
+    int nearly_notices;
+    uint32_t *freed; /* ids, in order: what still comes for them is dropped */
+    size_t nfreed, freed_capacity;
+    int nbusy; /* operations in flight, failures that settle, agreements under way */
+} ddl_world;
+
+struct ddl_comm;
+
+/* Meet the others and connect. */
+DDL_MUST_USE ddl_status ddl_world_create(const ddl_options *options, ddl_world **world, ddl_error *err);
+
+/* Say goodbye and close. Accepts NULL; no communicator may be left. */
+void ddl_world_destroy(ddl_world *world);
+
+/* A number that this rank has offered to no other communicator. Thread: any. */
+uint32_t ddl_world_offer(ddl_world *world);
+
+/* The id that follows from the offer of the rank that has this number in the world; above DDL_ID_LIMIT if
+ * there are no more. */
+uint64_t ddl_world_id(const ddl_world *world, int world_rank, uint32_t offer);
+
+/* From now on what comes for comm->id reaches it, beginning with what has come already. Holder. False: no
+ * memory to remember, one day, that it was freed. */
+bool ddl_world_admit(ddl_world *world, struct ddl_comm *comm);
+/* From now on what comes for comm->id is dropped. Holder. */
+void ddl_world_dismiss(ddl_world *world, struct ddl_comm *comm);
+
+#endif
