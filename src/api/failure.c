@@ -546,8 +546,11 @@ static void settle(ddl_comm *comm)
     /* Once more, from every rank: who comes late may read any of them first, and then that it has left. */
     tell_cause(comm);
     ddl_mesh_flush(comm->mesh);
-    ddl_log(DDL_LOG_ERROR, "%s %s%s%s: %s", ddl_status_name(failure->cause.code), failure->cause.operation,
-            failure->cause.operation[0] != '\0' ? " " : "", comm->pool->prefix, failure->cause.text);
+    /* A part that nobody is using has no news: the world tells. */
+    bool is_news = comm->root == comm || !ddl_list_empty(&comm->in_flight);
+    ddl_log(is_news ? DDL_LOG_ERROR : DDL_LOG_DEBUG, "%s %s%s%s: %s", ddl_status_name(failure->cause.code),
+            failure->cause.operation, failure->cause.operation[0] != '\0' ? " " : "", comm->pool->prefix,
+            failure->cause.text);
     /* First cancel everything, then tell the waiters: buffers are free when a wait returns. */
     DDL_LIST_FOR_EACH (link, &comm->in_flight)
         ddl_backend_cancel(&DDL_CONTAINER(link, ddl_request, link)->task);
