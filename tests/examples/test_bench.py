@@ -4,6 +4,7 @@
 """
 import json
 import os
+import re
 import sys
 import tempfile
 import unittest
@@ -15,9 +16,14 @@ SHORT = ["--seconds", "0.01"]
 BUS_FACTORS = {
     "allreduce": lambda n: 2 * (n - 1) / n, "reduce_scatter": lambda n: (n - 1) / n, "allgather": lambda n: (n - 1) / n,
     "broadcast": lambda n: 1, "reduce": lambda n: 1, "alltoall": lambda n: (n - 1) / n, "barrier": lambda n: 1,
-    "sendrecv": lambda n: 1,
+    "sendrecv": lambda n: 1, "gather": lambda n: (n - 1) / n, "scatter": lambda n: (n - 1) / n,
+    "reduce_scatterv": lambda n: (n - 1) / n, "allgatherv": lambda n: (n - 1) / n, "gatherv": lambda n: (n - 1) / n,
+    "scatterv": lambda n: (n - 1) / n, "alltoallv": lambda n: (n - 1) / n,
 }
-BLOCKS = "reduce_scatter", "allgather", "alltoall"  # count is that of one rank's block
+# count is that of one rank's block, or of the mean one
+BLOCKS = ("reduce_scatter", "allgather", "alltoall", "gather", "scatter", "reduce_scatterv", "allgatherv", "gatherv",
+          "scatterv", "alltoallv")
+ROOTED = "broadcast", "reduce", "gather", "scatter", "gatherv", "scatterv"
 
 
 def bench(nranks, *arguments):
@@ -82,10 +88,34 @@ class Measures(Case):
         self.assertLessEqual({"flat", "ring", "direct", "circulant"}, set(names))
         self.assertEqual(len(names), len(set(names)))
 
+    def test_of_all_algorithms_the_chosen_one_is_marked(self):
+        free = self.rows(bench(4, "allreduce", "--min", "4", "--max", "1M", "--factor", "512", *SHORT))
+        done = bench(4, "allreduce", "--min", "4", "--max", "1M", "--factor", "512", "--algorithm", "all", "--rounds", "2",
+                     "--json", self.path("json"), *SHORT)
+        starred = [(row[0], row[2]) for row in self.rows(done) if row[2].endswith("*")]
+        self.assertEqual(starred, [(row[0], row[2] + "*") for row in free])
+        with open(self.path("json"), encoding="utf-8") as file:
+            found = json.load(file)
+        self.assertEqual([(r["bytes"], r["algorithm"] + "*") for r in found["results"] if r["chosen"]], starred)
+        self.assertEqual([(c["bytes"], c["chosen"] + "*") for c in found["choices"]], starred)
+        for choice in found["choices"]:
+            of_size = [r for r in found["results"] if r["bytes"] == choice["bytes"]]
+            best = min(of_size, key=lambda r: r["mean_us"])
+            chosen, = [r for r in of_size if r["chosen"]]
+            self.assertEqual((choice["best"], choice["best_us"]), (best["algorithm"], best["mean_us"]))
+            self.assertAlmostEqual(choice["slower_percent"], (chosen["mean_us"] / best["mean_us"] - 1) * 100)
+        said = re.findall(r"^# (\d+) bytes: chosen (\w+), [\d.]+ us in the mean; best (\w+), [\d.]+ us; "
+                          r"([\d.]+) % slower$", done.stdout, re.M)
+        self.assertEqual([(int(size), chosen, best) for size, chosen, best, _ in said],
+                         [(c["bytes"], c["chosen"], c["best"]) for c in found["choices"]])
+        worst = max(found["choices"], key=lambda c: c["slower_percent"])
+        self.assertIn(f"# the chosen one is at most {worst['slower_percent']:.1f} % slower than the best, "
+                      f"at {worst['bytes']} bytes", done.stdout)
+
     def test_what_cannot_run_here_is_left_out_of_all(self):
         done = self.succeed(bench(3, "reduce_scatter", "--algorithm", "all", "--min", "4k", "--max", "4k", *SHORT))
-        self.assertIn("# halving is left out", done.stdout)
-        self.assertIn("ring", [row[2] for row in self.rows(done)])
+        self.assertEqual(done.stdout.count("# halving is left out"), 1)
+        self.assertIn("ring", [row[2].rstrip("*") for row in self.rows(done)])
 
     def test_a_forced_algorithm_is_used(self):
         rows = self.rows(bench(2, "allreduce", "--algorithm", "ring", "--min", "4", "--max", "1M", "--factor", "512",
@@ -102,15 +132,16 @@ class Measures(Case):
                                     "--factor", "100", "--iters", "1", "--warmup", "0"))
 
     def test_in_place_is_right(self):
-        for collective in "allreduce", "reduce_scatter", "allgather", "reduce", "alltoall":
+        for collective in "allreduce", "reduce", *BLOCKS:
             with self.subTest(collective):
                 rows = self.rows(bench(3, collective, "--inplace", "1", "--max", "64k", "--factor", "32", *SHORT))
                 self.assertGreaterEqual(len(rows), 3)
 
     def test_any_rank_may_be_root(self):
-        for collective in "broadcast", "reduce":
+        for collective in ROOTED:
             with self.subTest(collective):
                 self.rows(bench(3, collective, "--root", "2", "--max", "4k", "--factor", "1024", *SHORT))
+                self.rows(bench(4, collective, "--root", "1", "--max", "100k", "--factor", "1024", *SHORT))
 
     def test_iterations_can_be_given(self):
         rows = self.rows(bench(2, "barrier", "--iters", "7"))
@@ -119,6 +150,120 @@ class Measures(Case):
     def test_a_world_of_one_needs_no_launcher(self):
         rows = self.rows(run([BENCH, "allreduce", "--max", "64", *SHORT]))
         self.assertEqual([row[0] for row in rows], [4, 16, 64])
+
+
+class Profiles(Case):
+    def write(self, text, name="profile"):
+        with open(self.path(name), "w", encoding="utf-8") as file:
+            file.write(text)
+        return self.path(name)
+
+    def calibrate(self, nranks, **more):
+        done = self.succeed(run([LAUNCHER, "--no-prefix", "--nproc_per_node", str(nranks), BENCH, "--calibrate",
+                                 self.path("profile"), "--seconds", "0.05"], **more))
+        with open(self.path("profile"), encoding="utf-8") as file:
+            text = file.read()
+        self.assertEqual(done.stdout, text)
+        self.assertEqual(os.listdir(self.directory.name), ["profile"])  # and nothing half written
+        return text, {name: float(value) for name, value in re.findall(r"^([\w.]+) = ([\d.]+)$", text, re.M)}
+
+    def chosen(self, size, **environment):
+        """What 4 ranks choose for an allreduce of this size."""
+        done = run([LAUNCHER, "--no-prefix", "--nproc_per_node", "4", BENCH, "allreduce", "--min", size, "--max", size,
+                    *SHORT], **environment)
+        (row,) = self.rows(done)
+        return row[2], done.stdout
+
+    def test_what_was_measured_can_be_used(self):
+        for nranks in 2, 3:
+            with self.subTest(nranks=nranks):
+                text, constants = self.calibrate(nranks)
+                self.assertEqual(set(constants), {"local.latency_ns", "local.message_ns", "local.byte_ns", "reduce_ns"})
+                self.assertTrue(all(value > 0 for value in constants.values()), constants)
+                self.assertLess(constants["local.byte_ns"], 1000)
+                self.assertRegex(text, r"# on \S+, \d{4}-\d\d-\d\d \d\d:\d\d:\d\d UTC, by %d processes on 1 host\." % nranks)
+                self.assertIn("remote links keep their defaults", text)
+                _, told = self.chosen("64k", DDL_PROFILE=self.path("profile"))
+                self.assertIn(f"# chosen by the constants in {self.path('profile')}", told)
+
+    def test_a_profile_is_replaced_as_a_whole(self):
+        self.write("what was there before, longer than any profile\n" * 1000)
+        text, _ = self.calibrate(2)
+        self.assertNotIn("before", text)
+
+    def test_the_profile_decides_what_is_chosen(self):
+        dear_bytes = self.write("local.latency_ns = 1\nlocal.message_ns = 1\nlocal.byte_ns = 1000\n")
+        self.assertNotIn(self.chosen("64k", DDL_PROFILE=dear_bytes)[0], ("flat", "doubling"))
+        dear_rounds = self.write("local.latency_ns = 1000000000\nlocal.message_ns = 1\nlocal.byte_ns = 0.001\n")
+        self.assertEqual(self.chosen("64k", DDL_PROFILE=dear_rounds)[0], "flat")
+
+    def test_rank_0_alone_reads_the_profile(self):
+        dear_rounds = self.write("local.latency_ns = 1000000000\nlocal.message_ns = 1\nlocal.byte_ns = 0.001\n")
+        per_rank = 'test "$RANK" = 0 && DDL_PROFILE="$1" || DDL_PROFILE=/no/such/file; export DDL_PROFILE; shift; exec "$@"'
+        done = run([LAUNCHER, "--no-prefix", "--nproc_per_node", "4", "sh", "-c", per_rank, "sh", dear_rounds, BENCH,
+                    "allreduce", "--min", "64k", "--max", "64k", *SHORT])
+        self.assertEqual([row[2] for row in self.rows(done)], ["flat"])
+
+    def test_a_profile_that_cannot_be_used_is_an_error(self):
+        unreadable = self.path("fifo")
+        os.mkfifo(unreadable)
+        cases = [("/no/such/file", "DDL_PROFILE=/no/such/file cannot be opened"),
+                 (self.directory.name, f"DDL_PROFILE={self.directory.name} is a directory"),
+                 (unreadable, f"DDL_PROFILE={unreadable} is no regular file"),
+                 (self.write("#" * 70000, "large"), "is too large"),
+                 (self.write("#\nlocal.byte_ns = -1\n", "value"),
+                  f"{self.path('value')}:2: local.byte_ns = '-1': accepted is a decimal number"),
+                 (self.write("bytes = 1\n", "name"),
+                  f"{self.path('name')}:1: there is no constant 'bytes'; accepted are local.latency_ns,")]
+        for path, message in cases:
+            with self.subTest(path):
+                for command in ([BENCH], [LAUNCHER, "--no-prefix", "--nproc_per_node", "2", BENCH]):
+                    done = run([*command, "allreduce", "--max", "4"], DDL_PROFILE=path)
+                    self.assertEqual(done.returncode, 1)
+                    self.assertIn(message, done.stderr)
+
+    def test_a_profile_that_cannot_be_written_ends_all_ranks(self):
+        done = bench(3, "--calibrate", self.path("no/such/directory"), "--seconds", "0.01")
+        self.assertEqual(done.returncode, 1)
+        self.assertIn("cannot write", done.stderr)
+        os.mkdir(self.path("directory"))
+        done = bench(2, "--calibrate", self.path("directory"), "--seconds", "0.01")
+        self.assertEqual(done.returncode, 1)
+        self.assertIn("cannot write", done.stderr)
+        self.assertEqual(os.listdir(self.directory.name), ["directory"])
+
+    def test_calibration_takes_two_processes(self):
+        done = run([BENCH, "--calibrate", self.path("profile")])
+        self.assertEqual(done.returncode, 1)
+        self.assertIn("two processes", done.stderr)
+        self.assertEqual(os.listdir(self.directory.name), [])
+
+
+class Consistency(Case):
+    RULES = [("allreduce", "reduce + broadcast"), ("allreduce", "reduce_scatter + allgather"),
+             ("allgather", "gather + broadcast"), ("reduce_scatter", "reduce + scatter"),
+             ("broadcast", "scatter + allgather")]
+
+    def lines(self, done):
+        return [(int(size), one, two, float(one_us), float(two_us), float(ratio)) for size, one, one_us, two, two_us, ratio
+                in re.findall(r"^ *(\d+)  (\w+) +([\d.]+)  (\w+ \+ \w+) +([\d.]+) +([\d.]+)(?:  INCONSISTENT)?$", done.stdout, re.M)]
+
+    def test_each_rule_is_measured_at_each_size(self):
+        done = self.succeed(bench(3, "--consistency", "--max", "64k", "--factor", "128", "--rounds", "1", "--tolerance",
+                                  "1000", *SHORT))
+        lines = self.lines(done)
+        self.assertEqual([(one, two, size) for size, one, two, *_ in lines],
+                         [(*rule, size) for rule in self.RULES for size in (4, 512, 65536)])
+        for _, _, _, one_us, two_us, ratio in lines:
+            self.assertGreater(two_us, 0)
+            self.assertAlmostEqual(ratio, one_us / two_us, delta=0.01)
+
+    def test_what_takes_longer_than_two_is_told(self):
+        # Every rank sends all it has to each of 5 others: three times the bytes that are needed.
+        done = run([LAUNCHER, "--no-prefix", "--nproc_per_node", "6", BENCH, "--consistency", "--min", "2M", "--max", "2M",
+                    "--tolerance", "0", *SHORT], DDL_ALLREDUCE="flat")
+        self.assertEqual(done.returncode, 1, done.stdout + done.stderr)
+        self.assertRegex(done.stdout, r"(?m)^ +2097152  allreduce .*  reduce_scatter \+ allgather .*  INCONSISTENT$")
 
 
 class Flags(Case):
@@ -134,7 +279,12 @@ class Flags(Case):
                  (["allreduce", "--seconds", "nan"], "--seconds nan"), (["allreduce", "--warmup", "-1"], "--warmup -1"),
                  (["broadcast", "--root", "-1"], "--root -1"), (["allreduce", "--inplace", "2"], "--inplace 2"),
                  (["broadcast", "--inplace", "1"], "--inplace 1"), (["allreduce", "--what"], "what"),
-                 (["broadcast", "--root", "1"], "--root"), (["sendrecv"], "two processes")]
+                 (["broadcast", "--root", "1"], "--root"), (["sendrecv"], "two processes"),
+                 (["allreduce", "--rounds", "0"], "--rounds 0"), (["--consistency", "--tolerance", "x"], "--tolerance x"),
+                 (["--consistency", "allreduce"], "take no collective"), (["--calibrate"], "calibrate"),
+                 (["--calibrate", "f", "allreduce"], "take no collective"),
+                 (["--calibrate", "f", "--algorithm", "ring"], "--algorithm"),
+                 (["--consistency", "--json", "f"], "--json"), (["scatterv", "--root", "1"], "--root")]
         for flags, message in cases:
             with self.subTest(flags):
                 done = run([BENCH, *flags])
@@ -159,7 +309,8 @@ class Flags(Case):
     def test_help_and_version(self):
         done = self.succeed(run([BENCH, "--help"]))
         for word in ("--min", "--max", "--factor", "--dtype", "--op", "--algorithm", "--iters", "--seconds", "--warmup",
-                     "--json", "--root", "--inplace", *BUS_FACTORS):
+                     "--json", "--root", "--inplace", "--calibrate", "--consistency", "--rounds", "--tolerance",
+                     *BUS_FACTORS):
             self.assertIn(word, done.stdout)
         self.assertRegex(self.succeed(run([BENCH, "--version"])).stdout, r"^ddl-bench \d+\.\d+\.\d+\n$")
 

@@ -10,8 +10,10 @@
 
 #include "workload.h"
 
-static const char *const collectives[] = { "allreduce", "reduce_scatter", "allgather",
-                                           "broadcast", "reduce",         "alltoall" };
+static const char *const collectives[] = { "allreduce", "reduce_scatter", "allgather", "broadcast",
+                                           "reduce",    "alltoall",       "gather",    "scatter",
+                                           "gatherv",   "scatterv",       "alltoallv", "reduce_scatterv",
+                                           "allgatherv" };
 
 static int join(void **state)
 {
@@ -96,6 +98,8 @@ static const struct {
     { "allreduce", 1, DDL_FLOAT64, 3, 1 },       { "allgather", 1024, DDL_FLOAT32, 4, 64 },
     { "reduce_scatter", 100, DDL_INT8, 3, 33 },  { "alltoall", 4, DDL_FLOAT32, 8, 1 },
     { "broadcast", 1000, DDL_BFLOAT16, 5, 500 }, { "barrier", 4, DDL_FLOAT32, 5, 0 },
+    { "gather", 1024, DDL_FLOAT32, 4, 64 },      { "scatter", 1024, DDL_FLOAT32, 4, 64 },
+    { "allgatherv", 1024, DDL_FLOAT32, 4, 64 },  { "alltoallv", 3, DDL_INT8, 4, 1 },
 };
 
 static void count_follows_from_the_size_of_the_greater_buffer(void **state)
@@ -114,6 +118,8 @@ static void bus_factors_are_those_of_nccl_tests(void **state)
     assert_true(workload_kind_find("allgather")->bus_factor(4) == 0.75);
     assert_true(workload_kind_find("reduce_scatter")->bus_factor(4) == 0.75);
     assert_true(workload_kind_find("alltoall")->bus_factor(4) == 0.75);
+    assert_true(workload_kind_find("gather")->bus_factor(4) == 0.75);
+    assert_true(workload_kind_find("scatterv")->bus_factor(4) == 0.75);
     assert_true(workload_kind_find("broadcast")->bus_factor(4) == 1);
     assert_true(workload_kind_find("reduce")->bus_factor(4) == 1);
     assert_true(workload_kind_find("sendrecv")->bus_factor(4) == 1);

@@ -12,27 +12,39 @@
 
 const char bench_usage[] =
     "usage: ddl-launch -np N ddl-bench COLLECTIVE [FLAGS]\n"
+    "       ddl-launch -np N ddl-bench --calibrate FILE [--seconds S]\n"
+    "       ddl-launch -np N ddl-bench --consistency [FLAGS]\n"
     "\n"
     "Time a collective over sizes; rank 0 prints a table. COLLECTIVE is one of\n"
-    "  allreduce reduce_scatter allgather broadcast reduce alltoall barrier sendrecv\n"
+    "  allreduce reduce_scatter allgather broadcast reduce alltoall gather scatter\n"
+    "  reduce_scatterv allgatherv gatherv scatterv alltoallv barrier sendrecv\n"
     "\n"
+    "  --calibrate FILE   measure what links and reductions cost, and write a profile for\n"
+    "                     DDL_PROFILE\n"
+    "  --consistency      time collectives beside pairs of others that do the same\n"
     "  --min BYTES        least size, 4 unless given; sizes take k, M or G (1024-fold)\n"
     "  --max BYTES        greatest size, 256M unless given\n"
     "  --factor N         from one size to the next, 4 unless given\n"
     "  --dtype TYPE       int8 uint8 int16 uint16 int32 uint32 int64 uint64 float16 bfloat16\n"
     "                     float32 float64; float32 unless given\n"
     "  --op OP            sum prod min max avg band bor bxor; sum unless given\n"
-    "  --algorithm NAME   force one; all: measure each in turn\n"
+    "  --algorithm NAME   force one; all: measure each, mark the one that the library\n"
+    "                     chooses by * and compare it with the best\n"
+    "  --rounds N         over all algorithms, or over what is compared; the best counts.\n"
+    "                     1 unless given, 5 with --consistency\n"
+    "  --tolerance P      of --consistency: percent that one may take longer than two, 50\n"
+    "                     unless given\n"
     "  --seconds S        to spend on each size, 0.25 unless given\n"
     "  --iters N          measure so many operations instead\n"
     "  --warmup N         operations before those that are measured, 5 unless given\n"
-    "  --root R           of broadcast and reduce, 0 unless given\n"
+    "  --root R           of broadcast, reduce, gather(v) and scatter(v), 0 unless given\n"
     "  --inplace 0|1      whether send and receive buffers are the same, 0 unless given\n"
     "  --json FILE        write the results there too\n"
     "  --help, --version\n"
     "\n"
     "Size is that of the greater buffer of a rank: all that allgather receives, all that\n"
-    "reduce_scatter sends. Every rank times each of its operations, which run back to back; the\n"
+    "reduce_scatter sends. The v forms have blocks from none to twice the mean. Every rank times each of its "
+    "operations, which run back to back; the\n"
     "table has the greatest median and 99th percentile over the ranks. Results are checked once\n"
     "per size; a wrong one ends the run with exit code 1.\n";
 
@@ -119,9 +131,15 @@ static bool parse_op(const char *text, struct bench_options *options)
 /* What no single flag can tell. */
 static bool check_together(const struct bench_options *options)
 {
-    const struct workload_kind *kind = workload_kind_find(options->collective);
+    const struct workload_kind *kind =
+        workload_kind_find(options->mode == BENCH_COLLECTIVE ? options->collective : "allreduce");
     if (kind == NULL) {
         fprintf(stderr, "ddl-bench: %s: there is no such collective\n", options->collective);
+        return false;
+    }
+    if (options->mode != BENCH_COLLECTIVE &&
+        (options->algorithm != NULL || options->json != NULL || options->in_place)) {
+        fprintf(stderr, "ddl-bench: --algorithm, --json and --inplace are for a collective\n");
         return false;
     }
     if (options->min_bytes > options->max_bytes) {
@@ -151,6 +169,10 @@ enum bench_parsed bench_options_parse(int argc, char **argv, struct bench_option
         { "dtype", required_argument, NULL, 'd' },
         { "op", required_argument, NULL, 'o' },
         { "algorithm", required_argument, NULL, 'a' },
+        { "calibrate", required_argument, NULL, 'c' },
+        { "consistency", no_argument, NULL, 'C' },
+        { "rounds", required_argument, NULL, 'n' },
+        { "tolerance", required_argument, NULL, 't' },
         { "seconds", required_argument, NULL, 's' },
         { "iters", required_argument, NULL, 'i' },
         { "warmup", required_argument, NULL, 'w' },
@@ -169,6 +191,7 @@ enum bench_parsed bench_options_parse(int argc, char **argv, struct bench_option
                                        .dtype_name = "float32",
                                        .op_name = "sum",
                                        .seconds = 0.25,
+                                       .tolerance = 50,
                                        .warmup = 5 };
     bool ok = true;
     long number = 0;
@@ -193,6 +216,21 @@ enum bench_parsed bench_options_parse(int argc, char **argv, struct bench_option
             break;
         case 'a':
             options->algorithm = optarg;
+            break;
+        case 'c':
+            options->mode = BENCH_CALIBRATE;
+            options->profile = optarg;
+            break;
+        case 'C':
+            options->mode = BENCH_CONSISTENCY;
+            break;
+        case 'n':
+            ok = parse_number("rounds", optarg, 1, &options->rounds);
+            break;
+        case 't':
+            options->tolerance = strtod(optarg, &end);
+            if (end == optarg || *end != '\0' || !(options->tolerance >= 0 && options->tolerance <= 1000))
+                ok = wrong("tolerance", optarg, "percent from 0 to 1000");
             break;
         case 's':
             options->seconds = strtod(optarg, &end);
@@ -224,14 +262,19 @@ enum bench_parsed bench_options_parse(int argc, char **argv, struct bench_option
             ok = false;
         }
     }
-    if (ok && argc - optind != 1) {
+    if (options->rounds == 0)
+        options->rounds = options->mode == BENCH_CONSISTENCY ? 5 : 1;
+    if (ok && options->mode == BENCH_COLLECTIVE && argc - optind != 1) {
         fprintf(stderr,
                 argc == optind ? "ddl-bench: name a collective\n" : "ddl-bench: name one collective\n");
         ok = false;
     }
-    if (ok) {
-        options->collective = argv[optind];
-        ok = check_together(options);
+    if (ok && options->mode != BENCH_COLLECTIVE && argc != optind) {
+        fprintf(stderr, "ddl-bench: %s: --calibrate and --consistency take no collective\n", argv[optind]);
+        ok = false;
     }
+    if (ok && options->mode == BENCH_COLLECTIVE)
+        options->collective = argv[optind];
+    ok = ok && check_together(options);
     return ok ? BENCH_RUN : BENCH_WRONG;
 }

@@ -7,8 +7,12 @@
 
 #include <ddl/ddl.h>
 
+enum bench_mode { BENCH_COLLECTIVE, BENCH_CALIBRATE, BENCH_CONSISTENCY };
+
 struct bench_options {
-    const char *collective;
+    enum bench_mode mode;
+    const char *collective; /* NULL in other modes */
+    const char *profile;    /* file to write when calibrating */
     size_t min_bytes, max_bytes, factor;
     ddl_dtype dtype;
     ddl_op op;
@@ -16,6 +20,8 @@ struct bench_options {
     const char *algorithm; /* NULL: the library chooses; "all" */
     long iterations;       /* 0: as many as fit into seconds */
     double seconds;        /* per size */
+    long rounds;           /* over all algorithms, and over what is compared */
+    double tolerance;      /* of --consistency, in percent */
     long warmup;
     const char *json; /* file to write, or NULL */
     int root;

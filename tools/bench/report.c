@@ -10,8 +10,11 @@
 
 struct report {
     const struct bench_options *options;
-    FILE *file; /* of JSON, or NULL */
-    cJSON *json, *results;
+    FILE *file;                      /* of JSON, or NULL */
+    cJSON *json, *results, *choices; /* choices: NULL until there is one */
+    int nranks;
+    double worst_percent; /* of all sizes: how much slower the chosen algorithm was than the best */
+    size_t worst_bytes, nchoices;
     bool terminal, progress_shown;
 };
 
@@ -49,6 +52,7 @@ struct report *report_open(const struct bench_options *options, int nranks, int 
         return NULL;
     }
     report->options = options;
+    report->nranks = nranks;
     report->terminal = isatty(STDERR_FILENO);
     if (options->json != NULL && (report->file = fopen(options->json, "w")) == NULL) {
         fprintf(stderr, "ddl-bench: cannot write %s: %s\n", options->json, strerror(errno));
@@ -64,8 +68,11 @@ struct report *report_open(const struct bench_options *options, int nranks, int 
         printf(" of %s", options->dtype_name);
     if (kind->reduces)
         printf(" by %s", options->op_name);
+    const char *profile = getenv("DDL_PROFILE");
     printf(", %d process%s on %d host%s%s\n", nranks, nranks == 1 ? "" : "es", nodes, nodes == 1 ? "" : "s",
            options->in_place ? ", in place" : "");
+    if (profile != NULL && *profile != '\0')
+        printf("# chosen by the constants in %s\n", profile);
     printf("#%11s %12s  %-20s %12s %12s %12s %10s %10s\n", "bytes", "count", "algorithm", "median us",
            "p99 us", "iterations", "alg GB/s", "bus GB/s");
     fflush(stdout);
@@ -95,15 +102,17 @@ void report_progress(struct report *report, const char *algorithm, size_t bytes)
     report->progress_shown = true;
 }
 
-static bool add_result(struct report *report, const char *algorithm, size_t bytes, size_t count,
-                       const struct measurement *m, double algorithm_gbps, double bus_gbps)
+static bool add_result(struct report *report, const struct report_row *row, double algorithm_gbps,
+                       double bus_gbps)
 {
+    const struct measurement *m = &row->measurement;
     cJSON *result = cJSON_CreateObject();
     if (result == NULL || !cJSON_AddItemToArray(report->results, result))
         return false;
-    return cJSON_AddStringToObject(result, "algorithm", algorithm) != NULL &&
-           cJSON_AddNumberToObject(result, "bytes", (double)bytes) != NULL &&
-           cJSON_AddNumberToObject(result, "count", (double)count) != NULL &&
+    return cJSON_AddStringToObject(result, "algorithm", row->algorithm) != NULL &&
+           cJSON_AddBoolToObject(result, "chosen", row->chosen) != NULL &&
+           cJSON_AddNumberToObject(result, "bytes", (double)row->bytes) != NULL &&
+           cJSON_AddNumberToObject(result, "count", (double)row->count) != NULL &&
            cJSON_AddNumberToObject(result, "iterations", (double)m->iterations) != NULL &&
            cJSON_AddNumberToObject(result, "median_us", m->median_us) != NULL &&
            cJSON_AddNumberToObject(result, "p99_us", m->p99_us) != NULL &&
@@ -112,18 +121,53 @@ static bool add_result(struct report *report, const char *algorithm, size_t byte
            cJSON_AddNumberToObject(result, "bus_GBps", bus_gbps) != NULL;
 }
 
-void report_row(struct report *report, const struct workload *workload, const char *algorithm,
-                const struct measurement *measurement)
+static bool add_choice(struct report *report, const struct report_row *chosen, const struct report_row *best,
+                       double percent)
 {
-    size_t bytes = workload->elements * ddl_dtype_bytes(workload->dtype);
-    double algorithm_gbps = measurement->median_us > 0 ? (double)bytes / measurement->median_us * 1e-3 : 0;
-    double bus_gbps = algorithm_gbps * workload->kind->bus_factor(workload->nranks);
+    if (report->choices == NULL &&
+        (report->choices = cJSON_AddArrayToObject(report->json, "choices")) == NULL)
+        return false;
+    cJSON *choice = cJSON_CreateObject();
+    if (choice == NULL || !cJSON_AddItemToArray(report->choices, choice))
+        return false;
+    return cJSON_AddNumberToObject(choice, "bytes", (double)chosen->bytes) != NULL &&
+           cJSON_AddStringToObject(choice, "chosen", chosen->algorithm) != NULL &&
+           cJSON_AddNumberToObject(choice, "chosen_us", chosen->measurement.mean_us) != NULL &&
+           cJSON_AddStringToObject(choice, "best", best->algorithm) != NULL &&
+           cJSON_AddNumberToObject(choice, "best_us", best->measurement.mean_us) != NULL &&
+           cJSON_AddNumberToObject(choice, "slower_percent", percent) != NULL;
+}
+
+void report_row(struct report *report, const struct report_row *row)
+{
+    const struct measurement *m = &row->measurement;
+    const struct workload_kind *kind = workload_kind_find(report->options->collective);
+    double algorithm_gbps = m->median_us > 0 ? (double)row->bytes / m->median_us * 1e-3 : 0;
+    double bus_gbps = algorithm_gbps * kind->bus_factor(report->nranks);
+    char algorithm[64];
+    snprintf(algorithm, sizeof algorithm, "%s%s", row->algorithm, row->chosen ? "*" : "");
     clear_progress(report);
-    printf("%12zu %12zu  %-20s %12.2f %12.2f %12ld %10.3f %10.3f\n", bytes, workload->count, algorithm,
-           measurement->median_us, measurement->p99_us, measurement->iterations, algorithm_gbps, bus_gbps);
+    printf("%12zu %12zu  %-20s %12.2f %12.2f %12ld %10.3f %10.3f\n", row->bytes, row->count, algorithm,
+           m->median_us, m->p99_us, m->iterations, algorithm_gbps, bus_gbps);
     fflush(stdout);
-    if (report->file != NULL &&
-        !add_result(report, algorithm, bytes, workload->count, measurement, algorithm_gbps, bus_gbps)) {
+    if (report->file != NULL && !add_result(report, row, algorithm_gbps, bus_gbps)) {
+        out_of_memory();
+        exit(EXIT_FAILURE);
+    }
+}
+
+void report_choice(struct report *report, const struct report_row *chosen, const struct report_row *best)
+{
+    double best_us = best->measurement.mean_us, chosen_us = chosen->measurement.mean_us;
+    double percent = best_us > 0 ? (chosen_us / best_us - 1) * 100 : 0;
+    printf("# %zu bytes: chosen %s, %.2f us in the mean; best %s, %.2f us; %.1f %% slower\n", chosen->bytes,
+           chosen->algorithm, chosen_us, best->algorithm, best_us, percent);
+    fflush(stdout);
+    if (report->nchoices++ == 0 || percent > report->worst_percent) {
+        report->worst_percent = percent;
+        report->worst_bytes = chosen->bytes;
+    }
+    if (report->file != NULL && !add_choice(report, chosen, best, percent)) {
         out_of_memory();
         exit(EXIT_FAILURE);
     }
@@ -142,6 +186,9 @@ bool report_close(struct report *report)
     if (report == NULL)
         return true;
     clear_progress(report);
+    if (report->nchoices > 0)
+        printf("# the chosen one is at most %.1f %% slower than the best, at %zu bytes\n",
+               report->worst_percent, report->worst_bytes);
     if (report->file != NULL) {
         char *text = cJSON_Print(report->json);
         ok = text != NULL && fprintf(report->file, "%s\n", text) > 0;

@@ -4,6 +4,7 @@
 
 #include "measure.h"
 #include "options.h"
+#include "workload.h"
 
 struct report;
 
@@ -14,8 +15,17 @@ struct report *report_open(const struct bench_options *options, int nranks, int 
 /* What is being measured now; a terminal shows it until the next line. */
 void report_progress(struct report *report, const char *algorithm, size_t bytes);
 
-void report_row(struct report *report, const struct workload *workload, const char *algorithm,
-                const struct measurement *measurement);
+struct report_row {
+    const char *algorithm;
+    bool chosen; /* one of several, and the one that the library chooses: marked by a star */
+    size_t bytes, count;
+    struct measurement measurement;
+};
+
+void report_row(struct report *report, const struct report_row *row);
+
+/* At the end of a size of which all algorithms were measured: how far the chosen one is from the best. */
+void report_choice(struct report *report, const struct report_row *chosen, const struct report_row *best);
 
 /* A line for an algorithm that cannot run here. */
 void report_left_out(struct report *report, const char *algorithm, const char *reason);

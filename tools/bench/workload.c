@@ -54,6 +54,41 @@ static ddl_status run_alltoall(struct workload *w)
     return ddl_alltoall(w->send, w->recv, w->count, w->dtype, w->world, NULL);
 }
 
+static ddl_status run_gather(struct workload *w)
+{
+    return ddl_gather(w->send, w->recv, w->count, w->dtype, w->root, w->world, NULL);
+}
+
+static ddl_status run_scatter(struct workload *w)
+{
+    return ddl_scatter(w->send, w->recv, w->count, w->dtype, w->root, w->world, NULL);
+}
+
+static ddl_status run_reduce_scatterv(struct workload *w)
+{
+    return ddl_reduce_scatterv(w->send, w->recv, w->counts, w->dtype, w->op, w->world, NULL);
+}
+
+static ddl_status run_allgatherv(struct workload *w)
+{
+    return ddl_allgatherv(w->send, w->recv, w->counts, w->dtype, w->world, NULL);
+}
+
+static ddl_status run_gatherv(struct workload *w)
+{
+    return ddl_gatherv(w->send, w->recv, w->counts, w->dtype, w->root, w->world, NULL);
+}
+
+static ddl_status run_scatterv(struct workload *w)
+{
+    return ddl_scatterv(w->send, w->recv, w->counts, w->dtype, w->root, w->world, NULL);
+}
+
+static ddl_status run_alltoallv(struct workload *w)
+{
+    return ddl_alltoallv(w->send, w->counts, w->recv, w->counts, w->dtype, w->world, NULL);
+}
+
 static ddl_status run_barrier(struct workload *w)
 {
     return ddl_barrier(w->world, NULL);
@@ -71,15 +106,23 @@ static ddl_status run_sendrecv(struct workload *w)
     return status != DDL_OK ? status : waited;
 }
 
+/* name, blocks, uneven, reduces, in place, root */
 static const struct workload_kind kinds[] = {
-    { "allreduce", true, true, false, false, twice_all_but_one, run_allreduce },
-    { "reduce_scatter", true, true, true, false, all_but_one, run_reduce_scatter },
-    { "allgather", false, true, true, false, all_but_one, run_allgather },
-    { "broadcast", false, false, false, true, once, run_broadcast },
-    { "reduce", true, true, false, true, once, run_reduce },
-    { "alltoall", false, true, true, false, all_but_one, run_alltoall },
-    { "barrier", false, false, false, false, once, run_barrier },
-    { "sendrecv", false, false, false, false, once, run_sendrecv },
+    { "allreduce", NO_BLOCKS, false, true, true, false, twice_all_but_one, run_allreduce },
+    { "reduce_scatter", BLOCKS_SENT, false, true, true, false, all_but_one, run_reduce_scatter },
+    { "allgather", BLOCKS_RECEIVED, false, false, true, false, all_but_one, run_allgather },
+    { "broadcast", NO_BLOCKS, false, false, false, true, once, run_broadcast },
+    { "reduce", NO_BLOCKS, false, true, true, true, once, run_reduce },
+    { "alltoall", BLOCKS_BOTH, false, false, true, false, all_but_one, run_alltoall },
+    { "gather", BLOCKS_RECEIVED, false, false, true, true, all_but_one, run_gather },
+    { "scatter", BLOCKS_SENT, false, false, true, true, all_but_one, run_scatter },
+    { "reduce_scatterv", BLOCKS_SENT, true, true, true, false, all_but_one, run_reduce_scatterv },
+    { "allgatherv", BLOCKS_RECEIVED, true, false, true, false, all_but_one, run_allgatherv },
+    { "gatherv", BLOCKS_RECEIVED, true, false, true, true, all_but_one, run_gatherv },
+    { "scatterv", BLOCKS_SENT, true, false, true, true, all_but_one, run_scatterv },
+    { "alltoallv", BLOCKS_BOTH, true, false, true, false, all_but_one, run_alltoallv },
+    { "barrier", NO_BLOCKS, false, false, false, false, once, run_barrier },
+    { "sendrecv", NO_BLOCKS, false, false, false, false, once, run_sendrecv },
 };
 
 const struct workload_kind *workload_kind_find(const char *name)
@@ -94,7 +137,7 @@ size_t workload_count(const struct workload_kind *kind, size_t bytes, ddl_dtype 
 {
     if (kind->run == run_barrier)
         return 0;
-    size_t count = bytes / ddl_dtype_bytes(dtype) / (size_t)(kind->per_rank ? nranks : 1);
+    size_t count = bytes / ddl_dtype_bytes(dtype) / (size_t)(kind->blocks != NO_BLOCKS ? nranks : 1);
     return count > 0 ? count : 1;
 }
 
@@ -103,6 +146,33 @@ static void *allocate(size_t bytes)
 {
     void *memory = NULL;
     return posix_memalign(&memory, 4096, bytes < 4096 ? 4096 : bytes) == 0 ? memory : NULL;
+}
+
+/* Element counts of the blocks as they lie in a buffer, and where each begins. */
+static bool lay_blocks(struct workload *w)
+{
+    size_t nranks = (size_t)w->nranks, start = 0;
+    w->counts = calloc(nranks, sizeof *w->counts);
+    w->starts = calloc(nranks, sizeof *w->starts);
+    if (w->counts == NULL || w->starts == NULL)
+        return false;
+    for (size_t i = 0; i < nranks; i++) {
+        size_t step = w->kind->blocks == BLOCKS_BOTH ? (i + (size_t)w->rank) % nranks : i;
+        size_t mirror = nranks - 1 - step;
+        w->counts[i] = w->count;
+        if (w->kind->uneven && step < mirror)
+            w->counts[i] = 2 * step * w->count / (nranks - 1);
+        if (w->kind->uneven && step > mirror) /* what is left of two means, so that the sum is exact */
+            w->counts[i] = 2 * w->count - 2 * mirror * w->count / (nranks - 1);
+        w->starts[i] = start;
+        start += w->counts[i];
+    }
+    return true;
+}
+
+static size_t own_count(const struct workload *w)
+{
+    return w->counts[w->rank];
 }
 
 bool workload_init(struct workload *workload, const struct workload_kind *kind, ddl_comm *world, size_t count,
@@ -114,22 +184,22 @@ bool workload_init(struct workload *workload, const struct workload_kind *kind, 
     };
     w->rank = ddl_rank(world);
     w->nranks = ddl_size(world);
-    w->elements = count * (size_t)(kind->per_rank ? w->nranks : 1);
+    w->elements = count * (size_t)(kind->blocks != NO_BLOCKS ? w->nranks : 1);
     size_t bytes = w->elements * ddl_dtype_bytes(dtype);
-    size_t own_block = (size_t)w->rank * count * ddl_dtype_bytes(dtype);
     bool one_buffer = in_place || kind->run == run_broadcast;
     w->send_memory = allocate(bytes);
     w->recv_memory = one_buffer ? NULL : allocate(bytes);
-    if (w->send_memory == NULL || (!one_buffer && w->recv_memory == NULL)) {
+    if (w->send_memory == NULL || (!one_buffer && w->recv_memory == NULL) ||
+        (kind->blocks != NO_BLOCKS && !lay_blocks(w))) {
         workload_fini(w);
         return false;
     }
     w->send = w->send_memory;
     w->recv = one_buffer ? w->send_memory : w->recv_memory;
-    if (in_place && kind->run == run_allgather)
-        w->send = (char *)w->recv + own_block;
-    if (in_place && kind->run == run_reduce_scatter)
-        w->recv = (char *)w->send + own_block;
+    if (in_place && kind->blocks == BLOCKS_RECEIVED)
+        w->send = (char *)w->recv + w->starts[w->rank] * ddl_dtype_bytes(dtype);
+    if (in_place && kind->blocks == BLOCKS_SENT)
+        w->recv = (char *)w->send + w->starts[w->rank] * ddl_dtype_bytes(dtype);
     return true;
 }
 
@@ -137,7 +207,10 @@ void workload_fini(struct workload *workload)
 {
     free(workload->send_memory);
     free(workload->recv_memory);
+    free(workload->counts);
+    free(workload->starts);
     workload->send_memory = workload->recv_memory = NULL;
+    workload->counts = workload->starts = NULL;
 }
 
 /* ---- values ---- */
@@ -317,43 +390,51 @@ static size_t alltoall_first(int block)
 void workload_fill(struct workload *workload)
 {
     struct workload *w = workload;
-    size_t block_bytes = w->count * ddl_dtype_bytes(w->dtype);
+    size_t element_bytes = ddl_dtype_bytes(w->dtype);
     if (w->recv_memory != NULL)
-        memset(w->recv_memory, 0xa5, w->elements * ddl_dtype_bytes(w->dtype));
-    if (w->kind->run == run_alltoall) {
+        memset(w->recv_memory, 0xa5, w->elements * element_bytes);
+    if (w->kind->blocks == BLOCKS_BOTH) {
         for (int block = 0; block < w->nranks; block++)
-            fill_block(w, (char *)w->send + (size_t)block * block_bytes, w->count, w->rank,
+            fill_block(w, (char *)w->send + w->starts[block] * element_bytes, w->counts[block], w->rank,
                        alltoall_first(block));
-    } else if (w->kind->run == run_allgather) {
+    } else if (w->kind->blocks == BLOCKS_RECEIVED) {
         fill_block(w, w->recv, w->elements, w->rank, 1);
-        fill_block(w, w->send, w->count, w->rank, 0);
+        fill_block(w, w->send, own_count(w), w->rank, 0);
     } else {
         fill_block(w, w->send, w->elements, w->rank, 0);
     }
 }
 
-bool workload_check(const struct workload *workload, char *reason, size_t reason_bytes)
+/* All blocks that came, one from each rank. */
+static bool check_received(const struct workload *w, char *reason, size_t reason_bytes)
 {
-    const struct workload *w = workload;
-    size_t block_bytes = w->count * ddl_dtype_bytes(w->dtype);
-    if (w->kind->run == run_reduce_scatter)
-        return check_block(w, w->recv, w->count, -1, (size_t)w->rank * w->count, reason, reason_bytes);
-    if (w->kind->run == run_broadcast)
-        return check_block(w, w->recv, w->count, w->root, 0, reason, reason_bytes);
-    if (w->kind->run == run_sendrecv)
-        return check_block(w, w->recv, w->count, (w->rank + w->nranks - 1) % w->nranks, 0, reason,
-                           reason_bytes);
-    if (w->kind->run == run_reduce && w->rank != w->root)
-        return true;
-    if (w->kind->reduces)
-        return check_block(w, w->recv, w->count, -1, 0, reason, reason_bytes);
+    size_t first = w->kind->blocks == BLOCKS_BOTH ? alltoall_first(w->rank) : 0;
     for (int rank = 0; rank < w->nranks; rank++) {
-        size_t first = w->kind->run == run_alltoall ? alltoall_first(w->rank) : 0;
-        if (!check_block(w, (char *)w->recv + (size_t)rank * block_bytes, w->count, rank, first, reason,
-                         reason_bytes))
+        const char *block = (const char *)w->recv + w->starts[rank] * ddl_dtype_bytes(w->dtype);
+        if (!check_block(w, block, w->counts[rank], rank, first, reason, reason_bytes))
             return false;
     }
     return true;
+}
+
+bool workload_check(const struct workload *workload, char *reason, size_t reason_bytes)
+{
+    const struct workload *w = workload;
+    bool roots_alone = w->kind->reduces || w->kind->blocks == BLOCKS_RECEIVED;
+    if (w->kind->has_root && roots_alone && w->rank != w->root)
+        return true;
+    if (w->kind->blocks == BLOCKS_SENT)
+        return check_block(w, w->recv, own_count(w), w->kind->reduces ? -1 : w->root, w->starts[w->rank],
+                           reason, reason_bytes);
+    if (w->kind->blocks != NO_BLOCKS)
+        return check_received(w, reason, reason_bytes);
+    if (w->kind->reduces)
+        return check_block(w, w->recv, w->count, -1, 0, reason, reason_bytes);
+    if (w->kind->run == run_sendrecv)
+        return check_block(w, w->recv, w->count, (w->rank + w->nranks - 1) % w->nranks, 0, reason,
+                           reason_bytes);
+    return check_block(w, w->recv, w->count, w->root, 0, reason,
+                       reason_bytes); /* broadcast; barrier has none */
 }
 
 void workload_clear(struct workload *workload)

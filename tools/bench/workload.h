@@ -12,11 +12,15 @@
 
 struct workload;
 
+/* Which of a collective's buffers hold one block for each rank. */
+enum workload_blocks { NO_BLOCKS, BLOCKS_SENT, BLOCKS_RECEIVED, BLOCKS_BOTH };
+
 struct workload_kind {
     const char *name;
-    bool reduces;  /* combines elements by an operator */
-    bool in_place; /* can be done in place */
-    bool per_rank; /* its count is that of one rank's block; the size is that of all blocks */
+    enum workload_blocks blocks; /* if any, the count is that of one block and the size that of all */
+    bool uneven;                 /* the count is that of the mean block; see workload_init */
+    bool reduces;                /* combines elements by an operator */
+    bool in_place;               /* can be done in place */
     bool has_root;
     double (*bus_factor)(int nranks); /* bus bandwidth over algorithm bandwidth, as nccl-tests defines it */
     ddl_status (*run)(struct workload *workload);
@@ -31,8 +35,9 @@ struct workload {
     ddl_dtype dtype;
     ddl_op op;
     int root, rank, nranks;
-    size_t count;    /* as given to the call */
-    size_t elements; /* of the greater buffer */
+    size_t count;            /* as given to the call; of the mean block where they are uneven */
+    size_t elements;         /* of the greater buffer */
+    size_t *counts, *starts; /* of the blocks, nranks of each; NULL where there are none */
     void *send, *recv;
     void *send_memory, *recv_memory; /* what was allocated; recv_memory is NULL in place */
 };
@@ -41,7 +46,11 @@ struct workload {
  */
 size_t workload_count(const struct workload_kind *kind, size_t bytes, ddl_dtype dtype, int nranks);
 
-/* Buffers, untouched. False when out of memory; then there is nothing to release. */
+/*
+ * Buffers, untouched. False when out of memory; then there is nothing to release. Uneven blocks grow from
+ * none for the first rank to twice the mean for the last, in equal steps; alltoallv moves the one of index (i
+ * + j) % nranks from rank i to rank j.
+ */
 bool workload_init(struct workload *workload, const struct workload_kind *kind, ddl_comm *world, size_t count,
                    ddl_dtype dtype, ddl_op op, int root, bool in_place);
 void workload_fini(struct workload *workload);
