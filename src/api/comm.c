@@ -266,28 +266,20 @@ static void close_down(ddl_comm *comm, ddl_deadline deadline)
     see_waiters_off(comm, deadline);
 }
 
-/* The next communicator, beside the root itself, that is freed with it; NULL: none is left. */
-static ddl_comm *next_of_root(ddl_comm *root)
+/* The next communicator after this one (NULL: the first), beside the root itself, that is freed with it. */
+static ddl_comm *next_part(ddl_comm *root, const ddl_comm *after)
 {
     ddl_comm *found = NULL;
+    bool passed = after == NULL;
     pthread_mutex_lock(&root->world->lock);
     DDL_LIST_FOR_EACH (link, &root->world->comms) {
         ddl_comm *comm = DDL_CONTAINER(link, ddl_comm, sibling);
-        if (comm->root == root && comm != root)
+        if (passed && found == NULL && comm->root == root && comm != root)
             found = comm;
+        passed = passed || comm == after;
     }
     pthread_mutex_unlock(&root->world->lock);
     return found;
-}
-
-static void finish_parts(ddl_comm *root, ddl_deadline deadline)
-{
-    /* The list changes only by calls on these communicators, which the caller has ended. */
-    DDL_LIST_FOR_EACH (link, &root->world->comms) {
-        ddl_comm *comm = DDL_CONTAINER(link, ddl_comm, sibling);
-        if (comm->root == root && comm != root)
-            finish_operations(comm, deadline);
-    }
 }
 
 static bool has_failed(ddl_comm *comm, ddl_deadline deadline)
@@ -312,8 +304,8 @@ ddl_status ddl_comm_free(ddl_comm **handle)
     ddl_status status = DDL_OK;
     ddl_deadline deadline = ddl_deadline_in_ms(DDL_COMM_FREE_MS);
     bool is_root = comm->root == comm;
-    if (is_root)
-        finish_parts(comm, deadline);
+    for (ddl_comm *part = NULL; is_root && (part = next_part(comm, part)) != NULL;)
+        finish_operations(part, deadline);
     if (comm->engine != NULL && !has_failed(comm, deadline)) {
         /* Meet once more, so that nobody leaves while others need it; it is issued last, but does not
          * always end last. */
@@ -323,7 +315,7 @@ ddl_status ddl_comm_free(ddl_comm **handle)
         if (status == DDL_OK)
             finish_operations(comm, deadline);
     }
-    for (ddl_comm *part; is_root && (part = next_of_root(comm)) != NULL;) {
+    for (ddl_comm *part; is_root && (part = next_part(comm, NULL)) != NULL;) {
         close_down(part, deadline);
         ddl_comm_destroy(part);
     }

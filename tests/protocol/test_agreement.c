@@ -1,0 +1,290 @@
+/*
+ * test_agreement.c - ranks that crash in the middle of agreeing on who is left. All ranks run in one thread;
+ * a seed decides who reads what when, and who crashes after how many of its reports have left.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "protocol/agreement.h"
+
+#include <stdio.h>
+#include <string.h>
+
+enum { RANKS = 9, QUEUE = 512, REPORT_BYTES = 8 + 2, SEEDS = 4000 };
+
+typedef struct pipe { /* from one rank to another, in order */
+    uint8_t reports[QUEUE][REPORT_BYTES];
+    int head, tail;
+    bool closed; /* by a crash; what is in it can still be read */
+    bool seen;   /* its reader has seen the end */
+} pipe;
+
+typedef struct world {
+    int nranks;
+    uint64_t random;
+    bool crashed[RANKS];
+    int writes_left[RANKS]; /* until the crash; -1: never */
+    ddl_agreement *ranks[RANKS];
+    pipe pipes[RANKS][RANKS];
+} world;
+
+static uint32_t draw(world *w, uint32_t below)
+{
+    w->random = w->random * UINT64_C(6364136223846793005) + 1442695040888963407;
+    return (uint32_t)(w->random >> 33) % below;
+}
+
+static void crash(world *w, int rank)
+{
+    w->crashed[rank] = true;
+    for (int other = 0; other < w->nranks; other++) {
+        w->pipes[rank][other].closed = true;
+        w->pipes[other][rank].closed = true;
+    }
+}
+
+/* Send what is due; a crash may come between two of the peers. */
+static void send_reports(world *w, int rank)
+{
+    ddl_bytes report = { 0 };
+    while (!w->crashed[rank] && ddl_agreement_report(w->ranks[rank], &report)) {
+        assert_int_equal(report.bytes, 8 + (w->nranks + 7) / 8);
+        for (int peer = 0; peer < w->nranks && !w->crashed[rank]; peer++) {
+            if (peer == rank || ddl_agreement_is_gone(w->ranks[rank], peer))
+                continue;
+            if (w->writes_left[rank] == 0) {
+                crash(w, rank);
+                break;
+            }
+            if (w->writes_left[rank] > 0)
+                w->writes_left[rank]--;
+            pipe *to = &w->pipes[rank][peer];
+            assert_true(to->tail < QUEUE);
+            memcpy(to->reports[to->tail++], report.data, report.bytes);
+        }
+        report.bytes = 0;
+    }
+    ddl_bytes_fini(&report);
+}
+
+/* Read one report from a pipe, or its end. False: nothing is there. */
+static bool read_pipe(world *w, int from, int to)
+{
+    pipe *p = &w->pipes[from][to];
+    ddl_error error;
+    if (p->head < p->tail) {
+        size_t bytes = 8 + ((size_t)w->nranks + 7) / 8;
+        ddl_view report = { p->reports[p->head++], bytes };
+        assert_int_equal(ddl_agreement_hear(w->ranks[to], from, report, &error), DDL_OK);
+    } else if (p->closed && !p->seen) {
+        p->seen = true;
+        ddl_agreement_lose(w->ranks[to], from);
+    } else {
+        return false;
+    }
+    send_reports(w, to);
+    return true;
+}
+
+static void run(world *w)
+{
+    int quiet = 0;
+    while (quiet < w->nranks * w->nranks * 8) {
+        int from = (int)draw(w, (uint32_t)w->nranks), to = (int)draw(w, (uint32_t)w->nranks);
+        if (from == to || w->crashed[to] || !read_pipe(w, from, to))
+            quiet++;
+        else
+            quiet = 0;
+    }
+    bool moved = true; /* and what chance left over */
+    while (moved) {
+        moved = false;
+        for (int from = 0; from < w->nranks; from++)
+            for (int to = 0; to < w->nranks; to++)
+                if (from != to && !w->crashed[to] && read_pipe(w, from, to))
+                    moved = true;
+    }
+}
+
+static void assert_same_decision(const world *w, int a, int b)
+{
+    for (int rank = 0; rank < w->nranks; rank++)
+        assert_int_equal(ddl_agreement_is_gone(w->ranks[a], rank), ddl_agreement_is_gone(w->ranks[b], rank));
+    assert_int_equal(ddl_agreement_offer(w->ranks[a]), ddl_agreement_offer(w->ranks[b]));
+}
+
+static void ranks_that_are_left_decide_the_same(void **state)
+{
+    (void)state;
+    static world w;
+    int decided = 0, minorities = 0;
+    for (uint64_t seed = 1; seed <= SEEDS; seed++) {
+        memset(&w, 0, sizeof w);
+        w.random = seed;
+        w.nranks = 2 + (int)draw(&w, RANKS - 1);
+        int mortal = (int)draw(&w, (uint32_t)w.nranks); /* so many crash, some at once */
+        ddl_error error;
+        for (int rank = 0; rank < w.nranks; rank++) {
+            assert_int_equal(
+                ddl_agreement_create(rank, w.nranks, 100 + (uint32_t)rank, &w.ranks[rank], &error), DDL_OK);
+            w.writes_left[rank] = -1;
+        }
+        for (int i = 0; i < mortal; i++)
+            w.writes_left[draw(&w, (uint32_t)w.nranks)] = (int)draw(&w, 3 * (uint32_t)w.nranks);
+        for (int i = 0; i < w.nranks; i++) { /* they enter at different times */
+            for (uint32_t reads = draw(&w, 20); reads > 0; reads--) {
+                int from = (int)draw(&w, (uint32_t)w.nranks), to = (int)draw(&w, (uint32_t)w.nranks);
+                if (from != to && !w.crashed[to])
+                    read_pipe(&w, from, to);
+            }
+            ddl_agreement_enter(w.ranks[i]);
+            send_reports(&w, i);
+        }
+        run(&w);
+        int first = -1, left = 0;
+        for (int rank = 0; rank < w.nranks; rank++) {
+            if (w.crashed[rank])
+                continue;
+            left++;
+            ddl_agreement_state result = ddl_agreement_result(w.ranks[rank]);
+            if (result != DDL_AGREEMENT_DECIDED && result != DDL_AGREEMENT_MINORITY)
+                fail_msg("seed %llu: rank %d of %d has not decided", (unsigned long long)seed, rank,
+                         w.nranks);
+            assert_false(ddl_agreement_is_gone(w.ranks[rank], rank));
+            if (first >= 0)
+                assert_same_decision(&w, first, rank);
+            first = rank;
+            decided += result == DDL_AGREEMENT_DECIDED;
+            minorities += result == DDL_AGREEMENT_MINORITY;
+        }
+        for (int rank = 0; rank < w.nranks; rank++)
+            ddl_agreement_destroy(w.ranks[rank]);
+    }
+    assert_true(decided > SEEDS); /* both really happen */
+    assert_true(minorities > SEEDS / 20);
+}
+
+static ddl_agreement_state of_so_many(int nranks, const int gone[], int ngone, int rank)
+{
+    ddl_agreement *agreements[RANKS];
+    ddl_error error;
+    ddl_bytes reports[RANKS] = { { 0 } };
+    for (int r = 0; r < nranks; r++) {
+        assert_int_equal(ddl_agreement_create(r, nranks, 0, &agreements[r], &error), DDL_OK);
+        for (int i = 0; i < ngone; i++)
+            if (gone[i] != r)
+                ddl_agreement_lose(agreements[r], gone[i]);
+        ddl_agreement_enter(agreements[r]);
+        assert_true(ddl_agreement_report(agreements[r], &reports[r]));
+    }
+    for (int from = 0; from < nranks; from++) {
+        bool is_gone = false;
+        for (int i = 0; i < ngone; i++)
+            is_gone = is_gone || gone[i] == from;
+        if (!is_gone && from != rank)
+            assert_int_equal(
+                ddl_agreement_hear(agreements[rank], from, ddl_bytes_view(&reports[from]), &error), DDL_OK);
+    }
+    while (ddl_agreement_report(agreements[rank], &reports[rank]))
+        ;
+    ddl_agreement_state result = ddl_agreement_result(agreements[rank]);
+    for (int r = 0; r < nranks; r++) {
+        ddl_agreement_destroy(agreements[r]);
+        ddl_bytes_fini(&reports[r]);
+    }
+    return result;
+}
+
+static void half_goes_on_only_with_the_lowest_rank(void **state)
+{
+    (void)state;
+    static const struct {
+        int nranks, gone[4], ngone, rank;
+        ddl_agreement_state result;
+    } cases[] = {
+        { 4, { 3 }, 1, 0, DDL_AGREEMENT_DECIDED },        { 4, { 2, 3 }, 2, 1, DDL_AGREEMENT_DECIDED },
+        { 4, { 0, 3 }, 2, 1, DDL_AGREEMENT_MINORITY },    { 5, { 0, 1 }, 2, 4, DDL_AGREEMENT_DECIDED },
+        { 5, { 2, 3, 4 }, 3, 0, DDL_AGREEMENT_MINORITY }, { 2, { 0 }, 1, 1, DDL_AGREEMENT_MINORITY },
+        { 2, { 1 }, 1, 0, DDL_AGREEMENT_DECIDED },        { 3, { 0 }, 0, 2, DDL_AGREEMENT_DECIDED },
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++)
+        assert_int_equal(of_so_many(cases[i].nranks, cases[i].gone, cases[i].ngone, cases[i].rank),
+                         cases[i].result);
+}
+
+static void rank_that_others_have_given_up_is_excluded(void **state)
+{
+    (void)state;
+    ddl_agreement *own, *other;
+    ddl_error error;
+    ddl_bytes report = { 0 };
+    assert_int_equal(ddl_agreement_create(0, 3, 0, &own, &error), DDL_OK);
+    assert_int_equal(ddl_agreement_create(1, 3, 0, &other, &error), DDL_OK);
+    ddl_agreement_lose(other, 0);
+    ddl_agreement_enter(other);
+    assert_true(ddl_agreement_report(other, &report));
+    ddl_agreement_enter(own);
+    assert_int_equal(ddl_agreement_hear(own, 1, ddl_bytes_view(&report), &error), DDL_OK);
+    assert_int_equal(ddl_agreement_result(own), DDL_AGREEMENT_EXCLUDED);
+    ddl_bytes_fini(&report);
+    ddl_agreement_destroy(own);
+    ddl_agreement_destroy(other);
+}
+
+static void who_is_awaited_is_known(void **state)
+{
+    (void)state;
+    ddl_agreement *own;
+    ddl_error error;
+    ddl_bytes report = { 0 };
+    assert_int_equal(ddl_agreement_create(1, 4, 0, &own, &error), DDL_OK);
+    ddl_agreement_lose(own, 0);
+    ddl_agreement_enter(own);
+    assert_true(ddl_agreement_report(own, &report));
+    assert_int_equal(ddl_agreement_awaited(own), 2);
+    assert_int_equal(ddl_agreement_result(own), DDL_AGREEMENT_OPEN);
+    ddl_bytes_fini(&report);
+    ddl_agreement_destroy(own);
+}
+
+static void malformed_reports_are_refused_and_change_nothing(void **state)
+{
+    (void)state;
+    ddl_agreement *own;
+    ddl_error error;
+    uint8_t sound[9] = { 0 };
+    assert_int_equal(ddl_agreement_create(0, 5, 0, &own, &error), DDL_OK);
+    ddl_agreement_enter(own);
+    static const struct {
+        size_t bytes;
+        int at;
+        uint8_t value;
+    } cases[] = {
+        { 8, 0, 0 },    { 10, 0, 0 },   { 0, 0, 0 },    { 9, 0, 2 }, { 9, 1, 1 },
+        { 9, 3, 0xff }, { 9, 8, 0x20 }, { 9, 8, 0x02 }, /* a rank that is not; the sender itself */
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        uint8_t bytes[16] = { 0 };
+        bytes[cases[i].at] = cases[i].value;
+        assert_int_equal(ddl_agreement_hear(own, 1, (ddl_view){ bytes, cases[i].bytes }, &error), DDL_EPROTO);
+    }
+    assert_false(ddl_agreement_is_gone(own, 1));
+    assert_int_equal(ddl_agreement_hear(own, 1, (ddl_view){ sound, sizeof sound }, &error), DDL_OK);
+    ddl_agreement_destroy(own);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(ranks_that_are_left_decide_the_same),
+        cmocka_unit_test(half_goes_on_only_with_the_lowest_rank),
+        cmocka_unit_test(rank_that_others_have_given_up_is_excluded),
+        cmocka_unit_test(who_is_awaited_is_known),
+        cmocka_unit_test(malformed_reports_are_refused_and_change_nothing),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
