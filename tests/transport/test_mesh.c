@@ -392,6 +392,61 @@ static void cancelled_receive_leaves_its_buffer_alone(void **state)
     close_pair(pair);
 }
 
+enum { OTHER = 4, FILL = 128 }; /* a channel, and as many chunks as a link's budget has */
+
+static void post_send_on_other(side *from, message *m, uint64_t sequence, size_t bytes)
+{
+    prepare(m, 1, sequence, bytes, bytes, true);
+    m->xfer.key.channel = OTHER;
+    ddl_transport *transport = ddl_mesh_transport(from->mesh);
+    m->done = transport->ops->send(transport, &m->xfer);
+}
+
+/* A communicator that was freed here must not keep the budget of the link, nor asks and grants. */
+static void forgotten_channels_give_their_budget_back(void **state)
+{
+    (void)state;
+    side pair[2];
+    int sockets[2];
+    open_pair(pair, sockets);
+    static message lost[FILL], asking, granted, later[FILL / 2];
+    for (int round = 0; round < 3; round++) {
+        for (int i = 0; i < FILL; i++) {
+            post_send_on_other(&pair[0], &lost[i], (uint64_t)i + 1, 2048);
+            drive_until(pair, &lost[i].done);
+        }
+        post_send_on_other(&pair[0], &asking, FILL + 1, 100);
+        assert_false(asking.done); /* the budget is spent: this one asks */
+        prepare(&granted, 1, FILL + 2, 70000, 70000, false);
+        granted.xfer.key.channel = OTHER;
+        ddl_transport *transport = ddl_mesh_transport(pair[0].mesh);
+        assert_false(transport->ops->recv(transport, &granted.xfer)); /* its grant is early over there */
+        drive(pair, 20);
+        ddl_mesh_forget(pair[1].mesh, OTHER, 2);
+        drive(pair, 20);
+        for (int i = 0; i < FILL / 2; i++) { /* eager again, with nobody who asked for it yet */
+            post_send(&pair[0], &later[i], (uint64_t)(round * FILL + i + 1), 2048, 2048);
+            drive_until(pair, &later[i].done);
+        }
+        for (int i = 0; i < FILL / 2; i++) {
+            message in;
+            post_recv(&pair[1], &in, (uint64_t)(round * FILL + i + 1), 2048, 2048);
+            drive_until(pair, &in.done);
+            assert_arrived(&in);
+            free(in.data);
+            free(later[i].data);
+        }
+        transport->ops->cancel(transport, &asking.xfer);
+        transport->ops->cancel(transport, &granted.xfer);
+        for (int i = 0; i < FILL; i++)
+            free(lost[i].data);
+        free(asking.data);
+        free(granted.data);
+    }
+    assert_int_equal(pair[0].lost + pair[1].lost, 0);
+    close_pair(pair);
+}
+
 /* Its buffer is the user's again, so what is left is sent from a copy; the stream stays in step. */
 static void half_sent_message_is_completed_with_its_own_bytes(void **state)
 {
@@ -572,6 +627,7 @@ int main(void)
         cmocka_unit_test(older_operation_never_waits_behind_newer_ones),
         cmocka_unit_test(both_directions_at_once_with_small_socket_buffers),
         cmocka_unit_test(cancelled_receive_leaves_its_buffer_alone),
+        cmocka_unit_test(forgotten_channels_give_their_budget_back),
         cmocka_unit_test(half_sent_message_is_completed_with_its_own_bytes),
         cmocka_unit_test(goodbye_and_death_are_told_apart),
         cmocka_unit_test(goodbye_is_heard_although_the_connection_was_reset),
