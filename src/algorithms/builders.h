@@ -112,7 +112,8 @@ void ddl_reduce_scatter_halving_blocks(ddl_builder *b, int member, int nmembers,
 
 /* Allgather: the own block of `all` is in place already, and the others arrive at theirs. */
 void ddl_allgather_ring_blocks(ddl_builder *b, const ddl_group *g, const ddl_blocks *all);
-void ddl_allgather_circulant_blocks(ddl_builder *b, const ddl_group *g, const ddl_blocks *all);
+/* Rank `full` has all blocks already, and is sent none; -1: there is no such rank. */
+void ddl_allgather_circulant_blocks(ddl_builder *b, const ddl_group *g, const ddl_blocks *all, int full);
 /* The own block is sent from `own`, wherever that lies. */
 void ddl_allgather_direct_blocks(ddl_builder *b, const ddl_group *g, ddl_slice own, const ddl_blocks *all);
 void ddl_allgather_doubling_blocks(ddl_builder *b, int member, int nmembers, ddl_peer_of *peer_of,
@@ -120,6 +121,37 @@ void ddl_allgather_doubling_blocks(ddl_builder *b, int member, int nmembers, ddl
 
 /* peer_of for a group in which members are the ranks. */
 int ddl_peer_is_member(const void *arg, int member);
+
+/*
+ * The blocks `all` of a vector, which lie in place at the root, go to the ranks of their numbers; on the way
+ * a rank holds those of the ranks below it too. The gather is the way back.
+ */
+void ddl_scatter_binomial_blocks(ddl_builder *b, const ddl_shape *shape, const ddl_blocks *all);
+void ddl_gather_binomial_blocks(ddl_builder *b, const ddl_shape *shape, const ddl_blocks *all);
+
+/* Of the k-nomial broadcast and reduce. */
+enum { DDL_KNOMIAL_RADIX = 4 };
+
+/* Exchanges of an alltoall that are under way at a time. */
+enum { DDL_PAIRWISE_WINDOW = 4 };
+
+/* ---- pipelining (pipeline.c) ---- */
+
+/* Blocks into which a broadcast or reduction of so many bytes among p ranks is cut. */
+int ddl_pipeline_blocks(int nranks, double bytes);
+
+/* What a rank does in a round of a pipelined broadcast; peers are ranks, -1 for none. */
+typedef struct ddl_pipeline_round {
+    int to, from;               /* -1: sends or receives nothing */
+    int sent_block, recv_block; /* its number */
+} ddl_pipeline_round;
+
+/*
+ * All rounds of a pipelined broadcast of nblocks from the root: ceil(log2 p) + nblocks - 1 of them, which is
+ * *nrounds. NULL: the builder had no memory, and knows.
+ */
+const ddl_pipeline_round *ddl_pipeline_rounds(ddl_builder *b, const ddl_shape *shape, int nblocks,
+                                              int *nrounds);
 
 /* ---- collectives ---- */
 
@@ -141,6 +173,14 @@ void ddl_broadcast_binomial(ddl_builder *b, const ddl_shape *shape);
 void ddl_reduce_binomial(ddl_builder *b, const ddl_shape *shape);
 void ddl_alltoall_direct(ddl_builder *b, const ddl_shape *shape);
 void ddl_alltoall_pairwise(ddl_builder *b, const ddl_shape *shape);
+void ddl_broadcast_knomial(ddl_builder *b, const ddl_shape *shape);
+void ddl_broadcast_circulant(ddl_builder *b, const ddl_shape *shape);
+void ddl_broadcast_scatter_allgather(ddl_builder *b, const ddl_shape *shape);
+void ddl_reduce_knomial(ddl_builder *b, const ddl_shape *shape);
+void ddl_reduce_circulant(ddl_builder *b, const ddl_shape *shape);
+void ddl_reduce_scatter_gather(ddl_builder *b, const ddl_shape *shape);
+void ddl_allgather_bruck(ddl_builder *b, const ddl_shape *shape);
+void ddl_alltoall_bruck(ddl_builder *b, const ddl_shape *shape);
 void ddl_gather_direct(ddl_builder *b, const ddl_shape *shape);
 void ddl_gather_binomial(ddl_builder *b, const ddl_shape *shape);
 void ddl_scatter_direct(ddl_builder *b, const ddl_shape *shape);

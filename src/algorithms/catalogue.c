@@ -163,6 +163,74 @@ static ddl_work work_reduce_binomial(const ddl_placement *where, double n)
     return (ddl_work){ rounds_of(p), rounds_of(p), rounds_of(p) * n, rounds_of(p) * n, 0, 0 };
 }
 
+/* Of the root of a k-nomial tree: its children, and the length of the longest way down. */
+static double knomial_children(int nranks, double *depth)
+{
+    double children = 0;
+    *depth = 0;
+    for (int place = 1; place < nranks; place *= DDL_KNOMIAL_RADIX) {
+        for (int digit = 1; digit < DDL_KNOMIAL_RADIX; digit++)
+            children += digit * place < nranks;
+        *depth += 1;
+    }
+    return children;
+}
+
+static ddl_work work_broadcast_knomial(const ddl_placement *where, double n)
+{
+    double depth, children = knomial_children(where->nranks, &depth);
+    return (ddl_work){ depth, children, children * n, 0, 0, 0 };
+}
+
+static ddl_work work_reduce_knomial(const ddl_placement *where, double n)
+{
+    double depth, children = knomial_children(where->nranks, &depth);
+    return (ddl_work){ depth, children, children * n, children * n, 0, 0 };
+}
+
+static ddl_work work_scatter_allgather(const ddl_placement *where, double n)
+{
+    int p = where->nranks;
+    return (ddl_work){ 2 * rounds_of(p), 2 * rounds_of(p), 2 * all_but_own(p, n), 0, 0, 0 };
+}
+
+static ddl_work work_scatter_gather(const ddl_placement *where, double n)
+{
+    int p = where->nranks;
+    return (ddl_work){ 2 * rounds_of(p), 2 * rounds_of(p), 2 * all_but_own(p, n), all_but_own(p, n), 0, 0 };
+}
+
+static ddl_work work_broadcast_circulant(const ddl_placement *where, double n)
+{
+    int p = where->nranks, nblocks = ddl_pipeline_blocks(p, n);
+    double rounds = nblocks - 1 + rounds_of(p);
+    return (ddl_work){ rounds, rounds, n / nblocks * rounds, 0, 0, 0 };
+}
+
+static ddl_work work_reduce_circulant(const ddl_placement *where, double n)
+{
+    ddl_work work = work_broadcast_circulant(where, n);
+    work.reduced_bytes = work.sent_bytes;
+    return work;
+}
+
+static ddl_work work_pairwise(const ddl_placement *where, double n)
+{
+    int p = where->nranks;
+    double rounds = (p - 1 + DDL_PAIRWISE_WINDOW - 1) / DDL_PAIRWISE_WINDOW;
+    return (ddl_work){ rounds, p - 1, all_but_own(p, n), 0, 0, 0 };
+}
+
+static ddl_work work_alltoall_bruck(const ddl_placement *where, double n)
+{
+    int p = where->nranks;
+    double blocks = 0; /* bits of all numbers below p */
+    for (int distance = 1; distance < p; distance *= 2)
+        blocks += p / (2 * distance) * distance +
+                  (p % (2 * distance) > distance ? p % (2 * distance) - distance : 0);
+    return (ddl_work){ rounds_of(p), rounds_of(p), blocks * n / p, 0, 0, 0 };
+}
+
 static ddl_work work_barrier(const ddl_placement *where, double n)
 {
     (void)n;
@@ -212,14 +280,31 @@ static ddl_work work_point_to_point(const ddl_placement *where, double n)
       "ceil(log2 p) rounds, n(p-1)/p bytes; any p", "Traff 2024")                                          \
     X(ALLGATHER, allgather, doubling, ddl_allgather_doubling, power_of_two, work_move_log,                 \
       "log2 p rounds, n(p-1)/p bytes; p = 2^k", "Thakur, Rabenseifner, Gropp 2005")                        \
+    X(ALLGATHER, allgather, bruck, ddl_allgather_bruck, NULL, work_move_log,                               \
+      "ceil(log2 p) rounds, n(p-1)/p bytes; small blocks, any p", "Bruck et al. 1997")                     \
     X(BROADCAST, broadcast, binomial, ddl_broadcast_binomial, NULL, work_broadcast_binomial,               \
       "ceil(log2 p) rounds of n bytes; small vectors", "Johnsson, Ho 1989")                                \
+    X(BROADCAST, broadcast, knomial, ddl_broadcast_knomial, NULL, work_broadcast_knomial,                  \
+      "ceil(log4 p) rounds of up to 3 messages of n bytes; tiny vectors", "Wilkins et al. 2023")           \
+    X(BROADCAST, broadcast, scatter_allgather, ddl_broadcast_scatter_allgather, NULL,                      \
+      work_scatter_allgather, "2 ceil(log2 p) rounds, 2n(p-1)/p bytes; medium vectors",                    \
+      "Thakur, Rabenseifner, Gropp 2005")                                                                  \
+    X(BROADCAST, broadcast, circulant, ddl_broadcast_circulant, NULL, work_broadcast_circulant,            \
+      "ceil(log2 p)-1 rounds more than blocks, about n bytes; large vectors", "Traff 2024")                \
     X(REDUCE, reduce, binomial, ddl_reduce_binomial, NULL, work_reduce_binomial,                           \
       "ceil(log2 p) rounds of n bytes; small vectors", "Johnsson, Ho 1989")                                \
+    X(REDUCE, reduce, knomial, ddl_reduce_knomial, NULL, work_reduce_knomial,                              \
+      "ceil(log4 p) rounds of up to 3 messages of n bytes; tiny vectors", "Wilkins et al. 2023")           \
+    X(REDUCE, reduce, scatter_gather, ddl_reduce_scatter_gather, NULL, work_scatter_gather,                \
+      "2 ceil(log2 p) rounds, 2n(p-1)/p bytes; medium vectors", "Rabenseifner 2004")                       \
+    X(REDUCE, reduce, circulant, ddl_reduce_circulant, NULL, work_reduce_circulant,                        \
+      "ceil(log2 p)-1 rounds more than blocks, about n bytes; large vectors", "Traff 2024")                \
     X(ALLTOALL, alltoall, direct, ddl_alltoall_direct, NULL, work_move_direct,                             \
       "1 round, n(p-1)/p bytes; few ranks, small blocks", "Thakur, Rabenseifner, Gropp 2005")              \
-    X(ALLTOALL, alltoall, pairwise, ddl_alltoall_pairwise, NULL, work_move_chain,                          \
+    X(ALLTOALL, alltoall, pairwise, ddl_alltoall_pairwise, NULL, work_pairwise,                            \
       "p-1 rounds, n(p-1)/p bytes; many ranks, large blocks", "Thakur, Rabenseifner, Gropp 2005")          \
+    X(ALLTOALL, alltoall, bruck, ddl_alltoall_bruck, NULL, work_alltoall_bruck,                            \
+      "ceil(log2 p) rounds of about n/2 bytes; tiny blocks, many ranks", "Bruck et al. 1997")              \
     X(BARRIER, barrier, dissemination, ddl_barrier_dissemination, NULL, work_barrier,                      \
       "ceil(log2 p) rounds of one byte", "Hensgen, Finkel, Manber 1988")                                   \
     X(GATHER, gather, direct, ddl_gather_direct, NULL, work_move_direct,                                   \
@@ -256,7 +341,7 @@ static ddl_work work_point_to_point(const ddl_placement *where, double n)
       "Thakur, Rabenseifner, Gropp 2005")                                                                  \
     X(ALLTOALLV, alltoallv, direct, ddl_alltoall_direct, NULL, work_move_direct,                           \
       "1 round, n(p-1)/p bytes; few ranks, small blocks", "Thakur, Rabenseifner, Gropp 2005")              \
-    X(ALLTOALLV, alltoallv, pairwise, ddl_alltoall_pairwise, NULL, work_move_chain,                        \
+    X(ALLTOALLV, alltoallv, pairwise, ddl_alltoall_pairwise, NULL, work_pairwise,                          \
       "p-1 rounds, n(p-1)/p bytes; many ranks, large blocks", "Thakur, Rabenseifner, Gropp 2005")          \
     X(SEND, send, direct, ddl_send_direct, NULL, work_point_to_point, "1 message", "folklore")             \
     X(RECV, recv, direct, ddl_recv_direct, NULL, work_point_to_point, "1 message", "folklore")

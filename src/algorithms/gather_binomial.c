@@ -20,7 +20,8 @@ static void receive_below(ddl_builder *b, const ddl_tree *tree, const ddl_blocks
         }
 }
 
-static void receive_at_root(ddl_builder *b, const ddl_tree *tree, const ddl_blocks *out)
+/* To where the blocks of all ranks lie, each in its place. */
+static void receive_children(ddl_builder *b, const ddl_tree *tree, const ddl_blocks *out)
 {
     int child, size;
     for (int place = 1; place < tree->place; place *= 2) {
@@ -44,7 +45,7 @@ void ddl_gather_binomial(ddl_builder *b, const ddl_shape *shape)
     ddl_blocks out = ddl_out_blocks(shape); /* off the root only their sizes matter */
     ddl_slice own = ddl_in_vector(shape);
     if (shape->rank == shape->root) {
-        receive_at_root(b, &tree, &out);
+        receive_children(b, &tree, &out);
         ddl_step_copy(b, ddl_block(&out, shape->rank), own);
         return;
     }
@@ -55,4 +56,13 @@ void ddl_gather_binomial(ddl_builder *b, const ddl_shape *shape)
         own = below;
     }
     ddl_step_send(b, ddl_tree_parent(&tree), own);
+}
+
+void ddl_gather_binomial_blocks(ddl_builder *b, const ddl_shape *shape, const ddl_blocks *all)
+{
+    ddl_tree tree = ddl_tree_of(shape, 2);
+    receive_children(b, &tree, all);
+    if (tree.distance > 0)
+        ddl_step_send_range(b, ddl_tree_parent(&tree),
+                            ddl_blocks_circular(all, shape->rank, ddl_tree_size(&tree)));
 }

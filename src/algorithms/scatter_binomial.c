@@ -6,7 +6,8 @@
  */
 #include "algorithms/builders.h"
 
-static void send_from_root(ddl_builder *b, const ddl_tree *tree, const ddl_blocks *in)
+/* From where the blocks of all ranks lie, each in its place. */
+static void send_children(ddl_builder *b, const ddl_tree *tree, const ddl_blocks *in)
 {
     int child, size;
     for (int place = tree->place / 2; place >= 1; place /= 2) {
@@ -38,7 +39,7 @@ void ddl_scatter_binomial(ddl_builder *b, const ddl_shape *shape)
     ddl_blocks in = ddl_in_blocks(shape); /* off the root only their sizes matter */
     ddl_slice own = ddl_out_vector(shape);
     if (shape->rank == shape->root) {
-        send_from_root(b, &tree, &in);
+        send_children(b, &tree, &in);
         ddl_step_copy(b, own, ddl_block(&in, shape->rank));
         return;
     }
@@ -50,4 +51,13 @@ void ddl_scatter_binomial(ddl_builder *b, const ddl_shape *shape)
     ddl_step_recv(b, ddl_tree_parent(&tree), below);
     send_below(b, &tree, &in, below);
     ddl_step_copy(b, own, ddl_slice_of(below.buffer, below.offset, own.bytes));
+}
+
+void ddl_scatter_binomial_blocks(ddl_builder *b, const ddl_shape *shape, const ddl_blocks *all)
+{
+    ddl_tree tree = ddl_tree_of(shape, 2);
+    if (tree.distance > 0)
+        ddl_step_recv_range(b, ddl_tree_parent(&tree),
+                            ddl_blocks_circular(all, shape->rank, ddl_tree_size(&tree)));
+    send_children(b, &tree, all);
 }

@@ -9,7 +9,7 @@
 #include <stddef.h>
 #include <string.h>
 
-enum { SCRATCH_ALIGNMENT = 64 };
+enum { SCRATCH_ALIGNMENT = 64, MOST_ROUNDS = 9 };
 
 struct kept { /* in front of what was asked for */
     struct kept *older;
@@ -30,6 +30,7 @@ struct ddl_builder {
     uint32_t noperands, operands_capacity;
     uint32_t *numbers;             /* next message to each rank, then from each rank */
     uint32_t fence_from, fence_to; /* sends wait for these steps */
+    uint32_t rounds[MOST_ROUNDS];  /* the first steps of the latest rounds, the newest first */
     const int *members;            /* ranks that peers stand for; NULL: themselves */
     struct kept *kept;             /* memory for the algorithm, newest first */
     ddl_status status;             /* the first error */
@@ -458,8 +459,17 @@ void ddl_step_scale(ddl_builder *b, ddl_slice target)
 
 void ddl_builder_fence(ddl_builder *b)
 {
-    if (b->nsteps == b->fence_to)
-        return;
-    b->fence_from = b->fence_to;
-    b->fence_to = b->nsteps;
+    ddl_builder_round(b, 1);
+}
+
+void ddl_builder_round(ddl_builder *b, int window)
+{
+    DDL_ASSERT(1 <= window);
+    DDL_ASSERT(window < MOST_ROUNDS);
+    if (b->nsteps == b->rounds[0])
+        return; /* nothing was added, so the last round goes on */
+    memmove(b->rounds + 1, b->rounds, (MOST_ROUNDS - 1) * sizeof b->rounds[0]);
+    b->rounds[0] = b->nsteps;
+    b->fence_from = b->rounds[window];
+    b->fence_to = b->rounds[window - 1];
 }

@@ -80,4 +80,10 @@ void ddl_step_scale(ddl_builder *b, ddl_slice target);
 /* Sends added from now on wait for every step added since the last fence. */
 void ddl_builder_fence(ddl_builder *b);
 
+/*
+ * The same with room: a round begins with this call, and its sends wait for the steps of the round that is
+ * `window` rounds back, so that no more than window rounds are under way. 1 is a fence; 8 is the most.
+ */
+void ddl_builder_round(ddl_builder *b, int window);
+
 #endif

@@ -5,9 +5,11 @@
  *   counts    0 .. 2p+1 and a large one for p <= 64; 0, 1, p-1, p, p+1, 2p+1 and a large one beyond, of
  *             which blocks of equal count skip p-1, p and 2p+1 for p >= 1000: there the count is a mere
  * factor; in place  both for p <= 16, beyond that alternately, so that each p and each count meets both;
- *   roots     all for p <= 8; the first, the middle and the last beyond;
+ *   roots     all for p <= 8; the first, the middle and the last for p <= 16, one of them in turn beyond;
  *   blocks    with gaps between them, and averages, for the counts 1 and p+1; for p > 16 these counts have
- *             nothing else.
+ *             nothing else;
+ *   v forms   counts of each pattern (patterns.h) with four sizes, gaps and places for p <= 16, in turn up to
+ *             p = 129; one shape of random counts beyond.
  */
 #include "sim.h"
 
@@ -27,6 +29,8 @@ enum {
     BOTH_PLACES_TO = 16,
     ALL_ROOTS_TO = 8,
     LARGE_VECTOR = 1000003,
+    LEAST_TO_PIPELINE = 6007,
+    MOST_TO_PIPELINE = 200000000,
     LARGE_BLOCK = 10007,
     LARGE_BLOCK_OF_MANY = 1031
 };
@@ -57,16 +61,17 @@ static bool prove(sweep *s, const ddl_shape *shape)
 }
 
 /* One count, with its roots; where asked for, with gaps and averages too. */
-static bool prove_count(sweep *s, ddl_shape shape, bool with_variants)
+static bool prove_count(sweep *s, ddl_shape shape, size_t turn, bool with_variants)
 {
-    bool rooted = sim_is_rooted(s->row->collective);
-    int p = shape.nranks, step = !rooted ? p : p <= ALL_ROOTS_TO ? 1 : (p - 1) / 2;
-    for (shape.root = 0; shape.root < p; shape.root += step)
+    int p = shape.nranks, ends[] = { 0, p / 2, p - 1 };
+    int nroots = !sim_is_rooted(s->row->collective) ? 1 : p <= ALL_ROOTS_TO ? p : p <= BOTH_PLACES_TO ? 3 : 1;
+    for (int i = 0; i < nroots; i++) {
+        shape.root = p <= ALL_ROOTS_TO ? i : ends[nroots == 3 ? (size_t)i : (shape.count + turn) % 3];
+        if (!sim_is_rooted(s->row->collective))
+            shape.root = 0;
         if (!prove(s, &shape))
             return false;
-    shape.root = rooted ? p - 1 : 0;
-    if (rooted && p > ALL_ROOTS_TO && (p - 1) % 2 == 1 && !prove(s, &shape))
-        return false;
+    }
     if (!with_variants)
         return true;
     if (sim_is_on_blocks(s->row->collective) && shape.blocks.counts == NULL) {
@@ -92,12 +97,12 @@ static bool prove_places(sweep *s, int nranks, size_t count, size_t turn)
                 s->row->collective != DDL_COLLECTIVE_BARRIER && s->row->collective != DDL_COLLECTIVE_SEND &&
                 s->row->collective != DDL_COLLECTIVE_RECV;
     if (!both)
-        return prove_count(s, shape, with_variants);
+        return prove_count(s, shape, turn, with_variants);
     for (int in_place = 0; in_place < 2; in_place++) {
         if (nranks > BOTH_PLACES_TO && (turn + (size_t)nranks) % 2 != (size_t)in_place)
             continue;
         shape.in_place = in_place == 1;
-        if (!prove_count(s, shape, with_variants))
+        if (!prove_count(s, shape, turn, with_variants))
             return false;
     }
     return true;
@@ -113,7 +118,7 @@ static bool prove_uneven(sweep *s, int nranks, ddl_pattern pattern, size_t large
         fputs("ddl-sim: out of memory\n", stderr);
         return false;
     }
-    return prove_count(s, shape, false);
+    return prove_count(s, shape, (size_t)pattern, false);
 }
 
 /* The v forms. */
@@ -158,6 +163,12 @@ static bool prove_ranks(sweep *s, int nranks)
         return true;
     }
     for (size_t count = 0; count <= 2 * p + 1; count++)
+        if (!prove_places(s, nranks, count, count))
+            return false;
+    /* Pipelines have more blocks the more there is. */
+    bool is_rooted =
+        s->row->collective == DDL_COLLECTIVE_BROADCAST || s->row->collective == DDL_COLLECTIVE_REDUCE;
+    for (size_t count = LEAST_TO_PIPELINE; is_rooted && count < MOST_TO_PIPELINE; count *= 4)
         if (!prove_places(s, nranks, count, count))
             return false;
     return prove_places(s, nranks, large, 0) && prove_places(s, nranks, large, 1);
