@@ -335,7 +335,7 @@ void ddl_plan_destroy(ddl_plan *plan)
     DDL_ASSERT(plan->users == 0);
     for (ddl_link *first; (first = ddl_list_take_first(&plan->idle)) != NULL;)
         destroy_run(DDL_CONTAINER(first, ddl_plan_run, link));
-    for (uint32_t i = 0; i < plan->nphases; i++) {
+    for (uint32_t i = 0; plan->phases != NULL && i < plan->nphases; i++) {
         ddl_schedule_destroy(plan->phases[i].schedule);
         ddl_free(plan->phases[i].counts);
         ddl_free(plan->phases[i].out_counts);
