@@ -52,28 +52,38 @@ ddl_status ddl_cost_model_unpack(const double constants[], int count, double cro
     return DDL_OK;
 }
 
-/*
- * What every rank moves at least, whatever the algorithm. In rooted collectives one rank moves more than the
- * others, who then leave their CPUs to it: only this part is done by all at once.
- */
-static double least_bytes(ddl_collective collective, int nranks, double sent_bytes, double total_bytes)
+static bool is_gather_or_scatter(ddl_collective collective)
 {
-    double least = sent_bytes;
-    switch (collective) {
-    case DDL_COLLECTIVE_BROADCAST:
-    case DDL_COLLECTIVE_REDUCE:
-        least = total_bytes;
-        break;
-    case DDL_COLLECTIVE_GATHER:
-    case DDL_COLLECTIVE_GATHERV:
-    case DDL_COLLECTIVE_SCATTER:
-    case DDL_COLLECTIVE_SCATTERV:
-        least = total_bytes / nranks;
-        break;
-    default:
-        break;
+    return collective == DDL_COLLECTIVE_GATHER || collective == DDL_COLLECTIVE_GATHERV ||
+           collective == DDL_COLLECTIVE_SCATTER || collective == DDL_COLLECTIVE_SCATTERV;
+}
+
+/*
+ * What the ranks send in the mean. In rooted collectives one of them moves more than the others, who then
+ * leave their CPUs to it: only the mean is moved by all at once. In gather and scatter each rank but the root
+ * has one message, and a block is handed on in every other round of a tree.
+ */
+static double mean_bytes(ddl_collective collective, int nranks, const ddl_work *work, double total_bytes)
+{
+    double mean = work->sent_bytes;
+    if (collective == DDL_COLLECTIVE_BROADCAST || collective == DDL_COLLECTIVE_REDUCE)
+        mean = total_bytes;
+    if (is_gather_or_scatter(collective)) {
+        double once = total_bytes * (nranks - 1) / nranks, handed_on = total_bytes * work->rounds / 2;
+        mean = (handed_on > once ? handed_on : once) / nranks;
     }
-    return least < sent_bytes ? least : sent_bytes;
+    return mean < work->sent_bytes ? mean : work->sent_bytes;
+}
+
+static double mean_messages(ddl_collective collective, int nranks, const ddl_work *work)
+{
+    return is_gather_or_scatter(collective) ? (double)(nranks - 1) / nranks : work->messages;
+}
+
+/* All ranks take turns for what they do in the mean; the CPU of what one does beyond it is its own. */
+static double in_turns(double busiest, double mean, double crowding)
+{
+    return mean * crowding + busiest - mean;
 }
 
 double ddl_cost_ns(const ddl_cost_model *model, const ddl_algorithm *algorithm,
@@ -85,14 +95,17 @@ double ddl_cost_ns(const ddl_cost_model *model, const ddl_algorithm *algorithm,
     double latency_ns =
         (work.rounds - work.remote_rounds) * local->latency_ns + work.remote_rounds * remote->latency_ns;
     double message_ns = local->message_ns + (remote->message_ns - local->message_ns) * remote_share;
-    double crowded = least_bytes(algorithm->collective, placement->nranks, work.sent_bytes, total_bytes);
-    double cpu_ns = (crowded * model->crowding + work.sent_bytes - crowded) * local->byte_ns +
-                    work.reduced_bytes * model->reduce_ns * model->crowding;
+    double messages = in_turns(work.messages, mean_messages(algorithm->collective, placement->nranks, &work),
+                               model->crowding);
+    double bytes =
+        in_turns(work.sent_bytes, mean_bytes(algorithm->collective, placement->nranks, &work, total_bytes),
+                 model->crowding);
+    double cpu_ns = bytes * local->byte_ns + work.reduced_bytes * model->reduce_ns * model->crowding;
     /* The ranks of a host share its wire. Pieces in flight hide the lesser of wire and CPU but for one. */
     double wire_ns = work.remote_bytes * remote->byte_ns;
     double longer_ns = cpu_ns > wire_ns ? cpu_ns : wire_ns;
     double hidden_ns = (cpu_ns + wire_ns - longer_ns) * (1 - 1.0 / DDL_PIECES_IN_FLIGHT);
-    return latency_ns + work.messages * message_ns * model->crowding + cpu_ns + wire_ns - hidden_ns;
+    return latency_ns + messages * message_ns + cpu_ns + wire_ns - hidden_ns;
 }
 
 const ddl_algorithm *ddl_choose(const ddl_cost_model *model, ddl_collective collective,

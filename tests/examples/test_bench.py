@@ -217,10 +217,15 @@ class Profiles(Case):
                   f"{self.path('name')}:1: there is no constant 'bytes'; accepted are local.latency_ns,")]
         for path, message in cases:
             with self.subTest(path):
-                for command in ([BENCH], [LAUNCHER, "--no-prefix", "--nproc_per_node", "2", BENCH]):
-                    done = run([*command, "allreduce", "--max", "4"], DDL_PROFILE=path)
-                    self.assertEqual(done.returncode, 1)
-                    self.assertIn(message, done.stderr)
+                done = run([BENCH, "allreduce", "--max", "4"], DDL_PROFILE=path)
+                self.assertEqual(done.returncode, 1)
+                self.assertIn(message, done.stderr)
+
+    def test_a_profile_that_cannot_be_used_ends_all_ranks(self):
+        done = run([LAUNCHER, "--no-prefix", "--nproc_per_node", "3", BENCH, "allreduce", "--max", "4"],
+                   DDL_PROFILE="/no/such/file")
+        self.assertEqual(done.returncode, 1)
+        self.assertIn("DDL_PROFILE=/no/such/file cannot be opened", done.stderr)
 
     def test_a_profile_that_cannot_be_written_ends_all_ranks(self):
         done = bench(3, "--calibrate", self.path("no/such/directory"), "--seconds", "0.01")

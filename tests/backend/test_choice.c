@@ -1,0 +1,410 @@
+/*
+ * test_choice.c - the cost model holds together: no collective costs more than others that together do the
+ * same, time grows with size, and a rank more costs no more than its share.
+ *
+ * Of every job of 2 to 64 ranks, on one host or several, at sizes from 4 B to 256 MiB.
+ */
+#include "backend/choice.h"
+
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+enum { RANKS_MAX = 64, CPUS = 2 };
+
+/* Sums of the same terms in another order. */
+#define ROUNDING (1 + 1e-9)
+
+/* ---- jobs ---- */
+
+typedef int place(int rank, int nranks); /* the host of a rank */
+
+static int on_one_host(int rank, int nranks)
+{
+    (void)rank;
+    (void)nranks;
+    return 0;
+}
+
+static int on_hosts_of_their_own(int rank, int nranks)
+{
+    (void)nranks;
+    return rank;
+}
+
+static int on_hosts_of_four(int rank, int nranks)
+{
+    (void)nranks;
+    return rank / 4;
+}
+
+static int on_two_hosts(int rank, int nranks)
+{
+    return rank < (nranks + 1) / 2 ? 0 : 1;
+}
+
+static int on_two_hosts_in_turn(int rank, int nranks)
+{
+    (void)nranks;
+    return rank % 2;
+}
+
+static const struct layout {
+    const char *name;
+    place *host_of;
+} layouts[] = {
+    { "one host", on_one_host },
+    { "hosts of their own", on_hosts_of_their_own },
+    { "hosts of four", on_hosts_of_four },
+    { "two hosts", on_two_hosts },
+    { "two hosts in turn", on_two_hosts_in_turn },
+};
+
+struct job {
+    int node_of[RANKS_MAX + 1];
+    ddl_placement placement;
+    ddl_cost_model model;
+    char name[96];
+};
+
+static void make_job(struct job *job, const struct layout *layout, int nranks, bool crowded)
+{
+    int on_node[RANKS_MAX + 1] = { 0 }, nnodes = 0;
+    double crowding = 1;
+    for (int rank = 0; rank < nranks; rank++) {
+        int node = layout->host_of(rank, nranks);
+        job->node_of[rank] = node;
+        nnodes = node >= nnodes ? node + 1 : nnodes;
+        on_node[node]++;
+        if (crowded && (double)on_node[node] / CPUS > crowding)
+            crowding = (double)on_node[node] / CPUS;
+    }
+    job->placement = (ddl_placement){ nranks, nnodes, nnodes > 1 ? job->node_of : NULL };
+    job->model = ddl_cost_model_default(crowding);
+    snprintf(job->name, sizeof job->name, "%d ranks on %s%s", nranks, layout->name,
+             crowded ? ", crowded" : "");
+}
+
+static void for_each_job(void (*check)(const struct job *job))
+{
+    for (size_t i = 0; i < sizeof layouts / sizeof layouts[0]; i++)
+        for (int nranks = 2; nranks <= RANKS_MAX; nranks++)
+            for (int crowded = 0; crowded < 2; crowded++) {
+                struct job job;
+                make_job(&job, &layouts[i], nranks, crowded);
+                check(&job);
+            }
+}
+
+/* From 4 B to 256 MiB. */
+static double size_of(int step)
+{
+    return ldexp(4, 2 * step);
+}
+
+enum { SIZES = 14 };
+
+static double cheapest(const struct job *job, ddl_collective collective, double bytes)
+{
+    const ddl_algorithm *chosen = ddl_choose(&job->model, collective, &job->placement, bytes);
+    return ddl_cost_ns(&job->model, chosen, &job->placement, bytes);
+}
+
+static bool has_buffers(ddl_collective collective)
+{
+    return collective != DDL_COLLECTIVE_BARRIER;
+}
+
+/* ---- choosing ---- */
+
+static void every_collective_has_a_row_for_any_number_of_ranks(void **state)
+{
+    size_t count;
+    const ddl_algorithm *rows = ddl_catalogue(&count);
+    (void)state;
+    for (int collective = 0; collective < DDL_COLLECTIVE_COUNT; collective++) {
+        bool takes_any = false;
+        for (size_t i = 0; i < count && !takes_any; i++)
+            takes_any = (int)rows[i].collective == collective && rows[i].takes == NULL;
+        if (!takes_any)
+            fail_msg("%s has none", ddl_collective_name((ddl_collective)collective));
+    }
+}
+
+static void check_least(const struct job *job)
+{
+    size_t count;
+    const ddl_algorithm *rows = ddl_catalogue(&count);
+    for (int step = 0; step < SIZES; step++)
+        for (int collective = 0; collective < DDL_COLLECTIVE_COUNT; collective++) {
+            double bytes = size_of(step);
+            const ddl_algorithm *chosen =
+                ddl_choose(&job->model, (ddl_collective)collective, &job->placement, bytes);
+            double least_ns = ddl_cost_ns(&job->model, chosen, &job->placement, bytes);
+            assert_int_equal(chosen->collective, collective);
+            assert_true(ddl_algorithm_takes(chosen, job->placement.nranks));
+            for (size_t i = 0; i < count; i++) {
+                if ((int)rows[i].collective != collective ||
+                    !ddl_algorithm_takes(&rows[i], job->placement.nranks))
+                    continue;
+                double ns = ddl_cost_ns(&job->model, &rows[i], &job->placement, bytes);
+                if (!(ns > 0 && isfinite(ns)) || ns < least_ns)
+                    fail_msg("%s: %s of %.0f bytes: %s at %g ns was chosen, %s has %g ns", job->name,
+                             ddl_collective_name((ddl_collective)collective), bytes, chosen->name, least_ns,
+                             rows[i].name, ns);
+            }
+        }
+}
+
+static void the_least_is_chosen(void **state)
+{
+    (void)state;
+    for_each_job(check_least);
+}
+
+/* ---- one collective beside others ---- */
+
+/*
+ * Broadcast and reduce are made of two phases in one form only; a scatter and an allgather each in its best
+ * form may be a little cheaper.
+ */
+#define ONE_FORM 1.15
+
+static const struct rule {
+    ddl_collective whole, parts[2];
+    double tolerance;
+} rules[] = {
+    { DDL_COLLECTIVE_ALLREDUCE, { DDL_COLLECTIVE_REDUCE, DDL_COLLECTIVE_BROADCAST }, ROUNDING },
+    { DDL_COLLECTIVE_ALLREDUCE, { DDL_COLLECTIVE_REDUCE_SCATTER, DDL_COLLECTIVE_ALLGATHER }, ROUNDING },
+    { DDL_COLLECTIVE_ALLGATHER, { DDL_COLLECTIVE_GATHER, DDL_COLLECTIVE_BROADCAST }, ROUNDING },
+    { DDL_COLLECTIVE_REDUCE_SCATTER, { DDL_COLLECTIVE_REDUCE, DDL_COLLECTIVE_SCATTER }, ROUNDING },
+    { DDL_COLLECTIVE_BROADCAST, { DDL_COLLECTIVE_SCATTER, DDL_COLLECTIVE_ALLGATHER }, ONE_FORM },
+    { DDL_COLLECTIVE_REDUCE, { DDL_COLLECTIVE_REDUCE_SCATTER, DDL_COLLECTIVE_GATHER }, ONE_FORM },
+};
+
+static void check_rules(const struct job *job)
+{
+    for (size_t i = 0; i < sizeof rules / sizeof rules[0]; i++)
+        for (int step = 0; step < SIZES; step++) {
+            double bytes = size_of(step);
+            double whole_ns = cheapest(job, rules[i].whole, bytes);
+            double parts_ns =
+                cheapest(job, rules[i].parts[0], bytes) + cheapest(job, rules[i].parts[1], bytes);
+            if (whole_ns > parts_ns * rules[i].tolerance)
+                fail_msg("%s, %.0f bytes: %s costs %.0f ns, %s + %s %.0f ns", job->name, bytes,
+                         ddl_collective_name(rules[i].whole), whole_ns,
+                         ddl_collective_name(rules[i].parts[0]), ddl_collective_name(rules[i].parts[1]),
+                         parts_ns);
+        }
+}
+
+static void no_collective_costs_more_than_two_that_do_the_same(void **state)
+{
+    (void)state;
+    for_each_job(check_rules);
+}
+
+/* The same data twice as even blocks: the v forms have no reason to cost less than half or more than twice.
+ */
+static const ddl_collective with_v[][2] = {
+    { DDL_COLLECTIVE_REDUCE_SCATTER, DDL_COLLECTIVE_REDUCE_SCATTERV },
+    { DDL_COLLECTIVE_ALLGATHER, DDL_COLLECTIVE_ALLGATHERV },
+    { DDL_COLLECTIVE_GATHER, DDL_COLLECTIVE_GATHERV },
+    { DDL_COLLECTIVE_SCATTER, DDL_COLLECTIVE_SCATTERV },
+    { DDL_COLLECTIVE_ALLTOALL, DDL_COLLECTIVE_ALLTOALLV },
+};
+
+static void check_v(const struct job *job)
+{
+    for (size_t i = 0; i < sizeof with_v / sizeof with_v[0]; i++)
+        for (int step = 0; step < SIZES; step++) {
+            double even_ns = cheapest(job, with_v[i][0], size_of(step));
+            double uneven_ns = cheapest(job, with_v[i][1], size_of(step));
+            if (even_ns > uneven_ns * ROUNDING)
+                fail_msg("%s, %.0f bytes: %s costs %.0f ns, %s %.0f ns", job->name, size_of(step),
+                         ddl_collective_name(with_v[i][0]), even_ns, ddl_collective_name(with_v[i][1]),
+                         uneven_ns);
+        }
+}
+
+static void even_blocks_cost_no_more_than_blocks_of_any_size(void **state)
+{
+    (void)state;
+    for_each_job(check_v);
+}
+
+/* ---- growing ---- */
+
+static void check_growth_in_bytes(const struct job *job)
+{
+    for (int collective = 0; collective < DDL_COLLECTIVE_COUNT; collective++) {
+        double before_ns = 0;
+        for (int step = 0; step < SIZES; step++) {
+            double ns = cheapest(job, (ddl_collective)collective, size_of(step));
+            if (ns * ROUNDING < before_ns || (has_buffers((ddl_collective)collective) && ns == before_ns))
+                fail_msg("%s: %s of %.0f bytes costs %.0f ns, of less %.0f ns", job->name,
+                         ddl_collective_name((ddl_collective)collective), size_of(step), ns, before_ns);
+            before_ns = ns;
+        }
+    }
+}
+
+static void more_bytes_cost_more(void **state)
+{
+    (void)state;
+    for_each_job(check_growth_in_bytes);
+}
+
+/*
+ * A rank more may cost its share of what p ranks move, and where p ranks took ceil(log2 p) rounds and more
+ * are needed now, two rounds more (of allreduce, which goes there and back).
+ */
+static void check_step(const struct job *job, const struct job *next, ddl_collective collective, double bytes)
+{
+    const ddl_link_kind kind = next->placement.nnodes > 1 ? DDL_LINK_REMOTE : DDL_LINK_LOCAL;
+    const ddl_link_cost *link = &next->model.links[kind];
+    double round_ns = link->latency_ns + link->message_ns * next->model.crowding;
+    double share = 1 + 2.0 / job->placement.nranks;
+    double ns = cheapest(job, collective, bytes), next_ns = cheapest(next, collective, bytes);
+    if (next_ns > (ns * share + 2 * round_ns) * ROUNDING)
+        fail_msg("%s of %.0f bytes: %s take %.0f ns, one more %.0f ns", ddl_collective_name(collective),
+                 bytes, job->name, ns, next_ns);
+}
+
+static void a_rank_more_costs_no_more_than_its_share(void **state)
+{
+    static const int grow_rank_by_rank[] = { 0,
+                                             1 }; /* of layouts; elsewhere a rank more may be a host more */
+    (void)state;
+    for (size_t i = 0; i < sizeof grow_rank_by_rank / sizeof grow_rank_by_rank[0]; i++)
+        for (int nranks = 2; nranks < RANKS_MAX; nranks++)
+            for (int crowded = 0; crowded < 2; crowded++) {
+                struct job job, next;
+                make_job(&job, &layouts[grow_rank_by_rank[i]], nranks, crowded);
+                make_job(&next, &layouts[grow_rank_by_rank[i]], nranks + 1, crowded);
+                for (int collective = 0; collective < DDL_COLLECTIVE_COUNT; collective++)
+                    for (int step = 0; step < SIZES; step++)
+                        check_step(&job, &next, (ddl_collective)collective, size_of(step));
+            }
+}
+
+/* ---- the model itself ---- */
+
+static void constants_travel_as_an_array(void **state)
+{
+    double constants[DDL_COST_CONSTANTS], back[DDL_COST_CONSTANTS];
+    ddl_cost_model model = ddl_cost_model_default(1);
+    (void)state;
+    for (int i = 0; i < DDL_COST_CONSTANTS; i++)
+        constants[i] = 1.25 + i;
+    assert_int_equal(ddl_cost_model_unpack(constants, DDL_COST_CONSTANTS, 4, &model, NULL), DDL_OK);
+    assert_true(model.crowding == 4);
+    ddl_cost_model_pack(&model, back);
+    assert_memory_equal(back, constants, sizeof back);
+    assert_int_equal(ddl_cost_model_unpack(constants, DDL_COST_CONSTANTS, 0.5, &model, NULL), DDL_OK);
+    assert_true(model.crowding == 1);
+}
+
+static void constants_that_no_model_has_are_refused(void **state)
+{
+    static const double wrong[] = { 0, -1, DDL_COST_LIMIT, (double)NAN, (double)INFINITY };
+    double constants[DDL_COST_CONSTANTS + 1];
+    ddl_cost_model model, before = ddl_cost_model_default(1);
+    ddl_error error;
+    (void)state;
+    ddl_cost_model_pack(&before, constants);
+    model = before;
+    for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++)
+        for (int at = 0; at < DDL_COST_CONSTANTS; at++) {
+            double was = constants[at];
+            constants[at] = wrong[i];
+            assert_int_equal(ddl_cost_model_unpack(constants, DDL_COST_CONSTANTS, 1, &model, &error),
+                             DDL_EPROTO);
+            assert_non_null(strstr(error.text, ddl_cost_names[at]));
+            constants[at] = was;
+        }
+    assert_int_equal(ddl_cost_model_unpack(constants, DDL_COST_CONSTANTS - 1, 1, &model, &error), DDL_EPROTO);
+    assert_int_equal(ddl_cost_model_unpack(constants, DDL_COST_CONSTANTS + 1, 1, &model, &error), DDL_EPROTO);
+    assert_memory_equal(&model, &before, sizeof model);
+}
+
+/* One row whose work is known: what each constant does to its cost. */
+static ddl_work known_work(const ddl_placement *placement, double total_bytes)
+{
+    bool apart = placement->nnodes > 1;
+    return (ddl_work){ .rounds = 4,
+                       .messages = 8,
+                       .sent_bytes = 2 * total_bytes,
+                       .reduced_bytes = total_bytes,
+                       .remote_rounds = apart ? 1 : 0,
+                       .remote_bytes = apart ? 3 * total_bytes : 0 };
+}
+
+static void each_constant_has_its_part(void **state)
+{
+    const ddl_algorithm row = { .name = "known", .collective = DDL_COLLECTIVE_ALLREDUCE, .work = known_work };
+    const ddl_placement together = { 2, 1, NULL }, apart = { 2, 2, (const int[]){ 0, 1 } };
+    const ddl_cost_model model = { .links = { { 100, 10, 0.5 }, { 1000, 20, 8 } },
+                                   .reduce_ns = 0.25,
+                                   .crowding = 3 };
+    (void)state;
+    /* rounds, messages, bytes, reduced */
+    assert_true(ddl_cost_ns(&model, &row, &together, 64) ==
+                4 * 100 + 8 * 10 * 3 + 128 * 0.5 * 3 + 64 * 0.25 * 3);
+    /* A quarter of the rounds, and so of the messages, is remote; the wire hides all but a third of the CPU.
+     */
+    double cpu_ns = 128 * 0.5 * 3 + 64 * 0.25 * 3, wire_ns = 192 * 8;
+    double expected = 3 * 100 + 1000 + 8 * 12.5 * 3 + wire_ns + cpu_ns / 3;
+    assert_true(fabs(ddl_cost_ns(&model, &row, &apart, 64) - expected) < 1e-6);
+}
+
+static void in_rooted_collectives_only_the_mean_is_crowded(void **state)
+{
+    static const struct {
+        ddl_collective collective;
+        double messages,
+            bytes; /* of 8 messages and 128 bytes of the busiest: what the four ranks do in the mean */
+    } cases[] = {
+        { DDL_COLLECTIVE_ALLREDUCE, 8, 128 },  { DDL_COLLECTIVE_ALLTOALLV, 8, 128 },
+        { DDL_COLLECTIVE_BROADCAST, 8, 64 },   { DDL_COLLECTIVE_REDUCE, 8, 64 },
+        { DDL_COLLECTIVE_GATHER, 0.75, 32 }, /* in four rounds each block is handed on twice */
+        { DDL_COLLECTIVE_SCATTERV, 0.75, 32 },
+    };
+    const ddl_placement together = { 4, 1, NULL };
+    const ddl_cost_model model = { .links = { { 100, 10, 0.5 }, { 1000, 20, 8 } },
+                                   .reduce_ns = 0.25,
+                                   .crowding = 3 };
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        const ddl_algorithm row = { .name = "known", .collective = cases[i].collective, .work = known_work };
+        double messages = cases[i].messages * 3 + 8 - cases[i].messages;
+        double bytes = cases[i].bytes * 3 + 128 - cases[i].bytes;
+        double expected = 4 * 100 + messages * 10 + bytes * 0.5 + 64 * 0.25 * 3;
+        if (fabs(ddl_cost_ns(&model, &row, &together, 64) - expected) > 1e-6)
+            fail_msg("%s costs %g ns, not %g", ddl_collective_name(cases[i].collective),
+                     ddl_cost_ns(&model, &row, &together, 64), expected);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(every_collective_has_a_row_for_any_number_of_ranks),
+        cmocka_unit_test(the_least_is_chosen),
+        cmocka_unit_test(no_collective_costs_more_than_two_that_do_the_same),
+        cmocka_unit_test(even_blocks_cost_no_more_than_blocks_of_any_size),
+        cmocka_unit_test(more_bytes_cost_more),
+        cmocka_unit_test(a_rank_more_costs_no_more_than_its_share),
+        cmocka_unit_test(constants_travel_as_an_array),
+        cmocka_unit_test(constants_that_no_model_has_are_refused),
+        cmocka_unit_test(each_constant_has_its_part),
+        cmocka_unit_test(in_rooted_collectives_only_the_mean_is_crowded),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
