@@ -13,7 +13,7 @@
 #include "base/dtype.h"
 #include "compute/compute_cpu.h"
 
-enum { MAX_OPERANDS = 9, MAX_COUNT = 5000, GUARD = 64, SLACK = 8 };
+enum { MAX_OPERANDS = 32, MAX_COUNT = 5000, GUARD = 64, SLACK = 8 };
 
 /* ---- the oracle: one element at a time, floats as the real numbers that they stand for ---- */
 
@@ -428,7 +428,7 @@ static void for_each_reduction(void (*check)(struct sweep *, const char *variant
                                              ddl_op),
                                size_t count)
 {
-    static const int operand_counts[] = { 2, 3, 4, 5, 9 };
+    static const int operand_counts[] = { 2, 3, 4, 5, 6, 9, 32 };
     struct sweep sweep;
     uint64_t state = 1;
     sweep_init(&sweep);

@@ -1,5 +1,6 @@
 #include "cases.h"
 
+#include <limits.h>
 #include <pthread.h>
 #include <sched.h>
 #include <stdarg.h>
@@ -7,7 +8,17 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { CALLS_AT_MOST = 6, GUARD_BYTES = 128, GUARD = 0xc5, UNSET = 0xa7 };
+enum {
+    CALLS_AT_MOST = 8,
+    GROUPS_AT_MOST = 10,
+    PARTS_AT_MOST = 3,
+    DEPTH_AT_MOST = 3,
+    RANKS_AT_MOST = 64,
+    GUARD_BYTES = 128,
+    UNUSED_ELEMENTS = 50,
+    GUARD = 0xc5,
+    UNSET = 0xa7
+};
 
 /* Memory with a guard before and behind it. */
 struct guarded {
@@ -15,9 +26,20 @@ struct guarded {
     size_t front, bytes;
 };
 
+/* A communicator as every rank knows it, also one that has no part in it. The first is that of cases_run. */
+struct group {
+    ddl_comm *comm; /* NULL if this rank has no part in it */
+    int rank;       /* of this rank in it, -1 */
+    int nranks, depth;
+    int members[RANKS_AT_MOST]; /* ranks of the first group, in the order of this one */
+};
+
 struct call {
     oracle_call what;
     uint64_t key; /* of its inputs */
+    const struct group *group;
+    size_t *counts;     /* of a v form */
+    int ranks_in_place; /* of 4, how many ranks put it in place */
     bool in_place, blocking, receive_first, null_unused;
     struct guarded send, recv; /* in place and broadcast: only recv */
     const void *send_pointer;
@@ -25,18 +47,19 @@ struct call {
     ddl_request *requests[2];
 };
 
-struct batch {
-    ddl_comm *comm;
+struct run {
     const cases_plan *plan;
-    int rank, nranks, first_case, ncalls;
+    struct group groups[GROUPS_AT_MOST];
+    int ngroups, first_case, ncalls;
+    uint64_t state;     /* what all ranks draw alike */
     uint64_t own_state; /* what this rank draws for itself */
     struct call calls[CALLS_AT_MOST];
     char *failure;
 };
 
-static bool fail(struct batch *b, const struct call *c, const char *format, ...)
+static bool fail(struct run *run, const struct call *c, const char *format, ...)
 {
-    char what[200], reason[800];
+    char what[240], reason[700];
     va_list args;
 
     va_start(args, format);
@@ -45,19 +68,21 @@ static bool fail(struct batch *b, const struct call *c, const char *format, ...)
     if (c == NULL)
         snprintf(what, sizeof what, "batch");
     else
-        snprintf(what, sizeof what, "%s of %zu %s, op %s, root %d, peer %d%s%s%s",
+        snprintf(what, sizeof what,
+                 "%s of %zu %s, op %s, root %d, peer %d%s%s%s, as rank %d of %d at depth %d",
                  oracle_kind_name(c->what.kind), c->what.count, oracle_dtype_name(c->what.dtype),
                  oracle_op_name(c->what.op), c->what.root, c->what.peer, c->in_place ? ", in place" : "",
-                 c->blocking ? ", blocking" : "", c->what.values == ORACLE_EXACT ? "" : ", inexact values");
-    snprintf(b->failure, CASES_FAILURE_BYTES, "rank %d of %d, seed %llu, case %d: %s: %s", b->rank, b->nranks,
-             (unsigned long long)b->plan->seed, b->first_case + (c == NULL ? 0 : (int)(c - b->calls)), what,
-             reason);
+                 c->blocking ? ", blocking" : "", c->what.values == ORACLE_EXACT ? "" : ", inexact values",
+                 c->group->rank, c->group->nranks, c->group->depth);
+    snprintf(run->failure, CASES_FAILURE_BYTES, "rank %d of %d, seed %llu, case %d: %s: %s",
+             run->groups[0].rank, run->groups[0].nranks, (unsigned long long)run->plan->seed,
+             run->first_case + (c == NULL ? 0 : (int)(c - run->calls)), what, reason);
     return false;
 }
 
-static bool fail_status(struct batch *b, const struct call *c, const char *what, ddl_status status)
+static bool fail_status(struct run *run, const struct call *c, const char *what, ddl_status status)
 {
-    return fail(b, c, "%s gave %s: %s", what, ddl_status_name(status), ddl_last_error()->text);
+    return fail(run, c, "%s gave %s: %s", what, ddl_status_name(status), ddl_last_error()->text);
 }
 
 /* ---- guarded memory ---- */
@@ -129,98 +154,195 @@ static size_t draw_count(uint64_t *state, int nranks, size_t element_bytes, size
     return count <= limit ? count : limit;
 }
 
+/*
+ * Blocks of every kind of unevenness: n of them, ordinary ones of at most `each` elements and a great one of
+ * at most `most`.
+ */
+static void draw_counts(uint64_t *state, size_t n, size_t each, size_t most, size_t counts[])
+{
+    size_t pattern = oracle_below(state, 6), small = oracle_below(state, 2) ? 20 : each;
+    size_t even = oracle_below(state, (small < each ? small : each) + 1);
+    size_t chosen = oracle_below(state, n);
+
+    for (size_t i = 0; i < n; i++)
+        switch (pattern) {
+        case 0:
+            counts[i] = even;
+            break;
+        case 1: /* all of nothing */
+            counts[i] = 0;
+            break;
+        case 2: /* one block only */
+            counts[i] = i == chosen ? oracle_below(state, most + 1) : 0;
+            break;
+        case 3: /* rising */
+            counts[i] = even * i / n;
+            break;
+        case 4:
+            counts[i] = oracle_below(state, 3) == 0 ? 0 : oracle_below(state, even + 1);
+            break;
+        default: /* wildly uneven */
+            counts[i] = i == chosen ? most : oracle_below(state, (each < 3 ? each : 3) + 1);
+        }
+}
+
 static oracle_values draw_values(uint64_t *state, const oracle_call *what)
 {
     if (!oracle_reduces(what->kind) || !oracle_is_float(what->dtype))
         return ORACLE_EXACT;
     if (what->op == DDL_MIN || what->op == DDL_MAX)
         return oracle_below(state, 2) ? ORACLE_SPECIAL : ORACLE_EXACT;
-    return oracle_below(state, 3) == 0 ? ORACLE_RANDOM : ORACLE_EXACT;
+    return (oracle_values)oracle_below(state, 3);
 }
 
-/* From the seed alone, so that all ranks draw the same. */
-static void draw_call(uint64_t *state, const cases_plan *plan, int nranks, struct call *c)
+static bool has_many_blocks(oracle_kind kind)
 {
+    return kind == ORACLE_REDUCE_SCATTER || kind == ORACLE_ALLGATHER || kind == ORACLE_ALLTOALL ||
+           kind == ORACLE_GATHER || kind == ORACLE_SCATTER;
+}
+
+static bool draw_blocks(struct run *run, struct call *c, size_t limit)
+{
+    oracle_call *what = &c->what;
+    size_t n = (size_t)what->nranks;
+    bool matrix = what->kind == ORACLE_ALLTOALLV;
+
+    c->counts = calloc(matrix ? n * n : n, sizeof *c->counts);
+    if (c->counts == NULL)
+        return fail(run, c, "no memory");
+    draw_counts(&run->state, matrix ? n * n : n, limit / n, limit / 2, c->counts);
+    for (size_t i = 0; matrix && c->ranks_in_place > 0 && i < n; i++) /* what goes is what comes */
+        for (size_t j = 0; j < i; j++)
+            c->counts[i * n + j] = c->counts[j * n + i];
+    what->counts = c->counts;
+    return true;
+}
+
+/* From the shared state alone, so that all ranks draw the same. */
+static bool draw_call(struct run *run, struct call *c)
+{
+    const cases_plan *plan = run->plan;
+    uint64_t *state = &run->state;
     oracle_call *what = &c->what;
     size_t limit = plan->max_count;
 
     memset(c, 0, sizeof *c);
-    what->nranks = nranks;
+    c->group = &run->groups[oracle_below(state, 2) ? 0 : oracle_below(state, (uint64_t)run->ngroups)];
+    what->nranks = c->group->nranks;
     do {
         what->kind =
             plan->only >= 0 ? (oracle_kind)plan->only : (oracle_kind)oracle_below(state, ORACLE_KINDS);
-    } while (nranks == 1 && plan->only < 0 && what->kind >= ORACLE_SHIFT);
+    } while (what->nranks == 1 && plan->only < 0 && what->kind >= ORACLE_SHIFT);
     what->dtype = (ddl_dtype)oracle_below(state, DDL_FLOAT64 + 1);
     what->op = (ddl_op)oracle_below(state, oracle_is_float(what->dtype) ? DDL_AVG + 1 : DDL_BXOR + 1);
-    what->root = (int)oracle_below(state, (uint64_t)nranks);
+    what->root = (int)oracle_below(state, (uint64_t)what->nranks);
     if (what->kind == ORACLE_SHIFT)
-        what->root = 1 + (int)oracle_below(state, (uint64_t)nranks - 1);
+        what->root = 1 + (int)oracle_below(state, (uint64_t)what->nranks - 1);
     if (what->kind == ORACLE_PAIR)
-        what->peer = (what->root + 1 + (int)oracle_below(state, (uint64_t)nranks - 1)) % nranks;
-    if (what->kind == ORACLE_REDUCE_SCATTER || what->kind == ORACLE_ALLGATHER ||
-        what->kind == ORACLE_ALLTOALL)
-        limit /= (size_t)nranks;
-    if (what->kind != ORACLE_BARRIER)
-        what->count = draw_count(state, nranks, ddl_dtype_bytes(what->dtype), limit);
+        what->peer = (what->root + 1 + (int)oracle_below(state, (uint64_t)what->nranks - 1)) % what->nranks;
     what->values = draw_values(state, what);
     c->key = oracle_next(state);
-    c->in_place = oracle_below(state, 3) == 0 && what->kind < ORACLE_BROADCAST;
-    if (what->kind == ORACLE_ALLTOALL)
-        c->in_place = oracle_below(state, 3) == 0;
+    switch (oracle_below(state, 6)) {
+    case 0:
+        c->ranks_in_place = 4;
+        break;
+    case 1:
+        c->ranks_in_place = 2; /* it is for each rank to decide */
+        break;
+    }
+    if (oracle_is_uneven(what->kind))
+        return draw_blocks(run, c, limit);
+    if (has_many_blocks(what->kind))
+        limit /= (size_t)what->nranks;
+    if (what->kind != ORACLE_BARRIER)
+        what->count = draw_count(state, what->nranks, ddl_dtype_bytes(what->dtype), limit);
+    return true;
+}
+
+/* ---- buffers ---- */
+
+/* In place the smaller buffer is the own block of the larger one: this is where it is, in elements. */
+static size_t own_block_start(const struct call *c)
+{
+    switch (c->what.kind) {
+    case ORACLE_ALLGATHER:
+    case ORACLE_ALLGATHERV:
+    case ORACLE_GATHER:
+    case ORACLE_GATHERV:
+        return oracle_block_start(&c->what, false, c->group->rank, c->group->rank);
+    case ORACLE_REDUCE_SCATTER:
+    case ORACLE_REDUCE_SCATTERV:
+    case ORACLE_SCATTER:
+    case ORACLE_SCATTERV:
+        return oracle_block_start(&c->what, true, c->group->rank, c->group->rank);
+    default:
+        return 0;
+    }
+}
+
+static bool gives_more_than_it_gets(oracle_kind kind)
+{
+    return kind == ORACLE_REDUCE_SCATTER || kind == ORACLE_REDUCE_SCATTERV || kind == ORACLE_SCATTER ||
+           kind == ORACLE_SCATTERV;
+}
+
+static bool may_be_in_place(const struct call *c)
+{
+    if (c->what.kind == ORACLE_BROADCAST || c->what.kind == ORACLE_BARRIER || c->what.kind >= ORACLE_SHIFT)
+        return false;
+    return !oracle_is_rooted(c->what.kind) || c->group->rank == c->what.root;
 }
 
 /* Allocate this rank's buffers of a call and fill in what it gives. */
-static bool prepare(struct batch *b, struct call *c)
+static bool prepare(struct run *run, struct call *c)
 {
     const oracle_call *what = &c->what;
     size_t element = ddl_dtype_bytes(what->dtype);
-    size_t send_bytes = oracle_send_count(what, b->rank) * element;
-    size_t recv_bytes = oracle_recv_count(what, b->rank) * element;
-    size_t own_block = (size_t)b->rank * what->count * element;
-    size_t shift = oracle_below(&b->own_state, 8) * element;
+    size_t send_bytes = oracle_send_count(what, c->group->rank) * element;
+    size_t recv_bytes = oracle_recv_count(what, c->group->rank) * element;
+    size_t shift = oracle_below(&run->own_state, 8) * element;
     size_t room_bytes;
+    unsigned char *given;
     bool one_buffer;
 
-    c->blocking = oracle_below(&b->own_state, b->ncalls == 1 ? 2 : 4) == 0;
-    c->receive_first = oracle_below(&b->own_state, 2) == 0;
-    c->null_unused = oracle_below(&b->own_state, 2) == 0;
-    if (what->kind == ORACLE_REDUCE && b->rank != what->root)
-        c->in_place = false;
+    c->blocking = oracle_below(&run->own_state, run->ncalls == 1 ? 2 : 4) == 0;
+    c->receive_first = oracle_below(&run->own_state, 2) == 0;
+    c->null_unused = oracle_below(&run->own_state, 2) == 0;
+    c->in_place = may_be_in_place(c) && oracle_below(&run->own_state, 4) < (uint64_t)c->ranks_in_place;
     one_buffer = c->in_place || what->kind == ORACLE_BROADCAST;
 
     room_bytes = one_buffer && send_bytes > recv_bytes ? send_bytes : recv_bytes;
-    if (recv_bytes == 0) /* of no use to this rank: must stay as it is */
-        room_bytes = what->count * element;
+    if (room_bytes == 0) /* of no use to this rank: must stay as it is */
+        room_bytes = UNUSED_ELEMENTS * element;
     if (!guarded_init(&c->recv, room_bytes, shift))
-        return fail(b, c, "no memory");
-    if (!one_buffer && !guarded_init(&c->send, send_bytes, oracle_below(&b->own_state, 8) * element))
-        return fail(b, c, "no memory");
+        return fail(run, c, "no memory");
+    if (!one_buffer && !guarded_init(&c->send, send_bytes, oracle_below(&run->own_state, 8) * element))
+        return fail(run, c, "no memory");
+    given = one_buffer ? c->recv.data : c->send.data;
     c->recv_pointer = c->recv.data;
-    if (!one_buffer)
-        c->send_pointer = c->send.data;
-    else if (what->kind == ORACLE_ALLGATHER)
-        c->send_pointer = c->recv.data + own_block;
-    else
-        c->send_pointer = c->recv.data;
+    if (c->in_place && gives_more_than_it_gets(what->kind))
+        c->recv_pointer = c->recv.data + own_block_start(c) * element;
+    else if (c->in_place)
+        given = c->recv.data + own_block_start(c) * element;
     if (send_bytes > 0)
-        oracle_fill(what, c->key, b->rank, (void *)(uintptr_t)c->send_pointer);
-    if (c->in_place && what->kind == ORACLE_REDUCE_SCATTER)
-        c->recv_pointer = c->recv.data + own_block;
+        oracle_fill(what, c->key, c->group->rank, given);
+    c->send_pointer = given;
     if (c->null_unused && send_bytes == 0 && !one_buffer)
         c->send_pointer = NULL;
-    if (c->null_unused && recv_bytes == 0)
+    if (c->null_unused && recv_bytes == 0 && !c->in_place)
         c->recv_pointer = NULL;
     return true;
 }
 
 /* ---- issuing and completing ---- */
 
-static ddl_status issue_point_to_point(struct batch *b, struct call *c, const char **name)
+static ddl_status issue_point_to_point(struct call *c, const char **name)
 {
     const oracle_call *w = &c->what;
+    const struct group *g = c->group;
     bool shifts = w->kind == ORACLE_SHIFT;
-    int to = shifts ? (b->rank + w->root) % b->nranks : w->peer;
-    int from = shifts ? (b->rank - w->root + b->nranks) % b->nranks : w->root;
+    int to = shifts ? (g->rank + w->root) % g->nranks : w->peer;
+    int from = shifts ? (g->rank - w->root + g->nranks) % g->nranks : w->root;
 
     for (int turn = 0; turn < 2; turn++) {
         bool receives = (turn == 0) == c->receive_first;
@@ -229,41 +351,79 @@ static ddl_status issue_point_to_point(struct batch *b, struct call *c, const ch
         ddl_status status = DDL_OK;
 
         *name = receives ? "ddl_recv" : "ddl_send";
-        if (receives && (shifts || b->rank == w->peer))
-            status = ddl_recv(c->recv_pointer, w->count, w->dtype, from, b->comm, request);
-        else if (!receives && (shifts || b->rank == w->root))
-            status = ddl_send(c->send_pointer, w->count, w->dtype, to, b->comm, request);
+        if (receives && (shifts || g->rank == w->peer))
+            status = ddl_recv(c->recv_pointer, w->count, w->dtype, from, g->comm, request);
+        else if (!receives && (shifts || g->rank == w->root))
+            status = ddl_send(c->send_pointer, w->count, w->dtype, to, g->comm, request);
         if (status != DDL_OK)
             return status;
     }
     return DDL_OK;
 }
 
-static ddl_status issue(struct batch *b, struct call *c, const char **name)
+/* The arrays of counts are the caller's again when the call has returned: what follows overwrites them. */
+static ddl_status issue_uneven(struct call *c, size_t sends[], size_t receives[])
+{
+    const oracle_call *w = &c->what;
+    ddl_request **request = c->blocking ? NULL : &c->requests[0];
+    ddl_comm *comm = c->group->comm;
+
+    for (int r = 0; r < w->nranks; r++) {
+        sends[r] = oracle_block_count(w, true, c->group->rank, r);
+        receives[r] = oracle_block_count(w, false, c->group->rank, r);
+    }
+    switch (w->kind) {
+    case ORACLE_REDUCE_SCATTERV:
+        return ddl_reduce_scatterv(c->send_pointer, c->recv_pointer, sends, w->dtype, w->op, comm, request);
+    case ORACLE_ALLGATHERV:
+        return ddl_allgatherv(c->send_pointer, c->recv_pointer, receives, w->dtype, comm, request);
+    case ORACLE_GATHERV:
+        return ddl_gatherv(c->send_pointer, c->recv_pointer, receives, w->dtype, w->root, comm, request);
+    case ORACLE_SCATTERV:
+        return ddl_scatterv(c->send_pointer, c->recv_pointer, sends, w->dtype, w->root, comm, request);
+    default:
+        return ddl_alltoallv(c->send_pointer, sends, c->recv_pointer, receives, w->dtype, comm, request);
+    }
+}
+
+static ddl_status issue(struct call *c, const char **name)
 {
     const oracle_call *w = &c->what;
     ddl_request **request = c->blocking ? NULL : &c->requests[0];
     const void *send = c->send_pointer;
     void *recv = c->recv_pointer;
+    ddl_comm *comm = c->group->comm;
 
     *name = oracle_kind_name(w->kind);
     switch (w->kind) {
     case ORACLE_ALLREDUCE:
-        return ddl_allreduce(send, recv, w->count, w->dtype, w->op, b->comm, request);
+        return ddl_allreduce(send, recv, w->count, w->dtype, w->op, comm, request);
     case ORACLE_REDUCE:
-        return ddl_reduce(send, recv, w->count, w->dtype, w->op, w->root, b->comm, request);
+        return ddl_reduce(send, recv, w->count, w->dtype, w->op, w->root, comm, request);
     case ORACLE_REDUCE_SCATTER:
-        return ddl_reduce_scatter(send, recv, w->count, w->dtype, w->op, b->comm, request);
+        return ddl_reduce_scatter(send, recv, w->count, w->dtype, w->op, comm, request);
     case ORACLE_ALLGATHER:
-        return ddl_allgather(send, recv, w->count, w->dtype, b->comm, request);
+        return ddl_allgather(send, recv, w->count, w->dtype, comm, request);
     case ORACLE_BROADCAST:
-        return ddl_broadcast(recv, w->count, w->dtype, w->root, b->comm, request);
+        return ddl_broadcast(recv, w->count, w->dtype, w->root, comm, request);
     case ORACLE_ALLTOALL:
-        return ddl_alltoall(send, recv, w->count, w->dtype, b->comm, request);
+        return ddl_alltoall(send, recv, w->count, w->dtype, comm, request);
+    case ORACLE_GATHER:
+        return ddl_gather(send, recv, w->count, w->dtype, w->root, comm, request);
+    case ORACLE_SCATTER:
+        return ddl_scatter(send, recv, w->count, w->dtype, w->root, comm, request);
     case ORACLE_BARRIER:
-        return ddl_barrier(b->comm, request);
-    default:
-        return issue_point_to_point(b, c, name);
+        return ddl_barrier(comm, request);
+    case ORACLE_SHIFT:
+    case ORACLE_PAIR:
+        return issue_point_to_point(c, name);
+    default: {
+        size_t sends[RANKS_AT_MOST], receives[RANKS_AT_MOST];
+        ddl_status status = issue_uneven(c, sends, receives);
+        memset(sends, UNSET, sizeof sends);
+        memset(receives, UNSET, sizeof receives);
+        return status;
+    }
     }
 }
 
@@ -337,7 +497,37 @@ static ddl_status wait_one_by_one(size_t count, ddl_request *requests[])
     return DDL_OK;
 }
 
-static bool complete(struct batch *b)
+/* Each completed by another way, in another order. */
+static ddl_status complete_anyhow(struct run *run, size_t count, ddl_request *requests[])
+{
+    for (size_t left = count; left > 0;) {
+        size_t index = oracle_below(&run->own_state, count);
+        ddl_status status = DDL_OK;
+        bool done = false;
+
+        switch (oracle_below(&run->own_state, 3)) {
+        case 0:
+            done = requests[index] != NULL;
+            status = ddl_wait(&requests[index]);
+            break;
+        case 1:
+            done = true;
+            status = ddl_wait_any(count, requests, &index);
+            break;
+        default:
+            if (requests[index] != NULL)
+                status = ddl_test(&requests[index], &done);
+        }
+        if (status != DDL_OK)
+            return status;
+        if (done && requests[index] != NULL)
+            return DDL_EINTERNAL;
+        left -= done;
+    }
+    return DDL_OK;
+}
+
+static bool complete(struct run *run)
 {
     static const struct {
         const char *name;
@@ -348,92 +538,95 @@ static bool complete(struct batch *b)
         { "ddl_wait_any", wait_for_any },
         { "ddl_test", test_until_done },
         { "ddl_wait_all on two threads", wait_on_two_threads },
+        { "ddl_wait, wait_any or test", NULL },
     };
     ddl_request *requests[2 * CALLS_AT_MOST];
-    size_t count = 0, way = oracle_below(&b->own_state, sizeof ways / sizeof ways[0]);
+    size_t count = 0, way = oracle_below(&run->own_state, sizeof ways / sizeof ways[0]);
     ddl_status status;
 
-    for (int i = 0; i < b->ncalls; i++)
+    for (int i = 0; i < run->ncalls; i++)
         for (int k = 0; k < 2; k++)
-            if (b->calls[i].requests[k] != NULL)
-                requests[count++] = b->calls[i].requests[k];
+            if (run->calls[i].requests[k] != NULL)
+                requests[count++] = run->calls[i].requests[k];
     for (size_t i = count; i > 1; i--) { /* any order */
-        size_t other = oracle_below(&b->own_state, i);
+        size_t other = oracle_below(&run->own_state, i);
         ddl_request *moved = requests[i - 1];
         requests[i - 1] = requests[other];
         requests[other] = moved;
     }
-    status = ways[way].run(count, requests);
-    return status == DDL_OK || fail_status(b, b->ncalls == 1 ? b->calls : NULL, ways[way].name, status);
+    status = ways[way].run == NULL ? complete_anyhow(run, count, requests) : ways[way].run(count, requests);
+    return status == DDL_OK || fail_status(run, run->ncalls == 1 ? run->calls : NULL, ways[way].name, status);
 }
 
 /* ---- checking ---- */
 
 /* What is an input only, or not this rank's to write, is as it was. */
-static bool untouched(struct batch *b, const struct call *c, const void *given)
+static bool untouched(struct run *run, const struct call *c, const unsigned char *given)
 {
     const oracle_call *w = &c->what;
     size_t element = ddl_dtype_bytes(w->dtype);
-    size_t send_bytes = oracle_send_count(w, b->rank) * element;
-    size_t recv_bytes = oracle_recv_count(w, b->rank) * element;
+    size_t send_bytes = oracle_send_count(w, c->group->rank) * element;
+    size_t recv_bytes = oracle_recv_count(w, c->group->rank) * element;
 
     if (!guards_hold(&c->send) || !guards_hold(&c->recv))
-        return fail(b, c, "wrote outside its buffers");
+        return fail(run, c, "wrote outside its buffers");
     if (c->send.memory != NULL && memcmp(c->send.data, given, send_bytes) != 0)
-        return fail(b, c, "changed its input");
-    if (c->in_place && w->kind == ORACLE_REDUCE_SCATTER) {
-        size_t begin = (size_t)b->rank * recv_bytes;
+        return fail(run, c, "changed its input");
+    if (c->in_place && gives_more_than_it_gets(w->kind)) {
+        size_t begin = own_block_start(c) * element;
         if (memcmp(c->recv.data, given, begin) != 0 ||
-            memcmp(c->recv.data + begin + recv_bytes, (const unsigned char *)given + begin + recv_bytes,
+            memcmp(c->recv.data + begin + recv_bytes, given + begin + recv_bytes,
                    send_bytes - begin - recv_bytes) != 0)
-            return fail(b, c, "changed its input beside the own block");
+            return fail(run, c, "changed its input beside the own block");
     }
-    if (recv_bytes == 0 && !all_bytes_are(c->recv.data, c->recv.bytes, UNSET) && !c->in_place)
-        return fail(b, c, "wrote into a buffer that this rank's role does not use");
+    if (recv_bytes == 0 && !c->in_place && !all_bytes_are(c->recv.data, c->recv.bytes, UNSET))
+        return fail(run, c, "wrote into a buffer that this rank's role does not use");
     return true;
 }
 
-static bool check(struct batch *b, const struct call *c)
+static bool check(struct run *run, const struct call *c)
 {
     const oracle_call *w = &c->what;
     size_t element = ddl_dtype_bytes(w->dtype), each = 0, index = 0;
     unsigned char *inputs;
-    const void **sends = calloc((size_t)b->nranks, sizeof *sends);
+    const void **sends = calloc((size_t)w->nranks, sizeof *sends);
     char want[32], have[32];
     bool good;
 
-    for (int r = 0; r < b->nranks; r++)
+    for (int r = 0; r < w->nranks; r++)
         if (oracle_send_count(w, r) > each)
             each = oracle_send_count(w, r);
     each = each * element + 8; /* not zero, and aligned for each rank */
     each -= each % 8;
-    inputs = malloc(each * (size_t)b->nranks);
+    inputs = malloc(each * (size_t)w->nranks);
     if (inputs == NULL || sends == NULL) {
         free(inputs);
         free(sends);
-        return fail(b, c, "no memory");
+        return fail(run, c, "no memory");
     }
-    for (int r = 0; r < b->nranks; r++) {
+    for (int r = 0; r < w->nranks; r++) {
         sends[r] = inputs + each * (size_t)r;
         oracle_fill(w, c->key, r, inputs + each * (size_t)r);
     }
-    good = untouched(b, c, sends[b->rank]);
-    if (good && !oracle_agrees(w, sends, b->rank, c->recv_pointer, &index, want, have))
-        good = fail(b, c, "element %zu is %s, must be %s", index, have, want);
+    good = untouched(run, c, sends[c->group->rank]);
+    if (good && !oracle_agrees(w, sends, c->group->rank, c->recv_pointer, &index, want, have))
+        good = fail(run, c, "element %zu is %s, must be %s", index, have, want);
     free(inputs);
     free(sends);
     return good;
 }
 
-/* FNV-1a over what all ranks must have alike. */
-static uint64_t digest(const struct batch *b)
+/* FNV-1a over what all ranks of a group must have alike. */
+static uint64_t digest(const struct run *run, const struct group *group)
 {
     uint64_t hash = 0xcbf29ce484222325u;
-    for (int i = 0; i < b->ncalls; i++) {
-        const oracle_call *w = &b->calls[i].what;
-        const unsigned char *data = b->calls[i].recv_pointer;
-        size_t bytes = oracle_recv_count(w, b->rank) * ddl_dtype_bytes(w->dtype);
-        if (w->kind != ORACLE_ALLREDUCE && w->kind != ORACLE_ALLGATHER && w->kind != ORACLE_BROADCAST)
+    for (int i = 0; i < run->ncalls; i++) {
+        const oracle_call *w = &run->calls[i].what;
+        const unsigned char *data = run->calls[i].recv_pointer;
+        size_t bytes = oracle_recv_count(w, group->rank) * ddl_dtype_bytes(w->dtype);
+        bool alike = w->kind == ORACLE_ALLREDUCE || w->kind == ORACLE_ALLGATHER ||
+                     w->kind == ORACLE_ALLGATHERV || w->kind == ORACLE_BROADCAST;
+        if (run->calls[i].group != group || !alike)
             continue;
         for (size_t k = 0; k < bytes; k++)
             hash = (hash ^ data[k]) * 0x100000001b3u;
@@ -441,63 +634,205 @@ static uint64_t digest(const struct batch *b)
     return hash;
 }
 
-static bool alike_on_all_ranks(struct batch *b)
+static bool alike_on_all_ranks(struct run *run, const struct group *group)
 {
-    uint64_t own = digest(b), *all = calloc((size_t)b->nranks, sizeof *all);
-    ddl_status status;
-    bool good = true;
+    uint64_t own = digest(run, group), all[RANKS_AT_MOST];
+    ddl_status status = ddl_allgather(&own, all, 1, DDL_UINT64, group->comm, NULL);
 
-    if (all == NULL)
-        return fail(b, NULL, "no memory");
-    status = ddl_allgather(&own, all, 1, DDL_UINT64, b->comm, NULL);
     if (status != DDL_OK)
-        good = fail_status(b, NULL, "allgather of digests", status);
-    for (int r = 0; good && r < b->nranks; r++)
+        return fail_status(run, NULL, "allgather of digests", status);
+    for (int r = 0; r < group->nranks; r++)
         if (all[r] != own)
-            good = fail(b, b->ncalls == 1 ? b->calls : NULL, "rank %d has other bits than this rank", r);
-    free(all);
+            return fail(run, run->ncalls == 1 ? run->calls : NULL, "rank %d has other bits than this rank",
+                        r);
+    return true;
+}
+
+/* ---- communicators ---- */
+
+/* Parts of a group by the colors and keys of all its ranks; this rank makes its own and checks its place. */
+static bool split(struct run *run)
+{
+    static const int colors[PARTS_AT_MOST] = { 7, 0, INT_MAX };
+    static const int keys[] = { 0, 0, 1, -1, 5, INT_MAX, INT_MIN };
+    const struct group *from = &run->groups[oracle_below(&run->state, (uint64_t)run->ngroups)];
+    int part_of[RANKS_AT_MOST], key_of[RANKS_AT_MOST];
+    int nparts = 1 + (int)oracle_below(&run->state, PARTS_AT_MOST);
+    ddl_comm *part = from->comm; /* anything but what is to come */
+
+    for (int r = 0; r < from->nranks; r++) {
+        bool left_out = oracle_below(&run->state, 6) == 0;
+        part_of[r] = left_out ? -1 : (int)oracle_below(&run->state, (uint64_t)nparts);
+        key_of[r] = keys[oracle_below(&run->state, sizeof keys / sizeof keys[0])];
+    }
+    if (from->depth == DEPTH_AT_MOST || run->ngroups + nparts > GROUPS_AT_MOST)
+        return true;
+    if (from->rank >= 0) {
+        int own = part_of[from->rank];
+        ddl_status status = ddl_comm_split(from->comm, own < 0 ? -1 - run->first_case : colors[own],
+                                           key_of[from->rank], &part);
+        if (status != DDL_OK)
+            return fail_status(run, NULL, "ddl_comm_split", status);
+        if ((own < 0) != (part == NULL))
+            return fail(run, NULL, "ddl_comm_split gave %s",
+                        part == NULL ? "no part" : "a part to who has none");
+    }
+    for (int p = 0; p < nparts; p++) {
+        struct group *to = &run->groups[run->ngroups];
+        int order[RANKS_AT_MOST];
+
+        *to = (struct group){ .rank = -1, .depth = from->depth + 1 };
+        for (int r = 0; r < from->nranks; r++) {
+            int at = to->nranks;
+            if (part_of[r] != p)
+                continue;
+            for (; at > 0 && key_of[order[at - 1]] > key_of[r]; at--)
+                order[at] = order[at - 1];
+            order[at] = r;
+            to->nranks++;
+        }
+        for (int i = 0; i < to->nranks; i++) {
+            to->members[i] = from->members[order[i]];
+            if (order[i] == from->rank) {
+                to->rank = i;
+                to->comm = part;
+            }
+        }
+        if (to->comm != NULL && (ddl_rank(to->comm) != to->rank || ddl_size(to->comm) != to->nranks))
+            return fail(run, NULL, "ddl_comm_split made rank %d of %d, must be %d of %d", ddl_rank(to->comm),
+                        ddl_size(to->comm), to->rank, to->nranks);
+        run->ngroups += to->nranks > 0;
+    }
+    return true;
+}
+
+/* Its operations may be in flight. */
+static bool free_group(struct run *run, int index)
+{
+    struct group *group = &run->groups[index];
+
+    if (group->comm != NULL) {
+        ddl_status status = ddl_comm_free(&group->comm);
+        if (status != DDL_OK || group->comm != NULL)
+            return fail_status(run, NULL, "ddl_comm_free of a part", status);
+    }
+    return true;
+}
+
+static void forget_group(struct run *run, int index)
+{
+    run->groups[index] = run->groups[--run->ngroups];
+}
+
+/* ---- running ---- */
+
+static bool draw_batch(struct run *run)
+{
+    bool alone = oracle_below(&run->state, 2) == 0;
+    int ncalls = alone ? 1 : 2 + (int)oracle_below(&run->state, CALLS_AT_MOST - 1);
+
+    for (run->ncalls = 0; run->ncalls < ncalls; run->ncalls++)
+        if (!draw_call(run, &run->calls[run->ncalls]))
+            return false;
+    return true;
+}
+
+static bool run_batch(struct run *run)
+{
+    bool splits = run->plan->splits, good = draw_batch(run);
+    bool split_under = splits && oracle_below(&run->state, 12) == 0;
+    bool free_under = splits && oracle_below(&run->state, 12) == 0;
+    int freed = (int)oracle_below(&run->state, (uint64_t)run->ngroups);
+
+    free_under = free_under && freed > 0;
+    for (int i = 0; good && i < run->ncalls; i++)
+        if (run->calls[i].group->rank >= 0)
+            good = prepare(run, &run->calls[i]);
+    for (int i = 0; good && i < run->ncalls; i++) {
+        struct call *c = &run->calls[i];
+        const char *name = NULL;
+        ddl_status status = c->group->rank < 0 ? DDL_OK : issue(c, &name);
+        if (status != DDL_OK)
+            good = fail_status(run, c, name, status);
+    }
+    good = good && (!split_under || split(run));
+    good = good && (!free_under || free_group(run, freed));
+    good = good && complete(run);
+    for (int i = 0; good && i < run->ncalls; i++)
+        if (run->calls[i].group->rank >= 0)
+            good = check(run, &run->calls[i]);
+    for (int g = 0; good && g < run->ngroups; g++) {
+        bool used = false;
+        for (int i = 0; i < run->ncalls; i++)
+            used = used || run->calls[i].group == &run->groups[g];
+        if (used && run->groups[g].comm != NULL)
+            good = alike_on_all_ranks(run, &run->groups[g]);
+    }
+    /* After a failure requests may still be in flight: their buffers stay until the process ends. */
+    for (int i = 0; good && i < run->ncalls; i++) {
+        free(run->calls[i].send.memory);
+        free(run->calls[i].recv.memory);
+        free(run->calls[i].counts);
+    }
+    if (good && free_under)
+        forget_group(run, freed);
     return good;
 }
 
-static bool run_batch(struct batch *b)
+/* Some are left for the end of the communicator that they come from. */
+static bool free_most_groups(struct run *run)
 {
-    bool good = true;
+    int left = (int)oracle_below(&run->state, 3);
 
-    for (int i = 0; good && i < b->ncalls; i++)
-        good = prepare(b, &b->calls[i]);
-    for (int i = 0; good && i < b->ncalls; i++) {
-        const char *name = NULL;
-        ddl_status status = issue(b, &b->calls[i], &name);
-        if (status != DDL_OK)
-            good = fail_status(b, &b->calls[i], name, status);
+    while (run->ngroups > 1 + left) {
+        int index = 1 + (int)oracle_below(&run->state, (uint64_t)run->ngroups - 1);
+        if (!free_group(run, index))
+            return false;
+        forget_group(run, index);
     }
-    good = good && complete(b);
-    for (int i = 0; good && i < b->ncalls; i++)
-        good = check(b, &b->calls[i]);
-    good = good && alike_on_all_ranks(b);
-    /* After a failure requests may still be in flight: their buffers stay until the process ends. */
-    for (int i = 0; good && i < b->ncalls; i++) {
-        free(b->calls[i].send.memory);
-        free(b->calls[i].recv.memory);
+    return true;
+}
+
+static bool run_all(struct run *run)
+{
+    while (run->first_case < run->plan->ncases) {
+        if (!run_batch(run))
+            return false;
+        run->first_case += run->ncalls;
+        if (!run->plan->splits)
+            continue;
+        if (oracle_below(&run->state, 8) == 0 && !split(run))
+            return false;
+        if (run->ngroups > 1 && oracle_below(&run->state, 8) == 0) {
+            int index = 1 + (int)oracle_below(&run->state, (uint64_t)run->ngroups - 1);
+            if (!free_group(run, index))
+                return false;
+            forget_group(run, index);
+        }
     }
-    return good;
+    return free_most_groups(run);
 }
 
 bool cases_run(ddl_comm *comm, const cases_plan *plan, char failure[CASES_FAILURE_BYTES])
 {
-    struct batch b = { .comm = comm, .plan = plan, .failure = failure };
-    uint64_t state = plan->seed;
+    struct run *run = calloc(1, sizeof *run);
+    struct group *all;
+    bool good;
 
-    b.rank = ddl_rank(comm);
-    b.nranks = ddl_size(comm);
-    b.own_state = plan->seed ^ (uint64_t)(b.rank + 1) << 40;
-    while (b.first_case < plan->ncases) {
-        b.ncalls = oracle_below(&state, 2) ? 1 : 2 + (int)oracle_below(&state, CALLS_AT_MOST - 1);
-        for (int i = 0; i < b.ncalls; i++)
-            draw_call(&state, plan, b.nranks, &b.calls[i]);
-        if (!run_batch(&b))
-            return false;
-        b.first_case += b.ncalls;
+    if (run == NULL || ddl_size(comm) > RANKS_AT_MOST) {
+        snprintf(failure, CASES_FAILURE_BYTES, "no room for the cases");
+        free(run);
+        return false;
     }
-    return true;
+    *run = (struct run){ .plan = plan, .failure = failure, .state = plan->seed, .ngroups = 1 };
+    all = &run->groups[0];
+    all->comm = comm;
+    all->rank = ddl_rank(comm);
+    all->nranks = ddl_size(comm);
+    for (int r = 0; r < all->nranks; r++)
+        all->members[r] = r;
+    run->own_state = plan->seed ^ (uint64_t)(all->rank + 1) << 40;
+    good = run_all(run);
+    free(run);
+    return good;
 }

@@ -1,10 +1,13 @@
 /*
  * cases.h - random calls of the public API, each compared with the oracle.
  *
- * From one seed every rank derives the same batches of calls: one blocking call, or up to six in flight at
- * once, completed in an order and by a way (wait, wait_all, wait_any, test, another thread) that each rank
- * draws for itself. Buffers are guarded on both sides, inputs must stay as they were, and where the
- * contract says that all ranks get the same bits, their digests are compared through the library too.
+ * From one seed every rank derives the same batches of calls: one call, or up to eight in flight at once,
+ * completed in an order and by a way (wait, wait_all, wait_any, test, another thread) that each rank draws
+ * for itself. They run on the communicator that was given and on parts of it, and parts of parts, which are
+ * split off and freed as they go: some while operations are in flight on them, some not before the
+ * communicator that they come from. Buffers are guarded on both sides, inputs must stay as they were, and
+ * where the contract says that all ranks get the same bits, their digests are compared through the library
+ * too.
  */
 #ifndef DDL_TESTS_CONFORMANCE_CASES_H
 #define DDL_TESTS_CONFORMANCE_CASES_H
@@ -16,6 +19,7 @@ typedef struct cases_plan {
     int ncases;       /* calls to make, at least */
     size_t max_count; /* elements in the largest buffer of a call */
     int only;         /* an oracle_kind, or -1 for all */
+    bool splits;      /* on parts of the communicator too; freeing it then frees those that are left */
 } cases_plan;
 
 enum { CASES_FAILURE_BYTES = 1200 };

@@ -5,8 +5,10 @@
 #include <stdio.h>
 #include <string.h>
 
-static const char *const kind_names[] = { "allreduce", "reduce",  "reduce_scatter", "allgather", "broadcast",
-                                          "alltoall",  "barrier", "shift",          "pair" };
+static const char *const kind_names[] = { "allreduce", "reduce",          "reduce_scatter", "allgather",
+                                          "broadcast", "alltoall",        "barrier",        "gather",
+                                          "scatter",   "reduce_scatterv", "allgatherv",     "gatherv",
+                                          "scatterv",  "alltoallv",       "shift",          "pair" };
 static const char *const dtype_names[] = { "int8",  "uint8",  "int16",   "uint16",   "int32",   "uint32",
                                            "int64", "uint64", "float16", "bfloat16", "float32", "float64" };
 static const char *const op_names[] = { "sum", "prod", "min", "max", "avg", "band", "bor", "bxor" };
@@ -69,7 +71,19 @@ static bool is_signed(ddl_dtype dtype)
 
 bool oracle_reduces(oracle_kind kind)
 {
-    return kind == ORACLE_ALLREDUCE || kind == ORACLE_REDUCE || kind == ORACLE_REDUCE_SCATTER;
+    return kind == ORACLE_ALLREDUCE || kind == ORACLE_REDUCE || kind == ORACLE_REDUCE_SCATTER ||
+           kind == ORACLE_REDUCE_SCATTERV;
+}
+
+bool oracle_is_uneven(oracle_kind kind)
+{
+    return kind >= ORACLE_REDUCE_SCATTERV && kind <= ORACLE_ALLTOALLV;
+}
+
+bool oracle_is_rooted(oracle_kind kind)
+{
+    return kind == ORACLE_BROADCAST || kind == ORACLE_REDUCE || kind == ORACLE_GATHER ||
+           kind == ORACLE_SCATTER || kind == ORACLE_GATHERV || kind == ORACLE_SCATTERV;
 }
 
 uint64_t oracle_next(uint64_t *state)
@@ -85,12 +99,42 @@ uint64_t oracle_below(uint64_t *state, uint64_t limit)
     return oracle_next(state) % limit;
 }
 
+size_t oracle_block_count(const oracle_call *call, bool sends, int rank, int other)
+{
+    if (!oracle_is_uneven(call->kind))
+        return call->count;
+    if (call->kind != ORACLE_ALLTOALLV)
+        return call->counts[other];
+    return sends ? call->counts[rank * call->nranks + other] : call->counts[other * call->nranks + rank];
+}
+
+size_t oracle_block_start(const oracle_call *call, bool sends, int rank, int other)
+{
+    size_t start = 0;
+    for (int r = 0; r < other; r++)
+        start += oracle_block_count(call, sends, rank, r);
+    return start;
+}
+
+static size_t all_blocks(const oracle_call *call, bool sends, int rank)
+{
+    return oracle_block_start(call, sends, rank, call->nranks);
+}
+
 size_t oracle_send_count(const oracle_call *call, int rank)
 {
     switch (call->kind) {
     case ORACLE_REDUCE_SCATTER:
+    case ORACLE_REDUCE_SCATTERV:
     case ORACLE_ALLTOALL:
-        return call->count * (size_t)call->nranks;
+    case ORACLE_ALLTOALLV:
+        return all_blocks(call, true, rank);
+    case ORACLE_SCATTER:
+    case ORACLE_SCATTERV:
+        return rank == call->root ? all_blocks(call, true, rank) : 0;
+    case ORACLE_ALLGATHERV:
+    case ORACLE_GATHERV:
+        return call->counts[rank];
     case ORACLE_BROADCAST:
     case ORACLE_PAIR:
         return rank == call->root ? call->count : 0;
@@ -107,8 +151,16 @@ size_t oracle_recv_count(const oracle_call *call, int rank)
     case ORACLE_REDUCE:
         return rank == call->root ? call->count : 0;
     case ORACLE_ALLGATHER:
+    case ORACLE_ALLGATHERV:
     case ORACLE_ALLTOALL:
-        return call->count * (size_t)call->nranks;
+    case ORACLE_ALLTOALLV:
+        return all_blocks(call, false, rank);
+    case ORACLE_GATHER:
+    case ORACLE_GATHERV:
+        return rank == call->root ? all_blocks(call, false, rank) : 0;
+    case ORACLE_REDUCE_SCATTERV:
+    case ORACLE_SCATTERV:
+        return call->counts[rank];
     case ORACLE_PAIR:
         return rank == call->peer ? call->count : 0;
     case ORACLE_BARRIER:
@@ -162,6 +214,16 @@ static uint16_t small_float_encode(double value, struct small_float form)
     /* Units of the last place; a carry out of the mantissa moves into the exponent by itself. */
     units = nearbyint(ldexp(fabs(value), form.mantissa_bits - exponent));
     return (uint16_t)(sign | (((unsigned)(exponent - lowest) << form.mantissa_bits) + (unsigned)units));
+}
+
+double oracle_value_of_half(ddl_dtype dtype, uint16_t bits)
+{
+    return small_float_decode(bits, dtype == DDL_FLOAT16 ? float16_form : bfloat16_form);
+}
+
+uint16_t oracle_half_of_value(ddl_dtype dtype, double value)
+{
+    return small_float_encode(value, dtype == DDL_FLOAT16 ? float16_form : bfloat16_form);
 }
 
 static number load(const void *buffer, size_t i, ddl_dtype dtype)
@@ -320,11 +382,22 @@ static number exact_value(const oracle_call *call, int rank, uint64_t random)
     return n;
 }
 
-static number special_value(uint64_t random)
+/* Any order of combining gives the same: what is neither zero, infinite nor NaN stays a small integer. */
+static number special_value(const oracle_call *call, uint64_t random)
 {
-    static const double values[] = { 0.0, -0.0, 1.0, -1.0, 1.5, -2.25, (double)INFINITY, -(double)INFINITY };
+    static const double special[] = { 0.0, -0.0, (double)INFINITY, -(double)INFINITY };
+    static const double extremal[] = { 1.0, -1.0, 1.5, -2.25 };
     number n = { 0, 0 };
-    n.real = random % 64 == 0 ? (double)NAN : values[(random >> 8) % (sizeof values / sizeof values[0])];
+    bool extreme = call->op == DDL_MIN || call->op == DDL_MAX;
+
+    if (random % 64 == 0)
+        n.real = (double)NAN;
+    else if (random % 2 == 0 && !extreme && random % 8 != 0) /* sums of negative zeros alone stay one */
+        n.real = call->op == DDL_PROD ? 1.0 : -0.0;
+    else if (random % 4 == 0)
+        n.real = special[(random >> 8) % 4];
+    else
+        n.real = extremal[(random >> 8) % (extreme ? 4 : 2)];
     return n;
 }
 
@@ -347,7 +420,7 @@ void oracle_fill(const oracle_call *call, uint64_t key, int rank, void *send)
         if (call->values == ORACLE_EXACT)
             store(send, i, call->dtype, exact_value(call, rank, random));
         else if (call->values == ORACLE_SPECIAL)
-            store(send, i, call->dtype, special_value(random));
+            store(send, i, call->dtype, special_value(call, random));
         else
             store(send, i, call->dtype, random_value(call, random));
     }
@@ -355,19 +428,37 @@ void oracle_fill(const oracle_call *call, uint64_t key, int rank, void *send)
 
 /* ---- results ---- */
 
+/* Which of the blocks that rank gets element i is in; *at is its place in that block. */
+static int block_of(const oracle_call *call, int rank, size_t i, size_t *at)
+{
+    int from = 0;
+    for (size_t count; i >= (count = oracle_block_count(call, false, rank, from)); from++)
+        i -= count;
+    *at = i;
+    return from;
+}
+
 /* Element i of what rank gets, where no arithmetic is involved. */
 static const void *moved_from(const oracle_call *call, const void *const sends[], int rank, size_t i,
                               size_t *at)
 {
-    int n = call->nranks;
+    int n = call->nranks, from;
     *at = i;
     switch (call->kind) {
     case ORACLE_ALLGATHER:
-        *at = i % call->count;
-        return sends[i / call->count];
+    case ORACLE_ALLGATHERV:
+    case ORACLE_GATHER:
+    case ORACLE_GATHERV:
+        return sends[block_of(call, rank, i, at)];
     case ORACLE_ALLTOALL:
-        *at = (size_t)rank * call->count + i % call->count;
-        return sends[i / call->count];
+    case ORACLE_ALLTOALLV:
+        from = block_of(call, rank, i, at);
+        *at += oracle_block_start(call, true, from, rank);
+        return sends[from];
+    case ORACLE_SCATTER:
+    case ORACLE_SCATTERV:
+        *at += oracle_block_start(call, true, call->root, rank);
+        return sends[call->root];
     case ORACLE_SHIFT:
         return sends[(rank - call->root % n + n) % n];
     default: /* broadcast, pair */
@@ -428,7 +519,8 @@ bool oracle_agrees(const oracle_call *call, const void *const sends[], int rank,
                    size_t *index, char want[32], char have[32])
 {
     size_t count = oracle_recv_count(call, rank);
-    size_t block = call->kind == ORACLE_REDUCE_SCATTER ? (size_t)rank * call->count : 0;
+    bool scatters = call->kind == ORACLE_REDUCE_SCATTER || call->kind == ORACLE_REDUCE_SCATTERV;
+    size_t block = scatters ? oracle_block_start(call, true, rank, rank) : 0;
 
     for (size_t i = 0; i < count; i++) {
         number found = load(got, i, call->dtype), expected;

@@ -9,66 +9,20 @@
 
 #include <cmocka.h>
 
-#include <ddl/ddl.h>
+#include "oracle.h"
+#include "ranks.h"
+
 #include <pthread.h>
-#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
 enum { RANKS = 2, MANY = 100 };
 
-typedef struct rank_thread {
-    int rank;
-    const char *store;
-    void (*play)(struct rank_thread *me);
-    ddl_comm *world;
-    pthread_t thread;
-    char complaint[1024]; /* of this rank; looked at by the main thread, as cmocka wants */
-} rank_thread;
-
-#define EXPECT(me, condition)                                                                             \
-    do {                                                                                                  \
-        if (!(condition) && (me)->complaint[0] == '\0')                                                   \
-            snprintf((me)->complaint, sizeof(me)->complaint, "rank %d, line %d: %s (%.120s)", (me)->rank, \
-                     __LINE__, #condition, ddl_last_error()->text);                                       \
-    } while (0)
-
 static void doze(long ms)
 {
     struct timespec moment = { ms / 1000, ms % 1000 * 1000000 };
     nanosleep(&moment, NULL);
-}
-
-static void *live(void *arg)
-{
-    rank_thread *me = arg;
-    ddl_options options = DDL_OPTIONS_INIT;
-    options.rank = me->rank;
-    options.world_size = RANKS;
-    options.store = me->store;
-    options.timeout_ms = 20000;
-    EXPECT(me, ddl_init(&me->world, &options) == DDL_OK);
-    if (me->world != NULL)
-        me->play(me);
-    ddl_comm_free(&me->world);
-    return NULL;
-}
-
-static void play(const char *store, void (*part)(rank_thread *me))
-{
-    rank_thread ranks[RANKS];
-    memset(ranks, 0, sizeof ranks);
-    for (int i = 0; i < RANKS; i++) {
-        ranks[i].rank = i;
-        ranks[i].store = store;
-        ranks[i].play = part;
-        assert_int_equal(pthread_create(&ranks[i].thread, NULL, live, &ranks[i]), 0);
-    }
-    for (int i = 0; i < RANKS; i++)
-        pthread_join(ranks[i].thread, NULL);
-    for (int i = 0; i < RANKS; i++)
-        if (ranks[i].complaint[0] != '\0')
-            fail_msg("%s", ranks[i].complaint);
 }
 
 /* Long enough that both announce what they wait for; the two directions have nothing to do with each other.
@@ -90,7 +44,7 @@ static void receive_before_sending(rank_thread *me)
 static void directions_of_a_pair_may_differ_in_size(void **state)
 {
     (void)state;
-    play("mem://directions", receive_before_sending);
+    ranks_play("mem://directions", RANKS, receive_before_sending, NULL);
 }
 
 typedef struct waiter {
@@ -125,7 +79,7 @@ static void free_under_a_waiter(rank_thread *me)
 static void threads_may_wait_while_the_communicator_is_freed(void **state)
 {
     (void)state;
-    play("mem://free", free_under_a_waiter);
+    ranks_play("mem://free", RANKS, free_under_a_waiter, NULL);
 }
 
 /* More in flight than the library remembers of the past; the first does not match. */
@@ -146,7 +100,7 @@ static void mismatch_under_many(rank_thread *me)
 static void mismatch_is_found_among_many_in_flight(void **state)
 {
     (void)state;
-    play("mem://many", mismatch_under_many);
+    ranks_play("mem://many", RANKS, mismatch_under_many, NULL);
 }
 
 static void wait_for_ever(rank_thread *me)
@@ -167,7 +121,168 @@ static void wait_for_ever(rank_thread *me)
 static void deadline_may_be_as_far_as_there_is(void **state)
 {
     (void)state;
-    play("mem://ever", wait_for_ever);
+    ranks_play("mem://ever", RANKS, wait_for_ever, NULL);
+}
+
+/* ---- many in flight, in any order ---- */
+
+enum { IN_FLIGHT = 64, LONG_COUNT = 30000 };
+
+static ddl_status start_one(rank_thread *me, int i, int32_t *x, size_t *count, ddl_request **request)
+{
+    *count = i % 8 == 0 ? LONG_COUNT : (size_t)i;
+    for (size_t k = 0; k < *count; k++)
+        x[k] = (int32_t)k + i + me->rank;
+    switch (i % 3) {
+    case 0:
+        return ddl_allreduce(x, x, *count, DDL_INT32, DDL_SUM, me->world, request);
+    case 1:
+        return ddl_broadcast(x, *count, DDL_INT32, i % me->nranks, me->world, request);
+    default:
+        return ddl_reduce(x, x, *count, DDL_INT32, DDL_MAX, i % me->nranks, me->world, request);
+    }
+}
+
+static bool ended_well(const rank_thread *me, int i, const int32_t *x, size_t count)
+{
+    int n = me->nranks, root = i % n;
+    for (size_t k = 0; k < count; k++) {
+        int32_t own = (int32_t)k + i + me->rank, first = (int32_t)k + i;
+        int32_t want = i % 3 == 0         ? n * first + n * (n - 1) / 2
+                       : i % 3 == 1       ? first + root
+                       : me->rank == root ? first + n - 1
+                                          : own;
+        if (x[k] != want)
+            return false;
+    }
+    return true;
+}
+
+static void keep_many_in_flight(rank_thread *me)
+{
+    int32_t *x = calloc((size_t)IN_FLIGHT * LONG_COUNT, sizeof *x);
+    ddl_request *requests[IN_FLIGHT] = { NULL };
+    size_t counts[IN_FLIGHT];
+    uint64_t random = (uint64_t)me->rank + 5;
+
+    for (int i = 0; i < IN_FLIGHT; i++)
+        EXPECT(me, start_one(me, i, x + (size_t)i * LONG_COUNT, &counts[i], &requests[i]) == DDL_OK);
+    for (int left = IN_FLIGHT; left > 0 && !me->complained;) {
+        size_t index = oracle_below(&random, IN_FLIGHT);
+        bool done = false;
+        if (oracle_below(&random, 4) == 0) {
+            EXPECT(me, ddl_wait_any(IN_FLIGHT, requests, &index) == DDL_OK);
+            done = true;
+        } else if (requests[index] == NULL) {
+            continue;
+        } else if (oracle_below(&random, 2) == 0) {
+            EXPECT(me, ddl_wait(&requests[index]) == DDL_OK);
+            done = true;
+        } else {
+            EXPECT(me, ddl_test(&requests[index], &done) == DDL_OK);
+        }
+        if (!done)
+            continue;
+        EXPECT(me, requests[index] == NULL);
+        EXPECT(me, ended_well(me, (int)index, x + index * LONG_COUNT, counts[index]));
+        left--;
+    }
+    free(x);
+}
+
+static void many_in_flight_complete_in_any_order(void **state)
+{
+    (void)state;
+    for (int nranks = 2; nranks <= 4; nranks++)
+        ranks_play("mem://in-flight", nranks, keep_many_in_flight, NULL);
+}
+
+/* ---- testing and progress ---- */
+
+static double seconds(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
+}
+
+/* Only when rank 0 has tested a thousand times does the other enter: a test that waited for it would wait for
+ * good. */
+static void test_while_alone(rank_thread *me)
+{
+    enum { TESTS = 1000, COUNT = 100000 };
+    int32_t *x = calloc(4, COUNT * sizeof *x), *in = x + 2 * COUNT, peer = 1 - me->rank;
+    ddl_request *requests[4] = { NULL };
+    double began = seconds(), longest = 0;
+
+    for (int i = 0; i < TESTS && me->rank == 0 && !me->complained; i++) {
+        double before;
+        bool done = true;
+        if (i == 0) {
+            EXPECT(me, ddl_allreduce(x, x, COUNT, DDL_INT32, DDL_SUM, me->world, &requests[0]) == DDL_OK);
+            EXPECT(me, ddl_barrier(me->world, &requests[1]) == DDL_OK);
+            EXPECT(me, ddl_broadcast(x + COUNT, COUNT, DDL_INT32, 1, me->world, &requests[2]) == DDL_OK);
+            EXPECT(me, ddl_recv(in, COUNT, DDL_INT32, peer, me->world, &requests[3]) == DDL_OK);
+        }
+        before = seconds();
+        EXPECT(me, ddl_test(&requests[i % 4], &done) == DDL_OK);
+        if (seconds() - before > longest)
+            longest = seconds() - before;
+        EXPECT(me, !done);
+        EXPECT(me, requests[i % 4] != NULL);
+    }
+    EXPECT(me, longest < 5); /* of a busy machine's scheduler */
+    EXPECT(me, seconds() - began < RANKS_TIMEOUT_MS / 1000.0 / 2);
+    ranks_meet(me);
+    if (me->rank == 1) {
+        EXPECT(me, ddl_allreduce(x, x, COUNT, DDL_INT32, DDL_SUM, me->world, &requests[0]) == DDL_OK);
+        EXPECT(me, ddl_barrier(me->world, &requests[1]) == DDL_OK);
+        EXPECT(me, ddl_broadcast(x + COUNT, COUNT, DDL_INT32, 1, me->world, &requests[2]) == DDL_OK);
+        EXPECT(me, ddl_send(in, COUNT, DDL_INT32, peer, me->world, &requests[3]) == DDL_OK);
+    }
+    for (int left = 4; left > 0 && !me->complained;)
+        for (int i = 0; i < 4; i++) {
+            bool done = false;
+            if (requests[i] == NULL)
+                continue;
+            EXPECT(me, ddl_test(&requests[i], &done) == DDL_OK); /* by its deadline it fails */
+            left -= done;
+        }
+    free(x);
+}
+
+static void testing_never_blocks_and_gets_things_done(void **state)
+{
+    (void)state;
+    ranks_play("mem://testing", RANKS, test_while_alone, NULL);
+}
+
+/* One rank has started its part and is not in the library while the others block in it, and end. */
+static void leave_it_to_the_engine(rank_thread *me)
+{
+    enum { COUNT = 300000 };
+    int32_t *x = calloc(COUNT, sizeof *x);
+    ddl_request *request = NULL;
+
+    for (int round = 0; round < 5; round++) {
+        for (int i = 0; i < COUNT; i++)
+            x[i] = i + me->rank;
+        EXPECT(me, ddl_allreduce(x, x, COUNT, DDL_INT32, DDL_SUM, me->world,
+                                 me->rank == round % me->nranks ? &request : NULL) == DDL_OK);
+        ranks_meet(me); /* all others are done with it */
+        EXPECT(me, ddl_wait(&request) == DDL_OK);
+        for (int i = 0; i < COUNT; i++)
+            EXPECT(me, x[i] == me->nranks * i + me->nranks * (me->nranks - 1) / 2);
+        ranks_meet(me);
+    }
+    free(x);
+}
+
+static void operations_go_on_while_their_caller_is_elsewhere(void **state)
+{
+    (void)state;
+    for (int nranks = 2; nranks <= 4; nranks++)
+        ranks_play("mem://elsewhere", nranks, leave_it_to_the_engine, NULL);
 }
 
 static void be_quiet(void *arg, const char *line)
@@ -183,6 +298,9 @@ int main(void)
         cmocka_unit_test(threads_may_wait_while_the_communicator_is_freed),
         cmocka_unit_test(mismatch_is_found_among_many_in_flight),
         cmocka_unit_test(deadline_may_be_as_far_as_there_is),
+        cmocka_unit_test(many_in_flight_complete_in_any_order),
+        cmocka_unit_test(testing_never_blocks_and_gets_things_done),
+        cmocka_unit_test(operations_go_on_while_their_caller_is_elsewhere),
     };
     ddl_set_log(be_quiet, NULL);
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,10 +1,11 @@
 /*
  * test_torture.c - every call that can fail for a reason outside ddl is made to fail, one after the other.
  *
- * Two ranks, as threads, live a whole life: meet, reduce, exchange, part; over each kind of store. Life n is
- * lived with the nth fallible call failing; the lives end when there is no nth call any more. Whatever fails,
- * every call returns in time, results that are called a success are right, and nothing leaks (the address
- * sanitizer looks on), no descriptor either. DDL_TORTURE_STRIDE tortures every so many calls only.
+ * Two ranks, as threads, live a whole life: meet, reduce, exchange, split, shrink, part; over each kind of
+ * store. Life n is lived with the nth fallible call failing; the lives end when there is no nth call any
+ * more. Whatever fails, every call returns in time, results that are called a success are right, and nothing
+ * leaks (the address sanitizer looks on), no descriptor either. DDL_TORTURE_STRIDE tortures every so many
+ * calls only.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -74,6 +75,38 @@ static void reduce_and_exchange(life *me, ddl_comm *world, int32_t *in, int32_t 
     judge(me, ddl_barrier(world, NULL));
 }
 
+/* A part of all, in the other order of ranks; then the world without anybody lost. */
+static void split_and_shrink(life *me, ddl_comm *world, int32_t *in, int32_t *out)
+{
+    static const size_t counts[RANKS][RANKS] = { { 3, 30000 }, { 0, 7 } }; /* from, to: ranks of the part */
+    ddl_comm *part = NULL, *left = NULL;
+    ddl_status status = ddl_comm_split(world, 7, -me->rank, &part);
+    judge(me, status);
+    if (status == DDL_OK) {
+        int rank = ddl_rank(part);
+        me->wrong = me->wrong || rank != RANKS - 1 - me->rank || ddl_size(part) != RANKS;
+        size_t expected[RANKS] = { counts[0][rank], counts[1][rank] };
+        for (int i = 0; i < COUNT; i++)
+            in[i] = i + me->rank;
+        status = ddl_alltoallv(in, counts[rank], out, expected, DDL_INT32, part, NULL);
+        judge(me, status);
+        /* The first that came from rank 0, which is rank 1 of the world. */
+        size_t skipped = rank == 0 ? 0 : counts[0][0];
+        for (size_t i = 0; i < expected[0] && status == DDL_OK; i++)
+            me->wrong = me->wrong || out[i] != (int32_t)(skipped + i) + RANKS - 1;
+        judge(me, ddl_comm_free(&part));
+    }
+    status = ddl_comm_shrink(world, &left);
+    judge(me, status);
+    if (status == DDL_OK) {
+        /* The other may have given up and left; the half with the lowest rank goes on. */
+        bool alone = ddl_size(left) == 1 && me->rank == 0;
+        me->wrong = me->wrong || ddl_rank(left) != me->rank || (ddl_size(left) != RANKS && !alone);
+        judge(me, ddl_barrier(left, NULL));
+        judge(me, ddl_comm_free(&left));
+    }
+}
+
 static void *live(void *arg)
 {
     life *me = arg;
@@ -89,6 +122,7 @@ static void *live(void *arg)
     judge(me, status);
     if (status == DDL_OK) {
         reduce_and_exchange(me, world, in, out);
+        split_and_shrink(me, world, in, out);
         judge(me, ddl_comm_free(&world));
     }
     free(in);

@@ -8,11 +8,12 @@
  * not end the program. Commands:
  *
  *     init  free  timeout:MS  facts  resources
+ *     split:NAME:COLOR:KEY  shrink:NAME  abort:REASON  use:NAME
+ *     cases:SEED:N   so many random calls (see cases.h), on parts of the communicator too
  *     allreduce:COUNT:DTYPE:OP  reduce_scatter:COUNT:DTYPE:OP  reduce:COUNT:DTYPE:OP:ROOT
- *     allgather:COUNT:DTYPE  alltoall:COUNT:DTYPE  broadcast:COUNT:DTYPE:ROOT  barrier
- *     send:COUNT:DTYPE:PEER  recv:COUNT:DTYPE:PEER
- *     +CALL          start it; wait: wait for all started, in order, a line for each
- *     N=CALL         repeat it N times, or until it fails
+ *     gather:COUNT:DTYPE:ROOT  scatter:COUNT:DTYPE:ROOT  allgather:COUNT:DTYPE  alltoall:COUNT:DTYPE
+ * broadcast:COUNT:DTYPE:ROOT  barrier send:COUNT:DTYPE:PEER  recv:COUNT:DTYPE:PEER +CALL          start it;
+ * wait: wait for all started, in order, a line for each N=CALL         repeat it N times, or until it fails
  *     forever=CALL   repeat it until it fails
  *     cycle:N        init, allreduce, free, N times
  *     line           wait for a line on stdin
@@ -21,9 +22,11 @@
  *     fork:stay      a child that does nothing but live on with what it inherited
  *     exit:CODE  _exit:CODE
  *
- * Results are compared with the serial oracle; "exact" says how that went.
+ * Calls are on the communicator in use: the world ("world") until another was split off or shrunk from it and
+ * chosen by its name; after freeing that one the world again. Results are compared with the serial oracle;
+ * "exact" says how that went.
  */
-#include "../conformance/oracle.h"
+#include "../conformance/cases.h"
 
 #include <dirent.h>
 #include <inttypes.h>
@@ -36,11 +39,13 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { STARTED_AT_MOST = 16, STAY_SECONDS = 60 };
+enum { STARTED_AT_MOST = 16, COMMS_AT_MOST = 8, CASES_MAX_COUNT = 5000, STAY_SECONDS = 60 };
 
 /* A call with its buffers; made once and run many times. */
 struct job {
     oracle_call what;
+    ddl_comm *comm;
+    int rank;             /* in comm */
     bool sends, receives; /* point to point */
     int other;
     void *send, *recv, *first; /* first: an earlier result that the oracle agreed with */
@@ -49,8 +54,15 @@ struct job {
     char text[80];
 };
 
+struct named {
+    char name[16];
+    ddl_comm *comm;
+};
+
 struct actor {
-    ddl_comm *world;
+    struct named comms[COMMS_AT_MOST]; /* the first is the world */
+    int ncomms;
+    struct named *in_use;
     struct job *started[STARTED_AT_MOST];
     int nstarted;
 };
@@ -146,16 +158,18 @@ static struct job *job_create(const struct actor *a, const char *text)
 
     if (strlen(text) >= sizeof copy)
         die("too long", text);
+    job->comm = a->in_use->comm;
+    job->rank = ddl_rank(job->comm);
     strcpy(copy, text);
     strcpy(job->text, text);
     name = strsep(&rest, ":");
     kind = oracle_kind_parse(name);
     job->sends = strcmp(name, ways[0]) == 0;
     job->receives = strcmp(name, ways[1]) == 0;
-    if (kind < 0 && !job->sends && !job->receives)
+    if ((kind < 0 && !job->sends && !job->receives) || (kind >= 0 && oracle_is_uneven((oracle_kind)kind)))
         die("unknown command", text);
     w->kind = kind < 0 ? ORACLE_PAIR : (oracle_kind)kind;
-    w->nranks = ddl_size(a->world) > 0 ? ddl_size(a->world) : 1;
+    w->nranks = ddl_size(job->comm) > 0 ? ddl_size(job->comm) : 1;
     w->count = (size_t)field_number(&rest, 0);
     w->dtype = DDL_FLOAT32;
     if ((field = strsep(&rest, ":")) != NULL)
@@ -163,14 +177,14 @@ static struct job *job_create(const struct actor *a, const char *text)
     if (oracle_reduces(w->kind) && (field = strsep(&rest, ":")) != NULL)
         w->op = (ddl_op)oracle_op_parse(field);
     job->other = (int)field_number(&rest, 0);
-    w->root = job->receives ? job->other : job->sends ? ddl_rank(a->world) : job->other;
-    w->peer = job->receives ? ddl_rank(a->world) : job->other;
+    w->root = job->receives ? job->other : job->sends ? job->rank : job->other;
+    w->peer = job->receives ? job->rank : job->other;
     job->send = room((size_t)w->nranks * w->count * 8);
     job->recv = room((size_t)w->nranks * w->count * 8);
     job->first = room((size_t)w->nranks * w->count * 8);
-    if (a->world != NULL) {
-        job->recv_bytes = oracle_recv_count(w, ddl_rank(a->world)) * ddl_dtype_bytes(w->dtype);
-        oracle_fill(w, 1, ddl_rank(a->world), w->kind == ORACLE_BROADCAST ? job->recv : job->send);
+    if (job->comm != NULL) {
+        job->recv_bytes = oracle_recv_count(w, job->rank) * ddl_dtype_bytes(w->dtype);
+        oracle_fill(w, 1, job->rank, w->kind == ORACLE_BROADCAST ? job->recv : job->send);
     }
     return job;
 }
@@ -183,34 +197,38 @@ static void job_destroy(struct job *job)
     free(job);
 }
 
-static ddl_status job_issue(const struct actor *a, struct job *job, ddl_request **request)
+static ddl_status job_issue(struct job *job, ddl_request **request)
 {
     const oracle_call *w = &job->what;
 
     switch (w->kind) {
     case ORACLE_ALLREDUCE:
-        return ddl_allreduce(job->send, job->recv, w->count, w->dtype, w->op, a->world, request);
+        return ddl_allreduce(job->send, job->recv, w->count, w->dtype, w->op, job->comm, request);
     case ORACLE_REDUCE:
-        return ddl_reduce(job->send, job->recv, w->count, w->dtype, w->op, w->root, a->world, request);
+        return ddl_reduce(job->send, job->recv, w->count, w->dtype, w->op, w->root, job->comm, request);
     case ORACLE_REDUCE_SCATTER:
-        return ddl_reduce_scatter(job->send, job->recv, w->count, w->dtype, w->op, a->world, request);
+        return ddl_reduce_scatter(job->send, job->recv, w->count, w->dtype, w->op, job->comm, request);
     case ORACLE_ALLGATHER:
-        return ddl_allgather(job->send, job->recv, w->count, w->dtype, a->world, request);
+        return ddl_allgather(job->send, job->recv, w->count, w->dtype, job->comm, request);
     case ORACLE_BROADCAST:
-        return ddl_broadcast(job->recv, w->count, w->dtype, w->root, a->world, request);
+        return ddl_broadcast(job->recv, w->count, w->dtype, w->root, job->comm, request);
     case ORACLE_ALLTOALL:
-        return ddl_alltoall(job->send, job->recv, w->count, w->dtype, a->world, request);
+        return ddl_alltoall(job->send, job->recv, w->count, w->dtype, job->comm, request);
+    case ORACLE_GATHER:
+        return ddl_gather(job->send, job->recv, w->count, w->dtype, w->root, job->comm, request);
+    case ORACLE_SCATTER:
+        return ddl_scatter(job->send, job->recv, w->count, w->dtype, w->root, job->comm, request);
     case ORACLE_BARRIER:
-        return ddl_barrier(a->world, request);
+        return ddl_barrier(job->comm, request);
     default:
         if (job->sends)
-            return ddl_send(job->send, w->count, w->dtype, job->other, a->world, request);
-        return ddl_recv(job->recv, w->count, w->dtype, job->other, a->world, request);
+            return ddl_send(job->send, w->count, w->dtype, job->other, job->comm, request);
+        return ddl_recv(job->recv, w->count, w->dtype, job->other, job->comm, request);
     }
 }
 
 /* Against the oracle the first time, against that result from then on. */
-static bool job_exact(int rank, struct job *job, bool first)
+static bool job_exact(struct job *job, bool first)
 {
     const oracle_call *w = &job->what;
     size_t bytes = (size_t)w->nranks * w->count * 8, index = 0;
@@ -226,7 +244,7 @@ static bool job_exact(int rank, struct job *job, bool first)
         oracle_fill(w, 1, r, input);
         sends[r] = input;
     }
-    exact = oracle_agrees(w, sends, rank, job->recv, &index, want, have);
+    exact = oracle_agrees(w, sends, job->rank, job->recv, &index, want, have);
     if (!exact)
         fprintf(stderr, "actor: %s: element %zu is %s, must be %s\n", job->text, index, have, want);
     for (int r = 0; r < w->nranks; r++)
@@ -258,8 +276,8 @@ static void run_call(const struct actor *a, const char *text, const char *event,
 
     while (status == DDL_OK && done != times) {
         begin_ns = now_ns();
-        status = job_issue(a, job, NULL);
-        if (status == DDL_OK && !job_exact(ddl_rank(a->world), job, done == 0))
+        status = job_issue(job, NULL);
+        if (status == DDL_OK && !job_exact(job, done == 0))
             exact = false;
         done += status == DDL_OK;
         if (times < 0 && done == 1 && status == DDL_OK) {
@@ -275,7 +293,7 @@ static void start_call(struct actor *a, const char *text)
 {
     struct job *job = job_create(a, text);
     uint64_t begin_ns = now_ns();
-    ddl_status status = job_issue(a, job, &job->request);
+    ddl_status status = job_issue(job, &job->request);
 
     tell("started", status, begin_ns);
     if (status != DDL_OK)
@@ -286,13 +304,13 @@ static void start_call(struct actor *a, const char *text)
         a->started[a->nstarted++] = job;
 }
 
-static void wait_started(struct actor *a, int rank)
+static void wait_started(struct actor *a)
 {
     for (int i = 0; i < a->nstarted; i++) {
         struct job *job = a->started[i];
         uint64_t begin_ns = now_ns();
         ddl_status status = ddl_wait(&job->request);
-        job_tell(job, "wait", status, begin_ns, 1, status == DDL_OK && job_exact(rank, job, true));
+        job_tell(job, "wait", status, begin_ns, 1, status == DDL_OK && job_exact(job, true));
         job_destroy(job);
     }
     a->nstarted = 0;
@@ -302,11 +320,11 @@ static void cycle(struct actor *a, long times)
 {
     for (long i = 0; i < times; i++) {
         uint64_t begin_ns = now_ns();
-        ddl_status status = ddl_init(&a->world, NULL);
+        ddl_status status = ddl_init(&a->comms[0].comm, NULL);
         if (status == DDL_OK)
             run_call(a, "allreduce:1000:int32:sum", "allreduce", 1);
         if (status == DDL_OK)
-            status = ddl_comm_free(&a->world);
+            status = ddl_comm_free(&a->comms[0].comm);
         tell("cycle", status, begin_ns);
         if (status != DDL_OK)
             return;
@@ -403,6 +421,81 @@ static void become_mortal(long usec)
     setitimer(ITIMER_REAL, &timer, NULL);
 }
 
+/* ---- communicators ---- */
+
+static struct named *find_comm(struct actor *a, const char *name)
+{
+    for (int i = 0; i < a->ncomms; i++)
+        if (strcmp(a->comms[i].name, name) == 0)
+            return &a->comms[i];
+    return NULL;
+}
+
+/* A place for a communicator of this name: the one that had the name before, or a new one. */
+static struct named *place_comm(struct actor *a, const char *name)
+{
+    struct named *place = name == NULL ? NULL : find_comm(a, name);
+    if (place == NULL) {
+        if (a->ncomms == COMMS_AT_MOST || name == NULL || strlen(name) >= sizeof place->name)
+            die("no place for a communicator", name == NULL ? "" : name);
+        place = &a->comms[a->ncomms++];
+        strcpy(place->name, name);
+    }
+    place->comm = NULL;
+    return place;
+}
+
+static void tell_new_comm(const char *event, ddl_status status, uint64_t begin_ns, const ddl_comm *comm)
+{
+    open_record(event);
+    print_outcome(status, begin_ns);
+    printf(",\"new_rank\":%d,\"new_size\":%d", ddl_rank(comm), ddl_size(comm));
+    close_record();
+}
+
+static void split(struct actor *a, const char *text)
+{
+    char copy[80], *rest = copy, *name;
+    uint64_t begin_ns = now_ns();
+    struct named *place;
+    ddl_status status;
+    int color, key;
+
+    snprintf(copy, sizeof copy, "%s", text);
+    name = strsep(&rest, ":");
+    color = (int)field_number(&rest, 0);
+    key = (int)field_number(&rest, 0);
+    place = place_comm(a, name);
+    status = ddl_comm_split(a->in_use->comm, color, key, &place->comm);
+    tell_new_comm("split", status, begin_ns, place->comm);
+}
+
+static void shrink(struct actor *a, const char *name)
+{
+    uint64_t begin_ns = now_ns();
+    struct named *place = place_comm(a, name);
+    ddl_status status = ddl_comm_shrink(a->in_use->comm, &place->comm);
+    tell_new_comm("shrink", status, begin_ns, place->comm);
+}
+
+static void run_cases(const struct actor *a, const char *text)
+{
+    char copy[80], *rest = copy, failure[CASES_FAILURE_BYTES] = "";
+    cases_plan plan = { .max_count = CASES_MAX_COUNT, .only = -1, .splits = true };
+    uint64_t begin_ns = now_ns();
+    bool good;
+
+    snprintf(copy, sizeof copy, "%s", text);
+    plan.seed = (uint64_t)field_number(&rest, 1);
+    plan.ncases = (int)field_number(&rest, 1);
+    good = cases_run(a->in_use->comm, &plan, failure);
+    open_record("cases");
+    print_outcome(DDL_OK, begin_ns);
+    printf(",\"exact\":%s,\"failure\":", good ? "true" : "false");
+    print_text(failure);
+    close_record();
+}
+
 static void fork_child(const struct actor *a, const char *how)
 {
     pid_t child = fork();
@@ -418,7 +511,7 @@ static void fork_child(const struct actor *a, const char *how)
                 pause();
         }
         uint64_t begin_ns = now_ns();
-        tell("child", ddl_allreduce(&x, &x, 1, DDL_FLOAT32, DDL_SUM, a->world, NULL), begin_ns);
+        tell("child", ddl_allreduce(&x, &x, 1, DDL_FLOAT32, DDL_SUM, a->in_use->comm, NULL), begin_ns);
         if (strcmp(how, "exit") == 0)
             exit(0);
         _exit(0);
@@ -454,21 +547,32 @@ static void perform(struct actor *a, const char *command)
     uint64_t begin_ns = now_ns();
 
     if (strcmp(command, "init") == 0) {
-        tell("init", ddl_init(&a->world, NULL), begin_ns);
+        tell("init", ddl_init(&a->comms[0].comm, NULL), begin_ns);
     } else if (strcmp(command, "free") == 0) {
-        int rank = ddl_rank(a->world);
-        tell("free", ddl_comm_free(&a->world), begin_ns);
-        wait_started(a, rank); /* what was in flight can still be waited for */
+        tell("free", ddl_comm_free(&a->in_use->comm), begin_ns);
+        a->in_use = a->comms;
+        wait_started(a); /* what was in flight can still be waited for */
     } else if (strcmp(command, "wait") == 0) {
-        wait_started(a, ddl_rank(a->world));
+        wait_started(a);
     } else if (strcmp(command, "facts") == 0) {
-        tell_facts(a->world);
+        tell_facts(a->in_use->comm);
+    } else if (takes(command, "split:", &argument)) {
+        split(a, argument);
+    } else if (takes(command, "shrink:", &argument)) {
+        shrink(a, argument);
+    } else if (takes(command, "abort:", &argument)) {
+        tell("abort", ddl_comm_abort(a->in_use->comm, argument), begin_ns);
+    } else if (takes(command, "use:", &argument)) {
+        if ((a->in_use = find_comm(a, argument)) == NULL)
+            die("no such communicator", argument);
+    } else if (takes(command, "cases:", &argument)) {
+        run_cases(a, argument);
     } else if (strcmp(command, "resources") == 0) {
         tell_resources();
     } else if (strcmp(command, "line") == 0) {
         wait_for_line();
     } else if (takes(command, "timeout:", &argument)) {
-        tell("timeout", ddl_comm_set_timeout(a->world, strtol(argument, NULL, 10)), begin_ns);
+        tell("timeout", ddl_comm_set_timeout(a->in_use->comm, strtol(argument, NULL, 10)), begin_ns);
     } else if (takes(command, "cycle:", &argument)) {
         cycle(a, strtol(argument, NULL, 10));
     } else if (takes(command, "mortal:", &argument)) {
@@ -498,7 +602,8 @@ static void perform(struct actor *a, const char *command)
 
 int main(int argc, char *argv[])
 {
-    struct actor a = { 0 };
+    struct actor a = { .comms = { { "world", NULL } }, .ncomms = 1 };
+    a.in_use = a.comms;
     for (int i = 1; i < argc; i++)
         perform(&a, argv[i]);
     return 0;

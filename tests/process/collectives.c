@@ -2,7 +2,9 @@
  * collectives - one rank of a sweep: random calls against the serial oracle, over real processes.
  *
  *     ddl-launch --nproc_per_node 4 collectives --seed 7 --cases 200 [--max-count 20000] [--only allreduce]
+ *                                               [--splits 0]
  *
+ * --splits 0: on the world alone, not on parts of it.
  * Prints "ok N cases" or what was wrong, and which seed shows it again.
  */
 #include "../conformance/cases.h"
@@ -17,7 +19,8 @@ enum { OPERATION_TIMEOUT_MS = 60000 };
 static int usage(const char *reason, const char *argument)
 {
     fprintf(stderr,
-            "collectives: %s: %s\nusage: collectives [--seed S] [--cases N] [--max-count M] [--only NAME]\n",
+            "collectives: %s: %s\nusage: collectives [--seed S] [--cases N] [--max-count M] [--only NAME] "
+            "[--splits 0|1]\n",
             reason, argument);
     return 2;
 }
@@ -32,7 +35,7 @@ static bool number(const char *text, unsigned long long *value)
 
 int main(int argc, char *argv[])
 {
-    cases_plan plan = { .seed = 1, .ncases = 100, .max_count = 20000, .only = -1 };
+    cases_plan plan = { .seed = 1, .ncases = 100, .max_count = 20000, .only = -1, .splits = true };
     char failure[CASES_FAILURE_BYTES];
     ddl_comm *world = NULL;
     bool good;
@@ -54,6 +57,8 @@ int main(int argc, char *argv[])
             plan.ncases = (int)value;
         else if (strcmp(argv[i], "--max-count") == 0)
             plan.max_count = (size_t)value;
+        else if (strcmp(argv[i], "--splits") == 0)
+            plan.splits = value != 0;
         else
             return usage("unknown flag", argv[i]);
     }

@@ -1,42 +1,46 @@
 """The sweep: `collectives` under the launcher, for a number of ranks and each algorithm that takes them.
 
-    run_collectives.py LAUNCHER COLLECTIVES --ranks N [--cases C] [--max-count M] [--seed S]
+    run_collectives.py LAUNCHER COLLECTIVES SIMULATOR --ranks N [--cases C] [--max-count M] [--seed S]
                        [--algorithms] [--only OPERATION[=ALGORITHM]]
 
-Without --algorithms the library chooses; with it, every algorithm is forced in turn by its variable.
+Without --algorithms the library chooses; with it, every algorithm that `SIMULATOR list` (ddl-sim) knows is forced
+in turn by its variable, on the world and on parts of it; those for powers of two on the world alone.
 """
 import argparse
 import os
+import re
 import subprocess
 import sys
 import time
 
 from world import PATIENCE, clean_environment
 
-# As in the catalogue; those marked need a power of two.
-ALGORITHMS = {
-    "allreduce": ["flat", "doubling", "halving_doubling", "ring", "direct", "circulant"],
-    "reduce_scatter": ["ring", "direct", "circulant", "halving*"],
-    "allgather": ["ring", "direct", "circulant", "doubling*"],
-    "broadcast": ["binomial"],
-    "reduce": ["binomial"],
-    "alltoall": ["direct", "pairwise"],
-    "barrier": ["dissemination"],
-}
 LIMIT_S = 240
+
+
+def algorithms(simulator):
+    """[(operation, algorithm, whether it takes any number of ranks)]"""
+    listed = subprocess.run([simulator, "list"], check=True, capture_output=True, text=True, timeout=LIMIT_S).stdout
+    rows = re.findall(r"^(\w+)/(\w+) +(any p|p = 2\^k) ", listed, re.MULTILINE)
+    if not rows or len(rows) != len(listed.splitlines()):
+        sys.exit(f"run_collectives: cannot read the list of algorithms:\n{listed}")
+    return [(operation, name, takes == "any p") for operation, name, takes in rows
+            if operation not in ("send", "recv")]
 
 
 def power_of_two(n):
     return n & (n - 1) == 0
 
 
-def run(arguments, operation, algorithm):
+def run(arguments, operation, algorithm, any_number):
     command = [arguments.launcher, "--nproc_per_node", str(arguments.ranks), arguments.collectives, "--seed",
                str(arguments.seed), "--cases", str(arguments.cases), "--max-count", str(arguments.max_count)]
     environment = clean_environment()
     if operation is not None:
         command += ["--only", operation]
         environment["DDL_" + operation.upper()] = algorithm
+    if not any_number:
+        command += ["--splits", "0"]
     began = time.monotonic()
     try:
         done = subprocess.run(command, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
@@ -58,6 +62,7 @@ def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("launcher")
     parser.add_argument("collectives")
+    parser.add_argument("simulator")
     parser.add_argument("--ranks", type=int, required=True)
     parser.add_argument("--cases", type=int, default=100)
     parser.add_argument("--max-count", type=int, default=20000)
@@ -67,18 +72,13 @@ def main():
     arguments = parser.parse_args()
     arguments.cases = max(1, int(arguments.cases * float(os.environ.get("DDL_TEST_SCALE", "100")) / 100))
 
-    runs = []
-    if arguments.only:
-        operation, _, algorithm = arguments.only.partition("=")
-        runs = [(operation, algorithm or name.rstrip("*")) for name in
-                ([algorithm] if algorithm else ALGORITHMS[operation])]
-    elif arguments.algorithms:
-        for operation, names in ALGORITHMS.items():
-            for name in names:
-                if not name.endswith("*") or power_of_two(arguments.ranks):
-                    runs.append((operation, name.rstrip("*")))
-    else:
-        runs = [(None, None)]
+    runs = [(None, None, True)]
+    if arguments.only or arguments.algorithms:
+        operation, _, algorithm = (arguments.only or "").partition("=")
+        runs = [row for row in algorithms(arguments.simulator) if operation in ("", row[0])
+                and algorithm in ("", row[1]) and (row[2] or power_of_two(arguments.ranks))]
+        if not runs:
+            sys.exit(f"run_collectives: no algorithm for {arguments.only} on {arguments.ranks} ranks")
     failed = [r for r in runs if not run(arguments, *r)]
     return 1 if failed else 0
 

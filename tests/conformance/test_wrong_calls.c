@@ -1,0 +1,532 @@
+/*
+ * test_wrong_calls.c - on several ranks: what makes no sense is refused, names its argument and changes
+ * nothing; what ranks do not agree on is told to all of them. Ranks are threads of this process.
+ */
+#include "oracle.h"
+#include "ranks.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include <cmocka.h>
+
+enum { RANKS = 3, ROOM = 400000 };
+
+/* ---- a call by its parts ---- */
+
+typedef struct call {
+    oracle_kind kind;
+    const void *send;
+    void *recv;
+    size_t count;
+    const size_t *counts, *recv_counts; /* v forms; the second of alltoallv */
+    int dtype, op, root;
+} call;
+
+static ddl_status make(const call *c, ddl_comm *comm, ddl_request **request)
+{
+    ddl_dtype dtype = (ddl_dtype)c->dtype;
+    ddl_op op = (ddl_op)c->op;
+
+    switch (c->kind) {
+    case ORACLE_ALLREDUCE:
+        return ddl_allreduce(c->send, c->recv, c->count, dtype, op, comm, request);
+    case ORACLE_REDUCE:
+        return ddl_reduce(c->send, c->recv, c->count, dtype, op, c->root, comm, request);
+    case ORACLE_REDUCE_SCATTER:
+        return ddl_reduce_scatter(c->send, c->recv, c->count, dtype, op, comm, request);
+    case ORACLE_ALLGATHER:
+        return ddl_allgather(c->send, c->recv, c->count, dtype, comm, request);
+    case ORACLE_BROADCAST:
+        return ddl_broadcast(c->recv, c->count, dtype, c->root, comm, request);
+    case ORACLE_ALLTOALL:
+        return ddl_alltoall(c->send, c->recv, c->count, dtype, comm, request);
+    case ORACLE_GATHER:
+        return ddl_gather(c->send, c->recv, c->count, dtype, c->root, comm, request);
+    case ORACLE_SCATTER:
+        return ddl_scatter(c->send, c->recv, c->count, dtype, c->root, comm, request);
+    case ORACLE_REDUCE_SCATTERV:
+        return ddl_reduce_scatterv(c->send, c->recv, c->counts, dtype, op, comm, request);
+    case ORACLE_ALLGATHERV:
+        return ddl_allgatherv(c->send, c->recv, c->counts, dtype, comm, request);
+    case ORACLE_GATHERV:
+        return ddl_gatherv(c->send, c->recv, c->counts, dtype, c->root, comm, request);
+    case ORACLE_SCATTERV:
+        return ddl_scatterv(c->send, c->recv, c->counts, dtype, c->root, comm, request);
+    case ORACLE_ALLTOALLV:
+        return ddl_alltoallv(c->send, c->counts, c->recv, c->recv_counts, dtype, comm, request);
+    default:
+        return ddl_barrier(comm, request);
+    }
+}
+
+static bool world_works(const rank_thread *me)
+{
+    int32_t x = me->rank + 1;
+    return ddl_allreduce(&x, &x, 1, DDL_INT32, DDL_SUM, me->world, NULL) == DDL_OK &&
+           x == me->nranks * (me->nranks + 1) / 2;
+}
+
+/* ---- refused ---- */
+
+enum { ELEMENTS = 8 };
+
+struct refusal {
+    rank_thread *me;
+    float given[RANKS * ELEMENTS], got[RANKS * ELEMENTS];
+    size_t counts[RANKS];
+    call sound; /* that would be accepted, and of which a test makes one argument wrong */
+};
+
+static const char *the_error(void)
+{
+    return ddl_last_error()->text;
+}
+
+/* Also that this is so with a request, that nothing is written and that the order of operations goes on. */
+static void refuse(struct refusal *r, const char *what, const call *c, const char *argument)
+{
+    rank_thread *me = r->me;
+    ddl_request *never = (ddl_request *)(uintptr_t)r, *request = never;
+    float before[RANKS * ELEMENTS];
+
+    memcpy(before, r->got, sizeof before);
+    for (int blocking = 0; blocking < 2; blocking++) {
+        ddl_status status = make(c, me->world, blocking ? NULL : &request);
+        bool good = status == DDL_EINVAL && ddl_last_error()->code == DDL_EINVAL && request == never &&
+                    memcmp(before, r->got, sizeof before) == 0 && strstr(the_error(), argument) != NULL &&
+                    strcmp(ddl_last_error()->operation, oracle_kind_name(c->kind)) == 0;
+        if (!good)
+            ranks_complain(me, "%s in %s: %s, request %s, \"%s\"", what, oracle_kind_name(c->kind),
+                           ddl_status_name(status), request == never ? "untouched" : "written", the_error());
+    }
+    EXPECT(me, world_works(me));
+}
+
+static struct refusal refusal_of(rank_thread *me, oracle_kind kind)
+{
+    struct refusal r = { .me = me, .counts = { 2, 0, 3 } };
+    r.sound = (call){ .kind = kind, .count = 2, .dtype = DDL_FLOAT32, .op = DDL_SUM, .root = me->rank };
+    return r;
+}
+
+static bool gives(oracle_kind kind)
+{
+    return kind != ORACLE_BROADCAST && kind != ORACLE_BARRIER;
+}
+
+static void refuse_of_kind(rank_thread *me, oracle_kind kind)
+{
+    struct refusal r = refusal_of(me, kind);
+    size_t too_many[] = { SIZE_MAX - 1, 1, 1 }, too_large[] = { 1, SIZE_MAX / 8 + 1, 0 };
+    size_t together[] = { SIZE_MAX / 8 / 2, SIZE_MAX / 8 / 2, SIZE_MAX / 8 / 2 }, other[] = { 2, 1, 3 };
+    bool is_uneven = oracle_is_uneven(kind);
+    call c;
+
+    r.sound.send = r.given;
+    r.sound.recv = r.got;
+    r.sound.counts = r.sound.recv_counts = r.counts;
+    r.counts[me->rank] = 2; /* something of every rank */
+    for (int wrong = 0; wrong < 3 && oracle_is_rooted(kind); wrong++) {
+        static const int roots[] = { -1, RANKS, 1 << 30 };
+        c = r.sound;
+        c.root = roots[wrong];
+        refuse(&r, "a root outside", &c, "root");
+    }
+    c = r.sound;
+    c.recv = NULL;
+    refuse(&r, "no buffer to receive into", &c, kind == ORACLE_BROADCAST ? "buffer" : "recv");
+    c = r.sound;
+    c.dtype = 99;
+    refuse(&r, "a type that does not exist", &c, "99");
+    for (int dtype = DDL_FLOAT16; dtype <= DDL_FLOAT64 && oracle_reduces(kind); dtype++)
+        for (int op = DDL_BAND; op <= DDL_BXOR; op++) {
+            c = r.sound;
+            c.dtype = dtype;
+            c.op = op;
+            refuse(&r, "bits of floats", &c, oracle_op_name((ddl_op)op));
+        }
+    if (gives(kind)) {
+        c = r.sound;
+        c.send = NULL;
+        refuse(&r, "no buffer to send from", &c, "send");
+        c = r.sound;
+        c.send = r.got + 1; /* one element off any place that would be in place */
+        c.recv = r.got + (kind == ORACLE_ALLGATHER || kind == ORACLE_ALLGATHERV || kind == ORACLE_GATHER ||
+                                  kind == ORACLE_GATHERV
+                              ? 0
+                              : 2);
+        refuse(&r, "buffers that overlap", &c, "overlap");
+    }
+    if (is_uneven) {
+        c = r.sound;
+        c.counts = NULL;
+        refuse(&r, "no counts", &c, kind == ORACLE_ALLTOALLV ? "send_counts" : "counts");
+        c = r.sound;
+        c.counts = c.recv_counts = too_many;
+        refuse(&r, "counts that add up to more than there is", &c, "overflow");
+        c = r.sound;
+        c.counts = c.recv_counts = too_large;
+        c.dtype = DDL_FLOAT64;
+        refuse(&r, "a count of more bytes than there are", &c, "overflow");
+        c = r.sound;
+        c.counts = c.recv_counts = together;
+        c.dtype = DDL_FLOAT64;
+        refuse(&r, "counts of more bytes together than there are", &c, "overflow");
+    } else {
+        c = r.sound;
+        c.count = SIZE_MAX / 4 + 1;
+        refuse(&r, "a count of more bytes than there are", &c, "overflow");
+    }
+    if (kind == ORACLE_ALLTOALLV) {
+        c = r.sound;
+        c.recv_counts = NULL;
+        refuse(&r, "no counts of what comes", &c, "recv_counts");
+        c = r.sound;
+        c.recv_counts = too_many;
+        refuse(&r, "too much that comes", &c, "overflow");
+        c = r.sound;
+        c.send = c.recv;
+        c.recv_counts = other;
+        refuse(&r, "in place with other counts", &c, "recv");
+    }
+}
+
+static void make_wrong_calls(rank_thread *me)
+{
+    for (int kind = 0; kind < ORACLE_SHIFT; kind++)
+        if (kind != ORACLE_BARRIER)
+            refuse_of_kind(me, (oracle_kind)kind);
+}
+
+static void what_makes_no_sense_is_refused_by_name_and_changes_nothing(void **state)
+{
+    (void)state;
+    ranks_play("mem://refused", RANKS, make_wrong_calls, NULL);
+}
+
+/* The others do not call at all: nothing of it has gone out. */
+static void be_wrong_alone(rank_thread *me)
+{
+    for (int kind = 0; kind < ORACLE_SHIFT && me->rank == 1; kind++) {
+        struct refusal r = refusal_of(me, (oracle_kind)kind);
+        r.sound.dtype = 77;
+        r.sound.send = r.given;
+        r.sound.recv = r.got;
+        r.sound.counts = r.sound.recv_counts = r.counts;
+        EXPECT(me, kind == ORACLE_BARRIER || make(&r.sound, me->world, NULL) == DDL_EINVAL);
+    }
+    EXPECT(me, world_works(me));
+}
+
+static void a_refused_call_of_one_rank_does_not_disturb_the_others(void **state)
+{
+    (void)state;
+    ranks_play("mem://refused-alone", RANKS, be_wrong_alone, NULL);
+}
+
+static void misuse_communicators(rank_thread *me)
+{
+    ddl_comm *part = NULL;
+
+    EXPECT(me, ddl_comm_split(me->world, 0, 0, NULL) == DDL_EINVAL);
+    EXPECT(me, strstr(the_error(), "part") != NULL);
+    EXPECT(me, ddl_comm_split(NULL, 0, 0, &part) == DDL_EINVAL);
+    EXPECT(me, strstr(the_error(), "comm") != NULL);
+    EXPECT(me, part == NULL);
+    EXPECT(me, ddl_comm_abort(NULL, "why not") == DDL_EINVAL);
+    EXPECT(me, strstr(the_error(), "comm") != NULL);
+    EXPECT(me, ddl_comm_shrink(NULL, &part) == DDL_EINVAL);
+    EXPECT(me, ddl_comm_shrink(me->world, NULL) == DDL_EINVAL);
+    EXPECT(me, strstr(the_error(), "survivors") != NULL);
+    EXPECT(me, part == NULL);
+    EXPECT(me, world_works(me));
+    EXPECT(me, ddl_comm_split(me->world, 0, 0, &part) == DDL_OK);
+    EXPECT(me, ddl_comm_free(&part) == DDL_OK);
+}
+
+static void nowhere_to_put_a_communicator_is_refused(void **state)
+{
+    (void)state;
+    ranks_play("mem://misused", RANKS, misuse_communicators, NULL);
+}
+
+/* What a rank's role does not use, or has no elements of, may be missing. */
+static void leave_out_the_unused(rank_thread *me)
+{
+    size_t nothing[RANKS] = { 0 }, last[RANKS] = { 0, 0, 4 };
+    float given[12] = { 1, 2, 3, 4 }, got[12] = { 0 };
+    const float *mine = me->rank == 2 ? given : NULL;
+    float *own = me->rank == 2 ? got : NULL, *at_root = me->rank == 1 ? got : NULL;
+    ddl_comm *w = me->world;
+
+    for (int kind = 0; kind < ORACLE_SHIFT; kind++) {
+        call c = { (oracle_kind)kind, NULL, NULL, 0, nothing, nothing, DDL_FLOAT32, DDL_SUM, 1 };
+        ddl_request *request = NULL;
+        EXPECT(me, make(&c, w, NULL) == DDL_OK);
+        EXPECT(me, make(&c, w, &request) == DDL_OK);
+        EXPECT(me, ddl_wait(&request) == DDL_OK);
+    }
+    EXPECT(me, ddl_reduce(given, at_root, 4, DDL_FLOAT32, DDL_SUM, 1, w, NULL) == DDL_OK);
+    EXPECT(me, ddl_gather(given, at_root, 4, DDL_FLOAT32, 1, w, NULL) == DDL_OK);
+    EXPECT(me, ddl_scatter(me->rank == 1 ? given : NULL, got, 4, DDL_FLOAT32, 1, w, NULL) == DDL_OK);
+    EXPECT(me, ddl_gatherv(mine, at_root, last, DDL_FLOAT32, 1, w, NULL) == DDL_OK);
+    EXPECT(me, at_root == NULL || memcmp(got, given, 4 * sizeof given[0]) == 0);
+    EXPECT(me, ddl_scatterv(me->rank == 1 ? given : NULL, own, last, DDL_FLOAT32, 1, w, NULL) == DDL_OK);
+    EXPECT(me, own == NULL || memcmp(got, given, 4 * sizeof given[0]) == 0);
+    EXPECT(me, ddl_allgatherv(mine, got, last, DDL_FLOAT32, w, NULL) == DDL_OK);
+    EXPECT(me, memcmp(got, given, 4 * sizeof given[0]) == 0);
+    EXPECT(me, ddl_reduce_scatterv(given, own, last, DDL_FLOAT32, DDL_MAX, w, NULL) == DDL_OK);
+    EXPECT(me, own == NULL || memcmp(got, given, 4 * sizeof given[0]) == 0);
+    EXPECT(me, ddl_alltoallv(mine, me->rank == 2 ? last : nothing, own, me->rank == 2 ? last : nothing,
+                             DDL_FLOAT32, w, NULL) == DDL_OK);
+    EXPECT(me, own == NULL || memcmp(got, given, 4 * sizeof given[0]) == 0);
+}
+
+static void buffers_that_a_rank_does_not_use_may_be_missing(void **state)
+{
+    (void)state;
+    ranks_play("mem://unused", RANKS, leave_out_the_unused, NULL);
+}
+
+/* ---- not agreed on ---- */
+
+enum { MOST_RANKS = 4 };
+
+typedef struct side {
+    oracle_kind kind;
+    size_t count, counts[MOST_RANKS];
+    int dtype, op, root;
+} side;
+
+#define V(kind, ...)                                             \
+    {                                                            \
+        ORACLE_##kind, 0, { __VA_ARGS__ }, DDL_INT32, DDL_SUM, 0 \
+    }
+
+/* What most call, and what one rank calls instead. */
+static const struct disagreement {
+    const char *name;
+    side usual, odd;
+} disagreements[] = {
+    { "one count", V(ALLGATHERV, 1, 2, 3, 4), V(ALLGATHERV, 1, 5, 3, 4) },
+    { "the first count", V(ALLGATHERV, 1, 2, 3, 4), V(ALLGATHERV, 2, 2, 3, 4) },
+    { "two counts of the same sum", V(ALLGATHERV, 1, 3, 2, 4), V(ALLGATHERV, 3, 1, 2, 4) },
+    { "the place of the only block", V(ALLGATHERV, 5, 0, 0, 0), V(ALLGATHERV, 0, 5, 0, 0) },
+    { "nothing and something", V(ALLGATHERV, 0, 0, 0, 0), V(ALLGATHERV, 0, 1, 0, 0) },
+    { "something and nothing", V(ALLGATHERV, 0, 70000, 0, 0), V(ALLGATHERV, 0, 0, 0, 0) },
+    { "a large count", V(ALLGATHERV, 90000, 1, 1, 1), V(ALLGATHERV, 90000, 2, 1, 1) },
+    { "a large and a small one", V(ALLGATHERV, 90000, 1, 1, 1), V(ALLGATHERV, 1, 1, 1, 1) },
+    { "one count", V(REDUCE_SCATTERV, 1, 2, 3, 4), V(REDUCE_SCATTERV, 1, 5, 3, 4) },
+    { "two counts of the same sum", V(REDUCE_SCATTERV, 1, 3, 2, 4), V(REDUCE_SCATTERV, 3, 1, 2, 4) },
+    { "large counts", V(REDUCE_SCATTERV, 90000, 1, 1, 1), V(REDUCE_SCATTERV, 1, 90000, 1, 1) },
+    { "one count", V(GATHERV, 1, 2, 3, 4), V(GATHERV, 1, 5, 3, 4) },
+    { "two counts of the same sum", V(GATHERV, 1, 3, 2, 4), V(GATHERV, 3, 1, 2, 4) },
+    { "large counts", V(GATHERV, 90000, 90000, 1, 1), V(GATHERV, 90000, 90001, 1, 1) },
+    { "one count", V(SCATTERV, 1, 2, 3, 4), V(SCATTERV, 1, 5, 3, 4) },
+    { "two counts of the same sum", V(SCATTERV, 1, 3, 2, 4), V(SCATTERV, 3, 1, 2, 4) },
+    { "large counts", V(SCATTERV, 90000, 90000, 1, 1), V(SCATTERV, 90000, 90001, 1, 1) },
+    { "with and without v",
+      V(ALLGATHERV, 2, 2, 2, 2),
+      { ORACLE_ALLGATHER, 2, { 0 }, DDL_INT32, DDL_SUM, 0 } },
+    { "with and without v",
+      V(REDUCE_SCATTERV, 2, 2, 2, 2),
+      { ORACLE_REDUCE_SCATTER, 2, { 0 }, DDL_INT32, DDL_SUM, 0 } },
+    { "with and without v", V(GATHERV, 2, 2, 2, 2), { ORACLE_GATHER, 2, { 0 }, DDL_INT32, DDL_SUM, 0 } },
+    { "with and without v", V(SCATTERV, 2, 2, 2, 2), { ORACLE_SCATTER, 2, { 0 }, DDL_INT32, DDL_SUM, 0 } },
+    { "different collectives", V(ALLGATHERV, 2, 2, 2, 2), V(REDUCE_SCATTERV, 2, 2, 2, 2) },
+    { "the type",
+      { ORACLE_ALLGATHERV, 0, { 1, 2, 3, 4 }, DDL_INT32, DDL_SUM, 0 },
+      { ORACLE_ALLGATHERV, 0, { 1, 2, 3, 4 }, DDL_FLOAT32, DDL_SUM, 0 } },
+    { "the operator",
+      { ORACLE_REDUCE_SCATTERV, 0, { 1, 2, 3, 4 }, DDL_INT32, DDL_SUM, 0 },
+      { ORACLE_REDUCE_SCATTERV, 0, { 1, 2, 3, 4 }, DDL_INT32, DDL_MAX, 0 } },
+    { "the root",
+      { ORACLE_GATHER, 3, { 0 }, DDL_INT32, DDL_SUM, 0 },
+      { ORACLE_GATHER, 3, { 0 }, DDL_INT32, DDL_SUM, 1 } },
+    { "the root",
+      { ORACLE_SCATTERV, 0, { 1, 2, 3, 4 }, DDL_INT32, DDL_SUM, 0 },
+      { ORACLE_SCATTERV, 0, { 1, 2, 3, 4 }, DDL_INT32, DDL_SUM, 1 } },
+    { "the count",
+      { ORACLE_SCATTER, 3, { 0 }, DDL_INT32, DDL_SUM, 0 },
+      { ORACLE_SCATTER, 4, { 0 }, DDL_INT32, DDL_SUM, 0 } },
+    { "the count",
+      { ORACLE_GATHER, 70000, { 0 }, DDL_INT32, DDL_SUM, 0 },
+      { ORACLE_GATHER, 70001, { 0 }, DDL_INT32, DDL_SUM, 0 } },
+};
+
+static double seconds(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
+}
+
+/*
+ * Whose part was only to send, or nothing, may have been done before anybody could disagree: then a later
+ * call tells, however many there were before. All name the same rank, and both of the pair.
+ */
+static void end_in_mismatch(rank_thread *me, ddl_status status, int lower, int higher)
+{
+    double began = seconds();
+    char names[2][16];
+
+    while (status == DDL_OK && seconds() - began < RANKS_TIMEOUT_MS / 1000.0)
+        status = ddl_barrier(me->world, NULL);
+    snprintf(names[0], sizeof names[0], "rank %d", lower);
+    snprintf(names[1], sizeof names[1], "rank %d", higher);
+    EXPECT(me, status == DDL_EMISMATCH);
+    EXPECT(me, ddl_last_error()->culprit == higher);
+    EXPECT(me, strstr(the_error(), names[0]) != NULL);
+    EXPECT(me, strstr(the_error(), names[1]) != NULL);
+    EXPECT(me, ddl_barrier(me->world, NULL) == DDL_EABORTED);
+}
+
+struct pairing {
+    const struct disagreement *what;
+    int odd_rank;
+};
+
+static void disagree(rank_thread *me)
+{
+    const struct pairing *p = me->arg;
+    const side *s = me->rank == p->odd_rank ? &p->what->odd : &p->what->usual;
+    void *given = calloc(ROOM, 4), *got = calloc(ROOM, 4);
+    call c = { s->kind, given, got, s->count, s->counts, s->counts, s->dtype, s->op, s->root };
+    int higher = p->odd_rank == 0 ? 1 : p->odd_rank;
+
+    EXPECT(me, world_works(me));
+    ranks_meet(me); /* a failure that is found by a fast rank ends what a slow one has not finished */
+    end_in_mismatch(me, make(&c, me->world, NULL), 0, higher);
+    ddl_comm_free(&me->world);
+    free(given);
+    free(got);
+}
+
+static void counts_that_differ_between_ranks_are_told_to_all(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < sizeof disagreements / sizeof disagreements[0]; i++)
+        for (int nranks = 2; nranks <= MOST_RANKS; nranks++) {
+            struct pairing p = { &disagreements[i], nranks == 3 ? 0 : nranks - 1 };
+            char complaint[1024];
+
+            ranks_try("mem://disagree", nranks, disagree, &p, complaint);
+            if (complaint[0] != '\0')
+                fail_msg("%s of %s, rank %d of %d is odd: %s", p.what->name,
+                         oracle_kind_name(p.what->usual.kind), p.odd_rank, nranks, complaint);
+        }
+}
+
+/* One block of an alltoallv: what `from` sends and what `to` expects; all others agree on `rest`. */
+static const struct exchange {
+    const char *name;
+    size_t sent, expected, rest;
+} exchanges[] = {
+    { "one more than is expected", 4, 3, 2 },
+    { "one less", 3, 4, 2 },
+    { "something for nothing", 3, 0, 0 },
+    { "nothing for something", 0, 3, 0 },
+    { "something for nothing, among others", 3, 0, 5 },
+    { "nothing for something, among others", 0, 3, 5 },
+    { "much for little", 90000, 5, 2 },
+    { "little for much", 5, 90000, 2 },
+    { "much for nothing", 90000, 0, 7 },
+    { "nothing for much", 0, 90000, 7 },
+};
+
+struct exchanging {
+    const struct exchange *what;
+    int from, to;
+};
+
+static void exchange_wrongly(rank_thread *me)
+{
+    const struct exchanging *e = me->arg;
+    size_t sends[MOST_RANKS], receives[MOST_RANKS];
+    void *given = calloc(ROOM, 4), *got = calloc(ROOM, 4);
+
+    for (int r = 0; r < me->nranks; r++)
+        sends[r] = receives[r] = e->what->rest;
+    if (me->rank == e->from)
+        sends[e->to] = e->what->sent;
+    if (me->rank == e->to)
+        receives[e->from] = e->what->expected;
+    EXPECT(me, world_works(me));
+    ranks_meet(me); /* a failure that is found by a fast rank ends what a slow one has not finished */
+    end_in_mismatch(me, ddl_alltoallv(given, sends, got, receives, DDL_INT32, me->world, NULL),
+                    e->from < e->to ? e->from : e->to, e->from < e->to ? e->to : e->from);
+    ddl_comm_free(&me->world);
+    free(given);
+    free(got);
+}
+
+static void what_is_sent_to_a_rank_must_be_what_it_expects(void **state)
+{
+    static const struct {
+        int nranks, from, to;
+    } pairs[] = { { 2, 0, 1 }, { 2, 1, 0 }, { 3, 2, 0 }, { 4, 1, 3 }, { 4, 3, 2 } };
+    (void)state;
+    for (size_t i = 0; i < sizeof exchanges / sizeof exchanges[0]; i++)
+        for (size_t p = 0; p < sizeof pairs / sizeof pairs[0]; p++) {
+            struct exchanging e = { &exchanges[i], pairs[p].from, pairs[p].to };
+            char complaint[1024];
+
+            ranks_try("mem://exchange", pairs[p].nranks, exchange_wrongly, &e, complaint);
+            if (complaint[0] != '\0')
+                fail_msg("%s, from rank %d to %d of %d: %s", e.what->name, e.from, e.to, pairs[p].nranks,
+                         complaint);
+        }
+}
+
+/* On a part ranks are told by their numbers there, and the world goes on. */
+static void disagree_on_a_part(rank_thread *me)
+{
+    ddl_comm *part = NULL;
+    ddl_status status;
+    int32_t x[4] = { 0 };
+
+    EXPECT(me, ddl_comm_split(me->world, 0, -me->rank, &part) == DDL_OK);
+    status = ddl_allreduce(x, x, me->rank == 0 ? 3 : 4, DDL_INT32, DDL_SUM, part, NULL);
+    if (status == DDL_OK)
+        status = ddl_barrier(part, NULL);
+    EXPECT(me, status == DDL_EMISMATCH);
+    EXPECT(me, ddl_last_error()->culprit == me->nranks - 1);
+    EXPECT(me, ddl_last_error()->rank == ddl_rank(part));
+    EXPECT(me, world_works(me));
+    EXPECT(me, ddl_comm_free(&part) == DDL_OK);
+    EXPECT(me, world_works(me));
+}
+
+static void a_disagreement_on_a_part_breaks_the_part_alone(void **state)
+{
+    (void)state;
+    for (int nranks = 2; nranks <= MOST_RANKS; nranks++)
+        ranks_play("mem://part", nranks, disagree_on_a_part, NULL);
+}
+
+static void be_quiet(void *arg, const char *line)
+{
+    (void)arg;
+    (void)line;
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(what_makes_no_sense_is_refused_by_name_and_changes_nothing),
+        cmocka_unit_test(a_refused_call_of_one_rank_does_not_disturb_the_others),
+        cmocka_unit_test(nowhere_to_put_a_communicator_is_refused),
+        cmocka_unit_test(buffers_that_a_rank_does_not_use_may_be_missing),
+        cmocka_unit_test(counts_that_differ_between_ranks_are_told_to_all),
+        cmocka_unit_test(what_is_sent_to_a_rank_must_be_what_it_expects),
+        cmocka_unit_test(a_disagreement_on_a_part_breaks_the_part_alone),
+    };
+    ddl_set_log(be_quiet, NULL);
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,119 @@
+"""Communication goes on while its caller computes: two hosts on a link of 1 Gbit/s, shaped both ways.
+
+    test_overlap.py LAUNCHER OVERLAP [CLASS[.TEST]...] [-v]
+
+Needs the right to make network namespaces and to shape their traffic; exits with 77 (skipped) where it is not given.
+"""
+import os
+import re
+import subprocess
+import sys
+import unittest
+
+from world import DEADLINE, Rank, clean_environment
+
+LAUNCHER = OVERLAP = None
+SKIPPED = 77
+PORT = 29500
+MEGABIT_PER_S = 1000
+ROUNDS = 5
+# What computing and communicating at once may take of the longer of the two.
+LIMIT = 1.3
+
+
+def run(*command):
+    subprocess.run(command, check=True, capture_output=True, text=True, timeout=30)
+
+
+class Link:
+    """Two namespaces, 10.78.0.1 and .2, joined by one veth; each end sends no faster than the rate."""
+
+    made = 0
+
+    def __init__(self):
+        Link.made += 1
+        self.names = [f"ddl-{os.getpid()}-link{Link.made}-{i}" for i in range(2)]
+
+    def __enter__(self):
+        try:
+            for name in self.names:
+                run("ip", "netns", "add", name)
+                run("ip", "-n", name, "link", "set", "lo", "up")
+            run("ip", "-n", self.names[0], "link", "add", "wire", "type", "veth", "peer", "name", "wire", "netns",
+                self.names[1])
+            for i, name in enumerate(self.names):
+                run("ip", "-n", name, "addr", "add", f"10.78.0.{i + 1}/24", "dev", "wire")
+                run("ip", "-n", name, "link", "set", "wire", "up")
+                run("tc", "-n", name, "qdisc", "add", "dev", "wire", "root", "tbf", "rate", f"{MEGABIT_PER_S}mbit",
+                    "burst", "256kb", "latency", "50ms")
+        except BaseException:
+            self.__exit__()
+            raise
+        return self
+
+    def __exit__(self, *exc):
+        for name in self.names:
+            subprocess.run(["ip", "netns", "del", name], capture_output=True, timeout=30)
+
+
+class TestOverlap(unittest.TestCase):
+    def measure(self, requests, mib_each):
+        """(communication, computation, both at once) in seconds"""
+        with Link() as link:
+            ranks = []
+            for host, name in enumerate(link.names):
+                command = ["--nnodes", 2, "--node_rank", host, "--nproc_per_node", 1, "--master_addr", "10.78.0.1",
+                           "--master_port", PORT, "--no-prefix", OVERLAP, requests, mib_each, ROUNDS]
+                rank = Rank(LAUNCHER, [str(c) for c in command], clean_environment(), f"the launcher on host {host}",
+                            ["ip", "netns", "exec", name])
+                ranks.append(rank)
+                self.addCleanup(rank.close)
+            record = ranks[0].next()
+            for rank in ranks:
+                self.assertEqual(rank.process.wait(DEADLINE), 0, rank.story())
+        self.assertIsNotNone(record, ranks[0].story())
+        found = re.match(r"communication (\S+) computation (\S+) together (\S+)$", record.get("line", ""))
+        self.assertIsNotNone(found, ranks[0].story())
+        return [float(value) for value in found.groups()]
+
+    def check(self, requests, mib_each):
+        # Of two ranks each sends the whole vector once, half of it to the other and half of it back.
+        least = requests * mib_each * 2**20 * 8 / (MEGABIT_PER_S * 1e6)
+        attempts = []
+        for _ in range(5):  # what else runs on this machine may disturb one
+            communication, computation, together = self.measure(requests, mib_each)
+            self.assertGreater(communication, 0.9 * least, "the link is not as slow as it was made")
+            attempts.append((communication, computation, together))
+            if together < LIMIT * max(communication, computation):
+                break
+        text = "; ".join(f"communication {a:.3f} s, computation {b:.3f} s, together {c:.3f} s" for a, b, c in attempts)
+        print(f"{requests} of {mib_each} MiB: {text}", flush=True)
+        self.assertLess(together, LIMIT * max(communication, computation), text)
+
+    def test_one_large_allreduce(self):
+        self.check(1, 32)
+
+    def test_eight_allreduces_in_flight(self):
+        self.check(8, 4)
+
+
+def permitted():
+    try:
+        with Link():
+            return None
+    except subprocess.CalledProcessError as refused:
+        return refused.stderr.strip()
+    except OSError as refused:
+        return str(refused)
+
+
+if __name__ == "__main__":
+    if len(sys.argv) < 3:
+        sys.exit(__doc__)
+    LAUNCHER, OVERLAP = [os.path.abspath(a) for a in sys.argv[1:3]]
+    del sys.argv[1:3]
+    reason = permitted()
+    if reason is not None:
+        print(f"skipped: no shaped link between network namespaces here: {reason}")
+        sys.exit(SKIPPED)
+    unittest.main()
