@@ -79,11 +79,13 @@ const char *ddl_comm_describe(const ddl_comm *comm, int rank, char *text, size_t
 
 /* ---- what this rank has issued ---- */
 
+/* Not what was issued while a cause settles: it is not begun, and ends with that cause. */
 static const ddl_request *find_collective(const ddl_comm *comm, uint64_t sequence)
 {
     DDL_LIST_FOR_EACH (link, &comm->in_flight) {
         const ddl_request *request = DDL_CONTAINER(link, ddl_request, link);
-        if (ddl_request_is_collective(request) && request->task.sequence == sequence)
+        if (ddl_request_is_collective(request) && request->task.sequence == sequence &&
+            request->task.run != NULL)
             return request;
     }
     return NULL;
@@ -276,6 +278,39 @@ static void raise_mismatch(ddl_comm *comm, const ddl_frame *frame, const ddl_sig
     ddl_failure_raise(comm, &notice);
 }
 
+/* The peer has a message for this rank, or waits for one, in an operation that this rank was done with so
+ * long ago that it remembers nothing of it but that: with blocks of no elements a rank may be done without
+ * the others. */
+static void raise_stray(ddl_comm *comm, const ddl_frame *frame, int peer, const ddl_signature *theirs)
+{
+    if (theirs->collective == DDL_COLLECTIVE_ALLTOALLV) {
+        ddl_signature nothing = *theirs;
+        nothing.count = 0;
+        raise_mismatch(comm, frame, &nothing, peer, theirs);
+        return;
+    }
+    char call[112], who[112], own[112];
+    ddl_notice notice = { .code = DDL_EMISMATCH, .sequence = frame->sequence };
+    notice.witness = comm->rank < peer ? comm->rank : peer;
+    notice.culprit = comm->rank < peer ? peer : comm->rank;
+    describe_call(theirs, call, sizeof call);
+    snprintf(
+        notice.text, sizeof notice.text,
+        "%s called %s and wants to exchange with %s, which did not in its call of the same place; every rank "
+        "must make the same call",
+        ddl_comm_describe(comm, peer, who, sizeof who), call,
+        ddl_comm_describe(comm, comm->rank, own, sizeof own));
+    ddl_failure_raise(comm, &notice);
+}
+
+static bool is_stray(const ddl_comm *comm, const ddl_frame *frame)
+{
+    bool of_message =
+        frame->type == DDL_FRAME_EAGER || frame->type == DDL_FRAME_ASK || frame->type == DDL_FRAME_GRANT;
+    return of_message && frame->channel % 2 == DDL_CHANNEL_COLLECTIVE && !comm->failure.failing &&
+           frame->sequence <= comm->entered[comm->rank];
+}
+
 /* ---- what peers say ---- */
 
 static void remember_signature(ddl_comm *comm, int rank, const ddl_signature *signature)
@@ -312,8 +347,11 @@ void ddl_failure_heard(ddl_comm *comm, int peer, const ddl_frame *frame)
         if (request != NULL)
             ours = &request->task.signature;
     }
-    if (ours == NULL)
+    if (ours == NULL) {
+        if (is_stray(comm, frame))
+            raise_stray(comm, frame, peer, &theirs);
         return;
+    }
     ddl_signature expected = expected_of(comm, peer, frame, ours);
     if (!same_signature(&expected, &theirs))
         raise_mismatch(comm, frame, &expected, peer, &theirs);

@@ -149,6 +149,9 @@ static void start(ddl_comm *comm, ddl_request *request)
     }
     ddl_error error;
     ddl_comm_track(comm, request);
+    /* It ends with the cause; only where calls differ need the others know of this one. */
+    if (comm->failure.failing && comm->failure.cause.code != DDL_EMISMATCH)
+        return;
     if (!remember(comm, request)) {
         DDL_FAIL(&error, DDL_ENOMEM, "no memory for %d counts", comm->nranks);
         fail(comm, request, &error);
