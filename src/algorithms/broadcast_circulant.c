@@ -9,11 +9,12 @@
 /* The next block is on its way while one is received. */
 enum { WINDOW = 2 };
 
-void ddl_broadcast_circulant(ddl_builder *b, const ddl_shape *shape)
+void ddl_broadcast_circulant_slice(ddl_builder *b, const ddl_group *g, int root, ddl_slice data,
+                                   size_t element_bytes)
 {
-    int nblocks = ddl_pipeline_blocks(shape->nranks, (double)ddl_out_vector(shape).bytes), nrounds;
-    ddl_blocks blocks = ddl_out_cut(shape, nblocks);
-    const ddl_pipeline_round *rounds = ddl_pipeline_rounds(b, shape, nblocks, &nrounds);
+    int nblocks = ddl_pipeline_blocks(g->nranks, (double)data.bytes), nrounds;
+    ddl_blocks blocks = ddl_slice_cut(data, nblocks, element_bytes);
+    const ddl_pipeline_round *rounds = ddl_pipeline_rounds(b, g, root, nblocks, &nrounds);
     for (int i = 0; rounds != NULL && i < nrounds; i++) {
         ddl_builder_round(b, WINDOW);
         if (rounds[i].from >= 0)
@@ -21,4 +22,10 @@ void ddl_broadcast_circulant(ddl_builder *b, const ddl_shape *shape)
         if (rounds[i].to >= 0)
             ddl_step_send(b, rounds[i].to, ddl_block(&blocks, rounds[i].sent_block));
     }
+}
+
+void ddl_broadcast_circulant(ddl_builder *b, const ddl_shape *shape)
+{
+    ddl_group g = ddl_shape_group(shape);
+    ddl_broadcast_circulant_slice(b, &g, shape->root, ddl_out_vector(shape), shape->element_bytes);
 }

@@ -150,8 +150,51 @@ typedef struct ddl_pipeline_round {
  * All rounds of a pipelined broadcast of nblocks from the root: ceil(log2 p) + nblocks - 1 of them, which is
  * *nrounds. NULL: the builder had no memory, and knows.
  */
-const ddl_pipeline_round *ddl_pipeline_rounds(ddl_builder *b, const ddl_shape *shape, int nblocks,
+const ddl_pipeline_round *ddl_pipeline_rounds(ddl_builder *b, const ddl_group *g, int root, int nblocks,
                                               int *nrounds);
+
+/* A pipelined broadcast of `data`, and a pipelined reduction of `in` into `sum` at the root; elsewhere `sum`
+ * is for partial sums, which are as large. */
+void ddl_broadcast_circulant_slice(ddl_builder *b, const ddl_group *g, int root, ddl_slice data,
+                                   size_t element_bytes);
+void ddl_reduce_circulant_slice(ddl_builder *b, const ddl_group *g, int root, ddl_slice in, ddl_slice sum,
+                                size_t element_bytes);
+
+/* A slice as a vector cut into nblocks. */
+ddl_blocks ddl_slice_cut(ddl_slice slice, int nblocks, size_t element_bytes);
+
+/* ---- hosts (hosts.c) ---- */
+
+/*
+ * A vector is cut into as many slices as the host with the fewest ranks has; on each host the rank of index i
+ * among the local ones, counted in rank order, carries slice i. Ranks beyond that carry none.
+ */
+typedef struct ddl_hosts {
+    int nslices;
+    ddl_group local;        /* this rank's index among the ranks of its host */
+    const int *local_ranks; /* their ranks */
+    ddl_group remote;       /* this rank's host among the hosts */
+    const int *twins;       /* of each host: the rank of the same index; of use to those that carry a slice */
+    const int *counts;      /* of each host: its ranks */
+    const int *index_of;    /* of each rank: its index on its host */
+    int root_host, root_index;
+} ddl_hosts;
+
+/* False: the builder had no memory, and knows. */
+bool ddl_hosts_of(ddl_builder *b, const ddl_shape *shape, ddl_hosts *hosts);
+
+/* Ranks of the hosts with the fewest and with the most. */
+int ddl_hosts_least(const ddl_placement *placement, int *most);
+
+/*
+ * Among the ranks of a host: its sum of the slices `in`, folded in rank order, ends in `result` at those that
+ * carry them. Does nothing where a rank is alone.
+ */
+void ddl_reduce_scatter_local(ddl_builder *b, const ddl_hosts *hosts, const ddl_blocks *in, ddl_slice result);
+
+/* Those that carry slices send them to the others of their host, but for the one of index `full`; -1: none.
+ */
+void ddl_allgather_local(ddl_builder *b, const ddl_hosts *hosts, const ddl_blocks *all, int full);
 
 /* ---- collectives ---- */
 
@@ -173,6 +216,10 @@ void ddl_broadcast_binomial(ddl_builder *b, const ddl_shape *shape);
 void ddl_reduce_binomial(ddl_builder *b, const ddl_shape *shape);
 void ddl_alltoall_direct(ddl_builder *b, const ddl_shape *shape);
 void ddl_alltoall_pairwise(ddl_builder *b, const ddl_shape *shape);
+void ddl_allreduce_two_level(ddl_builder *b, const ddl_shape *shape);
+void ddl_allgather_two_level(ddl_builder *b, const ddl_shape *shape);
+void ddl_broadcast_two_level(ddl_builder *b, const ddl_shape *shape);
+void ddl_reduce_two_level(ddl_builder *b, const ddl_shape *shape);
 void ddl_broadcast_knomial(ddl_builder *b, const ddl_shape *shape);
 void ddl_broadcast_circulant(ddl_builder *b, const ddl_shape *shape);
 void ddl_broadcast_scatter_allgather(ddl_builder *b, const ddl_shape *shape);

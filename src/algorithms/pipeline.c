@@ -110,14 +110,12 @@ int ddl_pipeline_blocks(int nranks, double bytes)
     return nblocks;
 }
 
-const ddl_pipeline_round *ddl_pipeline_rounds(ddl_builder *b, const ddl_shape *shape, int nblocks,
+const ddl_pipeline_round *ddl_pipeline_rounds(ddl_builder *b, const ddl_group *g, int root, int nblocks,
                                               int *nrounds)
 {
-    skips s = skips_of(shape->nranks);
-    int p = shape->nranks, q = s.q,
-        idle = (q - (nblocks - 1) % q) % q; /* rounds of the first phase left out */
-    ddl_group g = ddl_shape_group(shape);
-    ddl_group from_root = { ddl_group_peer(&g, -shape->root), p };
+    skips s = skips_of(g->nranks);
+    int p = g->nranks, q = s.q, idle = (q - (nblocks - 1) % q) % q; /* rounds of the first phase left out */
+    ddl_group from_root = { ddl_group_peer(g, -root), p };
     int distance = from_root.rank, received[MOST_SKIPS] = { 0 }, sent[MOST_SKIPS] = { 0 };
     ddl_pipeline_round *rounds = ddl_builder_alloc(b, (size_t)(nblocks - 1 + q), sizeof *rounds);
     if (rounds == NULL)
@@ -139,8 +137,8 @@ const ddl_pipeline_round *ddl_pipeline_rounds(ddl_builder *b, const ddl_shape *s
         bool sends = to != 0 && sent_block >= 0, receives = distance > 0 && recv_block >= 0;
         /* In the last phase the numbers run beyond the last block, which stands for them. */
         rounds[i] = (ddl_pipeline_round){
-            .to = sends ? ddl_group_peer(&g, s.at[k]) : -1,
-            .from = receives ? ddl_group_peer(&g, -s.at[k]) : -1,
+            .to = sends ? ddl_group_peer(g, s.at[k]) : -1,
+            .from = receives ? ddl_group_peer(g, -s.at[k]) : -1,
             .sent_block = sent_block < nblocks ? sent_block : nblocks - 1,
             .recv_block = recv_block < nblocks ? recv_block : nblocks - 1,
         };

@@ -9,30 +9,37 @@
 
 enum { WINDOW = 2 };
 
-void ddl_reduce_circulant(ddl_builder *b, const ddl_shape *shape)
+void ddl_reduce_circulant_slice(ddl_builder *b, const ddl_group *g, int root, ddl_slice in, ddl_slice sum,
+                                size_t element_bytes)
 {
-    ddl_slice out = ddl_out_vector(shape);
-    int nblocks = ddl_pipeline_blocks(shape->nranks, (double)out.bytes), nrounds;
-    ddl_blocks in = ddl_in_cut(shape, nblocks), sums = ddl_out_cut(shape, nblocks);
-    const ddl_pipeline_round *rounds = ddl_pipeline_rounds(b, shape, nblocks, &nrounds);
+    int nblocks = ddl_pipeline_blocks(g->nranks, (double)in.bytes), nrounds;
+    ddl_blocks own = ddl_slice_cut(in, nblocks, element_bytes),
+               sums = ddl_slice_cut(sum, nblocks, element_bytes);
+    const ddl_pipeline_round *rounds = ddl_pipeline_rounds(b, g, root, nblocks, &nrounds);
     bool *is_begun = ddl_builder_alloc(b, (size_t)nblocks, sizeof *is_begun); /* whether sums has a block */
     if (rounds == NULL || is_begun == NULL)
         return;
-    if (shape->rank != shape->root) /* OUT may be missing here, and IN is the caller's */
-        sums = ddl_blocks_of_vector(DDL_BUFFER_SCRATCH, ddl_scratch(b, out.bytes).offset, nblocks,
-                                    shape->count, shape->element_bytes);
     for (int i = nrounds - 1; i >= 0; i--) {
         int sent = rounds[i].recv_block, arriving = rounds[i].sent_block;
         ddl_builder_round(b, WINDOW);
         if (rounds[i].to >= 0) {
-            ddl_slice sum = ddl_block(&sums, arriving);
-            ddl_step_recv_reduce(b, rounds[i].to, sum, is_begun[arriving] ? sum : ddl_block(&in, arriving),
-                                 DDL_OWN_FIRST);
+            ddl_slice target = ddl_block(&sums, arriving);
+            ddl_step_recv_reduce(b, rounds[i].to, target,
+                                 is_begun[arriving] ? target : ddl_block(&own, arriving), DDL_OWN_FIRST);
             is_begun[arriving] = true;
         }
         if (rounds[i].from >= 0)
-            ddl_step_send(b, rounds[i].from, ddl_block(is_begun[sent] ? &sums : &in, sent));
+            ddl_step_send(b, rounds[i].from, ddl_block(is_begun[sent] ? &sums : &own, sent));
     }
-    if (shape->rank == shape->root && shape->average)
-        ddl_step_scale(b, out);
+}
+
+void ddl_reduce_circulant(ddl_builder *b, const ddl_shape *shape)
+{
+    ddl_group g = ddl_shape_group(shape);
+    ddl_slice in = ddl_in_vector(shape), sum = ddl_out_vector(shape);
+    if (g.rank != shape->root)
+        sum = ddl_scratch(b, in.bytes); /* OUT may be missing here, and IN is the caller's */
+    ddl_reduce_circulant_slice(b, &g, shape->root, in, sum, shape->element_bytes);
+    if (g.rank == shape->root && shape->average)
+        ddl_step_scale(b, sum);
 }

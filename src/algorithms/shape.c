@@ -30,6 +30,12 @@ ddl_blocks ddl_out_cut(const ddl_shape *shape, int nblocks)
     return ddl_blocks_of_vector(DDL_BUFFER_OUT, 0, nblocks, shape->count, shape->element_bytes);
 }
 
+ddl_blocks ddl_slice_cut(ddl_slice slice, int nblocks, size_t element_bytes)
+{
+    return ddl_blocks_of_vector(slice.buffer, slice.offset, nblocks, slice.bytes / element_bytes,
+                                element_bytes);
+}
+
 static ddl_blocks blocks_of(const ddl_shape *shape, ddl_buffer buffer, const ddl_uneven *uneven)
 {
     if (uneven->counts != NULL)

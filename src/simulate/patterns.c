@@ -1,4 +1,4 @@
-/* patterns.c - counts from a pattern's name and an index. */
+/* patterns.c - counts and hosts, each from the name of a kind and an index. */
 #include "simulate/patterns.h"
 
 #include "base/assert.h"
@@ -93,4 +93,44 @@ bool ddl_pattern_apply(ddl_pattern pattern, ddl_collective collective, size_t la
         set_starts(out_starts + row * n, out_counts + row * n, n, gap);
     shape->out_blocks = (ddl_uneven){ out_counts, out_starts };
     return true;
+}
+
+const char *ddl_spread_name(ddl_spread spread)
+{
+    static const char *const names[] = { "one host", "pairs", "fours", "round robin", "random", "alone" };
+    return names[spread];
+}
+
+/* Any number that ranks of one host share. */
+static int host_of(ddl_spread spread, int rank, int nranks)
+{
+    switch (spread) {
+    case DDL_SPREAD_ONE_HOST:
+        break;
+    case DDL_SPREAD_PAIRS:
+        return rank / 2;
+    case DDL_SPREAD_FOURS:
+        return rank / 4;
+    case DDL_SPREAD_ROUND_ROBIN:
+        return rank % 3;
+    case DDL_SPREAD_RANDOM:
+        return (int)(ddl_fingerprint_mix((uint64_t)rank + (UINT64_C(4) << 32)) % (uint64_t)(nranks / 3 + 1));
+    case DDL_SPREAD_ALONE:
+        return rank;
+    case DDL_SPREAD_COUNT:
+        break;
+    }
+    return 0;
+}
+
+ddl_placement ddl_spread_apply(ddl_spread spread, int nranks, int node_of[])
+{
+    int nnodes = 0;
+    for (int rank = 0; rank < nranks; rank++) {
+        int host = host_of(spread, rank, nranks), first = 0;
+        while (host_of(spread, first, nranks) != host)
+            first++;
+        node_of[rank] = first == rank ? nnodes++ : node_of[first];
+    }
+    return (ddl_placement){ nranks, nnodes, node_of };
 }

@@ -1,7 +1,7 @@
 /*
- * patterns.h - uneven counts for the v forms, to be swept by the checker and by tests.
+ * patterns.h - kinds of uneven counts and of placements on hosts, to be swept by the checker and by tests.
  *
- * From the same arguments everyone makes the same counts.
+ * From the same arguments everyone makes the same ones.
  */
 #ifndef DDL_SIMULATE_PATTERNS_H
 #define DDL_SIMULATE_PATTERNS_H
@@ -31,5 +31,21 @@ bool ddl_collective_has_counts(ddl_collective collective);
  */
 bool ddl_pattern_apply(ddl_pattern pattern, ddl_collective collective, size_t largest, size_t gap,
                        ddl_shape *shape, size_t **memory);
+
+/* Where ranks are. */
+typedef enum ddl_spread {
+    DDL_SPREAD_ONE_HOST,
+    DDL_SPREAD_PAIRS, /* two per host; the last one may have one */
+    DDL_SPREAD_FOURS,
+    DDL_SPREAD_ROUND_ROBIN, /* over three hosts */
+    DDL_SPREAD_RANDOM,      /* hosts of different size, ranks in no order */
+    DDL_SPREAD_ALONE,       /* one per host */
+    DDL_SPREAD_COUNT
+} ddl_spread;
+
+const char *ddl_spread_name(ddl_spread spread);
+
+/* The placement of nranks ranks; node_of has room for them, and must stay. */
+ddl_placement ddl_spread_apply(ddl_spread spread, int nranks, int node_of[]);
 
 #endif

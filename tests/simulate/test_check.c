@@ -670,6 +670,9 @@ static void all_small_worlds_are_proved_with_gaps_and_averages(void **state)
                                         .in_place = (variant & 2) != 0,
                                         .average = (variant & 4) != 0 };
                     ddl_error err = { 0 };
+                    int node_of[8];
+                    shape.placement = ddl_spread_apply(
+                        (ddl_spread)((count + (size_t)variant) % DDL_SPREAD_COUNT), nranks, node_of);
                     if (ddl_collective_has_counts(rows[i].collective))
                         assert_true(ddl_pattern_apply((ddl_pattern)(count % DDL_PATTERN_COUNT),
                                                       rows[i].collective, count, shape.stride - count, &shape,

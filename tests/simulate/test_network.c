@@ -55,7 +55,8 @@ enum { GUARD = 8, MOST_RANKS = 32 }; /* elements on either side of a buffer that
 typedef struct job {
     const ddl_algorithm *row;
     ddl_shape shape;
-    size_t *counts;                                           /* of the v forms */
+    size_t *counts; /* of the v forms */
+    int node_of[MOST_RANKS];
     size_t in_elements[MOST_RANKS], out_elements[MOST_RANKS]; /* without guards */
     int32_t *in[MOST_RANKS], *out[MOST_RANKS], *before_in[MOST_RANKS], *before_out[MOST_RANKS];
     ddl_schedule *schedules[MOST_RANKS];
@@ -174,6 +175,8 @@ static int32_t *copy_of(const int32_t *memory, size_t elements)
 static job make_job(const ddl_algorithm *row, ddl_shape shape, ddl_pattern pattern)
 {
     job j = { .row = row, .shape = shape, .compute = { &plain_ops } };
+    ddl_spread_apply((ddl_spread)((shape.count + (size_t)shape.root) % DDL_SPREAD_COUNT), shape.nranks,
+                     j.node_of);
     ddl_collective c = row->collective;
     j.shape.element_bytes = c == DDL_COLLECTIVE_BARRIER ? 1 : 4;
     if (ddl_collective_has_counts(c))
@@ -308,6 +311,10 @@ static void expect_results(const job *j)
 /* Run it; *slowest_ns may be NULL. */
 static ddl_status run_job(job *j, const ddl_network_options *options, double *slowest_ns, ddl_error *err)
 {
+    int nnodes = 0;
+    for (int r = 0; r < j->shape.nranks; r++)
+        nnodes = j->node_of[r] >= nnodes ? j->node_of[r] + 1 : nnodes;
+    j->shape.placement = (ddl_placement){ j->shape.nranks, nnodes, j->node_of };
     ddl_network_options with_compute = *options;
     with_compute.compute = &j->compute;
     ddl_network *network;

@@ -8,6 +8,7 @@
  *   roots     all for p <= 8; the first, the middle and the last for p <= 16, one of them in turn beyond;
  *   blocks    with gaps between them, and averages, for the counts 1 and p+1; for p > 16 these counts have
  *             nothing else;
+ *   hosts     six placements for rows that look at it: all for p <= 16, in turn beyond;
  *   v forms   counts of each pattern (patterns.h) with four sizes, gaps and places for p <= 16, in turn up to
  *             p = 129; one shape of random counts beyond.
  */
@@ -41,6 +42,7 @@ typedef struct sweep {
     ddl_checker *checker;
     const ddl_algorithm *row;
     uint64_t nproved;
+    ddl_spread spread;   /* of a placement */
     ddl_pattern pattern; /* v forms: of the counts */
     size_t *counts;
 } sweep;
@@ -52,8 +54,10 @@ static bool prove(sweep *s, const ddl_shape *shape)
     if (ddl_check_algorithm(s->checker, s->row, shape, &err) == DDL_OK)
         return true;
     fflush(stdout);
-    fprintf(stderr, "ddl-sim: %s/%s on %d ranks, count %zu%s%s, stride %zu, root %d%s%s: %s\n",
-            ddl_collective_name(s->row->collective), s->row->name, shape->nranks, shape->count,
+    fprintf(stderr, "ddl-sim: %s/%s on %d ranks%s%s, count %zu%s%s, stride %zu, root %d%s%s: %s\n",
+            ddl_collective_name(s->row->collective), s->row->name, shape->nranks,
+            shape->placement.node_of != NULL ? " spread " : "",
+            shape->placement.node_of != NULL ? ddl_spread_name(s->spread) : "", shape->count,
             shape->blocks.counts != NULL ? " " : "",
             shape->blocks.counts != NULL ? ddl_pattern_name(s->pattern) : "", shape->stride, shape->root,
             shape->in_place ? ", in place" : "", shape->average ? ", average" : "", err.text);
@@ -84,9 +88,11 @@ static bool prove_count(sweep *s, ddl_shape shape, size_t turn, bool with_varian
     return !shape.average || prove(s, &shape);
 }
 
-static bool prove_places(sweep *s, int nranks, size_t count, size_t turn)
+static bool prove_places_on(sweep *s, const ddl_placement *placement, size_t count, size_t turn)
 {
+    int nranks = placement->nranks;
     ddl_shape shape = sim_shape(s->row, nranks, count);
+    shape.placement = *placement;
     bool with_variants = count == (size_t)nranks + 1 || (count == 1 && nranks <= ALL_COUNTS_TO);
     if (with_variants && nranks > BOTH_PLACES_TO) { /* instead of the plain shape, which other counts have */
         shape.stride += sim_is_on_blocks(s->row->collective) ? 3 : 0;
@@ -106,6 +112,28 @@ static bool prove_places(sweep *s, int nranks, size_t count, size_t turn)
             return false;
     }
     return true;
+}
+
+/* On several placements, for a row that looks at it. */
+static bool prove_places(sweep *s, int nranks, size_t count, size_t turn)
+{
+    if (strcmp(s->row->name, "two_level") != 0)
+        return prove_places_on(s, &(ddl_placement){ nranks, 1, NULL }, count, turn);
+    int *node_of = ddl_alloc_array((size_t)nranks, sizeof *node_of);
+    if (node_of == NULL) {
+        fputs("ddl-sim: out of memory\n", stderr);
+        return false;
+    }
+    bool proved = true;
+    for (int i = 0; i < DDL_SPREAD_COUNT && proved; i++) {
+        if (nranks > BOTH_PLACES_TO && (turn / 2 + (size_t)nranks) % DDL_SPREAD_COUNT != (size_t)i)
+            continue;
+        s->spread = (ddl_spread)i;
+        ddl_placement placement = ddl_spread_apply(s->spread, nranks, node_of);
+        proved = prove_places_on(s, &placement, count, turn);
+    }
+    ddl_free(node_of);
+    return proved;
 }
 
 static bool prove_uneven(sweep *s, int nranks, ddl_pattern pattern, size_t largest, size_t gap, bool in_place)

@@ -1,0 +1,95 @@
+/*
+ * Two-level allgather. As many ranks of each host as the smallest host has collect the blocks of their host,
+ * dealt out among them; those of the same index on all hosts run a circulant allgather of what they
+ * collected, all at the same time; then they give all that they have to the other ranks of their host. Blocks
+ * travel together, so they are put into place at the end. Rounds: 2 inside hosts, ceil(log2 h) between h
+ * hosts. Received by a host from others: each block once. Best for: several ranks per host. Source: Jain et
+ * al., Proc. SC 2018 (inside hosts); Traff, arXiv 2410.14234, 2024 (between them).
+ */
+#include "algorithms/builders.h"
+
+/* The blocks of all hosts that one index carries, a host's after the other's, in scratch. */
+static ddl_blocks carried_by(ddl_builder *b, const ddl_hosts *hosts, const ddl_shape *shape, int index)
+{
+    size_t nhosts = (size_t)hosts->remote.nranks, start = 0;
+    size_t *counts = ddl_builder_alloc(b, 2 * nhosts, sizeof *counts), *starts = counts + nhosts;
+    if (counts == NULL) /* the builder knows */
+        return ddl_blocks_apart(DDL_BUFFER_SCRATCH, 0, hosts->remote.nranks, 0, 0, shape->element_bytes);
+    for (size_t host = 0; host < nhosts; host++) {
+        int nblocks = (hosts->counts[host] - index + hosts->nslices - 1) / hosts->nslices;
+        counts[host] = (size_t)nblocks * shape->count;
+        starts[host] = start;
+        start += counts[host];
+    }
+    ddl_slice scratch = ddl_scratch(b, start * shape->element_bytes);
+    return ddl_blocks_of_uneven(DDL_BUFFER_SCRATCH, scratch.offset, hosts->remote.nranks,
+                                (ddl_uneven){ counts, starts }, shape->element_bytes);
+}
+
+static void collect(ddl_builder *b, const ddl_hosts *hosts, const ddl_blocks *carried, ddl_slice own)
+{
+    int index = hosts->local.rank;
+    ddl_builder_members(b, hosts->local_ranks);
+    if (index >= hosts->nslices) {
+        ddl_step_send(b, index % hosts->nslices, own);
+    } else {
+        ddl_slice at = ddl_block(carried, hosts->remote.rank);
+        for (int i = index; i < hosts->local.nranks; i += hosts->nslices) {
+            ddl_slice block = ddl_slice_of(at.buffer, at.offset, own.bytes);
+            if (i == index)
+                ddl_step_copy(b, block, own);
+            else
+                ddl_step_recv(b, i, block);
+            at.offset += own.bytes;
+        }
+    }
+    ddl_builder_members(b, NULL);
+}
+
+/* Blocks of all hosts are in the order of their indices there, which is that of their ranks. */
+static void put_into_place(ddl_builder *b, const ddl_hosts *hosts, const ddl_shape *shape,
+                           const ddl_blocks *carried, int index)
+{
+    ddl_blocks out = ddl_out_blocks(shape);
+    size_t block_bytes = shape->count * shape->element_bytes;
+    for (int rank = 0; rank < shape->nranks; rank++) {
+        int host = shape->placement.node_of == NULL ? 0 : shape->placement.node_of[rank];
+        if (rank == shape->rank || hosts->index_of[rank] % hosts->nslices != index)
+            continue;
+        size_t before = (size_t)(hosts->index_of[rank] / hosts->nslices) * block_bytes;
+        ddl_step_copy(b, ddl_block(&out, rank),
+                      ddl_slice_of(carried->buffer, ddl_block(carried, host).offset + before, block_bytes));
+    }
+}
+
+void ddl_allgather_two_level(ddl_builder *b, const ddl_shape *shape)
+{
+    ddl_hosts hosts;
+    if (!ddl_hosts_of(b, shape, &hosts))
+        return;
+    ddl_blocks *carried = ddl_builder_alloc(b, (size_t)hosts.nslices, sizeof *carried);
+    if (carried == NULL)
+        return;
+    for (int i = 0; i < hosts.nslices; i++)
+        carried[i] = carried_by(b, &hosts, shape, i);
+    int index = hosts.local.rank;
+    bool collects = index < hosts.nslices;
+    collect(b, &hosts, collects ? &carried[index] : NULL, ddl_in_vector(shape));
+    if (collects && hosts.remote.nranks > 1) {
+        ddl_builder_members(b, hosts.twins);
+        ddl_allgather_circulant_blocks(b, &hosts.remote, &carried[index], -1);
+    }
+    ddl_builder_members(b, hosts.local_ranks);
+    for (int i = 1; i < hosts.local.nranks; i++) {
+        int peer = ddl_group_peer(&hosts.local, i);
+        if (peer < hosts.nslices)
+            ddl_step_recv(b, peer, ddl_blocks_between(&carried[peer], 0, hosts.remote.nranks));
+        if (collects)
+            ddl_step_send(b, peer, ddl_blocks_between(&carried[index], 0, hosts.remote.nranks));
+    }
+    ddl_builder_members(b, NULL);
+    ddl_blocks out = ddl_out_blocks(shape);
+    ddl_step_copy(b, ddl_block(&out, shape->rank), ddl_in_vector(shape));
+    for (int i = 0; i < hosts.nslices; i++)
+        put_into_place(b, &hosts, shape, &carried[i], i);
+}

@@ -1,0 +1,97 @@
+/* hosts.c - which ranks share this rank's host, and which ones carry the same slice on the others. */
+#include "algorithms/builders.h"
+
+#include "base/assert.h"
+
+enum { HOSTS_AT_ONCE = 256 };
+
+static int host_of(const ddl_placement *placement, int rank)
+{
+    return placement->node_of == NULL ? 0 : placement->node_of[rank];
+}
+
+int ddl_hosts_least(const ddl_placement *placement, int *most)
+{
+    int least = placement->nranks, nhosts = placement->node_of == NULL ? 1 : placement->nnodes;
+    *most = 0;
+    for (int first = 0; first < nhosts; first += HOSTS_AT_ONCE) {
+        int counts[HOSTS_AT_ONCE] = { 0 };
+        for (int rank = 0; rank < placement->nranks; rank++) {
+            int host = host_of(placement, rank) - first;
+            if (0 <= host && host < HOSTS_AT_ONCE)
+                counts[host]++;
+        }
+        for (int i = 0; i < HOSTS_AT_ONCE && first + i < nhosts; i++) {
+            least = counts[i] < least ? counts[i] : least;
+            *most = counts[i] > *most ? counts[i] : *most;
+        }
+    }
+    return least;
+}
+
+bool ddl_hosts_of(ddl_builder *b, const ddl_shape *shape, ddl_hosts *hosts)
+{
+    ddl_placement where = shape->placement;
+    where.nranks = shape->nranks;
+    int p = where.nranks, nhosts = where.node_of == NULL ? 1 : where.nnodes, most;
+    int *memory = ddl_builder_alloc(b, 2 * (size_t)p + 2 * (size_t)nhosts, sizeof *memory);
+    if (memory == NULL)
+        return false;
+    int *index_of = memory, *local_ranks = index_of + p, *twins = local_ranks + p, *counts = twins + nhosts;
+    for (int rank = 0; rank < p; rank++)
+        index_of[rank] = counts[host_of(&where, rank)]++;
+    int host = host_of(&where, shape->rank), nlocal = 0;
+    for (int rank = 0; rank < p; rank++) {
+        if (host_of(&where, rank) == host)
+            local_ranks[nlocal++] = rank;
+        if (index_of[rank] == index_of[shape->rank])
+            twins[host_of(&where, rank)] = rank;
+    }
+    *hosts = (ddl_hosts){ .nslices = ddl_hosts_least(&where, &most),
+                          .local = { index_of[shape->rank], nlocal },
+                          .local_ranks = local_ranks,
+                          .remote = { host, nhosts },
+                          .twins = twins,
+                          .counts = counts,
+                          .index_of = index_of,
+                          .root_host = host_of(&where, shape->root),
+                          .root_index = index_of[shape->root] };
+    DDL_ASSERT(hosts->nslices > 0);
+    return true;
+}
+
+void ddl_reduce_scatter_local(ddl_builder *b, const ddl_hosts *hosts, const ddl_blocks *in, ddl_slice result)
+{
+    const ddl_group *g = &hosts->local;
+    bool owns = g->rank < hosts->nslices;
+    if (g->nranks == 1)
+        return;
+    ddl_builder_members(b, hosts->local_ranks);
+    ddl_blocks copies = { .nblocks = 0 };
+    if (owns)
+        copies = ddl_scratch_landings(b, g->nranks, result.bytes / in->element_bytes, in->element_bytes);
+    for (int i = 1; i < g->nranks; i++) {
+        int peer = ddl_group_peer(g, i);
+        if (owns)
+            ddl_step_recv(b, peer, ddl_block(&copies, peer));
+        if (peer < hosts->nslices)
+            ddl_step_send(b, peer, ddl_block(in, peer));
+    }
+    if (owns)
+        ddl_step_reduce_blocks(b, result, &copies, g->rank, ddl_block(in, g->rank));
+    ddl_builder_members(b, NULL);
+}
+
+void ddl_allgather_local(ddl_builder *b, const ddl_hosts *hosts, const ddl_blocks *all, int full)
+{
+    const ddl_group *g = &hosts->local;
+    ddl_builder_members(b, hosts->local_ranks);
+    for (int i = 1; i < g->nranks; i++) {
+        int peer = ddl_group_peer(g, i);
+        if (peer < hosts->nslices && g->rank != full)
+            ddl_step_recv(b, peer, ddl_block(all, peer));
+        if (g->rank < hosts->nslices && peer != full)
+            ddl_step_send(b, peer, ddl_block(all, g->rank));
+    }
+    ddl_builder_members(b, NULL);
+}
