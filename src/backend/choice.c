@@ -52,60 +52,98 @@ ddl_status ddl_cost_model_unpack(const double constants[], int count, double cro
     return DDL_OK;
 }
 
+static double larger(double a, double b)
+{
+    return a > b ? a : b;
+}
+
+/* Two things at once, but for one of the pieces in flight. */
+static double overlapped(double a, double b)
+{
+    return larger(a, b) + (a + b - larger(a, b)) / DDL_PIECES_IN_FLIGHT;
+}
+
+/* ---- CPU time of one host ---- */
+
+/* What a call is, beside what an algorithm makes of it. */
+struct task {
+    const ddl_cost_model *model;
+    ddl_collective collective;
+    int nranks;
+    double total_bytes;
+};
+
+static double bytes_ns(const ddl_cost_model *model, double sent_bytes, double reduced_bytes)
+{
+    return sent_bytes * model->links[DDL_LINK_LOCAL].byte_ns + reduced_bytes * model->reduce_ns;
+}
+
+/*
+ * Broadcast and reduce: the ranks take turns for p-1 vectors in all, however these travel, while the root,
+ * which only sends or only receives, is busy with half of what an exchange takes. A reduce that scatters
+ * first moves the blocks once more, up a tree.
+ */
+static double vector_ns(const struct task *task, const ddl_work *work)
+{
+    double mean = task->total_bytes * (task->nranks - 1) / task->nranks, again = 0;
+    bool reduces = work->reduced_bytes > 0;
+    if (reduces && work->reduced_bytes < task->total_bytes)
+        again = task->total_bytes * work->rounds / 4 / task->nranks;
+    return larger(bytes_ns(task->model, work->sent_bytes / 2, work->reduced_bytes),
+                  bytes_ns(task->model, mean + again, reduces ? mean : 0) * task->model->crowding);
+}
+
+/* Gather and scatter: in a tree a block is handed on in every other round; the root as above. */
+static double blocks_ns(const struct task *task, const ddl_work *work)
+{
+    double once = task->total_bytes * (task->nranks - 1) / task->nranks;
+    double handed_on = larger(once, task->total_bytes * work->rounds / 2);
+    return overlapped(bytes_ns(task->model, work->sent_bytes / 2, 0),
+                      bytes_ns(task->model, handed_on / task->nranks, 0) * task->model->crowding);
+}
+
+/* In all others every rank does what the busiest does, and they take turns. */
+static double equals_ns(const struct task *task, const ddl_work *work)
+{
+    return bytes_ns(task->model, work->sent_bytes, work->reduced_bytes) * task->model->crowding;
+}
+
 static bool is_gather_or_scatter(ddl_collective collective)
 {
     return collective == DDL_COLLECTIVE_GATHER || collective == DDL_COLLECTIVE_GATHERV ||
            collective == DDL_COLLECTIVE_SCATTER || collective == DDL_COLLECTIVE_SCATTERV;
 }
 
-/*
- * What the ranks send in the mean. In rooted collectives one of them moves more than the others, who then
- * leave their CPUs to it: only the mean is moved by all at once. In gather and scatter each rank but the root
- * has one message, and a block is handed on in every other round of a tree.
- */
-static double mean_bytes(ddl_collective collective, int nranks, const ddl_work *work, double total_bytes)
+static double moving_ns(const struct task *task, const ddl_work *work)
 {
-    double mean = work->sent_bytes;
-    if (collective == DDL_COLLECTIVE_BROADCAST || collective == DDL_COLLECTIVE_REDUCE)
-        mean = total_bytes;
-    if (is_gather_or_scatter(collective)) {
-        double once = total_bytes * (nranks - 1) / nranks, handed_on = total_bytes * work->rounds / 2;
-        mean = (handed_on > once ? handed_on : once) / nranks;
-    }
-    return mean < work->sent_bytes ? mean : work->sent_bytes;
+    if (task->collective == DDL_COLLECTIVE_BROADCAST || task->collective == DDL_COLLECTIVE_REDUCE)
+        return vector_ns(task, work);
+    return is_gather_or_scatter(task->collective) ? blocks_ns(task, work) : equals_ns(task, work);
 }
 
-static double mean_messages(ddl_collective collective, int nranks, const ddl_work *work)
+/* How many messages follow each other on a CPU. In gather and scatter each rank but the root has one. */
+static double messages_in_turn(const struct task *task, const ddl_work *work)
 {
-    return is_gather_or_scatter(collective) ? (double)(nranks - 1) / nranks : work->messages;
+    double by_all =
+        is_gather_or_scatter(task->collective) ? (double)(task->nranks - 1) / task->nranks : work->messages;
+    return by_all * task->model->crowding + work->messages - by_all;
 }
 
-/* All ranks take turns for what they do in the mean; the CPU of what one does beyond it is its own. */
-static double in_turns(double busiest, double mean, double crowding)
-{
-    return mean * crowding + busiest - mean;
-}
+/* ---- the sum ---- */
 
 double ddl_cost_ns(const ddl_cost_model *model, const ddl_algorithm *algorithm,
                    const ddl_placement *placement, double total_bytes)
 {
     const ddl_link_cost *local = &model->links[DDL_LINK_LOCAL], *remote = &model->links[DDL_LINK_REMOTE];
+    const struct task task = { model, algorithm->collective, placement->nranks, total_bytes };
     ddl_work work = algorithm->work(placement, total_bytes);
     double remote_share = work.rounds > 0 ? work.remote_rounds / work.rounds : 0;
     double latency_ns =
         (work.rounds - work.remote_rounds) * local->latency_ns + work.remote_rounds * remote->latency_ns;
     double message_ns = local->message_ns + (remote->message_ns - local->message_ns) * remote_share;
-    double messages = in_turns(work.messages, mean_messages(algorithm->collective, placement->nranks, &work),
-                               model->crowding);
-    double bytes =
-        in_turns(work.sent_bytes, mean_bytes(algorithm->collective, placement->nranks, &work, total_bytes),
-                 model->crowding);
-    double cpu_ns = bytes * local->byte_ns + work.reduced_bytes * model->reduce_ns * model->crowding;
-    /* The ranks of a host share its wire. Pieces in flight hide the lesser of wire and CPU but for one. */
-    double wire_ns = work.remote_bytes * remote->byte_ns;
-    double longer_ns = cpu_ns > wire_ns ? cpu_ns : wire_ns;
-    double hidden_ns = (cpu_ns + wire_ns - longer_ns) * (1 - 1.0 / DDL_PIECES_IN_FLIGHT);
-    return latency_ns + messages * message_ns + cpu_ns + wire_ns - hidden_ns;
+    double wire_ns = work.remote_bytes * remote->byte_ns; /* which the ranks of the host share */
+    return latency_ns + messages_in_turn(&task, &work) * message_ns +
+           overlapped(moving_ns(&task, &work), wire_ns);
 }
 
 const ddl_algorithm *ddl_choose(const ddl_cost_model *model, ddl_collective collective,

