@@ -621,14 +621,14 @@ static uint64_t digest(const struct run *run, const struct group *group)
 {
     uint64_t hash = 0xcbf29ce484222325u;
     for (int i = 0; i < run->ncalls; i++) {
-        const oracle_call *w = &run->calls[i].what;
-        const unsigned char *data = run->calls[i].recv_pointer;
-        size_t bytes = oracle_recv_count(w, group->rank) * ddl_dtype_bytes(w->dtype);
-        bool alike = w->kind == ORACLE_ALLREDUCE || w->kind == ORACLE_ALLGATHER ||
-                     w->kind == ORACLE_ALLGATHERV || w->kind == ORACLE_BROADCAST;
-        if (run->calls[i].group != group || !alike)
+        const struct call *c = &run->calls[i];
+        oracle_kind kind = c->what.kind;
+        bool alike = kind == ORACLE_ALLREDUCE || kind == ORACLE_ALLGATHER || kind == ORACLE_ALLGATHERV ||
+                     kind == ORACLE_BROADCAST;
+        const unsigned char *data = c->recv_pointer;
+        if (c->group != group || !alike)
             continue;
-        for (size_t k = 0; k < bytes; k++)
+        for (size_t k = oracle_recv_count(&c->what, group->rank) * ddl_dtype_bytes(c->what.dtype); k-- > 0;)
             hash = (hash ^ data[k]) * 0x100000001b3u;
     }
     return hash;
