@@ -307,7 +307,8 @@ DDL_API const char *ddl_version(void);                  /* "0.1.0" */
 
 /*
  * Name of the algorithm that this rank would run for a call of this collective ("allreduce", "broadcast",
- * ...) with count elements of dtype, count as in the call; NULL if there is no such collective.
+ * ...) with count elements of dtype, count as in the call; NULL if there is no such collective. Of a v form
+ * count is that of each block, as if all were even.
  */
 DDL_API const char *ddl_algorithm_name(const ddl_comm *comm, const char *collective, size_t count,
                                        ddl_dtype dtype);
