@@ -43,16 +43,15 @@ const ddl_algorithm *ddl_issue_algorithm(const ddl_comm *comm, ddl_collective co
     const ddl_algorithm *forced = comm->world->config.forced[collective];
     if (forced != NULL && ddl_algorithm_takes(forced, comm->nranks))
         return forced;
+    if (collective == DDL_COLLECTIVE_ALLTOALLV) /* each rank knows its own counts only, so these cannot decide */
+        total_bytes = (double)comm->nranks * ALLTOALLV_BLOCK_BYTES;
     return ddl_choose(&comm->model, collective, &comm->placement, total_bytes);
 }
 
-/*
- * What all ranks agree on: in an alltoallv each knows its own counts only, so how large it is cannot decide.
- */
 static double total_bytes(const ddl_comm *comm, const ddl_call *call, size_t element_bytes)
 {
-    if (call->collective == DDL_COLLECTIVE_ALLTOALLV)
-        return (double)comm->nranks * ALLTOALLV_BLOCK_BYTES;
+    if (call->collective == DDL_COLLECTIVE_ALLTOALLV) /* see ddl_issue_algorithm */
+        return 0;
     if (call->counts == NULL)
         return (double)call->count * (double)element_bytes * ddl_issue_blocks(comm, call->collective);
     double sum = 0;
