@@ -43,7 +43,8 @@ const ddl_algorithm *ddl_issue_algorithm(const ddl_comm *comm, ddl_collective co
     const ddl_algorithm *forced = comm->world->config.forced[collective];
     if (forced != NULL && ddl_algorithm_takes(forced, comm->nranks))
         return forced;
-    if (collective == DDL_COLLECTIVE_ALLTOALLV) /* each rank knows its own counts only, so these cannot decide */
+    if (collective ==
+        DDL_COLLECTIVE_ALLTOALLV) /* each rank knows its own counts only, so these cannot decide */
         total_bytes = (double)comm->nranks * ALLTOALLV_BLOCK_BYTES;
     return ddl_choose(&comm->model, collective, &comm->placement, total_bytes);
 }
