@@ -164,7 +164,8 @@ static ddl_work work_halving_doubling(const ddl_placement *where, double n)
     return cost(where,
                 (ddl_work){ 2 * after + 2 * fold, 2 * after + fold, 2 * all_but_own(active, n) + fold * n,
                             all_but_own(active, n) + fold * n, 0, 0 },
-                2 * far_rounds(where), 2 * n * most * (p - most) / p);
+                2 * far_rounds(where),
+                2 * n * most * (fold > 0 ? 1.0 * (active - 1) / active : (p - most) / p) + 2 * fold * n);
 }
 
 static ddl_work work_allreduce_ring(const ddl_placement *where, double n)
@@ -208,6 +209,16 @@ static ddl_work work_move_log(const ddl_placement *where, double n)
     int p = where->nranks;
     return cost(where, (ddl_work){ rounds_of(p), rounds_of(p), all_but_own(p, n), 0, 0, 0 }, rounds_of(p),
                 circulant_crossing(where, n));
+}
+
+static ddl_work work_allgather_bruck(const ddl_placement *where, double n)
+{
+    int p = where->nranks;
+    ddl_work work = work_move_log(where, n);
+    double blocks = 0;
+    for (int distance = 1; distance < p; distance *= 2)
+        blocks += crossing(where, distance) * (p - distance < distance ? p - distance : distance);
+    return cost(where, work, rounds_of(p), blocks * n / p);
 }
 
 /* The same with everything that is received, reduced. */
@@ -368,10 +379,11 @@ static ddl_work work_allgather_two_level(const ddl_placement *where, double n)
 {
     int h = hosts(where), most = most_local(where), least = least_local(where);
     double between = rounds_of(h), slice = n / least, inside = (most > least ? 1 : 0) + (most > 1 ? 1 : 0);
+    double elsewhere =
+        1.0 * (where->nranks - least) / where->nranks; /* of all blocks, for the smallest host */
     return cost(where,
-                (ddl_work){ inside + between, most - 1 + between, (most - 1) * slice + all_but_own(h, slice),
-                            0, 0, 0 },
-                between, all_but_own(h, n));
+                (ddl_work){ inside + between, most - 1 + between, (most - 1 + elsewhere) * slice, 0, 0, 0 },
+                between, elsewhere * n);
 }
 
 static ddl_work work_broadcast_two_level(const ddl_placement *where, double n)
@@ -430,7 +442,7 @@ static ddl_work work_reduce_two_level(const ddl_placement *where, double n)
       "ceil(log2 p) rounds, n(p-1)/p bytes; any p", "Traff 2024")                                          \
     X(ALLGATHER, allgather, doubling, ddl_allgather_doubling, power_of_two, work_move_log,                 \
       "log2 p rounds, n(p-1)/p bytes; p = 2^k", "Thakur, Rabenseifner, Gropp 2005")                        \
-    X(ALLGATHER, allgather, bruck, ddl_allgather_bruck, NULL, work_move_log,                               \
+    X(ALLGATHER, allgather, bruck, ddl_allgather_bruck, NULL, work_allgather_bruck,                        \
       "ceil(log2 p) rounds, n(p-1)/p bytes; small blocks, any p", "Bruck et al. 1997")                     \
     X(ALLGATHER, allgather, two_level, ddl_allgather_two_level, NULL, work_allgather_two_level,            \
       "direct inside hosts, circulant between them: n(h-1)/h bytes per host; several ranks per host",      \

@@ -87,7 +87,8 @@ typedef struct ddl_algorithm {
 typedef struct ddl_work {
     double rounds, messages, sent_bytes, reduced_bytes;
     double remote_rounds; /* of the rounds, those that go between hosts; 0 on one host */
-    double remote_bytes;  /* that the ranks of one host together send to other hosts, at most */
+    double remote_bytes;  /* that the ranks of one host together send to other hosts, or receive, where that
+                             is more, at most */
 } ddl_work;
 
 /* Whether the row works for this many ranks. */

@@ -353,6 +353,20 @@ uint32_t ddl_checker_round(const ddl_checker *c, int rank, uint32_t step)
     return ((action *)c->actions.data)[first + step].round;
 }
 
+/* Bytes that the ranks of a host send to other hosts, or receive, where that is more. */
+static double between_hosts(const ddl_checker *c, int host)
+{
+    const action *actions = c->actions.data;
+    const uint32_t *first = c->first_action.data, *partners = c->partners.data;
+    const int *node_of = c->shape.placement.node_of;
+    double elements[2] = { 0, 0 };
+    for (int rank = 0; rank < c->shape.nranks; rank++)
+        for (uint32_t i = first[rank]; node_of[rank] == host && i < first[rank + 1]; i++)
+            if (partners[i] != NONE && node_of[ddl_checker_rank_of(c, partners[i])] != host)
+                elements[actions[i].kind == DDL_STEP_SEND ? 0 : 1] += elements_of(c, &actions[i]);
+    return (elements[0] > elements[1] ? elements[0] : elements[1]) * (double)c->shape.element_bytes;
+}
+
 ddl_work ddl_checker_measured(const ddl_checker *c)
 {
     ddl_work most = { 0, 0, 0, 0, 0, 0 };
@@ -383,6 +397,11 @@ ddl_work ddl_checker_measured(const ddl_checker *c)
         }
         if (most.reduced_bytes < reduced * (double)c->shape.element_bytes)
             most.reduced_bytes = reduced * (double)c->shape.element_bytes;
+    }
+    for (int host = 0; c->shape.placement.node_of != NULL && host < c->shape.placement.nnodes; host++) {
+        double bytes = between_hosts(c, host);
+        if (most.remote_bytes < bytes)
+            most.remote_bytes = bytes;
     }
     return most;
 }

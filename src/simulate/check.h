@@ -54,7 +54,8 @@ DDL_MUST_USE ddl_status ddl_check_schedules(ddl_checker *checker, ddl_collective
 ddl_proof ddl_checker_failed(const ddl_checker *checker);
 const char *ddl_proof_name(ddl_proof proof);
 
-/* What the schedules proved last cost, in the terms of ddl_algorithm.work. */
+/* What the schedules proved last cost, in the terms of ddl_algorithm.work, but for remote_rounds, which is 0.
+ */
 ddl_work ddl_checker_measured(const ddl_checker *checker);
 
 /* Of a step of the schedules proved last: messages on the longest way from the start to its end. */

@@ -82,6 +82,58 @@ static void every_row_costs_what_it_says(void **state)
     ddl_checker_destroy(checker);
 }
 
+/* What a row says of bytes between hosts holds for ranks placed host after host. */
+static void bytes_between_hosts_are_not_more_than_promised(void **state)
+{
+    (void)state;
+    static const struct {
+        int nranks;
+        ddl_spread spread;
+    } cases[] = { { 8, DDL_SPREAD_ONE_HOST }, { 8, DDL_SPREAD_FOURS },  { 16, DDL_SPREAD_FOURS },
+                  { 16, DDL_SPREAD_PAIRS },   { 12, DDL_SPREAD_FOURS }, { 13, DDL_SPREAD_FOURS },
+                  { 31, DDL_SPREAD_PAIRS },   { 7, DDL_SPREAD_ALONE },  { 64, DDL_SPREAD_FOURS } };
+    ddl_checker *checker;
+    size_t *counts = NULL;
+    assert_int_equal(ddl_checker_create(&checker, NULL), DDL_OK);
+    size_t nrows;
+    const ddl_algorithm *rows = ddl_catalogue(&nrows);
+    for (size_t i = 0; i < nrows; i++)
+        for (size_t j = 0; j < sizeof cases / sizeof cases[0]; j++) {
+            int p = cases[j].nranks, node_of[64];
+            if (!ddl_algorithm_takes(&rows[i], p))
+                continue;
+            /* Divisible by all numbers of slices and of blocks in them. */
+            ddl_shape shape = shape_of(&rows[i], p, 64 * (size_t)p * 16, &counts);
+            shape.placement = ddl_spread_apply(cases[j].spread, p, node_of);
+            double total = (double)shape.count * 4 * (on_blocks(rows[i].collective) ? p : 1);
+            ddl_error err = { 0 };
+            if (ddl_check_algorithm(checker, &rows[i], &shape, &err) != DDL_OK)
+                fail_msg("%s: %s", rows[i].name, err.text);
+            ddl_work promised = rows[i].work(&shape.placement, total),
+                     measured = ddl_checker_measured(checker);
+            bool one_host = shape.placement.nnodes == 1;
+            if (measured.remote_bytes > promised.remote_bytes * 1.0001 ||
+                (promised.remote_rounds > 0) == one_host || (measured.remote_bytes > 0 && one_host))
+                fail_msg("%s/%s on %d ranks, %s: %g bytes between hosts, promised %g in %g rounds",
+                         ddl_collective_name(rows[i].collective), rows[i].name, p,
+                         ddl_spread_name(cases[j].spread), measured.remote_bytes, promised.remote_bytes,
+                         promised.remote_rounds);
+            if (strcmp(rows[i].name, "two_level") == 0 &&
+                (measured.messages > promised.messages ||
+                 measured.sent_bytes > promised.sent_bytes * 1.0001 ||
+                 measured.reduced_bytes > promised.reduced_bytes * 1.0001 ||
+                 measured.rounds > promised.rounds))
+                fail_msg("%s/%s on %d ranks, %s: %g rounds, %g messages, %g bytes, %g reduced; promised %g, "
+                         "%g, %g, %g",
+                         ddl_collective_name(rows[i].collective), rows[i].name, p,
+                         ddl_spread_name(cases[j].spread), measured.rounds, measured.messages,
+                         measured.sent_bytes, measured.reduced_bytes, promised.rounds, promised.messages,
+                         promised.sent_bytes, promised.reduced_bytes);
+        }
+    ddl_free(counts);
+    ddl_checker_destroy(checker);
+}
+
 static void rows_are_found_by_collective_and_name(void **state)
 {
     (void)state;
@@ -237,6 +289,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_row_costs_what_it_says),
+        cmocka_unit_test(bytes_between_hosts_are_not_more_than_promised),
         cmocka_unit_test(rows_are_found_by_collective_and_name),
         cmocka_unit_test(rows_for_powers_of_two_refuse_other_numbers),
         cmocka_unit_test(one_rank_only_copies_and_in_place_does_nothing),

@@ -182,12 +182,18 @@ static bool prove_ranks(sweep *s, int nranks)
     size_t large = !sim_is_on_blocks(s->row->collective) ? LARGE_VECTOR
                    : nranks <= ALL_COUNTS_TO             ? LARGE_BLOCK
                                                          : LARGE_BLOCK_OF_MANY;
-    if (nranks > ALL_COUNTS_TO) {
+    bool is_factor = sim_is_on_blocks(s->row->collective); /* the count multiplies all offsets, no more */
+    if (nranks > ALL_COUNTS_TO || (is_factor && nranks > BOTH_PLACES_TO)) {
         const size_t counts[] = { 0, 1, p - 1, p, p + 1, 2 * p + 1, large };
-        bool is_factor = sim_is_on_blocks(s->row->collective) && nranks >= MANY_RANKS;
-        for (size_t i = 0; i < sizeof counts / sizeof counts[0]; i++)
-            if (!(is_factor && (i == 2 || i == 3 || i == 5)) && !prove_places(s, nranks, counts[i], i))
+        for (size_t i = 0; i < sizeof counts / sizeof counts[0]; i++) {
+            /* Two worlds of about the same size share the work. */
+            bool by_other = nranks >= MANY_RANKS && (i % 2 == 0) == (nranks % 1024 == 0);
+            bool for_factor = i == 1 || i == 4 || (i == 6 && nranks < MANY_RANKS);
+            if (by_other || (is_factor && nranks > ALL_COUNTS_TO && !for_factor))
+                continue;
+            if (!prove_places(s, nranks, counts[i], i))
                 return false;
+        }
         return true;
     }
     for (size_t count = 0; count <= 2 * p + 1; count++)
