@@ -58,6 +58,13 @@ class Usage(unittest.TestCase):
             (["show", "ring", "-p", "4", "--rank", "4"], "rank 4 is not among 4"),
             (["show", "broadcast", "-p", "4", "--root", "7"], "rank 7 is not among 4"),
             (["show", "halving", "-p", "6"], "does not work for 6 ranks"),
+            (["show", "two_level", "--hosts", "2x"], "'2x' is not hosts"),
+            (["show", "two_level", "--hosts", "4,,1"], "'4,,1' is not hosts"),
+            (["show", "two_level", "--hosts", "0x4"], "'0x4' is not hosts"),
+            (["show", "two_level", "--hosts", "99x99"], "'99x99' is not hosts"),
+            (["show", "two_level", "-p", "7", "--hosts", "2x4"], "places 8 ranks, not 7"),
+            (["check", "two_level", "-p", "8", "--hosts", "2x4"], "both say how many"),
+            (["check", "two_level", "--hosts", "a,b"], "'a,b' is not hosts"),
             (["cost", "ring", "-p", "8"], "needs a size"),
             (["cost", "ring", "--bytes", "1M"], "needs a number of ranks"),
             (["cost", "ring", "-p", "8", "--bytes", "much"], "'much' is not a size"),
@@ -100,6 +107,13 @@ class Check(unittest.TestCase):
             self.assertEqual(len(lines), count, lines)
 
 
+    def test_hosts_are_a_placement_to_be_proved(self):
+        for hosts in ("2x4", "4,3,1", "1,1,1", "5"):
+            result = run("check", "two_level", "--hosts", hosts)
+            self.assertEqual(result.returncode, 0, result.stderr)
+            self.assertEqual(len(result.stdout.splitlines()), 4)
+
+
 class Show(unittest.TestCase):
     def test_steps_name_slices_and_peers(self):
         text = run("show", "allgather/ring", "-p", "3", "--count", "2").stdout
@@ -121,6 +135,18 @@ class Show(unittest.TestCase):
 
     def test_an_average_ends_with_a_division(self):
         self.assertIn("itself / 3", run("show", "allreduce/flat", "-p", "3", "--average").stdout)
+
+    def test_slices_go_between_hosts_and_blocks_inside(self):
+        text = run("show", "allreduce/two_level", "--hosts", "2x2", "--count", "4", "--rank", "0").stdout
+        # inside: slice 1 to rank 1; between: half of slice 0 with rank 2
+        self.assertIn("IN[2..4) -> rank 1 #0", text)
+        self.assertIn("OUT[1..2) -> rank 2 #0", text)
+        self.assertNotIn("rank 3", text)
+
+    def test_blocks_of_the_v_forms_differ_in_size(self):
+        text = run("show", "allgatherv/direct", "-p", "3", "--count", "6", "--rank", "1").stdout
+        self.assertIn("IN[0..4) -> rank 2 #0", text)
+        self.assertIn("OUT[6..12) <- rank 2 #0", text)
 
     def test_the_graph_has_each_step_and_each_message(self):
         dot = run("show", "barrier", "-p", "4", "--dot").stdout
@@ -162,6 +188,32 @@ class Cost(unittest.TestCase):
     def test_one_rank_and_no_bytes_cost_nothing(self):
         self.assertIn("0 ns", self.row("allreduce/ring", "-p", "1", "--bytes", "1M")[0])
         self.assertIn("0 ns", self.row("allreduce/ring", "-p", "4", "--bytes", "0")[0])
+
+
+    def test_two_levels_send_the_least_between_hosts(self):
+        rows = {row.split()[0]: row.split() for row in self.row("allreduce", "--hosts", "2x4", "--bytes", "1M")}
+        self.assertEqual(rows["allreduce/two_level"][-2:], ["1", "MiB"])  # 2n(h-1)/h
+        self.assertEqual(rows["allreduce/direct"][-2:], ["4", "MiB"])
+
+    def test_circulant_allreduce_has_few_rounds_and_the_least_bytes_for_every_p(self):
+        for p in range(2, 129):
+            row = self.row("allreduce/circulant", "-p", str(p), "--bytes", str(4 * p))[0].split()
+            self.assertLessEqual(int(row[6]), 2 * (p - 1).bit_length(), row)
+            self.assertEqual(float(row[8]) * {"B": 1, "KiB": 1024}[row[9]], 2 * 4 * (p - 1), row)
+
+    def test_large_allreduce_costs_about_the_same_per_byte_for_all_p(self):
+        """The fastest of all against the neighbouring powers of two, less the share (p-1)/p that grows with p."""
+
+        def per_byte(p):
+            nanoseconds = min(
+                float(row.split()[1]) * {"s": 1e9, "ms": 1e6, "us": 1e3}[row.split()[2]]
+                for row in self.row("allreduce", "-p", str(p), "--bytes", "64M")
+            )
+            return nanoseconds / ((p - 1) / p)
+
+        for p, powers in ((3, (2, 4)), (5, (4, 8)), (6, (4, 8)), (7, (4, 8)), (12, (8, 16)), (13, (8, 16)), (24, (16, 32))):
+            with self.subTest(p):
+                self.assertLess(per_byte(p), 1.1 * min(per_byte(q) for q in powers))
 
 
 if __name__ == "__main__":

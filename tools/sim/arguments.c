@@ -107,6 +107,52 @@ bool sim_parse_rate(const char *text, double *bytes_per_ns)
     return parse_with_unit(text, units, sizeof units / sizeof units[0], bytes_per_ns) && *bytes_per_ns > 0;
 }
 
+/* Some more ranks on the next host. */
+static bool add_host(long nlocal, int node_of[], ddl_placement *placement)
+{
+    if (nlocal < 1 || nlocal > SIM_MOST_RANKS - placement->nranks)
+        return false;
+    for (long i = 0; i < nlocal; i++)
+        node_of[placement->nranks++] = placement->nnodes;
+    placement->nnodes++;
+    return true;
+}
+
+bool sim_parse_hosts(const char *text, int node_of[], ddl_placement *placement)
+{
+    ddl_placement found = { 0, 0, node_of };
+    char *end;
+    if (!isdigit((unsigned char)text[0]))
+        return false;
+    long number = strtol(text, &end, 10);
+    if (*end == 'x') {
+        long nhosts = number, nlocal = isdigit((unsigned char)end[1]) ? strtol(end + 1, &end, 10) : 0;
+        if (*end != '\0' || nhosts < 1 || nhosts > SIM_MOST_RANKS)
+            return false;
+        for (long i = 0; i < nhosts; i++)
+            if (!add_host(nlocal, node_of, &found))
+                return false;
+    } else {
+        while (add_host(number, node_of, &found) && *end == ',' && isdigit((unsigned char)end[1]))
+            number = strtol(end + 1, &end, 10);
+        if (*end != '\0' || number < 1 || node_of[found.nranks - 1] != found.nnodes - 1)
+            return false;
+    }
+    *placement = found;
+    return true;
+}
+
+int sim_place(const char *command, const ddl_placement *placement, int *nranks)
+{
+    if (placement->nranks > 0 && *nranks == 0)
+        *nranks = placement->nranks;
+    if (*nranks == 0)
+        return sim_usage_error("%s needs a number of ranks: -p 8", command);
+    if (placement->nranks > 0 && placement->nranks != *nranks)
+        return sim_usage_error("--hosts places %d ranks, not %d", placement->nranks, *nranks);
+    return SIM_OK;
+}
+
 static void print_with_unit(double value, const unit units[], size_t nunits, char *text, size_t text_bytes)
 {
     size_t i = 0;

@@ -42,8 +42,9 @@ typedef struct sweep {
     ddl_checker *checker;
     const ddl_algorithm *row;
     uint64_t nproved;
-    ddl_spread spread;   /* of a placement */
-    ddl_pattern pattern; /* v forms: of the counts */
+    ddl_placement placement; /* the only one to be proved, if one was asked for */
+    ddl_spread spread;       /* of a placement */
+    ddl_pattern pattern;     /* v forms: of the counts */
     size_t *counts;
 } sweep;
 
@@ -117,6 +118,8 @@ static bool prove_places_on(sweep *s, const ddl_placement *placement, size_t cou
 /* On several placements, for a row that looks at it. */
 static bool prove_places(sweep *s, int nranks, size_t count, size_t turn)
 {
+    if (s->placement.nranks > 0)
+        return prove_places_on(s, &s->placement, count, turn);
     if (strcmp(s->row->name, "two_level") != 0)
         return prove_places_on(s, &(ddl_placement){ nranks, 1, NULL }, count, turn);
     int *node_of = ddl_alloc_array((size_t)nranks, sizeof *node_of);
@@ -246,9 +249,13 @@ static bool prove_row(sweep *s, const char *ranges, bool whole)
         for (int p = first; p <= last; p++)
             if (!prove_ranks(s, p))
                 return false;
-    /* The largest world that is proved: one shape in which every rank has a block. */
-    if (whole && s->row == ddl_catalogue_find(DDL_COLLECTIVE_ALLREDUCE, "circulant")) {
-        ddl_shape shape = sim_shape(s->row, 4096, 4097);
+    /* The largest world that is proved: one shape in which every rank has a block, or a pipeline many. */
+    ddl_collective collective = s->row->collective;
+    bool is_vector = collective == DDL_COLLECTIVE_ALLREDUCE || collective == DDL_COLLECTIVE_BROADCAST ||
+                     collective == DDL_COLLECTIVE_REDUCE;
+    if (whole && is_vector && strcmp(s->row->name, "circulant") == 0) {
+        ddl_shape shape =
+            sim_shape(s->row, 4096, collective == DDL_COLLECTIVE_ALLREDUCE ? 4097 : LARGE_VECTOR);
         shape.in_place = true;
         if (!prove(s, &shape))
             return false;
@@ -268,16 +275,23 @@ static void print_help(void)
          "input exactly once and put results where they belong, touch nothing else, and combine operands in\n"
          "the same order on every rank.\n\n"
          "  -p, --ranks RANGE  numbers of ranks, such as 1-16,100 (default " DEFAULT_RANGE ",\n"
-         "                     and 4096 for allreduce/circulant)\n\n"
-         "Counts are 0 .. 2p+1 and a large one for p <= 64, and 0, 1, p-1, p, p+1, 2p+1 and a large one "
-         "beyond.");
+         "                     and 4096 for circulant allreduce, broadcast and reduce)\n"
+         "  --hosts HOSTS      ranks placed host after host: 2x4 is two hosts of four, 4,3,1 are three;\n"
+         "                     instead of a range (default: six placements where they matter)\n\n"
+         "Counts are 0 .. 2p+1 and a large one for p <= 64, and 0, 1, p-1, p, p+1, 2p+1 and a large one\n"
+         "beyond; fewer where a count only multiplies offsets.");
 }
 
 int sim_check(int argc, char **argv)
 {
+    enum { OPTION_HOSTS = 256 };
     static const struct option options[] = { { "ranks", required_argument, NULL, 'p' },
+                                             { "hosts", required_argument, NULL, OPTION_HOSTS },
                                              { "help", no_argument, NULL, 'h' },
                                              { NULL, 0, NULL, 0 } };
+    sweep s = { .checker = NULL };
+    int node_of[SIM_MOST_RANKS];
+    char all_ranks[16];
     const char *ranges = NULL, *name = NULL;
     int option;
     optind = 1;
@@ -287,9 +301,12 @@ int sim_check(int argc, char **argv)
             print_help();
             return SIM_OK;
         }
-        if (option != 'p')
+        if (option == OPTION_HOSTS && !sim_parse_hosts(optarg, node_of, &s.placement))
+            return sim_usage_error("'%s' is not hosts such as 2x4 or 4,3,1", optarg);
+        if (option != 'p' && option != OPTION_HOSTS)
             return sim_bad_option(argc, argv, option);
-        ranges = optarg;
+        if (option == 'p')
+            ranges = optarg;
     }
     if (optind < argc)
         name = argv[optind++];
@@ -298,10 +315,15 @@ int sim_check(int argc, char **argv)
     if (ranges != NULL && !valid_ranges(ranges))
         return sim_usage_error("'%s' is no range of ranks; give numbers from 1 to %d such as 1-64,127",
                                ranges, (int)MAX_RANKS);
+    if (ranges != NULL && s.placement.nranks > 0)
+        return sim_usage_error("-p and --hosts both say how many ranks there are");
+    if (s.placement.nranks > 0) {
+        snprintf(all_ranks, sizeof all_ranks, "%d", s.placement.nranks);
+        ranges = all_ranks;
+    }
     size_t count;
     const ddl_algorithm *all = ddl_catalogue(&count);
     const ddl_algorithm **rows = ddl_alloc_array(count, sizeof *rows);
-    sweep s = { .checker = NULL };
     int code = SIM_FAILED;
     ddl_error err = { 0 };
     if (rows == NULL || ddl_checker_create(&s.checker, &err) != DDL_OK) {

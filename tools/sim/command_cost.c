@@ -12,6 +12,7 @@
 typedef struct question {
     int nranks;
     size_t total_bytes;
+    ddl_placement placement;
     ddl_network_options network;
 } question;
 
@@ -89,6 +90,7 @@ static ddl_status run(const ddl_algorithm *row, const question *q, ddl_schedule 
     if (sim_is_on_blocks(row->collective))
         elements /= (size_t)q->nranks;
     ddl_shape shape = sim_shape(row, q->nranks, elements);
+    shape.placement = q->placement;
     shape.in_place = true; /* as large vectors mostly are */
     if (ddl_collective_has_counts(row->collective) &&
         !ddl_pattern_apply(DDL_PATTERN_EVEN, row->collective, elements, 0, &shape, counts))
@@ -140,9 +142,13 @@ static void print_answer(const ddl_algorithm *row, const question *q, const answ
     sim_print_bytes(a->work.sent_bytes, sent, sizeof sent);
     if (a->bound_ns > 0)
         snprintf(ratio, sizeof ratio, "%.2f", a->time_ns / a->bound_ns);
-    printf("%-28s %10s %12s %7s %7.0f %9.0f %12s\n", name, time, bound, ratio, a->work.rounds,
-           a->work.messages, sent);
-    (void)q;
+    printf("%-28s %10s %12s %7s %7.0f %9.0f %12s", name, time, bound, ratio, a->work.rounds, a->work.messages,
+           sent);
+    if (q->placement.nnodes > 1) {
+        sim_print_bytes(a->work.remote_bytes, sent, sizeof sent);
+        printf(" %12s", sent);
+    }
+    putchar('\n');
 }
 
 static void print_question(const question *q)
@@ -154,8 +160,9 @@ static void print_question(const question *q)
     printf("%d ranks, %s, latency %s, bandwidth %.4g Gbit/s, overhead %s per message and end, reduce %.4g "
            "GB/s\n\n",
            q->nranks, bytes, latency, q->network.bytes_per_ns * 8, overhead, q->network.reduce_bytes_per_ns);
-    printf("%-28s %10s %12s %7s %7s %9s %12s\n", "", "time", "lower bound", "ratio", "rounds", "messages",
+    printf("%-28s %10s %12s %7s %7s %9s %12s", "", "time", "lower bound", "ratio", "rounds", "messages",
            "bytes/rank");
+    puts(q->placement.nnodes > 1 ? "   bytes/host" : "");
 }
 
 static void print_help(void)
@@ -170,6 +177,9 @@ static void print_help(void)
          "  --bandwidth RATE    of a rank's port, each way (default 25Gbit)\n"
          "  --overhead TIME     of CPU per message, at each end (default 2us)\n"
          "  --reduce RATE       of combining operands (default 10GB)\n"
+         "  --hosts HOSTS       ranks placed host after host: 2x4 is two hosts of four, 4,3,1 are three; "
+         "prints\n"
+         "                      what a host sends to others, on the same network\n"
          "  --jitter TIME       added to latencies at random, up to this (default 0s)\n"
          "  --seed N            of the random numbers (default 1)");
 }
@@ -183,7 +193,8 @@ int sim_cost(int argc, char **argv)
         OPTION_OVERHEAD,
         OPTION_REDUCE,
         OPTION_JITTER,
-        OPTION_SEED
+        OPTION_SEED,
+        OPTION_HOSTS
     };
     static const struct option options[] = { { "ranks", required_argument, NULL, 'p' },
                                              { "bytes", required_argument, NULL, OPTION_BYTES },
@@ -193,9 +204,11 @@ int sim_cost(int argc, char **argv)
                                              { "reduce", required_argument, NULL, OPTION_REDUCE },
                                              { "jitter", required_argument, NULL, OPTION_JITTER },
                                              { "seed", required_argument, NULL, OPTION_SEED },
+                                             { "hosts", required_argument, NULL, OPTION_HOSTS },
                                              { "help", no_argument, NULL, 'h' },
                                              { NULL, 0, NULL, 0 } };
-    question q = { 0, 0, DDL_NETWORK_OPTIONS_INIT };
+    int node_of[SIM_MOST_RANKS];
+    question q = { .network = DDL_NETWORK_OPTIONS_INIT };
     q.network.latency_ns = 20e3;
     q.network.bytes_per_ns = 25.0 / 8;
     q.network.overhead_ns = 2e3;
@@ -242,6 +255,10 @@ int sim_cost(int argc, char **argv)
             q.network.seed = good ? (uint64_t)seed : 0;
             wanted = "a whole number";
             break;
+        case OPTION_HOSTS:
+            good = sim_parse_hosts(optarg, node_of, &q.placement);
+            wanted = "hosts such as 2x4 or 4,3,1";
+            break;
         case 'h':
             print_help();
             return SIM_OK;
@@ -255,8 +272,8 @@ int sim_cost(int argc, char **argv)
         return sim_usage_error("cost needs the name of an algorithm (ddl-sim list)");
     if (optind + 1 < argc)
         return sim_usage_error("cost takes one name, not also '%s'", argv[optind + 1]);
-    if (q.nranks == 0)
-        return sim_usage_error("cost needs a number of ranks: -p 8");
+    if (sim_place("cost", &q.placement, &q.nranks) != SIM_OK)
+        return SIM_USAGE;
     if (!has_bytes)
         return sim_usage_error("cost needs a size: --bytes 1M");
     size_t nrows;

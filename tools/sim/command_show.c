@@ -195,13 +195,22 @@ static void print_help(void)
          "                   the v forms: of the largest block, the others being smaller; default: ranks\n"
          "  --root R         of rooted collectives; the sender of send and recv (default 0)\n"
          "  --in-place       send and receive buffers are the same\n"
+         "  --hosts HOSTS    ranks placed host after host: 2x4 is two hosts of four, 4,3,1 are three\n"
          "  --average        end with the division of an average\n"
          "  --dot            a graph for Graphviz: ddl-sim show ring -p 4 --dot | dot -Tsvg > ring.svg");
 }
 
 int sim_show(int argc, char **argv)
 {
-    enum { OPTION_RANK = 256, OPTION_COUNT, OPTION_ROOT, OPTION_IN_PLACE, OPTION_AVERAGE, OPTION_DOT };
+    enum {
+        OPTION_RANK = 256,
+        OPTION_COUNT,
+        OPTION_ROOT,
+        OPTION_IN_PLACE,
+        OPTION_AVERAGE,
+        OPTION_DOT,
+        OPTION_HOSTS
+    };
     static const struct option options[] = { { "ranks", required_argument, NULL, 'p' },
                                              { "rank", required_argument, NULL, OPTION_RANK },
                                              { "count", required_argument, NULL, OPTION_COUNT },
@@ -209,10 +218,13 @@ int sim_show(int argc, char **argv)
                                              { "in-place", no_argument, NULL, OPTION_IN_PLACE },
                                              { "average", no_argument, NULL, OPTION_AVERAGE },
                                              { "dot", no_argument, NULL, OPTION_DOT },
+                                             { "hosts", required_argument, NULL, OPTION_HOSTS },
                                              { "help", no_argument, NULL, 'h' },
                                              { NULL, 0, NULL, 0 } };
     int option, nranks = 0, rank = -1, root = 0, count = -1;
     bool in_place = false, average = false, dot = false;
+    int node_of[SIM_MOST_RANKS];
+    ddl_placement placement = { 0, 0, NULL };
     optind = 1;
     opterr = 0;
     while ((option = getopt_long(argc, argv, ":p:h", options, NULL)) != -1) {
@@ -244,6 +256,10 @@ int sim_show(int argc, char **argv)
         case OPTION_DOT:
             dot = true;
             break;
+        case OPTION_HOSTS:
+            good = sim_parse_hosts(optarg, node_of, &placement);
+            wanted = "hosts such as 2x4 or 4,3,1";
+            break;
         case 'h':
             print_help();
             return SIM_OK;
@@ -257,8 +273,8 @@ int sim_show(int argc, char **argv)
         return sim_usage_error("show needs the name of an algorithm (ddl-sim list)");
     if (optind + 1 < argc)
         return sim_usage_error("show takes one name, not also '%s'", argv[optind + 1]);
-    if (nranks == 0)
-        return sim_usage_error("show needs a number of ranks: -p 5");
+    if (sim_place("show", &placement, &nranks) != SIM_OK)
+        return SIM_USAGE;
     if (rank >= nranks || root >= nranks)
         return sim_usage_error("rank %d is not among %d ranks", rank >= nranks ? rank : root, nranks);
     size_t nrows;
@@ -280,6 +296,7 @@ int sim_show(int argc, char **argv)
         picture p = { .row = rows[i], .shape = sim_shape(rows[i], nranks, elements), .rank = rank };
         p.shape.root = sim_is_rooted(rows[i]->collective) ? root : 0;
         p.shape.in_place = p.shape.in_place || in_place;
+        p.shape.placement = placement;
         p.shape.average = average && sim_reduces(rows[i]->collective);
         if (any && !dot)
             putchar('\n');

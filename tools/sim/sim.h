@@ -8,6 +8,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+enum { SIM_MOST_RANKS = 1024 };
 enum { SIM_OK = 0, SIM_FAILED = 1, SIM_USAGE = 2 }; /* exit codes */
 
 /* Each is given its own argument vector, argv[0] being its name; returns an exit code. */
@@ -34,6 +35,14 @@ bool sim_parse_size(const char *text, size_t *value); /* "1M", "64KiB", "1000": 
 bool sim_parse_time_ns(const char *text, double *ns); /* "20us", "1.5ms"; plain: seconds */
 bool sim_parse_rate(const char *text,
                     double *bytes_per_ns); /* "25Gbit", "10GB", "800Mbit/s": powers of 1000 */
+
+/* "2x4": two hosts of four ranks; "4,3,1": three hosts. Writes the host of each rank, SIM_MOST_RANKS at most.
+ */
+bool sim_parse_hosts(const char *text, int node_of[], ddl_placement *placement);
+
+/* After all options: the placement must fit the number of ranks, or says it. An exit code; tells what is
+ * wrong. */
+int sim_place(const char *command, const ddl_placement *placement, int *nranks);
 
 /* "1.25 MiB", "20 us", into text. */
 void sim_print_bytes(double bytes, char *text, size_t text_bytes);
