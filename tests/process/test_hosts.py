@@ -1,6 +1,6 @@
 """Several hosts, as network namespaces joined by a bridge, each with an address of its own and one that lies.
 
-    test_hosts.py LAUNCHER ACTOR COLLECTIVES [CLASS[.TEST]...] [-v]
+    test_hosts.py LAUNCHER ACTOR COLLECTIVES SIMULATOR [CLASS[.TEST]...] [-v]
 
 Needs the right to make network namespaces; exits with 77 (skipped) where it is not given.
 """
@@ -11,9 +11,10 @@ import subprocess
 import sys
 import unittest
 
+from run_collectives import algorithms
 from world import DEADLINE, Rank, World, bound, clean_environment
 
-LAUNCHER = ACTOR = COLLECTIVES = None
+LAUNCHER = ACTOR = COLLECTIVES = SIMULATOR = None
 PORTABLE = os.environ.get("DDL_TEST_PORTABLE") == "1"
 SKIPPED = 77
 PORT = 29500
@@ -90,9 +91,12 @@ class TestHosts(unittest.TestCase):
         return launched
 
     def sweep(self, nhosts, per_host, cases, **more):
-        hosts = self.hosts(nhosts)
-        launched = [self.launch(hosts, h, nhosts, per_host, COLLECTIVES, "--seed", 5, "--cases", cases, **more)
-                    for h in range(nhosts)]
+        self.sweep_on(self.hosts(nhosts), per_host, cases, **more)
+
+    def sweep_on(self, hosts, per_host, cases, *arguments, **more):
+        nhosts = len(hosts.names)
+        launched = [self.launch(hosts, h, nhosts, per_host, COLLECTIVES, "--seed", 5, "--cases", cases, *arguments,
+                                **more) for h in range(nhosts)]
         for one in launched:
             for _ in range(per_host):
                 record = one.next()
@@ -104,6 +108,34 @@ class TestHosts(unittest.TestCase):
 
     def test_three_hosts_compute(self):
         self.sweep(3, 2, 40)
+
+    def test_each_algorithm_on_three_hosts(self):
+        """As many ranks on each, where slices are carried between hosts side by side."""
+        hosts = self.hosts(3)
+        for operation, algorithm, any_number in algorithms(SIMULATOR):
+            if any_number:
+                with self.subTest(operation=operation, algorithm=algorithm):
+                    self.sweep_on(hosts, 2, 12, "--only", operation, **{"DDL_" + operation.upper(): algorithm})
+
+    def test_ranks_spread_over_hosts_in_any_way(self):
+        """More on one than on another, and in an order that goes back and forth."""
+        hosts = self.hosts(3)
+        by_host = [(operation, name) for operation, name, _ in algorithms(SIMULATOR) if name == "two_level"]
+        for places in ((0, 0, 0, 1, 2, 2), (0, 1, 0, 1, 2), (2, 1, 0, 0, 0, 0, 0)):
+            for operation, algorithm in [(None, None), *by_host]:
+                with self.subTest(places=places, operation=operation):
+                    world = World(COLLECTIVES, len(places))
+                    forced = {"DDL_" + operation.upper(): algorithm} if operation else {}
+                    only = ["--only", operation] if operation else []
+                    master = f"10.77.0.{places[0] + 1}"
+                    ranks = [world.start(r, "--cases", 15, "--max-count", 5000, *only, prefix=hosts.on(host),
+                                         MASTER_ADDR=master, MASTER_PORT=PORT, **forced)
+                             for r, host in enumerate(places)]
+                    self.addCleanup(world.__exit__)
+                    for rank in ranks:
+                        record = rank.next()
+                        self.assertEqual(record and record.get("line"), "ok 15 cases\n", rank.story())
+                        self.assertEqual(rank.process.wait(DEADLINE), 0, rank.story())
 
     def test_two_hosts_meet_over_ipv6(self):
         self.sweep(2, 1, 20, master="fd77::1")
@@ -193,10 +225,10 @@ def permitted():
 
 
 if __name__ == "__main__":
-    if len(sys.argv) < 4:
+    if len(sys.argv) < 5:
         sys.exit(__doc__)
-    LAUNCHER, ACTOR, COLLECTIVES = [os.path.abspath(a) for a in sys.argv[1:4]]
-    del sys.argv[1:4]
+    LAUNCHER, ACTOR, COLLECTIVES, SIMULATOR = [os.path.abspath(a) for a in sys.argv[1:5]]
+    del sys.argv[1:5]
     reason = permitted()
     if reason is not None:
         print(f"skipped: no network namespaces here: {reason}")
