@@ -12,9 +12,10 @@
 static ddl_blocks carried_by(ddl_builder *b, const ddl_hosts *hosts, const ddl_shape *shape, int index)
 {
     size_t nhosts = (size_t)hosts->remote.nranks, start = 0;
-    size_t *counts = ddl_builder_alloc(b, 2 * nhosts, sizeof *counts), *starts = counts + nhosts;
+    size_t *counts = ddl_builder_alloc(b, 2 * nhosts, sizeof *counts);
     if (counts == NULL) /* the builder knows */
         return ddl_blocks_apart(DDL_BUFFER_SCRATCH, 0, hosts->remote.nranks, 0, 0, shape->element_bytes);
+    size_t *starts = counts + nhosts;
     for (size_t host = 0; host < nhosts; host++) {
         int nblocks = (hosts->counts[host] - index + hosts->nslices - 1) / hosts->nslices;
         counts[host] = (size_t)nblocks * shape->count;

@@ -93,9 +93,10 @@ static size_t block_count(const ddl_blocks *blocks, int index)
 static ddl_blocks scratch_uneven(ddl_builder *b, const ddl_blocks *like, bool for_landing)
 {
     size_t nblocks = (size_t)like->nblocks, end = 0, bytes;
-    size_t *counts = ddl_builder_alloc(b, 2 * nblocks, sizeof *counts), *starts = counts + nblocks;
+    size_t *counts = ddl_builder_alloc(b, 2 * nblocks, sizeof *counts);
     if (counts == NULL) /* the builder knows */
         return ddl_blocks_apart(DDL_BUFFER_SCRATCH, 0, like->nblocks, 0, 0, like->element_bytes);
+    size_t *starts = counts + nblocks;
     for (int i = 0; i < like->nblocks; i++) {
         counts[i] = block_count(like, i);
         starts[i] = end;

@@ -1,6 +1,7 @@
 /* test_catalogue.c - every row keeps its promised cost, and shapes that a row does not take are refused. */
 #include "algorithms/catalogue.h"
 #include "base/bytes.h"
+#include "base/failpoint.h"
 #include "simulate/check.h"
 #include "simulate/patterns.h"
 
@@ -285,6 +286,41 @@ static void large_schedules_are_built_in_good_time(void **state)
     }
 }
 
+#ifdef DDL_FAILPOINTS
+static void running_out_of_memory_in_any_build_is_an_error(void **state)
+{
+    (void)state;
+    size_t nrows, *counts = NULL;
+    const ddl_algorithm *rows = ddl_catalogue(&nrows);
+    for (size_t i = 0; i < nrows; i++)
+        for (int rank = 0; rank < 5; rank++) {
+            int p = ddl_algorithm_takes(&rows[i], 5) ? 5 : 4, node_of[5], nth = 0;
+            ddl_collective c = rows[i].collective;
+            ddl_shape shape = shape_of(&rows[i], p, 70000, &counts), own = shape;
+            ddl_collective role;
+            own.rank = rank % p;
+            own.root = (rank + 1) % p;
+            own.stride += on_blocks(c) ? 16 : 0; /* with gaps, blocks are packed in scratch */
+            own.placement = ddl_spread_apply(DDL_SPREAD_PAIRS, p, node_of);
+            if (c != DDL_COLLECTIVE_SEND && c != DDL_COLLECTIVE_RECV)
+                assert_true(ddl_shape_of_rank(&own, c, rank % p, &own, &role));
+            for (ddl_status status = DDL_ENOMEM; status != DDL_OK;) {
+                char setting[32];
+                ddl_schedule *schedule = NULL;
+                snprintf(setting, sizeof setting, "base.alloc:%d", ++nth);
+                ddl_failpoint_arm(setting);
+                status = rows[i].build(&own, &schedule, NULL);
+                ddl_failpoint_arm(NULL);
+                assert_true(status == DDL_OK || status == DDL_ENOMEM);
+                assert_true((schedule != NULL) == (status == DDL_OK));
+                ddl_schedule_destroy(schedule);
+            }
+            assert_true(nth > 5);
+        }
+    ddl_free(counts);
+}
+#endif
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -295,6 +331,9 @@ int main(void)
         cmocka_unit_test(one_rank_only_copies_and_in_place_does_nothing),
         cmocka_unit_test(direct_and_flat_fold_in_rank_order_with_one_rounding),
         cmocka_unit_test(first_receives_wait_for_nothing),
+#ifdef DDL_FAILPOINTS
+        cmocka_unit_test(running_out_of_memory_in_any_build_is_an_error),
+#endif
         cmocka_unit_test(large_schedules_are_built_in_good_time),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -232,6 +232,72 @@ static void a_wrapped_range_is_one_message_and_two_reductions(void **state)
     ddl_schedule_destroy(s);
 }
 
+/* Three rounds of one exchange each; sends of the third wait for the first, as two may be under way. */
+static void a_window_lets_rounds_overlap(void **state)
+{
+    (void)state;
+    ddl_builder *b;
+    ddl_schedule *s;
+    assert_int_equal(ddl_builder_create(&(ddl_group){ 0, 4 }, 4, &b, NULL), DDL_OK);
+    for (int i = 1; i <= 3; i++) {
+        ddl_builder_round(b, 2);
+        ddl_builder_round(b, 2); /* an empty round is none */
+        ddl_step_recv(b, i, ddl_slice_of(DDL_BUFFER_OUT, (size_t)i * 8, 8));
+        ddl_step_send(b, i, ddl_slice_of(DDL_BUFFER_IN, (size_t)i * 8, 8));
+    }
+    assert_int_equal(ddl_builder_finish(b, &s, NULL), DDL_OK);
+    assert_int_equal(s->nsteps, 6);
+    static const uint32_t npredecessors[] = { 0, 0, 0, 0, 0, 2 };
+    for (uint32_t i = 0; i < 6; i++)
+        assert_int_equal(s->steps[i].npredecessors, npredecessors[i]);
+    for (uint32_t i = 0; i < 2; i++) {
+        assert_int_equal(s->steps[i].nsuccessors, 1);
+        assert_int_equal(s->successors[s->steps[i].first_successor], 5);
+    }
+    ddl_schedule_destroy(s);
+}
+
+static void peers_are_members_while_members_are_said(void **state)
+{
+    (void)state;
+    static const int members[] = { 5, 2 };
+    ddl_builder *b;
+    ddl_schedule *s;
+    assert_int_equal(ddl_builder_create(&(ddl_group){ 2, 6 }, 4, &b, NULL), DDL_OK);
+    ddl_builder_members(b, members);
+    ddl_step_send(b, 0, ddl_slice_of(DDL_BUFFER_IN, 0, 8));
+    ddl_builder_members(b, NULL);
+    ddl_step_send(b, 0, ddl_slice_of(DDL_BUFFER_IN, 0, 8));
+    ddl_step_send(b, 5, ddl_slice_of(DDL_BUFFER_IN, 0, 8));
+    assert_int_equal(ddl_builder_finish(b, &s, NULL), DDL_OK);
+    static const struct {
+        int peer;
+        uint32_t number;
+    } expected[] = { { 5, 0 }, { 0, 0 }, { 5, 1 } };
+    for (uint32_t i = 0; i < 3; i++) {
+        assert_int_equal(s->steps[i].peer, expected[i].peer);
+        assert_int_equal(s->steps[i].number, expected[i].number);
+    }
+    ddl_schedule_destroy(s);
+}
+
+static void memory_of_an_algorithm_is_zero_and_too_much_is_told(void **state)
+{
+    (void)state;
+    ddl_builder *b;
+    ddl_schedule *s = NULL;
+    assert_int_equal(ddl_builder_create(&(ddl_group){ 0, 2 }, 4, &b, NULL), DDL_OK);
+    size_t *first = ddl_builder_alloc(b, 100, sizeof *first),
+           *second = ddl_builder_alloc(b, 1, sizeof *second);
+    for (size_t i = 0; i < 100; i++)
+        assert_int_equal(first[i], 0);
+    first[99] = 1;
+    assert_int_equal(*second, 0);
+    assert_null(ddl_builder_alloc(b, SIZE_MAX, 2));
+    assert_int_equal(ddl_builder_finish(b, &s, NULL), DDL_ENOMEM);
+    assert_null(s);
+}
+
 static void sends_behind_a_fence_wait_for_the_round_before(void **state)
 {
     (void)state;
@@ -344,6 +410,9 @@ int main(void)
         cmocka_unit_test(a_busy_target_does_not_hold_up_the_receive),
         cmocka_unit_test(an_operand_elsewhere_is_combined_where_the_message_lands),
         cmocka_unit_test(a_wrapped_range_is_one_message_and_two_reductions),
+        cmocka_unit_test(a_window_lets_rounds_overlap),
+        cmocka_unit_test(peers_are_members_while_members_are_said),
+        cmocka_unit_test(memory_of_an_algorithm_is_zero_and_too_much_is_told),
         cmocka_unit_test(sends_behind_a_fence_wait_for_the_round_before),
         cmocka_unit_test(scratch_is_aligned_and_does_not_overlap),
         cmocka_unit_test(scratch_beyond_size_t_is_an_error_that_is_kept),

@@ -686,6 +686,90 @@ static void all_small_worlds_are_proved_with_gaps_and_averages(void **state)
     ddl_checker_destroy(checker);
 }
 
+/*
+ * Calls of more than 2^32 elements. Their schedules are built as they are; as all borders lie at multiples of
+ * UNIT elements, the checker takes that many bytes for an element.
+ */
+static void calls_beyond_2_to_32_elements_are_proved(void **state)
+{
+    (void)state;
+    static const size_t unit = (size_t)1 << 27;
+    static const int ranks[] = { 2, 3, 5, 8, 13 };
+    size_t nrows, *counts = NULL, *small_counts = NULL;
+    const ddl_algorithm *rows = ddl_catalogue(&nrows);
+    for (size_t i = 0; i < nrows; i++)
+        for (size_t j = 0; j < 2 * sizeof ranks / sizeof ranks[0]; j++) {
+            int p = ranks[j / 2];
+            ddl_collective c = rows[i].collective;
+            if (!ddl_algorithm_takes(&rows[i], p) || c == DDL_COLLECTIVE_BARRIER)
+                continue;
+            size_t units = 64 * (size_t)p; /* all numbers of blocks divide it */
+            ddl_shape large = { .nranks = p,
+                                .root = p / 2,
+                                .count = units * unit,
+                                .stride = (units + j % 2) * unit,
+                                .element_bytes = 4,
+                                .in_place = c == DDL_COLLECTIVE_BROADCAST },
+                      small = large;
+            assert_true(large.count > UINT32_MAX);
+            small.count = units;
+            small.stride = units + j % 2;
+            small.element_bytes = 4 * unit;
+            if (ddl_collective_has_counts(c)) {
+                assert_true(
+                    ddl_pattern_apply(DDL_PATTERN_RISING, c, large.count, j % 2 * unit, &large, &counts));
+                assert_true(ddl_pattern_apply(DDL_PATTERN_RISING, c, units, j % 2, &small, &small_counts));
+            }
+            world w = { .collective = c, .shape = small };
+            assert_int_equal(ddl_checker_create(&w.checker, NULL), DDL_OK);
+            for (int rank = 0; rank < p; rank++) {
+                ddl_shape own;
+                ddl_collective role;
+                if (!ddl_shape_of_rank(&large, c, rank, &own, &role))
+                    continue;
+                assert_int_equal(
+                    ddl_catalogue_find(role, rows[i].name)->build(&own, &w.schedules[rank], NULL), DDL_OK);
+                w.schedules[rank]->element_bytes = small.element_bytes;
+            }
+            if (proof_that_fails(&w) != DDL_PROOF_NONE)
+                fail_msg("%s/%s on %d ranks: %s", ddl_collective_name(c), rows[i].name, p, w.text);
+            end_world(&w);
+        }
+    ddl_free(counts);
+    ddl_free(small_counts);
+}
+
+/* An atom of the result that lies over two blocks was looked at in its first element only. */
+static void a_wrong_block_behind_a_right_one_is_seen(void **state)
+{
+    (void)state;
+    world w = make_world(DDL_COLLECTIVE_ALLTOALL, NULL, (ddl_shape){ .nranks = 3, .count = 2 });
+    for (int rank = 0; rank < 3; rank++) {
+        ddl_group g = { rank, 3 };
+        ddl_blocks in = ddl_blocks_apart(DDL_BUFFER_IN, 0, 3, 2, 2, 4);
+        ddl_blocks out = ddl_blocks_apart(DDL_BUFFER_OUT, 0, 3, 2, 2, 4);
+        ddl_builder *b;
+        assert_int_equal(ddl_builder_create(&g, 4, &b, NULL), DDL_OK);
+        /* Rank 0 takes blocks 0 and 1 of its own input for those of ranks 0 and 1. */
+        for (int peer = 0; peer < 3; peer++) {
+            if (peer == rank)
+                continue;
+            if (!(rank == 0 && peer == 1))
+                ddl_step_recv(b, peer, ddl_block(&out, peer));
+            if (!(rank == 1 && peer == 0))
+                ddl_step_send(b, peer, ddl_block(&in, peer));
+        }
+        if (rank == 0)
+            ddl_step_copy(b, ddl_blocks_between(&out, 0, 2), ddl_blocks_between(&in, 0, 2));
+        else
+            ddl_step_copy(b, ddl_block(&out, rank), ddl_block(&in, rank));
+        assert_int_equal(ddl_builder_finish(b, &w.schedules[rank], NULL), DDL_OK);
+    }
+    assert_int_equal(proof_that_fails(&w), DDL_PROOF_VALUE);
+    assert_non_null(strstr(w.text, "rank 0 element 2"));
+    end_world(&w);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -715,6 +799,7 @@ int main(void)
         cmocka_unit_test(a_step_left_out_is_seen),
         cmocka_unit_test(a_shifted_slice_is_seen),
         cmocka_unit_test(scratch_that_was_never_written_is_seen),
+        cmocka_unit_test(a_wrong_block_behind_a_right_one_is_seen),
         cmocka_unit_test(a_barrier_must_hear_of_every_rank),
         cmocka_unit_test(swapped_operands_on_one_rank_are_seen),
         cmocka_unit_test(a_received_operand_on_the_wrong_side_is_seen),
@@ -722,6 +807,7 @@ int main(void)
         cmocka_unit_test(dividing_before_summing_is_seen),
         cmocka_unit_test(every_small_change_to_every_step_is_seen),
         cmocka_unit_test(all_small_worlds_are_proved_with_gaps_and_averages),
+        cmocka_unit_test(calls_beyond_2_to_32_elements_are_proved),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
