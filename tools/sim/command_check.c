@@ -2,15 +2,17 @@
  * command_check.c - ddl-sim check: sweeps the catalogue through the checker.
  *
  * Which shapes are proved for p ranks:
- *   counts    0 .. 2p+1 and a large one for p <= 64; 0, 1, p-1, p, p+1, 2p+1 and a large one beyond, of
- *             which blocks of equal count skip p-1, p and 2p+1 for p >= 1000: there the count is a mere
- * factor; in place  both for p <= 16, beyond that alternately, so that each p and each count meets both;
- *   roots     all for p <= 8; the first, the middle and the last for p <= 16, one of them in turn beyond;
- *   blocks    with gaps between them, and averages, for the counts 1 and p+1; for p > 16 these counts have
- *             nothing else;
- *   hosts     six placements for rows that look at it: all for p <= 16, in turn beyond;
- *   v forms   counts of each pattern (patterns.h) with four sizes, gaps and places for p <= 16, in turn up to
- *             p = 129; one shape of random counts beyond.
+ *
+ * - Counts: 0 .. 2p+1 and a large one for p <= 64; 0, 1, p-1, p, p+1, 2p+1 and a large one beyond, shared
+ *   between p = 1000 and 1024. Where the count is a mere factor, as in blocks of equal count: all for
+ *   p <= 16, these seven to 64, and 1, p+1 and a large one beyond.
+ * - In place: both for p <= 16; beyond that alternately, so that each p and each count meets both.
+ * - Roots: all for p <= 8; the first, the middle and the last for p <= 16; one of them in turn beyond.
+ * - Blocks with gaps between them, and averages: for the counts 1 and p+1, which have nothing else for
+ *   p > 16.
+ * - Hosts: six placements for rows that look at it; all for p <= 16, in turn beyond.
+ * - The v forms: counts of each pattern (patterns.h) with four sizes, gaps and places for p <= 16, in turn
+ *   up to p = 129; one shape of random counts beyond.
  */
 #include "sim.h"
 
