@@ -3,8 +3,9 @@
     run_collectives.py LAUNCHER COLLECTIVES SIMULATOR --ranks N [--cases C] [--max-count M] [--seed S]
                        [--algorithms] [--only OPERATION[=ALGORITHM]]
 
-Without --algorithms the library chooses; with it, every algorithm that `SIMULATOR list` (ddl-sim) knows is forced
-in turn by its variable, on the world and on parts of it; those for powers of two on the world alone.
+Without --algorithms the library chooses; with it, every algorithm that `SIMULATOR list` (ddl-sim) knows is forced by
+its variable: one of each operation at a time, as often as the operation with the most of them has another, on the
+world and on parts of it; then those for powers of two, on the world alone. --only forces them one by one.
 """
 import argparse
 import os
@@ -32,29 +33,38 @@ def power_of_two(n):
     return n & (n - 1) == 0
 
 
-def run(arguments, operation, algorithm, any_number):
+def rounds(rows, any_number):
+    """Which algorithm to force for each operation in each of the rounds after which all have had their turn."""
+    names = {}
+    for operation, name, takes_any in rows:
+        if takes_any == any_number:
+            names.setdefault(operation, []).append(name)
+    return [({operation: each[i % len(each)] for operation, each in names.items()}, any_number, None)
+            for i in range(max(map(len, names.values()), default=0))]
+
+
+def run(arguments, forced, any_number, only):
     command = [arguments.launcher, "--nproc_per_node", str(arguments.ranks), arguments.collectives, "--seed",
                str(arguments.seed), "--cases", str(arguments.cases), "--max-count", str(arguments.max_count)]
-    environment = clean_environment()
-    if operation is not None:
-        command += ["--only", operation]
-        environment["DDL_" + operation.upper()] = algorithm
+    if only is not None:
+        command += ["--only", only]
     if not any_number:
         command += ["--splits", "0"]
+    settings = {"DDL_" + operation.upper(): algorithm for operation, algorithm in forced.items()}
     began = time.monotonic()
     try:
-        done = subprocess.run(command, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
-                              stderr=subprocess.STDOUT, text=True, timeout=LIMIT_S * PATIENCE)
+        done = subprocess.run(command, env={**clean_environment(), **settings}, stdin=subprocess.DEVNULL,
+                              stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=LIMIT_S * PATIENCE)
         said, code = done.stdout, done.returncode
     except subprocess.TimeoutExpired as late:
         said, code = (late.stdout or b"").decode(errors="replace"), "nothing: it ran out of time"
     good = code == 0 and said.count(f"ok {arguments.cases} cases") == arguments.ranks
-    name = "as chosen" if operation is None else f"{operation} by {algorithm}"
+    name = ", ".join(f"{operation} by {algorithm}" for operation, algorithm in forced.items()) or "as chosen"
     print(f"{'ok' if good else 'FAILED':7}{name} on {arguments.ranks} ranks: {arguments.cases} cases, "
           f"{time.monotonic() - began:.1f} s", flush=True)
     if not good:
-        setting = "" if operation is None else f"DDL_{operation.upper()}={algorithm} "
-        print(f"ended with {code}; again with: {setting}{' '.join(command)}\n{said[-6000:]}", flush=True)
+        again = " ".join([f"{variable}={algorithm}" for variable, algorithm in settings.items()] + command)
+        print(f"ended with {code}; again with: {again}\n{said[-6000:]}", flush=True)
     return good
 
 
@@ -72,11 +82,14 @@ def main():
     arguments = parser.parse_args()
     arguments.cases = max(1, int(arguments.cases * float(os.environ.get("DDL_TEST_SCALE", "100")) / 100))
 
-    runs = [(None, None, True)]
+    runs = [({}, True, None)]
     if arguments.only or arguments.algorithms:
         operation, _, algorithm = (arguments.only or "").partition("=")
-        runs = [row for row in algorithms(arguments.simulator) if operation in ("", row[0])
+        rows = [row for row in algorithms(arguments.simulator) if operation in ("", row[0])
                 and algorithm in ("", row[1]) and (row[2] or power_of_two(arguments.ranks))]
+        runs = rounds(rows, True) + rounds(rows, False)
+        if arguments.only:
+            runs = [({name: chosen}, any_number, name) for name, chosen, any_number in rows]
         if not runs:
             sys.exit(f"run_collectives: no algorithm for {arguments.only} on {arguments.ranks} ranks")
     failed = [r for r in runs if not run(arguments, *r)]
