@@ -145,15 +145,15 @@ static double to_root(const ddl_placement *where, double n)
 static ddl_work work_flat(const ddl_placement *where, double n)
 {
     int p = where->nranks;
-    return cost(where, (ddl_work){ 1, p - 1, (p - 1) * n, (p - 1) * n, 0, 0 }, 1, to_all_others(where, n));
+    return cost(where, (ddl_work){ 1, p - 1, (p - 1) * n, (p - 1) * n, 0, 0, 0 }, 1, to_all_others(where, n));
 }
 
 static ddl_work work_doubling(const ddl_placement *where, double n)
 {
     int p = where->nranks;
     double exchanges = rounds_after_fold(p) + folds(p), far = far_rounds(where);
-    return cost(where, (ddl_work){ exchanges + folds(p), exchanges, exchanges * n, exchanges * n, 0, 0 }, far,
-                far * most_local(where) * n);
+    return cost(where, (ddl_work){ exchanges + folds(p), exchanges, exchanges * n, exchanges * n, 0, 0, 0 },
+                far, far * most_local(where) * n);
 }
 
 static ddl_work work_halving_doubling(const ddl_placement *where, double n)
@@ -163,7 +163,7 @@ static ddl_work work_halving_doubling(const ddl_placement *where, double n)
     int active = 1 << (int)after;
     return cost(where,
                 (ddl_work){ 2 * after + 2 * fold, 2 * after + fold, 2 * all_but_own(active, n) + fold * n,
-                            all_but_own(active, n) + fold * n, 0, 0 },
+                            all_but_own(active, n) + fold * n, 0, 0, 0 },
                 2 * far_rounds(where),
                 2 * n * most * (fold > 0 ? 1.0 * (active - 1) / active : (p - most) / p) + 2 * fold * n);
 }
@@ -172,14 +172,14 @@ static ddl_work work_allreduce_ring(const ddl_placement *where, double n)
 {
     int p = where->nranks;
     double bytes = all_but_own(p, n);
-    return cost(where, (ddl_work){ 2 * (p - 1), 2 * (p - 1), 2 * bytes, bytes, 0, 0 },
+    return cost(where, (ddl_work){ 2 * (p - 1), 2 * (p - 1), 2 * bytes, bytes, 0, 0, 0 },
                 2.0 * (p - 1) * hosts(where) / p, 2 * bytes);
 }
 
 static ddl_work work_allreduce_direct(const ddl_placement *where, double n)
 {
     int p = where->nranks;
-    return cost(where, (ddl_work){ 2, 2 * (p - 1), 2 * all_but_own(p, n), all_but_own(p, n), 0, 0 }, 2,
+    return cost(where, (ddl_work){ 2, 2 * (p - 1), 2 * all_but_own(p, n), all_but_own(p, n), 0, 0, 0 }, 2,
                 2 * to_all_others(where, n / p));
 }
 
@@ -187,27 +187,27 @@ static ddl_work work_allreduce_circulant(const ddl_placement *where, double n)
 {
     int p = where->nranks;
     double rounds = 2 * rounds_of(p);
-    return cost(where, (ddl_work){ rounds, rounds, 2 * all_but_own(p, n), all_but_own(p, n), 0, 0 }, rounds,
-                2 * circulant_crossing(where, n));
+    return cost(where, (ddl_work){ rounds, rounds, 2 * all_but_own(p, n), all_but_own(p, n), 0, 0, 0 },
+                rounds, 2 * circulant_crossing(where, n));
 }
 
 static ddl_work work_move_chain(const ddl_placement *where, double n)
 {
     int p = where->nranks;
-    return cost(where, (ddl_work){ p - 1, p - 1, all_but_own(p, n), 0, 0, 0 },
+    return cost(where, (ddl_work){ p - 1, p - 1, all_but_own(p, n), 0, 0, 0, 0 },
                 1.0 * (p - 1) * hosts(where) / p, all_but_own(p, n));
 }
 
 static ddl_work work_move_direct(const ddl_placement *where, double n)
 {
     int p = where->nranks;
-    return cost(where, (ddl_work){ 1, p - 1, all_but_own(p, n), 0, 0, 0 }, 1, to_all_others(where, n / p));
+    return cost(where, (ddl_work){ 1, p - 1, all_but_own(p, n), 0, 0, 0, 0 }, 1, to_all_others(where, n / p));
 }
 
 static ddl_work work_move_log(const ddl_placement *where, double n)
 {
     int p = where->nranks;
-    return cost(where, (ddl_work){ rounds_of(p), rounds_of(p), all_but_own(p, n), 0, 0, 0 }, rounds_of(p),
+    return cost(where, (ddl_work){ rounds_of(p), rounds_of(p), all_but_own(p, n), 0, 0, 0, 0 }, rounds_of(p),
                 circulant_crossing(where, n));
 }
 
@@ -246,25 +246,35 @@ static ddl_work work_scatter_log(const ddl_placement *where, double n)
 static ddl_work work_root_direct(const ddl_placement *where, double n)
 {
     int p = where->nranks;
-    return cost(where, (ddl_work){ 1, p - 1, all_but_own(p, n), 0, 0, 0 }, 1, to_root(where, n));
+    return cost(where, (ddl_work){ 1, p - 1, all_but_own(p, n), 0, 0, 0, 0 }, 1, to_root(where, n));
 }
 
 static ddl_work work_root_log(const ddl_placement *where, double n)
 {
     int p = where->nranks;
-    return cost(where, (ddl_work){ rounds_of(p), rounds_of(p), all_but_own(p, n), 0, 0, 0 },
+    return cost(where, (ddl_work){ rounds_of(p), rounds_of(p), all_but_own(p, n), 0, 0, 0, 0 },
                 far_rounds(where), to_root(where, n));
 }
 
 static ddl_work work_broadcast_binomial(const ddl_placement *where, double n)
 {
     double rounds = rounds_of(where->nranks), far = far_rounds(where);
-    return cost(where, (ddl_work){ rounds, rounds, rounds * n, 0, 0, 0 }, far, far * n);
+    return cost(where, (ddl_work){ rounds, rounds, rounds * n, 0, 0, 0, 0 }, far, far * n);
 }
 
 static ddl_work work_reduce_binomial(const ddl_placement *where, double n)
 {
     return and_reduced(work_broadcast_binomial(where, n));
+}
+
+static ddl_work work_allreduce_tree(const ddl_placement *where, double n)
+{
+    ddl_work down = work_broadcast_binomial(where, n), up = work_reduce_binomial(where, n);
+    up.rounds += down.rounds;
+    up.mean_messages = 2.0 * (where->nranks - 1) / where->nranks;
+    up.remote_rounds += down.remote_rounds;
+    up.remote_bytes = up.remote_bytes > down.remote_bytes ? up.remote_bytes : down.remote_bytes;
+    return up;
 }
 
 static ddl_work work_broadcast_knomial(const ddl_placement *where, double n)
@@ -279,7 +289,7 @@ static ddl_work work_broadcast_knomial(const ddl_placement *where, double n)
         depth += 1;
         far_depth += place * DDL_KNOMIAL_RADIX > most;
     }
-    return cost(where, (ddl_work){ depth, children, children * n, 0, 0, 0 }, far_depth, far_children * n);
+    return cost(where, (ddl_work){ depth, children, children * n, 0, 0, 0, 0 }, far_depth, far_children * n);
 }
 
 static ddl_work work_reduce_knomial(const ddl_placement *where, double n)
@@ -290,7 +300,7 @@ static ddl_work work_reduce_knomial(const ddl_placement *where, double n)
 static ddl_work work_scatter_allgather(const ddl_placement *where, double n)
 {
     int p = where->nranks;
-    return cost(where, (ddl_work){ 2 * rounds_of(p), 2 * rounds_of(p), 2 * all_but_own(p, n), 0, 0, 0 },
+    return cost(where, (ddl_work){ 2 * rounds_of(p), 2 * rounds_of(p), 2 * all_but_own(p, n), 0, 0, 0, 0 },
                 far_rounds(where) + rounds_of(p), to_root(where, n) + circulant_crossing(where, n));
 }
 
@@ -317,7 +327,7 @@ static ddl_work work_broadcast_circulant(const ddl_placement *where, double n)
         skip = (skip + 1) / 2;
         crossings += crossing(where, skip);
     }
-    return cost(where, (ddl_work){ rounds, rounds, bytes, 0, 0, 0 }, rounds,
+    return cost(where, (ddl_work){ rounds, rounds, bytes, 0, 0, 0, 0 }, rounds,
                 p > 1 ? bytes * crossings / rounds_of(p) : 0);
 }
 
@@ -330,7 +340,7 @@ static ddl_work work_pairwise(const ddl_placement *where, double n)
 {
     int p = where->nranks;
     double rounds = (p - 1 + DDL_PAIRWISE_WINDOW - 1) / DDL_PAIRWISE_WINDOW;
-    return cost(where, (ddl_work){ rounds, p - 1, all_but_own(p, n), 0, 0, 0 }, rounds,
+    return cost(where, (ddl_work){ rounds, p - 1, all_but_own(p, n), 0, 0, 0, 0 }, rounds,
                 to_all_others(where, n / p));
 }
 
@@ -344,7 +354,7 @@ static ddl_work work_alltoall_bruck(const ddl_placement *where, double n)
         blocks += with_bit;
         remote_blocks += with_bit * crossing(where, distance);
     }
-    return cost(where, (ddl_work){ rounds_of(p), rounds_of(p), blocks * n / p, 0, 0, 0 }, rounds_of(p),
+    return cost(where, (ddl_work){ rounds_of(p), rounds_of(p), blocks * n / p, 0, 0, 0, 0 }, rounds_of(p),
                 remote_blocks * n / p);
 }
 
@@ -355,12 +365,13 @@ static ddl_work work_barrier(const ddl_placement *where, double n)
     double bytes = 0;
     for (int distance = 1; distance < p; distance *= 2)
         bytes += crossing(where, distance);
-    return cost(where, (ddl_work){ rounds_of(p), rounds_of(p), rounds_of(p), 0, 0, 0 }, rounds_of(p), bytes);
+    return cost(where, (ddl_work){ rounds_of(p), rounds_of(p), rounds_of(p), 0, 0, 0, 0 }, rounds_of(p),
+                bytes);
 }
 
 static ddl_work work_point_to_point(const ddl_placement *where, double n)
 {
-    return cost(where, (ddl_work){ 1, 1, n, 0, 0, 0 }, 1, n);
+    return cost(where, (ddl_work){ 1, 1, n, 0, 0, 0, 0 }, 1, n);
 }
 
 /* Those that carry a slice on the fullest host do the most. */
@@ -371,7 +382,7 @@ static ddl_work work_allreduce_two_level(const ddl_placement *where, double n)
     double between = 2 * rounds_of(h), slice = n / least, kept = all_but_own(h, slice);
     return cost(where,
                 (ddl_work){ (most > 1 ? 2 : 0) + between, 2 * (most - 1) + between,
-                            (most - 1 + least - 1) * slice + 2 * kept, (most - 1) * slice + kept, 0, 0 },
+                            (most - 1 + least - 1) * slice + 2 * kept, (most - 1) * slice + kept, 0, 0, 0 },
                 between, 2 * all_but_own(h, n));
 }
 
@@ -381,9 +392,9 @@ static ddl_work work_allgather_two_level(const ddl_placement *where, double n)
     double between = rounds_of(h), slice = n / least, inside = (most > least ? 1 : 0) + (most > 1 ? 1 : 0);
     double elsewhere =
         1.0 * (where->nranks - least) / where->nranks; /* of all blocks, for the smallest host */
-    return cost(where,
-                (ddl_work){ inside + between, most - 1 + between, (most - 1 + elsewhere) * slice, 0, 0, 0 },
-                between, elsewhere * n);
+    return cost(
+        where, (ddl_work){ inside + between, most - 1 + between, (most - 1 + elsewhere) * slice, 0, 0, 0, 0 },
+        between, elsewhere * n);
 }
 
 static ddl_work work_broadcast_two_level(const ddl_placement *where, double n)
@@ -392,7 +403,7 @@ static ddl_work work_broadcast_two_level(const ddl_placement *where, double n)
     double between = 0, slice = n / least, bytes = h > 1 ? pipelined(h, slice, &between) : 0;
     return cost(where,
                 (ddl_work){ (most > 1 ? 2 : 0) + between, most - 1 + least - 1 + between,
-                            (most - 1 + least - 1) * slice + bytes, 0, 0, 0 },
+                            (most - 1 + least - 1) * slice + bytes, 0, 0, 0, 0 },
                 between, least * bytes);
 }
 
@@ -423,6 +434,9 @@ static ddl_work work_reduce_two_level(const ddl_placement *where, double n)
       "Thakur, Rabenseifner, Gropp 2005")                                                                  \
     X(ALLREDUCE, allreduce, circulant, ddl_allreduce_circulant, NULL, work_allreduce_circulant,            \
       "2 ceil(log2 p) rounds, 2n(p-1)/p bytes; medium and large vectors, any p", "Traff 2024")             \
+    X(ALLREDUCE, allreduce, tree, ddl_allreduce_tree, NULL, work_allreduce_tree,                           \
+      "2 ceil(log2 p) rounds of n bytes, 2(p-1) messages in all; small vectors, ranks that share CPUs",    \
+      "Thakur, Rabenseifner, Gropp 2005")                                                                  \
     X(ALLREDUCE, allreduce, two_level, ddl_allreduce_two_level, NULL, work_allreduce_two_level,            \
       "direct inside hosts, circulant between them: 2n(h-1)/h bytes per host; several ranks per host",     \
       "Jain et al. 2018; Traff 2024")                                                                      \

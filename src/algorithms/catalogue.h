@@ -89,6 +89,7 @@ typedef struct ddl_work {
     double remote_rounds; /* of the rounds, those that go between hosts; 0 on one host */
     double remote_bytes;  /* that the ranks of one host together send to other hosts, or receive, where that
                              is more, at most */
+    double mean_messages; /* of all ranks, where that is far from what one does at most; 0: it is not */
 } ddl_work;
 
 /* Whether the row works for this many ranks. */

@@ -15,7 +15,7 @@ ddl_cost_model ddl_cost_model_default(double crowding)
         .links = {
             /* Loopback TCP on a 2.6 GHz server core: 3.5 us one way when polled, 3 us of CPU per message,
              * 3 GB/s. */
-            [DDL_LINK_LOCAL] = { .latency_ns = 4000, .message_ns = 3000, .byte_ns = 0.33 },
+            [DDL_LINK_LOCAL] = { .latency_ns = 4000, .message_ns = 4000, .byte_ns = 0.33 },
             /* 10 Gbit/s Ethernet through a switch. */
             [DDL_LINK_REMOTE] = { .latency_ns = 20000, .message_ns = 4000, .byte_ns = 0.85 },
         },
@@ -124,8 +124,11 @@ static double moving_ns(const struct task *task, const ddl_work *work)
 /* How many messages follow each other on a CPU. In gather and scatter each rank but the root has one. */
 static double messages_in_turn(const struct task *task, const ddl_work *work)
 {
-    double by_all =
-        is_gather_or_scatter(task->collective) ? (double)(task->nranks - 1) / task->nranks : work->messages;
+    double by_all = work->mean_messages;
+    if (is_gather_or_scatter(task->collective))
+        by_all = (double)(task->nranks - 1) / task->nranks;
+    else if (by_all == 0)
+        by_all = work->messages;
     return by_all * task->model->crowding + work->messages - by_all;
 }
 

@@ -369,7 +369,7 @@ static double between_hosts(const ddl_checker *c, int host)
 
 ddl_work ddl_checker_measured(const ddl_checker *c)
 {
-    ddl_work most = { 0, 0, 0, 0, 0, 0 };
+    ddl_work most = { 0 };
     const action *actions = c->actions.data;
     const uint32_t *first = c->first_action.data;
     for (int rank = 0; rank < c->shape.nranks; rank++) {
@@ -380,6 +380,7 @@ ddl_work ddl_checker_measured(const ddl_checker *c)
             bool sends = a->kind == DDL_STEP_SEND;
             if (((uint32_t *)c->partners.data)[i] != NONE) {
                 messages[sends ? 0 : 1]++;
+                most.mean_messages += sends ? 1.0 / c->shape.nranks : 0;
                 elements[sends ? 0 : 1] += n;
             }
             if (a->kind == DDL_STEP_RECV_REDUCE)
