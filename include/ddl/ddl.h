@@ -176,6 +176,8 @@ DDL_API ddl_status ddl_comm_abort(ddl_comm *comm, const char *reason);
  * Leave the communicator and set *comm to NULL, whatever is returned. Collective and graceful while the
  * communicator is healthy: operations in flight complete first (their requests can still be waited
  * for), then ranks part. Local after a failure. Bounded by 5 s. *comm == NULL is DDL_OK.
+ * With the communicator of ddl_init everything that was split from it is freed too, if it is not yet; one
+ * that came from shrinking it stands on its own, with what was split from it.
  */
 DDL_API ddl_status ddl_comm_free(ddl_comm **comm);
 
@@ -315,7 +317,8 @@ DDL_API const char *ddl_algorithm_name(const ddl_comm *comm, const char *collect
 
 /*
  * Names of all algorithms of a collective; writes at most capacity of them and returns how many there
- * are. DDL_ALLREDUCE, DDL_BROADCAST, ... in the environment of ddl_init force one by name.
+ * are. DDL_ALLREDUCE, DDL_BROADCAST, ... in the environment of ddl_init force one by name; on a part
+ * with a number of ranks that it does not take, such a call is DDL_ECONFIG.
  */
 DDL_API size_t ddl_algorithm_names(const char *collective, const char *names[], size_t capacity);
 

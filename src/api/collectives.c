@@ -456,7 +456,8 @@ const char *ddl_algorithm_name(const ddl_comm *comm, const char *name, size_t co
     if (comm == NULL || !find_collective(name, &collective))
         return NULL;
     double bytes = (double)count * (double)ddl_dtype_bytes(dtype) * ddl_issue_blocks(comm, collective);
-    return ddl_issue_algorithm(comm, collective, bytes)->name;
+    const ddl_algorithm *algorithm = ddl_issue_algorithm(comm, collective, bytes);
+    return algorithm != NULL ? algorithm->name : NULL;
 }
 
 size_t ddl_algorithm_names(const char *name, const char *names[], size_t capacity)

@@ -5,6 +5,7 @@
 #include "base/bytes.h"
 #include "base/dtype.h"
 
+#include <ctype.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -41,8 +42,8 @@ int ddl_issue_blocks(const ddl_comm *comm, ddl_collective collective)
 const ddl_algorithm *ddl_issue_algorithm(const ddl_comm *comm, ddl_collective collective, double total_bytes)
 {
     const ddl_algorithm *forced = comm->world->config.forced[collective];
-    if (forced != NULL && ddl_algorithm_takes(forced, comm->nranks))
-        return forced;
+    if (forced != NULL)
+        return ddl_algorithm_takes(forced, comm->nranks) ? forced : NULL;
     if (collective ==
         DDL_COLLECTIVE_ALLTOALLV) /* each rank knows its own counts only, so these cannot decide */
         total_bytes = (double)comm->nranks * ALLTOALLV_BLOCK_BYTES;
@@ -66,6 +67,8 @@ static const ddl_algorithm *choose(ddl_comm *comm, const ddl_call *call, size_t 
 {
     struct ddl_chosen *last = &comm->chosen[call->collective];
     double bytes = total_bytes(comm, call, element_bytes);
+    if (call->as != 0) /* the library's own: what a user forces is not meant for it */
+        return ddl_choose(&comm->model, call->collective, &comm->placement, bytes);
     if (last->algorithm == NULL || last->total_bytes != bytes) {
         last->algorithm = ddl_issue_algorithm(comm, call->collective, bytes);
         last->total_bytes = bytes;
@@ -218,12 +221,13 @@ static void describe_blocks(ddl_comm *comm, const ddl_call *call, ddl_task *task
     }
 }
 
-static void describe(ddl_comm *comm, const ddl_call *call, ddl_request *request)
+static void describe(ddl_comm *comm, const ddl_call *call, const ddl_algorithm *algorithm,
+                     ddl_request *request)
 {
     ddl_task *task = &request->task;
     bool point_to_point = is_point_to_point(call->collective);
     size_t element_bytes = call->has_dtype ? ddl_dtype_bytes(call->dtype) : 1;
-    task->algorithm = choose(comm, call, element_bytes);
+    task->algorithm = algorithm;
     task->shape = (ddl_shape){ .rank = comm->rank,
                                .nranks = comm->nranks,
                                .root = call->root,
@@ -300,11 +304,26 @@ static bool keep_arrays(ddl_comm *comm, ddl_request *request)
     return true;
 }
 
+static ddl_status refuse_forced(const ddl_comm *comm, ddl_collective collective)
+{
+    char variable[64] = "DDL_";
+    const char *name = ddl_collective_name(collective);
+    for (size_t i = 0; name[i] != '\0' && i + 5 < sizeof variable; i++)
+        variable[i + 4] = (char)toupper((unsigned char)name[i]);
+    return ddl_last_error_set(DDL_ECONFIG, comm->rank, name,
+                              "%s=%s, but that does not work for the %d ranks of %s", variable,
+                              comm->world->config.forced[collective]->name, comm->nranks, comm->pool->prefix);
+}
+
 ddl_status ddl_issue(ddl_comm *comm, const ddl_call *call, ddl_request **handle)
 {
+    size_t element_bytes = call->has_dtype ? ddl_dtype_bytes(call->dtype) : 1;
+    const ddl_algorithm *algorithm = choose(comm, call, element_bytes);
+    if (algorithm == NULL)
+        return refuse_forced(comm, call->collective);
     ddl_request *request = ddl_request_take(comm->pool);
     if (request != NULL) {
-        describe(comm, call, request);
+        describe(comm, call, algorithm, request);
         if (!keep_arrays(comm, request)) {
             ddl_request_give_back(request);
             request = NULL;

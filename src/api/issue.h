@@ -24,7 +24,8 @@ bool ddl_call_is_uneven(ddl_collective collective);
 /* Block until done if request is NULL. */
 ddl_status ddl_issue(ddl_comm *comm, const ddl_call *call, ddl_request **request);
 
-/* The algorithm that a call with so many bytes in all would run: the vector, or all blocks together. */
+/* The algorithm that a call with so many bytes in all would run: the vector, or all blocks together. NULL:
+ * the user forces one that does not work for so many ranks. */
 const ddl_algorithm *ddl_issue_algorithm(const ddl_comm *comm, ddl_collective collective, double total_bytes);
 
 /* Blocks of so many elements each: how many of them a call of this collective has. */

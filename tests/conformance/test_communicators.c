@@ -250,6 +250,31 @@ static void free_a_chain(rank_thread *me)
     EXPECT(me, works(me->world));
 }
 
+/* An algorithm for powers of two on a part of three: the call is refused on all of them, and changes nothing;
+ * splitting that part again is not the user's call, and works. */
+static void use_what_is_forced(rank_thread *me)
+{
+    int32_t x[4] = { 0 }, mine = me->rank;
+    ddl_comm *part = NULL, *again = NULL;
+    EXPECT(me, ddl_allgather(&mine, x, 1, DDL_INT32, me->world, NULL) == DDL_OK);
+    EXPECT(me, ddl_comm_split(me->world, me->rank == 3, 0, &part) == DDL_OK);
+    ddl_status expected = ddl_size(part) == 3 ? DDL_ECONFIG : DDL_OK;
+    EXPECT(me, ddl_allgather(&mine, x, 1, DDL_INT32, part, NULL) == expected);
+    EXPECT(me, expected == DDL_OK || strstr(ddl_last_error()->text, "DDL_ALLGATHER=doubling") != NULL);
+    EXPECT(me, (ddl_algorithm_name(part, "allgather", 1, DDL_INT32) == NULL) == (expected != DDL_OK));
+    EXPECT(me, works(part));
+    EXPECT(me, ddl_comm_split(part, 0, 0, &again) == DDL_OK);
+    EXPECT(me, works(again));
+}
+
+static void forced_algorithm_that_does_not_take_a_part_is_refused_there(void **state)
+{
+    (void)state;
+    setenv("DDL_ALLGATHER", "doubling", 1);
+    ranks_play("mem://forced", 4, use_what_is_forced, NULL);
+    unsetenv("DDL_ALLGATHER");
+}
+
 static void parts_are_freed_in_any_order(void **state)
 {
     static int orders[][CHAIN] = { { 0, 1, 2 }, { 0, 2, 1 }, { 1, 0, 2 },
@@ -447,6 +472,7 @@ int main(void)
         cmocka_unit_test(a_world_of_one_splits_too),
         cmocka_unit_test(communicators_of_the_same_ranks_are_independent),
         cmocka_unit_test(threads_use_communicators_of_their_own_at_once),
+        cmocka_unit_test(forced_algorithm_that_does_not_take_a_part_is_refused_there),
         cmocka_unit_test(parts_are_freed_in_any_order),
         cmocka_unit_test(the_world_takes_along_what_was_split_from_it),
         cmocka_unit_test(parts_use_the_connections_that_there_are),
