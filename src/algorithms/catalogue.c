@@ -487,7 +487,8 @@ static ddl_work work_reduce_two_level(const ddl_placement *where, double n)
     X(ALLTOALL, alltoall, direct, ddl_alltoall_direct, NULL, work_move_direct,                             \
       "1 round, n(p-1)/p bytes; few ranks, small blocks", "Thakur, Rabenseifner, Gropp 2005")              \
     X(ALLTOALL, alltoall, pairwise, ddl_alltoall_pairwise, NULL, work_pairwise,                            \
-      "p-1 rounds, n(p-1)/p bytes; many ranks, large blocks", "Thakur, Rabenseifner, Gropp 2005")          \
+      "ceil((p-1)/4) rounds of 4, n(p-1)/p bytes; many ranks, large blocks",                               \
+      "Thakur, Rabenseifner, Gropp 2005")                                                                  \
     X(ALLTOALL, alltoall, bruck, ddl_alltoall_bruck, NULL, work_alltoall_bruck,                            \
       "ceil(log2 p) rounds of about n/2 bytes; tiny blocks, many ranks", "Bruck et al. 1997")              \
     X(BARRIER, barrier, dissemination, ddl_barrier_dissemination, NULL, work_barrier,                      \

@@ -128,7 +128,9 @@ void ddl_comm_destroy(ddl_comm *comm)
     if (comm == NULL)
         return;
     ddl_world *world = comm->world;
-    if (comm->engine != NULL && ddl_engine_enter(comm->engine, ddl_deadline_in_ms(DDL_COMM_FREE_MS))) {
+    if (comm->engine != NULL) {
+        if (!ddl_engine_enter(comm->engine, ddl_deadline_in_ms(DDL_COMM_FREE_MS)))
+            return; /* whoever is stuck in there may still touch it: it is lost, and the world with it */
         if (comm->failure.failing && !comm->failure.failed)
             world->nbusy--;
         ddl_shrink_free(comm);
@@ -301,6 +303,8 @@ ddl_status ddl_comm_free(ddl_comm **handle)
     if (comm->world->forked) /* its memory is the price: nothing here may be touched in a forked child */
         return ddl_last_error_set(DDL_EUNSUPPORTED, comm->rank, "comm_free",
                                   "a forked child must not use the library");
+    if (comm->world->exited) /* by a later exit handler, or a destructor: the process takes it all along */
+        return DDL_OK;
     ddl_status status = DDL_OK;
     ddl_deadline deadline = ddl_deadline_in_ms(DDL_COMM_FREE_MS);
     bool is_root = comm->root == comm;
@@ -310,7 +314,8 @@ ddl_status ddl_comm_free(ddl_comm **handle)
         /* Meet once more, so that nobody leaves while others need it; it is issued last, but does not
          * always end last. */
         ddl_call call = { .collective = DDL_COLLECTIVE_BARRIER, .as = DDL_SIGNATURE_FREE };
-        comm->timeout_ms = DDL_COMM_FREE_MS;
+        int left_ms = ddl_deadline_left_ms(deadline);
+        comm->timeout_ms = left_ms > 0 ? left_ms : 1;
         status = ddl_issue(comm, &call, NULL);
         if (status == DDL_OK)
             finish_operations(comm, deadline);

@@ -48,6 +48,7 @@ static void at_exit(void)
         /* The baton is kept: nothing is sent after the goodbye. */
         if (ddl_engine_enter(world->engine, ddl_deadline_in_ms(GOODBYE_MS)))
             ddl_mesh_say_goodbye(world->mesh);
+        world->exited = true;
     }
     pthread_mutex_unlock(&lock);
 }

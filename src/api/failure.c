@@ -119,8 +119,10 @@ static const ddl_signature *own_signature(const ddl_comm *comm, uint64_t sequenc
 static const size_t *own_counts(const ddl_comm *comm, uint64_t sequence)
 {
     const ddl_past *past = &comm->history[sequence % DDL_HISTORY];
-    bool known = past->sequence == sequence && past->signature.collective == DDL_COLLECTIVE_ALLTOALLV;
-    return known ? past->counts : NULL;
+    if (past->sequence == sequence && past->signature.collective == DDL_COLLECTIVE_ALLTOALLV)
+        return past->counts;
+    const ddl_request *request = find_collective(comm, sequence); /* many others were issued since */
+    return request != NULL ? ddl_request_pair_counts(request) : NULL;
 }
 
 /* The own call as a frame from this peer about it has to have it. */
@@ -335,9 +337,12 @@ void ddl_failure_heard(ddl_comm *comm, int peer, const ddl_frame *frame)
         /* A peer that waits for long wants to know who is, or was, in the operation too. */
         bool is_question = frame->type == DDL_FRAME_ENTER && frame->number == 0;
         const ddl_request *mine = is_question ? find_collective(comm, frame->sequence) : NULL;
-        bool peer_knows = mine != NULL && mine->told;
-        if (is_question && !comm->failure.failing && ours != NULL && !peer_knows)
-            tell_entered(comm, peer, frame->sequence, ours, true);
+        /* What this rank told says nothing of what it sends there, where counts differ from pair to pair. */
+        bool peer_knows =
+            mine != NULL && mine->told && mine->task.signature.collective != DDL_COLLECTIVE_ALLTOALLV;
+        bool was_here = ours != NULL || frame->sequence <= comm->entered[comm->rank];
+        if (is_question && !comm->failure.failing && was_here && !peer_knows)
+            tell_entered(comm, peer, frame->sequence, ours != NULL ? ours : &theirs, true);
     } else {
         /* A send hears grants, a receive everything else. */
         bool from_receiver = frame->type == DDL_FRAME_GRANT ||
@@ -502,8 +507,7 @@ static void raise_timeout(ddl_comm *comm, const ddl_request *request)
     ddl_notice notice = {
         .code = DDL_ETIMEDOUT, .culprit = late, .witness = comm->rank, .sequence = task->sequence
     };
-    snprintf(notice.operation, sizeof notice.operation, "%s",
-             ddl_collective_name(task->algorithm->collective));
+    snprintf(notice.operation, sizeof notice.operation, "%s", ddl_request_operation(request));
     char who[160] = "";
     if (late < 0)
         snprintf(
@@ -516,9 +520,12 @@ static void raise_timeout(ddl_comm *comm, const ddl_request *request)
                  task->algorithm->collective == DDL_COLLECTIVE_SEND ? "taken all of it" : "sent all of it",
                  (long long)request->timeout_ms);
     else
-        snprintf(notice.text, sizeof notice.text, "%s has not entered it within %lld ms (DDL_TIMEOUT)%s",
-                 ddl_comm_describe(comm, late, who, sizeof who), (long long)request->timeout_ms,
-                 nlate > 1 ? ", nor have others" : "");
+        snprintf(notice.text, sizeof notice.text, "%s has not entered it%s within %lld ms (DDL_TIMEOUT)%s",
+                 ddl_comm_describe(comm, late, who, sizeof who),
+                 ddl_call_is_uneven(task->algorithm->collective)
+                     ? ", or exchanged less than this rank expects,"
+                     : "",
+                 (long long)request->timeout_ms, nlate > 1 ? ", nor have others" : "");
     ddl_failure_raise(comm, &notice);
 }
 

@@ -264,6 +264,11 @@ static void describe(ddl_comm *comm, const ddl_call *call, const ddl_algorithm *
                             : request->issued_ns + request->timeout_ms * DDL_NS_PER_MS;
 }
 
+const size_t *ddl_request_pair_counts(const ddl_request *request)
+{
+    return request->task.shape.out_blocks.counts != NULL ? request->kept : NULL;
+}
+
 /*
  * What a request needs of the caller's arrays, should it begin after the call has returned: one allocation,
  * kept by the request. In an alltoallv also the signature of each pair.
@@ -283,13 +288,13 @@ static bool keep_arrays(ddl_comm *comm, ddl_request *request)
         if (request->kept == NULL)
             return false;
     }
-    size_t *counts = request->kept, *starts = counts + n;
+    size_t *counts = request->kept, *out_counts = counts + n, *starts = out_counts + n,
+           *out_starts = starts + n;
     memcpy(counts, shape->blocks.counts, n * sizeof *counts);
     memcpy(starts, shape->blocks.starts, n * sizeof *starts);
     shape->blocks = (ddl_uneven){ counts, starts };
     if (!pairs)
         return true;
-    size_t *out_counts = starts + n, *out_starts = out_counts + n;
     memcpy(out_counts, shape->out_blocks.counts, n * sizeof *counts);
     memcpy(out_starts, shape->out_blocks.starts, n * sizeof *starts);
     shape->out_blocks = (ddl_uneven){ out_counts, out_starts };

@@ -72,7 +72,7 @@ void ddl_request_give_back(ddl_request *request)
     ddl_request_pool_release(pool);
 }
 
-static const char *operation_name(const ddl_request *request)
+const char *ddl_request_operation(const ddl_request *request)
 {
     if (request->task.signature.collective == DDL_SIGNATURE_FREE)
         return "comm_free";
@@ -87,13 +87,13 @@ ddl_status ddl_request_finish(ddl_request *request)
     if (status != DDL_OK) {
         const ddl_notice *cause = &request->pool->cause;
         ddl_error error;
-        ddl_error_set(&error, status, "%s#%llu %s: %s%s", operation_name(request),
+        ddl_error_set(&error, status, "%s#%llu %s: %s%s", ddl_request_operation(request),
                       (unsigned long long)request->task.sequence, request->pool->prefix,
                       request->root_cause ? "" : "this communicator has failed before: ", cause->text);
         error.rank = request->pool->rank;
         error.culprit = cause->culprit;
         error.sequence = request->task.sequence;
-        snprintf(error.operation, sizeof error.operation, "%s", operation_name(request));
+        snprintf(error.operation, sizeof error.operation, "%s", ddl_request_operation(request));
         ddl_last_error_keep(&error);
     }
     ddl_request_give_back(request);
@@ -106,7 +106,7 @@ static ddl_status give_up(ddl_request **handle)
     ddl_request *request = *handle;
     *handle = NULL;
     request->abandoned = true; /* never given back: the holder of the baton may still touch it */
-    return ddl_last_error_set(DDL_ETIMEDOUT, request->pool->rank, operation_name(request),
+    return ddl_last_error_set(DDL_ETIMEDOUT, request->pool->rank, ddl_request_operation(request),
                               "no end after %lld ms (DDL_TIMEOUT), and the engine is stuck in another thread",
                               (long long)request->timeout_ms);
 }

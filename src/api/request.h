@@ -54,6 +54,12 @@ static inline bool ddl_request_is_collective(const ddl_request *request)
     return request->task.channel % 2 == 0;
 }
 
+/* Of an alltoallv: elements sent to each rank, then those received from each. NULL: of another. */
+const size_t *ddl_request_pair_counts(const ddl_request *request);
+
+/* "allreduce", ..., "comm_split", "comm_free" */
+const char *ddl_request_operation(const ddl_request *request);
+
 /* A zeroed request, but for what it keeps; NULL: no memory. */
 ddl_request *ddl_request_take(ddl_request_pool *pool);
 void ddl_request_give_back(ddl_request *request);

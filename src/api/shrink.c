@@ -67,13 +67,17 @@ struct ddl_shrinking {
 static void advance(ddl_comm *comm)
 {
     struct ddl_shrinking *s = comm->shrinking;
-    while (ddl_agreement_report(s->agreement, &s->report)) {
+    ddl_bytes report = s->report; /* telling may find a link lost, and come back here */
+    s->report = (ddl_bytes){ 0 };
+    while (ddl_agreement_report(s->agreement, &report)) {
         ddl_frame frame = { .type = DDL_FRAME_AGREE, .channel = comm->id * 2, .sequence = s->number };
         for (int rank = 0; rank < comm->nranks; rank++)
             if (rank != comm->rank && !ddl_agreement_is_gone(s->agreement, rank))
-                ddl_mesh_tell_bytes(comm->mesh, comm->members[rank], &frame, ddl_bytes_view(&s->report));
-        s->report.bytes = 0;
+                ddl_mesh_tell_bytes(comm->mesh, comm->members[rank], &frame, ddl_bytes_view(&report));
+        report.bytes = 0;
     }
+    ddl_bytes_fini(&s->report);
+    s->report = report;
     if (ddl_agreement_result(s->agreement) == DDL_AGREEMENT_OPEN || atomic_load(&s->done))
         return;
     atomic_store(&s->done, true);
@@ -206,6 +210,8 @@ static ddl_status stuck(ddl_error *err)
 static ddl_status agree(ddl_comm *comm, int *members, int *nleft, int *own, uint64_t *id, ddl_error *err)
 {
     ddl_deadline deadline = ddl_deadline_in_ms(comm->timeout_ms);
+    ddl_deadline later =
+        deadline > DDL_DEADLINE_NEVER - DDL_NS_PER_S ? DDL_DEADLINE_NEVER : deadline + DDL_NS_PER_S;
     if (!ddl_engine_enter(comm->engine, deadline))
         return stuck(err);
     ddl_status status = begin(comm, err);
@@ -221,7 +227,7 @@ static ddl_status agree(ddl_comm *comm, int *members, int *nleft, int *own, uint
     bool free_again;
     do {
         ddl_engine_wait_entered(comm->engine, &s->done, deadline);
-        free_again = ddl_engine_enter(comm->engine, deadline + DDL_NS_PER_S);
+        free_again = ddl_engine_enter(comm->engine, later);
     } while (free_again && !atomic_load(&s->done) && !ddl_deadline_passed(deadline));
     if (!free_again)
         return stuck(err);

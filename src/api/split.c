@@ -102,6 +102,9 @@ static ddl_status confirm(ddl_comm *comm, ddl_status own, const ddl_error *error
         refused++;
     if (status == DDL_OK && refused == comm->nranks)
         return DDL_OK;
+    /* Some may have heard of everybody and keep theirs: they must not wait for this rank there. */
+    if (*made != NULL)
+        (void)ddl_comm_abort(*made, "the split that made it was not completed");
     ddl_comm_destroy(*made);
     *made = NULL;
     if (status != DDL_OK)

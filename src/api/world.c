@@ -248,7 +248,8 @@ static void tick(void *arg, int64_t now_ns)
 
 static bool busy(void *arg)
 {
-    return ((ddl_world *)arg)->nbusy > 0;
+    const ddl_world *world = arg;
+    return world->nbusy > 0 || ddl_mesh_has_queued(world->mesh);
 }
 
 /* ---- life ---- */

@@ -35,6 +35,7 @@ typedef struct ddl_world {
     ddl_mesh *mesh;
     ddl_link link; /* in the list of worlds (contexts.h) */
     bool forked;   /* set in a forked child only */
+    bool exited;   /* the exit handler has said goodbye; the baton is never given back */
 
     /* Any thread. */
     atomic_uint offers; /* numbers for ids that this rank has offered */

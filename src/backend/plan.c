@@ -85,6 +85,41 @@ static ddl_status measure_rank(const ddl_plan *plan, const ddl_shape *standing_i
     return DDL_OK;
 }
 
+static int ranks_on(const ddl_placement *placement, int host)
+{
+    int count = 0;
+    for (int rank = 0; rank < placement->nranks; rank++)
+        count += placement->node_of[rank] == host;
+    return count;
+}
+
+/* Ranks have other parts on hosts with other numbers of them: of each number, the first and the last rank of
+ * the first host that has it. */
+static ddl_status measure_hosts(const ddl_plan *plan, const ddl_shape *standing_in, plan_extent *largest,
+                                ddl_error *err)
+{
+    const ddl_placement *placement = &standing_in->placement;
+    ddl_shape shape = *standing_in;
+    for (int host = 0; placement->node_of != NULL && placement->nnodes > 1 && host < placement->nnodes;
+         host++) {
+        int count = ranks_on(placement, host), earlier = 0, first = -1, last = -1;
+        while (ranks_on(placement, earlier) != count)
+            earlier++;
+        for (int rank = 0; rank < placement->nranks; rank++)
+            if (placement->node_of[rank] == host) {
+                first = first < 0 ? rank : first;
+                last = rank;
+            }
+        if (earlier < host)
+            continue;
+        for (int i = 0; i < (first == last ? 1 : 2); i++) {
+            shape.rank = i == 0 ? first : last;
+            DDL_TRY(measure_rank(plan, &shape, largest, err));
+        }
+    }
+    return DDL_OK;
+}
+
 /*
  * The largest extent over a few ranks, in place and not. Ranks must cut a call in the same way, but their own
  * schedules differ by rank, only each rank knows whether its call is in place, and in an alltoallv each knows
@@ -120,7 +155,7 @@ static ddl_status measure(const ddl_plan *plan, size_t count, size_t *even, plan
         shape.rank = point_to_point ? 0 : ranks[i];
         DDL_TRY(measure_rank(plan, &shape, largest, err));
     }
-    return DDL_OK;
+    return point_to_point ? DDL_OK : measure_hosts(plan, &shape, largest, err);
 }
 
 static bool is_small_enough(const plan_extent *extent)
@@ -144,6 +179,15 @@ static size_t shrunken(const plan_extent *extent, size_t count)
     if (smaller > PIECE_ALIGNMENT)
         smaller -= smaller % PIECE_ALIGNMENT;
     return smaller > 0 ? smaller : 1;
+}
+
+/* The ranks that stand in for all should have shown it; the transport takes no more. */
+static ddl_status check_messages(const ddl_plan *plan, const ddl_schedule *schedule, ddl_error *err)
+{
+    if (schedule->largest_message <= MESSAGE_LIMIT)
+        return DDL_OK;
+    return DDL_FAIL(err, DDL_EINTERNAL, "%s makes a message of %zu bytes; the limit is %d",
+                    plan->algorithm->name, schedule->largest_message, MESSAGE_LIMIT);
 }
 
 /* Find the largest piece that is small enough; *largest is its extent. */
@@ -291,10 +335,16 @@ static ddl_status fill(ddl_plan *plan, ddl_error *err)
     DDL_TRY(cut(plan, &largest, err));
     DDL_TRY(find_phases(plan, err));
     plan->keeps_schedules = (size_t)plan->nphases * (size_t)plan->shape.nranks <= KEPT_BLOCKS;
-    plan->scratch_bytes = plan->keeps_schedules ? 0 : largest.scratch_bytes;
-    for (uint32_t i = 0; plan->keeps_schedules && i < plan->nphases; i++) {
-        DDL_TRY(build(plan, &plan->phases[i], &plan->phases[i].schedule, err));
-        plan->scratch_bytes = ddl_size_max(plan->scratch_bytes, plan->phases[i].schedule->scratch_bytes);
+    for (uint32_t i = 0; i < plan->nphases; i++) {
+        ddl_schedule *schedule = NULL;
+        DDL_TRY(build(plan, &plan->phases[i], &schedule, err));
+        plan->phases[i].schedule = schedule;
+        DDL_TRY(check_messages(plan, schedule, err));
+        plan->scratch_bytes = ddl_size_max(plan->scratch_bytes, schedule->scratch_bytes);
+        if (!plan->keeps_schedules) {
+            ddl_schedule_destroy(schedule);
+            plan->phases[i].schedule = NULL;
+        }
     }
     return DDL_OK;
 }
@@ -416,7 +466,9 @@ ddl_status ddl_plan_activate(ddl_plan_run *run, ddl_plan_slot *slot, uint32_t ph
         return DDL_OK;
     }
     DDL_TRY(build(run->plan, &run->plan->phases[phase], &slot->passing, err));
-    ddl_status status = ddl_run_create(slot->passing, &slot->active, err);
+    ddl_status status = check_messages(run->plan, slot->passing, err);
+    if (status == DDL_OK)
+        status = ddl_run_create(slot->passing, &slot->active, err);
     if (status != DDL_OK)
         ddl_plan_deactivate(run, slot);
     return status;

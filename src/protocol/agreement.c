@@ -2,6 +2,7 @@
 #include "protocol/agreement.h"
 
 #include "base/assert.h"
+#include "protocol/frame.h"
 
 #include <string.h>
 
@@ -39,6 +40,8 @@ static uint8_t *said_by(const ddl_agreement *a, int rank)
 
 ddl_status ddl_agreement_create(int rank, int nranks, uint32_t offer, ddl_agreement **out, ddl_error *err)
 {
+    if (FIXED_BYTES + (nranks + 7) / 8 > DDL_FRAME_NOTICE_LIMIT)
+        return DDL_FAIL(err, DDL_EUNSUPPORTED, "%d ranks are too many to agree on who is left", nranks);
     ddl_agreement *a = ddl_alloc(sizeof *a);
     if (a == NULL)
         return DDL_FAIL(err, DDL_ENOMEM, "no memory to agree on who is left");

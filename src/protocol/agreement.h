@@ -4,9 +4,11 @@
  * Pure: what this rank sees and what others report in, reports to be sent out. Each rank reports whom it
  * takes for gone to everyone it does not. It takes over what others report, says so again whenever its own
  * set has grown, and listens to nobody in it. It decides once all others have reported the same set; who
- * decides reports the decision, and who hears of one adopts it. Two decisions differ only if each takes the
- * other's ranks for gone, and of those at most one is a majority. Source: the idea of agreement by flooding
- * sets under a failure detector: Chandra and Toueg, J. ACM 43(2), 1996, section 6.1.
+ * decides reports the decision, and who hears of one adopts it. Ranks that are left decide the same as long
+ * as who is taken for gone is; a rank whose connection broke while it lives may decide before it learns that
+ * the others go on without it. Of two sides that do not hear each other at most one is a majority.
+ * Source: the idea of agreement by flooding sets under a failure detector: Chandra and Toueg, J. ACM 43(2),
+ * 1996, section 6.1.
  */
 #ifndef DDL_PROTOCOL_AGREEMENT_H
 #define DDL_PROTOCOL_AGREEMENT_H
@@ -16,7 +18,8 @@
 
 typedef struct ddl_agreement ddl_agreement;
 
-/* offer: a number of this rank's that the decision passes on, if it is the lowest of those that are left. */
+/* DDL_EUNSUPPORTED: too many ranks. offer: a number of this rank's that the decision passes on, if it is the
+ * lowest of those that are left. */
 DDL_MUST_USE ddl_status ddl_agreement_create(int rank, int nranks, uint32_t offer, ddl_agreement **agreement,
                                              ddl_error *err);
 void ddl_agreement_destroy(ddl_agreement *agreement);

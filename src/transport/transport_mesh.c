@@ -79,7 +79,8 @@ typedef struct peer_link {
     size_t control_sent;
     uint8_t header[DDL_FRAME_BYTES]; /* of the first of sending */
     size_t header_sent;
-    bool begun; /* the first of sending has its header encoded */
+    uint32_t header_credit; /* in it */
+    bool begun;             /* the first of sending has its header encoded */
     bool flushing;
 
     int expecting;  /* posted receives and awaited grants */
@@ -271,7 +272,7 @@ static void begin_frame(peer_link *link, ddl_xfer *xfer)
 {
     ddl_frame frame = frame_of(xfer, xfer->state == SENDING_EAGER ? DDL_FRAME_EAGER : DDL_FRAME_BULK);
     frame.bytes = (uint32_t)xfer->bytes;
-    frame.credit = link->credit_due;
+    frame.credit = link->header_credit = link->credit_due;
     link->credit_due = 0;
     ddl_frame_encode(&frame, link->header);
     link->header_sent = 0;
@@ -518,8 +519,13 @@ static void mesh_cancel(ddl_transport *transport, ddl_xfer *xfer)
     if (xfer->state == IDLE)
         return;
     bool under_way = link->begun && link->header_sent > 0 && ddl_list_first(&link->sending) == &xfer->link;
-    if (link->begun && ddl_list_first(&link->sending) == &xfer->link)
+    /* What has not left takes its chunks, and the credit in its header, back: the link may live on. */
+    if (xfer->state == SENDING_EAGER && !under_way)
+        link->budget += chunks_for(xfer->bytes);
+    if (link->begun && ddl_list_first(&link->sending) == &xfer->link) {
+        link->credit_due += under_way ? 0 : link->header_credit;
         link->begun = false;
+    }
     bool receives = xfer->state == RECEIVING || xfer->state == RECEIVING_GRANTED;
     if (xfer->state == AWAITING_GRANT || receives)
         expect(link, -1);
@@ -531,8 +537,9 @@ static void mesh_cancel(ddl_transport *transport, ddl_xfer *xfer)
     xfer->state = IDLE;
     /* Half a message cannot be taken back, and must not be completed with other bytes. */
     if (under_way && link->state == LINK_OPEN && !finish_from_copy(link, xfer)) {
-        link->state = LINK_LOST;
-        stop_watching(link);
+        ddl_error error;
+        DDL_FAIL(&error, DDL_ENOMEM, "no memory for the rest of a message");
+        link_lost(link, 0, &error);
         shutdown(link->fd, SHUT_WR);
     }
 }
@@ -939,6 +946,11 @@ void ddl_mesh_flush(ddl_mesh *mesh)
 ddl_transport *ddl_mesh_transport(ddl_mesh *mesh)
 {
     return &mesh->transport;
+}
+
+bool ddl_mesh_has_queued(const ddl_mesh *mesh)
+{
+    return !ddl_list_empty(&mesh->dirty);
 }
 
 bool ddl_mesh_is_gone(const ddl_mesh *mesh, int peer)

@@ -53,6 +53,9 @@ ddl_transport *ddl_mesh_transport(ddl_mesh *mesh);
 bool ddl_mesh_sweep(ddl_mesh *mesh);
 bool ddl_mesh_needs_loop(const ddl_mesh *mesh);
 
+/* Whether something waits to be written. */
+bool ddl_mesh_has_queued(const ddl_mesh *mesh);
+
 /* Whether peer has said goodbye, or its connection is gone. */
 bool ddl_mesh_is_gone(const ddl_mesh *mesh, int peer);
 

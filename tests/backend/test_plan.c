@@ -7,6 +7,7 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <string.h>
 
 #include <cmocka.h>
 
@@ -142,6 +143,93 @@ static void every_rank_cuts_a_call_in_the_same_way(void **state)
     }
 }
 
+/* No message is more than the transport takes, on any rank, however unevenly ranks are spread over hosts: on
+ * 17 to 33 ranks one host has two or five of them and the others have one each. */
+static void no_rank_has_a_message_that_is_too_large(void **state)
+{
+    (void)state;
+    enum { RANKS = 33 };
+    static const int sizes[] = { 17, 20, 33 }, crowds[] = { 2, 5 };
+    int node_of[RANKS];
+    size_t rows, block_counts[RANKS], starts[RANKS];
+    const ddl_algorithm *catalogue = ddl_catalogue(&rows);
+    for (size_t i = 0; i < rows; i++)
+        for (size_t j = 0; j < sizeof sizes / sizeof *sizes; j++)
+            for (size_t k = 0; k < sizeof crowds / sizeof *crowds; k++) {
+                const int nranks = sizes[j];
+                for (int rank = 0, node = 0; rank < nranks; rank++) { /* ranks 5 .. are together */
+                    node_of[rank] = node;
+                    node += rank < 5 || rank >= 4 + crowds[k];
+                    block_counts[rank] = 3000000;
+                    starts[rank] = (size_t)rank * 3000000;
+                }
+                if (strcmp(catalogue[i].name, "two_level") != 0)
+                    continue;
+                for (int rank = 0; rank < nranks; rank++) {
+                    ddl_shape shape = { .rank = rank,
+                                        .nranks = nranks,
+                                        .root = 6,
+                                        .count = 3000000,
+                                        .stride = 3000000,
+                                        .blocks = { block_counts, starts },
+                                        .element_bytes = 4,
+                                        .placement = { nranks, nranks - crowds[k] + 1, node_of },
+                                        .in_place = catalogue[i].collective == DDL_COLLECTIVE_BROADCAST };
+                    ddl_plan *plan = NULL;
+                    ddl_error error;
+                    if (!is_uneven(catalogue[i].collective))
+                        shape.blocks = (ddl_uneven){ NULL, NULL };
+                    if (ddl_plan_create(&catalogue[i], &shape, &plan, &error) != DDL_OK)
+                        fail_msg("%s/%s, rank %d of %d: %s", ddl_collective_name(catalogue[i].collective),
+                                 catalogue[i].name, rank, nranks, error.text);
+                    assert_true(plan->phases[0].schedule->largest_message <= 1024 * 1024);
+                    assert_true(plan->scratch_bytes <= 4 * 1024 * 1024);
+                    ddl_plan_destroy(plan);
+                }
+            }
+}
+
+/* So many uneven blocks that schedules are not kept: scratch has room for those of every phase. */
+static void scratch_has_room_for_every_phase_although_none_is_kept(void **state)
+{
+    (void)state;
+    enum { RANKS = 300 };
+    static size_t block_counts[RANKS], starts[RANKS], piece_counts[RANKS];
+    static const struct {
+        ddl_collective collective;
+        const char *name;
+    } cases[] = { { DDL_COLLECTIVE_GATHERV, "binomial" }, { DDL_COLLECTIVE_ALLGATHERV, "circulant" } };
+    for (int rank = 0; rank < RANKS; rank++) {
+        block_counts[rank] = (size_t)(rank + 1) * 30000;
+        starts[rank] = rank > 0 ? starts[rank - 1] + block_counts[rank - 1] : 0;
+    }
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        const ddl_algorithm *row = ddl_catalogue_find(cases[i].collective, cases[i].name);
+        ddl_shape shape = { .rank = 128,
+                            .nranks = RANKS,
+                            .count = block_counts[RANKS - 1],
+                            .stride = block_counts[RANKS - 1],
+                            .blocks = { block_counts, starts },
+                            .element_bytes = 4,
+                            .placement = { RANKS, 1, NULL } };
+        ddl_plan *plan = NULL;
+        ddl_error error;
+        assert_int_equal(ddl_plan_create(row, &shape, &plan, &error), DDL_OK);
+        assert_false(plan->keeps_schedules);
+        for (uint32_t phase = 0; phase < plan->nphases; phase += 37) {
+            ddl_schedule *schedule;
+            memcpy(piece_counts, plan->phases[phase].counts, sizeof piece_counts);
+            ddl_shape piece = shape;
+            piece.count = plan->phases[phase].count;
+            piece.blocks.counts = piece_counts;
+            assert_int_equal(row->build(&piece, &schedule, &error), DDL_OK);
+            assert_true(schedule->scratch_bytes <= plan->scratch_bytes);
+            ddl_schedule_destroy(schedule);
+        }
+        ddl_plan_destroy(plan);
+    }
+}
+
 static void both_ends_of_a_send_cut_it_in_the_same_way(void **state)
 {
     (void)state;
@@ -161,6 +249,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_rank_cuts_a_call_in_the_same_way),
+        cmocka_unit_test(no_rank_has_a_message_that_is_too_large),
+        cmocka_unit_test(scratch_has_room_for_every_phase_although_none_is_kept),
         cmocka_unit_test(both_ends_of_a_send_cut_it_in_the_same_way),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

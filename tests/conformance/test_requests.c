@@ -291,6 +291,35 @@ static void be_quiet(void *arg, const char *line)
     (void)line;
 }
 
+/* More operations than a rank remembers may follow an alltoallv, whose counts its peers compare pair by pair.
+ */
+static void issue_far_ahead(rank_thread *me)
+{
+    enum { AHEAD = 80 };
+    const size_t mine[2] = { me->rank == 0 ? 5 : 3, 2 },
+                 theirs[2] = { me->rank == 0 ? 5 : 2, me->rank == 0 ? 3 : 2 };
+    const size_t *sent = mine, *received = theirs;
+    int32_t in[16], out[16] = { 0 };
+    ddl_request *requests[AHEAD + 1] = { NULL };
+    for (int i = 0; i < 16; i++)
+        in[i] = 100 * me->rank + i;
+    if (me->rank == 1)
+        ranks_meet(me); /* rank 0 has issued everything */
+    EXPECT(me, ddl_alltoallv(in, sent, out, received, DDL_INT32, me->world, &requests[0]) == DDL_OK);
+    for (int i = 1; i <= AHEAD; i++)
+        EXPECT(me, ddl_barrier(me->world, &requests[i]) == DDL_OK);
+    if (me->rank == 0)
+        ranks_meet(me);
+    EXPECT(me, ddl_wait_all(AHEAD + 1, requests) == DDL_OK);
+    EXPECT(me, out[received[0]] == (me->rank == 0 ? 100 : 103));
+}
+
+static void many_operations_may_follow_an_alltoallv(void **state)
+{
+    (void)state;
+    ranks_play("mem://far-ahead", 2, issue_far_ahead, NULL);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -300,6 +329,7 @@ int main(void)
         cmocka_unit_test(deadline_may_be_as_far_as_there_is),
         cmocka_unit_test(many_in_flight_complete_in_any_order),
         cmocka_unit_test(testing_never_blocks_and_gets_things_done),
+        cmocka_unit_test(many_operations_may_follow_an_alltoallv),
         cmocka_unit_test(operations_go_on_while_their_caller_is_elsewhere),
     };
     ddl_set_log(be_quiet, NULL);

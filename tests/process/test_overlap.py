@@ -76,6 +76,10 @@ class TestOverlap(unittest.TestCase):
         self.assertIsNotNone(found, ranks[0].story())
         return [float(value) for value in found.groups()]
 
+    def describe(self, requests, mib_each, attempts):
+        return f"{requests} of {mib_each} MiB: " + "; ".join(
+            f"communication {a:.3f} s, computation {b:.3f} s, together {c:.3f} s" for a, b, c in attempts)
+
     def check(self, requests, mib_each):
         # Of two ranks each sends the whole vector once, half of it to the other and half of it back.
         least = requests * mib_each * 2**20 * 8 / (MEGABIT_PER_S * 1e6)
@@ -84,11 +88,13 @@ class TestOverlap(unittest.TestCase):
             communication, computation, together = self.measure(requests, mib_each)
             self.assertGreater(communication, 0.9 * least, "the link is not as slow as it was made")
             attempts.append((communication, computation, together))
+            if not 0.75 < computation / communication < 1.33:
+                continue  # something disturbed it: they were to take equally long
             if together < LIMIT * max(communication, computation):
                 break
-        text = "; ".join(f"communication {a:.3f} s, computation {b:.3f} s, together {c:.3f} s" for a, b, c in attempts)
-        print(f"{requests} of {mib_each} MiB: {text}", flush=True)
-        self.assertLess(together, LIMIT * max(communication, computation), text)
+        else:
+            self.fail(self.describe(requests, mib_each, attempts))
+        print(self.describe(requests, mib_each, attempts), flush=True)
 
     def test_one_large_allreduce(self):
         self.check(1, 32)
@@ -103,7 +109,7 @@ def permitted():
             return None
     except subprocess.CalledProcessError as refused:
         return refused.stderr.strip()
-    except OSError as refused:
+    except (OSError, subprocess.TimeoutExpired) as refused:
         return str(refused)
 
 
