@@ -7,9 +7,11 @@
 #include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include <cmocka.h>
 
@@ -22,12 +24,19 @@ struct member {
     int64_t start_timeout_ms;
     pthread_t thread;
     ddl_status status; /* of ddl_init */
+    atomic_int *ended; /* counts those who are done; NULL: nobody wants to know */
+    bool waits;        /* once in the world, until somebody is */
     char failure[CASES_FAILURE_BYTES];
 };
 
-static void *live(void *arg)
+static void wait_for_an_end(const struct member *m)
 {
-    struct member *m = arg;
+    for (int ms = 0; m->waits && atomic_load(m->ended) == 0 && ms < m->start_timeout_ms; ms++)
+        nanosleep(&(struct timespec){ 0, 1000000 }, NULL);
+}
+
+static void live_through(struct member *m)
+{
     ddl_options options = DDL_OPTIONS_INIT;
 
     options.rank = m->rank;
@@ -40,17 +49,26 @@ static void *live(void *arg)
         m->status = ddl_init(&world, &options);
         if (m->status != DDL_OK) {
             snprintf(m->failure, sizeof m->failure, "rank %d: %s", m->rank, ddl_last_error()->text);
-            return NULL;
+            return;
         }
+        wait_for_an_end(m);
         if (!cases_run(world, &m->plan, m->failure)) {
             ddl_comm_free(&world);
-            return NULL;
+            return;
         }
         if (ddl_comm_free(&world) != DDL_OK) {
             snprintf(m->failure, sizeof m->failure, "rank %d: free: %s", m->rank, ddl_last_error()->text);
-            return NULL;
+            return;
         }
     }
+}
+
+static void *live(void *arg)
+{
+    struct member *m = arg;
+    live_through(m);
+    if (m->ended != NULL)
+        atomic_fetch_add(m->ended, 1);
     return NULL;
 }
 
@@ -129,16 +147,19 @@ static void a_second_thread_of_the_same_rank_is_refused(void **state)
 {
     struct member members[RANKS_AT_MOST], twins[2];
     int refused = 0;
+    atomic_int ended = 0;
 
     (void)state;
     memset(twins, 0, sizeof twins);
     for (int i = 0; i < 2; i++) {
         twins[i] = (struct member){ .store = "mem://twins", .rank = 1, .nranks = 2, .cycles = 1 };
         twins[i].start_timeout_ms = 20000;
+        twins[i].ended = &ended;
         twins[i].plan = (cases_plan){ .seed = 5, .ncases = 3, .max_count = 100, .only = -1 };
     }
     members[0] = twins[0];
     members[0].rank = 0;
+    members[0].waits = true; /* the world is there until the second twin has come, however late that is */
     for (int i = 0; i < 2; i++)
         assert_int_equal(pthread_create(&twins[i].thread, NULL, live, &twins[i]), 0);
     assert_int_equal(pthread_create(&members[0].thread, NULL, live, &members[0]), 0);
