@@ -13,7 +13,9 @@
 struct ddl_gate {
     int loop_fd, bell[2];
     bool one_shot;
-    atomic_bool watched; /* stored by ddl_gate_watch, loaded by the sleeper */
+    /* ddl_gate_watch stores the first and then loads the second, the sleeper the other way round, both
+     * sequentially consistently: one of them sees the other, and who arms its own gate need not be rung. */
+    atomic_bool watched, sleeping;
 };
 
 static bool set_flags(int fd)
@@ -29,6 +31,7 @@ ddl_status ddl_gate_create(int loop_fd, bool one_shot, ddl_gate **out, ddl_error
     gate->loop_fd = loop_fd;
     gate->one_shot = one_shot;
     atomic_init(&gate->watched, !one_shot);
+    atomic_init(&gate->sleeping, false);
     if (DDL_FAILPOINT_OS("io.pipe", EMFILE) || pipe(gate->bell) != 0) {
         int cause = errno;
         ddl_free(gate);
@@ -53,10 +56,13 @@ void ddl_gate_destroy(ddl_gate *gate)
 
 void ddl_gate_wait(ddl_gate *gate, int timeout_ms)
 {
+    atomic_store(&gate->sleeping, true);
     bool watched = atomic_load(&gate->watched);
     struct pollfd fds[2] = { { .fd = gate->bell[0], .events = POLLIN },
                              { .fd = watched ? gate->loop_fd : -1, .events = POLLIN } };
-    if (poll(fds, 2, timeout_ms) <= 0)
+    int ready = poll(fds, 2, timeout_ms);
+    atomic_store(&gate->sleeping, false);
+    if (ready <= 0)
         return;
     if (fds[1].revents != 0 && gate->one_shot)
         atomic_store(&gate->watched, false);
@@ -74,8 +80,8 @@ void ddl_gate_ring(ddl_gate *gate)
 void ddl_gate_watch(ddl_gate *gate, bool on)
 {
     bool before = atomic_exchange(&gate->watched, on);
-    if (on && !before)
-        ddl_gate_ring(gate); /* a sleeper polls an old set; let it look again */
+    if (on && !before && atomic_load(&gate->sleeping))
+        ddl_gate_ring(gate); /* it polls an old set; let it look again */
 }
 
 void ddl_gate_close_in_child(ddl_gate *gate)
