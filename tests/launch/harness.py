@@ -222,7 +222,7 @@ class LaunchTest(unittest.TestCase):
             try:
                 with open("/proc/%d/status" % process.pid) as status:
                     lines = status.read().splitlines()
-            except FileNotFoundError:
+            except (FileNotFoundError, ProcessLookupError):
                 return True
             return all(int(line.split()[1], 16) == 0 for line in lines if line.startswith(("SigPnd:", "ShdPnd:")))
         wait_until(none_waits, 10 * SLOW, "a signal taken")

@@ -198,7 +198,7 @@ class Flood(LaunchTest):
                 with open("/proc/%d/status" % guardian) as status:
                     found = re.search(r"VmRSS:\s+(\d+)", status.read())
                 largest = max(largest, int(found[1]) if found else 0)
-            except FileNotFoundError:
+            except (FileNotFoundError, ProcessLookupError):  # it ends meanwhile
                 pass
         # Every rank is blocked in a write before we read the first byte.
         self.wait_blocked(guardian, 8)
