@@ -152,6 +152,7 @@ void ddl_comm_destroy(ddl_comm *comm)
     ddl_free(comm->sent_to);
     ddl_free(comm->received_from);
     ddl_free(comm->starts);
+    ddl_free(comm->cards);
     ddl_free(comm->entered);
     ddl_free(comm->failure.told_by);
     ddl_free(comm->failure.disagrees_known);
@@ -247,8 +248,9 @@ static void finish_operations(ddl_comm *comm, ddl_deadline deadline)
 }
 
 /* Threads that wait for requests use the engine until they have seen that theirs is done; all are. */
-static void see_waiters_off(ddl_comm *comm, ddl_deadline deadline)
+static void see_waiters_off(ddl_comm *comm)
 {
+    ddl_deadline deadline = ddl_deadline_in_ms(DDL_COMM_WAITERS_MS);
     while (atomic_load(&comm->pool->waiters) > 0 && !ddl_deadline_passed(deadline)) {
         ddl_engine_wake(comm->engine);
         struct timespec moment = { 0, 50 * 1000 };
@@ -265,7 +267,7 @@ static void close_down(ddl_comm *comm, ddl_deadline deadline)
         abandon_operations(comm);
         ddl_engine_leave(comm->engine);
     }
-    see_waiters_off(comm, deadline);
+    see_waiters_off(comm);
 }
 
 /* The next communicator after this one (NULL: the first), beside the root itself, that is freed with it. */
@@ -310,12 +312,16 @@ ddl_status ddl_comm_free(ddl_comm **handle)
     bool is_root = comm->root == comm;
     for (ddl_comm *part = NULL; is_root && (part = next_part(comm, part)) != NULL;)
         finish_operations(part, deadline);
-    if (comm->engine != NULL && !has_failed(comm, deadline)) {
+    int left_ms = ddl_deadline_left_ms(deadline);
+    if (left_ms <= 0) {
+        status = ddl_last_error_set(DDL_ETIMEDOUT, comm->rank, "comm_free",
+                                    "operations on parts of %s had not ended; their requests end now",
+                                    comm->pool->prefix);
+    } else if (comm->engine != NULL && !has_failed(comm, deadline)) {
         /* Meet once more, so that nobody leaves while others need it; it is issued last, but does not
          * always end last. */
         ddl_call call = { .collective = DDL_COLLECTIVE_BARRIER, .as = DDL_SIGNATURE_FREE };
-        int left_ms = ddl_deadline_left_ms(deadline);
-        comm->timeout_ms = left_ms > 0 ? left_ms : 1;
+        comm->timeout_ms = left_ms;
         status = ddl_issue(comm, &call, NULL);
         if (status == DDL_OK)
             finish_operations(comm, deadline);

@@ -17,7 +17,10 @@ enum { DDL_CHANNEL_COLLECTIVE = 0, DDL_CHANNEL_POINT_TO_POINT = 1 };
 /* In place of a collective in signatures: what communicators are made and freed with. */
 enum { DDL_SIGNATURE_SPLIT = 0xfd, DDL_SIGNATURE_FREE = 0xfe };
 
-enum { DDL_HISTORY = 64, DDL_COMM_FREE_MS = 5000 };
+/* Freeing takes 5 s at most: a wait may outlast its deadline by the engine's grace of 800 ms, and threads
+ * that wait for requests are given a moment to see that these have ended. Where another thread is stuck
+ * inside the engine, each communicator that is lost with it costs as long again. */
+enum { DDL_HISTORY = 64, DDL_COMM_FREE_MS = 4000, DDL_COMM_WAITERS_MS = 200 };
 
 typedef struct ddl_past { /* an operation that was issued here */
     uint64_t sequence;
@@ -50,7 +53,8 @@ struct ddl_comm {
     uint64_t issued;                   /* collective operations */
     uint64_t *sent_to, *received_from; /* point-to-point operations, per peer */
     size_t *starts;                    /* room for those of v forms: of one buffer, then of the other */
-    struct ddl_chosen {                /* the last choice by cost of each collective */
+    void *cards;        /* what ranks tell each other in a split (split.c); made by the first */
+    struct ddl_chosen { /* the last choice by cost of each collective */
         const ddl_algorithm *algorithm;
         double total_bytes;
     } chosen[DDL_COLLECTIVE_COUNT];

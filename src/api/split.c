@@ -120,8 +120,11 @@ ddl_status ddl_comm_split(ddl_comm *comm, int color, int key, ddl_comm **part)
     if (ddl_contexts_forked())
         return ddl_last_error_set(DDL_EUNSUPPORTED, comm->rank, "comm_split",
                                   "a forked child must not use the library");
-    /* One room for both rounds: the second needs a third of it. */
-    card *cards = ddl_alloc_array((size_t)comm->nranks, sizeof *cards);
+    /* One room for both rounds: the second needs a third of it. It stays with the communicator, as the holder
+     * of a stuck engine may still write to it after the call has given up. */
+    if (comm->cards == NULL)
+        comm->cards = ddl_alloc_array((size_t)comm->nranks, sizeof(card));
+    card *cards = comm->cards;
     if (cards == NULL)
         return ddl_last_error_set(DDL_ENOMEM, comm->rank, "comm_split",
                                   "no memory to split a communicator of %d ranks", comm->nranks);
@@ -133,7 +136,6 @@ ddl_status ddl_comm_split(ddl_comm *comm, int color, int key, ddl_comm **part)
         ddl_status own = color < 0 ? DDL_OK : make_part(comm, cards, &made, &error);
         status = confirm(comm, own, &error, (int64_t *)cards, &made);
     }
-    ddl_free(cards);
     if (status == DDL_OK)
         *part = made;
     return status;

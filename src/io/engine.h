@@ -72,7 +72,7 @@ void ddl_engine_moved(ddl_engine *engine);
 
 /*
  * Drive, or sleep while another thread drives, until *done. Returns *done; false means that the deadline
- * and a grace of 500 ms have passed and nobody could drive: the engine is stuck. The client's tick is what
+ * and a grace of 800 ms have passed and nobody could drive: the engine is stuck. The client's tick is what
  * ends operations at their deadlines. Thread: any, without the baton.
  */
 bool ddl_engine_wait(ddl_engine *engine, const atomic_bool *done, ddl_deadline deadline);

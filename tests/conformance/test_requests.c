@@ -320,6 +320,78 @@ static void many_operations_may_follow_an_alltoallv(void **state)
     ranks_play("mem://far-ahead", 2, issue_far_ahead, NULL);
 }
 
+/*
+ * Rank 0 waits for rank 2, and has said so, when rank 1 comes and sends it what it does not expect. What rank
+ * 0 said was of no use to rank 1 then, so it must say again what it expects.
+ */
+static void send_what_is_not_expected(rank_thread *me)
+{
+    static const size_t sent[3][3] = { { 0, 0, 10 }, { 100000, 0, 0 }, { 10, 0, 0 } };
+    static const size_t expected[3][3] = { { 0, 0, 10 }, { 0, 0, 0 }, { 10, 0, 0 } };
+    int32_t *in = calloc(100000, sizeof *in), *out = calloc(100000, sizeof *out), token = 0;
+    ddl_request *open = NULL;
+    EXPECT(me, in != NULL && out != NULL);
+    EXPECT(me, ddl_barrier(me->world, NULL) == DDL_OK);
+    if (me->rank == 1) /* something is in flight, so that the engine hears what is said */
+        EXPECT(me, ddl_recv(&token, 1, DDL_INT32, 2, me->world, &open) == DDL_OK);
+    struct timespec until_it_is_told = { 0, 400 * 1000 * 1000 };
+    if (me->rank == 1)
+        nanosleep(&until_it_is_told, NULL);
+    if (me->rank != 2) {
+        ddl_status status =
+            ddl_alltoallv(in, sent[me->rank], out, expected[me->rank], DDL_INT32, me->world, NULL);
+        EXPECT(me, status == DDL_EMISMATCH);
+        EXPECT(me, ddl_last_error()->culprit == 1);
+        EXPECT(me, strstr(ddl_last_error()->text, "sends 100000 elements") != NULL);
+    }
+    ranks_meet(me); /* rank 2 comes only when the others have found out */
+    EXPECT(me, ddl_wait(&open) == (me->rank == 1 ? DDL_EMISMATCH : DDL_OK));
+    (void)ddl_comm_free(&me->world); /* which has failed by now: whatever it says */
+    free(in);
+    free(out);
+}
+
+static void unexpected_sender_is_answered_by_who_waits_for_another(void **state)
+{
+    (void)state;
+    ddl_set_log(be_quiet, NULL);
+    ranks_play("mem://unexpected", 3, send_what_is_not_expected, NULL);
+    ddl_set_log(NULL, NULL);
+}
+
+static double seconds_now(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (double)now.tv_sec + (double)now.tv_nsec / 1e9;
+}
+
+/* A part whose operation nobody answers costs freeing its world no more than the 5 s that are promised. */
+static void free_beside_an_unanswered_part(rank_thread *me)
+{
+    ddl_comm *part = NULL;
+    ddl_request *unanswered = NULL;
+    EXPECT(me, ddl_comm_split(me->world, 0, 0, &part) == DDL_OK);
+    if (me->rank == 0) {
+        EXPECT(me, ddl_barrier(part, &unanswered) == DDL_OK);
+        double begin = seconds_now();
+        EXPECT(me, ddl_comm_free(&me->world) == DDL_ETIMEDOUT);
+        EXPECT(me, seconds_now() - begin < 5.5); /* half a second for a busy machine */
+        EXPECT(me, ddl_wait(&unanswered) == DDL_EABORTED);
+    }
+    ranks_meet(me);
+    if (me->rank == 1)
+        (void)ddl_comm_free(&me->world); /* rank 0 is gone: whatever it says */
+}
+
+static void freeing_is_bounded_though_a_part_is_not_answered(void **state)
+{
+    (void)state;
+    ddl_set_log(be_quiet, NULL);
+    ranks_play("mem://unanswered", 2, free_beside_an_unanswered_part, NULL);
+    ddl_set_log(NULL, NULL);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -330,6 +402,8 @@ int main(void)
         cmocka_unit_test(many_in_flight_complete_in_any_order),
         cmocka_unit_test(testing_never_blocks_and_gets_things_done),
         cmocka_unit_test(many_operations_may_follow_an_alltoallv),
+        cmocka_unit_test(unexpected_sender_is_answered_by_who_waits_for_another),
+        cmocka_unit_test(freeing_is_bounded_though_a_part_is_not_answered),
         cmocka_unit_test(operations_go_on_while_their_caller_is_elsewhere),
     };
     ddl_set_log(be_quiet, NULL);

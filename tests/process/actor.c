@@ -8,12 +8,15 @@
  * not end the program. Commands:
  *
  *     init  free  timeout:MS  facts  resources
+ *     free_at_exit   free the world after the library's own exit handler
  *     split:NAME:COLOR:KEY  shrink:NAME  abort:REASON  use:NAME
  *     cases:SEED:N   so many random calls (see cases.h), on parts of the communicator too
  *     allreduce:COUNT:DTYPE:OP  reduce_scatter:COUNT:DTYPE:OP  reduce:COUNT:DTYPE:OP:ROOT
  *     gather:COUNT:DTYPE:ROOT  scatter:COUNT:DTYPE:ROOT  allgather:COUNT:DTYPE  alltoall:COUNT:DTYPE
- * broadcast:COUNT:DTYPE:ROOT  barrier send:COUNT:DTYPE:PEER  recv:COUNT:DTYPE:PEER +CALL          start it;
- * wait: wait for all started, in order, a line for each N=CALL         repeat it N times, or until it fails
+ *     broadcast:COUNT:DTYPE:ROOT  barrier  send:COUNT:DTYPE:PEER  recv:COUNT:DTYPE:PEER
+ *     +CALL          start it
+ *     wait           wait for all started, in order, a line for each
+ *     N=CALL         repeat it N times, or until it fails
  *     forever=CALL   repeat it until it fails
  *     cycle:N        init, allreduce, free, N times
  *     line           wait for a line on stdin
@@ -611,11 +614,28 @@ static void perform(struct actor *a, const char *command)
     }
 }
 
+static struct actor self = { .comms = { { "world", NULL } }, .ncomms = 1 };
+static bool frees_at_exit;
+
+/* Comes after the library's own exit handler, as it is registered before that. */
+static void free_late(void)
+{
+    if (!frees_at_exit)
+        return;
+    uint64_t begin_ns = now_ns();
+    tell("free", ddl_comm_free(&self.comms[0].comm), begin_ns);
+    fflush(stdout);
+}
+
 int main(int argc, char *argv[])
 {
-    struct actor a = { .comms = { { "world", NULL } }, .ncomms = 1 };
-    a.in_use = a.comms;
+    if (atexit(free_late) != 0)
+        die("cannot register", "an exit handler");
+    self.in_use = self.comms;
     for (int i = 1; i < argc; i++)
-        perform(&a, argv[i]);
+        if (strcmp(argv[i], "free_at_exit") == 0)
+            frees_at_exit = true;
+        else
+            perform(&self, argv[i]);
     return 0;
 }

@@ -12,6 +12,7 @@ import struct
 import sys
 import time
 import unittest
+from concurrent.futures import ThreadPoolExecutor
 
 from world import DEADLINE, World, Unexpected, alive, bound, listening_ports, terminate
 
@@ -53,6 +54,12 @@ class Failures(unittest.TestCase):
             rank.expect("ready")
         for rank in ranks:
             rank.go()
+
+    def at_once(self, *checks):
+        """Do several checks that mostly wait; each has a world of its own."""
+        with ThreadPoolExecutor(len(checks)) as pool:
+            for check in [pool.submit(*check) for check in checks]:
+                check.result()
 
     def next_of_forever(self, rank):
         """How a call ended that is repeated until it fails."""
@@ -368,17 +375,12 @@ class Late(Failures):
             rank.finish(0)
 
     def test_allreduce(self):
-        self.check(3, [2], SMALL)
-        self.check(4, [1, 3], SMALL)
-
-    def test_large_allreduce(self):
-        self.check(3, [1], LARGE)
+        self.at_once((self.check, 3, [2], SMALL), (self.check, 4, [1, 3], SMALL), (self.check, 3, [1], LARGE))
 
     def test_others(self):
-        for call in ("barrier", "broadcast:10:int32:0", "reduce:400000:float32:sum:1", "allgather:10:int32",
-                     "alltoall:50000:int32"):
-            with self.subTest(call=call):
-                self.check(3, [0], call)
+        self.at_once(*((self.check, 3, [0], call) for call in (
+            "barrier", "broadcast:10:int32:0", "reduce:400000:float32:sum:1", "allgather:10:int32",
+            "alltoall:50000:int32")))
 
     def test_a_receive_without_a_send(self):
         world = self.world(2, DDL_TIMEOUT="1s")
@@ -525,7 +527,10 @@ class Configuration(Failures):
                 self.assert_names(record, world.port)
                 self.assert_within(record, record["begin_ns"], 2)
 
-    def test_peers_that_never_come_are_named(self):
+    def test_who_never_comes_is_named(self):
+        self.at_once((self.check_peers_never_come,), (self.check_rank_0_never_comes,), (self.check_progress_is_told,))
+
+    def check_peers_never_come(self):
         world = self.world(4, DDL_START_TIMEOUT="2s")
         ranks = [world.start(r, "init") for r in (0, 2)]
         for rank in ranks:
@@ -534,7 +539,7 @@ class Configuration(Failures):
             self.assert_names(record, "1", "3", "DDL_START_TIMEOUT")
             rank.finish(0)
 
-    def test_rank_0_never_comes(self):
+    def check_rank_0_never_comes(self):
         world = self.world(3, DDL_START_TIMEOUT="2s")
         ranks = [world.start(r, "init") for r in (1, 2)]
         for rank in ranks:
@@ -544,7 +549,7 @@ class Configuration(Failures):
             self.assert_names(record, world.port)
             rank.finish(0)
 
-    def test_progress_is_told_while_waiting(self):
+    def check_progress_is_told(self):
         world = self.world(3, DDL_START_TIMEOUT="6s")
         rank = world.start(0, "init")
         rank.expect("init", "DDL_ETIMEDOUT")
@@ -738,6 +743,22 @@ class LifeCycle(Failures):
                 rank.expect(event, "DDL_OK")
             self.assert_same_resources(before, rank.expect("resources"))
             rank.finish(0)
+
+    def test_freeing_in_an_exit_handler_after_the_goodbye_is_quick(self):
+        """The library has said goodbye for this process by then: there is nobody to meet any more."""
+        world = self.world(2)
+        ranks = [world.start(0, "free_at_exit", "init", SMALL), world.start(1, "init", SMALL, "line", "free")]
+        for rank in ranks:
+            rank.expect("init", "DDL_OK")
+            rank.expect("call", "DDL_OK")
+        ranks[1].expect("ready")
+        freed = ranks[0].expect("free", "DDL_OK")
+        self.assertLess(self.seconds(freed["begin_ns"], freed["end_ns"]), bound(1))
+        ranks[0].finish(0)
+        ranks[1].go()
+        freed = ranks[1].expect("free")
+        self.assertLess(self.seconds(freed["begin_ns"], freed["end_ns"]), bound(1))
+        ranks[1].finish(0)
 
     def test_everything_is_given_back_after_a_failed_init(self):
         for environment in ({"DDL_TRANSPORT": "pigeon"}, {"DDL_START_TIMEOUT": "1s"}, {"DDL_IFACE": "nosuch0"}):

@@ -235,6 +235,21 @@ static void rank_that_others_have_given_up_is_excluded(void **state)
     ddl_agreement_destroy(other);
 }
 
+static void more_ranks_than_a_report_has_room_for_are_refused(void **state)
+{
+    (void)state;
+    ddl_agreement *agreement = NULL;
+    ddl_error error;
+    ddl_bytes report = { 0 };
+    assert_int_equal(ddl_agreement_create(0, 8129, 0, &agreement, &error), DDL_EUNSUPPORTED);
+    assert_int_equal(ddl_agreement_create(0, 8128, 0, &agreement, &error), DDL_OK);
+    ddl_agreement_enter(agreement);
+    assert_true(ddl_agreement_report(agreement, &report));
+    assert_int_equal(report.bytes, 1024);
+    ddl_bytes_fini(&report);
+    ddl_agreement_destroy(agreement);
+}
+
 static void who_is_awaited_is_known(void **state)
 {
     (void)state;
@@ -283,6 +298,7 @@ int main(void)
         cmocka_unit_test(ranks_that_are_left_decide_the_same),
         cmocka_unit_test(half_goes_on_only_with_the_lowest_rank),
         cmocka_unit_test(rank_that_others_have_given_up_is_excluded),
+        cmocka_unit_test(more_ranks_than_a_report_has_room_for_are_refused),
         cmocka_unit_test(who_is_awaited_is_known),
         cmocka_unit_test(malformed_reports_are_refused_and_change_nothing),
     };
