@@ -13,9 +13,9 @@
 
 enum {
     DDL_FRAME_BYTES = 48,
-    DDL_FRAME_EAGER_LIMIT = 64 * 1024,  /* payload of an eager frame */
-    DDL_FRAME_BULK_LIMIT = 1024 * 1024, /* payload of a bulk frame */
-    DDL_FRAME_NOTICE_LIMIT = 1024       /* payload of an abort frame */
+    DDL_FRAME_EAGER_LIMIT = 64 * 1024,      /* payload of an eager frame */
+    DDL_FRAME_BULK_LIMIT = 2 * 1024 * 1024, /* payload of a bulk frame */
+    DDL_FRAME_NOTICE_LIMIT = 1024           /* payload of an abort frame */
 };
 
 typedef enum ddl_frame_type {

@@ -5,6 +5,7 @@
 
 #include "base/assert.h"
 #include "base/bytes.h"
+#include "base/clock.h"
 #include "base/failpoint.h"
 #include "base/size.h"
 
@@ -25,7 +26,10 @@ enum {
     STAGING_BEFORE_BULK = 4 * 1024, /* when bulk is due: what lands here has to be copied */
     SOCKET_BYTES = 1024 * 1024,     /* of socket buffers inside a host; see fix_buffers */
     READS_PER_TURN = 8,
-    POLLED_LINKS = 4,     /* up to so many expected links are read without asking the loop */
+    POLLED_LINKS = 4,         /* up to so many expected links are read without asking the loop */
+    LARGE_BYTES = 256 * 1024, /* more is a large message; see have_patience */
+    PATIENCE_NS = 8 * 1000,
+    BYTES_PER_NS = 8,     /* no link is faster */
     EARLY_LIMIT = 1 << 20 /* asks and grants held per link; more is a broken peer */
 };
 
@@ -55,6 +59,7 @@ typedef struct peer_link {
 
     /* Incoming */
     uint64_t bytes_read;
+    int64_t read_after_ns;            /* of a large message that is coming */
     uint8_t partial[DDL_FRAME_BYTES]; /* a header that has not come whole */
     size_t partial_bytes;
     ddl_frame frame;     /* whose payload is coming */
@@ -831,6 +836,22 @@ static bool read_some(peer_link *link)
 }
 
 /*
+ * Who asks again and again for the rest of a large message is in its writer's way: both want the socket's
+ * lock, and inside a host the writer's CPU does most of the reader's work too. So who polls does not ask for
+ * it before it can have come, but PATIENCE_NS later at the latest. What the loop tells of is read at once.
+ */
+static void have_patience(peer_link *link)
+{
+    int64_t least_ns = (int64_t)(link->payload_left / BYTES_PER_NS);
+    link->read_after_ns = ddl_now_ns() + (least_ns < PATIENCE_NS ? least_ns : PATIENCE_NS);
+}
+
+static bool comes_later(const peer_link *link)
+{
+    return link->payload_left > 0 && link->frame.bytes > LARGE_BYTES && ddl_now_ns() < link->read_after_ns;
+}
+
+/*
  * A short read means that the socket was empty at that moment, so another read is not worth its price;
  * but after a header of bulk data the direct read follows at once.
  */
@@ -839,8 +860,11 @@ static void read_link(peer_link *link)
     for (int i = 0; i < READS_PER_TURN && link->state == LINK_OPEN; i++) {
         bool more = read_some(link);
         bool in_bulk = link->payload_left > 0 && link->sink == SINK_XFER && i == 0;
-        if (!more && !in_bulk)
-            return;
+        if (more || in_bulk)
+            continue;
+        if (link->payload_left > 0 && link->frame.bytes > LARGE_BYTES)
+            have_patience(link);
+        return;
     }
 }
 
@@ -916,7 +940,7 @@ bool ddl_mesh_sweep(ddl_mesh *mesh)
     DDL_LIST_FOR_EACH (link, &mesh->hot)
         hot[count++] = DDL_CONTAINER(link, peer_link, hot);
     for (int i = 0; i < count; i++)
-        if (hot[i]->state == LINK_OPEN)
+        if (hot[i]->state == LINK_OPEN && !comes_later(hot[i]))
             read_link(hot[i]);
     ddl_mesh_flush(mesh);
     return false; /* what moves is told by ddl_engine_moved */

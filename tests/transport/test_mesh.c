@@ -229,7 +229,7 @@ static void messages_arrive_whichever_end_comes_first(void **state)
         { "largest eager, early", 65536, 65536, 65536, false },
         { "smallest bulk, posted", 65537, 65537, 65537, true },
         { "smallest bulk, early", 65537, 65537, 65537, false },
-        { "largest bulk", 1024 * 1024, 1024 * 1024, 1024 * 1024, true },
+        { "largest bulk", DDL_FRAME_BULK_LIMIT, DDL_FRAME_BULK_LIMIT, DDL_FRAME_BULK_LIMIT, true },
         { "two parts, eager, posted", 5000, 1234, 4321, true },
         { "two parts, eager, early", 5000, 1234, 4321, false },
         { "two parts, bulk, posted", 300000, 1, 299999, true },
@@ -447,6 +447,42 @@ static void forgotten_channels_give_their_budget_back(void **state)
     close_pair(pair);
 }
 
+/* What was queued behind a message that fills the socket, and is cancelled, has cost nothing. */
+static void cancelled_eager_messages_give_their_budget_back(void **state)
+{
+    (void)state;
+    side pair[2];
+    int sockets[2];
+    open_pair(pair, sockets);
+    ddl_transport *transport = ddl_mesh_transport(pair[0].mesh);
+    static message bulk, landing, queued[FILL], later[FILL];
+    post_recv(&pair[1], &landing, 1, 1024 * 1024, 1024 * 1024);
+    ddl_engine_progress(pair[1].engine);
+    ddl_engine_progress(pair[0].engine);
+    post_send(&pair[0], &bulk, 1, 1024 * 1024, 1024 * 1024); /* more than the socket takes at once */
+    assert_false(bulk.done);
+    for (int i = 0; i < FILL; i++) {
+        post_send(&pair[0], &queued[i], (uint64_t)i + 2, 2048, 2048);
+        assert_false(queued[i].done);
+    }
+    for (int i = 0; i < FILL; i++) {
+        transport->ops->cancel(transport, &queued[i].xfer);
+        free(queued[i].data);
+    }
+    drive_until(pair, &bulk.done);
+    drive_until(pair, &landing.done);
+    assert_arrived(&landing);
+    for (int i = 0; i < FILL;
+         i++) { /* nobody has asked for them: without budget they would wait for a grant */
+        post_send(&pair[0], &later[i], (uint64_t)i + 1000, 2048, 2048);
+        drive_until(pair, &later[i].done);
+        free(later[i].data);
+    }
+    free(bulk.data);
+    free(landing.data);
+    close_pair(pair);
+}
+
 /* Its buffer is the user's again, so what is left is sent from a copy; the stream stays in step. */
 static void half_sent_message_is_completed_with_its_own_bytes(void **state)
 {
@@ -628,6 +664,7 @@ int main(void)
         cmocka_unit_test(both_directions_at_once_with_small_socket_buffers),
         cmocka_unit_test(cancelled_receive_leaves_its_buffer_alone),
         cmocka_unit_test(forgotten_channels_give_their_budget_back),
+        cmocka_unit_test(cancelled_eager_messages_give_their_budget_back),
         cmocka_unit_test(half_sent_message_is_completed_with_its_own_bytes),
         cmocka_unit_test(goodbye_and_death_are_told_apart),
         cmocka_unit_test(goodbye_is_heard_although_the_connection_was_reset),
