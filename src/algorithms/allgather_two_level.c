@@ -8,25 +8,6 @@
  */
 #include "algorithms/builders.h"
 
-/* The blocks of all hosts that one index carries, a host's after the other's, in scratch. */
-static ddl_blocks carried_by(ddl_builder *b, const ddl_hosts *hosts, const ddl_shape *shape, int index)
-{
-    size_t nhosts = (size_t)hosts->remote.nranks, start = 0;
-    size_t *counts = ddl_builder_alloc(b, 2 * nhosts, sizeof *counts);
-    if (counts == NULL) /* the builder knows */
-        return ddl_blocks_apart(DDL_BUFFER_SCRATCH, 0, hosts->remote.nranks, 0, 0, shape->element_bytes);
-    size_t *starts = counts + nhosts;
-    for (size_t host = 0; host < nhosts; host++) {
-        int nblocks = (hosts->counts[host] - index + hosts->nslices - 1) / hosts->nslices;
-        counts[host] = (size_t)nblocks * shape->count;
-        starts[host] = start;
-        start += counts[host];
-    }
-    ddl_slice scratch = ddl_scratch(b, start * shape->element_bytes);
-    return ddl_blocks_of_uneven(DDL_BUFFER_SCRATCH, scratch.offset, hosts->remote.nranks,
-                                (ddl_uneven){ counts, starts }, shape->element_bytes);
-}
-
 static void collect(ddl_builder *b, const ddl_hosts *hosts, const ddl_blocks *carried, ddl_slice own)
 {
     int index = hosts->local.rank;
@@ -47,20 +28,13 @@ static void collect(ddl_builder *b, const ddl_hosts *hosts, const ddl_blocks *ca
     ddl_builder_members(b, NULL);
 }
 
-/* Blocks of all hosts are in the order of their indices there, which is that of their ranks. */
 static void put_into_place(ddl_builder *b, const ddl_hosts *hosts, const ddl_shape *shape,
                            const ddl_blocks *carried, int index)
 {
     ddl_blocks out = ddl_out_blocks(shape);
-    size_t block_bytes = shape->count * shape->element_bytes;
-    for (int rank = 0; rank < shape->nranks; rank++) {
-        int host = shape->placement.node_of == NULL ? 0 : shape->placement.node_of[rank];
-        if (rank == shape->rank || hosts->index_of[rank] % hosts->nslices != index)
-            continue;
-        size_t before = (size_t)(hosts->index_of[rank] / hosts->nslices) * block_bytes;
-        ddl_step_copy(b, ddl_block(&out, rank),
-                      ddl_slice_of(carried->buffer, ddl_block(carried, host).offset + before, block_bytes));
-    }
+    for (int rank = 0; rank < shape->nranks; rank++)
+        if (rank != shape->rank && hosts->index_of[rank] % hosts->nslices == index)
+            ddl_step_copy(b, ddl_block(&out, rank), ddl_hosts_place(hosts, shape, carried, rank));
 }
 
 void ddl_allgather_two_level(ddl_builder *b, const ddl_shape *shape)
@@ -72,7 +46,7 @@ void ddl_allgather_two_level(ddl_builder *b, const ddl_shape *shape)
     if (carried == NULL)
         return;
     for (int i = 0; i < hosts.nslices; i++)
-        carried[i] = carried_by(b, &hosts, shape, i);
+        carried[i] = ddl_hosts_carried(b, &hosts, shape, i);
     int index = hosts.local.rank;
     bool collects = index < hosts.nslices;
     collect(b, &hosts, collects ? &carried[index] : NULL, ddl_in_vector(shape));

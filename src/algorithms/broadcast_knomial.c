@@ -6,15 +6,19 @@
  */
 #include "algorithms/builders.h"
 
-void ddl_broadcast_knomial(ddl_builder *b, const ddl_shape *shape)
+void ddl_broadcast_knomial_slice(ddl_builder *b, const ddl_shape *shape, ddl_slice data)
 {
     ddl_tree tree = ddl_tree_of(shape, DDL_KNOMIAL_RADIX);
-    ddl_slice buffer = ddl_out_vector(shape);
     if (tree.distance > 0)
-        ddl_step_recv(b, ddl_tree_parent(&tree), buffer);
+        ddl_step_recv(b, ddl_tree_parent(&tree), data);
     int child, size;
     for (int place = tree.place / tree.radix; place >= 1; place /= tree.radix)
         for (int digit = 1; digit < tree.radix; digit++)
             if (ddl_tree_child(&tree, place, digit, &child, &size))
-                ddl_step_send(b, child, buffer);
+                ddl_step_send(b, child, data);
+}
+
+void ddl_broadcast_knomial(ddl_builder *b, const ddl_shape *shape)
+{
+    ddl_broadcast_knomial_slice(b, shape, ddl_out_vector(shape));
 }

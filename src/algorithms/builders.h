@@ -129,8 +129,19 @@ int ddl_peer_is_member(const void *arg, int member);
 void ddl_scatter_binomial_blocks(ddl_builder *b, const ddl_shape *shape, const ddl_blocks *all);
 void ddl_gather_binomial_blocks(ddl_builder *b, const ddl_shape *shape, const ddl_blocks *all);
 
+/* The same between each rank and the root. */
+void ddl_scatter_direct_blocks(ddl_builder *b, const ddl_shape *shape, const ddl_blocks *all);
+void ddl_gather_direct_blocks(ddl_builder *b, const ddl_shape *shape, const ddl_blocks *all);
+
 /* Of the k-nomial broadcast and reduce. */
 enum { DDL_KNOMIAL_RADIX = 4 };
+
+/* A broadcast of `data` from shape->root, and a reduction of `own` into `sum` there, without the division of
+ * an average; elsewhere `sum` is not touched. */
+void ddl_broadcast_binomial_slice(ddl_builder *b, const ddl_shape *shape, ddl_slice data);
+void ddl_broadcast_knomial_slice(ddl_builder *b, const ddl_shape *shape, ddl_slice data);
+void ddl_reduce_binomial_slice(ddl_builder *b, const ddl_shape *shape, ddl_slice own, ddl_slice sum);
+void ddl_reduce_knomial_slice(ddl_builder *b, const ddl_shape *shape, ddl_slice own, ddl_slice sum);
 
 /* Exchanges of an alltoall that are under way at a time. */
 enum { DDL_PAIRWISE_WINDOW = 4 };
@@ -183,6 +194,17 @@ typedef struct ddl_hosts {
 /* False: the builder had no memory, and knows. */
 bool ddl_hosts_of(ddl_builder *b, const ddl_shape *shape, ddl_hosts *hosts);
 
+/*
+ * Where there is a block for each rank, the one of index i carries those of the ranks of indices i, i +
+ * nslices,
+ * ... on every host: scratch with one block per host, of the blocks of its ranks in their order.
+ */
+ddl_blocks ddl_hosts_carried(ddl_builder *b, const ddl_hosts *hosts, const ddl_shape *shape, int index);
+
+/* Where in that the block of `rank` lies. */
+ddl_slice ddl_hosts_place(const ddl_hosts *hosts, const ddl_shape *shape, const ddl_blocks *carried,
+                          int rank);
+
 /* Ranks of the hosts with the fewest and with the most. */
 int ddl_hosts_least(const ddl_placement *placement, int *most);
 
@@ -217,7 +239,20 @@ void ddl_reduce_binomial(ddl_builder *b, const ddl_shape *shape);
 void ddl_alltoall_direct(ddl_builder *b, const ddl_shape *shape);
 void ddl_alltoall_pairwise(ddl_builder *b, const ddl_shape *shape);
 void ddl_allreduce_tree(ddl_builder *b, const ddl_shape *shape);
+void ddl_allreduce_knomial(ddl_builder *b, const ddl_shape *shape);
 void ddl_allreduce_two_level(ddl_builder *b, const ddl_shape *shape);
+void ddl_allreduce_two_level_tree(ddl_builder *b, const ddl_shape *shape);
+void ddl_reduce_scatter_tree(ddl_builder *b, const ddl_shape *shape);
+void ddl_reduce_scatter_knomial(ddl_builder *b, const ddl_shape *shape);
+void ddl_reduce_scatter_tree_direct(ddl_builder *b, const ddl_shape *shape);
+void ddl_reduce_scatter_knomial_direct(ddl_builder *b, const ddl_shape *shape);
+void ddl_reduce_scatter_two_level(ddl_builder *b, const ddl_shape *shape);
+void ddl_allgather_tree(ddl_builder *b, const ddl_shape *shape);
+void ddl_allgather_knomial(ddl_builder *b, const ddl_shape *shape);
+void ddl_allgather_direct_tree(ddl_builder *b, const ddl_shape *shape);
+void ddl_allgather_direct_knomial(ddl_builder *b, const ddl_shape *shape);
+void ddl_broadcast_direct(ddl_builder *b, const ddl_shape *shape);
+void ddl_reduce_direct(ddl_builder *b, const ddl_shape *shape);
 void ddl_allgather_two_level(ddl_builder *b, const ddl_shape *shape);
 void ddl_broadcast_two_level(ddl_builder *b, const ddl_shape *shape);
 void ddl_reduce_two_level(ddl_builder *b, const ddl_shape *shape);
@@ -233,6 +268,7 @@ void ddl_gather_direct(ddl_builder *b, const ddl_shape *shape);
 void ddl_gather_binomial(ddl_builder *b, const ddl_shape *shape);
 void ddl_scatter_direct(ddl_builder *b, const ddl_shape *shape);
 void ddl_scatter_binomial(ddl_builder *b, const ddl_shape *shape);
+void ddl_barrier_tree(ddl_builder *b, const ddl_shape *shape);
 void ddl_barrier_dissemination(ddl_builder *b, const ddl_shape *shape);
 void ddl_send_direct(ddl_builder *b, const ddl_shape *shape);
 void ddl_recv_direct(ddl_builder *b, const ddl_shape *shape);

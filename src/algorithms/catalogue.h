@@ -65,6 +65,12 @@ typedef struct ddl_shape {
     bool average;  /* end with the scale step of DDL_AVG */
 } ddl_shape;
 
+/* One of the two collectives that an algorithm is made of, one after the other. */
+typedef struct ddl_phase {
+    ddl_collective collective;
+    struct ddl_work (*work)(const ddl_placement *placement, double total_bytes);
+} ddl_phase;
+
 typedef struct ddl_algorithm {
     const char *name; /* "ring" */
     ddl_collective collective;
@@ -82,6 +88,7 @@ typedef struct ddl_algorithm {
      * DDL_EUNSUPPORTED: not for so many ranks. DDL_ENOMEM. DDL_EINVAL: scratch would overflow size_t.
      */
     ddl_status (*build)(const ddl_shape *shape, ddl_schedule **schedule, ddl_error *err);
+    ddl_phase phases[2]; /* whose costs it has together; without work: it is of one piece */
 } ddl_algorithm;
 
 typedef struct ddl_work {
@@ -108,9 +115,9 @@ const ddl_algorithm *ddl_catalogue_find(ddl_collective collective, const char *n
 int ddl_catalogue_index(const ddl_algorithm *algorithm);
 
 /*
- * Bumped whenever any generated schedule changes; ranks compare it when they meet, as both ends of a
- * message must come from the same generator.
+ * Bumped whenever any generated schedule, or how calls are cut into pieces, changes; ranks compare it when
+ * they meet, as both ends of a message must come from the same generator.
  */
-enum { DDL_GENERATOR_VERSION = 2 };
+enum { DDL_GENERATOR_VERSION = 3 };
 
 #endif

@@ -60,6 +60,32 @@ bool ddl_hosts_of(ddl_builder *b, const ddl_shape *shape, ddl_hosts *hosts)
     return true;
 }
 
+ddl_blocks ddl_hosts_carried(ddl_builder *b, const ddl_hosts *hosts, const ddl_shape *shape, int index)
+{
+    size_t nhosts = (size_t)hosts->remote.nranks, start = 0;
+    size_t *counts = ddl_builder_alloc(b, 2 * nhosts, sizeof *counts);
+    if (counts == NULL) /* the builder knows */
+        return ddl_blocks_apart(DDL_BUFFER_SCRATCH, 0, hosts->remote.nranks, 0, 0, shape->element_bytes);
+    size_t *starts = counts + nhosts;
+    for (size_t host = 0; host < nhosts; host++) {
+        int nblocks = (hosts->counts[host] - index + hosts->nslices - 1) / hosts->nslices;
+        counts[host] = (size_t)nblocks * shape->count;
+        starts[host] = start;
+        start += counts[host];
+    }
+    ddl_slice scratch = ddl_scratch(b, start * shape->element_bytes);
+    return ddl_blocks_of_uneven(DDL_BUFFER_SCRATCH, scratch.offset, hosts->remote.nranks,
+                                (ddl_uneven){ counts, starts }, shape->element_bytes);
+}
+
+ddl_slice ddl_hosts_place(const ddl_hosts *hosts, const ddl_shape *shape, const ddl_blocks *carried, int rank)
+{
+    ddl_slice of_host = ddl_block(carried, host_of(&shape->placement, rank));
+    size_t block_bytes = shape->count * shape->element_bytes;
+    size_t before = (size_t)(hosts->index_of[rank] / hosts->nslices) * block_bytes;
+    return ddl_slice_of(of_host.buffer, of_host.offset + before, block_bytes);
+}
+
 void ddl_reduce_scatter_local(ddl_builder *b, const ddl_hosts *hosts, const ddl_blocks *in, ddl_slice result)
 {
     const ddl_group *g = &hosts->local;

@@ -6,12 +6,11 @@
  */
 #include "algorithms/builders.h"
 
-void ddl_reduce_binomial(ddl_builder *b, const ddl_shape *shape)
+void ddl_reduce_binomial_slice(ddl_builder *b, const ddl_shape *shape, ddl_slice own, ddl_slice sum)
 {
     ddl_group root = { shape->root, shape->nranks };
     int distance = ddl_group_peer(&(ddl_group){ shape->rank, shape->nranks }, -shape->root);
     bool is_root = distance == 0;
-    ddl_slice own = ddl_in_vector(shape), sum = ddl_out_vector(shape);
     int bit = 1;
     for (; bit < shape->nranks && (distance & bit) == 0; bit *= 2) {
         if (distance + bit >= shape->nranks)
@@ -23,6 +22,11 @@ void ddl_reduce_binomial(ddl_builder *b, const ddl_shape *shape)
     }
     if (!is_root)
         ddl_step_send(b, ddl_group_peer(&root, distance - bit), own);
-    else if (shape->average)
-        ddl_step_scale(b, sum);
+}
+
+void ddl_reduce_binomial(ddl_builder *b, const ddl_shape *shape)
+{
+    ddl_reduce_binomial_slice(b, shape, ddl_in_vector(shape), ddl_out_vector(shape));
+    if (shape->rank == shape->root && shape->average)
+        ddl_step_scale(b, ddl_out_vector(shape));
 }

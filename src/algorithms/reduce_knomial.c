@@ -6,10 +6,9 @@
  */
 #include "algorithms/builders.h"
 
-void ddl_reduce_knomial(ddl_builder *b, const ddl_shape *shape)
+void ddl_reduce_knomial_slice(ddl_builder *b, const ddl_shape *shape, ddl_slice own, ddl_slice sum)
 {
     ddl_tree tree = ddl_tree_of(shape, DDL_KNOMIAL_RADIX);
-    ddl_slice own = ddl_in_vector(shape), sum = ddl_out_vector(shape);
     if (tree.distance > 0 && tree.place > 1)
         sum = ddl_scratch(b, own.bytes); /* OUT may be missing here, and IN is the caller's */
     int child, size;
@@ -28,6 +27,11 @@ void ddl_reduce_knomial(ddl_builder *b, const ddl_shape *shape)
     }
     if (tree.distance > 0)
         ddl_step_send(b, ddl_tree_parent(&tree), own);
-    else if (shape->average)
-        ddl_step_scale(b, sum);
+}
+
+void ddl_reduce_knomial(ddl_builder *b, const ddl_shape *shape)
+{
+    ddl_reduce_knomial_slice(b, shape, ddl_in_vector(shape), ddl_out_vector(shape));
+    if (shape->rank == shape->root && shape->average)
+        ddl_step_scale(b, ddl_out_vector(shape));
 }

@@ -5,6 +5,15 @@
  */
 #include "algorithms/builders.h"
 
+void ddl_scatter_direct_blocks(ddl_builder *b, const ddl_shape *shape, const ddl_blocks *all)
+{
+    ddl_group g = ddl_shape_group(shape);
+    if (g.rank != shape->root)
+        ddl_step_recv(b, shape->root, ddl_block(all, g.rank));
+    for (int i = 1; g.rank == shape->root && i < g.nranks; i++)
+        ddl_step_send(b, ddl_group_peer(&g, i), ddl_block(all, g.rank + i));
+}
+
 void ddl_scatter_direct(ddl_builder *b, const ddl_shape *shape)
 {
     ddl_group g = ddl_shape_group(shape);

@@ -9,9 +9,13 @@
 #include <string.h>
 
 enum {
-    MESSAGE_LIMIT = 1024 * 1024, /* what a transport takes at most */
-    MESSAGE_BYTES = 256 * 1024,  /* no message of a piece is larger */
-    SCRATCH_BYTES = 768 * 1024,  /* per piece: what is received to be reduced should stay in L2 */
+    MESSAGE_LIMIT = 2 * 1024 * 1024, /* what a transport takes at most */
+    MESSAGE_BYTES = 256 * 1024,      /* no message of a piece is larger */
+    SCRATCH_BYTES = 768 * 1024,      /* per piece: what is received to be reduced should stay in L2 */
+    /* The same of a call that is not cut. What stands in for all ranks and roots is only about right, so the
+     * transport takes twice as much. */
+    WHOLE_MESSAGE_BYTES = 1024 * 1024,
+    WHOLE_SCRATCH_BYTES = 4 * 1024 * 1024,
     PIECE_ALIGNMENT = 64,  /* elements; keeps blocks of neighbouring pieces off each other's cache lines */
     KEPT_BLOCKS = 1 << 17, /* phases times ranks; beyond that schedules would take too much memory */
     EVERY_RANK = 16        /* up to so many ranks on several hosts, each is looked at when a call is cut */
@@ -158,8 +162,22 @@ static ddl_status measure(const ddl_plan *plan, size_t count, size_t *even, plan
     return point_to_point ? DDL_OK : measure_hosts(plan, &shape, largest, err);
 }
 
-static bool is_small_enough(const plan_extent *extent)
+/* Reductions are cut so that what is reduced stays in L2, and alltoallv as its ranks do not know the same. */
+static bool may_stay_whole(ddl_collective collective)
 {
+    return collective != DDL_COLLECTIVE_ALLREDUCE && collective != DDL_COLLECTIVE_REDUCE &&
+           collective != DDL_COLLECTIVE_REDUCE_SCATTER && collective != DDL_COLLECTIVE_REDUCE_SCATTERV &&
+           collective != DDL_COLLECTIVE_ALLTOALLV;
+}
+
+/*
+ * What is only moved gains from being cut only where there is much of it, as both directions of a connection
+ * are then busy at once; so a call without large messages stays whole, and each of them needs one grant.
+ */
+static bool is_small_enough(const ddl_plan *plan, const plan_extent *extent, size_t count)
+{
+    if (count == plan->shape.count && may_stay_whole(plan->algorithm->collective))
+        return extent->message_bytes <= WHOLE_MESSAGE_BYTES && extent->scratch_bytes <= WHOLE_SCRATCH_BYTES;
     return extent->message_bytes <= MESSAGE_BYTES && extent->scratch_bytes <= SCRATCH_BYTES;
 }
 
@@ -202,7 +220,7 @@ static ddl_status cut(ddl_plan *plan, plan_extent *largest, ddl_error *err)
     if (plan->algorithm->collective == DDL_COLLECTIVE_ALLTOALLV)
         count = MESSAGE_BYTES / plan->shape.element_bytes;
     ddl_status status = measure(plan, count, even, largest, err);
-    while (status == DDL_OK && !is_small_enough(largest) && count > 1) {
+    while (status == DDL_OK && !is_small_enough(plan, largest, count) && count > 1) {
         count = shrunken(largest, count);
         status = measure(plan, count, even, largest, err);
     }

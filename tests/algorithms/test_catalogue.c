@@ -69,8 +69,10 @@ static void every_row_costs_what_it_says(void **state)
             ddl_work promised = rows[i].work(&(ddl_placement){ p, 1, NULL }, total),
                      measured = ddl_checker_measured(checker);
             /* Unless p is a power of two, some messages of later rounds need not wait for the earlier ones;
-             * in a tree few ranks are as deep as the root has children. */
-            bool uneven = (p & (p - 1)) != 0 || is_rooted(rows[i].collective);
+             * in a tree few ranks are as deep as the root has children; and of two phases the second may
+             * begin before all ranks are through the first. */
+            bool uneven =
+                (p & (p - 1)) != 0 || is_rooted(rows[i].collective) || rows[i].phases[0].work != NULL;
             if ((uneven ? measured.rounds > promised.rounds : measured.rounds != promised.rounds) ||
                 measured.messages != promised.messages || measured.sent_bytes != promised.sent_bytes ||
                 measured.reduced_bytes != promised.reduced_bytes ||
@@ -121,7 +123,7 @@ static void bytes_between_hosts_are_not_more_than_promised(void **state)
                          ddl_collective_name(rows[i].collective), rows[i].name, p,
                          ddl_spread_name(cases[j].spread), measured.remote_bytes, promised.remote_bytes,
                          promised.remote_rounds);
-            if (strcmp(rows[i].name, "two_level") == 0 &&
+            if (strncmp(rows[i].name, "two_level", strlen("two_level")) == 0 &&
                 (measured.messages > promised.messages ||
                  measured.sent_bytes > promised.sent_bytes * 1.0001 ||
                  measured.reduced_bytes > promised.reduced_bytes * 1.0001 ||
@@ -142,7 +144,7 @@ static void rows_are_found_by_collective_and_name(void **state)
     (void)state;
     size_t nrows;
     const ddl_algorithm *rows = ddl_catalogue(&nrows);
-    assert_int_equal(nrows, 50);
+    assert_int_equal(nrows, 64);
     for (size_t i = 0; i < nrows; i++) {
         assert_ptr_equal(ddl_catalogue_find(rows[i].collective, rows[i].name), &rows[i]);
         assert_int_equal(ddl_catalogue_index(&rows[i]), i);
@@ -259,8 +261,9 @@ static void first_receives_wait_for_nothing(void **state)
             else
                 assert_true(ddl_shape_of_rank(&shape, rows[i].collective, rank, &shape, &role));
             /* A second phase receives where the first one reads. */
-            bool reads_out_again =
-                rows[i].collective == DDL_COLLECTIVE_ALLREDUCE || strncmp(rows[i].name, "scatter_", 8) == 0;
+            bool reads_out_again = rows[i].collective == DDL_COLLECTIVE_ALLREDUCE ||
+                                   strncmp(rows[i].name, "scatter_", 8) == 0 ||
+                                   rows[i].phases[0].work != NULL;
             ddl_schedule *s;
             assert_int_equal(rows[i].build(&shape, &s, NULL), DDL_OK);
             for (uint32_t j = 0; j < s->nsteps; j++)

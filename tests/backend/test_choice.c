@@ -21,6 +21,13 @@ enum { RANKS_MAX = 64, CPUS = 2 };
 /* Sums of the same terms in another order. */
 #define ROUNDING (1 + 1e-9)
 
+/* Times the CPU time of a message, where its receiver sleeps until it comes; from 1.5 ranks per CPU on. */
+#define WOKEN 2.5
+/* The sender's part of that. */
+#define WAKES 1.3
+/* Times the CPU time of bytes, where all such ranks send and receive alike. */
+#define IN_THE_WAY 1.15
+
 /* ---- jobs ---- */
 
 typedef int place(int rank, int nranks); /* the host of a rank */
@@ -55,28 +62,21 @@ static int on_two_hosts_in_turn(int rank, int nranks)
     return rank % 2;
 }
 
-/*
- * room: how many times two collectives may be undercut, beyond what their rule says. Of ranks that share a
- * host with some but not with all others there are fewer forms of some collectives than of others: no two
- * levels for reduce_scatter, and trees inside hosts and between them for broadcast and reduce only.
- */
 static const struct layout {
     const char *name;
     place *host_of;
-    double room;
 } layouts[] = {
-    { "one host", on_one_host, 1 },
-    { "hosts of their own", on_hosts_of_their_own, 1.15 },
-    { "hosts of four", on_hosts_of_four, 1.15 },
-    { "two hosts", on_two_hosts, 3 },
-    { "two hosts in turn", on_two_hosts_in_turn, 3 },
+    { "one host", on_one_host },
+    { "hosts of their own", on_hosts_of_their_own },
+    { "hosts of four", on_hosts_of_four },
+    { "two hosts", on_two_hosts },
+    { "two hosts in turn", on_two_hosts_in_turn },
 };
 
 struct job {
     int node_of[RANKS_MAX + 1];
     ddl_placement placement;
     ddl_cost_model model;
-    double room;
     char name[96];
 };
 
@@ -94,7 +94,6 @@ static void make_job(struct job *job, const struct layout *layout, int nranks, b
     }
     job->placement = (ddl_placement){ nranks, nnodes, nnodes > 1 ? job->node_of : NULL };
     job->model = ddl_cost_model_default(crowding);
-    job->room = layout->room;
     snprintf(job->name, sizeof job->name, "%d ranks on %s%s", nranks, layout->name,
              crowded ? ", crowded" : "");
 }
@@ -179,10 +178,14 @@ static void the_least_is_chosen(void **state)
 /* ---- one collective beside others ---- */
 
 /*
- * Broadcast and reduce are made of two phases in one form only; a scatter and an allgather each in its best
- * form may be a little cheaper.
+ * Broadcast and reduce are made of a scatter and an allgather in two forms only; two levels for the allgather
+ * alone are a little cheaper in places.
  */
-#define ONE_FORM 1.15
+#define FEW_FORMS 1.2
+
+/* Where ranks share CPUs: a reduce of one form and a broadcast of another are a hair better than any form of
+ * allreduce, and the first rank without a CPU of its own costs a hair more than its share. */
+#define A_HAIR 1.02
 
 static const struct rule {
     ddl_collective whole, parts[2];
@@ -192,8 +195,8 @@ static const struct rule {
     { DDL_COLLECTIVE_ALLREDUCE, { DDL_COLLECTIVE_REDUCE_SCATTER, DDL_COLLECTIVE_ALLGATHER }, ROUNDING },
     { DDL_COLLECTIVE_ALLGATHER, { DDL_COLLECTIVE_GATHER, DDL_COLLECTIVE_BROADCAST }, ROUNDING },
     { DDL_COLLECTIVE_REDUCE_SCATTER, { DDL_COLLECTIVE_REDUCE, DDL_COLLECTIVE_SCATTER }, ROUNDING },
-    { DDL_COLLECTIVE_BROADCAST, { DDL_COLLECTIVE_SCATTER, DDL_COLLECTIVE_ALLGATHER }, ONE_FORM },
-    { DDL_COLLECTIVE_REDUCE, { DDL_COLLECTIVE_REDUCE_SCATTER, DDL_COLLECTIVE_GATHER }, ONE_FORM },
+    { DDL_COLLECTIVE_BROADCAST, { DDL_COLLECTIVE_SCATTER, DDL_COLLECTIVE_ALLGATHER }, FEW_FORMS },
+    { DDL_COLLECTIVE_REDUCE, { DDL_COLLECTIVE_REDUCE_SCATTER, DDL_COLLECTIVE_GATHER }, FEW_FORMS },
 };
 
 static void check_rules(const struct job *job)
@@ -204,7 +207,9 @@ static void check_rules(const struct job *job)
             double whole_ns = cheapest(job, rules[i].whole, bytes);
             double parts_ns =
                 cheapest(job, rules[i].parts[0], bytes) + cheapest(job, rules[i].parts[1], bytes);
-            if (whole_ns > parts_ns * rules[i].tolerance * job->room)
+            bool hair = rules[i].whole == DDL_COLLECTIVE_ALLREDUCE &&
+                        rules[i].parts[0] == DDL_COLLECTIVE_REDUCE && job->model.crowding > 1;
+            if (whole_ns > parts_ns * (hair ? A_HAIR : rules[i].tolerance))
                 fail_msg("%s, %.0f bytes: %s costs %.0f ns, %s + %s %.0f ns", job->name, bytes,
                          ddl_collective_name(rules[i].whole), whole_ns,
                          ddl_collective_name(rules[i].parts[0]), ddl_collective_name(rules[i].parts[1]),
@@ -277,10 +282,12 @@ static void check_step(const struct job *job, const struct job *next, ddl_collec
 {
     const ddl_link_kind kind = next->placement.nnodes > 1 ? DDL_LINK_REMOTE : DDL_LINK_LOCAL;
     const ddl_link_cost *link = &next->model.links[kind];
-    double round_ns = link->latency_ns + link->message_ns * next->model.crowding;
-    double share = 1 + 2.0 / job->placement.nranks;
+    double woken = next->model.crowding > 1 ? WOKEN : 1;
+    double round_ns = link->latency_ns + link->message_ns * woken * next->model.crowding;
+    bool first_without_cpu = job->model.crowding == 1 && next->model.crowding > 1;
+    double share = (1 + 2.0 / job->placement.nranks) * (first_without_cpu ? IN_THE_WAY : 1);
     double ns = cheapest(job, collective, bytes), next_ns = cheapest(next, collective, bytes);
-    if (next_ns > (ns * share + 2 * round_ns) * ROUNDING)
+    if (next_ns > (ns * share + 2 * round_ns) * (next->model.crowding > 1 ? A_HAIR : ROUNDING))
         fail_msg("%s of %.0f bytes: %s take %.0f ns, one more %.0f ns", ddl_collective_name(collective),
                  bytes, job->name, ns, next_ns);
 }
@@ -362,32 +369,36 @@ static void each_constant_has_its_part(void **state)
                                    .reduce_ns = 0.25,
                                    .crowding = 3 };
     (void)state;
-    /* rounds, messages, bytes, reduced */
-    assert_true(ddl_cost_ns(&model, &row, &together, 64) ==
-                4 * 100 + 8 * 10 * 3 + 128 * 0.5 * 3 + 64 * 0.25 * 3);
-    /* A quarter of the rounds, and so of the messages, is remote; the wire hides all but a third of the CPU.
-     */
-    double cpu_ns = 128 * 0.5 * 3 + 64 * 0.25 * 3, wire_ns = 192 * 8;
-    double expected = 3 * 100 + 1000 + 8 * 12.5 * 3 + wire_ns + cpu_ns / 3;
+    /* The messages of three ranks in turn, which is more than the way through all rounds; these as far as
+     * they are not others' turns; bytes, reduced. */
+    double alone_ns = 8 * 10 * 3 * WOKEN + 4 * 100 / 3.0 + (128 * 0.5 + 64 * 0.25) * 3 * IN_THE_WAY;
+    assert_true(fabs(ddl_cost_ns(&model, &row, &together, 64) - alone_ns) < 1e-6);
+    /* A quarter of the rounds, and so of the messages, is remote, and the way is longer than the turns; the
+     * wire hides all but a third of the CPU. */
+    double cpu_ns = (128 * 0.5 + 64 * 0.25) * 3 * IN_THE_WAY, wire_ns = 192 * 8;
+    double expected = (3 * 100 + 1000) * 4 / 3.0 + 8 * 12.5 * WAKES + wire_ns + cpu_ns / 3;
     assert_true(fabs(ddl_cost_ns(&model, &row, &apart, 64) - expected) < 1e-6);
 }
 
 static void in_rooted_collectives_only_the_mean_is_crowded(void **state)
 {
-    /* The busiest has 8 messages, sends 128 bytes and reduces 64 in 4 rounds; there are four ranks, each of
-     * them a third of the time on a CPU. */
-    static const struct {
+    /* The busiest has 8 messages, sends 128 bytes and reduces 64 in 4 rounds of 100 ns; there are four ranks,
+     * each of them a third of the time on a CPU. */
+    const double turns = 8 * 3 * 10 * WOKEN, way = 4 * 100 + 8 * 10 * WAKES;
+    const double vector = 48 * 3 * IN_THE_WAY + (64 - 48) * 2 / 27.0;
+    const struct {
         ddl_collective collective;
         double messages, bytes, reduced;
     } cases[] = {
-        { DDL_COLLECTIVE_ALLREDUCE, 8 * 3, 128 * 3, 64 * 3 },
-        { DDL_COLLECTIVE_ALLTOALLV, 8 * 3, 128 * 3, 64 * 3 },
-        /* three vectors of 64 bytes in all, that is 48 for each; more than half of 128 for the root */
-        { DDL_COLLECTIVE_BROADCAST, 8 * 3, 48 * 3, 48 * 3 },
-        { DDL_COLLECTIVE_REDUCE, 8 * 3, 48 * 3, 48 * 3 },
+        { DDL_COLLECTIVE_ALLREDUCE, turns, 128 * 3 * IN_THE_WAY, 64 * 3 * IN_THE_WAY },
+        { DDL_COLLECTIVE_ALLTOALLV, turns, 128 * 3 * IN_THE_WAY, 64 * 3 * IN_THE_WAY },
+        /* three vectors of 64 bytes in all, that is 48 for each; a little of what the root does beyond that
+         */
+        { DDL_COLLECTIVE_BROADCAST, turns, vector, vector },
+        { DDL_COLLECTIVE_REDUCE, turns, vector, vector },
         /* each block is handed on twice, 32 bytes for each rank; the root is busy with 128 / 2 meanwhile */
-        { DDL_COLLECTIVE_GATHER, 0.75 * 3 + 7.25, 32 * 3 + 64 / 3.0, 0 },
-        { DDL_COLLECTIVE_SCATTERV, 0.75 * 3 + 7.25, 32 * 3 + 64 / 3.0, 0 },
+        { DDL_COLLECTIVE_GATHER, way, 32 * 3 + 64 / 3.0, 0 },
+        { DDL_COLLECTIVE_SCATTERV, way, 32 * 3 + 64 / 3.0, 0 },
     };
     const ddl_placement together = { 4, 1, NULL };
     const ddl_cost_model model = { .links = { { 100, 10, 0.5 }, { 1000, 20, 8 } },
@@ -396,7 +407,7 @@ static void in_rooted_collectives_only_the_mean_is_crowded(void **state)
     (void)state;
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         const ddl_algorithm row = { .name = "known", .collective = cases[i].collective, .work = known_work };
-        double expected = 4 * 100 + cases[i].messages * 10 + cases[i].bytes * 0.5 + cases[i].reduced * 0.25;
+        double expected = cases[i].messages + 4 * 100 / 3.0 + cases[i].bytes * 0.5 + cases[i].reduced * 0.25;
         if (fabs(ddl_cost_ns(&model, &row, &together, 64) - expected) > 1e-6)
             fail_msg("%s costs %g ns, not %g", ddl_collective_name(cases[i].collective),
                      ddl_cost_ns(&model, &row, &together, 64), expected);

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """What ddl-sim prints and how it ends: test_ddl_sim.py PATH-OF-DDL-SIM"""
 
+import pathlib
 import re
 import subprocess
 import sys
@@ -87,7 +88,7 @@ class Usage(unittest.TestCase):
 class List(unittest.TestCase):
     def test_every_algorithm_has_a_line_with_its_source(self):
         lines = run("list").stdout.splitlines()
-        self.assertEqual(len(lines), 50)
+        self.assertEqual(len(lines), 64)
         for line in lines:
             self.assertRegex(line, r"^\w+/\w+ +(any p|p = 2\^k) +.* \(.+\)$")
 
@@ -97,12 +98,12 @@ class Check(unittest.TestCase):
         result = run("check", "-p", "1-3,5")
         self.assertEqual(result.returncode, 0, result.stderr)
         lines = result.stdout.splitlines()
-        self.assertEqual(len(lines), 50)
+        self.assertEqual(len(lines), 64)
         for line in lines:
             self.assertRegex(line, r"^\w+/\w+ +[1-9]\d* shapes proved in +\d+\.\d\d s$")
 
     def test_names_choose_algorithms(self):
-        for name, count in (("ring", 5), ("allreduce", 8), ("allreduce/ring", 1), ("barrier", 1)):
+        for name, count in (("ring", 5), ("allreduce", 10), ("allreduce/ring", 1), ("barrier", 2)):
             lines = run("check", name, "-p", "2").stdout.splitlines()
             self.assertEqual(len(lines), count, lines)
 
@@ -111,7 +112,7 @@ class Check(unittest.TestCase):
         for hosts in ("2x4", "4,3,1", "1,1,1", "5"):
             result = run("check", "two_level", "--hosts", hosts)
             self.assertEqual(result.returncode, 0, result.stderr)
-            self.assertEqual(len(result.stdout.splitlines()), 4)
+            self.assertEqual(len(result.stdout.splitlines()), 5)
 
 
 class Show(unittest.TestCase):
@@ -149,11 +150,36 @@ class Show(unittest.TestCase):
         self.assertIn("OUT[6..12) <- rank 2 #0", text)
 
     def test_the_graph_has_each_step_and_each_message(self):
-        dot = run("show", "barrier", "-p", "4", "--dot").stdout
+        dot = run("show", "dissemination", "-p", "4", "--dot").stdout
         self.assertTrue(dot.startswith("digraph"))
         self.assertEqual(dot.count("{"), dot.count("}"))
         self.assertEqual(dot.count("style=dashed"), 8)
         self.assertEqual(len(re.findall(r"r\d_\d \[label", dot)), 16)
+
+
+class Docs(unittest.TestCase):
+    def test_listings_in_the_docs_are_what_is_shown(self):
+        text = (pathlib.Path(__file__).parents[2] / "docs" / "algorithms.md").read_text()
+        listings = re.findall(r"```\n\$ ddl-sim (show .*)\n([^`]*)```", text)
+        self.assertGreater(len(listings), 30)
+        for command, listing in listings:
+            with self.subTest(command):
+                shown = run(*command.split()).stdout
+                self.assertIn(listing.removesuffix("  ...\n"), shown)
+
+    def test_every_section_of_an_algorithm_has_a_listing(self):
+        text = (pathlib.Path(__file__).parents[2] / "docs" / "algorithms.md").read_text()
+        for section in re.split(r"^### ", text, flags=re.M)[1:]:
+            self.assertIn("\n$ ddl-sim show ", re.split(r"^## ", section, flags=re.M)[0])
+
+    def test_every_algorithm_has_its_place(self):
+        text = (pathlib.Path(__file__).parents[2] / "docs" / "algorithms.md").read_text()
+        sections = " ".join(re.findall(r"^### (.*)$", text, re.M)).replace(",", "").split()
+        for line in run("list").stdout.splitlines():
+            found = re.match(r"\w+/(\w+) ", line)
+            if found and not line.startswith(("send/", "recv/")):
+                self.assertIn(found.group(1), sections)
+                self.assertIn(f"`{found.group(1)}`", text)
 
 
 class Cost(unittest.TestCase):
@@ -176,7 +202,7 @@ class Cost(unittest.TestCase):
 
     def test_all_algorithms_of_a_collective_are_compared(self):
         rows = self.row("allreduce", "-p", "8", "--bytes", "64K")
-        self.assertEqual(len(rows), 8)
+        self.assertEqual(len(rows), 10)
 
     def test_the_same_seed_gives_the_same_time(self):
         arguments = ("allreduce/ring", "-p", "5", "--bytes", "64K", "--jitter", "50us")
