@@ -90,8 +90,14 @@ ddl_status ddl_comm_create(ddl_world *world, uint32_t id, const int members[], i
                            ddl_comm *root, int64_t timeout_ms, ddl_comm **out, ddl_error *err)
 {
     ddl_comm *comm = ddl_alloc(sizeof *comm);
-    if (comm == NULL)
+    if (comm == NULL) {
+        pthread_mutex_lock(&world->lock);
+        bool unused = world->nroots == 0;
+        pthread_mutex_unlock(&world->lock);
+        if (unused)
+            ddl_world_destroy(world);
         return DDL_FAIL(err, DDL_ENOMEM, "no memory for a communicator");
+    }
     comm->world = world;
     comm->id = id;
     comm->rank = rank;

@@ -79,7 +79,8 @@ struct ddl_comm {
 
 /*
  * A communicator of the ranks `members`, given by their numbers in the world, of which `rank` is this
- * process. root NULL: it is a root itself. Known to the world once this returns.
+ * process. root NULL: it is a root itself. Known to the world once this returns. A world that has no other
+ * communicator goes with a failure, as it goes with its last communicator.
  */
 DDL_MUST_USE ddl_status ddl_comm_create(ddl_world *world, uint32_t id, const int members[], int nranks,
                                         int rank, ddl_comm *root, int64_t timeout_ms, ddl_comm **comm,
