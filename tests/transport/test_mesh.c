@@ -13,6 +13,9 @@
 #include "base/clock.h"
 #include "transport/transport_mesh.h"
 
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -655,6 +658,69 @@ static void early_frames_can_be_looked_at(void **state)
     close_pair(pair);
 }
 
+/* ---- what the kernel is asked for ---- */
+
+/* A connection from 127.0.0.1 to this address, with the congestion control that the system has set. */
+static void connect_over_tcp(const char *address, int sockets[2])
+{
+    struct sockaddr_in to = { .sin_family = AF_INET }, from = to;
+    socklen_t bytes = sizeof to;
+    assert_int_equal(inet_pton(AF_INET, address, &to.sin_addr), 1);
+    assert_int_equal(inet_pton(AF_INET, "127.0.0.1", &from.sin_addr), 1);
+    int listener = socket(AF_INET, SOCK_STREAM, 0);
+    assert_int_equal(bind(listener, (struct sockaddr *)&to, sizeof to), 0);
+    assert_int_equal(listen(listener, 1), 0);
+    assert_int_equal(getsockname(listener, (struct sockaddr *)&to, &bytes), 0);
+    sockets[0] = socket(AF_INET, SOCK_STREAM, 0);
+    assert_int_equal(bind(sockets[0], (struct sockaddr *)&from, sizeof from), 0);
+    assert_int_equal(connect(sockets[0], (struct sockaddr *)&to, sizeof to), 0);
+    sockets[1] = accept(listener, NULL, NULL);
+    assert_true(sockets[1] >= 0);
+    close(listener);
+}
+
+static void paces_like(const char *expected, const int sockets[2])
+{
+    for (int i = 0; i < 2; i++) {
+        char name[16] = "";
+        socklen_t bytes = sizeof name;
+        assert_int_equal(getsockopt(sockets[i], IPPROTO_TCP, TCP_CONGESTION, name, &bytes), 0);
+        assert_string_equal(name, expected);
+    }
+}
+
+/* Set one that is not reno, where the system allows any; returns which is set. */
+static const char *set_other_than_reno(const int sockets[2])
+{
+    static const char *const names[] = { "cubic", "bbr" };
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
+        socklen_t bytes = (socklen_t)strlen(names[i]);
+        if (setsockopt(sockets[0], IPPROTO_TCP, TCP_CONGESTION, names[i], bytes) == 0 &&
+            setsockopt(sockets[1], IPPROTO_TCP, TCP_CONGESTION, names[i], bytes) == 0)
+            return names[i];
+    }
+    return "reno";
+}
+
+static void nothing_is_paced_inside_a_host(void **state)
+{
+    (void)state;
+    side pair[2];
+    int sockets[2];
+    connect_over_tcp("127.0.0.2", sockets); /* other addresses are other hosts, where it is not ours to set */
+    const char *other = set_other_than_reno(sockets);
+    open_side(&pair[0], 0, sockets[0]);
+    open_side(&pair[1], 1, sockets[1]);
+    paces_like(other, sockets);
+    close_pair(pair);
+    connect_over_tcp("127.0.0.1", sockets);
+    (void)set_other_than_reno(sockets);
+    open_side(&pair[0], 0, sockets[0]);
+    open_side(&pair[1], 1, sockets[1]);
+    paces_like("reno", sockets);
+    close_pair(pair);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -664,6 +730,7 @@ int main(void)
         cmocka_unit_test(both_directions_at_once_with_small_socket_buffers),
         cmocka_unit_test(cancelled_receive_leaves_its_buffer_alone),
         cmocka_unit_test(forgotten_channels_give_their_budget_back),
+        cmocka_unit_test(nothing_is_paced_inside_a_host),
         cmocka_unit_test(cancelled_eager_messages_give_their_budget_back),
         cmocka_unit_test(half_sent_message_is_completed_with_its_own_bytes),
         cmocka_unit_test(goodbye_and_death_are_told_apart),
