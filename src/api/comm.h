@@ -20,7 +20,7 @@ enum { DDL_SIGNATURE_SPLIT = 0xfd, DDL_SIGNATURE_FREE = 0xfe };
 /* Freeing takes 5 s at most: a wait may outlast its deadline by the engine's grace of 800 ms, and threads
  * that wait for requests are given a moment to see that these have ended. Where another thread is stuck
  * inside the engine, each communicator that is lost with it costs as long again. */
-enum { DDL_HISTORY = 64, DDL_COMM_FREE_MS = 4000, DDL_COMM_WAITERS_MS = 200 };
+enum { DDL_HISTORY = 64, DDL_CHOICES = 32, DDL_COMM_FREE_MS = 4000, DDL_COMM_WAITERS_MS = 200 };
 
 typedef struct ddl_past { /* an operation that was issued here */
     uint64_t sequence;
@@ -54,10 +54,10 @@ struct ddl_comm {
     uint64_t *sent_to, *received_from; /* point-to-point operations, per peer */
     size_t *starts;                    /* room for those of v forms: of one buffer, then of the other */
     void *cards;        /* what ranks tell each other in a split (split.c); made by the first */
-    struct ddl_chosen { /* the last choice by cost of each collective */
+    struct ddl_chosen { /* by cost: the last choice for a size of those that share a place */
         const ddl_algorithm *algorithm;
         double total_bytes;
-    } chosen[DDL_COLLECTIVE_COUNT];
+    } chosen[DDL_COLLECTIVE_COUNT][DDL_CHOICES];
 
     /* Holder of the baton. */
     ddl_list in_flight; /* requests, oldest first */

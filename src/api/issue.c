@@ -62,11 +62,14 @@ static double total_bytes(const ddl_comm *comm, const ddl_call *call, size_t ele
     return sum * (double)element_bytes;
 }
 
-/* As ddl_issue_algorithm, for the issuing thread: a call like the last one need not be weighed again. */
+/* As ddl_issue_algorithm, for the issuing thread: sizes that come again need not be weighed again. */
 static const ddl_algorithm *choose(ddl_comm *comm, const ddl_call *call, size_t element_bytes)
 {
-    struct ddl_chosen *last = &comm->chosen[call->collective];
     double bytes = total_bytes(comm, call, element_bytes);
+    uint64_t bits;
+    memcpy(&bits, &bytes, sizeof bits);
+    struct ddl_chosen *last =
+        &comm->chosen[call->collective][(bits * UINT64_C(0x9e3779b97f4a7c15) >> 32) % DDL_CHOICES];
     if (call->as != 0) /* the library's own: what a user forces is not meant for it */
         return ddl_choose(&comm->model, call->collective, &comm->placement, bytes);
     if (last->algorithm == NULL || last->total_bytes != bytes) {
