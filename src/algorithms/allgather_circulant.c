@@ -8,37 +8,42 @@
 #include "algorithms/builders.h"
 
 /* The rounds for skips below `bound`, which is one of them, in rising order. */
-static void gather_below(ddl_builder *b, const ddl_group *g, const ddl_blocks *all, int full, int bound)
+static void gather_below(ddl_builder *b, const ddl_group *g, ddl_slice own, const ddl_blocks *all, int full,
+                         int bound)
 {
     if (bound == 1)
         return;
     int skip = (bound + 1) / 2, from = ddl_group_peer(g, skip), to = ddl_group_peer(g, -skip);
-    gather_below(b, g, all, full, skip);
+    gather_below(b, g, own, all, full, skip);
     if (g->rank != full)
         ddl_step_recv_range(b, from, ddl_blocks_circular(all, g->rank + skip, bound - skip));
-    if (to != full)
+    if (to != full && skip > 1)
         ddl_step_send_range(b, to, ddl_blocks_circular(all, g->rank, bound - skip));
+    else if (to != full)
+        ddl_step_send(b, to, own);
+    if (skip == 1)
+        ddl_step_copy(b, ddl_block(all, g->rank), own);
 }
 
-void ddl_allgather_circulant_blocks(ddl_builder *b, const ddl_group *g, const ddl_blocks *all, int full)
+void ddl_allgather_circulant_blocks(ddl_builder *b, const ddl_group *g, ddl_slice own, const ddl_blocks *all,
+                                    int full)
 {
-    gather_below(b, g, all, full, g->nranks);
+    gather_below(b, g, own, all, full, g->nranks);
 }
 
 void ddl_allgather_circulant(ddl_builder *b, const ddl_shape *shape)
 {
     ddl_group g = ddl_shape_group(shape);
     ddl_blocks out = ddl_out_blocks(shape);
-    ddl_slice own = ddl_block(&out, g.rank);
-    ddl_step_copy(b, own, ddl_in_vector(shape));
+    ddl_slice own = ddl_in_vector(shape);
     if (ddl_blocks_packed(&out)) {
-        ddl_allgather_circulant_blocks(b, &g, &out, -1);
+        ddl_allgather_circulant_blocks(b, &g, own, &out, -1);
         return;
     }
     /* Blocks travel together, so those with gaps between them are gathered in scratch. */
     ddl_blocks packed = ddl_scratch_like(b, &out);
-    ddl_step_copy(b, ddl_block(&packed, g.rank), ddl_in_vector(shape));
-    ddl_allgather_circulant_blocks(b, &g, &packed, -1);
+    ddl_allgather_circulant_blocks(b, &g, own, &packed, -1);
+    ddl_step_copy(b, ddl_block(&out, g.rank), own);
     for (int i = 1; i < g.nranks; i++)
         ddl_step_copy(b, ddl_block(&out, g.rank + i), ddl_block(&packed, g.rank + i));
 }

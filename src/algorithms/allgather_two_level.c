@@ -52,7 +52,8 @@ void ddl_allgather_two_level(ddl_builder *b, const ddl_shape *shape)
     collect(b, &hosts, collects ? &carried[index] : NULL, ddl_in_vector(shape));
     if (collects && hosts.remote.nranks > 1) {
         ddl_builder_members(b, hosts.twins);
-        ddl_allgather_circulant_blocks(b, &hosts.remote, &carried[index], -1);
+        ddl_allgather_circulant_blocks(b, &hosts.remote, ddl_block(&carried[index], hosts.remote.rank),
+                                       &carried[index], -1);
     }
     ddl_builder_members(b, hosts.local_ranks);
     for (int i = 1; i < hosts.local.nranks; i++) {

@@ -13,5 +13,5 @@ void ddl_allreduce_circulant(ddl_builder *b, const ddl_shape *shape)
     ddl_reduce_scatter_circulant_blocks(b, &g, &in, &out, result);
     if (shape->average)
         ddl_step_scale(b, result);
-    ddl_allgather_circulant_blocks(b, &g, &out, -1);
+    ddl_allgather_circulant_blocks(b, &g, ddl_block(&out, g.rank), &out, -1);
 }

@@ -34,7 +34,7 @@ void ddl_allreduce_halving_doubling(ddl_builder *b, const ddl_shape *shape)
                                       result);
     if (shape->average)
         ddl_step_scale(b, result);
-    ddl_allgather_doubling_blocks(b, fold.virtual_rank, fold.nactive, rank_of, &fold, &work);
+    ddl_allgather_doubling_blocks(b, fold.virtual_rank, fold.nactive, rank_of, &fold, result, &work);
     if (paired)
         ddl_step_send(b, g.rank - 1, out);
 }

@@ -14,5 +14,5 @@ void ddl_allreduce_ring(ddl_builder *b, const ddl_shape *shape)
     ddl_reduce_scatter_ring_blocks(b, &g, &in, &out, result);
     if (shape->average)
         ddl_step_scale(b, result);
-    ddl_allgather_ring_blocks(b, &g, &out);
+    ddl_allgather_ring_blocks(b, &g, ddl_block(&out, g.rank), &out);
 }

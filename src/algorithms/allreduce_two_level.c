@@ -26,7 +26,7 @@ void ddl_allreduce_two_level(ddl_builder *b, const ddl_shape *shape)
         ddl_reduce_scatter_circulant_blocks(b, &hosts.remote, &own, &all, result);
         if (shape->average)
             ddl_step_scale(b, result);
-        ddl_allgather_circulant_blocks(b, &hosts.remote, &all, -1);
+        ddl_allgather_circulant_blocks(b, &hosts.remote, ddl_block(&all, hosts.remote.rank), &all, -1);
         ddl_builder_members(b, NULL);
     } else if (owns && shape->average) {
         ddl_step_scale(b, slice);

@@ -11,5 +11,5 @@ void ddl_broadcast_scatter_allgather(ddl_builder *b, const ddl_shape *shape)
     ddl_group g = ddl_shape_group(shape);
     ddl_blocks blocks = ddl_out_cut(shape, g.nranks);
     ddl_scatter_binomial_blocks(b, shape, &blocks);
-    ddl_allgather_circulant_blocks(b, &g, &blocks, shape->root);
+    ddl_allgather_circulant_blocks(b, &g, ddl_block(&blocks, g.rank), &blocks, shape->root);
 }

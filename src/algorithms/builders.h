@@ -110,14 +110,18 @@ void ddl_reduce_scatter_halving_blocks(ddl_builder *b, int member, int nmembers,
                                        const void *arg, const ddl_blocks *in, const ddl_blocks *work,
                                        ddl_slice result);
 
-/* Allgather: the own block of `all` is in place already, and the others arrive at theirs. */
-void ddl_allgather_ring_blocks(ddl_builder *b, const ddl_group *g, const ddl_blocks *all);
+/*
+ * Allgather: the others' blocks arrive at their places in `all`. The own one is sent from `own`, and copied
+ * to its place while the first messages travel; `own` may be that place, and is if there is only one member.
+ */
+void ddl_allgather_ring_blocks(ddl_builder *b, const ddl_group *g, ddl_slice own, const ddl_blocks *all);
 /* Rank `full` has all blocks already, and is sent none; -1: there is no such rank. */
-void ddl_allgather_circulant_blocks(ddl_builder *b, const ddl_group *g, const ddl_blocks *all, int full);
-/* The own block is sent from `own`, wherever that lies. */
+void ddl_allgather_circulant_blocks(ddl_builder *b, const ddl_group *g, ddl_slice own, const ddl_blocks *all,
+                                    int full);
+/* Copies nothing: the own place in `all` is not touched. */
 void ddl_allgather_direct_blocks(ddl_builder *b, const ddl_group *g, ddl_slice own, const ddl_blocks *all);
 void ddl_allgather_doubling_blocks(ddl_builder *b, int member, int nmembers, ddl_peer_of *peer_of,
-                                   const void *arg, const ddl_blocks *all);
+                                   const void *arg, ddl_slice own, const ddl_blocks *all);
 
 /* peer_of for a group in which members are the ranks. */
 int ddl_peer_is_member(const void *arg, int member);

@@ -82,10 +82,10 @@ bool ddl_collective_parse(const char *name, ddl_collective *collective)
       "p-1 rounds, n(p-1)/p bytes; large", "Patarasuk, Yuan 2009")                                           \
     X(REDUCE_SCATTER, reduce_scatter, direct, ddl_reduce_scatter_direct, NULL, ddl_work_scatter_direct,      \
       "1 round, n(p-1)/p bytes, rank order; few ranks", "Thakur, Rabenseifner, Gropp 2005")                  \
-    X(REDUCE_SCATTER, reduce_scatter, circulant, ddl_reduce_scatter_circulant, NULL, ddl_work_scatter_log,   \
-      "ceil(log2 p) rounds, n(p-1)/p bytes; any p", "Traff 2024")                                            \
     X(REDUCE_SCATTER, reduce_scatter, halving, ddl_reduce_scatter_halving, ddl_power_of_two,                 \
       ddl_work_scatter_log, "log2 p rounds, n(p-1)/p bytes; p = 2^k", "Thakur, Rabenseifner, Gropp 2005")    \
+    X(REDUCE_SCATTER, reduce_scatter, circulant, ddl_reduce_scatter_circulant, NULL, ddl_work_scatter_log,   \
+      "ceil(log2 p) rounds, n(p-1)/p bytes; any p", "Traff 2024")                                            \
     Z(REDUCE_SCATTER, reduce_scatter, tree, ddl_reduce_scatter_tree, NULL,                                   \
       "2 ceil(log2 p) rounds, 2(p-1) messages in all; small blocks, many ranks per CPU or host",             \
       "Thakur, Rabenseifner, Gropp 2005", REDUCE, ddl_work_reduce_binomial, SCATTER, ddl_work_root_log)      \
@@ -106,10 +106,10 @@ bool ddl_collective_parse(const char *name, ddl_collective *collective)
       "p-1 rounds, n(p-1)/p bytes; large", "Thakur, Rabenseifner, Gropp 2005")                               \
     X(ALLGATHER, allgather, direct, ddl_allgather_direct, NULL, ddl_work_move_direct,                        \
       "1 round, n(p-1)/p bytes; few ranks", "folklore")                                                      \
-    X(ALLGATHER, allgather, circulant, ddl_allgather_circulant, NULL, ddl_work_move_log,                     \
-      "ceil(log2 p) rounds, n(p-1)/p bytes; any p", "Traff 2024")                                            \
     X(ALLGATHER, allgather, doubling, ddl_allgather_doubling, ddl_power_of_two, ddl_work_move_log,           \
       "log2 p rounds, n(p-1)/p bytes; p = 2^k", "Thakur, Rabenseifner, Gropp 2005")                          \
+    X(ALLGATHER, allgather, circulant, ddl_allgather_circulant, NULL, ddl_work_move_log,                     \
+      "ceil(log2 p) rounds, n(p-1)/p bytes; any p", "Traff 2024")                                            \
     X(ALLGATHER, allgather, bruck, ddl_allgather_bruck, NULL, ddl_work_allgather_bruck,                      \
       "ceil(log2 p) rounds, n(p-1)/p bytes; small blocks, any p", "Bruck et al. 1997")                       \
     X(ALLGATHER, allgather, two_level, ddl_allgather_two_level, NULL, ddl_work_allgather_two_level,          \
