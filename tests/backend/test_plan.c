@@ -258,18 +258,18 @@ static void only_much_or_what_is_reduced_is_cut(void **state)
 {
     (void)state;
     enum { KIB = 1024, MIB = 1024 * 1024 };
-    /* One message of up to 1 MiB; more is cut into 256 KiB. */
+    /* One message of up to 1 MiB; more is cut into 512 KiB. */
     assert_int_equal(pieces_of(DDL_COLLECTIVE_BROADCAST, "binomial", MIB), 1);
-    assert_int_equal(pieces_of(DDL_COLLECTIVE_BROADCAST, "binomial", MIB + 4), 5);
+    assert_int_equal(pieces_of(DDL_COLLECTIVE_BROADCAST, "binomial", MIB + 4), 3);
     assert_int_equal(pieces_of(DDL_COLLECTIVE_SEND, "direct", MIB), 1);
     /* Messages of half of all blocks. */
     assert_int_equal(pieces_of(DDL_COLLECTIVE_ALLGATHER, "doubling", 512 * KIB), 1);
-    assert_int_equal(pieces_of(DDL_COLLECTIVE_ALLGATHER, "doubling", MIB), 8);
+    assert_int_equal(pieces_of(DDL_COLLECTIVE_ALLGATHER, "doubling", MIB), 4);
     assert_int_equal(pieces_of(DDL_COLLECTIVE_ALLTOALL, "direct", MIB), 1);
-    assert_true(pieces_of(DDL_COLLECTIVE_ALLTOALL, "direct", MIB + 4) >= 5);
+    assert_true(pieces_of(DDL_COLLECTIVE_ALLTOALL, "direct", MIB + 4) >= 3);
     /* What is received to be reduced stays in L2. */
-    assert_int_equal(pieces_of(DDL_COLLECTIVE_REDUCE, "binomial", 256 * KIB), 1);
-    assert_true(pieces_of(DDL_COLLECTIVE_REDUCE, "binomial", MIB) >= 4);
+    assert_int_equal(pieces_of(DDL_COLLECTIVE_REDUCE, "binomial", 512 * KIB), 1);
+    assert_true(pieces_of(DDL_COLLECTIVE_REDUCE, "binomial", 4 * MIB) >= 8);
 }
 
 /* Each rank knows its own counts only; one of these is where the search for a cut begins. */

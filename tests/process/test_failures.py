@@ -379,7 +379,7 @@ class Late(Failures):
 
     def test_others(self):
         self.at_once(*((self.check, 3, [0], call) for call in (
-            "barrier", "broadcast:10:int32:0", "reduce:400000:float32:sum:1", "allgather:10:int32",
+            "barrier", "broadcast:10:int32:0", "reduce:1000000:float32:sum:1", "allgather:10:int32",
             "alltoall:50000:int32")))
 
     def test_a_receive_without_a_send(self):
