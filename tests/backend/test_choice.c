@@ -350,10 +350,12 @@ static void constants_that_no_model_has_are_refused(void **state)
 }
 
 /* One row whose work is known: what each constant does to its cost. */
+static double known_rounds = 4;
+
 static ddl_work known_work(const ddl_placement *placement, double total_bytes)
 {
     bool apart = placement->nnodes > 1;
-    return (ddl_work){ .rounds = 4,
+    return (ddl_work){ .rounds = known_rounds,
                        .messages = 8,
                        .sent_bytes = 2 * total_bytes,
                        .reduced_bytes = total_bytes,
@@ -364,7 +366,7 @@ static ddl_work known_work(const ddl_placement *placement, double total_bytes)
 static void each_constant_has_its_part(void **state)
 {
     const ddl_algorithm row = { .name = "known", .collective = DDL_COLLECTIVE_ALLREDUCE, .work = known_work };
-    const ddl_placement together = { 2, 1, NULL }, apart = { 2, 2, (const int[]){ 0, 1 } };
+    const ddl_placement together = { 4, 1, NULL }, apart = { 2, 2, (const int[]){ 0, 1 } };
     const ddl_cost_model model = { .links = { { 100, 10, 0.5 }, { 1000, 20, 8 } },
                                    .reduce_ns = 0.25,
                                    .crowding = 3 };
@@ -373,6 +375,11 @@ static void each_constant_has_its_part(void **state)
      * they are not others' turns; bytes, reduced. */
     double alone_ns = 8 * 10 * 3 * WOKEN + 4 * 100 / 3.0 + (128 * 0.5 + 64 * 0.25) * 3 * IN_THE_WAY;
     assert_true(fabs(ddl_cost_ns(&model, &row, &together, 64) - alone_ns) < 1e-6);
+    /* With as many rounds as rings take, nobody is in anybody's way, and the way is longer than the turns. */
+    known_rounds = 6;
+    double ring_ns = 6 * 100 * 4 / 3.0 + 8 * 10 * WAKES + (128 * 0.5 + 64 * 0.25) * 3;
+    assert_true(fabs(ddl_cost_ns(&model, &row, &together, 64) - ring_ns) < 1e-6);
+    known_rounds = 4;
     /* A quarter of the rounds, and so of the messages, is remote, and the way is longer than the turns; the
      * wire hides all but a third of the CPU. */
     double cpu_ns = (128 * 0.5 + 64 * 0.25) * 3 * IN_THE_WAY, wire_ns = 192 * 8;
@@ -385,6 +392,8 @@ static void in_rooted_collectives_only_the_mean_is_crowded(void **state)
     /* The busiest has 8 messages, sends 128 bytes and reduces 64 in 4 rounds of 100 ns; there are four ranks,
      * each of them a third of the time on a CPU. */
     const double turns = 8 * 3 * 10 * WOKEN, way = 4 * 100 + 8 * 10 * WAKES;
+    /* Of the 8 messages one in each round is sent, and the others are taken for a quarter. */
+    const double gathered = 4 * 100 + (4 * 0.75 + 8 * 0.25) * 10 * WAKES;
     const double vector = 48 * 3 * IN_THE_WAY + (64 - 48) * 2 / 27.0;
     const struct {
         ddl_collective collective;
@@ -397,7 +406,7 @@ static void in_rooted_collectives_only_the_mean_is_crowded(void **state)
         { DDL_COLLECTIVE_BROADCAST, turns, vector, vector },
         { DDL_COLLECTIVE_REDUCE, turns, vector, vector },
         /* each block is handed on twice, 32 bytes for each rank; the root is busy with 128 / 2 meanwhile */
-        { DDL_COLLECTIVE_GATHER, way, 32 * 3 + 64 / 3.0, 0 },
+        { DDL_COLLECTIVE_GATHER, gathered, 32 * 3 + 64 / 3.0, 0 },
         { DDL_COLLECTIVE_SCATTERV, way, 32 * 3 + 64 / 3.0, 0 },
     };
     const ddl_placement together = { 4, 1, NULL };
