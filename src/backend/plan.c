@@ -11,7 +11,7 @@
 enum {
     MESSAGE_LIMIT = 2 * 1024 * 1024, /* what a transport takes at most */
     MESSAGE_BYTES = 512 * 1024,      /* no message of a piece is larger */
-    SCRATCH_BYTES = 1536 * 1024,     /* per piece: what is received to be reduced should stay in L2 */
+    SCRATCH_BYTES = 1536 * 1024,     /* per piece: what is received to be reduced should stay in cache */
     /* The same of a call that is not cut. What stands in for all ranks and roots is only about right, so the
      * transport takes twice as much. */
     WHOLE_MESSAGE_BYTES = 1024 * 1024,
