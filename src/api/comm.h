@@ -20,7 +20,7 @@ enum { DDL_SIGNATURE_SPLIT = 0xfd, DDL_SIGNATURE_FREE = 0xfe };
 /* Freeing takes 5 s at most: a wait may outlast its deadline by the engine's grace of 800 ms, and threads
  * that wait for requests are given a moment to see that these have ended. Where another thread is stuck
  * inside the engine, each communicator that is lost with it costs as long again. */
-enum { DDL_HISTORY = 64, DDL_CHOICES = 32, DDL_COMM_FREE_MS = 4000, DDL_COMM_WAITERS_MS = 200 };
+enum { DDL_HISTORY = 64, DDL_COMM_FREE_MS = 4000, DDL_COMM_WAITERS_MS = 200 };
 
 typedef struct ddl_past { /* an operation that was issued here */
     uint64_t sequence;

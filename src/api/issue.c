@@ -66,12 +66,9 @@ static double total_bytes(const ddl_comm *comm, const ddl_call *call, size_t ele
 static const ddl_algorithm *choose(ddl_comm *comm, const ddl_call *call, size_t element_bytes)
 {
     double bytes = total_bytes(comm, call, element_bytes);
-    uint64_t bits;
-    memcpy(&bits, &bytes, sizeof bits);
-    struct ddl_chosen *last =
-        &comm->chosen[call->collective][(bits * UINT64_C(0x9e3779b97f4a7c15) >> 32) % DDL_CHOICES];
     if (call->as != 0) /* the library's own: what a user forces is not meant for it */
         return ddl_choose(&comm->model, call->collective, &comm->placement, bytes);
+    struct ddl_chosen *last = &comm->chosen[call->collective][ddl_choice_place(bytes)];
     if (last->algorithm == NULL || last->total_bytes != bytes) {
         last->algorithm = ddl_issue_algorithm(comm, call->collective, bytes);
         last->total_bytes = bytes;

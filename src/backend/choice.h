@@ -49,6 +49,10 @@ DDL_MUST_USE ddl_status ddl_cost_model_unpack(const double constants[], int coun
 double ddl_cost_ns(const ddl_cost_model *model, const ddl_algorithm *algorithm,
                    const ddl_placement *placement, double total_bytes);
 
+/* Choices that are remembered, by collective and size: the place of a size, below DDL_CHOICES. */
+enum { DDL_CHOICES = 32 };
+int ddl_choice_place(double total_bytes);
+
 /* The cheapest that works for so many ranks; of equals the first of the catalogue. Never NULL: every
  * collective has an algorithm that takes any number. */
 const ddl_algorithm *ddl_choose(const ddl_cost_model *model, ddl_collective collective,
