@@ -660,6 +660,8 @@ static void early_frames_can_be_looked_at(void **state)
 
 /* ---- what the kernel is asked for ---- */
 
+#ifdef __linux__
+
 /* A connection from 127.0.0.1 to this address, with the congestion control that the system has set. */
 static void connect_over_tcp(const char *address, int sockets[2])
 {
@@ -689,7 +691,7 @@ static void paces_like(const char *expected, const int sockets[2])
     }
 }
 
-/* Set one that is not reno, where the system allows any; returns which is set. */
+/* Set one that is not reno; skips the test where the system allows none. */
 static const char *set_other_than_reno(const int sockets[2])
 {
     static const char *const names[] = { "cubic", "bbr" };
@@ -699,7 +701,10 @@ static const char *set_other_than_reno(const int sockets[2])
             setsockopt(sockets[1], IPPROTO_TCP, TCP_CONGESTION, names[i], bytes) == 0)
             return names[i];
     }
-    return "reno";
+    close(sockets[0]);
+    close(sockets[1]);
+    skip();
+    return NULL;
 }
 
 static void nothing_is_paced_inside_a_host(void **state)
@@ -721,6 +726,8 @@ static void nothing_is_paced_inside_a_host(void **state)
     close_pair(pair);
 }
 
+#endif
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -730,7 +737,9 @@ int main(void)
         cmocka_unit_test(both_directions_at_once_with_small_socket_buffers),
         cmocka_unit_test(cancelled_receive_leaves_its_buffer_alone),
         cmocka_unit_test(forgotten_channels_give_their_budget_back),
+#ifdef __linux__
         cmocka_unit_test(nothing_is_paced_inside_a_host),
+#endif
         cmocka_unit_test(cancelled_eager_messages_give_their_budget_back),
         cmocka_unit_test(half_sent_message_is_completed_with_its_own_bytes),
         cmocka_unit_test(goodbye_and_death_are_told_apart),
