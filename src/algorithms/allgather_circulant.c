@@ -17,7 +17,7 @@ static void gather_below(ddl_builder *b, const ddl_group *g, ddl_slice own, cons
     gather_below(b, g, own, all, full, skip);
     if (g->rank != full)
         ddl_step_recv_range(b, from, ddl_blocks_circular(all, g->rank + skip, bound - skip));
-    if (to != full && skip > 1)
+    if (to != full && bound - skip > 1)
         ddl_step_send_range(b, to, ddl_blocks_circular(all, g->rank, bound - skip));
     else if (to != full)
         ddl_step_send(b, to, own);

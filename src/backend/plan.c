@@ -162,7 +162,8 @@ static ddl_status measure(const ddl_plan *plan, size_t count, size_t *even, plan
     return point_to_point ? DDL_OK : measure_hosts(plan, &shape, largest, err);
 }
 
-/* Reductions are cut so that what is reduced stays in L2, and alltoallv as its ranks do not know the same. */
+/* Reductions are cut so that what is reduced stays in cache, and alltoallv as its ranks do not know the same.
+ */
 static bool may_stay_whole(ddl_collective collective)
 {
     return collective != DDL_COLLECTIVE_ALLREDUCE && collective != DDL_COLLECTIVE_REDUCE &&

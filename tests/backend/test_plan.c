@@ -267,7 +267,7 @@ static void only_much_or_what_is_reduced_is_cut(void **state)
     assert_int_equal(pieces_of(DDL_COLLECTIVE_ALLGATHER, "doubling", MIB), 4);
     assert_int_equal(pieces_of(DDL_COLLECTIVE_ALLTOALL, "direct", MIB), 1);
     assert_true(pieces_of(DDL_COLLECTIVE_ALLTOALL, "direct", MIB + 4) >= 3);
-    /* What is received to be reduced stays in L2. */
+    /* What is received to be reduced stays in cache. */
     assert_int_equal(pieces_of(DDL_COLLECTIVE_REDUCE, "binomial", 512 * KIB), 1);
     assert_true(pieces_of(DDL_COLLECTIVE_REDUCE, "binomial", 4 * MIB) >= 8);
 }

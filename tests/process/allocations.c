@@ -80,7 +80,7 @@ void free(void *memory)
 
 /* ---- */
 
-enum { WARM_UP = 200, ROUNDS = 1000, IN_FLIGHT = 4, LARGEST = 300000 };
+enum { WARM_UP = 200, ROUNDS = 1000, IN_FLIGHT = 4, LARGEST = 300000, MOST_RANKS = 16 };
 
 static const size_t counts[] = { 1, 100, 5000, 40000, LARGEST };
 
@@ -109,6 +109,28 @@ static ddl_status in_flight(float *data, size_t count, ddl_comm *world)
             return status;
     }
     return ddl_wait_all(IN_FLIGHT, requests);
+}
+
+/* Blocks of 1, 2, ... shares of about count elements in all; a rank sends each what it gets from each. */
+static ddl_status uneven(float *data, size_t count, ddl_comm *world)
+{
+    static float out[LARGEST + MOST_RANKS];
+    size_t blocks[MOST_RANKS], same[MOST_RANKS];
+    int nranks = ddl_size(world), rank = ddl_rank(world);
+    for (int i = 0; i < nranks; i++) {
+        blocks[i] = 2 * count * (size_t)(i + 1) / ((size_t)nranks * (size_t)(nranks + 1));
+        same[i] = count / (size_t)nranks / (rank == i ? 2 : 1);
+    }
+    ddl_status status = ddl_allgatherv(data, out, blocks, DDL_FLOAT32, world, NULL);
+    if (status == DDL_OK)
+        status = ddl_reduce_scatterv(data, out, blocks, DDL_FLOAT32, DDL_MAX, world, NULL);
+    if (status == DDL_OK)
+        status = ddl_alltoallv(data, same, out, same, DDL_FLOAT32, world, NULL);
+    if (status == DDL_OK)
+        status = ddl_gatherv(data, rank == 0 ? out : NULL, blocks, DDL_FLOAT32, 0, world, NULL);
+    if (status == DDL_OK)
+        status = ddl_scatterv(rank == 0 ? data : NULL, out, blocks, DDL_FLOAT32, 0, world, NULL);
+    return status;
 }
 
 static ddl_status repeat(ddl_status (*way)(float *, size_t, ddl_comm *), float *data, int rounds,
@@ -168,6 +190,7 @@ int main(void)
     }
     good = run("blocking", blocking, 0, data, world);
     good = run("in flight", in_flight, OVERLAPPING, data, world) && good;
+    good = run("uneven", uneven, 0, data, world) && good;
     good = ddl_comm_free(&world) == DDL_OK && good;
     free(data);
     return good ? 0 : 1;
