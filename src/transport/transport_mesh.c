@@ -24,8 +24,7 @@ enum {
     NO_CHUNK = 0xffff,
     STAGING_BYTES = 64 * 1024 + DDL_FRAME_BYTES,
     STAGING_BEFORE_BULK = 4 * 1024, /* when bulk is due: what lands here has to be copied */
-    GATHERED_BYTES =
-        2 * 1024, /* so few are copied together: the kernel takes one part for less than several */
+    GATHERED_BYTES = 2 * 1024, /* so few are copied together: one part costs the kernel less than several */
     READS_PER_TURN = 8,
     POLLED_LINKS = 4,     /* up to so many expected links are read without asking the loop */
     EARLY_LIMIT = 1 << 20 /* asks and grants held per link; more is a broken peer */
