@@ -96,7 +96,7 @@ static double asleep(const ddl_cost_model *model)
  * other's way, but hardly in a ring: what a rank passes on there has just come, and is in its cache. Large
  * allgathers and reduce_scatters of 4 and 8 ranks on two CPUs took 1.0 to 1.65 times as long with two or
  * three partners as by a ring, and up to twice as long with seven; large allreduces of 3 to 8 ranks took 1.05
- * to 1.3 times as long by a ring as by a tree, which moves as much, and up to 1.5 times by others.
+ * to 1.45 times as long by a ring as by a tree, which moves as much, and up to twice as long by others.
  */
 static double in_the_way(const ddl_cost_model *model, bool in_a_ring)
 {
