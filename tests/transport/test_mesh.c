@@ -11,6 +11,7 @@
 
 #include "base/bytes.h"
 #include "base/clock.h"
+#include "base/failpoint.h"
 #include "transport/transport_mesh.h"
 
 #include <arpa/inet.h>
@@ -405,6 +406,35 @@ static void post_send_on_other(side *from, message *m, uint64_t sequence, size_t
     m->done = transport->ops->send(transport, &m->xfer);
 }
 
+#ifdef DDL_FAILPOINTS
+/* Each write of a frame that was copied together takes half of it only, down to single bytes. */
+static void frames_that_leave_in_parts_arrive_whole(void **state)
+{
+    (void)state;
+    enum { MESSAGES = 8 };
+    side pair[2];
+    int sockets[2];
+    message sent[MESSAGES], received[MESSAGES];
+    open_pair(pair, sockets);
+    ddl_failpoint_arm("mesh.short");
+    for (int i = 0; i < MESSAGES; i++) {
+        size_t bytes = 1 + 250 * (size_t)i;
+        post_recv(&pair[1], &received[i], (uint64_t)i + 1, bytes, bytes / 3);
+        post_send(&pair[0], &sent[i], (uint64_t)i + 1, bytes, bytes / 2);
+    }
+    for (int i = 0; i < MESSAGES; i++) {
+        drive_until(pair, &received[i].done);
+        drive_until(pair, &sent[i].done);
+        assert_arrived(&received[i]);
+        free(sent[i].data);
+        free(received[i].data);
+    }
+    assert_true(ddl_failpoint_hits() > 4 * MESSAGES);
+    ddl_failpoint_arm(NULL);
+    close_pair(pair);
+}
+#endif
+
 /* A communicator that was freed here must not keep the budget of the link, nor asks and grants. */
 static void forgotten_channels_give_their_budget_back(void **state)
 {
@@ -737,6 +767,9 @@ int main(void)
         cmocka_unit_test(both_directions_at_once_with_small_socket_buffers),
         cmocka_unit_test(cancelled_receive_leaves_its_buffer_alone),
         cmocka_unit_test(forgotten_channels_give_their_budget_back),
+#ifdef DDL_FAILPOINTS
+        cmocka_unit_test(frames_that_leave_in_parts_arrive_whole),
+#endif
 #ifdef __linux__
         cmocka_unit_test(nothing_is_paced_inside_a_host),
 #endif
