@@ -77,6 +77,7 @@ struct task {
     ddl_collective collective;
     int nranks;
     double total_bytes;
+    bool is_part; /* of another collective */
 };
 
 static double bytes_ns(const ddl_cost_model *model, double sent_bytes, double reduced_bytes)
@@ -142,13 +143,16 @@ static double vector_ns(const struct task *task, const ddl_work *work)
     return in_turn < of_root ? of_root : in_turn + held_up;
 }
 
-/* Gather and scatter: in a tree a block is handed on in every other round; the root as above. */
+/*
+ * Gather and scatter: in a tree a block is handed on in every other round, for a quarter of what it takes
+ * from the root, as it has just come and is in the cache; the root as above.
+ */
 static double blocks_ns(const struct task *task, const ddl_work *work)
 {
     double once = task->total_bytes * (task->nranks - 1) / task->nranks;
-    double handed_on = larger(once, task->total_bytes * work->rounds / 2);
+    double again = larger(task->total_bytes * work->rounds / 2 - once, 0) / 4;
     return overlapped(bytes_ns(task->model, work->sent_bytes / 2, 0),
-                      bytes_ns(task->model, handed_on / task->nranks, 0) * task->model->crowding);
+                      bytes_ns(task->model, (once + again) / task->nranks, 0) * task->model->crowding);
 }
 
 /*
@@ -189,41 +193,65 @@ static double mean_messages(const struct task *task, const ddl_work *work)
 
 /*
  * Messages on the way through the rounds. Inside a host the sender's CPU does most of the work of both ends,
- * so the root of a gather takes what comes for a quarter of what it costs to send: with 4 to 8 ranks a gather
- * straight to the root took 4 to 5 us, up a tree as long or longer, but a scatter 4.2 us for each message of
- * the root.
+ * so the root of a gather or reduce takes what comes for a quarter of what it costs to send: with 4 to 8
+ * ranks a gather straight to the root took 4 to 5 us, up a tree as long or longer, but a scatter 4.2 us for
+ * each message of the root.
  */
 static double messages_in_turn(const struct task *task, const ddl_work *work)
 {
-    bool gathers = task->collective == DDL_COLLECTIVE_GATHER || task->collective == DDL_COLLECTIVE_GATHERV;
-    if (!gathers || work->remote_rounds > 0)
+    bool to_root = task->collective == DDL_COLLECTIVE_REDUCE || task->collective == DDL_COLLECTIVE_GATHER ||
+                   task->collective == DDL_COLLECTIVE_GATHERV;
+    if (!to_root || work->remote_rounds > 0)
         return work->messages;
     return 0.75 * work->rounds + 0.25 * work->messages;
+}
+
+/* A broadcast or scatter inside a host: its root waits for nobody, if the call is no more than that. */
+static bool is_from_root(const struct task *task, const ddl_work *work)
+{
+    return work->remote_rounds == 0 && !task->is_part &&
+           (task->collective == DDL_COLLECTIVE_BROADCAST || task->collective == DDL_COLLECTIVE_SCATTER ||
+            task->collective == DDL_COLLECTIVE_SCATTERV);
 }
 
 /*
  * What rounds and messages take beside their bytes: the way through all rounds, or all messages of the ranks
  * that take turns on a CPU, whichever is longer. Those sleep until a message comes, and are woken by its
  * sender: 5 us for each message of all ranks together were measured on two CPUs with 3 to 8 ranks, in every
- * algorithm.
+ * algorithm. Of more than four ranks at once a fifth more: alltoalls of 16 to 256 KiB with 6 to 8 ranks took
+ * 1.25 to 1.4 times as long directly as pairwise with a window of four, with 5 ranks as long.
+ *
+ * Where ranks share CPUs, calls in a row whose root waits for nobody took 4.1 us for each message of the
+ * root, with 4 to 8 ranks, and nothing for the rounds after it, which count for a call that stands alone. A
+ * broadcast costs no less in a row than as a part of another collective.
  */
 static double messages_ns(const struct task *task, const ddl_work *work, double latency_ns, double message_ns)
 {
-    static const double WAKING = 0.3, SWITCHING = 1.2; /* times the CPU time of a message */
+    static const double WAKING = 0.3, SWITCHING = 1.2, MANY = 0.5; /* times the CPU time of a message */
+    static const double SEEN = 0.42;                               /* of the latency, in a row */
     double crowding = task->model->crowding, waiting = asleep(task->model);
-    double sent_ns = message_ns * (1 + WAKING * waiting);
-    double way_ns = latency_ns + messages_in_turn(task, work) * sent_ns;
-    double turns_ns = mean_messages(task, work) * crowding * (sent_ns + message_ns * SWITCHING * waiting);
-    return larger(way_ns, turns_ns) + latency_ns * (1 - 1 / crowding) / 2;
+    double received = mean_messages(task, work), switching = SWITCHING;
+    if (work->remote_rounds == 0 && received > 4 * work->rounds)
+        switching += MANY;
+    double sent_ns = message_ns * (1 + WAKING * waiting), in_turn = messages_in_turn(task, work);
+    double turns_ns = received * crowding * (sent_ns + message_ns * switching * waiting);
+    double rest_ns = latency_ns * (1 - 1 / crowding) / 2;
+    double alone_ns = larger(latency_ns + in_turn * sent_ns, turns_ns) + rest_ns;
+    if (!is_from_root(task, work))
+        return alone_ns;
+    double seen = 1 - (1 - SEEN) * waiting;
+    double in_a_row_ns =
+        overlapped(latency_ns * seen + in_turn * sent_ns, turns_ns * waiting) + rest_ns * seen;
+    return task->collective == DDL_COLLECTIVE_BROADCAST ? larger(alone_ns, in_a_row_ns) : in_a_row_ns;
 }
 
 /* ---- the sum ---- */
 
-static double phase_ns(const ddl_cost_model *model, ddl_phase phase, const ddl_placement *placement,
-                       double total_bytes)
+static double phase_ns(const ddl_cost_model *model, ddl_phase phase, bool is_part,
+                       const ddl_placement *placement, double total_bytes)
 {
     const ddl_link_cost *local = &model->links[DDL_LINK_LOCAL], *remote = &model->links[DDL_LINK_REMOTE];
-    const struct task task = { model, phase.collective, placement->nranks, total_bytes };
+    const struct task task = { model, phase.collective, placement->nranks, total_bytes, is_part };
     ddl_work work = phase.work(placement, total_bytes);
     double remote_share = work.rounds > 0 ? work.remote_rounds / work.rounds : 0;
     double latency_ns =
@@ -238,9 +266,9 @@ double ddl_cost_ns(const ddl_cost_model *model, const ddl_algorithm *algorithm,
 {
     const ddl_phase *phases = algorithm->phases, alone = { algorithm->collective, algorithm->work };
     if (phases[0].work == NULL)
-        return phase_ns(model, alone, placement, total_bytes);
-    return phase_ns(model, phases[0], placement, total_bytes) +
-           phase_ns(model, phases[1], placement, total_bytes);
+        return phase_ns(model, alone, false, placement, total_bytes);
+    return phase_ns(model, phases[0], true, placement, total_bytes) +
+           phase_ns(model, phases[1], true, placement, total_bytes);
 }
 
 int ddl_choice_place(double total_bytes)
