@@ -129,7 +129,7 @@ typedef struct ddl_options {
     int64_t timeout_ms;       /* default per operation; 0: DDL_TIMEOUT, else 300 s */
     const char *interface;    /* name or CIDR of the network to use; NULL: DDL_IFACE */
     const char *security;     /* "auth", "tls", "off"; NULL: DDL_SECURITY */
-    const char *transport;    /* "auto", "tcp", "shm"; NULL: DDL_TRANSPORT */
+    const char *transport;    /* of ranks of one host: "auto", "tcp", "shm"; NULL: DDL_TRANSPORT */
 } ddl_options;
 
 #define DDL_OPTIONS_INIT                                          \

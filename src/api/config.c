@@ -300,7 +300,7 @@ static ddl_status read_costs(ddl_config *config, ddl_error *err)
 
 static ddl_status read_choices(const ddl_options *options, ddl_config *config, ddl_error *err)
 {
-    static const char *const transports[] = { "auto", "tcp", "shm", NULL };
+    static const char *const transports[] = { "auto", "tcp", "shm", NULL }; /* as ddl_local_transport */
     static const char *const levels[] = { "auth", "tls", "off", NULL };
     const char *transport = options->transport != NULL ? options->transport : env("DDL_TRANSPORT");
     const char *security = options->security != NULL ? options->security : env("DDL_SECURITY");
@@ -308,10 +308,9 @@ static ddl_status read_choices(const ddl_options *options, ddl_config *config, d
     const char *level = env("DDL_LOG");
     if (transport != NULL) {
         DDL_TRY(one_of("DDL_TRANSPORT", transport, transports, err));
-        if (strcmp(transport, "shm") == 0)
-            return DDL_FAIL(err, DDL_EUNSUPPORTED,
-                            "DDL_TRANSPORT=shm: this version has no shared-memory transport yet; "
-                            "use auto or tcp");
+        for (int i = 0; transports[i] != NULL; i++)
+            if (strcmp(transport, transports[i]) == 0)
+                config->local_transport = (ddl_local_transport)i;
     }
     if (security != NULL) {
         DDL_TRY(one_of("DDL_SECURITY", security, levels, err));

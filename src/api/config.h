@@ -11,11 +11,19 @@
 #include "backend/choice.h"
 #include "base/error.h"
 
+/* How ranks of one host talk. */
+typedef enum ddl_local_transport {
+    DDL_LOCAL_AUTO, /* shared memory, or TCP with a warning where there is none */
+    DDL_LOCAL_TCP,
+    DDL_LOCAL_SHM /* shared memory or not at all */
+} ddl_local_transport;
+
 typedef struct ddl_config {
     int rank, nranks;
     char store[512];  /* URL */
     char master[300]; /* "address:port": names the meeting place */
     char iface[128];  /* "" if none */
+    ddl_local_transport local_transport;
     int64_t start_timeout_ms, timeout_ms;
     const ddl_algorithm *forced[DDL_COLLECTIVE_COUNT]; /* NULL: chosen by cost */
     double

@@ -31,6 +31,8 @@ static void after_fork_in_child(void)
         if (world->engine == NULL)
             continue;
         ddl_mesh_close_in_child(world->mesh);
+        if (world->lanes != NULL)
+            ddl_lanes_close_in_child(world->lanes);
         ddl_engine_close_in_child(world->engine);
         ddl_bootstrap_close_in_child(world->bootstrap);
         ddl_service_close_in_child(world->service);

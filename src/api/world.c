@@ -6,6 +6,9 @@
 #include "api/issue.h"
 #include "base/assert.h"
 #include "base/bytes.h"
+#include "base/log.h"
+#include "io/socket.h"
+#include "rendezvous/neighbours.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -252,9 +255,14 @@ static bool busy(void *arg)
     return world->nbusy > 0 || ddl_mesh_has_queued(world->mesh);
 }
 
+static bool doze(void *arg)
+{
+    return ddl_mesh_doze(((ddl_world *)arg)->mesh);
+}
+
 /* ---- life ---- */
 
-static ddl_status meet(ddl_world *world, int sockets[], ddl_error *err)
+static ddl_status meet(ddl_world *world, int sockets[], ddl_deadline deadline, ddl_error *err)
 {
     DDL_TRY(ddl_service_create(&world->service, err));
     ddl_bootstrap_options options = {
@@ -267,9 +275,78 @@ static ddl_status meet(ddl_world *world, int sockets[], ddl_error *err)
         .master = world->config.master,
         .iface = world->config.iface[0] != '\0' ? world->config.iface : NULL,
         .service = world->service,
-        .deadline = ddl_deadline_in_ms(world->config.start_timeout_ms),
+        .deadline = deadline,
     };
     return ddl_bootstrap_join(&options, &world->bootstrap, &world->roster, sockets, err);
+}
+
+static bool is_neighbour(const ddl_world *world, int rank)
+{
+    const ddl_roster *roster = world->roster;
+    return rank != roster->rank && roster->node_of[rank] == roster->node_of[roster->rank];
+}
+
+/* Join with those of the neighbours that handed something over. */
+static ddl_status join_lanes(ddl_world *world, const int sockets[], ddl_neighbour others[], bool shares[],
+                             ddl_deadline deadline, ddl_error *err)
+{
+    const ddl_roster *roster = world->roster;
+    ddl_neighbour own = { -1, -1 };
+    if (world->lanes != NULL)
+        own = (ddl_neighbour){ ddl_lanes_memory(world->lanes), ddl_lanes_bell(world->lanes) };
+    DDL_TRY(ddl_neighbours_meet(roster, sockets, own, deadline, others, err));
+    for (int rank = 0; rank < roster->nranks; rank++) {
+        ddl_error error;
+        if (others[rank].memory_fd < 0)
+            continue;
+        shares[rank] = ddl_lanes_join(world->lanes, rank, others[rank].memory_fd, others[rank].bell_fd,
+                                      &error) == DDL_OK;
+        if (!shares[rank])
+            ddl_log(DDL_LOG_WARNING, "no shared memory with rank %d, TCP instead: %s", rank, error.text);
+    }
+    DDL_TRY(ddl_neighbours_agree(roster, sockets, deadline, shares, err));
+    for (int rank = 0; rank < roster->nranks; rank++) {
+        if (world->lanes != NULL && !shares[rank])
+            ddl_lanes_part(world->lanes, rank);
+        if (world->config.local_transport == DDL_LOCAL_SHM && is_neighbour(world, rank) && !shares[rank]) {
+            ddl_status status =
+                DDL_FAIL(err, DDL_EUNSUPPORTED,
+                         "DDL_TRANSPORT=shm: no shared memory with rank %d on the same host; it "
+                         "may have DDL_TRANSPORT=tcp, or a warning above says why",
+                         rank);
+            err->culprit = rank;
+            return status;
+        }
+    }
+    return DDL_OK;
+}
+
+static ddl_status make_lanes(ddl_world *world, const int sockets[], ddl_deadline deadline, ddl_error *err)
+{
+    const ddl_roster *roster = world->roster;
+    if (roster->local_size_of[roster->rank] == 1)
+        return DDL_OK;
+    if (world->config.local_transport != DDL_LOCAL_TCP) {
+        ddl_status status = ddl_lanes_create(roster, &world->lanes, err);
+        if (status != DDL_OK && world->config.local_transport == DDL_LOCAL_SHM)
+            return status;
+        if (status != DDL_OK && status != DDL_EUNSUPPORTED)
+            ddl_log(DDL_LOG_WARNING, "no shared memory, TCP instead: %s", err->text);
+    }
+    ddl_neighbour *others = ddl_alloc_array((size_t)roster->nranks, sizeof *others);
+    bool *shares = ddl_alloc_array((size_t)roster->nranks, sizeof *shares);
+    ddl_status status = others != NULL && shares != NULL
+                            ? join_lanes(world, sockets, others, shares, deadline, err)
+                            : DDL_FAIL(err, DDL_ENOMEM, "no memory for %d neighbours", roster->nranks);
+    ddl_free(others);
+    ddl_free(shares);
+    return status;
+}
+
+static void close_all(int sockets[], int count)
+{
+    for (int i = 0; i < count; i++)
+        ddl_socket_close(&sockets[i]);
 }
 
 static ddl_status connect_all(ddl_world *world, ddl_error *err)
@@ -277,16 +354,19 @@ static ddl_status connect_all(ddl_world *world, ddl_error *err)
     int *sockets = ddl_alloc_array((size_t)world->config.nranks, sizeof *sockets);
     if (sockets == NULL)
         return DDL_FAIL(err, DDL_ENOMEM, "no memory for %d sockets", world->config.nranks);
-    ddl_status status = meet(world, sockets, err);
+    ddl_deadline deadline = ddl_deadline_in_ms(world->config.start_timeout_ms);
+    ddl_status status = meet(world, sockets, deadline, err);
+    if (status == DDL_OK && (status = make_lanes(world, sockets, deadline, err)) != DDL_OK)
+        close_all(sockets, world->config.nranks);
     if (status == DDL_OK) {
         ddl_mesh_owner owner = { on_heard, on_told, on_agreement, on_left, on_lost, world };
-        status =
-            ddl_mesh_create(world->config.rank, world->config.nranks, sockets, &owner, &world->mesh, err);
+        status = ddl_mesh_create(world->config.rank, world->config.nranks, sockets, world->lanes, &owner,
+                                 &world->mesh, err);
     }
     ddl_free(sockets);
     if (status != DDL_OK)
         return status;
-    ddl_engine_client client = { sweep, needs_loop, job, tick, busy, world };
+    ddl_engine_client client = { sweep, needs_loop, job, tick, busy, doze, world };
     const ddl_member *self = &world->roster->members[world->config.rank];
     bool crowded = (uint32_t)world->roster->local_size_of[world->config.rank] > self->cpus;
     DDL_TRY(ddl_engine_create(&client, crowded, &world->engine, err));
@@ -351,6 +431,7 @@ void ddl_world_destroy(ddl_world *world)
     close_mesh(world);
     ddl_engine_destroy(world->engine);
     ddl_mesh_destroy(world->mesh);
+    ddl_lanes_destroy(world->lanes);
     ddl_bootstrap_leave(world->bootstrap);
     ddl_service_destroy(world->service);
     ddl_roster_destroy(world->roster);

@@ -29,8 +29,9 @@ typedef struct ddl_world {
     /* Constant after init. */
     ddl_config config;
     ddl_roster *roster;
-    ddl_service *service; /* NULL in a world of one, as are the next three */
+    ddl_service *service; /* NULL in a world of one, as are the next four */
     ddl_bootstrap *bootstrap;
+    ddl_lanes *lanes; /* NULL without shared memory */
     ddl_engine *engine;
     ddl_mesh *mesh;
     ddl_link link; /* in the list of worlds (contexts.h) */

@@ -146,6 +146,8 @@ void ddl_engine_leave(ddl_engine *engine)
         bool armed = busy && !somebody_waits(engine);
         if (armed)
             arm_background(engine);
+        if (busy && engine->client.doze(engine->client.arg))
+            ddl_gate_ring(armed ? engine->background_gate : engine->gate);
         release(engine);
         /*
          * Look again: a job may have come after the drain, and who waited may have stopped waiting before
@@ -289,7 +291,8 @@ static void sleep_at_gate(ddl_engine *engine, const wait_goal *goal)
     tick(engine, ddl_now_ns());
     int loop_ms = uv_backend_timeout(&engine->loop);
     int timeout_ms = loop_ms >= 0 && loop_ms < TICK_MS ? loop_ms : TICK_MS;
-    bool stay_awake = moved || reached(goal) || atomic_load(&engine->njobs) > 0;
+    bool stay_awake =
+        moved || reached(goal) || atomic_load(&engine->njobs) > 0 || engine->client.doze(engine->client.arg);
     release(engine);
     if (!stay_awake)
         ddl_gate_wait(engine->gate, timeout_ms);

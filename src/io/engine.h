@@ -32,6 +32,9 @@ typedef struct ddl_engine_client {
     void (*tick)(void *arg, int64_t now_ns);
     /* Holder: whether operations are in flight. */
     bool (*busy)(void *arg);
+    /* Holder, about to sleep or to leave what is in flight to a sleeper: have what comes end that sleep, then
+     * look. True: something is there already that the next sweep will find. */
+    bool (*doze)(void *arg);
     void *arg;
 } ddl_engine_client;
 

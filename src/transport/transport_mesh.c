@@ -7,6 +7,7 @@
 #include "base/bytes.h"
 #include "base/failpoint.h"
 #include "base/size.h"
+#include "io/local.h"
 
 #include <errno.h>
 #include <netinet/in.h>
@@ -48,6 +49,7 @@ typedef enum link_state { LINK_OPEN, LINK_LEFT, LINK_LOST } link_state;
 typedef struct peer_link {
     ddl_mesh *mesh;
     int peer, fd;
+    ddl_lane_end *in, *out; /* the stream is two lanes; NULL: it is the connection */
     link_state state;
     uv_poll_t poll;
     bool poll_open, wants_writable;
@@ -94,6 +96,11 @@ struct ddl_mesh {
     int rank, nranks;
     ddl_mesh_owner owner;
     ddl_engine *engine;
+    ddl_lanes *lanes;    /* NULL: none */
+    peer_link **by_lane; /* those whose stream is lanes; nby_lane of them */
+    int nby_lane;
+    uv_poll_t bell; /* of the lanes */
+    bool bell_open;
     peer_link *links; /* nranks; the own one is unused */
     ddl_list hot, dirty;
     int nhot;
@@ -170,6 +177,8 @@ static void expect(peer_link *link, int change)
     bool before = link->expecting > 0;
     link->expecting += change;
     bool now = link->expecting > 0;
+    if (link->in != NULL) /* lanes are looked at anyway */
+        return;
     if (now && !before) {
         ddl_list_append(&link->mesh->hot, &link->hot);
         link->mesh->nhot++;
@@ -270,10 +279,23 @@ static int parts_left(ddl_xfer *xfer, struct iovec *iov, int count)
     return count;
 }
 
+/* As sendmsg, without waiting. */
+static ssize_t write_lane(peer_link *link, const struct iovec *iov, int count)
+{
+    size_t written = ddl_lane_write(link->out, iov, count);
+    if (written > 0)
+        ddl_lanes_nudge(link->mesh->lanes, link->peer);
+    else
+        errno = EAGAIN;
+    return written > 0 ? (ssize_t)written : -1;
+}
+
 static ssize_t send_parts(peer_link *link, struct iovec *iov, int count)
 {
     if (DDL_FAILPOINT_OS("mesh.send", ECONNRESET))
         return -1;
+    if (link->out != NULL)
+        return write_lane(link, iov, count);
     size_t bytes = 0;
     for (int i = 0; i < count; i++)
         bytes += iov[i].iov_len;
@@ -805,7 +827,7 @@ static bool take_bytes(peer_link *link, const uint8_t *bytes, size_t count, ddl_
 }
 
 /* One read. False: the socket was emptied, or the link has ended. */
-static bool read_some(peer_link *link)
+static bool read_socket(peer_link *link)
 {
     uint8_t *staging = link->mesh->staging;
     size_t room = link->bulk_due > 0 ? STAGING_BEFORE_BULK : STAGING_BYTES;
@@ -856,6 +878,59 @@ static bool read_some(peer_link *link)
     return link->state == LINK_OPEN && (size_t)result == wanted;
 }
 
+/* A header that has come in two pieces, or the beginning of one. Returns the bytes used. */
+static size_t take_partial(peer_link *link, ddl_view bytes, bool *sound, ddl_error *err)
+{
+    size_t used = ddl_size_min(bytes.bytes, DDL_FRAME_BYTES - link->partial_bytes);
+    memcpy(link->partial + link->partial_bytes, bytes.data, used);
+    link->partial_bytes += used;
+    if (link->partial_bytes == DDL_FRAME_BYTES) {
+        link->partial_bytes = 0;
+        *sound = take_header(link, link->partial, err);
+    }
+    return used;
+}
+
+/* Take what lies in the lane in one piece, where it lies. False: nothing, or the link has ended. */
+static bool read_lane(peer_link *link)
+{
+    ddl_view bytes = ddl_lane_peek(link->in);
+    ddl_error error;
+    bool sound = true;
+    if (bytes.bytes == 0) {
+        if (!ddl_lane_is_broken(link->in))
+            return false;
+        DDL_FAIL(&error, DDL_EPROTO, "a lane whose positions cannot be");
+        link_lost(link, 0, &error);
+        return false;
+    }
+    size_t used = bytes.bytes;
+    if (link->payload_left == 0 && (link->partial_bytes > 0 || bytes.bytes < DDL_FRAME_BYTES))
+        used = take_partial(link, bytes, &sound, &error);
+    else
+        sound = take_bytes(link, bytes.data, bytes.bytes, &error);
+    ddl_lane_take(link->in, used);
+    link->bytes_read += used;
+    ddl_engine_moved(link->mesh->engine);
+    if (!sound)
+        link_lost(link, 0, &error);
+    return link->state == LINK_OPEN;
+}
+
+static void read_lanes_of(peer_link *link)
+{
+    for (int i = 0; i < READS_PER_TURN && link->state == LINK_OPEN && read_lane(link); i++) {
+        ddl_lane_fence();
+        if (ddl_lane_room_wanted(link->in))
+            ddl_lanes_nudge(link->mesh->lanes, link->peer);
+    }
+}
+
+static bool read_some(peer_link *link)
+{
+    return link->in != NULL ? read_lane(link) : read_socket(link);
+}
+
 /*
  * A short read means that the socket was empty at that moment, so another read is not worth its price;
  * but after a header of bulk data the direct read follows at once.
@@ -863,7 +938,7 @@ static bool read_some(peer_link *link)
 static void read_link(peer_link *link)
 {
     for (int i = 0; i < READS_PER_TURN && link->state == LINK_OPEN; i++) {
-        bool more = read_some(link);
+        bool more = read_socket(link);
         bool in_bulk = link->payload_left > 0 && link->sink == SINK_XFER && i == 0;
         if (!more && !in_bulk)
             return;
@@ -882,9 +957,31 @@ static void read_to_the_end(peer_link *link)
     } while (link->state == LINK_OPEN && link->bytes_read != before);
 }
 
+/* The connection of a pair that talks by lanes has ended, or carries what it never should. What the peer said
+ * before lies in the lane. */
+static void end_of_connection(peer_link *link)
+{
+    uint8_t byte;
+    ssize_t got = recv(link->fd, &byte, 1, MSG_DONTWAIT);
+    int cause = got < 0 ? errno : 0;
+    if (cause == EAGAIN || cause == EWOULDBLOCK || cause == EINTR)
+        return;
+    read_to_the_end(link);
+    if (link->state != LINK_OPEN)
+        return;
+    ddl_error error;
+    if (got > 0)
+        DDL_FAIL(&error, DDL_EPROTO, "bytes on a connection beside lanes");
+    link_lost(link, cause, got > 0 ? &error : NULL);
+}
+
 static void on_poll(uv_poll_t *poll, int status, int events)
 {
     peer_link *link = poll->data;
+    if (link->in != NULL && status >= 0) {
+        end_of_connection(link);
+        return;
+    }
     /* The loop tells an error of the socket, whatever it is, as UV_EBADF and watches no more. What the peer
      * said before it closed may still be unread, a goodbye for one; reading on comes to the error itself. */
     if (status < 0) {
@@ -909,6 +1006,11 @@ static void on_poll_closed(uv_handle_t *handle)
 
 static void want_writable(peer_link *link, bool wanted)
 {
+    if (link->out != NULL) {
+        if (wanted)
+            ddl_lane_want_room(link->out);
+        return;
+    }
     if (link->wants_writable == wanted || !link->poll_open || link->state == LINK_LOST)
         return;
     link->wants_writable = wanted;
@@ -934,6 +1036,10 @@ static void link_lost(peer_link *link, int os_errno, const ddl_error *error)
 bool ddl_mesh_sweep(ddl_mesh *mesh)
 {
     ddl_mesh_flush(mesh);
+    if (mesh->lanes != NULL)
+        ddl_lanes_set_asleep(mesh->lanes, false);
+    for (int i = 0; i < mesh->nby_lane; i++)
+        read_lanes_of(mesh->by_lane[i]);
     if (mesh->nhot > POLLED_LINKS)
         return false;
     /* Reading may change the list of hot links: take them one by one. */
@@ -951,6 +1057,20 @@ bool ddl_mesh_sweep(ddl_mesh *mesh)
 bool ddl_mesh_needs_loop(const ddl_mesh *mesh)
 {
     return mesh->nhot > POLLED_LINKS;
+}
+
+bool ddl_mesh_doze(ddl_mesh *mesh)
+{
+    if (mesh->lanes == NULL)
+        return false;
+    ddl_lanes_set_asleep(mesh->lanes, true);
+    for (int i = 0; i < mesh->nby_lane; i++) {
+        peer_link *link = mesh->by_lane[i];
+        if (link->state == LINK_OPEN && (ddl_lane_peek(link->in).bytes > 0 ||
+                                         (ddl_link_linked(&link->dirty) && ddl_lane_room(link->out) > 0)))
+            return true;
+    }
+    return false;
 }
 
 void ddl_mesh_flush(ddl_mesh *mesh)
@@ -1093,6 +1213,9 @@ void ddl_mesh_close(ddl_mesh *mesh)
             uv_close((uv_handle_t *)&link->poll, on_poll_closed);
         link->poll_open = false;
     }
+    if (mesh->bell_open)
+        uv_close((uv_handle_t *)&mesh->bell, NULL);
+    mesh->bell_open = false;
 }
 
 /* ---- inside a host ---- */
@@ -1150,13 +1273,26 @@ static bool reserve_control(peer_link *link)
     return reserved;
 }
 
-ddl_status ddl_mesh_create(int rank, int nranks, const int sockets[], const ddl_mesh_owner *owner,
-                           ddl_mesh **out, ddl_error *err)
+/* What came with the bell is found by the sweep that follows. */
+static void on_bell(uv_poll_t *poll, int status, int events)
+{
+    ddl_mesh *mesh = poll->data;
+    (void)status, (void)events;
+    ddl_local_bell_silence(ddl_lanes_bell(mesh->lanes));
+    for (int i = 0; i < mesh->nby_lane; i++)
+        read_lanes_of(mesh->by_lane[i]);
+    ddl_mesh_flush(mesh);
+}
+
+ddl_status ddl_mesh_create(int rank, int nranks, const int sockets[], ddl_lanes *lanes,
+                           const ddl_mesh_owner *owner, ddl_mesh **out, ddl_error *err)
 {
     ddl_mesh *mesh = ddl_alloc(sizeof *mesh);
     peer_link *links = ddl_alloc_array((size_t)nranks, sizeof *links);
     uint8_t *staging = ddl_alloc(STAGING_BYTES);
-    if (mesh == NULL || links == NULL || staging == NULL) {
+    peer_link **by_lane = ddl_alloc_array((size_t)nranks, sizeof(peer_link *));
+    if (mesh == NULL || links == NULL || staging == NULL || by_lane == NULL) {
+        ddl_free(by_lane);
         ddl_free(mesh);
         ddl_free(links);
         ddl_free(staging);
@@ -1171,6 +1307,8 @@ ddl_status ddl_mesh_create(int rank, int nranks, const int sockets[], const ddl_
     mesh->owner = *owner;
     mesh->links = links;
     mesh->staging = staging;
+    mesh->lanes = lanes;
+    mesh->by_lane = by_lane;
     ddl_list_init(&mesh->hot);
     ddl_list_init(&mesh->dirty);
     ddl_list_init(&mesh->free_early);
@@ -1180,6 +1318,11 @@ ddl_status ddl_mesh_create(int rank, int nranks, const int sockets[], const ddl_
         link->mesh = mesh;
         link->peer = peer;
         link->fd = sockets[peer];
+        if (lanes != NULL && peer != rank && ddl_lanes_reach(lanes, peer)) {
+            link->in = ddl_lanes_in(lanes, peer);
+            link->out = ddl_lanes_out(lanes, peer);
+            by_lane[mesh->nby_lane++] = link;
+        }
         ddl_list_init(&link->receives);
         ddl_list_init(&link->early_messages);
         ddl_list_init(&link->early_grants);
@@ -1205,6 +1348,17 @@ ddl_status ddl_mesh_create(int rank, int nranks, const int sockets[], const ddl_
     return DDL_OK;
 }
 
+static ddl_status open_bell(ddl_mesh *mesh, ddl_error *err)
+{
+    int code = uv_poll_init(ddl_engine_loop(mesh->engine), &mesh->bell, ddl_lanes_bell(mesh->lanes));
+    if (code == 0) {
+        mesh->bell.data = mesh;
+        mesh->bell_open = true;
+        code = uv_poll_start(&mesh->bell, UV_READABLE, on_bell);
+    }
+    return code == 0 ? DDL_OK : DDL_FAIL_OS(err, DDL_ERESOURCE, -code, "cannot watch the bell of lanes");
+}
+
 ddl_status ddl_mesh_open(ddl_mesh *mesh, ddl_engine *engine, ddl_error *err)
 {
     mesh->engine = engine;
@@ -1222,7 +1376,7 @@ ddl_status ddl_mesh_open(ddl_mesh *mesh, ddl_engine *engine, ddl_error *err)
         if (code != 0)
             return DDL_FAIL_OS(err, DDL_ERESOURCE, -code, "cannot watch the connection to rank %d", peer);
     }
-    return DDL_OK;
+    return mesh->nby_lane > 0 ? open_bell(mesh, err) : DDL_OK;
 }
 
 void ddl_mesh_destroy(ddl_mesh *mesh)
@@ -1239,6 +1393,7 @@ void ddl_mesh_destroy(ddl_mesh *mesh)
     for (ddl_link *first; (first = ddl_list_take_first(&mesh->slabs)) != NULL;)
         ddl_free(DDL_CONTAINER(first, slab, link));
     ddl_free(mesh->links);
+    ddl_free(mesh->by_lane);
     ddl_free(mesh->staging);
     ddl_free(mesh);
 }

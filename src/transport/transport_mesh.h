@@ -1,5 +1,8 @@
 /*
- * transport_mesh.h - messages between ranks over one TCP connection per pair.
+ * transport_mesh.h - messages between ranks: frames over one stream of bytes per pair.
+ *
+ * The stream is a TCP connection, or between ranks of one host that share memory two lanes (lanes.h); such a
+ * pair keeps its connection, which carries nothing any more, for its end: it tells that the peer has died.
  *
  * Small messages leave at once as eager frames, against a budget of chunks per link that the receiver
  * hands back as it consumes them; without budget the sender asks first. Larger messages wait for a grant,
@@ -18,6 +21,7 @@
 #include "io/engine.h"
 #include "protocol/frame.h"
 #include "protocol/notice.h"
+#include "transport/lanes.h"
 
 typedef struct ddl_mesh ddl_mesh;
 
@@ -39,9 +43,10 @@ typedef struct ddl_mesh_owner {
 
 /*
  * sockets[i] is connected to rank i (-1 for the own rank); the mesh owns them from now on, also on
- * failure. engine is created by the caller with ddl_mesh_sweep and ddl_mesh_needs_loop as its client.
+ * failure. lanes (NULL: none) carry the frames to ranks that they reach, and must outlive the mesh. engine is
+ * created by the caller with ddl_mesh_sweep, ddl_mesh_needs_loop and ddl_mesh_doze as its client.
  */
-DDL_MUST_USE ddl_status ddl_mesh_create(int rank, int nranks, const int sockets[],
+DDL_MUST_USE ddl_status ddl_mesh_create(int rank, int nranks, const int sockets[], ddl_lanes *lanes,
                                         const ddl_mesh_owner *owner, ddl_mesh **mesh, ddl_error *err);
 
 /* Start to listen to the sockets on this engine. */
@@ -52,6 +57,7 @@ ddl_transport *ddl_mesh_transport(ddl_mesh *mesh);
 /* For the engine's client. */
 bool ddl_mesh_sweep(ddl_mesh *mesh);
 bool ddl_mesh_needs_loop(const ddl_mesh *mesh);
+bool ddl_mesh_doze(ddl_mesh *mesh);
 
 /* Whether something waits to be written. */
 bool ddl_mesh_has_queued(const ddl_mesh *mesh);

@@ -94,6 +94,13 @@ static bool busy(void *arg)
     return ((bench *)arg)->awaited > 0;
 }
 
+/* All that comes, comes through the loop. */
+static bool doze(void *arg)
+{
+    (void)arg;
+    return false;
+}
+
 static void open_bench(bench *b, bool crowded, bool swept_too)
 {
     memset(b, 0, sizeof *b);
@@ -101,7 +108,7 @@ static void open_bench(bench *b, bool crowded, bool swept_too)
     b->flags = calloc(WAITERS * ROUNDS + 1, sizeof *b->flags);
     assert_int_equal(pipe(b->pipe), 0);
     fcntl(b->pipe[0], F_SETFL, O_NONBLOCK);
-    ddl_engine_client client = { sweep, needs_loop, run_job, tick, busy, b };
+    ddl_engine_client client = { sweep, needs_loop, run_job, tick, busy, doze, b };
     assert_int_equal(ddl_engine_create(&client, crowded, &b->engine, NULL), DDL_OK);
     assert_true(ddl_engine_enter(b->engine, ddl_deadline_in_ms(PATIENCE_MS)));
     assert_int_equal(uv_poll_init(ddl_engine_loop(b->engine), &b->poll, b->pipe[0]), 0);

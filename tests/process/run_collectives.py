@@ -1,7 +1,7 @@
 """The sweep: `collectives` under the launcher, for a number of ranks and each algorithm that takes them.
 
     run_collectives.py LAUNCHER COLLECTIVES SIMULATOR --ranks N [--cases C] [--max-count M] [--seed S]
-                       [--algorithms] [--only OPERATION[=ALGORITHM]]
+                       [--algorithms] [--only OPERATION[=ALGORITHM]] [--transport NAME]
 
 Without --algorithms the library chooses; with it, every algorithm that `SIMULATOR list` (ddl-sim) knows is forced by
 its variable: one of each operation at a time, as often as the operation with the most of them has another, on the
@@ -51,6 +51,8 @@ def run(arguments, forced, any_number, only):
     if not any_number:
         command += ["--splits", "0"]
     settings = {"DDL_" + operation.upper(): algorithm for operation, algorithm in forced.items()}
+    if arguments.transport:
+        settings["DDL_TRANSPORT"] = arguments.transport
     began = time.monotonic()
     try:
         done = subprocess.run(command, env={**clean_environment(), **settings}, stdin=subprocess.DEVNULL,
@@ -79,6 +81,7 @@ def main():
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--algorithms", action="store_true")
     parser.add_argument("--only")
+    parser.add_argument("--transport")
     arguments = parser.parse_args()
     arguments.cases = max(1, int(arguments.cases * float(os.environ.get("DDL_TEST_SCALE", "100")) / 100))
 

@@ -12,11 +12,13 @@
 #include "base/bytes.h"
 #include "base/clock.h"
 #include "base/failpoint.h"
+#include "io/socket.h"
 #include "transport/transport_mesh.h"
 
 #include <arpa/inet.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
+#include <poll.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -27,6 +29,8 @@ enum { PATIENCE_MS = 5000 };
 typedef struct side {
     ddl_engine *engine;
     ddl_mesh *mesh;
+    ddl_roster *roster;
+    ddl_lanes *lanes; /* NULL: frames go over the socket */
     int heard, told, left, lost;
     bool wants_nothing;
     ddl_status lost_code; /* of a link that carried nonsense */
@@ -94,6 +98,11 @@ static bool needs_loop(void *arg)
     return ddl_mesh_needs_loop(((side *)arg)->mesh);
 }
 
+static bool doze(void *arg)
+{
+    return ddl_mesh_doze(((side *)arg)->mesh);
+}
+
 static void no_job(void *arg, ddl_link *job)
 {
     (void)arg;
@@ -112,14 +121,16 @@ static bool never_busy(void *arg)
     return false;
 }
 
+/* Whether open_pair joins the two by lanes. */
+static bool by_lanes;
+
 static void open_side(side *me, int rank, int socket)
 {
-    memset(me, 0, sizeof *me);
     int sockets[2] = { -1, -1 };
     sockets[1 - rank] = socket;
     ddl_mesh_owner owner = { on_heard, on_told, on_agreement, on_left, on_lost, me };
-    ddl_engine_client client = { sweep, needs_loop, no_job, no_tick, never_busy, me };
-    assert_int_equal(ddl_mesh_create(rank, 2, sockets, &owner, &me->mesh, NULL), DDL_OK);
+    ddl_engine_client client = { sweep, needs_loop, no_job, no_tick, never_busy, doze, me };
+    assert_int_equal(ddl_mesh_create(rank, 2, sockets, me->lanes, &owner, &me->mesh, NULL), DDL_OK);
     assert_int_equal(ddl_engine_create(&client, false, &me->engine, NULL), DDL_OK);
     assert_true(ddl_engine_try_enter(me->engine)); /* kept: this thread drives both */
     assert_int_equal(ddl_mesh_open(me->mesh, me->engine, NULL), DDL_OK);
@@ -134,14 +145,39 @@ static void close_side(side *me)
     ddl_engine_leave(me->engine);
     ddl_engine_destroy(me->engine);
     ddl_mesh_destroy(me->mesh);
-    me->mesh = NULL;
+    ddl_lanes_destroy(me->lanes);
+    ddl_roster_destroy(me->roster);
+    memset(me, 0, sizeof *me);
+}
+
+static void join_sides(side pair[2])
+{
+    for (int rank = 0; rank < 2; rank++) {
+        assert_int_equal(ddl_roster_create(rank, 2, &pair[rank].roster, NULL), DDL_OK);
+        ddl_roster_derive(pair[rank].roster);
+        assert_int_equal(ddl_lanes_create(pair[rank].roster, &pair[rank].lanes, NULL), DDL_OK);
+    }
+    for (int rank = 0; rank < 2; rank++) {
+        const ddl_lanes *other = pair[1 - rank].lanes;
+        assert_int_equal(ddl_lanes_join(pair[rank].lanes, 1 - rank, dup(ddl_lanes_memory(other)),
+                                        dup(ddl_lanes_bell(other)), NULL),
+                         DDL_OK);
+    }
+}
+
+static void open_sides(side pair[2], const int sockets[2])
+{
+    memset(pair, 0, 2 * sizeof *pair);
+    if (by_lanes)
+        join_sides(pair);
+    open_side(&pair[0], 0, sockets[0]);
+    open_side(&pair[1], 1, sockets[1]);
 }
 
 static void open_pair(side pair[2], int sockets[2])
 {
     assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM, 0, sockets), 0);
-    open_side(&pair[0], 0, sockets[0]);
-    open_side(&pair[1], 1, sockets[1]);
+    open_sides(pair, sockets);
 }
 
 static void close_pair(side pair[2])
@@ -342,8 +378,7 @@ static void both_directions_at_once_with_small_socket_buffers(void **state)
         setsockopt(sockets[i], SOL_SOCKET, SO_SNDBUF, &bytes, sizeof bytes);
     }
     side pair[2];
-    open_side(&pair[0], 0, sockets[0]);
-    open_side(&pair[1], 1, sockets[1]);
+    open_sides(pair, sockets);
     message out[2][EACH], in[2][EACH];
     for (int rank = 0; rank < 2; rank++) {
         ddl_transport *transport = ddl_mesh_transport(pair[rank].mesh);
@@ -469,6 +504,7 @@ static void forgotten_channels_give_their_budget_back(void **state)
             free(in.data);
             free(later[i].data);
         }
+        drive(pair, 20); /* until the last credit has come back */
         transport->ops->cancel(transport, &asking.xfer);
         transport->ops->cancel(transport, &granted.xfer);
         for (int i = 0; i < FILL; i++)
@@ -572,7 +608,7 @@ static void goodbye_and_death_are_told_apart(void **state)
 static void goodbye_is_heard_although_the_connection_was_reset(void **state)
 {
     (void)state;
-    side me;
+    side me = { 0 };
     int sockets[2];
     assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM, 0, sockets), 0);
     open_side(&me, 1, sockets[1]);
@@ -599,7 +635,7 @@ static void bytes_that_are_no_frames_end_the_link(void **state)
         "\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03 a TLS hello, more or less ............."
     };
     for (size_t i = 0; i < sizeof nonsense / sizeof *nonsense; i++) {
-        side me;
+        side me = { 0 };
         int sockets[2];
         assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM, 0, sockets), 0);
         open_side(&me, 1, sockets[1]);
@@ -616,7 +652,7 @@ static void bytes_that_are_no_frames_end_the_link(void **state)
 static void more_early_bytes_than_the_budget_end_the_link(void **state)
 {
     (void)state;
-    side me;
+    side me = { 0 };
     int sockets[2];
     assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM, 0, sockets), 0);
     open_side(&me, 1, sockets[1]);
@@ -744,16 +780,156 @@ static void nothing_is_paced_inside_a_host(void **state)
     int sockets[2];
     connect_over_tcp("127.0.0.2", sockets); /* other addresses are other hosts, where it is not ours to set */
     const char *other = set_other_than_reno(sockets);
-    open_side(&pair[0], 0, sockets[0]);
-    open_side(&pair[1], 1, sockets[1]);
+    open_sides(pair, sockets);
     paces_like(other, sockets);
     close_pair(pair);
     connect_over_tcp("127.0.0.1", sockets);
     (void)set_other_than_reno(sockets);
-    open_side(&pair[0], 0, sockets[0]);
-    open_side(&pair[1], 1, sockets[1]);
+    open_sides(pair, sockets);
     paces_like("reno", sockets);
     close_pair(pair);
+}
+
+#endif
+
+#ifndef DDL_PORTABLE
+
+/* ---- lanes alone ---- */
+
+static void put_into_lane(side *from, const void *bytes, size_t count)
+{
+    struct iovec part = { (void *)bytes, count };
+    assert_int_equal(ddl_lane_write(ddl_lanes_out(from->lanes, 1), &part, 1), count);
+}
+
+static void nonsense_in_a_lane_ends_the_link(void **state)
+{
+    (void)state;
+    static const char nonsense[] = "GET / HTTP/1.1\r\nHost: example\r\nUser-Agent: nobody\r\n\r\n........";
+    side pair[2];
+    int sockets[2];
+    open_pair(pair, sockets);
+    put_into_lane(&pair[0], nonsense, 7); /* a header in two pieces */
+    drive(pair, 2);
+    assert_int_equal(pair[1].lost, 0);
+    put_into_lane(&pair[0], nonsense + 7, sizeof nonsense - 7);
+    drive(pair, 2);
+    assert_int_equal(pair[1].lost, 1);
+    assert_int_equal(pair[1].lost_code, DDL_EPROTO);
+    close_pair(pair);
+}
+
+static void positions_that_cannot_be_end_the_link(void **state)
+{
+    (void)state;
+    side pair[2];
+    int sockets[2];
+    open_pair(pair, sockets);
+    ddl_lane_end *out = ddl_lanes_out(pair[0].lanes, 1);
+    atomic_store(&out->lane->written, out->capacity + 1);
+    drive(pair, 2);
+    assert_int_equal(pair[1].lost, 1);
+    assert_int_equal(pair[1].lost_code, DDL_EPROTO);
+    close_pair(pair);
+}
+
+static void bytes_on_the_connection_beside_lanes_end_the_link(void **state)
+{
+    (void)state;
+    side pair[2];
+    int sockets[2];
+    open_pair(pair, sockets);
+    assert_int_equal(write(sockets[0], "x", 1), 1);
+    drive(pair, 2);
+    assert_int_equal(pair[1].lost, 1);
+    assert_int_equal(pair[1].lost_code, DDL_EPROTO);
+    close_pair(pair);
+}
+
+/* What lies in the lane when the connection ends was said before it. */
+static void what_was_said_before_death_is_heard(void **state)
+{
+    (void)state;
+    side pair[2];
+    int sockets[2];
+    open_pair(pair, sockets);
+    ddl_frame enter = { .type = DDL_FRAME_ENTER }, goodbye = { .type = DDL_FRAME_GOODBYE };
+    uint8_t bytes[2 * DDL_FRAME_BYTES];
+    ddl_frame_encode(&enter, bytes);
+    ddl_frame_encode(&goodbye, bytes + DDL_FRAME_BYTES);
+    put_into_lane(&pair[0], bytes, sizeof bytes);
+    shutdown(sockets[0], SHUT_RDWR);
+    uv_run(ddl_engine_loop(pair[1].engine), UV_RUN_NOWAIT); /* the end is seen before the lane is looked at */
+    drive(pair, 2);
+    assert_int_equal(pair[1].heard, 1);
+    assert_int_equal(pair[1].left, 1);
+    assert_int_equal(pair[1].lost, 0);
+    close_pair(pair);
+}
+
+/* A rank that sleeps is woken by what comes, and one that waits for room by room. */
+static void sleepers_are_woken(void **state)
+{
+    (void)state;
+    enum { BYTES = 700 * 1024 };
+    side pair[2];
+    int sockets[2];
+    open_pair(pair, sockets);
+    drive(pair, 3);
+    assert_false(ddl_mesh_doze(pair[1].mesh));
+    message out, in;
+    prepare(&out, 1, 1, BYTES, BYTES, true);
+    prepare(&in, 0, 1, BYTES, BYTES, false);
+    assert_false(pair[1].mesh == NULL ||
+                 ddl_mesh_transport(pair[1].mesh)->ops->recv(ddl_mesh_transport(pair[1].mesh), &in.xfer));
+    ddl_engine_progress(pair[1].engine); /* the grant leaves, to one that is awake */
+    ddl_engine_progress(pair[0].engine);
+    assert_false(ddl_mesh_doze(pair[1].mesh));
+    assert_false(ddl_mesh_transport(pair[0].mesh)->ops->send(ddl_mesh_transport(pair[0].mesh), &out.xfer));
+    assert_true(ddl_socket_wait(ddl_lanes_bell(pair[1].lanes), POLLIN, ddl_deadline_in_ms(0)));
+    /* More than fits: the sender sleeps, and the receiver's taking wakes it. */
+    assert_false(ddl_mesh_doze(pair[0].mesh));
+    assert_false(ddl_socket_wait(ddl_lanes_bell(pair[0].lanes), POLLIN, ddl_deadline_in_ms(0)));
+    ddl_engine_progress(pair[1].engine);
+    assert_true(ddl_socket_wait(ddl_lanes_bell(pair[0].lanes), POLLIN, ddl_deadline_in_ms(0)));
+    drive_until(pair, &in.done);
+    assert_arrived(&in);
+    drive_until(pair, &out.done);
+    /* Nobody who is awake is rung. */
+    assert_false(ddl_socket_wait(ddl_lanes_bell(pair[0].lanes), POLLIN, ddl_deadline_in_ms(0)));
+    free(in.data);
+    free(out.data);
+    close_pair(pair);
+}
+
+static int test_lanes(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(messages_arrive_whichever_end_comes_first),
+        cmocka_unit_test(senders_that_run_ahead_are_neither_lost_nor_unbounded),
+        cmocka_unit_test(older_operation_never_waits_behind_newer_ones),
+        cmocka_unit_test(cancelled_receive_leaves_its_buffer_alone),
+        cmocka_unit_test(forgotten_channels_give_their_budget_back),
+        cmocka_unit_test(cancelled_eager_messages_give_their_budget_back),
+        cmocka_unit_test(half_sent_message_is_completed_with_its_own_bytes),
+        cmocka_unit_test(goodbye_and_death_are_told_apart),
+        cmocka_unit_test(notices_reach_the_owner),
+        cmocka_unit_test(early_frames_can_be_looked_at),
+        cmocka_unit_test(nonsense_in_a_lane_ends_the_link),
+        cmocka_unit_test(positions_that_cannot_be_end_the_link),
+        cmocka_unit_test(bytes_on_the_connection_beside_lanes_end_the_link),
+        cmocka_unit_test(what_was_said_before_death_is_heard),
+        cmocka_unit_test(sleepers_are_woken),
+    };
+    by_lanes = true;
+    return cmocka_run_group_tests_name("lanes", tests, NULL, NULL);
+}
+
+#else
+
+static int test_lanes(void)
+{
+    return 0;
 }
 
 #endif
@@ -782,5 +958,6 @@ int main(void)
         cmocka_unit_test(notices_reach_the_owner),
         cmocka_unit_test(early_frames_can_be_looked_at),
     };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    int failed = cmocka_run_group_tests_name("connections", tests, NULL, NULL);
+    return failed + test_lanes();
 }

@@ -1,0 +1,64 @@
+/*
+ * local.h - what only processes of one host can do for each other: share memory, hand over descriptors, and
+ * ring a bell that a loop hears.
+ *
+ * Linux only; elsewhere every call that makes something fails with DDL_EUNSUPPORTED, and ranks of one host
+ * talk over TCP. Thread: any.
+ */
+#ifndef DDL_IO_LOCAL_H
+#define DDL_IO_LOCAL_H
+
+#include "base/error.h"
+
+#include <stddef.h>
+#include <stdint.h>
+
+/* ---- memory ---- */
+
+/* Anonymous memory with a descriptor by which others can map it; zero, and never to change its size, so that
+ * nobody can make an access to it fail. It lives as long as anyone has it open or mapped; no name is left
+ * behind. A forked child does not have it. */
+DDL_MUST_USE ddl_status ddl_local_memory_create(size_t bytes, int *fd, void **memory, ddl_error *err);
+
+/* Map memory that another process created and handed over. DDL_EPROTO: it is not of that size, or could still
+ * change it. */
+DDL_MUST_USE ddl_status ddl_local_memory_map(int fd, size_t bytes, void **memory, ddl_error *err);
+
+/* NULL is fine. */
+void ddl_local_memory_unmap(void *memory, size_t bytes);
+
+/* ---- bells ---- */
+
+/* A descriptor that is readable from a ring until it is silenced. */
+DDL_MUST_USE ddl_status ddl_local_bell_create(int *fd, ddl_error *err);
+void ddl_local_bell_ring(int fd);
+void ddl_local_bell_silence(int fd);
+
+/* ---- doors ---- */
+
+enum { DDL_LOCAL_NAME_BYTES = 32, DDL_LOCAL_FDS = 2 };
+
+/*
+ * A listening socket that only processes of this host (and network namespace) reach, under a fresh random
+ * name without a place in the file system.
+ */
+DDL_MUST_USE ddl_status ddl_local_listen(int backlog, char name[DDL_LOCAL_NAME_BYTES], int *fd,
+                                         ddl_error *err);
+
+/* Connect to it; never blocks. DDL_ENETWORK: nobody listens. DDL_EAUTH: a process of another user does. */
+DDL_MUST_USE ddl_status ddl_local_connect(const char name[DDL_LOCAL_NAME_BYTES], int *fd, ddl_error *err);
+
+/* Take a caller, non-blocking. DDL_ETIMEDOUT: nobody calls. DDL_EAUTH: a process of another user did; it was
+ * turned away. */
+DDL_MUST_USE ddl_status ddl_local_accept(int listener, int *fd, ddl_error *err);
+
+/*
+ * Send, and receive, a note together with DDL_LOCAL_FDS descriptors. DDL_ETIMEDOUT: nothing has come yet.
+ * DDL_EPEERLOST: the other end has gone. DDL_EPROTO: something else came. What is received is close-on-exec.
+ */
+DDL_MUST_USE ddl_status ddl_local_send(int fd, const void *note, size_t bytes,
+                                       const int descriptors[DDL_LOCAL_FDS], ddl_error *err);
+DDL_MUST_USE ddl_status ddl_local_receive(int fd, void *note, size_t bytes, int descriptors[DDL_LOCAL_FDS],
+                                          ddl_error *err);
+
+#endif

@@ -1,0 +1,224 @@
+/* local_linux.c - memfd, eventfd, and abstract Unix sockets that carry descriptors. */
+#define _GNU_SOURCE
+#include "io/local.h"
+
+#include "base/failpoint.h"
+#include "io/host.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+/* ---- memory ---- */
+
+static ddl_status map(int fd, size_t bytes, void **out, ddl_error *err)
+{
+    void *memory = DDL_FAILPOINT_OS("io.mmap", ENOMEM)
+                       ? MAP_FAILED
+                       : mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    if (memory == MAP_FAILED)
+        return DDL_FAIL_OS(err, DDL_ENOMEM, errno, "cannot map %zu KiB of shared memory", bytes / 1024);
+    /* A child of fork has no part in it. */
+    madvise(memory, bytes, MADV_DONTFORK);
+    *out = memory;
+    return DDL_OK;
+}
+
+ddl_status ddl_local_memory_create(size_t bytes, int *out, void **memory, ddl_error *err)
+{
+    int fd = DDL_FAILPOINT_OS("io.memfd", EMFILE) ? -1 : memfd_create("ddl", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+    if (fd < 0)
+        return DDL_FAIL_OS(err, DDL_ERESOURCE, errno, "cannot create shared memory");
+    ddl_status status = DDL_OK;
+    if (ftruncate(fd, (off_t)bytes) != 0 ||
+        fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0)
+        status = DDL_FAIL_OS(err, DDL_ERESOURCE, errno, "cannot size %zu KiB of shared memory", bytes / 1024);
+    if (status == DDL_OK)
+        status = map(fd, bytes, memory, err);
+    if (status != DDL_OK)
+        close(fd);
+    else
+        *out = fd;
+    return status;
+}
+
+ddl_status ddl_local_memory_map(int fd, size_t bytes, void **memory, ddl_error *err)
+{
+    struct stat facts;
+    int seals = fcntl(fd, F_GET_SEALS);
+    if (seals < 0 || (seals & F_SEAL_SHRINK) == 0 || fstat(fd, &facts) != 0 || facts.st_size != (off_t)bytes)
+        return DDL_FAIL(err, DDL_EPROTO, "what came is not %zu KiB of sealed shared memory", bytes / 1024);
+    return map(fd, bytes, memory, err);
+}
+
+void ddl_local_memory_unmap(void *memory, size_t bytes)
+{
+    if (memory != NULL)
+        munmap(memory, bytes);
+}
+
+/* ---- bells ---- */
+
+ddl_status ddl_local_bell_create(int *out, ddl_error *err)
+{
+    int fd = DDL_FAILPOINT_OS("io.eventfd", EMFILE) ? -1 : eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    if (fd < 0)
+        return DDL_FAIL_OS(err, DDL_ERESOURCE, errno, "cannot make a bell (see ulimit -n)");
+    *out = fd;
+    return DDL_OK;
+}
+
+void ddl_local_bell_ring(int fd)
+{
+    uint64_t one = 1;
+    ssize_t written = write(fd, &one, sizeof one); /* full: it rings already */
+    (void)written;
+}
+
+void ddl_local_bell_silence(int fd)
+{
+    uint64_t rings;
+    ssize_t got = read(fd, &rings, sizeof rings);
+    (void)got;
+}
+
+/* ---- doors ---- */
+
+static socklen_t address_of(const char name[DDL_LOCAL_NAME_BYTES], struct sockaddr_un *address)
+{
+    memset(address, 0, sizeof *address);
+    address->sun_family = AF_UNIX;
+    memcpy(address->sun_path + 1, name, DDL_LOCAL_NAME_BYTES); /* a leading zero: abstract */
+    return (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + DDL_LOCAL_NAME_BYTES);
+}
+
+static ddl_status new_socket(int *fd, ddl_error *err)
+{
+    *fd = DDL_FAILPOINT_OS("io.unix", EMFILE)
+              ? -1
+              : socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    if (*fd < 0)
+        return DDL_FAIL_OS(err, DDL_ERESOURCE, errno, "cannot make a Unix socket (see ulimit -n)");
+    return DDL_OK;
+}
+
+/* Closes fd on failure. */
+static ddl_status check_user(int fd, ddl_error *err)
+{
+    struct ucred peer;
+    socklen_t bytes = sizeof peer;
+    if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &bytes) == 0 && peer.uid == geteuid())
+        return DDL_OK;
+    close(fd);
+    return DDL_FAIL(err, DDL_EAUTH, "a process of another user is at the other end of a Unix socket");
+}
+
+ddl_status ddl_local_listen(int backlog, char name[DDL_LOCAL_NAME_BYTES], int *out, ddl_error *err)
+{
+    uint8_t random[12];
+    int fd;
+    DDL_TRY(ddl_host_random(random, sizeof random, err));
+    int used = snprintf(name, DDL_LOCAL_NAME_BYTES, "ddl-");
+    for (size_t i = 0; i < sizeof random; i++)
+        used += snprintf(name + used, (size_t)(DDL_LOCAL_NAME_BYTES - used), "%02x", random[i]);
+    memset(name + used, 0, (size_t)(DDL_LOCAL_NAME_BYTES - used));
+    DDL_TRY(new_socket(&fd, err));
+    struct sockaddr_un address;
+    socklen_t bytes = address_of(name, &address);
+    if (bind(fd, (struct sockaddr *)&address, bytes) != 0 || listen(fd, backlog) != 0) {
+        int cause = errno;
+        close(fd);
+        return DDL_FAIL_OS(err, DDL_ERESOURCE, cause, "cannot listen on a Unix socket");
+    }
+    *out = fd;
+    return DDL_OK;
+}
+
+ddl_status ddl_local_connect(const char name[DDL_LOCAL_NAME_BYTES], int *out, ddl_error *err)
+{
+    struct sockaddr_un address;
+    socklen_t bytes = address_of(name, &address);
+    int fd;
+    DDL_TRY(new_socket(&fd, err));
+    if (connect(fd, (struct sockaddr *)&address, bytes) != 0) {
+        int cause = errno;
+        close(fd);
+        return DDL_FAIL_OS(err, DDL_ENETWORK, cause, "cannot connect to a Unix socket");
+    }
+    DDL_TRY(check_user(fd, err));
+    *out = fd;
+    return DDL_OK;
+}
+
+ddl_status ddl_local_accept(int listener, int *out, ddl_error *err)
+{
+    int fd = accept4(listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+    if (fd < 0 && (errno == EAGAIN || errno == EINTR || errno == ECONNABORTED))
+        return DDL_FAIL(err, DDL_ETIMEDOUT, "nobody calls");
+    if (fd < 0)
+        return DDL_FAIL_OS(err, DDL_ERESOURCE, errno, "cannot accept on a Unix socket");
+    DDL_TRY(check_user(fd, err));
+    *out = fd;
+    return DDL_OK;
+}
+
+union ancillary {
+    struct cmsghdr header;
+    char bytes[CMSG_SPACE(DDL_LOCAL_FDS * sizeof(int))];
+};
+
+ddl_status ddl_local_send(int fd, const void *note, size_t bytes, const int descriptors[DDL_LOCAL_FDS],
+                          ddl_error *err)
+{
+    union ancillary ancillary;
+    memset(&ancillary, 0, sizeof ancillary);
+    struct iovec part = { (void *)note, bytes };
+    struct msghdr message = {
+        .msg_iov = &part, .msg_iovlen = 1, .msg_control = &ancillary, .msg_controllen = sizeof ancillary
+    };
+    struct cmsghdr *header = CMSG_FIRSTHDR(&message);
+    header->cmsg_level = SOL_SOCKET;
+    header->cmsg_type = SCM_RIGHTS;
+    header->cmsg_len = CMSG_LEN(DDL_LOCAL_FDS * sizeof(int));
+    memcpy(CMSG_DATA(header), descriptors, DDL_LOCAL_FDS * sizeof(int));
+    ssize_t sent = sendmsg(fd, &message, MSG_NOSIGNAL);
+    if (sent != (ssize_t)bytes)
+        return DDL_FAIL_OS(err, DDL_EPEERLOST, sent < 0 ? errno : 0, "cannot hand over descriptors");
+    return DDL_OK;
+}
+
+ddl_status ddl_local_receive(int fd, void *note, size_t bytes, int descriptors[DDL_LOCAL_FDS], ddl_error *err)
+{
+    union ancillary ancillary;
+    struct iovec part = { note, bytes };
+    struct msghdr message = {
+        .msg_iov = &part, .msg_iovlen = 1, .msg_control = &ancillary, .msg_controllen = sizeof ancillary
+    };
+    ssize_t got = recvmsg(fd, &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
+    if (got < 0 && (errno == EAGAIN || errno == EINTR))
+        return DDL_FAIL(err, DDL_ETIMEDOUT, "nothing has come");
+    if (got <= 0)
+        return DDL_FAIL_OS(err, DDL_EPEERLOST, got < 0 ? errno : 0,
+                           "the other end of a Unix socket has gone");
+    int received[DDL_LOCAL_FDS], count = 0;
+    struct cmsghdr *header = CMSG_FIRSTHDR(&message);
+    if (header != NULL && header->cmsg_level == SOL_SOCKET && header->cmsg_type == SCM_RIGHTS) {
+        count = (int)((header->cmsg_len - CMSG_LEN(0)) / sizeof(int));
+        memcpy(received, CMSG_DATA(header), (size_t)count * sizeof(int)); /* no more fit the buffer */
+    }
+    if (got != (ssize_t)bytes || count != DDL_LOCAL_FDS) {
+        for (int i = 0; i < count; i++)
+            close(received[i]);
+        return DDL_FAIL(err, DDL_EPROTO, "a note of %zd bytes with %d descriptors, not %zu and %d", got,
+                        count, bytes, (int)DDL_LOCAL_FDS);
+    }
+    memcpy(descriptors, received, sizeof received);
+    return DDL_OK;
+}

@@ -1,0 +1,71 @@
+/* local_posix.c - where Linux's descriptors of memory are missing: nothing of it is there. */
+#include "io/local.h"
+
+static ddl_status missing(ddl_error *err)
+{
+    return DDL_FAIL(err, DDL_EUNSUPPORTED, "shared memory is for Linux only");
+}
+
+ddl_status ddl_local_memory_create(size_t bytes, int *fd, void **memory, ddl_error *err)
+{
+    (void)bytes, (void)fd, (void)memory;
+    return missing(err);
+}
+
+ddl_status ddl_local_memory_map(int fd, size_t bytes, void **memory, ddl_error *err)
+{
+    (void)fd, (void)bytes, (void)memory;
+    return missing(err);
+}
+
+void ddl_local_memory_unmap(void *memory, size_t bytes)
+{
+    (void)memory, (void)bytes;
+}
+
+ddl_status ddl_local_bell_create(int *fd, ddl_error *err)
+{
+    (void)fd;
+    return missing(err);
+}
+
+void ddl_local_bell_ring(int fd)
+{
+    (void)fd;
+}
+
+void ddl_local_bell_silence(int fd)
+{
+    (void)fd;
+}
+
+ddl_status ddl_local_listen(int backlog, char name[DDL_LOCAL_NAME_BYTES], int *fd, ddl_error *err)
+{
+    (void)backlog, (void)name, (void)fd;
+    return missing(err);
+}
+
+ddl_status ddl_local_connect(const char name[DDL_LOCAL_NAME_BYTES], int *fd, ddl_error *err)
+{
+    (void)name, (void)fd;
+    return missing(err);
+}
+
+ddl_status ddl_local_accept(int listener, int *fd, ddl_error *err)
+{
+    (void)listener, (void)fd;
+    return missing(err);
+}
+
+ddl_status ddl_local_send(int fd, const void *note, size_t bytes, const int descriptors[DDL_LOCAL_FDS],
+                          ddl_error *err)
+{
+    (void)fd, (void)note, (void)bytes, (void)descriptors;
+    return missing(err);
+}
+
+ddl_status ddl_local_receive(int fd, void *note, size_t bytes, int descriptors[DDL_LOCAL_FDS], ddl_error *err)
+{
+    (void)fd, (void)note, (void)bytes, (void)descriptors;
+    return missing(err);
+}

@@ -1,0 +1,288 @@
+/* neighbours.c - who is lower is called by who is higher, as in the mesh. */
+#include "rendezvous/neighbours.h"
+
+#include "base/bytes.h"
+#include "base/log.h"
+#include "io/local.h"
+#include "io/socket.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+/* Between a call that was taken and the note that the caller sends at once. */
+enum { NOTE_LIMIT_MS = 5000 };
+
+/* The first thing that neighbours tell each other. */
+struct offer {
+    uint8_t magic[4];
+    uint8_t has; /* shared memory to hand over */
+    char door[DDL_LOCAL_NAME_BYTES];
+};
+
+static const uint8_t magic[4] = { 'd', 'd', 'l', 1 };
+
+/* One meeting. */
+struct meeting {
+    const ddl_roster *roster;
+    const int *sockets;
+    ddl_neighbour own, *others;
+    ddl_deadline deadline;
+    int door;           /* where higher ranks call; -1: nowhere */
+    int *calls;         /* of lower ranks: the Unix socket; -1: none */
+    bool *expected;     /* of higher ranks: will call */
+    struct pollfd *fds; /* nranks + 1 */
+};
+
+static bool is_neighbour(const ddl_roster *roster, int rank)
+{
+    return rank != roster->rank && roster->node_of[rank] == roster->node_of[roster->rank];
+}
+
+/* ---- over the mesh's connections ---- */
+
+static ddl_status lost(const ddl_roster *roster, int rank, int os_errno, ddl_error *err)
+{
+    ddl_status status =
+        DDL_FAIL_OS(err, DDL_EPEERLOST, os_errno, "rank %d on %s[%d] ended while its neighbours met", rank,
+                    roster->members[rank].host, (int)roster->members[rank].pid);
+    err->culprit = rank;
+    return status;
+}
+
+static ddl_status too_late(const ddl_roster *roster, int rank, ddl_error *err)
+{
+    ddl_status status = DDL_FAIL(err, DDL_ETIMEDOUT, "rank %d on %s[%d] has not met its neighbours in time",
+                                 rank, roster->members[rank].host, (int)roster->members[rank].pid);
+    err->culprit = rank;
+    return status;
+}
+
+/* So little that it fits the buffers of a fresh connection. */
+static ddl_status tell(const ddl_roster *roster, const int sockets[], int rank, const void *data,
+                       size_t bytes, ddl_error *err)
+{
+    ssize_t sent = ddl_socket_write(sockets[rank], data, bytes);
+    return sent == (ssize_t)bytes ? DDL_OK : lost(roster, rank, sent < 0 ? errno : 0, err);
+}
+
+static ddl_status hear(const ddl_roster *roster, const int sockets[], int rank, void *data, size_t bytes,
+                       ddl_deadline deadline, ddl_error *err)
+{
+    for (size_t have = 0; have < bytes;) {
+        ssize_t got = ddl_socket_read(sockets[rank], (uint8_t *)data + have, bytes - have);
+        if (got == 0 || (got < 0 && errno != EAGAIN && errno != EWOULDBLOCK))
+            return lost(roster, rank, got < 0 ? errno : 0, err);
+        if (got < 0 && !ddl_socket_wait(sockets[rank], POLLIN, deadline))
+            return too_late(roster, rank, err);
+        have += got > 0 ? (size_t)got : 0;
+    }
+    return DDL_OK;
+}
+
+/* ---- calling, and being called ---- */
+
+static void without(struct meeting *meeting, int rank, const ddl_error *why)
+{
+    ddl_log(DDL_LOG_WARNING, "no shared memory with rank %d, TCP instead: %s", rank, why->text);
+    if (meeting->calls[rank] >= 0)
+        close(meeting->calls[rank]);
+    meeting->calls[rank] = -1;
+    meeting->expected[rank] = false;
+}
+
+static ddl_status hand_over(const struct meeting *meeting, int fd, ddl_error *err)
+{
+    uint32_t note = (uint32_t)meeting->roster->rank;
+    const int descriptors[DDL_LOCAL_FDS] = { meeting->own.memory_fd, meeting->own.bell_fd };
+    return ddl_local_send(fd, &note, sizeof note, descriptors, err);
+}
+
+/* DDL_ETIMEDOUT after NOTE_LIMIT_MS. */
+static ddl_status take_over(int fd, uint32_t *rank, ddl_neighbour *other, ddl_error *err)
+{
+    ddl_deadline limit = ddl_deadline_in_ms(NOTE_LIMIT_MS);
+    int descriptors[DDL_LOCAL_FDS];
+    ddl_status status;
+    while ((status = ddl_local_receive(fd, rank, sizeof *rank, descriptors, err)) == DDL_ETIMEDOUT)
+        if (!ddl_socket_wait(fd, POLLIN, limit))
+            break;
+    if (status == DDL_OK)
+        *other = (ddl_neighbour){ descriptors[0], descriptors[1] };
+    return status;
+}
+
+static void call(struct meeting *meeting, int rank, const char door[DDL_LOCAL_NAME_BYTES])
+{
+    ddl_error error;
+    if (ddl_local_connect(door, &meeting->calls[rank], &error) != DDL_OK ||
+        hand_over(meeting, meeting->calls[rank], &error) != DDL_OK)
+        without(meeting, rank, &error);
+}
+
+static ddl_status exchange_offers(struct meeting *meeting, ddl_error *err)
+{
+    const ddl_roster *roster = meeting->roster;
+    struct offer offer = { .has = meeting->own.memory_fd >= 0 };
+    ddl_error error;
+    memcpy(offer.magic, magic, sizeof magic);
+    if (offer.has && ddl_local_listen(roster->nranks, offer.door, &meeting->door, &error) != DDL_OK) {
+        ddl_log(DDL_LOG_WARNING, "no shared memory, TCP instead: %s", error.text);
+        offer.has = 0;
+    }
+    for (int rank = 0; rank < roster->nranks; rank++)
+        if (is_neighbour(roster, rank))
+            DDL_TRY(tell(roster, meeting->sockets, rank, &offer, sizeof offer, err));
+    for (int rank = 0; rank < roster->nranks; rank++) {
+        struct offer other;
+        if (!is_neighbour(roster, rank))
+            continue;
+        DDL_TRY(hear(roster, meeting->sockets, rank, &other, sizeof other, meeting->deadline, err));
+        if (memcmp(other.magic, magic, sizeof magic) != 0 || other.has > 1) {
+            ddl_status status = DDL_FAIL(err, DDL_EPROTO, "rank %d is of another version of ddl", rank);
+            err->culprit = rank;
+            return status;
+        }
+        if (!offer.has || !other.has)
+            continue;
+        if (rank < roster->rank)
+            call(meeting, rank, other.door);
+        else
+            meeting->expected[rank] = true;
+    }
+    return DDL_OK;
+}
+
+/* Somebody calls; who it is, the note says. */
+static void answer(struct meeting *meeting)
+{
+    const ddl_roster *roster = meeting->roster;
+    ddl_error error;
+    ddl_neighbour other = { -1, -1 };
+    uint32_t rank = 0;
+    int fd;
+    ddl_status status = ddl_local_accept(meeting->door, &fd, &error);
+    if (status != DDL_OK)
+        return; /* nobody any more, or a stranger */
+    status = take_over(fd, &rank, &other, &error);
+    bool wanted = status == DDL_OK && rank < (uint32_t)roster->nranks && meeting->expected[rank];
+    if (wanted && hand_over(meeting, fd, &error) != DDL_OK) {
+        without(meeting, (int)rank, &error);
+        wanted = false;
+    }
+    close(fd);
+    if (wanted) {
+        meeting->expected[rank] = false;
+        meeting->others[rank] = other;
+    } else if (status == DDL_OK) {
+        close(other.memory_fd);
+        close(other.bell_fd);
+    }
+}
+
+/* Until every higher neighbour has called, or said over its connection that it will not. */
+static ddl_status take_calls(struct meeting *meeting, ddl_error *err)
+{
+    const ddl_roster *roster = meeting->roster;
+    for (;;) {
+        int first = -1;
+        nfds_t count = 0;
+        meeting->fds[count++] = (struct pollfd){ .fd = meeting->door, .events = POLLIN };
+        for (int rank = 0; rank < roster->nranks; rank++)
+            if (meeting->expected[rank]) {
+                first = first < 0 ? rank : first;
+                meeting->fds[count++] = (struct pollfd){ .fd = meeting->sockets[rank], .events = POLLIN };
+            }
+        if (first < 0)
+            return DDL_OK;
+        int64_t left_ms = ddl_deadline_left_ms(meeting->deadline);
+        if (left_ms <= 0)
+            return too_late(roster, first, err);
+        poll(meeting->fds, count, left_ms < 1000 ? (int)left_ms : 1000);
+        if ((meeting->fds[0].revents & POLLIN) != 0)
+            answer(meeting);
+        for (int rank = 0; rank < roster->nranks; rank++) {
+            uint8_t byte;
+            if (!meeting->expected[rank])
+                continue;
+            ssize_t got = recv(meeting->sockets[rank], &byte, 1, MSG_PEEK | MSG_DONTWAIT);
+            if (got == 0 || (got < 0 && errno != EAGAIN && errno != EWOULDBLOCK && errno != EINTR))
+                return lost(roster, rank, got < 0 ? errno : 0, err);
+            if (got > 0) /* it has come to agreeing already */
+                meeting->expected[rank] = false;
+        }
+    }
+}
+
+static ddl_status hold(struct meeting *meeting, ddl_error *err)
+{
+    DDL_TRY(exchange_offers(meeting, err));
+    DDL_TRY(take_calls(meeting, err));
+    for (int rank = 0; rank < meeting->roster->rank; rank++) {
+        ddl_error error;
+        uint32_t answered;
+        if (meeting->calls[rank] >= 0 &&
+            take_over(meeting->calls[rank], &answered, &meeting->others[rank], &error) != DDL_OK)
+            without(meeting, rank, &error);
+    }
+    return DDL_OK;
+}
+
+ddl_status ddl_neighbours_meet(const ddl_roster *roster, const int sockets[], ddl_neighbour own,
+                               ddl_deadline deadline, ddl_neighbour others[], ddl_error *err)
+{
+    size_t nranks = (size_t)roster->nranks;
+    struct meeting meeting = {
+        .roster = roster,
+        .sockets = sockets,
+        .own = own,
+        .others = others,
+        .deadline = deadline,
+        .door = -1,
+        .calls = ddl_alloc_array(nranks, sizeof(int)),
+        .expected = ddl_alloc_array(nranks, sizeof(bool)),
+        .fds = ddl_alloc_array(nranks + 1, sizeof(struct pollfd)),
+    };
+    ddl_status status = DDL_OK;
+    if (meeting.calls == NULL || meeting.expected == NULL || meeting.fds == NULL) {
+        status = DDL_FAIL(err, DDL_ENOMEM, "no memory to meet %d ranks", roster->nranks);
+    } else {
+        for (int rank = 0; rank < roster->nranks; rank++) {
+            meeting.calls[rank] = -1;
+            others[rank] = (ddl_neighbour){ -1, -1 };
+        }
+        status = hold(&meeting, err);
+        for (int rank = 0; rank < roster->nranks; rank++) {
+            ddl_socket_close(&meeting.calls[rank]);
+            if (status != DDL_OK) {
+                ddl_socket_close(&others[rank].memory_fd);
+                ddl_socket_close(&others[rank].bell_fd);
+            }
+        }
+        ddl_socket_close(&meeting.door);
+    }
+    ddl_free(meeting.calls);
+    ddl_free(meeting.expected);
+    ddl_free(meeting.fds);
+    return status;
+}
+
+ddl_status ddl_neighbours_agree(const ddl_roster *roster, const int sockets[], ddl_deadline deadline,
+                                bool shares[], ddl_error *err)
+{
+    for (int rank = 0; rank < roster->nranks; rank++) {
+        uint8_t byte = shares[rank];
+        if (is_neighbour(roster, rank))
+            DDL_TRY(tell(roster, sockets, rank, &byte, sizeof byte, err));
+    }
+    for (int rank = 0; rank < roster->nranks; rank++) {
+        uint8_t byte;
+        if (!is_neighbour(roster, rank))
+            continue;
+        DDL_TRY(hear(roster, sockets, rank, &byte, sizeof byte, deadline, err));
+        shares[rank] = shares[rank] && byte == 1;
+    }
+    return DDL_OK;
+}

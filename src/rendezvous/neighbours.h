@@ -1,0 +1,36 @@
+/*
+ * neighbours.h - ranks of one host hand each other the descriptors of their shared memory and of their bells.
+ *
+ * Comes after the mesh is connected and before it carries frames: what the pairs have to tell each other
+ * first, and agree on last, goes over the mesh's own connections, so a neighbour is whoever is at the other
+ * end of those. The descriptors go over Unix sockets whose names were told there. Whatever of it does not
+ * work leaves a pair without, and its messages to TCP; only a lost connection is a failure.
+ *
+ * Blocks at most until the deadline. Thread: any.
+ */
+#ifndef DDL_RENDEZVOUS_NEIGHBOURS_H
+#define DDL_RENDEZVOUS_NEIGHBOURS_H
+
+#include "base/clock.h"
+#include "base/error.h"
+#include "protocol/roster.h"
+
+#include <stdbool.h>
+
+typedef struct ddl_neighbour {
+    int memory_fd, bell_fd; /* -1: this pair has no memory in common */
+} ddl_neighbour;
+
+/*
+ * others[rank] becomes what each rank of this host handed over, the caller's to close; -1s for other ranks.
+ * own: what this rank hands over, -1s for nothing; sockets[rank]: the mesh's connections, non-blocking.
+ * DDL_EPEERLOST, DDL_EPROTO, DDL_ETIMEDOUT: the error blames the rank; nothing was handed over then.
+ */
+DDL_MUST_USE ddl_status ddl_neighbours_meet(const ddl_roster *roster, const int sockets[], ddl_neighbour own,
+                                            ddl_deadline deadline, ddl_neighbour others[], ddl_error *err);
+
+/* shares[rank]: whether this rank could map what that rank handed over; becomes whether both could. */
+DDL_MUST_USE ddl_status ddl_neighbours_agree(const ddl_roster *roster, const int sockets[],
+                                             ddl_deadline deadline, bool shares[], ddl_error *err);
+
+#endif

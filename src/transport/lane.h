@@ -1,0 +1,72 @@
+/*
+ * lane.h - bytes from one process to another through memory that both have mapped: a ring with one writer and
+ * one reader.
+ *
+ * Positions count bytes since the start and never wrap. Each end keeps its own position privately and
+ * publishes it in the ring; what the other end publishes is checked before it is believed, so that a broken
+ * peer can stop a lane but not lead anyone out of its memory. Nothing here waits or makes a system call.
+ *
+ * Order: bytes are written before the position that covers them is published (release) and read after it was
+ * seen (acquire), which is all that weakly ordered machines need. Whoever is about to sleep, and whoever has
+ * just published, uses ddl_lane_fence between what it says and what it then looks at.
+ *
+ * Thread: one per end.
+ */
+#ifndef DDL_TRANSPORT_LANE_H
+#define DDL_TRANSPORT_LANE_H
+
+#include "base/bytes.h"
+
+#include <stdatomic.h>
+#include <sys/uio.h>
+
+/* What of it lies in shared memory. Each position has cache lines of its own (two, as neighbours are fetched
+ * in pairs). All zero is an empty lane. */
+typedef struct ddl_lane {
+    _Alignas(128) _Atomic(uint64_t) written; /* by the writer */
+    _Atomic(uint32_t) wants_room;            /* the writer waits for room; the reader clears it */
+    _Alignas(128) _Atomic(uint64_t) taken;   /* by the reader */
+    _Alignas(128) uint8_t bytes[];           /* capacity of them */
+} ddl_lane;
+
+/* One end of a lane. */
+typedef struct ddl_lane_end {
+    ddl_lane *lane;
+    size_t capacity; /* a power of two */
+    uint64_t own;    /* what this end publishes */
+    uint64_t other;  /* what the other end has published, when last looked at */
+} ddl_lane_end;
+
+/* Of a lane and its ring. */
+size_t ddl_lane_bytes(size_t capacity);
+
+/* An end of the lane in this memory, aligned to 128, at its start. */
+void ddl_lane_open(ddl_lane_end *end, void *memory, size_t capacity);
+
+/* Writer: copy as much of the parts as there is room for; returns the bytes. Published in portions, so that
+ * the reader can begin before the writer has finished. */
+size_t ddl_lane_write(ddl_lane_end *end, const struct iovec parts[], int count);
+
+/* Writer: bytes that could be written now. */
+size_t ddl_lane_room(ddl_lane_end *end);
+
+/* Writer: ask to be told when there is room. Reader: whether that was asked; asks are answered once. */
+void ddl_lane_want_room(ddl_lane_end *end);
+bool ddl_lane_room_wanted(ddl_lane_end *end);
+
+/* Reader: the next bytes that lie in one piece; 0 bytes if there are none. Valid until they are taken. */
+ddl_view ddl_lane_peek(ddl_lane_end *end);
+
+/* Reader: have taken so many of the bytes that were peeked at. */
+void ddl_lane_take(ddl_lane_end *end, size_t bytes);
+
+/* Reader: whether the writer has published a position that cannot be. */
+bool ddl_lane_is_broken(const ddl_lane_end *end);
+
+/* Between telling something to the other end and looking whether it has told something meanwhile. */
+static inline void ddl_lane_fence(void)
+{
+    atomic_thread_fence(memory_order_seq_cst);
+}
+
+#endif

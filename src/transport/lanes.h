@@ -1,0 +1,51 @@
+/*
+ * lanes.h - the lanes between this rank and the others of its host, and the bells that end their sleep.
+ *
+ * Each rank shares one piece of memory, which holds a lane from every other rank of the host and a word that
+ * says whether this rank sleeps. Who writes to a lane looks at that word, and rings the sleeper's bell.
+ *
+ * Holder of the engine's baton only, once the mesh is open.
+ */
+#ifndef DDL_TRANSPORT_LANES_H
+#define DDL_TRANSPORT_LANES_H
+
+#include "base/error.h"
+#include "protocol/roster.h"
+#include "transport/lane.h"
+
+typedef struct ddl_lanes ddl_lanes;
+
+/* Make the memory and the bell of this rank. The roster must outlive the lanes. */
+DDL_MUST_USE ddl_status ddl_lanes_create(const ddl_roster *roster, ddl_lanes **lanes, ddl_error *err);
+
+/* What other ranks of the host need to join; both stay the lanes'. */
+int ddl_lanes_memory(const ddl_lanes *lanes);
+int ddl_lanes_bell(const ddl_lanes *lanes);
+
+/* Join with a rank of this host by what it handed over. The descriptors are the lanes' from now on, also on
+ * failure. */
+DDL_MUST_USE ddl_status ddl_lanes_join(ddl_lanes *lanes, int peer, int memory_fd, int bell_fd,
+                                       ddl_error *err);
+
+/* Undo a join. */
+void ddl_lanes_part(ddl_lanes *lanes, int peer);
+
+bool ddl_lanes_reach(const ddl_lanes *lanes, int peer);
+
+/* The ends of the two lanes to and from a peer that is reached. */
+ddl_lane_end *ddl_lanes_out(ddl_lanes *lanes, int peer);
+ddl_lane_end *ddl_lanes_in(ddl_lanes *lanes, int peer);
+
+/* After something was told to peer: wake it if it sleeps. */
+void ddl_lanes_nudge(ddl_lanes *lanes, int peer);
+
+/* Say that this rank is going to sleep, or is awake. After going to sleep: look again before sleeping. */
+void ddl_lanes_set_asleep(ddl_lanes *lanes, bool asleep);
+
+/* NULL is fine. */
+void ddl_lanes_destroy(ddl_lanes *lanes);
+
+/* In a forked child, which has none of the memory. */
+void ddl_lanes_close_in_child(ddl_lanes *lanes);
+
+#endif

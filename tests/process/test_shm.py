@@ -1,0 +1,152 @@
+"""Ranks of one host that share memory: who does, what it leaves behind, how soon a death is seen, what sleep costs.
+
+    test_shm.py ACTOR [CLASS[.TEST]...] [-v]
+"""
+import os
+import pathlib
+import sys
+import time
+import unittest
+
+from world import World, bound
+
+ACTOR = None
+SMALL = "allreduce:16:float32:sum"
+
+
+def shared(pid):
+    """How many pieces of the library's shared memory a process has mapped."""
+    return sum("memfd:ddl" in line for line in pathlib.Path(f"/proc/{pid}/maps").read_text().splitlines())
+
+
+def cpu_seconds(pid):
+    fields = pathlib.Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+class SharedMemory(unittest.TestCase):
+    def world(self, nranks, **environment):
+        world = World(ACTOR, nranks, **environment)
+        self.addCleanup(world.__exit__)
+        return world
+
+    def started(self, world, *commands, **environments):
+        """All ranks past a first operation; environments: of rank r as rank_r."""
+        ranks = [world.start(r, "init", SMALL, "line", *commands, **environments.get(f"rank_{r}", {}))
+                 for r in range(world.nranks)]
+        for rank in ranks:
+            rank.expect("init", "DDL_OK")
+            rank.expect("call", "DDL_OK")
+            rank.expect("ready")
+        return ranks
+
+    def finish(self, ranks):
+        for rank in ranks:
+            rank.go()
+        for rank in ranks:
+            rank.expect("free", "DDL_OK")
+            rank.finish()
+
+    def test_it_is_taken_without_being_asked_for(self):
+        for nranks in (2, 3, 5):
+            world = self.world(nranks)
+            ranks = self.started(world, "free")
+            for rank in ranks:
+                self.assertEqual(shared(rank.pid), nranks)  # its own, and that of each other
+                self.assertEqual("".join(rank.errors), "")
+            self.finish(ranks)
+
+    def test_it_can_be_declined(self):
+        world = self.world(3, DDL_TRANSPORT="tcp")
+        ranks = self.started(world, "free")
+        for rank in ranks:
+            self.assertEqual(shared(rank.pid), 0)
+        self.finish(ranks)
+
+    def test_one_rank_may_decline_for_its_pairs(self):
+        world = self.world(4)
+        ranks = self.started(world, "free", rank_1={"DDL_TRANSPORT": "tcp"})
+        self.assertEqual(shared(ranks[1].pid), 0)
+        for r in (0, 2, 3):
+            self.assertEqual(shared(ranks[r].pid), 3)
+        self.finish(ranks)
+
+    def test_it_can_be_insisted_on(self):
+        world = self.world(2, DDL_TRANSPORT="shm")
+        self.finish(self.started(world, "free"))
+        world = self.world(2)
+        insists = world.start(0, "init", DDL_TRANSPORT="shm")
+        world.start(1, "init", DDL_TRANSPORT="tcp")
+        record = insists.expect("init", "DDL_EUNSUPPORTED")
+        self.assertEqual(record["culprit"], 1, record)
+        for words in ("rank 1", "DDL_TRANSPORT=shm", "DDL_TRANSPORT=tcp"):
+            self.assertIn(words, record["text"])
+
+    def test_nothing_is_left_behind(self):
+        before = set(os.listdir("/dev/shm"))
+        world = self.world(3)
+        ranks = self.started(world)
+        self.assertEqual(set(os.listdir("/dev/shm")) - before, set())
+        names = pathlib.Path("/proc/net/unix").read_text()
+        self.assertNotIn("@ddl-", names)  # doors are closed once all have met
+        for rank in ranks:
+            rank.kill()
+        for rank in ranks:
+            rank.finish(-9)
+        self.assertEqual(set(os.listdir("/dev/shm")) - before, set())
+
+    def test_a_death_is_seen_at_once(self):
+        """Within 100 ms, though the others spin on memory that nobody writes; the best of some tries, as other
+        processes may have the CPU meanwhile."""
+        for nranks in (2, 4):
+            took = []
+            for _ in range(5):
+                world = self.world(nranks)
+                loop = ["init", "line", f"forever={SMALL}"]
+                ranks = world.start_all(*loop, others={1: ["init", "line", "mortal:30000", f"forever={SMALL}"]})
+                for rank in ranks:
+                    rank.expect("init", "DDL_OK")
+                    rank.expect("ready")
+                for rank in ranks:
+                    rank.go()
+                ends = []
+                for r, rank in enumerate(ranks):
+                    record = rank.next()
+                    while record["event"] == "running":
+                        record = rank.next()
+                    if r == 1:
+                        self.assertEqual(record["event"], "killed", record)
+                        killed = record["end_ns"]
+                    else:
+                        self.assertEqual(record["status"], "DDL_EPEERLOST", record)
+                        self.assertEqual(record["culprit"], 1, record)
+                        ends.append(record["end_ns"])
+                took.append((max(ends) - killed) / 1e9)
+                world.__exit__()
+            self.assertLess(min(took), bound(0.1), f"{nranks} ranks: {took}")
+
+    def test_who_waits_sleeps(self):
+        """Ranks that wait for a late one use hardly any CPU, and are woken by it."""
+        for nranks in (2, 4):
+            world = self.world(nranks)
+            ranks = [world.start(r, "init", SMALL, *(["line"] if r == 0 else []), SMALL, "line", "free")
+                     for r in range(nranks)]
+            for rank in ranks:
+                rank.expect("init", "DDL_OK")
+                rank.expect("call", "DDL_OK")
+            ranks[0].expect("ready")
+            time.sleep(1)
+            before = [cpu_seconds(rank.pid) for rank in ranks]
+            time.sleep(4)
+            used = [cpu_seconds(rank.pid) - b for rank, b in zip(ranks, before)]
+            self.assertLess(max(used), 0.1, f"seconds of CPU in 4 s: {used}")
+            ranks[0].go()
+            for rank in ranks:
+                rank.expect("call", "DDL_OK")
+                rank.expect("ready")
+            self.finish(ranks)
+
+
+if __name__ == "__main__":
+    ACTOR = sys.argv.pop(1)
+    unittest.main()
