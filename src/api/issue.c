@@ -258,6 +258,10 @@ static void describe(ddl_comm *comm, const ddl_call *call, const ddl_algorithm *
     request->comm = comm;
     request->engine = comm->engine;
     request->timeout_ms = comm->timeout_ms;
+}
+
+static void set_deadline(ddl_request *request)
+{
     request->issued_ns = ddl_now_ns();
     request->deadline = request->timeout_ms > (DDL_DEADLINE_NEVER - request->issued_ns) / DDL_NS_PER_MS
                             ? DDL_DEADLINE_NEVER
@@ -342,12 +346,14 @@ ddl_status ddl_issue(ddl_comm *comm, const ddl_call *call, ddl_request **handle)
         start(comm, request);
     } else if (ddl_engine_try_enter(comm->engine)) {
         start(comm, request);
+        set_deadline(request); /* once what it sends is on its way: the clock is not read for nothing there */
         ddl_mesh_flush(comm->mesh);
         if (handle == NULL && !atomic_load_explicit(&request->done, memory_order_relaxed))
             ddl_engine_wait_entered(comm->engine, &request->done, request->deadline);
         else
             ddl_engine_leave(comm->engine);
     } else {
+        set_deadline(request);
         ddl_engine_submit(comm->engine, &request->job);
     }
     if (handle == NULL)

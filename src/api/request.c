@@ -17,7 +17,7 @@ ddl_request_pool *ddl_request_pool_create(int rank, const char *prefix)
         return NULL;
     pthread_mutex_init(&pool->lock, NULL);
     ddl_list_init(&pool->idle);
-    pool->references = 1;
+    atomic_init(&pool->references, 1);
     pool->rank = rank;
     snprintf(pool->prefix, sizeof pool->prefix, "%s", prefix);
     return pool;
@@ -33,11 +33,11 @@ void ddl_request_pool_release(ddl_request_pool *pool)
 {
     if (pool == NULL)
         return;
-    pthread_mutex_lock(&pool->lock);
-    bool last = --pool->references == 0;
-    pthread_mutex_unlock(&pool->lock);
-    if (!last)
+    if (atomic_fetch_sub(&pool->references, 1) > 1)
         return;
+    ddl_request *spare = atomic_load(&pool->spare);
+    if (spare != NULL)
+        destroy(spare);
     for (ddl_link *first; (first = ddl_list_take_first(&pool->idle)) != NULL;)
         destroy(DDL_CONTAINER(first, ddl_request, link));
     pthread_mutex_destroy(&pool->lock);
@@ -46,11 +46,14 @@ void ddl_request_pool_release(ddl_request_pool *pool)
 
 ddl_request *ddl_request_take(ddl_request_pool *pool)
 {
-    pthread_mutex_lock(&pool->lock);
-    ddl_link *first = ddl_list_take_first(&pool->idle);
-    ddl_request *request = first != NULL ? DDL_CONTAINER(first, ddl_request, link) : NULL;
-    pool->references++;
-    pthread_mutex_unlock(&pool->lock);
+    atomic_fetch_add(&pool->references, 1);
+    ddl_request *request = atomic_exchange(&pool->spare, NULL);
+    if (request == NULL) {
+        pthread_mutex_lock(&pool->lock);
+        ddl_link *first = ddl_list_take_first(&pool->idle);
+        request = first != NULL ? DDL_CONTAINER(first, ddl_request, link) : NULL;
+        pthread_mutex_unlock(&pool->lock);
+    }
     if (request != NULL)
         *request = (ddl_request){ .kept = request->kept, .kept_bytes = request->kept_bytes };
     else
@@ -65,10 +68,13 @@ ddl_request *ddl_request_take(ddl_request_pool *pool)
 void ddl_request_give_back(ddl_request *request)
 {
     ddl_request_pool *pool = request->pool;
+    ddl_request *none = NULL;
     memset(&request->link, 0, sizeof request->link);
-    pthread_mutex_lock(&pool->lock);
-    ddl_list_append(&pool->idle, &request->link);
-    pthread_mutex_unlock(&pool->lock);
+    if (!atomic_compare_exchange_strong(&pool->spare, &none, request)) {
+        pthread_mutex_lock(&pool->lock);
+        ddl_list_append(&pool->idle, &request->link);
+        pthread_mutex_unlock(&pool->lock);
+    }
     ddl_request_pool_release(pool);
 }
 

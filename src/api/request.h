@@ -15,9 +15,10 @@
 #include <stdatomic.h>
 
 typedef struct ddl_request_pool { /* of one communicator */
+    _Atomic(ddl_request *) spare; /* one idle request, for who takes and gives back one after the other */
     pthread_mutex_t lock;
-    ddl_list idle;  /* requests */
-    int references; /* the communicator's, and one per request that is out */
+    ddl_list idle;         /* other requests */
+    atomic_int references; /* the communicator's, and one per request that is out */
     /* Threads between looking at `done` and leaving the engine. Both are accessed sequentially consistently,
      * so that ddl_comm_free sees them, or they see `done`. */
     atomic_int waiters;

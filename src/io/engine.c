@@ -24,6 +24,7 @@ enum {
         8 * 1000, /* of it, alone on the core; then the core is offered to others, who may be the peer */
     LOOP_EVERY_NS = 20 * 1000, /* while spinning, the loop is looked at this often */
     LOOP_EVERY_YIELDS = 8,
+    MISSES_PER_CLOCK = 4, /* reading it takes as long as looking at memory that another core writes */
     YIELDS = 60,
     TAKEN_NS = 400 * 1000,
     STUCK_GRACE_MS = 800,      /* more than a failure may take to settle after a deadline */
@@ -258,6 +259,10 @@ static bool poll_for(ddl_engine *engine, const wait_goal *goal)
                 taken = yield_was_taken();
             if (taken)
                 return false;
+            continue;
+        }
+        if (misses % MISSES_PER_CLOCK != 1) {
+            pause_cpu();
             continue;
         }
         int64_t now_ns = ddl_now_ns();

@@ -82,6 +82,10 @@ void ddl_lane_want_room(ddl_lane_end *end)
 
 bool ddl_lane_room_wanted(ddl_lane_end *end)
 {
+    uint64_t written = atomic_load_explicit(&end->lane->written, memory_order_relaxed);
+    if (written - end->before < end->capacity / 2)
+        return false;
+    ddl_lane_fence();
     return atomic_load_explicit(&end->lane->wants_room, memory_order_relaxed) != 0 &&
            atomic_exchange_explicit(&end->lane->wants_room, 0, memory_order_relaxed) != 0;
 }
@@ -101,6 +105,7 @@ ddl_view ddl_lane_peek(ddl_lane_end *end)
 void ddl_lane_take(ddl_lane_end *end, size_t bytes)
 {
     DDL_ASSERT(bytes <= end->other - end->own);
+    end->before = end->own;
     end->own += bytes;
     atomic_store_explicit(&end->lane->taken, end->own, memory_order_release);
 }

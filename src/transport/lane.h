@@ -35,6 +35,7 @@ typedef struct ddl_lane_end {
     size_t capacity; /* a power of two */
     uint64_t own;    /* what this end publishes */
     uint64_t other;  /* what the other end has published, when last looked at */
+    uint64_t before; /* reader: own, before the last take */
 } ddl_lane_end;
 
 /* Of a lane and its ring. */
@@ -50,8 +51,14 @@ size_t ddl_lane_write(ddl_lane_end *end, const struct iovec parts[], int count);
 /* Writer: bytes that could be written now. */
 size_t ddl_lane_room(ddl_lane_end *end);
 
-/* Writer: ask to be told when there is room. Reader: whether that was asked; asks are answered once. */
+/* Writer: ask to be told when there is room, of which there is none. */
 void ddl_lane_want_room(ddl_lane_end *end);
+
+/*
+ * Reader, after a take: whether that was asked; asks are answered once. Fences only where the lane was at
+ * least half full: to fill it from there takes the writer much longer than a taken position needs to become
+ * visible.
+ */
 bool ddl_lane_room_wanted(ddl_lane_end *end);
 
 /* Reader: the next bytes that lie in one piece; 0 bytes if there are none. Valid until they are taken. */

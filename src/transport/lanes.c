@@ -133,7 +133,6 @@ void ddl_lanes_nudge(ddl_lanes *lanes, int peer)
 {
     const struct pair *pair = &lanes->pairs[peer];
     struct control *control = pair->memory;
-    ddl_lane_fence();
     if (atomic_load_explicit(&control->asleep, memory_order_relaxed) != 0 &&
         atomic_exchange_explicit(&control->asleep, 0, memory_order_relaxed) != 0)
         ddl_local_bell_ring(pair->bell_fd);

@@ -36,7 +36,7 @@ bool ddl_lanes_reach(const ddl_lanes *lanes, int peer);
 ddl_lane_end *ddl_lanes_out(ddl_lanes *lanes, int peer);
 ddl_lane_end *ddl_lanes_in(ddl_lanes *lanes, int peer);
 
-/* After something was told to peer: wake it if it sleeps. */
+/* After something was told to peer, and a fence: wake it if it sleeps. */
 void ddl_lanes_nudge(ddl_lanes *lanes, int peer);
 
 /* Say that this rank is going to sleep, or is awake. After going to sleep: look again before sleeping. */

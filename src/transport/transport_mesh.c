@@ -87,6 +87,7 @@ typedef struct peer_link {
     bool flushing;
 
     int expecting;  /* posted receives and awaited grants */
+    bool nudge_due; /* something was written to the lane since the peer was last looked at */
     ddl_link hot;   /* in mesh->hot while expecting > 0 */
     ddl_link dirty; /* in mesh->dirty while something is queued */
 } peer_link;
@@ -98,7 +99,7 @@ struct ddl_mesh {
     ddl_engine *engine;
     ddl_lanes *lanes;    /* NULL: none */
     peer_link **by_lane; /* those whose stream is lanes; nby_lane of them */
-    int nby_lane;
+    int nby_lane, nnudges;
     uv_poll_t bell; /* of the lanes */
     bool bell_open;
     peer_link *links; /* nranks; the own one is unused */
@@ -279,15 +280,38 @@ static int parts_left(ddl_xfer *xfer, struct iovec *iov, int count)
     return count;
 }
 
+/* The peer may have to be woken. That is looked at once per turn, when there is nothing more to tell and the
+ * look, which must wait until what was written is visible, holds up nobody. */
+static void owe_nudge(peer_link *link)
+{
+    link->mesh->nnudges += link->nudge_due ? 0 : 1;
+    link->nudge_due = true;
+}
+
+static void pay_nudges(ddl_mesh *mesh)
+{
+    if (mesh->nnudges == 0)
+        return;
+    ddl_lane_fence();
+    for (int i = 0; i < mesh->nby_lane; i++) {
+        peer_link *link = mesh->by_lane[i];
+        if (link->nudge_due)
+            ddl_lanes_nudge(mesh->lanes, link->peer);
+        link->nudge_due = false;
+    }
+    mesh->nnudges = 0;
+}
+
 /* As sendmsg, without waiting. */
 static ssize_t write_lane(peer_link *link, const struct iovec *iov, int count)
 {
     size_t written = ddl_lane_write(link->out, iov, count);
-    if (written > 0)
-        ddl_lanes_nudge(link->mesh->lanes, link->peer);
-    else
+    if (written == 0) {
         errno = EAGAIN;
-    return written > 0 ? (ssize_t)written : -1;
+        return -1;
+    }
+    owe_nudge(link);
+    return (ssize_t)written;
 }
 
 static ssize_t send_parts(peer_link *link, struct iovec *iov, int count)
@@ -919,11 +943,9 @@ static bool read_lane(peer_link *link)
 
 static void read_lanes_of(peer_link *link)
 {
-    for (int i = 0; i < READS_PER_TURN && link->state == LINK_OPEN && read_lane(link); i++) {
-        ddl_lane_fence();
+    for (int i = 0; i < READS_PER_TURN && link->state == LINK_OPEN && read_lane(link); i++)
         if (ddl_lane_room_wanted(link->in))
-            ddl_lanes_nudge(link->mesh->lanes, link->peer);
-    }
+            owe_nudge(link);
 }
 
 static bool read_some(peer_link *link)
@@ -994,6 +1016,7 @@ static void on_poll(uv_poll_t *poll, int status, int events)
         flush(link);
     if ((events & UV_READABLE) != 0)
         read_link(link);
+    pay_nudges(link->mesh);
 }
 
 static void on_poll_closed(uv_handle_t *handle)
@@ -1085,6 +1108,7 @@ void ddl_mesh_flush(ddl_mesh *mesh)
         flush(link);
         mark_dirty(link);
     }
+    pay_nudges(mesh);
 }
 
 /* ---- for the owner ---- */
@@ -1193,6 +1217,7 @@ void ddl_mesh_say_goodbye(ddl_mesh *mesh)
     for (int peer = 0; peer < mesh->nranks; peer++)
         if (peer != mesh->rank && mesh->links[peer].state == LINK_OPEN)
             send_goodbye(&mesh->links[peer]);
+    pay_nudges(mesh);
 }
 
 void ddl_mesh_close(ddl_mesh *mesh)
@@ -1213,6 +1238,7 @@ void ddl_mesh_close(ddl_mesh *mesh)
             uv_close((uv_handle_t *)&link->poll, on_poll_closed);
         link->poll_open = false;
     }
+    pay_nudges(mesh);
     if (mesh->bell_open)
         uv_close((uv_handle_t *)&mesh->bell, NULL);
     mesh->bell_open = false;

@@ -137,9 +137,14 @@ static void room_is_told_once(void **state)
     (void)state;
     fixture f;
     open_lane(&f, SMALL);
+    assert_int_equal(write_checked(&f.out, 0, SMALL, 0), SMALL);
+    assert_int_equal(take_checked(&f.in, 0, 1), 1);
     assert_false(ddl_lane_room_wanted(&f.in));
+    assert_int_equal(write_checked(&f.out, SMALL, 1, 0), 1);
     ddl_lane_want_room(&f.out);
+    assert_int_equal(take_checked(&f.in, 1, 1), 1);
     assert_true(ddl_lane_room_wanted(&f.in));
+    assert_int_equal(take_checked(&f.in, 2, 1), 1);
     assert_false(ddl_lane_room_wanted(&f.in));
     close_lane(&f);
 }

@@ -886,6 +886,7 @@ static void sleepers_are_woken(void **state)
     ddl_engine_progress(pair[0].engine);
     assert_false(ddl_mesh_doze(pair[1].mesh));
     assert_false(ddl_mesh_transport(pair[0].mesh)->ops->send(ddl_mesh_transport(pair[0].mesh), &out.xfer));
+    ddl_mesh_flush(pair[0].mesh);
     assert_true(ddl_socket_wait(ddl_lanes_bell(pair[1].lanes), POLLIN, ddl_deadline_in_ms(0)));
     /* More than fits: the sender sleeps, and the receiver's taking wakes it. */
     assert_false(ddl_mesh_doze(pair[0].mesh));
