@@ -44,6 +44,9 @@ typedef struct ddl_placement {
  * and stride that of the whole call. IN and OUT are as the public call gives them, moved forward by the
  * offset of the piece.
  */
+/* Of messages of a piece, where nothing else is said. */
+enum { DDL_PIECE_BYTES = 512 * 1024 };
+
 typedef struct ddl_shape {
     int rank, nranks;
     int root;              /* of rooted collectives; send, recv: the peer; else 0 */
@@ -58,11 +61,12 @@ typedef struct ddl_shape {
     ddl_uneven out_blocks; /* alltoallv: of OUT */
     ddl_placement placement; /* its nranks is that of the shape */
     size_t element_bytes;
-    bool in_place; /* as the public call defines it: IN and OUT are the same memory (allreduce,
-                      reduce at the root, alltoall(v), and broadcast always: only OUT is used), or IN is
-                      the own block of OUT (allgather(v), gather(v) at the root), or OUT the own block of
-                      IN (reduce_scatter(v), scatter(v) at the root) */
-    bool average;  /* end with the scale step of DDL_AVG */
+    size_t message_bytes; /* no message of a piece is to be larger; 0: DDL_PIECE_BYTES */
+    bool in_place;        /* as the public call defines it: IN and OUT are the same memory (allreduce,
+                             reduce at the root, alltoall(v), and broadcast always: only OUT is used), or IN is
+                             the own block of OUT (allgather(v), gather(v) at the root), or OUT the own block of
+                             IN (reduce_scatter(v), scatter(v) at the root) */
+    bool average;         /* end with the scale step of DDL_AVG */
 } ddl_shape;
 
 /* One of the two collectives that an algorithm is made of, one after the other. */

@@ -67,6 +67,15 @@ static ddl_status allocate(ddl_comm *comm, const int members[])
     return DDL_OK;
 }
 
+/* On one host pieces are as rank 0 says, within reason; elsewhere as they are best for connections. */
+static size_t piece_bytes(const ddl_comm *comm)
+{
+    enum { LEAST = 64 * 1024, MOST = DDL_PIECE_BYTES };
+    if (comm->placement.nnodes > 1 || comm->model.piece_bytes > MOST)
+        return MOST;
+    return comm->model.piece_bytes < LEAST ? LEAST : (size_t)comm->model.piece_bytes;
+}
+
 static ddl_status fill(ddl_comm *comm, const int members[], ddl_error *err)
 {
     if (allocate(comm, members) != DDL_OK)
@@ -74,6 +83,7 @@ static ddl_status fill(ddl_comm *comm, const int members[], ddl_error *err)
     DDL_TRY(enrol(comm, err));
     const ddl_roster *all = comm->world->roster;
     DDL_TRY(ddl_cost_model_unpack(all->costs, all->ncosts, crowding(comm->roster), &comm->model, err));
+    comm->piece_bytes = piece_bytes(comm);
     char name[32] = "world", prefix[160];
     if (comm->id != DDL_ID_WORLD)
         snprintf(name, sizeof name, "part-%lu", (unsigned long)comm->id);

@@ -40,6 +40,7 @@ struct ddl_comm {
     ddl_roster *roster;
     ddl_placement placement;
     ddl_cost_model model;
+    size_t piece_bytes; /* of the largest message of a piece; the same on all ranks */
     ddl_engine *engine; /* NULL with a single rank, as is the next one */
     ddl_mesh *mesh;
     ddl_backend *backend;

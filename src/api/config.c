@@ -15,6 +15,10 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+/* Pieces of messages that go through shared memory, where asking for each costs little: what is copied in and
+ * out, and reduced, is to stay in a cache of 1 MiB. */
+enum { LANE_PIECE_BYTES = 256 * 1024 };
+
 enum { DEFAULT_TIMEOUT_MS = 300 * 1000, RANKS_MAX = 1 << 20 };
 
 /* Launchers that set rank and size under names of their own; the first that is complete counts. */
@@ -285,6 +289,8 @@ static ddl_status read_costs(ddl_config *config, ddl_error *err)
 {
     const char *path = env("DDL_PROFILE");
     ddl_cost_model model = ddl_cost_model_default(1);
+    if (config->local_transport != DDL_LOCAL_TCP)
+        model.piece_bytes = LANE_PIECE_BYTES;
     if (path != NULL && config->rank == 0) {
         char *text = ddl_alloc(DDL_PROFILE_LIMIT);
         if (text == NULL)

@@ -235,6 +235,7 @@ static void describe(ddl_comm *comm, const ddl_call *call, const ddl_algorithm *
                                .stride = call->stride,
                                .placement = comm->placement,
                                .element_bytes = element_bytes,
+                               .message_bytes = comm->piece_bytes,
                                .in_place = call->in_place,
                                .average = call->has_op && call->op == DDL_AVG };
     task->in = call->in;

@@ -12,7 +12,7 @@
 
 const char *const ddl_cost_names[DDL_COST_CONSTANTS] = {
     "local.latency_ns",  "local.message_ns", "local.byte_ns", "remote.latency_ns",
-    "remote.message_ns", "remote.byte_ns",   "reduce_ns",
+    "remote.message_ns", "remote.byte_ns",   "reduce_ns",     "local.piece_bytes",
 };
 
 ddl_cost_model ddl_cost_model_default(double crowding)
@@ -27,6 +27,7 @@ ddl_cost_model ddl_cost_model_default(double crowding)
         },
         /* What is in L2 anyway, at 50 GB/s. */
         .reduce_ns = 0.02,
+        .piece_bytes = DDL_PIECE_BYTES,
         .crowding = crowding > 1 ? crowding : 1,
     };
 }
@@ -39,6 +40,7 @@ void ddl_cost_model_pack(const ddl_cost_model *model, double constants[DDL_COST_
         constants[3 * kind + 2] = model->links[kind].byte_ns;
     }
     constants[3 * DDL_LINK_KINDS] = model->reduce_ns;
+    constants[3 * DDL_LINK_KINDS + 1] = model->piece_bytes;
 }
 
 ddl_status ddl_cost_model_unpack(const double constants[], int count, double crowding, ddl_cost_model *model,
@@ -51,6 +53,7 @@ ddl_status ddl_cost_model_unpack(const double constants[], int count, double cro
         if (!(constants[i] > 0 && constants[i] < DDL_COST_LIMIT)) /* NaN is neither */
             return DDL_FAIL(err, DDL_EPROTO, "rank 0 has %g for %s", constants[i], ddl_cost_names[i]);
     *model = (ddl_cost_model){ .reduce_ns = constants[3 * DDL_LINK_KINDS],
+                               .piece_bytes = constants[3 * DDL_LINK_KINDS + 1],
                                .crowding = crowding > 1 ? crowding : 1 };
     for (int kind = 0; kind < DDL_LINK_KINDS; kind++)
         model->links[kind] =

@@ -26,14 +26,16 @@ typedef struct ddl_cost_model {
     ddl_link_cost
         links[DDL_LINK_KINDS]; /* of the local one byte_ns is CPU, which remote bytes cost as well */
     double reduce_ns;          /* per byte reduced */
-    double crowding; /* ranks per usable CPU on the fullest host, at least 1: all CPU costs times this */
+    double piece_bytes; /* of the largest message of a piece, inside one host; costs nothing by itself */
+    double crowding;    /* ranks per usable CPU on the fullest host, at least 1: all CPU costs times this */
 } ddl_cost_model;
 
 /* The constants of a model, all but crowding, as numbers: each above 0 and below DDL_COST_LIMIT. */
-enum { DDL_COST_CONSTANTS = 3 * DDL_LINK_KINDS + 1 };
+enum { DDL_COST_CONSTANTS = 3 * DDL_LINK_KINDS + 2 };
 #define DDL_COST_LIMIT 1e12
 
-/* Names of the constants, in the order in which they travel: "local.latency_ns", ..., "reduce_ns". */
+/* Names of the constants, in the order in which they travel: "local.latency_ns", ..., "reduce_ns",
+ * "local.piece_bytes". */
 extern const char *const ddl_cost_names[DDL_COST_CONSTANTS];
 
 /* Fixed defaults for TCP; nothing is measured at start-up, so the same job chooses the same in every run. */

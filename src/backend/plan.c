@@ -10,8 +10,7 @@
 
 enum {
     MESSAGE_LIMIT = 2 * 1024 * 1024, /* what a transport takes at most */
-    MESSAGE_BYTES = 512 * 1024,      /* no message of a piece is larger */
-    SCRATCH_BYTES = 1536 * 1024,     /* per piece: what is received to be reduced should stay in cache */
+    SCRATCH_MESSAGES = 3,            /* per piece: what is received to be reduced should stay in cache */
     /* The same of a call that is not cut. What stands in for all ranks and roots is only about right, so the
      * transport takes twice as much. */
     WHOLE_MESSAGE_BYTES = 1024 * 1024,
@@ -20,6 +19,12 @@ enum {
     KEPT_BLOCKS = 1 << 17, /* phases times ranks; beyond that schedules would take too much memory */
     EVERY_RANK = 16        /* up to so many ranks on several hosts, each is looked at when a call is cut */
 };
+
+/* No message of a piece is larger. */
+static size_t message_bytes(const ddl_plan *plan)
+{
+    return plan->shape.message_bytes > 0 ? plan->shape.message_bytes : DDL_PIECE_BYTES;
+}
 
 static bool is_v_form(ddl_collective collective)
 {
@@ -179,17 +184,18 @@ static bool is_small_enough(const ddl_plan *plan, const plan_extent *extent, siz
 {
     if (count == plan->shape.count && may_stay_whole(plan->algorithm->collective))
         return extent->message_bytes <= WHOLE_MESSAGE_BYTES && extent->scratch_bytes <= WHOLE_SCRATCH_BYTES;
-    return extent->message_bytes <= MESSAGE_BYTES && extent->scratch_bytes <= SCRATCH_BYTES;
+    size_t limit = message_bytes(plan);
+    return extent->message_bytes <= limit && extent->scratch_bytes <= SCRATCH_MESSAGES * limit;
 }
 
 /* The count that would bring schedules of this one's proportions under the limits. */
-static size_t shrunken(const plan_extent *extent, size_t count)
+static size_t shrunken(const ddl_plan *plan, const plan_extent *extent, size_t count)
 {
-    double share = 1;
-    if (extent->message_bytes > MESSAGE_BYTES)
-        share = (double)MESSAGE_BYTES / (double)extent->message_bytes;
-    if (extent->scratch_bytes > SCRATCH_BYTES) {
-        double scratch_share = (double)SCRATCH_BYTES / (double)extent->scratch_bytes;
+    double share = 1, limit = (double)message_bytes(plan);
+    if ((double)extent->message_bytes > limit)
+        share = limit / (double)extent->message_bytes;
+    if ((double)extent->scratch_bytes > SCRATCH_MESSAGES * limit) {
+        double scratch_share = SCRATCH_MESSAGES * limit / (double)extent->scratch_bytes;
         share = scratch_share < share ? scratch_share : share;
     }
     size_t smaller = (size_t)((double)count * share);
@@ -219,10 +225,10 @@ static ddl_status cut(ddl_plan *plan, plan_extent *largest, ddl_error *err)
     /* The largest count of an alltoallv is not the same everywhere: begin with what is. */
     size_t count = plan->shape.count;
     if (plan->algorithm->collective == DDL_COLLECTIVE_ALLTOALLV)
-        count = MESSAGE_BYTES / plan->shape.element_bytes;
+        count = message_bytes(plan) / plan->shape.element_bytes;
     ddl_status status = measure(plan, count, even, largest, err);
     while (status == DDL_OK && !is_small_enough(plan, largest, count) && count > 1) {
-        count = shrunken(largest, count);
+        count = shrunken(plan, largest, count);
         status = measure(plan, count, even, largest, err);
     }
     ddl_free(even);

@@ -13,6 +13,8 @@
 
 #include "backend/plan.h"
 
+static size_t message_bytes; /* of shapes; 0: the default */
+
 static const size_t counts[] = { 0, 1, 1000, 65537, 169720, 183347, 210817, 253211, 1000000, 4000001 };
 
 static bool of_blocks(ddl_collective collective)
@@ -79,6 +81,7 @@ static void cut(const ddl_algorithm *row, int rank, int nranks, int root, size_t
                         .count = count,
                         .stride = count,
                         .element_bytes = 4,
+                        .message_bytes = message_bytes,
                         .placement = { nranks, 1, NULL },
                         .in_place = in_place || row->collective == DDL_COLLECTIVE_BROADCAST };
     size_t block_counts[MOST_RANKS], starts[MOST_RANKS];
@@ -306,6 +309,25 @@ static void what_stays_whole_is_taken_for_every_root(void **state)
                     cut(&catalogue[i], rank, 11, root, whole[k], true, &piece_count, &npieces);
 }
 
+/* The rules hold for pieces of any size, and what is reduced is cut accordingly. */
+static void pieces_are_as_small_as_is_said(void **state)
+{
+    size_t piece_count;
+    uint32_t npieces, by_default;
+    const ddl_algorithm *flat = ddl_catalogue_find(DDL_COLLECTIVE_ALLREDUCE, "flat");
+    (void)state;
+    cut(flat, 0, 2, 0, 1 << 20, false, &piece_count, &by_default);
+    assert_int_equal(piece_count * 4, DDL_PIECE_BYTES);
+    for (message_bytes = 64 * 1024; message_bytes < DDL_PIECE_BYTES; message_bytes *= 2) {
+        cut(flat, 0, 2, 0, 1 << 20, false, &piece_count, &npieces);
+        assert_int_equal(piece_count * 4, message_bytes);
+        assert_int_equal(npieces, by_default * (DDL_PIECE_BYTES / message_bytes));
+    }
+    message_bytes = 64 * 1024;
+    every_rank_cuts_a_call_in_the_same_way(NULL);
+    message_bytes = 0;
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -313,6 +335,7 @@ int main(void)
         cmocka_unit_test(what_stays_whole_is_taken_for_every_root),
         cmocka_unit_test(only_much_or_what_is_reduced_is_cut),
         cmocka_unit_test(every_rank_cuts_a_call_in_the_same_way),
+        cmocka_unit_test(pieces_are_as_small_as_is_said),
         cmocka_unit_test(no_rank_has_a_message_that_is_too_large),
         cmocka_unit_test(scratch_has_room_for_every_phase_although_none_is_kept),
         cmocka_unit_test(both_ends_of_a_send_cut_it_in_the_same_way),
