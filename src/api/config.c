@@ -289,8 +289,10 @@ static ddl_status read_costs(ddl_config *config, ddl_error *err)
 {
     const char *path = env("DDL_PROFILE");
     ddl_cost_model model = ddl_cost_model_default(1);
+#ifndef DDL_PORTABLE /* which has no shared memory */
     if (config->local_transport != DDL_LOCAL_TCP)
         model.piece_bytes = LANE_PIECE_BYTES;
+#endif
     if (path != NULL && config->rank == 0) {
         char *text = ddl_alloc(DDL_PROFILE_LIMIT);
         if (text == NULL)

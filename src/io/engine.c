@@ -147,9 +147,10 @@ void ddl_engine_leave(ddl_engine *engine)
         bool armed = busy && !somebody_waits(engine);
         if (armed)
             arm_background(engine);
-        if (busy && engine->client.doze(engine->client.arg))
-            ddl_gate_ring(armed ? engine->background_gate : engine->gate);
+        bool missed = busy && engine->client.doze(engine->client.arg);
         release(engine);
+        if (missed) /* not before the release: who wakes up wants the baton */
+            ddl_gate_ring(armed ? engine->background_gate : engine->gate);
         /*
          * Look again: a job may have come after the drain, and who waited may have stopped waiting before
          * it could take the baton. It tries to take it after it has stopped, so one of us two arms.
@@ -330,9 +331,13 @@ static bool wait_for(ddl_engine *engine, const wait_goal *goal, ddl_deadline dea
                              : DDL_DEADLINE_NEVER;
     if (!entered && reached(goal))
         return true;
+    /* Behind a watcher each thread polls once: what comes later wakes the watcher, who drives for all. */
+    bool polled = false;
     while (entered || !reached(goal)) {
-        if (entered || ddl_engine_try_enter(engine)) {
+        bool behind = polled && atomic_load(&engine->watcher);
+        if (entered || (!behind && ddl_engine_try_enter(engine))) {
             entered = false;
+            polled = true;
             if (poll_for(engine, goal)) {
                 ddl_engine_leave(engine);
                 return true;
@@ -343,7 +348,12 @@ static bool wait_for(ddl_engine *engine, const wait_goal *goal, ddl_deadline dea
                     continue;
                 break;
             }
-            release(engine); /* the watcher will take the baton at the next event */
+            /* The watcher will take the baton at the next event; this thread's polling has kept it from
+             * hearing of one. */
+            bool missed = engine->client.doze(engine->client.arg);
+            release(engine);
+            if (missed)
+                ddl_gate_ring(engine->gate);
         }
         sleep_behind_driver(engine, goal);
         if (ddl_deadline_passed(stuck))

@@ -12,8 +12,10 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-/* Between a call that was taken and the note that the caller sends at once. */
-enum { NOTE_LIMIT_MS = 5000 };
+enum {
+    NOTE_LIMIT_MS = 1000,  /* between a call that was taken and the note that its caller sends at once */
+    ANSWER_LIMIT_MS = 5000 /* between a call and its answer, when all others have met */
+};
 
 /* The first thing that neighbours tell each other. */
 struct offer {
@@ -100,10 +102,13 @@ static ddl_status hand_over(const struct meeting *meeting, int fd, ddl_error *er
     return ddl_local_send(fd, &note, sizeof note, descriptors, err);
 }
 
-/* DDL_ETIMEDOUT after NOTE_LIMIT_MS. */
-static ddl_status take_over(int fd, uint32_t *rank, ddl_neighbour *other, ddl_error *err)
+/* DDL_ETIMEDOUT after limit_ms, or at the end of the meeting. */
+static ddl_status take_over(const struct meeting *meeting, int fd, int limit_ms, uint32_t *rank,
+                            ddl_neighbour *other, ddl_error *err)
 {
-    ddl_deadline limit = ddl_deadline_in_ms(NOTE_LIMIT_MS);
+    ddl_deadline limit = ddl_deadline_in_ms(limit_ms);
+    if (meeting->deadline < limit)
+        limit = meeting->deadline;
     int descriptors[DDL_LOCAL_FDS];
     ddl_status status;
     while ((status = ddl_local_receive(fd, rank, sizeof *rank, descriptors, err)) == DDL_ETIMEDOUT)
@@ -155,6 +160,15 @@ static ddl_status exchange_offers(struct meeting *meeting, ddl_error *err)
     return DDL_OK;
 }
 
+/* Those who still call hear of it at once. */
+static void close_door(struct meeting *meeting, const ddl_error *why)
+{
+    for (int rank = 0; rank < meeting->roster->nranks; rank++)
+        if (meeting->expected[rank])
+            without(meeting, rank, why);
+    ddl_socket_close(&meeting->door);
+}
+
 /* Somebody calls; who it is, the note says. */
 static void answer(struct meeting *meeting)
 {
@@ -164,9 +178,13 @@ static void answer(struct meeting *meeting)
     uint32_t rank = 0;
     int fd;
     ddl_status status = ddl_local_accept(meeting->door, &fd, &error);
+    if (status == DDL_ERESOURCE) {
+        close_door(meeting, &error);
+        return;
+    }
     if (status != DDL_OK)
         return; /* nobody any more, or a stranger */
-    status = take_over(fd, &rank, &other, &error);
+    status = take_over(meeting, fd, NOTE_LIMIT_MS, &rank, &other, &error);
     bool wanted = status == DDL_OK && rank < (uint32_t)roster->nranks && meeting->expected[rank];
     if (wanted && hand_over(meeting, fd, &error) != DDL_OK) {
         without(meeting, (int)rank, &error);
@@ -222,9 +240,9 @@ static ddl_status hold(struct meeting *meeting, ddl_error *err)
     DDL_TRY(take_calls(meeting, err));
     for (int rank = 0; rank < meeting->roster->rank; rank++) {
         ddl_error error;
-        uint32_t answered;
-        if (meeting->calls[rank] >= 0 &&
-            take_over(meeting->calls[rank], &answered, &meeting->others[rank], &error) != DDL_OK)
+        uint32_t answered; /* by the owner of the door that this rank's connection named */
+        if (meeting->calls[rank] >= 0 && take_over(meeting, meeting->calls[rank], ANSWER_LIMIT_MS, &answered,
+                                                   &meeting->others[rank], &error) != DDL_OK)
             without(meeting, rank, &error);
     }
     return DDL_OK;

@@ -6,6 +6,9 @@
 
 #include <string.h>
 
+/* Positions are shared with other processes, whose locks would be others. */
+_Static_assert(ATOMIC_LLONG_LOCK_FREE == 2 && ATOMIC_INT_LOCK_FREE == 2, "positions must be lock-free");
+
 /* Bytes after which a position is published, and the most that is peeked at, so that both ends of a large
  * message are at work at the same time. */
 enum { PORTION = 32 * 1024 };

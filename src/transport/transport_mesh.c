@@ -316,10 +316,10 @@ static ssize_t write_lane(peer_link *link, const struct iovec *iov, int count)
 
 static ssize_t send_parts(peer_link *link, struct iovec *iov, int count)
 {
-    if (DDL_FAILPOINT_OS("mesh.send", ECONNRESET))
-        return -1;
     if (link->out != NULL)
         return write_lane(link, iov, count);
+    if (DDL_FAILPOINT_OS("mesh.send", ECONNRESET))
+        return -1;
     size_t bytes = 0;
     for (int i = 0; i < count; i++)
         bytes += iov[i].iov_len;
@@ -619,7 +619,7 @@ static void mesh_cancel(ddl_transport *transport, ddl_xfer *xfer)
     }
 }
 
-static const struct ddl_transport_ops mesh_ops = { "tcp", mesh_send, mesh_recv, mesh_cancel };
+static const struct ddl_transport_ops mesh_ops = { "mesh", mesh_send, mesh_recv, mesh_cancel };
 
 /* ---- reading ---- */
 
@@ -825,7 +825,18 @@ static bool take_payload(peer_link *link, const uint8_t *bytes, size_t count, dd
     return link->payload_left > 0 || finish_payload(link, err);
 }
 
-/* Bytes in the staging area: headers and payloads in any pieces. */
+/* A header in a lane may change while it is looked at, if its writer is broken: what is checked must be what
+ * is used. */
+static const uint8_t *own_copy(peer_link *link, const uint8_t *header)
+{
+    if (link->in == NULL)
+        return header;
+    memcpy(link->partial, header, DDL_FRAME_BYTES);
+    atomic_signal_fence(memory_order_seq_cst);
+    return link->partial;
+}
+
+/* Bytes in the staging area, or in a lane: headers and payloads in any pieces. */
 static bool take_bytes(peer_link *link, const uint8_t *bytes, size_t count, ddl_error *err)
 {
     while (count > 0) {
@@ -842,7 +853,7 @@ static bool take_bytes(peer_link *link, const uint8_t *bytes, size_t count, ddl_
             link->partial_bytes = count;
             return true;
         }
-        if (!take_header(link, bytes, err))
+        if (!take_header(link, own_copy(link, bytes), err))
             return false;
         bytes += DDL_FRAME_BYTES;
         count -= DDL_FRAME_BYTES;
@@ -972,11 +983,11 @@ static void read_link(peer_link *link)
 /* Of a socket with an error: take what is unread. A short read is not the end of it here. */
 static void read_to_the_end(peer_link *link)
 {
-    uint64_t before;
+    uint64_t before, most = link->bytes_read + (link->in != NULL ? link->in->capacity : UINT64_MAX / 2);
     do {
         before = link->bytes_read;
         read_some(link);
-    } while (link->state == LINK_OPEN && link->bytes_read != before);
+    } while (link->state == LINK_OPEN && link->bytes_read != before && before < most);
 }
 
 /* The connection of a pair that talks by lanes has ended, or carries what it never should. What the peer said
@@ -1002,6 +1013,7 @@ static void on_poll(uv_poll_t *poll, int status, int events)
     peer_link *link = poll->data;
     if (link->in != NULL && status >= 0) {
         end_of_connection(link);
+        pay_nudges(link->mesh);
         return;
     }
     /* The loop tells an error of the socket, whatever it is, as UV_EBADF and watches no more. What the peer
@@ -1010,6 +1022,7 @@ static void on_poll(uv_poll_t *poll, int status, int events)
         read_to_the_end(link);
         if (link->state == LINK_OPEN)
             link_lost(link, ECONNRESET, NULL);
+        pay_nudges(link->mesh);
         return;
     }
     if ((events & UV_WRITABLE) != 0)
@@ -1063,8 +1076,10 @@ bool ddl_mesh_sweep(ddl_mesh *mesh)
         ddl_lanes_set_asleep(mesh->lanes, false);
     for (int i = 0; i < mesh->nby_lane; i++)
         read_lanes_of(mesh->by_lane[i]);
-    if (mesh->nhot > POLLED_LINKS)
+    if (mesh->nhot > POLLED_LINKS) {
+        ddl_mesh_flush(mesh);
         return false;
+    }
     /* Reading may change the list of hot links: take them one by one. */
     peer_link *hot[POLLED_LINKS];
     int count = 0;

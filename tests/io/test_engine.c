@@ -33,6 +33,7 @@ typedef struct bench {
     atomic_bool *flags; /* one per byte, in order */
     int ticks;
     atomic_int jobs;
+    atomic_bool dozes; /* since the last sweep */
 } bench;
 
 static bool take_bytes(bench *b)
@@ -61,6 +62,7 @@ static void on_readable(uv_poll_t *poll, int status, int events)
 static bool sweep(void *arg)
 {
     bench *b = arg;
+    atomic_store(&b->dozes, false);
     return b->swept_too && take_bytes(b);
 }
 
@@ -97,7 +99,7 @@ static bool busy(void *arg)
 /* All that comes, comes through the loop. */
 static bool doze(void *arg)
 {
-    (void)arg;
+    atomic_store(&((bench *)arg)->dozes, true);
     return false;
 }
 
@@ -166,6 +168,40 @@ static void sleeper_wakes_for_a_descriptor_and_not_only_for_a_tick(void **state)
         }
         close_bench(&b);
     }
+}
+
+static void *wait_for_first(void *arg)
+{
+    bench *b = arg;
+    DDL_ASSERT(ddl_engine_wait(b->engine, &b->flags[0], ddl_deadline_in_ms(PATIENCE_MS)));
+    return NULL;
+}
+
+/* However many threads wait: while all of them sleep, what comes has been told to wake them. */
+static void nobody_sleeps_without_having_dozed(void **state)
+{
+    (void)state;
+    enum { SAMPLES = 200, WAITING = 3 };
+    bench b;
+    open_bench(&b, false, true);
+    for (int waiting = 1; waiting <= WAITING; waiting++) {
+        pthread_t waiters[WAITING];
+        int dozing = 0;
+        struct timespec moment = { 0, 1000 * 1000 };
+        for (int i = 0; i < waiting; i++)
+            assert_int_equal(pthread_create(&waiters[i], NULL, wait_for_first, &b), 0);
+        for (int i = 0; i < SAMPLES; i++) {
+            nanosleep(&moment, NULL);
+            dozing += atomic_load(&b.dozes);
+        }
+        assert_int_equal(write(b.pipe[1], "x", 1), 1);
+        for (int i = 0; i < waiting; i++)
+            pthread_join(waiters[i], NULL);
+        assert_true(dozing > SAMPLES * 3 / 4); /* the others fell between a sweep and the sleep after it */
+        atomic_store(&b.arrived, 0);
+        atomic_store(&b.flags[0], false);
+    }
+    close_bench(&b);
 }
 
 static void wait_on_a_stuck_engine_ends_soon_after_its_deadline(void **state)
@@ -259,6 +295,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(baton_is_held_by_one),
         cmocka_unit_test(sleeper_wakes_for_a_descriptor_and_not_only_for_a_tick),
+        cmocka_unit_test(nobody_sleeps_without_having_dozed),
         cmocka_unit_test(wait_on_a_stuck_engine_ends_soon_after_its_deadline),
         cmocka_unit_test(background_thread_drives_what_was_left_behind),
         cmocka_unit_test(many_threads_wait_at_once_and_all_return),

@@ -121,17 +121,6 @@ static void takes_no_more_than_fits(void **state)
     close_lane(&f);
 }
 
-static void large_writes_are_seen_before_their_end(void **state)
-{
-    (void)state;
-    fixture f;
-    open_lane(&f, LARGE);
-    assert_int_equal(write_checked(&f.out, 0, LARGE, 0), LARGE);
-    ddl_view view = ddl_lane_peek(&f.in);
-    assert_true(view.bytes > 0 && view.bytes < LARGE);
-    close_lane(&f);
-}
-
 static void room_is_told_once(void **state)
 {
     (void)state;
@@ -287,7 +276,6 @@ static void bytes_cross_threads_and_nobody_oversleeps(void **state)
             sleep_until(&s.reader, &s.f.in, there_is_something);
             continue;
         }
-        ddl_lane_fence();
         if (ddl_lane_room_wanted(&s.f.in))
             nudge(&s.writer);
     }
@@ -306,7 +294,6 @@ int main(int argc, char **argv)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(comes_out_as_it_went_in),
         cmocka_unit_test(takes_no_more_than_fits),
-        cmocka_unit_test(large_writes_are_seen_before_their_end),
         cmocka_unit_test(room_is_told_once),
         cmocka_unit_test(positions_that_cannot_be_are_not_believed),
         cmocka_unit_test(bytes_cross_threads_and_nobody_oversleeps),
