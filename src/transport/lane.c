@@ -78,7 +78,7 @@ size_t ddl_lane_write(ddl_lane_end *end, const struct iovec parts[], int count)
 
 void ddl_lane_want_room(ddl_lane_end *end)
 {
-    atomic_store_explicit(&end->lane->wants_room, 1, memory_order_relaxed);
+    atomic_store_explicit(&end->lane->wants_room, 1, memory_order_release); /* who sees it sees the sleep */
 }
 
 /* ---- reader ---- */
@@ -90,7 +90,7 @@ bool ddl_lane_room_wanted(ddl_lane_end *end)
         return false;
     ddl_lane_fence();
     return atomic_load_explicit(&end->lane->wants_room, memory_order_relaxed) != 0 &&
-           atomic_exchange_explicit(&end->lane->wants_room, 0, memory_order_relaxed) != 0;
+           atomic_exchange_explicit(&end->lane->wants_room, 0, memory_order_acquire) != 0;
 }
 
 ddl_view ddl_lane_peek(ddl_lane_end *end)

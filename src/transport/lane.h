@@ -51,7 +51,7 @@ size_t ddl_lane_write(ddl_lane_end *end, const struct iovec parts[], int count);
 /* Writer: bytes that could be written now. */
 size_t ddl_lane_room(ddl_lane_end *end);
 
-/* Writer: ask to be told when there is room, of which there is none. */
+/* Writer, after it has said that it sleeps: ask to be woken when there is room, of which there is none. */
 void ddl_lane_want_room(ddl_lane_end *end);
 
 /*

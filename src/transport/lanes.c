@@ -145,8 +145,6 @@ void ddl_lanes_set_asleep(ddl_lanes *lanes, bool asleep)
         return;
     lanes->said_asleep = asleep;
     atomic_store_explicit(&control->asleep, asleep, memory_order_relaxed);
-    if (asleep)
-        ddl_lane_fence();
 }
 
 void ddl_lanes_destroy(ddl_lanes *lanes)

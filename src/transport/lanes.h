@@ -39,7 +39,9 @@ ddl_lane_end *ddl_lanes_in(ddl_lanes *lanes, int peer);
 /* After something was told to peer, and a fence: wake it if it sleeps. */
 void ddl_lanes_nudge(ddl_lanes *lanes, int peer);
 
-/* Say that this rank is going to sleep, or is awake. After going to sleep: look again before sleeping. */
+/* Say that this rank is going to sleep, or is awake. Before sleeping: ask for room where it is missing,
+ * fence, and look again. In this order: a reader that took a wish for room from one that did not sleep yet
+ * would wake nobody, and the wish would be gone. */
 void ddl_lanes_set_asleep(ddl_lanes *lanes, bool asleep);
 
 /* NULL is fine. */

@@ -1042,11 +1042,8 @@ static void on_poll_closed(uv_handle_t *handle)
 
 static void want_writable(peer_link *link, bool wanted)
 {
-    if (link->out != NULL) {
-        if (wanted)
-            ddl_lane_want_room(link->out);
+    if (link->out != NULL) /* tried at every sweep; before sleep, see ddl_mesh_doze */
         return;
-    }
     if (link->wants_writable == wanted || !link->poll_open || link->state == LINK_LOST)
         return;
     link->wants_writable = wanted;
@@ -1102,6 +1099,10 @@ bool ddl_mesh_doze(ddl_mesh *mesh)
     if (mesh->lanes == NULL)
         return false;
     ddl_lanes_set_asleep(mesh->lanes, true);
+    for (int i = 0; i < mesh->nby_lane; i++)
+        if (ddl_link_linked(&mesh->by_lane[i]->dirty))
+            ddl_lane_want_room(mesh->by_lane[i]->out);
+    ddl_lane_fence();
     for (int i = 0; i < mesh->nby_lane; i++) {
         peer_link *link = mesh->by_lane[i];
         if (link->state == LINK_OPEN && (ddl_lane_peek(link->in).bytes > 0 ||

@@ -204,6 +204,8 @@ static bool there_is_something(ddl_lane_end *end)
 static void sleep_until(sleeper *self, ddl_lane_end *end, bool (*ready)(ddl_lane_end *end))
 {
     atomic_store_explicit(&self->asleep, 1, memory_order_relaxed);
+    if (ready == there_is_room)
+        ddl_lane_want_room(end);
     ddl_lane_fence();
     if (ready(end)) {
         atomic_store_explicit(&self->asleep, 0, memory_order_relaxed);
@@ -245,7 +247,6 @@ static void *write_all(void *arg)
             if (count > 0) {
                 nudge(&s->reader);
             } else {
-                ddl_lane_want_room(&s->f.out);
                 sleep_until(&s->writer, &s->f.out, there_is_room);
             }
         }
