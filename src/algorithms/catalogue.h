@@ -39,14 +39,14 @@ typedef struct ddl_placement {
     const int *node_of; /* of each rank: its host, 0 .. nnodes-1, numbered by their lowest rank */
 } ddl_placement;
 
+/* Of messages of a piece, where nothing else is said. */
+enum { DDL_PIECE_BYTES = 512 * 1024 };
+
 /*
  * Everything that a schedule depends on. A large call is run as pieces: count is then that of a piece,
  * and stride that of the whole call. IN and OUT are as the public call gives them, moved forward by the
  * offset of the piece.
  */
-/* Of messages of a piece, where nothing else is said. */
-enum { DDL_PIECE_BYTES = 512 * 1024 };
-
 typedef struct ddl_shape {
     int rank, nranks;
     int root;              /* of rooted collectives; send, recv: the peer; else 0 */

@@ -280,12 +280,6 @@ static ddl_status meet(ddl_world *world, int sockets[], ddl_deadline deadline, d
     return ddl_bootstrap_join(&options, &world->bootstrap, &world->roster, sockets, err);
 }
 
-static bool is_neighbour(const ddl_world *world, int rank)
-{
-    const ddl_roster *roster = world->roster;
-    return rank != roster->rank && roster->node_of[rank] == roster->node_of[roster->rank];
-}
-
 /* Join with those of the neighbours that handed something over. */
 static ddl_status join_lanes(ddl_world *world, const int sockets[], ddl_neighbour others[], bool shares[],
                              ddl_deadline deadline, ddl_error *err)
@@ -308,7 +302,8 @@ static ddl_status join_lanes(ddl_world *world, const int sockets[], ddl_neighbou
     for (int rank = 0; rank < roster->nranks; rank++) {
         if (world->lanes != NULL && !shares[rank])
             ddl_lanes_part(world->lanes, rank);
-        if (world->config.local_transport == DDL_LOCAL_SHM && is_neighbour(world, rank) && !shares[rank]) {
+        if (world->config.local_transport == DDL_LOCAL_SHM && ddl_roster_is_neighbour(roster, rank) &&
+            !shares[rank]) {
             ddl_status status =
                 DDL_FAIL(err, DDL_EUNSUPPORTED,
                          "DDL_TRANSPORT=shm: no shared memory with rank %d on the same host; it "

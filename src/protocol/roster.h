@@ -50,4 +50,10 @@ DDL_MUST_USE ddl_status ddl_roster_create(int rank, int nranks, ddl_roster **ros
 void ddl_roster_derive(ddl_roster *roster);
 void ddl_roster_destroy(ddl_roster *roster);
 
+/* Whether this other rank is on the same host as this process. */
+static inline bool ddl_roster_is_neighbour(const ddl_roster *roster, int rank)
+{
+    return rank != roster->rank && roster->node_of[rank] == roster->node_of[roster->rank];
+}
+
 #endif

@@ -38,11 +38,6 @@ struct meeting {
     struct pollfd *fds; /* nranks + 1 */
 };
 
-static bool is_neighbour(const ddl_roster *roster, int rank)
-{
-    return rank != roster->rank && roster->node_of[rank] == roster->node_of[roster->rank];
-}
-
 /* ---- over the mesh's connections ---- */
 
 static ddl_status lost(const ddl_roster *roster, int rank, int os_errno, ddl_error *err)
@@ -138,11 +133,11 @@ static ddl_status exchange_offers(struct meeting *meeting, ddl_error *err)
         offer.has = 0;
     }
     for (int rank = 0; rank < roster->nranks; rank++)
-        if (is_neighbour(roster, rank))
+        if (ddl_roster_is_neighbour(roster, rank))
             DDL_TRY(tell(roster, meeting->sockets, rank, &offer, sizeof offer, err));
     for (int rank = 0; rank < roster->nranks; rank++) {
         struct offer other;
-        if (!is_neighbour(roster, rank))
+        if (!ddl_roster_is_neighbour(roster, rank))
             continue;
         DDL_TRY(hear(roster, meeting->sockets, rank, &other, sizeof other, meeting->deadline, err));
         if (memcmp(other.magic, magic, sizeof magic) != 0 || other.has > 1) {
@@ -292,12 +287,12 @@ ddl_status ddl_neighbours_agree(const ddl_roster *roster, const int sockets[], d
 {
     for (int rank = 0; rank < roster->nranks; rank++) {
         uint8_t byte = shares[rank];
-        if (is_neighbour(roster, rank))
+        if (ddl_roster_is_neighbour(roster, rank))
             DDL_TRY(tell(roster, sockets, rank, &byte, sizeof byte, err));
     }
     for (int rank = 0; rank < roster->nranks; rank++) {
         uint8_t byte;
-        if (!is_neighbour(roster, rank))
+        if (!ddl_roster_is_neighbour(roster, rank))
             continue;
         DDL_TRY(hear(roster, sockets, rank, &byte, sizeof byte, deadline, err));
         shares[rank] = shares[rank] && byte == 1;

@@ -1315,15 +1315,12 @@ static bool reserve_control(peer_link *link)
     return reserved;
 }
 
-/* What came with the bell is found by the sweep that follows. */
+/* It has woken a sleeper, and that is all: lanes are looked at by every sweep, and before every sleep. */
 static void on_bell(uv_poll_t *poll, int status, int events)
 {
     ddl_mesh *mesh = poll->data;
     (void)status, (void)events;
     ddl_local_bell_silence(ddl_lanes_bell(mesh->lanes));
-    for (int i = 0; i < mesh->nby_lane; i++)
-        read_lanes_of(mesh->by_lane[i]);
-    ddl_mesh_flush(mesh);
 }
 
 ddl_status ddl_mesh_create(int rank, int nranks, const int sockets[], ddl_lanes *lanes,

@@ -83,6 +83,23 @@ class SharedMemory(unittest.TestCase):
         for words in ("rank 1", "DDL_TRANSPORT=shm", "DDL_TRANSPORT=tcp"):
             self.assertIn(words, record["text"])
 
+    @unittest.skipUnless(os.environ.get("DDL_TEST_FAILPOINTS") == "1", "no failpoints in this build")
+    def test_what_fails_leaves_tcp_and_a_warning(self):
+        for site in ("io.memfd", "io.mmap", "io.mmap:2", "io.unix"):
+            world = self.world(3)
+            ranks = self.started(world, "free", rank_1={"DDL_FAILPOINTS": site})
+            warnings = "".join(ranks[1].errors)
+            self.assertIn("TCP instead", warnings, site)
+            self.assertLess(shared(ranks[1].pid), 3, site)
+            for r in (0, 2):
+                self.assertGreaterEqual(shared(ranks[r].pid), 2, site)
+            self.finish(ranks)
+            world = self.world(2)
+            insists = world.start(1, "init", DDL_TRANSPORT="shm", DDL_FAILPOINTS=site)
+            world.start(0, "init")
+            record = insists.next()
+            self.assertIn(record["status"], ("DDL_EUNSUPPORTED", "DDL_ERESOURCE", "DDL_ENOMEM"), record)
+
     def test_nothing_is_left_behind(self):
         before = set(os.listdir("/dev/shm"))
         world = self.world(3)
