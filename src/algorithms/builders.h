@@ -274,6 +274,7 @@ void ddl_scatter_direct(ddl_builder *b, const ddl_shape *shape);
 void ddl_scatter_binomial(ddl_builder *b, const ddl_shape *shape);
 void ddl_barrier_tree(ddl_builder *b, const ddl_shape *shape);
 void ddl_barrier_dissemination(ddl_builder *b, const ddl_shape *shape);
+void ddl_barrier_flat(ddl_builder *b, const ddl_shape *shape);
 void ddl_send_direct(ddl_builder *b, const ddl_shape *shape);
 void ddl_recv_direct(ddl_builder *b, const ddl_shape *shape);
 

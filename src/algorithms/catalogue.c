@@ -166,6 +166,8 @@ bool ddl_collective_parse(const char *name, ddl_collective *collective)
       "ceil(log2 p) rounds of about n/2 bytes; tiny blocks, many ranks", "Bruck et al. 1997")                \
     X(BARRIER, barrier, dissemination, ddl_barrier_dissemination, NULL, ddl_work_barrier,                    \
       "ceil(log2 p) rounds of one byte", "Hensgen, Finkel, Manber 1988")                                     \
+    X(BARRIER, barrier, flat, ddl_barrier_flat, NULL, ddl_work_barrier_flat,                                 \
+      "1 round, of p-1 messages of one byte; few ranks", "folklore; Mellor-Crummey, Scott 1991")             \
     Y(BARRIER, barrier, tree, ddl_barrier_tree, NULL, ddl_work_barrier_tree,                                 \
       "2 ceil(log4 p) rounds, 2(p-1) messages in all; ranks that share CPUs", "Wilkins et al. 2023", REDUCE, \
       ddl_work_reduce_knomial, BROADCAST, ddl_work_broadcast_knomial)                                        \

@@ -335,6 +335,13 @@ ddl_work ddl_work_barrier(const ddl_placement *where, double n)
                 bytes);
 }
 
+ddl_work ddl_work_barrier_flat(const ddl_placement *where, double n)
+{
+    (void)n;
+    int p = where->nranks;
+    return cost(where, (ddl_work){ 1, p - 1, p - 1, 0, 0, 0, 0 }, 1, to_all_others(where, 1));
+}
+
 ddl_work ddl_work_point_to_point(const ddl_placement *where, double n)
 {
     return cost(where, (ddl_work){ 1, 1, n, 0, 0, 0, 0 }, 1, n);
