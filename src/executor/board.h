@@ -1,0 +1,63 @@
+/*
+ * board.h - what a rank has to say to all others of its host, written once where all of them can read it.
+ *
+ * Each rank owns two sheets in memory that all have mapped and writes them in turn; each post says something
+ * to everybody. A rank posts again only when it has seen what all others posted with its last post, so
+ * whoever posts for the second time after a post knows that everybody has read that one: two sheets are
+ * enough, and nobody has to say that he has read.
+ *
+ * Order: a sheet is written before its number is published (release), and read after that was seen (acquire).
+ * Nothing here waits or makes a system call.
+ *
+ * Thread: one at a time.
+ */
+#ifndef DDL_EXECUTOR_BOARD_H
+#define DDL_EXECUTOR_BOARD_H
+
+#include "executor/transport.h"
+
+#include <stdatomic.h>
+
+enum { DDL_SHEET_BYTES = 32 * 1024, DDL_BOARD_RANKS = 64 };
+
+/* In shared memory; all zero is an empty one. What others write into it is believed no further than its
+ * length goes: readers read as many bytes as they expect. */
+typedef struct ddl_sheet {
+    _Alignas(128) _Atomic(uint64_t) number; /* of the post; see ddl_board_number */
+    ddl_signature signature;
+    uint64_t unused;
+    uint8_t bytes[DDL_SHEET_BYTES]; /* the first of them in the line of the number */
+} ddl_sheet;
+
+typedef struct ddl_board {
+    int rank, nranks;
+    ddl_sheet *sheets[DDL_BOARD_RANKS]; /* of each rank: its two */
+    uint64_t posts;
+    uint64_t number; /* of the last post */
+    int seen;        /* all below this rank have posted with it */
+} ddl_board;
+
+/* Operations of communicators that use the same sheets one after the other have numbers of their own. */
+static inline uint64_t ddl_board_number(uint32_t communicator, uint64_t sequence)
+{
+    return ((uint64_t)communicator + 1) << 32 | (sequence & UINT32_MAX);
+}
+
+/* Say these bytes, at most DDL_SHEET_BYTES, to all. */
+void ddl_board_post(ddl_board *board, uint64_t number, const ddl_signature *signature, const void *bytes,
+                    size_t count);
+
+/* The next rank that has posted with this rank's last post; -1: wait for one, nranks: that were all. A
+ * rank's sheet is valid until this rank posts again. */
+int ddl_board_next(ddl_board *board);
+
+/* Whether a rank has; whatever its signature is. */
+bool ddl_board_has_posted(const ddl_board *board, int rank);
+
+/* What it posted. */
+static inline const ddl_sheet *ddl_board_sheet(const ddl_board *board, int rank)
+{
+    return &board->sheets[rank][board->posts & 1];
+}
+
+#endif

@@ -1,0 +1,290 @@
+/* oneshot.c - from schedules of one round to reads of sheets. */
+#include "executor/oneshot.h"
+
+#include "base/assert.h"
+#include "base/bytes.h"
+
+enum { OF_IN = -1, OF_OUT = -2 };
+
+typedef struct place { /* of an operand */
+    int of;            /* IN, OUT, or the rank on whose sheet it is */
+    size_t offset;
+} place;
+
+typedef struct action { /* a local step, or a message that is taken from a sheet */
+    ddl_step_kind kind; /* copy, reduce or scale */
+    place target;
+    size_t bytes;
+    uint32_t first_operand, noperands;
+} action;
+
+struct ddl_oneshot {
+    int nranks;
+    size_t element_bytes;
+    ddl_slice posts;
+    action *actions;
+    uint32_t nactions;
+    place *operands;
+    uint32_t noperands;
+};
+
+typedef struct landing { /* a message that the schedule has land in scratch, and which stays on its sheet */
+    ddl_slice slice;
+    place from;
+} landing;
+
+typedef struct reading { /* of the schedules */
+    ddl_schedule *const *schedules;
+    int rank;
+    ddl_slice said[DDL_BOARD_RANKS]; /* by each rank: of its IN or OUT; SCRATCH: nothing that anyone reads */
+    landing landings[DDL_BOARD_RANKS];
+    int nlandings;
+    ddl_oneshot *oneshot;
+} reading;
+
+/* ---- what ranks say ---- */
+
+static const ddl_step *message_to(const ddl_schedule *schedule, int peer)
+{
+    for (uint32_t i = 0; i < schedule->nsteps; i++)
+        if (schedule->steps[i].kind == DDL_STEP_SEND && schedule->steps[i].peer == peer)
+            return &schedule->steps[i];
+    return NULL;
+}
+
+static bool is_message(const ddl_step *step)
+{
+    return step->kind == DDL_STEP_SEND || step->kind == DDL_STEP_RECV || step->kind == DDL_STEP_RECV_REDUCE;
+}
+
+/* One message to each other rank, before anything else happens, and one from each. */
+static bool is_one_round(const ddl_schedule *schedule)
+{
+    uint32_t others = (uint32_t)schedule->nranks - 1, sent = 0;
+    if (schedule->nmessages != 2 * others)
+        return false;
+    for (uint32_t i = 0; i < schedule->nsteps; i++) {
+        const ddl_step *step = &schedule->steps[i];
+        if (is_message(step) && (step->number != 0 || step->target.part[1].bytes > 0))
+            return false;
+        if (step->kind != DDL_STEP_SEND)
+            continue;
+        if (step->npredecessors > 0)
+            return false;
+        sent++;
+    }
+    return sent == others; /* to different ranks, as all have number 0 */
+}
+
+/* All that a rank sends, from the first byte to the last. */
+static bool find_said(const ddl_schedule *schedule, ddl_slice *said)
+{
+    *said = (ddl_slice){ 0 };
+    for (uint32_t i = 0; i < schedule->nsteps; i++) {
+        const ddl_slice *slice = &schedule->steps[i].target.part[0];
+        if (schedule->steps[i].kind != DDL_STEP_SEND)
+            continue;
+        if (said->bytes == 0)
+            *said = *slice;
+        if (slice->buffer != said->buffer)
+            return false;
+        size_t end = said->offset + said->bytes, slice_end = slice->offset + slice->bytes;
+        if (slice->offset < said->offset)
+            said->offset = slice->offset;
+        said->bytes = (slice_end > end ? slice_end : end) - said->offset;
+    }
+    return said->bytes <= DDL_SHEET_BYTES;
+}
+
+/* ---- what this rank does with it ---- */
+
+static bool find_operand(const reading *r, const ddl_slice *slice, place *found)
+{
+    if (slice->buffer != DDL_BUFFER_SCRATCH) {
+        *found = (place){ slice->buffer == DDL_BUFFER_IN ? OF_IN : OF_OUT, slice->offset };
+        return true;
+    }
+    for (int i = 0; i < r->nlandings; i++) {
+        const landing *there = &r->landings[i];
+        if (slice->offset < there->slice.offset ||
+            slice->offset + slice->bytes > there->slice.offset + there->slice.bytes)
+            continue;
+        *found = (place){ there->from.of, there->from.offset + slice->offset - there->slice.offset };
+        return r->said[there->from.of].buffer != DDL_BUFFER_SCRATCH;
+    }
+    return false;
+}
+
+/* The operands are added after it. */
+static action *add_action(reading *r, ddl_step_kind kind, const ddl_slice *target)
+{
+    ddl_oneshot *oneshot = r->oneshot;
+    action *added = &oneshot->actions[oneshot->nactions++];
+    *added = (action){ .kind = kind,
+                       .target = { target->buffer == DDL_BUFFER_IN ? OF_IN : OF_OUT, target->offset },
+                       .bytes = target->bytes,
+                       .first_operand = oneshot->noperands };
+    return added;
+}
+
+static void add_operand(reading *r, action *to, place operand)
+{
+    r->oneshot->operands[r->oneshot->noperands++] = operand;
+    to->noperands++;
+}
+
+static bool add_local(reading *r, const ddl_step *step, const ddl_slice operands[], uint32_t noperands)
+{
+    const ddl_slice *target = &step->target.part[0];
+    if (target->buffer == DDL_BUFFER_SCRATCH || step->target.part[1].bytes > 0 || noperands > DDL_BOARD_RANKS)
+        return false;
+    ddl_step_kind kind = step->kind == DDL_STEP_RECV_REDUCE ? DDL_STEP_REDUCE : (ddl_step_kind)step->kind;
+    action *added = add_action(r, kind, target);
+    for (uint32_t i = 0; i < noperands; i++) {
+        place operand;
+        if (!find_operand(r, &operands[i], &operand))
+            return false;
+        add_operand(r, added, operand);
+    }
+    return true;
+}
+
+/* What the schedule has land in scratch stays on its sheet; the rest is copied to its place. */
+static bool add_message(reading *r, const ddl_step *step)
+{
+    const ddl_step *sent = message_to(r->schedules[step->peer], r->rank);
+    const ddl_slice *lands = step->kind == DDL_STEP_RECV ? &step->target.part[0] : &step->source;
+    if (sent == NULL || sent->target.part[0].bytes != lands->bytes)
+        return false;
+    const ddl_slice *said = &r->said[step->peer];
+    place from = { step->peer, sent->target.part[0].offset - said->offset };
+    if (lands->buffer == DDL_BUFFER_SCRATCH)
+        r->landings[r->nlandings++] = (landing){ *lands, from };
+    else if (said->buffer == DDL_BUFFER_SCRATCH)
+        return false;
+    else
+        add_operand(r, add_action(r, DDL_STEP_COPY, lands), from);
+    if (step->kind == DDL_STEP_RECV)
+        return true;
+    ddl_slice target = step->target.part[0];
+    ddl_slice operands[2] = { step->incoming_first ? *lands : target,
+                              step->incoming_first ? target : *lands };
+    return add_local(r, step, operands, 2);
+}
+
+static bool add_step(reading *r, const ddl_schedule *own, const ddl_step *step)
+{
+    switch ((ddl_step_kind)step->kind) {
+    case DDL_STEP_SEND:
+        return true;
+    case DDL_STEP_RECV:
+    case DDL_STEP_RECV_REDUCE:
+        return add_message(r, step);
+    case DDL_STEP_REDUCE:
+        return add_local(r, step, &own->operands[step->first_operand], step->noperands);
+    case DDL_STEP_COPY:
+        return add_local(r, step, &step->source, 1);
+    case DDL_STEP_SCALE:
+        return add_local(r, step, NULL, 0);
+    }
+    return false;
+}
+
+bool ddl_oneshot_is_possible(ddl_schedule *const schedules[])
+{
+    int nranks = schedules[0]->nranks;
+    if (nranks < 2 || nranks > DDL_BOARD_RANKS)
+        return false;
+    ddl_slice said;
+    for (int rank = 0; rank < nranks; rank++)
+        if (!is_one_round(schedules[rank]) || !find_said(schedules[rank], &said))
+            return false;
+    return true;
+}
+
+static bool read_schedules(reading *r)
+{
+    const ddl_schedule *own = r->schedules[r->rank];
+    for (int rank = 0; rank < own->nranks; rank++)
+        if (!find_said(r->schedules[rank], &r->said[rank]))
+            return false;
+    for (uint32_t i = 0; i < own->nsteps; i++)
+        if (!add_step(r, own, &own->steps[i]))
+            return false;
+    return true;
+}
+
+/* ---- life ---- */
+
+static uint32_t operands_at_most(const ddl_schedule *schedule)
+{
+    uint32_t count = 0;
+    for (uint32_t i = 0; i < schedule->nsteps; i++)
+        count += schedule->steps[i].noperands > 2 ? schedule->steps[i].noperands : 2;
+    return count;
+}
+
+ddl_status ddl_oneshot_create(ddl_schedule *const schedules[], int rank, ddl_oneshot **out, ddl_error *err)
+{
+    const ddl_schedule *own = schedules[rank];
+    ddl_oneshot *oneshot = ddl_alloc(sizeof *oneshot);
+    reading *r = ddl_alloc(sizeof *r);
+    if (oneshot != NULL) {
+        oneshot->nranks = own->nranks;
+        oneshot->element_bytes = own->element_bytes;
+        oneshot->actions = ddl_alloc_array(2 * (size_t)own->nsteps, sizeof *oneshot->actions);
+        oneshot->operands = ddl_alloc_array(operands_at_most(own), sizeof *oneshot->operands);
+    }
+    if (oneshot == NULL || r == NULL || oneshot->actions == NULL || oneshot->operands == NULL) {
+        ddl_free(r);
+        ddl_oneshot_destroy(oneshot);
+        return DDL_FAIL(err, DDL_ENOMEM, "no memory for a call of %d ranks", own->nranks);
+    }
+    *r = (reading){ .schedules = schedules, .rank = rank, .oneshot = oneshot };
+    bool read = read_schedules(r);
+    DDL_ASSERT(read); /* of the whole catalogue, by a test */
+    oneshot->posts = r->said[rank].buffer != DDL_BUFFER_SCRATCH ? r->said[rank] : (ddl_slice){ 0 };
+    ddl_free(r);
+    *out = oneshot;
+    return DDL_OK;
+}
+
+void ddl_oneshot_destroy(ddl_oneshot *oneshot)
+{
+    if (oneshot == NULL)
+        return;
+    ddl_free(oneshot->actions);
+    ddl_free(oneshot->operands);
+    ddl_free(oneshot);
+}
+
+ddl_slice ddl_oneshot_posts(const ddl_oneshot *oneshot)
+{
+    return oneshot->posts;
+}
+
+/* ---- running ---- */
+
+void ddl_oneshot_finish(const ddl_oneshot *oneshot, const ddl_board *board, void *in, void *out,
+                        ddl_compute *compute, ddl_dtype dtype, ddl_op op)
+{
+    const void *operands[DDL_BOARD_RANKS];
+    for (uint32_t i = 0; i < oneshot->nactions; i++) {
+        const action *act = &oneshot->actions[i];
+        for (uint32_t k = 0; k < act->noperands; k++) {
+            const place *from = &oneshot->operands[act->first_operand + k];
+            const void *base = from->of == OF_IN ? in : out;
+            if (from->of >= 0)
+                base = ddl_board_sheet(board, from->of)->bytes;
+            operands[k] = (const char *)base + from->offset;
+        }
+        void *target = (char *)(act->target.of == OF_IN ? in : out) + act->target.offset;
+        size_t count = act->bytes / oneshot->element_bytes;
+        if (act->kind == DDL_STEP_REDUCE)
+            compute->ops->reduce(compute, target, operands, (int)act->noperands, count, dtype, op);
+        else if (act->kind == DDL_STEP_COPY)
+            compute->ops->copy(compute, target, operands[0], act->bytes);
+        else
+            compute->ops->scale(compute, target, count, dtype, oneshot->nranks);
+    }
+}

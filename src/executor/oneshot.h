@@ -1,0 +1,40 @@
+/*
+ * oneshot.h - a schedule of one round, turned into what is left of it where all can read what all have said.
+ *
+ * Where every rank sends every other one message at once, and these are all messages, a rank can as well post
+ * what it sends on a board and take its part of what the others posted, reducing straight from their
+ * sheets. What is posted and what is read follows from the schedules of all ranks, so the checker's proof of
+ * them holds for this too.
+ */
+#ifndef DDL_EXECUTOR_ONESHOT_H
+#define DDL_EXECUTOR_ONESHOT_H
+
+#include "base/error.h"
+#include "executor/board.h"
+#include "executor/compute.h"
+#include "schedule/schedule.h"
+
+typedef struct ddl_oneshot ddl_oneshot;
+
+/*
+ * Whether these schedules of all ranks for one call are of one round, and no rank has more to say than a
+ * sheet holds. Ranks differ in whether their calls are in place: it is possible for all of them only if it is
+ * for both kinds of schedules.
+ */
+bool ddl_oneshot_is_possible(ddl_schedule *const schedules[]);
+
+/* Of this rank, where it is possible; the schedules need not outlive it. DDL_ENOMEM. */
+DDL_MUST_USE ddl_status ddl_oneshot_create(ddl_schedule *const schedules[], int rank, ddl_oneshot **oneshot,
+                                           ddl_error *err);
+
+/* NULL is fine. */
+void ddl_oneshot_destroy(ddl_oneshot *oneshot);
+
+/* What this rank has to post, of IN or OUT. */
+ddl_slice ddl_oneshot_posts(const ddl_oneshot *oneshot);
+
+/* All have posted: the rest of the schedule. in is only read, unless the operation is in place. */
+void ddl_oneshot_finish(const ddl_oneshot *oneshot, const ddl_board *board, void *in, void *out,
+                        ddl_compute *compute, ddl_dtype dtype, ddl_op op);
+
+#endif

@@ -1,0 +1,353 @@
+/*
+ * test_oneshot.c - calls over a board: which of the catalogue can go so, that all ranks find the same, and
+ * that what comes out is what the schedules say; and that two sheets are enough, with threads as ranks.
+ */
+#include <pthread.h>
+#include <sched.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "algorithms/catalogue.h"
+#include "compute/compute_cpu.h"
+#include "executor/oneshot.h"
+
+enum { MOST_RANKS = 8, MOST_COUNT = 100 };
+
+static bool is_among_all(ddl_collective collective)
+{
+    return collective == DDL_COLLECTIVE_ALLREDUCE || collective == DDL_COLLECTIVE_REDUCE_SCATTER ||
+           collective == DDL_COLLECTIVE_REDUCE_SCATTERV || collective == DDL_COLLECTIVE_ALLGATHER ||
+           collective == DDL_COLLECTIVE_ALLGATHERV || collective == DDL_COLLECTIVE_ALLTOALL ||
+           collective == DDL_COLLECTIVE_BARRIER;
+}
+
+static bool is_v_form(ddl_collective collective)
+{
+    return collective == DDL_COLLECTIVE_REDUCE_SCATTERV || collective == DDL_COLLECTIVE_ALLGATHERV;
+}
+
+typedef struct blocks {
+    size_t counts[DDL_BOARD_RANKS + 1], starts[DDL_BOARD_RANKS + 1], total;
+} blocks;
+
+/* Even blocks, but in v forms rank i has i more. */
+static blocks blocks_of(ddl_collective collective, int nranks, size_t count)
+{
+    blocks made = { .total = 0 };
+    for (int i = 0; i < nranks; i++) {
+        made.starts[i] = made.total;
+        made.counts[i] = count + (is_v_form(collective) ? (size_t)i : 0);
+        made.total += made.counts[i];
+    }
+    return made;
+}
+
+static void build_all(const ddl_algorithm *row, int nranks, size_t count, const blocks *uneven, bool in_place,
+                      bool average, ddl_schedule *schedules[])
+{
+    ddl_error error;
+    for (int rank = 0; rank < nranks; rank++) {
+        ddl_shape shape = { .rank = rank,
+                            .nranks = nranks,
+                            .count = count,
+                            .stride = count,
+                            .placement = { nranks, 1, NULL },
+                            .element_bytes = 4,
+                            .in_place = in_place && row->collective != DDL_COLLECTIVE_BARRIER,
+                            .average = average };
+        if (is_v_form(row->collective)) {
+            shape.blocks = (ddl_uneven){ uneven->counts, uneven->starts };
+            shape.count = shape.stride = uneven->counts[nranks - 1];
+        }
+        assert_int_equal(row->build(&shape, &schedules[rank], &error), DDL_OK);
+    }
+}
+
+static void destroy_all(ddl_schedule *schedules[], int nranks)
+{
+    for (int rank = 0; rank < nranks; rank++)
+        ddl_schedule_destroy(schedules[rank]);
+}
+
+static bool is_possible(const ddl_algorithm *row, int nranks, size_t count, bool in_place)
+{
+    ddl_schedule *schedules[DDL_BOARD_RANKS + 1];
+    blocks uneven = blocks_of(row->collective, nranks, count);
+    build_all(row, nranks, count, &uneven, in_place, false, schedules);
+    bool possible = ddl_oneshot_is_possible(schedules);
+    destroy_all(schedules, nranks);
+    return possible;
+}
+
+static void one_round_is_what_can_go_over_a_board(void **state)
+{
+    (void)state;
+    static const struct {
+        ddl_collective collective;
+        const char *name;
+    } expected[] = {
+        { DDL_COLLECTIVE_ALLREDUCE, "flat" },         { DDL_COLLECTIVE_REDUCE_SCATTER, "direct" },
+        { DDL_COLLECTIVE_REDUCE_SCATTERV, "direct" }, { DDL_COLLECTIVE_ALLGATHER, "direct" },
+        { DDL_COLLECTIVE_ALLGATHERV, "direct" },      { DDL_COLLECTIVE_ALLTOALL, "direct" },
+        { DDL_COLLECTIVE_BARRIER, "flat" },
+    };
+    for (size_t i = 0; i < sizeof expected / sizeof *expected; i++) {
+        const ddl_algorithm *row = ddl_catalogue_find(expected[i].collective, expected[i].name);
+        assert_non_null(row);
+        for (int nranks = 2; nranks <= DDL_BOARD_RANKS; nranks = nranks < 9 ? nranks + 1 : nranks * 2 - 2)
+            for (int in_place = 0; in_place < 2; in_place++)
+                assert_true(is_possible(row, nranks, 3, in_place == 1));
+    }
+    assert_false(is_possible(ddl_catalogue_find(DDL_COLLECTIVE_ALLREDUCE, "direct"), 3, 30, false));
+    assert_false(is_possible(ddl_catalogue_find(DDL_COLLECTIVE_ALLREDUCE, "doubling"), 4, 30, false));
+    assert_false(is_possible(ddl_catalogue_find(DDL_COLLECTIVE_ALLGATHER, "ring"), 3, 30, false));
+    assert_false(is_possible(ddl_catalogue_find(DDL_COLLECTIVE_BARRIER, "dissemination"), 3, 0, false));
+}
+
+static void no_more_than_a_sheet_holds(void **state)
+{
+    (void)state;
+    const ddl_algorithm *flat = ddl_catalogue_find(DDL_COLLECTIVE_ALLREDUCE, "flat");
+    assert_true(is_possible(flat, 3, DDL_SHEET_BYTES / 4, false));
+    assert_false(is_possible(flat, 3, DDL_SHEET_BYTES / 4 + 1, false));
+    assert_false(is_possible(flat, 3, 0, false)); /* nothing is said at all */
+    const ddl_algorithm *direct = ddl_catalogue_find(DDL_COLLECTIVE_ALLTOALL, "direct");
+    assert_true(is_possible(direct, 4, DDL_SHEET_BYTES / 16, false));
+    assert_false(is_possible(direct, 4, DDL_SHEET_BYTES / 8, false));
+    assert_false(is_possible(flat, DDL_BOARD_RANKS + 1, 1, false));
+}
+
+/* ---- results ---- */
+
+typedef struct world {
+    ddl_sheet *sheets; /* two of each rank */
+    ddl_board boards[MOST_RANKS];
+} world;
+
+static world *make_world(int nranks)
+{
+    world *made = calloc(1, sizeof *made);
+    assert_non_null(made);
+    assert_int_equal(posix_memalign((void **)&made->sheets, 128, 2 * (size_t)nranks * sizeof(ddl_sheet)), 0);
+    memset(made->sheets, 0, 2 * (size_t)nranks * sizeof(ddl_sheet));
+    for (int rank = 0; rank < nranks; rank++) {
+        made->boards[rank].rank = rank;
+        made->boards[rank].nranks = nranks;
+        for (int other = 0; other < nranks; other++)
+            made->boards[rank].sheets[other] = made->sheets + 2 * other;
+    }
+    return made;
+}
+
+static void free_world(world *all)
+{
+    free(all->sheets);
+    free(all);
+}
+
+static float value(int rank, size_t i)
+{
+    return (float)rank * 1000.5f + (float)i * 0.1f;
+}
+
+/* As the collective defines it, folded in rank order. */
+static void expect(ddl_collective collective, int rank, int nranks, const blocks *all, bool average,
+                   float *out, size_t *count)
+{
+    bool reduces = collective == DDL_COLLECTIVE_ALLREDUCE || collective == DDL_COLLECTIVE_REDUCE_SCATTER ||
+                   collective == DDL_COLLECTIVE_REDUCE_SCATTERV;
+    size_t first = collective == DDL_COLLECTIVE_ALLREDUCE ? 0 : all->starts[rank];
+    *count = 0;
+    if (reduces) {
+        *count = all->counts[rank];
+        for (size_t i = 0; i < *count; i++) {
+            out[i] = value(0, first + i);
+            for (int other = 1; other < nranks; other++)
+                out[i] += value(other, first + i);
+            out[i] = average ? out[i] / (float)nranks : out[i];
+        }
+        return;
+    }
+    for (int other = 0; other < nranks && collective != DDL_COLLECTIVE_BARRIER; other++)
+        for (size_t i = 0; i < all->counts[other]; i++)
+            out[(*count)++] = value(other, collective == DDL_COLLECTIVE_ALLTOALL ? first + i : i);
+}
+
+static size_t input_count(ddl_collective collective, int rank, const blocks *all)
+{
+    if (collective == DDL_COLLECTIVE_BARRIER)
+        return 0;
+    bool of_own = collective == DDL_COLLECTIVE_ALLREDUCE || collective == DDL_COLLECTIVE_ALLGATHER ||
+                  collective == DDL_COLLECTIVE_ALLGATHERV;
+    return of_own ? all->counts[rank] : all->total;
+}
+
+/* Where in one memory IN and OUT begin, for a call in place; in elements. */
+static void place(ddl_collective collective, int rank, const blocks *all, size_t *in, size_t *out)
+{
+    *in = *out = 0;
+    if (collective == DDL_COLLECTIVE_ALLGATHER || collective == DDL_COLLECTIVE_ALLGATHERV)
+        *in = all->starts[rank];
+    if (collective == DDL_COLLECTIVE_REDUCE_SCATTER || collective == DDL_COLLECTIVE_REDUCE_SCATTERV)
+        *out = all->starts[rank];
+}
+
+static void run(const ddl_algorithm *row, int nranks, size_t count, bool in_place, bool average)
+{
+    enum { ROOM = MOST_RANKS * (MOST_COUNT + MOST_RANKS) };
+    static float in[MOST_RANKS][ROOM], out[MOST_RANKS][ROOM];
+    ddl_collective collective = row->collective;
+    ddl_schedule *schedules[MOST_RANKS];
+    ddl_oneshot *oneshots[MOST_RANKS];
+    ddl_error error;
+    blocks all = blocks_of(collective, nranks, count);
+    build_all(row, nranks, count, &all, in_place, average, schedules);
+    world *w = make_world(nranks);
+    const ddl_signature signature = { .collective = (uint8_t)collective };
+    float *ins[MOST_RANKS], *outs[MOST_RANKS];
+    for (int rank = 0; rank < nranks; rank++) {
+        size_t in_start = 0, out_start = 0;
+        if (in_place)
+            place(collective, rank, &all, &in_start, &out_start);
+        ins[rank] = (in_place ? out[rank] : in[rank]) + in_start;
+        outs[rank] = out[rank] + out_start;
+        for (size_t i = 0; i < ROOM; i++)
+            in[rank][i] = out[rank][i] = -1;
+        for (size_t i = 0; i < input_count(collective, rank, &all); i++)
+            ins[rank][i] = value(rank, i);
+    }
+    for (int rank = 0; rank < nranks; rank++) {
+        assert_int_equal(ddl_oneshot_create(schedules, rank, &oneshots[rank], &error), DDL_OK);
+        ddl_slice posts = ddl_oneshot_posts(oneshots[rank]);
+        const char *from = (const char *)(posts.buffer == DDL_BUFFER_IN ? ins[rank] : outs[rank]);
+        assert_int_not_equal(posts.buffer, DDL_BUFFER_SCRATCH);
+        ddl_board_post(&w->boards[rank], 7, &signature, from + posts.offset, posts.bytes);
+    }
+    for (int rank = 0; rank < nranks; rank++) {
+        static float expected[ROOM];
+        size_t expected_count;
+        ddl_oneshot_finish(oneshots[rank], &w->boards[rank], ins[rank], outs[rank], ddl_compute_cpu(),
+                           DDL_FLOAT32, average ? DDL_AVG : DDL_SUM);
+        expect(collective, rank, nranks, &all, average, expected, &expected_count);
+        assert_memory_equal(outs[rank], expected, expected_count * sizeof(float));
+        assert_true(in_place || outs[rank][expected_count] == -1);
+        ddl_oneshot_destroy(oneshots[rank]);
+    }
+    destroy_all(schedules, nranks);
+    free_world(w);
+}
+
+static void whatever_is_possible_gives_the_right_result(void **state)
+{
+    (void)state;
+    size_t nrows, run_rows = 0;
+    const ddl_algorithm *rows = ddl_catalogue(&nrows);
+    for (size_t i = 0; i < nrows; i++)
+        for (int nranks = 2; nranks <= MOST_RANKS && is_among_all(rows[i].collective); nranks++)
+            for (size_t count = 1; count <= MOST_COUNT; count += 33) {
+                if (!ddl_algorithm_takes(&rows[i], nranks) || !is_possible(&rows[i], nranks, count, false) ||
+                    !is_possible(&rows[i], nranks, count, true))
+                    continue;
+                bool reduces = rows[i].collective == DDL_COLLECTIVE_ALLREDUCE ||
+                               rows[i].collective == DDL_COLLECTIVE_REDUCE_SCATTER;
+                for (int how = 0; how < (reduces ? 4 : 2); how++)
+                    run(&rows[i], nranks, count, how % 2 == 1, how / 2 == 1);
+                run_rows++;
+            }
+    assert_true(run_rows > 7 * (MOST_RANKS - 1) * 4);
+}
+
+/* What all ranks decide by itself follows from the two kinds of schedules; what each then makes of its own
+ * must never fail, however many ranks there are. */
+static void what_is_possible_works_on_every_rank(void **state)
+{
+    (void)state;
+    size_t nrows;
+    const ddl_algorithm *rows = ddl_catalogue(&nrows);
+    for (size_t i = 0; i < nrows; i++)
+        for (int nranks = 2; nranks <= 24 && is_among_all(rows[i].collective); nranks++) {
+            if (!ddl_algorithm_takes(&rows[i], nranks) || !is_possible(&rows[i], nranks, 5, false) ||
+                !is_possible(&rows[i], nranks, 5, true))
+                continue;
+            for (int in_place = 0; in_place < 2; in_place++) {
+                ddl_schedule *schedules[DDL_BOARD_RANKS];
+                ddl_error error;
+                blocks all = blocks_of(rows[i].collective, nranks, 5);
+                build_all(&rows[i], nranks, 5, &all, in_place == 1, true, schedules);
+                for (int rank = 0; rank < nranks; rank++) {
+                    ddl_oneshot *made;
+                    assert_int_equal(ddl_oneshot_create(schedules, rank, &made, &error), DDL_OK);
+                    ddl_oneshot_destroy(made);
+                }
+                destroy_all(schedules, nranks);
+            }
+        }
+}
+
+/* ---- threads ---- */
+
+enum { THREADS = 4, POSTS = 20000, WORDS = 24 };
+
+typedef struct talker {
+    pthread_t thread;
+    ddl_board *board;
+    int wrong;
+} talker;
+
+static void *talk(void *arg)
+{
+    talker *self = arg;
+    ddl_board *board = self->board;
+    for (uint64_t k = 1; k <= POSTS; k++) {
+        uint64_t words[WORDS];
+        for (int i = 0; i < WORDS; i++)
+            words[i] = k * 100 + (uint64_t)board->rank;
+        const ddl_signature signature = { .count = k };
+        ddl_board_post(board, ddl_board_number(3, k), &signature, words, sizeof words);
+        for (int next; (next = ddl_board_next(board)) != board->nranks;)
+            if (next < 0)
+                sched_yield();
+        for (int rank = 0; rank < board->nranks; rank++) {
+            const ddl_sheet *sheet = ddl_board_sheet(board, rank);
+            memcpy(words, sheet->bytes, sizeof words);
+            self->wrong += sheet->signature.count != k;
+            for (int i = 0; i < WORDS; i++)
+                self->wrong += words[i] != k * 100 + (uint64_t)rank;
+        }
+    }
+    return NULL;
+}
+
+static void everyone_reads_what_all_have_posted(void **state)
+{
+    (void)state;
+    world *w = make_world(THREADS);
+    talker talkers[THREADS];
+    for (int i = 0; i < THREADS; i++) {
+        talkers[i] = (talker){ .board = &w->boards[i] };
+        assert_int_equal(pthread_create(&talkers[i].thread, NULL, talk, &talkers[i]), 0);
+    }
+    for (int i = 0; i < THREADS; i++) {
+        assert_int_equal(pthread_join(talkers[i].thread, NULL), 0);
+        assert_int_equal(talkers[i].wrong, 0);
+    }
+    free_world(w);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(one_round_is_what_can_go_over_a_board),
+        cmocka_unit_test(no_more_than_a_sheet_holds),
+        cmocka_unit_test(whatever_is_possible_gives_the_right_result),
+        cmocka_unit_test(what_is_possible_works_on_every_rank),
+        cmocka_unit_test(everyone_reads_what_all_have_posted),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
