@@ -4,6 +4,7 @@
 #include "api/contexts.h"
 #include "api/issue.h"
 #include "api/last_error.h"
+#include "api/repeat.h"
 #include "base/assert.h"
 #include "base/bytes.h"
 #include "compute/compute_cpu.h"
@@ -76,6 +77,30 @@ static size_t piece_bytes(const ddl_comm *comm)
     return comm->model.piece_bytes < LEAST ? LEAST : (size_t)comm->model.piece_bytes;
 }
 
+/* Something was posted: the fence stands between it and the look who sleeps. */
+static void wake_members(void *arg)
+{
+    const ddl_comm *comm = arg;
+    ddl_lane_fence();
+    for (int rank = 0; rank < comm->nranks; rank++)
+        if (rank != comm->rank)
+            ddl_lanes_nudge(comm->world->lanes, comm->members[rank]);
+}
+
+static ddl_status make_board(ddl_comm *comm, ddl_error *err)
+{
+    if (comm->board_index < 0)
+        return DDL_OK;
+    comm->board = ddl_alloc(sizeof *comm->board);
+    if (comm->board == NULL)
+        return DDL_FAIL(err, DDL_ENOMEM, "no memory for a board");
+    comm->board->rank = comm->rank;
+    comm->board->nranks = comm->nranks;
+    for (int rank = 0; rank < comm->nranks; rank++)
+        comm->board->sheets[rank] = ddl_world_sheets(comm->world, comm->members[rank], comm->board_index);
+    return DDL_OK;
+}
+
 static ddl_status fill(ddl_comm *comm, const int members[], ddl_error *err)
 {
     if (allocate(comm, members) != DDL_OK)
@@ -89,15 +114,20 @@ static ddl_status fill(ddl_comm *comm, const int members[], ddl_error *err)
         snprintf(name, sizeof name, "part-%lu", (unsigned long)comm->id);
     snprintf(prefix, sizeof prefix, "comm=%s rank %d@%s", name, comm->rank,
              comm->roster->members[comm->rank].host);
-    comm->pool = ddl_request_pool_create(comm->rank, prefix);
+    /* One for each call that may be kept for its repetition, and one that is under way. */
+    int nrequests = comm->board_index >= 0 ? DDL_COLLECTIVE_COUNT + 1 : 1;
+    comm->pool = ddl_request_pool_create(comm->rank, prefix, nrequests);
     if (comm->pool == NULL)
         return DDL_FAIL(err, DDL_ENOMEM, "no memory for requests");
+    DDL_TRY(make_board(comm, err));
+    comm->model.board_bytes = comm->board != NULL ? DDL_SHEET_BYTES : 0;
+    ddl_posting_owner owner = { comm->board, wake_members, comm, &comm->world->posting };
     return ddl_backend_create(comm->mesh != NULL ? ddl_mesh_transport(comm->mesh) : NULL, comm->members,
-                              ddl_compute_cpu(), &comm->backend, err);
+                              ddl_compute_cpu(), &owner, &comm->backend, err);
 }
 
 ddl_status ddl_comm_create(ddl_world *world, uint32_t id, const int members[], int nranks, int rank,
-                           ddl_comm *root, int64_t timeout_ms, ddl_comm **out, ddl_error *err)
+                           int board, ddl_comm *root, int64_t timeout_ms, ddl_comm **out, ddl_error *err)
 {
     ddl_comm *comm = ddl_alloc(sizeof *comm);
     if (comm == NULL) {
@@ -112,6 +142,7 @@ ddl_status ddl_comm_create(ddl_world *world, uint32_t id, const int members[], i
     comm->id = id;
     comm->rank = rank;
     comm->nranks = nranks;
+    comm->board_index = board;
     comm->engine = nranks > 1 ? world->engine : NULL;
     comm->mesh = nranks > 1 ? world->mesh : NULL;
     comm->root = root != NULL ? root : comm;
@@ -149,6 +180,7 @@ void ddl_comm_destroy(ddl_comm *comm)
             return; /* whoever is stuck in there may still touch it: it is lost, and the world with it */
         if (comm->failure.failing && !comm->failure.failed)
             world->nbusy--;
+        ddl_repeat_forget(comm);
         ddl_shrink_free(comm);
         ddl_world_dismiss(world, comm);
         ddl_engine_leave(comm->engine);
@@ -159,6 +191,9 @@ void ddl_comm_destroy(ddl_comm *comm)
     bool last = world->nroots == 0;
     pthread_mutex_unlock(&world->lock);
     ddl_backend_destroy(comm->backend);
+    ddl_free(comm->board);
+    if (comm->board_is_done)
+        ddl_world_give_boards(world, UINT32_C(1) << comm->board_index);
     ddl_roster_destroy(comm->roster);
     ddl_request_pool_release(comm->pool);
     for (int i = 0; i < DDL_HISTORY; i++)
@@ -213,7 +248,10 @@ ddl_status ddl_init(ddl_comm **out, const ddl_options *options)
         } else {
             for (int i = 0; i < nranks; i++)
                 members[i] = i;
-            status = ddl_comm_create(world, DDL_ID_WORLD, members, nranks, rank, NULL,
+            uint32_t boards = ddl_world_take_boards(world);
+            int board = ddl_world_board_of(world, boards, members, nranks);
+            ddl_world_give_boards(world, board < 0 ? boards : boards & ~(UINT32_C(1) << board));
+            status = ddl_comm_create(world, DDL_ID_WORLD, members, nranks, rank, board, NULL,
                                      world->config.timeout_ms, out, &error);
             ddl_free(members);
         }
@@ -248,19 +286,20 @@ static void abandon_operations(ddl_comm *comm)
     ddl_engine_wake(comm->engine);
 }
 
-/* Until nothing is in flight, or the deadline. */
-static void finish_operations(ddl_comm *comm, ddl_deadline deadline)
+/* Until nothing is in flight, or the deadline. True: nothing is. */
+static bool finish_operations(ddl_comm *comm, ddl_deadline deadline)
 {
     while (comm->engine != NULL && !ddl_deadline_passed(deadline)) {
         if (!ddl_engine_enter(comm->engine, deadline))
-            return;
+            return false;
         ddl_link *first = ddl_list_first(&comm->in_flight);
         if (first == NULL) {
             ddl_engine_leave(comm->engine);
-            return;
+            return true;
         }
         ddl_engine_wait_entered(comm->engine, &DDL_CONTAINER(first, ddl_request, link)->done, deadline);
     }
+    return comm->engine == NULL;
 }
 
 /* Threads that wait for requests use the engine until they have seen that theirs is done; all are. */
@@ -327,20 +366,23 @@ ddl_status ddl_comm_free(ddl_comm **handle)
     ddl_deadline deadline = ddl_deadline_in_ms(DDL_COMM_FREE_MS);
     bool is_root = comm->root == comm;
     for (ddl_comm *part = NULL; is_root && (part = next_part(comm, part)) != NULL;)
-        finish_operations(part, deadline);
+        (void)finish_operations(part, deadline);
     int left_ms = ddl_deadline_left_ms(deadline);
     if (left_ms <= 0) {
         status = ddl_last_error_set(DDL_ETIMEDOUT, comm->rank, "comm_free",
                                     "operations on parts of %s had not ended; their requests end now",
                                     comm->pool->prefix);
     } else if (comm->engine != NULL && !has_failed(comm, deadline)) {
+        /* Who has met the others knows that they have read what was on the board. */
+        bool read = comm->board_index >= 0 && finish_operations(comm, ddl_deadline_in_ms(left_ms / 2));
         /* Meet once more, so that nobody leaves while others need it; it is issued last, but does not
          * always end last. */
         ddl_call call = { .collective = DDL_COLLECTIVE_BARRIER, .as = DDL_SIGNATURE_FREE };
-        comm->timeout_ms = left_ms;
+        comm->timeout_ms = ddl_deadline_left_ms(deadline) > 0 ? ddl_deadline_left_ms(deadline) : 1;
         status = ddl_issue(comm, &call, NULL);
         if (status == DDL_OK)
-            finish_operations(comm, deadline);
+            (void)finish_operations(comm, deadline);
+        comm->board_is_done = status == DDL_OK && read;
     }
     for (ddl_comm *part; is_root && (part = next_part(comm, NULL)) != NULL;) {
         close_down(part, deadline);

@@ -30,6 +30,17 @@ typedef struct ddl_past { /* an operation that was issued here */
 
 struct ddl_shrinking;
 
+/* A small call that went over the board, kept as it was described: the next one that is like it starts at
+ * once. */
+typedef struct ddl_repeat {
+    ddl_request *request; /* NULL: there is none */
+    ddl_plan *plan;       /* held while there is one */
+    size_t count;
+    ddl_dtype dtype;
+    ddl_op op;
+    bool in_place;
+} ddl_repeat;
+
 struct ddl_comm {
     /* Constant after creation. */
     ddl_world *world;
@@ -43,6 +54,9 @@ struct ddl_comm {
     size_t piece_bytes; /* of the largest message of a piece; the same on all ranks */
     ddl_engine *engine; /* NULL with a single rank, as is the next one */
     ddl_mesh *mesh;
+    ddl_board *board;   /* of communicators inside one host; NULL: there is none */
+    int board_index;    /* in the lanes; -1 */
+    bool board_is_done; /* nobody reads its sheets any more: it may go to another communicator */
     ddl_backend *backend;
     ddl_request_pool *pool;
     struct ddl_comm *root; /* with which it is freed; a root is its own */
@@ -59,6 +73,8 @@ struct ddl_comm {
         const ddl_algorithm *algorithm;
         double total_bytes;
     } chosen[DDL_COLLECTIVE_COUNT][DDL_CHOICES];
+    ddl_repeat repeats[DDL_COLLECTIVE_COUNT];
+    uint32_t nrepeated;
 
     /* Holder of the baton. */
     ddl_list in_flight; /* requests, oldest first */
@@ -80,12 +96,13 @@ struct ddl_comm {
 
 /*
  * A communicator of the ranks `members`, given by their numbers in the world, of which `rank` is this
- * process. root NULL: it is a root itself. Known to the world once this returns. A world that has no other
- * communicator goes with a failure, as it goes with its last communicator.
+ * process. board: one that this rank has taken and all members agree on, which is the communicator's from now
+ * on; -1: none. root NULL: it is a root itself. Known to the world once this returns. A world that has no
+ * other communicator goes with a failure, as it goes with its last communicator.
  */
 DDL_MUST_USE ddl_status ddl_comm_create(ddl_world *world, uint32_t id, const int members[], int nranks,
-                                        int rank, ddl_comm *root, int64_t timeout_ms, ddl_comm **comm,
-                                        ddl_error *err);
+                                        int rank, int board, ddl_comm *root, int64_t timeout_ms,
+                                        ddl_comm **comm, ddl_error *err);
 
 /* At once, without a word to the others; nothing may be in flight. NULL is fine. Frees the world with its
  * last root. */
@@ -97,6 +114,8 @@ void ddl_comm_untrack(ddl_request *request);
 
 /* The failure machinery (failure.c). All for the holder of the baton. Peers are ranks of comm. */
 void ddl_failure_heard(ddl_comm *comm, int peer, const ddl_frame *frame);
+/* A frame that tells who is in which operation. */
+ddl_frame ddl_failure_enter_frame(uint32_t channel, uint64_t sequence, const ddl_signature *signature);
 void ddl_failure_told(ddl_comm *comm, int peer, const ddl_notice *notice);
 void ddl_failure_left(ddl_comm *comm, int peer);
 void ddl_failure_lost(ddl_comm *comm, int peer, int os_errno, const ddl_error *error);

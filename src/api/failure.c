@@ -85,7 +85,7 @@ static const ddl_request *find_collective(const ddl_comm *comm, uint64_t sequenc
     DDL_LIST_FOR_EACH (link, &comm->in_flight) {
         const ddl_request *request = DDL_CONTAINER(link, ddl_request, link);
         if (ddl_request_is_collective(request) && request->task.sequence == sequence &&
-            request->task.run != NULL)
+            ddl_task_is_running(&request->task))
             return request;
     }
     return NULL;
@@ -149,7 +149,7 @@ static void tell(ddl_comm *comm, int peer, const ddl_frame *frame, const ddl_not
             ddl_mesh_tell(comm->mesh, comm->members[rank], frame, notice);
 }
 
-static ddl_frame enter_frame(uint32_t channel, uint64_t sequence, const ddl_signature *signature)
+ddl_frame ddl_failure_enter_frame(uint32_t channel, uint64_t sequence, const ddl_signature *signature)
 {
     return (ddl_frame){ .type = DDL_FRAME_ENTER,
                         .channel = channel,
@@ -166,7 +166,7 @@ static ddl_frame enter_frame(uint32_t channel, uint64_t sequence, const ddl_sign
 static void tell_entered(ddl_comm *comm, int peer, uint64_t sequence, const ddl_signature *signature,
                          bool is_answer)
 {
-    ddl_frame enter = enter_frame(comm->id * 2 + DDL_CHANNEL_COLLECTIVE, sequence, signature);
+    ddl_frame enter = ddl_failure_enter_frame(comm->id * 2 + DDL_CHANNEL_COLLECTIVE, sequence, signature);
     enter.number = is_answer;
     if (signature->collective != DDL_COLLECTIVE_ALLTOALLV) {
         tell(comm, peer, &enter, NULL);
@@ -184,7 +184,7 @@ static void tell_entered(ddl_comm *comm, int peer, uint64_t sequence, const ddl_
 /* Point to point: only the other end need know. The piece says from which end this comes. */
 static void tell_other_end(ddl_comm *comm, const ddl_task *task)
 {
-    ddl_frame enter = enter_frame(task->channel, task->sequence, &task->signature);
+    ddl_frame enter = ddl_failure_enter_frame(task->channel, task->sequence, &task->signature);
     enter.piece = task->algorithm->collective == DDL_COLLECTIVE_SEND ? FROM_SENDER : FROM_RECEIVER;
     tell(comm, task->shape.root, &enter, NULL);
 }

@@ -2,6 +2,7 @@
 #include "api/issue.h"
 
 #include "api/last_error.h"
+#include "api/repeat.h"
 #include "base/bytes.h"
 #include "base/dtype.h"
 
@@ -88,7 +89,7 @@ static void complete(ddl_request *request, ddl_status status)
 }
 
 /* While a cause settles nothing counts as done any more: it ends with the others. */
-static void task_finished(ddl_task *task)
+void ddl_issue_finished(ddl_task *task)
 {
     ddl_request *request = DDL_CONTAINER(task, ddl_request, task);
     if (!request->comm->failure.failing)
@@ -118,6 +119,15 @@ static void task_failed(ddl_task *task, const ddl_error *error)
     fail(request->comm, request, error);
 }
 
+/* As if that rank had told by a frame what it is in. */
+static void task_differs(ddl_task *task, int rank, const ddl_signature *theirs)
+{
+    ddl_request *request = DDL_CONTAINER(task, ddl_request, task);
+    ddl_frame frame = ddl_failure_enter_frame(task->channel, task->sequence, theirs);
+    frame.number = 1; /* no question */
+    ddl_failure_heard(request->comm, rank, &frame);
+}
+
 /* Counts of an alltoallv are this rank's own: peers compare them pair by pair. */
 static bool remember_counts(ddl_comm *comm, ddl_past *past, const ddl_shape *shape)
 {
@@ -129,7 +139,7 @@ static bool remember_counts(ddl_comm *comm, ddl_past *past, const ddl_shape *sha
     return true;
 }
 
-static bool remember(ddl_comm *comm, const ddl_request *request)
+bool ddl_issue_remember(ddl_comm *comm, const ddl_request *request)
 {
     const ddl_task *task = &request->task;
     if (!ddl_request_is_collective(request))
@@ -155,7 +165,7 @@ static void start(ddl_comm *comm, ddl_request *request)
     /* It ends with the cause; only where calls differ need the others know of this one. */
     if (comm->failure.failing && comm->failure.cause.code != DDL_EMISMATCH)
         return;
-    if (!remember(comm, request)) {
+    if (!ddl_issue_remember(comm, request)) {
         DDL_FAIL(&error, DDL_ENOMEM, "no memory for %d counts", comm->nranks);
         fail(comm, request, &error);
         return;
@@ -166,7 +176,7 @@ static void start(ddl_comm *comm, ddl_request *request)
     if (ddl_backend_start(comm->backend, &request->task, &done, &error) != DDL_OK)
         fail(comm, request, &error);
     else if (done)
-        task_finished(&request->task);
+        ddl_issue_finished(&request->task);
     else if (comm->mesh != NULL)
         ddl_failure_check_gone(comm, request);
 }
@@ -254,14 +264,16 @@ static void describe(ddl_comm *comm, const ddl_call *call, const ddl_algorithm *
     describe_blocks(comm, call, task);
     if (call->as != 0)
         task->signature.collective = call->as;
-    task->finished = task_finished;
+    task->finished = ddl_issue_finished;
     task->failed = task_failed;
+    task->differs = task_differs;
+    task->by_messages = call->as == DDL_SIGNATURE_FREE; /* who has left a board does not look at it again */
     request->comm = comm;
     request->engine = comm->engine;
     request->timeout_ms = comm->timeout_ms;
 }
 
-static void set_deadline(ddl_request *request)
+void ddl_issue_set_deadline(ddl_request *request)
 {
     request->issued_ns = ddl_now_ns();
     request->deadline = request->timeout_ms > (DDL_DEADLINE_NEVER - request->issued_ns) / DDL_NS_PER_MS
@@ -325,8 +337,31 @@ static ddl_status refuse_forced(const ddl_comm *comm, ddl_collective collective)
                               comm->world->config.forced[collective]->name, comm->nranks, comm->pool->prefix);
 }
 
+/* Holder. */
+static bool is_done(const ddl_request *request)
+{
+    return atomic_load_explicit(&request->done, memory_order_relaxed);
+}
+
+static bool finish_post(void *arg)
+{
+    ddl_request *request = arg;
+    ddl_backend_progress(request->comm->backend);
+    return is_done(request);
+}
+
+/* Holder: the others are about to post, if they call it together; as long as nothing else is under way. */
+static void linger(ddl_comm *comm, ddl_request *request)
+{
+    if (ddl_link_linked(&request->task.post.link) && comm->world->nbusy == 1)
+        ddl_engine_linger(comm->engine, finish_post, request);
+}
+
 ddl_status ddl_issue(ddl_comm *comm, const ddl_call *call, ddl_request **handle)
 {
+    ddl_status status;
+    if (handle == NULL && ddl_repeat_call(comm, call, &status))
+        return status;
     size_t element_bytes = call->has_dtype ? ddl_dtype_bytes(call->dtype) : 1;
     const ddl_algorithm *algorithm = choose(comm, call, element_bytes);
     if (algorithm == NULL)
@@ -347,14 +382,23 @@ ddl_status ddl_issue(ddl_comm *comm, const ddl_call *call, ddl_request **handle)
         start(comm, request);
     } else if (ddl_engine_try_enter(comm->engine)) {
         start(comm, request);
-        set_deadline(request); /* once what it sends is on its way: the clock is not read for nothing there */
+        ddl_plan *plan = request->task.posted_plan;
+        if (handle == NULL)
+            linger(comm, request);
+        bool done = is_done(request);
+        if (done && handle == NULL && ddl_repeat_keep(comm, call, request, plan)) {
+            ddl_engine_leave(comm->engine);
+            return DDL_OK;
+        }
+        if (!done)
+            ddl_issue_set_deadline(request); /* once what it sends is on its way */
         ddl_mesh_flush(comm->mesh);
-        if (handle == NULL && !atomic_load_explicit(&request->done, memory_order_relaxed))
+        if (!done && handle == NULL)
             ddl_engine_wait_entered(comm->engine, &request->done, request->deadline);
         else
             ddl_engine_leave(comm->engine);
     } else {
-        set_deadline(request);
+        ddl_issue_set_deadline(request);
         ddl_engine_submit(comm->engine, &request->job);
     }
     if (handle == NULL)

@@ -34,4 +34,12 @@ int ddl_issue_blocks(const ddl_comm *comm, ddl_collective collective);
 /* Holder: begin the operation of a request that was submitted to the engine by its job. */
 void ddl_issue_job(ddl_link *job);
 
+/* Steps of an issue, for who takes only some of them (repeat.c). Holder: the operation is among those that
+ * this rank has entered; false: no memory for its counts. */
+bool ddl_issue_remember(ddl_comm *comm, const ddl_request *request);
+/* Its time runs from now on. */
+void ddl_issue_set_deadline(ddl_request *request);
+/* Holder: it has ended well; what tasks of requests are finished with. */
+void ddl_issue_finished(ddl_task *task);
+
 #endif

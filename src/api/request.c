@@ -10,7 +10,13 @@
 #include <string.h>
 #include <time.h>
 
-ddl_request_pool *ddl_request_pool_create(int rank, const char *prefix)
+static void destroy(ddl_request *request)
+{
+    ddl_free(request->kept);
+    ddl_free(request);
+}
+
+ddl_request_pool *ddl_request_pool_create(int rank, const char *prefix, int nrequests)
 {
     ddl_request_pool *pool = ddl_alloc(sizeof *pool);
     if (pool == NULL)
@@ -20,13 +26,15 @@ ddl_request_pool *ddl_request_pool_create(int rank, const char *prefix)
     atomic_init(&pool->references, 1);
     pool->rank = rank;
     snprintf(pool->prefix, sizeof pool->prefix, "%s", prefix);
+    for (int i = 0; i < nrequests; i++) {
+        ddl_request *request = ddl_alloc(sizeof *request);
+        if (request == NULL) {
+            ddl_request_pool_release(pool);
+            return NULL;
+        }
+        ddl_list_append(&pool->idle, &request->link);
+    }
     return pool;
-}
-
-static void destroy(ddl_request *request)
-{
-    ddl_free(request->kept);
-    ddl_free(request);
 }
 
 void ddl_request_pool_release(ddl_request_pool *pool)
@@ -72,7 +80,7 @@ void ddl_request_give_back(ddl_request *request)
     memset(&request->link, 0, sizeof request->link);
     if (!atomic_compare_exchange_strong(&pool->spare, &none, request)) {
         pthread_mutex_lock(&pool->lock);
-        ddl_list_append(&pool->idle, &request->link);
+        ddl_list_prepend(&pool->idle, &request->link); /* the last one has room for what calls have */
         pthread_mutex_unlock(&pool->lock);
     }
     ddl_request_pool_release(pool);

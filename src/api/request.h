@@ -46,7 +46,8 @@ struct ddl_request {
     atomic_bool done;  /* stored with release by the holder after everything else; loaded by waiters */
 };
 
-ddl_request_pool *ddl_request_pool_create(int rank, const char *prefix); /* NULL: no memory */
+/* With so many requests for a start. NULL: no memory. */
+ddl_request_pool *ddl_request_pool_create(int rank, const char *prefix, int nrequests);
 void ddl_request_pool_release(ddl_request_pool *pool);
 
 /* Whether it counts among the collective operations of its communicator. */

@@ -14,7 +14,7 @@
 #include <string.h>
 
 typedef struct card { /* what a rank tells the others; travels as int64 */
-    int64_t color, key, offer;
+    int64_t color, key, offer, boards;
 } card;
 
 typedef struct candidate {
@@ -45,8 +45,8 @@ static ddl_status tell_all(ddl_comm *comm, void *all, size_t count)
     return ddl_issue(comm, &call, NULL);
 }
 
-/* The part of this rank's color. */
-static ddl_status make_part(ddl_comm *comm, const card *cards, ddl_comm **part, ddl_error *err)
+/* The part of this rank's color; *board: which one it has. */
+static ddl_status make_part(ddl_comm *comm, const card *cards, int *board, ddl_comm **part, ddl_error *err)
 {
     candidate *candidates = ddl_alloc_array((size_t)comm->nranks, sizeof *candidates);
     int *members = ddl_alloc_array((size_t)comm->nranks, sizeof *members);
@@ -56,21 +56,24 @@ static ddl_status make_part(ddl_comm *comm, const card *cards, ddl_comm **part, 
         goto end;
     }
     int count = 0, own = 0;
+    uint32_t boards = UINT32_MAX;
     for (int rank = 0; rank < comm->nranks; rank++)
         if (cards[rank].color == cards[comm->rank].color)
             candidates[count++] = (candidate){ cards[rank].key, rank };
     qsort(candidates, (size_t)count, sizeof *candidates, compare_candidates);
     for (int i = 0; i < count; i++) {
         members[i] = comm->members[candidates[i].rank];
+        boards &= (uint32_t)cards[candidates[i].rank].boards;
         if (candidates[i].rank == comm->rank)
             own = i;
     }
+    *board = ddl_world_board_of(comm->world, boards, members, count);
     uint64_t id = ddl_world_id(comm->world, members[0], (uint32_t)cards[candidates[0].rank].offer);
     if (id > DDL_ID_LIMIT)
         status = DDL_FAIL(err, DDL_ERESOURCE, "no ids are left for communicators; start the job anew");
     else
-        status = ddl_comm_create(comm->world, (uint32_t)id, members, count, own, comm->root, comm->timeout_ms,
-                                 part, err);
+        status = ddl_comm_create(comm->world, (uint32_t)id, members, count, own, *board, comm->root,
+                                 comm->timeout_ms, part, err);
 end:
     ddl_free(candidates);
     ddl_free(members);
@@ -120,22 +123,25 @@ ddl_status ddl_comm_split(ddl_comm *comm, int color, int key, ddl_comm **part)
     if (ddl_contexts_forked())
         return ddl_last_error_set(DDL_EUNSUPPORTED, comm->rank, "comm_split",
                                   "a forked child must not use the library");
-    /* One room for both rounds: the second needs a third of it. It stays with the communicator, as the holder
-     * of a stuck engine may still write to it after the call has given up. */
+    /* One room for both rounds: the second needs a quarter of it. It stays with the communicator, as the
+     * holder of a stuck engine may still write to it after the call has given up. */
     if (comm->cards == NULL)
         comm->cards = ddl_alloc_array((size_t)comm->nranks, sizeof(card));
     card *cards = comm->cards;
     if (cards == NULL)
         return ddl_last_error_set(DDL_ENOMEM, comm->rank, "comm_split",
                                   "no memory to split a communicator of %d ranks", comm->nranks);
-    cards[comm->rank] = (card){ color < 0 ? -1 : color, key, ddl_world_offer(comm->world) };
+    uint32_t boards = ddl_world_take_boards(comm->world); /* all: a split in another thread gets none */
+    cards[comm->rank] = (card){ color < 0 ? -1 : color, key, ddl_world_offer(comm->world), boards };
     ddl_comm *made = NULL;
+    int board = -1;
     ddl_status status = tell_all(comm, cards, sizeof *cards / sizeof(int64_t));
     if (status == DDL_OK) {
         ddl_error error;
-        ddl_status own = color < 0 ? DDL_OK : make_part(comm, cards, &made, &error);
+        ddl_status own = color < 0 ? DDL_OK : make_part(comm, cards, &board, &made, &error);
         status = confirm(comm, own, &error, (int64_t *)cards, &made);
     }
+    ddl_world_give_boards(comm->world, board < 0 ? boards : boards & ~(UINT32_C(1) << board));
     if (status == DDL_OK)
         *part = made;
     return status;

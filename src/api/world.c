@@ -151,9 +151,52 @@ uint32_t ddl_world_offer(ddl_world *world)
     return atomic_fetch_add(&world->offers, 1);
 }
 
+uint32_t ddl_world_take_boards(ddl_world *world)
+{
+    return atomic_exchange(&world->free_boards, 0);
+}
+
+void ddl_world_give_boards(ddl_world *world, uint32_t boards)
+{
+    atomic_fetch_or(&world->free_boards, boards);
+}
+
+int ddl_world_board_of(const ddl_world *world, uint32_t boards, const int members[], int nranks)
+{
+    if (boards == 0 || nranks < 2 || nranks > DDL_BOARD_RANKS)
+        return -1;
+    for (int i = 1; i < nranks; i++)
+        if (world->roster->node_of[members[i]] != world->roster->node_of[members[0]])
+            return -1;
+    int lowest = 0;
+    while ((boards >> lowest & 1) == 0)
+        lowest++;
+    return lowest;
+}
+
+ddl_sheet *ddl_world_sheets(ddl_world *world, int world_rank, int board)
+{
+    ddl_sheet *all = ddl_lanes_room(world->lanes, world_rank);
+    return all + 2 * board;
+}
+
 uint64_t ddl_world_id(const ddl_world *world, int world_rank, uint32_t offer)
 {
     return 1 + (uint64_t)world_rank + (uint64_t)offer * (uint64_t)world->config.nranks;
+}
+
+/* ---- what is on boards ---- */
+
+static bool finish_posts(ddl_world *world)
+{
+    bool moved = false;
+    if (world->finishing_posts)
+        return false;
+    world->finishing_posts = true;
+    DDL_LIST_FOR_EACH (link, &world->posting)
+        moved = ddl_posting_progress(DDL_CONTAINER(link, ddl_posting, link)) || moved;
+    world->finishing_posts = false;
+    return moved;
 }
 
 /* ---- what the mesh tells ---- */
@@ -212,6 +255,7 @@ static void on_left(void *arg, int peer)
 static void on_lost(void *arg, int peer, int os_errno, const ddl_error *error)
 {
     ddl_world *world = arg;
+    finish_posts(world); /* what that rank still took part in */
     DDL_LIST_FOR_EACH (link, &world->active) {
         ddl_comm *comm = DDL_CONTAINER(link, ddl_comm, active);
         int rank = comm->rank_of[peer];
@@ -226,7 +270,9 @@ static void on_lost(void *arg, int peer, int os_errno, const ddl_error *error)
 
 static bool sweep(void *arg)
 {
-    return ddl_mesh_sweep(((ddl_world *)arg)->mesh);
+    ddl_world *world = arg;
+    bool posted = finish_posts(world);
+    return ddl_mesh_sweep(world->mesh) || posted;
 }
 
 static bool needs_loop(void *arg)
@@ -257,7 +303,9 @@ static bool busy(void *arg)
 
 static bool doze(void *arg)
 {
-    return ddl_mesh_doze(((ddl_world *)arg)->mesh);
+    ddl_world *world = arg;
+    bool missed = ddl_mesh_doze(world->mesh);
+    return finish_posts(world) || missed;
 }
 
 /* ---- life ---- */
@@ -298,7 +346,10 @@ static ddl_status join_lanes(ddl_world *world, const int sockets[], ddl_neighbou
         if (!shares[rank])
             ddl_log(DDL_LOG_WARNING, "no shared memory with rank %d, TCP instead: %s", rank, error.text);
     }
-    DDL_TRY(ddl_neighbours_agree(roster, sockets, deadline, shares, err));
+    bool whole = false;
+    DDL_TRY(ddl_neighbours_agree(roster, sockets, deadline, shares, &whole, err));
+    if (whole)
+        ddl_world_give_boards(world, (UINT32_C(1) << DDL_BOARDS) - 1);
     for (int rank = 0; rank < roster->nranks; rank++) {
         if (world->lanes != NULL && !shares[rank])
             ddl_lanes_part(world->lanes, rank);
@@ -322,7 +373,7 @@ static ddl_status make_lanes(ddl_world *world, const int sockets[], ddl_deadline
     if (roster->local_size_of[roster->rank] == 1)
         return DDL_OK;
     if (world->config.local_transport != DDL_LOCAL_TCP) {
-        ddl_status status = ddl_lanes_create(roster, &world->lanes, err);
+        ddl_status status = ddl_lanes_create(roster, 2 * DDL_BOARDS * sizeof(ddl_sheet), &world->lanes, err);
         if (status != DDL_OK && world->config.local_transport == DDL_LOCAL_SHM)
             return status;
         if (status != DDL_OK && status != DDL_EUNSUPPORTED)
@@ -392,6 +443,7 @@ ddl_status ddl_world_create(const ddl_options *options, ddl_world **out, ddl_err
     ddl_list_init(&world->comms);
     ddl_list_init(&world->active);
     ddl_list_init(&world->early_notices);
+    ddl_list_init(&world->posting);
     for (int i = 0; i < DDL_WORLD_BUCKETS; i++)
         ddl_list_init(&world->by_id[i]);
     ddl_status status = ddl_config_read(options, &world->config, err);

@@ -10,6 +10,7 @@
 
 #include "api/config.h"
 #include "backend/choice.h"
+#include "executor/board.h"
 #include "io/engine.h"
 #include "io/service.h"
 #include "protocol/notice.h"
@@ -21,6 +22,9 @@
 #include <stdatomic.h>
 
 enum { DDL_WORLD_BUCKETS = 64 };
+
+/* That the ranks of a host have in common; each is one communicator's at a time. */
+enum { DDL_BOARDS = 16 };
 
 /* Of communicators; ids of parts begin at 1 (ddl_world_id). */
 enum { DDL_ID_WORLD = 0, DDL_ID_LIMIT = 0x7fffffff };
@@ -39,7 +43,8 @@ typedef struct ddl_world {
     bool exited;   /* the exit handler has said goodbye; the baton is never given back */
 
     /* Any thread. */
-    atomic_uint offers; /* numbers for ids that this rank has offered */
+    atomic_uint offers;      /* numbers for ids that this rank has offered */
+    atomic_uint free_boards; /* a bit each; none where some pair of this host has no memory in common */
     pthread_mutex_t lock;
     ddl_list comms; /* all, by ddl_comm.sibling; with the lock */
     int nroots;     /* with the lock */
@@ -51,7 +56,9 @@ typedef struct ddl_world {
     int nearly_notices;
     uint32_t *freed; /* ids, in order: what still comes for them is dropped */
     size_t nfreed, freed_capacity;
-    int nbusy; /* operations in flight, failures that settle, agreements under way */
+    ddl_list posting;     /* ddl_posting.link of those that have posted something and wait */
+    bool finishing_posts; /* so that what ends with one of them does not come back to all */
+    int nbusy;            /* operations in flight, failures that settle, agreements under way */
 } ddl_world;
 
 struct ddl_comm;
@@ -68,6 +75,19 @@ uint32_t ddl_world_offer(ddl_world *world);
 /* The id that follows from the offer of the rank that has this number in the world; above DDL_ID_LIMIT if
  * there are no more. */
 uint64_t ddl_world_id(const ddl_world *world, int world_rank, uint32_t offer);
+
+/*
+ * Boards that are free here, a bit each, which nobody else gets until they are given back; of which to use
+ * one, all members of a communicator have to agree. Thread: any.
+ */
+uint32_t ddl_world_take_boards(ddl_world *world);
+void ddl_world_give_boards(ddl_world *world, uint32_t boards);
+
+/* Of those that all members of a communicator have taken, the one that is its; -1: it cannot have one. */
+int ddl_world_board_of(const ddl_world *world, uint32_t boards, const int members[], int nranks);
+
+/* The two sheets of a board that a rank of this host has. */
+ddl_sheet *ddl_world_sheets(ddl_world *world, int world_rank, int board);
 
 /* From now on what comes for comm->id reaches it, beginning with what has come already. Holder. False: no
  * memory to remember, one day, that it was freed. */

@@ -1,6 +1,7 @@
-/* backend_schedule.c - starts pieces, keeps three in flight, caches plans and scratch. */
+/* backend_schedule.c - starts pieces, keeps three in flight, and has their scratch ready. */
 #include "backend/backend_schedule.h"
 
+#include "backend/plan_cache.h"
 #include "base/assert.h"
 #include "base/bytes.h"
 #include "base/failpoint.h"
@@ -11,8 +12,6 @@
 #include <string.h>
 
 enum {
-    BUCKETS = 64,
-    PLANS = 128, /* cached; the least recently used idle one makes room */
     SCRATCH_ALIGNMENT = 64,
     SCRATCH_CLASSES = 40, /* by powers of two from SCRATCH_LEAST */
     SCRATCH_LEAST = 4096
@@ -26,17 +25,10 @@ struct ddl_backend {
     ddl_transport *transport;
     ddl_compute *compute;
     const int *peers;
-    ddl_list buckets[BUCKETS]; /* of cached_plan */
-    uint64_t clock;            /* counts starts; the age of plans */
-    int nplans;
+    ddl_posting posting; /* without a board: unused */
+    ddl_plan_cache *plans;
     ddl_list free_scratch[SCRATCH_CLASSES];
 };
-
-typedef struct cached_plan {
-    ddl_plan *plan;
-    ddl_link link;
-    uint64_t used_at;
-} cached_plan;
 
 /* ---- scratch ---- */
 
@@ -67,71 +59,6 @@ static void give_scratch(ddl_backend *backend, void *memory, size_t bytes)
     scratch *block = memory;
     memset(&block->link, 0, sizeof block->link);
     ddl_list_append(&backend->free_scratch[scratch_class(bytes)], &block->link);
-}
-
-/* ---- the plan cache ---- */
-
-static size_t bucket_of(const ddl_algorithm *algorithm, const ddl_shape *shape)
-{
-    uint64_t hash = (uintptr_t)algorithm / sizeof *algorithm;
-    hash = hash * 31 + shape->count;
-    hash = hash * 31 + (unsigned)shape->root;
-    hash = hash * 31 + shape->element_bytes + (shape->in_place ? 16 : 0) + (shape->average ? 32 : 0);
-    for (int i = 0; shape->blocks.counts != NULL && i < shape->nranks; i++)
-        hash = hash * 31 + shape->blocks.counts[i];
-    hash *= UINT64_C(0x9e3779b97f4a7c15);
-    return hash >> 58;
-}
-
-static void drop_plan(ddl_backend *backend, cached_plan *cached)
-{
-    ddl_list_remove(&cached->link);
-    ddl_plan_destroy(cached->plan);
-    ddl_free(cached);
-    backend->nplans--;
-}
-
-static void make_room(ddl_backend *backend)
-{
-    while (backend->nplans >= PLANS) {
-        cached_plan *oldest = NULL;
-        for (int i = 0; i < BUCKETS; i++)
-            DDL_LIST_FOR_EACH (link, &backend->buckets[i]) {
-                cached_plan *cached = DDL_CONTAINER(link, cached_plan, link);
-                if (cached->plan->users == 0 && (oldest == NULL || cached->used_at < oldest->used_at))
-                    oldest = cached;
-            }
-        if (oldest == NULL)
-            return; /* all in use: the cache grows for a while */
-        drop_plan(backend, oldest);
-    }
-}
-
-static ddl_status find_plan(ddl_backend *backend, const ddl_task *task, ddl_plan **plan, ddl_error *err)
-{
-    ddl_list *bucket = &backend->buckets[bucket_of(task->algorithm, &task->shape)];
-    DDL_LIST_FOR_EACH (link, bucket) {
-        cached_plan *cached = DDL_CONTAINER(link, cached_plan, link);
-        if (ddl_plan_fits(cached->plan, task->algorithm, &task->shape)) {
-            cached->used_at = ++backend->clock;
-            *plan = cached->plan;
-            return DDL_OK;
-        }
-    }
-    make_room(backend);
-    cached_plan *cached = ddl_alloc(sizeof *cached);
-    if (cached == NULL)
-        return DDL_FAIL(err, DDL_ENOMEM, "no memory for a plan");
-    ddl_status status = ddl_plan_create(task->algorithm, &task->shape, &cached->plan, err);
-    if (status != DDL_OK) {
-        ddl_free(cached);
-        return status;
-    }
-    cached->used_at = ++backend->clock;
-    ddl_list_append(bucket, &cached->link);
-    backend->nplans++;
-    *plan = cached->plan;
-    return DDL_OK;
 }
 
 /* ---- pieces ---- */
@@ -213,12 +140,72 @@ static void piece_finished(ddl_run *run, void *arg)
     task->finished(task);
 }
 
+/* ---- over the board ---- */
+
+static void unpin(ddl_task *task)
+{
+    task->posted_plan->users--;
+}
+
+static void post_finished(ddl_post *post)
+{
+    ddl_task *task = DDL_CONTAINER(post, ddl_task, post);
+    unpin(task);
+    task->finished(task);
+}
+
+static void post_differs(ddl_post *post, int rank, const ddl_signature *theirs)
+{
+    ddl_task *task = DDL_CONTAINER(post, ddl_task, post);
+    task->differs(task, rank, theirs);
+}
+
+bool ddl_backend_repeat(ddl_task *task, ddl_plan *plan)
+{
+    ddl_post *post = &task->post;
+    post->number = ddl_board_number(task->channel, task->sequence);
+    post->in = (void *)(uintptr_t)task->in;
+    post->out = task->out;
+    post->is_posted = false;
+    task->posted_plan = plan;
+    plan->users++;
+    bool done = ddl_posting_start(&task->backend->posting, &task->post);
+    if (done)
+        unpin(task);
+    return done;
+}
+
+static bool start_post(ddl_task *task, const ddl_cached_plan *cached)
+{
+    task->post = (ddl_post){
+        .oneshot = cached->oneshot,
+        .signature = &task->signature,
+        .dtype = task->dtype,
+        .op = task->op,
+        .finished = post_finished,
+        .differs = post_differs,
+    };
+    return ddl_backend_repeat(task, cached->plan);
+}
+
+void ddl_backend_progress(ddl_backend *backend)
+{
+    ddl_posting_progress(&backend->posting);
+}
+
+/* ---- tasks ---- */
+
 ddl_status ddl_backend_start(ddl_backend *backend, ddl_task *task, bool *done, ddl_error *err)
 {
-    ddl_plan *plan = NULL;
-    DDL_TRY(find_plan(backend, task, &plan, err));
-    DDL_TRY(ddl_plan_take(plan, &task->run, err));
+    const ddl_cached_plan *cached;
+    DDL_TRY(ddl_plan_cache_find(backend->plans, task->algorithm, &task->shape, &cached, err));
     task->backend = backend;
+    if (cached->oneshot != NULL && !task->by_messages) {
+        *done = start_post(task, cached);
+        return DDL_OK;
+    }
+    const ddl_plan *plan = cached->plan;
+    DDL_TRY(ddl_plan_take(cached->plan, &task->run, err));
     for (int i = 0; i < task->run->nslots && plan->scratch_bytes > 0; i++) {
         task->run->slots[i].scratch = take_scratch(backend, plan->scratch_bytes);
         if (task->run->slots[i].scratch == NULL) {
@@ -243,6 +230,10 @@ ddl_status ddl_backend_start(ddl_backend *backend, ddl_task *task, bool *done, d
 
 void ddl_backend_cancel(ddl_task *task)
 {
+    if (ddl_link_linked(&task->post.link)) {
+        ddl_posting_cancel(&task->backend->posting, &task->post);
+        unpin(task);
+    }
     if (task->run == NULL)
         return;
     for (int i = 0; i < task->run->nslots; i++)
@@ -256,6 +247,8 @@ void ddl_backend_cancel(ddl_task *task)
 void ddl_backend_visit_pending(const ddl_task *task, void (*visit)(void *arg, int peer, bool outgoing),
                                void *arg)
 {
+    if (ddl_link_linked(&task->post.link))
+        ddl_posting_visit_pending(&task->backend->posting, &task->post, visit, arg);
     if (task->run == NULL)
         return;
     for (int i = 0; i < task->run->nslots; i++)
@@ -266,16 +259,20 @@ void ddl_backend_visit_pending(const ddl_task *task, void (*visit)(void *arg, in
 /* ---- life ---- */
 
 ddl_status ddl_backend_create(ddl_transport *transport, const int *peers, ddl_compute *compute,
-                              ddl_backend **out, ddl_error *err)
+                              const ddl_posting_owner *owner, ddl_backend **out, ddl_error *err)
 {
     ddl_backend *backend = ddl_alloc(sizeof *backend);
     if (backend == NULL)
         return DDL_FAIL(err, DDL_ENOMEM, "no memory for a backend");
+    backend->plans = ddl_plan_cache_create(owner->board != NULL);
+    if (backend->plans == NULL) {
+        ddl_free(backend);
+        return DDL_FAIL(err, DDL_ENOMEM, "no memory for a backend");
+    }
     backend->transport = transport;
     backend->compute = compute;
     backend->peers = peers;
-    for (int i = 0; i < BUCKETS; i++)
-        ddl_list_init(&backend->buckets[i]);
+    ddl_posting_init(&backend->posting, owner, compute);
     for (int i = 0; i < SCRATCH_CLASSES; i++)
         ddl_list_init(&backend->free_scratch[i]);
     *out = backend;
@@ -286,9 +283,7 @@ void ddl_backend_destroy(ddl_backend *backend)
 {
     if (backend == NULL)
         return;
-    for (int i = 0; i < BUCKETS; i++)
-        for (ddl_link *first; (first = ddl_list_first(&backend->buckets[i])) != NULL;)
-            drop_plan(backend, DDL_CONTAINER(first, cached_plan, link));
+    ddl_plan_cache_destroy(backend->plans);
     for (int i = 0; i < SCRATCH_CLASSES; i++)
         for (ddl_link *first; (first = ddl_list_take_first(&backend->free_scratch[i])) != NULL;)
             free(DDL_CONTAINER(first, scratch, link));

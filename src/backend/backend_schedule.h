@@ -7,6 +7,7 @@
 #define DDL_BACKEND_BACKEND_SCHEDULE_H
 
 #include "backend/plan.h"
+#include "backend/posting.h"
 #include "executor/executor.h"
 
 typedef struct ddl_backend ddl_backend;
@@ -25,25 +26,44 @@ struct ddl_task {
     uint64_t sequence;
     ddl_signature signature;
     const ddl_signature *sent_signatures, *received_signatures; /* of each rank; see ddl_binding */
+    bool by_messages;                                           /* also where there is a board */
     /* One of the two is called once, from progress, unless start said that the task was done, or failed. */
     void (*finished)(ddl_task *task);
     void (*failed)(ddl_task *task, const ddl_error *error); /* must cancel the task, now or soon */
+    /* A rank has posted something else on the board; the task must be cancelled, now or soon. */
+    void (*differs)(ddl_task *task, int rank, const ddl_signature *theirs);
     /* The backend's. */
     ddl_backend *backend;
     ddl_plan_run *run;
     uint32_t next_piece, pieces_left, phase;
+    ddl_post post;         /* over the board instead */
+    ddl_plan *posted_plan; /* held while it runs */
 };
 
 /* peers: of each rank of the schedules, its number in the transport; NULL: the same. It must outlive the
- * backend. */
+ * backend, as must the owner's board, by which small calls of one round go. */
 DDL_MUST_USE ddl_status ddl_backend_create(ddl_transport *transport, const int *peers, ddl_compute *compute,
-                                           ddl_backend **backend, ddl_error *err);
+                                           const ddl_posting_owner *owner, ddl_backend **backend,
+                                           ddl_error *err);
 
 /* No task may be running. NULL is fine. */
 void ddl_backend_destroy(ddl_backend *backend);
 
 /* Begin. *done: everything is done already. On failure nothing has been started. */
 DDL_MUST_USE ddl_status ddl_backend_start(ddl_backend *backend, ddl_task *task, bool *done, ddl_error *err);
+
+/* Begin a task again that has finished over the board, with other buffers and another sequence; somebody has
+ * held its plan meanwhile. True: it is done already. */
+bool ddl_backend_repeat(ddl_task *task, ddl_plan *plan);
+
+/* Finish what the others have posted for, as ddl_posting_progress. */
+void ddl_backend_progress(ddl_backend *backend);
+
+/* Whether it was started, and has neither finished nor been cancelled. */
+static inline bool ddl_task_is_running(const ddl_task *task)
+{
+    return task->run != NULL || ddl_link_linked(&task->post.link);
+}
 
 /* Stop a started task that has not finished; finished will not be called and buffers are not touched any
  * more. */

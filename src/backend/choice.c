@@ -248,6 +248,38 @@ static double messages_ns(const struct task *task, const ddl_work *work, double 
     return task->collective == DDL_COLLECTIVE_BROADCAST ? larger(alone_ns, in_a_row_ns) : in_a_row_ns;
 }
 
+/* ---- over a board ---- */
+
+/* Whether the call goes over the board: of one round, and with no more than fits (executor/oneshot.h). */
+static bool is_posted(const ddl_cost_model *model, ddl_collective collective, const ddl_work *work,
+                      int nranks, double total_bytes)
+{
+    double posted = total_bytes;
+    switch (collective) {
+    case DDL_COLLECTIVE_ALLGATHER:
+    case DDL_COLLECTIVE_ALLGATHERV:
+        posted = total_bytes / nranks;
+        break;
+    case DDL_COLLECTIVE_ALLREDUCE:
+    case DDL_COLLECTIVE_REDUCE_SCATTER:
+    case DDL_COLLECTIVE_REDUCE_SCATTERV:
+    case DDL_COLLECTIVE_ALLTOALL:
+    case DDL_COLLECTIVE_BARRIER:
+        break;
+    default:
+        return false;
+    }
+    return work->rounds == 1 && work->messages == nranks - 1 && posted <= model->board_bytes;
+}
+
+/* A rank posts once, whoever many read, and reads from all others. */
+static double posted_ns(const ddl_cost_model *model, const ddl_work *work)
+{
+    const ddl_link_cost *local = &model->links[DDL_LINK_LOCAL];
+    return local->latency_ns +
+           model->crowding * (local->message_ns + bytes_ns(model, work->sent_bytes, work->reduced_bytes));
+}
+
 /* ---- the sum ---- */
 
 static double phase_ns(const ddl_cost_model *model, ddl_phase phase, bool is_part,
@@ -268,8 +300,12 @@ double ddl_cost_ns(const ddl_cost_model *model, const ddl_algorithm *algorithm,
                    const ddl_placement *placement, double total_bytes)
 {
     const ddl_phase *phases = algorithm->phases, alone = { algorithm->collective, algorithm->work };
-    if (phases[0].work == NULL)
+    if (phases[0].work == NULL) {
+        ddl_work work = algorithm->work(placement, total_bytes);
+        if (is_posted(model, algorithm->collective, &work, placement->nranks, total_bytes))
+            return posted_ns(model, &work);
         return phase_ns(model, alone, false, placement, total_bytes);
+    }
     return phase_ns(model, phases[0], true, placement, total_bytes) +
            phase_ns(model, phases[1], true, placement, total_bytes);
 }

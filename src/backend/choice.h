@@ -28,9 +28,11 @@ typedef struct ddl_cost_model {
     double reduce_ns;          /* per byte reduced */
     double piece_bytes; /* of the largest message of a piece, inside one host; costs nothing by itself */
     double crowding;    /* ranks per usable CPU on the fullest host, at least 1: all CPU costs times this */
+    double board_bytes; /* that a rank can post for all at once (executor/board.h); 0: there is no board */
 } ddl_cost_model;
 
-/* The constants of a model, all but crowding, as numbers: each above 0 and below DDL_COST_LIMIT. */
+/* The constants of a model, all but crowding and board_bytes, as numbers: each above 0 and below
+ * DDL_COST_LIMIT. */
 enum { DDL_COST_CONSTANTS = 3 * DDL_LINK_KINDS + 2 };
 #define DDL_COST_LIMIT 1e12
 

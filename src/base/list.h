@@ -42,6 +42,15 @@ static inline void ddl_list_append(ddl_list *list, ddl_link *link)
     list->head.previous = link;
 }
 
+/* Before all others. */
+static inline void ddl_list_prepend(ddl_list *list, ddl_link *link)
+{
+    link->next = list->head.next;
+    link->previous = &list->head;
+    link->next->previous = link;
+    list->head.next = link;
+}
+
 static inline void ddl_list_remove(ddl_link *link)
 {
     link->previous->next = link->next;

@@ -26,6 +26,8 @@ enum {
     LOOP_EVERY_YIELDS = 8,
     MISSES_PER_CLOCK = 4, /* reading it takes as long as looking at memory that another core writes */
     YIELDS = 60,
+    LINGER_LOOKS = 100,
+    LINGER_YIELDS = 16,
     TAKEN_NS = 400 * 1000,
     STUCK_GRACE_MS = 800,      /* more than a failure may take to settle after a deadline */
     SWEEPS_BETWEEN_TICKS = 256 /* while something moves all the time */
@@ -230,6 +232,22 @@ static bool yield_was_taken(void)
     int64_t before_ns = ddl_now_ns();
     sched_yield();
     return ddl_now_ns() - before_ns > TAKEN_NS;
+}
+
+bool ddl_engine_linger(ddl_engine *engine, bool (*ready)(void *arg), void *arg)
+{
+    int most = engine->crowded ? LINGER_YIELDS : LINGER_LOOKS;
+    for (int i = 0; i < most; i++) {
+        if (ready(arg))
+            return true;
+        if (atomic_load_explicit(&engine->njobs, memory_order_relaxed) > 0)
+            return false;
+        if (!engine->crowded)
+            pause_cpu();
+        else if (yield_was_taken())
+            return ready(arg);
+    }
+    return false;
 }
 
 /* Holder: poll until the goal is reached or polling has been in vain for long enough. */

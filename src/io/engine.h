@@ -74,6 +74,12 @@ void ddl_engine_wake(ddl_engine *engine);
 void ddl_engine_moved(ddl_engine *engine);
 
 /*
+ * Holder, before anything else: wait for something that is about to happen, for some microseconds at most and
+ * without driving; ready says whether it has. True: it has.
+ */
+bool ddl_engine_linger(ddl_engine *engine, bool (*ready)(void *arg), void *arg);
+
+/*
  * Drive, or sleep while another thread drives, until *done. Returns *done; false means that the deadline
  * and a grace of 800 ms have passed and nobody could drive: the engine is stuck. The client's tick is what
  * ends operations at their deadlines. Thread: any, without the baton.

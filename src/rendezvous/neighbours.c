@@ -282,11 +282,12 @@ ddl_status ddl_neighbours_meet(const ddl_roster *roster, const int sockets[], dd
     return status;
 }
 
-ddl_status ddl_neighbours_agree(const ddl_roster *roster, const int sockets[], ddl_deadline deadline,
-                                bool shares[], ddl_error *err)
+/* yes[rank]: what this rank says to each; becomes whether both say it. */
+static ddl_status exchange(const ddl_roster *roster, const int sockets[], ddl_deadline deadline, bool yes[],
+                           ddl_error *err)
 {
     for (int rank = 0; rank < roster->nranks; rank++) {
-        uint8_t byte = shares[rank];
+        uint8_t byte = yes[rank];
         if (ddl_roster_is_neighbour(roster, rank))
             DDL_TRY(tell(roster, sockets, rank, &byte, sizeof byte, err));
     }
@@ -295,7 +296,31 @@ ddl_status ddl_neighbours_agree(const ddl_roster *roster, const int sockets[], d
         if (!ddl_roster_is_neighbour(roster, rank))
             continue;
         DDL_TRY(hear(roster, sockets, rank, &byte, sizeof byte, deadline, err));
-        shares[rank] = shares[rank] && byte == 1;
+        yes[rank] = yes[rank] && byte == 1;
     }
     return DDL_OK;
+}
+
+static bool all_neighbours(const ddl_roster *roster, const bool yes[])
+{
+    for (int rank = 0; rank < roster->nranks; rank++)
+        if (ddl_roster_is_neighbour(roster, rank) && !yes[rank])
+            return false;
+    return true;
+}
+
+ddl_status ddl_neighbours_agree(const ddl_roster *roster, const int sockets[], ddl_deadline deadline,
+                                bool shares[], bool *whole, ddl_error *err)
+{
+    DDL_TRY(exchange(roster, sockets, deadline, shares, err));
+    bool *reach_all = ddl_alloc_array((size_t)roster->nranks, sizeof *reach_all);
+    if (reach_all == NULL)
+        return DDL_FAIL(err, DDL_ENOMEM, "no memory for %d neighbours", roster->nranks);
+    bool own = all_neighbours(roster, shares);
+    for (int rank = 0; rank < roster->nranks; rank++)
+        reach_all[rank] = own;
+    ddl_status status = exchange(roster, sockets, deadline, reach_all, err);
+    *whole = status == DDL_OK && own && all_neighbours(roster, reach_all);
+    ddl_free(reach_all);
+    return status;
 }

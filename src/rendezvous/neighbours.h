@@ -29,8 +29,10 @@ typedef struct ddl_neighbour {
 DDL_MUST_USE ddl_status ddl_neighbours_meet(const ddl_roster *roster, const int sockets[], ddl_neighbour own,
                                             ddl_deadline deadline, ddl_neighbour others[], ddl_error *err);
 
-/* shares[rank]: whether this rank could map what that rank handed over; becomes whether both could. */
+/* shares[rank]: whether this rank could map what that rank handed over; becomes whether both could. *whole:
+ * whether all pairs of this host's ranks could. */
 DDL_MUST_USE ddl_status ddl_neighbours_agree(const ddl_roster *roster, const int sockets[],
-                                             ddl_deadline deadline, bool shares[], ddl_error *err);
+                                             ddl_deadline deadline, bool shares[], bool *whole,
+                                             ddl_error *err);
 
 #endif

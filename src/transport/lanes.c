@@ -23,7 +23,7 @@ struct pair { /* this rank and another of the host */
 struct ddl_lanes {
     const ddl_roster *roster;
     size_t capacity; /* of a lane */
-    size_t memory_bytes;
+    size_t room_bytes, memory_bytes;
     void *memory;
     int memory_fd, bell_fd;
     bool said_asleep;
@@ -39,18 +39,24 @@ static size_t capacity_for(int local_ranks)
     return local_ranks <= 64 ? 64 * 1024 : 16 * 1024;
 }
 
+static size_t whole_pages(size_t bytes)
+{
+    return (bytes + PAGE_BYTES - 1) / PAGE_BYTES * PAGE_BYTES;
+}
+
 static size_t lane_stride(size_t capacity)
 {
-    return (ddl_lane_bytes(capacity) + PAGE_BYTES - 1) / PAGE_BYTES * PAGE_BYTES;
+    return whole_pages(ddl_lane_bytes(capacity));
 }
 
 /* The lane in a rank's memory by which local_rank writes to it. */
 static void *lane_at(const ddl_lanes *lanes, void *memory, int local_rank)
 {
-    return (uint8_t *)memory + PAGE_BYTES + (size_t)local_rank * lane_stride(lanes->capacity);
+    return (uint8_t *)memory + PAGE_BYTES + lanes->room_bytes +
+           (size_t)local_rank * lane_stride(lanes->capacity);
 }
 
-ddl_status ddl_lanes_create(const ddl_roster *roster, ddl_lanes **out, ddl_error *err)
+ddl_status ddl_lanes_create(const ddl_roster *roster, size_t room_bytes, ddl_lanes **out, ddl_error *err)
 {
     ddl_lanes *lanes = ddl_alloc(sizeof *lanes);
     if (lanes == NULL)
@@ -58,7 +64,8 @@ ddl_status ddl_lanes_create(const ddl_roster *roster, ddl_lanes **out, ddl_error
     int local_ranks = roster->local_size_of[roster->rank];
     lanes->roster = roster;
     lanes->capacity = capacity_for(local_ranks);
-    lanes->memory_bytes = PAGE_BYTES + (size_t)local_ranks * lane_stride(lanes->capacity);
+    lanes->room_bytes = whole_pages(room_bytes);
+    lanes->memory_bytes = PAGE_BYTES + lanes->room_bytes + (size_t)local_ranks * lane_stride(lanes->capacity);
     lanes->memory_fd = lanes->bell_fd = -1;
     lanes->pairs = ddl_alloc_array((size_t)roster->nranks, sizeof *lanes->pairs);
     ddl_status status = DDL_OK;
@@ -127,6 +134,13 @@ ddl_lane_end *ddl_lanes_out(ddl_lanes *lanes, int peer)
 ddl_lane_end *ddl_lanes_in(ddl_lanes *lanes, int peer)
 {
     return &lanes->pairs[peer].in;
+}
+
+void *ddl_lanes_room(ddl_lanes *lanes, int rank)
+{
+    void *memory = rank == lanes->roster->rank ? lanes->memory : lanes->pairs[rank].memory;
+    DDL_ASSERT(memory != NULL);
+    return (uint8_t *)memory + PAGE_BYTES;
 }
 
 void ddl_lanes_nudge(ddl_lanes *lanes, int peer)

@@ -155,7 +155,7 @@ static void join_sides(side pair[2])
     for (int rank = 0; rank < 2; rank++) {
         assert_int_equal(ddl_roster_create(rank, 2, &pair[rank].roster, NULL), DDL_OK);
         ddl_roster_derive(pair[rank].roster);
-        assert_int_equal(ddl_lanes_create(pair[rank].roster, &pair[rank].lanes, NULL), DDL_OK);
+        assert_int_equal(ddl_lanes_create(pair[rank].roster, 0, &pair[rank].lanes, NULL), DDL_OK);
     }
     for (int rank = 0; rank < 2; rank++) {
         const ddl_lanes *other = pair[1 - rank].lanes;

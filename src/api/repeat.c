@@ -1,0 +1,112 @@
+/* repeat.c - keeps requests of small calls as they were described, and starts them again. */
+#include "api/repeat.h"
+
+enum { SWEEP_EVERY = 64 /* so that a loop of such calls takes notice of what comes by other ways */ };
+
+static void repeat_finished(ddl_task *task)
+{
+    (void)task; /* is not running any more, which is what is looked at */
+}
+
+static bool repeat_is_done(void *arg)
+{
+    ddl_request *request = arg;
+    ddl_backend_progress(request->comm->backend);
+    return !ddl_task_is_running(&request->task);
+}
+
+static void drop_repeat(ddl_repeat *repeat)
+{
+    if (repeat->request == NULL)
+        return;
+    repeat->plan->users--;
+    ddl_request_give_back(repeat->request);
+    repeat->request = NULL;
+}
+
+void ddl_repeat_forget(ddl_comm *comm)
+{
+    for (int i = 0; i < DDL_COLLECTIVE_COUNT; i++)
+        drop_repeat(&comm->repeats[i]);
+}
+
+/* Room for the arrays of calls goes to a request that calls with arrays may have. */
+static void leave_room(ddl_comm *comm, ddl_request *request)
+{
+    ddl_request *next = request->kept != NULL ? ddl_request_take(comm->pool) : NULL;
+    if (next == NULL)
+        return;
+    if (next->kept == NULL) {
+        next->kept = request->kept;
+        next->kept_bytes = request->kept_bytes;
+        request->kept = NULL;
+        request->kept_bytes = 0;
+    }
+    ddl_request_give_back(next);
+}
+
+bool ddl_repeat_keep(ddl_comm *comm, const ddl_call *call, ddl_request *request, ddl_plan *plan)
+{
+    if (plan == NULL || request->status != DDL_OK || call->counts != NULL || call->as != 0)
+        return false;
+    ddl_repeat *repeat = &comm->repeats[call->collective];
+    drop_repeat(repeat);
+    leave_room(comm, request);
+    plan->users++;
+    *repeat = (ddl_repeat){ request, plan, call->count, call->dtype, call->op, call->in_place };
+    request->task.finished = repeat_finished;
+    return true;
+}
+
+static bool is_repeated(const ddl_repeat *repeat, const ddl_call *call)
+{
+    return repeat->request != NULL && repeat->count == call->count && repeat->dtype == call->dtype &&
+           repeat->op == call->op && repeat->in_place == call->in_place && call->as == 0 &&
+           call->counts == NULL;
+}
+
+/* Holder: the others are not there. From now on it is a request like others. */
+static ddl_status wait_for_repeat(ddl_comm *comm, ddl_repeat *repeat)
+{
+    ddl_request *request = repeat->request;
+    repeat->plan->users--;
+    repeat->request = NULL;
+    request->task.finished = ddl_issue_finished;
+    request->timeout_ms = comm->timeout_ms;
+    atomic_store(&request->done, false);
+    request->told = false;
+    ddl_comm_track(comm, request);
+    ddl_failure_check_early(comm, request);
+    ddl_failure_check_gone(comm, request);
+    ddl_issue_set_deadline(request);
+    ddl_mesh_flush(comm->mesh);
+    ddl_engine_wait_entered(comm->engine, &request->done, request->deadline);
+    return ddl_wait(&request);
+}
+
+bool ddl_repeat_call(ddl_comm *comm, const ddl_call *call, ddl_status *status)
+{
+    ddl_repeat *repeat = &comm->repeats[call->collective];
+    if (!is_repeated(repeat, call) || ++comm->nrepeated % SWEEP_EVERY == 0 ||
+        !ddl_engine_try_enter(comm->engine))
+        return false;
+    if (comm->failure.failing || comm->failure.failed || comm->world->nbusy > 0 ||
+        ddl_mesh_has_queued(comm->mesh)) {
+        ddl_engine_leave(comm->engine);
+        return false;
+    }
+    ddl_request *request = repeat->request;
+    ddl_task *task = &request->task;
+    task->in = call->in;
+    task->out = call->out;
+    task->sequence = ++comm->issued;
+    (void)ddl_issue_remember(comm, request); /* which needs no memory here */
+    if (!ddl_backend_repeat(task, repeat->plan) &&
+        !ddl_engine_linger(comm->engine, repeat_is_done, request)) {
+        *status = wait_for_repeat(comm, repeat);
+        return true;
+    }
+    ddl_engine_leave(comm->engine);
+    *status = DDL_OK;
+    return true;
+}

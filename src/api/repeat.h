@@ -1,0 +1,23 @@
+/*
+ * repeat.h - a small blocking call that is like the one before.
+ *
+ * What a call over the board costs beside its bytes is most of its time. So it is described once, and started
+ * again as long as calls of that collective are the same and nothing else is under way. If the others do not
+ * come at once, it goes on as any other call.
+ */
+#ifndef DDL_API_REPEAT_H
+#define DDL_API_REPEAT_H
+
+#include "api/issue.h"
+
+/* Start again what is kept for such a call, and wait for its end: *status. False: there is nothing of that
+ * kind or something else is under way; the call has to be issued. */
+bool ddl_repeat_call(ddl_comm *comm, const ddl_call *call, ddl_status *status);
+
+/* Holder: a blocking call has ended, and went by this plan over the board. True: its request is kept. */
+bool ddl_repeat_keep(ddl_comm *comm, const ddl_call *call, ddl_request *request, ddl_plan *plan);
+
+/* Holder: nothing is kept any more. */
+void ddl_repeat_forget(ddl_comm *comm);
+
+#endif

@@ -1,0 +1,172 @@
+/* plan_cache.c - least recently used plans make room, and each new one is looked at for whether it is of one
+ * round. */
+#include "backend/plan_cache.h"
+
+#include "base/bytes.h"
+
+#include <stdint.h>
+
+enum {
+    BUCKETS = 64,
+    PLANS = 128 /* the least recently used idle one makes room */
+};
+
+typedef struct entry {
+    ddl_cached_plan cached;
+    ddl_link link;
+    uint64_t used_at;
+} entry;
+
+struct ddl_plan_cache {
+    bool has_board;
+    ddl_list buckets[BUCKETS]; /* of entry */
+    uint64_t clock;            /* counts finds; the age of plans */
+    int nplans;
+};
+
+ddl_plan_cache *ddl_plan_cache_create(bool has_board)
+{
+    ddl_plan_cache *cache = ddl_alloc(sizeof *cache);
+    if (cache == NULL)
+        return NULL;
+    cache->has_board = has_board;
+    for (int i = 0; i < BUCKETS; i++)
+        ddl_list_init(&cache->buckets[i]);
+    return cache;
+}
+
+static void drop(ddl_plan_cache *cache, entry *old)
+{
+    ddl_list_remove(&old->link);
+    ddl_plan_destroy(old->cached.plan);
+    ddl_oneshot_destroy(old->cached.oneshot);
+    ddl_free(old);
+    cache->nplans--;
+}
+
+void ddl_plan_cache_destroy(ddl_plan_cache *cache)
+{
+    if (cache == NULL)
+        return;
+    for (int i = 0; i < BUCKETS; i++)
+        for (ddl_link *first; (first = ddl_list_first(&cache->buckets[i])) != NULL;)
+            drop(cache, DDL_CONTAINER(first, entry, link));
+    ddl_free(cache);
+}
+
+static size_t bucket_of(const ddl_algorithm *algorithm, const ddl_shape *shape)
+{
+    uint64_t hash = (uintptr_t)algorithm / sizeof *algorithm;
+    hash = hash * 31 + shape->count;
+    hash = hash * 31 + (unsigned)shape->root;
+    hash = hash * 31 + shape->element_bytes + (shape->in_place ? 16 : 0) + (shape->average ? 32 : 0);
+    for (int i = 0; shape->blocks.counts != NULL && i < shape->nranks; i++)
+        hash = hash * 31 + shape->blocks.counts[i];
+    hash *= UINT64_C(0x9e3779b97f4a7c15);
+    return hash >> 58;
+}
+
+static void make_room(ddl_plan_cache *cache)
+{
+    while (cache->nplans >= PLANS) {
+        entry *oldest = NULL;
+        for (int i = 0; i < BUCKETS; i++)
+            DDL_LIST_FOR_EACH (link, &cache->buckets[i]) {
+                entry *old = DDL_CONTAINER(link, entry, link);
+                if (old->cached.plan->users == 0 && (oldest == NULL || old->used_at < oldest->used_at))
+                    oldest = old;
+            }
+        if (oldest == NULL)
+            return; /* all in use: the cache grows for a while */
+        drop(cache, oldest);
+    }
+}
+
+/* Calls that all ranks know in whole, and in which each has something to say to each. */
+static bool is_among_all(ddl_collective collective)
+{
+    switch (collective) {
+    case DDL_COLLECTIVE_ALLREDUCE:
+    case DDL_COLLECTIVE_REDUCE_SCATTER:
+    case DDL_COLLECTIVE_REDUCE_SCATTERV:
+    case DDL_COLLECTIVE_ALLGATHER:
+    case DDL_COLLECTIVE_ALLGATHERV:
+    case DDL_COLLECTIVE_ALLTOALL:
+    case DDL_COLLECTIVE_BARRIER:
+        return true;
+    default:
+        return false;
+    }
+}
+
+/* *possible is left false, or the schedules of all ranks for such a call go over the board. */
+static ddl_status build_all(const ddl_plan *plan, bool in_place, ddl_schedule *schedules[], bool *possible,
+                            ddl_error *err)
+{
+    ddl_shape shape = plan->shape;
+    shape.in_place = in_place;
+    for (shape.rank = 0; shape.rank < shape.nranks; shape.rank++)
+        DDL_TRY(plan->algorithm->build(&shape, &schedules[shape.rank], err));
+    *possible = ddl_oneshot_is_possible(schedules);
+    return DDL_OK;
+}
+
+/* All ranks have to find the same, whether their own call is in place or not. */
+static ddl_status derive_oneshot(const ddl_plan_cache *cache, const ddl_plan *plan, ddl_oneshot **oneshot,
+                                 ddl_error *err)
+{
+    const ddl_schedule *own = plan->phases[0].schedule;
+    *oneshot = NULL;
+    if (!cache->has_board || plan->npieces > 1 || !is_among_all(plan->algorithm->collective) || own == NULL ||
+        own->nmessages != 2 * ((uint32_t)own->nranks - 1) || own->nranks > DDL_BOARD_RANKS)
+        return DDL_OK;
+    ddl_schedule *schedules[2][DDL_BOARD_RANKS] = { { NULL } };
+    bool possible[2] = { false, plan->algorithm->collective == DDL_COLLECTIVE_BARRIER };
+    ddl_status status = DDL_OK;
+    for (int in_place = 0; status == DDL_OK && in_place < 2 && !possible[in_place]; in_place++)
+        status = build_all(plan, in_place == 1, schedules[in_place], &possible[in_place], err);
+    if (status == DDL_OK && possible[0] && possible[1])
+        status = ddl_oneshot_create(schedules[plan->shape.in_place ? 1 : 0], plan->shape.rank, oneshot, err);
+    for (int i = 0; i < 2 * plan->shape.nranks; i++)
+        ddl_schedule_destroy(schedules[i % 2][i / 2]);
+    return status;
+}
+
+static ddl_status make(ddl_plan_cache *cache, const ddl_algorithm *algorithm, const ddl_shape *shape,
+                       entry **made, ddl_error *err)
+{
+    make_room(cache);
+    entry *new = ddl_alloc(sizeof *new);
+    if (new == NULL)
+        return DDL_FAIL(err, DDL_ENOMEM, "no memory for a plan");
+    ddl_status status = ddl_plan_create(algorithm, shape, &new->cached.plan, err);
+    if (status == DDL_OK)
+        status = derive_oneshot(cache, new->cached.plan, &new->cached.oneshot, err);
+    if (status != DDL_OK) {
+        ddl_plan_destroy(new->cached.plan);
+        ddl_free(new);
+        return status;
+    }
+    ddl_list_append(&cache->buckets[bucket_of(algorithm, shape)], &new->link);
+    cache->nplans++;
+    *made = new;
+    return DDL_OK;
+}
+
+ddl_status ddl_plan_cache_find(ddl_plan_cache *cache, const ddl_algorithm *algorithm, const ddl_shape *shape,
+                               const ddl_cached_plan **found, ddl_error *err)
+{
+    entry *fitting = NULL;
+    DDL_LIST_FOR_EACH (link, &cache->buckets[bucket_of(algorithm, shape)]) {
+        entry *there = DDL_CONTAINER(link, entry, link);
+        if (ddl_plan_fits(there->cached.plan, algorithm, shape)) {
+            fitting = there;
+            break;
+        }
+    }
+    if (fitting == NULL)
+        DDL_TRY(make(cache, algorithm, shape, &fitting, err));
+    fitting->used_at = ++cache->clock;
+    *found = &fitting->cached;
+    return DDL_OK;
+}

@@ -1,0 +1,31 @@
+/*
+ * plan_cache.h - the plans of the calls that came last, by shape; and how such a call goes over a board.
+ *
+ * Everything here is for the holder of the engine's baton only.
+ */
+#ifndef DDL_BACKEND_PLAN_CACHE_H
+#define DDL_BACKEND_PLAN_CACHE_H
+
+#include "backend/plan.h"
+#include "executor/oneshot.h"
+
+typedef struct ddl_plan_cache ddl_plan_cache;
+
+typedef struct ddl_cached_plan {
+    ddl_plan *plan;       /* held in the cache while it has users */
+    ddl_oneshot *oneshot; /* the same over a board; NULL: that is not possible, or there is none */
+} ddl_cached_plan;
+
+/* has_board: of a communicator with one. NULL: no memory. */
+ddl_plan_cache *ddl_plan_cache_create(bool has_board);
+
+/* No plan may have users. NULL is fine. */
+void ddl_plan_cache_destroy(ddl_plan_cache *cache);
+
+/* The plan for such a call, made if it is not there; valid until the next find, or while it has users. As
+ * ddl_plan_create. */
+DDL_MUST_USE ddl_status ddl_plan_cache_find(ddl_plan_cache *cache, const ddl_algorithm *algorithm,
+                                            const ddl_shape *shape, const ddl_cached_plan **found,
+                                            ddl_error *err);
+
+#endif

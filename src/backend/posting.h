@@ -1,0 +1,59 @@
+/*
+ * posting.h - operations over a board: begun in order, one at a time, and finished when all have posted.
+ *
+ * Everything here is for the holder of the engine's baton only.
+ */
+#ifndef DDL_BACKEND_POSTING_H
+#define DDL_BACKEND_POSTING_H
+
+#include "executor/oneshot.h"
+
+typedef struct ddl_posting_owner {
+    ddl_board *board;          /* NULL: there is none, and nothing is ever started */
+    void (*posted)(void *arg); /* something was: wake those of the others who sleep */
+    void *arg;
+    ddl_list *busy; /* of ddl_posting.link, while something is under way */
+} ddl_posting_owner;
+
+typedef struct ddl_posting { /* of one communicator */
+    ddl_posting_owner owner;
+    ddl_compute *compute;
+    ddl_list posts; /* ddl_post, oldest first: the first one is on the board */
+    ddl_link link;
+} ddl_posting;
+
+typedef struct ddl_post ddl_post;
+
+struct ddl_post { /* an operation; embedded in a task, all zero before the start */
+    ddl_link link;
+    /* Set by the caller. */
+    const ddl_oneshot *oneshot;
+    const ddl_signature *signature;
+    uint64_t number;
+    void *in, *out;
+    ddl_dtype dtype;
+    ddl_op op;
+    void (*finished)(ddl_post *post); /* once, from progress, unless start said that it was done */
+    /* Another rank has posted something else with this number; called once for each of them. The post will
+     * not finish, and is to be cancelled. */
+    void (*differs)(ddl_post *post, int rank, const ddl_signature *theirs);
+    /* The posting's. */
+    bool is_posted, is_spoilt;
+};
+
+void ddl_posting_init(ddl_posting *posting, const ddl_posting_owner *owner, ddl_compute *compute);
+
+/* True: it is done already. */
+bool ddl_posting_start(ddl_posting *posting, ddl_post *post);
+
+/* Finish what can be. True: something did. */
+bool ddl_posting_progress(ddl_posting *posting);
+
+/* Nothing is called any more, and buffers are not touched. */
+void ddl_posting_cancel(ddl_posting *posting, ddl_post *post);
+
+/* Ranks that have not posted what this one waits for. */
+void ddl_posting_visit_pending(const ddl_posting *posting, const ddl_post *post,
+                               void (*visit)(void *arg, int rank, bool outgoing), void *arg);
+
+#endif
