@@ -122,6 +122,6 @@ int ddl_catalogue_index(const ddl_algorithm *algorithm);
  * Bumped whenever any generated schedule, or how calls are cut into pieces, changes; ranks compare it when
  * they meet, as both ends of a message must come from the same generator.
  */
-enum { DDL_GENERATOR_VERSION = 4 };
+enum { DDL_GENERATOR_VERSION = 5 };
 
 #endif

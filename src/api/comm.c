@@ -185,6 +185,8 @@ void ddl_comm_destroy(ddl_comm *comm)
         ddl_world_dismiss(world, comm);
         ddl_engine_leave(comm->engine);
     }
+    if (comm->board_is_done)
+        ddl_world_give_boards(world, UINT32_C(1) << comm->board_index);
     pthread_mutex_lock(&world->lock);
     ddl_list_remove(&comm->sibling);
     world->nroots -= comm->root == comm;
@@ -192,8 +194,6 @@ void ddl_comm_destroy(ddl_comm *comm)
     pthread_mutex_unlock(&world->lock);
     ddl_backend_destroy(comm->backend);
     ddl_free(comm->board);
-    if (comm->board_is_done)
-        ddl_world_give_boards(world, UINT32_C(1) << comm->board_index);
     ddl_roster_destroy(comm->roster);
     ddl_request_pool_release(comm->pool);
     for (int i = 0; i < DDL_HISTORY; i++)
@@ -286,18 +286,30 @@ static void abandon_operations(ddl_comm *comm)
     ddl_engine_wake(comm->engine);
 }
 
-/* Until nothing is in flight, or the deadline. True: nothing is. */
-static bool finish_operations(ddl_comm *comm, ddl_deadline deadline)
+static ddl_request *first_in_flight(const ddl_comm *comm, bool posts_only)
+{
+    DDL_LIST_FOR_EACH (link, &comm->in_flight) {
+        ddl_request *request = DDL_CONTAINER(link, ddl_request, link);
+        if (!posts_only || ddl_link_linked(&request->task.post.link))
+            return request;
+    }
+    return NULL;
+}
+
+/* Until nothing is in flight, or no post, or the deadline. True: nothing is, and nothing has failed. */
+static bool finish_operations(ddl_comm *comm, bool posts_only, ddl_deadline deadline)
 {
     while (comm->engine != NULL && !ddl_deadline_passed(deadline)) {
         if (!ddl_engine_enter(comm->engine, deadline))
             return false;
-        ddl_link *first = ddl_list_first(&comm->in_flight);
+        ddl_engine_drain(comm->engine);
+        ddl_request *first = first_in_flight(comm, posts_only);
         if (first == NULL) {
+            bool well = !comm->failure.failing && !comm->failure.failed;
             ddl_engine_leave(comm->engine);
-            return true;
+            return well;
         }
-        ddl_engine_wait_entered(comm->engine, &DDL_CONTAINER(first, ddl_request, link)->done, deadline);
+        ddl_engine_wait_entered(comm->engine, &first->done, deadline);
     }
     return comm->engine == NULL;
 }
@@ -366,25 +378,28 @@ ddl_status ddl_comm_free(ddl_comm **handle)
     ddl_deadline deadline = ddl_deadline_in_ms(DDL_COMM_FREE_MS);
     bool is_root = comm->root == comm;
     for (ddl_comm *part = NULL; is_root && (part = next_part(comm, part)) != NULL;)
-        (void)finish_operations(part, deadline);
+        part->board_is_done = finish_operations(part, false, deadline) && part->board_index >= 0;
     int left_ms = ddl_deadline_left_ms(deadline);
+    bool met = false;
     if (left_ms <= 0) {
         status = ddl_last_error_set(DDL_ETIMEDOUT, comm->rank, "comm_free",
                                     "operations on parts of %s had not ended; their requests end now",
                                     comm->pool->prefix);
     } else if (comm->engine != NULL && !has_failed(comm, deadline)) {
         /* Who has met the others knows that they have read what was on the board. */
-        bool read = comm->board_index >= 0 && finish_operations(comm, ddl_deadline_in_ms(left_ms / 2));
+        bool read = comm->board_index >= 0 && finish_operations(comm, true, ddl_deadline_in_ms(left_ms / 2));
         /* Meet once more, so that nobody leaves while others need it; it is issued last, but does not
          * always end last. */
         ddl_call call = { .collective = DDL_COLLECTIVE_BARRIER, .as = DDL_SIGNATURE_FREE };
         comm->timeout_ms = ddl_deadline_left_ms(deadline) > 0 ? ddl_deadline_left_ms(deadline) : 1;
         status = ddl_issue(comm, &call, NULL);
-        if (status == DDL_OK)
-            (void)finish_operations(comm, deadline);
-        comm->board_is_done = status == DDL_OK && read;
+        met = status == DDL_OK;
+        if (met)
+            (void)finish_operations(comm, false, deadline);
+        comm->board_is_done = met && read;
     }
     for (ddl_comm *part; is_root && (part = next_part(comm, NULL)) != NULL;) {
+        part->board_is_done = part->board_is_done && met;
         close_down(part, deadline);
         ddl_comm_destroy(part);
     }

@@ -493,7 +493,8 @@ static void raise_timeout(ddl_comm *comm, const ddl_request *request)
     int late = -1, nlate = 0;
     if (needs_everybody(request)) {
         for (int rank = comm->nranks - 1; rank >= 0; rank--)
-            if (rank != comm->rank && comm->entered[rank] < task->sequence) {
+            if (rank != comm->rank && comm->entered[rank] < task->sequence &&
+                !ddl_backend_has_posted(task, rank)) {
                 late = rank;
                 nlate++;
             }

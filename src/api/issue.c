@@ -381,13 +381,14 @@ ddl_status ddl_issue(ddl_comm *comm, const ddl_call *call, ddl_request **handle)
     if (comm->engine == NULL) {
         start(comm, request);
     } else if (ddl_engine_try_enter(comm->engine)) {
+        ddl_engine_drain(comm->engine); /* earlier calls may be among them, and posts go in order */
         start(comm, request);
         ddl_plan *plan = request->task.posted_plan;
         if (handle == NULL)
             linger(comm, request);
         bool done = is_done(request);
         if (done && handle == NULL && ddl_repeat_keep(comm, call, request, plan)) {
-            ddl_engine_leave(comm->engine);
+            ddl_repeat_leave(comm);
             return DDL_OK;
         }
         if (!done)

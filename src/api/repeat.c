@@ -1,7 +1,7 @@
 /* repeat.c - keeps requests of small calls as they were described, and starts them again. */
 #include "api/repeat.h"
 
-enum { SWEEP_EVERY = 64 /* so that a loop of such calls takes notice of what comes by other ways */ };
+enum { DRIVE_EVERY = 256 /* so that a loop of such calls takes notice of what comes by other ways */ };
 
 static void repeat_finished(ddl_task *task)
 {
@@ -84,12 +84,19 @@ static ddl_status wait_for_repeat(ddl_comm *comm, ddl_repeat *repeat)
     return ddl_wait(&request);
 }
 
+void ddl_repeat_leave(ddl_comm *comm)
+{
+    if (++comm->nrepeated % DRIVE_EVERY == 0)
+        ddl_engine_progress(comm->engine);
+    ddl_engine_leave(comm->engine);
+}
+
 bool ddl_repeat_call(ddl_comm *comm, const ddl_call *call, ddl_status *status)
 {
     ddl_repeat *repeat = &comm->repeats[call->collective];
-    if (!is_repeated(repeat, call) || ++comm->nrepeated % SWEEP_EVERY == 0 ||
-        !ddl_engine_try_enter(comm->engine))
+    if (!is_repeated(repeat, call) || !ddl_engine_try_enter(comm->engine))
         return false;
+    ddl_engine_drain(comm->engine);
     if (comm->failure.failing || comm->failure.failed || comm->world->nbusy > 0 ||
         ddl_mesh_has_queued(comm->mesh)) {
         ddl_engine_leave(comm->engine);
@@ -106,7 +113,7 @@ bool ddl_repeat_call(ddl_comm *comm, const ddl_call *call, ddl_status *status)
         *status = wait_for_repeat(comm, repeat);
         return true;
     }
-    ddl_engine_leave(comm->engine);
+    ddl_repeat_leave(comm);
     *status = DDL_OK;
     return true;
 }

@@ -17,6 +17,10 @@ bool ddl_repeat_call(ddl_comm *comm, const ddl_call *call, ddl_status *status);
 /* Holder: a blocking call has ended, and went by this plan over the board. True: its request is kept. */
 bool ddl_repeat_keep(ddl_comm *comm, const ddl_call *call, ddl_request *request, ddl_plan *plan);
 
+/* Give the baton back after a call that has waited for nothing but the board; now and then the engine is
+ * driven first. */
+void ddl_repeat_leave(ddl_comm *comm);
+
 /* Holder: nothing is kept any more. */
 void ddl_repeat_forget(ddl_comm *comm);
 

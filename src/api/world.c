@@ -190,12 +190,12 @@ uint64_t ddl_world_id(const ddl_world *world, int world_rank, uint32_t offer)
 static bool finish_posts(ddl_world *world)
 {
     bool moved = false;
-    if (world->finishing_posts)
+    if (world->posts_held)
         return false;
-    world->finishing_posts = true;
+    world->posts_held = true;
     DDL_LIST_FOR_EACH (link, &world->posting)
         moved = ddl_posting_progress(DDL_CONTAINER(link, ddl_posting, link)) || moved;
-    world->finishing_posts = false;
+    world->posts_held = false;
     return moved;
 }
 
@@ -242,6 +242,7 @@ static void on_agreement(void *arg, int peer, const ddl_frame *frame, ddl_view p
 static void on_left(void *arg, int peer)
 {
     ddl_world *world = arg;
+    finish_posts(world); /* what that rank still took part in */
     DDL_LIST_FOR_EACH (link, &world->active) {
         ddl_comm *comm = DDL_CONTAINER(link, ddl_comm, active);
         int rank = comm->rank_of[peer];
@@ -290,8 +291,10 @@ static void job(void *arg, ddl_link *link)
 static void tick(void *arg, int64_t now_ns)
 {
     ddl_world *world = arg;
+    world->posts_held = true;
     DDL_LIST_FOR_EACH (link, &world->active)
         ddl_failure_tick(DDL_CONTAINER(link, ddl_comm, active), now_ns);
+    world->posts_held = false;
     ddl_mesh_flush(world->mesh);
 }
 

@@ -244,6 +244,12 @@ void ddl_backend_cancel(ddl_task *task)
     release(task);
 }
 
+bool ddl_backend_has_posted(const ddl_task *task, int rank)
+{
+    return ddl_link_linked(&task->post.link) &&
+           ddl_posting_has_posted(&task->backend->posting, &task->post, rank);
+}
+
 void ddl_backend_visit_pending(const ddl_task *task, void (*visit)(void *arg, int peer, bool outgoing),
                                void *arg)
 {

@@ -69,6 +69,9 @@ static inline bool ddl_task_is_running(const ddl_task *task)
  * more. */
 void ddl_backend_cancel(ddl_task *task);
 
+/* Whether the rank is known, by the board, to have begun what this running task is a part of. */
+bool ddl_backend_has_posted(const ddl_task *task, int rank);
+
 /* Peers whose messages a started task still waits for. */
 void ddl_backend_visit_pending(const ddl_task *task, void (*visit)(void *arg, int peer, bool outgoing),
                                void *arg);

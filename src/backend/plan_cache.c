@@ -118,7 +118,7 @@ static ddl_status derive_oneshot(const ddl_plan_cache *cache, const ddl_plan *pl
     const ddl_schedule *own = plan->phases[0].schedule;
     *oneshot = NULL;
     if (!cache->has_board || plan->npieces > 1 || !is_among_all(plan->algorithm->collective) || own == NULL ||
-        own->nmessages != 2 * ((uint32_t)own->nranks - 1) || own->nranks > DDL_BOARD_RANKS)
+        !ddl_oneshot_is_possible_for(own))
         return DDL_OK;
     ddl_schedule *schedules[2][DDL_BOARD_RANKS] = { { NULL } };
     bool possible[2] = { false, plan->algorithm->collective == DDL_COLLECTIVE_BARRIER };

@@ -1,6 +1,8 @@
 /* posting.c - the queue of operations that share a board. */
 #include "backend/posting.h"
 
+#include "base/assert.h"
+
 #include <string.h>
 
 void ddl_posting_init(ddl_posting *posting, const ddl_posting_owner *owner, ddl_compute *compute)
@@ -65,6 +67,8 @@ static bool try_to_finish(ddl_posting *posting, ddl_post *oldest)
 bool ddl_posting_start(ddl_posting *posting, ddl_post *post)
 {
     bool is_first = ddl_list_empty(&posting->posts);
+    DDL_ASSERT((int32_t)(uint32_t)(post->number - posting->newest) > 0);
+    posting->newest = post->number;
     if (is_first)
         ddl_list_append(posting->owner.busy, &posting->link);
     ddl_list_append(&posting->posts, &post->link);
@@ -90,11 +94,17 @@ void ddl_posting_cancel(ddl_posting *posting, ddl_post *post)
         take_off(posting, post);
 }
 
+bool ddl_posting_has_posted(const ddl_posting *posting, const ddl_post *post, int rank)
+{
+    return ddl_link_linked(&post->link) && post->is_posted &&
+           ddl_board_has_posted(posting->owner.board, rank);
+}
+
 void ddl_posting_visit_pending(const ddl_posting *posting, const ddl_post *post,
                                void (*visit)(void *arg, int rank, bool outgoing), void *arg)
 {
     const ddl_board *board = posting->owner.board;
     for (int rank = 0; rank < board->nranks; rank++)
-        if (rank != board->rank && !(post->is_posted && ddl_board_has_posted(board, rank)))
+        if (rank != board->rank && !ddl_posting_has_posted(posting, post, rank))
             visit(arg, rank, false);
 }

@@ -20,6 +20,7 @@ typedef struct ddl_posting { /* of one communicator */
     ddl_compute *compute;
     ddl_list posts; /* ddl_post, oldest first: the first one is on the board */
     ddl_link link;
+    uint64_t newest; /* number of the last one */
 } ddl_posting;
 
 typedef struct ddl_post ddl_post;
@@ -43,7 +44,7 @@ struct ddl_post { /* an operation; embedded in a task, all zero before the start
 
 void ddl_posting_init(ddl_posting *posting, const ddl_posting_owner *owner, ddl_compute *compute);
 
-/* True: it is done already. */
+/* In the order of their numbers, as the other ranks do. True: it is done already. */
 bool ddl_posting_start(ddl_posting *posting, ddl_post *post);
 
 /* Finish what can be. True: something did. */
@@ -51,6 +52,9 @@ bool ddl_posting_progress(ddl_posting *posting);
 
 /* Nothing is called any more, and buffers are not touched. */
 void ddl_posting_cancel(ddl_posting *posting, ddl_post *post);
+
+/* Whether a rank is known to have begun this post too. */
+bool ddl_posting_has_posted(const ddl_posting *posting, const ddl_post *post, int rank);
 
 /* Ranks that have not posted what this one waits for. */
 void ddl_posting_visit_pending(const ddl_posting *posting, const ddl_post *post,

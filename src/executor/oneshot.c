@@ -190,14 +190,17 @@ static bool add_step(reading *r, const ddl_schedule *own, const ddl_step *step)
     return false;
 }
 
+bool ddl_oneshot_is_possible_for(const ddl_schedule *own)
+{
+    ddl_slice said;
+    return own->nranks >= 2 && own->nranks <= DDL_BOARD_RANKS && is_one_round(own) && find_said(own, &said);
+}
+
 bool ddl_oneshot_is_possible(ddl_schedule *const schedules[])
 {
     int nranks = schedules[0]->nranks;
-    if (nranks < 2 || nranks > DDL_BOARD_RANKS)
-        return false;
-    ddl_slice said;
     for (int rank = 0; rank < nranks; rank++)
-        if (!is_one_round(schedules[rank]) || !find_said(schedules[rank], &said))
+        if (!ddl_oneshot_is_possible_for(schedules[rank]))
             return false;
     return true;
 }

@@ -23,6 +23,9 @@ typedef struct ddl_oneshot ddl_oneshot;
  */
 bool ddl_oneshot_is_possible(ddl_schedule *const schedules[]);
 
+/* Whether it may be, as far as this rank's own schedule says. */
+bool ddl_oneshot_is_possible_for(const ddl_schedule *own);
+
 /* Of this rank, where it is possible; the schedules need not outlive it. DDL_ENOMEM. */
 DDL_MUST_USE ddl_status ddl_oneshot_create(ddl_schedule *const schedules[], int rank, ddl_oneshot **oneshot,
                                            ddl_error *err);

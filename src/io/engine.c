@@ -58,7 +58,7 @@ struct ddl_engine {
     pthread_t background;
 };
 
-static void drain_jobs(ddl_engine *engine)
+void ddl_engine_drain(ddl_engine *engine)
 {
     while (atomic_load(&engine->njobs) > 0) {
         pthread_mutex_lock(&engine->lock);
@@ -82,7 +82,7 @@ static bool run_loop(ddl_engine *engine)
 static bool sweep(ddl_engine *engine)
 {
     engine->moved = false;
-    drain_jobs(engine);
+    ddl_engine_drain(engine);
     bool moved = engine->client.sweep(engine->client.arg);
     return moved || engine->moved;
 }
@@ -144,7 +144,7 @@ static bool somebody_waits(ddl_engine *engine)
 void ddl_engine_leave(ddl_engine *engine)
 {
     for (;;) {
-        drain_jobs(engine);
+        ddl_engine_drain(engine);
         bool busy = engine->client.busy(engine->client.arg);
         bool armed = busy && !somebody_waits(engine);
         if (armed)

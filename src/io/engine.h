@@ -64,6 +64,9 @@ void ddl_engine_leave(ddl_engine *engine);
 /* Hand a job to the holder of the baton, now or soon. Jobs of one thread stay in order. Thread: any. */
 void ddl_engine_submit(ddl_engine *engine, ddl_link *job);
 
+/* Holder: do the jobs that were submitted before. */
+void ddl_engine_drain(ddl_engine *engine);
+
 /* Holder: sweep once, look at deadlines, run the loop once without waiting. True: something moved. */
 bool ddl_engine_progress(ddl_engine *engine);
 
@@ -74,8 +77,8 @@ void ddl_engine_wake(ddl_engine *engine);
 void ddl_engine_moved(ddl_engine *engine);
 
 /*
- * Holder, before anything else: wait for something that is about to happen, for some microseconds at most and
- * without driving; ready says whether it has. True: it has.
+ * Holder: wait for something that is about to happen, without driving, for some microseconds, or some turns
+ * of others where ranks share CPUs; ready says whether it has. True: it has.
  */
 bool ddl_engine_linger(ddl_engine *engine, bool (*ready)(void *arg), void *arg);
 

@@ -24,7 +24,7 @@ struct offer {
     char door[DDL_LOCAL_NAME_BYTES];
 };
 
-static const uint8_t magic[4] = { 'd', 'd', 'l', 1 };
+static const uint8_t magic[4] = { 'd', 'd', 'l', 2 };
 
 /* One meeting. */
 struct meeting {

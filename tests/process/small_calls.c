@@ -1,0 +1,38 @@
+/* small_calls - a rank that makes so many calls of a few bytes: small_calls allreduce|broadcast COUNT */
+#include <ddl/ddl.h>
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static int fail(const char *what)
+{
+    fprintf(stderr, "small_calls: %s: %s\n", what, ddl_last_error()->text);
+    return 1;
+}
+
+int main(int argc, char **argv)
+{
+    ddl_comm *world = NULL;
+    long count = argc == 3 ? atol(argv[2]) : 0;
+    if (count <= 0) {
+        fputs("small_calls: allreduce|broadcast COUNT\n", stderr);
+        return 2;
+    }
+    bool broadcasts = strcmp(argv[1], "broadcast") == 0;
+    if (ddl_init(&world, NULL) != DDL_OK)
+        return fail("init");
+    int rank = ddl_rank(world), last = ddl_size(world) - 1;
+    for (long i = 0; i < count; i++) {
+        int64_t value = broadcasts && rank != last ? 0 : i;
+        ddl_status status = broadcasts ? ddl_broadcast(&value, 1, DDL_INT64, last, world, NULL)
+                                       : ddl_allreduce(&value, &value, 1, DDL_INT64, DDL_MAX, world, NULL);
+        if (status != DDL_OK)
+            return fail(argv[1]);
+        if (value != i) {
+            fprintf(stderr, "small_calls: call %ld gave %lld\n", i, (long long)value);
+            return 1;
+        }
+    }
+    return ddl_comm_free(&world) == DDL_OK ? 0 : fail("free");
+}
