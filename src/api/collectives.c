@@ -2,6 +2,7 @@
 #include "api/contexts.h"
 #include "api/issue.h"
 #include "api/last_error.h"
+#include "api/repeat.h"
 #include "base/dtype.h"
 #include "base/size.h"
 
@@ -154,37 +155,49 @@ static const char *null_buffer(ddl_collective collective, bool is_send)
     return is_send ? "send is NULL" : "recv is NULL";
 }
 
-/*
- * The buffers that this rank's role uses: not NULL unless empty, and apart, unless one is exactly where in
- * place puts it: at the same address, or at the own block of the other. Sets call->in_place.
- */
-static ddl_status check_buffers(const ddl_comm *comm, ddl_call *call)
+/* What the buffers of this rank's role hold. */
+static role own_role(const ddl_comm *comm, const ddl_call *call)
 {
     role own = role_of(call->collective);
     if (comm->rank != call->root) {
         own.in = own.in_at_root ? NOTHING : own.in;
         own.out = own.out_at_root ? NOTHING : own.out;
     }
-    size_t in_bytes = 0, out_bytes = 0, in_inner = 0, out_inner = 0;
+    return own;
+}
+
+static ddl_status measure_buffers(const ddl_comm *comm, const ddl_call *call, ddl_extent *extent)
+{
+    role own = own_role(comm, call);
     const size_t *out_counts = call->out_counts != NULL ? call->out_counts : call->counts;
-    DDL_TRY(measure(comm, call, own.in, call->counts, &in_bytes, &in_inner));
-    DDL_TRY(measure(comm, call, own.out, out_counts, &out_bytes, &out_inner));
-    if (own.in == NOTHING)
-        call->in = NULL;
-    if (own.out == NOTHING)
-        call->out = NULL;
-    if ((in_bytes > 0 && call->in == NULL) || (out_bytes > 0 && call->out == NULL))
-        return wrong(comm, call->collective, null_buffer(call->collective, in_bytes > 0 && call->in == NULL));
-    if (in_bytes == 0 || out_bytes == 0)
+    size_t in_inner = 0, out_inner = 0;
+    DDL_TRY(measure(comm, call, own.in, call->counts, &extent->in_bytes, &in_inner));
+    DDL_TRY(measure(comm, call, own.out, out_counts, &extent->out_bytes, &out_inner));
+    bool gathers = own.in == OWN_BLOCK && own.out == ALL_BLOCKS;
+    bool scatters = own.in == ALL_BLOCKS && own.out == OWN_BLOCK;
+    extent->in_inside = gathers ? out_inner : 0;
+    extent->out_inside = scatters ? in_inner : 0;
+    return DDL_OK;
+}
+
+/*
+ * Not NULL unless empty, and apart, unless one is exactly where in place puts it: at the same address, or at
+ * the own block of the other. Sets call->in_place, and to NULL what is not used.
+ */
+static ddl_status check_buffers(const ddl_comm *comm, ddl_call *call, const ddl_extent *extent)
+{
+    if (extent->in_bytes == 0 || extent->out_bytes == 0) {
+        role own = own_role(comm, call);
+        call->in = own.in == NOTHING ? NULL : call->in;
+        call->out = own.out == NOTHING ? NULL : call->out;
+    }
+    if ((extent->in_bytes > 0 && call->in == NULL) || (extent->out_bytes > 0 && call->out == NULL))
+        return wrong(comm, call->collective,
+                     null_buffer(call->collective, extent->in_bytes > 0 && call->in == NULL));
+    if (extent->in_bytes == 0 || extent->out_bytes == 0)
         return DDL_OK;
-    uintptr_t in = (uintptr_t)call->in, out = (uintptr_t)call->out;
-    if (own.in == OWN_BLOCK && own.out == ALL_BLOCKS)
-        call->in_place = in == out + out_inner;
-    else if (own.in == ALL_BLOCKS && own.out == OWN_BLOCK)
-        call->in_place = out == in + in_inner;
-    else
-        call->in_place = in == out;
-    if (!call->in_place && overlap(call->in, in_bytes, call->out, out_bytes))
+    call->in_place = (uintptr_t)call->in + extent->out_inside == (uintptr_t)call->out + extent->in_inside;
+    if (!call->in_place && overlap(call->in, extent->in_bytes, call->out, extent->out_bytes))
         return wrong(
             comm, call->collective,
             "send and recv overlap, and are not in place (see the rules in ddl.h); use one buffer or two");
@@ -203,10 +216,8 @@ static size_t largest(const ddl_comm *comm, const size_t counts[])
     return most;
 }
 
-/* Check everything, then issue. */
-static ddl_status run(ddl_comm *comm, ddl_call *call, ddl_request **request)
+static ddl_status check_call(const ddl_comm *comm, ddl_call *call)
 {
-    DDL_TRY(check_comm(comm, call->collective));
     if (call->has_dtype)
         DDL_TRY(check_types(comm, call));
     bool point_to_point = call->collective == DDL_COLLECTIVE_SEND || call->collective == DDL_COLLECTIVE_RECV;
@@ -222,9 +233,21 @@ static ddl_status run(ddl_comm *comm, ddl_call *call, ddl_request **request)
             return wrong(comm, call->collective, "counts is NULL");
         call->count = ddl_size_max(largest(comm, call->counts), largest(comm, call->out_counts));
     }
+    return call->has_dtype ? measure_buffers(comm, call, &call->extent) : DDL_OK;
+}
+
+/* Check everything, then issue. Of a call like the last one only the buffers can be wrong. */
+static ddl_status run(ddl_comm *comm, ddl_call *call, ddl_request **request)
+{
+    DDL_TRY(check_comm(comm, call->collective));
+    const ddl_extent *known = ddl_repeat_extent(comm, call);
+    if (known != NULL)
+        call->extent = *known;
+    else
+        DDL_TRY(check_call(comm, call));
     call->stride = call->count;
     if (call->has_dtype)
-        DDL_TRY(check_buffers(comm, call));
+        DDL_TRY(check_buffers(comm, call, &call->extent));
     if (call->collective == DDL_COLLECTIVE_BROADCAST)
         call->in_place = true;
     return ddl_issue(comm, call, request);

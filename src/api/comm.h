@@ -30,6 +30,13 @@ typedef struct ddl_past { /* an operation that was issued here */
 
 struct ddl_shrinking;
 
+/* How large the buffers of a call are on this rank, and where in one of them the other one lies if the call
+ * is in place. */
+typedef struct ddl_extent {
+    size_t in_bytes, out_bytes;
+    size_t in_inside, out_inside; /* bytes from the start of the other one; 0 unless it is one block of it */
+} ddl_extent;
+
 /* A small call that went over the board, kept as it was described: the next one that is like it starts at
  * once. */
 typedef struct ddl_repeat {
@@ -39,6 +46,7 @@ typedef struct ddl_repeat {
     ddl_dtype dtype;
     ddl_op op;
     bool in_place;
+    ddl_extent extent;
 } ddl_repeat;
 
 struct ddl_comm {

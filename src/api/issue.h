@@ -14,6 +14,7 @@ typedef struct ddl_call { /* what a public function has been asked to do, checke
     ddl_op op;
     bool has_dtype, has_op, has_root;
     int root; /* or the peer */
+    ddl_extent extent;
     bool in_place;
     uint8_t as; /* what the peers are told it is, if not its collective: DDL_SIGNATURE_FREE or _SPLIT */
 } ddl_call;

@@ -53,16 +53,22 @@ bool ddl_repeat_keep(ddl_comm *comm, const ddl_call *call, ddl_request *request,
     drop_repeat(repeat);
     leave_room(comm, request);
     plan->users++;
-    *repeat = (ddl_repeat){ request, plan, call->count, call->dtype, call->op, call->in_place };
+    *repeat = (ddl_repeat){ request, plan, call->count, call->dtype, call->op, call->in_place, call->extent };
     request->task.finished = repeat_finished;
     return true;
 }
 
-static bool is_repeated(const ddl_repeat *repeat, const ddl_call *call)
+/* But for the buffers. */
+static bool is_like(const ddl_repeat *repeat, const ddl_call *call)
 {
     return repeat->request != NULL && repeat->count == call->count && repeat->dtype == call->dtype &&
-           repeat->op == call->op && repeat->in_place == call->in_place && call->as == 0 &&
-           call->counts == NULL;
+           repeat->op == call->op && call->as == 0 && call->counts == NULL;
+}
+
+const ddl_extent *ddl_repeat_extent(const ddl_comm *comm, const ddl_call *call)
+{
+    const ddl_repeat *repeat = &comm->repeats[call->collective];
+    return is_like(repeat, call) ? &repeat->extent : NULL;
 }
 
 /* Holder: the others are not there. From now on it is a request like others. */
@@ -94,7 +100,7 @@ void ddl_repeat_leave(ddl_comm *comm)
 bool ddl_repeat_call(ddl_comm *comm, const ddl_call *call, ddl_status *status)
 {
     ddl_repeat *repeat = &comm->repeats[call->collective];
-    if (!is_repeated(repeat, call) || !ddl_engine_try_enter(comm->engine))
+    if (!is_like(repeat, call) || repeat->in_place != call->in_place || !ddl_engine_try_enter(comm->engine))
         return false;
     ddl_engine_drain(comm->engine);
     if (comm->failure.failing || comm->failure.failed || comm->world->nbusy > 0 ||

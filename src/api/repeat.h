@@ -10,6 +10,10 @@
 
 #include "api/issue.h"
 
+/* What is known of the buffers of a call that is like the one that is kept; NULL: there is none. Of such a
+ * call nothing but its buffers can be wrong. */
+const ddl_extent *ddl_repeat_extent(const ddl_comm *comm, const ddl_call *call);
+
 /* Start again what is kept for such a call, and wait for its end: *status. False: there is nothing of that
  * kind or something else is under way; the call has to be issued. */
 bool ddl_repeat_call(ddl_comm *comm, const ddl_call *call, ddl_status *status);

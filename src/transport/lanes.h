@@ -1,8 +1,8 @@
 /*
  * lanes.h - the lanes between this rank and the others of its host, and the bells that end their sleep.
  *
- * Each rank shares one piece of memory, which holds a lane from every other rank of the host, a word that says
- * whether this rank sleeps, and room for what else all are to read. Who writes to a lane looks at that
+ * Each rank shares one piece of memory, which holds a lane from every other rank of the host, a word that
+ * says whether this rank sleeps, and room for what else all are to read. Who writes to a lane looks at that
  * word, and rings the sleeper's bell.
  *
  * Holder of the engine's baton only, once the mesh is open.
@@ -16,7 +16,8 @@
 
 typedef struct ddl_lanes ddl_lanes;
 
-/* Make the memory, with so many bytes of room, and the bell of this rank. The roster must outlive the lanes. */
+/* Make the memory, with so many bytes of room, and the bell of this rank. The roster must outlive the lanes.
+ */
 DDL_MUST_USE ddl_status ddl_lanes_create(const ddl_roster *roster, size_t room_bytes, ddl_lanes **lanes,
                                          ddl_error *err);
 
@@ -38,8 +39,8 @@ bool ddl_lanes_reach(const ddl_lanes *lanes, int peer);
 ddl_lane_end *ddl_lanes_out(ddl_lanes *lanes, int peer);
 ddl_lane_end *ddl_lanes_in(ddl_lanes *lanes, int peer);
 
-/* The room in the memory of a rank that is reached, or of this one. All ranks have as much. Zero at first, and
- * no memory is used where nobody touches it. */
+/* The room in the memory of a rank that is reached, or of this one. All ranks have as much. Zero at first,
+ * and no memory is used where nobody touches it. */
 void *ddl_lanes_room(ddl_lanes *lanes, int rank);
 
 /* After something was told to peer, and a fence: wake it if it sleeps. */
