@@ -12,6 +12,7 @@
 typedef enum ddl_link_kind {
     DDL_LINK_LOCAL,  /* TCP inside a host */
     DDL_LINK_REMOTE, /* TCP between hosts */
+    DDL_LINK_SHARED, /* shared memory, where all ranks have it in common */
     DDL_LINK_KINDS
 } ddl_link_kind;
 
@@ -23,12 +24,13 @@ typedef struct ddl_link_cost {
 } ddl_link_cost;
 
 typedef struct ddl_cost_model {
-    ddl_link_cost
-        links[DDL_LINK_KINDS]; /* of the local one byte_ns is CPU, which remote bytes cost as well */
-    double reduce_ns;          /* per byte reduced */
+    /* Inside a host byte_ns is CPU, which remote bytes cost as well. */
+    ddl_link_cost links[DDL_LINK_KINDS];
+    double reduce_ns;   /* per byte reduced */
     double piece_bytes; /* of the largest message of a piece, inside one host; costs nothing by itself */
     double crowding;    /* ranks per usable CPU on the fullest host, at least 1: all CPU costs times this */
-    double board_bytes; /* that a rank can post for all at once (executor/board.h); 0: there is no board */
+    double board_bytes; /* that a rank can post for all at once (executor/board.h); 0: links inside the host
+                           are local rather than shared, and there is no board */
 } ddl_cost_model;
 
 /* The constants of a model, all but crowding and board_bytes, as numbers: each above 0 and below
@@ -36,8 +38,8 @@ typedef struct ddl_cost_model {
 enum { DDL_COST_CONSTANTS = 3 * DDL_LINK_KINDS + 2 };
 #define DDL_COST_LIMIT 1e12
 
-/* Names of the constants, in the order in which they travel: "local.latency_ns", ..., "reduce_ns",
- * "local.piece_bytes". */
+/* Names of the constants, in the order in which they travel: "local.latency_ns", ..., "shared.byte_ns",
+ * "reduce_ns", "local.piece_bytes". */
 extern const char *const ddl_cost_names[DDL_COST_CONSTANTS];
 
 /* Fixed defaults for TCP; nothing is measured at start-up, so the same job chooses the same in every run. */

@@ -18,6 +18,9 @@
 
 enum { RANKS_MAX = 64, CPUS = 2 };
 
+/* Of a board that no call with data fits: memory is shared, and messages go through it. */
+#define NO_DATA_BYTES 1
+
 /* Sums of the same terms in another order. */
 #define ROUNDING (1 + 1e-9)
 
@@ -80,7 +83,8 @@ struct job {
     char name[96];
 };
 
-static void make_job(struct job *job, const struct layout *layout, int nranks, bool crowded)
+static void make_job(struct job *job, const struct layout *layout, int nranks, bool crowded,
+                     bool shares_memory)
 {
     int on_node[RANKS_MAX + 1] = { 0 }, nnodes = 0;
     double crowding = 1;
@@ -94,17 +98,18 @@ static void make_job(struct job *job, const struct layout *layout, int nranks, b
     }
     job->placement = (ddl_placement){ nranks, nnodes, nnodes > 1 ? job->node_of : NULL };
     job->model = ddl_cost_model_default(crowding);
-    snprintf(job->name, sizeof job->name, "%d ranks on %s%s", nranks, layout->name,
-             crowded ? ", crowded" : "");
+    job->model.board_bytes = shares_memory && nnodes == 1 ? NO_DATA_BYTES : 0;
+    snprintf(job->name, sizeof job->name, "%d ranks on %s%s%s", nranks, layout->name,
+             crowded ? ", crowded" : "", job->model.board_bytes > 0 ? ", with shared memory" : "");
 }
 
 static void for_each_job(void (*check)(const struct job *job))
 {
     for (size_t i = 0; i < sizeof layouts / sizeof layouts[0]; i++)
         for (int nranks = 2; nranks <= RANKS_MAX; nranks++)
-            for (int crowded = 0; crowded < 2; crowded++) {
+            for (int how = 0; how < 4; how++) {
                 struct job job;
-                make_job(&job, &layouts[i], nranks, crowded);
+                make_job(&job, &layouts[i], nranks, how % 2 == 1, how / 2 == 1);
                 check(&job);
             }
 }
@@ -280,7 +285,9 @@ static void more_bytes_cost_more(void **state)
  */
 static void check_step(const struct job *job, const struct job *next, ddl_collective collective, double bytes)
 {
-    const ddl_link_kind kind = next->placement.nnodes > 1 ? DDL_LINK_REMOTE : DDL_LINK_LOCAL;
+    ddl_link_kind kind = next->placement.nnodes > 1 ? DDL_LINK_REMOTE : DDL_LINK_LOCAL;
+    if (next->model.board_bytes > 0)
+        kind = DDL_LINK_SHARED;
     const ddl_link_cost *link = &next->model.links[kind];
     double woken = next->model.crowding > 1 ? WOKEN : 1;
     double round_ns = link->latency_ns + link->message_ns * woken * next->model.crowding;
@@ -299,10 +306,10 @@ static void a_rank_more_costs_no_more_than_its_share(void **state)
     (void)state;
     for (size_t i = 0; i < sizeof grow_rank_by_rank / sizeof grow_rank_by_rank[0]; i++)
         for (int nranks = 2; nranks < RANKS_MAX; nranks++)
-            for (int crowded = 0; crowded < 2; crowded++) {
+            for (int how = 0; how < 4; how++) {
                 struct job job, next;
-                make_job(&job, &layouts[grow_rank_by_rank[i]], nranks, crowded);
-                make_job(&next, &layouts[grow_rank_by_rank[i]], nranks + 1, crowded);
+                make_job(&job, &layouts[grow_rank_by_rank[i]], nranks, how % 2 == 1, how / 2 == 1);
+                make_job(&next, &layouts[grow_rank_by_rank[i]], nranks + 1, how % 2 == 1, how / 2 == 1);
                 for (int collective = 0; collective < DDL_COLLECTIVE_COUNT; collective++)
                     for (int step = 0; step < SIZES; step++)
                         check_step(&job, &next, (ddl_collective)collective, size_of(step));

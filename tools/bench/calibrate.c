@@ -94,27 +94,36 @@ static ddl_status ping_pong(struct pair *pair)
     return status;
 }
 
-/* So many messages in each direction at once. */
-static ddl_status exchange_many(struct pair *pair, int messages)
+static ddl_status exchange(struct pair *pair)
 {
-    ddl_request *requests[2 * BURST] = { NULL };
-    ddl_status status = DDL_OK;
-    for (int i = 0; i < messages && status == DDL_OK; i++)
-        status = ddl_recv(pair->recv, pair->bytes, DDL_UINT8, pair->first, pair->comm, &requests[i]);
-    for (int i = 0; i < messages && status == DDL_OK; i++)
-        status = ddl_send(pair->send, pair->bytes, DDL_UINT8, pair->first, pair->comm, &requests[BURST + i]);
-    ddl_status waited = ddl_wait_all(2 * BURST, requests);
+    ddl_request *requests[2] = { NULL };
+    ddl_status status = ddl_recv(pair->recv, pair->bytes, DDL_UINT8, pair->first, pair->comm, &requests[0]);
+    if (status == DDL_OK)
+        status = ddl_send(pair->send, pair->bytes, DDL_UINT8, pair->first, pair->comm, &requests[1]);
+    ddl_status waited = ddl_wait_all(2, requests);
     return status != DDL_OK ? status : waited;
 }
 
-static ddl_status exchange(struct pair *pair)
+/* So many small messages in each direction, which are sent before any is received: requests, and the thread
+ * that looks after them meanwhile, would cost more than messages in shared memory do. */
+static ddl_status swap_many(struct pair *pair, int messages)
 {
-    return exchange_many(pair, 1);
+    ddl_status status = DDL_OK;
+    for (int i = 0; i < messages && status == DDL_OK; i++)
+        status = ddl_send(pair->send, pair->bytes, DDL_UINT8, pair->first, pair->comm, NULL);
+    for (int i = 0; i < messages && status == DDL_OK; i++)
+        status = ddl_recv(pair->recv, pair->bytes, DDL_UINT8, pair->first, pair->comm, NULL);
+    return status;
+}
+
+static ddl_status swap(struct pair *pair)
+{
+    return swap_many(pair, 1);
 }
 
 static ddl_status burst(struct pair *pair)
 {
-    return exchange_many(pair, BURST);
+    return swap_many(pair, BURST);
 }
 
 /* What the second has reaches the first, as it is. */
@@ -200,7 +209,7 @@ static ddl_status time_all(struct pair *pair, double seconds, bool with_reduce, 
     double ping_us = 0, small_us = 0, burst_us = 0, large_us = 0, reduce_us = 0;
     ddl_status status = time_operation(pair, ping_pong, SMALL_BYTES, seconds, &ping_us);
     if (status == DDL_OK)
-        status = time_operation(pair, exchange, SMALL_BYTES, seconds, &small_us);
+        status = time_operation(pair, swap, SMALL_BYTES, seconds, &small_us);
     if (status == DDL_OK)
         status = time_operation(pair, burst, SMALL_BYTES, seconds, &burst_us);
     if (status == DDL_OK)
@@ -210,7 +219,7 @@ static ddl_status time_all(struct pair *pair, double seconds, bool with_reduce, 
     if (status != DDL_OK)
         return status;
     constants[LATENCY] = ping_us / 2 * 1e3;
-    /* One exchange takes a latency and a message's CPU; where that is lost in noise, or in waking from sleep,
+    /* One swap takes a latency and a message's CPU; where that is lost in noise, or in waking from sleep,
      * many at once take nothing but CPU. */
     constants[MESSAGE] = (small_us - ping_us / 2) * 1e3;
     if (constants[MESSAGE] < burst_us / BURST * 1e3)
@@ -306,6 +315,17 @@ static bool add_constants(struct calibration *c, const char *kind, const int ran
     return true;
 }
 
+/* What links inside a host are called, as the environment of rank 0 has it. */
+static const char *inside(void)
+{
+#ifndef DDL_PORTABLE /* which has no shared memory */
+    const char *transport = getenv("DDL_TRANSPORT");
+    if (transport == NULL || strcmp(transport, "tcp") != 0)
+        return "shared";
+#endif
+    return "local";
+}
+
 /* Measure one kind of link if there is one; every rank calls it. */
 static bool calibrate_kind(struct calibration *c, const char *kind)
 {
@@ -395,7 +415,7 @@ static bool run(struct calibration *c)
     if (!agreed(c->world, !rank_0 || open_temporary(c)))
         return false;
     add_heading(c);
-    bool ok = learn_places(c) && calibrate_kind(c, "local") && calibrate_kind(c, "remote");
+    bool ok = learn_places(c) && calibrate_kind(c, inside()) && calibrate_kind(c, "remote");
     bool written = ok && rank_0 && write_profile(c);
     close_temporary(c, written);
     if (written)
