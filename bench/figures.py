@@ -1,0 +1,158 @@
+"""What was measured, and what follows from it: sizes, medians, bandwidths, bounds. Nothing here runs or writes."""
+import collections
+import re
+import statistics
+
+# One thing to compare the libraries in.
+Case = collections.namedtuple("Case", "transport collective ranks")
+# One library at one size: over the rounds, the median of each figure and the extremes of the mean.
+Point = collections.namedtuple("Point", "operations median_us mean_us p99_us fastest_us slowest_us")
+
+COLLECTIVES = "allreduce", "allgather", "reduce_scatter", "broadcast", "alltoall", "barrier"
+ELEMENT_BYTES = 4
+UNITS = {"": 1, "K": 2 ** 10, "M": 2 ** 20, "G": 2 ** 30}
+
+
+def parse_sizes(text):
+    """[4, 1024] of "4,1K"; of "4..1K" every fourth power: [4, 16, 64, 256, 1024]."""
+    sizes = []
+    for part in text.split(","):
+        first, *last = map(parse_size, part.split("..", 1))
+        sizes.append(first)
+        while last and sizes[-1] * 4 <= last[0]:
+            sizes.append(sizes[-1] * 4)
+    return sizes
+
+
+def parse_size(text):
+    match = re.fullmatch(r"(\d+)([KMG]?)", text, re.I)
+    if not match or int(match[1]) == 0:
+        raise ValueError(f"{text!r} is no size; sizes look like 4, 64K, 1M or 4..256M")
+    return int(match[1]) * UNITS[match[2].upper()]
+
+
+def size_name(size):
+    for unit, name in (2 ** 30, "GiB"), (2 ** 20, "MiB"), (2 ** 10, "KiB"):
+        if size >= unit and size % unit == 0:
+            return f"{size // unit} {name}"
+    return f"{size} B"
+
+
+def whole_sizes(case, sizes):
+    """Sizes of whole elements, for each rank where there are blocks, one at least. A barrier has no size."""
+    if case.collective == "barrier":
+        return [0]
+    unit = ELEMENT_BYTES * (1 if case.collective in ("allreduce", "broadcast") else case.ranks)
+    return sorted({max(size // unit, 1) * unit for size in sizes})
+
+
+def bus_factor(collective, ranks):
+    """Bytes that a rank must send and receive over bytes of its buffer, as in nccl-tests."""
+    if collective == "allreduce":
+        return 2 * (ranks - 1) / ranks
+    return 1 if collective in ("broadcast", "barrier") else (ranks - 1) / ranks
+
+
+def rotated(items, by):
+    """Who comes first differs from round to round, so that nobody always runs after the same neighbour."""
+    by %= len(items) or 1
+    return items[by:] + items[:by]
+
+
+# ---- the physical limit ----
+
+def sent_bytes(case, size):
+    """What a rank must send and receive over a network. Something is sent in any case."""
+    return max(round(bus_factor(case.collective, case.ranks) * size), ELEMENT_BYTES)
+
+
+def limit_sizes(case, sizes):
+    """The sizes at which the limits are to be measured, so that bound_us can be told."""
+    if case.transport == "tcp":
+        return sorted({sent_bytes(case, size) for size in sizes})
+    return [size for size in sizes if size > 0]
+
+
+def bound_us(case, size, limits):
+    """The least time that a collective of this size can take here, from {(name, processes, bytes): us}.
+
+    tcp: every rank sends and receives as many bytes as it must (bus_factor), to one neighbour and from another, all
+    ranks at once, by a program that does nothing else. A broadcast goes one way: a stream from one to another.
+
+    shm: no rank knows of another before a flag has come across. And every rank reads as many bytes as its
+    result is made of, and writes the result: in allreduce, allgather, alltoall and broadcast of n bytes it reads n and
+    writes n, which is a memcpy of n by all ranks at once; in reduce_scatter it reads n and writes n / ranks. The
+    bound does not know that buffers are private: who copies through shared memory moves at least twice as much.
+    """
+    if case.transport == "tcp":
+        if case.collective == "broadcast":
+            return limits["stream", 2, sent_bytes(case, size)]
+        return limits["exchange", case.ranks, sent_bytes(case, size)]
+    flag = limits["flag", 2, 0]
+    if size == 0:
+        return flag
+    share = (1 + 1 / case.ranks) / 2 if case.collective == "reduce_scatter" else 1
+    return max(flag, share * limits["memcpy", case.ranks, size])
+
+
+# ---- results ----
+
+class Results:
+    """The figures of all rounds. A point that could not be measured has a word instead: "timeout", "failed"."""
+
+    def __init__(self):
+        self.samples = collections.defaultdict(list)  # (case, peer, size) -> lines of its driver
+        self.words = {}
+        self.facts = collections.defaultdict(list)  # (case, (name, processes, bytes)) -> microseconds
+        self.versions = {}  # peer -> what its library calls itself
+
+    def add(self, case, peer, line):
+        self.samples[case, peer, line["bytes"]].append(line)
+        self.versions[peer] = line["library"]
+
+    def add_limit(self, case, line):
+        self.facts[case, (line["limit"], line["processes"], line["bytes"])].append(line["us"])
+
+    def give_up(self, case, peer, size, word):
+        self.words[case, peer, size] = word
+
+    def word(self, case, peer, size):
+        return self.words.get((case, peer, size))
+
+    def point(self, case, peer, size):
+        """None if there is none."""
+        lines = self.samples.get((case, peer, size))
+        if not lines or self.word(case, peer, size):
+            return None
+        means = [line["mean_us"] for line in lines]
+        middle = [statistics.median(line[name] for line in lines)
+                  for name in ("operations", "median_us", "mean_us", "p99_us")]
+        return Point(*middle, min(means), max(means))
+
+    def limits(self, case):
+        return {fact: statistics.median(times) for (of, fact), times in self.facts.items() if of == case}
+
+    def bound_us(self, case, size):
+        """None if the limits were not measured."""
+        limits = self.limits(case)
+        return bound_us(case, size, limits) if limits else None
+
+    def bus_gbps(self, case, peer, size):
+        point = self.point(case, peer, size)
+        return point and bus_factor(case.collective, case.ranks) * size / point.mean_us / 1000
+
+    def best_other(self, case, size, peers):
+        """(microseconds, peer) of the fastest but ddl; None if there is no other."""
+        times = [(point.mean_us, peer) for peer in peers if peer != "ddl"
+                 if (point := self.point(case, peer, size)) is not None]
+        return min(times, default=None)
+
+    def ratio(self, case, size, peers):
+        """ddl's time over that of the best other library; None if one of them is missing."""
+        own, best = self.point(case, "ddl", size), self.best_other(case, size, peers)
+        return own.mean_us / best[0] if own and best else None
+
+    def limit_share(self, case, peer, size):
+        """How much of what is possible a library reaches: 1 is the limit."""
+        point, bound = self.point(case, peer, size), self.bound_us(case, size)
+        return bound / point.mean_us if point and bound else None

@@ -1,0 +1,150 @@
+"""bench/compare: what it computes and writes, and a short run of it with ddl alone.
+
+    test_compare.py BUILD_DIR [CLASS[.TEST]...]
+"""
+import csv
+import io
+import os
+import pathlib
+import subprocess
+import sys
+import tempfile
+import types
+import unittest
+
+TOP = pathlib.Path(__file__).resolve().parent.parent.parent
+sys.path.insert(0, str(TOP / "bench"))
+
+import figures  # noqa: E402
+import job  # noqa: E402
+import report  # noqa: E402
+from figures import Case, Results  # noqa: E402
+
+BUILD = os.path.abspath(sys.argv.pop(1))
+ALLREDUCE = Case("shm", "allreduce", 2)
+
+
+def line(size, mean_us, library="a library 1.0"):
+    return {"library": library, "collective": "allreduce", "bytes": size, "operations": 7, "median_us": mean_us,
+            "mean_us": mean_us, "p99_us": 2 * mean_us}
+
+
+def results():
+    """ddl takes half of what Open MPI does; MPICH is slower still, and hung at the greater size."""
+    made = Results()
+    for us in (9, 1, 2):
+        made.add(ALLREDUCE, "ddl", line(1024, us, "ddl 0"))
+    made.add(ALLREDUCE, "ddl", line(4096, 8, "ddl 0"))
+    made.add(ALLREDUCE, "openmpi", line(1024, 4, "Open MPI 4"))
+    made.add(ALLREDUCE, "openmpi", line(4096, 16, "Open MPI 4"))
+    made.add(ALLREDUCE, "mpich", line(1024, 8, "MPICH 4"))
+    made.give_up(ALLREDUCE, "mpich", 4096, "timeout")
+    for name, processes, size, us in (("flag", 2, 0, 0.1), ("memcpy", 1, 1024, 0.1), ("memcpy", 2, 1024, 0.5),
+                                      ("memcpy", 1, 4096, 0.2), ("memcpy", 2, 4096, 4)):
+        made.add_limit(ALLREDUCE, {"limit": name, "processes": processes, "bytes": size, "us": us})
+    return made
+
+
+class Figures(unittest.TestCase):
+    PEERS = ["ddl", "openmpi", "mpich"]
+
+    def test_sizes(self):
+        self.assertEqual(figures.parse_sizes("4,1K"), [4, 1024])
+        self.assertEqual(figures.parse_sizes("16K..1m"), [1 << 14, 1 << 16, 1 << 18, 1 << 20])
+        for wrong in ("0", "1.5K", "", "4..", "k"):
+            with self.subTest(wrong), self.assertRaises(ValueError):
+                figures.parse_sizes(wrong)
+        self.assertEqual(figures.whole_sizes(Case("shm", "alltoall", 3), [4, 1024, 1025]), [12, 1020])
+        self.assertEqual(figures.whole_sizes(Case("shm", "barrier", 3), [4, 1024]), [0])
+
+    def test_everybody_comes_first_once(self):
+        firsts = [figures.rotated(["a", "b", "c"], number)[0] for number in range(6)]
+        self.assertEqual(firsts, ["a", "b", "c", "a", "b", "c"])
+
+    def test_the_median_of_rounds_counts(self):
+        self.assertEqual(results().point(ALLREDUCE, "ddl", 1024).mean_us, 2)
+
+    def test_ratios_are_to_the_best_of_the_others(self):
+        made = results()
+        self.assertEqual(made.ratio(ALLREDUCE, 1024, self.PEERS), 0.5)
+        self.assertEqual(made.ratio(ALLREDUCE, 4096, self.PEERS), 0.5)
+        self.assertIsNone(made.ratio(ALLREDUCE, 4096, ["ddl", "mpich"]))
+        self.assertEqual(made.limit_share(ALLREDUCE, "ddl", 4096), 0.5)
+        self.assertEqual(made.bus_gbps(ALLREDUCE, "ddl", 4096), 4096 / 8 / 1000)
+
+    def test_the_table_and_the_csv_say_it(self):
+        made, cases = results(), {ALLREDUCE: ([1024, 4096], self.PEERS)}
+        rows = report.table(made, ALLREDUCE, [1024, 4096], self.PEERS).splitlines()
+        self.assertEqual(rows[2], "| 1 KiB | 2.00 | 4.00 | 8.00 | 0.50 | 0.51 | 25 % |")
+        self.assertEqual(rows[3], "| 4 KiB | 8.00 | 16.0 | timeout | 0.50 | 0.51 | 50 % |")
+        file = io.StringIO()
+        report.write_csv(file, made, cases)
+        written = list(csv.DictReader(io.StringIO(file.getvalue())))
+        self.assertEqual([row["library"] for row in written], self.PEERS * 2)
+        self.assertEqual(written[0]["over_best_other"], "0.5")
+        self.assertEqual((written[-1]["word"], written[-1]["mean_us"]), ("timeout", ""))
+        text = report.document(made, cases, types.SimpleNamespace(rounds=3, seconds=0.1), {})
+        self.assertIn("ddl takes 0.50 times as long as the fastest other library", text)
+
+    def test_a_block_is_replaced_and_nothing_else(self):
+        text = f"before\n{report.BEGIN}\nold\n{report.END}\nafter\n"
+        self.assertEqual(report.replace_block(text, "new\n"), f"before\n{report.BEGIN}\nnew\n{report.END}\nafter\n")
+        for wrong in ("nothing", report.BEGIN, f"{report.END}{report.BEGIN}", text + text):
+            with self.subTest(wrong), self.assertRaises(ValueError):
+                report.replace_block(wrong, "new")
+        report.replace_block((TOP / "README.md").read_text(encoding="utf-8"), "")  # which has one
+
+
+class Jobs(unittest.TestCase):
+    def run_shell(self, script, limit_s=20):
+        return list(job.run(["sh", "-c", script], {}, limit_s))
+
+    def test_what_a_driver_says(self):
+        good = ('{"library": "x", "collective": "allreduce", "bytes": 4, "operations": 1, "median_us": 1, "mean_us": 1, '
+                '"p99_us": 1}')
+        self.assertEqual(self.run_shell(f"echo '{good}'")[0]["bytes"], 4)
+        for script, error in (("echo nonsense", job.Failed), (f"echo '{good}'; exit 3", job.Failed),
+                              (f"printf '%s' '{good}'", job.Failed), ("kill -9 $$", job.Failed),
+                              ("""echo '{"wrong": "element 3", "rank": 1, "bytes": 4}'""", job.WrongResult)):
+            with self.subTest(script), self.assertRaises(error):
+                self.run_shell(script)
+
+    def test_one_that_hangs_is_ended(self):
+        grace, job.GRACE_S = job.GRACE_S, 1
+        try:
+            with tempfile.TemporaryDirectory() as directory:
+                with self.assertRaises(job.TimedOut):
+                    self.run_shell(f"echo $$ > {directory}/pid; sleep 100", 1)
+                pid = int(pathlib.Path(directory, "pid").read_text())
+                with self.assertRaises(ProcessLookupError):
+                    os.kill(pid, 0)
+        finally:
+            job.GRACE_S = grace
+
+
+class Run(unittest.TestCase):
+    def test_ddl_is_measured(self):
+        with tempfile.TemporaryDirectory() as directory:
+            done = subprocess.run(
+                [TOP / "bench" / "compare", "--prefix", BUILD, "--build", directory, "--peers", "ddl", "--sizes", "4,64K",
+                 "--collective", "allreduce,alltoall,barrier", "--seconds", "0.01", "--rounds", "1"],
+                capture_output=True, text=True, timeout=200)
+            self.assertEqual(done.returncode, 0, done.stderr)
+            written = list(csv.DictReader(pathlib.Path(directory, "results", "compare.csv").read_text().splitlines()))
+            self.assertEqual(len(written), 2 * (2 + 2 + 1))  # two transports; a barrier has one size
+            for row in written:
+                self.assertGreater(float(row["mean_us"]), 0)
+                self.assertGreater(float(row["limit_us"]), 0)
+            self.assertIn("| 64 KiB |", done.stdout)
+
+    def test_what_makes_no_sense_is_told(self):
+        for words, said in ((["--sizes", "4x"], "'4x' is no size"), (["--ranks", "1"], "numbers of ranks"),
+                            (["--peers", "none"], "choose from ddl"), (["--prefix", "/no/such", "--peers", "ddl"], "no ddl")):
+            with self.subTest(words):
+                done = subprocess.run([TOP / "bench" / "compare", *words], capture_output=True, text=True, timeout=60)
+                self.assertNotEqual(done.returncode, 0)
+                self.assertIn(said, done.stderr)
+
+
+if __name__ == "__main__":
+    unittest.main()
