@@ -1,6 +1,6 @@
 /*
- * bursts - many small operations in flight at once, while another thread of each rank uses another communicator: they
- * begin in order on every rank, whoever has the baton, and end.
+ * bursts - many small operations in flight at once, while another thread of each rank uses another
+ * communicator: they begin in order on every rank, whoever has the baton, and end.
  */
 #include <ddl/ddl.h>
 
@@ -51,7 +51,8 @@ static int burst(ddl_comm *world, int64_t round)
         return failed("wait_all");
     for (int i = 0; i < BURST; i++)
         if (sums[i] != expected(round * BURST + i, ddl_size(world))) {
-            fprintf(stderr, "bursts: sum %d of round %lld is %lld\n", i, (long long)round, (long long)sums[i]);
+            fprintf(stderr, "bursts: sum %d of round %lld is %lld\n", i, (long long)round,
+                    (long long)sums[i]);
             return 1;
         }
     return 0;
