@@ -37,8 +37,9 @@ def run(command, environment, limit_s):
         try:
             last = time.monotonic()
             for text in lines(process.stdout, limit_s + GRACE_S):
-                yield parse(text)
-                last = time.monotonic()
+                if text.startswith("{"):  # launchers have their say there too, when a rank ends
+                    yield parse(text)
+                    last = time.monotonic()
             if process.wait(GRACE_S) != 0:
                 if time.monotonic() - last >= limit_s:
                     raise TimedOut()

@@ -23,7 +23,7 @@ set xtics ({ticks}) rotate by -35
 set grid xtics ytics linewidth 1 linecolor rgb "#dddddd"
 set border 3 linecolor rgb "#666666"
 set tics nomirror textcolor rgb "#333333"
-set key top left reverse Left samplen 2 spacing 1.15
+set key bottom right reverse Left samplen 2 spacing 1.15
 set title "bus bandwidth, GB/s" font ",12"
 plot {bandwidth}
 set key off

@@ -103,7 +103,8 @@ class Jobs(unittest.TestCase):
         good = ('{"library": "x", "collective": "allreduce", "bytes": 4, "operations": 1, "median_us": 1, "mean_us": 1, '
                 '"p99_us": 1}')
         self.assertEqual(self.run_shell(f"echo '{good}'")[0]["bytes"], 4)
-        for script, error in (("echo nonsense", job.Failed), (f"echo '{good}'; exit 3", job.Failed),
+        self.assertEqual(len(self.run_shell(f"echo; echo '{good}'; echo a launcher says goodbye")), 1)
+        for script, error in (("echo '{nonsense'", job.Failed), (f"echo '{good}'; exit 3", job.Failed),
                               (f"printf '%s' '{good}'", job.Failed), ("kill -9 $$", job.Failed),
                               ("""echo '{"wrong": "element 3", "rank": 1, "bytes": 4}'""", job.WrongResult)):
             with self.subTest(script), self.assertRaises(error):
