@@ -279,7 +279,8 @@ static bool is_posted(const ddl_cost_model *model, ddl_collective collective, co
     default:
         return false;
     }
-    return work->rounds == 1 && work->messages == nranks - 1 && posted <= model->board_bytes;
+    return model->board_bytes > 0 && posted <= model->board_bytes && work->rounds == 1 &&
+           work->messages == nranks - 1;
 }
 
 /* A rank posts once, however many read, and takes what all others posted straight into its result. */

@@ -316,6 +316,16 @@ static void a_rank_more_costs_no_more_than_its_share(void **state)
             }
 }
 
+static void a_barrier_over_a_board_is_flat_and_else_a_tree(void **state)
+{
+    struct job job;
+    (void)state;
+    make_job(&job, &layouts[0], 8, true, true);
+    assert_string_equal(ddl_choose(&job.model, DDL_COLLECTIVE_BARRIER, &job.placement, 0)->name, "flat");
+    make_job(&job, &layouts[0], 8, true, false);
+    assert_string_equal(ddl_choose(&job.model, DDL_COLLECTIVE_BARRIER, &job.placement, 0)->name, "tree");
+}
+
 /* ---- the model itself ---- */
 
 static void constants_travel_as_an_array(void **state)
@@ -463,6 +473,7 @@ int main(void)
         cmocka_unit_test(no_collective_costs_more_than_two_that_do_the_same),
         cmocka_unit_test(even_blocks_cost_no_more_than_blocks_of_any_size),
         cmocka_unit_test(more_bytes_cost_more),
+        cmocka_unit_test(a_barrier_over_a_board_is_flat_and_else_a_tree),
         cmocka_unit_test(a_rank_more_costs_no_more_than_its_share),
         cmocka_unit_test(constants_travel_as_an_array),
         cmocka_unit_test(constants_that_no_model_has_are_refused),
