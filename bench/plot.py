@@ -11,26 +11,41 @@ STYLES = {
     "ddl": ("#d55e00", 7, 3), "openmpi": ("#0072b2", 4, 1.5), "openmpi-yield": ("#56b4e9", 8, 1.5),
     "openmpi-tuned": ("#332288", 12, 1.5), "mpich": ("#009e73", 10, 1.5), "gloo": ("#cc79a7", 6, 1.5),
 }
-TICKS = [4 ** power for power in range(1, 16, 2)]
+SIZE_TICKS = [4 ** power for power in range(1, 16, 2)]
+TIME_TICKS = {10 ** power: f"{10 ** (power % 3)} {('us', 'ms', 's')[power // 3]}" for power in range(9)}
+RATE_TICKS = {10 ** (power - 6): f"{10 ** (power % 3)} {('kB/s', 'MB/s', 'GB/s')[power // 3]}" for power in range(9)}
+TIME_TICKS.update({0.1: "0.1 us", 0.01: "0.01 us"})
 SCRIPT = """\
-set terminal {terminal} size 1000,440 background rgb "white" enhanced {font}
+set terminal {terminal} size 1120,420 background rgb "white" font "sans,12"
 set output "{path}"
-set multiplot layout 1,2 title "{title}" font ",15"
+set multiplot title "{title}" font ",15"
 set logscale x 2
 set logscale y 10
 set xrange [{first}:{last}]
-set xtics ({ticks}) rotate by -35
-set grid xtics ytics linewidth 1 linecolor rgb "#dddddd"
+set xtics ({size_ticks}) rotate by -35
+set grid xtics ytics linetype 1 linewidth 0.7 linecolor rgb "#d8d8d8"
 set border 3 linecolor rgb "#666666"
 set tics nomirror textcolor rgb "#333333"
-set key bottom right reverse Left samplen 2 spacing 1.15
-set title "bus bandwidth, GB/s" font ",12"
-plot {bandwidth}
+set tmargin at screen 0.82
+set bmargin at screen 0.18
 set key off
-set title "time, us" font ",12"
+set lmargin at screen 0.085
+set rmargin at screen 0.395
+set ytics ({rate_ticks})
+set title "bus bandwidth" font ",12"
+plot {bandwidth}
+set key at screen 0.79,0.84 left top reverse Left invert samplen 2 spacing 1.3
+set lmargin at screen 0.465
+set rmargin at screen 0.775
+set ytics ({time_ticks})
+set title "time" font ",12"
 plot {time}
 unset multiplot
 """
+
+
+def ticks(labels):
+    return ", ".join(f'"{label}" {value}' for value, label in labels.items())
 
 
 def is_possible():
@@ -60,10 +75,10 @@ def draw(path, results, case, sizes, peers):
         style = f'with linespoints linewidth {width} pointtype {mark} pointsize 0.7 linecolor rgb "{colour}"'
         add(peer.replace("-", "_"), points, style, PEERS[peer].label)
 
-    ticks = ", ".join(f'"{size_name(size)}" {size}' for size in TICKS if sizes[0] <= size <= sizes[-1])
-    terminal = "svg" if path.endswith(".svg") else "pngcairo"
+    sizes_named = {size: size_name(size) for size in SIZE_TICKS if sizes[0] <= size <= sizes[-1]}
     script = "".join(blocks) + SCRIPT.format(
-        terminal=terminal, font='font "sans,12"', path=path, title=title(case), first=sizes[0] / 1.5, last=sizes[-1] * 1.5,
-        ticks=ticks, bandwidth=", ".join(bandwidth), time=", ".join(time))
+        terminal="svg" if path.endswith(".svg") else "pngcairo", path=path, title=title(case), first=sizes[0] / 1.5,
+        last=sizes[-1] * 1.5, size_ticks=ticks(sizes_named), rate_ticks=ticks(RATE_TICKS), time_ticks=ticks(TIME_TICKS),
+        bandwidth=", ".join(bandwidth), time=", ".join(time))
     subprocess.run(["gnuplot", "-"], input=script, text=True, check=True)
     return True
