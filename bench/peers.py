@@ -46,12 +46,12 @@ class Peer:
         return [*launcher, tools[self.driver]], environment
 
 
-def openmpi(name, label, *words, **environment):
+def openmpi(name, label, *words, shm=(), **environment):
     """A setting of Open MPI. Its layer ob1 is named lest it find another one, which would choose transports itself;
     vader is what it calls its shared memory."""
     return Peer(name, label, ("openmpi-bin", "libopenmpi-dev"), "openmpi", "mpi.c", ("mpicc.openmpi", *C),
                 ("mpirun.openmpi", "--allow-run-as-root", "--oversubscribe", "-np", "{ranks}", "--mca", "pml", "ob1", *words),
-                {"shm": (("--mca", "btl", "vader,self"), environment),
+                {"shm": (("--mca", "btl", "vader,self", *shm), environment),
                  "tcp": (("--mca", "btl", "tcp,self", "--mca", "btl_tcp_if_include", "lo"), environment)})
 
 
@@ -62,9 +62,9 @@ PEERS = {peer.name: peer for peer in (
          {"shm": ((), {"DDL_TRANSPORT": "shm"}), "tcp": ((), {"DDL_TRANSPORT": "tcp"})}),
     openmpi("openmpi", "Open MPI"),
     openmpi("openmpi-yield", "Open MPI, yielding", *YIELD),
-    # With its collectives for shared memory, which it does not choose by itself, and with a heap that keeps what is
-    # freed: it takes new memory in every large operation.
-    openmpi("openmpi-tuned", "Open MPI, tuned", *YIELD, "--mca", "coll_sm_priority", "90",
+    # With its collectives for shared memory, which it does not choose by itself (and which would be taken beside TCP
+    # too), and with a heap that keeps what is freed: it takes new memory in every large operation.
+    openmpi("openmpi-tuned", "Open MPI, tuned", *YIELD, shm=("--mca", "coll_sm_priority", "90"),
             MALLOC_MMAP_THRESHOLD_="4294967296", MALLOC_TRIM_THRESHOLD_="17179869184"),
     Peer("mpich", "MPICH", ("mpich", "libmpich-dev"), "mpich", "mpi.c", ("mpicc.mpich", *C),
          ("mpiexec.mpich", "-n", "{ranks}"),
