@@ -29,7 +29,14 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { MAX_PROCESSES = 64, BATCH = 256 * 1024, WINDOW = 512 * 1024, ROUND_TRIPS = 20000, CACHE_LINE = 64 };
+enum {
+    MAX_PROCESSES = 64,
+    BATCH = 256 * 1024,
+    WINDOW = 512 * 1024,
+    ROUND_TRIPS = 20000,
+    BATCH_TRIPS = 1000,
+    CACHE_LINE = 64
+};
 
 /* Each word has a line of the cache to itself. */
 struct word {
@@ -105,20 +112,35 @@ static double copy(const struct task *task)
     return spent / (double)copies;
 }
 
+/* Half a round trip, in the best of some batches: what is possible is what others do not disturb. */
+struct trips {
+    double best, batch_start;
+};
+
+static void count_trip(struct trips *trips, int trip)
+{
+    if (trip % BATCH_TRIPS != 0)
+        return;
+    double now = now_us(), each = (now - trips->batch_start) / BATCH_TRIPS / 2;
+    trips->best = trip == BATCH_TRIPS || each < trips->best ? each : trips->best;
+    trips->batch_start = now;
+}
+
 static double flag(const struct task *task)
 {
     struct word *mine = task->me == 0 ? &shared->ping : &shared->pong;
     struct word *other = task->me == 0 ? &shared->pong : &shared->ping;
     start_together(task->processes);
-    double start = now_us();
+    struct trips trips = { .batch_start = now_us() };
     for (int trip = 1; trip <= ROUND_TRIPS; trip++) {
         if (task->me == 1)
             wait_until(other, trip);
         atomic_store_explicit(&mine->value, trip, memory_order_release);
         if (task->me == 0)
             wait_until(other, trip);
+        count_trip(&trips, trip);
     }
-    return (now_us() - start) / ROUND_TRIPS / 2;
+    return trips.best;
 }
 
 /* What came of a call on a socket that does not block: 0 if it would have to wait. */
@@ -135,8 +157,8 @@ static double message(const struct task *task)
 {
     char byte = 0;
     start_together(task->processes);
-    double start = now_us();
-    for (int trip = 0; trip < ROUND_TRIPS; trip++)
+    struct trips trips = { .batch_start = now_us() };
+    for (int trip = 1; trip <= ROUND_TRIPS; trip++) {
         for (int turn = 0; turn < 2; turn++) {
             if (turn == task->me)
                 moved(send(task->send_fd, &byte, 1, 0), "send");
@@ -144,7 +166,9 @@ static double message(const struct task *task)
                 while (moved(recv(task->recv_fd, &byte, 1, 0), "recv") == 0)
                     continue;
         }
-    return (now_us() - start) / ROUND_TRIPS / 2;
+        count_trip(&trips, trip);
+    }
+    return trips.best;
 }
 
 /* Sends from one buffer and receives into another, over and over, with no more than a window ahead of what
