@@ -3,12 +3,14 @@
     test_compare.py BUILD_DIR [CLASS[.TEST]...]
 """
 import csv
+import dataclasses
 import io
 import os
 import pathlib
 import subprocess
 import sys
 import tempfile
+import time
 import types
 import unittest
 
@@ -17,6 +19,8 @@ sys.path.insert(0, str(TOP / "bench"))
 
 import figures  # noqa: E402
 import job  # noqa: E402
+import peers  # noqa: E402
+import plot  # noqa: E402
 import report  # noqa: E402
 from figures import Case, Results  # noqa: E402
 
@@ -72,6 +76,33 @@ class Figures(unittest.TestCase):
         self.assertEqual(made.limit_share(ALLREDUCE, "ddl", 4096), 0.5)
         self.assertEqual(made.bus_gbps(ALLREDUCE, "ddl", 4096), 4096 / 8 / 1000)
 
+    def test_bounds_follow_from_what_was_measured(self):
+        def limit(transport, collective, ranks, size, facts):
+            return figures.bound_us(Case(transport, collective, ranks), size, facts)
+
+        copies = {("flag", 2, 0): 0.1, ("memcpy", 4, 4): 0.01, ("memcpy", 4, 4096): 8}
+        self.assertEqual(limit("shm", "allreduce", 4, 4, copies), 0.1)  # the flag's, as the copy takes less
+        self.assertEqual(limit("shm", "barrier", 4, 0, copies), 0.1)
+        self.assertEqual(limit("shm", "alltoall", 4, 4096, copies), 8)
+        self.assertEqual(limit("shm", "reduce_scatter", 4, 4096, copies), 8 * (1 + 1 / 4) / 2)
+        wires = {("exchange", 4, 4): 5, ("exchange", 4, 6144): 7, ("exchange", 4, 3072): 6, ("stream", 2, 4096): 3}
+        self.assertEqual(limit("tcp", "barrier", 4, 0, wires), 5)
+        self.assertEqual(limit("tcp", "allreduce", 4, 4096, wires), 7)  # 2 * 3/4 of its bytes
+        self.assertEqual(limit("tcp", "allgather", 4, 4096, wires), 6)
+        self.assertEqual(limit("tcp", "broadcast", 4, 4096, wires), 3)
+
+    def test_the_sizes_of_limits_are_those_that_bounds_ask_for(self):
+        for transport in report.TRANSPORTS:
+            for collective in figures.COLLECTIVES:
+                for ranks in 2, 3, 8:
+                    case = Case(transport, collective, ranks)
+                    sizes = figures.whole_sizes(case, [4, 1000, 1 << 20])
+                    measured = figures.limit_sizes(case, sizes)
+                    facts = {(name, processes, size): 1 for name in ("memcpy", "exchange", "stream")
+                             for processes in (2, ranks) for size in measured}
+                    for size in sizes:
+                        self.assertGreater(figures.bound_us(case, size, {**facts, ("flag", 2, 0): 1}), 0)
+
     def test_the_table_and_the_csv_say_it(self):
         made, cases = results(), {ALLREDUCE: ([1024, 4096], self.PEERS)}
         rows = report.table(made, ALLREDUCE, [1024, 4096], self.PEERS).splitlines()
@@ -86,6 +117,17 @@ class Figures(unittest.TestCase):
         text = report.document(made, cases, types.SimpleNamespace(rounds=3, seconds=0.1), {})
         self.assertIn("ddl takes 0.50 times as long as the fastest other library", text)
 
+    @unittest.skipUnless(plot.is_possible(), "there is no gnuplot")
+    def test_a_plot_has_a_line_for_each_library_that_was_measured(self):
+        with tempfile.TemporaryDirectory() as directory:
+            path = os.path.join(directory, "plot.svg")
+            self.assertTrue(plot.draw(path, results(), ALLREDUCE, [1024, 4096], [*self.PEERS, "gloo"]))
+            drawn = pathlib.Path(path).read_text(encoding="utf-8")
+            for label in "ddl", "Open MPI", "MPICH", "limit of this machine", "1 KiB", "10 GB/s", "1 us":
+                self.assertIn(f">{label}<", drawn.replace("\n", ""))
+            self.assertNotIn("Gloo", drawn)
+            self.assertFalse(plot.draw(path, results(), Case("shm", "barrier", 2), [0], self.PEERS))
+
     def test_a_block_is_replaced_and_nothing_else(self):
         text = f"before\n{report.BEGIN}\nold\n{report.END}\nafter\n"
         self.assertEqual(report.replace_block(text, "new\n"), f"before\n{report.BEGIN}\nnew\n{report.END}\nafter\n")
@@ -93,6 +135,23 @@ class Figures(unittest.TestCase):
             with self.subTest(wrong), self.assertRaises(ValueError):
                 report.replace_block(wrong, "new")
         report.replace_block((TOP / "README.md").read_text(encoding="utf-8"), "")  # which has one
+
+
+class Peers(unittest.TestCase):
+    def test_nobody_gets_shared_memory_where_tcp_is_compared(self):
+        for peer in peers.PEERS.values():
+            tools = {peer.driver: "driver", "ddl-launch": "ddl-launch"}
+            if "tcp" in peer.transports:
+                words, environment = peer.start(tools, "tcp", 2)
+                self.assertEqual(words[-1], "driver")
+                for word in (*words, *environment.values()):
+                    self.assertNotRegex(word, r"vader|\bshm\b|coll_sm")
+
+    def test_what_is_not_installed_is_known(self):
+        gloo = peers.PEERS["gloo"]
+        self.assertFalse(dataclasses.replace(gloo, header="no/such/header.h").is_here())
+        self.assertFalse(dataclasses.replace(gloo, compiler=("no-such-compiler",)).is_here())
+        self.assertTrue(peers.PEERS["ddl"].is_here())
 
 
 class Jobs(unittest.TestCase):
@@ -109,6 +168,12 @@ class Jobs(unittest.TestCase):
                               ("""echo '{"wrong": "element 3", "rank": 1, "bytes": 4}'""", job.WrongResult)):
             with self.subTest(script), self.assertRaises(error):
                 self.run_shell(script)
+
+    def test_what_a_launcher_writes_of_a_rank_that_hung_is_a_timeout(self):
+        with self.assertRaises(job.TimedOut):
+            self.run_shell("sleep 1.2; echo; echo BAD TERMINATION; exit 14", 1)
+        with self.assertRaises(job.Failed):
+            self.run_shell("echo BAD TERMINATION; exit 14", 1)
 
     def test_one_that_hangs_is_ended(self):
         grace, job.GRACE_S = job.GRACE_S, 1
@@ -137,6 +202,20 @@ class Run(unittest.TestCase):
                 self.assertGreater(float(row["mean_us"]), 0)
                 self.assertGreater(float(row["limit_us"]), 0)
             self.assertIn("| 64 KiB |", done.stdout)
+
+    def test_a_driver_finds_what_is_wrong_and_ends_what_hangs(self):
+        drivers, source = TOP / "bench" / "drivers", TOP / "tests" / "bench" / "wrong.c"
+        with tempfile.TemporaryDirectory() as directory:
+            program = os.path.join(directory, "wrong")
+            subprocess.run(["cc", *peers.C, "-I", drivers, drivers / "driver.c", source, "-o", program], check=True)
+            with self.assertRaisesRegex(job.WrongResult, "^404 bytes: rank 0 .*: element 100 is 0, not 100$"):
+                list(job.run([program, "allreduce", "0.001", "20", "400", "404"], {}, 20))
+            began = time.monotonic()
+            with self.assertRaises(job.TimedOut):
+                list(job.run([program, "alltoall", "0.001", "1", "4"], {}, 1))
+            self.assertLess(time.monotonic() - began, job.GRACE_S)  # by itself: its alarm
+            with self.assertRaisesRegex(job.Failed, "6 bytes cannot be divided among 1 ranks"):
+                list(job.run([program, "broadcast", "0.001", "20", "6"], {}, 20))
 
     def test_what_makes_no_sense_is_told(self):
         for words, said in ((["--sizes", "4x"], "'4x' is no size"), (["--ranks", "1"], "numbers of ranks"),
