@@ -396,6 +396,8 @@ ddl_status ddl_issue(ddl_comm *comm, const ddl_call *call, ddl_request **handle)
         ddl_mesh_flush(comm->mesh);
         if (!done && handle == NULL)
             ddl_engine_wait_entered(comm->engine, &request->done, request->deadline);
+        else if (done && plan != NULL)
+            ddl_repeat_leave(comm);
         else
             ddl_engine_leave(comm->engine);
     } else {

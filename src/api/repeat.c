@@ -1,7 +1,9 @@
 /* repeat.c - keeps requests of small calls as they were described, and starts them again. */
 #include "api/repeat.h"
 
-enum { DRIVE_EVERY = 256 /* so that a loop of such calls takes notice of what comes by other ways */ };
+/* So that a loop of such calls takes notice of what comes by other ways; of messages that do not belong here
+ * while what they are compared with is remembered, as all ranks are in the same call or the next. */
+enum { SWEEP_EVERY = DDL_HISTORY / 2, DRIVE_EVERY = 256 };
 
 static void repeat_finished(ddl_task *task)
 {
@@ -94,6 +96,8 @@ void ddl_repeat_leave(ddl_comm *comm)
 {
     if (++comm->nrepeated % DRIVE_EVERY == 0)
         ddl_engine_progress(comm->engine);
+    else if (comm->nrepeated % SWEEP_EVERY == 0)
+        ddl_engine_sweep(comm->engine);
     ddl_engine_leave(comm->engine);
 }
 

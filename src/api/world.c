@@ -220,6 +220,7 @@ static void on_told(void *arg, int peer, const ddl_frame *frame, const ddl_notic
     ddl_world *world = arg;
     uint32_t id = frame->channel / 2;
     ddl_comm *comm = find(world, id);
+    finish_posts(world); /* what that rank still took part in */
     if (comm == NULL) {
         if (!is_freed(world, id))
             hold_notice(world, id, peer, notice);

@@ -164,6 +164,7 @@ bool ddl_backend_repeat(ddl_task *task, ddl_plan *plan)
 {
     ddl_post *post = &task->post;
     post->number = ddl_board_number(task->channel, task->sequence);
+    post->sequence = task->sequence;
     post->in = (void *)(uintptr_t)task->in;
     post->out = task->out;
     post->is_posted = false;

@@ -267,9 +267,9 @@ static bool is_posted(const ddl_cost_model *model, ddl_collective collective, co
     double posted = total_bytes;
     switch (collective) {
     case DDL_COLLECTIVE_ALLGATHER:
-    case DDL_COLLECTIVE_ALLGATHERV:
         posted = total_bytes / nranks;
         break;
+    case DDL_COLLECTIVE_ALLGATHERV: /* one rank may have it all */
     case DDL_COLLECTIVE_ALLREDUCE:
     case DDL_COLLECTIVE_REDUCE_SCATTER:
     case DDL_COLLECTIVE_REDUCE_SCATTERV:

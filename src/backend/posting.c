@@ -67,8 +67,8 @@ static bool try_to_finish(ddl_posting *posting, ddl_post *oldest)
 bool ddl_posting_start(ddl_posting *posting, ddl_post *post)
 {
     bool is_first = ddl_list_empty(&posting->posts);
-    DDL_ASSERT((int32_t)(uint32_t)(post->number - posting->newest) > 0);
-    posting->newest = post->number;
+    DDL_ASSERT(post->sequence > posting->newest);
+    posting->newest = post->sequence;
     if (is_first)
         ddl_list_append(posting->owner.busy, &posting->link);
     ddl_list_append(&posting->posts, &post->link);

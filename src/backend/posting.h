@@ -20,7 +20,7 @@ typedef struct ddl_posting { /* of one communicator */
     ddl_compute *compute;
     ddl_list posts; /* ddl_post, oldest first: the first one is on the board */
     ddl_link link;
-    uint64_t newest; /* number of the last one */
+    uint64_t newest; /* sequence of the last one */
 } ddl_posting;
 
 typedef struct ddl_post ddl_post;
@@ -30,7 +30,7 @@ struct ddl_post { /* an operation; embedded in a task, all zero before the start
     /* Set by the caller. */
     const ddl_oneshot *oneshot;
     const ddl_signature *signature;
-    uint64_t number;
+    uint64_t number, sequence; /* on the board; of the operation */
     void *in, *out;
     ddl_dtype dtype;
     ddl_op op;
@@ -44,7 +44,7 @@ struct ddl_post { /* an operation; embedded in a task, all zero before the start
 
 void ddl_posting_init(ddl_posting *posting, const ddl_posting_owner *owner, ddl_compute *compute);
 
-/* In the order of their numbers, as the other ranks do. True: it is done already. */
+/* In the order of their sequences, as the other ranks do. True: it is done already. */
 bool ddl_posting_start(ddl_posting *posting, ddl_post *post);
 
 /* Finish what can be. True: something did. */

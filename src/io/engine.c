@@ -63,10 +63,11 @@ void ddl_engine_drain(ddl_engine *engine)
     while (atomic_load(&engine->njobs) > 0) {
         pthread_mutex_lock(&engine->lock);
         ddl_link *job = ddl_list_take_first(&engine->jobs);
+        if (job != NULL)
+            atomic_fetch_sub(&engine->njobs, 1);
         pthread_mutex_unlock(&engine->lock);
         if (job == NULL)
             return;
-        atomic_fetch_sub(&engine->njobs, 1);
         engine->client.job(engine->client.arg, job);
         engine->moved = true;
     }
@@ -167,8 +168,8 @@ void ddl_engine_submit(ddl_engine *engine, ddl_link *job)
 {
     pthread_mutex_lock(&engine->lock);
     ddl_list_append(&engine->jobs, job);
+    atomic_fetch_add(&engine->njobs, 1); /* with the lock: who sees 0 after this knows that it was taken */
     pthread_mutex_unlock(&engine->lock);
-    atomic_fetch_add(&engine->njobs, 1);
     if (ddl_engine_try_enter(engine))
         ddl_engine_leave(engine);
     else if (atomic_load(&engine->watcher))
@@ -185,6 +186,11 @@ bool ddl_engine_progress(ddl_engine *engine)
     bool moved = sweep(engine);
     tick(engine, ddl_now_ns());
     return run_loop(engine) || moved;
+}
+
+void ddl_engine_sweep(ddl_engine *engine)
+{
+    sweep(engine);
 }
 
 void ddl_engine_moved(ddl_engine *engine)

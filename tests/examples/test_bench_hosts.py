@@ -18,8 +18,7 @@ from jobs import LIMIT_S, clean_environment  # noqa: E402
 from test_hosts import PORT, SKIPPED, Hosts, permitted  # noqa: E402
 
 LAUNCHER, BENCH = [os.path.abspath(a) for a in sys.argv[1:3]]
-KIND = "local" if os.environ.get("DDL_TEST_PORTABLE") == "1" else "shared"
-LOCAL = {f"{KIND}.latency_ns", f"{KIND}.message_ns", f"{KIND}.byte_ns", "reduce_ns"}
+LOCAL = {"local.latency_ns", "local.message_ns", "local.byte_ns", "reduce_ns"}
 REMOTE = {"remote.latency_ns", "remote.message_ns", "remote.byte_ns"}
 
 
@@ -67,7 +66,7 @@ class TwoHosts(unittest.TestCase):
         with Hosts(2) as hosts:
             said, constants = self.calibrate(hosts, 1)
             self.assertEqual(set(constants), REMOTE)
-            self.assertIn(f"{KIND} links keep their defaults", said)
+            self.assertIn("local links keep their defaults", said)
 
     def test_a_shaped_link_is_told_from_the_local_one(self):
         with Hosts(2) as hosts:
@@ -79,7 +78,7 @@ class TwoHosts(unittest.TestCase):
                     self.skipTest(f"no way to shape a link here: {shaped.stderr.strip()}")
             _, constants = self.calibrate(hosts, 2)
             self.assertGreater(constants["remote.byte_ns"], 12)  # 16 are those of the wire; headers and bursts
-            self.assertGreater(constants["remote.byte_ns"], 2 * constants[f"{KIND}.byte_ns"])
+            self.assertGreater(constants["remote.byte_ns"], 2 * constants["local.byte_ns"])
 
 
 if __name__ == "__main__":

@@ -315,14 +315,16 @@ static bool add_constants(struct calibration *c, const char *kind, const int ran
     return true;
 }
 
-/* What links inside a host are called, as the environment of rank 0 has it. */
-static const char *inside(void)
+/* What links inside a host are called, as the environment has it: where ranks are on several hosts, the model
+ * knows one kind inside them, however they talk. */
+static const char *inside(const ddl_comm *world)
 {
 #ifndef DDL_PORTABLE /* which has no shared memory */
     const char *transport = getenv("DDL_TRANSPORT");
-    if (transport == NULL || strcmp(transport, "tcp") != 0)
+    if (ddl_node_count(world) == 1 && (transport == NULL || strcmp(transport, "tcp") != 0))
         return "shared";
 #endif
+    (void)world;
     return "local";
 }
 
@@ -415,7 +417,7 @@ static bool run(struct calibration *c)
     if (!agreed(c->world, !rank_0 || open_temporary(c)))
         return false;
     add_heading(c);
-    bool ok = learn_places(c) && calibrate_kind(c, inside()) && calibrate_kind(c, "remote");
+    bool ok = learn_places(c) && calibrate_kind(c, inside(c->world)) && calibrate_kind(c, "remote");
     bool written = ok && rank_0 && write_profile(c);
     close_temporary(c, written);
     if (written)
