@@ -14,6 +14,7 @@
 #include <cmocka.h>
 
 #include "algorithms/catalogue.h"
+#include "base/clock.h"
 #include "compute/compute_cpu.h"
 #include "executor/oneshot.h"
 
@@ -292,7 +293,7 @@ static void what_is_possible_works_on_every_rank(void **state)
 
 /* ---- threads ---- */
 
-enum { THREADS = 4, POSTS = 20000, WORDS = 24 };
+enum { THREADS = 4, POSTS = 20000, WORDS = 24, PATIENCE_MS = 60000 };
 
 typedef struct talker {
     pthread_t thread;
@@ -304,6 +305,7 @@ static void *talk(void *arg)
 {
     talker *self = arg;
     ddl_board *board = self->board;
+    ddl_deadline deadline = ddl_deadline_in_ms(PATIENCE_MS);
     for (uint64_t k = 1; k <= POSTS; k++) {
         uint64_t words[WORDS];
         for (int i = 0; i < WORDS; i++)
@@ -311,8 +313,13 @@ static void *talk(void *arg)
         const ddl_signature signature = { .count = k };
         ddl_board_post(board, ddl_board_number(3, k), &signature, words, sizeof words);
         for (int next; (next = ddl_board_next(board)) != board->nranks;)
-            if (next < 0)
+            if (next < 0) {
                 sched_yield();
+                if (ddl_deadline_passed(deadline)) {
+                    self->wrong++;
+                    return NULL;
+                }
+            }
         for (int rank = 0; rank < board->nranks; rank++) {
             const ddl_sheet *sheet = ddl_board_sheet(board, rank);
             memcpy(words, sheet->bytes, sizeof words);

@@ -1,9 +1,16 @@
-/* small_calls - a rank that makes so many calls of a few bytes: small_calls allreduce|broadcast COUNT */
+/*
+ * small_calls - a rank that makes so many calls of a few bytes: small_calls allreduce|broadcast COUNT
+ *
+ * On a communicator that comes after more others than there are boards, each freed before the next one: it
+ * has a board only if those were given back.
+ */
 #include <ddl/ddl.h>
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+
+enum { PARTS_BEFORE = 40 };
 
 static int fail(const char *what)
 {
@@ -13,7 +20,7 @@ static int fail(const char *what)
 
 int main(int argc, char **argv)
 {
-    ddl_comm *world = NULL;
+    ddl_comm *world = NULL, *part = NULL;
     long count = argc == 3 ? atol(argv[2]) : 0;
     if (count <= 0) {
         fputs("small_calls: allreduce|broadcast COUNT\n", stderr);
@@ -22,11 +29,14 @@ int main(int argc, char **argv)
     bool broadcasts = strcmp(argv[1], "broadcast") == 0;
     if (ddl_init(&world, NULL) != DDL_OK)
         return fail("init");
-    int rank = ddl_rank(world), last = ddl_size(world) - 1;
+    for (int i = 0; i <= PARTS_BEFORE; i++)
+        if (ddl_comm_free(&part) != DDL_OK || ddl_comm_split(world, 0, 0, &part) != DDL_OK)
+            return fail("split and free");
+    int rank = ddl_rank(part), last = ddl_size(part) - 1;
     for (long i = 0; i < count; i++) {
         int64_t value = broadcasts && rank != last ? 0 : i;
-        ddl_status status = broadcasts ? ddl_broadcast(&value, 1, DDL_INT64, last, world, NULL)
-                                       : ddl_allreduce(&value, &value, 1, DDL_INT64, DDL_MAX, world, NULL);
+        ddl_status status = broadcasts ? ddl_broadcast(&value, 1, DDL_INT64, last, part, NULL)
+                                       : ddl_allreduce(&value, &value, 1, DDL_INT64, DDL_MAX, part, NULL);
         if (status != DDL_OK)
             return fail(argv[1]);
         if (value != i) {
