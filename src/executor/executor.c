@@ -9,16 +9,21 @@
 
 #include "base/assert.h"
 #include "base/bytes.h"
+#include "base/size.h"
 
 #include <string.h>
 
 enum { OPERANDS_ON_STACK = 64 };
 
+enum { NO_STEP = UINT32_MAX };
+
 typedef struct message {
     ddl_xfer xfer;
     ddl_run *run;
     uint32_t step;
-    bool posted; /* the transport knows it */
+    uint32_t fold; /* of a receive: the reduce of what it receives with one other slice; or NO_STEP */
+    bool posted;   /* the transport knows it */
+    bool folded;   /* the reduce is done with the receive */
 } message;
 
 struct ddl_run {
@@ -28,7 +33,7 @@ struct ddl_run {
     uint32_t *ready;   /* steps in the order in which they became ready */
     uint32_t ready_head, ready_tail;
     uint32_t remaining;   /* steps not done; 0 when idle */
-    uint32_t *message_of; /* of each step that is one: its index in messages */
+    uint32_t *message_of; /* of each step that is one, and of each fold of one: its index in messages */
     message *messages;
     const void **operands; /* room for the widest reduce, when it does not fit the stack */
 };
@@ -47,6 +52,26 @@ static uint32_t widest_reduce(const ddl_schedule *schedule)
 static bool is_message(const ddl_step *step)
 {
     return step->kind == DDL_STEP_SEND || step->kind == DDL_STEP_RECV || step->kind == DDL_STEP_RECV_REDUCE;
+}
+
+static bool same_slice(const ddl_slice *a, const ddl_slice *b)
+{
+    return a->buffer == b->buffer && a->offset == b->offset && a->bytes == b->bytes;
+}
+
+/* The step that does nothing but combine what this one receives with something else. */
+static uint32_t fold_of(const ddl_schedule *schedule, const ddl_step *step)
+{
+    if (step->kind != DDL_STEP_RECV || step->target.part[1].bytes > 0 || step->nsuccessors != 1)
+        return NO_STEP;
+    uint32_t next = schedule->successors[step->first_successor];
+    const ddl_step *reduce = &schedule->steps[next];
+    if (reduce->kind != DDL_STEP_REDUCE || reduce->noperands != 2)
+        return NO_STEP;
+    const ddl_slice *operands = &schedule->operands[reduce->first_operand];
+    return same_slice(&operands[0], &step->target.part[0]) != same_slice(&operands[1], &step->target.part[0])
+               ? next
+               : NO_STEP;
 }
 
 ddl_status ddl_run_create(const ddl_schedule *schedule, ddl_run **out, ddl_error *err)
@@ -73,8 +98,12 @@ ddl_status ddl_run_create(const ddl_schedule *schedule, ddl_run **out, ddl_error
         message *m = &run->messages[next];
         m->run = run;
         m->step = i;
+        m->fold = fold_of(schedule, step);
         m->xfer.bytes = ddl_range_bytes(&step->target);
         m->xfer.done = message_done;
+        m->xfer.unit_bytes = (uint8_t)schedule->element_bytes;
+        if (m->fold != NO_STEP)
+            run->message_of[m->fold] = next;
         run->message_of[i] = next++;
     }
     DDL_ASSERT(next == schedule->nmessages);
@@ -106,22 +135,62 @@ static void step_done(ddl_run *run, uint32_t index)
     run->remaining--;
 }
 
-/* target = target op source, or source op target, part by part. */
-static void reduce_incoming(ddl_run *run, const ddl_step *step)
+/* target = target op incoming, or incoming op target, of bytes that came for a recv_reduce from offset on. */
+static void reduce_incoming(ddl_run *run, const ddl_step *step, size_t offset, const char *incoming,
+                            size_t bytes)
 {
     ddl_compute *compute = run->binding.compute;
-    const char *incoming = place(run, &step->source);
-    for (int i = 0; i < 2; i++) {
+    for (int i = 0; i < 2 && bytes > 0; i++) {
         const ddl_slice *part = &step->target.part[i];
-        if (part->bytes == 0)
+        if (offset >= part->bytes) {
+            offset -= part->bytes;
             continue;
-        void *target = place(run, part);
+        }
+        size_t here = ddl_size_min(bytes, part->bytes - offset);
+        void *target = (char *)place(run, part) + offset;
         const void *operands[2] = { step->incoming_first ? incoming : target,
                                     step->incoming_first ? target : incoming };
-        compute->ops->reduce(compute, target, operands, 2, part->bytes / run->schedule->element_bytes,
+        compute->ops->reduce(compute, target, operands, 2, here / run->schedule->element_bytes,
                              run->binding.dtype, run->binding.op);
-        incoming += part->bytes;
+        incoming += here;
+        bytes -= here;
+        offset = 0;
     }
+}
+
+/* The same of a reduce whose one operand is what is being received. */
+static void fold_incoming(ddl_run *run, const message *m, size_t offset, const char *incoming, size_t bytes)
+{
+    const ddl_step *reduce = &run->schedule->steps[m->fold];
+    const ddl_slice *slices = &run->schedule->operands[reduce->first_operand];
+    const ddl_slice *received = &run->schedule->steps[m->step].target.part[0];
+    const void *operands[2];
+    for (int i = 0; i < 2; i++)
+        operands[i] = same_slice(&slices[i], received) ? incoming : (char *)place(run, &slices[i]) + offset;
+    ddl_compute *compute = run->binding.compute;
+    compute->ops->reduce(compute, (char *)place(run, &reduce->target.part[0]) + offset, operands, 2,
+                         bytes / run->schedule->element_bytes, run->binding.dtype, run->binding.op);
+}
+
+static void take_incoming(ddl_xfer *xfer, size_t offset, const void *bytes, size_t count)
+{
+    message *m = DDL_CONTAINER(xfer, message, xfer);
+    const ddl_step *step = &m->run->schedule->steps[m->step];
+    if (step->kind == DDL_STEP_RECV_REDUCE)
+        reduce_incoming(m->run, step, offset, bytes, count);
+    else
+        fold_incoming(m->run, m, offset, bytes, count);
+}
+
+/* A message has come: what was not taken on the way is still to be reduced. */
+static void arrived(message *m)
+{
+    ddl_run *run = m->run;
+    const ddl_step *step = &run->schedule->steps[m->step];
+    DDL_ASSERT(m->xfer.taken == 0 || m->xfer.taken == m->xfer.bytes);
+    m->folded = m->fold != NO_STEP && m->xfer.taken > 0;
+    if (step->kind == DDL_STEP_RECV_REDUCE && m->xfer.taken == 0)
+        reduce_incoming(run, step, 0, place(run, &step->source), step->source.bytes);
 }
 
 static void reduce_operands(ddl_run *run, const ddl_step *step)
@@ -148,7 +217,11 @@ static bool start_message(ddl_run *run, const ddl_step *step, uint32_t index)
     const ddl_signature *of_pair =
         step->kind == DDL_STEP_SEND ? run->binding.sent_signatures : run->binding.received_signatures;
     xfer->signature = of_pair != NULL ? &of_pair[step->peer] : run->binding.signature;
-    xfer->moved = 0;
+    xfer->moved = xfer->taken = 0;
+    m->folded = false;
+    /* Nothing but this message keeps the reduce from running: so it may run as the bytes come. */
+    bool may_take = step->kind == DDL_STEP_RECV_REDUCE || (m->fold != NO_STEP && run->waiting[m->fold] == 1);
+    xfer->take = may_take ? take_incoming : NULL;
     if (step->kind == DDL_STEP_RECV_REDUCE) {
         xfer->part[0] = (ddl_part){ place(run, &step->source), step->source.bytes };
         xfer->part[1] = (ddl_part){ NULL, 0 };
@@ -165,9 +238,15 @@ static bool start_message(ddl_run *run, const ddl_step *step, uint32_t index)
     if (!finished)
         return false;
     m->posted = false;
-    if (step->kind == DDL_STEP_RECV_REDUCE)
-        reduce_incoming(run, step);
+    arrived(m);
     return true;
+}
+
+/* Whether this reduce was done while its operand came. */
+static bool is_folded(const ddl_run *run, uint32_t index)
+{
+    const message *m = run->schedule->nmessages > 0 ? &run->messages[run->message_of[index]] : NULL;
+    return m != NULL && m->fold == index && m->folded;
 }
 
 /* True if it finished at once, as everything but messages does. */
@@ -182,7 +261,8 @@ static bool start_step(ddl_run *run, uint32_t index)
     case DDL_STEP_RECV_REDUCE:
         return start_message(run, step, index);
     case DDL_STEP_REDUCE:
-        reduce_operands(run, step);
+        if (!is_folded(run, index))
+            reduce_operands(run, step);
         break;
     case DDL_STEP_COPY:
         compute->ops->copy(compute, place(run, target), place(run, &step->source), target->bytes);
@@ -223,10 +303,8 @@ static void message_done(ddl_xfer *xfer)
 {
     message *m = DDL_CONTAINER(xfer, message, xfer);
     ddl_run *run = m->run;
-    const ddl_step *step = &run->schedule->steps[m->step];
     m->posted = false;
-    if (step->kind == DDL_STEP_RECV_REDUCE)
-        reduce_incoming(run, step);
+    arrived(m);
     step_done(run, m->step);
     advance(run);
     if (run->remaining == 0)

@@ -49,9 +49,18 @@ struct ddl_xfer {
     size_t bytes;     /* of both parts; never 0 */
     const ddl_signature *signature;
     void (*done)(ddl_xfer *xfer); /* called once from the transport's progress, never from within a post */
+    /*
+     * NULL, or, for a receive of one part: its poster would rather take the bytes where they are than have
+     * them in the part. A transport may pass them all, each once and in order, in whole units and aligned to
+     * them, from its progress or from within the post; they are valid during the call. What it passes on from
+     * the part itself is bytes of the message, too.
+     */
+    void (*take)(ddl_xfer *xfer, size_t offset, const void *bytes, size_t count);
+    uint8_t unit_bytes; /* a power of two */
     /* The transport's, between post and end; zero before. */
     ddl_link link;
     size_t moved;
+    size_t taken; /* bytes that were passed to take; at the end all or none */
     uint8_t state;
 };
 

@@ -489,9 +489,38 @@ static bool mesh_send(ddl_transport *transport, ddl_xfer *xfer)
     return false;
 }
 
+/* Pass on what lies in the part and was not. */
+static void take_from_part(ddl_xfer *xfer)
+{
+    size_t whole = (xfer->moved - xfer->taken) / xfer->unit_bytes * xfer->unit_bytes;
+    if (whole > 0)
+        xfer->take(xfer, xfer->taken, (const char *)xfer->part[0].data + xfer->taken, whole);
+    xfer->taken += whole;
+}
+
+/* Pass on what can be where it lies, and put the rest into the part first: what begins or ends within a unit,
+ * or is not aligned. */
+static void pass_on(ddl_xfer *xfer, const uint8_t *bytes, size_t count)
+{
+    size_t whole = count / xfer->unit_bytes * xfer->unit_bytes;
+    if (xfer->taken == xfer->moved && whole > 0 && ((uintptr_t)bytes & (xfer->unit_bytes - 1u)) == 0) {
+        xfer->take(xfer, xfer->taken, bytes, whole);
+        xfer->taken = xfer->moved += whole;
+        bytes += whole;
+        count -= whole;
+    }
+    memcpy((char *)xfer->part[0].data + xfer->moved, bytes, count);
+    xfer->moved += count;
+    take_from_part(xfer);
+}
+
 /* Write bytes of a message into its xfer, at what has already come. */
 static void fill_xfer(ddl_xfer *xfer, const uint8_t *bytes, size_t count)
 {
+    if (xfer->take != NULL) {
+        pass_on(xfer, bytes, count);
+        return;
+    }
     while (count > 0) {
         bool in_first = xfer->moved < xfer->part[0].bytes;
         ddl_part *part = &xfer->part[in_first ? 0 : 1];
@@ -897,6 +926,8 @@ static bool read_socket(peer_link *link)
     if (direct > 0) {
         size_t part = ddl_size_min(got, direct);
         link->sink_xfer->moved += part;
+        if (link->sink_xfer->take != NULL)
+            take_from_part(link->sink_xfer);
         link->payload_left -= part;
         got -= part;
         if (link->payload_left == 0)

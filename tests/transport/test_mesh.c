@@ -1,7 +1,4 @@
-/*
- * test_mesh.c - two ranks joined by one socket, both driven by this thread in turns, so that every
- * order of posting and arriving can be made on purpose.
- */
+/* test_mesh.c - matching, flow control and the ends of links, over a socket and over lanes. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -13,7 +10,7 @@
 #include "base/clock.h"
 #include "base/failpoint.h"
 #include "io/socket.h"
-#include "transport/transport_mesh.h"
+#include "pair.h"
 
 #include <arpa/inet.h>
 #include <netinet/in.h>
@@ -23,236 +20,6 @@
 #include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
-
-enum { PATIENCE_MS = 5000 };
-
-typedef struct side {
-    ddl_engine *engine;
-    ddl_mesh *mesh;
-    ddl_roster *roster;
-    ddl_lanes *lanes; /* NULL: frames go over the socket */
-    int heard, told, left, lost;
-    bool wants_nothing;
-    ddl_status lost_code; /* of a link that carried nonsense */
-    ddl_notice notice;
-} side;
-
-typedef struct message { /* an xfer with its buffer */
-    ddl_xfer xfer;
-    uint8_t *data;
-    bool done;
-} message;
-
-static const ddl_signature signature = {
-    .collective = 1, .dtype = 2, .op = 3, .algorithm = 4, .root = -1, .count = 5
-};
-
-static bool on_heard(void *arg, int peer, const ddl_frame *frame)
-{
-    (void)peer;
-    (void)frame;
-    side *me = arg;
-    me->heard++;
-    return !me->wants_nothing;
-}
-
-static void on_agreement(void *arg, int peer, const ddl_frame *frame, ddl_view payload)
-{
-    (void)arg;
-    (void)peer;
-    (void)frame;
-    (void)payload;
-}
-
-static void on_told(void *arg, int peer, const ddl_frame *frame, const ddl_notice *notice)
-{
-    (void)peer;
-    (void)frame;
-    side *me = arg;
-    me->told++;
-    me->notice = *notice;
-}
-
-static void on_left(void *arg, int peer)
-{
-    (void)peer;
-    ((side *)arg)->left++;
-}
-
-static void on_lost(void *arg, int peer, int os_errno, const ddl_error *error)
-{
-    (void)peer;
-    (void)os_errno;
-    side *me = arg;
-    me->lost++;
-    me->lost_code = error != NULL ? error->code : DDL_EPEERLOST;
-}
-
-static bool sweep(void *arg)
-{
-    return ddl_mesh_sweep(((side *)arg)->mesh);
-}
-
-static bool needs_loop(void *arg)
-{
-    return ddl_mesh_needs_loop(((side *)arg)->mesh);
-}
-
-static bool doze(void *arg)
-{
-    return ddl_mesh_doze(((side *)arg)->mesh);
-}
-
-static void no_job(void *arg, ddl_link *job)
-{
-    (void)arg;
-    (void)job;
-}
-
-static void no_tick(void *arg, int64_t now_ns)
-{
-    (void)arg;
-    (void)now_ns;
-}
-
-static bool never_busy(void *arg)
-{
-    (void)arg;
-    return false;
-}
-
-/* Whether open_pair joins the two by lanes. */
-static bool by_lanes;
-
-static void open_side(side *me, int rank, int socket)
-{
-    int sockets[2] = { -1, -1 };
-    sockets[1 - rank] = socket;
-    ddl_mesh_owner owner = { on_heard, on_told, on_agreement, on_left, on_lost, me };
-    ddl_engine_client client = { sweep, needs_loop, no_job, no_tick, never_busy, doze, me };
-    assert_int_equal(ddl_mesh_create(rank, 2, sockets, me->lanes, &owner, &me->mesh, NULL), DDL_OK);
-    assert_int_equal(ddl_engine_create(&client, false, &me->engine, NULL), DDL_OK);
-    assert_true(ddl_engine_try_enter(me->engine)); /* kept: this thread drives both */
-    assert_int_equal(ddl_mesh_open(me->mesh, me->engine, NULL), DDL_OK);
-}
-
-static void close_side(side *me)
-{
-    if (me->mesh == NULL)
-        return;
-    ddl_mesh_close(me->mesh);
-    ddl_engine_progress(me->engine);
-    ddl_engine_leave(me->engine);
-    ddl_engine_destroy(me->engine);
-    ddl_mesh_destroy(me->mesh);
-    ddl_lanes_destroy(me->lanes);
-    ddl_roster_destroy(me->roster);
-    memset(me, 0, sizeof *me);
-}
-
-static void join_sides(side pair[2])
-{
-    for (int rank = 0; rank < 2; rank++) {
-        assert_int_equal(ddl_roster_create(rank, 2, &pair[rank].roster, NULL), DDL_OK);
-        ddl_roster_derive(pair[rank].roster);
-        assert_int_equal(ddl_lanes_create(pair[rank].roster, 0, &pair[rank].lanes, NULL), DDL_OK);
-    }
-    for (int rank = 0; rank < 2; rank++) {
-        const ddl_lanes *other = pair[1 - rank].lanes;
-        assert_int_equal(ddl_lanes_join(pair[rank].lanes, 1 - rank, dup(ddl_lanes_memory(other)),
-                                        dup(ddl_lanes_bell(other)), NULL),
-                         DDL_OK);
-    }
-}
-
-static void open_sides(side pair[2], const int sockets[2])
-{
-    memset(pair, 0, 2 * sizeof *pair);
-    if (by_lanes)
-        join_sides(pair);
-    open_side(&pair[0], 0, sockets[0]);
-    open_side(&pair[1], 1, sockets[1]);
-}
-
-static void open_pair(side pair[2], int sockets[2])
-{
-    assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM, 0, sockets), 0);
-    open_sides(pair, sockets);
-}
-
-static void close_pair(side pair[2])
-{
-    close_side(&pair[0]);
-    close_side(&pair[1]);
-}
-
-/* Drive both sides until *flag, or until nothing has moved for a while. */
-static void drive_until(side pair[2], const bool *flag)
-{
-    ddl_deadline deadline = ddl_deadline_in_ms(PATIENCE_MS);
-    while (!*flag) {
-        for (int i = 0; i < 2; i++)
-            if (pair[i].mesh != NULL)
-                ddl_engine_progress(pair[i].engine);
-        if (ddl_deadline_passed(deadline))
-            fail_msg("nothing came for %d ms", PATIENCE_MS);
-    }
-}
-
-static void drive(side pair[2], int turns)
-{
-    for (int turn = 0; turn < turns; turn++)
-        for (int i = 0; i < 2; i++)
-            if (pair[i].mesh != NULL)
-                ddl_engine_progress(pair[i].engine);
-}
-
-static void on_done(ddl_xfer *xfer)
-{
-    DDL_CONTAINER(xfer, message, xfer)->done = true;
-}
-
-static uint8_t pattern(uint64_t sequence, size_t i)
-{
-    return (uint8_t)(sequence * 7 + i * 13 + (i >> 8));
-}
-
-static void prepare(message *m, int peer, uint64_t sequence, size_t bytes, size_t first_part, bool filled)
-{
-    memset(m, 0, sizeof *m);
-    m->data = malloc(bytes);
-    assert_non_null(m->data);
-    for (size_t i = 0; i < bytes; i++)
-        m->data[i] = filled ? pattern(sequence, i) : 0xee;
-    m->xfer.key = (ddl_key){ .sequence = sequence };
-    m->xfer.peer = peer;
-    m->xfer.part[0] = (ddl_part){ m->data, first_part };
-    m->xfer.part[1] = (ddl_part){ m->data + first_part, bytes - first_part };
-    m->xfer.bytes = bytes;
-    m->xfer.signature = &signature;
-    m->xfer.done = on_done;
-}
-
-static void post_send(side *from, message *m, uint64_t sequence, size_t bytes, size_t first_part)
-{
-    prepare(m, 1, sequence, bytes, first_part, true);
-    ddl_transport *transport = ddl_mesh_transport(from->mesh);
-    m->done = transport->ops->send(transport, &m->xfer);
-}
-
-static void post_recv(side *to, message *m, uint64_t sequence, size_t bytes, size_t first_part)
-{
-    prepare(m, 0, sequence, bytes, first_part, false);
-    ddl_transport *transport = ddl_mesh_transport(to->mesh);
-    m->done = transport->ops->recv(transport, &m->xfer);
-}
-
-static void assert_arrived(const message *m)
-{
-    for (size_t i = 0; i < m->xfer.bytes; i++)
-        if (m->data[i] != pattern(m->xfer.key.sequence, i))
-            fail_msg("message %d: byte %zu of %zu is wrong", (int)m->xfer.key.sequence, i, m->xfer.bytes);
-}
 
 static void messages_arrive_whichever_end_comes_first(void **state)
 {
@@ -293,6 +60,87 @@ static void messages_arrive_whichever_end_comes_first(void **state)
         assert_true(pair[1].heard > 0);
         free(out.data);
         free(in.data);
+        close_pair(pair);
+    }
+}
+
+/* ---- receives that take bytes where they are ---- */
+
+typedef struct reduction {
+    message in;
+    uint8_t *taken;   /* what came, in place */
+    size_t next;      /* offset of the next byte */
+    size_t elsewhere; /* bytes that were not passed on from the part */
+} reduction;
+
+static void take_bytes(ddl_xfer *xfer, size_t offset, const void *bytes, size_t count)
+{
+    reduction *r = DDL_CONTAINER(DDL_CONTAINER(xfer, message, xfer), reduction, in);
+    assert_int_equal(offset, r->next);
+    assert_true(count > 0);
+    assert_int_equal(count % xfer->unit_bytes, 0);
+    assert_int_equal((uintptr_t)bytes % xfer->unit_bytes, 0);
+    memcpy(r->taken + offset, bytes, count);
+    r->next += count;
+    const uint8_t *part = xfer->part[0].data;
+    if ((const uint8_t *)bytes < part || (const uint8_t *)bytes >= part + xfer->bytes)
+        r->elsewhere += count;
+}
+
+static void post_taking_recv(side *to, reduction *r, uint64_t sequence, size_t bytes, uint8_t unit_bytes)
+{
+    memset(r, 0, sizeof *r);
+    r->taken = malloc(bytes);
+    assert_non_null(r->taken);
+    prepare(&r->in, 0, sequence, bytes, bytes, false);
+    r->in.xfer.take = take_bytes;
+    r->in.xfer.unit_bytes = unit_bytes;
+    ddl_transport *transport = ddl_mesh_transport(to->mesh);
+    r->in.done = transport->ops->recv(transport, &r->in.xfer);
+}
+
+/* Units begin anywhere in a lane, and end behind the end of it, once a message was odd. */
+static void bytes_are_taken_once_in_order_and_whole(void **state)
+{
+    (void)state;
+    static const size_t sizes[] = { 8, 4096, 65536, 65544, 200000, 1 << 20, 24, 524288 };
+    static const uint8_t units[] = { 1, 2, 4, 8 };
+    for (size_t odd = 0; odd < 6; odd++) {
+        side pair[2];
+        int sockets[2];
+        open_pair(pair, sockets);
+        message out, in;
+        uint64_t sequence = 1;
+        if (odd > 0) { /* the stream is out of step from here on */
+            post_send(&pair[0], &out, sequence, odd, odd);
+            post_recv(&pair[1], &in, sequence++, odd, odd);
+            drive_until(pair, &in.done);
+            free(out.data);
+            free(in.data);
+        }
+        for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
+            bool early = i % 2 == 1;
+            reduction r;
+            if (early) {
+                post_send(&pair[0], &out, sequence, sizes[i], sizes[i]);
+                drive(pair, 10);
+            }
+            post_taking_recv(&pair[1], &r, sequence, sizes[i], units[(i + odd) % 4]);
+            if (!early)
+                post_send(&pair[0], &out, sequence, sizes[i], sizes[i]);
+            drive_until(pair, &r.in.done);
+            drive_until(pair, &out.done);
+            assert_int_equal(r.next, sizes[i]);
+            assert_int_equal(r.in.xfer.taken, sizes[i]);
+            for (size_t k = 0; k < sizes[i]; k++)
+                assert_int_equal(r.taken[k], pattern(sequence, k));
+            if (by_lanes && odd == 0 && sizes[i] > DDL_FRAME_EAGER_LIMIT)
+                assert_int_equal(r.elsewhere, sizes[i]); /* nothing was copied */
+            free(out.data);
+            free(r.in.data);
+            free(r.taken);
+            sequence++;
+        }
         close_pair(pair);
     }
 }
@@ -907,6 +755,7 @@ static int test_lanes(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(messages_arrive_whichever_end_comes_first),
+        cmocka_unit_test(bytes_are_taken_once_in_order_and_whole),
         cmocka_unit_test(senders_that_run_ahead_are_neither_lost_nor_unbounded),
         cmocka_unit_test(older_operation_never_waits_behind_newer_ones),
         cmocka_unit_test(cancelled_receive_leaves_its_buffer_alone),
@@ -939,6 +788,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(messages_arrive_whichever_end_comes_first),
+        cmocka_unit_test(bytes_are_taken_once_in_order_and_whole),
         cmocka_unit_test(senders_that_run_ahead_are_neither_lost_nor_unbounded),
         cmocka_unit_test(older_operation_never_waits_behind_newer_ones),
         cmocka_unit_test(both_directions_at_once_with_small_socket_buffers),

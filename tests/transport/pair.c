@@ -1,0 +1,223 @@
+/* pair.c - the two, and what they hear. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "pair.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+const ddl_signature signature = {
+    .collective = 1, .dtype = 2, .op = 3, .algorithm = 4, .root = -1, .count = 5
+};
+
+static bool on_heard(void *arg, int peer, const ddl_frame *frame)
+{
+    (void)peer;
+    (void)frame;
+    side *me = arg;
+    me->heard++;
+    return !me->wants_nothing;
+}
+
+static void on_agreement(void *arg, int peer, const ddl_frame *frame, ddl_view payload)
+{
+    (void)arg;
+    (void)peer;
+    (void)frame;
+    (void)payload;
+}
+
+static void on_told(void *arg, int peer, const ddl_frame *frame, const ddl_notice *notice)
+{
+    (void)peer;
+    (void)frame;
+    side *me = arg;
+    me->told++;
+    me->notice = *notice;
+}
+
+static void on_left(void *arg, int peer)
+{
+    (void)peer;
+    ((side *)arg)->left++;
+}
+
+static void on_lost(void *arg, int peer, int os_errno, const ddl_error *error)
+{
+    (void)peer;
+    (void)os_errno;
+    side *me = arg;
+    me->lost++;
+    me->lost_code = error != NULL ? error->code : DDL_EPEERLOST;
+}
+
+static bool sweep(void *arg)
+{
+    return ddl_mesh_sweep(((side *)arg)->mesh);
+}
+
+static bool needs_loop(void *arg)
+{
+    return ddl_mesh_needs_loop(((side *)arg)->mesh);
+}
+
+static bool doze(void *arg)
+{
+    return ddl_mesh_doze(((side *)arg)->mesh);
+}
+
+static void no_job(void *arg, ddl_link *job)
+{
+    (void)arg;
+    (void)job;
+}
+
+static void no_tick(void *arg, int64_t now_ns)
+{
+    (void)arg;
+    (void)now_ns;
+}
+
+static bool never_busy(void *arg)
+{
+    (void)arg;
+    return false;
+}
+
+bool by_lanes;
+
+void open_side(side *me, int rank, int socket)
+{
+    int sockets[2] = { -1, -1 };
+    sockets[1 - rank] = socket;
+    ddl_mesh_owner owner = { on_heard, on_told, on_agreement, on_left, on_lost, me };
+    ddl_engine_client client = { sweep, needs_loop, no_job, no_tick, never_busy, doze, me };
+    assert_int_equal(ddl_mesh_create(rank, 2, sockets, me->lanes, &owner, &me->mesh, NULL), DDL_OK);
+    assert_int_equal(ddl_engine_create(&client, false, &me->engine, NULL), DDL_OK);
+    assert_true(ddl_engine_try_enter(me->engine)); /* kept: this thread drives both */
+    assert_int_equal(ddl_mesh_open(me->mesh, me->engine, NULL), DDL_OK);
+}
+
+void close_side(side *me)
+{
+    if (me->mesh == NULL)
+        return;
+    ddl_mesh_close(me->mesh);
+    ddl_engine_progress(me->engine);
+    ddl_engine_leave(me->engine);
+    ddl_engine_destroy(me->engine);
+    ddl_mesh_destroy(me->mesh);
+    ddl_lanes_destroy(me->lanes);
+    ddl_roster_destroy(me->roster);
+    memset(me, 0, sizeof *me);
+}
+
+void join_sides(side pair[2])
+{
+    for (int rank = 0; rank < 2; rank++) {
+        assert_int_equal(ddl_roster_create(rank, 2, &pair[rank].roster, NULL), DDL_OK);
+        ddl_roster_derive(pair[rank].roster);
+        assert_int_equal(ddl_lanes_create(pair[rank].roster, 0, &pair[rank].lanes, NULL), DDL_OK);
+    }
+    for (int rank = 0; rank < 2; rank++) {
+        const ddl_lanes *other = pair[1 - rank].lanes;
+        assert_int_equal(ddl_lanes_join(pair[rank].lanes, 1 - rank, dup(ddl_lanes_memory(other)),
+                                        dup(ddl_lanes_bell(other)), NULL),
+                         DDL_OK);
+    }
+}
+
+void open_sides(side pair[2], const int sockets[2])
+{
+    memset(pair, 0, 2 * sizeof *pair);
+    if (by_lanes)
+        join_sides(pair);
+    open_side(&pair[0], 0, sockets[0]);
+    open_side(&pair[1], 1, sockets[1]);
+}
+
+void open_pair(side pair[2], int sockets[2])
+{
+    assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM, 0, sockets), 0);
+    open_sides(pair, sockets);
+}
+
+void close_pair(side pair[2])
+{
+    close_side(&pair[0]);
+    close_side(&pair[1]);
+}
+
+void drive_until(side pair[2], const bool *flag)
+{
+    ddl_deadline deadline = ddl_deadline_in_ms(PATIENCE_MS);
+    while (!*flag) {
+        for (int i = 0; i < 2; i++)
+            if (pair[i].mesh != NULL)
+                ddl_engine_progress(pair[i].engine);
+        if (ddl_deadline_passed(deadline))
+            fail_msg("nothing came for %d ms", PATIENCE_MS);
+    }
+}
+
+void drive(side pair[2], int turns)
+{
+    for (int turn = 0; turn < turns; turn++)
+        for (int i = 0; i < 2; i++)
+            if (pair[i].mesh != NULL)
+                ddl_engine_progress(pair[i].engine);
+}
+
+static void on_done(ddl_xfer *xfer)
+{
+    DDL_CONTAINER(xfer, message, xfer)->done = true;
+}
+
+uint8_t pattern(uint64_t sequence, size_t i)
+{
+    return (uint8_t)(sequence * 7 + i * 13 + (i >> 8));
+}
+
+void prepare(message *m, int peer, uint64_t sequence, size_t bytes, size_t first_part, bool filled)
+{
+    memset(m, 0, sizeof *m);
+    m->data = malloc(bytes);
+    assert_non_null(m->data);
+    for (size_t i = 0; i < bytes; i++)
+        m->data[i] = filled ? pattern(sequence, i) : 0xee;
+    m->xfer.key = (ddl_key){ .sequence = sequence };
+    m->xfer.peer = peer;
+    m->xfer.part[0] = (ddl_part){ m->data, first_part };
+    m->xfer.part[1] = (ddl_part){ m->data + first_part, bytes - first_part };
+    m->xfer.bytes = bytes;
+    m->xfer.signature = &signature;
+    m->xfer.done = on_done;
+}
+
+void post_send(side *from, message *m, uint64_t sequence, size_t bytes, size_t first_part)
+{
+    prepare(m, 1, sequence, bytes, first_part, true);
+    ddl_transport *transport = ddl_mesh_transport(from->mesh);
+    m->done = transport->ops->send(transport, &m->xfer);
+}
+
+void post_recv(side *to, message *m, uint64_t sequence, size_t bytes, size_t first_part)
+{
+    prepare(m, 0, sequence, bytes, first_part, false);
+    ddl_transport *transport = ddl_mesh_transport(to->mesh);
+    m->done = transport->ops->recv(transport, &m->xfer);
+}
+
+void assert_arrived(const message *m)
+{
+    for (size_t i = 0; i < m->xfer.bytes; i++)
+        if (m->data[i] != pattern(m->xfer.key.sequence, i))
+            fail_msg("message %d: byte %zu of %zu is wrong", (int)m->xfer.key.sequence, i, m->xfer.bytes);
+}

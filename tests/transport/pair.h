@@ -1,0 +1,59 @@
+/*
+ * pair.h - two ranks joined by one socket, or also by lanes, both driven by one thread in turns, so that
+ * every order of posting and arriving can be made on purpose.
+ */
+#ifndef DDL_TESTS_TRANSPORT_PAIR_H
+#define DDL_TESTS_TRANSPORT_PAIR_H
+
+#include "base/clock.h"
+#include "transport/transport_mesh.h"
+
+enum { PATIENCE_MS = 5000 };
+
+typedef struct side {
+    ddl_engine *engine;
+    ddl_mesh *mesh;
+    ddl_roster *roster;
+    ddl_lanes *lanes; /* NULL: frames go over the socket */
+    int heard, told, left, lost;
+    bool wants_nothing;
+    ddl_status lost_code; /* of a link that carried nonsense */
+    ddl_notice notice;
+} side;
+
+typedef struct message { /* an xfer with its buffer */
+    ddl_xfer xfer;
+    uint8_t *data;
+    bool done;
+} message;
+
+/* Of every message here. */
+extern const ddl_signature signature;
+
+/* Whether open_pair joins the two by lanes. */
+extern bool by_lanes;
+
+/* Join by lanes, before the sides are opened. */
+void join_sides(side pair[2]);
+void open_side(side *me, int rank, int socket);
+void open_sides(side pair[2], const int sockets[2]);
+void open_pair(side pair[2], int sockets[2]);
+void close_side(side *me);
+void close_pair(side pair[2]);
+
+/* Drive both sides until *flag; nothing for PATIENCE_MS fails. */
+void drive_until(side pair[2], const bool *flag);
+void drive(side pair[2], int turns);
+
+/* Byte i of the message of this sequence. */
+uint8_t pattern(uint64_t sequence, size_t i);
+
+/* A message with memory of its own, to be freed. */
+void prepare(message *m, int peer, uint64_t sequence, size_t bytes, size_t first_part, bool filled);
+
+/* From rank 0 to rank 1. */
+void post_send(side *from, message *m, uint64_t sequence, size_t bytes, size_t first_part);
+void post_recv(side *to, message *m, uint64_t sequence, size_t bytes, size_t first_part);
+void assert_arrived(const message *m);
+
+#endif
