@@ -297,6 +297,26 @@ DDL_API ddl_status ddl_wait_any(size_t n, ddl_request *requests[], size_t *index
  * freed. */
 DDL_API ddl_status ddl_test(ddl_request **request, bool *done);
 
+/* ---- memory ---- */
+
+/*
+ * Memory that the other ranks on this host can read and write directly: large messages from it and to it are
+ * copied once instead of twice, or reduced where they lie. Any host memory may be passed to any call; this
+ * one makes calls of 64 KiB per message and more faster, where each rank has its buffers in it most. Where no
+ * memory is shared (one rank on the host, DDL_TRANSPORT=tcp, ulimit -v), it is ordinary memory.
+ *
+ * *memory becomes the address of at least `bytes` bytes, all zero, aligned to a page; of NULL if bytes is 0.
+ * It may be used with every communicator of the world, and in parts. It is there until ddl_mem_free, or until
+ * the world is freed. A child of fork shares it with its parent rather than having a copy.
+ *
+ * Not collective; any thread; comm may have failed. DDL_ENOMEM: there is not so much.
+ */
+DDL_API ddl_status ddl_mem_alloc(ddl_comm *comm, size_t bytes, void **memory);
+
+/* Give back what ddl_mem_alloc gave; no operation may be using it. NULL is fine. DDL_EINVAL: it is not such
+ * memory. */
+DDL_API ddl_status ddl_mem_free(ddl_comm *comm, void *memory);
+
 /* ---- errors, facts, log ---- */
 
 /* Of the last failed call on this thread; DDL_OK before the first. Never NULL; valid until the next failure.

@@ -131,7 +131,7 @@ static ddl_signature expected_of(const ddl_comm *comm, int peer, const ddl_frame
 {
     ddl_signature expected = *own;
     const size_t *counts = own_counts(comm, frame->sequence);
-    bool from_receiver = frame->type == DDL_FRAME_GRANT || frame->type == DDL_FRAME_ENTER;
+    bool from_receiver = ddl_frame_is_from_receiver(frame->type) || frame->type == DDL_FRAME_ENTER;
     if (own->collective == DDL_COLLECTIVE_ALLTOALLV && counts != NULL)
         expected.count = counts[from_receiver ? peer : comm->nranks + peer];
     return expected;
@@ -270,7 +270,7 @@ static void raise_mismatch(ddl_comm *comm, const ddl_frame *frame, const ddl_sig
         snprintf(notice.operation, sizeof notice.operation, "%s",
                  ddl_collective_name((ddl_collective)low->collective));
     bool of_pair = ours->collective == DDL_COLLECTIVE_ALLTOALLV && same_but_count(ours, theirs);
-    bool we_send = frame->type == DDL_FRAME_GRANT || frame->type == DDL_FRAME_ENTER;
+    bool we_send = ddl_frame_is_from_receiver(frame->type) || frame->type == DDL_FRAME_ENTER;
     if (!of_pair)
         mismatch_text(comm, &notice, low, high);
     else if (we_send)
@@ -307,8 +307,9 @@ static void raise_stray(ddl_comm *comm, const ddl_frame *frame, int peer, const 
 
 static bool is_stray(const ddl_comm *comm, const ddl_frame *frame)
 {
-    bool of_message =
-        frame->type == DDL_FRAME_EAGER || frame->type == DDL_FRAME_ASK || frame->type == DDL_FRAME_GRANT;
+    bool of_message = frame->type == DDL_FRAME_EAGER || frame->type == DDL_FRAME_ASK ||
+                      frame->type == DDL_FRAME_OFFER || frame->type == DDL_FRAME_GRANT ||
+                      frame->type == DDL_FRAME_PLACE;
     return of_message && frame->channel % 2 == DDL_CHANNEL_COLLECTIVE && !comm->failure.failing &&
            frame->sequence <= comm->entered[comm->rank];
 }
@@ -345,7 +346,7 @@ void ddl_failure_heard(ddl_comm *comm, int peer, const ddl_frame *frame)
             tell_entered(comm, peer, frame->sequence, ours != NULL ? ours : &theirs, true);
     } else {
         /* A send hears grants, a receive everything else. */
-        bool from_receiver = frame->type == DDL_FRAME_GRANT ||
+        bool from_receiver = ddl_frame_is_from_receiver(frame->type) ||
                              (frame->type == DDL_FRAME_ENTER && frame->piece == FROM_RECEIVER);
         ddl_collective direction = from_receiver ? DDL_COLLECTIVE_SEND : DDL_COLLECTIVE_RECV;
         const ddl_request *request = find_point_to_point(comm, direction, peer, frame->sequence);

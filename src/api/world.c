@@ -393,6 +393,19 @@ static ddl_status make_lanes(ddl_world *world, const int sockets[], ddl_deadline
     return status;
 }
 
+static ddl_status make_heap(ddl_world *world, ddl_error *err)
+{
+    size_t bytes = 0, start = 0;
+    void *memory = NULL;
+    int fd = -1;
+    if (world->lanes != NULL) {
+        memory = ddl_lanes_heap(world->lanes, world->config.rank, &bytes);
+        start = ddl_lanes_heap_start(world->lanes);
+        fd = ddl_lanes_memory(world->lanes);
+    }
+    return ddl_heap_create(memory, bytes, fd, start, &world->heap, err);
+}
+
 static void close_all(int sockets[], int count)
 {
     for (int i = 0; i < count; i++)
@@ -406,12 +419,13 @@ static ddl_status connect_all(ddl_world *world, ddl_error *err)
         return DDL_FAIL(err, DDL_ENOMEM, "no memory for %d sockets", world->config.nranks);
     ddl_deadline deadline = ddl_deadline_in_ms(world->config.start_timeout_ms);
     ddl_status status = meet(world, sockets, deadline, err);
-    if (status == DDL_OK && (status = make_lanes(world, sockets, deadline, err)) != DDL_OK)
+    if (status == DDL_OK && ((status = make_lanes(world, sockets, deadline, err)) != DDL_OK ||
+                             (status = make_heap(world, err)) != DDL_OK))
         close_all(sockets, world->config.nranks);
     if (status == DDL_OK) {
         ddl_mesh_owner owner = { on_heard, on_told, on_agreement, on_left, on_lost, world };
-        status = ddl_mesh_create(world->config.rank, world->config.nranks, sockets, world->lanes, &owner,
-                                 &world->mesh, err);
+        status = ddl_mesh_create(world->config.rank, world->config.nranks, sockets, world->lanes, world->heap,
+                                 &owner, &world->mesh, err);
     }
     ddl_free(sockets);
     if (status != DDL_OK)
@@ -435,7 +449,7 @@ static ddl_status be_alone(ddl_world *world, ddl_error *err)
     world->roster->ncosts = DDL_COST_CONSTANTS;
     memcpy(world->roster->costs, world->config.costs, sizeof world->config.costs);
     ddl_roster_derive(world->roster);
-    return DDL_OK;
+    return make_heap(world, err);
 }
 
 ddl_status ddl_world_create(const ddl_options *options, ddl_world **out, ddl_error *err)
@@ -482,6 +496,7 @@ void ddl_world_destroy(ddl_world *world)
     close_mesh(world);
     ddl_engine_destroy(world->engine);
     ddl_mesh_destroy(world->mesh);
+    ddl_heap_destroy(world->heap);
     ddl_lanes_destroy(world->lanes);
     ddl_bootstrap_leave(world->bootstrap);
     ddl_service_destroy(world->service);

@@ -36,6 +36,7 @@ typedef struct ddl_world {
     ddl_service *service; /* NULL in a world of one, as are the next four */
     ddl_bootstrap *bootstrap;
     ddl_lanes *lanes; /* NULL without shared memory */
+    ddl_heap *heap;   /* also in a world of one */
     ddl_engine *engine;
     ddl_mesh *mesh;
     ddl_link link; /* in the list of worlds (contexts.h) */

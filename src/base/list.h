@@ -34,12 +34,18 @@ static inline bool ddl_link_linked(const ddl_link *link)
     return link->next != NULL;
 }
 
+/* place: a link in a list, or the head of one. */
+static inline void ddl_link_insert_before(ddl_link *place, ddl_link *link)
+{
+    link->previous = place->previous;
+    link->next = place;
+    link->previous->next = link;
+    place->previous = link;
+}
+
 static inline void ddl_list_append(ddl_list *list, ddl_link *link)
 {
-    link->previous = list->head.previous;
-    link->next = &list->head;
-    link->previous->next = link;
-    list->head.previous = link;
+    ddl_link_insert_before(&list->head, link);
 }
 
 /* Before all others. */

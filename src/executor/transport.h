@@ -51,7 +51,7 @@ struct ddl_xfer {
     void (*done)(ddl_xfer *xfer); /* called once from the transport's progress, never from within a post */
     /*
      * NULL, or, for a receive of one part: its poster would rather take the bytes where they are than have
-     * them in the part. A transport may pass them all, each once and in order, in whole units and aligned to
+     * them in the part. A transport may pass them all, each once, in whole units and aligned to
      * them, from its progress or from within the post; they are valid during the call. What it passes on from
      * the part itself is bytes of the message, too.
      */
@@ -60,7 +60,9 @@ struct ddl_xfer {
     /* The transport's, between post and end; zero before. */
     ddl_link link;
     size_t moved;
-    size_t taken; /* bytes that were passed to take; at the end all or none */
+    size_t taken;               /* bytes that were passed to take; at the end all or none */
+    size_t hole_at, hole_bytes; /* of the message: what does not come, or go, with the rest of it */
+    void *pages;                /* where these bytes are, or go, at the peer */
     uint8_t state;
 };
 

@@ -25,6 +25,18 @@ void ddl_host_name(char name[DDL_HOST_NAME_TEXT])
     name[bytes] = '\0';
 }
 
+uint64_t ddl_host_memory(void)
+{
+    long pages = sysconf(_SC_PHYS_PAGES), bytes = sysconf(_SC_PAGESIZE);
+    return pages > 0 && bytes > 0 ? (uint64_t)pages * (uint64_t)bytes : 0;
+}
+
+bool ddl_host_limits_addresses(void)
+{
+    struct rlimit limit;
+    return getrlimit(RLIMIT_AS, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY;
+}
+
 /* Of descriptors below limit. A larger table is taken to be dense at its start. */
 static int open_descriptors(rlim_t limit)
 {

@@ -8,6 +8,7 @@
 
 #include "base/error.h"
 
+#include <stdbool.h>
 #include <stdint.h>
 
 enum { DDL_HOST_NAME_TEXT = 64 };
@@ -26,6 +27,12 @@ void ddl_host_name(char name[DDL_HOST_NAME_TEXT]);
 
 /* Unpredictable bytes. DDL_ERESOURCE: the system gives none. */
 DDL_MUST_USE ddl_status ddl_host_random(void *data, size_t bytes, ddl_error *err);
+
+/* Bytes of memory in this machine; 0: unknown. */
+uint64_t ddl_host_memory(void);
+
+/* Whether this process may use only so many addresses (ulimit -v). */
+bool ddl_host_limits_addresses(void);
 
 /*
  * Make sure that needed more descriptors can be opened, raising the soft limit where that is allowed.

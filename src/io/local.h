@@ -17,15 +17,36 @@
 
 /* Anonymous memory with a descriptor by which others can map it; zero, and never to change its size, so that
  * nobody can make an access to it fail. It lives as long as anyone has it open or mapped; no name is left
- * behind. A forked child does not have it. */
+ * behind. A forked child does not have it. What nobody touches takes up addresses only. */
 DDL_MUST_USE ddl_status ddl_local_memory_create(size_t bytes, int *fd, void **memory, ddl_error *err);
 
-/* Map memory that another process created and handed over. DDL_EPROTO: it is not of that size, or could still
- * change it. */
-DDL_MUST_USE ddl_status ddl_local_memory_map(int fd, size_t bytes, void **memory, ddl_error *err);
+/* Map memory that another process created and handed over, all of its *bytes. DDL_EPROTO: it is smaller than
+ * least_bytes, or could still change its size. */
+DDL_MUST_USE ddl_status ddl_local_memory_map(int fd, size_t least_bytes, size_t *bytes, void **memory,
+                                             ddl_error *err);
 
 /* NULL is fine. */
 void ddl_local_memory_unmap(void *memory, size_t bytes);
+
+/* ---- parts of such memory, in whole pages; offsets are those in the descriptor ---- */
+
+size_t ddl_local_page_bytes(void);
+
+/* Children of fork share these pages. */
+void ddl_local_pages_keep_in_children(void *pages, size_t bytes);
+
+/* Have them there, so that touching them cannot fail. DDL_ENOMEM: there are not so many. */
+DDL_MUST_USE ddl_status ddl_local_pages_reserve(int fd, size_t offset, size_t bytes, ddl_error *err);
+
+/* Give their memory back; they are zero afterwards. */
+void ddl_local_pages_release(int fd, size_t offset, size_t bytes);
+
+/* Put private pages with the same content in their place: others who have them mapped reach this process no
+ * more. DDL_ENOMEM: nothing has changed. */
+DDL_MUST_USE ddl_status ddl_local_pages_detach(void *pages, size_t bytes, ddl_error *err);
+
+/* Keep the addresses, but nothing behind them. */
+void ddl_local_pages_close(void *pages, size_t bytes);
 
 /* ---- bells ---- */
 

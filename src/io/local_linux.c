@@ -49,19 +49,79 @@ ddl_status ddl_local_memory_create(size_t bytes, int *out, void **memory, ddl_er
     return status;
 }
 
-ddl_status ddl_local_memory_map(int fd, size_t bytes, void **memory, ddl_error *err)
+ddl_status ddl_local_memory_map(int fd, size_t least_bytes, size_t *bytes, void **memory, ddl_error *err)
 {
     struct stat facts;
     int seals = fcntl(fd, F_GET_SEALS);
-    if (seals < 0 || (seals & F_SEAL_SHRINK) == 0 || fstat(fd, &facts) != 0 || facts.st_size != (off_t)bytes)
-        return DDL_FAIL(err, DDL_EPROTO, "what came is not %zu KiB of sealed shared memory", bytes / 1024);
-    return map(fd, bytes, memory, err);
+    if (seals < 0 || (seals & F_SEAL_SHRINK) == 0 || fstat(fd, &facts) != 0 || facts.st_size < 0 ||
+        (uintmax_t)facts.st_size < least_bytes || (uintmax_t)facts.st_size > SIZE_MAX)
+        return DDL_FAIL(err, DDL_EPROTO, "what came is not %zu KiB of sealed shared memory",
+                        least_bytes / 1024);
+    DDL_TRY(map(fd, (size_t)facts.st_size, memory, err));
+    *bytes = (size_t)facts.st_size;
+    madvise(*memory, *bytes, MADV_DONTDUMP); /* it is in the other's core */
+    return DDL_OK;
 }
 
 void ddl_local_memory_unmap(void *memory, size_t bytes)
 {
     if (memory != NULL)
         munmap(memory, bytes);
+}
+
+/* ---- parts ---- */
+
+size_t ddl_local_page_bytes(void)
+{
+    return (size_t)sysconf(_SC_PAGESIZE);
+}
+
+void ddl_local_pages_keep_in_children(void *pages, size_t bytes)
+{
+    madvise(pages, bytes, MADV_DOFORK);
+}
+
+ddl_status ddl_local_pages_reserve(int fd, size_t offset, size_t bytes, ddl_error *err)
+{
+    int result;
+    do {
+        result =
+            DDL_FAILPOINT_OS("io.fallocate", ENOMEM) ? -1 : fallocate(fd, 0, (off_t)offset, (off_t)bytes);
+    } while (result != 0 && errno == EINTR);
+    if (result == 0)
+        return DDL_OK;
+    ddl_status status =
+        DDL_FAIL_OS(err, DDL_ENOMEM, errno, "no memory for %zu KiB that can be shared", bytes / 1024);
+    ddl_local_pages_release(fd, offset, bytes);
+    return status;
+}
+
+void ddl_local_pages_release(int fd, size_t offset, size_t bytes)
+{
+    int result;
+    do {
+        result = fallocate(fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, (off_t)offset, (off_t)bytes);
+    } while (result != 0 && errno == EINTR);
+}
+
+ddl_status ddl_local_pages_detach(void *pages, size_t bytes, ddl_error *err)
+{
+    void *own = DDL_FAILPOINT_OS("io.detach", ENOMEM)
+                    ? MAP_FAILED
+                    : mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (own == MAP_FAILED)
+        return DDL_FAIL_OS(err, DDL_ENOMEM, errno, "cannot replace %zu KiB of shared memory", bytes / 1024);
+    memcpy(own, pages, bytes);
+    if (mremap(own, bytes, bytes, MREMAP_MAYMOVE | MREMAP_FIXED, pages) != MAP_FAILED)
+        return DDL_OK;
+    int cause = errno;
+    munmap(own, bytes);
+    return DDL_FAIL_OS(err, DDL_ENOMEM, cause, "cannot replace %zu KiB of shared memory", bytes / 1024);
+}
+
+void ddl_local_pages_close(void *pages, size_t bytes)
+{
+    mmap(pages, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
 }
 
 /* ---- bells ---- */

@@ -1,6 +1,8 @@
 /* local_posix.c - where Linux's descriptors of memory are missing: nothing of it is there. */
 #include "io/local.h"
 
+#include <unistd.h>
+
 static ddl_status missing(ddl_error *err)
 {
     return DDL_FAIL(err, DDL_EUNSUPPORTED, "shared memory is for Linux only");
@@ -12,15 +14,47 @@ ddl_status ddl_local_memory_create(size_t bytes, int *fd, void **memory, ddl_err
     return missing(err);
 }
 
-ddl_status ddl_local_memory_map(int fd, size_t bytes, void **memory, ddl_error *err)
+ddl_status ddl_local_memory_map(int fd, size_t least_bytes, size_t *bytes, void **memory, ddl_error *err)
 {
-    (void)fd, (void)bytes, (void)memory;
+    (void)fd, (void)least_bytes, (void)bytes, (void)memory;
     return missing(err);
 }
 
 void ddl_local_memory_unmap(void *memory, size_t bytes)
 {
     (void)memory, (void)bytes;
+}
+
+size_t ddl_local_page_bytes(void)
+{
+    return (size_t)sysconf(_SC_PAGESIZE);
+}
+
+void ddl_local_pages_keep_in_children(void *pages, size_t bytes)
+{
+    (void)pages, (void)bytes;
+}
+
+ddl_status ddl_local_pages_reserve(int fd, size_t offset, size_t bytes, ddl_error *err)
+{
+    (void)fd, (void)offset, (void)bytes;
+    return missing(err);
+}
+
+void ddl_local_pages_release(int fd, size_t offset, size_t bytes)
+{
+    (void)fd, (void)offset, (void)bytes;
+}
+
+ddl_status ddl_local_pages_detach(void *pages, size_t bytes, ddl_error *err)
+{
+    (void)pages, (void)bytes;
+    return missing(err);
+}
+
+void ddl_local_pages_close(void *pages, size_t bytes)
+{
+    (void)pages, (void)bytes;
 }
 
 ddl_status ddl_local_bell_create(int *fd, ddl_error *err)

@@ -14,10 +14,10 @@
 enum { MAGIC = 0xdd1f };
 
 static const uint32_t limits[DDL_FRAME_TYPES] = {
-    [DDL_FRAME_EAGER] = DDL_FRAME_EAGER_LIMIT,
-    [DDL_FRAME_BULK] = DDL_FRAME_BULK_LIMIT,
-    [DDL_FRAME_ABORT] = DDL_FRAME_NOTICE_LIMIT,
-    [DDL_FRAME_AGREE] = DDL_FRAME_NOTICE_LIMIT,
+    [DDL_FRAME_EAGER] = DDL_FRAME_EAGER_LIMIT,  [DDL_FRAME_BULK] = DDL_FRAME_BULK_LIMIT,
+    [DDL_FRAME_ABORT] = DDL_FRAME_NOTICE_LIMIT, [DDL_FRAME_AGREE] = DDL_FRAME_NOTICE_LIMIT,
+    [DDL_FRAME_OFFER] = DDL_FRAME_PLACE_BYTES,  [DDL_FRAME_PLACE] = DDL_FRAME_PLACE_BYTES,
+    [DDL_FRAME_REST] = DDL_FRAME_BULK_LIMIT,
 };
 
 void ddl_frame_encode(const ddl_frame *frame, uint8_t bytes[DDL_FRAME_BYTES])
@@ -39,6 +39,17 @@ void ddl_frame_encode(const ddl_frame *frame, uint8_t bytes[DDL_FRAME_BYTES])
     ddl_put_u64(bytes + 40, frame->count);
 }
 
+void ddl_frame_place_encode(const ddl_frame_place *place, uint8_t bytes[DDL_FRAME_PLACE_BYTES])
+{
+    ddl_put_u64(bytes, place->offset);
+    ddl_put_u64(bytes + 8, place->bytes);
+}
+
+ddl_frame_place ddl_frame_place_decode(const uint8_t bytes[DDL_FRAME_PLACE_BYTES])
+{
+    return (ddl_frame_place){ .offset = ddl_get_u64(bytes), .bytes = ddl_get_u64(bytes + 8) };
+}
+
 ddl_status ddl_frame_decode(const uint8_t bytes[DDL_FRAME_BYTES], ddl_frame *frame, ddl_error *err)
 {
     if (ddl_get_u16(bytes) != MAGIC || bytes[3] != 0)
@@ -54,6 +65,10 @@ ddl_status ddl_frame_decode(const uint8_t bytes[DDL_FRAME_BYTES], ddl_frame *fra
     bool is_message = type == DDL_FRAME_EAGER || type == DDL_FRAME_BULK;
     if (is_message && payload == 0)
         return DDL_FAIL(err, DDL_EPROTO, "a message frame of type %u without payload", type);
+    bool has_place = type == DDL_FRAME_OFFER || type == DDL_FRAME_PLACE;
+    if (has_place && payload != DDL_FRAME_PLACE_BYTES)
+        return DDL_FAIL(err, DDL_EPROTO, "a frame of type %u with %u bytes, not %d", type, (unsigned)payload,
+                        DDL_FRAME_PLACE_BYTES);
     *frame = (ddl_frame){
         .type = type,
         .bytes = payload,

@@ -9,13 +9,15 @@
 
 #include "base/error.h"
 
+#include <stdbool.h>
 #include <stdint.h>
 
 enum {
     DDL_FRAME_BYTES = 48,
     DDL_FRAME_EAGER_LIMIT = 64 * 1024,      /* payload of an eager frame */
     DDL_FRAME_BULK_LIMIT = 2 * 1024 * 1024, /* payload of a bulk frame */
-    DDL_FRAME_NOTICE_LIMIT = 1024           /* payload of an abort frame */
+    DDL_FRAME_NOTICE_LIMIT = 1024,          /* payload of an abort frame */
+    DDL_FRAME_PLACE_BYTES = 16              /* payload of an offer or a place frame, always */
 };
 
 typedef enum ddl_frame_type {
@@ -28,8 +30,17 @@ typedef enum ddl_frame_type {
     DDL_FRAME_ABORT,     /* the sender's communicator failed; the payload says why (notice.h) */
     DDL_FRAME_GOODBYE,   /* the sender will send nothing more */
     DDL_FRAME_AGREE,     /* who is left of a communicator that failed; the payload is for agreement.h */
+    DDL_FRAME_OFFER,     /* the message lies in the sender's heap: take its pages from there */
+    DDL_FRAME_PLACE,     /* the receive of this key is posted: put the message's pages into the heap, there */
+    DDL_FRAME_TAKEN,     /* what was offered has been taken: send the rest */
+    DDL_FRAME_REST,      /* of a message whose pages were put or taken: what is not whole pages */
     DDL_FRAME_TYPES
 } ddl_frame_type;
+
+/* Where in a heap a message lies, or goes: payload of offer and place. */
+typedef struct ddl_frame_place {
+    uint64_t offset, bytes; /* of the whole message */
+} ddl_frame_place;
 
 /* Field by field as ddl_key and ddl_signature of the executor, which this layer does not know. */
 typedef struct ddl_frame {
@@ -44,7 +55,16 @@ typedef struct ddl_frame {
     uint64_t count;
 } ddl_frame;
 
+/* Whether such a frame comes from the receiver of the message that it is about. */
+static inline bool ddl_frame_is_from_receiver(uint8_t type)
+{
+    return type == DDL_FRAME_GRANT || type == DDL_FRAME_PLACE || type == DDL_FRAME_TAKEN;
+}
+
 void ddl_frame_encode(const ddl_frame *frame, uint8_t bytes[DDL_FRAME_BYTES]);
+
+void ddl_frame_place_encode(const ddl_frame_place *place, uint8_t bytes[DDL_FRAME_PLACE_BYTES]);
+ddl_frame_place ddl_frame_place_decode(const uint8_t bytes[DDL_FRAME_PLACE_BYTES]);
 
 /* DDL_EPROTO: not a frame, or a payload beyond the limit of its type. */
 DDL_MUST_USE ddl_status ddl_frame_decode(const uint8_t bytes[DDL_FRAME_BYTES], ddl_frame *frame,

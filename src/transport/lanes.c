@@ -3,11 +3,15 @@
 
 #include "base/assert.h"
 #include "base/bytes.h"
+#include "io/host.h"
 #include "io/local.h"
 
 #include <unistd.h>
 
 enum { PAGE_BYTES = 4096 };
+
+/* The addresses that all heaps of a host may take up in each of its ranks. */
+static const uint64_t heaps_limit = UINT64_C(1) << 44;
 
 /* The beginning of a rank's memory. */
 struct control {
@@ -17,13 +21,15 @@ struct control {
 struct pair { /* this rank and another of the host */
     ddl_lane_end in, out;
     void *memory; /* the other's; NULL: not joined */
-    int bell_fd;  /* the other's */
+    size_t memory_bytes;
+    int bell_fd; /* the other's */
 };
 
 struct ddl_lanes {
     const ddl_roster *roster;
     size_t capacity; /* of a lane */
-    size_t room_bytes, memory_bytes;
+    size_t room_bytes;
+    size_t heap_start, memory_bytes; /* the heap is what lies between */
     void *memory;
     int memory_fd, bell_fd;
     bool said_asleep;
@@ -56,6 +62,31 @@ static void *lane_at(const ddl_lanes *lanes, void *memory, int local_rank)
            (size_t)local_rank * lane_stride(lanes->capacity);
 }
 
+/* As much as there is memory; what is not used costs nothing but addresses, and where these are limited there
+ * is none. */
+static size_t heap_bytes_for(int local_ranks)
+{
+    uint64_t page_bytes = ddl_local_page_bytes(), bytes = ddl_host_memory();
+    uint64_t share = heaps_limit / (uint64_t)local_ranks;
+    bytes = bytes < share ? bytes : share;
+    return ddl_host_limits_addresses() || bytes > SIZE_MAX / 2 ? 0
+                                                               : (size_t)(bytes / page_bytes * page_bytes);
+}
+
+/* With a heap, or else without. */
+static ddl_status create_memory(ddl_lanes *lanes, int local_ranks, ddl_error *err)
+{
+    size_t heap_bytes = heap_bytes_for(local_ranks);
+    lanes->memory_bytes = lanes->heap_start + heap_bytes;
+    if (heap_bytes > 0 &&
+        ddl_local_memory_create(lanes->memory_bytes, &lanes->memory_fd, &lanes->memory, err) == DDL_OK) {
+        ddl_local_pages_keep_in_children((uint8_t *)lanes->memory + lanes->heap_start, heap_bytes);
+        return DDL_OK;
+    }
+    lanes->memory_bytes = lanes->heap_start;
+    return ddl_local_memory_create(lanes->memory_bytes, &lanes->memory_fd, &lanes->memory, err);
+}
+
 ddl_status ddl_lanes_create(const ddl_roster *roster, size_t room_bytes, ddl_lanes **out, ddl_error *err)
 {
     ddl_lanes *lanes = ddl_alloc(sizeof *lanes);
@@ -65,14 +96,16 @@ ddl_status ddl_lanes_create(const ddl_roster *roster, size_t room_bytes, ddl_lan
     lanes->roster = roster;
     lanes->capacity = capacity_for(local_ranks);
     lanes->room_bytes = whole_pages(room_bytes);
-    lanes->memory_bytes = PAGE_BYTES + lanes->room_bytes + (size_t)local_ranks * lane_stride(lanes->capacity);
+    size_t system_page_bytes = ddl_local_page_bytes();
+    lanes->heap_start = PAGE_BYTES + lanes->room_bytes + (size_t)local_ranks * lane_stride(lanes->capacity);
+    lanes->heap_start = (lanes->heap_start + system_page_bytes - 1) / system_page_bytes * system_page_bytes;
     lanes->memory_fd = lanes->bell_fd = -1;
     lanes->pairs = ddl_alloc_array((size_t)roster->nranks, sizeof *lanes->pairs);
     ddl_status status = DDL_OK;
     if (lanes->pairs == NULL)
         status = DDL_FAIL(err, DDL_ENOMEM, "no memory for lanes to %d ranks", roster->nranks);
     if (status == DDL_OK)
-        status = ddl_local_memory_create(lanes->memory_bytes, &lanes->memory_fd, &lanes->memory, err);
+        status = create_memory(lanes, local_ranks, err);
     if (status == DDL_OK)
         status = ddl_local_bell_create(&lanes->bell_fd, err);
     if (status != DDL_OK) {
@@ -98,7 +131,8 @@ ddl_status ddl_lanes_join(ddl_lanes *lanes, int peer, int memory_fd, int bell_fd
     struct pair *pair = &lanes->pairs[peer];
     const ddl_roster *roster = lanes->roster;
     DDL_ASSERT(pair->memory == NULL);
-    ddl_status status = ddl_local_memory_map(memory_fd, lanes->memory_bytes, &pair->memory, err);
+    ddl_status status =
+        ddl_local_memory_map(memory_fd, lanes->heap_start, &pair->memory_bytes, &pair->memory, err);
     close(memory_fd); /* the mapping stays */
     if (status != DDL_OK) {
         close(bell_fd);
@@ -116,7 +150,7 @@ void ddl_lanes_part(ddl_lanes *lanes, int peer)
     struct pair *pair = &lanes->pairs[peer];
     if (pair->memory == NULL)
         return;
-    ddl_local_memory_unmap(pair->memory, lanes->memory_bytes);
+    ddl_local_memory_unmap(pair->memory, pair->memory_bytes);
     close(pair->bell_fd);
     pair->memory = NULL;
 }
@@ -141,6 +175,21 @@ void *ddl_lanes_room(ddl_lanes *lanes, int rank)
     void *memory = rank == lanes->roster->rank ? lanes->memory : lanes->pairs[rank].memory;
     DDL_ASSERT(memory != NULL);
     return (uint8_t *)memory + PAGE_BYTES;
+}
+
+void *ddl_lanes_heap(const ddl_lanes *lanes, int rank, size_t *bytes)
+{
+    bool own = rank == lanes->roster->rank;
+    uint8_t *memory = own ? lanes->memory : lanes->pairs[rank].memory;
+    size_t all = own ? lanes->memory_bytes : lanes->pairs[rank].memory_bytes;
+    DDL_ASSERT(memory != NULL);
+    *bytes = (all - lanes->heap_start) / ddl_local_page_bytes() * ddl_local_page_bytes();
+    return *bytes > 0 ? memory + lanes->heap_start : NULL;
+}
+
+size_t ddl_lanes_heap_start(const ddl_lanes *lanes)
+{
+    return lanes->heap_start;
 }
 
 void ddl_lanes_nudge(ddl_lanes *lanes, int peer)

@@ -2,8 +2,8 @@
  * lanes.h - the lanes between this rank and the others of its host, and the bells that end their sleep.
  *
  * Each rank shares one piece of memory, which holds a lane from every other rank of the host, a word that
- * says whether this rank sleeps, and room for what else all are to read. Who writes to a lane looks at that
- * word, and rings the sleeper's bell.
+ * says whether this rank sleeps, room for what else all are to read, and at its end a heap for its program.
+ * Who writes to a lane looks at that word, and rings the sleeper's bell.
  *
  * Holder of the engine's baton only, once the mesh is open.
  */
@@ -42,6 +42,13 @@ ddl_lane_end *ddl_lanes_in(ddl_lanes *lanes, int peer);
 /* The room in the memory of a rank that is reached, or of this one. All ranks have as much. Zero at first,
  * and no memory is used where nobody touches it. */
 void *ddl_lanes_room(ddl_lanes *lanes, int rank);
+
+/* The heap in the memory of a rank that is reached, or of this one, in whole pages; 0 bytes: it has none, and
+ * NULL is returned. Each rank has a size of its own. */
+void *ddl_lanes_heap(const ddl_lanes *lanes, int rank, size_t *bytes);
+
+/* Where this rank's heap begins in its descriptor. */
+size_t ddl_lanes_heap_start(const ddl_lanes *lanes);
 
 /* After something was told to peer, and a fence: wake it if it sleeps. */
 void ddl_lanes_nudge(ddl_lanes *lanes, int peer);

@@ -8,6 +8,7 @@
 #include "base/failpoint.h"
 #include "base/size.h"
 #include "io/local.h"
+#include "transport/moving.h"
 
 #include <errno.h>
 #include <netinet/in.h>
@@ -32,7 +33,20 @@ enum {
 };
 
 /* ddl_xfer.state */
-enum { IDLE, SENDING_EAGER, SENDING_BULK, AWAITING_GRANT, RECEIVING, RECEIVING_GRANTED };
+enum {
+    IDLE,
+    SENDING_EAGER,
+    SENDING_BULK,
+    SENDING_REST,
+    AWAITING_GRANT,
+    OFFERED, /* awaiting that it is taken, or a place to put it */
+    PUT_DUE,
+    RECEIVING,
+    RECEIVING_GRANTED,
+    RECEIVING_PLACED, /* the peer may write into the heap */
+    TAKE_DUE,
+    RECEIVING_REST
+};
 
 /* What came before the local step that it is for was posted. */
 typedef struct early {
@@ -40,9 +54,10 @@ typedef struct early {
     ddl_frame frame;
     uint16_t first_chunk; /* of an eager payload; chained by peer_link.next_chunk */
     uint32_t received;
+    ddl_frame_place place; /* of an offer or a place */
 } early;
 
-typedef enum sink { SINK_NONE, SINK_XFER, SINK_EARLY, SINK_NOTICE, SINK_DROP } sink_kind;
+typedef enum sink { SINK_NONE, SINK_XFER, SINK_EARLY, SINK_NOTICE, SINK_PLACE, SINK_DROP } sink_kind;
 
 typedef enum link_state { LINK_OPEN, LINK_LEFT, LINK_LOST } link_state;
 
@@ -50,6 +65,8 @@ typedef struct peer_link {
     ddl_mesh *mesh;
     int peer, fd;
     ddl_lane_end *in, *out; /* the stream is two lanes; NULL: it is the connection */
+    uint8_t *heap;          /* the peer's */
+    size_t heap_bytes;
     link_state state;
     uv_poll_t poll;
     bool poll_open, wants_writable;
@@ -97,13 +114,16 @@ struct ddl_mesh {
     int rank, nranks;
     ddl_mesh_owner owner;
     ddl_engine *engine;
-    ddl_lanes *lanes;    /* NULL: none */
+    ddl_lanes *lanes; /* NULL: none */
+    ddl_heap *heap;   /* the own one; NULL: none */
+    size_t page_bytes;
     peer_link **by_lane; /* those whose stream is lanes; nby_lane of them */
     int nby_lane, nnudges;
     uv_poll_t bell; /* of the lanes */
     bool bell_open;
     peer_link *links; /* nranks; the own one is unused */
     ddl_list hot, dirty;
+    ddl_list due; /* xfers whose pages are to be put or taken */
     int nhot;
     ddl_list free_early;
     ddl_list slabs;
@@ -212,6 +232,14 @@ static void free_early(ddl_mesh *mesh, early *entry)
     ddl_list_append(&mesh->free_early, &entry->link);
 }
 
+/* Of what has no payload that takes up chunks. */
+static void drop_nearly(peer_link *link, early *entry)
+{
+    ddl_list_remove(&entry->link);
+    link->nearly--;
+    free_early(link->mesh, entry);
+}
+
 /* Keep the link among those to be written to exactly while something is queued. */
 static void mark_dirty(peer_link *link)
 {
@@ -264,21 +292,6 @@ static void give_credit(peer_link *link, uint32_t chunks)
 /* ---- writing ---- */
 
 static void want_writable(peer_link *link, bool wanted);
-
-/* Append what is left of a frame's parts to iov; returns the new count. */
-static int parts_left(ddl_xfer *xfer, struct iovec *iov, int count)
-{
-    size_t skip = xfer->moved;
-    for (int i = 0; i < 2; i++) {
-        if (skip >= xfer->part[i].bytes) {
-            skip -= xfer->part[i].bytes;
-            continue;
-        }
-        iov[count++] = (struct iovec){ (char *)xfer->part[i].data + skip, xfer->part[i].bytes - skip };
-        skip = 0;
-    }
-    return count;
-}
 
 /* The peer may have to be woken. That is looked at once per turn, when there is nothing more to tell and the
  * look, which must wait until what was written is visible, holds up nobody. */
@@ -347,8 +360,10 @@ static ssize_t receive_parts(peer_link *link, struct iovec *iov, int count)
 
 static void begin_frame(peer_link *link, ddl_xfer *xfer)
 {
-    ddl_frame frame = frame_of(xfer, xfer->state == SENDING_EAGER ? DDL_FRAME_EAGER : DDL_FRAME_BULK);
-    frame.bytes = (uint32_t)xfer->bytes;
+    ddl_frame frame = frame_of(xfer, xfer->state == SENDING_EAGER  ? DDL_FRAME_EAGER
+                                     : xfer->state == SENDING_REST ? DDL_FRAME_REST
+                                                                   : DDL_FRAME_BULK);
+    frame.bytes = (uint32_t)(xfer->bytes - xfer->hole_bytes);
     frame.credit = link->header_credit = link->credit_due;
     link->credit_due = 0;
     ddl_frame_encode(&frame, link->header);
@@ -365,7 +380,7 @@ static bool write_some(peer_link *link, ddl_xfer **finished)
         return false;
     ddl_link *first = ddl_list_first(&link->sending);
     ddl_xfer *xfer = first != NULL ? DDL_CONTAINER(first, ddl_xfer, link) : NULL;
-    struct iovec iov[4];
+    struct iovec iov[2 + DDL_MOVING_PARTS];
     int count = 0;
     size_t control = 0;
     bool between_frames = !link->begun || link->header_sent == 0;
@@ -379,7 +394,7 @@ static bool write_some(peer_link *link, ddl_xfer **finished)
         if (link->header_sent < DDL_FRAME_BYTES)
             iov[count++] =
                 (struct iovec){ link->header + link->header_sent, DDL_FRAME_BYTES - link->header_sent };
-        count = parts_left(xfer, iov, count);
+        count = ddl_moving_parts_left(xfer, iov, count);
     }
     if (count == 0) {
         want_writable(link, false);
@@ -409,7 +424,7 @@ static bool write_some(peer_link *link, ddl_xfer **finished)
         return true;
     size_t part = ddl_size_min(written, DDL_FRAME_BYTES - link->header_sent);
     link->header_sent += part;
-    xfer->moved += written - part;
+    ddl_moving_advance(xfer, written - part);
     if (link->header_sent == DDL_FRAME_BYTES && xfer->moved == xfer->bytes) {
         ddl_list_remove(&xfer->link);
         xfer->state = IDLE;
@@ -452,6 +467,90 @@ static bool send_frame(peer_link *link, ddl_xfer *xfer, int state)
     return finished == xfer;
 }
 
+/* ---- messages that lie in a heap, or go there ---- */
+
+enum { LEAST_PAGES_BYTES = 32 * 1024 }; /* less goes through the lane as fast */
+
+/* Make the whole pages of a message that begins at this offset of a heap its hole. False: too few to care. */
+static bool cut_pages(const ddl_mesh *mesh, ddl_xfer *xfer, size_t offset)
+{
+    size_t head = (mesh->page_bytes - offset % mesh->page_bytes) % mesh->page_bytes;
+    if (xfer->bytes < head + LEAST_PAGES_BYTES)
+        return false;
+    xfer->hole_at = head;
+    xfer->hole_bytes = (xfer->bytes - head) / mesh->page_bytes * mesh->page_bytes;
+    return true;
+}
+
+/* Where a message lies that the peer can reach; its hole is cut then. */
+static bool find_place(const peer_link *link, ddl_xfer *xfer, ddl_frame_place *place)
+{
+    const ddl_mesh *mesh = link->mesh;
+    size_t offset;
+    if (link->in == NULL || mesh->heap == NULL || xfer->part[1].bytes > 0 ||
+        !ddl_heap_find(mesh->heap, xfer->part[0].data, xfer->bytes, &offset) ||
+        !cut_pages(mesh, xfer, offset))
+        return false;
+    *place = (ddl_frame_place){ offset, xfer->bytes };
+    return true;
+}
+
+/* The operation is over, but the peer may not know: it must not reach what is the program's again. */
+static void withdraw(const ddl_mesh *mesh, const ddl_xfer *xfer)
+{
+    size_t offset;
+    if (ddl_heap_find(mesh->heap, xfer->part[0].data, xfer->bytes, &offset))
+        ddl_heap_withdraw(mesh->heap, offset + xfer->hole_at, xfer->hole_bytes);
+}
+
+static void queue_place(peer_link *link, const ddl_xfer *xfer, ddl_frame_type type,
+                        const ddl_frame_place *place)
+{
+    uint8_t payload[DDL_FRAME_PLACE_BYTES];
+    ddl_frame frame = frame_of(xfer, type);
+    frame.bytes = sizeof payload;
+    ddl_frame_place_encode(place, payload);
+    queue_control(link, &frame, payload);
+}
+
+/* Find the pages there of a message of this rank's; its hole is cut then. False: the peer told nonsense; the
+ * link has ended. */
+static bool find_pages(peer_link *link, ddl_xfer *xfer, const ddl_frame_place *place)
+{
+    if (place->bytes == xfer->bytes && place->offset <= link->heap_bytes &&
+        place->bytes <= link->heap_bytes - place->offset &&
+        cut_pages(link->mesh, xfer, (size_t)place->offset)) {
+        xfer->pages = link->heap + place->offset + xfer->hole_at;
+        return true;
+    }
+    ddl_error error;
+    DDL_FAIL(&error, DDL_EPROTO, "a place for %llu bytes at %llu of a heap of %zu, where %zu are due",
+             (unsigned long long)place->bytes, (unsigned long long)place->offset, link->heap_bytes,
+             xfer->bytes);
+    link_lost(link, 0, &error);
+    return false;
+}
+
+/*
+ * Pages are put and taken one message at a time, between sweeps: what is queued for the others meanwhile
+ * leaves first, or they would wait while this rank copies, and it while they do.
+ */
+static void put_later(peer_link *link, ddl_xfer *xfer, const ddl_frame_place *place)
+{
+    bool found = find_pages(link, xfer, place);
+    xfer->state = found ? PUT_DUE : AWAITING_GRANT; /* as any other that waits on a link that has ended */
+    ddl_list_append(found ? &link->mesh->due : &link->awaiting, &xfer->link);
+    expect(link, 1);
+}
+
+static void take_later(peer_link *link, ddl_xfer *xfer, const ddl_frame_place *place)
+{
+    bool found = find_pages(link, xfer, place);
+    xfer->state = found ? TAKE_DUE : RECEIVING;
+    ddl_list_append(found ? &link->mesh->due : &link->receives, &xfer->link);
+    expect(link, 1);
+}
+
 /* ---- the executor's interface ---- */
 
 static bool mesh_send(ddl_transport *transport, ddl_xfer *xfer)
@@ -473,64 +572,30 @@ static bool mesh_send(ddl_transport *transport, ddl_xfer *xfer)
         return send_frame(link, xfer, SENDING_EAGER);
     }
     early *grant = find_early(&link->early_grants, &xfer->key);
+    ddl_frame_place place = { 0 };
+    uint8_t granted = 0; /* the type of it */
     if (grant != NULL) {
-        ddl_list_remove(&grant->link);
-        link->nearly--;
-        free_early(mesh, grant);
-        return send_frame(link, xfer, SENDING_BULK);
+        granted = grant->frame.type;
+        place = grant->place;
+        drop_nearly(link, grant);
     }
-    if (small) {
+    if (granted == DDL_FRAME_PLACE) {
+        put_later(link, xfer, &place);
+        return false;
+    }
+    bool offered = !small && find_place(link, xfer, &place);
+    if (granted == DDL_FRAME_GRANT && !offered)
+        return send_frame(link, xfer, SENDING_BULK);
+    if (offered) {
+        queue_place(link, xfer, DDL_FRAME_OFFER, &place);
+    } else if (small) {
         ddl_frame ask = frame_of(xfer, DDL_FRAME_ASK);
         queue_control(link, &ask, NULL);
     }
-    xfer->state = AWAITING_GRANT;
+    xfer->state = offered ? OFFERED : AWAITING_GRANT;
     ddl_list_append(&link->awaiting, &xfer->link);
     expect(link, 1);
     return false;
-}
-
-/* Pass on what lies in the part and was not. */
-static void take_from_part(ddl_xfer *xfer)
-{
-    size_t whole = (xfer->moved - xfer->taken) / xfer->unit_bytes * xfer->unit_bytes;
-    if (whole > 0)
-        xfer->take(xfer, xfer->taken, (const char *)xfer->part[0].data + xfer->taken, whole);
-    xfer->taken += whole;
-}
-
-/* Pass on what can be where it lies, and put the rest into the part first: what begins or ends within a unit,
- * or is not aligned. */
-static void pass_on(ddl_xfer *xfer, const uint8_t *bytes, size_t count)
-{
-    size_t whole = count / xfer->unit_bytes * xfer->unit_bytes;
-    if (xfer->taken == xfer->moved && whole > 0 && ((uintptr_t)bytes & (xfer->unit_bytes - 1u)) == 0) {
-        xfer->take(xfer, xfer->taken, bytes, whole);
-        xfer->taken = xfer->moved += whole;
-        bytes += whole;
-        count -= whole;
-    }
-    memcpy((char *)xfer->part[0].data + xfer->moved, bytes, count);
-    xfer->moved += count;
-    take_from_part(xfer);
-}
-
-/* Write bytes of a message into its xfer, at what has already come. */
-static void fill_xfer(ddl_xfer *xfer, const uint8_t *bytes, size_t count)
-{
-    if (xfer->take != NULL) {
-        pass_on(xfer, bytes, count);
-        return;
-    }
-    while (count > 0) {
-        bool in_first = xfer->moved < xfer->part[0].bytes;
-        ddl_part *part = &xfer->part[in_first ? 0 : 1];
-        size_t at = in_first ? xfer->moved : xfer->moved - xfer->part[0].bytes;
-        size_t fits = ddl_size_min(count, part->bytes - at);
-        memcpy((char *)part->data + at, bytes, fits);
-        xfer->moved += fits;
-        bytes += fits;
-        count -= fits;
-    }
 }
 
 static void free_chunks(peer_link *link, early *entry)
@@ -550,10 +615,51 @@ static void drain_early(peer_link *link, early *entry, ddl_xfer *xfer)
     size_t left = entry->received;
     for (uint16_t chunk = entry->first_chunk; chunk != NO_CHUNK; chunk = link->next_chunk[chunk]) {
         size_t count = ddl_size_min(left, CHUNK_BYTES);
-        fill_xfer(xfer, link->chunks + (size_t)chunk * CHUNK_BYTES, count);
+        ddl_moving_fill(xfer, link->chunks + (size_t)chunk * CHUNK_BYTES, count);
         left -= count;
     }
     free_chunks(link, entry);
+}
+
+/* Take over an eager message that came early. True: it is whole. */
+static bool take_early_message(peer_link *link, ddl_xfer *xfer, early *entry)
+{
+    ddl_frame frame = entry->frame;
+    bool whole = entry->received == frame.bytes;
+    drain_early(link, entry, xfer);
+    ddl_list_remove(&entry->link);
+    free_early(link->mesh, entry);
+    if (!whole) {
+        link->sink = SINK_XFER;
+        link->sink_xfer = xfer;
+        return false;
+    }
+    give_credit(link, chunks_for(frame.bytes));
+    return true;
+}
+
+static void await_message(peer_link *link, ddl_xfer *xfer)
+{
+    ddl_list_append(&link->receives, &xfer->link);
+    expect(link, 1);
+}
+
+/* Of a message that does not come by itself: say how it may come, or take what was offered. */
+static void invite(peer_link *link, ddl_xfer *xfer, const ddl_frame_place *offered)
+{
+    ddl_frame_place place;
+    /* Written into the heap, the bytes stay in the cache of who writes there the next time as well. */
+    if (xfer->take == NULL && xfer->bytes > DDL_FRAME_EAGER_LIMIT && find_place(link, xfer, &place)) {
+        ddl_moving_advance(xfer, 0);
+        xfer->state = RECEIVING_PLACED;
+        queue_place(link, xfer, DDL_FRAME_PLACE, &place);
+    } else if (offered != NULL) {
+        take_later(link, xfer, offered);
+        return;
+    } else {
+        queue_grant(link, xfer);
+    }
+    await_message(link, xfer);
 }
 
 static bool mesh_recv(ddl_transport *transport, ddl_xfer *xfer)
@@ -564,32 +670,23 @@ static bool mesh_recv(ddl_transport *transport, ddl_xfer *xfer)
     DDL_ASSERT(xfer->bytes <= DDL_FRAME_BULK_LIMIT);
     xfer->state = RECEIVING;
     early *entry = find_early(&link->early_messages, &xfer->key);
-    if (entry != NULL) {
-        ddl_frame frame = entry->frame;
-        if (frame.type == DDL_FRAME_EAGER && frame.bytes == xfer->bytes) {
-            bool whole = entry->received == frame.bytes;
-            drain_early(link, entry, xfer);
-            ddl_list_remove(&entry->link);
-            free_early(mesh, entry);
-            if (whole) {
-                xfer->state = IDLE;
-                give_credit(link, chunks_for(frame.bytes));
-                return true;
-            }
-            link->sink = SINK_XFER;
-            link->sink_xfer = xfer;
-        } else if (frame.type == DDL_FRAME_ASK) {
-            ddl_list_remove(&entry->link);
-            link->nearly--;
-            free_early(mesh, entry);
-            queue_grant(link, xfer);
-        }
-        /* Else: another size under the same key. The signatures differ then, and the owner has been told. */
-    } else if (xfer->bytes > DDL_FRAME_EAGER_LIMIT) {
-        queue_grant(link, xfer);
+    if (entry == NULL && xfer->bytes > DDL_FRAME_EAGER_LIMIT) {
+        invite(link, xfer, NULL);
+        return false;
     }
-    ddl_list_append(&link->receives, &xfer->link);
-    expect(link, 1);
+    if (entry != NULL && entry->frame.type != DDL_FRAME_EAGER) {
+        bool is_offer = entry->frame.type == DDL_FRAME_OFFER; /* else it asks */
+        ddl_frame_place offered = entry->place;
+        drop_nearly(link, entry);
+        invite(link, xfer, is_offer ? &offered : NULL);
+        return false;
+    }
+    /* Of another size under the same key: the signatures differ then, and the owner has been told. */
+    if (entry != NULL && entry->frame.bytes == xfer->bytes && take_early_message(link, xfer, entry)) {
+        xfer->state = IDLE;
+        return true;
+    }
+    await_message(link, xfer);
     return false;
 }
 
@@ -597,8 +694,8 @@ static bool mesh_recv(ddl_transport *transport, ddl_xfer *xfer)
 static bool finish_from_copy(peer_link *link, ddl_xfer *xfer)
 {
     ddl_bytes bytes = { 0 };
-    struct iovec parts[2];
-    int count = parts_left(xfer, parts, 0);
+    struct iovec parts[DDL_MOVING_PARTS];
+    int count = ddl_moving_parts_left(xfer, parts, 0);
     bool copied =
         ddl_bytes_append(&bytes, link->header + link->header_sent, DDL_FRAME_BYTES - link->header_sent);
     for (int i = 0; i < count; i++)
@@ -630,9 +727,11 @@ static void mesh_cancel(ddl_transport *transport, ddl_xfer *xfer)
         link->credit_due += under_way ? 0 : link->header_credit;
         link->begun = false;
     }
-    bool receives = xfer->state == RECEIVING || xfer->state == RECEIVING_GRANTED;
-    if (xfer->state == AWAITING_GRANT || receives)
+    bool receives = xfer->state >= RECEIVING;
+    if (xfer->state == AWAITING_GRANT || xfer->state == OFFERED || xfer->state == PUT_DUE || receives)
         expect(link, -1);
+    if (xfer->state == OFFERED || xfer->state == RECEIVING_PLACED)
+        withdraw(mesh, xfer);
     ddl_list_remove(&xfer->link);
     if (xfer->state == RECEIVING_GRANTED)
         link->bulk_due--;
@@ -722,10 +821,31 @@ static bool same_operation(const ddl_signature *signature, const ddl_frame *fram
            signature->root == frame->root && signature->count == frame->count;
 }
 
+/* What is left of a message whose pages were put or taken; may be nothing. */
+static bool take_rest(peer_link *link, const ddl_frame *frame, ddl_error *err)
+{
+    ddl_xfer *xfer = find_xfer(&link->receives, frame);
+    if (xfer == NULL)
+        return true; /* cancelled since */
+    if ((xfer->state != RECEIVING_PLACED && xfer->state != RECEIVING_REST) ||
+        frame->bytes != xfer->bytes - xfer->hole_bytes) {
+        DDL_FAIL(err, DDL_EPROTO, "a rest of %u bytes that is not due", (unsigned)frame->bytes);
+        return false;
+    }
+    xfer->state = RECEIVING_REST;
+    if (frame->bytes == 0) {
+        receive_done(link, xfer);
+        return true;
+    }
+    link->sink = SINK_XFER;
+    link->sink_xfer = xfer;
+    return true;
+}
+
 static bool take_message(peer_link *link, const ddl_frame *frame, ddl_error *err)
 {
     ddl_xfer *xfer = find_xfer(&link->receives, frame);
-    if (xfer != NULL && xfer->bytes == frame->bytes) {
+    if (xfer != NULL && xfer->bytes == frame->bytes && xfer->state <= RECEIVING_GRANTED) {
         if (xfer->state == RECEIVING_GRANTED)
             link->bulk_due--;
         xfer->state = RECEIVING;
@@ -744,18 +864,123 @@ static bool take_message(peer_link *link, const ddl_frame *frame, ddl_error *err
     return true;
 }
 
+static void stop_expecting(peer_link *link, ddl_xfer *xfer)
+{
+    ddl_list_remove(&xfer->link);
+    expect(link, -1);
+}
+
+static void send_done(peer_link *link, ddl_xfer *xfer)
+{
+    ddl_engine_moved(link->mesh->engine);
+    xfer->done(xfer);
+}
+
 static bool take_grant(peer_link *link, const ddl_frame *frame, ddl_error *err)
 {
     ddl_xfer *xfer = find_xfer(&link->awaiting, frame);
     if (xfer == NULL)
         return hold_early(link, frame, &link->early_grants, err);
-    ddl_list_remove(&xfer->link);
-    expect(link, -1);
-    if (send_frame(link, xfer, SENDING_BULK)) {
-        ddl_engine_moved(link->mesh->engine);
-        xfer->done(xfer);
+    if (xfer->state == OFFERED) /* the offer is on its way, and is answered by another frame */
+        return true;
+    stop_expecting(link, xfer);
+    if (send_frame(link, xfer, SENDING_BULK))
+        send_done(link, xfer);
+    return true;
+}
+
+/* The pages of an offer were taken. */
+static bool take_taken(peer_link *link, const ddl_frame *frame, ddl_error *err)
+{
+    ddl_xfer *xfer = find_xfer(&link->awaiting, frame);
+    if (xfer == NULL)
+        return true; /* cancelled since */
+    if (xfer->state != OFFERED) {
+        DDL_FAIL(err, DDL_EPROTO, "what was not offered was taken");
+        return false;
+    }
+    stop_expecting(link, xfer);
+    ddl_moving_advance(xfer, 0);
+    if (xfer->moved == xfer->bytes) {
+        xfer->state = IDLE;
+        send_done(link, xfer);
+    } else if (send_frame(link, xfer, SENDING_REST)) {
+        send_done(link, xfer);
     }
     return true;
+}
+
+static bool hold_place(peer_link *link, ddl_list *list, const ddl_frame_place *place, ddl_error *err)
+{
+    if (!hold_early(link, &link->frame, list, err))
+        return false;
+    DDL_CONTAINER(list->head.previous, early, link)->place = *place;
+    return true;
+}
+
+/* The sender says where its message lies. */
+static bool take_offer(peer_link *link, const ddl_frame_place *place, ddl_error *err)
+{
+    ddl_xfer *xfer = find_xfer(&link->receives, &link->frame);
+    if (xfer == NULL)
+        return hold_place(link, &link->early_messages, place, err);
+    if (xfer->state != RECEIVING_GRANTED) /* it was told another place, and puts it there */
+        return true;
+    link->bulk_due--;
+    stop_expecting(link, xfer);
+    take_later(link, xfer, place);
+    return true;
+}
+
+/* The receiver says where it wants a message. */
+static bool take_place(peer_link *link, const ddl_frame_place *place, ddl_error *err)
+{
+    ddl_xfer *xfer = find_xfer(&link->awaiting, &link->frame);
+    if (xfer == NULL)
+        return hold_place(link, &link->early_grants, place, err);
+    stop_expecting(link, xfer);
+    put_later(link, xfer, place);
+    return true;
+}
+
+static void put_pages(peer_link *link, ddl_xfer *xfer)
+{
+    ddl_moving_copy_out(xfer, xfer->hole_at, xfer->pages, xfer->hole_bytes);
+    ddl_moving_advance(xfer, 0);
+    if (send_frame(link, xfer, SENDING_REST))
+        send_done(link, xfer);
+}
+
+/* What is left to come, if anything, comes as the rest. */
+static void take_pages(peer_link *link, ddl_xfer *xfer)
+{
+    if (xfer->take != NULL)
+        xfer->take(xfer, xfer->hole_at, xfer->pages, xfer->hole_bytes);
+    else
+        ddl_moving_copy_in(xfer, xfer->hole_at, xfer->pages, xfer->hole_bytes);
+    ddl_moving_advance(xfer, 0);
+    ddl_frame taken = frame_of(xfer, DDL_FRAME_TAKEN);
+    queue_control(link, &taken, NULL);
+    xfer->state = RECEIVING_REST;
+    await_message(link, xfer);
+    if (xfer->moved == xfer->bytes)
+        receive_done(link, xfer);
+}
+
+/* One message whose pages are due. */
+static void move_pages(ddl_mesh *mesh)
+{
+    ddl_link *first = ddl_list_first(&mesh->due);
+    if (first == NULL)
+        return;
+    ddl_xfer *xfer = DDL_CONTAINER(first, ddl_xfer, link);
+    peer_link *link = &mesh->links[xfer->peer];
+    stop_expecting(link, xfer);
+    if (xfer->state == PUT_DUE)
+        put_pages(link, xfer);
+    else
+        take_pages(link, xfer);
+    ddl_mesh_flush(mesh);
 }
 
 static bool take_ask(peer_link *link, const ddl_frame *frame, ddl_error *err)
@@ -777,6 +1002,10 @@ static bool take_header(peer_link *link, const uint8_t *bytes, ddl_error *err)
     if (frame.credit > CHUNKS - link->budget) {
         DDL_FAIL(err, DDL_EPROTO, "credit for %u chunks of which only %u are out", (unsigned)frame.credit,
                  (unsigned)(CHUNKS - link->budget));
+        return false;
+    }
+    if (frame.type >= DDL_FRAME_OFFER && link->in == NULL) {
+        DDL_FAIL(err, DDL_EPROTO, "a frame about memory that is not shared");
         return false;
     }
     link->budget += frame.credit;
@@ -804,6 +1033,15 @@ static bool take_header(peer_link *link, const uint8_t *bytes, ddl_error *err)
         stop_watching(link);
         mesh->owner.left(mesh->owner.arg, link->peer);
         return true;
+    case DDL_FRAME_OFFER:
+    case DDL_FRAME_PLACE:
+        link->sink = mesh->owner.heard(mesh->owner.arg, link->peer, &frame) ? SINK_PLACE : SINK_DROP;
+        return true;
+    case DDL_FRAME_TAKEN:
+        return !mesh->owner.heard(mesh->owner.arg, link->peer, &frame) || take_taken(link, &frame, err);
+    case DDL_FRAME_REST:
+        link->sink = SINK_DROP;
+        return !mesh->owner.heard(mesh->owner.arg, link->peer, &frame) || take_rest(link, &frame, err);
     case DDL_FRAME_CREDIT:
     case DDL_FRAME_TYPES:
         break;
@@ -820,6 +1058,10 @@ static bool finish_payload(peer_link *link, ddl_error *err)
         give_credit(link, chunks_for(link->frame.bytes));
     if (sink == SINK_XFER) {
         receive_done(link, link->sink_xfer);
+    } else if (sink == SINK_PLACE) {
+        ddl_frame_place place = ddl_frame_place_decode(link->mesh->notice);
+        return link->frame.type == DDL_FRAME_OFFER ? take_offer(link, &place, err)
+                                                   : take_place(link, &place, err);
     } else if (sink == SINK_NOTICE && link->frame.type == DDL_FRAME_AGREE) {
         link->mesh->owner.agrees(link->mesh->owner.arg, link->peer, &link->frame,
                                  (ddl_view){ link->mesh->notice, link->frame.bytes });
@@ -837,13 +1079,14 @@ static bool take_payload(peer_link *link, const uint8_t *bytes, size_t count, dd
 {
     switch (link->sink) {
     case SINK_XFER:
-        fill_xfer(link->sink_xfer, bytes, count);
+        ddl_moving_fill(link->sink_xfer, bytes, count);
         break;
     case SINK_EARLY:
         if (!fill_early(link, bytes, count, err))
             return false;
         break;
     case SINK_NOTICE:
+    case SINK_PLACE:
         memcpy(link->mesh->notice + (link->frame.bytes - link->payload_left), bytes, count);
         break;
     case SINK_DROP:
@@ -895,11 +1138,11 @@ static bool read_socket(peer_link *link)
 {
     uint8_t *staging = link->mesh->staging;
     size_t room = link->bulk_due > 0 ? STAGING_BEFORE_BULK : STAGING_BYTES;
-    struct iovec iov[3];
+    struct iovec iov[DDL_MOVING_PARTS + 1];
     int count = 0;
     size_t direct = 0;
     if (link->payload_left > 0 && link->sink == SINK_XFER) {
-        count = parts_left(link->sink_xfer, iov, 0);
+        count = ddl_moving_parts_left(link->sink_xfer, iov, 0);
         direct = link->payload_left;
     }
     size_t kept = link->partial_bytes;
@@ -925,9 +1168,9 @@ static bool read_socket(peer_link *link)
     bool sound = true;
     if (direct > 0) {
         size_t part = ddl_size_min(got, direct);
-        link->sink_xfer->moved += part;
+        ddl_moving_advance(link->sink_xfer, part);
         if (link->sink_xfer->take != NULL)
-            take_from_part(link->sink_xfer);
+            ddl_moving_pass_part(link->sink_xfer);
         link->payload_left -= part;
         got -= part;
         if (link->payload_left == 0)
@@ -1106,6 +1349,7 @@ bool ddl_mesh_sweep(ddl_mesh *mesh)
         read_lanes_of(mesh->by_lane[i]);
     if (mesh->nhot > POLLED_LINKS) {
         ddl_mesh_flush(mesh);
+        move_pages(mesh);
         return false;
     }
     /* Reading may change the list of hot links: take them one by one. */
@@ -1117,6 +1361,7 @@ bool ddl_mesh_sweep(ddl_mesh *mesh)
         if (hot[i]->state == LINK_OPEN)
             read_link(hot[i]);
     ddl_mesh_flush(mesh);
+    move_pages(mesh);
     return false; /* what moves is told by ddl_engine_moved */
 }
 
@@ -1129,6 +1374,8 @@ bool ddl_mesh_doze(ddl_mesh *mesh)
 {
     if (mesh->lanes == NULL)
         return false;
+    if (!ddl_list_empty(&mesh->due))
+        return true;
     ddl_lanes_set_asleep(mesh->lanes, true);
     for (int i = 0; i < mesh->nby_lane; i++)
         if (ddl_link_linked(&mesh->by_lane[i]->dirty))
@@ -1354,7 +1601,7 @@ static void on_bell(uv_poll_t *poll, int status, int events)
     ddl_local_bell_silence(ddl_lanes_bell(mesh->lanes));
 }
 
-ddl_status ddl_mesh_create(int rank, int nranks, const int sockets[], ddl_lanes *lanes,
+ddl_status ddl_mesh_create(int rank, int nranks, const int sockets[], ddl_lanes *lanes, ddl_heap *heap,
                            const ddl_mesh_owner *owner, ddl_mesh **out, ddl_error *err)
 {
     ddl_mesh *mesh = ddl_alloc(sizeof *mesh);
@@ -1378,9 +1625,12 @@ ddl_status ddl_mesh_create(int rank, int nranks, const int sockets[], ddl_lanes 
     mesh->links = links;
     mesh->staging = staging;
     mesh->lanes = lanes;
+    mesh->heap = heap;
+    mesh->page_bytes = ddl_local_page_bytes();
     mesh->by_lane = by_lane;
     ddl_list_init(&mesh->hot);
     ddl_list_init(&mesh->dirty);
+    ddl_list_init(&mesh->due);
     ddl_list_init(&mesh->free_early);
     ddl_list_init(&mesh->slabs);
     for (int peer = 0; peer < nranks; peer++) {
@@ -1391,6 +1641,7 @@ ddl_status ddl_mesh_create(int rank, int nranks, const int sockets[], ddl_lanes 
         if (lanes != NULL && peer != rank && ddl_lanes_reach(lanes, peer)) {
             link->in = ddl_lanes_in(lanes, peer);
             link->out = ddl_lanes_out(lanes, peer);
+            link->heap = ddl_lanes_heap(lanes, peer, &link->heap_bytes);
             by_lane[mesh->nby_lane++] = link;
         }
         ddl_list_init(&link->receives);

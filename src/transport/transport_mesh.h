@@ -7,7 +7,11 @@
  * Small messages leave at once as eager frames, against a budget of chunks per link that the receiver
  * hands back as it consumes them; without budget the sender asks first. Larger messages wait for a grant,
  * which the receiver sends when it posts the receive, so bulk data goes straight from the socket into
- * its destination. The wire never carries what cannot be consumed at once, so readers never stop reading
+ * its destination. Inside a host, a message that lies in the sender's heap, or goes to the receiver's
+ * (heap.h), is copied once, or reduced where it lies: its whole pages are, and what is left of it goes
+ * through the lane.
+ *
+ * The wire never carries what cannot be consumed at once, so readers never stop reading
  * and nothing blocks behind a head of line.
  *
  * Everything here is for the holder of the engine's baton only. What happens to a link is told to the
@@ -21,6 +25,7 @@
 #include "io/engine.h"
 #include "protocol/frame.h"
 #include "protocol/notice.h"
+#include "transport/heap.h"
 #include "transport/lanes.h"
 
 typedef struct ddl_mesh ddl_mesh;
@@ -43,11 +48,13 @@ typedef struct ddl_mesh_owner {
 
 /*
  * sockets[i] is connected to rank i (-1 for the own rank); the mesh owns them from now on, also on
- * failure. lanes (NULL: none) carry the frames to ranks that they reach, and must outlive the mesh. engine is
- * created by the caller with ddl_mesh_sweep, ddl_mesh_needs_loop and ddl_mesh_doze as its client.
+ * failure. lanes (NULL: none) carry the frames to ranks that they reach; heap (NULL: none) is the one in the
+ * memory of this rank. Both must outlive the mesh. engine is created by the caller with ddl_mesh_sweep,
+ * ddl_mesh_needs_loop and ddl_mesh_doze as its client.
  */
 DDL_MUST_USE ddl_status ddl_mesh_create(int rank, int nranks, const int sockets[], ddl_lanes *lanes,
-                                        const ddl_mesh_owner *owner, ddl_mesh **mesh, ddl_error *err);
+                                        ddl_heap *heap, const ddl_mesh_owner *owner, ddl_mesh **mesh,
+                                        ddl_error *err);
 
 /* Start to listen to the sockets on this engine. */
 DDL_MUST_USE ddl_status ddl_mesh_open(ddl_mesh *mesh, ddl_engine *engine, ddl_error *err);

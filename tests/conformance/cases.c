@@ -24,6 +24,7 @@ enum {
 struct guarded {
     unsigned char *memory, *data;
     size_t front, bytes;
+    ddl_comm *from; /* its memory is from ddl_mem_alloc of this one; NULL: malloc */
 };
 
 /* A communicator as every rank knows it, also one that has no part in it. The first is that of cases_run. */
@@ -87,17 +88,32 @@ static bool fail_status(struct run *run, const struct call *c, const char *what,
 
 /* ---- guarded memory ---- */
 
-static bool guarded_init(struct guarded *g, size_t bytes, size_t shift)
+static bool guarded_init(struct guarded *g, size_t bytes, size_t shift, ddl_comm *from)
 {
+    size_t all_bytes = GUARD_BYTES + shift + bytes + GUARD_BYTES;
+    void *memory = NULL;
     g->front = GUARD_BYTES + shift;
     g->bytes = bytes;
-    g->memory = malloc(g->front + bytes + GUARD_BYTES);
-    if (g->memory == NULL)
+    g->from = from;
+    if (from == NULL)
+        memory = malloc(all_bytes);
+    else if (ddl_mem_alloc(from, all_bytes, &memory) != DDL_OK)
         return false;
+    if (memory == NULL)
+        return false;
+    g->memory = memory;
     g->data = g->memory + g->front;
     memset(g->memory, GUARD, g->front);
     memset(g->data, UNSET, bytes);
     memset(g->data + bytes, GUARD, GUARD_BYTES);
+    return true;
+}
+
+static bool guarded_fini(struct guarded *g)
+{
+    if (g->from != NULL)
+        return ddl_mem_free(g->from, g->memory) == DDL_OK;
+    free(g->memory);
     return true;
 }
 
@@ -293,6 +309,19 @@ static bool may_be_in_place(const struct call *c)
     return !oracle_is_rooted(c->what.kind) || c->group->rank == c->what.root;
 }
 
+/* Bytes from the guard to the data: some elements, or as many as there are to the next page. */
+static size_t draw_shift(struct run *run, size_t element)
+{
+    return oracle_below(&run->own_state, 4) == 0 ? 4096 - GUARD_BYTES
+                                                 : oracle_below(&run->own_state, 8) * element;
+}
+
+/* Whose memory a buffer is of. */
+static ddl_comm *draw_memory(struct run *run)
+{
+    return oracle_below(&run->own_state, 2) == 0 ? run->groups[0].comm : NULL;
+}
+
 /* Allocate this rank's buffers of a call and fill in what it gives. */
 static bool prepare(struct run *run, struct call *c)
 {
@@ -300,7 +329,6 @@ static bool prepare(struct run *run, struct call *c)
     size_t element = ddl_dtype_bytes(what->dtype);
     size_t send_bytes = oracle_send_count(what, c->group->rank) * element;
     size_t recv_bytes = oracle_recv_count(what, c->group->rank) * element;
-    size_t shift = oracle_below(&run->own_state, 8) * element;
     size_t room_bytes;
     unsigned char *given;
     bool one_buffer;
@@ -314,9 +342,9 @@ static bool prepare(struct run *run, struct call *c)
     room_bytes = one_buffer && send_bytes > recv_bytes ? send_bytes : recv_bytes;
     if (room_bytes == 0) /* of no use to this rank: must stay as it is */
         room_bytes = UNUSED_ELEMENTS * element;
-    if (!guarded_init(&c->recv, room_bytes, shift))
+    if (!guarded_init(&c->recv, room_bytes, draw_shift(run, element), draw_memory(run)))
         return fail(run, c, "no memory");
-    if (!one_buffer && !guarded_init(&c->send, send_bytes, oracle_below(&run->own_state, 8) * element))
+    if (!one_buffer && !guarded_init(&c->send, send_bytes, draw_shift(run, element), draw_memory(run)))
         return fail(run, c, "no memory");
     given = one_buffer ? c->recv.data : c->send.data;
     c->recv_pointer = c->recv.data;
@@ -770,9 +798,11 @@ static bool run_batch(struct run *run)
     }
     /* After a failure requests may still be in flight: their buffers stay until the process ends. */
     for (int i = 0; good && i < run->ncalls; i++) {
-        free(run->calls[i].send.memory);
-        free(run->calls[i].recv.memory);
+        bool released = guarded_fini(&run->calls[i].send);
+        released = guarded_fini(&run->calls[i].recv) && released;
         free(run->calls[i].counts);
+        if (!released)
+            good = fail(run, &run->calls[i], "its memory was not taken back: %s", ddl_last_error()->text);
     }
     if (good && free_under)
         forget_group(run, freed);

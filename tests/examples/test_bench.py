@@ -143,6 +143,13 @@ class Measures(Case):
                 rows = self.rows(bench(3, collective, "--inplace", "1", "--max", "64k", "--factor", "32", *SHORT))
                 self.assertGreaterEqual(len(rows), 3)
 
+    def test_shared_memory_is_right(self):
+        for collective in "allreduce", *BLOCKS:
+            with self.subTest(collective):
+                rows = self.rows(bench(3, collective, "--memory", "shared", "--min", "300k", "--max", "3M", "--factor", "9",
+                                       "--iters", "2", "--warmup", "0"))
+                self.assertGreaterEqual(len(rows), 2)
+
     def test_any_rank_may_be_root(self):
         for collective in ROOTED:
             with self.subTest(collective):
@@ -294,6 +301,7 @@ class Flags(Case):
                  (["allreduce", "--iters", "0"], "--iters 0"), (["allreduce", "--seconds", "0"], "--seconds 0"),
                  (["allreduce", "--seconds", "nan"], "--seconds nan"), (["allreduce", "--warmup", "-1"], "--warmup -1"),
                  (["broadcast", "--root", "-1"], "--root -1"), (["allreduce", "--inplace", "2"], "--inplace 2"),
+                 (["allreduce", "--memory", "fast"], "--memory fast"),
                  (["broadcast", "--inplace", "1"], "--inplace 1"), (["allreduce", "--what"], "what"),
                  (["broadcast", "--root", "1"], "--root"), (["sendrecv"], "two processes"),
                  (["allreduce", "--rounds", "0"], "--rounds 0"), (["--consistency", "--tolerance", "x"], "--tolerance x"),
@@ -325,7 +333,7 @@ class Flags(Case):
     def test_help_and_version(self):
         done = self.succeed(run([BENCH, "--help"]))
         for word in ("--min", "--max", "--factor", "--dtype", "--op", "--algorithm", "--iters", "--seconds", "--warmup",
-                     "--json", "--root", "--inplace", "--calibrate", "--consistency", "--rounds", "--tolerance",
+                     "--json", "--root", "--inplace", "--memory", "--calibrate", "--consistency", "--rounds", "--tolerance",
                      *BUS_FACTORS):
             self.assertIn(word, done.stdout)
         self.assertRegex(self.succeed(run([BENCH, "--version"])).stdout, r"^ddl-bench \d+\.\d+\.\d+\n$")

@@ -37,7 +37,7 @@ static void check_notices(ddl_comm *world, const char *collective, ddl_dtype dty
     char reason[160] = "";
     const struct workload_kind *kind = workload_kind_find(collective);
     assert_non_null(kind);
-    assert_true(workload_init(&w, kind, world, COUNT, dtype, op, 0, in_place));
+    assert_true(workload_init(&w, kind, world, COUNT, dtype, op, 0, in_place, false));
     workload_fill(&w);
     assert_int_equal(kind->run(&w), DDL_OK);
     assert_true(workload_check(&w, reason, sizeof reason));
@@ -80,7 +80,7 @@ static void data_that_never_came_are_noticed(void **state)
         const struct workload_kind *kind = workload_kind_find(collectives[c]);
         if (strcmp(kind->name, "broadcast") == 0) /* has one buffer, and the root's is right from the start */
             continue;
-        assert_true(workload_init(&w, kind, *state, 10, DDL_FLOAT32, DDL_SUM, 0, false));
+        assert_true(workload_init(&w, kind, *state, 10, DDL_FLOAT32, DDL_SUM, 0, false, false));
         workload_fill(&w);
         assert_false(workload_check(&w, reason, sizeof reason));
         workload_fini(&w);

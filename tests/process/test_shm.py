@@ -16,8 +16,9 @@ SMALL = "allreduce:16:float32:sum"
 
 
 def shared(pid):
-    """How many pieces of the library's shared memory a process has mapped."""
-    return sum("memfd:ddl" in line for line in pathlib.Path(f"/proc/{pid}/maps").read_text().splitlines())
+    """How many pieces of the library's shared memory a process has mapped, in however many parts each."""
+    lines = pathlib.Path(f"/proc/{pid}/maps").read_text().splitlines()
+    return len({line.split()[4] for line in lines if "memfd:ddl" in line})
 
 
 def cpu_seconds(pid):

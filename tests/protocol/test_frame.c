@@ -107,6 +107,10 @@ static void payload_is_bounded_by_type(void **state)
         { DDL_FRAME_CREDIT, 0 },
         { DDL_FRAME_ENTER, 0 },
         { DDL_FRAME_GOODBYE, 0 },
+        { DDL_FRAME_OFFER, DDL_FRAME_PLACE_BYTES },
+        { DDL_FRAME_PLACE, DDL_FRAME_PLACE_BYTES },
+        { DDL_FRAME_TAKEN, 0 },
+        { DDL_FRAME_REST, DDL_FRAME_BULK_LIMIT },
     };
     static const uint32_t beyond[] = { 1, 0x7fffffff, 0x80000000 };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
@@ -132,6 +136,26 @@ static void message_without_payload_is_refused(void **state)
     frame.bytes = 0;
     ddl_frame_encode(&frame, bytes);
     assert_int_equal(ddl_frame_decode(bytes, &frame, NULL), DDL_EPROTO);
+    frame.type = DDL_FRAME_REST; /* may have been whole pages */
+    ddl_frame_encode(&frame, bytes);
+    assert_int_equal(ddl_frame_decode(bytes, &frame, NULL), DDL_OK);
+}
+
+static void places_are_whole_or_refused(void **state)
+{
+    (void)state;
+    const ddl_frame_place before = { UINT64_C(0x0123456789abcdef), UINT64_MAX - 1 };
+    uint8_t bytes[DDL_FRAME_PLACE_BYTES], header[DDL_FRAME_BYTES];
+    ddl_frame_place_encode(&before, bytes);
+    ddl_frame_place after = ddl_frame_place_decode(bytes);
+    assert_true(after.offset == before.offset && after.bytes == before.bytes);
+    ddl_frame frame = sample();
+    for (uint32_t type = DDL_FRAME_OFFER; type <= DDL_FRAME_PLACE; type++)
+        for (frame.bytes = 0; frame.bytes < DDL_FRAME_PLACE_BYTES; frame.bytes++) {
+            frame.type = (uint8_t)type;
+            ddl_frame_encode(&frame, header);
+            assert_int_equal(ddl_frame_decode(header, &(ddl_frame){ 0 }, NULL), DDL_EPROTO);
+        }
 }
 
 static void notice_survives_the_wire(void **state)
@@ -224,6 +248,7 @@ int main(void)
         cmocka_unit_test(frame_with_a_wrong_field_is_refused),
         cmocka_unit_test(payload_is_bounded_by_type),
         cmocka_unit_test(message_without_payload_is_refused),
+        cmocka_unit_test(places_are_whole_or_refused),
         cmocka_unit_test(notice_survives_the_wire),
         cmocka_unit_test(notice_that_is_cut_or_absurd_is_refused),
         cmocka_unit_test(notice_text_cannot_carry_terminal_codes),

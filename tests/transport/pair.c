@@ -99,7 +99,7 @@ void open_side(side *me, int rank, int socket)
     sockets[1 - rank] = socket;
     ddl_mesh_owner owner = { on_heard, on_told, on_agreement, on_left, on_lost, me };
     ddl_engine_client client = { sweep, needs_loop, no_job, no_tick, never_busy, doze, me };
-    assert_int_equal(ddl_mesh_create(rank, 2, sockets, me->lanes, &owner, &me->mesh, NULL), DDL_OK);
+    assert_int_equal(ddl_mesh_create(rank, 2, sockets, me->lanes, me->heap, &owner, &me->mesh, NULL), DDL_OK);
     assert_int_equal(ddl_engine_create(&client, false, &me->engine, NULL), DDL_OK);
     assert_true(ddl_engine_try_enter(me->engine)); /* kept: this thread drives both */
     assert_int_equal(ddl_mesh_open(me->mesh, me->engine, NULL), DDL_OK);
@@ -114,6 +114,7 @@ void close_side(side *me)
     ddl_engine_leave(me->engine);
     ddl_engine_destroy(me->engine);
     ddl_mesh_destroy(me->mesh);
+    ddl_heap_destroy(me->heap);
     ddl_lanes_destroy(me->lanes);
     ddl_roster_destroy(me->roster);
     memset(me, 0, sizeof *me);
@@ -125,6 +126,11 @@ void join_sides(side pair[2])
         assert_int_equal(ddl_roster_create(rank, 2, &pair[rank].roster, NULL), DDL_OK);
         ddl_roster_derive(pair[rank].roster);
         assert_int_equal(ddl_lanes_create(pair[rank].roster, 0, &pair[rank].lanes, NULL), DDL_OK);
+        size_t bytes;
+        void *memory = ddl_lanes_heap(pair[rank].lanes, rank, &bytes);
+        assert_int_equal(ddl_heap_create(memory, bytes, ddl_lanes_memory(pair[rank].lanes),
+                                         ddl_lanes_heap_start(pair[rank].lanes), &pair[rank].heap, NULL),
+                         DDL_OK);
     }
     for (int rank = 0; rank < 2; rank++) {
         const ddl_lanes *other = pair[1 - rank].lanes;
@@ -180,6 +186,11 @@ static void on_done(ddl_xfer *xfer)
     DDL_CONTAINER(xfer, message, xfer)->done = true;
 }
 
+void prepare_done(message *m)
+{
+    m->xfer.done = on_done;
+}
+
 uint8_t pattern(uint64_t sequence, size_t i)
 {
     return (uint8_t)(sequence * 7 + i * 13 + (i >> 8));
@@ -198,7 +209,7 @@ void prepare(message *m, int peer, uint64_t sequence, size_t bytes, size_t first
     m->xfer.part[1] = (ddl_part){ m->data + first_part, bytes - first_part };
     m->xfer.bytes = bytes;
     m->xfer.signature = &signature;
-    m->xfer.done = on_done;
+    prepare_done(m);
 }
 
 void post_send(side *from, message *m, uint64_t sequence, size_t bytes, size_t first_part)

@@ -15,6 +15,7 @@ typedef struct side {
     ddl_mesh *mesh;
     ddl_roster *roster;
     ddl_lanes *lanes; /* NULL: frames go over the socket */
+    ddl_heap *heap;
     int heard, told, left, lost;
     bool wants_nothing;
     ddl_status lost_code; /* of a link that carried nonsense */
@@ -50,6 +51,9 @@ uint8_t pattern(uint64_t sequence, size_t i);
 
 /* A message with memory of its own, to be freed. */
 void prepare(message *m, int peer, uint64_t sequence, size_t bytes, size_t first_part, bool filled);
+
+/* Have the end of a message set its flag. */
+void prepare_done(message *m);
 
 /* From rank 0 to rank 1. */
 void post_send(side *from, message *m, uint64_t sequence, size_t bytes, size_t first_part);

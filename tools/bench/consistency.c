@@ -54,7 +54,7 @@ static bool open_contest(struct contest *contest, const struct rule *rule, size_
         const struct workload_kind *kind = workload_kind_find(names[i]);
         size_t count = workload_count(kind, bytes, options->dtype, ddl_size(world));
         if (!workload_init(&contest->workloads[i], kind, world, count, options->dtype, options->op,
-                           options->root, false)) {
+                           options->root, false, false)) {
             while (--i >= 0)
                 workload_fini(&contest->workloads[i]);
             return false;

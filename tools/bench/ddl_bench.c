@@ -87,7 +87,7 @@ static bool bench_size(struct bench *bench, size_t count, struct report_row *row
     struct workload workload;
     const struct measured measured = { bench->world, run_workload, &workload };
     bool ready = workload_init(&workload, bench->kind, bench->world, count, options->dtype, options->op,
-                               options->root, options->in_place);
+                               options->root, options->in_place, options->shared_memory);
     if (!ready)
         fprintf(stderr, "ddl-bench: out of memory for %zu elements of %s\n", count, options->dtype_name);
     if (!agreed(bench, ready)) {

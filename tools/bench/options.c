@@ -39,6 +39,8 @@ const char bench_usage[] =
     "  --warmup N         operations before those that are measured, 5 unless given\n"
     "  --root R           of broadcast, reduce, gather(v) and scatter(v), 0 unless given\n"
     "  --inplace 0|1      whether send and receive buffers are the same, 0 unless given\n"
+    "  --memory KIND      of the buffers: plain, or shared (from ddl_mem_alloc); plain unless\n"
+    "                     given\n"
     "  --json FILE        write the results there too\n"
     "  --help, --version\n"
     "\n"
@@ -137,9 +139,9 @@ static bool check_together(const struct bench_options *options)
         fprintf(stderr, "ddl-bench: %s: there is no such collective\n", options->collective);
         return false;
     }
-    if (options->mode != BENCH_COLLECTIVE &&
-        (options->algorithm != NULL || options->json != NULL || options->in_place)) {
-        fprintf(stderr, "ddl-bench: --algorithm, --json and --inplace are for a collective\n");
+    if (options->mode != BENCH_COLLECTIVE && (options->algorithm != NULL || options->json != NULL ||
+                                              options->in_place || options->shared_memory)) {
+        fprintf(stderr, "ddl-bench: --algorithm, --json, --inplace and --memory are for a collective\n");
         return false;
     }
     if (options->min_bytes > options->max_bytes) {
@@ -163,25 +165,16 @@ static bool check_together(const struct bench_options *options)
 enum bench_parsed bench_options_parse(int argc, char **argv, struct bench_options *options)
 {
     static const struct option flags[] = {
-        { "min", required_argument, NULL, 'm' },
-        { "max", required_argument, NULL, 'M' },
-        { "factor", required_argument, NULL, 'f' },
-        { "dtype", required_argument, NULL, 'd' },
-        { "op", required_argument, NULL, 'o' },
-        { "algorithm", required_argument, NULL, 'a' },
-        { "calibrate", required_argument, NULL, 'c' },
-        { "consistency", no_argument, NULL, 'C' },
-        { "rounds", required_argument, NULL, 'n' },
-        { "tolerance", required_argument, NULL, 't' },
-        { "seconds", required_argument, NULL, 's' },
-        { "iters", required_argument, NULL, 'i' },
-        { "warmup", required_argument, NULL, 'w' },
-        { "root", required_argument, NULL, 'r' },
-        { "inplace", required_argument, NULL, 'p' },
-        { "json", required_argument, NULL, 'j' },
-        { "help", no_argument, NULL, 'h' },
-        { "version", no_argument, NULL, 'v' },
-        { NULL, 0, NULL, 0 },
+        { "min", required_argument, NULL, 'm' },       { "max", required_argument, NULL, 'M' },
+        { "factor", required_argument, NULL, 'f' },    { "dtype", required_argument, NULL, 'd' },
+        { "op", required_argument, NULL, 'o' },        { "algorithm", required_argument, NULL, 'a' },
+        { "calibrate", required_argument, NULL, 'c' }, { "consistency", no_argument, NULL, 'C' },
+        { "rounds", required_argument, NULL, 'n' },    { "tolerance", required_argument, NULL, 't' },
+        { "seconds", required_argument, NULL, 's' },   { "iters", required_argument, NULL, 'i' },
+        { "warmup", required_argument, NULL, 'w' },    { "root", required_argument, NULL, 'r' },
+        { "inplace", required_argument, NULL, 'p' },   { "memory", required_argument, NULL, 'e' },
+        { "json", required_argument, NULL, 'j' },      { "help", no_argument, NULL, 'h' },
+        { "version", no_argument, NULL, 'v' },         { NULL, 0, NULL, 0 },
     };
     *options = (struct bench_options){ .min_bytes = 4,
                                        .max_bytes = (size_t)256 << 20,
@@ -250,6 +243,11 @@ enum bench_parsed bench_options_parse(int argc, char **argv, struct bench_option
         case 'p':
             ok = strcmp(optarg, "0") == 0 || strcmp(optarg, "1") == 0 || wrong("inplace", optarg, "0 or 1");
             options->in_place = optarg[0] == '1';
+            break;
+        case 'e':
+            options->shared_memory = strcmp(optarg, "shared") == 0;
+            ok = options->shared_memory || strcmp(optarg, "plain") == 0 ||
+                 wrong("memory", optarg, "plain or shared");
             break;
         case 'j':
             options->json = optarg;

@@ -26,6 +26,7 @@ struct bench_options {
     const char *json; /* file to write, or NULL */
     int root;
     bool in_place;
+    bool shared_memory; /* buffers from ddl_mem_alloc */
 };
 
 enum bench_parsed { BENCH_RUN, BENCH_HELP, BENCH_VERSION, BENCH_WRONG };

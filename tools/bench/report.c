@@ -36,7 +36,8 @@ static bool describe(struct report *report, int nranks, int nodes)
               cJSON_AddStringToObject(report->json, "dtype", options->dtype_name) != NULL &&
               cJSON_AddNumberToObject(report->json, "ranks", nranks) != NULL &&
               cJSON_AddNumberToObject(report->json, "nodes", nodes) != NULL &&
-              cJSON_AddBoolToObject(report->json, "in_place", options->in_place) != NULL;
+              cJSON_AddBoolToObject(report->json, "in_place", options->in_place) != NULL &&
+              cJSON_AddBoolToObject(report->json, "shared_memory", options->shared_memory) != NULL;
     if (ok && kind->reduces)
         ok = cJSON_AddStringToObject(report->json, "op", options->op_name) != NULL;
     if (ok && kind->has_root)
@@ -69,8 +70,8 @@ struct report *report_open(const struct bench_options *options, int nranks, int 
     if (kind->reduces)
         printf(" by %s", options->op_name);
     const char *profile = getenv("DDL_PROFILE");
-    printf(", %d process%s on %d host%s%s\n", nranks, nranks == 1 ? "" : "es", nodes, nodes == 1 ? "" : "s",
-           options->in_place ? ", in place" : "");
+    printf(", %d process%s on %d host%s%s%s\n", nranks, nranks == 1 ? "" : "es", nodes, nodes == 1 ? "" : "s",
+           options->in_place ? ", in place" : "", options->shared_memory ? ", in shared memory" : "");
     if (profile != NULL && *profile != '\0')
         printf("# chosen by the constants in %s\n", profile);
     printf("#%11s %12s  %-20s %12s %12s %12s %10s %10s\n", "bytes", "count", "algorithm", "median us",

@@ -142,9 +142,11 @@ size_t workload_count(const struct workload_kind *kind, size_t bytes, ddl_dtype 
 }
 
 /* A page-aligned buffer of at least one page. */
-static void *allocate(size_t bytes)
+static void *allocate(const struct workload *w, size_t bytes)
 {
     void *memory = NULL;
+    if (w->shared)
+        return ddl_mem_alloc(w->world, bytes < 4096 ? 4096 : bytes, &memory) == DDL_OK ? memory : NULL;
     return posix_memalign(&memory, 4096, bytes < 4096 ? 4096 : bytes) == 0 ? memory : NULL;
 }
 
@@ -176,19 +178,19 @@ static size_t own_count(const struct workload *w)
 }
 
 bool workload_init(struct workload *workload, const struct workload_kind *kind, ddl_comm *world, size_t count,
-                   ddl_dtype dtype, ddl_op op, int root, bool in_place)
+                   ddl_dtype dtype, ddl_op op, int root, bool in_place, bool shared)
 {
     struct workload *w = workload;
     *w = (struct workload){
-        .kind = kind, .world = world, .dtype = dtype, .op = op, .root = root, .count = count
+        .kind = kind, .world = world, .dtype = dtype, .op = op, .root = root, .count = count, .shared = shared
     };
     w->rank = ddl_rank(world);
     w->nranks = ddl_size(world);
     w->elements = count * (size_t)(kind->blocks != NO_BLOCKS ? w->nranks : 1);
     size_t bytes = w->elements * ddl_dtype_bytes(dtype);
     bool one_buffer = in_place || kind->run == run_broadcast;
-    w->send_memory = allocate(bytes);
-    w->recv_memory = one_buffer ? NULL : allocate(bytes);
+    w->send_memory = allocate(w, bytes);
+    w->recv_memory = one_buffer ? NULL : allocate(w, bytes);
     if (w->send_memory == NULL || (!one_buffer && w->recv_memory == NULL) ||
         (kind->blocks != NO_BLOCKS && !lay_blocks(w))) {
         workload_fini(w);
@@ -203,10 +205,18 @@ bool workload_init(struct workload *workload, const struct workload_kind *kind, 
     return true;
 }
 
+static void release(const struct workload *w, void *memory)
+{
+    if (!w->shared)
+        free(memory);
+    else if (ddl_mem_free(w->world, memory) != DDL_OK)
+        abort(); /* it is what ddl_mem_alloc gave */
+}
+
 void workload_fini(struct workload *workload)
 {
-    free(workload->send_memory);
-    free(workload->recv_memory);
+    release(workload, workload->send_memory);
+    release(workload, workload->recv_memory);
     free(workload->counts);
     free(workload->starts);
     workload->send_memory = workload->recv_memory = NULL;

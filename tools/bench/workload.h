@@ -39,6 +39,7 @@ struct workload {
     size_t elements;         /* of the greater buffer */
     size_t *counts, *starts; /* of the blocks, nranks of each; NULL where there are none */
     void *send, *recv;
+    bool shared;                     /* the memory is from ddl_mem_alloc */
     void *send_memory, *recv_memory; /* what was allocated; recv_memory is NULL in place */
 };
 
@@ -52,7 +53,7 @@ size_t workload_count(const struct workload_kind *kind, size_t bytes, ddl_dtype 
  * + j) % nranks from rank i to rank j.
  */
 bool workload_init(struct workload *workload, const struct workload_kind *kind, ddl_comm *world, size_t count,
-                   ddl_dtype dtype, ddl_op op, int root, bool in_place);
+                   ddl_dtype dtype, ddl_op op, int root, bool in_place, bool shared);
 void workload_fini(struct workload *workload);
 
 /* Distinct values for every rank, chosen so that the result is exact whatever the order of additions. */

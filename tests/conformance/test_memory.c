@@ -1,0 +1,216 @@
+/* test_memory.c - ddl_mem_alloc as programs see it: alone, among ranks, in failures and in children. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "ranks.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+enum { COUNT = 1 << 18, PAGE = 4096 };
+
+static bool sums(ddl_comm *world, float *from, float *to)
+{
+    int nranks = ddl_size(world);
+    for (size_t i = 0; i < COUNT; i++)
+        from[i] = (float)(ddl_rank(world) + (int)(i % 100));
+    if (ddl_allreduce(from, to, COUNT, DDL_FLOAT32, DDL_SUM, world, NULL) != DDL_OK)
+        return false;
+    for (size_t i = 0; i < COUNT; i++)
+        if (to[i] != (float)(nranks * (nranks - 1) / 2 + nranks * (int)(i % 100)))
+            return false;
+    return true;
+}
+
+static void use_memory(rank_thread *me)
+{
+    void *from = NULL, *to = NULL, *nothing = &from;
+    EXPECT(me, ddl_mem_alloc(me->world, COUNT * sizeof(float) + PAGE, &from) == DDL_OK);
+    EXPECT(me, ddl_mem_alloc(me->world, COUNT * sizeof(float), &to) == DDL_OK);
+    EXPECT(me, ddl_mem_alloc(me->world, 0, &nothing) == DDL_OK && nothing == NULL);
+    if (me->complained)
+        return;
+    EXPECT(me, (uintptr_t)from % PAGE == 0 && (uintptr_t)to % PAGE == 0);
+    for (size_t i = 0; i < COUNT * sizeof(float); i++)
+        if (((const char *)from)[i] != 0)
+            ranks_complain(me, "byte %zu of fresh memory is not zero", i);
+    EXPECT(me, sums(me->world, from, to));
+    EXPECT(me, sums(me->world, from, from));
+    EXPECT(me, sums(me->world, (float *)from + 3, to)); /* part of it, not at a page */
+    ddl_comm *part = NULL; /* a part uses the memory of its world, which takes it back by either */
+    EXPECT(me, ddl_comm_split(me->world, me->rank % 2, 0, &part) == DDL_OK);
+    EXPECT(me, sums(part, to, from));
+    EXPECT(me, ddl_mem_free(part, from) == DDL_OK);
+    EXPECT(me, ddl_mem_free(me->world, from) == DDL_EINVAL);
+    EXPECT(me, ddl_comm_free(&part) == DDL_OK);
+    EXPECT(me, ddl_mem_free(me->world, NULL) == DDL_OK);
+    EXPECT(me, ddl_barrier(me->world, NULL) == DDL_OK);
+    /* `to` goes with the world. */
+}
+
+static void any_call_takes_it(void **state)
+{
+    (void)state;
+    ranks_play("mem://memory-1", 1, use_memory, NULL);
+    ranks_play("mem://memory-2", 2, use_memory, NULL);
+    ranks_play("mem://memory-5", 5, use_memory, NULL);
+}
+
+static void over_tcp_it_is_ordinary(void **state)
+{
+    (void)state;
+    setenv("DDL_TRANSPORT", "tcp", 1);
+    ranks_play("mem://memory-tcp", 3, use_memory, NULL);
+    unsetenv("DDL_TRANSPORT");
+}
+
+static void one_rank_uses_it(rank_thread *me)
+{
+    void *memory = malloc(COUNT * sizeof(float));
+    if (me->rank == 1) {
+        free(memory);
+        EXPECT(me, ddl_mem_alloc(me->world, COUNT * sizeof(float), &memory) == DDL_OK);
+    }
+    EXPECT(me, sums(me->world, memory, memory));
+    if (me->rank != 1)
+        free(memory);
+}
+
+static void each_rank_may_have_its_buffers_elsewhere(void **state)
+{
+    (void)state;
+    ranks_play("mem://memory-mixed", 3, one_rank_uses_it, NULL);
+}
+
+static void wrong_calls_are_refused(void **state)
+{
+    (void)state;
+    ddl_comm *world = NULL;
+    ddl_options options = DDL_OPTIONS_INIT;
+    void *memory = &options;
+    assert_int_equal(ddl_init(&world, &options), DDL_OK);
+    assert_int_equal(ddl_mem_alloc(NULL, 1, &memory), DDL_EINVAL);
+    assert_int_equal(ddl_mem_alloc(world, 1, NULL), DDL_EINVAL);
+    assert_string_equal(ddl_last_error()->operation, "mem_alloc");
+    assert_int_equal(ddl_mem_alloc(world, SIZE_MAX, &memory), DDL_ENOMEM);
+    assert_int_equal(ddl_mem_alloc(world, SIZE_MAX / 4, &memory), DDL_ENOMEM);
+    assert_ptr_equal(memory, &options);
+    assert_int_equal(ddl_mem_free(NULL, NULL), DDL_EINVAL);
+    assert_int_equal(ddl_mem_free(world, memory), DDL_EINVAL);
+    assert_string_equal(ddl_last_error()->operation, "mem_free");
+    assert_int_equal(ddl_mem_alloc(world, 1, &memory), DDL_OK);
+    pid_t child = fork();
+    if (child == 0)
+        _exit(ddl_mem_alloc(world, 1, &memory) == DDL_EUNSUPPORTED &&
+                      ddl_mem_free(world, memory) == DDL_EUNSUPPORTED
+                  ? 0
+                  : 1);
+    int result = -1;
+    assert_int_equal(waitpid(child, &result, 0), child);
+    assert_int_equal(result, 0);
+    assert_int_equal(ddl_mem_free(world, memory), DDL_OK);
+    assert_int_equal(ddl_comm_free(&world), DDL_OK);
+}
+
+/* A child of fork has the buffers of its parent: a loader of data, for one. */
+static void read_in_a_child(rank_thread *me)
+{
+    void *memory = NULL;
+    EXPECT(me, ddl_mem_alloc(me->world, PAGE, &memory) == DDL_OK);
+    if (me->complained)
+        return;
+    memset(memory, 7, PAGE);
+    if (me->rank == 0) {
+        pid_t child = fork();
+        if (child == 0)
+            _exit(((const char *)memory)[PAGE - 1] == 7 ? 0 : 1);
+        int result = -1;
+        EXPECT(me, waitpid(child, &result, 0) == child && result == 0);
+    }
+    EXPECT(me, ddl_barrier(me->world, NULL) == DDL_OK);
+}
+
+static void children_have_it(void **state)
+{
+    (void)state;
+    ranks_play("mem://memory-fork", 2, read_in_a_child, NULL);
+}
+
+/* Whoever gives up in the middle of a large call has its buffers for itself, whatever the late one does. */
+static void give_up(rank_thread *me)
+{
+    enum { LARGE = 1 << 24 };
+    void *memory = NULL;
+    EXPECT(me, ddl_mem_alloc(me->world, LARGE, &memory) == DDL_OK);
+    EXPECT(me, ddl_comm_set_timeout(me->world, 200) == DDL_OK);
+    if (me->complained)
+        return;
+    memset(memory, me->rank, LARGE);
+    if (me->rank == 0) {
+        EXPECT(me,
+               ddl_allreduce(memory, memory, LARGE, DDL_UINT8, DDL_SUM, me->world, NULL) == DDL_ETIMEDOUT);
+        memset(memory, 0x55, LARGE);
+    }
+    ranks_meet(me);
+    if (me->rank == 1)
+        EXPECT(me, ddl_allreduce(memory, memory, LARGE, DDL_UINT8, DDL_SUM, me->world, NULL) != DDL_OK);
+    ranks_meet(me);
+    for (size_t i = 0; me->rank == 0 && i < LARGE; i++)
+        if (((const char *)memory)[i] != 0x55) {
+            ranks_complain(me, "byte %zu was written after the call", i);
+            return;
+        }
+    EXPECT(me, ddl_mem_free(me->world, memory) == DDL_OK);
+    EXPECT(me, ddl_mem_alloc(me->world, LARGE, &memory) == DDL_OK); /* a failed communicator still serves */
+}
+
+static void a_failed_call_lets_go_of_it(void **state)
+{
+    (void)state;
+    ranks_play("mem://memory-late", 2, give_up, NULL);
+}
+
+/* Where addresses are limited nothing is set aside, and all works as ever. */
+static void limits_of_addresses_are_respected(void **state)
+{
+    (void)state;
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+    pid_t child = fork();
+    if (child == 0) {
+        char complaint[1024];
+        const rlim_t bytes = (rlim_t)4 << 30;
+        setrlimit(RLIMIT_AS, &(struct rlimit){ bytes, bytes });
+        ranks_try("mem://memory-limit", 3, use_memory, NULL, complaint);
+        if (complaint[0] != '\0')
+            fprintf(stderr, "%s\n", complaint);
+        _exit(complaint[0] == '\0' ? 0 : 1);
+    }
+    int result = -1;
+    assert_int_equal(waitpid(child, &result, 0), child);
+    assert_int_equal(result, 0);
+#else
+    skip();
+#endif
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(
+            limits_of_addresses_are_respected), /* first: a child must not have used the library */
+        cmocka_unit_test(any_call_takes_it),
+        cmocka_unit_test(over_tcp_it_is_ordinary),
+        cmocka_unit_test(each_rank_may_have_its_buffers_elsewhere),
+        cmocka_unit_test(wrong_calls_are_refused),
+        cmocka_unit_test(children_have_it),
+        cmocka_unit_test(a_failed_call_lets_go_of_it),
+    };
+    return cmocka_run_group_tests_name("memory", tests, NULL, NULL);
+}

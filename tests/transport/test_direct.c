@@ -1,0 +1,415 @@
+/* test_direct.c - heaps, and messages that lie in them: moved at once, whatever comes first, and never too
+ * late. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "base/bytes.h"
+#include "base/failpoint.h"
+#include "pair.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+enum { PAGE = 4096, MIB = 1 << 20 };
+
+/* ---- heaps ---- */
+
+static void open_heap(side pair[2], int sockets[2])
+{
+    by_lanes = true;
+    open_pair(pair, sockets);
+}
+
+static uint8_t *block_of(side *me, size_t bytes)
+{
+    void *block = NULL;
+    assert_int_equal(ddl_heap_alloc(me->heap, bytes, &block, NULL), DDL_OK);
+    assert_non_null(block);
+    return block;
+}
+
+static bool is_zero(const uint8_t *data, size_t bytes)
+{
+    for (size_t i = 0; i < bytes; i++)
+        if (data[i] != 0)
+            return false;
+    return true;
+}
+
+static void blocks_are_zero_apart_and_used_again(void **state)
+{
+    (void)state;
+    side pair[2];
+    int sockets[2];
+    open_heap(pair, sockets);
+    uint8_t *first = block_of(&pair[0], 1), *second = block_of(&pair[0], 3 * PAGE),
+            *third = block_of(&pair[0], PAGE);
+    assert_int_equal((uintptr_t)first % PAGE, 0);
+    assert_true(second >= first + PAGE);
+    assert_true(third >= second + 3 * PAGE);
+    assert_true(is_zero(second, 3 * PAGE));
+    memset(second, 1, 3 * PAGE);
+    memset(third, 2, PAGE);
+    assert_true(ddl_heap_release(pair[0].heap, second));
+    assert_false(ddl_heap_release(pair[0].heap, second)); /* twice */
+    assert_false(ddl_heap_release(pair[0].heap, third + 1));
+    assert_false(ddl_heap_release(pair[0].heap, &pair));
+    uint8_t *large = block_of(&pair[0], 4 * PAGE), *small = block_of(&pair[0], 2 * PAGE);
+    assert_true(large > third); /* does not fit the gap */
+    assert_ptr_equal(small, second);
+    assert_true(is_zero(small, 2 * PAGE)); /* though it was written before */
+    assert_int_equal(third[PAGE - 1], 2);
+    size_t offset;
+    assert_true(ddl_heap_find(pair[0].heap, third + 5, PAGE - 5, &offset));
+    assert_int_equal(offset, (size_t)(third + 5 - first));
+    assert_false(ddl_heap_find(pair[0].heap, &offset, sizeof offset, &offset));
+    assert_false(ddl_heap_find(pair[0].heap, first - 1, 2, &offset));
+    close_pair(pair);
+}
+
+static void what_is_too_large_is_refused(void **state)
+{
+    (void)state;
+    side pair[2];
+    int sockets[2];
+    open_heap(pair, sockets);
+    size_t bytes;
+    ddl_error error;
+    void *block = NULL;
+    ddl_lanes_heap(pair[0].lanes, 0, &bytes);
+    assert_true(bytes > 0);
+    const size_t too_large[] = { bytes + 1, SIZE_MAX, SIZE_MAX - PAGE, SIZE_MAX / 2 };
+    for (size_t i = 0; i < sizeof too_large / sizeof *too_large; i++) {
+        assert_int_equal(ddl_heap_alloc(pair[0].heap, too_large[i], &block, &error), DDL_ENOMEM);
+        assert_null(block);
+    }
+#ifdef DDL_FAILPOINTS
+    ddl_failpoint_arm("io.fallocate");
+    assert_int_equal(ddl_heap_alloc(pair[0].heap, PAGE, &block, &error), DDL_ENOMEM);
+    ddl_failpoint_arm(NULL);
+#endif
+    memset(block_of(&pair[0], PAGE), 1, PAGE);
+    close_pair(pair);
+}
+
+static void without_shared_memory_blocks_are_ordinary(void **state)
+{
+    (void)state;
+    ddl_heap *heap;
+    void *one, *other;
+    size_t offset;
+    assert_int_equal(ddl_heap_create(NULL, 0, -1, 0, &heap, NULL), DDL_OK);
+    assert_int_equal(ddl_heap_alloc(heap, 10 * PAGE, &one, NULL), DDL_OK);
+    assert_int_equal(ddl_heap_alloc(heap, 1, &other, NULL), DDL_OK);
+    assert_int_equal((uintptr_t)one % PAGE, 0);
+    assert_true(is_zero(one, 10 * PAGE));
+    memset(one, 1, 10 * PAGE);
+    assert_false(ddl_heap_find(heap, one, PAGE, &offset));
+    assert_true(ddl_heap_release(heap, one));
+    assert_false(ddl_heap_release(heap, one));
+    ddl_heap_destroy(heap); /* with the other block */
+}
+
+/* ---- messages ---- */
+
+/* A message of a side whose data lies there, which is not to be freed. */
+static void prepare_at(message *m, int peer, uint64_t sequence, uint8_t *data, size_t bytes, bool filled)
+{
+    memset(m, 0, sizeof *m);
+    m->data = data;
+    for (size_t i = 0; i < bytes; i++)
+        data[i] = filled ? pattern(sequence, i) : 0xee;
+    m->xfer.key = (ddl_key){ .sequence = sequence };
+    m->xfer.peer = peer;
+    m->xfer.part[0] = (ddl_part){ data, bytes };
+    m->xfer.bytes = bytes;
+    m->xfer.signature = &signature;
+    prepare_done(m);
+}
+
+static void post(side *me, message *m, bool sends)
+{
+    ddl_transport *transport = ddl_mesh_transport(me->mesh);
+    m->done = sends ? transport->ops->send(transport, &m->xfer) : transport->ops->recv(transport, &m->xfer);
+}
+
+static void cancel(side *me, message *m)
+{
+    ddl_transport *transport = ddl_mesh_transport(me->mesh);
+    transport->ops->cancel(transport, &m->xfer);
+}
+
+typedef struct reduction {
+    message in;
+    uint8_t *sums; /* a sum of 16-bit words, wrapping */
+    size_t taken;
+} reduction;
+
+static void add(ddl_xfer *xfer, size_t offset, const void *bytes, size_t count)
+{
+    reduction *r = DDL_CONTAINER(DDL_CONTAINER(xfer, message, xfer), reduction, in);
+    assert_int_equal((uintptr_t)bytes % 2, 0);
+    assert_int_equal(count % 2, 0);
+    assert_true(offset + count <= xfer->bytes);
+    for (size_t i = 0; i < count; i++)
+        r->sums[offset + i] = (uint8_t)(r->sums[offset + i] + ((const uint8_t *)bytes)[i]);
+    r->taken += count;
+}
+
+/* Bytes that have gone through the lane from rank 0 to rank 1. */
+static uint64_t in_lane(side pair[2])
+{
+    return ddl_lanes_out(pair[0].lanes, 1)->own;
+}
+
+static void messages_in_heaps_go_past_the_lane(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *name;
+        size_t bytes, send_shift, recv_shift;
+        bool send_in_heap, recv_in_heap, reduced;
+    } cases[] = {
+        { "whole pages, put", MIB, 0, 0, false, true, false },
+        { "whole pages, taken", MIB, 0, 0, true, false, false },
+        { "whole pages, both", MIB, 0, 0, true, true, false },
+        { "whole pages, reduced", MIB, 0, 0, true, false, true },
+        { "whole pages, both, reduced", MIB, 0, 0, true, true, true },
+        { "parts of pages at both ends, put", 300002, 10, 1234, false, true, false },
+        { "parts of pages at both ends, taken", 300002, 1234, 10, true, false, false },
+        { "parts of pages at both ends, reduced", 300002, 1234, 10, true, false, true },
+        { "part of a page at the end", 5 * PAGE * 10 + 2, 0, 0, true, true, true },
+        { "part of a page at the start", 5 * PAGE * 10 + 2, PAGE - 2, PAGE - 2, true, false, true },
+        { "part of a page at the start, put", 5 * PAGE * 10 + 2, PAGE - 2, PAGE - 2, true, true, false },
+    };
+    enum { RECV_FIRST, SEND_FIRST, AT_ONCE, ORDERS };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases * ORDERS; i++) {
+        size_t bytes = cases[i / ORDERS].bytes, order = i % ORDERS;
+        side pair[2];
+        int sockets[2];
+        open_heap(pair, sockets);
+        uint8_t *plain[2] = { aligned_alloc(PAGE, 2 * MIB), aligned_alloc(PAGE, 2 * MIB) };
+        uint8_t *from = cases[i / ORDERS].send_in_heap ? block_of(&pair[0], 2 * MIB) : plain[0];
+        uint8_t *to = cases[i / ORDERS].recv_in_heap ? block_of(&pair[1], 2 * MIB) : plain[1];
+        message out;
+        reduction r = { .sums = calloc(1, bytes) };
+        prepare_at(&out, 1, 1, from + cases[i / ORDERS].send_shift, bytes, true);
+        prepare_at(&r.in, 0, 1, to + cases[i / ORDERS].recv_shift, bytes, false);
+        if (cases[i / ORDERS].reduced) {
+            r.in.xfer.take = add;
+            r.in.xfer.unit_bytes = 2;
+        }
+        post(&pair[order == RECV_FIRST], order == RECV_FIRST ? &r.in : &out, order != RECV_FIRST);
+        if (order != AT_ONCE)
+            drive(pair, 20);
+        post(&pair[order != RECV_FIRST], order == RECV_FIRST ? &out : &r.in, order == RECV_FIRST);
+        drive_until(pair, &r.in.done);
+        drive_until(pair, &out.done);
+        if (cases[i / ORDERS].reduced) {
+            assert_int_equal(r.taken, bytes);
+            assert_int_equal(r.in.xfer.taken, bytes);
+            for (size_t k = 0; k < bytes; k++)
+                assert_int_equal(r.sums[k], pattern(1, k));
+        } else {
+            assert_arrived(&r.in);
+        }
+        assert_true(in_lane(pair) < 3 * PAGE);
+        for (int rank = 0; rank < 2; rank++)
+            free(plain[rank]);
+        free(r.sums);
+        close_pair(pair);
+    }
+}
+
+/* The peer learns of an offer only when its sender is done with it. */
+static void what_was_offered_is_withdrawn_with_its_content(void **state)
+{
+    (void)state;
+    side pair[2];
+    int sockets[2];
+    open_heap(pair, sockets);
+    uint8_t *block = block_of(&pair[0], 2 * MIB), *to = malloc(MIB);
+    message out, in;
+    prepare_at(&out, 1, 1, block + 100, MIB, true);
+    post(&pair[0], &out, true);
+    ddl_engine_progress(pair[0].engine);
+    cancel(&pair[0], &out);
+    for (size_t i = 0; i < MIB; i++) /* it is still what the program put there */
+        assert_int_equal(out.data[i], pattern(1, i));
+    memset(out.data, 0x55, MIB); /* and the program's again */
+    size_t offset;
+    assert_false(ddl_heap_find(pair[0].heap, out.data, MIB, &offset));
+    prepare_at(&in, 0, 1, to, MIB, false);
+    post(&pair[1], &in, false);
+    drive(pair, 20);
+    size_t head = PAGE - 100 % PAGE; /* which would have come with the rest */
+    for (size_t i = head; i < MIB - PAGE; i++)
+        assert_int_equal(in.data[i], pattern(1, i));
+    assert_false(in.done);
+    cancel(&pair[1], &in);
+    free(to);
+    close_pair(pair);
+}
+
+static void what_comes_too_late_is_written_nowhere(void **state)
+{
+    (void)state;
+    side pair[2];
+    int sockets[2];
+    open_heap(pair, sockets);
+    uint8_t *block = block_of(&pair[1], 2 * MIB), *from = malloc(MIB);
+    message out, in;
+    prepare_at(&in, 0, 1, block, MIB, false);
+    post(&pair[1], &in, false);
+    ddl_engine_progress(pair[1].engine); /* the place is on its way */
+    cancel(&pair[1], &in);
+    memset(block, 0x55, MIB);
+    prepare_at(&out, 1, 1, from, MIB, true);
+    post(&pair[0], &out, true);
+    drive_until(pair, &out.done); /* it has put its pages */
+    for (size_t i = 0; i < MIB; i++)
+        assert_int_equal(block[i], 0x55);
+    /* The place is never used again, also when the block is released. */
+    assert_true(ddl_heap_release(pair[1].heap, block));
+    uint8_t *next = block_of(&pair[1], PAGE);
+    assert_true(next >= block + 2 * MIB || next < block);
+    size_t offset;
+    assert_true(ddl_heap_find(pair[1].heap, block_of(&pair[1], 4 * MIB) + 3 * MIB, PAGE, &offset));
+    free(from);
+    close_pair(pair);
+}
+
+static void a_cancelled_message_that_is_due_moves_nothing(void **state)
+{
+    (void)state;
+    side pair[2];
+    int sockets[2];
+    open_heap(pair, sockets);
+    uint8_t *block = block_of(&pair[0], MIB), *to = malloc(MIB);
+    message out, in;
+    prepare_at(&out, 1, 1, block, MIB, true);
+    post(&pair[0], &out, true);
+    drive(pair, 20);
+    prepare_at(&in, 0, 1, to, MIB, false);
+    post(&pair[1], &in, false); /* the offer is there: its pages are due */
+    cancel(&pair[1], &in);
+    drive(pair, 20);
+    assert_true(!in.done && !out.done);
+    for (size_t i = 0; i < MIB; i++)
+        assert_int_equal(to[i], 0xee);
+    cancel(&pair[0], &out);
+    /* The link lives on. */
+    prepare_at(&out, 1, 2, block, MIB, true);
+    prepare_at(&in, 0, 2, to, MIB, false);
+    post(&pair[1], &in, false);
+    post(&pair[0], &out, true);
+    drive_until(pair, &in.done);
+    drive_until(pair, &out.done);
+    assert_arrived(&in);
+    free(to);
+    close_pair(pair);
+}
+
+static void send_frame_about(side *from, ddl_frame_type type, uint64_t offset, uint64_t bytes)
+{
+    uint8_t payload[DDL_FRAME_PLACE_BYTES];
+    ddl_frame frame = { .type = (uint8_t)type,
+                        .sequence = 1,
+                        .collective = signature.collective,
+                        .dtype = signature.dtype,
+                        .op = signature.op,
+                        .algorithm = signature.algorithm,
+                        .root = signature.root,
+                        .count = signature.count };
+    ddl_frame_place_encode(&(ddl_frame_place){ offset, bytes }, payload);
+    ddl_view view = { payload, type == DDL_FRAME_OFFER || type == DDL_FRAME_PLACE ? sizeof payload : 0 };
+    ddl_mesh_tell_bytes(from->mesh, 1, &frame, view);
+    ddl_mesh_flush(from->mesh);
+}
+
+static void places_that_cannot_be_end_the_link(void **state)
+{
+    (void)state;
+    side pair[2];
+    int sockets[2];
+    open_heap(pair, sockets);
+    size_t heap_bytes;
+    ddl_lanes_heap(pair[0].lanes, 0, &heap_bytes);
+    close_pair(pair);
+    const struct {
+        ddl_frame_type type;
+        uint64_t offset, bytes;
+        bool sends; /* rank 1, which hears it, sends */
+    } cases[] = {
+        { DDL_FRAME_OFFER, heap_bytes, MIB, false },
+        { DDL_FRAME_OFFER, heap_bytes - PAGE, MIB, false },
+        { DDL_FRAME_OFFER, UINT64_MAX - PAGE, MIB, false },
+        { DDL_FRAME_OFFER, 0, MIB - 1, false },
+        { DDL_FRAME_OFFER, 0, UINT64_MAX, false },
+        { DDL_FRAME_PLACE, heap_bytes - MIB + PAGE, MIB, true },
+        { DDL_FRAME_PLACE, UINT64_MAX, MIB, true },
+        { DDL_FRAME_PLACE, 0, MIB + 1, true },
+        { DDL_FRAME_TAKEN, 0, 0, true },
+        { DDL_FRAME_REST, 0, 0, false },
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        for (int early = 0; early < (cases[i].type >= DDL_FRAME_TAKEN ? 1 : 2); early++) {
+            open_heap(pair, sockets);
+            uint8_t *data = malloc(MIB);
+            message m;
+            prepare_at(&m, 0, 1, data, MIB, cases[i].sends);
+            if (early) {
+                send_frame_about(&pair[0], cases[i].type, cases[i].offset, cases[i].bytes);
+                drive(pair, 5);
+            }
+            post(&pair[1], &m, cases[i].sends);
+            if (!early)
+                send_frame_about(&pair[0], cases[i].type, cases[i].offset, cases[i].bytes);
+            drive(pair, 20);
+            assert_int_equal(pair[1].lost, 1);
+            assert_int_equal(pair[1].lost_code, DDL_EPROTO);
+            assert_false(m.done);
+            cancel(&pair[1], &m);
+            free(data);
+            close_pair(pair);
+        }
+    }
+}
+
+static void places_are_nonsense_where_no_memory_is_shared(void **state)
+{
+    (void)state;
+    for (int type = DDL_FRAME_OFFER; type <= DDL_FRAME_REST; type++) {
+        side pair[2];
+        int sockets[2];
+        by_lanes = false;
+        open_pair(pair, sockets);
+        send_frame_about(&pair[0], (ddl_frame_type)type, 0, MIB);
+        drive(pair, 20);
+        assert_int_equal(pair[1].lost, 1);
+        assert_int_equal(pair[1].lost_code, DDL_EPROTO);
+        close_pair(pair);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(blocks_are_zero_apart_and_used_again),
+        cmocka_unit_test(what_is_too_large_is_refused),
+        cmocka_unit_test(without_shared_memory_blocks_are_ordinary),
+        cmocka_unit_test(messages_in_heaps_go_past_the_lane),
+        cmocka_unit_test(what_was_offered_is_withdrawn_with_its_content),
+        cmocka_unit_test(what_comes_too_late_is_written_nowhere),
+        cmocka_unit_test(a_cancelled_message_that_is_due_moves_nothing),
+        cmocka_unit_test(places_that_cannot_be_end_the_link),
+        cmocka_unit_test(places_are_nonsense_where_no_memory_is_shared),
+    };
+    return cmocka_run_group_tests_name("direct", tests, NULL, NULL);
+}
