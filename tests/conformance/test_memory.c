@@ -100,7 +100,7 @@ static void wrong_calls_are_refused(void **state)
     assert_int_equal(ddl_mem_alloc(world, 1, NULL), DDL_EINVAL);
     assert_string_equal(ddl_last_error()->operation, "mem_alloc");
     assert_int_equal(ddl_mem_alloc(world, SIZE_MAX, &memory), DDL_ENOMEM);
-    assert_int_equal(ddl_mem_alloc(world, SIZE_MAX / 4, &memory), DDL_ENOMEM);
+    assert_int_equal(ddl_mem_alloc(world, SIZE_MAX / 2 + 2, &memory), DDL_ENOMEM);
     assert_ptr_equal(memory, &options);
     assert_int_equal(ddl_mem_free(NULL, NULL), DDL_EINVAL);
     assert_int_equal(ddl_mem_free(world, memory), DDL_EINVAL);
