@@ -5,12 +5,15 @@
 Needs the right to make network namespaces and to shape their traffic; exits with 77 (skipped) where it is not given.
 """
 import os
+import pathlib
 import re
-import subprocess
 import sys
 import unittest
 
-from world import DEADLINE, Rank, clean_environment
+sys.path.insert(0, str(pathlib.Path(__file__).parent.parent.parent / "bench"))
+
+from link import ADDRESSES, Link, refused  # noqa: E402
+from world import DEADLINE, Rank, clean_environment  # noqa: E402
 
 LAUNCHER = OVERLAP = None
 SKIPPED = 77
@@ -21,51 +24,16 @@ ROUNDS = 5
 LIMIT = 1.3
 
 
-def run(*command):
-    subprocess.run(command, check=True, capture_output=True, text=True, timeout=30)
-
-
-class Link:
-    """Two namespaces, 10.78.0.1 and .2, joined by one veth; each end sends no faster than the rate."""
-
-    made = 0
-
-    def __init__(self):
-        Link.made += 1
-        self.names = [f"ddl-{os.getpid()}-link{Link.made}-{i}" for i in range(2)]
-
-    def __enter__(self):
-        try:
-            for name in self.names:
-                run("ip", "netns", "add", name)
-                run("ip", "-n", name, "link", "set", "lo", "up")
-            run("ip", "-n", self.names[0], "link", "add", "wire", "type", "veth", "peer", "name", "wire", "netns",
-                self.names[1])
-            for i, name in enumerate(self.names):
-                run("ip", "-n", name, "addr", "add", f"10.78.0.{i + 1}/24", "dev", "wire")
-                run("ip", "-n", name, "link", "set", "wire", "up")
-                run("tc", "-n", name, "qdisc", "add", "dev", "wire", "root", "tbf", "rate", f"{MEGABIT_PER_S}mbit",
-                    "burst", "256kb", "latency", "50ms")
-        except BaseException:
-            self.__exit__()
-            raise
-        return self
-
-    def __exit__(self, *exc):
-        for name in self.names:
-            subprocess.run(["ip", "netns", "del", name], capture_output=True, timeout=30)
-
-
 class TestOverlap(unittest.TestCase):
     def measure(self, requests, mib_each):
         """(communication, computation, both at once) in seconds"""
-        with Link() as link:
+        with Link(MEGABIT_PER_S) as link:
             ranks = []
-            for host, name in enumerate(link.names):
-                command = ["--nnodes", 2, "--node_rank", host, "--nproc_per_node", 1, "--master_addr", "10.78.0.1",
+            for host in range(2):
+                command = ["--nnodes", 2, "--node_rank", host, "--nproc_per_node", 1, "--master_addr", ADDRESSES[0],
                            "--master_port", PORT, "--no-prefix", OVERLAP, requests, mib_each, ROUNDS]
                 rank = Rank(LAUNCHER, [str(c) for c in command], clean_environment(), f"the launcher on host {host}",
-                            ["ip", "netns", "exec", name])
+                            link.on(host))
                 ranks.append(rank)
                 self.addCleanup(rank.close)
             record = ranks[0].next()
@@ -103,22 +71,12 @@ class TestOverlap(unittest.TestCase):
         self.check(8, 4)
 
 
-def permitted():
-    try:
-        with Link():
-            return None
-    except subprocess.CalledProcessError as refused:
-        return refused.stderr.strip()
-    except (OSError, subprocess.TimeoutExpired) as refused:
-        return str(refused)
-
-
 if __name__ == "__main__":
     if len(sys.argv) < 3:
         sys.exit(__doc__)
     LAUNCHER, OVERLAP = [os.path.abspath(a) for a in sys.argv[1:3]]
     del sys.argv[1:3]
-    reason = permitted()
+    reason = refused()
     if reason is not None:
         print(f"skipped: no shaped link between network namespaces here: {reason}")
         sys.exit(SKIPPED)

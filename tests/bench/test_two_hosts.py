@@ -1,0 +1,53 @@
+"""bench/two_hosts: what it measures is plausible, and what goes by two levels is not slower than what does not.
+
+    test_two_hosts.py BUILD_ROOT [TEST...]
+
+Needs the right to make network namespaces and to shape their traffic; exits with 77 (skipped) where it is not given.
+"""
+import pathlib
+import re
+import subprocess
+import sys
+import unittest
+
+BENCH = pathlib.Path(__file__).parent.parent.parent / "bench"
+sys.path.insert(0, str(BENCH))
+
+from link import refused  # noqa: E402
+
+BUILD = sys.argv.pop(1)
+SKIPPED = 77
+
+
+def two_hosts(*arguments):
+    return subprocess.run([BENCH / "two_hosts", *arguments], capture_output=True, text=True, timeout=120)
+
+
+class TwoHosts(unittest.TestCase):
+    def test_a_slow_link_is_filled(self):
+        done = two_hosts("--prefix", BUILD, "--megabit", "400", "--mebibytes", "4", "--rounds", "1", "--ranks", "2")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        print(done.stdout, flush=True)
+        stream = float(re.search(r"one TCP stream +([\d.]+)", done.stdout)[1])
+        self.assertGreater(stream, 35)  # MB/s, of a link of 50
+        self.assertLess(stream, 55)
+        rates = {name: float(rate) for name, rate in re.findall(r"^ +2 x 2 +(\S.*?\S) +([\d.]+) ", done.stdout, re.M)}
+        chosen = rates.pop("two_level (chosen)")
+        self.assertEqual(set(rates), {"ring", "halving_doubling", "circulant", "two_level"})
+        self.assertGreater(chosen, 0.8 * stream)
+        self.assertLess(chosen, 1.05 * stream)  # nothing goes past the link
+        for flat in "ring", "halving_doubling", "circulant":
+            self.assertGreater(chosen, rates[flat])
+
+    def test_what_is_not_there_is_told(self):
+        done = two_hosts("--prefix", "/nowhere")
+        self.assertEqual(done.returncode, 1)
+        self.assertIn("/nowhere", done.stderr)
+
+
+if __name__ == "__main__":
+    reason = refused()
+    if reason is not None:
+        print(f"skipped: no shaped link between network namespaces here: {reason}")
+        sys.exit(SKIPPED)
+    unittest.main()
