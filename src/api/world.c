@@ -333,7 +333,7 @@ static ddl_status meet(ddl_world *world, int sockets[], ddl_deadline deadline, d
 }
 
 /* Join with those of the neighbours that handed something over. */
-static ddl_status join_lanes(ddl_world *world, const int sockets[], ddl_neighbour others[], bool shares[],
+static ddl_status join_lanes(ddl_world *world, const int sockets[], ddl_neighbour others[], uint8_t shares[],
                              ddl_deadline deadline, ddl_error *err)
 {
     const ddl_roster *roster = world->roster;
@@ -345,9 +345,11 @@ static ddl_status join_lanes(ddl_world *world, const int sockets[], ddl_neighbou
         ddl_error error;
         if (others[rank].memory_fd < 0)
             continue;
-        shares[rank] = ddl_lanes_join(world->lanes, rank, others[rank].memory_fd, others[rank].bell_fd,
-                                      &error) == DDL_OK;
-        if (!shares[rank])
+        if (ddl_lanes_join(world->lanes, rank, others[rank].memory_fd, others[rank].bell_fd, &error) ==
+            DDL_OK)
+            shares[rank] = ddl_lanes_share_heaps(world->lanes, rank) ? DDL_SHARES_LANES | DDL_SHARES_HEAPS
+                                                                     : DDL_SHARES_LANES;
+        else
             ddl_log(DDL_LOG_WARNING, "no shared memory with rank %d, TCP instead: %s", rank, error.text);
     }
     bool whole = false;
@@ -355,10 +357,12 @@ static ddl_status join_lanes(ddl_world *world, const int sockets[], ddl_neighbou
     if (whole)
         ddl_world_give_boards(world, (UINT32_C(1) << DDL_BOARDS) - 1);
     for (int rank = 0; rank < roster->nranks; rank++) {
-        if (world->lanes != NULL && !shares[rank])
+        if (world->lanes != NULL && (shares[rank] & DDL_SHARES_LANES) == 0)
             ddl_lanes_part(world->lanes, rank);
+        else if (world->lanes != NULL && (shares[rank] & DDL_SHARES_HEAPS) == 0)
+            ddl_lanes_drop_heap(world->lanes, rank);
         if (world->config.local_transport == DDL_LOCAL_SHM && ddl_roster_is_neighbour(roster, rank) &&
-            !shares[rank]) {
+            (shares[rank] & DDL_SHARES_LANES) == 0) {
             ddl_status status =
                 DDL_FAIL(err, DDL_EUNSUPPORTED,
                          "DDL_TRANSPORT=shm: no shared memory with rank %d on the same host; it "
@@ -384,7 +388,7 @@ static ddl_status make_lanes(ddl_world *world, const int sockets[], ddl_deadline
             ddl_log(DDL_LOG_WARNING, "no shared memory, TCP instead: %s", err->text);
     }
     ddl_neighbour *others = ddl_alloc_array((size_t)roster->nranks, sizeof *others);
-    bool *shares = ddl_alloc_array((size_t)roster->nranks, sizeof *shares);
+    uint8_t *shares = ddl_alloc_array((size_t)roster->nranks, sizeof *shares);
     ddl_status status = others != NULL && shares != NULL
                             ? join_lanes(world, sockets, others, shares, deadline, err)
                             : DDL_FAIL(err, DDL_ENOMEM, "no memory for %d neighbours", roster->nranks);

@@ -85,6 +85,7 @@ static ddl_status start_piece(ddl_task *task, ddl_plan_slot *slot, bool *at_once
         .op = task->op,
         .transport = task->backend->transport,
         .compute = task->backend->compute,
+        .fresh_bytes = task->shape.in_place ? 0 : 2 * task->shape.count * task->shape.element_bytes,
         .key = { .channel = task->channel, .piece = piece, .sequence = task->sequence },
         .peers = task->backend->peers,
         .signature = &task->signature,

@@ -218,6 +218,7 @@ static bool start_message(ddl_run *run, const ddl_step *step, uint32_t index)
         step->kind == DDL_STEP_SEND ? run->binding.sent_signatures : run->binding.received_signatures;
     xfer->signature = of_pair != NULL ? &of_pair[step->peer] : run->binding.signature;
     xfer->moved = xfer->taken = xfer->hole_at = xfer->hole_bytes = 0;
+    xfer->fresh_bytes = run->binding.fresh_bytes;
     m->folded = false;
     /* Nothing but this message keeps the reduce from running: so it may run as the bytes come. */
     bool may_take = step->kind == DDL_STEP_RECV_REDUCE || (m->fold != NO_STEP && run->waiting[m->fold] == 1);

@@ -10,6 +10,7 @@
 
 #include "base/error.h"
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -18,12 +19,17 @@
 /* Anonymous memory with a descriptor by which others can map it; zero, and never to change its size, so that
  * nobody can make an access to it fail. It lives as long as anyone has it open or mapped; no name is left
  * behind. A forked child does not have it. What nobody touches takes up addresses only. */
-DDL_MUST_USE ddl_status ddl_local_memory_create(size_t bytes, int *fd, void **memory, ddl_error *err);
+DDL_MUST_USE ddl_status ddl_local_memory_create(size_t bytes, int *fd, ddl_error *err);
 
-/* Map memory that another process created and handed over, all of its *bytes. DDL_EPROTO: it is smaller than
+/* How large the memory is that came with this descriptor. DDL_EPROTO: it is no such memory, smaller than
  * least_bytes, or could still change its size. */
-DDL_MUST_USE ddl_status ddl_local_memory_map(int fd, size_t least_bytes, size_t *bytes, void **memory,
-                                             ddl_error *err);
+DDL_MUST_USE ddl_status ddl_local_memory_check(int fd, size_t least_bytes, size_t *bytes, ddl_error *err);
+
+/* Map so much of it. Sparse: nothing of it is to be in memory because it is mapped, also where everything is
+ * locked, nor in a core. */
+typedef enum ddl_local_use { DDL_LOCAL_DENSE, DDL_LOCAL_SPARSE } ddl_local_use;
+DDL_MUST_USE ddl_status ddl_local_memory_map(int fd, size_t offset, size_t bytes, ddl_local_use use,
+                                             void **memory, ddl_error *err);
 
 /* NULL is fine. */
 void ddl_local_memory_unmap(void *memory, size_t bytes);
@@ -34,6 +40,9 @@ size_t ddl_local_page_bytes(void);
 
 /* Children of fork share these pages. */
 void ddl_local_pages_keep_in_children(void *pages, size_t bytes);
+
+/* Whether they are in a core of this process. */
+void ddl_local_pages_set_dumped(void *pages, size_t bytes, bool dumped);
 
 /* Have them there, so that touching them cannot fail. DDL_ENOMEM: there are not so many. */
 DDL_MUST_USE ddl_status ddl_local_pages_reserve(int fd, size_t offset, size_t bytes, ddl_error *err);

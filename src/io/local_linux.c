@@ -3,6 +3,7 @@
 #include "io/local.h"
 
 #include "base/failpoint.h"
+#include "base/size.h"
 #include "io/host.h"
 
 #include <errno.h>
@@ -16,40 +17,26 @@
 #include <sys/un.h>
 #include <unistd.h>
 
+enum { RESERVED_AT_ONCE = 16 * 1024 * 1024 }; /* a power of two, in pages */
+
 /* ---- memory ---- */
 
-static ddl_status map(int fd, size_t bytes, void **out, ddl_error *err)
-{
-    void *memory = DDL_FAILPOINT_OS("io.mmap", ENOMEM)
-                       ? MAP_FAILED
-                       : mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
-    if (memory == MAP_FAILED)
-        return DDL_FAIL_OS(err, DDL_ENOMEM, errno, "cannot map %zu KiB of shared memory", bytes / 1024);
-    /* A child of fork has no part in it. */
-    madvise(memory, bytes, MADV_DONTFORK);
-    *out = memory;
-    return DDL_OK;
-}
-
-ddl_status ddl_local_memory_create(size_t bytes, int *out, void **memory, ddl_error *err)
+ddl_status ddl_local_memory_create(size_t bytes, int *out, ddl_error *err)
 {
     int fd = DDL_FAILPOINT_OS("io.memfd", EMFILE) ? -1 : memfd_create("ddl", MFD_CLOEXEC | MFD_ALLOW_SEALING);
     if (fd < 0)
         return DDL_FAIL_OS(err, DDL_ERESOURCE, errno, "cannot create shared memory");
-    ddl_status status = DDL_OK;
     if (ftruncate(fd, (off_t)bytes) != 0 ||
-        fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0)
-        status = DDL_FAIL_OS(err, DDL_ERESOURCE, errno, "cannot size %zu KiB of shared memory", bytes / 1024);
-    if (status == DDL_OK)
-        status = map(fd, bytes, memory, err);
-    if (status != DDL_OK)
+        fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0) {
+        int cause = errno;
         close(fd);
-    else
-        *out = fd;
-    return status;
+        return DDL_FAIL_OS(err, DDL_ERESOURCE, cause, "cannot size %zu KiB of shared memory", bytes / 1024);
+    }
+    *out = fd;
+    return DDL_OK;
 }
 
-ddl_status ddl_local_memory_map(int fd, size_t least_bytes, size_t *bytes, void **memory, ddl_error *err)
+ddl_status ddl_local_memory_check(int fd, size_t least_bytes, size_t *bytes, ddl_error *err)
 {
     struct stat facts;
     int seals = fcntl(fd, F_GET_SEALS);
@@ -57,9 +44,31 @@ ddl_status ddl_local_memory_map(int fd, size_t least_bytes, size_t *bytes, void 
         (uintmax_t)facts.st_size < least_bytes || (uintmax_t)facts.st_size > SIZE_MAX)
         return DDL_FAIL(err, DDL_EPROTO, "what came is not %zu KiB of sealed shared memory",
                         least_bytes / 1024);
-    DDL_TRY(map(fd, (size_t)facts.st_size, memory, err));
     *bytes = (size_t)facts.st_size;
-    madvise(*memory, *bytes, MADV_DONTDUMP); /* it is in the other's core */
+    return DDL_OK;
+}
+
+ddl_status ddl_local_memory_map(int fd, size_t offset, size_t bytes, ddl_local_use use, void **out,
+                                ddl_error *err)
+{
+    /* What may not be touched when it is mapped is not brought into memory, however much is locked. */
+    int at_first = use == DDL_LOCAL_SPARSE ? PROT_NONE : PROT_READ | PROT_WRITE;
+    void *memory = DDL_FAILPOINT_OS("io.mmap", ENOMEM)
+                       ? MAP_FAILED
+                       : mmap(NULL, bytes, at_first, MAP_SHARED, fd, (off_t)offset);
+    if (memory == MAP_FAILED)
+        return DDL_FAIL_OS(err, DDL_ENOMEM, errno, "cannot map %zu KiB of shared memory", bytes / 1024);
+    /* A child of fork has no part in it. */
+    madvise(memory, bytes, MADV_DONTFORK);
+    if (use == DDL_LOCAL_SPARSE) {
+        madvise(memory, bytes, MADV_DONTDUMP);
+        if (mprotect(memory, bytes, PROT_READ | PROT_WRITE) != 0) {
+            int cause = errno;
+            munmap(memory, bytes);
+            return DDL_FAIL_OS(err, DDL_ENOMEM, cause, "cannot use %zu KiB of shared memory", bytes / 1024);
+        }
+    }
+    *out = memory;
     return DDL_OK;
 }
 
@@ -81,19 +90,31 @@ void ddl_local_pages_keep_in_children(void *pages, size_t bytes)
     madvise(pages, bytes, MADV_DOFORK);
 }
 
+void ddl_local_pages_set_dumped(void *pages, size_t bytes, bool dumped)
+{
+    madvise(pages, bytes, dumped ? MADV_DODUMP : MADV_DONTDUMP);
+}
+
 ddl_status ddl_local_pages_reserve(int fd, size_t offset, size_t bytes, ddl_error *err)
 {
-    int result;
-    do {
-        result =
-            DDL_FAILPOINT_OS("io.fallocate", ENOMEM) ? -1 : fallocate(fd, 0, (off_t)offset, (off_t)bytes);
-    } while (result != 0 && errno == EINTR);
-    if (result == 0)
-        return DDL_OK;
-    ddl_status status =
-        DDL_FAIL_OS(err, DDL_ENOMEM, errno, "no memory for %zu KiB that can be shared", bytes / 1024);
-    ddl_local_pages_release(fd, offset, bytes);
-    return status;
+    size_t step = RESERVED_AT_ONCE;
+    for (size_t done = 0; done < bytes;) {
+        size_t part = ddl_size_min(step, bytes - done);
+        int result = DDL_FAILPOINT_OS("io.fallocate", ENOMEM)
+                         ? -1
+                         : fallocate(fd, 0, (off_t)(offset + done), (off_t)part);
+        if (result == 0) {
+            done += part;
+        } else if (errno != EINTR) {
+            ddl_status status =
+                DDL_FAIL_OS(err, DDL_ENOMEM, errno, "no memory for %zu KiB that can be shared", bytes / 1024);
+            ddl_local_pages_release(fd, offset, bytes);
+            return status;
+        } else if (step > ddl_local_page_bytes()) {
+            step /= 2; /* some kernels undo what a signal interrupts */
+        }
+    }
+    return DDL_OK;
 }
 
 void ddl_local_pages_release(int fd, size_t offset, size_t bytes)

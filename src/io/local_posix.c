@@ -8,15 +8,22 @@ static ddl_status missing(ddl_error *err)
     return DDL_FAIL(err, DDL_EUNSUPPORTED, "shared memory is for Linux only");
 }
 
-ddl_status ddl_local_memory_create(size_t bytes, int *fd, void **memory, ddl_error *err)
+ddl_status ddl_local_memory_create(size_t bytes, int *fd, ddl_error *err)
 {
-    (void)bytes, (void)fd, (void)memory;
+    (void)bytes, (void)fd;
     return missing(err);
 }
 
-ddl_status ddl_local_memory_map(int fd, size_t least_bytes, size_t *bytes, void **memory, ddl_error *err)
+ddl_status ddl_local_memory_check(int fd, size_t least_bytes, size_t *bytes, ddl_error *err)
 {
-    (void)fd, (void)least_bytes, (void)bytes, (void)memory;
+    (void)fd, (void)least_bytes, (void)bytes;
+    return missing(err);
+}
+
+ddl_status ddl_local_memory_map(int fd, size_t offset, size_t bytes, ddl_local_use use, void **memory,
+                                ddl_error *err)
+{
+    (void)fd, (void)offset, (void)bytes, (void)use, (void)memory;
     return missing(err);
 }
 
@@ -33,6 +40,11 @@ size_t ddl_local_page_bytes(void)
 void ddl_local_pages_keep_in_children(void *pages, size_t bytes)
 {
     (void)pages, (void)bytes;
+}
+
+void ddl_local_pages_set_dumped(void *pages, size_t bytes, bool dumped)
+{
+    (void)pages, (void)bytes, (void)dumped;
 }
 
 ddl_status ddl_local_pages_reserve(int fd, size_t offset, size_t bytes, ddl_error *err)

@@ -24,7 +24,7 @@ struct offer {
     char door[DDL_LOCAL_NAME_BYTES];
 };
 
-static const uint8_t magic[4] = { 'd', 'd', 'l', 2 };
+static const uint8_t magic[4] = { 'd', 'd', 'l', 3 };
 
 /* One meeting. */
 struct meeting {
@@ -282,43 +282,42 @@ ddl_status ddl_neighbours_meet(const ddl_roster *roster, const int sockets[], dd
     return status;
 }
 
-/* yes[rank]: what this rank says to each; becomes whether both say it. */
-static ddl_status exchange(const ddl_roster *roster, const int sockets[], ddl_deadline deadline, bool yes[],
-                           ddl_error *err)
+/* said[rank]: the bits that this rank says to each; becomes those that both say. */
+static ddl_status exchange(const ddl_roster *roster, const int sockets[], ddl_deadline deadline,
+                           uint8_t said[], ddl_error *err)
 {
     for (int rank = 0; rank < roster->nranks; rank++) {
-        uint8_t byte = yes[rank];
         if (ddl_roster_is_neighbour(roster, rank))
-            DDL_TRY(tell(roster, sockets, rank, &byte, sizeof byte, err));
+            DDL_TRY(tell(roster, sockets, rank, &said[rank], sizeof said[rank], err));
     }
     for (int rank = 0; rank < roster->nranks; rank++) {
         uint8_t byte;
         if (!ddl_roster_is_neighbour(roster, rank))
             continue;
         DDL_TRY(hear(roster, sockets, rank, &byte, sizeof byte, deadline, err));
-        yes[rank] = yes[rank] && byte == 1;
+        said[rank] &= byte;
     }
     return DDL_OK;
 }
 
-static bool all_neighbours(const ddl_roster *roster, const bool yes[])
+static bool all_neighbours(const ddl_roster *roster, const uint8_t said[])
 {
     for (int rank = 0; rank < roster->nranks; rank++)
-        if (ddl_roster_is_neighbour(roster, rank) && !yes[rank])
+        if (ddl_roster_is_neighbour(roster, rank) && (said[rank] & DDL_SHARES_LANES) == 0)
             return false;
     return true;
 }
 
 ddl_status ddl_neighbours_agree(const ddl_roster *roster, const int sockets[], ddl_deadline deadline,
-                                bool shares[], bool *whole, ddl_error *err)
+                                uint8_t shares[], bool *whole, ddl_error *err)
 {
     DDL_TRY(exchange(roster, sockets, deadline, shares, err));
-    bool *reach_all = ddl_alloc_array((size_t)roster->nranks, sizeof *reach_all);
+    uint8_t *reach_all = ddl_alloc_array((size_t)roster->nranks, sizeof *reach_all);
     if (reach_all == NULL)
         return DDL_FAIL(err, DDL_ENOMEM, "no memory for %d neighbours", roster->nranks);
     bool own = all_neighbours(roster, shares);
     for (int rank = 0; rank < roster->nranks; rank++)
-        reach_all[rank] = own;
+        reach_all[rank] = own ? DDL_SHARES_LANES : 0;
     ddl_status status = exchange(roster, sockets, deadline, reach_all, err);
     *whole = status == DDL_OK && own && all_neighbours(roster, reach_all);
     ddl_free(reach_all);

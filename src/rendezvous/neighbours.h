@@ -29,10 +29,13 @@ typedef struct ddl_neighbour {
 DDL_MUST_USE ddl_status ddl_neighbours_meet(const ddl_roster *roster, const int sockets[], ddl_neighbour own,
                                             ddl_deadline deadline, ddl_neighbour others[], ddl_error *err);
 
-/* shares[rank]: whether this rank could map what that rank handed over; becomes whether both could. *whole:
- * whether all pairs of this host's ranks could. */
+/* What a pair has in common. */
+enum { DDL_SHARES_LANES = 1, DDL_SHARES_HEAPS = 2 };
+
+/* shares[rank]: which of what that rank handed over this rank could map; becomes which both could. *whole:
+ * whether all pairs of this host's ranks have lanes. */
 DDL_MUST_USE ddl_status ddl_neighbours_agree(const ddl_roster *roster, const int sockets[],
-                                             ddl_deadline deadline, bool shares[], bool *whole,
+                                             ddl_deadline deadline, uint8_t shares[], bool *whole,
                                              ddl_error *err);
 
 #endif

@@ -14,9 +14,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Unit in which it is remembered what was withdrawn: large, as that is rare and looked up often. */
-enum { REGION_BYTES = 2 * 1024 * 1024 };
-
 typedef struct block {
     ddl_link link;
     uint8_t *memory;
@@ -29,7 +26,7 @@ struct ddl_heap {
     size_t bytes, page_bytes;
     int fd;
     size_t start;
-    bool *withdrawn; /* of each region; the holder's */
+    uint8_t *withdrawn; /* a bit for each page; the holder's, with the lock where others look */
     pthread_mutex_t lock;
     ddl_list blocks; /* in the order of addresses where memory is shared */
 };
@@ -37,7 +34,8 @@ struct ddl_heap {
 ddl_status ddl_heap_create(void *memory, size_t bytes, int fd, size_t start, ddl_heap **out, ddl_error *err)
 {
     ddl_heap *heap = ddl_alloc(sizeof *heap);
-    bool *withdrawn = ddl_alloc_array(bytes / REGION_BYTES + 1, sizeof *withdrawn);
+    /* Untouched memory costs nothing until something is withdrawn. */
+    uint8_t *withdrawn = ddl_alloc(bytes / ddl_local_page_bytes() / 8 + 1);
     if (heap == NULL || withdrawn == NULL) {
         ddl_free(heap);
         ddl_free(withdrawn);
@@ -55,10 +53,19 @@ ddl_status ddl_heap_create(void *memory, size_t bytes, int fd, size_t start, ddl
     return DDL_OK;
 }
 
+static bool is_withdrawn(const ddl_heap *heap, size_t page)
+{
+    return (heap->withdrawn[page / 8] >> page % 8 & 1) != 0;
+}
+
+/* Of the pages that these bytes are on. */
 static bool any_withdrawn(const ddl_heap *heap, size_t offset, size_t bytes)
 {
-    for (size_t region = offset / REGION_BYTES; region <= (offset + bytes - 1) / REGION_BYTES; region++)
-        if (heap->withdrawn[region])
+    size_t last = (offset + bytes - 1) / heap->page_bytes;
+    for (size_t page = offset / heap->page_bytes; page <= last; page++)
+        if (page % 8 == 0 && page + 7 <= last && heap->withdrawn[page / 8] == 0)
+            page += 7;
+        else if (is_withdrawn(heap, page))
             return true;
     return false;
 }
@@ -85,7 +92,6 @@ static ddl_status take_shared(ddl_heap *heap, block *taken, ddl_error *err)
     if (gap == NULL)
         return DDL_FAIL(err, DDL_ENOMEM, "no %zu KiB in one piece are left of %zu KiB that can be shared",
                         taken->bytes / 1024, heap->bytes / 1024);
-    DDL_TRY(ddl_local_pages_reserve(heap->fd, heap->start + (size_t)(gap - heap->memory), taken->bytes, err));
     taken->memory = gap;
     ddl_link_insert_before(before, &taken->link);
     return DDL_OK;
@@ -100,6 +106,22 @@ static ddl_status take_ordinary(ddl_heap *heap, block *taken, ddl_error *err)
     taken->memory = memory;
     ddl_list_append(&heap->blocks, &taken->link);
     return DDL_OK;
+}
+
+/* Give its addresses memory. Takes long for a large one, so without the lock. */
+static ddl_status back(ddl_heap *heap, block *own, ddl_error *err)
+{
+    size_t start = heap->start + (size_t)(own->memory - heap->memory);
+    ddl_status status = ddl_local_pages_reserve(heap->fd, start, own->bytes, err);
+    if (status == DDL_OK) {
+        ddl_local_pages_set_dumped(own->memory, own->bytes, true);
+        return DDL_OK;
+    }
+    pthread_mutex_lock(&heap->lock);
+    ddl_list_remove(&own->link);
+    pthread_mutex_unlock(&heap->lock);
+    ddl_free(own);
+    return status;
 }
 
 ddl_status ddl_heap_alloc(ddl_heap *heap, size_t bytes, void **out, ddl_error *err)
@@ -119,18 +141,22 @@ ddl_status ddl_heap_alloc(ddl_heap *heap, size_t bytes, void **out, ddl_error *e
         ddl_free(taken);
         return status;
     }
+    if (heap->memory != NULL && (status = back(heap, taken, err)) != DDL_OK)
+        return status;
     *out = taken->memory;
     return DDL_OK;
 }
 
+/* Whoever was told a place in what was withdrawn may still come: its addresses are not used again. */
 static void give_back(ddl_heap *heap, block *own)
 {
     size_t offset = (size_t)(own->memory - heap->memory);
-    ddl_local_pages_release(heap->fd, heap->start + offset, own->bytes);
-    /* Whoever was told a place in it may still write there. */
     own->closed = any_withdrawn(heap, offset, own->bytes);
+    ddl_local_pages_release(heap->fd, heap->start + offset, own->bytes);
     if (own->closed)
         ddl_local_pages_close(own->memory, own->bytes);
+    else
+        ddl_local_pages_set_dumped(own->memory, own->bytes, false);
 }
 
 bool ddl_heap_release(ddl_heap *heap, void *memory)
@@ -165,16 +191,16 @@ bool ddl_heap_find(const ddl_heap *heap, const void *data, size_t bytes, size_t 
     return true;
 }
 
-void ddl_heap_withdraw(ddl_heap *heap, size_t offset, size_t bytes)
+void ddl_heap_withdraw(ddl_heap *heap, void *pages, size_t bytes)
 {
     ddl_error error;
+    size_t first = (size_t)((uint8_t *)pages - heap->memory) / heap->page_bytes;
     pthread_mutex_lock(&heap->lock);
-    for (size_t region = offset / REGION_BYTES; region <= (offset + bytes - 1) / REGION_BYTES; region++)
-        heap->withdrawn[region] = true;
-    ddl_status status = ddl_local_pages_detach(heap->memory + offset, bytes, &error);
+    for (size_t page = first; page < first + bytes / heap->page_bytes; page++)
+        heap->withdrawn[page / 8] |= (uint8_t)(1 << page % 8);
     pthread_mutex_unlock(&heap->lock);
-    if (status != DDL_OK)
-        ddl_log(DDL_LOG_WARNING, "a rank that lags behind may still touch a buffer: %s", error.text);
+    if (ddl_local_pages_detach(pages, bytes, &error) != DDL_OK)
+        ddl_log(DDL_LOG_WARNING, "a rank that lags behind may still write to a buffer: %s", error.text);
 }
 
 void ddl_heap_destroy(ddl_heap *heap)
@@ -187,6 +213,8 @@ void ddl_heap_destroy(ddl_heap *heap)
             free(each->memory);
         ddl_free(each);
     }
+    if (heap->memory != NULL) /* others may have it mapped for longer */
+        ddl_local_pages_release(heap->fd, heap->start, heap->bytes);
     pthread_mutex_destroy(&heap->lock);
     ddl_free(heap->withdrawn);
     ddl_free(heap);

@@ -32,9 +32,10 @@ bool ddl_heap_release(ddl_heap *heap, void *block);
 /* Whether all of it lies where others reach it, and at which offset. Holder of the baton. */
 bool ddl_heap_find(const ddl_heap *heap, const void *data, size_t bytes, size_t *offset);
 
-/* From now on nobody else reaches these whole pages, nor any of the block that they are of is found. Holder
- * of the baton. */
-void ddl_heap_withdraw(ddl_heap *heap, size_t offset, size_t bytes);
+/* From now on nobody else reaches these whole pages of the heap, and they are not found. What they had been
+ * told stays as it is. Where the system has no memory for that there is a warning, and others that come too
+ * late may still write there. Holder of the baton. */
+void ddl_heap_withdraw(ddl_heap *heap, void *pages, size_t bytes);
 
 /* Blocks that were not released end with it. NULL is fine. */
 void ddl_heap_destroy(ddl_heap *heap);

@@ -10,9 +10,6 @@
 
 enum { PAGE_BYTES = 4096 };
 
-/* The addresses that all heaps of a host may take up in each of its ranks. */
-static const uint64_t heaps_limit = UINT64_C(1) << 44;
-
 /* The beginning of a rank's memory. */
 struct control {
     _Alignas(128) _Atomic(uint32_t) asleep;
@@ -21,16 +18,18 @@ struct control {
 struct pair { /* this rank and another of the host */
     ddl_lane_end in, out;
     void *memory; /* the other's; NULL: not joined */
-    size_t memory_bytes;
+    void *heap;   /* the other's; NULL: it has none, or none that is used */
+    size_t heap_bytes;
+    bool shares_heaps;
     int bell_fd; /* the other's */
 };
 
 struct ddl_lanes {
     const ddl_roster *roster;
-    size_t capacity; /* of a lane */
-    size_t room_bytes;
-    size_t heap_start, memory_bytes; /* the heap is what lies between */
-    void *memory;
+    size_t capacity;                 /* of a lane */
+    size_t room_bytes, memory_bytes; /* behind which the heap begins */
+    void *memory, *heap;
+    size_t heap_bytes;
     int memory_fd, bell_fd;
     bool said_asleep;
     struct pair *pairs; /* of each rank of the world */
@@ -66,25 +65,31 @@ static void *lane_at(const ddl_lanes *lanes, void *memory, int local_rank)
  * is none. */
 static size_t heap_bytes_for(int local_ranks)
 {
+    const uint64_t limit = sizeof(void *) > 4 ? UINT64_C(1) << 44 : UINT64_C(1) << 29;
     uint64_t page_bytes = ddl_local_page_bytes(), bytes = ddl_host_memory();
-    uint64_t share = heaps_limit / (uint64_t)local_ranks;
-    bytes = bytes < share ? bytes : share;
-    return ddl_host_limits_addresses() || bytes > SIZE_MAX / 2 ? 0
-                                                               : (size_t)(bytes / page_bytes * page_bytes);
+    if (bytes > limit / (uint64_t)local_ranks)
+        bytes = limit / (uint64_t)local_ranks;
+    return ddl_host_limits_addresses() ? 0 : (size_t)(bytes / page_bytes * page_bytes);
 }
 
-/* With a heap, or else without. */
-static ddl_status create_memory(ddl_lanes *lanes, int local_ranks, ddl_error *err)
+static ddl_status create_memory(ddl_lanes *lanes, size_t heap_bytes, ddl_error *err)
 {
-    size_t heap_bytes = heap_bytes_for(local_ranks);
-    lanes->memory_bytes = lanes->heap_start + heap_bytes;
-    if (heap_bytes > 0 &&
-        ddl_local_memory_create(lanes->memory_bytes, &lanes->memory_fd, &lanes->memory, err) == DDL_OK) {
-        ddl_local_pages_keep_in_children((uint8_t *)lanes->memory + lanes->heap_start, heap_bytes);
+    DDL_TRY(ddl_local_memory_create(lanes->memory_bytes + heap_bytes, &lanes->memory_fd, err));
+    ddl_status status =
+        ddl_local_memory_map(lanes->memory_fd, 0, lanes->memory_bytes, DDL_LOCAL_DENSE, &lanes->memory, err);
+    if (status == DDL_OK && heap_bytes > 0)
+        status = ddl_local_memory_map(lanes->memory_fd, lanes->memory_bytes, heap_bytes, DDL_LOCAL_SPARSE,
+                                      &lanes->heap, err);
+    if (status == DDL_OK) {
+        lanes->heap_bytes = heap_bytes;
+        ddl_local_pages_keep_in_children(lanes->heap, heap_bytes);
         return DDL_OK;
     }
-    lanes->memory_bytes = lanes->heap_start;
-    return ddl_local_memory_create(lanes->memory_bytes, &lanes->memory_fd, &lanes->memory, err);
+    ddl_local_memory_unmap(lanes->memory, lanes->memory_bytes);
+    lanes->memory = NULL;
+    close(lanes->memory_fd);
+    lanes->memory_fd = -1;
+    return status;
 }
 
 ddl_status ddl_lanes_create(const ddl_roster *roster, size_t room_bytes, ddl_lanes **out, ddl_error *err)
@@ -97,15 +102,19 @@ ddl_status ddl_lanes_create(const ddl_roster *roster, size_t room_bytes, ddl_lan
     lanes->capacity = capacity_for(local_ranks);
     lanes->room_bytes = whole_pages(room_bytes);
     size_t system_page_bytes = ddl_local_page_bytes();
-    lanes->heap_start = PAGE_BYTES + lanes->room_bytes + (size_t)local_ranks * lane_stride(lanes->capacity);
-    lanes->heap_start = (lanes->heap_start + system_page_bytes - 1) / system_page_bytes * system_page_bytes;
+    lanes->memory_bytes = PAGE_BYTES + lanes->room_bytes + (size_t)local_ranks * lane_stride(lanes->capacity);
+    lanes->memory_bytes =
+        (lanes->memory_bytes + system_page_bytes - 1) / system_page_bytes * system_page_bytes;
     lanes->memory_fd = lanes->bell_fd = -1;
     lanes->pairs = ddl_alloc_array((size_t)roster->nranks, sizeof *lanes->pairs);
     ddl_status status = DDL_OK;
     if (lanes->pairs == NULL)
         status = DDL_FAIL(err, DDL_ENOMEM, "no memory for lanes to %d ranks", roster->nranks);
+    size_t heap_bytes = heap_bytes_for(local_ranks);
     if (status == DDL_OK)
-        status = create_memory(lanes, local_ranks, err);
+        status = create_memory(lanes, heap_bytes, err);
+    if (status != DDL_OK && lanes->pairs != NULL && heap_bytes > 0)
+        status = create_memory(lanes, 0, err);
     if (status == DDL_OK)
         status = ddl_local_bell_create(&lanes->bell_fd, err);
     if (status != DDL_OK) {
@@ -126,13 +135,29 @@ int ddl_lanes_bell(const ddl_lanes *lanes)
     return lanes->bell_fd;
 }
 
+static void map_heap(const ddl_lanes *lanes, struct pair *pair, int memory_fd, size_t bytes)
+{
+    ddl_error error;
+    size_t page_bytes = ddl_local_page_bytes();
+    size_t heap_bytes = (bytes - lanes->memory_bytes) / page_bytes * page_bytes;
+    pair->shares_heaps =
+        heap_bytes == 0 || ddl_local_memory_map(memory_fd, lanes->memory_bytes, heap_bytes, DDL_LOCAL_SPARSE,
+                                                &pair->heap, &error) == DDL_OK;
+    if (pair->shares_heaps)
+        pair->heap_bytes = heap_bytes;
+}
+
 ddl_status ddl_lanes_join(ddl_lanes *lanes, int peer, int memory_fd, int bell_fd, ddl_error *err)
 {
     struct pair *pair = &lanes->pairs[peer];
     const ddl_roster *roster = lanes->roster;
     DDL_ASSERT(pair->memory == NULL);
-    ddl_status status =
-        ddl_local_memory_map(memory_fd, lanes->heap_start, &pair->memory_bytes, &pair->memory, err);
+    size_t bytes;
+    ddl_status status = ddl_local_memory_check(memory_fd, lanes->memory_bytes, &bytes, err);
+    if (status == DDL_OK)
+        status = ddl_local_memory_map(memory_fd, 0, lanes->memory_bytes, DDL_LOCAL_DENSE, &pair->memory, err);
+    if (status == DDL_OK)
+        map_heap(lanes, pair, memory_fd, bytes);
     close(memory_fd); /* the mapping stays */
     if (status != DDL_OK) {
         close(bell_fd);
@@ -145,12 +170,27 @@ ddl_status ddl_lanes_join(ddl_lanes *lanes, int peer, int memory_fd, int bell_fd
     return DDL_OK;
 }
 
+void ddl_lanes_drop_heap(ddl_lanes *lanes, int peer)
+{
+    struct pair *pair = &lanes->pairs[peer];
+    ddl_local_memory_unmap(pair->heap, pair->heap_bytes);
+    pair->heap = NULL;
+    pair->heap_bytes = 0;
+    pair->shares_heaps = false;
+}
+
+bool ddl_lanes_share_heaps(const ddl_lanes *lanes, int peer)
+{
+    return lanes->pairs[peer].shares_heaps;
+}
+
 void ddl_lanes_part(ddl_lanes *lanes, int peer)
 {
     struct pair *pair = &lanes->pairs[peer];
     if (pair->memory == NULL)
         return;
-    ddl_local_memory_unmap(pair->memory, pair->memory_bytes);
+    ddl_lanes_drop_heap(lanes, peer);
+    ddl_local_memory_unmap(pair->memory, lanes->memory_bytes);
     close(pair->bell_fd);
     pair->memory = NULL;
 }
@@ -180,16 +220,13 @@ void *ddl_lanes_room(ddl_lanes *lanes, int rank)
 void *ddl_lanes_heap(const ddl_lanes *lanes, int rank, size_t *bytes)
 {
     bool own = rank == lanes->roster->rank;
-    uint8_t *memory = own ? lanes->memory : lanes->pairs[rank].memory;
-    size_t all = own ? lanes->memory_bytes : lanes->pairs[rank].memory_bytes;
-    DDL_ASSERT(memory != NULL);
-    *bytes = (all - lanes->heap_start) / ddl_local_page_bytes() * ddl_local_page_bytes();
-    return *bytes > 0 ? memory + lanes->heap_start : NULL;
+    *bytes = own ? lanes->heap_bytes : lanes->pairs[rank].heap_bytes;
+    return own ? lanes->heap : lanes->pairs[rank].heap;
 }
 
 size_t ddl_lanes_heap_start(const ddl_lanes *lanes)
 {
-    return lanes->heap_start;
+    return lanes->memory_bytes;
 }
 
 void ddl_lanes_nudge(ddl_lanes *lanes, int peer)
@@ -216,6 +253,7 @@ void ddl_lanes_destroy(ddl_lanes *lanes)
         return;
     for (int peer = 0; peer < lanes->roster->nranks && lanes->pairs != NULL; peer++)
         ddl_lanes_part(lanes, peer);
+    ddl_local_memory_unmap(lanes->heap, lanes->heap_bytes);
     ddl_local_memory_unmap(lanes->memory, lanes->memory_bytes);
     if (lanes->memory_fd >= 0)
         close(lanes->memory_fd);

@@ -26,9 +26,15 @@ int ddl_lanes_memory(const ddl_lanes *lanes);
 int ddl_lanes_bell(const ddl_lanes *lanes);
 
 /* Join with a rank of this host by what it handed over. The descriptors are the lanes' from now on, also on
- * failure. */
+ * failure. The other one's heap is mapped as well, if it can be. */
 DDL_MUST_USE ddl_status ddl_lanes_join(ddl_lanes *lanes, int peer, int memory_fd, int bell_fd,
                                        ddl_error *err);
+
+/* Whether this pair uses its heaps: both can map the other's, as far as is known here. */
+bool ddl_lanes_share_heaps(const ddl_lanes *lanes, int peer);
+
+/* Let go of another one's heap: it is not used in this pair, or no longer. */
+void ddl_lanes_drop_heap(ddl_lanes *lanes, int peer);
 
 /* Undo a join. */
 void ddl_lanes_part(ddl_lanes *lanes, int peer);
@@ -43,8 +49,8 @@ ddl_lane_end *ddl_lanes_in(ddl_lanes *lanes, int peer);
  * and no memory is used where nobody touches it. */
 void *ddl_lanes_room(ddl_lanes *lanes, int rank);
 
-/* The heap in the memory of a rank that is reached, or of this one, in whole pages; 0 bytes: it has none, and
- * NULL is returned. Each rank has a size of its own. */
+/* The heap in the memory of a rank that is reached, or of this one, in whole pages; 0 bytes: it has none, or
+ * it was dropped, and NULL is returned. Each rank has a size of its own. */
 void *ddl_lanes_heap(const ddl_lanes *lanes, int rank, size_t *bytes);
 
 /* Where this rank's heap begins in its descriptor. */

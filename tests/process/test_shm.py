@@ -86,7 +86,7 @@ class SharedMemory(unittest.TestCase):
 
     @unittest.skipUnless(os.environ.get("DDL_TEST_FAILPOINTS") == "1", "no failpoints in this build")
     def test_what_fails_leaves_tcp_and_a_warning(self):
-        for site in ("io.memfd", "io.mmap", "io.mmap:2", "io.unix"):
+        for site in ("io.memfd", "io.mmap", "io.mmap:3", "io.unix"):
             world = self.world(3)
             ranks = self.started(world, "free", rank_1={"DDL_FAILPOINTS": site})
             warnings = "".join(ranks[1].errors)
@@ -100,6 +100,16 @@ class SharedMemory(unittest.TestCase):
             world.start(0, "init")
             record = insists.next()
             self.assertIn(record["status"], ("DDL_EUNSUPPORTED", "DDL_ERESOURCE", "DDL_ENOMEM"), record)
+
+    @unittest.skipUnless(os.environ.get("DDL_TEST_FAILPOINTS") == "1", "no failpoints in this build")
+    def test_without_a_heap_there_are_lanes(self):
+        for site in ("io.mmap:2", "io.mmap:4"):  # of its own, of another rank
+            world = self.world(3)
+            ranks = self.started(world, "free", rank_1={"DDL_FAILPOINTS": site})
+            for rank in ranks:
+                self.assertEqual(shared(rank.pid), 3, site)
+                self.assertEqual("".join(rank.errors), "", site)
+            self.finish(ranks)
 
     def test_nothing_is_left_behind(self):
         before = set(os.listdir("/dev/shm"))

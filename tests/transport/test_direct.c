@@ -13,7 +13,8 @@
 
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
+#include <sys/socket.h>
+#include <sys/uio.h>
 #include <unistd.h>
 
 enum { PAGE = 4096, MIB = 1 << 20 };
@@ -285,6 +286,137 @@ static void what_comes_too_late_is_written_nowhere(void **state)
     close_pair(pair);
 }
 
+/* As pieces of one operation are. */
+static void each_of_several_places_is_withdrawn(void **state)
+{
+    (void)state;
+    enum { MESSAGES = 3, BYTES = MIB / 2 };
+    side pair[2];
+    int sockets[2];
+    open_heap(pair, sockets);
+    uint8_t *block = block_of(&pair[1], 2 * MIB), *from = malloc(BYTES);
+    message out, in[MESSAGES];
+    for (int i = 0; i < MESSAGES; i++) {
+        prepare_at(&in[i], 0, (uint64_t)i + 1, block + i * BYTES, BYTES, false);
+        post(&pair[1], &in[i], false);
+    }
+    ddl_engine_progress(pair[1].engine);
+    for (int i = 0; i < MESSAGES; i++)
+        cancel(&pair[1], &in[i]);
+    memset(block, 0x55, 2 * MIB);
+    for (int i = 0; i < MESSAGES; i++) {
+        prepare_at(&out, 1, (uint64_t)i + 1, from, BYTES, true);
+        post(&pair[0], &out, true);
+        drive_until(pair, &out.done);
+    }
+    for (size_t i = 0; i < 2 * MIB; i++)
+        assert_int_equal(block[i], 0x55);
+    size_t offset; /* what was promised to nobody is as good as before */
+    assert_false(ddl_heap_find(pair[1].heap, block + MESSAGES * BYTES - 1, PAGE, &offset));
+    assert_true(ddl_heap_find(pair[1].heap, block + MESSAGES * BYTES, PAGE, &offset));
+    free(from);
+    close_pair(pair);
+}
+
+/* Pages begin in the middle of its elements. */
+static void what_is_not_aligned_goes_by_the_lane(void **state)
+{
+    (void)state;
+    for (int receives = 0; receives < 2; receives++) {
+        side pair[2];
+        int sockets[2];
+        open_heap(pair, sockets);
+        uint8_t *from = block_of(&pair[0], 2 * MIB) + (receives ? 0 : 2), *to = malloc(MIB);
+        message out;
+        reduction r = { .sums = calloc(1, MIB) };
+        prepare_at(&out, 1, 1, from, MIB, true);
+        prepare_at(&r.in, 0, 1, receives ? block_of(&pair[1], 2 * MIB) + 2 : to, MIB, false);
+        out.xfer.unit_bytes = r.in.xfer.unit_bytes = 4;
+        if (!receives)
+            r.in.xfer.take = add;
+        post(&pair[1], &r.in, false);
+        post(&pair[0], &out, true);
+        drive_until(pair, &r.in.done);
+        drive_until(pair, &out.done);
+        for (size_t i = 0; i < MIB; i++)
+            assert_int_equal(receives ? r.in.data[i] : r.sums[i], pattern(1, i));
+        assert_true(receives || in_lane(pair) > MIB);
+        free(r.sums);
+        free(to);
+        close_pair(pair);
+    }
+}
+
+/* The owner has been told that the calls differ; the link is not to blame. */
+static void places_of_another_operation_are_left_alone(void **state)
+{
+    (void)state;
+    for (int order = 0; order < 4; order++) {
+        side pair[2];
+        int sockets[2];
+        open_heap(pair, sockets);
+        bool send_first = order % 2 == 0, offered = order / 2 == 0;
+        ddl_signature other = signature;
+        other.count++;
+        uint8_t *plain = malloc(MIB);
+        message out, in, next_out, next_in;
+        prepare_at(&out, 1, 1, offered ? block_of(&pair[0], MIB) : plain, MIB, true);
+        prepare_at(&in, 0, 1, offered ? plain : block_of(&pair[1], MIB), MIB / 2, false);
+        in.xfer.signature = &other;
+        post(&pair[send_first ? 0 : 1], send_first ? &out : &in, send_first);
+        drive(pair, 10);
+        post(&pair[send_first ? 1 : 0], send_first ? &in : &out, !send_first);
+        drive(pair, 10);
+        assert_true(!in.done && !out.done);
+        assert_int_equal(pair[0].lost + pair[1].lost, 0);
+        cancel(&pair[0], &out);
+        cancel(&pair[1], &in);
+        post_send(&pair[0], &next_out, 2, MIB, MIB);
+        post_recv(&pair[1], &next_in, 2, MIB, MIB);
+        drive_until(pair, &next_in.done);
+        assert_arrived(&next_in);
+        free(next_out.data);
+        free(next_in.data);
+        free(plain);
+        close_pair(pair);
+    }
+}
+
+static void the_heap_of_who_has_gone_is_let_go(void **state)
+{
+    (void)state;
+    for (int graceful = 0; graceful < 2; graceful++) {
+        side pair[2];
+        int sockets[2];
+        size_t bytes;
+        open_heap(pair, sockets);
+        uint8_t *to = malloc(MIB);
+        message out, in;
+        prepare_at(&out, 1, 1, block_of(&pair[0], MIB), MIB, true);
+        post(&pair[0], &out, true);
+        ddl_engine_progress(pair[0].engine);
+        prepare_at(&in, 0, 1, to, MIB, false);
+        post(&pair[1], &in, false);
+        ddl_mesh_sweep(pair[1].mesh); /* the offer is taken, but not answered */
+        cancel(&pair[0], &out);
+        assert_non_null(ddl_lanes_heap(pair[1].lanes, 0, &bytes));
+        if (!graceful)
+            shutdown(sockets[0], SHUT_RDWR);
+        else
+            close_side(&pair[0]);
+        ddl_deadline deadline = ddl_deadline_in_ms(PATIENCE_MS);
+        while (pair[1].lost + pair[1].left == 0 && !ddl_deadline_passed(deadline))
+            ddl_engine_progress(pair[1].engine);
+        assert_int_equal(pair[1].lost + pair[1].left, 1);
+        assert_null(ddl_lanes_heap(pair[1].lanes, 0, &bytes));
+        assert_int_equal(bytes, 0);
+        assert_false(in.done); /* its sender had given up */
+        cancel(&pair[1], &in);
+        free(to);
+        close_pair(pair);
+    }
+}
+
 static void a_cancelled_message_that_is_due_moves_nothing(void **state)
 {
     (void)state;
@@ -382,6 +514,45 @@ static void places_that_cannot_be_end_the_link(void **state)
     }
 }
 
+/* What was offered is not to be asked for, and comes but once. */
+static void a_message_that_is_taken_does_not_come_again(void **state)
+{
+    (void)state;
+    side pair[2];
+    int sockets[2];
+    open_heap(pair, sockets);
+    uint8_t *block = block_of(&pair[0], MIB), *data = malloc(MIB);
+    message in;
+    prepare_at(&in, 0, 1, data, MIB, false);
+    memset(block, 0x33, MIB);
+    post(&pair[1], &in, false);
+    send_frame_about(&pair[0], DDL_FRAME_OFFER, 0, MIB);
+    drive(pair, 5);
+    assert_int_equal(data[MIB - 1], 0x33);
+    send_frame_about(&pair[0], DDL_FRAME_ASK, 0, 0);
+    drive(pair, 5);
+    assert_int_equal(pair[1].lost, 0);
+    ddl_frame bulk = { .type = DDL_FRAME_BULK,
+                       .bytes = MIB,
+                       .sequence = 1,
+                       .collective = signature.collective,
+                       .dtype = signature.dtype,
+                       .op = signature.op,
+                       .algorithm = signature.algorithm,
+                       .root = signature.root,
+                       .count = signature.count };
+    uint8_t header[DDL_FRAME_BYTES];
+    ddl_frame_encode(&bulk, header);
+    struct iovec part = { header, sizeof header };
+    assert_int_equal(ddl_lane_write(ddl_lanes_out(pair[0].lanes, 1), &part, 1), sizeof header);
+    drive(pair, 5);
+    assert_int_equal(pair[1].lost, 1);
+    assert_false(in.done);
+    cancel(&pair[1], &in);
+    free(data);
+    close_pair(pair);
+}
+
 static void places_are_nonsense_where_no_memory_is_shared(void **state)
 {
     (void)state;
@@ -407,8 +578,13 @@ int main(void)
         cmocka_unit_test(messages_in_heaps_go_past_the_lane),
         cmocka_unit_test(what_was_offered_is_withdrawn_with_its_content),
         cmocka_unit_test(what_comes_too_late_is_written_nowhere),
+        cmocka_unit_test(each_of_several_places_is_withdrawn),
+        cmocka_unit_test(what_is_not_aligned_goes_by_the_lane),
+        cmocka_unit_test(places_of_another_operation_are_left_alone),
+        cmocka_unit_test(the_heap_of_who_has_gone_is_let_go),
         cmocka_unit_test(a_cancelled_message_that_is_due_moves_nothing),
         cmocka_unit_test(places_that_cannot_be_end_the_link),
+        cmocka_unit_test(a_message_that_is_taken_does_not_come_again),
         cmocka_unit_test(places_are_nonsense_where_no_memory_is_shared),
     };
     return cmocka_run_group_tests_name("direct", tests, NULL, NULL);
