@@ -25,6 +25,14 @@ void ddl_free(void *memory)
     free(memory);
 }
 
+void ddl_clear(void *memory, size_t bytes)
+{
+    /* Which function this calls is not known before it runs. */
+    static void *(*const volatile set)(void *, int, size_t) = memset;
+    if (bytes > 0)
+        set(memory, 0, bytes);
+}
+
 char *ddl_text_copy(const char *text)
 {
     size_t bytes = strlen(text) + 1;

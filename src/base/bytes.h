@@ -23,6 +23,9 @@ void *ddl_alloc(size_t bytes);
 void *ddl_alloc_array(size_t count, size_t element_bytes);
 void ddl_free(void *memory);
 
+/* Zero memory that held a secret; no compiler leaves it out. */
+void ddl_clear(void *memory, size_t bytes);
+
 /* A copy of text, or NULL when out of memory. */
 char *ddl_text_copy(const char *text);
 
