@@ -1,27 +1,32 @@
 /*
  * hello.c - both sides of the handshake.
  *
- * Layout, little endian. The first 12 bytes of either side's first message mean the same in every version,
- * so that two versions can tell each other so.
+ * Layout, little endian. The first 12 bytes of either side's first message are of the same form in every
+ * version, so that two versions can tell each other so.
  *
- *     client   0 magic 8 | 8 version 2 | 10 channel 1 | 11 zero 1 | 12 generator 4 | 16 run id 16 |
+ *     client   0 magic 8 | 8 version 2 | 10 channel 1 | 11 level 1 | 12 generator 4 | 16 run id 16 |
  *              32 nonce 16 | 48 rank 4 | 52 expected rank 4 | 56 world size 4 | 60 pid 4 | 64 host 64
- *     server   0 magic 8 | 8 version 2 | 10 verdict 1 | 11 reason bytes 1 | 12 generator 4 | 16 run id 16 |
- *              32 nonce 16 | 48 rank 4 | 52 world size 4 | 56 zero 8 | 64 MAC 32 | 96 reason
+ *     server   0 magic 8 | 8 version 2 | 10 verdict 1 | 11 level 1 | 12 generator 4 | 16 run id 16 |
+ *              32 nonce 16 | 48 rank 4 | 52 world size 4 | 56 channel 1 | 57 zero 7 | 64 MAC 32
  *     finish   0 MAC 32 | 32 verdict 1 | 33 zero 3
+ *
+ * The server's MAC covers its label, the client's message, and its own up to the MAC; the client's covers its
+ * label, both messages, and the last four bytes of its finish. At level off both are zero.
  */
 #include "protocol/hello.h"
 
 #include "base/assert.h"
 
-#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 
-enum { PREFIX_BYTES = 12 };
+enum { PREFIX_BYTES = 12, SERVER_MAC_AT = 64 };
 
 /* The line ends show when a transfer has changed text, as in PNG's signature. */
 static const uint8_t magic[8] = { 'd', 'd', 'l', '\r', '\n', 0x1a, '\n', 0x00 };
+
+static const uint8_t server_label[DDL_LABEL_BYTES] = "ddl hello server";
+static const uint8_t client_label[DDL_LABEL_BYTES] = "ddl hello client";
 
 static const struct {
     ddl_status status;
@@ -33,12 +38,18 @@ static const struct {
 };
 
 /* What in_wanted is being waited for. */
-enum stage { CLIENT_PREFIX, CLIENT_REST, CLIENT_FINISH, SERVER_PREFIX, SERVER_REST, SERVER_REASON, NOTHING };
+enum stage { CLIENT_PREFIX, CLIENT_REST, CLIENT_FINISH, SERVER_PREFIX, SERVER_REST, NOTHING };
 
 ddl_status ddl_hello_verdict_status(ddl_hello_verdict verdict)
 {
     DDL_ASSERT(verdict < DDL_HELLO_VERDICT_COUNT);
     return verdicts[verdict].status;
+}
+
+const char *ddl_security_name(ddl_security level)
+{
+    static const char *const names[] = { "off", "auth", "tls" };
+    return (unsigned)level < sizeof names / sizeof names[0] ? names[level] : "unknown";
 }
 
 void ddl_hello_clean(char *text)
@@ -61,6 +72,7 @@ static void start(ddl_hello *hello, const ddl_hello_party *self, bool is_server)
     DDL_ASSERT(self->rank < self->nranks);
     memset(hello, 0, sizeof *hello);
     hello->self = *self;
+    hello->self.level = ddl_prover_level(self->prover);
     hello->is_server = is_server;
 }
 
@@ -71,6 +83,7 @@ void ddl_hello_start_client(ddl_hello *hello, const ddl_hello_party *self)
     memcpy(out, magic, sizeof magic);
     ddl_put_u16(out + 8, DDL_HELLO_VERSION);
     out[10] = (uint8_t)self->channel;
+    out[11] = (uint8_t)hello->self.level;
     ddl_put_u32(out + 12, self->generator);
     memcpy(out + 16, self->run_id, DDL_RUN_ID_BYTES);
     memcpy(out + 32, self->nonce, DDL_NONCE_BYTES);
@@ -80,6 +93,7 @@ void ddl_hello_start_client(ddl_hello *hello, const ddl_hello_party *self)
     ddl_put_u32(out + 60, (uint32_t)self->pid);
     snprintf((char *)out + 64, DDL_HOST_TEXT, "%s", self->host);
     hello->out_bytes = DDL_HELLO_CLIENT_BYTES;
+    memcpy(hello->said, out, DDL_HELLO_CLIENT_BYTES);
     want(hello, SERVER_PREFIX, PREFIX_BYTES);
 }
 
@@ -123,47 +137,98 @@ static void end(ddl_hello *hello, ddl_hello_verdict verdict)
     want(hello, NOTHING, hello->in_bytes);
 }
 
+/* ---- proofs ---- */
+
+/* The run is the server's in either case: a store's client learns it here. */
+static const uint8_t *run_of(const ddl_hello *hello)
+{
+    return hello->is_server ? hello->self.run_id : hello->peer.run_id;
+}
+
+static int server_parts(const ddl_hello *hello, ddl_view parts[2])
+{
+    parts[0] = (ddl_view){ server_label, sizeof server_label };
+    parts[1] = (ddl_view){ hello->said, DDL_HELLO_CLIENT_BYTES + SERVER_MAC_AT };
+    return 2;
+}
+
+static int client_parts(const ddl_hello *hello, const uint8_t finish[DDL_HELLO_FINISH_BYTES],
+                        ddl_view parts[3])
+{
+    parts[0] = (ddl_view){ client_label, sizeof client_label };
+    parts[1] = (ddl_view){ hello->said, sizeof hello->said };
+    parts[2] = (ddl_view){ finish + DDL_MAC_BYTES, DDL_HELLO_FINISH_BYTES - DDL_MAC_BYTES };
+    return 3;
+}
+
+static void prove(const ddl_hello *hello, const ddl_view parts[], int nparts, uint8_t *mac)
+{
+    const ddl_prover *prover = hello->self.prover;
+    if (prover != NULL)
+        prover->prove(prover, run_of(hello), parts, nparts, mac);
+}
+
+static bool is_proved(const ddl_hello *hello, const ddl_view parts[], int nparts, const uint8_t *mac)
+{
+    const ddl_prover *prover = hello->self.prover;
+    return prover == NULL || prover->check(prover, run_of(hello), parts, nparts, mac);
+}
+
+static void explain_no_proof(ddl_hello *hello)
+{
+    const ddl_hello_party *peer = &hello->peer;
+    const char *source = hello->self.prover->source;
+    if (hello->is_server)
+        snprintf(hello->reason, sizeof hello->reason,
+                 "what says it is rank %d on %s[%d] does not know this job's secret, which is here %s",
+                 peer->rank, peer->host, peer->pid, source);
+    else
+        snprintf(hello->reason, sizeof hello->reason,
+                 "what answers there does not know the secret that rank %d has, %s; start all ranks by the "
+                 "same ddl-launch, or give all the same DDL_SECRET_FILE",
+                 hello->self.rank, source);
+}
+
+/* ---- the server's answer ---- */
+
 static void server_reply(ddl_hello *hello, ddl_hello_verdict verdict)
 {
-    uint8_t out[DDL_HELLO_SERVER_BYTES + DDL_HELLO_REASON_TEXT] = { 0 };
-    size_t reason_bytes = strlen(hello->reason);
+    uint8_t *out = hello->said + DDL_HELLO_CLIENT_BYTES;
+    ddl_view parts[2];
     memcpy(out, magic, sizeof magic);
     ddl_put_u16(out + 8, DDL_HELLO_VERSION);
     out[10] = (uint8_t)verdict;
-    out[11] = (uint8_t)reason_bytes;
+    out[11] = (uint8_t)hello->self.level;
     ddl_put_u32(out + 12, hello->self.generator);
-    /* A stranger does not learn the run's id from a refusal. */
-    if (verdict == DDL_HELLO_WELCOME)
-        memcpy(out + 16, hello->self.run_id, DDL_RUN_ID_BYTES);
+    memcpy(out + 16, hello->self.run_id, DDL_RUN_ID_BYTES);
     memcpy(out + 32, hello->self.nonce, DDL_NONCE_BYTES);
     ddl_put_u32(out + 48, (uint32_t)hello->self.rank);
     ddl_put_u32(out + 52, (uint32_t)hello->self.nranks);
-    memcpy(out + DDL_HELLO_SERVER_BYTES, hello->reason, reason_bytes);
-    send(hello, out, DDL_HELLO_SERVER_BYTES + reason_bytes);
-    if (verdict == DDL_HELLO_WELCOME) {
-        hello->state = DDL_HELLO_TALKING;
-        hello->in_bytes = 0;
-        want(hello, CLIENT_FINISH, DDL_HELLO_FINISH_BYTES);
-    } else {
+    out[56] = (uint8_t)hello->self.channel;
+    /* Whom no proof can be expected from gets none, and no run either. */
+    bool goes_on = verdict != DDL_HELLO_OTHER_VERSION && verdict != DDL_HELLO_OTHER_LEVEL;
+    if (goes_on)
+        prove(hello, parts, server_parts(hello, parts), out + SERVER_MAC_AT);
+    else
+        memset(out + 16, 0, DDL_RUN_ID_BYTES);
+    send(hello, out, DDL_HELLO_SERVER_BYTES);
+    if (!goes_on) {
         end(hello, verdict);
+        return;
     }
-}
-
-void ddl_hello_judge(ddl_hello *hello, ddl_hello_verdict verdict, const char *reason, ...)
-{
-    DDL_ASSERT(hello->state == DDL_HELLO_JUDGING);
-    va_list args;
-    va_start(args, reason);
-    vsnprintf(hello->reason, sizeof hello->reason, reason, args);
-    va_end(args);
-    server_reply(hello, verdict);
+    hello->verdict = verdict;
+    hello->state = DDL_HELLO_TALKING;
+    hello->in_bytes = 0;
+    want(hello, CLIENT_FINISH, DDL_HELLO_FINISH_BYTES);
 }
 
 static void take_client(ddl_hello *hello)
 {
     const uint8_t *in = hello->in;
     ddl_hello_party *peer = &hello->peer;
+    memcpy(hello->said, in, DDL_HELLO_CLIENT_BYTES);
     peer->channel = (ddl_channel)in[10];
+    peer->level = (ddl_security)in[11];
     peer->generator = ddl_get_u32(in + 12);
     memcpy(peer->run_id, in + 16, DDL_RUN_ID_BYTES);
     memcpy(peer->nonce, in + 32, DDL_NONCE_BYTES);
@@ -184,57 +249,123 @@ static bool same_run(const ddl_hello_party *self, const ddl_hello_party *peer)
     return self->channel == DDL_CHANNEL_STORE && memcmp(peer->run_id, unknown, DDL_RUN_ID_BYTES) == 0;
 }
 
-ddl_hello_verdict ddl_hello_check(const ddl_hello_party *peer, const ddl_hello_party *self,
-                                  char reason[DDL_HELLO_REASON_TEXT])
+/* ---- what does not fit ---- */
+
+enum { PARTY_TEXT = DDL_HOST_TEXT + 48 };
+
+/* "rank 3 on nodeA[4711]"; a server's host is not told in the handshake. */
+static const char *name(const ddl_hello_party *party, char text[PARTY_TEXT])
+{
+    if (party->host[0] != '\0')
+        snprintf(text, PARTY_TEXT, "rank %d on %s[%d]", party->rank, party->host, (int)party->pid);
+    else
+        snprintf(text, PARTY_TEXT, "rank %d", party->rank);
+    return text;
+}
+
+static void explain(ddl_hello_verdict verdict, const ddl_hello_party *client, const ddl_hello_party *server,
+                    char reason[DDL_HELLO_REASON_TEXT])
 {
     const size_t room = DDL_HELLO_REASON_TEXT;
-    reason[0] = '\0';
-    if (peer->channel != self->channel) {
+    char who[PARTY_TEXT], whom[PARTY_TEXT];
+    name(client, who);
+    name(server, whom);
+    switch (verdict) {
+    case DDL_HELLO_OTHER_CHANNEL:
         snprintf(reason, room, "this port serves channel %d, not %d; is it the right one?",
-                 (int)self->channel, (int)peer->channel);
+                 (int)server->channel, (int)client->channel);
+        break;
+    case DDL_HELLO_OTHER_LEVEL:
+        snprintf(reason, room,
+                 "%s has security level %s, but %s has %s; start every rank with the same DDL_SECURITY "
+                 "(ddl-launch --security)",
+                 who, ddl_security_name(client->level), whom, ddl_security_name(server->level));
+        break;
+    case DDL_HELLO_OTHER_RUN:
+        snprintf(reason, room,
+                 "%s belongs to another run than rank %d there; do two jobs share a port or store?", who,
+                 server->rank);
+        break;
+    case DDL_HELLO_OTHER_SIZE:
+        snprintf(reason, room,
+                 "%s has world size %d, but %s has world size %d; start every rank with the same WORLD_SIZE",
+                 who, client->nranks, whom, server->nranks);
+        break;
+    case DDL_HELLO_OTHER_GENERATOR:
+        snprintf(reason, room,
+                 "%s has version %u of ddl's algorithms, rank %d has version %u; install the same ddl "
+                 "everywhere",
+                 who, (unsigned)client->generator, server->rank, (unsigned)server->generator);
+        break;
+    case DDL_HELLO_BAD_RANK:
+        if (client->rank < 0 || client->rank >= server->nranks)
+            snprintf(reason, room, "%s is not in 0..%d", who, server->nranks - 1);
+        else
+            snprintf(reason, room, "rank %d is called by higher ranks, not by rank %d", server->rank,
+                     client->rank);
+        break;
+    case DDL_HELLO_OTHER_RANK:
+        snprintf(reason, room,
+                 "rank %d answers there, rank %d was expected; do two jobs share a port or store?",
+                 server->rank, client->peer);
+        break;
+    case DDL_HELLO_TAKEN:
+        if (server->channel == DDL_CHANNEL_STORE)
+            snprintf(reason, room, "the store of rank %d has as many clients as it takes", server->rank);
+        else
+            snprintf(reason, room, "rank %d is connected to rank %d already", client->rank, server->rank);
+        break;
+    default:
+        snprintf(reason, room, "%s", verdicts[verdict].meaning);
+    }
+}
+
+static ddl_hello_verdict compare(const ddl_hello_party *client, const ddl_hello_party *server)
+{
+    if (client->channel != server->channel)
         return DDL_HELLO_OTHER_CHANNEL;
-    }
-    if (!same_run(self, peer) || memcmp(self->nonce, peer->nonce, DDL_NONCE_BYTES) == 0) {
-        snprintf(reason, room,
-                 "rank %d on %s[%d] belongs to another run than rank %d here; do two jobs share a "
-                 "port or store?",
-                 peer->rank, peer->host, peer->pid, self->rank);
+    if (client->level != server->level)
+        return DDL_HELLO_OTHER_LEVEL;
+    if (!same_run(server, client) || memcmp(server->nonce, client->nonce, DDL_NONCE_BYTES) == 0)
         return DDL_HELLO_OTHER_RUN;
-    }
-    if (peer->nranks != self->nranks) {
-        snprintf(reason, room,
-                 "rank %d on %s[%d] has world size %d, but rank %d on %s[%d] has world size %d; start "
-                 "every rank with the same WORLD_SIZE",
-                 peer->rank, peer->host, peer->pid, peer->nranks, self->rank, self->host, self->pid,
-                 self->nranks);
+    if (client->nranks != server->nranks)
         return DDL_HELLO_OTHER_SIZE;
-    }
-    if (peer->generator != self->generator) {
-        snprintf(reason, room,
-                 "rank %d on %s[%d] has version %u of ddl's algorithms, rank %d has version %u; install "
-                 "the same ddl everywhere",
-                 peer->rank, peer->host, peer->pid, (unsigned)peer->generator, self->rank,
-                 (unsigned)self->generator);
+    if (client->generator != server->generator)
         return DDL_HELLO_OTHER_GENERATOR;
-    }
-    if (peer->rank < 0 || peer->rank >= self->nranks) {
-        snprintf(reason, room, "rank %d on %s[%d] is not in 0..%d", peer->rank, peer->host, peer->pid,
-                 self->nranks - 1);
+    if (client->rank < 0 || client->rank >= server->nranks)
         return DDL_HELLO_BAD_RANK;
-    }
-    if (peer->peer != self->rank) {
-        snprintf(reason, room,
-                 "rank %d answers here, rank %d was expected; do two jobs share a port or store?", self->rank,
-                 peer->peer);
+    if (client->peer != server->rank)
         return DDL_HELLO_OTHER_RANK;
-    }
     return DDL_HELLO_WELCOME;
 }
+
+ddl_hello_verdict ddl_hello_check(const ddl_hello_party *client, const ddl_hello_party *server,
+                                  char reason[DDL_HELLO_REASON_TEXT])
+{
+    ddl_hello_verdict verdict = compare(client, server);
+    reason[0] = '\0';
+    if (verdict != DDL_HELLO_WELCOME)
+        explain(verdict, client, server, reason);
+    return verdict;
+}
+
+void ddl_hello_judge(ddl_hello *hello, ddl_hello_verdict verdict)
+{
+    DDL_ASSERT(hello->state == DDL_HELLO_JUDGING);
+    if (verdict != DDL_HELLO_WELCOME)
+        explain(verdict, &hello->peer, &hello->self, hello->reason);
+    server_reply(hello, verdict);
+}
+
+/* ---- the client's last word ---- */
 
 static void client_finish(ddl_hello *hello, ddl_hello_verdict verdict)
 {
     uint8_t out[DDL_HELLO_FINISH_BYTES] = { 0 };
+    ddl_view parts[3];
     out[DDL_MAC_BYTES] = (uint8_t)verdict;
+    if (verdict != DDL_HELLO_NOT_PROVEN) /* to whom that is said hears nothing else */
+        prove(hello, parts, client_parts(hello, out, parts), out);
     send(hello, out, sizeof out);
     end(hello, verdict);
 }
@@ -244,41 +375,34 @@ static void take_server(ddl_hello *hello)
     const uint8_t *in = hello->in;
     ddl_hello_party *peer = &hello->peer;
     const ddl_hello_party *self = &hello->self;
-    peer->channel = self->channel;
+    ddl_view parts[2];
+    memcpy(hello->said + DDL_HELLO_CLIENT_BYTES, in, DDL_HELLO_SERVER_BYTES);
+    peer->channel = (ddl_channel)in[56];
+    peer->level = (ddl_security)in[11];
     peer->generator = ddl_get_u32(in + 12);
     memcpy(peer->run_id, in + 16, DDL_RUN_ID_BYTES);
     memcpy(peer->nonce, in + 32, DDL_NONCE_BYTES);
     peer->rank = (int)(int32_t)ddl_get_u32(in + 48);
     peer->nranks = (int)(int32_t)ddl_get_u32(in + 52);
-    unsigned verdict = in[10];
-    if (verdict != DDL_HELLO_WELCOME) {
-        memcpy(hello->reason, in + DDL_HELLO_SERVER_BYTES, in[11]);
-        hello->reason[in[11]] = '\0';
-        ddl_hello_clean(hello->reason);
-        end(hello, verdict < DDL_HELLO_VERDICT_COUNT ? (ddl_hello_verdict)verdict : DDL_HELLO_NOT_DDL);
+    unsigned said = in[10];
+    if (peer->level != self->level) {
+        explain(DDL_HELLO_OTHER_LEVEL, self, peer, hello->reason);
+        end(hello, DDL_HELLO_OTHER_LEVEL);
         return;
     }
-    if (!same_run(peer, self) || memcmp(self->nonce, peer->nonce, DDL_NONCE_BYTES) == 0) {
-        snprintf(hello->reason, sizeof hello->reason,
-                 "rank %d there belongs to another run; do two jobs share a port "
-                 "or store?",
-                 peer->rank);
-        client_finish(hello, DDL_HELLO_OTHER_RUN);
-    } else if (peer->nranks != self->nranks) {
-        snprintf(hello->reason, sizeof hello->reason,
-                 "rank %d has world size %d, but rank %d has world size %d; "
-                 "start every rank with the same WORLD_SIZE",
-                 self->rank, self->nranks, peer->rank, peer->nranks);
-        client_finish(hello, DDL_HELLO_OTHER_SIZE);
-    } else if (peer->rank != self->peer) {
-        snprintf(hello->reason, sizeof hello->reason,
-                 "rank %d answers there, rank %d was expected; do two jobs share "
-                 "a port or store?",
-                 peer->rank, self->peer);
-        client_finish(hello, DDL_HELLO_OTHER_RANK);
-    } else {
-        client_finish(hello, DDL_HELLO_WELCOME);
+    if (!is_proved(hello, parts, server_parts(hello, parts), in + SERVER_MAC_AT)) {
+        explain_no_proof(hello);
+        client_finish(hello, DDL_HELLO_NOT_PROVEN);
+        return;
     }
+    ddl_hello_verdict verdict = compare(self, peer);
+    if (said >= DDL_HELLO_VERDICT_COUNT)
+        verdict = DDL_HELLO_NOT_DDL;
+    else if (said != DDL_HELLO_WELCOME)
+        verdict = (ddl_hello_verdict)said;
+    if (verdict != DDL_HELLO_WELCOME)
+        explain(verdict, self, peer, hello->reason);
+    client_finish(hello, verdict);
 }
 
 static bool is_magic(const ddl_hello *hello)
@@ -322,14 +446,22 @@ static void take_server_prefix(ddl_hello *hello)
     }
 }
 
+/* What was found to be wrong counts only now that it is sure to come from the job. */
 static void take_finish(ddl_hello *hello)
 {
-    unsigned verdict = hello->in[DDL_MAC_BYTES];
-    if (verdict != DDL_HELLO_WELCOME)
+    unsigned said = hello->in[DDL_MAC_BYTES];
+    ddl_view parts[3];
+    if (!is_proved(hello, parts, client_parts(hello, hello->in, parts), hello->in)) {
+        explain_no_proof(hello);
+        end(hello, DDL_HELLO_NOT_PROVEN);
+    } else if (hello->verdict != DDL_HELLO_WELCOME || said == DDL_HELLO_WELCOME) {
+        end(hello, hello->verdict);
+    } else {
+        bool known = said < DDL_HELLO_VERDICT_COUNT;
         snprintf(hello->reason, sizeof hello->reason, "rank %d turned away: %s", hello->peer.rank,
-                 verdict < DDL_HELLO_VERDICT_COUNT ? verdicts[verdict].meaning
-                                                   : "no reason that is known here");
-    end(hello, verdict < DDL_HELLO_VERDICT_COUNT ? (ddl_hello_verdict)verdict : DDL_HELLO_NOT_DDL);
+                 known ? verdicts[said].meaning : "no reason that is known here");
+        end(hello, known ? (ddl_hello_verdict)said : DDL_HELLO_NOT_DDL);
+    }
 }
 
 static void step(ddl_hello *hello)
@@ -353,12 +485,6 @@ static void step(ddl_hello *hello)
         take_server_prefix(hello);
         break;
     case SERVER_REST:
-        if (hello->in[11] > 0)
-            want(hello, SERVER_REASON, DDL_HELLO_SERVER_BYTES + hello->in[11]);
-        else
-            take_server(hello);
-        break;
-    case SERVER_REASON:
         take_server(hello);
         break;
     case NOTHING:

@@ -3,28 +3,31 @@
  *
  * Pure: bytes in, bytes out; the caller moves them and keeps the time. The client speaks first:
  *
- *     client -> server   who I am, whom I expect, which run        DDL_HELLO_CLIENT_BYTES
- *     server -> client   who I am, and whether you may come in     DDL_HELLO_SERVER_BYTES, then a reason
- *     client -> server   whether I stay                            DDL_HELLO_FINISH_BYTES
+ *     client -> server   who I am, whom I expect, which run             DDL_HELLO_CLIENT_BYTES
+ *     server -> client   who I am, which run this is, what I think      DDL_HELLO_SERVER_BYTES
+ *     client -> server   whether I stay                                 DDL_HELLO_FINISH_BYTES
  *
- * A side asks for exactly the bytes that it needs next, so nothing behind the handshake is consumed. Fields
- * for the proof of membership (nonces, MAC) are in place; the MAC is zero and not looked at yet.
+ * The second and third message prove that their senders know the job's secret: a MAC over everything that was
+ * said before, whose label tells the directions apart. Fresh nonces of both sides make each one of its kind.
+ * Whoever cannot prove it learns nothing but that; what else does not fit (size, version, rank) is told, and
+ * acted on, only under the MAC. A side asks for exactly the bytes that it needs next, so nothing behind the
+ * handshake is consumed.
  */
 #ifndef DDL_PROTOCOL_HELLO_H
 #define DDL_PROTOCOL_HELLO_H
 
 #include "base/bytes.h"
 #include "base/error.h"
+#include "protocol/prover.h"
 #include "protocol/roster.h"
 
 enum {
-    DDL_HELLO_VERSION = 1,
+    DDL_HELLO_VERSION = 2,
     DDL_NONCE_BYTES = 16,
-    DDL_MAC_BYTES = 32,
     DDL_HELLO_CLIENT_BYTES = 128,
-    DDL_HELLO_SERVER_BYTES = 96, /* and up to 255 of reason */
+    DDL_HELLO_SERVER_BYTES = 96,
     DDL_HELLO_FINISH_BYTES = 36,
-    DDL_HELLO_REASON_TEXT = 256
+    DDL_HELLO_REASON_TEXT = 400
 };
 
 /* What a connection is for. */
@@ -42,7 +45,8 @@ typedef enum ddl_channel { DDL_CHANNEL_STORE = 1, DDL_CHANNEL_MESH = 2 } ddl_cha
     X(DDL_HELLO_BAD_RANK, DDL_ECONFIG, "no such rank")                            \
     X(DDL_HELLO_OTHER_RANK, DDL_EPROTO, "another rank is here")                   \
     X(DDL_HELLO_TAKEN, DDL_ECONFIG, "that rank is here already")                  \
-    X(DDL_HELLO_FAILED, DDL_ECONFIG, "this run has failed")
+    X(DDL_HELLO_OTHER_LEVEL, DDL_EAUTH, "another level of security")              \
+    X(DDL_HELLO_NOT_PROVEN, DDL_EAUTH, "it could not prove that it belongs to this job")
 
 typedef enum ddl_hello_verdict {
 #define X(verdict, status, meaning) verdict,
@@ -61,11 +65,14 @@ typedef struct ddl_hello_party {
     int peer;    /* rank that a client expects to meet */
     int32_t pid; /* pid and host: for messages; a server does not tell them */
     char host[DDL_HOST_TEXT];
+    ddl_security level;       /* of a peer, as it says; the own one follows from prover */
+    const ddl_prover *prover; /* of this side; NULL: level off */
 } ddl_hello_party;
 
 typedef enum ddl_hello_state {
     DDL_HELLO_TALKING,  /* move bytes */
-    DDL_HELLO_JUDGING,  /* server: all checks passed; the owner calls ddl_hello_judge */
+    DDL_HELLO_JUDGING,  /* server: what the client says fits, though it is not proved; the owner calls
+                           ddl_hello_judge */
     DDL_HELLO_ACCEPTED, /* both agree, once the output is sent */
     DDL_HELLO_REFUSED   /* verdict and reason say why; send the output, then close */
 } ddl_hello_state;
@@ -79,8 +86,9 @@ typedef struct ddl_hello {
     ddl_hello_verdict verdict;
     char reason[DDL_HELLO_REASON_TEXT];
     size_t in_bytes, in_wanted, out_bytes, out_sent;
-    uint8_t in[DDL_HELLO_SERVER_BYTES + DDL_HELLO_REASON_TEXT];
-    uint8_t out[DDL_HELLO_SERVER_BYTES + DDL_HELLO_REASON_TEXT];
+    uint8_t in[DDL_HELLO_CLIENT_BYTES];
+    uint8_t out[DDL_HELLO_CLIENT_BYTES + DDL_HELLO_FINISH_BYTES];
+    uint8_t said[DDL_HELLO_CLIENT_BYTES + DDL_HELLO_SERVER_BYTES]; /* the first two messages */
 } ddl_hello;
 
 void ddl_hello_start_client(ddl_hello *hello, const ddl_hello_party *self);
@@ -96,9 +104,11 @@ void ddl_hello_feed(ddl_hello *hello, const void *data, size_t count);
 ddl_view ddl_hello_output(const ddl_hello *hello);
 void ddl_hello_sent(ddl_hello *hello, size_t count);
 
-/* Server, in DDL_HELLO_JUDGING: let the client in, or say why not. */
-__attribute__((format(printf, 3, 4))) void ddl_hello_judge(ddl_hello *hello, ddl_hello_verdict verdict,
-                                                           const char *reason, ...);
+/*
+ * Server, in DDL_HELLO_JUDGING: let the client in, or say why not. It may turn out not to belong to the job,
+ * so nobody may be any worse off for it yet.
+ */
+void ddl_hello_judge(ddl_hello *hello, ddl_hello_verdict verdict);
 
 /* The server's checks alone, for stores without connections: DDL_HELLO_WELCOME, or why not, with a reason. */
 ddl_hello_verdict ddl_hello_check(const ddl_hello_party *client, const ddl_hello_party *server,
@@ -108,6 +118,9 @@ ddl_hello_verdict ddl_hello_check(const ddl_hello_party *client, const ddl_hello
 ddl_status ddl_hello_fail(const ddl_hello *hello, const char *where, ddl_error *err);
 
 ddl_status ddl_hello_verdict_status(ddl_hello_verdict verdict);
+
+/* "auth"; of a level that is not known here "unknown". */
+const char *ddl_security_name(ddl_security level);
 
 /* Make text from outside fit to be logged: anything but printable ASCII becomes '?'. */
 void ddl_hello_clean(char *text);

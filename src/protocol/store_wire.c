@@ -25,7 +25,7 @@ bool ddl_store_message_encode(const ddl_store_message *message, ddl_bytes *bytes
     DDL_ASSERT((int)message->kind < KIND_COUNT);
     DDL_ASSERT(kinds[message->kind].known);
     DDL_ASSERT(message->key.bytes <= DDL_STORE_KEY_LIMIT);
-    DDL_ASSERT(message->value.bytes <= DDL_STORE_ROSTER_LIMIT);
+    DDL_ASSERT(message->value.bytes <= DDL_STORE_ROSTER_LIMIT + DDL_STORE_SEAL_ROOM);
     ddl_put_u32(head, (uint32_t)(message->key.bytes + message->value.bytes));
     ddl_put_u32(head + 4, message->id);
     head[8] = (uint8_t)message->kind;
@@ -42,7 +42,7 @@ bool ddl_store_message_encode(const ddl_store_message *message, ddl_bytes *bytes
 ddl_status ddl_store_inbox_feed(ddl_store_inbox *inbox, const void *data, size_t bytes, ddl_error *err)
 {
     ddl_bytes *held = &inbox->held;
-    DDL_ASSERT(inbox->value_limit <= DDL_STORE_ROSTER_LIMIT);
+    DDL_ASSERT(inbox->value_limit <= DDL_STORE_ROSTER_LIMIT + DDL_STORE_SEAL_ROOM);
     if (inbox->taken > 0) {
         memmove(held->data, held->data + inbox->taken, held->bytes - inbox->taken);
         held->bytes -= inbox->taken;

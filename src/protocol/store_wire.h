@@ -15,7 +15,8 @@ enum {
     DDL_STORE_HEAD_BYTES = 16,
     DDL_STORE_KEY_LIMIT = 256,
     DDL_STORE_VALUE_LIMIT = 64 << 10,
-    DDL_STORE_ROSTER_LIMIT = 1 << 20 /* of the one value that grows with the number of ranks */
+    DDL_STORE_ROSTER_LIMIT = 1 << 20, /* of the one value that grows with the number of ranks */
+    DDL_STORE_SEAL_ROOM = 36          /* on top of either, for the proof that goes with a value */
 };
 
 /* X(kind, name, from client, takes a key, takes a value) */
@@ -56,7 +57,7 @@ bool ddl_store_message_encode(const ddl_store_message *message, ddl_bytes *bytes
 /* Bytes on their way to become messages. Zero it, then set the two first fields. */
 typedef struct ddl_store_inbox {
     bool from_client;   /* whose messages these are */
-    size_t value_limit; /* of one value; at most DDL_STORE_ROSTER_LIMIT */
+    size_t value_limit; /* of one value; at most DDL_STORE_ROSTER_LIMIT + DDL_STORE_SEAL_ROOM */
     ddl_bytes held;
     size_t taken; /* of held, by messages already given out */
 } ddl_store_inbox;

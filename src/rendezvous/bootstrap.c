@@ -8,6 +8,7 @@
 #include "rendezvous/bootstrap.h"
 
 #include "base/assert.h"
+#include "base/log.h"
 #include "io/address.h"
 #include "io/host.h"
 #include "io/socket.h"
@@ -60,6 +61,8 @@ static ddl_status know_oneself(struct course *course, ddl_error *err)
     self->rank = own->rank = options->rank;
     self->nranks = options->nranks;
     self->generator = options->generator;
+    self->prover = options->prover;
+    self->level = ddl_prover_level(options->prover);
     self->pid = own->pid = (int32_t)getpid();
     ddl_host_name(own->host);
     ddl_hello_clean(own->host);
@@ -454,6 +457,21 @@ static ddl_status run_course(struct course *course, ddl_error *err)
     return settle(course, err);
 }
 
+/* Once for the job: without proofs, whoever reaches rank 0 can take part. */
+static void warn_if_open(const struct course *course)
+{
+    ddl_address address;
+    if (course->self.rank != 0 || course->self.prover != NULL ||
+        !ddl_address_parse(course->own.address, course->own.port, &address) ||
+        ddl_address_is_loopback(&address))
+        return;
+    ddl_log(
+        DDL_LOG_WARNING,
+        "DDL_SECURITY=off: whoever can reach %s can join this job, read its data and change its results; use "
+        "auth outside of networks that you trust",
+        course->own.address);
+}
+
 static ddl_status join(struct course *course, ddl_error *err)
 {
     DDL_TRY(know_oneself(course, err));
@@ -463,6 +481,7 @@ static ddl_status join(struct course *course, ddl_error *err)
         DDL_TRY(ddl_interface_choose(course->options->iface, &unused, err));
     }
     DDL_TRY(enter_run(course, err));
+    warn_if_open(course);
     ddl_status status = run_course(course, err);
     if (status != DDL_OK) {
         ddl_store_fail(course->store, err, ddl_deadline_in_ms(LAST_WORDS_MS), err);

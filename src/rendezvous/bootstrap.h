@@ -11,18 +11,20 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "io/service.h"
+#include "protocol/prover.h"
 #include "protocol/roster.h"
 
 typedef struct ddl_bootstrap ddl_bootstrap;
 
 typedef struct ddl_bootstrap_options {
     int rank, nranks;
-    const char *store;   /* URL: "tcp://host:port", "file:///dir", "mem://name" */
-    const char *master;  /* "address:port": names the meeting place inside file and mem stores; for tcp
-                            stores it is the store's own address */
-    const char *iface;   /* name or CIDR of the network to use, or NULL */
-    uint32_t generator;  /* version of the schedule generator; all ranks must have the same */
-    const double *costs; /* rank 0: constants of its cost model, for the roster; ncosts of them */
+    const char *store;        /* URL: "tcp://host:port", "file:///dir", "mem://name" */
+    const char *master;       /* "address:port": names the meeting place inside file and mem stores; for tcp
+                                 stores it is the store's own address */
+    const char *iface;        /* name or CIDR of the network to use, or NULL */
+    const ddl_prover *prover; /* shows the others that this rank belongs to the job; NULL: nobody has to */
+    uint32_t generator;       /* version of the schedule generator; all ranks must have the same */
+    const double *costs;      /* rank 0: constants of its cost model, for the roster; ncosts of them */
     int ncosts;
     ddl_service *service;
     ddl_deadline deadline;
@@ -35,6 +37,7 @@ typedef struct ddl_bootstrap_options {
  * each other rank (-1 for the own); the caller owns them.
  * Lower ranks are connected to, higher ones accepted from.
  * DDL_ECONFIG: duplicate rank (the latecomer gets it), another world size, unknown interface, bad URL.
+ * DDL_EAUTH: what answers does not have this job's secret, or the other way round.
  * DDL_ETIMEDOUT: who is missing. DDL_ENETWORK, DDL_ESTORE, DDL_EPROTO, DDL_EPEERLOST (blames the rank).
  * Blocks at most until the deadline.
  */

@@ -5,10 +5,12 @@
 #include "base/bytes.h"
 #include "base/clock.h"
 #include "base/list.h"
+#include "base/log.h"
 #include "io/host.h"
 #include "io/socket.h"
 #include "io/watch.h"
 
+#include <stdio.h>
 #include <string.h>
 #include <sys/socket.h>
 
@@ -18,7 +20,8 @@ enum {
     PATIENCE_MS = 250, /* a stranger is not sent away for a newcomer before */
     ACCEPTS_PER_TURN = 64,
     STRANGERS_LEAST = 64,
-    PAUSE_MS = 100 /* when descriptors or memory ran out */
+    PAUSE_MS = 100,       /* when descriptors or memory ran out */
+    TELL_EVERY_MS = 10000 /* of those who could not prove that they belong here */
 };
 
 struct stranger {
@@ -44,6 +47,8 @@ struct ddl_listener {
     bool paused;
     ddl_list strangers;
     int stranger_count, stranger_limit;
+    unsigned unproven; /* since that was last told */
+    ddl_deadline tell_next;
 };
 
 static void set_alarm(ddl_listener *listener)
@@ -123,6 +128,25 @@ static bool drain(struct stranger *stranger)
     return count > 0 || (count < 0 && errno == EAGAIN);
 }
 
+/* Somebody came who has another secret, or none: whose rank is missing looks for that. */
+static void tell_of_unproven(struct stranger *stranger)
+{
+    ddl_listener *listener = stranger->listener;
+    const ddl_hello *hello = &stranger->hello;
+    char from[DDL_ADDRESS_FULL_TEXT], more[48] = "";
+    if (hello->verdict != DDL_HELLO_NOT_PROVEN && hello->verdict != DDL_HELLO_OTHER_LEVEL)
+        return;
+    listener->unproven++;
+    if (!ddl_deadline_passed(listener->tell_next))
+        return;
+    ddl_address_text(&stranger->from, from);
+    if (listener->unproven > 1)
+        snprintf(more, sizeof more, " (and %u more before it)", listener->unproven - 1);
+    ddl_log(DDL_LOG_WARNING, "rank %d turned away %s%s: %s", listener->self.rank, from, more, hello->reason);
+    listener->unproven = 0;
+    listener->tell_next = ddl_deadline_in_ms(TELL_EVERY_MS);
+}
+
 static void on_stranger(void *arg, int events)
 {
     struct stranger *stranger = arg;
@@ -142,6 +166,7 @@ static void on_stranger(void *arg, int events)
     if (hello->state == DDL_HELLO_ACCEPTED && sent) {
         let_in(stranger);
     } else if (hello->state == DDL_HELLO_REFUSED && sent) {
+        tell_of_unproven(stranger);
         if (listener->events->refused != NULL)
             listener->events->refused(listener->arg, hello, &stranger->from);
         if (hello->verdict == DDL_HELLO_NOT_DDL) {

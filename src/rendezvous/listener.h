@@ -18,7 +18,7 @@ typedef struct ddl_listener ddl_listener;
 
 /* The owner's part; arg is ddl_listener_options.arg. */
 typedef struct ddl_listener_events {
-    /* The hello is in order: let it in? Calls ddl_hello_judge. */
+    /* The hello is in order, but not proved: let it in if it is? Calls ddl_hello_judge, and harms nobody. */
     void (*judge)(void *arg, ddl_hello *hello, const ddl_address *from);
     /* The handshake is refused, by us or by the client (hello->verdict); for whoever must tell others. May be
      * NULL. */

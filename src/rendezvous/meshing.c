@@ -232,13 +232,9 @@ static void judge(void *arg, ddl_hello *hello, const ddl_address *from)
     bool taken = rank > meshing->self.rank && meshing->sockets[rank] >= 0;
     ddl_bell_unlock(&meshing->bell);
     if (rank <= meshing->self.rank)
-        ddl_hello_judge(hello, DDL_HELLO_BAD_RANK, "rank %d is called by higher ranks, not by rank %d",
-                        meshing->self.rank, rank);
-    else if (taken)
-        ddl_hello_judge(hello, DDL_HELLO_TAKEN, "rank %d is connected to rank %d already", rank,
-                        meshing->self.rank);
+        ddl_hello_judge(hello, DDL_HELLO_BAD_RANK);
     else
-        ddl_hello_judge(hello, DDL_HELLO_WELCOME, "%s", "");
+        ddl_hello_judge(hello, taken ? DDL_HELLO_TAKEN : DDL_HELLO_WELCOME);
 }
 
 static void entered(void *arg, int fd, const ddl_hello *hello, const ddl_address *from)

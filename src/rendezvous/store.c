@@ -11,6 +11,8 @@
 
 static const struct ddl_store_ops *const stores[] = { &ddl_store_tcp, &ddl_store_file, &ddl_store_mem };
 
+_Static_assert((int)DDL_SEAL_BYTES <= (int)DDL_STORE_SEAL_ROOM, "values of any size can be sealed");
+
 enum { STORE_COUNT = sizeof stores / sizeof stores[0] };
 
 static ddl_status find(const char *url, const struct ddl_store_ops **ops, const char **rest, ddl_error *err)
@@ -40,7 +42,10 @@ ddl_status ddl_store_open(const ddl_store_options *options, ddl_deadline deadlin
     DDL_ASSERT(options->url != NULL);
     DDL_ASSERT(options->place != NULL);
     DDL_TRY(find(options->url, &ops, &rest, err));
-    return ops->open(options, rest, deadline, store, err);
+    DDL_TRY(ops->open(options, rest, deadline, store, err));
+    (*store)->seal = (ddl_seal){ options->self->prover, (*store)->run_id };
+    (*store)->rank = options->self->rank;
+    return DDL_OK;
 }
 
 static void check_key(const char *key)
@@ -50,21 +55,46 @@ static void check_key(const char *key)
     DDL_ASSERT(strlen(key) <= DDL_STORE_KEY_LIMIT);
 }
 
+/* Leave the value alone in what was read; nothing if it is not from a rank of this run. */
+static ddl_status unseal(const ddl_store *store, const char *key, ddl_bytes *value, ddl_error *err)
+{
+    char place[64];
+    ddl_view inner;
+    if (ddl_seal_get(&store->seal, key, ddl_bytes_view(value), &inner, NULL)) {
+        if (inner.data != value->data && inner.bytes > 0)
+            memmove(value->data, inner.data, inner.bytes);
+        value->bytes = inner.bytes;
+        return DDL_OK;
+    }
+    ddl_bytes_fini(value);
+    snprintf(place, sizeof place, "the %s store", store->ops->scheme);
+    return ddl_seal_fail(key, place, err);
+}
+
 ddl_status ddl_store_set_new(ddl_store *store, const char *key, ddl_view value, ddl_deadline deadline,
                              ddl_store_outcome *outcome, ddl_bytes *existing, ddl_error *err)
 {
+    ddl_bytes sealed = { 0 };
     check_key(key);
     if (value.bytes > DDL_STORE_ROSTER_LIMIT)
         return DDL_FAIL(err, DDL_EINVAL, "a value of %zu bytes is too large for a store, the limit is %d",
                         value.bytes, DDL_STORE_ROSTER_LIMIT);
-    return store->ops->set_new(store, key, value, deadline, outcome, existing, err);
+    if (!ddl_seal_put(&store->seal, store->rank, key, value, &sealed)) {
+        ddl_bytes_fini(&sealed);
+        return DDL_FAIL(err, DDL_ENOMEM, "no memory for a value of %zu bytes", value.bytes);
+    }
+    ddl_status status =
+        store->ops->set_new(store, key, ddl_bytes_view(&sealed), deadline, outcome, existing, err);
+    ddl_bytes_fini(&sealed);
+    return status == DDL_OK && *outcome != DDL_STORE_CREATED ? unseal(store, key, existing, err) : status;
 }
 
 ddl_status ddl_store_get(ddl_store *store, const char *key, ddl_deadline deadline, ddl_bytes *value,
                          ddl_error *err)
 {
     check_key(key);
-    return store->ops->get(store, key, deadline, value, err);
+    DDL_TRY(store->ops->get(store, key, deadline, value, err));
+    return unseal(store, key, value, err);
 }
 
 ddl_status ddl_store_will(ddl_store *store, const ddl_error *will, ddl_deadline deadline, ddl_error *err)

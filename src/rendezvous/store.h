@@ -5,7 +5,8 @@
  * opens a new run in it, with a fresh run id, and the others find that run, never one left by the dead.
  * Keys are short text and are set once. Calls block, each with a deadline. A run either fails: then every
  * call of everyone in it, waiting or later, returns the same first error; or it is settled, by setting the
- * key DDL_STORE_SETTLED: then it cannot fail any more. Whichever comes first stands.
+ * key DDL_STORE_SETTLED: then it cannot fail any more. Whichever comes first stands. With a prover values are
+ * sealed: what was not written by a rank of the run is never read, and DDL_EAUTH says so.
  * Thread: one at a time per store.
  */
 #ifndef DDL_RENDEZVOUS_STORE_H
@@ -17,6 +18,7 @@
 #include "io/service.h"
 #include "protocol/hello.h"
 #include "rendezvous/progress.h"
+#include "rendezvous/seal.h"
 
 #define DDL_STORE_SETTLED "settled"
 
@@ -25,7 +27,7 @@ typedef struct ddl_store ddl_store;
 typedef struct ddl_store_options {
     const char *url;             /* "tcp://host:port", "file:///dir", "mem://name" */
     const char *place;           /* names the meeting place inside file and mem stores: "10.0.0.1:29500" */
-    const ddl_hello_party *self; /* rank, nranks, generator, nonce, pid, host; no run id yet */
+    const ddl_hello_party *self; /* rank, nranks, generator, nonce, pid, host, prover; no run id yet */
     ddl_service *service;
     ddl_progress *progress; /* told while waiting for rank 0; may be NULL */
 } ddl_store_options;
@@ -97,7 +99,10 @@ const char *ddl_store_address(const ddl_store *store);
 
 /* ---- for implementations ---- */
 
-/* All may block until the deadline, except check. Arguments have been checked. */
+/*
+ * All may block until the deadline, except check. Arguments have been checked; values come sealed and are
+ * handed out so. What an implementation writes for itself it seals itself.
+ */
 struct ddl_store_ops {
     const char *scheme; /* in URLs and messages: "tcp" */
     ddl_status (*open)(const ddl_store_options *options, const char *rest, ddl_deadline deadline,
@@ -118,6 +123,8 @@ struct ddl_store {
     uint8_t run_id[DDL_RUN_ID_BYTES];
     char address[DDL_ADDRESS_TEXT];
     bool is_lost;
+    ddl_seal seal; /* set once the store is open */
+    int rank;
     int held[2]; /* descriptors that a forked child has to close, or -1 */
 };
 

@@ -7,15 +7,17 @@
  *         RUN/                       one run, named by its id in hex
  *             key/KEY                values, with the token of who set them
  *             ask/RANK.TOKEN         "are you there?", from a rank that has read meet
- *             echo/TOKEN             rank 0's answer
+ *             echo/TOKEN             rank 0's answer, sealed
  *             here/TOKEN             locked by the process of this token while it takes part
  *             will/TOKEN             what the run fails with if that process ends
  *             failed                 what the run has failed with
  *
  * meet may have been left by a run that was killed. So nobody trusts it: a rank asks with a fresh token
  * under that run, and goes on only when rank 0 echoes it. When meet changes, it asks again there.
- * Waiting is polling with back-off. Locks show who lives only to processes on the same host, which is told
- * by the host id in each here file; nothing but the early notice of a death depends on them.
+ * What is in meet, echo, key, will and failed is sealed (seal.h): the folders are the user's alone, but
+ * others may be that user too, on a network file system. Who forges can hold a run up; nobody takes anything
+ * in from him. Waiting is polling with back-off. Locks show who lives only to processes on the same host,
+ * which is told by the host id in each here file; nothing but the early notice of a death depends on them.
  */
 #include "rendezvous/store.h"
 
@@ -38,11 +40,13 @@ enum {
     TOKEN_BYTES = 16,
     TOKEN_TEXT = 2 * TOKEN_BYTES + 1,
     HOST_ID_BYTES = DDL_HOST_ID_BYTES,
-    MEET_BYTES = 124,
+    MEET_HEAD_BYTES = 8,
+    MEET_BYTES = 108,
     FIRST_PAUSE_MS = 1,
     LAST_PAUSE_MS = 100,
     LIFE_INTERVAL_MS = 200, /* between looks at who still lives */
     PLACE_TRIES = 10,
+    VALUE_BYTES = TOKEN_BYTES + DDL_STORE_SEAL_ROOM + DDL_STORE_ROSTER_LIMIT, /* of a key's file, at most */
     PLACE_ROOM = 512 /* leaves room for the longest key within DDL_RECORD_PATH */
 };
 
@@ -50,6 +54,7 @@ enum {
 struct meet {
     ddl_hello_party host; /* rank 0, its run id included */
     uint8_t token[TOKEN_BYTES];
+    bool is_proved; /* a process with this job's secret wrote it */
 };
 
 struct store_file {
@@ -127,42 +132,67 @@ static void name_run(struct store_file *file, const uint8_t *run_id)
     snprintf(file->run, sizeof file->run, "%s/%s", file->place, text);
 }
 
-/* ---- the meeting record ---- */
-
-static void encode_meet(const struct meet *meet, uint8_t bytes[MEET_BYTES])
+static ddl_seal seal_of(const struct store_file *file)
 {
-    const ddl_hello_party *host = &meet->host;
-    memset(bytes, 0, MEET_BYTES);
-    ddl_put_u32(bytes, DDL_HELLO_VERSION);
-    ddl_put_u32(bytes + 4, host->generator);
-    ddl_put_u32(bytes + 8, (uint32_t)host->nranks);
-    ddl_put_u32(bytes + 12, (uint32_t)host->pid);
-    memcpy(bytes + 16, host->run_id, DDL_RUN_ID_BYTES);
-    memcpy(bytes + 32, meet->token, TOKEN_BYTES);
-    snprintf((char *)bytes + 48, DDL_HOST_TEXT, "%s", host->host);
+    return (ddl_seal){ file->self.prover, file->base.run_id };
 }
 
-static ddl_status decode_meet(ddl_view view, struct meet *meet, ddl_error *err)
+/* ---- the meeting record ---- */
+
+/*
+ * Layout: 0 version 4 | 4 level 4 | 8 the rest, at level auth sealed: 0 generator 4 | 4 world size 4 | 8 pid
+ * 4 | 12 run id 16 | 28 token 16 | 44 host 64.
+ */
+static bool encode_meet(const struct meet *meet, ddl_bytes *out)
 {
-    const uint8_t *bytes = view.data;
+    const ddl_hello_party *host = &meet->host;
+    const ddl_seal seal = { host->prover, host->run_id };
+    uint8_t head[MEET_HEAD_BYTES], bytes[MEET_BYTES] = { 0 };
+    ddl_put_u32(head, DDL_HELLO_VERSION);
+    ddl_put_u32(head + 4, (uint32_t)ddl_prover_level(host->prover));
+    ddl_put_u32(bytes, host->generator);
+    ddl_put_u32(bytes + 4, (uint32_t)host->nranks);
+    ddl_put_u32(bytes + 8, (uint32_t)host->pid);
+    memcpy(bytes + 12, host->run_id, DDL_RUN_ID_BYTES);
+    memcpy(bytes + 28, meet->token, TOKEN_BYTES);
+    snprintf((char *)bytes + 44, DDL_HOST_TEXT, "%s", host->host);
+    return ddl_bytes_append(out, head, sizeof head) &&
+           ddl_seal_put(&seal, 0, "meet", (ddl_view){ bytes, sizeof bytes }, out);
+}
+
+/* Also of a record that another job's rank 0 wrote: whether that one is alive is still to be found out. */
+static ddl_status decode_meet(const ddl_prover *prover, ddl_view view, struct meet *meet, ddl_error *err)
+{
+    const uint8_t *head = view.data;
     *meet = (struct meet){ .host = { .channel = DDL_CHANNEL_STORE, .rank = 0 } };
-    if (view.bytes >= 4 && ddl_get_u32(bytes) != DDL_HELLO_VERSION)
+    if (view.bytes >= 4 && ddl_get_u32(head) != DDL_HELLO_VERSION)
         return DDL_FAIL(err, DDL_EPROTO,
                         "version %d of the protocol met version %u in the file store; install the same "
                         "ddl everywhere",
-                        DDL_HELLO_VERSION, (unsigned)ddl_get_u32(bytes));
-    uint32_t nranks = view.bytes == MEET_BYTES ? ddl_get_u32(bytes + 8) : 0;
+                        DDL_HELLO_VERSION, (unsigned)ddl_get_u32(head));
+    ddl_security level = view.bytes >= MEET_HEAD_BYTES ? (ddl_security)ddl_get_u32(head + 4) : 0;
+    size_t seal_bytes = level == DDL_SECURITY_OFF ? 0 : DDL_SEAL_BYTES;
+    bool whole = view.bytes == MEET_HEAD_BYTES + seal_bytes + MEET_BYTES;
+    const uint8_t *bytes = head + MEET_HEAD_BYTES + seal_bytes;
+    uint32_t nranks = whole ? ddl_get_u32(bytes + 4) : 0;
     if (nranks == 0 || nranks > INT32_MAX)
         return DDL_FAIL(err, DDL_ESTORE, "the file store's meeting record of %zu bytes is malformed",
                         view.bytes);
-    meet->host.generator = ddl_get_u32(bytes + 4);
+    meet->host.level = level;
+    meet->host.generator = ddl_get_u32(bytes);
     meet->host.nranks = (int)nranks;
-    meet->host.pid = (int32_t)ddl_get_u32(bytes + 12);
-    memcpy(meet->host.run_id, bytes + 16, DDL_RUN_ID_BYTES);
-    memcpy(meet->token, bytes + 32, TOKEN_BYTES);
-    memcpy(meet->host.host, bytes + 48, DDL_HOST_TEXT);
+    meet->host.pid = (int32_t)ddl_get_u32(bytes + 8);
+    memcpy(meet->host.run_id, bytes + 12, DDL_RUN_ID_BYTES);
+    memcpy(meet->token, bytes + 28, TOKEN_BYTES);
+    memcpy(meet->host.host, bytes + 44, DDL_HOST_TEXT);
     meet->host.host[DDL_HOST_TEXT - 1] = '\0';
     ddl_hello_clean(meet->host.host);
+    const ddl_seal seal = { prover, meet->host.run_id };
+    ddl_view inner;
+    meet->is_proved =
+        level == ddl_prover_level(prover) &&
+        ddl_seal_get(&seal, "meet", (ddl_view){ head + MEET_HEAD_BYTES, view.bytes - MEET_HEAD_BYTES },
+                     &inner, NULL);
     return DDL_OK;
 }
 
@@ -171,8 +201,8 @@ static ddl_status read_meet(const struct store_file *file, struct meet *meet, bo
     char path[DDL_RECORD_PATH];
     ddl_bytes content = { 0 };
     path_at_place(file, path, "meet");
-    DDL_TRY(ddl_record_read(path, MEET_BYTES, &content, found, err));
-    ddl_status status = *found ? decode_meet(ddl_bytes_view(&content), meet, err) : DDL_OK;
+    DDL_TRY(ddl_record_read(path, MEET_HEAD_BYTES + DDL_SEAL_BYTES + MEET_BYTES, &content, found, err));
+    ddl_status status = *found ? decode_meet(file->self.prover, ddl_bytes_view(&content), meet, err) : DDL_OK;
     ddl_bytes_fini(&content);
     return status;
 }
@@ -244,17 +274,45 @@ static void be_gone(struct store_file *file)
 
 /* ---- how the run came out ---- */
 
+/* An error that a rank left at path under this name. */
+static ddl_status read_error(const struct store_file *file, const char *path, const char *name, bool *found,
+                             ddl_error *error, ddl_error *err)
+{
+    const ddl_seal seal = seal_of(file);
+    ddl_bytes content = { 0 };
+    ddl_view value;
+    DDL_TRY(ddl_record_read(path, DDL_STORE_ERROR_BYTES + DDL_SEAL_BYTES, &content, found, err));
+    ddl_status status = DDL_OK;
+    if (*found)
+        status = ddl_seal_get(&seal, name, ddl_bytes_view(&content), &value, NULL)
+                     ? ddl_store_error_decode(value, error, err)
+                     : ddl_seal_fail(name, file->run, err);
+    ddl_bytes_fini(&content);
+    return status;
+}
+
+static ddl_status create_error(const struct store_file *file, const char *path, const char *name,
+                               const ddl_error *error, bool *created, ddl_error *err)
+{
+    const ddl_seal seal = seal_of(file);
+    uint8_t value[DDL_STORE_ERROR_BYTES];
+    ddl_view content = { value, ddl_store_error_encode(error, value) };
+    ddl_bytes sealed = { 0 };
+    ddl_status status = ddl_seal_put(&seal, file->self.rank, name, content, &sealed)
+                            ? ddl_record_create(path, ddl_bytes_view(&sealed), created, err)
+                            : DDL_FAIL(err, DDL_ENOMEM, "no memory for an error");
+    ddl_bytes_fini(&sealed);
+    return status;
+}
+
 static ddl_status read_failure(struct store_file *file, ddl_error *err)
 {
     char path[DDL_RECORD_PATH];
-    ddl_bytes content = { 0 };
     bool found = false;
     ddl_error failure;
     if (!file->failed) {
         snprintf(path, sizeof path, "%s/failed", file->run);
-        DDL_TRY(ddl_record_read(path, DDL_STORE_ERROR_BYTES, &content, &found, err));
-        ddl_status status = found ? ddl_store_error_decode(ddl_bytes_view(&content), &failure, err) : DDL_OK;
-        ddl_bytes_fini(&content);
+        ddl_status status = read_error(file, path, "failed", &found, &failure, err);
         if (status != DDL_OK || !found)
             return status;
         file->failed = true;
@@ -265,11 +323,23 @@ static ddl_status read_failure(struct store_file *file, ddl_error *err)
     return file->failure.code;
 }
 
+/* Whether a rank of this run has set the key; a forged one is left for those who read its value. */
 static bool is_settled(struct store_file *file)
 {
+    const ddl_seal seal = seal_of(file);
     char path[DDL_RECORD_PATH];
+    ddl_bytes record = { 0 };
+    ddl_view value;
+    bool found = false;
     path_of_key(file, path, DDL_STORE_SETTLED);
-    file->settled = file->settled || access(path, F_OK) == 0;
+    if (file->settled || access(path, F_OK) != 0)
+        return file->settled;
+    file->settled =
+        ddl_record_read(path, VALUE_BYTES, &record, &found, NULL) == DDL_OK && found &&
+        record.bytes >= TOKEN_BYTES &&
+        ddl_seal_get(&seal, DDL_STORE_SETTLED,
+                     (ddl_view){ record.data + TOKEN_BYTES, record.bytes - TOKEN_BYTES }, &value, NULL);
+    ddl_bytes_fini(&record);
     return file->settled;
 }
 
@@ -277,15 +347,13 @@ static bool is_settled(struct store_file *file)
 static ddl_status fail_run(struct store_file *file, const ddl_error *cause, ddl_error *err)
 {
     char path[DDL_RECORD_PATH];
-    uint8_t value[DDL_STORE_ERROR_BYTES];
     bool created = false;
     if (is_settled(file)) {
         *err = *cause;
         return DDL_OK;
     }
     snprintf(path, sizeof path, "%s/failed", file->run);
-    DDL_TRY(
-        ddl_record_create(path, (ddl_view){ value, ddl_store_error_encode(cause, value) }, &created, err));
+    DDL_TRY(create_error(file, path, "failed", cause, &created, err));
     ddl_error failure;
     ddl_status status = read_failure(file, &failure);
     *err = status == DDL_OK ? *cause : failure;
@@ -293,6 +361,28 @@ static ddl_status fail_run(struct store_file *file, const ddl_error *cause, ddl_
 }
 
 /* ---- what rank 0 does whenever it looks at the store ---- */
+
+enum { ECHO_NAME = TOKEN_TEXT + 8 };
+
+static const char *echo_name(const char *token, char name[ECHO_NAME])
+{
+    snprintf(name, ECHO_NAME, "echo/%s", token);
+    return name;
+}
+
+/* To whoever asks: that this run is alive, and of this job. Without an answer he asks again at the next run.
+ */
+static void echo(const struct store_file *file, const char *token)
+{
+    const ddl_seal seal = seal_of(file);
+    char path[DDL_RECORD_PATH], name[ECHO_NAME];
+    ddl_bytes sealed = { 0 };
+    bool created;
+    path_in(file, path, "echo", token);
+    if (ddl_seal_put(&seal, 0, echo_name(token, name), (ddl_view){ NULL, 0 }, &sealed))
+        (void)!ddl_record_create(path, ddl_bytes_view(&sealed), &created, NULL);
+    ddl_bytes_fini(&sealed);
+}
 
 static void answer_asks(const struct store_file *file)
 {
@@ -303,9 +393,7 @@ static void answer_asks(const struct store_file *file)
         const char *dot = strchr(item->d_name, '.');
         if (dot == NULL || !is_token(dot + 1))
             continue;
-        path_in(file, path, "echo", dot + 1);
-        int fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
-        ddl_socket_close(&fd);
+        echo(file, dot + 1);
         path_in(file, path, "ask", item->d_name);
         unlink(path);
     }
@@ -313,17 +401,22 @@ static void answer_asks(const struct store_file *file)
         closedir(folder);
 }
 
+enum { WILL_NAME = TOKEN_TEXT + 8 };
+
+static const char *will_name(const char *token, char name[WILL_NAME])
+{
+    snprintf(name, WILL_NAME, "will/%s", token);
+    return name;
+}
+
 /* Execute the will of the first process found dead. */
 static ddl_status execute_will(struct store_file *file, const char *token, ddl_error *err)
 {
-    char path[DDL_RECORD_PATH];
-    ddl_bytes content = { 0 };
+    char path[DDL_RECORD_PATH], name[WILL_NAME];
     bool found = false;
     ddl_error will, first;
     path_in(file, path, "will", token);
-    DDL_TRY(ddl_record_read(path, DDL_STORE_ERROR_BYTES, &content, &found, err));
-    ddl_status status = found ? ddl_store_error_decode(ddl_bytes_view(&content), &will, err) : DDL_OK;
-    ddl_bytes_fini(&content);
+    ddl_status status = read_error(file, path, will_name(token, name), &found, &will, err);
     if (!found || status != DDL_OK)
         return status;
     DDL_TRY(fail_run(file, &will, &first));
@@ -464,7 +557,7 @@ static ddl_status begin_run(struct store_file *file, const uint8_t token[TOKEN_B
 {
     char path[DDL_RECORD_PATH];
     struct meet meet = { .host = file->self };
-    uint8_t bytes[MEET_BYTES];
+    ddl_bytes record = { 0 };
     bool held = false, found = false;
     DDL_TRY(hold_place(file, &held, err));
     if (!held) {
@@ -489,9 +582,11 @@ static ddl_status begin_run(struct store_file *file, const uint8_t token[TOKEN_B
     memcpy(file->host_token, file->token, TOKEN_TEXT);
     DDL_TRY(make_run_folders(file, err));
     DDL_TRY(be_here(file, err));
-    encode_meet(&meet, bytes);
     path_at_place(file, path, "meet");
-    return ddl_record_replace(path, (ddl_view){ bytes, sizeof bytes }, err);
+    ddl_status status = encode_meet(&meet, &record) ? ddl_record_replace(path, ddl_bytes_view(&record), err)
+                                                    : DDL_FAIL(err, DDL_ENOMEM, "no memory for a record");
+    ddl_bytes_fini(&record);
+    return status;
 }
 
 /* Whether the run of meet is settled, and the rank that we are is in it and lives: then we are the second. */
@@ -505,7 +600,7 @@ static bool is_latecomer(const struct store_file *file)
         return false;
     snprintf(key, sizeof key, "member.%d", file->self.rank);
     path_of_key(file, path, key);
-    if (ddl_record_read(path, DDL_STORE_ROSTER_LIMIT, &record, &found, NULL) == DDL_OK && found &&
+    if (ddl_record_read(path, VALUE_BYTES, &record, &found, NULL) == DDL_OK && found &&
         record.bytes >= TOKEN_BYTES) {
         hex(record.data, TOKEN_BYTES, token);
         path_in(file, path, "here", token);
@@ -513,6 +608,39 @@ static bool is_latecomer(const struct store_file *file)
     }
     ddl_bytes_fini(&record);
     return late;
+}
+
+static ddl_status report_other_job(const struct store_file *file, const struct meet *meet, ddl_error *err)
+{
+    const ddl_hello_party *self = &file->self;
+    if (meet->host.level != self->level)
+        return DDL_FAIL(
+            err, DDL_EAUTH,
+            "rank %d on %s[%d] has security level %s, but rank 0 on %s[%d] at %s has %s; start every "
+            "rank with the same DDL_SECURITY (ddl-launch --security)",
+            self->rank, self->host, (int)self->pid, ddl_security_name(self->level), meet->host.host,
+            (int)meet->host.pid, file->place, ddl_security_name(meet->host.level));
+    return DDL_FAIL(
+        err, DDL_EAUTH,
+        "rank 0 on %s[%d] at %s does not know the secret that rank %d has, %s; start all ranks by the "
+        "same ddl-launch, or give all the same DDL_SECRET_FILE",
+        meet->host.host, (int)meet->host.pid, file->place, self->rank, self->prover->source);
+}
+
+/* Somebody who answers lives: from here on another secret is no leftover. */
+static ddl_status hear_echo(const struct store_file *file, const struct meet *meet, bool *heard,
+                            ddl_error *err)
+{
+    const ddl_seal seal = seal_of(file);
+    char path[DDL_RECORD_PATH], name[ECHO_NAME];
+    ddl_bytes sealed = { 0 };
+    ddl_view nothing;
+    path_in(file, path, "echo", file->token);
+    DDL_TRY(ddl_record_read(path, DDL_SEAL_BYTES, &sealed, heard, err));
+    bool proved = *heard && meet->is_proved &&
+                  ddl_seal_get(&seal, echo_name(file->token, name), ddl_bytes_view(&sealed), &nothing, NULL);
+    ddl_bytes_fini(&sealed);
+    return *heard && !proved ? report_other_job(file, meet, err) : DDL_OK;
 }
 
 /*
@@ -543,8 +671,8 @@ static ddl_status try_enter(struct store_file *file, struct meet *meet, uint8_t 
     }
     path_in(file, path, "echo", "");
     refresh(path);
-    path_in(file, path, "echo", file->token);
-    *entered = access(path, F_OK) == 0 || is_latecomer(file);
+    DDL_TRY(hear_echo(file, meet, entered, err));
+    *entered = *entered || (meet->is_proved && is_latecomer(file));
     return DDL_OK;
 }
 
@@ -580,8 +708,9 @@ static ddl_status find_run(struct store_file *file, const ddl_store_options *opt
             (void)DDL_FAIL(
                 err, DDL_ETIMEDOUT,
                 "rank 0 did not come to the meeting place %s within %.1f s; start rank 0, check that all "
-                "hosts share that directory, or raise DDL_START_TIMEOUT",
-                file->place, (double)(ddl_now_ns() - start_ns) / 1e9);
+                "hosts share that directory, or raise DDL_START_TIMEOUT%s",
+                file->place, (double)(ddl_now_ns() - start_ns) / 1e9,
+                meet.host.nranks > 0 && !meet.is_proved ? " (a job with another secret was there)" : "");
             return ddl_error_blame(err, 0), DDL_ETIMEDOUT;
         }
         ddl_progress_tell(options->progress, "rank 0 at %s", file->place);
@@ -657,7 +786,7 @@ static ddl_status read_key(const struct store_file *file, const char *key, ddl_b
     char path[DDL_RECORD_PATH];
     ddl_bytes record = { 0 };
     path_of_key(file, path, key);
-    DDL_TRY(ddl_record_read(path, DDL_STORE_ROSTER_LIMIT + TOKEN_BYTES, &record, found, err));
+    DDL_TRY(ddl_record_read(path, VALUE_BYTES, &record, found, err));
     if (*found && record.bytes < TOKEN_BYTES) {
         ddl_bytes_fini(&record);
         return DDL_FAIL(err, DDL_ESTORE, "file store: %s is no value of ours", path);
@@ -766,14 +895,12 @@ static ddl_status file_get(ddl_store *store, const char *key, ddl_deadline deadl
 
 static ddl_status will(struct store_file *file, const ddl_error *last_will, ddl_error *err)
 {
-    char path[DDL_RECORD_PATH];
-    uint8_t value[DDL_STORE_ERROR_BYTES];
-    ddl_view content = { value, ddl_store_error_encode(last_will, value) };
+    char path[DDL_RECORD_PATH], name[WILL_NAME];
     bool created;
     DDL_TRY(look(file, err));
     DDL_TRY(be_here(file, err));
     path_in(file, path, "will", file->token);
-    DDL_TRY(ddl_record_create(path, content, &created, err));
+    DDL_TRY(create_error(file, path, will_name(file->token, name), last_will, &created, err));
     file->will = *last_will;
     file->has_will = true;
     return DDL_OK;

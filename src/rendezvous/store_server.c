@@ -20,7 +20,7 @@ enum {
     WAITS_PER_CLIENT = 64,
     STORED_LIMIT = 64 << 20,
     /* A client that does not read its replies is not served above this: one roster, and one more value. */
-    OUTBOX_LIMIT = DDL_STORE_ROSTER_LIMIT + DDL_STORE_VALUE_LIMIT,
+    OUTBOX_LIMIT = DDL_STORE_ROSTER_LIMIT + DDL_STORE_VALUE_LIMIT + 2 * DDL_STORE_SEAL_ROOM,
     READ_BYTES = 16 << 10
 };
 
@@ -466,30 +466,29 @@ static void on_client(void *arg, int events)
 
 /* ---- the door ---- */
 
-/* The client that came first of those that have set nothing, and so take no part, leaves. */
-static void make_room(ddl_store_server *server)
+/* Of the clients that have set nothing, and so take no part, the one that came first; NULL if there is none.
+ */
+static struct client *first_idle(ddl_store_server *server)
 {
     DDL_LIST_FOR_EACH (link, &server->clients) {
         struct client *client = DDL_CONTAINER(link, struct client, link);
-        if (ddl_list_empty(&client->owned)) {
-            give_up(client);
-            break;
-        }
+        if (ddl_list_empty(&client->owned))
+            return client;
     }
-    sweep(server);
+    return NULL;
+}
+
+static bool is_full(const ddl_store_server *server)
+{
+    return server->client_count >= 4 * server->self.nranks + 64;
 }
 
 static void judge(void *arg, ddl_hello *hello, const ddl_address *from)
 {
     ddl_store_server *server = arg;
-    int limit = 4 * server->self.nranks + 64;
     (void)from;
-    if (server->client_count >= limit)
-        make_room(server);
-    if (server->client_count >= limit)
-        ddl_hello_judge(hello, DDL_HELLO_TAKEN, "%d clients are at the store already", server->client_count);
-    else
-        ddl_hello_judge(hello, DDL_HELLO_WELCOME, "%s", "");
+    bool room = !is_full(server) || first_idle(server) != NULL;
+    ddl_hello_judge(hello, room ? DDL_HELLO_WELCOME : DDL_HELLO_TAKEN);
 }
 
 /* A rank of ours that believes in another world size: nobody can go on, and everybody is told why. */
@@ -509,8 +508,14 @@ static void refused(void *arg, const ddl_hello *hello, const ddl_address *from)
 static void entered(void *arg, int fd, const ddl_hello *hello, const ddl_address *from)
 {
     ddl_store_server *server = arg;
-    struct client *client = ddl_alloc(sizeof *client);
     (void)from;
+    /* Only who has proved to belong here takes another's place. */
+    struct client *idle = is_full(server) ? first_idle(server) : NULL;
+    if (idle != NULL) {
+        give_up(idle);
+        sweep(server);
+    }
+    struct client *client = is_full(server) ? NULL : ddl_alloc(sizeof *client);
     if (client == NULL ||
         ddl_watch_open(server->service, fd, on_client, client, &client->watch, NULL) != DDL_OK) {
         ddl_free(client);
@@ -521,7 +526,8 @@ static void entered(void *arg, int fd, const ddl_hello *hello, const ddl_address
     client->fd = fd;
     client->party = hello->peer;
     client->inbox.from_client = true;
-    client->inbox.value_limit = hello->peer.rank == 0 ? DDL_STORE_ROSTER_LIMIT : DDL_STORE_VALUE_LIMIT;
+    client->inbox.value_limit =
+        DDL_STORE_SEAL_ROOM + (hello->peer.rank == 0 ? DDL_STORE_ROSTER_LIMIT : DDL_STORE_VALUE_LIMIT);
     ddl_list_init(&client->waits);
     ddl_list_init(&client->owned);
     ddl_list_append(&server->clients, &client->link);

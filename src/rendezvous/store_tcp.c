@@ -312,7 +312,7 @@ static ddl_status tcp_open(const ddl_store_options *options, const char *rest, d
         return DDL_FAIL(err, DDL_ENOMEM, "no memory for a store");
     tcp->base.ops = &ddl_store_tcp;
     tcp->base.held[0] = tcp->base.held[1] = -1;
-    tcp->inbox.value_limit = DDL_STORE_ROSTER_LIMIT;
+    tcp->inbox.value_limit = DDL_STORE_ROSTER_LIMIT + DDL_STORE_SEAL_ROOM;
     if (options->self->rank == 0) {
         if ((status = serve(tcp, options, addresses, count, host, port, &bound, err)) != DDL_OK)
             goto fail;

@@ -3,6 +3,8 @@
 
 #include "io/socket.h"
 #include "protocol/store_wire.h"
+#include "rendezvous/proof.h"
+#include "rendezvous/record.h"
 
 #include <errno.h>
 #include <poll.h>
@@ -38,16 +40,33 @@ static ddl_deadline soon(void)
     return ddl_deadline_in_ms(SOON_MS);
 }
 
+static ddl_prover *ours, *theirs; /* of the job that is tested, and of another */
+
+static ddl_hello_party party(int rank, int nranks)
+{
+    return (ddl_hello_party){ .rank = rank,
+                              .nranks = nranks,
+                              .nonce = { 1, (uint8_t)rank },
+                              .pid = 1000 + rank,
+                              .host = "host",
+                              .level = DDL_SECURITY_AUTH,
+                              .prover = ours };
+}
+
+static ddl_status enter_as(struct place *place, const ddl_hello_party *self, ddl_deadline deadline,
+                           ddl_store **store, ddl_error *err)
+{
+    ddl_store_options options = {
+        .url = place->url, .place = "127.0.0.1:29500", .self = self, .service = place->service
+    };
+    return ddl_store_open(&options, deadline, store, err);
+}
+
 static ddl_status enter(struct place *place, int rank, int nranks, ddl_deadline deadline, ddl_store **store,
                         ddl_error *err)
 {
-    ddl_hello_party self = {
-        .rank = rank, .nranks = nranks, .nonce = { 1, (uint8_t)rank }, .pid = 1000 + rank, .host = "host"
-    };
-    ddl_store_options options = {
-        .url = place->url, .place = "127.0.0.1:29500", .self = &self, .service = place->service
-    };
-    return ddl_store_open(&options, deadline, store, err);
+    ddl_hello_party self = party(rank, nranks);
+    return enter_as(place, &self, deadline, store, err);
 }
 
 static void place_name(struct place *place, const struct kind *kind)
@@ -640,9 +659,8 @@ static size_t read_some(int fd, uint8_t *data, size_t bytes)
 /* A connected socket that has shaken hands as this rank. */
 static int connect_raw(const struct place *place, int rank)
 {
-    ddl_hello_party self = {
-        .channel = DDL_CHANNEL_STORE, .rank = rank, .nranks = place->nranks, .nonce = { 2 }, .pid = 7
-    };
+    ddl_hello_party self = party(rank, place->nranks);
+    self.channel = DDL_CHANNEL_STORE;
     ddl_hello hello;
     ddl_address address;
     uint8_t data[512];
@@ -679,7 +697,7 @@ static void replies_that_nobody_reads_are_not_made(void **state)
     static uint8_t large[DDL_STORE_VALUE_LIMIT], data[1 << 16];
     struct place place;
     ddl_bytes requests = { 0 };
-    ddl_store_inbox inbox = { .value_limit = DDL_STORE_VALUE_LIMIT };
+    ddl_store_inbox inbox = { .value_limit = DDL_STORE_VALUE_LIMIT + DDL_STORE_SEAL_ROOM };
     ddl_error cause, first;
     int values = 0, failures = 0;
     (void)state;
@@ -743,8 +761,162 @@ static void clients_that_take_no_part_make_room(void **state)
     place_close(&place);
 }
 
+static ddl_prover *prover(const char *secret)
+{
+    ddl_prover *made = NULL;
+    assert_int_equal(ddl_proof_create((ddl_view){ secret, strlen(secret) }, secret, &made, NULL), DDL_OK);
+    return made;
+}
+
+/* ---- proofs ---- */
+
+struct knocking {
+    struct place *place;
+    ddl_hello_party party;
+    ddl_status status;
+    ddl_error error;
+    double seconds;
+    atomic_bool done; /* stored by the thread, read by the test */
+};
+
+static void *knock(void *arg)
+{
+    struct knocking *knocking = arg;
+    ddl_store *store;
+    int64_t start_ns = ddl_now_ns();
+    knocking->status = enter_as(knocking->place, &knocking->party, soon(), &store, &knocking->error);
+    if (knocking->status == DDL_OK)
+        ddl_store_destroy(store, soon());
+    knocking->seconds = (double)(ddl_now_ns() - start_ns) / 1e9;
+    atomic_store(&knocking->done, true);
+    return NULL;
+}
+
+/* Whoever has another secret, or none, is told so at once, and does not disturb those who are in. */
+static void another_secret_or_level_is_told_and_harms_nobody(void **state)
+{
+    (void)state;
+    for (const struct kind *kind = kinds; kind < kinds + 2; kind++) { /* mem is within one process */
+        for (int off = 0; off < 2; off++) {
+            struct place place;
+            ddl_error error;
+            struct knocking knocking = { .place = &place, .party = party(1, 2) };
+            place_open(&place, kind, 2);
+            knocking.party.prover = off ? NULL : theirs;
+            knocking.party.level = off ? DDL_SECURITY_OFF : DDL_SECURITY_AUTH;
+            pthread_t thread;
+            assert_int_equal(pthread_create(&thread, NULL, knock, &knocking), 0);
+            while (!atomic_load(&knocking.done)) /* in the file store rank 0 answers when it looks */
+                assert_int_equal(ddl_store_check(place.stores[0], &error), DDL_OK);
+            pthread_join(thread, NULL);
+            assert_int_equal(knocking.status, DDL_EAUTH);
+            const char *said = off ? "has security level off" : "does not know the secret that rank 1 has";
+            if (strstr(knocking.error.text, said) == NULL)
+                fail_msg("%s: %s", kind->name, knocking.error.text);
+            assert_true(knocking.seconds < 2);
+            set(place.stores[1], "k", text_view("v"));
+            check_value(place.stores[0], "k", text_view("v"));
+            place_close(&place);
+        }
+    }
+}
+
+/* Where the file store keeps an item of its run. */
+static void path_of(const struct place *place, const char *item, char path[DDL_RECORD_PATH])
+{
+    int used = snprintf(path, DDL_RECORD_PATH, "%s/ddl-127.0.0.1_29500/", place->folder);
+    const uint8_t *run_id = ddl_store_run_id(place->stores[0]);
+    for (int i = 0; i < DDL_RUN_ID_BYTES; i++)
+        used += snprintf(path + used, 3, "%02x", run_id[i]);
+    snprintf(path + used, DDL_RECORD_PATH - (size_t)used, "/%s", item);
+}
+
+static void read_item(const struct place *place, const char *item, ddl_bytes *content)
+{
+    char path[DDL_RECORD_PATH];
+    bool found = false;
+    path_of(place, item, path);
+    assert_int_equal(ddl_record_read(path, 1000, content, &found, NULL), DDL_OK);
+    assert_true(found);
+}
+
+static void forge_item(const struct place *place, const char *item, const ddl_bytes *content)
+{
+    char path[DDL_RECORD_PATH];
+    path_of(place, item, path);
+    assert_int_equal(ddl_record_replace(path, ddl_bytes_view(content), NULL), DDL_OK);
+}
+
+static void expect_forgery(ddl_store *store, const char *key)
+{
+    ddl_bytes value = { 0 };
+    ddl_error error;
+    assert_int_equal(ddl_store_get(store, key, soon(), &value, &error), DDL_EAUTH);
+    assert_non_null(strstr(error.text, key));
+    assert_non_null(strstr(error.text, "was not written by a rank of this job"));
+    assert_int_equal(value.bytes, 0);
+}
+
+static void forged_values_of_the_file_store_are_not_read(void **state)
+{
+    enum { TOKEN_BYTES = 16 };
+    static const uint8_t other_run[DDL_RUN_ID_BYTES] = { 7 };
+    struct place place;
+    ddl_bytes k = { 0 }, j = { 0 }, made = { 0 };
+    ddl_error error, first;
+    (void)state;
+    place_open(&place, &kinds[1], 2);
+    set(place.stores[0], "k", text_view("10.0.0.1"));
+    set(place.stores[0], "j", text_view("10.0.0.2"));
+    check_value(place.stores[1], "k", text_view("10.0.0.1"));
+    read_item(&place, "key/=k", &k);
+    read_item(&place, "key/=j", &j);
+    /* Changed anywhere behind the token of who set it. */
+    for (size_t at = TOKEN_BYTES; at < k.bytes; at++) {
+        k.data[at] ^= 1;
+        forge_item(&place, "key/=k", &k);
+        expect_forgery(place.stores[1], "k");
+        k.data[at] ^= 1;
+    }
+    /* That of another key, its own without a proof, one of another run with the same secret, nothing. */
+    forge_item(&place, "key/=k", &j);
+    expect_forgery(place.stores[1], "k");
+    const ddl_seal seals[] = { { NULL, other_run }, { ours, other_run }, { theirs, other_run } };
+    for (int i = 0; i < 3; i++) {
+        assert_true(ddl_bytes_append(&made, k.data, TOKEN_BYTES));
+        assert_true(ddl_seal_put(&seals[i], 0, "k", text_view("10.9.9.9"), &made));
+        forge_item(&place, "key/=k", &made);
+        expect_forgery(place.stores[1], "k");
+        ddl_bytes_fini(&made);
+    }
+    k.bytes = TOKEN_BYTES;
+    forge_item(&place, "key/=k", &k);
+    expect_forgery(place.stores[1], "k");
+    /* A run that is said to be settled, and is not, can still fail. */
+    forge_item(&place, "key/=settled", &j);
+    ddl_error_set(&error, DDL_ENETWORK, "no way");
+    ddl_store_fail(place.stores[0], &error, soon(), &first);
+    assert_string_equal(first.text, "no way");
+    assert_int_equal(ddl_store_check(place.stores[1], &error), DDL_ENETWORK);
+    place_close(&place);
+    /* A failure that nobody of the run has told ends it, but says so. */
+    place_open(&place, &kinds[1], 2);
+    uint8_t value[DDL_STORE_ERROR_BYTES];
+    ddl_error_set(&error, DDL_ENETWORK, "please connect to 10.9.9.9");
+    assert_true(ddl_bytes_append(&made, value, ddl_store_error_encode(&error, value)));
+    forge_item(&place, "failed", &made);
+    assert_int_equal(ddl_store_check(place.stores[1], &error), DDL_EAUTH);
+    assert_null(strstr(error.text, "please"));
+    place_close(&place);
+    ddl_bytes_fini(&k);
+    ddl_bytes_fini(&j);
+    ddl_bytes_fini(&made);
+}
+
 int main(void)
 {
+    ours = prover("the secret of the tests");
+    theirs = prover("the secret of another job");
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_run_has_one_id_for_all_its_ranks),
         cmocka_unit_test(values_come_back_as_they_were_set),
@@ -765,6 +937,11 @@ int main(void)
         cmocka_unit_test(opening_ends_by_its_deadline_where_nobody_serves),
         cmocka_unit_test(replies_that_nobody_reads_are_not_made),
         cmocka_unit_test(clients_that_take_no_part_make_room),
+        cmocka_unit_test(another_secret_or_level_is_told_and_harms_nobody),
+        cmocka_unit_test(forged_values_of_the_file_store_are_not_read),
     };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    int failed = cmocka_run_group_tests(tests, NULL, NULL);
+    ddl_proof_destroy(ours);
+    ddl_proof_destroy(theirs);
+    return failed;
 }

@@ -13,30 +13,39 @@ def write(target, name, data):
 
 
 def hello():
+    """The first byte: 1 client, 2 store, 4 welcome, 8 level off, 16 proofs hold."""
     magic = b"ddl\r\n\x1a\n\0"
     run = bytes([1, 2, 3]) + bytes(13)
-    client = lambda channel, run, rank=2, peer=1, size=4: (
-        magic + struct.pack("<HBBI", 1, channel, 0, 7) + run + bytes([5] * 16)
+    client = lambda channel, run, rank=2, peer=1, size=4, level=1: (
+        magic + struct.pack("<HBBI", 2, channel, level, 7) + run + bytes([5] * 16)
         + struct.pack("<iiii", rank, peer, size, 99) + b"other".ljust(64, b"\0"))
-    finish = bytes(36)
-    server = lambda verdict, reason, rank=0: (
-        magic + struct.pack("<HBBI", 1, verdict, len(reason), 7) + run + bytes([5] * 16)
-        + struct.pack("<ii", rank, 4) + bytes(8) + bytes(32) + reason)
-    write("hello", "server_mesh", b"\x04\xff" + client(2, run) + finish)
-    write("hello", "server_mesh_bytewise", b"\x04\x00" + client(2, run) + finish)
-    write("hello", "server_store", b"\x06\xff" + client(1, bytes(16)) + finish)
-    write("hello", "server_refuses", b"\x00\x20" + client(2, run))
-    write("hello", "server_other_size", b"\x04\xff" + client(2, run, size=5))
-    write("hello", "server_other_run", b"\x04\xff" + client(2, bytes([8] * 16)))
-    write("hello", "server_bad_rank", b"\x04\xff" + client(2, run, rank=-1))
+    finish = lambda verdict=0: bytes(32) + bytes([verdict, 0, 0, 0])
+    server = lambda verdict, rank=0, size=4, level=1, channel=2: (
+        magic + struct.pack("<HBBI", 2, verdict, level, 7) + run + bytes([5] * 16)
+        + struct.pack("<ii", rank, size) + bytes([channel]) + bytes(7) + bytes(32))
+    write("hello", "server_mesh", b"\x14\xff" + client(2, run) + finish())
+    write("hello", "server_mesh_bytewise", b"\x14\x00" + client(2, run) + finish())
+    write("hello", "server_mesh_off", b"\x0c\xff" + client(2, run, level=0) + finish())
+    write("hello", "server_store", b"\x16\xff" + client(1, bytes(16)) + finish())
+    write("hello", "server_no_proof", b"\x04\xff" + client(2, run) + finish())
+    write("hello", "server_is_turned_away", b"\x14\xff" + client(2, run) + finish(6))
+    write("hello", "server_is_told_nonsense", b"\x14\xff" + client(2, run) + finish(200))
+    write("hello", "server_refuses", b"\x10\x20" + client(2, run) + finish())
+    write("hello", "server_other_size", b"\x14\xff" + client(2, run, size=5) + finish())
+    write("hello", "server_other_run", b"\x14\xff" + client(2, bytes([8] * 16)) + finish())
+    write("hello", "server_bad_rank", b"\x14\xff" + client(2, run, rank=-1) + finish())
+    write("hello", "server_other_level", b"\x04\xff" + client(2, run, level=0))
+    write("hello", "server_unknown_level", b"\x04\xff" + client(2, run, level=250))
     write("hello", "server_version", b"\x04\xff" + magic + struct.pack("<HH", 9, 0))
     write("hello", "server_cut", b"\x04\xff" + client(2, run)[:70])
     write("hello", "server_http", b"\x04\xffGET / HTTP/1.1\r\n\r\n")
-    write("hello", "client_welcome", b"\x01\xff" + server(0, b""))
-    write("hello", "client_refused", b"\x01\x07" + server(6, b"rank 1 has world size 4, rank 0 has 5"))
-    write("hello", "client_long_reason", b"\x01\xff" + server(9, b"x\x1b" * 127))
-    write("hello", "client_unknown_verdict", b"\x03\xff" + server(200, b""))
-    write("hello", "client_other_rank", b"\x01\xff" + server(0, b"", rank=3))
+    write("hello", "client_welcome", b"\x11\xff" + server(0))
+    write("hello", "client_welcome_off", b"\x09\xff" + server(0, level=0))
+    write("hello", "client_no_proof", b"\x01\xff" + server(0))
+    write("hello", "client_refused", b"\x11\x07" + server(6, size=5))
+    write("hello", "client_unknown_verdict", b"\x13\xff" + server(200, channel=1))
+    write("hello", "client_other_rank", b"\x11\xff" + server(0, rank=3))
+    write("hello", "client_other_level", b"\x01\xff" + server(0, level=0))
 
 
 def member(rank, host, address, port=40000):

@@ -10,6 +10,36 @@
 
 #include <cmocka.h>
 
+/* A prover that shows what it was asked for: the sum of everything, mixed with its secret. */
+struct toy {
+    ddl_prover prover;
+    uint8_t secret;
+};
+
+static void toy_prove(const ddl_prover *prover, const uint8_t run_id[DDL_RUN_ID_BYTES],
+                      const ddl_view parts[], int nparts, uint8_t mac[DDL_MAC_BYTES])
+{
+    uint64_t hash = UINT64_C(0xcbf29ce484222325) ^ ((const struct toy *)(const void *)prover)->secret;
+    for (int i = 0; i < DDL_RUN_ID_BYTES; i++)
+        hash = (hash ^ run_id[i]) * UINT64_C(0x100000001b3);
+    for (int part = 0; part < nparts; part++)
+        for (size_t i = 0; i < parts[part].bytes; i++)
+            hash = (hash ^ ((const uint8_t *)parts[part].data)[i]) * UINT64_C(0x100000001b3);
+    for (int i = 0; i < DDL_MAC_BYTES; i += 8)
+        ddl_put_u64(mac + i, hash += UINT64_C(0x9e3779b97f4a7c15));
+}
+
+static bool toy_check(const ddl_prover *prover, const uint8_t run_id[DDL_RUN_ID_BYTES],
+                      const ddl_view parts[], int nparts, const uint8_t mac[DDL_MAC_BYTES])
+{
+    uint8_t expected[DDL_MAC_BYTES];
+    toy_prove(prover, run_id, parts, nparts, expected);
+    return memcmp(mac, expected, sizeof expected) == 0;
+}
+
+static const struct toy ours = { { "the file a", toy_prove, toy_check }, 1 };
+static const struct toy theirs = { { "the file b", toy_prove, toy_check }, 2 };
+
 static ddl_hello_party party(ddl_channel channel, int rank, int peer, int nranks)
 {
     ddl_hello_party self = { .channel = channel,
@@ -19,7 +49,9 @@ static ddl_hello_party party(ddl_channel channel, int rank, int peer, int nranks
                              .rank = rank,
                              .nranks = nranks,
                              .peer = peer,
-                             .pid = 100 + rank };
+                             .pid = 100 + rank,
+                             .level = DDL_SECURITY_AUTH,
+                             .prover = &ours.prover };
     snprintf(self.host, sizeof self.host, "host%d", rank);
     return self;
 }
@@ -43,8 +75,7 @@ static void talk(ddl_hello *client, ddl_hello *server, size_t piece, bool welcom
                 moved = true;
             }
             if (to->state == DDL_HELLO_JUDGING) {
-                ddl_hello_judge(to, welcome ? DDL_HELLO_WELCOME : DDL_HELLO_TAKEN, "%s",
-                                welcome ? "" : "rank 3 is here already");
+                ddl_hello_judge(to, welcome ? DDL_HELLO_WELCOME : DDL_HELLO_TAKEN);
                 moved = true;
             }
         }
@@ -119,6 +150,22 @@ static void reflect(ddl_hello_party *self)
     self->nonce[1] = 1; /* the server's */
 }
 
+static void set_off(ddl_hello_party *self)
+{
+    self->prover = NULL;
+}
+
+static void set_secret(ddl_hello_party *self)
+{
+    self->prover = &theirs.prover;
+}
+
+static void set_secret_and_size(ddl_hello_party *self)
+{
+    self->prover = &theirs.prover;
+    self->nranks = 9;
+}
+
 static void whoever_does_not_fit_is_told_why_on_both_sides(void **state)
 {
     static const struct {
@@ -126,16 +173,21 @@ static void whoever_does_not_fit_is_told_why_on_both_sides(void **state)
         void (*spoil)(ddl_hello_party *client);
         ddl_hello_verdict verdict;
         ddl_status status;
-        const char *first, *second;
+        const char *first, *second; /* said on both sides */
     } cases[] = {
         { "generator", set_generator, DDL_HELLO_OTHER_GENERATOR, DDL_EPROTO, "version 8", "version 7" },
         { "run", set_run, DDL_HELLO_OTHER_RUN, DDL_EAUTH, "rank 3 on host3[103]", "belongs to another run" },
         { "no run, on the mesh", clear_run, DDL_HELLO_OTHER_RUN, DDL_EAUTH, "rank 3", "another run" },
         { "size", set_size, DDL_HELLO_OTHER_SIZE, DDL_ECONFIG, "rank 3 on host3[103] has world size 9",
-          "rank 1 on host1[101] has world size 8" },
+          "has world size 8" },
         { "channel", set_channel, DDL_HELLO_OTHER_CHANNEL, DDL_EPROTO, "serves channel 2", "not 1" },
         { "peer", set_peer, DDL_HELLO_OTHER_RANK, DDL_EPROTO, "rank 1 answers", "rank 2 was expected" },
         { "reflection", reflect, DDL_HELLO_OTHER_RUN, DDL_EAUTH, "rank 3", "another run" },
+        { "level", set_off, DDL_HELLO_OTHER_LEVEL, DDL_EAUTH, "rank 3 on host3[103] has security level off",
+          "rank 1" },
+        { "secret", set_secret, DDL_HELLO_NOT_PROVEN, DDL_EAUTH, "does not know", "secret" },
+        { "secret and size", set_secret_and_size, DDL_HELLO_NOT_PROVEN, DDL_EAUTH, "does not know",
+          "secret" },
     };
     (void)state;
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
@@ -166,15 +218,16 @@ static void a_rank_beyond_the_world_is_refused(void **state)
     for (size_t i = 0; i < 4; i++) {
         ddl_hello client, server;
         ddl_hello_party a = party(DDL_CHANNEL_MESH, 3, 1, 8), b = party(DDL_CHANNEL_MESH, 1, -1, 8);
-        uint8_t data[DDL_HELLO_CLIENT_BYTES];
         ddl_hello_start_client(&client, &a);
         ddl_hello_start_server(&server, &b);
-        memcpy(data, ddl_hello_output(&client).data, sizeof data);
-        ddl_put_u32(data + 48, (uint32_t)ranks[i]);
-        ddl_hello_feed(&server, data, ddl_hello_wants(&server));
-        ddl_hello_feed(&server, data + 12, ddl_hello_wants(&server));
+        /* It has the secret, and says so itself. */
+        ddl_put_u32(client.out + 48, (uint32_t)ranks[i]);
+        ddl_put_u32(client.said + 48, (uint32_t)ranks[i]);
+        talk(&client, &server, 1000, true);
         assert_int_equal(server.state, DDL_HELLO_REFUSED);
         assert_int_equal(server.verdict, DDL_HELLO_BAD_RANK);
+        assert_int_equal(client.state, DDL_HELLO_REFUSED);
+        assert_int_equal(client.verdict, DDL_HELLO_BAD_RANK);
     }
 }
 
@@ -190,7 +243,7 @@ static void the_owner_of_a_server_has_the_last_word(void **state)
     assert_int_equal(client.state, DDL_HELLO_REFUSED);
     assert_int_equal(server.state, DDL_HELLO_REFUSED);
     assert_int_equal(ddl_hello_fail(&client, "x", &error), DDL_ECONFIG);
-    assert_string_equal(error.text, "x: rank 3 is here already");
+    assert_string_equal(error.text, "x: rank 3 is connected to rank 1 already");
     assert_int_equal(error.culprit, 3);
 }
 
@@ -237,7 +290,7 @@ static void another_version_is_told_both_numbers(void **state)
     feed_all(&server, data, DDL_HELLO_CLIENT_BYTES);
     assert_int_equal(ddl_hello_fail(&server, "x", &error), DDL_EPROTO);
     assert_non_null(strstr(error.text, "version 77"));
-    assert_non_null(strstr(error.text, "version 1"));
+    assert_non_null(strstr(error.text, "version 2"));
     ddl_view reply = ddl_hello_output(&server);
     memcpy(data, reply.data, reply.bytes);
     ddl_put_u16(data + 8, 77); /* as a server of that version would answer */
@@ -262,53 +315,224 @@ static void text_from_outside_is_made_printable(void **state)
     assert_int_equal(strspn(server.peer.host, "?"), DDL_HOST_TEXT - 1);
 }
 
-static void any_change_of_a_byte_leads_to_a_clean_end(void **state)
+/* ---- proofs ---- */
+
+enum { MESSAGES = 3, MESSAGE_BYTES = DDL_HELLO_CLIENT_BYTES };
+
+/* What went over a connection. */
+struct recording {
+    uint8_t data[MESSAGES][MESSAGE_BYTES];
+    size_t bytes[MESSAGES];
+};
+
+/*
+ * A whole handshake message by message, recorded; of message number spoilt, the bits of mask are changed at
+ * this place.
+ */
+static void converse(ddl_hello *client, ddl_hello *server, int spoilt, size_t at, uint8_t mask,
+                     struct recording *recording)
 {
-    uint8_t hello_bytes[DDL_HELLO_CLIENT_BYTES], reply_bytes[512];
-    ddl_hello client, server;
-    ddl_hello_party a = party(DDL_CHANNEL_MESH, 3, 1, 8), b = party(DDL_CHANNEL_MESH, 1, -1, 8);
-    (void)state;
-    ddl_hello_start_client(&client, &a);
-    ddl_hello_start_server(&server, &b);
-    memcpy(hello_bytes, ddl_hello_output(&client).data, sizeof hello_bytes);
-    feed_all(&server, hello_bytes, sizeof hello_bytes);
-    ddl_hello_judge(&server, DDL_HELLO_WELCOME, "%s", "");
-    size_t reply_count = ddl_hello_output(&server).bytes;
-    memcpy(reply_bytes, ddl_hello_output(&server).data, reply_count);
-    memset(reply_bytes + reply_count, 'x', sizeof reply_bytes - reply_count);
-    for (size_t at = 0; at < DDL_HELLO_CLIENT_BYTES; at++) {
-        for (int bit = 0; bit < 8; bit++) {
-            hello_bytes[at] ^= (uint8_t)(1 << bit);
-            ddl_hello_start_server(&server, &b);
-            feed_all(&server, hello_bytes, sizeof hello_bytes);
-            assert_true(server.state == DDL_HELLO_REFUSED || server.state == DDL_HELLO_JUDGING);
-            hello_bytes[at] ^= (uint8_t)(1 << bit);
-        }
+    for (int i = 0; i < MESSAGES; i++) {
+        ddl_hello *from = i == 1 ? server : client, *to = i == 1 ? client : server;
+        ddl_view out = ddl_hello_output(from);
+        assert_true(out.bytes <= MESSAGE_BYTES);
+        recording->bytes[i] = out.bytes;
+        if (out.bytes > 0)
+            memcpy(recording->data[i], out.data, out.bytes);
+        ddl_hello_sent(from, out.bytes);
+        if (i == spoilt && at < out.bytes)
+            recording->data[i][at] ^= mask;
+        feed_all(to, recording->data[i], out.bytes);
+        if (server->state == DDL_HELLO_JUDGING)
+            ddl_hello_judge(server, DDL_HELLO_WELCOME);
     }
-    for (size_t at = 0; at < reply_count; at++) {
-        for (int bit = 0; bit < 8; bit++) {
-            reply_bytes[at] ^= (uint8_t)(1 << bit);
-            ddl_hello_start_client(&client, &a);
-            ddl_hello_sent(&client, DDL_HELLO_CLIENT_BYTES);
-            feed_all(&client, reply_bytes, sizeof reply_bytes);
-            assert_true(client.state == DDL_HELLO_REFUSED || client.state == DDL_HELLO_ACCEPTED);
-            reply_bytes[at] ^= (uint8_t)(1 << bit);
+}
+
+static void start_pair(ddl_hello *client, ddl_hello *server, ddl_channel channel)
+{
+    ddl_hello_party a = party(channel, 3, channel == DDL_CHANNEL_MESH ? 1 : 0, 8);
+    ddl_hello_party b = party(channel, channel == DDL_CHANNEL_MESH ? 1 : 0, -1, 8);
+    if (channel == DDL_CHANNEL_STORE)
+        memset(a.run_id, 0, sizeof a.run_id);
+    ddl_hello_start_client(client, &a);
+    ddl_hello_start_server(server, &b);
+}
+
+static void no_bit_can_be_changed_on_the_way(void **state)
+{
+    static const ddl_channel channels[] = { DDL_CHANNEL_STORE, DDL_CHANNEL_MESH };
+    (void)state;
+    for (int which = 0; which < 2; which++) {
+        ddl_hello client, server;
+        struct recording whole, spoilt;
+        start_pair(&client, &server, channels[which]);
+        converse(&client, &server, -1, 0, 0, &whole);
+        assert_int_equal(client.state, DDL_HELLO_ACCEPTED);
+        assert_int_equal(server.state, DDL_HELLO_ACCEPTED);
+        for (int message = 0; message < MESSAGES; message++) {
+            for (size_t bit = 0; bit < 8 * whole.bytes[message]; bit++) {
+                start_pair(&client, &server, channels[which]);
+                converse(&client, &server, message, bit / 8, (uint8_t)(1 << bit % 8), &spoilt);
+                if (server.state != DDL_HELLO_REFUSED && server.state != DDL_HELLO_TALKING)
+                    fail_msg("message %d, bit %zu: the server is in state %d", message, bit,
+                             (int)server.state);
+                if (message < 2 && client.state != DDL_HELLO_REFUSED && client.state != DDL_HELLO_TALKING)
+                    fail_msg("message %d, bit %zu: the client is in state %d", message, bit,
+                             (int)client.state);
+            }
         }
     }
 }
 
-static void a_cut_hello_waits_for_the_rest(void **state)
+static void what_was_recorded_does_not_open_another_connection(void **state)
 {
     ddl_hello client, server;
+    struct recording recorded;
+    (void)state;
+    start_pair(&client, &server, DDL_CHANNEL_MESH);
+    converse(&client, &server, -1, 0, 0, &recorded);
+    /* To a server that has made a nonce of its own since. */
+    ddl_hello_party b = party(DDL_CHANNEL_MESH, 1, -1, 8);
+    b.nonce[5] ^= 1;
+    ddl_hello_start_server(&server, &b);
+    feed_all(&server, recorded.data[0], recorded.bytes[0]);
+    ddl_hello_judge(&server, DDL_HELLO_WELCOME);
+    feed_all(&server, recorded.data[2], recorded.bytes[2]);
+    assert_int_equal(server.state, DDL_HELLO_REFUSED);
+    assert_int_equal(server.verdict, DDL_HELLO_NOT_PROVEN);
+    /* To a client that has. */
+    ddl_hello_party a = party(DDL_CHANNEL_MESH, 3, 1, 8);
+    a.nonce[5] ^= 1;
+    ddl_hello_start_client(&client, &a);
+    feed_all(&client, recorded.data[1], recorded.bytes[1]);
+    assert_int_equal(client.state, DDL_HELLO_REFUSED);
+    assert_int_equal(client.verdict, DDL_HELLO_NOT_PROVEN);
+    /* To a server of another run that knows the same secret: a proof is for one run. */
+    b = party(DDL_CHANNEL_STORE, 0, -1, 8);
+    start_pair(&client, &server, DDL_CHANNEL_STORE);
+    converse(&client, &server, -1, 0, 0, &recorded);
+    b.run_id[3] ^= 1;
+    ddl_hello_start_server(&server, &b);
+    feed_all(&server, recorded.data[0], recorded.bytes[0]);
+    ddl_hello_judge(&server, DDL_HELLO_WELCOME);
+    feed_all(&server, recorded.data[2], recorded.bytes[2]);
+    assert_int_equal(server.verdict, DDL_HELLO_NOT_PROVEN);
+}
+
+static void what_one_says_does_not_serve_as_an_answer_to_it(void **state)
+{
+    ddl_hello client, server;
+    uint8_t mirrored[DDL_HELLO_FINISH_BYTES] = { 0 };
+    struct recording recording;
+    (void)state;
+    /* The server's own proof, sent back as the client's. */
+    start_pair(&client, &server, DDL_CHANNEL_MESH);
+    feed_all(&server, ddl_hello_output(&client).data, DDL_HELLO_CLIENT_BYTES);
+    ddl_hello_judge(&server, DDL_HELLO_WELCOME);
+    memcpy(mirrored, (const uint8_t *)ddl_hello_output(&server).data + 64, DDL_MAC_BYTES);
+    feed_all(&server, mirrored, sizeof mirrored);
+    assert_int_equal(server.state, DDL_HELLO_REFUSED);
+    assert_int_equal(server.verdict, DDL_HELLO_NOT_PROVEN);
+    /* A rank's own hello, led back to its own door. */
+    ddl_hello_party self = party(DDL_CHANNEL_MESH, 3, -1, 8);
+    start_pair(&client, &server, DDL_CHANNEL_MESH);
+    self.nonce[7] = 1;
+    ddl_hello_start_server(&server, &self);
+    converse(&client, &server, -1, 0, 0, &recording);
+    assert_int_equal(server.state, DDL_HELLO_REFUSED);
+    assert_int_equal(client.state, DDL_HELLO_REFUSED);
+}
+
+/* Whatever is wrong with a proof, whoever made it hears the same. */
+static void every_refused_proof_is_answered_alike(void **state)
+{
+    ddl_hello client, server;
+    uint8_t finish[DDL_HELLO_FINISH_BYTES];
+    (void)state;
+    for (int i = 0; i < 3; i++) {
+        start_pair(&client, &server, DDL_CHANNEL_MESH);
+        feed_all(&server, ddl_hello_output(&client).data, DDL_HELLO_CLIENT_BYTES);
+        ddl_hello_judge(&server, i == 2 ? DDL_HELLO_TAKEN : DDL_HELLO_WELCOME);
+        ddl_hello_sent(&server, ddl_hello_output(&server).bytes);
+        memset(finish, 0, sizeof finish);
+        finish[i] = 1;
+        finish[DDL_MAC_BYTES] = (uint8_t)(i == 1 ? DDL_HELLO_OTHER_SIZE : DDL_HELLO_WELCOME);
+        feed_all(&server, finish, sizeof finish);
+        assert_int_equal(server.verdict, DDL_HELLO_NOT_PROVEN);
+        assert_int_equal(ddl_hello_output(&server).bytes, 0);
+    }
+    /* A client whose server cannot prove it sends zeros, whatever its own proof would be. */
     ddl_hello_party a = party(DDL_CHANNEL_MESH, 3, 1, 8), b = party(DDL_CHANNEL_MESH, 1, -1, 8);
+    struct recording recording;
+    b.prover = &theirs.prover;
+    ddl_hello_start_client(&client, &a);
+    ddl_hello_start_server(&server, &b);
+    converse(&client, &server, -1, 0, 0, &recording);
+    for (int i = 0; i < DDL_MAC_BYTES; i++)
+        assert_int_equal(recording.data[2][i], 0);
+    assert_int_equal(recording.data[2][DDL_MAC_BYTES], DDL_HELLO_NOT_PROVEN);
+}
+
+/* A size or rank that does not fit concerns the others only when it comes from the job. */
+static void what_does_not_fit_counts_only_with_a_proof(void **state)
+{
+    ddl_hello client, server;
+    uint8_t nothing[DDL_HELLO_FINISH_BYTES] = { 0 };
+    ddl_hello_party a = party(DDL_CHANNEL_STORE, 3, 0, 9), b = party(DDL_CHANNEL_STORE, 0, -1, 8);
     (void)state;
     ddl_hello_start_client(&client, &a);
-    for (size_t bytes = 0; bytes < DDL_HELLO_CLIENT_BYTES; bytes++) {
-        ddl_hello_start_server(&server, &b);
-        feed_all(&server, ddl_hello_output(&client).data, bytes);
-        assert_int_equal(server.state, DDL_HELLO_TALKING);
-        assert_true(ddl_hello_wants(&server) > 0);
-        assert_int_equal(ddl_hello_output(&server).bytes, 0);
+    ddl_hello_start_server(&server, &b);
+    feed_all(&server, ddl_hello_output(&client).data, DDL_HELLO_CLIENT_BYTES);
+    assert_int_equal(server.state, DDL_HELLO_TALKING);
+    feed_all(&server, nothing, sizeof nothing);
+    assert_int_equal(server.verdict, DDL_HELLO_NOT_PROVEN);
+}
+
+static void levels_that_differ_are_told_without_a_proof(void **state)
+{
+    ddl_hello client, server;
+    ddl_error error;
+    ddl_hello_party a = party(DDL_CHANNEL_MESH, 3, 1, 8), b = party(DDL_CHANNEL_MESH, 1, -1, 8);
+    (void)state;
+    b.prover = NULL;
+    ddl_hello_start_client(&client, &a);
+    ddl_hello_start_server(&server, &b);
+    talk(&client, &server, 1000, true);
+    assert_int_equal(server.verdict, DDL_HELLO_OTHER_LEVEL);
+    assert_int_equal(client.verdict, DDL_HELLO_OTHER_LEVEL);
+    assert_int_equal(ddl_hello_fail(&client, "x", &error), DDL_EAUTH);
+    assert_non_null(strstr(error.text, "rank 3 on host3[103] has security level auth, but rank 1 has off"));
+    /* And at level off nobody has to prove anything. */
+    a.prover = NULL;
+    ddl_hello_start_client(&client, &a);
+    ddl_hello_start_server(&server, &b);
+    talk(&client, &server, 1000, true);
+    assert_int_equal(server.state, DDL_HELLO_ACCEPTED);
+    assert_int_equal(client.state, DDL_HELLO_ACCEPTED);
+}
+
+static void a_cut_message_waits_for_the_rest(void **state)
+{
+    ddl_hello client, server;
+    struct recording whole;
+    (void)state;
+    start_pair(&client, &server, DDL_CHANNEL_MESH);
+    converse(&client, &server, -1, 0, 0, &whole);
+    for (int message = 0; message < MESSAGES; message++) {
+        for (size_t bytes = 0; bytes < whole.bytes[message]; bytes++) {
+            start_pair(&client, &server, DDL_CHANNEL_MESH);
+            ddl_hello *reader = message == 1 ? &client : &server;
+            ddl_hello_sent(&client, DDL_HELLO_CLIENT_BYTES);
+            if (message == 2) {
+                feed_all(&server, whole.data[0], whole.bytes[0]);
+                ddl_hello_judge(&server, DDL_HELLO_WELCOME);
+                ddl_hello_sent(&server, DDL_HELLO_SERVER_BYTES);
+            }
+            feed_all(reader, whole.data[message], bytes);
+            assert_int_equal(reader->state, DDL_HELLO_TALKING);
+            assert_true(ddl_hello_wants(reader) > 0);
+            assert_int_equal(ddl_hello_output(reader).bytes, 0);
+        }
     }
 }
 
@@ -330,8 +554,13 @@ int main(void)
         cmocka_unit_test(strangers_hear_nothing),
         cmocka_unit_test(another_version_is_told_both_numbers),
         cmocka_unit_test(text_from_outside_is_made_printable),
-        cmocka_unit_test(any_change_of_a_byte_leads_to_a_clean_end),
-        cmocka_unit_test(a_cut_hello_waits_for_the_rest),
+        cmocka_unit_test(no_bit_can_be_changed_on_the_way),
+        cmocka_unit_test(what_was_recorded_does_not_open_another_connection),
+        cmocka_unit_test(what_one_says_does_not_serve_as_an_answer_to_it),
+        cmocka_unit_test(every_refused_proof_is_answered_alike),
+        cmocka_unit_test(what_does_not_fit_counts_only_with_a_proof),
+        cmocka_unit_test(levels_that_differ_are_told_without_a_proof),
+        cmocka_unit_test(a_cut_message_waits_for_the_rest),
         cmocka_unit_test(a_handshake_fits_its_bounds),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -2,6 +2,7 @@
 #include "world.h"
 
 #include "io/socket.h"
+#include "rendezvous/proof.h"
 #include "rendezvous/store.h"
 
 #include <fcntl.h>
@@ -51,7 +52,9 @@ static void leave(struct world_rank *self)
     for (int peer = 0; peer < self->nranks && self->bootstrap != NULL; peer++)
         ddl_socket_close(&self->sockets[peer]);
     ddl_bootstrap_leave(self->bootstrap);
+    ddl_proof_destroy(self->prover);
     ddl_roster_destroy(self->roster);
+    self->prover = NULL;
     self->bootstrap = NULL;
     self->roster = NULL;
 }
@@ -80,9 +83,19 @@ void world_end(void)
         ddl_service_destroy(idle[--idle_count]);
 }
 
+static ddl_prover *make_prover(const char *secret)
+{
+    ddl_prover *prover = NULL;
+    if (secret != NULL &&
+        ddl_proof_create((ddl_view){ secret, strlen(secret) }, "given by the test", &prover, NULL) != DDL_OK)
+        abort();
+    return prover;
+}
+
 static void join(struct world_rank *self)
 {
     int64_t start_ns = ddl_now_ns();
+    self->prover = make_prover(self->secret);
     ddl_bootstrap_options options = {
         .rank = self->rank,
         .nranks = self->nranks,
@@ -90,6 +103,7 @@ static void join(struct world_rank *self)
         .master = self->master,
         .iface = self->iface,
         .generator = self->generator,
+        .prover = self->prover,
         .service = self->service,
         .deadline = ddl_deadline_in_ms(self->timeout_ms),
     };
@@ -125,6 +139,7 @@ void world_init(struct world_rank ranks[], int nranks, const char *store, int64_
                                            .nranks = nranks,
                                            .store = store,
                                            .master = "127.0.0.1:29500",
+                                           .secret = "a secret of the tests, and no other",
                                            .timeout_ms = timeout_ms };
 }
 
@@ -133,6 +148,7 @@ void world_start(struct world_rank *rank)
     rank->status = DDL_EINTERNAL;
     rank->links_work = false;
     rank->rounds_done = 0;
+    rank->prover = NULL;
     rank->bootstrap = NULL;
     rank->roster = NULL;
     rank->service = take_service();
@@ -177,7 +193,13 @@ void world_kill(pid_t pid)
 
 int world_await_member(const struct world_rank *like, int observer, int rank)
 {
-    ddl_hello_party self = { .rank = observer, .nranks = like->nranks, .host = "observer", .nonce = { 1 } };
+    ddl_prover *prover = make_prover(like->secret);
+    ddl_hello_party self = { .rank = observer,
+                             .nranks = like->nranks,
+                             .host = "observer",
+                             .nonce = { 1 },
+                             .level = ddl_prover_level(prover),
+                             .prover = prover };
     ddl_store_options options = { .url = like->store, .place = like->master, .self = &self };
     ddl_deadline deadline = ddl_deadline_in_ms(like->timeout_ms);
     ddl_store *store = NULL;
@@ -194,6 +216,7 @@ int world_await_member(const struct world_rank *like, int observer, int rank)
     }
     ddl_bytes_fini(&value);
     ddl_store_destroy(store, deadline);
+    ddl_proof_destroy(prover);
     return member.port;
 }
 

@@ -18,6 +18,7 @@ struct world_rank {
     /* Set before world_start: */
     int rank, nranks;
     const char *store, *master, *iface;
+    const char *secret; /* NULL: level off */
     uint32_t generator;
     int64_t timeout_ms;
     int rounds; /* how often it joins and leaves; 0 is once */
@@ -33,6 +34,7 @@ struct world_rank {
     bool running;
     pthread_t thread;
     ddl_service *service;
+    ddl_prover *prover;
     ddl_bootstrap *bootstrap;
     ddl_roster *roster;
     int sockets[WORLD_MAX];
