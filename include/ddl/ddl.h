@@ -128,7 +128,7 @@ typedef struct ddl_options {
     int64_t start_timeout_ms; /* rendezvous and connecting; 0: DDL_START_TIMEOUT, else 300 s */
     int64_t timeout_ms;       /* default per operation; 0: DDL_TIMEOUT, else 300 s */
     const char *interface;    /* name or CIDR of the network to use; NULL: DDL_IFACE */
-    const char *security;     /* "auth", "tls", "off"; NULL: DDL_SECURITY */
+    const char *security;     /* "auth", "off" ("tls" is not there yet); NULL: DDL_SECURITY, else auth */
     const char *transport;    /* of ranks of one host: "auto", "tcp", "shm"; NULL: DDL_TRANSPORT */
 } ddl_options;
 
@@ -142,7 +142,10 @@ typedef struct ddl_options {
 /*
  * Meet the other ranks and connect to each of them. *world is written on success only. options may be
  * NULL. Blocks at most the start timeout. Freeing and calling it again works, on the same address too.
- * DDL_ECONFIG: environment or options wrong, duplicate rank, differing world size.
+ * At level "auth" every rank proves that it has the job's secret: ddl-launch hands it over, DDL_SECRET_FILE
+ * names it, or else a file of this user is made on first use (docs/security.md).
+ * DDL_ECONFIG: environment or options wrong, duplicate rank, differing world size, no secret to be had.
+ * DDL_EAUTH: what answers, or comes, has another secret or level, or belongs to another run.
  * DDL_ETIMEDOUT: some ranks did not come; the text names them. DDL_ENETWORK, DDL_ESTORE: cannot listen,
  * resolve or connect. DDL_EPEERLOST: a rank ended during start-up. Thread: any.
  */

@@ -320,13 +320,14 @@ static ddl_status read_choices(const ddl_options *options, ddl_config *config, d
             if (strcmp(transport, transports[i]) == 0)
                 config->local_transport = (ddl_local_transport)i;
     }
+    config->security = DDL_SECURITY_AUTH;
     if (security != NULL) {
         DDL_TRY(one_of("DDL_SECURITY", security, levels, err));
-        if (strcmp(security, "off") != 0)
-            return DDL_FAIL(
-                err, DDL_EUNSUPPORTED,
-                "DDL_SECURITY=%s: this version cannot authenticate peers yet; only off is possible",
-                security);
+        if (strcmp(security, "tls") == 0)
+            return DDL_FAIL(err, DDL_EUNSUPPORTED,
+                            "DDL_SECURITY=tls: this version cannot encrypt yet; auth and off are possible");
+        if (strcmp(security, "off") == 0)
+            config->security = DDL_SECURITY_OFF;
     }
     if (iface != NULL) {
         if (strlen(iface) >= sizeof config->iface)

@@ -10,6 +10,7 @@
 #include "algorithms/catalogue.h"
 #include "backend/choice.h"
 #include "base/error.h"
+#include "protocol/prover.h"
 
 /* How ranks of one host talk. */
 typedef enum ddl_local_transport {
@@ -24,6 +25,7 @@ typedef struct ddl_config {
     char master[300]; /* "address:port": names the meeting place */
     char iface[128];  /* "" if none */
     ddl_local_transport local_transport;
+    ddl_security security;
     int64_t start_timeout_ms, timeout_ms;
     const ddl_algorithm *forced[DDL_COLLECTIVE_COUNT]; /* NULL: chosen by cost */
     double

@@ -4,11 +4,13 @@
 #include "api/comm.h"
 #include "api/contexts.h"
 #include "api/issue.h"
+#include "api/membership.h"
 #include "base/assert.h"
 #include "base/bytes.h"
 #include "base/log.h"
 #include "io/socket.h"
 #include "rendezvous/neighbours.h"
+#include "rendezvous/proof.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -320,6 +322,7 @@ static ddl_status meet(ddl_world *world, int sockets[], ddl_deadline deadline, d
     ddl_bootstrap_options options = {
         .rank = world->config.rank,
         .nranks = world->config.nranks,
+        .prover = world->prover,
         .generator = DDL_GENERATOR_VERSION,
         .costs = world->config.costs,
         .ncosts = DDL_COST_CONSTANTS,
@@ -470,6 +473,8 @@ ddl_status ddl_world_create(const ddl_options *options, ddl_world **out, ddl_err
         ddl_list_init(&world->by_id[i]);
     ddl_status status = ddl_config_read(options, &world->config, err);
     if (status == DDL_OK)
+        status = ddl_membership_find(&world->config, &world->prover, err);
+    if (status == DDL_OK)
         status = world->config.nranks == 1 ? be_alone(world, err) : connect_all(world, err);
     if (status != DDL_OK) {
         err->rank = world->config.nranks > 0 ? world->config.rank : -1;
@@ -504,6 +509,7 @@ void ddl_world_destroy(ddl_world *world)
     ddl_lanes_destroy(world->lanes);
     ddl_bootstrap_leave(world->bootstrap);
     ddl_service_destroy(world->service);
+    ddl_proof_destroy(world->prover);
     ddl_roster_destroy(world->roster);
     for (ddl_link *first; (first = ddl_list_first(&world->early_notices)) != NULL;)
         forget_notice(world, DDL_CONTAINER(first, early_notice, link));

@@ -9,7 +9,7 @@
 
 void *ddl_guarded_alloc(size_t bytes)
 {
-    void *memory = DDL_FAILPOINT_OS("io.mmap", ENOMEM)
+    void *memory = DDL_FAILPOINT_OS("io.guarded", ENOMEM)
                        ? MAP_FAILED
                        : mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (memory == MAP_FAILED)

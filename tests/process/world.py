@@ -11,6 +11,7 @@ import re
 import signal
 import socket
 import subprocess
+import tempfile
 import threading
 import time
 
@@ -36,11 +37,16 @@ def free_port():
         return s.getsockname()[1]
 
 
+# Where ranks make and find their user's secrets, instead of where this user has his own.
+PLACES = tempfile.TemporaryDirectory(prefix="ddl-test-home-")
+
+
 def clean_environment():
-    """Ours without what a launcher or a person may have set for ddl."""
+    """Ours without what a launcher or a person may have set for ddl, and with another home."""
     foreign = re.compile(r"^(DDL_(?!TEST)|RANK$|WORLD_SIZE$|LOCAL_|GROUP_|NODE_RANK$|ROLE_|MASTER_|TORCHELASTIC|"
                          r"SLURM_|PMI|OMPI_)")
-    return {k: v for k, v in os.environ.items() if not foreign.match(k)}
+    return {**{k: v for k, v in os.environ.items() if not foreign.match(k)},
+            "HOME": PLACES.name, "XDG_RUNTIME_DIR": PLACES.name}
 
 
 class Rank:

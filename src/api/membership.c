@@ -1,0 +1,172 @@
+/*
+ * membership.c - from the environment and the meeting place to a secret.
+ *
+ * What is read once has to stay for the next ddl_init: the secrets below are among the few mutable globals,
+ * and stay within this file.
+ */
+#include "api/membership.h"
+
+#include "base/log.h"
+#include "io/address.h"
+#include "io/guarded.h"
+#include "io/note.h"
+#include "rendezvous/proof.h"
+#include "rendezvous/secret.h"
+
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+#include <unistd.h>
+
+static const char note_magic[] = DDL_NOTE_MAGIC;
+
+enum { MAGIC_BYTES = sizeof note_magic - 1 };
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* guards all that follows, and the environment */
+static ddl_secret *of_launcher, *of_environment, *of_process;
+
+/* An unset variable and an empty one are the same. */
+static const char *env(const char *name)
+{
+    const char *value = getenv(name);
+    return value != NULL && *value != '\0' ? value : NULL;
+}
+
+/* ---- taking; with the lock held ---- */
+
+/* Whether fd holds a note of ddl-launch; then it is read and closed. */
+static bool take_note(int fd, uint8_t *data, size_t *bytes)
+{
+    bool taken = fd >= 0 && ddl_note_read(fd, data, bytes) && *bytes > MAGIC_BYTES &&
+                 memcmp(data, note_magic, MAGIC_BYTES) == 0;
+    if (taken)
+        close(fd);
+    return taken;
+}
+
+static ddl_status take_from_launcher(ddl_error *err)
+{
+    const char *text = env("DDL_SECRET_FD");
+    if (text == NULL)
+        return DDL_OK;
+    char *end;
+    long number = strtol(text, &end, 10);
+    int fd = *end == '\0' && number > STDERR_FILENO && number < 1 << 20 ? (int)number : -1;
+    unsetenv("DDL_SECRET_FD");
+    uint8_t *data = ddl_guarded_alloc(DDL_NOTE_BYTES);
+    size_t bytes = 0;
+    if (data == NULL)
+        return DDL_FAIL(err, DDL_ENOMEM, "no memory for a secret");
+    ddl_status status;
+    if (take_note(fd, data, &bytes) || (fd >= 0 && take_note(ddl_note_of_ancestor(fd), data, &bytes))) {
+        ddl_secret *secret = NULL;
+        status = ddl_secret_create((ddl_view){ data + MAGIC_BYTES, bytes - MAGIC_BYTES },
+                                   "handed over by ddl-launch", &secret, err);
+        if (status == DDL_OK) {
+            ddl_secret_destroy(of_launcher);
+            of_launcher = secret;
+        }
+    } else {
+        status = DDL_FAIL(
+            err, DDL_ECONFIG,
+            "ddl-launch left this job's secret in descriptor %d, which a program in between has closed; "
+            "let it hand that on (in Python: close_fds=False), or start all ranks with the same "
+            "DDL_SECRET_FILE",
+            fd);
+    }
+    ddl_guarded_free(data, DDL_NOTE_BYTES);
+    return status;
+}
+
+static ddl_status take_from_environment(int rank, ddl_error *err)
+{
+    char *value = getenv("DDL_SECRET");
+    if (value == NULL)
+        return DDL_OK;
+    ddl_secret *secret = NULL;
+    ddl_status status = DDL_OK;
+    size_t bytes = strlen(value);
+    if (bytes > 0)
+        status = ddl_secret_create((ddl_view){ value, bytes }, "from DDL_SECRET", &secret, err);
+    ddl_clear(value, bytes); /* where it is also seen from outside: /proc/PID/environ */
+    unsetenv("DDL_SECRET");
+    if (secret == NULL)
+        return status;
+    ddl_secret_destroy(of_environment);
+    of_environment = secret;
+    if (rank == 0)
+        ddl_log(DDL_LOG_WARNING, "DDL_SECRET was in the environment, where this user's other processes can "
+                                 "read it; a file named by "
+                                 "DDL_SECRET_FILE is better");
+    return DDL_OK;
+}
+
+/* ---- choosing ---- */
+
+static bool is_loopback_place(const char *store)
+{
+    static const char tcp[] = "tcp://";
+    char host[256];
+    uint16_t port;
+    ddl_address address;
+    if (strncmp(store, tcp, sizeof tcp - 1) != 0 ||
+        ddl_address_split("ADDRESS", store + sizeof tcp - 1, host, sizeof host, &port, NULL) != DDL_OK)
+        return false;
+    return strcasecmp(host, "localhost") == 0 ||
+           (ddl_address_parse(host, port, &address) && ddl_address_is_loopback(&address));
+}
+
+/* A secret that is kept is not the caller's; others are, by *own. */
+static ddl_status choose(const ddl_config *config, const ddl_secret **secret, ddl_secret **own,
+                         ddl_error *err)
+{
+    const char *file = env("DDL_SECRET_FILE");
+    char path[DDL_SECRET_SOURCE];
+    ddl_error unwanted;
+    ddl_status taken = take_from_launcher(err);
+    ddl_status also_taken = take_from_environment(config->rank, taken == DDL_OK ? err : &unwanted);
+    if (config->nranks == 1 || config->security == DDL_SECURITY_OFF)
+        return DDL_OK;
+    DDL_TRY(taken);
+    DDL_TRY(also_taken);
+    if (of_launcher != NULL && (file != NULL || of_environment != NULL))
+        return DDL_FAIL(
+            err, DDL_ECONFIG,
+            "%s is set, but ddl-launch has handed over the secret of this job; unset it, or start "
+            "ddl-launch with --secret_file",
+            file != NULL ? "DDL_SECRET_FILE" : "DDL_SECRET");
+    if (of_launcher != NULL) {
+        *secret = of_launcher;
+    } else if (file != NULL) {
+        DDL_TRY(ddl_secret_read(file, own, err));
+    } else if (of_environment != NULL) {
+        *secret = of_environment;
+    } else if (strncmp(config->store, "mem://", 6) == 0) {
+        if (of_process == NULL)
+            DDL_TRY(ddl_secret_make("of this process", &of_process, err));
+        *secret = of_process;
+    } else if (is_loopback_place(config->store)) {
+        DDL_TRY(ddl_secret_of_host(own, err));
+    } else {
+        DDL_TRY(ddl_secret_of_home(true, path, NULL, own, err));
+    }
+    if (*own != NULL)
+        *secret = *own;
+    return DDL_OK;
+}
+
+ddl_status ddl_membership_find(const ddl_config *config, ddl_prover **prover, ddl_error *err)
+{
+    const ddl_secret *secret = NULL;
+    ddl_secret *own = NULL;
+    *prover = NULL;
+    pthread_mutex_lock(&lock);
+    ddl_status status = choose(config, &secret, &own, err);
+    if (status == DDL_OK && secret != NULL)
+        status = ddl_proof_create(ddl_secret_view(secret), ddl_secret_source(secret), prover, err);
+    pthread_mutex_unlock(&lock);
+    ddl_secret_destroy(own);
+    return status;
+}
