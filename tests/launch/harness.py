@@ -4,6 +4,7 @@ Every job carries a mark of its own in its environment. Where /proc shows enviro
 that mark may remain after a test; elsewhere the process numbers that ranks have noted are looked at.
 """
 import os
+import secrets
 import shutil
 import signal
 import subprocess
@@ -90,6 +91,10 @@ class LaunchTest(unittest.TestCase):
     def setUp(self):
         self.directory = tempfile.mkdtemp(prefix="ddl-launch-test-")
         self.noted = os.path.join(self.directory, "noted")
+        self.home_secret = os.path.join(self.directory, ".ddl", "secret")  # HOME is this directory
+        os.mkdir(os.path.dirname(self.home_secret), 0o700)
+        with open(os.open(self.home_secret, os.O_WRONLY | os.O_CREAT, 0o600), "w") as file:
+            file.write(secrets.token_hex(32) + "\n")
         self.mark = "DDL_TEST_MARK=" + uuid.uuid4().hex
         self.running = []
 
@@ -125,7 +130,7 @@ class LaunchTest(unittest.TestCase):
     def environment(self, changes):
         environment = {name: value for name, value in os.environ.items() if name not in ("OMP_NUM_THREADS",)}
         environment["NOTED"] = self.noted
-        environment["DIR"] = self.directory
+        environment["DIR"] = environment["HOME"] = self.directory
         environment.update([self.mark.split("=")])
         for name, value in (changes or {}).items():
             environment[name] = value

@@ -60,16 +60,22 @@ class Environment(LaunchTest):
 
     @unittest.skipUnless(harness.HAS_PROC, "needs /proc")
     def test_no_stray_descriptor_is_inherited(self):
+        script = ("import os\n"
+                  "def is_open(number):\n"
+                  "    try: os.fstat(number); return True\n"
+                  "    except OSError: return False  # what the list was read from\n"
+                  "numbers = sorted(n for n in map(int, os.listdir('/proc/self/fd')) if is_open(n))\n"
+                  "print([n for n in numbers if n != int(os.environ['DDL_SECRET_FD'])], len(numbers))\n")
         stray, other = os.pipe()
         os.set_inheritable(stray, True)
         try:
             result = self.launch("-n", "3", "--no-prefix", "--log-dir", self.path("logs"),
-                                 *self.python("import os; print(sorted(map(int, os.listdir('/proc/self/fd')))[:-1])"),
+                                 *self.python(script),
                                  pass_fds=[stray])
         finally:
             os.close(stray)
             os.close(other)
-        self.assertEqual(result.lines, ["[0, 1, 2]"] * 3)
+        self.assertEqual(result.lines, ["[0, 1, 2] 4"] * 3)
 
     def test_signals_are_as_the_launcher_found_them(self):
         script = ("import signal\n"

@@ -12,6 +12,9 @@ SITES = [
     ("launch.pipe", 125, "pipe"),
     ("launch.thread", 125, "thread"),
     ("launch.fork", 125, "process"),
+    ("io.random", 125, "random"),
+    ("io.guarded", 125, "no memory for a secret"),
+    ("io.note", 125, "secret"),
     ("launch.mkdir", 2, "--log_dir"),
     # Without these it does as well as it can.
     ("launch.subreaper", 0, ""),

@@ -88,7 +88,7 @@ static int dry_run(const launch_job *job)
     ddl_error err;
     for (int local = 0; local < options->nproc_per_node; local++) {
         launch_environment environment;
-        if (launch_environment_create(options, local, job->port, launch_usable_cpus(), job->environment,
+        if (launch_environment_create(options, local, job->port, launch_usable_cpus(), -1, job->environment,
                                       &environment, &err) != DDL_OK)
             return fail(&err, LAUNCH_EXIT_FAILED);
         printf("env");
@@ -178,6 +178,7 @@ static int run(launch_job *job)
         return launch_guardian_run(job, lifeline[1]);
     }
     close(lifeline[1]);
+    launch_secret_fini(job->secret);
     sigset_t none;
     sigemptyset(&none);
     sigprocmask(SIG_SETMASK, &none, NULL);
@@ -215,11 +216,17 @@ int main(int argc, char **argv)
     int exit_code, reserved = -1;
     if (launch_program_find(options.command[0], getenv("PATH"), &path, &exit_code, &err) != DDL_OK)
         return fail(&err, err.code == DDL_ENOMEM ? LAUNCH_EXIT_FAILED : exit_code);
+    launch_secret secret = { NULL, 0 };
+    if (options.action == LAUNCH_ACTION_RUN && launch_secret_find(&options, &secret, &err) != DDL_OK) {
+        ddl_free(path);
+        return fail(&err, err.code == DDL_ECONFIG ? LAUNCH_EXIT_USAGE : LAUNCH_EXIT_FAILED);
+    }
     launch_job job = { .options = &options,
                        .signals = &signals,
                        .path = path,
                        .environment = environ,
                        .port = options.master_port,
+                       .secret = &secret,
                        .shares_stdin = may_share_stdin() };
     if (job.port == 0 && launch_port_reserve(&reserved, &job.port, &err) != DDL_OK)
         exit_code = fail(&err, LAUNCH_EXIT_FAILED);
@@ -227,6 +234,7 @@ int main(int argc, char **argv)
         exit_code = options.action == LAUNCH_ACTION_DRY_RUN ? dry_run(&job) : run(&job);
     if (reserved >= 0)
         close(reserved);
+    launch_secret_fini(&secret);
     ddl_free(path);
     return exit_code;
 }

@@ -17,7 +17,8 @@ static const char *const dropped[] = {
     "MPI_LOCALRANKID",   "MPI_LOCALNRANKS", "MV2_COMM_WORLD_*",
     "MVP_COMM_WORLD_*",  "PALS_RANKID",     "PALS_LOCAL_*",
     "JSM_NAMESPACE_*",   "FLUX_TASK_*",     "SLURM_PROCID",
-    "SLURM_LOCALID",
+    "SLURM_LOCALID",     "DDL_SECRET",      "DDL_SECRET_FD",
+    "DDL_SECRET_FILE",
 };
 
 static bool is_dropped(const char *entry)
@@ -85,8 +86,8 @@ static bool set_text(launch_environment *environment, const char *name, const ch
     return true;
 }
 
-static bool set_all(const launch_options *options, int local_rank, int port, int cpus, char *const *inherited,
-                    launch_environment *to)
+static bool set_all(const launch_options *options, int local_rank, int port, int cpus, int secret_fd,
+                    char *const *inherited, launch_environment *to)
 {
     int nlocal = options->nproc_per_node, node = options->node_rank, nodes = options->nnodes;
     int rank = node * nlocal + local_rank, size = nodes * nlocal;
@@ -99,6 +100,8 @@ static bool set_all(const launch_options *options, int local_rank, int port, int
            set(to, "ROLE_WORLD_SIZE=%d", size) && set_text(to, "ROLE_NAME", options->role) &&
            set_text(to, "TORCHELASTIC_RUN_ID", options->run_id) && set(to, "TORCHELASTIC_RESTART_COUNT=0") &&
            set(to, "TORCHELASTIC_MAX_RESTARTS=0") && set(to, "DDL_LAUNCH=1") &&
+           (options->security == NULL || set_text(to, "DDL_SECURITY", options->security)) &&
+           (secret_fd < 0 || set(to, "DDL_SECRET_FD=%d", secret_fd)) &&
            (!options->cpu_only || set(to, "CUDA_VISIBLE_DEVICES=")) &&
            (inherits(inherited, "OMP_NUM_THREADS") || set(to, "OMP_NUM_THREADS=%d", threads)) &&
            /* Python holds back output to a pipe until 8 KiB have come together. */
@@ -106,7 +109,8 @@ static bool set_all(const launch_options *options, int local_rank, int port, int
 }
 
 ddl_status launch_environment_create(const launch_options *options, int local_rank, int port, int cpus,
-                                     char *const *inherited, launch_environment *environment, ddl_error *err)
+                                     int secret_fd, char *const *inherited, launch_environment *environment,
+                                     ddl_error *err)
 {
     DDL_ASSERT(local_rank >= 0);
     DDL_ASSERT(local_rank < options->nproc_per_node);
@@ -114,7 +118,7 @@ ddl_status launch_environment_create(const launch_options *options, int local_ra
     while (inherited[ninherited] != NULL)
         ninherited++;
     launch_environment made = { ddl_alloc_array(ninherited + MOST_SET + 1, sizeof(char *)), 0 };
-    if (made.entries == NULL || !set_all(options, local_rank, port, cpus, inherited, &made)) {
+    if (made.entries == NULL || !set_all(options, local_rank, port, cpus, secret_fd, inherited, &made)) {
         launch_environment_destroy(&made);
         return DDL_FAIL(err, DDL_ENOMEM, "no memory for the environment of a rank");
     }

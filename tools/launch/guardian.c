@@ -559,6 +559,7 @@ static ddl_status start_ranks(struct guardian *g, launch_start *start, ddl_error
         }
     }
     close(report[1]);
+    launch_secret_fini(g->job->secret);
     return status;
 }
 

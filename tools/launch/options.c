@@ -111,6 +111,18 @@ static bool read_log_dir(launch_options *options, const char *value)
     return value[0] != '\0';
 }
 
+static bool read_security(launch_options *options, const char *value)
+{
+    options->security = value;
+    return strcmp(value, "auth") == 0 || strcmp(value, "off") == 0;
+}
+
+static bool read_secret_file(launch_options *options, const char *value)
+{
+    options->secret_file = value;
+    return value[0] != '\0';
+}
+
 static bool read_on_failure(launch_options *options, const char *value)
 {
     options->stop_on_failure = strcmp(value, "stop") == 0;
@@ -202,6 +214,10 @@ static const struct flag {
     { "no_prefix", "", NULL, NULL, read_no_prefix, "pass output on without \"[rank] \" before each line" },
     { "log_dir", "", "DIR", "the name of a directory", read_log_dir,
       "also write DIR/rank_N/stdout and DIR/rank_N/stderr" },
+    { "security", "", "auth|off", "auth or off", read_security,
+      "whether ranks prove to each other that they belong to the job (auth, or as DDL_SECURITY says)" },
+    { "secret_file", "", "FILE", "the name of a file", read_secret_file,
+      "the secret with which they do; one node: made by itself; several: ~/.ddl/secret of this user" },
     { "role", "", "NAME", "a word", read_role, "value of ROLE_NAME (default)" },
     { "rdzv_id", "", "ID", "a word", read_run_id, "value of TORCHELASTIC_RUN_ID (none)" },
     { "max_restarts", "", "0", "0: a job that failed is not restarted", read_max_restarts,
@@ -259,7 +275,7 @@ static const struct flag *find_flag(const char *argument, const char **value)
 
 static ddl_status unknown_flag(const char *argument, ddl_error *err)
 {
-    char known[400] = "";
+    char known[440] = "";
     for (int i = 0; i < NFLAGS; i++) {
         size_t used = strlen(known);
         snprintf(known + used, sizeof known - used, " --%s", flags[i].name);
@@ -292,6 +308,8 @@ static ddl_status read_flags(int argc, char **argv, launch_options *options, int
             break;
     }
     *next = at;
+    if (options->secret_file != NULL && options->security != NULL && strcmp(options->security, "off") == 0)
+        return DDL_FAIL(err, DDL_EINVAL, "--secret_file is of no use with --security off; give one of them");
     return DDL_OK;
 }
 

@@ -31,6 +31,8 @@ typedef struct launch_options {
     bool standalone, cpu_only, stop_on_failure, prefix;
     int64_t grace_ms, timeout_ms; /* timeout_ms 0: no limit */
     const char *log_dir;          /* NULL: none */
+    const char *security;         /* NULL: as DDL_SECURITY says */
+    const char *secret_file;      /* NULL: found by itself */
     char **command;               /* program and arguments, ends with NULL */
 } launch_options;
 

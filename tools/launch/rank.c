@@ -94,13 +94,15 @@ ddl_status launch_rank_open_logs(launch_rank *rank, const char *directory, ddl_e
 
 /* In the child: become the program. */
 static _Noreturn void become(const launch_rank *rank, const launch_start *start, pid_t guardian, int out,
-                             int err, char *const *environment)
+                             int err, int secret, char *const *environment)
 {
     const launch_job *job = start->job;
     setpgid(0, 0);
     launch_die_with(guardian);
     bool ready = (rank->rank == 0 && job->shares_stdin) || dup2(start->null_fd, STDIN_FILENO) >= 0;
     ready = ready && dup2(out, STDOUT_FILENO) >= 0 && dup2(err, STDERR_FILENO) >= 0;
+    if (ready && secret >= 0)
+        ready = fcntl(secret, F_SETFD, 0) == 0;
     if (ready) {
         setrlimit(RLIMIT_NOFILE, &start->fds);
         launch_signals_restore(job->signals);
@@ -132,10 +134,12 @@ ddl_status launch_rank_start(launch_rank *rank, const launch_start *start, ddl_e
     const launch_job *job = start->job;
     int local = rank->rank - job->options->node_rank * job->options->nproc_per_node;
     launch_environment environment = { NULL, 0 };
-    int out[2] = { -1, -1 }, errs[2] = { -1, -1 };
-    DDL_TRY(launch_environment_create(job->options, local, job->port, start->cpus, job->environment,
-                                      &environment, err));
-    ddl_status status = launch_pipe(out, err);
+    int out[2] = { -1, -1 }, errs[2] = { -1, -1 }, secret;
+    DDL_TRY(launch_secret_hand_over(job->secret, &secret, err));
+    ddl_status status = launch_environment_create(job->options, local, job->port, start->cpus, secret,
+                                                  job->environment, &environment, err);
+    if (status == DDL_OK)
+        status = launch_pipe(out, err);
     if (status == DDL_OK)
         status = launch_pipe(errs, err);
     pid_t guardian = getpid();
@@ -143,8 +147,10 @@ ddl_status launch_rank_start(launch_rank *rank, const launch_start *start, ddl_e
     if (status == DDL_OK && (pid = fork_with_signals_held()) < 0)
         status = DDL_FAIL_OS(err, DDL_ERESOURCE, errno, "cannot start a process for rank %d", rank->rank);
     if (status == DDL_OK && pid == 0)
-        become(rank, start, guardian, out[1], errs[1], environment.entries);
+        become(rank, start, guardian, out[1], errs[1], secret, environment.entries);
     launch_environment_destroy(&environment);
+    if (secret >= 0)
+        close(secret);
     if (out[1] >= 0)
         close(out[1]);
     if (errs[1] >= 0)

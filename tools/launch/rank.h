@@ -2,13 +2,14 @@
  * rank.h - one process of the job on this node: how it is started and what became of it.
  *
  * Each rank leads a process group of its own, reads nothing (rank 0: what the launcher reads), writes into
- * two pipes, and has no descriptor but these three.
+ * two pipes, and has no descriptor but these three and the one that holds the job's secret.
  */
 #ifndef DDL_LAUNCH_RANK_H
 #define DDL_LAUNCH_RANK_H
 
 #include "environment.h"
 #include "output.h"
+#include "secret.h"
 #include "signals.h"
 
 #include <sys/resource.h>
@@ -21,6 +22,7 @@ typedef struct launch_job {
     const char *path;              /* the file to execute */
     char *const *environment;      /* as inherited */
     int port;
+    launch_secret *secret;
     bool shares_stdin;      /* rank 0 reads what the launcher would */
     volatile pid_t *groups; /* shared with the launcher: the process group of each rank, 0 if it is gone */
 } launch_job;

@@ -1,0 +1,597 @@
+"""Who gets in and who does not, and where the secret is and where it is not.
+
+    test_security.py LAUNCHER ACTOR [CLASS[.TEST]...] [-v]
+"""
+import base64
+import hashlib
+import os
+import pty
+import re
+import secrets
+import select
+import signal
+import socket
+import stat
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+import unittest
+
+from world import DEADLINE, Rank, World, bound, clean_environment, free_port
+
+LAUNCHER = ACTOR = None
+PORTABLE = os.environ.get("DDL_TEST_PORTABLE") == "1"
+SANITIZED = os.environ.get("DDL_TEST_PATIENCE", "1") != "1"  # they keep copies of what programs free
+CALL = "allreduce:1000:int32:sum"
+MAGIC = b"ddl\r\n\x1a\n\0"
+
+
+class Security(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory(prefix="ddl-security-")
+        self.addCleanup(folder.cleanup)
+        self.folder = folder.name
+
+    def path(self, name):
+        return os.path.join(self.folder, name)
+
+    def secret_file(self, name, content=None, mode=0o600):
+        path = self.path(name)
+        with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "w") as file:
+            file.write(content if content is not None else secrets.token_hex(32) + "\n")
+        os.chmod(path, mode)
+        return path
+
+    def world(self, nranks, **environment):
+        """Ranks started by hand, in a place where nobody has made a secret yet."""
+        environment.setdefault("HOME", self.folder)
+        environment.setdefault("XDG_RUNTIME_DIR", self.folder)
+        os.chmod(self.folder, 0o700)
+        world = World(ACTOR, nranks, **environment)
+        self.addCleanup(world.__exit__)
+        return world
+
+    def launch(self, *arguments, prefix=(), **environment):
+        variables = {**clean_environment(), "HOME": self.folder, **environment}
+        launched = Rank(LAUNCHER, [str(a) for a in arguments], variables, "the launcher", prefix)
+        self.addCleanup(launched.close)
+        return launched
+
+    def all_join(self, ranks):
+        for rank in ranks:
+            rank.expect("init", "DDL_OK")
+            rank.expect("call", "DDL_OK")
+            rank.expect("free", "DDL_OK")
+            rank.finish(0)
+
+    def refused(self, rank, status, *words, seconds=2):
+        record = rank.expect("init", status)
+        for word in words:
+            self.assertIn(word, record["text"])
+        self.assertLess((record["end_ns"] - record["begin_ns"]) / 1e9, bound(seconds), record)
+        return record
+
+
+def connect(port):
+    """To a port at which somebody is about to listen."""
+    deadline = time.monotonic() + DEADLINE
+    while True:
+        try:
+            return socket.create_connection(("127.0.0.1", port), timeout=DEADLINE)
+        except ConnectionRefusedError:
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(0.005)
+
+
+def read_exactly(stream, count):
+    """As many bytes, or fewer at the end of the stream."""
+    data = b""
+    while len(data) < count:
+        more = stream.recv(count - len(data))
+        if not more:
+            break
+        data += more
+    return data
+
+
+class Joining(Security):
+    def test_ranks_started_by_hand_need_no_setup(self):
+        """Also not the first time, with all of them at once."""
+        for home in ({}, {"XDG_RUNTIME_DIR": self.path("nowhere"), "HOME": "/nonexistent"}):
+            with self.subTest(home):
+                self.all_join(self.world(4, **home).start_all("init", CALL, "free"))
+        made = self.path("ddl/secret")
+        self.assertEqual(stat.S_IMODE(os.stat(made).st_mode), 0o600)
+        self.assertEqual(stat.S_IMODE(os.stat(self.path("ddl")).st_mode), 0o700)
+        self.assertEqual(os.listdir(self.path("ddl")), ["secret"])
+        with open(made) as file:
+            self.assertRegex(file.read(), "^[0-9a-f]{64}\n$")
+
+    def test_the_home_directory_serves_where_the_place_is_not_loopback(self):
+        shared = self.path("shared")
+        os.mkdir(shared)
+        world = self.world(3, DDL_STORE="file://" + shared, XDG_RUNTIME_DIR=None)
+        self.all_join(world.start_all("init", CALL, "free"))
+        self.assertEqual(os.listdir(self.path(".ddl")), ["secret"])
+        self.assertEqual(stat.S_IMODE(os.stat(self.path(".ddl/secret")).st_mode), 0o600)
+        self.assertEqual(os.listdir(shared), [])
+
+    def test_another_secret_or_level_is_refused_and_harms_nobody(self):
+        ours, theirs = self.secret_file("ours"), self.secret_file("theirs")
+        shared = self.path("shared")
+        os.mkdir(shared)
+        for store in (None, "file://" + shared):
+            with self.subTest(store):
+                world = self.world(3, DDL_SECRET_FILE=ours, DDL_STORE=store)
+                ranks = [world.start(0, "init", CALL, "free"), world.start(1, "init", CALL, "free")]
+                other = world.start(2, "init", DDL_SECRET_FILE=theirs)
+                self.refused(other, "DDL_EAUTH", "does not know the secret that rank 2 has, read from " + theirs,
+                             "DDL_SECRET_FILE", "rank 0" if store else str(world.port))
+                self.refused(world.start(2, "init", DDL_SECURITY="off"), "DDL_EAUTH",
+                             "has security level off", "has auth", "DDL_SECURITY")
+                ranks.append(world.start(2, "init", CALL, "free"))
+                self.all_join(ranks)
+                if store is None:  # rank 0 has told of the first, and not of each
+                    turned_away = [line for line in ranks[0].errors if "turned away 127.0.0.1" in line]
+                    self.assertEqual(len(turned_away), 1, ranks[0].story())
+                    self.assertIn("rank 2 on ", turned_away[0])
+
+    def test_a_world_without_proofs_has_to_be_asked_for(self):
+        world = self.world(2, DDL_SECURITY="off")
+        ranks = world.start_all("init", CALL, "free")
+        self.all_join(ranks)
+        self.assertEqual([line for rank in ranks for line in rank.errors], [])
+        self.assertEqual(os.listdir(self.folder), [])  # nobody made a secret
+        self.refused(world.start(0, "init", DDL_SECURITY="tls"), "DDL_EUNSUPPORTED", "DDL_SECURITY=tls")
+        self.refused(world.start(0, "init", DDL_SECURITY="of"), "DDL_ECONFIG", "auth, tls, off")
+
+    def test_a_world_without_proofs_on_a_network_is_warned_of_once(self):
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+            try:
+                probe.connect(("192.0.2.1", 9))  # sends nothing
+                address = probe.getsockname()[0]
+            except OSError:
+                address = "127.0.0.1"
+        if address.startswith("127."):
+            self.skipTest("this machine has no other address than loopback")
+        world = self.world(3, MASTER_ADDR=address, DDL_SECURITY="off")
+        ranks = world.start_all("init", CALL, "free")
+        self.all_join(ranks)
+        warnings = [[line for line in rank.errors if "DDL_SECURITY=off" in line] for rank in ranks]
+        self.assertEqual([len(lines) for lines in warnings], [1, 0, 0])
+        self.assertIn(address, warnings[0][0])
+
+    def test_two_jobs_on_one_port(self):
+        port = str(free_port())
+        first = self.launch("-n", "2", "--master_port", port, "--no-prefix", ACTOR, "init", "forever=" + CALL,
+                            DDL_TIMEOUT="60s")
+        for _ in range(2):
+            first.expect("init", "DDL_OK")
+        second = self.launch("-n", "3", "--master_port", port, "--no-prefix", "--on_failure", "continue", ACTOR, "init")
+        records = sorted((second.next() for _ in range(3)), key=lambda record: record["rank"])
+        self.assertEqual([r["status"] for r in records], ["DDL_ENETWORK", "DDL_EAUTH", "DDL_EAUTH"], second.story())
+        self.assertIn(port, records[0]["text"])
+        self.assertIn("handed over by ddl-launch", records[1]["text"])
+        for record in records:
+            self.assertLess((record["end_ns"] - record["begin_ns"]) / 1e9, bound(2), record)
+        os.kill(first.pid, signal.SIGTERM)
+        while (record := first.next()) is not None:  # until then every result was exact
+            self.assertNotEqual(record.get("exact"), False, record)
+            self.assertIn(record["event"], ("running", "call"), record)
+
+
+class Strangers(Security):
+    def hello(self, version=2, rank=1, size=2, nonce=None):
+        return (MAGIC + version.to_bytes(2, "little") + bytes([1, 1, 0, 0, 0, 0]) + bytes(16) + (nonce or os.urandom(16))
+                + rank.to_bytes(4, "little") + bytes(4) + size.to_bytes(4, "little") + bytes(4)
+                + b"stranger".ljust(64, b"\0"))
+
+    def expect_nothing_more(self, stream):
+        """The server has closed, and said nothing but its first message."""
+        stream.settimeout(bound(7))
+        try:
+            self.assertEqual(stream.recv(1), b"")
+        except ConnectionResetError:
+            pass
+
+    def test_whoever_has_no_secret_stays_out(self):
+        world = self.world(2)
+        first = world.start(0, "init", CALL, "free")
+        answers = []
+        for finish in (bytes(36), os.urandom(32) + bytes(4), None):
+            with connect(world.port) as stranger:
+                stranger.sendall(self.hello())
+                reply = read_exactly(stranger, 96)
+                self.assertEqual((len(reply), reply[:8]), (96, MAGIC))
+                answers.append(reply)
+                # Its own proof, sent back.
+                stranger.sendall(reply[64:] + bytes(4) if finish is None else finish)
+                stranger.sendall(b"\x08\0\0\0\x01\0\0\0\x01\0\x08\0\0\0\0\0member.1")  # as one who is in
+                self.expect_nothing_more(stranger)
+        self.assertEqual(len({reply[32:48] for reply in answers}), 3, "nonces are fresh")
+        # A wrong size from nobody fails no run.
+        with connect(world.port) as stranger:
+            stranger.sendall(self.hello(size=7))
+            read_exactly(stranger, 96)
+            stranger.sendall(bytes(36))
+            self.expect_nothing_more(stranger)
+        self.all_join([first, world.start(1, "init", CALL, "free")])
+
+    def test_what_was_recorded_opens_nothing(self):
+        """The hello of a rank, recorded on its way, played again: to its own job and to the next on that port."""
+        world = self.world(2)
+        proxy = socket.create_server(("127.0.0.1", 0))
+        recorded = []
+
+        def pump(source, sink, keep):
+            try:
+                while data := source.recv(4096):
+                    if keep is not None:
+                        keep.append(data)
+                    sink.sendall(data)
+            except OSError:
+                pass
+            try:
+                sink.shutdown(socket.SHUT_WR)
+            except OSError:
+                pass
+
+        def carry():
+            client, _ = proxy.accept()
+            server = connect(world.port)
+            self.addCleanup(client.close)
+            self.addCleanup(server.close)
+            back = threading.Thread(target=pump, args=(server, client, None))
+            back.start()
+            pump(client, server, recorded)
+            back.join()
+        carrier = threading.Thread(target=carry)
+        carrier.start()
+        store = f"tcp://127.0.0.1:{proxy.getsockname()[1]}"
+        ranks = [world.start(0, "init", CALL, "line", CALL, "free"),
+                 world.start(1, "init", CALL, "line", CALL, "free", DDL_STORE=store)]
+        for rank in ranks:
+            rank.expect("init", "DDL_OK")
+            rank.expect("call", "DDL_OK")
+            rank.expect("ready")
+        said = b"".join(recorded)
+        self.assertGreater(len(said), 164)
+        for _ in range(3):
+            with connect(world.port) as stranger:
+                stranger.sendall(said)
+                self.assertEqual(len(read_exactly(stranger, 96)), 96)
+                self.expect_nothing_more(stranger)
+        for rank in ranks:
+            rank.go()
+        for rank in ranks:
+            rank.expect("call", "DDL_OK")
+            rank.expect("free", "DDL_OK")
+            rank.finish(0)
+        carrier.join(DEADLINE)
+        proxy.close()
+        # The next run on that port has the same secret, and another id.
+        first = world.start(0, "init", CALL, "free")
+        with connect(world.port) as stranger:
+            stranger.sendall(said)
+            self.assertEqual(len(read_exactly(stranger, 96)), 96)
+            self.expect_nothing_more(stranger)
+        self.all_join([first, world.start(1, "init", CALL, "free")])
+
+    def test_an_impostor_of_rank_0_is_found_out(self):
+        """Whoever answers on the port of rank 0 and mirrors what he hears is not taken for it."""
+        world = self.world(2)
+        with socket.create_server(("127.0.0.1", world.port)) as impostor:
+            victim = world.start(1, "init")
+            stream, _ = impostor.accept()
+            with stream:
+                hello = read_exactly(stream, 128)
+                # The form of an answer, with the victim's own nonce and no proof.
+                stream.sendall(MAGIC + b"\2\0\0\1" + hello[12:16] + bytes(16) + hello[32:48] + bytes(4) + hello[56:60]
+                               + b"\1" + bytes(7) + bytes(32))
+                finish = read_exactly(stream, 36)
+                self.assertEqual(finish[:32], bytes(32))  # it proves nothing to him
+            self.refused(victim, "DDL_EAUTH", "does not know the secret")
+
+
+class Files(Security):
+    """What is wrong with a file is told at once, and by whom it can be mended."""
+
+    def test_files_that_are_not_the_users_alone(self):
+        world = self.world(2)
+        good = self.secret_file("good")
+        link, pipe = self.path("link"), self.path("pipe")
+        os.symlink(good, link)
+        os.mkfifo(pipe, 0o600)
+        cases = [(self.secret_file("read by others", mode=0o644), "mode 0644"),
+                 (self.secret_file("written by its group", mode=0o620), "mode 0620"),
+                 (link, "is a link"), (pipe, "no regular file"), (self.folder, "no regular file"),
+                 (self.path("nothing"), "No such file"), (self.secret_file("empty", ""), "less than 16 bytes"),
+                 (self.secret_file("short", "fifteen bytes..\n"), "less than 16 bytes"),
+                 (self.secret_file("long", "x" * 4002), "more than 4000 bytes")]
+        if os.geteuid() == 0:
+            foreign = self.secret_file("of another")
+            os.chown(foreign, 12345, 12345)
+            cases.append((foreign, "belongs to user 12345"))
+        started = [(path, word, world.start(1, "init", DDL_SECRET_FILE=path)) for path, word in cases]
+        for path, word, rank in started:
+            with self.subTest(path):
+                self.refused(rank, "DDL_ECONFIG", word, path)
+        for path, word in cases[:3]:
+            launched = self.launch("-n", "1", "--secret_file", path, "true")
+            launched.finish(2)
+            self.assertIn(word, "".join(launched.errors))
+
+    def test_folders_that_are_not_the_users_alone(self):
+        world = self.world(2)
+        os.mkdir(self.path(".ddl"))
+        os.chmod(self.path(".ddl"), 0o777)
+        self.refused(world.start(1, "init", DDL_STORE="file://" + self.folder), "DDL_ECONFIG", ".ddl", "belongs to you")
+        os.rmdir(self.path(".ddl"))
+        os.symlink(self.folder, self.path(".ddl"))
+        self.refused(world.start(1, "init", DDL_STORE="file://" + self.folder), "DDL_ECONFIG", ".ddl", "belongs to you")
+
+
+class Hiding(Security):
+    """Where the secret cannot be read."""
+
+    def spellings(self, content):
+        raw = content.encode()
+        return [raw, raw.hex().encode(), base64.b64encode(raw)[:40], bytes.fromhex(content),
+                base64.b64encode(bytes.fromhex(content))[:40]]
+
+    def key(self, content):
+        import hmac
+        return hmac.new(b"ddl job secret 1", content.encode(), hashlib.sha256).digest()
+
+    def unseen(self, text, content, where):
+        for spelling in [*self.spellings(content), self.key(content)]:
+            self.assertNotIn(spelling, text, where)
+
+    def look_at(self, pid, content):
+        for name in ("environ", "cmdline"):
+            with open(f"/proc/{pid}/{name}", "rb") as file:
+                self.unseen(file.read(), content, f"{name} of {pid}")
+
+    def memory_outside_guards(self, pid, needles):
+        """Where a process has any of these in memory that would go into a core; None if it may not be looked at."""
+        found, mappings = [], []
+        with open(f"/proc/{pid}/smaps") as smaps:
+            for line in smaps:
+                if match := re.match(r"([0-9a-f]+)-([0-9a-f]+) (\S+) .* (.*)$", line):
+                    mappings.append([int(match.group(1), 16), int(match.group(2), 16), match.group(3), ""])
+                elif line.startswith("VmFlags:"):
+                    mappings[-1][3] = line
+        try:
+            with open(f"/proc/{pid}/mem", "rb", buffering=0) as memory:
+                for begin, end, rights, flags in mappings:
+                    if not rights.startswith("rw") or " dd" in flags or end - begin > 1 << 28:
+                        continue
+                    memory.seek(begin)
+                    try:
+                        content = memory.read(end - begin)
+                    except OSError:
+                        continue
+                    found += [(hex(begin), i) for i, needle in enumerate(needles) if needle in content]
+        except PermissionError:
+            return None
+        return found
+
+    def processes_below(self, pid):
+        children = []
+        for name in os.listdir("/proc"):
+            if name.isdigit():
+                try:
+                    with open(f"/proc/{name}/stat") as file:
+                        if int(file.read().rpartition(")")[2].split()[1]) == pid:
+                            children.append(int(name))
+                except OSError:
+                    pass
+        return [pid, *(p for child in children for p in self.processes_below(child))]
+
+    @unittest.skipUnless(os.path.exists("/proc/self/environ"), "needs /proc")
+    def test_the_secret_is_in_no_place_where_others_look(self):
+        content = secrets.token_hex(32)
+        path = self.secret_file("secret", content + "\n")
+        launched = self.launch("-n", "2", "--secret_file", path, "--log_dir", self.path("logs"), "--no-prefix",
+                               "sh", "-c", f"'{ACTOR}' init {CALL} free; exec '{ACTOR}' init {CALL} forever={CALL}",
+                               DDL_LOG="trace")
+        while [record["event"] for record in launched.seen].count("running") < 2:
+            record = launched.next()
+            self.assertIsNotNone(record, launched.story())
+            self.assertIn(record.get("status"), ("DDL_OK", None), launched.story())
+        pids = self.processes_below(launched.pid)
+        self.assertGreaterEqual(len(pids), 4)
+        for pid in pids:
+            self.look_at(pid, content)
+        if not SANITIZED:
+            needles = [content.encode(), bytes.fromhex(content), self.key(content)]
+            for pid in pids:
+                found = self.memory_outside_guards(pid, needles)
+                if found is not None:
+                    self.assertEqual(found, [], f"in memory of {pid}, the launcher is {launched.pid}")
+        os.kill(launched.pid, signal.SIGTERM)
+        launched.process.wait(DEADLINE)
+        for thread in launched.threads:
+            thread.join(DEADLINE)
+        self.unseen("".join(launched.errors).encode(), content, "stderr")
+        self.assertGreater("".join(launched.errors).count("ddl"), 0)  # there was something to look at
+        for folder, _, names in os.walk(self.path("logs")):
+            for name in names:
+                with open(os.path.join(folder, name), "rb") as file:
+                    self.unseen(file.read(), content, name)
+
+    @unittest.skipUnless(os.path.exists("/proc/self/environ"), "needs /proc")
+    def test_a_secret_in_the_environment_does_not_stay_there(self):
+        content = secrets.token_hex(32)
+        world = self.world(2, DDL_SECRET=content)
+        ranks = world.start_all("init", CALL, "free", "init", "line", "free")  # it is kept for the second world
+        for rank in ranks:
+            for event in ("init", "call", "free", "init"):
+                rank.expect(event, "DDL_OK")
+            rank.expect("ready")
+        for rank in ranks:
+            self.look_at(rank.pid, content)
+            if not SANITIZED:
+                found = self.memory_outside_guards(rank.pid, [content.encode(), self.key(content)])
+                if found is not None:
+                    self.assertEqual(found, [], rank.name)
+        for rank in ranks:
+            rank.go()
+        for rank in ranks:
+            rank.expect("free", "DDL_OK")
+            rank.finish(0)
+        warnings = [[line for line in rank.errors if "DDL_SECRET was in the environment" in line] for rank in ranks]
+        self.assertEqual([len(lines) for lines in warnings], [1, 0])
+        # And it counts: another one is refused.
+        world = self.world(2, DDL_SECRET=content)
+        first = world.start(0, "init", CALL, "free")
+        self.refused(world.start(1, "init", DDL_SECRET=content[::-1]), "DDL_EAUTH", "from DDL_SECRET")
+        self.all_join([first, world.start(1, "init", CALL, "free")])
+
+
+class Launched(Security):
+    def run_ranks(self, *command, arguments=("-n", "2"), **environment):
+        launched = self.launch(*arguments, "--no-prefix", *command, **environment)
+        launched.process.wait(DEADLINE)
+        for thread in launched.threads:
+            thread.join(DEADLINE)
+        records = []
+        while (record := launched.next()) is not None:
+            records.append(record)
+        return launched, records
+
+    def test_the_secret_goes_through_wrappers(self):
+        python = (f"import subprocess, sys; sys.exit(subprocess.run(['{ACTOR}', 'init', '{CALL}', 'free'],"
+                  f" close_fds={not PORTABLE}).returncode)")
+        wrappers = [["bash", "-c", f"exec 3>/dev/null 4</dev/null; exec '{ACTOR}' init {CALL} free"],
+                    ["sh", "-c", f"'{ACTOR}' init {CALL} free"],
+                    [sys.executable, "-S", "-c", f"import os; os.execv('{ACTOR}', ['actor', 'init', '{CALL}', 'free'])"],
+                    [sys.executable, "-S", "-c", python]]
+        for wrapper in wrappers:
+            with self.subTest(wrapper):
+                launched, records = self.run_ranks(*wrapper)
+                self.assertEqual(launched.process.returncode, 0, launched.story())
+                self.assertEqual([r["status"] for r in records], ["DDL_OK"] * 6)
+
+    def test_a_descriptor_that_is_gone_or_something_else_is_told(self):
+        for damage in ("DDL_SECRET_FD=77", "DDL_SECRET_FD=x", "DDL_SECRET_FD=1", "DDL_SECRET_FD=-1"):
+            with self.subTest(damage):
+                launched, records = self.run_ranks("env", damage, ACTOR, "init")
+                for record in records:
+                    self.assertEqual(record["status"], "DDL_ECONFIG", launched.story())
+                    self.assertIn("which a program in between has closed", record["text"])
+
+    def test_the_launchers_word_is_final(self):
+        for variable in ("DDL_SECRET_FILE", "DDL_SECRET"):
+            with self.subTest(variable):
+                launched, records = self.run_ranks("env", f"{variable}={secrets.token_hex(20)}", ACTOR, "init")
+                for record in records:
+                    self.assertEqual(record["status"], "DDL_ECONFIG", launched.story())
+                    self.assertIn(variable + " is set", record["text"])
+
+    def test_ranks_are_not_shown_how_the_launcher_came_by_it(self):
+        path = self.secret_file("secret")
+        show = "env | grep -c -e DDL_SECRET_FILE -e DDL_SECRET= >&2; exec '%s' init %s free" % (ACTOR, CALL)
+        for given in ({"DDL_SECRET_FILE": path}, {"DDL_SECRET": secrets.token_hex(32)}):
+            launched, records = self.run_ranks("sh", "-c", show, **given)
+            self.assertEqual([r["status"] for r in records], ["DDL_OK"] * 6, launched.story())
+            self.assertEqual(launched.errors.count("0\n"), 2, launched.story())
+            self.assertEqual(sum("DDL_SECRET was in the environment" in line for line in launched.errors),
+                             "DDL_SECRET" in given)
+
+    def test_without_proofs_there_is_no_secret(self):
+        for arguments, more in ((["-n", "2", "--security", "off"], {}), (["-n", "2"], {"DDL_SECURITY": "off"})):
+            launched, records = self.run_ranks(
+                "sh", "-c", f"env | grep -c DDL_SECRET >&2; exec '{ACTOR}' init {CALL} free", arguments=arguments, **more)
+            self.assertEqual([r["status"] for r in records], ["DDL_OK"] * 6, launched.story())
+            self.assertEqual(launched.errors.count("0\n"), 2, launched.story())
+
+    # ---- several nodes ----
+
+    # Tells which secret it was handed, but not the secret.
+    SHOW = ("import hashlib, os\n"
+            "fd = int(os.environ['DDL_SECRET_FD'])\n"
+            "try: data = os.pread(fd, 4096, 0)\n"
+            "except OSError: data = os.read(fd, 4096)  # a pipe\n"
+            "print('{\"event\": \"digest\", \"digest\": \"%s\"}' % hashlib.sha256(data).hexdigest())")
+
+    def node(self, rank, *more, home=None, prefix=(), command=None):
+        command = command or [sys.executable, "-S", "-c", self.SHOW]
+        return self.launch("--nnodes", "2", "--node_rank", rank, "--master_addr", "127.0.0.1", "--master_port",
+                           free_port(), "--no-prefix", *more, *command, prefix=prefix, HOME=home or self.folder)
+
+    def digest(self, content):
+        return hashlib.sha256(b"ddl-key\n" + content.encode()).hexdigest()
+
+    def test_nodes_that_share_a_home_have_the_same_secret(self):
+        second = self.node(1)  # comes first, and finds nothing yet
+        first = self.node(0)
+        digests = {node.expect("digest")["digest"] for node in (first, second)}
+        with open(self.path(".ddl/secret")) as file:
+            self.assertEqual(digests, {self.digest(file.read().strip())})
+        first.finish(0)
+        second.finish(0)
+        said = "".join(first.errors)
+        self.assertIn("made " + self.path(".ddl/secret"), said)
+        self.assertIn(f"scp 127.0.0.1:{self.path('.ddl/secret')} ~/.ddl/secret", said)
+        again = self.node(0)  # it is told once only
+        again.finish(0)
+        self.assertEqual(again.errors, [])
+
+    def test_a_node_without_the_secret_names_the_ways_to_it(self):
+        """Without a terminal; a wrong file or none."""
+        lonely = self.node(1, prefix=["setsid", "-w"])
+        lonely.finish(2, seconds=bound(15))
+        said = "".join(lonely.errors)
+        for word in ("node 1", ".ddl/secret", "--secret_file", "at a terminal", "--security off"):
+            self.assertIn(word, said)
+        self.assertFalse(os.path.exists(self.path(".ddl")))  # which is node 0's to make
+
+    def test_a_person_is_asked_and_what_he_types_is_not_shown(self):
+        typed = secrets.token_hex(32)
+        pid, terminal = pty.fork()
+        if pid == 0:
+            os.execve(LAUNCHER, ["ddl-launch", "--nnodes", "2", "--node_rank", "1", "--master_addr", "10.9.8.7",
+                                 "--no-prefix", sys.executable, "-S", "-c", self.SHOW],
+                      {**clean_environment(), "HOME": self.folder})
+        shown = b""
+
+        def read_until(word):
+            nonlocal shown
+            deadline = time.monotonic() + DEADLINE
+            while word not in shown and time.monotonic() < deadline:
+                if select.select([terminal], [], [], 1)[0]:
+                    try:
+                        shown += os.read(terminal, 4096)
+                    except OSError:  # the other side has closed
+                        break
+            self.assertIn(word, shown)
+        try:
+            read_until(b"at 10.9.8.7: ")
+            os.write(terminal, b"wro\x7f\x7f\x7f" + typed.encode() + b"\n")
+            read_until(self.digest(typed).encode())
+        finally:
+            os.close(terminal)
+            _, status = os.waitpid(pid, 0)
+        self.assertEqual(os.waitstatus_to_exitcode(status) in (0, 129, 141), True, status)
+        self.assertNotIn(typed.encode(), shown)
+        self.assertFalse(os.path.exists(self.path(".ddl")))
+
+    def test_levels_and_files_are_checked_on_the_command_line(self):
+        for arguments, word in ((["--security", "tls"], "auth or off"), (["--security", "none"], "auth or off"),
+                                (["--secret_file", self.path("x"), "--security", "off"], "of no use"),
+                                (["--secret_file", self.path("x")], "No such file")):
+            launched = self.launch(*arguments, "true")
+            launched.finish(2)
+            self.assertIn(word, "".join(launched.errors))
+
+
+if __name__ == "__main__":
+    if len(sys.argv) < 3:
+        sys.exit(__doc__)
+    LAUNCHER, ACTOR = [os.path.abspath(a) for a in sys.argv[1:3]]
+    del sys.argv[1:3]
+    unittest.main()

@@ -1,0 +1,212 @@
+/* secret.c - where the secret is looked for, and how a person is asked for it. */
+#include "secret.h"
+
+#include "base/clock.h"
+#include "io/guarded.h"
+#include "io/note.h"
+#include "rendezvous/secret.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <termios.h>
+#include <unistd.h>
+
+enum {
+    APPEAR_MS = 5000,       /* for a file that node 0, started at the same time, makes on first use */
+    APPEAR_SHORT_MS = 1000, /* where somebody can be asked */
+    LOOK_MS = 100,
+    LOWEST_DESCRIPTOR = 100
+};
+
+/* ---- asking ---- */
+
+/* A line typed at the terminal, without showing it; false if whoever sits there does not want to. */
+static bool read_line(int terminal, char *line, size_t room, size_t *bytes)
+{
+    enum { INTERRUPT = 3, END = 4, BACKSPACE = 8, DELETE = 127 };
+    *bytes = 0;
+    for (;;) {
+        unsigned char typed;
+        ssize_t count = read(terminal, &typed, 1);
+        if (count < 0 && errno == EINTR)
+            continue;
+        if (count <= 0 || typed == INTERRUPT || typed == END)
+            return false;
+        if (typed == '\n' || typed == '\r')
+            return true;
+        if (typed == BACKSPACE || typed == DELETE)
+            *bytes -= *bytes > 0;
+        else if (*bytes < room)
+            line[(*bytes)++] = (char)typed;
+    }
+}
+
+static void say(int terminal, const char *text)
+{
+    ssize_t written = write(terminal, text, strlen(text));
+    (void)written; /* whoever cannot see it will not answer */
+}
+
+/* The terminal of whoever started us; -1 if there is none, or it is not ours to read from, in the background.
+ */
+static int open_terminal(void)
+{
+    int terminal = open("/dev/tty", O_RDWR | O_NOCTTY | O_CLOEXEC);
+    if (terminal >= 0 && tcgetpgrp(terminal) != getpgrp()) {
+        close(terminal);
+        terminal = -1;
+    }
+    return terminal;
+}
+
+/* Leaves *secret NULL if there is no answer. */
+static ddl_status ask(const launch_options *options, int terminal, ddl_secret **secret, ddl_error *err)
+{
+    struct termios before, silent;
+    char question[160];
+    char *line = ddl_guarded_alloc(DDL_SECRET_MOST);
+    if (line == NULL)
+        return DDL_FAIL(err, DDL_ENOMEM, "no memory for a secret");
+    if (tcgetattr(terminal, &before) != 0) {
+        ddl_guarded_free(line, DDL_SECRET_MOST);
+        return DDL_OK;
+    }
+    silent = before;
+    silent.c_lflag &= ~(tcflag_t)(ECHO | ICANON | ISIG); /* an interrupt must not leave it silent */
+    tcsetattr(terminal, TCSANOW, &silent);
+    snprintf(
+        question, sizeof question,
+        "ddl-launch: secret of node 0 (the line in its ~/.ddl/secret), at %.64s: ", options->master_addr);
+    say(terminal, question);
+    size_t bytes;
+    ddl_status status = DDL_OK;
+    bool answered = read_line(terminal, line, DDL_SECRET_MOST, &bytes);
+    say(terminal, "\n");
+    tcsetattr(terminal, TCSANOW, &before);
+    if (answered && bytes > 0)
+        status = ddl_secret_create((ddl_view){ line, bytes }, "that was typed", secret, err);
+    ddl_guarded_free(line, DDL_SECRET_MOST);
+    return status;
+}
+
+/* ---- looking ---- */
+
+/* Wherever there is no shared home, somebody has to carry the file over; but he need not know where from. */
+static void tell_of_new_file(const launch_options *options, const char *path)
+{
+    fprintf(
+        stderr,
+        "ddl-launch: made %s, by which the nodes of your jobs know each other\n"
+        "ddl-launch: nodes that do not share this home directory need that file too; on each of them run:\n"
+        "    (umask 077; mkdir -p ~/.ddl && scp %s:%s ~/.ddl/secret)\n",
+        path, options->master_addr, path);
+}
+
+static ddl_status of_home(const launch_options *options, ddl_secret **secret, ddl_error *err)
+{
+    char path[DDL_SECRET_SOURCE] = "";
+    bool made = false;
+    DDL_TRY(ddl_secret_of_home(options->node_rank == 0, path, &made, secret, err));
+    if (made)
+        tell_of_new_file(options, path);
+    if (*secret != NULL)
+        return DDL_OK;
+    int terminal = open_terminal();
+    ddl_deadline deadline = ddl_deadline_in_ms(terminal >= 0 ? APPEAR_SHORT_MS : APPEAR_MS);
+    ddl_status status = DDL_OK;
+    while (status == DDL_OK && *secret == NULL && !ddl_deadline_passed(deadline)) {
+        poll(NULL, 0, LOOK_MS);
+        status = ddl_secret_of_home(false, path, NULL, secret, err);
+    }
+    if (status == DDL_OK && *secret == NULL && terminal >= 0)
+        status = ask(options, terminal, secret, err);
+    if (terminal >= 0)
+        close(terminal);
+    if (status == DDL_OK && *secret == NULL)
+        return DDL_FAIL(
+            err, DDL_ECONFIG,
+            "node %d has no secret by which the nodes of this job know each other: copy that of node 0 "
+            "(scp %s:.ddl/secret %s), name a file with --secret_file, start at a terminal to be asked "
+            "for it, or use --security off on all nodes",
+            options->node_rank, options->master_addr, path);
+    return status;
+}
+
+static ddl_status of_environment(ddl_secret **secret, ddl_error *err)
+{
+    char *value = getenv("DDL_SECRET");
+    size_t bytes = strlen(value);
+    ddl_status status = ddl_secret_create((ddl_view){ value, bytes }, "from DDL_SECRET", secret, err);
+    ddl_clear(value, bytes); /* where it is also seen from outside: /proc/PID/environ */
+    unsetenv("DDL_SECRET");
+    if (status == DDL_OK)
+        fputs("ddl-launch: DDL_SECRET was in the environment, where this user's other processes can read it; "
+              "a file "
+              "named by --secret_file is better\n",
+              stderr);
+    return status;
+}
+
+static bool is_set(const char *name)
+{
+    const char *value = getenv(name);
+    return value != NULL && *value != '\0';
+}
+
+static ddl_status look(const launch_options *options, ddl_secret **secret, ddl_error *err)
+{
+    if (options->secret_file != NULL)
+        return ddl_secret_read(options->secret_file, secret, err);
+    if (is_set("DDL_SECRET_FILE"))
+        return ddl_secret_read(getenv("DDL_SECRET_FILE"), secret, err);
+    if (is_set("DDL_SECRET"))
+        return of_environment(secret, err);
+    if (options->nnodes == 1)
+        return ddl_secret_make("of this job", secret, err);
+    return of_home(options, secret, err);
+}
+
+ddl_status launch_secret_find(const launch_options *options, launch_secret *out, ddl_error *err)
+{
+    const char *level = options->security != NULL ? options->security : getenv("DDL_SECURITY");
+    ddl_secret *secret = NULL;
+    *out = (launch_secret){ NULL, 0 };
+    if (level != NULL && strcmp(level, "off") == 0)
+        return DDL_OK;
+    DDL_TRY(look(options, &secret, err));
+    ddl_view content = ddl_secret_view(secret);
+    uint8_t *note = ddl_guarded_alloc(DDL_NOTE_BYTES);
+    if (note == NULL) {
+        ddl_secret_destroy(secret);
+        return DDL_FAIL(err, DDL_ENOMEM, "no memory for a secret");
+    }
+    memcpy(note, DDL_NOTE_MAGIC, sizeof DDL_NOTE_MAGIC - 1);
+    memcpy(note + sizeof DDL_NOTE_MAGIC - 1, content.data, content.bytes);
+    *out = (launch_secret){ note, sizeof DDL_NOTE_MAGIC - 1 + content.bytes };
+    ddl_secret_destroy(secret);
+    return DDL_OK;
+}
+
+void launch_secret_fini(launch_secret *secret)
+{
+    ddl_guarded_free(secret->note, DDL_NOTE_BYTES);
+    *secret = (launch_secret){ NULL, 0 };
+}
+
+ddl_status launch_secret_hand_over(const launch_secret *secret, int *fd, ddl_error *err)
+{
+    int low;
+    *fd = -1;
+    if (secret->note == NULL)
+        return DDL_OK;
+    DDL_TRY(ddl_note_create(secret->note, secret->bytes, &low, err));
+    int high = fcntl(low, F_DUPFD_CLOEXEC, LOWEST_DESCRIPTOR);
+    if (high >= 0)
+        close(low);
+    *fd = high >= 0 ? high : low; /* where there are not that many */
+    return DDL_OK;
+}
