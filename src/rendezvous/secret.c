@@ -26,10 +26,12 @@ struct ddl_secret {
 static ddl_secret *allocate(const char *source, ddl_error *err)
 {
     ddl_secret *secret = ddl_guarded_alloc(sizeof *secret);
-    if (secret == NULL)
+    if (secret == NULL) {
         (void)DDL_FAIL(err, DDL_ENOMEM, "no memory for a secret");
-    else
-        snprintf(secret->source, sizeof secret->source, "%s", source);
+        return NULL;
+    }
+    ddl_guarded_forget_in_child(secret, sizeof *secret);
+    snprintf(secret->source, sizeof secret->source, "%s", source);
     return secret;
 }
 

@@ -2,8 +2,8 @@
  * secret.h - the job's secret: made fresh, or read from a file that is its user's alone.
  *
  * Any bytes will do, also those of a person's own file; a line end at their end does not count. A secret
- * stays in memory that is not dumped, and is cleared when it is destroyed. Nothing here logs it or puts it
- * into an error. Thread: any.
+ * stays in memory that is not dumped nor inherited by forked children, and is cleared when it is destroyed.
+ * Nothing here logs it or puts it into an error. Thread: any.
  */
 #ifndef DDL_RENDEZVOUS_SECRET_H
 #define DDL_RENDEZVOUS_SECRET_H

@@ -9,6 +9,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import unittest
 
 from run_collectives import algorithms
@@ -162,6 +163,28 @@ class TestHosts(unittest.TestCase):
                               **environment)
         self.addCleanup(started.close)
         return started
+
+    def test_hosts_that_do_not_share_a_home_need_the_same_secret(self):
+        """Ranks started by hand: what is told, and what helps."""
+        hosts = self.hosts(2)
+        with tempfile.TemporaryDirectory() as folder:
+            homes = [os.path.join(folder, str(h)) for h in range(2)]
+            for home in homes:
+                os.mkdir(home)
+            world = World(ACTOR, 2)
+            first = self.rank(world, hosts, 0, 0, "init", "allreduce:1000:int32:sum", "free", HOME=homes[0])
+            second = self.rank(world, hosts, 1, 1, "init", HOME=homes[1])
+            record = second.expect("init", "DDL_EAUTH")
+            for word in ("10.77.0.1", "rank 1", homes[1] + "/.ddl/secret", "DDL_SECRET_FILE"):
+                self.assertIn(word, record["text"])
+            shutil.copy(homes[0] + "/.ddl/secret", homes[1] + "/.ddl/secret")
+            second = self.rank(world, hosts, 1, 1, "init", "allreduce:1000:int32:sum", "free", HOME=homes[1])
+            for one in (first, second):
+                one.expect("init", "DDL_OK")
+                one.expect("call", "DDL_OK")
+                one.expect("free", "DDL_OK")
+                one.finish(0)
+            self.assertTrue(any("turned away 10.77.0.2" in line for line in first.errors), first.story())
 
     def test_an_interface_by_name_and_by_range(self):
         hosts = self.hosts(2)

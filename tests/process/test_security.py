@@ -19,7 +19,7 @@ import threading
 import time
 import unittest
 
-from world import DEADLINE, Rank, World, bound, clean_environment, free_port
+from world import DEADLINE, Rank, World, bound, clean_environment, free_port, listening_ports
 
 LAUNCHER = ACTOR = None
 PORTABLE = os.environ.get("DDL_TEST_PORTABLE") == "1"
@@ -184,8 +184,8 @@ class Joining(Security):
 
 
 class Strangers(Security):
-    def hello(self, version=2, rank=1, size=2, nonce=None):
-        return (MAGIC + version.to_bytes(2, "little") + bytes([1, 1, 0, 0, 0, 0]) + bytes(16) + (nonce or os.urandom(16))
+    def hello(self, channel=1, rank=1, size=2):
+        return (MAGIC + b"\2\0" + bytes([channel, 1, 0, 0, 0, 0]) + bytes(16) + os.urandom(16)
                 + rank.to_bytes(4, "little") + bytes(4) + size.to_bytes(4, "little") + bytes(4)
                 + b"stranger".ljust(64, b"\0"))
 
@@ -212,6 +212,14 @@ class Strangers(Security):
                 stranger.sendall(b"\x08\0\0\0\x01\0\0\0\x01\0\x08\0\0\0\0\0member.1")  # as one who is in
                 self.expect_nothing_more(stranger)
         self.assertEqual(len({reply[32:48] for reply in answers}), 3, "nonces are fresh")
+        # At the door for ranks as well.
+        ports = [port for port in listening_ports(first.pid) if port != world.port]
+        for port in ports:
+            with connect(port) as stranger:
+                stranger.sendall(self.hello(channel=2) + bytes(36))
+                read_exactly(stranger, 96)
+                self.expect_nothing_more(stranger)
+        self.assertTrue(ports or not os.path.isdir("/proc/self/fd"))
         # A wrong size from nobody fails no run.
         with connect(world.port) as stranger:
             stranger.sendall(self.hello(size=7))

@@ -420,26 +420,31 @@ static void a_rank_killed_while_the_others_wait_is_named_by_all(void **state)
 
 static void what_a_killed_run_left_behind_is_not_trusted(void **state)
 {
+    static const char *const secrets[] = { "a secret of the tests, and no other", "that of a job before",
+                                           NULL };
     struct world_rank ranks[3], dead;
     struct place place;
     (void)state;
-    place_open(&place, &kinds[1]);
-    world_init(ranks, 3, place.url, 20000);
-    /* Rank 0 and rank 1 of the dead run have published their records; even its size differs. */
-    world_init(&dead, 1, place.url, 20000);
-    dead.nranks = 5;
-    pid_t pid = world_fork(&dead);
-    dead.rank = 1;
-    pid_t other = world_fork(&dead);
-    (void)world_await_member(&dead, 4, 1);
-    world_kill(pid);
-    world_kill(other);
-    world_start(&ranks[1]); /* finds the leftovers, and must wait */
-    world_start(&ranks[2]);
-    world_start(&ranks[0]);
-    finish_all(ranks, 3);
-    expect_joined(ranks, 3);
-    place_close(&place);
+    for (int i = 0; i < 3; i++) {
+        place_open(&place, &kinds[1]);
+        world_init(ranks, 3, place.url, 20000);
+        /* Rank 0 and rank 1 of the dead run have published their records; even its size differs. */
+        world_init(&dead, 1, place.url, 20000);
+        dead.nranks = 5;
+        dead.secret = secrets[i];
+        pid_t pid = world_fork(&dead);
+        dead.rank = 1;
+        pid_t other = world_fork(&dead);
+        (void)world_await_member(&dead, 4, 1);
+        world_kill(pid);
+        world_kill(other);
+        world_start(&ranks[1]); /* finds the leftovers, and must wait */
+        world_start(&ranks[2]);
+        world_start(&ranks[0]);
+        finish_all(ranks, 3);
+        expect_joined(ranks, 3);
+        place_close(&place);
+    }
 }
 
 static void bad_settings_are_told_at_once(void **state)
