@@ -1,11 +1,7 @@
-/* note.c - reading a note, from memory or from a pipe. */
+/* note.c - reading a note, from memory or from a socket in which it waits. */
 #include "io/note.h"
 
-#include "base/bytes.h"
-
-#include <errno.h>
-#include <poll.h>
-#include <string.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/types.h>
 #include <unistd.h>
@@ -18,10 +14,8 @@ bool ddl_note_read(int fd, void *data, size_t *bytes)
     ssize_t count = -1;
     if (S_ISREG(facts.st_mode)) {
         count = facts.st_size <= DDL_NOTE_BYTES ? pread(fd, data, DDL_NOTE_BYTES, 0) : -1;
-    } else if (S_ISFIFO(facts.st_mode)) {
-        struct pollfd ready = { .fd = fd, .events = POLLIN };
-        if (poll(&ready, 1, 0) == 1 && (ready.revents & POLLIN) != 0)
-            count = read(fd, data, DDL_NOTE_BYTES); /* it was written in one piece */
+    } else if (S_ISSOCK(facts.st_mode)) {
+        count = recv(fd, data, DDL_NOTE_BYTES, MSG_PEEK | MSG_DONTWAIT); /* it stays for others */
     }
     if (count <= 0)
         return false;

@@ -22,8 +22,8 @@ enum { DDL_NOTE_BYTES = 4096 };
  * them any more. */
 DDL_MUST_USE ddl_status ddl_note_create(const void *data, size_t bytes, int *fd, ddl_error *err);
 
-/* Read the note in fd into data, which has room for DDL_NOTE_BYTES; false: there is none. On Linux it can be
- * read again, elsewhere it is gone then. */
+/* Read the note in fd into data, which has room for DDL_NOTE_BYTES; false: there is none. Others can
+ * read it again. */
 bool ddl_note_read(int fd, void *data, size_t *bytes);
 
 /*
