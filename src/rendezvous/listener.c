@@ -17,6 +17,7 @@
 enum {
     HANDSHAKE_LIMIT_MS = 5000,
     LINGER_MS = 1000,  /* for a refused client to read why */
+    DRAIN_BYTES = 256, /* that may still come from it: what was left of its hello */
     PATIENCE_MS = 250, /* a stranger is not sent away for a newcomer before */
     ACCEPTS_PER_TURN = 64,
     STRANGERS_LEAST = 64,
@@ -32,6 +33,7 @@ struct stranger {
     int64_t since_ns;
     ddl_deadline until;
     bool leaving; /* was refused; everything is sent, its end is awaited */
+    size_t drained;
     ddl_address from;
     ddl_hello hello;
 };
@@ -123,9 +125,10 @@ static bool listen_to(struct stranger *stranger)
 /* Read and drop, so that closing does not cut off the refusal on its way. False at the end. */
 static bool drain(struct stranger *stranger)
 {
-    uint8_t data[512];
+    uint8_t data[DRAIN_BYTES];
     ssize_t count = ddl_socket_read(stranger->fd, data, sizeof data);
-    return count > 0 || (count < 0 && errno == EAGAIN);
+    stranger->drained += count > 0 ? (size_t)count : 0;
+    return (count > 0 && stranger->drained < DRAIN_BYTES) || (count < 0 && errno == EAGAIN);
 }
 
 /* Somebody came who has another secret, or none: whose rank is missing looks for that. */
@@ -169,7 +172,7 @@ static void on_stranger(void *arg, int events)
         tell_of_unproven(stranger);
         if (listener->events->refused != NULL)
             listener->events->refused(listener->arg, hello, &stranger->from);
-        if (hello->verdict == DDL_HELLO_NOT_DDL) {
+        if (hello->verdict == DDL_HELLO_NOT_DDL || hello->verdict == DDL_HELLO_NOT_PROVEN) {
             dismiss(stranger);
             return;
         }

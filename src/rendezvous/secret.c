@@ -193,13 +193,14 @@ static ddl_status make_file(int folder, const char *path, bool *made, ddl_error 
     secret->data[secret->bytes++] = '\n';
     int fd = openat(folder, beside, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
     bool written = fd >= 0 && write_all(fd, ddl_secret_view(secret)) && fsync(fd) == 0;
-    ddl_secret_destroy(secret);
-    if (fd >= 0 && close(fd) != 0)
-        written = false;
     *made = written && linkat(folder, beside, folder, "secret", 0) == 0;
+    int error = errno;
+    if (fd >= 0)
+        close(fd);
+    ddl_secret_destroy(secret);
     ddl_status status = DDL_OK;
-    if (!*made && !(written && errno == EEXIST))
-        status = DDL_FAIL_OS(err, DDL_ECONFIG, errno,
+    if (!*made && !(written && error == EEXIST))
+        status = DDL_FAIL_OS(err, DDL_ECONFIG, error,
                              "cannot make the secret in %s; name another file in DDL_SECRET_FILE", path);
     if (fd >= 0)
         unlinkat(folder, beside, 0);
