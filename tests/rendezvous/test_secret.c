@@ -1,0 +1,129 @@
+/* test_secret.c - one secret for all who make it at the same time. */
+#include "rendezvous/secret.h"
+
+#include <pthread.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+enum { THREADS = 6, ROUNDS = 60 };
+
+struct finder {
+    pthread_barrier_t *together;
+    bool on_host; /* or in the home directory */
+    bool made;
+    ddl_status status;
+    ddl_error error;
+    ddl_secret *secret;
+};
+
+static void *find(void *arg)
+{
+    struct finder *finder = arg;
+    char path[DDL_SECRET_SOURCE];
+    pthread_barrier_wait(finder->together);
+    finder->status = finder->on_host
+                         ? ddl_secret_of_host(&finder->secret, &finder->error)
+                         : ddl_secret_of_home(true, path, &finder->made, &finder->secret, &finder->error);
+    return NULL;
+}
+
+static void whoever_makes_a_secret_at_the_same_time_has_the_same(void **state)
+{
+    (void)state;
+    for (int round = 0; round < ROUNDS; round++) {
+        char folder[] = "/tmp/ddl-secret-XXXXXX", inner[64], file[80];
+        struct finder finders[THREADS];
+        pthread_t threads[THREADS];
+        pthread_barrier_t together;
+        int makers = 0;
+        assert_non_null(mkdtemp(folder));
+        setenv("HOME", folder, 1);
+        setenv("XDG_RUNTIME_DIR", folder, 1);
+        pthread_barrier_init(&together, NULL, THREADS);
+        for (int i = 0; i < THREADS; i++) {
+            finders[i] = (struct finder){ .together = &together, .on_host = round % 2 };
+            assert_int_equal(pthread_create(&threads[i], NULL, find, &finders[i]), 0);
+        }
+        for (int i = 0; i < THREADS; i++)
+            pthread_join(threads[i], NULL);
+        pthread_barrier_destroy(&together);
+        for (int i = 0; i < THREADS; i++) {
+            if (finders[i].status != DDL_OK)
+                fail_msg("%s", finders[i].error.text);
+            ddl_view first = ddl_secret_view(finders[0].secret), other = ddl_secret_view(finders[i].secret);
+            assert_int_equal(other.bytes, DDL_SECRET_TEXT);
+            assert_memory_equal(first.data, other.data, other.bytes);
+            makers += finders[i].made;
+        }
+        if (round % 2 == 0)
+            assert_int_equal(makers, 1);
+        for (int i = 0; i < THREADS; i++)
+            ddl_secret_destroy(finders[i].secret);
+        /* Nothing is left but the file. */
+        snprintf(inner, sizeof inner, "%s/%s", folder, round % 2 ? "ddl" : ".ddl");
+        snprintf(file, sizeof file, "%s/secret", inner);
+        assert_int_equal(unlink(file), 0);
+        assert_int_equal(rmdir(inner), 0);
+        assert_int_equal(rmdir(folder), 0);
+    }
+}
+
+static void a_secret_that_may_not_be_made_is_not_there(void **state)
+{
+    char folder[] = "/tmp/ddl-secret-XXXXXX", path[DDL_SECRET_SOURCE];
+    ddl_secret *secret = NULL;
+    ddl_error error;
+    (void)state;
+    assert_non_null(mkdtemp(folder));
+    setenv("HOME", folder, 1);
+    assert_int_equal(ddl_secret_of_home(false, path, NULL, &secret, &error), DDL_OK);
+    assert_null(secret);
+    assert_int_equal(rmdir(folder), 0);
+}
+
+static void fresh_secrets_differ(void **state)
+{
+    ddl_secret *a, *b;
+    (void)state;
+    assert_int_equal(ddl_secret_make("a", &a, NULL), DDL_OK);
+    assert_int_equal(ddl_secret_make("b", &b, NULL), DDL_OK);
+    ddl_view first = ddl_secret_view(a), second = ddl_secret_view(b);
+    assert_int_equal(first.bytes, second.bytes);
+    assert_memory_not_equal(first.data, second.data, first.bytes);
+    assert_string_equal(ddl_secret_source(b), "b");
+    ddl_secret_destroy(a);
+    ddl_secret_destroy(b);
+}
+
+/* A line end at the end is not of it, so that a file and what is pasted from it are the same. */
+static void a_line_end_does_not_count(void **state)
+{
+    ddl_secret *secret;
+    ddl_error error;
+    (void)state;
+    assert_int_equal(ddl_secret_create((ddl_view){ "0123456789abcdef\n", 17 }, "x", &secret, NULL), DDL_OK);
+    assert_int_equal(ddl_secret_view(secret).bytes, 16);
+    ddl_secret_destroy(secret);
+    assert_int_equal(ddl_secret_create((ddl_view){ "0123456789abcde\n", 16 }, "x", &secret, &error),
+                     DDL_ECONFIG);
+    assert_null(strstr(error.text, "0123"));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(whoever_makes_a_secret_at_the_same_time_has_the_same),
+        cmocka_unit_test(a_secret_that_may_not_be_made_is_not_there),
+        cmocka_unit_test(fresh_secrets_differ),
+        cmocka_unit_test(a_line_end_does_not_count),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
