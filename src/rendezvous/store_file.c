@@ -173,7 +173,7 @@ static ddl_status decode_meet(const ddl_prover *prover, ddl_view view, struct me
     ddl_security level = view.bytes >= MEET_HEAD_BYTES ? (ddl_security)ddl_get_u32(head + 4) : 0;
     size_t seal_bytes = level == DDL_SECURITY_OFF ? 0 : DDL_SEAL_BYTES;
     bool whole = view.bytes == MEET_HEAD_BYTES + seal_bytes + MEET_BYTES;
-    const uint8_t *bytes = head + MEET_HEAD_BYTES + seal_bytes;
+    const uint8_t *bytes = whole ? head + MEET_HEAD_BYTES + seal_bytes : NULL;
     uint32_t nranks = whole ? ddl_get_u32(bytes + 4) : 0;
     if (nranks == 0 || nranks > INT32_MAX)
         return DDL_FAIL(err, DDL_ESTORE, "the file store's meeting record of %zu bytes is malformed",
@@ -370,18 +370,18 @@ static const char *echo_name(const char *token, char name[ECHO_NAME])
     return name;
 }
 
-/* To whoever asks: that this run is alive, and of this job. Without an answer he asks again at the next run.
- */
-static void echo(const struct store_file *file, const char *token)
+/* To whoever asks: that this run is alive, and of this job. */
+static bool echo(const struct store_file *file, const char *token)
 {
     const ddl_seal seal = seal_of(file);
     char path[DDL_RECORD_PATH], name[ECHO_NAME];
     ddl_bytes sealed = { 0 };
     bool created;
     path_in(file, path, "echo", token);
-    if (ddl_seal_put(&seal, 0, echo_name(token, name), (ddl_view){ NULL, 0 }, &sealed))
-        (void)!ddl_record_create(path, ddl_bytes_view(&sealed), &created, NULL);
+    bool answered = ddl_seal_put(&seal, 0, echo_name(token, name), (ddl_view){ NULL, 0 }, &sealed) &&
+                    ddl_record_create(path, ddl_bytes_view(&sealed), &created, NULL) == DDL_OK;
     ddl_bytes_fini(&sealed);
+    return answered;
 }
 
 static void answer_asks(const struct store_file *file)
@@ -393,7 +393,8 @@ static void answer_asks(const struct store_file *file)
         const char *dot = strchr(item->d_name, '.');
         if (dot == NULL || !is_token(dot + 1))
             continue;
-        echo(file, dot + 1);
+        if (!echo(file, dot + 1))
+            continue; /* the disk may have room when we look again */
         path_in(file, path, "ask", item->d_name);
         unlink(path);
     }

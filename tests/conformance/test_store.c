@@ -908,6 +908,21 @@ static void forged_values_of_the_file_store_are_not_read(void **state)
     assert_int_equal(ddl_store_check(place.stores[1], &error), DDL_EAUTH);
     assert_null(strstr(error.text, "please"));
     place_close(&place);
+    /* A meeting record of any other size. */
+    place_open(&place, &kinds[1], 1);
+    char path[DDL_RECORD_PATH];
+    snprintf(path, sizeof path, "%s/ddl-127.0.0.1_29500/meet", place.folder);
+    made.bytes = 0;
+    for (size_t bytes = 0; bytes < 160; bytes++) {
+        static const uint8_t head[] = { DDL_HELLO_VERSION, 0, 0, 0, DDL_SECURITY_AUTH, 0, 0, 0 };
+        ddl_store *store;
+        assert_int_equal(ddl_record_replace(path, ddl_bytes_view(&made), NULL), DDL_OK);
+        ddl_status status = enter(&place, 1, 2, ddl_now_ns(), &store, &error);
+        assert_true(status == DDL_ESTORE || (bytes == 152 && status == DDL_ETIMEDOUT));
+        assert_true(ddl_bytes_append(&made, bytes < sizeof head ? &head[bytes] : &head[0], 1));
+    }
+    assert_int_equal(unlink(path), 0);
+    place_close(&place);
     ddl_bytes_fini(&k);
     ddl_bytes_fini(&j);
     ddl_bytes_fini(&made);
