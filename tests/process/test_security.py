@@ -66,6 +66,13 @@ class Security(unittest.TestCase):
             rank.expect("free", "DDL_OK")
             rank.finish(0)
 
+    def until_both(self, event, launched):
+        """Two ranks of a launcher have come so far, and nothing has failed; one may be ahead of the other."""
+        while [record["event"] for record in launched.seen].count(event) < 2:
+            record = launched.next()
+            self.assertIsNotNone(record, launched.story())
+            self.assertIn(record.get("status"), ("DDL_OK", None), launched.story())
+
     def refused(self, rank, status, *words, seconds=2):
         record = rank.expect("init", status)
         for word in words:
@@ -168,8 +175,7 @@ class Joining(Security):
         port = str(free_port())
         first = self.launch("-n", "2", "--master_port", port, "--no-prefix", ACTOR, "init", "forever=" + CALL,
                             DDL_TIMEOUT="60s")
-        for _ in range(2):
-            first.expect("init", "DDL_OK")
+        self.until_both("init", first)
         second = self.launch("-n", "3", "--master_port", port, "--no-prefix", "--on_failure", "continue", ACTOR, "init")
         records = sorted((second.next() for _ in range(3)), key=lambda record: record["rank"])
         self.assertEqual([r["status"] for r in records], ["DDL_ENETWORK", "DDL_EAUTH", "DDL_EAUTH"], second.story())
@@ -406,10 +412,7 @@ class Hiding(Security):
         launched = self.launch("-n", "2", "--secret_file", path, "--log_dir", self.path("logs"), "--no-prefix",
                                "sh", "-c", f"'{ACTOR}' init {CALL} free; exec '{ACTOR}' init {CALL} forever={CALL}",
                                DDL_LOG="trace")
-        while [record["event"] for record in launched.seen].count("running") < 2:
-            record = launched.next()
-            self.assertIsNotNone(record, launched.story())
-            self.assertIn(record.get("status"), ("DDL_OK", None), launched.story())
+        self.until_both("running", launched)
         pids = self.processes_below(launched.pid)
         self.assertGreaterEqual(len(pids), 4)
         for pid in pids:
