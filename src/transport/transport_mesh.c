@@ -29,6 +29,7 @@ enum {
     GATHERED_BYTES = 2 * 1024, /* so few are copied together: one part costs the kernel less than several */
     READS_PER_TURN = 8,
     POLLED_LINKS = 4,                /* up to so many expected links are read without asking the loop */
+    EARLY_CLASSES = 2 * CHUNKS,      /* a power of two */
     CACHED_BYTES = 32 * 1024 * 1024, /* of the buffers of all ranks of a host */
     EARLY_LIMIT = 1 << 20            /* asks and grants held per link; more is a broken peer */
 };
@@ -88,7 +89,8 @@ typedef struct peer_link {
     uint8_t notice[DDL_FRAME_NOTICE_LIMIT];
     ddl_list receives; /* posted xfers, oldest first */
     ddl_list early_messages, early_grants;
-    int nearly; /* asks and grants held */
+    int nearly;                        /* asks and grants held */
+    uint16_t nearly_of[EARLY_CLASSES]; /* of both lists, by class_of; full ones count no further */
     uint8_t *chunks;
     uint16_t next_chunk[CHUNKS], free_chunk;
     uint32_t bulk_due;   /* receives granted, message not begun */
@@ -168,10 +170,18 @@ static ddl_xfer *find_xfer(const ddl_list *list, const ddl_frame *frame)
     return NULL;
 }
 
-static early *find_early(const ddl_list *list, const ddl_key *key)
+/* Operations that are in flight at the same time are mostly in different ones. */
+static unsigned class_of(uint32_t channel, uint64_t sequence)
 {
-    DDL_LIST_FOR_EACH (link, list) {
-        early *entry = DDL_CONTAINER(link, early, link);
+    return (unsigned)((channel * 7 + sequence) % EARLY_CLASSES);
+}
+
+static early *find_early(const peer_link *link, const ddl_list *list, const ddl_key *key)
+{
+    if (link->nearly_of[class_of(key->channel, key->sequence)] == 0)
+        return NULL;
+    DDL_LIST_FOR_EACH (each, list) {
+        early *entry = DDL_CONTAINER(each, early, link);
         if (same_key(key, &entry->frame))
             return entry;
     }
@@ -243,12 +253,27 @@ static void free_early(ddl_mesh *mesh, early *entry)
     ddl_list_append(&mesh->free_early, &entry->link);
 }
 
+/* Into a list of its link, or out of it. */
+static void keep_early(peer_link *link, early *entry, ddl_list *list)
+{
+    uint16_t *count = &link->nearly_of[class_of(entry->frame.channel, entry->frame.sequence)];
+    *count += *count < UINT16_MAX ? 1 : 0;
+    ddl_list_append(list, &entry->link);
+}
+
+static void drop_early(peer_link *link, early *entry)
+{
+    uint16_t *count = &link->nearly_of[class_of(entry->frame.channel, entry->frame.sequence)];
+    *count -= *count < UINT16_MAX ? 1 : 0;
+    ddl_list_remove(&entry->link);
+    free_early(link->mesh, entry);
+}
+
 /* Of what has no payload that takes up chunks. */
 static void drop_nearly(peer_link *link, early *entry)
 {
-    ddl_list_remove(&entry->link);
     link->nearly--;
-    free_early(link->mesh, entry);
+    drop_early(link, entry);
 }
 
 /* Keep the link among those to be written to exactly while something is queued. */
@@ -582,7 +607,7 @@ static bool mesh_send(ddl_transport *transport, ddl_xfer *xfer)
         link->budget -= cost;
         return send_frame(link, xfer, SENDING_EAGER);
     }
-    early *grant = find_early(&link->early_grants, &xfer->key);
+    early *grant = find_early(link, &link->early_grants, &xfer->key);
     ddl_frame_place place = { 0 };
     uint8_t granted = 0; /* the type of it */
     bool alike = false;
@@ -640,8 +665,7 @@ static bool take_early_message(peer_link *link, ddl_xfer *xfer, early *entry)
     ddl_frame frame = entry->frame;
     bool whole = entry->received == frame.bytes;
     drain_early(link, entry, xfer);
-    ddl_list_remove(&entry->link);
-    free_early(link->mesh, entry);
+    drop_early(link, entry);
     if (!whole) {
         link->sink = SINK_XFER;
         link->sink_xfer = xfer;
@@ -682,7 +706,7 @@ static bool mesh_recv(ddl_transport *transport, ddl_xfer *xfer)
     DDL_ASSERT(xfer->bytes > 0);
     DDL_ASSERT(xfer->bytes <= DDL_FRAME_BULK_LIMIT);
     xfer->state = RECEIVING;
-    early *entry = find_early(&link->early_messages, &xfer->key);
+    early *entry = find_early(link, &link->early_messages, &xfer->key);
     if (entry == NULL && xfer->bytes > DDL_FRAME_EAGER_LIMIT) {
         invite(link, xfer, NULL);
         return false;
@@ -793,7 +817,7 @@ static bool hold_early(peer_link *link, const ddl_frame *frame, ddl_list *list, 
     entry->frame = *frame;
     entry->received = 0;
     entry->first_chunk = NO_CHUNK;
-    ddl_list_append(list, &entry->link);
+    keep_early(link, entry, list);
     if (frame->type == DDL_FRAME_EAGER) {
         link->sink = SINK_EARLY;
         link->sink_early = entry;
@@ -1463,16 +1487,20 @@ bool ddl_mesh_is_gone(const ddl_mesh *mesh, int peer)
 void ddl_mesh_visit_early(ddl_mesh *mesh, uint32_t channel, uint64_t sequence,
                           void (*visit)(void *arg, int peer, const ddl_frame *frame), void *arg)
 {
+    const unsigned class = class_of(channel, sequence);
     for (int peer = 0; peer < mesh->nranks; peer++) {
         peer_link *link = &mesh->links[peer];
-        if (peer == mesh->rank)
-            continue;
+        unsigned left = peer != mesh->rank ? link->nearly_of[class] : 0;
         const ddl_list *lists[] = { &link->early_messages, &link->early_grants };
-        for (int i = 0; i < 2; i++)
+        for (int i = 0; i < 2 && left > 0; i++)
             DDL_LIST_FOR_EACH (each, lists[i]) {
                 early *entry = DDL_CONTAINER(each, early, link);
+                if (class_of(entry->frame.channel, entry->frame.sequence) != class)
+                    continue;
                 if (entry->frame.channel == channel && entry->frame.sequence == sequence)
                     visit(arg, peer, &entry->frame);
+                if (link->nearly_of[class] < UINT16_MAX && --left == 0)
+                    break;
             }
     }
 }
@@ -1495,17 +1523,16 @@ void ddl_mesh_tell(ddl_mesh *mesh, int peer, const ddl_frame *frame, const ddl_n
 
 static void forget_early(peer_link *link, early *entry)
 {
-    ddl_list_remove(&entry->link);
     if (entry->frame.type != DDL_FRAME_EAGER) {
-        link->nearly--;
-    } else {
-        free_chunks(link, entry);
-        if (link->sink == SINK_EARLY && link->sink_early == entry)
-            link->sink = SINK_DROP; /* its end gives the credit */
-        else
-            give_credit(link, chunks_for(entry->frame.bytes));
+        drop_nearly(link, entry);
+        return;
     }
-    free_early(link->mesh, entry);
+    free_chunks(link, entry);
+    if (link->sink == SINK_EARLY && link->sink_early == entry)
+        link->sink = SINK_DROP; /* its end gives the credit */
+    else
+        give_credit(link, chunks_for(entry->frame.bytes));
+    drop_early(link, entry);
 }
 
 void ddl_mesh_forget(ddl_mesh *mesh, uint32_t first_channel, uint32_t count)

@@ -539,9 +539,9 @@ static int visited;
 
 static void count_visit(void *arg, int peer, const ddl_frame *frame)
 {
-    (void)arg;
+    const uint64_t *sequence = arg;
     assert_int_equal(peer, 0);
-    assert_true(frame->sequence == 7);
+    assert_true(frame->sequence == *sequence);
     assert_true(frame->count == signature.count);
     visited++;
 }
@@ -555,20 +555,60 @@ static void early_frames_can_be_looked_at(void **state)
     message out, in;
     post_send(&pair[0], &out, 7, 100, 100);
     drive(pair, 5);
+    uint64_t seven = 7;
     visited = 0;
-    ddl_mesh_visit_early(pair[1].mesh, 0, 7, count_visit, NULL);
+    ddl_mesh_visit_early(pair[1].mesh, 0, 7, count_visit, &seven);
     assert_int_equal(visited, 1);
-    ddl_mesh_visit_early(pair[1].mesh, 0, 8, count_visit, NULL);
-    ddl_mesh_visit_early(pair[1].mesh, 1, 7, count_visit, NULL);
+    ddl_mesh_visit_early(pair[1].mesh, 0, 8, count_visit, &seven);
+    ddl_mesh_visit_early(pair[1].mesh, 1, 7, count_visit, &seven);
     assert_int_equal(visited, 1);
     post_recv(&pair[1], &in, 7, 100, 100);
     assert_true(in.done);
     assert_arrived(&in);
     visited = 0;
-    ddl_mesh_visit_early(pair[1].mesh, 0, 7, count_visit, NULL);
+    ddl_mesh_visit_early(pair[1].mesh, 0, 7, count_visit, &seven);
     assert_int_equal(visited, 0);
     free(out.data);
     free(in.data);
+    close_pair(pair);
+}
+
+/* Whatever else has come: operations that are remembered together, forgotten ones, messages of all kinds. */
+static void early_frames_of_many_operations_are_told_apart(void **state)
+{
+    (void)state;
+    enum { OPERATIONS = 2000, APART = 64 };
+    side pair[2];
+    int sockets[2];
+    open_pair(pair, sockets);
+    message *out = calloc(OPERATIONS, sizeof *out), *in = calloc(OPERATIONS, sizeof *in);
+    for (int i = 0; i < OPERATIONS; i++) /* eager ones first, then what asks, or what needs no asking */
+        post_send(&pair[0], &out[i], (uint64_t)i * APART + 1, i % 3 == 0 ? 70000 : 10, 10);
+    drive(pair, 50);
+    for (int i = 0; i < OPERATIONS; i++) {
+        uint64_t sequence = (uint64_t)i * APART + 1;
+        visited = 0;
+        ddl_mesh_visit_early(pair[1].mesh, 0, sequence, count_visit, &sequence);
+        assert_int_equal(visited, i % 3 == 0 ? 0 : 1);
+        ddl_mesh_visit_early(pair[1].mesh, 0, sequence + 1, count_visit, &sequence);
+        assert_true(visited <= 1);
+    }
+    for (int i = OPERATIONS - 1; i >= 0; i--) {
+        uint64_t sequence = (uint64_t)i * APART + 1;
+        post_recv(&pair[1], &in[i], sequence, i % 3 == 0 ? 70000 : 10, 10);
+        visited = 0;
+        ddl_mesh_visit_early(pair[1].mesh, 0, sequence, count_visit, &sequence);
+        assert_int_equal(visited, 0);
+    }
+    for (int i = 0; i < OPERATIONS; i++) {
+        drive_until(pair, &in[i].done);
+        drive_until(pair, &out[i].done);
+        assert_arrived(&in[i]);
+        free(out[i].data);
+        free(in[i].data);
+    }
+    free(out);
+    free(in);
     close_pair(pair);
 }
 
@@ -765,6 +805,7 @@ static int test_lanes(void)
         cmocka_unit_test(goodbye_and_death_are_told_apart),
         cmocka_unit_test(notices_reach_the_owner),
         cmocka_unit_test(early_frames_can_be_looked_at),
+        cmocka_unit_test(early_frames_of_many_operations_are_told_apart),
         cmocka_unit_test(nonsense_in_a_lane_ends_the_link),
         cmocka_unit_test(positions_that_cannot_be_end_the_link),
         cmocka_unit_test(bytes_on_the_connection_beside_lanes_end_the_link),
@@ -808,6 +849,7 @@ int main(void)
         cmocka_unit_test(more_early_bytes_than_the_budget_end_the_link),
         cmocka_unit_test(notices_reach_the_owner),
         cmocka_unit_test(early_frames_can_be_looked_at),
+        cmocka_unit_test(early_frames_of_many_operations_are_told_apart),
     };
     int failed = cmocka_run_group_tests_name("connections", tests, NULL, NULL);
     return failed + test_lanes();
