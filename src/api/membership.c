@@ -26,6 +26,7 @@ enum { MAGIC_BYTES = sizeof note_magic - 1 };
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* guards all that follows, and the environment */
 static ddl_secret *of_launcher, *of_environment, *of_process;
+static bool launcher_lost; /* what it left could not be read */
 
 /* An unset variable and an empty one are the same. */
 static const char *env(const char *name)
@@ -46,35 +47,48 @@ static bool take_note(int fd, uint8_t *data, size_t *bytes)
     return taken;
 }
 
+/* A note is the magic, where the secret came from, a line end, and the secret. */
+static ddl_status read_note(const uint8_t *data, size_t bytes, ddl_secret **secret, ddl_error *err)
+{
+    char source[DDL_SECRET_SOURCE];
+    const uint8_t *from = data + MAGIC_BYTES;
+    const uint8_t *end = memchr(from, '\n', bytes - MAGIC_BYTES);
+    if (end == NULL)
+        return DDL_FAIL(err, DDL_ECONFIG, "ddl-launch left a note that is none");
+    snprintf(source, sizeof source, "%.*s, handed over by ddl-launch", (int)(end - from), (const char *)from);
+    return ddl_secret_create((ddl_view){ end + 1, bytes - (size_t)(end + 1 - data) }, source, secret, err);
+}
+
+static ddl_status fail_to_take(ddl_error *err)
+{
+    return DDL_FAIL(
+        err, DDL_ECONFIG,
+        "ddl-launch left this job's secret in a descriptor that a program in between has closed; let "
+        "it hand that on (in Python: close_fds=False), or have it set DDL_SECRET_FILE for all ranks");
+}
+
 static ddl_status take_from_launcher(ddl_error *err)
 {
     const char *text = env("DDL_SECRET_FD");
     if (text == NULL)
-        return DDL_OK;
+        return launcher_lost ? fail_to_take(err) : DDL_OK;
     char *end;
     long number = strtol(text, &end, 10);
     int fd = *end == '\0' && number > STDERR_FILENO && number < 1 << 20 ? (int)number : -1;
     unsetenv("DDL_SECRET_FD");
+    launcher_lost = true;
     uint8_t *data = ddl_guarded_alloc(DDL_NOTE_BYTES);
     size_t bytes = 0;
     if (data == NULL)
         return DDL_FAIL(err, DDL_ENOMEM, "no memory for a secret");
-    ddl_status status;
-    if (take_note(fd, data, &bytes) || (fd >= 0 && take_note(ddl_note_of_ancestor(fd), data, &bytes))) {
-        ddl_secret *secret = NULL;
-        status = ddl_secret_create((ddl_view){ data + MAGIC_BYTES, bytes - MAGIC_BYTES },
-                                   "handed over by ddl-launch", &secret, err);
-        if (status == DDL_OK) {
-            ddl_secret_destroy(of_launcher);
-            of_launcher = secret;
-        }
-    } else {
-        status = DDL_FAIL(
-            err, DDL_ECONFIG,
-            "ddl-launch left this job's secret in descriptor %d, which a program in between has closed; "
-            "let it hand that on (in Python: close_fds=False), or start all ranks with the same "
-            "DDL_SECRET_FILE",
-            fd);
+    bool taken =
+        take_note(fd, data, &bytes) || (fd >= 0 && take_note(ddl_note_of_ancestor(fd), data, &bytes));
+    ddl_secret *secret = NULL;
+    ddl_status status = taken ? read_note(data, bytes, &secret, err) : fail_to_take(err);
+    if (status == DDL_OK) {
+        ddl_secret_destroy(of_launcher);
+        of_launcher = secret;
+        launcher_lost = false;
     }
     ddl_guarded_free(data, DDL_NOTE_BYTES);
     return status;
@@ -118,6 +132,12 @@ static bool is_loopback_place(const char *store)
            (ddl_address_parse(host, port, &address) && ddl_address_is_loopback(&address));
 }
 
+/* In a forked child what its parent kept is wiped. */
+static bool is_wiped(const ddl_secret *secret)
+{
+    return secret != NULL && ddl_secret_view(secret).bytes == 0;
+}
+
 /* A secret that is kept is not the caller's; others are, by *own. */
 static ddl_status choose(const ddl_config *config, const ddl_secret **secret, ddl_secret **own,
                          ddl_error *err)
@@ -129,8 +149,22 @@ static ddl_status choose(const ddl_config *config, const ddl_secret **secret, dd
     ddl_status also_taken = take_from_environment(config->rank, taken == DDL_OK ? err : &unwanted);
     if (config->nranks == 1 || config->security == DDL_SECURITY_OFF)
         return DDL_OK;
+    if (launcher_lost && file != NULL) { /* whoever closed the descriptor has set it instead */
+        DDL_TRY(ddl_secret_read(file, own, err));
+        *secret = *own;
+        return DDL_OK;
+    }
     DDL_TRY(taken);
     DDL_TRY(also_taken);
+    if (is_wiped(of_launcher) || (file == NULL && is_wiped(of_environment)))
+        return DDL_FAIL(
+            err, DDL_ECONFIG,
+            "this process was forked from one that had the job's secret, which it has not; start it "
+            "with exec, or give all ranks the same DDL_SECRET_FILE");
+    if (is_wiped(of_process)) {
+        ddl_secret_destroy(of_process);
+        of_process = NULL;
+    }
     if (of_launcher != NULL && (file != NULL || of_environment != NULL))
         return DDL_FAIL(
             err, DDL_ECONFIG,

@@ -17,13 +17,20 @@
 #include <sys/un.h>
 #include <unistd.h>
 
+#ifndef MFD_NOEXEC_SEAL
+#define MFD_NOEXEC_SEAL 0x0008U
+#endif
+
 enum { RESERVED_AT_ONCE = 16 * 1024 * 1024 }; /* a power of two, in pages */
 
 /* ---- memory ---- */
 
 ddl_status ddl_local_memory_create(size_t bytes, int *out, ddl_error *err)
 {
-    int fd = DDL_FAILPOINT_OS("io.memfd", EMFILE) ? -1 : memfd_create("ddl", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+    const unsigned flags = MFD_CLOEXEC | MFD_ALLOW_SEALING;
+    int fd = DDL_FAILPOINT_OS("io.memfd", EMFILE) ? -1 : memfd_create("ddl", flags | MFD_NOEXEC_SEAL);
+    if (fd < 0 && errno == EINVAL) /* an older kernel */
+        fd = memfd_create("ddl", flags);
     if (fd < 0)
         return DDL_FAIL_OS(err, DDL_ERESOURCE, errno, "cannot create shared memory");
     if (ftruncate(fd, (off_t)bytes) != 0 ||

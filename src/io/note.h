@@ -22,6 +22,9 @@ enum { DDL_NOTE_BYTES = 4096 };
  * them any more. */
 DDL_MUST_USE ddl_status ddl_note_create(const void *data, size_t bytes, int *fd, ddl_error *err);
 
+/* The same in a socket, where the system has, or permits, nothing better. */
+DDL_MUST_USE ddl_status ddl_note_in_socket(const void *data, size_t bytes, int *fd, ddl_error *err);
+
 /* Read the note in fd into data, which has room for DDL_NOTE_BYTES; false: there is none. Others can
  * read it again. */
 bool ddl_note_read(int fd, void *data, size_t *bytes);

@@ -15,13 +15,21 @@
 
 #define NAME "ddl-note"
 
+#ifndef MFD_NOEXEC_SEAL
+#define MFD_NOEXEC_SEAL 0x0008U
+#endif
+
 ddl_status ddl_note_create(const void *data, size_t bytes, int *out, ddl_error *err)
 {
     DDL_ASSERT(bytes > 0);
     DDL_ASSERT(bytes <= DDL_NOTE_BYTES);
-    int fd = DDL_FAILPOINT_OS("io.note", EMFILE) ? -1 : memfd_create(NAME, MFD_CLOEXEC | MFD_ALLOW_SEALING);
-    if (fd < 0)
+    if (DDL_FAILPOINT_OS("io.note", EMFILE))
         return DDL_FAIL_OS(err, DDL_ERESOURCE, errno, "cannot create memory to hand over a secret");
+    int fd = memfd_create(NAME, MFD_CLOEXEC | MFD_ALLOW_SEALING | MFD_NOEXEC_SEAL);
+    if (fd < 0 && errno == EINVAL) /* an older kernel */
+        fd = memfd_create(NAME, MFD_CLOEXEC | MFD_ALLOW_SEALING);
+    if (fd < 0) /* not permitted here */
+        return ddl_note_in_socket(data, bytes, out, err);
     if (write(fd, data, bytes) != (ssize_t)bytes ||
         fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_WRITE | F_SEAL_SEAL) != 0) {
         ddl_status status = DDL_FAIL_OS(err, DDL_ERESOURCE, errno, "cannot write a secret to hand over");

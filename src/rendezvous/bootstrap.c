@@ -457,19 +457,36 @@ static ddl_status run_course(struct course *course, ddl_error *err)
     return settle(course, err);
 }
 
-/* Once for the job: without proofs, whoever reaches rank 0 can take part. */
+/* Whether a store of this name is open to other machines: any tcp:// one but on loopback. */
+static bool is_open_place(const char *store)
+{
+    static const char tcp[] = "tcp://";
+    char host[256];
+    uint16_t port;
+    ddl_address address;
+    if (strncmp(store, tcp, sizeof tcp - 1) != 0)
+        return false;
+    if (ddl_address_split("ADDRESS", store + sizeof tcp - 1, host, sizeof host, &port, NULL) != DDL_OK)
+        return true;
+    return strcmp(host, "localhost") != 0 &&
+           !(ddl_address_parse(host, port, &address) && ddl_address_is_loopback(&address));
+}
+
+/* Once for the job: without proofs, whoever reaches rank 0, or its store, can take part. */
 static void warn_if_open(const struct course *course)
 {
     ddl_address address;
-    if (course->self.rank != 0 || course->self.prover != NULL ||
-        !ddl_address_parse(course->own.address, course->own.port, &address) ||
-        ddl_address_is_loopback(&address))
+    if (course->self.rank != 0 || course->self.prover != NULL)
+        return;
+    bool open = ddl_address_parse(course->own.address, course->own.port, &address) &&
+                !ddl_address_is_loopback(&address);
+    if (!open && !is_open_place(course->options->store))
         return;
     ddl_log(
         DDL_LOG_WARNING,
         "DDL_SECURITY=off: whoever can reach %s can join this job, read its data and change its results; use "
         "auth outside of networks that you trust",
-        course->own.address);
+        open ? course->own.address : course->options->store);
 }
 
 static ddl_status join(struct course *course, ddl_error *err)

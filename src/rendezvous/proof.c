@@ -10,6 +10,7 @@
 #include "base/list.h"
 #include "io/crypto.h"
 #include "io/guarded.h"
+#include "rendezvous/secret.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -49,6 +50,9 @@ static bool check(const ddl_prover *prover, const uint8_t run_id[DDL_RUN_ID_BYTE
 
 ddl_status ddl_proof_create(ddl_view secret, const char *source, ddl_prover **out, ddl_error *err)
 {
+    /* A forked child finds its parent's secrets wiped: nothing may follow from that. */
+    if (secret.bytes < DDL_SECRET_LEAST)
+        return DDL_FAIL(err, DDL_ECONFIG, "a secret of %zu bytes proves nothing", secret.bytes);
     struct proof *proof = ddl_guarded_alloc(sizeof *proof);
     if (proof == NULL)
         return DDL_FAIL(err, DDL_ENOMEM, "no memory for the key of a job");

@@ -20,7 +20,7 @@ enum { RANDOM_BYTES = DDL_SECRET_TEXT / 2, MAKE_TRIES = 10 };
 struct ddl_secret {
     char source[DDL_SECRET_SOURCE];
     size_t bytes;
-    uint8_t data[DDL_SECRET_MOST + 2]; /* and room for a line end, and to see that there is more */
+    uint8_t data[DDL_SECRET_MOST + 3]; /* and room for a line end, and to see that there is more */
 };
 
 static ddl_secret *allocate(const char *source, ddl_error *err)
@@ -54,6 +54,8 @@ const char *ddl_secret_source(const ddl_secret *secret)
 static ddl_status settle(ddl_secret *secret, ddl_secret **out, ddl_error *err)
 {
     if (secret->bytes > 0 && secret->data[secret->bytes - 1] == '\n')
+        secret->bytes--;
+    if (secret->bytes > 0 && secret->data[secret->bytes - 1] == '\r')
         secret->bytes--;
     if (secret->bytes >= DDL_SECRET_LEAST && secret->bytes <= DDL_SECRET_MOST) {
         *out = secret;

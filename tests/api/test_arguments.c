@@ -8,6 +8,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
@@ -509,6 +511,30 @@ static void worlds_can_follow_one_another(void **state)
     }
 }
 
+/* A child has no part in its parent's secrets, and must not join with none. */
+static void a_forked_child_has_not_its_parents_secret(void **state)
+{
+    (void)state;
+    be_alone();
+    setenv("DDL_SECRET", "a secret of forty bytes, more or less so", 1);
+    ddl_comm *world = NULL;
+    assert_int_equal(ddl_init(&world, NULL), DDL_OK);
+    assert_int_equal(ddl_comm_free(&world), DDL_OK);
+    assert_null(getenv("DDL_SECRET"));
+    pid_t child = fork();
+    if (child == 0) {
+        ddl_options options = DDL_OPTIONS_INIT;
+        options.rank = 0;
+        options.world_size = 2;
+        options.store = "tcp://127.0.0.1:1";
+        ddl_status result = ddl_init(&world, &options);
+        _exit(result == DDL_ECONFIG && strstr(ddl_last_error()->text, "forked") != NULL ? 0 : 1);
+    }
+    int result = -1;
+    assert_int_equal(waitpid(child, &result, 0), child);
+    assert_int_equal(result, 0);
+}
+
 /* ---- errors and facts ---- */
 
 struct seen {
@@ -636,6 +662,7 @@ int main(void)
         cmocka_unit_test(option_structs_of_other_ages_are_told_apart),
         cmocka_unit_test(options_that_contradict_are_told),
         cmocka_unit_test(worlds_can_follow_one_another),
+        cmocka_unit_test(a_forked_child_has_not_its_parents_secret),
         cmocka_unit_test(statuses_have_names_and_texts),
         cmocka_unit_test(types_have_sizes),
         cmocka_unit_test(the_version_is_that_of_the_header),

@@ -263,11 +263,33 @@ static void every_failing_call_is_survived(void **state)
 
 #endif
 
+#ifdef DDL_FAILPOINTS
+
+/* With the secrets that were made there. */
+static void remove_places(const char *places)
+{
+    static const char *const inside[] = { "ddl/secret", "ddl", ".ddl/secret", ".ddl", "" };
+    for (size_t i = 0; i < sizeof inside / sizeof *inside; i++) {
+        char path[128];
+        snprintf(path, sizeof path, "%s/%s", places, inside[i]);
+        remove(path);
+    }
+}
+
+#endif
+
 int main(void)
 {
 #ifdef DDL_FAILPOINTS
+    char places[] = "/tmp/ddl-torture-home-XXXXXX"; /* where ddl keeps secrets */
+    if (mkdtemp(places) == NULL)
+        return EXIT_FAILURE;
+    setenv("HOME", places, 1);
+    setenv("XDG_RUNTIME_DIR", places, 1);
     const struct CMUnitTest tests[] = { cmocka_unit_test(every_failing_call_is_survived) };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    int failed = cmocka_run_group_tests(tests, NULL, NULL);
+    remove_places(places);
+    return failed;
 #else
     return 77; /* meson: skipped; built without -Dfailpoints=true */
 #endif

@@ -2,17 +2,22 @@
 import os
 import re
 import subprocess
+import tempfile
 
 # Sanitizers slow everything down; the build says by how much.
 PATIENCE = float(os.environ.get("DDL_TEST_PATIENCE", "1"))
 LIMIT_S = 60 * PATIENCE
 
 
+PLACES = tempfile.TemporaryDirectory(prefix="ddl-jobs-")
+
+
 def clean_environment():
     """Ours without what a launcher or a person may have set for ddl."""
     foreign = re.compile(r"^(DDL_(?!TEST)|RANK$|WORLD_SIZE$|LOCAL_|GROUP_|NODE_RANK$|ROLE_|MASTER_|TORCHELASTIC|"
                          r"SLURM_|PMI|OMPI_)")
-    return {k: v for k, v in os.environ.items() if not foreign.match(k)}
+    kept = {k: v for k, v in os.environ.items() if not foreign.match(k)}
+    return {**kept, "HOME": PLACES.name, "XDG_RUNTIME_DIR": PLACES.name}  # where ddl keeps secrets
 
 
 def run(command, **more_environment):

@@ -1,4 +1,5 @@
 /* test_secret.c - one secret for all who make it at the same time. */
+#include "rendezvous/proof.h"
 #include "rendezvous/secret.h"
 
 #include <pthread.h>
@@ -117,9 +118,23 @@ static void a_line_end_does_not_count(void **state)
     assert_null(strstr(error.text, "0123"));
 }
 
+/* What a forked child has of its parent's secrets. */
+static void nothing_follows_from_an_empty_secret(void **state)
+{
+    (void)state;
+    ddl_prover *prover = NULL;
+    ddl_error error;
+    static const uint8_t zeros[DDL_SECRET_LEAST];
+    for (size_t bytes = 0; bytes < DDL_SECRET_LEAST; bytes++)
+        assert_int_equal(ddl_proof_create((ddl_view){ zeros, bytes }, "nowhere", &prover, &error),
+                         DDL_ECONFIG);
+    assert_null(prover);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(nothing_follows_from_an_empty_secret),
         cmocka_unit_test(whoever_makes_a_secret_at_the_same_time_has_the_same),
         cmocka_unit_test(a_secret_that_may_not_be_made_is_not_there),
         cmocka_unit_test(fresh_secrets_differ),

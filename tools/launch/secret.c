@@ -9,6 +9,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -19,7 +20,8 @@ enum {
     APPEAR_MS = 5000,       /* for a file that node 0, started at the same time, makes on first use */
     APPEAR_SHORT_MS = 1000, /* where somebody can be asked */
     LOOK_MS = 100,
-    LOWEST_DESCRIPTOR = 100
+    LOWEST_DESCRIPTOR = 100,
+    SOURCE_MOST = DDL_NOTE_BYTES - DDL_SECRET_MOST - (int)sizeof DDL_NOTE_MAGIC
 };
 
 /* ---- asking ---- */
@@ -63,6 +65,24 @@ static int open_terminal(void)
     return terminal;
 }
 
+/* Whoever ends us meanwhile must not leave the terminal silent. */
+static struct termios to_restore;
+static int silent_terminal;
+
+static void restore_and_end(int number)
+{
+    tcsetattr(silent_terminal, TCSANOW, &to_restore);
+    signal(number, SIG_DFL);
+    raise(number);
+}
+
+static void on_ends(void (*handler)(int))
+{
+    static const int numbers[] = { SIGTERM, SIGHUP, SIGINT, SIGQUIT };
+    for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++)
+        signal(numbers[i], handler);
+}
+
 /* Leaves *secret NULL if there is no answer. */
 static ddl_status ask(const launch_options *options, int terminal, ddl_secret **secret, ddl_error *err)
 {
@@ -77,6 +97,9 @@ static ddl_status ask(const launch_options *options, int terminal, ddl_secret **
     }
     silent = before;
     silent.c_lflag &= ~(tcflag_t)(ECHO | ICANON | ISIG); /* an interrupt must not leave it silent */
+    to_restore = before;
+    silent_terminal = terminal;
+    on_ends(restore_and_end);
     tcsetattr(terminal, TCSANOW, &silent);
     snprintf(
         question, sizeof question,
@@ -87,6 +110,7 @@ static ddl_status ask(const launch_options *options, int terminal, ddl_secret **
     bool answered = read_line(terminal, line, DDL_SECRET_MOST, &bytes);
     say(terminal, "\n");
     tcsetattr(terminal, TCSANOW, &before);
+    on_ends(SIG_DFL);
     if (answered && bytes > 0)
         status = ddl_secret_create((ddl_view){ line, bytes }, "that was typed", secret, err);
     ddl_guarded_free(line, DDL_SECRET_MOST);
@@ -141,8 +165,6 @@ static ddl_status of_environment(ddl_secret **secret, ddl_error *err)
     char *value = getenv("DDL_SECRET");
     size_t bytes = strlen(value);
     ddl_status status = ddl_secret_create((ddl_view){ value, bytes }, "from DDL_SECRET", secret, err);
-    ddl_clear(value, bytes); /* where it is also seen from outside: /proc/PID/environ */
-    unsetenv("DDL_SECRET");
     if (status == DDL_OK)
         fputs("ddl-launch: DDL_SECRET was in the environment, where this user's other processes can read it; "
               "a file "
@@ -170,23 +192,37 @@ static ddl_status look(const launch_options *options, ddl_secret **secret, ddl_e
     return of_home(options, secret, err);
 }
 
+/* Also if it is not used. */
+static void clear_environment(void)
+{
+    char *value = getenv("DDL_SECRET");
+    if (value != NULL)
+        ddl_clear(value, strlen(value)); /* where it is also seen from outside: /proc/PID/environ */
+    unsetenv("DDL_SECRET");
+}
+
 ddl_status launch_secret_find(const launch_options *options, launch_secret *out, ddl_error *err)
 {
     const char *level = options->security != NULL ? options->security : getenv("DDL_SECURITY");
     ddl_secret *secret = NULL;
+    ddl_status status = DDL_OK;
     *out = (launch_secret){ NULL, 0 };
-    if (level != NULL && strcmp(level, "off") == 0)
-        return DDL_OK;
-    DDL_TRY(look(options, &secret, err));
+    bool is_off = level != NULL && strcmp(level, "off") == 0;
+    if (!is_off)
+        status = look(options, &secret, err);
+    clear_environment();
+    if (is_off || status != DDL_OK)
+        return status;
     ddl_view content = ddl_secret_view(secret);
     uint8_t *note = ddl_guarded_alloc(DDL_NOTE_BYTES);
     if (note == NULL) {
         ddl_secret_destroy(secret);
         return DDL_FAIL(err, DDL_ENOMEM, "no memory for a secret");
     }
-    memcpy(note, DDL_NOTE_MAGIC, sizeof DDL_NOTE_MAGIC - 1);
-    memcpy(note + sizeof DDL_NOTE_MAGIC - 1, content.data, content.bytes);
-    *out = (launch_secret){ note, sizeof DDL_NOTE_MAGIC - 1 + content.bytes };
+    int head = snprintf((char *)note, DDL_NOTE_BYTES, "%s%.*s\n", DDL_NOTE_MAGIC, SOURCE_MOST,
+                        ddl_secret_source(secret));
+    memcpy(note + head, content.data, content.bytes);
+    *out = (launch_secret){ note, (size_t)head + content.bytes };
     ddl_secret_destroy(secret);
     return DDL_OK;
 }
