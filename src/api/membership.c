@@ -143,7 +143,7 @@ static ddl_status choose(const ddl_config *config, const ddl_secret **secret, dd
                          ddl_error *err)
 {
     const char *file = env("DDL_SECRET_FILE");
-    char path[DDL_SECRET_SOURCE];
+    char path[DDL_SECRET_PATH];
     ddl_error unwanted;
     ddl_status taken = take_from_launcher(err);
     ddl_status also_taken = take_from_environment(config->rank, taken == DDL_OK ? err : &unwanted);

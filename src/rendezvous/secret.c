@@ -238,10 +238,12 @@ static ddl_status read_in_folder(int folder, const char *path, bool may_make, bo
 static int open_folder(const char *path, bool may_make, unsigned forbidden)
 {
     struct stat facts;
-    if (may_make &&
-        (DDL_FAILPOINT_OS("rendezvous.mkdir", EACCES) || (mkdir(path, 0700) != 0 && errno != EEXIST)))
-        return -1;
     int fd = open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    if (fd < 0 && errno == ENOENT && may_make) {
+        if (DDL_FAILPOINT_OS("rendezvous.mkdir", EACCES) || (mkdir(path, 0700) != 0 && errno != EEXIST))
+            return -1;
+        fd = open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    }
     if (fd < 0)
         return -1;
     if (fstat(fd, &facts) == 0 && facts.st_uid == geteuid() && (facts.st_mode & forbidden) == 0)
@@ -286,10 +288,10 @@ static void refresh(const char *path)
         close(fd);
 }
 
-ddl_status ddl_secret_of_home(bool may_make, char path[DDL_SECRET_SOURCE], bool *made, ddl_secret **secret,
+ddl_status ddl_secret_of_home(bool may_make, char path[DDL_SECRET_PATH], bool *made, ddl_secret **secret,
                               ddl_error *err)
 {
-    char home[DDL_SECRET_SOURCE - 40], folder_path[DDL_SECRET_SOURCE - 10];
+    char home[DDL_SECRET_PATH - 40], folder_path[DDL_SECRET_PATH - 10];
     bool made_here = false;
     *secret = NULL;
     if (!find_home(home, sizeof home))
@@ -297,7 +299,7 @@ ddl_status ddl_secret_of_home(bool may_make, char path[DDL_SECRET_SOURCE], bool 
                         "no secret for this job: there is no home directory to keep one in; name a file in "
                         "DDL_SECRET_FILE");
     snprintf(folder_path, sizeof folder_path, "%s/.ddl", home);
-    snprintf(path, DDL_SECRET_SOURCE, "%s/secret", folder_path);
+    snprintf(path, DDL_SECRET_PATH, "%s/secret", folder_path);
     refresh(home);
     int folder = open_folder(folder_path, may_make, S_IWGRP | S_IWOTH);
     if (folder < 0 && errno == ENOENT && !may_make)
@@ -314,7 +316,7 @@ ddl_status ddl_secret_of_home(bool may_make, char path[DDL_SECRET_SOURCE], bool 
 ddl_status ddl_secret_of_host(ddl_secret **secret, ddl_error *err)
 {
     const char *named = getenv("XDG_RUNTIME_DIR");
-    char base[DDL_SECRET_SOURCE - 30], folder_path[DDL_SECRET_SOURCE - 20], path[DDL_SECRET_SOURCE];
+    char base[DDL_SECRET_PATH - 30], folder_path[DDL_SECRET_PATH - 20], path[DDL_SECRET_PATH];
     int folder = -1;
     bool made;
     for (int i = 0; i < 2 && folder < 0; i++) {

@@ -15,7 +15,8 @@ enum {
     DDL_SECRET_LEAST = 16,
     DDL_SECRET_MOST = 4000, /* a note has room for it */
     DDL_SECRET_TEXT = 64,   /* of one made here: 32 random bytes in hex */
-    DDL_SECRET_SOURCE = 160
+    DDL_SECRET_SOURCE = 160, /* a longer one is cut off */
+    DDL_SECRET_PATH = 1024
 };
 
 typedef struct ddl_secret ddl_secret;
@@ -37,7 +38,7 @@ DDL_MUST_USE ddl_status ddl_secret_read(const char *path, ddl_secret **secret, d
  * of all who do that at a time everybody reads the same; without, *secret is NULL. *made (may be NULL): this
  * call made it. path is set in any case but a missing home, which is DDL_ECONFIG.
  */
-DDL_MUST_USE ddl_status ddl_secret_of_home(bool may_make, char path[DDL_SECRET_SOURCE], bool *made,
+DDL_MUST_USE ddl_status ddl_secret_of_home(bool may_make, char path[DDL_SECRET_PATH], bool *made,
                                            ddl_secret **secret, ddl_error *err);
 
 /*

@@ -28,7 +28,7 @@ struct finder {
 static void *find(void *arg)
 {
     struct finder *finder = arg;
-    char path[DDL_SECRET_SOURCE];
+    char path[DDL_SECRET_PATH];
     pthread_barrier_wait(finder->together);
     finder->status = finder->on_host
                          ? ddl_secret_of_host(&finder->secret, &finder->error)
@@ -79,7 +79,7 @@ static void whoever_makes_a_secret_at_the_same_time_has_the_same(void **state)
 
 static void a_secret_that_may_not_be_made_is_not_there(void **state)
 {
-    char folder[] = "/tmp/ddl-secret-XXXXXX", path[DDL_SECRET_SOURCE];
+    char folder[] = "/tmp/ddl-secret-XXXXXX", path[DDL_SECRET_PATH];
     ddl_secret *secret = NULL;
     ddl_error error;
     (void)state;

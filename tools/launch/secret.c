@@ -132,7 +132,7 @@ static void tell_of_new_file(const launch_options *options, const char *path)
 
 static ddl_status of_home(const launch_options *options, ddl_secret **secret, ddl_error *err)
 {
-    char path[DDL_SECRET_SOURCE] = "";
+    char path[DDL_SECRET_PATH] = "";
     bool made = false;
     DDL_TRY(ddl_secret_of_home(options->node_rank == 0, path, &made, secret, err));
     if (made)
