@@ -13,8 +13,8 @@
 
 enum {
     DDL_SECRET_LEAST = 16,
-    DDL_SECRET_MOST = 4000, /* a note has room for it */
-    DDL_SECRET_TEXT = 64,   /* of one made here: 32 random bytes in hex */
+    DDL_SECRET_MOST = 4000,  /* a note has room for it */
+    DDL_SECRET_TEXT = 64,    /* of one made here: 32 random bytes in hex */
     DDL_SECRET_SOURCE = 160, /* a longer one is cut off */
     DDL_SECRET_PATH = 1024
 };
