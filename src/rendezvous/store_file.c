@@ -26,6 +26,7 @@
 #include "io/host.h"
 #include "io/socket.h"
 #include "protocol/store_wire.h"
+#include "rendezvous/meet.h"
 #include "rendezvous/record.h"
 
 #include <ctype.h>
@@ -37,24 +38,15 @@
 #include <unistd.h>
 
 enum {
-    TOKEN_BYTES = 16,
-    TOKEN_TEXT = 2 * TOKEN_BYTES + 1,
+    TOKEN_BYTES = DDL_TOKEN_BYTES,
+    TOKEN_TEXT = DDL_TOKEN_TEXT,
     HOST_ID_BYTES = DDL_HOST_ID_BYTES,
-    MEET_HEAD_BYTES = 8,
-    MEET_BYTES = 108,
     FIRST_PAUSE_MS = 1,
     LAST_PAUSE_MS = 100,
     LIFE_INTERVAL_MS = 200, /* between looks at who still lives */
     PLACE_TRIES = 10,
     VALUE_BYTES = TOKEN_BYTES + DDL_STORE_SEAL_ROOM + DDL_STORE_ROSTER_LIMIT, /* of a key's file, at most */
     PLACE_ROOM = 512 /* leaves room for the longest key within DDL_RECORD_PATH */
-};
-
-/* The content of meet. */
-struct meet {
-    ddl_hello_party host; /* rank 0, its run id included */
-    uint8_t token[TOKEN_BYTES];
-    bool is_proved; /* a process with this job's secret wrote it */
 };
 
 struct store_file {
@@ -77,17 +69,6 @@ static struct store_file *as_file(ddl_store *store)
 }
 
 /* ---- names ---- */
-
-static void hex(const uint8_t *bytes, size_t count, char *text)
-{
-    for (size_t i = 0; i < count; i++)
-        snprintf(text + 2 * i, 3, "%02x", bytes[i]);
-}
-
-static bool is_token(const char *text)
-{
-    return strlen(text) == TOKEN_TEXT - 1 && strspn(text, "0123456789abcdef") == TOKEN_TEXT - 1;
-}
 
 /* Path of an item of the run: path_in(file, path, "echo", token). */
 static void path_in(const struct store_file *file, char path[DDL_RECORD_PATH], const char *folder,
@@ -126,8 +107,8 @@ static void path_at_place(const struct store_file *file, char path[DDL_RECORD_PA
 
 static void name_run(struct store_file *file, const uint8_t *run_id)
 {
-    char text[2 * DDL_RUN_ID_BYTES + 1];
-    hex(run_id, DDL_RUN_ID_BYTES, text);
+    char text[DDL_RUN_TEXT];
+    ddl_meet_hex(run_id, DDL_RUN_ID_BYTES, text);
     memcpy(file->base.run_id, run_id, DDL_RUN_ID_BYTES);
     snprintf(file->run, sizeof file->run, "%s/%s", file->place, text);
 }
@@ -139,70 +120,14 @@ static ddl_seal seal_of(const struct store_file *file)
 
 /* ---- the meeting record ---- */
 
-/*
- * Layout: 0 version 4 | 4 level 4 | 8 the rest, at level auth sealed: 0 generator 4 | 4 world size 4 | 8 pid
- * 4 | 12 run id 16 | 28 token 16 | 44 host 64.
- */
-static bool encode_meet(const struct meet *meet, ddl_bytes *out)
-{
-    const ddl_hello_party *host = &meet->host;
-    const ddl_seal seal = { host->prover, host->run_id };
-    uint8_t head[MEET_HEAD_BYTES], bytes[MEET_BYTES] = { 0 };
-    ddl_put_u32(head, DDL_HELLO_VERSION);
-    ddl_put_u32(head + 4, (uint32_t)ddl_prover_level(host->prover));
-    ddl_put_u32(bytes, host->generator);
-    ddl_put_u32(bytes + 4, (uint32_t)host->nranks);
-    ddl_put_u32(bytes + 8, (uint32_t)host->pid);
-    memcpy(bytes + 12, host->run_id, DDL_RUN_ID_BYTES);
-    memcpy(bytes + 28, meet->token, TOKEN_BYTES);
-    snprintf((char *)bytes + 44, DDL_HOST_TEXT, "%s", host->host);
-    return ddl_bytes_append(out, head, sizeof head) &&
-           ddl_seal_put(&seal, 0, "meet", (ddl_view){ bytes, sizeof bytes }, out);
-}
-
-/* Also of a record that another job's rank 0 wrote: whether that one is alive is still to be found out. */
-static ddl_status decode_meet(const ddl_prover *prover, ddl_view view, struct meet *meet, ddl_error *err)
-{
-    const uint8_t *head = view.data;
-    *meet = (struct meet){ .host = { .channel = DDL_CHANNEL_STORE, .rank = 0 } };
-    if (view.bytes >= 4 && ddl_get_u32(head) != DDL_HELLO_VERSION)
-        return DDL_FAIL(err, DDL_EPROTO,
-                        "version %d of the protocol met version %u in the file store; install the same "
-                        "ddl everywhere",
-                        DDL_HELLO_VERSION, (unsigned)ddl_get_u32(head));
-    ddl_security level = view.bytes >= MEET_HEAD_BYTES ? (ddl_security)ddl_get_u32(head + 4) : 0;
-    size_t seal_bytes = level == DDL_SECURITY_OFF ? 0 : DDL_SEAL_BYTES;
-    bool whole = view.bytes == MEET_HEAD_BYTES + seal_bytes + MEET_BYTES;
-    const uint8_t *bytes = whole ? head + MEET_HEAD_BYTES + seal_bytes : NULL;
-    uint32_t nranks = whole ? ddl_get_u32(bytes + 4) : 0;
-    if (nranks == 0 || nranks > INT32_MAX)
-        return DDL_FAIL(err, DDL_ESTORE, "the file store's meeting record of %zu bytes is malformed",
-                        view.bytes);
-    meet->host.level = level;
-    meet->host.generator = ddl_get_u32(bytes);
-    meet->host.nranks = (int)nranks;
-    meet->host.pid = (int32_t)ddl_get_u32(bytes + 8);
-    memcpy(meet->host.run_id, bytes + 12, DDL_RUN_ID_BYTES);
-    memcpy(meet->token, bytes + 28, TOKEN_BYTES);
-    memcpy(meet->host.host, bytes + 44, DDL_HOST_TEXT);
-    meet->host.host[DDL_HOST_TEXT - 1] = '\0';
-    ddl_hello_clean(meet->host.host);
-    const ddl_seal seal = { prover, meet->host.run_id };
-    ddl_view inner;
-    meet->is_proved =
-        level == ddl_prover_level(prover) &&
-        ddl_seal_get(&seal, "meet", (ddl_view){ head + MEET_HEAD_BYTES, view.bytes - MEET_HEAD_BYTES },
-                     &inner, NULL);
-    return DDL_OK;
-}
-
-static ddl_status read_meet(const struct store_file *file, struct meet *meet, bool *found, ddl_error *err)
+static ddl_status read_meet(const struct store_file *file, ddl_meet *meet, bool *found, ddl_error *err)
 {
     char path[DDL_RECORD_PATH];
     ddl_bytes content = { 0 };
     path_at_place(file, path, "meet");
-    DDL_TRY(ddl_record_read(path, MEET_HEAD_BYTES + DDL_SEAL_BYTES + MEET_BYTES, &content, found, err));
-    ddl_status status = *found ? decode_meet(file->self.prover, ddl_bytes_view(&content), meet, err) : DDL_OK;
+    DDL_TRY(ddl_record_read(path, DDL_MEET_BYTES, &content, found, err));
+    ddl_status status =
+        *found ? ddl_meet_decode(file->self.prover, ddl_bytes_view(&content), "file", meet, err) : DDL_OK;
     ddl_bytes_fini(&content);
     return status;
 }
@@ -362,23 +287,15 @@ static ddl_status fail_run(struct store_file *file, const ddl_error *cause, ddl_
 
 /* ---- what rank 0 does whenever it looks at the store ---- */
 
-enum { ECHO_NAME = TOKEN_TEXT + 8 };
-
-static const char *echo_name(const char *token, char name[ECHO_NAME])
-{
-    snprintf(name, ECHO_NAME, "echo/%s", token);
-    return name;
-}
-
 /* To whoever asks: that this run is alive, and of this job. */
 static bool echo(const struct store_file *file, const char *token)
 {
     const ddl_seal seal = seal_of(file);
-    char path[DDL_RECORD_PATH], name[ECHO_NAME];
+    char path[DDL_RECORD_PATH];
     ddl_bytes sealed = { 0 };
     bool created;
     path_in(file, path, "echo", token);
-    bool answered = ddl_seal_put(&seal, 0, echo_name(token, name), (ddl_view){ NULL, 0 }, &sealed) &&
+    bool answered = ddl_meet_echo(&seal, token, &sealed) &&
                     ddl_record_create(path, ddl_bytes_view(&sealed), &created, NULL) == DDL_OK;
     ddl_bytes_fini(&sealed);
     return answered;
@@ -391,7 +308,7 @@ static void answer_asks(const struct store_file *file)
     DIR *folder = ddl_record_list(path);
     for (struct dirent *item; folder != NULL && (item = readdir(folder)) != NULL;) {
         const char *dot = strchr(item->d_name, '.');
-        if (dot == NULL || !is_token(dot + 1))
+        if (dot == NULL || !ddl_meet_is_token(dot + 1))
             continue;
         if (!echo(file, dot + 1))
             continue; /* the disk may have room when we look again */
@@ -431,7 +348,8 @@ static ddl_status look_for_dead(struct store_file *file, ddl_error *err)
     path_in(file, path, "will", "");
     DIR *folder = ddl_record_list(path);
     for (struct dirent *item; folder != NULL && status == DDL_OK && (item = readdir(folder)) != NULL;)
-        if (is_token(item->d_name) && strcmp(item->d_name, file->token) != 0 && has_ended(file, item->d_name))
+        if (ddl_meet_is_token(item->d_name) && strcmp(item->d_name, file->token) != 0 &&
+            has_ended(file, item->d_name))
             status = execute_will(file, item->d_name, err);
     if (folder != NULL)
         closedir(folder);
@@ -441,7 +359,7 @@ static ddl_status look_for_dead(struct store_file *file, ddl_error *err)
 /* A newer rank 0 may have taken the place, where locks do not keep it out. */
 static ddl_status check_meet(const struct store_file *file, ddl_error *err)
 {
-    struct meet meet;
+    ddl_meet meet;
     bool found;
     DDL_TRY(read_meet(file, &meet, &found, err));
     if (found && memcmp(meet.host.run_id, file->base.run_id, DDL_RUN_ID_BYTES) == 0)
@@ -524,7 +442,7 @@ static void remove_old_runs(const struct store_file *file)
     DIR *folder = ddl_record_list(file->place);
     for (struct dirent *item; folder != NULL && (item = readdir(folder)) != NULL;) {
         char path[DDL_RECORD_PATH];
-        if (!is_token(item->d_name)) /* a run's id has the form of a token */
+        if (!ddl_meet_is_token(item->d_name)) /* a run's id has the form of a token */
             continue;
         path_at_place(file, path, item->d_name);
         ddl_record_remove_tree(path);
@@ -557,7 +475,7 @@ static ddl_status hold_place(struct store_file *file, bool *held, ddl_error *err
 static ddl_status begin_run(struct store_file *file, const uint8_t token[TOKEN_BYTES], ddl_error *err)
 {
     char path[DDL_RECORD_PATH];
-    struct meet meet = { .host = file->self };
+    ddl_meet meet = { .host = file->self };
     ddl_bytes record = { 0 };
     bool held = false, found = false;
     DDL_TRY(hold_place(file, &held, err));
@@ -584,8 +502,9 @@ static ddl_status begin_run(struct store_file *file, const uint8_t token[TOKEN_B
     DDL_TRY(make_run_folders(file, err));
     DDL_TRY(be_here(file, err));
     path_at_place(file, path, "meet");
-    ddl_status status = encode_meet(&meet, &record) ? ddl_record_replace(path, ddl_bytes_view(&record), err)
-                                                    : DDL_FAIL(err, DDL_ENOMEM, "no memory for a record");
+    ddl_status status = ddl_meet_encode(&meet, &record)
+                            ? ddl_record_replace(path, ddl_bytes_view(&record), err)
+                            : DDL_FAIL(err, DDL_ENOMEM, "no memory for a record");
     ddl_bytes_fini(&record);
     return status;
 }
@@ -603,7 +522,7 @@ static bool is_latecomer(const struct store_file *file)
     path_of_key(file, path, key);
     if (ddl_record_read(path, VALUE_BYTES, &record, &found, NULL) == DDL_OK && found &&
         record.bytes >= TOKEN_BYTES) {
-        hex(record.data, TOKEN_BYTES, token);
+        ddl_meet_hex(record.data, TOKEN_BYTES, token);
         path_in(file, path, "here", token);
         late = ddl_record_life_of(path) == DDL_RECORD_LIVES;
     }
@@ -611,44 +530,25 @@ static bool is_latecomer(const struct store_file *file)
     return late;
 }
 
-static ddl_status report_other_job(const struct store_file *file, const struct meet *meet, ddl_error *err)
-{
-    const ddl_hello_party *self = &file->self;
-    if (meet->host.level != self->level)
-        return DDL_FAIL(
-            err, DDL_EAUTH,
-            "rank %d on %s[%d] has security level %s, but rank 0 on %s[%d] at %s has %s; start every "
-            "rank with the same DDL_SECURITY (ddl-launch --security)",
-            self->rank, self->host, (int)self->pid, ddl_security_name(self->level), meet->host.host,
-            (int)meet->host.pid, file->place, ddl_security_name(meet->host.level));
-    return DDL_FAIL(
-        err, DDL_EAUTH,
-        "rank 0 on %s[%d] at %s does not know the secret that rank %d has, %s; start all ranks by the "
-        "same ddl-launch, or give all the same DDL_SECRET_FILE",
-        meet->host.host, (int)meet->host.pid, file->place, self->rank, self->prover->source);
-}
-
-/* Somebody who answers lives: from here on another secret is no leftover. */
-static ddl_status hear_echo(const struct store_file *file, const struct meet *meet, bool *heard,
-                            ddl_error *err)
+static ddl_status hear_echo(const struct store_file *file, const ddl_meet *meet, bool *heard, ddl_error *err)
 {
     const ddl_seal seal = seal_of(file);
-    char path[DDL_RECORD_PATH], name[ECHO_NAME];
+    char path[DDL_RECORD_PATH];
     ddl_bytes sealed = { 0 };
-    ddl_view nothing;
     path_in(file, path, "echo", file->token);
     DDL_TRY(ddl_record_read(path, DDL_SEAL_BYTES, &sealed, heard, err));
-    bool proved = *heard && meet->is_proved &&
-                  ddl_seal_get(&seal, echo_name(file->token, name), ddl_bytes_view(&sealed), &nothing, NULL);
+    ddl_status status = *heard ? ddl_meet_hear_echo(meet, &file->self, &seal, file->token,
+                                                    ddl_bytes_view(&sealed), file->place, err)
+                               : DDL_OK;
     ddl_bytes_fini(&sealed);
-    return *heard && !proved ? report_other_job(file, meet, err) : DDL_OK;
+    return status;
 }
 
 /*
  * One look at the place: has the run that meet names answered? asked is the run that was asked last; it is
  * asked once only.
  */
-static ddl_status try_enter(struct store_file *file, struct meet *meet, uint8_t asked[DDL_RUN_ID_BYTES],
+static ddl_status try_enter(struct store_file *file, ddl_meet *meet, uint8_t asked[DDL_RUN_ID_BYTES],
                             bool *entered, ddl_error *err)
 {
     char path[DDL_RECORD_PATH], ask[TOKEN_TEXT + 16];
@@ -677,17 +577,13 @@ static ddl_status try_enter(struct store_file *file, struct meet *meet, uint8_t 
     return DDL_OK;
 }
 
-static ddl_status check_host(struct store_file *file, const struct meet *meet, ddl_error *err)
+static ddl_status check_host(struct store_file *file, const ddl_meet *meet, ddl_error *err)
 {
-    char reason[DDL_HELLO_REASON_TEXT];
-    ddl_hello_party host = meet->host;
-    host.channel = file->self.channel = DDL_CHANNEL_STORE;
-    ddl_hello_verdict verdict = ddl_hello_check(&file->self, &host, reason);
+    ddl_error refusal, first;
+    ddl_hello_verdict verdict = ddl_meet_check(meet, &file->self, &refusal);
     if (verdict == DDL_HELLO_WELCOME)
         return DDL_OK;
-    ddl_error refusal, first;
-    ddl_status status = ddl_error_set(&refusal, ddl_hello_verdict_status(verdict), "%s", reason);
-    refusal.culprit = file->self.rank;
+    ddl_status status = refusal.code;
     if (verdict == DDL_HELLO_OTHER_SIZE)
         (void)!fail_run(file, &refusal, &first); /* whether or not the others can be told */
     *err = refusal;
@@ -697,7 +593,7 @@ static ddl_status check_host(struct store_file *file, const struct meet *meet, d
 static ddl_status find_run(struct store_file *file, const ddl_store_options *options, ddl_deadline deadline,
                            ddl_error *err)
 {
-    struct meet meet = { .host = { .rank = 0 } };
+    ddl_meet meet = { .host = { .rank = 0 } };
     uint8_t asked[DDL_RUN_ID_BYTES] = { 0 };
     int64_t pause = FIRST_PAUSE_MS, start_ns = ddl_now_ns();
     for (;;) {
@@ -717,7 +613,7 @@ static ddl_status find_run(struct store_file *file, const ddl_store_options *opt
         ddl_progress_tell(options->progress, "rank 0 at %s", file->place);
         pause_ms(&pause, deadline);
     }
-    hex(meet.token, TOKEN_BYTES, file->host_token);
+    ddl_meet_hex(meet.token, TOKEN_BYTES, file->host_token);
     return check_host(file, &meet, err);
 }
 
@@ -748,7 +644,7 @@ static ddl_status open_place(struct store_file *file, const ddl_store_options *o
     uint8_t token[TOKEN_BYTES];
     DDL_TRY(name_place(file, rest, options->place, err));
     DDL_TRY(ddl_host_random(token, sizeof token, err));
-    hex(token, sizeof token, file->token);
+    ddl_meet_hex(token, sizeof token, file->token);
     ddl_host_id(file->host_id);
     if (access(rest, F_OK) != 0)
         return DDL_FAIL_OS(err, DDL_ESTORE, errno,
@@ -793,7 +689,7 @@ static ddl_status read_key(const struct store_file *file, const char *key, ddl_b
         return DDL_FAIL(err, DDL_ESTORE, "file store: %s is no value of ours", path);
     }
     if (*found) {
-        hex(record.data, TOKEN_BYTES, token);
+        ddl_meet_hex(record.data, TOKEN_BYTES, token);
         record.bytes -= TOKEN_BYTES;
         memmove(record.data, record.data + TOKEN_BYTES, record.bytes);
         *value = record;
@@ -936,7 +832,7 @@ static bool all_know(const struct store_file *file)
     path_in(file, path, "will", "");
     DIR *folder = ddl_record_list(path);
     for (struct dirent *item; folder != NULL && (item = readdir(folder)) != NULL;)
-        all = all && (!is_token(item->d_name) || strcmp(item->d_name, file->token) == 0 ||
+        all = all && (!ddl_meet_is_token(item->d_name) || strcmp(item->d_name, file->token) == 0 ||
                       has_ended(file, item->d_name));
     if (folder != NULL)
         closedir(folder);

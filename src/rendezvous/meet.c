@@ -1,0 +1,128 @@
+/*
+ * meet.c - the record, little endian: 0 version 4 | 4 level 4 | 8 the rest, at level auth sealed: 0 generator
+ * 4 | 4 world size 4 | 8 pid 4 | 12 run id 16 | 28 token 16 | 44 host 64.
+ */
+#include "rendezvous/meet.h"
+
+#include <stdio.h>
+#include <string.h>
+
+enum { HEAD_BYTES = 8, BODY_BYTES = 108, ECHO_NAME = DDL_TOKEN_TEXT + 8 };
+
+_Static_assert(HEAD_BYTES + BODY_BYTES + (int)DDL_SEAL_BYTES == (int)DDL_MEET_BYTES, "a sealed record");
+
+bool ddl_meet_encode(const ddl_meet *meet, ddl_bytes *out)
+{
+    const ddl_hello_party *host = &meet->host;
+    const ddl_seal seal = { host->prover, host->run_id };
+    uint8_t head[HEAD_BYTES], bytes[BODY_BYTES] = { 0 };
+    ddl_put_u32(head, DDL_HELLO_VERSION);
+    ddl_put_u32(head + 4, (uint32_t)ddl_prover_level(host->prover));
+    ddl_put_u32(bytes, host->generator);
+    ddl_put_u32(bytes + 4, (uint32_t)host->nranks);
+    ddl_put_u32(bytes + 8, (uint32_t)host->pid);
+    memcpy(bytes + 12, host->run_id, DDL_RUN_ID_BYTES);
+    memcpy(bytes + 28, meet->token, DDL_TOKEN_BYTES);
+    snprintf((char *)bytes + 44, DDL_HOST_TEXT, "%s", host->host);
+    return ddl_bytes_append(out, head, sizeof head) &&
+           ddl_seal_put(&seal, 0, "meet", (ddl_view){ bytes, sizeof bytes }, out);
+}
+
+ddl_status ddl_meet_decode(const ddl_prover *prover, ddl_view view, const char *store, ddl_meet *meet,
+                           ddl_error *err)
+{
+    const uint8_t *head = view.data;
+    *meet = (ddl_meet){ .host = { .channel = DDL_CHANNEL_STORE, .rank = 0 } };
+    if (view.bytes >= 4 && ddl_get_u32(head) != DDL_HELLO_VERSION)
+        return DDL_FAIL(err, DDL_EPROTO,
+                        "version %d of the protocol met version %u in the %s store; install the same "
+                        "ddl everywhere",
+                        DDL_HELLO_VERSION, (unsigned)ddl_get_u32(head), store);
+    ddl_security level = view.bytes >= HEAD_BYTES ? (ddl_security)ddl_get_u32(head + 4) : 0;
+    size_t seal_bytes = level == DDL_SECURITY_OFF ? 0 : DDL_SEAL_BYTES;
+    bool whole = view.bytes == HEAD_BYTES + seal_bytes + BODY_BYTES;
+    const uint8_t *bytes = whole ? head + HEAD_BYTES + seal_bytes : NULL;
+    uint32_t nranks = whole ? ddl_get_u32(bytes + 4) : 0;
+    if (nranks == 0 || nranks > INT32_MAX)
+        return DDL_FAIL(err, DDL_ESTORE, "the %s store's meeting record of %zu bytes is malformed", store,
+                        view.bytes);
+    meet->host.level = level;
+    meet->host.generator = ddl_get_u32(bytes);
+    meet->host.nranks = (int)nranks;
+    meet->host.pid = (int32_t)ddl_get_u32(bytes + 8);
+    memcpy(meet->host.run_id, bytes + 12, DDL_RUN_ID_BYTES);
+    memcpy(meet->token, bytes + 28, DDL_TOKEN_BYTES);
+    memcpy(meet->host.host, bytes + 44, DDL_HOST_TEXT);
+    meet->host.host[DDL_HOST_TEXT - 1] = '\0';
+    ddl_hello_clean(meet->host.host);
+    const ddl_seal seal = { prover, meet->host.run_id };
+    ddl_view inner;
+    meet->is_proved =
+        level == ddl_prover_level(prover) &&
+        ddl_seal_get(&seal, "meet", (ddl_view){ head + HEAD_BYTES, view.bytes - HEAD_BYTES }, &inner, NULL);
+    return DDL_OK;
+}
+
+static const char *echo_name(const char *token, char name[ECHO_NAME])
+{
+    snprintf(name, ECHO_NAME, "echo/%s", token);
+    return name;
+}
+
+bool ddl_meet_echo(const ddl_seal *seal, const char *token, ddl_bytes *out)
+{
+    char name[ECHO_NAME];
+    return ddl_seal_put(seal, 0, echo_name(token, name), (ddl_view){ NULL, 0 }, out);
+}
+
+static ddl_status report_other_job(const ddl_meet *meet, const ddl_hello_party *self, const char *place,
+                                   ddl_error *err)
+{
+    if (meet->host.level != self->level)
+        return DDL_FAIL(
+            err, DDL_EAUTH,
+            "rank %d on %s[%d] has security level %s, but rank 0 on %s[%d] at %s has %s; start every "
+            "rank with the same DDL_SECURITY (ddl-launch --security)",
+            self->rank, self->host, (int)self->pid, ddl_security_name(self->level), meet->host.host,
+            (int)meet->host.pid, place, ddl_security_name(meet->host.level));
+    return DDL_FAIL(
+        err, DDL_EAUTH,
+        "rank 0 on %s[%d] at %s does not know the secret that rank %d has, %s; start all ranks by the "
+        "same ddl-launch, or give all the same DDL_SECRET_FILE",
+        meet->host.host, (int)meet->host.pid, place, self->rank, self->prover->source);
+}
+
+/* Somebody who answers lives: from here on another secret is no leftover. */
+ddl_status ddl_meet_hear_echo(const ddl_meet *meet, const ddl_hello_party *self, const ddl_seal *seal,
+                              const char *token, ddl_view echo, const char *place, ddl_error *err)
+{
+    char name[ECHO_NAME];
+    ddl_view nothing;
+    return meet->is_proved && ddl_seal_get(seal, echo_name(token, name), echo, &nothing, NULL)
+               ? DDL_OK
+               : report_other_job(meet, self, place, err);
+}
+
+void ddl_meet_hex(const uint8_t *bytes, size_t count, char *text)
+{
+    for (size_t i = 0; i < count; i++)
+        snprintf(text + 2 * i, 3, "%02x", bytes[i]);
+}
+
+bool ddl_meet_is_token(const char *text)
+{
+    return strlen(text) == DDL_TOKEN_TEXT - 1 && strspn(text, "0123456789abcdef") == DDL_TOKEN_TEXT - 1;
+}
+
+ddl_hello_verdict ddl_meet_check(const ddl_meet *meet, const ddl_hello_party *self, ddl_error *refusal)
+{
+    char reason[DDL_HELLO_REASON_TEXT];
+    ddl_hello_party host = meet->host, who = *self;
+    host.channel = who.channel = DDL_CHANNEL_STORE;
+    ddl_hello_verdict verdict = ddl_hello_check(&who, &host, reason);
+    if (verdict != DDL_HELLO_WELCOME) {
+        (void)ddl_error_set(refusal, ddl_hello_verdict_status(verdict), "%s", reason);
+        refusal->culprit = self->rank;
+    }
+    return verdict;
+}
