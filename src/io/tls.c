@@ -1,0 +1,343 @@
+/* tls.c - OpenSSL with memory BIOs. */
+#include "io/tls.h"
+
+#include "base/assert.h"
+#include "base/bytes.h"
+#include "base/failpoint.h"
+#include "io/address.h"
+
+#include <arpa/inet.h>
+#include <openssl/err.h>
+#include <openssl/ssl.h>
+#include <openssl/x509v3.h>
+#include <stdio.h>
+#include <string.h>
+
+enum { NAMES_TEXT = 200, DATE_TEXT = 40, PROBLEM_TEXT = 600 };
+
+struct ddl_tls_party {
+    SSL_CTX *inner;
+    bool is_server, asks_peer;
+    char ca[200]; /* for texts */
+};
+
+struct ddl_tls {
+    SSL *inner;
+    BIO *in, *out; /* inner's */
+    const ddl_tls_party *party;
+    char peer_name[256], where[DDL_ADDRESS_FULL_TEXT];
+    char problem[PROBLEM_TEXT]; /* with the peer's certificate, in words; "" if there is none */
+};
+
+/* What OpenSSL has to say about the call that has just failed. */
+static const char *reason(void)
+{
+    const char *text = ERR_reason_error_string(ERR_peek_last_error());
+    return text != NULL ? text : "no reason given";
+}
+
+/* ---- the party ---- */
+
+static int judge(int good, X509_STORE_CTX *chain);
+
+static ddl_status load_trust(ddl_tls_party *party, const char *ca_file, ddl_error *err)
+{
+    snprintf(party->ca, sizeof party->ca, "%s", ca_file != NULL ? ca_file : "the system's authorities");
+    int good = ca_file != NULL ? SSL_CTX_load_verify_locations(party->inner, ca_file, NULL)
+                               : SSL_CTX_set_default_verify_paths(party->inner);
+    if (good == 1)
+        return DDL_OK;
+    return DDL_FAIL(err, DDL_ECONFIG, "TLS: cannot read certificates of authorities from %s: %s", party->ca,
+                    reason());
+}
+
+static ddl_status load_certificate(ddl_tls_party *party, const ddl_tls_options *options, ddl_error *err)
+{
+    const char *key = options->key_file != NULL ? options->key_file : options->cert_file;
+    if (SSL_CTX_use_certificate_chain_file(party->inner, options->cert_file) != 1)
+        return DDL_FAIL(err, DDL_ECONFIG, "TLS: cannot read a certificate from %s: %s", options->cert_file,
+                        reason());
+    if (SSL_CTX_use_PrivateKey_file(party->inner, key, SSL_FILETYPE_PEM) != 1)
+        return DDL_FAIL(err, DDL_ECONFIG, "TLS: cannot read the key of %s from %s: %s", options->cert_file,
+                        key, reason());
+    return DDL_OK;
+}
+
+static ddl_status set_up(ddl_tls_party *party, const ddl_tls_options *options, ddl_error *err)
+{
+    if (party->inner == NULL || SSL_CTX_set_min_proto_version(party->inner, TLS1_3_VERSION) != 1)
+        return DDL_FAIL(err, DDL_ENOMEM, "cannot set up TLS: %s", reason());
+    SSL_CTX_set_options(party->inner, SSL_OP_NO_TICKET | SSL_OP_NO_RENEGOTIATION);
+    SSL_CTX_set_num_tickets(party->inner, 0);
+    SSL_CTX_set_session_cache_mode(party->inner, SSL_SESS_CACHE_OFF);
+    if (party->asks_peer) {
+        DDL_TRY(load_trust(party, options->ca_file, err));
+        SSL_CTX_set_verify(party->inner, SSL_VERIFY_PEER | SSL_VERIFY_FAIL_IF_NO_PEER_CERT, judge);
+    }
+    return options->cert_file != NULL ? load_certificate(party, options, err) : DDL_OK;
+}
+
+ddl_status ddl_tls_party_create(const ddl_tls_options *options, ddl_tls_party **out, ddl_error *err)
+{
+    DDL_ASSERT(!options->is_server || options->cert_file != NULL);
+    ddl_tls_party *party = ddl_alloc(sizeof *party);
+    if (party == NULL)
+        return DDL_FAIL(err, DDL_ENOMEM, "no memory for TLS");
+    ERR_clear_error();
+    party->is_server = options->is_server;
+    party->asks_peer = !options->is_server || options->asks_peer;
+    if (!DDL_FAILPOINT("io.tls_party"))
+        party->inner = SSL_CTX_new(options->is_server ? TLS_server_method() : TLS_client_method());
+    ddl_status status = set_up(party, options, err);
+    ERR_clear_error();
+    if (status != DDL_OK) {
+        ddl_tls_party_destroy(party);
+        return status;
+    }
+    *out = party;
+    return DDL_OK;
+}
+
+void ddl_tls_party_destroy(ddl_tls_party *party)
+{
+    if (party == NULL)
+        return;
+    SSL_CTX_free(party->inner);
+    ddl_free(party);
+}
+
+/* ---- what is wrong with a certificate ---- */
+
+static void print_name(const GENERAL_NAME *name, char *text, size_t text_bytes)
+{
+    const ASN1_STRING *value = name->type == GEN_IPADD ? name->d.iPAddress : name->d.ia5;
+    const int bytes = ASN1_STRING_length(value);
+    text[0] = '\0';
+    if (name->type == GEN_DNS || name->type == GEN_URI)
+        snprintf(text, text_bytes, "%.*s", bytes, (const char *)ASN1_STRING_get0_data(value));
+    else if (name->type == GEN_IPADD && (bytes == 4 || bytes == 16))
+        inet_ntop(bytes == 4 ? AF_INET : AF_INET6, ASN1_STRING_get0_data(value), text, (socklen_t)text_bytes);
+    for (char *at = text; *at != '\0'; at++)
+        if (*at < ' ' || *at > '~')
+            *at = '?';
+}
+
+/* "db1, 10.0.0.1": what the certificate says whose it is. */
+static void names_of(const X509 *certificate, char text[NAMES_TEXT])
+{
+    GENERAL_NAMES *names = X509_get_ext_d2i(certificate, NID_subject_alt_name, NULL, NULL);
+    size_t used = 0;
+    snprintf(text, NAMES_TEXT, "nobody");
+    for (int i = 0; i < sk_GENERAL_NAME_num(names) && used < NAMES_TEXT - 1; i++) {
+        char name[NAMES_TEXT];
+        print_name(sk_GENERAL_NAME_value(names, i), name, sizeof name);
+        if (name[0] == '\0')
+            continue;
+        int more = snprintf(text + used, NAMES_TEXT - used, "%s%s", used > 0 ? ", " : "", name);
+        used += (size_t)more;
+    }
+    GENERAL_NAMES_free(names);
+}
+
+static void date_of(const ASN1_TIME *time, char text[DATE_TEXT])
+{
+    BIO *memory = BIO_new(BIO_s_mem());
+    int bytes = 0;
+    if (memory != NULL && ASN1_TIME_print(memory, time) == 1)
+        bytes = BIO_read(memory, text, DATE_TEXT - 1);
+    BIO_free(memory);
+    text[bytes > 0 ? bytes : 0] = '\0';
+}
+
+/* peer is whose certificate it is; certificate, the one of its chain that was found wanting. */
+static void explain(ddl_tls *tls, const X509 *peer, const X509 *certificate, int code)
+{
+    char names[NAMES_TEXT] = "?", date[DATE_TEXT] = "?";
+    if (peer != NULL)
+        names_of(peer, names);
+    switch (code) {
+    case X509_V_ERR_HOSTNAME_MISMATCH:
+    case X509_V_ERR_IP_ADDRESS_MISMATCH:
+        snprintf(tls->problem, sizeof tls->problem,
+                 "its certificate is for %s, not for %s; names count only where they are subject alternative "
+                 "names",
+                 names, tls->peer_name);
+        break;
+    case X509_V_ERR_CERT_HAS_EXPIRED:
+        date_of(X509_get0_notAfter(certificate), date);
+        snprintf(tls->problem, sizeof tls->problem, "the certificate of %s expired on %s", names, date);
+        break;
+    case X509_V_ERR_CERT_NOT_YET_VALID:
+        date_of(X509_get0_notBefore(certificate), date);
+        snprintf(tls->problem, sizeof tls->problem, "the certificate of %s is not valid before %s", names,
+                 date);
+        break;
+    case X509_V_ERR_DEPTH_ZERO_SELF_SIGNED_CERT:
+    case X509_V_ERR_SELF_SIGNED_CERT_IN_CHAIN:
+    case X509_V_ERR_UNABLE_TO_GET_ISSUER_CERT:
+    case X509_V_ERR_UNABLE_TO_GET_ISSUER_CERT_LOCALLY:
+    case X509_V_ERR_UNABLE_TO_VERIFY_LEAF_SIGNATURE:
+    case X509_V_ERR_CERT_SIGNATURE_FAILURE:
+        snprintf(tls->problem, sizeof tls->problem,
+                 "the certificate of %s is not signed by an authority in %s (%s)", names, tls->party->ca,
+                 X509_verify_cert_error_string(code));
+        break;
+    default:
+        snprintf(tls->problem, sizeof tls->problem, "the certificate of %s does not do: %s", names,
+                 X509_verify_cert_error_string(code));
+    }
+}
+
+/* OpenSSL asks for each finding; the first stands. */
+static int judge(int good, X509_STORE_CTX *chain)
+{
+    SSL *inner = X509_STORE_CTX_get_ex_data(chain, SSL_get_ex_data_X509_STORE_CTX_idx());
+    ddl_tls *tls = SSL_get_app_data(inner);
+    if (!good && tls->problem[0] == '\0')
+        explain(tls, X509_STORE_CTX_get0_cert(chain), X509_STORE_CTX_get_current_cert(chain),
+                X509_STORE_CTX_get_error(chain));
+    return good;
+}
+
+/* ---- the session ---- */
+
+static bool expect_name(const ddl_tls *tls)
+{
+    X509_VERIFY_PARAM *wanted = SSL_get0_param(tls->inner);
+    ddl_address numeric;
+    X509_VERIFY_PARAM_set_hostflags(wanted, X509_CHECK_FLAG_NEVER_CHECK_SUBJECT |
+                                                X509_CHECK_FLAG_NO_PARTIAL_WILDCARDS);
+    if (ddl_address_parse(tls->peer_name, 0, &numeric))
+        return X509_VERIFY_PARAM_set1_ip_asc(wanted, tls->peer_name) == 1;
+    return X509_VERIFY_PARAM_set1_host(wanted, tls->peer_name, 0) == 1 &&
+           (tls->party->is_server || SSL_set_tlsext_host_name(tls->inner, tls->peer_name) == 1);
+}
+
+static bool connect_bios(ddl_tls *tls)
+{
+    tls->in = BIO_new(BIO_s_mem());
+    tls->out = BIO_new(BIO_s_mem());
+    if (tls->in == NULL || tls->out == NULL) {
+        BIO_free(tls->in);
+        BIO_free(tls->out);
+        return false;
+    }
+    BIO_set_mem_eof_return(tls->in, -1);
+    BIO_set_mem_eof_return(tls->out, -1);
+    SSL_set_bio(tls->inner, tls->in, tls->out);
+    return true;
+}
+
+ddl_status ddl_tls_create(ddl_tls_party *party, const char *peer_name, const char *where, ddl_tls **out,
+                          ddl_error *err)
+{
+    DDL_ASSERT(peer_name != NULL || !party->asks_peer);
+    ddl_tls *tls = ddl_alloc(sizeof *tls);
+    if (tls == NULL)
+        return DDL_FAIL(err, DDL_ENOMEM, "no memory for a TLS session");
+    ERR_clear_error();
+    tls->party = party;
+    snprintf(tls->peer_name, sizeof tls->peer_name, "%s", peer_name != NULL ? peer_name : "");
+    snprintf(tls->where, sizeof tls->where, "%s", where);
+    if (!DDL_FAILPOINT("io.tls"))
+        tls->inner = SSL_new(party->inner);
+    if (tls->inner == NULL || !connect_bios(tls) || (party->asks_peer && !expect_name(tls))) {
+        ddl_tls_destroy(tls);
+        return DDL_FAIL(err, DDL_ENOMEM, "cannot set up a TLS session with %s: %s", where, reason());
+    }
+    SSL_set_app_data(tls->inner, tls);
+    if (party->is_server)
+        SSL_set_accept_state(tls->inner);
+    else
+        SSL_set_connect_state(tls->inner);
+    *out = tls;
+    return DDL_OK;
+}
+
+void ddl_tls_destroy(ddl_tls *tls)
+{
+    if (tls == NULL)
+        return;
+    SSL_free(tls->inner);
+    ddl_free(tls);
+}
+
+ddl_status ddl_tls_feed(ddl_tls *tls, const void *data, size_t bytes, ddl_error *err)
+{
+    DDL_ASSERT(bytes <= INT32_MAX);
+    if (bytes > 0 && BIO_write(tls->in, data, (int)bytes) != (int)bytes)
+        return DDL_FAIL(err, DDL_ENOMEM, "no memory for what came from %s", tls->where);
+    return DDL_OK;
+}
+
+size_t ddl_tls_output(ddl_tls *tls, void *data, size_t bytes)
+{
+    int count = BIO_read(tls->out, data, bytes < INT32_MAX ? (int)bytes : INT32_MAX);
+    return count > 0 ? (size_t)count : 0;
+}
+
+/* Why a call failed; err is not touched if it has only to wait for more. */
+static ddl_status failure(const ddl_tls *tls, int result, ddl_error *err)
+{
+    int kind = SSL_get_error(tls->inner, result);
+    if (kind == SSL_ERROR_WANT_READ || kind == SSL_ERROR_WANT_WRITE || kind == SSL_ERROR_ZERO_RETURN)
+        return DDL_OK;
+    const int code = ERR_GET_REASON(ERR_peek_last_error());
+    if (tls->problem[0] != '\0')
+        return DDL_FAIL(err, DDL_EAUTH, "TLS with %s: %s", tls->where, tls->problem);
+    if (code == SSL_R_PEER_DID_NOT_RETURN_A_CERTIFICATE)
+        return DDL_FAIL(err, DDL_EAUTH, "TLS with %s: it has shown no certificate", tls->where);
+    if (code == SSL_R_TLSV13_ALERT_CERTIFICATE_REQUIRED)
+        return DDL_FAIL(err, DDL_EAUTH, "TLS with %s: it wants a certificate of ours", tls->where);
+    if (code == SSL_R_WRONG_VERSION_NUMBER || code == SSL_R_HTTP_REQUEST ||
+        code == SSL_R_PACKET_LENGTH_TOO_LONG)
+        return DDL_FAIL(err, DDL_EPROTO, "TLS with %s: it does not speak TLS on that port", tls->where);
+    if (code == SSL_R_TLSV1_ALERT_PROTOCOL_VERSION || code == SSL_R_UNSUPPORTED_PROTOCOL)
+        return DDL_FAIL(err, DDL_EPROTO, "TLS with %s: it does not speak TLS 1.3", tls->where);
+    return DDL_FAIL(err, DDL_EPROTO, "TLS with %s: %s", tls->where, reason());
+}
+
+ddl_status ddl_tls_shake(ddl_tls *tls, bool *done, ddl_error *err)
+{
+    ERR_clear_error();
+    int result = SSL_do_handshake(tls->inner);
+    *done = result == 1;
+    ddl_status status = *done ? DDL_OK : failure(tls, result, err);
+    ERR_clear_error();
+    return status;
+}
+
+ddl_status ddl_tls_write(ddl_tls *tls, const void *data, size_t bytes, ddl_error *err)
+{
+    size_t taken = 0;
+    ddl_status status = DDL_OK;
+    ERR_clear_error();
+    /* Memory has room for all of it, so only a broken session takes less. */
+    if (bytes > 0 && (SSL_write_ex(tls->inner, data, bytes, &taken) != 1 || taken != bytes))
+        if ((status = failure(tls, 0, err)) == DDL_OK)
+            status = DDL_FAIL(err, DDL_EPROTO, "TLS with %s: it takes no more", tls->where);
+    ERR_clear_error();
+    return status;
+}
+
+ddl_status ddl_tls_read(ddl_tls *tls, void *data, size_t bytes, size_t *count, bool *ended, ddl_error *err)
+{
+    size_t got = 0;
+    ERR_clear_error();
+    ddl_status status = DDL_OK;
+    if (SSL_read_ex(tls->inner, data, bytes, &got) != 1) {
+        got = 0;
+        status = failure(tls, 0, err);
+    }
+    *count = got;
+    *ended = (SSL_get_shutdown(tls->inner) & SSL_RECEIVED_SHUTDOWN) != 0;
+    ERR_clear_error();
+    return status;
+}
+
+void ddl_tls_end(ddl_tls *tls)
+{
+    ERR_clear_error();
+    (void)SSL_shutdown(tls->inner);
+    ERR_clear_error();
+}
