@@ -44,7 +44,7 @@ PROGRAMS = {
 # Headers of libraries: where alone they may be included (paths under src/; a folder ends with a slash).
 LIBRARIES = [
     (re.compile(r"uv\.h$|uv/"), ["io/", "rendezvous/"]),
-    (re.compile(r"hiredis/|hiredis\.h$"), ["rendezvous/store_redis.c"]),
+    (re.compile(r"hiredis/|hiredis\.h$"), ["rendezvous/redis_reply.c"]),
     (re.compile(r"openssl/"), ["io/crypto.c", "io/tls.c"]),
     (re.compile(r"cuda|nccl"), ["cuda/"]),
 ]
