@@ -124,7 +124,8 @@ typedef struct ddl_error {
 typedef struct ddl_options {
     size_t struct_size; /* of this struct as the program knows it */
     int rank, world_size;
-    const char *store; /* "tcp://host:port", "file:///dir"; NULL: DDL_STORE, else MASTER_ADDR:MASTER_PORT */
+    const char *store;        /* "tcp://host:port", "file:///dir", "redis://host:port"; NULL: DDL_STORE, else
+                                 MASTER_ADDR:MASTER_PORT */
     int64_t start_timeout_ms; /* rendezvous and connecting; 0: DDL_START_TIMEOUT, else 300 s */
     int64_t timeout_ms;       /* default per operation; 0: DDL_TIMEOUT, else 300 s */
     const char *interface;    /* name or CIDR of the network to use; NULL: DDL_IFACE */

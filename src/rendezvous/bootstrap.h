@@ -18,9 +18,9 @@ typedef struct ddl_bootstrap ddl_bootstrap;
 
 typedef struct ddl_bootstrap_options {
     int rank, nranks;
-    const char *store;        /* URL: "tcp://host:port", "file:///dir", "mem://name" */
-    const char *master;       /* "address:port": names the meeting place inside file and mem stores; for tcp
-                                 stores it is the store's own address */
+    const char *store;        /* URL: "tcp://host:port", "file:///dir", "redis://host:port", "mem://name" */
+    const char *master;       /* "address:port": names the meeting place inside other stores than tcp; for a
+                                 tcp store it is the store's own address */
     const char *iface;        /* name or CIDR of the network to use, or NULL */
     const ddl_prover *prover; /* shows the others that this rank belongs to the job; NULL: nobody has to */
     uint32_t generator;       /* version of the schedule generator; all ranks must have the same */

@@ -9,7 +9,8 @@
 #include <string.h>
 #include <unistd.h>
 
-static const struct ddl_store_ops *const stores[] = { &ddl_store_tcp, &ddl_store_file, &ddl_store_mem };
+static const struct ddl_store_ops *const stores[] = { &ddl_store_tcp, &ddl_store_file, &ddl_store_redis,
+                                                      &ddl_store_rediss, &ddl_store_mem };
 
 _Static_assert((int)DDL_SEAL_BYTES <= (int)DDL_STORE_SEAL_ROOM, "values of any size can be sealed");
 
@@ -20,7 +21,8 @@ static ddl_status find(const char *url, const struct ddl_store_ops **ops, const 
     const char *mark = strstr(url, "://");
     if (mark == NULL)
         return DDL_FAIL(err, DDL_ECONFIG,
-                        "DDL_STORE=%s is no URL; write tcp://host:port, file:///directory or mem://name",
+                        "DDL_STORE=%s is no URL; write tcp://host:port, file:///directory, redis://host:port "
+                        "or mem://name",
                         url);
     for (int i = 0; i < STORE_COUNT; i++) {
         const char *scheme = stores[i]->scheme;
@@ -30,8 +32,9 @@ static ddl_status find(const char *url, const struct ddl_store_ops **ops, const 
             return DDL_OK;
         }
     }
-    return DDL_FAIL(err, DDL_ECONFIG, "DDL_STORE=%s: there is no store %.*s; there are tcp, file and mem",
-                    url, (int)(mark - url), url);
+    return DDL_FAIL(err, DDL_ECONFIG,
+                    "DDL_STORE=%s: there is no store %.*s; there are tcp, file, redis, rediss and mem", url,
+                    (int)(mark - url), url);
 }
 
 ddl_status ddl_store_open(const ddl_store_options *options, ddl_deadline deadline, ddl_store **store,

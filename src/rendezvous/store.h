@@ -25,8 +25,8 @@
 typedef struct ddl_store ddl_store;
 
 typedef struct ddl_store_options {
-    const char *url;             /* "tcp://host:port", "file:///dir", "mem://name" */
-    const char *place;           /* names the meeting place inside file and mem stores: "10.0.0.1:29500" */
+    const char *url;             /* "tcp://host:port", "file:///dir", "redis://host:port", "mem://name" */
+    const char *place;           /* names the meeting place inside other stores than tcp: "10.0.0.1:29500" */
     const ddl_hello_party *self; /* rank, nranks, generator, nonce, pid, host, prover; no run id yet */
     ddl_service *service;
     ddl_progress *progress; /* told while waiting for rank 0; may be NULL */
@@ -128,6 +128,7 @@ struct ddl_store {
     int held[2]; /* descriptors that a forked child has to close, or -1 */
 };
 
-extern const struct ddl_store_ops ddl_store_tcp, ddl_store_file, ddl_store_mem;
+extern const struct ddl_store_ops ddl_store_tcp, ddl_store_file, ddl_store_redis, ddl_store_rediss,
+    ddl_store_mem;
 
 #endif

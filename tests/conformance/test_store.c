@@ -1,8 +1,11 @@
 /* test_store.c - what every store promises, asked of each of them. */
 #include "rendezvous/store.h"
 
+#include "../rendezvous/redis_server.h"
+
 #include "io/socket.h"
 #include "protocol/store_wire.h"
+#include "rendezvous/meet.h"
 #include "rendezvous/proof.h"
 #include "rendezvous/record.h"
 
@@ -23,14 +26,25 @@ enum { MANY = 24, SOON_MS = 20000 };
 
 static const struct kind {
     const char *name;
-} kinds[] = { { "tcp" }, { "file" }, { "mem" } };
+} kinds[] = { { "tcp" }, { "file" }, { "redis" }, { "mem" } };
 
-#define FOR_EACH_KIND(kind) for (const struct kind *kind = kinds; kind < kinds + 3; kind++)
+enum { KINDS = sizeof kinds / sizeof kinds[0] };
+
+/* A Redis server may not be installed. */
+static bool is_possible(const struct kind *kind)
+{
+    return strcmp(kind->name, "redis") != 0 || redis_server_port() != 0;
+}
+
+#define FOR_EACH_KIND(kind)                                             \
+    for (const struct kind *kind = kinds; kind < kinds + KINDS; kind++) \
+        if (is_possible(kind))
 
 /* A meeting place with some of its ranks in it. Stores block, so those that wait have a thread. */
 struct place {
     ddl_service *service;
     char url[96], folder[64];
+    bool has_keys; /* in a Redis server, which has to be empty at the end */
     int nranks;
     ddl_store *stores[MANY];
 };
@@ -72,8 +86,12 @@ static ddl_status enter(struct place *place, int rank, int nranks, ddl_deadline 
 static void place_name(struct place *place, const struct kind *kind)
 {
     place->folder[0] = '\0';
+    place->has_keys = false;
     if (strcmp(kind->name, "mem") == 0) {
         snprintf(place->url, sizeof place->url, "mem://conformance");
+    } else if (strcmp(kind->name, "redis") == 0) {
+        place->has_keys = true;
+        snprintf(place->url, sizeof place->url, "redis://127.0.0.1:%d", redis_server_port());
     } else if (strcmp(kind->name, "file") == 0) {
         snprintf(place->folder, sizeof place->folder, "/tmp/ddl-store-XXXXXX");
         assert_non_null(mkdtemp(place->folder));
@@ -137,13 +155,21 @@ static void place_open(struct place *place, const struct kind *kind, int nranks)
     }
 }
 
+/* Nothing may be left behind. */
+static void place_check_empty(const struct place *place)
+{
+    if (place->folder[0] != '\0')
+        assert_int_equal(rmdir(place->folder), 0);
+    if (place->has_keys)
+        assert_int_equal(redis_server_keys(), 0);
+}
+
 static void place_close(struct place *place)
 {
     for (int rank = place->nranks - 1; rank >= 0; rank--)
         ddl_store_destroy(place->stores[rank], soon());
     ddl_service_destroy(place->service);
-    if (place->folder[0] != '\0')
-        assert_int_equal(rmdir(place->folder), 0);
+    place_check_empty(place);
 }
 
 static ddl_view text_view(const char *text)
@@ -530,7 +556,8 @@ static void waiting_calls_end_when_rank_0_goes(void **state)
         getter_join(&getter);
         assert_int_equal(getter.status, DDL_EPEERLOST);
         assert_int_equal(getter.error.culprit, 0);
-        assert_true(getter.done_ns < left_ns + DDL_NS_PER_S);
+        /* In Redis, who begins to wait when all keys are gone looks twice, in about a second. */
+        assert_true(getter.done_ns < left_ns + 2 * DDL_NS_PER_S);
         place_close(&place);
     }
 }
@@ -621,8 +648,7 @@ static void opening_ends_by_its_deadline_where_nobody_serves(void **state)
         assert_int_equal(enter(&place, 1, 2, ddl_deadline_in_ms(200), &store, &error), DDL_ETIMEDOUT);
         assert_true(ddl_now_ns() - start_ns < 1200 * DDL_NS_PER_MS);
         assert_int_equal(error.culprit, 0);
-        if (place.folder[0] != '\0') /* whoever came in vain leaves nothing behind */
-            assert_int_equal(rmdir(place.folder), 0);
+        place_check_empty(&place); /* whoever came in vain leaves nothing behind */
     }
 }
 
@@ -796,8 +822,8 @@ static void *knock(void *arg)
 static void another_secret_or_level_is_told_and_harms_nobody(void **state)
 {
     (void)state;
-    for (const struct kind *kind = kinds; kind < kinds + 2; kind++) { /* mem is within one process */
-        for (int off = 0; off < 2; off++) {
+    for (const struct kind *kind = kinds; kind < kinds + KINDS - 1; kind++) { /* mem is within one process */
+        for (int off = 0; off < 2 && is_possible(kind); off++) {
             struct place place;
             ddl_error error;
             struct knocking knocking = { .place = &place, .party = party(1, 2) };
@@ -806,7 +832,7 @@ static void another_secret_or_level_is_told_and_harms_nobody(void **state)
             knocking.party.level = off ? DDL_SECURITY_OFF : DDL_SECURITY_AUTH;
             pthread_t thread;
             assert_int_equal(pthread_create(&thread, NULL, knock, &knocking), 0);
-            while (!atomic_load(&knocking.done)) /* in the file store rank 0 answers when it looks */
+            while (!atomic_load(&knocking.done)) /* in some stores rank 0 answers when it looks */
                 assert_int_equal(ddl_store_check(place.stores[0], &error), DDL_OK);
             pthread_join(thread, NULL);
             assert_int_equal(knocking.status, DDL_EAUTH);
@@ -928,6 +954,267 @@ static void forged_values_of_the_file_store_are_not_read(void **state)
     ddl_bytes_fini(&made);
 }
 
+/* ---- forging in Redis ---- */
+
+/* Add an entry, with this id, to a stream of the run: two fields. What was there under that name is gone. */
+static void forge_entry(const char *name, const char *id, const char *field, ddl_view value, char *by)
+{
+    char reply[256];
+    const ddl_view gone[] = { text_view("DEL"), text_view(name) };
+    const ddl_view words[] = { text_view("XADD"), text_view(name),  text_view(id), text_view("by"),
+                               text_view(by),     text_view(field), value };
+    if (strcmp(id, "*") != 0)
+        redis_server_ask(gone, 2, reply, sizeof reply);
+    redis_server_ask(words, 7, reply, sizeof reply);
+    assert_int_equal(reply[0], '$');
+}
+
+static const char *run_key(const struct place *place, const char *item, char name[256])
+{
+    int used = snprintf(name, 256, "ddl:");
+    const uint8_t *run_id = ddl_store_run_id(place->stores[0]);
+    for (int i = 0; i < DDL_RUN_ID_BYTES; i++)
+        used += snprintf(name + used, 3, "%02x", run_id[i]);
+    snprintf(name + used, 256 - (size_t)used, ":%s", item);
+    return name;
+}
+
+static char nobody[] = "33333333333333333333333333333333";
+
+static void forged_values_in_redis_are_not_read(void **state)
+{
+    static const uint8_t other_run[DDL_RUN_ID_BYTES] = { 7 };
+    struct place place;
+    ddl_bytes k = { 0 }, made = { 0 };
+    char name[256];
+    (void)state;
+    if (redis_server_port() == 0)
+        skip();
+    place_open(&place, &kinds[2], 2);
+    set(place.stores[0], "k", text_view("10.0.0.1"));
+    check_value(place.stores[1], "k", text_view("10.0.0.1"));
+    (void)run_key(&place, "k:k", name);
+    const uint8_t *run = ddl_store_run_id(place.stores[0]);
+    const ddl_seal right = { ours, run };
+    assert_true(ddl_seal_put(&right, 0, "k", text_view("10.0.0.1"), &k));
+    forge_entry(name, "1-1", "value", ddl_bytes_view(&k), nobody);
+    check_value(place.stores[1], "k", text_view("10.0.0.1")); /* this is how it has to look */
+    for (size_t at = 0; at < k.bytes; at++) {
+        k.data[at] ^= 1;
+        forge_entry(name, "1-1", "value", ddl_bytes_view(&k), nobody);
+        expect_forgery(place.stores[1], "k");
+        k.data[at] ^= 1;
+    }
+    /* That of another key, its own without a proof, of another run, with another secret, nothing. */
+    const struct {
+        ddl_seal seal;
+        const char *key, *value;
+    } cases[] = { { right, "j", "10.9.9.9" },
+                  { { NULL, run }, "k", "10.9.9.9" },
+                  { { ours, other_run }, "k", "10.9.9.9" },
+                  { { theirs, run }, "k", "10.9.9.9" },
+                  { { NULL, run }, "k", "" } };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        assert_true(ddl_seal_put(&cases[i].seal, 0, cases[i].key, text_view(cases[i].value), &made));
+        forge_entry(name, "1-1", "value", ddl_bytes_view(&made), nobody);
+        expect_forgery(place.stores[1], "k");
+        ddl_bytes_fini(&made);
+    }
+    /* The run is none the worse. */
+    set(place.stores[1], "i", text_view("v"));
+    check_value(place.stores[0], "i", text_view("v"));
+    ddl_bytes_fini(&k);
+    place_close(&place);
+}
+
+/* That the run has failed, or is settled, is believed of its ranks alone; else it is told what was found. */
+static void forged_ends_in_redis_are_told_and_not_passed_on(void **state)
+{
+    static const char *const fields[] = { "failed", "settled", "nonsense" };
+    uint8_t value[DDL_STORE_ERROR_BYTES];
+    char name[256];
+    ddl_error error, first;
+    (void)state;
+    if (redis_server_port() == 0)
+        skip();
+    ddl_error_set(&error, DDL_ENETWORK, "please connect to 10.9.9.9");
+    const ddl_view said = { value, ddl_store_error_encode(&error, value) };
+    for (int i = 0; i < 6; i++) {
+        struct place place;
+        ddl_bytes made = { 0 }, none = { 0 };
+        place_open(&place, &kinds[2], 2);
+        const ddl_seal seal = { i < 3 ? NULL : theirs, ddl_store_run_id(place.stores[0]) };
+        assert_true(ddl_seal_put(&seal, 0, fields[i % 3], said, &made));
+        forge_entry(run_key(&place, "end", name), "1-1", fields[i % 3], ddl_bytes_view(&made), nobody);
+        assert_int_equal(ddl_store_get(place.stores[1], "never", soon(), &none, &error), DDL_EAUTH);
+        assert_null(strstr(error.text, "please"));
+        assert_non_null(strstr(error.text, name));
+        assert_non_null(strstr(error.text, "redis://127.0.0.1:"));
+        assert_non_null(strstr(error.text, "was not written by a rank of this job"));
+        ddl_error_set(&error, DDL_ENETWORK, "no way"); /* what happened at a rank stands there */
+        ddl_store_fail(place.stores[0], &error, soon(), &first);
+        assert_string_equal(first.text, "no way");
+        ddl_bytes_fini(&made);
+        place_close(&place);
+    }
+}
+
+/* Nobody can leave a will for another; nor say for a rank that it needs nothing more. */
+static void forged_wills_in_redis_are_passed_over(void **state)
+{
+    struct place place;
+    uint8_t value[DDL_STORE_ERROR_BYTES];
+    ddl_error error;
+    ddl_bytes made = { 0 }, none = { 0 };
+    char name[256];
+    (void)state;
+    if (redis_server_port() == 0)
+        skip();
+    place_open(&place, &kinds[2], 2);
+    ddl_error_set(&error, DDL_ENETWORK, "please connect to 10.9.9.9");
+    const ddl_view said = { value, ddl_store_error_encode(&error, value) };
+    const ddl_seal seal = { theirs, ddl_store_run_id(place.stores[0]) };
+    assert_true(ddl_seal_put(&seal, 1, "will/33333333333333333333333333333333", said, &made));
+    (void)run_key(&place, "wills", name);
+    forge_entry(name, "*", "will", said, nobody);
+    forge_entry(name, "*", "will", ddl_bytes_view(&made), nobody);
+    /* By then it was looked for twice whether the one who left it is there. */
+    ddl_deadline looked = ddl_deadline_in_ms(1300);
+    assert_int_equal(ddl_store_get(place.stores[0], "never", looked, &none, &error), DDL_ETIMEDOUT);
+    place_close(&place);
+    ddl_bytes_fini(&made);
+}
+
+/* The token with which somebody has asked last, as whoever reads along knows it. */
+static void overhear_token(char token[DDL_TOKEN_TEXT])
+{
+    static const char mark[] = "\r\n$2\r\nby\r\n$32\r\n";
+    const ddl_view words[] = { text_view("XREVRANGE"), text_view("ddl:127.0.0.1:29500:ask"),
+                               text_view("+"),         text_view("-"),
+                               text_view("COUNT"),     text_view("1") };
+    for (ddl_deadline deadline = soon();;) {
+        char reply[1024];
+        redis_server_ask(words, 6, reply, sizeof reply);
+        const char *at = strstr(reply, mark);
+        if (at != NULL && strlen(at) >= sizeof mark + DDL_TOKEN_TEXT) {
+            memcpy(token, at + sizeof mark - 1, DDL_TOKEN_TEXT - 1);
+            token[DDL_TOKEN_TEXT - 1] = '\0';
+            return;
+        }
+        assert_false(ddl_deadline_passed(deadline));
+        (void)ddl_socket_wait(-1, 0, ddl_deadline_in_ms(2));
+    }
+}
+
+/* Remove what earlier ranks have asked, so that the next one is heard. */
+static void forget_asks(void)
+{
+    char reply[64];
+    const ddl_view words[] = { text_view("DEL"), text_view("ddl:127.0.0.1:29500:ask") };
+    redis_server_ask(words, 2, reply, sizeof reply);
+}
+
+static void forged_echoes_in_redis_are_told_and_harm_nobody(void **state)
+{
+    struct place place;
+    char name[256], item[64], token[DDL_TOKEN_TEXT];
+    (void)state;
+    if (redis_server_port() == 0)
+        skip();
+    place_open(&place, &kinds[2], 2);
+    for (int i = 0; i < 4; i++) { /* rank 0 does not look meanwhile, so it does not answer */
+        struct knocking knocking = { .place = &place, .party = party(1, 2) };
+        ddl_bytes made = { 0 };
+        pthread_t thread;
+        forget_asks();
+        assert_int_equal(pthread_create(&thread, NULL, knock, &knocking), 0);
+        overhear_token(token);
+        /* Nothing; with another secret; of our job, for another token; too long. */
+        const ddl_seal seal = { i == 1 ? theirs : ours, ddl_store_run_id(place.stores[0]) };
+        if (i > 0)
+            assert_true(ddl_meet_echo(&seal, i == 2 ? nobody : token, &made));
+        if (i == 3)
+            assert_true(ddl_bytes_append(&made, "x", 1));
+        snprintf(item, sizeof item, "echo:%s", token);
+        forge_entry(run_key(&place, item, name), "1-1", "echo", ddl_bytes_view(&made), nobody);
+        pthread_join(thread, NULL);
+        assert_int_equal(knocking.status, DDL_EAUTH);
+        assert_non_null(strstr(knocking.error.text, "does not know the secret that rank 1 has"));
+        assert_non_null(strstr(knocking.error.text, "redis://127.0.0.1:"));
+        ddl_bytes_fini(&made);
+        const ddl_view words[] = { text_view("DEL"), text_view(name) };
+        redis_server_ask(words, 2, (char[64]){ 0 }, 64);
+    }
+    set(place.stores[1], "k", text_view("v"));
+    check_value(place.stores[0], "k", text_view("v"));
+    place_close(&place);
+}
+
+/* A record at the place that names a run which is not ours. */
+static void forge_meet(const ddl_prover *forger)
+{
+    ddl_meet meet = { .host = party(0, 2), .token = { 0x11 } };
+    ddl_bytes record = { 0 };
+    memset(meet.host.run_id, 0x22, DDL_RUN_ID_BYTES);
+    meet.host.prover = forger;
+    assert_true(ddl_meet_encode(&meet, &record));
+    forge_entry("ddl:127.0.0.1:29500:meet", "1-1", "meet", ddl_bytes_view(&record), nobody);
+    ddl_bytes_fini(&record);
+}
+
+static void forged_meeting_records_in_redis_are_told(void **state)
+{
+    char reply[64], name[128], token[DDL_TOKEN_TEXT];
+    const ddl_view clean[] = { text_view("DEL"), text_view("ddl:127.0.0.1:29500:meet") };
+    (void)state;
+    if (redis_server_port() == 0)
+        skip();
+    for (int i = 0; i < 4; i++) {
+        struct place place = { .nranks = 0 };
+        ddl_store *store = NULL;
+        ddl_error error;
+        const ddl_prover *forger = i == 0 ? NULL : theirs; /* without a proof, or with that of others */
+        place_name(&place, &kinds[2]);
+        forget_asks();
+        /* Nobody answers for it: it may be a leftover, and rank 0 is waited for. */
+        forge_meet(forger);
+        if (i < 2) {
+            assert_int_equal(enter(&place, 1, 2, ddl_deadline_in_ms(100), &store, &error), DDL_ETIMEDOUT);
+            assert_non_null(strstr(error.text, "a job with another secret was there"));
+            forget_asks();
+        }
+        /* Somebody answers: whoever that is, it is not rank 0 of this job. */
+        struct knocking knocking = { .place = &place, .party = party(1, 2) };
+        ddl_bytes echo = { 0 };
+        pthread_t thread;
+        static uint8_t run[DDL_RUN_ID_BYTES];
+        memset(run, 0x22, sizeof run);
+        const ddl_seal seal = { i < 2 ? forger : ours, run };
+        assert_int_equal(pthread_create(&thread, NULL, knock, &knocking), 0);
+        overhear_token(token);
+        if (i != 3) /* a proof that was overheard elsewhere does not help one who has no such record */
+            assert_true(ddl_meet_echo(&seal, token, &echo));
+        snprintf(name, sizeof name, "ddl:22222222222222222222222222222222:echo:%s", token);
+        forge_entry(name, "1-1", "echo", ddl_bytes_view(&echo), nobody);
+        pthread_join(thread, NULL);
+        assert_int_equal(knocking.status, DDL_EAUTH);
+        assert_non_null(strstr(knocking.error.text, i == 0 ? "has off" : "does not know the secret"));
+        const ddl_view words[] = { text_view("DEL"), text_view(name) };
+        redis_server_ask(words, 2, reply, sizeof reply);
+        redis_server_ask(clean, 2, reply, sizeof reply);
+        forget_asks();
+        ddl_bytes_fini(&echo);
+    }
+    assert_int_equal(redis_server_keys(), 0);
+}
+
+static int stop_server(void **state)
+{
+    (void)state;
+    redis_server_stop();
+    return 0;
+}
+
 int main(void)
 {
     ours = prover("the secret of the tests");
@@ -954,8 +1241,13 @@ int main(void)
         cmocka_unit_test(clients_that_take_no_part_make_room),
         cmocka_unit_test(another_secret_or_level_is_told_and_harms_nobody),
         cmocka_unit_test(forged_values_of_the_file_store_are_not_read),
+        cmocka_unit_test(forged_values_in_redis_are_not_read),
+        cmocka_unit_test(forged_ends_in_redis_are_told_and_not_passed_on),
+        cmocka_unit_test(forged_wills_in_redis_are_passed_over),
+        cmocka_unit_test(forged_echoes_in_redis_are_told_and_harm_nobody),
+        cmocka_unit_test(forged_meeting_records_in_redis_are_told),
     };
-    int failed = cmocka_run_group_tests(tests, NULL, NULL);
+    int failed = cmocka_run_group_tests(tests, NULL, stop_server);
     ddl_proof_destroy(ours);
     ddl_proof_destroy(theirs);
     return failed;

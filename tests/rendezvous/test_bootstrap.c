@@ -1,4 +1,5 @@
 /* test_bootstrap.c - ranks meet, or are told precisely why not. */
+#include "redis_server.h"
 #include "world.h"
 
 #include "base/log.h"
@@ -20,18 +21,32 @@
 /* A store of each kind, fresh for every use. */
 static const struct kind {
     const char *name;
-} kinds[] = { { "tcp" }, { "file" }, { "mem" } };
+} kinds[] = { { "tcp" }, { "file" }, { "redis" }, { "mem" } };
 
-#define FOR_EACH_KIND(kind) for (const struct kind *kind = kinds; kind < kinds + 3; kind++)
+enum { KINDS = sizeof kinds / sizeof kinds[0], BETWEEN_PROCESSES = KINDS - 1 };
+
+/* A Redis server may not be installed. */
+static bool is_possible(const struct kind *kind)
+{
+    return strcmp(kind->name, "redis") != 0 || redis_server_port() != 0;
+}
+
+#define FOR_EACH_KIND(kind)                                             \
+    for (const struct kind *kind = kinds; kind < kinds + KINDS; kind++) \
+        if (is_possible(kind))
 
 struct place {
     char url[128], folder[64];
+    bool has_keys; /* in a Redis server, which has to be empty at the end */
 };
 
 static void place_open(struct place *place, const struct kind *kind)
 {
     place->folder[0] = '\0';
-    if (strcmp(kind->name, "tcp") == 0) {
+    place->has_keys = strcmp(kind->name, "redis") == 0;
+    if (place->has_keys) {
+        snprintf(place->url, sizeof place->url, "redis://127.0.0.1:%d", redis_server_port());
+    } else if (strcmp(kind->name, "tcp") == 0) {
         world_tcp_url(place->url);
     } else if (strcmp(kind->name, "mem") == 0) {
         snprintf(place->url, sizeof place->url, "mem://test");
@@ -42,11 +57,13 @@ static void place_open(struct place *place, const struct kind *kind)
     }
 }
 
-/* Nothing may be left in the directory of a file store. */
+/* Nothing may be left in the directory of a file store, or in Redis. */
 static void place_close(const struct place *place)
 {
     if (place->folder[0] != '\0')
         assert_int_equal(rmdir(place->folder), 0);
+    if (place->has_keys)
+        assert_int_equal(redis_server_keys(), 0);
 }
 
 static void expect(const struct world_rank *rank, ddl_status status, int culprit, double within_s,
@@ -182,6 +199,7 @@ static void a_second_rank_0_is_refused(void **state)
         ddl_status status;
         const char *text;
     } expected[] = { { DDL_ENETWORK, "in use by" },
+                     { DDL_ECONFIG, "rank 0 is" },
                      { DDL_ECONFIG, "rank 0 is" },
                      { DDL_ECONFIG, "rank 0 is" } };
     struct world_rank ranks[2], second;
@@ -388,7 +406,9 @@ static void a_rank_killed_while_the_others_wait_is_named_by_all(void **state)
 {
     struct world_rank ranks[4];
     (void)state;
-    for (const struct kind *kind = kinds; kind < kinds + 2; kind++) {
+    for (const struct kind *kind = kinds; kind < kinds + BETWEEN_PROCESSES; kind++) {
+        if (!is_possible(kind))
+            continue;
         for (int victim = 0; victim < 3; victim++) {
             struct place place;
             place_open(&place, kind);
@@ -406,7 +426,7 @@ static void a_rank_killed_while_the_others_wait_is_named_by_all(void **state)
             for (int rank = 0; rank < 3; rank++)
                 if (rank != victim)
                     expect(&ranks[rank], DDL_EPEERLOST, victim, 20.0, "rank", "output");
-            if (place.folder[0] != '\0' && victim == 0) { /* the next rank 0 cleans up */
+            if ((place.folder[0] != '\0' || place.has_keys) && victim == 0) { /* the next rank 0 cleans up */
                 world_init(ranks, 1, place.url, 1000);
                 ranks[0].nranks = 2;
                 world_start(&ranks[0]);
@@ -423,15 +443,18 @@ static void what_a_killed_run_left_behind_is_not_trusted(void **state)
     static const char *const secrets[] = { "a secret of the tests, and no other", "that of a job before",
                                            NULL };
     struct world_rank ranks[3], dead;
-    struct place place;
     (void)state;
-    for (int i = 0; i < 3; i++) {
-        place_open(&place, &kinds[1]);
+    for (int i = 0; i < 3 * (BETWEEN_PROCESSES - 1); i++) {
+        const struct kind *kind = &kinds[1 + i / 3];
+        struct place place;
+        if (!is_possible(kind))
+            continue;
+        place_open(&place, kind);
         world_init(ranks, 3, place.url, 20000);
         /* Rank 0 and rank 1 of the dead run have published their records; even its size differs. */
         world_init(&dead, 1, place.url, 20000);
         dead.nranks = 5;
-        dead.secret = secrets[i];
+        dead.secret = secrets[i % 3];
         pid_t pid = world_fork(&dead);
         dead.rank = 1;
         pid_t other = world_fork(&dead);
@@ -446,6 +469,14 @@ static void what_a_killed_run_left_behind_is_not_trusted(void **state)
         place_close(&place);
     }
 }
+
+#ifdef DDL_TEST_TLS
+#define REDISS_STATUS DDL_ECONFIG
+#define REDISS_TEXT   "from /no/such"
+#else
+#define REDISS_STATUS DDL_EUNSUPPORTED
+#define REDISS_TEXT   "built without TLS"
+#endif
 
 static void bad_settings_are_told_at_once(void **state)
 {
@@ -469,6 +500,14 @@ static void bad_settings_are_told_at_once(void **state)
         { "file://relative/path", NULL, 0, DDL_ECONFIG, "three slashes" },
         { "file:///no/such/directory", NULL, 1, DDL_ESTORE, "make that directory" },
         { "file:///dev/null", NULL, 0, DDL_ESTORE, "/dev/null" },
+#ifdef DDL_TEST_REDIS
+        { "redis://127.0.0.1", NULL, 0, DDL_ECONFIG, "not host:port" },
+        { "redis://me:secret@127.0.0.1:6379", NULL, 1, DDL_ECONFIG, "never the password itself" },
+        { "rediss://127.0.0.1:6379?cacert=/no/such", NULL, 1, REDISS_STATUS, REDISS_TEXT },
+#else
+        { "redis://127.0.0.1:6379", NULL, 0, DDL_EUNSUPPORTED, "built without Redis" },
+        { "rediss://127.0.0.1:6379", NULL, 1, DDL_EUNSUPPORTED, "built without Redis" },
+#endif
         { "mem://", NULL, 0, DDL_ECONFIG, "lacks a name" },
         { "mem://x", "nosuch0", 0, DDL_ECONFIG, "there are: lo 127.0.0.1" },
         { "mem://x", "203.0.113.0/24", 0, DDL_ECONFIG, "there are: lo 127.0.0.1" },
@@ -678,6 +717,7 @@ static int end_world(void **state)
 {
     (void)state;
     world_end();
+    redis_server_stop();
     return 0;
 }
 

@@ -1,0 +1,88 @@
+/*
+ * redis_link.h - a rank's two connections to a Redis server: one for requests, one that shows that it is
+ * there.
+ *
+ * A request is several commands that go out together. It is answered within a limit, connections that break
+ * being made anew in that time. The second connection subscribes to a channel as long as the link stands:
+ * Redis counts subscribers, so others see at once when this process has ended. Thread: one at a time per
+ * link.
+ */
+#ifndef DDL_RENDEZVOUS_REDIS_LINK_H
+#define DDL_RENDEZVOUS_REDIS_LINK_H
+
+#include "base/bytes.h"
+#include "base/clock.h"
+#include "base/error.h"
+#include "rendezvous/redis_reply.h"
+#include "rendezvous/redis_url.h"
+
+/* Zero it, then add commands. Exchanging or posting it uses it up. */
+typedef struct ddl_redis_request {
+    ddl_bytes bytes;
+    int count;        /* of commands, and so of replies */
+    int64_t block_ms; /* how long Redis may take over it */
+    bool once;        /* of no use on another connection than the one at hand */
+    bool incomplete;  /* out of memory */
+    bool repeated;    /* was sent again, as the first reply was lost */
+} ddl_redis_request;
+
+void ddl_redis_request_add(ddl_redis_request *request, const ddl_view words[], size_t count);
+
+typedef struct ddl_redis_link ddl_redis_link;
+
+/*
+ * Connect, and subscribe to channel. held[0] and held[1] are kept to the descriptors of the connections, or
+ * -1. Until start_limit every request has its full time. DDL_ECONFIG, DDL_EAUTH: certificates, password.
+ * DDL_ESTORE: the server is not reached, does not answer, or is none. DDL_ENETWORK: its name is not known.
+ */
+DDL_MUST_USE ddl_status ddl_redis_link_create(const ddl_redis_url *url, const char *channel, int held[2],
+                                              ddl_deadline start_limit, ddl_redis_link **link,
+                                              ddl_error *err);
+void ddl_redis_link_destroy(ddl_redis_link *link);
+
+/*
+ * Send a request and take its replies, request->count of them (to be released). Errors that are replies are
+ * up to the caller. DDL_ESTORE: Redis is not reached, or has not answered within 5 s or the second that is
+ * granted beyond deadline and start limit; and so is every later request. DDL_ENETWORK: a request for one
+ * connection has lost it.
+ */
+DDL_MUST_USE ddl_status ddl_redis_link_exchange(ddl_redis_link *link, ddl_redis_request *request,
+                                                ddl_deadline deadline, ddl_redis_reply *replies[],
+                                                ddl_error *err);
+void ddl_redis_link_release(ddl_redis_reply *replies[], int count);
+
+/* Send a request of one command without waiting, unless the reply to another such is still to come. */
+void ddl_redis_link_post(ddl_redis_link *link, ddl_redis_request *request);
+
+/* Whether such a request could be posted now. */
+bool ddl_redis_link_is_idle(const ddl_redis_link *link);
+
+/* The reply to what was posted, NULL while it has not come. Does not wait. */
+ddl_redis_reply *ddl_redis_link_collect(ddl_redis_link *link);
+
+/* See to it that others see us; while a request waits that is done anyway. DDL_ESTORE. */
+DDL_MUST_USE ddl_status ddl_redis_link_keep_presence(ddl_redis_link *link, ddl_error *err);
+
+/* Close the connection for requests; the next one opens it again. */
+void ddl_redis_link_rest(ddl_redis_link *link);
+
+/* From now on no request may take longer than until then, and a second. */
+void ddl_redis_link_hurry(ddl_redis_link *link, ddl_deadline limit);
+
+/* Changes with the connection for requests; a WATCH ends with it. */
+int ddl_redis_link_generation(const ddl_redis_link *link);
+
+/* "redis://host:port/db", for texts. */
+const char *ddl_redis_link_where(const ddl_redis_link *link);
+
+/* This machine's numeric address that reaches the server. */
+void ddl_redis_link_address(const ddl_redis_link *link, char address[], size_t address_bytes);
+
+/* DDL_ESTORE with what Redis says in an error, or that the reply does not fit. */
+ddl_status ddl_redis_link_refused(const ddl_redis_link *link, const ddl_redis_reply *reply, ddl_error *err);
+
+/* The first of replies that is an error, as ddl_redis_link_refused. */
+DDL_MUST_USE ddl_status ddl_redis_link_check(const ddl_redis_link *link, ddl_redis_reply *const replies[],
+                                             int count, ddl_error *err);
+
+#endif
