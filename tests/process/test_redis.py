@@ -1,0 +1,535 @@
+"""Meeting through a Redis server: real servers, real processes, and what they say when Redis is not as it should be.
+
+    test_redis.py LAUNCH ALLREDUCE ACTOR MAKE_CERTIFICATES [CLASS[.TEST]...] [-v]
+
+Every server is the test's own: on a free port of this machine, with a directory of its own, and stopped by its number.
+"""
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+import unittest
+from concurrent.futures import ThreadPoolExecutor
+
+from world import DEADLINE, World, bound, clean_environment, free_port
+
+LAUNCH = ALLREDUCE = ACTOR = MAKE_CERTIFICATES = None
+PASSWORD = "tr0ub4dor&3"
+HAS_TLS = os.environ.get("DDL_TEST_TLS") == "1"
+
+# What docs/rendezvous.md says that a user of Redis needs.
+RULES = ("-@all +auth +select +multi +exec +watch +xadd +xread +expire +sadd +spop +del "
+         "+subscribe +pubsub|numsub").split()
+
+
+class Redis:
+    """A redis-server."""
+
+    def __init__(self, *options, port=None, tls_port=None):
+        self.directory = tempfile.mkdtemp(prefix="ddl-redis-")
+        self.port = port or free_port()
+        self.tls_port = tls_port
+        self.options = options
+        self.start()
+
+    def start(self):
+        self.process = subprocess.Popen(
+            ["redis-server", "--port", str(self.port), "--bind", "127.0.0.1", "--dir", self.directory, "--save", "",
+             "--appendonly", "no", "--logfile", self.directory + "/log", *self.options])
+        deadline = time.monotonic() + DEADLINE
+        while True:
+            try:
+                assert self.ask("PING") == "PONG"
+                return
+            except OSError:
+                if time.monotonic() > deadline:
+                    raise
+                time.sleep(0.005)
+
+    def ask(self, *words):
+        """One command; a reply that is no array."""
+        with socket.create_connection(("127.0.0.1", self.port), timeout=10) as s:
+            s.sendall(b"*%d\r\n" % len(words) + b"".join(b"$%d\r\n%s\r\n" % (len(w), w) for w in
+                      (w if isinstance(w, bytes) else str(w).encode() for w in words)))
+            line = s.makefile("rb").readline().decode().rstrip()
+        if line.startswith("-"):
+            raise AssertionError(line)
+        return line[1:]
+
+    def keys(self):
+        return sum(int(field.split("=")[1]) for line in self.info("keyspace") for field in line.split(",")[:1])
+
+    def info(self, section):
+        with socket.create_connection(("127.0.0.1", self.port), timeout=10) as s:
+            s.sendall(b"INFO %s\r\n" % section.encode())
+            stream = s.makefile("rb")
+            text = stream.read(int(stream.readline()[1:])).decode()
+        return [line.split(":", 1)[1] for line in text.splitlines() if ":" in line]
+
+    def url(self, login="", rest=""):
+        return f"redis://{login}127.0.0.1:{self.port}{rest}"
+
+    def tls_url(self, host="localhost", **files):
+        return f"rediss://{host}:{self.tls_port}/0?" + "&".join(f"{k}={v}" for k, v in files.items())
+
+    def send(self, number):
+        self.process.send_signal(number)
+
+    def stop(self):
+        if self.process.poll() is None:
+            self.process.send_signal(signal.SIGCONT)
+            self.process.kill()
+        self.process.wait()
+        shutil.rmtree(self.directory, ignore_errors=True)
+
+
+class Tests(unittest.TestCase):
+    def redis(self, *options, **more):
+        redis = Redis(*options, **more)
+        self.addCleanup(redis.stop)
+        return redis
+
+    def world(self, nranks, url, **environment):
+        world = World(ACTOR, nranks, DDL_STORE=url, **environment)
+        self.addCleanup(world.__exit__)
+        return world
+
+    def launch(self, url, nranks=4, limit=60, **environment):
+        """An allreduce under the launcher: its exit code, what it said, how long it took."""
+        everything = dict(clean_environment(), DDL_STORE=url, DDL_START_TIMEOUT="30", DDL_LOG="trace", **environment)
+        begun = time.monotonic()
+        done = subprocess.run([LAUNCH, "--nproc_per_node", str(nranks), "--master_port", str(free_port()), ALLREDUCE],
+                              env=everything, capture_output=True, text=True, timeout=limit * bound(1))
+        return done.returncode, done.stdout + done.stderr, time.monotonic() - begun
+
+    def assert_computes(self, url, nranks=4, **environment):
+        code, said, _ = self.launch(url, nranks, **environment)
+        self.assertEqual(code, 0, said)
+        self.assertIn(f"{nranks} processes measured {nranks * 1000} times: 20.0", said)
+        return said
+
+    def assert_refused(self, url, *words, seconds=4):
+        code, said, took = self.launch(url, 2)
+        self.assertNotEqual(code, 0, said)
+        for word in words:
+            self.assertIn(word, said)
+        self.assertLess(took, bound(seconds), said)
+        return said
+
+    def password_file(self, mode=0o600, password=PASSWORD):
+        descriptor, path = tempfile.mkstemp(prefix="ddl-password-")
+        self.addCleanup(os.unlink, path)
+        os.write(descriptor, password.encode() + b"\n")
+        os.fchmod(descriptor, mode)
+        os.close(descriptor)
+        return path
+
+    def at_once(self, *checks):
+        """Do several checks that mostly wait."""
+        with ThreadPoolExecutor(len(checks)) as pool:
+            for done in [pool.submit(check) for check in checks]:
+                done.result()
+
+
+class Meeting(Tests):
+    def test_jobs_meet_and_leave_nothing(self):
+        redis = self.redis()
+        for rest in ["", "/3", "?prefix=team.a", "/15?prefix=b"]:
+            self.assert_computes(redis.url(rest=rest))
+            self.assertEqual(redis.keys(), 0)
+        self.at_once(*[lambda: self.assert_computes(redis.url())] * 3)
+        self.assert_computes(redis.url(), nranks=16)
+        self.assert_computes(redis.url(), DDL_SECURITY="off")
+        self.assertEqual(redis.keys(), 0)
+        # IPv6 where this machine has it.
+        if socket.has_ipv6 and os.path.exists("/proc/net/if_inet6"):
+            with socket.socket(socket.AF_INET6) as s:
+                if s.connect_ex(("::1", redis.port)) == 111:
+                    redis6 = self.redis("--bind", "127.0.0.1 ::1")
+                    self.assert_computes(f"redis://[::1]:{redis6.port}")
+
+    def test_a_user_of_the_prefix_alone_is_enough(self):
+        redis = self.redis()
+        redis.ask("ACL", "SETUSER", "team", "on", ">" + PASSWORD, "resetkeys", "~team:*", "resetchannels", "&team:*", *RULES)
+        path, wrong, open_to_all = self.password_file(), self.password_file(password="guess"), self.password_file(0o640)
+        said = [self.assert_computes(redis.url(f"team:{path}@", "?prefix=team")),
+                self.assert_refused(redis.url(f"team:{path}@", "?prefix=other"), "NOPERM"),
+                self.assert_refused(redis.url(f"team:{wrong}@", "?prefix=team"), "wrong password, or no user team"),
+                self.assert_refused(redis.url(f"nobody:{path}@"), "no user nobody"),
+                self.assert_refused(redis.url(f"team:{open_to_all}@"), open_to_all, "chmod 600"),
+                self.assert_refused(redis.url(f"team:{path}.no@"), "No such file"),
+                self.assert_refused(redis.url(f":{path}@"), "has no password")]
+        redis.ask("CONFIG", "SET", "requirepass", PASSWORD)
+        said.append(self.assert_refused(redis.url(), "NOAUTH"))
+        said.append(self.assert_computes(redis.url(f":{path}@")))
+        for words in said:
+            self.assertNotIn(PASSWORD, words)
+            self.assertNotIn("guess", words)
+
+    def test_two_jobs_at_one_place_are_told_and_the_first_goes_on(self):
+        redis = self.redis()
+        first = self.world(3, redis.url())
+        ranks = [first.start(r, "init", "line", "allreduce:1000:float32:sum", "free") for r in range(2)]
+        self.wait_for_keys(redis)
+        again = self.world(3, redis.url())
+        larger = self.world(5, redis.url())
+        again.port = larger.port = first.port
+        for world in (again, larger):
+            record = world.start(0, "init").expect("init", "DDL_ECONFIG", seconds=bound(5))
+            self.assertIn("rank 0 is at ddl:127.0.0.1:", record["text"])
+            self.assertIn("two jobs share the place", record["text"])
+        ranks.append(first.start(2, "init", "line", "allreduce:1000:float32:sum", "free"))
+        for rank in ranks:
+            rank.expect("init", "DDL_OK")
+            rank.expect("ready")
+        # Now that it computes, too.
+        again.start(0, "init").expect("init", "DDL_ECONFIG", seconds=bound(5))
+        record = again.start(1, "init").expect("init", "DDL_ECONFIG", seconds=bound(5))
+        self.assertIn("rank 1 is here already", record["text"])
+        larger.start(4, "init").expect("init", "DDL_ECONFIG", seconds=bound(5))
+        for rank in ranks:
+            rank.go()
+        for rank in ranks:
+            rank.expect("call", "DDL_OK")
+            rank.expect("free", "DDL_OK")
+            rank.finish()
+        self.assertEqual(redis.keys(), 0)
+
+    def wait_for_keys(self, redis, count=4):
+        deadline = time.monotonic() + DEADLINE
+        while redis.keys() < count:
+            self.assertLess(time.monotonic(), deadline)
+            time.sleep(0.01)
+
+    def test_what_the_dead_left_and_what_others_forged_is_ignored(self):
+        redis = self.redis()
+        dead = self.world(4, redis.url())
+        for rank in range(3):
+            dead.start(rank, "init")
+        self.wait_for_keys(redis, 8)
+        for rank in dead.ranks:
+            rank.kill()
+        left = redis.keys()
+        self.assertGreaterEqual(left, 8)
+        live = self.world(3, redis.url())
+        live.port = dead.port
+        late = [live.start(r, "init", "allreduce:1000:float32:sum", "free") for r in (1, 2)]
+        time.sleep(0.1)  # they have found the dead run, and wait
+        rank0 = live.start(0, "init", "allreduce:1000:float32:sum", "free")
+        for rank in [*late, rank0]:
+            rank.expect("init", "DDL_OK")
+            rank.expect("call", "DDL_OK")
+            rank.expect("free", "DDL_OK")
+            rank.finish()
+        self.assertEqual(redis.keys(), 0)
+        # A record of another version, and one that is well-formed and of a rank 0 that seems to subscribe.
+        place = f"ddl:127.0.0.1:{live.port}"
+        with self.subscriber(redis):
+            for record in (b"nonsense", b"\x63" + bytes(151), self.meet(1)):
+                redis.ask("XADD", place + ":meet", "*", "meet", record)
+                redis.ask("XADD", f"ddl:{'22' * 16}:k:member.1", "1-1", "by", "33" * 16, "value", "forged")
+                world = self.world(3, redis.url())
+                world.port = live.port
+                for rank in world.start_all("init", "allreduce:1000:float32:sum", "free"):
+                    rank.expect("init", "DDL_OK")
+                    rank.expect("call", "DDL_OK")
+                    rank.expect("free", "DDL_OK")
+                    rank.finish()
+                redis.ask("DEL", f"ddl:{'22' * 16}:k:member.1")
+                self.assertEqual(redis.keys(), 0)
+
+    def meet(self, level):
+        """A record at the meeting place, of a rank 0 that is none; at level auth with a proof that proves nothing."""
+        words = [1, 3, 4711]
+        body = b"".join(w.to_bytes(4, "little") for w in words) + b"\x22" * 16 + b"\x11" * 16 + b"evil".ljust(64, b"\0")
+        return b"\2\0\0\0" + level.to_bytes(4, "little") + bytes(36 * level) + body
+
+    def subscriber(self, redis):
+        """What seems to be the rank 0 of such a record."""
+        stream = socket.create_connection(("127.0.0.1", redis.port))
+        stream.sendall(b"SUBSCRIBE ddl:alive:" + b"11" * 16 + b"\r\n")
+        stream.recv(100)
+        return stream
+
+    def test_who_forges_a_run_that_seems_to_live_only_holds_others_up(self):
+        redis = self.redis()
+        with self.subscriber(redis):
+            for level in (0, 1):
+                world = self.world(3, redis.url(), DDL_START_TIMEOUT="1")
+                place = f"ddl:127.0.0.1:{world.port}"
+                redis.ask("XADD", place + ":meet", "*", "meet", self.meet(level))
+                redis.ask("XADD", f"ddl:{'22' * 16}:end", "1-1", "by", "33" * 16, "settled", "")
+                record = world.start(0, "init").expect("init", "DDL_ECONFIG", seconds=bound(5))
+                self.assertIn("rank 0 is at " + place, record["text"])
+                self.assertIn("that one does not have the secret of this job", record["text"])
+                record = world.start(1, "init").expect("init", "DDL_ETIMEDOUT", seconds=bound(5))
+                self.assertIn("a job with another secret was there", record["text"])
+                redis.ask("DEL", place + ":meet", place + ":ask", f"ddl:{'22' * 16}:end")
+
+    def test_a_job_with_another_secret_is_told_and_the_first_goes_on(self):
+        redis = self.redis()
+        theirs = self.password_file(password="a secret of another job")
+        world = self.world(3, redis.url())
+        calls = "init", "line", "allreduce:1000:float32:sum", "free"
+        ranks = [world.start(r, *calls) for r in range(2)]
+        self.wait_for_keys(redis)
+        other = self.world(3, redis.url(), DDL_SECRET_FILE=theirs)
+        other.port = world.port
+        self.assert_other_job(other, theirs, world)
+        ranks.append(world.start(2, *calls))
+        for rank in ranks:
+            rank.expect("init", "DDL_OK")
+            rank.expect("ready")
+        record = other.start(0, "init").expect("init", "DDL_ECONFIG", seconds=bound(5))
+        self.assertIn("that one does not have the secret of this job", record["text"])
+        for rank in ranks:
+            rank.go()
+        for rank in ranks:
+            rank.expect("call", "DDL_OK")
+            rank.expect("free", "DDL_OK")
+            rank.finish()
+        self.assertEqual(redis.keys(), 0)
+
+    def assert_other_job(self, other, secret, world):
+        record = other.start(0, "init").expect("init", "DDL_ECONFIG", seconds=bound(5))
+        self.assertIn("that one does not have the secret of this job", record["text"])
+        record = other.start(2, "init").expect("init", "DDL_EAUTH", seconds=bound(5))
+        self.assertIn("does not know the secret that rank 2 has, read from " + secret, record["text"])
+        record = world.start(2, "init", DDL_SECURITY="off").expect("init", "DDL_EAUTH", seconds=bound(5))
+        self.assertIn("has security level off", record["text"])
+
+
+class Absent(Tests):
+    def assert_told(self, rank, redis, begun, seconds, *words):
+        record = rank.expect("init", "DDL_ESTORE", seconds=bound(seconds + 10))
+        took = record["end_ns"] / 1e9 - begun
+        self.assertLess(took, bound(seconds), record)
+        for word in (f"127.0.0.1:{redis.port}/2", *words):
+            self.assertIn(word, record["text"])
+
+    def test_a_server_that_is_not_there_goes_away_or_is_none_is_told_in_time(self):
+        tls = [self.plain_where_tls_is_wanted, self.tls_where_there_is_none] if HAS_TLS else []
+        self.at_once(self.down_at_start, self.killed_meanwhile, self.stopped_meanwhile, self.stopped_before, *tls,
+                     *self.floods())
+
+    def plain_where_tls_is_wanted(self):
+        with tempfile.TemporaryDirectory() as folder:
+            subprocess.run([MAKE_CERTIFICATES, folder], check=True)
+            port = free_port()
+            self.redis("--tls-port", str(port), "--tls-cert-file", folder + "/good.pem", "--tls-key-file",
+                       folder + "/good.key", "--tls-ca-cert-file", folder + "/ca.pem")
+            self.assert_refused(f"redis://localhost:{port}", "it does not answer", seconds=8)
+
+    def tls_where_there_is_none(self):
+        self.assert_refused(f"rediss://localhost:{self.redis().port}", "does it speak TLS on that port?", seconds=8)
+
+    def down_at_start(self):
+        port = free_port()
+        world = World(ACTOR, 2, DDL_STORE=f"redis://127.0.0.1:{port}/2", DDL_START_TIMEOUT="60")
+        with world:
+            begun = time.monotonic()
+            for rank in world.start_all("init"):
+                record = rank.expect("init", "DDL_ESTORE", seconds=bound(20))
+                self.assertLess(record["end_ns"] / 1e9 - begun, bound(10), record)
+                self.assertIn(f"redis://127.0.0.1:{port}/2: cannot connect to 127.0.0.1:{port}", record["text"])
+                self.assertIn("Connection refused", record["text"])
+
+    def waiting_ranks(self, redis):
+        world = self.world(4, redis.url(rest="/2"), DDL_START_TIMEOUT="60")
+        for rank in range(3):
+            world.start(rank, "init")
+        deadline = time.monotonic() + DEADLINE
+        while redis.keys() < 8 and time.monotonic() < deadline:
+            time.sleep(0.01)
+        return world.ranks
+
+    def killed_meanwhile(self):
+        redis = self.redis()
+        ranks = self.waiting_ranks(redis)
+        begun = time.monotonic()
+        redis.send(signal.SIGKILL)
+        for rank in ranks:
+            self.assert_told(rank, redis, begun, 6, "Connection refused")
+
+    def stopped_meanwhile(self):
+        redis = self.redis()
+        ranks = self.waiting_ranks(redis)
+        begun = time.monotonic()
+        redis.send(signal.SIGSTOP)
+        for rank in ranks:
+            self.assert_told(rank, redis, begun, 6, "does not answer")
+
+    def stopped_before(self):
+        redis = self.redis()
+        redis.send(signal.SIGSTOP)
+        world = self.world(2, redis.url(rest="/2"), DDL_START_TIMEOUT="60")
+        begun = time.monotonic()
+        for rank in world.start_all("init"):
+            self.assert_told(rank, redis, begun, 6, "does not answer")
+
+    def floods(self):
+        """What a server says that is none."""
+        floods = [b"$2000000000\r\n" + b"x" * (1 << 20), b"*2147483647\r\n", b"*4000\r\n" * 1000, b"+" + b"y" * (1 << 20),
+                  b"HTTP/1.1 200 OK\r\n\r\n"]
+        return [lambda flood=flood: self.flooded(flood) for flood in floods]
+
+    def flooded(self, flood):
+        with socket.socket() as listener:
+            listener.bind(("127.0.0.1", 0))
+            listener.listen(8)
+            def serve():
+                while True:
+                    try:
+                        stream, _ = listener.accept()
+                        threading.Thread(target=pour, args=(stream,), daemon=True).start()
+                    except OSError:
+                        return
+            def pour(stream):
+                try:
+                    stream.recv(1)
+                    while True:
+                        stream.sendall(flood)
+                except OSError:
+                    stream.close()
+            threading.Thread(target=serve, daemon=True).start()
+            world = World(ACTOR, 2, DDL_STORE=f"redis://127.0.0.1:{listener.getsockname()[1]}", DDL_START_TIMEOUT="60")
+            with world:
+                rank = world.start(1, "init", "resources")
+                begun = time.monotonic()
+                rank.expect("init", "DDL_ESTORE", seconds=bound(7))
+                self.assertLess(time.monotonic() - begun, bound(6))
+            listener.shutdown(socket.SHUT_RDWR)
+
+
+class Breaking(Tests):
+    def test_redis_is_not_needed_once_all_are_connected(self):
+        for number in (signal.SIGKILL, signal.SIGSTOP):
+            redis = self.redis()
+            world = self.world(4, redis.url())
+            ranks = world.start_all("init", "line", "200=allreduce:5000:float32:sum", "barrier", "free", "exit:0")
+            for rank in ranks:
+                rank.expect("init", "DDL_OK")
+                rank.expect("ready")
+            redis.send(number)
+            begun = time.monotonic()
+            for rank in ranks:
+                rank.go()
+            for rank in ranks:
+                for event in ("repeated", "call", "free"):
+                    rank.expect(event, "DDL_OK")
+                rank.finish(0)
+            self.assertLess(time.monotonic() - begun, bound(3))
+
+    def test_broken_connections_are_made_anew(self):
+        redis = self.redis()
+        world = self.world(4, redis.url())
+        ranks = [world.start(r, "init", "allreduce:1000:float32:sum", "free") for r in range(3)]
+        deadline = time.monotonic() + DEADLINE
+        while redis.keys() < 8 and time.monotonic() < deadline:
+            time.sleep(0.01)
+        for _ in range(3):
+            for kind in ("normal", "pubsub"):
+                redis.ask("CLIENT", "KILL", "TYPE", kind)
+            time.sleep(0.05)
+        ranks.append(world.start(3, "init", "allreduce:1000:float32:sum", "free"))
+        for rank in ranks:
+            rank.expect("init", "DDL_OK")
+            rank.expect("call", "DDL_OK")
+            rank.expect("free", "DDL_OK")
+            rank.finish()
+        self.assertEqual(redis.keys(), 0)
+
+    def test_a_killed_rank_is_named_by_the_others(self):
+        redis = self.redis()
+        world = self.world(4, redis.url())
+        ranks = [world.start(r, "init") for r in range(3)]
+        deadline = time.monotonic() + DEADLINE
+        while redis.keys() < 8 and time.monotonic() < deadline:
+            time.sleep(0.01)
+        begun = ranks[2].kill() / 1e9
+        for rank in ranks[:2]:
+            record = rank.expect("init", "DDL_EPEERLOST")
+            self.assertIn("rank 2 on", record["text"])
+            self.assertLess(record["end_ns"] / 1e9 - begun, bound(2))
+
+
+@unittest.skipUnless(HAS_TLS and shutil.which("openssl"), "this build is without TLS, or there is no openssl command")
+class Tls(Tests):
+    def test_the_server_has_to_prove_who_it_is(self):
+        folder = tempfile.mkdtemp(prefix="ddl-tls-")
+        self.addCleanup(shutil.rmtree, folder)
+        subprocess.run([MAKE_CERTIFICATES, folder], check=True)
+        path = lambda name: f"{folder}/{name}"
+        def served(name, clients="no"):
+            port = free_port()
+            return self.redis("--tls-port", str(port), "--tls-cert-file", path(name + ".pem"), "--tls-key-file",
+                              path(name + ".key"), "--tls-ca-cert-file", path("ca.pem"), "--tls-auth-clients", clients,
+                              tls_port=port)
+        good, elsewhere, expired, strict = served("good"), served("elsewhere"), served("expired"), served("good", "yes")
+        ca = path("ca.pem")
+        self.assert_computes(good.tls_url(cacert=ca))
+        self.assert_computes(good.tls_url("127.0.0.1"), DDL_REDIS_CACERT=ca)
+        self.assert_computes(strict.tls_url(cacert=ca, cert=path("client.pem"), key=path("client.key")))
+        self.assertEqual(good.keys() + strict.keys(), 0)
+        where = lambda redis: f"127.0.0.1:{redis.tls_port}"
+        self.at_once(
+            lambda: self.assert_refused(good.tls_url(cacert=path("other_ca.pem")), where(good),
+                                        "not signed by an authority in", "other_ca.pem"),
+            lambda: self.assert_refused(good.tls_url(), "not signed by an authority in the system's"),
+            lambda: self.assert_refused(elsewhere.tls_url(cacert=ca), where(elsewhere),
+                                        "is for example.org, 192.0.2.1, not for localhost"),
+            lambda: self.assert_refused(expired.tls_url(cacert=ca), where(expired), "expired on Jan  1 00:00:00 2020"),
+            lambda: self.assert_refused(strict.tls_url(cacert=ca), "it wants a certificate of ours"),
+            lambda: self.assert_refused(good.tls_url(cacert="/no/such"), "/no/such"))
+        # What goes over the wire is not to be read there.
+        self.assert_secret(good, ca)
+
+    def assert_secret(self, redis, ca):
+        seen = []
+        with socket.socket() as listener:
+            listener.bind(("127.0.0.1", 0))
+            listener.listen(16)
+            def copy(source, sink):
+                try:
+                    while data := source.recv(65536):
+                        seen.append(data)
+                        sink.sendall(data)
+                    sink.shutdown(socket.SHUT_WR)
+                except OSError:
+                    pass
+            def serve():
+                while True:
+                    try:
+                        near, _ = listener.accept()
+                    except OSError:
+                        return
+                    far = socket.create_connection(("127.0.0.1", redis.tls_port))
+                    self.addCleanup(near.close)
+                    self.addCleanup(far.close)
+                    for ends in ((near, far), (far, near)):
+                        threading.Thread(target=copy, args=ends, daemon=True).start()
+            threading.Thread(target=serve, daemon=True).start()
+            self.assert_computes(f"rediss://localhost:{listener.getsockname()[1]}?cacert={ca}")
+            listener.shutdown(socket.SHUT_RDWR)
+        everything = b"".join(seen)
+        self.assertGreater(len(everything), 2000)
+        for plain in (b"XADD", b"member", b"ddl:", b"MULTI"):
+            self.assertNotIn(plain, everything)
+
+
+def main():
+    global LAUNCH, ALLREDUCE, ACTOR, MAKE_CERTIFICATES
+    if shutil.which("redis-server") is None:
+        print("redis-server is not installed: nothing is tested over redis://")
+        sys.exit(77)  # to meson: skipped
+    LAUNCH, ALLREDUCE, ACTOR, MAKE_CERTIFICATES = sys.argv[1:5]
+    unittest.main(argv=[sys.argv[0], *sys.argv[5:]], verbosity=2)
+
+
+if __name__ == "__main__":
+    main()
