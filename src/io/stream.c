@@ -119,7 +119,7 @@ static ddl_status shake_hands(ddl_stream *stream, ddl_deadline deadline, ddl_err
                 err, DDL_ENETWORK,
                 "TLS with %s: it closed the connection in the handshake; does it speak TLS on that port?",
                 stream->where);
-        if (!got)
+        if (!got || ddl_deadline_passed(deadline))
             return DDL_FAIL(err, DDL_ENETWORK,
                             "TLS with %s: it does not answer; does it speak TLS on that port?",
                             stream->where);
@@ -164,7 +164,8 @@ ddl_status ddl_stream_read(ddl_stream *stream, void *data, size_t bytes, ddl_dea
     DDL_ASSERT(bytes > 0);
     if (stream->tls == NULL)
         return receive(stream, data, bytes, deadline, count, err);
-    for (;;) {
+    /* What comes may be of no use; that does not make more time. */
+    for (bool last = false;; last = ddl_deadline_passed(deadline)) {
         bool ended = false, got = true;
         DDL_TRY(ddl_tls_read(stream->tls, data, bytes, count, &ended, err));
         DDL_TRY(flush(stream, deadline, err)); /* an answer to a change of keys */
@@ -172,6 +173,8 @@ ddl_status ddl_stream_read(ddl_stream *stream, void *data, size_t bytes, ddl_dea
             return DDL_OK;
         if (ended)
             return broken(stream, 0, err);
+        if (last)
+            return DDL_OK;
         DDL_TRY(fill(stream, deadline, &got, err));
         if (!got)
             return DDL_OK;

@@ -51,12 +51,20 @@ static ddl_status load_trust(ddl_tls_party *party, const char *ca_file, ddl_erro
                     reason());
 }
 
+/* Nobody is asked for the password of a key. */
+static int no_password(char *buffer, int size, int writing, void *arg)
+{
+    (void)buffer, (void)size, (void)writing, (void)arg;
+    return 0;
+}
+
 static ddl_status load_certificate(ddl_tls_party *party, const ddl_tls_options *options, ddl_error *err)
 {
     const char *key = options->key_file != NULL ? options->key_file : options->cert_file;
     if (SSL_CTX_use_certificate_chain_file(party->inner, options->cert_file) != 1)
         return DDL_FAIL(err, DDL_ECONFIG, "TLS: cannot read a certificate from %s: %s", options->cert_file,
                         reason());
+    SSL_CTX_set_default_passwd_cb(party->inner, no_password);
     if (SSL_CTX_use_PrivateKey_file(party->inner, key, SSL_FILETYPE_PEM) != 1)
         return DDL_FAIL(err, DDL_ECONFIG, "TLS: cannot read the key of %s from %s: %s", options->cert_file,
                         key, reason());
@@ -303,6 +311,9 @@ ddl_status ddl_tls_shake(ddl_tls *tls, bool *done, ddl_error *err)
     int result = SSL_do_handshake(tls->inner);
     *done = result == 1;
     ddl_status status = *done ? DDL_OK : failure(tls, result, err);
+    if (!*done && status == DDL_OK && (SSL_get_shutdown(tls->inner) & SSL_RECEIVED_SHUTDOWN) != 0)
+        status =
+            DDL_FAIL(err, DDL_ENETWORK, "TLS with %s: it ended the session in the handshake", tls->where);
     ERR_clear_error();
     return status;
 }

@@ -21,9 +21,9 @@ static ddl_status find(const char *url, const struct ddl_store_ops **ops, const 
     const char *mark = strstr(url, "://");
     if (mark == NULL)
         return DDL_FAIL(err, DDL_ECONFIG,
-                        "DDL_STORE=%s is no URL; write tcp://host:port, file:///directory, redis://host:port "
-                        "or mem://name",
-                        url);
+                        "DDL_STORE=%.*s is no URL; write tcp://host:port, file:///directory, "
+                        "redis://host:port or mem://name",
+                        (int)strcspn(url, ":@"), url); /* behind which there may be a password */
     for (int i = 0; i < STORE_COUNT; i++) {
         const char *scheme = stores[i]->scheme;
         if (strlen(scheme) == (size_t)(mark - url) && strncmp(url, scheme, strlen(scheme)) == 0) {
@@ -33,8 +33,8 @@ static ddl_status find(const char *url, const struct ddl_store_ops **ops, const 
         }
     }
     return DDL_FAIL(err, DDL_ECONFIG,
-                    "DDL_STORE=%s: there is no store %.*s; there are tcp, file, redis, rediss and mem", url,
-                    (int)(mark - url), url);
+                    "DDL_STORE: there is no store %.*s://; there are tcp, file, redis, rediss and mem",
+                    (int)strcspn(url, ":@"), url);
 }
 
 ddl_status ddl_store_open(const ddl_store_options *options, ddl_deadline deadline, ddl_store **store,

@@ -778,6 +778,20 @@ static ddl_status refuse_second(const struct store_redis *redis, const ddl_meet 
     return ddl_error_blame(err, 0), DDL_ECONFIG;
 }
 
+/* Of a meeting record that was found dead: *same, whether it is still there. */
+static ddl_status watch_again(struct store_redis *redis, const char *dead_id, int *watched, bool *same,
+                              ddl_error *err)
+{
+    ddl_meet meet;
+    char id[ID_TEXT];
+    bool found = false;
+    DDL_TRY(watch_meet(redis, err));
+    *watched = ddl_redis_link_generation(redis->link);
+    DDL_TRY(read_meet(redis, &meet, id, &found, err));
+    *same = found && strcmp(id, dead_id) == 0;
+    return DDL_OK;
+}
+
 static ddl_status begin_run(struct store_redis *redis, const uint8_t token[DDL_TOKEN_BYTES], ddl_error *err)
 {
     ddl_meet ours = { .host = redis->self }, meet;
@@ -795,13 +809,21 @@ static ddl_status begin_run(struct store_redis *redis, const uint8_t token[DDL_T
             return DDL_FAIL(err, DDL_ESTORE, "Redis at %s: %s:meet changed %d times while it was being taken",
                             ddl_redis_link_where(redis->link), redis->place, tries);
         DDL_TRY(watch_meet(redis, err));
-        const int watched = ddl_redis_link_generation(redis->link);
+        int watched = ddl_redis_link_generation(redis->link);
         DDL_TRY(read_meet(redis, &meet, id, &found, err));
+        if (found && memcmp(meet.host.run_id, ours.host.run_id, DDL_RUN_ID_BYTES) == 0) {
+            found = false; /* claimed already, though the reply was lost */
+            break;
+        }
         if (found)
             DDL_TRY(is_alive(redis, &meet, id, &alive, err));
         if (alive)
             return refuse_second(redis, &meet, err);
-        DDL_TRY(claim(redis, &ours, watched, &claimed, err));
+        bool same = true;
+        if (found) /* that has ended the watch */
+            DDL_TRY(watch_again(redis, id, &watched, &same, err));
+        if (same)
+            DDL_TRY(claim(redis, &ours, watched, &claimed, err));
     }
     if (found)
         remove_run(redis, redis->run); /* what the dead left */
@@ -1176,14 +1198,14 @@ static ddl_status await_key(struct store_redis *redis, const char *key, int64_t 
 }
 
 /* Rank 0 need not wait for us, and Redis need not keep what we ask on. */
-static ddl_status hear_settled(struct store_redis *redis, ddl_deadline deadline, ddl_error *err)
+static void hear_settled(struct store_redis *redis, ddl_deadline deadline)
 {
     if (redis->self.rank == 0)
-        return DDL_OK;
-    ddl_status status =
-        redis->has_set ? tell_host(redis, "done", (ddl_view){ "", 0 }, deadline, err) : DDL_OK;
+        return;
+    ddl_error unwanted; /* a courtesy: the run is settled, and cannot fail any more */
+    if (redis->has_set)
+        (void)!tell_host(redis, "done", (ddl_view){ "", 0 }, deadline, &unwanted);
     ddl_redis_link_rest(redis->link);
-    return status;
 }
 
 /* How long to wait at a time: 0 once the deadline has passed. */
@@ -1209,13 +1231,8 @@ static ddl_status redis_get(ddl_store *store, const char *key, ddl_deadline dead
             return DDL_FAIL(err, DDL_ETIMEDOUT, "%s was not set in the store %s", key,
                             ddl_redis_link_where(redis->link));
     }
-    if (strcmp(key, DDL_STORE_SETTLED) == 0) {
-        ddl_status status = hear_settled(redis, deadline, err);
-        if (status != DDL_OK) {
-            ddl_bytes_fini(&got);
-            return status;
-        }
-    }
+    if (strcmp(key, DDL_STORE_SETTLED) == 0)
+        hear_settled(redis, deadline);
     *value = got;
     return DDL_OK;
 }
@@ -1266,6 +1283,7 @@ static ddl_status redis_check(ddl_store *store, ddl_error *err)
         add_read(&request, &reading, 0);
         ddl_redis_link_post(redis->link, &request);
     }
+    DDL_TRY(look_around(redis, err)); /* also for a server that stalls, or a connection that broke */
     return known_failure(redis, err);
 }
 
