@@ -64,6 +64,20 @@ class Redis:
     def keys(self):
         return sum(int(field.split("=")[1]) for line in self.info("keyspace") for field in line.split(",")[:1])
 
+    def await_wills(self, count):
+        """Wait until that many ranks have joined: the will is the last thing that a rank says then."""
+        script = """local told = 0
+                    for db = 0, 2 do
+                        redis.call('SELECT', db)
+                        for _, key in ipairs(redis.call('KEYS', '*:wills')) do told = told + redis.call('XLEN', key) end
+                    end
+                    return told"""
+        deadline = time.monotonic() + DEADLINE
+        while (told := int(self.ask("EVAL", script, "0"))) < count:
+            if time.monotonic() > deadline:
+                raise AssertionError(f"{told} of {count} ranks have joined")
+            time.sleep(0.01)
+
     def info(self, section):
         with socket.create_connection(("127.0.0.1", self.port), timeout=10) as s:
             s.sendall(b"INFO %s\r\n" % section.encode())
@@ -343,9 +357,7 @@ class Absent(Tests):
         world = self.world(4, redis.url(rest="/2"), DDL_START_TIMEOUT="60")
         for rank in range(3):
             world.start(rank, "init")
-        deadline = time.monotonic() + DEADLINE
-        while redis.keys() < 8 and time.monotonic() < deadline:
-            time.sleep(0.01)
+        redis.await_wills(3)
         return world.ranks
 
     def killed_meanwhile(self):
@@ -429,9 +441,7 @@ class Breaking(Tests):
         redis = self.redis()
         world = self.world(4, redis.url())
         ranks = [world.start(r, "init", "allreduce:1000:float32:sum", "free") for r in range(3)]
-        deadline = time.monotonic() + DEADLINE
-        while redis.keys() < 8 and time.monotonic() < deadline:
-            time.sleep(0.01)
+        redis.await_wills(3)
         for _ in range(3):
             for kind in ("normal", "pubsub"):
                 redis.ask("CLIENT", "KILL", "TYPE", kind)
@@ -448,9 +458,7 @@ class Breaking(Tests):
         redis = self.redis()
         world = self.world(4, redis.url())
         ranks = [world.start(r, "init") for r in range(3)]
-        deadline = time.monotonic() + DEADLINE
-        while redis.keys() < 8 and time.monotonic() < deadline:
-            time.sleep(0.01)
+        redis.await_wills(3)
         begun = ranks[2].kill() / 1e9
         for rank in ranks[:2]:
             record = rank.expect("init", "DDL_EPEERLOST")
