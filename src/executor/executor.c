@@ -59,9 +59,39 @@ static bool same_slice(const ddl_slice *a, const ddl_slice *b)
     return a->buffer == b->buffer && a->offset == b->offset && a->bytes == b->bytes;
 }
 
-/* The step that does nothing but combine what this one receives with something else. */
+static bool overlap(const ddl_slice *a, const ddl_slice *b)
+{
+    return a->buffer == b->buffer && a->offset < b->offset + b->bytes && b->offset < a->offset + a->bytes;
+}
+
+static bool reads(const ddl_schedule *schedule, const ddl_step *step, const ddl_slice *slice)
+{
+    switch ((ddl_step_kind)step->kind) {
+    case DDL_STEP_RECV:
+        return false;
+    case DDL_STEP_COPY:
+        return overlap(&step->source, slice);
+    case DDL_STEP_REDUCE:
+        for (uint32_t i = 0; i < step->noperands; i++)
+            if (overlap(&schedule->operands[step->first_operand + i], slice))
+                return true;
+        return false;
+    case DDL_STEP_SEND:
+    case DDL_STEP_RECV_REDUCE:
+    case DDL_STEP_SCALE:
+        break;
+    }
+    return overlap(&step->target.part[0], slice) || overlap(&step->target.part[1], slice);
+}
+
+/*
+ * The step that combines what this one receives with one other slice, if that is all that becomes of it: what
+ * was received need not be where it was to land then. Having one successor does not say so, as steps that
+ * follow from others are none.
+ */
 static uint32_t fold_of(const ddl_schedule *schedule, const ddl_step *step)
 {
+    const ddl_slice *landing = &step->target.part[0];
     if (step->kind != DDL_STEP_RECV || step->target.part[1].bytes > 0 || step->nsuccessors != 1)
         return NO_STEP;
     uint32_t next = schedule->successors[step->first_successor];
@@ -69,9 +99,13 @@ static uint32_t fold_of(const ddl_schedule *schedule, const ddl_step *step)
     if (reduce->kind != DDL_STEP_REDUCE || reduce->noperands != 2)
         return NO_STEP;
     const ddl_slice *operands = &schedule->operands[reduce->first_operand];
-    return same_slice(&operands[0], &step->target.part[0]) != same_slice(&operands[1], &step->target.part[0])
-               ? next
-               : NO_STEP;
+    if (same_slice(&operands[0], landing) == same_slice(&operands[1], landing))
+        return NO_STEP;
+    bool is_target = same_slice(&reduce->target.part[0], landing); /* what others read there is the result */
+    for (uint32_t i = 0; !is_target && i < schedule->nsteps; i++)
+        if (i != next && reads(schedule, &schedule->steps[i], landing))
+            return NO_STEP;
+    return next;
 }
 
 ddl_status ddl_run_create(const ddl_schedule *schedule, ddl_run **out, ddl_error *err)
@@ -99,6 +133,8 @@ ddl_status ddl_run_create(const ddl_schedule *schedule, ddl_run **out, ddl_error
         m->run = run;
         m->step = i;
         m->fold = fold_of(schedule, step);
+        if (m->fold != NO_STEP && run->messages[run->message_of[m->fold]].fold == m->fold && next > 0)
+            m->fold = NO_STEP; /* of two that it combines, it is the other one's */
         m->xfer.bytes = ddl_range_bytes(&step->target);
         m->xfer.done = message_done;
         m->xfer.unit_bytes = (uint8_t)schedule->element_bytes;

@@ -1,0 +1,212 @@
+/*
+ * test_folding.c - what is received only to be combined is combined as it comes, and only then: what else is
+ * read of a message has to be where it was to land.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "compute/compute_cpu.h"
+#include "executor/executor.h"
+#include "schedule/builder.h"
+
+enum { COUNT = 12, BYTES = COUNT * 4, POISON = -77 };
+
+/* A transport in which every message is there already: rank p sends 100 * p + i as element i. It lets the
+ * receiver take it in two goes if it wants to, and leaves the landing poisoned then. */
+typedef struct fake {
+    ddl_transport base; /* first: see transport.h */
+    int taken;          /* messages */
+} fake;
+
+static bool fake_send(ddl_transport *transport, ddl_xfer *xfer)
+{
+    (void)transport, (void)xfer;
+    return true;
+}
+
+static bool fake_recv(ddl_transport *transport, ddl_xfer *xfer)
+{
+    int32_t message[COUNT], poison[COUNT];
+    const size_t first = BYTES / 3;
+    assert_int_equal(xfer->bytes, BYTES);
+    for (int i = 0; i < COUNT; i++) {
+        message[i] = 100 * xfer->peer + i;
+        poison[i] = POISON;
+    }
+    if (xfer->take == NULL) {
+        memcpy(xfer->part[0].data, message, BYTES);
+        return true;
+    }
+    memcpy(xfer->part[0].data, poison, BYTES);
+    xfer->take(xfer, 0, message, first);
+    xfer->take(xfer, first, (const char *)message + first, BYTES - first);
+    xfer->taken = BYTES;
+    ((fake *)transport)->taken++;
+    return true;
+}
+
+static void fake_cancel(ddl_transport *transport, ddl_xfer *xfer)
+{
+    (void)transport, (void)xfer;
+    fail_msg("nothing is ever pending");
+}
+
+static const struct ddl_transport_ops fake_ops = { "fake", fake_send, fake_recv, fake_cancel };
+
+static ddl_slice in(void)
+{
+    return ddl_slice_of(DDL_BUFFER_IN, 0, BYTES);
+}
+
+static ddl_slice out(int i)
+{
+    return ddl_slice_of(DDL_BUFFER_OUT, (size_t)i * BYTES, BYTES);
+}
+
+/* Runs what add has written down for rank 0 of 3, with i as element i of IN; how many messages were taken. */
+static int run(void (*add)(ddl_builder *b), int32_t result[2 * COUNT])
+{
+    static int32_t own[COUNT], scratch[8 * COUNT] __attribute__((aligned(64)));
+    const ddl_group group = { .rank = 0, .nranks = 3 };
+    ddl_builder *builder;
+    ddl_schedule *schedule;
+    ddl_run *made;
+    ddl_error error;
+    fake transport = { { &fake_ops }, 0 };
+    const ddl_signature signature = { 0 };
+    for (int i = 0; i < COUNT; i++)
+        own[i] = i;
+    assert_int_equal(ddl_builder_create(&group, 4, &builder, &error), DDL_OK);
+    add(builder);
+    assert_int_equal(ddl_builder_finish(builder, &schedule, &error), DDL_OK);
+    assert_true(schedule->scratch_bytes <= sizeof scratch);
+    assert_int_equal(ddl_run_create(schedule, &made, &error), DDL_OK);
+    const ddl_binding binding = { .in = own,
+                                  .out = result,
+                                  .scratch = scratch,
+                                  .dtype = DDL_INT32,
+                                  .op = DDL_SUM,
+                                  .transport = &transport.base,
+                                  .compute = ddl_compute_cpu(),
+                                  .signature = &signature };
+    assert_true(ddl_run_start(made, &binding));
+    ddl_run_destroy(made);
+    ddl_schedule_destroy(schedule);
+    return transport.taken;
+}
+
+static void assert_elements(const int32_t *got, int base, int step)
+{
+    for (int i = 0; i < COUNT; i++)
+        assert_int_equal(got[i], base + step * i);
+}
+
+static void add_plain(ddl_builder *b)
+{
+    ddl_slice landing = ddl_scratch(b, BYTES);
+    ddl_step_recv(b, 1, landing);
+    ddl_step_reduce(b, out(0), (ddl_slice[]){ landing, in() }, 2);
+}
+
+static void what_is_only_combined_is_taken(void **state)
+{
+    (void)state;
+    int32_t got[2 * COUNT];
+    assert_int_equal(run(add_plain, got), 1);
+    assert_elements(got, 100, 2);
+}
+
+static void add_onto_itself(ddl_builder *b)
+{
+    ddl_step_recv(b, 1, out(0));
+    ddl_step_reduce(b, out(0), (ddl_slice[]){ out(0), in() }, 2);
+    ddl_step_send(b, 2, out(0));
+    ddl_step_copy(b, out(1), out(0));
+}
+
+static void what_lands_where_the_sum_goes_is_taken_though_the_sum_is_read(void **state)
+{
+    (void)state;
+    int32_t got[2 * COUNT];
+    assert_int_equal(run(add_onto_itself, got), 1);
+    assert_elements(got, 100, 2);
+    assert_elements(got + COUNT, 100, 2);
+}
+
+static void add_later_reader(ddl_builder *b)
+{
+    ddl_slice landing = ddl_scratch(b, BYTES);
+    ddl_step_recv(b, 1, landing);
+    ddl_step_reduce(b, out(0), (ddl_slice[]){ landing, in() }, 2);
+    ddl_step_reduce(b, out(1), (ddl_slice[]){ out(0), landing },
+                    2); /* follows from the other: no successor */
+}
+
+static void add_second_reader(ddl_builder *b)
+{
+    ddl_slice landing = ddl_scratch(b, BYTES);
+    ddl_step_recv(b, 1, landing);
+    ddl_step_reduce(b, out(0), (ddl_slice[]){ landing, in() }, 2);
+    ddl_step_copy(b, out(1), landing);
+}
+
+static void what_is_read_elsewhere_too_lands(void **state)
+{
+    (void)state;
+    int32_t got[2 * COUNT];
+    assert_int_equal(run(add_later_reader, got), 0);
+    assert_elements(got, 100, 2);
+    assert_elements(got + COUNT, 200, 3);
+    assert_int_equal(run(add_second_reader, got), 0);
+    assert_elements(got, 100, 2);
+    assert_elements(got + COUNT, 100, 1);
+}
+
+static void add_two_messages(ddl_builder *b)
+{
+    ddl_slice first = ddl_scratch(b, BYTES), second = ddl_scratch(b, BYTES);
+    ddl_step_recv(b, 1, first);
+    ddl_step_recv(b, 2, second);
+    ddl_step_reduce(b, out(0), (ddl_slice[]){ first, second }, 2);
+}
+
+static void of_two_messages_the_later_is_taken(void **state)
+{
+    (void)state;
+    int32_t got[2 * COUNT];
+    assert_true(run(add_two_messages, got) <= 1);
+    assert_elements(got, 300, 2);
+}
+
+static void add_recv_reduce(ddl_builder *b)
+{
+    ddl_step_copy(b, out(0), in());
+    ddl_step_recv_reduce(b, 1, out(0), out(0), DDL_INCOMING_FIRST);
+    ddl_step_recv_reduce(b, 2, out(0), out(0), DDL_OWN_FIRST);
+}
+
+static void a_recv_reduce_takes_its_message(void **state)
+{
+    (void)state;
+    int32_t got[2 * COUNT];
+    assert_true(run(add_recv_reduce, got) >=
+                1); /* the second lands if it is posted before the first has come */
+    assert_elements(got, 300, 3);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(what_is_only_combined_is_taken),
+        cmocka_unit_test(what_lands_where_the_sum_goes_is_taken_though_the_sum_is_read),
+        cmocka_unit_test(what_is_read_elsewhere_too_lands),
+        cmocka_unit_test(of_two_messages_the_later_is_taken),
+        cmocka_unit_test(a_recv_reduce_takes_its_message),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
