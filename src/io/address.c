@@ -5,6 +5,7 @@
 #include "base/failpoint.h"
 
 #include <arpa/inet.h>
+#include <ctype.h>
 #include <ifaddrs.h>
 #include <net/if.h>
 #include <netdb.h>
@@ -44,6 +45,17 @@ static struct sockaddr_in6 as_v6(const ddl_address *address)
     return v6;
 }
 
+/* From a name, or a number in the decimal form; 0 if it is neither. */
+static uint32_t scope_of(const char *text)
+{
+    char *end;
+    uint32_t index = if_nametoindex(text);
+    if (index > 0 || !isdigit((unsigned char)*text))
+        return index;
+    unsigned long long number = strtoull(text, &end, 10);
+    return *end == '\0' && number <= UINT32_MAX ? (uint32_t)number : 0;
+}
+
 bool ddl_address_parse(const char *text, uint16_t port, ddl_address *address)
 {
     DDL_ASSERT(text != NULL);
@@ -60,11 +72,7 @@ bool ddl_address_parse(const char *text, uint16_t port, ddl_address *address)
     host[bytes] = '\0';
     uint32_t scope = 0;
     if (text[bytes] == '%') {
-        const char *name = text + bytes + 1;
-        char *end;
-        scope = if_nametoindex(name);
-        if (scope == 0)
-            scope = (uint32_t)strtoul(name, &end, 10);
+        scope = scope_of(text + bytes + 1);
         if (scope == 0)
             return false;
     }
@@ -85,8 +93,10 @@ void ddl_address_host(const ddl_address *address, char text[DDL_ADDRESS_HOST_TEX
         struct sockaddr_in6 v6 = as_v6(address);
         inet_ntop(AF_INET6, &v6.sin6_addr, text, DDL_ADDRESS_HOST_TEXT);
         char name[IF_NAMESIZE];
-        if (v6.sin6_scope_id != 0 && if_indextoname(v6.sin6_scope_id, name) != NULL) {
+        if (v6.sin6_scope_id != 0) {
             size_t used = strlen(text);
+            if (if_indextoname(v6.sin6_scope_id, name) == NULL)
+                snprintf(name, sizeof name, "%u", (unsigned)v6.sin6_scope_id);
             snprintf(text + used, DDL_ADDRESS_HOST_TEXT - used, "%%%s", name);
         }
     }

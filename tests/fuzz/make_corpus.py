@@ -96,6 +96,71 @@ def store_wire():
     write("store_wire", "cut", b"\x01\xff" + requests[:37])
 
 
+def record():
+    """The first byte: 1 as a file, 2 with a secret, 4 seals hold."""
+    head = lambda version=2, level=1: struct.pack("<II", version, level)
+    body = lambda size=4: (struct.pack("<III", 7, size, 99) + bytes([1] * 16) + bytes([6] * 16)
+                           + b"host".ljust(64, b"\0"))
+    sealed = lambda body: struct.pack("<I", 0) + bytes(32) + body
+    def file(content, magic=b"ddlF"):
+        checksum = 0xcbf29ce484222325
+        for byte in content:
+            checksum = (checksum ^ byte) * 0x100000001b3 % 2**64
+        return magic + struct.pack("<IQ", len(content), checksum) + content
+    whole = head() + sealed(body())
+    write("record", "meet_proved", b"\x06" + whole)
+    write("record", "meet_not_proved", b"\x02" + whole)
+    write("record", "meet_of_others", b"\x00" + whole)
+    write("record", "meet_off", b"\x00" + head(level=0) + body())
+    write("record", "meet_unknown_level", b"\x06" + head(level=77) + sealed(body()))
+    write("record", "meet_version", b"\x06" + head(version=9) + sealed(body()))
+    write("record", "meet_no_ranks", b"\x06" + head() + sealed(body(size=0)))
+    write("record", "meet_cut", b"\x06" + whole[:60])
+    write("record", "meet_host_without_end", b"\x06" + whole[:-64] + b"\xff" * 64)
+    write("record", "file", b"\x07" + file(whole))
+    write("record", "file_cut", b"\x07" + file(whole)[:-1])
+    write("record", "file_of_others", b"\x07" + file(whole, magic=b"what"))
+    write("record", "file_empty", b"\x07")
+    write("record", "file_without_content", b"\x07" + file(b""))
+
+
+def url():
+    for name, text in (("plain", "127.0.0.1:6379"), ("all", "me:%2Fetc%2Fpw@h:6379/3?prefix=a%3Ab&cacert=/c&cert=/d&key=/e"),
+                       ("v6", "[::1]:6379/1"), ("scope", "fe80::1%lo"), ("scope_number", "fe80::1%77"),
+                       ("scope_nonsense", "fe80::1%9o"), ("v4", "10.1.2.3"), ("no_port", "host"),
+                       ("bad_escape", "h%2:6379"), ("nul", "h%00:6379"), ("twice", "h:1?prefix=a&prefix=b"),
+                       ("at_end", "user:@"), ("port_0", "h:0"), ("long", "h" * 300 + ":1"), ("mapped", "::ffff:1.2.3.4")):
+        for flag in (0, 1):
+            write("url", f"{name}_{flag}", bytes([flag]) + text.encode())
+
+
+def environment():
+    for name, lines in (("launched", ("RANK=1", "WORLD_SIZE=4", "MASTER_ADDR=::1", "MASTER_PORT=29500")),
+                        ("alone", ()), ("rank_beyond", ("RANK=4", "WORLD_SIZE=4")), ("half", ("RANK=1",)),
+                        ("store", ("RANK=0", "WORLD_SIZE=2", "DDL_STORE=file:///tmp/x")),
+                        ("open_mpi", ("OMPI_COMM_WORLD_RANK=1", "OMPI_COMM_WORLD_SIZE=2", "MASTER_ADDR=a", "MASTER_PORT=1")),
+                        ("slurm", ("SLURM_PROCID=1", "SLURM_STEP_NUM_TASKS=2")), ("pmi", ("PMI_RANK=0", "PMI_SIZE=1")),
+                        ("times", ("DDL_TIMEOUT=1.5min", "DDL_START_TIMEOUT=200ms")), ("endless", ("DDL_TIMEOUT=1e300h",)),
+                        ("choices", ("DDL_TRANSPORT=shm", "DDL_SECURITY=off", "DDL_IFACE=eth0", "DDL_LOG=trace")),
+                        ("algorithms", ("DDL_ALLREDUCE=ring", "DDL_BROADCAST=binomial", "DDL_BARRIER=none")),
+                        ("huge", ("WORLD_SIZE=99999999999999999999", "RANK=-1"))):
+        write("environment", name, "\n".join(lines).encode())
+
+
+def profile():
+    write("profile", "some", b"# measured\nlocal.latency_ns = 3600\nremote.byte_ns=0.85 # fast\n\n")
+    write("profile", "unknown", b"local.speed = 3\n")
+    write("profile", "twice", b"reduce_ns = 1\nreduce_ns = 2\n")
+    write("profile", "zero", b"reduce_ns = 0.000\n")
+    write("profile", "huge", b"reduce_ns = 1" + b"0" * 400)
+    write("profile", "no_value", b"reduce_ns =")
+    write("profile", "nul", b"reduce_ns = 1\0\n\0 = \0")
+
+
 hello()
 roster()
 store_wire()
+record()
+url()
+environment()
+profile()
