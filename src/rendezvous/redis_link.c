@@ -17,7 +17,9 @@ enum {
     LAST_WORD_MS = 1000,     /* what a request gets when the time of the caller is over */
     CONNECT_LEAST_MS = 1000, /* for one of several addresses */
     FIRST_PAUSE_MS = 10,
-    LAST_PAUSE_MS = 500,
+    LAST_PAUSE_MS = 250,
+    PRESENCE_LEAST_MS = 100, /* between two times that we make it */
+    UNSTEADY_MS = 1000,      /* after connecting again; all ranks have by then, unless the server is slow */
     READ_BYTES = 16 << 10,
     REASON_TEXT = 200,
     CHANNEL_TEXT = 128
@@ -41,8 +43,10 @@ struct ddl_redis_link {
     struct connection connections[2];
     int *held;                /* the owner's; what a forked child has to close */
     ddl_deadline start_limit; /* of the start-up; a request gets its full time before it */
-    int generation;           /* how often we have connected for requests */
-    bool is_broken;           /* Redis could not be reached; why tells */
+    ddl_deadline end;         /* of everything; 0: not known yet */
+    ddl_deadline unsteady_until, presence_pause;
+    int generation; /* how often we have connected for requests */
+    bool is_broken; /* Redis could not be reached; why tells */
     ddl_error why;
 };
 
@@ -261,6 +265,10 @@ static ddl_status link_up(ddl_redis_link *link, int which, ddl_deadline deadline
         *err = why;
     if (status != DDL_OK)
         return status;
+    if (which == PRESENCE ? link->presence_pause > 0 : link->generation > 0)
+        link->unsteady_until = ddl_deadline_in_ms(UNSTEADY_MS);
+    if (which == PRESENCE)
+        link->presence_pause = ddl_deadline_in_ms(PRESENCE_LEAST_MS);
     link->generation += which == COMMANDS;
     link->held[which] = ddl_stream_descriptor(link->connections[which].stream);
     return DDL_OK;
@@ -319,6 +327,8 @@ ddl_status ddl_redis_link_exchange(ddl_redis_link *link, ddl_redis_request *requ
         earlier(ddl_deadline_in_ms(COMMAND_LIMIT_MS), later(later(link->start_limit, deadline), least));
     ddl_status status = link->is_broken ? link->why.code : DDL_OK;
     ddl_error why = link->why;
+    if (link->end > 0)
+        limit = earlier(limit, link->end);
     if (status == DDL_OK && request->incomplete)
         status = DDL_FAIL(&why, DDL_ENOMEM, "no memory for a request to Redis");
     if (status == DDL_OK) {
@@ -375,6 +385,10 @@ ddl_status ddl_redis_link_keep_presence(ddl_redis_link *link, ddl_error *err)
     if (connection->stream != NULL &&
         ddl_stream_read(connection->stream, unwanted, sizeof unwanted, ddl_now_ns(), &count, &why) != DDL_OK)
         drop(link, PRESENCE);
+    if (link->end > 0)
+        limit = earlier(limit, link->end);
+    if (connection->stream == NULL && !ddl_deadline_passed(link->presence_pause)) /* not round and round */
+        (void)ddl_socket_wait(-1, 0, earlier(link->presence_pause, limit));
     int64_t pause = FIRST_PAUSE_MS;
     while (connection->stream == NULL && (status = link_up(link, PRESENCE, limit, &why)) != DDL_OK) {
         if (!may_pass(status) || ddl_deadline_passed(limit)) {
@@ -492,6 +506,12 @@ void ddl_redis_link_rest(ddl_redis_link *link)
 void ddl_redis_link_hurry(ddl_redis_link *link, ddl_deadline limit)
 {
     link->start_limit = earlier(link->start_limit, limit);
+    link->end = limit + earlier(LAST_WORD_MS * DDL_NS_PER_MS, DDL_DEADLINE_NEVER - limit);
+}
+
+bool ddl_redis_link_is_unsteady(const ddl_redis_link *link)
+{
+    return !ddl_deadline_passed(link->unsteady_until);
 }
 
 int ddl_redis_link_generation(const ddl_redis_link *link)

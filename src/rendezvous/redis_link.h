@@ -66,8 +66,12 @@ DDL_MUST_USE ddl_status ddl_redis_link_keep_presence(ddl_redis_link *link, ddl_e
 /* Close the connection for requests; the next one opens it again. */
 void ddl_redis_link_rest(ddl_redis_link *link);
 
-/* From now on no request may take longer than until then, and a second. */
+/* From now on no request may take longer than until then, and all of them together not longer than a second
+ * beyond. */
 void ddl_redis_link_hurry(ddl_redis_link *link, ddl_deadline limit);
+
+/* Whether a connection had to be made anew just now: others may be about to do the same, and not be seen. */
+bool ddl_redis_link_is_unsteady(const ddl_redis_link *link);
 
 /* Changes with the connection for requests; a WATCH ends with it. */
 int ddl_redis_link_generation(const ddl_redis_link *link);

@@ -444,7 +444,7 @@ static ddl_status look_for_some(struct store_redis *redis, int *at, ddl_error *e
     ddl_status status = ddl_redis_link_check(redis->link, &reply, 1, err);
     for (size_t i = 0; i < count && status == DDL_OK; i++) {
         bool gone = !is_there(reply, i);
-        members[i]->is_gone = gone && members[i]->missed;
+        members[i]->is_gone = gone && members[i]->missed && !ddl_redis_link_is_unsteady(redis->link);
         members[i]->missed = gone;
     }
     ddl_redis_link_release(&reply, 1);
@@ -540,7 +540,8 @@ static ddl_status mourn_host(struct store_redis *redis, ddl_error *err)
     return report_lost(redis, err);
 }
 
-/* Whether rank 0 is still there. *gone needs two looks in a row. */
+/* Whether rank 0 is still there. *gone needs two looks in a row, and that we have been connected for long
+ * enough. */
 static ddl_status look_for_host(struct store_redis *redis, bool *gone, ddl_error *err)
 {
     ddl_redis_request request = { .count = 0 };
@@ -550,7 +551,7 @@ static ddl_status look_for_host(struct store_redis *redis, bool *gone, ddl_error
     ddl_status status = ddl_redis_link_check(redis->link, &reply, 1, err);
     bool missed = status == DDL_OK && !is_there(reply, 0);
     ddl_redis_link_release(&reply, 1);
-    *gone = missed && redis->host_missed;
+    *gone = missed && redis->host_missed && !ddl_redis_link_is_unsteady(redis->link);
     redis->host_missed = missed;
     redis->next_life_look = ddl_deadline_in_ms(missed ? LIFE_AGAIN_MS : LIFE_INTERVAL_MS);
     return status;

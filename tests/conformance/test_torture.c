@@ -26,6 +26,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/random.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -142,17 +143,24 @@ static const char *const kinds[] = { "mem", "file", "tcp" };
 
 enum { KINDS = sizeof kinds / sizeof kinds[0] };
 
+/* Below those that the system gives out, so that no connection gets it meanwhile. */
 static int free_port(void)
 {
-    struct sockaddr_in address = { .sin_family = AF_INET };
-    socklen_t bytes = sizeof address;
-    int fd = socket(AF_INET, SOCK_STREAM, 0);
-    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    assert_true(fd >= 0);
-    assert_int_equal(bind(fd, (struct sockaddr *)&address, sizeof address), 0);
-    assert_int_equal(getsockname(fd, (struct sockaddr *)&address, &bytes), 0);
-    close(fd);
-    return ntohs(address.sin_port);
+    enum { FIRST_PORT = 16384, LAST_PORT = 32767 };
+    for (;;) {
+        struct sockaddr_in address = { .sin_family = AF_INET };
+        uint16_t wanted;
+        int fd = socket(AF_INET, SOCK_STREAM, 0);
+        assert_true(fd >= 0);
+        assert_int_equal(getrandom(&wanted, sizeof wanted, 0), sizeof wanted);
+        wanted = (uint16_t)(FIRST_PORT + wanted % (LAST_PORT - FIRST_PORT + 1));
+        address.sin_port = htons(wanted);
+        address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+        int bound = bind(fd, (struct sockaddr *)&address, sizeof address);
+        close(fd);
+        if (bound == 0)
+            return wanted;
+    }
 }
 
 static void name_store(const char *kind, const char *folder, uint64_t nth, char url[96])

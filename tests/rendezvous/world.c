@@ -1,6 +1,7 @@
 /* world.c - threads as ranks. */
 #include "world.h"
 
+#include "io/host.h"
 #include "io/socket.h"
 #include "rendezvous/proof.h"
 #include "rendezvous/store.h"
@@ -220,15 +221,24 @@ int world_await_member(const struct world_rank *like, int observer, int rank)
     return member.port;
 }
 
+/* Below those that the system gives out, so that no connection of another test gets it meanwhile. */
 int world_free_port(void)
 {
-    ddl_address address, bound;
-    int fd = -1;
-    if (!ddl_address_parse("127.0.0.1", 0, &address) ||
-        ddl_socket_listen(&address, 1, &fd, &bound, NULL) != DDL_OK)
-        abort();
-    close(fd);
-    return ddl_address_port(&bound);
+    enum { FIRST_PORT = 16384, LAST_PORT = 32767 };
+    for (;;) {
+        ddl_address address, bound;
+        uint16_t wanted;
+        int fd = -1;
+        if (ddl_host_random(&wanted, sizeof wanted, NULL) != DDL_OK)
+            abort();
+        wanted = (uint16_t)(FIRST_PORT + wanted % (LAST_PORT - FIRST_PORT + 1));
+        if (!ddl_address_parse("127.0.0.1", wanted, &address))
+            abort();
+        if (ddl_socket_listen(&address, 1, &fd, &bound, NULL) != DDL_OK)
+            continue;
+        close(fd);
+        return wanted;
+    }
 }
 
 const char *world_tcp_url(char url[64])
