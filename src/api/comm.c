@@ -87,6 +87,15 @@ static void wake_members(void *arg)
             ddl_lanes_nudge(comm->world->lanes, comm->members[rank]);
 }
 
+/* A rank has posted something else: as if it had told by a frame what it is in. */
+static void post_differs(void *arg, int rank, uint64_t sequence, const ddl_signature *theirs)
+{
+    ddl_comm *comm = arg;
+    ddl_frame frame = ddl_failure_enter_frame(comm->id * 2 + DDL_CHANNEL_COLLECTIVE, sequence, theirs);
+    frame.number = 1; /* no question */
+    ddl_failure_heard(comm, rank, &frame);
+}
+
 static ddl_status make_board(ddl_comm *comm, ddl_error *err)
 {
     if (comm->board_index < 0)
@@ -121,9 +130,9 @@ static ddl_status fill(ddl_comm *comm, const int members[], ddl_error *err)
         return DDL_FAIL(err, DDL_ENOMEM, "no memory for requests");
     DDL_TRY(make_board(comm, err));
     comm->model.board_bytes = comm->board != NULL ? DDL_SHEET_BYTES : 0;
-    ddl_posting_owner owner = { comm->board, wake_members, comm, &comm->world->posting };
+    ddl_posting_owner owner = { comm->board, wake_members, post_differs, comm, &comm->world->posting };
     return ddl_backend_create(comm->mesh != NULL ? ddl_mesh_transport(comm->mesh) : NULL, comm->members,
-                              ddl_compute_cpu(), &owner, &comm->backend, err);
+                              ddl_compute_cpu(), &owner, comm->model.crowding <= 1, &comm->backend, err);
 }
 
 ddl_status ddl_comm_create(ddl_world *world, uint32_t id, const int members[], int nranks, int rank,
@@ -181,6 +190,7 @@ void ddl_comm_destroy(ddl_comm *comm)
         if (comm->failure.failing && !comm->failure.failed)
             world->nbusy--;
         ddl_repeat_forget(comm);
+        ddl_backend_close(comm->backend);
         ddl_shrink_free(comm);
         ddl_world_dismiss(world, comm);
         ddl_engine_leave(comm->engine);

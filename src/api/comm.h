@@ -45,6 +45,7 @@ typedef struct ddl_repeat {
     size_t count;
     ddl_dtype dtype;
     ddl_op op;
+    int root;
     bool in_place;
     ddl_extent extent;
 } ddl_repeat;

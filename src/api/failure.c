@@ -613,6 +613,16 @@ static void settle(ddl_comm *comm)
     ddl_engine_wake(comm->engine);
 }
 
+/* What this rank waits for in an operation may be that others begin the one before, which is done here: who
+ * did something else there knows only if it is told. */
+static void tell_what_is_before(ddl_comm *comm, const ddl_task *task)
+{
+    uint64_t sequence;
+    const ddl_signature *before = ddl_backend_waits_behind(task, &sequence);
+    if (before != NULL)
+        tell_entered(comm, -1, sequence, before, false);
+}
+
 void ddl_failure_tick(ddl_comm *comm, int64_t now_ns)
 {
     if (comm->failure.failed)
@@ -630,6 +640,7 @@ void ddl_failure_tick(ddl_comm *comm, int64_t now_ns)
         bool is_long = now_ns - request->issued_ns > tell_after_ms * DDL_NS_PER_MS;
         if (is_long && !request->told) {
             request->told = true;
+            tell_what_is_before(comm, &request->task);
             if (ddl_request_is_collective(request))
                 tell_entered(comm, -1, request->task.sequence, &request->task.signature, false);
             else

@@ -119,15 +119,6 @@ static void task_failed(ddl_task *task, const ddl_error *error)
     fail(request->comm, request, error);
 }
 
-/* As if that rank had told by a frame what it is in. */
-static void task_differs(ddl_task *task, int rank, const ddl_signature *theirs)
-{
-    ddl_request *request = DDL_CONTAINER(task, ddl_request, task);
-    ddl_frame frame = ddl_failure_enter_frame(task->channel, task->sequence, theirs);
-    frame.number = 1; /* no question */
-    ddl_failure_heard(request->comm, rank, &frame);
-}
-
 /* Counts of an alltoallv are this rank's own: peers compare them pair by pair. */
 static bool remember_counts(ddl_comm *comm, ddl_past *past, const ddl_shape *shape)
 {
@@ -266,7 +257,6 @@ static void describe(ddl_comm *comm, const ddl_call *call, const ddl_algorithm *
         task->signature.collective = call->as;
     task->finished = ddl_issue_finished;
     task->failed = task_failed;
-    task->differs = task_differs;
     task->by_messages = call->as == DDL_SIGNATURE_FREE; /* who has left a board does not look at it again */
     request->comm = comm;
     request->engine = comm->engine;

@@ -55,7 +55,8 @@ bool ddl_repeat_keep(ddl_comm *comm, const ddl_call *call, ddl_request *request,
     drop_repeat(repeat);
     leave_room(comm, request);
     plan->users++;
-    *repeat = (ddl_repeat){ request, plan, call->count, call->dtype, call->op, call->in_place, call->extent };
+    *repeat = (ddl_repeat){ request,  plan,       call->count,    call->dtype,
+                            call->op, call->root, call->in_place, call->extent };
     request->task.finished = repeat_finished;
     return true;
 }
@@ -64,7 +65,7 @@ bool ddl_repeat_keep(ddl_comm *comm, const ddl_call *call, ddl_request *request,
 static bool is_like(const ddl_repeat *repeat, const ddl_call *call)
 {
     return repeat->request != NULL && repeat->count == call->count && repeat->dtype == call->dtype &&
-           repeat->op == call->op && call->as == 0 && call->counts == NULL;
+           repeat->op == call->op && repeat->root == call->root && call->as == 0 && call->counts == NULL;
 }
 
 const ddl_extent *ddl_repeat_extent(const ddl_comm *comm, const ddl_call *call)

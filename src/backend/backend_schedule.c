@@ -155,12 +155,6 @@ static void post_finished(ddl_post *post)
     task->finished(task);
 }
 
-static void post_differs(ddl_post *post, int rank, const ddl_signature *theirs)
-{
-    ddl_task *task = DDL_CONTAINER(post, ddl_task, post);
-    task->differs(task, rank, theirs);
-}
-
 bool ddl_backend_repeat(ddl_task *task, ddl_plan *plan)
 {
     ddl_post *post = &task->post;
@@ -185,7 +179,6 @@ static bool start_post(ddl_task *task, const ddl_cached_plan *cached)
         .dtype = task->dtype,
         .op = task->op,
         .finished = post_finished,
-        .differs = post_differs,
     };
     return ddl_backend_repeat(task, cached->plan);
 }
@@ -252,6 +245,13 @@ bool ddl_backend_has_posted(const ddl_task *task, int rank)
            ddl_posting_has_posted(&task->backend->posting, &task->post, rank);
 }
 
+const ddl_signature *ddl_backend_waits_behind(const ddl_task *task, uint64_t *sequence)
+{
+    return ddl_link_linked(&task->post.link)
+               ? ddl_posting_waits_behind(&task->backend->posting, &task->post, sequence)
+               : NULL;
+}
+
 void ddl_backend_visit_pending(const ddl_task *task, void (*visit)(void *arg, int peer, bool outgoing),
                                void *arg)
 {
@@ -267,12 +267,14 @@ void ddl_backend_visit_pending(const ddl_task *task, void (*visit)(void *arg, in
 /* ---- life ---- */
 
 ddl_status ddl_backend_create(ddl_transport *transport, const int *peers, ddl_compute *compute,
-                              const ddl_posting_owner *owner, ddl_backend **out, ddl_error *err)
+                              const ddl_posting_owner *owner, bool is_roomy, ddl_backend **out,
+                              ddl_error *err)
 {
     ddl_backend *backend = ddl_alloc(sizeof *backend);
     if (backend == NULL)
         return DDL_FAIL(err, DDL_ENOMEM, "no memory for a backend");
-    backend->plans = ddl_plan_cache_create(owner->board != NULL);
+    ddl_board_use use = is_roomy ? DDL_BOARD_ROOTED : DDL_BOARD_AMONG_ALL;
+    backend->plans = ddl_plan_cache_create(owner->board != NULL ? use : DDL_BOARD_NONE);
     if (backend->plans == NULL) {
         ddl_free(backend);
         return DDL_FAIL(err, DDL_ENOMEM, "no memory for a backend");
@@ -285,6 +287,12 @@ ddl_status ddl_backend_create(ddl_transport *transport, const int *peers, ddl_co
         ddl_list_init(&backend->free_scratch[i]);
     *out = backend;
     return DDL_OK;
+}
+
+void ddl_backend_close(ddl_backend *backend)
+{
+    if (backend != NULL)
+        ddl_posting_fini(&backend->posting);
 }
 
 void ddl_backend_destroy(ddl_backend *backend)

@@ -30,8 +30,6 @@ struct ddl_task {
     /* One of the two is called once, from progress, unless start said that the task was done, or failed. */
     void (*finished)(ddl_task *task);
     void (*failed)(ddl_task *task, const ddl_error *error); /* must cancel the task, now or soon */
-    /* A rank has posted something else on the board; the task must be cancelled, now or soon. */
-    void (*differs)(ddl_task *task, int rank, const ddl_signature *theirs);
     /* The backend's. */
     ddl_backend *backend;
     ddl_plan_run *run;
@@ -41,10 +39,14 @@ struct ddl_task {
 };
 
 /* peers: of each rank of the schedules, its number in the transport; NULL: the same. It must outlive the
- * backend, as must the owner's board, by which small calls of one round go. */
+ * backend, as must the owner's board, by which small calls of one round go. is_roomy: every rank has a CPU.
+ */
 DDL_MUST_USE ddl_status ddl_backend_create(ddl_transport *transport, const int *peers, ddl_compute *compute,
-                                           const ddl_posting_owner *owner, ddl_backend **backend,
-                                           ddl_error *err);
+                                           const ddl_posting_owner *owner, bool is_roomy,
+                                           ddl_backend **backend, ddl_error *err);
+
+/* Look at the board no more. No task may be running. NULL is fine. */
+void ddl_backend_close(ddl_backend *backend);
 
 /* No task may be running. NULL is fine. */
 void ddl_backend_destroy(ddl_backend *backend);
@@ -71,6 +73,9 @@ void ddl_backend_cancel(ddl_task *task);
 
 /* Whether the rank is known, by the board, to have begun what this running task is a part of. */
 bool ddl_backend_has_posted(const ddl_task *task, int rank);
+
+/* What this running task waits to be begun by all: an operation before it, which is done here. NULL: none. */
+const ddl_signature *ddl_backend_waits_behind(const ddl_task *task, uint64_t *sequence);
 
 /* Peers whose messages a started task still waits for. */
 void ddl_backend_visit_pending(const ddl_task *task, void (*visit)(void *arg, int peer, bool outgoing),

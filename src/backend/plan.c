@@ -56,8 +56,7 @@ typedef struct plan_extent { /* of a schedule; what decides how a call is cut */
     size_t message_bytes, scratch_bytes;
 } plan_extent;
 
-/* Whether such a rank may call it so; in place or not. */
-static bool makes_sense(ddl_collective collective, const ddl_shape *shape)
+bool ddl_plan_makes_sense(ddl_collective collective, const ddl_shape *shape)
 {
     switch (collective) {
     case DDL_COLLECTIVE_BROADCAST:
@@ -83,7 +82,7 @@ static ddl_status measure_rank(const ddl_plan *plan, const ddl_shape *standing_i
     ddl_shape shape = *standing_in;
     for (int in_place = 0; in_place < 2; in_place++) {
         shape.in_place = in_place == 1;
-        if (!makes_sense(plan->algorithm->collective, &shape))
+        if (!ddl_plan_makes_sense(plan->algorithm->collective, &shape))
             continue;
         ddl_schedule *schedule = NULL;
         DDL_TRY(plan->algorithm->build(&shape, &schedule, err));

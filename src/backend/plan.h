@@ -51,6 +51,9 @@ typedef struct ddl_plan_run {
     ddl_plan_slot slots[DDL_PIECES_IN_FLIGHT];
 } ddl_plan_run;
 
+/* Whether such a rank may call it so; in place or not. */
+bool ddl_plan_makes_sense(ddl_collective collective, const ddl_shape *shape);
+
 /* Cuts; shape's arrays are copied. DDL_ENOMEM; else as algorithm->build. */
 DDL_MUST_USE ddl_status ddl_plan_create(const ddl_algorithm *algorithm, const ddl_shape *shape,
                                         ddl_plan **plan, ddl_error *err);

@@ -18,18 +18,18 @@ typedef struct entry {
 } entry;
 
 struct ddl_plan_cache {
-    bool has_board;
+    ddl_board_use use;
     ddl_list buckets[BUCKETS]; /* of entry */
     uint64_t clock;            /* counts finds; the age of plans */
     int nplans;
 };
 
-ddl_plan_cache *ddl_plan_cache_create(bool has_board)
+ddl_plan_cache *ddl_plan_cache_create(ddl_board_use use)
 {
     ddl_plan_cache *cache = ddl_alloc(sizeof *cache);
     if (cache == NULL)
         return NULL;
-    cache->has_board = has_board;
+    cache->use = use;
     for (int i = 0; i < BUCKETS; i++)
         ddl_list_init(&cache->buckets[i]);
     return cache;
@@ -82,8 +82,9 @@ static void make_room(ddl_plan_cache *cache)
     }
 }
 
-/* Calls that all ranks know in whole, and in which each has something to say to each. */
-static bool is_among_all(ddl_collective collective)
+/* How much of a board's use such a call is. All ranks have to know it in whole, which excludes what has
+ * counts that only some are told. */
+static ddl_board_use use_of(ddl_collective collective)
 {
     switch (collective) {
     case DDL_COLLECTIVE_ALLREDUCE:
@@ -93,9 +94,14 @@ static bool is_among_all(ddl_collective collective)
     case DDL_COLLECTIVE_ALLGATHERV:
     case DDL_COLLECTIVE_ALLTOALL:
     case DDL_COLLECTIVE_BARRIER:
-        return true;
+        return DDL_BOARD_AMONG_ALL;
+    case DDL_COLLECTIVE_BROADCAST:
+    case DDL_COLLECTIVE_REDUCE:
+    case DDL_COLLECTIVE_GATHER:
+    case DDL_COLLECTIVE_SCATTER:
+        return DDL_BOARD_ROOTED;
     default:
-        return false;
+        return DDL_BOARD_NONE;
     }
 }
 
@@ -104,10 +110,13 @@ static ddl_status build_all(const ddl_plan *plan, bool in_place, ddl_schedule *s
                             ddl_error *err)
 {
     ddl_shape shape = plan->shape;
-    shape.in_place = in_place;
-    for (shape.rank = 0; shape.rank < shape.nranks; shape.rank++)
+    for (shape.rank = 0; shape.rank < shape.nranks; shape.rank++) {
+        shape.in_place = in_place;
+        if (!ddl_plan_makes_sense(plan->algorithm->collective, &shape))
+            shape.in_place = !in_place;
         DDL_TRY(plan->algorithm->build(&shape, &schedules[shape.rank], err));
-    *possible = ddl_oneshot_is_possible(schedules);
+    }
+    *possible = ddl_oneshot_is_possible(schedules, use_of(plan->algorithm->collective) == DDL_BOARD_ROOTED);
     return DDL_OK;
 }
 
@@ -116,8 +125,9 @@ static ddl_status derive_oneshot(const ddl_plan_cache *cache, const ddl_plan *pl
                                  ddl_error *err)
 {
     const ddl_schedule *own = plan->phases[0].schedule;
+    ddl_board_use use = use_of(plan->algorithm->collective);
     *oneshot = NULL;
-    if (!cache->has_board || plan->npieces > 1 || !is_among_all(plan->algorithm->collective) || own == NULL ||
+    if (use == DDL_BOARD_NONE || use > cache->use || plan->npieces > 1 || own == NULL ||
         !ddl_oneshot_is_possible_for(own))
         return DDL_OK;
     ddl_schedule *schedules[2][DDL_BOARD_RANKS] = { { NULL } };

@@ -16,8 +16,17 @@ typedef struct ddl_cached_plan {
     ddl_oneshot *oneshot; /* the same over a board; NULL: that is not possible, or there is none */
 } ddl_cached_plan;
 
-/* has_board: of a communicator with one. NULL: no memory. */
-ddl_plan_cache *ddl_plan_cache_create(bool has_board);
+/* What goes over a communicator's board. */
+typedef enum ddl_board_use {
+    DDL_BOARD_NONE, /* there is none */
+    DDL_BOARD_AMONG_ALL,
+    /* Also what goes from one rank or to one. A board makes all wait for who comes last, one call later, and
+     * messages do not: so it is for ranks that do not share CPUs. */
+    DDL_BOARD_ROOTED
+} ddl_board_use;
+
+/* NULL: no memory. */
+ddl_plan_cache *ddl_plan_cache_create(ddl_board_use use);
 
 /* No plan may have users. NULL is fine. */
 void ddl_plan_cache_destroy(ddl_plan_cache *cache);

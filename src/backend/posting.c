@@ -12,11 +12,19 @@ void ddl_posting_init(ddl_posting *posting, const ddl_posting_owner *owner, ddl_
     ddl_list_init(&posting->posts);
 }
 
+void ddl_posting_fini(ddl_posting *posting)
+{
+    DDL_ASSERT(ddl_list_empty(&posting->posts));
+    if (ddl_link_linked(&posting->link))
+        ddl_list_remove(&posting->link);
+}
+
 static void post(ddl_posting *posting, ddl_post *next)
 {
     ddl_slice says = ddl_oneshot_posts(next->oneshot);
     const char *from = says.buffer == DDL_BUFFER_IN ? next->in : next->out;
     next->is_posted = true;
+    posting->posted_sequence = next->sequence;
     ddl_board_post(posting->owner.board, next->number, next->signature,
                    says.bytes > 0 ? from + says.offset : NULL, says.bytes);
 }
@@ -26,24 +34,37 @@ static bool same(const ddl_signature *a, const ddl_signature *b)
     return memcmp(a, b, sizeof *a) == 0;
 }
 
-/* Whether all have posted the same operation as this, which is on the board. */
-static bool is_complete(ddl_posting *posting, ddl_post *post)
+/* What this rank has posted last. */
+static const ddl_signature *posted_signature(const ddl_board *board)
 {
-    int nranks = posting->owner.board->nranks, rank;
-    while ((rank = ddl_board_next(posting->owner.board)) >= 0 && rank < nranks) {
-        ddl_signature theirs = ddl_board_sheet(posting->owner.board, rank)->signature;
-        if (same(&theirs, post->signature))
-            continue;
-        post->is_spoilt = true;
-        post->differs(post, rank, &theirs);
-    }
-    return rank == nranks && !post->is_spoilt;
+    return &ddl_board_sheet(board, board->rank)->signature;
 }
 
-static void take_off(ddl_posting *posting, ddl_post *post)
+/* Whether these ranks have posted the same as this one has last. */
+static bool have_posted(ddl_posting *posting, ddl_board_ranks among)
 {
-    ddl_list_remove(&post->link);
-    if (ddl_list_empty(&posting->posts))
+    ddl_board *board = posting->owner.board;
+    int rank;
+    while ((rank = ddl_board_next(board, among)) >= 0 && rank < board->nranks) {
+        ddl_signature theirs = ddl_board_sheet(board, rank)->signature;
+        if (same(&theirs, posted_signature(board)))
+            continue;
+        posting->is_spoilt = true;
+        posting->owner.differs(posting->owner.arg, rank, posting->posted_sequence, &theirs);
+    }
+    return rank >= 0 && !posting->is_spoilt;
+}
+
+/* It is among the busy ones until all have been seen to have come to what was posted last. */
+static void note_whether_busy(ddl_posting *posting)
+{
+    bool is_busy =
+        !ddl_list_empty(&posting->posts) || (posting->owner.board->unseen != 0 && !posting->is_spoilt);
+    if (is_busy == ddl_link_linked(&posting->link))
+        return;
+    if (is_busy)
+        ddl_list_append(posting->owner.busy, &posting->link);
+    else
         ddl_list_remove(&posting->link);
 }
 
@@ -51,14 +72,16 @@ static void take_off(ddl_posting *posting, ddl_post *post)
 static bool try_to_finish(ddl_posting *posting, ddl_post *oldest)
 {
     bool is_new = !oldest->is_posted;
+    if (is_new && posting->owner.board->unseen != 0 &&
+        !have_posted(posting, ddl_board_others(posting->owner.board)))
+        return false;
     if (is_new)
         post(posting, oldest);
-    bool complete = is_complete(posting, oldest);
+    bool complete = have_posted(posting, ddl_oneshot_needs(oldest->oneshot));
     if (is_new)
         posting->owner.posted(posting->owner.arg);
     if (!complete)
         return false;
-    take_off(posting, oldest);
     ddl_oneshot_finish(oldest->oneshot, posting->owner.board, oldest->in, oldest->out, posting->compute,
                        oldest->dtype, oldest->op);
     return true;
@@ -66,13 +89,13 @@ static bool try_to_finish(ddl_posting *posting, ddl_post *oldest)
 
 bool ddl_posting_start(ddl_posting *posting, ddl_post *post)
 {
-    bool is_first = ddl_list_empty(&posting->posts);
     DDL_ASSERT(post->sequence > posting->newest);
     posting->newest = post->sequence;
-    if (is_first)
-        ddl_list_append(posting->owner.busy, &posting->link);
-    ddl_list_append(&posting->posts, &post->link);
-    return is_first && try_to_finish(posting, post);
+    bool done = ddl_list_empty(&posting->posts) && try_to_finish(posting, post);
+    if (!done)
+        ddl_list_append(&posting->posts, &post->link);
+    note_whether_busy(posting);
+    return done;
 }
 
 bool ddl_posting_progress(ddl_posting *posting)
@@ -82,16 +105,30 @@ bool ddl_posting_progress(ddl_posting *posting)
         ddl_post *oldest = DDL_CONTAINER(first, ddl_post, link);
         if (!try_to_finish(posting, oldest))
             break;
+        ddl_list_remove(&oldest->link);
         oldest->finished(oldest);
         moved = true;
     }
+    if (ddl_list_empty(&posting->posts) && ddl_link_linked(&posting->link))
+        (void)have_posted(posting, ddl_board_others(posting->owner.board));
+    note_whether_busy(posting);
     return moved;
 }
 
 void ddl_posting_cancel(ddl_posting *posting, ddl_post *post)
 {
-    if (ddl_link_linked(&post->link))
-        take_off(posting, post);
+    if (!ddl_link_linked(&post->link))
+        return;
+    ddl_list_remove(&post->link);
+    note_whether_busy(posting);
+}
+
+const ddl_signature *ddl_posting_waits_behind(const ddl_posting *posting, const ddl_post *post,
+                                              uint64_t *sequence)
+{
+    bool is_first = ddl_list_first(&posting->posts) == &post->link;
+    *sequence = posting->posted_sequence;
+    return is_first && !post->is_posted ? posted_signature(posting->owner.board) : NULL;
 }
 
 bool ddl_posting_has_posted(const ddl_posting *posting, const ddl_post *post, int rank)
@@ -104,7 +141,10 @@ void ddl_posting_visit_pending(const ddl_posting *posting, const ddl_post *post,
                                void (*visit)(void *arg, int rank, bool outgoing), void *arg)
 {
     const ddl_board *board = posting->owner.board;
+    bool is_first = ddl_list_first(&posting->posts) == &post->link;
+    ddl_board_ranks others = ddl_board_others(board);
+    ddl_board_ranks awaited = post->is_posted ? ddl_oneshot_needs(post->oneshot) : others;
     for (int rank = 0; rank < board->nranks; rank++)
-        if (rank != board->rank && !ddl_posting_has_posted(posting, post, rank))
+        if ((awaited >> rank & 1) != 0 && !(is_first && ddl_board_has_posted(board, rank)))
             visit(arg, rank, false);
 }

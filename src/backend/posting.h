@@ -1,5 +1,6 @@
 /*
- * posting.h - operations over a board: begun in order, one at a time, and finished when all have posted.
+ * posting.h - operations over a board: begun in order, one at a time, and finished when those have posted
+ * from whom something is needed.
  *
  * Everything here is for the holder of the engine's baton only.
  */
@@ -11,16 +12,22 @@
 typedef struct ddl_posting_owner {
     ddl_board *board;          /* NULL: there is none, and nothing is ever started */
     void (*posted)(void *arg); /* something was: wake those of the others who sleep */
+    /* Another rank has posted something else with this operation; called once for each of them. If the
+     * operation is still under way, it may not finish, and is to be cancelled. */
+    void (*differs)(void *arg, int rank, uint64_t sequence, const ddl_signature *theirs);
     void *arg;
-    ddl_list *busy; /* of ddl_posting.link, while something is under way */
+    ddl_list
+        *busy; /* of ddl_posting.link, while something is under way, or others have not come to the last */
 } ddl_posting_owner;
 
 typedef struct ddl_posting { /* of one communicator */
     ddl_posting_owner owner;
     ddl_compute *compute;
-    ddl_list posts; /* ddl_post, oldest first: the first one is on the board */
+    ddl_list posts; /* ddl_post, oldest first: the first one is on the board, or about to be */
     ddl_link link;
-    uint64_t newest; /* sequence of the last one */
+    uint64_t newest;          /* sequence of the last one */
+    uint64_t posted_sequence; /* of what was posted last, to which others may still come */
+    bool is_spoilt;           /* somebody has posted something else */
 } ddl_posting;
 
 typedef struct ddl_post ddl_post;
@@ -35,11 +42,8 @@ struct ddl_post { /* an operation; embedded in a task, all zero before the start
     ddl_dtype dtype;
     ddl_op op;
     void (*finished)(ddl_post *post); /* once, from progress, unless start said that it was done */
-    /* Another rank has posted something else with this number; called once for each of them. The post will
-     * not finish, and is to be cancelled. */
-    void (*differs)(ddl_post *post, int rank, const ddl_signature *theirs);
     /* The posting's. */
-    bool is_posted, is_spoilt;
+    bool is_posted;
 };
 
 void ddl_posting_init(ddl_posting *posting, const ddl_posting_owner *owner, ddl_compute *compute);
@@ -50,13 +54,21 @@ bool ddl_posting_start(ddl_posting *posting, ddl_post *post);
 /* Finish what can be. True: something did. */
 bool ddl_posting_progress(ddl_posting *posting);
 
+/* At the end; nothing may be under way. */
+void ddl_posting_fini(ddl_posting *posting);
+
 /* Nothing is called any more, and buffers are not touched. */
 void ddl_posting_cancel(ddl_posting *posting, ddl_post *post);
+
+/* Of what was posted before this one, which is not posted as not all have come to that: *sequence. NULL: it
+ * does not wait for that. */
+const ddl_signature *ddl_posting_waits_behind(const ddl_posting *posting, const ddl_post *post,
+                                              uint64_t *sequence);
 
 /* Whether a rank is known to have begun this post too. */
 bool ddl_posting_has_posted(const ddl_posting *posting, const ddl_post *post, int rank);
 
-/* Ranks that have not posted what this one waits for. */
+/* Ranks that have not posted what this one waits for: with this operation, or with the one before. */
 void ddl_posting_visit_pending(const ddl_posting *posting, const ddl_post *post,
                                void (*visit)(void *arg, int rank, bool outgoing), void *arg);
 

@@ -9,9 +9,10 @@ void ddl_board_post(ddl_board *board, uint64_t number, const ddl_signature *sign
                     size_t count)
 {
     DDL_ASSERT(count <= DDL_SHEET_BYTES);
+    DDL_ASSERT(board->unseen == 0);
     board->posts++;
     board->number = number;
-    board->seen = 0;
+    board->unseen = ddl_board_others(board);
     ddl_sheet *sheet = &board->sheets[board->rank][board->posts & 1];
     if (count > 0)
         memcpy(sheet->bytes, bytes, count);
@@ -26,11 +27,14 @@ bool ddl_board_has_posted(const ddl_board *board, int rank)
     return atomic_load_explicit(&sheet->number, memory_order_acquire) == board->number;
 }
 
-int ddl_board_next(ddl_board *board)
+int ddl_board_next(ddl_board *board, ddl_board_ranks among)
 {
-    if (board->seen == board->rank)
-        board->seen++;
-    if (board->seen == board->nranks)
+    ddl_board_ranks left = board->unseen & among;
+    if (left == 0)
         return board->nranks;
-    return ddl_board_has_posted(board, board->seen) ? board->seen++ : -1;
+    int rank = __builtin_ctzll(left);
+    if (!ddl_board_has_posted(board, rank))
+        return -1;
+    board->unseen &= ~((ddl_board_ranks)1 << rank);
+    return rank;
 }

@@ -1,8 +1,9 @@
 /*
  * board.h - what a rank has to say to all others of its host, written once where all of them can read it.
  *
- * Each rank owns two sheets in memory that all have mapped and writes them in turn; each post says something
- * to everybody. A rank posts again only when it has seen what all others posted with its last post, so
+ * Each rank owns two sheets in memory that all have mapped and writes them in turn; all post with each
+ * operation, if only that they have come. An operation is done with when those have posted from whom
+ * something is needed; but a rank posts again only when all others have posted with its last post, so
  * whoever posts for the second time after a post knows that everybody has read that one: two sheets are
  * enough, and nobody has to say that he has read.
  *
@@ -20,6 +21,8 @@
 
 enum { DDL_SHEET_BYTES = 32 * 1024, DDL_BOARD_RANKS = 64 };
 
+typedef uint64_t ddl_board_ranks; /* a bit for each */
+
 /* In shared memory; all zero is an empty one. What others write into it is believed no further than its
  * length goes: readers read as many bytes as they expect. */
 typedef struct ddl_sheet {
@@ -33,9 +36,17 @@ typedef struct ddl_board {
     int rank, nranks;
     ddl_sheet *sheets[DDL_BOARD_RANKS]; /* of each rank: its two */
     uint64_t posts;
-    uint64_t number; /* of the last post */
-    int seen;        /* all below this rank have posted with it */
+    uint64_t number;        /* of the last post */
+    ddl_board_ranks unseen; /* who has not been seen to have posted with it; never this rank */
 } ddl_board;
+
+/* All others. */
+static inline ddl_board_ranks ddl_board_others(const ddl_board *board)
+{
+    ddl_board_ranks all =
+        board->nranks < DDL_BOARD_RANKS ? ((ddl_board_ranks)1 << board->nranks) - 1 : ~(ddl_board_ranks)0;
+    return all & ~((ddl_board_ranks)1 << board->rank);
+}
 
 /* Operations of communicators that use the same sheets one after the other have numbers of their own. */
 static inline uint64_t ddl_board_number(uint32_t communicator, uint64_t sequence)
@@ -43,13 +54,13 @@ static inline uint64_t ddl_board_number(uint32_t communicator, uint64_t sequence
     return ((uint64_t)communicator + 1) << 32 | (sequence & UINT32_MAX);
 }
 
-/* Say these bytes, at most DDL_SHEET_BYTES, to all. */
+/* Say these bytes, at most DDL_SHEET_BYTES, to all. All must have posted with this rank's last post. */
 void ddl_board_post(ddl_board *board, uint64_t number, const ddl_signature *signature, const void *bytes,
                     size_t count);
 
-/* The next rank that has posted with this rank's last post; -1: wait for one, nranks: that were all. A
- * rank's sheet is valid until this rank posts again. */
-int ddl_board_next(ddl_board *board);
+/* The next of these ranks that has posted with this rank's last post; -1: wait for one, nranks: that were
+ * all. A rank's sheet is valid until this rank posts again. */
+int ddl_board_next(ddl_board *board, ddl_board_ranks among);
 
 /* Whether a rank has; whatever its signature is. */
 bool ddl_board_has_posted(const ddl_board *board, int rank);

@@ -22,6 +22,7 @@ struct ddl_oneshot {
     int nranks;
     size_t element_bytes;
     ddl_slice posts;
+    ddl_board_ranks needs;
     action *actions;
     uint32_t nactions;
     place *operands;
@@ -57,12 +58,10 @@ static bool is_message(const ddl_step *step)
     return step->kind == DDL_STEP_SEND || step->kind == DDL_STEP_RECV || step->kind == DDL_STEP_RECV_REDUCE;
 }
 
-/* One message to each other rank, before anything else happens, and one from each. */
-static bool is_one_round(const ddl_schedule *schedule)
+/* Messages at both ends, of different pairs of ranks, that leave before anything else happens. */
+static bool is_one_round(const ddl_schedule *schedule, uint32_t *sent)
 {
-    uint32_t others = (uint32_t)schedule->nranks - 1, sent = 0;
-    if (schedule->nmessages != 2 * others)
-        return false;
+    *sent = 0;
     for (uint32_t i = 0; i < schedule->nsteps; i++) {
         const ddl_step *step = &schedule->steps[i];
         if (is_message(step) && (step->number != 0 || step->target.part[1].bytes > 0))
@@ -71,9 +70,20 @@ static bool is_one_round(const ddl_schedule *schedule)
             continue;
         if (step->npredecessors > 0)
             return false;
-        sent++;
+        (*sent)++;
     }
-    return sent == others; /* to different ranks, as all have number 0 */
+    return true;
+}
+
+/* As one of all, who have each something to say to each; or as the one or one of the others, where one rank
+ * has messages for all others or from all. */
+static bool has_its_messages(const ddl_schedule *schedule, uint32_t sent)
+{
+    uint32_t others = (uint32_t)schedule->nranks - 1, received = schedule->nmessages - sent;
+    bool among_all = sent == others && received == others;
+    bool is_one = (sent == others && received == 0) || (sent == 0 && received == others);
+    bool is_other = sent + received == 1;
+    return among_all || is_one || is_other;
 }
 
 /* All that a rank sends, from the first byte to the last. */
@@ -153,6 +163,7 @@ static bool add_local(reading *r, const ddl_step *step, const ddl_slice operands
 static bool add_message(reading *r, const ddl_step *step)
 {
     const ddl_step *sent = message_to(r->schedules[step->peer], r->rank);
+    r->oneshot->needs |= (ddl_board_ranks)1 << step->peer;
     const ddl_slice *lands = step->kind == DDL_STEP_RECV ? &step->target.part[0] : &step->source;
     if (sent == NULL || sent->target.part[0].bytes != lands->bytes)
         return false;
@@ -190,19 +201,30 @@ static bool add_step(reading *r, const ddl_schedule *own, const ddl_step *step)
     return false;
 }
 
-bool ddl_oneshot_is_possible_for(const ddl_schedule *own)
+static bool may_be(const ddl_schedule *schedule, uint32_t *sent)
 {
     ddl_slice said;
-    return own->nranks >= 2 && own->nranks <= DDL_BOARD_RANKS && is_one_round(own) && find_said(own, &said);
+    return schedule->nranks >= 2 && schedule->nranks <= DDL_BOARD_RANKS && is_one_round(schedule, sent) &&
+           has_its_messages(schedule, *sent) && find_said(schedule, &said);
 }
 
-bool ddl_oneshot_is_possible(ddl_schedule *const schedules[])
+bool ddl_oneshot_is_possible_for(const ddl_schedule *own)
 {
-    int nranks = schedules[0]->nranks;
-    for (int rank = 0; rank < nranks; rank++)
-        if (!ddl_oneshot_is_possible_for(schedules[rank]))
+    uint32_t sent;
+    return may_be(own, &sent);
+}
+
+/* With as many messages as there are pairs, or others. */
+bool ddl_oneshot_is_possible(ddl_schedule *const schedules[], bool may_be_rooted)
+{
+    uint32_t nranks = (uint32_t)schedules[0]->nranks, others = nranks - 1, messages = 0;
+    for (uint32_t rank = 0; rank < nranks; rank++) {
+        uint32_t sent;
+        if (!may_be(schedules[rank], &sent))
             return false;
-    return true;
+        messages += sent;
+    }
+    return messages == nranks * others || (may_be_rooted && messages == others);
 }
 
 static bool read_schedules(reading *r)
@@ -264,6 +286,11 @@ void ddl_oneshot_destroy(ddl_oneshot *oneshot)
 ddl_slice ddl_oneshot_posts(const ddl_oneshot *oneshot)
 {
     return oneshot->posts;
+}
+
+ddl_board_ranks ddl_oneshot_needs(const ddl_oneshot *oneshot)
+{
+    return oneshot->needs;
 }
 
 /* ---- running ---- */

@@ -1,10 +1,10 @@
 /*
  * oneshot.h - a schedule of one round, turned into what is left of it where all can read what all have said.
  *
- * Where every rank sends every other one message at once, and these are all messages, a rank can as well post
- * what it sends on a board and take its part of what the others posted, reducing straight from their
- * sheets. What is posted and what is read follows from the schedules of all ranks, so the checker's proof of
- * them holds for this too.
+ * Where every rank sends every other one message at once, or one rank has a message for all others or from
+ * all, and these are all messages, a rank can as well post what it sends on a board and take its part of what
+ * the others posted, reducing straight from their sheets. What is posted and what is read follows from the
+ * schedules of all ranks, so the checker's proof of them holds for this too.
  */
 #ifndef DDL_EXECUTOR_ONESHOT_H
 #define DDL_EXECUTOR_ONESHOT_H
@@ -18,10 +18,11 @@ typedef struct ddl_oneshot ddl_oneshot;
 
 /*
  * Whether these schedules of all ranks for one call are of one round, and no rank has more to say than a
- * sheet holds. Ranks differ in whether their calls are in place: it is possible for all of them only if it is
- * for both kinds of schedules.
+ * sheet holds: a round in which all have something to say to all, or also one of one rank and the others
+ * (may_be_rooted). Ranks differ in whether their calls are in place: it is possible for all of them only if
+ * it is for both kinds of schedules.
  */
-bool ddl_oneshot_is_possible(ddl_schedule *const schedules[]);
+bool ddl_oneshot_is_possible(ddl_schedule *const schedules[], bool may_be_rooted);
 
 /* Whether it may be, as far as this rank's own schedule says. */
 bool ddl_oneshot_is_possible_for(const ddl_schedule *own);
@@ -36,7 +37,10 @@ void ddl_oneshot_destroy(ddl_oneshot *oneshot);
 /* What this rank has to post, of IN or OUT. */
 ddl_slice ddl_oneshot_posts(const ddl_oneshot *oneshot);
 
-/* All have posted: the rest of the schedule. in is only read, unless the operation is in place. */
+/* From whom it needs something. */
+ddl_board_ranks ddl_oneshot_needs(const ddl_oneshot *oneshot);
+
+/* Those have posted: the rest of the schedule. in is only read, unless the operation is in place. */
 void ddl_oneshot_finish(const ddl_oneshot *oneshot, const ddl_board *board, void *in, void *out,
                         ddl_compute *compute, ddl_dtype dtype, ddl_op op);
 

@@ -14,6 +14,7 @@
 #include <cmocka.h>
 
 #include "algorithms/catalogue.h"
+#include "backend/plan.h"
 #include "base/clock.h"
 #include "compute/compute_cpu.h"
 #include "executor/oneshot.h"
@@ -26,6 +27,17 @@ static bool is_among_all(ddl_collective collective)
            collective == DDL_COLLECTIVE_REDUCE_SCATTERV || collective == DDL_COLLECTIVE_ALLGATHER ||
            collective == DDL_COLLECTIVE_ALLGATHERV || collective == DDL_COLLECTIVE_ALLTOALL ||
            collective == DDL_COLLECTIVE_BARRIER;
+}
+
+static bool is_rooted(ddl_collective collective)
+{
+    return collective == DDL_COLLECTIVE_BROADCAST || collective == DDL_COLLECTIVE_REDUCE ||
+           collective == DDL_COLLECTIVE_GATHER || collective == DDL_COLLECTIVE_SCATTER;
+}
+
+static bool goes_over_a_board(ddl_collective collective)
+{
+    return is_among_all(collective) || is_rooted(collective);
 }
 
 static bool is_v_form(ddl_collective collective)
@@ -49,18 +61,26 @@ static blocks blocks_of(ddl_collective collective, int nranks, size_t count)
     return made;
 }
 
-static void build_all(const ddl_algorithm *row, int nranks, size_t count, const blocks *uneven, bool in_place,
-                      bool average, ddl_schedule *schedules[])
+/* Whether this rank's call is in place where those that can be are. */
+static bool is_in_place(const ddl_algorithm *row, int rank, int root, bool in_place)
+{
+    ddl_shape shape = { .rank = rank, .root = root, .in_place = in_place };
+    return ddl_plan_makes_sense(row->collective, &shape) ? in_place : !in_place;
+}
+
+static void build_all(const ddl_algorithm *row, int nranks, int root, size_t count, const blocks *uneven,
+                      bool in_place, bool average, ddl_schedule *schedules[])
 {
     ddl_error error;
     for (int rank = 0; rank < nranks; rank++) {
         ddl_shape shape = { .rank = rank,
                             .nranks = nranks,
+                            .root = root,
                             .count = count,
                             .stride = count,
                             .placement = { nranks, 1, NULL },
                             .element_bytes = 4,
-                            .in_place = in_place && row->collective != DDL_COLLECTIVE_BARRIER,
+                            .in_place = is_in_place(row, rank, root, in_place),
                             .average = average };
         if (is_v_form(row->collective)) {
             shape.blocks = (ddl_uneven){ uneven->counts, uneven->starts };
@@ -80,8 +100,8 @@ static bool is_possible(const ddl_algorithm *row, int nranks, size_t count, bool
 {
     ddl_schedule *schedules[DDL_BOARD_RANKS + 1];
     blocks uneven = blocks_of(row->collective, nranks, count);
-    build_all(row, nranks, count, &uneven, in_place, false, schedules);
-    bool possible = ddl_oneshot_is_possible(schedules);
+    build_all(row, nranks, 0, count, &uneven, in_place, false, schedules);
+    bool possible = ddl_oneshot_is_possible(schedules, is_rooted(row->collective));
     destroy_all(schedules, nranks);
     return possible;
 }
@@ -96,7 +116,8 @@ static void one_round_is_what_can_go_over_a_board(void **state)
         { DDL_COLLECTIVE_ALLREDUCE, "flat" },         { DDL_COLLECTIVE_REDUCE_SCATTER, "direct" },
         { DDL_COLLECTIVE_REDUCE_SCATTERV, "direct" }, { DDL_COLLECTIVE_ALLGATHER, "direct" },
         { DDL_COLLECTIVE_ALLGATHERV, "direct" },      { DDL_COLLECTIVE_ALLTOALL, "direct" },
-        { DDL_COLLECTIVE_BARRIER, "flat" },
+        { DDL_COLLECTIVE_BARRIER, "flat" },           { DDL_COLLECTIVE_GATHER, "direct" },
+        { DDL_COLLECTIVE_SCATTER, "direct" },
     };
     for (size_t i = 0; i < sizeof expected / sizeof *expected; i++) {
         const ddl_algorithm *row = ddl_catalogue_find(expected[i].collective, expected[i].name);
@@ -105,6 +126,10 @@ static void one_round_is_what_can_go_over_a_board(void **state)
             for (int in_place = 0; in_place < 2; in_place++)
                 assert_true(is_possible(row, nranks, 3, in_place == 1));
     }
+    assert_true(is_possible(ddl_catalogue_find(DDL_COLLECTIVE_BROADCAST, "binomial"), 2, 3, true));
+    assert_true(is_possible(ddl_catalogue_find(DDL_COLLECTIVE_REDUCE, "binomial"), 2, 3, false));
+    assert_false(is_possible(ddl_catalogue_find(DDL_COLLECTIVE_BROADCAST, "binomial"), 4, 3, true));
+    assert_false(is_possible(ddl_catalogue_find(DDL_COLLECTIVE_REDUCE, "binomial"), 4, 3, false));
     assert_false(is_possible(ddl_catalogue_find(DDL_COLLECTIVE_ALLREDUCE, "direct"), 3, 30, false));
     assert_false(is_possible(ddl_catalogue_find(DDL_COLLECTIVE_ALLREDUCE, "doubling"), 4, 30, false));
     assert_false(is_possible(ddl_catalogue_find(DDL_COLLECTIVE_ALLGATHER, "ring"), 3, 30, false));
@@ -158,13 +183,22 @@ static float value(int rank, size_t i)
 }
 
 /* As the collective defines it, folded in rank order. */
-static void expect(ddl_collective collective, int rank, int nranks, const blocks *all, bool average,
+static void expect(ddl_collective collective, int rank, int root, int nranks, const blocks *all, bool average,
                    float *out, size_t *count)
 {
     bool reduces = collective == DDL_COLLECTIVE_ALLREDUCE || collective == DDL_COLLECTIVE_REDUCE_SCATTER ||
-                   collective == DDL_COLLECTIVE_REDUCE_SCATTERV;
-    size_t first = collective == DDL_COLLECTIVE_ALLREDUCE ? 0 : all->starts[rank];
+                   collective == DDL_COLLECTIVE_REDUCE_SCATTERV || collective == DDL_COLLECTIVE_REDUCE;
+    bool is_whole = collective == DDL_COLLECTIVE_ALLREDUCE || collective == DDL_COLLECTIVE_REDUCE;
+    size_t first = is_whole ? 0 : all->starts[rank];
     *count = 0;
+    if (rank != root && (collective == DDL_COLLECTIVE_REDUCE || collective == DDL_COLLECTIVE_GATHER))
+        return;
+    if (collective == DDL_COLLECTIVE_BROADCAST || collective == DDL_COLLECTIVE_SCATTER) {
+        size_t from = collective == DDL_COLLECTIVE_SCATTER ? first : 0;
+        for (*count = 0; *count < all->counts[rank]; (*count)++)
+            out[*count] = value(root, from + *count);
+        return;
+    }
     if (reduces) {
         *count = all->counts[rank];
         for (size_t i = 0; i < *count; i++) {
@@ -180,12 +214,14 @@ static void expect(ddl_collective collective, int rank, int nranks, const blocks
             out[(*count)++] = value(other, collective == DDL_COLLECTIVE_ALLTOALL ? first + i : i);
 }
 
-static size_t input_count(ddl_collective collective, int rank, const blocks *all)
+static size_t input_count(ddl_collective collective, int rank, int root, const blocks *all)
 {
-    if (collective == DDL_COLLECTIVE_BARRIER)
+    bool from_root = collective == DDL_COLLECTIVE_BROADCAST || collective == DDL_COLLECTIVE_SCATTER;
+    if (collective == DDL_COLLECTIVE_BARRIER || (from_root && rank != root))
         return 0;
     bool of_own = collective == DDL_COLLECTIVE_ALLREDUCE || collective == DDL_COLLECTIVE_ALLGATHER ||
-                  collective == DDL_COLLECTIVE_ALLGATHERV;
+                  collective == DDL_COLLECTIVE_ALLGATHERV || collective == DDL_COLLECTIVE_BROADCAST ||
+                  collective == DDL_COLLECTIVE_REDUCE || collective == DDL_COLLECTIVE_GATHER;
     return of_own ? all->counts[rank] : all->total;
 }
 
@@ -193,13 +229,15 @@ static size_t input_count(ddl_collective collective, int rank, const blocks *all
 static void place(ddl_collective collective, int rank, const blocks *all, size_t *in, size_t *out)
 {
     *in = *out = 0;
-    if (collective == DDL_COLLECTIVE_ALLGATHER || collective == DDL_COLLECTIVE_ALLGATHERV)
+    if (collective == DDL_COLLECTIVE_ALLGATHER || collective == DDL_COLLECTIVE_ALLGATHERV ||
+        collective == DDL_COLLECTIVE_GATHER)
         *in = all->starts[rank];
-    if (collective == DDL_COLLECTIVE_REDUCE_SCATTER || collective == DDL_COLLECTIVE_REDUCE_SCATTERV)
+    if (collective == DDL_COLLECTIVE_REDUCE_SCATTER || collective == DDL_COLLECTIVE_REDUCE_SCATTERV ||
+        collective == DDL_COLLECTIVE_SCATTER)
         *out = all->starts[rank];
 }
 
-static void run(const ddl_algorithm *row, int nranks, size_t count, bool in_place, bool average)
+static void run(const ddl_algorithm *row, int nranks, int root, size_t count, bool in_place, bool average)
 {
     enum { ROOM = MOST_RANKS * (MOST_COUNT + MOST_RANKS) };
     static float in[MOST_RANKS][ROOM], out[MOST_RANKS][ROOM];
@@ -208,19 +246,20 @@ static void run(const ddl_algorithm *row, int nranks, size_t count, bool in_plac
     ddl_oneshot *oneshots[MOST_RANKS];
     ddl_error error;
     blocks all = blocks_of(collective, nranks, count);
-    build_all(row, nranks, count, &all, in_place, average, schedules);
+    build_all(row, nranks, root, count, &all, in_place, average, schedules);
     world *w = make_world(nranks);
     const ddl_signature signature = { .collective = (uint8_t)collective };
     float *ins[MOST_RANKS], *outs[MOST_RANKS];
     for (int rank = 0; rank < nranks; rank++) {
+        bool own_in_place = is_in_place(row, rank, root, in_place);
         size_t in_start = 0, out_start = 0;
-        if (in_place)
+        if (own_in_place)
             place(collective, rank, &all, &in_start, &out_start);
-        ins[rank] = (in_place ? out[rank] : in[rank]) + in_start;
+        ins[rank] = (own_in_place ? out[rank] : in[rank]) + in_start;
         outs[rank] = out[rank] + out_start;
         for (size_t i = 0; i < ROOM; i++)
             in[rank][i] = out[rank][i] = -1;
-        for (size_t i = 0; i < input_count(collective, rank, &all); i++)
+        for (size_t i = 0; i < input_count(collective, rank, root, &all); i++)
             ins[rank][i] = value(rank, i);
     }
     for (int rank = 0; rank < nranks; rank++) {
@@ -235,9 +274,13 @@ static void run(const ddl_algorithm *row, int nranks, size_t count, bool in_plac
         size_t expected_count;
         ddl_oneshot_finish(oneshots[rank], &w->boards[rank], ins[rank], outs[rank], ddl_compute_cpu(),
                            DDL_FLOAT32, average ? DDL_AVG : DDL_SUM);
-        expect(collective, rank, nranks, &all, average, expected, &expected_count);
-        assert_memory_equal(outs[rank], expected, expected_count * sizeof(float));
-        assert_true(in_place || outs[rank][expected_count] == -1);
+        expect(collective, rank, root, nranks, &all, average, expected, &expected_count);
+        if (collective == DDL_COLLECTIVE_REDUCE) /* each algorithm folds in an order of its own */
+            for (size_t i = 0; i < expected_count; i++)
+                assert_float_equal(outs[rank][i], expected[i], expected[i] * 1e-6f + 1e-3f);
+        else
+            assert_memory_equal(outs[rank], expected, expected_count * sizeof(float));
+        assert_true(is_in_place(row, rank, root, in_place) || outs[rank][expected_count] == -1);
         ddl_oneshot_destroy(oneshots[rank]);
     }
     destroy_all(schedules, nranks);
@@ -250,18 +293,20 @@ static void whatever_is_possible_gives_the_right_result(void **state)
     size_t nrows, run_rows = 0;
     const ddl_algorithm *rows = ddl_catalogue(&nrows);
     for (size_t i = 0; i < nrows; i++)
-        for (int nranks = 2; nranks <= MOST_RANKS && is_among_all(rows[i].collective); nranks++)
+        for (int nranks = 2; nranks <= MOST_RANKS && goes_over_a_board(rows[i].collective); nranks++)
             for (size_t count = 1; count <= MOST_COUNT; count += 33) {
                 if (!ddl_algorithm_takes(&rows[i], nranks) || !is_possible(&rows[i], nranks, count, false) ||
                     !is_possible(&rows[i], nranks, count, true))
                     continue;
                 bool reduces = rows[i].collective == DDL_COLLECTIVE_ALLREDUCE ||
+                               rows[i].collective == DDL_COLLECTIVE_REDUCE ||
                                rows[i].collective == DDL_COLLECTIVE_REDUCE_SCATTER;
                 for (int how = 0; how < (reduces ? 4 : 2); how++)
-                    run(&rows[i], nranks, count, how % 2 == 1, how / 2 == 1);
+                    for (int root = 0; root < (is_rooted(rows[i].collective) ? nranks : 1); root++)
+                        run(&rows[i], nranks, root, count, how % 2 == 1, how / 2 == 1);
                 run_rows++;
             }
-    assert_true(run_rows > 7 * (MOST_RANKS - 1) * 4);
+    assert_true(run_rows > 9 * (MOST_RANKS - 1) * 4);
 }
 
 /* What all ranks decide by itself follows from the two kinds of schedules; what each then makes of its own
@@ -272,7 +317,7 @@ static void what_is_possible_works_on_every_rank(void **state)
     size_t nrows;
     const ddl_algorithm *rows = ddl_catalogue(&nrows);
     for (size_t i = 0; i < nrows; i++)
-        for (int nranks = 2; nranks <= 24 && is_among_all(rows[i].collective); nranks++) {
+        for (int nranks = 2; nranks <= 24 && goes_over_a_board(rows[i].collective); nranks++) {
             if (!ddl_algorithm_takes(&rows[i], nranks) || !is_possible(&rows[i], nranks, 5, false) ||
                 !is_possible(&rows[i], nranks, 5, true))
                 continue;
@@ -280,7 +325,7 @@ static void what_is_possible_works_on_every_rank(void **state)
                 ddl_schedule *schedules[DDL_BOARD_RANKS];
                 ddl_error error;
                 blocks all = blocks_of(rows[i].collective, nranks, 5);
-                build_all(&rows[i], nranks, 5, &all, in_place == 1, true, schedules);
+                build_all(&rows[i], nranks, nranks / 2, 5, &all, in_place == 1, true, schedules);
                 for (int rank = 0; rank < nranks; rank++) {
                     ddl_oneshot *made;
                     assert_int_equal(ddl_oneshot_create(schedules, rank, &made, &error), DDL_OK);
@@ -312,7 +357,7 @@ static void *talk(void *arg)
             words[i] = k * 100 + (uint64_t)board->rank;
         const ddl_signature signature = { .count = k };
         ddl_board_post(board, ddl_board_number(3, k), &signature, words, sizeof words);
-        for (int next; (next = ddl_board_next(board)) != board->nranks;)
+        for (int next; (next = ddl_board_next(board, ddl_board_others(board))) != board->nranks;)
             if (next < 0) {
                 sched_yield();
                 if (ddl_deadline_passed(deadline)) {

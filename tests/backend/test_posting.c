@@ -1,0 +1,366 @@
+/*
+ * test_posting.c - operations in turn over one board: who waits for whom, what late ones say, and that no mix
+ * of calls from one rank, to one and among all ever reads what is overwritten; with threads as ranks.
+ */
+#include <pthread.h>
+#include <sched.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "algorithms/catalogue.h"
+#include "backend/plan.h"
+#include "backend/posting.h"
+#include "base/clock.h"
+#include "compute/compute_cpu.h"
+
+enum { MOST_RANKS = 5, COUNT = 6, IN_FLIGHT = 3, CALLS = 4000, KINDS = 6, PATIENCE_MS = 60000 };
+
+static const struct kind {
+    ddl_collective collective;
+    const char *algorithm;
+    bool is_rooted;
+} kinds[KINDS] = {
+    { DDL_COLLECTIVE_ALLREDUCE, "flat", false },    { DDL_COLLECTIVE_BARRIER, "flat", false },
+    { DDL_COLLECTIVE_GATHER, "direct", true },      { DDL_COLLECTIVE_SCATTER, "direct", true },
+    { DDL_COLLECTIVE_BROADCAST, "binomial", true }, { DDL_COLLECTIVE_REDUCE, "binomial", true },
+};
+
+/* Of more than two and three ranks binomial trees take more than one round. */
+static bool is_possible(const struct kind *kind, int nranks)
+{
+    int most = kind->collective == DDL_COLLECTIVE_BROADCAST ? 2
+               : kind->collective == DDL_COLLECTIVE_REDUCE  ? 3
+                                                            : MOST_RANKS;
+    return nranks <= most;
+}
+
+typedef struct world {
+    int nranks;
+    ddl_sheet *sheets;
+    ddl_oneshot *oneshots[KINDS][MOST_RANKS][MOST_RANKS]; /* of each kind, root and rank */
+    struct party {
+        pthread_t thread;
+        struct world *world;
+        ddl_board board;
+        ddl_posting posting;
+        ddl_list busy;
+        int rank, differences, wrong;
+        int differing_rank;
+        uint64_t differing_sequence;
+    } parties[MOST_RANKS];
+} world;
+
+typedef struct party party;
+
+static void posted(void *arg)
+{
+    (void)arg;
+}
+
+static void differs(void *arg, int rank, uint64_t sequence, const ddl_signature *theirs)
+{
+    party *self = arg;
+    (void)theirs;
+    self->differences++;
+    self->differing_rank = rank;
+    self->differing_sequence = sequence;
+}
+
+static void make_oneshots(world *w, int kind, int root)
+{
+    const ddl_algorithm *row = ddl_catalogue_find(kinds[kind].collective, kinds[kind].algorithm);
+    ddl_schedule *schedules[MOST_RANKS];
+    ddl_error error;
+    for (int rank = 0; rank < w->nranks; rank++) {
+        ddl_shape shape = { .rank = rank,
+                            .nranks = w->nranks,
+                            .root = root,
+                            .count = COUNT,
+                            .stride = COUNT,
+                            .placement = { w->nranks, 1, NULL },
+                            .element_bytes = 4,
+                            .in_place = kinds[kind].collective == DDL_COLLECTIVE_BROADCAST };
+        assert_int_equal(row->build(&shape, &schedules[rank], &error), DDL_OK);
+    }
+    assert_true(ddl_oneshot_is_possible(schedules, kinds[kind].is_rooted));
+    for (int rank = 0; rank < w->nranks; rank++)
+        assert_int_equal(ddl_oneshot_create(schedules, rank, &w->oneshots[kind][root][rank], &error), DDL_OK);
+    for (int rank = 0; rank < w->nranks; rank++)
+        ddl_schedule_destroy(schedules[rank]);
+}
+
+static world *make_world(int nranks)
+{
+    world *w = calloc(1, sizeof *w);
+    assert_non_null(w);
+    w->nranks = nranks;
+    assert_int_equal(posix_memalign((void **)&w->sheets, 128, 2 * (size_t)nranks * sizeof(ddl_sheet)), 0);
+    memset(w->sheets, 0, 2 * (size_t)nranks * sizeof(ddl_sheet));
+    for (int kind = 0; kind < KINDS; kind++)
+        for (int root = 0; root < nranks && is_possible(&kinds[kind], nranks); root++)
+            make_oneshots(w, kind, root);
+    for (int rank = 0; rank < nranks; rank++) {
+        party *self = &w->parties[rank];
+        self->world = w;
+        self->rank = rank;
+        self->board = (ddl_board){ .rank = rank, .nranks = nranks };
+        for (int other = 0; other < nranks; other++)
+            self->board.sheets[other] = w->sheets + 2 * other;
+        ddl_list_init(&self->busy);
+        const ddl_posting_owner owner = { &self->board, posted, differs, self, &self->busy };
+        ddl_posting_init(&self->posting, &owner, ddl_compute_cpu());
+    }
+    return w;
+}
+
+static void free_world(world *w)
+{
+    for (int rank = 0; rank < w->nranks; rank++)
+        ddl_posting_fini(&w->parties[rank].posting);
+    for (int kind = 0; kind < KINDS; kind++)
+        for (int root = 0; root < w->nranks; root++)
+            for (int rank = 0; rank < w->nranks; rank++)
+                ddl_oneshot_destroy(w->oneshots[kind][root][rank]);
+    free(w->sheets);
+    free(w);
+}
+
+/* ---- a call ---- */
+
+typedef struct call {
+    ddl_post post;
+    ddl_signature signature;
+    int kind, root;
+    int32_t in[MOST_RANKS * COUNT], out[MOST_RANKS * COUNT];
+    bool is_done;
+} call;
+
+static void call_finished(ddl_post *post)
+{
+    DDL_CONTAINER(post, call, post)->is_done = true;
+}
+
+static int32_t value(uint64_t sequence, int rank, int i)
+{
+    return (int32_t)(sequence * 1000) + rank * 100 + i;
+}
+
+static void begin(party *self, call *c, int kind, int root, uint64_t sequence)
+{
+    const ddl_collective collective = kinds[kind].collective;
+    memset(c, 0, sizeof *c);
+    c->kind = kind;
+    c->root = root;
+    c->signature = (ddl_signature){ .collective = (uint8_t)collective, .root = root, .count = COUNT };
+    for (int i = 0; i < MOST_RANKS * COUNT; i++) {
+        c->in[i] = value(sequence, self->rank, i);
+        c->out[i] = collective == DDL_COLLECTIVE_BROADCAST && self->rank == root ? c->in[i] : -1;
+    }
+    c->post = (ddl_post){ .oneshot = self->world->oneshots[kind][root][self->rank],
+                          .signature = &c->signature,
+                          .number = ddl_board_number(1, sequence),
+                          .sequence = sequence,
+                          .in = collective == DDL_COLLECTIVE_BROADCAST ? c->out : c->in,
+                          .out = c->out,
+                          .dtype = DDL_INT32,
+                          .op = DDL_SUM,
+                          .finished = call_finished };
+    c->is_done = ddl_posting_start(&self->posting, &c->post);
+}
+
+static int expected(const party *self, const call *c, int i)
+{
+    const int nranks = self->world->nranks, rank = self->rank;
+    const uint64_t sequence = c->post.sequence;
+    int sum = 0;
+    switch (kinds[c->kind].collective) {
+    case DDL_COLLECTIVE_ALLREDUCE:
+    case DDL_COLLECTIVE_REDUCE:
+        for (int other = 0; other < nranks; other++)
+            sum += value(sequence, other, i);
+        return i < COUNT && (!kinds[c->kind].is_rooted || rank == c->root) ? sum : -1;
+    case DDL_COLLECTIVE_BROADCAST:
+        return i < COUNT || rank == c->root ? value(sequence, c->root, i) : -1;
+    case DDL_COLLECTIVE_SCATTER:
+        return i < COUNT ? value(sequence, c->root, rank * COUNT + i) : -1;
+    case DDL_COLLECTIVE_GATHER:
+        return rank == c->root && i < nranks * COUNT ? value(sequence, i / COUNT, i % COUNT) : -1;
+    default:
+        return -1;
+    }
+}
+
+static int count_wrong(const party *self, const call *c)
+{
+    int wrong = 0;
+    for (int i = 0; i < MOST_RANKS * COUNT; i++)
+        wrong += c->out[i] != expected(self, c, i);
+    return wrong;
+}
+
+/* ---- two ranks, step by step ---- */
+
+enum { BARRIER = 1, BROADCAST = 4, REDUCE = 5 };
+
+static void a_root_is_one_call_ahead_at_most(void **state)
+{
+    (void)state;
+    world *w = make_world(2);
+    party *a = &w->parties[0], *b = &w->parties[1];
+    static call first[2], second[2];
+    begin(a, &first[0], BROADCAST, 0, 1);
+    assert_true(first[0].is_done);
+    begin(a, &second[0], BROADCAST, 0, 2);
+    assert_false(ddl_posting_progress(&a->posting));
+    assert_false(second[0].is_done); /* it would write over nothing yet, but one more would */
+    begin(b, &first[1], BROADCAST, 0, 1);
+    assert_true(first[1].is_done);
+    assert_int_equal(count_wrong(b, &first[1]), 0);
+    assert_true(ddl_posting_progress(&a->posting));
+    assert_true(second[0].is_done);
+    begin(b, &second[1], BROADCAST, 0, 2);
+    assert_true(second[1].is_done);
+    assert_int_equal(count_wrong(b, &second[1]), 0);
+    assert_false(ddl_posting_progress(&a->posting));
+    assert_true(ddl_list_empty(&a->busy));
+    assert_true(ddl_list_empty(&b->busy));
+    free_world(w);
+}
+
+static void note_rank(void *arg, int rank, bool outgoing)
+{
+    (void)outgoing;
+    *(int *)arg |= 1 << rank;
+}
+
+static void whoever_is_waited_for_is_named(void **state)
+{
+    (void)state;
+    world *w = make_world(3);
+    party *a = &w->parties[0], *b = &w->parties[1], *c = &w->parties[2];
+    static call gathered[3], next[3];
+    int awaited = 0;
+    const int GATHER = 2;
+    begin(b, &gathered[1], GATHER, 1, 1); /* the root */
+    begin(a, &gathered[0], GATHER, 1, 1);
+    assert_true(gathered[0].is_done);
+    assert_false(gathered[1].is_done);
+    ddl_posting_visit_pending(&b->posting, &gathered[1].post, note_rank, &awaited);
+    assert_int_equal(awaited, 1 << 2);
+    assert_true(ddl_posting_has_posted(&b->posting, &gathered[1].post, 0));
+    assert_false(ddl_posting_has_posted(&b->posting, &gathered[1].post, 2));
+    begin(a, &next[0], GATHER, 1, 2); /* waits for rank 2 to come to the call before */
+    assert_false(next[0].is_done);
+    awaited = 0;
+    ddl_posting_visit_pending(&a->posting, &next[0].post, note_rank, &awaited);
+    assert_int_equal(awaited, 1 << 2);
+    begin(c, &gathered[2], GATHER, 1, 1);
+    assert_true(gathered[2].is_done);
+    assert_true(ddl_posting_progress(&a->posting));
+    assert_true(ddl_posting_progress(&b->posting));
+    assert_int_equal(count_wrong(b, &gathered[1]), 0);
+    free_world(w);
+}
+
+static void who_differs_is_noticed_though_the_call_was_done(void **state)
+{
+    (void)state;
+    world *w = make_world(2);
+    party *a = &w->parties[0], *b = &w->parties[1];
+    static call own, theirs, next;
+    begin(a, &own, BROADCAST, 0, 1);
+    assert_true(own.is_done);
+    assert_false(ddl_list_empty(&a->busy)); /* still to be looked after */
+    begin(b, &theirs, BROADCAST, 1, 1);     /* another root: neither needs the other */
+    assert_true(theirs.is_done);
+    (void)ddl_posting_progress(&a->posting);
+    assert_int_equal(a->differences, 1);
+    assert_int_equal(a->differing_rank, 1);
+    assert_int_equal(a->differing_sequence, 1);
+    begin(b, &next, BARRIER, 0, 2);
+    assert_int_equal(b->differences, 1);
+    assert_false(next.is_done);
+    ddl_posting_cancel(&b->posting, &next.post);
+    assert_true(ddl_list_empty(&a->busy));
+    assert_true(ddl_list_empty(&b->busy));
+    free_world(w);
+}
+
+/* ---- threads ---- */
+
+static uint32_t mix(uint64_t x)
+{
+    x = (x ^ x >> 31) * UINT64_C(0x9e3779b97f4a7c15);
+    return (uint32_t)(x >> 32);
+}
+
+static bool await(party *self, const call *c, ddl_deadline deadline)
+{
+    for (uint32_t looks = 1; !c->is_done; looks++) {
+        if (!ddl_posting_progress(&self->posting) && looks % 64 == 0)
+            sched_yield();
+        if (looks % 4096 == 0 && ddl_deadline_passed(deadline))
+            return false;
+    }
+    return true;
+}
+
+/* The same calls on all ranks, of which each may have some in flight; now and then a rank is slow. */
+static void *take_part(void *arg)
+{
+    party *self = arg;
+    const int nranks = self->world->nranks;
+    call *calls = calloc(IN_FLIGHT, sizeof *calls);
+    ddl_deadline deadline = ddl_deadline_in_ms(PATIENCE_MS);
+    self->wrong += calls == NULL;
+    for (uint64_t sequence = 1; self->wrong == 0 && sequence <= CALLS + IN_FLIGHT; sequence++) {
+        call *c = &calls[sequence % IN_FLIGHT];
+        uint32_t what = mix(sequence * 64 + (uint64_t)nranks);
+        int kind = (int)(what % KINDS), root = (int)(what / KINDS) % nranks;
+        if (sequence > IN_FLIGHT)
+            self->wrong += await(self, c, deadline) ? count_wrong(self, c) : 1;
+        if (self->wrong > 0 || sequence > CALLS)
+            continue;
+        begin(self, c, is_possible(&kinds[kind], nranks) ? kind : 0, root, sequence);
+        if (mix(sequence * 64 + (uint64_t)self->rank + 8) % 64 == 0)
+            sched_yield();
+    }
+    while (self->wrong == 0 && !ddl_list_empty(&self->busy) && !ddl_deadline_passed(deadline))
+        (void)ddl_posting_progress(&self->posting);
+    free(calls);
+    return NULL;
+}
+
+static void any_mix_of_calls_is_right(void **state)
+{
+    (void)state;
+    for (int nranks = 2; nranks <= MOST_RANKS; nranks++) {
+        world *w = make_world(nranks);
+        for (int rank = 0; rank < nranks; rank++)
+            assert_int_equal(pthread_create(&w->parties[rank].thread, NULL, take_part, &w->parties[rank]), 0);
+        for (int rank = 0; rank < nranks; rank++) {
+            assert_int_equal(pthread_join(w->parties[rank].thread, NULL), 0);
+            assert_int_equal(w->parties[rank].wrong, 0);
+            assert_int_equal(w->parties[rank].differences, 0);
+            assert_true(ddl_list_empty(&w->parties[rank].busy));
+        }
+        free_world(w);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_root_is_one_call_ahead_at_most),
+        cmocka_unit_test(whoever_is_waited_for_is_named),
+        cmocka_unit_test(who_differs_is_noticed_though_the_call_was_done),
+        cmocka_unit_test(any_mix_of_calls_is_right),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
