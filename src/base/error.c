@@ -35,6 +35,8 @@ ddl_status ddl_error_set_os(ddl_error *err, ddl_status code, int os_errno, const
     va_start(args, format);
     vsnprintf(err->text, sizeof err->text, format, args);
     va_end(args);
+    if (os_errno == 0) /* as at the end of a stream: there is no more to say */
+        return code;
     size_t used = strlen(err->text);
     char reason[128];
     /* The XSI form returns int, the GNU form a pointer; both are settled here by the build's feature macros.
