@@ -3,6 +3,7 @@
 
 #include "base/failpoint.h"
 
+#include <errno.h>
 #include <fcntl.h>
 #include <string.h>
 #include <sys/resource.h>
@@ -35,6 +36,15 @@ bool ddl_host_limits_addresses(void)
 {
     struct rlimit limit;
     return getrlimit(RLIMIT_AS, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY;
+}
+
+bool ddl_host_may_write(uint64_t bytes)
+{
+    struct rlimit limit;
+    if (getrlimit(RLIMIT_FSIZE, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY || bytes <= limit.rlim_cur)
+        return true;
+    errno = EFBIG;
+    return false;
 }
 
 /* Of descriptors below limit. A larger table is taken to be dense at its start. */

@@ -35,6 +35,12 @@ uint64_t ddl_host_memory(void);
 bool ddl_host_limits_addresses(void);
 
 /*
+ * Whether this process may make a file of so many bytes (ulimit -f). To be asked before: the system ends a
+ * process that tries. False sets errno to EFBIG.
+ */
+bool ddl_host_may_write(uint64_t bytes);
+
+/*
  * Make sure that needed more descriptors can be opened, raising the soft limit where that is allowed.
  * DDL_ERESOURCE with both numbers. what says what they are for: "32 ranks".
  */

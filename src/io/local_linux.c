@@ -28,6 +28,9 @@ enum { RESERVED_AT_ONCE = 16 * 1024 * 1024 }; /* a power of two, in pages */
 ddl_status ddl_local_memory_create(size_t bytes, int *out, ddl_error *err)
 {
     const unsigned flags = MFD_CLOEXEC | MFD_ALLOW_SEALING;
+    if (!ddl_host_may_write(bytes)) /* shared memory is a file to the system */
+        return DDL_FAIL_OS(err, DDL_ERESOURCE, errno, "cannot have %zu KiB of shared memory (see ulimit -f)",
+                           bytes / 1024);
     int fd = DDL_FAILPOINT_OS("io.memfd", EMFILE) ? -1 : memfd_create("ddl", flags | MFD_NOEXEC_SEAL);
     if (fd < 0 && errno == EINVAL) /* an older kernel */
         fd = memfd_create("ddl", flags);

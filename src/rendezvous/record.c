@@ -35,6 +35,8 @@ static ddl_status complain(ddl_error *err, const char *call, const char *path)
 
 static bool write_all(int fd, const uint8_t *data, size_t bytes)
 {
+    if (!ddl_host_may_write(bytes))
+        return false;
     while (bytes > 0) {
         ssize_t count = DDL_FAILPOINT_OS("rendezvous.write", ENOSPC) ? -1 : write(fd, data, bytes);
         if (count < 0 && errno != EINTR)

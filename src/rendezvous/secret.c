@@ -170,6 +170,8 @@ ddl_status ddl_secret_read(const char *path, ddl_secret **secret, ddl_error *err
 static bool write_all(int fd, ddl_view content)
 {
     const uint8_t *at = content.data;
+    if (!ddl_host_may_write(content.bytes))
+        return false;
     while (content.bytes > 0) {
         ssize_t count = DDL_FAILPOINT_OS("rendezvous.write", ENOSPC) ? -1 : write(fd, at, content.bytes);
         if (count < 0 && errno != EINTR)
