@@ -472,6 +472,8 @@ ddl_status ddl_world_create(const ddl_options *options, ddl_world **out, ddl_err
     for (int i = 0; i < DDL_WORLD_BUCKETS; i++)
         ddl_list_init(&world->by_id[i]);
     ddl_status status = ddl_config_read(options, &world->config, err);
+    if (status == DDL_OK && world->config.nranks > 1)
+        status = ddl_bootstrap_need_descriptors(world->config.rank, world->config.nranks, err);
     if (status == DDL_OK)
         status = ddl_membership_find(&world->config, &world->prover, err);
     if (status == DDL_OK)

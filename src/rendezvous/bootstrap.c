@@ -23,6 +23,7 @@
 
 enum {
     DESCRIPTORS_MARGIN = 64, /* for loops, files and strangers */
+    PER_NEIGHBOUR = 3,       /* its memory, its bell, and a socket by which these come */
     CHECK_INTERVAL_MS = 20,  /* between looks at the store while the mesh is made */
     LAST_WORDS_MS = 1000,    /* to tell the others of a failure, and for them to hear it */
     OVER_PAUSE_MS = 50,      /* before looking again at a place whose last run is over */
@@ -73,12 +74,17 @@ static ddl_status know_oneself(struct course *course, ddl_error *err)
 }
 
 /* A link to every rank; rank 0 has each of them as a client of the store, too. */
-static ddl_status need_descriptors(const ddl_bootstrap_options *options, ddl_error *err)
+ddl_status ddl_bootstrap_need_descriptors(int rank, int nranks, ddl_error *err)
 {
     char what[32];
-    int per_rank = options->rank == 0 ? 2 : 1;
-    snprintf(what, sizeof what, "%d ranks", options->nranks);
-    return ddl_host_need_descriptors(options->nranks * per_rank + DESCRIPTORS_MARGIN, what, err);
+    ddl_error unwanted;
+    int per_rank = rank == 0 ? 2 : 1;
+    snprintf(what, sizeof what, "%d ranks", nranks);
+    /* While neighbours meet they have some more; without these there is TCP instead of shared memory. */
+    if (ddl_host_need_descriptors(nranks * (per_rank + PER_NEIGHBOUR) + DESCRIPTORS_MARGIN, what,
+                                  &unwanted) == DDL_OK)
+        return DDL_OK;
+    return ddl_host_need_descriptors(nranks * per_rank + DESCRIPTORS_MARGIN, what, err);
 }
 
 /* The address that this rank tells the others: the interface asked for, or the one that leads to the store.
@@ -492,7 +498,6 @@ static void warn_if_open(const struct course *course)
 static ddl_status join(struct course *course, ddl_error *err)
 {
     DDL_TRY(know_oneself(course, err));
-    DDL_TRY(need_descriptors(course->options, err));
     if (course->options->iface != NULL) { /* wrong ones are told at once, not when all have come */
         ddl_address unused;
         DDL_TRY(ddl_interface_choose(course->options->iface, &unused, err));

@@ -31,6 +31,13 @@ typedef struct ddl_bootstrap_options {
 } ddl_bootstrap_options;
 
 /*
+ * Make sure, raising the soft limit where that is allowed, that a rank of a world can open as many
+ * descriptors as it will need. To be asked first of all: who runs out of them half-way may be ended by a
+ * library below. DDL_ERESOURCE with both numbers.
+ */
+DDL_MUST_USE ddl_status ddl_bootstrap_need_descriptors(int rank, int nranks, ddl_error *err);
+
+/*
  * Open the store (rank 0 serves it where it is tcp), choose this rank's address and listen there for the
  * mesh, meet the others, connect to every one of them and shake hands. On success *roster (owned by the
  * caller) says who is there and sockets[rank] is a connected, non-blocking, close-on-exec TCP socket to
