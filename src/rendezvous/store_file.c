@@ -44,6 +44,7 @@ enum {
     FIRST_PAUSE_MS = 1,
     LAST_PAUSE_MS = 100,
     LIFE_INTERVAL_MS = 200, /* between looks at who still lives */
+    ANSWER_LIMIT_MS = 500,
     PLACE_TRIES = 10,
     VALUE_BYTES = TOKEN_BYTES + DDL_STORE_SEAL_ROOM + DDL_STORE_ROSTER_LIMIT, /* of a key's file, at most */
     PLACE_ROOM = 512 /* leaves room for the longest key within DDL_RECORD_PATH */
@@ -58,6 +59,7 @@ struct store_file {
     uint8_t host_id[HOST_ID_BYTES];
     char host_token[TOKEN_TEXT]; /* rank 0's */
     ddl_deadline next_life_check;
+    ddl_deadline answer_limit;               /* rank 0: for answers that could not be written yet */
     bool has_will, has_set, settled, failed; /* has_set: created a key */
     ddl_error will, failure;
 };
@@ -268,17 +270,29 @@ static bool is_settled(struct store_file *file)
     return file->settled;
 }
 
+/* On a full disk what is said last takes the place of what was to be said in case of death. */
+static ddl_status create_failure(struct store_file *file, const ddl_error *cause, ddl_error *err)
+{
+    char path[DDL_RECORD_PATH], will[DDL_RECORD_PATH];
+    bool created = false;
+    snprintf(path, sizeof path, "%s/failed", file->run);
+    ddl_status status = create_error(file, path, "failed", cause, &created, err);
+    if (status == DDL_OK || !file->has_will)
+        return status;
+    path_in(file, will, "will", file->token);
+    unlink(will);
+    file->has_will = false;
+    return create_error(file, path, "failed", cause, &created, err);
+}
+
 /* *err becomes the error that the run has failed with, now or before. */
 static ddl_status fail_run(struct store_file *file, const ddl_error *cause, ddl_error *err)
 {
-    char path[DDL_RECORD_PATH];
-    bool created = false;
     if (is_settled(file)) {
         *err = *cause;
         return DDL_OK;
     }
-    snprintf(path, sizeof path, "%s/failed", file->run);
-    DDL_TRY(create_error(file, path, "failed", cause, &created, err));
+    DDL_TRY(create_failure(file, cause, err));
     ddl_error failure;
     ddl_status status = read_failure(file, &failure);
     *err = status == DDL_OK ? *cause : failure;
@@ -288,35 +302,49 @@ static ddl_status fail_run(struct store_file *file, const ddl_error *cause, ddl_
 /* ---- what rank 0 does whenever it looks at the store ---- */
 
 /* To whoever asks: that this run is alive, and of this job. */
-static bool echo(const struct store_file *file, const char *token)
+static ddl_status echo(const struct store_file *file, const char *token, ddl_error *err)
 {
     const ddl_seal seal = seal_of(file);
     char path[DDL_RECORD_PATH];
     ddl_bytes sealed = { 0 };
     bool created;
     path_in(file, path, "echo", token);
-    bool answered = ddl_meet_echo(&seal, token, &sealed) &&
-                    ddl_record_create(path, ddl_bytes_view(&sealed), &created, NULL) == DDL_OK;
+    ddl_status status = ddl_meet_echo(&seal, token, &sealed)
+                            ? ddl_record_create(path, ddl_bytes_view(&sealed), &created, err)
+                            : DDL_FAIL(err, DDL_ENOMEM, "no memory for an answer");
     ddl_bytes_fini(&sealed);
-    return answered;
+    return status;
 }
 
-static void answer_asks(const struct store_file *file)
+/* A disk may have room when we look again; but not for ever, as whoever asks cannot tell what keeps us. */
+static ddl_status answer_asks(struct store_file *file, ddl_error *err)
 {
     char path[DDL_RECORD_PATH];
+    ddl_error failure = { .code = DDL_OK };
     path_in(file, path, "ask", "");
     DIR *folder = ddl_record_list(path);
     for (struct dirent *item; folder != NULL && (item = readdir(folder)) != NULL;) {
         const char *dot = strchr(item->d_name, '.');
         if (dot == NULL || !ddl_meet_is_token(dot + 1))
             continue;
-        if (!echo(file, dot + 1))
-            continue; /* the disk may have room when we look again */
+        if (echo(file, dot + 1, &failure) != DDL_OK)
+            continue;
         path_in(file, path, "ask", item->d_name);
         unlink(path);
     }
     if (folder != NULL)
         closedir(folder);
+    if (failure.code == DDL_OK) {
+        file->answer_limit = DDL_DEADLINE_NEVER;
+        return DDL_OK;
+    }
+    if (file->answer_limit == DDL_DEADLINE_NEVER)
+        file->answer_limit = ddl_deadline_in_ms(ANSWER_LIMIT_MS);
+    if (!ddl_deadline_passed(file->answer_limit))
+        return DDL_OK;
+    if (err != NULL)
+        *err = failure;
+    return failure.code;
 }
 
 enum { WILL_NAME = TOKEN_TEXT + 8 };
@@ -402,7 +430,7 @@ static ddl_status look(struct store_file *file, ddl_error *err)
         return DDL_OK;
     bool due = ddl_deadline_passed(file->next_life_check);
     if (file->self.rank == 0)
-        answer_asks(file);
+        DDL_TRY(answer_asks(file, err));
     if (!due)
         return DDL_OK;
     file->next_life_check = ddl_deadline_in_ms(LIFE_INTERVAL_MS);
@@ -665,6 +693,7 @@ static ddl_status file_open(const ddl_store_options *options, const char *rest, 
     file->base.ops = &ddl_store_file;
     file->base.held[0] = file->base.held[1] = -1;
     file->self = *options->self;
+    file->answer_limit = DDL_DEADLINE_NEVER;
     ddl_status status = open_place(file, options, rest, deadline, err != NULL ? err : &unwanted);
     if (status != DDL_OK) {
         file_destroy(&file->base, ddl_now_ns());
