@@ -170,21 +170,33 @@ class Joining(Security):
         self.assertIn(address, warnings[0][0])
 
     def test_two_jobs_on_one_port(self):
-        port = str(free_port())
-        first = self.launch("-n", "2", "--master_port", port, "--no-prefix", ACTOR, "init", "forever=" + CALL,
-                            DDL_TIMEOUT="60s")
-        self.until_both("init", first)
-        second = self.launch("-n", "3", "--master_port", port, "--no-prefix", "--on_failure", "continue", ACTOR, "init")
+        """The second is told so, and of a thousand calls of the first meanwhile each is exact."""
+        world = self.world(2)
+        thousand = "1000=" + CALL
+        ranks = world.start_all("init", "line", thousand, "line", thousand, "free")
+        for rank in ranks:
+            rank.expect("init", "DDL_OK")
+            rank.expect("ready")
+        for rank in ranks:
+            rank.go()
+        second = self.launch("-n", "3", "--master_port", world.port, "--no-prefix", "--on_failure", "continue", ACTOR,
+                             "init")
         records = sorted((second.next() for _ in range(3)), key=lambda record: record["rank"])
         self.assertEqual([r["status"] for r in records], ["DDL_ENETWORK", "DDL_EAUTH", "DDL_EAUTH"], second.story())
-        self.assertIn(port, records[0]["text"])
-        self.assertIn("handed over by ddl-launch", records[1]["text"])
+        self.assertIn(f"port {world.port}", records[0]["text"])
+        for record in records[1:]:
+            self.assertIn(f"127.0.0.1:{world.port}", record["text"])
+            self.assertIn("handed over by ddl-launch", record["text"])
         for record in records:
             self.assertLess((record["end_ns"] - record["begin_ns"]) / 1e9, bound(2), record)
-        os.kill(first.pid, signal.SIGTERM)
-        while (record := first.next()) is not None:  # until then every result was exact
-            self.assertNotEqual(record.get("exact"), False, record)
-            self.assertIn(record["event"], ("running", "call"), record)
+        for again in (True, False):
+            for rank in ranks:
+                self.assertEqual(rank.expect("repeated", "DDL_OK")["done"], 1000)
+                rank.expect("ready" if again else "free")
+            for rank in ranks if again else []:
+                rank.go()
+        for rank in ranks:
+            rank.finish(0)
 
 
 class Strangers(Security):

@@ -1,0 +1,328 @@
+"""What a machine can lack when a job starts: descriptors, room on a disk, a library of the same version.
+
+    test_start.py ACTOR [CLASS[.TEST]...] [-v]
+
+Disks needs the right to mount in a namespace of its own; without it these tests are skipped.
+"""
+import errno
+import os
+import re
+import resource
+import secrets
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+import unittest
+
+import peer
+from world import DEADLINE, Unexpected, World, bound, listening_ports
+
+ACTOR = None
+CALL = "allreduce:1000:int32:sum"
+JOB = ("init", CALL, "free")
+
+
+class Tests(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory(prefix="ddl-start-")
+        self.addCleanup(folder.cleanup)
+        self.folder = folder.name
+        self.secret = secrets.token_hex(32).encode()
+        self.secret_file = os.path.join(self.folder, "secret")
+        with open(os.open(self.secret_file, os.O_WRONLY | os.O_CREAT, 0o600), "wb") as file:
+            file.write(self.secret)
+
+    def world(self, nranks, **environment):
+        world = World(ACTOR, nranks, DDL_SECRET_FILE=self.secret_file, **environment)
+        self.addCleanup(world.__exit__)
+        return world
+
+    def computes(self, ranks):
+        for rank in ranks:
+            for event in ("init", "call", "free"):
+                rank.expect(event, "DDL_OK")
+            rank.finish(0)
+
+    def told(self, record, status, seconds, *words):
+        self.assertEqual((record["status"], record["code"]), (status, status), record)
+        for word in words:
+            self.assertIn(str(word), record["text"])
+        self.assertLess((record["end_ns"] - record["begin_ns"]) / 1e9, bound(seconds), record)
+
+
+def descriptors(pid):
+    return len(os.listdir(f"/proc/{pid}/fd"))
+
+
+def limit_descriptors(rank, most):
+    """The soft limit alone, and who may raise it again."""
+    resource.prlimit(rank.pid, resource.RLIMIT_NOFILE, (most, resource.prlimit(rank.pid, resource.RLIMIT_NOFILE)[1]))
+
+
+def cpu_seconds(pid):
+    """Of all its threads, so far."""
+    total = 0
+    for thread in os.listdir(f"/proc/{pid}/task"):
+        with open(f"/proc/{pid}/task/{thread}/schedstat") as file:
+            total += int(file.read().split()[0])
+    return total / 1e9
+
+
+@unittest.skipUnless(sys.platform == "linux", "needs prlimit and /proc")
+class Descriptors(Tests):
+    def start_with(self, world, rank, most):
+        """A rank that is about to begin, and may have so many descriptors from now on."""
+        started = world.start(rank, "line", *JOB)
+        started.expect("ready")
+        resource.prlimit(started.pid, resource.RLIMIT_NOFILE, (most, most))
+        return started
+
+    def test_too_few_are_told_before_any_is_used(self):
+        """Whatever there is between none and a few more than a process has already."""
+        world = self.world(2)
+        probe = world.start(0, "line")
+        probe.expect("ready")
+        used = descriptors(probe.pid)
+        probe.go()
+        ranks = [(k, self.start_with(world, k % 2, used + k)) for k in range(21)]
+        for _, rank in ranks:
+            rank.go()
+        for k, rank in ranks:
+            with self.subTest(k=k):
+                record = rank.expect("init")
+                self.told(record, "DDL_ERESOURCE", 1, "2 ranks", f"{used} are in use", f"hard limit {used + k}", "ulimit -n")
+                rank.expect("call", "DDL_EINVAL")
+                rank.expect("free", "DDL_OK")
+                rank.finish(0)
+
+    def test_as_many_as_it_says_are_enough(self):
+        for nranks in (2, 8):
+            world = self.world(nranks)
+            needed = []
+            for r in (0, 1):
+                rank = self.start_with(world, r, 10)
+                rank.go()
+                needed.append(int(re.search(r"ulimit -n (\d+)", rank.expect("init")["text"]).group(1)))
+            poor = self.start_with(world, 1, needed[1] - 1)
+            poor.go()
+            self.told(poor.expect("init"), "DDL_ERESOURCE", 1, f"ulimit -n {needed[1]}")
+            ranks = [self.start_with(world, r, needed[min(r, 1)]) for r in range(nranks)]
+            for rank in ranks:
+                rank.go()
+            self.computes(ranks)
+
+    def test_accepting_without_descriptors_rests_and_recovers(self):
+        """They ran out after the start had begun: whoever calls waits, and nobody spins meanwhile."""
+        world = self.world(3)
+        first = world.start(0, *JOB)
+        deadline = time.monotonic() + DEADLINE
+        while len(listening_ports(first.pid)) < 2:  # the store's and its own door for ranks
+            if time.monotonic() > deadline:
+                raise Unexpected("rank 0 does not listen; " + first.story())
+            time.sleep(0.005)
+        hard = resource.prlimit(first.pid, resource.RLIMIT_NOFILE)[1]
+        used = descriptors(first.pid)
+        limit_descriptors(first, used)
+        # Its own client may just have been coming in; from now on nobody is accepted.
+        ranks = [first, world.start(1, *JOB), world.start(2, *JOB)]
+        with socket.create_connection(("127.0.0.1", world.port), timeout=DEADLINE) as caller:
+            before, begun = cpu_seconds(first.pid), time.monotonic()
+            caller.settimeout(1.5)
+            with self.assertRaises(TimeoutError):  # neither heard nor sent away
+                caller.sendall(peer.client_hello())
+                caller.recv(1)
+            share = (cpu_seconds(first.pid) - before) / (time.monotonic() - begun)
+        self.assertLess(share, 0.05)
+        self.assertLessEqual(descriptors(first.pid), used)
+        self.assertTrue(all(rank.records.empty() for rank in ranks))
+        resource.prlimit(first.pid, resource.RLIMIT_NOFILE, (hard, hard))
+        begun = time.monotonic_ns()
+        for rank in ranks:
+            record = rank.expect("init", "DDL_OK")
+            self.assertLess((record["end_ns"] - begun) / 1e9, bound(5), record)
+            rank.expect("call", "DDL_OK")
+            rank.expect("free", "DDL_OK")
+            rank.finish(0)
+
+
+def may_mount():
+    """Whether this program has a namespace of its own for what it mounts; see the end of the file."""
+    return os.environ.get("DDL_TEST_MOUNTS") == "1"
+
+
+@unittest.skipUnless(may_mount(), "no right to mount a small disk")
+class Disks(Tests):
+    BLOCK = 4096
+
+    def disk(self, options="size=1m"):
+        place = tempfile.mkdtemp(dir=self.folder)
+        subprocess.run(["mount", "-t", "tmpfs", "-o", options, "tmpfs", place], check=True, timeout=30)
+        self.addCleanup(subprocess.run, ["umount", place], check=True, timeout=30)
+        return place
+
+    def fill(self, place, free_blocks):
+        try:
+            os.unlink(os.path.join(place, "fill"))
+        except FileNotFoundError:
+            pass
+        room = os.statvfs(place)
+        with open(os.path.join(place, "fill"), "wb") as file:
+            file.write(bytes(room.f_bavail * room.f_frsize - free_blocks * self.BLOCK))
+
+    def test_a_full_disk_is_an_error_and_never_half_a_value(self):
+        """With room for a few small files, and one more in the next job, until there is enough."""
+        jobs = []
+        for free in range(14):
+            place = self.disk()
+            self.fill(place, free)
+            world = self.world(2, DDL_STORE="file://" + place, DDL_START_TIMEOUT=f"{bound(4):g}s")
+            jobs.append((free, place, world.start_all(*JOB)))
+        outcomes = []
+        for free, place, ranks in jobs:
+            with self.subTest(free_blocks=free):
+                records = [rank.expect("init") for rank in ranks]
+                failed = [record for record in records if record["status"] != "DDL_OK"]
+                outcomes.append(not failed)
+                for rank in ranks:
+                    rank.expect("call", "DDL_EINVAL" if failed else "DDL_OK")
+                    rank.expect("free", "DDL_OK")
+                    rank.finish(0)
+                full = [record for record in failed if record["status"] == "DDL_ESTORE"]
+                self.assertEqual(bool(full), bool(failed), records)  # the other may only have waited
+                for record in full:
+                    # Within a second, of which the other's coming is no part.
+                    self.told(record, "DDL_ESTORE", 3, "file store: writing " + place, "No space left on device")
+                self.assertEqual([r["status"] for r in failed if r not in full and r["status"] != "DDL_ETIMEDOUT"], [])
+                self.assertEqual(os.listdir(place), ["fill"])
+        self.assertIn(False, outcomes)
+        self.assertTrue(outcomes[-1], outcomes)
+
+    def test_what_fails_late_is_told_to_all(self):
+        """With no room for the roster, rank 0's last words take the place of what it need not leave any more."""
+        place = self.disk()
+        for free in range(5, 12):
+            self.fill(place, free)
+            world = self.world(2, DDL_STORE="file://" + place, DDL_START_TIMEOUT=f"{bound(4):g}s")
+            records = [rank.expect("init") for rank in world.start_all("init")]
+            if "roster" in records[0].get("text", ""):
+                break
+        for record in records:
+            self.told(record, "DDL_ESTORE", 3, "roster", "No space left on device")
+
+    def test_a_disk_that_cannot_be_written(self):
+        place = self.disk()
+        subprocess.run(["mount", "-o", "remount,ro", place], check=True, timeout=30)
+        for rank in self.world(2, DDL_STORE="file://" + place).start_all("init"):
+            record = rank.expect("init")
+            self.told(record, "DDL_ESTORE", 1, "making directory " + place, "Read-only file system")
+            self.assertEqual(record["os_errno"], errno.EROFS)
+
+    def test_a_directory_that_is_not_there(self):
+        for rank in self.world(2, DDL_STORE=f"file://{self.folder}/no/such").start_all("init"):
+            self.told(rank.expect("init"), "DDL_ESTORE", 1, self.folder + "/no/such", "No such file")
+
+    def test_a_limit_on_the_size_of_files_ends_no_process(self):
+        """The system kills who writes beyond it."""
+        place = tempfile.mkdtemp(dir=self.folder)
+        limited = ["prlimit", "--fsize=20"]
+        ranks = [self.world(2, DDL_STORE="file://" + place).start(0, "init", prefix=limited)]
+        record = ranks[0].expect("init")
+        self.told(record, "DDL_ESTORE", 1, "file store: writing " + place, "File too large")
+        self.assertEqual(record["os_errno"], errno.EFBIG)
+        ranks[0].finish(0)
+        self.assertEqual(os.listdir(place), [])
+        # Enough for the store's small files, and not for shared memory, which is a file to the system.
+        world = self.world(2, DDL_STORE="file://" + place)
+        ranks = [world.start(r, *JOB, prefix=["prlimit", "--fsize=100000"]) for r in range(2)]
+        self.computes(ranks)
+        warnings = [line for rank in ranks for line in rank.errors]
+        self.assertEqual([("no shared memory, TCP instead" in line) for line in warnings],
+                         [True, True] if warnings else [])  # a build that shares none need not warn
+
+
+class Versions(Tests):
+    """Of the protocol, or of the algorithms: told to both sides, with both numbers, before anything else."""
+
+    def serve(self, answer):
+        """A rank 0 of another kind; answer(stream, hello) says what it says."""
+        world = self.world(2)
+        with socket.create_server(("127.0.0.1", world.port)) as listener:
+            listener.settimeout(DEADLINE)
+            rank = world.start(1, "init")
+            stream, _ = listener.accept()
+            with stream:
+                stream.settimeout(DEADLINE)
+                answer(stream, peer.read_exactly(stream, peer.CLIENT_BYTES))
+                return rank.expect("init")
+
+    def call(self, world, hello):
+        """What rank 0 says to this caller."""
+        deadline = time.monotonic() + DEADLINE
+        while True:
+            try:
+                stream = socket.create_connection(("127.0.0.1", world.port), timeout=DEADLINE)
+                break
+            except ConnectionRefusedError:
+                if time.monotonic() > deadline:
+                    raise
+                time.sleep(0.005)
+        with stream:
+            stream.sendall(hello)
+            reply = peer.read_exactly(stream, peer.SERVER_BYTES)
+            if reply[10] != OTHER_VERSION:
+                stream.sendall(peer.finish(self.secret, hello, reply))
+                self.assertEqual(peer.read_exactly(stream, 1), b"")
+            return reply
+
+    def test_another_protocol(self):
+        newer = peer.VERSION + 1
+        record = self.serve(lambda stream, hello: stream.sendall(peer.server_reply(self.secret, hello, newer)))
+        self.told(record, "DDL_EPROTO", 1, f"version {peer.VERSION} of the protocol met version {newer}", "127.0.0.1:")
+        world = self.world(2)
+        ranks = [world.start(0, *JOB)]
+        for version in (0, peer.VERSION - 1, newer, 0xffff):
+            begun = time.monotonic()
+            reply = self.call(world, peer.client_hello(version=version))
+            self.assertEqual((reply[:8], reply[8:10], reply[10]),
+                             (peer.MAGIC, peer.VERSION.to_bytes(2, "little"), OTHER_VERSION))
+            self.assertLess(time.monotonic() - begun, bound(1))
+        ranks.append(world.start(1, *JOB))
+        self.computes(ranks)
+
+    def test_other_algorithms(self):
+        world = self.world(2)
+        ranks = [world.start(0, *JOB)]
+        ours = peer.generator_of(self.call(world, peer.client_hello(generator=0)))
+        reply = self.call(world, peer.client_hello(generator=ours + 1))
+        self.assertEqual((reply[10], peer.generator_of(reply)), (OTHER_GENERATOR, ours))
+        record = self.serve(lambda stream, hello: stream.sendall(
+            peer.server_reply(self.secret, hello, generator=ours + 1)))
+        self.told(record, "DDL_EPROTO", 1, f"version {ours} of ddl's algorithms", f"version {ours + 1}")
+        ranks.append(world.start(1, *JOB))
+        self.computes(ranks)
+
+
+OTHER_VERSION, OTHER_GENERATOR = 2, 3  # verdicts of src/protocol/hello.h
+
+
+def mount_apart():
+    """Begin again where what is mounted is nobody else's, if that is allowed."""
+    enter = ["unshare", "-m"] if os.geteuid() == 0 else ["unshare", "-Urm"]
+    try:
+        probe = subprocess.run([*enter, "mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", tempfile.gettempdir()],
+                               capture_output=True, timeout=30)
+    except OSError:
+        return
+    if probe.returncode == 0:
+        os.execvpe(enter[0], [*enter, sys.executable, *sys.argv], {**os.environ, "DDL_TEST_MOUNTS": "1"})
+
+
+if __name__ == "__main__":
+    if len(sys.argv) < 2:
+        sys.exit(__doc__)
+    if not may_mount():
+        mount_apart()
+    ACTOR = os.path.abspath(sys.argv.pop(1))
+    unittest.main()

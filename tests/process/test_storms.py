@@ -1,0 +1,280 @@
+"""Crowds at the doors of a job: what scanners send, who hardly sends anything, who comes in thousands.
+
+    test_storms.py ACTOR [CLASS[.TEST]...] [-v]
+
+DDL_TEST_ROUNDS above 1 (./check --long) brings a thousand of each kind, and measures what that costs.
+"""
+import os
+import random
+import selectors
+import socket
+import statistics
+import struct
+import sys
+import threading
+import time
+import unittest
+
+import peer
+from world import DEADLINE, Unexpected, World, bound, listening_ports
+
+ACTOR = None
+SEED = int(os.environ.get("DDL_TEST_SEED", "1"))
+LONG = int(os.environ.get("DDL_TEST_ROUNDS", "1")) > 1
+CALL = "allreduce:20000:int32:sum"
+RESET = struct.pack("ii", 1, 0)
+
+KINDS = {
+    "random": lambda draw: draw.randbytes(draw.randrange(1, 2000)),
+    "http": lambda draw: b"GET / HTTP/1.1\r\nHost: localhost\r\nUser-Agent: scanner\r\n\r\n",
+    "tls": lambda draw: b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + draw.randbytes(300),
+    "ssh": lambda draw: b"SSH-2.0-OpenSSH_9.2p1\r\n",
+    "redis": lambda draw: b"*1\r\n$4\r\nPING\r\n",
+    "reset": lambda draw: b"",
+    "half-open": lambda draw: peer.client_hello()[:draw.randrange(0, peer.CLIENT_BYTES)],
+}
+
+
+class Crowd:
+    """Strangers of every kind, some of whom stay until they are sent away, at most so many at a time."""
+
+    STAY = 100
+
+    def __init__(self, seed):
+        self.draw = random.Random(seed)
+        self.staying = []
+        self.came = 0
+
+    def come(self, kind, port):
+        stranger = socket.socket()
+        stranger.settimeout(DEADLINE)
+        self.came += 1
+        try:
+            stranger.connect(("127.0.0.1", port))
+            stranger.sendall(KINDS[kind](self.draw))
+            if kind == "reset":
+                stranger.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, RESET)
+        except OSError:
+            pass  # sent away already
+        if kind == "half-open":
+            self.staying.append(stranger)
+        else:
+            stranger.close()
+        while len(self.staying) > self.STAY:
+            self.staying.pop(0).close()
+
+    def all_come(self, ports, of_each):
+        kinds = [kind for kind in KINDS for _ in range(of_each)]
+        self.draw.shuffle(kinds)
+        for kind in kinds:
+            self.come(kind, self.draw.choice(ports))
+
+    def leave(self):
+        for stranger in self.staying:
+            stranger.close()
+
+
+def memory_kib(pid, field):
+    with open(f"/proc/{pid}/status") as file:
+        for line in file:
+            if line.startswith(field + ":"):
+                return int(line.split()[1])
+    raise Unexpected(f"process {pid} has no {field}")
+
+
+@unittest.skipUnless(sys.platform == "linux", "needs /proc")
+class Storms(unittest.TestCase):
+    def world(self, nranks, **environment):
+        world = World(ACTOR, nranks, **environment)
+        self.addCleanup(world.__exit__)
+        return world
+
+    def crowd(self):
+        crowd = Crowd(SEED)
+        self.addCleanup(crowd.leave)
+        return crowd
+
+    def ports(self, rank, count=2):
+        """Of a rank 0 that waits for others: the store's, and its own door for ranks."""
+        deadline = time.monotonic() + DEADLINE
+        while len(ports := listening_ports(rank.pid)) < count:
+            if time.monotonic() > deadline:
+                raise Unexpected(f"{rank.name} listens at {ports}; {rank.story()}")
+            time.sleep(0.005)
+        return ports
+
+    def computes(self, ranks):
+        for rank in ranks:
+            for event in ("init", "call", "free"):
+                rank.expect(event, "DDL_OK")
+            rank.finish(0)
+
+
+class Scanners(Storms):
+    OF_EACH = 1000 if LONG else 30
+
+    def test_while_ranks_come(self):
+        world, crowd = self.world(3), self.crowd()
+        ranks = [world.start(0, "init", CALL, "free")]
+        ports = self.ports(ranks[0])
+        crowd.all_come(ports, self.OF_EACH // 2)
+        ranks.append(world.start(1, "init", CALL, "free"))
+        ports += self.ports(ranks[1], 1)
+        crowd.all_come(ports, self.OF_EACH // 2)
+        ranks.append(world.start(2, "init", CALL, "free"))
+        crowd.all_come(ports[:1], 3)
+        self.computes(ranks)
+        # Of those who cannot prove anything one line at most is told in 10 s; of all others none.
+        self.assertLessEqual(len(ranks[0].errors), 1 + crowd.came // 100, ranks[0].story())
+
+    def test_while_ranks_compute(self):
+        """In turn with and without a crowd: every result exact, and hardly a difference in time."""
+        rounds, calls = (16, 3000) if LONG else (2, 200)
+        world, crowd = self.world(2), self.crowd()
+        commands = [command for _ in range(1 + 2 * rounds) for command in ("line", f"{calls}={CALL}")]
+        ranks = world.start_all("init", *commands, "free")
+        for rank in ranks:
+            rank.expect("init", "DDL_OK")
+        ports = listening_ports(ranks[0].pid)
+        self.assertEqual(ports, [world.port])
+
+        def measure():
+            for rank in ranks:
+                rank.expect("ready")
+            begun = time.monotonic_ns()
+            for rank in ranks:
+                rank.go()
+            ended = []
+            for rank in ranks:
+                record = rank.expect("repeated", "DDL_OK")
+                self.assertEqual((record["done"], record["exact"]), (calls, True), record)
+                ended.append(record["end_ns"])
+            return (max(ended) - begun) / 1e9
+
+        measure()
+        ratios = []
+        for _ in range(rounds):
+            calm = measure()
+            storm = threading.Thread(target=self.storm, args=(crowd, ports, self.OF_EACH // rounds, calm))
+            storm.start()
+            ratios.append(measure() / calm)
+            storm.join()
+        for rank in ranks:
+            rank.expect("free", "DDL_OK")
+            rank.finish(0)
+        if LONG:
+            print(f"{crowd.came} strangers: time {statistics.median(ratios):.3f} of that without, of {ratios}")
+            self.assertLess(statistics.median(ratios), 1.05, ratios)
+
+    def storm(self, crowd, ports, of_each, seconds):
+        """Spread over the time that the calls took without them."""
+        kinds = [kind for kind in KINDS for _ in range(of_each)]
+        crowd.draw.shuffle(kinds)
+        begun = time.monotonic()
+        for i, kind in enumerate(kinds):
+            crowd.come(kind, crowd.draw.choice(ports))
+            time.sleep(max(0.0, begun + seconds * (i + 1) / len(kinds) - time.monotonic()))
+
+
+class Slow(Storms):
+    CONNECTIONS = 256
+    LIMIT = 5 + 1
+
+    def test_who_sends_a_byte_a_second_is_sent_away_and_keeps_nobody_out(self):
+        world = self.world(3)
+        job = "init", CALL, "line", CALL, "free"  # the store's port is open as long as the job lasts
+        ranks = [world.start(0, *job)]
+        port = world.port
+        self.ports(ranks[0])
+        hello = peer.client_hello()
+        selector = selectors.DefaultSelector()
+        self.addCleanup(selector.close)
+        for _ in range(self.CONNECTIONS):
+            stranger = socket.socket()
+            self.addCleanup(stranger.close)
+            stranger.setblocking(False)
+            stranger.connect_ex(("127.0.0.1", port))
+            selector.register(stranger, selectors.EVENT_READ, {"sent": 0, "since": None, "next": 0})
+        ranks += [world.start(r, *job) for r in (1, 2)]
+        longest, deadline = 0, time.monotonic() + DEADLINE
+        while selector.get_map():
+            self.assertLess(time.monotonic(), deadline)
+            for key, _ in selector.select(0.05):
+                try:
+                    self.assertEqual(key.fileobj.recv(1), b"")  # not a word
+                except BlockingIOError:
+                    continue
+                except OSError:
+                    pass
+                if key.data["since"] is not None:
+                    longest = max(longest, time.monotonic() - key.data["since"])
+                selector.unregister(key.fileobj)
+            for key in list(selector.get_map().values()):
+                now = time.monotonic()
+                if now < key.data["next"]:
+                    continue
+                try:
+                    key.fileobj.send(hello[key.data["sent"]:key.data["sent"] + 1])
+                except BlockingIOError:
+                    continue  # not connected yet
+                except OSError:
+                    selector.unregister(key.fileobj)
+                    continue
+                key.data.update(sent=key.data["sent"] + 1, next=now + 1, since=key.data["since"] or now)
+        self.assertLess(longest, bound(self.LIMIT))
+        self.assertGreater(longest, 4)  # there was somebody to be sent away
+        for rank in ranks:
+            record = rank.expect("init", "DDL_OK")
+            self.assertLess((record["end_ns"] - record["begin_ns"]) / 1e9, bound(self.LIMIT), record)
+            rank.expect("call", "DDL_OK")
+            rank.expect("ready")
+        for rank in ranks:
+            rank.go()
+        for rank in ranks:
+            rank.expect("call", "DDL_OK")
+            rank.expect("free", "DDL_OK")
+            rank.finish(0)
+
+
+class Flood(Storms):
+    CONNECTIONS = 10000
+    SILENT = 500
+    DOOR = 64 + 1  # who may stand there, and a real rank
+
+    def test_memory_stays_flat_and_who_is_in_stays_in(self):
+        world = self.world(3)
+        ranks = [world.start(r, "init", CALL, "free") for r in (0, 1)]
+        self.ports(ranks[0])
+        self.ports(ranks[1], 1)
+        crowd = self.crowd()
+        crowd.all_come([world.port], 20)  # what is needed once is there then
+        before, descriptors = memory_kib(ranks[0].pid, "VmRSS"), len(os.listdir(f"/proc/{ranks[0].pid}/fd"))
+        most = before
+
+        def look():
+            nonlocal most
+            most = max(most, memory_kib(ranks[0].pid, "VmRSS"))
+            self.assertLessEqual(len(os.listdir(f"/proc/{ranks[0].pid}/fd")), descriptors + self.DOOR)
+
+        for i in range(self.CONNECTIONS):
+            with socket.create_connection(("127.0.0.1", world.port), timeout=DEADLINE):
+                pass
+            if i % 100 == 0:
+                look()
+        for _ in range(self.SILENT):  # of these most wait in front of the door, and some behind it
+            stranger = socket.socket()
+            self.addCleanup(stranger.close)
+            stranger.setblocking(False)
+            stranger.connect_ex(("127.0.0.1", world.port))
+            look()
+        ranks.append(world.start(2, "init", CALL, "free"))
+        self.computes(ranks)
+        if bound(1) == 1:  # sanitizers keep what was freed
+            self.assertLess(most - before, 2048)
+
+
+if __name__ == "__main__":
+    if len(sys.argv) < 2:
+        sys.exit(__doc__)
+    ACTOR = os.path.abspath(sys.argv.pop(1))
+    unittest.main()
