@@ -128,9 +128,10 @@ typedef struct ddl_options {
                                  MASTER_ADDR:MASTER_PORT */
     int64_t start_timeout_ms; /* rendezvous and connecting; 0: DDL_START_TIMEOUT, else 300 s */
     int64_t timeout_ms;       /* default per operation; 0: DDL_TIMEOUT, else 300 s */
-    const char *interface;    /* name or CIDR of the network to use; NULL: DDL_IFACE */
-    const char *security;     /* "auth", "off" ("tls" is not there yet); NULL: DDL_SECURITY, else auth */
-    const char *transport;    /* of ranks of one host: "auto", "tcp", "shm"; NULL: DDL_TRANSPORT */
+    const char *
+        interface; /* interfaces or networks to use, as in "eth0,10.0.0.0/8" or "^docker0"; NULL: DDL_IFACE */
+    const char *security;  /* "auth", "off" ("tls" is not there yet); NULL: DDL_SECURITY, else auth */
+    const char *transport; /* of ranks of one host: "auto", "tcp", "shm"; NULL: DDL_TRANSPORT */
 } ddl_options;
 
 #define DDL_OPTIONS_INIT                                          \

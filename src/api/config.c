@@ -155,6 +155,23 @@ static ddl_status read_ranks(const ddl_options *options, ddl_config *config, ddl
     return DDL_OK;
 }
 
+/* Whether launchers say that the ranks are on one host, or on several. */
+static ddl_spread find_spread(int nranks)
+{
+    static const char *const local_sizes[] = { "LOCAL_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_SIZE",
+                                               "MPI_LOCALNRANKS" };
+    for (size_t i = 0; i < sizeof local_sizes / sizeof *local_sizes; i++) {
+        int local;
+        const char *text = env(local_sizes[i]);
+        if (text != NULL && parse_int(local_sizes[i], text, 1, RANKS_MAX, &local, NULL) == DDL_OK)
+            return local < nranks ? DDL_SPREAD_SEVERAL : DDL_SPREAD_ONE;
+    }
+    const char *nodes = env("SLURM_STEP_NUM_NODES");
+    if (nodes == NULL)
+        return DDL_SPREAD_UNKNOWN;
+    return strcmp(nodes, "1") == 0 ? DDL_SPREAD_ONE : DDL_SPREAD_SEVERAL;
+}
+
 /* ---- where to meet ---- */
 
 static ddl_status read_store(const ddl_options *options, ddl_config *config, ddl_error *err)
@@ -329,12 +346,7 @@ static ddl_status read_choices(const ddl_options *options, ddl_config *config, d
         if (strcmp(security, "off") == 0)
             config->security = DDL_SECURITY_OFF;
     }
-    if (iface != NULL) {
-        if (strlen(iface) >= sizeof config->iface)
-            return DDL_FAIL(err, DDL_ECONFIG, "DDL_IFACE is longer than %zu characters",
-                            sizeof config->iface - 1);
-        snprintf(config->iface, sizeof config->iface, "%s", iface);
-    }
+    DDL_TRY(ddl_network_parse(iface, env("DDL_ADVERTISE"), env("DDL_PORT_RANGE"), &config->network, err));
     if (level != NULL) {
         int parsed = ddl_log_parse_level(level);
         if (parsed < 0)
@@ -358,6 +370,7 @@ ddl_status ddl_config_read(const ddl_options *given, ddl_config *config, ddl_err
     memset(config, 0, sizeof *config);
     DDL_TRY(read_choices(&options, config, err));
     DDL_TRY(read_ranks(&options, config, err));
+    config->network.spread = find_spread(config->nranks);
     DDL_TRY(read_timeouts(&options, config, err));
     DDL_TRY(read_store(&options, config, err));
     DDL_TRY(read_costs(config, err));

@@ -11,6 +11,7 @@
 #include "backend/choice.h"
 #include "base/error.h"
 #include "protocol/prover.h"
+#include "rendezvous/network.h"
 
 /* How ranks of one host talk. */
 typedef enum ddl_local_transport {
@@ -23,7 +24,7 @@ typedef struct ddl_config {
     int rank, nranks;
     char store[512];  /* URL */
     char master[300]; /* "address:port": names the meeting place */
-    char iface[128];  /* "" if none */
+    ddl_network network;
     ddl_local_transport local_transport;
     ddl_security security;
     int64_t start_timeout_ms, timeout_ms;

@@ -328,7 +328,7 @@ static ddl_status meet(ddl_world *world, int sockets[], ddl_deadline deadline, d
         .ncosts = DDL_COST_CONSTANTS,
         .store = world->config.store,
         .master = world->config.master,
-        .iface = world->config.iface[0] != '\0' ? world->config.iface : NULL,
+        .network = &world->config.network,
         .service = world->service,
         .deadline = deadline,
     };

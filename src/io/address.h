@@ -1,7 +1,7 @@
 /*
- * address.h - numeric TCP addresses, and which of this machine's to use.
+ * address.h - numeric TCP addresses.
  *
- * Nothing here asks a name server; see resolve.h.
+ * Nothing here asks a name server (resolve.h) or looks at this machine's own (interface.h).
  */
 #ifndef DDL_IO_ADDRESS_H
 #define DDL_IO_ADDRESS_H
@@ -33,8 +33,22 @@ uint16_t ddl_address_port(const ddl_address *address);
 void ddl_address_set_port(ddl_address *address, uint16_t port);
 bool ddl_address_is_loopback(const ddl_address *address);
 
+/* 169.254.x.x or fe80::, which reach no further than one network. */
+bool ddl_address_is_link_local(const ddl_address *address);
+
 /* 0.0.0.0 or ::, which stand for all addresses of a machine. */
 bool ddl_address_is_any(const ddl_address *address);
+
+/* Whether both are of the same host; an IPv4 address written as IPv6 counts as IPv4. Ports do not matter. */
+bool ddl_address_same_host(const ddl_address *a, const ddl_address *b);
+
+/* Network order, 4 or 16 bytes; an IPv4 address written as IPv6 counts as IPv4. 0: another family. */
+int ddl_address_bytes(const ddl_address *address, uint8_t bytes[16]);
+
+/* Ports among which to choose, both included; 0 and 0: any. */
+typedef struct ddl_port_range {
+    uint16_t first, last;
+} ddl_port_range;
 
 /*
  * Cut "host:port" or "[v6]:port" in two; host_bytes is the room in host. DDL_ECONFIG: not of this form, port
@@ -42,18 +56,5 @@ bool ddl_address_is_any(const ddl_address *address);
  */
 DDL_MUST_USE ddl_status ddl_address_split(const char *what, const char *text, char *host, size_t host_bytes,
                                           uint16_t *port, ddl_error *err);
-
-/* Whether address is one of this machine's own. */
-bool ddl_address_is_local(const ddl_address *address);
-
-/* "lo 127.0.0.1, eth0 10.0.0.5/24": addresses of the interfaces that are up, cut to fit text. */
-void ddl_interfaces_text(char *text, size_t text_bytes);
-
-/*
- * This machine's address, port 0, on the network that iface names: an interface ("eth0") or a network
- * ("10.0.0.0/8"). NULL: the first that is up and not loopback, or else loopback; IPv4 before IPv6.
- * DDL_ECONFIG: there is none; the text lists those that are.
- */
-DDL_MUST_USE ddl_status ddl_interface_choose(const char *iface, ddl_address *address, ddl_error *err);
 
 #endif

@@ -42,6 +42,33 @@ ddl_status ddl_socket_listen(const ddl_address *address, int backlog, int *out, 
     return DDL_OK;
 }
 
+ddl_status ddl_socket_listen_within(const ddl_address *address, ddl_port_range ports, int index, int backlog,
+                                    int *fd, ddl_address *bound, ddl_error *err)
+{
+    const int count = ports.last - ports.first + 1;
+    char host[DDL_ADDRESS_HOST_TEXT];
+    ddl_error why;
+    DDL_ASSERT(ports.first > 0);
+    DDL_ASSERT(count > 0);
+    DDL_ASSERT(index >= 0);
+    for (int i = 0; i < count; i++) {
+        ddl_address at = *address;
+        ddl_address_set_port(&at, (uint16_t)(ports.first + (index + i) % count));
+        ddl_status status = ddl_socket_listen(&at, backlog, fd, bound, &why);
+        if (status != DDL_ENETWORK || why.os_errno != EADDRINUSE) {
+            if (status != DDL_OK && err != NULL)
+                *err = why;
+            return status;
+        }
+    }
+    ddl_address_host(address, host);
+    return DDL_FAIL_OS(
+        err, DDL_ENETWORK, EADDRINUSE,
+        "DDL_PORT_RANGE=%u-%u: all %d ports are in use on %s; widen it, as each rank on a host "
+        "needs one",
+        ports.first, ports.last, count, host);
+}
+
 ddl_status ddl_socket_connect(const ddl_address *to, int *out, ddl_error *err)
 {
     char text[DDL_ADDRESS_FULL_TEXT];

@@ -20,6 +20,13 @@ DDL_MUST_USE ddl_status ddl_socket_listen(const ddl_address *address, int backlo
                                           ddl_address *bound, ddl_error *err);
 
 /*
+ * The same on a port of this range, which has one; the index of the first to try is taken modulo their
+ * number, so that those who listen side by side need not try them all. DDL_ENETWORK: all are in use.
+ */
+DDL_MUST_USE ddl_status ddl_socket_listen_within(const ddl_address *address, ddl_port_range ports, int index,
+                                                 int backlog, int *fd, ddl_address *bound, ddl_error *err);
+
+/*
  * Begin to connect. The socket is writable when it has come to something; ask ddl_socket_error what.
  * DDL_ENETWORK with os_errno: failed at once.
  */

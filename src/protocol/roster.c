@@ -2,7 +2,7 @@
  * roster.c - the roster and its wire form.
  *
  * Member, little endian: 0 rank 4 | 4 pid 4 | 8 cpus 4 | 12 port 2 | 14 host bytes 1 | 15 address bytes 1 |
- * 16 host id 16 | 32 host | address.
+ * 16 host id 16 | 32 other port 2 | 34 other bytes 1 | 35 other is inner 1 | 36 host | address | other.
  * Roster: 0 magic 4 | 4 ranks 4 | 8 run id 16 | 24 constants 4 | then the constants, 8 each, as IEEE binary64
  * | then for each rank a length 2 and its member, in rank order.
  */
@@ -13,16 +13,18 @@
 
 #include <string.h>
 
-enum { MEMBER_HEAD_BYTES = 32, ROSTER_HEAD_BYTES = 28, RANKS_LIMIT = 1 << 20 };
+enum { MEMBER_HEAD_BYTES = 36, ROSTER_HEAD_BYTES = 28, RANKS_LIMIT = 1 << 20 };
 
 static const uint8_t magic[4] = { 'd', 'd', 'l', 'R' };
 
 bool ddl_member_encode(const ddl_member *member, ddl_bytes *bytes)
 {
-    uint8_t record[MEMBER_HEAD_BYTES + DDL_HOST_TEXT + DDL_ADDRESS_TEXT];
-    size_t host_bytes = strlen(member->host), address_bytes = strlen(member->address);
+    uint8_t record[MEMBER_HEAD_BYTES + DDL_HOST_TEXT + 2 * DDL_ADDRESS_TEXT];
+    size_t host_bytes = strlen(member->host), address_bytes = strlen(member->address),
+           other_bytes = strlen(member->other);
     DDL_ASSERT(host_bytes < DDL_HOST_TEXT);
     DDL_ASSERT(address_bytes < DDL_ADDRESS_TEXT);
+    DDL_ASSERT(other_bytes < DDL_ADDRESS_TEXT);
     ddl_put_u32(record, (uint32_t)member->rank);
     ddl_put_u32(record + 4, (uint32_t)member->pid);
     ddl_put_u32(record + 8, member->cpus);
@@ -30,9 +32,14 @@ bool ddl_member_encode(const ddl_member *member, ddl_bytes *bytes)
     record[14] = (uint8_t)host_bytes;
     record[15] = (uint8_t)address_bytes;
     memcpy(record + 16, member->host_id, DDL_HOST_ID_BYTES);
-    memcpy(record + MEMBER_HEAD_BYTES, member->host, host_bytes);
-    memcpy(record + MEMBER_HEAD_BYTES + host_bytes, member->address, address_bytes);
-    return ddl_bytes_append(bytes, record, MEMBER_HEAD_BYTES + host_bytes + address_bytes);
+    ddl_put_u16(record + 32, other_bytes > 0 ? member->other_port : 0);
+    record[34] = (uint8_t)other_bytes;
+    record[35] = other_bytes > 0 && member->is_inner;
+    uint8_t *texts = record + MEMBER_HEAD_BYTES;
+    memcpy(texts, member->host, host_bytes);
+    memcpy(texts + host_bytes, member->address, address_bytes);
+    memcpy(texts + host_bytes + address_bytes, member->other, other_bytes);
+    return ddl_bytes_append(bytes, record, MEMBER_HEAD_BYTES + host_bytes + address_bytes + other_bytes);
 }
 
 /* Copy count bytes as text; false if they hold anything but printable ASCII. */
@@ -54,11 +61,12 @@ ddl_status ddl_member_decode(ddl_view bytes, ddl_member *out, ddl_error *err)
         return DDL_FAIL(err, DDL_EPROTO, "a rank's record has %zu bytes, at least %d were expected",
                         bytes.bytes, MEMBER_HEAD_BYTES);
     uint32_t rank = ddl_get_u32(at);
-    size_t host_bytes = at[14], address_bytes = at[15];
+    size_t host_bytes = at[14], address_bytes = at[15], other_bytes = at[34];
     if (rank >= RANKS_LIMIT)
         return DDL_FAIL(err, DDL_EPROTO, "a rank's record names rank %u", (unsigned)rank);
     if (host_bytes >= DDL_HOST_TEXT || address_bytes == 0 || address_bytes >= DDL_ADDRESS_TEXT ||
-        bytes.bytes != MEMBER_HEAD_BYTES + host_bytes + address_bytes)
+        other_bytes >= DDL_ADDRESS_TEXT || at[35] > (other_bytes > 0) ||
+        bytes.bytes != MEMBER_HEAD_BYTES + host_bytes + address_bytes + other_bytes)
         return DDL_FAIL(err, DDL_EPROTO,
                         "the record of rank %u has %zu bytes, and fields that do not fit them",
                         (unsigned)rank, bytes.bytes);
@@ -67,11 +75,15 @@ ddl_status ddl_member_decode(ddl_view bytes, ddl_member *out, ddl_error *err)
     member.cpus = ddl_get_u32(at + 8);
     member.port = ddl_get_u16(at + 12);
     memcpy(member.host_id, at + 16, DDL_HOST_ID_BYTES);
-    if (!take_text(at + MEMBER_HEAD_BYTES, host_bytes, member.host) ||
-        !take_text(at + MEMBER_HEAD_BYTES + host_bytes, address_bytes, member.address))
+    member.other_port = ddl_get_u16(at + 32);
+    member.is_inner = at[35] != 0;
+    const uint8_t *texts = at + MEMBER_HEAD_BYTES;
+    if (!take_text(texts, host_bytes, member.host) ||
+        !take_text(texts + host_bytes, address_bytes, member.address) ||
+        !take_text(texts + host_bytes + address_bytes, other_bytes, member.other))
         return DDL_FAIL(err, DDL_EPROTO, "the record of rank %u holds text that is not printable",
                         (unsigned)rank);
-    if (member.port == 0)
+    if (member.port == 0 || (member.other_port == 0) != (other_bytes == 0))
         return DDL_FAIL(err, DDL_EPROTO, "the record of rank %u has port 0", (unsigned)rank);
     *out = member;
     return DDL_OK;

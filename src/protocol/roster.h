@@ -9,6 +9,8 @@
 #include "base/bytes.h"
 #include "base/error.h"
 
+#include <stdbool.h>
+
 enum { DDL_HOST_TEXT = 64, DDL_ADDRESS_TEXT = 64, DDL_RUN_ID_BYTES = 16, DDL_HOST_ID_BYTES = 16 };
 
 /* Rank 0's constants of the cost model: how many there may be, and what each is less than. */
@@ -23,6 +25,10 @@ typedef struct ddl_member {
     char host[DDL_HOST_TEXT];           /* node name, for messages only; never resolved */
     char address[DDL_ADDRESS_TEXT];     /* numeric IPv4 or IPv6 where its mesh listener is reached */
     uint16_t port;
+    char other[DDL_ADDRESS_TEXT]; /* another such, or "" */
+    uint16_t other_port;
+    bool is_inner; /* other is for those alone whose own address is the same: address is that of a NAT before
+                      them */
 } ddl_member;
 
 typedef struct ddl_roster {

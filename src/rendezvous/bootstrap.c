@@ -11,6 +11,7 @@
 #include "base/log.h"
 #include "io/address.h"
 #include "io/host.h"
+#include "io/interface.h"
 #include "io/socket.h"
 #include "protocol/store_wire.h"
 #include "rendezvous/meshing.h"
@@ -37,6 +38,7 @@ struct ddl_bootstrap {
 /* One start-up while it lasts. */
 struct course {
     const ddl_bootstrap_options *options;
+    const ddl_network *network;
     int64_t start_ns;
     ddl_progress progress;
     ddl_hello_party self;
@@ -87,27 +89,25 @@ ddl_status ddl_bootstrap_need_descriptors(int rank, int nranks, ddl_error *err)
     return ddl_host_need_descriptors(nranks * per_rank + DESCRIPTORS_MARGIN, what, err);
 }
 
-/* The address that this rank tells the others: the interface asked for, or the one that leads to the store.
- */
-static ddl_status choose_address(struct course *course, ddl_address *address, ddl_error *err)
-{
-    const char *leads = ddl_store_address(course->store);
-    if (course->options->iface == NULL && leads[0] != '\0') {
-        if (!ddl_address_parse(leads, 0, address))
-            return DDL_FAIL(err, DDL_EINTERNAL, "the store is reached through %s, which is no address",
-                            leads);
-        return DDL_OK;
-    }
-    return ddl_interface_choose(course->options->iface, address, err);
-}
-
+/* Listen for the others, and note what they are to call. */
 static ddl_status open_mesh(struct course *course, ddl_error *err)
 {
-    ddl_address address;
-    DDL_TRY(choose_address(course, &address, err));
-    ddl_address_host(&address, course->own.address);
-    return ddl_meshing_open(course->options->service, &course->self, &address, &course->own.port,
-                            &course->meshing, err);
+    const ddl_bootstrap_options *options = course->options;
+    ddl_network_place place;
+    uint16_t ports[DDL_NETWORK_LISTEN_MAX];
+    DDL_TRY(ddl_network_choose(course->network, options->store, options->master,
+                               ddl_store_address(course->store), options->deadline, &place, err));
+    DDL_TRY(ddl_meshing_open(options->service, &course->self, &place, course->network->ports, ports,
+                             &course->meshing, err));
+    ddl_network_tell(course->network, &place, ports, &course->own);
+    for (int i = 0; i < place.nlisten; i++) {
+        char listens[DDL_ADDRESS_FULL_TEXT];
+        ddl_address_set_port(&place.listen[i], ports[i]);
+        ddl_address_text(&place.listen[i], listens);
+        ddl_log(DDL_LOG_DEBUG, "rank %d on %s listens at %s; others call %s, port %u", course->own.rank,
+                course->own.host, listens, course->own.address, course->own.port);
+    }
+    return DDL_OK;
 }
 
 /* ---- entering a run ---- */
@@ -177,6 +177,7 @@ static ddl_status enter_run(struct course *course, ddl_error *err)
                                       .place = options->master,
                                       .self = &course->self,
                                       .service = options->service,
+                                      .network = course->network,
                                       .progress = &course->progress };
     for (;;) {
         bool over = false;
@@ -498,9 +499,9 @@ static void warn_if_open(const struct course *course)
 static ddl_status join(struct course *course, ddl_error *err)
 {
     DDL_TRY(know_oneself(course, err));
-    if (course->options->iface != NULL) { /* wrong ones are told at once, not when all have come */
+    if (course->network->iface[0] != '\0') { /* wrong ones are told at once, not when all have come */
         ddl_address unused;
-        DDL_TRY(ddl_interface_choose(course->options->iface, &unused, err));
+        DDL_TRY(ddl_interface_choose(course->network->iface, NULL, &unused, err));
     }
     DDL_TRY(enter_run(course, err));
     warn_if_open(course);
@@ -528,7 +529,9 @@ ddl_status ddl_bootstrap_join(const ddl_bootstrap_options *options, ddl_bootstra
                               int sockets[], ddl_error *err)
 {
     ddl_error unwanted;
-    struct course course = { .options = options, .start_ns = ddl_now_ns() };
+    struct course course = { .options = options, .network = &ddl_network_unsaid, .start_ns = ddl_now_ns() };
+    if (options->network != NULL)
+        course.network = options->network;
     DDL_ASSERT(options->nranks > 0);
     DDL_ASSERT(options->rank >= 0);
     DDL_ASSERT(options->rank < options->nranks);

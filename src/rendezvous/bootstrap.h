@@ -13,18 +13,19 @@
 #include "io/service.h"
 #include "protocol/prover.h"
 #include "protocol/roster.h"
+#include "rendezvous/network.h"
 
 typedef struct ddl_bootstrap ddl_bootstrap;
 
 typedef struct ddl_bootstrap_options {
     int rank, nranks;
-    const char *store;        /* URL: "tcp://host:port", "file:///dir", "redis://host:port", "mem://name" */
-    const char *master;       /* "address:port": names the meeting place inside other stores than tcp; for a
-                                 tcp store it is the store's own address */
-    const char *iface;        /* name or CIDR of the network to use, or NULL */
-    const ddl_prover *prover; /* shows the others that this rank belongs to the job; NULL: nobody has to */
-    uint32_t generator;       /* version of the schedule generator; all ranks must have the same */
-    const double *costs;      /* rank 0: constants of its cost model, for the roster; ncosts of them */
+    const char *store;          /* URL: "tcp://host:port", "file:///dir", "redis://host:port", "mem://name" */
+    const char *master;         /* "address:port": names the meeting place inside other stores than tcp; for a
+                                   tcp store it is the store's own address */
+    const ddl_network *network; /* what the user says of it; NULL: nothing */
+    const ddl_prover *prover;   /* shows the others that this rank belongs to the job; NULL: nobody has to */
+    uint32_t generator;         /* version of the schedule generator; all ranks must have the same */
+    const double *costs;        /* rank 0: constants of its cost model, for the roster; ncosts of them */
     int ncosts;
     ddl_service *service;
     ddl_deadline deadline;

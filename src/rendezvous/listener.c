@@ -274,6 +274,16 @@ static void on_alarm(void *arg)
     set_alarm(listener);
 }
 
+static ddl_status open_door(const ddl_listener_options *options, const ddl_address *address,
+                            ddl_listener *listener, ddl_address *bound, ddl_error *err)
+{
+    const int backlog = listener->stranger_limit;
+    if (options->ports.first == 0)
+        return ddl_socket_listen(address, backlog, &listener->fd, bound, err);
+    return ddl_socket_listen_within(address, options->ports, options->self.rank, backlog, &listener->fd,
+                                    bound, err);
+}
+
 ddl_status ddl_listener_open(const ddl_listener_options *options, const ddl_address *address,
                              ddl_address *bound, ddl_listener **out, ddl_error *err)
 {
@@ -289,7 +299,7 @@ ddl_status ddl_listener_open(const ddl_listener_options *options, const ddl_addr
     listener->fd = -1;
     listener->stranger_limit = 2 * nranks > STRANGERS_LEAST ? 2 * nranks : STRANGERS_LEAST;
     ddl_list_init(&listener->strangers);
-    if ((status = ddl_socket_listen(address, listener->stranger_limit, &listener->fd, bound, err)) != DDL_OK)
+    if ((status = open_door(options, address, listener, bound, err)) != DDL_OK)
         goto fail;
     if ((status = ddl_alarm_open(options->service, on_alarm, listener, &listener->alarm, err)) != DDL_OK)
         goto fail;

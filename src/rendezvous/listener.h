@@ -30,6 +30,8 @@ typedef struct ddl_listener_events {
 typedef struct ddl_listener_options {
     ddl_service *service;
     ddl_hello_party self; /* whom the door's hellos present; the nonce is made anew for each */
+    ddl_port_range ports; /* among which the port is found, beginning with that of the own rank; 0: the
+                             address has it */
     const ddl_listener_events *events;
     void *arg;
 } ddl_listener_options;

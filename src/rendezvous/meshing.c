@@ -14,6 +14,7 @@
 
 enum {
     CALL_LIMIT_MS = 5000,   /* connecting, and again the handshake */
+    TURN_LIMIT_MS = 1000,   /* connecting to one of several addresses, until the next has its turn */
     REACH_LIMIT_MS = 10000, /* for a rank whose address refuses or swallows every call */
     FIRST_PAUSE_MS = 10,
     LAST_PAUSE_MS = 500
@@ -26,7 +27,8 @@ struct call {
     ddl_meshing *meshing;
     int rank, fd;
     enum call_state state;
-    ddl_address address;
+    ddl_address addresses[DDL_NETWORK_CALL_MAX]; /* tried in turn */
+    int address_count, address_at;
     ddl_watch *watch;
     ddl_alarm *alarm; /* to give up an attempt, or to begin the next */
     int64_t since_ns, pause_ms;
@@ -36,7 +38,7 @@ struct call {
 struct ddl_meshing {
     ddl_service *service;
     ddl_hello_party self;
-    ddl_listener *listener;
+    ddl_listener *listeners[DDL_NETWORK_LISTEN_MAX];
     const ddl_roster *roster;
     struct call *calls; /* self.rank of them */
     int *sockets;       /* service thread writes, under the bell; -1: not connected */
@@ -74,18 +76,23 @@ static void describe(const struct call *call, char *text, size_t text_bytes)
 {
     const ddl_member *member = &call->meshing->roster->members[call->rank];
     char address[DDL_ADDRESS_FULL_TEXT];
-    ddl_address_text(&call->address, address);
+    ddl_address_text(&call->addresses[call->address_at], address);
     snprintf(text, text_bytes, "rank %d on %s[%d] at %s", call->rank, member->host, (int)member->pid,
              address);
 }
 
-/* Close this attempt; the next begins after a pause. */
+/* Close this attempt; the next begins after a pause, or at once if there is an address that was not tried. */
 static void hang_up(struct call *call)
 {
     ddl_watch_close(call->watch);
     call->watch = NULL;
     ddl_socket_close(&call->fd);
     call->state = RESTING;
+    call->address_at = (call->address_at + 1) % call->address_count;
+    if (call->address_at > 0) {
+        ddl_alarm_set(call->alarm, 0);
+        return;
+    }
     ddl_alarm_set(call->alarm, call->pause_ms);
     call->pause_ms = call->pause_ms * 2 < LAST_PAUSE_MS ? call->pause_ms * 2 : LAST_PAUSE_MS;
 }
@@ -103,11 +110,11 @@ static void unreachable(struct call *call, int os_errno)
     describe(call, who, sizeof who);
     snprintf(ours, sizeof ours, "%s (%s)", roster->members[roster->rank].host,
              roster->members[roster->rank].address);
-    (void)DDL_FAIL_OS(
-        &error, DDL_ENETWORK, os_errno,
-        "rank %d on %s cannot connect to %s; check firewalls and routes between them, or choose another "
-        "network with DDL_IFACE",
-        roster->rank, ours, who);
+    (void)DDL_FAIL_OS(&error, DDL_ENETWORK, os_errno,
+                      "rank %d on %s cannot connect to %s; check firewalls (DDL_PORT_RANGE holds ports "
+                      "together) and routes "
+                      "between them, or choose another network with DDL_IFACE",
+                      roster->rank, ours, who);
     error.culprit = call->rank;
     hang_up(call);
     fail(call->meshing, &error);
@@ -195,7 +202,7 @@ static void on_call(void *arg, int events)
 static void begin(struct call *call)
 {
     ddl_error error;
-    ddl_status status = ddl_socket_connect(&call->address, &call->fd, &error);
+    ddl_status status = ddl_socket_connect(&call->addresses[call->address_at], &call->fd, &error);
     if (status == DDL_OK)
         status = ddl_watch_open(call->meshing->service, call->fd, on_call, call, &call->watch, &error);
     if (status == DDL_ENETWORK) {
@@ -206,7 +213,7 @@ static void begin(struct call *call)
     } else {
         call->state = CONNECTING;
         ddl_watch_set(call->watch, DDL_WRITABLE);
-        ddl_alarm_set(call->alarm, CALL_LIMIT_MS);
+        ddl_alarm_set(call->alarm, call->address_count > 1 ? TURN_LIMIT_MS : CALL_LIMIT_MS);
     }
 }
 
@@ -254,8 +261,9 @@ static const ddl_listener_events door = { judge, NULL, entered };
 
 struct open_call {
     ddl_meshing *meshing;
-    const ddl_address *address;
-    ddl_address bound;
+    const ddl_network_place *place;
+    ddl_port_range ports;
+    uint16_t *found;
     ddl_status status;
     ddl_error *err;
 };
@@ -264,17 +272,26 @@ static void open_on_service(void *arg)
 {
     struct open_call *call = arg;
     ddl_meshing *meshing = call->meshing;
-    const ddl_listener_options options = {
-        .service = meshing->service, .self = meshing->self, .events = &door, .arg = meshing
-    };
-    call->status = ddl_listener_open(&options, call->address, &call->bound, &meshing->listener, call->err);
+    const ddl_listener_options options = { .service = meshing->service,
+                                           .ports = call->ports,
+                                           .self = meshing->self,
+                                           .events = &door,
+                                           .arg = meshing };
+    for (int i = 0; i < call->place->nlisten && call->status == DDL_OK; i++) {
+        ddl_address bound;
+        call->status =
+            ddl_listener_open(&options, &call->place->listen[i], &bound, &meshing->listeners[i], call->err);
+        if (call->status == DDL_OK)
+            call->found[i] = ddl_address_port(&bound);
+    }
     for (int rank = 0; rank < meshing->self.rank && call->status == DDL_OK; rank++)
         call->status = ddl_alarm_open(meshing->service, on_alarm, &meshing->calls[rank],
                                       &meshing->calls[rank].alarm, call->err);
 }
 
-ddl_status ddl_meshing_open(ddl_service *service, const ddl_hello_party *self, const ddl_address *address,
-                            uint16_t *port, ddl_meshing **out, ddl_error *err)
+ddl_status ddl_meshing_open(ddl_service *service, const ddl_hello_party *self, const ddl_network_place *place,
+                            ddl_port_range ports, uint16_t found[DDL_NETWORK_LISTEN_MAX], ddl_meshing **out,
+                            ddl_error *err)
 {
     const int nranks = self->nranks;
     ddl_meshing *meshing = ddl_alloc(sizeof *meshing);
@@ -287,7 +304,9 @@ ddl_status ddl_meshing_open(ddl_service *service, const ddl_hello_party *self, c
     ddl_bell_init(&meshing->bell);
     meshing->sockets = ddl_alloc_array((size_t)nranks, sizeof *meshing->sockets);
     meshing->calls = ddl_alloc_array((size_t)self->rank, sizeof *meshing->calls);
-    struct open_call call = { .meshing = meshing, .address = address, .err = err };
+    struct open_call call = {
+        .meshing = meshing, .place = place, .ports = ports, .found = found, .err = err
+    };
     if (meshing->sockets == NULL || meshing->calls == NULL) {
         ddl_meshing_close(meshing);
         return DDL_FAIL(err, DDL_ENOMEM, "no memory to connect %d ranks", nranks);
@@ -301,7 +320,6 @@ ddl_status ddl_meshing_open(ddl_service *service, const ddl_hello_party *self, c
         ddl_meshing_close(meshing);
         return call.status;
     }
-    *port = ddl_address_port(&call.bound);
     *out = meshing;
     return DDL_OK;
 }
@@ -312,10 +330,13 @@ static void start_on_service(void *arg)
     /* The nearest first, so that not everybody calls rank 0 at once. */
     for (int rank = meshing->self.rank - 1; rank >= 0; rank--) {
         struct call *call = &meshing->calls[rank];
-        const ddl_member *member = &meshing->roster->members[rank];
+        const ddl_roster *roster = meshing->roster;
+        const ddl_member *member = &roster->members[rank];
         call->since_ns = ddl_now_ns();
         call->pause_ms = FIRST_PAUSE_MS;
-        if (ddl_address_parse(member->address, member->port, &call->address)) {
+        call->address_count = ddl_network_call(&roster->members[roster->rank], member,
+                                               ddl_roster_is_neighbour(roster, rank), call->addresses);
+        if (call->address_count > 0) {
             begin(call);
             continue;
         }
@@ -371,7 +392,8 @@ void ddl_meshing_take(ddl_meshing *meshing, int sockets[])
 static void close_on_service(void *arg)
 {
     ddl_meshing *meshing = arg;
-    ddl_listener_close(meshing->listener);
+    for (int i = 0; i < DDL_NETWORK_LISTEN_MAX; i++)
+        ddl_listener_close(meshing->listeners[i]);
     for (int rank = 0; rank < meshing->self.rank; rank++) {
         struct call *call = &meshing->calls[rank];
         ddl_watch_close(call->watch);

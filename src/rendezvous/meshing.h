@@ -12,12 +12,16 @@
 #include "io/address.h"
 #include "io/service.h"
 #include "protocol/hello.h"
+#include "rendezvous/network.h"
 
 typedef struct ddl_meshing ddl_meshing;
 
-/* Listen at address for higher ranks of the run self->run_id; *port is where. */
+/* Listen at place->listen for higher ranks of the run self->run_id, on one of ports (0: any); found[] is
+ * which.
+ */
 DDL_MUST_USE ddl_status ddl_meshing_open(ddl_service *service, const ddl_hello_party *self,
-                                         const ddl_address *address, uint16_t *port, ddl_meshing **meshing,
+                                         const ddl_network_place *place, ddl_port_range ports,
+                                         uint16_t found[DDL_NETWORK_LISTEN_MAX], ddl_meshing **meshing,
                                          ddl_error *err);
 
 /* Begin to call the lower ranks. The roster must outlive the meshing. */

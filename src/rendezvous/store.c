@@ -45,7 +45,10 @@ ddl_status ddl_store_open(const ddl_store_options *options, ddl_deadline deadlin
     DDL_ASSERT(options->url != NULL);
     DDL_ASSERT(options->place != NULL);
     DDL_TRY(find(options->url, &ops, &rest, err));
-    DDL_TRY(ops->open(options, rest, deadline, store, err));
+    ddl_store_options complete = *options;
+    if (options->network == NULL)
+        complete.network = &ddl_network_unsaid;
+    DDL_TRY(ops->open(&complete, rest, deadline, store, err));
     (*store)->seal = (ddl_seal){ options->self->prover, (*store)->run_id };
     (*store)->rank = options->self->rank;
     return DDL_OK;

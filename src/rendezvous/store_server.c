@@ -61,7 +61,8 @@ struct client {
 struct ddl_store_server {
     ddl_service *service;
     ddl_hello_party self;
-    ddl_listener *listener;
+    ddl_listener *listeners[DDL_STORE_SERVER_DOORS];
+    int listener_count;
     ddl_list clients;
     int client_count, closing_count; /* closing_count: clients given up and not yet removed */
     struct entry **buckets;
@@ -557,7 +558,9 @@ static void open_on_service(void *arg)
     const ddl_listener_options options = {
         .service = server->service, .self = server->self, .events = &door, .arg = server
     };
-    call->status = ddl_listener_open(&options, call->address, call->bound, &server->listener, call->err);
+    call->status = ddl_listener_open(&options, call->address, call->bound,
+                                     &server->listeners[server->listener_count], call->err);
+    server->listener_count += call->status == DDL_OK;
 }
 
 static void free_server(ddl_store_server *server)
@@ -602,11 +605,20 @@ ddl_status ddl_store_server_open(ddl_service *service, const ddl_hello_party *se
     return DDL_OK;
 }
 
+ddl_status ddl_store_server_open_also(ddl_store_server *server, const ddl_address *address, ddl_error *err)
+{
+    ddl_address bound;
+    struct open_call call = { .server = server, .address = address, .bound = &bound, .err = err };
+    DDL_ASSERT(server->listener_count < DDL_STORE_SERVER_DOORS);
+    ddl_service_call(server->service, open_on_service, &call);
+    return call.status;
+}
+
 static void stop_listening(void *arg)
 {
     ddl_store_server *server = arg;
-    ddl_listener_close(server->listener);
-    server->listener = NULL;
+    while (server->listener_count > 0)
+        ddl_listener_close(server->listeners[--server->listener_count]);
     server->leaving = true;
     sweep(server);
 }

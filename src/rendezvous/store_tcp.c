@@ -9,8 +9,9 @@
 #include "base/assert.h"
 #include "base/list.h"
 #include "base/log.h"
+#include "io/connect.h"
 #include "io/host.h"
-#include "io/resolve.h"
+#include "io/interface.h"
 #include "io/socket.h"
 #include "protocol/store_wire.h"
 #include "rendezvous/store_server.h"
@@ -104,44 +105,40 @@ static bool met_itself(int fd, const ddl_address *to)
     return strcmp(ours, theirs) == 0;
 }
 
-static bool is_no_route(int error)
+static enum attempt connect_once(const ddl_address to[], int count, int *which, int *fd,
+                                 ddl_deadline deadline, ddl_error *err)
 {
-    return error == ENETUNREACH || error == EHOSTUNREACH || error == EADDRNOTAVAIL || error == EACCES ||
-           error == EPERM || error == EINVAL;
-}
-
-static enum attempt connect_once(const ddl_address *to, ddl_deadline deadline, int *out, ddl_error *err)
-{
-    int fd = -1;
-    char where[DDL_ADDRESS_FULL_TEXT];
-    ddl_address_text(to, where);
-    ddl_status status = ddl_socket_connect(to, &fd, err);
-    int error = status == DDL_OK ? 0 : err->os_errno;
+    ddl_status status = ddl_connect_any(to, count, deadline, fd, which, err);
+    if (status == DDL_OK && met_itself(*fd, &to[*which])) {
+        char where[DDL_ADDRESS_FULL_TEXT];
+        ddl_address_text(&to[*which], where);
+        ddl_socket_close(fd);
+        status = DDL_FAIL_OS(err, DDL_ENETWORK, ECONNREFUSED, "cannot connect to %s", where);
+    }
+    if (status == DDL_OK)
+        return ENTERED;
     if (status == DDL_ERESOURCE)
         return GIVE_UP;
-    if (status == DDL_OK) {
-        error = ddl_socket_wait(fd, POLLOUT, deadline) ? ddl_socket_error(fd) : ETIMEDOUT;
-        if (error == 0 && met_itself(fd, to))
-            error = ECONNREFUSED;
-    }
-    if (error == 0) {
-        *out = fd;
-        return ENTERED;
-    }
-    ddl_socket_close(&fd);
-    (void)DDL_FAIL_OS(err, DDL_ENETWORK, error, "cannot connect to %s", where);
-    return is_no_route(error) ? NO_ROUTE : AGAIN;
+    return ddl_connect_lacks_route(err->os_errno) ? NO_ROUTE : AGAIN;
 }
 
-/* Connect to one address and shake hands. */
-static enum attempt enter_once(struct store_tcp *tcp, const ddl_store_options *options, const ddl_address *to,
-                               ddl_deadline deadline, ddl_error *err)
+/* Where somebody answered and was not rank 0, rank 0 may still be at another address. */
+static void put_last(ddl_address addresses[], int count, int which)
 {
-    int fd = -1;
+    ddl_address moved = addresses[which];
+    memmove(&addresses[which], &addresses[which + 1], (size_t)(count - which - 1) * sizeof *addresses);
+    addresses[count - 1] = moved;
+}
+
+/* Connect to one of these addresses and shake hands. */
+static enum attempt enter_once(struct store_tcp *tcp, const ddl_store_options *options,
+                               ddl_address addresses[], int count, ddl_deadline deadline, ddl_error *err)
+{
+    int fd = -1, which = 0;
     ddl_hello hello;
     ddl_hello_party self = *options->self;
-    enum attempt attempt =
-        connect_once(to, earlier(deadline, ddl_deadline_in_ms(CONNECT_LIMIT_MS)), &fd, err);
+    enum attempt attempt = connect_once(addresses, count, &which, &fd,
+                                        earlier(deadline, ddl_deadline_in_ms(CONNECT_LIMIT_MS)), err);
     if (attempt != ENTERED)
         return attempt;
     self.channel = DDL_CHANNEL_STORE;
@@ -151,10 +148,11 @@ static enum attempt enter_once(struct store_tcp *tcp, const ddl_store_options *o
         return GIVE_UP;
     }
     ddl_hello_start_client(&hello, &self);
-    ddl_address_text(to, tcp->where);
+    ddl_address_text(&addresses[which], tcp->where);
     attempt = greet(fd, tcp->where, &hello, earlier(deadline, ddl_deadline_in_ms(HANDSHAKE_LIMIT_MS)), err);
     if (attempt != ENTERED) {
         ddl_socket_close(&fd);
+        put_last(addresses, count, which);
         return attempt;
     }
     ddl_address local;
@@ -180,27 +178,22 @@ static void tell_progress(ddl_progress *progress, const char *rest, const ddl_er
     ddl_progress_tell(progress, "rank 0 at %s (%s)", rest, known ? reason : last->text);
 }
 
-static ddl_status enter(struct store_tcp *tcp, const ddl_store_options *options,
-                        const ddl_address addresses[], int count, const char *rest, ddl_deadline deadline,
-                        ddl_error *err)
+static ddl_status enter(struct store_tcp *tcp, const ddl_store_options *options, ddl_address addresses[],
+                        int count, const char *rest, ddl_deadline deadline, ddl_error *err)
 {
     const int64_t start_ns = ddl_now_ns();
     ddl_error last = { .code = DDL_OK };
     for (int64_t pause = FIRST_PAUSE_MS;;
          pause = pause * 3 / 2 < LAST_PAUSE_MS ? pause * 3 / 2 : LAST_PAUSE_MS) {
-        bool no_route = true;
-        for (int i = 0; i < count; i++) {
-            enum attempt attempt = enter_once(tcp, options, &addresses[i], deadline, &last);
-            if (attempt == ENTERED)
-                return DDL_OK;
-            if (attempt == GIVE_UP) {
-                if (err != NULL)
-                    *err = last;
-                return last.code;
-            }
-            no_route = no_route && attempt == NO_ROUTE;
+        enum attempt attempt = enter_once(tcp, options, addresses, count, deadline, &last);
+        if (attempt == ENTERED)
+            return DDL_OK;
+        if (attempt == GIVE_UP) {
+            if (err != NULL)
+                *err = last;
+            return last.code;
         }
-        if (no_route && ddl_now_ns() - start_ns > NO_ROUTE_LIMIT_MS * DDL_NS_PER_MS)
+        if (attempt == NO_ROUTE && ddl_now_ns() - start_ns > NO_ROUTE_LIMIT_MS * DDL_NS_PER_MS)
             return DDL_FAIL(err, DDL_ENETWORK, "%s; is MASTER_ADDR right, and is there a network to it?",
                             last.text);
         if (ddl_deadline_passed(deadline))
@@ -232,8 +225,9 @@ static ddl_status explain_listen(const char *host, uint16_t port, const ddl_erro
         ddl_interfaces_text(known, sizeof known);
         return DDL_FAIL_OS(
             err, DDL_ENETWORK, EADDRNOTAVAIL,
-            "rank 0 must listen on MASTER_ADDR %s, which is no address of this machine; it has: %s", host,
-            known);
+            "rank 0 must listen on MASTER_ADDR %s, which is no address of this machine; it has: %s; behind a "
+            "NAT, set DDL_ADVERTISE",
+            host, known);
     }
     if (why->os_errno == EACCES)
         return DDL_FAIL_OS(err, DDL_ENETWORK, EACCES, "port %u on %s is for root only; choose one above 1023",
@@ -243,24 +237,39 @@ static ddl_status explain_listen(const char *host, uint16_t port, const ddl_erro
     return why->code;
 }
 
-/* What is fine on one host, and keeps the ranks of others out, or lets everybody in. */
+/* What lets everybody in. */
 static void warn_of_address(const char *host, const ddl_address *bound)
 {
-    ddl_address parsed;
-    char text[DDL_ADDRESS_HOST_TEXT];
-    bool is_name = !ddl_address_parse(host, 0, &parsed) && strcasecmp(host, "localhost") != 0;
-    ddl_address_host(bound, text);
-    if (is_name && ddl_address_is_loopback(bound))
-        ddl_log(
-            DDL_LOG_WARNING,
-            "MASTER_ADDR %s is %s on this host (see /etc/hosts): ranks on other hosts cannot connect; use "
-            "a numeric address",
-            host, text);
     if (ddl_address_is_any(bound))
         ddl_log(DDL_LOG_WARNING,
                 "MASTER_ADDR %s: rank 0 listens on all addresses of this host; name the one that the other "
                 "ranks use",
                 host);
+}
+
+/* Whoever comes by another address of the same name, in the other family perhaps, is served there too. */
+static ddl_status serve_also(struct store_tcp *tcp, const ddl_address *bound, const ddl_address addresses[],
+                             int count, ddl_error *err)
+{
+    char text[DDL_ADDRESS_FULL_TEXT];
+    int doors = ddl_address_is_loopback(bound) ? DDL_STORE_SERVER_DOORS : 1;
+    for (int i = 0; i < count && doors < DDL_STORE_SERVER_DOORS; i++) {
+        ddl_error why;
+        if (ddl_address_same_host(bound, &addresses[i]))
+            continue;
+        ddl_status status = ddl_store_server_open_also(tcp->server, &addresses[i], &why);
+        doors += status == DDL_OK;
+        if (status == DDL_OK || status == DDL_ENETWORK) {
+            ddl_address_text(&addresses[i], text);
+            ddl_log(DDL_LOG_DEBUG, "rank 0 %s %s", status == DDL_OK ? "also listens at" : "has no use for",
+                    text);
+            continue;
+        }
+        if (err != NULL)
+            *err = why;
+        return status;
+    }
+    return DDL_OK;
 }
 
 static ddl_status serve(struct store_tcp *tcp, const ddl_store_options *options,
@@ -275,7 +284,7 @@ static ddl_status serve(struct store_tcp *tcp, const ddl_store_options *options,
         if (ddl_store_server_open(options->service, &self, &addresses[i], bound, &tcp->server, &last) ==
             DDL_OK) {
             warn_of_address(host, bound);
-            return DDL_OK;
+            return serve_also(tcp, bound, &addresses[i + 1], count - i - 1, err);
         }
         /* Of several addresses the one that is ours tells most. */
         if (i == 0 || last.os_errno != EADDRNOTAVAIL)
@@ -301,12 +310,13 @@ static ddl_status tcp_open(const ddl_store_options *options, const char *rest, d
     char host[256];
     uint16_t port;
     int count = 0;
-    ddl_address addresses[DDL_RESOLVE_MAX], bound;
+    ddl_address addresses[DDL_NETWORK_MASTER_MAX], bound;
     ddl_error why;
     ddl_status status;
     if (ddl_address_split("ADDRESS", rest, host, sizeof host, &port, &why) != DDL_OK)
         return DDL_FAIL(err, why.code, "DDL_STORE=tcp://ADDRESS: %s", why.text);
-    DDL_TRY(ddl_resolve(host, port, deadline, addresses, &count, err));
+    DDL_TRY(ddl_network_find_master(options->network, options->self->rank == 0, host, port, deadline,
+                                    addresses, &count, err));
     struct store_tcp *tcp = ddl_alloc(sizeof *tcp);
     if (tcp == NULL)
         return DDL_FAIL(err, DDL_ENOMEM, "no memory for a store");

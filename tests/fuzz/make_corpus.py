@@ -48,9 +48,10 @@ def hello():
     write("hello", "client_other_level", b"\x01\xff" + server(0, level=0))
 
 
-def member(rank, host, address, port=40000):
+def member(rank, host, address, port=40000, other=b"", other_port=0, is_inner=0):
     return (struct.pack("<iiIHBB", rank, 1000 + rank, 2, port, len(host), len(address))
-            + bytes([rank % 2 + 1] * 16) + host + address)
+            + bytes([rank % 2 + 1] * 16) + struct.pack("<HBB", other_port, len(other), is_inner) + host + address
+            + other)
 
 
 def roster():
@@ -74,6 +75,11 @@ def roster():
     write("roster", "cost_infinite", b"\x00" + whole([float("inf")]))
     write("roster", "member", b"\x01" + members[1])
     write("roster", "member_v6", b"\x01" + member(5, b"h", b"fe80::1%eth0"))
+    both = dict(other=b"fd77::5", other_port=40001)
+    write("roster", "member_of_two_families", b"\x01" + member(5, b"h", b"10.0.0.5", **both))
+    write("roster", "member_behind_nat", b"\x01" + member(5, b"h", b"203.0.113.7", is_inner=1, **both))
+    write("roster", "member_other_without_port", b"\x01" + member(5, b"h", b"10.0.0.5", other=b"fd77::5"))
+    write("roster", "member_inner_of_nothing", b"\x01" + member(5, b"h", b"10.0.0.5", is_inner=1))
     write("roster", "member_cut", b"\x01" + members[1][:-1])
     write("roster", "member_port_0", b"\x01" + member(1, b"h", b"10.0.0.1", port=0))
 

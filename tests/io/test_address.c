@@ -1,5 +1,5 @@
 /* test_address.c - numeric addresses, splitting, and choosing an interface. */
-#include "io/address.h"
+#include "io/interface.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -102,31 +102,74 @@ static void host_and_port_are_split(void **state)
 
 static void a_chosen_interface_is_one_of_ours(void **state)
 {
-    static const char *const good[] = { "lo", "127.0.0.0/8", "127.0.0.1", "127.0.0.1/32", "0.0.0.0/0", NULL };
+    /* Of the first eight, the answer is loopback. */
+    static const char *const good[] = { "lo",
+                                        "127.0.0.0/8",
+                                        "127.0.0.1",
+                                        "127.0.0.1/32",
+                                        "l*",
+                                        "nosuch0,lo",
+                                        "lo,0.0.0.0/0",
+                                        "203.0.113.0/24,127.0.0.0/8,0.0.0.0/0",
+                                        "^nosuch",
+                                        "0.0.0.0/0",
+                                        NULL };
     (void)state;
     for (size_t i = 0; i < sizeof good / sizeof good[0]; i++) {
         ddl_address address;
         ddl_error error;
-        if (ddl_interface_choose(good[i], &address, &error) != DDL_OK)
+        if (ddl_interface_choose(good[i], NULL, &address, &error) != DDL_OK)
             fail_msg("%s: %s", good[i] != NULL ? good[i] : "(none)", error.text);
-        assert_true(ddl_address_is_local(&address));
+        assert_true(ddl_interface_is_local(&address));
         assert_int_equal(ddl_address_port(&address), 0);
-        if (i < 4)
+        if (i < 8)
             assert_true(ddl_address_is_loopback(&address));
     }
 }
 
 static void a_wrong_interface_lists_what_there_is(void **state)
 {
-    static const char *const bad[] = { "nosuch0", "203.0.113.0/24", "2001:db8::/32", "203.0.113.9" };
+    static const char *const bad[] = { "nosuch0",
+                                       "203.0.113.0/24",
+                                       "2001:db8::/32",
+                                       "203.0.113.9",
+                                       "nosuch0,nosuch*",
+                                       "lo,^lo",
+                                       "lo,^127.0.0.0/8,^::1",
+                                       "^0.0.0.0/0,::/0",
+                                       "^l,^*",
+                                       "lo0",
+                                       "127.0.0.1,",
+                                       ",lo",
+                                       "^",
+                                       "lo,^",
+                                       "/",
+                                       "127.0.0.0/33",
+                                       "127.0.0.0/",
+                                       "127.0.0/8",
+                                       "lo/8",
+                                       "::/129",
+                                       "lo,127.0.0.0/8x" };
     (void)state;
     for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
         ddl_address address;
         ddl_error error;
-        assert_int_equal(ddl_interface_choose(bad[i], &address, &error), DDL_ECONFIG);
+        if (ddl_interface_choose(bad[i], NULL, &address, &error) != DDL_ECONFIG)
+            fail_msg("%s was accepted", bad[i]);
         assert_non_null(strstr(error.text, bad[i]));
         assert_non_null(strstr(error.text, "127.0.0.1/8"));
     }
+}
+
+static void the_preferred_of_those_that_fit_is_taken(void **state)
+{
+    ddl_address loopback, address;
+    (void)state;
+    assert_true(ddl_address_parse("127.0.0.1", 9, &loopback));
+    assert_int_equal(ddl_interface_choose("0.0.0.0/0", &loopback, &address, NULL), DDL_OK);
+    assert_true(ddl_address_same_host(&address, &loopback));
+    assert_int_equal(ddl_address_port(&address), 0);
+    assert_int_equal(ddl_interface_choose("::1,0.0.0.0/0", NULL, &address, NULL), DDL_OK);
 }
 
 static void foreign_addresses_are_not_local(void **state)
@@ -134,7 +177,7 @@ static void foreign_addresses_are_not_local(void **state)
     ddl_address address;
     (void)state;
     assert_true(ddl_address_parse("203.0.113.9", 0, &address));
-    assert_false(ddl_address_is_local(&address));
+    assert_false(ddl_interface_is_local(&address));
 }
 
 int main(void)
@@ -145,6 +188,7 @@ int main(void)
         cmocka_unit_test(host_and_port_are_split),
         cmocka_unit_test(a_chosen_interface_is_one_of_ours),
         cmocka_unit_test(a_wrong_interface_lists_what_there_is),
+        cmocka_unit_test(the_preferred_of_those_that_fit_is_taken),
         cmocka_unit_test(foreign_addresses_are_not_local),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

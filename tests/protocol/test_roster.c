@@ -24,6 +24,11 @@ static ddl_roster *make(const int host_of[], int nranks)
         member->host_id[3] = (uint8_t)(1 + host_of[rank]);
         snprintf(member->host, sizeof member->host, "host%d", host_of[rank]);
         snprintf(member->address, sizeof member->address, "10.0.0.%d", host_of[rank]);
+        if (host_of[rank] == 1) {
+            snprintf(member->other, sizeof member->other, "fd77::%d", host_of[rank]);
+            member->other_port = (uint16_t)(50000 + rank);
+            member->is_inner = rank == 1;
+        }
     }
     roster->run_id[0] = 42;
     roster->ncosts = 3;
@@ -79,6 +84,9 @@ static void a_roster_comes_back_as_it_was(void **state)
         assert_memory_equal(is->host_id, was->host_id, DDL_HOST_ID_BYTES);
         assert_string_equal(is->host, was->host);
         assert_string_equal(is->address, was->address);
+        assert_string_equal(is->other, was->other);
+        assert_int_equal(is->other_port, was->other_port);
+        assert_int_equal(is->is_inner, was->is_inner);
     }
     ddl_roster_destroy(back);
     ddl_roster_destroy(roster);
@@ -229,10 +237,22 @@ static void bad_members_are_refused(void **state)
         { "a host that is too long", 14, 200 },
         { "no address", 15, 0 },
         { "an address that is too long", 15, 255 },
-        { "a control character in the host", 32, 0x1b },
-        { "a byte that is no ASCII in the address", 37, 0xff },
+        { "another address without a port", 32, 0 },
+        { "another address that is too long", 34, 200 },
+        { "one more address than there is room for", 34, 9 },
+        { "neither inner nor not", 35, 2 },
+        { "a control character in the host", 36, 0x1b },
+        { "a byte that is no ASCII in the address", 41, 0xff },
+        { "a byte that is no ASCII in the other address", 49, 0xff },
     };
-    ddl_member member = { .rank = 1, .port = 256, .host = "hosta", .address = "10.0.0.1" }, back;
+    ddl_member member = { .rank = 1,
+                          .port = 256,
+                          .host = "hosta",
+                          .address = "10.0.0.1",
+                          .other_port = 7,
+                          .other = "fd77::1",
+                          .is_inner = true },
+               back;
     (void)state;
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         ddl_bytes bytes = { 0 };

@@ -96,13 +96,16 @@ static ddl_prover *make_prover(const char *secret)
 static void join(struct world_rank *self)
 {
     int64_t start_ns = ddl_now_ns();
+    ddl_network network = { .iface = "" };
+    if (self->iface != NULL)
+        snprintf(network.iface, sizeof network.iface, "%s", self->iface);
     self->prover = make_prover(self->secret);
     ddl_bootstrap_options options = {
         .rank = self->rank,
         .nranks = self->nranks,
         .store = self->store,
         .master = self->master,
-        .iface = self->iface,
+        .network = &network,
         .generator = self->generator,
         .prover = self->prover,
         .service = self->service,

@@ -1,0 +1,274 @@
+"""Which addresses ranks use and tell: several interfaces and families, names that mislead, firewalls and NAT.
+
+    test_addresses.py LAUNCHER ACTOR [CLASS[.TEST]...] [-v]
+
+Hosts are network namespaces, as in test_hosts.py; exits with 77 (skipped) where they cannot be made.
+"""
+import os
+import re
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+import unittest
+
+import test_hosts
+from test_hosts import PORT, SKIPPED, Hosts, ip
+from world import World, bound, free_port
+
+LAUNCHER = ACTOR = None
+FIREWALL = ("table ip t {\n chain in {\n  type filter hook input priority 0; policy drop;\n"
+            "  iif lo accept\n  ct state established,related accept\n  tcp dport { 29500, 30000-30003 } accept\n }\n}\n")
+CALLS = ("init", "allreduce:1000:int32:sum", "free")
+
+
+def nft(namespace, rules):
+    subprocess.run(["ip", "netns", "exec", namespace, "nft", "-f", "-"], input=rules, check=True, text=True,
+                   capture_output=True, timeout=30)
+
+
+class Networks(unittest.TestCase):
+    def setUp(self):
+        self.folder = tempfile.mkdtemp(prefix="ddl-addresses-")
+        self.addCleanup(shutil.rmtree, self.folder)
+
+    def hosts(self, nhosts):
+        hosts = Hosts(nhosts)
+        hosts.__enter__()
+        self.addCleanup(hosts.__exit__)
+        return hosts
+
+    def file(self, text):
+        fd, path = tempfile.mkstemp(dir=self.folder)
+        with open(fd, "w") as file:
+            file.write(text)
+        return path
+
+    def on(self, hosts, host, etc_hosts=None, resolv="nameserver 127.0.0.1\n", name=None):
+        """Run there with other files in /etc, and by another name."""
+        files = {"/etc/resolv.conf": resolv, "/etc/nsswitch.conf": "hosts: files dns\n", "/etc/hosts": etc_hosts or ""}
+        script = "".join(f"mount --bind {self.file(text)} {path}; " for path, text in files.items())
+        if name:
+            script += f"hostname {name}; "
+        return [*hosts.on(host), "unshare", "--mount", "--uts", "sh", "-ec", script + 'exec "$@"', "sh"]
+
+    def world(self, nranks, **environment):
+        world = World(ACTOR, nranks, **{"MASTER_ADDR": "10.77.0.1", "MASTER_PORT": PORT, **environment})
+        self.addCleanup(world.__exit__)
+        return world
+
+    def expect_all(self, ranks):
+        for rank in ranks:
+            rank.expect("init", "DDL_OK")
+            rank.expect("call", "DDL_OK")
+        for rank in ranks:
+            rank.expect("free", "DDL_OK")
+            rank.finish(0)
+
+    def listens_at(self, rank):
+        """What a rank that ran with DDL_LOG=debug said of itself."""
+        return [found.group(1) for line in rank.errors for found in [re.search(r"rank \d+ on \S+ listens at (\S+);", line)]
+                if found]
+
+
+class Addresses(Networks):
+    # ---- several interfaces ----
+
+    def test_lists_and_exclusions_that_differ_per_host(self):
+        hosts = self.hosts(2)
+        for host in hosts.names:  # what a container engine's bridge is called
+            ip("-n", host, "link", "set", "trap", "down")
+            ip("-n", host, "link", "set", "trap", "name", "docker0", "up")
+        for first, second in (("ib0,wire", "ib7,10.77.0.0/16"), ("^docker,lo", "wi*,^docker0"), ("wire", "^172.17.0.0/16,lo")):
+            with self.subTest(first=first, second=second):
+                world = self.world(2, DDL_LOG="debug")
+                ranks = [world.start(r, *CALLS, prefix=hosts.on(r), DDL_IFACE=choice)
+                         for r, choice in enumerate((first, second))]
+                self.expect_all(ranks)
+                for r, rank in enumerate(ranks):
+                    self.assertRegex(" ".join(self.listens_at(rank)), rf"^10\.77\.0\.{r + 1}:\d+$", rank.story())
+
+    def test_without_a_choice_a_bridge_for_containers_is_not_taken(self):
+        """Ranks that meet in a directory, which leads to no address."""
+        hosts = self.hosts(2)
+        for h, host in enumerate(hosts.names):
+            ip("-n", host, "link", "set", "trap", "down")
+            ip("-n", host, "link", "set", "trap", "name", "br-1234", "up")
+            ip("-n", host, "addr", "flush", "dev", "wire")
+            ip("-n", host, "link", "add", "uplink", "type", "bridge")  # made after the other, so it is listed after it
+            ip("-n", host, "link", "set", "wire", "master", "uplink")
+            ip("-n", host, "addr", "add", f"10.77.0.{h + 1}/24", "dev", "uplink")
+            ip("-n", host, "link", "set", "uplink", "up")
+        place = os.path.join(self.folder, "place")
+        os.mkdir(place)
+        world = self.world(2, DDL_LOG="debug", DDL_STORE=f"file://{place}", MASTER_ADDR="nowhere")
+        ranks = [world.start(r, *CALLS, prefix=hosts.on(r)) for r in range(2)]
+        self.expect_all(ranks)
+        for r, rank in enumerate(ranks):
+            self.assertIn(f"10.77.0.{r + 1}", self.listens_at(rank)[0], rank.story())
+
+    # ---- families ----
+
+    def test_hosts_of_one_family_meet_those_of_both(self):
+        """Rank 2 has IPv4 alone, and rank 1 came to the meeting place by IPv6."""
+        hosts = self.hosts(3)
+        ip("-n", hosts.names[2], "addr", "del", "fd77::3/64", "dev", "wire")
+        files = ["10.77.0.1 nodea\nfd77::1 nodea\n", "fd77::1 nodea\n", "10.77.0.1 nodea\n"]
+        world = self.world(3, DDL_LOG="debug", MASTER_ADDR="nodea")
+        ranks = [world.start(r, *CALLS, prefix=self.on(hosts, r, file)) for r, file in enumerate(files)]
+        self.expect_all(ranks)
+        said = self.listens_at(ranks[1])
+        self.assertEqual(sorted(at.rsplit(":", 1)[0] for at in said), ["10.77.0.2", "[fd77::2]"], ranks[1].story())
+
+    def test_an_address_that_swallows_everything_costs_little(self):
+        """Of the addresses of a name, one answers: nobody waits for the other."""
+        hosts = self.hosts(2)
+        nft(hosts.names[1], "table ip6 t {\n chain out { type filter hook output priority 0; tcp dport 29500 drop; }\n}\n")
+        world = self.world(2, MASTER_ADDR="nodea")
+        file = "fd77::1 nodea\n10.77.0.1 nodea\n"
+        ranks = [world.start(0, *CALLS, prefix=self.on(hosts, 0, file))]
+        ranks.append(world.start(1, *CALLS, prefix=self.on(hosts, 1, file)))
+        record = ranks[1].expect("init", "DDL_OK")
+        self.assertLess((record["end_ns"] - record["begin_ns"]) / 1e9, bound(4), ranks[1].story())
+        ranks[0].expect("init", "DDL_OK")
+        for rank in ranks:
+            rank.expect("call", "DDL_OK")
+            rank.expect("free", "DDL_OK")
+            rank.finish(0)
+
+    # ---- names ----
+
+    def launch(self, hosts, host, prefix, *command, **environment):
+        variables = {**test_hosts.clean_environment(), **environment}
+        launched = test_hosts.Rank(LAUNCHER, ["--nnodes", "2", "--node_rank", str(host), "--nproc_per_node", "2",
+                                              "--master_addr", "nodea", "--master_port", str(PORT), "--no-prefix",
+                                              *command], variables, f"the launcher on host {host}", prefix)
+        self.addCleanup(launched.close)
+        return launched
+
+    def test_a_name_that_is_127_0_1_1_on_its_own_host(self):
+        """As Debian writes it into /etc/hosts; the other host has it from a name server."""
+        hosts = self.hosts(2)
+        for name in hosts.names:
+            ip("-n", name, "route", "add", "default", "via", "10.77.0.254")
+        for own in ("127.0.1.1 nodea.cluster nodea\n", ""):  # or no name server that knows it
+            with self.subTest(own=own):
+                prefixes = [self.on(hosts, 0, own, name="nodea"), self.on(hosts, 1, "10.77.0.1 nodea\n")]
+                launched = [self.launch(hosts, h, prefixes[h], ACTOR, *CALLS) for h in range(2)]
+                for one in launched:
+                    for _ in range(2 * len(CALLS)):
+                        record = one.next()
+                        self.assertEqual(record and record.get("status"), "DDL_OK", one.story())
+                    one.finish(0)
+                said = [line for line in launched[0].errors if "MASTER_ADDR nodea is" in line]
+                self.assertEqual(len(said), 1, launched[0].story())
+                self.assertIn("rank 0 listens at 10.77.0.1 instead", said[0])
+
+    def test_the_own_name_needs_no_name_server(self):
+        hosts = self.hosts(1)
+        world = self.world(2, MASTER_ADDR="laptop", LOCAL_WORLD_SIZE=2)
+        self.expect_all([world.start(r, *CALLS, prefix=self.on(hosts, 0, name="laptop.home")) for r in range(2)])
+        stranger = self.world(2, MASTER_ADDR="phone").start(0, "init", prefix=self.on(hosts, 0, name="laptop"))
+        self.assertIn("phone", stranger.expect("init", "DDL_ENETWORK")["text"])
+
+    def test_a_name_server_that_never_answers_holds_nobody(self):
+        hosts = self.hosts(2)
+        nft(hosts.names[1], "table ip t {\n chain in { type filter hook input priority 0; udp dport 53 drop; }\n}\n")
+        resolv = "nameserver 10.77.0.2\noptions timeout:30\n"
+        world = self.world(2, MASTER_ADDR="nodea", DDL_START_TIMEOUT="1s")
+        one = world.start(1, "init", "line", prefix=self.on(hosts, 0, resolv=resolv))
+        record = one.expect("init", "DDL_ENETWORK")
+        for word in ("nodea", "name server"):
+            self.assertIn(word, record["text"])
+        self.assertLess((record["end_ns"] - record["begin_ns"]) / 1e9, bound(2), record)
+        one.expect("ready")
+        one.go()  # the lookup is still under way, and does not hold the end of the process either
+        one.finish(0, bound(5))
+
+    # ---- firewalls and NAT ----
+
+    def test_a_range_of_ports_fits_a_firewall(self):
+        hosts = self.hosts(2)
+        for name in hosts.names:
+            nft(name, FIREWALL)
+        world = self.world(4, DDL_PORT_RANGE="30000-30003", DDL_LOG="debug")
+        ranks = [world.start(r, *CALLS, prefix=hosts.on(r % 2)) for r in range(4)]
+        self.expect_all(ranks)
+        for r, rank in enumerate(ranks):
+            self.assertEqual(self.listens_at(rank), [f"10.77.0.{r % 2 + 1}:{30000 + r}"], rank.story())
+
+    def test_a_range_that_is_too_narrow_is_told(self):
+        with socket.socket() as other:
+            other.bind(("127.0.0.1", 0))
+            other.listen()
+            port = other.getsockname()[1]
+            world = self.world(2, MASTER_ADDR="127.0.0.1", MASTER_PORT=free_port(), DDL_PORT_RANGE=f"{port}-{port}")
+            record = world.start(0, "init").expect("init", "DDL_ENETWORK")
+        for word in (f"DDL_PORT_RANGE={port}-{port}", "127.0.0.1", "widen"):
+            self.assertIn(word, record["text"])
+
+    def test_ranks_behind_a_gate_and_before_it(self):
+        """Two inside at 10.88.0.2, whom others see as 10.77.0.3; one outside, above and one below in number."""
+        hosts = self.hosts(3)
+        outside, inside, gate = hosts.names
+        ip("-n", inside, "link", "del", "wire")
+        ip("-n", inside, "link", "del", "trap")
+        ip("-n", gate, "link", "add", "inner", "type", "veth", "peer", "name", "wire", "netns", inside)
+        for name, address in ((gate, "10.88.0.1/24"), (inside, "10.88.0.2/24")):
+            device = "inner" if name == gate else "wire"
+            ip("-n", name, "addr", "add", address, "dev", device)
+            ip("-n", name, "link", "set", device, "up")
+        ip("-n", inside, "route", "add", "default", "via", "10.88.0.1")
+        subprocess.run([*hosts.on(2), "sh", "-c", "echo 1 > /proc/sys/net/ipv4/ip_forward"], check=True, timeout=30)
+        ports = ", ".join(f"{31000 + i} : 10.88.0.2 . {30000 + i}" for i in range(4))
+        nft(gate, "table ip t {\n map ports { type inet_service : ipv4_addr . inet_service\n"
+                  f"  elements = {{ 29500 : 10.88.0.2 . 29500, {ports} }}\n }}\n"
+                  " chain pre {\n  type nat hook prerouting priority -100;\n"
+                  "  iifname wire dnat ip to tcp dport map @ports\n }\n"
+                  " chain post {\n  type nat hook postrouting priority 100;\n"
+                  "  oifname wire ip saddr 10.88.0.0/24 masquerade\n }\n}\n")
+        behind = {"DDL_ADVERTISE": "10.77.0.3:31000", "DDL_PORT_RANGE": "30000-30003"}
+        with self.subTest("rank 0 inside"):
+            world = self.world(4, MASTER_ADDR="10.77.0.3")
+            ranks = [world.start(r, *CALLS, prefix=hosts.on(h), **(behind if h == 1 else {}))
+                     for r, h in enumerate((1, 1, 0, 1))]
+            self.expect_all(ranks)
+        with self.subTest("rank 0 outside"):
+            world = self.world(3, MASTER_ADDR="10.77.0.1")
+            ranks = [world.start(r, *CALLS, prefix=hosts.on(h), **(behind if h == 1 else {}))
+                     for r, h in enumerate((0, 1, 0))]
+            self.expect_all(ranks)
+
+
+class Unreachable(Networks):
+    """What takes ten seconds in every build."""
+
+    def test_a_firewall_is_named_with_the_knobs(self):
+        hosts = self.hosts(2)
+        nft(hosts.names[0], FIREWALL)
+        world = self.world(2)
+        ranks = [world.start(r, "init", prefix=hosts.on(r)) for r in range(2)]
+        for rank in ranks:
+            record = rank.expect("init", "DDL_ENETWORK")
+            for word in ("rank 1", "rank 0", "10.77.0.1:", "DDL_PORT_RANGE", "DDL_IFACE"):
+                self.assertIn(word, record["text"])
+            self.assertLess((record["end_ns"] - record["begin_ns"]) / 1e9, 15 + bound(1), record)
+
+
+def permitted():
+    if shutil.which("nft") is None:
+        return "there is no `nft` program"
+    return test_hosts.permitted()
+
+
+if __name__ == "__main__":
+    if len(sys.argv) < 3:
+        sys.exit(__doc__)
+    LAUNCHER, ACTOR = [os.path.abspath(a) for a in sys.argv[1:3]]
+    del sys.argv[1:3]
+    reason = permitted()
+    if reason is not None:
+        print(f"skipped: {reason}")
+        sys.exit(SKIPPED)
+    unittest.main()
