@@ -21,6 +21,7 @@ enum {
     PATIENCE_MS = 250, /* a stranger is not sent away for a newcomer before */
     ACCEPTS_PER_TURN = 64,
     STRANGERS_LEAST = 64,
+    SOURCE_MORE = 16,     /* from one address: two for each rank, and so many more */
     PAUSE_MS = 100,       /* when descriptors or memory ran out */
     TELL_EVERY_MS = 10000 /* of those who could not prove that they belong here */
 };
@@ -49,6 +50,7 @@ struct ddl_listener {
     bool paused;
     ddl_list strangers;
     int stranger_count, stranger_limit;
+    int source_limit;  /* of strangers from one address */
     unsigned unproven; /* since that was last told */
     ddl_deadline tell_next;
 };
@@ -205,6 +207,26 @@ static bool make_room(ddl_listener *listener)
     return true;
 }
 
+/* The same among those from one address; who is behind that address cannot keep others out. */
+static bool make_room_for_source(ddl_listener *listener, const ddl_address *from)
+{
+    struct stranger *oldest = NULL;
+    int count = 0;
+    DDL_LIST_FOR_EACH (link, &listener->strangers) {
+        struct stranger *stranger = DDL_CONTAINER(link, struct stranger, link);
+        if (!ddl_address_same_host(&stranger->from, from))
+            continue;
+        oldest = oldest != NULL ? oldest : stranger;
+        count++;
+    }
+    if (count < listener->source_limit)
+        return true;
+    if (ddl_now_ns() - oldest->since_ns < PATIENCE_MS * DDL_NS_PER_MS)
+        return false;
+    dismiss(oldest);
+    return true;
+}
+
 static ddl_status meet(ddl_listener *listener, int fd, const ddl_address *from)
 {
     struct stranger *stranger = ddl_alloc(sizeof *stranger);
@@ -250,6 +272,10 @@ static void on_arrival(void *arg, int events)
         }
         if (error != 0)
             continue; /* that connection broke before it was accepted */
+        if (!make_room_for_source(listener, &from)) {
+            ddl_socket_close(&fd); /* a rank calls again */
+            continue;
+        }
         if (meet(listener, fd, &from) != DDL_OK) {
             ddl_socket_close(&fd);
             pause_accepting(listener);
@@ -298,6 +324,10 @@ ddl_status ddl_listener_open(const ddl_listener_options *options, const ddl_addr
     listener->arg = options->arg;
     listener->fd = -1;
     listener->stranger_limit = 2 * nranks > STRANGERS_LEAST ? 2 * nranks : STRANGERS_LEAST;
+    /* Three quarters, where the ranks are so many that two for each would be all places. */
+    int three_quarters = listener->stranger_limit / 4 * 3;
+    listener->source_limit =
+        2 * nranks + SOURCE_MORE < three_quarters ? 2 * nranks + SOURCE_MORE : three_quarters;
     ddl_list_init(&listener->strangers);
     if ((status = open_door(options, address, listener, bound, err)) != DDL_OK)
         goto fail;

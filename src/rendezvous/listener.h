@@ -3,7 +3,8 @@
  * welcomes, and gets rid of everybody else within 5 s.
  *
  * It knows nothing of what happens behind the door. Strangers cost at most a bounded number of connections,
- * and 4 KiB each; one that stays silent makes room for newcomers.
+ * and 4 KiB each, and from one address no more than a part of that; one that stays silent makes room for
+ * newcomers.
  * Thread: service, for everything here, unless said otherwise.
  */
 #ifndef DDL_RENDEZVOUS_LISTENER_H

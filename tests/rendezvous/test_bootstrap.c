@@ -688,6 +688,59 @@ static void slow_strangers_do_not_keep_ranks_out(void **state)
         ddl_socket_close(&slow[i]);
 }
 
+/* A connection from this address of loopback, on which nothing is said. */
+static int knock_from(const char *source, int port)
+{
+    ddl_address from, to;
+    int fd = ddl_socket_new(AF_INET);
+    assert_true(ddl_address_parse(source, 0, &from));
+    assert_true(ddl_address_parse("127.0.0.1", (uint16_t)port, &to));
+    assert_true(fd >= 0);
+    assert_int_equal(bind(fd, (const struct sockaddr *)&from.socket, from.bytes), 0);
+    (void)!connect(fd, (const struct sockaddr *)&to.socket, to.bytes);
+    assert_true(ddl_socket_wait(fd, POLLOUT, ddl_deadline_in_ms(5000)));
+    assert_int_equal(ddl_socket_error(fd), 0);
+    return fd;
+}
+
+static int count_open(const int fds[], int count)
+{
+    char byte;
+    int open = 0;
+    for (int i = 0; i < count; i++)
+        open += ddl_socket_read(fds[i], &byte, 1) < 0 && errno == EAGAIN;
+    return open;
+}
+
+static void one_address_cannot_take_all_places_at_a_door(void **state)
+{
+    enum { RANKS = 4, MANY = 40, MAY_STAY = 2 * RANKS + 16 };
+    struct world_rank ranks[RANKS];
+    int from_one[MANY], from_another;
+    struct place place;
+    (void)state;
+    place_open(&place, &kinds[0]);
+    world_init(ranks, RANKS, place.url, 20000);
+    world_start(&ranks[0]);
+    (void)world_await_member(&ranks[0], 3, 0);
+    from_another = knock_from("127.0.0.3", port_of(place.url));
+    for (int i = 0; i < MANY; i++)
+        from_one[i] = knock_from("127.0.0.2", port_of(place.url));
+    /* Whether it is the last to come or the first that goes, so many stay; those of another address do. */
+    ddl_deadline deadline = ddl_deadline_in_ms(4000);
+    while (count_open(from_one, MANY) > MAY_STAY && !ddl_deadline_passed(deadline))
+        (void)ddl_socket_wait(-1, 0, ddl_deadline_in_ms(5));
+    assert_int_equal(count_open(from_one, MANY), MAY_STAY);
+    assert_int_equal(count_open(&from_another, 1), 1);
+    for (int rank = 1; rank < RANKS; rank++)
+        world_start(&ranks[rank]);
+    finish_all(ranks, RANKS);
+    expect_joined(ranks, RANKS);
+    for (int i = 0; i < MANY; i++)
+        ddl_socket_close(&from_one[i]);
+    ddl_socket_close(&from_another);
+}
+
 static void another_program_on_the_port_is_told(void **state)
 {
     struct world_rank rank;
@@ -747,6 +800,7 @@ int main(void)
         cmocka_unit_test(garbage_at_either_port_does_no_harm),
         cmocka_unit_test(a_stranger_who_babbles_is_cut_off),
         cmocka_unit_test(slow_strangers_do_not_keep_ranks_out),
+        cmocka_unit_test(one_address_cannot_take_all_places_at_a_door),
         cmocka_unit_test(another_program_on_the_port_is_told),
     };
     return cmocka_run_group_tests(tests, NULL, end_world);
