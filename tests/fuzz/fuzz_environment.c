@@ -34,7 +34,7 @@ static void check(const ddl_config *config)
     DDL_ASSERT(config->timeout_ms > 0);
     DDL_ASSERT(memchr(config->store, '\0', sizeof config->store) != NULL);
     DDL_ASSERT(memchr(config->master, '\0', sizeof config->master) != NULL);
-    DDL_ASSERT(memchr(config->iface, '\0', sizeof config->iface) != NULL);
+    DDL_ASSERT(memchr(config->network.iface, '\0', sizeof config->network.iface) != NULL);
     DDL_ASSERT(config->nranks == 1 || config->store[0] != '\0');
     for (int i = 0; i < DDL_COLLECTIVE_COUNT; i++)
         DDL_ASSERT(config->forced[i] == NULL || (int)config->forced[i]->collective == i);
