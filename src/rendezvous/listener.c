@@ -255,6 +255,7 @@ static ddl_status meet(ddl_listener *listener, int fd, const ddl_address *from)
 static void on_arrival(void *arg, int events)
 {
     ddl_listener *listener = arg;
+    int broken = 0;
     (void)events;
     for (int i = 0; i < ACCEPTS_PER_TURN; i++) {
         int fd;
@@ -270,8 +271,10 @@ static void on_arrival(void *arg, int events)
             pause_accepting(listener);
             return;
         }
-        if (error != 0)
-            continue; /* that connection broke before it was accepted */
+        if (error != 0) {
+            broken++; /* that connection, before it was accepted */
+            continue;
+        }
         if (!make_room_for_source(listener, &from)) {
             ddl_socket_close(&fd); /* a rank calls again */
             continue;
@@ -282,6 +285,9 @@ static void on_arrival(void *arg, int events)
             return;
         }
     }
+    if (broken ==
+        ACCEPTS_PER_TURN) /* it is not they: we may not accept, say, and would be asked at once again */
+        pause_accepting(listener);
     set_alarm(listener);
 }
 

@@ -39,7 +39,9 @@ static bool write_all(int fd, const uint8_t *data, size_t bytes)
         return false;
     while (bytes > 0) {
         ssize_t count = DDL_FAILPOINT_OS("rendezvous.write", ENOSPC) ? -1 : write(fd, data, bytes);
-        if (count < 0 && errno != EINTR)
+        if (count == 0) /* says no system; and yet nobody is to try for ever */
+            errno = EIO;
+        if (count == 0 || (count < 0 && errno != EINTR))
             return false;
         if (count > 0) {
             data += count;

@@ -174,7 +174,9 @@ static bool write_all(int fd, ddl_view content)
         return false;
     while (content.bytes > 0) {
         ssize_t count = DDL_FAILPOINT_OS("rendezvous.write", ENOSPC) ? -1 : write(fd, at, content.bytes);
-        if (count < 0 && errno != EINTR)
+        if (count == 0) /* says no system; and yet nobody is to try for ever */
+            errno = EIO;
+        if (count == 0 || (count < 0 && errno != EINTR))
             return false;
         if (count > 0) {
             at += count;
