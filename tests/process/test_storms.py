@@ -128,15 +128,15 @@ class Scanners(Storms):
         self.assertLessEqual(len(ranks[0].errors), 1 + crowd.came // 100, ranks[0].story())
 
     def test_while_ranks_compute(self):
-        """In turn with and without a crowd: every result exact, and hardly a difference in time."""
-        rounds, calls = (16, 3000) if LONG else (2, 200)
+        """Every result exact; and hardly a difference in time whether a crowd comes to the job or, in turn, to a port at
+        which nobody answers. (What the crowd itself costs on the CPUs that it shares with the ranks is not the job's.)"""
+        rounds, calls = (16, 400000) if LONG else (2, 10000)
         world, crowd = self.world(2), self.crowd()
         commands = [command for _ in range(1 + 2 * rounds) for command in ("line", f"{calls}={CALL}")]
         ranks = world.start_all("init", *commands, "free")
         for rank in ranks:
             rank.expect("init", "DDL_OK")
-        ports = listening_ports(ranks[0].pid)
-        self.assertEqual(ports, [world.port])
+        self.assertIn(world.port, listening_ports(ranks[0].pid))
 
         def measure():
             for rank in ranks:
@@ -151,28 +151,35 @@ class Scanners(Storms):
                 ended.append(record["end_ns"])
             return (max(ended) - begun) / 1e9
 
-        measure()
-        ratios = []
-        for _ in range(rounds):
-            calm = measure()
-            storm = threading.Thread(target=self.storm, args=(crowd, ports, self.OF_EACH // rounds, calm))
+        seconds = measure()
+
+        def measure_with(port):
+            storm = threading.Thread(target=self.storm, args=(crowd, port, self.OF_EACH // rounds, seconds))
             storm.start()
-            ratios.append(measure() / calm)
+            took = measure()
             storm.join()
+            return took
+
+        elsewhere, here = [], []
+        for _ in range(rounds):
+            with socket.create_server(("127.0.0.1", 0), backlog=4096) as nobody:
+                elsewhere.append(measure_with(nobody.getsockname()[1]))
+            here.append(measure_with(world.port))
         for rank in ranks:
             rank.expect("free", "DDL_OK")
             rank.finish(0)
-        if LONG:
-            print(f"{crowd.came} strangers: time {statistics.median(ratios):.3f} of that without, of {ratios}")
-            self.assertLess(statistics.median(ratios), 1.05, ratios)
+        if LONG:  # the best of each: what else this machine does comes and goes
+            print(f"{crowd.came} strangers: {min(here):.3f} s, elsewhere {min(elsewhere):.3f} s; medians "
+                  f"{statistics.median(here):.3f} s, {statistics.median(elsewhere):.3f} s")
+            self.assertLess(min(here) / min(elsewhere), 1.05)
 
-    def storm(self, crowd, ports, of_each, seconds):
-        """Spread over the time that the calls took without them."""
+    def storm(self, crowd, port, of_each, seconds):
+        """Spread over the time that the calls take without them."""
         kinds = [kind for kind in KINDS for _ in range(of_each)]
         crowd.draw.shuffle(kinds)
         begun = time.monotonic()
         for i, kind in enumerate(kinds):
-            crowd.come(kind, crowd.draw.choice(ports))
+            crowd.come(kind, port)
             time.sleep(max(0.0, begun + seconds * (i + 1) / len(kinds) - time.monotonic()))
 
 
