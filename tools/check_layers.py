@@ -36,7 +36,7 @@ LAYERS = {
 # Programs see what users see, and what is named here.
 PROGRAMS = {
     "tools/sim": {"base", "schedule", "algorithms", "protocol", "executor", "simulate"},
-    "tools/launch": {"base", "protocol", "io", "rendezvous"},
+    "tools/launch": {"base", "protocol", "io", "rendezvous", "api/config.h", "api/membership.h"},
     "tools/bench": set(),
     "examples": set(),
 }

@@ -195,6 +195,25 @@ static int run(launch_job *job)
     return WIFSIGNALED(status) ? end_orphans(job, status) : WEXITSTATUS(status);
 }
 
+/* What --check runs is installed beside this program. */
+static ddl_status find_program(const launch_options *options, const char *self, char **path, int *exit_code,
+                               ddl_error *err)
+{
+    const char *name = options->command[0], *slash = options->check ? strrchr(self, '/') : NULL;
+    if (slash != NULL) {
+        size_t folder_bytes = (size_t)(slash - self) + 1, bytes = folder_bytes + strlen(name) + 1;
+        char *beside = ddl_alloc(bytes);
+        if (beside == NULL)
+            return DDL_FAIL(err, DDL_ENOMEM, "no memory for the name of the program");
+        snprintf(beside, bytes, "%.*s%s", (int)folder_bytes, self, name);
+        bool found = launch_program_find(beside, NULL, path, exit_code, NULL) == DDL_OK;
+        ddl_free(beside);
+        if (found)
+            return DDL_OK;
+    }
+    return launch_program_find(name, getenv("PATH"), path, exit_code, err);
+}
+
 int main(int argc, char **argv)
 {
     tidy_descriptors();
@@ -214,7 +233,7 @@ int main(int argc, char **argv)
     }
     char *path;
     int exit_code, reserved = -1;
-    if (launch_program_find(options.command[0], getenv("PATH"), &path, &exit_code, &err) != DDL_OK)
+    if (find_program(&options, argv[0], &path, &exit_code, &err) != DDL_OK)
         return fail(&err, err.code == DDL_ENOMEM ? LAUNCH_EXIT_FAILED : exit_code);
     launch_secret secret = { NULL, 0 };
     if (options.action == LAUNCH_ACTION_RUN && launch_secret_find(&options, &secret, &err) != DDL_OK) {

@@ -587,7 +587,11 @@ static void supervise(struct guardian *g)
     flush(g);
     g->outcome.first = launch_outcome_first(g->ranks, g->nranks);
     ddl_bytes text = { NULL, 0, 0 };
-    launch_summary(g->job, &g->outcome, g->ranks, g->nranks, &text);
+    /* A check that has found something has said what. */
+    bool told = g->options->check && g->outcome.cause == LAUNCH_RANK_FAILED &&
+                launch_outcome_exit_code(&g->outcome) == 1;
+    if (!told)
+        launch_summary(g->job, &g->outcome, g->ranks, g->nranks, &text);
     launch_sink_put(g->err, ddl_bytes_view(&text));
     ddl_bytes_fini(&text);
     flush(g);

@@ -169,6 +169,12 @@ static bool read_dry_run(launch_options *options, const char *value)
     return true;
 }
 
+static bool read_check(launch_options *options, const char *value)
+{
+    (void)value;
+    return options->check = true;
+}
+
 static bool read_help(launch_options *options, const char *value)
 {
     (void)value;
@@ -224,6 +230,8 @@ static const struct flag {
       "accepted for scripts that pass it" },
     { "no_python", "", NULL, NULL, read_no_python,
       "accepted for scripts that pass it: PROGRAM is always run as it is" },
+    { "check", "", NULL, NULL, read_check,
+      "instead of a PROGRAM: look whether a job started so could run, and how fast its links are" },
     { "dry_run", "", NULL, NULL, read_dry_run,
       "print the environment and command of each process, and start nothing" },
     { "help", " -h ", NULL, NULL, read_help, "this text" },
@@ -347,12 +355,27 @@ static ddl_status settle(launch_options *options, bool port_given, ddl_error *er
     return DDL_OK;
 }
 
+/* There is something to check between two processes at least. */
+static ddl_status settle_check(launch_options *options, bool nproc_given, int nwords, char **words,
+                               ddl_error *err)
+{
+    if (nwords > 0)
+        return DDL_FAIL(err, DDL_EINVAL,
+                        "--check starts no program, but %.60s is given; leave one of them out", words[0]);
+    if (!nproc_given && options->nnodes == 1)
+        options->nproc_per_node = 2;
+    options->prefix = false;
+    options->check_command[0] = (char *)"ddl-check"; /* nobody writes into it */
+    options->command = options->check_command;
+    return DDL_OK;
+}
+
 ddl_status launch_options_parse(int argc, char **argv, launch_options *options, ddl_error *err)
 {
     DDL_ASSERT(argc >= 0);
-    enum { PORT_NOT_GIVEN = -1 };
+    enum { PORT_NOT_GIVEN = -1, NPROC_NOT_GIVEN = -1 };
     *options = (launch_options){ .action = LAUNCH_ACTION_RUN,
-                                 .nproc_per_node = 1,
+                                 .nproc_per_node = NPROC_NOT_GIVEN,
                                  .nnodes = 1,
                                  .node_rank = -1,
                                  .master_port = PORT_NOT_GIVEN,
@@ -365,10 +388,15 @@ ddl_status launch_options_parse(int argc, char **argv, launch_options *options, 
     DDL_TRY(read_flags(argc, argv, options, &next, err));
     if (options->action == LAUNCH_ACTION_HELP || options->action == LAUNCH_ACTION_VERSION)
         return DDL_OK;
+    bool nproc_given = options->nproc_per_node != NPROC_NOT_GIVEN;
+    if (!nproc_given)
+        options->nproc_per_node = 1;
     bool port_given = options->master_port != PORT_NOT_GIVEN;
     if (!port_given)
         options->master_port = 0;
     DDL_TRY(settle(options, port_given, err));
+    if (options->check)
+        return settle_check(options, nproc_given, argc - next, argv + next, err);
     if (next >= argc)
         return DDL_FAIL(err, DDL_EINVAL,
                         "no program to start; use: ddl-launch [FLAGS] PROGRAM [ARGUMENTS] "
@@ -400,7 +428,8 @@ static void print_wrapped(FILE *to, const char *text, size_t indent, size_t widt
 void launch_options_help(FILE *to)
 {
     enum { INDENT = 32, WIDTH = 100 };
-    fputs("usage: ddl-launch [FLAGS] [--] PROGRAM [ARGUMENTS]\n\n"
+    fputs("usage: ddl-launch [FLAGS] [--] PROGRAM [ARGUMENTS]\n"
+          "       ddl-launch [FLAGS] --check\n\n"
           "Start PROGRAM as several processes that work together, and see them to their end.\n"
           "Example: ddl-launch --nproc_per_node 4 ./train --epochs 10\n\n"
           "Flags may be written with hyphens or underscores, as --flag VALUE or --flag=VALUE.\n",

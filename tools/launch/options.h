@@ -28,12 +28,14 @@ typedef struct launch_options {
     const char *master_addr;
     int master_port; /* 0: any free one, one node only */
     const char *role, *run_id;
+    bool check; /* command is what --check runs */
     bool standalone, cpu_only, stop_on_failure, prefix;
     int64_t grace_ms, timeout_ms; /* timeout_ms 0: no limit */
     const char *log_dir;          /* NULL: none */
     const char *security;         /* NULL: as DDL_SECURITY says */
     const char *secret_file;      /* NULL: found by itself */
     char **command;               /* program and arguments, ends with NULL */
+    char *check_command[2];       /* what command is for --check */
 } launch_options;
 
 /* Texts in *options point into argv. DDL_EINVAL: the text says which flag, what it got and what it accepts.
