@@ -192,7 +192,7 @@ class Replayed(Tests):
             own = [c.said[CALLER][:handshake] for c in middle.connections[len(recorded):]]
             said = [self.with_rank(words, rank) for words in recorded + own for rank in (0, 1, 2)]
             said += recorded + own + answers
-            with ThreadPoolExecutor(32) as pool:  # what is cut short is waited for, 5 s
+            with ThreadPoolExecutor(16) as pool:  # what is cut short is waited for, 5 s
                 for answer in pool.map(lambda offer: self.offer(*offer), [(p, words) for p in ports for words in said]):
                     self.assertLessEqual(len(answer), SERVER_BYTES, answer)
             for port in ports:
