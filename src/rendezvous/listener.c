@@ -285,8 +285,8 @@ static void on_arrival(void *arg, int events)
             return;
         }
     }
-    if (broken ==
-        ACCEPTS_PER_TURN) /* it is not they: we may not accept, say, and would be asked at once again */
+    /* It is not they: we may not accept, say, and would be asked at once again. */
+    if (broken == ACCEPTS_PER_TURN)
         pause_accepting(listener);
     set_alarm(listener);
 }
