@@ -1,0 +1,30 @@
+/*
+ * loaded.h - which shared objects this process has loaded: whether there are new ones, and one by its name.
+ *
+ * A library that a program may bring or not, such as a driver, is only of interest once it is there. Asking
+ * for it by name takes microseconds; asking whether anything at all was loaded since takes two loads from
+ * memory. Thread: any.
+ */
+#ifndef DDL_IO_LOADED_H
+#define DDL_IO_LOADED_H
+
+#include <stdbool.h>
+
+/* Whether something was loaded since ddl_loaded_remember; true before the first, and where that cannot be
+ * told. */
+bool ddl_loaded_is_news(void);
+
+/* From now on only what is loaded later is news. */
+void ddl_loaded_remember(void);
+
+/* Everything is news again, for good. */
+void ddl_loaded_forget(void);
+
+/* A handle of the library if it is loaded, by the name that it has for the loader ("libcuda.so.1"); NULL: it
+ * is not. The handle stays valid. */
+void *ddl_loaded_find(const char *name);
+
+/* The folder of the file that this code was loaded from, with a slash at its end; "" if that is not known. */
+void ddl_loaded_own_folder(char *folder, unsigned capacity);
+
+#endif
