@@ -67,6 +67,8 @@ typedef struct ddl_shape {
                              the own block of OUT (allgather(v), gather(v) at the root), or OUT the own block of
                              IN (reduce_scatter(v), scatter(v) at the root) */
     bool average;         /* end with the scale step of DDL_AVG */
+    bool is_staged; /* IN and OUT are elsewhere, and pieces run in rooms of their own (backend/layout.h); for
+                       who makes plans, not for algorithms */
 } ddl_shape;
 
 /* One of the two collectives that an algorithm is made of, one after the other. */

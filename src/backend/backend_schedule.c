@@ -65,6 +65,27 @@ static void give_scratch(ddl_backend *backend, void *memory, size_t bytes)
 
 static void piece_finished(ddl_run *run, void *arg);
 
+/* Where a piece finds IN and OUT. */
+static void bind_buffers(const ddl_task *task, uint32_t piece, ddl_binding *binding)
+{
+    const ddl_plan *plan = task->run->plan;
+    size_t offset = piece * plan->piece_count * plan->shape.element_bytes;
+    if (task->staged != NULL) {
+        binding->in = ddl_staged_in(task->staged, piece);
+        binding->out = ddl_staged_out(task->staged, piece);
+        return;
+    }
+    binding->in = task->in != NULL ? (char *)(uintptr_t)task->in + offset : NULL;
+    binding->out = task->out != NULL ? (char *)task->out + offset : NULL;
+    binding->fresh_bytes = task->shape.in_place ? 0 : 2 * task->shape.count * task->shape.element_bytes;
+}
+
+static ddl_status finish_piece(ddl_task *task, uint32_t piece, ddl_error *err)
+{
+    task->pieces_left--;
+    return task->staged != NULL ? ddl_staged_finish_piece(task->staged, piece, err) : DDL_OK;
+}
+
 /* Start the next piece in this slot; *at_once: it has finished. */
 static ddl_status start_piece(ddl_task *task, ddl_plan_slot *slot, bool *at_once, ddl_error *err)
 {
@@ -76,16 +97,13 @@ static ddl_status start_piece(ddl_task *task, ddl_plan_slot *slot, bool *at_once
     DDL_TRY(ddl_plan_activate(task->run, slot, phase, err));
     task->phase = phase;
     task->next_piece++;
-    size_t offset = piece * plan->piece_count * plan->shape.element_bytes;
+    slot->piece = piece;
     ddl_binding binding = {
-        .in = task->in != NULL ? (char *)task->in + offset : NULL,
-        .out = task->out != NULL ? (char *)task->out + offset : NULL,
         .scratch = slot->scratch,
         .dtype = task->dtype,
         .op = task->op,
         .transport = task->backend->transport,
         .compute = task->backend->compute,
-        .fresh_bytes = task->shape.in_place ? 0 : 2 * task->shape.count * task->shape.element_bytes,
         .key = { .channel = task->channel, .piece = piece, .sequence = task->sequence },
         .peers = task->backend->peers,
         .signature = &task->signature,
@@ -94,18 +112,24 @@ static ddl_status start_piece(ddl_task *task, ddl_plan_slot *slot, bool *at_once
         .finished = piece_finished,
         .arg = task,
     };
+    bind_buffers(task, piece, &binding);
     *at_once = ddl_run_start(slot->active, &binding);
-    if (*at_once) {
-        ddl_plan_deactivate(task->run, slot);
-        task->pieces_left--;
-    }
-    return DDL_OK;
+    if (!*at_once)
+        return DDL_OK;
+    ddl_plan_deactivate(task->run, slot);
+    return finish_piece(task, piece, err);
+}
+
+static bool may_start_piece(const ddl_task *task)
+{
+    return task->next_piece < task->run->plan->npieces &&
+           (task->staged == NULL || ddl_staged_is_there(task->staged, task->next_piece));
 }
 
 static ddl_status fill_slot(ddl_task *task, ddl_plan_slot *slot, ddl_error *err)
 {
     bool at_once = true;
-    while (at_once && task->next_piece < task->run->plan->npieces)
+    while (at_once && may_start_piece(task))
         DDL_TRY(start_piece(task, slot, &at_once, err));
     return DDL_OK;
 }
@@ -122,6 +146,13 @@ static void release(ddl_task *task)
     ddl_plan_give_back(run);
 }
 
+static void fail(ddl_task *task, const ddl_error *error)
+{
+    if (task->staged != NULL)
+        task->staged->failed = true; /* so that it is told once */
+    task->failed(task, error);       /* who cancels it, with everything else */
+}
+
 static void piece_finished(ddl_run *run, void *arg)
 {
     ddl_task *task = arg;
@@ -129,13 +160,12 @@ static void piece_finished(ddl_run *run, void *arg)
     while (slot->active != run)
         slot++;
     ddl_plan_deactivate(task->run, slot);
-    task->pieces_left--;
     ddl_error error;
-    if (fill_slot(task, slot, &error) != DDL_OK) {
-        task->failed(task, &error); /* who cancels it, with everything else */
+    if (finish_piece(task, slot->piece, &error) != DDL_OK || fill_slot(task, slot, &error) != DDL_OK) {
+        fail(task, &error);
         return;
     }
-    if (task->pieces_left > 0)
+    if (task->pieces_left > 0 || task->staged != NULL) /* whose results are still to go up */
         return;
     release(task);
     task->finished(task);
@@ -152,7 +182,24 @@ static void post_finished(ddl_post *post)
 {
     ddl_task *task = DDL_CONTAINER(post, ddl_task, post);
     unpin(task);
-    task->finished(task);
+    ddl_error error;
+    if (task->staged == NULL)
+        task->finished(task);
+    else if (finish_piece(task, 0, &error) != DDL_OK)
+        fail(task, &error);
+}
+
+/* Of a staged task, what it says comes down first; until then it keeps its place in the order of posts. */
+static void bind_post(ddl_task *task)
+{
+    ddl_post *post = &task->post;
+    post->in = (void *)(uintptr_t)task->in;
+    post->out = task->out;
+    post->is_held = task->staged != NULL && !ddl_staged_is_there(task->staged, 0);
+    if (task->staged == NULL || post->is_held)
+        return;
+    post->in = ddl_staged_in(task->staged, 0);
+    post->out = ddl_staged_out(task->staged, 0);
 }
 
 bool ddl_backend_repeat(ddl_task *task, ddl_plan *plan)
@@ -160,8 +207,7 @@ bool ddl_backend_repeat(ddl_task *task, ddl_plan *plan)
     ddl_post *post = &task->post;
     post->number = ddl_board_number(task->channel, task->sequence);
     post->sequence = task->sequence;
-    post->in = (void *)(uintptr_t)task->in;
-    post->out = task->out;
+    bind_post(task);
     post->is_posted = false;
     task->posted_plan = plan;
     plan->users++;
@@ -171,8 +217,11 @@ bool ddl_backend_repeat(ddl_task *task, ddl_plan *plan)
     return done;
 }
 
-static bool start_post(ddl_task *task, const ddl_cached_plan *cached)
+static ddl_status start_post(ddl_task *task, const ddl_cached_plan *cached, bool *done, ddl_error *err)
 {
+    if (task->staging != NULL)
+        DDL_TRY(ddl_staged_begin(task->staging, cached->plan, task->in, task->out, task, &task->staged, err));
+    task->pieces_left = 1;
     task->post = (ddl_post){
         .oneshot = cached->oneshot,
         .signature = &task->signature,
@@ -180,7 +229,14 @@ static bool start_post(ddl_task *task, const ddl_cached_plan *cached)
         .op = task->op,
         .finished = post_finished,
     };
-    return ddl_backend_repeat(task, cached->plan);
+    *done = ddl_backend_repeat(task, cached->plan);
+    if (!*done || task->staged == NULL)
+        return DDL_OK;
+    *done = false; /* it still goes up */
+    ddl_status status = finish_piece(task, 0, err);
+    if (status != DDL_OK)
+        ddl_backend_cancel(task);
+    return status;
 }
 
 void ddl_backend_progress(ddl_backend *backend)
@@ -188,37 +244,101 @@ void ddl_backend_progress(ddl_backend *backend)
     ddl_posting_progress(&backend->posting);
 }
 
+/* ---- in rooms ---- */
+
+/* What has come down may be posted. */
+static void let_go(ddl_task *task)
+{
+    if (!ddl_link_linked(&task->post.link) || !task->post.is_held)
+        return;
+    bind_post(task);
+    if (!task->post.is_held)
+        ddl_posting_progress(&task->backend->posting);
+}
+
+static void end_staged(ddl_task *task)
+{
+    if (task->run != NULL)
+        release(task);
+    ddl_staged_end(task->staged);
+    task->staged = NULL;
+}
+
+static bool progress_staged(ddl_task *task)
+{
+    ddl_error error;
+    bool moved = false;
+    ddl_status status = ddl_staged_progress(task->staged, &moved, &error);
+    if (moved && status == DDL_OK)
+        let_go(task);
+    for (int i = 0; task->run != NULL && i < task->run->nslots; i++)
+        if (moved && status == DDL_OK && task->run->slots[i].active == NULL)
+            status = fill_slot(task, &task->run->slots[i], &error);
+    if (status != DDL_OK) {
+        fail(task, &error);
+    } else if (task->pieces_left == 0 && ddl_staged_is_over(task->staged)) {
+        end_staged(task);
+        task->finished(task);
+        moved = true;
+    }
+    return moved;
+}
+
+bool ddl_backend_progress_staged(ddl_staging *staging)
+{
+    bool moved = false;
+    DDL_LIST_FOR_EACH (link, &staging->running) {
+        const ddl_staged *staged = DDL_CONTAINER(link, ddl_staged, link);
+        if (!staged->failed)
+            moved = progress_staged(staged->owner) || moved;
+    }
+    return moved;
+}
+
 /* ---- tasks ---- */
+
+/* An instance of the plan, with scratch. */
+static ddl_status take_run(ddl_task *task, ddl_plan *plan, ddl_error *err)
+{
+    DDL_TRY(ddl_plan_take(plan, &task->run, err));
+    for (int i = 0; i < task->run->nslots && plan->scratch_bytes > 0; i++) {
+        task->run->slots[i].scratch = take_scratch(task->backend, plan->scratch_bytes);
+        if (task->run->slots[i].scratch == NULL) {
+            release(task);
+            return DDL_FAIL(err, DDL_ENOMEM, "no memory for %zu bytes of scratch", plan->scratch_bytes);
+        }
+    }
+    return DDL_OK;
+}
+
+static ddl_status start_pieces(ddl_task *task, ddl_plan *plan, ddl_error *err)
+{
+    if (task->staging != NULL)
+        DDL_TRY(ddl_staged_begin(task->staging, plan, task->in, task->out, task, &task->staged, err));
+    task->next_piece = task->phase = 0;
+    task->pieces_left = plan->npieces;
+    for (int i = 0; i < task->run->nslots; i++)
+        DDL_TRY(fill_slot(task, &task->run->slots[i], err));
+    return DDL_OK;
+}
 
 ddl_status ddl_backend_start(ddl_backend *backend, ddl_task *task, bool *done, ddl_error *err)
 {
     const ddl_cached_plan *cached;
     DDL_TRY(ddl_plan_cache_find(backend->plans, task->algorithm, &task->shape, &cached, err));
     task->backend = backend;
-    if (cached->oneshot != NULL && !task->by_messages) {
-        *done = start_post(task, cached);
-        return DDL_OK;
+    if (cached->oneshot != NULL && !task->by_messages)
+        return start_post(task, cached, done, err);
+    DDL_TRY(take_run(task, cached->plan, err));
+    ddl_status status = start_pieces(task, cached->plan, err);
+    if (status != DDL_OK) {
+        ddl_backend_cancel(task);
+        return status;
     }
-    const ddl_plan *plan = cached->plan;
-    DDL_TRY(ddl_plan_take(cached->plan, &task->run, err));
-    for (int i = 0; i < task->run->nslots && plan->scratch_bytes > 0; i++) {
-        task->run->slots[i].scratch = take_scratch(backend, plan->scratch_bytes);
-        if (task->run->slots[i].scratch == NULL) {
-            release(task);
-            return DDL_FAIL(err, DDL_ENOMEM, "no memory for %zu bytes of scratch", plan->scratch_bytes);
-        }
-    }
-    task->next_piece = task->phase = 0;
-    task->pieces_left = plan->npieces;
-    for (int i = 0; i < task->run->nslots; i++) {
-        ddl_status status = fill_slot(task, &task->run->slots[i], err);
-        if (status != DDL_OK) {
-            ddl_backend_cancel(task);
-            return status;
-        }
-    }
-    *done = task->pieces_left == 0;
-    if (*done)
+    *done = task->pieces_left == 0 && (task->staged == NULL || ddl_staged_is_over(task->staged));
+    if (*done && task->staged != NULL)
+        end_staged(task);
+    else if (*done)
         release(task);
     return DDL_OK;
 }
@@ -229,14 +349,20 @@ void ddl_backend_cancel(ddl_task *task)
         ddl_posting_cancel(&task->backend->posting, &task->post);
         unpin(task);
     }
-    if (task->run == NULL)
-        return;
-    for (int i = 0; i < task->run->nslots; i++)
+    for (int i = 0; task->run != NULL && i < task->run->nslots; i++)
         if (task->run->slots[i].active != NULL) {
             ddl_run_cancel(task->run->slots[i].active);
             ddl_plan_deactivate(task->run, &task->run->slots[i]);
         }
-    release(task);
+    if (task->staged != NULL)
+        end_staged(task);
+    else if (task->run != NULL)
+        release(task);
+}
+
+bool ddl_backend_waits_for_gpu(const ddl_task *task)
+{
+    return task->staged != NULL && ddl_staged_waits(task->staged);
 }
 
 bool ddl_backend_has_posted(const ddl_task *task, int rank)

@@ -8,6 +8,7 @@
 
 #include "backend/plan.h"
 #include "backend/posting.h"
+#include "backend/staging.h"
 #include "executor/executor.h"
 
 typedef struct ddl_backend ddl_backend;
@@ -27,6 +28,8 @@ struct ddl_task {
     ddl_signature signature;
     const ddl_signature *sent_signatures, *received_signatures; /* of each rank; see ddl_binding */
     bool by_messages;                                           /* also where there is a board */
+    ddl_staging
+        *staging; /* in and out are memory of its GPU; NULL: of the host. shape.is_staged says so too */
     /* One of the two is called once, from progress, unless start said that the task was done, or failed. */
     void (*finished)(ddl_task *task);
     void (*failed)(ddl_task *task, const ddl_error *error); /* must cancel the task, now or soon */
@@ -36,6 +39,7 @@ struct ddl_task {
     uint32_t next_piece, pieces_left, phase;
     ddl_post post;         /* over the board instead */
     ddl_plan *posted_plan; /* held while it runs */
+    ddl_staged *staged;
 };
 
 /* peers: of each rank of the schedules, its number in the transport; NULL: the same. It must outlive the
@@ -61,15 +65,21 @@ bool ddl_backend_repeat(ddl_task *task, ddl_plan *plan);
 /* Finish what the others have posted for, as ddl_posting_progress. */
 void ddl_backend_progress(ddl_backend *backend);
 
+/* Look at copies of all tasks that use this, and let them go on. True: something moved. */
+bool ddl_backend_progress_staged(ddl_staging *staging);
+
 /* Whether it was started, and has neither finished nor been cancelled. */
 static inline bool ddl_task_is_running(const ddl_task *task)
 {
-    return task->run != NULL || ddl_link_linked(&task->post.link);
+    return task->run != NULL || ddl_link_linked(&task->post.link) || task->staged != NULL;
 }
 
 /* Stop a started task that has not finished; finished will not be called and buffers are not touched any
  * more. */
 void ddl_backend_cancel(ddl_task *task);
+
+/* Whether it waits for copies of its own GPU. */
+bool ddl_backend_waits_for_gpu(const ddl_task *task);
 
 /* Whether the rank is known, by the board, to have begun what this running task is a part of. */
 bool ddl_backend_has_posted(const ddl_task *task, int rank);

@@ -40,10 +40,15 @@ static bool is_v_form(ddl_collective collective)
     }
 }
 
+ddl_shape ddl_plan_shape(const ddl_plan *plan)
+{
+    return plan->shape.is_staged ? ddl_layout_shape(&plan->layout, &plan->shape) : plan->shape;
+}
+
 static ddl_status build(const ddl_plan *plan, const ddl_plan_phase *phase, ddl_schedule **schedule,
                         ddl_error *err)
 {
-    ddl_shape shape = plan->shape;
+    ddl_shape shape = ddl_plan_shape(plan);
     shape.count = phase->count;
     if (phase->counts != NULL)
         shape.blocks.counts = phase->counts;
@@ -357,6 +362,9 @@ static ddl_status fill(ddl_plan *plan, ddl_error *err)
     if (!keep_arrays(&plan->shape))
         return no_memory(err);
     DDL_TRY(cut(plan, &largest, err));
+    if (plan->shape.is_staged)
+        DDL_TRY(ddl_layout_make(plan->algorithm->collective, &plan->shape, plan->piece_count, plan->npieces,
+                                &plan->layout, err));
     DDL_TRY(find_phases(plan, err));
     plan->keeps_schedules = (size_t)plan->nphases * (size_t)plan->shape.nranks <= KEPT_BLOCKS;
     for (uint32_t i = 0; i < plan->nphases; i++) {
@@ -364,6 +372,8 @@ static ddl_status fill(ddl_plan *plan, ddl_error *err)
         DDL_TRY(build(plan, &plan->phases[i], &schedule, err));
         plan->phases[i].schedule = schedule;
         DDL_TRY(check_messages(plan, schedule, err));
+        if (plan->shape.is_staged)
+            DDL_TRY(ddl_layout_spans(&plan->layout, &plan->shape, schedule, &plan->phases[i].spans, err));
         plan->scratch_bytes = ddl_size_max(plan->scratch_bytes, schedule->scratch_bytes);
         if (!plan->keeps_schedules) {
             ddl_schedule_destroy(schedule);
@@ -413,8 +423,10 @@ void ddl_plan_destroy(ddl_plan *plan)
         ddl_schedule_destroy(plan->phases[i].schedule);
         ddl_free(plan->phases[i].counts);
         ddl_free(plan->phases[i].out_counts);
+        ddl_spans_fini(&plan->phases[i].spans);
     }
     ddl_free(plan->phases);
+    ddl_layout_fini(&plan->layout);
     const size_t *arrays[] = { plan->shape.blocks.counts, plan->shape.blocks.starts,
                                plan->shape.out_blocks.counts, plan->shape.out_blocks.starts };
     for (size_t i = 0; i < sizeof arrays / sizeof *arrays; i++)
@@ -435,7 +447,8 @@ bool ddl_plan_fits(const ddl_plan *plan, const ddl_algorithm *algorithm, const d
     return plan->algorithm == algorithm && own->count == shape->count &&
            own->element_bytes == shape->element_bytes && own->root == shape->root &&
            own->stride == shape->stride && own->in_place == shape->in_place &&
-           own->average == shape->average && same_counts(&own->blocks, &shape->blocks, shape->nranks) &&
+           own->average == shape->average && own->is_staged == shape->is_staged &&
+           same_counts(&own->blocks, &shape->blocks, shape->nranks) &&
            same_counts(&own->out_blocks, &shape->out_blocks, shape->nranks);
 }
 

@@ -11,6 +11,7 @@
 #define DDL_BACKEND_PLAN_H
 
 #include "algorithms/catalogue.h"
+#include "backend/layout.h"
 #include "base/list.h"
 #include "executor/executor.h"
 
@@ -21,6 +22,7 @@ typedef struct ddl_plan_phase {
     size_t count;                /* elements, of the vector or of the largest block */
     size_t *counts, *out_counts; /* v forms: of each block */
     ddl_schedule *schedule;      /* NULL: made for each piece */
+    ddl_spans spans;             /* staged: of its first piece */
 } ddl_plan_phase;
 
 typedef struct ddl_plan {
@@ -32,6 +34,7 @@ typedef struct ddl_plan {
     uint32_t nphases;
     bool keeps_schedules;
     size_t scratch_bytes; /* per piece in flight */
+    ddl_layout layout;    /* staged */
     ddl_list idle;        /* ddl_plan_run: instances that nobody uses */
     int users;            /* operations that run it now */
 } ddl_plan;
@@ -40,6 +43,7 @@ typedef struct ddl_plan_slot { /* for a piece in flight */
     ddl_run **runs;            /* of each phase */
     ddl_schedule *passing;     /* of the active run, if the plan keeps none */
     ddl_run *active;
+    uint32_t piece; /* of the active run */
     void *scratch;
 } ddl_plan_slot;
 
@@ -63,6 +67,9 @@ void ddl_plan_destroy(ddl_plan *plan);
 
 /* Whether a call of this shape is run by a plan for that one. */
 bool ddl_plan_fits(const ddl_plan *plan, const ddl_algorithm *algorithm, const ddl_shape *shape);
+
+/* The shape of the plan's schedules, but for what differs from phase to phase. */
+ddl_shape ddl_plan_shape(const ddl_plan *plan);
 
 /* An idle instance, made if there is none. Scratch is the taker's business. */
 DDL_MUST_USE ddl_status ddl_plan_take(ddl_plan *plan, ddl_plan_run **run, ddl_error *err);

@@ -59,7 +59,8 @@ static size_t bucket_of(const ddl_algorithm *algorithm, const ddl_shape *shape)
     uint64_t hash = (uintptr_t)algorithm / sizeof *algorithm;
     hash = hash * 31 + shape->count;
     hash = hash * 31 + (unsigned)shape->root;
-    hash = hash * 31 + shape->element_bytes + (shape->in_place ? 16 : 0) + (shape->average ? 32 : 0);
+    hash = hash * 31 + shape->element_bytes + (shape->in_place ? 16 : 0) + (shape->average ? 32 : 0) +
+           (shape->is_staged ? 64 : 0);
     for (int i = 0; shape->blocks.counts != NULL && i < shape->nranks; i++)
         hash = hash * 31 + shape->blocks.counts[i];
     hash *= UINT64_C(0x9e3779b97f4a7c15);

@@ -72,6 +72,8 @@ static void note_whether_busy(ddl_posting *posting)
 static bool try_to_finish(ddl_posting *posting, ddl_post *oldest)
 {
     bool is_new = !oldest->is_posted;
+    if (oldest->is_held)
+        return false;
     if (is_new && posting->owner.board->unseen != 0 &&
         !have_posted(posting, ddl_board_others(posting->owner.board)))
         return false;
@@ -128,7 +130,7 @@ const ddl_signature *ddl_posting_waits_behind(const ddl_posting *posting, const 
 {
     bool is_first = ddl_list_first(&posting->posts) == &post->link;
     *sequence = posting->posted_sequence;
-    return is_first && !post->is_posted ? posted_signature(posting->owner.board) : NULL;
+    return is_first && !post->is_posted && !post->is_held ? posted_signature(posting->owner.board) : NULL;
 }
 
 bool ddl_posting_has_posted(const ddl_posting *posting, const ddl_post *post, int rank)

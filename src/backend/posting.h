@@ -42,6 +42,7 @@ struct ddl_post { /* an operation; embedded in a task, all zero before the start
     ddl_dtype dtype;
     ddl_op op;
     void (*finished)(ddl_post *post); /* once, from progress, unless start said that it was done */
+    bool is_held; /* what it says is not there yet: nothing is posted while it is the oldest */
     /* The posting's. */
     bool is_posted;
 };

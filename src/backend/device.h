@@ -1,0 +1,54 @@
+/*
+ * device.h - what staging needs of a GPU: pinned host memory, copies that run by themselves, and marks that
+ * say how far they have come.
+ *
+ * A device has two queues of copies, down to the host and up to the GPU; each is worked off in order, and
+ * neither waits for the other. Implemented by the plugin in src/cuda, which is a shared object of its own, so
+ * this header is its binary interface too. All for one thread at a time per device, whichever that is.
+ */
+#ifndef DDL_BACKEND_DEVICE_H
+#define DDL_BACKEND_DEVICE_H
+
+#include "base/error.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+typedef struct ddl_device ddl_device; /* one GPU, as this process uses it */
+typedef struct ddl_mark ddl_mark;     /* a place in a queue; may be set again and again */
+
+typedef enum ddl_direction { DDL_DOWN, DDL_UP } ddl_direction;
+
+/* Of failures: DDL_EDEVICE, with what the driver says and the number of the GPU. None of these blocks, but
+ * where it says so. */
+struct ddl_device_ops {
+    uint32_t interface; /* DDL_DEVICE_INTERFACE of the build; first, for ever */
+    /* gpu: as this process numbers them. May take a while. */
+    ddl_status (*open)(int gpu, ddl_device **device, ddl_error *err);
+    /* NULL is fine. Where drain was in vain, close, free and destroy_mark leave to the process what the GPU
+     * may still use. */
+    void (*close)(ddl_device *device);
+    /* Host memory that the GPU copies from and to by itself; aligned to a page. May take a while. */
+    ddl_status (*alloc)(ddl_device *device, size_t bytes, void **memory, ddl_error *err);
+    void (*free)(ddl_device *device, void *memory);
+    ddl_status (*create_mark)(ddl_device *device, ddl_mark **mark, ddl_error *err);
+    void (*destroy_mark)(ddl_device *device, ddl_mark *mark);
+    /* Append a copy to a queue. */
+    ddl_status (*copy)(ddl_device *device, ddl_direction direction, void *to, const void *from, size_t bytes,
+                       ddl_error *err);
+    /* The mark is passed when everything that this queue has now is done. */
+    ddl_status (*set_mark)(ddl_device *device, ddl_direction direction, ddl_mark *mark, ddl_error *err);
+    ddl_status (*look_at_mark)(ddl_device *device, const ddl_mark *mark, bool *passed, ddl_error *err);
+    /* Block until both queues are empty, but not for longer than that. False: they are not, or the GPU
+     * failed. */
+    bool (*drain)(ddl_device *device, int timeout_ms);
+};
+
+/* Changes with anything above. */
+enum { DDL_DEVICE_INTERFACE = 1 };
+
+/* What the plugin exports as "ddl_cuda_plugin". NULL: err tells why not. */
+typedef const struct ddl_device_ops *ddl_device_plugin(ddl_error *err);
+
+#endif

@@ -1,0 +1,366 @@
+/* staging.c - rooms and their stages: empty, on the way down, there, on the way up. */
+#include "backend/staging.h"
+
+#include "base/assert.h"
+#include "base/bytes.h"
+#include "base/failpoint.h"
+#include "base/size.h"
+
+#include <stdint.h>
+#include <string.h>
+
+enum {
+    LEAST_ROOM_BYTES = 64 * 1024,
+    /* Rooms of an operation: three pieces run at a time, one comes down and one goes up. Large rooms hold one
+     * piece each, and pinned memory is dear. */
+    SMALL_ROOM_BYTES = 4 * 1024 * 1024,
+    LARGE_ROOM_BYTES = 16 * 1024 * 1024,
+    FEWEST_ROOMS = 3
+};
+
+typedef struct ddl_room { /* host memory that the GPU copies from and to */
+    ddl_link link;
+    int class;
+    char *memory;
+    ddl_mark *mark; /* of the last copy from it or to it */
+} room;
+
+/* ---- rooms ---- */
+
+static int class_of(size_t bytes)
+{
+    int class = 0;
+    while (((size_t)LEAST_ROOM_BYTES << class) < bytes)
+        class ++;
+    DDL_ASSERT(class < (int)(sizeof((ddl_staging *)0)->rooms / sizeof(ddl_list)));
+    return class;
+}
+
+static void destroy_room(ddl_staging *staging, room *old)
+{
+    if (old->memory != NULL)
+        staging->ops->free(staging->device, old->memory);
+    if (old->mark != NULL)
+        staging->ops->destroy_mark(staging->device, old->mark);
+    ddl_free(old);
+}
+
+static ddl_status make_room(ddl_staging *staging, int class, room **out, ddl_error *err)
+{
+    room *new = DDL_FAILPOINT("backend.room") ? NULL : ddl_alloc(sizeof *new);
+    void *memory = NULL;
+    if (new == NULL)
+        return DDL_FAIL(err, DDL_ENOMEM, "no memory for staging");
+    new->class = class;
+    ddl_status status = staging->ops->alloc(staging->device, (size_t)LEAST_ROOM_BYTES << class, &memory, err);
+    new->memory = memory;
+    if (status == DDL_OK)
+        status = staging->ops->create_mark(staging->device, &new->mark, err);
+    if (status != DDL_OK) {
+        destroy_room(staging, new);
+        return status;
+    }
+    *out = new;
+    return DDL_OK;
+}
+
+static ddl_status take_room(ddl_staging *staging, size_t bytes, room **out, ddl_error *err)
+{
+    int class = class_of(bytes);
+    ddl_link *first = ddl_list_take_first(&staging->rooms[class]);
+    if (first == NULL)
+        return make_room(staging, class, out, err);
+    *out = DDL_CONTAINER(first, room, link);
+    return DDL_OK;
+}
+
+/* The last one used is the one that caches know best. */
+static void give_room(ddl_staging *staging, room *back)
+{
+    ddl_list_prepend(&staging->rooms[back->class], &back->link);
+}
+
+/* ---- life ---- */
+
+ddl_status ddl_staging_create(const struct ddl_device_ops *ops, int gpu, ddl_list *busy, ddl_staging **out,
+                              ddl_error *err)
+{
+    ddl_staging *staging = ddl_alloc(sizeof *staging);
+    if (staging == NULL)
+        return DDL_FAIL(err, DDL_ENOMEM, "no memory for staging");
+    staging->ops = ops;
+    staging->gpu = gpu;
+    staging->busy = busy;
+    ddl_list_init(&staging->spare);
+    ddl_list_init(&staging->running);
+    for (size_t i = 0; i < sizeof staging->rooms / sizeof *staging->rooms; i++)
+        ddl_list_init(&staging->rooms[i]);
+    ddl_status status = ops->open(gpu, &staging->device, err);
+    if (status != DDL_OK) {
+        ddl_staging_destroy(staging);
+        return status;
+    }
+    *out = staging;
+    return DDL_OK;
+}
+
+void ddl_staging_destroy(ddl_staging *staging)
+{
+    if (staging == NULL)
+        return;
+    DDL_ASSERT(ddl_list_empty(&staging->running));
+    for (size_t i = 0; i < sizeof staging->rooms / sizeof *staging->rooms; i++)
+        for (ddl_link *first; (first = ddl_list_take_first(&staging->rooms[i])) != NULL;)
+            destroy_room(staging, DDL_CONTAINER(first, room, link));
+    for (ddl_link *first; (first = ddl_list_take_first(&staging->spare)) != NULL;)
+        ddl_free(DDL_CONTAINER(first, ddl_staged, link));
+    staging->ops->close(staging->device);
+    ddl_free(staging);
+}
+
+/* ---- copies ---- */
+
+typedef struct copying { /* of one span, in all pieces of a phase that a room has */
+    ddl_staged *staged;
+    const ddl_staged_room *in_room;
+    ddl_direction direction;
+} copying;
+
+static ddl_status copy(const copying *c, const ddl_span *span, uint32_t piece, size_t bytes, ddl_error *err)
+{
+    const ddl_staged *staged = c->staged;
+    size_t step = staged->plan->layout.piece_bytes;
+    char *near = c->in_room->room->memory + span->room_offset + (piece - c->in_room->first_piece) * step;
+    char *far = (span->of_out ? staged->out : staged->in) + span->buffer_offset + piece * step;
+    bool down = c->direction == DDL_DOWN;
+    return staged->staging->ops->copy(staged->staging->device, c->direction, down ? near : far,
+                                      down ? far : near, bytes, err);
+}
+
+/* Pieces that a span takes up wholly lie behind one another, and are one copy. */
+static ddl_status copy_span(const copying *c, const ddl_span *span, uint32_t first, uint32_t end,
+                            ddl_error *err)
+{
+    if (span->bytes == c->staged->plan->layout.piece_bytes)
+        return copy(c, span, first, (end - first) * span->bytes, err);
+    for (uint32_t piece = first; piece < end; piece++)
+        DDL_TRY(copy(c, span, piece, span->bytes, err));
+    return DDL_OK;
+}
+
+static uint32_t end_of_phase(const ddl_plan *plan, uint32_t phase)
+{
+    return phase + 1 < plan->nphases ? plan->phases[phase + 1].first_piece : plan->npieces;
+}
+
+/* Everything that this room's pieces need, or have written. *any: there is something. */
+static ddl_status copy_room(ddl_staged *staged, const ddl_staged_room *in_room, ddl_direction direction,
+                            bool *any, ddl_error *err)
+{
+    const ddl_plan *plan = staged->plan;
+    const copying c = { staged, in_room, direction };
+    uint32_t piece = in_room->first_piece, end = piece + in_room->npieces, phase = 0;
+    *any = false;
+    for (; piece < end; phase++) {
+        uint32_t last = end_of_phase(plan, phase);
+        if (last <= piece)
+            continue;
+        last = last < end ? last : end;
+        const ddl_spans *spans = &plan->phases[phase].spans;
+        size_t count = direction == DDL_DOWN ? spans->ndown : spans->nup;
+        for (size_t i = 0; i < count; i++) {
+            DDL_TRY(copy_span(&c, direction == DDL_DOWN ? &spans->down[i] : &spans->up[i], piece, last, err));
+            *any = true;
+        }
+        piece = last;
+    }
+    if (!*any)
+        return DDL_OK;
+    return staged->staging->ops->set_mark(staged->staging->device, direction, in_room->room->mark, err);
+}
+
+/* ---- stages ---- */
+
+static ddl_status bring_down(ddl_staged *staged, ddl_staged_room *in_room, ddl_error *err)
+{
+    uint32_t left = staged->plan->npieces - staged->next_piece;
+    bool any;
+    in_room->first_piece = staged->next_piece;
+    in_room->npieces = left < staged->plan->layout.pieces ? left : staged->plan->layout.pieces;
+    in_room->unfinished = in_room->npieces;
+    staged->next_piece += in_room->npieces;
+    in_room->stage = DDL_STAGE_DOWN;
+    DDL_TRY(copy_room(staged, in_room, DDL_DOWN, &any, err));
+    if (!any)
+        in_room->stage = DDL_STAGE_THERE;
+    return DDL_OK;
+}
+
+/* Rooms take turns. */
+static const ddl_staged_room *room_of(const ddl_staged *staged, uint32_t piece)
+{
+    return &staged->rooms[piece / staged->plan->layout.pieces % (uint32_t)staged->nrooms];
+}
+
+/* As much as there are rooms for; they become empty in any order, as some have nothing to take up. */
+static ddl_status bring_next(ddl_staged *staged, ddl_error *err)
+{
+    while (staged->next_piece < staged->plan->npieces) {
+        ddl_staged_room *in_room = &staged->rooms[room_of(staged, staged->next_piece) - staged->rooms];
+        if (in_room->stage != DDL_STAGE_EMPTY)
+            break;
+        DDL_TRY(bring_down(staged, in_room, err));
+    }
+    return DDL_OK;
+}
+
+static ddl_status take_up(ddl_staged *staged, ddl_staged_room *in_room, ddl_error *err)
+{
+    bool any;
+    in_room->stage = DDL_STAGE_UP;
+    DDL_TRY(copy_room(staged, in_room, DDL_UP, &any, err));
+    if (any)
+        return DDL_OK;
+    in_room->stage = DDL_STAGE_EMPTY;
+    return bring_next(staged, err);
+}
+
+bool ddl_staged_is_there(const ddl_staged *staged, uint32_t piece)
+{
+    const ddl_staged_room *in_room = room_of(staged, piece);
+    return in_room->stage == DDL_STAGE_THERE && piece >= in_room->first_piece &&
+           piece < in_room->first_piece + in_room->npieces;
+}
+
+static void *place_of(const ddl_staged *staged, uint32_t piece, size_t offset)
+{
+    const ddl_staged_room *in_room = room_of(staged, piece);
+    return in_room->room->memory + offset + (piece - in_room->first_piece) * staged->plan->layout.piece_bytes;
+}
+
+void *ddl_staged_in(const ddl_staged *staged, uint32_t piece)
+{
+    return place_of(staged, piece, staged->plan->layout.in_at);
+}
+
+void *ddl_staged_out(const ddl_staged *staged, uint32_t piece)
+{
+    return place_of(staged, piece, staged->plan->layout.out_at);
+}
+
+ddl_status ddl_staged_finish_piece(ddl_staged *staged, uint32_t piece, ddl_error *err)
+{
+    ddl_staged_room *in_room = &staged->rooms[room_of(staged, piece) - staged->rooms];
+    DDL_ASSERT(in_room->stage == DDL_STAGE_THERE);
+    return --in_room->unfinished > 0 ? DDL_OK : take_up(staged, in_room, err);
+}
+
+static ddl_status look(ddl_staged *staged, ddl_staged_room *in_room, bool *moved, ddl_error *err)
+{
+    const ddl_staging *staging = staged->staging;
+    bool passed = false;
+    if (in_room->stage != DDL_STAGE_DOWN && in_room->stage != DDL_STAGE_UP)
+        return DDL_OK;
+    DDL_TRY(staging->ops->look_at_mark(staging->device, in_room->room->mark, &passed, err));
+    if (!passed)
+        return DDL_OK;
+    *moved = true;
+    in_room->stage = in_room->stage == DDL_STAGE_UP ? DDL_STAGE_EMPTY : DDL_STAGE_THERE;
+    return in_room->stage == DDL_STAGE_EMPTY ? bring_next(staged, err) : DDL_OK;
+}
+
+ddl_status ddl_staged_progress(ddl_staged *staged, bool *moved, ddl_error *err)
+{
+    for (int i = 0; i < staged->nrooms; i++)
+        DDL_TRY(look(staged, &staged->rooms[i], moved, err));
+    return DDL_OK;
+}
+
+bool ddl_staged_is_over(const ddl_staged *staged)
+{
+    for (int i = 0; i < staged->nrooms; i++)
+        if (staged->rooms[i].stage != DDL_STAGE_EMPTY)
+            return false;
+    return staged->next_piece == staged->plan->npieces;
+}
+
+bool ddl_staged_waits(const ddl_staged *staged)
+{
+    for (int i = 0; i < staged->nrooms; i++)
+        if (staged->rooms[i].stage == DDL_STAGE_DOWN || staged->rooms[i].stage == DDL_STAGE_UP)
+            return true;
+    return false;
+}
+
+/* ---- operations ---- */
+
+static int rooms_for(const ddl_plan *plan)
+{
+    int wanted = DDL_STAGED_ROOMS;
+    if (plan->layout.room_bytes > SMALL_ROOM_BYTES)
+        wanted = plan->layout.room_bytes > LARGE_ROOM_BYTES ? FEWEST_ROOMS : FEWEST_ROOMS + 1;
+    uint32_t useful = (plan->npieces + plan->layout.pieces - 1) / plan->layout.pieces;
+    return useful < (uint32_t)wanted ? (int)useful : wanted;
+}
+
+static ddl_staged *take_staged(ddl_staging *staging)
+{
+    ddl_link *first = ddl_list_take_first(&staging->spare);
+    if (first == NULL)
+        return ddl_alloc(sizeof(ddl_staged));
+    ddl_staged *staged = DDL_CONTAINER(first, ddl_staged, link);
+    memset(staged, 0, sizeof *staged);
+    return staged;
+}
+
+static ddl_status fill_rooms(ddl_staged *staged, ddl_error *err)
+{
+    int wanted = rooms_for(staged->plan);
+    while (staged->nrooms < wanted) {
+        ddl_staged_room *in_room = &staged->rooms[staged->nrooms];
+        DDL_TRY(take_room(staged->staging, staged->plan->layout.room_bytes, &in_room->room, err));
+        staged->nrooms++;
+    }
+    return bring_next(staged, err);
+}
+
+ddl_status ddl_staged_begin(ddl_staging *staging, ddl_plan *plan, const void *in, void *out, void *owner,
+                            ddl_staged **begun, ddl_error *err)
+{
+    if (staging->lost)
+        return DDL_FAIL(err, DDL_EDEVICE, "GPU %d did not end what an earlier operation had begun",
+                        staging->gpu);
+    ddl_staged *staged = take_staged(staging);
+    if (staged == NULL)
+        return DDL_FAIL(err, DDL_ENOMEM, "no memory for staging");
+    staged->staging = staging;
+    staged->plan = plan;
+    staged->owner = owner;
+    staged->in = (char *)(uintptr_t)in;
+    staged->out = out;
+    plan->users++;
+    if (ddl_list_empty(&staging->running) && staging->busy != NULL)
+        ddl_list_append(staging->busy, &staging->link);
+    ddl_list_append(&staging->running, &staged->link);
+    ddl_status status = fill_rooms(staged, err);
+    if (status != DDL_OK) {
+        ddl_staged_end(staged);
+        return status;
+    }
+    *begun = staged;
+    return DDL_OK;
+}
+
+void ddl_staged_end(ddl_staged *staged)
+{
+    ddl_staging *staging = staged->staging;
+    if ((ddl_staged_waits(staged) || staged->failed) && !staging->lost)
+        staging->lost = !staging->ops->drain(staging->device, DDL_DRAIN_MS);
+    for (int i = 0; i < staged->nrooms; i++)
+        give_room(staging, staged->rooms[i].room);
+    staged->plan->users--;
+    ddl_list_remove(&staged->link);
+    if (ddl_list_empty(&staging->running) && staging->busy != NULL)
+        ddl_list_remove(&staging->link);
+    ddl_list_append(&staging->spare, &staged->link);
+}

@@ -1,0 +1,88 @@
+/*
+ * staging.h - operations on device memory: their bytes come down into rooms of host memory, piece by piece,
+ * and results go up again, while schedules run in the rooms.
+ *
+ * A staging belongs to one communicator and one GPU. It keeps the rooms and what goes with them, so that once
+ * warm nothing is allocated. Everything here is for whoever may touch the communicator's backend.
+ */
+#ifndef DDL_BACKEND_STAGING_H
+#define DDL_BACKEND_STAGING_H
+
+#include "backend/device.h"
+#include "backend/plan.h"
+
+enum { DDL_STAGED_ROOMS = 6 /* of one operation, at most */ };
+
+/* Who cancels must not wait long for a GPU that hangs: others wait for their turn meanwhile. */
+enum { DDL_DRAIN_MS = 250 };
+
+typedef struct ddl_staging { /* of one GPU */
+    const struct ddl_device_ops *ops;
+    ddl_device *device;
+    int gpu;
+    ddl_list rooms[40]; /* free ones, by the power of two of their pages */
+    ddl_list spare;     /* ddl_staged: not in use */
+    ddl_list running;   /* ddl_staged, oldest first */
+    ddl_list *busy;     /* of `link`, while something is running; NULL: nobody looks */
+    ddl_link link;
+    bool lost; /* it did not end what was under way: nothing is begun any more */
+} ddl_staging;
+
+/* busy must outlive it. DDL_EDEVICE: the GPU cannot be used; DDL_ENOMEM. */
+DDL_MUST_USE ddl_status ddl_staging_create(const struct ddl_device_ops *ops, int gpu, ddl_list *busy,
+                                           ddl_staging **staging, ddl_error *err);
+
+/* Nothing may be running. NULL is fine. */
+void ddl_staging_destroy(ddl_staging *staging);
+
+/* ---- one operation ---- */
+
+typedef struct ddl_staged ddl_staged;
+struct ddl_room;
+
+typedef enum ddl_stage { DDL_STAGE_EMPTY, DDL_STAGE_DOWN, DDL_STAGE_THERE, DDL_STAGE_UP } ddl_stage;
+
+typedef struct ddl_staged_room {
+    struct ddl_room *room;
+    ddl_stage stage;
+    uint32_t first_piece, npieces, unfinished;
+} ddl_staged_room;
+
+struct ddl_staged {
+    ddl_link link;
+    ddl_staging *staging;
+    ddl_plan *plan; /* held while this is in use */
+    void *owner;
+    char *in, *out;      /* device memory */
+    uint32_t next_piece; /* the first that is not on its way down */
+    int nrooms;
+    ddl_staged_room rooms[DDL_STAGED_ROOMS];
+    bool failed;
+};
+
+/* Bytes begin to come down. The plan is of a shape that is staged. */
+DDL_MUST_USE ddl_status ddl_staged_begin(ddl_staging *staging, ddl_plan *plan, const void *in, void *out,
+                                         void *owner, ddl_staged **staged, ddl_error *err);
+
+/* Whether a piece may run; it does so with these as IN and OUT. */
+bool ddl_staged_is_there(const ddl_staged *staged, uint32_t piece);
+void *ddl_staged_in(const ddl_staged *staged, uint32_t piece);
+void *ddl_staged_out(const ddl_staged *staged, uint32_t piece);
+
+/* A piece has run: its results may go up. */
+DDL_MUST_USE ddl_status ddl_staged_finish_piece(ddl_staged *staged, uint32_t piece, ddl_error *err);
+
+/* Look how far copies have come, and begin those that have become possible. *moved is set if something has.
+ */
+DDL_MUST_USE ddl_status ddl_staged_progress(ddl_staged *staged, bool *moved, ddl_error *err);
+
+/* Whether every result is where it belongs. */
+bool ddl_staged_is_over(const ddl_staged *staged);
+
+/* Whether it waits for the GPU, rather than for pieces to run. */
+bool ddl_staged_waits(const ddl_staged *staged);
+
+/* The buffers are not touched any more. What is under way is waited for, for DDL_DRAIN_MS. */
+void ddl_staged_end(ddl_staged *staged);
+
+#endif
