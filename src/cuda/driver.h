@@ -1,0 +1,50 @@
+/*
+ * driver.h - the functions of the CUDA driver that are used here, found at run time.
+ *
+ * Nothing is linked with CUDA. The driver that the program has loaded is taken, and only where there is none,
+ * one that the system finds. Its functions are the ones that have been there, with this meaning, since
+ * CUDA 11.
+ */
+#ifndef DDL_CUDA_DRIVER_H
+#define DDL_CUDA_DRIVER_H
+
+#include "base/error.h"
+
+#include <cuda.h>
+
+/* Name in the driver, with its version, and the name in cuda.h. */
+#define DDL_DRIVER_FUNCTIONS(X)                                  \
+    X(cuInit, "cuInit")                                          \
+    X(cuDeviceGet, "cuDeviceGet")                                \
+    X(cuDevicePrimaryCtxRetain, "cuDevicePrimaryCtxRetain")      \
+    X(cuDevicePrimaryCtxRelease, "cuDevicePrimaryCtxRelease_v2") \
+    X(cuCtxPushCurrent, "cuCtxPushCurrent_v2")                   \
+    X(cuCtxPopCurrent, "cuCtxPopCurrent_v2")                     \
+    X(cuMemHostAlloc, "cuMemHostAlloc")                          \
+    X(cuMemFreeHost, "cuMemFreeHost")                            \
+    X(cuMemcpyAsync, "cuMemcpyAsync")                            \
+    X(cuStreamCreate, "cuStreamCreate")                          \
+    X(cuStreamDestroy, "cuStreamDestroy_v2")                     \
+    X(cuStreamQuery, "cuStreamQuery")                            \
+    X(cuEventCreate, "cuEventCreate")                            \
+    X(cuEventDestroy, "cuEventDestroy_v2")                       \
+    X(cuEventRecord, "cuEventRecord")                            \
+    X(cuEventQuery, "cuEventQuery")                              \
+    X(cuGetErrorName, "cuGetErrorName")                          \
+    X(cuGetErrorString, "cuGetErrorString")
+
+typedef struct ddl_driver {
+#define DDL_DRIVER_MEMBER(function, name) __typeof__(function) *function;
+    DDL_DRIVER_FUNCTIONS(DDL_DRIVER_MEMBER)
+#undef DDL_DRIVER_MEMBER
+} ddl_driver;
+
+/* Find it, once in a process. DDL_EDEVICE: there is none, or it lacks something; the text says what, and
+ * where it was looked for. Not for two threads at once. */
+DDL_MUST_USE ddl_status ddl_driver_find(const ddl_driver **driver, ddl_error *err);
+
+/* A call that failed, of which this is the name. */
+ddl_status ddl_driver_failed(const ddl_driver *driver, CUresult result, const char *call, int gpu,
+                             ddl_error *err);
+
+#endif
