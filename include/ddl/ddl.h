@@ -18,7 +18,10 @@
  *   may complete, and be waited for, in any order.
  * Threads.   The caller serialises the issuing of operations per communicator. Waiting and testing may
  *   happen on any thread. Different communicators are independent of each other.
- * Buffers.   Elements, not bytes, are counted. Buffers are host memory. "In place" means equal pointers
+ * Buffers.   Elements, not bytes, are counted. Buffers are host memory, or, all of a rank's in one call,
+ * memory of one CUDA GPU: what is sent is there when the call is made, not still to come in some stream
+ *   (docs/gpu.md). That the GPU fails, or cannot be used, is DDL_EDEVICE, or DDL_EUNSUPPORTED, on every rank.
+ *   "In place" means equal pointers
  *   (allreduce, reduce at the root, alltoall) or the own slot at the rank's offset (allgather,
  *   reduce_scatter). Any other overlap of send and recv is DDL_EINVAL. A buffer that a rank's role does
  *   not use may be NULL. Zero counts are legal. Once a call or wait has returned, also with an error,

@@ -1,5 +1,6 @@
 /* collectives.c - the public data calls: check arguments, describe the call, issue it. */
 #include "api/contexts.h"
+#include "api/gpu.h"
 #include "api/issue.h"
 #include "api/last_error.h"
 #include "api/repeat.h"
@@ -248,6 +249,8 @@ static ddl_status run(ddl_comm *comm, ddl_call *call, ddl_request **request)
     call->stride = call->count;
     if (call->has_dtype)
         DDL_TRY(check_buffers(comm, call, &call->extent));
+    if (ddl_gpu_may_be_used() && call->has_dtype)
+        DDL_TRY(ddl_gpu_look(comm, call));
     if (call->collective == DDL_COLLECTIVE_BROADCAST)
         call->in_place = true;
     return ddl_issue(comm, call, request);

@@ -2,6 +2,7 @@
 #include "api/comm.h"
 
 #include "api/contexts.h"
+#include "api/gpu.h"
 #include "api/issue.h"
 #include "api/last_error.h"
 #include "api/repeat.h"
@@ -202,6 +203,7 @@ void ddl_comm_destroy(ddl_comm *comm)
     world->nroots -= comm->root == comm;
     bool last = world->nroots == 0;
     pthread_mutex_unlock(&world->lock);
+    ddl_gpu_forget(comm);
     ddl_backend_destroy(comm->backend);
     ddl_free(comm->board);
     ddl_roster_destroy(comm->roster);

@@ -28,6 +28,9 @@ typedef struct ddl_past { /* an operation that was issued here */
     size_t *counts; /* of an alltoallv: sent to each rank, then received from each; kept for the next one */
 } ddl_past;
 
+/* That a process sees, at most. */
+enum { DDL_COMM_GPUS = 64 };
+
 struct ddl_shrinking;
 
 /* How large the buffers of a call are on this rank, and where in one of them the other one lies if the call
@@ -84,6 +87,8 @@ struct ddl_comm {
     } chosen[DDL_COLLECTIVE_COUNT][DDL_CHOICES];
     ddl_repeat repeats[DDL_COLLECTIVE_COUNT];
     uint32_t nrepeated;
+    ddl_staging *stagings[DDL_COMM_GPUS]; /* of each GPU whose memory was used (gpu.c); what they do is the
+                                             holder's, or the issuing thread's where there is no engine */
 
     /* Holder of the baton. */
     ddl_list in_flight; /* requests, oldest first */

@@ -488,6 +488,23 @@ static bool needs_everybody(const ddl_request *request)
     }
 }
 
+/* Nobody else can see what keeps it. */
+static void raise_stuck_gpu(ddl_comm *comm, const ddl_request *request)
+{
+    ddl_notice notice = {
+        .code = DDL_EDEVICE, .culprit = comm->rank, .witness = comm->rank, .sequence = request->task.sequence
+    };
+    char who[160];
+    snprintf(notice.operation, sizeof notice.operation, "%s", ddl_request_operation(request));
+    snprintf(notice.text, sizeof notice.text,
+             "%s: GPU %d has not copied its buffers within %lld ms (DDL_TIMEOUT); does other work keep it "
+             "busy, or "
+             "does it hang?",
+             ddl_comm_describe(comm, comm->rank, who, sizeof who), request->task.staging->gpu,
+             (long long)request->timeout_ms);
+    ddl_failure_raise(comm, &notice);
+}
+
 static void raise_timeout(ddl_comm *comm, const ddl_request *request)
 {
     const ddl_task *task = &request->task;
@@ -537,7 +554,9 @@ static void help_naming(ddl_comm *comm)
     const ddl_notice *cause = &comm->failure.cause;
     const ddl_request *request =
         cause->code == DDL_ETIMEDOUT && cause->culprit < 0 ? find_collective(comm, cause->sequence) : NULL;
-    if (request != NULL)
+    if (request != NULL && ddl_backend_waits_for_gpu(&request->task))
+        raise_stuck_gpu(comm, request);
+    else if (request != NULL)
         raise_timeout(comm, request); /* adopted only if it names somebody */
     ddl_mesh_flush(comm->mesh);
 }
@@ -650,6 +669,8 @@ void ddl_failure_tick(ddl_comm *comm, int64_t now_ns)
         if (!comm->failure.failing && now_ns >= request->deadline) {
             if (request->task.signature.collective == DDL_SIGNATURE_FREE)
                 leave_alone(comm, request);
+            else if (ddl_backend_waits_for_gpu(&request->task))
+                raise_stuck_gpu(comm, request);
             else
                 raise_timeout(comm, request);
         }

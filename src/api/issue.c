@@ -9,6 +9,7 @@
 #include <ctype.h>
 #include <stdio.h>
 #include <string.h>
+#include <time.h>
 
 /* An alltoallv is taken for one with blocks of this size, which it may well not have. */
 enum { ALLTOALLV_BLOCK_BYTES = 16 * 1024 };
@@ -108,6 +109,7 @@ static void fail(ddl_comm *comm, ddl_request *request, const ddl_error *error)
         return;
     }
     comm->pool->cause = notice;
+    comm->failure.failed = comm->failure.reported = error->code != DDL_ENOMEM; /* which broke nothing */
     request->root_cause = true;
     complete(request, error->code);
 }
@@ -161,8 +163,14 @@ static void start(ddl_comm *comm, ddl_request *request)
         fail(comm, request, &error);
         return;
     }
+    if (request->refusal != NULL) {
+        fail(comm, request, request->refusal);
+        return;
+    }
     if (comm->mesh != NULL)
         ddl_failure_check_early(comm, request);
+    if (request->task.staging != NULL && comm->engine != NULL)
+        comm->world->copied_ns = ddl_now_ns();
     bool done = false;
     if (ddl_backend_start(comm->backend, &request->task, &done, &error) != DDL_OK)
         fail(comm, request, &error);
@@ -238,7 +246,9 @@ static void describe(ddl_comm *comm, const ddl_call *call, const ddl_algorithm *
                                .element_bytes = element_bytes,
                                .message_bytes = comm->piece_bytes,
                                .in_place = call->in_place,
-                               .average = call->has_op && call->op == DDL_AVG };
+                               .average = call->has_op && call->op == DDL_AVG,
+                               .is_staged = call->staging != NULL };
+    task->staging = call->staging;
     task->in = call->in;
     task->out = call->out;
     task->dtype = call->dtype;
@@ -261,6 +271,7 @@ static void describe(ddl_comm *comm, const ddl_call *call, const ddl_algorithm *
     request->comm = comm;
     request->engine = comm->engine;
     request->timeout_ms = comm->timeout_ms;
+    request->refusal = call->refusal;
 }
 
 void ddl_issue_set_deadline(ddl_request *request)
@@ -347,15 +358,35 @@ static void linger(ddl_comm *comm, ddl_request *request)
         ddl_engine_linger(comm->engine, finish_post, request);
 }
 
+/* Where a rank is alone nobody drives; what takes time then is copies only. */
+static void finish_alone(ddl_comm *comm, ddl_request *request)
+{
+    struct timespec moment = { 0, 20 * 1000 };
+    ddl_issue_set_deadline(request);
+    while (!is_done(request) && !ddl_deadline_passed(request->deadline))
+        if (!ddl_backend_progress_staged(request->task.staging) && !is_done(request))
+            nanosleep(&moment, NULL);
+    ddl_backend_cancel(&request->task); /* unless it has ended well, there is something */
+    if (is_done(request))
+        return;
+    ddl_error error;
+    DDL_FAIL(&error, DDL_EDEVICE, "GPU %d has not copied its buffers within %lld ms (DDL_TIMEOUT)",
+             request->task.staging->gpu, (long long)request->timeout_ms);
+    fail(comm, request, &error);
+}
+
 ddl_status ddl_issue(ddl_comm *comm, const ddl_call *call, ddl_request **handle)
 {
     ddl_status status;
-    if (handle == NULL && ddl_repeat_call(comm, call, &status))
+    if (handle == NULL && call->staging == NULL && call->refusal == NULL &&
+        ddl_repeat_call(comm, call, &status))
         return status;
     size_t element_bytes = call->has_dtype ? ddl_dtype_bytes(call->dtype) : 1;
     const ddl_algorithm *algorithm = choose(comm, call, element_bytes);
-    if (algorithm == NULL)
+    if (algorithm == NULL) {
+        ddl_free(call->refusal);
         return refuse_forced(comm, call->collective);
+    }
     ddl_request *request = ddl_request_take(comm->pool);
     if (request != NULL) {
         describe(comm, call, algorithm, request);
@@ -363,6 +394,8 @@ ddl_status ddl_issue(ddl_comm *comm, const ddl_call *call, ddl_request **handle)
             ddl_request_give_back(request);
             request = NULL;
         }
+    } else {
+        ddl_free(call->refusal);
     }
     if (request == NULL)
         return ddl_last_error_set(DDL_ENOMEM, comm->rank, ddl_collective_name(call->collective),
@@ -370,11 +403,13 @@ ddl_status ddl_issue(ddl_comm *comm, const ddl_call *call, ddl_request **handle)
     number(comm, &request->task);
     if (comm->engine == NULL) {
         start(comm, request);
+        if (!is_done(request))
+            finish_alone(comm, request);
     } else if (ddl_engine_try_enter(comm->engine)) {
         ddl_engine_drain(comm->engine); /* earlier calls may be among them, and posts go in order */
         start(comm, request);
         ddl_plan *plan = request->task.posted_plan;
-        if (handle == NULL)
+        if (handle == NULL && call->staging == NULL)
             linger(comm, request);
         bool done = is_done(request);
         if (done && handle == NULL && ddl_repeat_keep(comm, call, request, plan)) {

@@ -16,6 +16,8 @@ typedef struct ddl_call { /* what a public function has been asked to do, checke
     int root; /* or the peer */
     ddl_extent extent;
     bool in_place;
+    ddl_staging *staging; /* buffers are memory of its GPU; NULL: of the host */
+    ddl_error *refusal;   /* why they cannot be used, for ddl_issue to take; NULL: they can */
     uint8_t as; /* what the peers are told it is, if not its collective: DDL_SIGNATURE_FREE or _SPLIT */
 } ddl_call;
 

@@ -49,7 +49,8 @@ static void leave_room(ddl_comm *comm, ddl_request *request)
 
 bool ddl_repeat_keep(ddl_comm *comm, const ddl_call *call, ddl_request *request, ddl_plan *plan)
 {
-    if (plan == NULL || request->status != DDL_OK || call->counts != NULL || call->as != 0)
+    if (plan == NULL || request->status != DDL_OK || call->staging != NULL || call->counts != NULL ||
+        call->as != 0)
         return false;
     ddl_repeat *repeat = &comm->repeats[call->collective];
     drop_repeat(repeat);

@@ -13,6 +13,7 @@
 static void destroy(ddl_request *request)
 {
     ddl_free(request->kept);
+    ddl_free(request->refusal);
     ddl_free(request);
 }
 
@@ -78,6 +79,8 @@ void ddl_request_give_back(ddl_request *request)
     ddl_request_pool *pool = request->pool;
     ddl_request *none = NULL;
     memset(&request->link, 0, sizeof request->link);
+    ddl_free(request->refusal);
+    request->refusal = NULL;
     if (!atomic_compare_exchange_strong(&pool->spare, &none, request)) {
         pthread_mutex_lock(&pool->lock);
         ddl_list_prepend(&pool->idle, &request->link); /* the last one has room for what calls have */

@@ -36,6 +36,7 @@ struct ddl_request {
     ddl_task task;
     void *kept; /* copies of the caller's arrays; room that stays with the request */
     size_t kept_bytes;
+    ddl_error *refusal; /* why it must fail rather than begin; NULL: it begins */
     ddl_deadline deadline;
     int64_t issued_ns;
     int64_t timeout_ms;

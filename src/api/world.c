@@ -15,7 +15,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { EARLY_NOTICES = 256 /* held; of more, the oldest are forgotten */ };
+enum {
+    EARLY_NOTICES = 256, /* held; of more, the oldest are forgotten */
+    COPIES_NEAR_MS = 5
+};
 
 typedef struct early_notice { /* that a communicator failed which this rank has not made yet */
     ddl_link link;
@@ -201,6 +204,36 @@ static bool finish_posts(ddl_world *world)
     return moved;
 }
 
+/* ---- what goes to GPUs and comes from them ---- */
+
+static bool progress_copies(ddl_world *world)
+{
+    bool moved = false;
+    DDL_LIST_FOR_EACH (link, &world->staged)
+        moved = ddl_backend_progress_staged(DDL_CONTAINER(link, ddl_staging, link)) || moved;
+    if (moved)
+        world->copied_ns = ddl_now_ns();
+    return moved;
+}
+
+static bool waits_for_copies(const ddl_staging *staging)
+{
+    DDL_LIST_FOR_EACH (link, &staging->running)
+        if (ddl_staged_waits(DDL_CONTAINER(link, ddl_staged, link)))
+            return true;
+    return false;
+}
+
+/* Nothing wakes a sleeper at the end of a copy, which mostly is near; after a while a look at each tick will
+ * do. */
+static bool expects_copies(const ddl_world *world)
+{
+    bool waits = false;
+    DDL_LIST_FOR_EACH (link, &world->staged)
+        waits = waits || waits_for_copies(DDL_CONTAINER(link, ddl_staging, link));
+    return waits && ddl_now_ns() - world->copied_ns < COPIES_NEAR_MS * DDL_NS_PER_MS;
+}
+
 /* ---- what the mesh tells ---- */
 
 static bool on_heard(void *arg, int peer, const ddl_frame *frame)
@@ -276,7 +309,8 @@ static bool sweep(void *arg)
 {
     ddl_world *world = arg;
     bool posted = finish_posts(world);
-    return ddl_mesh_sweep(world->mesh) || posted;
+    bool copied = !ddl_list_empty(&world->staged) && progress_copies(world);
+    return ddl_mesh_sweep(world->mesh) || posted || copied;
 }
 
 static bool needs_loop(void *arg)
@@ -311,7 +345,8 @@ static bool doze(void *arg)
 {
     ddl_world *world = arg;
     bool missed = ddl_mesh_doze(world->mesh);
-    return finish_posts(world) || missed;
+    missed = finish_posts(world) || missed;
+    return missed || (!ddl_list_empty(&world->staged) && expects_copies(world));
 }
 
 /* ---- life ---- */
@@ -469,6 +504,7 @@ ddl_status ddl_world_create(const ddl_options *options, ddl_world **out, ddl_err
     ddl_list_init(&world->active);
     ddl_list_init(&world->early_notices);
     ddl_list_init(&world->posting);
+    ddl_list_init(&world->staged);
     for (int i = 0; i < DDL_WORLD_BUCKETS; i++)
         ddl_list_init(&world->by_id[i]);
     ddl_status status = ddl_config_read(options, &world->config, err);

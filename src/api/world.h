@@ -58,9 +58,11 @@ typedef struct ddl_world {
     int nearly_notices;
     uint32_t *freed; /* ids, in order: what still comes for them is dropped */
     size_t nfreed, freed_capacity;
-    ddl_list posting; /* ddl_posting.link of those that have posted something and wait */
-    bool posts_held;  /* lists of what is in flight are being walked: no post may end meanwhile */
-    int nbusy;        /* operations in flight, failures that settle, agreements under way */
+    ddl_list posting;  /* ddl_posting.link of those that have posted something and wait */
+    ddl_list staged;   /* ddl_staging.link of those with operations under way */
+    int64_t copied_ns; /* when something last moved there */
+    bool posts_held;   /* lists of what is in flight are being walked: no post may end meanwhile */
+    int nbusy;         /* operations in flight, failures that settle, agreements under way */
 } ddl_world;
 
 struct ddl_comm;

@@ -1,0 +1,29 @@
+/*
+ * gpu.h - whether buffers of a call are memory of a GPU, and how such a call is then performed.
+ *
+ * A process that has not loaded the CUDA driver has no device memory, so a program of the host pays for one
+ * look at what it has loaded. The plugin that knows CUDA is loaded at the first buffer that needs it.
+ */
+#ifndef DDL_API_GPU_H
+#define DDL_API_GPU_H
+
+#include "api/issue.h"
+#include "io/loaded.h"
+
+/* Whether it is worth asking where buffers are. Thread: any. */
+static inline bool ddl_gpu_may_be_used(void)
+{
+    return ddl_loaded_is_news();
+}
+
+/*
+ * Look at the buffers of a call that has been checked, and set its staging if they are device memory, or its
+ * refusal if that cannot be used: the text says why, and what was looked for where. DDL_EINVAL: they are not
+ * all of one GPU; DDL_ENOMEM. Thread: the one that issues.
+ */
+ddl_status ddl_gpu_look(ddl_comm *comm, ddl_call *call);
+
+/* Nothing may be in flight. */
+void ddl_gpu_forget(ddl_comm *comm);
+
+#endif
