@@ -17,7 +17,8 @@ enum {
     GUARD_BYTES = 128,
     UNUSED_ELEMENTS = 50,
     GUARD = 0xc5,
-    UNSET = 0xa7
+    UNSET = 0xa7,
+    STALE = 0x3d
 };
 
 /* Memory with a guard before and behind it. */
@@ -25,6 +26,7 @@ struct guarded {
     unsigned char *memory, *data;
     size_t front, bytes;
     ddl_comm *from; /* its memory is from ddl_mem_alloc of this one; NULL: malloc */
+    char *far; /* the library is given this memory instead, and `memory` is its image here; NULL: not so */
 };
 
 /* A communicator as every rank knows it, also one that has no part in it. The first is that of cases_run. */
@@ -45,6 +47,7 @@ struct call {
     struct guarded send, recv; /* in place and broadcast: only recv */
     const void *send_pointer;
     void *recv_pointer;
+    const unsigned char *received; /* where the host finds what recv_pointer points to */
     ddl_request *requests[2];
 };
 
@@ -115,6 +118,34 @@ static bool guarded_fini(struct guarded *g)
         return ddl_mem_free(g->from, g->memory) == DDL_OK;
     free(g->memory);
     return true;
+}
+
+static size_t whole_bytes(const struct guarded *g)
+{
+    return g->front + g->bytes + GUARD_BYTES;
+}
+
+/* From now on it is elsewhere; with what it holds. */
+static bool guarded_send_far(struct guarded *g, const cases_memory *elsewhere)
+{
+    if (g->memory == NULL)
+        return true;
+    g->far = elsewhere->alloc(whole_bytes(g));
+    if (g->far == NULL || !elsewhere->write(g->far, g->memory, whole_bytes(g)))
+        return false;
+    memset(g->memory, STALE, whole_bytes(g));
+    return true;
+}
+
+static bool guarded_fetch(struct guarded *g, const cases_memory *elsewhere)
+{
+    return g->far == NULL || elsewhere->read(g->memory, g->far, whole_bytes(g));
+}
+
+/* What the library is to be given for an address in here. */
+static void *guarded_far(const struct guarded *g, const void *near)
+{
+    return g->far + ((const unsigned char *)near - g->memory);
 }
 
 static bool guards_hold(const struct guarded *g)
@@ -322,6 +353,19 @@ static ddl_comm *draw_memory(struct run *run)
     return oracle_below(&run->own_state, 2) == 0 ? run->groups[0].comm : NULL;
 }
 
+static bool send_far(struct run *run, struct call *c, bool one_buffer)
+{
+    const cases_memory *elsewhere = run->plan->elsewhere;
+
+    if (!guarded_send_far(&c->send, elsewhere) || !guarded_send_far(&c->recv, elsewhere))
+        return fail(run, c, "no device memory");
+    if (c->send_pointer != NULL)
+        c->send_pointer = guarded_far(one_buffer ? &c->recv : &c->send, c->send_pointer);
+    if (c->recv_pointer != NULL)
+        c->recv_pointer = guarded_far(&c->recv, c->recv_pointer);
+    return true;
+}
+
 /* Allocate this rank's buffers of a call and fill in what it gives. */
 static bool prepare(struct run *run, struct call *c)
 {
@@ -359,6 +403,9 @@ static bool prepare(struct run *run, struct call *c)
         c->send_pointer = NULL;
     if (c->null_unused && recv_bytes == 0 && !c->in_place)
         c->recv_pointer = NULL;
+    c->received = c->recv_pointer;
+    if (run->plan->elsewhere != NULL && oracle_below(&run->own_state, 4) > 0)
+        return send_far(run, c, one_buffer);
     return true;
 }
 
@@ -588,6 +635,21 @@ static bool complete(struct run *run)
 
 /* ---- checking ---- */
 
+static bool fetch(struct run *run, struct call *c)
+{
+    const cases_memory *elsewhere = run->plan->elsewhere;
+    return (guarded_fetch(&c->send, elsewhere) && guarded_fetch(&c->recv, elsewhere)) ||
+           fail(run, c, "cannot read device memory");
+}
+
+static void free_far(const struct run *run, const struct call *c)
+{
+    if (c->send.far != NULL)
+        run->plan->elsewhere->free(c->send.far);
+    if (c->recv.far != NULL)
+        run->plan->elsewhere->free(c->recv.far);
+}
+
 /* What is an input only, or not this rank's to write, is as it was. */
 static bool untouched(struct run *run, const struct call *c, const unsigned char *given)
 {
@@ -637,7 +699,7 @@ static bool check(struct run *run, const struct call *c)
         oracle_fill(w, c->key, r, inputs + each * (size_t)r);
     }
     good = untouched(run, c, sends[c->group->rank]);
-    if (good && !oracle_agrees(w, sends, c->group->rank, c->recv_pointer, &index, want, have))
+    if (good && !oracle_agrees(w, sends, c->group->rank, c->received, &index, want, have))
         good = fail(run, c, "element %zu is %s, must be %s", index, have, want);
     free(inputs);
     free(sends);
@@ -653,7 +715,7 @@ static uint64_t digest(const struct run *run, const struct group *group)
         oracle_kind kind = c->what.kind;
         bool alike = kind == ORACLE_ALLREDUCE || kind == ORACLE_ALLGATHER || kind == ORACLE_ALLGATHERV ||
                      kind == ORACLE_BROADCAST;
-        const unsigned char *data = c->recv_pointer;
+        const unsigned char *data = c->received;
         if (c->group != group || !alike)
             continue;
         for (size_t k = oracle_recv_count(&c->what, group->rank) * ddl_dtype_bytes(c->what.dtype); k-- > 0;)
@@ -788,7 +850,7 @@ static bool run_batch(struct run *run)
     good = good && complete(run);
     for (int i = 0; good && i < run->ncalls; i++)
         if (run->calls[i].group->rank >= 0)
-            good = check(run, &run->calls[i]);
+            good = fetch(run, &run->calls[i]) && check(run, &run->calls[i]);
     for (int g = 0; good && g < run->ngroups; g++) {
         bool used = false;
         for (int i = 0; i < run->ncalls; i++)
@@ -800,6 +862,7 @@ static bool run_batch(struct run *run)
     for (int i = 0; good && i < run->ncalls; i++) {
         bool released = guarded_fini(&run->calls[i].send);
         released = guarded_fini(&run->calls[i].recv) && released;
+        free_far(run, &run->calls[i]);
         free(run->calls[i].counts);
         if (!released)
             good = fail(run, &run->calls[i], "its memory was not taken back: %s", ddl_last_error()->text);

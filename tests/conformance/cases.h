@@ -14,12 +14,21 @@
 
 #include "oracle.h"
 
+/* Memory that the host cannot touch. False: it failed. */
+typedef struct cases_memory {
+    void *(*alloc)(size_t bytes);
+    void (*free)(void *memory);
+    bool (*write)(void *memory, const void *from, size_t bytes);
+    bool (*read)(void *to, const void *memory, size_t bytes);
+} cases_memory;
+
 typedef struct cases_plan {
     uint64_t seed;
-    int ncases;       /* calls to make, at least */
-    size_t max_count; /* elements in the largest buffer of a call */
-    int only;         /* an oracle_kind, or -1 for all */
-    bool splits;      /* on parts of the communicator too; freeing it then frees those that are left */
+    int ncases;                    /* calls to make, at least */
+    size_t max_count;              /* elements in the largest buffer of a call */
+    int only;                      /* an oracle_kind, or -1 for all */
+    const cases_memory *elsewhere; /* where buffers are in most calls; NULL: never */
+    bool splits; /* on parts of the communicator too; freeing it then frees those that are left */
 } cases_plan;
 
 enum { CASES_FAILURE_BYTES = 1200 };

@@ -1,7 +1,7 @@
 """The sweep: `collectives` under the launcher, for a number of ranks and each algorithm that takes them.
 
     run_collectives.py LAUNCHER COLLECTIVES SIMULATOR --ranks N [--cases C] [--max-count M] [--seed S]
-                       [--algorithms] [--only OPERATION[=ALGORITHM]] [--transport NAME]
+                       [--algorithms] [--only OPERATION[=ALGORITHM]] [--transport NAME] [--gpu DRIVER]
 
 Without --algorithms the library chooses; with it, every algorithm that `SIMULATOR list` (ddl-sim) knows is forced by
 its variable: one of each operation at a time, as often as the operation with the most of them has another, on the
@@ -48,6 +48,8 @@ def run(arguments, forced, any_number, only):
                str(arguments.seed), "--cases", str(arguments.cases), "--max-count", str(arguments.max_count)]
     if only is not None:
         command += ["--only", only]
+    if arguments.gpu:
+        command += ["--gpu", arguments.gpu]
     if not any_number:
         command += ["--splits", "0"]
     settings = {"DDL_" + operation.upper(): algorithm for operation, algorithm in forced.items()}
@@ -82,6 +84,7 @@ def main():
     parser.add_argument("--algorithms", action="store_true")
     parser.add_argument("--only")
     parser.add_argument("--transport")
+    parser.add_argument("--gpu")
     arguments = parser.parse_args()
     arguments.cases = max(1, int(arguments.cases * float(os.environ.get("DDL_TEST_SCALE", "100")) / 100))
 

@@ -1,0 +1,583 @@
+/*
+ * standin - a CUDA driver without a GPU, for tests: copies run on threads of their own, and may be slow or
+ * fail.
+ *
+ * Device memory is addresses that nobody may touch, with the bytes elsewhere; so whoever reads or writes it
+ * by itself dies at once. Each stream is a thread that works off its queue, so what is not ordered is not in
+ * order.
+ *
+ * DDL_STANDIN, and DDL_STANDIN_<RANK> for one rank, say how it behaves: words with commas between them.
+ *     gpus=2     so many GPUs (1)
+ *     delay=300  each operation of a stream takes up to so many microseconds more
+ *     fail=5     the fifth asynchronous copy of the process is refused
+ *     break=5    the fifth one fails while it runs, and everything after it
+ *     hang=5     the fifth one does not end, nor does what comes after it in its stream
+ */
+#include <cuda.h>
+
+#include <pthread.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <time.h>
+#include <unistd.h>
+
+enum { GPUS_AT_MOST = 8, DEPTH = 16, PAGE_BYTES = 4096 };
+
+typedef enum memory_kind { DEVICE, MANAGED, PINNED } memory_kind;
+
+struct memory {
+    struct memory *next;
+    memory_kind kind;
+    int gpu;
+    char *address, *bytes; /* as the program sees it; where they are */
+    size_t count;
+};
+
+struct CUctx_st {
+    int gpu;
+};
+
+struct CUevent_st {
+    struct CUevent_st *next; /* so that those of a GPU that was given up are not taken for lost */
+    unsigned long recorded, done;
+};
+
+typedef enum work_kind { COPY, FILL, RECORD, AWAIT } work_kind;
+
+struct work {
+    struct work *next;
+    work_kind kind;
+    char *to;
+    const char *from;
+    size_t count;
+    int value;
+    CUevent event;
+    unsigned long number;
+    bool hangs, breaks;
+};
+
+struct CUstream_st {
+    struct CUstream_st *next;
+    struct work *first, **end;
+    bool working, stopping;
+    unsigned seed;
+    pthread_t thread;
+};
+
+static struct {
+    pthread_mutex_t lock;
+    pthread_cond_t changed;
+    bool is_set_up, broken;
+    int gpus, delay_us;
+    long copies, fail, break_, hang;
+    struct CUctx_st contexts[GPUS_AT_MOST];
+    struct memory *memories;
+    struct CUstream_st *streams;
+    struct CUevent_st *events;
+    unsigned long created; /* what no call may make once it is warm */
+} driver = { .lock = PTHREAD_MUTEX_INITIALIZER, .changed = PTHREAD_COND_INITIALIZER, .gpus = 1 };
+
+static _Thread_local CUcontext stack[DEPTH];
+static _Thread_local int depth;
+
+/* ---- how it behaves ---- */
+
+static void read_words(const char *words)
+{
+    struct {
+        const char *name;
+        long *value;
+    } known[] = { { "fail=", &driver.fail }, { "break=", &driver.break_ }, { "hang=", &driver.hang } };
+    for (const char *word = words; word != NULL;
+         word = strchr(word, ',') != NULL ? strchr(word, ',') + 1 : NULL) {
+        for (size_t i = 0; i < sizeof known / sizeof *known; i++)
+            if (strncmp(word, known[i].name, strlen(known[i].name)) == 0)
+                *known[i].value = atol(word + strlen(known[i].name));
+        if (strncmp(word, "gpus=", 5) == 0)
+            driver.gpus = atoi(word + 5) < GPUS_AT_MOST ? atoi(word + 5) : GPUS_AT_MOST;
+        if (strncmp(word, "delay=", 6) == 0)
+            driver.delay_us = atoi(word + 6);
+    }
+}
+
+static void set_up(void)
+{
+    char variable[64] = "";
+    const char *rank = getenv("RANK");
+    if (driver.is_set_up)
+        return;
+    driver.is_set_up = true;
+    read_words(getenv("DDL_STANDIN"));
+    if (rank != NULL)
+        snprintf(variable, sizeof variable, "DDL_STANDIN_%.20s", rank);
+    read_words(rank != NULL ? getenv(variable) : NULL);
+    for (int i = 0; i < GPUS_AT_MOST; i++)
+        driver.contexts[i].gpu = i;
+}
+
+static CUresult lock(bool needs_context)
+{
+    pthread_mutex_lock(&driver.lock);
+    if (!driver.is_set_up)
+        return CUDA_ERROR_NOT_INITIALIZED;
+    if (driver.broken)
+        return CUDA_ERROR_ILLEGAL_ADDRESS;
+    return needs_context && (depth == 0 || stack[depth - 1] == NULL) ? CUDA_ERROR_INVALID_CONTEXT
+                                                                     : CUDA_SUCCESS;
+}
+
+static CUresult unlock(CUresult result)
+{
+    pthread_mutex_unlock(&driver.lock);
+    return result;
+}
+
+/* Locks; on failure returns from the calling function. */
+#define ENTER(needs_context)                    \
+    do {                                        \
+        CUresult entered = lock(needs_context); \
+        if (entered != CUDA_SUCCESS)            \
+            return unlock(entered);             \
+    } while (0)
+
+/* For tests. */
+unsigned long standin_created(void);
+unsigned long standin_created(void)
+{
+    pthread_mutex_lock(&driver.lock);
+    unsigned long created = driver.created;
+    pthread_mutex_unlock(&driver.lock);
+    return created;
+}
+
+/* ---- initialisation, contexts, errors ---- */
+
+CUresult CUDAAPI cuInit(unsigned flags)
+{
+    (void)flags;
+    pthread_mutex_lock(&driver.lock);
+    set_up();
+    return unlock(driver.gpus > 0 ? CUDA_SUCCESS : CUDA_ERROR_NO_DEVICE);
+}
+
+CUresult CUDAAPI cuDeviceGetCount(int *count)
+{
+    ENTER(false);
+    *count = driver.gpus;
+    return unlock(CUDA_SUCCESS);
+}
+
+CUresult CUDAAPI cuDeviceGet(CUdevice *device, int ordinal)
+{
+    ENTER(false);
+    if (ordinal < 0 || ordinal >= driver.gpus)
+        return unlock(CUDA_ERROR_INVALID_DEVICE);
+    *device = ordinal;
+    return unlock(CUDA_SUCCESS);
+}
+
+CUresult CUDAAPI cuDevicePrimaryCtxRetain(CUcontext *context, CUdevice device)
+{
+    ENTER(false);
+    *context = &driver.contexts[device];
+    return unlock(CUDA_SUCCESS);
+}
+
+CUresult CUDAAPI cuDevicePrimaryCtxRelease(CUdevice device)
+{
+    (void)device;
+    return CUDA_SUCCESS;
+}
+
+CUresult CUDAAPI cuCtxPushCurrent(CUcontext context)
+{
+    if (depth == DEPTH)
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    stack[depth++] = context;
+    return CUDA_SUCCESS;
+}
+
+CUresult CUDAAPI cuCtxPopCurrent(CUcontext *context)
+{
+    if (depth == 0)
+        return CUDA_ERROR_INVALID_CONTEXT;
+    *context = stack[--depth];
+    return CUDA_SUCCESS;
+}
+
+CUresult CUDAAPI cuGetErrorName(CUresult error, const char **name)
+{
+    *name = error == CUDA_ERROR_ILLEGAL_ADDRESS ? "CUDA_ERROR_ILLEGAL_ADDRESS" : "CUDA_ERROR_STANDIN";
+    return CUDA_SUCCESS;
+}
+
+CUresult CUDAAPI cuGetErrorString(CUresult error, const char **text)
+{
+    (void)error;
+    *text = "the stand-in was told to fail";
+    return CUDA_SUCCESS;
+}
+
+/* ---- memory ---- */
+
+static char *map(size_t bytes, int protection)
+{
+    void *memory = mmap(NULL, bytes, protection, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    return memory == MAP_FAILED ? NULL : memory;
+}
+
+static CUresult allocate(memory_kind kind, size_t bytes, char **address)
+{
+    struct memory *new = bytes > 0 ? calloc(1, sizeof *new) : NULL;
+    if (new == NULL)
+        return CUDA_ERROR_INVALID_VALUE;
+    new->kind = kind;
+    new->gpu = stack[depth - 1]->gpu;
+    new->count = (bytes + PAGE_BYTES - 1) / PAGE_BYTES *PAGE_BYTES;
+    new->bytes = map(new->count, PROT_READ | PROT_WRITE);
+    new->address = kind == DEVICE ? map(new->count, PROT_NONE) : new->bytes;
+    if (new->bytes == NULL || new->address == NULL)
+        abort();
+    new->next = driver.memories;
+    driver.memories = new;
+    *address = new->address;
+    return CUDA_SUCCESS;
+}
+
+static bool is_idle(void)
+{
+    for (const struct CUstream_st *stream = driver.streams; stream != NULL; stream = stream->next)
+        if (stream->first != NULL || stream->working)
+            return false;
+    return true;
+}
+
+/* As the real one, it waits for everything that is under way. */
+static CUresult release(const void *address)
+{
+    while (!is_idle() && driver.hang == 0)
+        pthread_cond_wait(&driver.changed, &driver.lock);
+    for (struct memory **place = &driver.memories; *place != NULL; place = &(*place)->next)
+        if ((*place)->address == address) {
+            struct memory *old = *place;
+            *place = old->next;
+            munmap(old->bytes, old->count);
+            if (old->kind == DEVICE)
+                munmap(old->address, old->count);
+            free(old);
+            return CUDA_SUCCESS;
+        }
+    return CUDA_ERROR_INVALID_VALUE;
+}
+
+static const struct memory *find(uintptr_t address)
+{
+    for (const struct memory *memory = driver.memories; memory != NULL; memory = memory->next)
+        if (address >= (uintptr_t)memory->address && address < (uintptr_t)memory->address + memory->count)
+            return memory;
+    return NULL;
+}
+
+/* Where these bytes are; NULL: they go beyond what was allocated. */
+static char *bytes_of(uintptr_t address, size_t count)
+{
+    const struct memory *memory = find(address);
+    if (memory == NULL)
+        return (char *)address;
+    size_t offset = address - (uintptr_t)memory->address;
+    return count <= memory->count - offset ? memory->bytes + offset : NULL;
+}
+
+CUresult CUDAAPI cuMemAlloc(CUdeviceptr *pointer, size_t bytes)
+{
+    char *address = NULL;
+    ENTER(true);
+    CUresult result = allocate(DEVICE, bytes, &address);
+    *pointer = (CUdeviceptr)(uintptr_t)address;
+    return unlock(result);
+}
+
+CUresult CUDAAPI cuMemAllocManaged(CUdeviceptr *pointer, size_t bytes, unsigned flags)
+{
+    char *address = NULL;
+    (void)flags;
+    ENTER(true);
+    CUresult result = allocate(MANAGED, bytes, &address);
+    *pointer = (CUdeviceptr)(uintptr_t)address;
+    return unlock(result);
+}
+
+CUresult CUDAAPI cuMemFree(CUdeviceptr pointer)
+{
+    ENTER(true);
+    return unlock(release((void *)(uintptr_t)pointer));
+}
+
+CUresult CUDAAPI cuMemHostAlloc(void **memory, size_t bytes, unsigned flags)
+{
+    char *address = NULL;
+    (void)flags;
+    ENTER(true);
+    driver.created++;
+    CUresult result = allocate(PINNED, bytes, &address);
+    *memory = address;
+    return unlock(result);
+}
+
+CUresult CUDAAPI cuMemFreeHost(void *memory)
+{
+    ENTER(true);
+    return unlock(release(memory));
+}
+
+CUresult CUDAAPI cuPointerGetAttributes(unsigned count, CUpointer_attribute *attributes, void **data,
+                                        CUdeviceptr pointer)
+{
+    ENTER(false);
+    const struct memory *memory = find((uintptr_t)pointer);
+    for (unsigned i = 0; i < count; i++)
+        switch (attributes[i]) {
+        case CU_POINTER_ATTRIBUTE_MEMORY_TYPE:
+            *(unsigned *)data[i] = memory == NULL           ? 0
+                                   : memory->kind == PINNED ? (unsigned)CU_MEMORYTYPE_HOST
+                                                            : (unsigned)CU_MEMORYTYPE_DEVICE;
+            break;
+        case CU_POINTER_ATTRIBUTE_IS_MANAGED:
+            *(unsigned *)data[i] = memory != NULL && memory->kind == MANAGED;
+            break;
+        case CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL:
+            *(int *)data[i] = memory != NULL ? memory->gpu : -2;
+            break;
+        default:
+            return unlock(CUDA_ERROR_INVALID_VALUE);
+        }
+    return unlock(CUDA_SUCCESS);
+}
+
+/* ---- streams ---- */
+
+static void nap(long us)
+{
+    struct timespec moment = { us / 1000000, us % 1000000 * 1000 };
+    nanosleep(&moment, NULL);
+}
+
+/* Without the lock, but for the waiting. */
+static void perform(struct work *work)
+{
+    switch (work->kind) {
+    case COPY:
+        memmove(work->to, work->from, work->count);
+        break;
+    case FILL:
+        memset(work->to, work->value, work->count);
+        break;
+    case RECORD:
+    case AWAIT:
+        break;
+    }
+}
+
+static void work_off(struct CUstream_st *stream, struct work *work)
+{
+    while (work->kind == AWAIT && work->event->done < work->number && !driver.broken)
+        pthread_cond_wait(&driver.changed, &driver.lock);
+    while (work->hangs && !stream->stopping)
+        pthread_cond_wait(&driver.changed, &driver.lock);
+    driver.broken = driver.broken || work->breaks;
+    pthread_mutex_unlock(&driver.lock);
+    if (driver.delay_us > 0)
+        nap(rand_r(&stream->seed) % driver.delay_us);
+    if (!work->hangs && !work->breaks)
+        perform(work);
+    pthread_mutex_lock(&driver.lock);
+    if (work->kind == RECORD)
+        work->event->done = work->number;
+}
+
+static void *run_stream(void *arg)
+{
+    struct CUstream_st *stream = arg;
+    pthread_mutex_lock(&driver.lock);
+    for (;;) {
+        struct work *work = stream->first;
+        if (work != NULL) {
+            stream->working = true;
+            work_off(stream, work);
+            stream->first = work->next;
+            if (stream->first == NULL)
+                stream->end = &stream->first;
+            free(work);
+            stream->working = false;
+            pthread_cond_broadcast(&driver.changed);
+        } else if (stream->stopping) {
+            break;
+        } else {
+            pthread_cond_wait(&driver.changed, &driver.lock);
+        }
+    }
+    pthread_mutex_unlock(&driver.lock);
+    return NULL;
+}
+
+static CUresult append(CUstream stream, struct work what)
+{
+    struct work *work = malloc(sizeof *work);
+    if (work == NULL || stream == NULL)
+        abort();
+    *work = what;
+    *stream->end = work;
+    stream->end = &work->next;
+    pthread_cond_broadcast(&driver.changed);
+    return CUDA_SUCCESS;
+}
+
+CUresult CUDAAPI cuStreamCreate(CUstream *out, unsigned flags)
+{
+    (void)flags;
+    ENTER(true);
+    struct CUstream_st *stream = calloc(1, sizeof *stream);
+    if (stream == NULL)
+        abort();
+    driver.created++;
+    stream->end = &stream->first;
+    stream->seed = (unsigned)driver.created;
+    stream->next = driver.streams;
+    driver.streams = stream;
+    if (pthread_create(&stream->thread, NULL, run_stream, stream) != 0)
+        abort();
+    *out = stream;
+    return unlock(CUDA_SUCCESS);
+}
+
+CUresult CUDAAPI cuStreamDestroy(CUstream stream)
+{
+    pthread_mutex_lock(&driver.lock);
+    for (struct CUstream_st **place = &driver.streams; *place != NULL; place = &(*place)->next)
+        if (*place == stream) {
+            *place = stream->next;
+            break;
+        }
+    stream->stopping = true;
+    pthread_cond_broadcast(&driver.changed);
+    pthread_mutex_unlock(&driver.lock);
+    pthread_join(stream->thread, NULL);
+    free(stream);
+    return CUDA_SUCCESS;
+}
+
+CUresult CUDAAPI cuStreamQuery(CUstream stream)
+{
+    ENTER(true);
+    return unlock(stream->first != NULL || stream->working ? CUDA_ERROR_NOT_READY : CUDA_SUCCESS);
+}
+
+CUresult CUDAAPI cuStreamSynchronize(CUstream stream)
+{
+    ENTER(true);
+    while ((stream->first != NULL || stream->working) && !driver.broken)
+        pthread_cond_wait(&driver.changed, &driver.lock);
+    return unlock(driver.broken ? CUDA_ERROR_ILLEGAL_ADDRESS : CUDA_SUCCESS);
+}
+
+/* ---- events ---- */
+
+CUresult CUDAAPI cuEventCreate(CUevent *event, unsigned flags)
+{
+    (void)flags;
+    ENTER(true);
+    driver.created++;
+    *event = calloc(1, sizeof **event);
+    if (*event == NULL)
+        abort();
+    (*event)->next = driver.events;
+    driver.events = *event;
+    return unlock(CUDA_SUCCESS);
+}
+
+CUresult CUDAAPI cuEventDestroy(CUevent event)
+{
+    pthread_mutex_lock(&driver.lock);
+    for (struct CUevent_st **place = &driver.events; *place != NULL; place = &(*place)->next)
+        if (*place == event) {
+            *place = event->next;
+            break;
+        }
+    free(event);
+    return unlock(CUDA_SUCCESS);
+}
+
+CUresult CUDAAPI cuEventRecord(CUevent event, CUstream stream)
+{
+    ENTER(true);
+    return unlock(
+        append(stream, (struct work){ .kind = RECORD, .event = event, .number = ++event->recorded }));
+}
+
+CUresult CUDAAPI cuEventQuery(CUevent event)
+{
+    ENTER(true);
+    return unlock(event->done == event->recorded ? CUDA_SUCCESS : CUDA_ERROR_NOT_READY);
+}
+
+CUresult CUDAAPI cuStreamWaitEvent(CUstream stream, CUevent event, unsigned flags)
+{
+    (void)flags;
+    ENTER(true);
+    return unlock(append(stream, (struct work){ .kind = AWAIT, .event = event, .number = event->recorded }));
+}
+
+/* ---- copies ---- */
+
+CUresult CUDAAPI cuMemcpyAsync(CUdeviceptr to, CUdeviceptr from, size_t count, CUstream stream)
+{
+    ENTER(true);
+    char *target = bytes_of((uintptr_t)to, count), *source = bytes_of((uintptr_t)from, count);
+    long number = ++driver.copies;
+    if (target == NULL || source == NULL)
+        return unlock(CUDA_ERROR_INVALID_VALUE);
+    if (number == driver.fail)
+        return unlock(CUDA_ERROR_ILLEGAL_ADDRESS);
+    return unlock(append(stream, (struct work){ .kind = COPY,
+                                                .to = target,
+                                                .from = source,
+                                                .count = count,
+                                                .hangs = number == driver.hang,
+                                                .breaks = number == driver.break_ }));
+}
+
+CUresult CUDAAPI cuMemsetD8Async(CUdeviceptr to, unsigned char value, size_t count, CUstream stream)
+{
+    ENTER(true);
+    char *target = bytes_of((uintptr_t)to, count);
+    if (target == NULL)
+        return unlock(CUDA_ERROR_INVALID_VALUE);
+    return unlock(
+        append(stream, (struct work){ .kind = FILL, .to = target, .count = count, .value = value }));
+}
+
+/* Whoever calls these has seen to it that nothing else is under way there. */
+static CUresult copy_now(uintptr_t to, uintptr_t from, size_t count)
+{
+    char *target = bytes_of(to, count), *source = bytes_of(from, count);
+    if (target == NULL || source == NULL)
+        return CUDA_ERROR_INVALID_VALUE;
+    memcpy(target, source, count);
+    return CUDA_SUCCESS;
+}
+
+CUresult CUDAAPI cuMemcpyHtoD(CUdeviceptr to, const void *from, size_t count)
+{
+    ENTER(true);
+    return unlock(copy_now((uintptr_t)to, (uintptr_t)from, count));
+}
+
+CUresult CUDAAPI cuMemcpyDtoH(void *to, CUdeviceptr from, size_t count)
+{
+    ENTER(true);
+    return unlock(copy_now((uintptr_t)to, (uintptr_t)from, count));
+}

@@ -1,0 +1,135 @@
+"""GPUs that fail or hang, and libraries that are missing: what all ranks of a small world are told.
+
+    test_gpu_failures.py GPU_RANK DRIVER LIBRARY PLUGIN
+
+DRIVER stands in for the CUDA driver (standin.c). LIBRARY is libddl, which must not know CUDA.
+"""
+import os
+import pathlib
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+import unittest
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "process"))
+from world import World, bound  # noqa: E402  (world.py is beside the other tests of processes)
+
+GPU_RANK = DRIVER = LIBRARY = PLUGIN = None
+MANY = 2_000_000  # floats: several rooms
+CALLS = 50
+
+
+class Failing(unittest.TestCase):
+    def run_world(self, nranks, count=MANY, calls=CALLS, **environment):
+        """All ranks' records of the call that failed, and when they began."""
+        began_ns = time.monotonic_ns()
+        with World(GPU_RANK, nranks, **environment) as world:
+            ranks = world.start_all(DRIVER, calls, count)
+            for rank in ranks:
+                rank.expect("init", "DDL_OK")
+            records = [rank.expect("allreduce") for rank in ranks]
+            for rank, record in zip(ranks, records):
+                if record["status"] != "DDL_OK":
+                    rank.expect("after", "DDL_EABORTED")
+                rank.expect("free")
+                rank.finish()
+        return records, began_ns
+
+    def assert_all(self, records, status, culprit, *words):
+        for record in records:
+            self.assertEqual((record["status"], record["culprit"]), (status, culprit), record)
+            for word in words:
+                self.assertIn(word, record["text"])
+
+    def test_what_does_not_fail_goes_well(self):
+        records, _ = self.run_world(3, calls=2, DDL_STANDIN="delay=100")
+        self.assert_all(records, "DDL_OK", -1)
+
+    def test_a_copy_that_is_refused(self):
+        for transport in ("auto", "tcp"):
+            with self.subTest(transport=transport):
+                records, _ = self.run_world(3, DDL_STANDIN_1="fail=20", DDL_TRANSPORT=transport)
+                self.assert_all(records, "DDL_EDEVICE", 1, "rank 1", "GPU 0", "cuMemcpyAsync",
+                                "CUDA_ERROR_ILLEGAL_ADDRESS", "the stand-in was told to fail")
+
+    def test_the_first_copy_is_refused(self):
+        records, _ = self.run_world(2, DDL_STANDIN_0="fail=1")
+        self.assert_all(records, "DDL_EDEVICE", 0, "rank 0", "GPU 0", "cuMemcpyAsync")
+
+    def test_a_copy_that_fails_while_it_runs(self):
+        records, _ = self.run_world(3, DDL_STANDIN_2="break=21")
+        self.assert_all(records, "DDL_EDEVICE", 2, "rank 2", "GPU 0", "CUDA_ERROR_ILLEGAL_ADDRESS")
+
+    def test_a_small_copy_that_fails_while_it_runs(self):
+        records, _ = self.run_world(2, count=10, DDL_STANDIN_1="break=9")
+        self.assert_all(records, "DDL_EDEVICE", 1, "rank 1", "GPU 0")
+
+    def test_a_gpu_that_hangs_is_told_at_the_deadline(self):
+        for count, copy in ((MANY, 21), (10, 9)):
+            with self.subTest(count=count):
+                records, began_ns = self.run_world(3, count=count, DDL_STANDIN_1=f"hang={copy}", DDL_TIMEOUT="1500ms")
+                self.assert_all(records, "DDL_EDEVICE", 1, "rank 1", "GPU 0 has not copied its buffers within 1500 ms")
+                for record in records:
+                    self.assertLess((record["end_ns"] - began_ns) / 1e9, bound(10), record)
+
+    def test_a_driver_that_failed_for_good_does_not_make_device_memory_the_hosts(self):
+        # Of two communicators of one rank: the second one knows of no failure.
+        with World(GPU_RANK, 1, DDL_STANDIN="break=1") as world:
+            rank = world.start(0, DRIVER, 1, 10, "again")
+            rank.expect("init", "DDL_OK")
+            rank.expect("allreduce", "DDL_EDEVICE")
+            rank.expect("after", "DDL_EABORTED")
+            rank.expect("free", "DDL_OK")
+            record = rank.expect("again", "DDL_EDEVICE")
+            self.assertIn("the CUDA driver has failed (error 700)", record["text"])
+            rank.finish()
+
+    def test_a_rank_alone(self):
+        for words, expected in (("fail=3", "cuMemcpyAsync"), ("break=3", "CUDA_ERROR_ILLEGAL_ADDRESS"),
+                                ("hang=3", "GPU 0 has not copied its buffers within 300 ms")):
+            with self.subTest(words=words):
+                records, _ = self.run_world(1, DDL_STANDIN=words, DDL_TIMEOUT="300ms")
+                self.assertEqual(records[0]["status"], "DDL_EDEVICE", records)
+                self.assertIn(expected, records[0]["text"])
+
+
+    def test_a_rank_without_the_plugin_is_named_by_all(self):
+        with tempfile.TemporaryDirectory() as folder:
+            shutil.copy(LIBRARY, os.path.join(folder, "libddl.so.0"))
+            with World(GPU_RANK, 3) as world:
+                ranks = [world.start(r, DRIVER, 1, 10, **({"LD_LIBRARY_PATH": folder} if r == 1 else {}))
+                         for r in range(3)]
+                records = []
+                for rank in ranks:
+                    rank.expect("init", "DDL_OK")
+                    records.append(rank.expect("allreduce"))
+        self.assert_all(records, "DDL_EUNSUPPORTED", 1, "rank 1", "libddl-cuda.so")
+
+
+class Libraries(unittest.TestCase):
+    def test_the_library_does_not_know_cuda(self):
+        listed = subprocess.run(["ldd", LIBRARY, PLUGIN], check=True, capture_output=True, text=True).stdout
+        self.assertIn("libuv", listed)
+        self.assertIsNone(re.search(r"\b(libcuda|libcudart|libnccl)\b", listed), listed)
+        symbols = subprocess.run(["nm", "-D", "--undefined-only", LIBRARY, PLUGIN], check=True, capture_output=True,
+                                 text=True).stdout
+        self.assertNotRegex(symbols, r"\bU (cu[A-Z]|cuda|nccl)")
+
+    def test_without_the_plugin_the_text_says_where_it_was_looked_for(self):
+        with tempfile.TemporaryDirectory() as folder:
+            shutil.copy(LIBRARY, os.path.join(folder, "libddl.so.0"))
+            with World(GPU_RANK, 1, LD_LIBRARY_PATH=folder) as world:
+                rank = world.start(0, DRIVER, 1, 10)
+                rank.expect("init", "DDL_OK")
+                record = rank.expect("allreduce", "DDL_EUNSUPPORTED")
+                rank.expect("after", "DDL_EABORTED")
+                for word in ("send is device memory of GPU 0", f"{folder}/libddl-cuda.so", "-Dcuda=enabled"):
+                    self.assertIn(word, record["text"])
+
+
+if __name__ == "__main__":
+    GPU_RANK, DRIVER, LIBRARY, PLUGIN = (os.path.abspath(sys.argv.pop(1)) for _ in range(4))
+    unittest.main()
