@@ -8,6 +8,7 @@
 #include <netinet/tcp.h>
 #include <poll.h>
 #include <string.h>
+#include <sys/uio.h>
 #include <unistd.h>
 
 #ifndef MSG_NOSIGNAL
@@ -119,6 +120,50 @@ ssize_t ddl_socket_read(int fd, void *data, size_t bytes)
         if (DDL_FAILPOINT_OS("io.read", ECONNRESET))
             return -1;
         count = recv(fd, data, bytes, 0);
+    } while (count < 0 && errno == EINTR);
+    if (count < 0 && errno == EWOULDBLOCK)
+        errno = EAGAIN;
+    return count;
+}
+
+ssize_t ddl_socket_peek(int fd, void *data, size_t bytes)
+{
+    ssize_t count;
+    do {
+        count = recv(fd, data, bytes, MSG_PEEK);
+    } while (count < 0 && errno == EINTR);
+    if (count < 0 && errno == EWOULDBLOCK)
+        errno = EAGAIN;
+    return count;
+}
+
+ssize_t ddl_socket_read_two(int fd, void *first, size_t first_bytes, void *second, size_t second_bytes)
+{
+    struct iovec parts[] = { { first, first_bytes }, { second, second_bytes } };
+    if (second_bytes == 0)
+        return ddl_socket_read(fd, first, first_bytes);
+    ssize_t count;
+    do {
+        if (DDL_FAILPOINT_OS("io.read", ECONNRESET))
+            return -1;
+        count = readv(fd, parts, 2);
+    } while (count < 0 && errno == EINTR);
+    if (count < 0 && errno == EWOULDBLOCK)
+        errno = EAGAIN;
+    return count;
+}
+
+ssize_t ddl_socket_write_two(int fd, const void *first, size_t first_bytes, const void *second,
+                             size_t second_bytes)
+{
+    struct iovec parts[] = { { (void *)(uintptr_t)first, first_bytes },
+                             { (void *)(uintptr_t)second, second_bytes } };
+    struct msghdr message = { .msg_iov = parts, .msg_iovlen = 2 };
+    ssize_t count;
+    do {
+        if (DDL_FAILPOINT_OS("io.write", ECONNRESET))
+            return -1;
+        count = sendmsg(fd, &message, MSG_NOSIGNAL);
     } while (count < 0 && errno == EINTR);
     if (count < 0 && errno == EWOULDBLOCK)
         errno = EAGAIN;

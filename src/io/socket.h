@@ -42,6 +42,13 @@ int ddl_socket_accept(int listener, int *fd, ddl_address *from);
 ssize_t ddl_socket_read(int fd, void *data, size_t bytes);
 ssize_t ddl_socket_write(int fd, const void *data, size_t bytes);
 
+/* As read, without taking the bytes. */
+ssize_t ddl_socket_peek(int fd, void *data, size_t bytes);
+/* As read, into one place and then another; the second may have no room. */
+ssize_t ddl_socket_read_two(int fd, void *first, size_t first_bytes, void *second, size_t second_bytes);
+ssize_t ddl_socket_write_two(int fd, const void *first, size_t first_bytes, const void *second,
+                             size_t second_bytes);
+
 /* Block until fd has any of the poll events or the deadline has passed (false). */
 bool ddl_socket_wait(int fd, short events, ddl_deadline deadline);
 

@@ -5,15 +5,12 @@
 #include "base/bytes.h"
 #include "base/failpoint.h"
 #include "io/address.h"
+#include "io/tls_certificate.h"
 
-#include <arpa/inet.h>
 #include <openssl/err.h>
 #include <openssl/ssl.h>
-#include <openssl/x509v3.h>
 #include <stdio.h>
 #include <string.h>
-
-enum { NAMES_TEXT = 200, DATE_TEXT = 40, PROBLEM_TEXT = 600 };
 
 struct ddl_tls_party {
     SSL_CTX *inner;
@@ -26,7 +23,8 @@ struct ddl_tls {
     BIO *in, *out; /* inner's */
     const ddl_tls_party *party;
     char peer_name[256], where[DDL_ADDRESS_FULL_TEXT];
-    char problem[PROBLEM_TEXT]; /* with the peer's certificate, in words; "" if there is none */
+    char problem[DDL_CERTIFICATE_PROBLEM_TEXT]; /* with the peer's certificate, in words; "" if there is none
+                                                 */
 };
 
 /* What OpenSSL has to say about the call that has just failed. */
@@ -91,6 +89,7 @@ ddl_status ddl_tls_party_create(const ddl_tls_options *options, ddl_tls_party **
     ddl_tls_party *party = ddl_alloc(sizeof *party);
     if (party == NULL)
         return DDL_FAIL(err, DDL_ENOMEM, "no memory for TLS");
+    OPENSSL_init_crypto(OPENSSL_INIT_NO_ATEXIT, NULL); /* as in tls_socket.c */
     ERR_clear_error();
     party->is_server = options->is_server;
     party->asks_peer = !options->is_server || options->asks_peer;
@@ -116,94 +115,15 @@ void ddl_tls_party_destroy(ddl_tls_party *party)
 
 /* ---- what is wrong with a certificate ---- */
 
-static void print_name(const GENERAL_NAME *name, char *text, size_t text_bytes)
-{
-    const ASN1_STRING *value = name->type == GEN_IPADD ? name->d.iPAddress : name->d.ia5;
-    const int bytes = ASN1_STRING_length(value);
-    text[0] = '\0';
-    if (name->type == GEN_DNS || name->type == GEN_URI)
-        snprintf(text, text_bytes, "%.*s", bytes, (const char *)ASN1_STRING_get0_data(value));
-    else if (name->type == GEN_IPADD && (bytes == 4 || bytes == 16))
-        inet_ntop(bytes == 4 ? AF_INET : AF_INET6, ASN1_STRING_get0_data(value), text, (socklen_t)text_bytes);
-    for (char *at = text; *at != '\0'; at++)
-        if (*at < ' ' || *at > '~')
-            *at = '?';
-}
-
-/* "db1, 10.0.0.1": what the certificate says whose it is. */
-static void names_of(const X509 *certificate, char text[NAMES_TEXT])
-{
-    GENERAL_NAMES *names = X509_get_ext_d2i(certificate, NID_subject_alt_name, NULL, NULL);
-    size_t used = 0;
-    snprintf(text, NAMES_TEXT, "nobody");
-    for (int i = 0; i < sk_GENERAL_NAME_num(names) && used < NAMES_TEXT - 1; i++) {
-        char name[NAMES_TEXT];
-        print_name(sk_GENERAL_NAME_value(names, i), name, sizeof name);
-        if (name[0] == '\0')
-            continue;
-        int more = snprintf(text + used, NAMES_TEXT - used, "%s%s", used > 0 ? ", " : "", name);
-        used += (size_t)more;
-    }
-    GENERAL_NAMES_free(names);
-}
-
-static void date_of(const ASN1_TIME *time, char text[DATE_TEXT])
-{
-    BIO *memory = BIO_new(BIO_s_mem());
-    int bytes = 0;
-    if (memory != NULL && ASN1_TIME_print(memory, time) == 1)
-        bytes = BIO_read(memory, text, DATE_TEXT - 1);
-    BIO_free(memory);
-    text[bytes > 0 ? bytes : 0] = '\0';
-}
-
-/* peer is whose certificate it is; certificate, the one of its chain that was found wanting. */
-static void explain(ddl_tls *tls, const X509 *peer, const X509 *certificate, int code)
-{
-    char names[NAMES_TEXT] = "?", date[DATE_TEXT] = "?";
-    if (peer != NULL)
-        names_of(peer, names);
-    switch (code) {
-    case X509_V_ERR_HOSTNAME_MISMATCH:
-    case X509_V_ERR_IP_ADDRESS_MISMATCH:
-        snprintf(tls->problem, sizeof tls->problem,
-                 "its certificate is for %s, not for %s; names count only where they are subject alternative "
-                 "names",
-                 names, tls->peer_name);
-        break;
-    case X509_V_ERR_CERT_HAS_EXPIRED:
-        date_of(X509_get0_notAfter(certificate), date);
-        snprintf(tls->problem, sizeof tls->problem, "the certificate of %s expired on %s", names, date);
-        break;
-    case X509_V_ERR_CERT_NOT_YET_VALID:
-        date_of(X509_get0_notBefore(certificate), date);
-        snprintf(tls->problem, sizeof tls->problem, "the certificate of %s is not valid before %s", names,
-                 date);
-        break;
-    case X509_V_ERR_DEPTH_ZERO_SELF_SIGNED_CERT:
-    case X509_V_ERR_SELF_SIGNED_CERT_IN_CHAIN:
-    case X509_V_ERR_UNABLE_TO_GET_ISSUER_CERT:
-    case X509_V_ERR_UNABLE_TO_GET_ISSUER_CERT_LOCALLY:
-    case X509_V_ERR_UNABLE_TO_VERIFY_LEAF_SIGNATURE:
-    case X509_V_ERR_CERT_SIGNATURE_FAILURE:
-        snprintf(tls->problem, sizeof tls->problem,
-                 "the certificate of %s is not signed by an authority in %s (%s)", names, tls->party->ca,
-                 X509_verify_cert_error_string(code));
-        break;
-    default:
-        snprintf(tls->problem, sizeof tls->problem, "the certificate of %s does not do: %s", names,
-                 X509_verify_cert_error_string(code));
-    }
-}
-
 /* OpenSSL asks for each finding; the first stands. */
 static int judge(int good, X509_STORE_CTX *chain)
 {
     SSL *inner = X509_STORE_CTX_get_ex_data(chain, SSL_get_ex_data_X509_STORE_CTX_idx());
     ddl_tls *tls = SSL_get_app_data(inner);
     if (!good && tls->problem[0] == '\0')
-        explain(tls, X509_STORE_CTX_get0_cert(chain), X509_STORE_CTX_get_current_cert(chain),
-                X509_STORE_CTX_get_error(chain));
+        ddl_certificate_explain(X509_STORE_CTX_get0_cert(chain), X509_STORE_CTX_get_current_cert(chain),
+                                X509_STORE_CTX_get_error(chain), tls->peer_name, tls->party->ca,
+                                tls->problem);
     return good;
 }
 
