@@ -133,7 +133,7 @@ typedef struct ddl_options {
     int64_t timeout_ms;       /* default per operation; 0: DDL_TIMEOUT, else 300 s */
     const char *
         interface; /* interfaces or networks to use, as in "eth0,10.0.0.0/8" or "^docker0"; NULL: DDL_IFACE */
-    const char *security;  /* "auth", "off" ("tls" is not there yet); NULL: DDL_SECURITY, else auth */
+    const char *security;  /* "auth", "tls", "off"; NULL: DDL_SECURITY, else auth */
     const char *transport; /* of ranks of one host: "auto", "tcp", "shm"; NULL: DDL_TRANSPORT */
 } ddl_options;
 
@@ -148,7 +148,8 @@ typedef struct ddl_options {
  * Meet the other ranks and connect to each of them. *world is written on success only. options may be
  * NULL. Blocks at most the start timeout. Freeing and calling it again works, on the same address too.
  * At level "auth" every rank proves that it has the job's secret: ddl-launch hands it over, DDL_SECRET_FILE
- * names it, or else a file of this user is made on first use (docs/security.md).
+ * names it, or else a file of this user is made on first use (docs/security.md). At level "tls" connections
+ * between ranks are encrypted as well.
  * DDL_ECONFIG: environment or options wrong, duplicate rank, differing world size, no secret to be had.
  * DDL_EAUTH: what answers, or comes, has another secret or level, or belongs to another run.
  * DDL_ETIMEDOUT: some ranks did not come; the text names them. DDL_ENETWORK, DDL_ESTORE: cannot listen,

@@ -323,6 +323,25 @@ static ddl_status read_costs(ddl_config *config, ddl_error *err)
     return DDL_OK;
 }
 
+static ddl_status read_text(const char *variable, char *text, size_t text_bytes, ddl_error *err)
+{
+    const char *value = env(variable);
+    if (value == NULL)
+        return DDL_OK;
+    if (strlen(value) >= text_bytes)
+        return DDL_FAIL(err, DDL_ECONFIG, "%s is longer than %zu characters", variable, text_bytes - 1);
+    memcpy(text, value, strlen(value) + 1);
+    return DDL_OK;
+}
+
+static ddl_status read_certificates(ddl_config *config, ddl_error *err)
+{
+    DDL_TRY(read_text("DDL_TLS_CA", config->tls_ca, sizeof config->tls_ca, err));
+    DDL_TRY(read_text("DDL_TLS_CERT", config->tls_cert, sizeof config->tls_cert, err));
+    DDL_TRY(read_text("DDL_TLS_KEY", config->tls_key, sizeof config->tls_key, err));
+    return read_text("DDL_TLS_JOB", config->tls_job, sizeof config->tls_job, err);
+}
+
 static ddl_status read_choices(const ddl_options *options, ddl_config *config, ddl_error *err)
 {
     static const char *const transports[] = { "auto", "tcp", "shm", NULL }; /* as ddl_local_transport */
@@ -340,9 +359,10 @@ static ddl_status read_choices(const ddl_options *options, ddl_config *config, d
     config->security = DDL_SECURITY_AUTH;
     if (security != NULL) {
         DDL_TRY(one_of("DDL_SECURITY", security, levels, err));
-        if (strcmp(security, "tls") == 0)
-            return DDL_FAIL(err, DDL_EUNSUPPORTED,
-                            "DDL_SECURITY=tls: this version cannot encrypt yet; auth and off are possible");
+        if (strcmp(security, "tls") == 0) {
+            config->security = DDL_SECURITY_TLS;
+            DDL_TRY(read_certificates(config, err));
+        }
         if (strcmp(security, "off") == 0)
             config->security = DDL_SECURITY_OFF;
     }

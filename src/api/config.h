@@ -27,6 +27,8 @@ typedef struct ddl_config {
     ddl_network network;
     ddl_local_transport local_transport;
     ddl_security security;
+    char tls_ca[512], tls_cert[512], tls_key[512]; /* files; "" if none. Only at level tls, as is the next */
+    char tls_job[128];                             /* in certificates' names of ranks; "": they name hosts */
     int64_t start_timeout_ms, timeout_ms;
     const ddl_algorithm *forced[DDL_COLLECTIVE_COUNT]; /* NULL: chosen by cost */
     double

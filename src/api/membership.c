@@ -199,8 +199,22 @@ ddl_status ddl_membership_find(const ddl_config *config, ddl_prover **prover, dd
     pthread_mutex_lock(&lock);
     ddl_status status = choose(config, &secret, &own, err);
     if (status == DDL_OK && secret != NULL)
-        status = ddl_proof_create(ddl_secret_view(secret), ddl_secret_source(secret), prover, err);
+        status = ddl_proof_create(ddl_secret_view(secret), ddl_secret_source(secret), config->security,
+                                  prover, err);
     pthread_mutex_unlock(&lock);
     ddl_secret_destroy(own);
     return status;
+}
+
+ddl_status ddl_membership_encrypt(const ddl_config *config, const ddl_prover *prover,
+                                  ddl_encryption **encryption, ddl_error *err)
+{
+    const ddl_encryption_options options = { .ca_file = config->tls_ca,
+                                             .cert_file = config->tls_cert,
+                                             .key_file = config->tls_key,
+                                             .job = config->tls_job };
+    *encryption = NULL;
+    if (ddl_prover_level(prover) != DDL_SECURITY_TLS)
+        return DDL_OK;
+    return ddl_encryption_create(&options, prover, encryption, err);
 }

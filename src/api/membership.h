@@ -15,6 +15,7 @@
 
 #include "api/config.h"
 #include "protocol/prover.h"
+#include "rendezvous/encryption.h"
 
 /*
  * *prover is NULL where nobody has to prove anything: a world of one, or level off. What came by an inherited
@@ -22,5 +23,10 @@
  * DDL_ECONFIG: no secret, in words that name the ways. Thread: any.
  */
 DDL_MUST_USE ddl_status ddl_membership_find(const ddl_config *config, ddl_prover **prover, ddl_error *err);
+
+/* How connections are encrypted; *encryption is NULL below level tls. prover is what find made, and must
+ * outlive it. DDL_ECONFIG: wrong files. DDL_EUNSUPPORTED: a build without TLS. */
+DDL_MUST_USE ddl_status ddl_membership_encrypt(const ddl_config *config, const ddl_prover *prover,
+                                               ddl_encryption **encryption, ddl_error *err);
 
 #endif

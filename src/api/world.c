@@ -8,7 +8,7 @@
 #include "base/assert.h"
 #include "base/bytes.h"
 #include "base/log.h"
-#include "io/socket.h"
+#include "io/wire.h"
 #include "rendezvous/neighbours.h"
 #include "rendezvous/proof.h"
 
@@ -351,13 +351,14 @@ static bool doze(void *arg)
 
 /* ---- life ---- */
 
-static ddl_status meet(ddl_world *world, int sockets[], ddl_deadline deadline, ddl_error *err)
+static ddl_status meet(ddl_world *world, ddl_wire wires[], ddl_deadline deadline, ddl_error *err)
 {
     DDL_TRY(ddl_service_create(&world->service, err));
     ddl_bootstrap_options options = {
         .rank = world->config.rank,
         .nranks = world->config.nranks,
         .prover = world->prover,
+        .encryption = world->encryption,
         .generator = DDL_GENERATOR_VERSION,
         .costs = world->config.costs,
         .ncosts = DDL_COST_CONSTANTS,
@@ -367,18 +368,18 @@ static ddl_status meet(ddl_world *world, int sockets[], ddl_deadline deadline, d
         .service = world->service,
         .deadline = deadline,
     };
-    return ddl_bootstrap_join(&options, &world->bootstrap, &world->roster, sockets, err);
+    return ddl_bootstrap_join(&options, &world->bootstrap, &world->roster, wires, err);
 }
 
 /* Join with those of the neighbours that handed something over. */
-static ddl_status join_lanes(ddl_world *world, const int sockets[], ddl_neighbour others[], uint8_t shares[],
+static ddl_status join_lanes(ddl_world *world, ddl_wire wires[], ddl_neighbour others[], uint8_t shares[],
                              ddl_deadline deadline, ddl_error *err)
 {
     const ddl_roster *roster = world->roster;
     ddl_neighbour own = { -1, -1 };
     if (world->lanes != NULL)
         own = (ddl_neighbour){ ddl_lanes_memory(world->lanes), ddl_lanes_bell(world->lanes) };
-    DDL_TRY(ddl_neighbours_meet(roster, sockets, own, deadline, others, err));
+    DDL_TRY(ddl_neighbours_meet(roster, wires, own, deadline, others, err));
     for (int rank = 0; rank < roster->nranks; rank++) {
         ddl_error error;
         if (others[rank].memory_fd < 0)
@@ -391,7 +392,7 @@ static ddl_status join_lanes(ddl_world *world, const int sockets[], ddl_neighbou
             ddl_log(DDL_LOG_WARNING, "no shared memory with rank %d, TCP instead: %s", rank, error.text);
     }
     bool whole = false;
-    DDL_TRY(ddl_neighbours_agree(roster, sockets, deadline, shares, &whole, err));
+    DDL_TRY(ddl_neighbours_agree(roster, wires, deadline, shares, &whole, err));
     if (whole)
         ddl_world_give_boards(world, (UINT32_C(1) << DDL_BOARDS) - 1);
     for (int rank = 0; rank < roster->nranks; rank++) {
@@ -413,7 +414,7 @@ static ddl_status join_lanes(ddl_world *world, const int sockets[], ddl_neighbou
     return DDL_OK;
 }
 
-static ddl_status make_lanes(ddl_world *world, const int sockets[], ddl_deadline deadline, ddl_error *err)
+static ddl_status make_lanes(ddl_world *world, ddl_wire wires[], ddl_deadline deadline, ddl_error *err)
 {
     const ddl_roster *roster = world->roster;
     if (roster->local_size_of[roster->rank] == 1)
@@ -428,7 +429,7 @@ static ddl_status make_lanes(ddl_world *world, const int sockets[], ddl_deadline
     ddl_neighbour *others = ddl_alloc_array((size_t)roster->nranks, sizeof *others);
     uint8_t *shares = ddl_alloc_array((size_t)roster->nranks, sizeof *shares);
     ddl_status status = others != NULL && shares != NULL
-                            ? join_lanes(world, sockets, others, shares, deadline, err)
+                            ? join_lanes(world, wires, others, shares, deadline, err)
                             : DDL_FAIL(err, DDL_ENOMEM, "no memory for %d neighbours", roster->nranks);
     ddl_free(others);
     ddl_free(shares);
@@ -448,28 +449,28 @@ static ddl_status make_heap(ddl_world *world, ddl_error *err)
     return ddl_heap_create(memory, bytes, fd, start, &world->heap, err);
 }
 
-static void close_all(int sockets[], int count)
+static void close_all(ddl_wire wires[], int count)
 {
     for (int i = 0; i < count; i++)
-        ddl_socket_close(&sockets[i]);
+        ddl_wire_close(&wires[i]);
 }
 
 static ddl_status connect_all(ddl_world *world, ddl_error *err)
 {
-    int *sockets = ddl_alloc_array((size_t)world->config.nranks, sizeof *sockets);
-    if (sockets == NULL)
-        return DDL_FAIL(err, DDL_ENOMEM, "no memory for %d sockets", world->config.nranks);
+    ddl_wire *wires = ddl_alloc_array((size_t)world->config.nranks, sizeof *wires);
+    if (wires == NULL)
+        return DDL_FAIL(err, DDL_ENOMEM, "no memory for %d connections", world->config.nranks);
     ddl_deadline deadline = ddl_deadline_in_ms(world->config.start_timeout_ms);
-    ddl_status status = meet(world, sockets, deadline, err);
-    if (status == DDL_OK && ((status = make_lanes(world, sockets, deadline, err)) != DDL_OK ||
+    ddl_status status = meet(world, wires, deadline, err);
+    if (status == DDL_OK && ((status = make_lanes(world, wires, deadline, err)) != DDL_OK ||
                              (status = make_heap(world, err)) != DDL_OK))
-        close_all(sockets, world->config.nranks);
+        close_all(wires, world->config.nranks);
     if (status == DDL_OK) {
         ddl_mesh_owner owner = { on_heard, on_told, on_agreement, on_left, on_lost, world };
-        status = ddl_mesh_create(world->config.rank, world->config.nranks, sockets, world->lanes, world->heap,
+        status = ddl_mesh_create(world->config.rank, world->config.nranks, wires, world->lanes, world->heap,
                                  &owner, &world->mesh, err);
     }
-    ddl_free(sockets);
+    ddl_free(wires);
     if (status != DDL_OK)
         return status;
     ddl_engine_client client = { sweep, needs_loop, job, tick, busy, doze, world };
@@ -513,6 +514,8 @@ ddl_status ddl_world_create(const ddl_options *options, ddl_world **out, ddl_err
     if (status == DDL_OK)
         status = ddl_membership_find(&world->config, &world->prover, err);
     if (status == DDL_OK)
+        status = ddl_membership_encrypt(&world->config, world->prover, &world->encryption, err);
+    if (status == DDL_OK)
         status = world->config.nranks == 1 ? be_alone(world, err) : connect_all(world, err);
     if (status != DDL_OK) {
         err->rank = world->config.nranks > 0 ? world->config.rank : -1;
@@ -547,6 +550,7 @@ void ddl_world_destroy(ddl_world *world)
     ddl_lanes_destroy(world->lanes);
     ddl_bootstrap_leave(world->bootstrap);
     ddl_service_destroy(world->service);
+    ddl_encryption_destroy(world->encryption);
     ddl_proof_destroy(world->prover);
     ddl_roster_destroy(world->roster);
     for (ddl_link *first; (first = ddl_list_first(&world->early_notices)) != NULL;)

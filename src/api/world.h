@@ -32,7 +32,8 @@ enum { DDL_ID_WORLD = 0, DDL_ID_LIMIT = 0x7fffffff };
 typedef struct ddl_world {
     /* Constant after init. */
     ddl_config config;
-    ddl_prover *prover; /* NULL: level off, or a world of one */
+    ddl_prover *prover;         /* NULL: level off, or a world of one */
+    ddl_encryption *encryption; /* NULL below level tls */
     ddl_roster *roster;
     ddl_service *service; /* NULL in a world of one, as are the next four */
     ddl_bootstrap *bootstrap;

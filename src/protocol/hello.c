@@ -11,7 +11,8 @@
  *     finish   0 MAC 32 | 32 verdict 1 | 33 zero 3
  *
  * The server's MAC covers its label, the client's message, and its own up to the MAC; the client's covers its
- * label, both messages, and the last four bytes of its finish. At level off both are zero.
+ * label, both messages, and the last four bytes of its finish; at level tls both end with the binding of the
+ * TLS session. At level off both are zero.
  */
 #include "protocol/hello.h"
 
@@ -20,7 +21,7 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { PREFIX_BYTES = 12, SERVER_MAC_AT = 64 };
+enum { SERVER_MAC_AT = 64 };
 
 /* The line ends show when a transfer has changed text, as in PNG's signature. */
 static const uint8_t magic[8] = { 'd', 'd', 'l', '\r', '\n', 0x1a, '\n', 0x00 };
@@ -94,13 +95,20 @@ void ddl_hello_start_client(ddl_hello *hello, const ddl_hello_party *self)
     snprintf((char *)out + 64, DDL_HOST_TEXT, "%s", self->host);
     hello->out_bytes = DDL_HELLO_CLIENT_BYTES;
     memcpy(hello->said, out, DDL_HELLO_CLIENT_BYTES);
-    want(hello, SERVER_PREFIX, PREFIX_BYTES);
+    want(hello, SERVER_PREFIX, DDL_HELLO_PREFIX_BYTES);
 }
 
 void ddl_hello_start_server(ddl_hello *hello, const ddl_hello_party *self)
 {
     start(hello, self, true);
-    want(hello, CLIENT_PREFIX, PREFIX_BYTES);
+    want(hello, CLIENT_PREFIX, DDL_HELLO_PREFIX_BYTES);
+}
+
+void ddl_hello_bind(ddl_hello *hello, const uint8_t binding[DDL_HELLO_BINDING_BYTES])
+{
+    DDL_ASSERT(hello->state == DDL_HELLO_TALKING);
+    memcpy(hello->binding, binding, sizeof hello->binding);
+    hello->is_bound = true;
 }
 
 size_t ddl_hello_wants(const ddl_hello *hello)
@@ -145,20 +153,27 @@ static const uint8_t *run_of(const ddl_hello *hello)
     return hello->is_server ? hello->self.run_id : hello->peer.run_id;
 }
 
-static int server_parts(const ddl_hello *hello, ddl_view parts[2])
+static ddl_view binding_of(const ddl_hello *hello)
+{
+    return (ddl_view){ hello->binding, hello->is_bound ? sizeof hello->binding : 0 };
+}
+
+static int server_parts(const ddl_hello *hello, ddl_view parts[3])
 {
     parts[0] = (ddl_view){ server_label, sizeof server_label };
     parts[1] = (ddl_view){ hello->said, DDL_HELLO_CLIENT_BYTES + SERVER_MAC_AT };
-    return 2;
+    parts[2] = binding_of(hello);
+    return 3;
 }
 
 static int client_parts(const ddl_hello *hello, const uint8_t finish[DDL_HELLO_FINISH_BYTES],
-                        ddl_view parts[3])
+                        ddl_view parts[4])
 {
     parts[0] = (ddl_view){ client_label, sizeof client_label };
     parts[1] = (ddl_view){ hello->said, sizeof hello->said };
     parts[2] = (ddl_view){ finish + DDL_MAC_BYTES, DDL_HELLO_FINISH_BYTES - DDL_MAC_BYTES };
-    return 3;
+    parts[3] = binding_of(hello);
+    return 4;
 }
 
 static void prove(const ddl_hello *hello, const ddl_view parts[], int nparts, uint8_t *mac)
@@ -194,7 +209,7 @@ static void explain_no_proof(ddl_hello *hello)
 static void server_reply(ddl_hello *hello, ddl_hello_verdict verdict)
 {
     uint8_t *out = hello->said + DDL_HELLO_CLIENT_BYTES;
-    ddl_view parts[2];
+    ddl_view parts[3];
     memcpy(out, magic, sizeof magic);
     ddl_put_u16(out + 8, DDL_HELLO_VERSION);
     out[10] = (uint8_t)verdict;
@@ -362,7 +377,7 @@ void ddl_hello_judge(ddl_hello *hello, ddl_hello_verdict verdict)
 static void client_finish(ddl_hello *hello, ddl_hello_verdict verdict)
 {
     uint8_t out[DDL_HELLO_FINISH_BYTES] = { 0 };
-    ddl_view parts[3];
+    ddl_view parts[4];
     out[DDL_MAC_BYTES] = (uint8_t)verdict;
     if (verdict != DDL_HELLO_NOT_PROVEN) /* to whom that is said hears nothing else */
         prove(hello, parts, client_parts(hello, out, parts), out);
@@ -375,7 +390,7 @@ static void take_server(ddl_hello *hello)
     const uint8_t *in = hello->in;
     ddl_hello_party *peer = &hello->peer;
     const ddl_hello_party *self = &hello->self;
-    ddl_view parts[2];
+    ddl_view parts[3];
     memcpy(hello->said + DDL_HELLO_CLIENT_BYTES, in, DDL_HELLO_SERVER_BYTES);
     peer->channel = (ddl_channel)in[56];
     peer->level = (ddl_security)in[11];
@@ -408,6 +423,26 @@ static void take_server(ddl_hello *hello)
 static bool is_magic(const ddl_hello *hello)
 {
     return memcmp(hello->in, magic, sizeof magic) == 0;
+}
+
+bool ddl_hello_tells_level(ddl_view first, ddl_security *level)
+{
+    if (first.bytes < DDL_HELLO_PREFIX_BYTES || memcmp(first.data, magic, sizeof magic) != 0)
+        return false;
+    *level = (ddl_security)((const uint8_t *)first.data)[11];
+    return true;
+}
+
+void ddl_hello_refuse_tls(ddl_hello *hello)
+{
+    DDL_ASSERT(hello->is_server);
+    DDL_ASSERT(hello->state == DDL_HELLO_TALKING);
+    snprintf(
+        hello->reason, sizeof hello->reason,
+        "it calls in TLS, but rank %d has security level %s; start every rank with the same DDL_SECURITY "
+        "(ddl-launch --security)",
+        hello->self.rank, ddl_security_name(hello->self.level));
+    server_reply(hello, DDL_HELLO_OTHER_LEVEL);
 }
 
 static void take_client_prefix(ddl_hello *hello)
@@ -450,7 +485,7 @@ static void take_server_prefix(ddl_hello *hello)
 static void take_finish(ddl_hello *hello)
 {
     unsigned said = hello->in[DDL_MAC_BYTES];
-    ddl_view parts[3];
+    ddl_view parts[4];
     if (!is_proved(hello, parts, client_parts(hello, hello->in, parts), hello->in)) {
         explain_no_proof(hello);
         end(hello, DDL_HELLO_NOT_PROVEN);
@@ -473,6 +508,10 @@ static void step(ddl_hello *hello)
     case CLIENT_REST:
         take_client(hello);
         ddl_hello_verdict verdict = ddl_hello_check(&hello->peer, &hello->self, hello->reason);
+        if (hello->self.level == DDL_SECURITY_TLS && !hello->is_bound) {
+            verdict = DDL_HELLO_OTHER_LEVEL; /* whatever it says: it does not encrypt */
+            explain(verdict, &hello->peer, &hello->self, hello->reason);
+        }
         if (verdict == DDL_HELLO_WELCOME)
             hello->state = DDL_HELLO_JUDGING;
         else

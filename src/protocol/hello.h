@@ -12,6 +12,9 @@
  * Whoever cannot prove it learns nothing but that; what else does not fit (size, version, rank) is told, and
  * acted on, only under the MAC. A side asks for exactly the bytes that it needs next, so nothing behind the
  * handshake is consumed.
+ *
+ * At level tls all of this goes through a TLS session, and the MACs also cover its binding, a value that only
+ * its two ends have: who carries the hello of others into a session of his own gains nothing.
  */
 #ifndef DDL_PROTOCOL_HELLO_H
 #define DDL_PROTOCOL_HELLO_H
@@ -23,10 +26,12 @@
 
 enum {
     DDL_HELLO_VERSION = 2,
+    DDL_HELLO_PREFIX_BYTES = 12, /* of the same form in every version */
     DDL_NONCE_BYTES = 16,
     DDL_HELLO_CLIENT_BYTES = 128,
     DDL_HELLO_SERVER_BYTES = 96,
     DDL_HELLO_FINISH_BYTES = 36,
+    DDL_HELLO_BINDING_BYTES = 32,
     DDL_HELLO_REASON_TEXT = 400
 };
 
@@ -34,19 +39,20 @@ enum {
 typedef enum ddl_channel { DDL_CHANNEL_STORE = 1, DDL_CHANNEL_MESH = 2 } ddl_channel;
 
 /* X(verdict, status, what it means): the one byte in which a side says why it refuses. */
-#define DDL_HELLO_VERDICTS(X)                                                     \
-    X(DDL_HELLO_WELCOME, DDL_OK, "accepted")                                      \
-    X(DDL_HELLO_NOT_DDL, DDL_EPROTO, "these bytes are not ddl's")                 \
-    X(DDL_HELLO_OTHER_VERSION, DDL_EPROTO, "another version of the protocol")     \
-    X(DDL_HELLO_OTHER_GENERATOR, DDL_EPROTO, "another version of the algorithms") \
-    X(DDL_HELLO_OTHER_CHANNEL, DDL_EPROTO, "this port serves something else")     \
-    X(DDL_HELLO_OTHER_RUN, DDL_EAUTH, "belongs to another run")                   \
-    X(DDL_HELLO_OTHER_SIZE, DDL_ECONFIG, "another world size")                    \
-    X(DDL_HELLO_BAD_RANK, DDL_ECONFIG, "no such rank")                            \
-    X(DDL_HELLO_OTHER_RANK, DDL_EPROTO, "another rank is here")                   \
-    X(DDL_HELLO_TAKEN, DDL_ECONFIG, "that rank is here already")                  \
-    X(DDL_HELLO_OTHER_LEVEL, DDL_EAUTH, "another level of security")              \
-    X(DDL_HELLO_NOT_PROVEN, DDL_EAUTH, "it could not prove that it belongs to this job")
+#define DDL_HELLO_VERDICTS(X)                                                            \
+    X(DDL_HELLO_WELCOME, DDL_OK, "accepted")                                             \
+    X(DDL_HELLO_NOT_DDL, DDL_EPROTO, "these bytes are not ddl's")                        \
+    X(DDL_HELLO_OTHER_VERSION, DDL_EPROTO, "another version of the protocol")            \
+    X(DDL_HELLO_OTHER_GENERATOR, DDL_EPROTO, "another version of the algorithms")        \
+    X(DDL_HELLO_OTHER_CHANNEL, DDL_EPROTO, "this port serves something else")            \
+    X(DDL_HELLO_OTHER_RUN, DDL_EAUTH, "belongs to another run")                          \
+    X(DDL_HELLO_OTHER_SIZE, DDL_ECONFIG, "another world size")                           \
+    X(DDL_HELLO_BAD_RANK, DDL_ECONFIG, "no such rank")                                   \
+    X(DDL_HELLO_OTHER_RANK, DDL_EPROTO, "another rank is here")                          \
+    X(DDL_HELLO_TAKEN, DDL_ECONFIG, "that rank is here already")                         \
+    X(DDL_HELLO_OTHER_LEVEL, DDL_EAUTH, "another level of security")                     \
+    X(DDL_HELLO_NOT_PROVEN, DDL_EAUTH, "it could not prove that it belongs to this job") \
+    X(DDL_HELLO_OTHER_NAME, DDL_EAUTH, "the certificate of this rank is for another host or rank")
 
 typedef enum ddl_hello_verdict {
 #define X(verdict, status, meaning) verdict,
@@ -89,10 +95,16 @@ typedef struct ddl_hello {
     uint8_t in[DDL_HELLO_CLIENT_BYTES];
     uint8_t out[DDL_HELLO_CLIENT_BYTES + DDL_HELLO_FINISH_BYTES];
     uint8_t said[DDL_HELLO_CLIENT_BYTES + DDL_HELLO_SERVER_BYTES]; /* the first two messages */
+    bool is_bound;                                                 /* to a TLS session */
+    uint8_t binding[DDL_HELLO_BINDING_BYTES];
 } ddl_hello;
 
 void ddl_hello_start_client(ddl_hello *hello, const ddl_hello_party *self);
 void ddl_hello_start_server(ddl_hello *hello, const ddl_hello_party *self);
+
+/* Before the first byte is fed: the hello goes through this TLS session. At level tls a server refuses one
+ * that does not. */
+void ddl_hello_bind(ddl_hello *hello, const uint8_t binding[DDL_HELLO_BINDING_BYTES]);
 
 /* Bytes to be read now, at most; 0 while there are none to wait for. */
 size_t ddl_hello_wants(const ddl_hello *hello);
@@ -110,6 +122,9 @@ void ddl_hello_sent(ddl_hello *hello, size_t count);
  */
 void ddl_hello_judge(ddl_hello *hello, ddl_hello_verdict verdict);
 
+/* Server, before anything is fed: a rank calls in TLS, at a door that does not encrypt; it is told so. */
+void ddl_hello_refuse_tls(ddl_hello *hello);
+
 /* The server's checks alone, for stores without connections: DDL_HELLO_WELCOME, or why not, with a reason. */
 ddl_hello_verdict ddl_hello_check(const ddl_hello_party *client, const ddl_hello_party *server,
                                   char reason[DDL_HELLO_REASON_TEXT]);
@@ -118,6 +133,10 @@ ddl_hello_verdict ddl_hello_check(const ddl_hello_party *client, const ddl_hello
 ddl_status ddl_hello_fail(const ddl_hello *hello, const char *where, ddl_error *err);
 
 ddl_status ddl_hello_verdict_status(ddl_hello_verdict verdict);
+
+/* Whether these are the first bytes of a hello, and then the level of security that they tell; needs
+ * DDL_HELLO_PREFIX_BYTES. */
+bool ddl_hello_tells_level(ddl_view first, ddl_security *level);
 
 /* "auth"; of a level that is not known here "unknown". */
 const char *ddl_security_name(ddl_security level);

@@ -21,18 +21,21 @@ typedef struct ddl_prover ddl_prover;
 struct ddl_prover {
     /* Where the secret came from, for messages: "the file /home/x/.ddl/secret". */
     const char *source;
+    ddl_security level; /* not DDL_SECURITY_OFF */
     /* The proof of these parts, one after the other, for this run. */
     void (*prove)(const ddl_prover *prover, const uint8_t run_id[DDL_RUN_ID_BYTES], const ddl_view parts[],
                   int nparts, uint8_t mac[DDL_MAC_BYTES]);
     /* Whether mac is that; the time that it takes does not tell how far it is. */
     bool (*check)(const ddl_prover *prover, const uint8_t run_id[DDL_RUN_ID_BYTES], const ddl_view parts[],
                   int nparts, const uint8_t mac[DDL_MAC_BYTES]);
+    /* At level tls: the key of the session that this identity names. */
+    void (*key)(const ddl_prover *prover, ddl_view identity, uint8_t key[DDL_MAC_BYTES]);
 };
 
 /* Without a prover there is no proof: level off. */
 static inline ddl_security ddl_prover_level(const ddl_prover *prover)
 {
-    return prover != NULL ? DDL_SECURITY_AUTH : DDL_SECURITY_OFF;
+    return prover != NULL ? prover->level : DDL_SECURITY_OFF;
 }
 
 #endif

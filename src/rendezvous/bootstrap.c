@@ -97,8 +97,8 @@ static ddl_status open_mesh(struct course *course, ddl_error *err)
     uint16_t ports[DDL_NETWORK_LISTEN_MAX];
     DDL_TRY(ddl_network_choose(course->network, options->store, options->master,
                                ddl_store_address(course->store), options->deadline, &place, err));
-    DDL_TRY(ddl_meshing_open(options->service, &course->self, &place, course->network->ports, ports,
-                             &course->meshing, err));
+    DDL_TRY(ddl_meshing_open(options->service, &course->self, options->encryption, &place,
+                             course->network->ports, ports, &course->meshing, err));
     ddl_network_tell(course->network, &place, ports, &course->own);
     for (int i = 0; i < place.nlisten; i++) {
         char listens[DDL_ADDRESS_FULL_TEXT];
@@ -176,6 +176,7 @@ static ddl_status enter_run(struct course *course, ddl_error *err)
     const ddl_store_options store = { .url = options->store,
                                       .place = options->master,
                                       .self = &course->self,
+                                      .encryption = options->encryption,
                                       .service = options->service,
                                       .network = course->network,
                                       .progress = &course->progress };
@@ -526,7 +527,7 @@ static ddl_status roster_of_one(struct course *course, ddl_error *err)
 }
 
 ddl_status ddl_bootstrap_join(const ddl_bootstrap_options *options, ddl_bootstrap **out, ddl_roster **roster,
-                              int sockets[], ddl_error *err)
+                              ddl_wire wires[], ddl_error *err)
 {
     ddl_error unwanted;
     struct course course = { .options = options, .network = &ddl_network_unsaid, .start_ns = ddl_now_ns() };
@@ -547,9 +548,9 @@ ddl_status ddl_bootstrap_join(const ddl_bootstrap_options *options, ddl_bootstra
         status = options->nranks == 1 ? roster_of_one(&course, err) : join(&course, err);
     if (status == DDL_OK) {
         if (course.meshing != NULL)
-            ddl_meshing_take(course.meshing, sockets);
+            ddl_meshing_take(course.meshing, wires);
         else
-            sockets[0] = -1;
+            wires[0] = ddl_no_wire;
         bootstrap->store = course.store;
         *out = bootstrap;
         *roster = course.roster;

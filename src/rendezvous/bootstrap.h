@@ -13,6 +13,7 @@
 #include "io/service.h"
 #include "protocol/prover.h"
 #include "protocol/roster.h"
+#include "rendezvous/encryption.h"
 #include "rendezvous/network.h"
 
 typedef struct ddl_bootstrap ddl_bootstrap;
@@ -24,8 +25,9 @@ typedef struct ddl_bootstrap_options {
                                    tcp store it is the store's own address */
     const ddl_network *network; /* what the user says of it; NULL: nothing */
     const ddl_prover *prover;   /* shows the others that this rank belongs to the job; NULL: nobody has to */
-    uint32_t generator;         /* version of the schedule generator; all ranks must have the same */
-    const double *costs;        /* rank 0: constants of its cost model, for the roster; ncosts of them */
+    const ddl_encryption *encryption; /* of connections, at level tls; NULL: none */
+    uint32_t generator;               /* version of the schedule generator; all ranks must have the same */
+    const double *costs; /* rank 0: constants of its cost model, for the roster; ncosts of them */
     int ncosts;
     ddl_service *service;
     ddl_deadline deadline;
@@ -41,8 +43,8 @@ DDL_MUST_USE ddl_status ddl_bootstrap_need_descriptors(int rank, int nranks, ddl
 /*
  * Open the store (rank 0 serves it where it is tcp), choose this rank's address and listen there for the
  * mesh, meet the others, connect to every one of them and shake hands. On success *roster (owned by the
- * caller) says who is there and sockets[rank] is a connected, non-blocking, close-on-exec TCP socket to
- * each other rank (-1 for the own); the caller owns them.
+ * caller) says who is there and wires[rank] is a connected, non-blocking, close-on-exec TCP socket to
+ * each other rank, and its session (none for the own); the caller owns them.
  * Lower ranks are connected to, higher ones accepted from.
  * DDL_ECONFIG: duplicate rank (the latecomer gets it), another world size, unknown interface, bad URL.
  * DDL_EAUTH: what answers does not have this job's secret, or the other way round.
@@ -50,7 +52,7 @@ DDL_MUST_USE ddl_status ddl_bootstrap_need_descriptors(int rank, int nranks, ddl
  * Blocks at most until the deadline.
  */
 DDL_MUST_USE ddl_status ddl_bootstrap_join(const ddl_bootstrap_options *options, ddl_bootstrap **bootstrap,
-                                           ddl_roster **roster, int sockets[], ddl_error *err);
+                                           ddl_roster **roster, ddl_wire wires[], ddl_error *err);
 
 /* Close listeners and server, remove this run's keys. Call before destroying the service. NULL is fine. */
 void ddl_bootstrap_leave(ddl_bootstrap *bootstrap);

@@ -16,9 +16,9 @@
 
 enum {
     HANDSHAKE_LIMIT_MS = 5000,
-    LINGER_MS = 1000,  /* for a refused client to read why */
-    DRAIN_BYTES = 256, /* that may still come from it: what was left of its hello */
-    PATIENCE_MS = 250, /* a stranger is not sent away for a newcomer before */
+    LINGER_MS = 1000,   /* for a refused client to read why */
+    DRAIN_BYTES = 1024, /* that may still come from it: what was left of its hello, or of TLS */
+    PATIENCE_MS = 250,  /* a stranger is not sent away for a newcomer before */
     ACCEPTS_PER_TURN = 64,
     STRANGERS_LEAST = 64,
     SOURCE_MORE = 16,     /* from one address: two for each rank, and so many more */
@@ -29,11 +29,12 @@ enum {
 struct stranger {
     ddl_link link; /* in listener->strangers, oldest first */
     ddl_listener *listener;
-    int fd;
+    ddl_wire wire;
     ddl_watch *watch;
     int64_t since_ns;
     ddl_deadline until;
-    bool leaving; /* was refused; everything is sent, its end is awaited */
+    bool may_greet; /* TLS is done with, or not there */
+    bool leaving;   /* was refused; everything is sent, its end is awaited */
     size_t drained;
     ddl_address from;
     ddl_hello hello;
@@ -42,6 +43,7 @@ struct stranger {
 struct ddl_listener {
     ddl_service *service;
     ddl_hello_party self;
+    ddl_encryption_door door;
     const ddl_listener_events *events;
     void *arg;
     int fd;
@@ -69,11 +71,11 @@ static void set_alarm(ddl_listener *listener)
         ddl_alarm_set(listener->alarm, after_ms < PAUSE_MS ? after_ms : PAUSE_MS);
 }
 
-/* Its socket is closed unless it was handed on before (fd is -1 then). */
+/* Its connection is closed unless it was handed on before. */
 static void dismiss(struct stranger *stranger)
 {
     ddl_watch_close(stranger->watch);
-    ddl_socket_close(&stranger->fd);
+    ddl_wire_close(&stranger->wire);
     ddl_list_remove(&stranger->link);
     stranger->listener->stranger_count--;
     ddl_free(stranger);
@@ -84,11 +86,12 @@ static void let_in(struct stranger *stranger)
     ddl_listener *listener = stranger->listener;
     ddl_hello hello = stranger->hello;
     ddl_address from = stranger->from;
-    int fd = stranger->fd;
+    ddl_wire wire = stranger->wire;
     /* Forget the descriptor first: the owner may watch it at once. */
-    stranger->fd = -1;
+    stranger->wire = ddl_no_wire;
     dismiss(stranger);
-    listener->events->entered(listener->arg, fd, &hello, &from);
+    ddl_encryption_trust(&wire);
+    listener->events->entered(listener->arg, wire, &hello, &from);
 }
 
 /* Send what the hello has to say; false if the connection is of no more use. */
@@ -97,28 +100,42 @@ static bool speak(struct stranger *stranger)
     for (;;) {
         ddl_view out = ddl_hello_output(&stranger->hello);
         if (out.bytes == 0)
-            return true;
-        ssize_t count = ddl_socket_write(stranger->fd, out.data, out.bytes);
+            return ddl_wire_flush(&stranger->wire) || errno == EAGAIN;
+        ssize_t count = ddl_wire_write(&stranger->wire, out.data, out.bytes);
         if (count < 0)
             return errno == EAGAIN;
         ddl_hello_sent(&stranger->hello, (size_t)count);
     }
 }
 
+/* Let the owner judge, unless the certificate is another's. */
+static void judge(struct stranger *stranger)
+{
+    ddl_listener *listener = stranger->listener;
+    ddl_hello *hello = &stranger->hello;
+    ddl_error error;
+    if (ddl_encryption_check_peer(listener->door.encryption, &stranger->wire, hello->peer.rank,
+                                  hello->peer.host, &stranger->from, &error) == DDL_OK) {
+        listener->events->judge(listener->arg, hello, &stranger->from);
+        return;
+    }
+    ddl_hello_judge(hello, DDL_HELLO_OTHER_NAME);
+    snprintf(hello->reason, sizeof hello->reason, "%.*s", DDL_HELLO_REASON_TEXT - 1, error.text);
+}
+
 /* Hear what the hello wants to know; false if the connection is of no more use. */
 static bool listen_to(struct stranger *stranger)
 {
-    ddl_listener *listener = stranger->listener;
     ddl_hello *hello = &stranger->hello;
     uint8_t data[512];
     while (ddl_hello_wants(hello) > 0) {
         size_t wanted = ddl_hello_wants(hello);
-        ssize_t count = ddl_socket_read(stranger->fd, data, wanted < sizeof data ? wanted : sizeof data);
+        ssize_t count = ddl_wire_read(&stranger->wire, data, wanted < sizeof data ? wanted : sizeof data);
         if (count <= 0)
             return count < 0 && errno == EAGAIN;
         ddl_hello_feed(hello, data, (size_t)count);
         if (hello->state == DDL_HELLO_JUDGING)
-            listener->events->judge(listener->arg, hello, &stranger->from);
+            judge(stranger);
         DDL_ASSERT(hello->state != DDL_HELLO_JUDGING);
     }
     return true;
@@ -128,28 +145,90 @@ static bool listen_to(struct stranger *stranger)
 static bool drain(struct stranger *stranger)
 {
     uint8_t data[DRAIN_BYTES];
-    ssize_t count = ddl_socket_read(stranger->fd, data, sizeof data);
+    ssize_t count = ddl_socket_read(stranger->wire.fd, data, sizeof data);
     stranger->drained += count > 0 ? (size_t)count : 0;
     return (count > 0 && stranger->drained < DRAIN_BYTES) || (count < 0 && errno == EAGAIN);
 }
 
 /* Somebody came who has another secret, or none: whose rank is missing looks for that. */
-static void tell_of_unproven(struct stranger *stranger)
+static void tell_of_unproven(struct stranger *stranger, const char *reason)
 {
     ddl_listener *listener = stranger->listener;
-    const ddl_hello *hello = &stranger->hello;
     char from[DDL_ADDRESS_FULL_TEXT], more[48] = "";
-    if (hello->verdict != DDL_HELLO_NOT_PROVEN && hello->verdict != DDL_HELLO_OTHER_LEVEL)
-        return;
     listener->unproven++;
     if (!ddl_deadline_passed(listener->tell_next))
         return;
     ddl_address_text(&stranger->from, from);
     if (listener->unproven > 1)
         snprintf(more, sizeof more, " (and %u more before it)", listener->unproven - 1);
-    ddl_log(DDL_LOG_WARNING, "rank %d turned away %s%s: %s", listener->self.rank, from, more, hello->reason);
+    ddl_log(DDL_LOG_WARNING, "rank %d turned away %s%s: %s", listener->self.rank, from, more, reason);
     listener->unproven = 0;
     listener->tell_next = ddl_deadline_in_ms(TELL_EVERY_MS);
+}
+
+/* What was said to it must arrive, so its end is awaited. */
+static void take_leave(struct stranger *stranger)
+{
+    shutdown(stranger->wire.fd, SHUT_WR);
+    stranger->leaving = true;
+    stranger->until = ddl_deadline_in_ms(LINGER_MS);
+    ddl_watch_set(stranger->watch, DDL_READABLE);
+    set_alarm(stranger->listener);
+}
+
+/*
+ * At level tls: begin a session with who begins as TLS does; the others' hello tells them why that does not
+ * do. Below it a rank that calls in TLS is told so, and strangers hear nothing. False: the connection is of
+ * no more use.
+ */
+static bool begin_session(struct stranger *stranger)
+{
+    uint8_t first[DDL_ENCRYPTION_CALL_BYTES];
+    char from[DDL_ADDRESS_FULL_TEXT];
+    const ddl_encryption_door *door = &stranger->listener->door;
+    ssize_t count = ddl_socket_peek(stranger->wire.fd, first, sizeof first);
+    if (count <= 0)
+        return count < 0 && errno == EAGAIN;
+    stranger->may_greet = door->encryption == NULL || !ddl_encryption_begins(first[0]);
+    if (!stranger->may_greet) {
+        ddl_address_text(&stranger->from, from);
+        return ddl_encryption_answer(door, from, &stranger->wire, NULL) == DDL_OK;
+    }
+    if (door->encryption == NULL && ddl_encryption_is_call((ddl_view){ first, (size_t)count }))
+        ddl_hello_refuse_tls(&stranger->hello);
+    return true;
+}
+
+/* Come to where the hello may be heard. False: not yet, or never; then it has been dealt with. */
+static bool shake_hands(struct stranger *stranger)
+{
+    ddl_listener *listener = stranger->listener;
+    ddl_error error;
+    bool done = false;
+    if (stranger->may_greet)
+        return true;
+    if (stranger->wire.tls == NULL && !begin_session(stranger)) {
+        dismiss(stranger);
+        return false;
+    }
+    if (stranger->wire.tls == NULL)
+        return stranger->may_greet;
+    ddl_status status = ddl_encryption_shake(listener->door.encryption, listener->self.rank, true,
+                                             &stranger->wire, &stranger->hello, &done, &error);
+    if (status == DDL_EAUTH || status == DDL_EPROTO) {
+        tell_of_unproven(stranger, error.text);
+        take_leave(stranger);
+        return false;
+    }
+    if (status != DDL_OK) {
+        dismiss(stranger);
+        return false;
+    }
+    if (!done)
+        ddl_watch_set(stranger->watch,
+                      ddl_wire_has_unsent(&stranger->wire) ? DDL_READABLE | DDL_WRITABLE : DDL_READABLE);
+    stranger->may_greet = done;
+    return done;
 }
 
 static void on_stranger(void *arg, int events)
@@ -163,26 +242,26 @@ static void on_stranger(void *arg, int events)
             dismiss(stranger);
         return;
     }
+    if (!shake_hands(stranger))
+        return;
     if (!listen_to(stranger) || !speak(stranger)) {
         dismiss(stranger);
         return;
     }
-    bool sent = ddl_hello_output(hello).bytes == 0;
+    bool sent = ddl_hello_output(hello).bytes == 0 && !ddl_wire_has_unsent(&stranger->wire);
     if (hello->state == DDL_HELLO_ACCEPTED && sent) {
         let_in(stranger);
     } else if (hello->state == DDL_HELLO_REFUSED && sent) {
-        tell_of_unproven(stranger);
+        if (hello->verdict == DDL_HELLO_NOT_PROVEN || hello->verdict == DDL_HELLO_OTHER_LEVEL ||
+            hello->verdict == DDL_HELLO_OTHER_NAME)
+            tell_of_unproven(stranger, hello->reason);
         if (listener->events->refused != NULL)
             listener->events->refused(listener->arg, hello, &stranger->from);
         if (hello->verdict == DDL_HELLO_NOT_DDL || hello->verdict == DDL_HELLO_NOT_PROVEN) {
             dismiss(stranger);
             return;
         }
-        shutdown(stranger->fd, SHUT_WR);
-        stranger->leaving = true;
-        stranger->until = ddl_deadline_in_ms(LINGER_MS);
-        ddl_watch_set(stranger->watch, DDL_READABLE);
-        set_alarm(listener);
+        take_leave(stranger);
     } else {
         ddl_watch_set(stranger->watch, sent ? DDL_READABLE : DDL_READABLE | DDL_WRITABLE);
     }
@@ -241,7 +320,7 @@ static ddl_status meet(ddl_listener *listener, int fd, const ddl_address *from)
         return status;
     }
     stranger->listener = listener;
-    stranger->fd = fd;
+    stranger->wire = (ddl_wire){ fd, NULL };
     stranger->from = *from;
     stranger->since_ns = ddl_now_ns();
     stranger->until = ddl_deadline_in_ms(HANDSHAKE_LIMIT_MS);
@@ -326,6 +405,7 @@ ddl_status ddl_listener_open(const ddl_listener_options *options, const ddl_addr
     int nranks = options->self.nranks;
     listener->service = options->service;
     listener->self = options->self;
+    listener->door = (ddl_encryption_door){ options->encryption, options->self.channel, options->self.rank };
     listener->events = options->events;
     listener->arg = options->arg;
     listener->fd = -1;

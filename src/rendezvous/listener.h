@@ -4,7 +4,8 @@
  *
  * It knows nothing of what happens behind the door. Strangers cost at most a bounded number of connections,
  * and 4 KiB each, and from one address no more than a part of that; one that stays silent makes room for
- * newcomers.
+ * newcomers. At level tls a session comes before the hello, and costs up to 80 KiB; one is begun only for who
+ * begins as TLS does, others hear in clear why they are refused.
  * Thread: service, for everything here, unless said otherwise.
  */
 #ifndef DDL_RENDEZVOUS_LISTENER_H
@@ -14,6 +15,7 @@
 #include "io/address.h"
 #include "io/service.h"
 #include "protocol/hello.h"
+#include "rendezvous/encryption.h"
 
 typedef struct ddl_listener ddl_listener;
 
@@ -24,8 +26,8 @@ typedef struct ddl_listener_events {
     /* The handshake is refused, by us or by the client (hello->verdict); for whoever must tell others. May be
      * NULL. */
     void (*refused)(void *arg, const ddl_hello *hello, const ddl_address *from);
-    /* Both sides agree: the connected socket is the owner's. */
-    void (*entered)(void *arg, int fd, const ddl_hello *hello, const ddl_address *from);
+    /* Both sides agree: the connection is the owner's. */
+    void (*entered)(void *arg, ddl_wire wire, const ddl_hello *hello, const ddl_address *from);
 } ddl_listener_events;
 
 typedef struct ddl_listener_options {
@@ -33,6 +35,7 @@ typedef struct ddl_listener_options {
     ddl_hello_party self; /* whom the door's hellos present; the nonce is made anew for each */
     ddl_port_range ports; /* among which the port is found, beginning with that of the own rank; 0: the
                              address has it */
+    const ddl_encryption *encryption; /* NULL below level tls */
     const ddl_listener_events *events;
     void *arg;
 } ddl_listener_options;

@@ -9,7 +9,6 @@
 #include <errno.h>
 #include <poll.h>
 #include <string.h>
-#include <sys/socket.h>
 #include <unistd.h>
 
 enum {
@@ -29,7 +28,7 @@ static const uint8_t magic[4] = { 'd', 'd', 'l', 3 };
 /* One meeting. */
 struct meeting {
     const ddl_roster *roster;
-    const int *sockets;
+    ddl_wire *wires;
     ddl_neighbour own, *others;
     ddl_deadline deadline;
     int door;           /* where higher ranks call; -1: nowhere */
@@ -58,21 +57,22 @@ static ddl_status too_late(const ddl_roster *roster, int rank, ddl_error *err)
 }
 
 /* So little that it fits the buffers of a fresh connection. */
-static ddl_status tell(const ddl_roster *roster, const int sockets[], int rank, const void *data,
-                       size_t bytes, ddl_error *err)
+static ddl_status tell(const ddl_roster *roster, ddl_wire wires[], int rank, const void *data, size_t bytes,
+                       ddl_error *err)
 {
-    ssize_t sent = ddl_socket_write(sockets[rank], data, bytes);
-    return sent == (ssize_t)bytes ? DDL_OK : lost(roster, rank, sent < 0 ? errno : 0, err);
+    ssize_t sent = ddl_wire_write(&wires[rank], data, bytes);
+    bool whole = sent == (ssize_t)bytes && !ddl_wire_has_unsent(&wires[rank]);
+    return whole ? DDL_OK : lost(roster, rank, sent < 0 ? errno : 0, err);
 }
 
-static ddl_status hear(const ddl_roster *roster, const int sockets[], int rank, void *data, size_t bytes,
+static ddl_status hear(const ddl_roster *roster, ddl_wire wires[], int rank, void *data, size_t bytes,
                        ddl_deadline deadline, ddl_error *err)
 {
     for (size_t have = 0; have < bytes;) {
-        ssize_t got = ddl_socket_read(sockets[rank], (uint8_t *)data + have, bytes - have);
+        ssize_t got = ddl_wire_read(&wires[rank], (uint8_t *)data + have, bytes - have);
         if (got == 0 || (got < 0 && errno != EAGAIN && errno != EWOULDBLOCK))
             return lost(roster, rank, got < 0 ? errno : 0, err);
-        if (got < 0 && !ddl_socket_wait(sockets[rank], POLLIN, deadline))
+        if (got < 0 && !ddl_socket_wait(wires[rank].fd, POLLIN, deadline))
             return too_late(roster, rank, err);
         have += got > 0 ? (size_t)got : 0;
     }
@@ -134,12 +134,12 @@ static ddl_status exchange_offers(struct meeting *meeting, ddl_error *err)
     }
     for (int rank = 0; rank < roster->nranks; rank++)
         if (ddl_roster_is_neighbour(roster, rank))
-            DDL_TRY(tell(roster, meeting->sockets, rank, &offer, sizeof offer, err));
+            DDL_TRY(tell(roster, meeting->wires, rank, &offer, sizeof offer, err));
     for (int rank = 0; rank < roster->nranks; rank++) {
         struct offer other;
         if (!ddl_roster_is_neighbour(roster, rank))
             continue;
-        DDL_TRY(hear(roster, meeting->sockets, rank, &other, sizeof other, meeting->deadline, err));
+        DDL_TRY(hear(roster, meeting->wires, rank, &other, sizeof other, meeting->deadline, err));
         if (memcmp(other.magic, magic, sizeof magic) != 0 || other.has > 1) {
             ddl_status status = DDL_FAIL(err, DDL_EPROTO, "rank %d is of another version of ddl", rank);
             err->culprit = rank;
@@ -206,7 +206,7 @@ static ddl_status take_calls(struct meeting *meeting, ddl_error *err)
         for (int rank = 0; rank < roster->nranks; rank++)
             if (meeting->expected[rank]) {
                 first = first < 0 ? rank : first;
-                meeting->fds[count++] = (struct pollfd){ .fd = meeting->sockets[rank], .events = POLLIN };
+                meeting->fds[count++] = (struct pollfd){ .fd = meeting->wires[rank].fd, .events = POLLIN };
             }
         if (first < 0)
             return DDL_OK;
@@ -220,10 +220,10 @@ static ddl_status take_calls(struct meeting *meeting, ddl_error *err)
             uint8_t byte;
             if (!meeting->expected[rank])
                 continue;
-            ssize_t got = recv(meeting->sockets[rank], &byte, 1, MSG_PEEK | MSG_DONTWAIT);
+            ssize_t got = ddl_socket_peek(meeting->wires[rank].fd, &byte, 1);
             if (got == 0 || (got < 0 && errno != EAGAIN && errno != EWOULDBLOCK && errno != EINTR))
                 return lost(roster, rank, got < 0 ? errno : 0, err);
-            if (got > 0) /* it has come to agreeing already */
+            if (got > 0 || ddl_wire_has_unread(&meeting->wires[rank])) /* it has come to agreeing already */
                 meeting->expected[rank] = false;
         }
     }
@@ -243,13 +243,13 @@ static ddl_status hold(struct meeting *meeting, ddl_error *err)
     return DDL_OK;
 }
 
-ddl_status ddl_neighbours_meet(const ddl_roster *roster, const int sockets[], ddl_neighbour own,
+ddl_status ddl_neighbours_meet(const ddl_roster *roster, ddl_wire wires[], ddl_neighbour own,
                                ddl_deadline deadline, ddl_neighbour others[], ddl_error *err)
 {
     size_t nranks = (size_t)roster->nranks;
     struct meeting meeting = {
         .roster = roster,
-        .sockets = sockets,
+        .wires = wires,
         .own = own,
         .others = others,
         .deadline = deadline,
@@ -283,18 +283,18 @@ ddl_status ddl_neighbours_meet(const ddl_roster *roster, const int sockets[], dd
 }
 
 /* said[rank]: the bits that this rank says to each; becomes those that both say. */
-static ddl_status exchange(const ddl_roster *roster, const int sockets[], ddl_deadline deadline,
-                           uint8_t said[], ddl_error *err)
+static ddl_status exchange(const ddl_roster *roster, ddl_wire wires[], ddl_deadline deadline, uint8_t said[],
+                           ddl_error *err)
 {
     for (int rank = 0; rank < roster->nranks; rank++) {
         if (ddl_roster_is_neighbour(roster, rank))
-            DDL_TRY(tell(roster, sockets, rank, &said[rank], sizeof said[rank], err));
+            DDL_TRY(tell(roster, wires, rank, &said[rank], sizeof said[rank], err));
     }
     for (int rank = 0; rank < roster->nranks; rank++) {
         uint8_t byte;
         if (!ddl_roster_is_neighbour(roster, rank))
             continue;
-        DDL_TRY(hear(roster, sockets, rank, &byte, sizeof byte, deadline, err));
+        DDL_TRY(hear(roster, wires, rank, &byte, sizeof byte, deadline, err));
         said[rank] &= byte;
     }
     return DDL_OK;
@@ -308,17 +308,17 @@ static bool all_neighbours(const ddl_roster *roster, const uint8_t said[])
     return true;
 }
 
-ddl_status ddl_neighbours_agree(const ddl_roster *roster, const int sockets[], ddl_deadline deadline,
+ddl_status ddl_neighbours_agree(const ddl_roster *roster, ddl_wire wires[], ddl_deadline deadline,
                                 uint8_t shares[], bool *whole, ddl_error *err)
 {
-    DDL_TRY(exchange(roster, sockets, deadline, shares, err));
+    DDL_TRY(exchange(roster, wires, deadline, shares, err));
     uint8_t *reach_all = ddl_alloc_array((size_t)roster->nranks, sizeof *reach_all);
     if (reach_all == NULL)
         return DDL_FAIL(err, DDL_ENOMEM, "no memory for %d neighbours", roster->nranks);
     bool own = all_neighbours(roster, shares);
     for (int rank = 0; rank < roster->nranks; rank++)
         reach_all[rank] = own ? DDL_SHARES_LANES : 0;
-    ddl_status status = exchange(roster, sockets, deadline, reach_all, err);
+    ddl_status status = exchange(roster, wires, deadline, reach_all, err);
     *whole = status == DDL_OK && own && all_neighbours(roster, reach_all);
     ddl_free(reach_all);
     return status;

@@ -13,6 +13,7 @@
 
 #include "base/clock.h"
 #include "base/error.h"
+#include "io/wire.h"
 #include "protocol/roster.h"
 
 #include <stdbool.h>
@@ -23,10 +24,10 @@ typedef struct ddl_neighbour {
 
 /*
  * others[rank] becomes what each rank of this host handed over, the caller's to close; -1s for other ranks.
- * own: what this rank hands over, -1s for nothing; sockets[rank]: the mesh's connections, non-blocking.
+ * own: what this rank hands over, -1s for nothing; wires[rank]: the mesh's connections, non-blocking.
  * DDL_EPEERLOST, DDL_EPROTO, DDL_ETIMEDOUT: the error blames the rank; nothing was handed over then.
  */
-DDL_MUST_USE ddl_status ddl_neighbours_meet(const ddl_roster *roster, const int sockets[], ddl_neighbour own,
+DDL_MUST_USE ddl_status ddl_neighbours_meet(const ddl_roster *roster, ddl_wire wires[], ddl_neighbour own,
                                             ddl_deadline deadline, ddl_neighbour others[], ddl_error *err);
 
 /* What a pair has in common. */
@@ -34,7 +35,7 @@ enum { DDL_SHARES_LANES = 1, DDL_SHARES_HEAPS = 2 };
 
 /* shares[rank]: which of what that rank handed over this rank could map; becomes which both could. *whole:
  * whether all pairs of this host's ranks have lanes. */
-DDL_MUST_USE ddl_status ddl_neighbours_agree(const ddl_roster *roster, const int sockets[],
+DDL_MUST_USE ddl_status ddl_neighbours_agree(const ddl_roster *roster, ddl_wire wires[],
                                              ddl_deadline deadline, uint8_t shares[], bool *whole,
                                              ddl_error *err);
 

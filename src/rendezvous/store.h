@@ -17,6 +17,7 @@
 #include "base/error.h"
 #include "io/service.h"
 #include "protocol/hello.h"
+#include "rendezvous/encryption.h"
 #include "rendezvous/network.h"
 #include "rendezvous/progress.h"
 #include "rendezvous/seal.h"
@@ -29,6 +30,7 @@ typedef struct ddl_store_options {
     const char *url;             /* "tcp://host:port", "file:///dir", "redis://host:port", "mem://name" */
     const char *place;           /* names the meeting place inside other stores than tcp: "10.0.0.1:29500" */
     const ddl_hello_party *self; /* rank, nranks, generator, nonce, pid, host, prover; no run id yet */
+    const ddl_encryption *encryption; /* of connections between ranks; NULL below level tls */
     ddl_service *service;
     const ddl_network *network; /* where rank 0 serves a tcp store, and is called; NULL: nothing is said */
     ddl_progress *progress;     /* told while waiting for rank 0; may be NULL */

@@ -4,7 +4,6 @@
 #include "base/assert.h"
 #include "base/list.h"
 #include "io/bell.h"
-#include "io/socket.h"
 #include "io/watch.h"
 #include "protocol/store_wire.h"
 #include "rendezvous/listener.h"
@@ -45,7 +44,7 @@ struct wait {
 struct client {
     ddl_link link;
     ddl_store_server *server;
-    int fd;
+    ddl_wire wire;
     ddl_watch *watch;
     ddl_hello_party party;
     ddl_store_inbox inbox;
@@ -63,6 +62,7 @@ struct ddl_store_server {
     ddl_hello_party self;
     ddl_listener *listeners[DDL_STORE_SERVER_DOORS];
     int listener_count;
+    const ddl_encryption *encryption;
     ddl_list clients;
     int client_count, closing_count; /* closing_count: clients given up and not yet removed */
     struct entry **buckets;
@@ -133,6 +133,17 @@ static void drop_wait(struct wait *wait)
 
 /* ---- clients ---- */
 
+static size_t unsent(const struct client *client)
+{
+    return client->outbox.bytes - client->sent;
+}
+
+/* Whether the socket has all that was said. */
+static bool is_silent(const struct client *client)
+{
+    return unsent(client) == 0 && !ddl_wire_has_unsent(&client->wire);
+}
+
 static void announce_outcome(ddl_store_server *server)
 {
     bool all_know = true;
@@ -140,9 +151,8 @@ static void announce_outcome(ddl_store_server *server)
         return;
     DDL_LIST_FOR_EACH (link, &server->clients) {
         struct client *client = DDL_CONTAINER(link, struct client, link);
-        bool silent = client->outbox.bytes == client->sent;
         /* One that has heard of a failure leaves; only then is it sure to have it. */
-        all_know = all_know && server->settled && client->knows_outcome && silent;
+        all_know = all_know && server->settled && client->knows_outcome && is_silent(client);
     }
     ddl_bell_lock(&server->bell);
     server->all_know = all_know;
@@ -151,14 +161,9 @@ static void announce_outcome(ddl_store_server *server)
     ddl_bell_unlock(&server->bell);
 }
 
-static size_t unsent(const struct client *client)
-{
-    return client->outbox.bytes - client->sent;
-}
-
 static void attend(struct client *client)
 {
-    int events = unsent(client) > 0 || client->behind ? DDL_WRITABLE : 0;
+    int events = !is_silent(client) || client->behind ? DDL_WRITABLE : 0;
     if (unsent(client) < OUTBOX_LIMIT && !client->behind)
         events |= DDL_READABLE;
     ddl_watch_set(client->watch, events);
@@ -175,8 +180,8 @@ static void give_up(struct client *client)
 static void flush(struct client *client)
 {
     while (client->sent < client->outbox.bytes && !client->closing) {
-        ssize_t count = ddl_socket_write(client->fd, client->outbox.data + client->sent,
-                                         client->outbox.bytes - client->sent);
+        ssize_t count = ddl_wire_write(&client->wire, client->outbox.data + client->sent,
+                                       client->outbox.bytes - client->sent);
         if (count < 0) {
             if (errno != EAGAIN)
                 give_up(client);
@@ -185,6 +190,8 @@ static void flush(struct client *client)
         client->sent += (size_t)count;
     }
     client->sent = client->outbox.bytes = 0;
+    if (!client->closing && !ddl_wire_flush(&client->wire) && errno != EAGAIN)
+        give_up(client);
 }
 
 static void say(struct client *client, ddl_store_kind kind, uint8_t flags, uint32_t id, ddl_view value)
@@ -249,7 +256,7 @@ static void remove_client(struct client *client)
     while (ddl_list_take_first(&client->owned) != NULL)
         continue;
     ddl_watch_close(client->watch);
-    ddl_socket_close(&client->fd);
+    ddl_wire_close(&client->wire);
     ddl_list_remove(&client->link);
     server->client_count--;
     ddl_store_inbox_fini(&client->inbox);
@@ -452,7 +459,7 @@ static void on_client(void *arg, int events)
     }
     if ((events & DDL_READABLE) && !client->closing && !client->behind) {
         uint8_t data[READ_BYTES];
-        ssize_t count = ddl_socket_read(client->fd, data, sizeof data);
+        ssize_t count = ddl_wire_read(&client->wire, data, sizeof data);
         if (count == 0 || (count < 0 && errno != EAGAIN))
             give_up(client);
         else if (count > 0 && ddl_store_inbox_feed(&client->inbox, data, (size_t)count, NULL) != DDL_OK)
@@ -506,7 +513,7 @@ static void refused(void *arg, const ddl_hello *hello, const ddl_address *from)
     sweep(server);
 }
 
-static void entered(void *arg, int fd, const ddl_hello *hello, const ddl_address *from)
+static void entered(void *arg, ddl_wire wire, const ddl_hello *hello, const ddl_address *from)
 {
     ddl_store_server *server = arg;
     (void)from;
@@ -518,13 +525,13 @@ static void entered(void *arg, int fd, const ddl_hello *hello, const ddl_address
     }
     struct client *client = is_full(server) ? NULL : ddl_alloc(sizeof *client);
     if (client == NULL ||
-        ddl_watch_open(server->service, fd, on_client, client, &client->watch, NULL) != DDL_OK) {
+        ddl_watch_open(server->service, wire.fd, on_client, client, &client->watch, NULL) != DDL_OK) {
         ddl_free(client);
-        ddl_socket_close(&fd);
+        ddl_wire_close(&wire);
         return;
     }
     client->server = server;
-    client->fd = fd;
+    client->wire = wire;
     client->party = hello->peer;
     client->inbox.from_client = true;
     client->inbox.value_limit =
@@ -556,7 +563,11 @@ static void open_on_service(void *arg)
     struct open_call *call = arg;
     ddl_store_server *server = call->server;
     const ddl_listener_options options = {
-        .service = server->service, .self = server->self, .events = &door, .arg = server
+        .service = server->service,
+        .self = server->self,
+        .encryption = server->encryption,
+        .events = &door,
+        .arg = server,
     };
     call->status = ddl_listener_open(&options, call->address, call->bound,
                                      &server->listeners[server->listener_count], call->err);
@@ -579,8 +590,8 @@ static void free_server(ddl_store_server *server)
 }
 
 ddl_status ddl_store_server_open(ddl_service *service, const ddl_hello_party *self,
-                                 const ddl_address *address, ddl_address *bound, ddl_store_server **out,
-                                 ddl_error *err)
+                                 const ddl_encryption *encryption, const ddl_address *address,
+                                 ddl_address *bound, ddl_store_server **out, ddl_error *err)
 {
     ddl_store_server *server = ddl_alloc(sizeof *server);
     if (server == NULL)
@@ -588,6 +599,7 @@ ddl_status ddl_store_server_open(ddl_service *service, const ddl_hello_party *se
     server->service = service;
     server->self = *self;
     server->self.channel = DDL_CHANNEL_STORE;
+    server->encryption = encryption;
     ddl_list_init(&server->clients);
     ddl_bell_init(&server->bell);
     server->bucket_count = (size_t)self->nranks * 4 + 61;

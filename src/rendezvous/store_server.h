@@ -12,15 +12,17 @@
 #include "io/address.h"
 #include "io/service.h"
 #include "protocol/hello.h"
+#include "rendezvous/encryption.h"
 
 typedef struct ddl_store_server ddl_store_server;
 
 enum { DDL_STORE_SERVER_DOORS = 4 }; /* addresses at which one server listens, at most */
 
-/* Serve the run self->run_id of self->nranks ranks at address. Errors as of ddl_socket_listen. */
+/* Serve the run self->run_id of self->nranks ranks at address; encryption: NULL below level tls. Errors as of
+ * ddl_socket_listen. */
 DDL_MUST_USE ddl_status ddl_store_server_open(ddl_service *service, const ddl_hello_party *self,
-                                              const ddl_address *address, ddl_address *bound,
-                                              ddl_store_server **server, ddl_error *err);
+                                              const ddl_encryption *encryption, const ddl_address *address,
+                                              ddl_address *bound, ddl_store_server **server, ddl_error *err);
 
 /* Serve it at this address too, which must not be one too many. Errors as of ddl_socket_listen. */
 DDL_MUST_USE ddl_status ddl_store_server_open_also(ddl_store_server *server, const ddl_address *address,

@@ -33,7 +33,8 @@ enum {
 };
 
 struct store_tcp {
-    ddl_store base; /* held[0]: the connection */
+    ddl_store base; /* held[0]: the connection's descriptor */
+    ddl_wire wire;
     uint32_t next_id;
     ddl_store_inbox inbox;
     ddl_store_server *server; /* rank 0 */
@@ -58,26 +59,66 @@ static ddl_deadline earlier(ddl_deadline a, ddl_deadline b)
     return a < b ? a : b;
 }
 
+static enum attempt no_answer(const char *where, ddl_error *err)
+{
+    (void)DDL_FAIL(err, DDL_ETIMEDOUT, "%s accepts connections but does not answer", where);
+    return AGAIN;
+}
+
+/* At level tls: make a session of the connection. host: as it was named. */
+static enum attempt shake_hands(const ddl_store_options *options, const ddl_hello_party *self,
+                                const char *host, const ddl_address *to, ddl_wire *wire, ddl_hello *hello,
+                                ddl_deadline deadline, ddl_error *err)
+{
+    char where[DDL_ADDRESS_FULL_TEXT];
+    ddl_error why;
+    bool done = false;
+    ddl_address_text(to, where);
+    if (ddl_encryption_call(options->encryption, self, where, wire, err) != DDL_OK)
+        return GIVE_UP;
+    for (;;) {
+        ddl_status status =
+            ddl_encryption_shake(options->encryption, self->rank, false, wire, hello, &done, &why);
+        if (status == DDL_OK && done)
+            status = ddl_encryption_check_peer(options->encryption, wire, self->peer, host, to, &why);
+        if (status != DDL_OK) {
+            (void)DDL_FAIL(err, status, "store at %s: %s", where, why.text);
+            err->os_errno = why.os_errno;
+            return status == DDL_ENETWORK ? AGAIN : GIVE_UP;
+        }
+        if (done)
+            return ENTERED;
+        if (!ddl_socket_wait(wire->fd, ddl_wire_has_unsent(wire) ? POLLIN | POLLOUT : POLLIN, deadline))
+            return no_answer(where, err);
+    }
+}
+
 /* Move the handshake's bytes until it has come to something. */
-static enum attempt greet(int fd, const char *where, ddl_hello *hello, ddl_deadline deadline, ddl_error *err)
+static enum attempt greet(ddl_wire *wire, const char *where, ddl_hello *hello, ddl_deadline deadline,
+                          ddl_error *err)
 {
     uint8_t data[512];
     for (;;) {
         ddl_view out = ddl_hello_output(hello);
         size_t wanted = ddl_hello_wants(hello);
-        if (out.bytes == 0 && wanted == 0)
+        if (out.bytes == 0 && wanted == 0 && ddl_wire_flush(wire))
             break;
-        if (!ddl_socket_wait(fd, out.bytes > 0 ? POLLOUT : POLLIN, deadline)) {
-            (void)DDL_FAIL(err, DDL_ETIMEDOUT, "%s accepts connections but does not answer", where);
-            return AGAIN;
+        ssize_t count = -1;
+        if (out.bytes > 0)
+            count = ddl_wire_write(wire, out.data, out.bytes);
+        else if (wanted > 0)
+            count = ddl_wire_read(wire, data, wanted < sizeof data ? wanted : sizeof data);
+        if (count < 0 && errno == EBADMSG) {
+            (void)DDL_FAIL(err, DDL_EAUTH, "store at %s: TLS failed: %s", where, ddl_wire_problem(wire));
+            return GIVE_UP;
         }
-        ssize_t count = out.bytes > 0
-                            ? ddl_socket_write(fd, out.data, out.bytes)
-                            : ddl_socket_read(fd, data, wanted < sizeof data ? wanted : sizeof data);
         if (count == 0 || (count < 0 && errno != EAGAIN)) {
             (void)DDL_FAIL(err, DDL_ENETWORK, "%s closed the connection before it answered", where);
             return AGAIN;
         }
+        bool writes = out.bytes > 0 || ddl_wire_has_unsent(wire);
+        if (count < 0 && !ddl_socket_wait(wire->fd, writes ? POLLOUT : POLLIN, deadline))
+            return no_answer(where, err);
         if (count > 0 && out.bytes > 0)
             ddl_hello_sent(hello, (size_t)count);
         else if (count > 0)
@@ -131,35 +172,42 @@ static void put_last(ddl_address addresses[], int count, int which)
 }
 
 /* Connect to one of these addresses and shake hands. */
-static enum attempt enter_once(struct store_tcp *tcp, const ddl_store_options *options,
+static enum attempt enter_once(struct store_tcp *tcp, const ddl_store_options *options, const char *host,
                                ddl_address addresses[], int count, ddl_deadline deadline, ddl_error *err)
 {
-    int fd = -1, which = 0;
+    int which = 0;
+    ddl_wire wire = ddl_no_wire;
     ddl_hello hello;
     ddl_hello_party self = *options->self;
-    enum attempt attempt = connect_once(addresses, count, &which, &fd,
+    enum attempt attempt = connect_once(addresses, count, &which, &wire.fd,
                                         earlier(deadline, ddl_deadline_in_ms(CONNECT_LIMIT_MS)), err);
     if (attempt != ENTERED)
         return attempt;
     self.channel = DDL_CHANNEL_STORE;
     self.peer = 0;
     if (ddl_host_random(self.nonce, sizeof self.nonce, err) != DDL_OK) {
-        ddl_socket_close(&fd);
+        ddl_wire_close(&wire);
         return GIVE_UP;
     }
     ddl_hello_start_client(&hello, &self);
     ddl_address_text(&addresses[which], tcp->where);
-    attempt = greet(fd, tcp->where, &hello, earlier(deadline, ddl_deadline_in_ms(HANDSHAKE_LIMIT_MS)), err);
+    const ddl_deadline limit = earlier(deadline, ddl_deadline_in_ms(HANDSHAKE_LIMIT_MS));
+    if (options->encryption != NULL)
+        attempt = shake_hands(options, &self, host, &addresses[which], &wire, &hello, limit, err);
+    if (attempt == ENTERED)
+        attempt = greet(&wire, tcp->where, &hello, limit, err);
     if (attempt != ENTERED) {
-        ddl_socket_close(&fd);
+        ddl_wire_close(&wire);
         put_last(addresses, count, which);
         return attempt;
     }
+    ddl_encryption_trust(&wire);
     ddl_address local;
-    ddl_socket_local(fd, &local);
+    ddl_socket_local(wire.fd, &local);
     ddl_address_host(&local, tcp->base.address);
     memcpy(tcp->base.run_id, hello.peer.run_id, DDL_RUN_ID_BYTES);
-    tcp->base.held[0] = fd;
+    tcp->wire = wire;
+    tcp->base.held[0] = wire.fd;
     return ENTERED;
 }
 
@@ -178,14 +226,15 @@ static void tell_progress(ddl_progress *progress, const char *rest, const ddl_er
     ddl_progress_tell(progress, "rank 0 at %s (%s)", rest, known ? reason : last->text);
 }
 
-static ddl_status enter(struct store_tcp *tcp, const ddl_store_options *options, ddl_address addresses[],
-                        int count, const char *rest, ddl_deadline deadline, ddl_error *err)
+static ddl_status enter(struct store_tcp *tcp, const ddl_store_options *options, const char *host,
+                        ddl_address addresses[], int count, const char *rest, ddl_deadline deadline,
+                        ddl_error *err)
 {
     const int64_t start_ns = ddl_now_ns();
     ddl_error last = { .code = DDL_OK };
     for (int64_t pause = FIRST_PAUSE_MS;;
          pause = pause * 3 / 2 < LAST_PAUSE_MS ? pause * 3 / 2 : LAST_PAUSE_MS) {
-        enum attempt attempt = enter_once(tcp, options, addresses, count, deadline, &last);
+        enum attempt attempt = enter_once(tcp, options, host, addresses, count, deadline, &last);
         if (attempt == ENTERED)
             return DDL_OK;
         if (attempt == GIVE_UP) {
@@ -281,8 +330,8 @@ static ddl_status serve(struct store_tcp *tcp, const ddl_store_options *options,
     DDL_TRY(ddl_host_random(self.run_id, sizeof self.run_id, err));
     for (int i = 0; i < count; i++) {
         ddl_error last = { .code = DDL_OK };
-        if (ddl_store_server_open(options->service, &self, &addresses[i], bound, &tcp->server, &last) ==
-            DDL_OK) {
+        if (ddl_store_server_open(options->service, &self, options->encryption, &addresses[i], bound,
+                                  &tcp->server, &last) == DDL_OK) {
             warn_of_address(host, bound);
             return serve_also(tcp, bound, &addresses[i + 1], count - i - 1, err);
         }
@@ -298,7 +347,7 @@ static ddl_status serve(struct store_tcp *tcp, const ddl_store_options *options,
 static void tcp_destroy(ddl_store *store, ddl_deadline deadline)
 {
     struct store_tcp *tcp = as_tcp(store);
-    ddl_socket_close(&tcp->base.held[0]);
+    ddl_wire_close(&tcp->wire);
     ddl_store_server_close(tcp->server, deadline);
     ddl_store_inbox_fini(&tcp->inbox);
     ddl_free(tcp);
@@ -322,13 +371,14 @@ static ddl_status tcp_open(const ddl_store_options *options, const char *rest, d
         return DDL_FAIL(err, DDL_ENOMEM, "no memory for a store");
     tcp->base.ops = &ddl_store_tcp;
     tcp->base.held[0] = tcp->base.held[1] = -1;
+    tcp->wire = ddl_no_wire;
     tcp->inbox.value_limit = DDL_STORE_ROSTER_LIMIT + DDL_STORE_SEAL_ROOM;
     if (options->self->rank == 0) {
         if ((status = serve(tcp, options, addresses, count, host, port, &bound, err)) != DDL_OK)
             goto fail;
-        if ((status = enter(tcp, options, &bound, 1, rest, deadline, err)) != DDL_OK)
+        if ((status = enter(tcp, options, host, &bound, 1, rest, deadline, err)) != DDL_OK)
             goto fail;
-    } else if ((status = enter(tcp, options, addresses, count, rest, deadline, err)) != DDL_OK) {
+    } else if ((status = enter(tcp, options, host, addresses, count, rest, deadline, err)) != DDL_OK) {
         goto fail;
     }
     *out = &tcp->base;
@@ -369,7 +419,7 @@ static ddl_status late(struct store_tcp *tcp, ddl_error *err)
 static ddl_status take_in(struct store_tcp *tcp, ddl_error *err)
 {
     uint8_t data[READ_BYTES];
-    ssize_t count = ddl_socket_read(tcp->base.held[0], data, sizeof data);
+    ssize_t count = ddl_wire_read(&tcp->wire, data, sizeof data);
     if (count > 0)
         return ddl_store_inbox_feed(&tcp->inbox, data, (size_t)count, err);
     return count < 0 && errno == EAGAIN ? DDL_OK : lost(tcp, err);
@@ -394,13 +444,14 @@ static ddl_status send_message(struct store_tcp *tcp, const ddl_store_message *m
     ddl_status status = DDL_OK;
     if (!ddl_store_message_encode(message, &out))
         status = DDL_FAIL(err, DDL_ENOMEM, "no memory for a request to the store");
-    for (size_t sent = 0; sent < out.bytes && status == DDL_OK;) {
-        ssize_t count = ddl_socket_write(tcp->base.held[0], out.data + sent, out.bytes - sent);
+    size_t sent = 0;
+    while (status == DDL_OK && (sent < out.bytes || !ddl_wire_flush(&tcp->wire))) {
+        ssize_t count = sent < out.bytes ? ddl_wire_write(&tcp->wire, out.data + sent, out.bytes - sent) : -1;
         if (count > 0)
             sent += (size_t)count;
         else if (count < 0 && errno != EAGAIN)
             status = lost(tcp, err);
-        else if (!ddl_socket_wait(tcp->base.held[0], POLLOUT, deadline))
+        else if (!ddl_socket_wait(tcp->wire.fd, POLLOUT, deadline))
             status = late(tcp, err);
     }
     ddl_bytes_fini(&out);
@@ -419,7 +470,7 @@ static ddl_status await_reply(struct store_tcp *tcp, uint32_t id, ddl_deadline d
             break;
         if (found)
             continue; /* the reply to a request that was given up */
-        if (!ddl_socket_wait(tcp->base.held[0], POLLIN, deadline))
+        if (!ddl_socket_wait(tcp->wire.fd, POLLIN, deadline))
             return late(tcp, err);
         DDL_TRY(take_in(tcp, err));
     }

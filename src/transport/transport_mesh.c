@@ -27,6 +27,7 @@ enum {
     STAGING_BYTES = 64 * 1024 + DDL_FRAME_BYTES,
     STAGING_BEFORE_BULK = 4 * 1024, /* when bulk is due: what lands here has to be copied */
     GATHERED_BYTES = 2 * 1024, /* so few are copied together: one part costs the kernel less than several */
+    SEALED_BYTES = DDL_TLS_RECORD_BYTES, /* and so many for TLS, which takes one part at a time */
     READS_PER_TURN = 8,
     POLLED_LINKS = 4,                /* up to so many expected links are read without asking the loop */
     EARLY_CLASSES = 2 * CHUNKS,      /* a power of two */
@@ -65,7 +66,8 @@ typedef enum link_state { LINK_OPEN, LINK_LEFT, LINK_LOST } link_state;
 
 typedef struct peer_link {
     ddl_mesh *mesh;
-    int peer, fd;
+    int peer;
+    ddl_wire wire;
     ddl_lane_end *in, *out; /* the stream is two lanes; NULL: it is the connection */
     bool shares_heaps;
     uint8_t *heap; /* the peer's */
@@ -108,10 +110,11 @@ typedef struct peer_link {
     bool begun;             /* the first of sending has its header encoded */
     bool flushing;
 
-    int expecting;  /* posted receives and awaited grants */
-    bool nudge_due; /* something was written to the lane since the peer was last looked at */
-    ddl_link hot;   /* in mesh->hot while expecting > 0 */
-    ddl_link dirty; /* in mesh->dirty while something is queued */
+    int expecting;   /* posted receives and awaited grants */
+    bool nudge_due;  /* something was written to the lane since the peer was last looked at */
+    ddl_link hot;    /* in mesh->hot while expecting > 0 */
+    ddl_link dirty;  /* in mesh->dirty while something is queued */
+    ddl_link unread; /* in mesh->unread while its TLS session holds bytes that no poll shows */
 } peer_link;
 
 struct ddl_mesh {
@@ -127,14 +130,14 @@ struct ddl_mesh {
     uv_poll_t bell; /* of the lanes */
     bool bell_open;
     peer_link *links; /* nranks; the own one is unused */
-    ddl_list hot, dirty;
+    ddl_list hot, dirty, unread;
     ddl_list due; /* xfers whose pages are to be put or taken */
     int nhot;
     ddl_list free_early;
     ddl_list slabs;
     bool closed;
     uint8_t *staging;
-    uint8_t gathered[GATHERED_BYTES];
+    uint8_t gathered[SEALED_BYTES];
 };
 
 typedef struct slab { /* of early entries; kept until the end */
@@ -143,9 +146,11 @@ typedef struct slab { /* of early entries; kept until the end */
 } slab;
 
 static void link_lost(peer_link *link, int os_errno, const ddl_error *error);
+static void link_broke(peer_link *link, int os_errno);
 static void stop_watching(peer_link *link);
 static void let_go_of_heap(peer_link *link);
 static void flush(peer_link *link);
+static void note_unread(peer_link *link);
 
 /* ---- small parts ---- */
 
@@ -276,11 +281,22 @@ static void drop_nearly(peer_link *link, early *entry)
     drop_early(link, entry);
 }
 
+/* Lanes have taken the place of the connection, where there are any. */
+static bool is_encrypted(const peer_link *link)
+{
+    return link->wire.tls != NULL && link->out == NULL;
+}
+
+static bool has_unsent(const peer_link *link)
+{
+    return is_encrypted(link) && ddl_wire_has_unsent(&link->wire);
+}
+
 /* Keep the link among those to be written to exactly while something is queued. */
 static void mark_dirty(peer_link *link)
 {
     bool due = link->state == LINK_OPEN && !link->deaf &&
-               (link->control.bytes > 0 || !ddl_list_empty(&link->sending));
+               (link->control.bytes > 0 || !ddl_list_empty(&link->sending) || has_unsent(link));
     if (due && !ddl_link_linked(&link->dirty))
         ddl_list_append(&link->mesh->dirty, &link->dirty);
     else if (!due && ddl_link_linked(&link->dirty))
@@ -363,35 +379,106 @@ static ssize_t write_lane(peer_link *link, const struct iovec *iov, int count)
     return (ssize_t)written;
 }
 
+/* Copy parts one behind the other, as many bytes as there are, or is room for; they are the parts' no more.
+ */
+static size_t gather(struct iovec *iov, int count, uint8_t *room, size_t room_bytes)
+{
+    size_t gathered = 0;
+    for (int i = 0; i < count && gathered < room_bytes; i++) {
+        size_t part = ddl_size_min(iov[i].iov_len, room_bytes - gathered);
+        memcpy(room + gathered, iov[i].iov_base, part);
+        iov[i].iov_base = (char *)iov[i].iov_base + part;
+        iov[i].iov_len -= part;
+        gathered += part;
+    }
+    return gathered;
+}
+
+/*
+ * Through TLS: what fills records is encrypted from where it lies; what does not, a header for one, goes into
+ * a record with what follows it. Returns what was taken, which will all go; with nothing to send it flushes.
+ */
+static ssize_t send_sealed(peer_link *link, struct iovec *iov, int count)
+{
+    ddl_tls_socket *tls = link->wire.tls;
+    uint8_t *gathered = link->mesh->gathered;
+    size_t left = 0, sent = 0;
+    for (int i = 0; i < count; i++)
+        left += iov[i].iov_len;
+    if (left == 0)
+        return ddl_tls_socket_write(tls, NULL, 0, false);
+    for (int i = 0; left > 0;) {
+        const uint8_t *from = iov[i].iov_base;
+        size_t part = iov[i].iov_len / SEALED_BYTES * SEALED_BYTES;
+        if (part == 0) {
+            from = gathered;
+            part = gather(iov + i, count - i, gathered, SEALED_BYTES);
+        }
+        ssize_t taken = ddl_tls_socket_write(tls, from, part, part < left);
+        if (taken < 0)
+            return sent > 0 ? (ssize_t)sent : -1; /* what is wrong shows again */
+        if (from != gathered) {
+            iov[i].iov_base = (char *)iov[i].iov_base + taken;
+            iov[i].iov_len -= (size_t)taken;
+        }
+        sent += (size_t)taken;
+        left -= (size_t)taken;
+        if ((size_t)taken < part)
+            break;
+        while (left > 0 && iov[i].iov_len == 0)
+            i++;
+    }
+    return (ssize_t)sent;
+}
+
+static ssize_t receive_sealed(peer_link *link, const struct iovec *iov, int count)
+{
+    size_t got = 0;
+    for (int i = 0; i < count; i++)
+        for (size_t at = 0; at < iov[i].iov_len;) {
+            ssize_t part =
+                ddl_tls_socket_read(link->wire.tls, (char *)iov[i].iov_base + at, iov[i].iov_len - at);
+            if (part <= 0)
+                return got > 0 ? (ssize_t)got : part; /* what ended it shows again */
+            at += (size_t)part;
+            got += (size_t)part;
+        }
+    return (ssize_t)got;
+}
+
 static ssize_t send_parts(peer_link *link, struct iovec *iov, int count)
 {
     if (link->out != NULL)
         return write_lane(link, iov, count);
     if (DDL_FAILPOINT_OS("mesh.send", ECONNRESET))
         return -1;
+    if (is_encrypted(link))
+        return send_sealed(link, iov, count);
     size_t bytes = 0;
     for (int i = 0; i < count; i++)
         bytes += iov[i].iov_len;
     if (bytes > GATHERED_BYTES) {
         struct msghdr message = { .msg_iov = iov, .msg_iovlen = (unsigned)count };
-        return sendmsg(link->fd, &message, MSG_NOSIGNAL);
+        return sendmsg(link->wire.fd, &message, MSG_NOSIGNAL);
     }
     uint8_t *end = link->mesh->gathered;
     for (int i = 0; i < count; end += iov[i++].iov_len)
         memcpy(end, iov[i].iov_base, iov[i].iov_len);
     if (DDL_FAILPOINT("mesh.short"))
         bytes = (bytes + 1) / 2;
-    return send(link->fd, link->mesh->gathered, bytes, MSG_NOSIGNAL);
+    return send(link->wire.fd, link->mesh->gathered, bytes, MSG_NOSIGNAL);
 }
 
 static ssize_t receive_parts(peer_link *link, struct iovec *iov, int count)
 {
     if (DDL_FAILPOINT_OS("mesh.recv", ECONNRESET))
         return -1;
+    if (is_encrypted(link))
+        return receive_sealed(link, iov, count);
     if (count == 1)
-        return recv(link->fd, iov->iov_base, iov->iov_len, MSG_DONTWAIT);
+        return recv(link->wire.fd, iov->iov_base, iov->iov_len, MSG_DONTWAIT);
     struct msghdr message = { .msg_iov = iov, .msg_iovlen = (unsigned)count };
-    return recvmsg(link->fd, &message, MSG_DONTWAIT);
+    return recvmsg(link->wire.fd, &message, MSG_DONTWAIT);
 }
 
 static void begin_frame(peer_link *link, ddl_xfer *xfer)
@@ -432,7 +519,7 @@ static bool write_some(peer_link *link, ddl_xfer **finished)
                 (struct iovec){ link->header + link->header_sent, DDL_FRAME_BYTES - link->header_sent };
         count = ddl_moving_parts_left(xfer, iov, count);
     }
-    if (count == 0) {
+    if (count == 0 && xfer == NULL && !has_unsent(link)) {
         want_writable(link, false);
         return false;
     }
@@ -445,7 +532,7 @@ static bool write_some(peer_link *link, ddl_xfer **finished)
         else if (errno == EPIPE || errno == ECONNRESET || errno == ENOTCONN)
             link->deaf = true;
         else
-            link_lost(link, errno, NULL);
+            link_broke(link, errno);
         return false;
     }
     size_t written = (size_t)result;
@@ -461,7 +548,8 @@ static bool write_some(peer_link *link, ddl_xfer **finished)
     size_t part = ddl_size_min(written, DDL_FRAME_BYTES - link->header_sent);
     link->header_sent += part;
     ddl_moving_advance(xfer, written - part);
-    if (link->header_sent == DDL_FRAME_BYTES && xfer->moved == xfer->bytes) {
+    /* What TLS has kept is not sent yet: nobody would flush it once everything is taken for done. */
+    if (link->header_sent == DDL_FRAME_BYTES && xfer->moved == xfer->bytes && !has_unsent(link)) {
         ddl_list_remove(&xfer->link);
         xfer->state = IDLE;
         link->begun = false;
@@ -785,7 +873,7 @@ static void mesh_cancel(ddl_transport *transport, ddl_xfer *xfer)
         ddl_error error;
         DDL_FAIL(&error, DDL_ENOMEM, "no memory for the rest of a message");
         link_lost(link, 0, &error);
-        shutdown(link->fd, SHUT_WR);
+        shutdown(link->wire.fd, SHUT_WR);
     }
 }
 
@@ -1195,7 +1283,7 @@ static bool read_socket(peer_link *link)
         if (errno == EINTR)
             return true;
         if (errno != EAGAIN && errno != EWOULDBLOCK)
-            link_lost(link, errno, NULL);
+            link_broke(link, errno);
         return false;
     }
     if (result == 0) {
@@ -1289,8 +1377,29 @@ static void read_link(peer_link *link)
         bool more = read_socket(link);
         bool in_bulk = link->payload_left > 0 && link->sink == SINK_XFER && i == 0;
         if (!more && !in_bulk)
-            return;
+            break;
     }
+    note_unread(link);
+}
+
+/* A session may hold half a record that is decrypted, of which the socket knows nothing. */
+static void note_unread(peer_link *link)
+{
+    bool due = link->state == LINK_OPEN && is_encrypted(link) && ddl_wire_has_unread(&link->wire);
+    if (due && !ddl_link_linked(&link->unread))
+        ddl_list_append(&link->mesh->unread, &link->unread);
+    else if (!due && ddl_link_linked(&link->unread))
+        ddl_list_remove(&link->unread);
+}
+
+static void read_unread(ddl_mesh *mesh)
+{
+    ddl_list turn;
+    ddl_list_init(&turn);
+    for (ddl_link *first; (first = ddl_list_take_first(&mesh->unread)) != NULL;)
+        ddl_list_append(&turn, first);
+    for (ddl_link *first; (first = ddl_list_take_first(&turn)) != NULL;)
+        read_link(DDL_CONTAINER(first, peer_link, unread));
 }
 
 /* ---- the loop ---- */
@@ -1310,7 +1419,7 @@ static void read_to_the_end(peer_link *link)
 static void end_of_connection(peer_link *link)
 {
     uint8_t byte;
-    ssize_t got = recv(link->fd, &byte, 1, MSG_DONTWAIT);
+    ssize_t got = recv(link->wire.fd, &byte, 1, MSG_DONTWAIT);
     int cause = got < 0 ? errno : 0;
     if (cause == EAGAIN || cause == EWOULDBLOCK || cause == EINTR)
         return;
@@ -1350,9 +1459,7 @@ static void on_poll(uv_poll_t *poll, int status, int events)
 static void on_poll_closed(uv_handle_t *handle)
 {
     peer_link *link = handle->data;
-    if (link->fd >= 0)
-        close(link->fd);
-    link->fd = -1;
+    ddl_wire_close(&link->wire);
 }
 
 static void want_writable(peer_link *link, bool wanted)
@@ -1398,8 +1505,21 @@ static void link_lost(peer_link *link, int os_errno, const ddl_error *error)
     link->state = LINK_LOST;
     let_go_of_heap(link);
     stop_watching(link);
+    note_unread(link);
     if (before == LINK_OPEN)
         link->mesh->owner.lost(link->mesh->owner.arg, link->peer, os_errno, error);
+}
+
+/* Reading or writing failed. */
+static void link_broke(peer_link *link, int os_errno)
+{
+    ddl_error error;
+    if (!is_encrypted(link) || os_errno != EBADMSG) {
+        link_lost(link, os_errno, NULL);
+        return;
+    }
+    DDL_FAIL(&error, DDL_EPROTO, "what TLS does not take: %s", ddl_wire_problem(&link->wire));
+    link_lost(link, 0, &error);
 }
 
 bool ddl_mesh_sweep(ddl_mesh *mesh)
@@ -1409,6 +1529,7 @@ bool ddl_mesh_sweep(ddl_mesh *mesh)
         ddl_lanes_set_asleep(mesh->lanes, false);
     for (int i = 0; i < mesh->nby_lane; i++)
         read_lanes_of(mesh->by_lane[i]);
+    read_unread(mesh);
     if (mesh->nhot > POLLED_LINKS) {
         ddl_mesh_flush(mesh);
         move_pages(mesh);
@@ -1434,6 +1555,8 @@ bool ddl_mesh_needs_loop(const ddl_mesh *mesh)
 
 bool ddl_mesh_doze(ddl_mesh *mesh)
 {
+    if (!ddl_list_empty(&mesh->unread))
+        return true;
     if (mesh->lanes == NULL)
         return false;
     if (!ddl_list_empty(&mesh->due))
@@ -1569,7 +1692,7 @@ static bool send_goodbye(peer_link *link)
 static void drain(const peer_link *link)
 {
     for (int i = 0; i < READS_PER_TURN; i++)
-        if (recv(link->fd, link->mesh->staging, STAGING_BYTES, MSG_DONTWAIT) <= 0)
+        if (recv(link->wire.fd, link->mesh->staging, STAGING_BYTES, MSG_DONTWAIT) <= 0)
             return;
 }
 
@@ -1636,8 +1759,8 @@ static bool is_inside_host(int fd)
  */
 static void avoid_pacing(const peer_link *link)
 {
-    if (is_inside_host(link->fd))
-        setsockopt(link->fd, IPPROTO_TCP, TCP_CONGESTION, "reno", strlen("reno"));
+    if (is_inside_host(link->wire.fd))
+        setsockopt(link->wire.fd, IPPROTO_TCP, TCP_CONGESTION, "reno", strlen("reno"));
 }
 
 #else
@@ -1668,7 +1791,7 @@ static void on_bell(uv_poll_t *poll, int status, int events)
     ddl_local_bell_silence(ddl_lanes_bell(mesh->lanes));
 }
 
-ddl_status ddl_mesh_create(int rank, int nranks, const int sockets[], ddl_lanes *lanes, ddl_heap *heap,
+ddl_status ddl_mesh_create(int rank, int nranks, const ddl_wire wires[], ddl_lanes *lanes, ddl_heap *heap,
                            const ddl_mesh_owner *owner, ddl_mesh **out, ddl_error *err)
 {
     ddl_mesh *mesh = ddl_alloc(sizeof *mesh);
@@ -1680,9 +1803,10 @@ ddl_status ddl_mesh_create(int rank, int nranks, const int sockets[], ddl_lanes 
         ddl_free(mesh);
         ddl_free(links);
         ddl_free(staging);
-        for (int peer = 0; peer < nranks; peer++)
-            if (sockets[peer] >= 0)
-                close(sockets[peer]);
+        for (int peer = 0; peer < nranks; peer++) {
+            ddl_wire wire = wires[peer];
+            ddl_wire_close(&wire);
+        }
         return DDL_FAIL(err, DDL_ENOMEM, "no memory for %d links", nranks);
     }
     mesh->transport.ops = &mesh_ops;
@@ -1697,6 +1821,7 @@ ddl_status ddl_mesh_create(int rank, int nranks, const int sockets[], ddl_lanes 
     mesh->by_lane = by_lane;
     ddl_list_init(&mesh->hot);
     ddl_list_init(&mesh->dirty);
+    ddl_list_init(&mesh->unread);
     ddl_list_init(&mesh->due);
     ddl_list_init(&mesh->free_early);
     ddl_list_init(&mesh->slabs);
@@ -1704,13 +1829,15 @@ ddl_status ddl_mesh_create(int rank, int nranks, const int sockets[], ddl_lanes 
         peer_link *link = &links[peer];
         link->mesh = mesh;
         link->peer = peer;
-        link->fd = sockets[peer];
+        link->wire = wires[peer];
         if (lanes != NULL && peer != rank && ddl_lanes_reach(lanes, peer)) {
             link->in = ddl_lanes_in(lanes, peer);
             link->out = ddl_lanes_out(lanes, peer);
             link->shares_heaps = ddl_lanes_share_heaps(lanes, peer);
             link->heap = ddl_lanes_heap(lanes, peer, &link->heap_bytes);
             by_lane[mesh->nby_lane++] = link;
+            ddl_tls_socket_destroy(link->wire.tls); /* of which only the end is of interest from now on */
+            link->wire.tls = NULL;
         }
         ddl_list_init(&link->receives);
         ddl_list_init(&link->early_messages);
@@ -1727,7 +1854,8 @@ ddl_status ddl_mesh_create(int rank, int nranks, const int sockets[], ddl_lanes 
             continue;
         /* Untouched memory costs nothing until a peer is early. */
         links[peer].chunks = ddl_alloc((size_t)CHUNKS * CHUNK_BYTES);
-        enough = links[peer].chunks != NULL && reserve_control(&links[peer]);
+        enough = links[peer].chunks != NULL && reserve_control(&links[peer]) &&
+                 (links[peer].wire.tls == NULL || ddl_tls_socket_hurry(links[peer].wire.tls));
     }
     if (!enough) {
         ddl_mesh_destroy(mesh);
@@ -1755,7 +1883,7 @@ ddl_status ddl_mesh_open(ddl_mesh *mesh, ddl_engine *engine, ddl_error *err)
         peer_link *link = &mesh->links[peer];
         if (peer == mesh->rank)
             continue;
-        int code = uv_poll_init(ddl_engine_loop(engine), &link->poll, link->fd);
+        int code = uv_poll_init(ddl_engine_loop(engine), &link->poll, link->wire.fd);
         if (code != 0)
             return DDL_FAIL_OS(err, DDL_ERESOURCE, -code, "cannot watch the connection to rank %d", peer);
         link->poll.data = link;
@@ -1764,6 +1892,7 @@ ddl_status ddl_mesh_open(ddl_mesh *mesh, ddl_engine *engine, ddl_error *err)
         code = uv_poll_start(&link->poll, UV_READABLE, on_poll);
         if (code != 0)
             return DDL_FAIL_OS(err, DDL_ERESOURCE, -code, "cannot watch the connection to rank %d", peer);
+        note_unread(link);
     }
     return mesh->nby_lane > 0 ? open_bell(mesh, err) : DDL_OK;
 }
@@ -1774,8 +1903,7 @@ void ddl_mesh_destroy(ddl_mesh *mesh)
         return;
     for (int peer = 0; peer < mesh->nranks; peer++) {
         peer_link *link = &mesh->links[peer];
-        if (link->fd >= 0)
-            close(link->fd);
+        ddl_wire_close(&link->wire);
         ddl_free(link->chunks);
         ddl_bytes_fini(&link->control);
     }
@@ -1790,6 +1918,6 @@ void ddl_mesh_destroy(ddl_mesh *mesh)
 void ddl_mesh_close_in_child(ddl_mesh *mesh)
 {
     for (int peer = 0; peer < mesh->nranks; peer++)
-        if (mesh->links[peer].fd >= 0)
-            close(mesh->links[peer].fd);
+        if (mesh->links[peer].wire.fd >= 0)
+            close(mesh->links[peer].wire.fd);
 }

@@ -1,8 +1,9 @@
 /*
  * transport_mesh.h - messages between ranks: frames over one stream of bytes per pair.
  *
- * The stream is a TCP connection, or between ranks of one host that share memory two lanes (lanes.h); such a
- * pair keeps its connection, which carries nothing any more, for its end: it tells that the peer has died.
+ * The stream is a TCP connection, with TLS on it at that level of security, or between ranks of one host that
+ * share memory two lanes (lanes.h); such a pair keeps its connection, which carries nothing any more, for its
+ * end: it tells that the peer has died.
  *
  * Small messages leave at once as eager frames, against a budget of chunks per link that the receiver
  * hands back as it consumes them; without budget the sender asks first. Larger messages wait for a grant,
@@ -23,6 +24,7 @@
 #include "base/error.h"
 #include "executor/transport.h"
 #include "io/engine.h"
+#include "io/wire.h"
 #include "protocol/frame.h"
 #include "protocol/notice.h"
 #include "transport/heap.h"
@@ -47,12 +49,12 @@ typedef struct ddl_mesh_owner {
 } ddl_mesh_owner;
 
 /*
- * sockets[i] is connected to rank i (-1 for the own rank); the mesh owns them from now on, also on
+ * wires[i] is connected to rank i (none for the own rank); the mesh owns them from now on, also on
  * failure. lanes (NULL: none) carry the frames to ranks that they reach; heap (NULL: none) is the one in the
  * memory of this rank. Both must outlive the mesh. engine is created by the caller with ddl_mesh_sweep,
  * ddl_mesh_needs_loop and ddl_mesh_doze as its client.
  */
-DDL_MUST_USE ddl_status ddl_mesh_create(int rank, int nranks, const int sockets[], ddl_lanes *lanes,
+DDL_MUST_USE ddl_status ddl_mesh_create(int rank, int nranks, const ddl_wire wires[], ddl_lanes *lanes,
                                         ddl_heap *heap, const ddl_mesh_owner *owner, ddl_mesh **mesh,
                                         ddl_error *err);
 

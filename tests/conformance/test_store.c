@@ -790,7 +790,9 @@ static void clients_that_take_no_part_make_room(void **state)
 static ddl_prover *prover(const char *secret)
 {
     ddl_prover *made = NULL;
-    assert_int_equal(ddl_proof_create((ddl_view){ secret, strlen(secret) }, secret, &made, NULL), DDL_OK);
+    assert_int_equal(
+        ddl_proof_create((ddl_view){ secret, strlen(secret) }, secret, DDL_SECURITY_AUTH, &made, NULL),
+        DDL_OK);
     return made;
 }
 

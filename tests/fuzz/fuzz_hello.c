@@ -42,7 +42,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
     size_t taken = 0;
     if (bytes < 2)
         return 0;
-    const struct pretender pretender = { { "a fuzzer", prove, check }, data[0] & 16 };
+    const struct pretender pretender = { { "a fuzzer", DDL_SECURITY_AUTH, prove, check, NULL },
+                                         data[0] & 16 };
     ddl_hello_party self = { .channel = data[0] & 2 ? DDL_CHANNEL_STORE : DDL_CHANNEL_MESH,
                              .generator = 7,
                              .run_id = { 1, 2, 3 },

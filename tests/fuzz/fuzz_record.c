@@ -67,7 +67,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
     if (bytes < 1)
         return 0;
     const bool holds = data[0] & 4;
-    const ddl_prover prover = { "a fuzzer", prove, holds ? check_yes : check_no };
+    const ddl_prover prover = { .source = "a fuzzer",
+                                .level = DDL_SECURITY_AUTH,
+                                .prove = prove,
+                                .check = holds ? check_yes : check_no };
     const ddl_prover *used = data[0] & 2 ? &prover : NULL;
     const uint8_t run_id[DDL_RUN_ID_BYTES] = { 1 };
     const ddl_seal seal = { used, run_id };

@@ -1,7 +1,8 @@
 """The sweep: `collectives` under the launcher, for a number of ranks and each algorithm that takes them.
 
     run_collectives.py LAUNCHER COLLECTIVES SIMULATOR --ranks N [--cases C] [--max-count M] [--seed S]
-                       [--algorithms] [--only OPERATION[=ALGORITHM]] [--transport NAME] [--gpu DRIVER]
+                       [--algorithms] [--only OPERATION[=ALGORITHM]] [--transport NAME] [--security LEVEL]
+                       [--gpu DRIVER]
 
 Without --algorithms the library chooses; with it, every algorithm that `SIMULATOR list` (ddl-sim) knows is forced by
 its variable: one of each operation at a time, as often as the operation with the most of them has another, on the
@@ -55,6 +56,8 @@ def run(arguments, forced, any_number, only):
     settings = {"DDL_" + operation.upper(): algorithm for operation, algorithm in forced.items()}
     if arguments.transport:
         settings["DDL_TRANSPORT"] = arguments.transport
+    if arguments.security:
+        settings["DDL_SECURITY"] = arguments.security
     began = time.monotonic()
     try:
         done = subprocess.run(command, env={**clean_environment(), **settings}, stdin=subprocess.DEVNULL,
@@ -85,6 +88,7 @@ def main():
     parser.add_argument("--only")
     parser.add_argument("--transport")
     parser.add_argument("--gpu")
+    parser.add_argument("--security")
     arguments = parser.parse_args()
     arguments.cases = max(1, int(arguments.cases * float(os.environ.get("DDL_TEST_SCALE", "100")) / 100))
 

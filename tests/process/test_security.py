@@ -150,7 +150,6 @@ class Joining(Security):
         self.all_join(ranks)
         self.assertEqual([line for rank in ranks for line in rank.errors], [])
         self.assertEqual(os.listdir(self.folder), [])  # nobody made a secret
-        self.refused(world.start(0, "init", DDL_SECURITY="tls"), "DDL_EUNSUPPORTED", "DDL_SECURITY=tls")
         self.refused(world.start(0, "init", DDL_SECURITY="of"), "DDL_ECONFIG", "auth, tls, off")
 
     def test_a_world_without_proofs_on_a_network_is_warned_of_once(self):
@@ -610,7 +609,7 @@ class Launched(Security):
         self.assertFalse(os.path.exists(self.path(".ddl")))
 
     def test_levels_and_files_are_checked_on_the_command_line(self):
-        for arguments, word in ((["--security", "tls"], "auth or off"), (["--security", "none"], "auth or off"),
+        for arguments, word in ((["--security", "none"], "auth, tls or off"),
                                 (["--secret_file", self.path("x"), "--security", "off"], "of no use"),
                                 (["--secret_file", self.path("x")], "No such file")):
             launched = self.launch(*arguments, "true")

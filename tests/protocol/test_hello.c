@@ -37,8 +37,8 @@ static bool toy_check(const ddl_prover *prover, const uint8_t run_id[DDL_RUN_ID_
     return memcmp(mac, expected, sizeof expected) == 0;
 }
 
-static const struct toy ours = { { "the file a", toy_prove, toy_check }, 1 };
-static const struct toy theirs = { { "the file b", toy_prove, toy_check }, 2 };
+static const struct toy ours = { { "the file a", DDL_SECURITY_AUTH, toy_prove, toy_check, NULL }, 1 };
+static const struct toy theirs = { { "the file b", DDL_SECURITY_AUTH, toy_prove, toy_check, NULL }, 2 };
 
 static ddl_hello_party party(ddl_channel channel, int rank, int peer, int nranks)
 {

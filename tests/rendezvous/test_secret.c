@@ -126,8 +126,9 @@ static void nothing_follows_from_an_empty_secret(void **state)
     ddl_error error;
     static const uint8_t zeros[DDL_SECRET_LEAST];
     for (size_t bytes = 0; bytes < DDL_SECRET_LEAST; bytes++)
-        assert_int_equal(ddl_proof_create((ddl_view){ zeros, bytes }, "nowhere", &prover, &error),
-                         DDL_ECONFIG);
+        assert_int_equal(
+            ddl_proof_create((ddl_view){ zeros, bytes }, "nowhere", DDL_SECURITY_AUTH, &prover, &error),
+            DDL_ECONFIG);
     assert_null(prover);
 }
 

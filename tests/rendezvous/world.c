@@ -31,17 +31,17 @@ static bool links_work(const struct world_rank *self)
     for (int peer = 0; peer < self->nranks; peer++) {
         int hello[2] = { self->rank, peer };
         if (peer == self->rank
-                ? self->sockets[peer] != -1
-                : !set_up_right(self->sockets[peer]) ||
-                      ddl_socket_write(self->sockets[peer], hello, sizeof hello) != sizeof hello)
+                ? self->wires[peer].fd != -1
+                : !set_up_right(self->wires[peer].fd) ||
+                      ddl_socket_write(self->wires[peer].fd, hello, sizeof hello) != sizeof hello)
             return false;
     }
     for (int peer = 0; peer < self->nranks; peer++) {
         int hello[2];
         if (peer == self->rank)
             continue;
-        if (!ddl_socket_wait(self->sockets[peer], POLLIN, deadline) ||
-            ddl_socket_read(self->sockets[peer], hello, sizeof hello) != sizeof hello || hello[0] != peer ||
+        if (!ddl_socket_wait(self->wires[peer].fd, POLLIN, deadline) ||
+            ddl_socket_read(self->wires[peer].fd, hello, sizeof hello) != sizeof hello || hello[0] != peer ||
             hello[1] != self->rank)
             return false;
     }
@@ -51,7 +51,7 @@ static bool links_work(const struct world_rank *self)
 static void leave(struct world_rank *self)
 {
     for (int peer = 0; peer < self->nranks && self->bootstrap != NULL; peer++)
-        ddl_socket_close(&self->sockets[peer]);
+        ddl_wire_close(&self->wires[peer]);
     ddl_bootstrap_leave(self->bootstrap);
     ddl_proof_destroy(self->prover);
     ddl_roster_destroy(self->roster);
@@ -87,8 +87,8 @@ void world_end(void)
 static ddl_prover *make_prover(const char *secret)
 {
     ddl_prover *prover = NULL;
-    if (secret != NULL &&
-        ddl_proof_create((ddl_view){ secret, strlen(secret) }, "given by the test", &prover, NULL) != DDL_OK)
+    if (secret != NULL && ddl_proof_create((ddl_view){ secret, strlen(secret) }, "given by the test",
+                                           DDL_SECURITY_AUTH, &prover, NULL) != DDL_OK)
         abort();
     return prover;
 }
@@ -111,7 +111,7 @@ static void join(struct world_rank *self)
         .service = self->service,
         .deadline = ddl_deadline_in_ms(self->timeout_ms),
     };
-    self->status = ddl_bootstrap_join(&options, &self->bootstrap, &self->roster, self->sockets, &self->error);
+    self->status = ddl_bootstrap_join(&options, &self->bootstrap, &self->roster, self->wires, &self->error);
     self->seconds = (double)(ddl_now_ns() - start_ns) / 1e9;
 }
 

@@ -37,7 +37,7 @@ struct world_rank {
     ddl_prover *prover;
     ddl_bootstrap *bootstrap;
     ddl_roster *roster;
-    int sockets[WORLD_MAX];
+    ddl_wire wires[WORLD_MAX];
 };
 
 /* nranks ranks of one world that all do as they should. */

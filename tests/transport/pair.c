@@ -95,11 +95,11 @@ bool by_lanes;
 
 void open_side(side *me, int rank, int socket)
 {
-    int sockets[2] = { -1, -1 };
-    sockets[1 - rank] = socket;
+    ddl_wire wires[2] = { ddl_no_wire, ddl_no_wire };
+    wires[1 - rank].fd = socket;
     ddl_mesh_owner owner = { on_heard, on_told, on_agreement, on_left, on_lost, me };
     ddl_engine_client client = { sweep, needs_loop, no_job, no_tick, never_busy, doze, me };
-    assert_int_equal(ddl_mesh_create(rank, 2, sockets, me->lanes, me->heap, &owner, &me->mesh, NULL), DDL_OK);
+    assert_int_equal(ddl_mesh_create(rank, 2, wires, me->lanes, me->heap, &owner, &me->mesh, NULL), DDL_OK);
     assert_int_equal(ddl_engine_create(&client, false, &me->engine, NULL), DDL_OK);
     assert_true(ddl_engine_try_enter(me->engine)); /* kept: this thread drives both */
     assert_int_equal(ddl_mesh_open(me->mesh, me->engine, NULL), DDL_OK);

@@ -35,6 +35,7 @@ struct course {
     ddl_deadline deadline;
     ddl_service *service;
     ddl_prover *prover;
+    ddl_encryption *encryption;
     ddl_progress progress;
     ddl_hello_party self;
     ddl_member own;
@@ -385,6 +386,7 @@ static ddl_status run(struct course *course, ddl_error *err)
     const ddl_config *config = course->config;
     check_survey *survey = course->survey;
     DDL_TRY(ddl_membership_find(config, &course->prover, err));
+    DDL_TRY(ddl_membership_encrypt(config, course->prover, &course->encryption, err));
     static const char *const levels[] = { "off", "auth", "tls" }; /* as ddl_security */
     survey->security = levels[config->security];
     if (course->prover != NULL && course->prover->source != NULL)
@@ -398,6 +400,7 @@ static ddl_status run(struct course *course, ddl_error *err)
     const ddl_store_options options = { .url = config->store,
                                         .place = config->master,
                                         .self = &course->self,
+                                        .encryption = course->encryption,
                                         .service = course->service,
                                         .network = &config->network,
                                         .progress = &course->progress };
@@ -426,6 +429,7 @@ ddl_status check_survey_run(const ddl_config *config, check_survey *survey, ddl_
         ddl_socket_close(&course.listeners[i]);
     if (course.service != NULL)
         ddl_service_destroy(course.service);
+    ddl_encryption_destroy(course.encryption);
     ddl_proof_destroy(course.prover);
     ddl_free(course.row);
     if (status != DDL_OK)

@@ -114,7 +114,7 @@ static bool read_log_dir(launch_options *options, const char *value)
 static bool read_security(launch_options *options, const char *value)
 {
     options->security = value;
-    return strcmp(value, "auth") == 0 || strcmp(value, "off") == 0;
+    return strcmp(value, "auth") == 0 || strcmp(value, "tls") == 0 || strcmp(value, "off") == 0;
 }
 
 static bool read_secret_file(launch_options *options, const char *value)
@@ -220,8 +220,9 @@ static const struct flag {
     { "no_prefix", "", NULL, NULL, read_no_prefix, "pass output on without \"[rank] \" before each line" },
     { "log_dir", "", "DIR", "the name of a directory", read_log_dir,
       "also write DIR/rank_N/stdout and DIR/rank_N/stderr" },
-    { "security", "", "auth|off", "auth or off", read_security,
-      "whether ranks prove to each other that they belong to the job (auth, or as DDL_SECURITY says)" },
+    { "security", "", "auth|tls|off", "auth, tls or off", read_security,
+      "whether ranks prove to each other that they belong to the job, and encrypt (auth, or as DDL_SECURITY "
+      "says)" },
     { "secret_file", "", "FILE", "the name of a file", read_secret_file,
       "the secret with which they do; one node: made by itself; several: ~/.ddl/secret of this user" },
     { "role", "", "NAME", "a word", read_role, "value of ROLE_NAME (default)" },

@@ -1,0 +1,359 @@
+"""Level tls: what goes between ranks is encrypted, whoever cannot prove himself stays out, and nothing that was altered
+is taken in.
+
+    test_tls.py ACTOR MAKE_CERTIFICATES [CLASS[.TEST]...] [-v]
+
+Level tls is DDL_SECURITY=tls; ranks of one host talk over TCP here, but for one test, as between hosts.
+"""
+import base64
+import os
+import secrets
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+import unittest
+
+from world import DEADLINE, World, bound
+
+ACTOR = MAKE_CERTIFICATES = None
+HAS_TLS = os.environ.get("DDL_TEST_TLS") == "1"
+SKIPPED = 77
+CALL = "allreduce:1000:int32:sum"
+LARGE = "allreduce:1000000:float32:sum"
+MAGIC = b"ddl\r\n\x1a\n\0"
+TAP_PORT = 4000  # in a namespace of its own
+
+
+class Tls(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory(prefix="ddl-tls-")
+        self.addCleanup(folder.cleanup)
+        self.folder = folder.name
+
+    def path(self, name):
+        return os.path.join(self.folder, name)
+
+    def secret_file(self, name, content=None):
+        path = self.path(name)
+        with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
+            file.write(content if content is not None else secrets.token_hex(32))
+        return path
+
+    def world(self, nranks, **environment):
+        world = World(ACTOR, nranks, **{"DDL_SECURITY": "tls", "DDL_TRANSPORT": "tcp", **environment})
+        self.addCleanup(world.__exit__)
+        return world
+
+    def all_do(self, ranks, *events):
+        for rank in ranks:
+            for event in events:
+                record = rank.expect(event, "DDL_OK")
+                self.assertIsNot(record.get("exact"), False, rank.story())
+        for rank in ranks:
+            rank.finish(0)
+
+    def refused(self, rank, status, *words, seconds=4):
+        record = rank.expect("init", status)
+        for word in words:
+            self.assertIn(word, record["text"])
+        self.assertLess((record["end_ns"] - record["begin_ns"]) / 1e9, bound(seconds), record)
+        return record
+
+
+@unittest.skipIf(HAS_TLS, "this build has TLS")
+class Without(Tls):
+    def test_the_level_is_refused_in_a_sentence(self):
+        self.refused(self.world(2).start(0, "init"), "DDL_EUNSUPPORTED", "DDL_SECURITY=tls", "libssl-dev")
+
+
+@unittest.skipUnless(HAS_TLS, "this build is without TLS")
+class Computing(Tls):
+    def test_results_are_exact(self):
+        for nranks in (2, 3, 5):
+            with self.subTest(nranks):
+                ranks = self.world(nranks).start_all("init", "cases:7:60", LARGE, "alltoall:100000:int8", "free")
+                self.all_do(ranks, "init", "cases", "call", "call", "free")
+
+    def test_ranks_that_share_memory_meet_in_tls(self):
+        ranks = self.world(3, DDL_TRANSPORT="auto").start_all("init", "cases:8:40", "free")
+        self.all_do(ranks, "init", "cases", "free")
+
+    def test_worlds_come_and_go(self):
+        ranks = self.world(2).start_all("cycle:4")
+        for rank in ranks:
+            for _ in range(4):
+                rank.expect("allreduce", "DDL_OK")
+                rank.expect("cycle", "DDL_OK")
+            rank.finish(0)
+
+    def test_a_rank_that_is_killed_is_found_at_once(self):
+        world = self.world(3)
+        ranks = world.start_all("init", "forever=" + LARGE)
+        for rank in ranks:
+            rank.expect("init", "DDL_OK")
+            rank.expect("running")
+        ended = ranks[1].kill()
+        for rank in (ranks[0], ranks[2]):
+            record = rank.expect("forever", "DDL_EPEERLOST")
+            self.assertEqual(record["culprit"], 1, record)
+            self.assertIs(record["exact"], True, record)
+            self.assertLess((record["end_ns"] - ended) / 1e9, bound(2), record)
+
+
+@unittest.skipUnless(HAS_TLS, "this build is without TLS")
+class Refusing(Tls):
+    def test_who_has_another_secret_or_level_is_refused_and_harms_nobody(self):
+        ours, theirs = self.secret_file("ours"), self.secret_file("theirs")
+        world = self.world(2, DDL_SECRET_FILE=ours)
+        first = world.start(0, "init", CALL, "free")
+        self.refused(world.start(1, "init", DDL_SECRET_FILE=theirs), "DDL_EAUTH", f"127.0.0.1:{world.port}",
+                     "does not know the secret that rank 1 has, read from " + theirs)
+        self.refused(world.start(1, "init", DDL_SECURITY="auth"), "DDL_EAUTH", f"127.0.0.1:{world.port}",
+                     "has security level auth", "has tls", "DDL_SECURITY")
+        self.refused(world.start(1, "init", DDL_SECURITY="off"), "DDL_EAUTH", "has security level off", "has tls")
+        self.all_do([first, world.start(1, "init", CALL, "free")], "init", "call", "free")
+        turned_away = [line for line in first.errors if "turned away 127.0.0.1" in line]
+        self.assertEqual(len(turned_away), 1, first.story())  # not of each
+        self.assertIn("does not know this job's secret", turned_away[0])
+
+    def test_who_encrypts_is_told_where_nobody_else_does(self):
+        for level in ("auth", "off"):
+            world = self.world(2, DDL_SECURITY=level)
+            first = world.start(0, "init", CALL, "free")
+            self.refused(world.start(1, "init", DDL_SECURITY="tls"), "DDL_EAUTH", f"127.0.0.1:{world.port}",
+                         "rank 1 has security level tls", f"has {level}", "DDL_SECURITY")
+            self.all_do([first, world.start(1, "init", CALL, "free")], "init", "call", "free")
+
+    def test_a_program_that_does_not_speak_tls_is_told_of(self):
+        for answer in (b"HTTP/1.1 400 Bad Request\r\n\r\n", b"-ERR unknown command\r\n" * 9):
+            world = self.world(2)
+            with socket.create_server(("127.0.0.1", world.port)) as server:
+                rank = world.start(1, "init")
+                stream, _ = server.accept()
+                with stream:
+                    stream.recv(4096)
+                    stream.sendall(answer)
+                    self.refused(rank, "DDL_EPROTO", f"127.0.0.1:{world.port}", "does not speak TLS on that port")
+
+    def test_an_impostor_with_a_certificate_is_not_believed(self):
+        """Keys are what ranks trust here: whoever answers with TLS of another kind gets nothing."""
+        subprocess.run([MAKE_CERTIFICATES, self.folder], check=True, timeout=DEADLINE)
+        world = self.world(2)
+        server = subprocess.Popen(["openssl", "s_server", "-accept", str(world.port), "-cert", self.path("good.pem"),
+                                   "-key", self.path("good.key"), "-tls1_3", "-alpn", "ddl/2", "-quiet"],
+                                  stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+        try:
+            self.refused(world.start(1, "init"), "DDL_EAUTH", f"127.0.0.1:{world.port}", "shows a certificate",
+                         seconds=10)
+        finally:
+            server.kill()
+            said, _ = server.communicate(timeout=DEADLINE)
+        self.assertEqual(said, b"")
+
+    def test_strangers_get_little_and_harm_nobody(self):
+        world = self.world(2)
+        first = world.start(0, "init", CALL, "free")
+        hello = MAGIC + b"\2\0\1\2" + bytes(116)  # level tls, in clear
+        endless = b"\x16\3\1\x40\0\1\0\x3f\xfc\3\3" + bytes(5000)
+        streams = [self.connect(world.port) for _ in range(3)]
+        streams[0].sendall(endless)
+        streams[1].sendall(hello)
+        streams[2].sendall(b"GET / HTTP/1.1\r\n\r\n")
+        said = [self.read_to_the_end(stream) for stream in streams]
+        self.assertLess(len(said[0]), 100)  # an alert at most
+        self.assertEqual((said[1][:8], said[1][10], said[1][16:32], said[1][64:]), (MAGIC, 10, bytes(16), bytes(32)))
+        self.assertEqual(said[2], b"")
+        self.all_do([first, world.start(1, "init", CALL, "free")], "init", "call", "free")
+
+    def connect(self, port):
+        deadline = time.monotonic() + DEADLINE
+        while True:
+            try:
+                stream = socket.create_connection(("127.0.0.1", port), timeout=bound(4))
+                self.addCleanup(stream.close)
+                return stream
+            except ConnectionRefusedError:
+                if time.monotonic() > deadline:
+                    raise
+                time.sleep(0.005)
+
+    def read_to_the_end(self, stream):
+        """Less than 5 s, after which any stranger is sent away."""
+        data = b""
+        try:
+            while more := stream.recv(4096):
+                data += more
+        except ConnectionResetError:
+            pass
+        return data
+
+
+def ip(*arguments):
+    subprocess.run(["ip", *arguments], check=True, capture_output=True, text=True, timeout=60)
+
+
+def can_tap():
+    """Whether this process may make a network namespace, and lead its connections elsewhere."""
+    name = f"ddl-{os.getpid()}-try"
+    try:
+        ip("netns", "add", name)
+        ip("netns", "exec", name, "nft", "add table ip tap; add chain ip tap out { type nat hook output priority -100; };"
+           " add rule ip tap out meta mark != 1 tcp dport 1 redirect to :2")
+        return True
+    except (OSError, subprocess.SubprocessError):
+        return False
+    finally:
+        subprocess.run(["ip", "netns", "del", name], capture_output=True, timeout=60, check=False)
+
+
+@unittest.skipUnless(HAS_TLS, "this build is without TLS")
+@unittest.skipUnless(shutil.which("ip") and shutil.which("nft") and can_tap(), "needs namespaces, and nft in them")
+class Tapped(Tls):
+    """Ranks in a namespace whose every connection is in somebody's hands."""
+
+    def setUp(self):
+        super().setUp()
+        self.name = f"ddl-{os.getpid()}-{self._testMethodName[5:20]}"
+        ip("netns", "add", self.name)
+        self.addCleanup(subprocess.run, ["ip", "netns", "del", self.name], capture_output=True, timeout=60)
+        ip("-n", self.name, "link", "set", "lo", "up")
+        self.inside = ["ip", "netns", "exec", self.name]
+        subprocess.run([*self.inside, "nft", "add table ip tap; add chain ip tap out { type nat hook output priority "
+                        f"-100; }}; add rule ip tap out meta mark != 1 ip protocol tcp redirect to :{TAP_PORT}"],
+                       check=True, timeout=60)
+        self.count = 0
+
+    def tap(self):
+        self.count += 1
+        record = self.path(f"record{self.count}")
+        tap = subprocess.Popen([*self.inside, sys.executable, os.path.join(os.path.dirname(__file__), "wiretap.py"),
+                                str(TAP_PORT), record], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        self.addCleanup(self.end, tap)
+        self.assertEqual(tap.stdout.readline(), "ready\n")
+        return tap, record
+
+    def end(self, tap):
+        if tap.poll() is None:
+            tap.stdin.close()
+            tap.wait(DEADLINE)
+            tap.stdout.close()
+
+    def recorded(self, level, secret):
+        """All that went over the wire while two ranks met and computed."""
+        tap, record = self.tap()
+        world = self.world(2, DDL_SECURITY=level, DDL_SECRET_FILE=secret)
+        ranks = [world.start(r, "init", "allgather:50000:int8", CALL, "free", prefix=self.inside) for r in range(2)]
+        self.all_do(ranks, "init", "call", "call", "free")
+        self.end(tap)
+        with open(record, "rb") as file:
+            return file.read()
+
+    def tensor_in(self, record):
+        """A piece of a tensor, out of the first frame of data that is large."""
+        at = -1
+        while (at := record.find(b"\x1f\xdd\x01\0", at + 1)) >= 0:
+            if int.from_bytes(record[at + 4:at + 8], "little") > 10000:
+                return record[at + 48 + 500:at + 48 + 564]
+        self.fail("no frame of data in what was recorded")
+
+    def test_nothing_can_be_read_on_the_wire(self):
+        content = secrets.token_hex(32)
+        secret = self.secret_file("secret", content)
+        clear, encrypted = self.recorded("auth", secret), self.recorded("tls", secret)
+        tensor = self.tensor_in(clear)
+        self.assertGreater(len(set(tensor)), 16)
+        for marker in (tensor, MAGIC, b"member.1", b"meshed.1", b"settled"):
+            self.assertIn(marker, clear)  # so it would be found
+            self.assertNotIn(marker, encrypted)
+        self.assertGreater(len(encrypted), 100000)  # the tensors did go over it
+        for record in (clear, encrypted):
+            for spelling in (content.encode(), bytes.fromhex(content), base64.b64encode(content.encode())[:40],
+                             base64.b64encode(bytes.fromhex(content))[:40]):
+                self.assertNotIn(spelling, record)
+
+    def test_what_is_altered_is_not_taken(self):
+        tap, _ = self.tap()
+        world = self.world(2, DDL_TIMEOUT=f"{bound(20)}s")
+        ranks = [world.start(r, "init", "forever=" + LARGE, prefix=self.inside) for r in range(2)]
+        for rank in ranks:
+            rank.expect("init", "DDL_OK")
+            rank.expect("running")
+        tap.stdin.write("flip\n")
+        tap.stdin.flush()
+        self.assertEqual(tap.stdout.readline(), "flipped\n")
+        records = [rank.expect("forever") for rank in ranks]
+        # Who found it tells the other, unless what is on its way there leaves no room for that: then that one sees
+        # the connection end.
+        self.assertIn("DDL_EPROTO", [record["status"] for record in records], records)
+        for record in records:
+            self.assertIn(record["status"], ("DDL_EPROTO", "DDL_EPEERLOST"), records)
+            self.assertIs(record["exact"], True, records)  # all that came before
+            self.assertIn(record["culprit"], (0, 1))
+            self.assertIn(f"rank {record['culprit']} (pid ", record["text"])
+            if record["status"] == "DDL_EPROTO":
+                self.assertIn("altered on its way", record["text"])
+
+
+@unittest.skipUnless(HAS_TLS and shutil.which("openssl"), "this build is without TLS, or there is no openssl command")
+class Certificates(Tls):
+    def setUp(self):
+        super().setUp()
+        subprocess.run([MAKE_CERTIFICATES, self.folder], check=True, timeout=DEADLINE)
+
+    def files(self, name, ca="ca"):
+        return {"DDL_TLS_CA": self.path(ca + ".pem"), "DDL_TLS_CERT": self.path(name + ".pem"),
+                "DDL_TLS_KEY": self.path(name + ".key")}
+
+    def test_hosts_are_known_by_their_certificates(self):
+        ranks = self.world(3, **self.files("good")).start_all("init", CALL, "free")
+        self.all_do(ranks, "init", "call", "free")
+
+    def test_ranks_are_known_by_their_certificates(self):
+        world = self.world(2, DDL_TLS_JOB="training")
+        first = world.start(0, "init", CALL, "free", **self.files("rank0"))
+        record = self.refused(world.start(1, "init", **self.files("rank0")), "DDL_EAUTH",
+                              "the certificate of this rank is for another host or rank")
+        self.assertIn(f"127.0.0.1:{world.port}", record["text"])
+        self.all_do([first, world.start(1, "init", CALL, "free", **self.files("rank1"))], "init", "call", "free")
+        self.assertIn("for ddl://training/0, not for ddl://training/1", "".join(first.errors))
+
+    def test_wrong_certificates_are_refused_with_what_is_wrong(self):
+        """The rank that calls finds fault with rank 0's, or rank 0 with its own; both say what it is."""
+        world = self.world(2)
+        first = world.start(0, "init", CALL, "free", **self.files("good"))
+        where = f"127.0.0.1:{world.port}"
+        for files, words in ((self.files("elsewhere"), ("is for another host or rank",)),
+                             (self.files("expired"), ("does not accept the certificate", "expired.pem", "expired")),
+                             (self.files("good", "other_ca"), ("not signed by an authority in", "other_ca.pem"))):
+            with self.subTest(words):
+                self.refused(world.start(1, "init", **files), "DDL_EAUTH", where, *words)
+        self.refused(world.start(1, "init"), "DDL_EAUTH", where, "DDL_TLS_CERT")  # none at all
+        self.all_do([first, world.start(1, "init", CALL, "free", **self.files("good"))], "init", "call", "free")
+        other = self.world(2)
+        first = other.start(0, "init", **self.files("elsewhere"))
+        # As a client of its own server it sees its own certificate first.
+        self.refused(first, "DDL_EAUTH", f"127.0.0.1:{other.port}",
+                     "is for example.org, 192.0.2.1, not for 127.0.0.1")
+        expired = self.world(2)
+        self.refused(expired.start(0, "init", **self.files("expired")), "DDL_EAUTH", f"127.0.0.1:{expired.port}",
+                     "expired on Jan  1 00:00:00 2020")
+
+    def test_files_that_are_not_there_are_told_of(self):
+        world = self.world(2)
+        for change, word in (({"DDL_TLS_CERT": None}, "DDL_TLS_CERT"), ({"DDL_TLS_CA": None}, "DDL_TLS_CA"),
+                             ({"DDL_TLS_CERT": "/no/such"}, "/no/such"), ({"DDL_TLS_KEY": "/no/such"}, "/no/such"),
+                             ({"DDL_TLS_KEY": self.path("expired.key")}, "expired.key"),
+                             ({"DDL_TLS_JOB": "a/b"}, "DDL_TLS_JOB=a/b")):
+            with self.subTest(change):
+                self.refused(world.start(1, "init", **{**self.files("good"), **change}), "DDL_ECONFIG", word)
+
+
+if __name__ == "__main__":
+    ACTOR, MAKE_CERTIFICATES = sys.argv[1:3]
+    program = unittest.main(argv=[sys.argv[0], *sys.argv[3:]], exit=False)
+    if not program.result.wasSuccessful():
+        sys.exit(1)
+    sys.exit(SKIPPED if program.result.testsRun == len(program.result.skipped) else 0)

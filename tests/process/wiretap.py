@@ -1,0 +1,81 @@
+"""A man in the middle of every TCP connection of a network namespace; started inside it, with what leads all of its
+connections here.
+
+    wiretap.py PORT FILE
+
+Listens at PORT of loopback, carries each connection to where it was going, and writes all that went either way to
+FILE. A line "flip" on standard input has it change a bit of the next piece of at least 4 KiB; it then says "flipped".
+It says "ready" once it listens, and ends with its standard input.
+"""
+import os
+import socket
+import struct
+import sys
+import threading
+
+SO_ORIGINAL_DST = 80
+MARK = 1  # of its own connections, which are let through
+LEAST = 4096
+
+
+class Tap:
+    def __init__(self, path):
+        self.record = open(path, "wb", buffering=0)
+        self.lock = threading.Lock()
+        self.flips = 0
+
+    def carry(self, source, sink):
+        try:
+            while data := source.recv(1 << 16):
+                with self.lock:
+                    self.record.write(data)
+                    if self.flips > 0 and len(data) >= LEAST:
+                        self.flips -= 1
+                        middle = len(data) // 2
+                        data = data[:middle] + bytes([data[middle] ^ 1]) + data[middle + 1:]
+                        print("flipped", flush=True)
+                sink.sendall(data)
+        except OSError:
+            pass
+        try:
+            sink.shutdown(socket.SHUT_WR)
+        except OSError:
+            pass
+
+    def handle(self, client):
+        port, address = struct.unpack_from("!2xH4s", client.getsockopt(socket.SOL_IP, SO_ORIGINAL_DST, 16))
+        server = socket.socket()
+        server.setsockopt(socket.SOL_SOCKET, socket.SO_MARK, MARK)
+        try:
+            server.connect((socket.inet_ntoa(address), port))
+        except OSError:
+            server.close()
+            client.close()  # whoever calls will try again
+            return
+        back = threading.Thread(target=self.carry, args=(server, client), daemon=True)
+        back.start()
+        self.carry(client, server)
+        back.join()
+        client.close()
+        server.close()
+
+
+def main():
+    tap = Tap(sys.argv[2])
+    door = socket.create_server(("127.0.0.1", int(sys.argv[1])), backlog=128)
+
+    def accept():
+        while True:
+            client, _ = door.accept()
+            threading.Thread(target=tap.handle, args=(client,), daemon=True).start()
+    threading.Thread(target=accept, daemon=True).start()
+    print("ready", flush=True)
+    for line in sys.stdin:
+        if line == "flip\n":
+            with tap.lock:
+                tap.flips += 1
+    os._exit(0)
+
+
+if __name__ == "__main__":
+    main()
