@@ -201,7 +201,12 @@ DDL_API int ddl_local_size(const ddl_comm *comm); /* ranks on this host */
 DDL_API int ddl_node_rank(const ddl_comm *comm);  /* this host among hosts, ordered by their lowest rank */
 DDL_API int ddl_node_count(const ddl_comm *comm); /* hosts */
 
-/* ---- collective operations; every rank calls each of them with matching arguments ---- */
+/*
+ * ---- collective operations; every rank calls each of them with matching arguments ----
+ *
+ * A call may be done before others have begun theirs, or wait for all of them, in this or in an earlier one:
+ * which it is depends on sizes and on the machine, so a program must be right with both.
+ */
 
 /* recv[0..count) = the combination over all ranks of send[0..count). In place: send == recv. */
 DDL_API ddl_status ddl_allreduce(const void *send, void *recv, size_t count, ddl_dtype dtype, ddl_op op,

@@ -88,13 +88,10 @@ static void wake_members(void *arg)
             ddl_lanes_nudge(comm->world->lanes, comm->members[rank]);
 }
 
-/* A rank has posted something else: as if it had told by a frame what it is in. */
-static void post_differs(void *arg, int rank, uint64_t sequence, const ddl_signature *theirs)
+static void post_differs(void *arg, int rank, uint64_t sequence, const ddl_signature *ours,
+                         const ddl_signature *theirs)
 {
-    ddl_comm *comm = arg;
-    ddl_frame frame = ddl_failure_enter_frame(comm->id * 2 + DDL_CHANNEL_COLLECTIVE, sequence, theirs);
-    frame.number = 1; /* no question */
-    ddl_failure_heard(comm, rank, &frame);
+    ddl_failure_differs(arg, sequence, ours, rank, theirs);
 }
 
 static ddl_status make_board(ddl_comm *comm, ddl_error *err)
@@ -133,7 +130,8 @@ static ddl_status fill(ddl_comm *comm, const int members[], ddl_error *err)
     comm->model.board_bytes = comm->board != NULL ? DDL_SHEET_BYTES : 0;
     ddl_posting_owner owner = { comm->board, wake_members, post_differs, comm, &comm->world->posting };
     return ddl_backend_create(comm->mesh != NULL ? ddl_mesh_transport(comm->mesh) : NULL, comm->members,
-                              ddl_compute_cpu(), &owner, comm->model.crowding <= 1, &comm->backend, err);
+                              ddl_compute_cpu(), &owner, crowding(comm->world->roster) <= 1, &comm->backend,
+                              err);
 }
 
 ddl_status ddl_comm_create(ddl_world *world, uint32_t id, const int members[], int nranks, int rank,
@@ -180,6 +178,27 @@ ddl_status ddl_comm_create(ddl_world *world, uint32_t id, const int members[], i
     return DDL_OK;
 }
 
+/* Holder: end what is still in flight; nobody will drive it any more. */
+static void abandon_operations(ddl_comm *comm)
+{
+    bool any = false;
+    for (ddl_link *first; (first = ddl_list_first(&comm->in_flight)) != NULL;) {
+        ddl_request *request = DDL_CONTAINER(first, ddl_request, link);
+        ddl_comm_untrack(request);
+        ddl_backend_cancel(&request->task);
+        if (!comm->failure.failed && !any) {
+            comm->pool->cause = (ddl_notice){ .code = DDL_EABORTED, .culprit = -1, .witness = -1 };
+            snprintf(comm->pool->cause.text, sizeof comm->pool->cause.text,
+                     "the communicator was freed before the operation had ended");
+        }
+        any = true;
+        request->status = comm->pool->cause.code;
+        request->root_cause = true;
+        atomic_store(&request->done, true);
+    }
+    ddl_engine_wake(comm->engine);
+}
+
 void ddl_comm_destroy(ddl_comm *comm)
 {
     if (comm == NULL)
@@ -188,6 +207,8 @@ void ddl_comm_destroy(ddl_comm *comm)
     if (comm->engine != NULL) {
         if (!ddl_engine_enter(comm->engine, ddl_deadline_in_ms(DDL_COMM_FREE_MS)))
             return; /* whoever is stuck in there may still touch it: it is lost, and the world with it */
+        if (!ddl_list_empty(&comm->in_flight))
+            abandon_operations(comm);
         if (comm->failure.failing && !comm->failure.failed)
             world->nbusy--;
         ddl_repeat_forget(comm);
@@ -277,27 +298,6 @@ ddl_status ddl_init(ddl_comm **out, const ddl_options *options)
 
 /* ---- leaving ---- */
 
-/* Holder: end what is still in flight; nobody will drive it any more. */
-static void abandon_operations(ddl_comm *comm)
-{
-    bool any = false;
-    for (ddl_link *first; (first = ddl_list_first(&comm->in_flight)) != NULL;) {
-        ddl_request *request = DDL_CONTAINER(first, ddl_request, link);
-        ddl_comm_untrack(request);
-        ddl_backend_cancel(&request->task);
-        if (!comm->failure.failed && !any) {
-            comm->pool->cause = (ddl_notice){ .code = DDL_EABORTED, .culprit = -1, .witness = -1 };
-            snprintf(comm->pool->cause.text, sizeof comm->pool->cause.text,
-                     "the communicator was freed before the operation had ended");
-        }
-        any = true;
-        request->status = comm->pool->cause.code;
-        request->root_cause = true;
-        atomic_store(&request->done, true);
-    }
-    ddl_engine_wake(comm->engine);
-}
-
 static ddl_request *first_in_flight(const ddl_comm *comm, bool posts_only)
 {
     DDL_LIST_FOR_EACH (link, &comm->in_flight) {
@@ -375,6 +375,19 @@ static bool has_failed(ddl_comm *comm, ddl_deadline deadline)
     return failed;
 }
 
+/* What others have posted last may not be what was posted here, if nobody here has needed it. They have met.
+ */
+static bool posts_agree(ddl_comm *comm, ddl_deadline deadline)
+{
+    bool agree = true;
+    if (comm->board != NULL && ddl_engine_enter(comm->engine, deadline)) {
+        ddl_backend_progress(comm->backend);
+        agree = !comm->failure.failing;
+        ddl_engine_leave(comm->engine);
+    }
+    return agree;
+}
+
 ddl_status ddl_comm_free(ddl_comm **handle)
 {
     if (handle == NULL || *handle == NULL)
@@ -408,10 +421,14 @@ ddl_status ddl_comm_free(ddl_comm **handle)
         met = status == DDL_OK;
         if (met)
             (void)finish_operations(comm, false, deadline);
+        if (met && !posts_agree(comm, deadline)) {
+            status = ddl_issue(comm, &call, NULL); /* ends with the cause */
+            met = status == DDL_OK;
+        }
         comm->board_is_done = met && read;
     }
     for (ddl_comm *part; is_root && (part = next_part(comm, NULL)) != NULL;) {
-        part->board_is_done = part->board_is_done && met;
+        part->board_is_done = part->board_is_done && met && posts_agree(part, deadline);
         close_down(part, deadline);
         ddl_comm_destroy(part);
     }

@@ -105,6 +105,10 @@ struct ddl_comm {
         bool *told_by;             /* of each rank: it has said that it failed; its leaving is no news */
         bool *disagrees_known;     /* mismatch: of each rank, whether its signature is known */
         ddl_signature *signatures; /* and which it is */
+        /* Of what operations wait behind, as not all have come to it: which one, and when others are told
+         * (again) that this rank was in it. */
+        uint64_t behind;
+        int64_t behind_tell_ns;
     } failure;
 };
 
@@ -129,6 +133,10 @@ void ddl_comm_untrack(ddl_request *request);
 /* The failure machinery (failure.c). All for the holder of the baton. Peers are ranks of comm. */
 void ddl_failure_heard(ddl_comm *comm, int peer, const ddl_frame *frame);
 /* A frame that tells who is in which operation. */
+/* Another rank has posted something else on the board with this operation. */
+void ddl_failure_differs(ddl_comm *comm, uint64_t sequence, const ddl_signature *ours, int rank,
+                         const ddl_signature *theirs);
+
 ddl_frame ddl_failure_enter_frame(uint32_t channel, uint64_t sequence, const ddl_signature *signature);
 void ddl_failure_told(ddl_comm *comm, int peer, const ddl_notice *notice);
 void ddl_failure_left(ddl_comm *comm, int peer);

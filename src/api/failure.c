@@ -19,6 +19,7 @@ enum {
     SETTLE_UNNAMED_MS = 400, /* for somebody who knows more, when this rank can blame nobody */
     TELL_AFTER_MS =
         100, /* an operation that takes longer is told to everyone, so that late ranks can be named */
+    TELL_AGAIN_MS = 1000, /* one that others wait behind */
 };
 
 static bool same_signature(const ddl_signature *a, const ddl_signature *b)
@@ -363,6 +364,17 @@ void ddl_failure_heard(ddl_comm *comm, int peer, const ddl_frame *frame)
         raise_mismatch(comm, frame, &expected, peer, &theirs);
 }
 
+void ddl_failure_differs(ddl_comm *comm, uint64_t sequence, const ddl_signature *ours, int rank,
+                         const ddl_signature *theirs)
+{
+    ddl_frame frame = ddl_failure_enter_frame(comm->id * 2 + DDL_CHANNEL_COLLECTIVE, sequence, theirs);
+    frame.number = 1; /* no question */
+    if (own_signature(comm, sequence) != NULL)
+        ddl_failure_heard(comm, rank, &frame);
+    else
+        raise_mismatch(comm, &frame, ours, rank, theirs);
+}
+
 void ddl_failure_told(ddl_comm *comm, int peer, const ddl_notice *notice)
 {
     ddl_notice sound = *notice;
@@ -632,14 +644,20 @@ static void settle(ddl_comm *comm)
     ddl_engine_wake(comm->engine);
 }
 
-/* What this rank waits for in an operation may be that others begin the one before, which is done here: who
- * did something else there knows only if it is told. */
-static void tell_what_is_before(ddl_comm *comm, const ddl_task *task)
+/* What this rank waits for may be that others begin an operation that is done here: who did something else
+ * there knows only if it is told, and hears it only once he has come there. */
+static void tell_what_is_before(ddl_comm *comm, int64_t now_ns)
 {
+    struct ddl_failure *failure = &comm->failure;
     uint64_t sequence;
-    const ddl_signature *before = ddl_backend_waits_behind(task, &sequence);
-    if (before != NULL)
+    const ddl_signature *before = ddl_backend_waits_behind(comm->backend, &sequence);
+    if (before == NULL || sequence != failure->behind) {
+        failure->behind = before != NULL ? sequence : 0;
+        failure->behind_tell_ns = now_ns + TELL_AFTER_MS * DDL_NS_PER_MS;
+    } else if (now_ns >= failure->behind_tell_ns) {
         tell_entered(comm, -1, sequence, before, false);
+        failure->behind_tell_ns = now_ns + TELL_AGAIN_MS * DDL_NS_PER_MS;
+    }
 }
 
 void ddl_failure_tick(ddl_comm *comm, int64_t now_ns)
@@ -652,6 +670,8 @@ void ddl_failure_tick(ddl_comm *comm, int64_t now_ns)
             settle(comm);
         return;
     }
+    if (!ddl_list_empty(&comm->in_flight))
+        tell_what_is_before(comm, now_ns);
     DDL_LIST_FOR_EACH (link, &comm->in_flight) {
         ddl_request *request = DDL_CONTAINER(link, ddl_request, link);
         int64_t tell_after_ms =
@@ -659,7 +679,6 @@ void ddl_failure_tick(ddl_comm *comm, int64_t now_ns)
         bool is_long = now_ns - request->issued_ns > tell_after_ms * DDL_NS_PER_MS;
         if (is_long && !request->told) {
             request->told = true;
-            tell_what_is_before(comm, &request->task);
             if (ddl_request_is_collective(request))
                 tell_entered(comm, -1, request->task.sequence, &request->task.signature, false);
             else

@@ -371,11 +371,9 @@ bool ddl_backend_has_posted(const ddl_task *task, int rank)
            ddl_posting_has_posted(&task->backend->posting, &task->post, rank);
 }
 
-const ddl_signature *ddl_backend_waits_behind(const ddl_task *task, uint64_t *sequence)
+const ddl_signature *ddl_backend_waits_behind(const ddl_backend *backend, uint64_t *sequence)
 {
-    return ddl_link_linked(&task->post.link)
-               ? ddl_posting_waits_behind(&task->backend->posting, &task->post, sequence)
-               : NULL;
+    return ddl_posting_waits_behind(&backend->posting, sequence);
 }
 
 void ddl_backend_visit_pending(const ddl_task *task, void (*visit)(void *arg, int peer, bool outgoing),

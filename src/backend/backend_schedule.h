@@ -84,8 +84,9 @@ bool ddl_backend_waits_for_gpu(const ddl_task *task);
 /* Whether the rank is known, by the board, to have begun what this running task is a part of. */
 bool ddl_backend_has_posted(const ddl_task *task, int rank);
 
-/* What this running task waits to be begun by all: an operation before it, which is done here. NULL: none. */
-const ddl_signature *ddl_backend_waits_behind(const ddl_task *task, uint64_t *sequence);
+/* What the running tasks wait to be begun by all: an operation over the board that is done here. NULL: none.
+ */
+const ddl_signature *ddl_backend_waits_behind(const ddl_backend *backend, uint64_t *sequence);
 
 /* Peers whose messages a started task still waits for. */
 void ddl_backend_visit_pending(const ddl_task *task, void (*visit)(void *arg, int peer, bool outgoing),

@@ -50,7 +50,8 @@ static bool have_posted(ddl_posting *posting, ddl_board_ranks among)
         if (same(&theirs, posted_signature(board)))
             continue;
         posting->is_spoilt = true;
-        posting->owner.differs(posting->owner.arg, rank, posting->posted_sequence, &theirs);
+        const ddl_signature ours = *posted_signature(board);
+        posting->owner.differs(posting->owner.arg, rank, posting->posted_sequence, &ours, &theirs);
     }
     return rank >= 0 && !posting->is_spoilt;
 }
@@ -72,7 +73,7 @@ static void note_whether_busy(ddl_posting *posting)
 static bool try_to_finish(ddl_posting *posting, ddl_post *oldest)
 {
     bool is_new = !oldest->is_posted;
-    if (oldest->is_held)
+    if (oldest->is_held || posting->is_spoilt)
         return false;
     if (is_new && posting->owner.board->unseen != 0 &&
         !have_posted(posting, ddl_board_others(posting->owner.board)))
@@ -125,12 +126,14 @@ void ddl_posting_cancel(ddl_posting *posting, ddl_post *post)
     note_whether_busy(posting);
 }
 
-const ddl_signature *ddl_posting_waits_behind(const ddl_posting *posting, const ddl_post *post,
-                                              uint64_t *sequence)
+const ddl_signature *ddl_posting_waits_behind(const ddl_posting *posting, uint64_t *sequence)
 {
-    bool is_first = ddl_list_first(&posting->posts) == &post->link;
+    const ddl_link *first = ddl_list_first(&posting->posts);
+    const ddl_post *oldest = first != NULL ? DDL_CONTAINER(first, ddl_post, link) : NULL;
+    if (oldest == NULL || oldest->is_posted || oldest->is_held || posting->is_spoilt)
+        return NULL;
     *sequence = posting->posted_sequence;
-    return is_first && !post->is_posted && !post->is_held ? posted_signature(posting->owner.board) : NULL;
+    return posted_signature(posting->owner.board);
 }
 
 bool ddl_posting_has_posted(const ddl_posting *posting, const ddl_post *post, int rank)

@@ -14,7 +14,8 @@ typedef struct ddl_posting_owner {
     void (*posted)(void *arg); /* something was: wake those of the others who sleep */
     /* Another rank has posted something else with this operation; called once for each of them. If the
      * operation is still under way, it may not finish, and is to be cancelled. */
-    void (*differs)(void *arg, int rank, uint64_t sequence, const ddl_signature *theirs);
+    void (*differs)(void *arg, int rank, uint64_t sequence, const ddl_signature *ours,
+                    const ddl_signature *theirs);
     void *arg;
     ddl_list
         *busy; /* of ddl_posting.link, while something is under way, or others have not come to the last */
@@ -61,10 +62,9 @@ void ddl_posting_fini(ddl_posting *posting);
 /* Nothing is called any more, and buffers are not touched. */
 void ddl_posting_cancel(ddl_posting *posting, ddl_post *post);
 
-/* Of what was posted before this one, which is not posted as not all have come to that: *sequence. NULL: it
- * does not wait for that. */
-const ddl_signature *ddl_posting_waits_behind(const ddl_posting *posting, const ddl_post *post,
-                                              uint64_t *sequence);
+/* Of what was posted last, if the oldest operation is not posted as not all have come to that: *sequence.
+ * NULL: nothing waits so. */
+const ddl_signature *ddl_posting_waits_behind(const ddl_posting *posting, uint64_t *sequence);
 
 /* Whether a rank is known to have begun this post too. */
 bool ddl_posting_has_posted(const ddl_posting *posting, const ddl_post *post, int rank);

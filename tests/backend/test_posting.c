@@ -63,10 +63,11 @@ static void posted(void *arg)
     (void)arg;
 }
 
-static void differs(void *arg, int rank, uint64_t sequence, const ddl_signature *theirs)
+static void differs(void *arg, int rank, uint64_t sequence, const ddl_signature *ours,
+                    const ddl_signature *theirs)
 {
     party *self = arg;
-    (void)theirs;
+    assert_memory_not_equal(ours, theirs, sizeof *ours);
     self->differences++;
     self->differing_rank = rank;
     self->differing_sequence = sequence;
@@ -260,6 +261,10 @@ static void whoever_is_waited_for_is_named(void **state)
     awaited = 0;
     ddl_posting_visit_pending(&a->posting, &next[0].post, note_rank, &awaited);
     assert_int_equal(awaited, 1 << 2);
+    uint64_t behind = 0;
+    assert_int_equal(ddl_posting_waits_behind(&a->posting, &behind)->collective, DDL_COLLECTIVE_GATHER);
+    assert_int_equal(behind, 1);
+    assert_null(ddl_posting_waits_behind(&b->posting, &behind));
     begin(c, &gathered[2], GATHER, 1, 1);
     assert_true(gathered[2].is_done);
     assert_true(ddl_posting_progress(&a->posting));
@@ -286,6 +291,8 @@ static void who_differs_is_noticed_though_the_call_was_done(void **state)
     begin(b, &next, BARRIER, 0, 2);
     assert_int_equal(b->differences, 1);
     assert_false(next.is_done);
+    assert_false(ddl_posting_progress(&b->posting));
+    assert_false(next.post.is_posted);
     ddl_posting_cancel(&b->posting, &next.post);
     assert_true(ddl_list_empty(&a->busy));
     assert_true(ddl_list_empty(&b->busy));

@@ -284,6 +284,37 @@ class Mismatched(Failures):
     def test_three_ranks(self):
         self.sweep(3, (0, 2))
 
+    def test_in_the_last_call(self):
+        """A rank that only sent, or got nothing, was done: leaving tells it."""
+        for usual, odd in (("broadcast:8:float32:0", "reduce:8:float32:sum:0"),
+                           ("broadcast:8:float32:0", "broadcast:8:float32:1")):
+            with self.subTest(usual=usual, odd=odd):
+                world = self.world(2)
+                ranks = world.start_all("init", SMALL, "line", usual, "free",
+                                        others={1: ["init", SMALL, "line", odd, "free"]})
+                self.together(ranks, "init", "call")
+                for rank in ranks:
+                    said = [rank.next(), rank.next()]
+                    self.assertEqual([record["event"] for record in said], ["call", "free"], rank.story())
+                    self.assertIn("DDL_EMISMATCH", [record["status"] for record in said], rank.story())
+
+    def test_a_call_that_others_wait_behind(self):
+        """A rank that had nothing to do in a call, and comes late to it, did not post for it."""
+        world = self.world(2, DDL_TIMEOUT="20s")
+        ranks = [world.start(0, "init", SMALL, "line", "broadcast:8:float32:0", "broadcast:8:float32:0", SMALL, "free"),
+                 world.start(1, "init", SMALL, "line", "line", "broadcast:0:float32:0", "broadcast:8:float32:0",
+                             SMALL, "free")]
+        self.together(ranks, "init", "call")
+        ranks[1].expect("ready")
+        time.sleep(0.4)  # the other one has asked by then, and was not heard
+        ranks[1].go()
+        for rank in ranks:
+            record = rank.next()
+            while record["status"] == "DDL_OK":
+                record = rank.next()
+            self.assertEqual(record["status"], "DDL_EMISMATCH", rank.story())
+            self.assert_names(record, "8", "0")
+
     def test_four_ranks_with_two_odd_ones_name_the_lower(self):
         world = self.world(4)
         odd = ["init", SMALL, "line", "allreduce:1001:float32:sum", SMALL, "free"]
