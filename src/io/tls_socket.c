@@ -10,6 +10,7 @@
 
 #include <openssl/err.h>
 #include <openssl/ssl.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -201,9 +202,18 @@ static long bio_control(BIO *bio, int command, long number, void *pointer)
     return command == BIO_CTRL_FLUSH;
 }
 
+/* OpenSSL has few of these for a process, and takes none back. */
+static pthread_once_t kind_once = PTHREAD_ONCE_INIT;
+static int kind;
+
+static void find_kind(void)
+{
+    kind = BIO_get_new_index();
+}
+
 static BIO_METHOD *make_bio_method(void)
 {
-    int kind = BIO_get_new_index();
+    (void)pthread_once(&kind_once, find_kind);
     BIO_METHOD *method = kind > 0 ? BIO_meth_new(kind | BIO_TYPE_SOURCE_SINK, "ddl socket") : NULL;
     if (method == NULL || BIO_meth_set_read(method, bio_read) != 1 ||
         BIO_meth_set_write(method, bio_write) != 1 || BIO_meth_set_ctrl(method, bio_control) != 1) {
@@ -280,11 +290,13 @@ static ddl_status set_up(ddl_tls_group *group, const ddl_tls_group_options *opti
 {
     if (group->inner == NULL || group->bio == NULL ||
         SSL_CTX_set_min_proto_version(group->inner, TLS1_3_VERSION) != 1 ||
+        SSL_CTX_set_max_proto_version(group->inner, TLS1_3_VERSION) != 1 ||
         SSL_CTX_set_ciphersuites(group->inner, cipher_name) != 1 ||
         SSL_CTX_set1_groups_list(group->inner, "X25519:P-256") != 1 ||
         SSL_CTX_set_num_tickets(group->inner, 0) != 1 ||
         SSL_CTX_set_alpn_protos(group->inner, ddl_tls_protocol, DDL_TLS_PROTOCOL_BYTES) != 0)
         return DDL_FAIL(err, DDL_ENOMEM, "cannot set up TLS: %s", reason());
+    SSL_CTX_clear_options(group->inner, SSL_OP_ALLOW_NO_DHE_KEX); /* whatever the system's settings are */
     SSL_CTX_set_options(group->inner, SSL_OP_NO_TICKET | SSL_OP_NO_RENEGOTIATION | SSL_OP_NO_COMPRESSION);
     SSL_CTX_set_alpn_select_cb(group->inner, choose_protocol, NULL);
     SSL_CTX_set_session_cache_mode(group->inner, SSL_SESS_CACHE_OFF);
@@ -662,6 +674,8 @@ ssize_t ddl_tls_socket_read(ddl_tls_socket *tls, void *data, size_t bytes)
         return -1;
     }
     tls->blocked = false;
+    if (tls->stuck) /* what reading has to answer needs room */
+        send_unsent(tls);
     return SSL_read_ex(tls->inner, data, bytes, &got) == 1 ? (ssize_t)got : nothing_read(tls);
 }
 
@@ -720,5 +734,6 @@ bool ddl_tls_socket_has_unsent(const ddl_tls_socket *tls)
 
 bool ddl_tls_socket_has_unread(const ddl_tls_socket *tls)
 {
-    return tls->ahead_to - tls->ahead_from > RECORD_HEADER || SSL_pending(tls->inner) > 0;
+    return tls->problem[0] != '\0' || /* which a read that had something to give has not told */
+           tls->ahead_to - tls->ahead_from > RECORD_HEADER || SSL_pending(tls->inner) > 0;
 }

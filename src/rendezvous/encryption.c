@@ -225,7 +225,7 @@ ddl_status ddl_encryption_check_peer(const ddl_encryption *encryption, const ddl
     if (address != NULL)
         ddl_address_host(address, numeric);
     const char *const names[] = { host, numeric };
-    return ddl_tls_socket_check_names(wire->tls, names, 2, err);
+    return ddl_tls_socket_check_names(wire->tls, names, address != NULL ? 2 : 1, err);
 }
 
 void ddl_encryption_trust(ddl_wire *wire)

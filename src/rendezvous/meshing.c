@@ -188,7 +188,8 @@ static void greet(struct call *call)
     for (;;) {
         ddl_view out = ddl_hello_output(&call->hello);
         size_t wanted = ddl_hello_wants(&call->hello);
-        if (out.bytes == 0 && wanted == 0 && ddl_wire_flush(&call->wire))
+        bool sent = out.bytes == 0 && ddl_wire_flush(&call->wire);
+        if (sent && wanted == 0)
             break;
         ssize_t count = -1;
         if (out.bytes > 0)

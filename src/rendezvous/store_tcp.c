@@ -71,6 +71,7 @@ static enum attempt shake_hands(const ddl_store_options *options, const ddl_hell
                                 ddl_deadline deadline, ddl_error *err)
 {
     char where[DDL_ADDRESS_FULL_TEXT];
+    ddl_address numeric;
     ddl_error why;
     bool done = false;
     ddl_address_text(to, where);
@@ -80,7 +81,9 @@ static enum attempt shake_hands(const ddl_store_options *options, const ddl_hell
         ddl_status status =
             ddl_encryption_shake(options->encryption, self->rank, false, wire, hello, &done, &why);
         if (status == DDL_OK && done)
-            status = ddl_encryption_check_peer(options->encryption, wire, self->peer, host, to, &why);
+            /* An address that a name server gave says nothing of who is there. */
+            status = ddl_encryption_check_peer(options->encryption, wire, self->peer, host,
+                                               ddl_address_parse(host, 0, &numeric) ? to : NULL, &why);
         if (status != DDL_OK) {
             (void)DDL_FAIL(err, status, "store at %s: %s", where, why.text);
             err->os_errno = why.os_errno;
@@ -101,7 +104,8 @@ static enum attempt greet(ddl_wire *wire, const char *where, ddl_hello *hello, d
     for (;;) {
         ddl_view out = ddl_hello_output(hello);
         size_t wanted = ddl_hello_wants(hello);
-        if (out.bytes == 0 && wanted == 0 && ddl_wire_flush(wire))
+        bool sent = out.bytes == 0 && ddl_wire_flush(wire);
+        if (sent && wanted == 0)
             break;
         ssize_t count = -1;
         if (out.bytes > 0)
