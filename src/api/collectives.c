@@ -249,7 +249,8 @@ static ddl_status run(ddl_comm *comm, ddl_call *call, ddl_request **request)
     call->stride = call->count;
     if (call->has_dtype)
         DDL_TRY(check_buffers(comm, call, &call->extent));
-    if (ddl_gpu_may_be_used() && call->has_dtype)
+    bool known_buffers = known != NULL && ddl_repeat_has_same_buffers(comm, call);
+    if (call->has_dtype && !known_buffers && ddl_gpu_may_be_used())
         DDL_TRY(ddl_gpu_look(comm, call));
     if (call->collective == DDL_COLLECTIVE_BROADCAST)
         call->in_place = true;

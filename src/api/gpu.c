@@ -20,7 +20,13 @@ enum {
     INVALID_VALUE = 1, /* results */
     NOT_INITIALIZED = 3,
     DEINITIALIZED = 4,
-    INVALID_CONTEXT = 201
+    STUB_LIBRARY = 34,
+    DEVICE_UNAVAILABLE = 46,
+    NO_DEVICE = 100,
+    INVALID_DEVICE = 101,
+    INVALID_CONTEXT = 201,
+    SYSTEM_NOT_READY = 802, /* from here on: what keeps a driver from coming up */
+    MPS_CLIENT_TERMINATED = 809
 };
 
 /* What this process has loaded; one of the few mutable globals. */
@@ -66,11 +72,23 @@ static pointer_attributes *find_driver(void)
     return attributes;
 }
 
-/* Of what the driver does not know it says nothing, or fails so: it is memory of the host. */
+/* Of what the driver does not know it says nothing, or fails so: it is memory of the host. So is everything
+ * where the driver is a stub, or has never come up. */
 static bool is_of_host(int result)
 {
-    return result == INVALID_VALUE || result == NOT_INITIALIZED || result == DEINITIALIZED ||
-           result == INVALID_CONTEXT;
+    switch (result) {
+    case INVALID_VALUE:
+    case NOT_INITIALIZED:
+    case DEINITIALIZED:
+    case INVALID_CONTEXT:
+    case STUB_LIBRARY:
+    case DEVICE_UNAVAILABLE:
+    case NO_DEVICE:
+    case INVALID_DEVICE:
+        return true;
+    default:
+        return result >= SYSTEM_NOT_READY && result <= MPS_CLIENT_TERMINATED;
+    }
 }
 
 /* A driver that has failed for good says that of everything, device memory too: not to be touched then. */

@@ -75,6 +75,13 @@ const ddl_extent *ddl_repeat_extent(const ddl_comm *comm, const ddl_call *call)
     return is_like(repeat, call) ? &repeat->extent : NULL;
 }
 
+bool ddl_repeat_has_same_buffers(const ddl_comm *comm, const ddl_call *call)
+{
+    const ddl_repeat *repeat = &comm->repeats[call->collective];
+    const ddl_task *task = repeat->request != NULL ? &repeat->request->task : NULL;
+    return task != NULL && task->in == call->in && task->out == call->out;
+}
+
 /* Holder: the others are not there. From now on it is a request like others. */
 static ddl_status wait_for_repeat(ddl_comm *comm, ddl_repeat *repeat)
 {

@@ -14,6 +14,10 @@
  * call nothing but its buffers can be wrong. */
 const ddl_extent *ddl_repeat_extent(const ddl_comm *comm, const ddl_call *call);
 
+/* Whether such a call's buffers are those of the one that is kept: they are where they were, in host memory.
+ */
+bool ddl_repeat_has_same_buffers(const ddl_comm *comm, const ddl_call *call);
+
 /* Start again what is kept for such a call, and wait for its end: *status. False: there is nothing of that
  * kind or something else is under way; the call has to be issued. */
 bool ddl_repeat_call(ddl_comm *comm, const ddl_call *call, ddl_status *status);

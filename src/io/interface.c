@@ -2,6 +2,7 @@
 #include "io/interface.h"
 
 #include "base/failpoint.h"
+#include "io/socket.h"
 
 #include <ctype.h>
 #include <ifaddrs.h>
@@ -294,6 +295,16 @@ static bool name_of(const struct ifaddrs *list, const ddl_address *address, char
     return false;
 }
 
+/* One that is still being looked at, or that another host has too, cannot be used. */
+static bool can_bind(const ddl_address *own)
+{
+    int fd = ddl_socket_new(own->socket.ss_family);
+    bool can = fd >= 0 && bind(fd, (const struct sockaddr *)&own->socket, own->bytes) == 0;
+    if (fd >= 0)
+        ddl_socket_close(&fd);
+    return can;
+}
+
 bool ddl_interface_other_family(const char *choice, const ddl_address *own, ddl_address *other)
 {
     struct ifaddrs *list;
@@ -305,7 +316,7 @@ bool ddl_interface_other_family(const char *choice, const ddl_address *own, ddl_
     for (struct ifaddrs *entry = list; known && !found && entry != NULL; entry = entry->ifa_next) {
         found = usable(entry, other) && strcmp(entry->ifa_name, name) == 0 &&
                 other->socket.ss_family != own->socket.ss_family && !ddl_address_is_link_local(other) &&
-                !ddl_address_is_loopback(other) && fits(choice, name, other) >= 0;
+                !ddl_address_is_loopback(other) && fits(choice, name, other) >= 0 && can_bind(other);
     }
     freeifaddrs(list);
     return found;

@@ -1,9 +1,8 @@
 /*
- * loaded_linux.c - by the dynamic loader's own list of objects, which grows at its end.
+ * loaded_linux.c - by the dynamic loader's own count of what it has loaded, which only grows.
  *
- * Whoever holds a pointer that came from a library has seen the loader append that library: so a plain look
- * at whether the last object known still is the last needs no lock. That object is kept from being unloaded,
- * or the look would be at memory that is somebody else's.
+ * Nothing here waits for a library's constructors, and nothing is kept from being unloaded, but for the
+ * library that was asked for once it is there.
  */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE
@@ -13,84 +12,79 @@
 #include <dlfcn.h>
 #include <link.h>
 #include <stdatomic.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <string.h>
 
-enum { TRIES = 8, NAME_BYTES = 4096 };
+#define ANYTHING UINT64_MAX /* is news */
 
-/* After which there is always something. */
-static struct link_map anything = { .l_next = &anything };
-static _Atomic(const struct link_map *) last = &anything;
+static _Atomic(uint64_t) known = ANYTHING;
+
+/* ---- news ---- */
+
+static int take_count(struct dl_phdr_info *info, size_t bytes, void *arg)
+{
+    (void)bytes;
+    *(uint64_t *)arg = info->dlpi_adds;
+    return 1; /* the first one tells */
+}
+
+static uint64_t count_loaded(void)
+{
+    uint64_t count = ANYTHING;
+    (void)dl_iterate_phdr(take_count, &count);
+    return count;
+}
 
 bool ddl_loaded_is_news(void)
 {
-    return atomic_load_explicit(&last, memory_order_relaxed)->l_next != NULL;
-}
-
-typedef struct end { /* of the loader's list */
-    const struct link_map *first, *object;
-    char name[NAME_BYTES];
-} end;
-
-/* The list does not change while the loader calls this. */
-static int find_end(struct dl_phdr_info *info, size_t bytes, void *arg)
-{
-    (void)info;
-    (void)bytes;
-    end *found = arg;
-    found->object = found->first;
-    while (found->object->l_next != NULL)
-        found->object = found->object->l_next;
-    snprintf(found->name, sizeof found->name, "%s", found->object->l_name);
-    return 1;
-}
-
-static const struct link_map *object_of(void *handle)
-{
-    struct link_map *object = NULL;
-    return handle != NULL && dlinfo(handle, RTLD_DI_LINKMAP, &object) == 0 ? object : NULL;
-}
-
-/* Keeps the last object loaded for good. NULL: it was gone before that. */
-static const struct link_map *keep_end(const struct link_map *first)
-{
-    end found = { .first = first };
-    dl_iterate_phdr(find_end, &found);
-    void *handle = dlopen(found.name, RTLD_LAZY | RTLD_NOLOAD | RTLD_NODELETE);
-    const struct link_map *kept = object_of(handle);
-    if (handle != NULL)
-        dlclose(handle);
-    return kept == found.object ? kept : NULL;
+    uint64_t before = atomic_load_explicit(&known, memory_order_relaxed);
+    return before == ANYTHING || count_loaded() != before;
 }
 
 void ddl_loaded_remember(void)
 {
-    void *program = dlopen(NULL, RTLD_LAZY);
-    const struct link_map *first = object_of(program), *kept = NULL;
-    for (int i = 0; first != NULL && kept == NULL && i < TRIES; i++)
-        kept = keep_end(first);
-    if (program != NULL)
-        dlclose(program);
-    atomic_store(&last, kept != NULL ? kept : &anything);
+    atomic_store(&known, count_loaded());
 }
 
 void ddl_loaded_forget(void)
 {
-    atomic_store(&last, &anything);
+    atomic_store(&known, ANYTHING);
 }
 
+/* ---- by name ---- */
+
+typedef struct search {
+    const char *stem;
+    size_t bytes;
+    bool found;
+} search;
+
+static int look_at_name(struct dl_phdr_info *info, size_t bytes, void *arg)
+{
+    search *wanted = arg;
+    (void)bytes;
+    const char *slash = info->dlpi_name != NULL ? strrchr(info->dlpi_name, '/') : NULL;
+    const char *name = slash != NULL ? slash + 1 : info->dlpi_name;
+    wanted->found = name != NULL && strncmp(name, wanted->stem, wanted->bytes) == 0;
+    return wanted->found;
+}
+
+/* The loader is asked only if there is a file of such a name: it may be busy for long. */
 void *ddl_loaded_find(const char *name)
 {
-    return dlopen(name, RTLD_LAZY | RTLD_NOLOAD);
+    const char *so = strstr(name, ".so"); /* "libcuda.so.1" may be there as libcuda.so, or libcuda.so.580.1 */
+    search wanted = { name, so != NULL ? (size_t)(so - name) + 3 : strlen(name), false };
+    (void)dl_iterate_phdr(look_at_name, &wanted);
+    return wanted.found ? dlopen(name, RTLD_LAZY | RTLD_NOLOAD) : NULL;
 }
 
 void ddl_loaded_own_folder(char *folder, unsigned capacity)
 {
-    Dl_info info;
-    folder[0] = '\0';
-    if (dladdr((const void *)&last, &info) == 0 || info.dli_fname == NULL)
-        return;
-    const char *slash = strrchr(info.dli_fname, '/');
-    if (slash != NULL && (size_t)(slash - info.dli_fname) + 2 < capacity)
-        snprintf(folder, (size_t)(slash - info.dli_fname) + 2, "%s", info.dli_fname);
+    Dl_info own;
+    const char *slash = dladdr(&known, &own) != 0 ? strrchr(own.dli_fname, '/') : NULL;
+    if (capacity > 0)
+        folder[0] = '\0';
+    if (slash != NULL && (size_t)(slash - own.dli_fname) + 1 < capacity)
+        snprintf(folder, capacity, "%.*s", (int)(slash - own.dli_fname) + 1, own.dli_fname);
 }

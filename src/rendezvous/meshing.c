@@ -14,7 +14,8 @@
 
 enum {
     CALL_LIMIT_MS = 5000,   /* connecting, and again the handshake */
-    TURN_LIMIT_MS = 1000,   /* connecting to one of several addresses, until the next has its turn */
+    TURN_LIMIT_MS = 2500,   /* connecting to one of several addresses, until the next has its turn: a first
+                             * packet that was lost is repeated after a second */
     REACH_LIMIT_MS = 10000, /* for a rank whose address refuses or swallows every call */
     FIRST_PAUSE_MS = 10,
     LAST_PAUSE_MS = 500

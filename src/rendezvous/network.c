@@ -245,7 +245,8 @@ static ddl_status settle_loopback(const ddl_network *network, bool serves, const
     ddl_address chosen;
     char text[DDL_ADDRESS_HOST_TEXT];
     const uint16_t port = ddl_address_port(&addresses[0]);
-    const bool moves = network->spread == DDL_SPREAD_SEVERAL || network->iface[0] != '\0';
+    const bool moves = network->spread == DDL_SPREAD_SEVERAL ||
+                       (network->spread == DDL_SPREAD_UNKNOWN && network->iface[0] != '\0');
     if (serves && !moves) {
         if (network->spread == DDL_SPREAD_UNKNOWN)
             ddl_log(DDL_LOG_WARNING,

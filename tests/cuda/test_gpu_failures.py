@@ -68,10 +68,12 @@ class Failing(unittest.TestCase):
         self.assert_all(records, "DDL_EDEVICE", 1, "rank 1", "GPU 0")
 
     def test_a_gpu_that_hangs_is_told_at_the_deadline(self):
+        limit_ms = int(1000 * bound(3))
         for count, copy in ((MANY, 21), (10, 9)):
             with self.subTest(count=count):
-                records, began_ns = self.run_world(3, count=count, DDL_STANDIN_1=f"hang={copy}", DDL_TIMEOUT="1500ms")
-                self.assert_all(records, "DDL_EDEVICE", 1, "rank 1", "GPU 0 has not copied its buffers within 1500 ms")
+                records, began_ns = self.run_world(3, count=count, DDL_STANDIN_1=f"hang={copy}", DDL_TIMEOUT=f"{limit_ms}ms")
+                self.assert_all(records, "DDL_EDEVICE", 1, "rank 1",
+                                f"GPU 0 has not copied its buffers within {limit_ms} ms")
                 for record in records:
                     self.assertLess((record["end_ns"] - began_ns) / 1e9, bound(10), record)
 
@@ -88,10 +90,11 @@ class Failing(unittest.TestCase):
             rank.finish()
 
     def test_a_rank_alone(self):
+        limit_ms = int(1000 * bound(1.5))
         for words, expected in (("fail=3", "cuMemcpyAsync"), ("break=3", "CUDA_ERROR_ILLEGAL_ADDRESS"),
-                                ("hang=3", "GPU 0 has not copied its buffers within 300 ms")):
+                                ("hang=3", f"GPU 0 has not copied its buffers within {limit_ms} ms")):
             with self.subTest(words=words):
-                records, _ = self.run_world(1, DDL_STANDIN=words, DDL_TIMEOUT="300ms")
+                records, _ = self.run_world(1, DDL_STANDIN=words, DDL_TIMEOUT=f"{limit_ms}ms")
                 self.assertEqual(records[0]["status"], "DDL_EDEVICE", records)
                 self.assertIn(expected, records[0]["text"])
 

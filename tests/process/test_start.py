@@ -150,7 +150,7 @@ class Descriptors(Tests):
 
     @unittest.skipUnless("DDL_TEST_REFUSING" in os.environ, "no program to be preloaded in this build")
     def test_a_system_that_lets_nobody_in_makes_nobody_spin(self):
-        world = self.world(2, DDL_START_TIMEOUT=f"{bound(2):g}s")
+        world = self.world(2, DDL_START_TIMEOUT=f"{bound(6):g}s")
         first = world.start(0, "init", LD_PRELOAD=os.environ["DDL_TEST_REFUSING"])
         deadline = time.monotonic() + DEADLINE
         while not listening_ports(first.pid):
@@ -161,7 +161,7 @@ class Descriptors(Tests):
         with self.assertRaises(queue.Empty):
             first.records.get(timeout=1)
         self.assertLess((cpu_seconds(first.pid) - before) / (time.monotonic() - begun), 0.05)
-        self.told(first.expect("init"), "DDL_ETIMEDOUT", 3, f"127.0.0.1:{world.port}", "does not answer")
+        self.told(first.expect("init"), "DDL_ETIMEDOUT", 7, f"127.0.0.1:{world.port}", "does not answer")
         first.finish(0)
 
 
