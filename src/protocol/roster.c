@@ -3,13 +3,14 @@
  *
  * Member, little endian: 0 rank 4 | 4 pid 4 | 8 cpus 4 | 12 port 2 | 14 host bytes 1 | 15 address bytes 1 |
  * 16 host id 16 | 32 other port 2 | 34 other bytes 1 | 35 other is inner 1 | 36 host | address | other.
- * Roster: 0 magic 4 | 4 ranks 4 | 8 run id 16 | 24 constants 4 | then the constants, 8 each, as IEEE binary64
- * | then for each rank a length 2 and its member, in rank order.
+ * Roster: 0 magic 4 | 4 ranks 4 | 8 run id 16 | 24 constants 2 | 26 who connects 1 | 27 zero 1 | then the
+ * constants, 8 each, as IEEE binary64 | then for each rank a length 2 and its member, in rank order.
  */
 #include "protocol/roster.h"
 
 #include "base/assert.h"
 #include "base/bytes.h"
+#include "protocol/overlay.h"
 
 #include <string.h>
 
@@ -131,7 +132,9 @@ bool ddl_roster_encode(const ddl_roster *roster, ddl_bytes *bytes)
     memcpy(head, magic, sizeof magic);
     ddl_put_u32(head + 4, (uint32_t)roster->nranks);
     memcpy(head + 8, roster->run_id, DDL_RUN_ID_BYTES);
-    ddl_put_u32(head + 24, (uint32_t)roster->ncosts);
+    ddl_put_u16(head + 24, (uint16_t)roster->ncosts);
+    head[26] = (uint8_t)roster->connect;
+    head[27] = 0;
     bool fits = ddl_bytes_append(bytes, head, sizeof head) && encode_costs(roster, bytes);
     for (int rank = 0; fits && rank < roster->nranks; rank++) {
         uint8_t length[2];
@@ -171,11 +174,13 @@ ddl_status ddl_roster_decode(ddl_view bytes, int rank, ddl_roster **out, ddl_err
     ddl_roster *roster = NULL;
     if (bytes.bytes < ROSTER_HEAD_BYTES || memcmp(at, magic, sizeof magic) != 0)
         return DDL_FAIL(err, DDL_EPROTO, "these %zu bytes are no roster", bytes.bytes);
-    uint32_t nranks = ddl_get_u32(at + 4), ncosts = ddl_get_u32(at + 24);
+    uint32_t nranks = ddl_get_u32(at + 4), ncosts = ddl_get_u16(at + 24);
     size_t left = bytes.bytes - ROSTER_HEAD_BYTES;
     if (ncosts > DDL_ROSTER_COSTS || left < 8 * ncosts)
         return DDL_FAIL(err, DDL_EPROTO, "a roster of %zu bytes says that it has %u constants", bytes.bytes,
                         (unsigned)ncosts);
+    if (at[26] > DDL_CONNECT_LAZY_REMOTE || at[27] != 0)
+        return DDL_FAIL(err, DDL_EPROTO, "the roster has %u.%u for who connects when", at[26], at[27]);
     left -= 8 * ncosts;
     /* Each member takes its length and head at least, so the count is bounded by what is really there. */
     if (nranks == 0 || nranks > left / (2 + MEMBER_HEAD_BYTES) || rank < 0 || (uint32_t)rank >= nranks)
@@ -184,6 +189,7 @@ ddl_status ddl_roster_decode(ddl_view bytes, int rank, ddl_roster **out, ddl_err
     DDL_TRY(ddl_roster_create(rank, (int)nranks, &roster, err));
     memcpy(roster->run_id, at + 8, DDL_RUN_ID_BYTES);
     roster->ncosts = (int)ncosts;
+    roster->connect = (ddl_connect)at[26];
     at += ROSTER_HEAD_BYTES;
     ddl_status status = decode_costs(at, roster, err);
     if (status == DDL_OK)
@@ -244,6 +250,22 @@ void ddl_roster_derive(ddl_roster *roster)
      */
     for (int rank = roster->nranks - 1; rank >= 0; rank--)
         size_of_node[rank] = size_of_node[roster->node_of[rank]];
+}
+
+bool ddl_roster_connects(const ddl_roster *roster, int rank)
+{
+    if (rank == roster->rank)
+        return false;
+    if (roster->connect == DDL_CONNECT_LAZY_REMOTE && ddl_roster_is_neighbour(roster, rank))
+        return true;
+    return roster->connect == DDL_CONNECT_EAGER || ddl_overlay_has(roster->nranks, roster->rank, rank);
+}
+
+bool ddl_roster_is_sparse(const ddl_roster *roster)
+{
+    if (roster->connect == DDL_CONNECT_LAZY_REMOTE && roster->node_count == 1)
+        return false;
+    return roster->connect != DDL_CONNECT_EAGER && !ddl_overlay_is_complete(roster->nranks);
 }
 
 void ddl_roster_destroy(ddl_roster *roster)

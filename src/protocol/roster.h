@@ -17,6 +17,13 @@ enum { DDL_HOST_TEXT = 64, DDL_ADDRESS_TEXT = 64, DDL_RUN_ID_BYTES = 16, DDL_HOS
 enum { DDL_ROSTER_COSTS = 32 };
 #define DDL_ROSTER_COST_LIMIT 1e12
 
+/* Which pairs are connected at the start; the others are when something goes between them. */
+typedef enum ddl_connect {
+    DDL_CONNECT_EAGER,      /* all */
+    DDL_CONNECT_LAZY,       /* the overlay's (overlay.h) */
+    DDL_CONNECT_LAZY_REMOTE /* the overlay's, and all inside a host */
+} ddl_connect;
+
 typedef struct ddl_member {
     int rank;
     int32_t pid;
@@ -35,6 +42,7 @@ typedef struct ddl_roster {
     uint8_t run_id[DDL_RUN_ID_BYTES]; /* fresh random per run, made by rank 0 */
     int rank, nranks;                 /* rank: of this process */
     ddl_member *members;              /* nranks of them */
+    ddl_connect connect;              /* as rank 0 says */
     int ncosts;                       /* constants by which rank 0 says that algorithms are chosen */
     double costs[DDL_ROSTER_COSTS];   /* each above 0 and below DDL_ROSTER_COST_LIMIT */
     /* Derived, the same on every rank: */
@@ -61,5 +69,11 @@ static inline bool ddl_roster_is_neighbour(const ddl_roster *roster, int rank)
 {
     return rank != roster->rank && roster->node_of[rank] == roster->node_of[roster->rank];
 }
+
+/* Whether this process and that other rank are connected before anybody begins. The same both ways. */
+bool ddl_roster_connects(const ddl_roster *roster, int rank);
+
+/* Whether there are pairs that are not. The same on every rank. */
+bool ddl_roster_is_sparse(const ddl_roster *roster);
 
 #endif

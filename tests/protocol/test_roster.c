@@ -67,8 +67,10 @@ static void a_roster_comes_back_as_it_was(void **state)
     ddl_roster *roster = make(hosts, 5), *back = NULL;
     ddl_bytes bytes = { 0 };
     (void)state;
+    roster->connect = DDL_CONNECT_LAZY;
     assert_true(ddl_roster_encode(roster, &bytes));
     assert_int_equal(ddl_roster_decode(ddl_bytes_view(&bytes), 3, &back, NULL), DDL_OK);
+    assert_int_equal(back->connect, DDL_CONNECT_LAZY);
     assert_int_equal(back->rank, 3);
     assert_int_equal(back->nranks, 5);
     assert_int_equal(back->node_count, 3);
@@ -126,6 +128,42 @@ static void a_cut_or_stretched_roster_is_refused(void **state)
     assert_int_equal(decode(bytes.data, bytes.bytes, 0), DDL_EPROTO);
     ddl_roster_destroy(roster);
     ddl_bytes_fini(&bytes);
+}
+
+/* Of 8 ranks those at distance 3 are not neighbours in the overlay: 0 and 3, 0 and 5. */
+static void who_is_connected_at_the_start_is_the_same_both_ways(void **state)
+{
+    static const int one_host[8], two_hosts[] = { 0, 0, 0, 0, 1, 1, 1, 1 };
+    static const struct {
+        const int *hosts;
+        ddl_connect connect;
+        bool sparse, near, far; /* whether 0 is connected to 3, and to 5 */
+    } cases[] = {
+        { one_host, DDL_CONNECT_EAGER, false, true, true },
+        { one_host, DDL_CONNECT_LAZY, true, false, false },
+        { one_host, DDL_CONNECT_LAZY_REMOTE, false, true, true },
+        { two_hosts, DDL_CONNECT_LAZY, true, false, false },
+        { two_hosts, DDL_CONNECT_LAZY_REMOTE, true, true, false },
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        ddl_roster *roster = make(cases[i].hosts, 8);
+        roster->connect = cases[i].connect;
+        bool connects[8][8];
+        for (roster->rank = 0; roster->rank < 8; roster->rank++) {
+            assert_int_equal(ddl_roster_is_sparse(roster), cases[i].sparse);
+            for (int rank = 0; rank < 8; rank++)
+                connects[roster->rank][rank] = ddl_roster_connects(roster, rank);
+        }
+        for (int a = 0; a < 8; a++)
+            for (int b = 0; b < 8; b++)
+                assert_int_equal(connects[a][b], connects[b][a]);
+        assert_false(connects[2][2]);
+        assert_true(connects[0][1]);
+        assert_int_equal(connects[0][3], cases[i].near);
+        assert_int_equal(connects[0][5], cases[i].far);
+        ddl_roster_destroy(roster);
+    }
 }
 
 static void impossible_counts_are_refused_before_memory_is_taken(void **state)
@@ -272,6 +310,7 @@ int main(void)
         cmocka_unit_test(ranks_are_placed_on_hosts_in_order),
         cmocka_unit_test(a_roster_comes_back_as_it_was),
         cmocka_unit_test(a_cut_or_stretched_roster_is_refused),
+        cmocka_unit_test(who_is_connected_at_the_start_is_the_same_both_ways),
         cmocka_unit_test(impossible_counts_are_refused_before_memory_is_taken),
         cmocka_unit_test(constants_that_no_model_can_have_are_refused),
         cmocka_unit_test(as_many_constants_as_there_is_room_for_come_back),
