@@ -19,6 +19,12 @@ struct ddl_alarm {
     void *arg;
 };
 
+struct ddl_poke {
+    uv_async_t handle;
+    void (*heard)(void *arg);
+    void *arg;
+};
+
 static void on_poll(uv_poll_t *handle, int status, int events)
 {
     ddl_watch *watch = handle->data;
@@ -117,4 +123,40 @@ void ddl_alarm_close(ddl_alarm *alarm)
 {
     if (alarm != NULL)
         uv_close((uv_handle_t *)&alarm->handle, free_data);
+}
+
+static void on_poke(uv_async_t *handle)
+{
+    ddl_poke *poke = handle->data;
+    poke->heard(poke->arg);
+}
+
+ddl_status ddl_poke_open(ddl_service *service, void (*heard)(void *arg), void *arg, ddl_poke **out,
+                         ddl_error *err)
+{
+    ddl_poke *poke = ddl_alloc(sizeof *poke);
+    if (poke == NULL)
+        return DDL_FAIL(err, DDL_ENOMEM, "no memory for a call between threads");
+    int error = DDL_FAILPOINT("io.async") ? UV_EMFILE
+                                          : uv_async_init(ddl_service_loop(service), &poke->handle, on_poke);
+    if (error != 0) {
+        ddl_free(poke);
+        return DDL_FAIL(err, DDL_ERESOURCE, "cannot make a call between threads: %s", uv_strerror(error));
+    }
+    poke->handle.data = poke;
+    poke->heard = heard;
+    poke->arg = arg;
+    *out = poke;
+    return DDL_OK;
+}
+
+void ddl_poke_ring(ddl_poke *poke)
+{
+    uv_async_send(&poke->handle);
+}
+
+void ddl_poke_close(ddl_poke *poke)
+{
+    if (poke != NULL)
+        uv_close((uv_handle_t *)&poke->handle, free_data);
 }

@@ -17,6 +17,7 @@ enum { DDL_READABLE = 1, DDL_WRITABLE = 2 };
 
 typedef struct ddl_watch ddl_watch;
 typedef struct ddl_alarm ddl_alarm;
+typedef struct ddl_poke ddl_poke;
 
 /* events: DDL_READABLE, DDL_WRITABLE or both. An error of the descriptor shows as both. */
 typedef void ddl_watch_event(void *arg, int events);
@@ -39,5 +40,16 @@ DDL_MUST_USE ddl_status ddl_alarm_open(ddl_service *service, void (*ring)(void *
 void ddl_alarm_set(ddl_alarm *alarm, int64_t after_ms);
 void ddl_alarm_rest(ddl_alarm *alarm);
 void ddl_alarm_close(ddl_alarm *alarm);
+
+/* A call from any thread that nobody waits for: each ring brings a call of heard after it; several may
+ * bring one. */
+DDL_MUST_USE ddl_status ddl_poke_open(ddl_service *service, void (*heard)(void *arg), void *arg,
+                                      ddl_poke **poke, ddl_error *err);
+
+/* Thread: any, while it is open. */
+void ddl_poke_ring(ddl_poke *poke);
+
+/* Not heard any more. NULL is fine. */
+void ddl_poke_close(ddl_poke *poke);
 
 #endif
