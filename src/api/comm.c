@@ -9,6 +9,7 @@
 #include "base/assert.h"
 #include "base/bytes.h"
 #include "compute/compute_cpu.h"
+#include "protocol/overlay.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -39,6 +40,7 @@ static ddl_status enrol(ddl_comm *comm, ddl_error *err)
         comm->roster->members[rank].rank = rank;
     }
     ddl_roster_derive(comm->roster);
+    comm->sparse = ddl_roster_is_sparse(all) && !ddl_overlay_is_complete(comm->nranks);
     comm->placement = (ddl_placement){ comm->nranks, comm->roster->node_count, comm->roster->node_of };
     return DDL_OK;
 }

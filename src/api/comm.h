@@ -20,7 +20,7 @@ enum { DDL_SIGNATURE_SPLIT = 0xfd, DDL_SIGNATURE_FREE = 0xfe };
 /* Freeing takes 5 s at most: a wait may outlast its deadline by the engine's grace of 800 ms, and threads
  * that wait for requests are given a moment to see that these have ended. Where another thread is stuck
  * inside the engine, each communicator that is lost with it costs as long again. */
-enum { DDL_HISTORY = 64, DDL_COMM_FREE_MS = 4000, DDL_COMM_WAITERS_MS = 200 };
+enum { DDL_NEWS = 8, DDL_HISTORY = 64, DDL_COMM_FREE_MS = 4000, DDL_COMM_WAITERS_MS = 200 };
 
 typedef struct ddl_past { /* an operation that was issued here */
     uint64_t sequence;
@@ -60,6 +60,7 @@ struct ddl_comm {
     int rank, nranks;
     int *members; /* of each rank: its number in the world */
     int *rank_of; /* of each number in the world: its rank, or -1 */
+    bool sparse;  /* some pairs may not be connected: what all are to hear is passed on from rank to rank */
     ddl_roster *roster;
     ddl_placement placement;
     ddl_cost_model model;
@@ -93,8 +94,16 @@ struct ddl_comm {
     /* Holder of the baton. */
     ddl_list in_flight; /* requests, oldest first */
     uint64_t *entered;  /* of each rank: the highest collective sequence that it is known to have entered */
-    ddl_past history[DDL_HISTORY];   /* collective operations by sequence modulo its size */
-    int ngone;                       /* peers that left or were lost */
+    ddl_past history[DDL_HISTORY]; /* collective operations by sequence modulo its size */
+    int ngone;                     /* peers that left or were lost */
+    struct ddl_news {              /* where pairs may not be connected: what is passed on (failure.c) */
+        uint64_t due[DDL_NEWS];    /* operations of which there is something new to tell */
+        int ndue;
+        uint64_t told[DDL_NEWS]; /* those last told of, for the first time, and their number */
+        unsigned ntold;
+        uint64_t first_sequence; /* how rank 0 called this operation is known: */
+        ddl_signature first;
+    } news;
     struct ddl_shrinking *shrinking; /* agreement on who is left (shrink.c); NULL: none was begun */
     struct ddl_failure {
         bool failing;  /* a cause is known; others may follow until settle_ns */
@@ -139,6 +148,10 @@ void ddl_failure_differs(ddl_comm *comm, uint64_t sequence, const ddl_signature 
 
 ddl_frame ddl_failure_enter_frame(uint32_t channel, uint64_t sequence, const ddl_signature *signature);
 void ddl_failure_told(ddl_comm *comm, int peer, const ddl_notice *notice);
+/* What peer knows of who is in the operation of frame. */
+void ddl_failure_knows(ddl_comm *comm, int peer, const ddl_frame *frame, ddl_view payload);
+/* peer has just been connected. */
+void ddl_failure_met(ddl_comm *comm, int peer);
 void ddl_failure_left(ddl_comm *comm, int peer);
 void ddl_failure_lost(ddl_comm *comm, int peer, int os_errno, const ddl_error *error);
 void ddl_failure_tick(ddl_comm *comm, int64_t now_ns);

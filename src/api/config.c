@@ -21,6 +21,10 @@ enum { LANE_PIECE_BYTES = 256 * 1024 };
 
 enum { DEFAULT_TIMEOUT_MS = 300 * 1000, RANKS_MAX = 1 << 20 };
 
+/* Up to so many ranks all pairs are connected at the start: that takes a second for 128 ranks on two cores,
+ * and grows with the square. */
+enum { EAGER_RANKS = 128 };
+
 /* Launchers that set rank and size under names of their own; the first that is complete counts. */
 static const struct family {
     const char *name, *rank, *size, *hint;
@@ -377,6 +381,21 @@ static ddl_status read_choices(const ddl_options *options, ddl_config *config, d
     return DDL_OK;
 }
 
+/* With DDL_TRANSPORT=shm no pair of a host may be without shared memory, which is shared at the start. */
+static ddl_status read_connect(ddl_config *config, ddl_error *err)
+{
+    static const char *const accepted[] = { "auto", "eager", "lazy", NULL };
+    const char *connect = env("DDL_CONNECT");
+    if (connect == NULL)
+        connect = "auto";
+    DDL_TRY(one_of("DDL_CONNECT", connect, accepted, err));
+    bool lazy =
+        strcmp(connect, "lazy") == 0 || (strcmp(connect, "auto") == 0 && config->nranks > EAGER_RANKS);
+    ddl_connect how = config->local_transport == DDL_LOCAL_SHM ? DDL_CONNECT_LAZY_REMOTE : DDL_CONNECT_LAZY;
+    config->connect = lazy ? how : DDL_CONNECT_EAGER;
+    return DDL_OK;
+}
+
 ddl_status ddl_config_read(const ddl_options *given, ddl_config *config, ddl_error *err)
 {
     ddl_options options = DDL_OPTIONS_INIT;
@@ -391,6 +410,7 @@ ddl_status ddl_config_read(const ddl_options *given, ddl_config *config, ddl_err
     DDL_TRY(read_choices(&options, config, err));
     DDL_TRY(read_ranks(&options, config, err));
     config->network.spread = find_spread(config->nranks);
+    DDL_TRY(read_connect(config, err));
     DDL_TRY(read_timeouts(&options, config, err));
     DDL_TRY(read_store(&options, config, err));
     DDL_TRY(read_costs(config, err));

@@ -5,17 +5,25 @@
  * waits a moment for what others have seen. The best cause by ddl_notice_precedes is then final: it ends
  * all operations in flight, or else the next call. For a mismatch everyone also tells its own call, so
  * that all find the same lowest disagreeing pair.
+ *
+ * Where not all pairs are connected (ddl_comm.sparse), what is for all goes to those that are connected and
+ * to the neighbours in the overlay, and who hears news passes them on: a cause that is better than what it
+ * knew, and who has entered an operation, and how rank 0 called it. The lowest disagreeing pair has rank 0 in
+ * it, if any pair disagrees at all.
  */
 #include "api/issue.h"
 
 #include "base/dtype.h"
 #include "base/log.h"
+#include "protocol/overlay.h"
+#include "protocol/sightings.h"
 
 #include <stdio.h>
 #include <string.h>
 
 enum {
     SETTLE_MS = 50,          /* for the causes that others have seen to arrive */
+    SETTLE_SPARSE_MS = 200,  /* if they come by way of others */
     SETTLE_UNNAMED_MS = 400, /* for somebody who knows more, when this rank can blame nobody */
     TELL_AFTER_MS =
         100, /* an operation that takes longer is told to everyone, so that late ranks can be named */
@@ -142,11 +150,24 @@ static ddl_signature expected_of(const ddl_comm *comm, int peer, const ddl_frame
 
 enum { FROM_SENDER, FROM_RECEIVER };
 
+/* In the piece of an enter frame of a collective: its sender is not in the operation, or knows no more how.
+ */
+enum { PASSED_ON = 1 };
+
+/* Whether what is for peer, or for all with peer -1, goes to this rank. */
+static bool is_told(const ddl_comm *comm, int peer, int rank)
+{
+    if (peer >= 0 || rank == comm->rank)
+        return rank == peer;
+    return !comm->sparse || ddl_mesh_is_linked(comm->mesh, comm->members[rank]) ||
+           ddl_overlay_has(comm->nranks, comm->rank, rank);
+}
+
 /* Queue a frame for one rank, or for all others with peer -1. */
 static void tell(ddl_comm *comm, int peer, const ddl_frame *frame, const ddl_notice *notice)
 {
     for (int rank = 0; rank < comm->nranks; rank++)
-        if (rank != comm->rank && (peer < 0 || peer == rank))
+        if (is_told(comm, peer, rank))
             ddl_mesh_tell(comm->mesh, comm->members[rank], frame, notice);
 }
 
@@ -163,10 +184,83 @@ ddl_frame ddl_failure_enter_frame(uint32_t channel, uint64_t sequence, const ddl
                         .count = signature->count };
 }
 
+/* What concerns a pair alone is not compared between others. */
+static ddl_signature common_part(const ddl_signature *signature)
+{
+    ddl_signature common = *signature;
+    if (signature->collective == DDL_COLLECTIVE_ALLTOALLV)
+        common.count = 0;
+    return common;
+}
+
+/* What this rank knows of who is in this operation, as the payload of an enter frame. */
+static ddl_view sightings(const ddl_comm *comm, uint64_t sequence, uint8_t bytes[DDL_FRAME_NOTICE_LIMIT])
+{
+    ddl_sightings known = { .nranks = comm->nranks };
+    ddl_signature first = comm->news.first;
+    const ddl_signature *own = comm->rank == 0 ? own_signature(comm, sequence) : NULL;
+    if (comm->nranks > DDL_SIGHTINGS_RANKS)
+        return (ddl_view){ bytes, 0 };
+    if (own != NULL)
+        first = common_part(own);
+    if (own != NULL || (comm->rank != 0 && comm->news.first_sequence == sequence)) {
+        known.has_first = true;
+        known.collective = first.collective;
+        known.dtype = first.dtype;
+        known.op = first.op;
+        known.algorithm = first.algorithm;
+        known.root = first.root;
+        known.count = first.count;
+    }
+    return (ddl_view){ bytes, ddl_sightings_encode(&known, comm->entered, sequence, bytes) };
+}
+
+/* Whether this operation was told of before; from now on it was. */
+static bool was_told(ddl_comm *comm, uint64_t sequence)
+{
+    struct ddl_news *news = &comm->news;
+    for (int i = 0; i < DDL_NEWS; i++)
+        if (news->told[i] == sequence)
+            return true;
+    news->told[news->ntold++ % DDL_NEWS] = sequence;
+    return false;
+}
+
+/* Tell peer (-1: all) what is known of this operation: that this rank is, or was, in it, if signature is how;
+ * and who else is. */
+static void pass_on(ddl_comm *comm, int peer, uint64_t sequence, const ddl_signature *signature)
+{
+    uint8_t bytes[DDL_FRAME_NOTICE_LIMIT];
+    static const ddl_signature nothing = { 0 };
+    const size_t *counts = NULL;
+    bool is_in = signature != NULL && sequence <= comm->entered[comm->rank];
+    if (is_in && signature->collective == DDL_COLLECTIVE_ALLTOALLV) {
+        counts = own_counts(comm, sequence);
+        is_in = counts != NULL;
+    }
+    ddl_frame enter = ddl_failure_enter_frame(comm->id * 2 + DDL_CHANNEL_COLLECTIVE, sequence,
+                                              is_in ? signature : &nothing);
+    ddl_view known = sightings(comm, sequence, bytes);
+    enter.number = 1; /* who knows more says so, unasked */
+    enter.piece = is_in ? 0 : PASSED_ON;
+    (void)was_told(comm, sequence);
+    for (int rank = 0; rank < comm->nranks; rank++) {
+        if (!is_told(comm, peer, rank))
+            continue;
+        if (counts != NULL)
+            enter.count = counts[comm->nranks + rank];
+        ddl_mesh_tell_bytes(comm->mesh, comm->members[rank], &enter, known);
+    }
+}
+
 /* Tell peer (-1: all) that this rank is, or was, in this operation. An answer to the same is not answered. */
 static void tell_entered(ddl_comm *comm, int peer, uint64_t sequence, const ddl_signature *signature,
                          bool is_answer)
 {
+    if (comm->sparse) {
+        pass_on(comm, peer, sequence, signature);
+        return;
+    }
     ddl_frame enter = ddl_failure_enter_frame(comm->id * 2 + DDL_CHANNEL_COLLECTIVE, sequence, signature);
     enter.number = is_answer;
     if (signature->collective != DDL_COLLECTIVE_ALLTOALLV) {
@@ -208,7 +302,8 @@ static void adopt(ddl_comm *comm, const ddl_notice *notice, bool tell)
     if (failure->failing && !ddl_notice_precedes(notice, &failure->cause))
         return;
     if (!failure->failing || failure->cause.culprit < 0) {
-        int64_t settle_ms = notice->culprit < 0 ? SETTLE_UNNAMED_MS : SETTLE_MS;
+        int64_t named_ms = comm->sparse ? SETTLE_SPARSE_MS : SETTLE_MS;
+        int64_t settle_ms = notice->culprit < 0 ? SETTLE_UNNAMED_MS : named_ms;
         failure->settle_ns = ddl_now_ns() + settle_ms * DDL_NS_PER_MS;
     }
     if (!failure->failing)
@@ -329,6 +424,9 @@ void ddl_failure_heard(ddl_comm *comm, int peer, const ddl_frame *frame)
 {
     ddl_signature theirs = signature_of(frame);
     const ddl_signature *ours = NULL;
+    if (frame->type == DDL_FRAME_ENTER && frame->channel % 2 == DDL_CHANNEL_COLLECTIVE &&
+        frame->piece == PASSED_ON)
+        return;
     if (frame->channel % 2 == DDL_CHANNEL_COLLECTIVE) {
         if (frame->sequence > comm->entered[peer])
             comm->entered[peer] = frame->sequence;
@@ -375,6 +473,80 @@ void ddl_failure_differs(ddl_comm *comm, uint64_t sequence, const ddl_signature 
         raise_mismatch(comm, &frame, ours, rank, theirs);
 }
 
+/* There is something new to tell of this operation, with the next tick. */
+static void owe_news(ddl_comm *comm, uint64_t sequence)
+{
+    struct ddl_news *news = &comm->news;
+    for (int i = 0; i < news->ndue; i++)
+        if (news->due[i] == sequence)
+            return;
+    if (news->ndue < DDL_NEWS)
+        news->due[news->ndue++] = sequence;
+}
+
+static void pay_news(ddl_comm *comm)
+{
+    struct ddl_news *news = &comm->news;
+    while (news->ndue > 0) {
+        uint64_t sequence = news->due[--news->ndue];
+        pass_on(comm, -1, sequence, own_signature(comm, sequence));
+    }
+}
+
+/* How rank 0 called this operation. */
+static void compare_with_first(ddl_comm *comm, const ddl_frame *frame, const ddl_signature *first)
+{
+    const ddl_signature *own = own_signature(comm, frame->sequence);
+    if (own == NULL || comm->rank == 0)
+        return;
+    ddl_signature ours = common_part(own);
+    if (!same_signature(&ours, first))
+        raise_mismatch(comm, frame, &ours, 0, first);
+}
+
+void ddl_failure_knows(ddl_comm *comm, int peer, const ddl_frame *frame, ddl_view payload)
+{
+    ddl_sightings theirs;
+    ddl_error ignored; /* who sends nonsense helps nobody */
+    const uint64_t sequence = frame->sequence;
+    bool is_new = !was_told(comm, sequence), knows_more = false;
+    if (ddl_sightings_decode(payload, comm->nranks, &theirs, &ignored) != DDL_OK)
+        return;
+    for (int rank = 0; rank < comm->nranks; rank++) {
+        bool seen = ddl_sightings_has(&theirs, rank);
+        knows_more = knows_more || (!seen && comm->entered[rank] >= sequence);
+        if (!seen || comm->entered[rank] >= sequence || rank == comm->rank)
+            continue;
+        comm->entered[rank] = sequence;
+        is_new = true;
+    }
+    if (theirs.has_first && comm->news.first_sequence < sequence) {
+        comm->news.first_sequence = sequence;
+        comm->news.first = (ddl_signature){ .collective = theirs.collective,
+                                            .dtype = theirs.dtype,
+                                            .op = theirs.op,
+                                            .algorithm = theirs.algorithm,
+                                            .root = theirs.root,
+                                            .count = theirs.count };
+        is_new = true;
+        compare_with_first(comm, frame, &comm->news.first);
+    }
+    if (is_new)
+        owe_news(comm, sequence);
+    else if (knows_more)
+        pass_on(comm, peer, sequence, own_signature(comm, sequence));
+}
+
+void ddl_failure_met(ddl_comm *comm, int peer)
+{
+    const ddl_notice *cause = &comm->failure.cause;
+    ddl_frame frame = { .type = DDL_FRAME_ABORT,
+                        .channel = comm->id * 2 + DDL_CHANNEL_COLLECTIVE,
+                        .sequence = cause->sequence };
+    if (comm->failure.failing)
+        tell(comm, peer, &frame, cause);
+}
+
 void ddl_failure_told(ddl_comm *comm, int peer, const ddl_notice *notice)
 {
     ddl_notice sound = *notice;
@@ -383,7 +555,7 @@ void ddl_failure_told(ddl_comm *comm, int peer, const ddl_notice *notice)
     if (sound.witness >= comm->nranks)
         sound.witness = -1;
     comm->failure.told_by[peer] = true;
-    adopt(comm, &sound, false);
+    adopt(comm, &sound, comm->sparse);
 }
 
 static void raise_lost(ddl_comm *comm, int peer, const char *how)
@@ -404,8 +576,8 @@ void ddl_failure_lost(ddl_comm *comm, int peer, int os_errno, const ddl_error *e
     comm->ngone++;
     if (comm->failure.told_by[peer])
         return;
-    if (error != NULL && error->code == DDL_ENOMEM) {
-        ddl_notice own = { .code = DDL_ENOMEM, .culprit = comm->rank, .witness = comm->rank };
+    if (error != NULL && (error->code == DDL_ENOMEM || error->code == DDL_ERESOURCE)) {
+        ddl_notice own = { .code = error->code, .culprit = comm->rank, .witness = comm->rank };
         char who[160];
         snprintf(own.text, sizeof own.text, "%s: %.200s",
                  ddl_comm_describe(comm, comm->rank, who, sizeof who), error->text);
@@ -415,8 +587,10 @@ void ddl_failure_lost(ddl_comm *comm, int peer, int os_errno, const ddl_error *e
     if (error != NULL) {
         ddl_notice notice = { .code = error->code, .culprit = peer, .witness = comm->rank };
         char who[160];
-        snprintf(notice.text, sizeof notice.text, "%s sent %.200s",
-                 ddl_comm_describe(comm, peer, who, sizeof who), error->text);
+        bool from_peer = error->code == DDL_EPROTO;
+        snprintf(notice.text, sizeof notice.text, "%s%s%.300s",
+                 from_peer ? ddl_comm_describe(comm, peer, who, sizeof who) : "", from_peer ? " sent " : "",
+                 error->text);
         ddl_failure_raise(comm, &notice);
         return;
     }
@@ -666,10 +840,13 @@ void ddl_failure_tick(ddl_comm *comm, int64_t now_ns)
         return;
     if (comm->failure.failing) {
         help_naming(comm);
+        if (comm->failure.cause.code == DDL_EMISMATCH)
+            pay_news(comm);
         if (now_ns >= comm->failure.settle_ns)
             settle(comm);
         return;
     }
+    pay_news(comm);
     if (!ddl_list_empty(&comm->in_flight))
         tell_what_is_before(comm, now_ns);
     DDL_LIST_FOR_EACH (link, &comm->in_flight) {

@@ -8,6 +8,7 @@
 #include "base/assert.h"
 #include "base/bytes.h"
 #include "base/log.h"
+#include "io/socket.h"
 #include "io/wire.h"
 #include "rendezvous/neighbours.h"
 #include "rendezvous/proof.h"
@@ -17,7 +18,8 @@
 
 enum {
     EARLY_NOTICES = 256, /* held; of more, the oldest are forgotten */
-    COPIES_NEAR_MS = 5
+    COPIES_NEAR_MS = 5,
+    LAST_MEETINGS_MS = 500
 };
 
 typedef struct early_notice { /* that a communicator failed which this rank has not made yet */
@@ -303,6 +305,53 @@ static void on_lost(void *arg, int peer, int os_errno, const ddl_error *error)
     }
 }
 
+static void on_knows(void *arg, int peer, const ddl_frame *frame, ddl_view payload)
+{
+    ddl_world *world = arg;
+    ddl_comm *comm = find(world, frame->channel / 2);
+    int rank = comm != NULL ? comm->rank_of[peer] : -1;
+    bool is_collective = frame->channel % 2 == DDL_CHANNEL_COLLECTIVE;
+    if (rank >= 0 && is_collective && comm->sparse && !comm->failure.failed)
+        ddl_failure_knows(comm, rank, frame, payload);
+}
+
+/* ---- ranks that connect late ---- */
+
+static void on_reach(void *arg, int peer)
+{
+    ddl_bootstrap_reach(((ddl_world *)arg)->bootstrap, peer);
+}
+
+static void on_met(void *arg, int peer)
+{
+    ddl_world *world = arg;
+    DDL_LIST_FOR_EACH (link, &world->active) {
+        ddl_comm *comm = DDL_CONTAINER(link, ddl_comm, active);
+        if (comm->rank_of[peer] >= 0)
+            ddl_failure_met(comm, comm->rank_of[peer]);
+    }
+}
+
+/* Thread: service. */
+static void on_arrival(void *arg)
+{
+    ddl_world *world = arg;
+    if (!atomic_exchange(&world->arrived, true))
+        ddl_engine_submit(world->engine, &world->arrivals);
+}
+
+static void take_arrivals(ddl_world *world)
+{
+    ddl_meshing_outcome outcome;
+    atomic_store(&world->arrived, false); /* first: what comes from now on is submitted again */
+    finish_posts(world);
+    while (ddl_bootstrap_next(world->bootstrap, &outcome))
+        if (outcome.wire.fd >= 0)
+            ddl_mesh_meet(world->mesh, outcome.rank, outcome.wire);
+        else
+            ddl_mesh_miss(world->mesh, outcome.rank, &outcome.error);
+}
+
 /* ---- what the engine drives ---- */
 
 static bool sweep(void *arg)
@@ -321,7 +370,10 @@ static bool needs_loop(void *arg)
 static void job(void *arg, ddl_link *link)
 {
     ddl_world *world = arg;
-    ddl_issue_job(link);
+    if (link == &world->arrivals)
+        take_arrivals(world);
+    else
+        ddl_issue_job(link);
     ddl_mesh_flush(world->mesh);
 }
 
@@ -365,8 +417,10 @@ static ddl_status meet(ddl_world *world, ddl_wire wires[], ddl_deadline deadline
         .store = world->config.store,
         .master = world->config.master,
         .network = &world->config.network,
+        .connect = world->config.connect,
         .service = world->service,
         .deadline = deadline,
+        .late_ms = world->config.start_timeout_ms,
     };
     return ddl_bootstrap_join(&options, &world->bootstrap, &world->roster, wires, err);
 }
@@ -401,7 +455,7 @@ static ddl_status join_lanes(ddl_world *world, ddl_wire wires[], ddl_neighbour o
         else if (world->lanes != NULL && (shares[rank] & DDL_SHARES_HEAPS) == 0)
             ddl_lanes_drop_heap(world->lanes, rank);
         if (world->config.local_transport == DDL_LOCAL_SHM && ddl_roster_is_neighbour(roster, rank) &&
-            (shares[rank] & DDL_SHARES_LANES) == 0) {
+            ddl_roster_connects(roster, rank) && (shares[rank] & DDL_SHARES_LANES) == 0) {
             ddl_status status =
                 DDL_FAIL(err, DDL_EUNSUPPORTED,
                          "DDL_TRANSPORT=shm: no shared memory with rank %d on the same host; it "
@@ -466,7 +520,8 @@ static ddl_status connect_all(ddl_world *world, ddl_error *err)
                              (status = make_heap(world, err)) != DDL_OK))
         close_all(wires, world->config.nranks);
     if (status == DDL_OK) {
-        ddl_mesh_owner owner = { on_heard, on_told, on_agreement, on_left, on_lost, world };
+        ddl_mesh_owner owner = { on_heard, on_told,  on_agreement, on_left, on_lost,
+                                 world,    on_reach, on_met,       on_knows };
         status = ddl_mesh_create(world->config.rank, world->config.nranks, wires, world->lanes, world->heap,
                                  &owner, &world->mesh, err);
     }
@@ -481,6 +536,8 @@ static ddl_status connect_all(ddl_world *world, ddl_error *err)
     DDL_ASSERT(entered);
     status = ddl_mesh_open(world->mesh, world->engine, err);
     ddl_engine_leave(world->engine);
+    if (status == DDL_OK)
+        ddl_bootstrap_listen(world->bootstrap, on_arrival, world);
     return status;
 }
 
@@ -510,7 +567,8 @@ ddl_status ddl_world_create(const ddl_options *options, ddl_world **out, ddl_err
         ddl_list_init(&world->by_id[i]);
     ddl_status status = ddl_config_read(options, &world->config, err);
     if (status == DDL_OK && world->config.nranks > 1)
-        status = ddl_bootstrap_need_descriptors(world->config.rank, world->config.nranks, err);
+        status = ddl_bootstrap_need_descriptors(world->config.rank, world->config.nranks,
+                                                world->config.connect, err);
     if (status == DDL_OK)
         status = ddl_membership_find(&world->config, &world->prover, err);
     if (status == DDL_OK)
@@ -527,10 +585,26 @@ ddl_status ddl_world_create(const ddl_options *options, ddl_world **out, ddl_err
     return DDL_OK;
 }
 
+/* What was told to ranks that are being connected for it, an abort for one, is to reach them. */
+static void await_meetings(ddl_world *world)
+{
+    ddl_deadline deadline = ddl_deadline_in_ms(LAST_MEETINGS_MS);
+    bool awaited = true;
+    while (awaited && !ddl_deadline_passed(deadline) && ddl_engine_enter(world->engine, deadline)) {
+        ddl_engine_progress(world->engine);
+        awaited = ddl_mesh_awaits_meeting(world->mesh);
+        ddl_engine_leave(world->engine);
+        if (awaited)
+            (void)ddl_socket_wait(-1, 0, ddl_deadline_in_ms(1));
+    }
+}
+
 static void close_mesh(ddl_world *world)
 {
     if (world->mesh == NULL || world->engine == NULL)
         return;
+    await_meetings(world);
+    ddl_bootstrap_close_door(world->bootstrap);
     if (ddl_engine_enter(world->engine, ddl_deadline_in_ms(DDL_COMM_FREE_MS))) {
         ddl_mesh_close(world->mesh);
         ddl_engine_progress(world->engine);

@@ -47,6 +47,7 @@ typedef struct ddl_world {
 
     /* Any thread. */
     atomic_uint offers;      /* numbers for ids that this rank has offered */
+    atomic_bool arrived;     /* arrivals is submitted */
     atomic_uint free_boards; /* a bit each; none where some pair of this host has no memory in common */
     pthread_mutex_t lock;
     ddl_list comms; /* all, by ddl_comm.sibling; with the lock */
@@ -62,6 +63,7 @@ typedef struct ddl_world {
     ddl_list posting;  /* ddl_posting.link of those that have posted something and wait */
     ddl_list staged;   /* ddl_staging.link of those with operations under way */
     int64_t copied_ns; /* when something last moved there */
+    ddl_link arrivals; /* submitted to the engine when ranks that connect late have come */
     bool posts_held;   /* lists of what is in flight are being walked: no post may end meanwhile */
     int nbusy;         /* operations in flight, failures that settle, agreements under way */
 } ddl_world;

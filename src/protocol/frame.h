@@ -16,7 +16,7 @@ enum {
     DDL_FRAME_BYTES = 48,
     DDL_FRAME_EAGER_LIMIT = 64 * 1024,      /* payload of an eager frame */
     DDL_FRAME_BULK_LIMIT = 2 * 1024 * 1024, /* payload of a bulk frame */
-    DDL_FRAME_NOTICE_LIMIT = 1024,          /* payload of an abort frame */
+    DDL_FRAME_NOTICE_LIMIT = 1024,          /* payload of an abort, agree or enter frame */
     DDL_FRAME_PLACE_BYTES = 16              /* payload of an offer or a place frame, always */
 };
 
@@ -26,14 +26,15 @@ typedef enum ddl_frame_type {
     DDL_FRAME_GRANT,     /* the receive of this key is posted: send it as bulk */
     DDL_FRAME_BULK,      /* a granted message */
     DDL_FRAME_CREDIT,    /* nothing but the credit field */
-    DDL_FRAME_ENTER,     /* the sender is in the operation of this sequence and signature */
-    DDL_FRAME_ABORT,     /* the sender's communicator failed; the payload says why (notice.h) */
-    DDL_FRAME_GOODBYE,   /* the sender will send nothing more */
-    DDL_FRAME_AGREE,     /* who is left of a communicator that failed; the payload is for agreement.h */
-    DDL_FRAME_OFFER,     /* the message lies in the sender's heap: take its pages from there */
-    DDL_FRAME_PLACE,     /* the receive of this key is posted: put the message's pages into the heap, there */
-    DDL_FRAME_TAKEN,     /* what was offered has been taken: send the rest */
-    DDL_FRAME_REST,      /* of a message whose pages were put or taken: what is not whole pages */
+    DDL_FRAME_ENTER,   /* the sender is in the operation of this sequence and signature; the payload, if any,
+                          says   who else is (sightings.h) */
+    DDL_FRAME_ABORT,   /* the sender's communicator failed; the payload says why (notice.h) */
+    DDL_FRAME_GOODBYE, /* the sender will send nothing more */
+    DDL_FRAME_AGREE,   /* who is left of a communicator that failed; the payload is for agreement.h */
+    DDL_FRAME_OFFER,   /* the message lies in the sender's heap: take its pages from there */
+    DDL_FRAME_PLACE,   /* the receive of this key is posted: put the message's pages into the heap, there */
+    DDL_FRAME_TAKEN,   /* what was offered has been taken: send the rest */
+    DDL_FRAME_REST,    /* of a message whose pages were put or taken: what is not whole pages */
     DDL_FRAME_TYPES
 } ddl_frame_type;
 

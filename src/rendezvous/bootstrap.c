@@ -13,8 +13,8 @@
 #include "io/host.h"
 #include "io/interface.h"
 #include "io/socket.h"
+#include "protocol/overlay.h"
 #include "protocol/store_wire.h"
-#include "rendezvous/meshing.h"
 #include "rendezvous/progress.h"
 #include "rendezvous/store.h"
 
@@ -33,6 +33,7 @@ enum {
 
 struct ddl_bootstrap {
     ddl_store *store;
+    ddl_meshing *meshing; /* where pairs connect late; else NULL */
 };
 
 /* One start-up while it lasts. */
@@ -75,18 +76,25 @@ static ddl_status know_oneself(struct course *course, ddl_error *err)
     return ddl_host_random(self->nonce, sizeof self->nonce, err);
 }
 
-/* A link to every rank; rank 0 has each of them as a client of the store, too. */
-ddl_status ddl_bootstrap_need_descriptors(int rank, int nranks, ddl_error *err)
+/* A link to every rank that is connected at the start; rank 0 has each of all as a client of the store, too.
+ */
+ddl_status ddl_bootstrap_need_descriptors(int rank, int nranks, ddl_connect connect, ddl_error *err)
 {
-    char what[32];
+    const int clients = rank == 0 ? nranks : 0;
+    const char *how = "";
+    char what[96];
     ddl_error unwanted;
-    int per_rank = rank == 0 ? 2 : 1;
-    snprintf(what, sizeof what, "%d ranks", nranks);
-    /* While neighbours meet they have some more; without these there is TCP instead of shared memory. */
-    if (ddl_host_need_descriptors(nranks * (per_rank + PER_NEIGHBOUR) + DESCRIPTORS_MARGIN, what,
+    bool lazy = connect != DDL_CONNECT_EAGER;
+    int links = lazy ? ddl_overlay_degree(nranks) : nranks;
+    if (!lazy && !ddl_overlay_is_complete(nranks))
+        how = ", connected all to all (DDL_CONNECT=lazy takes fewer),";
+    snprintf(what, sizeof what, "%d ranks%s", nranks, how);
+    /* While neighbours meet they have some more; without these there is TCP instead of shared memory. And
+     * where others connect late it is well to have as many as for all, if they are allowed. */
+    if (ddl_host_need_descriptors(nranks * (1 + PER_NEIGHBOUR) + clients + DESCRIPTORS_MARGIN, what,
                                   &unwanted) == DDL_OK)
         return DDL_OK;
-    return ddl_host_need_descriptors(nranks * per_rank + DESCRIPTORS_MARGIN, what, err);
+    return ddl_host_need_descriptors(links + clients + DESCRIPTORS_MARGIN, what, err);
 }
 
 /* Listen for the others, and note what they are to call. */
@@ -352,6 +360,7 @@ static void fill_in(struct course *course)
     course->roster->ncosts = options->ncosts;
     for (int i = 0; i < options->ncosts; i++)
         course->roster->costs[i] = options->costs[i];
+    course->roster->connect = options->connect;
     memcpy(course->roster->run_id, course->self.run_id, DDL_RUN_ID_BYTES);
 }
 
@@ -400,7 +409,10 @@ static ddl_status meet(struct course *course, ddl_error *err)
 static ddl_status connect_all(struct course *course, ddl_error *err)
 {
     const ddl_deadline deadline = course->options->deadline;
-    ddl_meshing_start(course->meshing, course->roster);
+    if (course->roster->connect != course->options->connect) /* rank 0 says otherwise */
+        DDL_TRY(ddl_bootstrap_need_descriptors(course->self.rank, course->self.nranks,
+                                               course->roster->connect, err));
+    ddl_meshing_start(course->meshing, course->roster, course->options->late_ms);
     for (;;) {
         ddl_deadline slice = ddl_deadline_in_ms(CHECK_INTERVAL_MS);
         ddl_status status = ddl_meshing_wait(course->meshing, slice < deadline ? slice : deadline, err);
@@ -462,6 +474,8 @@ static ddl_status run_course(struct course *course, ddl_error *err)
 {
     DDL_TRY(meet(course, err));
     DDL_TRY(connect_all(course, err));
+    if (ddl_roster_is_sparse(course->roster))
+        DDL_TRY(ddl_meshing_serve(course->meshing, err));
     return settle(course, err);
 }
 
@@ -552,6 +566,10 @@ ddl_status ddl_bootstrap_join(const ddl_bootstrap_options *options, ddl_bootstra
         else
             wires[0] = ddl_no_wire;
         bootstrap->store = course.store;
+        if (ddl_roster_is_sparse(course.roster)) {
+            bootstrap->meshing = course.meshing;
+            course.meshing = NULL;
+        }
         *out = bootstrap;
         *roster = course.roster;
     } else {
@@ -564,16 +582,45 @@ ddl_status ddl_bootstrap_join(const ddl_bootstrap_options *options, ddl_bootstra
     return status;
 }
 
+void ddl_bootstrap_listen(ddl_bootstrap *bootstrap, void (*hear)(void *arg), void *arg)
+{
+    if (bootstrap->meshing != NULL)
+        ddl_meshing_listen(bootstrap->meshing, hear, arg);
+}
+
+void ddl_bootstrap_reach(ddl_bootstrap *bootstrap, int rank)
+{
+    if (bootstrap->meshing != NULL)
+        ddl_meshing_reach(bootstrap->meshing, rank);
+}
+
+bool ddl_bootstrap_next(ddl_bootstrap *bootstrap, ddl_meshing_outcome *outcome)
+{
+    return bootstrap->meshing != NULL && ddl_meshing_next(bootstrap->meshing, outcome);
+}
+
+void ddl_bootstrap_close_door(ddl_bootstrap *bootstrap)
+{
+    if (bootstrap == NULL)
+        return;
+    ddl_meshing_close(bootstrap->meshing);
+    bootstrap->meshing = NULL;
+}
+
 void ddl_bootstrap_leave(ddl_bootstrap *bootstrap)
 {
     if (bootstrap == NULL)
         return;
+    ddl_bootstrap_close_door(bootstrap);
     ddl_store_destroy(bootstrap->store, ddl_deadline_in_ms(LAST_WORDS_MS));
     ddl_free(bootstrap);
 }
 
 void ddl_bootstrap_close_in_child(ddl_bootstrap *bootstrap)
 {
-    if (bootstrap != NULL)
-        ddl_store_close_in_child(bootstrap->store);
+    if (bootstrap == NULL)
+        return;
+    ddl_store_close_in_child(bootstrap->store);
+    if (bootstrap->meshing != NULL)
+        ddl_meshing_close_in_child(bootstrap->meshing);
 }

@@ -14,6 +14,7 @@
 #include "protocol/prover.h"
 #include "protocol/roster.h"
 #include "rendezvous/encryption.h"
+#include "rendezvous/meshing.h"
 #include "rendezvous/network.h"
 
 typedef struct ddl_bootstrap ddl_bootstrap;
@@ -24,6 +25,7 @@ typedef struct ddl_bootstrap_options {
     const char *master;         /* "address:port": names the meeting place inside other stores than tcp; for a
                                    tcp store it is the store's own address */
     const ddl_network *network; /* what the user says of it; NULL: nothing */
+    ddl_connect connect;        /* rank 0: which pairs connect at the start, for all */
     const ddl_prover *prover;   /* shows the others that this rank belongs to the job; NULL: nobody has to */
     const ddl_encryption *encryption; /* of connections, at level tls; NULL: none */
     uint32_t generator;               /* version of the schedule generator; all ranks must have the same */
@@ -31,6 +33,7 @@ typedef struct ddl_bootstrap_options {
     int ncosts;
     ddl_service *service;
     ddl_deadline deadline;
+    int64_t late_ms; /* for a pair that connects late */
 } ddl_bootstrap_options;
 
 /*
@@ -38,13 +41,14 @@ typedef struct ddl_bootstrap_options {
  * descriptors as it will need. To be asked first of all: who runs out of them half-way may be ended by a
  * library below. DDL_ERESOURCE with both numbers.
  */
-DDL_MUST_USE ddl_status ddl_bootstrap_need_descriptors(int rank, int nranks, ddl_error *err);
+DDL_MUST_USE ddl_status ddl_bootstrap_need_descriptors(int rank, int nranks, ddl_connect connect,
+                                                       ddl_error *err);
 
 /*
  * Open the store (rank 0 serves it where it is tcp), choose this rank's address and listen there for the
- * mesh, meet the others, connect to every one of them and shake hands. On success *roster (owned by the
- * caller) says who is there and wires[rank] is a connected, non-blocking, close-on-exec TCP socket to
- * each other rank, and its session (none for the own); the caller owns them.
+ * mesh, meet the others, connect to those that the roster says and shake hands. On success *roster (owned by
+ * the caller) says who is there and wires[rank] is a connected, non-blocking, close-on-exec TCP socket to
+ * each other rank, and its session (none for the own, and for those that connect late); the caller owns them.
  * Lower ranks are connected to, higher ones accepted from.
  * DDL_ECONFIG: duplicate rank (the latecomer gets it), another world size, unknown interface, bad URL.
  * DDL_EAUTH: what answers does not have this job's secret, or the other way round.
@@ -53,6 +57,17 @@ DDL_MUST_USE ddl_status ddl_bootstrap_need_descriptors(int rank, int nranks, ddl
  */
 DDL_MUST_USE ddl_status ddl_bootstrap_join(const ddl_bootstrap_options *options, ddl_bootstrap **bootstrap,
                                            ddl_roster **roster, ddl_wire wires[], ddl_error *err);
+
+/*
+ * Pairs that connect late, as in meshing.h; where all connect at the start nothing comes of any of these.
+ * hear is called on the service thread when there is an outcome.
+ */
+void ddl_bootstrap_listen(ddl_bootstrap *bootstrap, void (*hear)(void *arg), void *arg);
+void ddl_bootstrap_reach(ddl_bootstrap *bootstrap, int rank);
+bool ddl_bootstrap_next(ddl_bootstrap *bootstrap, ddl_meshing_outcome *outcome);
+
+/* From now on nobody connects any more, and hear is not called. NULL is fine. */
+void ddl_bootstrap_close_door(ddl_bootstrap *bootstrap);
 
 /* Close listeners and server, remove this run's keys. Call before destroying the service. NULL is fine. */
 void ddl_bootstrap_leave(ddl_bootstrap *bootstrap);

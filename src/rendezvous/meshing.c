@@ -1,4 +1,14 @@
-/* meshing.c - calls to lower ranks, and a door for higher ones. */
+/*
+ * meshing.c - calls to lower ranks, and a door for higher ones.
+ *
+ * Of a pair the higher rank calls, so two calls never cross. Where pairs connect late the lower one may be
+ * the first that wants to: it knocks. A knock is a call like others, whose handshake says who it is; whoever
+ * hears it hangs up and calls.
+ *
+ * A caller has said the last word of the handshake, and cannot know that it was heard. A connection that is
+ * made late ends nobody's job if it was not, as the door says one more byte then: only when that has come is
+ * the pair connected.
+ */
 #include "rendezvous/meshing.h"
 
 #include "base/assert.h"
@@ -11,19 +21,23 @@
 
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 enum {
-    CALL_LIMIT_MS = 5000,   /* connecting, and again the handshake */
-    TURN_LIMIT_MS = 2500,   /* connecting to one of several addresses, until the next has its turn: a first
-                             * packet that was lost is repeated after a second */
+    CALL_LIMIT_MS = 5000,    /* connecting, and again the handshake */
+    ANSWER_LIMIT_MS = 30000, /* for a rank that is connected late, from the first call or knock */
+    /* Connecting to one of several addresses, until the next has its turn: a first packet that was lost is
+     * repeated after a second. */
+    TURN_LIMIT_MS = 2500,
     REACH_LIMIT_MS = 10000, /* for a rank whose address refuses or swallows every call */
-    FIRST_PAUSE_MS = 10,
+    FIRST_PAUSE_MS =
+        10, /* before a knock, too: mostly both want to connect, and the higher one calls by itself */
     LAST_PAUSE_MS = 500
 };
 
-enum call_state { RESTING, CONNECTING, ENCRYPTING, GREETING, ESTABLISHED };
+enum call_state { RESTING, CONNECTING, ENCRYPTING, GREETING, CONFIRMING, KNOCKED, FAILED };
 
-/* One lower rank being called. */
+/* One rank being called. */
 struct call {
     ddl_meshing *meshing;
     int rank;
@@ -34,6 +48,7 @@ struct call {
     ddl_watch *watch;
     ddl_alarm *alarm; /* to give up an attempt, or to begin the next */
     int64_t since_ns, pause_ms;
+    ddl_error error; /* of one that has failed */
     ddl_hello hello;
 };
 
@@ -43,14 +58,29 @@ struct ddl_meshing {
     ddl_listener *listeners[DDL_NETWORK_LISTEN_MAX];
     const ddl_encryption *encryption;
     const ddl_roster *roster;
-    struct call *calls;           /* self.rank of them */
-    ddl_wire *wires;              /* service thread writes, under the bell; none: not connected */
+    struct call **calls; /* to each rank; NULL: none. Service thread, but failed ones: under the bell */
+    ddl_wire *wires;     /* service thread writes, under the bell; none: not connected, or taken */
     char (*hosts)[DDL_HOST_TEXT]; /* of those who called before the roster was here: as they said */
-    ddl_bell bell; /* guards wires, missing, status, error; rings when status or missing settle */
+    bool *met;                    /* service thread: is, or was, connected, or has failed */
+    ddl_bell bell;                /* guards what follows; rings when status or missing settle */
     int missing;
     ddl_status status;
     ddl_error error;
+
+    /* Pairs that connect late. */
+    ddl_poke *poke;       /* somebody is wanted */
+    int *wanted, nwanted; /* who; each rank at most once */
+    bool *was_wanted;
+    int *settled, nsettled; /* whose outcome is to be taken */
+    int64_t limit_ms;
+    void (*tell)(void *arg); /* of an outcome; NULL: not yet */
+    void *tell_arg;
 };
+
+static bool is_late(const ddl_meshing *meshing, int rank)
+{
+    return meshing->roster != NULL && !ddl_roster_connects(meshing->roster, rank);
+}
 
 /* The first failure stands. */
 static void fail(ddl_meshing *meshing, const ddl_error *error)
@@ -64,14 +94,35 @@ static void fail(ddl_meshing *meshing, const ddl_error *error)
     ddl_bell_unlock(&meshing->bell);
 }
 
+static void tell(ddl_meshing *meshing)
+{
+    ddl_bell_lock(&meshing->bell);
+    void (*hear)(void *arg) = meshing->nsettled > 0 ? meshing->tell : NULL;
+    ddl_bell_unlock(&meshing->bell);
+    if (hear != NULL)
+        hear(meshing->tell_arg);
+}
+
+/* With the bell's lock: the outcome for a rank that connects late stands. */
+static void settle(ddl_meshing *meshing, int rank)
+{
+    meshing->settled[meshing->nsettled++] = rank;
+}
+
 static void connected(ddl_meshing *meshing, int rank, ddl_wire wire)
 {
+    bool late = is_late(meshing, rank);
+    meshing->met[rank] = true;
     ddl_bell_lock(&meshing->bell);
     DDL_ASSERT(meshing->wires[rank].fd < 0);
     meshing->wires[rank] = wire;
-    if (--meshing->missing == 0)
+    if (late)
+        settle(meshing, rank);
+    else if (--meshing->missing == 0)
         ddl_bell_ring(&meshing->bell);
     ddl_bell_unlock(&meshing->bell);
+    if (late)
+        tell(meshing);
 }
 
 /* ---- calling ---- */
@@ -85,12 +136,75 @@ static void describe(const struct call *call, char *text, size_t text_bytes)
              address);
 }
 
+static void end_call(struct call *call)
+{
+    ddl_watch_close(call->watch);
+    ddl_alarm_close(call->alarm);
+    call->watch = NULL;
+    call->alarm = NULL;
+    ddl_wire_close(&call->wire);
+}
+
+static void forget_call(struct call *call)
+{
+    end_call(call);
+    call->meshing->calls[call->rank] = NULL;
+    ddl_free(call);
+}
+
+/* Of a pair that connects late: it does not. */
+static void give_up(struct call *call, const ddl_error *error)
+{
+    ddl_meshing *meshing = call->meshing;
+    end_call(call);
+    call->error = *error;
+    call->error.culprit = call->rank;
+    call->state = FAILED;
+    meshing->met[call->rank] = true;
+    ddl_bell_lock(&meshing->bell);
+    settle(meshing, call->rank);
+    ddl_bell_unlock(&meshing->bell);
+    tell(meshing);
+}
+
+static bool has_lasted(const struct call *call, int64_t limit_ms)
+{
+    bool late = is_late(call->meshing, call->rank);
+    if (late && call->meshing->limit_ms < limit_ms)
+        limit_ms = call->meshing->limit_ms;
+    return ddl_now_ns() - call->since_ns >= limit_ms * DDL_NS_PER_MS;
+}
+
+/* For the next thing to happen. */
+static int64_t patience_ms(const struct call *call, int64_t limit_ms)
+{
+    int64_t used_ms = (ddl_now_ns() - call->since_ns) / DDL_NS_PER_MS;
+    int64_t left_ms = call->meshing->limit_ms - used_ms;
+    return is_late(call->meshing, call->rank) && left_ms < limit_ms ? left_ms : limit_ms;
+}
+
+static void be_ignored(struct call *call)
+{
+    char who[256];
+    ddl_error error;
+    describe(call, who, sizeof who);
+    (void)DDL_FAIL(&error, DDL_EUNRESPONSIVE,
+                   "%s did not answer a connection within %.1f s though its host does; is the process "
+                   "stopped? Or raise DDL_START_TIMEOUT",
+                   who, (double)(ddl_now_ns() - call->since_ns) / 1e9);
+    give_up(call, &error);
+}
+
 /* Close this attempt; the next begins after a pause, or at once if there is an address that was not tried. */
 static void hang_up(struct call *call)
 {
     ddl_watch_close(call->watch);
     call->watch = NULL;
     ddl_wire_close(&call->wire);
+    if (is_late(call->meshing, call->rank) && has_lasted(call, ANSWER_LIMIT_MS)) {
+        be_ignored(call);
+        return;
+    }
     call->state = RESTING;
     call->address_at = (call->address_at + 1) % call->address_count;
     if (call->address_at > 0) {
@@ -101,62 +215,150 @@ static void hang_up(struct call *call)
     call->pause_ms = call->pause_ms * 2 < LAST_PAUSE_MS ? call->pause_ms * 2 : LAST_PAUSE_MS;
 }
 
+/* Of one that had met everybody, as all have that others connect to late. */
+static void be_gone(struct call *call)
+{
+    ddl_error error;
+    (void)ddl_error_set(&error, DDL_EPEERLOST, "rank %d is not there any more", call->rank);
+    give_up(call, &error);
+}
+
+static void fail_call(struct call *call, const ddl_error *error)
+{
+    if (is_late(call->meshing, call->rank)) {
+        give_up(call, error);
+        return;
+    }
+    hang_up(call);
+    fail(call->meshing, error);
+}
+
 /* The network says no. A peer listens before its address is known, so this is not for long. */
 static void unreachable(struct call *call, int os_errno)
 {
     char who[256], ours[DDL_ADDRESS_HOST_TEXT + DDL_HOST_TEXT + 32];
     ddl_error error;
     const ddl_roster *roster = call->meshing->roster;
-    if (ddl_now_ns() - call->since_ns < REACH_LIMIT_MS * DDL_NS_PER_MS) {
+    bool late = is_late(call->meshing, call->rank);
+    if (late && os_errno == ECONNREFUSED && call->address_at + 1 == call->address_count) {
+        be_gone(call);
+        return;
+    }
+    if (!has_lasted(call, REACH_LIMIT_MS)) {
         hang_up(call);
         return;
     }
     describe(call, who, sizeof who);
     snprintf(ours, sizeof ours, "%s (%s)", roster->members[roster->rank].host,
              roster->members[roster->rank].address);
-    (void)DDL_FAIL_OS(&error, DDL_ENETWORK, os_errno,
+    (void)DDL_FAIL_OS(&error, late ? DDL_EUNREACHABLE : DDL_ENETWORK, os_errno,
                       "rank %d on %s cannot connect to %s; check firewalls (DDL_PORT_RANGE holds ports "
                       "together) and routes "
                       "between them, or choose another network with DDL_IFACE",
                       roster->rank, ours, who);
     error.culprit = call->rank;
-    hang_up(call);
-    fail(call->meshing, &error);
+    fail_call(call, &error);
 }
 
 static void establish(struct call *call)
 {
+    ddl_meshing *meshing = call->meshing;
     ddl_wire wire = call->wire;
-    ddl_watch_close(call->watch);
+    int rank = call->rank;
+    ddl_watch_close(call->watch); /* first: the owner may watch it at once */
     call->watch = NULL;
     call->wire = ddl_no_wire;
-    call->state = ESTABLISHED;
-    ddl_alarm_rest(call->alarm);
-    ddl_encryption_trust(&wire);
-    connected(call->meshing, call->rank, wire);
+    forget_call(call);
+    connected(meshing, rank, wire);
+}
+
+/* What answers where a rank was that had met everybody is something else, or another run. */
+static bool is_successor(ddl_hello_verdict verdict)
+{
+    return verdict == DDL_HELLO_NOT_DDL || verdict == DDL_HELLO_OTHER_RUN ||
+           verdict == DDL_HELLO_NOT_PROVEN || verdict == DDL_HELLO_OTHER_CHANNEL ||
+           verdict == DDL_HELLO_OTHER_RANK || verdict == DDL_HELLO_OTHER_SIZE;
 }
 
 static void be_refused(struct call *call)
 {
     char who[256];
     ddl_error error;
+    bool late = is_late(call->meshing, call->rank);
+    if (late && call->hello.verdict == DDL_HELLO_TAKEN) { /* it has called; its last word is on its way */
+        hang_up(call);
+        return;
+    }
+    if (late && is_successor(call->hello.verdict)) {
+        be_gone(call);
+        return;
+    }
     describe(call, who, sizeof who);
     (void)ddl_hello_fail(&call->hello, who, &error);
     error.culprit = call->rank;
-    hang_up(call);
-    fail(call->meshing, &error);
+    fail_call(call, &error);
 }
 
 /* What answers will not do; another attempt would not help. */
-static void give_up(struct call *call, ddl_status status, const char *why)
+static void reject(struct call *call, ddl_status status, const char *why)
 {
     char who[256];
     ddl_error error;
     describe(call, who, sizeof who);
     (void)DDL_FAIL(&error, status, "%s: %s", who, why);
     error.culprit = call->rank;
-    hang_up(call);
-    fail(call->meshing, &error);
+    fail_call(call, &error);
+}
+
+/* Reading or writing did not do, as errno says. */
+static void break_off(struct call *call)
+{
+    char why[DDL_HELLO_REASON_TEXT];
+    if (errno != EBADMSG) {
+        hang_up(call); /* it may have had too many at its door */
+        return;
+    }
+    snprintf(why, sizeof why, "TLS failed: %.300s", ddl_wire_problem(&call->wire));
+    reject(call, DDL_EAUTH, why);
+}
+
+/* The door says that this rank is in. */
+static void confirm(struct call *call)
+{
+    uint8_t word;
+    ssize_t count = ddl_wire_read(&call->wire, &word, sizeof word);
+    if (count < 0 && errno == EAGAIN)
+        return;
+    if (count == (ssize_t)sizeof word)
+        establish(call);
+    else if (count == 0)
+        hang_up(call);
+    else
+        break_off(call);
+}
+
+/* The handshake is over: the connection stands, or the knock was heard. */
+static void be_welcome(struct call *call)
+{
+    const ddl_meshing *meshing = call->meshing;
+    ddl_encryption_trust(&call->wire);
+    if (call->rank > meshing->self.rank) {
+        hang_up(call);
+        if (call->state == RESTING) {
+            call->state = KNOCKED;
+            ddl_alarm_set(call->alarm, patience_ms(call, CALL_LIMIT_MS));
+        }
+    } else if (meshing->roster->connect == DDL_CONNECT_EAGER) {
+        establish(call);
+    } else {
+        call->state = CONFIRMING; /* to hang up now could end what the other side takes for the connection */
+        ddl_watch_set(call->watch, DDL_READABLE);
+        if (is_late(meshing, call->rank))
+            ddl_alarm_set(call->alarm, patience_ms(call, ANSWER_LIMIT_MS));
+        else
+            ddl_alarm_rest(call->alarm);
+        confirm(call);
+    }
 }
 
 /* At level tls, before the hello. */
@@ -168,13 +370,17 @@ static void encrypt(struct call *call)
     bool done = false;
     ddl_status status = ddl_encryption_shake(meshing->encryption, meshing->self.rank, false, &call->wire,
                                              &call->hello, &done, &error);
+    if ((status == DDL_EAUTH || status == DDL_EPROTO) && is_late(meshing, call->rank)) {
+        be_gone(call); /* others of the job had spoken to it so; this is something else, or another run */
+        return;
+    }
     if (status == DDL_OK && done)
         status = ddl_encryption_check_peer(meshing->encryption, &call->wire, call->rank, member->host,
                                            &call->addresses[call->address_at], &error);
     if (status == DDL_ENETWORK)
         hang_up(call); /* it may have had too many at its door */
     else if (status != DDL_OK)
-        give_up(call, status, error.text);
+        reject(call, status, error.text);
     else if (done)
         call->state = GREETING;
     else
@@ -202,14 +408,12 @@ static void greet(struct call *call)
             ddl_watch_set(call->watch, writes ? DDL_WRITABLE : DDL_READABLE);
             return;
         }
-        if (count < 0 && errno == EBADMSG) {
-            char why[DDL_HELLO_REASON_TEXT];
-            snprintf(why, sizeof why, "TLS failed: %.300s", ddl_wire_problem(&call->wire));
-            give_up(call, DDL_EAUTH, why);
+        if (count == 0) {
+            hang_up(call); /* it may have had too many at its door */
             return;
         }
-        if (count <= 0) {
-            hang_up(call); /* it may have had too many at its door */
+        if (count < 0) {
+            break_off(call);
             return;
         }
         if (out.bytes > 0)
@@ -218,41 +422,50 @@ static void greet(struct call *call)
             ddl_hello_feed(&call->hello, data, (size_t)count);
     }
     if (call->hello.state == DDL_HELLO_ACCEPTED)
-        establish(call);
+        be_welcome(call);
     else
         be_refused(call);
+}
+
+/* The connection is there: say who calls, at level tls inside a session. False: that failed. */
+static bool begin_to_greet(struct call *call)
+{
+    const ddl_meshing *meshing = call->meshing;
+    ddl_hello_party self = meshing->self;
+    char where[DDL_ADDRESS_FULL_TEXT];
+    ddl_error failure;
+    self.peer = call->rank;
+    ddl_status status = ddl_host_random(self.nonce, sizeof self.nonce, &failure);
+    if (status == DDL_OK && meshing->encryption != NULL) {
+        ddl_address_text(&call->addresses[call->address_at], where);
+        status = ddl_encryption_call(meshing->encryption, &self, where, &call->wire, &failure);
+    }
+    if (status != DDL_OK) {
+        fail_call(call, &failure);
+        return false;
+    }
+    ddl_hello_start_client(&call->hello, &self);
+    call->state = meshing->encryption != NULL ? ENCRYPTING : GREETING;
+    ddl_alarm_set(call->alarm, patience_ms(call, CALL_LIMIT_MS));
+    return true;
 }
 
 static void on_call(void *arg, int events)
 {
     struct call *call = arg;
-    ddl_meshing *meshing = call->meshing;
     (void)events;
+    if (call->state == CONFIRMING) {
+        confirm(call);
+        return;
+    }
     if (call->state == CONNECTING) {
         int error = ddl_socket_error(call->wire.fd);
         if (error != 0) {
             unreachable(call, error);
             return;
         }
-        ddl_hello_party self = meshing->self;
-        self.peer = call->rank;
-        ddl_error failure;
-        if (ddl_host_random(self.nonce, sizeof self.nonce, &failure) != DDL_OK) {
-            hang_up(call);
-            fail(meshing, &failure);
+        if (!begin_to_greet(call))
             return;
-        }
-        ddl_hello_start_client(&call->hello, &self);
-        call->state = meshing->encryption != NULL ? ENCRYPTING : GREETING;
-        ddl_alarm_set(call->alarm, CALL_LIMIT_MS);
-        char where[DDL_ADDRESS_FULL_TEXT];
-        ddl_address_text(&call->addresses[call->address_at], where);
-        if (meshing->encryption != NULL &&
-            ddl_encryption_call(meshing->encryption, &self, where, &call->wire, &failure) != DDL_OK) {
-            hang_up(call);
-            fail(meshing, &failure);
-            return;
-        }
     }
     if (call->state == ENCRYPTING)
         encrypt(call);
@@ -269,24 +482,80 @@ static void begin(struct call *call)
     if (status == DDL_ENETWORK) {
         unreachable(call, error.os_errno);
     } else if (status != DDL_OK) {
-        hang_up(call);
-        fail(call->meshing, &error);
+        fail_call(call, &error);
     } else {
         call->state = CONNECTING;
         ddl_watch_set(call->watch, DDL_WRITABLE);
-        ddl_alarm_set(call->alarm, call->address_count > 1 ? TURN_LIMIT_MS : CALL_LIMIT_MS);
+        ddl_alarm_set(call->alarm,
+                      patience_ms(call, call->address_count > 1 ? TURN_LIMIT_MS : CALL_LIMIT_MS));
     }
 }
 
 static void on_alarm(void *arg)
 {
     struct call *call = arg;
-    if (call->state == RESTING)
+    bool pauses = call->state == RESTING || call->state == KNOCKED;
+    if (pauses && is_late(call->meshing, call->rank) && has_lasted(call, ANSWER_LIMIT_MS))
+        be_ignored(call);
+    else if (pauses)
         begin(call);
     else if (call->state == CONNECTING)
         unreachable(call, ETIMEDOUT);
     else if (call->state == ENCRYPTING || call->state == GREETING)
         hang_up(call); /* connected, but busy: only the owner's deadline ends this */
+    else if (call->state == CONFIRMING)
+        be_ignored(call);
+}
+
+/* There was not even a first attempt. */
+static void fail_to_start(struct call *call, const ddl_error *error)
+{
+    if (is_late(call->meshing, call->rank))
+        give_up(call, error);
+    else
+        fail(call->meshing, error);
+}
+
+/* Call a rank, or knock at its door. */
+static void start_call(ddl_meshing *meshing, int rank)
+{
+    const ddl_member *member = &meshing->roster->members[rank];
+    struct call *call = meshing->met[rank] || meshing->calls[rank] != NULL ? NULL : ddl_alloc(sizeof *call);
+    ddl_error error;
+    if (meshing->met[rank] || meshing->calls[rank] != NULL)
+        return;
+    (void)ddl_error_set(&error, DDL_ENOMEM, "no memory to call rank %d", rank);
+    if (call == NULL) {
+        if (!is_late(meshing, rank)) {
+            fail(meshing, &error);
+            return;
+        }
+        meshing->met[rank] = true;
+        ddl_bell_lock(&meshing->bell);
+        settle(meshing, rank);
+        ddl_bell_unlock(&meshing->bell);
+        tell(meshing);
+        return;
+    }
+    *call =
+        (struct call){ .meshing = meshing, .rank = rank, .wire = ddl_no_wire, .pause_ms = FIRST_PAUSE_MS };
+    meshing->calls[rank] = call;
+    call->since_ns = ddl_now_ns();
+    if (ddl_alarm_open(meshing->service, on_alarm, call, &call->alarm, &error) != DDL_OK) {
+        fail_to_start(call, &error);
+        return;
+    }
+    call->address_count = ddl_network_call(&meshing->roster->members[meshing->self.rank], member,
+                                           ddl_roster_is_neighbour(meshing->roster, rank), call->addresses);
+    if (call->address_count <= 0) {
+        (void)ddl_error_set(&error, DDL_EPROTO, "rank %d gave %s as its address", rank, member->address);
+        error.culprit = rank;
+        fail_to_start(call, &error);
+    } else if (rank < meshing->self.rank) {
+        begin(call);
+    } else {
+        ddl_alarm_set(call->alarm, FIRST_PAUSE_MS);
+    }
 }
 
 /* ---- being called ---- */
@@ -302,15 +571,33 @@ static void judge(void *arg, ddl_hello *hello, const ddl_address *from)
     ddl_meshing *meshing = arg;
     int rank = hello->peer.rank;
     (void)from;
-    ddl_bell_lock(&meshing->bell);
-    bool taken = rank > meshing->self.rank && meshing->wires[rank].fd >= 0;
-    ddl_bell_unlock(&meshing->bell);
-    if (rank > meshing->self.rank && meshing->roster != NULL && !is_host_of(meshing, rank, hello->peer.host))
-        ddl_hello_judge(hello, DDL_HELLO_OTHER_NAME);
-    else if (rank <= meshing->self.rank)
+    bool knocks = rank < meshing->self.rank && is_late(meshing, rank);
+    if (rank <= meshing->self.rank && !knocks)
         ddl_hello_judge(hello, DDL_HELLO_BAD_RANK);
+    else if (meshing->roster != NULL && !is_host_of(meshing, rank, hello->peer.host))
+        ddl_hello_judge(hello, DDL_HELLO_OTHER_NAME);
     else
-        ddl_hello_judge(hello, taken ? DDL_HELLO_TAKEN : DDL_HELLO_WELCOME);
+        ddl_hello_judge(hello, meshing->met[rank] ? DDL_HELLO_TAKEN : DDL_HELLO_WELCOME);
+}
+
+/* That it is in, to one who waits for that. So little fits the buffer of a fresh connection; if the
+ * connection has broken its reader will see. */
+static void let_in(const ddl_meshing *meshing, ddl_wire *wire)
+{
+    const uint8_t word = 1;
+    if (meshing->roster != NULL && meshing->roster->connect != DDL_CONNECT_EAGER)
+        (void)ddl_wire_write(wire, &word, sizeof word);
+}
+
+static void hear_knock(ddl_meshing *meshing, int rank)
+{
+    struct call *call = meshing->calls[rank];
+    if (call == NULL) {
+        start_call(meshing, rank);
+    } else if (call->state == RESTING) { /* the pause that it takes is over */
+        ddl_alarm_rest(call->alarm);
+        begin(call);
+    }
 }
 
 static void entered(void *arg, ddl_wire wire, const ddl_hello *hello, const ddl_address *from)
@@ -318,13 +605,19 @@ static void entered(void *arg, ddl_wire wire, const ddl_hello *hello, const ddl_
     ddl_meshing *meshing = arg;
     int rank = hello->peer.rank;
     (void)from;
-    if (meshing->wires[rank].fd >= 0) { /* two handshakes of one rank at a time: the first stands */
+    if (rank < meshing->self.rank) {
         ddl_wire_close(&wire);
-        return;
+        hear_knock(meshing, rank);
+    } else if (meshing->met[rank]) { /* two handshakes of one rank at a time: the first stands */
+        ddl_wire_close(&wire);
+    } else {
+        if (meshing->calls[rank] != NULL)
+            forget_call(meshing->calls[rank]);
+        if (meshing->roster == NULL)
+            memcpy(meshing->hosts[rank], hello->peer.host, DDL_HOST_TEXT);
+        let_in(meshing, &wire);
+        connected(meshing, rank, wire);
     }
-    if (meshing->roster == NULL)
-        memcpy(meshing->hosts[rank], hello->peer.host, DDL_HOST_TEXT);
-    connected(meshing, rank, wire);
 }
 
 static const ddl_listener_events door = { judge, NULL, entered };
@@ -357,9 +650,13 @@ static void open_on_service(void *arg)
         if (call->status == DDL_OK)
             call->found[i] = ddl_address_port(&bound);
     }
-    for (int rank = 0; rank < meshing->self.rank && call->status == DDL_OK; rank++)
-        call->status = ddl_alarm_open(meshing->service, on_alarm, &meshing->calls[rank],
-                                      &meshing->calls[rank].alarm, call->err);
+}
+
+static bool has_memory(const ddl_meshing *meshing)
+{
+    return meshing->wires != NULL && meshing->hosts != NULL && meshing->calls != NULL &&
+           meshing->met != NULL && meshing->wanted != NULL && meshing->was_wanted != NULL &&
+           meshing->settled != NULL;
 }
 
 ddl_status ddl_meshing_open(ddl_service *service, const ddl_hello_party *self,
@@ -379,18 +676,20 @@ ddl_status ddl_meshing_open(ddl_service *service, const ddl_hello_party *self,
     ddl_bell_init(&meshing->bell);
     meshing->wires = ddl_alloc_array((size_t)nranks, sizeof *meshing->wires);
     meshing->hosts = ddl_alloc_array((size_t)nranks, sizeof *meshing->hosts);
-    meshing->calls = ddl_alloc_array((size_t)self->rank, sizeof *meshing->calls);
+    meshing->calls = ddl_alloc_array((size_t)nranks, sizeof(struct call *));
+    meshing->met = ddl_alloc_array((size_t)nranks, sizeof *meshing->met);
+    meshing->wanted = ddl_alloc_array((size_t)nranks, sizeof *meshing->wanted);
+    meshing->was_wanted = ddl_alloc_array((size_t)nranks, sizeof *meshing->was_wanted);
+    meshing->settled = ddl_alloc_array((size_t)nranks, sizeof *meshing->settled);
     struct open_call call = {
         .meshing = meshing, .place = place, .ports = ports, .found = found, .err = err
     };
-    if (meshing->wires == NULL || meshing->hosts == NULL || meshing->calls == NULL) {
+    if (!has_memory(meshing)) {
         ddl_meshing_close(meshing);
         return DDL_FAIL(err, DDL_ENOMEM, "no memory to connect %d ranks", nranks);
     }
     for (int rank = 0; rank < nranks; rank++)
         meshing->wires[rank] = ddl_no_wire;
-    for (int rank = 0; rank < self->rank; rank++)
-        meshing->calls[rank] = (struct call){ .meshing = meshing, .rank = rank, .wire = ddl_no_wire };
     ddl_service_call(service, open_on_service, &call);
     if (call.status != DDL_OK) {
         ddl_meshing_close(meshing);
@@ -421,34 +720,31 @@ static void check_early_hosts(ddl_meshing *meshing)
 
 static void start_on_service(void *arg)
 {
-    struct start_call *start = arg;
+    const struct start_call *start = arg;
     ddl_meshing *meshing = start->meshing;
     meshing->roster = start->roster;
     check_early_hosts(meshing);
-    /* The nearest first, so that not everybody calls rank 0 at once. */
-    for (int rank = meshing->self.rank - 1; rank >= 0; rank--) {
-        struct call *call = &meshing->calls[rank];
-        const ddl_roster *roster = meshing->roster;
-        const ddl_member *member = &roster->members[rank];
-        call->since_ns = ddl_now_ns();
-        call->pause_ms = FIRST_PAUSE_MS;
-        call->address_count = ddl_network_call(&roster->members[roster->rank], member,
-                                               ddl_roster_is_neighbour(roster, rank), call->addresses);
-        if (call->address_count > 0) {
-            begin(call);
-            continue;
-        }
-        ddl_error error;
-        (void)ddl_error_set(&error, DDL_EPROTO, "rank %d gave %s as its address", rank, member->address);
-        error.culprit = rank;
-        fail(meshing, &error);
+    ddl_bell_lock(&meshing->bell);
+    for (int rank = 0; rank < meshing->self.nranks; rank++) {
+        if (meshing->wires[rank].fd >= 0) /* came before this rank had the roster */
+            let_in(meshing, &meshing->wires[rank]);
+        if (rank != meshing->self.rank && is_late(meshing, rank))
+            meshing->missing--;
     }
+    if (meshing->missing == 0)
+        ddl_bell_ring(&meshing->bell);
+    ddl_bell_unlock(&meshing->bell);
+    /* The nearest first, so that not everybody calls rank 0 at once. */
+    for (int rank = meshing->self.rank - 1; rank >= 0; rank--)
+        if (!is_late(meshing, rank))
+            start_call(meshing, rank);
 }
 
-void ddl_meshing_start(ddl_meshing *meshing, const ddl_roster *roster)
+void ddl_meshing_start(ddl_meshing *meshing, const ddl_roster *roster, int64_t limit_ms)
 {
-    DDL_ASSERT(roster->nranks == meshing->self.nranks);
+    meshing->limit_ms = limit_ms;
     struct start_call start = { meshing, roster };
+    DDL_ASSERT(roster->nranks == meshing->self.nranks);
     ddl_service_call(meshing->service, start_on_service, &start);
 }
 
@@ -472,7 +768,8 @@ void ddl_meshing_connected(ddl_meshing *meshing, bool is_connected[])
 {
     ddl_bell_lock(&meshing->bell);
     for (int rank = 0; rank < meshing->self.nranks; rank++)
-        is_connected[rank] = rank == meshing->self.rank || meshing->wires[rank].fd >= 0;
+        is_connected[rank] =
+            rank == meshing->self.rank || meshing->wires[rank].fd >= 0 || is_late(meshing, rank);
     ddl_bell_unlock(&meshing->bell);
 }
 
@@ -481,23 +778,109 @@ void ddl_meshing_take(ddl_meshing *meshing, ddl_wire wires[])
     ddl_bell_lock(&meshing->bell);
     DDL_ASSERT(meshing->missing == 0);
     for (int rank = 0; rank < meshing->self.nranks; rank++) {
+        wires[rank] = ddl_no_wire;
+        if (is_late(meshing, rank)) /* is told later, if it has come already */
+            continue;
         wires[rank] = meshing->wires[rank];
         meshing->wires[rank] = ddl_no_wire;
     }
     ddl_bell_unlock(&meshing->bell);
 }
 
+/* ---- late pairs ---- */
+
+static void on_poke(void *arg)
+{
+    ddl_meshing *meshing = arg;
+    for (;;) {
+        ddl_bell_lock(&meshing->bell);
+        int rank = meshing->nwanted > 0 ? meshing->wanted[--meshing->nwanted] : -1;
+        ddl_bell_unlock(&meshing->bell);
+        if (rank < 0)
+            return;
+        start_call(meshing, rank);
+    }
+}
+
+struct serve_call {
+    ddl_meshing *meshing;
+    ddl_status status;
+    ddl_error *err;
+};
+
+static void serve_on_service(void *arg)
+{
+    struct serve_call *call = arg;
+    call->status =
+        ddl_poke_open(call->meshing->service, on_poke, call->meshing, &call->meshing->poke, call->err);
+}
+
+ddl_status ddl_meshing_serve(ddl_meshing *meshing, ddl_error *err)
+{
+    struct serve_call call = { meshing, DDL_OK, err };
+    ddl_service_call(meshing->service, serve_on_service, &call);
+    return call.status;
+}
+
+void ddl_meshing_listen(ddl_meshing *meshing, void (*hear)(void *arg), void *arg)
+{
+    ddl_bell_lock(&meshing->bell);
+    meshing->tell = hear;
+    meshing->tell_arg = arg;
+    ddl_bell_unlock(&meshing->bell);
+    tell(meshing);
+}
+
+void ddl_meshing_reach(ddl_meshing *meshing, int rank)
+{
+    ddl_bell_lock(&meshing->bell);
+    if (meshing->poke != NULL && !meshing->was_wanted[rank]) {
+        meshing->was_wanted[rank] = true;
+        meshing->wanted[meshing->nwanted++] = rank;
+        ddl_poke_ring(meshing->poke);
+    }
+    ddl_bell_unlock(&meshing->bell);
+}
+
+bool ddl_meshing_next(ddl_meshing *meshing, ddl_meshing_outcome *outcome)
+{
+    ddl_bell_lock(&meshing->bell);
+    bool found = meshing->nsettled > 0;
+    if (found) {
+        int rank = outcome->rank = meshing->settled[--meshing->nsettled];
+        outcome->wire = meshing->wires[rank];
+        meshing->wires[rank] = ddl_no_wire;
+        struct call *failed = outcome->wire.fd < 0 ? meshing->calls[rank] : NULL;
+        if (failed != NULL)
+            outcome->error = failed->error;
+        else
+            (void)ddl_error_set(&outcome->error, DDL_ENOMEM, "no memory to call rank %d", rank);
+    }
+    ddl_bell_unlock(&meshing->bell);
+    return found;
+}
+
+void ddl_meshing_close_in_child(ddl_meshing *meshing)
+{
+    for (int rank = 0; rank < meshing->self.nranks; rank++)
+        if (meshing->wires[rank].fd >= 0)
+            close(meshing->wires[rank].fd);
+}
+
+/* ---- the end ---- */
+
 static void close_on_service(void *arg)
 {
     ddl_meshing *meshing = arg;
     for (int i = 0; i < DDL_NETWORK_LISTEN_MAX; i++)
         ddl_listener_close(meshing->listeners[i]);
-    for (int rank = 0; rank < meshing->self.rank; rank++) {
-        struct call *call = &meshing->calls[rank];
-        ddl_watch_close(call->watch);
-        ddl_alarm_close(call->alarm);
-        ddl_wire_close(&call->wire);
-    }
+    ddl_bell_lock(&meshing->bell);
+    ddl_poke_close(meshing->poke);
+    meshing->poke = NULL;
+    ddl_bell_unlock(&meshing->bell);
+    for (int rank = 0; rank < meshing->self.nranks; rank++)
+        if (meshing->calls[rank] != NULL)
+            forget_call(meshing->calls[rank]);
     for (int rank = 0; rank < meshing->self.nranks; rank++)
         ddl_wire_close(&meshing->wires[rank]);
 }
@@ -506,11 +889,15 @@ void ddl_meshing_close(ddl_meshing *meshing)
 {
     if (meshing == NULL)
         return;
-    if (meshing->calls != NULL && meshing->wires != NULL && meshing->hosts != NULL)
+    if (has_memory(meshing))
         ddl_service_call(meshing->service, close_on_service, meshing);
     ddl_bell_fini(&meshing->bell);
     ddl_free(meshing->calls);
     ddl_free(meshing->wires);
     ddl_free(meshing->hosts);
+    ddl_free(meshing->met);
+    ddl_free(meshing->wanted);
+    ddl_free(meshing->was_wanted);
+    ddl_free(meshing->settled);
     ddl_free(meshing);
 }

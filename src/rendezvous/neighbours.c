@@ -37,6 +37,12 @@ struct meeting {
     struct pollfd *fds; /* nranks + 1 */
 };
 
+/* Whether to meet this rank: one of this host, connected at the start. */
+static bool meets(const ddl_roster *roster, const ddl_wire wires[], int rank)
+{
+    return wires[rank].fd >= 0 && ddl_roster_is_neighbour(roster, rank);
+}
+
 /* ---- over the mesh's connections ---- */
 
 static ddl_status lost(const ddl_roster *roster, int rank, int os_errno, ddl_error *err)
@@ -133,11 +139,11 @@ static ddl_status exchange_offers(struct meeting *meeting, ddl_error *err)
         offer.has = 0;
     }
     for (int rank = 0; rank < roster->nranks; rank++)
-        if (ddl_roster_is_neighbour(roster, rank))
+        if (meets(roster, meeting->wires, rank))
             DDL_TRY(tell(roster, meeting->wires, rank, &offer, sizeof offer, err));
     for (int rank = 0; rank < roster->nranks; rank++) {
         struct offer other;
-        if (!ddl_roster_is_neighbour(roster, rank))
+        if (!meets(roster, meeting->wires, rank))
             continue;
         DDL_TRY(hear(roster, meeting->wires, rank, &other, sizeof other, meeting->deadline, err));
         if (memcmp(other.magic, magic, sizeof magic) != 0 || other.has > 1) {
@@ -287,12 +293,12 @@ static ddl_status exchange(const ddl_roster *roster, ddl_wire wires[], ddl_deadl
                            ddl_error *err)
 {
     for (int rank = 0; rank < roster->nranks; rank++) {
-        if (ddl_roster_is_neighbour(roster, rank))
+        if (meets(roster, wires, rank))
             DDL_TRY(tell(roster, wires, rank, &said[rank], sizeof said[rank], err));
     }
     for (int rank = 0; rank < roster->nranks; rank++) {
         uint8_t byte;
-        if (!ddl_roster_is_neighbour(roster, rank))
+        if (!meets(roster, wires, rank))
             continue;
         DDL_TRY(hear(roster, wires, rank, &byte, sizeof byte, deadline, err));
         said[rank] &= byte;

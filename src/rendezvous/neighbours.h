@@ -4,7 +4,8 @@
  * Comes after the mesh is connected and before it carries frames: what the pairs have to tell each other
  * first, and agree on last, goes over the mesh's own connections, so a neighbour is whoever is at the other
  * end of those. The descriptors go over Unix sockets whose names were told there. Whatever of it does not
- * work leaves a pair without, and its messages to TCP; only a lost connection is a failure.
+ * work leaves a pair without, and its messages to TCP; only a lost connection is a failure. A pair that
+ * connects late has no memory in common.
  *
  * Blocks at most until the deadline. Thread: any.
  */

@@ -62,7 +62,13 @@ typedef struct early {
 
 typedef enum sink { SINK_NONE, SINK_XFER, SINK_EARLY, SINK_NOTICE, SINK_PLACE, SINK_DROP } sink_kind;
 
-typedef enum link_state { LINK_OPEN, LINK_LEFT, LINK_LOST } link_state;
+typedef enum link_state {
+    LINK_OPEN,
+    LINK_UNUSED,  /* not connected, as nobody wants it to be */
+    LINK_MEETING, /* not connected yet */
+    LINK_LEFT,
+    LINK_LOST
+} link_state;
 
 typedef struct peer_link {
     ddl_mesh *mesh;
@@ -219,6 +225,15 @@ static bool same_operation(const ddl_signature *signature, const ddl_frame *fram
            signature->root == frame->root && signature->count == frame->count;
 }
 
+/* Something is to go through the link: from the first time on it is being connected. */
+static void want_link(peer_link *link)
+{
+    if (link->state != LINK_UNUSED)
+        return;
+    link->state = LINK_MEETING;
+    link->mesh->owner.reach(link->mesh->owner.arg, link->peer);
+}
+
 static void expect(peer_link *link, int change)
 {
     bool before = link->expecting > 0;
@@ -229,6 +244,7 @@ static void expect(peer_link *link, int change)
     if (now && !before) {
         ddl_list_append(&link->mesh->hot, &link->hot);
         link->mesh->nhot++;
+        want_link(link);
     } else if (before && !now) {
         ddl_list_remove(&link->hot);
         link->mesh->nhot--;
@@ -307,8 +323,9 @@ static void mark_dirty(peer_link *link)
 
 static void queue_control(peer_link *link, const ddl_frame *frame, const void *payload)
 {
-    if (link->state != LINK_OPEN)
+    if (link->state >= LINK_LEFT)
         return;
+    want_link(link);
     ddl_frame with_credit = *frame;
     with_credit.credit = link->credit_due;
     uint8_t bytes[DDL_FRAME_BYTES];
@@ -683,7 +700,9 @@ static bool mesh_send(ddl_transport *transport, ddl_xfer *xfer)
     peer_link *link = &mesh->links[xfer->peer];
     DDL_ASSERT(xfer->bytes > 0);
     DDL_ASSERT(xfer->bytes <= DDL_FRAME_BULK_LIMIT);
-    if (link->state != LINK_OPEN) { /* the owner knows, or will from its own checks; nothing will move */
+    /* If the peer has gone the owner knows, or will from its own checks; nothing will move. Else this sends
+     * again when they have met. */
+    if (link->state != LINK_OPEN) {
         xfer->state = AWAITING_GRANT;
         ddl_list_append(&link->awaiting, &xfer->link);
         expect(link, 1);
@@ -1151,6 +1170,7 @@ static bool take_header(peer_link *link, const uint8_t *bytes, ddl_error *err)
         return !mesh->owner.heard(mesh->owner.arg, link->peer, &frame) || take_ask(link, &frame, err);
     case DDL_FRAME_ENTER:
         mesh->owner.heard(mesh->owner.arg, link->peer, &frame);
+        link->sink = SINK_NOTICE;
         return true;
     case DDL_FRAME_ABORT:
     case DDL_FRAME_AGREE:
@@ -1191,6 +1211,10 @@ static bool finish_payload(peer_link *link, ddl_error *err)
         ddl_frame_place place = ddl_frame_place_decode(link->notice);
         return link->frame.type == DDL_FRAME_OFFER ? take_offer(link, &place, err)
                                                    : take_place(link, &place, err);
+    } else if (sink == SINK_NOTICE && link->frame.type == DDL_FRAME_ENTER) {
+        if (link->mesh->owner.knows != NULL)
+            link->mesh->owner.knows(link->mesh->owner.arg, link->peer, &link->frame,
+                                    (ddl_view){ link->notice, link->frame.bytes });
     } else if (sink == SINK_NOTICE && link->frame.type == DDL_FRAME_AGREE) {
         link->mesh->owner.agrees(link->mesh->owner.arg, link->peer, &link->frame,
                                  (ddl_view){ link->notice, link->frame.bytes });
@@ -1506,7 +1530,7 @@ static void link_lost(peer_link *link, int os_errno, const ddl_error *error)
     let_go_of_heap(link);
     stop_watching(link);
     note_unread(link);
-    if (before == LINK_OPEN)
+    if (before < LINK_LEFT)
         link->mesh->owner.lost(link->mesh->owner.arg, link->peer, os_errno, error);
 }
 
@@ -1604,7 +1628,21 @@ bool ddl_mesh_has_queued(const ddl_mesh *mesh)
 
 bool ddl_mesh_is_gone(const ddl_mesh *mesh, int peer)
 {
-    return peer != mesh->rank && mesh->links[peer].state != LINK_OPEN;
+    return peer != mesh->rank && mesh->links[peer].state >= LINK_LEFT;
+}
+
+bool ddl_mesh_is_linked(const ddl_mesh *mesh, int peer)
+{
+    link_state state = mesh->links[peer].state;
+    return peer != mesh->rank && (state == LINK_OPEN || state == LINK_MEETING);
+}
+
+bool ddl_mesh_awaits_meeting(const ddl_mesh *mesh)
+{
+    for (int peer = 0; peer < mesh->nranks; peer++)
+        if (mesh->links[peer].state == LINK_MEETING && mesh->links[peer].control.bytes > 0)
+            return true;
+    return false;
 }
 
 void ddl_mesh_visit_early(ddl_mesh *mesh, uint32_t channel, uint64_t sequence,
@@ -1717,7 +1755,7 @@ void ddl_mesh_close(ddl_mesh *mesh)
             send_goodbye(link);
             drain(link);
         }
-        link->state = LINK_LOST;
+        link->state = LINK_LOST; /* also to one that is being met */
         if (link->poll_open)
             uv_close((uv_handle_t *)&link->poll, on_poll_closed);
         link->poll_open = false;
@@ -1783,6 +1821,16 @@ static bool reserve_control(peer_link *link)
     return reserved;
 }
 
+static bool reserve(peer_link *link)
+{
+    /* Untouched memory costs nothing until a peer is early. */
+    link->chunks = ddl_alloc((size_t)CHUNKS * CHUNK_BYTES);
+    for (uint16_t chunk = 0; chunk < CHUNKS; chunk++)
+        link->next_chunk[chunk] = chunk + 1 < CHUNKS ? (uint16_t)(chunk + 1) : NO_CHUNK;
+    return link->chunks != NULL && (link->control.bytes > 0 || reserve_control(link)) &&
+           (link->wire.tls == NULL || ddl_tls_socket_hurry(link->wire.tls));
+}
+
 /* It has woken a sleeper, and that is all: lanes are looked at by every sweep, and before every sleep. */
 static void on_bell(uv_poll_t *poll, int status, int events)
 {
@@ -1830,6 +1878,7 @@ ddl_status ddl_mesh_create(int rank, int nranks, const ddl_wire wires[], ddl_lan
         link->mesh = mesh;
         link->peer = peer;
         link->wire = wires[peer];
+        link->state = link->wire.fd >= 0 || peer == rank ? LINK_OPEN : LINK_UNUSED;
         if (lanes != NULL && peer != rank && ddl_lanes_reach(lanes, peer)) {
             link->in = ddl_lanes_in(lanes, peer);
             link->out = ddl_lanes_out(lanes, peer);
@@ -1845,18 +1894,10 @@ ddl_status ddl_mesh_create(int rank, int nranks, const ddl_wire wires[], ddl_lan
         ddl_list_init(&link->sending);
         ddl_list_init(&link->awaiting);
         link->budget = CHUNKS;
-        for (uint16_t chunk = 0; chunk < CHUNKS; chunk++)
-            link->next_chunk[chunk] = chunk + 1 < CHUNKS ? (uint16_t)(chunk + 1) : NO_CHUNK;
     }
     bool enough = add_slab(mesh);
-    for (int peer = 0; peer < nranks && enough; peer++) {
-        if (peer == rank)
-            continue;
-        /* Untouched memory costs nothing until a peer is early. */
-        links[peer].chunks = ddl_alloc((size_t)CHUNKS * CHUNK_BYTES);
-        enough = links[peer].chunks != NULL && reserve_control(&links[peer]) &&
-                 (links[peer].wire.tls == NULL || ddl_tls_socket_hurry(links[peer].wire.tls));
-    }
+    for (int peer = 0; peer < nranks && enough; peer++)
+        enough = peer == rank || links[peer].state == LINK_UNUSED || reserve(&links[peer]);
     if (!enough) {
         ddl_mesh_destroy(mesh);
         return DDL_FAIL(err, DDL_ENOMEM, "no memory for %d links", nranks);
@@ -1876,25 +1917,86 @@ static ddl_status open_bell(ddl_mesh *mesh, ddl_error *err)
     return code == 0 ? DDL_OK : DDL_FAIL_OS(err, DDL_ERESOURCE, -code, "cannot watch the bell of lanes");
 }
 
+static ddl_status watch(peer_link *link, ddl_error *err)
+{
+    int code = uv_poll_init(ddl_engine_loop(link->mesh->engine), &link->poll, link->wire.fd);
+    if (code != 0)
+        return DDL_FAIL_OS(err, DDL_ERESOURCE, -code, "cannot watch the connection to rank %d", link->peer);
+    link->poll.data = link;
+    link->poll_open = true;
+    avoid_pacing(link);
+    code = uv_poll_start(&link->poll, UV_READABLE, on_poll);
+    if (code != 0)
+        return DDL_FAIL_OS(err, DDL_ERESOURCE, -code, "cannot watch the connection to rank %d", link->peer);
+    return DDL_OK;
+}
+
 ddl_status ddl_mesh_open(ddl_mesh *mesh, ddl_engine *engine, ddl_error *err)
 {
     mesh->engine = engine;
     for (int peer = 0; peer < mesh->nranks; peer++) {
-        peer_link *link = &mesh->links[peer];
-        if (peer == mesh->rank)
+        if (peer == mesh->rank || mesh->links[peer].state == LINK_UNUSED)
             continue;
-        int code = uv_poll_init(ddl_engine_loop(engine), &link->poll, link->wire.fd);
-        if (code != 0)
-            return DDL_FAIL_OS(err, DDL_ERESOURCE, -code, "cannot watch the connection to rank %d", peer);
-        link->poll.data = link;
-        link->poll_open = true;
-        avoid_pacing(link);
-        code = uv_poll_start(&link->poll, UV_READABLE, on_poll);
-        if (code != 0)
-            return DDL_FAIL_OS(err, DDL_ERESOURCE, -code, "cannot watch the connection to rank %d", peer);
-        note_unread(link);
+        DDL_TRY(watch(&mesh->links[peer], err));
+        note_unread(&mesh->links[peer]);
     }
     return mesh->nby_lane > 0 ? open_bell(mesh, err) : DDL_OK;
+}
+
+/* ---- pairs that are connected late ---- */
+
+/* What was to be sent before there was a connection is sent now. */
+static void send_what_waited(peer_link *link)
+{
+    ddl_list turn;
+    ddl_list_init(&turn);
+    for (ddl_link *first; (first = ddl_list_take_first(&link->awaiting)) != NULL;)
+        ddl_list_append(&turn, first);
+    for (ddl_link *first; (first = ddl_list_first(&turn)) != NULL;) {
+        ddl_xfer *xfer = DDL_CONTAINER(first, ddl_xfer, link);
+        stop_expecting(link, xfer);
+        if (mesh_send(&link->mesh->transport, xfer))
+            send_done(link, xfer);
+    }
+}
+
+void ddl_mesh_meet(ddl_mesh *mesh, int peer, ddl_wire wire)
+{
+    peer_link *link = &mesh->links[peer];
+    ddl_error error;
+    if (mesh->closed || (link->state != LINK_UNUSED && link->state != LINK_MEETING)) {
+        ddl_wire_close(&wire);
+        return;
+    }
+    link->wire = wire;
+    ddl_status status = reserve(link) ? DDL_OK : DDL_FAIL(&error, DDL_ENOMEM, "no memory for a link");
+    if (status == DDL_OK)
+        status = watch(link, &error);
+    if (status != DDL_OK) {
+        link_lost(link, 0, &error);
+        return;
+    }
+    link->state = LINK_OPEN;
+    note_unread(link);
+    mark_dirty(link);
+    ddl_engine_moved(mesh->engine);
+    mesh->owner.met(mesh->owner.arg, peer);
+    send_what_waited(link);
+    ddl_mesh_flush(mesh);
+}
+
+void ddl_mesh_miss(ddl_mesh *mesh, int peer, const ddl_error *error)
+{
+    peer_link *link = &mesh->links[peer];
+    if (mesh->closed || (link->state != LINK_UNUSED && link->state != LINK_MEETING))
+        return;
+    ddl_engine_moved(mesh->engine);
+    if (error->code != DDL_EPEERLOST) {
+        link_lost(link, 0, error);
+        return;
+    }
+    link->state = LINK_LEFT;
+    mesh->owner.left(mesh->owner.arg, peer);
 }
 
 void ddl_mesh_destroy(ddl_mesh *mesh)

@@ -46,13 +46,21 @@ typedef struct ddl_mesh_owner {
      * frames (error is set then). */
     void (*lost)(void *arg, int peer, int os_errno, const ddl_error *error);
     void *arg;
+    /* The rest may be NULL where all pairs are connected at the start. */
+    /* Something is to go to peer, or to come from it, and they are not connected: see to it that they are,
+     * and tell the mesh (ddl_mesh_meet) or that they cannot be (ddl_mesh_miss). Must not do so at once. */
+    void (*reach)(void *arg, int peer);
+    /* peer is connected now. */
+    void (*met)(void *arg, int peer);
+    /* peer told with an enter frame what else it knows; the payload is valid during the call. */
+    void (*knows)(void *arg, int peer, const ddl_frame *frame, ddl_view payload);
 } ddl_mesh_owner;
 
 /*
- * wires[i] is connected to rank i (none for the own rank); the mesh owns them from now on, also on
- * failure. lanes (NULL: none) carry the frames to ranks that they reach; heap (NULL: none) is the one in the
- * memory of this rank. Both must outlive the mesh. engine is created by the caller with ddl_mesh_sweep,
- * ddl_mesh_needs_loop and ddl_mesh_doze as its client.
+ * wires[i] is connected to rank i (none for the own rank, and where that comes later); the mesh owns them
+ * from now on, also on failure. lanes (NULL: none) carry the frames to ranks that they reach; heap (NULL:
+ * none) is the one in the memory of this rank. Both must outlive the mesh. engine is created by the caller
+ * with ddl_mesh_sweep, ddl_mesh_needs_loop and ddl_mesh_doze as its client.
  */
 DDL_MUST_USE ddl_status ddl_mesh_create(int rank, int nranks, const ddl_wire wires[], ddl_lanes *lanes,
                                         ddl_heap *heap, const ddl_mesh_owner *owner, ddl_mesh **mesh,
@@ -74,11 +82,24 @@ bool ddl_mesh_has_queued(const ddl_mesh *mesh);
 /* Whether peer has said goodbye, or its connection is gone. */
 bool ddl_mesh_is_gone(const ddl_mesh *mesh, int peer);
 
+/* Whether peer is connected, or about to be. */
+bool ddl_mesh_is_linked(const ddl_mesh *mesh, int peer);
+
+/* Whether something waits for a connection so that it can leave, but for what operations send. */
+bool ddl_mesh_awaits_meeting(const ddl_mesh *mesh);
+
+/* peer is connected: what waited goes now. The wire is the mesh's from now on. */
+void ddl_mesh_meet(ddl_mesh *mesh, int peer, ddl_wire wire);
+
+/* peer cannot be had: DDL_EPEERLOST, as it has left; anything else as if the connection had ended. */
+void ddl_mesh_miss(ddl_mesh *mesh, int peer, const ddl_error *error);
+
 /* Visit what came early for an operation that was not issued: messages, asks and grants. */
 void ddl_mesh_visit_early(ddl_mesh *mesh, uint32_t channel, uint64_t sequence,
                           void (*visit)(void *arg, int peer, const ddl_frame *frame), void *arg);
 
-/* Queue a frame without payload (enter) or with a notice (abort) to one peer. */
+/* Queue a frame without payload (enter) or with a notice (abort) to one peer; as all that is queued, it makes
+ * for a connection where there is none. */
 void ddl_mesh_tell(ddl_mesh *mesh, int peer, const ddl_frame *frame, const ddl_notice *notice);
 
 /* Queue a frame with at most DDL_FRAME_NOTICE_LIMIT bytes of payload to one peer. */

@@ -137,7 +137,9 @@ static void feed_mesh(const uint8_t *data, size_t size)
     int pair[2];
     DDL_ASSERT(socketpair(AF_UNIX, SOCK_STREAM, 0, pair) == 0);
     ddl_wire wires[2] = { { -1, NULL }, { pair[0], NULL } };
-    ddl_mesh_owner owner = { on_heard, on_told, on_agreement, on_left, on_lost, NULL };
+    ddl_mesh_owner owner = {
+        .heard = on_heard, .told = on_told, .agrees = on_agreement, .left = on_left, .lost = on_lost
+    };
     DDL_ASSERT(ddl_mesh_create(0, 2, wires, NULL, NULL, &owner, &w.mesh, NULL) == DDL_OK);
     DDL_ASSERT(ddl_mesh_open(w.mesh, engine, NULL) == DDL_OK);
     /* One receive and one send wait, under keys that are easy to hit. */

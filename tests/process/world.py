@@ -167,7 +167,8 @@ class World:
         variables = {"RANK": rank, "WORLD_SIZE": self.nranks, "MASTER_ADDR": "127.0.0.1",
                      "MASTER_PORT": self.port, "DDL_START_TIMEOUT": f"{DEADLINE:g}s",
                      "DDL_TIMEOUT": f"{DEADLINE:g}s", "DDL_TRANSPORT": os.environ.get("DDL_TEST_TRANSPORT"),
-                     "DDL_SECURITY": os.environ.get("DDL_TEST_SECURITY")}
+                     "DDL_SECURITY": os.environ.get("DDL_TEST_SECURITY"),
+                     "DDL_CONNECT": os.environ.get("DDL_TEST_CONNECT")}
         variables.update(self.environment)
         variables.update(environment)
         everything = clean_environment()

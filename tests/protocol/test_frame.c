@@ -105,7 +105,7 @@ static void payload_is_bounded_by_type(void **state)
         { DDL_FRAME_ASK, 0 },
         { DDL_FRAME_GRANT, 0 },
         { DDL_FRAME_CREDIT, 0 },
-        { DDL_FRAME_ENTER, 0 },
+        { DDL_FRAME_ENTER, DDL_FRAME_NOTICE_LIMIT },
         { DDL_FRAME_GOODBYE, 0 },
         { DDL_FRAME_OFFER, DDL_FRAME_PLACE_BYTES },
         { DDL_FRAME_PLACE, DDL_FRAME_PLACE_BYTES },

@@ -97,7 +97,12 @@ void open_side(side *me, int rank, int socket)
 {
     ddl_wire wires[2] = { ddl_no_wire, ddl_no_wire };
     wires[1 - rank].fd = socket;
-    ddl_mesh_owner owner = { on_heard, on_told, on_agreement, on_left, on_lost, me };
+    ddl_mesh_owner owner = { .heard = on_heard,
+                             .told = on_told,
+                             .agrees = on_agreement,
+                             .left = on_left,
+                             .lost = on_lost,
+                             .arg = me };
     ddl_engine_client client = { sweep, needs_loop, no_job, no_tick, never_busy, doze, me };
     assert_int_equal(ddl_mesh_create(rank, 2, wires, me->lanes, me->heap, &owner, &me->mesh, NULL), DDL_OK);
     assert_int_equal(ddl_engine_create(&client, false, &me->engine, NULL), DDL_OK);

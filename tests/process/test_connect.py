@@ -1,0 +1,379 @@
+"""Worlds in which most pairs of ranks connect when something first goes between them.
+
+    test_connect.py ACTOR [CLASS[.TEST]...] [-v]
+
+Of 9 ranks those at distances 1, 2, 4, 5, 7 and 8 are connected from the start; at distances 3 and 6 they are not.
+"""
+import os
+import random
+import resource
+import signal
+import sys
+import time
+import unittest
+
+import test_failures
+from test_communicators import CASES, Communicators
+from test_failures import SMALL, Strangers
+from world import World, bound, listening_ports
+
+NRANKS = 9
+QUICK = "2s"
+
+
+class Connecting(Communicators):
+    def world(self, nranks=NRANKS, **environment):
+        return super().world(nranks, **{"DDL_CONNECT": "lazy", **environment})
+
+    def links(self, rank):
+        """How many TCP connections a process has, beside what it listens at; 0 where the system does not tell."""
+        try:
+            names = [os.readlink(f"/proc/{rank.pid}/fd/{fd}") for fd in os.listdir(f"/proc/{rank.pid}/fd")]
+        except OSError:
+            return 0
+        return sum(name.startswith("socket:") for name in names)
+
+
+class Late(Connecting):
+    """Results are the same, and connections are made by those that need them."""
+
+    def test_messages_both_ways_between_strangers_to_each_other(self):
+        """0 and 3 both send before they receive; 6, to which 0 sends too, receives only later."""
+        world = self.world()
+        others = {0: ["+recv:70:int32:3", "send:1000:int32:3", "recv:200000:int32:3", "+send:200000:int32:6", "wait"],
+                  3: ["+send:70:int32:0", "send:200000:int32:0", "recv:1000:int32:0", "wait"],
+                  6: ["line", "recv:200000:int32:0"]}
+        ranks = world.start_all("init", "line", SMALL, "free",
+                                others={r: ["init", "line", *calls, SMALL, "free"] for r, calls in others.items()})
+        self.together(ranks, "init")
+        for event in ("started", "call", "call", "wait"):
+            ranks[3].expect(event, "DDL_OK")
+        for event in ("started", "call", "call", "started", "wait"):
+            ranks[0].expect(event, "DDL_OK")
+        ranks[6].expect("ready")
+        ranks[6].go()
+        ranks[6].expect("call", "DDL_OK")
+        ranks[0].expect("wait", "DDL_OK")
+        for rank in ranks:
+            rank.expect("call", "DDL_OK")
+            rank.expect("free", "DDL_OK")
+            rank.finish(0)
+
+    def test_a_small_message_leaves_though_nobody_waits_for_it(self):
+        """3 has nothing to do with 0 yet; 0, the lower one, knocks, and 6, the higher one, calls."""
+        for sender in (0, 6):
+            with self.subTest(sender=sender):
+                world = self.world()
+                others = {sender: ["init", "line", "send:4:float32:3", SMALL, "free"],
+                          3: ["init", "line", "line", f"recv:4:float32:{sender}", SMALL, "free"]}
+                ranks = world.start_all("init", "line", SMALL, "free", others=others)
+                self.together(ranks, "init")
+                ranks[sender].expect("call", "DDL_OK")
+                ranks[3].expect("ready")
+                ranks[3].go()
+                ranks[3].expect("call", "DDL_OK")
+                for rank in ranks:
+                    rank.expect("call", "DDL_OK")
+                    rank.expect("free", "DDL_OK")
+                    rank.finish(0)
+
+    def test_only_who_needs_them(self):
+        """Two of each rank's pairs are missing until an alltoall goes to everybody."""
+        world = self.world(DDL_ALLTOALL="direct", DDL_BARRIER="dissemination")
+        ranks = world.start_all("init", "barrier", "line", "alltoall:10:int32", "barrier", "line", "free")
+        counts = []
+        for event in ("init", "call"):
+            for rank in ranks:
+                rank.expect(event, "DDL_OK")
+                if event == "call":
+                    rank.expect("ready")
+        counts.append([self.links(rank) for rank in ranks])
+        for rank in ranks:
+            rank.go()
+        for rank in ranks:
+            rank.expect("call", "DDL_OK")
+            rank.expect("call", "DDL_OK")
+            rank.expect("ready")
+        counts.append([self.links(rank) for rank in ranks])
+        for rank in ranks:
+            rank.go()
+        for rank in ranks:
+            rank.expect("free", "DDL_OK")
+            rank.finish(0)
+        if all(counts[0]):
+            self.assertEqual([after - before for before, after in zip(*counts)], NRANKS * [2], counts)
+
+    def test_parts(self):
+        world = self.world()
+        ranks = [world.start(r, "init", f"split:thirds:{r % 3}:{-r}", "use:thirds", CASES, SMALL, "free", CASES, "free")
+                 for r in range(NRANKS)]
+        for rank in ranks:
+            rank.expect("init", "DDL_OK")
+            rank.expect("split", "DDL_OK")
+            self.expect_all_well(rank)
+            rank.expect("call", "DDL_OK")
+            rank.expect("free", "DDL_OK")
+            self.expect_all_well(rank)
+            rank.expect("free", "DDL_OK")
+            rank.finish(0)
+
+    def test_leaves_nothing_behind(self):
+        world = self.world()
+        ranks = world.start_all("cycle:1", "resources", "init", "alltoall:10:int32", "free", "cycle:3", "resources")
+        for rank in ranks:
+            self.expect_warm(rank)
+            before = rank.expect("resources")
+            rank.expect("init", "DDL_OK")
+            rank.expect("call", "DDL_OK")
+            rank.expect("free", "DDL_OK")
+            while (record := rank.next())["event"] != "resources":
+                self.assertEqual(record["status"], "DDL_OK", rank.story())
+            self.assert_same_resources(before, record)
+            rank.finish(0)
+
+
+class Failing(Connecting):
+    """All ranks hear the same cause, though most of them have no connection to whom it is about."""
+
+    def end_of(self, rank):
+        """Of one that waits for a line when it is killed."""
+        while (record := rank.next())["event"] == "ready":
+            pass
+        self.assertEqual(record["event"], "killed", rank.story())
+        return record
+
+    def expect_all(self, ranks, status, culprit, since_ns=0, seconds=1.5, call="call"):
+        for rank in ranks:
+            record = rank.expect(call, status)
+            self.assertEqual(record["culprit"], culprit, rank.story())
+            self.assert_names(record, f"rank {culprit}")
+            self.assert_within(record, max(since_ns, record["begin_ns"]), seconds)
+            self.assert_gone_bad(rank)
+            rank.finish(0)
+
+    def test_a_rank_dies(self):
+        """0 waits for 3 alone, whom it has never met; the others are in a barrier, of which 3 is a part too."""
+        for victim, waiter in ((3, 0), (0, 3), (8, 2)):
+            with self.subTest(victim=victim, waiter=waiter):
+                world = self.world()
+                ranks = world.start_all("init", "line", "barrier", SMALL, "free",
+                                        others={waiter: ["init", "line", f"recv:4:float32:{victim}", SMALL, "free"],
+                                                victim: ["init", "line", "mortal:20000", "line"]})
+                self.together(ranks, "init")
+                killed = self.end_of(ranks[victim])
+                self.expect_all([rank for r, rank in enumerate(ranks) if r != victim], "DDL_EPEERLOST", victim,
+                                killed["end_ns"])
+
+    def test_one_that_is_dead_already_is_called(self):
+        """Between two that nobody else waits for; the others have nothing to do meanwhile, so it is up to the two."""
+        for call in ("send:200000:int32:3", "send:4:int32:3", "recv:4:int32:3"):
+            with self.subTest(call=call):
+                world = self.world()
+                ranks = world.start_all("init", "line", SMALL, SMALL, "free",
+                                        others={0: ["init", "line", call, SMALL, "free"]})
+                for rank in ranks:
+                    rank.expect("init", "DDL_OK")
+                    rank.expect("ready")
+                ranks[3].kill()
+                ranks[3].finish(-signal.SIGKILL)
+                ranks[0].go()
+                record = ranks[0].expect("call", "DDL_EPEERLOST")
+                self.assertEqual(record["culprit"], 3, record)
+                self.assert_within(record, record["begin_ns"], 1.5)
+                self.assert_gone_bad(ranks[0])
+                others = [rank for r, rank in enumerate(ranks) if r not in (0, 3)]
+                for rank in others:
+                    rank.go()
+                self.expect_all(others, "DDL_EPEERLOST", 3)
+
+    def test_one_that_is_stopped(self):
+        """Its host takes the connection, it does not: whoever needs it says so, and all hear of it."""
+        for caller in (0, 6):  # 6 calls, 0 knocks
+            with self.subTest(caller=caller):
+                world = self.world(DDL_START_TIMEOUT="60s")
+                rest = ["init", "line", "barrier", SMALL, "free"]
+                ranks = [world.start(r, *rest) for r in range(NRANKS) if r not in (caller, 3)]
+                stopped = world.start(3, "init", "line", "free")
+                waiter = world.start(caller, "init", "line", "send:4:float32:3", SMALL, "free", DDL_START_TIMEOUT=QUICK)
+                for rank in [*ranks, stopped, waiter]:
+                    rank.expect("init", "DDL_OK")
+                    rank.expect("ready")
+                os.kill(stopped.pid, signal.SIGSTOP)
+                for rank in [*ranks, waiter]:
+                    rank.go()
+                self.expect_all([waiter, *ranks], "DDL_EUNRESPONSIVE", 3, seconds=2 + 1.5)
+                stopped.kill()
+
+    def test_a_rank_that_left(self):
+        world = self.world()
+        ranks = world.start_all("init", "line", "barrier", SMALL, "free",
+                                others={0: ["init", "line", "recv:4:float32:3", SMALL, "free"],
+                                        3: ["init", "line", "exit:0"]})
+        self.together(ranks, "init")
+        left = ranks[3].expect("exit")
+        ranks[3].finish(0)
+        self.expect_all([rank for r, rank in enumerate(ranks) if r != 3], "DDL_EPEERLOST", 3, left["end_ns"])
+
+    def test_two_odd_ones_name_the_lower(self):
+        """0 is connected to 8 but not to 6: the pair that is told is 0 and 6 all the same."""
+        for odd_ranks, culprit in (((6, 8), 6), ((3,), 3), ((0,), 1)):
+            with self.subTest(odd=odd_ranks):
+                world = self.world()
+                odd = ["init", "line", "allreduce:1001:float32:sum", SMALL, "free"]
+                ranks = world.start_all("init", "line", "allreduce:1000:float32:sum", SMALL, "free",
+                                        others={r: odd for r in odd_ranks})
+                self.together(ranks, "init")
+                self.expect_all(ranks, "DDL_EMISMATCH", culprit)
+
+    def test_one_that_does_not_come(self):
+        """The others tell each other who has, from neighbour to neighbour."""
+        for late in (3, 7):
+            with self.subTest(late=late):
+                world = self.world(DDL_TIMEOUT=f"{bound(1)}s", DDL_ALLREDUCE="ring")
+                ranks = world.start_all("init", "line", "allreduce:16:float32:sum", SMALL, "free",
+                                        others={late: ["init", "line", "line"]})
+                self.together(ranks, "init")
+                self.expect_all([rank for r, rank in enumerate(ranks) if r != late], "DDL_ETIMEDOUT", late,
+                                seconds=bound(1) + 1.5)
+
+    def test_an_abort_in_a_part(self):
+        """Its ranks are at distances at which nothing is connected; nobody outside of it is concerned."""
+        world = self.world()
+
+        def commands(r):
+            made = ["init", f"split:thirds:{r % 3}:0", "use:thirds", "line"]
+            if r == 6:
+                return made + ["abort:enough of this", SMALL, SMALL, "use:world", SMALL, "use:thirds", "free", "free"]
+            return made + [f"forever={SMALL}" if r % 3 == 0 else f"20={SMALL}", SMALL, "use:world", SMALL, "use:thirds",
+                           "free", "free"]
+
+        ranks = [world.start(r, *commands(r)) for r in range(NRANKS)]
+        self.together(ranks, "init", "split")
+        aborted = ranks[6].expect("abort", "DDL_OK")
+        self.assertEqual(ranks[6].expect("call", "DDL_EABORTED")["culprit"], 2)
+        for r in (0, 3):
+            record = self.next_of_forever(ranks[r])
+            self.assertEqual((record["status"], record["culprit"]), ("DDL_EABORTED", 2), ranks[r].story())
+            self.assert_names(record, "enough of this")
+            self.assert_within(record, aborted["end_ns"], 1.5)
+        for r, rank in enumerate(ranks):
+            if r % 3 != 0:
+                rank.expect("repeated", "DDL_OK")
+            rank.expect("call", "DDL_EABORTED" if r % 3 == 0 else "DDL_OK")
+            rank.expect("call", "DDL_OK")
+            rank.expect("free", "DDL_OK")
+            rank.expect("free", "DDL_OK")
+            rank.finish(0)
+
+    def test_those_who_are_left_go_on(self):
+        world = self.world()
+        victims = (0, 5)
+        survive = ["init", SMALL, "line", f"forever={SMALL}", "shrink:rest", "use:rest", CASES, "free", "free"]
+        ranks = world.start_all(*survive, others={v: ["init", SMALL, "line", "mortal:3000", f"forever={SMALL}"]
+                                                  for v in victims})
+        self.together(ranks, "init", "call")
+        for rank in self.lose(ranks, victims):
+            rank.expect("shrink", "DDL_OK")
+            self.expect_all_well(rank)
+            rank.expect("free", "DDL_OK")
+            rank.expect("free", "DDL_OK")
+            rank.finish(0)
+
+
+class Doors(Connecting, Strangers):
+    """The doors of ranks stay open, and strangers at them stay harmless."""
+
+    def test_during_start(self):
+        self.skipTest("the same as where all connect at the start")
+
+    def test_during_operations(self):
+        draw = random.Random(test_failures.SEED)
+        world = self.world()
+        ranks = world.start_all("init", "line", "alltoall:100:int32", "line", CASES, "free")
+        for rank in ranks:
+            rank.expect("init", "DDL_OK")
+            rank.expect("ready")
+        ports = [port for rank in ranks for port in listening_ports(rank.pid)]
+        if not ports:
+            self.skipTest("this system does not tell which ports a process listens at")
+        self.assertGreaterEqual(len(ports), NRANKS)
+        self.storm(ports, draw, 150)
+        for rank in ranks:
+            rank.go()
+        self.storm(ports, draw, 150)
+        for rank in ranks:
+            rank.expect("call", "DDL_OK")
+            rank.expect("ready")
+            rank.go()
+        for rank in ranks:
+            self.expect_all_well(rank)
+            rank.expect("free", "DDL_OK")
+            rank.finish(0)
+
+
+class Descriptors(Connecting):
+    """They are counted before the first connection."""
+
+    FEW = 200
+
+    def start_with_few(self, rank, **environment):
+        world = self.world(512, DDL_START_TIMEOUT=QUICK, **environment)
+        return world.start(rank, "init", prefix=("sh", "-c", f'ulimit -n {self.FEW}; exec "$0" "$@"'))
+
+    def test_too_few_are_told_at_once(self):
+        for rank, environment in ((1, {"DDL_CONNECT": "eager"}), (0, {"DDL_CONNECT": "lazy"})):
+            with self.subTest(rank=rank):
+                started = self.start_with_few(rank, **environment)
+                record = started.expect("init", "DDL_ERESOURCE")
+                self.assert_within(record, record["begin_ns"], 1)
+                self.assert_names(record, "512 ranks", "ulimit -n", f"hard limit {self.FEW}")
+                if rank == 1:
+                    self.assert_names(record, "DDL_CONNECT=lazy")
+
+    def test_where_pairs_connect_late_few_are_enough(self):
+        started = self.start_with_few(1)
+        started.expect("init", "DDL_ETIMEDOUT")  # nobody else is there
+
+    def test_the_soft_limit_is_raised(self):
+        hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+        if hard != resource.RLIM_INFINITY and hard < 2000:
+            self.skipTest("the hard limit is too low")
+        world = self.world(512, DDL_START_TIMEOUT=QUICK, DDL_CONNECT="eager")
+        started = world.start(0, "init", prefix=("sh", "-c", f'ulimit -S -n {self.FEW}; exec "$0" "$@"'))
+        started.expect("init", "DDL_ETIMEDOUT")
+
+
+class Many(Connecting):
+    """As many ranks as one machine has hardly ever to carry."""
+
+    def test_512_ranks(self):
+        world = self.world(512, DDL_CONNECT=None)
+        began = time.monotonic()
+        ranks = world.start_all("init", "barrier", "allreduce:1000:float32:sum", "free")
+        for rank in ranks:
+            rank.expect("init", "DDL_OK")
+            rank.expect("call", "DDL_OK")
+            rank.expect("call", "DDL_OK")
+            rank.expect("free", "DDL_OK")
+            rank.finish(0)
+        self.assertLess(time.monotonic() - began, bound(60))
+
+    def test_one_of_256_dies(self):
+        world = self.world(256, DDL_CONNECT=None)
+        victim = 100
+        ranks = world.start_all("init", "line", f"forever={SMALL}", SMALL, "free",
+                                others={victim: ["init", "line", "mortal:100000", f"forever={SMALL}"]})
+        self.together(ranks, "init")
+        killed = self.next_of_forever(ranks[victim])
+        self.assertEqual(killed["event"], "killed", ranks[victim].story())
+        for r, rank in enumerate(ranks):
+            if r == victim:
+                continue
+            record = self.next_of_forever(rank)
+            self.assertEqual((record["status"], record["culprit"]), ("DDL_EPEERLOST", victim), rank.story())
+            self.assert_within(record, killed["end_ns"], 10)
+
+
+if __name__ == "__main__":
+    test_failures.ACTOR = sys.argv.pop(1)
+    unittest.main()
