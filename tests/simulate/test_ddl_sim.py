@@ -24,7 +24,8 @@ class Usage(unittest.TestCase):
         self.assertIn(saying, result.stderr)
 
     def test_help_of_each_command_goes_to_stdout(self):
-        for arguments in (["--help"], ["list", "--help"], ["check", "--help"], ["show", "-h"], ["cost", "--help"]):
+        for arguments in (["--help"], ["list", "--help"], ["check", "--help"], ["show", "-h"], ["cost", "--help"],
+                          ["startup", "--help"]):
             result = run(*arguments)
             self.assertEqual(result.returncode, 0)
             self.assertTrue(result.stdout.startswith("usage: ddl-sim"), result.stdout)
@@ -53,6 +54,11 @@ class Usage(unittest.TestCase):
             (["check", "-p", "1,"], "'1,' is no range"),
             (["check", "-p", "9999999"], "no range"),
             (["check", "-p", "four"], "'four' is no range"),
+            (["startup", "-p", "1"], "'1' are no numbers of ranks"),
+            (["startup", "-p", "8,"], "'8,' are no numbers of ranks"),
+            (["startup", "--rtt", "long"], "'long' is no time"),
+            (["startup", "--cores", "0"], "'0' is no number of cores"),
+            (["startup", "ring"], "startup takes no 'ring'"),
             (["show", "-p", "4"], "needs the name"),
             (["show", "ring"], "needs a number of ranks"),
             (["show", "ring", "-p", "x"], "'x' is not a number of ranks"),
@@ -180,6 +186,40 @@ class Docs(unittest.TestCase):
             if found and not line.startswith(("send/", "recv/")):
                 self.assertIn(found.group(1), sections)
                 self.assertIn(f"`{found.group(1)}`", text)
+
+
+class Startup(unittest.TestCase):
+    def rows(self, *arguments):
+        lines = run("startup", "--csv", *arguments).stdout.splitlines()
+        names = lines[0].split(",")
+        return [dict(zip(names, line.split(","))) for line in lines[1:]]
+
+    def test_counts_are_those_of_the_protocol(self):
+        """Five requests of each rank; n (n - 1) / 2 pairs, or those at distances of powers of two."""
+        eager, lazy = self.rows("-p", "512")
+        self.assertEqual((eager["connect"], lazy["connect"]), ("eager", "lazy"))
+        for row in (eager, lazy):
+            self.assertEqual((row["ranks"], row["store_requests"]), ("512", str(5 * 512)))
+        self.assertEqual(eager["connections"], str(512 * 511 // 2))
+        self.assertEqual(lazy["connections"], str(512 * 17 // 2))
+        self.assertEqual(eager["mesh_messages"], str(3 * 512 * 511 // 2))
+
+    def test_bytes_of_the_store_grow_linearly_for_each_rank(self):
+        some, more = (float(rows[0]["store_bytes"]) / int(rows[0]["ranks"])
+                      for rows in (self.rows("-p", "10000"), self.rows("-p", "20000")))
+        self.assertAlmostEqual(more / some, 2, delta=0.05)
+
+    def test_lazy_is_never_slower_and_time_grows_with_ranks(self):
+        rows = self.rows("-p", "16,64,256,1024,16384,100000")
+        for eager, lazy in zip(rows[::2], rows[1::2]):
+            self.assertLessEqual(float(lazy["seconds"]), float(eager["seconds"]))
+        times = [float(row["seconds"]) for row in rows[1::2]]
+        self.assertEqual(times, sorted(times))
+
+    def test_more_cores_take_less_time(self):
+        few, many = (float(self.rows("-p", "512", "--per-host", "512", "--cores", cores)[1]["seconds"])
+                     for cores in ("2", "64"))
+        self.assertLess(many, few / 3)
 
 
 class Cost(unittest.TestCase):

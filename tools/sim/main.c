@@ -1,4 +1,5 @@
-/* main.c - ddl-sim: list, prove, show and time the collective algorithms, without any network. */
+/* main.c - ddl-sim: list, prove, show and time the collective algorithms, and price a start-up, without any
+ * network. */
 #include "sim.h"
 
 #include <ddl/ddl.h>
@@ -16,6 +17,7 @@ static const struct {
       sim_check },
     { "show", "NAME -p RANKS [--rank R] [--dot]", "print the steps of a schedule", sim_show },
     { "cost", "NAME -p RANKS --bytes SIZE [...]", "time an algorithm on a virtual network", sim_cost },
+    { "startup", "[-p RANKS,...] [...]", "say what it takes to start so many ranks", sim_startup },
 };
 
 static void print_help(FILE *to)
@@ -23,7 +25,7 @@ static void print_help(FILE *to)
     fprintf(to, "usage: ddl-sim COMMAND [ARGUMENTS]\n\n"
                 "Proves and times ddl's collective algorithms, all ranks in this process.\n\n");
     for (size_t i = 0; i < sizeof commands / sizeof commands[0]; i++)
-        fprintf(to, "  %-6s %-34s %s\n", commands[i].name, commands[i].arguments, commands[i].purpose);
+        fprintf(to, "  %-7s %-34s %s\n", commands[i].name, commands[i].arguments, commands[i].purpose);
     fprintf(to, "\nNAME is an algorithm (ring), a collective (allreduce) or both (allreduce/ring).\n"
                 "ddl-sim COMMAND --help tells more. Exit code: 0 good, 1 a proof failed, 2 wrong usage.\n");
 }
@@ -62,5 +64,6 @@ int main(int argc, char **argv)
             }
             return code;
         }
-    return sim_usage_error("no command '%s'; there are list, check, show and cost (ddl-sim --help)", argv[1]);
+    return sim_usage_error("no command '%s'; there are list, check, show, cost and startup (ddl-sim --help)",
+                           argv[1]);
 }

@@ -16,6 +16,7 @@ int sim_list(int argc, char **argv);
 int sim_check(int argc, char **argv);
 int sim_show(int argc, char **argv);
 int sim_cost(int argc, char **argv);
+int sim_startup(int argc, char **argv);
 
 /* "ddl-sim: ..." on stderr; returns SIM_USAGE. */
 __attribute__((format(printf, 1, 2))) int sim_usage_error(const char *format, ...);

@@ -1,0 +1,73 @@
+#!/usr/bin/env python3
+"""Measures start-ups on this host, and prints what ddl-sim's model says beside it.
+
+    bench/startup.py BUILD [--ranks 16,32,64,128,256,512] [--rounds 3] [--eager-most 128]
+
+BUILD is a release build. A rank's start-up is from the moment at which the first process calls ddl_init until the last
+has returned from it, auth on, over the tcp store; the launcher starts the processes meanwhile. Each figure is the best of the
+rounds: others on the machine only add to it. Prints a table in Markdown.
+"""
+import argparse
+import csv
+import io
+import json
+import os
+import pathlib
+import re
+import subprocess
+import sys
+
+LIMIT_S = 170
+
+
+def measure(build, ranks, connect):
+    """Seconds, or None if the start-up failed or took too long."""
+    clean = {k: v for k, v in os.environ.items() if not re.match(r"^(DDL_|RANK$|WORLD_SIZE$|LOCAL_|MASTER_)", k)}
+    command = [build / "tools/launch/ddl-launch", "--no-prefix", "--nproc_per_node", str(ranks),
+               build / "tests/process/actor", "init", "barrier", "free"]
+    try:
+        done = subprocess.run(command, env={**clean, "DDL_CONNECT": connect}, capture_output=True, text=True,
+                              timeout=LIMIT_S, check=False)
+    except subprocess.TimeoutExpired:
+        return None
+    records = [json.loads(line) for line in done.stdout.splitlines() if '"event":"init"' in line]
+    if done.returncode != 0 or len(records) != ranks or any(r["status"] != "DDL_OK" for r in records):
+        sys.stderr.write(done.stderr[-2000:])
+        return None
+    return (max(r["end_ns"] for r in records) - min(r["begin_ns"] for r in records)) / 1e9
+
+
+def predict(build, ranks):
+    """{(ranks, "eager" or "lazy"): row of the model}, for this host alone."""
+    cores = len(os.sched_getaffinity(0))
+    text = subprocess.run([build / "tools/sim/ddl-sim", "startup", "--csv", "-p", ",".join(map(str, ranks)), "--per-host",
+                           str(max(ranks)), "--cores", str(cores), "--rtt", "50us"],
+                          capture_output=True, text=True, check=True).stdout
+    return {(int(row["ranks"]), row["connect"]): row for row in csv.DictReader(io.StringIO(text))}
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("build", type=pathlib.Path)
+    parser.add_argument("--ranks", default="16,32,64,128,256,512")
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--eager-most", type=int, default=128)
+    arguments = parser.parse_args()
+    build = arguments.build.resolve()
+    ranks = [int(n) for n in arguments.ranks.split(",")]
+    model = predict(build, ranks)
+    print("| ranks | connect | connections | bytes of the store | model, s | measured, s |")
+    print("|---:|---|---:|---:|---:|---:|")
+    for n in ranks:
+        for connect in ("eager", "lazy"):
+            row = model[n, connect]
+            times = []
+            if connect == "lazy" or n <= arguments.eager_most:
+                times = [t for t in (measure(build, n, connect) for _ in range(arguments.rounds)) if t is not None]
+            measured = f"{min(times):.2f}" if times else "-"
+            print(f"| {n} | {connect} | {row['connections']} | {int(row['store_bytes']):,} | "
+                  f"{float(row['seconds']):.2f} | {measured} |", flush=True)
+
+
+if __name__ == "__main__":
+    main()

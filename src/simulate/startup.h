@@ -1,0 +1,39 @@
+/*
+ * startup.h - what a start-up costs: a model of messages, bytes and time, by number of ranks.
+ *
+ * Pure. It counts what the protocol says (docs/rendezvous.md) over a tcp store; time is counts times
+ * constants, shared among the cores of a host, and the work of rank 0, which nobody shares.
+ */
+#ifndef DDL_SIMULATE_STARTUP_H
+#define DDL_SIMULATE_STARTUP_H
+
+#include <stdbool.h>
+
+/* What things take, in ns of one core. */
+typedef struct ddl_startup_costs {
+    double rank_ns;       /* a process: to start, to read its settings, to meet, to listen */
+    double connection_ns; /* both ends of a connection, with its handshake */
+    double entry_ns;      /* a rank's entry in the roster, for each rank that reads it */
+    double client_ns;     /* rank 0: a client of the store, with all of its requests */
+    double bytes_per_ns;  /* rank 0: what its store sends */
+    double round_trip_ns; /* between hosts */
+} ddl_startup_costs;
+
+typedef struct ddl_startup_world {
+    int nranks, ranks_per_host, cores_per_host;
+    bool lazy; /* the overlay is connected, not all pairs */
+} ddl_startup_world;
+
+typedef struct ddl_startup {
+    double store_requests, store_bytes; /* of all ranks; requests without handshakes */
+    double connections, mesh_messages, mesh_bytes;
+    double connections_per_rank, store_bytes_per_rank;
+    double seconds;
+} ddl_startup;
+
+/* As measured; startup.c says where. */
+ddl_startup_costs ddl_startup_default(void);
+
+ddl_startup ddl_startup_predict(const ddl_startup_world *world, const ddl_startup_costs *costs);
+
+#endif

@@ -1,0 +1,122 @@
+/* command_startup.c - ddl-sim startup: what it takes to start so many ranks. */
+#include "sim.h"
+
+#include "simulate/startup.h"
+
+#include <getopt.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+enum { MOST_RANKS = 1 << 20, MOST_ROWS = 32 };
+
+struct rows {
+    int nranks[MOST_ROWS];
+    int count;
+};
+
+static void print_help(void)
+{
+    puts(
+        "usage: ddl-sim startup [-p RANKS[,RANKS...]] [--per-host RANKS] [--cores N] [--rtt TIME] [--csv]\n\n"
+        "Says by a model what a start-up over a tcp store takes where all pairs of ranks connect (eager) "
+        "and\n"
+        "where few do at first (lazy; DDL_CONNECT): requests to the store and their bytes, connections,\n"
+        "messages and bytes of the mesh, and time.\n\n"
+        "  -p RANKS         numbers of ranks (1024,4096,16384,65536,100000)\n"
+        "  --per-host RANKS ranks of each host (8)\n"
+        "  --cores N        cores of each host (8)\n"
+        "  --rtt TIME       round trip between hosts (50us)\n"
+        "  --csv            numbers without units, for programs");
+}
+
+static bool parse_rows(const char *text, struct rows *rows)
+{
+    rows->count = 0;
+    for (char *end; rows->count < MOST_ROWS; text = end + 1) {
+        long number = strtol(text, &end, 10);
+        if (end == text || number < 2 || number > MOST_RANKS)
+            return false;
+        rows->nranks[rows->count++] = (int)number;
+        if (*end == '\0')
+            return true;
+        if (*end != ',')
+            return false;
+    }
+    return false;
+}
+
+static void print_row(const ddl_startup_world *world, const ddl_startup_costs *costs, bool csv)
+{
+    ddl_startup startup = ddl_startup_predict(world, costs);
+    const char *connect = world->lazy ? "lazy" : "eager";
+    if (csv) {
+        printf("%d,%s,%.0f,%.0f,%.0f,%.0f,%.0f,%.4f\n", world->nranks, connect, startup.store_requests,
+               startup.store_bytes, startup.connections, startup.mesh_messages, startup.mesh_bytes,
+               startup.seconds);
+        return;
+    }
+    char per_rank[32], store[32], mesh[32], time[32];
+    sim_print_bytes(startup.store_bytes_per_rank, per_rank, sizeof per_rank);
+    sim_print_bytes(startup.store_bytes, store, sizeof store);
+    sim_print_bytes(startup.mesh_bytes, mesh, sizeof mesh);
+    sim_print_time(startup.seconds * 1e9, time, sizeof time);
+    printf("%7d %-6s %9.0f %11s %11s %10.0f %12.0f %12.0f %11s %10s\n", world->nranks, connect,
+           startup.store_requests, per_rank, store, startup.connections_per_rank, startup.connections,
+           startup.mesh_messages, mesh, time);
+}
+
+int sim_startup(int argc, char **argv)
+{
+    static const struct option options[] = {
+        { "help", no_argument, NULL, 'h' },        { "per-host", required_argument, NULL, 'l' },
+        { "cores", required_argument, NULL, 'c' }, { "rtt", required_argument, NULL, 'r' },
+        { "csv", no_argument, NULL, 'v' },         { NULL, 0, NULL, 0 },
+    };
+    struct rows rows = { { 1024, 4096, 16384, 65536, 100000 }, 5 };
+    ddl_startup_world world = { .ranks_per_host = 8, .cores_per_host = 8 };
+    ddl_startup_costs costs = ddl_startup_default();
+    bool csv = false;
+    int option;
+    optind = 1;
+    opterr = 0;
+    while ((option = getopt_long(argc, argv, ":hp:", options, NULL)) != -1) {
+        switch (option) {
+        case 'h':
+            print_help();
+            return SIM_OK;
+        case 'p':
+            if (!parse_rows(optarg, &rows))
+                return sim_usage_error("'%s' are no numbers of ranks from 2 to %d", optarg, MOST_RANKS);
+            break;
+        case 'l':
+            if (!sim_parse_int(optarg, 1, MOST_RANKS, &world.ranks_per_host))
+                return sim_usage_error("'%s' is no number of ranks", optarg);
+            break;
+        case 'c':
+            if (!sim_parse_int(optarg, 1, MOST_RANKS, &world.cores_per_host))
+                return sim_usage_error("'%s' is no number of cores", optarg);
+            break;
+        case 'r':
+            if (!sim_parse_time_ns(optarg, &costs.round_trip_ns))
+                return sim_usage_error("'%s' is no time", optarg);
+            break;
+        case 'v':
+            csv = true;
+            break;
+        default:
+            return sim_bad_option(argc, argv, option);
+        }
+    }
+    if (optind < argc)
+        return sim_usage_error("startup takes no '%s'", argv[optind]);
+    puts(csv ? "ranks,connect,store_requests,store_bytes,connections,mesh_messages,mesh_bytes,seconds"
+             : "  ranks connect requests  bytes/rank store bytes links/rank  connections     messages  mesh "
+               "bytes       time");
+    for (int i = 0; i < rows.count; i++)
+        for (int lazy = 0; lazy < 2; lazy++) {
+            world.nranks = rows.nranks[i];
+            world.lazy = lazy == 1;
+            print_row(&world, &costs, csv);
+        }
+    return SIM_OK;
+}
