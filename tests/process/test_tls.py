@@ -241,11 +241,11 @@ class Tapped(Tls):
             tap.wait(DEADLINE)
             tap.stdout.close()
 
-    def recorded(self, level, secret):
-        """All that went over the wire while two ranks met and computed."""
+    def recorded(self, level, secret, calls=2 * ["allgather:50000:int8"], **environment):
+        """All that went over the wire while ranks met, did one call of their own each, and computed."""
         tap, record = self.tap()
-        world = self.world(2, DDL_SECURITY=level, DDL_SECRET_FILE=secret)
-        ranks = [world.start(r, "init", "allgather:50000:int8", CALL, "free", prefix=self.inside) for r in range(2)]
+        world = self.world(len(calls), DDL_SECURITY=level, DDL_SECRET_FILE=secret, **environment)
+        ranks = [world.start(r, "init", call, CALL, "free", prefix=self.inside) for r, call in enumerate(calls)]
         self.all_do(ranks, "init", "call", "call", "free")
         self.end(tap)
         with open(record, "rb") as file:
@@ -273,6 +273,17 @@ class Tapped(Tls):
             for spelling in (content.encode(), bytes.fromhex(content), base64.b64encode(content.encode())[:40],
                              base64.b64encode(bytes.fromhex(content))[:40]):
                 self.assertNotIn(spelling, record)
+
+    def test_a_pair_that_connects_late_is_encrypted_too(self):
+        """Of 6 ranks, 0 and 3 are not connected at the start."""
+        secret = self.secret_file("secret")
+        calls = ["send:50000:int8:3", "send:9:int8:2", "recv:9:int8:1", "recv:50000:int8:0", "send:9:int8:5",
+                 "recv:9:int8:4"]
+        clear, encrypted = (self.recorded(level, secret, calls, DDL_CONNECT="lazy") for level in ("auth", "tls"))
+        tensor = self.tensor_in(clear)
+        self.assertGreater(len(set(tensor)), 16)
+        self.assertNotIn(tensor, encrypted)
+        self.assertGreater(len(encrypted), 50000)
 
     def test_what_is_altered_is_not_taken(self):
         tap, _ = self.tap()
