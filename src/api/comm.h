@@ -99,9 +99,8 @@ struct ddl_comm {
     struct ddl_news {              /* where pairs may not be connected: what is passed on (failure.c) */
         uint64_t due[DDL_NEWS];    /* operations of which there is something new to tell */
         int ndue;
-        uint64_t told[DDL_NEWS]; /* those last told of, for the first time, and their number */
-        unsigned ntold;
-        uint64_t first_sequence; /* how rank 0 called this operation is known: */
+        uint64_t told[DDL_HISTORY]; /* by sequence modulo its size: the last one that was told of */
+        uint64_t first_sequence;    /* how rank 0 called this operation is known: */
         ddl_signature first;
     } news;
     struct ddl_shrinking *shrinking; /* agreement on who is left (shrink.c); NULL: none was begun */

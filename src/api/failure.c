@@ -218,11 +218,10 @@ static ddl_view sightings(const ddl_comm *comm, uint64_t sequence, uint8_t bytes
 /* Whether this operation was told of before; from now on it was. */
 static bool was_told(ddl_comm *comm, uint64_t sequence)
 {
-    struct ddl_news *news = &comm->news;
-    for (int i = 0; i < DDL_NEWS; i++)
-        if (news->told[i] == sequence)
-            return true;
-    news->told[news->ntold++ % DDL_NEWS] = sequence;
+    uint64_t *told = &comm->news.told[sequence % DDL_HISTORY];
+    if (*told >= sequence)
+        return true;
+    *told = sequence;
     return false;
 }
 
@@ -473,17 +472,6 @@ void ddl_failure_differs(ddl_comm *comm, uint64_t sequence, const ddl_signature 
         raise_mismatch(comm, &frame, ours, rank, theirs);
 }
 
-/* There is something new to tell of this operation, with the next tick. */
-static void owe_news(ddl_comm *comm, uint64_t sequence)
-{
-    struct ddl_news *news = &comm->news;
-    for (int i = 0; i < news->ndue; i++)
-        if (news->due[i] == sequence)
-            return;
-    if (news->ndue < DDL_NEWS)
-        news->due[news->ndue++] = sequence;
-}
-
 static void pay_news(ddl_comm *comm)
 {
     struct ddl_news *news = &comm->news;
@@ -491,6 +479,18 @@ static void pay_news(ddl_comm *comm)
         uint64_t sequence = news->due[--news->ndue];
         pass_on(comm, -1, sequence, own_signature(comm, sequence));
     }
+}
+
+/* There is something new to tell of this operation, with the next tick. */
+static void owe_news(ddl_comm *comm, uint64_t sequence)
+{
+    struct ddl_news *news = &comm->news;
+    for (int i = 0; i < news->ndue; i++)
+        if (news->due[i] == sequence)
+            return;
+    if (news->ndue == DDL_NEWS)
+        pay_news(comm);
+    news->due[news->ndue++] = sequence;
 }
 
 /* How rank 0 called this operation. */
@@ -509,9 +509,9 @@ void ddl_failure_knows(ddl_comm *comm, int peer, const ddl_frame *frame, ddl_vie
     ddl_sightings theirs;
     ddl_error ignored; /* who sends nonsense helps nobody */
     const uint64_t sequence = frame->sequence;
-    bool is_new = !was_told(comm, sequence), knows_more = false;
     if (ddl_sightings_decode(payload, comm->nranks, &theirs, &ignored) != DDL_OK)
         return;
+    bool is_new = !was_told(comm, sequence), knows_more = false;
     for (int rank = 0; rank < comm->nranks; rank++) {
         bool seen = ddl_sightings_has(&theirs, rank);
         knows_more = knows_more || (!seen && comm->entered[rank] >= sequence);

@@ -350,6 +350,7 @@ static void take_arrivals(ddl_world *world)
             ddl_mesh_meet(world->mesh, outcome.rank, outcome.wire);
         else
             ddl_mesh_miss(world->mesh, outcome.rank, &outcome.error);
+    ddl_engine_wake(world->engine); /* who waits must see that there is a new connection to wait for */
 }
 
 /* ---- what the engine drives ---- */
@@ -589,7 +590,7 @@ ddl_status ddl_world_create(const ddl_options *options, ddl_world **out, ddl_err
 static void await_meetings(ddl_world *world)
 {
     ddl_deadline deadline = ddl_deadline_in_ms(LAST_MEETINGS_MS);
-    bool awaited = true;
+    bool awaited = ddl_roster_is_sparse(world->roster);
     while (awaited && !ddl_deadline_passed(deadline) && ddl_engine_enter(world->engine, deadline)) {
         ddl_engine_progress(world->engine);
         awaited = ddl_mesh_awaits_meeting(world->mesh);
@@ -604,12 +605,14 @@ static void close_mesh(ddl_world *world)
     if (world->mesh == NULL || world->engine == NULL)
         return;
     await_meetings(world);
-    ddl_bootstrap_close_door(world->bootstrap);
     if (ddl_engine_enter(world->engine, ddl_deadline_in_ms(DDL_COMM_FREE_MS))) {
+        take_arrivals(world); /* who is connected just now hears the goodbye too */
         ddl_mesh_close(world->mesh);
         ddl_engine_progress(world->engine);
+        ddl_bootstrap_shut_door(world->bootstrap);
         ddl_engine_leave(world->engine);
     }
+    ddl_bootstrap_close_door(world->bootstrap); /* while there is an engine to tell of arrivals */
 }
 
 void ddl_world_destroy(ddl_world *world)

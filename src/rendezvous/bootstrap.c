@@ -34,6 +34,7 @@ enum {
 struct ddl_bootstrap {
     ddl_store *store;
     ddl_meshing *meshing; /* where pairs connect late; else NULL */
+    ddl_meshing *closing; /* the same, once nobody is to be let in any more */
 };
 
 /* One start-up while it lasts. */
@@ -574,6 +575,8 @@ ddl_status ddl_bootstrap_join(const ddl_bootstrap_options *options, ddl_bootstra
         *roster = course.roster;
     } else {
         ddl_store_destroy(course.store, ddl_deadline_in_ms(LAST_WORDS_MS));
+        ddl_meshing_close(course.meshing); /* which looks at the roster */
+        course.meshing = NULL;
         ddl_roster_destroy(course.roster);
         ddl_free(bootstrap);
     }
@@ -599,12 +602,18 @@ bool ddl_bootstrap_next(ddl_bootstrap *bootstrap, ddl_meshing_outcome *outcome)
     return bootstrap->meshing != NULL && ddl_meshing_next(bootstrap->meshing, outcome);
 }
 
+void ddl_bootstrap_shut_door(ddl_bootstrap *bootstrap)
+{
+    bootstrap->closing = bootstrap->meshing;
+    bootstrap->meshing = NULL;
+}
+
 void ddl_bootstrap_close_door(ddl_bootstrap *bootstrap)
 {
     if (bootstrap == NULL)
         return;
-    ddl_meshing_close(bootstrap->meshing);
-    bootstrap->meshing = NULL;
+    ddl_meshing_close(bootstrap->closing != NULL ? bootstrap->closing : bootstrap->meshing);
+    bootstrap->closing = bootstrap->meshing = NULL;
 }
 
 void ddl_bootstrap_leave(ddl_bootstrap *bootstrap)

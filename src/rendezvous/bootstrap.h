@@ -66,6 +66,9 @@ void ddl_bootstrap_listen(ddl_bootstrap *bootstrap, void (*hear)(void *arg), voi
 void ddl_bootstrap_reach(ddl_bootstrap *bootstrap, int rank);
 bool ddl_bootstrap_next(ddl_bootstrap *bootstrap, ddl_meshing_outcome *outcome);
 
+/* Holder of the engine, under whose baton reach and next are called: they find nothing any more. */
+void ddl_bootstrap_shut_door(ddl_bootstrap *bootstrap);
+
 /* From now on nobody connects any more, and hear is not called. NULL is fine. */
 void ddl_bootstrap_close_door(ddl_bootstrap *bootstrap);
 
