@@ -58,16 +58,14 @@ static void key_of(const char *what, int rank, char key[32])
 
 /* ---- this rank ---- */
 
-static ddl_status know_oneself(struct course *course, ddl_error *err)
+ddl_status ddl_bootstrap_know_oneself(int rank, int nranks, uint32_t generator, const ddl_prover *prover,
+                                      ddl_hello_party *self, ddl_member *own, ddl_error *err)
 {
-    const ddl_bootstrap_options *options = course->options;
-    ddl_hello_party *self = &course->self;
-    ddl_member *own = &course->own;
-    self->rank = own->rank = options->rank;
-    self->nranks = options->nranks;
-    self->generator = options->generator;
-    self->prover = options->prover;
-    self->level = ddl_prover_level(options->prover);
+    self->rank = own->rank = rank;
+    self->nranks = nranks;
+    self->generator = generator;
+    self->prover = prover;
+    self->level = ddl_prover_level(prover);
     self->pid = own->pid = (int32_t)getpid();
     ddl_host_name(own->host);
     ddl_hello_clean(own->host);
@@ -75,6 +73,13 @@ static ddl_status know_oneself(struct course *course, ddl_error *err)
     ddl_host_id(own->host_id);
     own->cpus = ddl_host_cpus();
     return ddl_host_random(self->nonce, sizeof self->nonce, err);
+}
+
+static ddl_status know_oneself(struct course *course, ddl_error *err)
+{
+    const ddl_bootstrap_options *options = course->options;
+    return ddl_bootstrap_know_oneself(options->rank, options->nranks, options->generator, options->prover,
+                                      &course->self, &course->own, err);
 }
 
 /* A link to every rank that is connected at the start; rank 0 has each of all as a client of the store, too.

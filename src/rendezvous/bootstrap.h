@@ -36,6 +36,12 @@ typedef struct ddl_bootstrap_options {
     int64_t late_ms; /* for a pair that connects late */
 } ddl_bootstrap_options;
 
+/* What this process tells of itself: to who opens a connection (*self), and in its record (*own, all but
+ * addresses). Both zero before. */
+DDL_MUST_USE ddl_status ddl_bootstrap_know_oneself(int rank, int nranks, uint32_t generator,
+                                                   const ddl_prover *prover, ddl_hello_party *self,
+                                                   ddl_member *own, ddl_error *err);
+
 /*
  * Make sure, raising the soft limit where that is allowed, that a rank of a world can open as many
  * descriptors as it will need. To be asked first of all: who runs out of them half-way may be ended by a

@@ -1,9 +1,9 @@
 /*
  * gpu_rank - a rank with buffers in memory of a GPU, for tests of what breaks: gpu_rank DRIVER CALLS COUNT
- * [again]
+ * [again|host]
  *
  * Makes that many allreduce of COUNT floats until one fails, and tells the end of it in a line of JSON.
- * again: and one more in another world.
+ * again: and one more in another world. host: the buffers are in host memory, though the driver is loaded.
  */
 #include "../conformance/gpu_memory.h"
 
@@ -11,6 +11,7 @@
 
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <time.h>
 
 static void tell(const char *event, ddl_status status)
@@ -32,8 +33,9 @@ int main(int argc, char **argv)
     if (argc < 4 || status != DDL_OK)
         return 2;
     size_t count = (size_t)atol(argv[3]);
-    void *in = gpu_memory_open(argv[1]) ? gpu_memory_alloc(count * sizeof(float)) : NULL;
-    void *out = in != NULL ? gpu_memory_alloc(count * sizeof(float)) : NULL;
+    void *(*alloc)(size_t) = argc > 4 && strcmp(argv[4], "host") == 0 ? malloc : gpu_memory_alloc;
+    void *in = gpu_memory_open(argv[1]) ? alloc(count * sizeof(float)) : NULL;
+    void *out = in != NULL ? alloc(count * sizeof(float)) : NULL;
     if (out == NULL)
         return 2;
     for (int i = 0; status == DDL_OK && i < atoi(argv[2]); i++)
@@ -42,7 +44,7 @@ int main(int argc, char **argv)
     if (status != DDL_OK) /* the second one only says that there was a first */
         tell("after", ddl_allreduce(in, out, count, DDL_FLOAT32, DDL_SUM, world, NULL));
     tell("free", ddl_comm_free(&world));
-    if (argc > 4 && ddl_init(&world, NULL) == DDL_OK) {
+    if (argc > 4 && alloc != malloc && ddl_init(&world, NULL) == DDL_OK) {
         tell("again", ddl_allreduce(in, out, count, DDL_FLOAT32, DDL_SUM, world, NULL));
         ddl_comm_free(&world);
     }

@@ -11,6 +11,7 @@
  *     delay=300  each operation of a stream takes up to so many microseconds more
  *     fail=5     the fifth asynchronous copy of the process is refused
  *     break=5    the fifth one fails while it runs, and everything after it
+ *     answers=34 whoever asks where memory is gets this error
  *     hang=5     the fifth one does not end, nor does what comes after it in its stream
  */
 #include <cuda.h>
@@ -73,7 +74,7 @@ static struct {
     pthread_cond_t changed;
     bool is_set_up, broken;
     int gpus, delay_us;
-    long copies, fail, break_, hang;
+    long copies, fail, break_, hang, answers;
     struct CUctx_st contexts[GPUS_AT_MOST];
     struct memory *memories;
     struct CUstream_st *streams;
@@ -91,7 +92,10 @@ static void read_words(const char *words)
     struct {
         const char *name;
         long *value;
-    } known[] = { { "fail=", &driver.fail }, { "break=", &driver.break_ }, { "hang=", &driver.hang } };
+    } known[] = { { "fail=", &driver.fail },
+                  { "break=", &driver.break_ },
+                  { "hang=", &driver.hang },
+                  { "answers=", &driver.answers } };
     for (const char *word = words; word != NULL;
          word = strchr(word, ',') != NULL ? strchr(word, ',') + 1 : NULL) {
         for (size_t i = 0; i < sizeof known / sizeof *known; i++)
@@ -339,6 +343,8 @@ CUresult CUDAAPI cuPointerGetAttributes(unsigned count, CUpointer_attribute *att
 {
     ENTER(false);
     const struct memory *memory = find((uintptr_t)pointer);
+    if (driver.answers != 0)
+        return unlock((CUresult)driver.answers);
     for (unsigned i = 0; i < count; i++)
         switch (attributes[i]) {
         case CU_POINTER_ATTRIBUTE_MEMORY_TYPE:

@@ -89,6 +89,14 @@ class Failing(unittest.TestCase):
             self.assertIn("the CUDA driver has failed (error 700)", record["text"])
             rank.finish()
 
+    def test_a_driver_that_never_came_up_leaves_host_memory_alone(self):
+        # 34: a stub that only links; 100: no GPU; 803: of another version than the kernel's. 700: a GPU that has failed.
+        for answers, status in ((34, "DDL_OK"), (100, "DDL_OK"), (803, "DDL_OK"), (700, "DDL_EDEVICE")):
+            with self.subTest(answers=answers), World(GPU_RANK, 1, DDL_STANDIN=f"answers={answers}") as world:
+                rank = world.start(0, DRIVER, 1, 10, "host")
+                rank.expect("init", "DDL_OK")
+                rank.expect("allreduce", status)
+
     def test_a_rank_alone(self):
         limit_ms = int(1000 * bound(1.5))
         for words, expected in (("fail=3", "cuMemcpyAsync"), ("break=3", "CUDA_ERROR_ILLEGAL_ADDRESS"),

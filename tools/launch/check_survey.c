@@ -13,6 +13,7 @@
 #include "io/host.h"
 #include "io/service.h"
 #include "io/socket.h"
+#include "rendezvous/bootstrap.h"
 #include "rendezvous/network.h"
 #include "rendezvous/proof.h"
 #include "rendezvous/store.h"
@@ -50,25 +51,6 @@ static void key_of(const char *what, int rank, char key[32])
 }
 
 /* ---- meeting ---- */
-
-static ddl_status know_oneself(struct course *course, ddl_error *err)
-{
-    const ddl_config *config = course->config;
-    ddl_hello_party *self = &course->self;
-    ddl_member *own = &course->own;
-    self->rank = own->rank = config->rank;
-    self->nranks = config->nranks;
-    self->generator = DDL_GENERATOR_VERSION;
-    self->prover = course->prover;
-    self->level = ddl_prover_level(course->prover);
-    self->pid = own->pid = (int32_t)getpid();
-    ddl_host_name(own->host);
-    ddl_hello_clean(own->host);
-    memcpy(self->host, own->host, sizeof self->host);
-    ddl_host_id(own->host_id);
-    own->cpus = ddl_host_cpus();
-    return ddl_host_random(self->nonce, sizeof self->nonce, err);
-}
 
 static ddl_status set(struct course *course, const char *key, ddl_view value, ddl_error *err)
 {
@@ -392,7 +374,8 @@ static ddl_status run(struct course *course, ddl_error *err)
     if (course->prover != NULL && course->prover->source != NULL)
         snprintf(survey->proves, sizeof survey->proves, "%s", course->prover->source);
     DDL_TRY(ddl_host_need_descriptors(4 * config->nranks + MARGIN, "the connections of the check", err));
-    DDL_TRY(know_oneself(course, err));
+    DDL_TRY(ddl_bootstrap_know_oneself(course->config->rank, course->config->nranks, DDL_GENERATOR_VERSION,
+                                       course->prover, &course->self, &course->own, err));
     course->row = ddl_alloc_array((size_t)config->nranks, sizeof *course->row);
     if (course->row == NULL)
         return DDL_FAIL(err, DDL_ENOMEM, "no memory for %d ranks", config->nranks);
