@@ -5,6 +5,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <openssl/bio.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -335,9 +336,24 @@ static void strangers_are_heard_only_so_far(void **state)
     pair_close(&pair);
 }
 
+/* OpenSSL has some 120 kinds of its own to give in the life of a process. */
+static void worlds_that_come_and_go_use_nothing_up(void **state)
+{
+    const ddl_tls_group_options options = { .rekey_bytes = 0 };
+    ddl_error error;
+    (void)state;
+    for (int i = 0; i < 200; i++) {
+        ddl_tls_group *group;
+        assert_int_equal(ddl_tls_group_create(&options, &group, &error), DDL_OK);
+        ddl_tls_group_destroy(group);
+    }
+    assert_true(BIO_get_new_index() < 200);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(worlds_that_come_and_go_use_nothing_up),
         cmocka_unit_test(bytes_arrive_whatever_their_pieces),
         cmocka_unit_test(keys_change_before_they_are_worn),
         cmocka_unit_test(what_is_altered_is_never_taken),

@@ -165,6 +165,22 @@ class Addresses(Networks):
                 self.assertEqual(len(said), 1, launched[0].story())
                 self.assertIn("rank 0 listens at 10.77.0.1 instead", said[0])
 
+    def test_interfaces_that_are_named_do_not_part_the_ranks_of_one_host(self):
+        hosts = self.hosts(1)
+        world = self.world(2, MASTER_ADDR="nodea", LOCAL_WORLD_SIZE=2, DDL_IFACE="wire")
+        self.expect_all([world.start(r, *CALLS, prefix=self.on(hosts, 0, "127.0.1.1 nodea\n", name="nodea"))
+                         for r in range(2)])
+
+    def test_an_address_that_is_not_usable_yet_is_left_out(self):
+        hosts = self.hosts(2)
+        for i, name in enumerate(hosts.names):
+            subprocess.run(["ip", "netns", "exec", name, "sh", "-c",
+                            "echo 600 >/proc/sys/net/ipv6/conf/wire/dad_transmits"], check=True)
+            ip("-n", name, "addr", "del", f"fd77::{i + 1}/64", "dev", "wire")
+            ip("-n", name, "addr", "add", f"fd77::{i + 1}/64", "dev", "wire")  # others are being asked for it
+        world = self.world(2, MASTER_ADDR="nodea")
+        self.expect_all([world.start(r, *CALLS, prefix=self.on(hosts, r, "10.77.0.1 nodea\n")) for r in range(2)])
+
     def test_the_own_name_needs_no_name_server(self):
         hosts = self.hosts(1)
         world = self.world(2, MASTER_ADDR="laptop", LOCAL_WORLD_SIZE=2)
