@@ -6,9 +6,9 @@
  *     P:RUN:k:KEY        a value, with the token of who set it
  *     P:RUN:echo:TOKEN   rank 0's answer to the rank of that token, sealed
  *     P:RUN:end          what the run came to: settled, or failed, whichever came first
- *     P:RUN:wills        what the run fails with if a rank ends; that a rank needs nothing more
- *     P:RUN:all          the names of these keys, so that rank 0 can remove them
- *     P:alive:TOKEN      a channel; who takes part subscribes to it on a connection of its own
+ *     P:RUN:wills        what the run fails with if a rank ends that has set a key; that one needs nothing
+ * more P:RUN:all          the names of these keys, so that rank 0 can remove them P:alive:TOKEN      a
+ * channel; who takes part subscribes to it on a connection of its own
  *
  * All keys but the last are streams. An entry with the fixed id 1-1 can be added to a stream once, so it is a
  * value that is set once; and a read that blocks, on several streams, is how ranks wait without asking again
@@ -46,6 +46,8 @@ enum {
     ROUNDS_MOST = 4096, /* of reading on, BATCH at a time: a server could go on for ever */
     NAME_TEXT = 600,
     ID_TEXT = 48,
+    KEY_TEXT = DDL_STORE_KEY_LIMIT + 1,
+    MOST_REPLIES = 12,
     BATCH = 64, /* entries, channels or keys in one request */
 };
 
@@ -53,9 +55,10 @@ enum {
 struct member {
     char token[DDL_TOKEN_TEXT];
     ddl_bytes will;
-    bool is_done; /* has heard that the run is settled */
-    bool is_gone; /* its will was executed, or it left */
-    bool missed;  /* was not there at the last look */
+    char key[KEY_TEXT]; /* the will counts if this rank has set this */
+    bool is_done;       /* has heard that the run is settled */
+    bool is_gone;       /* its will was executed, or it left */
+    bool missed;        /* was not there at the last look */
 };
 
 struct store_redis {
@@ -69,11 +72,12 @@ struct store_redis {
     char expiry[16]; /* seconds, as text */
     ddl_deadline next_life_look, next_poll;
     bool host_missed;
-    ddl_error odd_meet;                      /* why the record at the place was passed over */
-    bool has_begun;                          /* rank 0: meet names our run */
-    bool came_late;                          /* entered a run that was settled already */
-    bool has_will, has_set, settled, failed; /* has_set: created a key */
-    bool is_forged;                          /* failed, since nobody of the run has said how it came out */
+    ddl_error odd_meet; /* why the record at the place was passed over */
+    bool has_begun;     /* rank 0: meet names our run */
+    bool came_late;     /* entered a run that was settled already */
+    bool has_will, settled, failed;
+    char first_key[KEY_TEXT]; /* that we have created; "" if none */
+    bool is_forged;           /* failed, since nobody of the run has said how it came out */
     ddl_error will, failure;
     struct member *members; /* rank 0 */
     int member_count, member_room;
@@ -154,21 +158,34 @@ static bool seal_error(const struct store_redis *redis, const char *name, const 
                         (ddl_view){ value, ddl_store_error_encode(error, value) }, out);
 }
 
-/* Set name once, to one field, with our token; and see to its removal. The reply is the last of
- * CREATE_COMMANDS. */
-enum { CREATE_COMMANDS = 6 };
-
+/* Set name once, to one field, with our token; and see to its removal. Part of a transaction, its first. */
 static void add_create(ddl_redis_request *request, const struct store_redis *redis, ddl_view name,
                        const char *field, ddl_view value)
 {
     struct name all;
     ddl_view index = name_of(&all, redis->run, "all", "");
-    ADD(request, word("MULTI"));
     ADD(request, word("XADD"), name, word("1-1"), word("by"), word(redis->token), word(field), value);
     ADD(request, word("EXPIRE"), name, word(redis->expiry));
     ADD(request, word("SADD"), index, name);
     ADD(request, word("EXPIRE"), index, word(redis->expiry));
-    ADD(request, word("EXEC"));
+}
+
+/* Tell rank 0 our will, which counts once we have set key, or that we need nothing more. Part of a
+ * transaction. */
+static void add_word_to_host(ddl_redis_request *request, const struct store_redis *redis, const char *field,
+                             ddl_view value, const char *key)
+{
+    const ddl_seal seal = seal_of(redis);
+    struct name wills;
+    char told[TOLD_NAME];
+    ddl_bytes sealed = { 0 };
+    ddl_view name = name_of(&wills, redis->run, "wills", "");
+    if (!ddl_seal_put(&seal, redis->self.rank, told_name(field, redis->token, told), value, &sealed))
+        request->incomplete = true;
+    ADD(request, word("XADD"), name, word("*"), word("by"), word(redis->token), word("key"), word(key),
+        word(field), ddl_bytes_view(&sealed));
+    ddl_bytes_fini(&sealed);
+    ADD(request, word("EXPIRE"), name, word(redis->expiry));
 }
 
 /* A read of streams, each from behind an id. It waits if block_ms is above 0. */
@@ -311,22 +328,25 @@ static ddl_status fail_run(struct store_redis *redis, const ddl_error *cause, dd
     struct name end;
     ddl_redis_request request = { .count = 0 };
     struct reading reading = { .count = 0 };
-    ddl_redis_reply *replies[CREATE_COMMANDS + 1] = { NULL };
+    ddl_redis_reply *replies[MOST_REPLIES] = { NULL };
     ddl_view name = name_of(&end, redis->run, "end", "");
     request.incomplete = !seal_error(redis, "failed", cause, &sealed);
+    ADD(&request, word("MULTI"));
     add_create(&request, redis, name, "failed", ddl_bytes_view(&sealed));
+    ADD(&request, word("EXEC"));
     ddl_bytes_fini(&sealed);
     read_from(&reading, name, "0-0");
     add_read(&request, &reading, 0);
+    const int commands = request.count;
     DDL_TRY(ddl_redis_link_exchange(redis->link, &request, deadline, replies, err));
-    ddl_status status = ddl_redis_link_check(redis->link, replies, CREATE_COMMANDS + 1, err);
+    ddl_status status = ddl_redis_link_check(redis->link, replies, commands, err);
     size_t count;
-    ddl_redis_reply *const *entries = entries_of(replies[CREATE_COMMANDS], end.text, &count);
+    ddl_redis_reply *const *entries = entries_of(replies[commands - 1], end.text, &count);
     if (status == DDL_OK && count > 0)
         hear_end(redis, entries[0]);
     if (status == DDL_OK && !redis->failed && !redis->settled)
-        status = ddl_redis_link_refused(redis->link, replies[CREATE_COMMANDS], err);
-    ddl_redis_link_release(replies, CREATE_COMMANDS + 1);
+        status = ddl_redis_link_refused(redis->link, replies[commands - 1], err);
+    ddl_redis_link_release(replies, commands);
     return status;
 }
 
@@ -393,7 +413,10 @@ static void hear_will(struct store_redis *redis, const ddl_redis_reply *entry)
     struct member *member = member_of(redis, token);
     if (member == NULL)
         return;
+    ddl_view key = field_of(entry, "key");
     member->is_done = member->is_done || is_done;
+    snprintf(member->key, sizeof member->key, "%.*s", key.bytes < KEY_TEXT ? (int)key.bytes : 0,
+             (const char *)key.data);
     member->will.bytes = 0;
     if (will.bytes <= DDL_STORE_ERROR_BYTES)
         (void)!ddl_bytes_append(&member->will, will.data, will.bytes);
@@ -472,6 +495,27 @@ static ddl_status check_meet(struct store_redis *redis, ddl_error *err)
                     meet.is_proved ? "" : " That one does not have the secret of this job");
 }
 
+/* Whether a member has set the key that its will came with. One that came second has not, and has no say. */
+static ddl_status has_a_say(struct store_redis *redis, const struct member *member, bool *has_say,
+                            ddl_error *err)
+{
+    struct name name;
+    char owner[DDL_TOKEN_TEXT] = "";
+    ddl_redis_request request = { .count = 0 };
+    struct reading reading = { .count = 0 };
+    ddl_redis_reply *reply = NULL;
+    size_t count;
+    read_from(&reading, key_name(redis, &name, member->key), "0-0");
+    add_read(&request, &reading, 0);
+    DDL_TRY(ddl_redis_link_exchange(redis->link, &request, ddl_now_ns(), &reply, err));
+    ddl_status status = ddl_redis_link_check(redis->link, &reply, 1, err);
+    ddl_redis_reply *const *entries = entries_of(reply, name.text, &count);
+    *has_say = status == DDL_OK && count > 0 && token_of(entries[0], "by", owner) &&
+               strcmp(owner, member->token) == 0;
+    ddl_redis_link_release(&reply, 1);
+    return status;
+}
+
 /* Rank 0: execute the will of the first rank that is not there, twice in a row. */
 static ddl_status look_for_dead(struct store_redis *redis, ddl_error *err)
 {
@@ -485,6 +529,11 @@ static ddl_status look_for_dead(struct store_redis *redis, ddl_error *err)
             redis->next_life_look = ddl_deadline_in_ms(LIFE_AGAIN_MS);
         if (!member->is_gone || member->is_done || member->will.bytes == 0 ||
             ddl_store_error_decode(ddl_bytes_view(&member->will), &will, NULL) != DDL_OK)
+            continue;
+        bool has_say;
+        DDL_TRY(has_a_say(redis, member, &has_say, err));
+        member->is_done = !has_say;
+        if (!has_say)
             continue;
         DDL_TRY(fail_run(redis, &will, ddl_now_ns(), err));
         return known_failure(redis, err);
@@ -976,39 +1025,19 @@ static ddl_status rediss_open(const ddl_store_options *options, const char *rest
 
 /* ---- requests of the store's callers ---- */
 
-/* Tell rank 0 of our will, or that we need nothing more. */
 static ddl_status tell_host(struct store_redis *redis, const char *field, ddl_view value,
                             ddl_deadline deadline, ddl_error *err)
 {
-    const ddl_seal seal = seal_of(redis);
-    struct name wills;
-    char told[TOLD_NAME];
-    ddl_bytes sealed = { 0 };
     ddl_redis_request request = { .count = 0 };
-    ddl_redis_reply *replies[4] = { NULL };
-    ddl_view name = name_of(&wills, redis->run, "wills", "");
-    request.incomplete =
-        !ddl_seal_put(&seal, redis->self.rank, told_name(field, redis->token, told), value, &sealed);
+    ddl_redis_reply *replies[MOST_REPLIES] = { NULL };
     ADD(&request, word("MULTI"));
-    ADD(&request, word("XADD"), name, word("*"), word("by"), word(redis->token), word(field),
-        ddl_bytes_view(&sealed));
-    ddl_bytes_fini(&sealed);
-    ADD(&request, word("EXPIRE"), name, word(redis->expiry));
+    add_word_to_host(&request, redis, field, value, redis->first_key);
     ADD(&request, word("EXEC"));
+    const int commands = request.count;
     DDL_TRY(ddl_redis_link_exchange(redis->link, &request, deadline, replies, err));
-    ddl_status status = ddl_redis_link_check(redis->link, replies, 4, err);
-    ddl_redis_link_release(replies, 4);
+    ddl_status status = ddl_redis_link_check(redis->link, replies, commands, err);
+    ddl_redis_link_release(replies, commands);
     return status;
-}
-
-/* A will counts once a key was created, so it is told then. */
-static ddl_status tell_will(struct store_redis *redis, ddl_deadline deadline, ddl_error *err)
-{
-    uint8_t value[DDL_STORE_ERROR_BYTES];
-    if (!redis->has_will || !redis->has_set)
-        return DDL_OK;
-    return tell_host(redis, "will", (ddl_view){ value, ddl_store_error_encode(&redis->will, value) },
-                     deadline, err);
 }
 
 static ddl_status copy_value(ddl_view value, ddl_bytes *out, ddl_error *err)
@@ -1107,29 +1136,36 @@ static ddl_status set_new(struct store_redis *redis, const char *key, ddl_view v
 {
     struct name name;
     ddl_redis_request request = { .count = 0 };
-    ddl_redis_reply *replies[CREATE_COMMANDS + 2] = { NULL };
+    ddl_redis_reply *replies[MOST_REPLIES] = { NULL };
     struct reading reading = { .count = 0 };
     struct name end;
+    uint8_t will[DDL_STORE_ERROR_BYTES];
     bool found = false;
     const bool settles = strcmp(key, DDL_STORE_SETTLED) == 0;
     DDL_TRY(known_failure(redis, err));
     if (redis->came_late)
         return come_late(redis, key, deadline, outcome, existing, err);
+    ADD(&request, word("MULTI"));
     add_create(&request, redis, key_name(redis, &name, key), settles ? "settled" : "value", value);
+    if (redis->has_will && redis->first_key[0] == '\0') /* who dies before the next request has a will */
+        add_word_to_host(&request, redis, "will",
+                         (ddl_view){ will, ddl_store_error_encode(&redis->will, will) }, key);
+    ADD(&request, word("EXEC"));
+    const int exec = request.count - 1;
     add_count_of(&request, redis, redis->host_token);
     read_from(&reading, name_of(&end, redis->run, "end", ""), "0-0");
     add_read(&request, &reading, 0);
     DDL_TRY(ddl_redis_link_exchange(redis->link, &request, deadline, replies, err));
     const bool repeated = request.repeated;
-    ddl_status status = ddl_redis_link_check(redis->link, replies, CREATE_COMMANDS + 2, err);
-    const ddl_redis_reply *done = replies[CREATE_COMMANDS - 1];
+    ddl_status status = ddl_redis_link_check(redis->link, replies, exec + 3, err);
+    const ddl_redis_reply *done = replies[exec];
     bool created = false, host_there = false;
     if (status == DDL_OK && (done->kind != DDL_REDIS_ARRAY || done->item_count == 0))
         status = ddl_redis_link_refused(redis->link, done, err);
     if (status == DDL_OK) {
         created = done->items[0]->kind == DDL_REDIS_TEXT;
-        host_there = is_there(replies[CREATE_COMMANDS], 0);
-        status = hear(redis, replies[CREATE_COMMANDS + 1], err);
+        host_there = is_there(replies[exec + 1], 0);
+        status = hear(redis, replies[exec + 2], err);
     }
     if (status == DDL_OK)
         status = known_failure(redis, err);
@@ -1137,7 +1173,7 @@ static ddl_status set_new(struct store_redis *redis, const char *key, ddl_view v
         status = read_existing(redis, key, repeated, deadline, outcome, existing, &found, err);
     if (status == DDL_OK && !created && !found)
         status = ddl_redis_link_refused(redis->link, done->items[0], err);
-    ddl_redis_link_release(replies, CREATE_COMMANDS + 2);
+    ddl_redis_link_release(replies, exec + 3);
     DDL_TRY(status);
     if (created)
         *outcome = DDL_STORE_CREATED;
@@ -1145,10 +1181,9 @@ static ddl_status set_new(struct store_redis *redis, const char *key, ddl_view v
         return DDL_OK;
     if (!host_there && !redis->settled)
         DDL_TRY(leave_old_run(redis, err));
-    if (redis->has_set)
-        return DDL_OK;
-    redis->has_set = true;
-    return tell_will(redis, deadline, err);
+    if (redis->first_key[0] == '\0')
+        snprintf(redis->first_key, sizeof redis->first_key, "%s", key);
+    return DDL_OK;
 }
 
 static ddl_status redis_set_new(ddl_store *store, const char *key, ddl_view value, ddl_deadline deadline,
@@ -1204,7 +1239,7 @@ static void hear_settled(struct store_redis *redis, ddl_deadline deadline)
     if (redis->self.rank == 0)
         return;
     ddl_error unwanted; /* a courtesy: the run is settled, and cannot fail any more */
-    if (redis->has_set)
+    if (redis->first_key[0] != '\0')
         (void)!tell_host(redis, "done", (ddl_view){ "", 0 }, deadline, &unwanted);
     ddl_redis_link_rest(redis->link);
 }
@@ -1241,10 +1276,13 @@ static ddl_status redis_get(ddl_store *store, const char *key, ddl_deadline dead
 static ddl_status redis_will(ddl_store *store, const ddl_error *will, ddl_deadline deadline, ddl_error *err)
 {
     struct store_redis *redis = as_redis(store);
+    uint8_t value[DDL_STORE_ERROR_BYTES];
     DDL_TRY(known_failure(redis, err));
     redis->will = *will;
     redis->has_will = true;
-    return tell_will(redis, deadline, err);
+    if (redis->first_key[0] == '\0')
+        return DDL_OK; /* it is told with the first key */
+    return tell_host(redis, "will", (ddl_view){ value, ddl_store_error_encode(will, value) }, deadline, err);
 }
 
 static ddl_status redis_fail(ddl_store *store, const ddl_error *cause, ddl_deadline deadline,
@@ -1352,7 +1390,8 @@ static void redis_destroy(ddl_store *store, ddl_deadline deadline)
     ddl_error unwanted;
     if (redis->link != NULL)
         ddl_redis_link_hurry(redis->link, deadline);
-    if (redis->has_will && redis->has_set && !redis->failed && !redis->settled && !redis->base.is_lost)
+    if (redis->has_will && redis->first_key[0] != '\0' && !redis->failed && !redis->settled &&
+        !redis->base.is_lost)
         (void)!fail_run(redis, &redis->will, deadline,
                         &unwanted); /* nobody is left to tell if that does not work */
     if (redis->has_begun)
