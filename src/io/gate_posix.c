@@ -15,8 +15,14 @@ struct ddl_gate {
     bool one_shot;
     /* ddl_gate_watch stores the first and then loads the second, the sleeper the other way round, both
      * sequentially consistently: one of them sees the other, and who arms its own gate need not be rung. */
-    atomic_bool watched, sleeping;
+    atomic_bool watched;
+    atomic_int sleep; /* enum sleep */
 };
+
+/* Whether a sleeper watches the loop was settled when it fell asleep. One that does so in vain, as watching
+ * was switched off since, is left asleep: it wakes at most once for nothing, and to wake it at each change
+ * would cost two switches of threads for each call of ddl_test. */
+enum sleep { AWAKE, ASLEEP, ASLEEP_WATCHING };
 
 static bool set_flags(int fd)
 {
@@ -31,7 +37,7 @@ ddl_status ddl_gate_create(int loop_fd, bool one_shot, ddl_gate **out, ddl_error
     gate->loop_fd = loop_fd;
     gate->one_shot = one_shot;
     atomic_init(&gate->watched, !one_shot);
-    atomic_init(&gate->sleeping, false);
+    atomic_init(&gate->sleep, AWAKE);
     if (DDL_FAILPOINT_OS("io.pipe", EMFILE) || pipe(gate->bell) != 0) {
         int cause = errno;
         ddl_free(gate);
@@ -56,12 +62,14 @@ void ddl_gate_destroy(ddl_gate *gate)
 
 void ddl_gate_wait(ddl_gate *gate, int timeout_ms)
 {
-    atomic_store(&gate->sleeping, true);
+    atomic_store(&gate->sleep, ASLEEP);
     bool watched = atomic_load(&gate->watched);
+    if (watched)
+        atomic_store(&gate->sleep, ASLEEP_WATCHING);
     struct pollfd fds[2] = { { .fd = gate->bell[0], .events = POLLIN },
                              { .fd = watched ? gate->loop_fd : -1, .events = POLLIN } };
     int ready = poll(fds, 2, timeout_ms);
-    atomic_store(&gate->sleeping, false);
+    atomic_store(&gate->sleep, AWAKE);
     if (ready <= 0)
         return;
     if (fds[1].revents != 0 && gate->one_shot)
@@ -80,7 +88,7 @@ void ddl_gate_ring(ddl_gate *gate)
 void ddl_gate_watch(ddl_gate *gate, bool on)
 {
     bool before = atomic_exchange(&gate->watched, on);
-    if (on && !before && atomic_load(&gate->sleeping))
+    if (on && !before && atomic_load(&gate->sleep) == ASLEEP)
         ddl_gate_ring(gate); /* it polls an old set; let it look again */
 }
 

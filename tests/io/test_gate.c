@@ -1,0 +1,140 @@
+/* test_gate.c - what ends a sleep and what does not. Any descriptor that can be polled stands for the loop.
+ */
+#include "io/gate.h"
+
+#include "base/clock.h"
+
+#include <pthread.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdatomic.h>
+#include <stddef.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+struct sleeper {
+    ddl_gate *gate;
+    pthread_t thread;
+    atomic_int wakes;
+    atomic_bool stop;
+};
+
+static void *sleep_on(void *arg)
+{
+    struct sleeper *sleeper = arg;
+    while (!atomic_load(&sleeper->stop)) {
+        ddl_gate_wait(sleeper->gate, 5000);
+        atomic_fetch_add(&sleeper->wakes, 1);
+    }
+    return NULL;
+}
+
+static void start(struct sleeper *sleeper, int loop_fd, bool one_shot)
+{
+    atomic_init(&sleeper->wakes, 0);
+    atomic_init(&sleeper->stop, false);
+    assert_int_equal(ddl_gate_create(loop_fd, one_shot, &sleeper->gate, NULL), DDL_OK);
+    assert_int_equal(pthread_create(&sleeper->thread, NULL, sleep_on, sleeper), 0);
+    usleep(50 * 1000);
+    assert_int_equal(atomic_load(&sleeper->wakes), 0);
+}
+
+static void finish(struct sleeper *sleeper)
+{
+    atomic_store(&sleeper->stop, true);
+    ddl_gate_ring(sleeper->gate);
+    pthread_join(sleeper->thread, NULL);
+    ddl_gate_destroy(sleeper->gate);
+}
+
+static bool wakes_within_ms(struct sleeper *sleeper, int wakes, int ms)
+{
+    for (int i = 0; i < ms && atomic_load(&sleeper->wakes) < wakes; i++)
+        usleep(1000);
+    return atomic_load(&sleeper->wakes) >= wakes;
+}
+
+static void a_ring_ends_one_sleep(void **state)
+{
+    struct sleeper sleeper;
+    int loop[2];
+    (void)state;
+    assert_int_equal(pipe(loop), 0);
+    start(&sleeper, loop[0], true);
+    ddl_gate_ring(sleeper.gate);
+    assert_true(wakes_within_ms(&sleeper, 1, 2000));
+    usleep(50 * 1000);
+    assert_int_equal(atomic_load(&sleeper.wakes), 1);
+    finish(&sleeper);
+    close(loop[0]), close(loop[1]);
+}
+
+static void a_ring_before_the_sleep_ends_it(void **state)
+{
+    ddl_gate *gate;
+    int loop[2];
+    (void)state;
+    assert_int_equal(pipe(loop), 0);
+    assert_int_equal(ddl_gate_create(loop[0], false, &gate, NULL), DDL_OK);
+    ddl_gate_ring(gate);
+    int64_t before_ns = ddl_now_ns();
+    ddl_gate_wait(gate, 5000);
+    assert_true(ddl_now_ns() - before_ns < 2 * DDL_NS_PER_S);
+    before_ns = ddl_now_ns();
+    ddl_gate_wait(gate, 30);
+    assert_true(ddl_now_ns() - before_ns >= 29 * DDL_NS_PER_MS);
+    ddl_gate_destroy(gate);
+    close(loop[0]), close(loop[1]);
+}
+
+/* Off at first, as one-shot; on under the sleeper; and off again by what woke it. */
+static void events_of_the_loop_wake_who_watches(void **state)
+{
+    struct sleeper sleeper;
+    int loop[2];
+    (void)state;
+    assert_int_equal(pipe(loop), 0);
+    start(&sleeper, loop[0], true);
+    assert_int_equal(write(loop[1], "", 1), 1);
+    usleep(50 * 1000);
+    assert_int_equal(atomic_load(&sleeper.wakes), 0);
+    ddl_gate_watch(sleeper.gate, true);
+    assert_true(wakes_within_ms(&sleeper, 1, 2000));
+    usleep(50 * 1000);
+    assert_true(atomic_load(&sleeper.wakes) <= 2); /* it may have had to look again */
+    int before = atomic_load(&sleeper.wakes);
+    ddl_gate_watch(sleeper.gate, true);
+    assert_true(wakes_within_ms(&sleeper, before + 1, 2000));
+    finish(&sleeper);
+    close(loop[0]), close(loop[1]);
+}
+
+/* What drives the loop switches a sleeper's watching off and on all the time. */
+static void switching_wakes_nobody(void **state)
+{
+    struct sleeper sleeper;
+    int loop[2];
+    (void)state;
+    assert_int_equal(pipe(loop), 0);
+    start(&sleeper, loop[0], true);
+    for (int i = 0; i < 200; i++) {
+        ddl_gate_watch(sleeper.gate, true);
+        usleep(500);
+        ddl_gate_watch(sleeper.gate, false);
+    }
+    assert_true(atomic_load(&sleeper.wakes) <= 2);
+    finish(&sleeper);
+    close(loop[0]), close(loop[1]);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_ring_ends_one_sleep),
+        cmocka_unit_test(a_ring_before_the_sleep_ends_it),
+        cmocka_unit_test(events_of_the_loop_wake_who_watches),
+        cmocka_unit_test(switching_wakes_nobody),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
