@@ -8,7 +8,7 @@
 struct ddl_watch {
     uv_poll_t handle;
     ddl_service *service;
-    int fd;
+    int fd, events;
     ddl_watch_event *event;
     void *arg;
 };
@@ -62,6 +62,7 @@ ddl_status ddl_watch_open(ddl_service *service, int fd, ddl_watch_event *event, 
     watch->handle.data = watch;
     watch->service = service;
     watch->fd = fd;
+    watch->events = 0;
     watch->event = event;
     watch->arg = arg;
     *out = watch;
@@ -70,6 +71,10 @@ ddl_status ddl_watch_open(ddl_service *service, int fd, ddl_watch_event *event, 
 
 void ddl_watch_set(ddl_watch *watch, int events)
 {
+    if (events ==
+        watch->events) /* for libuv to start anew is to remove it from the set and to add it again */
+        return;
+    watch->events = events;
     if (events == 0) {
         uv_poll_stop(&watch->handle);
         return;

@@ -128,7 +128,7 @@ static bool listen_to(struct stranger *stranger)
 {
     ddl_hello *hello = &stranger->hello;
     uint8_t data[512];
-    while (ddl_hello_wants(hello) > 0) {
+    while (ddl_hello_wants(hello) > 0 && ddl_hello_output(hello).bytes == 0) { /* it waits for our answer */
         size_t wanted = ddl_hello_wants(hello);
         ssize_t count = ddl_wire_read(&stranger->wire, data, wanted < sizeof data ? wanted : sizeof data);
         if (count <= 0)

@@ -392,12 +392,17 @@ static void encrypt(struct call *call)
 static void greet(struct call *call)
 {
     uint8_t data[512];
+    bool has_spoken = false;
     for (;;) {
         ddl_view out = ddl_hello_output(&call->hello);
         size_t wanted = ddl_hello_wants(&call->hello);
         bool sent = out.bytes == 0 && ddl_wire_flush(&call->wire);
         if (sent && wanted == 0)
             break;
+        if (sent && has_spoken) { /* it will have read that before it answers */
+            ddl_watch_set(call->watch, DDL_READABLE);
+            return;
+        }
         ssize_t count = -1;
         if (out.bytes > 0)
             count = ddl_wire_write(&call->wire, out.data, out.bytes);
@@ -416,7 +421,8 @@ static void greet(struct call *call)
             break_off(call);
             return;
         }
-        if (out.bytes > 0)
+        has_spoken = out.bytes > 0;
+        if (has_spoken)
             ddl_hello_sent(&call->hello, (size_t)count);
         else
             ddl_hello_feed(&call->hello, data, (size_t)count);
