@@ -6,6 +6,7 @@
 #include "base/failpoint.h"
 #include "io/address.h"
 #include "io/tls_certificate.h"
+#include "io/tls_key.h"
 
 #include <openssl/err.h>
 #include <openssl/ssl.h>
@@ -49,24 +50,13 @@ static ddl_status load_trust(ddl_tls_party *party, const char *ca_file, ddl_erro
                     reason());
 }
 
-/* Nobody is asked for the password of a key. */
-static int no_password(char *buffer, int size, int writing, void *arg)
-{
-    (void)buffer, (void)size, (void)writing, (void)arg;
-    return 0;
-}
-
 static ddl_status load_certificate(ddl_tls_party *party, const ddl_tls_options *options, ddl_error *err)
 {
     const char *key = options->key_file != NULL ? options->key_file : options->cert_file;
     if (SSL_CTX_use_certificate_chain_file(party->inner, options->cert_file) != 1)
         return DDL_FAIL(err, DDL_ECONFIG, "TLS: cannot read a certificate from %s: %s", options->cert_file,
                         reason());
-    SSL_CTX_set_default_passwd_cb(party->inner, no_password);
-    if (SSL_CTX_use_PrivateKey_file(party->inner, key, SSL_FILETYPE_PEM) != 1)
-        return DDL_FAIL(err, DDL_ECONFIG, "TLS: cannot read the key of %s from %s: %s", options->cert_file,
-                        key, reason());
-    return DDL_OK;
+    return ddl_tls_key_load(party->inner, "TLS", options->cert_file, key, err);
 }
 
 static ddl_status set_up(ddl_tls_party *party, const ddl_tls_options *options, ddl_error *err)

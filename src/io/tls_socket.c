@@ -7,6 +7,7 @@
 #include "io/address.h"
 #include "io/socket.h"
 #include "io/tls_certificate.h"
+#include "io/tls_key.h"
 
 #include <openssl/err.h>
 #include <openssl/ssl.h>
@@ -242,13 +243,6 @@ static int judge(int good, X509_STORE_CTX *chain)
     return good;
 }
 
-/* Nobody is asked for the password of a key. */
-static int no_password(char *buffer, int size, int writing, void *arg)
-{
-    (void)buffer, (void)size, (void)writing, (void)arg;
-    return 0;
-}
-
 static ddl_status load_files(ddl_tls_group *group, const ddl_tls_group_options *options, ddl_error *err)
 {
     const char *key = options->key_file != NULL ? options->key_file : options->cert_file;
@@ -260,11 +254,8 @@ static ddl_status load_files(ddl_tls_group *group, const ddl_tls_group_options *
     if (SSL_CTX_use_certificate_chain_file(group->inner, options->cert_file) != 1)
         return DDL_FAIL(err, DDL_ECONFIG, "DDL_TLS_CERT: cannot read a certificate from %s: %s",
                         options->cert_file, reason());
-    SSL_CTX_set_default_passwd_cb(group->inner, no_password);
-    if (SSL_CTX_use_PrivateKey_file(group->inner, key, SSL_FILETYPE_PEM) != 1)
-        return DDL_FAIL(err, DDL_ECONFIG, "DDL_TLS_KEY: cannot read the key of %s from %s: %s",
-                        options->cert_file, key, reason());
-    return DDL_OK;
+    return ddl_tls_key_load(group->inner, options->key_file != NULL ? "DDL_TLS_KEY" : "DDL_TLS_CERT",
+                            options->cert_file, key, err);
 }
 
 /* A client that wants to speak something else is at the wrong door. */

@@ -230,15 +230,16 @@ static void a_changed_byte_ends_the_session(void **state)
 
 static void bad_files_are_named(void **state)
 {
-    char ca[256], good[256];
+    char ca[256], good[256], opened[256];
     const struct {
         ddl_tls_options options;
         const char *text;
     } cases[] = { { { .ca_file = "/no/such/file" }, "/no/such/file" },
                   { { .ca_file = path_of("good", ".key", ca) }, "good.key" },
                   { { .is_server = true, .cert_file = path_of("good", ".pem", good) }, "the key of" },
-                  { { .is_server = true, .cert_file = "/no/such/file" },
-                    "a certificate from /no/such/file" } };
+                  { { .is_server = true, .cert_file = "/no/such/file" }, "a certificate from /no/such/file" },
+                  { { .is_server = true, .cert_file = good, .key_file = path_of("open", ".key", opened) },
+                    "open.key (mode 0644): chmod 0600" } };
     (void)state;
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         ddl_tls_party *party = NULL;

@@ -1,0 +1,64 @@
+/* tls_key.c - a key's file, checked through the descriptor that is read, and the key in it. */
+#include "io/tls_key.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <openssl/err.h>
+#include <openssl/pem.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+static ddl_status check_owner(const struct stat *facts, const char *what, const char *path, ddl_error *err)
+{
+    if (facts->st_uid != geteuid() && facts->st_uid != 0)
+        return DDL_FAIL(err, DDL_ECONFIG,
+                        "%s: the key in %s belongs to user %ld, neither to you (%ld) nor to root", what, path,
+                        (long)facts->st_uid, (long)geteuid());
+    const unsigned mode = (unsigned)facts->st_mode & 07777;
+    const bool is_shared = facts->st_uid == 0 && geteuid() != 0;
+    if ((mode & (is_shared ? 037 : 077)) != 0)
+        return DDL_FAIL(err, DDL_ECONFIG,
+                        "%s: others may read or write the key in %s (mode %04o): chmod %s %s", what, path,
+                        mode, is_shared ? "0640" : "0600", path);
+    return DDL_OK;
+}
+
+/* Nobody is asked for the password of a key. */
+static int no_password(char *buffer, int size, int writing, void *arg)
+{
+    (void)buffer, (void)size, (void)writing, (void)arg;
+    return -1;
+}
+
+/* A file without a key may be anybody's to read, so whose it is matters only then. */
+static ddl_status use_file(int fd, SSL_CTX *inner, const char *what, const char *cert_file,
+                           const char *key_file, ddl_error *err)
+{
+    struct stat facts;
+    if (fstat(fd, &facts) != 0 || !S_ISREG(facts.st_mode))
+        return DDL_FAIL(err, DDL_ECONFIG, "%s: the key %s is no regular file", what, key_file);
+    BIO *file = BIO_new_fd(fd, BIO_NOCLOSE);
+    EVP_PKEY *key = file != NULL ? PEM_read_bio_PrivateKey(file, NULL, no_password, NULL) : NULL;
+    ddl_status status = key != NULL ? check_owner(&facts, what, key_file, err) : DDL_OK;
+    if (key == NULL || (status == DDL_OK && SSL_CTX_use_PrivateKey(inner, key) != 1)) {
+        const char *reason = ERR_reason_error_string(ERR_peek_last_error());
+        status = DDL_FAIL(err, DDL_ECONFIG, "%s: cannot read the key of %s from %s: %s", what, cert_file,
+                          key_file, reason != NULL ? reason : "no reason given");
+    }
+    EVP_PKEY_free(key);
+    BIO_free(file);
+    return status;
+}
+
+ddl_status ddl_tls_key_load(SSL_CTX *inner, const char *what, const char *cert_file, const char *key_file,
+                            ddl_error *err)
+{
+    /* O_NONBLOCK: a pipe planted there must not hold us. Links are followed, as renewed keys come by them. */
+    const int fd = open(key_file, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    if (fd < 0)
+        return DDL_FAIL_OS(err, DDL_ECONFIG, errno, "%s: cannot open the key of %s in %s", what, cert_file,
+                           key_file);
+    ddl_status status = use_file(fd, inner, what, cert_file, key_file, err);
+    close(fd);
+    return status;
+}
