@@ -26,8 +26,22 @@ static ddl_status check_owner(const struct stat *facts, const char *what, const 
 /* Nobody is asked for the password of a key. */
 static int no_password(char *buffer, int size, int writing, void *arg)
 {
-    (void)buffer, (void)size, (void)writing, (void)arg;
+    (void)buffer, (void)size, (void)writing;
+    *(bool *)arg = true;
     return -1;
+}
+
+static ddl_status no_key(bool has_password, const char *what, const char *cert_file, const char *key_file,
+                         ddl_error *err)
+{
+    const char *reason = ERR_reason_error_string(ERR_peek_last_error());
+    if (has_password)
+        return DDL_FAIL(err, DDL_ECONFIG,
+                        "%s: the key in %s has a password, which nobody is asked for; take it off: openssl "
+                        "pkey -in %s",
+                        what, key_file, key_file);
+    return DDL_FAIL(err, DDL_ECONFIG, "%s: there is no key of %s in %s, or none that can be read: %s", what,
+                    cert_file, key_file, reason != NULL ? reason : "no reason given");
 }
 
 /* A file without a key may be anybody's to read, so whose it is matters only then. */
@@ -35,15 +49,19 @@ static ddl_status use_file(int fd, SSL_CTX *inner, const char *what, const char 
                            const char *key_file, ddl_error *err)
 {
     struct stat facts;
+    bool has_password = false;
     if (fstat(fd, &facts) != 0 || !S_ISREG(facts.st_mode))
         return DDL_FAIL(err, DDL_ECONFIG, "%s: the key %s is no regular file", what, key_file);
     BIO *file = BIO_new_fd(fd, BIO_NOCLOSE);
-    EVP_PKEY *key = file != NULL ? PEM_read_bio_PrivateKey(file, NULL, no_password, NULL) : NULL;
+    EVP_PKEY *key = file != NULL ? PEM_read_bio_PrivateKey(file, NULL, no_password, &has_password) : NULL;
     ddl_status status = key != NULL ? check_owner(&facts, what, key_file, err) : DDL_OK;
-    if (key == NULL || (status == DDL_OK && SSL_CTX_use_PrivateKey(inner, key) != 1)) {
-        const char *reason = ERR_reason_error_string(ERR_peek_last_error());
-        status = DDL_FAIL(err, DDL_ECONFIG, "%s: cannot read the key of %s from %s: %s", what, cert_file,
-                          key_file, reason != NULL ? reason : "no reason given");
+    if (key == NULL) {
+        status = no_key(has_password, what, cert_file, key_file, err);
+    } else if (status == DDL_OK &&
+               (SSL_CTX_use_PrivateKey(inner, key) != 1 || SSL_CTX_check_private_key(inner) != 1)) {
+        status = DDL_FAIL(err, DDL_ECONFIG,
+                          "%s: the key in %s is not that of the certificate in %s (the first one there)",
+                          what, key_file, cert_file);
     }
     EVP_PKEY_free(key);
     BIO_free(file);

@@ -356,7 +356,7 @@ class Certificates(Tls):
         world = self.world(2)
         for change, word in (({"DDL_TLS_CERT": None}, "DDL_TLS_CERT"), ({"DDL_TLS_CA": None}, "DDL_TLS_CA"),
                              ({"DDL_TLS_CERT": "/no/such"}, "/no/such"), ({"DDL_TLS_KEY": "/no/such"}, "/no/such"),
-                             ({"DDL_TLS_KEY": self.path("expired.key")}, "expired.key"),
+                             ({"DDL_TLS_KEY": self.path("expired.key")}, "expired.key is not that of"),
                              ({"DDL_TLS_KEY": self.path("open.key")}, "open.key (mode 0644): chmod 0600"),
                              ({"DDL_TLS_JOB": "a/b"}, "DDL_TLS_JOB=a/b")):
             with self.subTest(change):
