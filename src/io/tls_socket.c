@@ -22,7 +22,7 @@ enum {
     BATCH_BYTES = 128 << 10,
     IDENTITY_LIMIT = 96,
     FIRST_BYTES = 12,
-    CHAIN_DEPTH = 4
+    CHAIN_BYTES = DDL_TLS_CERTS_PREAUTH_BYTES - 4096 /* the rest of a handshake is less than that */
 };
 
 /* AES-GCM is safe for 2^24.5 records under one key (RFC 8446, 5.5); 2^36 bytes is the house's limit. */
@@ -243,6 +243,23 @@ static int judge(int good, X509_STORE_CTX *chain)
     return good;
 }
 
+/* A peer reads only so much of who has not proved anything. */
+static ddl_status check_chain(const ddl_tls_group *group, ddl_error *err)
+{
+    STACK_OF(X509) *chain = NULL;
+    int bytes = i2d_X509(SSL_CTX_get0_certificate(group->inner), NULL);
+    SSL_CTX_get0_chain_certs(group->inner, &chain);
+    for (int i = 0; i < sk_X509_num(chain); i++)
+        bytes += i2d_X509(sk_X509_value(chain, i), NULL);
+    if (bytes <= CHAIN_BYTES)
+        return DDL_OK;
+    return DDL_FAIL(
+        err, DDL_ECONFIG,
+        "DDL_TLS_CERT: the certificates in %s have %d bytes, and peers take %d; only this rank's own "
+        "and those between it and an authority in DDL_TLS_CA belong there",
+        group->certificate, bytes, (int)CHAIN_BYTES);
+}
+
 static ddl_status load_files(ddl_tls_group *group, const ddl_tls_group_options *options, ddl_error *err)
 {
     const char *key = options->key_file != NULL ? options->key_file : options->cert_file;
@@ -254,6 +271,7 @@ static ddl_status load_files(ddl_tls_group *group, const ddl_tls_group_options *
     if (SSL_CTX_use_certificate_chain_file(group->inner, options->cert_file) != 1)
         return DDL_FAIL(err, DDL_ECONFIG, "DDL_TLS_CERT: cannot read a certificate from %s: %s",
                         options->cert_file, reason());
+    DDL_TRY(check_chain(group, err));
     return ddl_tls_key_load(group->inner, options->key_file != NULL ? "DDL_TLS_KEY" : "DDL_TLS_CERT",
                             options->cert_file, key, err);
 }
@@ -292,7 +310,6 @@ static ddl_status set_up(ddl_tls_group *group, const ddl_tls_group_options *opti
     SSL_CTX_set_alpn_select_cb(group->inner, choose_protocol, NULL);
     SSL_CTX_set_session_cache_mode(group->inner, SSL_SESS_CACHE_OFF);
     SSL_CTX_set_max_cert_list(group->inner, DDL_TLS_CERTS_PREAUTH_BYTES);
-    SSL_CTX_set_verify_depth(group->inner, CHAIN_DEPTH);
     /* Also where trust is by keys: a server that shows a certificate instead is not to be believed. */
     SSL_CTX_set_verify(group->inner, SSL_VERIFY_PEER | SSL_VERIFY_FAIL_IF_NO_PEER_CERT, judge);
     if (group->by_certificate)

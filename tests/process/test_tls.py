@@ -352,6 +352,33 @@ class Certificates(Tls):
         self.refused(expired.start(0, "init", **self.files("expired")), "DDL_EAUTH", f"127.0.0.1:{expired.port}",
                      "expired on Jan  1 00:00:00 2020")
 
+    def signed(self, name, authority, names, is_authority):
+        """By a key that is good's."""
+        key = self.path("ca.key" if authority == "ca" else "good.key")
+        subprocess.run(["openssl", "req", "-x509", "-key", self.path("good.key"), "-subj", f"/CN={name}", "-days", "2",
+                        "-CA", self.path(authority + ".pem"), "-CAkey", key, "-out", self.path(name + ".pem"),
+                        "-addext", "basicConstraints=critical,CA:" + ("true" if is_authority else "false"),
+                        "-addext", "subjectAltName=" + names], check=True, timeout=DEADLINE, capture_output=True)
+        with open(self.path(name + ".pem"), encoding="ascii") as file:
+            return file.read()
+
+    def test_a_chain_may_be_long_but_not_endless(self):
+        chain = []
+        for level in range(7):
+            chain.insert(0, self.signed(f"level{level}", f"level{level - 1}" if level else "ca", f"DNS:level{level}",
+                                        True))
+        leaf = self.signed("leaf", "level6", "DNS:localhost,IP:127.0.0.1", False)
+        with open(self.path("long.pem"), "w", encoding="ascii") as file:
+            file.write(leaf + "".join(chain))
+        with open(self.path("endless.pem"), "w", encoding="ascii") as file:
+            file.write(leaf + "".join(chain) + 100 * chain[0])
+        world = self.world(2, DDL_TLS_CA=self.path("ca.pem"), DDL_TLS_KEY=self.path("good.key"))
+        first = world.start(0, "init", CALL, "free", DDL_TLS_CERT=self.path("long.pem"))
+        self.refused(world.start(1, "init", DDL_TLS_CERT=self.path("endless.pem")), "DDL_ECONFIG",
+                     "endless.pem have ", " and peers take 28672")
+        self.all_do([first, world.start(1, "init", CALL, "free", DDL_TLS_CERT=self.path("long.pem"))], "init", "call",
+                    "free")
+
     def test_files_that_are_not_there_are_told_of(self):
         world = self.world(2)
         for change, word in (({"DDL_TLS_CERT": None}, "DDL_TLS_CERT"), ({"DDL_TLS_CA": None}, "DDL_TLS_CA"),
