@@ -45,11 +45,17 @@ static bool meets(const ddl_roster *roster, const ddl_wire wires[], int rank)
 
 /* ---- over the mesh's connections ---- */
 
-static ddl_status lost(const ddl_roster *roster, int rank, int os_errno, ddl_error *err)
+static ddl_status lost(const ddl_roster *roster, const ddl_wire wires[], int rank, int os_errno,
+                       ddl_error *err)
 {
-    ddl_status status =
-        DDL_FAIL_OS(err, DDL_EPEERLOST, os_errno, "rank %d on %s[%d] ended while its neighbours met", rank,
-                    roster->members[rank].host, (int)roster->members[rank].pid);
+    ddl_status status;
+    if (os_errno == EBADMSG)
+        status =
+            DDL_FAIL(err, DDL_EPROTO, "rank %d on %s[%d]: TLS failed: %s", rank, roster->members[rank].host,
+                     (int)roster->members[rank].pid, ddl_wire_problem(&wires[rank]));
+    else
+        status = DDL_FAIL_OS(err, DDL_EPEERLOST, os_errno, "rank %d on %s[%d] ended while its neighbours met",
+                             rank, roster->members[rank].host, (int)roster->members[rank].pid);
     err->culprit = rank;
     return status;
 }
@@ -68,7 +74,7 @@ static ddl_status tell(const ddl_roster *roster, ddl_wire wires[], int rank, con
 {
     ssize_t sent = ddl_wire_write(&wires[rank], data, bytes);
     bool whole = sent == (ssize_t)bytes && !ddl_wire_has_unsent(&wires[rank]);
-    return whole ? DDL_OK : lost(roster, rank, sent < 0 ? errno : 0, err);
+    return whole ? DDL_OK : lost(roster, wires, rank, sent < 0 ? errno : 0, err);
 }
 
 static ddl_status hear(const ddl_roster *roster, ddl_wire wires[], int rank, void *data, size_t bytes,
@@ -77,7 +83,7 @@ static ddl_status hear(const ddl_roster *roster, ddl_wire wires[], int rank, voi
     for (size_t have = 0; have < bytes;) {
         ssize_t got = ddl_wire_read(&wires[rank], (uint8_t *)data + have, bytes - have);
         if (got == 0 || (got < 0 && errno != EAGAIN && errno != EWOULDBLOCK))
-            return lost(roster, rank, got < 0 ? errno : 0, err);
+            return lost(roster, wires, rank, got < 0 ? errno : 0, err);
         if (got < 0 && !ddl_socket_wait(wires[rank].fd, POLLIN, deadline))
             return too_late(roster, rank, err);
         have += got > 0 ? (size_t)got : 0;
@@ -228,7 +234,7 @@ static ddl_status take_calls(struct meeting *meeting, ddl_error *err)
                 continue;
             ssize_t got = ddl_socket_peek(meeting->wires[rank].fd, &byte, 1);
             if (got == 0 || (got < 0 && errno != EAGAIN && errno != EWOULDBLOCK && errno != EINTR))
-                return lost(roster, rank, got < 0 ? errno : 0, err);
+                return lost(roster, meeting->wires, rank, got < 0 ? errno : 0, err);
             if (got > 0 || ddl_wire_has_unread(&meeting->wires[rank])) /* it has come to agreeing already */
                 meeting->expected[rank] = false;
         }

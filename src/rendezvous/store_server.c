@@ -449,6 +449,18 @@ static void serve_all(struct client *client)
     client->behind = found;
 }
 
+/* It has not left, but cannot be heard any more. */
+static void put_in_will(struct client *client)
+{
+    const ddl_error will = client->will;
+    if (!client->has_will)
+        return;
+    (void)ddl_error_set(&client->will, DDL_EPROTO, "rank %d at the meeting place: TLS failed: %s",
+                        will.culprit, ddl_wire_problem(&client->wire));
+    client->will.rank = will.rank;
+    client->will.culprit = will.culprit;
+}
+
 static void on_client(void *arg, int events)
 {
     struct client *client = arg;
@@ -460,6 +472,8 @@ static void on_client(void *arg, int events)
     if ((events & DDL_READABLE) && !client->closing && !client->behind) {
         uint8_t data[READ_BYTES];
         ssize_t count = ddl_wire_read(&client->wire, data, sizeof data);
+        if (count < 0 && errno == EBADMSG)
+            put_in_will(client);
         if (count == 0 || (count < 0 && errno != EAGAIN))
             give_up(client);
         else if (count > 0 && ddl_store_inbox_feed(&client->inbox, data, (size_t)count, NULL) != DDL_OK)

@@ -405,6 +405,17 @@ static ddl_status lost(struct store_tcp *tcp, ddl_error *err)
     return DDL_EPEERLOST;
 }
 
+/* Reading or writing failed, as errno says. */
+static ddl_status broke(struct store_tcp *tcp, ddl_error *err)
+{
+    if (errno != EBADMSG)
+        return lost(tcp, err);
+    (void)DDL_FAIL(err, DDL_EPROTO, "rank 0, at the meeting place %s: TLS failed: %s", tcp->where,
+                   ddl_wire_problem(&tcp->wire));
+    ddl_error_blame(err, 0);
+    return DDL_EPROTO;
+}
+
 static ddl_status failed(const struct store_tcp *tcp, ddl_error *err)
 {
     if (err != NULL)
@@ -426,7 +437,9 @@ static ddl_status take_in(struct store_tcp *tcp, ddl_error *err)
     ssize_t count = ddl_wire_read(&tcp->wire, data, sizeof data);
     if (count > 0)
         return ddl_store_inbox_feed(&tcp->inbox, data, (size_t)count, err);
-    return count < 0 && errno == EAGAIN ? DDL_OK : lost(tcp, err);
+    if (count == 0)
+        return lost(tcp, err);
+    return errno == EAGAIN ? DDL_OK : broke(tcp, err);
 }
 
 /* The next message, if one is there; a failure of the run is remembered and returned. */
@@ -454,7 +467,7 @@ static ddl_status send_message(struct store_tcp *tcp, const ddl_store_message *m
         if (count > 0)
             sent += (size_t)count;
         else if (count < 0 && errno != EAGAIN)
-            status = lost(tcp, err);
+            status = broke(tcp, err);
         else if (!ddl_socket_wait(tcp->wire.fd, POLLOUT, deadline))
             status = late(tcp, err);
     }

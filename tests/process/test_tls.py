@@ -285,6 +285,32 @@ class Tapped(Tls):
         self.assertNotIn(tensor, encrypted)
         self.assertGreater(len(encrypted), 50000)
 
+    def ask(self, tap, line):
+        tap.stdin.write(line + "\n")
+        tap.stdin.flush()
+        return tap.stdout.readline().strip()
+
+    def test_what_is_altered_before_all_are_connected_is_told_as_that(self):
+        """By rank 0 to rank 1: over its connection to the store, and the next, between the two."""
+        for connection, record in ((1, 5), (1, 6), (2, 4)):
+            with self.subTest(connection=connection, record=record):
+                tap, _ = self.tap()
+                world = self.world(2)
+                ranks = [world.start(0, "init", prefix=self.inside)]
+                deadline = time.monotonic() + DEADLINE
+                while self.ask(tap, "count") == "0":
+                    self.assertLess(time.monotonic(), deadline)
+                    time.sleep(0.005)
+                self.ask(tap, f"flip {connection} {record}")
+                ranks.append(world.start(1, "init", prefix=self.inside))
+                found, other = ranks[1].expect("init", "DDL_EPROTO"), ranks[0].expect("init")
+                self.assertIn("altered on its way", found["text"])
+                self.assertEqual(found["culprit"], 0, found)
+                # Who found it says so, unless the end of the connection is faster.
+                self.assertIn(other["status"], ("DDL_EPROTO", "DDL_EPEERLOST"), other)
+                self.assertIn(other["culprit"], (0, 1), other)
+                self.end(tap)
+
     def test_what_is_altered_is_not_taken(self):
         tap, _ = self.tap()
         world = self.world(2, DDL_TIMEOUT=f"{bound(20)}s")

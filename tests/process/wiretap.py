@@ -5,7 +5,8 @@ connections here.
 
 Listens at PORT of loopback, carries each connection to where it was going, and writes all that went either way to
 FILE. A line "flip" on standard input has it change a bit of the next piece of at least 4 KiB; it then says "flipped".
-It says "ready" once it listens, and ends with its standard input.
+A line "flip C N" has it change a bit of the N-th encrypted record that comes back over the C-th connection from then on,
+and "count" say how many connections there have been. It says "ready" once it listens, and ends with its standard input.
 """
 import os
 import socket
@@ -18,13 +19,39 @@ MARK = 1  # of its own connections, which are let through
 LEAST = 4096
 
 
+class Record:
+    """The records of TLS in one direction of a connection, of which the N-th encrypted one is changed."""
+
+    def __init__(self, which):
+        self.which = which
+        self.header = b""
+        self.left = 0
+
+    def change(self, data):
+        changed = bytearray(data)
+        for at in range(len(data)):
+            if self.left > 0:
+                self.left -= 1
+                if self.left == 0 and self.header[0] == 23:
+                    self.which -= 1
+                    changed[at] ^= 1 if self.which == 0 else 0
+                if self.left == 0:
+                    self.header = b""
+                continue
+            self.header += data[at:at + 1]
+            if len(self.header) == 5:
+                self.left = int.from_bytes(self.header[3:], "big")
+        return bytes(changed)
+
+
 class Tap:
     def __init__(self, path):
         self.record = open(path, "wb", buffering=0)
         self.lock = threading.Lock()
-        self.flips = 0
+        self.flips = self.count = 0
+        self.wanted = {}  # the record to change on a connection, by their number
 
-    def carry(self, source, sink):
+    def carry(self, source, sink, record=None):
         try:
             while data := source.recv(1 << 16):
                 with self.lock:
@@ -34,7 +61,7 @@ class Tap:
                         middle = len(data) // 2
                         data = data[:middle] + bytes([data[middle] ^ 1]) + data[middle + 1:]
                         print("flipped", flush=True)
-                sink.sendall(data)
+                sink.sendall(record.change(data) if record else data)
         except OSError:
             pass
         try:
@@ -52,7 +79,10 @@ class Tap:
             server.close()
             client.close()  # whoever calls will try again
             return
-        back = threading.Thread(target=self.carry, args=(server, client), daemon=True)
+        with self.lock:
+            self.count += 1
+            which = self.wanted.get(self.count)
+        back = threading.Thread(target=self.carry, args=(server, client, which and Record(which)), daemon=True)
         back.start()
         self.carry(client, server)
         back.join()
@@ -74,6 +104,13 @@ def main():
         if line == "flip\n":
             with tap.lock:
                 tap.flips += 1
+        elif line == "count\n":
+            print(tap.count, flush=True)
+        else:
+            _, connection, record = line.split()
+            with tap.lock:
+                tap.wanted[tap.count + int(connection)] = int(record)
+            print("ready", flush=True)
     os._exit(0)
 
 
