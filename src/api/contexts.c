@@ -3,10 +3,10 @@
 
 #include <stdlib.h>
 
-enum { GOODBYE_MS = 100 };
+enum { GOODBYE_MS = 100, PARK_MS = 1000 };
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-static pthread_once_t once = PTHREAD_ONCE_INIT;
+static pthread_once_t once = PTHREAD_ONCE_INIT, once_encrypted = PTHREAD_ONCE_INIT;
 static ddl_list contexts = { { &contexts.head, &contexts.head } };
 static bool forked;
 
@@ -45,11 +45,14 @@ static void at_exit(void)
     pthread_mutex_lock(&lock);
     DDL_LIST_FOR_EACH (link, &contexts) {
         ddl_world *world = DDL_CONTAINER(link, ddl_world, link);
-        if (world->forked || world->engine == NULL)
+        if (world->forked || world->exited || world->engine == NULL)
             continue;
         /* The baton is kept: nothing is sent after the goodbye. */
         if (ddl_engine_enter(world->engine, ddl_deadline_in_ms(GOODBYE_MS)))
             ddl_mesh_say_goodbye(world->mesh);
+        /* Exit handlers that follow take OpenSSL down, if the program had begun to use it before this. */
+        if (world->encryption != NULL)
+            (void)ddl_service_park(world->service, ddl_deadline_in_ms(PARK_MS));
         world->exited = true;
     }
     pthread_mutex_unlock(&lock);
@@ -61,9 +64,18 @@ static void install(void)
     atexit(at_exit);
 }
 
+/* Handlers run in the opposite order of their registration: by now OpenSSL has registered its own, if ever.
+ */
+static void install_encrypted(void)
+{
+    atexit(at_exit);
+}
+
 void ddl_contexts_add(ddl_world *world)
 {
     pthread_once(&once, install);
+    if (world->encryption != NULL)
+        pthread_once(&once_encrypted, install_encrypted);
     pthread_mutex_lock(&lock);
     ddl_list_append(&contexts, &world->link);
     pthread_mutex_unlock(&lock);

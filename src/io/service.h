@@ -7,6 +7,7 @@
 #ifndef DDL_IO_SERVICE_H
 #define DDL_IO_SERVICE_H
 
+#include "base/clock.h"
 #include "base/error.h"
 
 #include <uv.h>
@@ -21,6 +22,13 @@ uv_loop_t *ddl_service_loop(ddl_service *service);
 
 /* Run function(arg) on the service thread and return when it has returned. Thread: any but service. */
 void ddl_service_call(ddl_service *service, void (*function)(void *arg), void *arg);
+
+/*
+ * As the process ends: have the thread do nothing any more, for ever, as what it uses, OpenSSL for one, may
+ * be taken down next. No other call may follow. False: it is still busy at the deadline, and stops when it is
+ * not. Thread: any but service.
+ */
+bool ddl_service_park(ddl_service *service, ddl_deadline deadline);
 
 /*
  * Stop the thread and release the loop. All handles must have been closed before (their close callbacks
