@@ -21,7 +21,9 @@
 
 /* Times in milliseconds. */
 enum {
-    REPORT_MS = 3000,   /* for the others to report the failure that they see */
+    REPORT_MS = 1000,   /* for the others to report the failure that they see */
+    SPEAKING_MS = 500,  /* since its last output: a rank that is still at it */
+    SPEECH_MS = 3000,   /* the most for a report */
     KILL_MS = 5000,     /* for the kernel to end what was killed */
     LEFTOVER_MS = 2000, /* from SIGTERM to SIGKILL for what ranks left behind; or the grace, if shorter */
     ORPHANED_MS = 1000, /* the same for everything, when the launcher is gone */
@@ -55,7 +57,7 @@ struct guardian {
     enum stage stage;
     bool leftovers_asked;
     int interrupts;
-    int64_t stage_end_ns, killed_ns, time_limit_ns, all_ended_ns, last_output_ns;
+    int64_t failed_ns, stage_end_ns, killed_ns, time_limit_ns, all_ended_ns, last_output_ns;
     int64_t drain_start_ns; /* when all ranks had ended and our reader last kept up */
     /* A slow reader is waited for so long after the ranks' end, and after somebody asked; -1: for ever. */
     int64_t flush_ms, flush_asked_ns;
@@ -260,6 +262,7 @@ static void on_rank_ended(struct guardian *g, launch_rank *rank, int status, int
     set_cause(g, LAUNCH_RANK_FAILED);
     if (g->options->stop_on_failure && g->stage == RUNNING) {
         g->stage = REPORTING;
+        g->failed_ns = now_ns;
         g->stage_end_ns = in_ms(now_ns, REPORT_MS);
     }
 }
@@ -386,6 +389,16 @@ static void give_up(struct guardian *g)
     close_outputs(g);
 }
 
+/* The others have had their second: ask them to end, but let who is just writing finish that. */
+static void end_report(struct guardian *g, int64_t now_ns)
+{
+    int64_t quiet_ns = in_ms(g->last_output_ns, SPEAKING_MS), most_ns = in_ms(g->failed_ns, SPEECH_MS);
+    if (now_ns < quiet_ns && now_ns < most_ns)
+        g->stage_end_ns = quiet_ns < most_ns ? quiet_ns : most_ns;
+    else
+        ask_to_end(g, SIGTERM, g->options->grace_ms, now_ns);
+}
+
 static void on_time(struct guardian *g, int64_t now_ns)
 {
     if (now_ns >= g->time_limit_ns && g->nrunning > 0) {
@@ -397,7 +410,7 @@ static void on_time(struct guardian *g, int64_t now_ns)
         }
     }
     if (g->stage == REPORTING && g->nrunning > 0 && now_ns >= g->stage_end_ns)
-        ask_to_end(g, SIGTERM, g->options->grace_ms, now_ns);
+        end_report(g, now_ns);
     else if (g->stage == ENDING && anything_left(g) && now_ns >= g->stage_end_ns)
         kill_all(g, now_ns);
     else if (g->stage == KILLING && now_ns >= g->stage_end_ns)

@@ -212,7 +212,7 @@ static const struct flag {
     { "gloo", "", NULL, NULL, read_gloo,
       "CPU only: hide GPUs from the processes (CUDA_VISIBLE_DEVICES is empty)" },
     { "on_failure", "", "stop|continue", "stop or continue", read_on_failure,
-      "when a process fails: stop the others after 3 s (the default), or let them go on" },
+      "when a process fails: stop the others after 1 s (the default), or let them go on" },
     { "grace", "", "SECONDS", "seconds, or a number with a unit: 500ms, 5min", read_grace,
       "time between asking a process to end (SIGTERM) and killing it (10)" },
     { "timeout", "", "SECONDS", "seconds above 0, or a number with a unit: 500ms, 5min", read_timeout,
