@@ -14,6 +14,8 @@
 #include "io/interface.h"
 #include "io/socket.h"
 #include "protocol/store_wire.h"
+#include "rendezvous/meet.h"
+#include "rendezvous/port_owner.h"
 #include "rendezvous/store_server.h"
 
 #include <ctype.h>
@@ -265,15 +267,17 @@ static ddl_status enter(struct store_tcp *tcp, const ddl_store_options *options,
 
 /* ---- serving ---- */
 
-static ddl_status explain_listen(const char *host, uint16_t port, const ddl_error *why, ddl_error *err)
+static ddl_status explain_listen(const ddl_hello_party *self, const char *host, const ddl_address *at,
+                                 const ddl_error *why, ddl_error *err)
 {
-    char known[256];
-    if (why->os_errno == EADDRINUSE)
-        return DDL_FAIL_OS(
-            err, DDL_ENETWORK, EADDRINUSE,
-            "port %u on %s is in use by another program, or by rank 0 of another run; choose another "
-            "--master_port (MASTER_PORT)",
-            port, host);
+    char known[256], owner[DDL_PORT_OWNER_TEXT];
+    const uint16_t port = ddl_address_port(at);
+    if (why->os_errno == EADDRINUSE) {
+        ddl_port_owner_text(self, at, owner);
+        return DDL_FAIL_OS(err, DDL_ENETWORK, EADDRINUSE,
+                           "port %u on %s is in use by %s; choose another --master_port (MASTER_PORT)", port,
+                           host, owner);
+    }
     if (why->os_errno == EADDRNOTAVAIL) {
         ddl_interfaces_text(known, sizeof known);
         return DDL_FAIL_OS(
@@ -298,6 +302,15 @@ static void warn_of_address(const char *host, const ddl_address *bound)
                 "MASTER_ADDR %s: rank 0 listens on all addresses of this host; name the one that the other "
                 "ranks use",
                 host);
+}
+
+/* By its run another job is told whose port it wanted. */
+static void tell_of_run(const ddl_hello_party *self, const ddl_address *bound)
+{
+    char run[DDL_RUN_TEXT], at[DDL_ADDRESS_FULL_TEXT];
+    ddl_meet_hex(self->run_id, DDL_RUN_ID_BYTES, run);
+    ddl_address_text(bound, at);
+    ddl_log(DDL_LOG_DEBUG, "rank 0 of run %s listens at %s", run, at);
 }
 
 /* Whoever comes by another address of the same name, in the other family perhaps, is served there too. */
@@ -326,9 +339,10 @@ static ddl_status serve_also(struct store_tcp *tcp, const ddl_address *bound, co
 }
 
 static ddl_status serve(struct store_tcp *tcp, const ddl_store_options *options,
-                        const ddl_address addresses[], int count, const char *host, uint16_t port,
-                        ddl_address *bound, ddl_error *err)
+                        const ddl_address addresses[], int count, const char *host, ddl_address *bound,
+                        ddl_error *err)
 {
+    const ddl_address *failed = &addresses[0];
     ddl_hello_party self = *options->self;
     ddl_error why = { .code = DDL_OK };
     DDL_TRY(ddl_host_random(self.run_id, sizeof self.run_id, err));
@@ -337,15 +351,18 @@ static ddl_status serve(struct store_tcp *tcp, const ddl_store_options *options,
         if (ddl_store_server_open(options->service, &self, options->encryption, &addresses[i], bound,
                                   &tcp->server, &last) == DDL_OK) {
             warn_of_address(host, bound);
+            tell_of_run(&self, bound);
             return serve_also(tcp, bound, &addresses[i + 1], count - i - 1, err);
         }
         /* Of several addresses the one that is ours tells most. */
-        if (i == 0 || last.os_errno != EADDRNOTAVAIL)
+        if (i == 0 || last.os_errno != EADDRNOTAVAIL) {
             why = last;
+            failed = &addresses[i];
+        }
         if (last.os_errno == EADDRINUSE)
             break;
     }
-    return explain_listen(host, port, &why, err);
+    return explain_listen(&self, host, failed, &why, err);
 }
 
 static void tcp_destroy(ddl_store *store, ddl_deadline deadline)
@@ -378,7 +395,7 @@ static ddl_status tcp_open(const ddl_store_options *options, const char *rest, d
     tcp->wire = ddl_no_wire;
     tcp->inbox.value_limit = DDL_STORE_ROSTER_LIMIT + DDL_STORE_SEAL_ROOM;
     if (options->self->rank == 0) {
-        if ((status = serve(tcp, options, addresses, count, host, port, &bound, err)) != DDL_OK)
+        if ((status = serve(tcp, options, addresses, count, host, &bound, err)) != DDL_OK)
             goto fail;
         if ((status = enter(tcp, options, host, &bound, 1, rest, deadline, err)) != DDL_OK)
             goto fail;

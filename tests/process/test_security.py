@@ -19,6 +19,7 @@ import threading
 import time
 import unittest
 
+import peer
 from world import DEADLINE, Rank, World, bound, clean_environment, free_port, listening_ports
 
 LAUNCHER = ACTOR = None
@@ -167,6 +168,26 @@ class Joining(Security):
         warnings = [[line for line in rank.errors if "DDL_SECURITY=off" in line] for rank in ranks]
         self.assertEqual([len(lines) for lines in warnings], [1, 0, 0])
         self.assertIn(address, warnings[0][0])
+
+    def test_whose_port_it_is_is_told(self):
+        """By the run of the job that has it, whether it has the same secret or another, and that job does not care."""
+        world = self.world(2)
+        ranks = [world.start(0, "init", CALL, "free", DDL_LOG="debug")]
+        with connect(world.port) as stranger:
+            stranger.sendall(peer.client_hello())
+            run = read_exactly(stranger, 96)[16:32].hex()
+        for secret in (None, self.secret_file("another")):
+            second = self.world(3)
+            second.port = world.port
+            record = second.start(0, "init", DDL_SECRET_FILE=secret).expect("init", "DDL_ENETWORK")
+            self.assertIn(f"port {world.port} on 127.0.0.1 is in use by rank 0 of run {run[:8]} of ddl (2 ranks)",
+                          record["text"])
+            self.assertLess((record["end_ns"] - record["begin_ns"]) / 1e9, bound(1), record)
+        ranks.append(world.start(1, "init", CALL, "free"))
+        self.all_join(ranks)
+        said = "".join(ranks[0].errors)
+        self.assertIn(f"rank 0 of run {run} listens at 127.0.0.1:{world.port}", said)
+        self.assertNotIn("turned away", said)
 
     def test_two_jobs_on_one_port(self):
         """The second is told so, and of a thousand calls of the first meanwhile each is exact."""

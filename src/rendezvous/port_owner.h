@@ -1,0 +1,23 @@
+/*
+ * port_owner.h - who listens at a port that is taken.
+ *
+ * The store of another run tells its run to whoever asks, before anything has to be proved; so two jobs that
+ * were given the same port can be told apart by it. Nothing that is said here is proved. Thread: any.
+ */
+#ifndef DDL_RENDEZVOUS_PORT_OWNER_H
+#define DDL_RENDEZVOUS_PORT_OWNER_H
+
+#include "io/address.h"
+#include "protocol/hello.h"
+
+#include <stddef.h>
+
+enum { DDL_PORT_OWNER_TEXT = 128 };
+
+/*
+ * Ask for half a second at most, and leave without a trace; self is who asks. text is to follow "in use by":
+ * "rank 0 of run 5f2a9c01 of ddl (2 ranks)", or what else is known.
+ */
+void ddl_port_owner_text(const ddl_hello_party *self, const ddl_address *at, char text[DDL_PORT_OWNER_TEXT]);
+
+#endif
