@@ -53,8 +53,11 @@ struct ddl_listener {
     ddl_list strangers;
     int stranger_count, stranger_limit;
     int source_limit;  /* of strangers from one address */
-    unsigned unproven; /* since that was last told */
+    unsigned unproven; /* turned away since that was last told */
+    bool has_told;
     ddl_deadline tell_next;
+    ddl_address last_from; /* of the last of them */
+    char last_reason[DDL_HELLO_REASON_TEXT];
 };
 
 static void set_alarm(ddl_listener *listener)
@@ -65,10 +68,44 @@ static void set_alarm(ddl_listener *listener)
         first = stranger->until < first ? stranger->until : first;
     }
     int64_t after_ms = listener->paused ? PAUSE_MS : ddl_deadline_left_ms(first);
-    if (first == DDL_DEADLINE_NEVER && !listener->paused)
-        ddl_alarm_rest(listener->alarm);
-    else
+    if (first != DDL_DEADLINE_NEVER || listener->paused)
         ddl_alarm_set(listener->alarm, after_ms < PAUSE_MS ? after_ms : PAUSE_MS);
+    else if (listener->unproven > 0)
+        ddl_alarm_set(listener->alarm, ddl_deadline_left_ms(listener->tell_next));
+    else
+        ddl_alarm_rest(listener->alarm);
+}
+
+/* ---- those who are turned away ---- */
+
+static void tell_of_unproven(ddl_listener *listener)
+{
+    char from[DDL_ADDRESS_FULL_TEXT];
+    if (listener->unproven == 0)
+        return;
+    ddl_address_text(&listener->last_from, from);
+    if (listener->has_told)
+        ddl_log(DDL_LOG_WARNING, "rank %d turned away %u more, the last of them %s: %s", listener->self.rank,
+                listener->unproven, from, listener->last_reason);
+    else
+        ddl_log(DDL_LOG_WARNING, "rank %d turned away %s: %s", listener->self.rank, from,
+                listener->last_reason);
+    listener->has_told = true;
+    listener->unproven = 0;
+    listener->tell_next = ddl_deadline_in_ms(TELL_EVERY_MS);
+}
+
+/*
+ * Somebody came who has another secret, or none, or means another program: whose rank is missing looks for
+ * that. Who leaves by himself is not counted, as ranks that call several addresses do that.
+ */
+static void count_unproven(ddl_listener *listener, const ddl_address *from, const char *reason)
+{
+    listener->unproven++;
+    listener->last_from = *from;
+    snprintf(listener->last_reason, sizeof listener->last_reason, "%s", reason);
+    if (ddl_deadline_passed(listener->tell_next))
+        tell_of_unproven(listener);
 }
 
 /* Its connection is closed unless it was handed on before. */
@@ -79,6 +116,14 @@ static void dismiss(struct stranger *stranger)
     ddl_list_remove(&stranger->link);
     stranger->listener->stranger_count--;
     ddl_free(stranger);
+}
+
+/* It has had its time, or others need its place; who is leaving has been told why. */
+static void send_away(struct stranger *stranger, const char *reason)
+{
+    if (!stranger->leaving)
+        count_unproven(stranger->listener, &stranger->from, reason);
+    dismiss(stranger);
 }
 
 static void let_in(struct stranger *stranger)
@@ -150,22 +195,6 @@ static bool drain(struct stranger *stranger)
     return (count > 0 && stranger->drained < DRAIN_BYTES) || (count < 0 && errno == EAGAIN);
 }
 
-/* Somebody came who has another secret, or none: whose rank is missing looks for that. */
-static void tell_of_unproven(struct stranger *stranger, const char *reason)
-{
-    ddl_listener *listener = stranger->listener;
-    char from[DDL_ADDRESS_FULL_TEXT], more[48] = "";
-    listener->unproven++;
-    if (!ddl_deadline_passed(listener->tell_next))
-        return;
-    ddl_address_text(&stranger->from, from);
-    if (listener->unproven > 1)
-        snprintf(more, sizeof more, " (and %u more before it)", listener->unproven - 1);
-    ddl_log(DDL_LOG_WARNING, "rank %d turned away %s%s: %s", listener->self.rank, from, more, reason);
-    listener->unproven = 0;
-    listener->tell_next = ddl_deadline_in_ms(TELL_EVERY_MS);
-}
-
 /* What was said to it must arrive, so its end is awaited. */
 static void take_leave(struct stranger *stranger)
 {
@@ -216,7 +245,7 @@ static bool shake_hands(struct stranger *stranger)
     ddl_status status = ddl_encryption_shake(listener->door.encryption, listener->self.rank, true,
                                              &stranger->wire, &stranger->hello, &done, &error);
     if (status == DDL_EAUTH || status == DDL_EPROTO) {
-        tell_of_unproven(stranger, error.text);
+        count_unproven(listener, &stranger->from, error.text);
         take_leave(stranger);
         return false;
     }
@@ -253,8 +282,8 @@ static void on_stranger(void *arg, int events)
         let_in(stranger);
     } else if (hello->state == DDL_HELLO_REFUSED && sent) {
         if (hello->verdict == DDL_HELLO_NOT_PROVEN || hello->verdict == DDL_HELLO_OTHER_LEVEL ||
-            hello->verdict == DDL_HELLO_OTHER_NAME)
-            tell_of_unproven(stranger, hello->reason);
+            hello->verdict == DDL_HELLO_OTHER_NAME || hello->verdict == DDL_HELLO_NOT_DDL)
+            count_unproven(listener, &stranger->from, hello->reason);
         if (listener->events->refused != NULL)
             listener->events->refused(listener->arg, hello, &stranger->from);
         if (hello->verdict == DDL_HELLO_NOT_DDL || hello->verdict == DDL_HELLO_NOT_PROVEN) {
@@ -274,6 +303,8 @@ static void pause_accepting(ddl_listener *listener)
     set_alarm(listener);
 }
 
+static const char made_room[] = "it had not proved anything when others needed its place";
+
 /* A place for one more; the longest at the door goes first, unless it has only just come. */
 static bool make_room(ddl_listener *listener)
 {
@@ -282,7 +313,7 @@ static bool make_room(ddl_listener *listener)
     struct stranger *oldest = DDL_CONTAINER(ddl_list_first(&listener->strangers), struct stranger, link);
     if (ddl_now_ns() - oldest->since_ns < PATIENCE_MS * DDL_NS_PER_MS)
         return false;
-    dismiss(oldest);
+    send_away(oldest, made_room);
     return true;
 }
 
@@ -302,7 +333,7 @@ static bool make_room_for_source(ddl_listener *listener, const ddl_address *from
         return true;
     if (ddl_now_ns() - oldest->since_ns < PATIENCE_MS * DDL_NS_PER_MS)
         return false;
-    dismiss(oldest);
+    send_away(oldest, made_room);
     return true;
 }
 
@@ -355,6 +386,7 @@ static void on_arrival(void *arg, int events)
             continue;
         }
         if (!make_room_for_source(listener, &from)) {
+            count_unproven(listener, &from, "there are too many at the door from its address");
             ddl_socket_close(&fd); /* a rank calls again */
             continue;
         }
@@ -376,8 +408,10 @@ static void on_alarm(void *arg)
     DDL_LIST_FOR_EACH (link, &listener->strangers) {
         struct stranger *stranger = DDL_CONTAINER(link, struct stranger, link);
         if (ddl_deadline_passed(stranger->until))
-            dismiss(stranger);
+            send_away(stranger, "it proved nothing in the time that it had");
     }
+    if (ddl_deadline_passed(listener->tell_next))
+        tell_of_unproven(listener);
     if (listener->paused) {
         listener->paused = false;
         ddl_watch_set(listener->watch, DDL_READABLE);
@@ -436,6 +470,7 @@ void ddl_listener_close(ddl_listener *listener)
         return;
     DDL_LIST_FOR_EACH (link, &listener->strangers)
         dismiss(DDL_CONTAINER(link, struct stranger, link));
+    tell_of_unproven(listener);
     ddl_alarm_close(listener->alarm);
     ddl_watch_close(listener->watch);
     ddl_socket_close(&listener->fd);
