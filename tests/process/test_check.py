@@ -7,6 +7,7 @@ Hosts are network namespaces; what needs them is skipped where they cannot be ma
 import os
 import re
 import shutil
+import subprocess
 import sys
 import unittest
 
@@ -123,6 +124,15 @@ class Check(Networks):
         self.assertEqual(text.count("note:"), 3, text)  # 0 to 1, 0 to 2, and 1 to 2
         self.assertRegex(text, r"(?m)^ +0  \.  o  o$\n^ +1  \+  \.  o$\n^ +2  \+  X  \.$")
         self.assertIn("verdict: no job can run like this: 1 connection cannot be made", text)
+
+    @unittest.skipIf(REASON, REASON)
+    def test_ranks_that_are_more_than_the_systems_queue_holds(self):
+        """Callers are accepted while the rank that they call looks at others itself."""
+        hosts = self.hosts(1)
+        subprocess.run([*hosts.on(0), "sh", "-c", "echo 1 >/proc/sys/net/core/somaxconn"], check=True)
+        text = self.finish(self.check("--nproc_per_node", "7", prefix=hosts.on(0)), 0)
+        self.assertIn("any two ranks can connect, in both directions", text)
+        self.assertIn("verdict: fine", text)
 
     @unittest.skipIf(REASON, REASON)
     def test_what_no_job_needs_does_not_spoil_the_verdict(self):

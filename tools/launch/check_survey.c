@@ -3,9 +3,12 @@
  *
  * Keys: "member.R" and "roster" as in a start-up; "row.R" is what rank R found, an errno for each rank and
  * then the time of a request to the store in us, little endian, 4 bytes each; "verdict" is one byte, whether
- * the job could go on. A connection counts when it stands: nothing is said on it.
+ * the job could go on. Callers are accepted from before a rank is known to others until all have parted.
  */
 #include "check_survey.h"
+
+#include "check_door.h"
+#include "check_probe.h"
 
 #include "api/membership.h"
 #include "base/bytes.h"
@@ -18,16 +21,13 @@
 #include "rendezvous/proof.h"
 #include "rendezvous/store.h"
 
-#include <errno.h>
-#include <poll.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 
 enum {
-    PROBE_LIMIT_MS = 2500, /* a lost first packet is repeated after one second */
-    LEAVE_MS = 2000,       /* for the others to hear the end */
-    MARGIN = 64            /* of descriptors */
+    LEAVE_MS = 2000, /* for the others to hear the end */
+    MARGIN = 64      /* of descriptors */
 };
 
 struct course {
@@ -42,6 +42,7 @@ struct course {
     ddl_member own;
     ddl_store *store;
     int listeners[DDL_NETWORK_LISTEN_MAX];
+    check_door *door;
     uint32_t *row; /* what this rank found */
 };
 
@@ -83,7 +84,7 @@ static ddl_status listen_as_a_job(struct course *course, ddl_error *err)
         ports[i] = ddl_address_port(&bound);
     }
     ddl_network_tell(network, &place, ports, &course->own);
-    return DDL_OK;
+    return check_door_open(course->service, course->listeners, place.nlisten, &course->door, err);
 }
 
 static ddl_status publish(struct course *course, ddl_error *err)
@@ -206,78 +207,6 @@ static ddl_status time_store(struct course *course, ddl_error *err)
 
 /* ---- connecting ---- */
 
-struct probe {
-    int rank, fd; /* fd -1: over */
-};
-
-/* A rank is reached if any of its addresses is. */
-static void note(struct course *course, const struct probe *probe, int os_errno)
-{
-    uint32_t *result = &course->row[probe->rank];
-    if (os_errno == 0 || *result != 0)
-        *result = (uint32_t)os_errno;
-}
-
-static int begin_all(struct course *course, struct probe probes[])
-{
-    const ddl_roster *roster = course->survey->roster;
-    int count = 0;
-    for (int rank = 0; rank < roster->nranks; rank++) {
-        ddl_address addresses[DDL_NETWORK_CALL_MAX];
-        if (rank == roster->rank)
-            continue;
-        course->row[rank] = ENXIO; /* until something else is known */
-        int ways = ddl_network_call(&roster->members[roster->rank], &roster->members[rank],
-                                    ddl_roster_is_neighbour(roster, rank), addresses);
-        for (int i = 0; i < ways; i++) {
-            struct probe *probe = &probes[count];
-            ddl_error why;
-            *probe = (struct probe){ rank, -1 };
-            if (ddl_socket_connect(&addresses[i], &probe->fd, &why) == DDL_OK)
-                count++;
-            else
-                note(course, probe, why.os_errno != 0 ? why.os_errno : EMFILE);
-        }
-    }
-    return count;
-}
-
-static ddl_status probe_all(struct course *course, ddl_error *err)
-{
-    const size_t most = (size_t)course->self.nranks * DDL_NETWORK_CALL_MAX;
-    struct probe *probes = ddl_alloc_array(most, sizeof *probes);
-    struct pollfd *items = ddl_alloc_array(most, sizeof *items);
-    ddl_deadline until = ddl_deadline_in_ms(PROBE_LIMIT_MS);
-    if (probes == NULL || items == NULL) {
-        ddl_free(probes);
-        ddl_free(items);
-        return DDL_FAIL(err, DDL_ENOMEM, "no memory to connect %d ranks", course->self.nranks);
-    }
-    int count = begin_all(course, probes), open = count;
-    for (int i = 0; i < count; i++)
-        items[i] = (struct pollfd){ .fd = probes[i].fd, .events = POLLOUT };
-    for (bool is_last = false; open > 0 && !is_last;) {
-        is_last = ddl_deadline_passed(until);
-        if (poll(items, (nfds_t)count, ddl_deadline_left_ms(until)) < 0 && errno != EINTR)
-            break;
-        for (int i = 0; i < count; i++) {
-            if (items[i].fd < 0 || items[i].revents == 0)
-                continue;
-            note(course, &probes[i], ddl_socket_error(probes[i].fd));
-            items[i].fd = -1; /* stays open until all are done, as in a job */
-            open--;
-        }
-    }
-    for (int i = 0; i < count; i++) {
-        if (items[i].fd >= 0)
-            note(course, &probes[i], ETIMEDOUT);
-        ddl_socket_close(&probes[i].fd);
-    }
-    ddl_free(probes);
-    ddl_free(items);
-    return DDL_OK;
-}
-
 static ddl_status publish_row(struct course *course, ddl_error *err)
 {
     char key[32];
@@ -356,7 +285,7 @@ static ddl_status run_met(struct course *course, ddl_error *err)
     DDL_TRY(publish(course, err));
     DDL_TRY(meet(course, err));
     DDL_TRY(time_store(course, err));
-    DDL_TRY(probe_all(course, err));
+    DDL_TRY(check_probe_all(course->survey->roster, course->deadline, course->row, err));
     DDL_TRY(publish_row(course, err));
     if (course->self.rank == 0)
         DDL_TRY(gather_rows(course, err));
@@ -408,6 +337,7 @@ ddl_status check_survey_run(const ddl_config *config, check_survey *survey, ddl_
     ddl_progress_start(&course.progress, course.deadline);
     ddl_status status = run(&course, err);
     ddl_store_destroy(course.store, ddl_deadline_in_ms(LEAVE_MS));
+    check_door_close(course.door);
     for (int i = 0; i < DDL_NETWORK_LISTEN_MAX; i++)
         ddl_socket_close(&course.listeners[i]);
     if (course.service != NULL)
