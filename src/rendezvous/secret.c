@@ -1,13 +1,16 @@
-/* secret.c - files that are there whole or not at all, and checked through the descriptor that is read. */
+/* secret.c - files that are there whole, or soon, or not at all, and checked through the descriptor that is
+ * read. */
 #include "rendezvous/secret.h"
 
 #include "base/assert.h"
+#include "base/clock.h"
 #include "base/failpoint.h"
 #include "io/guarded.h"
 #include "io/host.h"
 
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <pwd.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -15,7 +18,12 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-enum { RANDOM_BYTES = DDL_SECRET_TEXT / 2, MAKE_TRIES = 10 };
+enum {
+    RANDOM_BYTES = DDL_SECRET_TEXT / 2,
+    MAKE_TRIES = 10,
+    WRITE_LIMIT_MS = 1000, /* for who has made the file to write it */
+    LOOK_MS = 10
+};
 
 struct ddl_secret {
     char source[DDL_SECRET_SOURCE];
@@ -186,6 +194,25 @@ static bool write_all(int fd, ddl_view content)
     return true;
 }
 
+static bool write_file(int folder, const char *name, ddl_view content)
+{
+    int fd = openat(folder, name, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
+    bool written = fd >= 0 && write_all(fd, content) && fsync(fd) == 0;
+    int error = errno;
+    if (fd >= 0)
+        close(fd);
+    if (fd >= 0 && !written)
+        unlinkat(folder, name, 0);
+    errno = error;
+    return written;
+}
+
+/* Where files have one name only: others may see the file while it is empty, see is_being_made. */
+static bool lacks_links(int error)
+{
+    return error == EPERM || error == EOPNOTSUPP || error == ENOTSUP || error == ENOSYS;
+}
+
 /* Write a fresh secret beside, and link it to its name unless that has been taken meanwhile. */
 static ddl_status make_file(int folder, const char *path, bool *made, ddl_error *err)
 {
@@ -197,30 +224,44 @@ static ddl_status make_file(int folder, const char *path, bool *made, ddl_error 
              (unsigned)ddl_get_u32(unique + 4));
     DDL_TRY(ddl_secret_make("", &secret, err));
     secret->data[secret->bytes++] = '\n';
-    int fd = openat(folder, beside, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
-    bool written = fd >= 0 && write_all(fd, ddl_secret_view(secret)) && fsync(fd) == 0;
-    *made = written && linkat(folder, beside, folder, "secret", 0) == 0;
+    bool written = write_file(folder, beside, ddl_secret_view(secret));
+    *made = written && !DDL_FAILPOINT_OS("rendezvous.link", EPERM) &&
+            linkat(folder, beside, folder, "secret", 0) == 0;
     int error = errno;
-    if (fd >= 0)
-        close(fd);
-    ddl_secret_destroy(secret);
-    ddl_status status = DDL_OK;
-    if (!*made && !(written && error == EEXIST))
-        status = DDL_FAIL_OS(err, DDL_ECONFIG, error,
-                             "cannot make the secret in %s; name another file in DDL_SECRET_FILE", path);
-    if (fd >= 0)
+    if (written)
         unlinkat(folder, beside, 0);
-    return status;
+    if (written && !*made && lacks_links(error)) {
+        *made = write_file(folder, "secret", ddl_secret_view(secret));
+        error = errno;
+    }
+    ddl_secret_destroy(secret);
+    if (*made || (written && error == EEXIST))
+        return DDL_OK;
+    return DDL_FAIL_OS(err, DDL_ECONFIG, error,
+                       "cannot make the secret in %s; name another file in DDL_SECRET_FILE", path);
+}
+
+/* Whether another process has made this file and not yet written all of it, as far as can be told. */
+static bool is_being_made(int fd)
+{
+    struct stat facts;
+    return fstat(fd, &facts) == 0 && S_ISREG(facts.st_mode) && facts.st_size < DDL_SECRET_LEAST;
 }
 
 /* The file "secret" in a folder that is ours; *secret is NULL if there is none and none may be made. */
 static ddl_status read_in_folder(int folder, const char *path, bool may_make, bool *made, ddl_secret **secret,
                                  ddl_error *err)
 {
+    const ddl_deadline whole_by = ddl_deadline_in_ms(WRITE_LIMIT_MS);
     *secret = NULL;
     *made = false;
-    for (int tries = 0; tries < MAKE_TRIES; tries++) {
+    for (int tries = 0; tries < MAKE_TRIES;) {
         int fd = open_file(folder, "secret");
+        if (fd >= 0 && is_being_made(fd) && !ddl_deadline_passed(whole_by)) {
+            close(fd);
+            (void)poll(NULL, 0, LOOK_MS);
+            continue;
+        }
         if (fd >= 0) {
             ddl_status status = read_whole(fd, path, secret, err);
             close(fd);
@@ -230,6 +271,7 @@ static ddl_status read_in_folder(int folder, const char *path, bool may_make, bo
             return fail_to_open(path, err);
         if (!may_make)
             return DDL_OK;
+        tries++;
         DDL_TRY(make_file(folder, path, made, err));
     }
     return DDL_FAIL(err, DDL_ECONFIG, "the secret in %s was removed %d times", path, MAKE_TRIES);

@@ -35,8 +35,9 @@ DDL_MUST_USE ddl_status ddl_secret_read(const char *path, ddl_secret **secret, d
 
 /*
  * From .ddl/secret in the home directory of this user. If it is not there: with may_make it is made, so that
- * of all who do that at a time everybody reads the same; without, *secret is NULL. *made (may be NULL): this
- * call made it. path is set in any case but a missing home, which is DDL_ECONFIG.
+ * of all who do that at a time everybody reads the same; without, *secret is NULL. One that is all but empty
+ * is waited for, for a second: somebody may be writing it. *made (may be NULL): this call made it. path is
+ * set in any case but a missing home, which is DDL_ECONFIG.
  */
 DDL_MUST_USE ddl_status ddl_secret_of_home(bool may_make, char path[DDL_SECRET_PATH], bool *made,
                                            ddl_secret **secret, ddl_error *err);

@@ -1,7 +1,9 @@
 /* test_secret.c - one secret for all who make it at the same time. */
+#include "base/failpoint.h"
 #include "rendezvous/proof.h"
 #include "rendezvous/secret.h"
 
+#include <fcntl.h>
 #include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -36,10 +38,9 @@ static void *find(void *arg)
     return NULL;
 }
 
-static void whoever_makes_a_secret_at_the_same_time_has_the_same(void **state)
+static void make_in_many_threads(int rounds)
 {
-    (void)state;
-    for (int round = 0; round < ROUNDS; round++) {
+    for (int round = 0; round < rounds; round++) {
         char folder[] = "/tmp/ddl-secret-XXXXXX", inner[64], file[80];
         struct finder finders[THREADS];
         pthread_t threads[THREADS];
@@ -75,6 +76,60 @@ static void whoever_makes_a_secret_at_the_same_time_has_the_same(void **state)
         assert_int_equal(rmdir(inner), 0);
         assert_int_equal(rmdir(folder), 0);
     }
+}
+
+static void whoever_makes_a_secret_at_the_same_time_has_the_same(void **state)
+{
+    (void)state;
+    make_in_many_threads(ROUNDS);
+}
+
+#ifdef DDL_FAILPOINTS
+static void so_it_is_where_files_have_one_name_only(void **state)
+{
+    (void)state;
+    ddl_failpoint_arm("rendezvous.link");
+    make_in_many_threads(ROUNDS);
+    ddl_failpoint_arm(NULL);
+}
+#endif
+
+static void *write_later(void *arg)
+{
+    const int fd = *(const int *)arg;
+    usleep(30000);
+    if (write(fd, "0123456789abcdef\n", 17) != 17)
+        return arg;
+    return NULL;
+}
+
+static void a_file_that_is_just_being_written_is_waited_for(void **state)
+{
+    char folder[] = "/tmp/ddl-secret-XXXXXX", inner[64], file[80], path[DDL_SECRET_PATH];
+    ddl_secret *secret = NULL;
+    ddl_error error;
+    pthread_t writer;
+    void *failed;
+    (void)state;
+    assert_non_null(mkdtemp(folder));
+    setenv("HOME", folder, 1);
+    snprintf(inner, sizeof inner, "%s/.ddl", folder);
+    snprintf(file, sizeof file, "%s/secret", inner);
+    assert_int_equal(mkdir(inner, 0700), 0);
+    int fd = open(file, O_WRONLY | O_CREAT | O_EXCL, 0600);
+    assert_true(fd >= 0);
+    assert_int_equal(pthread_create(&writer, NULL, write_later, &fd), 0);
+    ddl_status status = ddl_secret_of_home(true, path, NULL, &secret, &error);
+    pthread_join(writer, &failed);
+    assert_null(failed);
+    if (status != DDL_OK)
+        fail_msg("%s", error.text);
+    assert_int_equal(ddl_secret_view(secret).bytes, 16);
+    ddl_secret_destroy(secret);
+    close(fd);
+    assert_int_equal(unlink(file), 0);
+    assert_int_equal(rmdir(inner), 0);
+    assert_int_equal(rmdir(folder), 0);
 }
 
 static void a_secret_that_may_not_be_made_is_not_there(void **state)
@@ -137,6 +192,10 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(nothing_follows_from_an_empty_secret),
         cmocka_unit_test(whoever_makes_a_secret_at_the_same_time_has_the_same),
+#ifdef DDL_FAILPOINTS
+        cmocka_unit_test(so_it_is_where_files_have_one_name_only),
+#endif
+        cmocka_unit_test(a_file_that_is_just_being_written_is_waited_for),
         cmocka_unit_test(a_secret_that_may_not_be_made_is_not_there),
         cmocka_unit_test(fresh_secrets_differ),
         cmocka_unit_test(a_line_end_does_not_count),
