@@ -19,16 +19,14 @@
  * Threads.   The caller serialises the issuing of operations per communicator. Waiting and testing may
  *   happen on any thread. Different communicators are independent of each other.
  * Buffers.   Elements, not bytes, are counted. Buffers are host memory, or, all of a rank's in one call,
- * memory of one CUDA GPU: what is sent is there when the call is made, not still to come in some stream
- *   (docs/gpu.md). That the GPU fails, or cannot be used, is DDL_EDEVICE, or DDL_EUNSUPPORTED, on every rank.
- *   "In place" means equal pointers
- *   (allreduce, reduce at the root, alltoall) or the own slot at the rank's offset (allgather,
- *   reduce_scatter). Any other overlap of send and recv is DDL_EINVAL. A buffer that a rank's role does
- *   not use may be NULL. Zero counts are legal. Once a call or wait has returned, also with an error,
- *   the library does not touch the buffers again.
- * Completion is local: this rank's part is done and its buffers are free to use. Only a barrier says
- *   anything about other ranks.
- * Requests.  With request == NULL a call blocks until the operation is done. Otherwise *request is set
+ *   memory of one CUDA GPU: what is sent is there when the call is made, not still to come in some stream,
+ *   but for calls in the order of a stream (cuda.h, docs/gpu.md). That the GPU fails, or cannot be used, is
+ * DDL_EDEVICE, or DDL_EUNSUPPORTED, on every rank. "In place" means equal pointers (allreduce, reduce at the
+ * root, alltoall) or the own slot at the rank's offset (allgather, reduce_scatter). Any other overlap of send
+ * and recv is DDL_EINVAL. A buffer that a rank's role does not use may be NULL. Zero counts are legal. Once a
+ * call or wait has returned, also with an error, the library does not touch the buffers again. Completion is
+ * local: this rank's part is done and its buffers are free to use. Only a barrier says anything about other
+ * ranks. Requests.  With request == NULL a call blocks until the operation is done. Otherwise *request is set
  *   and the call returns at once; the request must be waited for or tested until done.
  * Deadlines. Every operation ends by its deadline, which starts when it is issued (ddl_comm_set_timeout,
  *   ddl_options.timeout_ms, DDL_TIMEOUT; 300 s). None waits for ever.

@@ -4,6 +4,7 @@
 #include "api/issue.h"
 #include "api/last_error.h"
 #include "api/repeat.h"
+#include "api/stream.h"
 #include "base/dtype.h"
 #include "base/size.h"
 
@@ -241,6 +242,8 @@ static ddl_status check_call(const ddl_comm *comm, ddl_call *call)
 static ddl_status run(ddl_comm *comm, ddl_call *call, ddl_request **request)
 {
     DDL_TRY(check_comm(comm, call->collective));
+    if (!ddl_list_empty(&comm->streamed))
+        DDL_TRY(ddl_stream_reap(comm));
     const ddl_extent *known = ddl_repeat_extent(comm, call);
     if (known != NULL)
         call->extent = *known;
@@ -254,7 +257,8 @@ static ddl_status run(ddl_comm *comm, ddl_call *call, ddl_request **request)
         DDL_TRY(ddl_gpu_look(comm, call));
     if (call->collective == DDL_COLLECTIVE_BROADCAST)
         call->in_place = true;
-    return ddl_issue(comm, call, request);
+    return call->staging != NULL && comm->has_stream ? ddl_stream_issue(comm, call, request)
+                                                     : ddl_issue(comm, call, request);
 }
 
 /* ---- the calls ---- */

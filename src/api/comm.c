@@ -6,6 +6,7 @@
 #include "api/issue.h"
 #include "api/last_error.h"
 #include "api/repeat.h"
+#include "api/stream.h"
 #include "base/assert.h"
 #include "base/bytes.h"
 #include "compute/compute_cpu.h"
@@ -158,6 +159,7 @@ ddl_status ddl_comm_create(ddl_world *world, uint32_t id, const int members[], i
     comm->root = root != NULL ? root : comm;
     comm->timeout_ms = timeout_ms;
     ddl_list_init(&comm->in_flight);
+    ddl_list_init(&comm->streamed);
     pthread_mutex_lock(&world->lock);
     ddl_list_append(&world->comms, &comm->sibling);
     world->nroots += root == NULL;
@@ -196,7 +198,7 @@ static void abandon_operations(ddl_comm *comm)
         any = true;
         request->status = comm->pool->cause.code;
         request->root_cause = true;
-        atomic_store(&request->done, true);
+        ddl_request_end(request);
     }
     ddl_engine_wake(comm->engine);
 }
@@ -207,8 +209,10 @@ void ddl_comm_destroy(ddl_comm *comm)
         return;
     ddl_world *world = comm->world;
     if (comm->engine != NULL) {
-        if (!ddl_engine_enter(comm->engine, ddl_deadline_in_ms(DDL_COMM_FREE_MS)))
+        if (!ddl_engine_enter(comm->engine, ddl_deadline_in_ms(DDL_COMM_FREE_MS))) {
+            ddl_stream_let_go(comm);
             return; /* whoever is stuck in there may still touch it: it is lost, and the world with it */
+        }
         if (!ddl_list_empty(&comm->in_flight))
             abandon_operations(comm);
         if (comm->failure.failing && !comm->failure.failed)
@@ -401,7 +405,7 @@ ddl_status ddl_comm_free(ddl_comm **handle)
                                   "a forked child must not use the library");
     if (comm->world->exited) /* by a later exit handler, or a destructor: the process takes it all along */
         return DDL_OK;
-    ddl_status status = DDL_OK;
+    ddl_status status = DDL_OK, streamed = DDL_OK; /* of operations for which nobody has waited */
     ddl_deadline deadline = ddl_deadline_in_ms(DDL_COMM_FREE_MS);
     bool is_root = comm->root == comm;
     for (ddl_comm *part = NULL; is_root && (part = next_part(comm, part)) != NULL;)
@@ -432,9 +436,12 @@ ddl_status ddl_comm_free(ddl_comm **handle)
     for (ddl_comm *part; is_root && (part = next_part(comm, NULL)) != NULL;) {
         part->board_is_done = part->board_is_done && met && posts_agree(part, deadline);
         close_down(part, deadline);
+        streamed = streamed == DDL_OK ? ddl_stream_reap(part) : streamed;
         ddl_comm_destroy(part);
     }
     close_down(comm, deadline);
+    streamed = streamed == DDL_OK ? ddl_stream_reap(comm) : streamed;
+    status = status == DDL_OK ? streamed : status;
     ddl_comm_destroy(comm);
     return status == DDL_EABORTED ? DDL_OK : status;
 }

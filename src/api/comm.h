@@ -88,6 +88,10 @@ struct ddl_comm {
     } chosen[DDL_COLLECTIVE_COUNT][DDL_CHOICES];
     ddl_repeat repeats[DDL_COLLECTIVE_COUNT];
     uint32_t nrepeated;
+    bool has_stream; /* calls are operations of this stream of the program (stream.c) */
+    void *stream;
+    ddl_list
+        streamed; /* ddl_request.streamed, oldest first: they end by themselves, and later calls tell how */
     ddl_staging *stagings[DDL_COMM_GPUS]; /* of each GPU whose memory was used (gpu.c); what they do is the
                                              holder's, or the issuing thread's where there is no engine */
 

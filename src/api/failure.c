@@ -682,12 +682,15 @@ static void raise_stuck_gpu(ddl_comm *comm, const ddl_request *request)
     };
     char who[160];
     snprintf(notice.operation, sizeof notice.operation, "%s", ddl_request_operation(request));
-    snprintf(notice.text, sizeof notice.text,
-             "%s: GPU %d has not copied its buffers within %lld ms (DDL_TIMEOUT); does other work keep it "
-             "busy, or "
-             "does it hang?",
-             ddl_comm_describe(comm, comm->rank, who, sizeof who), request->task.staging->gpu,
-             (long long)request->timeout_ms);
+    const char *format = ddl_backend_waits_for_stream(&request->task)
+                             ? "%s: the stream of GPU %d has not come to it within %lld ms (DDL_TIMEOUT); "
+                               "does the work before it "
+                               "hang, or wait for a later operation?"
+                             : "%s: GPU %d has not copied its buffers within %lld ms (DDL_TIMEOUT); does "
+                               "other work keep it busy, or "
+                               "does it hang?";
+    snprintf(notice.text, sizeof notice.text, format, ddl_comm_describe(comm, comm->rank, who, sizeof who),
+             request->task.staging->gpu, (long long)request->timeout_ms);
     ddl_failure_raise(comm, &notice);
 }
 
@@ -758,7 +761,7 @@ static void leave_alone(ddl_comm *comm, ddl_request *request)
              (long long)request->timeout_ms);
     request->status = DDL_ETIMEDOUT;
     request->root_cause = true;
-    atomic_store(&request->done, true);
+    ddl_request_end(request);
     ddl_engine_wake(comm->engine);
 }
 
@@ -813,7 +816,7 @@ static void settle(ddl_comm *comm)
         ddl_comm_untrack(request);
         request->status = failure->cause.code;
         request->root_cause = true;
-        atomic_store(&request->done, true);
+        ddl_request_end(request);
     }
     ddl_engine_wake(comm->engine);
 }

@@ -177,7 +177,7 @@ static ddl_status load_plugin(const struct ddl_device_ops **ops, ddl_error *err)
     return DDL_OK;
 }
 
-static ddl_status find_plugin(const struct ddl_device_ops **ops, ddl_error *err)
+ddl_status ddl_gpu_plugin(const struct ddl_device_ops **ops, ddl_error *err)
 {
     ddl_status status = DDL_OK;
     pthread_mutex_lock(&loaded.lock);
@@ -197,7 +197,7 @@ static ddl_status find_staging(ddl_comm *comm, int gpu, ddl_staging **staging, d
         return DDL_FAIL(err, DDL_EUNSUPPORTED, "GPU %d is beyond the %d that are supported", gpu,
                         DDL_COMM_GPUS);
     if (comm->stagings[gpu] == NULL) {
-        DDL_TRY(find_plugin(&ops, err));
+        DDL_TRY(ddl_gpu_plugin(&ops, err));
         DDL_TRY(ddl_staging_create(ops, gpu, comm->engine != NULL ? &comm->world->staged : NULL,
                                    &comm->stagings[gpu], err));
     }
@@ -222,6 +222,12 @@ static ddl_status give_up(ddl_call *call, const char *buffer, const ddl_error *e
                                   "no memory for an error");
     ddl_error_set(call->refusal, error->code, "%s%s", buffer, error->text);
     return DDL_OK;
+}
+
+ddl_status ddl_gpu_refuse(ddl_call *call, const ddl_error *error)
+{
+    call->staging = NULL;
+    return give_up(call, "", error);
 }
 
 ddl_status ddl_gpu_look(ddl_comm *comm, ddl_call *call)

@@ -23,6 +23,13 @@ static inline bool ddl_gpu_may_be_used(void)
  */
 ddl_status ddl_gpu_look(ddl_comm *comm, ddl_call *call);
 
+/* A call whose buffers had been found good cannot begin after all. DDL_ENOMEM. */
+ddl_status ddl_gpu_refuse(ddl_call *call, const ddl_error *error);
+
+/* The plugin, loaded if need be. DDL_EUNSUPPORTED: there is none, or it is not of this build; DDL_EDEVICE:
+ * there is no driver. Thread: any. */
+ddl_status ddl_gpu_plugin(const struct ddl_device_ops **ops, ddl_error *err);
+
 /* Nothing may be in flight. */
 void ddl_gpu_forget(ddl_comm *comm);
 

@@ -84,7 +84,7 @@ static void complete(ddl_request *request, ddl_status status)
     if (ddl_link_linked(&request->link))
         ddl_comm_untrack(request);
     request->status = status;
-    atomic_store(&request->done, true); /* pairs with pool->waiters, see ddl_request_pool */
+    ddl_request_end(request);
     if (comm->engine != NULL)
         ddl_engine_wake(comm->engine);
 }
@@ -249,6 +249,7 @@ static void describe(ddl_comm *comm, const ddl_call *call, const ddl_algorithm *
                                .average = call->has_op && call->op == DDL_AVG,
                                .is_staged = call->staging != NULL };
     task->staging = call->staging;
+    task->latch = call->latch;
     task->in = call->in;
     task->out = call->out;
     task->dtype = call->dtype;

@@ -30,6 +30,7 @@ typedef struct ddl_request_pool { /* of one communicator */
 struct ddl_request {
     ddl_link link;             /* in comm->in_flight, or in the pool */
     ddl_link job;              /* in the engine's mailbox */
+    ddl_link streamed;         /* in comm->streamed: nobody waits for it */
     ddl_comm *comm;            /* valid until done */
     struct ddl_engine *engine; /* NULL in a world of one; valid until done */
     ddl_request_pool *pool;
@@ -66,6 +67,9 @@ const char *ddl_request_operation(const ddl_request *request);
 /* A zeroed request, but for what it keeps; NULL: no memory. */
 ddl_request *ddl_request_take(ddl_request_pool *pool);
 void ddl_request_give_back(ddl_request *request);
+
+/* Holder: its status is set. Whoever waits may take it away from now on, and a stream that waits goes on. */
+void ddl_request_end(ddl_request *request);
 
 /* Of a done request: keep its failure for ddl_last_error, give it back, return its status. */
 ddl_status ddl_request_finish(ddl_request *request);

@@ -19,6 +19,7 @@
 enum {
     EARLY_NOTICES = 256, /* held; of more, the oldest are forgotten */
     COPIES_NEAR_MS = 5,
+    COPIES_LOOK_MS = 1,
     LAST_MEETINGS_MS = 500
 };
 
@@ -226,13 +227,14 @@ static bool waits_for_copies(const ddl_staging *staging)
     return false;
 }
 
-/* Nothing wakes a sleeper at the end of a copy, which mostly is near; after a while a look at each tick will
- * do. */
-static bool expects_copies(const ddl_world *world)
+/* Nothing wakes a sleeper at the end of a copy, which mostly is near, or when a stream comes to an operation,
+ * which may be any time: after a while a look now and then will do. */
+static bool expects_copies(ddl_world *world)
 {
     bool waits = false;
     DDL_LIST_FOR_EACH (link, &world->staged)
         waits = waits || waits_for_copies(DDL_CONTAINER(link, ddl_staging, link));
+    ddl_engine_set_nap(world->engine, waits ? COPIES_LOOK_MS : 0);
     return waits && ddl_now_ns() - world->copied_ns < COPIES_NEAR_MS * DDL_NS_PER_MS;
 }
 
@@ -399,7 +401,7 @@ static bool doze(void *arg)
     ddl_world *world = arg;
     bool missed = ddl_mesh_doze(world->mesh);
     missed = finish_posts(world) || missed;
-    return missed || (!ddl_list_empty(&world->staged) && expects_copies(world));
+    return expects_copies(world) || missed;
 }
 
 /* ---- life ---- */

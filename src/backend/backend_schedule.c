@@ -220,7 +220,8 @@ bool ddl_backend_repeat(ddl_task *task, ddl_plan *plan)
 static ddl_status start_post(ddl_task *task, const ddl_cached_plan *cached, bool *done, ddl_error *err)
 {
     if (task->staging != NULL)
-        DDL_TRY(ddl_staged_begin(task->staging, cached->plan, task->in, task->out, task, &task->staged, err));
+        DDL_TRY(ddl_staged_begin(task->staging, cached->plan, task->in, task->out, task->latch, task,
+                                 &task->staged, err));
     task->pieces_left = 1;
     task->post = (ddl_post){
         .oneshot = cached->oneshot,
@@ -314,7 +315,8 @@ static ddl_status take_run(ddl_task *task, ddl_plan *plan, ddl_error *err)
 static ddl_status start_pieces(ddl_task *task, ddl_plan *plan, ddl_error *err)
 {
     if (task->staging != NULL)
-        DDL_TRY(ddl_staged_begin(task->staging, plan, task->in, task->out, task, &task->staged, err));
+        DDL_TRY(ddl_staged_begin(task->staging, plan, task->in, task->out, task->latch, task, &task->staged,
+                                 err));
     task->next_piece = task->phase = 0;
     task->pieces_left = plan->npieces;
     for (int i = 0; i < task->run->nslots; i++)
@@ -363,6 +365,11 @@ void ddl_backend_cancel(ddl_task *task)
 bool ddl_backend_waits_for_gpu(const ddl_task *task)
 {
     return task->staged != NULL && ddl_staged_waits(task->staged);
+}
+
+bool ddl_backend_waits_for_stream(const ddl_task *task)
+{
+    return task->staged != NULL && task->staged->latch != NULL;
 }
 
 bool ddl_backend_has_posted(const ddl_task *task, int rank)

@@ -29,7 +29,8 @@ struct ddl_task {
     const ddl_signature *sent_signatures, *received_signatures; /* of each rank; see ddl_binding */
     bool by_messages;                                           /* also where there is a board */
     ddl_staging
-        *staging; /* in and out are memory of its GPU; NULL: of the host. shape.is_staged says so too */
+        *staging;     /* in and out are memory of its GPU; NULL: of the host. shape.is_staged says so too */
+    ddl_latch *latch; /* of the stream after whose work it begins; NULL: at once */
     /* One of the two is called once, from progress, unless start said that the task was done, or failed. */
     void (*finished)(ddl_task *task);
     void (*failed)(ddl_task *task, const ddl_error *error); /* must cancel the task, now or soon */
@@ -78,8 +79,10 @@ static inline bool ddl_task_is_running(const ddl_task *task)
  * more. */
 void ddl_backend_cancel(ddl_task *task);
 
-/* Whether it waits for copies of its own GPU. */
+/* Whether it waits for its own GPU: for copies, or for what the stream that it is ordered in has before it.
+ */
 bool ddl_backend_waits_for_gpu(const ddl_task *task);
+bool ddl_backend_waits_for_stream(const ddl_task *task);
 
 /* Whether the rank is known, by the board, to have begun what this running task is a part of. */
 bool ddl_backend_has_posted(const ddl_task *task, int rank);

@@ -1,15 +1,18 @@
 /*
- * device.h - what staging needs of a GPU: pinned host memory, copies that run by themselves, and marks that
- * say how far they have come.
+ * device.h - what operations on device memory need of a GPU: pinned host memory, copies that run by
+ * themselves, marks that say how far they have come, and latches that keep streams of the program waiting.
  *
  * A device has two queues of copies, down to the host and up to the GPU; each is worked off in order, and
  * neither waits for the other. Implemented by the plugin in src/cuda, which is a shared object of its own, so
- * this header is its binary interface too. All for one thread at a time per device, whichever that is.
+ * this header is its binary interface too. All for one thread at a time per device, whichever that is;
+ * latches and copy_along for one thread at a time too, which may be another one, but look_at_latch is of the
+ * first.
  */
 #ifndef DDL_BACKEND_DEVICE_H
 #define DDL_BACKEND_DEVICE_H
 
 #include "base/error.h"
+#include "base/list.h"
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -19,6 +22,14 @@ typedef struct ddl_device ddl_device; /* one GPU, as this process uses it */
 typedef struct ddl_mark ddl_mark;     /* a place in a queue; may be set again and again */
 
 typedef enum ddl_direction { DDL_DOWN, DDL_UP } ddl_direction;
+
+/* A place in a stream of the program, beyond which the stream does not go before the latch is opened. May be
+ * shut again once the stream has gone on. The plugin's has this at its beginning. */
+typedef struct ddl_latch {
+    ddl_link link; /* of whoever keeps it */
+    const struct ddl_device_ops *ops;
+    ddl_device *device;
+} ddl_latch;
 
 /* Of failures: DDL_EDEVICE, with what the driver says and the number of the GPU. None of these blocks, but
  * where it says so. */
@@ -43,10 +54,26 @@ struct ddl_device_ops {
     /* Block until both queues are empty, but not for longer than that. False: they are not, or the GPU
      * failed. */
     bool (*drain)(ddl_device *device, int timeout_ms);
+    /* How many GPUs this process sees. */
+    ddl_status (*count)(int *gpus, ddl_error *err);
+    ddl_status (*create_latch)(ddl_device *device, ddl_latch **latch, ddl_error *err);
+    /* It is open. What a stream that has not gone on still uses is left to the process. */
+    void (*destroy_latch)(ddl_latch *latch);
+    /* Append to a stream (a CUstream): it waits there. On failure it does not. */
+    ddl_status (*shut_latch)(ddl_latch *latch, void *stream, ddl_error *err);
+    /* Whether what was in the stream before it was shut is done. */
+    ddl_status (*look_at_latch)(ddl_latch *latch, bool *reached, ddl_error *err);
+    /* The stream goes on when it has come here. Thread: any. */
+    void (*open_latch)(ddl_latch *latch);
+    /* Whether it may be shut again. */
+    bool (*is_latch_free)(ddl_latch *latch);
+    /* Append a copy to a stream of the program. */
+    ddl_status (*copy_along)(ddl_device *device, void *stream, void *to, const void *from, size_t bytes,
+                             ddl_error *err);
 };
 
 /* Changes with anything above. */
-enum { DDL_DEVICE_INTERFACE = 1 };
+enum { DDL_DEVICE_INTERFACE = 2 };
 
 /* What the plugin exports as "ddl_cuda_plugin". NULL: err tells why not. */
 typedef const struct ddl_device_ops *ddl_device_plugin(ddl_error *err);

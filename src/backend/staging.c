@@ -93,6 +93,7 @@ ddl_status ddl_staging_create(const struct ddl_device_ops *ops, int gpu, ddl_lis
     staging->busy = busy;
     ddl_list_init(&staging->spare);
     ddl_list_init(&staging->running);
+    ddl_list_init(&staging->latches);
     for (size_t i = 0; i < sizeof staging->rooms / sizeof *staging->rooms; i++)
         ddl_list_init(&staging->rooms[i]);
     ddl_status status = ops->open(gpu, &staging->device, err);
@@ -114,8 +115,33 @@ void ddl_staging_destroy(ddl_staging *staging)
             destroy_room(staging, DDL_CONTAINER(first, room, link));
     for (ddl_link *first; (first = ddl_list_take_first(&staging->spare)) != NULL;)
         ddl_free(DDL_CONTAINER(first, ddl_staged, link));
+    for (ddl_link *first; (first = ddl_list_take_first(&staging->latches)) != NULL;)
+        staging->ops->destroy_latch(DDL_CONTAINER(first, ddl_latch, link));
     staging->ops->close(staging->device);
     ddl_free(staging);
+}
+
+/* ---- streams of the program ---- */
+
+/* The one that was shut first is the first to be free again. */
+static ddl_status take_latch(ddl_staging *staging, ddl_latch **latch, ddl_error *err)
+{
+    ddl_link *first = ddl_list_first(&staging->latches);
+    if (first == NULL || !staging->ops->is_latch_free(DDL_CONTAINER(first, ddl_latch, link)))
+        return staging->ops->create_latch(staging->device, latch, err);
+    ddl_list_remove(first);
+    *latch = DDL_CONTAINER(first, ddl_latch, link);
+    return DDL_OK;
+}
+
+ddl_status ddl_staging_shut(ddl_staging *staging, void *stream, ddl_latch **out, ddl_error *err)
+{
+    ddl_latch *latch;
+    DDL_TRY(take_latch(staging, &latch, err));
+    ddl_list_append(&staging->latches, &latch->link);
+    DDL_TRY(staging->ops->shut_latch(latch, stream, err));
+    *out = latch;
+    return DDL_OK;
 }
 
 /* ---- copies ---- */
@@ -269,8 +295,21 @@ static ddl_status look(ddl_staged *staged, ddl_staged_room *in_room, bool *moved
     return in_room->stage == DDL_STAGE_EMPTY ? bring_next(staged, err) : DDL_OK;
 }
 
+static ddl_status look_at_stream(ddl_staged *staged, bool *moved, ddl_error *err)
+{
+    bool reached = false;
+    DDL_TRY(staged->staging->ops->look_at_latch(staged->latch, &reached, err));
+    if (!reached)
+        return DDL_OK;
+    *moved = true;
+    staged->latch = NULL;
+    return bring_next(staged, err);
+}
+
 ddl_status ddl_staged_progress(ddl_staged *staged, bool *moved, ddl_error *err)
 {
+    if (staged->latch != NULL)
+        return look_at_stream(staged, moved, err);
     for (int i = 0; i < staged->nrooms; i++)
         DDL_TRY(look(staged, &staged->rooms[i], moved, err));
     return DDL_OK;
@@ -284,12 +323,17 @@ bool ddl_staged_is_over(const ddl_staged *staged)
     return staged->next_piece == staged->plan->npieces;
 }
 
-bool ddl_staged_waits(const ddl_staged *staged)
+static bool is_copying(const ddl_staged *staged)
 {
     for (int i = 0; i < staged->nrooms; i++)
         if (staged->rooms[i].stage == DDL_STAGE_DOWN || staged->rooms[i].stage == DDL_STAGE_UP)
             return true;
     return false;
+}
+
+bool ddl_staged_waits(const ddl_staged *staged)
+{
+    return staged->latch != NULL || is_copying(staged);
 }
 
 /* ---- operations ---- */
@@ -321,11 +365,11 @@ static ddl_status fill_rooms(ddl_staged *staged, ddl_error *err)
         DDL_TRY(take_room(staged->staging, staged->plan->layout.room_bytes, &in_room->room, err));
         staged->nrooms++;
     }
-    return bring_next(staged, err);
+    return staged->latch == NULL ? bring_next(staged, err) : DDL_OK;
 }
 
-ddl_status ddl_staged_begin(ddl_staging *staging, ddl_plan *plan, const void *in, void *out, void *owner,
-                            ddl_staged **begun, ddl_error *err)
+ddl_status ddl_staged_begin(ddl_staging *staging, ddl_plan *plan, const void *in, void *out, ddl_latch *latch,
+                            void *owner, ddl_staged **begun, ddl_error *err)
 {
     if (staging->lost)
         return DDL_FAIL(err, DDL_EDEVICE, "GPU %d did not end what an earlier operation had begun",
@@ -336,6 +380,7 @@ ddl_status ddl_staged_begin(ddl_staging *staging, ddl_plan *plan, const void *in
     staged->staging = staging;
     staged->plan = plan;
     staged->owner = owner;
+    staged->latch = latch;
     staged->in = (char *)(uintptr_t)in;
     staged->out = out;
     plan->users++;
@@ -354,7 +399,7 @@ ddl_status ddl_staged_begin(ddl_staging *staging, ddl_plan *plan, const void *in
 void ddl_staged_end(ddl_staged *staged)
 {
     ddl_staging *staging = staged->staging;
-    if ((ddl_staged_waits(staged) || staged->failed) && !staging->lost)
+    if ((is_copying(staged) || staged->failed) && !staging->lost)
         staging->lost = !staging->ops->drain(staging->device, DDL_DRAIN_MS);
     for (int i = 0; i < staged->nrooms; i++)
         give_room(staging, staged->rooms[i].room);

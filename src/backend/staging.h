@@ -23,6 +23,7 @@ typedef struct ddl_staging { /* of one GPU */
     ddl_list rooms[40]; /* free ones, by the power of two of their pages */
     ddl_list spare;     /* ddl_staged: not in use */
     ddl_list running;   /* ddl_staged, oldest first */
+    ddl_list latches;   /* ddl_latch, the one that was shut first at the front; the issuing thread's */
     ddl_list *busy;     /* of `link`, while something is running; NULL: nobody looks */
     ddl_link link;
     bool lost; /* it did not end what was under way: nothing is begun any more */
@@ -34,6 +35,11 @@ DDL_MUST_USE ddl_status ddl_staging_create(const struct ddl_device_ops *ops, int
 
 /* Nothing may be running. NULL is fine. */
 void ddl_staging_destroy(ddl_staging *staging);
+
+/* Have a stream of the program wait for an operation, which has yet to begin; open the latch when that has
+ * ended. It is kept here and shut again some time. For the thread that issues. */
+DDL_MUST_USE ddl_status ddl_staging_shut(ddl_staging *staging, void *stream, ddl_latch **latch,
+                                         ddl_error *err);
 
 /* ---- one operation ---- */
 
@@ -53,6 +59,7 @@ struct ddl_staged {
     ddl_staging *staging;
     ddl_plan *plan; /* held while this is in use */
     void *owner;
+    ddl_latch *latch;    /* nothing begins before its stream has come to it; NULL: that has been */
     char *in, *out;      /* device memory */
     uint32_t next_piece; /* the first that is not on its way down */
     int nrooms;
@@ -60,9 +67,10 @@ struct ddl_staged {
     bool failed;
 };
 
-/* Bytes begin to come down. The plan is of a shape that is staged. */
+/* Bytes begin to come down, once the stream has come to the latch if there is one (NULL). The plan is of a
+ * shape that is staged. */
 DDL_MUST_USE ddl_status ddl_staged_begin(ddl_staging *staging, ddl_plan *plan, const void *in, void *out,
-                                         void *owner, ddl_staged **staged, ddl_error *err);
+                                         ddl_latch *latch, void *owner, ddl_staged **staged, ddl_error *err);
 
 /* Whether a piece may run; it does so with these as IN and OUT. */
 bool ddl_staged_is_there(const ddl_staged *staged, uint32_t piece);

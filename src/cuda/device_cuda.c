@@ -1,42 +1,15 @@
 /* device_cuda.c - device.h over the CUDA driver: two streams of one GPU, events, pinned memory. */
-#include "backend/device.h"
-
 #include "base/bytes.h"
 #include "base/clock.h"
-#include "cuda/driver.h"
+#include "cuda/gpu.h"
 
 #include <time.h>
 
 enum { DRAIN_LOOK_US = 50 };
 
-struct ddl_device {
-    const ddl_driver *driver;
-    int gpu;
-    CUdevice device;
-    CUcontext context;   /* the GPU's primary one, which programs share */
-    CUstream streams[2]; /* by ddl_direction */
-    bool lost;           /* something may be under way for ever */
-};
-
 struct ddl_mark {
     CUevent event;
 };
-
-/* `return FAILED(device, result, "cuMemcpyAsync", err)` */
-#define FAILED(device, result, call, err) \
-    ddl_driver_failed((device)->driver, (result), (call), (device)->gpu, (err))
-
-/* Threads take turns, and each has a context of its own, if any. */
-static CUresult enter(const ddl_device *device)
-{
-    return device->driver->cuCtxPushCurrent(device->context);
-}
-
-static void leave(const ddl_device *device)
-{
-    CUcontext own;
-    (void)device->driver->cuCtxPopCurrent(&own);
-}
 
 /* ---- life ---- */
 
@@ -45,41 +18,47 @@ static void close_device(ddl_device *device)
     if (device == NULL)
         return;
     if (device->context != NULL && !device->lost) {
-        if (enter(device) == CUDA_SUCCESS) {
+        if (ddl_gpu_enter(device) == CUDA_SUCCESS) {
             for (int i = 0; i < 2; i++)
                 if (device->streams[i] != NULL)
                     (void)device->driver->cuStreamDestroy(device->streams[i]);
-            leave(device);
+            ddl_gpu_leave(device);
         }
         (void)device->driver->cuDevicePrimaryCtxRelease(device->device);
     }
     ddl_free(device);
 }
 
-/* Streams that wait for nobody else's. */
+/* Streams that wait for nobody else's. Of the highest priority, as others then have queues of the GPU of
+ * their own: a stream of the program that waits at a latch is not to be in front of the copies that it waits
+ * for. */
 static ddl_status make_streams(ddl_device *device, ddl_error *err)
 {
-    CUresult result = enter(device);
+    CUresult result = ddl_gpu_enter(device);
     if (result != CUDA_SUCCESS)
-        return FAILED(device, result, "cuCtxPushCurrent", err);
+        return DDL_GPU_FAILED(device, result, "cuCtxPushCurrent", err);
+    int least = 0, greatest = 0;
+    (void)device->driver->cuCtxGetStreamPriorityRange(&least, &greatest);
     for (int i = 0; i < 2 && result == CUDA_SUCCESS; i++)
-        result = device->driver->cuStreamCreate(&device->streams[i], CU_STREAM_NON_BLOCKING);
-    leave(device);
-    return result == CUDA_SUCCESS ? DDL_OK : FAILED(device, result, "cuStreamCreate", err);
+        result =
+            device->driver->cuStreamCreateWithPriority(&device->streams[i], CU_STREAM_NON_BLOCKING, greatest);
+    ddl_gpu_leave(device);
+    return result == CUDA_SUCCESS ? DDL_OK
+                                  : DDL_GPU_FAILED(device, result, "cuStreamCreateWithPriority", err);
 }
 
 static ddl_status find_context(ddl_device *device, ddl_error *err)
 {
     CUresult result = device->driver->cuInit(0);
     if (result != CUDA_SUCCESS)
-        return FAILED(device, result, "cuInit", err);
+        return DDL_GPU_FAILED(device, result, "cuInit", err);
     result = device->driver->cuDeviceGet(&device->device, device->gpu);
     if (result != CUDA_SUCCESS)
-        return FAILED(device, result, "cuDeviceGet", err);
+        return DDL_GPU_FAILED(device, result, "cuDeviceGet", err);
     result = device->driver->cuDevicePrimaryCtxRetain(&device->context, device->device);
     if (result != CUDA_SUCCESS) {
         device->context = NULL;
-        return FAILED(device, result, "cuDevicePrimaryCtxRetain", err);
+        return DDL_GPU_FAILED(device, result, "cuDevicePrimaryCtxRetain", err);
     }
     return DDL_OK;
 }
@@ -107,20 +86,20 @@ static ddl_status open_device(int gpu, ddl_device **out, ddl_error *err)
 
 static ddl_status alloc_pinned(ddl_device *device, size_t bytes, void **memory, ddl_error *err)
 {
-    CUresult result = enter(device);
+    CUresult result = ddl_gpu_enter(device);
     if (result != CUDA_SUCCESS)
-        return FAILED(device, result, "cuCtxPushCurrent", err);
+        return DDL_GPU_FAILED(device, result, "cuCtxPushCurrent", err);
     result = device->driver->cuMemHostAlloc(memory, bytes, CU_MEMHOSTALLOC_PORTABLE);
-    leave(device);
-    return result == CUDA_SUCCESS ? DDL_OK : FAILED(device, result, "cuMemHostAlloc", err);
+    ddl_gpu_leave(device);
+    return result == CUDA_SUCCESS ? DDL_OK : DDL_GPU_FAILED(device, result, "cuMemHostAlloc", err);
 }
 
 static void free_pinned(ddl_device *device, void *memory)
 {
-    if (device->lost || enter(device) != CUDA_SUCCESS)
+    if (device->lost || ddl_gpu_enter(device) != CUDA_SUCCESS)
         return;
     (void)device->driver->cuMemFreeHost(memory);
-    leave(device);
+    ddl_gpu_leave(device);
 }
 
 static ddl_status create_mark(ddl_device *device, ddl_mark **out, ddl_error *err)
@@ -128,14 +107,14 @@ static ddl_status create_mark(ddl_device *device, ddl_mark **out, ddl_error *err
     ddl_mark *mark = ddl_alloc(sizeof *mark);
     if (mark == NULL)
         return DDL_FAIL(err, DDL_ENOMEM, "no memory for a mark");
-    CUresult result = enter(device);
+    CUresult result = ddl_gpu_enter(device);
     if (result == CUDA_SUCCESS) {
         result = device->driver->cuEventCreate(&mark->event, CU_EVENT_DISABLE_TIMING);
-        leave(device);
+        ddl_gpu_leave(device);
     }
     if (result != CUDA_SUCCESS) {
         ddl_free(mark);
-        return FAILED(device, result, "cuEventCreate", err);
+        return DDL_GPU_FAILED(device, result, "cuEventCreate", err);
     }
     *out = mark;
     return DDL_OK;
@@ -143,9 +122,9 @@ static ddl_status create_mark(ddl_device *device, ddl_mark **out, ddl_error *err
 
 static void destroy_mark(ddl_device *device, ddl_mark *mark)
 {
-    if (!device->lost && enter(device) == CUDA_SUCCESS) {
+    if (!device->lost && ddl_gpu_enter(device) == CUDA_SUCCESS) {
         (void)device->driver->cuEventDestroy(mark->event);
-        leave(device);
+        ddl_gpu_leave(device);
     }
     ddl_free(mark);
 }
@@ -155,46 +134,46 @@ static void destroy_mark(ddl_device *device, ddl_mark *mark)
 static ddl_status copy(ddl_device *device, ddl_direction direction, void *to, const void *from, size_t bytes,
                        ddl_error *err)
 {
-    CUresult result = enter(device);
+    CUresult result = ddl_gpu_enter(device);
     if (result != CUDA_SUCCESS)
-        return FAILED(device, result, "cuCtxPushCurrent", err);
+        return DDL_GPU_FAILED(device, result, "cuCtxPushCurrent", err);
     result = device->driver->cuMemcpyAsync((CUdeviceptr)(uintptr_t)to, (CUdeviceptr)(uintptr_t)from, bytes,
                                            device->streams[direction]);
-    leave(device);
-    return result == CUDA_SUCCESS ? DDL_OK : FAILED(device, result, "cuMemcpyAsync", err);
+    ddl_gpu_leave(device);
+    return result == CUDA_SUCCESS ? DDL_OK : DDL_GPU_FAILED(device, result, "cuMemcpyAsync", err);
 }
 
 static ddl_status set_mark(ddl_device *device, ddl_direction direction, ddl_mark *mark, ddl_error *err)
 {
-    CUresult result = enter(device);
+    CUresult result = ddl_gpu_enter(device);
     if (result != CUDA_SUCCESS)
-        return FAILED(device, result, "cuCtxPushCurrent", err);
+        return DDL_GPU_FAILED(device, result, "cuCtxPushCurrent", err);
     result = device->driver->cuEventRecord(mark->event, device->streams[direction]);
-    leave(device);
-    return result == CUDA_SUCCESS ? DDL_OK : FAILED(device, result, "cuEventRecord", err);
+    ddl_gpu_leave(device);
+    return result == CUDA_SUCCESS ? DDL_OK : DDL_GPU_FAILED(device, result, "cuEventRecord", err);
 }
 
 static ddl_status look_at_mark(ddl_device *device, const ddl_mark *mark, bool *passed, ddl_error *err)
 {
-    CUresult result = enter(device);
+    CUresult result = ddl_gpu_enter(device);
     if (result != CUDA_SUCCESS)
-        return FAILED(device, result, "cuCtxPushCurrent", err);
+        return DDL_GPU_FAILED(device, result, "cuCtxPushCurrent", err);
     result = device->driver->cuEventQuery(mark->event);
-    leave(device);
+    ddl_gpu_leave(device);
     if (result != CUDA_SUCCESS && result != CUDA_ERROR_NOT_READY)
-        return FAILED(device, result, "copying", err);
+        return DDL_GPU_FAILED(device, result, "copying", err);
     *passed = result == CUDA_SUCCESS;
     return DDL_OK;
 }
 
 static CUresult look_at_streams(const ddl_device *device)
 {
-    CUresult result = enter(device);
+    CUresult result = ddl_gpu_enter(device);
     if (result != CUDA_SUCCESS)
         return result;
     for (int i = 0; i < 2 && result == CUDA_SUCCESS; i++)
         result = device->driver->cuStreamQuery(device->streams[i]);
-    leave(device);
+    ddl_gpu_leave(device);
     return result;
 }
 
@@ -209,7 +188,41 @@ static bool drain(ddl_device *device, int timeout_ms)
     return !device->lost;
 }
 
+static ddl_status copy_along(ddl_device *device, void *stream, void *to, const void *from, size_t bytes,
+                             ddl_error *err)
+{
+    CUresult result = ddl_gpu_enter(device);
+    if (result != CUDA_SUCCESS)
+        return DDL_GPU_FAILED(device, result, "cuCtxPushCurrent", err);
+    result = device->driver->cuMemcpyAsync((CUdeviceptr)(uintptr_t)to, (CUdeviceptr)(uintptr_t)from, bytes,
+                                           stream);
+    ddl_gpu_leave(device);
+    return result == CUDA_SUCCESS ? DDL_OK : DDL_GPU_FAILED(device, result, "cuMemcpyAsync", err);
+}
+
 /* ---- the plugin ---- */
+
+static ddl_status count(int *gpus, ddl_error *err)
+{
+    const ddl_driver *driver;
+    DDL_TRY(ddl_driver_find(&driver, err));
+    CUresult result = driver->cuInit(0);
+    *gpus = 0;
+    if (result == CUDA_ERROR_NO_DEVICE)
+        return DDL_OK;
+    if (result == CUDA_SUCCESS)
+        result = driver->cuDeviceGetCount(gpus);
+    return result == CUDA_SUCCESS ? DDL_OK : ddl_driver_failed(driver, result, "counting GPUs", -1, err);
+}
+
+static const struct ddl_device_ops ops;
+
+static ddl_status create_latch(ddl_device *device, ddl_latch **latch, ddl_error *err)
+{
+    DDL_TRY(ddl_latch_create(device, latch, err));
+    (*latch)->ops = &ops;
+    return DDL_OK;
+}
 
 static const struct ddl_device_ops ops = {
     .interface = DDL_DEVICE_INTERFACE,
@@ -223,6 +236,14 @@ static const struct ddl_device_ops ops = {
     .set_mark = set_mark,
     .look_at_mark = look_at_mark,
     .drain = drain,
+    .count = count,
+    .create_latch = create_latch,
+    .destroy_latch = ddl_latch_destroy,
+    .shut_latch = ddl_latch_shut,
+    .look_at_latch = ddl_latch_look,
+    .open_latch = ddl_latch_open,
+    .is_latch_free = ddl_latch_is_free,
+    .copy_along = copy_along,
 };
 
 ddl_device_plugin ddl_cuda_plugin;

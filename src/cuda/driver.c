@@ -28,12 +28,18 @@ static void *open_driver(ddl_error *err)
     return library;
 }
 
+/* POSIX has it so: an object pointer that is one to a function. */
+static void set_function(void *symbol, void *place)
+{
+    memcpy(place, &symbol, sizeof symbol);
+}
+
 static ddl_status find_function(void *library, const char *name, void *place, ddl_error *err)
 {
     void *symbol = dlsym(library, name);
     if (symbol == NULL)
         return DDL_FAIL(err, DDL_EDEVICE, "the CUDA driver, libcuda.so.1, has no %s: it is too old", name);
-    memcpy(place, &symbol, sizeof symbol); /* POSIX has it so: an object pointer that is one to a function */
+    set_function(symbol, place);
     return DDL_OK;
 }
 
@@ -46,6 +52,9 @@ ddl_status ddl_driver_find(const ddl_driver **driver, ddl_error *err)
 #define FIND(function, name) DDL_TRY(find_function(library, name, &found.function, err));
         DDL_DRIVER_FUNCTIONS(FIND)
 #undef FIND
+#define FIND_EXTRA(function, name) set_function(dlsym(library, name), &found.function);
+        DDL_DRIVER_EXTRAS(FIND_EXTRA)
+#undef FIND_EXTRA
         is_found = true;
     }
     *driver = &found;

@@ -13,29 +13,38 @@
 #include <cuda.h>
 
 /* Name in the driver, with its version, and the name in cuda.h. */
-#define DDL_DRIVER_FUNCTIONS(X)                                  \
-    X(cuInit, "cuInit")                                          \
-    X(cuDeviceGet, "cuDeviceGet")                                \
-    X(cuDevicePrimaryCtxRetain, "cuDevicePrimaryCtxRetain")      \
-    X(cuDevicePrimaryCtxRelease, "cuDevicePrimaryCtxRelease_v2") \
-    X(cuCtxPushCurrent, "cuCtxPushCurrent_v2")                   \
-    X(cuCtxPopCurrent, "cuCtxPopCurrent_v2")                     \
-    X(cuMemHostAlloc, "cuMemHostAlloc")                          \
-    X(cuMemFreeHost, "cuMemFreeHost")                            \
-    X(cuMemcpyAsync, "cuMemcpyAsync")                            \
-    X(cuStreamCreate, "cuStreamCreate")                          \
-    X(cuStreamDestroy, "cuStreamDestroy_v2")                     \
-    X(cuStreamQuery, "cuStreamQuery")                            \
-    X(cuEventCreate, "cuEventCreate")                            \
-    X(cuEventDestroy, "cuEventDestroy_v2")                       \
-    X(cuEventRecord, "cuEventRecord")                            \
-    X(cuEventQuery, "cuEventQuery")                              \
-    X(cuGetErrorName, "cuGetErrorName")                          \
+#define DDL_DRIVER_FUNCTIONS(X)                                   \
+    X(cuInit, "cuInit")                                           \
+    X(cuDeviceGet, "cuDeviceGet")                                 \
+    X(cuDeviceGetCount, "cuDeviceGetCount")                       \
+    X(cuDevicePrimaryCtxRetain, "cuDevicePrimaryCtxRetain")       \
+    X(cuDevicePrimaryCtxRelease, "cuDevicePrimaryCtxRelease_v2")  \
+    X(cuCtxPushCurrent, "cuCtxPushCurrent_v2")                    \
+    X(cuCtxPopCurrent, "cuCtxPopCurrent_v2")                      \
+    X(cuMemHostAlloc, "cuMemHostAlloc")                           \
+    X(cuMemFreeHost, "cuMemFreeHost")                             \
+    X(cuMemHostGetDevicePointer, "cuMemHostGetDevicePointer_v2")  \
+    X(cuMemcpyAsync, "cuMemcpyAsync")                             \
+    X(cuCtxGetStreamPriorityRange, "cuCtxGetStreamPriorityRange") \
+    X(cuStreamCreateWithPriority, "cuStreamCreateWithPriority")   \
+    X(cuStreamIsCapturing, "cuStreamIsCapturing")                 \
+    X(cuLaunchHostFunc, "cuLaunchHostFunc")                       \
+    X(cuStreamDestroy, "cuStreamDestroy_v2")                      \
+    X(cuStreamQuery, "cuStreamQuery")                             \
+    X(cuEventCreate, "cuEventCreate")                             \
+    X(cuEventDestroy, "cuEventDestroy_v2")                        \
+    X(cuEventRecord, "cuEventRecord")                             \
+    X(cuEventQuery, "cuEventQuery")                               \
+    X(cuGetErrorName, "cuGetErrorName")                           \
     X(cuGetErrorString, "cuGetErrorString")
+
+/* May be missing, and is NULL then. */
+#define DDL_DRIVER_EXTRAS(X) X(cuStreamWaitValue32, "cuStreamWaitValue32_v2")
 
 typedef struct ddl_driver {
 #define DDL_DRIVER_MEMBER(function, name) __typeof__(function) *function;
     DDL_DRIVER_FUNCTIONS(DDL_DRIVER_MEMBER)
+    DDL_DRIVER_EXTRAS(DDL_DRIVER_MEMBER)
 #undef DDL_DRIVER_MEMBER
 } ddl_driver;
 

@@ -52,7 +52,8 @@ struct ddl_engine {
     ddl_gate *gate;                  /* of waiters */
     ddl_gate *background_gate;       /* of the background thread; one-shot */
     atomic_bool background_watching; /* the background gate watches the loop */
-    atomic_bool background_ticking;  /* the background thread wakes every tick */
+    atomic_bool background_ticking;  /* the background thread wakes every nap_ms */
+    atomic_int nap_ms;
     atomic_bool stopping;
     bool has_background;
     pthread_t background;
@@ -205,6 +206,11 @@ void ddl_engine_wake(ddl_engine *engine)
         ddl_gate_ring(engine->gate);
 }
 
+void ddl_engine_set_nap(ddl_engine *engine, int ms)
+{
+    atomic_store(&engine->nap_ms, ms > 0 ? ms : TICK_MS);
+}
+
 /* ---- waiting ---- */
 
 typedef struct goal {
@@ -320,9 +326,10 @@ static void sleep_at_gate(ddl_engine *engine, const wait_goal *goal)
     bool moved = sweep(engine) || run_loop(engine);
     tick(engine, ddl_now_ns());
     int loop_ms = uv_backend_timeout(&engine->loop);
-    int timeout_ms = loop_ms >= 0 && loop_ms < TICK_MS ? loop_ms : TICK_MS;
     bool stay_awake =
         moved || reached(goal) || atomic_load(&engine->njobs) > 0 || engine->client.doze(engine->client.arg);
+    int nap_ms = atomic_load(&engine->nap_ms);
+    int timeout_ms = loop_ms >= 0 && loop_ms < nap_ms ? loop_ms : nap_ms;
     release(engine);
     if (!stay_awake)
         ddl_gate_wait(engine->gate, timeout_ms);
@@ -428,7 +435,8 @@ static void *background_main(void *arg)
 {
     ddl_engine *engine = arg;
     while (!atomic_load(&engine->stopping)) {
-        ddl_gate_wait(engine->background_gate, atomic_load(&engine->background_ticking) ? TICK_MS : -1);
+        ddl_gate_wait(engine->background_gate,
+                      atomic_load(&engine->background_ticking) ? atomic_load(&engine->nap_ms) : -1);
         if (atomic_load(&engine->stopping) || !ddl_engine_try_enter(engine))
             continue; /* whoever has the baton arms this thread again if need be */
         while (ddl_engine_progress(engine))
@@ -459,6 +467,7 @@ ddl_status ddl_engine_create(const ddl_engine_client *client, bool crowded, ddl_
         return DDL_FAIL(err, DDL_ENOMEM, "no memory for an engine");
     engine->client = *client;
     engine->crowded = crowded;
+    ddl_engine_set_nap(engine, 0);
     ddl_list_init(&engine->jobs);
     pthread_mutex_init(&engine->lock, NULL);
     pthread_condattr_t monotonic;

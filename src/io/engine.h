@@ -76,6 +76,10 @@ void ddl_engine_sweep(ddl_engine *engine);
 /* Holder: an operation has ended; threads that wait for it must look. */
 void ddl_engine_wake(ddl_engine *engine);
 
+/* Holder, from doze: there is something that nobody tells of, so whoever sleeps looks every so many ms; 0: at
+ * ticks. */
+void ddl_engine_set_nap(ddl_engine *engine, int ms);
+
 /* Holder: something moved from within a loop callback. */
 void ddl_engine_moved(ddl_engine *engine);
 

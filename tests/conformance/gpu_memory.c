@@ -23,7 +23,7 @@ static struct {
     int (*read)(void *to, device_pointer from, size_t bytes);
     unsigned long (*created)(void);
 } driver;
-static void *context;
+static void *context, *opened;
 
 enum { ATTACH_GLOBAL = 1 };
 
@@ -54,6 +54,7 @@ bool gpu_memory_open(const char *path)
         fprintf(stderr, "gpu_memory: %s\n", dlerror());
         return false;
     }
+    opened = library;
     find(library, "standin_created", &driver.created);
     bool good =
         find(library, "cuInit", &driver.init) && find(library, "cuDeviceGetCount", &driver.count) &&
@@ -121,6 +122,21 @@ bool gpu_memory_read(void *to, const void *memory, size_t bytes)
 {
     driver.push(context);
     return done(driver.read(to, (uintptr_t)memory, bytes));
+}
+
+bool gpu_memory_find(const char *name, void *place)
+{
+    return find(opened, name, place);
+}
+
+void gpu_memory_enter(void)
+{
+    driver.push(context);
+}
+
+bool gpu_memory_leave(int result)
+{
+    return done(result);
 }
 
 unsigned long gpu_memory_created(void)

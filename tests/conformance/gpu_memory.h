@@ -27,6 +27,12 @@ void gpu_memory_free_pinned(void *memory);
 bool gpu_memory_write(void *memory, const void *from, size_t bytes);
 bool gpu_memory_read(void *to, const void *memory, size_t bytes);
 
+/* A function of the driver, for what goes beyond memory; calls of it are between enter and leave, which says
+ * whether its result was good. */
+bool gpu_memory_find(const char *name, void *place);
+void gpu_memory_enter(void);
+bool gpu_memory_leave(int result);
+
 /* How many streams, events and pieces of pinned memory have been made, as the stand-in counts them; 0 with a
  * real driver. */
 unsigned long gpu_memory_created(void);

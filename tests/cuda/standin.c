@@ -13,6 +13,9 @@
  *     break=5    the fifth one fails while it runs, and everything after it
  *     answers=34 whoever asks where memory is gets this error
  *     hang=5     the fifth one does not end, nor does what comes after it in its stream
+ *     functions=1 streams cannot wait for memory, only in functions of the host
+ *
+ * CUDA_VISIBLE_DEVICES leaves so many of the GPUs as it lists.
  */
 #include <cuda.h>
 
@@ -47,7 +50,7 @@ struct CUevent_st {
     unsigned long recorded, done;
 };
 
-typedef enum work_kind { COPY, FILL, RECORD, AWAIT } work_kind;
+typedef enum work_kind { COPY, FILL, RECORD, AWAIT, WATCH, CALL } work_kind;
 
 struct work {
     struct work *next;
@@ -58,13 +61,16 @@ struct work {
     int value;
     CUevent event;
     unsigned long number;
+    const uint32_t *word; /* of WATCH, until it is number or beyond */
+    CUhostFn function;
+    void *arg;
     bool hangs, breaks;
 };
 
 struct CUstream_st {
     struct CUstream_st *next;
     struct work *first, **end;
-    bool working, stopping;
+    bool working, stopping, captured;
     unsigned seed;
     pthread_t thread;
 };
@@ -74,8 +80,9 @@ static struct {
     pthread_cond_t changed;
     bool is_set_up, broken;
     int gpus, delay_us;
-    long copies, fail, break_, hang, answers;
+    long copies, fail, break_, hang, answers, functions;
     struct CUctx_st contexts[GPUS_AT_MOST];
+    CUstream defaults[GPUS_AT_MOST];
     struct memory *memories;
     struct CUstream_st *streams;
     struct CUevent_st *events;
@@ -95,7 +102,8 @@ static void read_words(const char *words)
     } known[] = { { "fail=", &driver.fail },
                   { "break=", &driver.break_ },
                   { "hang=", &driver.hang },
-                  { "answers=", &driver.answers } };
+                  { "answers=", &driver.answers },
+                  { "functions=", &driver.functions } };
     for (const char *word = words; word != NULL;
          word = strchr(word, ',') != NULL ? strchr(word, ',') + 1 : NULL) {
         for (size_t i = 0; i < sizeof known / sizeof *known; i++)
@@ -106,6 +114,18 @@ static void read_words(const char *words)
         if (strncmp(word, "delay=", 6) == 0)
             driver.delay_us = atoi(word + 6);
     }
+}
+
+/* A list of numbers, which ends before what is none. */
+static int count_visible(const char *list)
+{
+    int count = 0;
+    while (*list >= '0' && *list <= '9') {
+        count++;
+        list += strcspn(list, ",");
+        list += *list == ',';
+    }
+    return count;
 }
 
 static void set_up(void)
@@ -119,6 +139,9 @@ static void set_up(void)
     if (rank != NULL)
         snprintf(variable, sizeof variable, "DDL_STANDIN_%.20s", rank);
     read_words(rank != NULL ? getenv(variable) : NULL);
+    const char *visible = getenv("CUDA_VISIBLE_DEVICES");
+    if (visible != NULL && count_visible(visible) < driver.gpus)
+        driver.gpus = count_visible(visible);
     for (int i = 0; i < GPUS_AT_MOST; i++)
         driver.contexts[i].gpu = i;
 }
@@ -338,6 +361,13 @@ CUresult CUDAAPI cuMemFreeHost(void *memory)
     return unlock(release(memory));
 }
 
+CUresult CUDAAPI cuMemHostGetDevicePointer(CUdeviceptr *pointer, void *memory, unsigned flags)
+{
+    (void)flags;
+    *pointer = (CUdeviceptr)(uintptr_t)memory;
+    return CUDA_SUCCESS;
+}
+
 CUresult CUDAAPI cuPointerGetAttributes(unsigned count, CUpointer_attribute *attributes, void **data,
                                         CUdeviceptr pointer)
 {
@@ -382,9 +412,24 @@ static void perform(struct work *work)
     case FILL:
         memset(work->to, work->value, work->count);
         break;
+    case CALL:
+        work->function(work->arg);
+        break;
     case RECORD:
     case AWAIT:
+    case WATCH:
         break;
+    }
+}
+
+/* The processor writes the word whenever it likes, and tells nobody. */
+static void watch(const struct CUstream_st *stream, const struct work *work)
+{
+    while ((int32_t)(__atomic_load_n(work->word, __ATOMIC_ACQUIRE) - (uint32_t)work->number) < 0 &&
+           !stream->stopping && !driver.broken) {
+        pthread_mutex_unlock(&driver.lock);
+        nap(20);
+        pthread_mutex_lock(&driver.lock);
     }
 }
 
@@ -392,6 +437,8 @@ static void work_off(struct CUstream_st *stream, struct work *work)
 {
     while (work->kind == AWAIT && work->event->done < work->number && !driver.broken)
         pthread_cond_wait(&driver.changed, &driver.lock);
+    if (work->kind == WATCH)
+        watch(stream, work);
     while (work->hangs && !stream->stopping)
         pthread_cond_wait(&driver.changed, &driver.lock);
     driver.broken = driver.broken || work->breaks;
@@ -430,11 +477,40 @@ static void *run_stream(void *arg)
     return NULL;
 }
 
+static CUstream make_stream(void)
+{
+    struct CUstream_st *stream = calloc(1, sizeof *stream);
+    if (stream == NULL)
+        abort();
+    driver.created++;
+    stream->end = &stream->first;
+    stream->seed = (unsigned)driver.created;
+    stream->next = driver.streams;
+    driver.streams = stream;
+    if (pthread_create(&stream->thread, NULL, run_stream, stream) != 0)
+        abort();
+    return stream;
+}
+
+/* NULL is the context's default stream. */
+static CUstream stream_of(CUstream stream)
+{
+    CUstream *of_context = &driver.defaults[stack[depth - 1]->gpu];
+    if (stream == NULL && *of_context == NULL)
+        *of_context = make_stream();
+    return stream != NULL ? stream : *of_context;
+}
+
 static CUresult append(CUstream stream, struct work what)
 {
     struct work *work = malloc(sizeof *work);
-    if (work == NULL || stream == NULL)
+    if (work == NULL)
         abort();
+    stream = stream_of(stream);
+    if (stream->captured) { /* a graph would have it */
+        free(work);
+        return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
+    }
     *work = what;
     *stream->end = work;
     stream->end = &work->next;
@@ -446,18 +522,55 @@ CUresult CUDAAPI cuStreamCreate(CUstream *out, unsigned flags)
 {
     (void)flags;
     ENTER(true);
-    struct CUstream_st *stream = calloc(1, sizeof *stream);
-    if (stream == NULL)
-        abort();
-    driver.created++;
-    stream->end = &stream->first;
-    stream->seed = (unsigned)driver.created;
-    stream->next = driver.streams;
-    driver.streams = stream;
-    if (pthread_create(&stream->thread, NULL, run_stream, stream) != 0)
-        abort();
-    *out = stream;
+    *out = make_stream();
     return unlock(CUDA_SUCCESS);
+}
+
+CUresult CUDAAPI cuStreamCreateWithPriority(CUstream *out, unsigned flags, int priority)
+{
+    (void)priority;
+    return cuStreamCreate(out, flags);
+}
+
+CUresult CUDAAPI cuCtxGetStreamPriorityRange(int *least, int *greatest)
+{
+    *least = 0;
+    *greatest = -5;
+    return CUDA_SUCCESS;
+}
+
+CUresult CUDAAPI cuStreamBeginCapture(CUstream stream, CUstreamCaptureMode mode)
+{
+    (void)mode;
+    ENTER(true);
+    stream->captured = true;
+    return unlock(CUDA_SUCCESS);
+}
+
+CUresult CUDAAPI cuStreamIsCapturing(CUstream stream, CUstreamCaptureStatus *status)
+{
+    ENTER(true);
+    bool captured = stream_of(stream)->captured;
+    *status = captured ? CU_STREAM_CAPTURE_STATUS_ACTIVE : CU_STREAM_CAPTURE_STATUS_NONE;
+    return unlock(CUDA_SUCCESS);
+}
+
+CUresult CUDAAPI cuStreamWaitValue32(CUstream stream, CUdeviceptr word, cuuint32_t value, unsigned flags)
+{
+    ENTER(true);
+    if (driver.functions != 0)
+        return unlock(CUDA_ERROR_NOT_SUPPORTED);
+    const struct memory *memory = find((uintptr_t)word);
+    if (flags != CU_STREAM_WAIT_VALUE_GEQ || memory == NULL || memory->kind != PINNED)
+        return unlock(CUDA_ERROR_INVALID_VALUE);
+    return unlock(append(
+        stream, (struct work){ .kind = WATCH, .word = (const uint32_t *)(uintptr_t)word, .number = value }));
+}
+
+CUresult CUDAAPI cuLaunchHostFunc(CUstream stream, CUhostFn function, void *arg)
+{
+    ENTER(true);
+    return unlock(append(stream, (struct work){ .kind = CALL, .function = function, .arg = arg }));
 }
 
 CUresult CUDAAPI cuStreamDestroy(CUstream stream)
@@ -479,12 +592,14 @@ CUresult CUDAAPI cuStreamDestroy(CUstream stream)
 CUresult CUDAAPI cuStreamQuery(CUstream stream)
 {
     ENTER(true);
+    stream = stream_of(stream);
     return unlock(stream->first != NULL || stream->working ? CUDA_ERROR_NOT_READY : CUDA_SUCCESS);
 }
 
 CUresult CUDAAPI cuStreamSynchronize(CUstream stream)
 {
     ENTER(true);
+    stream = stream_of(stream);
     while ((stream->first != NULL || stream->working) && !driver.broken)
         pthread_cond_wait(&driver.changed, &driver.lock);
     return unlock(driver.broken ? CUDA_ERROR_ILLEGAL_ADDRESS : CUDA_SUCCESS);

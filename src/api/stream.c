@@ -1,0 +1,177 @@
+/* stream.c - the public calls of cuda.h, and issuing in the order of a stream. */
+#include "api/stream.h"
+
+#include "api/contexts.h"
+#include "api/gpu.h"
+#include "api/last_error.h"
+
+#include <ddl/cuda.h>
+
+#include <string.h>
+#include <time.h>
+
+/* ---- what nobody waits for ---- */
+
+static bool is_done(const ddl_request *request)
+{
+    return atomic_load(&request->done);
+}
+
+ddl_status ddl_stream_reap(ddl_comm *comm)
+{
+    ddl_status first = DDL_OK;
+    ddl_error error;
+    for (ddl_link *link; (link = ddl_list_first(&comm->streamed)) != NULL;) {
+        ddl_request *request = DDL_CONTAINER(link, ddl_request, streamed);
+        if (!is_done(request))
+            break;
+        ddl_list_remove(link);
+        ddl_status status = ddl_request_finish(request);
+        /* DDL_EABORTED only says that something failed before. */
+        if (status != DDL_OK && (first == DDL_OK || (first == DDL_EABORTED && status != DDL_EABORTED))) {
+            first = status;
+            error = *ddl_last_error();
+        }
+    }
+    return first == DDL_OK ? DDL_OK : ddl_last_error_keep(&error);
+}
+
+void ddl_stream_let_go(ddl_comm *comm)
+{
+    DDL_LIST_FOR_EACH (link, &comm->streamed) {
+        ddl_latch *latch = DDL_CONTAINER(link, ddl_request, streamed)->task.latch;
+        latch->ops->open_latch(latch);
+    }
+}
+
+/* ---- a rank alone ---- */
+
+static bool is_only_copied(const ddl_call *call)
+{
+    return call->in_place || call->extent.in_bytes == call->extent.out_bytes;
+}
+
+/* Nobody else is needed, and nobody drives: the stream copies by itself. */
+static ddl_status copy_along(ddl_comm *comm, const ddl_call *call, ddl_error *err)
+{
+    const ddl_staging *staging = call->staging;
+    if (call->in_place || call->extent.out_bytes == 0)
+        return DDL_OK;
+    return staging->ops->copy_along(staging->device, comm->stream, call->out, call->in,
+                                    call->extent.out_bytes, err);
+}
+
+/* Until the stream has done what it has now. */
+static ddl_status wait_for_stream(ddl_comm *comm, const ddl_call *call, ddl_error *err)
+{
+    const struct timespec moment = { 0, 20 * 1000 };
+    ddl_deadline deadline = ddl_deadline_in_ms(comm->timeout_ms);
+    ddl_latch *latch;
+    bool reached = false;
+    DDL_TRY(ddl_staging_shut(call->staging, comm->stream, &latch, err));
+    latch->ops->open_latch(latch);
+    DDL_TRY(latch->ops->look_at_latch(latch, &reached, err));
+    while (!reached && !ddl_deadline_passed(deadline)) {
+        nanosleep(&moment, NULL);
+        DDL_TRY(latch->ops->look_at_latch(latch, &reached, err));
+    }
+    if (!reached)
+        return DDL_FAIL(err, DDL_EDEVICE,
+                        "the stream of GPU %d has not come to it within %lld ms (DDL_TIMEOUT)",
+                        call->staging->gpu, (long long)comm->timeout_ms);
+    return DDL_OK;
+}
+
+static ddl_status issue_alone(ddl_comm *comm, ddl_call *call, ddl_request **handle)
+{
+    ddl_error error;
+    ddl_status status;
+    if (!comm->failure.failed && handle == NULL && is_only_copied(call)) {
+        if ((status = copy_along(comm, call, &error)) == DDL_OK)
+            return DDL_OK;
+    } else {
+        status = comm->failure.failed ? DDL_OK : wait_for_stream(comm, call, &error);
+    }
+    if (status != DDL_OK)
+        DDL_TRY(ddl_gpu_refuse(call, &error));
+    return ddl_issue(comm, call, handle);
+}
+
+/* ---- together ---- */
+
+ddl_status ddl_stream_issue(ddl_comm *comm, ddl_call *call, ddl_request **handle)
+{
+    ddl_error error;
+    if (comm->engine == NULL)
+        return issue_alone(comm, call, handle);
+    if (ddl_staging_shut(call->staging, comm->stream, &call->latch, &error) != DDL_OK) {
+        DDL_TRY(ddl_gpu_refuse(call, &error));
+        return ddl_issue(comm, call, handle);
+    }
+    ddl_request *request = NULL;
+    ddl_status status = ddl_issue(comm, call, &request);
+    if (status != DDL_OK)
+        call->latch->ops->open_latch(call->latch);
+    else if (handle != NULL)
+        *handle = request;
+    else
+        ddl_list_append(&comm->streamed, &request->streamed);
+    return status;
+}
+
+/* ---- the calls ---- */
+
+static ddl_status check(const ddl_comm *comm, const char *operation)
+{
+    if (comm == NULL)
+        return ddl_last_error_set(DDL_EINVAL, -1, operation, "comm is NULL");
+    if (ddl_contexts_forked())
+        return ddl_last_error_set(DDL_EUNSUPPORTED, comm->rank, operation,
+                                  "a forked child must not use the library");
+    return DDL_OK;
+}
+
+ddl_status ddl_stream_begin(ddl_comm *comm, void *stream)
+{
+    const struct ddl_device_ops *ops;
+    ddl_error error;
+    DDL_TRY(check(comm, "stream_begin"));
+    if (comm->has_stream)
+        return ddl_last_error_set(DDL_EINVAL, comm->rank, "stream_begin",
+                                  "the communicator has a stream already; call ddl_stream_end first");
+    DDL_TRY(ddl_stream_reap(comm));
+    if (ddl_gpu_plugin(&ops, &error) != DDL_OK)
+        return ddl_last_error_set(error.code, comm->rank, "stream_begin", "%s", error.text);
+    comm->has_stream = true;
+    comm->stream = stream;
+    return DDL_OK;
+}
+
+ddl_status ddl_stream_end(ddl_comm *comm)
+{
+    DDL_TRY(check(comm, "stream_end"));
+    if (!comm->has_stream)
+        return ddl_last_error_set(DDL_EINVAL, comm->rank, "stream_end",
+                                  "the communicator has no stream; call ddl_stream_begin first");
+    comm->has_stream = false;
+    return ddl_stream_reap(comm);
+}
+
+int ddl_local_device(const ddl_comm *comm)
+{
+    const struct ddl_device_ops *ops;
+    ddl_error error;
+    int gpus = 0;
+    if (check(comm, "local_device") != DDL_OK)
+        return -1;
+    ddl_status status = ddl_gpu_plugin(&ops, &error);
+    if (status == DDL_OK)
+        status = ops->count(&gpus, &error);
+    if (status == DDL_OK && gpus == 0)
+        status = DDL_FAIL(&error, DDL_EDEVICE,
+                          "this process sees no GPU; is CUDA_VISIBLE_DEVICES empty, or --gloo given?");
+    if (status == DDL_OK)
+        return ddl_local_rank(comm) % gpus;
+    (void)ddl_last_error_set(status, comm->rank, "local_device", "%s", error.text);
+    return -1;
+}

@@ -1,0 +1,41 @@
+/* gpu.h - one GPU as this process uses it, for the files of this folder that copy and wait. */
+#ifndef DDL_CUDA_GPU_H
+#define DDL_CUDA_GPU_H
+
+#include "backend/device.h"
+#include "cuda/driver.h"
+
+struct ddl_device {
+    const ddl_driver *driver;
+    int gpu;
+    CUdevice device;
+    CUcontext context;   /* the GPU's primary one, which programs share */
+    CUstream streams[2]; /* by ddl_direction */
+    bool lost;           /* something may be under way for ever */
+};
+
+/* `return DDL_GPU_FAILED(device, result, "cuMemcpyAsync", err)` */
+#define DDL_GPU_FAILED(device, result, call, err) \
+    ddl_driver_failed((device)->driver, (result), (call), (device)->gpu, (err))
+
+/* Threads take turns, and each has a context of its own, if any. */
+static inline CUresult ddl_gpu_enter(const ddl_device *device)
+{
+    return device->driver->cuCtxPushCurrent(device->context);
+}
+
+static inline void ddl_gpu_leave(const ddl_device *device)
+{
+    CUcontext own;
+    (void)device->driver->cuCtxPopCurrent(&own);
+}
+
+/* Of ddl_device_ops (latch.c). */
+ddl_status ddl_latch_create(ddl_device *device, ddl_latch **latch, ddl_error *err);
+void ddl_latch_destroy(ddl_latch *latch);
+ddl_status ddl_latch_shut(ddl_latch *latch, void *stream, ddl_error *err);
+ddl_status ddl_latch_look(ddl_latch *latch, bool *reached, ddl_error *err);
+void ddl_latch_open(ddl_latch *latch);
+bool ddl_latch_is_free(ddl_latch *latch);
+
+#endif

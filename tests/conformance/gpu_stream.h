@@ -1,0 +1,27 @@
+/* gpu_stream.h - streams of a program for tests, with what runs in them; of the driver that gpu_memory.h has
+ * opened. */
+#ifndef DDL_TESTS_CONFORMANCE_GPU_STREAM_H
+#define DDL_TESTS_CONFORMANCE_GPU_STREAM_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+/* After gpu_memory_open. */
+bool gpu_stream_open(void);
+
+/* On the GPU of gpu_memory.h, waiting for no other one. NULL: the driver failed. */
+void *gpu_stream_create(void);
+void gpu_stream_destroy(void *stream);
+
+/* Put work into a stream; false: the driver failed. function runs on a thread of the driver. */
+bool gpu_stream_call(void *stream, void (*function)(void *arg), void *arg);
+bool gpu_stream_copy(void *stream, void *to, const void *from, size_t bytes);
+
+/* Whether everything in it is done; and until it is. */
+bool gpu_stream_is_idle(void *stream);
+bool gpu_stream_wait(void *stream);
+
+/* From now on it is captured into a graph. */
+bool gpu_stream_capture(void *stream);
+
+#endif

@@ -1,0 +1,493 @@
+/*
+ * test_streams.c - operations in the order of streams of the program: what is before one, what is after it,
+ * and what becomes of a stream whose operation fails. Over what stands in for the driver, or over a real one.
+ */
+#include "../conformance/gpu_memory.h"
+#include "../conformance/gpu_stream.h"
+#include "../conformance/ranks.h"
+
+#include <ddl/cuda.h>
+
+#include <pthread.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include <cmocka.h>
+
+enum { FEW = 100, MANY = 1000 * 1000, CHAIN = 3, SOON_MS = 100, BETWEEN_LOOKS_US = 200 };
+
+static int open_driver(void **state)
+{
+    (void)state;
+    return gpu_memory_open(getenv("DDL_TEST_DRIVER")) && gpu_stream_open() ? 0 : -1;
+}
+
+/* ---- work that takes as long as the test wants ---- */
+
+typedef struct door { /* a stream does not go past it before it is opened */
+    pthread_mutex_t lock;
+    pthread_cond_t changed;
+    bool open;
+} door;
+
+static void door_init(door *d)
+{
+    pthread_mutex_init(&d->lock, NULL);
+    pthread_cond_init(&d->changed, NULL);
+    d->open = false;
+}
+
+static void door_open(door *d)
+{
+    pthread_mutex_lock(&d->lock);
+    d->open = true;
+    pthread_cond_broadcast(&d->changed);
+    pthread_mutex_unlock(&d->lock);
+}
+
+static void wait_at_door(void *arg)
+{
+    door *d = arg;
+    pthread_mutex_lock(&d->lock);
+    while (!d->open)
+        pthread_cond_wait(&d->changed, &d->lock);
+    pthread_mutex_unlock(&d->lock);
+}
+
+/* ---- what a rank has ---- */
+
+typedef struct gear {
+    void *stream;
+    float *near;  /* pinned: what goes into the buffer, and what comes out of it */
+    void *in, *x; /* device memory */
+    size_t count;
+    door before;
+} gear;
+
+static bool gear_init(gear *g, size_t count, float first)
+{
+    g->count = count;
+    g->stream = gpu_stream_create();
+    g->near = gpu_memory_alloc_pinned(2 * count * sizeof(float));
+    g->in = gpu_memory_alloc(count * sizeof(float));
+    g->x = gpu_memory_alloc(count * sizeof(float));
+    door_init(&g->before);
+    if (g->stream == NULL || g->near == NULL || g->in == NULL || g->x == NULL)
+        return false;
+    memset(g->near, 0,
+           2 * count * sizeof(float)); /* what is there too early, or is read too early, are zeros */
+    if (!gpu_memory_write(g->in, g->near, count * sizeof(float)) ||
+        !gpu_memory_write(g->x, g->near, count * sizeof(float)))
+        return false;
+    for (size_t i = 0; i < count; i++)
+        g->near[i] = first + (float)(i % 10);
+    return true;
+}
+
+/* Freeing memory waits for everything that is under way on the GPU, which the ranks share: so all stop here.
+ */
+static void gear_fini(rank_thread *me, gear *g)
+{
+    door_open(&g->before); /* if the test ended early */
+    gpu_stream_wait(g->stream);
+    ranks_meet(me);
+    gpu_stream_destroy(g->stream);
+    gpu_memory_free(g->in);
+    gpu_memory_free(g->x);
+    gpu_memory_free_pinned(g->near);
+    ranks_meet(me);
+}
+
+/* What comes before operations: it begins when the door is opened, and writes their input at last. */
+static bool put_before(gear *g)
+{
+    return gpu_stream_call(g->stream, wait_at_door, &g->before) &&
+           gpu_stream_copy(g->stream, g->in, g->near, g->count * sizeof(float));
+}
+
+/* What comes after them reads their output at once. */
+static bool put_after(gear *g)
+{
+    return gpu_stream_copy(g->stream, g->near + g->count, g->x, g->count * sizeof(float));
+}
+
+static bool came_out(const gear *g, float first, float factor)
+{
+    for (size_t i = 0; i < g->count; i++)
+        if (g->near[g->count + i] != factor * (first + (float)(i % 10)))
+            return false;
+    return true;
+}
+
+static int before_is_after(const struct timespec *since)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (int)((now.tv_sec - since->tv_sec) * 1000000 + (now.tv_nsec - since->tv_nsec) / 1000);
+}
+
+/* ---- order ---- */
+
+/* No call can end before the door is opened, which happens after the last one has returned. */
+static void chain(rank_thread *me)
+{
+    static const size_t counts[] = { 1, FEW, MANY };
+    for (size_t size = 0; size < sizeof counts / sizeof *counts; size++) {
+        gear g;
+        size_t count = counts[size];
+        EXPECT(me, gear_init(&g, count, 1));
+        EXPECT(me, put_before(&g));
+        EXPECT(me, ddl_stream_begin(me->world, g.stream) == DDL_OK);
+        EXPECT(me, ddl_allreduce(g.in, g.x, count, DDL_FLOAT32, DDL_SUM, me->world, NULL) == DDL_OK);
+        for (int i = 1; i < CHAIN; i++)
+            EXPECT(me, ddl_allreduce(g.x, g.x, count, DDL_FLOAT32, DDL_SUM, me->world, NULL) == DDL_OK);
+        EXPECT(me, ddl_stream_end(me->world) == DDL_OK);
+        EXPECT(me, put_after(&g));
+        EXPECT(me, !gpu_stream_is_idle(g.stream));
+        door_open(&g.before);
+        EXPECT(me, gpu_stream_wait(g.stream));
+        float factor = 1;
+        for (int i = 0; i < CHAIN; i++)
+            factor *= (float)me->nranks;
+        EXPECT(me, came_out(&g, 1, factor));
+        gear_fini(me, &g);
+    }
+}
+
+static void streams_are_ordered_on_both_sides(void **state)
+{
+    (void)state;
+    ranks_play("mem://chain", 3, chain, NULL);
+}
+
+static void two_streams(rank_thread *me)
+{
+    gear late, early;
+    EXPECT(me, gear_init(&late, FEW, 1) && gear_init(&early, MANY, 2));
+    EXPECT(me, put_before(&late) && put_before(&early));
+    /* Different communicators: one does not keep the other waiting. */
+    ddl_comm *other = NULL;
+    EXPECT(me, ddl_comm_split(me->world, 0, 0, &other) == DDL_OK);
+    EXPECT(me, ddl_stream_begin(me->world, late.stream) == DDL_OK);
+    EXPECT(me, ddl_stream_begin(other, early.stream) == DDL_OK);
+    EXPECT(me, ddl_allreduce(late.in, late.x, FEW, DDL_FLOAT32, DDL_SUM, me->world, NULL) == DDL_OK);
+    EXPECT(me, ddl_allreduce(early.in, early.x, MANY, DDL_FLOAT32, DDL_SUM, other, NULL) == DDL_OK);
+    EXPECT(me, put_after(&late) && put_after(&early));
+    door_open(&early.before);
+    EXPECT(me, gpu_stream_wait(early.stream));
+    EXPECT(me, came_out(&early, 2, (float)me->nranks));
+    EXPECT(me, !gpu_stream_is_idle(late.stream));
+    door_open(&late.before);
+    EXPECT(me, gpu_stream_wait(late.stream));
+    EXPECT(me, came_out(&late, 1, (float)me->nranks));
+    EXPECT(me, ddl_stream_end(me->world) == DDL_OK && ddl_stream_end(other) == DDL_OK);
+    gear_fini(me, &late);
+    gear_fini(me, &early);
+}
+
+static void streams_do_not_wait_for_each_other(void **state)
+{
+    (void)state;
+    ranks_play("mem://two", 2, two_streams, NULL);
+}
+
+static void with_a_request(rank_thread *me)
+{
+    gear g;
+    ddl_request *request = NULL;
+    bool is_done = true;
+    float sum = 0;
+    EXPECT(me, gear_init(&g, FEW, 1) && put_before(&g));
+    EXPECT(me, ddl_stream_begin(me->world, g.stream) == DDL_OK);
+    EXPECT(me, ddl_allreduce(g.in, g.x, FEW, DDL_FLOAT32, DDL_SUM, me->world, &request) == DDL_OK);
+    EXPECT(me, ddl_stream_end(me->world) == DDL_OK);
+    EXPECT(me, put_after(&g));
+    EXPECT(me, ddl_test(&request, &is_done) == DDL_OK && !is_done);
+    door_open(&g.before);
+    EXPECT(me, ddl_wait(&request) == DDL_OK);
+    EXPECT(me, gpu_memory_read(&sum, g.x, sizeof sum) && sum == (float)me->nranks); /* without the stream */
+    EXPECT(me, gpu_stream_wait(g.stream) && came_out(&g, 1, (float)me->nranks));
+    gear_fini(me, &g);
+}
+
+static void a_request_tells_when_the_operation_has_ended(void **state)
+{
+    (void)state;
+    ranks_play("mem://request", 2, with_a_request, NULL);
+}
+
+/* Host memory and barriers know of no stream; freeing waits for what is under way. */
+static void amid_others(rank_thread *me)
+{
+    gear g;
+    int64_t one = 1, sum = 0;
+    EXPECT(me, gear_init(&g, MANY, 1) && put_before(&g));
+    EXPECT(me, ddl_stream_begin(me->world, g.stream) == DDL_OK);
+    door_open(&g.before);
+    EXPECT(me, ddl_allreduce(g.in, g.x, MANY, DDL_FLOAT32, DDL_SUM, me->world, NULL) == DDL_OK);
+    EXPECT(me, ddl_allreduce(&one, &sum, 1, DDL_INT64, DDL_SUM, me->world, NULL) == DDL_OK);
+    EXPECT(me, sum == me->nranks);
+    EXPECT(me, ddl_barrier(me->world, NULL) == DDL_OK);
+    EXPECT(me, put_after(&g));
+    EXPECT(me, ddl_comm_free(&me->world) == DDL_OK);
+    EXPECT(me, gpu_stream_wait(g.stream));
+    EXPECT(me, came_out(&g, 1, (float)me->nranks));
+    gear_fini(me, &g);
+}
+
+static void other_calls_and_freeing_go_with_it(void **state)
+{
+    (void)state;
+    ranks_play("mem://amid", 2, amid_others, NULL);
+}
+
+static void warm(rank_thread *me)
+{
+    gear g;
+    unsigned long before = 0;
+    EXPECT(me, gear_init(&g, FEW, 1));
+    EXPECT(me, ddl_stream_begin(me->world, g.stream) == DDL_OK);
+    for (int round = 0; round < 4; round++) {
+        for (int i = 0; i < 5; i++)
+            EXPECT(me, ddl_allreduce(g.in, g.x, FEW, DDL_FLOAT32, DDL_SUM, me->world, NULL) == DDL_OK);
+        EXPECT(me, gpu_stream_wait(g.stream));
+        ranks_meet(me);
+        before = round == 1 ? gpu_memory_created() : before;
+        ranks_meet(me);
+    }
+    EXPECT(me, gpu_memory_created() == before);
+    EXPECT(me, ddl_stream_end(me->world) == DDL_OK);
+    gear_fini(me, &g);
+}
+
+static void warm_calls_make_nothing(void **state)
+{
+    (void)state;
+    ranks_play("mem://warm", 2, warm, NULL);
+}
+
+/* ---- a rank alone ---- */
+
+static void alone(rank_thread *me)
+{
+    gear g;
+    ddl_request *request = NULL;
+    EXPECT(me, gear_init(&g, MANY, 3) && put_before(&g));
+    EXPECT(me, ddl_stream_begin(me->world, g.stream) == DDL_OK);
+    EXPECT(me, ddl_allreduce(g.in, g.x, MANY, DDL_FLOAT32, DDL_SUM, me->world, NULL) == DDL_OK);
+    EXPECT(me, ddl_broadcast(g.x, MANY, DDL_FLOAT32, 0, me->world, NULL) == DDL_OK);
+    EXPECT(me, put_after(&g));
+    EXPECT(me, !gpu_stream_is_idle(g.stream));
+    door_open(&g.before);
+    EXPECT(me, gpu_stream_wait(g.stream));
+    EXPECT(me, came_out(&g, 3, 1));
+    EXPECT(me, ddl_allgather(g.in, g.x, MANY, DDL_FLOAT32, me->world, &request) == DDL_OK);
+    EXPECT(me, ddl_wait(&request) == DDL_OK);
+    EXPECT(me, ddl_stream_end(me->world) == DDL_OK);
+    gear_fini(me, &g);
+}
+
+static void a_rank_alone_leaves_it_to_the_stream(void **state)
+{
+    (void)state;
+    ranks_play("mem://alone", 1, alone, NULL);
+}
+
+static void calls_that_make_no_sense_are_refused(void **state)
+{
+    (void)state;
+    ddl_comm *alone = NULL;
+    assert_int_equal(ddl_stream_begin(NULL, NULL), DDL_EINVAL);
+    assert_int_equal(ddl_stream_end(NULL), DDL_EINVAL);
+    assert_int_equal(ddl_local_device(NULL), -1);
+    assert_int_equal(ddl_init(&alone, NULL), DDL_OK);
+    assert_int_equal(ddl_stream_end(alone), DDL_EINVAL);
+    assert_int_equal(ddl_stream_begin(alone, NULL), DDL_OK);
+    assert_int_equal(ddl_stream_begin(alone, NULL), DDL_EINVAL);
+    assert_int_equal(ddl_stream_end(alone), DDL_OK);
+    assert_int_equal(ddl_local_device(alone), 0);
+    assert_int_equal(ddl_comm_free(&alone), DDL_OK);
+}
+
+static void the_default_stream(rank_thread *me)
+{
+    float values[FEW] = { 0 };
+    void *x = gpu_memory_alloc(sizeof values);
+    EXPECT(me, x != NULL && gpu_memory_write(x, values, sizeof values));
+    /* Of one rank: the ranks share the process, and operations in one stream wait for each other. */
+    EXPECT(me, me->rank > 0 || ddl_stream_begin(me->world, NULL) == DDL_OK);
+    EXPECT(me, ddl_allreduce(x, x, FEW, DDL_FLOAT32, DDL_SUM, me->world, NULL) == DDL_OK);
+    EXPECT(me, gpu_stream_wait(NULL));
+    EXPECT(me, me->rank > 0 || ddl_stream_end(me->world) == DDL_OK);
+    ranks_meet(me);
+    gpu_memory_free(x);
+}
+
+static void null_is_the_default_stream(void **state)
+{
+    (void)state;
+    ranks_play("mem://default", 2, the_default_stream, NULL);
+}
+
+/* ---- failures: in each the stream goes on, and the next call tells ---- */
+
+static void expect_failure(rank_thread *me, ddl_status told, ddl_status status, int culprit, const char *text)
+{
+    const ddl_error *error = ddl_last_error();
+    if (told != status || error->culprit != culprit || strstr(error->text, text) == NULL)
+        ranks_complain(me, "told %s, culprit %d: %s", ddl_status_name(told), error->culprit, error->text);
+}
+
+static void nobody_comes(rank_thread *me)
+{
+    gear g;
+    EXPECT(me, gear_init(&g, MANY, 1));
+    if (me->rank == 0) {
+        EXPECT(me, ddl_comm_set_timeout(me->world, SOON_MS) == DDL_OK);
+        EXPECT(me, ddl_stream_begin(me->world, g.stream) == DDL_OK);
+        EXPECT(me, ddl_allreduce(g.in, g.x, MANY, DDL_FLOAT32, DDL_SUM, me->world, NULL) == DDL_OK);
+        EXPECT(me, put_after(&g) && gpu_stream_wait(g.stream));
+        expect_failure(me, ddl_barrier(me->world, NULL), DDL_ETIMEDOUT, 1, "has not entered it");
+        EXPECT(me, ddl_stream_end(me->world) == DDL_OK); /* it has been told */
+    }
+    ranks_meet(me);
+    EXPECT(me, me->rank == 0 || ddl_barrier(me->world, NULL) != DDL_OK); /* it has been told, or disagrees */
+    gear_fini(me, &g);
+}
+
+static void a_timeout_lets_the_stream_go_on(void **state)
+{
+    (void)state;
+    ranks_play("mem://nobody", 2, nobody_comes, NULL);
+}
+
+static void the_stream_is_late(rank_thread *me)
+{
+    gear g;
+    int64_t one = 1;
+    EXPECT(me, gear_init(&g, FEW, 1));
+    EXPECT(me, me->rank != 1 || put_before(&g));
+    EXPECT(me, ddl_comm_set_timeout(me->world, me->rank == 1 ? SOON_MS : RANKS_TIMEOUT_MS) == DDL_OK);
+    EXPECT(me, ddl_stream_begin(me->world, g.stream) == DDL_OK);
+    EXPECT(me, ddl_allreduce(g.in, g.x, FEW, DDL_FLOAT32, DDL_SUM, me->world, NULL) == DDL_OK);
+    if (me->rank == 0)
+        EXPECT(me, gpu_stream_wait(g.stream)); /* the other rank's failure opens it */
+    ddl_status told = DDL_OK;
+    struct timespec since;
+    clock_gettime(CLOCK_MONOTONIC, &since);
+    const struct timespec moment = { 0, BETWEEN_LOOKS_US * 1000 };
+    /* Until it is told; the call is none of a stream. */
+    while (told == DDL_OK && before_is_after(&since) < RANKS_TIMEOUT_MS * 1000) {
+        told = ddl_stream_end(me->world);
+        if (told == DDL_OK) {
+            nanosleep(&moment, NULL);
+            told = ddl_stream_begin(me->world, g.stream);
+        }
+    }
+    expect_failure(me, told, DDL_EDEVICE, 1, "the stream of GPU 0 has not come to it within");
+    EXPECT(me, ddl_allreduce(&one, &one, 1, DDL_INT64, DDL_SUM, me->world, NULL) == DDL_EABORTED);
+    door_open(&g.before);
+    EXPECT(me, gpu_stream_wait(g.stream));
+    gear_fini(me, &g);
+}
+
+static void a_stream_that_does_not_come_is_told(void **state)
+{
+    (void)state;
+    ranks_play("mem://late", 2, the_stream_is_late, NULL);
+}
+
+static void aborted(rank_thread *me)
+{
+    gear g;
+    int64_t one = 1;
+    EXPECT(me, gear_init(&g, MANY, 1));
+    if (me->rank == 0) {
+        EXPECT(me, ddl_stream_begin(me->world, g.stream) == DDL_OK);
+        for (int i = 0; i < CHAIN; i++)
+            EXPECT(me, ddl_allreduce(g.in, g.x, MANY, DDL_FLOAT32, DDL_SUM, me->world, NULL) == DDL_OK);
+        EXPECT(me, put_after(&g));
+    }
+    ranks_meet(me);
+    if (me->rank == 1)
+        EXPECT(me, ddl_comm_abort(me->world, "enough") == DDL_OK);
+    EXPECT(me, gpu_stream_wait(g.stream));
+    ddl_status told = ddl_allreduce(&one, &one, 1, DDL_INT64, DDL_SUM, me->world, NULL);
+    if (me->rank == 0)
+        expect_failure(me, told, DDL_EABORTED, 1, "enough");
+    gear_fini(me, &g);
+}
+
+static void an_abort_lets_the_stream_go_on(void **state)
+{
+    (void)state;
+    ranks_play("mem://aborted", 2, aborted, NULL);
+}
+
+static void freeing(rank_thread *me)
+{
+    gear g;
+    EXPECT(me, gear_init(&g, FEW, 1));
+    if (me->rank == 0) {
+        EXPECT(me, ddl_comm_set_timeout(me->world, SOON_MS) == DDL_OK);
+        EXPECT(me, ddl_stream_begin(me->world, g.stream) == DDL_OK);
+        EXPECT(me, ddl_allreduce(g.in, g.x, FEW, DDL_FLOAT32, DDL_SUM, me->world, NULL) == DDL_OK);
+        EXPECT(me, gpu_stream_wait(g.stream));
+        expect_failure(me, ddl_comm_free(&me->world), DDL_ETIMEDOUT, 1, "has not entered it");
+    }
+    ranks_meet(me);
+    EXPECT(me, me->rank == 0 || ddl_barrier(me->world, NULL) != DDL_OK); /* it has been told, or disagrees */
+    gear_fini(me, &g);
+}
+
+static void freeing_tells_what_no_call_has_told(void **state)
+{
+    (void)state;
+    ranks_play("mem://freeing", 2, freeing, NULL);
+}
+
+static void captured(rank_thread *me)
+{
+    gear g;
+    EXPECT(me, gear_init(&g, FEW, 1));
+    void *stream = me->rank == 1 ? gpu_stream_create() : g.stream; /* is left as it is */
+    EXPECT(me, me->rank != 1 || gpu_stream_capture(stream));
+    EXPECT(me, ddl_stream_begin(me->world, stream) == DDL_OK);
+    ddl_status told = ddl_allreduce(g.in, g.x, FEW, DDL_FLOAT32, DDL_SUM, me->world, NULL);
+    if (me->rank == 0) {
+        EXPECT(me, told == DDL_OK && gpu_stream_wait(stream));
+        told = ddl_stream_end(me->world);
+    }
+    expect_failure(me, told, DDL_EUNSUPPORTED, 1, "is being captured into a graph");
+    gear_fini(me, &g);
+}
+
+static void a_stream_that_is_captured_is_refused(void **state)
+{
+    (void)state;
+    ranks_play("mem://captured", 2, captured, NULL);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(streams_are_ordered_on_both_sides),
+        cmocka_unit_test(streams_do_not_wait_for_each_other),
+        cmocka_unit_test(a_request_tells_when_the_operation_has_ended),
+        cmocka_unit_test(other_calls_and_freeing_go_with_it),
+        cmocka_unit_test(warm_calls_make_nothing),
+        cmocka_unit_test(a_rank_alone_leaves_it_to_the_stream),
+        cmocka_unit_test(calls_that_make_no_sense_are_refused),
+        cmocka_unit_test(null_is_the_default_stream),
+        cmocka_unit_test(a_timeout_lets_the_stream_go_on),
+        cmocka_unit_test(a_stream_that_does_not_come_is_told),
+        cmocka_unit_test(an_abort_lets_the_stream_go_on),
+        cmocka_unit_test(freeing_tells_what_no_call_has_told),
+        cmocka_unit_test(a_stream_that_is_captured_is_refused),
+    };
+    return cmocka_run_group_tests(tests, open_driver, NULL);
+}
