@@ -55,8 +55,9 @@ DDL_API ddl_status ddl_stream_end(ddl_comm *comm);
 
 /*
  * The GPU that this rank takes unless the program knows better, as cudaSetDevice counts: ddl_local_rank
- * modulo the number that the process sees. Ranks share GPUs where there are fewer. -1: there is none, or the
- * driver cannot tell; ddl_last_error says why. Loads the driver. Local; any thread.
+ * modulo the number that the process sees. Ranks share GPUs where there are fewer. -1: there is none, the
+ * driver cannot tell, or DDL_GPU_POLICY is none; ddl_last_error says why. Loads the driver. Local; any
+ * thread.
  */
 DDL_API int ddl_local_device(const ddl_comm *comm);
 

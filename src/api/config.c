@@ -408,6 +408,16 @@ static ddl_status read_choices(const ddl_options *options, ddl_config *config, d
     return DDL_OK;
 }
 
+static ddl_status read_gpu_policy(ddl_config *config, ddl_error *err)
+{
+    static const char *const accepted[] = { "local_rank", "exclusive", "none", NULL }; /* as of ddl-launch */
+    const char *policy = env("DDL_GPU_POLICY");
+    if (policy != NULL)
+        DDL_TRY(one_of("DDL_GPU_POLICY", policy, accepted, err));
+    config->has_gpu = policy == NULL || strcmp(policy, "none") != 0;
+    return DDL_OK;
+}
+
 /* With DDL_TRANSPORT=shm no pair of a host may be without shared memory, which is shared at the start. */
 static ddl_status read_connect(ddl_config *config, ddl_error *err)
 {
@@ -438,6 +448,7 @@ ddl_status ddl_config_read(const ddl_options *given, ddl_config *config, ddl_err
     DDL_TRY(read_ranks(&options, config, err));
     DDL_TRY(read_spread(config, err));
     DDL_TRY(read_connect(config, err));
+    DDL_TRY(read_gpu_policy(config, err));
     DDL_TRY(read_timeouts(&options, config, err));
     DDL_TRY(read_store(&options, config, err));
     DDL_TRY(read_costs(config, err));

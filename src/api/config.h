@@ -27,6 +27,7 @@ typedef struct ddl_config {
     char master[300]; /* "address:port": names the meeting place */
     ddl_network network;
     ddl_local_transport local_transport;
+    bool has_gpu;        /* ddl_local_device tells one */
     ddl_connect connect; /* of the world, if this is rank 0 */
     ddl_security security;
     char tls_ca[512], tls_cert[512], tls_key[512]; /* files; "" if none. Only at level tls, as is the next */

@@ -164,7 +164,10 @@ int ddl_local_device(const ddl_comm *comm)
     int gpus = 0;
     if (check(comm, "local_device") != DDL_OK)
         return -1;
-    ddl_status status = ddl_gpu_plugin(&ops, &error);
+    ddl_status status =
+        comm->world->config.has_gpu
+            ? ddl_gpu_plugin(&ops, &error)
+            : DDL_FAIL(&error, DDL_EUNSUPPORTED, "ranks have no GPUs of their own (DDL_GPU_POLICY=none)");
     if (status == DDL_OK)
         status = ops->count(&gpus, &error);
     if (status == DDL_OK && gpus == 0)

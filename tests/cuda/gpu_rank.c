@@ -1,13 +1,14 @@
 /*
  * gpu_rank - a rank with buffers in memory of a GPU, for tests of what breaks: gpu_rank DRIVER CALLS COUNT
- * [again|host]
+ * [again|host], or gpu_rank DRIVER device
  *
  * Makes that many allreduce of COUNT floats until one fails, and tells the end of it in a line of JSON.
+ * device: tells ddl_local_device only.
  * again: and one more in another world. host: the buffers are in host memory, though the driver is loaded.
  */
 #include "../conformance/gpu_memory.h"
 
-#include <ddl/ddl.h>
+#include <ddl/cuda.h>
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -25,9 +26,22 @@ static void tell(const char *event, ddl_status status)
     fflush(stdout);
 }
 
+static int tell_device(void)
+{
+    ddl_comm *world = NULL;
+    if (ddl_init(&world, NULL) != DDL_OK)
+        return 2;
+    int device = ddl_local_device(world);
+    printf("{\"rank\": %d, \"device\": %d, \"text\": \"%s\"}\n", ddl_rank(world), device,
+           device < 0 ? ddl_last_error()->text : "");
+    return ddl_comm_free(&world) == DDL_OK ? 0 : 1;
+}
+
 int main(int argc, char **argv)
 {
     ddl_comm *world = NULL;
+    if (argc == 3 && strcmp(argv[2], "device") == 0)
+        return tell_device();
     ddl_status status = ddl_init(&world, NULL);
     tell("init", status);
     if (argc < 4 || status != DDL_OK)

@@ -1,6 +1,8 @@
 /* environment.c - the variables of one rank. */
 #include "environment.h"
 
+#include "gpus.h"
+
 #include "base/assert.h"
 #include "base/bytes.h"
 
@@ -86,6 +88,35 @@ static bool set_text(launch_environment *environment, const char *name, const ch
     return true;
 }
 
+static const char *value_of(char *const *inherited, const char *name)
+{
+    size_t bytes = strlen(name);
+    for (; *inherited != NULL; inherited++)
+        if (strncmp(*inherited, name, bytes) == 0 && (*inherited)[bytes] == '=')
+            return *inherited + bytes + 1;
+    return NULL;
+}
+
+/* Of what ddl-launch itself sees, one for each rank; there are enough, or the options would have been
+ * refused. */
+static bool set_gpus(const launch_options *options, int local_rank, char *const *inherited,
+                     launch_environment *to)
+{
+    const char *visible = value_of(inherited, "CUDA_VISIBLE_DEVICES");
+    const char *policy = launch_gpu_policy_name(options->gpu_policy);
+    size_t bytes = 0;
+    if (options->cpu_only && !set(to, "CUDA_VISIBLE_DEVICES="))
+        return false;
+    if (policy != NULL && !set(to, "DDL_GPU_POLICY=%s", policy))
+        return false;
+    if (options->gpu_policy != LAUNCH_GPU_EXCLUSIVE)
+        return true;
+    if (visible == NULL)
+        return set(to, "CUDA_VISIBLE_DEVICES=%d", local_rank);
+    const char *name = launch_gpu_name(visible, local_rank, &bytes);
+    return set(to, "CUDA_VISIBLE_DEVICES=%.*s", (int)bytes, name);
+}
+
 static bool set_all(const launch_options *options, int local_rank, int port, int cpus, int secret_fd,
                     char *const *inherited, launch_environment *to)
 {
@@ -102,7 +133,7 @@ static bool set_all(const launch_options *options, int local_rank, int port, int
            set(to, "TORCHELASTIC_MAX_RESTARTS=0") && set(to, "DDL_LAUNCH=1") &&
            (options->security == NULL || set_text(to, "DDL_SECURITY", options->security)) &&
            (secret_fd < 0 || set(to, "DDL_SECRET_FD=%d", secret_fd)) &&
-           (!options->cpu_only || set(to, "CUDA_VISIBLE_DEVICES=")) &&
+           set_gpus(options, local_rank, inherited, to) &&
            (inherits(inherited, "OMP_NUM_THREADS") || set(to, "OMP_NUM_THREADS=%d", threads)) &&
            /* Python holds back output to a pipe until 8 KiB have come together. */
            (inherits(inherited, "PYTHONUNBUFFERED") || set(to, "PYTHONUNBUFFERED=1"));

@@ -2,6 +2,7 @@
 #include "options.h"
 
 #include "cpus.h"
+#include "gpus.h"
 
 #include "base/assert.h"
 
@@ -56,13 +57,20 @@ static bool read_word(const char *value, const char **word)
     return value[0] != '\0';
 }
 
+/* Values of --nproc_per_node that are counted when all flags are known. */
+enum { NPROC_NOT_GIVEN = -1, NPROC_AUTO = -2, NPROC_CPUS = -3, NPROC_GPUS = -4 };
+
 static bool read_nproc(launch_options *options, const char *value)
 {
-    if (strcmp(value, "auto") == 0 || strcmp(value, "cpu") == 0) {
-        int cpus = launch_usable_cpus();
-        options->nproc_per_node = cpus < LAUNCH_MAX_NPROC ? cpus : LAUNCH_MAX_NPROC;
-        return true;
-    }
+    static const struct {
+        const char *name;
+        int counted;
+    } names[] = { { "auto", NPROC_AUTO }, { "cpu", NPROC_CPUS }, { "gpu", NPROC_GPUS } };
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
+        if (strcmp(value, names[i].name) == 0) {
+            options->nproc_per_node = names[i].counted;
+            return true;
+        }
     return read_whole(value, 1, LAUNCH_MAX_NPROC, &options->nproc_per_node);
 }
 
@@ -96,6 +104,23 @@ static bool read_gloo(launch_options *options, const char *value)
 {
     (void)value;
     return options->cpu_only = true;
+}
+
+static const char *const gpu_policies[] = { NULL, "local_rank", "exclusive", "none" };
+
+const char *launch_gpu_policy_name(launch_gpu_policy policy)
+{
+    return gpu_policies[policy];
+}
+
+static bool read_gpu_policy(launch_options *options, const char *value)
+{
+    for (int i = LAUNCH_GPU_LOCAL_RANK; i <= LAUNCH_GPU_NONE; i++)
+        if (strcmp(value, gpu_policies[i]) == 0) {
+            options->gpu_policy = (launch_gpu_policy)i;
+            return true;
+        }
+    return false;
 }
 
 static bool read_no_prefix(launch_options *options, const char *value)
@@ -197,8 +222,12 @@ static const struct flag {
     read_value *read;
     const char *help;
 } flags[] = {
-    { "nproc_per_node", " -np -n ", "N|auto", "a number from 1 to 4096, or auto (the usable CPUs)",
-      read_nproc, "processes to start on this node; auto: as many as it has usable CPUs (1)" },
+    { "nproc_per_node", " -np -n ", "N|auto|gpu|cpu",
+      "a number from 1 to 4096, gpu (the GPUs), cpu (the usable CPUs), or auto (the GPUs if there are any, "
+      "else the "
+      "CPUs)",
+      read_nproc,
+      "processes to start on this node; auto: as many as it has GPUs, or usable CPUs without any (1)" },
     { "nnodes", "", "N", "a number from 1 to 65536", read_nnodes,
       "nodes of the job; ddl-launch runs once on each (1)" },
     { "node_rank", "", "I", "a number from 0 to nnodes - 1", read_node_rank,
@@ -211,6 +240,10 @@ static const struct flag {
       "one node, with an address and port of its own; the default" },
     { "gloo", "", NULL, NULL, read_gloo,
       "CPU only: hide GPUs from the processes (CUDA_VISIBLE_DEVICES is empty)" },
+    { "gpu_policy", "", "WHICH", "local_rank, exclusive or none", read_gpu_policy,
+      "the GPUs of a process. local_rank: it sees all, and LOCAL_RANK tells ddl_local_device its own (the "
+      "default); "
+      "exclusive: it sees its own alone; none: it sees all, and has none of its own" },
     { "on_failure", "", "stop|continue", "stop or continue", read_on_failure,
       "when a process fails: stop the others after 1 s (the default), or let them go on" },
     { "grace", "", "SECONDS", "seconds, or a number with a unit: 500ms, 5min", read_grace,
@@ -356,6 +389,45 @@ static ddl_status settle(launch_options *options, bool port_given, ddl_error *er
     return DDL_OK;
 }
 
+static ddl_status count_processes(launch_options *options, int gpus, ddl_error *err)
+{
+    int wanted = options->nproc_per_node, cpus = launch_usable_cpus();
+    if (wanted > 0)
+        return DDL_OK;
+    if (wanted == NPROC_GPUS && gpus == 0)
+        return DDL_FAIL(
+            err, DDL_EINVAL,
+            "--nproc_per_node gpu: this node has no GPU that CUDA shows to processes%s; auto takes the "
+            "CPUs then",
+            options->cpu_only ? " with --gloo" : "");
+    if (wanted == NPROC_NOT_GIVEN)
+        options->nproc_per_node = 1;
+    else if (wanted != NPROC_CPUS && gpus > 0)
+        options->nproc_per_node = gpus;
+    else
+        options->nproc_per_node = cpus < LAUNCH_MAX_NPROC ? cpus : LAUNCH_MAX_NPROC;
+    return DDL_OK;
+}
+
+/* Only where it matters: to ask the driver takes a moment. */
+static ddl_status settle_processes(launch_options *options, ddl_error *err)
+{
+    bool exclusive = options->gpu_policy == LAUNCH_GPU_EXCLUSIVE;
+    bool asks = exclusive || options->nproc_per_node == NPROC_AUTO || options->nproc_per_node == NPROC_GPUS;
+    if (exclusive && options->cpu_only)
+        return DDL_FAIL(err, DDL_EINVAL,
+                        "--gpu_policy exclusive and --gloo contradict each other; give one of them");
+    int gpus = asks && !options->cpu_only ? launch_gpus() : 0;
+    DDL_TRY(count_processes(options, gpus, err));
+    if (exclusive && options->nproc_per_node > gpus)
+        return DDL_FAIL(
+            err, DDL_EINVAL,
+            "--gpu_policy exclusive: there are %d processes on this node for %d GPUs that CUDA shows; "
+            "local_rank lets them share",
+            options->nproc_per_node, gpus);
+    return DDL_OK;
+}
+
 /* There is something to check between two processes at least. */
 static ddl_status settle_check(launch_options *options, bool nproc_given, int nwords, char **words,
                                ddl_error *err)
@@ -374,7 +446,7 @@ static ddl_status settle_check(launch_options *options, bool nproc_given, int nw
 ddl_status launch_options_parse(int argc, char **argv, launch_options *options, ddl_error *err)
 {
     DDL_ASSERT(argc >= 0);
-    enum { PORT_NOT_GIVEN = -1, NPROC_NOT_GIVEN = -1 };
+    enum { PORT_NOT_GIVEN = -1 };
     *options = (launch_options){ .action = LAUNCH_ACTION_RUN,
                                  .nproc_per_node = NPROC_NOT_GIVEN,
                                  .nnodes = 1,
@@ -390,8 +462,7 @@ ddl_status launch_options_parse(int argc, char **argv, launch_options *options, 
     if (options->action == LAUNCH_ACTION_HELP || options->action == LAUNCH_ACTION_VERSION)
         return DDL_OK;
     bool nproc_given = options->nproc_per_node != NPROC_NOT_GIVEN;
-    if (!nproc_given)
-        options->nproc_per_node = 1;
+    DDL_TRY(settle_processes(options, err));
     bool port_given = options->master_port != PORT_NOT_GIVEN;
     if (!port_given)
         options->master_port = 0;

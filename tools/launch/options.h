@@ -22,12 +22,20 @@ typedef enum launch_action {
     LAUNCH_ACTION_VERSION
 } launch_action;
 
+typedef enum launch_gpu_policy {
+    LAUNCH_GPU_NOT_GIVEN, /* as local_rank, and nothing is set */
+    LAUNCH_GPU_LOCAL_RANK,
+    LAUNCH_GPU_EXCLUSIVE,
+    LAUNCH_GPU_NONE
+} launch_gpu_policy;
+
 typedef struct launch_options {
     launch_action action;
     int nproc_per_node, nnodes, node_rank; /* node_rank is -1 until it is known */
     const char *master_addr;
     int master_port; /* 0: any free one, one node only */
     const char *role, *run_id;
+    launch_gpu_policy gpu_policy;
     bool check; /* command is what --check runs */
     bool standalone, cpu_only, stop_on_failure, prefix;
     int64_t grace_ms, timeout_ms; /* timeout_ms 0: no limit */
@@ -41,6 +49,9 @@ typedef struct launch_options {
 /* Texts in *options point into argv. DDL_EINVAL: the text says which flag, what it got and what it accepts.
  */
 ddl_status launch_options_parse(int argc, char **argv, launch_options *options, ddl_error *err);
+
+/* "exclusive"; NULL: not given. */
+const char *launch_gpu_policy_name(launch_gpu_policy policy);
 
 /* The text of --help. */
 void launch_options_help(FILE *to);
