@@ -68,7 +68,7 @@ typedef struct gear {
     door before;
 } gear;
 
-static bool gear_init(gear *g, size_t count, float first)
+static bool gear_init(rank_thread *me, gear *g, size_t count, float first)
 {
     g->count = count;
     g->stream = gpu_stream_create();
@@ -85,6 +85,7 @@ static bool gear_init(gear *g, size_t count, float first)
         return false;
     for (size_t i = 0; i < count; i++)
         g->near[i] = first + (float)(i % 10);
+    ranks_meet(me); /* to allocate may wait for what is under way, too */
     return true;
 }
 
@@ -139,7 +140,7 @@ static void chain(rank_thread *me)
     for (size_t size = 0; size < sizeof counts / sizeof *counts; size++) {
         gear g;
         size_t count = counts[size];
-        EXPECT(me, gear_init(&g, count, 1));
+        EXPECT(me, gear_init(me, &g, count, 1));
         EXPECT(me, put_before(&g));
         EXPECT(me, ddl_stream_begin(me->world, g.stream) == DDL_OK);
         EXPECT(me, ddl_allreduce(g.in, g.x, count, DDL_FLOAT32, DDL_SUM, me->world, NULL) == DDL_OK);
@@ -167,7 +168,7 @@ static void streams_are_ordered_on_both_sides(void **state)
 static void two_streams(rank_thread *me)
 {
     gear late, early;
-    EXPECT(me, gear_init(&late, FEW, 1) && gear_init(&early, MANY, 2));
+    EXPECT(me, gear_init(me, &late, FEW, 1) && gear_init(me, &early, MANY, 2));
     EXPECT(me, put_before(&late) && put_before(&early));
     /* Different communicators: one does not keep the other waiting. */
     ddl_comm *other = NULL;
@@ -201,7 +202,7 @@ static void with_a_request(rank_thread *me)
     ddl_request *request = NULL;
     bool is_done = true;
     float sum = 0;
-    EXPECT(me, gear_init(&g, FEW, 1) && put_before(&g));
+    EXPECT(me, gear_init(me, &g, FEW, 1) && put_before(&g));
     EXPECT(me, ddl_stream_begin(me->world, g.stream) == DDL_OK);
     EXPECT(me, ddl_allreduce(g.in, g.x, FEW, DDL_FLOAT32, DDL_SUM, me->world, &request) == DDL_OK);
     EXPECT(me, ddl_stream_end(me->world) == DDL_OK);
@@ -225,7 +226,7 @@ static void amid_others(rank_thread *me)
 {
     gear g;
     int64_t one = 1, sum = 0;
-    EXPECT(me, gear_init(&g, MANY, 1) && put_before(&g));
+    EXPECT(me, gear_init(me, &g, MANY, 1) && put_before(&g));
     EXPECT(me, ddl_stream_begin(me->world, g.stream) == DDL_OK);
     door_open(&g.before);
     EXPECT(me, ddl_allreduce(g.in, g.x, MANY, DDL_FLOAT32, DDL_SUM, me->world, NULL) == DDL_OK);
@@ -249,7 +250,7 @@ static void warm(rank_thread *me)
 {
     gear g;
     unsigned long before = 0;
-    EXPECT(me, gear_init(&g, FEW, 1));
+    EXPECT(me, gear_init(me, &g, FEW, 1));
     EXPECT(me, ddl_stream_begin(me->world, g.stream) == DDL_OK);
     for (int round = 0; round < 4; round++) {
         for (int i = 0; i < 5; i++)
@@ -276,7 +277,7 @@ static void alone(rank_thread *me)
 {
     gear g;
     ddl_request *request = NULL;
-    EXPECT(me, gear_init(&g, MANY, 3) && put_before(&g));
+    EXPECT(me, gear_init(me, &g, MANY, 3) && put_before(&g));
     EXPECT(me, ddl_stream_begin(me->world, g.stream) == DDL_OK);
     EXPECT(me, ddl_allreduce(g.in, g.x, MANY, DDL_FLOAT32, DDL_SUM, me->world, NULL) == DDL_OK);
     EXPECT(me, ddl_broadcast(g.x, MANY, DDL_FLOAT32, 0, me->world, NULL) == DDL_OK);
@@ -345,7 +346,7 @@ static void expect_failure(rank_thread *me, ddl_status told, ddl_status status, 
 static void nobody_comes(rank_thread *me)
 {
     gear g;
-    EXPECT(me, gear_init(&g, MANY, 1));
+    EXPECT(me, gear_init(me, &g, MANY, 1));
     if (me->rank == 0) {
         EXPECT(me, ddl_comm_set_timeout(me->world, SOON_MS) == DDL_OK);
         EXPECT(me, ddl_stream_begin(me->world, g.stream) == DDL_OK);
@@ -369,7 +370,7 @@ static void the_stream_is_late(rank_thread *me)
 {
     gear g;
     int64_t one = 1;
-    EXPECT(me, gear_init(&g, FEW, 1));
+    EXPECT(me, gear_init(me, &g, FEW, 1));
     EXPECT(me, me->rank != 1 || put_before(&g));
     EXPECT(me, ddl_comm_set_timeout(me->world, me->rank == 1 ? SOON_MS : RANKS_TIMEOUT_MS) == DDL_OK);
     EXPECT(me, ddl_stream_begin(me->world, g.stream) == DDL_OK);
@@ -405,7 +406,7 @@ static void aborted(rank_thread *me)
 {
     gear g;
     int64_t one = 1;
-    EXPECT(me, gear_init(&g, MANY, 1));
+    EXPECT(me, gear_init(me, &g, MANY, 1));
     if (me->rank == 0) {
         EXPECT(me, ddl_stream_begin(me->world, g.stream) == DDL_OK);
         for (int i = 0; i < CHAIN; i++)
@@ -431,7 +432,7 @@ static void an_abort_lets_the_stream_go_on(void **state)
 static void freeing(rank_thread *me)
 {
     gear g;
-    EXPECT(me, gear_init(&g, FEW, 1));
+    EXPECT(me, gear_init(me, &g, FEW, 1));
     if (me->rank == 0) {
         EXPECT(me, ddl_comm_set_timeout(me->world, SOON_MS) == DDL_OK);
         EXPECT(me, ddl_stream_begin(me->world, g.stream) == DDL_OK);
@@ -453,7 +454,7 @@ static void freeing_tells_what_no_call_has_told(void **state)
 static void captured(rank_thread *me)
 {
     gear g;
-    EXPECT(me, gear_init(&g, FEW, 1));
+    EXPECT(me, gear_init(me, &g, FEW, 1));
     void *stream = me->rank == 1 ? gpu_stream_create() : g.stream; /* is left as it is */
     EXPECT(me, me->rank != 1 || gpu_stream_capture(stream));
     EXPECT(me, ddl_stream_begin(me->world, stream) == DDL_OK);

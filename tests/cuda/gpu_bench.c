@@ -1,0 +1,107 @@
+/*
+ * gpu_bench - what tools/gpu_check measures: gpu_bench DRIVER BYTES ROUNDS
+ *
+ * Rank 0 prints a line of JSON with the speed of copies alone (GB/s), that of an allreduce of as many bytes
+ * on device memory and on host memory, and the time that a call in the order of a stream takes on the host.
+ * The best round counts, of host times the median.
+ */
+#include "../conformance/gpu_memory.h"
+#include "../conformance/gpu_stream.h"
+
+#include <ddl/cuda.h>
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+enum { CALLS = 101, SMALL = 1000 };
+
+static double now_s(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (double)now.tv_sec + (double)now.tv_nsec / 1e9;
+}
+
+static void must(bool good, const char *what)
+{
+    if (good)
+        return;
+    fprintf(stderr, "gpu_bench: %s failed: %s\n", what, ddl_last_error()->text);
+    exit(1);
+}
+
+static double copies(void *stream, void *to, const void *from, size_t bytes, int rounds)
+{
+    double best = 0;
+    for (int i = 0; i < rounds; i++) {
+        double begun = now_s();
+        must(gpu_stream_copy(stream, to, from, bytes) && gpu_stream_wait(stream), "a copy");
+        double speed = (double)bytes / (now_s() - begun) / 1e9;
+        best = speed > best ? speed : best;
+    }
+    return best;
+}
+
+static double allreduces(ddl_comm *world, void *x, size_t bytes, int rounds)
+{
+    double best = 0;
+    for (int i = 0; i <= rounds; i++) { /* the first one is for warming up */
+        must(ddl_barrier(world, NULL) == DDL_OK, "barrier");
+        double begun = now_s();
+        must(ddl_allreduce(x, x, bytes / sizeof(float), DDL_FLOAT32, DDL_MAX, world, NULL) == DDL_OK,
+             "allreduce");
+        double speed = (double)bytes / (now_s() - begun) / 1e9;
+        best = i > 0 && speed > best ? speed : best;
+    }
+    return best;
+}
+
+static int compare(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+static double host_us(ddl_comm *world, void *stream, void *x)
+{
+    double taken[CALLS];
+    must(ddl_stream_begin(world, stream) == DDL_OK, "stream_begin");
+    for (int i = 0; i < CALLS; i++) {
+        double begun = now_s();
+        must(ddl_allreduce(x, x, SMALL, DDL_FLOAT32, DDL_MAX, world, NULL) == DDL_OK, "a call in a stream");
+        taken[i] = (now_s() - begun) * 1e6;
+        must(gpu_stream_wait(stream), "a stream");
+    }
+    must(ddl_stream_end(world) == DDL_OK, "stream_end");
+    qsort(taken, CALLS, sizeof *taken, compare);
+    return taken[CALLS / 2];
+}
+
+int main(int argc, char **argv)
+{
+    ddl_comm *world = NULL;
+    if (argc != 4)
+        return 2;
+    size_t bytes = (size_t)atoll(argv[2]);
+    int rounds = atoi(argv[3]);
+    must(ddl_init(&world, NULL) == DDL_OK, "init");
+    must(gpu_memory_open(argv[1]) && gpu_stream_open(), "opening the driver");
+    void *stream = gpu_stream_create(), *x = gpu_memory_alloc(bytes), *near = gpu_memory_alloc_pinned(bytes);
+    must(stream != NULL && x != NULL && near != NULL, "allocating");
+    memset(near, 0, bytes);
+    must(gpu_memory_write(x, near, bytes), "writing");
+    double up = copies(stream, x, near, bytes, rounds), down = copies(stream, near, x, bytes, rounds);
+    double host = allreduces(world, near, bytes, rounds), device = allreduces(world, x, bytes, rounds);
+    double call_us = host_us(world, stream, x);
+    if (ddl_rank(world) == 0)
+        printf(
+            "{\"ranks\": %d, \"bytes\": %zu, \"up\": %.2f, \"down\": %.2f, \"host\": %.2f, \"device\": %.2f, "
+            "\"call_us\": %.1f}\n",
+            ddl_size(world), bytes, up, down, host, device, call_us);
+    must(ddl_comm_free(&world) == DDL_OK, "free");
+    gpu_memory_free(x);
+    gpu_memory_free_pinned(near);
+    return 0;
+}
