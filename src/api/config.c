@@ -159,48 +159,21 @@ static ddl_status read_ranks(const ddl_options *options, ddl_config *config, ddl
     return DDL_OK;
 }
 
-/* How many ranks are on this host, as launchers say, and where; 0: nobody says. */
-static int find_local_size(const char **variable)
+/* Whether launchers say that the ranks are on one host, or on several. */
+static ddl_spread find_spread(int nranks)
 {
     static const char *const local_sizes[] = { "LOCAL_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_SIZE",
                                                "MPI_LOCALNRANKS" };
     for (size_t i = 0; i < sizeof local_sizes / sizeof *local_sizes; i++) {
         int local;
         const char *text = env(local_sizes[i]);
-        *variable = local_sizes[i];
         if (text != NULL && parse_int(local_sizes[i], text, 1, RANKS_MAX, &local, NULL) == DDL_OK)
-            return local;
+            return local < nranks ? DDL_SPREAD_SEVERAL : DDL_SPREAD_ONE;
     }
-    return 0;
-}
-
-/* Whether launchers say that the ranks are on one host, or on several. */
-static ddl_spread find_spread(int local_size, int nranks)
-{
-    if (local_size > 0)
-        return local_size < nranks ? DDL_SPREAD_SEVERAL : DDL_SPREAD_ONE;
     const char *nodes = env("SLURM_STEP_NUM_NODES");
     if (nodes == NULL)
         return DDL_SPREAD_UNKNOWN;
     return strcmp(nodes, "1") == 0 ? DDL_SPREAD_ONE : DDL_SPREAD_SEVERAL;
-}
-
-/* Before anybody waits for a rank that will find no port. */
-static ddl_status read_spread(ddl_config *config, ddl_error *err)
-{
-    const char *variable;
-    const int local_size = find_local_size(&variable);
-    const ddl_port_range *ports = &config->network.ports;
-    const int count = ports->last - ports->first + 1;
-    config->network.spread = find_spread(local_size, config->nranks);
-    const int needed = local_size < config->nranks ? local_size : config->nranks;
-    if (config->nranks == 1 || ports->first == 0 || needed <= count)
-        return DDL_OK;
-    return DDL_FAIL(
-        err, DDL_ECONFIG,
-        "DDL_PORT_RANGE=%u-%u: %d ranks are on this host (%s=%d) and each needs a port of its own, "
-        "but these are %d; widen it",
-        ports->first, ports->last, needed, variable, local_size, count);
 }
 
 /* ---- where to meet ---- */
@@ -446,7 +419,7 @@ ddl_status ddl_config_read(const ddl_options *given, ddl_config *config, ddl_err
     memset(config, 0, sizeof *config);
     DDL_TRY(read_choices(&options, config, err));
     DDL_TRY(read_ranks(&options, config, err));
-    DDL_TRY(read_spread(config, err));
+    config->network.spread = find_spread(config->nranks);
     DDL_TRY(read_connect(config, err));
     DDL_TRY(read_gpu_policy(config, err));
     DDL_TRY(read_timeouts(&options, config, err));
