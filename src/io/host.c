@@ -59,10 +59,9 @@ static int open_descriptors(rlim_t limit)
         nfds_t n = 0;
         for (; n < ASKED_AT_ONCE && fd < last; n++, fd++)
             asked[n] = (struct pollfd){ .fd = fd };
-        if (poll(asked, n, 0) < 0)
-            continue;
+        bool known = poll(asked, n, 0) >= 0;
         for (nfds_t i = 0; i < n; i++)
-            count += (asked[i].revents & POLLNVAL) == 0;
+            count += !known || (asked[i].revents & POLLNVAL) == 0;
     }
     return count;
 }

@@ -1,6 +1,8 @@
 /* tls_key.c - a key's file, checked through the descriptor that is read, and the key in it. */
 #include "io/tls_key.h"
 
+#include "base/log.h"
+
 #include <errno.h>
 #include <fcntl.h>
 #include <openssl/err.h>
@@ -8,18 +10,21 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+/* Who may write the key can pretend to be us. That others may read it is warned of: so containers are given
+ * theirs, on file systems where nobody can change that. Root's may be for a group to read. */
 static ddl_status check_owner(const struct stat *facts, const char *what, const char *path, ddl_error *err)
 {
-    if (facts->st_uid != geteuid() && facts->st_uid != 0)
-        return DDL_FAIL(err, DDL_ECONFIG,
-                        "%s: the key in %s belongs to user %ld, neither to you (%ld) nor to root", what, path,
-                        (long)facts->st_uid, (long)geteuid());
     const unsigned mode = (unsigned)facts->st_mode & 07777;
-    const bool is_shared = facts->st_uid == 0 && geteuid() != 0;
-    if ((mode & (is_shared ? 037 : 077)) != 0)
-        return DDL_FAIL(err, DDL_ECONFIG,
-                        "%s: others may read or write the key in %s (mode %04o): chmod %s %s", what, path,
-                        mode, is_shared ? "0640" : "0600", path);
+    const bool is_ours = facts->st_uid == geteuid(), is_roots = facts->st_uid == 0;
+    if ((mode & 022) != 0)
+        return DDL_FAIL(err, DDL_ECONFIG, "%s: others may write the key in %s (mode %04o): chmod 0600 %s",
+                        what, path, mode, path);
+    if (!is_ours && !is_roots)
+        ddl_log(DDL_LOG_WARNING, "%s: the key in %s belongs to user %ld, neither to you (%ld) nor to root",
+                what, path, (long)facts->st_uid, (long)geteuid());
+    else if ((mode & (is_roots ? 007 : 077)) != 0)
+        ddl_log(DDL_LOG_WARNING, "%s: others may read the key in %s (mode %04o): chmod 0600 %s", what, path,
+                mode, path);
     return DDL_OK;
 }
 

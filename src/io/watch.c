@@ -29,6 +29,8 @@ static void on_poll(uv_poll_t *handle, int status, int events)
 {
     ddl_watch *watch = handle->data;
     int seen = status < 0 ? DDL_READABLE | DDL_WRITABLE : 0;
+    if (status < 0) /* libuv has stopped to watch it */
+        watch->events = 0;
     if (events & UV_READABLE)
         seen |= DDL_READABLE;
     if (events & UV_WRITABLE)

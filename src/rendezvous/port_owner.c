@@ -45,6 +45,9 @@ void ddl_port_owner_text(const ddl_hello_party *self, const ddl_address *at, cha
     char run[DDL_RUN_TEXT];
     int fd = -1, which;
     snprintf(text, DDL_PORT_OWNER_TEXT, "another program");
+    if (ddl_prover_level(self->prover) ==
+        DDL_SECURITY_TLS) /* a hello in clear would alarm a run of that level */
+        return;
     asking.channel = DDL_CHANNEL_STORE;
     asking.peer = 0;
     memset(asking.run_id, 0, sizeof asking.run_id);

@@ -18,6 +18,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
+#include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -184,6 +185,56 @@ static void connect_pair(int pair[2])
     assert_true(ddl_socket_wait(pair[0], POLLOUT, ddl_deadline_in_ms(5000)));
     assert_int_equal(ddl_socket_error(pair[0]), 0);
     ddl_socket_close(&listener);
+}
+
+/* Reads a byte at each event, and asks for more until the connection is seen to be broken. */
+static void read_to_the_end(void *arg, int events)
+{
+    struct echo *echo = arg;
+    char byte;
+    (void)events;
+    if (ddl_socket_read(echo->fd, &byte, 1) > 0)
+        ddl_watch_set(echo->watch, DDL_READABLE);
+    else
+        (void)!write(echo->out, "!", 1);
+}
+
+static void open_reader(void *arg)
+{
+    struct echo *echo = arg;
+    echo->status = ddl_watch_open(echo->service, echo->fd, read_to_the_end, echo, &echo->watch, NULL);
+    if (echo->status == DDL_OK)
+        ddl_watch_set(echo->watch, DDL_READABLE);
+}
+
+static void close_reader(void *arg)
+{
+    struct echo *echo = arg;
+    ddl_watch_set(echo->watch, 0);
+    ddl_watch_close(echo->watch);
+}
+
+/* libuv does not go on to watch what has an error; here data comes before it. */
+static void what_has_an_error_is_watched_again(void **state)
+{
+    const struct linger reset = { .l_onoff = 1 };
+    int pair[2], ended[2];
+    struct pollfd broken;
+    (void)state;
+    connect_pair(pair);
+    assert_int_equal(pipe(ended), 0);
+    assert_int_equal(write(pair[1], "x", 1), 1);
+    assert_int_equal(setsockopt(pair[1], SOL_SOCKET, SO_LINGER, &reset, sizeof reset), 0);
+    close(pair[1]);
+    broken = (struct pollfd){ .fd = pair[0] };
+    assert_int_equal(poll(&broken, 1, 5000), 1);
+    struct echo echo = { .service = create(), .fd = pair[0], .out = ended[1] };
+    ddl_service_call(echo.service, open_reader, &echo);
+    assert_int_equal(echo.status, DDL_OK);
+    assert_true(ddl_socket_wait(ended[0], POLLIN, ddl_deadline_in_ms(5000)));
+    ddl_service_call(echo.service, close_reader, &echo);
+    ddl_service_destroy(echo.service);
+    close(pair[0]), close(ended[0]), close(ended[1]);
 }
 
 static void descriptors_and_alarms_are_served(void **state)
@@ -357,6 +408,7 @@ int main(void)
         cmocka_unit_test(calls_run_on_the_service_thread_with_signals_blocked),
         cmocka_unit_test(many_threads_may_call_at_once),
         cmocka_unit_test(descriptors_and_alarms_are_served),
+        cmocka_unit_test(what_has_an_error_is_watched_again),
         cmocka_unit_test(a_forked_child_closes_what_the_loop_holds),
         cmocka_unit_test(sockets_are_set_up_right),
         cmocka_unit_test(waiting_for_a_socket_ends_by_the_deadline),

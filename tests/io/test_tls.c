@@ -240,7 +240,7 @@ static void bad_files_are_named(void **state)
         { { .is_server = true, .cert_file = path_of("good", ".pem", good) }, "there is no key of" },
         { { .is_server = true, .cert_file = "/no/such/file" }, "a certificate from /no/such/file" },
         { { .is_server = true, .cert_file = good, .key_file = path_of("open", ".key", keys[0]) },
-          "open.key (mode 0644): chmod 0600" },
+          "open.key (mode 0666): chmod 0600" },
         { { .is_server = true, .cert_file = good, .key_file = path_of("client", ".key", keys[1]) },
           "client.key is not that of the certificate in" },
         { { .is_server = true, .cert_file = good, .key_file = path_of("other_kind", ".key", keys[2]) },

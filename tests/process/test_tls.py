@@ -405,12 +405,21 @@ class Certificates(Tls):
         self.all_do([first, world.start(1, "init", CALL, "free", DDL_TLS_CERT=self.path("long.pem"))], "init", "call",
                     "free")
 
+    def test_a_key_that_others_can_read_is_warned_of(self):
+        shutil.copy(self.path("good.key"), self.path("readable.key"))
+        os.chmod(self.path("readable.key"), 0o644)
+        ranks = self.world(2, **{**self.files("good"), "DDL_TLS_KEY": self.path("readable.key")}).start_all("init", "free")
+        self.all_do(ranks, "init", "free")
+        for rank in ranks:
+            rank.process.wait(DEADLINE)
+            self.assertIn("others may read the key in " + self.path("readable.key") + " (mode 0644): chmod 0600", rank.story())
+
     def test_files_that_are_not_there_are_told_of(self):
         world = self.world(2)
         for change, word in (({"DDL_TLS_CERT": None}, "DDL_TLS_CERT"), ({"DDL_TLS_CA": None}, "DDL_TLS_CA"),
                              ({"DDL_TLS_CERT": "/no/such"}, "/no/such"), ({"DDL_TLS_KEY": "/no/such"}, "/no/such"),
                              ({"DDL_TLS_KEY": self.path("expired.key")}, "expired.key is not that of"),
-                             ({"DDL_TLS_KEY": self.path("open.key")}, "open.key (mode 0644): chmod 0600"),
+                             ({"DDL_TLS_KEY": self.path("open.key")}, "open.key (mode 0666): chmod 0600"),
                              ({"DDL_TLS_JOB": "a/b"}, "DDL_TLS_JOB=a/b")):
             with self.subTest(change):
                 self.refused(world.start(1, "init", **{**self.files("good"), **change}), "DDL_ECONFIG", word)

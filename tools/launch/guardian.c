@@ -22,7 +22,8 @@
 /* Times in milliseconds. */
 enum {
     REPORT_MS = 1000,   /* for the others to report the failure that they see */
-    SPEAKING_MS = 500,  /* since its last output: a rank that is still at it */
+    SPEAKING_MS = 1000, /* since its last output: a rank that is still at it */
+    FULL_MS = 50,       /* until the next look, while our reader is too slow to tell who is silent */
     SPEECH_MS = 3000,   /* the most for a report */
     KILL_MS = 5000,     /* for the kernel to end what was killed */
     LEFTOVER_MS = 2000, /* from SIGTERM to SIGKILL for what ranks left behind; or the grace, if shorter */
@@ -393,6 +394,8 @@ static void give_up(struct guardian *g)
 static void end_report(struct guardian *g, int64_t now_ns)
 {
     int64_t quiet_ns = in_ms(g->last_output_ns, SPEAKING_MS), most_ns = in_ms(g->failed_ns, SPEECH_MS);
+    if (launch_sink_full(g->out) || launch_sink_full(g->err))
+        quiet_ns = in_ms(now_ns, FULL_MS);
     if (now_ns < quiet_ns && now_ns < most_ns)
         g->stage_end_ns = quiet_ns < most_ns ? quiet_ns : most_ns;
     else
