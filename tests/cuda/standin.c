@@ -14,12 +14,16 @@
  *     answers=34 whoever asks where memory is gets this error
  *     hang=5     the fifth one does not end, nor does what comes after it in its stream
  *     functions=1 streams cannot wait for memory, only in functions of the host
+ *     init=803   initialising it gives this error
+ *     killed=6   initialising it ends the process by this signal
+ *     stuck=1    initialising it says so on stderr, and does not return
  *
  * CUDA_VISIBLE_DEVICES leaves so many of the GPUs as it lists.
  */
 #include <cuda.h>
 
 #include <pthread.h>
+#include <signal.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -80,7 +84,7 @@ static struct {
     pthread_cond_t changed;
     bool is_set_up, broken;
     int gpus, delay_us;
-    long copies, fail, break_, hang, answers, functions;
+    long copies, fail, break_, hang, answers, functions, init, killed, stuck;
     struct CUctx_st contexts[GPUS_AT_MOST];
     CUstream defaults[GPUS_AT_MOST];
     struct memory *memories;
@@ -99,11 +103,10 @@ static void read_words(const char *words)
     struct {
         const char *name;
         long *value;
-    } known[] = { { "fail=", &driver.fail },
-                  { "break=", &driver.break_ },
-                  { "hang=", &driver.hang },
-                  { "answers=", &driver.answers },
-                  { "functions=", &driver.functions } };
+    } known[] = { { "fail=", &driver.fail },           { "break=", &driver.break_ },
+                  { "hang=", &driver.hang },           { "answers=", &driver.answers },
+                  { "functions=", &driver.functions }, { "init=", &driver.init },
+                  { "killed=", &driver.killed },       { "stuck=", &driver.stuck } };
     for (const char *word = words; word != NULL;
          word = strchr(word, ',') != NULL ? strchr(word, ',') + 1 : NULL) {
         for (size_t i = 0; i < sizeof known / sizeof *known; i++)
@@ -188,6 +191,15 @@ CUresult CUDAAPI cuInit(unsigned flags)
     (void)flags;
     pthread_mutex_lock(&driver.lock);
     set_up();
+    if (driver.killed != 0)
+        raise((int)driver.killed);
+    if (driver.stuck != 0) {
+        fputs("standin: stuck\n", stderr);
+        for (;;)
+            pause();
+    }
+    if (driver.init != 0)
+        return unlock((CUresult)driver.init);
     return unlock(driver.gpus > 0 ? CUDA_SUCCESS : CUDA_ERROR_NO_DEVICE);
 }
 

@@ -1,18 +1,33 @@
 """How ddl-launch counts GPUs and gives them to ranks, over what stands in for the CUDA driver (DDL_TEST_DRIVER)."""
 import json
 import os
+import signal
 import unittest
 
-import harness  # noqa: F401  (sets signals as the tests want them)
+import harness
 from harness import LaunchTest
 
 DRIVER = os.environ["DDL_TEST_DRIVER"]
 RANK = os.environ["DDL_TEST_GPU_RANK"]
 
 
-class Gpus(LaunchTest):
+class GpuTest(LaunchTest):
+    def environment(self, changes):
+        """Whoever runs the tests may have GPUs, and may have chosen among them."""
+        environment = super().environment(None)
+        for name in ("CUDA_VISIBLE_DEVICES", "DDL_GPU_POLICY", "DDL_STANDIN"):
+            environment.pop(name, None)
+        environment.update(changes or {})
+        return environment
+
+    def over(self, driver, **more):
+        """The environment in which the driver does so."""
+        return {"LD_LIBRARY_PATH": os.path.dirname(DRIVER), "DDL_STANDIN": driver, **more}
+
+
+class Gpus(GpuTest):
     def on(self, gpus, *arguments, visible=None, **options):
-        env = {"LD_LIBRARY_PATH": os.path.dirname(DRIVER), "DDL_STANDIN": "gpus=%d" % gpus}
+        env = self.over("gpus=%d" % gpus)
         if visible is not None:
             env["CUDA_VISIBLE_DEVICES"] = visible
         return self.launch(*arguments, env=env, **options)
@@ -73,6 +88,53 @@ class Gpus(LaunchTest):
                 self.assertEqual([r["device"] for r in sorted(records, key=lambda r: r["rank"])], expected)
                 if expected[0] < 0:
                     self.assertIn("DDL_GPU_POLICY=none" if "none" in flags else "sees no GPU", records[0]["text"])
+
+
+class BrokenDriver(GpuTest):
+    def asked(self, env, *arguments):
+        return self.launch("--dry_run", *arguments, "true", env=env)
+
+    def check_not_counted(self, env, words):
+        """auto takes the CPUs; who asks for GPUs hears why there are none."""
+        auto, cpus = self.asked(env, "-n", "auto"), self.asked(env, "-n", "cpu")
+        self.assertEqual(auto.code, 0, auto.err)
+        self.assertEqual(len(auto.lines), len(cpus.lines))
+        for arguments in (["-n", "gpu"], ["-n", "1", "--gpu_policy", "exclusive"], ["-n", "auto", "--gpu_policy", "exclusive"]):
+            result = self.asked(env, *arguments)
+            self.assertEqual(result.code, 2, result.err)
+            self.assertIn(words, result.err.decode())
+
+    def test_gpus_of_a_driver_that_fails_do_not_count(self):
+        for driver, words in (("init=803", "the CUDA driver failed (cuInit: error 803, CUDA_ERROR_STANDIN)"),
+                              ("killed=9", "the CUDA driver failed (its process was killed by SIGKILL)"),
+                              ("killed=15", "the CUDA driver failed (its process was killed by SIGTERM)")):
+            with self.subTest(driver=driver):
+                self.check_not_counted(self.over("gpus=7," + driver), words)
+
+    def test_a_library_that_is_no_driver_is_told(self):
+        with open(self.path("libcuda.so.1"), "w") as library:
+            library.write("nothing of the kind")
+        self.check_not_counted({"LD_LIBRARY_PATH": self.directory}, "there is no CUDA driver (")
+
+    def test_what_hangs_in_the_driver_ends_with_the_launcher(self):
+        for number in (signal.SIGKILL, signal.SIGTERM):
+            process = self.start("-n", "gpu", "true", env=self.over("stuck=1"))
+            self.assertEqual(process.stderr.readline(), b"standin: stuck\n")
+            self.assertEqual(len(self.leftovers()), 2)
+            process.send_signal(number)
+            self.assertEqual(process.wait(10 * harness.SLOW), -number)
+            self.assert_nothing_left(10)
+
+    @unittest.skipUnless(os.environ.get("DDL_TEST_FAILPOINTS") == "1", "in real time it takes 20 s")
+    def test_a_driver_that_hangs_is_waited_for_aloud_and_not_for_ever(self):
+        for failpoint in ("launch.gpus_late", "launch.gpus_unkillable"):
+            with self.subTest(failpoint):
+                result = self.asked(self.over("stuck=1", DDL_FAILPOINTS=failpoint), "-n", "gpu")
+                self.assertEqual(result.code, 2, result.err)
+                waits, fails = result.messages
+                self.assertEqual(waits, "ddl-launch: waiting for the CUDA driver to count GPUs, 20 s at most")
+                self.assertIn("the CUDA driver failed (no answer within 20 s)", fails)
+                self.assert_nothing_left(10)
 
 
 if __name__ == "__main__":

@@ -3,6 +3,7 @@
 
 #include "base/assert.h"
 
+#include <stdbool.h>
 #include <string.h>
 
 /* CUDA stops at the first name that is none: an empty one, or a negative number. */

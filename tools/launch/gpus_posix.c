@@ -1,7 +1,7 @@
 /* gpus_posix.c - where there is no CUDA. */
 #include "gpus.h"
 
-int launch_gpus(void)
+launch_gpu_answer launch_gpus(void)
 {
-    return 0;
+    return (launch_gpu_answer){ .failure = "there is no CUDA driver for this system" };
 }

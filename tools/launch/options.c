@@ -389,17 +389,22 @@ static ddl_status settle(launch_options *options, bool port_given, ddl_error *er
     return DDL_OK;
 }
 
-static ddl_status count_processes(launch_options *options, int gpus, ddl_error *err)
+static const char *because(const launch_gpu_answer *shown)
 {
-    int wanted = options->nproc_per_node, cpus = launch_usable_cpus();
+    return shown->failure[0] != '\0' ? ": " : "";
+}
+
+static ddl_status count_processes(launch_options *options, const launch_gpu_answer *shown, ddl_error *err)
+{
+    int wanted = options->nproc_per_node, cpus = launch_usable_cpus(), gpus = shown->gpus;
     if (wanted > 0)
         return DDL_OK;
     if (wanted == NPROC_GPUS && gpus == 0)
         return DDL_FAIL(
             err, DDL_EINVAL,
-            "--nproc_per_node gpu: this node has no GPU that CUDA shows to processes%s; auto takes the "
+            "--nproc_per_node gpu: this node has no GPU that CUDA shows to processes%s%s%s; auto takes the "
             "CPUs then",
-            options->cpu_only ? " with --gloo" : "");
+            options->cpu_only ? " with --gloo" : "", because(shown), shown->failure);
     if (wanted == NPROC_NOT_GIVEN)
         options->nproc_per_node = 1;
     else if (wanted != NPROC_CPUS && gpus > 0)
@@ -417,14 +422,16 @@ static ddl_status settle_processes(launch_options *options, ddl_error *err)
     if (exclusive && options->cpu_only)
         return DDL_FAIL(err, DDL_EINVAL,
                         "--gpu_policy exclusive and --gloo contradict each other; give one of them");
-    int gpus = asks && !options->cpu_only ? launch_gpus() : 0;
-    DDL_TRY(count_processes(options, gpus, err));
-    if (exclusive && options->nproc_per_node > gpus)
+    launch_gpu_answer shown = { .gpus = 0 };
+    if (asks && !options->cpu_only)
+        shown = launch_gpus();
+    DDL_TRY(count_processes(options, &shown, err));
+    if (exclusive && options->nproc_per_node > shown.gpus)
         return DDL_FAIL(
             err, DDL_EINVAL,
-            "--gpu_policy exclusive: there are %d processes on this node for %d GPUs that CUDA shows; "
+            "--gpu_policy exclusive: there are %d processes on this node for %d GPUs that CUDA shows%s%s; "
             "local_rank lets them share",
-            options->nproc_per_node, gpus);
+            options->nproc_per_node, shown.gpus, because(&shown), shown.failure);
     return DDL_OK;
 }
 
