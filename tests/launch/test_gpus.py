@@ -2,6 +2,8 @@
 import json
 import os
 import signal
+import subprocess
+import sys
 import unittest
 
 import harness
@@ -9,6 +11,7 @@ from harness import LaunchTest
 
 DRIVER = os.environ["DDL_TEST_DRIVER"]
 RANK = os.environ["DDL_TEST_GPU_RANK"]
+GPU_CHECK = os.path.join(harness.SOURCE, "tools", "gpu_check")
 
 
 class GpuTest(LaunchTest):
@@ -135,6 +138,20 @@ class BrokenDriver(GpuTest):
                 self.assertEqual(waits, "ddl-launch: waiting for the CUDA driver to count GPUs, 20 s at most")
                 self.assertIn("the CUDA driver failed (no answer within 20 s)", fails)
                 self.assert_nothing_left(10)
+
+
+@unittest.skipIf(harness.SLOW > 1, "python cannot load the stand-in with a sanitizer in it")
+class GpuCheck(GpuTest):
+    def test_a_broken_driver_is_no_missing_gpu(self):
+        for driver, code, words in (("gpus=0", 77, "shows no GPU"), ("init=100", 77, "shows no GPU"), ("init=803", 1, "cuInit: error 803"),
+                                    ("init=999", 1, "cuInit: error 999"), ("killed=15", 1, "killed by SIGTERM"),
+                                    ("stuck=1", 1, "no answer within 0.2 s")):
+            with self.subTest(driver=driver):
+                done = subprocess.run([sys.executable, GPU_CHECK, "--build", self.directory, "--driver-s", "0.2" if "stuck" in driver else "60"],
+                                      env=self.environment(self.over(driver)), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=90)
+                self.assertEqual(done.returncode, code, done.stdout)
+                self.assertIn(words, done.stdout.decode())
+                self.assertNotIn("Traceback", done.stdout.decode())
 
 
 if __name__ == "__main__":
