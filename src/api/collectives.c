@@ -45,6 +45,11 @@ static ddl_status check_types(const ddl_comm *comm, const ddl_call *call)
     return DDL_OK;
 }
 
+static bool is_point_to_point(const ddl_call *call)
+{
+    return call->collective == DDL_COLLECTIVE_SEND || call->collective == DDL_COLLECTIVE_RECV;
+}
+
 static ddl_status check_root(const ddl_comm *comm, const ddl_call *call, const char *what)
 {
     if (call->root < 0 || call->root >= comm->nranks)
@@ -222,7 +227,7 @@ static ddl_status check_call(const ddl_comm *comm, ddl_call *call)
 {
     if (call->has_dtype)
         DDL_TRY(check_types(comm, call));
-    bool point_to_point = call->collective == DDL_COLLECTIVE_SEND || call->collective == DDL_COLLECTIVE_RECV;
+    bool point_to_point = is_point_to_point(call);
     if (call->has_root || point_to_point)
         DDL_TRY(check_root(comm, call, point_to_point ? "peer" : "root"));
     if (point_to_point && call->root == comm->rank)
@@ -236,6 +241,14 @@ static ddl_status check_call(const ddl_comm *comm, ddl_call *call)
         call->count = ddl_size_max(largest(comm, call->counts), largest(comm, call->out_counts));
     }
     return call->has_dtype ? measure_buffers(comm, call, &call->extent) : DDL_OK;
+}
+
+/* Two ranks that send to each other would have the receives wait for the sends in their streams, for ever. */
+static ddl_status refuse_in_stream(const ddl_comm *comm, const ddl_call *call)
+{
+    return ddl_last_error_set(DDL_EUNSUPPORTED, comm->rank, ddl_collective_name(call->collective),
+                              "send and recv are not operations of a stream; call ddl_stream_end first, and "
+                              "wait for the stream");
 }
 
 /* Check everything, then issue. Of a call like the last one only the buffers can be wrong. */
@@ -257,8 +270,9 @@ static ddl_status run(ddl_comm *comm, ddl_call *call, ddl_request **request)
         DDL_TRY(ddl_gpu_look(comm, call));
     if (call->collective == DDL_COLLECTIVE_BROADCAST)
         call->in_place = true;
-    return call->staging != NULL && comm->has_stream ? ddl_stream_issue(comm, call, request)
-                                                     : ddl_issue(comm, call, request);
+    if (call->staging == NULL || !comm->has_stream)
+        return ddl_issue(comm, call, request);
+    return is_point_to_point(call) ? refuse_in_stream(comm, call) : ddl_stream_issue(comm, call, request);
 }
 
 /* ---- the calls ---- */
