@@ -39,6 +39,13 @@ extern "C" {
  * call on the communicator returns the failure, ddl_stream_end and ddl_comm_free among them. So after
  * cudaStreamSynchronize ddl_stream_end tells whether the operations before it went well.
  *
+ * ddl_comm_free waits for operations as long as for anything else, 4 s; those that have not ended then end
+ * with DDL_EABORTED, which it returns. It returns what failed and was not told even where that is
+ * DDL_EABORTED. ddl_comm_shrink takes such failures as told.
+ *
+ * ddl_send and ddl_recv with memory of a GPU are refused with DDL_EUNSUPPORTED, and nothing else happens: a
+ * receive would start after the send before it in the stream, so ranks that exchange would wait for ever.
+ *
  * Work before an operation must not wait for a later operation of the same communicator.
  *
  * Local; the thread that issues. DDL_EINVAL: comm is NULL, or has a stream already. DDL_EUNSUPPORTED: a build
@@ -54,10 +61,10 @@ DDL_API ddl_status ddl_stream_begin(ddl_comm *comm, void *stream);
 DDL_API ddl_status ddl_stream_end(ddl_comm *comm);
 
 /*
- * The GPU that this rank takes unless the program knows better, as cudaSetDevice counts: ddl_local_rank
- * modulo the number that the process sees. Ranks share GPUs where there are fewer. -1: there is none, the
- * driver cannot tell, or DDL_GPU_POLICY is none; ddl_last_error says why. Loads the driver. Local; any
- * thread.
+ * The GPU that this rank takes unless the program knows better, as cudaSetDevice counts: its ddl_local_rank
+ * in the world, whichever part of it comm is, modulo the number that the process sees. Ranks share GPUs where
+ * there are fewer. -1: there is none, the driver cannot tell, or DDL_GPU_POLICY is none; ddl_last_error says
+ * why. Loads the driver. Local; any thread.
  */
 DDL_API int ddl_local_device(const ddl_comm *comm);
 

@@ -394,6 +394,16 @@ static bool posts_agree(ddl_comm *comm, ddl_deadline deadline)
     return agree;
 }
 
+/* What operations in streams have come to is told here at last, the first failure of all. */
+static void take_streamed(ddl_comm *comm, ddl_status *first, ddl_error *error)
+{
+    ddl_status status = ddl_stream_reap(comm);
+    if (status == DDL_OK || *first != DDL_OK)
+        return;
+    *first = status;
+    *error = *ddl_last_error();
+}
+
 ddl_status ddl_comm_free(ddl_comm **handle)
 {
     if (handle == NULL || *handle == NULL)
@@ -406,6 +416,7 @@ ddl_status ddl_comm_free(ddl_comm **handle)
     if (comm->world->exited) /* by a later exit handler, or a destructor: the process takes it all along */
         return DDL_OK;
     ddl_status status = DDL_OK, streamed = DDL_OK; /* of operations for which nobody has waited */
+    ddl_error error;
     ddl_deadline deadline = ddl_deadline_in_ms(DDL_COMM_FREE_MS);
     bool is_root = comm->root == comm;
     for (ddl_comm *part = NULL; is_root && (part = next_part(comm, part)) != NULL;)
@@ -436,13 +447,14 @@ ddl_status ddl_comm_free(ddl_comm **handle)
     for (ddl_comm *part; is_root && (part = next_part(comm, NULL)) != NULL;) {
         part->board_is_done = part->board_is_done && met && posts_agree(part, deadline);
         close_down(part, deadline);
-        streamed = streamed == DDL_OK ? ddl_stream_reap(part) : streamed;
+        take_streamed(part, &streamed, &error);
         ddl_comm_destroy(part);
     }
     close_down(comm, deadline);
-    streamed = streamed == DDL_OK ? ddl_stream_reap(comm) : streamed;
-    status = status == DDL_OK ? streamed : status;
+    take_streamed(comm, &streamed, &error);
     ddl_comm_destroy(comm);
+    if (streamed != DDL_OK) /* results are missing, whatever else has gone wrong */
+        return ddl_last_error_keep(&error);
     return status == DDL_EABORTED ? DDL_OK : status;
 }
 

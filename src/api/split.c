@@ -8,6 +8,7 @@
 #include "api/contexts.h"
 #include "api/issue.h"
 #include "api/last_error.h"
+#include "api/stream.h"
 #include "base/bytes.h"
 
 #include <stdlib.h>
@@ -123,6 +124,7 @@ ddl_status ddl_comm_split(ddl_comm *comm, int color, int key, ddl_comm **part)
     if (ddl_contexts_forked())
         return ddl_last_error_set(DDL_EUNSUPPORTED, comm->rank, "comm_split",
                                   "a forked child must not use the library");
+    DDL_TRY(ddl_stream_reap(comm));
     /* One room for both rounds: the second needs a quarter of it. It stays with the communicator, as the
      * holder of a stuck engine may still write to it after the call has given up. */
     if (comm->cards == NULL)

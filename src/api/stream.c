@@ -114,6 +114,8 @@ ddl_status ddl_stream_issue(ddl_comm *comm, ddl_call *call, ddl_request **handle
         call->latch->ops->open_latch(call->latch);
     else if (handle != NULL)
         *handle = request;
+    else if (is_done(request) && request->status != DDL_OK) /* nothing has begun */
+        status = ddl_request_finish(request);
     else
         ddl_list_append(&comm->streamed, &request->streamed);
     return status;
@@ -164,8 +166,9 @@ int ddl_local_device(const ddl_comm *comm)
     int gpus = 0;
     if (check(comm, "local_device") != DDL_OK)
         return -1;
+    const ddl_world *world = comm->world;
     ddl_status status =
-        comm->world->config.has_gpu
+        world->config.has_gpu
             ? ddl_gpu_plugin(&ops, &error)
             : DDL_FAIL(&error, DDL_EUNSUPPORTED, "ranks have no GPUs of their own (DDL_GPU_POLICY=none)");
     if (status == DDL_OK)
@@ -174,7 +177,7 @@ int ddl_local_device(const ddl_comm *comm)
         status = DDL_FAIL(&error, DDL_EDEVICE,
                           "this process sees no GPU; is CUDA_VISIBLE_DEVICES empty, or --gloo given?");
     if (status == DDL_OK)
-        return ddl_local_rank(comm) % gpus;
+        return world->roster->local_rank_of[world->config.rank] % gpus;
     (void)ddl_last_error_set(status, comm->rank, "local_device", "%s", error.text);
     return -1;
 }

@@ -5,6 +5,8 @@
 #include "../conformance/gpu_memory.h"
 #include "../conformance/ranks.h"
 
+#include <ddl/cuda.h>
+
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdint.h>
@@ -197,6 +199,22 @@ static void host_and_device_calls_keep_their_order(void **state)
     ranks_play("mem://alternating", 3, alternating_calls, NULL);
 }
 
+/* Parts have ranks of their own, but the GPU is the one that the rank has in the world. */
+static void a_part(rank_thread *me)
+{
+    ddl_comm *part = NULL;
+    EXPECT(me, ddl_comm_split(me->world, me->rank % 2, 0, &part) == DDL_OK);
+    EXPECT(me, ddl_local_device(me->world) == me->rank % 2);
+    EXPECT(me, ddl_local_device(part) == me->rank % 2);
+    EXPECT(me, ddl_comm_free(&part) == DDL_OK);
+}
+
+static void a_rank_has_one_gpu_in_all_parts(void **state)
+{
+    (void)state;
+    ranks_play("mem://parts", 4, a_part, NULL);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -205,6 +223,7 @@ int main(void)
         cmocka_unit_test(what_a_role_does_not_use_may_be_anywhere),
         cmocka_unit_test(warm_calls_make_nothing),
         cmocka_unit_test(host_and_device_calls_keep_their_order),
+        cmocka_unit_test(a_rank_has_one_gpu_in_all_parts),
     };
     return cmocka_run_group_tests(tests, open_driver, free_alone);
 }

@@ -18,7 +18,7 @@
 
 #include <cmocka.h>
 
-enum { FEW = 100, MANY = 1000 * 1000, CHAIN = 3, SOON_MS = 100, BETWEEN_LOOKS_US = 200 };
+enum { FEW = 100, MANY = 1000 * 1000, CHAIN = 3, SOON_MS = 100, NOBODY_MS = 400, BETWEEN_LOOKS_US = 200 };
 
 static int open_driver(void **state)
 {
@@ -346,11 +346,11 @@ static void expect_failure(rank_thread *me, ddl_status told, ddl_status status, 
 static void nobody_comes(rank_thread *me)
 {
     gear g;
-    EXPECT(me, gear_init(me, &g, MANY, 1));
+    EXPECT(me, gear_init(me, &g, FEW, 1));
     if (me->rank == 0) {
-        EXPECT(me, ddl_comm_set_timeout(me->world, SOON_MS) == DDL_OK);
+        EXPECT(me, ddl_comm_set_timeout(me->world, NOBODY_MS) == DDL_OK);
         EXPECT(me, ddl_stream_begin(me->world, g.stream) == DDL_OK);
-        EXPECT(me, ddl_allreduce(g.in, g.x, MANY, DDL_FLOAT32, DDL_SUM, me->world, NULL) == DDL_OK);
+        EXPECT(me, ddl_allreduce(g.in, g.x, FEW, DDL_FLOAT32, DDL_SUM, me->world, NULL) == DDL_OK);
         EXPECT(me, put_after(&g) && gpu_stream_wait(g.stream));
         expect_failure(me, ddl_barrier(me->world, NULL), DDL_ETIMEDOUT, 1, "has not entered it");
         EXPECT(me, ddl_stream_end(me->world) == DDL_OK); /* it has been told */
@@ -434,7 +434,7 @@ static void freeing(rank_thread *me)
     gear g;
     EXPECT(me, gear_init(me, &g, FEW, 1));
     if (me->rank == 0) {
-        EXPECT(me, ddl_comm_set_timeout(me->world, SOON_MS) == DDL_OK);
+        EXPECT(me, ddl_comm_set_timeout(me->world, NOBODY_MS) == DDL_OK);
         EXPECT(me, ddl_stream_begin(me->world, g.stream) == DDL_OK);
         EXPECT(me, ddl_allreduce(g.in, g.x, FEW, DDL_FLOAT32, DDL_SUM, me->world, NULL) == DDL_OK);
         EXPECT(me, gpu_stream_wait(g.stream));
@@ -449,6 +449,96 @@ static void freeing_tells_what_no_call_has_told(void **state)
 {
     (void)state;
     ranks_play("mem://freeing", 2, freeing, NULL);
+}
+
+/* Rank 0 has an operation that rank 1 has aborted, and was not told. */
+static bool have_one_aborted(rank_thread *me, gear *g)
+{
+    bool well = gear_init(me, g, FEW, 1);
+    if (me->rank == 0)
+        well = well && ddl_stream_begin(me->world, g->stream) == DDL_OK &&
+               ddl_allreduce(g->in, g->x, FEW, DDL_FLOAT32, DDL_SUM, me->world, NULL) == DDL_OK;
+    ranks_meet(me);
+    if (me->rank == 1)
+        well = well && ddl_comm_abort(me->world, "enough") == DDL_OK;
+    well = well && gpu_stream_wait(g->stream);
+    ranks_meet(me);
+    return well;
+}
+
+static void aborted_and_freed(rank_thread *me)
+{
+    gear g;
+    EXPECT(me, have_one_aborted(me, &g));
+    if (me->rank == 0)
+        expect_failure(me, ddl_comm_free(&me->world), DDL_EABORTED, 1, "allreduce#1");
+    gear_fini(me, &g);
+}
+
+static void freeing_tells_of_an_abort(void **state)
+{
+    (void)state;
+    ranks_play("mem://aborted-freed", 2, aborted_and_freed, NULL);
+}
+
+static void aborted_and_split(rank_thread *me)
+{
+    gear g;
+    ddl_comm *part = NULL;
+    EXPECT(me, have_one_aborted(me, &g));
+    if (me->rank == 0) {
+        expect_failure(me, ddl_comm_split(me->world, 0, 0, &part), DDL_EABORTED, 1, "allreduce#1");
+        for (int i = 0; i < CHAIN; i++) /* each is told by itself */
+            expect_failure(me, ddl_allreduce(g.in, g.x, FEW, DDL_FLOAT32, DDL_SUM, me->world, NULL),
+                           DDL_EABORTED, 1, "enough");
+        EXPECT(me, gpu_stream_wait(g.stream));
+    }
+    gear_fini(me, &g);
+}
+
+static void splitting_and_later_calls_tell(void **state)
+{
+    (void)state;
+    ranks_play("mem://aborted-split", 2, aborted_and_split, NULL);
+}
+
+static void aborted_and_shrunk(rank_thread *me)
+{
+    gear g;
+    ddl_comm *left = NULL;
+    EXPECT(me, have_one_aborted(me, &g));
+    EXPECT(me, ddl_comm_shrink(me->world, &left) == DDL_OK);
+    EXPECT(me, me->rank > 0 || ddl_stream_end(me->world) == DDL_OK);
+    EXPECT(me, ddl_barrier(left, NULL) == DDL_OK && ddl_comm_free(&left) == DDL_OK);
+    gear_fini(me, &g);
+}
+
+static void shrinking_takes_it_as_told(void **state)
+{
+    (void)state;
+    ranks_play("mem://aborted-shrunk", 2, aborted_and_shrunk, NULL);
+}
+
+static void an_exchange(rank_thread *me)
+{
+    gear g;
+    int peer = 1 - me->rank;
+    EXPECT(me, gear_init(me, &g, FEW, 1));
+    EXPECT(me, ddl_stream_begin(me->world, g.stream) == DDL_OK);
+    expect_failure(me, ddl_send(g.in, FEW, DDL_FLOAT32, peer, me->world, NULL), DDL_EUNSUPPORTED, -1,
+                   "ddl_stream_end");
+    expect_failure(me, ddl_recv(g.x, FEW, DDL_FLOAT32, peer, me->world, NULL), DDL_EUNSUPPORTED, -1,
+                   "ddl_stream_end");
+    EXPECT(me, gpu_stream_is_idle(g.stream));
+    EXPECT(me, ddl_allreduce(g.in, g.x, FEW, DDL_FLOAT32, DDL_SUM, me->world, NULL) == DDL_OK);
+    EXPECT(me, gpu_stream_wait(g.stream) && ddl_stream_end(me->world) == DDL_OK);
+    gear_fini(me, &g);
+}
+
+static void sending_in_a_stream_is_refused(void **state)
+{
+    (void)state;
+    ranks_play("mem://exchange", 2, an_exchange, NULL);
 }
 
 static void captured(rank_thread *me)
@@ -488,6 +578,10 @@ int main(void)
         cmocka_unit_test(a_stream_that_does_not_come_is_told),
         cmocka_unit_test(an_abort_lets_the_stream_go_on),
         cmocka_unit_test(freeing_tells_what_no_call_has_told),
+        cmocka_unit_test(freeing_tells_of_an_abort),
+        cmocka_unit_test(splitting_and_later_calls_tell),
+        cmocka_unit_test(shrinking_takes_it_as_told),
+        cmocka_unit_test(sending_in_a_stream_is_refused),
         cmocka_unit_test(a_stream_that_is_captured_is_refused),
     };
     return cmocka_run_group_tests(tests, open_driver, NULL);
