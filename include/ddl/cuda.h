@@ -35,9 +35,10 @@ extern "C" {
  * know of no stream.
  *
  * Deadlines start with the call as always, so the time that the stream takes before it counts. An operation
- * that fails, or is aborted, or runs out of time, lets the stream go on, with its buffers undefined; the next
- * call on the communicator returns the failure, ddl_stream_end and ddl_comm_free among them. So after
- * cudaStreamSynchronize ddl_stream_end tells whether the operations before it went well.
+ * that fails, or is aborted, or runs out of time, or that the process exits amid, lets the stream go on, with
+ * its buffers undefined; the next call on the communicator returns the failure, ddl_stream_end and
+ * ddl_comm_free among them. So after cudaStreamSynchronize ddl_stream_end tells whether the operations before
+ * it went well.
  *
  * ddl_comm_free waits for operations as long as for anything else, 4 s; those that have not ended then end
  * with DDL_EABORTED, which it returns. It returns what failed and was not told even where that is

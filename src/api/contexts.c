@@ -1,6 +1,8 @@
 /* contexts.c - what happens to worlds at fork and at exit. */
 #include "api/contexts.h"
 
+#include "api/gpu.h"
+
 #include <stdlib.h>
 
 enum { GOODBYE_MS = 100, PARK_MS = 1000 };
@@ -42,11 +44,13 @@ static void after_fork_in_child(void)
 /* A process that ends without freeing its worlds says so, where it can do it at once. */
 static void at_exit(void)
 {
+    bool any = false;
     pthread_mutex_lock(&lock);
     DDL_LIST_FOR_EACH (link, &contexts) {
         ddl_world *world = DDL_CONTAINER(link, ddl_world, link);
         if (world->forked || world->exited || world->engine == NULL)
             continue;
+        any = true;
         /* The baton is kept: nothing is sent after the goodbye. */
         if (ddl_engine_enter(world->engine, ddl_deadline_in_ms(GOODBYE_MS)))
             ddl_mesh_say_goodbye(world->mesh);
@@ -55,6 +59,9 @@ static void at_exit(void)
             (void)ddl_service_park(world->service, ddl_deadline_in_ms(PARK_MS));
         world->exited = true;
     }
+    /* Nobody ends operations any more, and handlers that follow may wait for streams of the program. */
+    if (any)
+        ddl_gpu_let_go();
     pthread_mutex_unlock(&lock);
 }
 

@@ -253,6 +253,13 @@ ddl_status ddl_gpu_look(ddl_comm *comm, ddl_call *call)
     return give_up(call, buffer, &error);
 }
 
+void ddl_gpu_let_go(void)
+{
+    const struct ddl_device_ops *ops = atomic_load(&loaded.device_ops);
+    if (ops != NULL)
+        ops->open_latches();
+}
+
 void ddl_gpu_forget(ddl_comm *comm)
 {
     for (int gpu = 0; gpu < DDL_COMM_GPUS; gpu++) {

@@ -30,6 +30,9 @@ ddl_status ddl_gpu_refuse(ddl_call *call, const ddl_error *error);
  * there is no driver. Thread: any. */
 ddl_status ddl_gpu_plugin(const struct ddl_device_ops **ops, ddl_error *err);
 
+/* The process ends: streams that wait for operations go on. Thread: any. */
+void ddl_gpu_let_go(void);
+
 /* Nothing may be in flight. */
 void ddl_gpu_forget(ddl_comm *comm);
 

@@ -103,7 +103,7 @@ void ddl_request_end(ddl_request *request)
     ddl_latch *latch = request->task.latch;
     atomic_store(&request->done, true); /* pairs with pool->waiters, see ddl_request_pool */
     if (latch != NULL)                  /* last: who has waited for the stream finds the request done */
-        latch->ops->open_latch(latch);
+        latch->ops->open_latch(latch, request->task.latch_number);
 }
 
 ddl_status ddl_request_finish(ddl_request *request)
@@ -132,7 +132,7 @@ static ddl_status give_up(ddl_request **handle)
     *handle = NULL;
     request->abandoned = true; /* never given back: the holder of the baton may still touch it */
     if (request->task.latch != NULL)
-        request->task.latch->ops->open_latch(request->task.latch);
+        request->task.latch->ops->open_latch(request->task.latch, request->task.latch_number);
     return ddl_last_error_set(DDL_ETIMEDOUT, request->pool->rank, ddl_request_operation(request),
                               "no end after %lld ms (DDL_TIMEOUT), and the engine is stuck in another thread",
                               (long long)request->timeout_ms);

@@ -39,8 +39,8 @@ ddl_status ddl_stream_reap(ddl_comm *comm)
 void ddl_stream_let_go(ddl_comm *comm)
 {
     DDL_LIST_FOR_EACH (link, &comm->streamed) {
-        ddl_latch *latch = DDL_CONTAINER(link, ddl_request, streamed)->task.latch;
-        latch->ops->open_latch(latch);
+        const ddl_task *task = &DDL_CONTAINER(link, ddl_request, streamed)->task;
+        task->latch->ops->open_latch(task->latch, task->latch_number);
     }
 }
 
@@ -67,9 +67,10 @@ static ddl_status wait_for_stream(ddl_comm *comm, const ddl_call *call, ddl_erro
     const struct timespec moment = { 0, 20 * 1000 };
     ddl_deadline deadline = ddl_deadline_in_ms(comm->timeout_ms);
     ddl_latch *latch;
+    uint32_t number;
     bool reached = false;
-    DDL_TRY(ddl_staging_shut(call->staging, comm->stream, &latch, err));
-    latch->ops->open_latch(latch);
+    DDL_TRY(ddl_staging_shut(call->staging, comm->stream, &latch, &number, err));
+    latch->ops->open_latch(latch, number);
     DDL_TRY(latch->ops->look_at_latch(latch, &reached, err));
     while (!reached && !ddl_deadline_passed(deadline)) {
         nanosleep(&moment, NULL);
@@ -104,14 +105,14 @@ ddl_status ddl_stream_issue(ddl_comm *comm, ddl_call *call, ddl_request **handle
     ddl_error error;
     if (comm->engine == NULL)
         return issue_alone(comm, call, handle);
-    if (ddl_staging_shut(call->staging, comm->stream, &call->latch, &error) != DDL_OK) {
+    if (ddl_staging_shut(call->staging, comm->stream, &call->latch, &call->latch_number, &error) != DDL_OK) {
         DDL_TRY(ddl_gpu_refuse(call, &error));
         return ddl_issue(comm, call, handle);
     }
     ddl_request *request = NULL;
     ddl_status status = ddl_issue(comm, call, &request);
     if (status != DDL_OK)
-        call->latch->ops->open_latch(call->latch);
+        call->latch->ops->open_latch(call->latch, call->latch_number);
     else if (handle != NULL)
         *handle = request;
     else if (is_done(request) && request->status != DDL_OK) /* nothing has begun */

@@ -31,6 +31,7 @@ struct ddl_task {
     ddl_staging
         *staging;     /* in and out are memory of its GPU; NULL: of the host. shape.is_staged says so too */
     ddl_latch *latch; /* of the stream after whose work it begins; NULL: at once */
+    uint32_t latch_number; /* that it is to be opened with */
     /* One of the two is called once, from progress, unless start said that the task was done, or failed. */
     void (*finished)(ddl_task *task);
     void (*failed)(ddl_task *task, const ddl_error *error); /* must cancel the task, now or soon */

@@ -42,7 +42,8 @@ struct ddl_device_ops {
     void (*close)(ddl_device *device);
     /* Host memory that the GPU copies from and to by itself; aligned to a page. May take a while. */
     ddl_status (*alloc)(ddl_device *device, size_t bytes, void **memory, ddl_error *err);
-    void (*free)(ddl_device *device, void *memory);
+    /* It is kept for the next alloc of so many bytes: the driver would wait for all of the GPU. */
+    void (*free)(ddl_device *device, void *memory, size_t bytes);
     ddl_status (*create_mark)(ddl_device *device, ddl_mark **mark, ddl_error *err);
     void (*destroy_mark)(ddl_device *device, ddl_mark *mark);
     /* Append a copy to a queue. */
@@ -57,14 +58,17 @@ struct ddl_device_ops {
     /* How many GPUs this process sees. */
     ddl_status (*count)(int *gpus, ddl_error *err);
     ddl_status (*create_latch)(ddl_device *device, ddl_latch **latch, ddl_error *err);
-    /* It is open. What a stream that has not gone on still uses is left to the process. */
+    /* It is open, and kept for another create_latch once the stream has gone on. */
     void (*destroy_latch)(ddl_latch *latch);
-    /* Append to a stream (a CUstream): it waits there. On failure it does not. */
-    ddl_status (*shut_latch)(ddl_latch *latch, void *stream, ddl_error *err);
+    /* Append to a stream (a CUstream): it waits there, until this number is opened. On failure it does not.
+     */
+    ddl_status (*shut_latch)(ddl_latch *latch, void *stream, uint32_t *number, ddl_error *err);
     /* Whether what was in the stream before it was shut is done. */
     ddl_status (*look_at_latch)(ddl_latch *latch, bool *reached, ddl_error *err);
     /* The stream goes on when it has come here. Thread: any. */
-    void (*open_latch)(ddl_latch *latch);
+    void (*open_latch)(ddl_latch *latch, uint32_t number);
+    /* Every latch of the process, and none can be shut any more: the process ends. Thread: any. */
+    void (*open_latches)(void);
     /* Whether it may be shut again. */
     bool (*is_latch_free)(ddl_latch *latch);
     /* Append a copy to a stream of the program. */
@@ -73,7 +77,7 @@ struct ddl_device_ops {
 };
 
 /* Changes with anything above. */
-enum { DDL_DEVICE_INTERFACE = 2 };
+enum { DDL_DEVICE_INTERFACE = 3 };
 
 /* What the plugin exports as "ddl_cuda_plugin". NULL: err tells why not. */
 typedef const struct ddl_device_ops *ddl_device_plugin(ddl_error *err);

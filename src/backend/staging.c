@@ -15,7 +15,8 @@ enum {
      * piece each, and pinned memory is dear. */
     SMALL_ROOM_BYTES = 4 * 1024 * 1024,
     LARGE_ROOM_BYTES = 16 * 1024 * 1024,
-    FEWEST_ROOMS = 3
+    FEWEST_ROOMS = 3,
+    LATCHES_LOOKED_AT = 4
 };
 
 typedef struct ddl_room { /* host memory that the GPU copies from and to */
@@ -39,7 +40,7 @@ static int class_of(size_t bytes)
 static void destroy_room(ddl_staging *staging, room *old)
 {
     if (old->memory != NULL)
-        staging->ops->free(staging->device, old->memory);
+        staging->ops->free(staging->device, old->memory, (size_t)LEAST_ROOM_BYTES << old->class);
     if (old->mark != NULL)
         staging->ops->destroy_mark(staging->device, old->mark);
     ddl_free(old);
@@ -123,23 +124,27 @@ void ddl_staging_destroy(ddl_staging *staging)
 
 /* ---- streams of the program ---- */
 
-/* The one that was shut first is the first to be free again. */
-static ddl_status take_latch(ddl_staging *staging, ddl_latch **latch, ddl_error *err)
+/* The one that was shut first is likely to be free first. Those that are not go behind the others: another
+ * stream may keep them for long. */
+static ddl_status take_latch(ddl_staging *staging, ddl_latch **out, ddl_error *err)
 {
-    ddl_link *first = ddl_list_first(&staging->latches);
-    if (first == NULL || !staging->ops->is_latch_free(DDL_CONTAINER(first, ddl_latch, link)))
-        return staging->ops->create_latch(staging->device, latch, err);
-    ddl_list_remove(first);
-    *latch = DDL_CONTAINER(first, ddl_latch, link);
-    return DDL_OK;
+    ddl_link *first;
+    for (int i = 0; i < LATCHES_LOOKED_AT && (first = ddl_list_take_first(&staging->latches)) != NULL; i++) {
+        *out = DDL_CONTAINER(first, ddl_latch, link);
+        if (staging->ops->is_latch_free(*out))
+            return DDL_OK;
+        ddl_list_append(&staging->latches, first);
+    }
+    return staging->ops->create_latch(staging->device, out, err);
 }
 
-ddl_status ddl_staging_shut(ddl_staging *staging, void *stream, ddl_latch **out, ddl_error *err)
+ddl_status ddl_staging_shut(ddl_staging *staging, void *stream, ddl_latch **out, uint32_t *number,
+                            ddl_error *err)
 {
     ddl_latch *latch;
     DDL_TRY(take_latch(staging, &latch, err));
     ddl_list_append(&staging->latches, &latch->link);
-    DDL_TRY(staging->ops->shut_latch(latch, stream, err));
+    DDL_TRY(staging->ops->shut_latch(latch, stream, number, err));
     *out = latch;
     return DDL_OK;
 }

@@ -36,10 +36,10 @@ DDL_MUST_USE ddl_status ddl_staging_create(const struct ddl_device_ops *ops, int
 /* Nothing may be running. NULL is fine. */
 void ddl_staging_destroy(ddl_staging *staging);
 
-/* Have a stream of the program wait for an operation, which has yet to begin; open the latch when that has
- * ended. It is kept here and shut again some time. For the thread that issues. */
+/* Have a stream of the program wait for an operation, which has yet to begin; open the latch with its number
+ * when that has ended. It is kept here and shut again some time. For the thread that issues. */
 DDL_MUST_USE ddl_status ddl_staging_shut(ddl_staging *staging, void *stream, ddl_latch **latch,
-                                         ddl_error *err);
+                                         uint32_t *number, ddl_error *err);
 
 /* ---- one operation ---- */
 

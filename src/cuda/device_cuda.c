@@ -13,6 +13,7 @@ struct ddl_mark {
 
 /* ---- life ---- */
 
+/* The context stays for the life of the process: memory and latches in it are kept. */
 static void close_device(ddl_device *device)
 {
     if (device == NULL)
@@ -24,7 +25,6 @@ static void close_device(ddl_device *device)
                     (void)device->driver->cuStreamDestroy(device->streams[i]);
             ddl_gpu_leave(device);
         }
-        (void)device->driver->cuDevicePrimaryCtxRelease(device->device);
     }
     ddl_free(device);
 }
@@ -89,17 +89,15 @@ static ddl_status alloc_pinned(ddl_device *device, size_t bytes, void **memory, 
     CUresult result = ddl_gpu_enter(device);
     if (result != CUDA_SUCCESS)
         return DDL_GPU_FAILED(device, result, "cuCtxPushCurrent", err);
-    result = device->driver->cuMemHostAlloc(memory, bytes, CU_MEMHOSTALLOC_PORTABLE);
+    result = ddl_pinned_take(device, bytes, memory);
     ddl_gpu_leave(device);
     return result == CUDA_SUCCESS ? DDL_OK : DDL_GPU_FAILED(device, result, "cuMemHostAlloc", err);
 }
 
-static void free_pinned(ddl_device *device, void *memory)
+static void free_pinned(ddl_device *device, void *memory, size_t bytes)
 {
-    if (device->lost || ddl_gpu_enter(device) != CUDA_SUCCESS)
-        return;
-    (void)device->driver->cuMemFreeHost(memory);
-    ddl_gpu_leave(device);
+    if (!device->lost)
+        ddl_pinned_give(device, memory, bytes);
 }
 
 static ddl_status create_mark(ddl_device *device, ddl_mark **out, ddl_error *err)
@@ -242,6 +240,7 @@ static const struct ddl_device_ops ops = {
     .shut_latch = ddl_latch_shut,
     .look_at_latch = ddl_latch_look,
     .open_latch = ddl_latch_open,
+    .open_latches = ddl_latch_open_all,
     .is_latch_free = ddl_latch_is_free,
     .copy_along = copy_along,
 };

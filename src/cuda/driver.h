@@ -18,11 +18,9 @@
     X(cuDeviceGet, "cuDeviceGet")                                 \
     X(cuDeviceGetCount, "cuDeviceGetCount")                       \
     X(cuDevicePrimaryCtxRetain, "cuDevicePrimaryCtxRetain")       \
-    X(cuDevicePrimaryCtxRelease, "cuDevicePrimaryCtxRelease_v2")  \
     X(cuCtxPushCurrent, "cuCtxPushCurrent_v2")                    \
     X(cuCtxPopCurrent, "cuCtxPopCurrent_v2")                      \
     X(cuMemHostAlloc, "cuMemHostAlloc")                           \
-    X(cuMemFreeHost, "cuMemFreeHost")                             \
     X(cuMemHostGetDevicePointer, "cuMemHostGetDevicePointer_v2")  \
     X(cuMemcpyAsync, "cuMemcpyAsync")                             \
     X(cuCtxGetStreamPriorityRange, "cuCtxGetStreamPriorityRange") \

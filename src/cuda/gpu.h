@@ -30,12 +30,17 @@ static inline void ddl_gpu_leave(const ddl_device *device)
     (void)device->driver->cuCtxPopCurrent(&own);
 }
 
+/* Pinned memory, which is given back instead of freed (pinned.c). In the device's context. */
+CUresult ddl_pinned_take(const ddl_device *device, size_t bytes, void **memory);
+void ddl_pinned_give(const ddl_device *device, void *memory, size_t bytes);
+
 /* Of ddl_device_ops (latch.c). */
 ddl_status ddl_latch_create(ddl_device *device, ddl_latch **latch, ddl_error *err);
 void ddl_latch_destroy(ddl_latch *latch);
-ddl_status ddl_latch_shut(ddl_latch *latch, void *stream, ddl_error *err);
+ddl_status ddl_latch_shut(ddl_latch *latch, void *stream, uint32_t *number, ddl_error *err);
 ddl_status ddl_latch_look(ddl_latch *latch, bool *reached, ddl_error *err);
-void ddl_latch_open(ddl_latch *latch);
+void ddl_latch_open(ddl_latch *latch, uint32_t number);
+void ddl_latch_open_all(void);
 bool ddl_latch_is_free(ddl_latch *latch);
 
 #endif

@@ -18,6 +18,9 @@
 
 typedef struct latch {
     ddl_latch base;
+    ddl_link made; /* into `all` */
+    const ddl_driver *driver;
+    int gpu;
     CUevent before, behind;  /* what the stream has before it; that it has gone on */
     _Atomic(uint32_t) *word; /* pinned; the GPU waits until it is `number` or beyond, as it only grows */
     CUdeviceptr place;       /* of it, for the GPU */
@@ -26,6 +29,18 @@ typedef struct latch {
     pthread_mutex_t lock; /* of what follows, for streams that wait in a function of the host */
     pthread_cond_t opened;
 } latch;
+
+/* Of the process. Latches are never destroyed: a stream of the program may not have gone on yet, and the
+ * driver frees pinned memory only after everything on the GPU. */
+static struct {
+    pthread_mutex_t lock;
+    ddl_list all, spare; /* spare: of ddl_latch, which may not have gone on */
+    bool is_over;        /* nobody would open them any more */
+} kept = {
+    .lock = PTHREAD_MUTEX_INITIALIZER,
+    .all = { { &kept.all.head, &kept.all.head } },
+    .spare = { { &kept.spare.head, &kept.spare.head } },
+};
 
 static latch *own(ddl_latch *base)
 {
@@ -37,80 +52,111 @@ static bool is_open(const latch *l)
     return (int32_t)(atomic_load_explicit(l->word, memory_order_acquire) - l->number) >= 0;
 }
 
+/* In its context. */
+static bool has_gone_on(const latch *l)
+{
+    if (!l->was_shut)
+        return true;
+    return is_open(l) && l->driver->cuEventQuery(l->behind) == CUDA_SUCCESS;
+}
+
 /* ---- life ---- */
 
 static CUresult make_word(latch *l)
 {
-    const ddl_driver *driver = l->base.device->driver;
     void *memory = NULL;
-    CUresult result = driver->cuMemHostAlloc(&memory, sizeof *l->word,
-                                             CU_MEMHOSTALLOC_PORTABLE | CU_MEMHOSTALLOC_DEVICEMAP);
+    CUresult result = ddl_pinned_take(l->base.device, sizeof *l->word, &memory);
     if (result != CUDA_SUCCESS)
         return result;
     l->word = memory;
     atomic_init(l->word, 0);
-    return driver->cuMemHostGetDevicePointer(&l->place, memory, 0);
+    return l->driver->cuMemHostGetDevicePointer(&l->place, memory, 0);
 }
 
 static CUresult make_parts(latch *l)
 {
-    const ddl_driver *driver = l->base.device->driver;
-    CUresult result = ddl_gpu_enter(l->base.device);
-    if (result != CUDA_SUCCESS)
-        return result;
-    result = make_word(l);
+    CUresult result = make_word(l);
     if (result == CUDA_SUCCESS)
-        result = driver->cuEventCreate(&l->before, CU_EVENT_DISABLE_TIMING);
+        result = l->driver->cuEventCreate(&l->before, CU_EVENT_DISABLE_TIMING);
     if (result == CUDA_SUCCESS)
-        result = driver->cuEventCreate(&l->behind, CU_EVENT_DISABLE_TIMING);
-    ddl_gpu_leave(l->base.device);
+        result = l->driver->cuEventCreate(&l->behind, CU_EVENT_DISABLE_TIMING);
     return result;
 }
 
-ddl_status ddl_latch_create(ddl_device *device, ddl_latch **out, ddl_error *err)
+/* It could not be made. */
+static void unmake(latch *l)
+{
+    if (l->word != NULL)
+        ddl_pinned_give(l->base.device, (void *)(uintptr_t)l->word, sizeof *l->word);
+    if (l->before != NULL)
+        (void)l->driver->cuEventDestroy(l->before);
+    if (l->behind != NULL)
+        (void)l->driver->cuEventDestroy(l->behind);
+    pthread_mutex_destroy(&l->lock);
+    pthread_cond_destroy(&l->opened);
+    ddl_free(l);
+}
+
+static latch *take_spare(int gpu)
+{
+    latch *found = NULL;
+    pthread_mutex_lock(&kept.lock);
+    DDL_LIST_FOR_EACH (link, &kept.spare) {
+        latch *l = own(DDL_CONTAINER(link, ddl_latch, link));
+        if (found == NULL && l->gpu == gpu && has_gone_on(l))
+            found = l;
+    }
+    if (found != NULL)
+        ddl_list_remove(&found->base.link);
+    pthread_mutex_unlock(&kept.lock);
+    return found;
+}
+
+static ddl_status make(ddl_device *device, latch **out, ddl_error *err)
 {
     latch *l = ddl_alloc(sizeof *l);
     if (l == NULL)
         return DDL_FAIL(err, DDL_ENOMEM, "no memory for a latch");
     l->base.device = device;
+    l->driver = device->driver;
+    l->gpu = device->gpu;
     pthread_mutex_init(&l->lock, NULL);
     pthread_cond_init(&l->opened, NULL);
     CUresult result = make_parts(l);
     if (result != CUDA_SUCCESS) {
-        ddl_latch_destroy(&l->base);
+        unmake(l);
         return DDL_GPU_FAILED(device, result, "making a latch", err);
     }
+    pthread_mutex_lock(&kept.lock);
+    ddl_list_append(&kept.all, &l->made);
+    pthread_mutex_unlock(&kept.lock);
+    *out = l;
+    return DDL_OK;
+}
+
+ddl_status ddl_latch_create(ddl_device *device, ddl_latch **out, ddl_error *err)
+{
+    CUresult result = ddl_gpu_enter(device);
+    if (result != CUDA_SUCCESS)
+        return DDL_GPU_FAILED(device, result, "cuCtxPushCurrent", err);
+    latch *l = take_spare(device->gpu);
+    ddl_status status = l != NULL ? DDL_OK : make(device, &l, err);
+    ddl_gpu_leave(device);
+    if (status != DDL_OK)
+        return status;
+    l->base.device = device;
     *out = &l->base;
     return DDL_OK;
 }
 
-static bool has_gone_on(const latch *l)
-{
-    const ddl_driver *driver = l->base.device->driver;
-    if (!l->was_shut)
-        return true;
-    return is_open(l) && driver->cuEventQuery(l->behind) == CUDA_SUCCESS;
-}
-
 void ddl_latch_destroy(ddl_latch *base)
 {
-    latch *l = own(base);
-    const ddl_device *device = base->device;
-    if (device->lost || ddl_gpu_enter(device) != CUDA_SUCCESS)
+    if (base->device->lost)
         return;
-    bool is_free = has_gone_on(l);
-    if (is_free && l->word != NULL)
-        (void)device->driver->cuMemFreeHost((void *)(uintptr_t)l->word);
-    if (is_free && l->before != NULL)
-        (void)device->driver->cuEventDestroy(l->before);
-    if (is_free && l->behind != NULL)
-        (void)device->driver->cuEventDestroy(l->behind);
-    ddl_gpu_leave(device);
-    if (!is_free)
-        return;
-    pthread_mutex_destroy(&l->lock);
-    pthread_cond_destroy(&l->opened);
-    ddl_free(l);
+    base->device = NULL;
+    pthread_mutex_lock(&kept.lock);
+    ddl_list_append(&kept.spare, &base->link);
+    pthread_mutex_unlock(&kept.lock);
 }
 
 bool ddl_latch_is_free(ddl_latch *base)
@@ -136,7 +182,7 @@ static void CUDA_CB sleep_until_open(void *arg)
 
 static CUresult have_it_wait(latch *l, CUstream stream)
 {
-    const ddl_driver *driver = l->base.device->driver;
+    const ddl_driver *driver = l->driver;
     CUresult result = CUDA_ERROR_NOT_SUPPORTED;
     if (driver->cuStreamWaitValue32 != NULL)
         result = driver->cuStreamWaitValue32(stream, l->place, l->number, CU_STREAM_WAIT_VALUE_GEQ);
@@ -156,27 +202,41 @@ static CUresult shut(latch *l, CUstream stream)
     return result;
 }
 
-ddl_status ddl_latch_shut(ddl_latch *base, void *stream, ddl_error *err)
+/* False: the process ends. */
+static bool take_number(latch *l)
+{
+    pthread_mutex_lock(&kept.lock);
+    bool may = !kept.is_over;
+    if (may) {
+        l->number++;
+        l->was_shut = true;
+    }
+    pthread_mutex_unlock(&kept.lock);
+    return may;
+}
+
+ddl_status ddl_latch_shut(ddl_latch *base, void *stream, uint32_t *number, ddl_error *err)
 {
     latch *l = own(base);
     const ddl_device *device = base->device;
     CUstreamCaptureStatus capture = CU_STREAM_CAPTURE_STATUS_NONE;
+    bool may = true;
     CUresult result = ddl_gpu_enter(device);
     if (result != CUDA_SUCCESS)
         return DDL_GPU_FAILED(device, result, "cuCtxPushCurrent", err);
-    result = device->driver->cuStreamIsCapturing(stream, &capture);
-    if (result == CUDA_SUCCESS && capture == CU_STREAM_CAPTURE_STATUS_NONE) {
-        l->number++;
-        l->was_shut = true;
+    result = l->driver->cuStreamIsCapturing(stream, &capture);
+    if (result == CUDA_SUCCESS && capture == CU_STREAM_CAPTURE_STATUS_NONE && (may = take_number(l)))
         result = shut(l, stream);
-    }
     ddl_gpu_leave(device);
     if (capture != CU_STREAM_CAPTURE_STATUS_NONE)
         return DDL_FAIL(err, DDL_EUNSUPPORTED,
                         "the stream is being captured into a graph, in which operations cannot be");
+    if (!may)
+        return DDL_FAIL(err, DDL_EUNSUPPORTED, "the process ends, and operations in streams with it");
+    *number = l->number;
     if (result == CUDA_SUCCESS)
         return DDL_OK;
-    ddl_latch_open(base);
+    ddl_latch_open(base, l->number);
     return DDL_GPU_FAILED(device, result, "ordering with a stream", err);
 }
 
@@ -196,12 +256,39 @@ ddl_status ddl_latch_look(ddl_latch *base, bool *reached, ddl_error *err)
     return DDL_OK;
 }
 
-void ddl_latch_open(ddl_latch *base)
+/* Whoever opens it late, for an earlier number, does not take back what has been opened since. */
+static void open_to(latch *l, uint32_t number)
 {
-    latch *l = own(base);
     pthread_mutex_lock(&l->lock);
-    atomic_store_explicit(l->word, l->number,
-                          memory_order_release); /* pairs with is_open, and with the GPU */
+    if ((int32_t)(number - atomic_load_explicit(l->word, memory_order_relaxed)) > 0)
+        atomic_store_explicit(l->word, number,
+                              memory_order_release); /* pairs with is_open, and with the GPU */
     pthread_cond_broadcast(&l->opened);
     pthread_mutex_unlock(&l->lock);
+}
+
+void ddl_latch_open(ddl_latch *base, uint32_t number)
+{
+    open_to(own(base), number);
+}
+
+/* Where the driver has gone before, by an exit handler of its own, the words may have gone with it. */
+static bool is_driver_up(void)
+{
+    ddl_link *first = ddl_list_first(&kept.all);
+    int gpus;
+    return first != NULL &&
+           DDL_CONTAINER(first, latch, made)->driver->cuDeviceGetCount(&gpus) == CUDA_SUCCESS;
+}
+
+void ddl_latch_open_all(void)
+{
+    pthread_mutex_lock(&kept.lock);
+    kept.is_over = true;
+    if (is_driver_up())
+        DDL_LIST_FOR_EACH (link, &kept.all) {
+            latch *l = DDL_CONTAINER(link, latch, made);
+            open_to(l, l->number);
+        }
+    pthread_mutex_unlock(&kept.lock);
 }

@@ -10,13 +10,18 @@
 
 #include <pthread.h>
 #include <setjmp.h>
+#include <spawn.h>
 #include <stdarg.h>
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/wait.h>
 #include <time.h>
+#include <unistd.h>
 
 #include <cmocka.h>
+
+extern char **environ;
 
 enum { FEW = 100, MANY = 1000 * 1000, CHAIN = 3, SOON_MS = 100, NOBODY_MS = 400, BETWEEN_LOOKS_US = 200 };
 
@@ -541,6 +546,52 @@ static void sending_in_a_stream_is_refused(void **state)
     ranks_play("mem://exchange", 2, an_exchange, NULL);
 }
 
+/* ---- exit: in a process of its own, and a handler that the program has registered waits for the stream ----
+ */
+
+static void *stream_at_exit;
+
+static void wait_at_exit(void)
+{
+    _exit(gpu_stream_wait(stream_at_exit) ? 0 : 1);
+}
+
+static void exiting(rank_thread *me)
+{
+    gear g;
+    EXPECT(me, gear_init(me, &g, FEW, 1));
+    if (me->rank == 0) {
+        EXPECT(me, ddl_stream_begin(me->world, g.stream) == DDL_OK);
+        EXPECT(me, ddl_allreduce(g.in, g.x, FEW, DDL_FLOAT32, DDL_SUM, me->world, NULL) == DDL_OK);
+        EXPECT(me, !gpu_stream_is_idle(g.stream));
+        stream_at_exit = g.stream;
+        exit(2); /* unless wait_at_exit has its way */
+    }
+    ranks_meet(me);
+}
+
+static int exit_amid_an_operation(void)
+{
+    void *state;
+    if (open_driver(&state) != 0 || atexit(wait_at_exit) != 0)
+        return 3;
+    alarm(RANKS_TIMEOUT_MS / 1000);
+    ranks_play("mem://exiting", 2, exiting, NULL);
+    return 4;
+}
+
+static void exiting_lets_the_stream_go_on(void **state)
+{
+    (void)state;
+    char program[] = "/proc/self/exe", argument[] = "exiting";
+    char *const arguments[] = { program, argument, NULL };
+    pid_t child;
+    int status = -1;
+    assert_int_equal(posix_spawn(&child, program, NULL, NULL, arguments, environ), 0);
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_int_equal(status, 0);
+}
+
 static void captured(rank_thread *me)
 {
     gear g;
@@ -563,8 +614,10 @@ static void a_stream_that_is_captured_is_refused(void **state)
     ranks_play("mem://captured", 2, captured, NULL);
 }
 
-int main(void)
+int main(int argc, char *argv[])
 {
+    if (argc > 1 && strcmp(argv[1], "exiting") == 0)
+        return exit_amid_an_operation();
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(streams_are_ordered_on_both_sides),
         cmocka_unit_test(streams_do_not_wait_for_each_other),
@@ -582,6 +635,7 @@ int main(void)
         cmocka_unit_test(splitting_and_later_calls_tell),
         cmocka_unit_test(shrinking_takes_it_as_told),
         cmocka_unit_test(sending_in_a_stream_is_refused),
+        cmocka_unit_test(exiting_lets_the_stream_go_on),
         cmocka_unit_test(a_stream_that_is_captured_is_refused),
     };
     return cmocka_run_group_tests(tests, open_driver, NULL);
