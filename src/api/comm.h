@@ -88,7 +88,8 @@ struct ddl_comm {
     } chosen[DDL_COLLECTIVE_COUNT][DDL_CHOICES];
     ddl_repeat repeats[DDL_COLLECTIVE_COUNT];
     uint32_t nrepeated;
-    bool has_stream; /* calls are operations of this stream of the program (stream.c) */
+    bool has_stream;  /* calls are operations of this stream of the program (stream.c) */
+    bool is_given_up; /* by ddl_comm_shrink: what its streams have come to needs no telling */
     void *stream;
     ddl_list
         streamed; /* ddl_request.streamed, oldest first: they end by themselves, and later calls tell how */

@@ -7,7 +7,6 @@
 #include "api/contexts.h"
 #include "api/issue.h"
 #include "api/last_error.h"
-#include "api/stream.h"
 #include "base/assert.h"
 #include "base/bytes.h"
 #include "protocol/agreement.h"
@@ -268,7 +267,7 @@ ddl_status ddl_comm_shrink(ddl_comm *comm, ddl_comm **survivors)
     ddl_comm *made = NULL;
     ddl_status status = shrink(comm, &made, &error);
     if (status == DDL_OK) {
-        (void)ddl_stream_reap(comm); /* who calls this knows that something has failed */
+        comm->is_given_up = true; /* who calls this knows that something has failed */
         *survivors = made;
         return DDL_OK;
     }

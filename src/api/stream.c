@@ -33,7 +33,7 @@ ddl_status ddl_stream_reap(ddl_comm *comm)
             error = *ddl_last_error();
         }
     }
-    return first == DDL_OK ? DDL_OK : ddl_last_error_keep(&error);
+    return first == DDL_OK || comm->is_given_up ? DDL_OK : ddl_last_error_keep(&error);
 }
 
 void ddl_stream_let_go(ddl_comm *comm)

@@ -524,6 +524,28 @@ static void shrinking_takes_it_as_told(void **state)
     ranks_play("mem://aborted-shrunk", 2, aborted_and_shrunk, NULL);
 }
 
+/* Operations that end after that are no news either: not to ddl_stream_end, and not to ddl_comm_free. */
+static void late_and_shrunk(rank_thread *me)
+{
+    gear g;
+    ddl_comm *left = NULL;
+    EXPECT(me, gear_init(me, &g, FEW, 1) && put_before(&g));
+    EXPECT(me, ddl_stream_begin(me->world, g.stream) == DDL_OK);
+    EXPECT(me, ddl_allreduce(g.in, g.x, FEW, DDL_FLOAT32, DDL_SUM, me->world, NULL) == DDL_OK);
+    EXPECT(me, me->rank == 0 || ddl_comm_abort(me->world, "enough") == DDL_OK);
+    EXPECT(me, ddl_comm_shrink(me->world, &left) == DDL_OK);
+    EXPECT(me, ddl_stream_end(me->world) == DDL_OK);
+    EXPECT(me, ddl_barrier(left, NULL) == DDL_OK && ddl_comm_free(&left) == DDL_OK);
+    EXPECT(me, ddl_comm_free(&me->world) == DDL_OK);
+    gear_fini(me, &g);
+}
+
+static void what_ends_after_shrinking_is_no_news(void **state)
+{
+    (void)state;
+    ranks_play("mem://late-shrunk", 2, late_and_shrunk, NULL);
+}
+
 static void an_exchange(rank_thread *me)
 {
     gear g;
@@ -634,6 +656,7 @@ int main(int argc, char *argv[])
         cmocka_unit_test(freeing_tells_of_an_abort),
         cmocka_unit_test(splitting_and_later_calls_tell),
         cmocka_unit_test(shrinking_takes_it_as_told),
+        cmocka_unit_test(what_ends_after_shrinking_is_no_news),
         cmocka_unit_test(sending_in_a_stream_is_refused),
         cmocka_unit_test(exiting_lets_the_stream_go_on),
         cmocka_unit_test(a_stream_that_is_captured_is_refused),
