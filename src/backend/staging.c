@@ -258,6 +258,8 @@ static ddl_status take_up(ddl_staged *staged, ddl_staged_room *in_room, ddl_erro
 
 bool ddl_staged_is_there(const ddl_staged *staged, uint32_t piece)
 {
+    if (staged->nrooms == 0)
+        return false;
     const ddl_staged_room *in_room = room_of(staged, piece);
     return in_room->stage == DDL_STAGE_THERE && piece >= in_room->first_piece &&
            piece < in_room->first_piece + in_room->npieces;
@@ -300,6 +302,26 @@ static ddl_status look(ddl_staged *staged, ddl_staged_room *in_room, bool *moved
     return in_room->stage == DDL_STAGE_EMPTY ? bring_next(staged, err) : DDL_OK;
 }
 
+static int rooms_for(const ddl_plan *plan)
+{
+    int wanted = DDL_STAGED_ROOMS;
+    if (plan->layout.room_bytes > SMALL_ROOM_BYTES)
+        wanted = plan->layout.room_bytes > LARGE_ROOM_BYTES ? FEWEST_ROOMS : FEWEST_ROOMS + 1;
+    uint32_t useful = (plan->npieces + plan->layout.pieces - 1) / plan->layout.pieces;
+    return useful < (uint32_t)wanted ? (int)useful : wanted;
+}
+
+static ddl_status fill_rooms(ddl_staged *staged, ddl_error *err)
+{
+    int wanted = rooms_for(staged->plan);
+    while (staged->nrooms < wanted) {
+        ddl_staged_room *in_room = &staged->rooms[staged->nrooms];
+        DDL_TRY(take_room(staged->staging, staged->plan->layout.room_bytes, &in_room->room, err));
+        staged->nrooms++;
+    }
+    return bring_next(staged, err);
+}
+
 static ddl_status look_at_stream(ddl_staged *staged, bool *moved, ddl_error *err)
 {
     bool reached = false;
@@ -308,7 +330,7 @@ static ddl_status look_at_stream(ddl_staged *staged, bool *moved, ddl_error *err
         return DDL_OK;
     *moved = true;
     staged->latch = NULL;
-    return bring_next(staged, err);
+    return fill_rooms(staged, err);
 }
 
 ddl_status ddl_staged_progress(ddl_staged *staged, bool *moved, ddl_error *err)
@@ -343,15 +365,6 @@ bool ddl_staged_waits(const ddl_staged *staged)
 
 /* ---- operations ---- */
 
-static int rooms_for(const ddl_plan *plan)
-{
-    int wanted = DDL_STAGED_ROOMS;
-    if (plan->layout.room_bytes > SMALL_ROOM_BYTES)
-        wanted = plan->layout.room_bytes > LARGE_ROOM_BYTES ? FEWEST_ROOMS : FEWEST_ROOMS + 1;
-    uint32_t useful = (plan->npieces + plan->layout.pieces - 1) / plan->layout.pieces;
-    return useful < (uint32_t)wanted ? (int)useful : wanted;
-}
-
 static ddl_staged *take_staged(ddl_staging *staging)
 {
     ddl_link *first = ddl_list_take_first(&staging->spare);
@@ -360,17 +373,6 @@ static ddl_staged *take_staged(ddl_staging *staging)
     ddl_staged *staged = DDL_CONTAINER(first, ddl_staged, link);
     memset(staged, 0, sizeof *staged);
     return staged;
-}
-
-static ddl_status fill_rooms(ddl_staged *staged, ddl_error *err)
-{
-    int wanted = rooms_for(staged->plan);
-    while (staged->nrooms < wanted) {
-        ddl_staged_room *in_room = &staged->rooms[staged->nrooms];
-        DDL_TRY(take_room(staged->staging, staged->plan->layout.room_bytes, &in_room->room, err));
-        staged->nrooms++;
-    }
-    return staged->latch == NULL ? bring_next(staged, err) : DDL_OK;
 }
 
 ddl_status ddl_staged_begin(ddl_staging *staging, ddl_plan *plan, const void *in, void *out, ddl_latch *latch,
@@ -392,7 +394,8 @@ ddl_status ddl_staged_begin(ddl_staging *staging, ddl_plan *plan, const void *in
     if (ddl_list_empty(&staging->running) && staging->busy != NULL)
         ddl_list_append(staging->busy, &staging->link);
     ddl_list_append(&staging->running, &staged->link);
-    ddl_status status = fill_rooms(staged, err);
+    /* Operations that wait in a stream, one after the other, need no rooms yet. */
+    ddl_status status = latch == NULL ? fill_rooms(staged, err) : DDL_OK;
     if (status != DDL_OK) {
         ddl_staged_end(staged);
         return status;

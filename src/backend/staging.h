@@ -62,7 +62,7 @@ struct ddl_staged {
     ddl_latch *latch;    /* nothing begins before its stream has come to it; NULL: that has been */
     char *in, *out;      /* device memory */
     uint32_t next_piece; /* the first that is not on its way down */
-    int nrooms;
+    int nrooms;          /* 0: as long as there is a latch, too */
     ddl_staged_room rooms[DDL_STAGED_ROOMS];
     bool failed;
 };
