@@ -101,9 +101,10 @@ const char *ddl_request_operation(const ddl_request *request)
 void ddl_request_end(ddl_request *request)
 {
     ddl_latch *latch = request->task.latch;
+    const uint32_t number = request->task.latch_number;
     atomic_store(&request->done, true); /* pairs with pool->waiters, see ddl_request_pool */
     if (latch != NULL)                  /* last: who has waited for the stream finds the request done */
-        latch->ops->open_latch(latch, request->task.latch_number);
+        latch->ops->open_latch(latch, number);
 }
 
 ddl_status ddl_request_finish(ddl_request *request)
