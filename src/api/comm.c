@@ -404,6 +404,16 @@ static void take_streamed(ddl_comm *comm, ddl_status *first, ddl_error *error)
     *error = *ddl_last_error();
 }
 
+ddl_status ddl_comm_check(const ddl_comm *comm, const char *operation)
+{
+    if (comm == NULL)
+        return ddl_last_error_set(DDL_EINVAL, -1, operation, "comm is NULL");
+    if (ddl_contexts_forked())
+        return ddl_last_error_set(DDL_EUNSUPPORTED, comm->rank, operation,
+                                  "a forked child must not use the library");
+    return DDL_OK;
+}
+
 ddl_status ddl_comm_free(ddl_comm **handle)
 {
     if (handle == NULL || *handle == NULL)

@@ -170,6 +170,9 @@ void ddl_shrink_heard(ddl_comm *comm, int peer, const ddl_frame *frame, ddl_view
 void ddl_shrink_gone(ddl_comm *comm, int peer);
 void ddl_shrink_free(ddl_comm *comm);
 
+/* What every call on a communicator asks first: that it is one, and not in a forked child. */
+ddl_status ddl_comm_check(const ddl_comm *comm, const char *operation);
+
 /* "rank 3 (pid 812 on node7)" */
 const char *ddl_comm_describe(const ddl_comm *comm, int rank, char *text, size_t capacity);
 

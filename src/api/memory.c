@@ -1,21 +1,10 @@
 /* memory.c - ddl_mem_alloc and ddl_mem_free: blocks of the world's heap. */
 #include "api/comm.h"
-#include "api/contexts.h"
 #include "api/last_error.h"
-
-static ddl_status check(const ddl_comm *comm, const char *operation)
-{
-    if (comm == NULL)
-        return ddl_last_error_set(DDL_EINVAL, -1, operation, "comm is NULL");
-    if (ddl_contexts_forked())
-        return ddl_last_error_set(DDL_EUNSUPPORTED, comm->rank, operation,
-                                  "a forked child must not use the library");
-    return DDL_OK;
-}
 
 ddl_status ddl_mem_alloc(ddl_comm *comm, size_t bytes, void **memory)
 {
-    DDL_TRY(check(comm, "mem_alloc"));
+    DDL_TRY(ddl_comm_check(comm, "mem_alloc"));
     if (memory == NULL)
         return ddl_last_error_set(DDL_EINVAL, comm->rank, "mem_alloc", "memory is NULL");
     void *block = NULL;
@@ -29,7 +18,7 @@ ddl_status ddl_mem_alloc(ddl_comm *comm, size_t bytes, void **memory)
 
 ddl_status ddl_mem_free(ddl_comm *comm, void *memory)
 {
-    DDL_TRY(check(comm, "mem_free"));
+    DDL_TRY(ddl_comm_check(comm, "mem_free"));
     if (memory != NULL && !ddl_heap_release(comm->world->heap, memory))
         return ddl_last_error_set(DDL_EINVAL, comm->rank, "mem_free",
                                   "%p is not from ddl_mem_alloc in this world, or was freed before", memory);

@@ -1,7 +1,6 @@
 /* stream.c - the public calls of cuda.h, and issuing in the order of a stream. */
 #include "api/stream.h"
 
-#include "api/contexts.h"
 #include "api/gpu.h"
 #include "api/last_error.h"
 
@@ -124,21 +123,11 @@ ddl_status ddl_stream_issue(ddl_comm *comm, ddl_call *call, ddl_request **handle
 
 /* ---- the calls ---- */
 
-static ddl_status check(const ddl_comm *comm, const char *operation)
-{
-    if (comm == NULL)
-        return ddl_last_error_set(DDL_EINVAL, -1, operation, "comm is NULL");
-    if (ddl_contexts_forked())
-        return ddl_last_error_set(DDL_EUNSUPPORTED, comm->rank, operation,
-                                  "a forked child must not use the library");
-    return DDL_OK;
-}
-
 ddl_status ddl_stream_begin(ddl_comm *comm, void *stream)
 {
     const struct ddl_device_ops *ops;
     ddl_error error;
-    DDL_TRY(check(comm, "stream_begin"));
+    DDL_TRY(ddl_comm_check(comm, "stream_begin"));
     if (comm->has_stream)
         return ddl_last_error_set(DDL_EINVAL, comm->rank, "stream_begin",
                                   "the communicator has a stream already; call ddl_stream_end first");
@@ -152,7 +141,7 @@ ddl_status ddl_stream_begin(ddl_comm *comm, void *stream)
 
 ddl_status ddl_stream_end(ddl_comm *comm)
 {
-    DDL_TRY(check(comm, "stream_end"));
+    DDL_TRY(ddl_comm_check(comm, "stream_end"));
     if (!comm->has_stream)
         return ddl_last_error_set(DDL_EINVAL, comm->rank, "stream_end",
                                   "the communicator has no stream; call ddl_stream_begin first");
@@ -165,7 +154,7 @@ int ddl_local_device(const ddl_comm *comm)
     const struct ddl_device_ops *ops;
     ddl_error error;
     int gpus = 0;
-    if (check(comm, "local_device") != DDL_OK)
+    if (ddl_comm_check(comm, "local_device") != DDL_OK)
         return -1;
     const ddl_world *world = comm->world;
     ddl_status status =

@@ -1,6 +1,8 @@
 """When ranks fail: what becomes of the others, the exit code, and what is said about it."""
+import os
 import re
 import socket
+import time
 import unittest
 
 import harness
@@ -122,6 +124,23 @@ class TheOthers(LaunchTest):
         for rank in (0, 2):
             self.assertIn("[%d] that was all" % rank, result.err.decode().splitlines())
         self.assertIn("ddl-launch: ranks 0,2 ended with 1 after it", result.messages)
+
+    def test_whose_output_is_not_read_is_not_taken_for_silent(self):
+        """The launcher cannot tell while its own reader is slow, so it waits for as long as for a speech."""
+        flood = ('import os, signal\n'
+                 'def asked(*_):\n'
+                 '    open(os.environ["DIR"] + "/asked", "w").close()\n'
+                 '    os._exit(9)\n'
+                 'signal.signal(signal.SIGTERM, asked)\n'
+                 'while True:\n'
+                 '    os.write(1, b"x" * 999 + bytes([10]))\n')
+        process = self.start("-n", "2", *self.shell("case $RANK in 1) sleep 0.5; %s exit 5;; esac; exec %s -S -c '%s'"
+                                                    % (FAIL, harness.sys.executable, flood)))
+        wait_until(lambda: os.path.exists(self.path("failed")), 10, "the failure")
+        time.sleep(1.8)
+        self.assertFalse(os.path.exists(self.path("asked")))
+        self.assertEqual(self.finish(process).code, 5)
+        self.assertTrue(os.path.exists(self.path("asked")))
 
     def test_but_not_for_ever_and_then_they_are_killed(self):
         result = self.fail_beside("trap '' TERM; while :; do echo more; sleep 0.05; done", "--grace=0.5")
