@@ -77,7 +77,6 @@ static void bind_buffers(const ddl_task *task, uint32_t piece, ddl_binding *bind
     }
     binding->in = task->in != NULL ? (char *)(uintptr_t)task->in + offset : NULL;
     binding->out = task->out != NULL ? (char *)task->out + offset : NULL;
-    binding->fresh_bytes = task->shape.in_place ? 0 : 2 * task->shape.count * task->shape.element_bytes;
 }
 
 static ddl_status finish_piece(ddl_task *task, uint32_t piece, ddl_error *err)
@@ -109,6 +108,7 @@ static ddl_status start_piece(ddl_task *task, ddl_plan_slot *slot, bool *at_once
         .signature = &task->signature,
         .sent_signatures = task->sent_signatures,
         .received_signatures = task->received_signatures,
+        .past_caches = plan->past_caches,
         .finished = piece_finished,
         .arg = task,
     };

@@ -383,6 +383,32 @@ static ddl_status fill(ddl_plan *plan, ddl_error *err)
     return DDL_OK;
 }
 
+static bool is_vector(ddl_collective collective)
+{
+    return collective == DDL_COLLECTIVE_ALLREDUCE || collective == DDL_COLLECTIVE_REDUCE ||
+           collective == DDL_COLLECTIVE_BROADCAST || collective == DDL_COLLECTIVE_SEND ||
+           collective == DDL_COLLECTIVE_RECV;
+}
+
+/*
+ * Whether the caches of a host hold no more of what its ranks touch in such a call than they would of
+ * anything else. Where a vector is reduced in place, what is written has just been read; and the rooms of
+ * what is on a GPU are used again and again. 16 MiB out of place with 2 ranks took 1.3 times as long through
+ * the caches, 4 MiB 0.85 times.
+ */
+static bool outgrows_caches(ddl_collective collective, const ddl_shape *shape)
+{
+    static const double CACHED_BYTES = 32 * 1024 * 1024; /* of the buffers of all ranks of a host */
+    bool reduces_in_place =
+        shape->in_place && (collective == DDL_COLLECTIVE_ALLREDUCE || collective == DDL_COLLECTIVE_REDUCE);
+    if (shape->is_staged || reduces_in_place)
+        return false;
+    double bytes = (double)shape->count * (double)shape->element_bytes;
+    double of_rank = bytes * (is_vector(collective) ? 1 : shape->nranks) * (shape->in_place ? 1 : 2);
+    int nnodes = shape->placement.nnodes > 1 ? shape->placement.nnodes : 1;
+    return of_rank * shape->nranks / nnodes > CACHED_BYTES;
+}
+
 ddl_status ddl_plan_create(const ddl_algorithm *algorithm, const ddl_shape *shape, ddl_plan **out,
                            ddl_error *err)
 {
@@ -392,6 +418,7 @@ ddl_status ddl_plan_create(const ddl_algorithm *algorithm, const ddl_shape *shap
     plan->algorithm = algorithm;
     plan->shape = *shape;
     ddl_list_init(&plan->idle);
+    plan->past_caches = outgrows_caches(algorithm->collective, shape);
     ddl_status status = fill(plan, err);
     if (status != DDL_OK) {
         ddl_plan_destroy(plan);

@@ -2,11 +2,12 @@
  */
 #include "compute/compute_cpu.h"
 
-#include <string.h>
-
 #include "base/assert.h"
+#include "base/copy.h"
 #include "base/dtype.h"
 #include "compute/kernels.h"
+
+#include <string.h>
 
 #ifdef DDL_KERNELS_X86
 #include <cpuid.h>
@@ -27,12 +28,10 @@ static void reduce(ddl_compute *compute, void *target, const void *const operand
     cpu->kernels->reduce[dtype][op](target, operands, noperands, 0, count);
 }
 
-/* The C library's copy stores past the caches by itself where that pays; loops of ours were no faster. */
-static void copy(ddl_compute *compute, void *target, const void *source, size_t bytes)
+static void copy(ddl_compute *compute, void *target, const void *source, size_t bytes, bool past_caches)
 {
     (void)compute;
-    if (bytes > 0)
-        memcpy(target, source, bytes);
+    ddl_copy(target, source, bytes, past_caches);
 }
 
 static void scale(ddl_compute *compute, void *target, size_t count, ddl_dtype dtype, int divisor)

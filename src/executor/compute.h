@@ -20,8 +20,8 @@ struct ddl_compute_ops {
      */
     void (*reduce)(ddl_compute *compute, void *target, const void *const operands[], int noperands,
                    size_t count, ddl_dtype dtype, ddl_op op);
-    /* target and source do not overlap. */
-    void (*copy)(ddl_compute *compute, void *target, const void *source, size_t bytes);
+    /* target and source do not overlap. past_caches: a hint, nobody looks at the target soon. */
+    void (*copy)(ddl_compute *compute, void *target, const void *source, size_t bytes, bool past_caches);
     /* target[i] /= divisor as DDL_AVG defines it. */
     void (*scale)(ddl_compute *compute, void *target, size_t count, ddl_dtype dtype, int divisor);
 };

@@ -242,6 +242,14 @@ static void reduce_operands(ddl_run *run, const ddl_step *step)
                          run->binding.op);
 }
 
+/* What a step writes to OUT that no other step looks at; of what is sent, the receiver knows that. */
+static bool goes_past_caches(const ddl_run *run, const ddl_step *step)
+{
+    bool is_alone = step->npredecessors == 0 && step->nsuccessors == 0;
+    return run->binding.past_caches &&
+           (step->kind == DDL_STEP_SEND || (is_alone && step->target.part[0].buffer == DDL_BUFFER_OUT));
+}
+
 /* True if it finished at once. */
 static bool start_message(ddl_run *run, const ddl_step *step, uint32_t index)
 {
@@ -254,7 +262,7 @@ static bool start_message(ddl_run *run, const ddl_step *step, uint32_t index)
         step->kind == DDL_STEP_SEND ? run->binding.sent_signatures : run->binding.received_signatures;
     xfer->signature = of_pair != NULL ? &of_pair[step->peer] : run->binding.signature;
     xfer->moved = xfer->taken = xfer->hole_at = xfer->hole_bytes = 0;
-    xfer->fresh_bytes = run->binding.fresh_bytes;
+    xfer->past_caches = goes_past_caches(run, step);
     m->folded = false;
     /* Nothing but this message keeps the reduce from running: so it may run as the bytes come. */
     bool may_take = step->kind == DDL_STEP_RECV_REDUCE || (m->fold != NO_STEP && run->waiting[m->fold] == 1);
@@ -302,7 +310,8 @@ static bool start_step(ddl_run *run, uint32_t index)
             reduce_operands(run, step);
         break;
     case DDL_STEP_COPY:
-        compute->ops->copy(compute, place(run, target), place(run, &step->source), target->bytes);
+        compute->ops->copy(compute, place(run, target), place(run, &step->source), target->bytes,
+                           goes_past_caches(run, step));
         break;
     case DDL_STEP_SCALE:
         compute->ops->scale(compute, place(run, target), target->bytes / run->schedule->element_bytes,

@@ -313,7 +313,7 @@ void ddl_oneshot_finish(const ddl_oneshot *oneshot, const ddl_board *board, void
         if (act->kind == DDL_STEP_REDUCE)
             compute->ops->reduce(compute, target, operands, (int)act->noperands, count, dtype, op);
         else if (act->kind == DDL_STEP_COPY)
-            compute->ops->copy(compute, target, operands[0], act->bytes);
+            compute->ops->copy(compute, target, operands[0], act->bytes, false);
         else
             compute->ops->scale(compute, target, count, dtype, oneshot->nranks);
     }

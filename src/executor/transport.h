@@ -57,9 +57,8 @@ struct ddl_xfer {
      */
     void (*take)(ddl_xfer *xfer, size_t offset, const void *bytes, size_t count);
     uint8_t unit_bytes; /* a power of two */
-    /* Bytes of this rank's buffers in the whole operation; 0 if it writes where it reads. A hint: what is
-     * written goes past the caches if they cannot hold it all. */
-    size_t fresh_bytes;
+    bool past_caches;   /* a hint: what the message writes is not looked at soon, and the caches hold more
+                           useful things */
     /* The transport's, between post and end; zero before. */
     ddl_link link;
     size_t moved;

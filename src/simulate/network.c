@@ -290,13 +290,14 @@ static void compute_reduce(ddl_compute *compute, void *target, const void *const
         real->ops->reduce(real, target, operands, noperands, count, dtype, op);
 }
 
-static void compute_copy(ddl_compute *compute, void *target, const void *source, size_t bytes)
+static void compute_copy(ddl_compute *compute, void *target, const void *source, size_t bytes,
+                         bool past_caches)
 {
     node *me = node_of_compute(compute);
     ddl_compute *real = me->network->options.compute;
     me->now_ns += reduce_ns(me->network, bytes);
     if (real != NULL)
-        real->ops->copy(real, target, source, bytes);
+        real->ops->copy(real, target, source, bytes, past_caches);
 }
 
 static void compute_scale(ddl_compute *compute, void *target, size_t count, ddl_dtype dtype, int divisor)

@@ -1,12 +1,10 @@
 /* moving.c - from parts, past the hole, and on to who would rather take the bytes where they are. */
 #include "transport/moving.h"
 
+#include "base/copy.h"
 #include "base/size.h"
 
 #include <string.h>
-#ifdef __SSE2__
-#include <emmintrin.h>
-#endif
 
 /* Append the parts of a message's bytes from one to before another to iov; returns the new count. */
 static int add_parts(const ddl_xfer *xfer, size_t from, size_t to, struct iovec *iov, int count)
@@ -71,53 +69,20 @@ static void pass_on(ddl_xfer *xfer, const uint8_t *bytes, size_t count)
     ddl_moving_pass_part(xfer);
 }
 
-#ifdef __SSE2__
-
-/* Whole lines of the target are written without being read first, and stay in no cache. */
-static void copy_past_caches(uint8_t *target, const uint8_t *source, size_t count)
-{
-    size_t before = ddl_size_min(count, -(uintptr_t)target & 63);
-    memcpy(target, source, before);
-    size_t end = before + (count - before) / 64 * 64;
-    for (size_t at = before; at < end; at += 64)
-        for (size_t part = 0; part < 64; part += sizeof(__m128i))
-            _mm_stream_si128((__m128i *)(void *)(target + at + part),
-                             _mm_loadu_si128((const __m128i *)(const void *)(source + at + part)));
-    _mm_sfence(); /* before anybody is told */
-    memcpy(target + end, source + end, count - end);
-}
-
-#else
-
-static void copy_past_caches(uint8_t *target, const uint8_t *source, size_t count)
-{
-    memcpy(target, source, count);
-}
-
-#endif
-
-static void copy(uint8_t *target, const uint8_t *source, size_t count, bool past_caches)
-{
-    if (past_caches)
-        copy_past_caches(target, source, count);
-    else
-        memcpy(target, source, count);
-}
-
-void ddl_moving_copy_in(const ddl_xfer *xfer, size_t at, const uint8_t *bytes, size_t count, bool past_caches)
+void ddl_moving_copy_in(const ddl_xfer *xfer, size_t at, const uint8_t *bytes, size_t count)
 {
     struct iovec parts[2];
     int nparts = add_parts(xfer, at, at + count, parts, 0);
     for (int i = 0; i < nparts; bytes += parts[i++].iov_len)
-        copy(parts[i].iov_base, bytes, parts[i].iov_len, past_caches);
+        ddl_copy(parts[i].iov_base, bytes, parts[i].iov_len, xfer->past_caches);
 }
 
-void ddl_moving_copy_out(const ddl_xfer *xfer, size_t at, uint8_t *bytes, size_t count, bool past_caches)
+void ddl_moving_copy_out(const ddl_xfer *xfer, size_t at, uint8_t *bytes, size_t count)
 {
     struct iovec parts[2];
     int nparts = add_parts(xfer, at, at + count, parts, 0);
     for (int i = 0; i < nparts; bytes += parts[i++].iov_len)
-        copy(bytes, parts[i].iov_base, parts[i].iov_len, past_caches);
+        ddl_copy(bytes, parts[i].iov_base, parts[i].iov_len, xfer->past_caches);
 }
 
 void ddl_moving_fill(ddl_xfer *xfer, const uint8_t *bytes, size_t count)
@@ -127,7 +92,7 @@ void ddl_moving_fill(ddl_xfer *xfer, const uint8_t *bytes, size_t count)
         if (xfer->take != NULL) {
             pass_on(xfer, bytes, here);
         } else {
-            ddl_moving_copy_in(xfer, xfer->moved, bytes, here, false);
+            ddl_moving_copy_in(xfer, xfer->moved, bytes, here);
             xfer->moved += here;
         }
         pass_hole(xfer);

@@ -28,10 +28,8 @@ void ddl_moving_fill(ddl_xfer *xfer, const uint8_t *bytes, size_t count);
 /* Pass on to who takes them the bytes that have come into the part and were not passed on yet. */
 void ddl_moving_pass_part(ddl_xfer *xfer);
 
-/* Copy to, or from, the bytes of a message from one on, wherever it has come; past the caches: into memory
- * that nobody looks at soon. */
-void ddl_moving_copy_in(const ddl_xfer *xfer, size_t at, const uint8_t *bytes, size_t count,
-                        bool past_caches);
-void ddl_moving_copy_out(const ddl_xfer *xfer, size_t at, uint8_t *bytes, size_t count, bool past_caches);
+/* Copy to, or from, the bytes of a message from one on, wherever it has come. */
+void ddl_moving_copy_in(const ddl_xfer *xfer, size_t at, const uint8_t *bytes, size_t count);
+void ddl_moving_copy_out(const ddl_xfer *xfer, size_t at, uint8_t *bytes, size_t count);
 
 #endif

@@ -29,10 +29,9 @@ enum {
     GATHERED_BYTES = 2 * 1024, /* so few are copied together: one part costs the kernel less than several */
     SEALED_BYTES = DDL_TLS_RECORD_BYTES, /* and so many for TLS, which takes one part at a time */
     READS_PER_TURN = 8,
-    POLLED_LINKS = 4,                /* up to so many expected links are read without asking the loop */
-    EARLY_CLASSES = 2 * CHUNKS,      /* a power of two */
-    CACHED_BYTES = 32 * 1024 * 1024, /* of the buffers of all ranks of a host */
-    EARLY_LIMIT = 1 << 20            /* asks and grants held per link; more is a broken peer */
+    POLLED_LINKS = 4,           /* up to so many expected links are read without asking the loop */
+    EARLY_CLASSES = 2 * CHUNKS, /* a power of two */
+    EARLY_LIMIT = 1 << 20       /* asks and grants held per link; more is a broken peer */
 };
 
 /* ddl_xfer.state */
@@ -1083,16 +1082,9 @@ static bool take_place(peer_link *link, const ddl_frame_place *place, ddl_error 
     return true;
 }
 
-/* Whether the caches hold no more of what an operation of all ranks of this host touches than they would of
- * anything else. 16 MiB out of place with 2 ranks took 1.3 times as long through them, 4 MiB 0.85 times. */
-static bool outgrows_caches(const peer_link *link, const ddl_xfer *xfer)
-{
-    return xfer->fresh_bytes > CACHED_BYTES / ((size_t)link->mesh->nby_lane + 1);
-}
-
 static void put_pages(peer_link *link, ddl_xfer *xfer)
 {
-    ddl_moving_copy_out(xfer, xfer->hole_at, xfer->pages, xfer->hole_bytes, outgrows_caches(link, xfer));
+    ddl_moving_copy_out(xfer, xfer->hole_at, xfer->pages, xfer->hole_bytes);
     ddl_moving_advance(xfer, 0);
     if (send_frame(link, xfer, SENDING_REST))
         send_done(link, xfer);
@@ -1104,7 +1096,7 @@ static void take_pages(peer_link *link, ddl_xfer *xfer)
     if (xfer->take != NULL)
         xfer->take(xfer, xfer->hole_at, xfer->pages, xfer->hole_bytes);
     else
-        ddl_moving_copy_in(xfer, xfer->hole_at, xfer->pages, xfer->hole_bytes, outgrows_caches(link, xfer));
+        ddl_moving_copy_in(xfer, xfer->hole_at, xfer->pages, xfer->hole_bytes);
     ddl_moving_advance(xfer, 0);
     ddl_frame taken = frame_of(xfer, DDL_FRAME_TAKEN);
     queue_control(link, &taken, NULL);

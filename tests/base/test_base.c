@@ -1,4 +1,4 @@
-/* test_base.c - sizes, lists, bytes, errors, names and log lines. */
+/* test_base.c - sizes, copies, lists, bytes, errors, names and log lines. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -8,6 +8,7 @@
 
 #include "base/bytes.h"
 #include "base/clock.h"
+#include "base/copy.h"
 #include "base/dtype.h"
 #include "base/error.h"
 #include "base/failpoint.h"
@@ -19,6 +20,25 @@
 #include <limits.h>
 #include <stdlib.h>
 #include <string.h>
+
+/* Every length and alignment around lines, whichever way the bytes go; and nothing beside them. */
+static void copies_are_exact_past_the_caches_too(void **state)
+{
+    (void)state;
+    enum { LINE = 64, MOST = 4 * LINE, ROOM = MOST + 2 * LINE };
+    static uint8_t from[ROOM], to[ROOM], expected[ROOM];
+    for (int i = 0; i < ROOM; i++)
+        from[i] = (uint8_t)(i * 7 + 1);
+    for (size_t at = 0; at < LINE; at++)
+        for (size_t bytes = 0; bytes <= MOST; bytes++) {
+            memset(to, 0xa5, sizeof to);
+            memset(expected, 0xa5, sizeof expected);
+            memcpy(expected + at, from + bytes % 5, bytes);
+            ddl_copy(to + at, from + bytes % 5, bytes, (at + bytes) % 8 != 0);
+            assert_memory_equal(to, expected, sizeof to);
+        }
+    ddl_copy(NULL, NULL, 0, true);
+}
 
 static void sizes_that_overflow_are_refused_and_leave_the_result_alone(void **state)
 {
@@ -243,6 +263,7 @@ int main(void)
         cmocka_unit_test(error_text_that_is_too_long_is_cut),
         cmocka_unit_test(every_status_has_a_name_and_a_meaning),
         cmocka_unit_test(types_and_operators_are_named_both_ways),
+        cmocka_unit_test(copies_are_exact_past_the_caches_too),
         cmocka_unit_test(deadlines_saturate_and_pass),
         cmocka_unit_test(log_lines_go_to_the_sink_and_stop_at_the_level),
         cmocka_unit_test(failpoint_fails_the_hit_that_was_asked_for),

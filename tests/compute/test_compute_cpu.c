@@ -700,11 +700,11 @@ static void copy_copies(void **state)
     for (size_t i = 0; i < sizeof from; i++)
         from[i] = (uint8_t)next_random(&random);
     memset(to, 0xa5, sizeof to);
-    compute->ops->copy(compute, to + 1, from, sizeof from);
+    compute->ops->copy(compute, to + 1, from, sizeof from, false);
     assert_memory_equal(to + 1, from, sizeof from);
     assert_int_equal(to[0], 0xa5);
     assert_int_equal(to[101], 0xa5);
-    compute->ops->copy(compute, NULL, NULL, 0);
+    compute->ops->copy(compute, NULL, NULL, 0, true);
 }
 
 static void the_best_variant_is_the_first_of_those_that_run_here(void **state)

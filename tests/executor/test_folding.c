@@ -1,6 +1,6 @@
 /*
- * test_folding.c - what is received only to be combined is combined as it comes, and only then: what else is
- * read of a message has to be where it was to land.
+ * test_folding.c - where what is received goes: combined as it comes, if nobody else reads it; past the
+ * caches, if nobody looks at it again; else where it was to land.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -20,7 +20,7 @@ enum { COUNT = 12, BYTES = COUNT * 4, POISON = -77 };
  * receiver take it in two goes if it wants to, and leaves the landing poisoned then. */
 typedef struct fake {
     ddl_transport base; /* first: see transport.h */
-    int taken;          /* messages */
+    int taken, past;    /* messages that were taken; that go past the caches */
 } fake;
 
 static bool fake_send(ddl_transport *transport, ddl_xfer *xfer)
@@ -34,6 +34,7 @@ static bool fake_recv(ddl_transport *transport, ddl_xfer *xfer)
     int32_t message[COUNT], poison[COUNT];
     const size_t first = BYTES / 3;
     assert_int_equal(xfer->bytes, BYTES);
+    ((fake *)transport)->past += xfer->past_caches;
     for (int i = 0; i < COUNT; i++) {
         message[i] = 100 * xfer->peer + i;
         poison[i] = POISON;
@@ -68,8 +69,8 @@ static ddl_slice out(int i)
     return ddl_slice_of(DDL_BUFFER_OUT, (size_t)i * BYTES, BYTES);
 }
 
-/* Runs what add has written down for rank 0 of 3, with i as element i of IN; how many messages were taken. */
-static int run(void (*add)(ddl_builder *b), int32_t result[2 * COUNT])
+/* Runs what add has written down for rank 0 of 3, with i as element i of IN. */
+static fake run_with(void (*add)(ddl_builder *b), bool past_caches, int32_t result[2 * COUNT])
 {
     static int32_t own[COUNT], scratch[8 * COUNT] __attribute__((aligned(64)));
     const ddl_group group = { .rank = 0, .nranks = 3 };
@@ -77,7 +78,7 @@ static int run(void (*add)(ddl_builder *b), int32_t result[2 * COUNT])
     ddl_schedule *schedule;
     ddl_run *made;
     ddl_error error;
-    fake transport = { { &fake_ops }, 0 };
+    fake transport = { { &fake_ops }, 0, 0 };
     const ddl_signature signature = { 0 };
     for (int i = 0; i < COUNT; i++)
         own[i] = i;
@@ -93,11 +94,18 @@ static int run(void (*add)(ddl_builder *b), int32_t result[2 * COUNT])
                                   .op = DDL_SUM,
                                   .transport = &transport.base,
                                   .compute = ddl_compute_cpu(),
+                                  .past_caches = past_caches,
                                   .signature = &signature };
     assert_true(ddl_run_start(made, &binding));
     ddl_run_destroy(made);
     ddl_schedule_destroy(schedule);
-    return transport.taken;
+    return transport;
+}
+
+/* How many messages were taken. */
+static int run(void (*add)(ddl_builder *b), int32_t result[2 * COUNT])
+{
+    return run_with(add, false, result).taken;
 }
 
 static void assert_elements(const int32_t *got, int base, int step)
@@ -199,6 +207,44 @@ static void a_recv_reduce_takes_its_message(void **state)
     assert_elements(got, 300, 3);
 }
 
+static void add_final(ddl_builder *b)
+{
+    ddl_step_recv(b, 1, out(0));
+    ddl_step_copy(b, out(1), in());
+}
+
+static void add_passed_on(ddl_builder *b)
+{
+    ddl_step_recv(b, 1, out(0));
+    ddl_step_send(b, 2, out(0));
+}
+
+static void add_over_what_was_sent(ddl_builder *b)
+{
+    ddl_step_copy(b, out(0), in());
+    ddl_step_send(b, 2, out(0));
+    ddl_step_recv(b, 1, out(0));
+}
+
+static void add_landing(ddl_builder *b)
+{
+    ddl_step_recv(b, 1, ddl_scratch(b, BYTES));
+}
+
+static void only_what_no_other_step_touches_goes_past_the_caches(void **state)
+{
+    (void)state;
+    int32_t got[2 * COUNT];
+    assert_int_equal(run_with(add_final, true, got).past, 1);
+    assert_elements(got, 100, 1);
+    assert_elements(got + COUNT, 0, 1);
+    assert_int_equal(run_with(add_final, false, got).past, 0);
+    assert_int_equal(run_with(add_passed_on, true, got).past, 0);
+    assert_int_equal(run_with(add_over_what_was_sent, true, got).past, 0);
+    assert_elements(got, 100, 1);
+    assert_int_equal(run_with(add_landing, true, got).past, 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -207,6 +253,7 @@ int main(void)
         cmocka_unit_test(what_is_read_elsewhere_too_lands),
         cmocka_unit_test(of_two_messages_the_later_is_taken),
         cmocka_unit_test(a_recv_reduce_takes_its_message),
+        cmocka_unit_test(only_what_no_other_step_touches_goes_past_the_caches),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -32,9 +32,10 @@ static void sum(ddl_compute *compute, void *target, const void *const operands[]
     }
 }
 
-static void copy(ddl_compute *compute, void *target, const void *source, size_t bytes)
+static void copy(ddl_compute *compute, void *target, const void *source, size_t bytes, bool past_caches)
 {
     (void)compute;
+    (void)past_caches;
     memcpy(target, source, bytes);
 }
 

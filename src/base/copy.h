@@ -1,0 +1,15 @@
+/* copy.h - copying what outgrows the caches. */
+#ifndef DDL_BASE_COPY_H
+#define DDL_BASE_COPY_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+/*
+ * Copy so many bytes between places that do not overlap. Past the caches: whole lines of the target are
+ * written without being read first, and stay in no cache; for memory that nobody looks at soon. What was
+ * written so is seen by whoever sees a later release of this thread, as after any copy.
+ */
+void ddl_copy(void *target, const void *source, size_t bytes, bool past_caches);
+
+#endif
