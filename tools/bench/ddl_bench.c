@@ -264,10 +264,12 @@ static int bench_all(struct bench *bench)
     struct comparison *comparison = bench->comparison;
     unforce_algorithm(bench->kind->name);
     int result = good(open_world(bench, NULL)) ? in_world(bench, survey) : EXIT_FAILURE;
+    /* In another order in each round, as whoever comes first finds caches and clocks colder. */
     for (long round = 0; round < bench->options->rounds; round++)
-        for (bench->algorithm = 0; bench->algorithm < comparison->nalgorithms && result == EXIT_SUCCESS;
-             bench->algorithm++)
+        for (size_t i = 0; i < comparison->nalgorithms && result == EXIT_SUCCESS; i++) {
+            bench->algorithm = (i + (size_t)round) % comparison->nalgorithms;
             result = run_algorithm(bench);
+        }
     if (result == EXIT_SUCCESS && bench->report != NULL)
         report_comparison(bench);
     return result;
