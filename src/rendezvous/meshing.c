@@ -24,8 +24,7 @@
 #include <unistd.h>
 
 enum {
-    CALL_LIMIT_MS = 5000,    /* connecting, and again the handshake */
-    ANSWER_LIMIT_MS = 30000, /* for a rank that is connected late, from the first call or knock */
+    CALL_LIMIT_MS = 5000, /* connecting, and again the handshake */
     /* Connecting to one of several addresses, until the next has its turn: a first packet that was lost is
      * repeated after a second. */
     TURN_LIMIT_MS = 2500,
@@ -72,7 +71,7 @@ struct ddl_meshing {
     int *wanted, nwanted; /* who; each rank at most once */
     bool *was_wanted;
     int *settled, nsettled; /* whose outcome is to be taken */
-    int64_t limit_ms;
+    int64_t limit_ms;       /* for each of them to answer, from the first call or knock */
     void (*tell)(void *arg); /* of an outcome; NULL: not yet */
     void *tell_arg;
 };
@@ -167,19 +166,22 @@ static void give_up(struct call *call, const ddl_error *error)
     tell(meshing);
 }
 
-static bool has_lasted(const struct call *call, int64_t limit_ms)
+static int64_t used_ms(const struct call *call)
 {
-    bool late = is_late(call->meshing, call->rank);
-    if (late && call->meshing->limit_ms < limit_ms)
-        limit_ms = call->meshing->limit_ms;
-    return ddl_now_ns() - call->since_ns >= limit_ms * DDL_NS_PER_MS;
+    return (ddl_now_ns() - call->since_ns) / DDL_NS_PER_MS;
+}
+
+/* Of a pair that connects late: it has had all the time that it has. Who waits may have less, and ends by
+ * itself. */
+static bool is_over(const struct call *call)
+{
+    return is_late(call->meshing, call->rank) && used_ms(call) >= call->meshing->limit_ms;
 }
 
 /* For the next thing to happen. */
 static int64_t patience_ms(const struct call *call, int64_t limit_ms)
 {
-    int64_t used_ms = (ddl_now_ns() - call->since_ns) / DDL_NS_PER_MS;
-    int64_t left_ms = call->meshing->limit_ms - used_ms;
+    int64_t left_ms = call->meshing->limit_ms - used_ms(call);
     return is_late(call->meshing, call->rank) && left_ms < limit_ms ? left_ms : limit_ms;
 }
 
@@ -201,7 +203,7 @@ static void hang_up(struct call *call)
     ddl_watch_close(call->watch);
     call->watch = NULL;
     ddl_wire_close(&call->wire);
-    if (is_late(call->meshing, call->rank) && has_lasted(call, ANSWER_LIMIT_MS)) {
+    if (is_over(call)) {
         be_ignored(call);
         return;
     }
@@ -244,7 +246,7 @@ static void unreachable(struct call *call, int os_errno)
         be_gone(call);
         return;
     }
-    if (!has_lasted(call, REACH_LIMIT_MS)) {
+    if (!is_over(call) && used_ms(call) < REACH_LIMIT_MS) {
         hang_up(call);
         return;
     }
@@ -354,7 +356,7 @@ static void be_welcome(struct call *call)
         call->state = CONFIRMING; /* to hang up now could end what the other side takes for the connection */
         ddl_watch_set(call->watch, DDL_READABLE);
         if (is_late(meshing, call->rank))
-            ddl_alarm_set(call->alarm, patience_ms(call, ANSWER_LIMIT_MS));
+            ddl_alarm_set(call->alarm, patience_ms(call, meshing->limit_ms));
         else
             ddl_alarm_rest(call->alarm);
         confirm(call);
@@ -501,7 +503,7 @@ static void on_alarm(void *arg)
 {
     struct call *call = arg;
     bool pauses = call->state == RESTING || call->state == KNOCKED;
-    if (pauses && is_late(call->meshing, call->rank) && has_lasted(call, ANSWER_LIMIT_MS))
+    if (pauses && is_over(call))
         be_ignored(call);
     else if (pauses)
         begin(call);

@@ -25,6 +25,11 @@ class Connecting(Communicators):
     def world(self, nranks=NRANKS, **environment):
         return super().world(nranks, **{"DDL_CONNECT": "lazy", **environment})
 
+    def stop(self, rank):
+        """The signal is taken by one thread, and the others go on until that has had its turn."""
+        os.kill(rank.pid, signal.SIGSTOP)
+        os.waitid(os.P_PID, rank.pid, os.WSTOPPED | os.WNOWAIT)
+
     def links(self, rank):
         """How many TCP connections a process has, beside what it listens at; 0 where the system does not tell."""
         try:
@@ -198,11 +203,21 @@ class Failing(Connecting):
                 for rank in [*ranks, stopped, waiter]:
                     rank.expect("init", "DDL_OK")
                     rank.expect("ready")
-                os.kill(stopped.pid, signal.SIGSTOP)
+                self.stop(stopped)
                 for rank in [*ranks, waiter]:
                     rank.go()
-                self.expect_all([waiter, *ranks], "DDL_EUNRESPONSIVE", 3, seconds=2 + 1.5)
+                self.expect_all([waiter, *ranks], "DDL_EUNRESPONSIVE", 3, seconds=2 + 8)
                 stopped.kill()
+
+    def test_a_call_that_waits_for_one_that_is_stopped_ends_at_its_own_deadline(self):
+        world = self.world(DDL_TIMEOUT="1s")
+        ranks = world.start_all("init", "line", others={6: ["init", "line", "send:4:float32:3"]})
+        for rank in ranks:
+            rank.expect("init", "DDL_OK")
+            rank.expect("ready")
+        self.stop(ranks[3])
+        ranks[6].go()
+        ranks[6].expect("call", "DDL_ETIMEDOUT")
 
     def test_a_rank_that_left(self):
         world = self.world()
@@ -341,6 +356,28 @@ class Descriptors(Connecting):
         world = self.world(512, DDL_START_TIMEOUT=QUICK, DDL_CONNECT="eager")
         started = world.start(0, "init", prefix=("sh", "-c", f'ulimit -S -n {self.FEW}; exec "$0" "$@"'))
         started.expect("init", "DDL_ETIMEDOUT")
+
+
+class Patience(Connecting):
+    """As long as the start may take, so long may a pair that connects late."""
+
+    def test_one_that_was_stopped_goes_on(self):
+        world = self.world(DDL_START_TIMEOUT="90s")
+        ranks = world.start_all("init", "line", SMALL, "free",
+                                others={0: ["init", "line", "send:4:float32:3", SMALL, "free"],
+                                        3: ["init", "line", "recv:4:float32:0", SMALL, "free"]})
+        for rank in ranks:
+            rank.expect("init", "DDL_OK")
+            rank.expect("ready")
+        self.stop(ranks[3])
+        for rank in ranks:
+            rank.go()
+        time.sleep(35)
+        os.kill(ranks[3].pid, signal.SIGCONT)
+        for r, rank in enumerate(ranks):
+            for event in ["call"] * (2 if r in (0, 3) else 1) + ["free"]:
+                rank.expect(event, "DDL_OK")
+            rank.finish(0)
 
 
 class Many(Connecting):
