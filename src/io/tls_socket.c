@@ -52,7 +52,7 @@ struct ddl_tls_socket {
     bool blocked;
     bool more; /* to be written at once: the kernel may wait for it to fill a segment */
     int read_errno, write_errno;
-    bool other_key;
+    bool other_key, bad_certificate;
     uint64_t taken_in, limit;   /* bytes from the peer; limit: until it is trusted */
     uint64_t under_key;         /* written */
     uint8_t first[FIRST_BYTES]; /* that came */
@@ -226,6 +226,15 @@ static BIO_METHOD *make_bio_method(void)
 
 /* ---- the group ---- */
 
+/* Known before a certificate is shown. */
+static bool speaks_ddl(const SSL *inner)
+{
+    const unsigned char *name;
+    unsigned bytes;
+    SSL_get0_alpn_selected(inner, &name, &bytes);
+    return bytes == DDL_TLS_PROTOCOL_BYTES - 1 && memcmp(name, ddl_tls_protocol + 1, bytes) == 0;
+}
+
 /* The finding about a certificate: OpenSSL asks for each, and the first stands. */
 static int judge(int good, X509_STORE_CTX *chain)
 {
@@ -237,9 +246,11 @@ static int judge(int good, X509_STORE_CTX *chain)
             "it shows a certificate, which is for ranks with DDL_TLS_CERT; set that for all or for none");
         return 0;
     }
-    if (!good && tls->problem[0] == '\0')
+    if (!good && tls->problem[0] == '\0') {
+        tls->bad_certificate = speaks_ddl(inner);
         ddl_certificate_explain(X509_STORE_CTX_get0_cert(chain), X509_STORE_CTX_get_current_cert(chain),
                                 X509_STORE_CTX_get_error(chain), tls->where, tls->group->ca, tls->problem);
+    }
     return good;
 }
 
@@ -584,6 +595,11 @@ ddl_status ddl_tls_socket_shake(ddl_tls_socket *tls, bool *done, ddl_error *err)
 bool ddl_tls_socket_other_key(const ddl_tls_socket *tls)
 {
     return tls->other_key;
+}
+
+bool ddl_tls_socket_bad_certificate(const ddl_tls_socket *tls)
+{
+    return tls->bad_certificate;
 }
 
 ddl_view ddl_tls_socket_first(const ddl_tls_socket *tls)

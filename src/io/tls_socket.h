@@ -79,6 +79,9 @@ DDL_MUST_USE ddl_status ddl_tls_socket_shake(ddl_tls_socket *tls, bool *done, dd
 /* Whether the handshake failed as the two ends have different keys. */
 bool ddl_tls_socket_other_key(const ddl_tls_socket *tls);
 
+/* Whether it failed by the certificate that a peer showed which speaks ddl. */
+bool ddl_tls_socket_bad_certificate(const ddl_tls_socket *tls);
+
 /* The first bytes that came, for who wants to say what it is that answers without TLS. */
 ddl_view ddl_tls_socket_first(const ddl_tls_socket *tls);
 

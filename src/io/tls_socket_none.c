@@ -48,6 +48,12 @@ bool ddl_tls_socket_other_key(const ddl_tls_socket *tls)
     return false;
 }
 
+bool ddl_tls_socket_bad_certificate(const ddl_tls_socket *tls)
+{
+    (void)tls;
+    return false;
+}
+
 ddl_view ddl_tls_socket_first(const ddl_tls_socket *tls)
 {
     (void)tls;

@@ -211,6 +211,11 @@ ddl_status ddl_encryption_shake(const ddl_encryption *encryption, int rank, bool
 
 /* ---- certificates ---- */
 
+bool ddl_encryption_bad_certificate(const ddl_wire *wire)
+{
+    return ddl_tls_socket_bad_certificate(wire->tls);
+}
+
 ddl_status ddl_encryption_check_peer(const ddl_encryption *encryption, const ddl_wire *wire, int rank,
                                      const char *host, const ddl_address *address, ddl_error *err)
 {

@@ -57,6 +57,11 @@ DDL_MUST_USE ddl_status ddl_encryption_answer(const ddl_encryption_door *door, c
 DDL_MUST_USE ddl_status ddl_encryption_shake(const ddl_encryption *encryption, int rank, bool is_server,
                                              ddl_wire *wire, ddl_hello *hello, bool *done, ddl_error *err);
 
+/* Whether the handshake failed as the peer, which is a rank of some job, showed a certificate that will not
+ * do.
+ */
+bool ddl_encryption_bad_certificate(const ddl_wire *wire);
+
 /* Whether the peer's certificate, if there are any, is that of this rank, or of its host, known by its name
  * and its address; either may be NULL. DDL_EAUTH. */
 DDL_MUST_USE ddl_status ddl_encryption_check_peer(const ddl_encryption *encryption, const ddl_wire *wire,

@@ -70,8 +70,8 @@ struct ddl_meshing {
     ddl_poke *poke;       /* somebody is wanted */
     int *wanted, nwanted; /* who; each rank at most once */
     bool *was_wanted;
-    int *settled, nsettled; /* whose outcome is to be taken */
-    int64_t limit_ms;       /* for each of them to answer, from the first call or knock */
+    int *settled, nsettled;  /* whose outcome is to be taken */
+    int64_t limit_ms;        /* for each of them to answer, from the first call or knock */
     void (*tell)(void *arg); /* of an outcome; NULL: not yet */
     void *tell_arg;
 };
@@ -307,7 +307,7 @@ static void reject(struct call *call, ddl_status status, const char *why)
     char who[256];
     ddl_error error;
     describe(call, who, sizeof who);
-    (void)DDL_FAIL(&error, status, "%s: %s", who, why);
+    (void)DDL_FAIL(&error, status, "rank %d cannot connect to %s: %s", call->meshing->self.rank, who, why);
     error.culprit = call->rank;
     fail_call(call, &error);
 }
@@ -372,7 +372,8 @@ static void encrypt(struct call *call)
     bool done = false;
     ddl_status status = ddl_encryption_shake(meshing->encryption, meshing->self.rank, false, &call->wire,
                                              &call->hello, &done, &error);
-    if ((status == DDL_EAUTH || status == DDL_EPROTO) && is_late(meshing, call->rank)) {
+    if ((status == DDL_EAUTH || status == DDL_EPROTO) && is_late(meshing, call->rank) &&
+        !ddl_encryption_bad_certificate(&call->wire)) {
         be_gone(call); /* others of the job had spoken to it so; this is something else, or another run */
         return;
     }

@@ -380,7 +380,7 @@ class Certificates(Tls):
 
     def signed(self, name, authority, names, is_authority):
         """By a key that is good's."""
-        key = self.path("ca.key" if authority == "ca" else "good.key")
+        key = self.path(authority + ".key" if authority in ("ca", "other_ca") else "good.key")
         subprocess.run(["openssl", "req", "-x509", "-key", self.path("good.key"), "-subj", f"/CN={name}", "-days", "2",
                         "-CA", self.path(authority + ".pem"), "-CAkey", key, "-out", self.path(name + ".pem"),
                         "-addext", "basicConstraints=critical,CA:" + ("true" if is_authority else "false"),
@@ -404,6 +404,32 @@ class Certificates(Tls):
                      "endless.pem have ", " and peers take 28672")
         self.all_do([first, world.start(1, "init", CALL, "free", DDL_TLS_CERT=self.path("long.pem"))], "init", "call",
                     "free")
+
+    def test_a_pair_that_connects_late_is_told_which_certificate_will_not_do(self):
+        """Ranks 1 and 4 of 6 are not connected at the start: it is the first time that 1 has to trust 4's."""
+        self.signed("foreign", "other_ca", "DNS:localhost,IP:127.0.0.1", False)
+        authorities = ""
+        for name in ("ca", "other_ca"):
+            with open(self.path(name + ".pem"), encoding="ascii") as file:
+                authorities += file.read()
+        with open(self.path("both.pem"), "w", encoding="ascii") as file:
+            file.write(authorities)
+        files = {4: {**self.files("foreign", "both"), "DDL_TLS_KEY": self.path("good.key")}, 1: self.files("good")}
+        for caller, other, words in ((1, 4, ("the certificate of localhost, 127.0.0.1 is not signed by an authority in "
+                                             + self.path("ca.pem"),)),
+                                     (4, 1, ("it does not accept the certificate in " + self.path("foreign.pem"),))):
+            with self.subTest(caller=caller):
+                world = self.world(6, DDL_CONNECT="lazy")
+                calls = {caller: f"send:4:int32:{other}"}
+                ranks = [world.start(r, "init", calls.get(r, "barrier"), **files.get(r, self.files("good", "both")))
+                         for r in range(6)]
+                for rank in ranks:
+                    rank.expect("init", "DDL_OK")
+                for rank in ranks:
+                    record = rank.expect("call", "DDL_EAUTH")
+                    self.assertEqual(record["culprit"], other, rank.story())
+                    for word in (f"rank {caller} cannot connect to rank {other} on ", "127.0.0.1:", *words):
+                        self.assertIn(word, record["text"])
 
     def test_a_key_that_others_can_read_is_warned_of(self):
         shutil.copy(self.path("good.key"), self.path("readable.key"))
