@@ -5,7 +5,7 @@
 
 #include <stdlib.h>
 
-enum { GOODBYE_MS = 100, PARK_MS = 1000 };
+enum { GOODBYE_MS = 100 };
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_once_t once = PTHREAD_ONCE_INIT, once_encrypted = PTHREAD_ONCE_INIT;
@@ -54,9 +54,6 @@ static void at_exit(void)
         /* The baton is kept: nothing is sent after the goodbye. */
         if (ddl_engine_enter(world->engine, ddl_deadline_in_ms(GOODBYE_MS)))
             ddl_mesh_say_goodbye(world->mesh);
-        /* Exit handlers that follow take OpenSSL down, if the program had begun to use it before this. */
-        if (world->encryption != NULL)
-            (void)ddl_service_park(world->service, ddl_deadline_in_ms(PARK_MS));
         world->exited = true;
     }
     /* Nobody ends operations any more, and handlers that follow may wait for streams of the program. */
@@ -71,8 +68,8 @@ static void install(void)
     atexit(at_exit);
 }
 
-/* Handlers run in the opposite order of their registration: by now OpenSSL has registered its own, if ever.
- */
+/* Handlers run in the opposite order of their registration: by now OpenSSL has registered its own, if ever,
+ * and io/tls_use.c the one that keeps all threads out of it. */
 static void install_encrypted(void)
 {
     atexit(at_exit);

@@ -6,14 +6,13 @@
 #include "base/failpoint.h"
 #include "base/list.h"
 
-#include <poll.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdatomic.h>
 #include <string.h>
 #include <unistd.h>
 
-enum { HELD_PER_CHUNK = 62, PARK_PAUSE_MS = 1 };
+enum { HELD_PER_CHUNK = 62 };
 
 /*
  * Chunks are only ever added, and each slot changes in one store, so a child forked at any moment finds
@@ -38,8 +37,7 @@ struct ddl_service {
     pthread_mutex_t lock;    /* guards calls, stopping, and returned of each call */
     pthread_cond_t returned; /* some call has returned */
     ddl_list calls;
-    bool stopping, parking;
-    atomic_bool parked; /* stored by the service thread, read by ddl_service_park */
+    bool stopping;
     struct held held;
 };
 
@@ -56,12 +54,8 @@ static void run_calls(uv_async_t *wake)
         call->returned = true;
         pthread_cond_broadcast(&service->returned);
     }
-    bool stopping = service->stopping, parking = service->parking;
+    bool stopping = service->stopping;
     pthread_mutex_unlock(&service->lock);
-    if (parking)
-        atomic_store(&service->parked, true);
-    while (parking)
-        (void)poll(NULL, 0, -1);
     if (stopping)
         uv_close((uv_handle_t *)wake, NULL);
 }
@@ -144,21 +138,6 @@ void ddl_service_call(ddl_service *service, void (*function)(void *arg), void *a
     while (!call.returned)
         pthread_cond_wait(&service->returned, &service->lock);
     pthread_mutex_unlock(&service->lock);
-}
-
-bool ddl_service_park(ddl_service *service, ddl_deadline deadline)
-{
-    pthread_mutex_lock(&service->lock);
-    DDL_ASSERT(!service->stopping);
-    service->parking = true;
-    uv_async_send(&service->wake);
-    pthread_mutex_unlock(&service->lock);
-    while (!atomic_load(&service->parked)) {
-        if (ddl_deadline_passed(deadline))
-            return false;
-        (void)poll(NULL, 0, PARK_PAUSE_MS);
-    }
-    return true;
 }
 
 void ddl_service_destroy(ddl_service *service)

@@ -24,13 +24,6 @@ uv_loop_t *ddl_service_loop(ddl_service *service);
 void ddl_service_call(ddl_service *service, void (*function)(void *arg), void *arg);
 
 /*
- * As the process ends: have the thread do nothing any more, for ever, as what it uses, OpenSSL for one, may
- * be taken down next. No other call may follow. False: it is still busy at the deadline, and stops when it is
- * not. Thread: any but service.
- */
-bool ddl_service_park(ddl_service *service, ddl_deadline deadline);
-
-/*
  * Stop the thread and release the loop. All handles must have been closed before (their close callbacks
  * are run here). NULL is fine. Thread: any but service.
  */

@@ -7,6 +7,7 @@
 #include "io/address.h"
 #include "io/tls_certificate.h"
 #include "io/tls_key.h"
+#include "io/tls_use.h"
 
 #include <openssl/err.h>
 #include <openssl/ssl.h>
@@ -79,7 +80,7 @@ ddl_status ddl_tls_party_create(const ddl_tls_options *options, ddl_tls_party **
     ddl_tls_party *party = ddl_alloc(sizeof *party);
     if (party == NULL)
         return DDL_FAIL(err, DDL_ENOMEM, "no memory for TLS");
-    OPENSSL_init_crypto(OPENSSL_INIT_NO_ATEXIT, NULL); /* as in tls_socket.c */
+    ddl_tls_use_begin();
     ERR_clear_error();
     party->is_server = options->is_server;
     party->asks_peer = !options->is_server || options->asks_peer;
@@ -87,6 +88,7 @@ ddl_status ddl_tls_party_create(const ddl_tls_options *options, ddl_tls_party **
         party->inner = SSL_CTX_new(options->is_server ? TLS_server_method() : TLS_client_method());
     ddl_status status = set_up(party, options, err);
     ERR_clear_error();
+    ddl_tls_use_end();
     if (status != DDL_OK) {
         ddl_tls_party_destroy(party);
         return status;
@@ -99,7 +101,9 @@ void ddl_tls_party_destroy(ddl_tls_party *party)
 {
     if (party == NULL)
         return;
+    ddl_tls_use_begin();
     SSL_CTX_free(party->inner);
+    ddl_tls_use_end();
     ddl_free(party);
 }
 
@@ -146,6 +150,22 @@ static bool connect_bios(ddl_tls *tls)
     return true;
 }
 
+static ddl_status begin_session(ddl_tls *tls, ddl_error *err)
+{
+    const ddl_tls_party *party = tls->party;
+    ERR_clear_error();
+    if (!DDL_FAILPOINT("io.tls"))
+        tls->inner = SSL_new(party->inner);
+    if (tls->inner == NULL || !connect_bios(tls) || (party->asks_peer && !expect_name(tls)))
+        return DDL_FAIL(err, DDL_ENOMEM, "cannot set up a TLS session with %s: %s", tls->where, reason());
+    SSL_set_app_data(tls->inner, tls);
+    if (party->is_server)
+        SSL_set_accept_state(tls->inner);
+    else
+        SSL_set_connect_state(tls->inner);
+    return DDL_OK;
+}
+
 ddl_status ddl_tls_create(ddl_tls_party *party, const char *peer_name, const char *where, ddl_tls **out,
                           ddl_error *err)
 {
@@ -153,21 +173,16 @@ ddl_status ddl_tls_create(ddl_tls_party *party, const char *peer_name, const cha
     ddl_tls *tls = ddl_alloc(sizeof *tls);
     if (tls == NULL)
         return DDL_FAIL(err, DDL_ENOMEM, "no memory for a TLS session");
-    ERR_clear_error();
     tls->party = party;
     snprintf(tls->peer_name, sizeof tls->peer_name, "%s", peer_name != NULL ? peer_name : "");
     snprintf(tls->where, sizeof tls->where, "%s", where);
-    if (!DDL_FAILPOINT("io.tls"))
-        tls->inner = SSL_new(party->inner);
-    if (tls->inner == NULL || !connect_bios(tls) || (party->asks_peer && !expect_name(tls))) {
+    ddl_tls_use_begin();
+    ddl_status status = begin_session(tls, err);
+    ddl_tls_use_end();
+    if (status != DDL_OK) {
         ddl_tls_destroy(tls);
-        return DDL_FAIL(err, DDL_ENOMEM, "cannot set up a TLS session with %s: %s", where, reason());
+        return status;
     }
-    SSL_set_app_data(tls->inner, tls);
-    if (party->is_server)
-        SSL_set_accept_state(tls->inner);
-    else
-        SSL_set_connect_state(tls->inner);
     *out = tls;
     return DDL_OK;
 }
@@ -176,21 +191,28 @@ void ddl_tls_destroy(ddl_tls *tls)
 {
     if (tls == NULL)
         return;
+    ddl_tls_use_begin();
     SSL_free(tls->inner);
+    ddl_tls_use_end();
     ddl_free(tls);
 }
 
 ddl_status ddl_tls_feed(ddl_tls *tls, const void *data, size_t bytes, ddl_error *err)
 {
     DDL_ASSERT(bytes <= INT32_MAX);
-    if (bytes > 0 && BIO_write(tls->in, data, (int)bytes) != (int)bytes)
+    ddl_tls_use_begin();
+    bool taken = bytes == 0 || BIO_write(tls->in, data, (int)bytes) == (int)bytes;
+    ddl_tls_use_end();
+    if (!taken)
         return DDL_FAIL(err, DDL_ENOMEM, "no memory for what came from %s", tls->where);
     return DDL_OK;
 }
 
 size_t ddl_tls_output(ddl_tls *tls, void *data, size_t bytes)
 {
+    ddl_tls_use_begin();
     int count = BIO_read(tls->out, data, bytes < INT32_MAX ? (int)bytes : INT32_MAX);
+    ddl_tls_use_end();
     return count > 0 ? (size_t)count : 0;
 }
 
@@ -217,6 +239,7 @@ static ddl_status failure(const ddl_tls *tls, int result, ddl_error *err)
 
 ddl_status ddl_tls_shake(ddl_tls *tls, bool *done, ddl_error *err)
 {
+    ddl_tls_use_begin();
     ERR_clear_error();
     int result = SSL_do_handshake(tls->inner);
     *done = result == 1;
@@ -225,6 +248,7 @@ ddl_status ddl_tls_shake(ddl_tls *tls, bool *done, ddl_error *err)
         status =
             DDL_FAIL(err, DDL_ENETWORK, "TLS with %s: it ended the session in the handshake", tls->where);
     ERR_clear_error();
+    ddl_tls_use_end();
     return status;
 }
 
@@ -232,20 +256,23 @@ ddl_status ddl_tls_write(ddl_tls *tls, const void *data, size_t bytes, ddl_error
 {
     size_t taken = 0;
     ddl_status status = DDL_OK;
+    ddl_tls_use_begin();
     ERR_clear_error();
     /* Memory has room for all of it, so only a broken session takes less. */
     if (bytes > 0 && (SSL_write_ex(tls->inner, data, bytes, &taken) != 1 || taken != bytes))
         if ((status = failure(tls, 0, err)) == DDL_OK)
             status = DDL_FAIL(err, DDL_EPROTO, "TLS with %s: it takes no more", tls->where);
     ERR_clear_error();
+    ddl_tls_use_end();
     return status;
 }
 
 ddl_status ddl_tls_read(ddl_tls *tls, void *data, size_t bytes, size_t *count, bool *ended, ddl_error *err)
 {
     size_t got = 0;
-    ERR_clear_error();
     ddl_status status = DDL_OK;
+    ddl_tls_use_begin();
+    ERR_clear_error();
     if (SSL_read_ex(tls->inner, data, bytes, &got) != 1) {
         got = 0;
         status = failure(tls, 0, err);
@@ -253,12 +280,15 @@ ddl_status ddl_tls_read(ddl_tls *tls, void *data, size_t bytes, size_t *count, b
     *count = got;
     *ended = (SSL_get_shutdown(tls->inner) & SSL_RECEIVED_SHUTDOWN) != 0;
     ERR_clear_error();
+    ddl_tls_use_end();
     return status;
 }
 
 void ddl_tls_end(ddl_tls *tls)
 {
+    ddl_tls_use_begin();
     ERR_clear_error();
     (void)SSL_shutdown(tls->inner);
     ERR_clear_error();
+    ddl_tls_use_end();
 }

@@ -8,6 +8,7 @@
 #include "io/socket.h"
 #include "io/tls_certificate.h"
 #include "io/tls_key.h"
+#include "io/tls_use.h"
 
 #include <openssl/err.h>
 #include <openssl/ssl.h>
@@ -336,9 +337,7 @@ ddl_status ddl_tls_group_create(const ddl_tls_group_options *options, ddl_tls_gr
     ddl_tls_group *group = ddl_alloc(sizeof *group);
     if (group == NULL)
         return DDL_FAIL(err, DDL_ENOMEM, "no memory for TLS");
-    /* Nothing of OpenSSL is taken down while the process exits: the goodbyes come then, and threads still
-     * run. */
-    OPENSSL_init_crypto(OPENSSL_INIT_NO_ATEXIT, NULL);
+    ddl_tls_use_begin();
     ERR_clear_error();
     group->by_certificate = options->cert_file != NULL;
     group->rekey_bytes = options->rekey_bytes > 0 ? options->rekey_bytes : rekey_bytes;
@@ -347,6 +346,7 @@ ddl_status ddl_tls_group_create(const ddl_tls_group_options *options, ddl_tls_gr
         group->inner = SSL_CTX_new(TLS_method());
     ddl_status status = set_up(group, options, err);
     ERR_clear_error();
+    ddl_tls_use_end();
     if (status != DDL_OK) {
         ddl_tls_group_destroy(group);
         return status;
@@ -359,8 +359,10 @@ void ddl_tls_group_destroy(ddl_tls_group *group)
 {
     if (group == NULL)
         return;
+    ddl_tls_use_begin();
     SSL_CTX_free(group->inner);
     BIO_meth_free(group->bio);
+    ddl_tls_use_end();
     ddl_free(group);
 }
 
@@ -419,6 +421,27 @@ static bool connect_bio(ddl_tls_socket *tls)
     return true;
 }
 
+static ddl_status begin_session(ddl_tls_socket *tls, ddl_error *err)
+{
+    ERR_clear_error();
+    if (!DDL_FAILPOINT("io.tls_socket"))
+        tls->inner = SSL_new(tls->group->inner);
+    if (tls->inner == NULL || !connect_bio(tls)) {
+        ddl_status status =
+            DDL_FAIL(err, DDL_ENOMEM, "cannot set up a TLS session with %s: %s", tls->where, reason());
+        ERR_clear_error();
+        return status;
+    }
+    SSL_set_app_data(tls->inner, tls);
+    if (tls->is_server && !tls->group->by_certificate) /* a client of a key shows nothing */
+        SSL_set_verify(tls->inner, SSL_VERIFY_NONE, NULL);
+    if (tls->is_server)
+        SSL_set_accept_state(tls->inner);
+    else
+        SSL_set_connect_state(tls->inner);
+    return DDL_OK;
+}
+
 ddl_status ddl_tls_socket_create(const ddl_tls_group *group, const ddl_tls_socket_options *options,
                                  ddl_tls_socket **out, ddl_error *err)
 {
@@ -426,7 +449,6 @@ ddl_status ddl_tls_socket_create(const ddl_tls_group *group, const ddl_tls_socke
     ddl_tls_socket *tls = ddl_alloc(sizeof *tls);
     if (tls == NULL)
         return DDL_FAIL(err, DDL_ENOMEM, "no memory for a TLS session");
-    ERR_clear_error();
     tls->ahead = tls->first_ahead;
     tls->ahead_room = sizeof tls->first_ahead;
     tls->unsent = tls->first_unsent;
@@ -444,22 +466,13 @@ ddl_status ddl_tls_socket_create(const ddl_tls_group *group, const ddl_tls_socke
         memcpy(tls->identity, options->identity.data, options->identity.bytes);
         tls->identity_bytes = options->identity.bytes;
     }
-    if (!DDL_FAILPOINT("io.tls_socket"))
-        tls->inner = SSL_new(group->inner);
-    if (tls->inner == NULL || !connect_bio(tls)) {
-        ddl_status status =
-            DDL_FAIL(err, DDL_ENOMEM, "cannot set up a TLS session with %s: %s", options->where, reason());
-        ERR_clear_error();
+    ddl_tls_use_begin();
+    ddl_status status = begin_session(tls, err);
+    ddl_tls_use_end();
+    if (status != DDL_OK) {
         ddl_tls_socket_destroy(tls);
         return status;
     }
-    SSL_set_app_data(tls->inner, tls);
-    if (tls->is_server && !group->by_certificate) /* a client of a key shows nothing */
-        SSL_set_verify(tls->inner, SSL_VERIFY_NONE, NULL);
-    if (tls->is_server)
-        SSL_set_accept_state(tls->inner);
-    else
-        SSL_set_connect_state(tls->inner);
     *out = tls;
     return DDL_OK;
 }
@@ -468,7 +481,9 @@ void ddl_tls_socket_destroy(ddl_tls_socket *tls)
 {
     if (tls == NULL)
         return;
+    ddl_tls_use_begin();
     SSL_free(tls->inner);
+    ddl_tls_use_end();
     if (tls->ahead != tls->first_ahead)
         ddl_free(tls->ahead);
     if (tls->unsent != tls->first_unsent)
@@ -564,7 +579,7 @@ static ddl_status broken(const ddl_tls_socket *tls, ddl_error *err)
                        tls->where);
 }
 
-ddl_status ddl_tls_socket_shake(ddl_tls_socket *tls, bool *done, ddl_error *err)
+static ddl_status shake(ddl_tls_socket *tls, bool *done, ddl_error *err)
 {
     *done = false;
     send_unsent(tls);
@@ -592,6 +607,14 @@ ddl_status ddl_tls_socket_shake(ddl_tls_socket *tls, bool *done, ddl_error *err)
     return tls->write_errno == 0 ? DDL_OK : broken(tls, err);
 }
 
+ddl_status ddl_tls_socket_shake(ddl_tls_socket *tls, bool *done, ddl_error *err)
+{
+    ddl_tls_use_begin();
+    ddl_status status = shake(tls, done, err);
+    ddl_tls_use_end();
+    return status;
+}
+
 bool ddl_tls_socket_other_key(const ddl_tls_socket *tls)
 {
     return tls->other_key;
@@ -610,17 +633,18 @@ ddl_view ddl_tls_socket_first(const ddl_tls_socket *tls)
 ddl_status ddl_tls_socket_binding(ddl_tls_socket *tls, uint8_t binding[DDL_TLS_BINDING_BYTES], ddl_error *err)
 {
     DDL_ASSERT(tls->done);
+    ddl_status status = DDL_OK;
+    ddl_tls_use_begin();
     int good = SSL_export_keying_material(tls->inner, binding, DDL_TLS_BINDING_BYTES, binding_label,
                                           sizeof binding_label - 1, NULL, 0, 0);
-    if (good == 1)
-        return DDL_OK;
-    ddl_status status = DDL_FAIL(err, DDL_ENOMEM, "TLS with %s: no binding: %s", tls->where, reason());
+    if (good != 1)
+        status = DDL_FAIL(err, DDL_ENOMEM, "TLS with %s: no binding: %s", tls->where, reason());
     ERR_clear_error();
+    ddl_tls_use_end();
     return status;
 }
 
-ddl_status ddl_tls_socket_check_names(const ddl_tls_socket *tls, const char *const names[], int count,
-                                      ddl_error *err)
+static ddl_status check_names(const ddl_tls_socket *tls, const char *const names[], int count, ddl_error *err)
 {
     char wanted[300] = "", seen[DDL_CERTIFICATE_NAMES_TEXT] = "nobody";
     X509 *certificate = SSL_get0_peer_certificate(tls->inner);
@@ -638,6 +662,15 @@ ddl_status ddl_tls_socket_check_names(const ddl_tls_socket *tls, const char *con
                     "TLS with %s: its certificate is for %s, not for %s; names count only where they are "
                     "subject alternative names",
                     tls->where, seen, wanted);
+}
+
+ddl_status ddl_tls_socket_check_names(const ddl_tls_socket *tls, const char *const names[], int count,
+                                      ddl_error *err)
+{
+    ddl_tls_use_begin();
+    ddl_status status = check_names(tls, names, count, err);
+    ddl_tls_use_end();
+    return status;
 }
 
 void ddl_tls_socket_trust(ddl_tls_socket *tls)
@@ -697,10 +730,13 @@ ssize_t ddl_tls_socket_read(ddl_tls_socket *tls, void *data, size_t bytes)
         errno = EBADMSG;
         return -1;
     }
+    ddl_tls_use_begin();
     tls->blocked = false;
     if (tls->stuck) /* what reading has to answer needs room */
         send_unsent(tls);
-    return SSL_read_ex(tls->inner, data, bytes, &got) == 1 ? (ssize_t)got : nothing_read(tls);
+    ssize_t count = SSL_read_ex(tls->inner, data, bytes, &got) == 1 ? (ssize_t)got : nothing_read(tls);
+    ddl_tls_use_end();
+    return count;
 }
 
 /* Encrypt at most one record; what it took. */
@@ -719,7 +755,7 @@ static size_t write_record(ddl_tls_socket *tls, const uint8_t *data, size_t byte
     return taken;
 }
 
-ssize_t ddl_tls_socket_write(ddl_tls_socket *tls, const void *data, size_t bytes, bool more)
+static ssize_t write_records(ddl_tls_socket *tls, const void *data, size_t bytes, bool more)
 {
     size_t written = 0;
     send_unsent(tls);
@@ -744,6 +780,14 @@ ssize_t ddl_tls_socket_write(ddl_tls_socket *tls, const void *data, size_t bytes
         return -1;
     }
     return (ssize_t)written;
+}
+
+ssize_t ddl_tls_socket_write(ddl_tls_socket *tls, const void *data, size_t bytes, bool more)
+{
+    ddl_tls_use_begin();
+    ssize_t count = write_records(tls, data, bytes, more);
+    ddl_tls_use_end();
+    return count;
 }
 
 const char *ddl_tls_socket_problem(const ddl_tls_socket *tls)

@@ -61,49 +61,6 @@ static void calls_run_on_the_service_thread_with_signals_blocked(void **state)
     ddl_service_destroy(NULL);
 }
 
-static atomic_int rings;
-
-static void ring_again(void *arg)
-{
-    ddl_alarm **alarm = arg;
-    atomic_fetch_add(&rings, 1);
-    ddl_alarm_set(*alarm, 1);
-}
-
-struct alarm_call {
-    ddl_service *service;
-    ddl_alarm *alarm;
-};
-
-static void open_alarm(void *arg)
-{
-    struct alarm_call *call = arg;
-    if (ddl_alarm_open(call->service, ring_again, &call->alarm, &call->alarm, NULL) == DDL_OK)
-        ddl_alarm_set(call->alarm, 0);
-}
-
-/* A child, as nothing can be done with its service afterwards. */
-static void a_parked_thread_does_nothing_any_more(void **state)
-{
-    int status = -1;
-    (void)state;
-    pid_t child = fork();
-    if (child == 0) {
-        struct alarm_call call = { create(), NULL };
-        ddl_service_call(call.service, open_alarm, &call);
-        while (atomic_load(&rings) == 0)
-            poll(NULL, 0, 1);
-        if (!ddl_service_park(call.service, ddl_deadline_in_ms(10000)))
-            _exit(1);
-        const int before = atomic_load(&rings);
-        poll(NULL, 0, 10);
-        _exit(atomic_load(&rings) == before ? 0 : 2);
-    }
-    assert_int_equal(waitpid(child, &status, 0), child);
-    assert_true(WIFEXITED(status));
-    assert_int_equal(WEXITSTATUS(status), 0);
-}
-
 static void *call_often(void *arg)
 {
     void **pair = arg;
@@ -404,7 +361,6 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(too_few_descriptors_are_told_with_numbers), /* forks: before any thread has run */
-        cmocka_unit_test(a_parked_thread_does_nothing_any_more),     /* the same */
         cmocka_unit_test(calls_run_on_the_service_thread_with_signals_blocked),
         cmocka_unit_test(many_threads_may_call_at_once),
         cmocka_unit_test(descriptors_and_alarms_are_served),

@@ -6,13 +6,18 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <openssl/bio.h>
+#include <openssl/ssl.h>
+#include <poll.h>
+#include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
+#include <stdatomic.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -350,9 +355,54 @@ static void worlds_that_come_and_go_use_nothing_up(void **state)
     assert_true(BIO_get_new_index() < 200);
 }
 
+static atomic_int uses;
+
+static void *use_without_end(void *arg)
+{
+    const ddl_tls_group_options options = { .rekey_bytes = 0 };
+    for (;;) {
+        ddl_tls_group *group = NULL;
+        ddl_error error;
+        if (ddl_tls_group_create(&options, &group, &error) == DDL_OK)
+            ddl_tls_group_destroy(group);
+        atomic_fetch_add(&uses, 1);
+    }
+    return arg;
+}
+
+/* The last of the exit handlers, as it is registered first: OpenSSL's has run. */
+static void look_whether_it_is_used(void)
+{
+    const int before = atomic_load(&uses);
+    for (int looks = 0; looks < 20 && atomic_load(&uses) == before; looks++)
+        (void)poll(NULL, 0, 1);
+    _exit(atomic_load(&uses) == before ? 0 : 2);
+}
+
+/* A child, whose end it is. */
+static void no_thread_uses_openssl_once_exit_handlers_run(void **state)
+{
+    int status = -1;
+    (void)state;
+    pid_t child = fork();
+    if (child == 0) {
+        pthread_t thread;
+        if (atexit(look_whether_it_is_used) != 0 || OPENSSL_init_ssl(0, NULL) != 1 ||
+            pthread_create(&thread, NULL, use_without_end, NULL) != 0)
+            _exit(1);
+        while (atomic_load(&uses) < 3)
+            (void)poll(NULL, 0, 1);
+        exit(0);
+    }
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_true(WIFEXITED(status));
+    assert_int_equal(WEXITSTATUS(status), 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(no_thread_uses_openssl_once_exit_handlers_run), /* first: nothing has used it yet */
         cmocka_unit_test(worlds_that_come_and_go_use_nothing_up),
         cmocka_unit_test(bytes_arrive_whatever_their_pieces),
         cmocka_unit_test(keys_change_before_they_are_worn),
