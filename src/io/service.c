@@ -38,6 +38,7 @@ struct ddl_service {
     pthread_cond_t returned; /* some call has returned */
     ddl_list calls;
     bool stopping;
+    atomic_int lack;
     struct held held;
 };
 
@@ -138,6 +139,16 @@ void ddl_service_call(ddl_service *service, void (*function)(void *arg), void *a
     while (!call.returned)
         pthread_cond_wait(&service->returned, &service->lock);
     pthread_mutex_unlock(&service->lock);
+}
+
+void ddl_service_set_lack(ddl_service *service, int os_errno)
+{
+    atomic_store(&service->lack, os_errno);
+}
+
+int ddl_service_lack(const ddl_service *service)
+{
+    return atomic_load(&service->lack);
 }
 
 void ddl_service_destroy(ddl_service *service)

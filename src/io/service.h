@@ -24,6 +24,13 @@ uv_loop_t *ddl_service_loop(ddl_service *service);
 void ddl_service_call(ddl_service *service, void (*function)(void *arg), void *arg);
 
 /*
+ * What keeps the doors on this loop from letting anybody in, as errno tells: descriptors or memory that this
+ * process lacks; 0: nothing. So who has waited in vain can say why. Thread: any.
+ */
+void ddl_service_set_lack(ddl_service *service, int os_errno);
+int ddl_service_lack(const ddl_service *service);
+
+/*
  * Stop the thread and release the loop. All handles must have been closed before (their close callbacks
  * are run here). NULL is fine. Thread: any but service.
  */

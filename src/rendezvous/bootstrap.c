@@ -431,8 +431,8 @@ static ddl_status connect_all(struct course *course, ddl_error *err)
         if (ddl_deadline_passed(deadline)) {
             (void)DDL_FAIL(
                 err, DDL_ETIMEDOUT,
-                "rank %d could not connect to ranks %s of %d within %.1f s; are they stopped? Or raise "
-                "DDL_START_TIMEOUT",
+                "rank %d could not connect to ranks %s of %d within %.1f s; are they stopped, or short of "
+                "descriptors? Or raise DDL_START_TIMEOUT",
                 course->self.rank, missing, course->self.nranks,
                 (double)(ddl_now_ns() - course->start_ns) / 1e9);
             (void)ddl_error_blame(err, first_missing(course));
@@ -475,6 +475,29 @@ static ddl_status settle(struct course *course, ddl_error *err)
 }
 
 /* ---- the whole ---- */
+
+/* Others may have waited at the own door, and be blamed for what this rank lacks. */
+static void look_at_own_door(const struct course *course, ddl_error *err)
+{
+    const int os_errno = ddl_service_lack(course->options->service);
+    if (err->code == DDL_ETIMEDOUT && os_errno != 0)
+        (void)DDL_FAIL_OS(err, DDL_ERESOURCE, os_errno,
+                          "it cannot let others in, who may wait at its door; see its ulimit -n");
+}
+
+/* What this rank lacks others cannot know by themselves, and they are told. */
+static ddl_status own_up(const struct course *course, ddl_error *err)
+{
+    look_at_own_door(course, err);
+    if ((err->code == DDL_ERESOURCE || err->code == DDL_ENOMEM) && err->culprit < 0) {
+        ddl_error own = *err;
+        (void)ddl_error_set(err, own.code, "rank %d on %s[%d]: %.400s", course->own.rank, course->own.host,
+                            (int)course->own.pid, own.text);
+        err->os_errno = own.os_errno;
+        (void)ddl_error_blame(err, course->own.rank);
+    }
+    return err->code;
+}
 
 static ddl_status run_course(struct course *course, ddl_error *err)
 {
@@ -519,15 +542,19 @@ static void warn_if_open(const struct course *course)
 
 static ddl_status join(struct course *course, ddl_error *err)
 {
+    ddl_service_set_lack(course->options->service, 0); /* which may have served another start */
     DDL_TRY(know_oneself(course, err));
     if (course->network->iface[0] != '\0') { /* wrong ones are told at once, not when all have come */
         ddl_address unused;
         DDL_TRY(ddl_interface_choose(course->network->iface, NULL, &unused, err));
     }
-    DDL_TRY(enter_run(course, err));
+    ddl_status status = enter_run(course, err);
+    if (status != DDL_OK)
+        return own_up(course, err);
     warn_if_open(course);
-    ddl_status status = run_course(course, err);
+    status = run_course(course, err);
     if (status != DDL_OK) {
+        (void)own_up(course, err);
         ddl_store_fail(course->store, err, ddl_deadline_in_ms(LAST_WORDS_MS), err);
         status = err->code;
     }

@@ -23,7 +23,7 @@ enum {
     STRANGERS_LEAST = 64,
     SOURCE_MORE = 16,     /* from one address: two for each rank, and so many more */
     PAUSE_MS = 100,       /* when descriptors or memory ran out */
-    TELL_EVERY_MS = 10000 /* of those who could not prove that they belong here */
+    TELL_EVERY_MS = 10000 /* of those who could not prove that they belong here, and of what is lacking */
 };
 
 struct stranger {
@@ -55,7 +55,7 @@ struct ddl_listener {
     int source_limit;  /* of strangers from one address */
     unsigned unproven; /* turned away since that was last told */
     bool has_told;
-    ddl_deadline tell_next;
+    ddl_deadline tell_next, tell_lack_next;
     ddl_address last_from; /* of the last of them */
     char last_reason[DDL_HELLO_REASON_TEXT];
 };
@@ -296,6 +296,20 @@ static void on_stranger(void *arg, int events)
     }
 }
 
+/* Whoever waits at the door meanwhile only sees that nobody answers. */
+static void tell_of_lack(ddl_listener *listener, int os_errno)
+{
+    char reason[128];
+    ddl_service_set_lack(listener->service, os_errno);
+    if (!ddl_deadline_passed(listener->tell_lack_next))
+        return;
+    if (strerror_r(os_errno, reason, sizeof reason) != 0)
+        snprintf(reason, sizeof reason, "error %d", os_errno);
+    ddl_log(DDL_LOG_WARNING, "rank %d cannot let anybody in for now: %s; see ulimit -n", listener->self.rank,
+            reason);
+    listener->tell_lack_next = ddl_deadline_in_ms(TELL_EVERY_MS);
+}
+
 static void pause_accepting(ddl_listener *listener)
 {
     listener->paused = true;
@@ -378,6 +392,7 @@ static void on_arrival(void *arg, int events)
         if (error == EAGAIN)
             break;
         if (error == EMFILE || error == ENFILE || error == ENOBUFS || error == ENOMEM) {
+            tell_of_lack(listener, error);
             pause_accepting(listener);
             return;
         }
@@ -392,9 +407,11 @@ static void on_arrival(void *arg, int events)
         }
         if (meet(listener, fd, &from) != DDL_OK) {
             ddl_socket_close(&fd);
+            tell_of_lack(listener, ENOMEM);
             pause_accepting(listener);
             return;
         }
+        ddl_service_set_lack(listener->service, 0);
     }
     /* It is not they: we may not accept, say, and would be asked at once again. */
     if (broken == ACCEPTS_PER_TURN)

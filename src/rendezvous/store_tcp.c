@@ -238,6 +238,7 @@ static ddl_status enter(struct store_tcp *tcp, const ddl_store_options *options,
 {
     const int64_t start_ns = ddl_now_ns();
     ddl_error last = { .code = DDL_OK };
+    bool was_silent = false;
     for (int64_t pause = FIRST_PAUSE_MS;;
          pause = pause * 3 / 2 < LAST_PAUSE_MS ? pause * 3 / 2 : LAST_PAUSE_MS) {
         enum attempt attempt = enter_once(tcp, options, host, addresses, count, deadline, &last);
@@ -251,16 +252,24 @@ static ddl_status enter(struct store_tcp *tcp, const ddl_store_options *options,
         if (attempt == NO_ROUTE && ddl_now_ns() - start_ns > NO_ROUTE_LIMIT_MS * DDL_NS_PER_MS)
             return DDL_FAIL(err, DDL_ENETWORK, "%s; is MASTER_ADDR right, and is there a network to it?",
                             last.text);
+        was_silent = was_silent || last.code == DDL_ETIMEDOUT;
         if (ddl_deadline_passed(deadline))
             break;
         tell_progress(options->progress, rest, &last);
         pause_ms(pause, deadline);
     }
-    (void)DDL_FAIL(
-        err, DDL_ETIMEDOUT,
-        "rank 0 did not open the meeting place %s within %.1f s (%s); start rank 0, check MASTER_ADDR and "
-        "MASTER_PORT, or raise DDL_START_TIMEOUT",
-        rest, (double)(ddl_now_ns() - start_ns) / 1e9, last.text);
+    if (was_silent)
+        (void)DDL_FAIL(
+            err, DDL_ETIMEDOUT,
+            "what listens at the meeting place %s did not answer within %.1f s; is rank 0 stopped, or short "
+            "of descriptors? Or raise DDL_START_TIMEOUT",
+            rest, (double)(ddl_now_ns() - start_ns) / 1e9);
+    else
+        (void)DDL_FAIL(err, DDL_ETIMEDOUT,
+                       "rank 0 did not open the meeting place %s within %.1f s (%s); start rank 0, check "
+                       "MASTER_ADDR and "
+                       "MASTER_PORT, or raise DDL_START_TIMEOUT",
+                       rest, (double)(ddl_now_ns() - start_ns) / 1e9, last.text);
     ddl_error_blame(err, 0);
     return DDL_ETIMEDOUT;
 }

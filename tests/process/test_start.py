@@ -138,6 +138,7 @@ class Descriptors(Tests):
         self.assertLess(share, 0.05)
         self.assertLessEqual(descriptors(first.pid), used)
         self.assertTrue(all(rank.records.empty() for rank in ranks))
+        self.assertIn("rank 0 cannot let anybody in for now: Too many open files", "".join(first.errors))
         resource.prlimit(first.pid, resource.RLIMIT_NOFILE, (hard, hard))
         begun = time.monotonic_ns()
         for rank in ranks:
@@ -161,7 +162,7 @@ class Descriptors(Tests):
         with self.assertRaises(queue.Empty):
             first.records.get(timeout=1)
         self.assertLess((cpu_seconds(first.pid) - before) / (time.monotonic() - begun), 0.05)
-        self.told(first.expect("init"), "DDL_ETIMEDOUT", 7, f"127.0.0.1:{world.port}", "does not answer")
+        self.told(first.expect("init"), "DDL_ETIMEDOUT", 7, f"127.0.0.1:{world.port}", "did not answer")
         first.finish(0)
 
 

@@ -2,6 +2,7 @@
 #include "redis_server.h"
 #include "world.h"
 
+#include "base/failpoint.h"
 #include "base/log.h"
 #include "io/address.h"
 #include "io/socket.h"
@@ -356,6 +357,32 @@ static void a_store_for_threads_is_refused_to_processes(void **state)
     assert_int_equal(unsetenv("DDL_LAUNCH"), 0);
     expect(&rank, DDL_ECONFIG, -1, 0.3, "threads of one process", "tcp://");
 }
+
+#ifdef DDL_FAILPOINTS
+static void a_rank_that_cannot_let_others_in_does_not_blame_them(void **state)
+{
+    struct world_rank rank;
+    static struct lines lines;
+    struct place place;
+    char own[80];
+    (void)state;
+    place_open(&place, &kinds[0]);
+    world_init(&rank, 1, place.url, 300);
+    rank.nranks = 2;
+    lines.count = 0;
+    ddl_set_log(keep_line, &lines);
+    ddl_failpoint_arm("io.accept");
+    world_start(&rank);
+    world_finish(&rank);
+    ddl_failpoint_arm(NULL);
+    ddl_set_log(NULL, NULL);
+    snprintf(own, sizeof own, "[%d]: it cannot let others in", (int)getpid());
+    expect(&rank, DDL_ERESOURCE, 0, 1.3, own, "ulimit -n: Too many open files");
+    assert_int_equal(lines.count, 1);
+    assert_non_null(strstr(lines.text[0], "rank 0 cannot let anybody in for now: Too many open files"));
+    place_close(&place);
+}
+#endif
 
 static void who_waits_for_rank_0_is_told_what_keeps_it_out(void **state)
 {
@@ -791,6 +818,9 @@ int main(void)
         cmocka_unit_test(a_missing_rank_0_is_named),
         cmocka_unit_test(a_store_at_all_addresses_is_warned_of),
         cmocka_unit_test(a_store_for_threads_is_refused_to_processes),
+#ifdef DDL_FAILPOINTS
+        cmocka_unit_test(a_rank_that_cannot_let_others_in_does_not_blame_them),
+#endif
         cmocka_unit_test(who_waits_for_rank_0_is_told_what_keeps_it_out),
         cmocka_unit_test(a_missing_rank_is_named_in_every_store),
         cmocka_unit_test(bad_settings_are_told_at_once),

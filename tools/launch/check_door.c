@@ -9,11 +9,12 @@
 
 #include <errno.h>
 
-enum { ACCEPTS_PER_TURN = 64 };
+enum { ACCEPTS_PER_TURN = 64, PAUSE_MS = 100 };
 
 struct entrance {
     int listener;
     ddl_watch *watch;
+    ddl_alarm *alarm; /* to accept again */
 };
 
 struct check_door {
@@ -33,12 +34,19 @@ static void on_caller(void *arg, int events)
         int fd, error = ddl_socket_accept(entrance->listener, &fd, &from);
         if (error == EAGAIN)
             return;
-        if (error != 0) { /* no descriptor, say: the system's queue is left to them */
+        if (error != 0) { /* no descriptor, say: for now the system's queue is left to them */
             ddl_watch_set(entrance->watch, 0);
+            ddl_alarm_set(entrance->alarm, PAUSE_MS);
             return;
         }
         ddl_socket_close(&fd);
     }
+}
+
+static void accept_again(void *arg)
+{
+    struct entrance *entrance = arg;
+    ddl_watch_set(entrance->watch, DDL_READABLE);
 }
 
 static void open_on_service(void *arg)
@@ -49,6 +57,8 @@ static void open_on_service(void *arg)
         door->status = ddl_watch_open(door->service, entrance->listener, on_caller, entrance,
                                       &entrance->watch, door->err);
         if (door->status == DDL_OK)
+            door->status = ddl_alarm_open(door->service, accept_again, entrance, &entrance->alarm, door->err);
+        if (door->status == DDL_OK)
             ddl_watch_set(entrance->watch, DDL_READABLE);
     }
 }
@@ -56,8 +66,10 @@ static void open_on_service(void *arg)
 static void close_on_service(void *arg)
 {
     check_door *door = arg;
-    for (int i = 0; i < door->count; i++)
+    for (int i = 0; i < door->count; i++) {
         ddl_watch_close(door->entrances[i].watch);
+        ddl_alarm_close(door->entrances[i].alarm);
+    }
 }
 
 ddl_status check_door_open(ddl_service *service, const int listeners[], int count, check_door **out,
