@@ -456,11 +456,12 @@ static ddl_status late(struct store_tcp *tcp, ddl_error *err)
     return DDL_ETIMEDOUT;
 }
 
-/* Read what is there; DDL_EPEERLOST at the end of the stream. */
-static ddl_status take_in(struct store_tcp *tcp, ddl_error *err)
+/* Read what is there; *any: something was. DDL_EPEERLOST at the end of the stream. */
+static ddl_status take_in(struct store_tcp *tcp, bool *any, ddl_error *err)
 {
     uint8_t data[READ_BYTES];
     ssize_t count = ddl_wire_read(&tcp->wire, data, sizeof data);
+    *any = count > 0;
     if (count > 0)
         return ddl_store_inbox_feed(&tcp->inbox, data, (size_t)count, err);
     if (count == 0)
@@ -480,6 +481,40 @@ static ddl_status next_message(struct store_tcp *tcp, ddl_store_message *message
     return failed(tcp, err);
 }
 
+/* Whether rank 0 has said that the run failed, among all that it said before the connection broke. */
+static bool has_told_failure(struct store_tcp *tcp)
+{
+    ddl_store_message message;
+    ddl_error ignored;
+    bool any = true;
+    while (any && !tcp->failed) {
+        bool found = true;
+        while (found)
+            if (next_message(tcp, &message, &found, &ignored) != DDL_OK)
+                return tcp->failed;
+        if (take_in(tcp, &any, &ignored) != DDL_OK)
+            any = false;
+    }
+    return tcp->failed;
+}
+
+static ddl_status send_bytes(struct store_tcp *tcp, const ddl_bytes *out, ddl_deadline deadline,
+                             ddl_error *err)
+{
+    size_t sent = 0;
+    while (sent < out->bytes || !ddl_wire_flush(&tcp->wire)) {
+        ssize_t count =
+            sent < out->bytes ? ddl_wire_write(&tcp->wire, out->data + sent, out->bytes - sent) : -1;
+        if (count > 0)
+            sent += (size_t)count;
+        else if (count < 0 && errno != EAGAIN)
+            return broke(tcp, err);
+        else if (!ddl_socket_wait(tcp->wire.fd, POLLOUT, deadline))
+            return late(tcp, err);
+    }
+    return DDL_OK;
+}
+
 static ddl_status send_message(struct store_tcp *tcp, const ddl_store_message *message, ddl_deadline deadline,
                                ddl_error *err)
 {
@@ -487,18 +522,14 @@ static ddl_status send_message(struct store_tcp *tcp, const ddl_store_message *m
     ddl_status status = DDL_OK;
     if (!ddl_store_message_encode(message, &out))
         status = DDL_FAIL(err, DDL_ENOMEM, "no memory for a request to the store");
-    size_t sent = 0;
-    while (status == DDL_OK && (sent < out.bytes || !ddl_wire_flush(&tcp->wire))) {
-        ssize_t count = sent < out.bytes ? ddl_wire_write(&tcp->wire, out.data + sent, out.bytes - sent) : -1;
-        if (count > 0)
-            sent += (size_t)count;
-        else if (count < 0 && errno != EAGAIN)
-            status = broke(tcp, err);
-        else if (!ddl_socket_wait(tcp->wire.fd, POLLOUT, deadline))
-            status = late(tcp, err);
-    }
+    else
+        status = send_bytes(tcp, &out, deadline, err);
     ddl_bytes_fini(&out);
-    return status;
+    bool is_broken = status == DDL_EPEERLOST || status == DDL_EPROTO;
+    if (!is_broken || !has_told_failure(tcp))
+        return status;
+    tcp->base.is_lost = false; /* the run has failed; that rank 0 has gone comes of it */
+    return failed(tcp, err);
 }
 
 /* Wait for the reply to request id; its views hold until the next request. DDL_ETIMEDOUT: not by the
@@ -507,7 +538,7 @@ static ddl_status await_reply(struct store_tcp *tcp, uint32_t id, ddl_deadline d
                               ddl_store_message *reply, ddl_error *err)
 {
     for (;;) {
-        bool found;
+        bool found, any;
         DDL_TRY(next_message(tcp, reply, &found, err));
         if (found && reply->id == id)
             break;
@@ -515,7 +546,7 @@ static ddl_status await_reply(struct store_tcp *tcp, uint32_t id, ddl_deadline d
             continue; /* the reply to a request that was given up */
         if (!ddl_socket_wait(tcp->wire.fd, POLLIN, deadline))
             return late(tcp, err);
-        DDL_TRY(take_in(tcp, err));
+        DDL_TRY(take_in(tcp, &any, err));
     }
     if (reply->kind == DDL_STORE_REFUSED) {
         ddl_error refusal;
@@ -543,17 +574,7 @@ static ddl_status ask(struct store_tcp *tcp, ddl_store_message *request, ddl_dea
     request->id = ++tcp->next_id;
     if (deadline < least)
         deadline = least; /* also when the caller's time is over: a question deserves its answer */
-    ddl_status status = send_message(tcp, request, deadline, err);
-    if (status == DDL_EPEERLOST) {
-        /* Rank 0 may have said why before it left. */
-        bool found = true;
-        ddl_error ignored;
-        while (take_in(tcp, &ignored) == DDL_OK && found)
-            DDL_TRY(next_message(tcp, reply, &found, err));
-        return lost(tcp, err);
-    }
-    if (status != DDL_OK)
-        return status;
+    DDL_TRY(send_message(tcp, request, deadline, err));
     return await_reply(tcp, request->id, deadline, reply, err);
 }
 
@@ -649,10 +670,10 @@ static ddl_status tcp_check(ddl_store *store, ddl_error *err)
 {
     struct store_tcp *tcp = as_tcp(store);
     ddl_store_message message;
-    bool found;
+    bool found, any;
     if (tcp->failed)
         return failed(tcp, err);
-    ddl_status status = take_in(tcp, err);
+    ddl_status status = take_in(tcp, &any, err);
     do {
         DDL_TRY(next_message(tcp, &message, &found, err));
     } while (found);

@@ -682,6 +682,28 @@ static size_t read_some(int fd, uint8_t *data, size_t bytes)
     return (size_t)count;
 }
 
+static void shake_hands(int fd, ddl_hello *hello)
+{
+    uint8_t data[512];
+    for (;;) {
+        ddl_view out = ddl_hello_output(hello);
+        size_t wanted = ddl_hello_wants(hello);
+        if (out.bytes == 0 && wanted == 0)
+            break;
+        if (out.bytes > 0) {
+            write_all(fd, out);
+            ddl_hello_sent(hello, out.bytes);
+        } else {
+            size_t count = read_some(fd, data, wanted);
+            assert_true(count > 0);
+            ddl_hello_feed(hello, data, count);
+        }
+        if (hello->state == DDL_HELLO_JUDGING)
+            ddl_hello_judge(hello, DDL_HELLO_WELCOME);
+    }
+    assert_int_equal(hello->state, DDL_HELLO_ACCEPTED);
+}
+
 /* A connected socket that has shaken hands as this rank. */
 static int connect_raw(const struct place *place, int rank)
 {
@@ -689,27 +711,12 @@ static int connect_raw(const struct place *place, int rank)
     self.channel = DDL_CHANNEL_STORE;
     ddl_hello hello;
     ddl_address address;
-    uint8_t data[512];
     int fd = -1;
     assert_true(ddl_address_parse("127.0.0.1", (uint16_t)atoi(strrchr(place->url, ':') + 1), &address));
     assert_int_equal(ddl_socket_connect(&address, &fd, NULL), DDL_OK);
     wait_for(fd, POLLOUT);
     ddl_hello_start_client(&hello, &self);
-    for (;;) {
-        ddl_view out = ddl_hello_output(&hello);
-        size_t wanted = ddl_hello_wants(&hello);
-        if (out.bytes == 0 && wanted == 0)
-            break;
-        if (out.bytes > 0) {
-            write_all(fd, out);
-            ddl_hello_sent(&hello, out.bytes);
-        } else {
-            size_t count = read_some(fd, data, wanted);
-            assert_true(count > 0);
-            ddl_hello_feed(&hello, data, count);
-        }
-    }
-    assert_int_equal(hello.state, DDL_HELLO_ACCEPTED);
+    shake_hands(fd, &hello);
     return fd;
 }
 
@@ -760,6 +767,52 @@ static void replies_that_nobody_reads_are_not_made(void **state)
     ddl_store_inbox_fini(&inbox);
     ddl_bytes_fini(&requests);
     place_close(&place);
+}
+
+/* What rank 0 said before its connection broke counts, whatever it said before that. */
+static void a_failure_is_heard_though_rank_0_has_gone(void **state)
+{
+    (void)state;
+    for (int waits = 0; waits < 2; waits++) {
+        struct place place = { .nranks = 2 };
+        struct entering client = { .place = &place, .rank = 1 };
+        pthread_t thread;
+        const struct linger at_once = { .l_onoff = 1 };
+        ddl_hello_party self = party(0, 2);
+        ddl_hello hello;
+        ddl_address any, bound, from;
+        ddl_bytes words = { 0 }, value = { 0 };
+        ddl_error cause, error;
+        uint8_t coded[DDL_STORE_ERROR_BYTES];
+        int listener = -1, fd = -1;
+        self.channel = DDL_CHANNEL_STORE;
+        assert_true(ddl_address_parse("127.0.0.1", 0, &any));
+        assert_int_equal(ddl_socket_listen(&any, 1, &listener, &bound, NULL), DDL_OK);
+        snprintf(place.url, sizeof place.url, "tcp://127.0.0.1:%u", ddl_address_port(&bound));
+        assert_int_equal(pthread_create(&thread, NULL, enter_rank, &client), 0);
+        wait_for(listener, POLLIN);
+        assert_int_equal(ddl_socket_accept(listener, &fd, &from), 0);
+        ddl_hello_start_server(&hello, &self);
+        shake_hands(fd, &hello);
+        pthread_join(thread, NULL);
+        ddl_store *store = place.stores[1];
+        assert_int_equal(client.status, DDL_OK);
+        (void)ddl_error_set(&cause, DDL_ESTORE, "enough");
+        const ddl_store_message old = { .kind = DDL_STORE_DONE, .id = 1000 };
+        const ddl_store_message last = { .kind = DDL_STORE_FAILED,
+                                         .value = { coded, ddl_store_error_encode(&cause, coded) } };
+        assert_true(ddl_store_message_encode(&old, &words) && ddl_store_message_encode(&last, &words));
+        write_all(fd, ddl_bytes_view(&words));
+        assert_int_equal(setsockopt(fd, SOL_SOCKET, SO_LINGER, &at_once, sizeof at_once), 0);
+        ddl_socket_close(&fd);
+        ddl_socket_close(&listener);
+        ddl_status status = ddl_store_get(store, "x", waits ? soon() : ddl_now_ns(), &value, &error);
+        if (status != DDL_ESTORE || strcmp(error.text, "enough") != 0)
+            fail_msg("%s: %s", ddl_status_name(status), error.text);
+        assert_false(ddl_store_is_lost(store));
+        ddl_bytes_fini(&words);
+        ddl_store_destroy(store, soon());
+    }
 }
 
 /* Whoever fills the table without taking part makes room for a rank that comes. */
@@ -1240,6 +1293,7 @@ int main(void)
         cmocka_unit_test(another_world_size_is_told_and_fails_the_run),
         cmocka_unit_test(opening_ends_by_its_deadline_where_nobody_serves),
         cmocka_unit_test(replies_that_nobody_reads_are_not_made),
+        cmocka_unit_test(a_failure_is_heard_though_rank_0_has_gone),
         cmocka_unit_test(clients_that_take_no_part_make_room),
         cmocka_unit_test(another_secret_or_level_is_told_and_harms_nobody),
         cmocka_unit_test(forged_values_of_the_file_store_are_not_read),
