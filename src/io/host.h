@@ -1,7 +1,8 @@
 /*
  * host.h - facts about this machine: who it is, how many CPUs this process may use, and fresh random bytes.
  *
- * host_linux.c and host_posix.c each implement ddl_host_id, ddl_host_cpus and ddl_host_random.
+ * host_linux.c and host_posix.c each implement ddl_host_id, ddl_host_cpus, ddl_host_random and
+ * ddl_host_keeps.
  */
 #ifndef DDL_IO_HOST_H
 #define DDL_IO_HOST_H
@@ -27,6 +28,10 @@ void ddl_host_name(char name[DDL_HOST_NAME_TEXT]);
 
 /* Unpredictable bytes. DDL_ERESOURCE: the system gives none. */
 DDL_MUST_USE ddl_status ddl_host_random(void *data, size_t bytes, ddl_error *err);
+
+/* Whether this folder is on a disk of this machine, or in its memory. False: on others' too, or that is
+ * unknown. */
+bool ddl_host_keeps(const char *folder);
 
 /* Bytes of memory in this machine; 0: unknown. */
 uint64_t ddl_host_memory(void);

@@ -11,6 +11,7 @@
 #include <string.h>
 #include <sys/random.h>
 #include <sys/stat.h>
+#include <sys/vfs.h>
 
 static bool read_text(const char *path, char *text, size_t text_bytes)
 {
@@ -151,4 +152,19 @@ ddl_status ddl_host_random(void *data, size_t bytes, ddl_error *err)
             have += (size_t)count;
     }
     return DDL_OK;
+}
+
+bool ddl_host_keeps(const char *folder)
+{
+    /* From <linux/magic.h>, which does not have them all: ext2 to 4, XFS, Btrfs, tmpfs, ramfs, overlayfs,
+     * ZFS, F2FS. */
+    static const uint32_t kept[] = { 0xef53,     0x58465342, 0x9123683e, 0x01021994,
+                                     0x858458f6, 0x794c7630, 0x2fc12fc1, 0xf2f52010 };
+    struct statfs facts;
+    if (statfs(folder, &facts) != 0)
+        return false;
+    for (size_t i = 0; i < sizeof kept / sizeof *kept; i++)
+        if ((uint32_t)facts.f_type == kept[i])
+            return true;
+    return false;
 }

@@ -210,7 +210,8 @@ static bool write_file(int folder, const char *name, ddl_view content)
 /* Where files have one name only: others may see the file while it is empty, see is_being_made. */
 static bool lacks_links(int error)
 {
-    return error == EPERM || error == EOPNOTSUPP || error == ENOTSUP || error == ENOSYS;
+    return error == EPERM || error == EOPNOTSUPP || error == ENOTSUP || error == ENOSYS || error == EXDEV ||
+           error == EMLINK || error == EACCES;
 }
 
 /* Write a fresh secret beside, and link it to its name unless that has been taken meanwhile. */
@@ -226,6 +227,9 @@ static ddl_status make_file(int folder, const char *path, bool *made, ddl_error 
     secret->data[secret->bytes++] = '\n';
     bool written = write_file(folder, beside, ddl_secret_view(secret));
     *made = written && !DDL_FAILPOINT_OS("rendezvous.link", EPERM) &&
+            !DDL_FAILPOINT_OS("rendezvous.link-exdev", EXDEV) &&
+            !DDL_FAILPOINT_OS("rendezvous.link-emlink", EMLINK) &&
+            !DDL_FAILPOINT_OS("rendezvous.link-eacces", EACCES) &&
             linkat(folder, beside, folder, "secret", 0) == 0;
     int error = errno;
     if (written)
@@ -239,6 +243,18 @@ static ddl_status make_file(int folder, const char *path, bool *made, ddl_error 
         return DDL_OK;
     return DDL_FAIL_OS(err, DDL_ECONFIG, error,
                        "cannot make the secret in %s; name another file in DDL_SECRET_FILE", path);
+}
+
+/* Whoever makes it may be stopped, and nobody knows whether for good; so it is for its user to remove it. */
+static ddl_status fail_half_made(int fd, const char *path, ddl_error *err)
+{
+    struct stat facts;
+    DDL_TRY(check_file(fd, path, err));
+    bool is_empty = fstat(fd, &facts) != 0 || facts.st_size == 0;
+    return DDL_FAIL(
+        err, DDL_ECONFIG,
+        "the secret in %s %s, as if whoever made it had been stopped: remove it, and another is made", path,
+        is_empty ? "is empty" : "has less than 16 bytes");
 }
 
 /* Whether another process has made this file and not yet written all of it, as far as can be told. */
@@ -263,7 +279,8 @@ static ddl_status read_in_folder(int folder, const char *path, bool may_make, bo
             continue;
         }
         if (fd >= 0) {
-            ddl_status status = read_whole(fd, path, secret, err);
+            ddl_status status =
+                is_being_made(fd) ? fail_half_made(fd, path, err) : read_whole(fd, path, secret, err);
             close(fd);
             return status;
         }

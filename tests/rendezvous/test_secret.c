@@ -90,6 +90,13 @@ static void so_it_is_where_files_have_one_name_only(void **state)
     (void)state;
     ddl_failpoint_arm("rendezvous.link");
     make_in_many_threads(ROUNDS);
+    /* As network file systems say it. */
+    static const char *const others[] = { "rendezvous.link-exdev", "rendezvous.link-emlink",
+                                          "rendezvous.link-eacces" };
+    for (size_t i = 0; i < sizeof others / sizeof *others; i++) {
+        ddl_failpoint_arm(others[i]);
+        make_in_many_threads(2);
+    }
     ddl_failpoint_arm(NULL);
 }
 #endif
@@ -127,6 +134,33 @@ static void a_file_that_is_just_being_written_is_waited_for(void **state)
     assert_int_equal(ddl_secret_view(secret).bytes, 16);
     ddl_secret_destroy(secret);
     close(fd);
+    assert_int_equal(unlink(file), 0);
+    assert_int_equal(rmdir(inner), 0);
+    assert_int_equal(rmdir(folder), 0);
+}
+
+/* By a process that was killed; nobody can know whether it is still to come, so nobody else removes it. */
+static void a_file_that_was_left_empty_is_to_be_removed(void **state)
+{
+    char folder[] = "/tmp/ddl-secret-XXXXXX", inner[64], file[80], path[DDL_SECRET_PATH];
+    ddl_secret *secret = NULL;
+    ddl_error error;
+    (void)state;
+    assert_non_null(mkdtemp(folder));
+    setenv("HOME", folder, 1);
+    snprintf(inner, sizeof inner, "%s/.ddl", folder);
+    snprintf(file, sizeof file, "%s/secret", inner);
+    assert_int_equal(mkdir(inner, 0700), 0);
+    int fd = open(file, O_WRONLY | O_CREAT | O_EXCL, 0600);
+    assert_true(fd >= 0);
+    close(fd);
+    assert_int_equal(ddl_secret_of_home(true, path, NULL, &secret, &error), DDL_ECONFIG);
+    assert_non_null(strstr(error.text, file));
+    assert_non_null(strstr(error.text, "is empty"));
+    assert_non_null(strstr(error.text, "remove it"));
+    assert_int_equal(unlink(file), 0);
+    assert_int_equal(ddl_secret_of_home(true, path, NULL, &secret, &error), DDL_OK);
+    ddl_secret_destroy(secret);
     assert_int_equal(unlink(file), 0);
     assert_int_equal(rmdir(inner), 0);
     assert_int_equal(rmdir(folder), 0);
@@ -196,6 +230,7 @@ int main(void)
         cmocka_unit_test(so_it_is_where_files_have_one_name_only),
 #endif
         cmocka_unit_test(a_file_that_is_just_being_written_is_waited_for),
+        cmocka_unit_test(a_file_that_was_left_empty_is_to_be_removed),
         cmocka_unit_test(a_secret_that_may_not_be_made_is_not_there),
         cmocka_unit_test(fresh_secrets_differ),
         cmocka_unit_test(a_line_end_does_not_count),

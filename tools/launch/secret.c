@@ -3,7 +3,10 @@
 
 #include "base/clock.h"
 #include "io/guarded.h"
+#include "io/host.h"
+#include "io/interface.h"
 #include "io/note.h"
+#include "io/resolve.h"
 #include "rendezvous/secret.h"
 
 #include <errno.h>
@@ -18,7 +21,8 @@
 
 enum {
     APPEAR_MS = 5000,       /* for a file that node 0, started at the same time, makes on first use */
-    APPEAR_SHORT_MS = 1000, /* where somebody can be asked */
+    APPEAR_SHORT_MS = 1000, /* where it hardly can, or somebody can be asked */
+    RESOLVE_MS = 1000,
     LOOK_MS = 100,
     LOWEST_DESCRIPTOR = 100,
     SOURCE_MOST = DDL_NOTE_BYTES - DDL_SECRET_MOST - (int)sizeof DDL_NOTE_MAGIC
@@ -130,6 +134,29 @@ static void tell_of_new_file(const launch_options *options, const char *path)
         path, options->master_addr, path);
 }
 
+/* Whether node 0 is on this host, as far as can be told. */
+static bool may_be_here(const char *master)
+{
+    ddl_address addresses[DDL_RESOLVE_MAX];
+    int count = 0;
+    if (ddl_resolve(master, 1, ddl_deadline_in_ms(RESOLVE_MS), addresses, &count, NULL) != DDL_OK)
+        return true;
+    for (int i = 0; i < count; i++)
+        if (ddl_address_is_loopback(&addresses[i]) || ddl_interface_is_local(&addresses[i]))
+            return true;
+    return false;
+}
+
+/* Whether what node 0 makes may come to be seen here. */
+static bool may_share_home(const launch_options *options, const char *path)
+{
+    char home[DDL_SECRET_PATH];
+    snprintf(home, sizeof home, "%s", path);
+    for (int i = 0; i < 2; i++) /* less .ddl/secret */
+        *strrchr(home, '/') = '\0';
+    return !ddl_host_keeps(home[0] != '\0' ? home : "/") || may_be_here(options->master_addr);
+}
+
 static ddl_status of_home(const launch_options *options, ddl_secret **secret, ddl_error *err)
 {
     char path[DDL_SECRET_PATH] = "";
@@ -140,7 +167,9 @@ static ddl_status of_home(const launch_options *options, ddl_secret **secret, dd
     if (*secret != NULL)
         return DDL_OK;
     int terminal = open_terminal();
-    ddl_deadline deadline = ddl_deadline_in_ms(terminal >= 0 ? APPEAR_SHORT_MS : APPEAR_MS);
+    /* On a disk of its own there is nothing to be waited for, unless a container shares it with others. */
+    int wait_ms = terminal < 0 && may_share_home(options, path) ? APPEAR_MS : APPEAR_SHORT_MS;
+    ddl_deadline deadline = ddl_deadline_in_ms(wait_ms);
     ddl_status status = DDL_OK;
     while (status == DDL_OK && *secret == NULL && !ddl_deadline_passed(deadline)) {
         poll(NULL, 0, LOOK_MS);
@@ -153,10 +182,11 @@ static ddl_status of_home(const launch_options *options, ddl_secret **secret, dd
     if (status == DDL_OK && *secret == NULL)
         return DDL_FAIL(
             err, DDL_ECONFIG,
-            "node %d has no secret by which the nodes of this job know each other: copy that of node 0 "
+            "node %d has no secret by which the nodes of this job know each other, and node 0 made none "
+            "that is seen here within %d s: copy that of node 0 "
             "(scp %s:.ddl/secret %s), name a file with --secret_file, start at a terminal to be asked "
             "for it, or use --security off on all nodes",
-            options->node_rank, options->master_addr, path);
+            options->node_rank, wait_ms / 1000, options->master_addr, path);
     return status;
 }
 
