@@ -80,6 +80,7 @@ typedef struct peer_link {
     link_state state;
     uv_poll_t poll;
     bool poll_open, wants_writable;
+    bool last_words; /* the owner is being told that the link is lost, and may still answer */
     bool deaf; /* a write failed. What the peer said before it closed may still be unread: reading tells the
                   end */
 
@@ -322,7 +323,7 @@ static void mark_dirty(peer_link *link)
 
 static void queue_control(peer_link *link, const ddl_frame *frame, const void *payload)
 {
-    if (link->state >= LINK_LEFT)
+    if (link->state >= LINK_LEFT && !link->last_words)
         return;
     want_link(link);
     ddl_frame with_credit = *frame;
@@ -1515,15 +1516,30 @@ static void let_go_of_heap(peer_link *link)
     ddl_lanes_drop_heap(link->mesh->lanes, link->peer);
 }
 
+/* Who sent what cannot be is there to hear why nobody listens any more: as far as that goes at once, and not
+ * in the middle of a message. */
+static void say_last_words(peer_link *link)
+{
+    struct iovec words = { link->control.data + link->control_sent,
+                           link->control.bytes - link->control_sent };
+    bool between_frames = !link->begun || link->header_sent == 0;
+    if (between_frames && words.iov_len > 0)
+        (void)!send_parts(link, &words, 1);
+}
+
 static void link_lost(peer_link *link, int os_errno, const ddl_error *error)
 {
     link_state before = link->state;
     link->state = LINK_LOST;
+    link->last_words = before == LINK_OPEN && error != NULL && !link->deaf;
     let_go_of_heap(link);
     stop_watching(link);
     note_unread(link);
     if (before < LINK_LEFT)
         link->mesh->owner.lost(link->mesh->owner.arg, link->peer, os_errno, error);
+    if (link->last_words)
+        say_last_words(link);
+    link->last_words = false;
 }
 
 /* Reading or writing failed. */

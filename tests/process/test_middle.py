@@ -271,6 +271,7 @@ class Frames(Tests):
             for rank in ranks:
                 while (record := rank.next()) is not None:
                     self.assertIn(record["status"] == "DDL_OK", (record.get("exact", True), False), rank.story())
+                    self.assertTrue(code != "DDL_EPROTO" or record["status"] != "DDL_EPEERLOST", rank.story())
                 rank.finish(0)
             world.__exit__()
 

@@ -51,11 +51,16 @@ static void on_left(void *arg, int peer)
 
 static void on_lost(void *arg, int peer, int os_errno, const ddl_error *error)
 {
-    (void)peer;
     (void)os_errno;
     side *me = arg;
     me->lost++;
     me->lost_code = error != NULL ? error->code : DDL_EPEERLOST;
+    if (error == NULL)
+        return;
+    ddl_notice why = { .code = error->code, .culprit = peer, .witness = 1 - peer };
+    ddl_frame frame = { .type = DDL_FRAME_ABORT };
+    snprintf(why.text, sizeof why.text, "%.300s", error->text);
+    ddl_mesh_tell(me->mesh, peer, &frame, &why);
 }
 
 static bool sweep(void *arg)

@@ -475,6 +475,24 @@ static void goodbye_is_heard_although_the_connection_was_reset(void **state)
     close_side(&me);
 }
 
+/* Whoever sent what is no frame hears why that was the end. */
+static void check_last_words(int socket)
+{
+    uint8_t said[DDL_FRAME_BYTES + DDL_FRAME_NOTICE_LIMIT];
+    ddl_frame frame;
+    ddl_notice notice;
+    ssize_t count = recv(socket, said, sizeof said, MSG_DONTWAIT);
+    assert_true(count > DDL_FRAME_BYTES);
+    assert_int_equal(ddl_frame_decode(said, &frame, NULL), DDL_OK);
+    assert_int_equal(frame.type, DDL_FRAME_ABORT);
+    assert_int_equal(frame.bytes, count - DDL_FRAME_BYTES);
+    assert_int_equal(ddl_notice_decode((ddl_view){ said + DDL_FRAME_BYTES, frame.bytes }, 2, &notice, NULL),
+                     DDL_OK);
+    assert_int_equal(notice.code, DDL_EPROTO);
+    assert_int_equal(notice.culprit, 0);
+    assert_non_null(strstr(notice.text, "no frame"));
+}
+
 static void bytes_that_are_no_frames_end_the_link(void **state)
 {
     (void)state;
@@ -492,6 +510,7 @@ static void bytes_that_are_no_frames_end_the_link(void **state)
             ddl_engine_progress(me.engine);
         assert_int_equal(me.lost, 1);
         assert_int_equal(me.lost_code, DDL_EPROTO);
+        check_last_words(sockets[0]);
         close_side(&me);
         close(sockets[0]);
     }
@@ -704,6 +723,8 @@ static void nonsense_in_a_lane_ends_the_link(void **state)
     drive(pair, 2);
     assert_int_equal(pair[1].lost, 1);
     assert_int_equal(pair[1].lost_code, DDL_EPROTO);
+    assert_int_equal(pair[0].told, 1);
+    assert_int_equal(pair[0].notice.code, DDL_EPROTO);
     close_pair(pair);
 }
 
