@@ -425,6 +425,12 @@ static bool is_magic(const ddl_hello *hello)
     return memcmp(hello->in, magic, sizeof magic) == 0;
 }
 
+void ddl_hello_question(uint8_t question[DDL_HELLO_PREFIX_BYTES])
+{
+    memset(question, 0, DDL_HELLO_PREFIX_BYTES);
+    memcpy(question, magic, sizeof magic);
+}
+
 bool ddl_hello_tells_level(ddl_view first, ddl_security *level)
 {
     if (first.bytes < DDL_HELLO_PREFIX_BYTES || memcmp(first.data, magic, sizeof magic) != 0)

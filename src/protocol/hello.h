@@ -134,6 +134,10 @@ ddl_status ddl_hello_fail(const ddl_hello *hello, const char *where, ddl_error *
 
 ddl_status ddl_hello_verdict_status(ddl_hello_verdict verdict);
 
+/* What a stranger may ask without alarming anybody: a hello of version 0, which no server takes, and each
+ * answers with one whose first bytes tell its level. */
+void ddl_hello_question(uint8_t question[DDL_HELLO_PREFIX_BYTES]);
+
 /* Whether these are the first bytes of a hello, and then the level of security that they tell; needs
  * DDL_HELLO_PREFIX_BYTES. */
 bool ddl_hello_tells_level(ddl_view first, ddl_security *level);

@@ -15,9 +15,9 @@
 enum { DDL_PORT_OWNER_TEXT = 128 };
 
 /*
- * Ask for half a second at most, and leave without a trace in a run of the same level; at level tls nothing
- * is asked. self is who asks. text is to follow "in use by": "rank 0 of run 5f2a9c01 of ddl (2 ranks)", or
- * what else is known.
+ * Ask for half a second at most, and leave without a trace in the run that is asked. self is who asks. text
+ * is to follow "in use by": "rank 0 of run 5f2a9c01 of ddl (2 ranks)", or what else is known; of a run of
+ * another level, or of level tls, that is its level.
  */
 void ddl_port_owner_text(const ddl_hello_party *self, const ddl_address *at, char text[DDL_PORT_OWNER_TEXT]);
 

@@ -183,6 +183,10 @@ class Joining(Security):
             self.assertIn(f"port {world.port} on 127.0.0.1 is in use by rank 0 of run {run[:8]} of ddl (2 ranks)",
                           record["text"])
             self.assertLess((record["end_ns"] - record["begin_ns"]) / 1e9, bound(1), record)
+        third = self.world(3, DDL_SECURITY="off")  # has no business at a door of level auth
+        third.port = world.port
+        self.assertIn("in use by another run of ddl, of security level auth; choose another",
+                      third.start(0, "init").expect("init", "DDL_ENETWORK")["text"])
         ranks.append(world.start(1, "init", CALL, "free"))
         self.all_join(ranks)
         said = "".join(ranks[0].errors)

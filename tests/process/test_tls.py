@@ -127,6 +127,18 @@ class Refusing(Tls):
                          "rank 1 has security level tls", f"has {level}", "DDL_SECURITY")
             self.all_do([first, world.start(1, "init", CALL, "free")], "init", "call", "free")
 
+    def test_whose_port_it_is_is_told(self):
+        """In clear, and that run is not alarmed."""
+        world = self.world(2)
+        first = world.start(0, "init", CALL, "free")
+        self.connect(world.port).close()  # it listens
+        for level in ("auth", "tls"):
+            second = self.world(2, DDL_SECURITY=level)
+            second.port = world.port
+            self.refused(second.start(0, "init"), "DDL_ENETWORK", "in use by another run of ddl, of security level tls;")
+        self.all_do([first, world.start(1, "init", CALL, "free")], "init", "call", "free")
+        self.assertNotIn("turned away", "".join(first.errors))
+
     def test_a_program_that_does_not_speak_tls_is_told_of(self):
         for answer in (b"HTTP/1.1 400 Bad Request\r\n\r\n", b"-ERR unknown command\r\n" * 9):
             world = self.world(2)
