@@ -66,7 +66,7 @@ void ddl_local_bell_silence(int fd);
 
 /* ---- doors ---- */
 
-enum { DDL_LOCAL_NAME_BYTES = 32, DDL_LOCAL_FDS = 2 };
+enum { DDL_LOCAL_NAME_BYTES = 32, DDL_LOCAL_FDS_MOST = 250 };
 
 /*
  * A listening socket that only processes of this host (and network namespace) reach, under a fresh random
@@ -83,12 +83,14 @@ DDL_MUST_USE ddl_status ddl_local_connect(const char name[DDL_LOCAL_NAME_BYTES],
 DDL_MUST_USE ddl_status ddl_local_accept(int listener, int *fd, ddl_error *err);
 
 /*
- * Send, and receive, a note together with DDL_LOCAL_FDS descriptors. DDL_ETIMEDOUT: nothing has come yet.
- * DDL_EPEERLOST: the other end has gone. DDL_EPROTO: something else came. What is received is close-on-exec.
+ * Send, and receive, a note together with descriptors, at most DDL_LOCAL_FDS_MOST. DDL_ETIMEDOUT: it could
+ * not be sent, as others have to take first what is under way, or nothing has come yet. DDL_EPEERLOST: the
+ * other end has gone. DDL_EPROTO: something else came, or more than room descriptors. What is received is
+ * close-on-exec.
  */
-DDL_MUST_USE ddl_status ddl_local_send(int fd, const void *note, size_t bytes,
-                                       const int descriptors[DDL_LOCAL_FDS], ddl_error *err);
-DDL_MUST_USE ddl_status ddl_local_receive(int fd, void *note, size_t bytes, int descriptors[DDL_LOCAL_FDS],
-                                          ddl_error *err);
+DDL_MUST_USE ddl_status ddl_local_send(int fd, const void *note, size_t bytes, const int descriptors[],
+                                       int count, ddl_error *err);
+DDL_MUST_USE ddl_status ddl_local_receive(int fd, void *note, size_t bytes, int descriptors[], int room,
+                                          int *count, ddl_error *err);
 
 #endif

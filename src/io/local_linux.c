@@ -2,6 +2,7 @@
 #define _GNU_SOURCE
 #include "io/local.h"
 
+#include "base/assert.h"
 #include "base/failpoint.h"
 #include "base/size.h"
 #include "io/host.h"
@@ -262,30 +263,38 @@ ddl_status ddl_local_accept(int listener, int *out, ddl_error *err)
 
 union ancillary {
     struct cmsghdr header;
-    char bytes[CMSG_SPACE(DDL_LOCAL_FDS * sizeof(int))];
+    char bytes[CMSG_SPACE(DDL_LOCAL_FDS_MOST * sizeof(int))];
 };
 
-ddl_status ddl_local_send(int fd, const void *note, size_t bytes, const int descriptors[DDL_LOCAL_FDS],
+ddl_status ddl_local_send(int fd, const void *note, size_t bytes, const int descriptors[], int count,
                           ddl_error *err)
 {
+    const size_t descriptor_bytes = (size_t)count * sizeof(int);
     union ancillary ancillary;
+    DDL_ASSERT(count >= 0);
+    DDL_ASSERT(count <= DDL_LOCAL_FDS_MOST);
     memset(&ancillary, 0, sizeof ancillary);
     struct iovec part = { (void *)note, bytes };
-    struct msghdr message = {
-        .msg_iov = &part, .msg_iovlen = 1, .msg_control = &ancillary, .msg_controllen = sizeof ancillary
-    };
-    struct cmsghdr *header = CMSG_FIRSTHDR(&message);
-    header->cmsg_level = SOL_SOCKET;
-    header->cmsg_type = SCM_RIGHTS;
-    header->cmsg_len = CMSG_LEN(DDL_LOCAL_FDS * sizeof(int));
-    memcpy(CMSG_DATA(header), descriptors, DDL_LOCAL_FDS * sizeof(int));
-    ssize_t sent = sendmsg(fd, &message, MSG_NOSIGNAL);
+    struct msghdr message = { .msg_iov = &part, .msg_iovlen = 1 };
+    if (count > 0) {
+        message.msg_control = &ancillary;
+        message.msg_controllen = CMSG_SPACE(descriptor_bytes);
+        struct cmsghdr *header = CMSG_FIRSTHDR(&message);
+        header->cmsg_level = SOL_SOCKET;
+        header->cmsg_type = SCM_RIGHTS;
+        header->cmsg_len = CMSG_LEN(descriptor_bytes);
+        memcpy(CMSG_DATA(header), descriptors, descriptor_bytes);
+    }
+    ssize_t sent = sendmsg(fd, &message, MSG_NOSIGNAL | MSG_DONTWAIT);
+    if (sent < 0 && (errno == EAGAIN || errno == EINTR || errno == ETOOMANYREFS))
+        return DDL_FAIL_OS(err, DDL_ETIMEDOUT, errno, "descriptors cannot be handed over now");
     if (sent != (ssize_t)bytes)
         return DDL_FAIL_OS(err, DDL_EPEERLOST, sent < 0 ? errno : 0, "cannot hand over descriptors");
     return DDL_OK;
 }
 
-ddl_status ddl_local_receive(int fd, void *note, size_t bytes, int descriptors[DDL_LOCAL_FDS], ddl_error *err)
+ddl_status ddl_local_receive(int fd, void *note, size_t bytes, int descriptors[], int room, int *count,
+                             ddl_error *err)
 {
     union ancillary ancillary;
     struct iovec part = { note, bytes };
@@ -298,18 +307,20 @@ ddl_status ddl_local_receive(int fd, void *note, size_t bytes, int descriptors[D
     if (got <= 0)
         return DDL_FAIL_OS(err, DDL_EPEERLOST, got < 0 ? errno : 0,
                            "the other end of a Unix socket has gone");
-    int received[DDL_LOCAL_FDS], count = 0;
+    int received[DDL_LOCAL_FDS_MOST], found = 0;
     struct cmsghdr *header = CMSG_FIRSTHDR(&message);
     if (header != NULL && header->cmsg_level == SOL_SOCKET && header->cmsg_type == SCM_RIGHTS) {
-        count = (int)((header->cmsg_len - CMSG_LEN(0)) / sizeof(int));
-        memcpy(received, CMSG_DATA(header), (size_t)count * sizeof(int)); /* no more fit the buffer */
+        found = (int)((header->cmsg_len - CMSG_LEN(0)) / sizeof(int));
+        memcpy(received, CMSG_DATA(header), (size_t)found * sizeof(int)); /* no more fit the buffer */
     }
-    if (got != (ssize_t)bytes || count != DDL_LOCAL_FDS) {
-        for (int i = 0; i < count; i++)
+    if (got != (ssize_t)bytes || found > room || (message.msg_flags & MSG_CTRUNC) != 0) {
+        for (int i = 0; i < found; i++)
             close(received[i]);
-        return DDL_FAIL(err, DDL_EPROTO, "a note of %zd bytes with %d descriptors, not %zu and %d", got,
-                        count, bytes, (int)DDL_LOCAL_FDS);
+        return DDL_FAIL(err, DDL_EPROTO,
+                        "a note of %zd bytes with %d descriptors%s, not %zu and at most %d (see ulimit -n)",
+                        got, found, (message.msg_flags & MSG_CTRUNC) != 0 ? " and more" : "", bytes, room);
     }
-    memcpy(descriptors, received, sizeof received);
+    memcpy(descriptors, received, (size_t)found * sizeof(int));
+    *count = found;
     return DDL_OK;
 }

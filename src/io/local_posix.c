@@ -103,15 +103,16 @@ ddl_status ddl_local_accept(int listener, int *fd, ddl_error *err)
     return missing(err);
 }
 
-ddl_status ddl_local_send(int fd, const void *note, size_t bytes, const int descriptors[DDL_LOCAL_FDS],
+ddl_status ddl_local_send(int fd, const void *note, size_t bytes, const int descriptors[], int count,
                           ddl_error *err)
 {
-    (void)fd, (void)note, (void)bytes, (void)descriptors;
+    (void)fd, (void)note, (void)bytes, (void)descriptors, (void)count;
     return missing(err);
 }
 
-ddl_status ddl_local_receive(int fd, void *note, size_t bytes, int descriptors[DDL_LOCAL_FDS], ddl_error *err)
+ddl_status ddl_local_receive(int fd, void *note, size_t bytes, int descriptors[], int room, int *count,
+                             ddl_error *err)
 {
-    (void)fd, (void)note, (void)bytes, (void)descriptors;
+    (void)fd, (void)note, (void)bytes, (void)descriptors, (void)room, (void)count;
     return missing(err);
 }

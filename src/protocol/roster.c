@@ -261,6 +261,11 @@ bool ddl_roster_connects(const ddl_roster *roster, int rank)
     return roster->connect == DDL_CONNECT_EAGER || ddl_overlay_has(roster->nranks, roster->rank, rank);
 }
 
+bool ddl_roster_connects_hosts(const ddl_roster *roster)
+{
+    return roster->connect != DDL_CONNECT_LAZY || ddl_overlay_is_complete(roster->nranks);
+}
+
 bool ddl_roster_is_sparse(const ddl_roster *roster)
 {
     if (roster->connect == DDL_CONNECT_LAZY_REMOTE && roster->node_count == 1)

@@ -73,6 +73,10 @@ static inline bool ddl_roster_is_neighbour(const ddl_roster *roster, int rank)
 /* Whether this process and that other rank are connected before anybody begins. The same both ways. */
 bool ddl_roster_connects(const ddl_roster *roster, int rank);
 
+/* Whether all pairs of ranks that are on one host are connected before anybody begins. The same on every
+ * rank. */
+bool ddl_roster_connects_hosts(const ddl_roster *roster);
+
 /* Whether there are pairs that are not. The same on every rank. */
 bool ddl_roster_is_sparse(const ddl_roster *roster);
 

@@ -1,10 +1,16 @@
-/* neighbours.c - who is lower is called by who is higher, as in the mesh. */
+/*
+ * neighbours.c - of a pair the lower rank is called by the higher one, as in the mesh.
+ *
+ * So where pairs of a host connect late. Where all are connected an usher (usher.h) does it for all of them.
+ */
 #include "rendezvous/neighbours.h"
 
 #include "base/bytes.h"
 #include "base/log.h"
 #include "io/local.h"
 #include "io/socket.h"
+#include "rendezvous/neighbour_talk.h"
+#include "rendezvous/usher.h"
 
 #include <errno.h>
 #include <poll.h>
@@ -43,54 +49,6 @@ static bool meets(const ddl_roster *roster, const ddl_wire wires[], int rank)
     return wires[rank].fd >= 0 && ddl_roster_is_neighbour(roster, rank);
 }
 
-/* ---- over the mesh's connections ---- */
-
-static ddl_status lost(const ddl_roster *roster, const ddl_wire wires[], int rank, int os_errno,
-                       ddl_error *err)
-{
-    ddl_status status;
-    if (os_errno == EBADMSG)
-        status =
-            DDL_FAIL(err, DDL_EPROTO, "rank %d on %s[%d]: TLS failed: %s", rank, roster->members[rank].host,
-                     (int)roster->members[rank].pid, ddl_wire_problem(&wires[rank]));
-    else
-        status = DDL_FAIL_OS(err, DDL_EPEERLOST, os_errno, "rank %d on %s[%d] ended while its neighbours met",
-                             rank, roster->members[rank].host, (int)roster->members[rank].pid);
-    err->culprit = rank;
-    return status;
-}
-
-static ddl_status too_late(const ddl_roster *roster, int rank, ddl_error *err)
-{
-    ddl_status status = DDL_FAIL(err, DDL_ETIMEDOUT, "rank %d on %s[%d] has not met its neighbours in time",
-                                 rank, roster->members[rank].host, (int)roster->members[rank].pid);
-    err->culprit = rank;
-    return status;
-}
-
-/* So little that it fits the buffers of a fresh connection. */
-static ddl_status tell(const ddl_roster *roster, ddl_wire wires[], int rank, const void *data, size_t bytes,
-                       ddl_error *err)
-{
-    ssize_t sent = ddl_wire_write(&wires[rank], data, bytes);
-    bool whole = sent == (ssize_t)bytes && !ddl_wire_has_unsent(&wires[rank]);
-    return whole ? DDL_OK : lost(roster, wires, rank, sent < 0 ? errno : 0, err);
-}
-
-static ddl_status hear(const ddl_roster *roster, ddl_wire wires[], int rank, void *data, size_t bytes,
-                       ddl_deadline deadline, ddl_error *err)
-{
-    for (size_t have = 0; have < bytes;) {
-        ssize_t got = ddl_wire_read(&wires[rank], (uint8_t *)data + have, bytes - have);
-        if (got == 0 || (got < 0 && errno != EAGAIN && errno != EWOULDBLOCK))
-            return lost(roster, wires, rank, got < 0 ? errno : 0, err);
-        if (got < 0 && !ddl_socket_wait(wires[rank].fd, POLLIN, deadline))
-            return too_late(roster, rank, err);
-        have += got > 0 ? (size_t)got : 0;
-    }
-    return DDL_OK;
-}
-
 /* ---- calling, and being called ---- */
 
 static void without(struct meeting *meeting, int rank, const ddl_error *why)
@@ -105,8 +63,8 @@ static void without(struct meeting *meeting, int rank, const ddl_error *why)
 static ddl_status hand_over(const struct meeting *meeting, int fd, ddl_error *err)
 {
     uint32_t note = (uint32_t)meeting->roster->rank;
-    const int descriptors[DDL_LOCAL_FDS] = { meeting->own.memory_fd, meeting->own.bell_fd };
-    return ddl_local_send(fd, &note, sizeof note, descriptors, err);
+    const int descriptors[] = { meeting->own.memory_fd, meeting->own.bell_fd };
+    return ddl_local_send(fd, &note, sizeof note, descriptors, 2, err);
 }
 
 /* DDL_ETIMEDOUT after limit_ms, or at the end of the meeting. */
@@ -116,14 +74,7 @@ static ddl_status take_over(const struct meeting *meeting, int fd, int limit_ms,
     ddl_deadline limit = ddl_deadline_in_ms(limit_ms);
     if (meeting->deadline < limit)
         limit = meeting->deadline;
-    int descriptors[DDL_LOCAL_FDS];
-    ddl_status status;
-    while ((status = ddl_local_receive(fd, rank, sizeof *rank, descriptors, err)) == DDL_ETIMEDOUT)
-        if (!ddl_socket_wait(fd, POLLIN, limit))
-            break;
-    if (status == DDL_OK)
-        *other = (ddl_neighbour){ descriptors[0], descriptors[1] };
-    return status;
+    return ddl_neighbour_take(fd, rank, sizeof *rank, limit, other, err);
 }
 
 static void call(struct meeting *meeting, int rank, const char door[DDL_LOCAL_NAME_BYTES])
@@ -146,17 +97,15 @@ static ddl_status exchange_offers(struct meeting *meeting, ddl_error *err)
     }
     for (int rank = 0; rank < roster->nranks; rank++)
         if (meets(roster, meeting->wires, rank))
-            DDL_TRY(tell(roster, meeting->wires, rank, &offer, sizeof offer, err));
+            DDL_TRY(ddl_neighbour_tell(roster, meeting->wires, rank, &offer, sizeof offer, err));
     for (int rank = 0; rank < roster->nranks; rank++) {
         struct offer other;
         if (!meets(roster, meeting->wires, rank))
             continue;
-        DDL_TRY(hear(roster, meeting->wires, rank, &other, sizeof other, meeting->deadline, err));
-        if (memcmp(other.magic, magic, sizeof magic) != 0 || other.has > 1) {
-            ddl_status status = DDL_FAIL(err, DDL_EPROTO, "rank %d is of another version of ddl", rank);
-            err->culprit = rank;
-            return status;
-        }
+        DDL_TRY(
+            ddl_neighbour_hear(roster, meeting->wires, rank, &other, sizeof other, meeting->deadline, err));
+        if (memcmp(other.magic, magic, sizeof magic) != 0 || other.has > 1)
+            return ddl_neighbour_foreign(rank, err);
         if (!offer.has || !other.has)
             continue;
         if (rank < roster->rank)
@@ -224,7 +173,7 @@ static ddl_status take_calls(struct meeting *meeting, ddl_error *err)
             return DDL_OK;
         int64_t left_ms = ddl_deadline_left_ms(meeting->deadline);
         if (left_ms <= 0)
-            return too_late(roster, first, err);
+            return ddl_neighbour_late(roster, first, err);
         poll(meeting->fds, count, left_ms < 1000 ? (int)left_ms : 1000);
         if ((meeting->fds[0].revents & POLLIN) != 0)
             answer(meeting);
@@ -234,7 +183,7 @@ static ddl_status take_calls(struct meeting *meeting, ddl_error *err)
                 continue;
             ssize_t got = ddl_socket_peek(meeting->wires[rank].fd, &byte, 1);
             if (got == 0 || (got < 0 && errno != EAGAIN && errno != EWOULDBLOCK && errno != EINTR))
-                return lost(roster, meeting->wires, rank, got < 0 ? errno : 0, err);
+                return ddl_neighbour_lost(roster, meeting->wires, rank, got < 0 ? errno : 0, err);
             if (got > 0 || ddl_wire_has_unread(&meeting->wires[rank])) /* it has come to agreeing already */
                 meeting->expected[rank] = false;
         }
@@ -258,6 +207,8 @@ static ddl_status hold(struct meeting *meeting, ddl_error *err)
 ddl_status ddl_neighbours_meet(const ddl_roster *roster, ddl_wire wires[], ddl_neighbour own,
                                ddl_deadline deadline, ddl_neighbour others[], ddl_error *err)
 {
+    if (ddl_roster_connects_hosts(roster))
+        return ddl_usher_meet(roster, wires, own, deadline, others, err);
     size_t nranks = (size_t)roster->nranks;
     struct meeting meeting = {
         .roster = roster,
@@ -300,13 +251,13 @@ static ddl_status exchange(const ddl_roster *roster, ddl_wire wires[], ddl_deadl
 {
     for (int rank = 0; rank < roster->nranks; rank++) {
         if (meets(roster, wires, rank))
-            DDL_TRY(tell(roster, wires, rank, &said[rank], sizeof said[rank], err));
+            DDL_TRY(ddl_neighbour_tell(roster, wires, rank, &said[rank], sizeof said[rank], err));
     }
     for (int rank = 0; rank < roster->nranks; rank++) {
         uint8_t byte;
         if (!meets(roster, wires, rank))
             continue;
-        DDL_TRY(hear(roster, wires, rank, &byte, sizeof byte, deadline, err));
+        DDL_TRY(ddl_neighbour_hear(roster, wires, rank, &byte, sizeof byte, deadline, err));
         said[rank] &= byte;
     }
     return DDL_OK;
@@ -323,6 +274,8 @@ static bool all_neighbours(const ddl_roster *roster, const uint8_t said[])
 ddl_status ddl_neighbours_agree(const ddl_roster *roster, ddl_wire wires[], ddl_deadline deadline,
                                 uint8_t shares[], bool *whole, ddl_error *err)
 {
+    if (ddl_roster_connects_hosts(roster))
+        return ddl_usher_agree(roster, wires, deadline, shares, whole, err);
     DDL_TRY(exchange(roster, wires, deadline, shares, err));
     uint8_t *reach_all = ddl_alloc_array((size_t)roster->nranks, sizeof *reach_all);
     if (reach_all == NULL)

@@ -1,9 +1,10 @@
 /*
  * neighbours.h - ranks of one host hand each other the descriptors of their shared memory and of their bells.
  *
- * Comes after the mesh is connected and before it carries frames: what the pairs have to tell each other
- * first, and agree on last, goes over the mesh's own connections, so a neighbour is whoever is at the other
- * end of those. The descriptors go over Unix sockets whose names were told there. Whatever of it does not
+ * Comes after the mesh is connected and before it carries frames: what they have to tell each other first,
+ * and agree on last, goes over the mesh's own connections, so a neighbour is whoever is at the other end of
+ * those, or whom the usher (usher.h) has at the other end of one. The descriptors go over Unix sockets whose
+ * names were told there. Whatever of it does not
  * work leaves a pair without, and its messages to TCP; only a lost connection is a failure. A pair that
  * connects late has no memory in common.
  *
