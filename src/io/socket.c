@@ -198,6 +198,13 @@ bool ddl_socket_wait(int fd, short events, ddl_deadline deadline)
     }
 }
 
+bool ddl_socket_is_connected(int fd)
+{
+    struct sockaddr_storage peer;
+    socklen_t bytes = sizeof peer;
+    return getpeername(fd, (struct sockaddr *)&peer, &bytes) == 0;
+}
+
 void ddl_socket_local(int fd, ddl_address *address)
 {
     memset(address, 0, sizeof *address);

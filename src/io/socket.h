@@ -52,6 +52,9 @@ ssize_t ddl_socket_write_two(int fd, const void *first, size_t first_bytes, cons
 /* Block until fd has any of the poll events or the deadline has passed (false). */
 bool ddl_socket_wait(int fd, short events, ddl_deadline deadline);
 
+/* Whether a connect has come to its end, and well. */
+bool ddl_socket_is_connected(int fd);
+
 /* This end's address; zero family if it cannot be told. */
 void ddl_socket_local(int fd, ddl_address *address);
 

@@ -373,6 +373,7 @@ static ddl_status meet(ddl_listener *listener, int fd, const ddl_address *from)
     ddl_list_append(&listener->strangers, &stranger->link);
     listener->stranger_count++;
     ddl_watch_set(stranger->watch, DDL_READABLE);
+    on_stranger(stranger, DDL_READABLE); /* mostly it has spoken before it was accepted */
     return DDL_OK;
 }
 

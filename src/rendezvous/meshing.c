@@ -494,9 +494,12 @@ static void begin(struct call *call)
         fail_call(call, &error);
     } else {
         call->state = CONNECTING;
-        ddl_watch_set(call->watch, DDL_WRITABLE);
         ddl_alarm_set(call->alarm,
                       patience_ms(call, call->address_count > 1 ? TURN_LIMIT_MS : CALL_LIMIT_MS));
+        if (ddl_socket_is_connected(call->wire.fd)) /* inside a host at once: there is nothing to wait for */
+            on_call(call, DDL_WRITABLE);
+        else
+            ddl_watch_set(call->watch, DDL_WRITABLE);
     }
 }
 
