@@ -20,9 +20,8 @@
 
 enum {
     CONTROL_BYTES = 1024,
-    CHUNK_BYTES = 2048, /* unit of the eager budget, and of room for early messages */
-    CHUNKS = 128,       /* per link and direction: 256 KiB */
-    LINK_CHUNK_BYTES = CHUNKS * CHUNK_BYTES,
+    CHUNK_BYTES = 2048,     /* unit of the eager budget, and of room for early messages */
+    CHUNKS = 128,           /* per link and direction: 256 KiB */
     CREDIT_AT = CHUNKS / 2, /* consumed chunks that are told without waiting for a frame to ride on */
     NO_CHUNK = 0xffff,
     STAGING_BYTES = 64 * 1024 + DDL_FRAME_BYTES,
@@ -101,7 +100,6 @@ typedef struct peer_link {
     int nearly;                        /* asks and grants held */
     uint16_t nearly_of[EARLY_CLASSES]; /* of both lists, by class_of; full ones count no further */
     uint8_t *chunks;
-    bool has_own_chunks;
     uint16_t next_chunk[CHUNKS], free_chunk;
     uint32_t bulk_due;   /* receives granted, message not begun */
     uint32_t credit_due; /* chunks consumed and not told */
@@ -144,7 +142,6 @@ struct ddl_mesh {
     ddl_list free_early;
     ddl_list slabs;
     bool closed;
-    uint8_t *chunks; /* of all links that are there from the start */
     uint8_t *staging;
     uint8_t gathered[SEALED_BYTES];
 };
@@ -1832,31 +1829,14 @@ static bool reserve_control(peer_link *link)
     return reserved;
 }
 
-/* chunks: the link's part of mesh->chunks; NULL: it gets some of its own. Untouched memory costs nothing
- * until a peer is early. */
-static bool reserve(peer_link *link, uint8_t *chunks)
+static bool reserve(peer_link *link)
 {
-    link->chunks = chunks != NULL ? chunks : ddl_alloc(LINK_CHUNK_BYTES);
-    link->has_own_chunks = chunks == NULL;
+    /* Untouched memory costs nothing until a peer is early. */
+    link->chunks = ddl_alloc((size_t)CHUNKS * CHUNK_BYTES);
     for (uint16_t chunk = 0; chunk < CHUNKS; chunk++)
         link->next_chunk[chunk] = chunk + 1 < CHUNKS ? (uint16_t)(chunk + 1) : NO_CHUNK;
     return link->chunks != NULL && (link->control.bytes > 0 || reserve_control(link)) &&
            (link->wire.tls == NULL || ddl_tls_socket_hurry(link->wire.tls));
-}
-
-/* One piece for all links that are there from the start: each by itself would take a page and two system
- * calls. */
-static bool reserve_all(ddl_mesh *mesh)
-{
-    size_t count = 0, at = 0;
-    for (int peer = 0; peer < mesh->nranks; peer++)
-        count += peer != mesh->rank && mesh->links[peer].state != LINK_UNUSED;
-    mesh->chunks = ddl_alloc_array(count, LINK_CHUNK_BYTES);
-    bool enough = mesh->chunks != NULL;
-    for (int peer = 0; peer < mesh->nranks && enough; peer++)
-        if (peer != mesh->rank && mesh->links[peer].state != LINK_UNUSED)
-            enough = reserve(&mesh->links[peer], mesh->chunks + LINK_CHUNK_BYTES * at++);
-    return enough;
 }
 
 /* It has woken a sleeper, and that is all: lanes are looked at by every sweep, and before every sleep. */
@@ -1923,7 +1903,10 @@ ddl_status ddl_mesh_create(int rank, int nranks, const ddl_wire wires[], ddl_lan
         ddl_list_init(&link->awaiting);
         link->budget = CHUNKS;
     }
-    if (!add_slab(mesh) || !reserve_all(mesh)) {
+    bool enough = add_slab(mesh);
+    for (int peer = 0; peer < nranks && enough; peer++)
+        enough = peer == rank || links[peer].state == LINK_UNUSED || reserve(&links[peer]);
+    if (!enough) {
         ddl_mesh_destroy(mesh);
         return DDL_FAIL(err, DDL_ENOMEM, "no memory for %d links", nranks);
     }
@@ -1994,7 +1977,7 @@ void ddl_mesh_meet(ddl_mesh *mesh, int peer, ddl_wire wire)
         return;
     }
     link->wire = wire;
-    ddl_status status = reserve(link, NULL) ? DDL_OK : DDL_FAIL(&error, DDL_ENOMEM, "no memory for a link");
+    ddl_status status = reserve(link) ? DDL_OK : DDL_FAIL(&error, DDL_ENOMEM, "no memory for a link");
     if (status == DDL_OK)
         status = watch(link, &error);
     if (status != DDL_OK) {
@@ -2031,15 +2014,13 @@ void ddl_mesh_destroy(ddl_mesh *mesh)
     for (int peer = 0; peer < mesh->nranks; peer++) {
         peer_link *link = &mesh->links[peer];
         ddl_wire_close(&link->wire);
-        if (link->has_own_chunks)
-            ddl_free(link->chunks);
+        ddl_free(link->chunks);
         ddl_bytes_fini(&link->control);
     }
     for (ddl_link *first; (first = ddl_list_take_first(&mesh->slabs)) != NULL;)
         ddl_free(DDL_CONTAINER(first, slab, link));
     ddl_free(mesh->links);
     ddl_free(mesh->by_lane);
-    ddl_free(mesh->chunks);
     ddl_free(mesh->staging);
     ddl_free(mesh);
 }
