@@ -12,13 +12,15 @@ ddl_status ddl_neighbour_lost(const ddl_roster *roster, const ddl_wire wires[], 
                               ddl_error *err)
 {
     ddl_status status;
-    if (os_errno == EBADMSG)
+    if (os_errno == EBADMSG) {
         status =
             DDL_FAIL(err, DDL_EPROTO, "rank %d on %s[%d]: TLS failed: %s", rank, roster->members[rank].host,
                      (int)roster->members[rank].pid, ddl_wire_problem(&wires[rank]));
-    else
+        err->os_errno = os_errno;
+    } else {
         status = DDL_FAIL_OS(err, DDL_EPEERLOST, os_errno, "rank %d on %s[%d] ended while its neighbours met",
                              rank, roster->members[rank].host, (int)roster->members[rank].pid);
+    }
     err->culprit = rank;
     return status;
 }

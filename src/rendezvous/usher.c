@@ -18,6 +18,7 @@
 #include "rendezvous/neighbour_talk.h"
 
 #include <errno.h>
+#include <limits.h>
 #include <poll.h>
 #include <string.h>
 #include <unistd.h>
@@ -25,10 +26,10 @@
 enum {
     BATCH = DDL_LOCAL_FDS_MOST / 2, /* of ranks in one note */
     TOKEN_BYTES = 16,
-    NOTE_LIMIT_MS = 5000, /* between a call that was taken and the note that its caller sends at once */
-    ROOM_LIMIT_MS = 5000, /* for as many descriptors to be taken as may be under way */
+    NOTE_LIMIT_MS = 1000, /* between a call that was taken and the note that its caller sends at once */
+    ROOM_LIMIT_MS = 5000, /* in all, for others to take what is under way, or to take calls */
     ROOM_PAUSE_MS = 1,
-    MARGIN_MS = 500 /* the usher gives up so much before the first of the others would */
+    MARGIN_MS = 2000 /* the usher gives up so much before the first of the others would */
 };
 
 /* What ranks of a host send each other is in the byte order of the host. */
@@ -81,8 +82,9 @@ struct hall {
     ddl_neighbour own, *others; /* others: by rank of the world */
     int door;
     uint8_t token[TOKEN_BYTES];
-    int *calls;     /* the Unix sockets of who has called; -1: none */
-    bool *expected; /* will call */
+    ddl_deadline room; /* for others to take calls, and descriptors */
+    int *calls;        /* the Unix sockets of who has called; -1: none */
+    bool *expected;    /* will call */
 };
 
 static bool has_memory(const struct gathering *all)
@@ -143,7 +145,8 @@ static struct word word_of(enum word_kind kind)
 /* Best effort: who does not hear it sees the usher end. */
 static void tell_of_failure(const struct gathering *all, const ddl_error *why)
 {
-    enum word_kind kind = why->code == DDL_EPEERLOST ? LOST : why->code == DDL_ETIMEDOUT ? LATE : FOREIGN;
+    bool is_foreign = why->code == DDL_EPROTO && why->os_errno == 0; /* else its session is broken */
+    enum word_kind kind = is_foreign ? FOREIGN : why->code == DDL_ETIMEDOUT ? LATE : LOST;
     struct word word = word_of(kind);
     ddl_error unwanted;
     if (why->culprit < 0)
@@ -216,13 +219,13 @@ static void poll_too(struct gathering *all, int *count, int fd, int local)
 }
 
 /* So many bytes from each of the others, which begin with the time that it has left. said: those of rank 0,
- * then of 1, and so on. */
+ * then of 1, and so on. What has come by the deadline is heard, however late the usher is. */
 static ddl_status collect(struct gathering *all, uint8_t *said, size_t bytes, ddl_error *err)
 {
     memset(all->have, 0, (size_t)all->count * sizeof *all->have);
-    for (;;) {
+    for (int left = INT_MAX;;) {
         int count = 0;
-        bool unread = false;
+        bool unread = false, late = ddl_deadline_passed(all->deadline);
         for (int i = 1; i < all->count; i++)
             if (all->have[i] < bytes) {
                 poll_too(all, &count, wire_of(all, i)->fd, i);
@@ -230,8 +233,9 @@ static ddl_status collect(struct gathering *all, uint8_t *said, size_t bytes, dd
             }
         if (count == 0)
             return DDL_OK;
-        if (ddl_deadline_passed(all->deadline))
+        if (late && count == left)
             return ddl_neighbour_late(all->roster, all->ranks[all->polled[0]], err);
+        left = late ? count : INT_MAX;
         (void)poll(all->fds, (nfds_t)count, unread ? 0 : ddl_deadline_left_ms(all->deadline));
         for (int k = 0; k < count; k++) {
             int i = all->polled[k];
@@ -258,16 +262,20 @@ static void warn_without(const ddl_error *why)
 static ddl_status send_note(const struct hall *hall, int fd, const void *note, size_t bytes,
                             const int descriptors[], int count, ddl_error *err)
 {
-    ddl_deadline limit = ddl_deadline_in_ms(ROOM_LIMIT_MS);
-    if (hall->all->deadline < limit)
-        limit = hall->all->deadline;
     ddl_status status;
     while ((status = ddl_local_send(fd, note, bytes, descriptors, count, err)) == DDL_ETIMEDOUT) {
-        if (ddl_deadline_passed(limit))
+        if (ddl_deadline_passed(hall->room))
             return status;
         (void)ddl_socket_wait(-1, 0, ddl_deadline_in_ms(ROOM_PAUSE_MS));
     }
     return status;
+}
+
+/* A deadline of its own for what can be done without: half of the time that is left is for the rest. */
+static ddl_deadline limit_of(const struct gathering *all, int most_ms)
+{
+    int half_ms = ddl_deadline_left_ms(all->deadline) / 2;
+    return ddl_deadline_in_ms(half_ms < most_ms ? half_ms : most_ms);
 }
 
 /* Who has not called is not waited for at the door: it sees that there is none, and goes on to agreeing. */
@@ -292,9 +300,9 @@ static bool answer(struct hall *hall)
         close_door(hall, &error);
     if (status != DDL_OK)
         return status == DDL_EAUTH; /* nobody any more, or a stranger */
-    ddl_deadline limit = ddl_deadline_in_ms(NOTE_LIMIT_MS);
-    status = ddl_neighbour_take(fd, &note, sizeof note, limit < all->deadline ? limit : all->deadline, &other,
-                                &error);
+    status = ddl_neighbour_take(fd, &note, sizeof note, limit_of(all, NOTE_LIMIT_MS), &other, &error);
+    if (status == DDL_EPROTO) /* of its own descriptors this rank lacks, for one */
+        warn_without(&error);
     bool wanted = status == DDL_OK && note.rank < (uint32_t)roster->nranks &&
                   ddl_roster_is_neighbour(roster, (int)note.rank) &&
                   ddl_same_secret(note.token, hall->token, TOKEN_BYTES);
@@ -327,8 +335,9 @@ static ddl_status look_at(struct hall *hall, int local, ddl_error *err)
 static ddl_status take_calls(struct hall *hall, ddl_error *err)
 {
     struct gathering *all = hall->all;
-    for (;;) {
+    for (int left = INT_MAX;;) {
         int count = 0;
+        bool late = ddl_deadline_passed(all->deadline);
         poll_too(all, &count, hall->door, -1);
         for (int i = 1; i < all->count; i++) {
             if (hall->expected[i] && ddl_wire_has_unread(wire_of(all, i)))
@@ -338,8 +347,9 @@ static ddl_status take_calls(struct hall *hall, ddl_error *err)
         }
         if (count == 1)
             return DDL_OK;
-        if (ddl_deadline_passed(all->deadline))
+        if (late && count == left)
             return ddl_neighbour_late(all->roster, all->ranks[all->polled[1]], err);
+        left = late ? count : INT_MAX;
         (void)poll(all->fds, (nfds_t)count, ddl_deadline_left_ms(all->deadline));
         bool called = all->fds[0].revents != 0;
         for (int calls = 0; called && hall->door >= 0 && calls < all->count; calls++)
@@ -374,6 +384,7 @@ static ddl_status hand_over(struct hall *hall, int local, ddl_error *err)
 
 static void hand_out(struct hall *hall)
 {
+    hall->room = limit_of(hall->all, ROOM_LIMIT_MS);
     for (int i = 1; i < hall->all->count; i++) {
         ddl_error error;
         if (hall->calls[i] >= 0 &&
@@ -496,6 +507,17 @@ static void drop_all(struct hall *hall)
         close_neighbour(&hall->others[hall->all->ranks[i]]);
 }
 
+/* Others may stand before the door. */
+static ddl_status call_door(struct hall *hall, const char door[DDL_LOCAL_NAME_BYTES], int *fd, ddl_error *err)
+{
+    ddl_status status;
+    hall->room = limit_of(hall->all, ROOM_LIMIT_MS);
+    while ((status = ddl_local_connect(door, fd, err)) != DDL_OK && err->os_errno == EAGAIN &&
+           !ddl_deadline_passed(hall->room))
+        (void)ddl_socket_wait(-1, 0, ddl_deadline_in_ms(ROOM_PAUSE_MS));
+    return status;
+}
+
 /* *why: why this rank stays without shared memory, DDL_OK if it does not; the result: why there is no world.
  */
 static ddl_status call(struct hall *hall, const struct word *word, int *fd, ddl_error *why, ddl_error *err)
@@ -503,7 +525,7 @@ static ddl_status call(struct hall *hall, const struct word *word, int *fd, ddl_
     const int descriptors[] = { hall->own.memory_fd, hall->own.bell_fd };
     struct note note = { .rank = (uint32_t)hall->all->roster->rank };
     memcpy(note.token, word->token, TOKEN_BYTES);
-    ddl_status status = ddl_local_connect(word->door, fd, why);
+    ddl_status status = call_door(hall, word->door, fd, why);
     if (status == DDL_OK)
         status = send_note(hall, *fd, &note, sizeof note, descriptors, 2, why);
     for (bool more = true; status == DDL_OK && more;) {
@@ -530,6 +552,8 @@ static ddl_status attend(struct hall *hall, ddl_error *err)
     memcpy(arrival.magic, magic, sizeof magic);
     DDL_TRY(tell_usher(all, &arrival, sizeof arrival, err));
     DDL_TRY(hear_word(all, &word, err));
+    if (word.kind == AGREED)
+        return ddl_neighbour_foreign(all->ranks[0], err);
     if (word.kind != DOOR || !arrival.has)
         return DDL_OK;
     ddl_status status = call(hall, &word, &fd, &why, err);
@@ -579,9 +603,13 @@ static ddl_status compare(struct gathering *all, uint8_t *said, size_t report_by
                 word.whole = 0;
         }
     for (size_t i = 1; i < count; i++) {
+        ddl_error unwanted;
         memcpy(answer, &word, sizeof word);
         memcpy(answer + sizeof word, report + i * report_bytes, count);
-        DDL_TRY(ddl_neighbour_tell(all->roster, all->wires, all->ranks[i], answer, sizeof word + count, err));
+        /* Others go on once they have heard it: a rank that cannot be told has gone, which the mesh sees. */
+        ddl_status told = ddl_neighbour_tell(all->roster, all->wires, all->ranks[i], answer,
+                                             sizeof word + count, &unwanted);
+        (void)told;
         shares[all->ranks[i]] = report[i];
     }
     *whole = word.whole != 0;

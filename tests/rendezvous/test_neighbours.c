@@ -442,7 +442,7 @@ static void *usher_in(void *arg)
 /* More descriptors than one note can carry; all ranks but one have gone when their answers are sent. */
 static void many_are_handed_over_in_parts(void **state)
 {
-    enum { MANY = 140 };
+    enum { MANY = 128 };
     ddl_wire wires[MANY] = { ddl_no_wire }, played[MANY] = { ddl_no_wire };
     ddl_neighbour own = make_own(), others[MANY];
     struct usher usher = { roster_of(0, MANY, DDL_CONNECT_EAGER), wires, own, others, DDL_OK, 0 };
