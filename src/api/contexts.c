@@ -69,7 +69,7 @@ static void install(void)
 }
 
 /* Handlers run in the opposite order of their registration: by now OpenSSL has registered its own, if ever,
- * and io/tls_use.c the one that keeps all threads out of it. */
+ * which keeps all threads out of it first (io/tls_use.c). */
 static void install_encrypted(void)
 {
     atexit(at_exit);

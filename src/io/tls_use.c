@@ -1,4 +1,4 @@
-/* tls_use.c - counts who is inside of OpenSSL, and closes it for good at exit. */
+/* tls_use.c - counts who is inside of OpenSSL, and closes it for good when OpenSSL is taken down. */
 #include "io/tls_use.h"
 
 #include "base/clock.h"
@@ -8,7 +8,6 @@
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdbool.h>
-#include <stdlib.h>
 
 enum { LEAVE_MS = 1000, LOOK_MS = 1 };
 
@@ -34,12 +33,11 @@ static void after_fork_in_child(void)
     atomic_store(&inside, 0);
 }
 
-/* Handlers run in the opposite order of their registration. If OpenSSL registers none before this, it never
- * will. */
+/* OpenSSL calls this before it takes anything down, and never if nobody asked it to before ddl did. */
 static void set_up(void)
 {
     OPENSSL_init_crypto(OPENSSL_INIT_NO_ATEXIT, NULL);
-    atexit(close_for_good);
+    (void)OPENSSL_atexit(close_for_good);
     pthread_atfork(NULL, NULL, after_fork_in_child);
 }
 

@@ -3,15 +3,15 @@
  *
  * OpenSSL takes itself down in an exit handler if the program has begun to use it before ddl did, while
  * threads still run: in a service, in ddl_init, or in a call. So each use stands between begin and end, and
- * an exit handler, which comes before OpenSSL's, lets nobody begin any more. Goodbyes are said before that
- * (api/contexts.h). Thread: any.
+ * before OpenSSL frees anything nobody is let in any more. Goodbyes are said before that (api/contexts.h).
+ * Thread: any.
  */
 #ifndef DDL_IO_TLS_USE_H
 #define DDL_IO_TLS_USE_H
 
 /*
- * Around calls into OpenSSL; not nested. Once the process exits, begin does not return, for ever; but to the
- * thread that runs the exit handlers, which can be kept out by nobody.
+ * Around calls into OpenSSL; not nested. Once OpenSSL is being taken down, begin does not return, for
+ * ever; but to the thread that takes it down, which can be kept out by nobody.
  */
 void ddl_tls_use_begin(void);
 void ddl_tls_use_end(void);

@@ -10,6 +10,7 @@
 #include "io/socket.h"
 #include "io/watch.h"
 
+#include <poll.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -390,9 +391,13 @@ static void on_arrival(void *arg, int events)
             return;
         }
         int error = ddl_socket_accept(listener->fd, &fd, &from);
-        if (error == EAGAIN)
+        if (error == EAGAIN) {
+            ddl_service_set_lack(listener->service, 0);
             break;
+        }
         if (error == EMFILE || error == ENFILE || error == ENOBUFS || error == ENOMEM) {
+            if (!ddl_socket_wait(listener->fd, POLLIN, ddl_now_ns())) /* it is said before anybody is there */
+                break;
             tell_of_lack(listener, error);
             pause_accepting(listener);
             return;
@@ -433,6 +438,7 @@ static void on_alarm(void *arg)
     if (listener->paused) {
         listener->paused = false;
         ddl_watch_set(listener->watch, DDL_READABLE);
+        on_arrival(listener, DDL_READABLE); /* which also finds that nothing is lacking any more */
     }
     set_alarm(listener);
 }

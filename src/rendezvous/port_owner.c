@@ -12,7 +12,7 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { ASK_LIMIT_MS = 500, PREFIX_TEXT = 8 };
+enum { LEVEL_LIMIT_MS = 500, RUN_LIMIT_MS = 400, PREFIX_TEXT = 8 };
 
 /* False: nothing more comes, or not by the deadline. */
 static bool read_whole(int fd, uint8_t *data, size_t bytes, ddl_deadline deadline)
@@ -47,6 +47,7 @@ static bool hear_level(const ddl_address *at, ddl_security *level, ddl_deadline 
     ddl_hello_question(question);
     int fd = say(at, (ddl_view){ question, sizeof question }, deadline);
     bool told = fd >= 0 && read_whole(fd, answer, sizeof answer, deadline) &&
+                memcmp(answer, question, sizeof answer) != 0 && /* which somebody may just give back */
                 ddl_hello_tells_level((ddl_view){ answer, sizeof answer }, level);
     ddl_socket_close(&fd);
     return told;
@@ -74,14 +75,13 @@ static bool hear_run(const ddl_address *at, const ddl_hello_party *asking, ddl_h
 void ddl_port_owner_text(const ddl_hello_party *self, const ddl_address *at, char text[DDL_PORT_OWNER_TEXT])
 {
     static const uint8_t untold[DDL_RUN_ID_BYTES];
-    const ddl_deadline deadline = ddl_deadline_in_ms(ASK_LIMIT_MS);
     const ddl_security own = ddl_prover_level(self->prover);
     ddl_hello_party asking = *self;
     ddl_hello hello;
     ddl_security level;
     char run[DDL_RUN_TEXT];
     snprintf(text, DDL_PORT_OWNER_TEXT, "another program");
-    if (!hear_level(at, &level, deadline))
+    if (!hear_level(at, &level, ddl_deadline_in_ms(LEVEL_LIMIT_MS)))
         return;
     snprintf(text, DDL_PORT_OWNER_TEXT, "another run of ddl, of security level %s", ddl_security_name(level));
     asking.channel = DDL_CHANNEL_STORE;
@@ -89,7 +89,8 @@ void ddl_port_owner_text(const ddl_hello_party *self, const ddl_address *at, cha
     memset(asking.run_id, 0, sizeof asking.run_id);
     if (level != own || level == DDL_SECURITY_TLS || /* which tells more in a session only */
         ddl_host_random(asking.nonce, sizeof asking.nonce, NULL) != DDL_OK ||
-        !hear_run(at, &asking, &hello, deadline) || memcmp(hello.peer.run_id, untold, sizeof untold) == 0)
+        !hear_run(at, &asking, &hello, ddl_deadline_in_ms(RUN_LIMIT_MS)) ||
+        memcmp(hello.peer.run_id, untold, sizeof untold) == 0)
         return;
     ddl_meet_hex(hello.peer.run_id, DDL_RUN_ID_BYTES, run);
     snprintf(text, DDL_PORT_OWNER_TEXT, "rank %d of run %.*s of ddl (%d ranks)", hello.peer.rank, PREFIX_TEXT,

@@ -15,7 +15,7 @@
 enum { DDL_PORT_OWNER_TEXT = 128 };
 
 /*
- * Ask for half a second at most, and leave without a trace in the run that is asked. self is who asks. text
+ * Ask for less than a second, and leave without a trace in the run that is asked. self is who asks. text
  * is to follow "in use by": "rank 0 of run 5f2a9c01 of ddl (2 ranks)", or what else is known; of a run of
  * another level, or of level tls, that is its level.
  */

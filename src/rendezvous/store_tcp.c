@@ -252,7 +252,7 @@ static ddl_status enter(struct store_tcp *tcp, const ddl_store_options *options,
         if (attempt == NO_ROUTE && ddl_now_ns() - start_ns > NO_ROUTE_LIMIT_MS * DDL_NS_PER_MS)
             return DDL_FAIL(err, DDL_ENETWORK, "%s; is MASTER_ADDR right, and is there a network to it?",
                             last.text);
-        was_silent = was_silent || last.code == DDL_ETIMEDOUT;
+        was_silent = last.code == DDL_ETIMEDOUT || (was_silent && ddl_deadline_passed(deadline));
         if (ddl_deadline_passed(deadline))
             break;
         tell_progress(options->progress, rest, &last);

@@ -329,10 +329,12 @@ static void queue_control(peer_link *link, const ddl_frame *frame, const void *p
     ddl_frame with_credit = *frame;
     with_credit.credit = link->credit_due;
     uint8_t bytes[DDL_FRAME_BYTES];
+    const size_t before = link->control.bytes;
     ddl_frame_encode(&with_credit, bytes);
     if (!ddl_bytes_append(&link->control, bytes, sizeof bytes) ||
         !ddl_bytes_append(&link->control, payload, frame->bytes)) {
         ddl_error error;
+        link->control.bytes = before; /* half a frame must not be followed by another */
         DDL_FAIL(&error, DDL_ENOMEM, "no memory for a control frame");
         link_lost(link, 0, &error);
         return;
@@ -891,6 +893,7 @@ static void mesh_cancel(ddl_transport *transport, ddl_xfer *xfer)
     if (under_way && link->state == LINK_OPEN && !finish_from_copy(link, xfer)) {
         ddl_error error;
         DDL_FAIL(&error, DDL_ENOMEM, "no memory for the rest of a message");
+        link->deaf = true; /* whatever is said now would be taken for the rest */
         link_lost(link, 0, &error);
         shutdown(link->wire.fd, SHUT_WR);
     }

@@ -367,7 +367,7 @@ static void a_rank_that_cannot_let_others_in_does_not_blame_them(void **state)
     char own[80];
     (void)state;
     place_open(&place, &kinds[0]);
-    world_init(&rank, 1, place.url, 300);
+    world_init(&rank, 1, place.url, 1000);
     rank.nranks = 2;
     lines.count = 0;
     ddl_set_log(keep_line, &lines);
@@ -377,7 +377,7 @@ static void a_rank_that_cannot_let_others_in_does_not_blame_them(void **state)
     ddl_failpoint_arm(NULL);
     ddl_set_log(NULL, NULL);
     snprintf(own, sizeof own, "[%d]: it cannot let others in", (int)getpid());
-    expect(&rank, DDL_ERESOURCE, 0, 1.3, own, "ulimit -n: Too many open files");
+    expect(&rank, DDL_ERESOURCE, 0, 3, own, "ulimit -n: Too many open files");
     assert_int_equal(lines.count, 1);
     assert_non_null(strstr(lines.text[0], "rank 0 cannot let anybody in for now: Too many open files"));
     place_close(&place);
