@@ -22,9 +22,10 @@
 #include <string.h>
 
 enum {
-    SETTLE_MS = 50,          /* for the causes that others have seen to arrive */
-    SETTLE_SPARSE_MS = 200,  /* if they come by way of others */
-    SETTLE_UNNAMED_MS = 400, /* for somebody who knows more, when this rank can blame nobody */
+    SETTLE_MS = 50,           /* for the causes that others have seen to arrive */
+    SETTLE_MISMATCH_MS = 200, /* and for ranks that have not come to the call */
+    SETTLE_SPARSE_MS = 200,   /* if they come by way of others */
+    SETTLE_UNNAMED_MS = 400,  /* for somebody who knows more, when this rank can blame nobody */
     TELL_AFTER_MS =
         100, /* an operation that takes longer is told to everyone, so that late ranks can be named */
     TELL_AGAIN_MS = 1000, /* one that others wait behind */
@@ -292,6 +293,15 @@ static void tell_cause(ddl_comm *comm)
     tell(comm, -1, &frame, cause);
 }
 
+/* Of a mismatch more is known when all ranks have come to the call. */
+static int64_t settle_ms(const ddl_comm *comm, const ddl_notice *notice)
+{
+    if (notice->culprit < 0)
+        return SETTLE_UNNAMED_MS;
+    bool may_know_more = notice->code == DDL_EMISMATCH && comm->nranks > 2;
+    return comm->sparse ? SETTLE_SPARSE_MS : may_know_more ? SETTLE_MISMATCH_MS : SETTLE_MS;
+}
+
 /* Begin to settle, or take a better cause than the one known. */
 static void adopt(ddl_comm *comm, const ddl_notice *notice, bool tell)
 {
@@ -301,9 +311,7 @@ static void adopt(ddl_comm *comm, const ddl_notice *notice, bool tell)
     if (failure->failing && !ddl_notice_precedes(notice, &failure->cause))
         return;
     if (!failure->failing || failure->cause.culprit < 0) {
-        int64_t named_ms = comm->sparse ? SETTLE_SPARSE_MS : SETTLE_MS;
-        int64_t settle_ms = notice->culprit < 0 ? SETTLE_UNNAMED_MS : named_ms;
-        failure->settle_ns = ddl_now_ns() + settle_ms * DDL_NS_PER_MS;
+        failure->settle_ns = ddl_now_ns() + settle_ms(comm, notice) * DDL_NS_PER_MS;
     }
     if (!failure->failing)
         comm->world->nbusy++;
