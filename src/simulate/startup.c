@@ -22,7 +22,7 @@ ddl_startup_costs ddl_startup_default(void)
 {
     return (ddl_startup_costs){
         .rank_ns = 4e6,
-        .connection_ns = 200e3,
+        .connection_ns = 130e3,
         .entry_ns = 3e3,
         .client_ns = 100e3,
         .bytes_per_ns = 1,
