@@ -2,7 +2,7 @@
 
     run_collectives.py LAUNCHER COLLECTIVES SIMULATOR --ranks N [--cases C] [--max-count M] [--seed S]
                        [--algorithms] [--only OPERATION[=ALGORITHM]] [--transport NAME] [--security LEVEL]
-                       [--gpu DRIVER] [--connect WHEN]
+                       [--gpu DRIVER] [--connect WHEN] [--set VARIABLE=VALUE]...
 
 Without --algorithms the library chooses; with it, every algorithm that `SIMULATOR list` (ddl-sim) knows is forced by
 its variable: one of each operation at a time, as often as the operation with the most of them has another, on the
@@ -60,6 +60,7 @@ def run(arguments, forced, any_number, only):
         settings["DDL_SECURITY"] = arguments.security
     if arguments.connect:
         settings["DDL_CONNECT"] = arguments.connect
+    settings.update(setting.split("=", 1) for setting in arguments.set)
     began = time.monotonic()
     try:
         done = subprocess.run(command, env={**clean_environment(), **settings}, stdin=subprocess.DEVNULL,
@@ -92,6 +93,7 @@ def main():
     parser.add_argument("--gpu")
     parser.add_argument("--security")
     parser.add_argument("--connect")
+    parser.add_argument("--set", action="append", default=[])  # of this environment ranks see nothing of ddl's
     arguments = parser.parse_args()
     arguments.cases = max(1, int(arguments.cases * float(os.environ.get("DDL_TEST_SCALE", "100")) / 100))
 
