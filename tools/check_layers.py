@@ -28,7 +28,7 @@ LAYERS = {
     "transport": {"io", "protocol", "base", "executor/transport.h"},
     "compute": {"io", "base", "executor/compute.h"},
     "backend": {"executor", "algorithms", "schedule", "base"},
-    "cuda": {"backend/device.h", "base"},
+    "cuda": {"backend/device.h", "backend/offload.h", "base"},
     "api": {"base", "schedule", "algorithms", "protocol", "executor", "io", "rendezvous", "transport", "compute",
             "backend"}, # cuda is loaded at run time
 }

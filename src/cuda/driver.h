@@ -3,7 +3,7 @@
  *
  * Nothing is linked with CUDA. The driver that the program has loaded is taken, and only where there is none,
  * one that the system finds. Its functions are the ones that have been there, with this meaning, since
- * CUDA 11.
+ * CUDA 11.4.
  */
 #ifndef DDL_CUDA_DRIVER_H
 #define DDL_CUDA_DRIVER_H
@@ -37,7 +37,9 @@
     X(cuGetErrorString, "cuGetErrorString")
 
 /* May be missing, and is NULL then. */
-#define DDL_DRIVER_EXTRAS(X) X(cuStreamWaitValue32, "cuStreamWaitValue32_v2")
+#define DDL_DRIVER_EXTRAS(X)                         \
+    X(cuStreamWaitValue32, "cuStreamWaitValue32_v2") \
+    X(cuDeviceGetUuid, "cuDeviceGetUuid_v2")
 
 typedef struct ddl_driver {
 #define DDL_DRIVER_MEMBER(function, name) __typeof__(function) *function;

@@ -20,7 +20,7 @@
  *
  * CUDA_VISIBLE_DEVICES leaves so many of the GPUs as it lists.
  */
-#include <cuda.h>
+#include "standin.h"
 
 #include <pthread.h>
 #include <signal.h>
@@ -54,7 +54,7 @@ struct CUevent_st {
     unsigned long recorded, done;
 };
 
-typedef enum work_kind { COPY, FILL, RECORD, AWAIT, WATCH, CALL } work_kind;
+typedef enum work_kind { COPY, FILL, RECORD, AWAIT, WATCH, CALL, RUN } work_kind;
 
 struct work {
     struct work *next;
@@ -69,6 +69,7 @@ struct work {
     CUhostFn function;
     void *arg;
     bool hangs, breaks;
+    bool (*run)(void *arg); /* whether it broke */
 };
 
 struct CUstream_st {
@@ -219,6 +220,17 @@ CUresult CUDAAPI cuDeviceGet(CUdevice *device, int ordinal)
     return unlock(CUDA_SUCCESS);
 }
 
+#ifndef STANDIN_IS_OLD
+/* GPUs of one number are one GPU, whichever process asks. */
+CUresult CUDAAPI cuDeviceGetUuid_v2(CUuuid *uuid, CUdevice device)
+{
+    ENTER(false);
+    memset(uuid, 0, sizeof *uuid);
+    snprintf(uuid->bytes, sizeof uuid->bytes, "stand-in %d", device);
+    return unlock(CUDA_SUCCESS);
+}
+#endif
+
 CUresult CUDAAPI cuDevicePrimaryCtxRetain(CUcontext *context, CUdevice device)
 {
     ENTER(false);
@@ -331,6 +343,14 @@ static char *bytes_of(uintptr_t address, size_t count)
     return count <= memory->count - offset ? memory->bytes + offset : NULL;
 }
 
+char *standin_bytes(const void *address, size_t count)
+{
+    pthread_mutex_lock(&driver.lock);
+    char *bytes = bytes_of((uintptr_t)address, count);
+    pthread_mutex_unlock(&driver.lock);
+    return bytes;
+}
+
 CUresult CUDAAPI cuMemAlloc(CUdeviceptr *pointer, size_t bytes)
 {
     char *address = NULL;
@@ -427,6 +447,9 @@ static void perform(struct work *work)
     case CALL:
         work->function(work->arg);
         break;
+    case RUN:
+        work->breaks = work->run(work->arg);
+        break;
     case RECORD:
     case AWAIT:
     case WATCH:
@@ -460,6 +483,7 @@ static void work_off(struct CUstream_st *stream, struct work *work)
     if (!work->hangs && !work->breaks)
         perform(work);
     pthread_mutex_lock(&driver.lock);
+    driver.broken = driver.broken || work->breaks;
     if (work->kind == RECORD)
         work->event->done = work->number;
 }
@@ -528,6 +552,12 @@ static CUresult append(CUstream stream, struct work what)
     stream->end = &work->next;
     pthread_cond_broadcast(&driver.changed);
     return CUDA_SUCCESS;
+}
+
+CUresult standin_run(CUstream stream, bool (*run)(void *arg), void *arg)
+{
+    ENTER(true);
+    return unlock(append(stream, (struct work){ .kind = RUN, .run = run, .arg = arg }));
 }
 
 CUresult CUDAAPI cuStreamCreate(CUstream *out, unsigned flags)
