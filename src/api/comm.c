@@ -7,6 +7,7 @@
 #include "api/last_error.h"
 #include "api/repeat.h"
 #include "api/stream.h"
+#include "api/votes.h"
 #include "base/assert.h"
 #include "base/bytes.h"
 #include "compute/compute_cpu.h"
@@ -15,6 +16,8 @@
 #include <stdio.h>
 #include <string.h>
 #include <time.h>
+
+enum { ABANDONED_MS = 1000 /* for what GPUs still do */ };
 
 /* ---- making ---- */
 
@@ -130,6 +133,7 @@ static ddl_status fill(ddl_comm *comm, const int members[], ddl_error *err)
     if (comm->pool == NULL)
         return DDL_FAIL(err, DDL_ENOMEM, "no memory for requests");
     DDL_TRY(make_board(comm, err));
+    DDL_TRY(ddl_votes_create(comm, err));
     comm->model.board_bytes = comm->board != NULL ? DDL_SHEET_BYTES : 0;
     ddl_posting_owner owner = { comm->board, wake_members, post_differs, comm, &comm->world->posting };
     return ddl_backend_create(comm->mesh != NULL ? ddl_mesh_transport(comm->mesh) : NULL, comm->members,
@@ -186,6 +190,7 @@ ddl_status ddl_comm_create(ddl_world *world, uint32_t id, const int members[], i
 static void abandon_operations(ddl_comm *comm)
 {
     bool any = false;
+    ddl_votes_cancel(comm, ABANDONED_MS);
     for (ddl_link *first; (first = ddl_list_first(&comm->in_flight)) != NULL;) {
         ddl_request *request = DDL_CONTAINER(first, ddl_request, link);
         ddl_comm_untrack(request);
@@ -230,6 +235,7 @@ void ddl_comm_destroy(ddl_comm *comm)
     world->nroots -= comm->root == comm;
     bool last = world->nroots == 0;
     pthread_mutex_unlock(&world->lock);
+    ddl_votes_free(comm);
     ddl_gpu_forget(comm);
     ddl_backend_destroy(comm->backend);
     ddl_free(comm->board);

@@ -32,6 +32,7 @@ typedef struct ddl_past { /* an operation that was issued here */
 enum { DDL_COMM_GPUS = 64 };
 
 struct ddl_shrinking;
+typedef struct ddl_votes ddl_votes;
 
 /* How large the buffers of a call are on this rank, and where in one of them the other one lies if the call
  * is in place. */
@@ -74,7 +75,7 @@ struct ddl_comm {
     ddl_request_pool *pool;
     struct ddl_comm *root; /* with which it is freed; a root is its own */
 
-    ddl_link sibling, same_bucket, active; /* see ddl_world */
+    ddl_link sibling, same_bucket, active, voting; /* see ddl_world */
 
     /* The issuing thread. */
     int64_t timeout_ms;
@@ -101,6 +102,7 @@ struct ddl_comm {
     uint64_t *entered;  /* of each rank: the highest collective sequence that it is known to have entered */
     ddl_past history[DDL_HISTORY]; /* collective operations by sequence modulo its size */
     int ngone;                     /* peers that left or were lost */
+    ddl_votes *votes;              /* on which calls go to GPUs (votes.h); NULL: nobody asks for that */
     struct ddl_news {              /* where pairs may not be connected: what is passed on (failure.c) */
         uint64_t due[DDL_NEWS];    /* operations of which there is something new to tell */
         int ndue;
@@ -145,11 +147,10 @@ void ddl_comm_untrack(ddl_request *request);
 
 /* The failure machinery (failure.c). All for the holder of the baton. Peers are ranks of comm. */
 void ddl_failure_heard(ddl_comm *comm, int peer, const ddl_frame *frame);
-/* A frame that tells who is in which operation. */
 /* Another rank has posted something else on the board with this operation. */
 void ddl_failure_differs(ddl_comm *comm, uint64_t sequence, const ddl_signature *ours, int rank,
                          const ddl_signature *theirs);
-
+/* A frame that tells who is in which operation. */
 ddl_frame ddl_failure_enter_frame(uint32_t channel, uint64_t sequence, const ddl_signature *signature);
 void ddl_failure_told(ddl_comm *comm, int peer, const ddl_notice *notice);
 /* What peer knows of who is in the operation of frame. */

@@ -346,6 +346,19 @@ static ddl_status read_certificates(ddl_config *config, ddl_error *err)
     return read_text("DDL_TLS_JOB", config->tls_job, sizeof config->tls_job, err);
 }
 
+static ddl_status read_gpu(ddl_config *config, ddl_error *err)
+{
+    static const char *const accepted[] = { "auto", "nccl", "staged", NULL }; /* as ddl_gpu_use */
+    const char *use = env("DDL_GPU");
+    if (use == NULL)
+        return DDL_OK;
+    DDL_TRY(one_of("DDL_GPU", use, accepted, err));
+    for (int i = 0; accepted[i] != NULL; i++)
+        if (strcmp(use, accepted[i]) == 0)
+            config->gpu = (ddl_gpu_use)i;
+    return DDL_OK;
+}
+
 static ddl_status read_choices(const ddl_options *options, ddl_config *config, ddl_error *err)
 {
     static const char *const transports[] = { "auto", "tcp", "shm", NULL }; /* as ddl_local_transport */
@@ -354,6 +367,7 @@ static ddl_status read_choices(const ddl_options *options, ddl_config *config, d
     const char *security = options->security != NULL ? options->security : env("DDL_SECURITY");
     const char *iface = options->interface != NULL ? options->interface : env("DDL_IFACE");
     const char *level = env("DDL_LOG");
+    DDL_TRY(read_gpu(config, err));
     if (transport != NULL) {
         DDL_TRY(one_of("DDL_TRANSPORT", transport, transports, err));
         for (int i = 0; transports[i] != NULL; i++)

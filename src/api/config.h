@@ -21,13 +21,21 @@ typedef enum ddl_local_transport {
     DDL_LOCAL_SHM /* shared memory or not at all */
 } ddl_local_transport;
 
+/* Who performs calls on buffers of GPUs. */
+typedef enum ddl_gpu_use {
+    DDL_GPU_AUTO,  /* hosts: as long as NCCL is only used by who asks for it */
+    DDL_GPU_NCCL,  /* NCCL; that it cannot be used at all is an error */
+    DDL_GPU_STAGED /* hosts, always */
+} ddl_gpu_use;
+
 typedef struct ddl_config {
     int rank, nranks;
     char store[512];  /* URL */
     char master[300]; /* "address:port": names the meeting place */
     ddl_network network;
     ddl_local_transport local_transport;
-    bool has_gpu;        /* ddl_local_device tells one */
+    bool has_gpu; /* ddl_local_device tells one */
+    ddl_gpu_use gpu;
     ddl_connect connect; /* of the world, if this is rank 0 */
     ddl_security security;
     char tls_ca[512], tls_cert[512], tls_key[512]; /* files; "" if none. Only at level tls, as is the next */

@@ -12,6 +12,7 @@
  * it, if any pair disagrees at all.
  */
 #include "api/issue.h"
+#include "api/votes.h"
 
 #include "base/dtype.h"
 #include "base/log.h"
@@ -95,7 +96,7 @@ static const ddl_request *find_collective(const ddl_comm *comm, uint64_t sequenc
     DDL_LIST_FOR_EACH (link, &comm->in_flight) {
         const ddl_request *request = DDL_CONTAINER(link, ddl_request, link);
         if (ddl_request_is_collective(request) && request->task.sequence == sequence &&
-            ddl_task_is_running(&request->task))
+            (ddl_task_is_running(&request->task) || request->stage != DDL_VOTE_NONE))
             return request;
     }
     return NULL;
@@ -315,6 +316,8 @@ static void adopt(ddl_comm *comm, const ddl_notice *notice, bool tell)
     }
     if (!failure->failing)
         comm->world->nbusy++;
+    if (!failure->failing)
+        ddl_votes_abort(comm);
     failure->failing = true;
     failure->cause = *notice;
     if (tell)
@@ -628,10 +631,13 @@ static int lowest_pending(const ddl_comm *comm, const ddl_request *request, bool
 {
     peer_search pending = { comm, gone_only, -1 };
     ddl_backend_visit_pending(&request->task, look_at_pending, &pending);
+    ddl_votes_visit_pending(comm, request, look_at_pending, &pending);
     return pending.found;
 }
 
 static const char LEFT[] = "it has left: its process ended, or freed the communicator, before this operation";
+static const char LEFT_INSIDE[] =
+    "it has left: its process ended, or freed the communicator, in this operation";
 
 void ddl_failure_check_gone(ddl_comm *comm, const ddl_request *request)
 {
@@ -639,7 +645,7 @@ void ddl_failure_check_gone(ddl_comm *comm, const ddl_request *request)
         return;
     int gone = lowest_pending(comm, request, true);
     if (gone >= 0)
-        raise_lost(comm, gone, LEFT);
+        raise_lost(comm, gone, request->stage > DDL_VOTE_OPEN ? LEFT_INSIDE : LEFT);
 }
 
 void ddl_failure_left(ddl_comm *comm, int peer)
@@ -751,7 +757,9 @@ static void help_naming(ddl_comm *comm)
     const ddl_notice *cause = &comm->failure.cause;
     const ddl_request *request =
         cause->code == DDL_ETIMEDOUT && cause->culprit < 0 ? find_collective(comm, cause->sequence) : NULL;
-    if (request != NULL && ddl_backend_waits_for_gpu(&request->task))
+    if (request != NULL && request->stage > DDL_VOTE_OPEN)
+        ddl_votes_raise_stuck(comm, request);
+    else if (request != NULL && ddl_backend_waits_for_gpu(&request->task))
         raise_stuck_gpu(comm, request);
     else if (request != NULL)
         raise_timeout(comm, request); /* adopted only if it names somebody */
@@ -798,6 +806,13 @@ static void find_lowest_pair(ddl_comm *comm)
         }
 }
 
+static void say_not_stopped(ddl_notice *cause)
+{
+    size_t there = strlen(cause->text);
+    snprintf(cause->text + there, sizeof cause->text - there,
+             "; NCCL does not stop here, and may still write to the buffers of its calls");
+}
+
 static void settle(ddl_comm *comm)
 {
     struct ddl_failure *failure = &comm->failure;
@@ -814,6 +829,8 @@ static void settle(ddl_comm *comm)
     ddl_log(is_news ? DDL_LOG_ERROR : DDL_LOG_DEBUG, "%s %s%s%s: %s", ddl_status_name(failure->cause.code),
             failure->cause.operation, failure->cause.operation[0] != '\0' ? " " : "", comm->pool->prefix,
             failure->cause.text);
+    if (!ddl_votes_cancel(comm, 0))
+        say_not_stopped(&comm->pool->cause);
     /* First cancel everything, then tell the waiters: buffers are free when a wait returns. */
     DDL_LIST_FOR_EACH (link, &comm->in_flight)
         ddl_backend_cancel(&DDL_CONTAINER(link, ddl_request, link)->task);
@@ -853,11 +870,12 @@ void ddl_failure_tick(ddl_comm *comm, int64_t now_ns)
         help_naming(comm);
         if (comm->failure.cause.code == DDL_EMISMATCH)
             pay_news(comm);
-        if (now_ns >= comm->failure.settle_ns)
+        if (now_ns >= comm->failure.settle_ns && ddl_votes_have_stopped(comm, now_ns))
             settle(comm);
         return;
     }
     pay_news(comm);
+    ddl_votes_tick(comm, now_ns);
     if (!ddl_list_empty(&comm->in_flight))
         tell_what_is_before(comm, now_ns);
     DDL_LIST_FOR_EACH (link, &comm->in_flight) {
@@ -876,6 +894,8 @@ void ddl_failure_tick(ddl_comm *comm, int64_t now_ns)
         if (!comm->failure.failing && now_ns >= request->deadline) {
             if (request->task.signature.collective == DDL_SIGNATURE_FREE)
                 leave_alone(comm, request);
+            else if (request->stage > DDL_VOTE_OPEN)
+                ddl_votes_raise_stuck(comm, request);
             else if (ddl_backend_waits_for_gpu(&request->task))
                 raise_stuck_gpu(comm, request);
             else

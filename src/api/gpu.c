@@ -188,6 +188,28 @@ ddl_status ddl_gpu_plugin(const struct ddl_device_ops **ops, ddl_error *err)
     return status;
 }
 
+ddl_status ddl_gpu_find_offload(const struct ddl_offload_ops **ops, ddl_error *err)
+{
+    char tried[400];
+    void *plugin = open_plugin(tried, sizeof tried); /* is loaded: there was device memory */
+    union {
+        void *object;
+        ddl_offload_plugin *function;
+    } entry = { .object = plugin != NULL ? dlsym(plugin, "ddl_cuda_offload") : NULL };
+    if (entry.function == NULL)
+        return DDL_FAIL(err, DDL_EUNSUPPORTED, "libddl-cuda.so has no ddl_cuda_offload");
+    pthread_mutex_lock(&loaded.lock);
+    const struct ddl_offload_ops *found = entry.function(err);
+    pthread_mutex_unlock(&loaded.lock);
+    if (found == NULL)
+        return err->code;
+    if (found->interface != DDL_OFFLOAD_INTERFACE)
+        return DDL_FAIL(err, DDL_EUNSUPPORTED,
+                        "libddl-cuda.so is of another version of ddl; install both from one build");
+    *ops = found;
+    return DDL_OK;
+}
+
 /* ---- calls ---- */
 
 static ddl_status find_staging(ddl_comm *comm, int gpu, ddl_staging **staging, ddl_error *err)
@@ -251,6 +273,16 @@ ddl_status ddl_gpu_look(ddl_comm *comm, ddl_call *call)
     snprintf(buffer, sizeof buffer, "%s is %s: ", has_in ? "send" : "recv",
              describe(where, text, sizeof text));
     return give_up(call, buffer, &error);
+}
+
+bool ddl_gpu_is_managed(const void *pointer)
+{
+    memory where = { MEMORY_HOST, -1 };
+    ddl_error ignored; /* the call itself has asked before */
+    pointer_attributes *attributes = atomic_load(&loaded.attributes);
+    if (pointer == NULL || attributes == NULL)
+        return false;
+    return find_memory(attributes, pointer, &where, &ignored) == DDL_OK && where.kind == MEMORY_MANAGED;
 }
 
 void ddl_gpu_let_go(void)

@@ -8,6 +8,7 @@
 #define DDL_API_GPU_H
 
 #include "api/issue.h"
+#include "backend/offload.h"
 #include "io/loaded.h"
 
 /* Whether it is worth asking where buffers are. Thread: any. */
@@ -32,6 +33,12 @@ ddl_status ddl_gpu_plugin(const struct ddl_device_ops **ops, ddl_error *err);
 
 /* The process ends: streams that wait for operations go on. Thread: any. */
 void ddl_gpu_let_go(void);
+
+/* What calls that GPUs perform among themselves need. DDL_EUNSUPPORTED, DDL_EDEVICE: why there is none. */
+DDL_MUST_USE ddl_status ddl_gpu_find_offload(const struct ddl_offload_ops **ops, ddl_error *err);
+
+/* Whether it is managed memory, as far as the driver can tell. NULL is not. Thread: any. */
+bool ddl_gpu_is_managed(const void *memory);
 
 /* Nothing may be in flight. */
 void ddl_gpu_forget(ddl_comm *comm);

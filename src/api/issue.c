@@ -3,6 +3,7 @@
 
 #include "api/last_error.h"
 #include "api/repeat.h"
+#include "api/votes.h"
 #include "base/bytes.h"
 #include "base/dtype.h"
 
@@ -144,7 +145,27 @@ bool ddl_issue_remember(ddl_comm *comm, const ddl_request *request)
     return task->shape.out_blocks.counts == NULL || remember_counts(comm, past, &task->shape);
 }
 
-/* Holder: begin. */
+void ddl_issue_fail(ddl_request *request, const ddl_error *error)
+{
+    fail(request->comm, request, error);
+}
+
+void ddl_issue_begin(ddl_request *request)
+{
+    ddl_comm *comm = request->comm;
+    ddl_error error;
+    if (request->task.staging != NULL && comm->engine != NULL)
+        comm->world->copied_ns = ddl_now_ns();
+    bool done = false;
+    if (ddl_backend_start(comm->backend, &request->task, &done, &error) != DDL_OK)
+        fail(comm, request, &error);
+    else if (done)
+        ddl_issue_finished(&request->task);
+    else if (comm->mesh != NULL)
+        ddl_failure_check_gone(comm, request);
+}
+
+/* Holder. */
 static void start(ddl_comm *comm, ddl_request *request)
 {
     if (comm->failure.failed) {
@@ -169,15 +190,10 @@ static void start(ddl_comm *comm, ddl_request *request)
     }
     if (comm->mesh != NULL)
         ddl_failure_check_early(comm, request);
-    if (request->task.staging != NULL && comm->engine != NULL)
-        comm->world->copied_ns = ddl_now_ns();
-    bool done = false;
-    if (ddl_backend_start(comm->backend, &request->task, &done, &error) != DDL_OK)
-        fail(comm, request, &error);
-    else if (done)
-        ddl_issue_finished(&request->task);
-    else if (comm->mesh != NULL)
+    if (comm->votes != NULL && ddl_votes_begin(comm, request))
         ddl_failure_check_gone(comm, request);
+    else
+        ddl_issue_begin(request);
 }
 
 static void number(ddl_comm *comm, ddl_task *task)

@@ -27,6 +27,17 @@ typedef struct ddl_request_pool { /* of one communicator */
     char prefix[128]; /* "comm=world rank 3@node7", for messages */
 } ddl_request_pool;
 
+/* Of a call that may go to GPUs (votes.h): this rank has said no word yet; others' words are missing; it goes
+ * by hosts; by GPUs, when it is its turn; it runs there. */
+typedef enum ddl_vote {
+    DDL_VOTE_NONE,
+    DDL_VOTE_WAITS,
+    DDL_VOTE_OPEN,
+    DDL_VOTE_HOST,
+    DDL_VOTE_GPU,
+    DDL_VOTE_RUNNING
+} ddl_vote;
+
 struct ddl_request {
     ddl_link link;             /* in comm->in_flight, or in the pool */
     ddl_link job;              /* in the engine's mailbox */
@@ -41,6 +52,10 @@ struct ddl_request {
     ddl_deadline deadline;
     int64_t issued_ns;
     int64_t timeout_ms;
+    ddl_link vote; /* while its stage is another than DDL_VOTE_NONE */
+    ddl_vote stage;
+    uint64_t ballot;   /* among the calls that were put to the vote */
+    uint64_t number;   /* among those that GPUs have begun */
     bool told;         /* peers know that this rank is in the operation */
     bool abandoned;    /* its waiter gave up on a stuck engine */
     ddl_status status; /* valid once done */

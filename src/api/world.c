@@ -5,6 +5,7 @@
 #include "api/contexts.h"
 #include "api/issue.h"
 #include "api/membership.h"
+#include "api/votes.h"
 #include "base/assert.h"
 #include "base/bytes.h"
 #include "base/log.h"
@@ -20,6 +21,8 @@ enum {
     EARLY_NOTICES = 256, /* held; of more, the oldest are forgotten */
     COPIES_NEAR_MS = 5,
     COPIES_LOOK_MS = 1,
+    GPUS_NEAR_MS = 50,
+    GPUS_LOOK_MS = 1,
     LAST_MEETINGS_MS = 500
 };
 
@@ -238,6 +241,34 @@ static bool expects_copies(ddl_world *world)
     return waits && ddl_now_ns() - world->copied_ns < COPIES_NEAR_MS * DDL_NS_PER_MS;
 }
 
+static bool progress_votes(ddl_world *world)
+{
+    bool moved = false;
+    if (world->posts_held || ddl_list_empty(&world->voting))
+        return false;
+    world->posts_held = true; /* nor may this list be walked meanwhile */
+    DDL_LIST_FOR_EACH (link, &world->voting)
+        moved = ddl_votes_progress(DDL_CONTAINER(link, ddl_comm, voting)) || moved;
+    world->posts_held = false;
+    return moved;
+}
+
+/* Nor does anything at the end of what they do among themselves. */
+static bool expects_gpus(ddl_world *world)
+{
+    if (ddl_list_empty(&world->voting))
+        return false;
+    ddl_engine_set_nap(world->engine, GPUS_LOOK_MS);
+    return ddl_now_ns() - world->voted_ns < GPUS_NEAR_MS * DDL_NS_PER_MS;
+}
+
+/* What a rank that has gone still took part in. */
+static void finish_with(ddl_world *world)
+{
+    finish_posts(world);
+    progress_votes(world);
+}
+
 /* ---- what the mesh tells ---- */
 
 static bool on_heard(void *arg, int peer, const ddl_frame *frame)
@@ -259,7 +290,7 @@ static void on_told(void *arg, int peer, const ddl_frame *frame, const ddl_notic
     ddl_world *world = arg;
     uint32_t id = frame->channel / 2;
     ddl_comm *comm = find(world, id);
-    finish_posts(world); /* what that rank still took part in */
+    finish_with(world);
     if (comm == NULL) {
         if (!is_freed(world, id))
             hold_notice(world, id, peer, notice);
@@ -282,7 +313,7 @@ static void on_agreement(void *arg, int peer, const ddl_frame *frame, ddl_view p
 static void on_left(void *arg, int peer)
 {
     ddl_world *world = arg;
-    finish_posts(world); /* what that rank still took part in */
+    finish_with(world);
     DDL_LIST_FOR_EACH (link, &world->active) {
         ddl_comm *comm = DDL_CONTAINER(link, ddl_comm, active);
         int rank = comm->rank_of[peer];
@@ -296,7 +327,7 @@ static void on_left(void *arg, int peer)
 static void on_lost(void *arg, int peer, int os_errno, const ddl_error *error)
 {
     ddl_world *world = arg;
-    finish_posts(world); /* what that rank still took part in */
+    finish_with(world);
     DDL_LIST_FOR_EACH (link, &world->active) {
         ddl_comm *comm = DDL_CONTAINER(link, ddl_comm, active);
         int rank = comm->rank_of[peer];
@@ -313,7 +344,9 @@ static void on_knows(void *arg, int peer, const ddl_frame *frame, ddl_view paylo
     ddl_comm *comm = find(world, frame->channel / 2);
     int rank = comm != NULL ? comm->rank_of[peer] : -1;
     bool is_collective = frame->channel % 2 == DDL_CHANNEL_COLLECTIVE;
-    if (rank >= 0 && is_collective && comm->sparse && !comm->failure.failed)
+    if (rank >= 0 && ddl_votes_is_word(frame))
+        ddl_votes_heard(comm, rank, frame, payload);
+    else if (rank >= 0 && is_collective && comm->sparse && !comm->failure.failed)
         ddl_failure_knows(comm, rank, frame, payload);
 }
 
@@ -365,6 +398,13 @@ static bool sweep(void *arg)
     return ddl_mesh_sweep(world->mesh) || posted || copied;
 }
 
+/* Where calls may go to GPUs. */
+static bool sweep_votes(void *arg)
+{
+    bool swept = sweep(arg);
+    return progress_votes(arg) || swept;
+}
+
 static bool needs_loop(void *arg)
 {
     return ddl_mesh_needs_loop(((ddl_world *)arg)->mesh);
@@ -402,6 +442,13 @@ static bool doze(void *arg)
     bool missed = ddl_mesh_doze(world->mesh);
     missed = finish_posts(world) || missed;
     return expects_copies(world) || missed;
+}
+
+static bool doze_votes(void *arg)
+{
+    bool missed = doze(arg);
+    missed = progress_votes(arg) || missed;
+    return expects_gpus(arg) || missed;
 }
 
 /* ---- life ---- */
@@ -512,6 +559,24 @@ static void close_all(ddl_wire wires[], int count)
         ddl_wire_close(&wires[i]);
 }
 
+/* All ranks that ask for it find the same. */
+static ddl_status check_nccl(const ddl_world *world, ddl_error *err)
+{
+    const ddl_roster *roster = world->roster;
+    if (world->config.gpu != DDL_GPU_NCCL)
+        return DDL_OK;
+    if (ddl_roster_is_sparse(roster))
+        return DDL_FAIL(err, DDL_ECONFIG,
+                        "DDL_GPU=nccl, but not all pairs of the %d ranks are connected at the start; set "
+                        "DDL_CONNECT=eager on rank 0, or DDL_GPU=staged",
+                        roster->nranks);
+    if (world->config.security == DDL_SECURITY_TLS && roster->local_size_of[roster->rank] < roster->nranks)
+        return DDL_FAIL(err, DDL_ECONFIG,
+                        "DDL_GPU=nccl and DDL_SECURITY=tls, with ranks on several hosts: NCCL would send "
+                        "between them in clear; set DDL_GPU=staged, or another level");
+    return DDL_OK;
+}
+
 static ddl_status connect_all(ddl_world *world, ddl_error *err)
 {
     ddl_wire *wires = ddl_alloc_array((size_t)world->config.nranks, sizeof *wires);
@@ -519,6 +584,8 @@ static ddl_status connect_all(ddl_world *world, ddl_error *err)
         return DDL_FAIL(err, DDL_ENOMEM, "no memory for %d connections", world->config.nranks);
     ddl_deadline deadline = ddl_deadline_in_ms(world->config.start_timeout_ms);
     ddl_status status = meet(world, wires, deadline, err);
+    if (status == DDL_OK && (status = check_nccl(world, err)) != DDL_OK)
+        close_all(wires, world->config.nranks);
     if (status == DDL_OK && ((status = make_lanes(world, wires, deadline, err)) != DDL_OK ||
                              (status = make_heap(world, err)) != DDL_OK))
         close_all(wires, world->config.nranks);
@@ -532,6 +599,10 @@ static ddl_status connect_all(ddl_world *world, ddl_error *err)
     if (status != DDL_OK)
         return status;
     ddl_engine_client client = { sweep, needs_loop, job, tick, busy, doze, world };
+    if (world->config.gpu == DDL_GPU_NCCL) {
+        client.sweep = sweep_votes;
+        client.doze = doze_votes;
+    }
     const ddl_member *self = &world->roster->members[world->config.rank];
     bool crowded = (uint32_t)world->roster->local_size_of[world->config.rank] > self->cpus;
     DDL_TRY(ddl_engine_create(&client, crowded, &world->engine, err));
@@ -566,6 +637,7 @@ ddl_status ddl_world_create(const ddl_options *options, ddl_world **out, ddl_err
     ddl_list_init(&world->early_notices);
     ddl_list_init(&world->posting);
     ddl_list_init(&world->staged);
+    ddl_list_init(&world->voting);
     for (int i = 0; i < DDL_WORLD_BUCKETS; i++)
         ddl_list_init(&world->by_id[i]);
     ddl_status status = ddl_config_read(options, &world->config, err);

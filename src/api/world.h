@@ -63,6 +63,8 @@ typedef struct ddl_world {
     ddl_list posting;  /* ddl_posting.link of those that have posted something and wait */
     ddl_list staged;   /* ddl_staging.link of those with operations under way */
     int64_t copied_ns; /* when something last moved there */
+    ddl_list voting;   /* ddl_comm.voting of those with calls that wait for votes, or for GPUs */
+    int64_t voted_ns;  /* when something last moved there */
     ddl_link arrivals; /* submitted to the engine when ranks that connect late have come */
     bool posts_held;   /* lists of what is in flight are being walked: no post may end meanwhile */
     int nbusy;         /* operations in flight, failures that settle, agreements under way */

@@ -324,6 +324,16 @@ static ddl_status start_pieces(ddl_task *task, ddl_plan *plan, ddl_error *err)
     return DDL_OK;
 }
 
+bool ddl_backend_goes_by_board(ddl_backend *backend, const ddl_task *task)
+{
+    const ddl_cached_plan *cached;
+    ddl_error ignored;
+    if (backend->posting.owner.board == NULL || task->by_messages)
+        return false;
+    return ddl_plan_cache_find(backend->plans, task->algorithm, &task->shape, &cached, &ignored) != DDL_OK ||
+           cached->oneshot != NULL;
+}
+
 ddl_status ddl_backend_start(ddl_backend *backend, ddl_task *task, bool *done, ddl_error *err)
 {
     const ddl_cached_plan *cached;

@@ -57,6 +57,10 @@ void ddl_backend_close(ddl_backend *backend);
 /* No task may be running. NULL is fine. */
 void ddl_backend_destroy(ddl_backend *backend);
 
+/* Whether such a task goes over the board, on all ranks; where it cannot be told for want of memory, it will
+ * fail at its start. */
+bool ddl_backend_goes_by_board(ddl_backend *backend, const ddl_task *task);
+
 /* Begin. *done: everything is done already. On failure nothing has been started. */
 DDL_MUST_USE ddl_status ddl_backend_start(ddl_backend *backend, ddl_task *task, bool *done, ddl_error *err);
 

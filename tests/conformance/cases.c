@@ -404,7 +404,7 @@ static bool prepare(struct run *run, struct call *c)
     if (c->null_unused && recv_bytes == 0 && !c->in_place)
         c->recv_pointer = NULL;
     c->received = c->recv_pointer;
-    if (run->plan->elsewhere != NULL && oracle_below(&run->own_state, 4) > 0)
+    if (run->plan->elsewhere != NULL && oracle_below(&run->own_state, run->plan->host_one_in) > 0)
         return send_far(run, c, one_buffer);
     return true;
 }

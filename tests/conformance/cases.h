@@ -28,6 +28,7 @@ typedef struct cases_plan {
     size_t max_count;              /* elements in the largest buffer of a call */
     int only;                      /* an oracle_kind, or -1 for all */
     const cases_memory *elsewhere; /* where buffers are in most calls; NULL: never */
+    unsigned host_one_in;          /* of so many calls, one of them is not */
     bool splits; /* on parts of the communicator too; freeing it then frees those that are left */
 } cases_plan;
 

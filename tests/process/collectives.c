@@ -81,6 +81,8 @@ int main(int argc, char *argv[])
         if (!gpu_memory_open(driver))
             return 1;
         plan.elsewhere = &on_gpu;
+        const char *one_in = getenv("DDL_TEST_HOST_ONE_IN");
+        plan.host_one_in = one_in != NULL ? (unsigned)atoi(one_in) : 4;
     }
     ddl_comm_set_timeout(world, OPERATION_TIMEOUT_MS);
     good = cases_run(world, &plan, failure);

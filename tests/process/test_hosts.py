@@ -186,6 +186,18 @@ class TestHosts(unittest.TestCase):
                 one.finish(0)
             self.assertTrue(any("turned away 10.77.0.2" in line for line in first.errors), first.story())
 
+    @unittest.skipUnless(os.environ.get("DDL_TEST_TLS") == "1", "built without TLS")
+    def test_nccl_is_refused_where_traffic_between_hosts_is_to_be_encrypted(self):
+        hosts = self.hosts(2)
+        for places, status in (((0, 1), "DDL_ECONFIG"), ((0, 0), "DDL_OK")):
+            with self.subTest(places=places):
+                world = World(ACTOR, 2, DDL_SECURITY="tls", DDL_GPU="nccl")
+                ranks = [self.rank(world, hosts, host, r, "init", "free") for r, host in enumerate(places)]
+                for rank in ranks:
+                    record = rank.expect("init", status)
+                    self.assertEqual("between them in clear" in record.get("text", ""), status != "DDL_OK", record)
+                    rank.finish(None)
+
     def test_an_interface_by_name_and_by_range(self):
         hosts = self.hosts(2)
         for choice in ("wire", "10.77.0.0/24", "10.77.0.0/16", "fd77::/64"):

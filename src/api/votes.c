@@ -1,0 +1,807 @@
+/* votes.c - words of all ranks on each call, the library's communicator, and calls that it performs. */
+#include "api/votes.h"
+
+#include "api/gpu.h"
+#include "api/issue.h"
+#include "backend/offload.h"
+#include "base/assert.h"
+#include "base/bytes.h"
+#include "base/dtype.h"
+#include "base/failpoint.h"
+#include "base/log.h"
+
+#include <stdatomic.h>
+#include <stdio.h>
+#include <string.h>
+
+/* In the piece of an enter frame of a collective (1 is in failure.c): the sender leaves this call to its GPU
+ * if all do; it performs it on its host; what names the library's communicator, from rank 0. */
+enum { WORD_GPU = 2, WORD_HOST = 3, WORD_ID = 4 };
+
+enum {
+    BALLOTS = 64,         /* whose words are kept */
+    BESIDE = BALLOTS / 2, /* words are said for so many that are not decided */
+    WORD_BYTES = 12 + 4 + DDL_GPU_ID_BYTES,
+    WORD_IS_QUESTION = 1, /* in a word's flags: it was said before, and the answer is missing */
+    ASK_AFTER_MS = 200,   /* and then after twice as long, again and again */
+    ASK_MOST_MS = 2000,
+    LEFT_TICKS = 25, /* of 20 ms: who has left may have been done, and what it sent is still to arrive. No
+                        clock, as a process that stood still has not looked meanwhile */
+    STOP_MS = 10000,
+    STOP_LATE_MS = 500, /* after the deadline of what runs: waiters give up after 800 ms */
+    CLOSE_MS = 800
+};
+
+/* Which communicator's calls go to each GPU of this process; one of the few mutable globals, as communicators
+ * of all worlds share GPUs. 0: none. */
+static _Atomic uint64_t turns[DDL_COMM_GPUS];
+static _Atomic uint64_t nturns_asked; /* to number those that ask, so that no number comes again */
+
+typedef enum progress { NOT_TRIED, AWAITS_ID, MAKING, MADE } progress;
+
+struct ddl_votes {
+    ddl_list requests; /* by vote, oldest first */
+    uint64_t nballots; /* calls that were put to the vote */
+    uint64_t ndecided; /* the first so many of them, by all words */
+    uint64_t *words;   /* of each rank, its own too, by ballot modulo BALLOTS: twice the ballot, and 1 for
+                          WORD_GPU */
+    ddl_offload_facts *facts; /* of each rank, as it said with its words for GPUs */
+    ddl_offload_move *moves;
+    const struct ddl_offload_ops *ops;
+    ddl_offload *offload;
+    int gpu; /* -1: no call could go there so far */
+    progress progress;
+    bool has_id;
+    uint8_t id[DDL_OFFLOAD_ID_BYTES];
+    bool is_heard; /* something was that may let requests go on */
+    uint64_t turn; /* this communicator's number in turns */
+    int nwanted;   /* own words for GPUs whose calls have not ended: it has the turn */
+    uint64_t nbegun, nended;
+    int64_t ask_ns; /* when missing words are asked for; 0 */
+    int64_t ask_after_ms;
+    uint64_t asked;  /* the oldest ballot that was not decided then */
+    int left_ticks;  /* since it was noticed that a rank has left */
+    int64_t stop_ns; /* until when GPUs are waited for after a failure; 0 */
+};
+
+typedef enum word { NO_WORD, HOST, GPU } word;
+
+static uint64_t *word_of(const ddl_comm *comm, int rank, uint64_t ballot)
+{
+    return &comm->votes->words[(size_t)rank * BALLOTS + ballot % BALLOTS];
+}
+
+static word read_word(const ddl_comm *comm, int rank, uint64_t ballot)
+{
+    uint64_t said = *word_of(comm, rank, ballot);
+    if (said / 2 != ballot)
+        return NO_WORD;
+    return said % 2 == 1 ? GPU : HOST;
+}
+
+static ddl_request *request_of(ddl_link *link)
+{
+    return DDL_CONTAINER(link, ddl_request, vote);
+}
+
+/* ---- life ---- */
+
+ddl_status ddl_votes_create(ddl_comm *comm, ddl_error *err)
+{
+    size_t nranks = (size_t)comm->nranks;
+    if (comm->world->config.gpu != DDL_GPU_NCCL || comm->mesh == NULL)
+        return DDL_OK;
+    ddl_votes *votes = comm->votes = ddl_alloc(sizeof *votes);
+    if (votes == NULL)
+        return DDL_FAIL(err, DDL_ENOMEM, "no memory for votes");
+    ddl_list_init(&votes->requests);
+    votes->gpu = -1;
+    votes->turn = atomic_fetch_add(&nturns_asked, 1) + 1;
+    votes->words = ddl_alloc_array(nranks * BALLOTS, sizeof *votes->words);
+    votes->facts = ddl_alloc_array(nranks, sizeof *votes->facts);
+    votes->moves = ddl_alloc_array(nranks, sizeof *votes->moves);
+    if (votes->words == NULL || votes->facts == NULL || votes->moves == NULL)
+        return DDL_FAIL(err, DDL_ENOMEM, "no memory for votes of %d ranks", comm->nranks);
+    return DDL_OK;
+}
+
+void ddl_votes_free(ddl_comm *comm)
+{
+    ddl_votes *votes = comm->votes;
+    if (votes == NULL)
+        return;
+    if (votes->ops != NULL)
+        votes->ops->close(votes->offload, CLOSE_MS);
+    ddl_free(votes->words);
+    ddl_free(votes->facts);
+    ddl_free(votes->moves);
+    ddl_free(votes);
+    comm->votes = NULL;
+}
+
+/* ---- trouble ---- */
+
+static void raise_device(ddl_comm *comm, const ddl_request *request, int culprit, const char *text)
+{
+    ddl_notice notice = { .code = DDL_EDEVICE, .culprit = culprit, .witness = comm->rank };
+    notice.sequence = request->task.sequence;
+    snprintf(notice.operation, sizeof notice.operation, "%s", ddl_request_operation(request));
+    snprintf(notice.text, sizeof notice.text, "%s", text);
+    ddl_failure_raise(comm, &notice);
+}
+
+/* It was asked for, so there is no going on without it. */
+static void raise_unusable(ddl_comm *comm, const ddl_request *request, int culprit, const char *reason)
+{
+    char text[480];
+    snprintf(text, sizeof text,
+             "DDL_GPU=nccl, but NCCL cannot be used: %.340s; DDL_GPU=staged goes without it", reason);
+    raise_device(comm, request, culprit, text);
+}
+
+static void raise_own(ddl_comm *comm, const ddl_request *request, const ddl_error *error)
+{
+    char who[160], reason[340];
+    snprintf(reason, sizeof reason, "%.120s: %.200s", ddl_comm_describe(comm, comm->rank, who, sizeof who),
+             error->text);
+    raise_unusable(comm, request, comm->rank, reason);
+}
+
+/* A word came to a rank that does not vote. */
+static void raise_lone(ddl_comm *comm, int peer, const ddl_frame *frame)
+{
+    char one[160], other[160];
+    ddl_notice notice = { .code = DDL_ECONFIG, .culprit = comm->rank, .witness = comm->rank };
+    notice.sequence = frame->sequence;
+    snprintf(notice.text, sizeof notice.text,
+             "%.120s has DDL_GPU=nccl, but %.120s has not; set it on all ranks or on none",
+             ddl_comm_describe(comm, peer, one, sizeof one),
+             ddl_comm_describe(comm, comm->rank, other, sizeof other));
+    ddl_failure_raise(comm, &notice);
+}
+
+/* ---- turns ---- */
+
+static bool take_turn(ddl_votes *votes, int gpu)
+{
+    uint64_t nobody = 0;
+    if (votes->nwanted == 0 && !atomic_compare_exchange_strong(&turns[gpu], &nobody, votes->turn))
+        return false;
+    votes->nwanted++;
+    return true;
+}
+
+/* One call less. */
+static void give_turn(ddl_votes *votes)
+{
+    if (--votes->nwanted == 0)
+        atomic_store(&turns[votes->gpu], 0);
+}
+
+/* ---- which calls ---- */
+
+/* What NCCL answers as the rules for numbers say. */
+static bool takes_op(ddl_op op, ddl_dtype dtype)
+{
+    if (dtype == DDL_INT16 || dtype == DDL_UINT16)
+        return false;
+    bool is_float = dtype >= DDL_FLOAT16;
+    return op == DDL_SUM || op == DDL_PROD || (!is_float && (op == DDL_MIN || op == DDL_MAX));
+}
+
+/* Else some ranks might have nothing to do there. */
+static bool has_all_blocks(const ddl_shape *shape)
+{
+    for (int rank = 0; rank < shape->nranks; rank++)
+        if (shape->blocks.counts[rank] == 0)
+            return false;
+    return true;
+}
+
+/* The same on all ranks, if they make the same call. */
+static bool is_voted_on(const ddl_comm *comm, const ddl_task *task)
+{
+    const ddl_shape *shape = &task->shape;
+    if (task->signature.collective >= DDL_COLLECTIVE_COUNT) /* the library's own */
+        return false;
+    switch (task->algorithm->collective) {
+    case DDL_COLLECTIVE_ALLREDUCE:
+    case DDL_COLLECTIVE_REDUCE:
+    case DDL_COLLECTIVE_REDUCE_SCATTER:
+        if (!takes_op(task->op, task->dtype))
+            return false;
+        break;
+    case DDL_COLLECTIVE_ALLGATHER:
+    case DDL_COLLECTIVE_BROADCAST:
+    case DDL_COLLECTIVE_GATHER:
+    case DDL_COLLECTIVE_SCATTER:
+    case DDL_COLLECTIVE_ALLTOALL:
+        break;
+    case DDL_COLLECTIVE_ALLGATHERV:
+    case DDL_COLLECTIVE_GATHERV:
+    case DDL_COLLECTIVE_SCATTERV:
+        return has_all_blocks(shape) && !ddl_backend_goes_by_board(comm->backend, task);
+    default:
+        return false;
+    }
+    return shape->count > 0 && !ddl_backend_goes_by_board(comm->backend, task);
+}
+
+/* Once: what this rank has to say of itself. */
+static bool introduce(ddl_comm *comm, const ddl_request *request, int gpu)
+{
+    ddl_votes *votes = comm->votes;
+    ddl_error error;
+    ddl_status status = ddl_gpu_find_offload(&votes->ops, &error);
+    if (status == DDL_OK)
+        status = votes->ops->look_at_gpu(gpu, &votes->facts[comm->rank], &error);
+    if (status != DDL_OK) {
+        raise_own(comm, request, &error);
+        return false;
+    }
+    votes->gpu = gpu;
+    return true;
+}
+
+/* Whether this rank can leave it to its GPU, and then does if all do. Managed memory is where the program
+ * touches it, and stays with copies. An alltoall in place NCCL does not have, and the order of a stream is
+ * kept by copies alone. */
+static bool wants_gpu(ddl_comm *comm, const ddl_request *request)
+{
+    ddl_votes *votes = comm->votes;
+    const ddl_task *task = &request->task;
+    if (task->staging == NULL || task->latch != NULL || ddl_gpu_is_managed(task->in) ||
+        ddl_gpu_is_managed(task->out) ||
+        (task->algorithm->collective == DDL_COLLECTIVE_ALLTOALL && task->shape.in_place))
+        return false;
+    if (votes->gpu < 0 && !introduce(comm, request, task->staging->gpu))
+        return false;
+    return votes->gpu == task->staging->gpu && take_turn(votes, votes->gpu);
+}
+
+/* ---- words ---- */
+
+static void tell(ddl_comm *comm, int peer, const ddl_frame *frame, ddl_view payload)
+{
+    for (int rank = 0; rank < comm->nranks; rank++)
+        if (rank != comm->rank && (peer < 0 || peer == rank))
+            ddl_mesh_tell_bytes(comm->mesh, comm->members[rank], frame, payload);
+}
+
+static ddl_frame frame_about(const ddl_comm *comm, uint64_t sequence, const ddl_signature *signature)
+{
+    ddl_frame frame = ddl_failure_enter_frame(comm->id * 2 + DDL_CHANNEL_COLLECTIVE, sequence, signature);
+    frame.number = 1; /* who else is in the call is not the question */
+    return frame;
+}
+
+/* What this rank has said, to one rank, or to all others with peer -1. */
+static void say_word(ddl_comm *comm, int peer, uint64_t ballot, uint32_t flags, ddl_frame frame)
+{
+    uint8_t bytes[WORD_BYTES] = { 0 };
+    const ddl_offload_facts *facts = &comm->votes->facts[comm->rank];
+    bool is_gpu = read_word(comm, comm->rank, ballot) == GPU;
+    frame.piece = is_gpu ? WORD_GPU : WORD_HOST;
+    ddl_put_u64(bytes, ballot);
+    ddl_put_u32(bytes + 8, flags);
+    if (is_gpu) {
+        ddl_put_u32(bytes + 12, facts->version);
+        memcpy(bytes + 16, facts->gpu_id, DDL_GPU_ID_BYTES);
+    }
+    tell(comm, peer, &frame, (ddl_view){ bytes, sizeof bytes });
+}
+
+/*
+ * In the order of ballots, and for BESIDE that are not decided at most. A rank that has decided one has heard
+ * everybody's word for it, so it is at most BESIDE ahead of what another has decided, and what it says at
+ * most BALLOTS ahead: no word that is still wanted is overwritten.
+ */
+static void say_next(ddl_comm *comm)
+{
+    ddl_votes *votes = comm->votes;
+    DDL_LIST_FOR_EACH (link, &votes->requests) {
+        ddl_request *request = request_of(link);
+        if (request->stage != DDL_VOTE_WAITS)
+            continue;
+        if (request->ballot > votes->ndecided + BESIDE)
+            return;
+        bool is_gpu = wants_gpu(comm, request);
+        if (comm->failure.failing)
+            return;
+        *word_of(comm, comm->rank, request->ballot) = 2 * request->ballot + is_gpu;
+        request->stage = DDL_VOTE_OPEN;
+        say_word(comm, -1, request->ballot, 0,
+                 frame_about(comm, request->task.sequence, &request->task.signature));
+    }
+}
+
+/* In the order of ballots too. */
+static void decide(ddl_comm *comm)
+{
+    ddl_votes *votes = comm->votes;
+    DDL_LIST_FOR_EACH (link, &votes->requests) {
+        ddl_request *request = request_of(link);
+        bool is_gpu = true;
+        if (request->stage == DDL_VOTE_WAITS)
+            return;
+        if (request->stage != DDL_VOTE_OPEN)
+            continue;
+        for (int rank = 0; rank < comm->nranks; rank++) {
+            word said = read_word(comm, rank, request->ballot);
+            if (said == NO_WORD)
+                return;
+            is_gpu = is_gpu && said == GPU;
+        }
+        votes->ndecided++;
+        DDL_ASSERT(request->ballot == votes->ndecided);
+        request->stage = is_gpu ? DDL_VOTE_GPU : DDL_VOTE_HOST;
+        if (!is_gpu && read_word(comm, comm->rank, request->ballot) == GPU)
+            give_turn(votes);
+    }
+}
+
+static void vote(ddl_comm *comm)
+{
+    uint64_t ndecided;
+    do {
+        ndecided = comm->votes->ndecided;
+        say_next(comm);
+        decide(comm);
+    } while (comm->votes->ndecided > ndecided && !comm->failure.failing);
+}
+
+bool ddl_votes_begin(ddl_comm *comm, ddl_request *request)
+{
+    ddl_votes *votes = comm->votes;
+    if (!ddl_request_is_collective(request) || !is_voted_on(comm, &request->task))
+        return false;
+    if (comm->failure.failing) /* by what early frames said; it ends with that */
+        return true;
+    if (ddl_list_empty(&votes->requests))
+        ddl_list_append(&comm->world->voting, &comm->voting);
+    request->stage = DDL_VOTE_WAITS;
+    request->ballot = ++votes->nballots;
+    ddl_list_append(&votes->requests, &request->vote);
+    votes->is_heard = true;
+    vote(comm);
+    return true;
+}
+
+bool ddl_votes_is_word(const ddl_frame *frame)
+{
+    return frame->type == DDL_FRAME_ENTER && frame->channel % 2 == DDL_CHANNEL_COLLECTIVE &&
+           frame->piece >= WORD_GPU && frame->piece <= WORD_ID;
+}
+
+static void take_word(ddl_comm *comm, int peer, const ddl_frame *frame, const uint8_t *bytes)
+{
+    ddl_votes *votes = comm->votes;
+    uint64_t ballot = ddl_get_u64(bytes), *place = word_of(comm, peer, ballot);
+    if (ballot > *place / 2) {
+        *place = 2 * ballot + (frame->piece == WORD_GPU);
+        votes->is_heard = true;
+    }
+    if (frame->piece == WORD_GPU) {
+        votes->facts[peer].version = ddl_get_u32(bytes + 12);
+        memcpy(votes->facts[peer].gpu_id, bytes + 16, DDL_GPU_ID_BYTES);
+    }
+    const ddl_signature signature = { .collective = frame->collective,
+                                      .dtype = frame->dtype,
+                                      .op = frame->op,
+                                      .algorithm = frame->algorithm,
+                                      .root = frame->root,
+                                      .count = frame->count };
+    if (ddl_get_u32(bytes + 8) == WORD_IS_QUESTION && read_word(comm, comm->rank, ballot) != NO_WORD)
+        say_word(comm, peer, ballot, 0, frame_about(comm, frame->sequence, &signature));
+}
+
+static void take_id(ddl_comm *comm, int peer, ddl_view payload)
+{
+    ddl_votes *votes = comm->votes;
+    if (peer != 0 || votes->has_id)
+        return;
+    memcpy(votes->id, payload.data, sizeof votes->id);
+    votes->has_id = votes->is_heard = true;
+}
+
+static bool is_sound(const ddl_comm *comm, const ddl_frame *frame, ddl_view payload)
+{
+    if (frame->piece == WORD_ID)
+        return payload.bytes == DDL_OFFLOAD_ID_BYTES;
+    if (payload.bytes != WORD_BYTES)
+        return false;
+    uint64_t ballot = ddl_get_u64(payload.data);
+    return ballot > 0 && ballot <= comm->votes->ndecided + BALLOTS;
+}
+
+void ddl_votes_heard(ddl_comm *comm, int peer, const ddl_frame *frame, ddl_view payload)
+{
+    if (comm->failure.failing)
+        return;
+    if (comm->votes == NULL) {
+        raise_lone(comm, peer, frame);
+    } else if (!is_sound(comm, frame, payload)) {
+        char who[160];
+        ddl_notice notice = { .code = DDL_EPROTO, .culprit = peer, .witness = comm->rank };
+        notice.sequence = frame->sequence;
+        snprintf(notice.text, sizeof notice.text, "%s sent a malformed word about NCCL",
+                 ddl_comm_describe(comm, peer, who, sizeof who));
+        ddl_failure_raise(comm, &notice);
+    } else if (frame->piece == WORD_ID) {
+        take_id(comm, peer, payload);
+    } else if (!DDL_FAILPOINT("votes.word")) { /* as if it came before there was this communicator */
+        take_word(comm, peer, frame, payload.data);
+    }
+}
+
+/* ---- the library's communicator ---- */
+
+/* On all ranks the same: they judge the same facts. */
+static bool agree(ddl_comm *comm, const ddl_request *request)
+{
+    const ddl_offload_facts *facts = comm->votes->facts;
+    char one[160], other[160], reason[340];
+    for (int high = 1; high < comm->nranks; high++)
+        for (int low = 0; low < high; low++) {
+            const ddl_offload_facts *a = &facts[low], *b = &facts[high];
+            bool same_gpu = memcmp(a->gpu_id, b->gpu_id, DDL_GPU_ID_BYTES) == 0;
+            if (a->version == b->version && !same_gpu)
+                continue;
+            ddl_comm_describe(comm, low, one, sizeof one);
+            ddl_comm_describe(comm, high, other, sizeof other);
+            if (same_gpu)
+                snprintf(reason, sizeof reason, "%.120s and %.120s use the same GPU", one, other);
+            else
+                snprintf(reason, sizeof reason, "%.120s has NCCL %u, but %.120s has %u", one, a->version,
+                         other, b->version);
+            raise_unusable(comm, request, high, reason);
+            return false;
+        }
+    return true;
+}
+
+/* Only now, as the library keeps what it has made for an id until all have met by it. */
+static ddl_status name_it(ddl_comm *comm, const ddl_request *request, ddl_error *err)
+{
+    ddl_votes *votes = comm->votes;
+    if (comm->rank != 0)
+        return DDL_OK;
+    DDL_TRY(votes->ops->make_id(votes->gpu, votes->id, err));
+    votes->has_id = true;
+    ddl_frame frame = frame_about(comm, request->task.sequence, &request->task.signature);
+    frame.piece = WORD_ID;
+    tell(comm, -1, &frame, (ddl_view){ votes->id, sizeof votes->id });
+    return DDL_OK;
+}
+
+static void blame_others(ddl_comm *comm, const ddl_request *request, const ddl_error *error)
+{
+    char who[160];
+    ddl_notice notice = { .code = DDL_EDEVICE, .culprit = -1, .witness = comm->rank };
+    notice.sequence = request->task.sequence;
+    snprintf(notice.text, sizeof notice.text, "%s: %.300s",
+             ddl_comm_describe(comm, comm->rank, who, sizeof who), error->text);
+    ddl_failure_raise(comm, &notice);
+}
+
+/* One step further, for a request that waits for it. True: it is made. */
+static bool make(ddl_comm *comm, const ddl_request *request, bool *moved)
+{
+    ddl_votes *votes = comm->votes;
+    const progress before = votes->progress;
+    ddl_error error;
+    bool is_open = false, is_others = false;
+    ddl_status status = DDL_OK;
+    if (votes->progress == NOT_TRIED) {
+        if (!agree(comm, request))
+            return false;
+        status = name_it(comm, request, &error);
+        votes->progress = AWAITS_ID;
+    }
+    if (status == DDL_OK && votes->progress == AWAITS_ID && votes->has_id) {
+        votes->progress = MAKING;
+        status = votes->ops->open(votes->gpu, votes->id, comm->rank, comm->nranks, &votes->offload, &error);
+    } else if (votes->progress == MAKING) {
+        status = votes->ops->look_at_opening(votes->offload, &is_open, &is_others, &error);
+    }
+    if (status != DDL_OK && is_others)
+        blame_others(comm, request, &error);
+    else if (status != DDL_OK)
+        raise_own(comm, request, &error);
+    if (is_open) {
+        votes->progress = MADE;
+        ddl_log(DDL_LOG_DEBUG, "%s: calls on buffers of GPUs go to NCCL %u", comm->pool->prefix,
+                votes->facts[comm->rank].version);
+    }
+    *moved = *moved || votes->progress != before;
+    return votes->progress == MADE;
+}
+
+/* ---- performing ---- */
+
+/* Bytes from the start of a buffer of one block for each rank. */
+static size_t block_start(const ddl_shape *shape, int rank)
+{
+    size_t start = shape->blocks.counts != NULL ? shape->blocks.starts[rank] : (size_t)rank * shape->stride;
+    return start * shape->element_bytes;
+}
+
+static size_t block_bytes(const ddl_shape *shape, int rank)
+{
+    return (shape->blocks.counts != NULL ? shape->blocks.counts[rank] : shape->count) * shape->element_bytes;
+}
+
+/* Which of its blocks a rank sends and receives, for what NCCL has no call of its own. */
+static void describe_moves(const ddl_comm *comm, const ddl_task *task)
+{
+    const ddl_shape *shape = &task->shape;
+    const char *in = task->in;
+    char *out = task->out;
+    ddl_collective collective = task->algorithm->collective;
+    bool gathers = collective == DDL_COLLECTIVE_GATHER || collective == DDL_COLLECTIVE_GATHERV;
+    bool scatters = collective == DDL_COLLECTIVE_SCATTER || collective == DDL_COLLECTIVE_SCATTERV;
+    bool sends_own = gathers || collective == DDL_COLLECTIVE_ALLGATHERV;
+    for (int rank = 0; rank < comm->nranks; rank++) {
+        ddl_offload_move *move = &comm->votes->moves[rank];
+        size_t own_bytes = block_bytes(shape, comm->rank), its_bytes = block_bytes(shape, rank);
+        *move = (ddl_offload_move){ .sent_bytes = 0 };
+        if (rank == comm->rank && shape->in_place)
+            continue;
+        if (sends_own && (!gathers || rank == shape->root)) {
+            move->from = in;
+            move->sent_bytes = own_bytes;
+        } else if (!sends_own && (!scatters || comm->rank == shape->root)) {
+            move->from = in + block_start(shape, rank);
+            move->sent_bytes = its_bytes;
+        }
+        if (scatters && rank == shape->root) {
+            move->to = out;
+            move->received_bytes = own_bytes;
+        } else if (!scatters && (!gathers || comm->rank == shape->root)) {
+            move->to = out + block_start(shape, rank);
+            move->received_bytes = its_bytes;
+        }
+    }
+}
+
+static ddl_offload_kind kind_of(ddl_collective collective)
+{
+    switch (collective) {
+    case DDL_COLLECTIVE_ALLREDUCE:
+        return DDL_OFFLOAD_ALLREDUCE;
+    case DDL_COLLECTIVE_REDUCE:
+        return DDL_OFFLOAD_REDUCE;
+    case DDL_COLLECTIVE_REDUCE_SCATTER:
+        return DDL_OFFLOAD_REDUCE_SCATTER;
+    case DDL_COLLECTIVE_ALLGATHER:
+        return DDL_OFFLOAD_ALLGATHER;
+    case DDL_COLLECTIVE_BROADCAST:
+        return DDL_OFFLOAD_BROADCAST;
+    default:
+        return DDL_OFFLOAD_MOVES;
+    }
+}
+
+/* True: it is under way, or has failed. */
+static bool start(ddl_comm *comm, ddl_request *request)
+{
+    ddl_votes *votes = comm->votes;
+    const ddl_task *task = &request->task;
+    ddl_offload_call call = { .kind = kind_of(task->algorithm->collective),
+                              .in = task->in,
+                              .out = task->out,
+                              .count = task->shape.count,
+                              .dtype = task->dtype,
+                              .op = task->op,
+                              .root = task->shape.root,
+                              .nranks = comm->nranks,
+                              .moves = votes->moves };
+    if (call.kind == DDL_OFFLOAD_BROADCAST)
+        call.in = task->out;
+    if (call.kind == DDL_OFFLOAD_MOVES)
+        describe_moves(comm, task);
+    bool taken = false;
+    ddl_error error;
+    ddl_status status = votes->ops->start(votes->offload, &call, &taken, &error);
+    if (status == DDL_OK && !taken)
+        return false;
+    request->stage = DDL_VOTE_RUNNING;
+    request->number = votes->nbegun++;
+    if (status != DDL_OK) /* a part of it may be under way */
+        ddl_issue_fail(request, &error);
+    return true;
+}
+
+static void leave(ddl_comm *comm, ddl_request *request)
+{
+    ddl_list_remove(&request->vote);
+    request->stage = DDL_VOTE_NONE;
+    if (ddl_list_empty(&comm->votes->requests))
+        ddl_list_remove(&comm->voting);
+}
+
+/* Those that go by hosts do at once; the others in their order, which is that of all ranks. */
+static bool go_on(ddl_comm *comm)
+{
+    bool moved = false, in_turn = true;
+    DDL_LIST_FOR_EACH (link, &comm->votes->requests) {
+        ddl_request *request = request_of(link);
+        if (comm->failure.failing)
+            return true;
+        if (request->stage == DDL_VOTE_HOST) {
+            leave(comm, request);
+            ddl_issue_begin(request);
+            moved = true;
+        } else if (request->stage == DDL_VOTE_GPU && in_turn) {
+            in_turn = make(comm, request, &moved) && start(comm, request);
+            moved = moved || in_turn;
+        }
+    }
+    return moved;
+}
+
+/* Calls of the library end in the order in which they began. */
+static bool finish(ddl_comm *comm)
+{
+    ddl_votes *votes = comm->votes;
+    ddl_error error;
+    bool is_others = false;
+    uint64_t nended = votes->nended;
+    ddl_request *first = request_of(ddl_list_first(&votes->requests));
+    ddl_status status = votes->ops->look(votes->offload, &nended, &is_others, &error);
+    if (status != DDL_OK && is_others)
+        blame_others(comm, first, &error);
+    else if (status != DDL_OK)
+        ddl_issue_fail(first, &error);
+    bool moved = status != DDL_OK || nended > votes->nended;
+    votes->nended = nended;
+    DDL_LIST_FOR_EACH (link, &votes->requests) {
+        ddl_request *request = request_of(link);
+        if (comm->failure.failing || request->stage != DDL_VOTE_RUNNING || request->number >= nended)
+            break;
+        leave(comm, request);
+        give_turn(votes);
+        ddl_issue_finished(&request->task);
+    }
+    return moved;
+}
+
+bool ddl_votes_progress(ddl_comm *comm)
+{
+    ddl_votes *votes = comm->votes;
+    bool moved = false;
+    if (comm->failure.failing)
+        return false;
+    if (votes->nended < votes->nbegun)
+        moved = finish(comm);
+    bool may_go_on = votes->is_heard || moved || votes->progress == MAKING || votes->nended < votes->nbegun;
+    votes->is_heard = false;
+    if (may_go_on && !comm->failure.failing && !ddl_list_empty(&votes->requests)) {
+        vote(comm);
+        moved = go_on(comm) || moved;
+    }
+    if (moved)
+        comm->world->voted_ns = ddl_now_ns();
+    return moved;
+}
+
+/* ---- deadlines and the end ---- */
+
+static void ask(ddl_comm *comm, const ddl_request *request)
+{
+    for (int rank = 0; rank < comm->nranks; rank++)
+        if (read_word(comm, rank, request->ballot) == NO_WORD)
+            say_word(comm, rank, request->ballot, WORD_IS_QUESTION,
+                     frame_about(comm, request->task.sequence, &request->task.signature));
+}
+
+void ddl_votes_tick(ddl_comm *comm, int64_t now_ns)
+{
+    ddl_votes *votes = comm->votes;
+    if (votes == NULL || ddl_list_empty(&votes->requests))
+        return;
+    if (comm->ngone > 0 && votes->left_ticks < LEFT_TICKS)
+        votes->left_ticks++;
+    if (votes->ask_ns == 0 || votes->asked != votes->ndecided + 1) {
+        votes->asked = votes->ndecided + 1;
+        votes->ask_after_ms = ASK_AFTER_MS;
+    } else if (now_ns < votes->ask_ns) {
+        return;
+    } else {
+        DDL_LIST_FOR_EACH (link, &votes->requests)
+            if (request_of(link)->stage == DDL_VOTE_OPEN)
+                ask(comm, request_of(link));
+        votes->ask_after_ms = votes->ask_after_ms < ASK_MOST_MS ? 2 * votes->ask_after_ms : ASK_MOST_MS;
+    }
+    votes->ask_ns = now_ns + votes->ask_after_ms * DDL_NS_PER_MS;
+}
+
+void ddl_votes_visit_pending(const ddl_comm *comm, const ddl_request *request,
+                             void (*visit)(void *arg, int rank, bool outgoing), void *arg)
+{
+    if (request->stage == DDL_VOTE_NONE)
+        return;
+    bool is_decided = request->stage > DDL_VOTE_OPEN; /* its words may be overwritten */
+    for (int rank = 0; rank < comm->nranks; rank++)
+        if (rank != comm->rank && (is_decided ? comm->votes->left_ticks == LEFT_TICKS
+                                              : read_word(comm, rank, request->ballot) == NO_WORD))
+            visit(arg, rank, false);
+}
+
+void ddl_votes_raise_stuck(ddl_comm *comm, const ddl_request *request)
+{
+    ddl_notice notice = {
+        .code = DDL_EDEVICE, .culprit = -1, .witness = comm->rank, .sequence = request->task.sequence
+    };
+    char who[160];
+    snprintf(notice.operation, sizeof notice.operation, "%s", ddl_request_operation(request));
+    snprintf(
+        notice.text, sizeof notice.text,
+        "%s: GPU %d: NCCL has not %s within %lld ms (DDL_TIMEOUT), though every rank has called it; does "
+        "a GPU hang, or the network between them? NCCL_DEBUG=INFO tells more",
+        ddl_comm_describe(comm, comm->rank, who, sizeof who), comm->votes->gpu,
+        comm->votes->progress == MADE ? "finished" : "connected all ranks", (long long)request->timeout_ms);
+    ddl_failure_raise(comm, &notice);
+}
+
+void ddl_votes_abort(ddl_comm *comm)
+{
+    ddl_votes *votes = comm->votes;
+    if (votes != NULL && votes->offload != NULL)
+        votes->ops->abort(votes->offload);
+}
+
+static bool is_running(const ddl_votes *votes)
+{
+    return votes != NULL && votes->nended < votes->nbegun;
+}
+
+/* Beyond their deadlines waiters wait a little, and would not be told why. */
+static int64_t stop_limit(const ddl_votes *votes, int64_t now_ns)
+{
+    int64_t limit_ns = now_ns + STOP_MS * DDL_NS_PER_MS;
+    DDL_LIST_FOR_EACH (link, &votes->requests) {
+        const ddl_request *request = request_of(link);
+        int64_t late_ns = request->deadline < DDL_DEADLINE_NEVER - STOP_LATE_MS * DDL_NS_PER_MS
+                              ? request->deadline + STOP_LATE_MS * DDL_NS_PER_MS
+                              : DDL_DEADLINE_NEVER;
+        if (late_ns < limit_ns)
+            limit_ns = late_ns;
+    }
+    return limit_ns;
+}
+
+bool ddl_votes_have_stopped(ddl_comm *comm, int64_t now_ns)
+{
+    ddl_votes *votes = comm->votes;
+    if (!is_running(votes))
+        return true;
+    ddl_votes_abort(comm); /* again, where there was no thread for it */
+    if (votes->ops->settle(votes->offload, 0))
+        return true;
+    if (votes->stop_ns == 0)
+        votes->stop_ns = stop_limit(votes, now_ns);
+    return now_ns >= votes->stop_ns;
+}
+
+bool ddl_votes_cancel(ddl_comm *comm, int timeout_ms)
+{
+    ddl_votes *votes = comm->votes;
+    bool stopped = true;
+    if (votes == NULL)
+        return true;
+    if (is_running(votes)) {
+        ddl_votes_abort(comm);
+        stopped = votes->ops->settle(votes->offload, timeout_ms);
+    }
+    if (!stopped) /* and nothing else goes to that GPU in this process: the turn is kept */
+        ddl_log(DDL_LOG_WARNING, "%s: GPU %d: NCCL does not stop; it may still write to buffers of its calls",
+                comm->pool->prefix, votes->gpu);
+    else if (votes->nwanted > 0)
+        atomic_store(&turns[votes->gpu], 0);
+    votes->nwanted = 0;
+    votes->nended = votes->nbegun;
+    for (ddl_link *first; (first = ddl_list_first(&votes->requests)) != NULL;)
+        leave(comm, request_of(first));
+    return stopped;
+}

@@ -1,0 +1,282 @@
+/*
+ * nccl_rank - a rank with buffers on a GPU of its own, for tests of what goes to NCCL: nccl_rank DRIVER WHAT
+ *
+ * Tells in lines of JSON how its calls ended, and whether their results were exact. WHAT is a row of the
+ * table below.
+ */
+#include "../conformance/gpu_memory.h"
+
+#include <ddl/ddl.h>
+
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { COUNT = 50000 /* floats: too many for a board */, MANY = 150, ROUNDS = 40 };
+
+static ddl_comm *world;
+static int rank, nranks;
+
+static void tell(const char *event, ddl_status status, bool exact)
+{
+    const ddl_error *error = ddl_last_error();
+    printf("{\"event\": \"%s\", \"status\": \"%s\", \"culprit\": %d, \"text\": \"%s\", \"exact\": %s}\n",
+           event, ddl_status_name(status), status != DDL_OK ? error->culprit : -1,
+           status != DDL_OK ? error->text : "", exact ? "true" : "false");
+    fflush(stdout);
+}
+
+static void *need(void *memory)
+{
+    if (memory == NULL)
+        exit(3);
+    return memory;
+}
+
+static float scratch[COUNT];
+
+static void fill(void *memory, bool is_host, float value)
+{
+    for (int i = 0; i < COUNT; i++)
+        scratch[i] = value;
+    if (is_host)
+        memcpy(memory, scratch, sizeof scratch);
+    else if (!gpu_memory_write(memory, scratch, sizeof scratch))
+        exit(4);
+}
+
+static bool holds(const void *memory, bool is_host, float value)
+{
+    memset(scratch, 0xff, sizeof scratch);
+    if (is_host)
+        memcpy(scratch, memory, sizeof scratch);
+    else if (!gpu_memory_read(scratch, memory, sizeof scratch))
+        exit(4);
+    for (int i = 0; i < COUNT; i++)
+        if (scratch[i] != value)
+            return false;
+    return true;
+}
+
+typedef struct call {
+    void *in, *out;
+    bool is_host;
+    ddl_request *request;
+    float sum; /* that it is to have */
+} call;
+
+/* Of values that no other call has. */
+static call make_call(void *(*alloc)(size_t bytes), int number, int of_ranks)
+{
+    call made = { .in = need(alloc(sizeof scratch)), .out = need(alloc(sizeof scratch)) };
+    made.is_host = alloc == malloc;
+    fill(made.in, made.is_host, (float)(number + 1) * (float)(rank + 1));
+    made.sum = (float)(number + 1) * (float)(of_ranks * (of_ranks + 1)) / 2;
+    return made;
+}
+
+static bool is_exact(const call *it)
+{
+    return holds(it->out, it->is_host, it->sum);
+}
+
+static ddl_status begin(call *it, ddl_comm *comm)
+{
+    return ddl_allreduce(it->in, it->out, COUNT, DDL_FLOAT32, DDL_SUM, comm, &it->request);
+}
+
+/* Blocking, and told. */
+static void reduce(const char *event, void *(*alloc)(size_t bytes), int number, ddl_comm *comm)
+{
+    call it = make_call(alloc, number, ddl_size(comm));
+    ddl_status status = ddl_allreduce(it.in, it.out, COUNT, DDL_FLOAT32, DDL_SUM, comm, NULL);
+    tell(event, status, status == DDL_OK && is_exact(&it));
+}
+
+static void send_token(int to)
+{
+    int token = 1;
+    if (ddl_send(&token, 1, DDL_INT32, to, world, NULL) != DDL_OK)
+        exit(5);
+}
+
+static void take_token(int from)
+{
+    int token = 0;
+    if (ddl_recv(&token, 1, DDL_INT32, from, world, NULL) != DDL_OK)
+        exit(5);
+}
+
+/* ---- what it does ---- */
+
+/* Rank 0 has them all in flight before another rank has begun one. */
+static void many(void)
+{
+    static call calls[MANY];
+    ddl_request *requests[MANY];
+    ddl_status status = DDL_OK;
+    bool exact = true;
+    for (int i = 0; i < MANY; i++)
+        calls[i] = make_call(gpu_memory_alloc, i, nranks);
+    if (rank != 0)
+        take_token(0);
+    for (int i = 0; i < MANY && status == DDL_OK; i++) {
+        status = begin(&calls[i], world);
+        requests[i] = calls[i].request;
+    }
+    for (int other = 1; rank == 0 && other < nranks; other++)
+        send_token(other);
+    if (status == DDL_OK)
+        status = ddl_wait_all(MANY, requests);
+    for (int i = 0; i < MANY && status == DDL_OK; i++)
+        exact = exact && is_exact(&calls[i]);
+    tell("many", status, exact);
+}
+
+/* Some calls have their buffers in host memory on one rank. */
+static void mixed(void)
+{
+    static call calls[MANY];
+    ddl_request *requests[MANY];
+    ddl_status status = DDL_OK;
+    bool exact = true;
+    for (int i = 0; i < MANY; i++)
+        calls[i] = make_call(i % 5 == rank ? malloc : gpu_memory_alloc, i, nranks);
+    for (int i = 0; i < MANY && status == DDL_OK; i++) {
+        status = begin(&calls[i], world);
+        requests[i] = calls[i].request;
+    }
+    if (status == DDL_OK)
+        status = ddl_wait_all(MANY, requests);
+    for (int i = 0; i < MANY && status == DDL_OK; i++)
+        exact = exact && is_exact(&calls[i]);
+    tell("mixed", status, exact);
+}
+
+static ddl_comm *part;
+
+static void *drive(void *unused)
+{
+    int token;
+    (void)unused;
+    (void)ddl_recv(&token, 1, DDL_INT32, 0, part, NULL); /* which never comes */
+    return NULL;
+}
+
+/* The last rank ends; the others go on without it, and in a communicator of theirs. Another thread of rank 1
+ * drives all the time, so that it hears words of a communicator that it has not made yet. */
+static void shrink(void)
+{
+    ddl_comm *left = NULL;
+    pthread_t driver;
+    if (ddl_comm_split(world, rank == nranks - 1 ? -1 : 0, rank, &part) != DDL_OK)
+        exit(5);
+    if (rank == nranks - 1)
+        _exit(0);
+    if (rank == 1 && pthread_create(&driver, NULL, drive, NULL) != 0)
+        exit(6);
+    (void)ddl_barrier(world, NULL);
+    ddl_status status = ddl_comm_shrink(world, &left);
+    tell("shrink", status, true);
+    for (int i = 0; status == DDL_OK && i < 3; i++)
+        reduce("reduce", gpu_memory_alloc, i, left);
+    _exit(0); /* what the thread waits for is no matter here */
+}
+
+/* Rank 1 leaves in a call; rank 0 begins that when it has. */
+static void leave_inside(void)
+{
+    reduce("first", gpu_memory_alloc, 0, world);
+    if (rank == 1) {
+        call it = make_call(gpu_memory_alloc, 1, nranks);
+        ddl_status status = begin(&it, world);
+        send_token(0);
+        tell("left", status, true);
+        exit(0);
+    }
+    if (rank == 0)
+        take_token(1);
+    reduce("second", gpu_memory_alloc, 1, world);
+}
+
+/* Rank 1 leaves as soon as it is done. */
+static void leave_after(void)
+{
+    reduce("first", gpu_memory_alloc, 0, world);
+    reduce("second", gpu_memory_alloc, 1, world);
+    if (rank == 1)
+        exit(0);
+}
+
+/* Calls of two communicators of the same ranks, one after the other, and then at a time and in another order
+ * on rank 1. */
+static void two(void)
+{
+    ddl_comm *comms[2] = { NULL, NULL };
+    for (int i = 0; i < 2; i++)
+        if (ddl_comm_split(world, 0, rank, &comms[i]) != DDL_OK)
+            exit(5);
+    call calls[2] = { make_call(gpu_memory_alloc, 0, nranks), make_call(gpu_memory_alloc, 1, nranks) };
+    for (int i = 0; i < 2; i++)
+        reduce("alone", gpu_memory_alloc, i, comms[i]);
+    ddl_status status = DDL_OK;
+    bool exact = true;
+    for (int round = 0; round < ROUNDS && status == DDL_OK && exact; round++) {
+        for (int i = 0; i < 2 && status == DDL_OK; i++) {
+            int which = rank == 1 ? 1 - i : i;
+            status = begin(&calls[which], comms[which]);
+        }
+        for (int i = 0; i < 2 && status == DDL_OK; i++)
+            status = ddl_wait(&calls[i].request);
+        exact = status == DDL_OK && is_exact(&calls[0]) && is_exact(&calls[1]);
+    }
+    tell("both", status, exact);
+    for (int i = 0; i < 2 && status == DDL_OK; i++)
+        reduce("again", gpu_memory_alloc, i, comms[i]);
+}
+
+static void managed(void)
+{
+    reduce("managed", gpu_memory_alloc_managed, 0, world);
+}
+
+/* What the call has left is this program's again, once it has failed. */
+static void fail(void)
+{
+    call it = make_call(gpu_memory_alloc, 0, nranks);
+    ddl_status status = ddl_allreduce(it.in, it.out, COUNT, DDL_FLOAT32, DDL_SUM, world, NULL);
+    fill(it.out, false, 7);
+    tell("failed", status, true);
+    (void)ddl_comm_free(&world); /* waits for what NCCL still does */
+    tell("kept", DDL_OK, holds(it.out, false, 7));
+}
+
+static const struct {
+    const char *name;
+    void (*run)(void);
+} rows[] = { { "many", many },
+             { "mixed", mixed },
+             { "shrink", shrink },
+             { "leave-inside", leave_inside },
+             { "leave-after", leave_after },
+             { "two", two },
+             { "managed", managed },
+             { "fail", fail } };
+
+int main(int argc, char **argv)
+{
+    ddl_status status = ddl_init(&world, NULL);
+    tell("init", status, true);
+    if (status != DDL_OK || argc != 3 || !gpu_memory_open(argv[1]))
+        return 2;
+    rank = ddl_rank(world);
+    nranks = ddl_size(world);
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
+        if (strcmp(rows[i].name, argv[2]) == 0)
+            rows[i].run();
+    if (world != NULL)
+        tell("free", ddl_comm_free(&world), true);
+    return 0;
+}

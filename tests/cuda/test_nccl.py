@@ -1,0 +1,297 @@
+"""Calls that go to NCCL: which do, what ranks are told when NCCL cannot be used, and when it fails in a call.
+
+    test_nccl.py GPU_RANK NCCL_RANK DRIVER OLD_DRIVER NCCL
+
+DRIVER and NCCL stand in for the CUDA driver (standin.c) and for libnccl.so.2 (standin_nccl.c); OLD_DRIVER lacks what
+is not needed without NCCL.
+"""
+import os
+import pathlib
+import sys
+import tempfile
+import threading
+import time
+import unittest
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "process"))
+from world import World, bound  # noqa: E402  (world.py is beside the other tests of processes)
+
+GPU_RANK = NCCL_RANK = DRIVER = OLD_DRIVER = NCCL = None
+FOLDER = tempfile.TemporaryDirectory(prefix="ddl-test-nccl-")  # for files of ids that nobody uses
+COUNT = 50_000  # floats: too many for a board
+CALLS = 6
+LIMIT_MS = int(1000 * bound(3))  # of calls that hang
+
+
+class Calls(unittest.TestCase):
+    def run_world(self, nranks, calls=CALLS, gpus=None, own=None, dies=None, driver=None, **environment):
+        """All ranks' records of the call that failed (None: it died), and what they wrote. gpus: of each rank; own: more
+        variables of one rank."""
+        began_ns = time.monotonic_ns()
+        variables = {"DDL_STANDIN": "gpus=4", "DDL_LOG": "debug", "DDL_GPU": "nccl", "LD_LIBRARY_PATH": os.path.dirname(NCCL),
+                     **environment}
+        records, lines = [], []
+        with World(GPU_RANK, nranks, TMPDIR=FOLDER.name, **variables) as world:
+            ranks = [world.start(r, driver or DRIVER, calls, COUNT, LOCAL_RANK=r if gpus is None else gpus[r], **(own or {}).get(r, {}))
+                     for r in range(nranks)]
+            for rank in ranks:
+                rank.expect("init", "DDL_OK")
+            for r, rank in enumerate(ranks):
+                records.append(rank.next() if r == dies else rank.expect("allreduce"))
+            for r, (rank, record) in enumerate(zip(ranks, records)):
+                if r == dies:
+                    rank.finish(-9)
+                    continue
+                if record["status"] != "DDL_OK":
+                    rank.expect("after", "DDL_EABORTED")
+                    self.assertLess((record["end_ns"] - began_ns) / 1e9, LIMIT_MS / 1000 + bound(10), record)
+                rank.expect("free", "DDL_OK")
+                rank.finish()
+            lines = ["".join(rank.errors) for rank in ranks]
+        return records, lines
+
+    def assert_all(self, records, status, culprit, *words):
+        for record in records:
+            self.assertEqual((record["status"], record["culprit"]), (status, culprit), record)
+            for word in words:
+                self.assertIn(word, record["text"])
+
+    def assert_uses(self, lines, uses):
+        for line in lines:
+            self.assertEqual("calls on buffers of GPUs go to NCCL 22703" in line, uses, line)
+
+
+class Choice(Calls):
+    def test_who_asks_for_nccl_gets_it(self):
+        records, lines = self.run_world(3)
+        self.assert_all(records, "DDL_OK", -1)
+        self.assert_uses(lines, True)
+
+    def test_nobody_else_does(self):
+        for choice in ("auto", "staged", None):
+            with self.subTest(choice=choice):
+                records, lines = self.run_world(2, DDL_GPU=choice)
+                self.assert_all(records, "DDL_OK", -1)
+                self.assert_uses(lines, False)
+
+    def test_all_ranks_ask_for_it_or_none(self):
+        records, _ = self.run_world(3, own={1: {"DDL_GPU": "staged"}})
+        self.assert_all(records, "DDL_ECONFIG", 1)
+        for record in records:
+            self.assertRegex(record["text"], r"rank [02] \(.*\) has DDL_GPU=nccl, but rank 1 \(.*\) has not")
+
+    def test_a_wrong_choice_is_told(self):
+        with World(GPU_RANK, 1, DDL_GPU="cuda") as world:
+            record = world.start(0, DRIVER, 1, 10).expect("init", "DDL_ECONFIG")
+            self.assertIn("DDL_GPU=cuda", record["text"])
+
+    def test_not_where_ranks_connect_late(self):
+        with World(GPU_RANK, 8, DDL_GPU="nccl", DDL_CONNECT="lazy") as world:
+            for rank in [world.start(r, DRIVER, 1, 10) for r in range(8)]:
+                self.assertIn("DDL_GPU=nccl, but not all pairs", rank.expect("init", "DDL_ECONFIG")["text"])
+
+    def refused(self, reason, culprit, nranks=2, **environment):
+        records, lines = self.run_world(nranks, **environment)
+        self.assert_uses(lines, False)
+        self.assert_all(records, "DDL_EDEVICE", culprit, "DDL_GPU=nccl, but NCCL cannot be used", "DDL_GPU=staged")
+        for record in records:
+            self.assertRegex(record["text"], reason)
+
+    def test_a_driver_that_does_not_tell_gpus_apart(self):
+        old = pathlib.Path(FOLDER.name, "libcuda.so.1")  # it is known by its name
+        old.symlink_to(OLD_DRIVER)
+        records, _ = self.run_world(2, driver=old, DDL_GPU="staged")
+        self.assert_all(records, "DDL_OK", -1)
+        self.refused(r"rank 0 \(.*\): the CUDA driver, libcuda.so.1, has no cuDeviceGetUuid_v2", 0, driver=old)
+
+    def test_no_id_is_made_that_ranks_will_not_meet_by(self):
+        self.refused("use the same GPU", 1, gpus=[1, 1], DDL_STANDIN_NCCL="init=id")
+
+    def test_versions_differ(self):
+        self.refused(r"rank 0 \(.*\) has NCCL 22703, but rank 2 \(.*\) has 21805", 2, nranks=3,
+                     DDL_STANDIN_NCCL_2="version=21805")
+
+    def test_two_ranks_on_one_gpu(self):
+        self.refused(r"rank 0 \(.*\) and rank 2 \(.*\) use the same GPU", 2, nranks=3, gpus=[1, 0, 1])
+
+    def test_a_version_that_is_too_old(self):
+        self.refused(r"rank 1 \(.*\): NCCL has version 21300; it must be 2.14 or later", 1,
+                     DDL_STANDIN_NCCL_1="version=21300")
+
+    def test_a_rank_without_nccl(self):
+        with tempfile.TemporaryDirectory() as folder:
+            pathlib.Path(folder, "libnccl.so.2").touch()  # so that none is found elsewhere
+            self.refused(r"rank 1 \(.*\): NCCL is not loaded, and not where the system looks: .*libnccl\.so\.2", 1,
+                         own={1: {"LD_LIBRARY_PATH": folder}})
+
+    def test_meeting_fails_on_one_rank(self):
+        # The other one is in the middle of it, and is stopped.
+        self.refused(r"rank 1 \(.*\): GPU 1: NCCL 2\.27\.3: ncclCommInitRankConfig: unhandled system error: the stand-in "
+                     "was told to fail", 1, DDL_STANDIN_NCCL_1="init=fail")
+
+    def test_there_is_no_id(self):
+        self.refused(r"rank 0 \(.*\): GPU 0: NCCL 2\.27\.3: ncclGetUniqueId: unhandled system error", 0,
+                     DDL_STANDIN_NCCL_0="init=id")
+
+
+class Failures(Calls):
+    def test_a_call_is_refused(self):
+        records, lines = self.run_world(3, DDL_STANDIN_NCCL_1="fail=3")
+        self.assert_uses(lines, True)
+        self.assert_all(records, "DDL_EDEVICE", 1, "rank 1", "GPU 1", "NCCL 2.27.3: ncclAllReduce: unhandled system error",
+                        "the stand-in was told to fail")
+
+    def test_a_call_fails_while_it_runs(self):
+        records, _ = self.run_world(3, DDL_STANDIN_NCCL_2="break=4")
+        self.assert_all(records, "DDL_EDEVICE", 2, "rank 2", "GPU 2", "ncclAllReduce")
+
+    def test_the_failure_of_another_is_not_this_ranks(self):
+        records, _ = self.run_world(2, DDL_STANDIN_NCCL_0="remote=3")
+        self.assert_all(records, "DDL_EDEVICE", -1, "rank 0", "remote process exited")
+
+    def test_a_rank_that_dies_in_a_call_is_named(self):
+        for call in (1, 4):
+            with self.subTest(call=call):
+                records, _ = self.run_world(3, dies=1, DDL_STANDIN_NCCL_1=f"die={call}")
+                self.assert_all([records[0], records[2]], "DDL_EPEERLOST", 1, "rank 1")
+
+    def test_a_rank_that_does_something_else_is_named(self):
+        with World(GPU_RANK, 2, DDL_STANDIN="gpus=4", DDL_GPU="nccl", TMPDIR=FOLDER.name, LD_LIBRARY_PATH=os.path.dirname(NCCL)) as world:
+            ranks = [world.start(r, DRIVER, CALLS + 2 * r, COUNT, LOCAL_RANK=r) for r in range(2)]
+            for rank in ranks:
+                rank.expect("init", "DDL_OK")
+            ranks[0].expect("allreduce", "DDL_OK")
+            ranks[0].expect("free", "DDL_EMISMATCH")
+            record = ranks[1].expect("allreduce", "DDL_EMISMATCH")
+            self.assertRegex(record["text"], r"rank 0 .* called comm_free\(\).*rank 1 .* called allreduce\(count 50000")
+
+
+class Situations(unittest.TestCase):
+    """What nccl_rank.c has rows for."""
+
+    def play(self, what, nranks, **environment):
+        variables = {"DDL_STANDIN": "gpus=4", "DDL_LOG": "debug", "LD_LIBRARY_PATH": os.path.dirname(NCCL), "DDL_GPU": "nccl",
+                     **environment}
+        world = World(NCCL_RANK, nranks, TMPDIR=FOLDER.name, **variables)
+        world.__enter__()
+        self.addCleanup(world.__exit__)
+        ranks = [world.start(r, DRIVER, what, LOCAL_RANK=r) for r in range(nranks)]
+        for rank in ranks:
+            rank.expect("init", "DDL_OK")
+        return ranks
+
+    def assert_exact(self, rank, event):
+        self.assertIs(rank.expect(event, "DDL_OK")["exact"], True)
+
+    def end(self, ranks, uses=None):
+        """uses: how many communicators of NCCL each rank has had."""
+        for rank in ranks:
+            rank.expect("free", "DDL_OK")
+        self.ended(ranks, uses)
+
+    def ended(self, ranks, uses=None):
+        for rank in ranks:
+            rank.finish()
+            if uses is not None:
+                self.assertEqual("".join(rank.errors).count("calls on buffers of GPUs go to NCCL"), uses, rank.story())
+
+    def test_more_calls_in_flight_than_there_are_words_for(self):
+        ranks = self.play("many", 3)
+        for rank in ranks:
+            self.assert_exact(rank, "many")
+        self.end(ranks, uses=1)
+
+    def test_many_calls_of_which_some_go_by_hosts(self):
+        ranks = self.play("mixed", 3)
+        for rank in ranks:
+            self.assert_exact(rank, "mixed")
+        self.end(ranks, uses=1)
+
+    def test_survivors_have_a_communicator_of_their_own(self):
+        ranks = self.play("shrink", 3)[:2]
+        for rank in ranks:
+            rank.expect("shrink", "DDL_OK")
+            for _ in range(3):
+                self.assert_exact(rank, "reduce")
+        self.ended(ranks, uses=1)
+
+    @unittest.skipUnless(os.environ.get("DDL_TEST_FAILPOINTS") == "1", "built without failpoints")
+    def test_words_that_come_too_early_are_asked_for(self):
+        # What each rank hears first is lost.
+        ranks = self.play("leave-after", 3, DDL_FAILPOINTS="votes.word:1")
+        for rank in ranks:
+            self.assert_exact(rank, "first")
+            self.assert_exact(rank, "second")
+        for rank in (ranks[0], ranks[2]):
+            rank.next()  # of the world that rank 1 has left without freeing it
+        self.ended(ranks, uses=1)
+
+    def test_a_rank_that_leaves_inside_a_call_is_named(self):
+        ranks = self.play("leave-inside", 3, DDL_STANDIN_NCCL_1="hang=2")
+        for rank in ranks:
+            self.assert_exact(rank, "first")
+        ranks[1].expect("left", "DDL_OK")
+        for rank in (ranks[0], ranks[2]):
+            record = rank.expect("second", "DDL_EPEERLOST")
+            self.assertEqual(record["culprit"], 1, record)
+            self.assertIn("it has left", record["text"])
+        self.end([ranks[0], ranks[2]])
+
+    def test_a_rank_that_leaves_when_it_is_done_disturbs_nobody(self):
+        ranks = self.play("leave-after", 2, DDL_STANDIN_NCCL_0="late=60000")
+        for rank in ranks:
+            self.assert_exact(rank, "first")
+            self.assert_exact(rank, "second")
+        ranks[0].next()  # of the world that rank 1 has left without freeing it
+        self.ended(ranks, uses=1)
+
+    def test_two_communicators_do_not_wait_for_each_other(self):
+        ranks = self.play("two", 2, DDL_STANDIN_NCCL="exclusive")
+        for rank in ranks:
+            self.assert_exact(rank, "alone")
+            self.assert_exact(rank, "alone")
+            self.assert_exact(rank, "both")
+            self.assert_exact(rank, "again")
+            self.assert_exact(rank, "again")
+        self.end(ranks, uses=2)
+
+    def test_managed_memory_is_copied(self):
+        ranks = self.play("managed", 2)
+        for rank in ranks:
+            self.assert_exact(rank, "managed")
+        self.end(ranks, uses=0)
+
+    def test_buffers_are_free_when_a_call_has_failed(self):
+        ranks = self.play("fail", 2, DDL_STANDIN_NCCL_0="hang=1,stop=300", DDL_STANDIN_NCCL_1="fail=1")
+        for rank in ranks:
+            rank.expect("failed", "DDL_EDEVICE")
+            self.assert_exact(rank, "kept")
+        self.ended(ranks, uses=1)
+
+
+class Deadlines(Calls):
+    def test_what_hangs_ends_at_the_deadline(self):
+        # At the same time, as each takes as long as its deadline. The last one: what is aborted does not stop.
+        cases = [({"DDL_STANDIN_NCCL_1": "hang=3"}, "NCCL has not finished within"),
+                 ({"DDL_STANDIN_NCCL_1": "init=hang"}, "NCCL has not connected all ranks within"),
+                 ({"DDL_STANDIN_NCCL_1": "hang=4", "DDL_STANDIN_NCCL_0": "stuck"}, "NCCL has not finished within")]
+        ended = {}
+
+        def run(case):
+            ended[case] = self.run_world(2, DDL_TIMEOUT=f"{LIMIT_MS}ms", **cases[case][0])
+
+        threads = [threading.Thread(target=run, args=(case,)) for case in range(len(cases))]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        self.assertEqual(sorted(ended), [0, 1, 2])  # others have raised, and were printed
+        for case, (records, lines) in ended.items():
+            self.assert_all(records, "DDL_EDEVICE", -1, f"{cases[case][1]} {LIMIT_MS} ms", "GPU")
+            self.assertEqual("NCCL does not stop" in lines[0], case == 2, lines[0])
+            self.assertEqual("may still write to the buffers" in records[0]["text"], case == 2, records[0])
+
+
+if __name__ == "__main__":
+    GPU_RANK, NCCL_RANK, DRIVER, OLD_DRIVER, NCCL = (os.path.abspath(sys.argv.pop(1)) for _ in range(5))
+    unittest.main()
