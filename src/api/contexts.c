@@ -2,6 +2,7 @@
 #include "api/contexts.h"
 
 #include "api/gpu.h"
+#include "api/votes.h"
 
 #include <stdlib.h>
 
@@ -52,11 +53,15 @@ static void at_exit(void)
             continue;
         any = true;
         /* The baton is kept: nothing is sent after the goodbye. */
-        if (ddl_engine_enter(world->engine, ddl_deadline_in_ms(GOODBYE_MS)))
+        if (ddl_engine_enter(world->engine, ddl_deadline_in_ms(GOODBYE_MS))) {
             ddl_mesh_say_goodbye(world->mesh);
+            DDL_LIST_FOR_EACH (voting, &world->voting)
+                ddl_votes_abort(DDL_CONTAINER(voting, ddl_comm, voting));
+        }
         world->exited = true;
     }
-    /* Nobody ends operations any more, and handlers that follow may wait for streams of the program. */
+    /* Nobody ends operations any more, and handlers that follow may wait for streams of the program, or for
+     * the GPU. */
     if (any)
         ddl_gpu_let_go();
     pthread_mutex_unlock(&lock);

@@ -28,7 +28,7 @@ enum {
     LEFT_TICKS = 25, /* of 20 ms: who has left may have been done, and what it sent is still to arrive. No
                         clock, as a process that stood still has not looked meanwhile */
     STOP_MS = 10000,
-    STOP_LATE_MS = 500, /* after the deadline of what runs: waiters give up after 800 ms */
+    STOP_LATE_MS = 420, /* after a deadline, when a cause has settled: waiters give up after 800 ms */
     CLOSE_MS = 800
 };
 
@@ -37,14 +37,18 @@ enum {
 static _Atomic uint64_t turns[DDL_COMM_GPUS];
 static _Atomic uint64_t nturns_asked; /* to number those that ask, so that no number comes again */
 
+typedef struct spoken { /* by a rank, on a ballot */
+    uint64_t word;      /* twice the ballot, and 1 for WORD_GPU */
+    uint64_t sequence;  /* of its call */
+} spoken;
+
 typedef enum progress { NOT_TRIED, AWAITS_ID, MAKING, MADE } progress;
 
 struct ddl_votes {
-    ddl_list requests; /* by vote, oldest first */
-    uint64_t nballots; /* calls that were put to the vote */
-    uint64_t ndecided; /* the first so many of them, by all words */
-    uint64_t *words;   /* of each rank, its own too, by ballot modulo BALLOTS: twice the ballot, and 1 for
-                          WORD_GPU */
+    ddl_list requests;        /* by vote, oldest first */
+    uint64_t nballots;        /* calls that were put to the vote */
+    uint64_t ndecided;        /* the first so many of them, by all words */
+    spoken *words;            /* of each rank, its own too, by ballot modulo BALLOTS */
     ddl_offload_facts *facts; /* of each rank, as it said with its words for GPUs */
     ddl_offload_move *moves;
     const struct ddl_offload_ops *ops;
@@ -66,14 +70,14 @@ struct ddl_votes {
 
 typedef enum word { NO_WORD, HOST, GPU } word;
 
-static uint64_t *word_of(const ddl_comm *comm, int rank, uint64_t ballot)
+static spoken *word_of(const ddl_comm *comm, int rank, uint64_t ballot)
 {
     return &comm->votes->words[(size_t)rank * BALLOTS + ballot % BALLOTS];
 }
 
 static word read_word(const ddl_comm *comm, int rank, uint64_t ballot)
 {
-    uint64_t said = *word_of(comm, rank, ballot);
+    uint64_t said = word_of(comm, rank, ballot)->word;
     if (said / 2 != ballot)
         return NO_WORD;
     return said % 2 == 1 ? GPU : HOST;
@@ -145,6 +149,27 @@ static void raise_own(ddl_comm *comm, const ddl_request *request, const ddl_erro
     snprintf(reason, sizeof reason, "%.120s: %.200s", ddl_comm_describe(comm, comm->rank, who, sizeof who),
              error->text);
     raise_unusable(comm, request, comm->rank, reason);
+}
+
+/* All ranks count their calls: if those that meet on a ballot have other numbers, then what was called
+ * differs at the lower one, and who remembers that says what it was. */
+static void check_same_call(ddl_comm *comm, int peer, uint64_t ballot)
+{
+    int low = comm->rank < peer ? comm->rank : peer, high = comm->rank < peer ? peer : comm->rank;
+    uint64_t of_low = word_of(comm, low, ballot)->sequence, of_high = word_of(comm, high, ballot)->sequence;
+    if (read_word(comm, low, ballot) == NO_WORD || read_word(comm, high, ballot) == NO_WORD ||
+        of_low == of_high)
+        return;
+    char one[160], other[160];
+    ddl_notice notice = { .code = DDL_EMISMATCH, .culprit = high, .witness = low };
+    notice.sequence = of_low < of_high ? of_low : of_high;
+    snprintf(
+        notice.text, sizeof notice.text,
+        "call %llu of %.120s meets call %llu of %.120s: one of them has called something else before; every "
+        "rank must make the same calls",
+        (unsigned long long)of_low, ddl_comm_describe(comm, low, one, sizeof one),
+        (unsigned long long)of_high, ddl_comm_describe(comm, high, other, sizeof other));
+    ddl_failure_raise(comm, &notice);
 }
 
 /* A word came to a rank that does not vote. */
@@ -308,10 +333,15 @@ static void say_next(ddl_comm *comm)
         bool is_gpu = wants_gpu(comm, request);
         if (comm->failure.failing)
             return;
-        *word_of(comm, comm->rank, request->ballot) = 2 * request->ballot + is_gpu;
+        *word_of(comm, comm->rank, request->ballot) =
+            (spoken){ 2 * request->ballot + is_gpu, request->task.sequence };
         request->stage = DDL_VOTE_OPEN;
         say_word(comm, -1, request->ballot, 0,
                  frame_about(comm, request->task.sequence, &request->task.signature));
+        for (int rank = 0; rank < comm->nranks && !comm->failure.failing; rank++)
+            check_same_call(comm, rank, request->ballot);
+        if (comm->failure.failing)
+            return;
     }
 }
 
@@ -363,7 +393,9 @@ bool ddl_votes_begin(ddl_comm *comm, ddl_request *request)
     request->ballot = ++votes->nballots;
     ddl_list_append(&votes->requests, &request->vote);
     votes->is_heard = true;
+    comm->world->posts_held = true; /* who is lost meanwhile would have this list walked inside this walk */
     vote(comm);
+    comm->world->posts_held = false;
     return true;
 }
 
@@ -376,10 +408,12 @@ bool ddl_votes_is_word(const ddl_frame *frame)
 static void take_word(ddl_comm *comm, int peer, const ddl_frame *frame, const uint8_t *bytes)
 {
     ddl_votes *votes = comm->votes;
-    uint64_t ballot = ddl_get_u64(bytes), *place = word_of(comm, peer, ballot);
-    if (ballot > *place / 2) {
-        *place = 2 * ballot + (frame->piece == WORD_GPU);
+    uint64_t ballot = ddl_get_u64(bytes);
+    spoken *place = word_of(comm, peer, ballot);
+    if (ballot > place->word / 2) {
+        *place = (spoken){ 2 * ballot + (frame->piece == WORD_GPU), frame->sequence };
         votes->is_heard = true;
+        check_same_call(comm, peer, ballot);
     }
     if (frame->piece == WORD_GPU) {
         votes->facts[peer].version = ddl_get_u32(bytes + 12);
@@ -757,11 +791,10 @@ static bool is_running(const ddl_votes *votes)
 }
 
 /* Beyond their deadlines waiters wait a little, and would not be told why. */
-static int64_t stop_limit(const ddl_votes *votes, int64_t now_ns)
+static int64_t stop_limit(const ddl_comm *comm, int64_t limit_ns)
 {
-    int64_t limit_ns = now_ns + STOP_MS * DDL_NS_PER_MS;
-    DDL_LIST_FOR_EACH (link, &votes->requests) {
-        const ddl_request *request = request_of(link);
+    DDL_LIST_FOR_EACH (link, &comm->in_flight) { /* of any kind: all end together */
+        const ddl_request *request = DDL_CONTAINER(link, ddl_request, link);
         int64_t late_ns = request->deadline < DDL_DEADLINE_NEVER - STOP_LATE_MS * DDL_NS_PER_MS
                               ? request->deadline + STOP_LATE_MS * DDL_NS_PER_MS
                               : DDL_DEADLINE_NEVER;
@@ -780,7 +813,8 @@ bool ddl_votes_have_stopped(ddl_comm *comm, int64_t now_ns)
     if (votes->ops->settle(votes->offload, 0))
         return true;
     if (votes->stop_ns == 0)
-        votes->stop_ns = stop_limit(votes, now_ns);
+        votes->stop_ns = now_ns + STOP_MS * DDL_NS_PER_MS;
+    votes->stop_ns = stop_limit(comm, votes->stop_ns);
     return now_ns >= votes->stop_ns;
 }
 

@@ -45,7 +45,7 @@ void ddl_votes_visit_pending(const ddl_comm *comm, const ddl_request *request,
 /* It has all words, and waits for GPUs: what kept it until its deadline. */
 void ddl_votes_raise_stuck(ddl_comm *comm, const ddl_request *request);
 
-/* The communicator has failed: stop what GPUs do. */
+/* The communicator has failed, or the process exits: stop what GPUs do. */
 void ddl_votes_abort(ddl_comm *comm);
 /* Whether buffers are not touched any more, or that has been waited for long enough. */
 bool ddl_votes_have_stopped(ddl_comm *comm, int64_t now_ns);

@@ -87,10 +87,21 @@ static ddl_status find_libraries(const ddl_driver **driver, const nccl_library *
     return ddl_nccl_find(nccl, err);
 }
 
+/* NCCL heeds it more than what it is told, and would block whoever drives, and with it what ends calls. */
+static ddl_status check_environment(ddl_error *err)
+{
+    const char *blocking = getenv("NCCL_COMM_BLOCKING");
+    if (blocking == NULL || blocking[0] == '\0' || strcmp(blocking, "0") == 0)
+        return DDL_OK;
+    return DDL_FAIL(err, DDL_EUNSUPPORTED,
+                    "NCCL_COMM_BLOCKING=%.20s would have NCCL block; unset it, or set it to 0", blocking);
+}
+
 static ddl_status look_at_gpu(int gpu, ddl_offload_facts *facts, ddl_error *err)
 {
     const ddl_driver *driver;
     const nccl_library *nccl;
+    DDL_TRY(check_environment(err));
     DDL_TRY(find_libraries(&driver, &nccl, err));
     CUdevice device;
     CUuuid uuid;

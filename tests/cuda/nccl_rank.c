@@ -182,7 +182,8 @@ static void shrink(void)
     tell("shrink", status, true);
     for (int i = 0; status == DDL_OK && i < 3; i++)
         reduce("reduce", gpu_memory_alloc, i, left);
-    _exit(0); /* what the thread waits for is no matter here */
+    (void)ddl_barrier(left, NULL); /* none of them leaves before the others are done */
+    _exit(0);                      /* what the thread waits for is no matter here */
 }
 
 /* Rank 1 leaves in a call; rank 0 begins that when it has. */
@@ -208,6 +209,44 @@ static void leave_after(void)
     reduce("second", gpu_memory_alloc, 1, world);
     if (rank == 1)
         exit(0);
+}
+
+/* Rank 1 exits with a call at NCCL. */
+static void exit_inside(void)
+{
+    reduce("first", gpu_memory_alloc, 0, world);
+    call it = make_call(gpu_memory_alloc, 1, nranks);
+    ddl_status status = begin(&it, world);
+    if (rank == 1) {
+        take_token(0); /* before it, rank 0's word came */
+        exit(status);
+    }
+    send_token(1);
+    tell("second", status == DDL_OK ? ddl_wait(&it.request) : status, false);
+}
+
+/* A handler of the program that is called after the library's. */
+static void wait_for_gpu(void)
+{
+    int (*wait)(void);
+    if (!gpu_memory_find("cuCtxSynchronize", &wait))
+        _exit(7);
+    gpu_memory_enter();
+    if (!gpu_memory_leave(wait()))
+        _exit(8);
+}
+
+/* Rank 0 is ahead by more calls than are remembered, none of which needs another rank. */
+static void apart(void)
+{
+    for (int i = 0; rank == 0 && i < MANY; i++)
+        if (ddl_broadcast(NULL, 0, DDL_FLOAT32, 0, world, NULL) != DDL_OK)
+            exit(5);
+    if (rank == 0)
+        send_token(1);
+    else
+        take_token(0);
+    reduce("reduce", gpu_memory_alloc, 0, world);
 }
 
 /* Calls of two communicators of the same ranks, one after the other, and then at a time and in another order
@@ -245,6 +284,7 @@ static void managed(void)
 /* What the call has left is this program's again, once it has failed. */
 static void fail(void)
 {
+    reduce("first", gpu_memory_alloc, 0, world);
     call it = make_call(gpu_memory_alloc, 0, nranks);
     ddl_status status = ddl_allreduce(it.in, it.out, COUNT, DDL_FLOAT32, DDL_SUM, world, NULL);
     fill(it.out, false, 7);
@@ -261,12 +301,16 @@ static const struct {
              { "shrink", shrink },
              { "leave-inside", leave_inside },
              { "leave-after", leave_after },
+             { "exit-inside", exit_inside },
+             { "apart", apart },
              { "two", two },
              { "managed", managed },
              { "fail", fail } };
 
 int main(int argc, char **argv)
 {
+    if (argc == 3 && strcmp(argv[2], "exit-inside") == 0 && atexit(wait_for_gpu) != 0)
+        return 6;
     ddl_status status = ddl_init(&world, NULL);
     tell("init", status, true);
     if (status != DDL_OK || argc != 3 || !gpu_memory_open(argv[1]))

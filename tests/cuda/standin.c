@@ -647,6 +647,19 @@ CUresult CUDAAPI cuStreamSynchronize(CUstream stream)
     return unlock(driver.broken ? CUDA_ERROR_ILLEGAL_ADDRESS : CUDA_SUCCESS);
 }
 
+CUresult CUDAAPI cuCtxSynchronize(void)
+{
+    ENTER(true);
+    for (struct CUstream_st *stream = driver.streams; stream != NULL && !driver.broken;)
+        if (stream->first == NULL && !stream->working) {
+            stream = stream->next;
+        } else {
+            pthread_cond_wait(&driver.changed, &driver.lock);
+            stream = driver.streams;
+        }
+    return unlock(driver.broken ? CUDA_ERROR_ILLEGAL_ADDRESS : CUDA_SUCCESS);
+}
+
 /* ---- events ---- */
 
 CUresult CUDAAPI cuEventCreate(CUevent *event, unsigned flags)

@@ -26,13 +26,13 @@ LIMIT_MS = int(1000 * bound(3))  # of calls that hang
 class Calls(unittest.TestCase):
     def run_world(self, nranks, calls=CALLS, gpus=None, own=None, dies=None, driver=None, **environment):
         """All ranks' records of the call that failed (None: it died), and what they wrote. gpus: of each rank; own: more
-        variables of one rank."""
+        variables of one rank; driver: of rank 0."""
         began_ns = time.monotonic_ns()
         variables = {"DDL_STANDIN": "gpus=4", "DDL_LOG": "debug", "DDL_GPU": "nccl", "LD_LIBRARY_PATH": os.path.dirname(NCCL),
                      **environment}
         records, lines = [], []
         with World(GPU_RANK, nranks, TMPDIR=FOLDER.name, **variables) as world:
-            ranks = [world.start(r, driver or DRIVER, calls, COUNT, LOCAL_RANK=r if gpus is None else gpus[r], **(own or {}).get(r, {}))
+            ranks = [world.start(r, driver if driver and r == 0 else DRIVER, calls, COUNT, LOCAL_RANK=r if gpus is None else gpus[r], **(own or {}).get(r, {}))
                      for r in range(nranks)]
             for rank in ranks:
                 rank.expect("init", "DDL_OK")
@@ -128,6 +128,9 @@ class Choice(Calls):
         # The other one is in the middle of it, and is stopped.
         self.refused(r"rank 1 \(.*\): GPU 1: NCCL 2\.27\.3: ncclCommInitRankConfig: unhandled system error: the stand-in "
                      "was told to fail", 1, DDL_STANDIN_NCCL_1="init=fail")
+
+    def test_the_environment_says_that_nccl_blocks(self):
+        self.refused(r"rank 1 \(.*\): NCCL_COMM_BLOCKING=1 ", 1, own={1: {"NCCL_COMM_BLOCKING": "1"}, 0: {"NCCL_COMM_BLOCKING": "0"}})
 
     def test_there_is_no_id(self):
         self.refused(r"rank 0 \(.*\): GPU 0: NCCL 2\.27\.3: ncclGetUniqueId: unhandled system error", 0,
@@ -234,8 +237,25 @@ class Situations(unittest.TestCase):
         for rank in (ranks[0], ranks[2]):
             record = rank.expect("second", "DDL_EPEERLOST")
             self.assertEqual(record["culprit"], 1, record)
-            self.assertIn("it has left", record["text"])
+            self.assertIn("its process ended", record["text"])  # whether it has left, or its connection was lost first
         self.end([ranks[0], ranks[2]])
+
+    def test_nobody_waits_at_exit_for_what_has_no_end(self):
+        ranks = self.play("exit-inside", 2, DDL_STANDIN_NCCL_1="hang=2")
+        for rank in ranks:
+            self.assert_exact(rank, "first")
+        ranks[1].finish()
+        self.assertEqual(ranks[0].expect("second", "DDL_EPEERLOST")["culprit"], 1)
+        self.end([ranks[0]])
+
+    def test_who_has_made_other_calls_before_is_named(self):
+        # Without boards, on which ranks would wait for each other.
+        ranks = self.play("apart", 2, DDL_TRANSPORT="tcp")
+        for rank in ranks:
+            record = rank.expect("reduce", "DDL_EMISMATCH")
+            self.assertEqual(record["culprit"], 1, record)
+            self.assertRegex(record["text"], r"call 151 of rank 0 \(.*\) meets call 1 of rank 1 \(.*something else before")
+        self.end(ranks)
 
     def test_a_rank_that_leaves_when_it_is_done_disturbs_nobody(self):
         ranks = self.play("leave-after", 2, DDL_STANDIN_NCCL_0="late=60000")
@@ -262,8 +282,9 @@ class Situations(unittest.TestCase):
         self.end(ranks, uses=0)
 
     def test_buffers_are_free_when_a_call_has_failed(self):
-        ranks = self.play("fail", 2, DDL_STANDIN_NCCL_0="hang=1,stop=300", DDL_STANDIN_NCCL_1="fail=1")
+        ranks = self.play("fail", 2, DDL_STANDIN_NCCL_0="hang=2,stop=300", DDL_STANDIN_NCCL_1="fail=2")
         for rank in ranks:
+            self.assert_exact(rank, "first")
             rank.expect("failed", "DDL_EDEVICE")
             self.assert_exact(rank, "kept")
         self.ended(ranks, uses=1)
