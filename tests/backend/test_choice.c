@@ -326,6 +326,22 @@ static void a_barrier_over_a_board_is_flat_and_else_a_tree(void **state)
     assert_string_equal(ddl_choose(&job.model, DDL_COLLECTIVE_BARRIER, &job.placement, 0)->name, "tree");
 }
 
+/* Where ranks share CPUs, a ring is for TCP; a round in which all send to all is in nobody's way in memory.
+ */
+static void much_goes_directly_in_shared_memory(void **state)
+{
+    static const double MUCH = 4 * 1024 * 1024, LITTLE = 64 * 1024;
+    struct job job;
+    (void)state;
+    make_job(&job, &layouts[0], 4, true, true);
+    assert_string_equal(ddl_choose(&job.model, DDL_COLLECTIVE_ALLGATHER, &job.placement, MUCH)->name,
+                        "direct");
+    assert_string_equal(ddl_choose(&job.model, DDL_COLLECTIVE_SCATTER, &job.placement, LITTLE)->name,
+                        "direct");
+    make_job(&job, &layouts[0], 4, true, false);
+    assert_string_equal(ddl_choose(&job.model, DDL_COLLECTIVE_ALLGATHER, &job.placement, MUCH)->name, "ring");
+}
+
 /* ---- the model itself ---- */
 
 static void constants_travel_as_an_array(void **state)
@@ -474,6 +490,7 @@ int main(void)
         cmocka_unit_test(even_blocks_cost_no_more_than_blocks_of_any_size),
         cmocka_unit_test(more_bytes_cost_more),
         cmocka_unit_test(a_barrier_over_a_board_is_flat_and_else_a_tree),
+        cmocka_unit_test(much_goes_directly_in_shared_memory),
         cmocka_unit_test(a_rank_more_costs_no_more_than_its_share),
         cmocka_unit_test(constants_travel_as_an_array),
         cmocka_unit_test(constants_that_no_model_has_are_refused),

@@ -333,6 +333,38 @@ static void pieces_are_as_small_as_is_said(void **state)
     message_bytes = 0;
 }
 
+static bool goes_past_caches(ddl_collective collective, const char *name, size_t mib, bool in_place)
+{
+    enum { RANKS = 2 };
+    const bool is_vector = collective == DDL_COLLECTIVE_ALLREDUCE || collective == DDL_COLLECTIVE_BROADCAST;
+    const size_t count = mib * 1024 * 1024 / 4 / (is_vector ? 1 : RANKS);
+    const ddl_shape shape = { .rank = 1,
+                              .nranks = RANKS,
+                              .count = count,
+                              .stride = count,
+                              .placement = { RANKS, 1, NULL },
+                              .element_bytes = 4,
+                              .in_place = in_place };
+    ddl_plan *plan;
+    assert_int_equal(ddl_plan_create(ddl_catalogue_find(collective, name), &shape, &plan, NULL), DDL_OK);
+    bool past_caches = plan->past_caches;
+    ddl_plan_destroy(plan);
+    return past_caches;
+}
+
+/* 32 MiB, of all buffers of a host's ranks; and what is reduced in place has just been read. */
+static void what_outgrows_the_caches_goes_past_them(void **state)
+{
+    (void)state;
+    assert_false(goes_past_caches(DDL_COLLECTIVE_ALLTOALL, "direct", 8, false));
+    assert_true(goes_past_caches(DDL_COLLECTIVE_ALLTOALL, "direct", 16, false));
+    assert_true(goes_past_caches(DDL_COLLECTIVE_ALLREDUCE, "direct", 16, false));
+    assert_false(goes_past_caches(DDL_COLLECTIVE_ALLREDUCE, "direct", 64, true));
+    assert_true(goes_past_caches(DDL_COLLECTIVE_ALLGATHER, "ring", 64, true));
+    assert_false(goes_past_caches(DDL_COLLECTIVE_BROADCAST, "binomial", 16, true));
+    assert_true(goes_past_caches(DDL_COLLECTIVE_BROADCAST, "binomial", 64, true));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -341,6 +373,7 @@ int main(void)
         cmocka_unit_test(only_much_or_what_is_reduced_is_cut),
         cmocka_unit_test(every_rank_cuts_a_call_in_the_same_way),
         cmocka_unit_test(pieces_are_as_small_as_is_said),
+        cmocka_unit_test(what_outgrows_the_caches_goes_past_them),
         cmocka_unit_test(no_rank_has_a_message_that_is_too_large),
         cmocka_unit_test(scratch_has_room_for_every_phase_although_none_is_kept),
         cmocka_unit_test(both_ends_of_a_send_cut_it_in_the_same_way),

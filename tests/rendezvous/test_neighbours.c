@@ -259,6 +259,24 @@ static void the_usher_gives_up_before_the_others_would(void **state)
 
 /* ---- ranks that the test plays, to an usher that is a thread ---- */
 
+static void arrive(const struct rank *played);
+
+/* The usher comes when its time is over: who has spoken is not blamed. */
+static void what_had_come_is_heard_however_late_the_usher_is(void **state)
+{
+    struct rank ranks[MOST];
+    (void)state;
+    make_world(ranks, 4, DDL_CONNECT_EAGER);
+    ranks[0].timeout_ms = 0;
+    arrive(&ranks[1]);
+    arrive(&ranks[3]);
+    meet(&ranks[0]);
+    assert_int_equal(ranks[0].status, DDL_ETIMEDOUT);
+    assert_int_equal(ranks[0].error.culprit, 2);
+    ranks[0].conduct = ranks[1].conduct = ranks[2].conduct = ranks[3].conduct = IS_SILENT;
+    end_world(ranks, 4);
+}
+
 static void send_all(int fd, const void *data, size_t bytes)
 {
     assert_int_equal(ddl_socket_write(fd, data, bytes), (ssize_t)bytes);
@@ -496,6 +514,7 @@ int main(void)
         cmocka_unit_test(each_gets_what_the_others_have),
         cmocka_unit_test(all_blame_the_rank_that_fails),
         cmocka_unit_test(the_usher_gives_up_before_the_others_would),
+        cmocka_unit_test(what_had_come_is_heard_however_late_the_usher_is),
         cmocka_unit_test(who_does_not_know_the_token_is_turned_away),
         cmocka_unit_test(who_says_more_does_not_call_any_more),
         cmocka_unit_test(the_last_word_of_the_usher_counts),
