@@ -9,6 +9,7 @@ import pathlib
 import queue
 import random
 import re
+import select
 import signal
 import socket
 import subprocess
@@ -63,11 +64,12 @@ class Rank:
     def __init__(self, program, commands, environment, name, prefix=()):
         self.name = name
         self.seen = []
-        self.errors = []
+        self.said, self.saying = bytearray(), threading.Lock()  # on stderr
         self.records = queue.Queue()
         self.process = subprocess.Popen([*prefix, program, *commands], env=environment, stdin=subprocess.PIPE,
                                         stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
                                         errors="replace")
+        os.set_blocking(self.process.stderr.fileno(), False)
         self.threads = [threading.Thread(target=self._read_records, daemon=True),
                         threading.Thread(target=self._read_errors, daemon=True)]
         for thread in self.threads:
@@ -87,8 +89,29 @@ class Rank:
         self.records.put(None)
 
     def _read_errors(self):
-        for line in self.process.stderr:
-            self.errors.append(line)
+        has_more = True
+        while has_more:
+            select.select([self.process.stderr], [], [])
+            has_more = self._take_errors()
+
+    def _take_errors(self):
+        """What is there on stderr; False: there will be no more."""
+        with self.saying:
+            while True:
+                try:
+                    data = os.read(self.process.stderr.fileno(), 65536)
+                except BlockingIOError:
+                    return True
+                if not data:
+                    return False
+                self.said += data
+
+    @property
+    def errors(self):
+        """The lines on stderr, at least those that were written before the last record that was read."""
+        if not self.process.stderr.closed:
+            self._take_errors()
+        return self.said.decode(errors="replace").splitlines(keepends=True)
 
     def next(self, seconds=None):
         """The next record; None at the end of the output."""
