@@ -25,6 +25,7 @@ static void post(ddl_posting *posting, ddl_post *next)
     const char *from = says.buffer == DDL_BUFFER_IN ? next->in : next->out;
     next->is_posted = true;
     posting->posted_sequence = next->sequence;
+    posting->posted_signature = *next->signature;
     ddl_board_post(posting->owner.board, next->number, next->signature,
                    says.bytes > 0 ? from + says.offset : NULL, says.bytes);
 }
@@ -34,12 +35,6 @@ static bool same(const ddl_signature *a, const ddl_signature *b)
     return memcmp(a, b, sizeof *a) == 0;
 }
 
-/* What this rank has posted last. */
-static const ddl_signature *posted_signature(const ddl_board *board)
-{
-    return &ddl_board_sheet(board, board->rank)->signature;
-}
-
 /* Whether these ranks have posted the same as this one has last. */
 static bool have_posted(ddl_posting *posting, ddl_board_ranks among)
 {
@@ -47,11 +42,11 @@ static bool have_posted(ddl_posting *posting, ddl_board_ranks among)
     int rank;
     while ((rank = ddl_board_next(board, among)) >= 0 && rank < board->nranks) {
         ddl_signature theirs = ddl_board_sheet(board, rank)->signature;
-        if (same(&theirs, posted_signature(board)))
+        if (same(&theirs, &posting->posted_signature))
             continue;
         posting->is_spoilt = true;
-        const ddl_signature ours = *posted_signature(board);
-        posting->owner.differs(posting->owner.arg, rank, posting->posted_sequence, &ours, &theirs);
+        posting->owner.differs(posting->owner.arg, rank, posting->posted_sequence, &posting->posted_signature,
+                               &theirs);
     }
     return rank >= 0 && !posting->is_spoilt;
 }
@@ -67,6 +62,15 @@ static void note_whether_busy(ddl_posting *posting)
         ddl_list_append(posting->owner.busy, &posting->link);
     else
         ddl_list_remove(&posting->link);
+}
+
+/* Whether one is missing from whom the oldest needs something, which is what is looked at while waiting. */
+static bool has_to_wait(const ddl_posting *posting, const ddl_post *oldest)
+{
+    const ddl_board *board = posting->owner.board;
+    ddl_board_ranks left =
+        board->unseen & (oldest->is_posted ? ddl_oneshot_needs(oldest->oneshot) : ddl_board_others(board));
+    return left != 0 && !ddl_board_has_posted(board, __builtin_ctzll(left));
 }
 
 /* Of the oldest. Who posts last need not wait until his post is seen everywhere to look at the others'. */
@@ -106,6 +110,8 @@ bool ddl_posting_progress(ddl_posting *posting)
     bool moved = false;
     for (ddl_link *first; (first = ddl_list_first(&posting->posts)) != NULL;) {
         ddl_post *oldest = DDL_CONTAINER(first, ddl_post, link);
+        if (has_to_wait(posting, oldest))
+            return moved;
         if (!try_to_finish(posting, oldest))
             break;
         ddl_list_remove(&oldest->link);
@@ -133,7 +139,7 @@ const ddl_signature *ddl_posting_waits_behind(const ddl_posting *posting, uint64
     if (oldest == NULL || oldest->is_posted || oldest->is_held || posting->is_spoilt)
         return NULL;
     *sequence = posting->posted_sequence;
-    return posted_signature(posting->owner.board);
+    return &posting->posted_signature;
 }
 
 bool ddl_posting_has_posted(const ddl_posting *posting, const ddl_post *post, int rank)

@@ -28,7 +28,8 @@ typedef struct ddl_posting { /* of one communicator */
     ddl_link link;
     uint64_t newest;          /* sequence of the last one */
     uint64_t posted_sequence; /* of what was posted last, to which others may still come */
-    bool is_spoilt;           /* somebody has posted something else */
+    ddl_signature posted_signature;
+    bool is_spoilt; /* somebody has posted something else */
 } ddl_posting;
 
 typedef struct ddl_post ddl_post;

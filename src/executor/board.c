@@ -20,13 +20,6 @@ void ddl_board_post(ddl_board *board, uint64_t number, const ddl_signature *sign
     atomic_store_explicit(&sheet->number, number, memory_order_release);
 }
 
-bool ddl_board_has_posted(const ddl_board *board, int rank)
-{
-    const ddl_sheet *sheet = ddl_board_sheet(board, rank);
-    __builtin_prefetch((const char *)sheet + 64); /* comes with the number, if it comes */
-    return atomic_load_explicit(&sheet->number, memory_order_acquire) == board->number;
-}
-
 int ddl_board_next(ddl_board *board, ddl_board_ranks among)
 {
     ddl_board_ranks left = board->unseen & among;

@@ -62,13 +62,18 @@ void ddl_board_post(ddl_board *board, uint64_t number, const ddl_signature *sign
  * all. A rank's sheet is valid until this rank posts again. */
 int ddl_board_next(ddl_board *board, ddl_board_ranks among);
 
-/* Whether a rank has; whatever its signature is. */
-bool ddl_board_has_posted(const ddl_board *board, int rank);
-
-/* What it posted. */
+/* What a rank that has posted it posted. */
 static inline const ddl_sheet *ddl_board_sheet(const ddl_board *board, int rank)
 {
     return &board->sheets[rank][board->posts & 1];
+}
+
+/* Whether a rank has; whatever its signature is. */
+static inline bool ddl_board_has_posted(const ddl_board *board, int rank)
+{
+    const ddl_sheet *sheet = ddl_board_sheet(board, rank);
+    __builtin_prefetch((const char *)sheet + 64); /* comes with the number, if it comes */
+    return atomic_load_explicit(&sheet->number, memory_order_acquire) == board->number;
 }
 
 #endif

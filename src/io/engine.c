@@ -27,6 +27,7 @@ enum {
     MISSES_PER_CLOCK = 4, /* reading it takes as long as looking at memory that another core writes */
     YIELDS = 60,
     LINGER_LOOKS = 100,
+    LOOKS_AT_ONCE = 64, /* of them without a pause, which takes half as long as a line from another core */
     LINGER_YIELDS = 16,
     TAKEN_NS = 400 * 1000,
     STUCK_GRACE_MS = 800,      /* more than a failure may take to settle after a deadline */
@@ -254,9 +255,9 @@ bool ddl_engine_linger(ddl_engine *engine, bool (*ready)(void *arg), void *arg)
             return true;
         if (atomic_load_explicit(&engine->njobs, memory_order_relaxed) > 0)
             return false;
-        if (!engine->crowded)
+        if (!engine->crowded && i >= LOOKS_AT_ONCE)
             pause_cpu();
-        else if (yield_was_taken())
+        else if (engine->crowded && yield_was_taken())
             return ready(arg);
     }
     return false;
