@@ -23,6 +23,7 @@ enum {
     BESIDE = BALLOTS / 2, /* words are said for so many that are not decided */
     WORD_BYTES = 12 + 4 + DDL_GPU_ID_BYTES,
     WORD_IS_QUESTION = 1, /* in a word's flags: it was said before, and the answer is missing */
+    WORD_SHARES_GPU = 2,  /* and what the sender's facts say of that */
     ASK_AFTER_MS = 200,   /* and then after twice as long, again and again */
     ASK_MOST_MS = 2000,
     LEFT_TICKS = 25, /* of 20 ms: who has left may have been done, and what it sent is still to arrive. No
@@ -308,7 +309,7 @@ static void say_word(ddl_comm *comm, int peer, uint64_t ballot, uint32_t flags, 
     bool is_gpu = read_word(comm, comm->rank, ballot) == GPU;
     frame.piece = is_gpu ? WORD_GPU : WORD_HOST;
     ddl_put_u64(bytes, ballot);
-    ddl_put_u32(bytes + 8, flags);
+    ddl_put_u32(bytes + 8, flags | (is_gpu && facts->shares_gpu ? WORD_SHARES_GPU : 0));
     if (is_gpu) {
         ddl_put_u32(bytes + 12, facts->version);
         memcpy(bytes + 16, facts->gpu_id, DDL_GPU_ID_BYTES);
@@ -409,6 +410,7 @@ static void take_word(ddl_comm *comm, int peer, const ddl_frame *frame, const ui
 {
     ddl_votes *votes = comm->votes;
     uint64_t ballot = ddl_get_u64(bytes);
+    uint32_t flags = ddl_get_u32(bytes + 8);
     spoken *place = word_of(comm, peer, ballot);
     if (ballot > place->word / 2) {
         *place = (spoken){ 2 * ballot + (frame->piece == WORD_GPU), frame->sequence };
@@ -417,6 +419,7 @@ static void take_word(ddl_comm *comm, int peer, const ddl_frame *frame, const ui
     }
     if (frame->piece == WORD_GPU) {
         votes->facts[peer].version = ddl_get_u32(bytes + 12);
+        votes->facts[peer].shares_gpu = (flags & WORD_SHARES_GPU) != 0;
         memcpy(votes->facts[peer].gpu_id, bytes + 16, DDL_GPU_ID_BYTES);
     }
     const ddl_signature signature = { .collective = frame->collective,
@@ -425,7 +428,7 @@ static void take_word(ddl_comm *comm, int peer, const ddl_frame *frame, const ui
                                       .algorithm = frame->algorithm,
                                       .root = frame->root,
                                       .count = frame->count };
-    if (ddl_get_u32(bytes + 8) == WORD_IS_QUESTION && read_word(comm, comm->rank, ballot) != NO_WORD)
+    if ((flags & WORD_IS_QUESTION) != 0 && read_word(comm, comm->rank, ballot) != NO_WORD)
         say_word(comm, peer, ballot, 0, frame_about(comm, frame->sequence, &signature));
 }
 
@@ -479,12 +482,15 @@ static bool agree(ddl_comm *comm, const ddl_request *request)
         for (int low = 0; low < high; low++) {
             const ddl_offload_facts *a = &facts[low], *b = &facts[high];
             bool same_gpu = memcmp(a->gpu_id, b->gpu_id, DDL_GPU_ID_BYTES) == 0;
-            if (a->version == b->version && !same_gpu)
+            bool is_allowed = !same_gpu || (a->shares_gpu && b->shares_gpu);
+            if (a->version == b->version && is_allowed)
                 continue;
             ddl_comm_describe(comm, low, one, sizeof one);
             ddl_comm_describe(comm, high, other, sizeof other);
-            if (same_gpu)
-                snprintf(reason, sizeof reason, "%.120s and %.120s use the same GPU", one, other);
+            if (!is_allowed)
+                snprintf(reason, sizeof reason,
+                         "%.120s and %.120s use the same GPU, without NCCL_MULTI_RANK_GPU_ENABLE=1 on both",
+                         one, other);
             else
                 snprintf(reason, sizeof reason, "%.120s has NCCL %u, but %.120s has %u", one, a->version,
                          other, b->version);

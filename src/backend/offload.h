@@ -23,6 +23,7 @@ enum { DDL_OFFLOAD_ID_BYTES = 128, DDL_GPU_ID_BYTES = 16 };
 typedef struct ddl_offload_facts { /* that ranks compare */
     uint32_t version;              /* of the library, as it counts: 22703 is 2.27.3 */
     uint8_t gpu_id[DDL_GPU_ID_BYTES];
+    bool shares_gpu; /* it was told to take several ranks on one GPU; whether it can, it says when opened */
 } ddl_offload_facts;
 
 typedef enum ddl_offload_kind {
@@ -84,7 +85,7 @@ struct ddl_offload_ops {
 };
 
 /* Changes with anything above. */
-enum { DDL_OFFLOAD_INTERFACE = 1 };
+enum { DDL_OFFLOAD_INTERFACE = 2 };
 
 /* What the plugin exports as "ddl_cuda_offload". NULL: err tells why not. */
 typedef const struct ddl_offload_ops *ddl_offload_plugin(ddl_error *err);

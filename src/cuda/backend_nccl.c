@@ -97,6 +97,13 @@ static ddl_status check_environment(ddl_error *err)
                     "NCCL_COMM_BLOCKING=%.20s would have NCCL block; unset it, or set it to 0", blocking);
 }
 
+/* By its own variable, which versions before 2.30 do not know; they refuse when they meet. */
+static bool may_share_gpu(void)
+{
+    const char *shares = getenv("NCCL_MULTI_RANK_GPU_ENABLE");
+    return shares != NULL && atoi(shares) != 0;
+}
+
 static ddl_status look_at_gpu(int gpu, ddl_offload_facts *facts, ddl_error *err)
 {
     const ddl_driver *driver;
@@ -116,6 +123,7 @@ static ddl_status look_at_gpu(int gpu, ddl_offload_facts *facts, ddl_error *err)
     if (result != CUDA_SUCCESS)
         return ddl_driver_failed(driver, result, "cuDeviceGetUuid", gpu, err);
     facts->version = (uint32_t)nccl->version;
+    facts->shares_gpu = may_share_gpu();
     memcpy(facts->gpu_id, &uuid, DDL_GPU_ID_BYTES);
     return DDL_OK;
 }

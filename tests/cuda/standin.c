@@ -260,6 +260,21 @@ CUresult CUDAAPI cuCtxPopCurrent(CUcontext *context)
     return CUDA_SUCCESS;
 }
 
+CUresult CUDAAPI cuCtxSetCurrent(CUcontext context)
+{
+    if (depth == 0)
+        return cuCtxPushCurrent(context);
+    stack[depth - 1] = context;
+    return CUDA_SUCCESS;
+}
+
+CUresult CUDAAPI cuCtxGetDevice(CUdevice *device)
+{
+    ENTER(true);
+    *device = stack[depth - 1]->gpu;
+    return unlock(CUDA_SUCCESS);
+}
+
 CUresult CUDAAPI cuGetErrorName(CUresult error, const char **name)
 {
     *name = error == CUDA_ERROR_ILLEGAL_ADDRESS ? "CUDA_ERROR_ILLEGAL_ADDRESS" : "CUDA_ERROR_STANDIN";

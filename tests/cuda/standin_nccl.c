@@ -17,8 +17,11 @@
  *     die=3          the process is killed in the third one
  *     stuck          what was aborted does not stop
  *     stop=300       it stops after so many milliseconds, and has written to its output by then
- *     late=50000     what a call has received gets to its output so many microseconds after others may be
- * done exclusive      calls of the process run one at a time, as where each takes all of a GPU
+ *     late=50000     what a call has received gets to its output so many microseconds after others may have
+ *                    ended
+ *     exclusive      calls of the process run one at a time, as where each takes all of a GPU
+ *
+ * Two ranks on one GPU are refused, but from version 2.30 on with NCCL_MULTI_RANK_GPU_ENABLE.
  *
  * A thread of the library that may be given signals of the program is a reason to die.
  */
@@ -39,7 +42,7 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { RANKS_AT_MOST = 32, TYPES = 10, ID_BYTES = 128, MAGIC = (int)0xcafebeef };
+enum { RANKS_AT_MOST = 32, TYPES = 10, ID_BYTES = 128, MAGIC = (int)0xcafebeef, SHARES_GPUS = 23000 };
 
 /* As in NCCL's documentation. */
 typedef enum outcome {
@@ -67,6 +70,7 @@ typedef struct settings {
 
 struct shared { /* by the processes of a communicator */
     atomic_ulong round[RANKS_AT_MOST];
+    CUdevice gpu[RANKS_AT_MOST];
     size_t offset[RANKS_AT_MOST][RANKS_AT_MOST]; /* of what a rank has for another, in its file */
     size_t bytes[RANKS_AT_MOST][RANKS_AT_MOST];
 };
@@ -75,6 +79,8 @@ struct comm {
     struct shared *shared;
     unique_id id;
     int rank, nranks;
+    bool blocks; /* calls are in their stream when they return */
+    CUdevice gpu;
     int files[RANKS_AT_MOST];
     unsigned long round;
     atomic_bool aborted;
@@ -178,6 +184,8 @@ EXPORT(outcome ncclGetVersion(int *version))
 
 EXPORT(const char *ncclGetErrorString(outcome error))
 {
+    if (error == BAD_USAGE)
+        return "invalid usage";
     return error == REMOTE ? "remote process exited or there was a network error" : "unhandled system error";
 }
 
@@ -254,7 +262,10 @@ static bool open_files(struct comm *comm)
     close(file);
     name_file(comm, comm->rank, path);
     comm->files[comm->rank] = open(path, O_RDWR | O_CREAT | O_TRUNC, 0600);
-    if (comm->shared == MAP_FAILED || comm->files[comm->rank] < 0 || !meet(comm))
+    if (comm->shared == MAP_FAILED || comm->files[comm->rank] < 0)
+        return false;
+    comm->shared->gpu[comm->rank] = comm->gpu;
+    if (!meet(comm))
         return false;
     for (int rank = 0; rank < comm->nranks; rank++)
         if (rank != comm->rank) {
@@ -264,6 +275,18 @@ static bool open_files(struct comm *comm)
                 return false;
         }
     return meet(comm);
+}
+
+static bool takes_gpus(const struct comm *comm)
+{
+    const char *shares = getenv("NCCL_MULTI_RANK_GPU_ENABLE");
+    if (nccl.version >= SHARES_GPUS && shares != NULL && atoi(shares) != 0)
+        return true;
+    for (int high = 1; high < comm->nranks; high++)
+        for (int low = 0; low < high; low++)
+            if (comm->shared->gpu[low] == comm->shared->gpu[high])
+                return false;
+    return true;
 }
 
 static void *come_up(void *arg)
@@ -277,20 +300,18 @@ static void *come_up(void *arg)
     unlink(path);
     if (comm->rank == 0)
         unlink(comm->id.name);
-    atomic_store(&comm->state, well ? SUCCESS : SYSTEM_ERROR);
+    outcome state = well ? SUCCESS : SYSTEM_ERROR;
+    if (well && !takes_gpus(comm))
+        state = BAD_USAGE;
+    atomic_store(&comm->state, state);
     atomic_store(&comm->met, true);
     return NULL;
 }
 
-EXPORT(outcome ncclCommInitRankConfig(struct comm **out, int nranks, unique_id id, int rank,
-                                      settings *config))
+static struct comm *make(int nranks, unique_id id, int rank)
 {
-    set_up();
-    if (config->magic != (unsigned)MAGIC || config->bytes < sizeof *config || config->blocking != 0 ||
-        nranks > RANKS_AT_MOST)
-        return BAD_ARGUMENT;
     struct comm *comm = calloc(1, sizeof *comm);
-    if (comm == NULL)
+    if (comm == NULL || nranks > RANKS_AT_MOST || cuCtxGetDevice(&comm->gpu) != CUDA_SUCCESS)
         abort();
     comm->id = id;
     comm->rank = rank;
@@ -300,7 +321,27 @@ EXPORT(outcome ncclCommInitRankConfig(struct comm **out, int nranks, unique_id i
     atomic_init(&comm->state, IN_PROGRESS);
     if (pthread_create(&comm->meeting, NULL, come_up, comm) != 0)
         abort();
-    *out = comm;
+    return comm;
+}
+
+EXPORT(outcome ncclCommInitRank(struct comm **out, int nranks, unique_id id, int rank))
+{
+    set_up();
+    *out = make(nranks, id, rank);
+    (*out)->blocks = true;
+    while (!atomic_load(&(*out)->met))
+        nap(100);
+    return (outcome)atomic_load(&(*out)->state);
+}
+
+EXPORT(outcome ncclCommInitRankConfig(struct comm **out, int nranks, unique_id id, int rank,
+                                      settings *config))
+{
+    set_up();
+    if (config->magic != (unsigned)MAGIC || config->bytes < sizeof *config || config->blocking != 0 ||
+        nranks > RANKS_AT_MOST)
+        return BAD_ARGUMENT;
+    *out = make(nranks, id, rank);
     return IN_PROGRESS;
 }
 
@@ -647,7 +688,7 @@ static outcome issue(struct call what)
         free(call);
         return SYSTEM_ERROR;
     }
-    if (call->ordinal % 2 == 0) {
+    if (comm->blocks || call->ordinal % 2 == 0) {
         put_into_stream(call);
         return SUCCESS;
     }

@@ -108,6 +108,16 @@ class Choice(Calls):
         self.refused("use the same GPU", 1, gpus=[1, 1], DDL_STANDIN_NCCL="init=id")
 
     def test_versions_differ(self):
+    def test_two_ranks_on_one_gpu_where_nccl_is_told_to_take_them(self):
+        told = {"NCCL_MULTI_RANK_GPU_ENABLE": "1"}
+        records, lines = self.run_world(3, gpus=[1, 0, 1], DDL_STANDIN_NCCL="version=23003", **told)
+        self.assert_all(records, "DDL_OK", -1)
+        self.assertTrue(all("go to NCCL 23003" in line for line in lines), lines)
+        self.refused("use the same GPU, without NCCL_MULTI_RANK_GPU_ENABLE=1", 1, gpus=[1, 1], own={0: told})
+        for record in self.run_world(2, gpus=[1, 1], **told)[0]:  # an older one; which rank says so first is open
+            self.assertEqual(record["status"], "DDL_EDEVICE", record)
+            self.assertIn("GPU 1: NCCL 2.27.3: ncclCommInitRankConfig: invalid usage", record["text"])
+
         self.refused(r"rank 0 \(.*\) has NCCL 22703, but rank 2 \(.*\) has 21805", 2, nranks=3,
                      DDL_STANDIN_NCCL_2="version=21805")
 
