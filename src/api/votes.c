@@ -24,12 +24,13 @@ enum {
     WORD_BYTES = 12 + 4 + DDL_GPU_ID_BYTES,
     WORD_IS_QUESTION = 1, /* in a word's flags: it was said before, and the answer is missing */
     WORD_SHARES_GPU = 2,  /* and what the sender's facts say of that */
+    ASK_FIRST_MS = 20,    /* what is said first may come before its receiver has the communicator */
     ASK_AFTER_MS = 200,   /* and then after twice as long, again and again */
     ASK_MOST_MS = 2000,
     LEFT_TICKS = 25, /* of 20 ms: who has left may have been done, and what it sent is still to arrive. No
                         clock, as a process that stood still has not looked meanwhile */
     STOP_MS = 10000,
-    STOP_LATE_MS = 420, /* after a deadline, when a cause has settled: waiters give up after 800 ms */
+    STOP_LATE_MS = 600, /* after a deadline: a cause has settled after 420 ms, waiters give up after 800 */
     CLOSE_MS = 800
 };
 
@@ -744,7 +745,7 @@ void ddl_votes_tick(ddl_comm *comm, int64_t now_ns)
         votes->left_ticks++;
     if (votes->ask_ns == 0 || votes->asked != votes->ndecided + 1) {
         votes->asked = votes->ndecided + 1;
-        votes->ask_after_ms = ASK_AFTER_MS;
+        votes->ask_after_ms = votes->ndecided == 0 ? ASK_FIRST_MS : ASK_AFTER_MS;
     } else if (now_ns < votes->ask_ns) {
         return;
     } else {
