@@ -173,8 +173,12 @@ static void shrink(void)
     pthread_t driver;
     if (ddl_comm_split(world, rank == nranks - 1 ? -1 : 0, rank, &part) != DDL_OK)
         exit(5);
-    if (rank == nranks - 1)
+    if (rank == nranks - 1) {
+        for (int other = 0; other < rank; other++) /* not while they need it for the split */
+            take_token(other);
         _exit(0);
+    }
+    send_token(nranks - 1);
     if (rank == 1 && pthread_create(&driver, NULL, drive, NULL) != 0)
         exit(6);
     (void)ddl_barrier(world, NULL);
@@ -202,13 +206,15 @@ static void leave_inside(void)
     reduce("second", gpu_memory_alloc, 1, world);
 }
 
-/* Rank 1 leaves as soon as it is done. */
+/* Rank 1 leaves as soon as it is done. The others stay until they are told, as whoever frees the world
+ * without it breaks what is in flight there. */
 static void leave_after(void)
 {
     reduce("first", gpu_memory_alloc, 0, world);
     reduce("second", gpu_memory_alloc, 1, world);
     if (rank == 1)
         exit(0);
+    (void)getchar();
 }
 
 /* Rank 1 exits with a call at NCCL. */
