@@ -270,9 +270,11 @@ static ddl_status run(ddl_comm *comm, ddl_call *call, ddl_request **request)
         DDL_TRY(ddl_gpu_look(comm, call));
     if (call->collective == DDL_COLLECTIVE_BROADCAST)
         call->in_place = true;
-    if (call->staging == NULL || !comm->has_stream)
+    if (call->staging == NULL || (!comm->has_stream && comm->engine != NULL))
         return ddl_issue(comm, call, request);
-    return is_point_to_point(call) ? refuse_in_stream(comm, call) : ddl_stream_issue(comm, call, request);
+    if (comm->has_stream && is_point_to_point(call))
+        return refuse_in_stream(comm, call);
+    return ddl_stream_issue(comm, call, request);
 }
 
 /* ---- the calls ---- */

@@ -1,4 +1,4 @@
-/* stream.c - the public calls of cuda.h, and issuing in the order of a stream. */
+/* stream.c - the public calls of cuda.h, and issuing what goes by a stream, or by the GPU of a rank alone. */
 #include "api/stream.h"
 
 #include "api/gpu.h"
@@ -8,6 +8,8 @@
 
 #include <string.h>
 #include <time.h>
+
+enum { NEAR_MS = 5, LOOK_US = 20 /* after that */ };
 
 /* ---- what nobody waits for ---- */
 
@@ -60,10 +62,42 @@ static ddl_status copy_along(ddl_comm *comm, const ddl_call *call, ddl_error *er
                                     call->extent.out_bytes, err);
 }
 
+/* Mostly it is there in a few microseconds, so it is looked at without sleeping for a while. */
+static ddl_status await_copy(const ddl_comm *comm, ddl_staging *staging, ddl_error *err)
+{
+    const struct timespec moment = { 0, LOOK_US * 1000 };
+    ddl_deadline near = ddl_deadline_in_ms(NEAR_MS), deadline = ddl_deadline_in_ms(comm->timeout_ms);
+    bool is_copied = false;
+    DDL_TRY(ddl_staging_look(staging, &is_copied, err));
+    while (!is_copied && !ddl_deadline_passed(deadline)) {
+        if (ddl_deadline_passed(near))
+            nanosleep(&moment, NULL);
+        DDL_TRY(ddl_staging_look(staging, &is_copied, err));
+    }
+    if (!is_copied)
+        return DDL_FAIL(err, DDL_EDEVICE, "GPU %d has not copied its buffers within %lld ms (DDL_TIMEOUT)",
+                        staging->gpu, (long long)comm->timeout_ms);
+    return DDL_OK;
+}
+
+/* Nobody else is needed, nor the host's memory: the GPU copies by itself. */
+static ddl_status copy_now(ddl_comm *comm, const ddl_call *call, ddl_error *err)
+{
+    ddl_staging *staging = call->staging;
+    if (call->in_place || call->extent.out_bytes == 0)
+        return DDL_OK;
+    ddl_status status = ddl_staging_copy(staging, call->out, call->in, call->extent.out_bytes, err);
+    if (status == DDL_OK)
+        status = await_copy(comm, staging, err);
+    if (status != DDL_OK)
+        ddl_staging_drop(staging);
+    return status;
+}
+
 /* Until the stream has done what it has now. */
 static ddl_status wait_for_stream(ddl_comm *comm, const ddl_call *call, ddl_error *err)
 {
-    const struct timespec moment = { 0, 20 * 1000 };
+    const struct timespec moment = { 0, LOOK_US * 1000 };
     ddl_deadline deadline = ddl_deadline_in_ms(comm->timeout_ms);
     ddl_latch *latch;
     uint32_t number;
@@ -85,12 +119,13 @@ static ddl_status wait_for_stream(ddl_comm *comm, const ddl_call *call, ddl_erro
 static ddl_status issue_alone(ddl_comm *comm, ddl_call *call, ddl_request **handle)
 {
     ddl_error error;
-    ddl_status status;
+    ddl_status status = DDL_OK;
     if (!comm->failure.failed && handle == NULL && is_only_copied(call)) {
-        if ((status = copy_along(comm, call, &error)) == DDL_OK)
+        status = comm->has_stream ? copy_along(comm, call, &error) : copy_now(comm, call, &error);
+        if (status == DDL_OK)
             return DDL_OK;
-    } else {
-        status = comm->failure.failed ? DDL_OK : wait_for_stream(comm, call, &error);
+    } else if (!comm->failure.failed && comm->has_stream) {
+        status = wait_for_stream(comm, call, &error);
     }
     if (status != DDL_OK)
         DDL_TRY(ddl_gpu_refuse(call, &error));

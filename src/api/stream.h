@@ -8,9 +8,8 @@
 
 #include "api/issue.h"
 
-/* As ddl_issue, for a call with a staging on a communicator that has a stream: never blocks with request
- * NULL.
- */
+/* As ddl_issue, for a call with a staging on a communicator that has a stream, where it never blocks with
+ * request NULL, or of a rank alone. */
 ddl_status ddl_stream_issue(ddl_comm *comm, ddl_call *call, ddl_request **request);
 
 /* Take back what has ended; the failure of the first that ended badly, if that was not told yet. */

@@ -118,8 +118,40 @@ void ddl_staging_destroy(ddl_staging *staging)
         ddl_free(DDL_CONTAINER(first, ddl_staged, link));
     for (ddl_link *first; (first = ddl_list_take_first(&staging->latches)) != NULL;)
         staging->ops->destroy_latch(DDL_CONTAINER(first, ddl_latch, link));
+    if (staging->copied != NULL)
+        staging->ops->destroy_mark(staging->device, staging->copied);
     staging->ops->close(staging->device);
     ddl_free(staging);
+}
+
+/* ---- copies of a rank alone ---- */
+
+static ddl_status check_not_lost(const ddl_staging *staging, ddl_error *err)
+{
+    if (staging->lost)
+        return DDL_FAIL(err, DDL_EDEVICE, "GPU %d did not end what an earlier operation had begun",
+                        staging->gpu);
+    return DDL_OK;
+}
+
+ddl_status ddl_staging_copy(ddl_staging *staging, void *to, const void *from, size_t bytes, ddl_error *err)
+{
+    DDL_TRY(check_not_lost(staging, err));
+    if (staging->copied == NULL)
+        DDL_TRY(staging->ops->create_mark(staging->device, &staging->copied, err));
+    DDL_TRY(staging->ops->copy(staging->device, DDL_UP, to, from, bytes, err));
+    return staging->ops->set_mark(staging->device, DDL_UP, staging->copied, err);
+}
+
+ddl_status ddl_staging_look(ddl_staging *staging, bool *is_copied, ddl_error *err)
+{
+    return staging->ops->look_at_mark(staging->device, staging->copied, is_copied, err);
+}
+
+void ddl_staging_drop(ddl_staging *staging)
+{
+    if (!staging->lost)
+        staging->lost = !staging->ops->drain(staging->device, DDL_DRAIN_MS);
 }
 
 /* ---- streams of the program ---- */
@@ -378,9 +410,7 @@ static ddl_staged *take_staged(ddl_staging *staging)
 ddl_status ddl_staged_begin(ddl_staging *staging, ddl_plan *plan, const void *in, void *out, ddl_latch *latch,
                             void *owner, ddl_staged **begun, ddl_error *err)
 {
-    if (staging->lost)
-        return DDL_FAIL(err, DDL_EDEVICE, "GPU %d did not end what an earlier operation had begun",
-                        staging->gpu);
+    DDL_TRY(check_not_lost(staging, err));
     ddl_staged *staged = take_staged(staging);
     if (staged == NULL)
         return DDL_FAIL(err, DDL_ENOMEM, "no memory for staging");
@@ -407,8 +437,8 @@ ddl_status ddl_staged_begin(ddl_staging *staging, ddl_plan *plan, const void *in
 void ddl_staged_end(ddl_staged *staged)
 {
     ddl_staging *staging = staged->staging;
-    if ((is_copying(staged) || staged->failed) && !staging->lost)
-        staging->lost = !staging->ops->drain(staging->device, DDL_DRAIN_MS);
+    if (is_copying(staged) || staged->failed)
+        ddl_staging_drop(staging);
     for (int i = 0; i < staged->nrooms; i++)
         give_room(staging, staged->rooms[i].room);
     staged->plan->users--;

@@ -26,7 +26,8 @@ typedef struct ddl_staging { /* of one GPU */
     ddl_list latches;   /* ddl_latch, the one that was shut first at the front; the issuing thread's */
     ddl_list *busy;     /* of `link`, while something is running; NULL: nobody looks */
     ddl_link link;
-    bool lost; /* it did not end what was under way: nothing is begun any more */
+    ddl_mark *copied; /* of copies on the GPU itself; NULL: there was none */
+    bool lost;        /* it did not end what was under way: nothing is begun any more */
 } ddl_staging;
 
 /* busy must outlive it. DDL_EDEVICE: the GPU cannot be used; DDL_ENOMEM. */
@@ -40,6 +41,14 @@ void ddl_staging_destroy(ddl_staging *staging);
  * when that has ended. It is kept here and shut again some time. For the thread that issues. */
 DDL_MUST_USE ddl_status ddl_staging_shut(ddl_staging *staging, void *stream, ddl_latch **latch,
                                          uint32_t *number, ddl_error *err);
+
+/* For a rank alone, whose results are copies: on the GPU itself, one at a time. */
+DDL_MUST_USE ddl_status ddl_staging_copy(ddl_staging *staging, void *to, const void *from, size_t bytes,
+                                         ddl_error *err);
+DDL_MUST_USE ddl_status ddl_staging_look(ddl_staging *staging, bool *is_copied, ddl_error *err);
+/* It has failed, or took too long: the buffers are not touched any more. What is under way is waited for, for
+ * DDL_DRAIN_MS. */
+void ddl_staging_drop(ddl_staging *staging);
 
 /* ---- one operation ---- */
 

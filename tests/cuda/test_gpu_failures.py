@@ -105,7 +105,8 @@ class Failing(unittest.TestCase):
                 records, _ = self.run_world(1, DDL_STANDIN=words, DDL_TIMEOUT=f"{limit_ms}ms")
                 self.assertEqual(records[0]["status"], "DDL_EDEVICE", records)
                 self.assertIn(expected, records[0]["text"])
-
+        records, _ = self.run_world(1, calls=1, DDL_STANDIN="fail=2")  # there is one copy, on the GPU itself
+        self.assert_all(records, "DDL_OK", -1)
 
     def test_a_rank_without_the_plugin_is_named_by_all(self):
         with tempfile.TemporaryDirectory() as folder:
