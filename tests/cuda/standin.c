@@ -62,7 +62,7 @@ struct work {
     char *to;
     const char *from;
     size_t count;
-    int value;
+    unsigned value;
     CUevent event;
     unsigned long number;
     const uint32_t *word; /* of WATCH, until it is number or beyond */
@@ -457,7 +457,8 @@ static void perform(struct work *work)
         memmove(work->to, work->from, work->count);
         break;
     case FILL:
-        memset(work->to, work->value, work->count);
+        for (size_t i = 0; i < work->count; i += sizeof work->value)
+            memcpy(work->to + i, &work->value, sizeof work->value);
         break;
     case CALL:
         work->function(work->arg);
@@ -741,14 +742,14 @@ CUresult CUDAAPI cuMemcpyAsync(CUdeviceptr to, CUdeviceptr from, size_t count, C
                                                 .breaks = number == driver.break_ }));
 }
 
-CUresult CUDAAPI cuMemsetD8Async(CUdeviceptr to, unsigned char value, size_t count, CUstream stream)
+CUresult CUDAAPI cuMemsetD32Async(CUdeviceptr to, unsigned value, size_t count, CUstream stream)
 {
     ENTER(true);
-    char *target = bytes_of((uintptr_t)to, count);
+    char *target = bytes_of((uintptr_t)to, count * sizeof value);
     if (target == NULL)
         return unlock(CUDA_ERROR_INVALID_VALUE);
-    return unlock(
-        append(stream, (struct work){ .kind = FILL, .to = target, .count = count, .value = value }));
+    return unlock(append(
+        stream, (struct work){ .kind = FILL, .to = target, .count = count * sizeof value, .value = value }));
 }
 
 /* Whoever calls these has seen to it that nothing else is under way there. */
