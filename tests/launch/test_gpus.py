@@ -153,6 +153,18 @@ class GpuCheck(GpuTest):
                 self.assertIn(words, done.stdout.decode())
                 self.assertNotIn("Traceback", done.stdout.decode())
 
+    def test_all_its_rows_run_where_there_are_gpus(self):
+        build = os.path.dirname(os.path.dirname(os.path.dirname(DRIVER)))
+        done = subprocess.run([sys.executable, GPU_CHECK, "--stand-in", "--build", build], env=self.environment({"DDL_STANDIN": "gpus=2"}),
+                              stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=300)
+        said = done.stdout.decode()
+        self.assertEqual(done.returncode, 0, said)
+        rows = [line.split("  ")[0] for line in said.splitlines() if " ok " in line]
+        for row in ("collectives, 4 ranks, one GPU, auto", "streams", "measure, 2 ranks", "example gradients_gpu, 2 processes", "NCCL alone",
+                    "NCCL, 2 ranks, 2 GPUs", "collectives by NCCL, 2 ranks, 2 GPUs"):
+            self.assertIn(row, rows, said)
+        self.assertIn("0 failed, 1 could not be run", said)  # compute-sanitizer
+
 
 if __name__ == "__main__":
     unittest.main()

@@ -1,0 +1,214 @@
+/*
+ * nccl_bench - NCCL by itself beside ddl, for tools/gpu_check: nccl_bench DRIVER NCCL BYTES ROUNDS
+ *
+ * Rank 0 prints a line of JSON. Alone: what a small allreduce takes by NCCL and by ddl, awaited and only
+ * begun in a stream. Several ranks, with DDL_GPU=nccl: the speed of one of BYTES by both. The best round
+ * counts, of short times the median. If NCCL does not take these ranks, as they share a GPU, the line says
+ * so.
+ */
+#include "../conformance/gpu_memory.h"
+#include "../conformance/gpu_stream.h"
+
+#include <ddl/cuda.h>
+
+#include <dlfcn.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+enum { CALLS = 301, WARM = 20, SMALL = 1000 };
+
+/* As in nccl.h. */
+enum { NCCL_FLOAT32 = 7, NCCL_SUM = 0, NCCL_INVALID_USAGE = 5 };
+typedef struct nccl_id {
+    char bytes[128];
+} nccl_id;
+static struct {
+    int (*version)(int *version);
+    int (*make_id)(nccl_id *id);
+    int (*open)(void **comm, int nranks, nccl_id id, int rank);
+    int (*allreduce)(const void *in, void *out, size_t count, int type, int op, void *comm, void *stream);
+    int (*close)(void *comm);
+    const char *(*text)(int result);
+    const char *(*last)(void *comm);
+} nccl;
+
+static double now_us(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (double)now.tv_sec * 1e6 + (double)now.tv_nsec / 1e3;
+}
+
+static void must(bool good, const char *what)
+{
+    if (good)
+        return;
+    fprintf(stderr, "nccl_bench: %s failed: %s\n", what, ddl_last_error()->text);
+    exit(1);
+}
+
+static void nccl_must(int result, const char *what)
+{
+    if (result == 0)
+        return;
+    fprintf(stderr, "nccl_bench: %s: %s: %s\n", what, nccl.text(result), nccl.last(NULL));
+    exit(1);
+}
+
+static void find(void *library, const char *name, void *place)
+{
+    void *symbol = dlsym(library, name);
+    if (symbol == NULL) {
+        fprintf(stderr, "nccl_bench: NCCL has no %s\n", name);
+        exit(1);
+    }
+    memcpy(place, &symbol, sizeof symbol);
+}
+
+static void open_library(const char *path)
+{
+    void *library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+    if (library == NULL) {
+        fprintf(stderr, "nccl_bench: %s\n", dlerror());
+        exit(1);
+    }
+    find(library, "ncclGetVersion", &nccl.version);
+    find(library, "ncclGetUniqueId", &nccl.make_id);
+    find(library, "ncclCommInitRank", &nccl.open);
+    find(library, "ncclAllReduce", &nccl.allreduce);
+    find(library, "ncclCommDestroy", &nccl.close);
+    find(library, "ncclGetErrorString", &nccl.text);
+    find(library, "ncclGetLastError", &nccl.last);
+}
+
+typedef struct bench {
+    ddl_comm *world;
+    void *comm, *stream, *in, *out;
+} bench;
+
+/* NULL: NCCL does not take these ranks. */
+static void *open_comm(ddl_comm *world)
+{
+    nccl_id id;
+    void *comm = NULL;
+    memset(&id, 0, sizeof id);
+    gpu_memory_enter();
+    if (ddl_rank(world) == 0)
+        nccl_must(nccl.make_id(&id), "ncclGetUniqueId");
+    must(ddl_broadcast(&id, sizeof id, DDL_UINT8, 0, world, NULL) == DDL_OK, "telling the id");
+    int result = nccl.open(&comm, ddl_size(world), id, ddl_rank(world));
+    if (result != NCCL_INVALID_USAGE)
+        nccl_must(result, "ncclCommInitRank");
+    gpu_memory_leave(0);
+    return result == 0 ? comm : NULL;
+}
+
+static void by_nccl(const bench *b, size_t count)
+{
+    gpu_memory_enter();
+    int result = nccl.allreduce(b->in, b->out, count, NCCL_FLOAT32, NCCL_SUM, b->comm, b->stream);
+    gpu_memory_leave(0);
+    nccl_must(result, "ncclAllReduce");
+}
+
+static void by_ddl(const bench *b, size_t count)
+{
+    must(ddl_allreduce(b->in, b->out, count, DDL_FLOAT32, DDL_SUM, b->world, NULL) == DDL_OK, "allreduce");
+}
+
+static int compare(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+/* The medians of NCCL and of ddl, in turns, as whoever always came first would be measured otherwise. */
+static void time_small(const bench *b, bool in_stream, double median_us[2])
+{
+    static double taken[2][CALLS];
+    void (*const calls[2])(const bench *, size_t) = { by_nccl, by_ddl };
+    for (int i = -WARM; i < CALLS; i++)
+        for (int which = 0; which < 2; which++) {
+            double begun = now_us();
+            calls[which](b, SMALL);
+            if (!in_stream && which == 0)
+                must(gpu_stream_wait(b->stream), "a stream");
+            if (i >= 0)
+                taken[which][i] = now_us() - begun;
+            must(gpu_stream_wait(b->stream), "a stream");
+        }
+    for (int which = 0; which < 2; which++) {
+        qsort(taken[which], CALLS, sizeof taken[which][0], compare);
+        median_us[which] = taken[which][CALLS / 2];
+    }
+}
+
+static void measure_alone(const bench *b)
+{
+    double call_us[2], begun_us[2];
+    time_small(b, false, call_us);
+    must(ddl_stream_begin(b->world, b->stream) == DDL_OK, "stream_begin");
+    time_small(b, true, begun_us);
+    must(ddl_stream_end(b->world) == DDL_OK, "stream_end");
+    printf("\"nccl_us\": %.2f, \"ddl_us\": %.2f, \"nccl_begun_us\": %.2f, \"ddl_begun_us\": %.2f}\n",
+           call_us[0], call_us[1], begun_us[0], begun_us[1]);
+}
+
+static double speed(const bench *b, void (*call)(const bench *, size_t), size_t bytes, int rounds)
+{
+    double best = 0;
+    for (int i = 0; i <= rounds; i++) { /* the first one is for warming up */
+        must(ddl_barrier(b->world, NULL) == DDL_OK, "barrier");
+        double begun = now_us();
+        call(b, bytes / sizeof(float));
+        must(gpu_stream_wait(b->stream), "a stream");
+        double found = (double)bytes / (now_us() - begun) / 1e3;
+        best = i > 0 && found > best ? found : best;
+    }
+    return best;
+}
+
+int main(int argc, char **argv)
+{
+    bench b = { .world = NULL };
+    int version = 0;
+    if (argc != 5)
+        return 2;
+    size_t bytes = (size_t)atoll(argv[3]);
+    int rounds = atoi(argv[4]);
+    must(ddl_init(&b.world, NULL) == DDL_OK, "init");
+    must(gpu_memory_open(argv[1]) && gpu_stream_open(), "opening the driver");
+    open_library(argv[2]);
+    nccl_must(nccl.version(&version), "ncclGetVersion");
+    b.stream = gpu_stream_create();
+    b.in = gpu_memory_alloc(bytes);
+    b.out = gpu_memory_alloc(bytes);
+    void *zeros = calloc(1, bytes);
+    must(b.stream != NULL && b.in != NULL && b.out != NULL && zeros != NULL, "allocating");
+    must(gpu_memory_write(b.in, zeros, bytes), "writing");
+    free(zeros);
+    b.comm = open_comm(b.world);
+    bool tells = ddl_rank(b.world) == 0;
+    if (tells)
+        printf("{\"ranks\": %d, \"version\": %d, ", ddl_size(b.world), version);
+    if (b.comm == NULL) {
+        if (tells)
+            printf("\"refused\": \"%s\"}\n", nccl.text(NCCL_INVALID_USAGE));
+    } else if (ddl_size(b.world) == 1) {
+        measure_alone(&b);
+    } else {
+        double alone = speed(&b, by_nccl, bytes, rounds), with_ddl = speed(&b, by_ddl, bytes, rounds);
+        if (tells)
+            printf("\"nccl\": %.2f, \"ddl\": %.2f}\n", alone, with_ddl);
+    }
+    gpu_memory_enter();
+    if (b.comm != NULL)
+        nccl_must(nccl.close(b.comm), "ncclCommDestroy");
+    gpu_memory_leave(0);
+    must(ddl_comm_free(&b.world) == DDL_OK, "free");
+    gpu_memory_free(b.in);
+    gpu_memory_free(b.out);
+    return 0;
+}
