@@ -101,11 +101,13 @@ static void begin_step(struct training *t, int step)
         update(t, layer);
 }
 
-/* Where a training looks at its loss. An average that went wrong lets its stream go on, and is told here. */
+/* Where a training looks at its loss. An average that went wrong lets its stream go on, and is told here; if
+ * the GPU failed as well, ddl says in which of them. */
 static void end_step(struct training *t)
 {
-    gpu_must(cuStreamSynchronize(t->compute));
+    CUresult result = cuStreamSynchronize(t->compute);
     must(ddl_stream_end(t->world));
+    gpu_must(result);
 }
 
 /* How many weights of all ranks are not the mean gradient of this step. */

@@ -185,10 +185,11 @@ int main(int argc, char **argv)
     b.stream = gpu_stream_create();
     b.in = gpu_memory_alloc(bytes);
     b.out = gpu_memory_alloc(bytes);
-    void *zeros = calloc(1, bytes);
-    must(b.stream != NULL && b.in != NULL && b.out != NULL && zeros != NULL, "allocating");
-    must(gpu_memory_write(b.in, zeros, bytes), "writing");
-    free(zeros);
+    float *ones = malloc(bytes);
+    must(b.stream != NULL && b.in != NULL && b.out != NULL && ones != NULL, "allocating");
+    for (size_t i = 0; i < bytes / sizeof *ones; i++)
+        ones[i] = 1;
+    must(gpu_memory_write(b.in, ones, bytes), "writing");
     b.comm = open_comm(b.world);
     bool tells = ddl_rank(b.world) == 0;
     if (tells)
@@ -199,10 +200,16 @@ int main(int argc, char **argv)
     } else if (ddl_size(b.world) == 1) {
         measure_alone(&b);
     } else {
-        double alone = speed(&b, by_nccl, bytes, rounds), with_ddl = speed(&b, by_ddl, bytes, rounds);
+        double alone = speed(&b, by_nccl, bytes, rounds);
+        must(gpu_memory_write(b.out, ones, bytes), "writing");
+        double with_ddl = speed(&b, by_ddl, bytes, rounds);
+        must(gpu_memory_read(ones, b.out, bytes), "reading");
+        for (size_t i = 0; i < bytes / sizeof *ones; i++)
+            must(ones[i] == (float)ddl_size(b.world), "the sum, which is wrong");
         if (tells)
             printf("\"nccl\": %.2f, \"ddl\": %.2f}\n", alone, with_ddl);
     }
+    free(ones);
     gpu_memory_enter();
     if (b.comm != NULL)
         nccl_must(nccl.close(b.comm), "ncclCommDestroy");

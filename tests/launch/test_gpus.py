@@ -156,7 +156,7 @@ class GpuCheck(GpuTest):
     def test_all_its_rows_run_where_there_are_gpus(self):
         build = os.path.dirname(os.path.dirname(os.path.dirname(DRIVER)))
         done = subprocess.run([sys.executable, GPU_CHECK, "--stand-in", "--build", build], env=self.environment({"DDL_STANDIN": "gpus=2"}),
-                              stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=300)
+                              stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=150)
         said = done.stdout.decode()
         self.assertEqual(done.returncode, 0, said)
         rows = [line.split("  ")[0] for line in said.splitlines() if " ok " in line]
