@@ -430,6 +430,53 @@ static void half_sent_message_is_completed_with_its_own_bytes(void **state)
     close_pair(pair);
 }
 
+#ifdef DDL_FAILPOINTS
+/* There is no memory for a copy: the link ends in the middle of the message, and nothing that is said then is
+ * taken for the rest of it. */
+static void half_sent_message_that_cannot_be_completed_ends_the_link(void **state)
+{
+    (void)state;
+    enum { BYTES = 1024 * 1024 };
+    side pair[2];
+    int sockets[2];
+    message out, in;
+    open_pair(pair, sockets);
+    post_recv(&pair[1], &in, 1, BYTES, BYTES);
+    ddl_engine_progress(pair[1].engine);
+    ddl_engine_progress(pair[0].engine);
+    post_send(&pair[0], &out, 1, BYTES, BYTES);
+    assert_false(out.done);
+    while (in.data[0] != pattern(1, 0)) /* from now on there is room for more */
+        ddl_engine_progress(pair[1].engine);
+    ddl_transport *transport = ddl_mesh_transport(pair[0].mesh);
+    ddl_failpoint_arm("base.realloc");
+    transport->ops->cancel(transport, &out.xfer);
+    ddl_failpoint_arm(NULL);
+    assert_int_equal(pair[0].lost, 1); /* whose owner has last words */
+    assert_int_equal(pair[0].lost_code, DDL_ENOMEM);
+    assert_true(ddl_mesh_is_gone(pair[0].mesh, 1));
+    ddl_deadline deadline = ddl_deadline_in_ms(PATIENCE_MS);
+    while (pair[1].lost == 0 && !ddl_deadline_passed(deadline))
+        drive(pair, 1);
+    assert_int_equal(pair[1].lost, 1);
+    assert_int_equal(pair[1].lost_code, DDL_EPEERLOST);
+    assert_int_equal(pair[1].told, 0);
+    assert_false(in.done);
+    size_t at = 0;
+    while (at < BYTES && in.data[at] == pattern(1, at))
+        at++;
+    assert_in_range(at, 1, BYTES - 1);
+    for (; at < BYTES; at++)
+        if (in.data[at] != 0xee)
+            fail_msg("byte %zu is of something else", at);
+    transport = ddl_mesh_transport(pair[1].mesh);
+    transport->ops->cancel(transport, &in.xfer);
+    free(out.data);
+    free(in.data);
+    close_pair(pair);
+}
+#endif
+
 static void goodbye_and_death_are_told_apart(void **state)
 {
     (void)state;
@@ -823,6 +870,9 @@ static int test_lanes(void)
         cmocka_unit_test(forgotten_channels_give_their_budget_back),
         cmocka_unit_test(cancelled_eager_messages_give_their_budget_back),
         cmocka_unit_test(half_sent_message_is_completed_with_its_own_bytes),
+#ifdef DDL_FAILPOINTS
+        cmocka_unit_test(half_sent_message_that_cannot_be_completed_ends_the_link),
+#endif
         cmocka_unit_test(goodbye_and_death_are_told_apart),
         cmocka_unit_test(notices_reach_the_owner),
         cmocka_unit_test(early_frames_can_be_looked_at),
@@ -864,6 +914,9 @@ int main(void)
 #endif
         cmocka_unit_test(cancelled_eager_messages_give_their_budget_back),
         cmocka_unit_test(half_sent_message_is_completed_with_its_own_bytes),
+#ifdef DDL_FAILPOINTS
+        cmocka_unit_test(half_sent_message_that_cannot_be_completed_ends_the_link),
+#endif
         cmocka_unit_test(goodbye_and_death_are_told_apart),
         cmocka_unit_test(goodbye_is_heard_although_the_connection_was_reset),
         cmocka_unit_test(bytes_that_are_no_frames_end_the_link),
