@@ -2,6 +2,7 @@
 import hashlib
 import os
 import re
+import resource
 import signal
 import subprocess
 import time
@@ -222,10 +223,15 @@ class Drain(LaunchTest):
         self.assertEqual([pid for pid in self.noted_pids() if harness.is_alive(pid)], [])
 
     def test_a_leftover_that_keeps_writing_is_ended(self):
-        script = "(while :; do echo more; sleep 0.1; done) & echo $! >>$NOTED"
+        """Also when its rank has failed; and who waits for it sleeps."""
+        script = "(while :; do echo more; sleep 0.1; done) & echo $! >>$NOTED; exit 3"
+        before = resource.getrusage(resource.RUSAGE_CHILDREN)
         result = self.launch("-n", "1", *self.shell(script))
-        self.assertEqual(result.code, 0)
+        after = resource.getrusage(resource.RUSAGE_CHILDREN)
+        self.assertEqual(result.code, 3)
         self.assertLess(result.seconds, 9 * harness.SLOW)  # 5 s for its output, 2 s to end
+        used = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+        self.assertLess(used, 1.5)
         self.assertFalse(harness.is_alive(self.noted_pids()[0]))
 
     @linux_only

@@ -433,7 +433,9 @@ static int64_t sooner(int64_t a, int64_t b)
 static int sleep_ms(struct guardian *g, int64_t now_ns)
 {
     int64_t until_ns = g->nrunning > 0 ? g->time_limit_ns : DDL_DEADLINE_NEVER;
-    if (g->stage == REPORTING || g->stage == ENDING || g->stage == KILLING)
+    /* Of what on_time sees to; the end of a stage that concerns nobody any more may lie far behind. */
+    if ((g->stage == REPORTING && g->nrunning > 0) || (g->stage == ENDING && anything_left(g)) ||
+        g->stage == KILLING)
         until_ns = sooner(until_ns, g->stage_end_ns);
     if (g->stage == KILLING)
         until_ns = sooner(until_ns, in_ms(now_ns, KILL_AGAIN_MS));
