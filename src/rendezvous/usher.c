@@ -29,7 +29,8 @@ enum {
     NOTE_LIMIT_MS = 1000, /* between a call that was taken and the note that its caller sends at once */
     ROOM_LIMIT_MS = 5000, /* in all, for others to take what is under way, or to take calls */
     ROOM_PAUSE_MS = 1,
-    MARGIN_MS = 2000 /* the usher gives up so much before the first of the others would */
+    MARGIN_MS = 2000, /* the usher gives up so much before the first of the others would, */
+    GRACE_MS = 500    /* and is heard so much after that, as it may have had to wait for a CPU */
 };
 
 /* What ranks of a host send each other is in the byte order of the host. */
@@ -159,11 +160,23 @@ static void tell_of_failure(const struct gathering *all, const ddl_error *why)
     }
 }
 
+/* Whoever waits for the usher gives up then, and blames it: else all would not blame whom it blames. */
+static ddl_deadline patience(const struct gathering *all)
+{
+    const ddl_deadline grace = GRACE_MS * DDL_NS_PER_MS;
+    return all->deadline < DDL_DEADLINE_NEVER - grace ? all->deadline + grace : DDL_DEADLINE_NEVER;
+}
+
+static ddl_status hear_usher(const struct gathering *all, void *data, size_t bytes, ddl_error *err)
+{
+    return ddl_neighbour_hear(all->roster, all->wires, all->ranks[0], data, bytes, patience(all), err);
+}
+
 static ddl_status hear_word(const struct gathering *all, struct word *word, ddl_error *err)
 {
     const ddl_roster *roster = all->roster;
     int usher = all->ranks[0];
-    DDL_TRY(ddl_neighbour_hear(roster, all->wires, usher, word, sizeof *word, all->deadline, err));
+    DDL_TRY(hear_usher(all, word, sizeof *word, err));
     if (memcmp(word->magic, magic, sizeof magic) != 0 || word->kind < NO_DOOR || word->kind > FOREIGN ||
         word->culprit >= (uint32_t)roster->nranks)
         return ddl_neighbour_foreign(usher, err);
@@ -489,9 +502,9 @@ static ddl_status await_usher(const struct gathering *all, int fd, bool *has_spo
     *has_spoken = ddl_wire_has_unread(wire_of(all, 0));
     if (*has_spoken)
         return DDL_OK;
-    if (ddl_deadline_passed(all->deadline))
+    if (ddl_deadline_passed(patience(all)))
         return ddl_neighbour_late(all->roster, all->ranks[0], err);
-    (void)poll(fds, 2, ddl_deadline_left_ms(all->deadline));
+    (void)poll(fds, 2, ddl_deadline_left_ms(patience(all)));
     if (fds[0].revents != 0 || fds[1].revents == 0)
         return DDL_OK;
     ssize_t got = ddl_socket_peek(fds[1].fd, &byte, 1);
@@ -620,13 +633,11 @@ static ddl_status report(struct gathering *all, uint8_t *said, size_t report_byt
                          bool *whole, ddl_error *err)
 {
     struct word word;
-    const ddl_roster *roster = all->roster;
-    int usher = all->ranks[0];
     DDL_TRY(tell_usher(all, said, report_bytes, err));
     DDL_TRY(hear_word(all, &word, err));
     if (word.kind != AGREED)
-        return ddl_neighbour_foreign(usher, err);
-    DDL_TRY(ddl_neighbour_hear(roster, all->wires, usher, said, (size_t)all->count, all->deadline, err));
+        return ddl_neighbour_foreign(all->ranks[0], err);
+    DDL_TRY(hear_usher(all, said, (size_t)all->count, err));
     for (int i = 0; i < all->count; i++)
         shares[all->ranks[i]] &= said[i];
     *whole = word.whole != 0;

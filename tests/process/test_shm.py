@@ -4,8 +4,10 @@
 """
 import os
 import pathlib
+import signal
 import statistics
 import sys
+import tempfile
 import time
 import unittest
 
@@ -110,6 +112,34 @@ class SharedMemory(unittest.TestCase):
                 self.assertEqual(shared(rank.pid), 3, site)
                 self.assertEqual("".join(rank.errors), "", site)
             self.finish(ranks)
+
+    def stop_while_they_meet(self, nranks, stopped, seconds):
+        """The world, with ranks that have so many seconds for their start; who has the fewest comes last. In files all
+        read that they are connected, whoever has stopped."""
+        folder = tempfile.TemporaryDirectory(prefix="ddl-shm-")
+        self.addCleanup(folder.cleanup)
+        world = self.world(nranks, DDL_STORE="file://" + folder.name)
+        preloaded = {"LD_PRELOAD": os.environ["DDL_TEST_STOPPING"]}
+        for r in sorted(range(nranks), key=lambda r: -seconds.get(r, 60)):
+            world.start(r, "init", DDL_START_TIMEOUT=f"{seconds.get(r, 60):g}s", **preloaded if r == stopped else {})
+        return {int(rank.name.split()[1]): rank for rank in world.ranks}
+
+    @unittest.skipUnless("DDL_TEST_STOPPING" in os.environ, "no program to be preloaded in this build")
+    def test_all_blame_the_rank_that_stops_while_they_meet(self):
+        """Whatever time each has left: the usher knows who has least. Without it each has only its own."""
+        late = self.stop_while_they_meet(4, 2, {1: 2.5, 3: 4})
+        usher = self.stop_while_they_meet(3, 0, {1: 2.5, 2: 2.7})
+        for ranks, stopped in ((late, 2), (usher, 0)):
+            for r, rank in ranks.items():
+                if r == stopped:
+                    continue
+                record = rank.expect("init", "DDL_ETIMEDOUT")
+                self.assertEqual(record["culprit"], stopped, record)
+                self.assertIn(f"rank {stopped} on ", record["text"])
+                self.assertIn("has not met its neighbours in time", record["text"])
+                self.assertLess((record["end_ns"] - record["begin_ns"]) / 1e9, bound(3.7), record)
+        os.kill(late[2].pid, signal.SIGCONT)
+        self.assertEqual(late[2].expect("init", "DDL_ETIMEDOUT")["culprit"], 2)
 
     def test_nothing_is_left_behind(self):
         before = set(os.listdir("/dev/shm"))
