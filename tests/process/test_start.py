@@ -126,6 +126,7 @@ class Descriptors(Tests):
         hard = resource.prlimit(first.pid, resource.RLIMIT_NOFILE)[1]
         used = descriptors(first.pid)
         limit_descriptors(first, used)
+        limited = time.monotonic()
         # Its own client may just have been coming in; from now on nobody is accepted.
         ranks = [first, world.start(1, *JOB), world.start(2, *JOB)]
         with socket.create_connection(("127.0.0.1", world.port), timeout=DEADLINE) as caller:
@@ -147,7 +148,19 @@ class Descriptors(Tests):
             rank.expect("call", "DDL_OK")
             rank.expect("free", "DDL_OK")
             rank.finish(0)
+        told = "".join(first.errors).count("cannot let anybody in")
+        self.assertLessEqual(told, 1 + (time.monotonic() - limited) // 10)  # though it tried every 100 ms
 
+    @unittest.skipUnless(os.environ.get("DDL_TEST_FAILPOINTS") == "1", "no failpoints in this build")
+    def test_a_rank_that_lacked_descriptors_lets_in_who_waited(self):
+        """At its own door, to which higher ranks come; nobody fails, and it is said once, where it happened."""
+        world = self.world(3)
+        poor = {"DDL_FAILPOINTS": "io.accept:1"}
+        ranks = [world.start(r, *JOB, **poor if r == 1 else {}) for r in range(3)]
+        self.computes(ranks)
+        said = "".join(ranks[1].errors)
+        self.assertEqual(said.count("rank 1 cannot let anybody in for now: Too many open files"), 1, said)
+        self.assertEqual("".join(ranks[0].errors + ranks[2].errors), "")
 
     @unittest.skipUnless("DDL_TEST_REFUSING" in os.environ, "no program to be preloaded in this build")
     def test_a_system_that_lets_nobody_in_makes_nobody_spin(self):

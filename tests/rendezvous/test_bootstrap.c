@@ -2,11 +2,14 @@
 #include "redis_server.h"
 #include "world.h"
 
+#include "base/clock.h"
 #include "base/failpoint.h"
 #include "base/log.h"
 #include "io/address.h"
+#include "io/service.h"
 #include "io/socket.h"
 
+#include <errno.h>
 #include <poll.h>
 #include <setjmp.h>
 #include <signal.h>
@@ -378,6 +381,35 @@ static void a_rank_that_cannot_let_others_in_does_not_blame_them(void **state)
     ddl_set_log(NULL, NULL);
     snprintf(own, sizeof own, "[%d]: it cannot let others in", (int)getpid());
     expect(&rank, DDL_ERESOURCE, 0, 3, own, "ulimit -n: Too many open files");
+    assert_int_equal(lines.count, 1);
+    assert_non_null(strstr(lines.text[0], "rank 0 cannot let anybody in for now: Too many open files"));
+    place_close(&place);
+}
+
+static void who_waited_is_let_in_once_there_are_descriptors_again(void **state)
+{
+    struct world_rank ranks[2];
+    static struct lines lines;
+    struct place place;
+    (void)state;
+    place_open(&place, &kinds[0]);
+    world_init(ranks, 2, place.url, 20000);
+    lines.count = 0;
+    ddl_set_log(keep_line, &lines);
+    ddl_failpoint_arm("io.accept");
+    start_all(ranks, 2);
+    ddl_service *service = ranks[0].service; /* which outlives the start */
+    for (ddl_deadline until = ddl_deadline_in_ms(10000);
+         ddl_service_lack(service) == 0 && !ddl_deadline_passed(until);)
+        (void)poll(NULL, 0, 1);
+    assert_int_equal(ddl_service_lack(service), EMFILE);
+    ddl_failpoint_arm(NULL);
+    finish_all(ranks, 2);
+    ddl_set_log(NULL, NULL);
+    for (int rank = 0; rank < 2; rank++)
+        if (ranks[rank].status != DDL_OK)
+            fail_msg("rank %d: %s", rank, ranks[rank].error.text);
+    assert_int_equal(ddl_service_lack(service), 0); /* nobody is blamed for it later on */
     assert_int_equal(lines.count, 1);
     assert_non_null(strstr(lines.text[0], "rank 0 cannot let anybody in for now: Too many open files"));
     place_close(&place);
@@ -819,6 +851,8 @@ int main(void)
         cmocka_unit_test(a_store_at_all_addresses_is_warned_of),
         cmocka_unit_test(a_store_for_threads_is_refused_to_processes),
 #ifdef DDL_FAILPOINTS
+        cmocka_unit_test(who_waited_is_let_in_once_there_are_descriptors_again),
+        /* Last of the two: its service says so until it is used again. */
         cmocka_unit_test(a_rank_that_cannot_let_others_in_does_not_blame_them),
 #endif
         cmocka_unit_test(who_waits_for_rank_0_is_told_what_keeps_it_out),
