@@ -107,6 +107,15 @@ class Storms(unittest.TestCase):
             time.sleep(0.005)
         return ports
 
+    def turned_away(self, rank, doors, seconds):
+        """How many this rank says it turned away: the first at each door is told of, the others are counted, in a line
+        in 10 s at most, and one at the end."""
+        told = [re.search(r"turned away (?:(\d+) more, the last of them )?127\.0\.0\.1:\d+: ", line)
+                for line in rank.errors]
+        self.assertTrue(all(told), rank.story())
+        self.assertLessEqual(len(told), doors * (2 + seconds // 10), rank.story())
+        return sum(int(found.group(1) or 1) for found in told)
+
     def computes(self, ranks):
         for rank in ranks:
             for event in ("init", "call", "free"):
@@ -129,12 +138,7 @@ class Scanners(Storms):
         ranks.append(world.start(2, "init", CALL, "free"))
         crowd.all_come([world.port], 3)
         self.computes(ranks)
-        # The first at each door is told of, the others are counted: a line in 10 s at most, and one at the end.
-        told = [re.search(r"rank 0 turned away (?:(\d+) more, the last of them )?127\.0\.0\.1:\d+: ", line)
-                for line in ranks[0].errors]
-        self.assertTrue(all(told), ranks[0].story())
-        self.assertLessEqual(len(told), len(own) * (2 + (time.monotonic() - begun) // 10), ranks[0].story())
-        counted = sum(int(found.group(1) or 1) for found in told)
+        counted = self.turned_away(ranks[0], len(own), time.monotonic() - begun)
         self.assertGreater(counted, 0.9 * sum(crowd.foreign[port] for port in own), ranks[0].story())
         self.assertLessEqual(counted, crowd.came, ranks[0].story())
 
@@ -199,7 +203,7 @@ class Slow(Storms):
     LIMIT = 5 + 1
 
     def test_who_sends_a_byte_a_second_is_sent_away_and_keeps_nobody_out(self):
-        world = self.world(3)
+        world, started = self.world(3), time.monotonic()
         job = "init", CALL, "line", CALL, "free"  # the store's port is open as long as the job lasts
         ranks = [world.start(0, *job)]
         port = world.port
@@ -252,6 +256,7 @@ class Slow(Storms):
             rank.expect("call", "DDL_OK")
             rank.expect("free", "DDL_OK")
             rank.finish(0)
+        self.assertGreater(self.turned_away(ranks[0], 2, time.monotonic() - started), self.CONNECTIONS // 4)
 
 
 class Flood(Storms):
@@ -260,7 +265,7 @@ class Flood(Storms):
     DOOR = 64 + 1  # who may stand there, and a real rank
 
     def test_memory_stays_flat_and_who_is_in_stays_in(self):
-        world = self.world(3)
+        world, started = self.world(3), time.monotonic()
         ranks = [world.start(r, "init", CALL, "free") for r in (0, 1)]
         self.ports(ranks[0])
         self.ports(ranks[1], 1)
@@ -290,6 +295,7 @@ class Flood(Storms):
             self.addCleanup(stranger.close)
         ranks.append(world.start(2, "init", CALL, "free"))
         self.computes(ranks)
+        self.assertGreater(self.turned_away(ranks[0], 2, time.monotonic() - started), self.SILENT // 4)
         if bound(1) == 1:  # sanitizers keep what was freed
             self.assertLess(most - before, 2048)
 
