@@ -720,6 +720,88 @@ static int connect_raw(const struct place *place, int rank)
     return fd;
 }
 
+/* Set values of this size under names of their own until no more are taken; how many were. */
+static int fill(struct place *place, ddl_view value, int most)
+{
+    for (int count = 0; count <= most; count++) {
+        ddl_store_outcome outcome;
+        ddl_bytes existing = { 0 };
+        ddl_error error;
+        char key[32];
+        snprintf(key, sizeof key, "x.%d", count);
+        ddl_status status =
+            ddl_store_set_new(place->stores[1], key, value, soon(), &outcome, &existing, &error);
+        ddl_bytes_fini(&existing);
+        if (status == DDL_OK)
+            continue;
+        assert_int_equal(status, DDL_ESTORE);
+        if (strstr(error.text, "takes no more") == NULL)
+            fail_msg("%s", error.text);
+        return count;
+    }
+    fail_msg("the store took more than %d values of %zu bytes", most, value.bytes);
+    return 0;
+}
+
+/* A rank gone bad fills neither the memory of rank 0 nor takes what others need to read. */
+static void a_store_takes_only_so_much(void **state)
+{
+    enum { KEYS = 16 * 2 + 1024, STORED = 64 << 20 };
+    static uint8_t large[DDL_STORE_VALUE_LIMIT];
+    const ddl_view values[] = { text_view("1"), { large, sizeof large } };
+    (void)state;
+    for (int i = 0; i < 2; i++) {
+        struct place place;
+        place_open(&place, &kinds[0], 2);
+        set(place.stores[0], "first", text_view("1"));
+        int most = i == 0 ? KEYS - 1 : STORED / DDL_STORE_VALUE_LIMIT, count = fill(&place, values[i], most);
+        assert_in_range(count, most - 1, most); /* large ones carry a proof as well */
+        check_value(place.stores[0], "x.1", values[i]);
+        check_value(place.stores[1], "first", text_view("1"));
+        place_close(&place);
+    }
+}
+
+static void a_rank_waits_for_so_many_keys_only(void **state)
+{
+    enum { WAITS = 64 };
+    uint8_t data[1024];
+    struct place place;
+    ddl_bytes requests = { 0 };
+    ddl_store_inbox inbox = { .value_limit = DDL_STORE_VALUE_LIMIT + DDL_STORE_SEAL_ROOM };
+    ddl_store_message reply;
+    ddl_error refusal;
+    (void)state;
+    place_open(&place, &kinds[0], 2);
+    for (uint32_t id = 1; id <= WAITS + 1; id++) {
+        char key[32];
+        snprintf(key, sizeof key, "x.%u", (unsigned)id);
+        ddl_store_message get = {
+            .kind = DDL_STORE_GET, .flags = DDL_STORE_WAIT, .id = id, .key = text_view(key)
+        };
+        assert_true(ddl_store_message_encode(&get, &requests));
+    }
+    int fd = connect_raw(&place, 1);
+    write_all(fd, ddl_bytes_view(&requests));
+    for (bool found = false; !found;) {
+        size_t count = read_some(fd, data, sizeof data);
+        assert_true(count > 0);
+        assert_int_equal(ddl_store_inbox_feed(&inbox, data, count, NULL), DDL_OK);
+        assert_int_equal(ddl_store_inbox_next(&inbox, &reply, &found, NULL), DDL_OK);
+    }
+    assert_int_equal(reply.kind, DDL_STORE_REFUSED);
+    assert_int_equal(reply.id, WAITS + 1);
+    assert_int_equal(ddl_store_error_decode(reply.value, &refusal, NULL), DDL_OK);
+    assert_int_equal(refusal.code, DDL_ESTORE);
+    assert_non_null(strstr(refusal.text, "64 waiting requests"));
+    set(place.stores[0], "first", text_view("1"));
+    check_value(place.stores[1], "first", text_view("1"));
+    ddl_socket_close(&fd);
+    ddl_store_inbox_fini(&inbox);
+    ddl_bytes_fini(&requests);
+    place_close(&place);
+}
+
 /*
  * Replies that are not read stay requests. What the server has made of them is seen by a failure of the run,
  * which comes behind the replies that were made before.
@@ -1292,6 +1374,8 @@ int main(void)
         cmocka_unit_test(of_all_who_set_a_key_one_succeeds),
         cmocka_unit_test(another_world_size_is_told_and_fails_the_run),
         cmocka_unit_test(opening_ends_by_its_deadline_where_nobody_serves),
+        cmocka_unit_test(a_store_takes_only_so_much),
+        cmocka_unit_test(a_rank_waits_for_so_many_keys_only),
         cmocka_unit_test(replies_that_nobody_reads_are_not_made),
         cmocka_unit_test(a_failure_is_heard_though_rank_0_has_gone),
         cmocka_unit_test(clients_that_take_no_part_make_room),
