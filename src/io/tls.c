@@ -65,6 +65,7 @@ static ddl_status set_up(ddl_tls_party *party, const ddl_tls_options *options, d
     if (party->inner == NULL || SSL_CTX_set_min_proto_version(party->inner, TLS1_3_VERSION) != 1)
         return DDL_FAIL(err, DDL_ENOMEM, "cannot set up TLS: %s", reason());
     SSL_CTX_set_options(party->inner, SSL_OP_NO_TICKET | SSL_OP_NO_RENEGOTIATION);
+    ddl_tls_refuse_weak_keys(party->inner);
     SSL_CTX_set_num_tickets(party->inner, 0);
     SSL_CTX_set_session_cache_mode(party->inner, SSL_SESS_CACHE_OFF);
     if (party->asks_peer) {
@@ -233,7 +234,7 @@ static ddl_status failure(const ddl_tls *tls, int result, ddl_error *err)
         code == SSL_R_PACKET_LENGTH_TOO_LONG)
         return DDL_FAIL(err, DDL_EPROTO, "TLS with %s: it does not speak TLS on that port", tls->where);
     if (code == SSL_R_TLSV1_ALERT_PROTOCOL_VERSION || code == SSL_R_UNSUPPORTED_PROTOCOL)
-        return DDL_FAIL(err, DDL_EPROTO, "TLS with %s: it does not speak TLS 1.3", tls->where);
+        return DDL_FAIL(err, DDL_EAUTH, "TLS with %s: it does not speak TLS 1.3", tls->where);
     return DDL_FAIL(err, DDL_EPROTO, "TLS with %s: %s", tls->where, reason());
 }
 

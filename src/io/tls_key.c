@@ -10,6 +10,13 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+void ddl_tls_refuse_weak_keys(SSL_CTX *inner)
+{
+    enum { OF_112_BITS = 2 };
+    if (SSL_CTX_get_security_level(inner) < OF_112_BITS)
+        SSL_CTX_set_security_level(inner, OF_112_BITS);
+}
+
 /* Who may write the key can pretend to be us. That others may read it is warned of: so containers are given
  * theirs, on file systems where nobody can change that. Root's may be for a group to read. */
 static ddl_status check_owner(const struct stat *facts, const char *what, const char *path, ddl_error *err)

@@ -10,6 +10,10 @@
 
 #include <openssl/ssl.h>
 
+/* Have inner take no key that is weaker than 112 bits (RSA of 2048, curves of 224), its own or another's,
+ * whatever the system's settings are. */
+void ddl_tls_refuse_weak_keys(SSL_CTX *inner);
+
 /*
  * Give inner, which has the certificate from cert_file, the key in key_file; what: its name in texts. The
  * file belongs to this user or to root, and nobody else may read or write it, but that root's may be for a

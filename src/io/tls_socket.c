@@ -319,6 +319,7 @@ static ddl_status set_up(ddl_tls_group *group, const ddl_tls_group_options *opti
         return DDL_FAIL(err, DDL_ENOMEM, "cannot set up TLS: %s", reason());
     SSL_CTX_clear_options(group->inner, SSL_OP_ALLOW_NO_DHE_KEX); /* whatever the system's settings are */
     SSL_CTX_set_options(group->inner, SSL_OP_NO_TICKET | SSL_OP_NO_RENEGOTIATION | SSL_OP_NO_COMPRESSION);
+    ddl_tls_refuse_weak_keys(group->inner);
     SSL_CTX_set_alpn_select_cb(group->inner, choose_protocol, NULL);
     SSL_CTX_set_session_cache_mode(group->inner, SSL_SESS_CACHE_OFF);
     SSL_CTX_set_max_cert_list(group->inner, DDL_TLS_CERTS_PREAUTH_BYTES);
@@ -558,7 +559,6 @@ static ddl_status explain(ddl_tls_socket *tls)
         status = DDL_EPROTO;
         snprintf(text, sizeof tls->problem, "it does not speak TLS on that port");
     } else if (code == SSL_R_TLSV1_ALERT_PROTOCOL_VERSION || code == SSL_R_UNSUPPORTED_PROTOCOL) {
-        status = DDL_EPROTO;
         snprintf(text, sizeof tls->problem, "it does not speak TLS 1.3");
     } else {
         status = DDL_EPROTO;

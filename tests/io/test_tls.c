@@ -149,6 +149,8 @@ static void peers_are_taken_by_their_certificates(void **state)
           "subject alternative names" },
         { "ca", "expired", "localhost", DDL_EAUTH, "of localhost, 127.0.0.1 expired on",
           "Jan  1 00:00:00 2020 GMT" },
+        { "ca", "early", "localhost", DDL_EAUTH, "of localhost, 127.0.0.1 is not valid before",
+          "Jan  1 00:00:00 2090 GMT" },
     };
     (void)state;
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
@@ -230,7 +232,7 @@ static void a_changed_byte_ends_the_session(void **state)
 
 static void bad_files_are_named(void **state)
 {
-    char ca[256], good[256], keys[4][256];
+    char ca[256], good[256], weak[256], keys[4][256];
     const struct {
         ddl_tls_options options;
         const char *text;
@@ -246,7 +248,8 @@ static void bad_files_are_named(void **state)
         { { .is_server = true, .cert_file = good, .key_file = path_of("other_kind", ".key", keys[2]) },
           "other_kind.key is not that of the certificate in" },
         { { .is_server = true, .cert_file = good, .key_file = path_of("locked", ".key", keys[3]) },
-          "locked.key has a password" }
+          "locked.key has a password" },
+        { { .is_server = true, .cert_file = path_of("weak", ".pem", weak) }, "key too small" }
     };
     (void)state;
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {

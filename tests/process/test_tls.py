@@ -62,6 +62,18 @@ class Tls(unittest.TestCase):
         self.assertLess((record["end_ns"] - record["begin_ns"]) / 1e9, bound(seconds), record)
         return record
 
+    def connect(self, port):
+        deadline = time.monotonic() + DEADLINE
+        while True:
+            try:
+                stream = socket.create_connection(("127.0.0.1", port), timeout=bound(4))
+                self.addCleanup(stream.close)
+                return stream
+            except ConnectionRefusedError:
+                if time.monotonic() > deadline:
+                    raise
+                time.sleep(0.005)
+
 
 @unittest.skipIf(HAS_TLS, "this build has TLS")
 class Without(Tls):
@@ -179,18 +191,6 @@ class Refusing(Tls):
         self.assertEqual((said[1][:8], said[1][10], said[1][16:32], said[1][64:]), (MAGIC, 10, bytes(16), bytes(32)))
         self.assertEqual(said[2], b"")
         self.all_do([first, world.start(1, "init", CALL, "free")], "init", "call", "free")
-
-    def connect(self, port):
-        deadline = time.monotonic() + DEADLINE
-        while True:
-            try:
-                stream = socket.create_connection(("127.0.0.1", port), timeout=bound(4))
-                self.addCleanup(stream.close)
-                return stream
-            except ConnectionRefusedError:
-                if time.monotonic() > deadline:
-                    raise
-                time.sleep(0.005)
 
     def read_to_the_end(self, stream):
         """Less than 5 s, after which any stranger is sent away."""
@@ -376,6 +376,7 @@ class Certificates(Tls):
         where = f"127.0.0.1:{world.port}"
         for files, words in ((self.files("elsewhere"), ("is for another host or rank",)),
                              (self.files("expired"), ("does not accept the certificate", "expired.pem", "expired")),
+                             (self.files("early"), ("does not accept the certificate", "early.pem")),
                              (self.files("good", "other_ca"), ("not signed by an authority in", "other_ca.pem"))):
             with self.subTest(words):
                 self.refused(world.start(1, "init", **files), "DDL_EAUTH", where, *words)
@@ -451,6 +452,36 @@ class Certificates(Tls):
         for rank in ranks:
             rank.process.wait(DEADLINE)
             self.assertIn("others may read the key in " + self.path("readable.key") + " (mode 0644): chmod 0600", rank.story())
+
+    def answered_by(self, name, *settings):
+        """What a rank says of such a server, on a system that allows everything; that one hears nothing."""
+        with open(self.path("lax.cnf"), "w", encoding="ascii") as file:
+            file.write("openssl_conf = all\n[all]\nssl_conf = ssl\n[ssl]\nsystem_default = any\n"
+                       "[any]\nMinProtocol = TLSv1\nCipherString = ALL:@SECLEVEL=0\n")
+        world = self.world(2, **self.files("good"), OPENSSL_CONF=self.path("lax.cnf"))
+        server = subprocess.Popen(["openssl", "s_server", "-accept", str(world.port), "-cert", self.path(name + ".pem"),
+                                   "-key", self.path(name + ".key"), "-alpn", "ddl/2", "-quiet", *settings],
+                                  stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+        try:
+            return self.refused(world.start(1, "init"), "DDL_EAUTH", f"127.0.0.1:{world.port}", seconds=10)["text"]
+        finally:
+            server.kill()
+            said, _ = server.communicate(timeout=DEADLINE)
+            self.assertEqual(said, b"")
+
+    def test_short_keys_and_old_protocols_are_refused(self):
+        """At either end."""
+        self.assertIn("key too weak", self.answered_by("weak", "-tls1_3", "-cipher", "ALL:@SECLEVEL=0"))
+        self.assertIn("it does not speak TLS 1.3", self.answered_by("good", "-tls1_2"))
+        world = self.world(2, **self.files("good"))
+        self.refused(world.start(1, "init", **self.files("weak")), "DDL_ECONFIG", "key too small")
+        first = world.start(0, "init", CALL, "free")
+        self.connect(world.port).close()  # it listens
+        old = subprocess.run(["openssl", "s_client", "-connect", f"127.0.0.1:{world.port}", "-tls1_2"],
+                             stdin=subprocess.DEVNULL, capture_output=True, timeout=DEADLINE)
+        self.assertNotEqual(old.returncode, 0, old)
+        self.assertIn(b"protocol version", old.stderr)
+        self.all_do([first, world.start(1, "init", CALL, "free")], "init", "call", "free")
 
     def test_files_that_are_not_there_are_told_of(self):
         world = self.world(2)
