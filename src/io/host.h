@@ -29,8 +29,8 @@ void ddl_host_name(char name[DDL_HOST_NAME_TEXT]);
 /* Unpredictable bytes. DDL_ERESOURCE: the system gives none. */
 DDL_MUST_USE ddl_status ddl_host_random(void *data, size_t bytes, ddl_error *err);
 
-/* Whether this folder is on a disk of this machine, or in its memory. False: on others' too, or that is
- * unknown. */
+/* Whether this folder is on a disk of this machine, or in its memory, and nobody else's. False: on others'
+ * too, or that is unknown, or this machine lets others mount something. */
 bool ddl_host_keeps(const char *folder);
 
 /* Bytes of memory in this machine; 0: unknown. */

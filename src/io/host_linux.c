@@ -154,6 +154,13 @@ ddl_status ddl_host_random(void *data, size_t bytes, ddl_error *err)
     return DDL_OK;
 }
 
+/* What a server of NFS lets others mount is on a disk of its own; exportfs notes here what that is. */
+static bool exports_some(void)
+{
+    struct stat facts;
+    return stat("/var/lib/nfs/etab", &facts) == 0 && facts.st_size > 0;
+}
+
 bool ddl_host_keeps(const char *folder)
 {
     /* From <linux/magic.h>, which does not have them all: ext2 to 4, XFS, Btrfs, tmpfs, ramfs, overlayfs,
@@ -161,7 +168,7 @@ bool ddl_host_keeps(const char *folder)
     static const uint32_t kept[] = { 0xef53,     0x58465342, 0x9123683e, 0x01021994,
                                      0x858458f6, 0x794c7630, 0x2fc12fc1, 0xf2f52010 };
     struct statfs facts;
-    if (statfs(folder, &facts) != 0)
+    if (exports_some() || statfs(folder, &facts) != 0)
         return false;
     for (size_t i = 0; i < sizeof kept / sizeof *kept; i++)
         if ((uint32_t)facts.f_type == kept[i])
