@@ -260,16 +260,24 @@ class Addresses(Networks):
 class Unreachable(Networks):
     """What takes ten seconds in every build."""
 
-    def test_a_firewall_is_named_with_the_knobs(self):
+    def test_what_keeps_ranks_apart_is_named_in_time(self):
+        """A firewall, with the knobs; a network to which no way leads; a name server that never answers."""
         hosts = self.hosts(2)
         nft(hosts.names[0], FIREWALL)
+        nft(hosts.names[1], "table ip t {\n chain in { type filter hook input priority 0; udp dport 53 drop; }\n}\n")
+        lost = self.world(2, MASTER_ADDR="10.99.0.1").start(1, "init", prefix=hosts.on(1))
+        resolv = "nameserver 10.77.0.2\noptions timeout:30\n"
+        nameless = self.world(2, MASTER_ADDR="nodea").start(1, "init", prefix=self.on(hosts, 0, resolv=resolv))
         world = self.world(2)
-        ranks = [world.start(r, "init", prefix=hosts.on(r)) for r in range(2)]
-        for rank in ranks:
+        apart = [world.start(r, "init", prefix=hosts.on(r)) for r in range(2)]
+        cases = [(rank, 15, ("rank 1", "rank 0", "10.77.0.1:", "DDL_PORT_RANGE", "DDL_IFACE")) for rank in apart]
+        cases += [(lost, 10, (f"10.99.0.1:{PORT}", "Network is unreachable", "is there a network to it?")),
+                  (nameless, 10, ("nodea", "name server"))]
+        for rank, seconds, words in cases:
             record = rank.expect("init", "DDL_ENETWORK")
-            for word in ("rank 1", "rank 0", "10.77.0.1:", "DDL_PORT_RANGE", "DDL_IFACE"):
+            for word in words:
                 self.assertIn(word, record["text"])
-            self.assertLess((record["end_ns"] - record["begin_ns"]) / 1e9, 15 + bound(1), record)
+            self.assertLess((record["end_ns"] - record["begin_ns"]) / 1e9, seconds + bound(1), record)
 
 
 def permitted():
