@@ -185,6 +185,23 @@ class Meeting(Tests):
             self.assertNotIn(PASSWORD, words)
             self.assertNotIn("guess", words)
 
+    def test_what_a_job_sets_expires_if_it_cannot_remove_it(self):
+        """An hour after the longest start-up."""
+        redis = self.redis()
+        world = self.world(3, redis.url(), DDL_START_TIMEOUT="60s")
+        ranks = [world.start(r, "init") for r in range(2)]
+        redis.await_wills(2)
+        script = """local odd = ''
+                    for _, key in ipairs(redis.call('KEYS', '*')) do
+                        local left = redis.call('TTL', key)
+                        if left <= 0 or left > 3600 + 60 then odd = odd .. key .. ' ' .. left .. '; ' end
+                    end
+                    return #redis.call('KEYS', '*') .. ' keys, without end: ' .. odd"""
+        self.assertRegex(redis.ask("EVAL", f"return redis.status_reply((function() {script} end)())", "0"),
+                         r"^[1-9][0-9]* keys, without end:$")
+        for rank in ranks:
+            rank.kill()
+
     def test_two_jobs_at_one_place_are_told_and_the_first_goes_on(self):
         redis = self.redis()
         first = self.world(3, redis.url())

@@ -389,6 +389,24 @@ class Files(Security):
         self.refused(world.start(1, "init", DDL_STORE="file://" + self.folder), "DDL_ECONFIG", ".ddl", "belongs to you")
 
 
+    def test_a_meeting_place_that_is_not_the_users_alone(self):
+        """Whoever could write there could keep a job from starting, or lead its files elsewhere."""
+        shared = self.path("shared")
+        os.mkdir(shared)
+        cases = [("open", lambda place: (os.mkdir(place), os.chmod(place, 0o777))),
+                 ("link", lambda place: os.symlink(self.path("elsewhere"), place))]
+        if os.geteuid() == 0:
+            cases.append(("foreign", lambda place: (os.mkdir(place, 0o700), os.chown(place, 12345, 12345))))
+        os.mkdir(self.path("elsewhere"), 0o700)
+        for name, make in cases:
+            with self.subTest(name):
+                world = self.world(2, DDL_STORE="file://" + shared)
+                place = f"{shared}/ddl-127.0.0.1_{world.port}"
+                make(place)
+                self.refused(world.start(0, "init"), "DDL_ESTORE", place, "belongs to you")
+        self.assertEqual(os.listdir(self.path("elsewhere")), [])
+
+
 class Hiding(Security):
     """Where the secret cannot be read."""
 
