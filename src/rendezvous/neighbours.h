@@ -8,7 +8,7 @@
  * work leaves a pair without, and its messages to TCP; only a lost connection is a failure. A pair that
  * connects late has no memory in common.
  *
- * Blocks at most until the deadline. Thread: any.
+ * Blocks at most until half a second after the deadline. Thread: any.
  */
 #ifndef DDL_RENDEZVOUS_NEIGHBOURS_H
 #define DDL_RENDEZVOUS_NEIGHBOURS_H

@@ -4,8 +4,8 @@
  * Where all ranks of a host are connected to each other when neighbours meet. So a host with n ranks takes n
  * calls and a few messages for each, where pairs that met by themselves took n squared of both.
  *
- * Blocks at most until the deadline, at the usher until a little before the earliest of the others'. Thread:
- * any.
+ * Blocks at most until half a second after the deadline, at the usher until a little before the earliest of
+ * the others'. Thread: any.
  */
 #ifndef DDL_RENDEZVOUS_USHER_H
 #define DDL_RENDEZVOUS_USHER_H
