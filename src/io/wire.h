@@ -8,6 +8,10 @@
 
 #include "io/tls_socket.h"
 
+#include <sys/uio.h>
+
+enum { DDL_WIRE_ROOM_BYTES = DDL_TLS_RECORD_BYTES };
+
 typedef struct ddl_wire {
     int fd;              /* -1: none */
     ddl_tls_socket *tls; /* NULL: plain */
@@ -18,6 +22,14 @@ static const ddl_wire ddl_no_wire = { -1, NULL };
 /* As ddl_socket_read and ddl_socket_write; errno EBADMSG: see ddl_wire_fail. */
 ssize_t ddl_wire_read(ddl_wire *wire, void *data, size_t bytes);
 ssize_t ddl_wire_write(ddl_wire *wire, const void *data, size_t bytes);
+
+/*
+ * The same of several parts, one behind the other. Through TLS what fills records is encrypted from where it
+ * lies; what does not, a header for one, goes into a record with what follows it, by way of room. iov is
+ * changed. What was written will all go; with nothing to write it flushes.
+ */
+ssize_t ddl_wire_write_parts(ddl_wire *wire, struct iovec *iov, int count, uint8_t room[DDL_WIRE_ROOM_BYTES]);
+ssize_t ddl_wire_read_parts(ddl_wire *wire, struct iovec *iov, int count);
 
 /* Send what a write has kept. False: not all is sent; errno EAGAIN if it has only to wait. */
 bool ddl_wire_flush(ddl_wire *wire);

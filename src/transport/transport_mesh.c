@@ -27,7 +27,6 @@ enum {
     STAGING_BYTES = 64 * 1024 + DDL_FRAME_BYTES,
     STAGING_BEFORE_BULK = 4 * 1024, /* when bulk is due: what lands here has to be copied */
     GATHERED_BYTES = 2 * 1024, /* so few are copied together: one part costs the kernel less than several */
-    SEALED_BYTES = DDL_TLS_RECORD_BYTES, /* and so many for TLS, which takes one part at a time */
     READS_PER_TURN = 8,
     POLLED_LINKS = 4,           /* up to so many expected links are read without asking the loop */
     EARLY_CLASSES = 2 * CHUNKS, /* a power of two */
@@ -143,7 +142,7 @@ struct ddl_mesh {
     ddl_list slabs;
     bool closed;
     uint8_t *staging;
-    uint8_t gathered[SEALED_BYTES];
+    uint8_t gathered[DDL_WIRE_ROOM_BYTES];
 };
 
 typedef struct slab { /* of early entries; kept until the end */
@@ -398,73 +397,6 @@ static ssize_t write_lane(peer_link *link, const struct iovec *iov, int count)
     return (ssize_t)written;
 }
 
-/* Copy parts one behind the other, as many bytes as there are, or is room for; they are the parts' no more.
- */
-static size_t gather(struct iovec *iov, int count, uint8_t *room, size_t room_bytes)
-{
-    size_t gathered = 0;
-    for (int i = 0; i < count && gathered < room_bytes; i++) {
-        size_t part = ddl_size_min(iov[i].iov_len, room_bytes - gathered);
-        memcpy(room + gathered, iov[i].iov_base, part);
-        iov[i].iov_base = (char *)iov[i].iov_base + part;
-        iov[i].iov_len -= part;
-        gathered += part;
-    }
-    return gathered;
-}
-
-/*
- * Through TLS: what fills records is encrypted from where it lies; what does not, a header for one, goes into
- * a record with what follows it. Returns what was taken, which will all go; with nothing to send it flushes.
- */
-static ssize_t send_sealed(peer_link *link, struct iovec *iov, int count)
-{
-    ddl_tls_socket *tls = link->wire.tls;
-    uint8_t *gathered = link->mesh->gathered;
-    size_t left = 0, sent = 0;
-    for (int i = 0; i < count; i++)
-        left += iov[i].iov_len;
-    if (left == 0)
-        return ddl_tls_socket_write(tls, NULL, 0, false);
-    for (int i = 0; left > 0;) {
-        const uint8_t *from = iov[i].iov_base;
-        size_t part = iov[i].iov_len / SEALED_BYTES * SEALED_BYTES;
-        if (part == 0) {
-            from = gathered;
-            part = gather(iov + i, count - i, gathered, SEALED_BYTES);
-        }
-        ssize_t taken = ddl_tls_socket_write(tls, from, part, part < left);
-        if (taken < 0)
-            return sent > 0 ? (ssize_t)sent : -1; /* what is wrong shows again */
-        if (from != gathered) {
-            iov[i].iov_base = (char *)iov[i].iov_base + taken;
-            iov[i].iov_len -= (size_t)taken;
-        }
-        sent += (size_t)taken;
-        left -= (size_t)taken;
-        if ((size_t)taken < part)
-            break;
-        while (left > 0 && iov[i].iov_len == 0)
-            i++;
-    }
-    return (ssize_t)sent;
-}
-
-static ssize_t receive_sealed(peer_link *link, const struct iovec *iov, int count)
-{
-    size_t got = 0;
-    for (int i = 0; i < count; i++)
-        for (size_t at = 0; at < iov[i].iov_len;) {
-            ssize_t part =
-                ddl_tls_socket_read(link->wire.tls, (char *)iov[i].iov_base + at, iov[i].iov_len - at);
-            if (part <= 0)
-                return got > 0 ? (ssize_t)got : part; /* what ended it shows again */
-            at += (size_t)part;
-            got += (size_t)part;
-        }
-    return (ssize_t)got;
-}
-
 static ssize_t send_parts(peer_link *link, struct iovec *iov, int count)
 {
     if (link->out != NULL)
@@ -472,7 +404,7 @@ static ssize_t send_parts(peer_link *link, struct iovec *iov, int count)
     if (DDL_FAILPOINT_OS("mesh.send", ECONNRESET))
         return -1;
     if (is_encrypted(link))
-        return send_sealed(link, iov, count);
+        return ddl_wire_write_parts(&link->wire, iov, count, link->mesh->gathered);
     size_t bytes = 0;
     for (int i = 0; i < count; i++)
         bytes += iov[i].iov_len;
@@ -493,7 +425,7 @@ static ssize_t receive_parts(peer_link *link, struct iovec *iov, int count)
     if (DDL_FAILPOINT_OS("mesh.recv", ECONNRESET))
         return -1;
     if (is_encrypted(link))
-        return receive_sealed(link, iov, count);
+        return ddl_wire_read_parts(&link->wire, iov, count);
     if (count == 1)
         return recv(link->wire.fd, iov->iov_base, iov->iov_len, MSG_DONTWAIT);
     struct msghdr message = { .msg_iov = iov, .msg_iovlen = (unsigned)count };
