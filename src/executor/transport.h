@@ -66,6 +66,7 @@ struct ddl_xfer {
     size_t hole_at, hole_bytes; /* of the message: what does not come, or go, with the rest of it */
     void *pages;                /* where these bytes are, or go, at the peer */
     uint8_t state;
+    uint32_t stripes; /* how many are begun; of a receive, a bit for each that is */
 };
 
 typedef struct ddl_transport ddl_transport;

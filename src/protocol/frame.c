@@ -14,10 +14,11 @@
 enum { MAGIC = 0xdd1f };
 
 static const uint32_t limits[DDL_FRAME_TYPES] = {
-    [DDL_FRAME_EAGER] = DDL_FRAME_EAGER_LIMIT,  [DDL_FRAME_BULK] = DDL_FRAME_BULK_LIMIT,
-    [DDL_FRAME_ABORT] = DDL_FRAME_NOTICE_LIMIT, [DDL_FRAME_AGREE] = DDL_FRAME_NOTICE_LIMIT,
-    [DDL_FRAME_ENTER] = DDL_FRAME_NOTICE_LIMIT, [DDL_FRAME_OFFER] = DDL_FRAME_PLACE_BYTES,
-    [DDL_FRAME_PLACE] = DDL_FRAME_PLACE_BYTES,  [DDL_FRAME_REST] = DDL_FRAME_BULK_LIMIT,
+    [DDL_FRAME_EAGER] = DDL_FRAME_EAGER_LIMIT,   [DDL_FRAME_BULK] = DDL_FRAME_BULK_LIMIT,
+    [DDL_FRAME_ABORT] = DDL_FRAME_NOTICE_LIMIT,  [DDL_FRAME_AGREE] = DDL_FRAME_NOTICE_LIMIT,
+    [DDL_FRAME_ENTER] = DDL_FRAME_NOTICE_LIMIT,  [DDL_FRAME_OFFER] = DDL_FRAME_PLACE_BYTES,
+    [DDL_FRAME_PLACE] = DDL_FRAME_PLACE_BYTES,   [DDL_FRAME_REST] = DDL_FRAME_BULK_LIMIT,
+    [DDL_FRAME_STRIPE] = DDL_FRAME_STRIPE_BYTES,
 };
 
 void ddl_frame_encode(const ddl_frame *frame, uint8_t bytes[DDL_FRAME_BYTES])
@@ -62,7 +63,7 @@ ddl_status ddl_frame_decode(const uint8_t bytes[DDL_FRAME_BYTES], ddl_frame *fra
     if (payload > limits[type])
         return DDL_FAIL(err, DDL_EPROTO, "a frame of type %u with %u bytes; the limit is %u", type,
                         (unsigned)payload, (unsigned)limits[type]);
-    bool is_message = type == DDL_FRAME_EAGER || type == DDL_FRAME_BULK;
+    bool is_message = type == DDL_FRAME_EAGER || type == DDL_FRAME_BULK || type == DDL_FRAME_STRIPE;
     if (is_message && payload == 0)
         return DDL_FAIL(err, DDL_EPROTO, "a message frame of type %u without payload", type);
     bool has_place = type == DDL_FRAME_OFFER || type == DDL_FRAME_PLACE;
@@ -84,5 +85,22 @@ ddl_status ddl_frame_decode(const uint8_t bytes[DDL_FRAME_BYTES], ddl_frame *fra
         .root = (int32_t)ddl_get_u32(bytes + 36),
         .count = ddl_get_u64(bytes + 40),
     };
+    return DDL_OK;
+}
+
+ddl_status ddl_frame_check_stripe(const ddl_frame *frame, size_t message_bytes, uint32_t come, ddl_error *err)
+{
+    const uint32_t number = frame->credit, count = ddl_frame_stripes_of(message_bytes);
+    _Static_assert(DDL_FRAME_STRIPES <= 32, "a mask of stripes has 32 bits");
+    if (number >= count)
+        return DDL_FAIL(err, DDL_EPROTO, "stripe %u of a message of %zu bytes, which has %u",
+                        (unsigned)number, message_bytes, (unsigned)count);
+    if (frame->bytes != ddl_frame_stripe_bytes(message_bytes, number))
+        return DDL_FAIL(err, DDL_EPROTO, "%u bytes for stripe %u of a message of %zu, which has %zu",
+                        (unsigned)frame->bytes, (unsigned)number, message_bytes,
+                        ddl_frame_stripe_bytes(message_bytes, number));
+    if ((come >> number & 1) != 0)
+        return DDL_FAIL(err, DDL_EPROTO, "stripe %u of a message of %zu bytes for the second time",
+                        (unsigned)number, message_bytes);
     return DDL_OK;
 }

@@ -17,7 +17,9 @@ enum {
     DDL_FRAME_EAGER_LIMIT = 64 * 1024,      /* payload of an eager frame */
     DDL_FRAME_BULK_LIMIT = 2 * 1024 * 1024, /* payload of a bulk frame */
     DDL_FRAME_NOTICE_LIMIT = 1024,          /* payload of an abort, agree or enter frame */
-    DDL_FRAME_PLACE_BYTES = 16              /* payload of an offer or a place frame, always */
+    DDL_FRAME_PLACE_BYTES = 16,             /* payload of an offer or a place frame, always */
+    DDL_FRAME_STRIPE_BYTES = 64 * 1024,     /* payload of a stripe frame, but of the last of a message */
+    DDL_FRAME_STRIPES = DDL_FRAME_BULK_LIMIT / DDL_FRAME_STRIPE_BYTES /* of a message, at most */
 };
 
 typedef enum ddl_frame_type {
@@ -35,6 +37,7 @@ typedef enum ddl_frame_type {
     DDL_FRAME_PLACE,   /* the receive of this key is posted: put the message's pages into the heap, there */
     DDL_FRAME_TAKEN,   /* what was offered has been taken: send the rest */
     DDL_FRAME_REST,    /* of a message whose pages were put or taken: what is not whole pages */
+    DDL_FRAME_STRIPE, /* a part of a granted message, over one of several connections; credit is its number */
     DDL_FRAME_TYPES
 } ddl_frame_type;
 
@@ -61,6 +64,24 @@ static inline bool ddl_frame_is_from_receiver(uint8_t type)
 {
     return type == DDL_FRAME_GRANT || type == DDL_FRAME_PLACE || type == DDL_FRAME_TAKEN;
 }
+
+/* How many stripes a message has, and the bytes of one of them; it begins at its number times
+ * DDL_FRAME_STRIPE_BYTES. Number: below the count. */
+static inline uint32_t ddl_frame_stripes_of(size_t message_bytes)
+{
+    return (uint32_t)((message_bytes + DDL_FRAME_STRIPE_BYTES - 1) / DDL_FRAME_STRIPE_BYTES);
+}
+
+static inline size_t ddl_frame_stripe_bytes(size_t message_bytes, uint32_t number)
+{
+    size_t left = message_bytes - (size_t)number * DDL_FRAME_STRIPE_BYTES;
+    return left < DDL_FRAME_STRIPE_BYTES ? left : DDL_FRAME_STRIPE_BYTES;
+}
+
+/* DDL_EPROTO: not a stripe that is missing of a message of so many bytes, of which those in the mask have
+ * come. */
+DDL_MUST_USE ddl_status ddl_frame_check_stripe(const ddl_frame *frame, size_t message_bytes, uint32_t come,
+                                               ddl_error *err);
 
 void ddl_frame_encode(const ddl_frame *frame, uint8_t bytes[DDL_FRAME_BYTES]);
 

@@ -6,8 +6,7 @@
 
 #include <string.h>
 
-/* Append the parts of a message's bytes from one to before another to iov; returns the new count. */
-static int add_parts(const ddl_xfer *xfer, size_t from, size_t to, struct iovec *iov, int count)
+int ddl_moving_parts_between(const ddl_xfer *xfer, size_t from, size_t to, struct iovec *iov, int count)
 {
     size_t before = 0; /* bytes in earlier parts */
     for (int i = 0; i < 2; i++) {
@@ -23,8 +22,8 @@ int ddl_moving_parts_left(const ddl_xfer *xfer, struct iovec *iov, int count)
 {
     size_t after_hole = xfer->hole_at + xfer->hole_bytes;
     if (xfer->moved < xfer->hole_at)
-        count = add_parts(xfer, xfer->moved, xfer->hole_at, iov, count);
-    return add_parts(xfer, ddl_size_max(xfer->moved, after_hole), xfer->bytes, iov, count);
+        count = ddl_moving_parts_between(xfer, xfer->moved, xfer->hole_at, iov, count);
+    return ddl_moving_parts_between(xfer, ddl_size_max(xfer->moved, after_hole), xfer->bytes, iov, count);
 }
 
 /* What lies in the hole moves by itself. */
@@ -72,7 +71,7 @@ static void pass_on(ddl_xfer *xfer, const uint8_t *bytes, size_t count)
 void ddl_moving_copy_in(const ddl_xfer *xfer, size_t at, const uint8_t *bytes, size_t count)
 {
     struct iovec parts[2];
-    int nparts = add_parts(xfer, at, at + count, parts, 0);
+    int nparts = ddl_moving_parts_between(xfer, at, at + count, parts, 0);
     for (int i = 0; i < nparts; bytes += parts[i++].iov_len)
         ddl_copy(parts[i].iov_base, bytes, parts[i].iov_len, xfer->past_caches);
 }
@@ -80,7 +79,7 @@ void ddl_moving_copy_in(const ddl_xfer *xfer, size_t at, const uint8_t *bytes, s
 void ddl_moving_copy_out(const ddl_xfer *xfer, size_t at, uint8_t *bytes, size_t count)
 {
     struct iovec parts[2];
-    int nparts = add_parts(xfer, at, at + count, parts, 0);
+    int nparts = ddl_moving_parts_between(xfer, at, at + count, parts, 0);
     for (int i = 0; i < nparts; bytes += parts[i++].iov_len)
         ddl_copy(bytes, parts[i].iov_base, parts[i].iov_len, xfer->past_caches);
 }

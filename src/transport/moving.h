@@ -18,6 +18,10 @@ enum { DDL_MOVING_PARTS = 3 }; /* that may be left: two, one of which has the ho
 /* Append what is left of a message, at most DDL_MOVING_PARTS, to iov; returns the new count. */
 int ddl_moving_parts_left(const ddl_xfer *xfer, struct iovec *iov, int count);
 
+/* Append the parts of a message without a hole from one of its bytes to before another, at most two, to iov;
+ * returns the new count. */
+int ddl_moving_parts_between(const ddl_xfer *xfer, size_t from, size_t to, struct iovec *iov, int count);
+
 /* So many bytes more have left, or have come into their parts. With 0: the hole was cut, and may be what is
  * next. */
 void ddl_moving_advance(ddl_xfer *xfer, size_t bytes);

@@ -9,6 +9,7 @@
 #include "base/size.h"
 #include "io/local.h"
 #include "transport/moving.h"
+#include "transport/stripes.h"
 
 #include <errno.h>
 #include <netinet/in.h>
@@ -39,11 +40,13 @@ enum {
     SENDING_EAGER,
     SENDING_BULK,
     SENDING_REST,
+    SENDING_STRIPES,
     AWAITING_GRANT,
     OFFERED, /* awaiting that it is taken, or a place to put it */
     PUT_DUE,
     RECEIVING,
     RECEIVING_GRANTED,
+    RECEIVING_STRIPES,
     RECEIVING_PLACED, /* the peer may write into the heap */
     TAKE_DUE,
     RECEIVING_REST
@@ -64,6 +67,7 @@ typedef enum link_state {
     LINK_OPEN,
     LINK_UNUSED,  /* not connected, as nobody wants it to be */
     LINK_MEETING, /* not connected yet */
+    LINK_LEAVING, /* the peer has said goodbye, but not yet behind its last stripes */
     LINK_LEFT,
     LINK_LOST
 } link_state;
@@ -72,6 +76,7 @@ typedef struct peer_link {
     ddl_mesh *mesh;
     int peer;
     ddl_wire wire;
+    ddl_stripes *stripes;   /* further connections; NULL: none */
     ddl_lane_end *in, *out; /* the stream is two lanes; NULL: it is the connection */
     bool shares_heaps;
     uint8_t *heap; /* the peer's */
@@ -138,11 +143,12 @@ struct ddl_mesh {
     ddl_list hot, dirty, unread;
     ddl_list due; /* xfers whose pages are to be put or taken */
     int nhot;
+    int nstriped; /* xfers that go in stripes */
     ddl_list free_early;
     ddl_list slabs;
     bool closed;
     uint8_t *staging;
-    uint8_t gathered[DDL_WIRE_ROOM_BYTES];
+    uint8_t gathered[DDL_WIRE_ROOM_BYTES]; /* also the stripes' room */
 };
 
 typedef struct slab { /* of early entries; kept until the end */
@@ -307,11 +313,17 @@ static bool has_unsent(const peer_link *link)
     return is_encrypted(link) && ddl_wire_has_unsent(&link->wire);
 }
 
+static bool has_striped_queued(const peer_link *link)
+{
+    return link->stripes != NULL && ddl_stripes_has_queued(link->stripes);
+}
+
 /* Keep the link among those to be written to exactly while something is queued. */
 static void mark_dirty(peer_link *link)
 {
     bool due = link->state == LINK_OPEN && !link->deaf &&
-               (link->control.bytes > 0 || !ddl_list_empty(&link->sending) || has_unsent(link));
+               (link->control.bytes > 0 || !ddl_list_empty(&link->sending) || has_unsent(link) ||
+                has_striped_queued(link));
     if (due && !ddl_link_linked(&link->dirty))
         ddl_list_append(&link->mesh->dirty, &link->dirty);
     else if (!due && ddl_link_linked(&link->dirty))
@@ -322,7 +334,7 @@ static void mark_dirty(peer_link *link)
 
 static void queue_control(peer_link *link, const ddl_frame *frame, const void *payload)
 {
-    if (link->state >= LINK_LEFT && !link->last_words)
+    if (link->state >= LINK_LEAVING && !link->last_words)
         return;
     want_link(link);
     ddl_frame with_credit = *frame;
@@ -342,11 +354,23 @@ static void queue_control(peer_link *link, const ddl_frame *frame, const void *p
     mark_dirty(link);
 }
 
+/* Both ends say so of the same messages. */
+static bool goes_in_stripes(const peer_link *link, const ddl_xfer *xfer)
+{
+    return link->stripes != NULL && xfer->bytes > DDL_FRAME_EAGER_LIMIT;
+}
+
 static void queue_grant(peer_link *link, ddl_xfer *xfer)
 {
-    xfer->state = RECEIVING_GRANTED;
     ddl_frame grant = frame_of(xfer, DDL_FRAME_GRANT);
-    link->bulk_due++;
+    if (goes_in_stripes(link, xfer)) {
+        xfer->state = RECEIVING_STRIPES;
+        xfer->stripes = 0;
+        link->mesh->nstriped++;
+    } else {
+        xfer->state = RECEIVING_GRANTED;
+        link->bulk_due++;
+    }
     queue_control(link, &grant, NULL);
 }
 
@@ -522,6 +546,8 @@ static void flush(peer_link *link)
             finished->done(finished);
         }
     link->flushing = false;
+    if (link->stripes != NULL && link->state == LINK_OPEN)
+        ddl_stripes_flush(link->stripes);
     mark_dirty(link);
 }
 
@@ -540,6 +566,22 @@ static bool send_frame(peer_link *link, ddl_xfer *xfer, int state)
     link->flushing = false;
     mark_dirty(link);
     return finished == xfer;
+}
+
+/* A granted message goes; true if it left whole at once. */
+static bool send_granted(peer_link *link, ddl_xfer *xfer)
+{
+    if (!goes_in_stripes(link, xfer))
+        return send_frame(link, xfer, SENDING_BULK);
+    xfer->state = SENDING_STRIPES;
+    link->mesh->nstriped++;
+    bool left = ddl_stripes_send(link->stripes, xfer);
+    if (left) {
+        link->mesh->nstriped--;
+        xfer->state = IDLE;
+    }
+    mark_dirty(link);
+    return left;
 }
 
 /* ---- messages that lie in a heap, or go there ---- */
@@ -664,7 +706,7 @@ static bool mesh_send(ddl_transport *transport, ddl_xfer *xfer)
     }
     bool offered = !small && find_place(link, xfer, &place);
     if (granted == DDL_FRAME_GRANT && !offered)
-        return send_frame(link, xfer, SENDING_BULK);
+        return send_granted(link, xfer);
     if (offered) {
         queue_place(link, xfer, DDL_FRAME_OFFER, &place);
     } else if (small) {
@@ -796,6 +838,27 @@ static bool finish_from_copy(peer_link *link, ddl_xfer *xfer)
     return true;
 }
 
+/* False: the link cannot go on, as there is no memory. */
+static bool cancel_striped(peer_link *link, const ddl_xfer *xfer)
+{
+    if (xfer->state != SENDING_STRIPES && xfer->state != RECEIVING_STRIPES)
+        return true;
+    link->mesh->nstriped--;
+    if (xfer->state == SENDING_STRIPES)
+        return ddl_stripes_cancel_send(link->stripes, xfer);
+    ddl_stripes_cancel_recv(link->stripes, xfer);
+    return true;
+}
+
+static void end_without_memory(peer_link *link)
+{
+    ddl_error error;
+    DDL_FAIL(&error, DDL_ENOMEM, "no memory for the rest of a message");
+    link->deaf = true; /* whatever is said now would be taken for the rest */
+    link_lost(link, 0, &error);
+    shutdown(link->wire.fd, SHUT_WR);
+}
+
 static void mesh_cancel(ddl_transport *transport, ddl_xfer *xfer)
 {
     ddl_mesh *mesh = DDL_CONTAINER(transport, ddl_mesh, transport);
@@ -816,19 +879,19 @@ static void mesh_cancel(ddl_transport *transport, ddl_xfer *xfer)
     if (xfer->state == OFFERED || xfer->state == RECEIVING_PLACED)
         withdraw(mesh, xfer);
     ddl_list_remove(&xfer->link);
+    bool sound = cancel_striped(link, xfer);
     if (xfer->state == RECEIVING_GRANTED)
         link->bulk_due--;
     if (receives && link->sink == SINK_XFER && link->sink_xfer == xfer)
         link->sink = SINK_DROP;
     xfer->state = IDLE;
     /* Half a message cannot be taken back, and must not be completed with other bytes. */
-    if (under_way && link->state == LINK_OPEN && !finish_from_copy(link, xfer)) {
-        ddl_error error;
-        DDL_FAIL(&error, DDL_ENOMEM, "no memory for the rest of a message");
-        link->deaf = true; /* whatever is said now would be taken for the rest */
-        link_lost(link, 0, &error);
-        shutdown(link->wire.fd, SHUT_WR);
-    }
+    if (under_way && link->state == LINK_OPEN)
+        sound = finish_from_copy(link, xfer);
+    if (!sound)
+        end_without_memory(link);
+    if (link->stripes != NULL)
+        mark_dirty(link);
 }
 
 static const struct ddl_transport_ops mesh_ops = { "mesh", mesh_send, mesh_recv, mesh_cancel };
@@ -921,7 +984,8 @@ static bool take_rest(peer_link *link, const ddl_frame *frame, ddl_error *err)
 static bool take_message(peer_link *link, const ddl_frame *frame, ddl_error *err)
 {
     ddl_xfer *xfer = find_xfer(&link->receives, frame);
-    if (xfer != NULL && xfer->bytes == frame->bytes && xfer->hole_bytes == 0) {
+    bool whole = xfer != NULL && xfer->state != RECEIVING_STRIPES;
+    if (whole && xfer->bytes == frame->bytes && xfer->hole_bytes == 0) {
         if (xfer->state == RECEIVING_GRANTED)
             link->bulk_due--;
         xfer->state = RECEIVING;
@@ -930,8 +994,8 @@ static bool take_message(peer_link *link, const ddl_frame *frame, ddl_error *err
         return true;
     }
     if (xfer != NULL && same_operation(xfer->signature, frame)) {
-        DDL_FAIL(err, DDL_EPROTO, "a message of %u bytes where one of %zu is due", (unsigned)frame->bytes,
-                 xfer->bytes);
+        DDL_FAIL(err, DDL_EPROTO, "a message of %u bytes where one of %zu is due%s", (unsigned)frame->bytes,
+                 xfer->bytes, whole ? "" : " in stripes");
         return false;
     }
     if (frame->type == DDL_FRAME_EAGER)
@@ -960,7 +1024,7 @@ static bool take_grant(peer_link *link, const ddl_frame *frame, ddl_error *err)
     if (xfer->state == OFFERED) /* the offer is on its way, and is answered by another frame */
         return true;
     stop_expecting(link, xfer);
-    if (send_frame(link, xfer, SENDING_BULK))
+    if (send_granted(link, xfer))
         send_done(link, xfer);
     return true;
 }
@@ -1067,6 +1131,28 @@ static bool take_ask(peer_link *link, const ddl_frame *frame, ddl_error *err)
     return true;
 }
 
+static void leave(peer_link *link)
+{
+    ddl_mesh *mesh = link->mesh;
+    link->state = LINK_LEFT;
+    let_go_of_heap(link);
+    stop_watching(link);
+    mesh->owner.left(mesh->owner.arg, link->peer);
+}
+
+/* Its last messages may still be on their way over other connections. */
+static void hear_goodbye(peer_link *link)
+{
+    if (link->stripes == NULL || ddl_stripes_have_ended(link->stripes)) {
+        leave(link);
+        return;
+    }
+    link->state = LINK_LEAVING;
+    uv_poll_stop(&link->poll);
+    mark_dirty(link);
+    note_unread(link);
+}
+
 /* A header has come. False: the link is broken, err says why. */
 static bool take_header(peer_link *link, const uint8_t *bytes, ddl_error *err)
 {
@@ -1077,6 +1163,10 @@ static bool take_header(peer_link *link, const uint8_t *bytes, ddl_error *err)
     if (frame.credit > CHUNKS - link->budget) {
         DDL_FAIL(err, DDL_EPROTO, "credit for %u chunks of which only %u are out", (unsigned)frame.credit,
                  (unsigned)(CHUNKS - link->budget));
+        return false;
+    }
+    if (frame.type == DDL_FRAME_STRIPE) {
+        DDL_FAIL(err, DDL_EPROTO, "a stripe where none belongs");
         return false;
     }
     if (frame.type >= DDL_FRAME_OFFER && link->in == NULL) {
@@ -1105,10 +1195,7 @@ static bool take_header(peer_link *link, const uint8_t *bytes, ddl_error *err)
         link->sink = SINK_NOTICE;
         return true;
     case DDL_FRAME_GOODBYE:
-        link->state = LINK_LEFT;
-        let_go_of_heap(link);
-        stop_watching(link);
-        mesh->owner.left(mesh->owner.arg, link->peer);
+        hear_goodbye(link);
         return true;
     case DDL_FRAME_OFFER:
     case DDL_FRAME_PLACE:
@@ -1119,6 +1206,7 @@ static bool take_header(peer_link *link, const uint8_t *bytes, ddl_error *err)
     case DDL_FRAME_REST:
         link->sink = SINK_DROP;
         return !mesh->owner.heard(mesh->owner.arg, link->peer, &frame) || take_rest(link, &frame, err);
+    case DDL_FRAME_STRIPE:
     case DDL_FRAME_CREDIT:
     case DDL_FRAME_TYPES:
         break;
@@ -1338,6 +1426,7 @@ static void read_link(peer_link *link)
 static void note_unread(peer_link *link)
 {
     bool due = link->state == LINK_OPEN && is_encrypted(link) && ddl_wire_has_unread(&link->wire);
+    due = due || (link->stripes != NULL && link->state != LINK_LOST && ddl_stripes_has_unread(link->stripes));
     if (due && !ddl_link_linked(&link->unread))
         ddl_list_append(&link->mesh->unread, &link->unread);
     else if (!due && ddl_link_linked(&link->unread))
@@ -1350,8 +1439,12 @@ static void read_unread(ddl_mesh *mesh)
     ddl_list_init(&turn);
     for (ddl_link *first; (first = ddl_list_take_first(&mesh->unread)) != NULL;)
         ddl_list_append(&turn, first);
-    for (ddl_link *first; (first = ddl_list_take_first(&turn)) != NULL;)
-        read_link(DDL_CONTAINER(first, peer_link, unread));
+    for (ddl_link *first; (first = ddl_list_take_first(&turn)) != NULL;) {
+        peer_link *link = DDL_CONTAINER(first, peer_link, unread);
+        if (link->stripes != NULL)
+            ddl_stripes_read_unread(link->stripes);
+        read_link(link);
+    }
 }
 
 /* ---- the loop ---- */
@@ -1428,6 +1521,8 @@ static void stop_watching(peer_link *link)
 {
     if (link->poll_open)
         uv_poll_stop(&link->poll);
+    if (link->stripes != NULL)
+        ddl_stripes_stop(link->stripes);
     mark_dirty(link);
 }
 
@@ -1475,6 +1570,11 @@ static void link_lost(peer_link *link, int os_errno, const ddl_error *error)
     if (link->last_words)
         say_last_words(link);
     link->last_words = false;
+    if (link->stripes == NULL)
+        return;
+    /* One of its connections has ended: the peer sees it by the others, where that one does not tell it. */
+    ddl_stripes_shut(link->stripes);
+    shutdown(link->wire.fd, SHUT_WR);
 }
 
 /* Reading or writing failed. */
@@ -1488,6 +1588,82 @@ static void link_broke(peer_link *link, int os_errno)
     DDL_FAIL(&error, DDL_EPROTO, "what TLS does not take: %s", ddl_wire_problem(&link->wire));
     link_lost(link, 0, &error);
 }
+
+/* ---- stripes ---- */
+
+static bool find_striped(void *arg, const ddl_frame *frame, ddl_xfer **found, ddl_error *err)
+{
+    peer_link *link = arg;
+    ddl_mesh *mesh = link->mesh;
+    ddl_engine_moved(mesh->engine);
+    if (!mesh->owner.heard(mesh->owner.arg, link->peer, frame))
+        return true;
+    ddl_xfer *xfer = find_xfer(&link->receives, frame);
+    if (xfer == NULL || !same_operation(xfer->signature, frame))
+        return true; /* granted, and cancelled since; or the owner knows that the operations differ */
+    if (xfer->state != RECEIVING_STRIPES) {
+        DDL_FAIL(err, DDL_EPROTO, "a stripe of a message of %zu bytes that is not due in stripes",
+                 xfer->bytes);
+        return false;
+    }
+    if (ddl_frame_check_stripe(frame, xfer->bytes, xfer->stripes, err) != DDL_OK)
+        return false;
+    xfer->stripes |= UINT32_C(1) << frame->credit;
+    *found = xfer;
+    return true;
+}
+
+static void stripes_received(void *arg, ddl_xfer *xfer)
+{
+    peer_link *link = arg;
+    link->mesh->nstriped--;
+    receive_done(link, xfer);
+}
+
+static void stripes_sent(void *arg, ddl_xfer *xfer)
+{
+    peer_link *link = arg;
+    link->mesh->nstriped--;
+    xfer->state = IDLE;
+    send_done(link, xfer);
+}
+
+static ddl_frame stripe_frame(void *arg, const ddl_xfer *xfer)
+{
+    (void)arg;
+    return frame_of(xfer, DDL_FRAME_STRIPE);
+}
+
+static void stripes_left(void *arg)
+{
+    peer_link *link = arg;
+    if (link->state == LINK_LEAVING)
+        leave(link);
+}
+
+static void stripes_lost(void *arg, int os_errno, const ddl_error *error)
+{
+    link_lost(arg, os_errno, error);
+}
+
+static void stripes_changed(void *arg)
+{
+    peer_link *link = arg;
+    mark_dirty(link);
+    note_unread(link);
+}
+
+ddl_status ddl_mesh_widen(ddl_mesh *mesh, int peer, const ddl_wire wires[], int count, ddl_error *err)
+{
+    peer_link *link = &mesh->links[peer];
+    DDL_ASSERT(link->stripes == NULL);
+    DDL_ASSERT(link->in == NULL);
+    const ddl_stripes_owner owner = { find_striped, stripes_received, stripes_sent,    stripe_frame,
+                                      stripes_left, stripes_lost,     stripes_changed, link };
+    return ddl_stripes_create(wires, count, &owner, mesh->gathered, &link->stripes, err);
+}
+
+/* ---- the engine's client ---- */
 
 bool ddl_mesh_sweep(ddl_mesh *mesh)
 {
@@ -1517,7 +1693,7 @@ bool ddl_mesh_sweep(ddl_mesh *mesh)
 
 bool ddl_mesh_needs_loop(const ddl_mesh *mesh)
 {
-    return mesh->nhot > POLLED_LINKS;
+    return mesh->nhot > POLLED_LINKS || mesh->nstriped > 0;
 }
 
 bool ddl_mesh_doze(ddl_mesh *mesh)
@@ -1664,6 +1840,8 @@ void ddl_mesh_forget(ddl_mesh *mesh, uint32_t first_channel, uint32_t count)
 static bool send_goodbye(peer_link *link)
 {
     ddl_frame goodbye = { .type = DDL_FRAME_GOODBYE };
+    if (link->stripes != NULL)
+        ddl_stripes_say_goodbye(link->stripes);
     queue_control(link, &goodbye, NULL);
     flush(link);
     return link->control.bytes == 0;
@@ -1699,6 +1877,8 @@ void ddl_mesh_close(ddl_mesh *mesh)
             drain(link);
         }
         link->state = LINK_LOST; /* also to one that is being met */
+        if (link->stripes != NULL)
+            ddl_stripes_close(link->stripes);
         if (link->poll_open)
             uv_close((uv_handle_t *)&link->poll, on_poll_closed);
         link->poll_open = false;
@@ -1871,7 +2051,7 @@ static ddl_status watch(peer_link *link, ddl_error *err)
     code = uv_poll_start(&link->poll, UV_READABLE, on_poll);
     if (code != 0)
         return DDL_FAIL_OS(err, DDL_ERESOURCE, -code, "cannot watch the connection to rank %d", link->peer);
-    return DDL_OK;
+    return link->stripes != NULL ? ddl_stripes_open(link->stripes, link->mesh->engine, err) : DDL_OK;
 }
 
 ddl_status ddl_mesh_open(ddl_mesh *mesh, ddl_engine *engine, ddl_error *err)
@@ -1949,6 +2129,7 @@ void ddl_mesh_destroy(ddl_mesh *mesh)
     for (int peer = 0; peer < mesh->nranks; peer++) {
         peer_link *link = &mesh->links[peer];
         ddl_wire_close(&link->wire);
+        ddl_stripes_destroy(link->stripes);
         ddl_free(link->chunks);
         ddl_bytes_fini(&link->control);
     }
@@ -1962,7 +2143,10 @@ void ddl_mesh_destroy(ddl_mesh *mesh)
 
 void ddl_mesh_close_in_child(ddl_mesh *mesh)
 {
-    for (int peer = 0; peer < mesh->nranks; peer++)
+    for (int peer = 0; peer < mesh->nranks; peer++) {
         if (mesh->links[peer].wire.fd >= 0)
             close(mesh->links[peer].wire.fd);
+        if (mesh->links[peer].stripes != NULL)
+            ddl_stripes_close_in_child(mesh->links[peer].stripes);
+    }
 }

@@ -12,6 +12,9 @@
  * (heap.h), is copied once, or reduced where it lies: its whole pages are, and what is left of it goes
  * through the lane.
  *
+ * Where a pair has further connections, what is granted goes over these in stripes (stripes.h), and
+ * everything else over the first. The end of any of them is the end of the link.
+ *
  * The wire never carries what cannot be consumed at once, so readers never stop reading
  * and nothing blocks behind a head of line.
  *
@@ -66,6 +69,13 @@ typedef struct ddl_mesh_owner {
 DDL_MUST_USE ddl_status ddl_mesh_create(int rank, int nranks, const ddl_wire wires[], ddl_lanes *lanes,
                                         ddl_heap *heap, const ddl_mesh_owner *owner, ddl_mesh **mesh,
                                         ddl_error *err);
+
+/*
+ * Large messages to and from peer go over these connections, not over the first; at the other end alike.
+ * Before ddl_mesh_open, or before peer is met. The wires are the mesh's from now on, also on failure.
+ */
+DDL_MUST_USE ddl_status ddl_mesh_widen(ddl_mesh *mesh, int peer, const ddl_wire wires[], int count,
+                                       ddl_error *err);
 
 /* Start to listen to the sockets on this engine. */
 DDL_MUST_USE ddl_status ddl_mesh_open(ddl_mesh *mesh, ddl_engine *engine, ddl_error *err);

@@ -125,7 +125,8 @@ static void on_done(ddl_xfer *xfer)
     (void)xfer;
 }
 
-static void feed_mesh(const uint8_t *data, size_t size)
+/* on_stripes: the input comes over a connection for stripes, in which the receive is due then. */
+static void feed_mesh(const uint8_t *data, size_t size, bool on_stripes)
 {
     static ddl_engine *engine; /* kept: a thread per input would be slow */
     static world w;
@@ -134,20 +135,24 @@ static void feed_mesh(const uint8_t *data, size_t size)
         DDL_ASSERT(ddl_engine_create(&client, false, &engine, NULL) == DDL_OK);
         DDL_ASSERT(ddl_engine_try_enter(engine));
     }
-    int pair[2];
+    int pair[2], more[2];
     DDL_ASSERT(socketpair(AF_UNIX, SOCK_STREAM, 0, pair) == 0);
+    DDL_ASSERT(!on_stripes || socketpair(AF_UNIX, SOCK_STREAM, 0, more) == 0);
     ddl_wire wires[2] = { { -1, NULL }, { pair[0], NULL } };
     ddl_mesh_owner owner = {
         .heard = on_heard, .told = on_told, .agrees = on_agreement, .left = on_left, .lost = on_lost
     };
     DDL_ASSERT(ddl_mesh_create(0, 2, wires, NULL, NULL, &owner, &w.mesh, NULL) == DDL_OK);
+    const ddl_wire stripes = { on_stripes ? more[0] : -1, NULL };
+    DDL_ASSERT(!on_stripes || ddl_mesh_widen(w.mesh, 1, &stripes, 1, NULL) == DDL_OK);
     DDL_ASSERT(ddl_mesh_open(w.mesh, engine, NULL) == DDL_OK);
     /* One receive and one send wait, under keys that are easy to hit. */
     static const ddl_signature signature = { 0 };
-    static uint8_t buffer[128], bulk[70000];
+    static uint8_t buffer[70000], bulk[70000];
+    const size_t in_bytes = on_stripes ? sizeof buffer : 128;
     ddl_xfer in = { .peer = 1,
-                    .part = { { buffer, 100 }, { buffer + 100, 28 } },
-                    .bytes = 128,
+                    .part = { { buffer, 100 }, { buffer + 100, in_bytes - 100 } },
+                    .bytes = in_bytes,
                     .signature = &signature,
                     .done = on_done };
     ddl_xfer out = { .key = { .sequence = 1 },
@@ -159,7 +164,8 @@ static void feed_mesh(const uint8_t *data, size_t size)
     ddl_transport *transport = ddl_mesh_transport(w.mesh);
     transport->ops->recv(transport, &in);
     transport->ops->send(transport, &out);
-    ssize_t written = send(pair[1], data, size < 100000 ? size : 100000, MSG_DONTWAIT | MSG_NOSIGNAL);
+    ssize_t written = send(on_stripes ? more[1] : pair[1], data, size < 100000 ? size : 100000,
+                           MSG_DONTWAIT | MSG_NOSIGNAL);
     (void)written;
     for (int turn = 0; turn < 3; turn++)
         ddl_engine_progress(engine);
@@ -170,6 +176,8 @@ static void feed_mesh(const uint8_t *data, size_t size)
     ddl_mesh_destroy(w.mesh);
     w.mesh = NULL;
     close(pair[1]);
+    if (on_stripes)
+        close(more[1]);
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
@@ -177,6 +185,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     if (size >= DDL_FRAME_BYTES)
         decode_header(data);
     decode_notice(data, size);
-    feed_mesh(data, size);
+    feed_mesh(data, size, false);
+    feed_mesh(data, size, true);
     return 0;
 }

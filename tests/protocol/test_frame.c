@@ -111,6 +111,7 @@ static void payload_is_bounded_by_type(void **state)
         { DDL_FRAME_PLACE, DDL_FRAME_PLACE_BYTES },
         { DDL_FRAME_TAKEN, 0 },
         { DDL_FRAME_REST, DDL_FRAME_BULK_LIMIT },
+        { DDL_FRAME_STRIPE, DDL_FRAME_STRIPE_BYTES },
     };
     static const uint32_t beyond[] = { 1, 0x7fffffff, 0x80000000 };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
@@ -125,6 +126,60 @@ static void payload_is_bounded_by_type(void **state)
             ddl_frame_encode(&frame, bytes);
             assert_int_equal(ddl_frame_decode(bytes, &frame, NULL), DDL_EPROTO);
         }
+    }
+}
+
+static void stripes_are_exactly_those_of_their_message(void **state)
+{
+    (void)state;
+    enum { S = DDL_FRAME_STRIPE_BYTES };
+    static const struct {
+        const char *name;
+        size_t message_bytes;
+        uint32_t number, bytes, come;
+        bool fits;
+    } cases[] = {
+        { "the first of two", S + 1, 0, S, 0, true },
+        { "a last one of a byte", S + 1, 1, 1, 1, true },
+        { "the last of a whole number", 3 * S, 2, S, 3, true },
+        { "the last of the largest", DDL_FRAME_BULK_LIMIT, 31, S, 0x7fffffff, true },
+        { "all others are here", 32 * S - 7, 31, S - 7, 0x7fffffff, true },
+        { "behind the last", 3 * S, 3, S, 0, false },
+        { "behind the last of the largest", DDL_FRAME_BULK_LIMIT, 32, S, 0, false },
+        { "a number that wraps", 3 * S, UINT32_MAX, S, 0, false },
+        { "too short", 3 * S, 1, S - 1, 0, false },
+        { "too short at the end", 3 * S - 5, 2, S - 6, 0, false },
+        { "too long at the end", 3 * S - 5, 2, S, 0, false },
+        { "the second time", 3 * S, 1, S, 2, false },
+        { "the last, the second time", DDL_FRAME_BULK_LIMIT, 31, S, UINT32_C(1) << 31, false },
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        ddl_frame frame = sample();
+        ddl_error error = { .code = DDL_OK };
+        frame.type = DDL_FRAME_STRIPE;
+        frame.credit = cases[i].number;
+        frame.bytes = cases[i].bytes;
+        ddl_status status = ddl_frame_check_stripe(&frame, cases[i].message_bytes, cases[i].come, &error);
+        if (status != (cases[i].fits ? DDL_OK : DDL_EPROTO) || (!cases[i].fits && error.text[0] == '\0'))
+            fail_msg("%s: %s", cases[i].name, ddl_status_name(status));
+    }
+}
+
+/* However large a message is, its stripes are its bytes, each once. */
+static void stripes_add_up(void **state)
+{
+    (void)state;
+    for (size_t bytes = 1; bytes <= DDL_FRAME_BULK_LIMIT;
+         bytes = bytes < 10 ? bytes + 1 : bytes * 3 / 2 - 1) {
+        size_t sum = 0;
+        const uint32_t count = ddl_frame_stripes_of(bytes);
+        assert_true(count >= 1 && count <= DDL_FRAME_STRIPES);
+        for (uint32_t i = 0; i < count; i++) {
+            assert_int_equal(sum, (size_t)i * DDL_FRAME_STRIPE_BYTES);
+            assert_true(ddl_frame_stripe_bytes(bytes, i) > 0);
+            sum += ddl_frame_stripe_bytes(bytes, i);
+        }
+        assert_int_equal(sum, bytes);
     }
 }
 
@@ -247,6 +302,8 @@ int main(void)
         cmocka_unit_test(frame_is_little_endian_at_fixed_offsets),
         cmocka_unit_test(frame_with_a_wrong_field_is_refused),
         cmocka_unit_test(payload_is_bounded_by_type),
+        cmocka_unit_test(stripes_are_exactly_those_of_their_message),
+        cmocka_unit_test(stripes_add_up),
         cmocka_unit_test(message_without_payload_is_refused),
         cmocka_unit_test(places_are_whole_or_refused),
         cmocka_unit_test(notice_survives_the_wire),

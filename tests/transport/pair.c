@@ -97,6 +97,27 @@ static bool never_busy(void *arg)
 }
 
 bool by_lanes;
+int nstreams;
+int streams[2][STREAMS_MOST];
+
+void make_streams(void)
+{
+    for (int i = 0; i < nstreams; i++) {
+        int sockets[2];
+        assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, sockets), 0);
+        for (int rank = 0; rank < 2; rank++)
+            streams[rank][i] = sockets[rank];
+    }
+}
+
+static void widen(const side *me, int rank)
+{
+    ddl_wire wires[STREAMS_MOST];
+    for (int i = 0; i < nstreams; i++)
+        wires[i] = (ddl_wire){ streams[rank][i], NULL };
+    if (nstreams > 0)
+        assert_int_equal(ddl_mesh_widen(me->mesh, 1 - rank, wires, nstreams, NULL), DDL_OK);
+}
 
 void open_side(side *me, int rank, int socket)
 {
@@ -110,6 +131,7 @@ void open_side(side *me, int rank, int socket)
                              .arg = me };
     ddl_engine_client client = { sweep, needs_loop, no_job, no_tick, never_busy, doze, me };
     assert_int_equal(ddl_mesh_create(rank, 2, wires, me->lanes, me->heap, &owner, &me->mesh, NULL), DDL_OK);
+    widen(me, rank);
     assert_int_equal(ddl_engine_create(&client, false, &me->engine, NULL), DDL_OK);
     assert_true(ddl_engine_try_enter(me->engine)); /* kept: this thread drives both */
     assert_int_equal(ddl_mesh_open(me->mesh, me->engine, NULL), DDL_OK);
@@ -155,6 +177,7 @@ void open_sides(side pair[2], const int sockets[2])
     memset(pair, 0, 2 * sizeof *pair);
     if (by_lanes)
         join_sides(pair);
+    make_streams();
     open_side(&pair[0], 0, sockets[0]);
     open_side(&pair[1], 1, sockets[1]);
 }

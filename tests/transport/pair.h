@@ -34,6 +34,13 @@ extern const ddl_signature signature;
 /* Whether open_pair joins the two by lanes. */
 extern bool by_lanes;
 
+/* How many further connections open_pair gives the two for stripes, and which these are on each side. */
+enum { STREAMS_MOST = 4 };
+extern int nstreams;
+extern int streams[2][STREAMS_MOST];
+
+void make_streams(void);
+
 /* Join by lanes, before the sides are opened. */
 void join_sides(side pair[2]);
 void open_side(side *me, int rank, int socket);

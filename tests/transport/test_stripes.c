@@ -1,0 +1,480 @@
+/* test_stripes.c - messages that go over several connections: what comes, what cannot be, and the ends. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "base/clock.h"
+#include "pair.h"
+
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+enum { KIB = 1024, STRIPE = DDL_FRAME_STRIPE_BYTES };
+
+/* ---- two ranks ---- */
+
+static void every_connection_carries_stripes(void **state)
+{
+    (void)state;
+    enum { BYTES = 3 * STRIPE }; /* which one of them would take, too */
+    side pair[2];
+    int sockets[2];
+    open_pair(pair, sockets);
+    message out, in;
+    post_recv(&pair[1], &in, 1, BYTES, BYTES);
+    ddl_engine_progress(pair[1].engine);
+    ddl_engine_progress(pair[0].engine);
+    post_send(&pair[0], &out, 1, BYTES, BYTES);
+    for (int i = 0; i < nstreams; i++) {
+        int there = 0;
+        assert_int_equal(ioctl(streams[1][i], FIONREAD, &there), 0);
+        assert_true(there > STRIPE);
+    }
+    drive_until(pair, &in.done);
+    drive_until(pair, &out.done);
+    assert_arrived(&in);
+    free(in.data);
+    free(out.data);
+    close_pair(pair);
+}
+
+/* Buffers of the least size: each write and read moves a part, and connections take turns at random. */
+static void many_messages_go_both_ways_through_small_buffers(void **state)
+{
+    (void)state;
+    enum { EACH = 10 };
+    static const size_t sizes[] = { STRIPE + 1, 3 * STRIPE, 200001, 1000, 5 * STRIPE - 1 };
+    static message out[2][EACH], in[2][EACH];
+    side pair[2];
+    int sockets[2], bytes = 1;
+    open_pair(pair, sockets);
+    for (int rank = 0; rank < 2; rank++)
+        for (int i = 0; i < nstreams; i++)
+            setsockopt(streams[rank][i], SOL_SOCKET, SO_SNDBUF, &bytes, sizeof bytes);
+    for (int rank = 0; rank < 2; rank++) {
+        ddl_transport *transport = ddl_mesh_transport(pair[rank].mesh);
+        for (int i = 0; i < EACH; i++) {
+            size_t size = sizes[i % 5];
+            prepare(&in[rank][i], 1 - rank, (uint64_t)i + 1, size, size / 3, false);
+            in[rank][i].done = transport->ops->recv(transport, &in[rank][i].xfer);
+            prepare(&out[rank][i], 1 - rank, (uint64_t)i + 1, size, size / 2, true);
+            out[rank][i].done = transport->ops->send(transport, &out[rank][i].xfer);
+        }
+    }
+    for (int rank = 0; rank < 2; rank++)
+        for (int i = 0; i < EACH; i++) {
+            drive_until(pair, &in[rank][i].done);
+            drive_until(pair, &out[rank][i].done);
+            assert_arrived(&in[rank][i]);
+        }
+    for (int rank = 0; rank < 2; rank++) {
+        assert_false(ddl_mesh_has_queued(pair[rank].mesh));
+        assert_false(ddl_mesh_needs_loop(pair[rank].mesh));
+        for (int i = 0; i < EACH; i++) {
+            free(in[rank][i].data);
+            free(out[rank][i].data);
+        }
+    }
+    close_pair(pair);
+}
+
+/* Stripes that are under way are completed with their own bytes, the others never go, and what comes next
+ * is in step. */
+static void a_message_cancelled_half_way_leaves_the_connections_usable(void **state)
+{
+    (void)state;
+    enum { BYTES = 1024 * KIB };
+    side pair[2];
+    int sockets[2], least = 1;
+    open_pair(pair, sockets);
+    for (int i = 0; i < nstreams; i++)
+        setsockopt(streams[0][i], SOL_SOCKET, SO_SNDBUF, &least, sizeof least);
+    message out, in, next_out, next_in;
+    post_recv(&pair[1], &in, 1, BYTES, BYTES);
+    ddl_engine_progress(pair[1].engine);
+    ddl_engine_progress(pair[0].engine);
+    post_send(&pair[0], &out, 1, BYTES, BYTES);
+    assert_false(out.done);
+    ddl_transport *transport = ddl_mesh_transport(pair[0].mesh);
+    transport->ops->cancel(transport, &out.xfer);
+    memset(out.data, 0x55, BYTES);
+    post_recv(&pair[1], &next_in, 2, BYTES, BYTES / 2);
+    post_send(&pair[0], &next_out, 2, BYTES, BYTES / 3);
+    drive_until(pair, &next_in.done);
+    drive_until(pair, &next_out.done);
+    assert_arrived(&next_in);
+    assert_false(in.done);
+    for (size_t i = 0; i < BYTES; i++)
+        if (in.data[i] != pattern(1, i) && in.data[i] != 0xee)
+            fail_msg("byte %zu is of neither the message nor the receiver", i);
+    assert_int_equal(pair[0].lost + pair[1].lost, 0);
+    transport = ddl_mesh_transport(pair[1].mesh);
+    transport->ops->cancel(transport, &in.xfer);
+    assert_false(ddl_mesh_needs_loop(pair[1].mesh));
+    free(out.data);
+    free(in.data);
+    free(next_out.data);
+    free(next_in.data);
+    close_pair(pair);
+}
+
+static void the_end_of_any_connection_is_the_end_of_the_link_on_both_sides(void **state)
+{
+    (void)state;
+    for (int broken = 0; broken < nstreams; broken++)
+        for (int rank = 0; rank < 2; rank++) {
+            side pair[2];
+            int sockets[2];
+            open_pair(pair, sockets);
+            drive(pair, 2);
+            shutdown(streams[rank][broken], SHUT_RD); /* the other end sees nothing of it by itself */
+            drive(pair, 20);
+            for (int i = 0; i < 2; i++) {
+                assert_int_equal(pair[i].left, 0);
+                assert_int_equal(pair[i].lost, 1);
+                assert_int_equal(pair[i].lost_code, DDL_EPEERLOST);
+            }
+            close_pair(pair);
+        }
+}
+
+static void connect_over_tcp(int sockets[2])
+{
+    struct sockaddr_in to = { .sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
+    socklen_t bytes = sizeof to;
+    int listener = socket(AF_INET, SOCK_STREAM, 0), little = 4096;
+    assert_int_equal(bind(listener, (struct sockaddr *)&to, sizeof to), 0);
+    setsockopt(listener, SOL_SOCKET, SO_RCVBUF, &little, sizeof little); /* of who accepts */
+    assert_int_equal(listen(listener, 1), 0);
+    assert_int_equal(getsockname(listener, (struct sockaddr *)&to, &bytes), 0);
+    sockets[0] = socket(AF_INET, SOCK_STREAM, 0);
+    assert_int_equal(connect(sockets[0], (struct sockaddr *)&to, sizeof to), 0);
+    sockets[1] = accept(listener, NULL, NULL);
+    assert_true(sockets[1] >= 0);
+    close(listener);
+}
+
+/* Though a slow connection takes no more stripes, it takes the goodbye, behind what it has. */
+static void a_goodbye_leaves_also_where_the_network_is_slow(void **state)
+{
+    (void)state;
+    enum { BYTES = 2048 * KIB };
+    const int streams_before = nstreams;
+    side pair[2];
+    int sockets[2], slow[2];
+    memset(pair, 0, sizeof pair);
+    nstreams = 1;
+    assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM, 0, sockets), 0);
+    connect_over_tcp(slow);
+    for (int rank = 0; rank < 2; rank++) {
+        streams[rank][0] = slow[rank];
+        assert_int_equal(ioctl(slow[rank], FIONBIO, &(int){ 1 }), 0);
+        open_side(&pair[rank], rank, sockets[rank]);
+    }
+    message out, in;
+    post_recv(&pair[1], &in, 1, BYTES, BYTES);
+    ddl_engine_progress(pair[1].engine);
+    ddl_engine_progress(pair[0].engine);
+    post_send(&pair[0], &out, 1, BYTES, BYTES);
+    for (int i = 0; i < 20; i++)
+        ddl_engine_progress(pair[0].engine);
+    assert_false(out.done);
+    ddl_transport *transport = ddl_mesh_transport(pair[0].mesh);
+    transport->ops->cancel(transport, &out.xfer);
+    close_side(&pair[0]);
+    const ddl_deadline deadline = ddl_deadline_in_ms(PATIENCE_MS);
+    while (pair[1].left + pair[1].lost == 0 && !ddl_deadline_passed(deadline))
+        ddl_engine_progress(pair[1].engine);
+    assert_int_equal(pair[1].left, 1);
+    assert_int_equal(pair[1].lost, 0);
+    transport = ddl_mesh_transport(pair[1].mesh);
+    transport->ops->cancel(transport, &in.xfer);
+    close_side(&pair[1]);
+    free(out.data);
+    free(in.data);
+    nstreams = streams_before;
+}
+
+/* ---- a rank, and the test in the place of its peer ---- */
+
+typedef struct lone {
+    side me; /* rank 1 */
+    int first;
+    message in;
+} lone;
+
+static void turn(lone *l)
+{
+    for (int i = 0; i < 6; i++)
+        ddl_engine_progress(l->me.engine);
+}
+
+/* With a receive posted; its grant is there. */
+static void open_lone(lone *l, size_t bytes)
+{
+    int sockets[2];
+    memset(l, 0, sizeof *l);
+    assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, sockets), 0);
+    l->first = sockets[0];
+    make_streams();
+    open_side(&l->me, 1, sockets[1]);
+    post_recv(&l->me, &l->in, 1, bytes, bytes);
+    turn(l);
+}
+
+static void close_lone(lone *l)
+{
+    ddl_transport *transport = ddl_mesh_transport(l->me.mesh);
+    transport->ops->cancel(transport, &l->in.xfer);
+    close_side(&l->me);
+    close(l->first);
+    for (int i = 0; i < nstreams; i++)
+        close(streams[0][i]);
+    free(l->in.data);
+}
+
+static ddl_frame frame_for(const lone *l, uint8_t type, uint32_t number, size_t bytes)
+{
+    return (ddl_frame){ .type = type,
+                        .bytes = (uint32_t)bytes,
+                        .credit = number,
+                        .sequence = l->in.xfer.key.sequence,
+                        .collective = signature.collective,
+                        .dtype = signature.dtype,
+                        .op = signature.op,
+                        .algorithm = signature.algorithm,
+                        .root = signature.root,
+                        .count = signature.count };
+}
+
+/* In pieces, as the system delivers. */
+static void put(lone *l, int fd, const void *data, size_t bytes)
+{
+    const char *at = data;
+    for (size_t sent = 0; sent < bytes;) {
+        size_t piece = bytes - sent < 10007 ? bytes - sent : 10007;
+        ssize_t count = send(fd, at + sent, piece, MSG_NOSIGNAL);
+        assert_true(count > 0);
+        sent += (size_t)count;
+        turn(l);
+    }
+}
+
+static void put_frame(lone *l, int fd, const ddl_frame *frame)
+{
+    uint8_t header[DDL_FRAME_BYTES];
+    ddl_frame_encode(frame, header);
+    put(l, fd, header, 17);
+    put(l, fd, header + 17, sizeof header - 17);
+}
+
+/* The stripe of this number, as it should be, but filled with what belongs to another message if so wanted.
+ */
+static void put_stripe(lone *l, int fd, uint32_t number, const ddl_frame *frame)
+{
+    uint8_t *bytes = malloc(frame->bytes);
+    assert_non_null(bytes);
+    for (size_t i = 0; i < frame->bytes; i++)
+        bytes[i] = pattern(frame->sequence, (size_t)number * STRIPE + i);
+    put_frame(l, fd, frame);
+    put(l, fd, bytes, frame->bytes);
+    free(bytes);
+}
+
+static void put_good_stripe(lone *l, int fd, uint32_t number)
+{
+    ddl_frame frame =
+        frame_for(l, DDL_FRAME_STRIPE, number, ddl_frame_stripe_bytes(l->in.xfer.bytes, number));
+    put_stripe(l, fd, number, &frame);
+}
+
+static void stripes_land_whatever_their_order_and_connection(void **state)
+{
+    (void)state;
+    static const struct {
+        uint32_t number;
+        int stream;
+    } order[] = { { 3, 2 }, { 0, 2 }, { 2, 0 }, { 1, 1 } };
+    lone l;
+    open_lone(&l, 3 * STRIPE + 1000);
+    for (size_t i = 0; i < sizeof order / sizeof *order; i++) {
+        assert_false(l.in.done);
+        put_good_stripe(&l, streams[0][order[i].stream], order[i].number);
+    }
+    assert_true(l.in.done);
+    assert_arrived(&l.in);
+    assert_int_equal(l.me.lost, 0);
+    close_lone(&l);
+}
+
+/* Of an operation that failed here, or of another than the receiver thinks. */
+static void stripes_that_nobody_wants_are_dropped(void **state)
+{
+    (void)state;
+    lone l;
+    open_lone(&l, 2 * STRIPE);
+    ddl_frame stranger = frame_for(&l, DDL_FRAME_STRIPE, 7, 12345);
+    stranger.sequence = 99;
+    put_stripe(&l, streams[0][0], 7, &stranger);
+    ddl_frame other = frame_for(&l, DDL_FRAME_STRIPE, 1, 777);
+    other.count++;
+    put_stripe(&l, streams[0][1], 1, &other);
+    put_good_stripe(&l, streams[0][0], 0);
+    put_good_stripe(&l, streams[0][1], 1);
+    assert_true(l.in.done);
+    assert_arrived(&l.in);
+    assert_int_equal(l.me.lost, 0);
+    close_lone(&l);
+}
+
+static void frames_that_cannot_be_end_the_link(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *name;
+        size_t message_bytes;
+        int stream; /* -1: the first connection */
+        uint8_t type;
+        uint32_t number;
+        size_t bytes;
+        bool again;
+    } cases[] = {
+        { "a number beyond the last", 2 * STRIPE, 0, DDL_FRAME_STRIPE, 2, STRIPE, false },
+        { "a number far beyond the last", 2 * STRIPE, 0, DDL_FRAME_STRIPE, UINT32_MAX, STRIPE, false },
+        { "a byte too few", 2 * STRIPE, 1, DDL_FRAME_STRIPE, 1, STRIPE - 1, false },
+        { "more than the last has", 2 * STRIPE - 5, 1, DDL_FRAME_STRIPE, 1, STRIPE, false },
+        { "less than the last has", 2 * STRIPE - 5, 1, DDL_FRAME_STRIPE, 1, 1, false },
+        { "the same twice", 3 * STRIPE, 2, DDL_FRAME_STRIPE, 1, STRIPE, true },
+        { "of a message that is small", 1000, 0, DDL_FRAME_STRIPE, 0, 1000, false },
+        { "no bytes", 2 * STRIPE, 0, DDL_FRAME_STRIPE, 0, 0, false },
+        { "an eager message beside stripes", 1000, 0, DDL_FRAME_EAGER, 0, 1000, false },
+        { "a whole message beside stripes", 2 * STRIPE, 0, DDL_FRAME_BULK, 0, 2 * STRIPE, false },
+        { "credit beside stripes", 2 * STRIPE, 0, DDL_FRAME_CREDIT, 0, 0, false },
+        { "a stripe on the first connection", 2 * STRIPE, -1, DDL_FRAME_STRIPE, 0, STRIPE, false },
+        { "a whole message where stripes are due", 2 * STRIPE, -1, DDL_FRAME_BULK, 0, 2 * STRIPE, false },
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        lone l;
+        open_lone(&l, cases[i].message_bytes);
+        if (cases[i].again)
+            put_good_stripe(&l, streams[0][(cases[i].stream + 1) % nstreams], cases[i].number);
+        assert_int_equal(l.me.lost, 0);
+        ddl_frame frame = frame_for(&l, cases[i].type, cases[i].number, cases[i].bytes);
+        put_frame(&l, cases[i].stream < 0 ? l.first : streams[0][cases[i].stream], &frame);
+        if (l.me.lost != 1 || l.me.lost_code != DDL_EPROTO)
+            fail_msg("%s: lost %d times, %s", cases[i].name, l.me.lost, ddl_status_name(l.me.lost_code));
+        assert_false(l.in.done);
+        close_lone(&l);
+    }
+}
+
+static void bytes_that_are_no_frames_end_the_link(void **state)
+{
+    (void)state;
+    static const char nonsense[] = "GET / HTTP/1.1\r\nHost: example\r\nUser-Agent: nobody\r\n\r\n........";
+    lone l;
+    open_lone(&l, 2 * STRIPE);
+    put(&l, streams[0][2], nonsense, DDL_FRAME_BYTES);
+    assert_int_equal(l.me.lost, 1);
+    assert_int_equal(l.me.lost_code, DDL_EPROTO);
+    close_lone(&l);
+}
+
+/* Whatever operation it is about. */
+static void nothing_but_stripes_and_goodbyes_may_come(void **state)
+{
+    (void)state;
+    for (uint8_t type = 1; type < DDL_FRAME_TYPES; type++) {
+        lone l;
+        if (type == DDL_FRAME_STRIPE || type == DDL_FRAME_GOODBYE)
+            continue;
+        open_lone(&l, 2 * STRIPE);
+        const bool has_place = type == DDL_FRAME_OFFER || type == DDL_FRAME_PLACE;
+        const bool is_message = type == DDL_FRAME_EAGER || type == DDL_FRAME_BULK;
+        ddl_frame frame = frame_for(&l, type, 0, has_place ? DDL_FRAME_PLACE_BYTES : is_message);
+        frame.sequence = 99;
+        put_frame(&l, streams[0][0], &frame);
+        if (l.me.lost != 1 || l.me.lost_code != DDL_EPROTO)
+            fail_msg("type %d: lost %d times", type, l.me.lost);
+        close_lone(&l);
+    }
+}
+
+/* The first connection's goodbye says nothing of what is still on its way over others. */
+static void a_goodbye_waits_for_the_last_stripes(void **state)
+{
+    (void)state;
+    const ddl_frame goodbye = { .type = DDL_FRAME_GOODBYE };
+    for (int order = 0; order < 2; order++) { /* the first connection's comes first, or last */
+        lone l;
+        open_lone(&l, 2 * STRIPE);
+        if (order == 0) {
+            put_frame(&l, l.first, &goodbye);
+            close(l.first);
+            turn(&l);
+        }
+        put_good_stripe(&l, streams[0][0], 0);
+        put_frame(&l, streams[0][0], &goodbye);
+        put_frame(&l, streams[0][2], &goodbye);
+        assert_int_equal(l.me.left, 0);
+        put_good_stripe(&l, streams[0][1], 1);
+        assert_true(l.in.done);
+        assert_arrived(&l.in);
+        assert_int_equal(l.me.left, 0);
+        put_frame(&l, streams[0][1], &goodbye);
+        if (order == 1) {
+            assert_int_equal(l.me.left, 0);
+            put_frame(&l, l.first, &goodbye);
+        }
+        assert_int_equal(l.me.left, 1);
+        assert_int_equal(l.me.lost, 0);
+        assert_true(ddl_mesh_is_gone(l.me.mesh, 0));
+        if (order == 0)
+            l.first = -1;
+        close_lone(&l);
+    }
+}
+
+static void an_end_without_goodbye_is_a_lost_peer_also_after_one_elsewhere(void **state)
+{
+    (void)state;
+    const ddl_frame goodbye = { .type = DDL_FRAME_GOODBYE };
+    lone l;
+    open_lone(&l, 2 * STRIPE);
+    put_frame(&l, l.first, &goodbye);
+    put_frame(&l, streams[0][0], &goodbye);
+    shutdown(streams[0][1], SHUT_WR);
+    turn(&l);
+    assert_int_equal(l.me.left, 0);
+    assert_int_equal(l.me.lost, 1);
+    assert_int_equal(l.me.lost_code, DDL_EPEERLOST);
+    close_lone(&l);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(every_connection_carries_stripes),
+        cmocka_unit_test(many_messages_go_both_ways_through_small_buffers),
+        cmocka_unit_test(a_message_cancelled_half_way_leaves_the_connections_usable),
+        cmocka_unit_test(the_end_of_any_connection_is_the_end_of_the_link_on_both_sides),
+        cmocka_unit_test(a_goodbye_leaves_also_where_the_network_is_slow),
+        cmocka_unit_test(stripes_land_whatever_their_order_and_connection),
+        cmocka_unit_test(stripes_that_nobody_wants_are_dropped),
+        cmocka_unit_test(frames_that_cannot_be_end_the_link),
+        cmocka_unit_test(bytes_that_are_no_frames_end_the_link),
+        cmocka_unit_test(nothing_but_stripes_and_goodbyes_may_come),
+        cmocka_unit_test(a_goodbye_waits_for_the_last_stripes),
+        cmocka_unit_test(an_end_without_goodbye_is_a_lost_peer_also_after_one_elsewhere),
+    };
+    nstreams = 3;
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
