@@ -420,6 +420,17 @@ static ddl_status read_connect(ddl_config *config, ddl_error *err)
     return DDL_OK;
 }
 
+/* One stream is the first connection itself. */
+static ddl_status read_streams(ddl_config *config, ddl_error *err)
+{
+    const char *streams = env("DDL_STREAMS");
+    int count = 1;
+    if (streams != NULL)
+        DDL_TRY(parse_int("DDL_STREAMS", streams, 1, DDL_STREAMS_MAX, &count, err));
+    config->nstreams = count > 1 ? count : 0;
+    return DDL_OK;
+}
+
 ddl_status ddl_config_read(const ddl_options *given, ddl_config *config, ddl_error *err)
 {
     ddl_options options = DDL_OPTIONS_INIT;
@@ -435,6 +446,7 @@ ddl_status ddl_config_read(const ddl_options *given, ddl_config *config, ddl_err
     DDL_TRY(read_ranks(&options, config, err));
     config->network.spread = find_spread(config->nranks);
     DDL_TRY(read_connect(config, err));
+    DDL_TRY(read_streams(config, err));
     DDL_TRY(read_gpu_policy(config, err));
     DDL_TRY(read_timeouts(&options, config, err));
     DDL_TRY(read_store(&options, config, err));

@@ -367,6 +367,23 @@ static void on_met(void *arg, int peer)
     }
 }
 
+/* Large messages to and from a rank go over these. */
+static ddl_status widen(ddl_world *world, int rank, const ddl_wire streams[], ddl_error *err)
+{
+    int count = ddl_roster_streams(world->roster, rank);
+    return count > 0 ? ddl_mesh_widen(world->mesh, rank, streams, count, err) : DDL_OK;
+}
+
+static void meet_late(ddl_world *world, ddl_meshing_outcome *outcome)
+{
+    if (outcome->wire.fd >= 0 && widen(world, outcome->rank, outcome->streams, &outcome->error) != DDL_OK)
+        ddl_wire_close(&outcome->wire);
+    if (outcome->wire.fd >= 0)
+        ddl_mesh_meet(world->mesh, outcome->rank, outcome->wire);
+    else
+        ddl_mesh_miss(world->mesh, outcome->rank, &outcome->error);
+}
+
 /* Thread: service. */
 static void on_arrival(void *arg)
 {
@@ -381,10 +398,7 @@ static void take_arrivals(ddl_world *world)
     atomic_store(&world->arrived, false); /* first: what comes from now on is submitted again */
     finish_posts(world);
     while (ddl_bootstrap_next(world->bootstrap, &outcome))
-        if (outcome.wire.fd >= 0)
-            ddl_mesh_meet(world->mesh, outcome.rank, outcome.wire);
-        else
-            ddl_mesh_miss(world->mesh, outcome.rank, &outcome.error);
+        meet_late(world, &outcome);
     ddl_engine_wake(world->engine); /* who waits must see that there is a new connection to wait for */
 }
 
@@ -468,6 +482,7 @@ static ddl_status meet(ddl_world *world, ddl_wire wires[], ddl_deadline deadline
         .master = world->config.master,
         .network = &world->config.network,
         .connect = world->config.connect,
+        .nstreams = world->config.nstreams,
         .service = world->service,
         .deadline = deadline,
         .late_ms = world->config.start_timeout_ms,
@@ -577,6 +592,19 @@ static ddl_status check_nccl(const ddl_world *world, ddl_error *err)
     return DDL_OK;
 }
 
+static ddl_status widen_all(ddl_world *world, ddl_error *err)
+{
+    ddl_status status = DDL_OK;
+    for (int rank = 0; rank < world->config.nranks && status == DDL_OK; rank++) {
+        ddl_wire streams[DDL_STREAMS_MAX];
+        if (!ddl_roster_connects(world->roster, rank))
+            continue;
+        ddl_bootstrap_take_streams(world->bootstrap, rank, streams);
+        status = widen(world, rank, streams, err);
+    }
+    return status;
+}
+
 static ddl_status connect_all(ddl_world *world, ddl_error *err)
 {
     ddl_wire *wires = ddl_alloc_array((size_t)world->config.nranks, sizeof *wires);
@@ -596,6 +624,8 @@ static ddl_status connect_all(ddl_world *world, ddl_error *err)
                                  &owner, &world->mesh, err);
     }
     ddl_free(wires);
+    if (status == DDL_OK)
+        status = widen_all(world, err);
     if (status != DDL_OK)
         return status;
     ddl_engine_client client = { sweep, needs_loop, job, tick, busy, doze, world };

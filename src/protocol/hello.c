@@ -5,10 +5,10 @@
  * version, so that two versions can tell each other so.
  *
  *     client   0 magic 8 | 8 version 2 | 10 channel 1 | 11 level 1 | 12 generator 4 | 16 run id 16 |
- *              32 nonce 16 | 48 rank 4 | 52 expected rank 4 | 56 world size 4 | 60 pid 4 | 64 host 64
- *     server   0 magic 8 | 8 version 2 | 10 verdict 1 | 11 level 1 | 12 generator 4 | 16 run id 16 |
- *              32 nonce 16 | 48 rank 4 | 52 world size 4 | 56 channel 1 | 57 zero 7 | 64 MAC 32
- *     finish   0 MAC 32 | 32 verdict 1 | 33 zero 3
+ *              32 nonce 16 | 48 rank 4 | 52 expected rank 4 | 56 world size 4 | 60 pid 4 | 64 host 63 | 127
+ * stream 1 server   0 magic 8 | 8 version 2 | 10 verdict 1 | 11 level 1 | 12 generator 4 | 16 run id 16 | 32
+ * nonce 16 | 48 rank 4 | 52 world size 4 | 56 channel 1 | 57 zero 7 | 64 MAC 32 finish   0 MAC 32 | 32
+ * verdict 1 | 33 zero 3
  *
  * The server's MAC covers its label, the client's message, and its own up to the MAC; the client's covers its
  * label, both messages, and the last four bytes of its finish; at level tls both end with the binding of the
@@ -21,7 +21,7 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { SERVER_MAC_AT = 64 };
+enum { SERVER_MAC_AT = 64, STREAM_AT = 127 };
 
 /* The line ends show when a transfer has changed text, as in PNG's signature. */
 static const uint8_t magic[8] = { 'd', 'd', 'l', '\r', '\n', 0x1a, '\n', 0x00 };
@@ -93,6 +93,7 @@ void ddl_hello_start_client(ddl_hello *hello, const ddl_hello_party *self)
     ddl_put_u32(out + 56, (uint32_t)self->nranks);
     ddl_put_u32(out + 60, (uint32_t)self->pid);
     snprintf((char *)out + 64, DDL_HOST_TEXT, "%s", self->host);
+    out[STREAM_AT] = (uint8_t)self->stream; /* where a text's last zero would be */
     hello->out_bytes = DDL_HELLO_CLIENT_BYTES;
     memcpy(hello->said, out, DDL_HELLO_CLIENT_BYTES);
     want(hello, SERVER_PREFIX, DDL_HELLO_PREFIX_BYTES);
@@ -253,6 +254,7 @@ static void take_client(ddl_hello *hello)
     peer->pid = (int32_t)ddl_get_u32(in + 60);
     memcpy(peer->host, in + 64, DDL_HOST_TEXT);
     peer->host[DDL_HOST_TEXT - 1] = '\0';
+    peer->stream = in[STREAM_AT];
     ddl_hello_clean(peer->host);
 }
 
@@ -323,6 +325,10 @@ static void explain(ddl_hello_verdict verdict, const ddl_hello_party *client, co
         snprintf(reason, room,
                  "rank %d answers there, rank %d was expected; do two jobs share a port or store?",
                  server->rank, client->peer);
+        break;
+    case DDL_HELLO_BAD_STREAM:
+        snprintf(reason, room, "%s calls with connection %d, which it is not to have with rank %d", who,
+                 client->stream, server->rank);
         break;
     case DDL_HELLO_TAKEN:
         if (server->channel == DDL_CHANNEL_STORE)

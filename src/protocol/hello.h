@@ -39,20 +39,21 @@ enum {
 typedef enum ddl_channel { DDL_CHANNEL_STORE = 1, DDL_CHANNEL_MESH = 2 } ddl_channel;
 
 /* X(verdict, status, what it means): the one byte in which a side says why it refuses. */
-#define DDL_HELLO_VERDICTS(X)                                                            \
-    X(DDL_HELLO_WELCOME, DDL_OK, "accepted")                                             \
-    X(DDL_HELLO_NOT_DDL, DDL_EPROTO, "these bytes are not ddl's")                        \
-    X(DDL_HELLO_OTHER_VERSION, DDL_EPROTO, "another version of the protocol")            \
-    X(DDL_HELLO_OTHER_GENERATOR, DDL_EPROTO, "another version of the algorithms")        \
-    X(DDL_HELLO_OTHER_CHANNEL, DDL_EPROTO, "this port serves something else")            \
-    X(DDL_HELLO_OTHER_RUN, DDL_EAUTH, "belongs to another run")                          \
-    X(DDL_HELLO_OTHER_SIZE, DDL_ECONFIG, "another world size")                           \
-    X(DDL_HELLO_BAD_RANK, DDL_ECONFIG, "no such rank")                                   \
-    X(DDL_HELLO_OTHER_RANK, DDL_EPROTO, "another rank is here")                          \
-    X(DDL_HELLO_TAKEN, DDL_ECONFIG, "that rank is here already")                         \
-    X(DDL_HELLO_OTHER_LEVEL, DDL_EAUTH, "another level of security")                     \
-    X(DDL_HELLO_NOT_PROVEN, DDL_EAUTH, "it could not prove that it belongs to this job") \
-    X(DDL_HELLO_OTHER_NAME, DDL_EAUTH, "the certificate of this rank is for another host or rank")
+#define DDL_HELLO_VERDICTS(X)                                                                      \
+    X(DDL_HELLO_WELCOME, DDL_OK, "accepted")                                                       \
+    X(DDL_HELLO_NOT_DDL, DDL_EPROTO, "these bytes are not ddl's")                                  \
+    X(DDL_HELLO_OTHER_VERSION, DDL_EPROTO, "another version of the protocol")                      \
+    X(DDL_HELLO_OTHER_GENERATOR, DDL_EPROTO, "another version of the algorithms")                  \
+    X(DDL_HELLO_OTHER_CHANNEL, DDL_EPROTO, "this port serves something else")                      \
+    X(DDL_HELLO_OTHER_RUN, DDL_EAUTH, "belongs to another run")                                    \
+    X(DDL_HELLO_OTHER_SIZE, DDL_ECONFIG, "another world size")                                     \
+    X(DDL_HELLO_BAD_RANK, DDL_ECONFIG, "no such rank")                                             \
+    X(DDL_HELLO_OTHER_RANK, DDL_EPROTO, "another rank is here")                                    \
+    X(DDL_HELLO_TAKEN, DDL_ECONFIG, "that rank is here already")                                   \
+    X(DDL_HELLO_OTHER_LEVEL, DDL_EAUTH, "another level of security")                               \
+    X(DDL_HELLO_NOT_PROVEN, DDL_EAUTH, "it could not prove that it belongs to this job")           \
+    X(DDL_HELLO_OTHER_NAME, DDL_EAUTH, "the certificate of this rank is for another host or rank") \
+    X(DDL_HELLO_BAD_STREAM, DDL_EPROTO, "no such connection between these ranks")
 
 typedef enum ddl_hello_verdict {
 #define X(verdict, status, meaning) verdict,
@@ -69,6 +70,7 @@ typedef struct ddl_hello_party {
     uint8_t nonce[DDL_NONCE_BYTES];
     int rank, nranks;
     int peer;    /* rank that a client expects to meet */
+    int stream;  /* of a mesh's client: which of its connections to that rank this is, from 0 */
     int32_t pid; /* pid and host: for messages; a server does not tell them */
     char host[DDL_HOST_TEXT];
     ddl_security level;       /* of a peer, as it says; the own one follows from prover */

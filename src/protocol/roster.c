@@ -3,7 +3,7 @@
  *
  * Member, little endian: 0 rank 4 | 4 pid 4 | 8 cpus 4 | 12 port 2 | 14 host bytes 1 | 15 address bytes 1 |
  * 16 host id 16 | 32 other port 2 | 34 other bytes 1 | 35 other is inner 1 | 36 host | address | other.
- * Roster: 0 magic 4 | 4 ranks 4 | 8 run id 16 | 24 constants 2 | 26 who connects 1 | 27 zero 1 | then the
+ * Roster: 0 magic 4 | 4 ranks 4 | 8 run id 16 | 24 constants 2 | 26 who connects 1 | 27 streams 1 | then the
  * constants, 8 each, as IEEE binary64 | then for each rank a length 2 and its member, in rank order.
  */
 #include "protocol/roster.h"
@@ -128,13 +128,15 @@ bool ddl_roster_encode(const ddl_roster *roster, ddl_bytes *bytes)
     uint8_t head[ROSTER_HEAD_BYTES];
     DDL_ASSERT(roster->ncosts >= 0);
     DDL_ASSERT(roster->ncosts <= DDL_ROSTER_COSTS);
+    DDL_ASSERT(roster->nstreams >= 0);
+    DDL_ASSERT(roster->nstreams <= DDL_STREAMS_MAX);
     ddl_bytes member = { 0 };
     memcpy(head, magic, sizeof magic);
     ddl_put_u32(head + 4, (uint32_t)roster->nranks);
     memcpy(head + 8, roster->run_id, DDL_RUN_ID_BYTES);
     ddl_put_u16(head + 24, (uint16_t)roster->ncosts);
     head[26] = (uint8_t)roster->connect;
-    head[27] = 0;
+    head[27] = (uint8_t)roster->nstreams;
     bool fits = ddl_bytes_append(bytes, head, sizeof head) && encode_costs(roster, bytes);
     for (int rank = 0; fits && rank < roster->nranks; rank++) {
         uint8_t length[2];
@@ -179,8 +181,9 @@ ddl_status ddl_roster_decode(ddl_view bytes, int rank, ddl_roster **out, ddl_err
     if (ncosts > DDL_ROSTER_COSTS || left < 8 * ncosts)
         return DDL_FAIL(err, DDL_EPROTO, "a roster of %zu bytes says that it has %u constants", bytes.bytes,
                         (unsigned)ncosts);
-    if (at[26] > DDL_CONNECT_LAZY_REMOTE || at[27] != 0)
-        return DDL_FAIL(err, DDL_EPROTO, "the roster has %u.%u for who connects when", at[26], at[27]);
+    if (at[26] > DDL_CONNECT_LAZY_REMOTE || at[27] > DDL_STREAMS_MAX)
+        return DDL_FAIL(err, DDL_EPROTO, "the roster has %u for who connects when, and %u streams", at[26],
+                        at[27]);
     left -= 8 * ncosts;
     /* Each member takes its length and head at least, so the count is bounded by what is really there. */
     if (nranks == 0 || nranks > left / (2 + MEMBER_HEAD_BYTES) || rank < 0 || (uint32_t)rank >= nranks)
@@ -190,6 +193,7 @@ ddl_status ddl_roster_decode(ddl_view bytes, int rank, ddl_roster **out, ddl_err
     memcpy(roster->run_id, at + 8, DDL_RUN_ID_BYTES);
     roster->ncosts = (int)ncosts;
     roster->connect = (ddl_connect)at[26];
+    roster->nstreams = at[27];
     at += ROSTER_HEAD_BYTES;
     ddl_status status = decode_costs(at, roster, err);
     if (status == DDL_OK)
@@ -259,6 +263,11 @@ bool ddl_roster_connects(const ddl_roster *roster, int rank)
     if (roster->connect == DDL_CONNECT_LAZY_REMOTE && ddl_roster_is_neighbour(roster, rank))
         return true;
     return roster->connect == DDL_CONNECT_EAGER || ddl_overlay_has(roster->nranks, roster->rank, rank);
+}
+
+int ddl_roster_streams(const ddl_roster *roster, int rank)
+{
+    return rank == roster->rank || ddl_roster_is_neighbour(roster, rank) ? 0 : roster->nstreams;
 }
 
 bool ddl_roster_connects_hosts(const ddl_roster *roster)

@@ -17,6 +17,9 @@ enum { DDL_HOST_TEXT = 64, DDL_ADDRESS_TEXT = 64, DDL_RUN_ID_BYTES = 16, DDL_HOS
 enum { DDL_ROSTER_COSTS = 32 };
 #define DDL_ROSTER_COST_LIMIT 1e12
 
+/* Connections for stripes between two ranks, at most. */
+enum { DDL_STREAMS_MAX = 16 };
+
 /* Which pairs are connected at the start; the others are when something goes between them. */
 typedef enum ddl_connect {
     DDL_CONNECT_EAGER,      /* all */
@@ -43,6 +46,7 @@ typedef struct ddl_roster {
     int rank, nranks;                 /* rank: of this process */
     ddl_member *members;              /* nranks of them */
     ddl_connect connect;              /* as rank 0 says */
+    int nstreams;                     /* as rank 0 says: see ddl_roster_streams */
     int ncosts;                       /* constants by which rank 0 says that algorithms are chosen */
     double costs[DDL_ROSTER_COSTS];   /* each above 0 and below DDL_ROSTER_COST_LIMIT */
     /* Derived, the same on every rank: */
@@ -72,6 +76,10 @@ static inline bool ddl_roster_is_neighbour(const ddl_roster *roster, int rank)
 
 /* Whether this process and that other rank are connected before anybody begins. The same both ways. */
 bool ddl_roster_connects(const ddl_roster *roster, int rank);
+
+/* How many connections for stripes there are between this process and that other rank beside their first; 0:
+ * that carries everything, as it does inside a host. The same both ways. */
+int ddl_roster_streams(const ddl_roster *roster, int rank);
 
 /* Whether all pairs of ranks that are on one host are connected before anybody begins. The same on every
  * rank. */

@@ -35,6 +35,8 @@ struct ddl_bootstrap {
     ddl_store *store;
     ddl_meshing *meshing; /* where pairs connect late; else NULL */
     ddl_meshing *closing; /* the same, once nobody is to be let in any more */
+    ddl_wire *streams;    /* further connections that were not taken yet, nstreams for each of nranks */
+    int nranks, nstreams;
 };
 
 /* One start-up while it lasts. */
@@ -48,7 +50,8 @@ struct course {
     ddl_store *store;
     ddl_meshing *meshing;
     ddl_roster *roster;
-    bool *present; /* by rank: has been heard of, in the phase at hand */
+    ddl_wire *streams; /* as of the bootstrap */
+    bool *present;     /* by rank: has been heard of, in the phase at hand */
 };
 
 static void key_of(const char *what, int rank, char key[32])
@@ -101,6 +104,24 @@ ddl_status ddl_bootstrap_need_descriptors(int rank, int nranks, ddl_connect conn
                                   &unwanted) == DDL_OK)
         return DDL_OK;
     return ddl_host_need_descriptors(links + clients + DESCRIPTORS_MARGIN, what, err);
+}
+
+/* Further connections, once it is known who is on which host; the same for those that connect late. */
+static ddl_status need_more_descriptors(const ddl_roster *roster, ddl_error *err)
+{
+    int remote = roster->nranks - roster->local_size_of[roster->rank];
+    const int degree = ddl_overlay_degree(roster->nranks);
+    char what[128];
+    if (roster->nstreams == 0)
+        return DDL_OK;
+    if (ddl_roster_is_sparse(roster) && remote > degree)
+        remote = degree;
+    snprintf(what, sizeof what, "%d ranks, with %d more connections to each on another host (DDL_STREAMS),",
+             roster->nranks, roster->nstreams);
+    int links = ddl_roster_is_sparse(roster) ? degree : roster->nranks;
+    int clients = roster->rank == 0 ? roster->nranks : 0;
+    return ddl_host_need_descriptors(links + remote * roster->nstreams + clients + DESCRIPTORS_MARGIN, what,
+                                     err);
 }
 
 /* Listen for the others, and note what they are to call. */
@@ -367,6 +388,7 @@ static void fill_in(struct course *course)
     for (int i = 0; i < options->ncosts; i++)
         course->roster->costs[i] = options->costs[i];
     course->roster->connect = options->connect;
+    course->roster->nstreams = options->nstreams;
     memcpy(course->roster->run_id, course->self.run_id, DDL_RUN_ID_BYTES);
 }
 
@@ -412,12 +434,27 @@ static ddl_status meet(struct course *course, ddl_error *err)
 
 /* ---- connecting ---- */
 
+static ddl_status make_room_for_streams(struct course *course, ddl_error *err)
+{
+    const size_t count = (size_t)course->roster->nranks * (size_t)course->roster->nstreams;
+    if (count == 0)
+        return DDL_OK;
+    course->streams = ddl_alloc_array(count, sizeof *course->streams);
+    if (course->streams == NULL)
+        return DDL_FAIL(err, DDL_ENOMEM, "no memory for %zu connections", count);
+    for (size_t i = 0; i < count; i++)
+        course->streams[i] = ddl_no_wire;
+    return DDL_OK;
+}
+
 static ddl_status connect_all(struct course *course, ddl_error *err)
 {
     const ddl_deadline deadline = course->options->deadline;
     if (course->roster->connect != course->options->connect) /* rank 0 says otherwise */
         DDL_TRY(ddl_bootstrap_need_descriptors(course->self.rank, course->self.nranks,
                                                course->roster->connect, err));
+    DDL_TRY(need_more_descriptors(course->roster, err));
+    DDL_TRY(make_room_for_streams(course, err));
     ddl_meshing_start(course->meshing, course->roster, course->options->late_ms);
     for (;;) {
         ddl_deadline slice = ddl_deadline_in_ms(CHECK_INTERVAL_MS);
@@ -573,6 +610,19 @@ static ddl_status roster_of_one(struct course *course, ddl_error *err)
     return DDL_OK;
 }
 
+static void take_streams(struct course *course, ddl_bootstrap *bootstrap)
+{
+    const ddl_roster *roster = course->roster;
+    bootstrap->nranks = roster->nranks;
+    bootstrap->nstreams = course->streams != NULL ? roster->nstreams : 0;
+    bootstrap->streams = course->streams;
+    course->streams = NULL;
+    for (int rank = 0; rank < roster->nranks && bootstrap->nstreams > 0; rank++)
+        if (ddl_roster_connects(roster, rank))
+            ddl_meshing_take_streams(course->meshing, rank,
+                                     bootstrap->streams + (size_t)rank * (size_t)bootstrap->nstreams);
+}
+
 ddl_status ddl_bootstrap_join(const ddl_bootstrap_options *options, ddl_bootstrap **out, ddl_roster **roster,
                               ddl_wire wires[], ddl_error *err)
 {
@@ -598,6 +648,7 @@ ddl_status ddl_bootstrap_join(const ddl_bootstrap_options *options, ddl_bootstra
             ddl_meshing_take(course.meshing, wires);
         else
             wires[0] = ddl_no_wire;
+        take_streams(&course, bootstrap);
         bootstrap->store = course.store;
         if (ddl_roster_is_sparse(course.roster)) {
             bootstrap->meshing = course.meshing;
@@ -613,8 +664,18 @@ ddl_status ddl_bootstrap_join(const ddl_bootstrap_options *options, ddl_bootstra
         ddl_free(bootstrap);
     }
     ddl_meshing_close(course.meshing);
+    ddl_free(course.streams);
     ddl_free(course.present);
     return status;
+}
+
+void ddl_bootstrap_take_streams(ddl_bootstrap *bootstrap, int rank, ddl_wire streams[])
+{
+    for (int i = 0; i < bootstrap->nstreams; i++) {
+        ddl_wire *stream = &bootstrap->streams[(size_t)rank * (size_t)bootstrap->nstreams + (size_t)i];
+        streams[i] = *stream;
+        *stream = ddl_no_wire;
+    }
 }
 
 void ddl_bootstrap_listen(ddl_bootstrap *bootstrap, void (*hear)(void *arg), void *arg)
@@ -654,6 +715,9 @@ void ddl_bootstrap_leave(ddl_bootstrap *bootstrap)
         return;
     ddl_bootstrap_close_door(bootstrap);
     ddl_store_destroy(bootstrap->store, ddl_deadline_in_ms(LAST_WORDS_MS));
+    for (int i = 0; i < bootstrap->nranks * bootstrap->nstreams; i++)
+        ddl_wire_close(&bootstrap->streams[i]);
+    ddl_free(bootstrap->streams);
     ddl_free(bootstrap);
 }
 

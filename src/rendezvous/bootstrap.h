@@ -26,6 +26,7 @@ typedef struct ddl_bootstrap_options {
                                    tcp store it is the store's own address */
     const ddl_network *network; /* what the user says of it; NULL: nothing */
     ddl_connect connect;        /* rank 0: which pairs connect at the start, for all */
+    int nstreams;               /* rank 0: further connections between ranks of different hosts, for all */
     const ddl_prover *prover;   /* shows the others that this rank belongs to the job; NULL: nobody has to */
     const ddl_encryption *encryption; /* of connections, at level tls; NULL: none */
     uint32_t generator;               /* version of the schedule generator; all ranks must have the same */
@@ -63,6 +64,10 @@ DDL_MUST_USE ddl_status ddl_bootstrap_need_descriptors(int rank, int nranks, ddl
  */
 DDL_MUST_USE ddl_status ddl_bootstrap_join(const ddl_bootstrap_options *options, ddl_bootstrap **bootstrap,
                                            ddl_roster **roster, ddl_wire wires[], ddl_error *err);
+
+/* The further connections to a rank that was connected at the start, roster->nstreams; none where
+ * ddl_roster_streams says so. The caller's. */
+void ddl_bootstrap_take_streams(ddl_bootstrap *bootstrap, int rank, ddl_wire streams[]);
 
 /*
  * Pairs that connect late, as in meshing.h; where all connect at the start nothing comes of any of these.

@@ -8,6 +8,10 @@
  * A caller has said the last word of the handshake, and cannot know that it was heard. A connection that is
  * made late ends nobody's job if it was not, as the door says one more byte then: only when that has come is
  * the pair connected.
+ *
+ * Where a pair is to have further connections these are called one after the other, each once the door has
+ * confirmed the one before with that byte. A door says it only when it has the roster, so nobody calls with a
+ * connection that it cannot judge.
  */
 #include "rendezvous/meshing.h"
 
@@ -59,6 +63,9 @@ struct ddl_meshing {
     const ddl_roster *roster;
     struct call **calls; /* to each rank; NULL: none. Service thread, but failed ones: under the bell */
     ddl_wire *wires;     /* service thread writes, under the bell; none: not connected, or taken */
+    ddl_wire *streams;   /* likewise: further ones, nstreams of each rank. NULL: there are none */
+    int nstreams;
+    int *nwires;                  /* service thread: how many there were, of both kinds */
     char (*hosts)[DDL_HOST_TEXT]; /* of those who called before the roster was here: as they said */
     bool *met;                    /* service thread: is, or was, connected, or has failed */
     ddl_bell bell;                /* guards what follows; rings when status or missing settle */
@@ -108,20 +115,50 @@ static void settle(ddl_meshing *meshing, int rank)
     meshing->settled[meshing->nsettled++] = rank;
 }
 
-static void connected(ddl_meshing *meshing, int rank, ddl_wire wire)
+static ddl_wire *streams_of(const ddl_meshing *meshing, int rank)
 {
-    bool late = is_late(meshing, rank);
+    return meshing->streams + (size_t)rank * (size_t)meshing->nstreams;
+}
+
+/* Service: whether all connections to this rank are, or were, there. */
+static bool is_whole(const ddl_meshing *meshing, int rank)
+{
+    return meshing->roster != NULL && meshing->nwires[rank] == 1 + ddl_roster_streams(meshing->roster, rank);
+}
+
+/* With the bell's lock, once the roster is here. */
+static void be_met(ddl_meshing *meshing, int rank)
+{
     meshing->met[rank] = true;
-    ddl_bell_lock(&meshing->bell);
-    DDL_ASSERT(meshing->wires[rank].fd < 0);
-    meshing->wires[rank] = wire;
-    if (late)
+    if (is_late(meshing, rank))
         settle(meshing, rank);
     else if (--meshing->missing == 0)
         ddl_bell_ring(&meshing->bell);
+}
+
+/* One more connection to this rank. True: that is all. */
+static bool connected(ddl_meshing *meshing, int rank, ddl_wire wire)
+{
+    const int number = meshing->nwires[rank]++;
+    const bool whole = is_whole(meshing, rank);
+    ddl_bell_lock(&meshing->bell);
+    ddl_wire *place = number == 0 ? &meshing->wires[rank] : &streams_of(meshing, rank)[number - 1];
+    DDL_ASSERT(place->fd < 0);
+    *place = wire;
+    if (whole)
+        be_met(meshing, rank);
     ddl_bell_unlock(&meshing->bell);
-    if (late)
+    if (whole)
         tell(meshing);
+    return whole;
+}
+
+/* With the bell's lock: what there is of a pair that will not be whole. */
+static void drop_wires(ddl_meshing *meshing, int rank)
+{
+    ddl_wire_close(&meshing->wires[rank]);
+    for (int i = 0; i < meshing->nstreams; i++)
+        ddl_wire_close(&streams_of(meshing, rank)[i]);
 }
 
 /* ---- calling ---- */
@@ -161,6 +198,7 @@ static void give_up(struct call *call, const ddl_error *error)
     call->state = FAILED;
     meshing->met[call->rank] = true;
     ddl_bell_lock(&meshing->bell);
+    drop_wires(meshing, call->rank);
     settle(meshing, call->rank);
     ddl_bell_unlock(&meshing->bell);
     tell(meshing);
@@ -262,6 +300,8 @@ static void unreachable(struct call *call, int os_errno)
     fail_call(call, &error);
 }
 
+static void begin(struct call *call);
+
 static void establish(struct call *call)
 {
     ddl_meshing *meshing = call->meshing;
@@ -270,8 +310,16 @@ static void establish(struct call *call)
     ddl_watch_close(call->watch); /* first: the owner may watch it at once */
     call->watch = NULL;
     call->wire = ddl_no_wire;
-    forget_call(call);
+    if (meshing->nwires[rank] == ddl_roster_streams(meshing->roster, rank)) {
+        forget_call(call);
+        connected(meshing, rank, wire);
+        return;
+    }
     connected(meshing, rank, wire);
+    if (!is_late(meshing, rank))
+        call->since_ns = ddl_now_ns();
+    call->pause_ms = FIRST_PAUSE_MS;
+    begin(call);
 }
 
 /* What answers where a rank was that had met everybody is something else, or another run. */
@@ -339,6 +387,12 @@ static void confirm(struct call *call)
         break_off(call);
 }
 
+/* Whether doors say when somebody is in. */
+static bool is_confirmed(const ddl_roster *roster)
+{
+    return roster->connect != DDL_CONNECT_EAGER || roster->nstreams > 0;
+}
+
 /* The handshake is over: the connection stands, or the knock was heard. */
 static void be_welcome(struct call *call)
 {
@@ -350,7 +404,7 @@ static void be_welcome(struct call *call)
             call->state = KNOCKED;
             ddl_alarm_set(call->alarm, patience_ms(call, CALL_LIMIT_MS));
         }
-    } else if (meshing->roster->connect == DDL_CONNECT_EAGER) {
+    } else if (!is_confirmed(meshing->roster)) {
         establish(call);
     } else {
         call->state = CONFIRMING; /* to hang up now could end what the other side takes for the connection */
@@ -444,6 +498,7 @@ static bool begin_to_greet(struct call *call)
     char where[DDL_ADDRESS_FULL_TEXT];
     ddl_error failure;
     self.peer = call->rank;
+    self.stream = call->rank < self.rank ? meshing->nwires[call->rank] : 0;
     ddl_status status = ddl_host_random(self.nonce, sizeof self.nonce, &failure);
     if (status == DDL_OK && meshing->encryption != NULL) {
         ddl_address_text(&call->addresses[call->address_at], where);
@@ -578,18 +633,27 @@ static bool is_host_of(const ddl_meshing *meshing, int rank, const char *host)
     return meshing->encryption == NULL || strcmp(meshing->roster->members[rank].host, host) == 0;
 }
 
+/* Whether a rank is to have a connection of this number to this one, as far as is known. */
+static bool is_one_of(const ddl_meshing *meshing, int rank, int stream)
+{
+    return stream == 0 || (meshing->roster != NULL && stream <= ddl_roster_streams(meshing->roster, rank));
+}
+
 static void judge(void *arg, ddl_hello *hello, const ddl_address *from)
 {
     ddl_meshing *meshing = arg;
-    int rank = hello->peer.rank;
+    int rank = hello->peer.rank, stream = hello->peer.stream;
     (void)from;
     bool knocks = rank < meshing->self.rank && is_late(meshing, rank);
     if (rank <= meshing->self.rank && !knocks)
         ddl_hello_judge(hello, DDL_HELLO_BAD_RANK);
     else if (meshing->roster != NULL && !is_host_of(meshing, rank, hello->peer.host))
         ddl_hello_judge(hello, DDL_HELLO_OTHER_NAME);
+    else if (knocks ? stream != 0 : stream > meshing->nwires[rank] || !is_one_of(meshing, rank, stream))
+        ddl_hello_judge(hello, DDL_HELLO_BAD_STREAM);
     else
-        ddl_hello_judge(hello, meshing->met[rank] ? DDL_HELLO_TAKEN : DDL_HELLO_WELCOME);
+        ddl_hello_judge(hello, meshing->met[rank] || stream < meshing->nwires[rank] ? DDL_HELLO_TAKEN
+                                                                                    : DDL_HELLO_WELCOME);
 }
 
 /* That it is in, to one who waits for that. So little fits the buffer of a fresh connection; if the
@@ -597,7 +661,7 @@ static void judge(void *arg, ddl_hello *hello, const ddl_address *from)
 static void let_in(const ddl_meshing *meshing, ddl_wire *wire)
 {
     const uint8_t word = 1;
-    if (meshing->roster != NULL && meshing->roster->connect != DDL_CONNECT_EAGER)
+    if (meshing->roster != NULL && is_confirmed(meshing->roster))
         (void)ddl_wire_write(wire, &word, sizeof word);
 }
 
@@ -620,15 +684,16 @@ static void entered(void *arg, ddl_wire wire, const ddl_hello *hello, const ddl_
     if (rank < meshing->self.rank) {
         ddl_wire_close(&wire);
         hear_knock(meshing, rank);
-    } else if (meshing->met[rank]) { /* two handshakes of one rank at a time: the first stands */
-        ddl_wire_close(&wire);
+    } else if (meshing->met[rank] || hello->peer.stream != meshing->nwires[rank]) {
+        ddl_wire_close(&wire); /* two handshakes of one rank at a time: the first stands */
     } else {
-        if (meshing->calls[rank] != NULL)
-            forget_call(meshing->calls[rank]);
         if (meshing->roster == NULL)
             memcpy(meshing->hosts[rank], hello->peer.host, DDL_HOST_TEXT);
         let_in(meshing, &wire);
-        connected(meshing, rank, wire);
+        /* Until it is whole, the own knock's patience is what ends it. */
+        struct call *knock = meshing->calls[rank];
+        if (connected(meshing, rank, wire) && knock != NULL)
+            forget_call(knock);
     }
 }
 
@@ -667,8 +732,8 @@ static void open_on_service(void *arg)
 static bool has_memory(const ddl_meshing *meshing)
 {
     return meshing->wires != NULL && meshing->hosts != NULL && meshing->calls != NULL &&
-           meshing->met != NULL && meshing->wanted != NULL && meshing->was_wanted != NULL &&
-           meshing->settled != NULL;
+           meshing->met != NULL && meshing->nwires != NULL && meshing->wanted != NULL &&
+           meshing->was_wanted != NULL && meshing->settled != NULL;
 }
 
 ddl_status ddl_meshing_open(ddl_service *service, const ddl_hello_party *self,
@@ -690,6 +755,7 @@ ddl_status ddl_meshing_open(ddl_service *service, const ddl_hello_party *self,
     meshing->hosts = ddl_alloc_array((size_t)nranks, sizeof *meshing->hosts);
     meshing->calls = ddl_alloc_array((size_t)nranks, sizeof(struct call *));
     meshing->met = ddl_alloc_array((size_t)nranks, sizeof *meshing->met);
+    meshing->nwires = ddl_alloc_array((size_t)nranks, sizeof *meshing->nwires);
     meshing->wanted = ddl_alloc_array((size_t)nranks, sizeof *meshing->wanted);
     meshing->was_wanted = ddl_alloc_array((size_t)nranks, sizeof *meshing->was_wanted);
     meshing->settled = ddl_alloc_array((size_t)nranks, sizeof *meshing->settled);
@@ -730,18 +796,40 @@ static void check_early_hosts(ddl_meshing *meshing)
     }
 }
 
+static bool make_streams(ddl_meshing *meshing)
+{
+    const size_t count = (size_t)meshing->self.nranks * (size_t)meshing->roster->nstreams;
+    ddl_error error;
+    meshing->streams = count > 0 ? ddl_alloc_array(count, sizeof *meshing->streams) : NULL;
+    if (count > 0 && meshing->streams == NULL) {
+        (void)ddl_error_set(&error, DDL_ENOMEM, "no memory for %d connections to each of %d ranks",
+                            meshing->roster->nstreams, meshing->self.nranks);
+        fail(meshing, &error);
+        return false;
+    }
+    meshing->nstreams = meshing->roster->nstreams;
+    for (size_t i = 0; i < count; i++)
+        meshing->streams[i] = ddl_no_wire;
+    return true;
+}
+
 static void start_on_service(void *arg)
 {
     const struct start_call *start = arg;
     ddl_meshing *meshing = start->meshing;
     meshing->roster = start->roster;
     check_early_hosts(meshing);
+    if (!make_streams(meshing))
+        return;
     ddl_bell_lock(&meshing->bell);
     for (int rank = 0; rank < meshing->self.nranks; rank++) {
-        if (meshing->wires[rank].fd >= 0) /* came before this rank had the roster */
-            let_in(meshing, &meshing->wires[rank]);
         if (rank != meshing->self.rank && is_late(meshing, rank))
             meshing->missing--;
+        if (meshing->wires[rank].fd < 0)
+            continue;
+        let_in(meshing, &meshing->wires[rank]); /* came before this rank had the roster */
+        if (is_whole(meshing, rank))
+            be_met(meshing, rank);
     }
     if (meshing->missing == 0)
         ddl_bell_ring(&meshing->bell);
@@ -780,8 +868,7 @@ void ddl_meshing_connected(ddl_meshing *meshing, bool is_connected[])
 {
     ddl_bell_lock(&meshing->bell);
     for (int rank = 0; rank < meshing->self.nranks; rank++)
-        is_connected[rank] =
-            rank == meshing->self.rank || meshing->wires[rank].fd >= 0 || is_late(meshing, rank);
+        is_connected[rank] = rank == meshing->self.rank || is_late(meshing, rank) || meshing->met[rank];
     ddl_bell_unlock(&meshing->bell);
 }
 
@@ -796,6 +883,22 @@ void ddl_meshing_take(ddl_meshing *meshing, ddl_wire wires[])
         wires[rank] = meshing->wires[rank];
         meshing->wires[rank] = ddl_no_wire;
     }
+    ddl_bell_unlock(&meshing->bell);
+}
+
+/* With the bell's lock. */
+static void hand_over_streams(ddl_meshing *meshing, int rank, ddl_wire streams[])
+{
+    for (int i = 0; i < meshing->nstreams; i++) {
+        streams[i] = streams_of(meshing, rank)[i];
+        streams_of(meshing, rank)[i] = ddl_no_wire;
+    }
+}
+
+void ddl_meshing_take_streams(ddl_meshing *meshing, int rank, ddl_wire streams[])
+{
+    ddl_bell_lock(&meshing->bell);
+    hand_over_streams(meshing, rank, streams);
     ddl_bell_unlock(&meshing->bell);
 }
 
@@ -862,6 +965,7 @@ bool ddl_meshing_next(ddl_meshing *meshing, ddl_meshing_outcome *outcome)
         int rank = outcome->rank = meshing->settled[--meshing->nsettled];
         outcome->wire = meshing->wires[rank];
         meshing->wires[rank] = ddl_no_wire;
+        hand_over_streams(meshing, rank, outcome->streams);
         struct call *failed = outcome->wire.fd < 0 ? meshing->calls[rank] : NULL;
         if (failed != NULL)
             outcome->error = failed->error;
@@ -877,6 +981,9 @@ void ddl_meshing_close_in_child(ddl_meshing *meshing)
     for (int rank = 0; rank < meshing->self.nranks; rank++)
         if (meshing->wires[rank].fd >= 0)
             close(meshing->wires[rank].fd);
+    for (int i = 0; i < meshing->nstreams * meshing->self.nranks; i++)
+        if (meshing->streams[i].fd >= 0)
+            close(meshing->streams[i].fd);
 }
 
 /* ---- the end ---- */
@@ -894,7 +1001,7 @@ static void close_on_service(void *arg)
         if (meshing->calls[rank] != NULL)
             forget_call(meshing->calls[rank]);
     for (int rank = 0; rank < meshing->self.nranks; rank++)
-        ddl_wire_close(&meshing->wires[rank]);
+        drop_wires(meshing, rank);
 }
 
 void ddl_meshing_close(ddl_meshing *meshing)
@@ -906,6 +1013,8 @@ void ddl_meshing_close(ddl_meshing *meshing)
     ddl_bell_fini(&meshing->bell);
     ddl_free(meshing->calls);
     ddl_free(meshing->wires);
+    ddl_free(meshing->streams);
+    ddl_free(meshing->nwires);
     ddl_free(meshing->hosts);
     ddl_free(meshing->met);
     ddl_free(meshing->wanted);

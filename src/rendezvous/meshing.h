@@ -41,6 +41,9 @@ void ddl_meshing_connected(ddl_meshing *meshing, bool connected[]);
 /* Hand over the connections; none for the own rank, and for those that connect late. The others are there. */
 void ddl_meshing_take(ddl_meshing *meshing, ddl_wire wires[]);
 
+/* The same of the further connections to a rank, roster->nstreams; none where ddl_roster_streams says so. */
+void ddl_meshing_take_streams(ddl_meshing *meshing, int rank, ddl_wire streams[]);
+
 /* From now on ranks can be connected late. */
 DDL_MUST_USE ddl_status ddl_meshing_serve(ddl_meshing *meshing, ddl_error *err);
 
@@ -55,7 +58,8 @@ void ddl_meshing_reach(ddl_meshing *meshing, int rank);
  * asked. */
 typedef struct ddl_meshing_outcome {
     int rank;
-    ddl_wire wire;   /* connected, the caller's; or none, and why: */
+    ddl_wire wire;                     /* connected, the caller's; or none, and why: */
+    ddl_wire streams[DDL_STREAMS_MAX]; /* further connections, as many as ddl_roster_streams says */
     ddl_error error; /* DDL_EPEERLOST: it is not there any more. DDL_EUNREACHABLE, DDL_EUNRESPONSIVE, ... */
 } ddl_meshing_outcome;
 

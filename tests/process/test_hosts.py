@@ -5,11 +5,14 @@
 Needs the right to make network namespaces; exits with 77 (skipped) where it is not given.
 """
 import os
+import re
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
+import time
 import unittest
 
 from run_collectives import algorithms
@@ -106,6 +109,14 @@ class TestHosts(unittest.TestCase):
 
     def test_two_hosts_compute(self):
         self.sweep(2, 2, 60)
+
+    def test_hosts_compute_over_several_connections(self):
+        hosts = self.hosts(3)
+        for environment in ({}, {"DDL_CONNECT": "lazy"}, {"DDL_SECURITY": "tls"}):
+            if environment.get("DDL_SECURITY") == "tls" and os.environ.get("DDL_TEST_TLS") != "1":
+                continue
+            with self.subTest(**environment):
+                self.sweep_on(hosts, 2, 15, "--max-count", 200000, DDL_STREAMS="3", **environment)
 
     def test_three_hosts_compute(self):
         self.sweep(3, 2, 40)
@@ -223,28 +234,123 @@ class TestHosts(unittest.TestCase):
                     self.assertIn(word, record["text"])
                 self.assertLess((record["end_ns"] - record["begin_ns"]) / 1e9, bound(1))
 
+    def outcome(self, rank):
+        record = rank.next()
+        return rank.next() if record["event"] == "running" else record
+
     def test_a_rank_killed_on_one_host_is_told_on_the_others(self):
         hosts = self.hosts(3)
+        for environment in ({}, {"DDL_STREAMS": "2"}):
+            with self.subTest(**environment):
+                world = World(ACTOR, 3, **environment)
+                call = "forever=allreduce:100000:float32:sum"
+                ranks = [self.rank(world, hosts, h, h, "init", "barrier", *(["mortal:40000"] if h == 1 else []), call,
+                                   "free") for h in range(3)]
+                for one in ranks:
+                    one.expect("init", "DDL_OK")
+                    one.expect("call", "DDL_OK")
+                killed = self.outcome(ranks[1])
+                self.assertEqual(killed["event"], "killed")
+                ranks[1].finish(-signal.SIGKILL)
+                for one in (ranks[0], ranks[2]):
+                    record = self.outcome(one)
+                    self.assertEqual((record["status"], record["culprit"]), ("DDL_EPEERLOST", 1), one.story())
+                    self.assertLess((record["end_ns"] - killed["end_ns"]) / 1e9, bound(1), record)
+                    one.expect("free", "DDL_OK")
+                    one.finish(0)
+
+    def connections(self, hosts, host, own, other):
+        """Ports of one end of the connections between two hosts, and how much each has sent; but those of the store."""
+        listed = subprocess.run([*hosts.on(host), "ss", "-HtinO", "state", "established", "src", own, "dst", other],
+                                check=True, capture_output=True, text=True, timeout=30).stdout
+        found = {}
+        for line in listed.splitlines():
+            port, peer = (int(end.rpartition(":")[2]) for end in line.split()[2:4])
+            sent = re.search(r"bytes_sent:(\d+)", line)
+            if PORT not in (port, peer):
+                found[port, peer] = int(sent[1]) if sent else 0
+        return found
+
+    def reset(self, hosts, host, ports):
+        subprocess.run([*hosts.on(host), "ss", "-Kt", "sport", "=", f":{ports[0]}", "dport", "=", f":{ports[1]}"],
+                       check=True, capture_output=True, timeout=30)
+
+    def test_one_of_several_connections_that_breaks_is_a_lost_rank_on_both_sides(self):
+        """Whichever it is; the one that has sent most carries stripes."""
+        if not can_reset():
+            self.skipTest("no connection can be reset here")
+        hosts = self.hosts(2)
+        for most in (True, False):
+            with self.subTest(most=most):
+                world = World(ACTOR, 2, DDL_STREAMS="2")
+                ranks = [self.rank(world, hosts, h, h, "init", "allreduce:2000000:float32:sum",
+                                   "forever=allreduce:100000:float32:sum", "free") for h in range(2)]
+                for one in ranks:
+                    one.expect("init", "DDL_OK")
+                    one.expect("call", "DDL_OK")
+                found = self.connections(hosts, 1, "10.77.0.2", "10.77.0.1")
+                self.assertEqual(len(found), 3, found)
+                ports = (max if most else min)(found, key=found.get)
+                self.assertEqual(found[ports] > 1000000, most, found)
+                began = time.monotonic_ns()
+                self.reset(hosts, 1, ports)
+                for rank, one in enumerate(ranks):
+                    record = self.outcome(one)
+                    self.assertEqual((record["status"], record["culprit"]), ("DDL_EPEERLOST", 1 - rank), one.story())
+                    self.assertLess((record["end_ns"] - began) / 1e9, bound(1), record)
+                    one.expect("free", "DDL_OK")
+                    one.finish(0)
+
+    def test_rank_0_says_how_many_connections_there_are(self):
+        """For all, and none of them inside a host."""
+        hosts = self.hosts(2)
         world = World(ACTOR, 3)
-        call = "forever=allreduce:50000:float32:sum"
-        ranks = [self.rank(world, hosts, h, h, "init", "barrier", *(["mortal:40000"] if h == 1 else []), call, "free")
-                 for h in range(3)]
+        ranks = [self.rank(world, hosts, host, rank, "init", "barrier", "line", DDL_STREAMS=streams)
+                 for rank, (host, streams) in enumerate(((0, "4"), (0, "1"), (1, "16")))]
         for one in ranks:
             one.expect("init", "DDL_OK")
             one.expect("call", "DDL_OK")
-        killed = ranks[1].next()
-        if killed["event"] == "running":
-            killed = ranks[1].next()
-        self.assertEqual(killed["event"], "killed")
-        ranks[1].finish(-signal.SIGKILL)
-        for one in (ranks[0], ranks[2]):
-            record = one.next()
-            if record["event"] == "running":
-                record = one.next()
-            self.assertEqual((record["status"], record["culprit"]), ("DDL_EPEERLOST", 1), one.story())
-            self.assertLess((record["end_ns"] - killed["end_ns"]) / 1e9, bound(1), record)
-            one.expect("free", "DDL_OK")
-            one.finish(0)
+        self.assertEqual(len(self.connections(hosts, 1, "10.77.0.2", "10.77.0.1")), 2 * 5)
+        self.assertEqual(len(self.connections(hosts, 0, "10.77.0.1", "10.77.0.1")), 2)  # both ends of one
+
+    def test_descriptors_of_several_connections_are_counted(self):
+        hosts = self.hosts(2)
+        world = World(ACTOR, 2, DDL_STREAMS="16")
+        ranks = [world.start(rank, "init", prefix=[*hosts.on(rank), *(["sh", "-c", 'ulimit -n 88 && exec "$@"', "sh"] * rank)],
+                             MASTER_ADDR="10.77.0.1", MASTER_PORT=PORT) for rank in range(2)]
+        self.addCleanup(world.__exit__)
+        for rank in ranks:
+            record = rank.expect("init", "DDL_ERESOURCE")
+            self.assertEqual(record["culprit"], 1, record)
+            for word in ("DDL_STREAMS", "16", "88", "ulimit -n"):
+                self.assertIn(word, record["text"])
+
+    def test_wrong_numbers_of_connections_are_refused(self):
+        hosts = self.hosts(1)
+        for wrong in ("0", "17", "-1", "two", "2.5"):
+            with self.subTest(wrong=wrong):
+                world = World(ACTOR, 2)
+                one = self.rank(world, hosts, 0, 0, "init", DDL_STREAMS=wrong)
+                record = one.expect("init", "DDL_ECONFIG")
+                for word in ("DDL_STREAMS", wrong, "from 1 to 16"):
+                    self.assertIn(word, record["text"])
+                one.finish(None)
+
+
+def can_reset():
+    """Whether the kernel ends a connection when it is told to."""
+    if shutil.which("ss") is None:
+        return False
+    with socket.create_server(("127.0.0.1", 0)) as server, socket.create_connection(server.getsockname()) as client:
+        subprocess.run(["ss", "-Kt", "sport", "=", f":{client.getsockname()[1]}"], capture_output=True, timeout=30)
+        client.setblocking(False)
+        try:
+            client.recv(1)
+        except BlockingIOError:
+            return False
+        except ConnectionError:
+            return True
+        return False
 
 
 def permitted():

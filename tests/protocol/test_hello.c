@@ -88,6 +88,7 @@ static void both_sides_agree_however_the_bytes_arrive(void **state)
     for (size_t piece = 1; piece <= 200; piece += piece < 4 ? 1 : 49) {
         ddl_hello client, server;
         ddl_hello_party a = party(DDL_CHANNEL_MESH, 3, 1, 8), b = party(DDL_CHANNEL_MESH, 1, -1, 8);
+        a.stream = (int)piece % 17;
         ddl_hello_start_client(&client, &a);
         ddl_hello_start_server(&server, &b);
         talk(&client, &server, piece, true);
@@ -95,11 +96,28 @@ static void both_sides_agree_however_the_bytes_arrive(void **state)
         assert_int_equal(server.state, DDL_HELLO_ACCEPTED);
         assert_int_equal(server.peer.rank, 3);
         assert_int_equal(server.peer.pid, 103);
+        assert_int_equal(server.peer.stream, a.stream);
         assert_string_equal(server.peer.host, "host3");
         assert_int_equal(client.peer.rank, 1);
         assert_int_equal(ddl_hello_output(&client).bytes, 0);
         assert_int_equal(ddl_hello_output(&server).bytes, 0);
     }
+}
+
+/* It is where the last byte of a host's name would be. */
+static void the_number_of_a_connection_fits_beside_the_longest_name(void **state)
+{
+    (void)state;
+    ddl_hello client, server;
+    ddl_hello_party a = party(DDL_CHANNEL_MESH, 3, 1, 8), b = party(DDL_CHANNEL_MESH, 1, -1, 8);
+    memset(a.host, 'h', sizeof a.host - 1);
+    a.stream = 16;
+    ddl_hello_start_client(&client, &a);
+    ddl_hello_start_server(&server, &b);
+    talk(&client, &server, 1000, true);
+    assert_int_equal(server.state, DDL_HELLO_ACCEPTED);
+    assert_int_equal(server.peer.stream, 16);
+    assert_string_equal(server.peer.host, a.host);
 }
 
 static void a_client_of_a_store_learns_the_run(void **state)
@@ -547,6 +565,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(both_sides_agree_however_the_bytes_arrive),
+        cmocka_unit_test(the_number_of_a_connection_fits_beside_the_longest_name),
         cmocka_unit_test(a_client_of_a_store_learns_the_run),
         cmocka_unit_test(whoever_does_not_fit_is_told_why_on_both_sides),
         cmocka_unit_test(a_rank_beyond_the_world_is_refused),

@@ -68,8 +68,12 @@ static void a_roster_comes_back_as_it_was(void **state)
     ddl_bytes bytes = { 0 };
     (void)state;
     roster->connect = DDL_CONNECT_LAZY;
+    roster->nstreams = DDL_STREAMS_MAX;
     assert_true(ddl_roster_encode(roster, &bytes));
     assert_int_equal(ddl_roster_decode(ddl_bytes_view(&bytes), 3, &back, NULL), DDL_OK);
+    assert_int_equal(back->nstreams, DDL_STREAMS_MAX);
+    for (int rank = 0; rank < 5; rank++) /* not to the own host, on which rank 1 is, too */
+        assert_int_equal(ddl_roster_streams(back, rank), rank == 1 || rank == 3 ? 0 : DDL_STREAMS_MAX);
     assert_int_equal(back->connect, DDL_CONNECT_LAZY);
     assert_int_equal(back->rank, 3);
     assert_int_equal(back->nranks, 5);
@@ -110,6 +114,22 @@ static ddl_status decode(const uint8_t *data, size_t bytes, int rank)
     ddl_roster_destroy(roster);
     free(copy);
     return status;
+}
+
+static void more_streams_than_there_can_be_are_refused(void **state)
+{
+    static const int hosts[] = { 0, 1, 0 };
+    ddl_roster *roster = make(hosts, 3);
+    ddl_bytes bytes = { 0 };
+    (void)state;
+    assert_true(ddl_roster_encode(roster, &bytes));
+    for (int nstreams = 0; nstreams < 256; nstreams++) {
+        ((uint8_t *)bytes.data)[27] = (uint8_t)nstreams;
+        assert_int_equal(decode(bytes.data, bytes.bytes, 0),
+                         nstreams <= DDL_STREAMS_MAX ? DDL_OK : DDL_EPROTO);
+    }
+    ddl_roster_destroy(roster);
+    ddl_bytes_fini(&bytes);
 }
 
 static void a_cut_or_stretched_roster_is_refused(void **state)
@@ -309,6 +329,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(ranks_are_placed_on_hosts_in_order),
         cmocka_unit_test(a_roster_comes_back_as_it_was),
+        cmocka_unit_test(more_streams_than_there_can_be_are_refused),
         cmocka_unit_test(a_cut_or_stretched_roster_is_refused),
         cmocka_unit_test(who_is_connected_at_the_start_is_the_same_both_ways),
         cmocka_unit_test(impossible_counts_are_refused_before_memory_is_taken),
