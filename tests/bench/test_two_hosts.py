@@ -39,6 +39,18 @@ class TwoHosts(unittest.TestCase):
         for flat in "ring", "halving_doubling", "circulant":
             self.assertGreater(chosen, rates[flat])
 
+    @unittest.skipIf(refused(100), "no rates for single connections here")
+    def test_several_connections_carry_what_each_may(self):
+        done = two_hosts("--prefix", BUILD, "--flow", "100", "--streams", "1,3", "--mebibytes", "2", "--rounds", "1")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        print(done.stdout, flush=True)
+        stream = float(re.search(r"one TCP stream +([\d.]+)", done.stdout)[1])
+        self.assertLess(stream, 14)  # MB/s, of a rate of 12.5
+        one, three = (float(re.search(rf"DDL_STREAMS={n} +([\d.]+)", done.stdout)[1]) for n in (1, 3))
+        self.assertLess(one, 14)
+        self.assertLess(three, 42)
+        self.assertGreater(three, 1.5 * one)
+
     def test_what_is_not_there_is_told(self):
         done = two_hosts("--prefix", "/nowhere")
         self.assertEqual(done.returncode, 1)
