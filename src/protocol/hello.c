@@ -5,10 +5,13 @@
  * version, so that two versions can tell each other so.
  *
  *     client   0 magic 8 | 8 version 2 | 10 channel 1 | 11 level 1 | 12 generator 4 | 16 run id 16 |
- *              32 nonce 16 | 48 rank 4 | 52 expected rank 4 | 56 world size 4 | 60 pid 4 | 64 host 63 | 127
- * stream 1 server   0 magic 8 | 8 version 2 | 10 verdict 1 | 11 level 1 | 12 generator 4 | 16 run id 16 | 32
- * nonce 16 | 48 rank 4 | 52 world size 4 | 56 channel 1 | 57 zero 7 | 64 MAC 32 finish   0 MAC 32 | 32
- * verdict 1 | 33 zero 3
+ *              32 nonce 16 | 48 rank 4 | 52 expected rank 4 | 56 world size 4 | 60 pid 4 | 64 host 63 |
+ *              127 stream 1
+ *
+ *     server   0 magic 8 | 8 version 2 | 10 verdict 1 | 11 level 1 | 12 generator 4 | 16 run id 16 |
+ *              32 nonce 16 | 48 rank 4 | 52 world size 4 | 56 channel 1 | 57 zero 7 | 64 MAC 32
+ *
+ *     finish   0 MAC 32 | 32 verdict 1 | 33 zero 3
  *
  * The server's MAC covers its label, the client's message, and its own up to the MAC; the client's covers its
  * label, both messages, and the last four bytes of its finish; at level tls both end with the binding of the

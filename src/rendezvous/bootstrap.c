@@ -109,7 +109,8 @@ ddl_status ddl_bootstrap_need_descriptors(int rank, int nranks, ddl_connect conn
 /* Further connections, once it is known who is on which host; the same for those that connect late. */
 static ddl_status need_more_descriptors(const ddl_roster *roster, ddl_error *err)
 {
-    int remote = roster->nranks - roster->local_size_of[roster->rank];
+    const int others = roster->nranks - roster->local_size_of[roster->rank];
+    int remote = others;
     const int degree = ddl_overlay_degree(roster->nranks);
     char what[128];
     if (roster->nstreams == 0)
@@ -120,6 +121,12 @@ static ddl_status need_more_descriptors(const ddl_roster *roster, ddl_error *err
              roster->nranks, roster->nstreams);
     int links = ddl_roster_is_sparse(roster) ? degree : roster->nranks;
     int clients = roster->rank == 0 ? roster->nranks : 0;
+    /* As many as all may come to have, if they are allowed; see ddl_bootstrap_need_descriptors. */
+    ddl_error unwanted;
+    if (ddl_host_need_descriptors(roster->nranks * (1 + PER_NEIGHBOUR) + others * roster->nstreams + clients +
+                                      DESCRIPTORS_MARGIN,
+                                  what, &unwanted) == DDL_OK)
+        return DDL_OK;
     return ddl_host_need_descriptors(links + remote * roster->nstreams + clients + DESCRIPTORS_MARGIN, what,
                                      err);
 }

@@ -599,6 +599,7 @@ static void start_call(ddl_meshing *meshing, int rank)
         }
         meshing->met[rank] = true;
         ddl_bell_lock(&meshing->bell);
+        drop_wires(meshing, rank);
         settle(meshing, rank);
         ddl_bell_unlock(&meshing->bell);
         tell(meshing);

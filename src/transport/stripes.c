@@ -27,6 +27,7 @@ typedef struct stream {
     bool poll_open;
     bool ended;   /* the peer has said goodbye */
     bool blocked; /* the socket takes no more; a poll tells when it does */
+    bool watched; /* by the poll, for that */
     bool deaf;    /* a write failed; reading tells the end */
 
     ddl_xfer *out; /* whose stripe is being sent */
@@ -61,9 +62,10 @@ static void on_poll(uv_poll_t *poll, int status, int events);
 
 static void watch_for(stream *s, bool writable)
 {
-    if (s->blocked == writable)
-        return;
     s->blocked = writable;
+    if (s->watched == writable)
+        return;
+    s->watched = writable;
     if (s->poll_open && !s->ended && !s->stripes->stopped)
         uv_poll_start(&s->poll, UV_READABLE | (writable ? UV_WRITABLE : 0), on_poll);
 }
@@ -270,7 +272,7 @@ bool ddl_stripes_has_queued(const ddl_stripes *stripes)
 static void lose(stream *s, int os_errno, const ddl_error *error)
 {
     const ddl_stripes_owner *owner = &s->stripes->owner;
-    owner->lost(owner->arg, os_errno, error);
+    owner->ended(owner->arg, os_errno, error);
 }
 
 static void hear_goodbye(stream *s)
@@ -447,8 +449,11 @@ static void on_poll(uv_poll_t *poll, int status, int events)
         return;
     }
     if ((events & UV_WRITABLE) != 0) {
-        watch_for(s, false);
+        s->blocked =
+            false; /* another watch only if it stays so, as the loop forgets the socket until its next turn */
         ddl_stripes_flush(s->stripes);
+        if (!s->blocked)
+            watch_for(s, false);
     }
     if ((events & UV_READABLE) != 0)
         read_stream(s);

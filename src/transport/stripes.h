@@ -34,6 +34,9 @@ typedef struct ddl_stripes_owner {
     void (*left)(void *arg);
     /* One ended without a goodbye (os_errno 0), broke, or carried what it must not (error is set then). */
     void (*lost)(void *arg, int os_errno, const ddl_error *error);
+    /* Reading came to the end of a connection, or to what cannot be: why may be said on the pair's first one.
+     */
+    void (*ended)(void *arg, int os_errno, const ddl_error *error);
     /* Whether something is queued, or unread, may be different now. */
     void (*changed)(void *arg);
     void *arg;

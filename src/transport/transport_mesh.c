@@ -1646,6 +1646,16 @@ static void stripes_lost(void *arg, int os_errno, const ddl_error *error)
     link_lost(arg, os_errno, error);
 }
 
+/* What the peer said before it ended, on the first connection, goes before: why, for one. */
+static void stripes_ended(void *arg, int os_errno, const ddl_error *error)
+{
+    peer_link *link = arg;
+    if (link->state == LINK_OPEN)
+        read_to_the_end(link);
+    if (link->state == LINK_OPEN || link->state == LINK_LEAVING)
+        link_lost(link, os_errno, error);
+}
+
 static void stripes_changed(void *arg)
 {
     peer_link *link = arg;
@@ -1658,8 +1668,9 @@ ddl_status ddl_mesh_widen(ddl_mesh *mesh, int peer, const ddl_wire wires[], int 
     peer_link *link = &mesh->links[peer];
     DDL_ASSERT(link->stripes == NULL);
     DDL_ASSERT(link->in == NULL);
-    const ddl_stripes_owner owner = { find_striped, stripes_received, stripes_sent,    stripe_frame,
-                                      stripes_left, stripes_lost,     stripes_changed, link };
+    const ddl_stripes_owner owner = { find_striped,  stripes_received, stripes_sent,
+                                      stripe_frame,  stripes_left,     stripes_lost,
+                                      stripes_ended, stripes_changed,  link };
     return ddl_stripes_create(wires, count, &owner, mesh->gathered, &link->stripes, err);
 }
 

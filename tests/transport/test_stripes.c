@@ -459,6 +459,41 @@ static void an_end_without_goodbye_is_a_lost_peer_also_after_one_elsewhere(void 
     close_lone(&l);
 }
 
+/* As where it comes first what the peer said on the first one may come after it. */
+static void why_a_peer_ends_is_heard_before_the_end_of_a_further_connection(void **state)
+{
+    (void)state;
+    enum { BYTES = 1024 * KIB };
+    lone l = { .first = -1 };
+    int sockets[2];
+    uint8_t header[DDL_FRAME_BYTES], payload[DDL_FRAME_NOTICE_LIMIT];
+    assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, sockets), 0);
+    l.first = sockets[1];
+    make_streams();
+    open_side(&l.me, 0, sockets[0]);
+    post_send(&l.me, &l.in, 1, BYTES, BYTES); /* who only sends hears of the first connection by the loop */
+    ddl_frame grant = frame_for(&l, DDL_FRAME_GRANT, 0, 0);
+    put_frame(&l, l.first, &grant);
+    assert_false(l.in.done); /* the buffers are full */
+    ddl_notice why = { .code = DDL_ETIMEDOUT, .culprit = 1, .witness = 1, .text = "the reason" };
+    ddl_frame abort = { .type = DDL_FRAME_ABORT, .bytes = (uint32_t)ddl_notice_encode(&why, payload) };
+    ddl_frame_encode(&abort, header);
+    for (int i = 0; i < nstreams; i++)
+        shutdown(streams[1][i], SHUT_RDWR);
+    assert_int_equal(send(l.first, header, sizeof header, MSG_NOSIGNAL), sizeof header);
+    assert_int_equal(send(l.first, payload, abort.bytes, MSG_NOSIGNAL), abort.bytes);
+    turn(&l);
+    assert_int_equal(l.me.told, 1);
+    assert_int_equal(l.me.lost, 1);
+    ddl_transport *transport = ddl_mesh_transport(l.me.mesh);
+    transport->ops->cancel(transport, &l.in.xfer);
+    close_side(&l.me);
+    close(l.first);
+    for (int i = 0; i < nstreams; i++)
+        close(streams[1][i]);
+    free(l.in.data);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -474,6 +509,7 @@ int main(void)
         cmocka_unit_test(nothing_but_stripes_and_goodbyes_may_come),
         cmocka_unit_test(a_goodbye_waits_for_the_last_stripes),
         cmocka_unit_test(an_end_without_goodbye_is_a_lost_peer_also_after_one_elsewhere),
+        cmocka_unit_test(why_a_peer_ends_is_heard_before_the_end_of_a_further_connection),
     };
     nstreams = 3;
     return cmocka_run_group_tests(tests, NULL, NULL);
