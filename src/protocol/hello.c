@@ -319,7 +319,7 @@ static void explain(ddl_hello_verdict verdict, const ddl_hello_party *client, co
         break;
     case DDL_HELLO_BAD_RANK:
         if (client->rank < 0 || client->rank >= server->nranks)
-            snprintf(reason, room, "%s is not in 0..%d", who, server->nranks - 1);
+            snprintf(reason, room, "%s is not in 0..%lld", who, (long long)server->nranks - 1);
         else
             snprintf(reason, room, "rank %d is called by higher ranks, not by rank %d", server->rank,
                      client->rank);
