@@ -61,12 +61,14 @@ static pointer_attributes *find_driver(void)
     pthread_mutex_lock(&loaded.lock);
     pointer_attributes *attributes = atomic_load(&loaded.attributes);
     if (attributes == NULL) {
-        ddl_loaded_remember();
+        const uint64_t count = ddl_loaded_count();
         void *driver = ddl_loaded_find("libcuda.so.1");
         attributes = driver != NULL ? function_of(driver) : NULL;
         atomic_store(&loaded.attributes, attributes);
         if (attributes != NULL)
             ddl_loaded_forget();
+        else
+            ddl_loaded_remember(count); /* not before: another thread would take what it has for known */
     }
     pthread_mutex_unlock(&loaded.lock);
     return attributes;

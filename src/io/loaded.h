@@ -9,13 +9,16 @@
 #define DDL_IO_LOADED_H
 
 #include <stdbool.h>
+#include <stdint.h>
 
-/* Whether something was loaded since ddl_loaded_remember; true before the first, and where that cannot be
- * told. */
+/* How much was ever loaded, to be remembered. */
+uint64_t ddl_loaded_count(void);
+
+/* Whether more is loaded than was remembered; true before anything was, and where that cannot be told. */
 bool ddl_loaded_is_news(void);
 
-/* From now on only what is loaded later is news. */
-void ddl_loaded_remember(void);
+/* From now on only what was loaded after that count is news. */
+void ddl_loaded_remember(uint64_t count);
 
 /* Everything is news again, for good. */
 void ddl_loaded_forget(void);

@@ -29,7 +29,7 @@ static int take_count(struct dl_phdr_info *info, size_t bytes, void *arg)
     return 1; /* the first one tells */
 }
 
-static uint64_t count_loaded(void)
+uint64_t ddl_loaded_count(void)
 {
     uint64_t count = ANYTHING;
     (void)dl_iterate_phdr(take_count, &count);
@@ -39,12 +39,12 @@ static uint64_t count_loaded(void)
 bool ddl_loaded_is_news(void)
 {
     uint64_t before = atomic_load_explicit(&known, memory_order_relaxed);
-    return before == ANYTHING || count_loaded() != before;
+    return before == ANYTHING || ddl_loaded_count() != before;
 }
 
-void ddl_loaded_remember(void)
+void ddl_loaded_remember(uint64_t count)
 {
-    atomic_store(&known, count_loaded());
+    atomic_store(&known, count);
 }
 
 void ddl_loaded_forget(void)

@@ -3,13 +3,19 @@
 
 #include <stddef.h>
 
+uint64_t ddl_loaded_count(void)
+{
+    return 0;
+}
+
 bool ddl_loaded_is_news(void)
 {
     return false;
 }
 
-void ddl_loaded_remember(void)
+void ddl_loaded_remember(uint64_t count)
 {
+    (void)count;
 }
 
 void ddl_loaded_forget(void)
