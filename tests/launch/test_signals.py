@@ -37,7 +37,9 @@ class Forwarding(LaunchTest):
         process.send_signal(signal.SIGTERM)
         result = self.finish(process)
         self.assertEqual(result.code, 143)
-        self.assertLess(result.seconds, 2 * harness.SLOW)
+        # Where a launcher cannot adopt orphans, they are there until process 1 has noticed their end, which took up to
+        # 2 s in a container; they are killed after 2 s at the latest.
+        self.assertLess(result.seconds, (4 if harness.PORTABLE else 2) * harness.SLOW)
         self.assertEqual([pid for pid in self.noted_pids() if is_alive(pid)], [])
 
     def test_exit_codes_after_a_signal(self):
