@@ -207,7 +207,7 @@ static int count_wrong(const party *self, const call *c)
 
 /* ---- two ranks, step by step ---- */
 
-enum { BARRIER = 1, BROADCAST = 4, REDUCE = 5 };
+enum { BARRIER = 1, SCATTER = 3, BROADCAST = 4, REDUCE = 5 };
 
 static void a_root_is_one_call_ahead_at_most(void **state)
 {
@@ -231,6 +231,27 @@ static void a_root_is_one_call_ahead_at_most(void **state)
     assert_false(ddl_posting_progress(&a->posting));
     assert_true(ddl_list_empty(&a->busy));
     assert_true(ddl_list_empty(&b->busy));
+    free_world(w);
+}
+
+/* A block of the root's is all that is needed, and rank 1 has not come. */
+static void nobody_waits_for_more_than_is_needed(void **state)
+{
+    (void)state;
+    world *w = make_world(3);
+    static call calls[3];
+    begin(&w->parties[0], &calls[0], SCATTER, 2, 1);
+    assert_false(calls[0].is_done);
+    assert_false(ddl_posting_progress(&w->parties[0].posting));
+    begin(&w->parties[2], &calls[2], SCATTER, 2, 1);
+    assert_true(calls[2].is_done);
+    assert_true(ddl_posting_progress(&w->parties[0].posting));
+    assert_true(calls[0].is_done);
+    assert_int_equal(count_wrong(&w->parties[0], &calls[0]), 0);
+    begin(&w->parties[1], &calls[1], SCATTER, 2, 1);
+    assert_true(calls[1].is_done);
+    for (int rank = 0; rank < 3; rank++)
+        (void)ddl_posting_progress(&w->parties[rank].posting);
     free_world(w);
 }
 
@@ -365,6 +386,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_root_is_one_call_ahead_at_most),
+        cmocka_unit_test(nobody_waits_for_more_than_is_needed),
         cmocka_unit_test(whoever_is_waited_for_is_named),
         cmocka_unit_test(who_differs_is_noticed_though_the_call_was_done),
         cmocka_unit_test(any_mix_of_calls_is_right),

@@ -24,7 +24,7 @@ class GradientsGpu(unittest.TestCase):
             with self.subTest(nranks=nranks):
                 self.check(train(nranks, driver, "--steps", "2"), nranks)
 
-    def test_an_average_that_fails_is_told_after_the_step(self):
+    def test_an_average_that_fails_is_told(self):
         """Rank 1 goes on to a step that rank 0 does not come to."""
         done = run([LAUNCHER, "--no-prefix", "--nproc_per_node", "2", "sh", "-c", 'exec "$0" --steps $((RANK + 1))', GRADIENTS],
                    DDL_STANDIN="gpus=2")
