@@ -4,6 +4,7 @@
 #include "backend/profile.h"
 #include "base/failpoint.h"
 #include "base/log.h"
+#include "io/host.h"
 
 #include <ctype.h>
 #include <errno.h>
@@ -313,6 +314,8 @@ static ddl_status read_costs(ddl_config *config, ddl_error *err)
 #ifndef DDL_PORTABLE /* which has no shared memory */
     if (config->local_transport != DDL_LOCAL_TCP)
         model.piece_bytes = LANE_PIECE_BYTES;
+    if (ddl_host_prefers_one_copy())
+        model.pull_bytes = 1; /* all that may be; the small ones never are */
 #endif
     if (path != NULL && config->rank == 0) {
         char *text = ddl_alloc(DDL_PROFILE_LIMIT);

@@ -415,7 +415,7 @@ static bool is_stray(const ddl_comm *comm, const ddl_frame *frame)
 {
     bool of_message = frame->type == DDL_FRAME_EAGER || frame->type == DDL_FRAME_ASK ||
                       frame->type == DDL_FRAME_OFFER || frame->type == DDL_FRAME_GRANT ||
-                      frame->type == DDL_FRAME_PLACE;
+                      frame->type == DDL_FRAME_PLACE || frame->type == DDL_FRAME_SOURCE;
     return of_message && frame->channel % 2 == DDL_CHANNEL_COLLECTIVE && !comm->failure.failing &&
            frame->sequence <= comm->entered[comm->rank];
 }

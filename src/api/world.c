@@ -605,6 +605,14 @@ static ddl_status widen_all(ddl_world *world, ddl_error *err)
     return status;
 }
 
+static ddl_status set_pull(ddl_world *world, ddl_error *err)
+{
+    ddl_cost_model model;
+    DDL_TRY(ddl_cost_model_unpack(world->roster->costs, world->roster->ncosts, 1, &model, err));
+    ddl_mesh_set_pull(world->mesh, model.pull_bytes < DDL_NEVER_PULL ? (size_t)model.pull_bytes : SIZE_MAX);
+    return DDL_OK;
+}
+
 static ddl_status connect_all(ddl_world *world, ddl_error *err)
 {
     ddl_wire *wires = ddl_alloc_array((size_t)world->config.nranks, sizeof *wires);
@@ -624,6 +632,8 @@ static ddl_status connect_all(ddl_world *world, ddl_error *err)
                                  &owner, &world->mesh, err);
     }
     ddl_free(wires);
+    if (status == DDL_OK)
+        status = set_pull(world, err);
     if (status == DDL_OK)
         status = widen_all(world, err);
     if (status != DDL_OK)

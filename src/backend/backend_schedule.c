@@ -109,6 +109,8 @@ static ddl_status start_piece(ddl_task *task, ddl_plan_slot *slot, bool *at_once
         .sent_signatures = task->sent_signatures,
         .received_signatures = task->received_signatures,
         .past_caches = plan->past_caches,
+        .lends = plan->lends,
+        .pulls = plan->pulls,
         .finished = piece_finished,
         .arg = task,
     };

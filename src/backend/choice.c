@@ -13,7 +13,7 @@
 const char *const ddl_cost_names[DDL_COST_CONSTANTS] = {
     "local.latency_ns",  "local.message_ns", "local.byte_ns",     "remote.latency_ns",
     "remote.message_ns", "remote.byte_ns",   "shared.latency_ns", "shared.message_ns",
-    "shared.byte_ns",    "reduce_ns",        "local.piece_bytes",
+    "shared.byte_ns",    "reduce_ns",        "local.piece_bytes", "local.pull_bytes",
 };
 
 ddl_cost_model ddl_cost_model_default(double crowding)
@@ -31,6 +31,7 @@ ddl_cost_model ddl_cost_model_default(double crowding)
         /* What is in L2 anyway, at 50 GB/s. */
         .reduce_ns = 0.02,
         .piece_bytes = DDL_PIECE_BYTES,
+        .pull_bytes = DDL_NEVER_PULL,
         .crowding = crowding > 1 ? crowding : 1,
     };
 }
@@ -44,6 +45,7 @@ void ddl_cost_model_pack(const ddl_cost_model *model, double constants[DDL_COST_
     }
     constants[3 * DDL_LINK_KINDS] = model->reduce_ns;
     constants[3 * DDL_LINK_KINDS + 1] = model->piece_bytes;
+    constants[3 * DDL_LINK_KINDS + 2] = model->pull_bytes;
 }
 
 ddl_status ddl_cost_model_unpack(const double constants[], int count, double crowding, ddl_cost_model *model,
@@ -57,6 +59,7 @@ ddl_status ddl_cost_model_unpack(const double constants[], int count, double cro
             return DDL_FAIL(err, DDL_EPROTO, "rank 0 has %g for %s", constants[i], ddl_cost_names[i]);
     *model = (ddl_cost_model){ .reduce_ns = constants[3 * DDL_LINK_KINDS],
                                .piece_bytes = constants[3 * DDL_LINK_KINDS + 1],
+                               .pull_bytes = constants[3 * DDL_LINK_KINDS + 2],
                                .crowding = crowding > 1 ? crowding : 1 };
     for (int kind = 0; kind < DDL_LINK_KINDS; kind++)
         model->links[kind] =

@@ -34,6 +34,7 @@ typedef struct ddl_plan {
     uint32_t nphases;
     bool keeps_schedules;
     bool past_caches;     /* see ddl_binding */
+    bool lends, pulls;    /* likewise */
     size_t scratch_bytes; /* per piece in flight */
     ddl_layout layout;    /* staged */
     ddl_list idle;        /* ddl_plan_run: instances that nobody uses */

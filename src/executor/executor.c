@@ -263,6 +263,7 @@ static bool start_message(ddl_run *run, const ddl_step *step, uint32_t index)
     xfer->signature = of_pair != NULL ? &of_pair[step->peer] : run->binding.signature;
     xfer->moved = xfer->taken = xfer->hole_at = xfer->hole_bytes = 0;
     xfer->past_caches = goes_past_caches(run, step);
+    xfer->pulls = step->kind == DDL_STEP_SEND ? run->binding.lends : run->binding.pulls;
     m->folded = false;
     /* Nothing but this message keeps the reduce from running: so it may run as the bytes come. */
     bool may_take = step->kind == DDL_STEP_RECV_REDUCE || (m->fold != NO_STEP && run->waiting[m->fold] == 1);

@@ -21,9 +21,11 @@ typedef struct ddl_binding {
     ddl_op op;
     ddl_transport *transport;
     ddl_compute *compute;
-    ddl_key key;      /* of the run's messages; number is ignored */
-    bool past_caches; /* a hint: nobody looks soon at what the operation leaves in OUT; see ddl_xfer */
-    const int *peers; /* of each rank of the schedule: its number in the transport; NULL: the same */
+    ddl_key key;       /* of the run's messages; number is ignored */
+    bool past_caches;  /* a hint: nobody looks soon at what the operation leaves in OUT; see ddl_xfer */
+    bool lends, pulls; /* hints: messages may be read where they lie, and should be. What one rank pulls all
+                          that send to it lend */
+    const int *peers;  /* of each rank of the schedule: its number in the transport; NULL: the same */
     /* Valid until the run ends. Where what two ranks have to agree on differs from pair to pair (alltoallv),
      * signatures of messages to and from each rank take the place of the one for all. */
     const ddl_signature *signature, *sent_signatures, *received_signatures;

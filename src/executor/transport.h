@@ -59,6 +59,8 @@ struct ddl_xfer {
     uint8_t unit_bytes; /* a power of two */
     bool past_caches;   /* a hint: what the message writes is not looked at soon, and the caches hold more
                            useful things */
+    bool pulls;         /* a hint: best read where it lies, if that can be. A send must have it where the
+                           receive may have it */
     /* The transport's, between post and end; zero before. */
     ddl_link link;
     size_t moved;
@@ -66,7 +68,8 @@ struct ddl_xfer {
     size_t hole_at, hole_bytes; /* of the message: what does not come, or go, with the rest of it */
     void *pages;                /* where these bytes are, or go, at the peer */
     uint8_t state;
-    uint32_t stripes; /* how many are begun; of a receive, a bit for each that is */
+    uint32_t stripes;     /* how many are begun; of a receive, a bit for each that is */
+    uint32_t withdrawals; /* of its sender, when it said where the message lies */
 };
 
 typedef struct ddl_transport ddl_transport;

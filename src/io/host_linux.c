@@ -175,3 +175,14 @@ bool ddl_host_keeps(const char *folder)
             return true;
     return false;
 }
+
+bool ddl_host_prefers_one_copy(void)
+{
+    /* The servers of this maker: a line that another core has written takes long there, and passes twice
+     * through shared memory (docs/performance.md). */
+#if defined(__x86_64__) || defined(__i386__)
+    return __builtin_cpu_is("intel") && __builtin_cpu_supports("avx512f");
+#else
+    return false;
+#endif
+}

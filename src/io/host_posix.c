@@ -52,3 +52,8 @@ bool ddl_host_keeps(const char *folder)
     (void)folder;
     return false;
 }
+
+bool ddl_host_prefers_one_copy(void)
+{
+    return false; /* nor is there another way */
+}

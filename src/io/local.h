@@ -1,6 +1,6 @@
 /*
- * local.h - what only processes of one host can do for each other: share memory, hand over descriptors, and
- * ring a bell that a loop hears.
+ * local.h - what only processes of one host can do for each other: share memory, read each other's, hand over
+ * descriptors, and ring a bell that a loop hears.
  *
  * Linux only; elsewhere every call that makes something fails with DDL_EUNSUPPORTED, and ranks of one host
  * talk over TCP. Thread: any.
@@ -13,6 +13,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <sys/uio.h>
 
 /* ---- memory ---- */
 
@@ -56,6 +57,14 @@ DDL_MUST_USE ddl_status ddl_local_pages_detach(void *pages, size_t bytes, ddl_er
 
 /* Keep the addresses, but nothing behind them. */
 void ddl_local_pages_close(void *pages, size_t bytes);
+
+/* ---- what lies in the memory of another process ---- */
+
+/* Copy from there into these parts, one after the other. DDL_ERESOURCE: it cannot be read, as there is no
+ * such memory or process, or the system does not let this one. Parts may have been written to all the same.
+ */
+DDL_MUST_USE ddl_status ddl_local_read(int pid, uint64_t address, const struct iovec parts[], int count,
+                                       ddl_error *err);
 
 /* ---- bells ---- */
 

@@ -156,6 +156,23 @@ void ddl_local_pages_close(void *pages, size_t bytes)
     mmap(pages, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
 }
 
+/* ---- what lies in the memory of another process ---- */
+
+ddl_status ddl_local_read(int pid, uint64_t address, const struct iovec parts[], int count, ddl_error *err)
+{
+    size_t bytes = 0;
+    for (int i = 0; i < count; i++)
+        bytes += parts[i].iov_len;
+    const struct iovec there = { (void *)(uintptr_t)address, bytes };
+    ssize_t got = DDL_FAILPOINT_OS("io.read_process", EFAULT)
+                      ? -1
+                      : process_vm_readv(pid, parts, (unsigned long)count, &there, 1, 0);
+    if (got >= 0 && (size_t)got == bytes)
+        return DDL_OK;
+    return DDL_FAIL_OS(err, DDL_ERESOURCE, got < 0 ? errno : EFAULT,
+                       "cannot read %zu bytes of the memory of process %d", bytes, pid);
+}
+
 /* ---- bells ---- */
 
 ddl_status ddl_local_bell_create(int *out, ddl_error *err)

@@ -18,7 +18,7 @@ static const uint32_t limits[DDL_FRAME_TYPES] = {
     [DDL_FRAME_ABORT] = DDL_FRAME_NOTICE_LIMIT,  [DDL_FRAME_AGREE] = DDL_FRAME_NOTICE_LIMIT,
     [DDL_FRAME_ENTER] = DDL_FRAME_NOTICE_LIMIT,  [DDL_FRAME_OFFER] = DDL_FRAME_PLACE_BYTES,
     [DDL_FRAME_PLACE] = DDL_FRAME_PLACE_BYTES,   [DDL_FRAME_REST] = DDL_FRAME_BULK_LIMIT,
-    [DDL_FRAME_STRIPE] = DDL_FRAME_STRIPE_BYTES,
+    [DDL_FRAME_STRIPE] = DDL_FRAME_STRIPE_BYTES, [DDL_FRAME_SOURCE] = DDL_FRAME_PLACE_BYTES,
 };
 
 void ddl_frame_encode(const ddl_frame *frame, uint8_t bytes[DDL_FRAME_BYTES])
@@ -66,7 +66,7 @@ ddl_status ddl_frame_decode(const uint8_t bytes[DDL_FRAME_BYTES], ddl_frame *fra
     bool is_message = type == DDL_FRAME_EAGER || type == DDL_FRAME_BULK || type == DDL_FRAME_STRIPE;
     if (is_message && payload == 0)
         return DDL_FAIL(err, DDL_EPROTO, "a message frame of type %u without payload", type);
-    bool has_place = type == DDL_FRAME_OFFER || type == DDL_FRAME_PLACE;
+    bool has_place = type == DDL_FRAME_OFFER || type == DDL_FRAME_PLACE || type == DDL_FRAME_SOURCE;
     if (has_place && payload != DDL_FRAME_PLACE_BYTES)
         return DDL_FAIL(err, DDL_EPROTO, "a frame of type %u with %u bytes, not %d", type, (unsigned)payload,
                         DDL_FRAME_PLACE_BYTES);

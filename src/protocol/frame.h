@@ -17,14 +17,15 @@ enum {
     DDL_FRAME_EAGER_LIMIT = 64 * 1024,      /* payload of an eager frame */
     DDL_FRAME_BULK_LIMIT = 2 * 1024 * 1024, /* payload of a bulk frame */
     DDL_FRAME_NOTICE_LIMIT = 1024,          /* payload of an abort, agree or enter frame */
-    DDL_FRAME_PLACE_BYTES = 16,             /* payload of an offer or a place frame, always */
+    DDL_FRAME_PLACE_BYTES = 16,             /* payload of an offer, place or source frame, always */
     DDL_FRAME_STRIPE_BYTES = 64 * 1024,     /* payload of a stripe frame, but of the last of a message */
     DDL_FRAME_STRIPES = DDL_FRAME_BULK_LIMIT / DDL_FRAME_STRIPE_BYTES /* of a message, at most */
 };
 
 typedef enum ddl_frame_type {
     DDL_FRAME_EAGER = 1, /* a small message, sent without asking */
-    DDL_FRAME_ASK,       /* a small message for which the sender has no credit: may it come? */
+    DDL_FRAME_ASK,       /* a message that may not come as it is: a small one for which the sender has no
+                            credit, or a large one that the receiver waits to be told the source of */
     DDL_FRAME_GRANT,     /* the receive of this key is posted: send it as bulk */
     DDL_FRAME_BULK,      /* a granted message */
     DDL_FRAME_CREDIT,    /* nothing but the credit field */
@@ -35,15 +36,18 @@ typedef enum ddl_frame_type {
     DDL_FRAME_AGREE,   /* who is left of a communicator that failed; the payload is for agreement.h */
     DDL_FRAME_OFFER,   /* the message lies in the sender's heap: take its pages from there */
     DDL_FRAME_PLACE,   /* the receive of this key is posted: put the message's pages into the heap, there */
-    DDL_FRAME_TAKEN,   /* what was offered has been taken: send the rest */
+    DDL_FRAME_TAKEN,   /* what was offered has been taken: send the rest; or was read at its source */
     DDL_FRAME_REST,    /* of a message whose pages were put or taken: what is not whole pages */
     DDL_FRAME_STRIPE, /* a part of a granted message, over one of several connections; credit is its number */
+    DDL_FRAME_SOURCE, /* the message lies in the sender's memory: read it there, or grant it */
     DDL_FRAME_TYPES
 } ddl_frame_type;
 
-/* Where in a heap a message lies, or goes: payload of offer and place. */
+/* Where a message lies, or goes: payload of offer and place, which are about a heap, and of source. */
 typedef struct ddl_frame_place {
-    uint64_t offset, bytes; /* of the whole message */
+    uint64_t offset; /* in the heap; of a source: address in the process of the sender */
+    uint64_t bytes;  /* of the whole message; of a source the lower half only, the upper one is how often the
+                        sender had withdrawn one */
 } ddl_frame_place;
 
 /* Field by field as ddl_key and ddl_signature of the executor, which this layer does not know. */

@@ -24,6 +24,28 @@ void ddl_lane_open(ddl_lane_end *end, void *memory, size_t capacity)
     *end = (ddl_lane_end){ .lane = memory, .capacity = capacity };
 }
 
+void ddl_lane_say_pulls(ddl_lane_end *end)
+{
+    atomic_store_explicit(&end->lane->pulls, 1, memory_order_relaxed);
+}
+
+bool ddl_lane_pulls(const ddl_lane_end *end)
+{
+    return atomic_load_explicit(&end->lane->pulls, memory_order_relaxed) != 0;
+}
+
+void ddl_lane_withdraw(ddl_lane_end *end)
+{
+    atomic_fetch_add_explicit(&end->lane->withdrawals, 1, memory_order_relaxed);
+    atomic_thread_fence(memory_order_seq_cst);
+}
+
+uint32_t ddl_lane_withdrawals(const ddl_lane_end *end)
+{
+    atomic_thread_fence(memory_order_seq_cst);
+    return atomic_load_explicit(&end->lane->withdrawals, memory_order_relaxed);
+}
+
 /* ---- writer ---- */
 
 size_t ddl_lane_room(ddl_lane_end *end)

@@ -25,7 +25,9 @@
 typedef struct ddl_lane {
     _Alignas(128) _Atomic(uint64_t) written; /* by the writer */
     _Atomic(uint32_t) wants_room;            /* the writer waits for room; the reader clears it */
+    _Atomic(uint32_t) withdrawals;           /* by the writer */
     _Alignas(128) _Atomic(uint64_t) taken;   /* by the reader */
+    _Atomic(uint32_t) pulls;                 /* the reader can read the memory of the writer, too */
     _Alignas(128) uint8_t bytes[];           /* capacity of them */
 } ddl_lane;
 
@@ -43,6 +45,18 @@ size_t ddl_lane_bytes(size_t capacity);
 
 /* An end of the lane in this memory, aligned to 128, at its start. */
 void ddl_lane_open(ddl_lane_end *end, void *memory, size_t capacity);
+
+/* Reader: say that it can read the memory of the writer. Writer: whether it has. */
+void ddl_lane_say_pulls(ddl_lane_end *end);
+bool ddl_lane_pulls(const ddl_lane_end *end);
+
+/*
+ * Writer: from now on what the reader was told about the writer's memory does not hold, before any of that is
+ * written to. Both: how often that was said; of a reader that still finds the number with which it was told,
+ * all that it has read before is as it was told.
+ */
+void ddl_lane_withdraw(ddl_lane_end *end);
+uint32_t ddl_lane_withdrawals(const ddl_lane_end *end);
 
 /* Writer: copy as much of the parts as there is room for; returns the bytes. Published in portions, so that
  * the reader can begin before the writer has finished. */

@@ -13,6 +13,10 @@ enum { PAGE_BYTES = 4096 };
 /* The beginning of a rank's memory. */
 struct control {
     _Alignas(128) _Atomic(uint32_t) asleep;
+    /* Where, in memory of the rank alone, these random bytes lie as well: whoever finds them there reads the
+     * right process. */
+    _Alignas(128) uint64_t mark;
+    uint64_t mark_address;
 };
 
 struct pair { /* this rank and another of the host */
@@ -21,6 +25,7 @@ struct pair { /* this rank and another of the host */
     void *heap;   /* the other's; NULL: it has none, or none that is used */
     size_t heap_bytes;
     bool shares_heaps;
+    bool pulls;  /* this rank can read the other's memory */
     int bell_fd; /* the other's */
 };
 
@@ -32,6 +37,7 @@ struct ddl_lanes {
     size_t heap_bytes;
     int memory_fd, bell_fd;
     bool said_asleep;
+    uint64_t mark;      /* see control */
     struct pair *pairs; /* of each rank of the world */
 };
 
@@ -117,10 +123,15 @@ ddl_status ddl_lanes_create(const ddl_roster *roster, size_t room_bytes, ddl_lan
         status = create_memory(lanes, 0, err);
     if (status == DDL_OK)
         status = ddl_local_bell_create(&lanes->bell_fd, err);
+    if (status == DDL_OK)
+        status = ddl_host_random(&lanes->mark, sizeof lanes->mark, err);
     if (status != DDL_OK) {
         ddl_lanes_destroy(lanes);
         return status;
     }
+    struct control *control = lanes->memory;
+    control->mark = lanes->mark;
+    control->mark_address = (uintptr_t)&lanes->mark;
     *out = lanes;
     return DDL_OK;
 }
@@ -147,6 +158,18 @@ static void map_heap(const ddl_lanes *lanes, struct pair *pair, int memory_fd, s
         pair->heap_bytes = heap_bytes;
 }
 
+/* Whether the process that is known by this number here is the other one, and lets itself be read. */
+static bool can_read(const ddl_lanes *lanes, int peer)
+{
+    ddl_error error;
+    const struct control *control = lanes->pairs[peer].memory;
+    uint64_t mark = 0;
+    const struct iovec part = { &mark, sizeof mark };
+    return ddl_local_read(lanes->roster->members[peer].pid, control->mark_address, &part, 1, &error) ==
+               DDL_OK &&
+           mark == control->mark;
+}
+
 ddl_status ddl_lanes_join(ddl_lanes *lanes, int peer, int memory_fd, int bell_fd, ddl_error *err)
 {
     struct pair *pair = &lanes->pairs[peer];
@@ -167,6 +190,9 @@ ddl_status ddl_lanes_join(ddl_lanes *lanes, int peer, int memory_fd, int bell_fd
     ddl_lane_open(&pair->in, lane_at(lanes, lanes->memory, roster->local_rank_of[peer]), lanes->capacity);
     ddl_lane_open(&pair->out, lane_at(lanes, pair->memory, roster->local_rank_of[roster->rank]),
                   lanes->capacity);
+    pair->pulls = can_read(lanes, peer);
+    if (pair->pulls)
+        ddl_lane_say_pulls(&pair->in);
     return DDL_OK;
 }
 
@@ -208,6 +234,17 @@ ddl_lane_end *ddl_lanes_out(ddl_lanes *lanes, int peer)
 ddl_lane_end *ddl_lanes_in(ddl_lanes *lanes, int peer)
 {
     return &lanes->pairs[peer].in;
+}
+
+bool ddl_lanes_can_pull(const ddl_lanes *lanes, int peer)
+{
+    return lanes->pairs[peer].pulls;
+}
+
+ddl_status ddl_lanes_pull(const ddl_lanes *lanes, int peer, uint64_t address, const struct iovec parts[],
+                          int count, ddl_error *err)
+{
+    return ddl_local_read(lanes->roster->members[peer].pid, address, parts, count, err);
 }
 
 void *ddl_lanes_room(ddl_lanes *lanes, int rank)

@@ -43,12 +43,14 @@ enum {
     SENDING_STRIPES,
     AWAITING_GRANT,
     OFFERED, /* awaiting that it is taken, or a place to put it */
+    LENT,    /* likewise, or a grant: the peer was told the source */
     PUT_DUE,
     RECEIVING,
     RECEIVING_GRANTED,
     RECEIVING_STRIPES,
     RECEIVING_PLACED, /* the peer may write into the heap */
     TAKE_DUE,
+    PULL_DUE,
     RECEIVING_REST
 };
 
@@ -58,7 +60,7 @@ typedef struct early {
     ddl_frame frame;
     uint16_t first_chunk; /* of an eager payload; chained by peer_link.next_chunk */
     uint32_t received;
-    ddl_frame_place place; /* of an offer or a place */
+    ddl_frame_place place; /* of an offer, a place or a source */
 } early;
 
 typedef enum sink { SINK_NONE, SINK_XFER, SINK_EARLY, SINK_NOTICE, SINK_PLACE, SINK_DROP } sink_kind;
@@ -81,6 +83,8 @@ typedef struct peer_link {
     bool shares_heaps;
     uint8_t *heap; /* the peer's */
     size_t heap_bytes;
+    bool pulls;  /* this rank reads the peer's memory */
+    bool pulled; /* the peer may read this rank's */
     link_state state;
     uv_poll_t poll;
     bool poll_open, wants_writable;
@@ -135,6 +139,7 @@ struct ddl_mesh {
     ddl_lanes *lanes; /* NULL: none */
     ddl_heap *heap;   /* the own one; NULL: none */
     size_t page_bytes;
+    size_t pull_bytes;   /* messages of so many and more are read at their source where that is possible */
     peer_link **by_lane; /* those whose stream is lanes; nby_lane of them */
     int nby_lane, nnudges;
     uv_poll_t bell; /* of the lanes */
@@ -668,6 +673,40 @@ static void take_later(peer_link *link, ddl_xfer *xfer, const ddl_frame_place *p
     expect(link, 1);
 }
 
+/* ---- messages that are read at their source ---- */
+
+/*
+ * A receiver that would read such a message gives no grant by itself: it waits for the source, or for a
+ * question if there is none to tell. So a sender says one or the other wherever the peer might wait.
+ */
+static bool is_pulled(const peer_link *link, const ddl_xfer *xfer, bool possible)
+{
+    return possible && xfer->pulls && xfer->bytes >= link->mesh->pull_bytes &&
+           xfer->bytes > DDL_FRAME_EAGER_LIMIT;
+}
+
+static ddl_frame_place source_of(const peer_link *link, const ddl_xfer *xfer)
+{
+    uint64_t withdrawals = ddl_lane_withdrawals(link->out);
+    return (ddl_frame_place){ (uintptr_t)xfer->part[0].data, withdrawals << 32 | xfer->bytes };
+}
+
+static void pull_later(peer_link *link, ddl_xfer *xfer, const ddl_frame_place *source)
+{
+    bool sound = (uint32_t)source->bytes == xfer->bytes;
+    xfer->withdrawals = (uint32_t)(source->bytes >> 32);
+    xfer->pages = (void *)(uintptr_t)source->offset;
+    xfer->state = sound ? PULL_DUE : RECEIVING;
+    ddl_list_append(sound ? &link->mesh->due : &link->receives, &xfer->link);
+    expect(link, 1);
+    if (sound)
+        return;
+    ddl_error error;
+    DDL_FAIL(&error, DDL_EPROTO, "%lu bytes to be read at their source, where %zu are due",
+             (unsigned long)(uint32_t)source->bytes, xfer->bytes);
+    link_lost(link, 0, &error);
+}
+
 /* ---- the executor's interface ---- */
 
 static bool mesh_send(ddl_transport *transport, ddl_xfer *xfer)
@@ -707,13 +746,18 @@ static bool mesh_send(ddl_transport *transport, ddl_xfer *xfer)
     bool offered = !small && find_place(link, xfer, &place);
     if (granted == DDL_FRAME_GRANT && !offered)
         return send_granted(link, xfer);
+    bool lends = is_pulled(link, xfer, link->pulled), asked = small || lends;
+    bool lent = lends && !offered && xfer->part[1].bytes == 0;
     if (offered) {
         queue_place(link, xfer, DDL_FRAME_OFFER, &place);
-    } else if (small) {
+    } else if (lent) {
+        place = source_of(link, xfer);
+        queue_place(link, xfer, DDL_FRAME_SOURCE, &place);
+    } else if (asked) {
         ddl_frame ask = frame_of(xfer, DDL_FRAME_ASK);
         queue_control(link, &ask, NULL);
     }
-    xfer->state = offered ? OFFERED : AWAITING_GRANT;
+    xfer->state = offered ? OFFERED : lent ? LENT : AWAITING_GRANT;
     ddl_list_append(&link->awaiting, &xfer->link);
     expect(link, 1);
     return false;
@@ -764,19 +808,24 @@ static void await_message(peer_link *link, ddl_xfer *xfer)
     expect(link, 1);
 }
 
-/* Of a message that does not come by itself: say how it may come, or take what was offered. */
-static void invite(peer_link *link, ddl_xfer *xfer, const ddl_frame_place *offered)
+/* Of a message that does not come by itself: say how it may come, or take what was offered, or is to be read.
+ * said: what the sender has said of it; NULL: nothing. */
+static void invite(peer_link *link, ddl_xfer *xfer, const early *said)
 {
     ddl_frame_place place;
+    uint8_t type = said != NULL ? said->frame.type : 0;
     /* Written into the heap, the bytes stay in the cache of who writes there the next time as well. */
     if (xfer->take == NULL && xfer->bytes > DDL_FRAME_EAGER_LIMIT && find_place(link, xfer, &place)) {
         ddl_moving_advance(xfer, 0);
         xfer->state = RECEIVING_PLACED;
         queue_place(link, xfer, DDL_FRAME_PLACE, &place);
-    } else if (offered != NULL) {
-        take_later(link, xfer, offered);
+    } else if (type == DDL_FRAME_OFFER) {
+        take_later(link, xfer, &said->place);
         return;
-    } else {
+    } else if (type == DDL_FRAME_SOURCE && is_pulled(link, xfer, link->pulls)) {
+        pull_later(link, xfer, &said->place);
+        return;
+    } else if (type != 0 || !is_pulled(link, xfer, link->pulls)) {
         queue_grant(link, xfer);
     }
     await_message(link, xfer);
@@ -795,14 +844,12 @@ static bool mesh_recv(ddl_transport *transport, ddl_xfer *xfer)
         return false;
     }
     if (entry != NULL && entry->frame.type != DDL_FRAME_EAGER) {
-        bool is_offer = entry->frame.type == DDL_FRAME_OFFER; /* else it asks */
-        bool alike = same_operation(xfer->signature, &entry->frame);
-        ddl_frame_place offered = entry->place;
+        early said = *entry;
         drop_nearly(link, entry);
-        if (is_offer && !alike)
+        if (said.frame.type != DDL_FRAME_ASK && !same_operation(xfer->signature, &said.frame))
             await_message(link, xfer);
         else
-            invite(link, xfer, is_offer ? &offered : NULL);
+            invite(link, xfer, &said);
         return false;
     }
     /* Of another size under the same key: the signatures differ then, and the owner has been told. So it has
@@ -874,10 +921,13 @@ static void mesh_cancel(ddl_transport *transport, ddl_xfer *xfer)
         link->begun = false;
     }
     bool receives = xfer->state >= RECEIVING;
-    if (xfer->state == AWAITING_GRANT || xfer->state == OFFERED || xfer->state == PUT_DUE || receives)
+    if (xfer->state == AWAITING_GRANT || xfer->state == OFFERED || xfer->state == LENT ||
+        xfer->state == PUT_DUE || receives)
         expect(link, -1);
     if (xfer->state == OFFERED || xfer->state == RECEIVING_PLACED)
         withdraw(mesh, xfer);
+    if (xfer->state == LENT)
+        ddl_lane_withdraw(link->out);
     ddl_list_remove(&xfer->link);
     bool sound = cancel_striped(link, xfer);
     if (xfer->state == RECEIVING_GRANTED)
@@ -1035,11 +1085,16 @@ static bool take_taken(peer_link *link, const ddl_frame *frame, ddl_error *err)
     ddl_xfer *xfer = find_xfer(&link->awaiting, frame);
     if (xfer == NULL)
         return true; /* cancelled since */
-    if (xfer->state != OFFERED) {
+    if (xfer->state != OFFERED && xfer->state != LENT) {
         DDL_FAIL(err, DDL_EPROTO, "what was not offered was taken");
         return false;
     }
     stop_expecting(link, xfer);
+    if (xfer->state == LENT) {
+        xfer->state = IDLE;
+        send_done(link, xfer);
+        return true;
+    }
     ddl_moving_advance(xfer, 0);
     /* Also if nothing is left: that the sender still stood by its offer is what makes the message whole. */
     if (send_frame(link, xfer, SENDING_REST))
@@ -1061,11 +1116,25 @@ static bool take_offer(peer_link *link, const ddl_frame_place *place, ddl_error 
     ddl_xfer *xfer = find_xfer(&link->receives, &link->frame);
     if (xfer == NULL)
         return hold_place(link, &link->early_messages, place, err);
-    if (xfer->state != RECEIVING_GRANTED || !same_operation(xfer->signature, &link->frame))
+    bool waits = xfer->state == RECEIVING || xfer->state == RECEIVING_GRANTED;
+    if (!waits || !same_operation(xfer->signature, &link->frame))
         return true; /* it was told another place, and puts it there; or the owner knows that they differ */
-    link->bulk_due--;
+    link->bulk_due -= xfer->state == RECEIVING_GRANTED ? 1 : 0;
     stop_expecting(link, xfer);
     take_later(link, xfer, place);
+    return true;
+}
+
+/* The sender says at which address its message lies. */
+static bool take_source(peer_link *link, const ddl_frame_place *source, ddl_error *err)
+{
+    ddl_xfer *xfer = find_xfer(&link->receives, &link->frame);
+    if (xfer == NULL)
+        return hold_place(link, &link->early_messages, source, err);
+    if (xfer->state != RECEIVING || !same_operation(xfer->signature, &link->frame))
+        return true; /* it was granted, or told a place; or the owner knows that they differ */
+    stop_expecting(link, xfer);
+    pull_later(link, xfer, source);
     return true;
 }
 
@@ -1104,6 +1173,27 @@ static void take_pages(peer_link *link, ddl_xfer *xfer)
     await_message(link, xfer);
 }
 
+/* Read a message at its source. What cannot be read there, as memory of devices, has to come through the
+ * lane, and so has everything after it; so has what was read while the sender withdrew something. */
+static void pull(peer_link *link, ddl_xfer *xfer)
+{
+    ddl_error error;
+    struct iovec parts[2];
+    int count = ddl_moving_parts_between(xfer, 0, xfer->bytes, parts, 0);
+    bool read =
+        ddl_lanes_pull(link->mesh->lanes, link->peer, (uintptr_t)xfer->pages, parts, count, &error) == DDL_OK;
+    if (read && ddl_lane_withdrawals(link->in) == xfer->withdrawals) {
+        ddl_frame taken = frame_of(xfer, DDL_FRAME_TAKEN);
+        queue_control(link, &taken, NULL);
+        xfer->state = IDLE;
+        xfer->done(xfer);
+        return;
+    }
+    link->pulls = link->pulls && read;
+    queue_grant(link, xfer); /* in vain, if it is this one that was withdrawn */
+    await_message(link, xfer);
+}
+
 /* One message whose pages are due. */
 static void move_pages(ddl_mesh *mesh)
 {
@@ -1116,6 +1206,8 @@ static void move_pages(ddl_mesh *mesh)
     stop_expecting(link, xfer);
     if (xfer->state == PUT_DUE)
         put_pages(link, xfer);
+    else if (xfer->state == PULL_DUE)
+        pull(link, xfer);
     else
         take_pages(link, xfer);
     ddl_mesh_flush(mesh);
@@ -1199,6 +1291,7 @@ static bool take_header(peer_link *link, const uint8_t *bytes, ddl_error *err)
         return true;
     case DDL_FRAME_OFFER:
     case DDL_FRAME_PLACE:
+    case DDL_FRAME_SOURCE:
         link->sink = mesh->owner.heard(mesh->owner.arg, link->peer, &frame) ? SINK_PLACE : SINK_DROP;
         return true;
     case DDL_FRAME_TAKEN:
@@ -1225,8 +1318,9 @@ static bool finish_payload(peer_link *link, ddl_error *err)
         receive_done(link, link->sink_xfer);
     } else if (sink == SINK_PLACE) {
         ddl_frame_place place = ddl_frame_place_decode(link->notice);
-        return link->frame.type == DDL_FRAME_OFFER ? take_offer(link, &place, err)
-                                                   : take_place(link, &place, err);
+        return link->frame.type == DDL_FRAME_OFFER   ? take_offer(link, &place, err)
+               : link->frame.type == DDL_FRAME_PLACE ? take_place(link, &place, err)
+                                                     : take_source(link, &place, err);
     } else if (sink == SINK_NOTICE && link->frame.type == DDL_FRAME_ENTER) {
         if (link->mesh->owner.knows != NULL)
             link->mesh->owner.knows(link->mesh->owner.arg, link->peer, &link->frame,
@@ -2000,6 +2094,7 @@ ddl_status ddl_mesh_create(int rank, int nranks, const ddl_wire wires[], ddl_lan
     mesh->lanes = lanes;
     mesh->heap = heap;
     mesh->page_bytes = ddl_local_page_bytes();
+    mesh->pull_bytes = SIZE_MAX;
     mesh->by_lane = by_lane;
     ddl_list_init(&mesh->hot);
     ddl_list_init(&mesh->dirty);
@@ -2018,6 +2113,8 @@ ddl_status ddl_mesh_create(int rank, int nranks, const ddl_wire wires[], ddl_lan
             link->out = ddl_lanes_out(lanes, peer);
             link->shares_heaps = ddl_lanes_share_heaps(lanes, peer);
             link->heap = ddl_lanes_heap(lanes, peer, &link->heap_bytes);
+            link->pulls = ddl_lanes_can_pull(lanes, peer);
+            link->pulled = ddl_lane_pulls(link->out);
             by_lane[mesh->nby_lane++] = link;
             ddl_tls_socket_destroy(link->wire.tls); /* of which only the end is of interest from now on */
             link->wire.tls = NULL;
@@ -2038,6 +2135,11 @@ ddl_status ddl_mesh_create(int rank, int nranks, const ddl_wire wires[], ddl_lan
     }
     *out = mesh;
     return DDL_OK;
+}
+
+void ddl_mesh_set_pull(ddl_mesh *mesh, size_t least_bytes)
+{
+    mesh->pull_bytes = least_bytes;
 }
 
 static ddl_status open_bell(ddl_mesh *mesh, ddl_error *err)

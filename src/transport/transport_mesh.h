@@ -10,7 +10,8 @@
  * which the receiver sends when it posts the receive, so bulk data goes straight from the socket into
  * its destination. Inside a host, a message that lies in the sender's heap, or goes to the receiver's
  * (heap.h), is copied once, or reduced where it lies: its whole pages are, and what is left of it goes
- * through the lane.
+ * through the lane. Where that is the faster way (ddl_mesh_set_pull), any other large message that is not
+ * reduced as it comes is read by its receiver from the memory of the sender.
  *
  * Where a pair has further connections, what is granted goes over these in stripes (stripes.h), and
  * everything else over the first. The end of any of them is the end of the link.
@@ -76,6 +77,10 @@ DDL_MUST_USE ddl_status ddl_mesh_create(int rank, int nranks, const ddl_wire wir
  */
 DDL_MUST_USE ddl_status ddl_mesh_widen(ddl_mesh *mesh, int peer, const ddl_wire wires[], int count,
                                        ddl_error *err);
+
+/* Between ranks that can read each other's memory, messages of so many bytes and more are read by the
+ * receiver where they lie; all ranks say the same. Before ddl_mesh_open; without it, none. */
+void ddl_mesh_set_pull(ddl_mesh *mesh, size_t least_bytes);
 
 /* Start to listen to the sockets on this engine. */
 DDL_MUST_USE ddl_status ddl_mesh_open(ddl_mesh *mesh, ddl_engine *engine, ddl_error *err);

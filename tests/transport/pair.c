@@ -97,6 +97,7 @@ static bool never_busy(void *arg)
 }
 
 bool by_lanes;
+bool pulling;
 int nstreams;
 int streams[2][STREAMS_MOST];
 
@@ -131,6 +132,8 @@ void open_side(side *me, int rank, int socket)
                              .arg = me };
     ddl_engine_client client = { sweep, needs_loop, no_job, no_tick, never_busy, doze, me };
     assert_int_equal(ddl_mesh_create(rank, 2, wires, me->lanes, me->heap, &owner, &me->mesh, NULL), DDL_OK);
+    if (pulling)
+        ddl_mesh_set_pull(me->mesh, 1);
     widen(me, rank);
     assert_int_equal(ddl_engine_create(&client, false, &me->engine, NULL), DDL_OK);
     assert_true(ddl_engine_try_enter(me->engine)); /* kept: this thread drives both */
@@ -156,6 +159,8 @@ void join_sides(side pair[2])
 {
     for (int rank = 0; rank < 2; rank++) {
         assert_int_equal(ddl_roster_create(rank, 2, &pair[rank].roster, NULL), DDL_OK);
+        for (int i = 0; i < 2; i++)
+            pair[rank].roster->members[i].pid = getpid();
         ddl_roster_derive(pair[rank].roster);
         assert_int_equal(ddl_lanes_create(pair[rank].roster, 0, &pair[rank].lanes, NULL), DDL_OK);
         size_t bytes;

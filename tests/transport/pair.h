@@ -34,6 +34,9 @@ extern const ddl_signature signature;
 /* Whether open_pair joins the two by lanes. */
 extern bool by_lanes;
 
+/* Whether the two read each other's memory, where their messages may be. */
+extern bool pulling;
+
 /* How many further connections open_pair gives the two for stripes, and which these are on each side. */
 enum { STREAMS_MOST = 4 };
 extern int nstreams;
