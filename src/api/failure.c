@@ -4,7 +4,8 @@
  * Whoever sees trouble (a lost peer, calls that do not match, a deadline) tells everyone its cause and
  * waits a moment for what others have seen. The best cause by ddl_notice_precedes is then final: it ends
  * all operations in flight, or else the next call. For a mismatch everyone also tells its own call, so
- * that all find the same lowest disagreeing pair.
+ * that all find the same lowest disagreeing pair. Who has itself read what cannot be does not wait: only a
+ * mismatch, or the same from a lower rank, could have taken precedence.
  *
  * Where not all pairs are connected (ddl_comm.sparse), what is for all goes to those that are connected and
  * to the neighbours in the overlay, and who hears news passes them on: a cause that is better than what it
@@ -297,6 +298,8 @@ static void tell_cause(ddl_comm *comm)
 /* Of a mismatch more is known when all ranks have come to the call. */
 static int64_t settle_ms(const ddl_comm *comm, const ddl_notice *notice)
 {
+    if (notice->code == DDL_EPROTO && notice->witness == comm->rank)
+        return 0;
     if (notice->culprit < 0)
         return SETTLE_UNNAMED_MS;
     bool may_know_more = notice->code == DDL_EMISMATCH && comm->nranks > 2;
@@ -312,7 +315,10 @@ static void adopt(ddl_comm *comm, const ddl_notice *notice, bool tell)
     if (failure->failing && !ddl_notice_precedes(notice, &failure->cause))
         return;
     if (!failure->failing || failure->cause.culprit < 0) {
-        failure->settle_ns = ddl_now_ns() + settle_ms(comm, notice) * DDL_NS_PER_MS;
+        int64_t wait_ms = settle_ms(comm, notice);
+        failure->settle_ns = ddl_now_ns() + wait_ms * DDL_NS_PER_MS;
+        if (wait_ms == 0)
+            ddl_engine_tick_soon(comm->engine);
     }
     if (!failure->failing)
         comm->world->nbusy++;

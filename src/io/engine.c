@@ -200,6 +200,11 @@ void ddl_engine_moved(ddl_engine *engine)
     engine->moved = true;
 }
 
+void ddl_engine_tick_soon(ddl_engine *engine)
+{
+    engine->next_tick_ns = 0;
+}
+
 void ddl_engine_wake(ddl_engine *engine)
 {
     wake_sleepers(engine);

@@ -80,6 +80,9 @@ void ddl_engine_wake(ddl_engine *engine);
  * ticks. */
 void ddl_engine_set_nap(ddl_engine *engine, int ms);
 
+/* Holder: the next tick is due; whoever drives calls it before it sleeps. */
+void ddl_engine_tick_soon(ddl_engine *engine);
+
 /* Holder: something moved from within a loop callback. */
 void ddl_engine_moved(ddl_engine *engine);
 

@@ -17,9 +17,9 @@ static int severity(ddl_status code)
     switch (code) {
     case DDL_EMISMATCH:
         return 0;
-    case DDL_EPEERLOST:
-        return 1;
     case DDL_EPROTO:
+        return 1;
+    case DDL_EPEERLOST:
         return 2;
     case DDL_ETIMEDOUT:
         return 4;

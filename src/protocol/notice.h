@@ -20,8 +20,9 @@ typedef struct ddl_notice {
 } ddl_notice;
 
 /*
- * Whether a is the root rather than b: a mismatch before a lost peer before the rest before a time-out;
- * within mismatches the lowest pair, within others the lowest culprit, nobody in particular last.
+ * Whether a is the root rather than b: a mismatch before bytes that cannot be before a lost peer before the
+ * rest before a time-out; within mismatches the lowest pair, within others the lowest culprit, nobody in
+ * particular last. Who hears what cannot be hangs up, and so looks lost to who said it.
  */
 bool ddl_notice_precedes(const ddl_notice *a, const ddl_notice *b);
 

@@ -145,6 +145,21 @@ static void baton_is_held_by_one(void **state)
     close_bench(&b);
 }
 
+static void a_tick_that_is_due_soon_is_the_next(void **state)
+{
+    (void)state;
+    bench b;
+    open_bench(&b, false, false);
+    assert_true(ddl_engine_enter(b.engine, ddl_deadline_in_ms(PATIENCE_MS)));
+    for (int i = 0; i < 5; i++) {
+        ddl_engine_tick_soon(b.engine);
+        ddl_engine_progress(b.engine);
+        assert_int_equal(b.ticks, i + 1);
+    }
+    ddl_engine_leave(b.engine);
+    close_bench(&b);
+}
+
 static void *write_later(void *arg)
 {
     bench *b = arg;
@@ -297,6 +312,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(baton_is_held_by_one),
+        cmocka_unit_test(a_tick_that_is_due_soon_is_the_next),
         cmocka_unit_test(sleeper_wakes_for_a_descriptor_and_not_only_for_a_tick),
         cmocka_unit_test(nobody_sleeps_without_having_dozed),
         cmocka_unit_test(wait_on_a_stuck_engine_ends_soon_after_its_deadline),
