@@ -4,10 +4,13 @@
  */
 #include "rendezvous/meet.h"
 
+#include "base/clock.h"
+#include "base/log.h"
+
 #include <stdio.h>
 #include <string.h>
 
-enum { HEAD_BYTES = 8, BODY_BYTES = 108, ECHO_NAME = DDL_TOKEN_TEXT + 8 };
+enum { HEAD_BYTES = 8, BODY_BYTES = 108, ECHO_NAME = DDL_TOKEN_TEXT + 8, AGE_TEXT = 40 };
 
 _Static_assert(HEAD_BYTES + BODY_BYTES + (int)DDL_SEAL_BYTES == (int)DDL_MEET_BYTES, "a sealed record");
 
@@ -101,6 +104,37 @@ ddl_status ddl_meet_hear_echo(const ddl_meet *meet, const ddl_hello_party *self,
     return meet->is_proved && ddl_seal_get(seal, echo_name(token, name), echo, &nothing, NULL)
                ? DDL_OK
                : report_other_job(meet, self, place, err);
+}
+
+int64_t ddl_meet_written_ns(int64_t age_ms)
+{
+    return age_ms >= 0 && age_ms < INT64_MAX / DDL_NS_PER_MS / 2 ? ddl_now_ns() - age_ms * DDL_NS_PER_MS
+                                                                 : DDL_DEADLINE_NEVER;
+}
+
+/* " (31 s old)" */
+static const char *age_text(int64_t written_ns, char text[AGE_TEXT])
+{
+    text[0] = '\0';
+    if (written_ns != DDL_DEADLINE_NEVER)
+        snprintf(text, AGE_TEXT, " (%lld s old)", (long long)((ddl_now_ns() - written_ns) / DDL_NS_PER_S));
+    return text;
+}
+
+void ddl_meet_tell_replaced(const char *where, int64_t written_ns)
+{
+    char age[AGE_TEXT];
+    ddl_log(DDL_LOG_INFO,
+            "rank 0 replaces %s%s, left there by an earlier run; what else that left is removed", where,
+            age_text(written_ns, age));
+}
+
+const char *ddl_meet_tell_silent(const char *where, int64_t written_ns, char text[DDL_MEET_SILENT_TEXT])
+{
+    char age[AGE_TEXT];
+    snprintf(text, DDL_MEET_SILENT_TEXT, "; %s%s names a run that does not answer", where,
+             age_text(written_ns, age));
+    return text;
 }
 
 void ddl_meet_hex(const uint8_t *bytes, size_t count, char *text)

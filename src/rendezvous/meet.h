@@ -46,6 +46,18 @@ DDL_MUST_USE ddl_status ddl_meet_hear_echo(const ddl_meet *meet, const ddl_hello
                                            const ddl_seal *seal, const char *token, ddl_view echo,
                                            const char *place, ddl_error *err);
 
+/* Age of a record, from how long ago it was written by the clock of its store: when that was by ours, or
+ * DDL_DEADLINE_NEVER for an age below 0, which is unknown. */
+int64_t ddl_meet_written_ns(int64_t age_ms);
+
+/* Log that rank 0 puts its record in the place of one that was left there; where is "PATH" or "KEY in
+ * SERVER". */
+void ddl_meet_tell_replaced(const char *where, int64_t written_ns);
+
+/* Of one that has not answered yet: "; WHERE (31 s old) names a run that does not answer". */
+enum { DDL_MEET_SILENT_TEXT = 1200 };
+const char *ddl_meet_tell_silent(const char *where, int64_t written_ns, char text[DDL_MEET_SILENT_TEXT]);
+
 /* count bytes as 2 count hexadecimal digits and a zero. */
 void ddl_meet_hex(const uint8_t *bytes, size_t count, char *text);
 

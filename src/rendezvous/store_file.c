@@ -58,6 +58,7 @@ struct store_file {
     char token[TOKEN_TEXT];
     uint8_t host_id[HOST_ID_BYTES];
     char host_token[TOKEN_TEXT]; /* rank 0's */
+    int64_t written_ns;          /* the record at the place whose run we asked */
     ddl_deadline next_life_check;
     ddl_deadline answer_limit;               /* rank 0: for answers that could not be written yet */
     bool has_will, has_set, settled, failed; /* has_set: created a key */
@@ -132,6 +133,16 @@ static ddl_status read_meet(const struct store_file *file, ddl_meet *meet, bool 
         *found ? ddl_meet_decode(file->self.prover, ddl_bytes_view(&content), "file", meet, err) : DDL_OK;
     ddl_bytes_fini(&content);
     return status;
+}
+
+/* When meet was written, if reference was just now: both by the clock of whatever serves these files. */
+static int64_t meet_written_ns(const struct store_file *file, const char *reference)
+{
+    char path[DDL_RECORD_PATH];
+    struct stat then, now;
+    path_at_place(file, path, "meet");
+    bool known = lstat(path, &then) == 0 && lstat(reference, &now) == 0;
+    return ddl_meet_written_ns(known ? ((int64_t)now.st_mtime - (int64_t)then.st_mtime) * 1000 : -1);
 }
 
 /* ---- who lives ---- */
@@ -530,6 +541,8 @@ static ddl_status begin_run(struct store_file *file, const uint8_t token[TOKEN_B
     DDL_TRY(make_run_folders(file, err));
     DDL_TRY(be_here(file, err));
     path_at_place(file, path, "meet");
+    if (access(path, F_OK) == 0)
+        ddl_meet_tell_replaced(path, meet_written_ns(file, file->run));
     ddl_status status = ddl_meet_encode(&meet, &record)
                             ? ddl_record_replace(path, ddl_bytes_view(&record), err)
                             : DDL_FAIL(err, DDL_ENOMEM, "no memory for a record");
@@ -596,6 +609,7 @@ static ddl_status try_enter(struct store_file *file, ddl_meet *meet, uint8_t ask
         else if (errno != ENOENT) /* a run whose folder is gone was over before it could be asked */
             return DDL_FAIL_OS(err, DDL_ESTORE, errno, "file store: creating %s failed", path);
         ddl_socket_close(&fd);
+        file->written_ns = meet_written_ns(file, path);
         return DDL_OK;
     }
     path_in(file, path, "echo", "");
@@ -625,20 +639,24 @@ static ddl_status find_run(struct store_file *file, const ddl_store_options *opt
     uint8_t asked[DDL_RUN_ID_BYTES] = { 0 };
     int64_t pause = FIRST_PAUSE_MS, start_ns = ddl_now_ns();
     for (;;) {
+        char path[DDL_RECORD_PATH], text[DDL_MEET_SILENT_TEXT];
         bool entered;
         DDL_TRY(try_enter(file, &meet, asked, &entered, err));
         if (entered)
             break;
+        path_at_place(file, path, "meet");
+        const char *silent = meet.host.nranks > 0 ? ddl_meet_tell_silent(path, file->written_ns, text) : "";
         if (ddl_deadline_passed(deadline)) {
             (void)DDL_FAIL(
                 err, DDL_ETIMEDOUT,
                 "rank 0 did not come to the meeting place %s within %.1f s; start rank 0, check that all "
-                "hosts share that directory, or raise DDL_START_TIMEOUT%s",
+                "hosts share that directory, or raise DDL_START_TIMEOUT%s%s",
                 file->place, (double)(ddl_now_ns() - start_ns) / 1e9,
-                meet.host.nranks > 0 && !meet.is_proved ? " (a job with another secret was there)" : "");
+                meet.host.nranks > 0 && !meet.is_proved ? " (a job with another secret was there)" : "",
+                silent);
             return ddl_error_blame(err, 0), DDL_ETIMEDOUT;
         }
-        ddl_progress_tell(options->progress, "rank 0 at %s", file->place);
+        ddl_progress_tell(options->progress, "rank 0 at %s%s", file->place, silent);
         pause_ms(&pause, deadline);
     }
     ddl_meet_hex(meet.token, TOKEN_BYTES, file->host_token);

@@ -31,6 +31,7 @@
 #include "rendezvous/redis_link.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 enum {
@@ -45,6 +46,7 @@ enum {
     CLAIM_TRIES = 20,
     ROUNDS_MOST = 4096, /* of reading on, BATCH at a time: a server could go on for ever */
     NAME_TEXT = 600,
+    WHERE_TEXT = NAME_TEXT + 400,
     ID_TEXT = 48,
     KEY_TEXT = DDL_STORE_KEY_LIMIT + 1,
     MOST_REPLIES = 12,
@@ -73,6 +75,7 @@ struct store_redis {
     ddl_deadline next_life_look, next_poll;
     bool host_missed;
     ddl_error odd_meet; /* why the record at the place was passed over */
+    int64_t written_ns; /* the record there, whose run we asked, or that we have replaced */
     bool has_begun;     /* rank 0: meet names our run */
     bool came_late;     /* entered a run that was settled already */
     bool has_will, settled, failed;
@@ -275,14 +278,36 @@ static bool token_of(const ddl_redis_reply *entry, const char *field, char token
     return ddl_meet_is_token(token);
 }
 
-/* Remember the id of an entry as what has been read; one that is no id is left alone. */
+/* What is no id is left alone. */
+static void copy_id(const ddl_redis_reply *given, char id[ID_TEXT])
+{
+    if (given->kind == DDL_REDIS_TEXT && given->text_bytes < ID_TEXT && given->text_bytes > 0 &&
+        strspn(given->text, "0123456789-") == given->text_bytes)
+        memcpy(id, given->text, given->text_bytes + 1);
+}
+
+/* Remember the id of an entry as what has been read. */
 static void note_id(const ddl_redis_reply *entry, char id[ID_TEXT])
 {
-    const ddl_redis_reply *given =
-        entry->kind == DDL_REDIS_ARRAY && entry->item_count == 2 ? entry->items[0] : NULL;
-    if (given != NULL && given->kind == DDL_REDIS_TEXT && given->text_bytes < ID_TEXT &&
-        given->text_bytes > 0 && strspn(given->text, "0123456789-") == given->text_bytes)
-        memcpy(id, given->text, given->text_bytes + 1);
+    if (entry->kind == DDL_REDIS_ARRAY && entry->item_count == 2)
+        copy_id(entry->items[0], id);
+}
+
+/* When Redis gave this id, in ms by its clock; whatever it is. */
+static int64_t ms_of_id(const char *id)
+{
+    int64_t ms = strtoll(id, NULL, 10);
+    return ms > 0 ? ms : 0;
+}
+
+/* How long after the entry of id that one was added whose id is at index of what EXEC says; below 0:
+ * unknown. */
+static int64_t ms_after(const char *id, const ddl_redis_reply *done, size_t index)
+{
+    char added[ID_TEXT] = "";
+    if (done->kind == DDL_REDIS_ARRAY && done->item_count > index)
+        copy_id(done->items[index], added);
+    return added[0] != '\0' ? ms_of_id(added) - ms_of_id(id) : -1;
 }
 
 /* How many subscribe to the channel at index of a reply to PUBSUB NUMSUB. */
@@ -658,10 +683,10 @@ static ddl_status read_meet(struct store_redis *redis, ddl_meet *meet, char id[I
     return status;
 }
 
-/* Ask under the run of meet. *present: its rank 0 subscribes to its channel; *settled: that run is, or, of
- * another job's, is said to be. */
-static ddl_status ask(struct store_redis *redis, const ddl_meet *meet, bool *present, bool *settled,
-                      ddl_error *err)
+/* Ask under the run of meet, whose record has this id. *present: its rank 0 subscribes to its channel;
+ * *settled: that run is, or, of another job's, is said to be. */
+static ddl_status ask(struct store_redis *redis, const ddl_meet *meet, const char *id, bool *present,
+                      bool *settled, ddl_error *err)
 {
     struct name asks, end;
     char run[DDL_RUN_TEXT], host[DDL_TOKEN_TEXT], expiry[16], room[16];
@@ -687,6 +712,7 @@ static ddl_status ask(struct store_redis *redis, const ddl_meet *meet, bool *pre
     ddl_status status = ddl_redis_link_check(redis->link, replies, 6, err);
     ddl_redis_reply *const *entries = entries_of(replies[5], end.text, &count);
     *present = status == DDL_OK && is_there(replies[4], 0);
+    redis->written_ns = ddl_meet_written_ns(status == DDL_OK ? ms_after(id, replies[3], 0) : -1);
     ddl_view said = count > 0 ? field_of(entries[0], "settled") : (ddl_view){ NULL, 0 }, value;
     *settled = meet->is_proved ? is_sealed(redis, DDL_STORE_SETTLED, said, &value) : said.data != NULL;
     ddl_redis_link_release(replies, 6);
@@ -760,10 +786,10 @@ static void remove_run(struct store_redis *redis, const char *run)
     }
 }
 
-/* The run that meet names has been found dead, or there is none: put ours in its place, unless meet changes
- * meanwhile. */
-static ddl_status claim(struct store_redis *redis, const ddl_meet *meet, int watched, bool *claimed,
-                        ddl_error *err)
+/* The run that the record of this id names has been found dead, or there is none: put meet in its place,
+ * unless that changes meanwhile. */
+static ddl_status claim(struct store_redis *redis, const ddl_meet *meet, const char *id, int watched,
+                        bool *claimed, ddl_error *err)
 {
     struct name meets, asks;
     ddl_bytes record = { 0 };
@@ -787,6 +813,7 @@ static ddl_status claim(struct store_redis *redis, const ddl_meet *meet, int wat
         return status;
     status = ddl_redis_link_check(redis->link, replies, 5, err);
     *claimed = status == DDL_OK && replies[4]->kind == DDL_REDIS_ARRAY;
+    redis->written_ns = ddl_meet_written_ns(*claimed ? ms_after(id, replies[4], 1) : -1);
     ddl_redis_link_release(replies, 5);
     return status;
 }
@@ -808,12 +835,18 @@ static ddl_status is_alive(struct store_redis *redis, const ddl_meet *meet, cons
                            ddl_error *err)
 {
     bool present, settled;
-    DDL_TRY(ask(redis, meet, &present, &settled, err));
+    DDL_TRY(ask(redis, meet, id, &present, &settled, err));
     *alive = present && settled;
     for (ddl_deadline limit = ddl_deadline_in_ms(ECHO_LIMIT_MS);
          present && !*alive && !ddl_deadline_passed(limit);)
         DDL_TRY(await_echo(redis, id, true, SLICE_MS / 4, alive, NULL, err));
     return DDL_OK;
+}
+
+static const char *where_meet_is(const struct store_redis *redis, char text[WHERE_TEXT])
+{
+    snprintf(text, WHERE_TEXT, "%s:meet in %s", redis->place, ddl_redis_link_where(redis->link));
+    return text;
 }
 
 static ddl_status refuse_second(const struct store_redis *redis, const ddl_meet *meet, ddl_error *err)
@@ -845,6 +878,7 @@ static ddl_status watch_again(struct store_redis *redis, const char *dead_id, in
 static ddl_status begin_run(struct store_redis *redis, const uint8_t token[DDL_TOKEN_BYTES], ddl_error *err)
 {
     ddl_meet ours = { .host = redis->self }, meet;
+    char id[ID_TEXT], where[WHERE_TEXT];
     bool found = false, claimed = false;
     redis->member_room = 4 * redis->self.nranks + BATCH;
     redis->members = ddl_alloc_array((size_t)redis->member_room, sizeof *redis->members);
@@ -853,7 +887,6 @@ static ddl_status begin_run(struct store_redis *redis, const uint8_t token[DDL_T
     DDL_TRY(ddl_host_random(ours.host.run_id, DDL_RUN_ID_BYTES, err));
     memcpy(ours.token, token, DDL_TOKEN_BYTES);
     for (int tries = 0; !claimed; tries++) {
-        char id[ID_TEXT];
         bool alive = false;
         if (tries == CLAIM_TRIES)
             return DDL_FAIL(err, DDL_ESTORE, "Redis at %s: %s:meet changed %d times while it was being taken",
@@ -873,8 +906,10 @@ static ddl_status begin_run(struct store_redis *redis, const uint8_t token[DDL_T
         if (found) /* that has ended the watch */
             DDL_TRY(watch_again(redis, id, &watched, &same, err));
         if (same)
-            DDL_TRY(claim(redis, &ours, watched, &claimed, err));
+            DDL_TRY(claim(redis, &ours, id, watched, &claimed, err));
     }
+    if (claimed && strcmp(id, "0-0") != 0)
+        ddl_meet_tell_replaced(where_meet_is(redis, where), redis->written_ns);
     if (found)
         remove_run(redis, redis->run); /* what the dead left */
     name_run(redis, ours.host.run_id);
@@ -895,15 +930,16 @@ static ddl_status check_host(struct store_redis *redis, const ddl_meet *meet, dd
     return refusal.code;
 }
 
+/* silent: what is to be said of a record there whose run does not answer. */
 static ddl_status report_no_host(const struct store_redis *redis, const ddl_meet *meet, int64_t start_ns,
-                                 ddl_error *err)
+                                 const char *silent, ddl_error *err)
 {
     (void)DDL_FAIL(
         err, DDL_ETIMEDOUT,
         "rank 0 did not come to the meeting place %s in %s within %.1f s; start rank 0, check that all "
-        "ranks have the same DDL_STORE, MASTER_ADDR and MASTER_PORT, or raise DDL_START_TIMEOUT%s%s%s",
+        "ranks have the same DDL_STORE, MASTER_ADDR and MASTER_PORT, or raise DDL_START_TIMEOUT%s%s%s%s",
         redis->place, ddl_redis_link_where(redis->link), (double)(ddl_now_ns() - start_ns) / 1e9,
-        meet->host.nranks > 0 && !meet->is_proved ? " (a job with another secret was there)" : "",
+        meet->host.nranks > 0 && !meet->is_proved ? " (a job with another secret was there)" : "", silent,
         redis->odd_meet.code != DDL_OK ? "; " : "", redis->odd_meet.text);
     return ddl_error_blame(err, 0), DDL_ETIMEDOUT;
 }
@@ -928,12 +964,12 @@ static ddl_status find_run(struct store_redis *redis, const ddl_store_options *o
     ddl_bytes echo = { 0 };
     bool entered = false, has_asked = false;
     for (;;) {
-        char id[ID_TEXT];
+        char id[ID_TEXT], where[WHERE_TEXT], text[DDL_MEET_SILENT_TEXT];
         bool found, present = false;
         DDL_TRY(read_meet(redis, &meet, id, &found, err));
         if (found &&
             (memcmp(asked, meet.host.run_id, DDL_RUN_ID_BYTES) != 0 || ddl_deadline_passed(ask_again))) {
-            DDL_TRY(ask(redis, &meet, &present, &redis->came_late, err));
+            DDL_TRY(ask(redis, &meet, id, &present, &redis->came_late, err));
             redis->came_late = entered = present && redis->came_late && meet.is_proved;
             memcpy(asked, meet.host.run_id, DDL_RUN_ID_BYTES);
             ask_again = ddl_deadline_in_ms(ASK_AGAIN_MS);
@@ -945,11 +981,13 @@ static ddl_status find_run(struct store_redis *redis, const ddl_store_options *o
                                err));
         if (entered)
             break;
+        const char *silent =
+            found ? ddl_meet_tell_silent(where_meet_is(redis, where), redis->written_ns, text) : "";
         if (ddl_deadline_passed(deadline))
-            return report_no_host(redis, &meet, start_ns, err);
+            return report_no_host(redis, &meet, start_ns, silent, err);
         DDL_TRY(ddl_redis_link_keep_presence(redis->link, err));
-        ddl_progress_tell(options->progress, "rank 0 at %s in %s", redis->place,
-                          ddl_redis_link_where(redis->link));
+        ddl_progress_tell(options->progress, "rank 0 at %s in %s%s", redis->place,
+                          ddl_redis_link_where(redis->link), silent);
     }
     ddl_status status = redis->came_late ? DDL_OK : hear_echo(redis, &meet, ddl_bytes_view(&echo), err);
     ddl_bytes_fini(&echo);

@@ -262,17 +262,25 @@ class Meeting(Tests):
         place = f"ddl:127.0.0.1:{live.port}"
         with self.subscriber(redis):
             for record in (b"nonsense", b"\x63" + bytes(151), self.meet(1)):
-                redis.ask("XADD", place + ":meet", "*", "meet", record)
+                redis.ask("XADD", place + ":meet", f"{self.ms_ago(redis, 3600)}-0", "meet", record)
                 redis.ask("XADD", f"ddl:{'22' * 16}:k:member.1", "1-1", "by", "33" * 16, "value", "forged")
                 world = self.world(3, redis.url())
                 world.port = live.port
-                for rank in world.start_all("init", "allreduce:1000:float32:sum", "free"):
+                ranks = world.start_all("init", "allreduce:1000:float32:sum", "free")
+                for rank in ranks:
                     rank.expect("init", "DDL_OK")
                     rank.expect("call", "DDL_OK")
                     rank.expect("free", "DDL_OK")
                     rank.finish()
+                self.assertRegex(ranks[0].said.decode(), rf"rank 0 replaces {place}:meet in redis://127.0.0.1:{redis.port}/0"
+                                                         r" \(36[0-9][0-9] s old\), left there by an earlier run")
                 redis.ask("DEL", f"ddl:{'22' * 16}:k:member.1")
                 self.assertEqual(redis.keys(), 0)
+
+    def ms_ago(self, redis, seconds):
+        """As the beginning of a stream's id, by the clock of the server."""
+        now = redis.ask("EVAL", "return redis.status_reply(redis.call('TIME')[1])", "0")
+        return (int(now) - seconds) * 1000
 
     def meet(self, level):
         """A record at the meeting place, of a rank 0 that is none; at level auth with a proof that proves nothing."""
@@ -293,13 +301,15 @@ class Meeting(Tests):
             for level in (0, 1):
                 world = self.world(3, redis.url(), DDL_START_TIMEOUT="1")
                 place = f"ddl:127.0.0.1:{world.port}"
-                redis.ask("XADD", place + ":meet", "*", "meet", self.meet(level))
+                redis.ask("XADD", place + ":meet", f"{self.ms_ago(redis, 7200)}-0", "meet", self.meet(level))
                 redis.ask("XADD", f"ddl:{'22' * 16}:end", "1-1", "by", "33" * 16, "settled", "")
                 record = world.start(0, "init").expect("init", "DDL_ECONFIG", seconds=bound(5))
                 self.assertIn("rank 0 is at " + place, record["text"])
                 self.assertIn("that one does not have the secret of this job", record["text"])
                 record = world.start(1, "init").expect("init", "DDL_ETIMEDOUT", seconds=bound(5))
                 self.assertIn("a job with another secret was there", record["text"])
+                self.assertRegex(record["text"], place + r":meet in redis://\S+ \(72[0-9][0-9] s old\) names a run that does "
+                                                         "not answer")
                 redis.ask("DEL", place + ":meet", place + ":ask", f"ddl:{'22' * 16}:end")
 
     def test_a_job_with_another_secret_is_told_and_the_first_goes_on(self):

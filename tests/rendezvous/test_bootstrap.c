@@ -10,6 +10,7 @@
 #include "io/socket.h"
 
 #include <errno.h>
+#include <glob.h>
 #include <poll.h>
 #include <setjmp.h>
 #include <signal.h>
@@ -18,7 +19,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
+#include <utime.h>
 
 #include <cmocka.h>
 
@@ -497,11 +500,42 @@ static void a_rank_killed_while_the_others_wait_is_named_by_all(void **state)
     }
 }
 
+/* In the file store, whose place has another name in each test. */
+static void make_meet_older(const struct place *place, int seconds)
+{
+    char pattern[128];
+    glob_t found;
+    struct stat info;
+    snprintf(pattern, sizeof pattern, "%s/*/meet", place->folder);
+    assert_int_equal(glob(pattern, 0, NULL, &found), 0);
+    assert_int_equal(found.gl_pathc, 1);
+    assert_int_equal(lstat(found.gl_pathv[0], &info), 0);
+    struct utimbuf times = { info.st_mtime - seconds, info.st_mtime - seconds };
+    assert_int_equal(utime(found.gl_pathv[0], &times), 0);
+    globfree(&found);
+}
+
+static void expect_leftover_told(const struct lines *lines, int seconds)
+{
+    int age = -1;
+    for (int i = 0; i < lines->count; i++) {
+        const char *told = strstr(lines->text[i], "rank 0 replaces ");
+        const char *at = told != NULL ? strstr(told, "meet") : NULL;
+        at = at != NULL ? strchr(at, '(') : NULL;
+        if (at != NULL)
+            age = atoi(at + 1);
+    }
+    if (age < seconds || age > seconds + 100)
+        fail_msg("%d lines, a leftover of %d s was said to be of %d s: %s", lines->count, seconds, age,
+                 lines->count > 0 ? lines->text[0] : "");
+}
+
 static void what_a_killed_run_left_behind_is_not_trusted(void **state)
 {
     static const char *const secrets[] = { "a secret of the tests, and no other", "that of a job before",
                                            NULL };
     struct world_rank ranks[3], dead;
+    static struct lines lines;
     (void)state;
     for (int i = 0; i < 3 * (BETWEEN_PROCESSES - 1); i++) {
         const struct kind *kind = &kinds[1 + i / 3];
@@ -520,11 +554,24 @@ static void what_a_killed_run_left_behind_is_not_trusted(void **state)
         (void)world_await_member(&dead, 4, 1);
         world_kill(pid);
         world_kill(other);
+        if (place.folder[0] != '\0') {
+            make_meet_older(&place, 3600);
+            world_init(&dead, 1, place.url, 100);
+            dead.rank = 1;
+            dead.nranks = 3;
+            world_start(&dead); /* nobody comes */
+            world_finish(&dead);
+            expect(&dead, DDL_ETIMEDOUT, 0, 1.1, "/meet (36", " s old) names a run that does not answer");
+        }
+        lines.count = 0;
+        ddl_set_log(keep_line, &lines);
         world_start(&ranks[1]); /* finds the leftovers, and must wait */
         world_start(&ranks[2]);
         world_start(&ranks[0]);
         finish_all(ranks, 3);
+        ddl_set_log(NULL, NULL);
         expect_joined(ranks, 3);
+        expect_leftover_told(&lines, place.folder[0] != '\0' ? 3600 : 0);
         place_close(&place);
     }
 }
