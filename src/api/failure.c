@@ -593,6 +593,10 @@ void ddl_failure_lost(ddl_comm *comm, int peer, int os_errno, const ddl_error *e
     comm->ngone++;
     if (comm->failure.told_by[peer])
         return;
+    if (error != NULL && error->code == DDL_EPEERLOST) {
+        raise_lost(comm, peer, error->text);
+        return;
+    }
     if (error != NULL && (error->code == DDL_ENOMEM || error->code == DDL_ERESOURCE)) {
         ddl_notice own = { .code = error->code, .culprit = comm->rank, .witness = comm->rank };
         char who[160];

@@ -100,6 +100,11 @@ static bool between_frames(const stream *s)
     return s->out == NULL || s->header_sent == 0;
 }
 
+static int index_of(const stream *s)
+{
+    return (int)(s - s->stripes->streams);
+}
+
 static bool has_rest(const stream *s)
 {
     return s->rest.bytes > 0;
@@ -147,9 +152,9 @@ static void fail_to_write(stream *s)
         watch_for(s, false);
     } else if (errno == EBADMSG) {
         DDL_FAIL(&error, DDL_EPROTO, "what TLS does not take: %s", ddl_wire_problem(&s->wire));
-        owner->lost(owner->arg, 0, &error);
+        owner->lost(owner->arg, index_of(s), 0, &error);
     } else {
-        owner->lost(owner->arg, errno, NULL);
+        owner->lost(owner->arg, index_of(s), errno, NULL);
     }
 }
 
@@ -209,6 +214,11 @@ static bool write_in_turns(ddl_stripes *stripes, const ddl_xfer *own)
     }
     stripes->flushing = false;
     return own_left;
+}
+
+int ddl_stripes_count(const ddl_stripes *stripes)
+{
+    return stripes->nstreams;
 }
 
 void ddl_stripes_flush(ddl_stripes *stripes)
@@ -272,7 +282,7 @@ bool ddl_stripes_has_queued(const ddl_stripes *stripes)
 static void lose(stream *s, int os_errno, const ddl_error *error)
 {
     const ddl_stripes_owner *owner = &s->stripes->owner;
-    owner->ended(owner->arg, os_errno, error);
+    owner->ended(owner->arg, index_of(s), os_errno, error);
 }
 
 static void hear_goodbye(stream *s)

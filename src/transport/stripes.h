@@ -32,11 +32,12 @@ typedef struct ddl_stripes_owner {
     ddl_frame (*frame)(void *arg, const ddl_xfer *xfer);
     /* The peer has said goodbye on all of them. */
     void (*left)(void *arg);
-    /* One ended without a goodbye (os_errno 0), broke, or carried what it must not (error is set then). */
-    void (*lost)(void *arg, int os_errno, const ddl_error *error);
+    /* This one, counted from 0, ended without a goodbye (os_errno 0), broke, or carried what it must not
+     * (error is set then). */
+    void (*lost)(void *arg, int which, int os_errno, const ddl_error *error);
     /* Reading came to the end of a connection, or to what cannot be: why may be said on the pair's first one.
      */
-    void (*ended)(void *arg, int os_errno, const ddl_error *error);
+    void (*ended)(void *arg, int which, int os_errno, const ddl_error *error);
     /* Whether something is queued, or unread, may be different now. */
     void (*changed)(void *arg);
     void *arg;
@@ -58,6 +59,9 @@ bool ddl_stripes_send(ddl_stripes *stripes, ddl_xfer *xfer);
  * was begun goes from a copy; false: there is no memory for that, and the pair cannot go on. */
 bool ddl_stripes_cancel_send(ddl_stripes *stripes, const ddl_xfer *xfer);
 void ddl_stripes_cancel_recv(ddl_stripes *stripes, const ddl_xfer *xfer);
+
+/* How many connections there are. */
+int ddl_stripes_count(const ddl_stripes *stripes);
 
 /* Write what the connections take. */
 void ddl_stripes_flush(ddl_stripes *stripes);

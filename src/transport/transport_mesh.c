@@ -1651,11 +1651,35 @@ static void say_last_words(peer_link *link)
         (void)!send_parts(link, &words, 1);
 }
 
-static void link_lost(peer_link *link, int os_errno, const ddl_error *error)
+/* What is known of a peer when the first of several connections with it ends: whichever of them broke, both
+ * sides end them all. */
+static void describe_end(const peer_link *link, int number, int os_errno, ddl_error *error)
 {
+    const int count = 1 + ddl_stripes_count(link->stripes);
+    char reason[96];
+    if (os_errno != 0 && strerror_r(os_errno, reason, sizeof reason) == 0)
+        (void)ddl_error_set(error, DDL_EPEERLOST,
+                            "connection %d of %d broke (%s): its process ended, or its host or the network "
+                            "ended that connection",
+                            number, count, reason);
+    else
+        (void)ddl_error_set(error, DDL_EPEERLOST,
+                            "connection %d of %d was closed by the other end: its process ended, or another "
+                            "of these connections broke",
+                            number, count);
+}
+
+/* The connection of this number, from 1, which is the pair's first. */
+static void connection_lost(peer_link *link, int number, int os_errno, const ddl_error *error)
+{
+    ddl_error one_of_several;
     link_state before = link->state;
     link->state = LINK_LOST;
     link->last_words = before == LINK_OPEN && error != NULL && !link->deaf;
+    if (error == NULL && link->stripes != NULL) {
+        describe_end(link, number, os_errno, &one_of_several);
+        error = &one_of_several;
+    }
     let_go_of_heap(link);
     stop_watching(link);
     note_unread(link);
@@ -1669,6 +1693,11 @@ static void link_lost(peer_link *link, int os_errno, const ddl_error *error)
     /* One of its connections has ended: the peer sees it by the others, where that one does not tell it. */
     ddl_stripes_shut(link->stripes);
     shutdown(link->wire.fd, SHUT_WR);
+}
+
+static void link_lost(peer_link *link, int os_errno, const ddl_error *error)
+{
+    connection_lost(link, 1, os_errno, error);
 }
 
 /* Reading or writing failed. */
@@ -1735,19 +1764,19 @@ static void stripes_left(void *arg)
         leave(link);
 }
 
-static void stripes_lost(void *arg, int os_errno, const ddl_error *error)
+static void stripes_lost(void *arg, int which, int os_errno, const ddl_error *error)
 {
-    link_lost(arg, os_errno, error);
+    connection_lost(arg, which + 2, os_errno, error);
 }
 
 /* What the peer said before it ended, on the first connection, goes before: why, for one. */
-static void stripes_ended(void *arg, int os_errno, const ddl_error *error)
+static void stripes_ended(void *arg, int which, int os_errno, const ddl_error *error)
 {
     peer_link *link = arg;
     if (link->state == LINK_OPEN)
         read_to_the_end(link);
     if (link->state == LINK_OPEN || link->state == LINK_LEAVING)
-        link_lost(link, os_errno, error);
+        connection_lost(link, which + 2, os_errno, error);
 }
 
 static void stripes_changed(void *arg)

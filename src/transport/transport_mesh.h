@@ -48,7 +48,8 @@ typedef struct ddl_mesh_owner {
     void (*left)(void *arg, int peer);
     /* The connection to peer ended without a goodbye (os_errno 0: end of file), or carried bytes that are no
      * frames (error is set then). What peer is told during the call it hears in that case, if it can be sent
-     * at once; nothing later. */
+     * at once; nothing later. Where there are several connections, error is set with DDL_EPEERLOST too: the
+     * end of one is the end of all. */
     void (*lost)(void *arg, int peer, int os_errno, const ddl_error *error);
     void *arg;
     /* The rest may be NULL where all pairs are connected at the start. */

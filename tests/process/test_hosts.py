@@ -297,6 +297,8 @@ class TestHosts(unittest.TestCase):
                 for rank, one in enumerate(ranks):
                     record = self.outcome(one)
                     self.assertEqual((record["status"], record["culprit"]), ("DDL_EPEERLOST", 1 - rank), one.story())
+                    self.assertRegex(record["text"], rf"rank {1 - rank} \(pid [0-9]+ on \S+\) 10.77.0.\S+: connection "
+                                                     r"[1-3] of 3 (broke \(|was closed by the other end)")
                     self.assertLess((record["end_ns"] - began) / 1e9, bound(1), record)
                     one.expect("free", "DDL_OK")
                     one.finish(0)

@@ -55,6 +55,7 @@ static void on_lost(void *arg, int peer, int os_errno, const ddl_error *error)
     side *me = arg;
     me->lost++;
     me->lost_code = error != NULL ? error->code : DDL_EPEERLOST;
+    snprintf(me->lost_text, sizeof me->lost_text, "%.299s", error != NULL ? error->text : "");
     if (error == NULL)
         return;
     ddl_notice why = { .code = error->code, .culprit = peer, .witness = 1 - peer };

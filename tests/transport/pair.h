@@ -18,7 +18,8 @@ typedef struct side {
     ddl_heap *heap;
     int heard, told, left, lost;
     bool wants_nothing;
-    ddl_status lost_code; /* of a link that carried nonsense */
+    ddl_status lost_code; /* of a link that carried nonsense, or ended where there are several connections */
+    char lost_text[300];
     ddl_notice notice;
 } side;
 

@@ -133,6 +133,7 @@ static void the_end_of_any_connection_is_the_end_of_the_link_on_both_sides(void 
         for (int rank = 0; rank < 2; rank++) {
             side pair[2];
             int sockets[2];
+            char which[32];
             open_pair(pair, sockets);
             drive(pair, 2);
             shutdown(streams[rank][broken], SHUT_RD); /* the other end sees nothing of it by itself */
@@ -141,7 +142,10 @@ static void the_end_of_any_connection_is_the_end_of_the_link_on_both_sides(void 
                 assert_int_equal(pair[i].left, 0);
                 assert_int_equal(pair[i].lost, 1);
                 assert_int_equal(pair[i].lost_code, DDL_EPEERLOST);
+                assert_non_null(strstr(pair[i].lost_text, "of 4 was closed by the other end"));
             }
+            snprintf(which, sizeof which, "connection %d of 4 ", broken + 2); /* beside the first one */
+            assert_non_null(strstr(pair[rank].lost_text, which));
             close_pair(pair);
         }
 }
