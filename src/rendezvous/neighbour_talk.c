@@ -18,8 +18,9 @@ ddl_status ddl_neighbour_lost(const ddl_roster *roster, const ddl_wire wires[], 
                      (int)roster->members[rank].pid, ddl_wire_problem(&wires[rank]));
         err->os_errno = os_errno;
     } else {
-        status = DDL_FAIL_OS(err, DDL_EPEERLOST, os_errno, "rank %d on %s[%d] ended while its neighbours met",
-                             rank, roster->members[rank].host, (int)roster->members[rank].pid);
+        status = DDL_FAIL_OS(err, DDL_EPEERLOST, os_errno,
+                             "rank %d on %s[%d] ended while its neighbours met (see its output)", rank,
+                             roster->members[rank].host, (int)roster->members[rank].pid);
     }
     err->culprit = rank;
     return status;

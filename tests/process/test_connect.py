@@ -156,6 +156,25 @@ class Failing(Connecting):
             self.assert_gone_bad(rank)
             rank.finish(0)
 
+    def test_who_fails_as_neighbours_meet_is_found_by_following_the_names(self):
+        """Rank 4 insists on shared memory and may have none; 1 and 7 are not connected to it, and see others end."""
+        world = self.world()
+        ranks = [world.start(r, "init", **({"DDL_TRANSPORT": "shm", "prefix": ["sh", "-c", 'ulimit -f 0 && exec "$@"', "sh"]}
+                                           if r == 4 else {})) for r in range(NRANKS)]
+        records = [rank.expect("init") for rank in ranks]
+        self.assertIn(records[4]["status"], ("DDL_ERESOURCE", "DDL_EUNSUPPORTED"), records[4])
+        named = {}
+        for r, record in enumerate(records):
+            if r != 4:
+                self.assertEqual(record["status"], "DDL_EPEERLOST", record)
+                self.assertIn("ended while its neighbours met (see its output)", record["text"])
+                named[r] = record["culprit"]
+        for r in named:
+            passed = [r]
+            while passed[-1] != 4:
+                self.assertNotIn(named[passed[-1]], passed, named)
+                passed.append(named[passed[-1]])
+
     def test_a_rank_dies(self):
         """0 waits for 3 alone, whom it has never met; the others are in a barrier, of which 3 is a part too."""
         for victim, waiter in ((3, 0), (0, 3), (8, 2)):
