@@ -3,7 +3,10 @@
 
 #include "base/assert.h"
 
+#include <stddef.h>
 #include <string.h>
+
+enum { LINE_BYTES = 64, HEAD_BYTES = LINE_BYTES - offsetof(ddl_sheet, bytes) }; /* bytes beside the number */
 
 void ddl_board_post(ddl_board *board, uint64_t number, const ddl_signature *signature, const void *bytes,
                     size_t count)
@@ -14,8 +17,13 @@ void ddl_board_post(ddl_board *board, uint64_t number, const ddl_signature *sign
     board->number = number;
     board->unseen = ddl_board_others(board);
     ddl_sheet *sheet = &board->sheets[board->rank][board->posts & 1];
-    if (count > 0)
-        memcpy(sheet->bytes, bytes, count);
+    /* The line of the number last, and all at once: who waits for the number fetches that line again and
+     * again, and each time it has to be fetched back. */
+    size_t head = count < HEAD_BYTES ? count : HEAD_BYTES;
+    if (count > head)
+        memcpy(sheet->bytes + head, (const uint8_t *)bytes + head, count - head);
+    if (head > 0)
+        memcpy(sheet->bytes, bytes, head);
     sheet->signature = *signature;
     atomic_store_explicit(&sheet->number, number, memory_order_release);
 }
