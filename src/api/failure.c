@@ -767,7 +767,7 @@ static void help_naming(ddl_comm *comm)
     const ddl_notice *cause = &comm->failure.cause;
     const ddl_request *request =
         cause->code == DDL_ETIMEDOUT && cause->culprit < 0 ? find_collective(comm, cause->sequence) : NULL;
-    if (request != NULL && request->stage > DDL_VOTE_OPEN)
+    if (request != NULL && ddl_votes_is_stuck(comm, request))
         ddl_votes_raise_stuck(comm, request);
     else if (request != NULL && ddl_backend_waits_for_gpu(&request->task))
         raise_stuck_gpu(comm, request);
@@ -904,7 +904,7 @@ void ddl_failure_tick(ddl_comm *comm, int64_t now_ns)
         if (!comm->failure.failing && now_ns >= request->deadline) {
             if (request->task.signature.collective == DDL_SIGNATURE_FREE)
                 leave_alone(comm, request);
-            else if (request->stage > DDL_VOTE_OPEN)
+            else if (ddl_votes_is_stuck(comm, request))
                 ddl_votes_raise_stuck(comm, request);
             else if (ddl_backend_waits_for_gpu(&request->task))
                 raise_stuck_gpu(comm, request);

@@ -36,6 +36,9 @@ static struct {
     _Atomic(const struct ddl_device_ops *) device_ops; /* NULL: no plugin is loaded */
 } loaded = { .lock = PTHREAD_MUTEX_INITIALIZER };
 
+/* Held while a library for GPUs is loaded, which may take long: for nothing else. Another one. */
+static pthread_mutex_t offload_lock = PTHREAD_MUTEX_INITIALIZER;
+
 /* ---- which memory ---- */
 
 typedef enum memory_kind { MEMORY_HOST, MEMORY_PINNED, MEMORY_DEVICE, MEMORY_MANAGED } memory_kind;
@@ -200,9 +203,9 @@ ddl_status ddl_gpu_find_offload(const struct ddl_offload_ops **ops, ddl_error *e
     } entry = { .object = plugin != NULL ? dlsym(plugin, "ddl_cuda_offload") : NULL };
     if (entry.function == NULL)
         return DDL_FAIL(err, DDL_EUNSUPPORTED, "libddl-cuda.so has no ddl_cuda_offload");
-    pthread_mutex_lock(&loaded.lock);
+    pthread_mutex_lock(&offload_lock);
     const struct ddl_offload_ops *found = entry.function(err);
-    pthread_mutex_unlock(&loaded.lock);
+    pthread_mutex_unlock(&offload_lock);
     if (found == NULL)
         return err->code;
     if (found->interface != DDL_OFFLOAD_INTERFACE)

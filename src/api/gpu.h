@@ -34,7 +34,8 @@ ddl_status ddl_gpu_plugin(const struct ddl_device_ops **ops, ddl_error *err);
 /* The process ends: streams that wait for operations go on. Thread: any. */
 void ddl_gpu_let_go(void);
 
-/* What calls that GPUs perform among themselves need. DDL_EUNSUPPORTED, DDL_EDEVICE: why there is none. */
+/* What calls that GPUs perform among themselves need. May take long: the library is loaded. DDL_EUNSUPPORTED,
+ * DDL_EDEVICE: why there is none. Thread: any. */
 DDL_MUST_USE ddl_status ddl_gpu_find_offload(const struct ddl_offload_ops **ops, ddl_error *err);
 
 /* Whether it is managed memory, as far as the driver can tell. NULL is not. Thread: any. */

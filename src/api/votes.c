@@ -1,6 +1,7 @@
 /* votes.c - words of all ranks on each call, the library's communicator, and calls that it performs. */
 #include "api/votes.h"
 
+#include "api/errand.h"
 #include "api/gpu.h"
 #include "api/issue.h"
 #include "backend/offload.h"
@@ -55,7 +56,8 @@ struct ddl_votes {
     ddl_offload_move *moves;
     const struct ddl_offload_ops *ops;
     ddl_offload *offload;
-    int gpu; /* -1: no call could go there so far */
+    ddl_errand *errand; /* what calls wait for, or NULL */
+    int gpu;            /* -1: no call could go there so far */
     progress progress;
     bool has_id;
     uint8_t id[DDL_OFFLOAD_ID_BYTES];
@@ -116,6 +118,7 @@ void ddl_votes_free(ddl_comm *comm)
     ddl_votes *votes = comm->votes;
     if (votes == NULL)
         return;
+    ddl_errand_leave(votes->errand);
     if (votes->ops != NULL)
         votes->ops->close(votes->offload, CLOSE_MS);
     ddl_free(votes->words);
@@ -123,6 +126,12 @@ void ddl_votes_free(ddl_comm *comm)
     ddl_free(votes->moves);
     ddl_free(votes);
     comm->votes = NULL;
+}
+
+static void end_errand(ddl_votes *votes)
+{
+    ddl_errand_leave(votes->errand);
+    votes->errand = NULL;
 }
 
 /* ---- trouble ---- */
@@ -254,36 +263,42 @@ static bool is_voted_on(const ddl_comm *comm, const ddl_task *task)
     return shape->count > 0 && !ddl_backend_goes_by_board(comm->backend, task);
 }
 
-/* Once: what this rank has to say of itself. */
+/* This rank knows what it has to say of itself. False: not yet, or it never will. */
 static bool introduce(ddl_comm *comm, const ddl_request *request, int gpu)
 {
     ddl_votes *votes = comm->votes;
     ddl_error error;
-    ddl_status status = ddl_gpu_find_offload(&votes->ops, &error);
-    if (status == DDL_OK)
-        status = votes->ops->look_at_gpu(gpu, &votes->facts[comm->rank], &error);
-    if (status != DDL_OK) {
-        raise_own(comm, request, &error);
+    ddl_status status = DDL_OK;
+    if (votes->gpu >= 0)
+        return true;
+    if (votes->errand == NULL && (votes->errand = ddl_errand_look(gpu)) == NULL)
+        status = DDL_FAIL(&error, DDL_ENOMEM, "no memory for NCCL");
+    else if (!ddl_errand_is_done(votes->errand))
         return false;
-    }
-    votes->gpu = gpu;
-    return true;
+    else
+        status = ddl_errand_found(votes->errand, &votes->ops, &votes->facts[comm->rank], &error);
+    end_errand(votes);
+    if (status != DDL_OK)
+        raise_own(comm, request, &error);
+    else
+        votes->gpu = gpu;
+    return status == DDL_OK;
 }
 
-/* Whether this rank can leave it to its GPU, and then does if all do. Managed memory is where the program
- * touches it, and stays with copies. An alltoall in place NCCL does not have, and the order of a stream is
- * kept by copies alone. */
-static bool wants_gpu(ddl_comm *comm, const ddl_request *request)
+/* Whether this rank can leave it to its GPU, and then does if all do; NO_WORD: that is not known yet, or it
+ * has failed. Managed memory is where the program touches it, and stays with copies. An alltoall in place
+ * NCCL does not have, and the order of a stream is kept by copies alone. */
+static word choose_word(ddl_comm *comm, const ddl_request *request)
 {
     ddl_votes *votes = comm->votes;
     const ddl_task *task = &request->task;
     if (task->staging == NULL || task->latch != NULL || ddl_gpu_is_managed(task->in) ||
         ddl_gpu_is_managed(task->out) ||
         (task->algorithm->collective == DDL_COLLECTIVE_ALLTOALL && task->shape.in_place))
-        return false;
-    if (votes->gpu < 0 && !introduce(comm, request, task->staging->gpu))
-        return false;
-    return votes->gpu == task->staging->gpu && take_turn(votes, votes->gpu);
+        return HOST;
+    if (!introduce(comm, request, task->staging->gpu))
+        return NO_WORD;
+    return votes->gpu == task->staging->gpu && take_turn(votes, votes->gpu) ? GPU : HOST;
 }
 
 /* ---- words ---- */
@@ -332,11 +347,11 @@ static void say_next(ddl_comm *comm)
             continue;
         if (request->ballot > votes->ndecided + BESIDE)
             return;
-        bool is_gpu = wants_gpu(comm, request);
-        if (comm->failure.failing)
+        word chosen = choose_word(comm, request);
+        if (chosen == NO_WORD)
             return;
         *word_of(comm, comm->rank, request->ballot) =
-            (spoken){ 2 * request->ballot + is_gpu, request->task.sequence };
+            (spoken){ 2 * request->ballot + (chosen == GPU), request->task.sequence };
         request->stage = DDL_VOTE_OPEN;
         say_word(comm, -1, request->ballot, 0,
                  frame_about(comm, request->task.sequence, &request->task.signature));
@@ -501,13 +516,18 @@ static bool agree(ddl_comm *comm, const ddl_request *request)
     return true;
 }
 
-/* Only now, as the library keeps what it has made for an id until all have met by it. */
+/* Rank 0 names it, only now, as the library keeps what it has made for an id until all have met by it. */
 static ddl_status name_it(ddl_comm *comm, const ddl_request *request, ddl_error *err)
 {
     ddl_votes *votes = comm->votes;
-    if (comm->rank != 0)
+    if (votes->errand == NULL && (votes->errand = ddl_errand_name(votes->ops, votes->gpu)) == NULL)
+        return DDL_FAIL(err, DDL_ENOMEM, "no memory for NCCL");
+    if (!ddl_errand_is_done(votes->errand))
         return DDL_OK;
-    DDL_TRY(votes->ops->make_id(votes->gpu, votes->id, err));
+    ddl_status status = ddl_errand_named(votes->errand, votes->id, err);
+    end_errand(votes);
+    if (status != DDL_OK)
+        return status;
     votes->has_id = true;
     ddl_frame frame = frame_about(comm, request->task.sequence, &request->task.signature);
     frame.piece = WORD_ID;
@@ -536,9 +556,10 @@ static bool make(ddl_comm *comm, const ddl_request *request, bool *moved)
     if (votes->progress == NOT_TRIED) {
         if (!agree(comm, request))
             return false;
-        status = name_it(comm, request, &error);
         votes->progress = AWAITS_ID;
     }
+    if (votes->progress == AWAITS_ID && comm->rank == 0)
+        status = name_it(comm, request, &error);
     if (status == DDL_OK && votes->progress == AWAITS_ID && votes->has_id) {
         votes->progress = MAKING;
         status = votes->ops->open(votes->gpu, votes->id, comm->rank, comm->nranks, &votes->offload, &error);
@@ -715,7 +736,8 @@ bool ddl_votes_progress(ddl_comm *comm)
         return false;
     if (votes->nended < votes->nbegun)
         moved = finish(comm);
-    bool may_go_on = votes->is_heard || moved || votes->progress == MAKING || votes->nended < votes->nbegun;
+    bool may_go_on = votes->is_heard || moved || votes->errand != NULL || votes->progress == MAKING ||
+                     votes->nended < votes->nbegun;
     votes->is_heard = false;
     if (may_go_on && !comm->failure.failing && !ddl_list_empty(&votes->requests)) {
         vote(comm);
@@ -769,19 +791,40 @@ void ddl_votes_visit_pending(const ddl_comm *comm, const ddl_request *request,
             visit(arg, rank, false);
 }
 
+static bool is_on_errand(const ddl_votes *votes)
+{
+    return votes->errand != NULL && !ddl_errand_is_done(votes->errand);
+}
+
+bool ddl_votes_is_stuck(const ddl_comm *comm, const ddl_request *request)
+{
+    return request->stage > DDL_VOTE_OPEN || (request->stage == DDL_VOTE_WAITS && is_on_errand(comm->votes));
+}
+
 void ddl_votes_raise_stuck(ddl_comm *comm, const ddl_request *request)
 {
-    ddl_notice notice = {
-        .code = DDL_EDEVICE, .culprit = -1, .witness = comm->rank, .sequence = request->task.sequence
-    };
+    const ddl_votes *votes = comm->votes;
+    bool is_own = is_on_errand(votes); /* nobody else has a part in that */
+    ddl_notice notice = { .code = DDL_EDEVICE,
+                          .culprit = is_own ? comm->rank : -1,
+                          .witness = comm->rank,
+                          .sequence = request->task.sequence };
     char who[160];
+    ddl_comm_describe(comm, comm->rank, who, sizeof who);
     snprintf(notice.operation, sizeof notice.operation, "%s", ddl_request_operation(request));
-    snprintf(
-        notice.text, sizeof notice.text,
-        "%s: GPU %d: NCCL has not %s within %lld ms (DDL_TIMEOUT), though every rank has called it; does "
-        "a GPU hang, or the network between them? NCCL_DEBUG=INFO tells more",
-        ddl_comm_describe(comm, comm->rank, who, sizeof who), comm->votes->gpu,
-        comm->votes->progress == MADE ? "finished" : "connected all ranks", (long long)request->timeout_ms);
+    if (is_own)
+        snprintf(
+            notice.text, sizeof notice.text,
+            "%s: GPU %d: NCCL has not come up within %lld ms (DDL_TIMEOUT); is what it is loaded from slow, "
+            "or does it hang? NCCL_DEBUG=INFO tells more",
+            who, request->task.staging != NULL ? request->task.staging->gpu : votes->gpu,
+            (long long)request->timeout_ms);
+    else
+        snprintf(notice.text, sizeof notice.text,
+                 "%s: GPU %d: NCCL has not %s within %lld ms (DDL_TIMEOUT), though every rank has called it; "
+                 "does a GPU hang, or the network between them? NCCL_DEBUG=INFO tells more",
+                 who, votes->gpu, votes->progress == MADE ? "finished" : "connected all ranks",
+                 (long long)request->timeout_ms);
     ddl_failure_raise(comm, &notice);
 }
 

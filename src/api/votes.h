@@ -42,7 +42,8 @@ void ddl_votes_tick(ddl_comm *comm, int64_t now_ns);
 void ddl_votes_visit_pending(const ddl_comm *comm, const ddl_request *request,
                              void (*visit)(void *arg, int rank, bool outgoing), void *arg);
 
-/* It has all words, and waits for GPUs: what kept it until its deadline. */
+/* Whether it waits for the library or GPUs, and for no rank; and then: what kept it until its deadline. */
+bool ddl_votes_is_stuck(const ddl_comm *comm, const ddl_request *request);
 void ddl_votes_raise_stuck(ddl_comm *comm, const ddl_request *request);
 
 /* The communicator has failed, or the process exits: stop what GPUs do. */

@@ -58,12 +58,13 @@ typedef struct ddl_offload_call {
  * there, or too old; DDL_ENOMEM. */
 struct ddl_offload_ops {
     uint32_t interface; /* DDL_OFFLOAD_INTERFACE of the build; first, for ever */
-    /* gpu: as this process numbers them. May take a while. */
+    /* gpu: as this process numbers them. May take a while. Thread: any, as for make_id. */
     ddl_status (*look_at_gpu)(int gpu, ddl_offload_facts *facts, ddl_error *err);
     /* What names a new communicator, to be told to its other ranks; they have to open it, as something waits
      * for them. May take a while. */
     ddl_status (*make_id)(int gpu, uint8_t id[DDL_OFFLOAD_ID_BYTES], ddl_error *err);
-    /* Begin to meet the others. */
+    /* Begin to meet the others. Not by a thread that ends before they have met: some versions of NCCL keep
+     * what is begun here in memory of the thread. */
     ddl_status (*open)(int gpu, const uint8_t id[DDL_OFFLOAD_ID_BYTES], int rank, int nranks,
                        ddl_offload **offload, ddl_error *err);
     /* *is_open: it has met them. On failure, *is_others: another rank's part has failed, as far as the

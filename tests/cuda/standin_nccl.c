@@ -19,6 +19,7 @@
  *     stop=300       it stops after so many milliseconds, and has written to its output by then
  *     late=50000     what a call has received gets to its output so many microseconds after others may have
  *                    ended
+ *     gate           finding the version, and then making an id, wait for standin_nccl_let_on
  *     exclusive      calls of the process run one at a time, as where each takes all of a GPU
  *
  * Two ranks on one GPU are refused, but from version 2.30 on with NCCL_MULTI_RANK_GPU_ENABLE.
@@ -42,7 +43,14 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { RANKS_AT_MOST = 32, TYPES = 10, ID_BYTES = 128, MAGIC = (int)0xcafebeef, SHARES_GPUS = 23000 };
+enum {
+    RANKS_AT_MOST = 32,
+    TYPES = 10,
+    ID_BYTES = 128,
+    MAGIC = (int)0xcafebeef,
+    SHARES_GPUS = 23000,
+    GATE_MS = 60000
+};
 
 /* As in NCCL's documentation. */
 typedef enum outcome {
@@ -119,7 +127,8 @@ static struct {
     pthread_mutex_t lock;
     bool is_read;
     long version, delay, fail, break_, remote, hang, die, stop, late, calls;
-    bool init_fails, init_hangs, has_no_id, stuck, exclusive;
+    bool init_fails, init_hangs, has_no_id, stuck, exclusive, has_gate;
+    atomic_int ncame, nlet_on; /* at the gate, and from there */
     pthread_mutex_t gpu;
 } nccl = { .lock = PTHREAD_MUTEX_INITIALIZER, .version = 22703, .gpu = PTHREAD_MUTEX_INITIALIZER };
 
@@ -145,6 +154,7 @@ static void read_words(const char *words)
         nccl.init_hangs = nccl.init_hangs || strncmp(word, "init=hang", 9) == 0;
         nccl.has_no_id = nccl.has_no_id || strncmp(word, "init=id", 7) == 0;
         nccl.stuck = nccl.stuck || strncmp(word, "stuck", 5) == 0;
+        nccl.has_gate = nccl.has_gate || strncmp(word, "gate", 4) == 0;
         nccl.exclusive = nccl.exclusive || strncmp(word, "exclusive", 9) == 0;
     }
 }
@@ -175,9 +185,41 @@ static void nap(long us)
     __VA_ARGS__;    \
     __VA_ARGS__
 
+static void need_quiet_thread(void)
+{
+    sigset_t blocked;
+    if (pthread_sigmask(SIG_SETMASK, NULL, &blocked) != 0 || sigismember(&blocked, SIGUSR1) != 1)
+        abort();
+}
+
+/* Whoever has the baton would keep it here. */
+static void wait_at_gate(void)
+{
+    if (!nccl.has_gate)
+        return;
+    need_quiet_thread();
+    int place = atomic_fetch_add(&nccl.ncame, 1);
+    for (int ms = 0; atomic_load(&nccl.nlet_on) <= place; ms++) {
+        if (ms == GATE_MS)
+            abort();
+        nap(1000);
+    }
+}
+
+EXPORT(int standin_nccl_came(void))
+{
+    return atomic_load(&nccl.ncame);
+}
+
+EXPORT(void standin_nccl_let_on(void))
+{
+    atomic_fetch_add(&nccl.nlet_on, 1);
+}
+
 EXPORT(outcome ncclGetVersion(int *version))
 {
     set_up();
+    wait_at_gate();
     *version = (int)nccl.version;
     return SUCCESS;
 }
@@ -238,6 +280,7 @@ static void forget_at_exit(const unique_id *made)
 EXPORT(outcome ncclGetUniqueId(unique_id *made))
 {
     set_up();
+    wait_at_gate();
     if (nccl.has_no_id)
         return SYSTEM_ERROR;
     const char *folder = getenv("TMPDIR");
@@ -362,13 +405,6 @@ static void destroy(struct comm *comm)
     if (comm->shared != NULL && comm->shared != MAP_FAILED)
         munmap(comm->shared, sizeof *comm->shared);
     free(comm);
-}
-
-static void need_quiet_thread(void)
-{
-    sigset_t blocked;
-    if (pthread_sigmask(SIG_SETMASK, NULL, &blocked) != 0 || sigismember(&blocked, SIGUSR1) != 1)
-        abort();
 }
 
 EXPORT(outcome ncclCommFinalize(struct comm *comm))

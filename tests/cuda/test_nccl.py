@@ -143,6 +143,12 @@ class Choice(Calls):
     def test_the_environment_says_that_nccl_blocks(self):
         self.refused(r"rank 1 \(.*\): NCCL_COMM_BLOCKING=1 ", 1, own={1: {"NCCL_COMM_BLOCKING": "1"}, 0: {"NCCL_COMM_BLOCKING": "0"}})
 
+    @unittest.skipUnless(os.environ.get("DDL_TEST_FAILPOINTS") == "1", "built without failpoints")
+    def test_no_thread_for_what_takes_long(self):
+        records, lines = self.run_world(2, own={0: {"DDL_FAILPOINTS": "api.thread"}})
+        self.assert_all(records, "DDL_OK", -1)
+        self.assert_uses(lines, True)
+
     def test_there_is_no_id(self):
         self.refused(r"rank 0 \(.*\): GPU 0: NCCL 2\.27\.3: ncclGetUniqueId: unhandled system error", 0,
                      DDL_STANDIN_NCCL_0="init=id")
@@ -291,6 +297,13 @@ class Situations(unittest.TestCase):
             self.assert_exact(rank, "again")
         self.end(ranks, uses=2)
 
+    def test_a_part_goes_on_while_nccl_comes_up(self):
+        ranks = self.play("beside", 2, DDL_STANDIN_NCCL="gate")
+        for event in ("beside", "beside", "reduce"):
+            for rank in ranks:
+                self.assert_exact(rank, event)
+        self.end(ranks, uses=1)
+
     def test_managed_memory_is_copied(self):
         ranks = self.play("managed", 2)
         for rank in ranks:
@@ -308,10 +321,13 @@ class Situations(unittest.TestCase):
 
 class Deadlines(Calls):
     def test_what_hangs_ends_at_the_deadline(self):
-        # At the same time, as each takes as long as its deadline. The last one: what is aborted does not stop.
+        # At the same time, as each takes as long as its deadline. The third: what is aborted does not stop. The last:
+        # NCCL does not come up.
         cases = [({"DDL_STANDIN_NCCL_1": "hang=3"}, "NCCL has not finished within"),
                  ({"DDL_STANDIN_NCCL_1": "init=hang"}, "NCCL has not connected all ranks within"),
-                 ({"DDL_STANDIN_NCCL_1": "hang=4", "DDL_STANDIN_NCCL_0": "stuck"}, "NCCL has not finished within")]
+                 ({"DDL_STANDIN_NCCL_1": "hang=4", "DDL_STANDIN_NCCL_0": "stuck"}, "NCCL has not finished within"),
+                 ({"DDL_STANDIN_NCCL_1": "gate"}, "NCCL has not come up within")]
+        culprits = [-1, -1, -1, 1]
         ended = {}
 
         def run(case):
@@ -322,9 +338,9 @@ class Deadlines(Calls):
             thread.start()
         for thread in threads:
             thread.join()
-        self.assertEqual(sorted(ended), [0, 1, 2])  # others have raised, and were printed
+        self.assertEqual(sorted(ended), list(range(len(cases))))  # others have raised, and were printed
         for case, (records, lines) in ended.items():
-            self.assert_all(records, "DDL_EDEVICE", -1, f"{cases[case][1]} {LIMIT_MS} ms", "GPU")
+            self.assert_all(records, "DDL_EDEVICE", culprits[case], f"{cases[case][1]} {LIMIT_MS} ms", "GPU")
             self.assertEqual("NCCL does not stop" in lines[0], case == 2, lines[0])
             self.assertEqual("may still write to the buffers" in records[0]["text"], case == 2, records[0])
 

@@ -1,0 +1,34 @@
+/*
+ * errand.h - what takes long before the first call can go to GPUs, done by a thread of its own.
+ *
+ * Finding the library may mean loading hundreds of megabytes, and it looks at networks before it names a
+ * communicator; whoever has the baton must not wait for that. The thread touches nothing but the errand. So
+ * a communicator that has failed, or is freed, leaves its errand, and the process may end meanwhile.
+ */
+#ifndef DDL_API_ERRAND_H
+#define DDL_API_ERRAND_H
+
+#include "backend/offload.h"
+
+typedef struct ddl_errand ddl_errand;
+
+/* Find the library, and what it says of a GPU. NULL: no memory. */
+ddl_errand *ddl_errand_look(int gpu);
+
+/* Make what names a communicator. NULL: no memory. */
+ddl_errand *ddl_errand_name(const struct ddl_offload_ops *ops, int gpu);
+
+bool ddl_errand_is_done(const ddl_errand *errand);
+
+/* What it has found, once it is done. As ddl_gpu_find_offload and ddl_offload_ops.look_at_gpu. */
+DDL_MUST_USE ddl_status ddl_errand_found(const ddl_errand *errand, const struct ddl_offload_ops **ops,
+                                         ddl_offload_facts *facts, ddl_error *err);
+
+/* What it has made, once it is done. As ddl_offload_ops.make_id. */
+DDL_MUST_USE ddl_status ddl_errand_named(const ddl_errand *errand, uint8_t id[DDL_OFFLOAD_ID_BYTES],
+                                         ddl_error *err);
+
+/* Done or not: it is not looked at again. NULL is fine. */
+void ddl_errand_leave(ddl_errand *errand);
+
+#endif
