@@ -1,7 +1,8 @@
 /*
  * nccl_rank - a rank with buffers on a GPU of its own, for tests of what goes to NCCL: nccl_rank DRIVER WHAT
  *
- * Tells in lines of JSON how its calls ended, and whether their results were exact. WHAT is a row of the
+ * Tells in lines of JSON how its calls ended, whether their results were exact, and the time since the line
+ * before. WHAT is a row of the
  * table below.
  */
 #include "../conformance/gpu_memory.h"
@@ -23,11 +24,17 @@ static int rank, nranks;
 
 static void tell(const char *event, ddl_status status, bool exact)
 {
+    static struct timespec before;
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    long ms = (now.tv_sec - before.tv_sec) * 1000 + (now.tv_nsec - before.tv_nsec) / 1000000;
     const ddl_error *error = ddl_last_error();
-    printf("{\"event\": \"%s\", \"status\": \"%s\", \"culprit\": %d, \"text\": \"%s\", \"exact\": %s}\n",
+    printf("{\"event\": \"%s\", \"status\": \"%s\", \"culprit\": %d, \"text\": \"%s\", \"exact\": %s, "
+           "\"ms\": %ld}\n",
            event, ddl_status_name(status), status != DDL_OK ? error->culprit : -1,
-           status != DDL_OK ? error->text : "", exact ? "true" : "false");
+           status != DDL_OK ? error->text : "", exact ? "true" : "false", ms);
     fflush(stdout);
+    before = now;
 }
 
 static void *need(void *memory)
