@@ -20,7 +20,7 @@
 enum { CALLS = 301, WARM = 20, SMALL = 1000 };
 
 /* As in nccl.h. */
-enum { NCCL_FLOAT32 = 7, NCCL_SUM = 0, NCCL_INVALID_USAGE = 5 };
+enum { NCCL_FLOAT32 = 7, NCCL_SUM = 0 };
 typedef struct nccl_id {
     char bytes[128];
 } nccl_id;
@@ -88,21 +88,31 @@ typedef struct bench {
     void *comm, *stream, *in, *out;
 } bench;
 
-/* NULL: NCCL does not take these ranks. */
-static void *open_comm(ddl_comm *world)
+/* *comm: NULL where NCCL does not take these ranks, on all of them; why not, on one at least. */
+static int open_comm(ddl_comm *world, void **comm)
 {
     nccl_id id;
-    void *comm = NULL;
     memset(&id, 0, sizeof id);
     gpu_memory_enter();
     if (ddl_rank(world) == 0)
         nccl_must(nccl.make_id(&id), "ncclGetUniqueId");
     must(ddl_broadcast(&id, sizeof id, DDL_UINT8, 0, world, NULL) == DDL_OK, "telling the id");
-    int result = nccl.open(&comm, ddl_size(world), id, ddl_rank(world));
-    if (result != NCCL_INVALID_USAGE)
+    int result = nccl.open(comm, ddl_size(world), id, ddl_rank(world));
+    if (ddl_size(world) == 1)
         nccl_must(result, "ncclCommInitRank");
     gpu_memory_leave(0);
-    return result == 0 ? comm : NULL;
+    int worst = result;
+    must(ddl_allreduce(&worst, &worst, 1, DDL_INT32, DDL_MAX, world, NULL) == DDL_OK, "comparing");
+    if (worst != 0)
+        *comm = NULL;
+    return worst;
+}
+
+/* For who reads what there is of the output of a program that hangs. */
+static void say(const bench *b, const char *what)
+{
+    if (ddl_rank(b->world) == 0)
+        fprintf(stderr, "nccl_bench: %s\n", what);
 }
 
 static void by_nccl(const bench *b, size_t count)
@@ -190,17 +200,20 @@ int main(int argc, char **argv)
     for (size_t i = 0; i < bytes / sizeof *ones; i++)
         ones[i] = 1;
     must(gpu_memory_write(b.in, ones, bytes), "writing");
-    b.comm = open_comm(b.world);
+    int refused = open_comm(b.world, &b.comm);
+    if (refused == 0)
+        say(&b, "NCCL has connected the ranks");
     bool tells = ddl_rank(b.world) == 0;
     if (tells)
         printf("{\"ranks\": %d, \"version\": %d, ", ddl_size(b.world), version);
-    if (b.comm == NULL) {
+    if (refused != 0) {
         if (tells)
-            printf("\"refused\": \"%s\"}\n", nccl.text(NCCL_INVALID_USAGE));
+            printf("\"refused\": \"%s\"}\n", nccl.text(refused));
     } else if (ddl_size(b.world) == 1) {
         measure_alone(&b);
     } else {
         double alone = speed(&b, by_nccl, bytes, rounds);
+        say(&b, "NCCL is done by itself");
         must(gpu_memory_write(b.out, ones, bytes), "writing");
         double with_ddl = speed(&b, by_ddl, bytes, rounds);
         must(gpu_memory_read(ones, b.out, bytes), "reading");

@@ -153,17 +153,36 @@ class GpuCheck(GpuTest):
                 self.assertIn(words, done.stdout.decode())
                 self.assertNotIn("Traceback", done.stdout.decode())
 
-    def test_all_its_rows_run_where_there_are_gpus(self):
+    def check(self, code, *arguments, **environment):
+        """What it says over the stand-ins, in lines."""
         build = os.path.dirname(os.path.dirname(os.path.dirname(DRIVER)))
-        done = subprocess.run([sys.executable, GPU_CHECK, "--stand-in", "--build", build], env=self.environment({"DDL_STANDIN": "gpus=2"}),
+        done = subprocess.run([sys.executable, GPU_CHECK, "--stand-in", "--build", build, *arguments], env=self.environment(environment),
                               stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=150)
         said = done.stdout.decode()
-        self.assertEqual(done.returncode, 0, said)
-        rows = [line.split("  ")[0] for line in said.splitlines() if " ok " in line]
+        self.assertEqual(done.returncode, code, said)
+        return said.splitlines()
+
+    def rows(self, said, result):
+        return [line[:44].strip() for line in said if line[44:53].strip() == result]
+
+    def test_all_its_rows_run_where_there_are_gpus(self):
+        said = self.check(0, DDL_STANDIN="gpus=2")
+        rows = self.rows(said, "ok")
         for row in ("collectives, 4 ranks, one GPU, auto", "streams", "measure, 2 ranks", "example gradients_gpu, 2 processes", "NCCL alone",
                     "NCCL, 2 ranks, 2 GPUs", "collectives by NCCL, 2 ranks, 2 GPUs"):
             self.assertIn(row, rows, said)
-        self.assertIn("0 failed, 1 could not be run", said)  # compute-sanitizer
+        judged = self.rows(said, "met") + self.rows(said, "MISSED")
+        for goal in ("allreduce of 4 MiB, device memory", "host time of a call in a stream", "a small allreduce by a rank alone",
+                     "the same begun in a stream"):
+            self.assertIn(goal, judged, said)
+        self.assertIn("0 failed, 1 could not be run", said[-1])  # compute-sanitizer
+
+    def test_nccl_that_does_not_take_two_ranks_on_a_gpu_is_told(self):
+        for own, words in (({}, "invalid usage"), ({"DDL_STANDIN_NCCL_1": "init=hang"}, "it has not connected them after 1 s")):
+            with self.subTest(words):
+                said = self.check(0, "--nccl-only", "--nccl-s", "1", DDL_STANDIN="gpus=1", **own)
+                self.assertEqual(self.rows(said, "skipped"), ["NCCL, 2 ranks, one GPU", "collectives by NCCL, 2 ranks, one GPU"], said)
+                self.assertIn("NCCL 2.27.3 does not take several ranks on one GPU (%s)" % words, "".join(said))
 
 
 if __name__ == "__main__":
