@@ -116,14 +116,37 @@ static ddl_status wait_for_stream(ddl_comm *comm, const ddl_call *call, ddl_erro
     return DDL_OK;
 }
 
+/* Whoever waits for a request finds the copy made. */
+static ddl_status copy_alone(ddl_comm *comm, const ddl_call *call, bool has_request, ddl_error *err)
+{
+    if (comm->has_stream && !has_request)
+        return copy_along(comm, call, err);
+    if (comm->has_stream)
+        DDL_TRY(wait_for_stream(comm, call, err));
+    return copy_now(comm, call, err);
+}
+
+/* Of what is done. */
+static ddl_status give_request(ddl_comm *comm, const ddl_call *call, ddl_request **handle)
+{
+    ddl_request *request = ddl_request_take(comm->pool);
+    if (request == NULL)
+        return ddl_last_error_set(DDL_ENOMEM, comm->rank, ddl_collective_name(call->collective),
+                                  "no memory for a request");
+    request->comm = comm;
+    ddl_request_end(request);
+    *handle = request;
+    return DDL_OK;
+}
+
 static ddl_status issue_alone(ddl_comm *comm, ddl_call *call, ddl_request **handle)
 {
     ddl_error error;
     ddl_status status = DDL_OK;
-    if (!comm->failure.failed && handle == NULL && is_only_copied(call)) {
-        status = comm->has_stream ? copy_along(comm, call, &error) : copy_now(comm, call, &error);
+    if (!comm->failure.failed && is_only_copied(call)) {
+        status = copy_alone(comm, call, handle != NULL, &error);
         if (status == DDL_OK)
-            return DDL_OK;
+            return handle != NULL ? give_request(comm, call, handle) : DDL_OK;
     } else if (!comm->failure.failed && comm->has_stream) {
         status = wait_for_stream(comm, call, &error);
     }

@@ -73,6 +73,14 @@ static void a_rank_alone_copies(void **state)
     assert_floats(out, MANY, 3, 1);
     assert_int_equal(ddl_allreduce(in, in, MANY, DDL_FLOAT32, DDL_SUM, alone, NULL), DDL_OK);
     assert_floats(in, MANY, 3, 1);
+    unsigned long before = gpu_memory_created(); /* and no pinned memory is */
+    void *again = device_floats(MANY, 5);
+    ddl_request *request = NULL;
+    assert_int_equal(ddl_allreduce(again, out, MANY, DDL_FLOAT32, DDL_SUM, alone, &request), DDL_OK);
+    assert_int_equal(ddl_wait(&request), DDL_OK);
+    assert_floats(out, MANY, 5, 1);
+    assert_int_equal(gpu_memory_created(), before);
+    gpu_memory_free(again);
     gpu_memory_free(in);
     gpu_memory_free(out);
 }
