@@ -24,16 +24,6 @@ void ddl_lane_open(ddl_lane_end *end, void *memory, size_t capacity)
     *end = (ddl_lane_end){ .lane = memory, .capacity = capacity };
 }
 
-void ddl_lane_say_pulls(ddl_lane_end *end)
-{
-    atomic_store_explicit(&end->lane->pulls, 1, memory_order_relaxed);
-}
-
-bool ddl_lane_pulls(const ddl_lane_end *end)
-{
-    return atomic_load_explicit(&end->lane->pulls, memory_order_relaxed) != 0;
-}
-
 void ddl_lane_withdraw(ddl_lane_end *end)
 {
     atomic_fetch_add_explicit(&end->lane->withdrawals, 1, memory_order_relaxed);

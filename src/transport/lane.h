@@ -27,7 +27,6 @@ typedef struct ddl_lane {
     _Atomic(uint32_t) wants_room;            /* the writer waits for room; the reader clears it */
     _Atomic(uint32_t) withdrawals;           /* by the writer */
     _Alignas(128) _Atomic(uint64_t) taken;   /* by the reader */
-    _Atomic(uint32_t) pulls;                 /* the reader can read the memory of the writer, too */
     _Alignas(128) uint8_t bytes[];           /* capacity of them */
 } ddl_lane;
 
@@ -45,10 +44,6 @@ size_t ddl_lane_bytes(size_t capacity);
 
 /* An end of the lane in this memory, aligned to 128, at its start. */
 void ddl_lane_open(ddl_lane_end *end, void *memory, size_t capacity);
-
-/* Reader: say that it can read the memory of the writer. Writer: whether it has. */
-void ddl_lane_say_pulls(ddl_lane_end *end);
-bool ddl_lane_pulls(const ddl_lane_end *end);
 
 /*
  * Writer: from now on what the reader was told about the writer's memory does not hold, before any of that is

@@ -25,8 +25,8 @@ struct pair { /* this rank and another of the host */
     void *heap;   /* the other's; NULL: it has none, or none that is used */
     size_t heap_bytes;
     bool shares_heaps;
-    bool pulls;  /* this rank can read the other's memory */
-    int bell_fd; /* the other's */
+    enum { UNKNOWN, READABLE, UNREADABLE } source; /* the other's memory, for this rank */
+    int bell_fd;                                   /* the other's */
 };
 
 struct ddl_lanes {
@@ -158,18 +158,6 @@ static void map_heap(const ddl_lanes *lanes, struct pair *pair, int memory_fd, s
         pair->heap_bytes = heap_bytes;
 }
 
-/* Whether the process that is known by this number here is the other one, and lets itself be read. */
-static bool can_read(const ddl_lanes *lanes, int peer)
-{
-    ddl_error error;
-    const struct control *control = lanes->pairs[peer].memory;
-    uint64_t mark = 0;
-    const struct iovec part = { &mark, sizeof mark };
-    return ddl_local_read(lanes->roster->members[peer].pid, control->mark_address, &part, 1, &error) ==
-               DDL_OK &&
-           mark == control->mark;
-}
-
 ddl_status ddl_lanes_join(ddl_lanes *lanes, int peer, int memory_fd, int bell_fd, ddl_error *err)
 {
     struct pair *pair = &lanes->pairs[peer];
@@ -190,9 +178,6 @@ ddl_status ddl_lanes_join(ddl_lanes *lanes, int peer, int memory_fd, int bell_fd
     ddl_lane_open(&pair->in, lane_at(lanes, lanes->memory, roster->local_rank_of[peer]), lanes->capacity);
     ddl_lane_open(&pair->out, lane_at(lanes, pair->memory, roster->local_rank_of[roster->rank]),
                   lanes->capacity);
-    pair->pulls = can_read(lanes, peer);
-    if (pair->pulls)
-        ddl_lane_say_pulls(&pair->in);
     return DDL_OK;
 }
 
@@ -236,15 +221,33 @@ ddl_lane_end *ddl_lanes_in(ddl_lanes *lanes, int peer)
     return &lanes->pairs[peer].in;
 }
 
-bool ddl_lanes_can_pull(const ddl_lanes *lanes, int peer)
+/* Whether the process that is known by this number here is the other one, and lets itself be read. */
+static bool can_read(const ddl_lanes *lanes, int peer)
 {
-    return lanes->pairs[peer].pulls;
+    ddl_error error;
+    const struct control *control = lanes->pairs[peer].memory;
+    uint64_t mark = 0;
+    const struct iovec part = { &mark, sizeof mark };
+    return ddl_local_read(lanes->roster->members[peer].pid, control->mark_address, &part, 1, &error) ==
+               DDL_OK &&
+           mark == control->mark;
 }
 
-ddl_status ddl_lanes_pull(const ddl_lanes *lanes, int peer, uint64_t address, const struct iovec parts[],
-                          int count, ddl_error *err)
+bool ddl_lanes_can_pull(ddl_lanes *lanes, int peer)
 {
-    return ddl_local_read(lanes->roster->members[peer].pid, address, parts, count, err);
+    struct pair *pair = &lanes->pairs[peer];
+    if (pair->source == UNKNOWN)
+        pair->source = can_read(lanes, peer) ? READABLE : UNREADABLE;
+    return pair->source == READABLE;
+}
+
+bool ddl_lanes_pull(ddl_lanes *lanes, int peer, uint64_t address, const struct iovec parts[], int count)
+{
+    ddl_error error;
+    bool read = ddl_local_read(lanes->roster->members[peer].pid, address, parts, count, &error) == DDL_OK;
+    if (!read)
+        lanes->pairs[peer].source = UNREADABLE;
+    return read;
 }
 
 void *ddl_lanes_room(ddl_lanes *lanes, int rank)

@@ -45,11 +45,12 @@ bool ddl_lanes_reach(const ddl_lanes *lanes, int peer);
 ddl_lane_end *ddl_lanes_out(ddl_lanes *lanes, int peer);
 ddl_lane_end *ddl_lanes_in(ddl_lanes *lanes, int peer);
 
-/* Whether this rank could read the memory of a peer that is reached when they joined; and copy from an
- * address there into these parts, one after the other. DDL_ERESOURCE: it cannot be read (local.h). */
-bool ddl_lanes_can_pull(const ddl_lanes *lanes, int peer);
-DDL_MUST_USE ddl_status ddl_lanes_pull(const ddl_lanes *lanes, int peer, uint64_t address,
-                                       const struct iovec parts[], int count, ddl_error *err);
+/* Whether this rank can read the memory of a peer that is reached: found out when first asked. */
+bool ddl_lanes_can_pull(ddl_lanes *lanes, int peer);
+
+/* Copy from an address there into these parts, one after the other. False: not all of it could be read;
+ * nothing can be from now on. */
+bool ddl_lanes_pull(ddl_lanes *lanes, int peer, uint64_t address, const struct iovec parts[], int count);
 
 /* The room in the memory of a rank that is reached, or of this one. All ranks have as much. Zero at first,
  * and no memory is used where nobody touches it. */

@@ -83,8 +83,6 @@ typedef struct peer_link {
     bool shares_heaps;
     uint8_t *heap; /* the peer's */
     size_t heap_bytes;
-    bool pulls;  /* this rank reads the peer's memory */
-    bool pulled; /* the peer may read this rank's */
     link_state state;
     uv_poll_t poll;
     bool poll_open, wants_writable;
@@ -676,13 +674,18 @@ static void take_later(peer_link *link, ddl_xfer *xfer, const ddl_frame_place *p
 /* ---- messages that are read at their source ---- */
 
 /*
- * A receiver that would read such a message gives no grant by itself: it waits for the source, or for a
- * question if there is none to tell. So a sender says one or the other wherever the peer might wait.
+ * A receiver that reads such a message gives no grant by itself: it waits for the source, or for a question
+ * if there is none to tell. So a sender says one or the other wherever the peer might wait.
  */
-static bool is_pulled(const peer_link *link, const ddl_xfer *xfer, bool possible)
+static bool may_be_pulled(const peer_link *link, const ddl_xfer *xfer)
 {
-    return possible && xfer->pulls && xfer->bytes >= link->mesh->pull_bytes &&
+    return link->in != NULL && xfer->pulls && xfer->bytes >= link->mesh->pull_bytes &&
            xfer->bytes > DDL_FRAME_EAGER_LIMIT;
+}
+
+static bool is_pulled(const peer_link *link, const ddl_xfer *xfer)
+{
+    return may_be_pulled(link, xfer) && ddl_lanes_can_pull(link->mesh->lanes, link->peer);
 }
 
 static ddl_frame_place source_of(const peer_link *link, const ddl_xfer *xfer)
@@ -746,7 +749,7 @@ static bool mesh_send(ddl_transport *transport, ddl_xfer *xfer)
     bool offered = !small && find_place(link, xfer, &place);
     if (granted == DDL_FRAME_GRANT && !offered)
         return send_granted(link, xfer);
-    bool lends = is_pulled(link, xfer, link->pulled), asked = small || lends;
+    bool lends = may_be_pulled(link, xfer), asked = small || lends;
     bool lent = lends && !offered && xfer->part[1].bytes == 0;
     if (offered) {
         queue_place(link, xfer, DDL_FRAME_OFFER, &place);
@@ -822,10 +825,10 @@ static void invite(peer_link *link, ddl_xfer *xfer, const early *said)
     } else if (type == DDL_FRAME_OFFER) {
         take_later(link, xfer, &said->place);
         return;
-    } else if (type == DDL_FRAME_SOURCE && is_pulled(link, xfer, link->pulls)) {
+    } else if (type == DDL_FRAME_SOURCE && is_pulled(link, xfer)) {
         pull_later(link, xfer, &said->place);
         return;
-    } else if (type != 0 || !is_pulled(link, xfer, link->pulls)) {
+    } else if (type != 0 || !is_pulled(link, xfer)) {
         queue_grant(link, xfer);
     }
     await_message(link, xfer);
@@ -1177,19 +1180,16 @@ static void take_pages(peer_link *link, ddl_xfer *xfer)
  * lane, and so has everything after it; so has what was read while the sender withdrew something. */
 static void pull(peer_link *link, ddl_xfer *xfer)
 {
-    ddl_error error;
     struct iovec parts[2];
     int count = ddl_moving_parts_between(xfer, 0, xfer->bytes, parts, 0);
-    bool read =
-        ddl_lanes_pull(link->mesh->lanes, link->peer, (uintptr_t)xfer->pages, parts, count, &error) == DDL_OK;
-    if (read && ddl_lane_withdrawals(link->in) == xfer->withdrawals) {
+    if (ddl_lanes_pull(link->mesh->lanes, link->peer, (uintptr_t)xfer->pages, parts, count) &&
+        ddl_lane_withdrawals(link->in) == xfer->withdrawals) {
         ddl_frame taken = frame_of(xfer, DDL_FRAME_TAKEN);
         queue_control(link, &taken, NULL);
         xfer->state = IDLE;
         xfer->done(xfer);
         return;
     }
-    link->pulls = link->pulls && read;
     queue_grant(link, xfer); /* in vain, if it is this one that was withdrawn */
     await_message(link, xfer);
 }
@@ -2142,8 +2142,6 @@ ddl_status ddl_mesh_create(int rank, int nranks, const ddl_wire wires[], ddl_lan
             link->out = ddl_lanes_out(lanes, peer);
             link->shares_heaps = ddl_lanes_share_heaps(lanes, peer);
             link->heap = ddl_lanes_heap(lanes, peer, &link->heap_bytes);
-            link->pulls = ddl_lanes_can_pull(lanes, peer);
-            link->pulled = ddl_lane_pulls(link->out);
             by_lane[mesh->nby_lane++] = link;
             ddl_tls_socket_destroy(link->wire.tls); /* of which only the end is of interest from now on */
             link->wire.tls = NULL;

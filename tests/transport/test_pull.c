@@ -129,7 +129,7 @@ static void what_cannot_be_read_comes_through_the_lane(void **state)
         side pair[2];
         message out[3], in[3];
         open_pulling(pair);
-        ddl_failpoint_arm("io.read_process:1"); /* the first time only: nobody tries again */
+        ddl_failpoint_arm("io.read_process:2"); /* after the first look, and only once: nobody tries again */
         for (uint64_t k = 0; k < 2; k++) {
             prepare_both(&out[k], &in[k], k + 1, MIB, MIB);
             post_both(pair, &out[k], &in[k], (turn)i);
@@ -154,11 +154,11 @@ static void who_may_not_read_from_the_start_is_sent_all(void **state)
     (void)state;
     side pair[2];
     message out, in;
-    ddl_failpoint_arm("io.read_process");
     open_pulling(pair);
-    ddl_failpoint_arm(NULL);
     prepare_both(&out, &in, 1, MIB, MIB);
+    ddl_failpoint_arm("io.read_process");
     post_both(pair, &out, &in, RECV_FIRST);
+    ddl_failpoint_arm(NULL);
     assert_both_end(pair, &out, &in);
     assert_true(in_lane(pair) > MIB);
     close_pair(pair);
