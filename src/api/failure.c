@@ -298,7 +298,7 @@ static void tell_cause(ddl_comm *comm)
 /* Of a mismatch more is known when all ranks have come to the call. */
 static int64_t settle_ms(const ddl_comm *comm, const ddl_notice *notice)
 {
-    if (notice->code == DDL_EPROTO && notice->witness == comm->rank)
+    if (notice->code == DDL_EPROTO && notice->witness == comm->rank && !comm->sparse)
         return 0;
     if (ddl_notice_is_vague(notice))
         return SETTLE_VAGUE_MS;

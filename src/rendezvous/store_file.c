@@ -141,8 +141,9 @@ static int64_t meet_written_ns(const struct store_file *file, const char *refere
     char path[DDL_RECORD_PATH];
     struct stat then, now;
     path_at_place(file, path, "meet");
-    bool known = lstat(path, &then) == 0 && lstat(reference, &now) == 0;
-    return ddl_meet_written_ns(known ? ((int64_t)now.st_mtime - (int64_t)then.st_mtime) * 1000 : -1);
+    bool known = lstat(path, &then) == 0 && lstat(reference, &now) == 0 && then.st_mtime >= 0 &&
+                 then.st_mtime <= now.st_mtime && now.st_mtime < INT64_MAX / 1000;
+    return ddl_meet_written_ns(known ? (int64_t)(now.st_mtime - then.st_mtime) * 1000 : -1);
 }
 
 /* ---- who lives ---- */
@@ -590,14 +591,13 @@ static ddl_status hear_echo(const struct store_file *file, const ddl_meet *meet,
  * asked once only.
  */
 static ddl_status try_enter(struct store_file *file, ddl_meet *meet, uint8_t asked[DDL_RUN_ID_BYTES],
-                            bool *entered, ddl_error *err)
+                            bool *found, bool *entered, ddl_error *err)
 {
     char path[DDL_RECORD_PATH], ask[TOKEN_TEXT + 16];
-    bool found;
     *entered = false;
     refresh(file->place);
-    DDL_TRY(read_meet(file, meet, &found, err));
-    if (!found)
+    DDL_TRY(read_meet(file, meet, found, err));
+    if (!*found)
         return DDL_OK;
     name_run(file, meet->host.run_id);
     if (memcmp(asked, meet->host.run_id, DDL_RUN_ID_BYTES) != 0) {
@@ -640,12 +640,12 @@ static ddl_status find_run(struct store_file *file, const ddl_store_options *opt
     int64_t pause = FIRST_PAUSE_MS, start_ns = ddl_now_ns();
     for (;;) {
         char path[DDL_RECORD_PATH], text[DDL_MEET_SILENT_TEXT];
-        bool entered;
-        DDL_TRY(try_enter(file, &meet, asked, &entered, err));
+        bool found, entered;
+        DDL_TRY(try_enter(file, &meet, asked, &found, &entered, err));
         if (entered)
             break;
         path_at_place(file, path, "meet");
-        const char *silent = meet.host.nranks > 0 ? ddl_meet_tell_silent(path, file->written_ns, text) : "";
+        const char *silent = found ? ddl_meet_tell_silent(path, file->written_ns, text) : "";
         if (ddl_deadline_passed(deadline)) {
             (void)DDL_FAIL(
                 err, DDL_ETIMEDOUT,

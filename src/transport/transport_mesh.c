@@ -688,8 +688,19 @@ static bool is_pulled(const peer_link *link, const ddl_xfer *xfer)
     return may_be_pulled(link, xfer) && ddl_lanes_can_pull(link->mesh->lanes, link->peer);
 }
 
+/* Memory that takes long to come, as that of a file on a server, is to hold up the rank whose it is, not the
+ * one that reads it. */
+static void have_pages(const ddl_mesh *mesh, const ddl_part *part)
+{
+    const volatile uint8_t *data = part->data;
+    for (size_t at = 0; at < part->bytes; at += mesh->page_bytes)
+        (void)data[at];
+    (void)data[part->bytes - 1];
+}
+
 static ddl_frame_place source_of(const peer_link *link, const ddl_xfer *xfer)
 {
+    have_pages(link->mesh, &xfer->part[0]);
     uint64_t withdrawals = ddl_lane_withdrawals(link->out);
     return (ddl_frame_place){ (uintptr_t)xfer->part[0].data, withdrawals << 32 | xfer->bytes };
 }
