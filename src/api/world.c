@@ -23,7 +23,8 @@ enum {
     COPIES_LOOK_MS = 1,
     GPUS_NEAR_MS = 50,
     GPUS_LOOK_MS = 1,
-    LAST_MEETINGS_MS = 500
+    LAST_MEETINGS_MS = 500,
+    LANES_MOST_BYTES = 1 << 30
 };
 
 typedef struct early_notice { /* that a communicator failed which this rank has not made yet */
@@ -539,7 +540,11 @@ static ddl_status make_lanes(ddl_world *world, ddl_wire wires[], ddl_deadline de
     if (roster->local_size_of[roster->rank] == 1)
         return DDL_OK;
     if (world->config.local_transport != DDL_LOCAL_TCP) {
-        ddl_status status = ddl_lanes_create(roster, 2 * DDL_BOARDS * sizeof(ddl_sheet), &world->lanes, err);
+        ddl_cost_model model;
+        DDL_TRY(ddl_cost_model_unpack(roster->costs, roster->ncosts, 1, &model, err));
+        size_t lane_bytes = model.lane_bytes < LANES_MOST_BYTES ? (size_t)model.lane_bytes : LANES_MOST_BYTES;
+        ddl_status status =
+            ddl_lanes_create(roster, 2 * DDL_BOARDS * sizeof(ddl_sheet), lane_bytes, &world->lanes, err);
         if (status != DDL_OK && world->config.local_transport == DDL_LOCAL_SHM)
             return status;
         if (status != DDL_OK && status != DDL_EUNSUPPORTED)

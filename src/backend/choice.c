@@ -11,9 +11,9 @@
 #define SAME 1e-9
 
 const char *const ddl_cost_names[DDL_COST_CONSTANTS] = {
-    "local.latency_ns",  "local.message_ns", "local.byte_ns",     "remote.latency_ns",
-    "remote.message_ns", "remote.byte_ns",   "shared.latency_ns", "shared.message_ns",
-    "shared.byte_ns",    "reduce_ns",        "local.piece_bytes", "local.pull_bytes",
+    "local.latency_ns",  "local.message_ns",  "local.byte_ns",     "remote.latency_ns", "remote.message_ns",
+    "remote.byte_ns",    "shared.latency_ns", "shared.message_ns", "shared.byte_ns",    "reduce_ns",
+    "local.piece_bytes", "local.pull_bytes",  "local.lane_bytes",
 };
 
 ddl_cost_model ddl_cost_model_default(double crowding)
@@ -32,6 +32,7 @@ ddl_cost_model ddl_cost_model_default(double crowding)
         .reduce_ns = 0.02,
         .piece_bytes = DDL_PIECE_BYTES,
         .pull_bytes = DDL_NEVER_PULL,
+        .lane_bytes = 1,
         .crowding = crowding > 1 ? crowding : 1,
     };
 }
@@ -46,6 +47,7 @@ void ddl_cost_model_pack(const ddl_cost_model *model, double constants[DDL_COST_
     constants[3 * DDL_LINK_KINDS] = model->reduce_ns;
     constants[3 * DDL_LINK_KINDS + 1] = model->piece_bytes;
     constants[3 * DDL_LINK_KINDS + 2] = model->pull_bytes;
+    constants[3 * DDL_LINK_KINDS + 3] = model->lane_bytes;
 }
 
 ddl_status ddl_cost_model_unpack(const double constants[], int count, double crowding, ddl_cost_model *model,
@@ -60,6 +62,7 @@ ddl_status ddl_cost_model_unpack(const double constants[], int count, double cro
     *model = (ddl_cost_model){ .reduce_ns = constants[3 * DDL_LINK_KINDS],
                                .piece_bytes = constants[3 * DDL_LINK_KINDS + 1],
                                .pull_bytes = constants[3 * DDL_LINK_KINDS + 2],
+                               .lane_bytes = constants[3 * DDL_LINK_KINDS + 3],
                                .crowding = crowding > 1 ? crowding : 1 };
     for (int kind = 0; kind < DDL_LINK_KINDS; kind++)
         model->links[kind] =

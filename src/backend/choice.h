@@ -30,6 +30,7 @@ typedef struct ddl_cost_model {
     double piece_bytes; /* of the largest message of a piece, inside one host; costs nothing by itself */
     double pull_bytes;  /* inside a host, messages of so many bytes and more are read by the receiver where
                            they lie, where it can, instead of passing through shared memory; likewise */
+    double lane_bytes;  /* of all lanes to a rank together (transport/lanes.h); likewise */
     double crowding;    /* ranks per usable CPU on the fullest host, at least 1: all CPU costs times this */
     double board_bytes; /* that a rank can post for all at once (executor/board.h); 0: links inside the host
                            are local rather than shared, and there is no board */
@@ -37,11 +38,12 @@ typedef struct ddl_cost_model {
 
 /* The constants of a model, all but crowding and board_bytes, as numbers: each above 0 and below
  * DDL_COST_LIMIT. */
-enum { DDL_COST_CONSTANTS = 3 * DDL_LINK_KINDS + 3 };
+enum { DDL_COST_CONSTANTS = 3 * DDL_LINK_KINDS + 4 };
 #define DDL_COST_LIMIT 1e12
 
 /* Names of the constants, in the order in which they travel: "local.latency_ns", ..., "shared.byte_ns",
- * "reduce_ns", "local.piece_bytes", "local.pull_bytes". */
+ * "reduce_ns", "local.piece_bytes", "local.pull_bytes",
+ * "local.lane_bytes". */
 extern const char *const ddl_cost_names[DDL_COST_CONSTANTS];
 
 /* More than a message has. */

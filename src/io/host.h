@@ -33,8 +33,9 @@ DDL_MUST_USE ddl_status ddl_host_random(void *data, size_t bytes, ddl_error *err
  * too, or that is unknown, or this machine lets others mount something. */
 bool ddl_host_keeps(const char *folder);
 
-/* Whether one copy by the kernel from another process is faster than two through memory that both share. */
-bool ddl_host_prefers_one_copy(void);
+/* Whether a line that another core has written takes so long to fetch that it is best passed on in few large
+ * portions, or not at all. */
+bool ddl_host_cores_are_far(void);
 
 /* Bytes of memory in this machine; 0: unknown. */
 uint64_t ddl_host_memory(void);

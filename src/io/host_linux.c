@@ -176,10 +176,10 @@ bool ddl_host_keeps(const char *folder)
     return false;
 }
 
-bool ddl_host_prefers_one_copy(void)
+bool ddl_host_cores_are_far(void)
 {
-    /* The servers of this maker: a line that another core has written takes long there, and passes twice
-     * through shared memory (docs/performance.md). */
+    /* The servers of this maker: 140 ns, and sooner from the last cache than from the other core's own
+     * (docs/performance.md). */
 #if defined(__x86_64__) || defined(__i386__)
     return __builtin_cpu_is("intel") && __builtin_cpu_supports("avx512f");
 #else

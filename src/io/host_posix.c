@@ -53,7 +53,7 @@ bool ddl_host_keeps(const char *folder)
     return false;
 }
 
-bool ddl_host_prefers_one_copy(void)
+bool ddl_host_cores_are_far(void)
 {
     return false; /* nor is there another way */
 }

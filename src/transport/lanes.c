@@ -8,7 +8,7 @@
 
 #include <unistd.h>
 
-enum { PAGE_BYTES = 4096 };
+enum { PAGE_BYTES = 4096, LARGEST_LANE = 2 * 1024 * 1024 };
 
 /* The beginning of a rank's memory. */
 struct control {
@@ -41,13 +41,15 @@ struct ddl_lanes {
     struct pair *pairs; /* of each rank of the world */
 };
 
-/* The message of a piece; the lanes of a pair go round in a cache of 1 MiB, which larger ones did not (16 KiB
- * took 1.3 times as long). Less where many ranks would take much memory. */
-static size_t capacity_for(int local_ranks)
+/* At least the message of a piece, but less where many ranks would take much memory. The two lanes of a pair
+ * go round in a cache of 1 MiB, which larger ones do not (16 KiB took 1.3 times as long with 512 KiB); so
+ * more is for machines only that want it. */
+static size_t capacity_for(int local_ranks, size_t lane_bytes)
 {
-    if (local_ranks <= 16)
-        return 256 * 1024;
-    return local_ranks <= 64 ? 64 * 1024 : 16 * 1024;
+    size_t capacity = local_ranks <= 16 ? 256 * 1024 : local_ranks <= 64 ? 64 * 1024 : 16 * 1024;
+    while (capacity < LARGEST_LANE && 2 * capacity <= lane_bytes / (size_t)local_ranks)
+        capacity *= 2;
+    return capacity;
 }
 
 static size_t whole_pages(size_t bytes)
@@ -98,14 +100,15 @@ static ddl_status create_memory(ddl_lanes *lanes, size_t heap_bytes, ddl_error *
     return status;
 }
 
-ddl_status ddl_lanes_create(const ddl_roster *roster, size_t room_bytes, ddl_lanes **out, ddl_error *err)
+ddl_status ddl_lanes_create(const ddl_roster *roster, size_t room_bytes, size_t lane_bytes, ddl_lanes **out,
+                            ddl_error *err)
 {
     ddl_lanes *lanes = ddl_alloc(sizeof *lanes);
     if (lanes == NULL)
         return DDL_FAIL(err, DDL_ENOMEM, "no memory for lanes");
     int local_ranks = roster->local_size_of[roster->rank];
     lanes->roster = roster;
-    lanes->capacity = capacity_for(local_ranks);
+    lanes->capacity = capacity_for(local_ranks, lane_bytes);
     lanes->room_bytes = whole_pages(room_bytes);
     size_t system_page_bytes = ddl_local_page_bytes();
     lanes->memory_bytes = PAGE_BYTES + lanes->room_bytes + (size_t)local_ranks * lane_stride(lanes->capacity);
