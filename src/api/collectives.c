@@ -258,6 +258,7 @@ static ddl_status run(ddl_comm *comm, ddl_call *call, ddl_request **request)
     if (!ddl_list_empty(&comm->streamed))
         DDL_TRY(ddl_stream_reap(comm));
     const ddl_extent *known = ddl_repeat_extent(comm, call);
+    call->is_repeated = known != NULL;
     if (known != NULL)
         call->extent = *known;
     else

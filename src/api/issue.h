@@ -16,6 +16,7 @@ typedef struct ddl_call { /* what a public function has been asked to do, checke
     int root; /* or the peer */
     ddl_extent extent;
     bool in_place;
+    bool is_repeated;     /* it is like the one that is kept (repeat.h) */
     ddl_staging *staging; /* buffers are memory of its GPU; NULL: of the host */
     ddl_latch *latch;     /* of the stream that it is an operation of; NULL: of none */
     uint32_t latch_number;

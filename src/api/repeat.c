@@ -113,7 +113,7 @@ void ddl_repeat_leave(ddl_comm *comm)
 bool ddl_repeat_call(ddl_comm *comm, const ddl_call *call, ddl_status *status)
 {
     ddl_repeat *repeat = &comm->repeats[call->collective];
-    if (!is_like(repeat, call) || repeat->in_place != call->in_place || !ddl_engine_try_enter(comm->engine))
+    if (!call->is_repeated || repeat->in_place != call->in_place || !ddl_engine_try_enter(comm->engine))
         return false;
     ddl_engine_drain(comm->engine);
     if (comm->failure.failing || comm->failure.failed || comm->world->nbusy > 0 ||

@@ -18,8 +18,8 @@ const ddl_extent *ddl_repeat_extent(const ddl_comm *comm, const ddl_call *call);
  */
 bool ddl_repeat_has_same_buffers(const ddl_comm *comm, const ddl_call *call);
 
-/* Start again what is kept for such a call, and wait for its end: *status. False: there is nothing of that
- * kind or something else is under way; the call has to be issued. */
+/* Start again what is kept for such a call, if it is_repeated, and wait for its end: *status. False: there is
+ * nothing of that kind or something else is under way; the call has to be issued. */
 bool ddl_repeat_call(ddl_comm *comm, const ddl_call *call, ddl_status *status);
 
 /* Holder: a blocking call has ended, and went by this plan over the board. True: its request is kept. */

@@ -60,7 +60,7 @@ struct ddl_engine {
     pthread_t background;
 };
 
-void ddl_engine_drain(ddl_engine *engine)
+static void take_jobs(ddl_engine *engine)
 {
     while (atomic_load(&engine->njobs) > 0) {
         pthread_mutex_lock(&engine->lock);
@@ -73,6 +73,12 @@ void ddl_engine_drain(ddl_engine *engine)
         engine->client.job(engine->client.arg, job);
         engine->moved = true;
     }
+}
+
+void ddl_engine_drain(ddl_engine *engine)
+{
+    if (atomic_load(&engine->njobs) > 0) /* which is rare, and looked for twice in each call */
+        take_jobs(engine);
 }
 
 static bool run_loop(ddl_engine *engine)
