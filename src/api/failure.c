@@ -27,7 +27,7 @@ enum {
     SETTLE_MS = 50,           /* for the causes that others have seen to arrive */
     SETTLE_MISMATCH_MS = 200, /* and for ranks that have not come to the call */
     SETTLE_SPARSE_MS = 200,   /* if they come by way of others */
-    SETTLE_VAGUE_MS = 400, /* for somebody who knows more, when this rank can blame nobody, or is in doubt */
+    SETTLE_UNNAMED_MS = 400,  /* for somebody who knows more, when this rank can blame nobody */
     TELL_AFTER_MS =
         100, /* an operation that takes longer is told to everyone, so that late ranks can be named */
     TELL_AGAIN_MS = 1000, /* one that others wait behind */
@@ -300,8 +300,8 @@ static int64_t settle_ms(const ddl_comm *comm, const ddl_notice *notice)
 {
     if (notice->code == DDL_EPROTO && notice->witness == comm->rank && !comm->sparse)
         return 0;
-    if (ddl_notice_is_vague(notice))
-        return SETTLE_VAGUE_MS;
+    if (notice->culprit < 0)
+        return SETTLE_UNNAMED_MS;
     bool may_know_more = notice->code == DDL_EMISMATCH && comm->nranks > 2;
     return comm->sparse ? SETTLE_SPARSE_MS : may_know_more ? SETTLE_MISMATCH_MS : SETTLE_MS;
 }
@@ -314,7 +314,7 @@ static void adopt(ddl_comm *comm, const ddl_notice *notice, bool tell)
         return;
     if (failure->failing && !ddl_notice_precedes(notice, &failure->cause))
         return;
-    if (!failure->failing || (ddl_notice_is_vague(&failure->cause) && !ddl_notice_is_vague(notice))) {
+    if (!failure->failing || failure->cause.culprit < 0) {
         int64_t wait_ms = settle_ms(comm, notice);
         failure->settle_ns = ddl_now_ns() + wait_ms * DDL_NS_PER_MS;
         if (wait_ms == 0)
@@ -660,12 +660,8 @@ void ddl_failure_check_gone(ddl_comm *comm, const ddl_request *request)
 
 void ddl_failure_left(ddl_comm *comm, int peer)
 {
-    const ddl_notice *cause = &comm->failure.cause;
+    (void)peer;
     comm->ngone++;
-    /* What GPUs do among themselves has failed without it; who leaves because of a cause has told that. */
-    if (comm->failure.failing && cause->code == DDL_EDEVICE && ddl_notice_is_vague(cause) &&
-        !comm->failure.told_by[peer])
-        raise_lost(comm, peer, LEFT_INSIDE);
     DDL_LIST_FOR_EACH (link, &comm->in_flight)
         ddl_failure_check_gone(comm, DDL_CONTAINER(link, ddl_request, link));
 }

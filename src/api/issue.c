@@ -145,6 +145,11 @@ bool ddl_issue_remember(ddl_comm *comm, const ddl_request *request)
     return task->shape.out_blocks.counts == NULL || remember_counts(comm, past, &task->shape);
 }
 
+void ddl_issue_fail(ddl_request *request, const ddl_error *error)
+{
+    fail(request->comm, request, error);
+}
+
 void ddl_issue_begin(ddl_request *request)
 {
     ddl_comm *comm = request->comm;

@@ -45,6 +45,8 @@ void ddl_issue_job(ddl_link *job);
 bool ddl_issue_remember(ddl_comm *comm, const ddl_request *request);
 /* Holder: perform it on this rank's host. */
 void ddl_issue_begin(ddl_request *request);
+/* Holder: it cannot be performed. */
+void ddl_issue_fail(ddl_request *request, const ddl_error *error);
 /* Its time runs from now on. */
 void ddl_issue_set_deadline(ddl_request *request);
 /* Holder: it has ended well; what tasks of requests are finished with. */

@@ -136,10 +136,9 @@ static void end_errand(ddl_votes *votes)
 
 /* ---- trouble ---- */
 
-static void raise_device(ddl_comm *comm, const ddl_request *request, int culprit, int witness,
-                         const char *text)
+static void raise_device(ddl_comm *comm, const ddl_request *request, int culprit, const char *text)
 {
-    ddl_notice notice = { .code = DDL_EDEVICE, .culprit = culprit, .witness = witness };
+    ddl_notice notice = { .code = DDL_EDEVICE, .culprit = culprit, .witness = comm->rank };
     notice.sequence = request->task.sequence;
     snprintf(notice.operation, sizeof notice.operation, "%s", ddl_request_operation(request));
     snprintf(notice.text, sizeof notice.text, "%s", text);
@@ -147,46 +146,20 @@ static void raise_device(ddl_comm *comm, const ddl_request *request, int culprit
 }
 
 /* It was asked for, so there is no going on without it. */
-static void describe_unusable(const char *reason, char *text, size_t capacity)
+static void raise_unusable(ddl_comm *comm, const ddl_request *request, int culprit, const char *reason)
 {
-    snprintf(text, capacity, "DDL_GPU=nccl, but NCCL cannot be used: %.340s; DDL_GPU=staged goes without it",
-             reason);
+    char text[480];
+    snprintf(text, sizeof text,
+             "DDL_GPU=nccl, but NCCL cannot be used: %.340s; DDL_GPU=staged goes without it", reason);
+    raise_device(comm, request, culprit, text);
 }
 
-/* The library has failed. What is only felt of another's failure is not what is told, if that shows: of who
- * has left before it need not be waited for what comes yet. */
-static void raise_fault(ddl_comm *comm, const ddl_request *request, ddl_offload_fault fault, const char *text)
+static void raise_own(ddl_comm *comm, const ddl_request *request, const ddl_error *error)
 {
-    if (fault != DDL_FAULT_OWN) {
-        comm->votes->left_ticks = LEFT_TICKS;
-        ddl_failure_check_gone(comm, request);
-    }
-    raise_device(comm, request, fault == DDL_FAULT_OTHERS ? -1 : comm->rank,
-                 fault == DDL_FAULT_UNSURE ? -1 : comm->rank, text);
-}
-
-static void describe_own(const ddl_comm *comm, const ddl_error *error, char *text, size_t capacity)
-{
-    char who[160];
-    snprintf(text, capacity, "%.120s: %.300s", ddl_comm_describe(comm, comm->rank, who, sizeof who),
+    char who[160], reason[340];
+    snprintf(reason, sizeof reason, "%.120s: %.200s", ddl_comm_describe(comm, comm->rank, who, sizeof who),
              error->text);
-}
-
-static void raise_no_library(ddl_comm *comm, const ddl_request *request, ddl_offload_fault fault,
-                             const ddl_error *error)
-{
-    char reason[440], text[480];
-    describe_own(comm, error, reason, sizeof reason);
-    describe_unusable(reason, text, sizeof text);
-    raise_fault(comm, request, fault, text);
-}
-
-static void raise_failed_call(ddl_comm *comm, const ddl_request *request, ddl_offload_fault fault,
-                              const ddl_error *error)
-{
-    char text[440];
-    describe_own(comm, error, text, sizeof text);
-    raise_fault(comm, request, fault, text);
+    raise_unusable(comm, request, comm->rank, reason);
 }
 
 /* All ranks count their calls: if those that meet on a ballot have other numbers, then what was called
@@ -306,7 +279,7 @@ static bool introduce(ddl_comm *comm, const ddl_request *request, int gpu)
         status = ddl_errand_found(votes->errand, &votes->ops, &votes->facts[comm->rank], &error);
     end_errand(votes);
     if (status != DDL_OK)
-        raise_no_library(comm, request, DDL_FAULT_OWN, &error);
+        raise_own(comm, request, &error);
     else
         votes->gpu = gpu;
     return status == DDL_OK;
@@ -520,7 +493,7 @@ void ddl_votes_heard(ddl_comm *comm, int peer, const ddl_frame *frame, ddl_view 
 static bool agree(ddl_comm *comm, const ddl_request *request)
 {
     const ddl_offload_facts *facts = comm->votes->facts;
-    char one[160], other[160], reason[340], text[480];
+    char one[160], other[160], reason[340];
     for (int high = 1; high < comm->nranks; high++)
         for (int low = 0; low < high; low++) {
             const ddl_offload_facts *a = &facts[low], *b = &facts[high];
@@ -537,8 +510,7 @@ static bool agree(ddl_comm *comm, const ddl_request *request)
             else
                 snprintf(reason, sizeof reason, "%.120s has NCCL %u, but %.120s has %u", one, a->version,
                          other, b->version);
-            describe_unusable(reason, text, sizeof text);
-            raise_device(comm, request, high, comm->rank, text);
+            raise_unusable(comm, request, high, reason);
             return false;
         }
     return true;
@@ -563,14 +535,23 @@ static ddl_status name_it(ddl_comm *comm, const ddl_request *request, ddl_error 
     return DDL_OK;
 }
 
+static void blame_others(ddl_comm *comm, const ddl_request *request, const ddl_error *error)
+{
+    char who[160];
+    ddl_notice notice = { .code = DDL_EDEVICE, .culprit = -1, .witness = comm->rank };
+    notice.sequence = request->task.sequence;
+    snprintf(notice.text, sizeof notice.text, "%s: %.300s",
+             ddl_comm_describe(comm, comm->rank, who, sizeof who), error->text);
+    ddl_failure_raise(comm, &notice);
+}
+
 /* One step further, for a request that waits for it. True: it is made. */
 static bool make(ddl_comm *comm, const ddl_request *request, bool *moved)
 {
     ddl_votes *votes = comm->votes;
     const progress before = votes->progress;
     ddl_error error;
-    bool is_open = false;
-    ddl_offload_fault fault = DDL_FAULT_OWN;
+    bool is_open = false, is_others = false;
     ddl_status status = DDL_OK;
     if (votes->progress == NOT_TRIED) {
         if (!agree(comm, request))
@@ -583,10 +564,12 @@ static bool make(ddl_comm *comm, const ddl_request *request, bool *moved)
         votes->progress = MAKING;
         status = votes->ops->open(votes->gpu, votes->id, comm->rank, comm->nranks, &votes->offload, &error);
     } else if (votes->progress == MAKING) {
-        status = votes->ops->look_at_opening(votes->offload, &is_open, &fault, &error);
+        status = votes->ops->look_at_opening(votes->offload, &is_open, &is_others, &error);
     }
-    if (status != DDL_OK)
-        raise_no_library(comm, request, fault, &error);
+    if (status != DDL_OK && is_others)
+        blame_others(comm, request, &error);
+    else if (status != DDL_OK)
+        raise_own(comm, request, &error);
     if (is_open) {
         votes->progress = MADE;
         ddl_log(DDL_LOG_DEBUG, "%s: calls on buffers of GPUs go to NCCL %u", comm->pool->prefix,
@@ -681,14 +664,13 @@ static bool start(ddl_comm *comm, ddl_request *request)
         describe_moves(comm, task);
     bool taken = false;
     ddl_error error;
-    ddl_offload_fault fault;
-    ddl_status status = votes->ops->start(votes->offload, &call, &taken, &fault, &error);
+    ddl_status status = votes->ops->start(votes->offload, &call, &taken, &error);
     if (status == DDL_OK && !taken)
         return false;
     request->stage = DDL_VOTE_RUNNING;
     request->number = votes->nbegun++;
     if (status != DDL_OK) /* a part of it may be under way */
-        raise_failed_call(comm, request, fault, &error);
+        ddl_issue_fail(request, &error);
     return true;
 }
 
@@ -725,12 +707,14 @@ static bool finish(ddl_comm *comm)
 {
     ddl_votes *votes = comm->votes;
     ddl_error error;
-    ddl_offload_fault fault;
+    bool is_others = false;
     uint64_t nended = votes->nended;
     ddl_request *first = request_of(ddl_list_first(&votes->requests));
-    ddl_status status = votes->ops->look(votes->offload, &nended, &fault, &error);
-    if (status != DDL_OK)
-        raise_failed_call(comm, first, fault, &error);
+    ddl_status status = votes->ops->look(votes->offload, &nended, &is_others, &error);
+    if (status != DDL_OK && is_others)
+        blame_others(comm, first, &error);
+    else if (status != DDL_OK)
+        ddl_issue_fail(first, &error);
     bool moved = status != DDL_OK || nended > votes->nended;
     votes->nended = nended;
     DDL_LIST_FOR_EACH (link, &votes->requests) {

@@ -54,12 +54,6 @@ typedef struct ddl_offload_call {
     const ddl_offload_move *moves; /* one for each rank; read by start only */
 } ddl_offload_call;
 
-typedef enum ddl_offload_fault { /* whose failure it is, as far as the library can tell */
-                                 DDL_FAULT_OWN,
-                                 DDL_FAULT_UNSURE, /* this rank's, or what it feels of another's */
-                                 DDL_FAULT_OTHERS
-} ddl_offload_fault;
-
 /* Of failures: DDL_EDEVICE, with the library's text and the number of the GPU; DDL_EUNSUPPORTED: it is not
  * there, or too old; DDL_ENOMEM. */
 struct ddl_offload_ops {
@@ -73,14 +67,13 @@ struct ddl_offload_ops {
      * what is begun here in memory of the thread. */
     ddl_status (*open)(int gpu, const uint8_t id[DDL_OFFLOAD_ID_BYTES], int rank, int nranks,
                        ddl_offload **offload, ddl_error *err);
-    /* *is_open: it has met them. */
-    ddl_status (*look_at_opening)(ddl_offload *offload, bool *is_open, ddl_offload_fault *fault,
-                                  ddl_error *err);
+    /* *is_open: it has met them. On failure, *is_others: another rank's part has failed, as far as the
+     * library can tell. */
+    ddl_status (*look_at_opening)(ddl_offload *offload, bool *is_open, bool *is_others, ddl_error *err);
     /* Begin a call; they run one after the other. *taken false: there is no room now, ask again. */
-    ddl_status (*start)(ddl_offload *offload, const ddl_offload_call *call, bool *taken,
-                        ddl_offload_fault *fault, ddl_error *err);
-    /* *nended: how many calls have ended, since it was opened. */
-    ddl_status (*look)(ddl_offload *offload, uint64_t *nended, ddl_offload_fault *fault, ddl_error *err);
+    ddl_status (*start)(ddl_offload *offload, const ddl_offload_call *call, bool *taken, ddl_error *err);
+    /* *nended: how many calls have ended, since it was opened. *is_others: as above. */
+    ddl_status (*look)(ddl_offload *offload, uint64_t *nended, bool *is_others, ddl_error *err);
     /* Begin to stop whatever is under way; again, if it could not begin. Only this, settle and close may
      * follow. */
     void (*abort)(ddl_offload *offload);
@@ -93,7 +86,7 @@ struct ddl_offload_ops {
 };
 
 /* Changes with anything above. */
-enum { DDL_OFFLOAD_INTERFACE = 3 };
+enum { DDL_OFFLOAD_INTERFACE = 2 };
 
 /* What the plugin exports as "ddl_cuda_offload". NULL: err tells why not. */
 typedef const struct ddl_offload_ops *ddl_offload_plugin(ddl_error *err);

@@ -79,20 +79,6 @@ static ddl_status nccl_failed(const nccl_library *nccl, int gpu, nccl_comm *comm
     return DDL_EDEVICE;
 }
 
-/* Of what befalls another rank NCCL tells errors of the system, and of its own, too. */
-static ddl_offload_fault fault_of(nccl_result result)
-{
-    switch (result) {
-    case NCCL_REMOTE_ERROR:
-        return DDL_FAULT_OTHERS;
-    case NCCL_SYSTEM_ERROR:
-    case NCCL_INTERNAL_ERROR:
-        return DDL_FAULT_UNSURE;
-    default:
-        return DDL_FAULT_OWN;
-    }
-}
-
 /* ---- facts ---- */
 
 static ddl_status find_libraries(const ddl_driver **driver, const nccl_library **nccl, ddl_error *err)
@@ -450,24 +436,23 @@ static nccl_result perform(ddl_offload *offload, const ddl_offload_call *call)
 
 /* *moved_on: NCCL has done what it was asked; a communicator that does not block may still be about to put
  * a call into the stream. */
-static ddl_status look_at_state(ddl_offload *offload, const char *call, bool *moved_on,
-                                ddl_offload_fault *fault, ddl_error *err)
+static ddl_status look_at_state(ddl_offload *offload, const char *call, bool *moved_on, bool *is_others,
+                                ddl_error *err)
 {
     nccl_result state = NCCL_SUCCESS;
     nccl_result result = offload->nccl->ncclCommGetAsyncError(offload->comm, &state);
     if (result == NCCL_SUCCESS)
         result = state;
     *moved_on = result == NCCL_SUCCESS;
+    *is_others = result == NCCL_REMOTE_ERROR;
     if (result == NCCL_SUCCESS || result == NCCL_IN_PROGRESS)
         return DDL_OK;
-    *fault = fault_of(result);
     return nccl_failed(offload->nccl, offload->gpu, offload->comm, result, call, err);
 }
 
-static ddl_status look_at_opening(ddl_offload *offload, bool *is_open, ddl_offload_fault *fault,
-                                  ddl_error *err)
+static ddl_status look_at_opening(ddl_offload *offload, bool *is_open, bool *is_others, ddl_error *err)
 {
-    return look_at_state(offload, "ncclCommInitRankConfig", is_open, fault, err);
+    return look_at_state(offload, "ncclCommInitRankConfig", is_open, is_others, err);
 }
 
 static ddl_status set_mark(ddl_offload *offload, ddl_error *err)
@@ -493,31 +478,29 @@ static ddl_status look_at_marks(ddl_offload *offload, ddl_error *err)
     return DDL_OK;
 }
 
-static ddl_status look_inside(ddl_offload *offload, ddl_offload_fault *fault, ddl_error *err)
+static ddl_status look_inside(ddl_offload *offload, bool *is_others, ddl_error *err)
 {
     bool is_there = false;
-    DDL_TRY(look_at_state(offload, offload->last, &is_there, fault, err));
+    DDL_TRY(look_at_state(offload, offload->last, &is_there, is_others, err));
     if (is_there && offload->nmarked < offload->nbegun)
         DDL_TRY(set_mark(offload, err));
     return look_at_marks(offload, err);
 }
 
-static ddl_status look(ddl_offload *offload, uint64_t *nended, ddl_offload_fault *fault, ddl_error *err)
+static ddl_status look(ddl_offload *offload, uint64_t *nended, bool *is_others, ddl_error *err)
 {
-    *fault = DDL_FAULT_OWN;
+    *is_others = false;
     CUresult result = enter(offload);
     if (result != CUDA_SUCCESS)
         return driver_failed(offload, result, "cuCtxPushCurrent", err);
-    ddl_status status = look_inside(offload, fault, err);
+    ddl_status status = look_inside(offload, is_others, err);
     leave(offload);
     *nended = offload->nended;
     return status;
 }
 
-static ddl_status start(ddl_offload *offload, const ddl_offload_call *call, bool *taken,
-                        ddl_offload_fault *fault, ddl_error *err)
+static ddl_status start(ddl_offload *offload, const ddl_offload_call *call, bool *taken, ddl_error *err)
 {
-    *fault = DDL_FAULT_OWN;
     *taken = offload->nmarked == offload->nbegun && offload->nbegun - offload->nended < MARKS;
     if (!*taken)
         return DDL_OK;
@@ -529,10 +512,8 @@ static ddl_status start(ddl_offload *offload, const ddl_offload_call *call, bool
     offload->nbegun++;
     if (result == NCCL_SUCCESS)
         status = set_mark(offload, err);
-    else if (result != NCCL_IN_PROGRESS) {
-        *fault = fault_of(result);
+    else if (result != NCCL_IN_PROGRESS)
         status = nccl_failed(offload->nccl, offload->gpu, offload->comm, result, offload->last, err);
-    }
     leave(offload);
     return status;
 }

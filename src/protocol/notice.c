@@ -34,19 +34,12 @@ static unsigned rank_order(int rank)
     return (unsigned)rank;
 }
 
-bool ddl_notice_is_vague(const ddl_notice *notice)
-{
-    return notice->culprit < 0 || notice->witness < 0;
-}
-
 bool ddl_notice_precedes(const ddl_notice *a, const ddl_notice *b)
 {
     if (severity(a->code) != severity(b->code))
         return severity(a->code) < severity(b->code);
     if (a->code == DDL_EMISMATCH && a->witness != b->witness)
         return rank_order(a->witness) < rank_order(b->witness);
-    if (a->culprit >= 0 && b->culprit >= 0 && ddl_notice_is_vague(a) != ddl_notice_is_vague(b))
-        return ddl_notice_is_vague(b);
     return rank_order(a->culprit) < rank_order(b->culprit);
 }
 

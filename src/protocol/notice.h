@@ -13,8 +13,7 @@
 typedef struct ddl_notice {
     ddl_status code;
     int culprit; /* -1: nobody in particular */
-    int witness; /* mismatch: the lower rank of the disagreeing pair; else the rank that saw it; -1: nobody
-                    vouches for the culprit, who may only feel what befell another */
+    int witness; /* mismatch: the lower rank of the disagreeing pair; else the rank that saw it, or -1 */
     uint64_t sequence; /* of the operation concerned, 0 if none */
     char operation[32];
     char text[512];
@@ -22,14 +21,10 @@ typedef struct ddl_notice {
 
 /*
  * Whether a is the root rather than b: a mismatch before bytes that cannot be before a lost peer before the
- * rest before a time-out; within mismatches the lowest pair, within others the lowest culprit, first of those
- * that somebody vouches for, nobody in particular last. Who hears what cannot be hangs up, and so looks lost
- * to who said it.
+ * rest before a time-out; within mismatches the lowest pair, within others the lowest culprit, nobody in
+ * particular last. Who hears what cannot be hangs up, and so looks lost to who said it.
  */
 bool ddl_notice_precedes(const ddl_notice *a, const ddl_notice *b);
-
-/* Whether it names nobody, or somebody in doubt: others may know more. */
-bool ddl_notice_is_vague(const ddl_notice *notice);
 
 /* At most DDL_FRAME_NOTICE_LIMIT bytes; returns how many were written. */
 size_t ddl_notice_encode(const ddl_notice *notice, uint8_t *bytes);

@@ -104,9 +104,9 @@ static void reduce(const char *event, void *(*alloc)(size_t bytes), int number, 
     tell(event, status, status == DDL_OK && is_exact(&it));
 }
 
-static void nap(int ms)
+static void nap(void)
 {
-    struct timespec moment = { 0, ms * 1000000L };
+    struct timespec moment = { 0, 1000 * 1000 };
     nanosleep(&moment, NULL);
 }
 
@@ -232,50 +232,18 @@ static void leave_after(void)
     (void)getchar();
 }
 
-static void *find_in_nccl(const char *name)
-{
-    void *library = dlopen("libnccl.so.2", RTLD_NOW | RTLD_NOLOAD);
-    return library != NULL ? dlsym(library, name) : NULL;
-}
-
 /* Rank 1 exits with a call at NCCL. */
-static void exit_with_call(void (*before)(void))
+static void exit_inside(void)
 {
     reduce("first", gpu_memory_alloc, 0, world);
     call it = make_call(gpu_memory_alloc, 1, nranks);
     ddl_status status = begin(&it, world);
     if (rank == 1) {
         take_token(0); /* before it, rank 0's word came */
-        before();
         exit(status);
     }
     send_token(1);
     tell("second", status == DDL_OK ? ddl_wait(&it.request) : status, false);
-}
-
-static void nothing(void)
-{
-}
-
-static void exit_inside(void)
-{
-    exit_with_call(nothing);
-}
-
-static void shake(void)
-{
-    union {
-        void *object;
-        void (*call)(void);
-    } symbol = { .object = find_in_nccl("standin_nccl_shake") };
-    symbol.call();
-    nap(30);
-}
-
-/* The same, but what it does is felt on rank 0 before. */
-static void exit_felt(void)
-{
-    exit_with_call(shake);
 }
 
 /* A handler of the program that is called after the library's. */
@@ -329,6 +297,12 @@ static void two(void)
         reduce("again", gpu_memory_alloc, i, comms[i]);
 }
 
+static void *find_in_nccl(const char *name)
+{
+    void *library = dlopen("libnccl.so.2", RTLD_NOW | RTLD_NOLOAD);
+    return library != NULL ? dlsym(library, name) : NULL;
+}
+
 /* NCCL comes up for the world, and its id is made, for as long as a part goes on with its calls. */
 static void beside(void)
 {
@@ -343,9 +317,9 @@ static void beside(void)
     ddl_status status = begin(&it, world);
     for (int step = 1; step <= 2 && status == DDL_OK; step++) {
         while ((symbol.object = find_in_nccl("standin_nccl_came")) == NULL)
-            nap(1);
+            nap();
         while (symbol.came() < step && (step == 1 || rank == 0)) /* rank 0 makes the id */
-            nap(1);
+            nap();
         int sum = 1;
         bool done = true;
         for (int i = 0; i < 3 && status == DDL_OK; i++)
@@ -387,7 +361,6 @@ static const struct {
              { "leave-inside", leave_inside },
              { "leave-after", leave_after },
              { "exit-inside", exit_inside },
-             { "exit-felt", exit_felt },
              { "apart", apart },
              { "two", two },
              { "beside", beside },

@@ -15,8 +15,6 @@
  *     remote=3       the same, but another rank's part is said to have failed
  *     hang=3         the third one does not end
  *     die=3          the process is killed in the third one
- *     knock=100      what breaks it, kills it or has it aborted is an error of the system on others at once;
- *                    it is killed so many milliseconds later
  *     stuck          what was aborted does not stop
  *     stop=300       it stops after so many milliseconds, and has written to its output by then
  *     late=50000     what a call has received gets to its output so many microseconds after others may have
@@ -79,7 +77,6 @@ typedef struct settings {
 } settings;
 
 struct shared { /* by the processes of a communicator */
-    atomic_bool shaken;
     atomic_ulong round[RANKS_AT_MOST];
     CUdevice gpu[RANKS_AT_MOST];
     size_t offset[RANKS_AT_MOST][RANKS_AT_MOST]; /* of what a rank has for another, in its file */
@@ -129,10 +126,9 @@ struct call {
 static struct {
     pthread_mutex_t lock;
     bool is_read;
-    long version, delay, fail, break_, remote, hang, die, stop, late, knock, calls;
+    long version, delay, fail, break_, remote, hang, die, stop, late, calls;
     bool init_fails, init_hangs, has_no_id, stuck, exclusive, has_gate;
     atomic_int ncame, nlet_on; /* at the gate, and from there */
-    atomic_bool shakes;
     pthread_mutex_t gpu;
 } nccl = { .lock = PTHREAD_MUTEX_INITIALIZER, .version = 22703, .gpu = PTHREAD_MUTEX_INITIALIZER };
 
@@ -148,8 +144,7 @@ static void read_words(const char *words)
         long *value;
     } known[] = { { "version=", &nccl.version }, { "delay=", &nccl.delay },   { "fail=", &nccl.fail },
                   { "break=", &nccl.break_ },    { "remote=", &nccl.remote }, { "hang=", &nccl.hang },
-                  { "die=", &nccl.die },         { "stop=", &nccl.stop },     { "late=", &nccl.late },
-                  { "knock=", &nccl.knock } };
+                  { "die=", &nccl.die },         { "stop=", &nccl.stop },     { "late=", &nccl.late } };
     for (const char *word = words; word != NULL;
          word = strchr(word, ',') != NULL ? strchr(word, ',') + 1 : NULL) {
         for (size_t i = 0; i < sizeof known / sizeof *known; i++)
@@ -233,8 +228,6 @@ EXPORT(const char *ncclGetErrorString(outcome error))
 {
     if (error == BAD_USAGE)
         return "invalid usage";
-    if (error == CUDA_ERROR)
-        return "unhandled cuda error";
     return error == REMOTE ? "remote process exited or there was a network error" : "unhandled system error";
 }
 
@@ -260,8 +253,6 @@ static bool meet(struct comm *comm)
         while (atomic_load(&comm->shared->round[rank]) < comm->round) {
             if (atomic_load(&comm->aborted))
                 return false;
-            if (atomic_load(&comm->shared->shaken))
-                atomic_store(&comm->state, SYSTEM_ERROR);
             nap(50);
         }
     return true;
@@ -429,20 +420,12 @@ EXPORT(outcome ncclCommDestroy(struct comm *comm))
     return SUCCESS;
 }
 
-/* From a call that hangs on: an error of the system on others. */
-EXPORT(void standin_nccl_shake(void))
-{
-    atomic_store(&nccl.shakes, true);
-}
-
 EXPORT(outcome ncclCommAbort(struct comm *comm))
 {
     need_quiet_thread();
     while (nccl.stuck)
         nap(100000);
     nap(nccl.stop * 1000);
-    if (nccl.knock > 0)
-        atomic_store(&comm->shared->shaken, true);
     atomic_store(&comm->aborted, true);
     destroy(comm);
     return SUCCESS;
@@ -651,23 +634,14 @@ static bool run(void *arg)
     struct comm *comm = call->comm;
     bool hangs = call->ordinal == nccl.hang || call->ordinal == nccl.break_ || call->ordinal == nccl.remote;
     unsigned seed = (unsigned)call->ordinal * 31 + (unsigned)comm->rank;
-    if (call->ordinal == nccl.break_)
-        atomic_store(&comm->state, CUDA_ERROR);
-    if (nccl.knock > 0 && (call->ordinal == nccl.die || call->ordinal == nccl.break_))
-        atomic_store(&comm->shared->shaken, true);
-    if (call->ordinal == nccl.die) {
-        nap(nccl.knock * 1000);
+    if (call->ordinal == nccl.die)
         kill(getpid(), SIGKILL);
-    }
     if (nccl.delay > 0)
         nap((long)rand_r(&seed) % nccl.delay);
     if (nccl.exclusive)
         pthread_mutex_lock(&nccl.gpu);
-    while (hangs && !atomic_load(&comm->aborted)) {
-        if (atomic_load(&nccl.shakes))
-            atomic_store(&comm->shared->shaken, true);
+    while (hangs && !atomic_load(&comm->aborted))
         nap(1000);
-    }
     if (hangs && nccl.stop > 0)
         memset(standin_bytes(call->out, collected(call)), 0xee, collected(call));
     char *into = malloc(collected(call) + 1);
@@ -699,6 +673,8 @@ static void put_into_stream(struct call *call)
     CUcontext own;
     struct comm *comm = call->comm;
     comm->stream = call->stream;
+    if (call->ordinal == nccl.break_)
+        atomic_store(&comm->state, CUDA_ERROR);
     if (call->ordinal == nccl.remote)
         atomic_store(&comm->state, REMOTE);
     (void)cuCtxPushCurrent(call->context);
