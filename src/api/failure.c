@@ -761,18 +761,19 @@ static void raise_timeout(ddl_comm *comm, const ddl_request *request)
     ddl_failure_raise(comm, &notice);
 }
 
-/* Somebody ran out of time and could blame nobody; this rank may see from its side who is late. */
+/* Somebody ran out of time, maybe with NCCL, and could blame nobody; this rank may see from its side who is
+ * late, or be it. What it says is adopted only if it names somebody. */
 static void help_naming(ddl_comm *comm)
 {
     const ddl_notice *cause = &comm->failure.cause;
-    const ddl_request *request =
-        cause->code == DDL_ETIMEDOUT && cause->culprit < 0 ? find_collective(comm, cause->sequence) : NULL;
+    bool is_unnamed = cause->culprit < 0 && (cause->code == DDL_ETIMEDOUT || cause->code == DDL_EDEVICE);
+    const ddl_request *request = is_unnamed ? find_collective(comm, cause->sequence) : NULL;
     if (request != NULL && ddl_votes_is_stuck(comm, request))
         ddl_votes_raise_stuck(comm, request);
     else if (request != NULL && ddl_backend_waits_for_gpu(&request->task))
         raise_stuck_gpu(comm, request);
     else if (request != NULL)
-        raise_timeout(comm, request); /* adopted only if it names somebody */
+        raise_timeout(comm, request);
     ddl_mesh_flush(comm->mesh);
 }
 

@@ -8,7 +8,8 @@
  *
  * DDL_STANDIN_NCCL, and DDL_STANDIN_NCCL_<RANK> for one rank, say how it behaves: words with commas between.
  *     version=21805  that of the library (22703)
- *     init=fail      meeting the others fails; init=hang: it never ends, init=id: there is no unique id
+ *     init=fail      meeting the others fails; init=hang: it never ends, init=id: there is no unique id,
+ *                    init=name: making that never ends
  *     delay=300      each call takes up to so many microseconds more
  *     fail=3         the third call of the process is refused
  *     break=3        the third one does not end, and the state says that it failed
@@ -127,7 +128,7 @@ static struct {
     pthread_mutex_t lock;
     bool is_read;
     long version, delay, fail, break_, remote, hang, die, stop, late, calls;
-    bool init_fails, init_hangs, has_no_id, stuck, exclusive, has_gate;
+    bool init_fails, init_hangs, has_no_id, names_nothing, stuck, exclusive, has_gate;
     atomic_int ncame, nlet_on; /* at the gate, and from there */
     pthread_mutex_t gpu;
 } nccl = { .lock = PTHREAD_MUTEX_INITIALIZER, .version = 22703, .gpu = PTHREAD_MUTEX_INITIALIZER };
@@ -153,6 +154,7 @@ static void read_words(const char *words)
         nccl.init_fails = nccl.init_fails || strncmp(word, "init=fail", 9) == 0;
         nccl.init_hangs = nccl.init_hangs || strncmp(word, "init=hang", 9) == 0;
         nccl.has_no_id = nccl.has_no_id || strncmp(word, "init=id", 7) == 0;
+        nccl.names_nothing = nccl.names_nothing || strncmp(word, "init=name", 9) == 0;
         nccl.stuck = nccl.stuck || strncmp(word, "stuck", 5) == 0;
         nccl.has_gate = nccl.has_gate || strncmp(word, "gate", 4) == 0;
         nccl.exclusive = nccl.exclusive || strncmp(word, "exclusive", 9) == 0;
@@ -281,6 +283,8 @@ EXPORT(outcome ncclGetUniqueId(unique_id *made))
 {
     set_up();
     wait_at_gate();
+    while (nccl.names_nothing)
+        nap(100000);
     if (nccl.has_no_id)
         return SYSTEM_ERROR;
     const char *folder = getenv("TMPDIR");

@@ -335,13 +335,15 @@ class Situations(unittest.TestCase):
 
 class Deadlines(Calls):
     def test_what_hangs_ends_at_the_deadline(self):
-        # At the same time, as each takes as long as its deadline. The third: what is aborted does not stop. The last:
-        # NCCL does not come up.
+        # At the same time, as each takes as long as its deadline. The third: what is aborted does not stop. The last two:
+        # NCCL does not come up, and it is another rank whose deadline comes first.
+        late_ms = 2 * LIMIT_MS
         cases = [({"DDL_STANDIN_NCCL_1": "hang=3"}, "NCCL has not finished within"),
                  ({"DDL_STANDIN_NCCL_1": "init=hang"}, "NCCL has not connected all ranks within"),
                  ({"DDL_STANDIN_NCCL_1": "hang=4", "DDL_STANDIN_NCCL_0": "stuck"}, "NCCL has not finished within"),
-                 ({"DDL_STANDIN_NCCL_1": "gate"}, "NCCL has not come up within")]
-        culprits = [-1, -1, -1, 1]
+                 ({"DDL_STANDIN_NCCL_1": "gate"}, "NCCL has not come up within"),
+                 ({"DDL_STANDIN_NCCL_0": "init=name", "own": {0: {"DDL_TIMEOUT": f"{late_ms}ms"}}}, "NCCL has not come up within")]
+        culprits = [-1, -1, -1, 1, 0]
         ended = {}
 
         def run(case):
@@ -354,7 +356,8 @@ class Deadlines(Calls):
             thread.join()
         self.assertEqual(sorted(ended), list(range(len(cases))))  # others have raised, and were printed
         for case, (records, lines) in ended.items():
-            self.assert_all(records, "DDL_EDEVICE", culprits[case], f"{cases[case][1]} {LIMIT_MS} ms", "GPU")
+            limit_ms = late_ms if case == 4 else LIMIT_MS
+            self.assert_all(records, "DDL_EDEVICE", culprits[case], f"{cases[case][1]} {limit_ms} ms", "GPU")
             self.assertEqual("NCCL does not stop" in lines[0], case == 2, lines[0])
             self.assertEqual("may still write to the buffers" in records[0]["text"], case == 2, records[0])
 
