@@ -3,7 +3,8 @@
  *
  * Finding the library may mean loading hundreds of megabytes, and it looks at networks before it names a
  * communicator; whoever has the baton must not wait for that. The thread touches nothing but the errand. So
- * a communicator that has failed, or is freed, leaves its errand, and the process may end meanwhile.
+ * a communicator that has failed, or is freed, leaves its errand. The process may end meanwhile; but where
+ * the thread is in dlopen, the system's loader keeps the end waiting until that has returned.
  */
 #ifndef DDL_API_ERRAND_H
 #define DDL_API_ERRAND_H

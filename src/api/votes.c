@@ -809,21 +809,22 @@ void ddl_votes_raise_stuck(ddl_comm *comm, const ddl_request *request)
                           .culprit = is_own ? comm->rank : -1,
                           .witness = comm->rank,
                           .sequence = request->task.sequence };
-    char who[160];
+    char who[160], where[32] = "";
+    int gpu = request->task.staging != NULL ? request->task.staging->gpu : votes->gpu;
     ddl_comm_describe(comm, comm->rank, who, sizeof who);
+    if (gpu >= 0) /* else it is an earlier call that keeps one with buffers on the host */
+        snprintf(where, sizeof where, "GPU %d: ", gpu);
     snprintf(notice.operation, sizeof notice.operation, "%s", ddl_request_operation(request));
     if (is_own)
-        snprintf(
-            notice.text, sizeof notice.text,
-            "%s: GPU %d: NCCL has not come up within %lld ms (DDL_TIMEOUT); is what it is loaded from slow, "
-            "or does it hang? NCCL_DEBUG=INFO tells more",
-            who, request->task.staging != NULL ? request->task.staging->gpu : votes->gpu,
-            (long long)request->timeout_ms);
+        snprintf(notice.text, sizeof notice.text,
+                 "%s: %sNCCL has not come up within %lld ms (DDL_TIMEOUT); is what it is loaded from slow, "
+                 "or does it hang? NCCL_DEBUG=INFO tells more",
+                 who, where, (long long)request->timeout_ms);
     else
         snprintf(notice.text, sizeof notice.text,
-                 "%s: GPU %d: NCCL has not %s within %lld ms (DDL_TIMEOUT), though every rank has called it; "
+                 "%s: %sNCCL has not %s within %lld ms (DDL_TIMEOUT), though every rank has called it; "
                  "does a GPU hang, or the network between them? NCCL_DEBUG=INFO tells more",
-                 who, votes->gpu, votes->progress == MADE ? "finished" : "connected all ranks",
+                 who, where, votes->progress == MADE ? "finished" : "connected all ranks",
                  (long long)request->timeout_ms);
     ddl_failure_raise(comm, &notice);
 }
