@@ -63,10 +63,11 @@ static ddl_status copy_along(ddl_comm *comm, const ddl_call *call, ddl_error *er
 }
 
 /* Mostly it is there in a few microseconds, so it is looked at without sleeping for a while. */
-static ddl_status await_copy(const ddl_comm *comm, ddl_staging *staging, ddl_error *err)
+static ddl_status await_copy(const ddl_comm *comm, ddl_staging *staging, ddl_deadline deadline,
+                             ddl_error *err)
 {
     const struct timespec moment = { 0, LOOK_US * 1000 };
-    ddl_deadline near = ddl_deadline_in_ms(NEAR_MS), deadline = ddl_deadline_in_ms(comm->timeout_ms);
+    ddl_deadline near = ddl_deadline_in_ms(NEAR_MS);
     bool is_copied = false;
     DDL_TRY(ddl_staging_look(staging, &is_copied, err));
     while (!is_copied && !ddl_deadline_passed(deadline)) {
@@ -81,24 +82,23 @@ static ddl_status await_copy(const ddl_comm *comm, ddl_staging *staging, ddl_err
 }
 
 /* Nobody else is needed, nor the host's memory: the GPU copies by itself. */
-static ddl_status copy_now(ddl_comm *comm, const ddl_call *call, ddl_error *err)
+static ddl_status copy_now(ddl_comm *comm, const ddl_call *call, ddl_deadline deadline, ddl_error *err)
 {
     ddl_staging *staging = call->staging;
     if (call->in_place || call->extent.out_bytes == 0)
         return DDL_OK;
     ddl_status status = ddl_staging_copy(staging, call->out, call->in, call->extent.out_bytes, err);
     if (status == DDL_OK)
-        status = await_copy(comm, staging, err);
+        status = await_copy(comm, staging, deadline, err);
     if (status != DDL_OK)
         ddl_staging_drop(staging);
     return status;
 }
 
 /* Until the stream has done what it has now. */
-static ddl_status wait_for_stream(ddl_comm *comm, const ddl_call *call, ddl_error *err)
+static ddl_status wait_for_stream(ddl_comm *comm, const ddl_call *call, ddl_deadline deadline, ddl_error *err)
 {
     const struct timespec moment = { 0, LOOK_US * 1000 };
-    ddl_deadline deadline = ddl_deadline_in_ms(comm->timeout_ms);
     ddl_latch *latch;
     uint32_t number;
     bool reached = false;
@@ -121,9 +121,10 @@ static ddl_status copy_alone(ddl_comm *comm, const ddl_call *call, bool has_requ
 {
     if (comm->has_stream && !has_request)
         return copy_along(comm, call, err);
+    ddl_deadline deadline = ddl_deadline_in_ms(comm->timeout_ms);
     if (comm->has_stream)
-        DDL_TRY(wait_for_stream(comm, call, err));
-    return copy_now(comm, call, err);
+        DDL_TRY(wait_for_stream(comm, call, deadline, err));
+    return copy_now(comm, call, deadline, err);
 }
 
 /* Of what is done. */
@@ -148,7 +149,7 @@ static ddl_status issue_alone(ddl_comm *comm, ddl_call *call, ddl_request **hand
         if (status == DDL_OK)
             return handle != NULL ? give_request(comm, call, handle) : DDL_OK;
     } else if (!comm->failure.failed && comm->has_stream) {
-        status = wait_for_stream(comm, call, &error);
+        status = wait_for_stream(comm, call, ddl_deadline_in_ms(comm->timeout_ms), &error);
     }
     if (status != DDL_OK)
         DDL_TRY(ddl_gpu_refuse(call, &error));
