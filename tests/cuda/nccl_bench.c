@@ -20,7 +20,7 @@
 enum { CALLS = 301, WARM = 20, SMALL = 1000 };
 
 /* As in nccl.h. */
-enum { NCCL_FLOAT32 = 7, NCCL_SUM = 0 };
+enum { NCCL_FLOAT32 = 7, NCCL_SUM = 0, NCCL_INVALID_USAGE = 5 };
 typedef struct nccl_id {
     char bytes[128];
 } nccl_id;
@@ -49,11 +49,16 @@ static void must(bool good, const char *what)
     exit(1);
 }
 
+static void nccl_tell(int result, const char *what)
+{
+    fprintf(stderr, "nccl_bench: %s: %s: %s\n", what, nccl.text(result), nccl.last(NULL));
+}
+
 static void nccl_must(int result, const char *what)
 {
     if (result == 0)
         return;
-    fprintf(stderr, "nccl_bench: %s: %s: %s\n", what, nccl.text(result), nccl.last(NULL));
+    nccl_tell(result, what);
     exit(1);
 }
 
@@ -88,31 +93,38 @@ typedef struct bench {
     void *comm, *stream, *in, *out;
 } bench;
 
-/* *comm: NULL where NCCL does not take these ranks, on all of them; why not, on one at least. */
-static int open_comm(ddl_comm *world, void **comm)
-{
-    nccl_id id;
-    memset(&id, 0, sizeof id);
-    gpu_memory_enter();
-    if (ddl_rank(world) == 0)
-        nccl_must(nccl.make_id(&id), "ncclGetUniqueId");
-    must(ddl_broadcast(&id, sizeof id, DDL_UINT8, 0, world, NULL) == DDL_OK, "telling the id");
-    int result = nccl.open(comm, ddl_size(world), id, ddl_rank(world));
-    if (ddl_size(world) == 1)
-        nccl_must(result, "ncclCommInitRank");
-    gpu_memory_leave(0);
-    int worst = result;
-    must(ddl_allreduce(&worst, &worst, 1, DDL_INT32, DDL_MAX, world, NULL) == DDL_OK, "comparing");
-    if (worst != 0)
-        *comm = NULL;
-    return worst;
-}
-
 /* For who reads what there is of the output of a program that hangs. */
 static void say(const bench *b, const char *what)
 {
     if (ddl_rank(b->world) == 0)
         fprintf(stderr, "nccl_bench: %s\n", what);
+}
+
+/* False: NCCL does not take these ranks, as one at least is told. Whatever else it says is a failure. */
+static bool open_comm(bench *b)
+{
+    nccl_id id;
+    memset(&id, 0, sizeof id);
+    gpu_memory_enter();
+    if (ddl_rank(b->world) == 0)
+        nccl_must(nccl.make_id(&id), "ncclGetUniqueId");
+    must(ddl_broadcast(&id, sizeof id, DDL_UINT8, 0, b->world, NULL) == DDL_OK, "telling the id");
+    must(ddl_barrier(b->world, NULL) == DDL_OK, "barrier");
+    say(b, "all ranks go to NCCL");
+    int result = nccl.open(&b->comm, ddl_size(b->world), id, ddl_rank(b->world));
+    int found[2] = { result == NCCL_INVALID_USAGE && ddl_size(b->world) > 1, result };
+    if (result != 0 && !found[0]) /* at once, as another rank may hang because of that */
+        nccl_tell(result, "ncclCommInitRank");
+    gpu_memory_leave(0);
+    must(ddl_allreduce(found, found, 2, DDL_INT32, DDL_MAX, b->world, NULL) == DDL_OK, "comparing");
+    bool is_refused = found[0] != 0;
+    if (found[1] != 0 && !is_refused)
+        exit(1);
+    if (is_refused)
+        b->comm = NULL;
+    else
+        say(b, "NCCL has connected the ranks");
+    return !is_refused;
 }
 
 static void by_nccl(const bench *b, size_t count)
@@ -200,15 +212,12 @@ int main(int argc, char **argv)
     for (size_t i = 0; i < bytes / sizeof *ones; i++)
         ones[i] = 1;
     must(gpu_memory_write(b.in, ones, bytes), "writing");
-    int refused = open_comm(b.world, &b.comm);
-    if (refused == 0)
-        say(&b, "NCCL has connected the ranks");
-    bool tells = ddl_rank(b.world) == 0;
+    bool is_open = open_comm(&b), tells = ddl_rank(b.world) == 0;
     if (tells)
         printf("{\"ranks\": %d, \"version\": %d, ", ddl_size(b.world), version);
-    if (refused != 0) {
+    if (!is_open) {
         if (tells)
-            printf("\"refused\": \"%s\"}\n", nccl.text(refused));
+            printf("\"refused\": \"%s\"}\n", nccl.text(NCCL_INVALID_USAGE));
     } else if (ddl_size(b.world) == 1) {
         measure_alone(&b);
     } else {

@@ -184,6 +184,16 @@ class GpuCheck(GpuTest):
                 self.assertEqual(self.rows(said, "skipped"), ["NCCL, 2 ranks, one GPU", "collectives by NCCL, 2 ranks, one GPU"], said)
                 self.assertIn("NCCL 2.27.3 does not take several ranks on one GPU (%s)" % words, "".join(said))
 
+    def test_what_else_goes_wrong_with_two_ranks_on_a_gpu_has_failed(self):
+        # NCCL fails; what hangs is not NCCL.
+        for own, words in (({"DDL_STANDIN_NCCL_1": "init=fail"}, "ncclCommInitRank: unhandled system error"),
+                           ({"DDL_STANDIN_1": "stuck=1"}, "not done after 1 s")):
+            with self.subTest(words):
+                said = self.check(1, "--nccl-only", "--nccl-s", "1", DDL_STANDIN="gpus=1", **own)
+                self.assertEqual(self.rows(said, "FAILED"), ["NCCL, 2 ranks, one GPU"], said)
+                self.assertIn(words, "".join(said))
+                self.assertNotIn("does not take", "".join(said))
+
 
 if __name__ == "__main__":
     unittest.main()
