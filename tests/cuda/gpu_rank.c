@@ -1,12 +1,14 @@
 /*
  * gpu_rank - a rank with buffers in memory of a GPU, for tests of what breaks: gpu_rank DRIVER CALLS COUNT
- * [again|host], or gpu_rank DRIVER device
+ * [again|host|stream], or gpu_rank DRIVER device
  *
  * Makes that many allreduce of COUNT floats until one fails, and tells the end of it in a line of JSON.
  * device: tells ddl_local_device only.
  * again: and one more in another world. host: the buffers are in host memory, though the driver is loaded.
+ * stream: they are begun in a stream that is busy for BUSY_MS, with a request.
  */
 #include "../conformance/gpu_memory.h"
+#include "../conformance/gpu_stream.h"
 
 #include <ddl/cuda.h>
 
@@ -24,6 +26,21 @@ static void tell(const char *event, ddl_status status)
            event, ddl_status_name(status), status != DDL_OK ? error->culprit : -1,
            status != DDL_OK ? error->text : "", (long long)now.tv_sec * 1000000000 + now.tv_nsec);
     fflush(stdout);
+}
+
+enum { BUSY_MS = 450 };
+
+static void nap(void *arg)
+{
+    struct timespec moment = { 0, BUSY_MS * 1000000L };
+    (void)arg;
+    nanosleep(&moment, NULL);
+}
+
+static bool begin_stream(ddl_comm *world)
+{
+    void *stream = gpu_stream_open() ? gpu_stream_create() : NULL;
+    return stream != NULL && gpu_stream_call(stream, nap, NULL) && ddl_stream_begin(world, stream) == DDL_OK;
 }
 
 static int tell_device(void)
@@ -47,18 +64,24 @@ int main(int argc, char **argv)
     if (argc < 4 || status != DDL_OK)
         return 2;
     size_t count = (size_t)atol(argv[3]);
-    void *(*alloc)(size_t) = argc > 4 && strcmp(argv[4], "host") == 0 ? malloc : gpu_memory_alloc;
+    const char *how = argc > 4 ? argv[4] : "";
+    bool in_stream = strcmp(how, "stream") == 0;
+    void *(*alloc)(size_t) = strcmp(how, "host") == 0 ? malloc : gpu_memory_alloc;
     void *in = gpu_memory_open(argv[1]) ? alloc(count * sizeof(float)) : NULL;
     void *out = in != NULL ? alloc(count * sizeof(float)) : NULL;
-    if (out == NULL)
+    if (out == NULL || (in_stream && !begin_stream(world)))
         return 2;
-    for (int i = 0; status == DDL_OK && i < atoi(argv[2]); i++)
-        status = ddl_allreduce(in, out, count, DDL_FLOAT32, DDL_SUM, world, NULL);
+    for (int i = 0; status == DDL_OK && i < atoi(argv[2]); i++) {
+        ddl_request *request = NULL;
+        status = ddl_allreduce(in, out, count, DDL_FLOAT32, DDL_SUM, world, in_stream ? &request : NULL);
+        if (status == DDL_OK && in_stream)
+            status = ddl_wait(&request);
+    }
     tell("allreduce", status);
     if (status != DDL_OK) /* the second one only says that there was a first */
         tell("after", ddl_allreduce(in, out, count, DDL_FLOAT32, DDL_SUM, world, NULL));
     tell("free", ddl_comm_free(&world));
-    if (argc > 4 && alloc != malloc && ddl_init(&world, NULL) == DDL_OK) {
+    if (strcmp(how, "again") == 0 && ddl_init(&world, NULL) == DDL_OK) {
         tell("again", ddl_allreduce(in, out, count, DDL_FLOAT32, DDL_SUM, world, NULL));
         ddl_comm_free(&world);
     }

@@ -108,6 +108,18 @@ class Failing(unittest.TestCase):
         records, _ = self.run_world(1, calls=1, DDL_STANDIN="fail=2")  # there is one copy, on the GPU itself
         self.assert_all(records, "DDL_OK", -1)
 
+    def test_a_rank_alone_waits_for_stream_and_copy_until_one_deadline(self):
+        # The stream is busy for 450 ms, and then the copy hangs. On a busy machine it may take longer, but not each time
+        # as long as if the copy had a deadline of its own.
+        for tried in range(1, 6):
+            with World(GPU_RANK, 1, DDL_STANDIN="hang=1", DDL_TIMEOUT="600ms") as world:
+                rank = world.start(0, DRIVER, 1, 1000, "stream")
+                began = rank.expect("init", "DDL_OK")
+                ended = rank.expect("allreduce", "DDL_EDEVICE")
+                if "has not copied its buffers within 600 ms" in ended["text"] and ended["end_ns"] - began["end_ns"] < 1e9:
+                    return
+        self.fail(f"it has waited for too long, or for something else, {tried} times; at last: {ended}")
+
     def test_a_rank_without_the_plugin_is_named_by_all(self):
         with tempfile.TemporaryDirectory() as folder:
             shutil.copy(LIBRARY, os.path.join(folder, "libddl.so.0"))
