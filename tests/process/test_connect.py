@@ -8,6 +8,7 @@ import os
 import random
 import resource
 import signal
+import subprocess
 import sys
 import time
 import unittest
@@ -158,9 +159,12 @@ class Failing(Connecting):
 
     def test_who_fails_as_neighbours_meet_is_found_by_following_the_names(self):
         """Rank 4 insists on shared memory and may have none; 1 and 7 are not connected to it, and see others end."""
+        no_files = ["sh", "-c", 'ulimit -f 0 && exec "$@"', "sh"]
+        if subprocess.run([*no_files, test_failures.ACTOR], timeout=30).returncode != 0:
+            self.skipTest("the thread sanitizer writes files itself")
         world = self.world()
-        ranks = [world.start(r, "init", **({"DDL_TRANSPORT": "shm", "prefix": ["sh", "-c", 'ulimit -f 0 && exec "$@"', "sh"]}
-                                           if r == 4 else {})) for r in range(NRANKS)]
+        ranks = [world.start(r, "init", **({"DDL_TRANSPORT": "shm", "prefix": no_files} if r == 4 else {}))
+                 for r in range(NRANKS)]
         records = [rank.expect("init") for rank in ranks]
         self.assertIn(records[4]["status"], ("DDL_ERESOURCE", "DDL_EUNSUPPORTED"), records[4])
         named = {}
