@@ -17,9 +17,10 @@
 
 enum {
     HANDSHAKE_LIMIT_MS = 5000,
-    LINGER_MS = 1000,   /* for a refused client to read why */
-    DRAIN_BYTES = 1024, /* that may still come from it: what was left of its hello, or of TLS */
-    PATIENCE_MS = 250,  /* a stranger is not sent away for a newcomer before */
+    LINGER_MS = 1000,         /* for a refused client to read why */
+    TAKE_BYTES = 512,         /* from a stranger: its hello, and once it is refused what it said besides */
+    TAKE_TLS_BYTES = 2 * 512, /* the same, besides what its session took: its signature may be on its way */
+    PATIENCE_MS = 250,        /* a stranger is not sent away for a newcomer before */
     ACCEPTS_PER_TURN = 64,
     STRANGERS_LEAST = 64,
     SOURCE_MORE = 16,     /* from one address: two for each rank, and so many more */
@@ -36,7 +37,7 @@ struct stranger {
     ddl_deadline until;
     bool may_greet; /* TLS is done with, or not there */
     bool leaving;   /* was refused; everything is sent, its end is awaited */
-    size_t drained;
+    size_t taken;   /* of what it said, but for what its session took */
     ddl_address from;
     ddl_hello hello;
 };
@@ -173,12 +174,13 @@ static void judge(struct stranger *stranger)
 static bool listen_to(struct stranger *stranger)
 {
     ddl_hello *hello = &stranger->hello;
-    uint8_t data[512];
+    uint8_t data[TAKE_BYTES];
     while (ddl_hello_wants(hello) > 0 && ddl_hello_output(hello).bytes == 0) { /* it waits for our answer */
         size_t wanted = ddl_hello_wants(hello);
         ssize_t count = ddl_wire_read(&stranger->wire, data, wanted < sizeof data ? wanted : sizeof data);
         if (count <= 0)
             return count < 0 && errno == EAGAIN;
+        stranger->taken += (size_t)count;
         ddl_hello_feed(hello, data, (size_t)count);
         if (hello->state == DDL_HELLO_JUDGING)
             judge(stranger);
@@ -187,13 +189,15 @@ static bool listen_to(struct stranger *stranger)
     return true;
 }
 
-/* Read and drop, so that closing does not cut off the refusal on its way. False at the end. */
+/* Read and drop what is left of its hello, or of TLS, so that closing does not cut off the refusal on its
+ * way. False at the end. */
 static bool drain(struct stranger *stranger)
 {
-    uint8_t data[DRAIN_BYTES];
-    ssize_t count = ddl_socket_read(stranger->wire.fd, data, sizeof data);
-    stranger->drained += count > 0 ? (size_t)count : 0;
-    return (count > 0 && stranger->drained < DRAIN_BYTES) || (count < 0 && errno == EAGAIN);
+    uint8_t data[TAKE_TLS_BYTES];
+    const size_t limit = stranger->wire.tls != NULL ? TAKE_TLS_BYTES : TAKE_BYTES;
+    ssize_t count = ddl_socket_read(stranger->wire.fd, data, limit - stranger->taken);
+    stranger->taken += count > 0 ? (size_t)count : 0;
+    return (count > 0 && stranger->taken < limit) || (count < 0 && errno == EAGAIN);
 }
 
 /* What was said to it must arrive, so its end is awaited. */
