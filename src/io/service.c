@@ -39,6 +39,7 @@ struct ddl_service {
     ddl_list calls;
     bool stopping;
     atomic_int lack;
+    atomic_uint other_version;
     struct held held;
 };
 
@@ -149,6 +150,16 @@ void ddl_service_set_lack(ddl_service *service, int os_errno)
 int ddl_service_lack(const ddl_service *service)
 {
     return atomic_load(&service->lack);
+}
+
+void ddl_service_set_other_version(ddl_service *service, unsigned version)
+{
+    atomic_store(&service->other_version, version);
+}
+
+unsigned ddl_service_other_version(const ddl_service *service)
+{
+    return atomic_load(&service->other_version);
 }
 
 void ddl_service_destroy(ddl_service *service)

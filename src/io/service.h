@@ -30,6 +30,11 @@ void ddl_service_call(ddl_service *service, void (*function)(void *arg), void *a
 void ddl_service_set_lack(ddl_service *service, int os_errno);
 int ddl_service_lack(const ddl_service *service);
 
+/* The version of the protocol that was spoken by whom a door on this loop refused for it last; 0: nobody. To
+ * the same end. Thread: any. */
+void ddl_service_set_other_version(ddl_service *service, unsigned version);
+unsigned ddl_service_other_version(const ddl_service *service);
+
 /*
  * Stop the thread and release the loop. All handles must have been closed before (their close callbacks
  * are run here). NULL is fine. Thread: any but service.

@@ -50,6 +50,11 @@ ddl_status ddl_hello_verdict_status(ddl_hello_verdict verdict)
     return verdicts[verdict].status;
 }
 
+bool ddl_hello_ends_run(ddl_hello_verdict verdict)
+{
+    return verdict == DDL_HELLO_OTHER_SIZE || verdict == DDL_HELLO_OTHER_GENERATOR;
+}
+
 const char *ddl_security_name(ddl_security level)
 {
     static const char *const names[] = { "off", "auth", "tls" };
@@ -313,9 +318,9 @@ static void explain(ddl_hello_verdict verdict, const ddl_hello_party *client, co
         break;
     case DDL_HELLO_OTHER_GENERATOR:
         snprintf(reason, room,
-                 "%s has version %u of ddl's algorithms, rank %d has version %u; install the same ddl "
+                 "%s has version %u of ddl's algorithms, but %s has version %u; install the same ddl "
                  "everywhere",
-                 who, (unsigned)client->generator, server->rank, (unsigned)server->generator);
+                 who, (unsigned)client->generator, whom, (unsigned)server->generator);
         break;
     case DDL_HELLO_BAD_RANK:
         if (client->rank < 0 || client->rank >= server->nranks)
@@ -460,17 +465,26 @@ void ddl_hello_refuse_tls(ddl_hello *hello)
     server_reply(hello, DDL_HELLO_OTHER_LEVEL);
 }
 
+/* Who the other end is would be told in the form of its version. */
+static void explain_version(ddl_hello *hello)
+{
+    char who[PARTY_TEXT];
+    snprintf(hello->reason, sizeof hello->reason,
+             "%s has version %d of the protocol, but %s has version %u; install the same ddl everywhere",
+             name(&hello->self, who), DDL_HELLO_VERSION,
+             hello->is_server ? "what calls" : "what answers there", hello->peer_version);
+}
+
 static void take_client_prefix(ddl_hello *hello)
 {
-    unsigned version = ddl_get_u16(hello->in + 8);
     if (!is_magic(hello)) {
         snprintf(hello->reason, sizeof hello->reason, "the other end does not speak ddl");
         end(hello, DDL_HELLO_NOT_DDL); /* and not a word to a stranger */
-    } else if (version != DDL_HELLO_VERSION) {
-        snprintf(hello->reason, sizeof hello->reason,
-                 "version %u of the protocol met version %d; install the same "
-                 "ddl everywhere",
-                 version, DDL_HELLO_VERSION);
+        return;
+    }
+    hello->peer_version = ddl_get_u16(hello->in + 8);
+    if (hello->peer_version != DDL_HELLO_VERSION) {
+        explain_version(hello);
         server_reply(hello, DDL_HELLO_OTHER_VERSION);
     } else {
         want(hello, CLIENT_REST, DDL_HELLO_CLIENT_BYTES);
@@ -479,17 +493,16 @@ static void take_client_prefix(ddl_hello *hello)
 
 static void take_server_prefix(ddl_hello *hello)
 {
-    unsigned version = ddl_get_u16(hello->in + 8);
     if (!is_magic(hello)) {
         snprintf(hello->reason, sizeof hello->reason,
                  "what listens there does not speak ddl; is another program on "
                  "this port?");
         end(hello, DDL_HELLO_NOT_DDL);
-    } else if (version != DDL_HELLO_VERSION) {
-        snprintf(hello->reason, sizeof hello->reason,
-                 "version %d of the protocol met version %u; install the same "
-                 "ddl everywhere",
-                 DDL_HELLO_VERSION, version);
+        return;
+    }
+    hello->peer_version = ddl_get_u16(hello->in + 8);
+    if (hello->peer_version != DDL_HELLO_VERSION) {
+        explain_version(hello);
         end(hello, DDL_HELLO_OTHER_VERSION);
     } else {
         want(hello, SERVER_REST, DDL_HELLO_SERVER_BYTES);
@@ -562,7 +575,7 @@ ddl_status ddl_hello_fail(const ddl_hello *hello, const char *where, ddl_error *
     const char *reason = hello->reason[0] != '\0' ? hello->reason : verdicts[hello->verdict].meaning;
     (void)DDL_FAIL(err, verdicts[hello->verdict].status, "%s: %s", where, reason);
     /* A client that does not fit in with the others is the odd one out. */
-    if (verdicts[hello->verdict].status == DDL_ECONFIG)
+    if (verdicts[hello->verdict].status == DDL_ECONFIG || ddl_hello_ends_run(hello->verdict))
         (void)ddl_error_blame(err, hello->is_server ? hello->peer.rank : hello->self.rank);
     return verdicts[hello->verdict].status;
 }

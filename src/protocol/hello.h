@@ -25,7 +25,7 @@
 #include "protocol/roster.h"
 
 enum {
-    DDL_HELLO_VERSION = 2,
+    DDL_HELLO_VERSION = 2,       /* raised with anything that ranks say to each other, or in stores */
     DDL_HELLO_PREFIX_BYTES = 12, /* of the same form in every version */
     DDL_NONCE_BYTES = 16,
     DDL_HELLO_CLIENT_BYTES = 128,
@@ -92,6 +92,7 @@ typedef struct ddl_hello {
     int stage;
     ddl_hello_party self, peer; /* peer: valid from DDL_HELLO_JUDGING on */
     ddl_hello_verdict verdict;
+    unsigned peer_version; /* of the protocol; 0: not known yet, or it only asks */
     char reason[DDL_HELLO_REASON_TEXT];
     size_t in_bytes, in_wanted, out_bytes, out_sent;
     uint8_t in[DDL_HELLO_CLIENT_BYTES];
@@ -135,6 +136,10 @@ ddl_hello_verdict ddl_hello_check(const ddl_hello_party *client, const ddl_hello
 ddl_status ddl_hello_fail(const ddl_hello *hello, const char *where, ddl_error *err);
 
 ddl_status ddl_hello_verdict_status(ddl_hello_verdict verdict);
+
+/* Whether nobody can go on once a rank of this job was refused for that: it will not come in any other way.
+ */
+bool ddl_hello_ends_run(ddl_hello_verdict verdict);
 
 /* What a stranger may ask without alarming anybody: a hello of version 0, which no server takes, and each
  * answers with one whose first bytes tell its level. */

@@ -28,6 +28,7 @@ enum {
     CHECK_INTERVAL_MS = 20,  /* between looks at the store while the mesh is made */
     LAST_WORDS_MS = 1000,    /* to tell the others of a failure, and for them to hear it */
     OVER_PAUSE_MS = 50,      /* before looking again at a place whose last run is over */
+    OTHER_VERSION_TEXT = 120,
     RANKS_TEXT = 120
 };
 
@@ -309,10 +310,22 @@ static int first_missing(const struct course *course)
     return -1;
 }
 
+/* Who is missing may have come, and been turned away: only it could tell who it is. */
+static const char *tell_of_other_version(const struct course *course, char text[OTHER_VERSION_TEXT])
+{
+    const unsigned version = ddl_service_other_version(course->options->service);
+    text[0] = '\0';
+    if (version != 0)
+        snprintf(text, OTHER_VERSION_TEXT,
+                 " (what has version %u of the protocol was turned away here, where it is %d)", version,
+                 DDL_HELLO_VERSION);
+    return text;
+}
+
 /* The deadline has passed: say who did not do what. */
 static ddl_status report_absence(struct course *course, const char *what, const char *verb, ddl_error *err)
 {
-    char absence[400];
+    char absence[400], other[OTHER_VERSION_TEXT];
     double waited_s = (double)(ddl_now_ns() - course->start_ns) / 1e9;
     memset(course->present, 0, (size_t)course->self.nranks * sizeof *course->present);
     DDL_TRY(look_around(course, what, err));
@@ -326,9 +339,9 @@ static ddl_status report_absence(struct course *course, const char *what, const 
     } else {
         describe_absence(course, absence, sizeof absence);
         (void)DDL_FAIL(err, DDL_ETIMEDOUT,
-                       "%s did not %s within %.1f s; look at the output of what is missing, or "
+                       "%s did not %s within %.1f s%s; look at the output of what is missing, or "
                        "raise DDL_START_TIMEOUT",
-                       absence, verb, waited_s);
+                       absence, verb, waited_s, tell_of_other_version(course, other));
     }
     (void)ddl_error_blame(err, missing);
     return DDL_ETIMEDOUT;
@@ -587,6 +600,7 @@ static void warn_if_open(const struct course *course)
 static ddl_status join(struct course *course, ddl_error *err)
 {
     ddl_service_set_lack(course->options->service, 0); /* which may have served another start */
+    ddl_service_set_other_version(course->options->service, 0);
     DDL_TRY(know_oneself(course, err));
     if (course->network->iface[0] != '\0') { /* wrong ones are told at once, not when all have come */
         ddl_address unused;

@@ -265,6 +265,14 @@ static bool shake_hands(struct stranger *stranger)
     return done;
 }
 
+/* It may be a rank that is missed, and nothing that it has proved. A question of version 0 is from none. */
+static bool is_worth_telling(const ddl_hello *hello)
+{
+    return hello->verdict == DDL_HELLO_NOT_PROVEN || hello->verdict == DDL_HELLO_OTHER_LEVEL ||
+           hello->verdict == DDL_HELLO_OTHER_NAME || hello->verdict == DDL_HELLO_NOT_DDL ||
+           (hello->verdict == DDL_HELLO_OTHER_VERSION && hello->peer_version != 0);
+}
+
 static void on_stranger(void *arg, int events)
 {
     struct stranger *stranger = arg;
@@ -286,9 +294,10 @@ static void on_stranger(void *arg, int events)
     if (hello->state == DDL_HELLO_ACCEPTED && sent) {
         let_in(stranger);
     } else if (hello->state == DDL_HELLO_REFUSED && sent) {
-        if (hello->verdict == DDL_HELLO_NOT_PROVEN || hello->verdict == DDL_HELLO_OTHER_LEVEL ||
-            hello->verdict == DDL_HELLO_OTHER_NAME || hello->verdict == DDL_HELLO_NOT_DDL)
+        if (is_worth_telling(hello))
             count_unproven(listener, &stranger->from, hello->reason);
+        if (hello->verdict == DDL_HELLO_OTHER_VERSION)
+            ddl_service_set_other_version(listener->service, hello->peer_version);
         if (listener->events->refused != NULL)
             listener->events->refused(listener->arg, hello, &stranger->from);
         if (hello->verdict == DDL_HELLO_NOT_DDL || hello->verdict == DDL_HELLO_NOT_PROVEN) {

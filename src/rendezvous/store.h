@@ -39,6 +39,7 @@ typedef struct ddl_store_options {
 /*
  * Rank 0: open a new run. The others: wait for rank 0's run and enter it.
  * DDL_ECONFIG: bad URL, another world size (the whole run fails with it), or rank 0 is there already.
+ * DDL_EPROTO: another version of ddl; of its algorithms alone the whole run fails with it.
  * DDL_ENETWORK: no such host, address not ours, port in use. DDL_ETIMEDOUT: rank 0 did not come.
  */
 DDL_MUST_USE ddl_status ddl_store_open(const ddl_store_options *options, ddl_deadline deadline,

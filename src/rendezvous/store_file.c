@@ -626,7 +626,7 @@ static ddl_status check_host(struct store_file *file, const ddl_meet *meet, ddl_
     if (verdict == DDL_HELLO_WELCOME)
         return DDL_OK;
     ddl_status status = refusal.code;
-    if (verdict == DDL_HELLO_OTHER_SIZE)
+    if (ddl_hello_ends_run(verdict))
         (void)!fail_run(file, &refusal, &first); /* whether or not the others can be told */
     *err = refusal;
     return status;

@@ -158,7 +158,7 @@ static ddl_status find_begun_run(const char *name, const ddl_store_options *opti
         ddl_error refusal;
         ddl_status status = ddl_error_set(&refusal, ddl_hello_verdict_status(verdict), "%s", reason);
         refusal.culprit = self.rank;
-        if (verdict == DDL_HELLO_OTHER_SIZE)
+        if (ddl_hello_ends_run(verdict))
             fail_run(run, &refusal);
         if (err != NULL)
             *err = refusal;

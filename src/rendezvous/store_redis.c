@@ -924,7 +924,7 @@ static ddl_status check_host(struct store_redis *redis, const ddl_meet *meet, dd
     ddl_hello_verdict verdict = ddl_meet_check(meet, &redis->self, &refusal);
     if (verdict == DDL_HELLO_WELCOME)
         return DDL_OK;
-    if (verdict == DDL_HELLO_OTHER_SIZE)
+    if (ddl_hello_ends_run(verdict))
         (void)!fail_run(redis, &refusal, ddl_now_ns(), &unwanted); /* whether or not the others can be told */
     *err = refusal;
     return refusal.code;

@@ -513,15 +513,15 @@ static void judge(void *arg, ddl_hello *hello, const ddl_address *from)
     ddl_hello_judge(hello, room ? DDL_HELLO_WELCOME : DDL_HELLO_TAKEN);
 }
 
-/* A rank of ours that believes in another world size: nobody can go on, and everybody is told why. */
+/* A rank of ours that is not like the others: nobody can go on, and everybody is told why. */
 static void refused(void *arg, const ddl_hello *hello, const ddl_address *from)
 {
     ddl_store_server *server = arg;
     ddl_error cause;
     (void)from;
-    if (hello->verdict != DDL_HELLO_OTHER_SIZE || hello->peer.nranks <= 0)
+    if (!ddl_hello_ends_run(hello->verdict) || hello->peer.nranks <= 0)
         return;
-    (void)ddl_error_set(&cause, DDL_ECONFIG, "%s", hello->reason);
+    (void)ddl_error_set(&cause, ddl_hello_verdict_status(hello->verdict), "%s", hello->reason);
     cause.culprit = hello->peer.rank;
     fail_run(server, &cause);
     sweep(server);

@@ -270,7 +270,8 @@ class Disks(Tests):
 
 
 class Versions(Tests):
-    """Of the protocol, or of the algorithms: told to both sides, with both numbers, before anything else."""
+    """Of the protocol, or of the algorithms: told to both sides, with both numbers. What is proved ends the run;
+    of a version whose proof nobody here could check rank 0 warns, and goes on."""
 
     def serve(self, answer):
         """A rank 0 of another kind; answer(stream, hello) says what it says."""
@@ -284,8 +285,8 @@ class Versions(Tests):
                 answer(stream, peer.read_exactly(stream, peer.CLIENT_BYTES))
                 return rank.expect("init")
 
-    def call(self, world, hello):
-        """What rank 0 says to this caller."""
+    def call(self, world, hello, secret=None):
+        """What rank 0 says to this caller, who then proves that it knows the job's secret, or this one."""
         deadline = time.monotonic() + DEADLINE
         while True:
             try:
@@ -299,14 +300,15 @@ class Versions(Tests):
             stream.sendall(hello)
             reply = peer.read_exactly(stream, peer.SERVER_BYTES)
             if reply[10] != OTHER_VERSION:
-                stream.sendall(peer.finish(self.secret, hello, reply))
+                stream.sendall(peer.finish(secret or self.secret, hello, reply))
                 self.assertEqual(peer.read_exactly(stream, 1), b"")
             return reply
 
     def test_another_protocol(self):
         newer = peer.VERSION + 1
         record = self.serve(lambda stream, hello: stream.sendall(peer.server_reply(self.secret, hello, newer)))
-        self.told(record, "DDL_EPROTO", 1, f"version {peer.VERSION} of the protocol met version {newer}", "127.0.0.1:")
+        self.told(record, "DDL_EPROTO", 1, "127.0.0.1:", "rank 1 on ",
+                  f"] has version {peer.VERSION} of the protocol, but what answers there has version {newer};")
         world = self.world(2)
         ranks = [world.start(0, *JOB)]
         for version in (0, peer.VERSION - 1, newer, 0xffff):
@@ -317,18 +319,37 @@ class Versions(Tests):
             self.assertLess(time.monotonic() - begun, bound(1))
         ranks.append(world.start(1, *JOB))
         self.computes(ranks)
+        told = [line for line in ranks[0].errors if "turned away" in line]
+        self.assertEqual(len(told), 2, told)  # the first at once, the others when the door closes; a question is none
+        self.assertRegex(told[0], rf"rank 0 turned away 127\.0\.0\.1:\d+: rank 0 on \S+\[\d+\] has version "
+                         rf"{peer.VERSION} of the protocol, but what calls has version {peer.VERSION - 1};")
+        self.assertIn("turned away 2 more", told[1])
+
+    def test_another_protocol_of_who_is_missing(self):
+        world = self.world(2, DDL_START_TIMEOUT="1s")
+        rank = world.start(0, "init")
+        self.call(world, peer.client_hello(version=peer.VERSION + 1))
+        self.told(rank.expect("init"), "DDL_ETIMEDOUT", 2, "rank 1 of 2",
+                  f"(what has version {peer.VERSION + 1} of the protocol was turned away here, where it is {peer.VERSION})")
 
     def test_other_algorithms(self):
         world = self.world(2)
         ranks = [world.start(0, *JOB)]
-        ours = peer.generator_of(self.call(world, peer.client_hello(generator=0)))
+        ours = peer.generator_of(self.call(world, peer.client_hello(generator=0), b"another secret"))
+        ranks.append(world.start(1, *JOB))
+        self.computes(ranks)  # whoever proves nothing harms nobody
+        world = self.world(2)
+        rank = world.start(0, "init")
+        begun = time.monotonic_ns()
         reply = self.call(world, peer.client_hello(generator=ours + 1))
         self.assertEqual((reply[10], peer.generator_of(reply)), (OTHER_GENERATOR, ours))
+        record = rank.expect("init")
+        self.told({**record, "begin_ns": begun}, "DDL_EPROTO", 1, f"rank 1 on a peer[0] has version {ours + 1} of ddl's algorithms",
+                  f"rank 0 on {socket.gethostname()}[{rank.pid}] has version {ours};")
+        self.assertEqual(record["culprit"], 1)
         record = self.serve(lambda stream, hello: stream.sendall(
             peer.server_reply(self.secret, hello, generator=ours + 1)))
         self.told(record, "DDL_EPROTO", 1, f"version {ours} of ddl's algorithms", f"version {ours + 1}")
-        ranks.append(world.start(1, *JOB))
-        self.computes(ranks)
 
 
 OTHER_VERSION, OTHER_GENERATOR = 2, 3  # verdicts of src/protocol/hello.h

@@ -216,6 +216,7 @@ static void of_who_proves_nothing_a_bounded_part_is_read(void **state)
         assert_int_equal(taken_from(&door, true, pieces[i]), TAKE_BYTES);
         assert_in_range(taken_from(&door, false, pieces[i]), 1, TAKE_BYTES);
     }
+    assert_int_equal(ddl_service_other_version(door.service), DDL_HELLO_VERSION + 1);
     ddl_service_call(door.service, close_door, &door);
     ddl_service_destroy(door.service);
 }
