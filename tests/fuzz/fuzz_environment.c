@@ -3,6 +3,7 @@
 
 #include "base/assert.h"
 #include "base/log.h"
+#include "io/interface.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -40,6 +41,17 @@ static void check(const ddl_config *config)
         DDL_ASSERT(config->forced[i] == NULL || (int)config->forced[i]->collective == i);
 }
 
+/* The list in DDL_IFACE is taken apart when a rank looks for its address. */
+static void check_iface(const char *iface)
+{
+    ddl_address address;
+    ddl_error error;
+    ddl_status status = ddl_interface_choose(iface, NULL, &address, &error);
+    DDL_ASSERT(status == DDL_OK || status == DDL_ECONFIG);
+    DDL_ASSERT(status != DDL_OK || address.bytes > 0);
+    DDL_ASSERT(status == DDL_OK || error.text[0] != '\0');
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
 {
     static char text[TEXT_BYTES];
@@ -69,5 +81,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
         check(&config);
     else
         DDL_ASSERT(error.text[0] != '\0');
+    if (status == DDL_OK && config.network.iface[0] != '\0')
+        check_iface(config.network.iface);
     return 0;
 }

@@ -1,9 +1,11 @@
 /* fuzz_url.c - addresses and URLs of stores, as people write them. Input: 0 bit 0: with TLS | 1 the text. */
 #include "io/address.h"
 #include "rendezvous/redis_url.h"
+#include "rendezvous/store.h"
 
 #include "base/assert.h"
 
+#include <stdio.h>
 #include <string.h>
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes);
@@ -32,6 +34,27 @@ static void check_redis(const char *text, bool is_tls)
     check_text(url.ca_file, sizeof url.ca_file);
     check_text(url.cert_file, sizeof url.cert_file);
     check_text(url.key_file, sizeof url.key_file);
+}
+
+/* Nothing that is said here leads to a store that could be opened, and so to a network or a file. */
+static void check_store(const char *text)
+{
+    static const char *const reachable[] = { "tcp://", "redis://", "rediss://", "mem://", "file:///" };
+    char url[1100];
+    ddl_hello_party self = { .rank = 1, .nranks = 2 };
+    ddl_store_options options = { .url = text, .place = "127.0.0.1:29500", .self = &self };
+    ddl_store *store = NULL;
+    ddl_error error;
+    bool is_reachable = false;
+    for (size_t i = 0; i < sizeof reachable / sizeof *reachable; i++)
+        is_reachable = is_reachable || strncmp(text, reachable[i], strlen(reachable[i])) == 0;
+    if (!is_reachable)
+        DDL_ASSERT(ddl_store_open(&options, 0, &store, &error) == DDL_ECONFIG);
+    snprintf(url, sizeof url, "file:///dev/null/%s", text);
+    options.url = url;
+    ddl_status status = ddl_store_open(&options, 0, &store, &error);
+    DDL_ASSERT(status == DDL_ECONFIG || status == DDL_ESTORE);
+    DDL_ASSERT(store == NULL);
 }
 
 /* What is written for an address is read as the same address again. */
@@ -63,6 +86,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
     text[bytes - 1] = '\0';
     check_redis(text, data[0] & 1);
     check_address(text);
+    check_store(text);
     if (ddl_address_split("MASTER_ADDR", text, host, sizeof host, &port, &error) == DDL_OK) {
         DDL_ASSERT(port > 0);
         check_text(host, sizeof host);

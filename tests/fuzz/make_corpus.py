@@ -135,7 +135,9 @@ def url():
                        ("v6", "[::1]:6379/1"), ("scope", "fe80::1%lo"), ("scope_number", "fe80::1%77"),
                        ("scope_nonsense", "fe80::1%9o"), ("v4", "10.1.2.3"), ("no_port", "host"),
                        ("bad_escape", "h%2:6379"), ("nul", "h%00:6379"), ("twice", "h:1?prefix=a&prefix=b"),
-                       ("at_end", "user:@"), ("port_0", "h:0"), ("long", "h" * 300 + ":1"), ("mapped", "::ffff:1.2.3.4")):
+                       ("at_end", "user:@"), ("port_0", "h:0"), ("long", "h" * 300 + ":1"), ("mapped", "::ffff:1.2.3.4"),
+                       ("scheme_none", "gopher://h:1"), ("file_not_whole", "file://shared/dir"), ("file_slashes", "shared//dir///"),
+                       ("file_long", "d" * 520)):
         for flag in (0, 1):
             write("url", f"{name}_{flag}", bytes([flag]) + text.encode())
 
@@ -148,6 +150,9 @@ def environment():
                         ("slurm", ("SLURM_PROCID=1", "SLURM_STEP_NUM_TASKS=2")), ("pmi", ("PMI_RANK=0", "PMI_SIZE=1")),
                         ("times", ("DDL_TIMEOUT=1.5min", "DDL_START_TIMEOUT=200ms")), ("endless", ("DDL_TIMEOUT=1e300h",)),
                         ("choices", ("DDL_TRANSPORT=shm", "DDL_SECURITY=off", "DDL_IFACE=eth0", "DDL_LOG=trace")),
+                        ("ifaces", ("DDL_IFACE=^docker0,lo", "RANK=0", "WORLD_SIZE=2", "MASTER_ADDR=h", "MASTER_PORT=1")),
+                        ("iface_networks", ("DDL_IFACE=ib0,eth*,^10.0.0.0/8,fd00::/8,127.0.0.1",)),
+                        ("iface_malformed", ("DDL_IFACE=10.0.0.0/33,",)),
                         ("algorithms", ("DDL_ALLREDUCE=ring", "DDL_BROADCAST=binomial", "DDL_BARRIER=none")),
                         ("huge", ("WORLD_SIZE=99999999999999999999", "RANK=-1"))):
         write("environment", name, "\n".join(lines).encode())
