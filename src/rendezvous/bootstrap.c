@@ -425,7 +425,7 @@ static ddl_status gather_roster(struct course *course, ddl_error *err)
         ddl_bytes_fini(&table);
         return DDL_FAIL(err, DDL_ENOMEM, "no memory for the roster of %d ranks", course->self.nranks);
     }
-    ddl_status status = ddl_store_set_new(course->store, "roster", ddl_bytes_view(&table),
+    ddl_status status = ddl_store_set_new(course->store, DDL_STORE_ROSTER, ddl_bytes_view(&table),
                                           course->options->deadline, &outcome, &existing, err);
     ddl_bytes_fini(&existing);
     ddl_bytes_fini(&table);
@@ -435,7 +435,7 @@ static ddl_status gather_roster(struct course *course, ddl_error *err)
 static ddl_status receive_roster(struct course *course, ddl_error *err)
 {
     ddl_bytes table = { 0 };
-    DDL_TRY(ddl_store_get(course->store, "roster", course->options->deadline, &table, err));
+    DDL_TRY(ddl_store_get(course->store, DDL_STORE_ROSTER, course->options->deadline, &table, err));
     ddl_status status = ddl_roster_decode(ddl_bytes_view(&table), course->self.rank, &course->roster, err);
     ddl_bytes_fini(&table);
     if (status != DDL_OK)

@@ -16,14 +16,30 @@ _Static_assert((int)DDL_SEAL_BYTES <= (int)DDL_STORE_SEAL_ROOM, "values of any s
 
 enum { STORE_COUNT = sizeof stores / sizeof stores[0] };
 
+enum { FORMS_TEXT = 256 };
+
+/* "tcp://host:port, file:///directory and mem://name": what there is. */
+static const char *forms(char text[FORMS_TEXT])
+{
+    size_t used = 0;
+    text[0] = '\0';
+    for (int i = 0; i < STORE_COUNT && used < FORMS_TEXT; i++)
+        used += (size_t)snprintf(text + used, FORMS_TEXT - used, "%s%s://%s",
+                                 i == 0                 ? ""
+                                 : i == STORE_COUNT - 1 ? " and "
+                                                        : ", ",
+                                 stores[i]->scheme, stores[i]->form);
+    return text;
+}
+
 static ddl_status find(const char *url, const struct ddl_store_ops **ops, const char **rest, ddl_error *err)
 {
+    char known[FORMS_TEXT];
     const char *mark = strstr(url, "://");
     if (mark == NULL)
-        return DDL_FAIL(err, DDL_ECONFIG,
-                        "DDL_STORE=%.*s is no URL; write tcp://host:port, file:///directory, "
-                        "redis://host:port or mem://name",
-                        (int)strcspn(url, ":@"), url); /* behind which there may be a password */
+        return DDL_FAIL(err, DDL_ECONFIG, "DDL_STORE=%.*s is no URL; there are %s", (int)strcspn(url, ":@"),
+                        url, /* behind which there may be a password */
+                        forms(known));
     for (int i = 0; i < STORE_COUNT; i++) {
         const char *scheme = stores[i]->scheme;
         if (strlen(scheme) == (size_t)(mark - url) && strncmp(url, scheme, strlen(scheme)) == 0) {
@@ -32,9 +48,8 @@ static ddl_status find(const char *url, const struct ddl_store_ops **ops, const 
             return DDL_OK;
         }
     }
-    return DDL_FAIL(err, DDL_ECONFIG,
-                    "DDL_STORE: there is no store %.*s://; there are tcp, file, redis, rediss and mem",
-                    (int)strcspn(url, ":@"), url);
+    return DDL_FAIL(err, DDL_ECONFIG, "DDL_STORE: there is no store %.*s://; there are %s",
+                    (int)strcspn(url, ":@"), url, forms(known));
 }
 
 ddl_status ddl_store_open(const ddl_store_options *options, ddl_deadline deadline, ddl_store **store,
@@ -82,9 +97,11 @@ ddl_status ddl_store_set_new(ddl_store *store, const char *key, ddl_view value, 
 {
     ddl_bytes sealed = { 0 };
     check_key(key);
-    if (value.bytes > DDL_STORE_ROSTER_LIMIT)
-        return DDL_FAIL(err, DDL_EINVAL, "a value of %zu bytes is too large for a store, the limit is %d",
-                        value.bytes, DDL_STORE_ROSTER_LIMIT);
+    int limit = strcmp(key, DDL_STORE_ROSTER) == 0 ? DDL_STORE_ROSTER_LIMIT : DDL_STORE_VALUE_LIMIT;
+    if (value.bytes > (size_t)limit)
+        return DDL_FAIL(err, DDL_EINVAL,
+                        "a value of %zu bytes is too large for %s in a store, the limit is %d", value.bytes,
+                        key, limit);
     if (!ddl_seal_put(&store->seal, store->rank, key, value, &sealed)) {
         ddl_bytes_fini(&sealed);
         return DDL_FAIL(err, DDL_ENOMEM, "no memory for a value of %zu bytes", value.bytes);

@@ -23,6 +23,7 @@
 #include "rendezvous/seal.h"
 
 #define DDL_STORE_SETTLED "settled"
+#define DDL_STORE_ROSTER  "roster" /* the one key with DDL_STORE_ROSTER_LIMIT */
 
 typedef struct ddl_store ddl_store;
 
@@ -52,7 +53,10 @@ typedef enum ddl_store_outcome {
     DDL_STORE_ABANDONED /* the key is there, whoever set it has left: this run is over */
 } ddl_store_outcome;
 
-/* Create key. Unless it was created, *existing (release with ddl_bytes_fini) is the value that is there. */
+/*
+ * Create key. Unless it was created, *existing (release with ddl_bytes_fini) is the value that is there.
+ * DDL_EINVAL: the value is above DDL_STORE_VALUE_LIMIT.
+ */
 DDL_MUST_USE ddl_status ddl_store_set_new(ddl_store *store, const char *key, ddl_view value,
                                           ddl_deadline deadline, ddl_store_outcome *outcome,
                                           ddl_bytes *existing, ddl_error *err);
@@ -110,6 +114,7 @@ const char *ddl_store_address(const ddl_store *store);
  */
 struct ddl_store_ops {
     const char *scheme; /* in URLs and messages: "tcp" */
+    const char *form;   /* how the rest of a URL is written, for messages: "host:port" */
     ddl_status (*open)(const ddl_store_options *options, const char *rest, ddl_deadline deadline,
                        ddl_store **store, ddl_error *err); /* rest: of the URL, behind "scheme://" */
     ddl_status (*set_new)(ddl_store *store, const char *key, ddl_view value, ddl_deadline deadline,

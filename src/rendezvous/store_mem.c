@@ -334,6 +334,7 @@ static void mem_destroy(ddl_store *store, ddl_deadline deadline)
 
 const struct ddl_store_ops ddl_store_mem = {
     .scheme = "mem",
+    .form = "name",
     .open = mem_open,
     .set_new = mem_set_new,
     .get = mem_get,

@@ -1443,6 +1443,7 @@ static void redis_destroy(ddl_store *store, ddl_deadline deadline)
 
 const struct ddl_store_ops ddl_store_redis = {
     .scheme = "redis",
+    .form = "host:port",
     .open = redis_open,
     .set_new = redis_set_new,
     .get = redis_get,
@@ -1453,4 +1454,6 @@ const struct ddl_store_ops ddl_store_redis = {
 };
 
 /* Only opens; what it opens is a ddl_store_redis. */
-const struct ddl_store_ops ddl_store_rediss = { .scheme = "rediss", .open = rediss_open };
+const struct ddl_store_ops ddl_store_rediss = { .scheme = "rediss",
+                                                .form = "host:port",
+                                                .open = rediss_open };

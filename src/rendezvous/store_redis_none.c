@@ -13,5 +13,5 @@ static ddl_status none_open(const ddl_store_options *options, const char *rest, 
                     "(libhiredis-dev) and build it again, or use tcp:// or file://");
 }
 
-const struct ddl_store_ops ddl_store_redis = { .scheme = "redis", .open = none_open };
-const struct ddl_store_ops ddl_store_rediss = { .scheme = "rediss", .open = none_open };
+const struct ddl_store_ops ddl_store_redis = { .scheme = "redis", .form = "host:port", .open = none_open };
+const struct ddl_store_ops ddl_store_rediss = { .scheme = "rediss", .form = "host:port", .open = none_open };

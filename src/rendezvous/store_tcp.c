@@ -682,6 +682,7 @@ static ddl_status tcp_check(ddl_store *store, ddl_error *err)
 
 const struct ddl_store_ops ddl_store_tcp = {
     .scheme = "tcp",
+    .form = "host:port",
     .open = tcp_open,
     .set_new = tcp_set_new,
     .get = tcp_get,

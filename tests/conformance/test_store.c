@@ -282,19 +282,30 @@ static void values_come_back_as_they_were_set(void **state)
 
 static void a_value_over_the_limit_is_refused(void **state)
 {
-    static uint8_t roster[DDL_STORE_ROSTER_LIMIT + 1];
+    static uint8_t large[DDL_STORE_ROSTER_LIMIT + 1];
+    static const struct {
+        const char *key, *limit;
+        size_t bytes;
+    } cases[] = { { "k", "65536", DDL_STORE_VALUE_LIMIT + 1 },
+                  { "roster.1", "65536", DDL_STORE_ROSTER_LIMIT },
+                  { "roster", "1048576", DDL_STORE_ROSTER_LIMIT + 1 } };
     (void)state;
     FOR_EACH_KIND(kind)
     {
         struct place place;
-        ddl_store_outcome outcome;
-        ddl_bytes existing = { 0 };
-        ddl_error error;
         place_open(&place, kind, 1);
-        assert_int_equal(ddl_store_set_new(place.stores[0], "k", (ddl_view){ roster, sizeof roster }, soon(),
-                                           &outcome, &existing, &error),
-                         DDL_EINVAL);
-        assert_non_null(strstr(error.text, "1048576"));
+        for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+            ddl_store_outcome outcome;
+            ddl_bytes existing = { 0 };
+            ddl_error error;
+            assert_int_equal(ddl_store_set_new(place.stores[0], cases[i].key,
+                                               (ddl_view){ large, cases[i].bytes }, soon(), &outcome,
+                                               &existing, &error),
+                             DDL_EINVAL);
+            assert_non_null(strstr(error.text, cases[i].limit));
+            set(place.stores[0], cases[i].key, text_view("v"));
+            check_value(place.stores[0], cases[i].key, text_view("v"));
+        }
         place_close(&place);
     }
 }

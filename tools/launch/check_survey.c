@@ -164,7 +164,7 @@ static ddl_status gather_members(struct course *course, ddl_error *err)
         ddl_bytes_fini(&table);
         return DDL_FAIL(err, DDL_ENOMEM, "no memory for %d ranks", roster->nranks);
     }
-    ddl_status status = set(course, "roster", ddl_bytes_view(&table), err);
+    ddl_status status = set(course, DDL_STORE_ROSTER, ddl_bytes_view(&table), err);
     ddl_bytes_fini(&table);
     return status;
 }
@@ -177,7 +177,7 @@ static ddl_status meet(struct course *course, ddl_error *err)
         DDL_TRY(ddl_roster_create(0, course->self.nranks, &survey->roster, err));
         return gather_members(course, err);
     }
-    DDL_TRY(ddl_store_get(course->store, "roster", course->deadline, &table, err));
+    DDL_TRY(ddl_store_get(course->store, DDL_STORE_ROSTER, course->deadline, &table, err));
     ddl_status status = ddl_roster_decode(ddl_bytes_view(&table), course->self.rank, &survey->roster, err);
     ddl_bytes_fini(&table);
     if (status == DDL_OK && survey->roster->nranks != course->self.nranks)
