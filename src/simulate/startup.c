@@ -3,6 +3,7 @@
 
 #include "protocol/hello.h"
 #include "protocol/overlay.h"
+#include "protocol/store_wire.h"
 
 enum {
     HELLO_BYTES = DDL_HELLO_CLIENT_BYTES + DDL_HELLO_SERVER_BYTES + DDL_HELLO_FINISH_BYTES,
@@ -40,6 +41,7 @@ ddl_startup ddl_startup_predict(const ddl_startup_world *world, const ddl_startu
         .connections = n * per_rank / 2,
         .store_requests = n * REQUESTS,
         .store_bytes_per_rank = HELLO_BYTES + REQUESTS * REQUEST_BYTES + MEMBER_BYTES + roster_bytes,
+        .is_beyond_store = roster_bytes > DDL_STORE_ROSTER_LIMIT,
     };
     int words = world->lazy ? HELLO_MESSAGES + 1 : HELLO_MESSAGES; /* the door confirms */
     startup.mesh_messages = startup.connections * words;

@@ -29,6 +29,7 @@ typedef struct ddl_startup {
     double connections, mesh_messages, mesh_bytes;
     double connections_per_rank, store_bytes_per_rank;
     double seconds;
+    bool is_beyond_store; /* the roster is more than the store takes: no run can start like this */
 } ddl_startup;
 
 /* As measured; startup.c says where. */

@@ -209,6 +209,12 @@ class Startup(unittest.TestCase):
                       for rows in (self.rows("-p", "10000"), self.rows("-p", "20000")))
         self.assertAlmostEqual(more / some, 2, delta=0.05)
 
+    def test_what_the_store_does_not_take_is_marked(self):
+        fine, marked = run("startup", "-p", "16384").stdout, run("startup", "-p", "16384,20000").stdout
+        self.assertNotIn("*", fine)
+        self.assertEqual([line.split()[0] for line in marked.splitlines() if line.endswith("*")], ["20000", "20000"])
+        self.assertIn("\n* not possible: the roster would be above 1024 KiB", marked)
+
     def test_lazy_is_never_slower_and_time_grows_with_ranks(self):
         rows = self.rows("-p", "16,64,256,1024,16384,100000")
         for eager, lazy in zip(rows[::2], rows[1::2]):

@@ -1,6 +1,7 @@
 /* command_startup.c - ddl-sim startup: what it takes to start so many ranks. */
 #include "sim.h"
 
+#include "protocol/store_wire.h"
 #include "simulate/startup.h"
 
 #include <getopt.h>
@@ -45,7 +46,8 @@ static bool parse_rows(const char *text, struct rows *rows)
     return false;
 }
 
-static void print_row(const ddl_startup_world *world, const ddl_startup_costs *costs, bool csv)
+/* Whether the row is of a start-up that cannot be. */
+static bool print_row(const ddl_startup_world *world, const ddl_startup_costs *costs, bool csv)
 {
     ddl_startup startup = ddl_startup_predict(world, costs);
     const char *connect = world->lazy ? "lazy" : "eager";
@@ -53,16 +55,17 @@ static void print_row(const ddl_startup_world *world, const ddl_startup_costs *c
         printf("%d,%s,%.0f,%.0f,%.0f,%.0f,%.0f,%.4f\n", world->nranks, connect, startup.store_requests,
                startup.store_bytes, startup.connections, startup.mesh_messages, startup.mesh_bytes,
                startup.seconds);
-        return;
+        return startup.is_beyond_store;
     }
     char per_rank[32], store[32], mesh[32], time[32];
     sim_print_bytes(startup.store_bytes_per_rank, per_rank, sizeof per_rank);
     sim_print_bytes(startup.store_bytes, store, sizeof store);
     sim_print_bytes(startup.mesh_bytes, mesh, sizeof mesh);
     sim_print_time(startup.seconds * 1e9, time, sizeof time);
-    printf("%7d %-6s %9.0f %11s %11s %10.0f %12.0f %12.0f %11s %10s\n", world->nranks, connect,
+    printf("%7d %-6s %9.0f %11s %11s %10.0f %12.0f %12.0f %11s %10s%s\n", world->nranks, connect,
            startup.store_requests, per_rank, store, startup.connections_per_rank, startup.connections,
-           startup.mesh_messages, mesh, time);
+           startup.mesh_messages, mesh, time, startup.is_beyond_store ? " *" : "");
+    return startup.is_beyond_store;
 }
 
 int sim_startup(int argc, char **argv)
@@ -75,7 +78,7 @@ int sim_startup(int argc, char **argv)
     struct rows rows = { { 1024, 4096, 16384, 65536, 100000 }, 5 };
     ddl_startup_world world = { .ranks_per_host = 8, .cores_per_host = 8 };
     ddl_startup_costs costs = ddl_startup_default();
-    bool csv = false;
+    bool csv = false, any_beyond = false;
     int option;
     optind = 1;
     opterr = 0;
@@ -116,7 +119,12 @@ int sim_startup(int argc, char **argv)
         for (int lazy = 0; lazy < 2; lazy++) {
             world.nranks = rows.nranks[i];
             world.lazy = lazy == 1;
-            print_row(&world, &costs, csv);
+            any_beyond |= print_row(&world, &costs, csv);
         }
+    if (any_beyond && !csv)
+        printf(
+            "* not possible: the roster would be above %d KiB, the most that a store takes; with the longest "
+            "names of hosts and addresses that is 5,500 ranks\n",
+            DDL_STORE_ROSTER_LIMIT >> 10);
     return SIM_OK;
 }
