@@ -26,14 +26,27 @@ enum { MANY = 24, SOON_MS = 20000 };
 
 static const struct kind {
     const char *name;
-} kinds[] = { { "tcp" }, { "file" }, { "redis" }, { "mem" } };
+} kinds[] = { { "tcp" }, { "file" }, { "redis" }, { "tcp at level tls" }, { "rediss" }, { "mem" } };
 
 enum { KINDS = sizeof kinds / sizeof kinds[0] };
 
-/* A Redis server may not be installed. */
+#ifdef DDL_TEST_TLS
+static const bool has_tls = true;
+#else
+static const bool has_tls = false;
+#endif
+
+static bool is(const struct kind *kind, const char *name)
+{
+    return strcmp(kind->name, name) == 0;
+}
+
+/* A Redis server may not be installed; a build may be without TLS. */
 static bool is_possible(const struct kind *kind)
 {
-    return strcmp(kind->name, "redis") != 0 || redis_server_port() != 0;
+    return (!is(kind, "redis") || redis_server_port() != 0) &&
+           (!is(kind, "rediss") || redis_server_tls_port() != 0) &&
+           (!is(kind, "tcp at level tls") || has_tls);
 }
 
 #define FOR_EACH_KIND(kind)                                             \
@@ -43,8 +56,9 @@ static bool is_possible(const struct kind *kind)
 /* A meeting place with some of its ranks in it. Stores block, so those that wait have a thread. */
 struct place {
     ddl_service *service;
-    char url[96], folder[64];
-    bool has_keys; /* in a Redis server, which has to be empty at the end */
+    char url[128], folder[64];
+    bool has_keys;  /* in a Redis server, which has to be empty at the end */
+    bool is_at_tls; /* the level of its job */
     int nranks;
     ddl_store *stores[MANY];
 };
@@ -55,6 +69,10 @@ static ddl_deadline soon(void)
 }
 
 static ddl_prover *ours, *theirs; /* of the job that is tested, and of another */
+static struct tls_job {
+    ddl_prover *prover;
+    ddl_encryption *encryption;
+} ours_at_tls, theirs_at_tls;
 
 static ddl_hello_party party(int rank, int nranks)
 {
@@ -73,6 +91,9 @@ static ddl_status enter_as(struct place *place, const ddl_hello_party *self, ddl
     ddl_store_options options = {
         .url = place->url, .place = "127.0.0.1:29500", .self = self, .service = place->service
     };
+    if (self->level == DDL_SECURITY_TLS)
+        options.encryption =
+            self->prover == ours_at_tls.prover ? ours_at_tls.encryption : theirs_at_tls.encryption;
     return ddl_store_open(&options, deadline, store, err);
 }
 
@@ -80,29 +101,38 @@ static ddl_status enter(struct place *place, int rank, int nranks, ddl_deadline 
                         ddl_error *err)
 {
     ddl_hello_party self = party(rank, nranks);
+    if (place->is_at_tls) {
+        self.level = DDL_SECURITY_TLS;
+        self.prover = ours_at_tls.prover;
+    }
     return enter_as(place, &self, deadline, store, err);
 }
 
 static void place_name(struct place *place, const struct kind *kind)
 {
     place->folder[0] = '\0';
-    place->has_keys = false;
-    if (strcmp(kind->name, "mem") == 0) {
+    place->has_keys = is(kind, "redis") || is(kind, "rediss");
+    place->is_at_tls = is(kind, "tcp at level tls");
+    if (is(kind, "mem")) {
         snprintf(place->url, sizeof place->url, "mem://conformance");
-    } else if (strcmp(kind->name, "redis") == 0) {
-        place->has_keys = true;
+    } else if (is(kind, "redis")) {
         snprintf(place->url, sizeof place->url, "redis://127.0.0.1:%d", redis_server_port());
-    } else if (strcmp(kind->name, "file") == 0) {
+    } else if (is(kind, "rediss")) {
+        snprintf(place->url, sizeof place->url, "rediss://127.0.0.1:%d?cacert=%s", redis_server_tls_port(),
+                 redis_server_authority());
+    } else if (is(kind, "file")) {
         snprintf(place->folder, sizeof place->folder, "/tmp/ddl-store-XXXXXX");
         assert_non_null(mkdtemp(place->folder));
         snprintf(place->url, sizeof place->url, "file://%s", place->folder);
-    } else {
+    } else if (is(kind, "tcp") || is(kind, "tcp at level tls")) {
         ddl_address address, bound;
         int fd = -1;
         assert_true(ddl_address_parse("127.0.0.1", 0, &address));
         assert_int_equal(ddl_socket_listen(&address, 1, &fd, &bound, NULL), DDL_OK);
         ddl_socket_close(&fd);
         snprintf(place->url, sizeof place->url, "tcp://127.0.0.1:%u", ddl_address_port(&bound));
+    } else {
+        fail_msg("there is no place for a store of the kind %s", kind->name);
     }
 }
 
@@ -933,13 +963,27 @@ static void clients_that_take_no_part_make_room(void **state)
     place_close(&place);
 }
 
-static ddl_prover *prover(const char *secret)
+static ddl_prover *prover(const char *secret, ddl_security level)
 {
     ddl_prover *made = NULL;
-    assert_int_equal(
-        ddl_proof_create((ddl_view){ secret, strlen(secret) }, secret, DDL_SECURITY_AUTH, &made, NULL),
-        DDL_OK);
+    assert_int_equal(ddl_proof_create((ddl_view){ secret, strlen(secret) }, secret, level, &made, NULL),
+                     DDL_OK);
     return made;
+}
+
+static void tls_job_create(struct tls_job *job, const char *secret)
+{
+    static const ddl_encryption_options keys;
+    if (!has_tls)
+        return;
+    job->prover = prover(secret, DDL_SECURITY_TLS);
+    assert_int_equal(ddl_encryption_create(&keys, job->prover, &job->encryption, NULL), DDL_OK);
+}
+
+static void tls_job_destroy(struct tls_job *job)
+{
+    ddl_encryption_destroy(job->encryption);
+    ddl_proof_destroy(job->prover);
 }
 
 /* ---- proofs ---- */
@@ -976,8 +1020,10 @@ static void another_secret_or_level_is_told_and_harms_nobody(void **state)
             ddl_error error;
             struct knocking knocking = { .place = &place, .party = party(1, 2) };
             place_open(&place, kind, 2);
-            knocking.party.prover = off ? NULL : theirs;
-            knocking.party.level = off ? DDL_SECURITY_OFF : DDL_SECURITY_AUTH;
+            knocking.party.prover = off ? NULL : place.is_at_tls ? theirs_at_tls.prover : theirs;
+            knocking.party.level = off               ? DDL_SECURITY_OFF
+                                   : place.is_at_tls ? DDL_SECURITY_TLS
+                                                     : DDL_SECURITY_AUTH;
             pthread_t thread;
             assert_int_equal(pthread_create(&thread, NULL, knock, &knocking), 0);
             while (!atomic_load(&knocking.done)) /* in some stores rank 0 answers when it looks */
@@ -1365,8 +1411,11 @@ static int stop_server(void **state)
 
 int main(void)
 {
-    ours = prover("the secret of the tests");
-    theirs = prover("the secret of another job");
+    static const char our_secret[] = "the secret of the tests", their_secret[] = "the secret of another job";
+    ours = prover(our_secret, DDL_SECURITY_AUTH);
+    theirs = prover(their_secret, DDL_SECURITY_AUTH);
+    tls_job_create(&ours_at_tls, our_secret);
+    tls_job_create(&theirs_at_tls, their_secret);
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_run_has_one_id_for_all_its_ranks),
         cmocka_unit_test(values_come_back_as_they_were_set),
@@ -1401,5 +1450,7 @@ int main(void)
     int failed = cmocka_run_group_tests(tests, NULL, stop_server);
     ddl_proof_destroy(ours);
     ddl_proof_destroy(theirs);
+    tls_job_destroy(&ours_at_tls);
+    tls_job_destroy(&theirs_at_tls);
     return failed;
 }

@@ -18,9 +18,9 @@
 #include <sys/prctl.h>
 #endif
 
-static int port;
+static int port, tls_port; /* tls_port: 0 without certificates */
 static pid_t server;
-static char folder[64];
+static char folder[64], authority[96];
 
 #ifdef DDL_TEST_REDIS
 static const char without[] = "redis-server is not installed";
@@ -64,16 +64,41 @@ static bool ask(ddl_view request, char *reply, size_t reply_bytes)
     return got > 0;
 }
 
+#ifdef MAKE_CERTIFICATES
+static void make_certificates(void)
+{
+    char command[512];
+    snprintf(command, sizeof command, "'%s' '%s' >'%s/log' 2>&1", MAKE_CERTIFICATES, folder, folder);
+    if (system(command) != 0)
+        abort();
+    snprintf(authority, sizeof authority, "%s/ca.pem", folder);
+    tls_port = world_free_port();
+}
+#else
+static void make_certificates(void)
+{
+}
+#endif
+
 static void run_server(void)
 {
-    char text[16], log[96];
+    char text[16], tls_text[16], log[96], cert[96], key[96];
+    const char *words[24] = { "redis-server", "--port", text,     "--bind", "127.0.0.1",    "--dir", folder,
+                              "--logfile",    log,      "--save", "",       "--appendonly", "no" };
+    const char *const with_tls[] = { "--tls-port",         tls_text, "--tls-cert-file",    cert,
+                                     "--tls-key-file",     key,      "--tls-ca-cert-file", authority,
+                                     "--tls-auth-clients", "no" };
     snprintf(text, sizeof text, "%d", port);
+    snprintf(tls_text, sizeof tls_text, "%d", tls_port);
     snprintf(log, sizeof log, "%s/log", folder);
+    snprintf(cert, sizeof cert, "%s/good.pem", folder);
+    snprintf(key, sizeof key, "%s/good.key", folder);
+    if (tls_port != 0)
+        memcpy(words + 13, with_tls, sizeof with_tls);
 #ifdef __linux__
     prctl(PR_SET_PDEATHSIG, SIGKILL); /* a test that is killed leaves no server */
 #endif
-    execlp("redis-server", "redis-server", "--port", text, "--bind", "127.0.0.1", "--dir", folder,
-           "--logfile", log, "--save", "", "--appendonly", "no", (char *)NULL);
+    execvp(words[0], (char *const *)words);
     _exit(127);
 }
 
@@ -91,7 +116,10 @@ int redis_server_port(void)
     }
     port = world_free_port();
     snprintf(folder, sizeof folder, "/tmp/ddl-redis-XXXXXX");
-    if (mkdtemp(folder) == NULL || (server = fork()) < 0)
+    if (mkdtemp(folder) == NULL)
+        abort();
+    make_certificates();
+    if ((server = fork()) < 0)
         abort();
     if (server == 0)
         run_server();
@@ -104,6 +132,16 @@ int redis_server_port(void)
         (void)ddl_socket_wait(-1, 0, ddl_deadline_in_ms(5));
     }
     return port;
+}
+
+int redis_server_tls_port(void)
+{
+    return redis_server_port() != 0 ? tls_port : 0;
+}
+
+const char *redis_server_authority(void)
+{
+    return authority;
 }
 
 void redis_server_ask(const ddl_view words[], size_t count, char *reply, size_t reply_bytes)
@@ -133,13 +171,12 @@ int redis_server_keys(void)
 
 void redis_server_stop(void)
 {
-    char path[96];
+    char command[96];
     if (server <= 0)
         return;
     kill(server, SIGKILL);
     waitpid(server, NULL, 0);
     server = 0;
-    snprintf(path, sizeof path, "%s/log", folder);
-    unlink(path);
-    rmdir(folder);
+    snprintf(command, sizeof command, "rm -rf '%s'", folder);
+    (void)!system(command);
 }

@@ -13,6 +13,12 @@
  */
 int redis_server_port(void);
 
+/* Its port for rediss://, or 0 as above and in tests that are built without MAKE_CERTIFICATES. */
+int redis_server_tls_port(void);
+
+/* The file of the authority that vouches for its certificate. */
+const char *redis_server_authority(void);
+
 /* One command, as separate words, and what the server says (its first bytes, up to reply_bytes, and a zero).
  */
 void redis_server_ask(const ddl_view words[], size_t count, char *reply, size_t reply_bytes);

@@ -57,10 +57,12 @@ static void place_open(struct place *place, const struct kind *kind)
         world_tcp_url(place->url);
     } else if (strcmp(kind->name, "mem") == 0) {
         snprintf(place->url, sizeof place->url, "mem://test");
-    } else {
+    } else if (strcmp(kind->name, "file") == 0) {
         snprintf(place->folder, sizeof place->folder, "/tmp/ddl-test-XXXXXX");
         assert_non_null(mkdtemp(place->folder));
         snprintf(place->url, sizeof place->url, "file://%s", place->folder);
+    } else {
+        fail_msg("there is no place for a store of the kind %s", kind->name);
     }
 }
 
@@ -592,7 +594,8 @@ static void bad_settings_are_told_at_once(void **state)
         const char *text;
     } cases[] = {
         { "nonsense", NULL, 0, DDL_ECONFIG, "is no URL" },
-        { "gopher://x", NULL, 1, DDL_ECONFIG, "there is no store gopher" },
+        { "gopher://x", NULL, 1, DDL_ECONFIG,
+          "no store gopher://; there are tcp://host:port, file:///directory, redis://host:port" },
         { "tcp://127.0.0.1", NULL, 0, DDL_ECONFIG, "DDL_STORE=tcp://ADDRESS: ADDRESS=127.0.0.1 is not" },
         { "tcp://:29500", NULL, 0, DDL_ECONFIG, "host:port" },
         { "tcp://127.0.0.1:0", NULL, 0, DDL_ECONFIG, "1 to 65535" },
