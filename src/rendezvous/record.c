@@ -107,6 +107,14 @@ static bool was_linked(const char *beside)
     return lstat(beside, &info) == 0 && info.st_nlink == 2;
 }
 
+static bool make_link(const char *beside, const char *path)
+{
+    if (DDL_FAILPOINT_OS("rendezvous.link", EACCES))
+        return false;
+    bool linked = link(beside, path) == 0 && !DDL_FAILPOINT_OS("rendezvous.linked", EEXIST);
+    return linked || was_linked(beside);
+}
+
 ddl_status ddl_record_create(const char *path, ddl_view content, bool *created, ddl_error *err)
 {
     char beside[DDL_RECORD_PATH + 32];
@@ -118,7 +126,7 @@ ddl_status ddl_record_create(const char *path, ddl_view content, bool *created, 
     DDL_TRY(write_beside(path, content, beside, err));
     ddl_status status = DDL_OK;
     *created = true;
-    if (DDL_FAILPOINT_OS("rendezvous.link", EACCES) || (link(beside, path) != 0 && !was_linked(beside))) {
+    if (!make_link(beside, path)) {
         *created = false;
         if (errno != EEXIST)
             status = complain(err, "linking", path);
@@ -187,7 +195,9 @@ ddl_status ddl_record_read(const char *path, size_t limit, ddl_bytes *content, b
 {
     *found = false;
     /* O_NONBLOCK: a pipe planted there must not hold us. */
-    int fd = open(path, O_RDONLY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK);
+    int fd = DDL_FAILPOINT_OS("rendezvous.stale", ESTALE)
+                 ? -1
+                 : open(path, O_RDONLY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK);
     if (fd < 0)
         return errno == ENOENT || errno == ESTALE ? DDL_OK : complain(err, "opening", path);
     ddl_status status = read_record(fd, path, limit, content, found, err);
@@ -211,7 +221,9 @@ ddl_status ddl_record_folder(const char *path, ddl_error *err)
 
 DIR *ddl_record_list(const char *path)
 {
-    int fd = open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    int fd = DDL_FAILPOINT_OS("rendezvous.list", ESTALE)
+                 ? -1
+                 : open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
     DIR *folder = fd >= 0 ? fdopendir(fd) : NULL;
     if (folder == NULL && fd >= 0)
         close(fd);

@@ -3,6 +3,7 @@
 
 #include "../rendezvous/redis_server.h"
 
+#include "base/failpoint.h"
 #include "io/socket.h"
 #include "protocol/store_wire.h"
 #include "rendezvous/meet.h"
@@ -1148,6 +1149,34 @@ static void forged_values_of_the_file_store_are_not_read(void **state)
     ddl_bytes_fini(&made);
 }
 
+#ifdef DDL_FAILPOINTS
+/*
+ * As NFS has it: link works and is reported as done by another; a file that was replaced cannot be opened;
+ * what is new in a folder is not seen yet.
+ */
+static void the_file_store_survives_what_network_file_systems_do(void **state)
+{
+    char setting[32];
+    (void)state;
+    for (int nth = 1; nth <= 3; nth++) { /* rank 0 lists what old runs left, then, twice, who asks */
+        struct place place;
+        snprintf(setting, sizeof setting, "rendezvous.list:%d", nth);
+        ddl_failpoint_arm(setting);
+        place_open(&place, &kinds[1], 2);
+        assert_true(ddl_failpoint_hits() > (uint64_t)nth);
+        ddl_failpoint_arm("rendezvous.linked");
+        set(place.stores[0], "k", text_view("v"));
+        for (int stale = 1; stale <= 3; stale++) { /* what the run failed with, and the value, are read */
+            snprintf(setting, sizeof setting, "rendezvous.stale:%d", stale);
+            ddl_failpoint_arm(setting);
+            check_value(place.stores[1], "k", text_view("v"));
+        }
+        ddl_failpoint_arm(NULL);
+        place_close(&place);
+    }
+}
+#endif
+
 /* ---- forging in Redis ---- */
 
 /* Add an entry, with this id, to a stream of the run: two fields. What was there under that name is gone. */
@@ -1441,6 +1470,9 @@ int main(void)
         cmocka_unit_test(clients_that_take_no_part_make_room),
         cmocka_unit_test(another_secret_or_level_is_told_and_harms_nobody),
         cmocka_unit_test(forged_values_of_the_file_store_are_not_read),
+#ifdef DDL_FAILPOINTS
+        cmocka_unit_test(the_file_store_survives_what_network_file_systems_do),
+#endif
         cmocka_unit_test(forged_values_in_redis_are_not_read),
         cmocka_unit_test(forged_ends_in_redis_are_told_and_not_passed_on),
         cmocka_unit_test(forged_wills_in_redis_are_passed_over),
