@@ -8,6 +8,7 @@ import tempfile
 import time
 
 GRACE_S = 10  # ranks end themselves at the limit; only what is left then is ended from here
+HEARD_S = 0.5  # by which a rank may have begun, or said a line, before that is noticed here
 FIELDS = {
     "wrong": {"wrong": str, "rank": int, "bytes": int},
     "library": {"library": str, "collective": str, "bytes": int, "operations": int, "median_us": float,
@@ -45,7 +46,7 @@ def run(command, environment, limit_s):
         except subprocess.TimeoutExpired as error:
             raise TimedOut() from error
         except Failed as error:
-            if time.monotonic() - last >= limit_s:  # the alarm of a rank, of which a launcher may write a story
+            if time.monotonic() - last >= limit_s - HEARD_S:  # the alarm of a rank, of which a launcher may write a story
                 raise TimedOut() from error
             raise
         finally:

@@ -296,7 +296,7 @@ static void on_stranger(void *arg, int events)
     } else if (hello->state == DDL_HELLO_REFUSED && sent) {
         if (is_worth_telling(hello))
             count_unproven(listener, &stranger->from, hello->reason);
-        if (hello->verdict == DDL_HELLO_OTHER_VERSION)
+        if (hello->verdict == DDL_HELLO_OTHER_VERSION && hello->peer_version != 0)
             ddl_service_set_other_version(listener->service, hello->peer_version);
         if (listener->events->refused != NULL)
             listener->events->refused(listener->arg, hello, &stranger->from);

@@ -123,7 +123,7 @@ static void wait_for_bytes(ddl_redis_link *link, const struct connection *connec
         (void)!ddl_redis_link_keep_presence(link, &unwanted);
 }
 
-/* Read until there is a reply; NULL if none came by the deadline. */
+/* Read until there is a reply; NULL if none came by the deadline, whatever else keeps coming. */
 static ddl_status next_reply(ddl_redis_link *link, struct connection *connection, ddl_deadline deadline,
                              ddl_redis_reply **reply, ddl_error *err)
 {
@@ -137,9 +137,9 @@ static ddl_status next_reply(ddl_redis_link *link, struct connection *connection
         DDL_TRY(ddl_stream_read(connection->stream, data, sizeof data, ddl_now_ns(), &count, err));
         if (count > 0)
             DDL_TRY(ddl_redis_reader_feed(connection->reader, data, count, err));
-        else if (late)
-            return DDL_OK;
-        else
+        if (late)
+            return ddl_redis_reader_next(connection->reader, reply, err);
+        if (count == 0)
             wait_for_bytes(link, connection, deadline);
     }
 }
