@@ -251,18 +251,28 @@ void prepare(message *m, int peer, uint64_t sequence, size_t bytes, size_t first
     prepare_done(m);
 }
 
+void post(side *me, message *m, bool sends)
+{
+    ddl_transport *transport = ddl_mesh_transport(me->mesh);
+    m->done = sends ? transport->ops->send(transport, &m->xfer) : transport->ops->recv(transport, &m->xfer);
+}
+
+void cancel(side *me, message *m)
+{
+    ddl_transport *transport = ddl_mesh_transport(me->mesh);
+    transport->ops->cancel(transport, &m->xfer);
+}
+
 void post_send(side *from, message *m, uint64_t sequence, size_t bytes, size_t first_part)
 {
     prepare(m, 1, sequence, bytes, first_part, true);
-    ddl_transport *transport = ddl_mesh_transport(from->mesh);
-    m->done = transport->ops->send(transport, &m->xfer);
+    post(from, m, true);
 }
 
 void post_recv(side *to, message *m, uint64_t sequence, size_t bytes, size_t first_part)
 {
     prepare(m, 0, sequence, bytes, first_part, false);
-    ddl_transport *transport = ddl_mesh_transport(to->mesh);
-    m->done = transport->ops->recv(transport, &m->xfer);
+    post(to, m, false);
 }
 
 void assert_arrived(const message *m)

@@ -66,6 +66,10 @@ void prepare(message *m, int peer, uint64_t sequence, size_t bytes, size_t first
 /* Have the end of a message set its flag. */
 void prepare_done(message *m);
 
+/* Post a prepared message, or take it back. */
+void post(side *me, message *m, bool sends);
+void cancel(side *me, message *m);
+
 /* From rank 0 to rank 1. */
 void post_send(side *from, message *m, uint64_t sequence, size_t bytes, size_t first_part);
 void post_recv(side *to, message *m, uint64_t sequence, size_t bytes, size_t first_part);

@@ -134,18 +134,6 @@ static void prepare_at(message *m, int peer, uint64_t sequence, uint8_t *data, s
     prepare_done(m);
 }
 
-static void post(side *me, message *m, bool sends)
-{
-    ddl_transport *transport = ddl_mesh_transport(me->mesh);
-    m->done = sends ? transport->ops->send(transport, &m->xfer) : transport->ops->recv(transport, &m->xfer);
-}
-
-static void cancel(side *me, message *m)
-{
-    ddl_transport *transport = ddl_mesh_transport(me->mesh);
-    transport->ops->cancel(transport, &m->xfer);
-}
-
 typedef struct reduction {
     message in;
     uint8_t *sums; /* a sum of 16-bit words, wrapping */

@@ -13,6 +13,8 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
 
 enum { MIB = 1 << 20, SMALL = 4096 };
 
@@ -23,18 +25,6 @@ static void open_pulling(side pair[2])
     int sockets[2];
     by_lanes = pulling = true;
     open_pair(pair, sockets);
-}
-
-static void post(side *me, message *m, bool sends)
-{
-    ddl_transport *transport = ddl_mesh_transport(me->mesh);
-    m->done = sends ? transport->ops->send(transport, &m->xfer) : transport->ops->recv(transport, &m->xfer);
-}
-
-static void cancel(side *me, message *m)
-{
-    ddl_transport *transport = ddl_mesh_transport(me->mesh);
-    transport->ops->cancel(transport, &m->xfer);
 }
 
 static void prepare_both(message *out, message *in, uint64_t sequence, size_t out_first_part,
@@ -220,6 +210,32 @@ static void what_was_not_withdrawn_arrives_all_the_same(void **state)
     }
 }
 
+/* Memory that takes long to come holds up its owner, in the post, and not the rank that reads it. */
+static void the_sender_brings_its_pages(void **state)
+{
+    (void)state;
+    const size_t page = (size_t)sysconf(_SC_PAGESIZE);
+    unsigned char there[MIB / 4096] = { 0 };
+    side pair[2];
+    message out;
+    open_pulling(pair);
+    prepare(&out, 1, 1, MIB, MIB, true);
+    void *fresh = mmap(NULL, MIB, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    assert_true(fresh != MAP_FAILED);
+    out.xfer.part[0].data = fresh;
+    out.xfer.pulls = true;
+    assert_int_equal(mincore(fresh, MIB, there), 0);
+    assert_int_equal(there[0] & 1, 0);
+    post(&pair[0], &out, true);
+    assert_int_equal(mincore(fresh, MIB, there), 0);
+    for (size_t i = 0; i < MIB / page; i++)
+        assert_int_equal(there[i] & 1, 1);
+    cancel(&pair[0], &out);
+    munmap(fresh, MIB);
+    free(out.data);
+    close_pair(pair);
+}
+
 static void a_cancelled_receive_reads_nothing(void **state)
 {
     (void)state;
@@ -378,6 +394,7 @@ int main(void)
 #endif
         cmocka_unit_test(what_was_withdrawn_never_arrives),
         cmocka_unit_test(what_was_not_withdrawn_arrives_all_the_same),
+        cmocka_unit_test(the_sender_brings_its_pages),
         cmocka_unit_test(a_cancelled_receive_reads_nothing),
         cmocka_unit_test(heaps_come_first),
         cmocka_unit_test(sources_of_another_operation_are_left_alone),
