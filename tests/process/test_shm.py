@@ -23,6 +23,13 @@ def shared(pid):
     return len({line.split()[4] for line in lines if "memfd:ddl" in line})
 
 
+def lanes_bytes(pid):
+    """Of each piece, what lies before its heap."""
+    lines = [line.split() for line in pathlib.Path(f"/proc/{pid}/maps").read_text().splitlines() if "memfd:ddl" in line]
+    spans = [line[0].split("-") for line in lines if int(line[2], 16) == 0]
+    return {int(end, 16) - int(begin, 16) for begin, end in spans}
+
+
 def cpu_seconds(pid):
     fields = pathlib.Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
@@ -59,6 +66,27 @@ class SharedMemory(unittest.TestCase):
                 self.assertEqual(shared(rank.pid), nranks)  # its own, and that of each other
                 self.assertEqual("".join(rank.errors), "")
             self.finish(ranks)
+
+    def test_how_it_is_used_follows_from_the_profile_of_rank_0(self):
+        """Rings of 256 KiB or of 2 MiB; large messages through them, or read where they lie."""
+        preloaded = os.environ.get("DDL_TEST_PULLING")
+        found = {}
+        for profile in ("near", "far"):
+            world = self.world(2, **({"LD_PRELOAD": preloaded} if preloaded else {}))
+            ranks = self.started(world, "allgather:262144:float32", "free",
+                                 rank_0={"DDL_PROFILE": f"{pathlib.Path(__file__).parent}/{profile}.profile"})
+            sizes = set.union(*(lanes_bytes(rank.pid) for rank in ranks))
+            self.assertEqual(len(sizes), 1, sizes)
+            found[profile] = sizes.pop()
+            for rank in ranks:
+                rank.go()
+            for rank in ranks:
+                rank.expect("call", "DDL_OK")
+                rank.expect("free", "DDL_OK")
+                rank.finish()
+                if preloaded:
+                    self.assertEqual("pulled" in "".join(rank.errors), profile == "far")
+        self.assertEqual(found["far"] - found["near"], 2 * (2048 - 256) * 1024)
 
     def test_it_can_be_declined(self):
         world = self.world(3, DDL_TRANSPORT="tcp")
