@@ -147,7 +147,11 @@ static void compare_all_ranks(const int sizes[], size_t nsizes)
 static void every_rank_cuts_a_call_in_the_same_way(void **state)
 {
     (void)state;
+#ifdef __SANITIZE_ADDRESS__ /* takes ten times as long, and finds what it finds with these */
+    static const int sizes[] = { 2, 3, 4, 5, 8 };
+#else
     static const int sizes[] = { 2, 3, 4, 5, 6, 7, 8, 9, 13 };
+#endif
     compare_all_ranks(sizes, sizeof sizes / sizeof *sizes);
 }
 

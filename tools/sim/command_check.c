@@ -4,7 +4,7 @@
  * Which shapes are proved for p ranks:
  *
  * - Counts: 0 .. 2p+1 and a large one for p <= 64; 0, 1, p-1, p, p+1, 2p+1 and a large one beyond, shared
- *   between p = 1000 and 1024. Where the count is a mere factor, as in blocks of equal count: all for
+ *   between p = 600 and 1024. Where the count is a mere factor, as in blocks of equal count: all for
  *   p <= 16, these seven to 64, and 1, p+1 and a large one beyond.
  * - In place: both for p <= 16; beyond that alternately, so that each p and each count meets both.
  * - Roots: all for p <= 8; the first, the middle and the last for p <= 16; one of them in turn beyond.
@@ -28,7 +28,7 @@
 enum {
     MAX_RANKS = 65536,
     ALL_COUNTS_TO = 64, /* ranks up to which all counts are tried */
-    MANY_RANKS = 1000,
+    MANY_RANKS = 600,
     BOTH_PLACES_TO = 16,
     ALL_ROOTS_TO = 8,
     LARGE_VECTOR = 1000003,
@@ -38,7 +38,7 @@ enum {
     LARGE_BLOCK_OF_MANY = 1031
 };
 
-#define DEFAULT_RANGE "1-64,127,128,129,1000,1024"
+#define DEFAULT_RANGE "1-64,127,128,129,600,1024"
 
 typedef struct sweep {
     ddl_checker *checker;
