@@ -20,8 +20,8 @@ bool ddl_interface_is_local(const ddl_address *address);
 /*
  * One of this machine's addresses, port 0, by the choice (NULL: any), and of several that fit alike:
  * preferred (an own address, or NULL); else one that leads out of this network; else what is not of a bridge
- * or tunnel for containers; IPv4 before IPv6, loopback last. DDL_ECONFIG: the choice is malformed or nothing
- * fits; the text lists what there is.
+ * or tunnel for containers; IPv4 before IPv6, loopback last. DDL_ECONFIG: the choice is malformed;
+ * DDL_ENETWORK: nothing fits. The text of both lists what there is.
  */
 DDL_MUST_USE ddl_status ddl_interface_choose(const char *choice, const ddl_address *preferred,
                                              ddl_address *address, ddl_error *err);

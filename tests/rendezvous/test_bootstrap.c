@@ -617,8 +617,8 @@ static void bad_settings_are_told_at_once(void **state)
         { "rediss://127.0.0.1:6379", NULL, 1, DDL_EUNSUPPORTED, "built without Redis" },
 #endif
         { "mem://", NULL, 0, DDL_ECONFIG, "lacks a name" },
-        { "mem://x", "nosuch0", 0, DDL_ECONFIG, "there are: lo 127.0.0.1" },
-        { "mem://x", "203.0.113.0/24", 0, DDL_ECONFIG, "there are: lo 127.0.0.1" },
+        { "mem://x", "nosuch0", 0, DDL_ENETWORK, "there are: lo 127.0.0.1" },
+        { "mem://x", "203.0.113.0/24", 0, DDL_ENETWORK, "there are: lo 127.0.0.1" },
         { "mem://x", "10.0.0.0/33", 0, DDL_ECONFIG, "neither an interface nor a network" },
         { "mem://x", "10.0.0/8", 0, DDL_ECONFIG, "neither an interface nor a network" },
     };
