@@ -19,6 +19,7 @@
 #include "base/bytes.h"
 #include "io/bell.h"
 #include "io/host.h"
+#include "io/interface.h"
 #include "io/socket.h"
 #include "io/watch.h"
 #include "rendezvous/listener.h"
@@ -276,7 +277,7 @@ static void fail_call(struct call *call, const ddl_error *error)
 /* The network says no. A peer listens before its address is known, so this is not for long. */
 static void unreachable(struct call *call, int os_errno)
 {
-    char who[256], ours[DDL_ADDRESS_HOST_TEXT + DDL_HOST_TEXT + 32];
+    char who[256], ours[DDL_ADDRESS_HOST_TEXT + DDL_HOST_TEXT + 32], known[160];
     ddl_error error;
     const ddl_roster *roster = call->meshing->roster;
     bool late = is_late(call->meshing, call->rank);
@@ -291,11 +292,12 @@ static void unreachable(struct call *call, int os_errno)
     describe(call, who, sizeof who);
     snprintf(ours, sizeof ours, "%s (%s)", roster->members[roster->rank].host,
              roster->members[roster->rank].address);
+    ddl_interfaces_text(known, sizeof known);
     (void)DDL_FAIL_OS(&error, late ? DDL_EUNREACHABLE : DDL_ENETWORK, os_errno,
                       "rank %d on %s cannot connect to %s; check firewalls (DDL_PORT_RANGE holds ports "
                       "together) and routes "
-                      "between them, or choose another network with DDL_IFACE",
-                      roster->rank, ours, who);
+                      "between them, or choose another network with DDL_IFACE (here: %s)",
+                      roster->rank, ours, who, known);
     error.culprit = call->rank;
     fail_call(call, &error);
 }

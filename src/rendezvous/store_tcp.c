@@ -249,9 +249,13 @@ static ddl_status enter(struct store_tcp *tcp, const ddl_store_options *options,
                 *err = last;
             return last.code;
         }
-        if (attempt == NO_ROUTE && ddl_now_ns() - start_ns > NO_ROUTE_LIMIT_MS * DDL_NS_PER_MS)
-            return DDL_FAIL(err, DDL_ENETWORK, "%s; is MASTER_ADDR right, and is there a network to it?",
-                            last.text);
+        if (attempt == NO_ROUTE && ddl_now_ns() - start_ns > NO_ROUTE_LIMIT_MS * DDL_NS_PER_MS) {
+            char known[256];
+            ddl_interfaces_text(known, sizeof known);
+            return DDL_FAIL(err, DDL_ENETWORK,
+                            "%s; is MASTER_ADDR right, and is there a network to it? This host has: %s",
+                            last.text, known);
+        }
         was_silent = last.code == DDL_ETIMEDOUT || (was_silent && ddl_deadline_passed(deadline));
         if (ddl_deadline_passed(deadline))
             break;

@@ -261,7 +261,8 @@ class Unreachable(Networks):
     """What takes ten seconds in every build."""
 
     def test_what_keeps_ranks_apart_is_named_in_time(self):
-        """A firewall, with the knobs; a network to which no way leads; a name server that never answers."""
+        """A firewall, with the knobs; no way to the meeting place, or from there on to a rank; a name server that never
+        answers."""
         hosts = self.hosts(2)
         nft(hosts.names[0], FIREWALL)
         nft(hosts.names[1], "table ip t {\n chain in { type filter hook input priority 0; udp dport 53 drop; }\n}\n")
@@ -270,8 +271,14 @@ class Unreachable(Networks):
         nameless = self.world(2, MASTER_ADDR="nodea").start(1, "init", prefix=self.on(hosts, 0, resolv=resolv))
         world = self.world(2)
         apart = [world.start(r, "init", prefix=hosts.on(r)) for r in range(2)]
-        cases = [(rank, 15, ("rank 1", "rank 0", "10.77.0.1:", "DDL_PORT_RANGE", "DDL_IFACE")) for rank in apart]
-        cases += [(lost, 10, (f"10.99.0.1:{PORT}", "Network is unreachable", "is there a network to it?")),
+        world = self.world(2, MASTER_PORT=30000)
+        halfway = [world.start(r, "init", prefix=hosts.on(r), DDL_PORT_RANGE="30001-30003", DDL_ADVERTISE=shown)
+                   for r, shown in enumerate(("10.99.0.1", None))]
+        own = ("lo 127.0.0.1/8", "wire 10.77.0.2/24", "trap 172.17.0.1/16")  # of the host from which nobody is reached
+        cases = [(rank, 15, ("rank 1", "rank 0", "10.77.0.1:", "DDL_PORT_RANGE", "DDL_IFACE", *own)) for rank in apart]
+        cases += [(rank, 10, ("rank 1", "(10.77.0.2)", "rank 0", "10.99.0.1:3000", "Network is unreachable", "DDL_IFACE", *own))
+                  for rank in halfway]
+        cases += [(lost, 10, (f"10.99.0.1:{PORT}", "Network is unreachable", "is there a network to it?", *own)),
                   (nameless, 10, ("nodea", "name server"))]
         for rank, seconds, words in cases:
             record = rank.expect("init", "DDL_ENETWORK")
