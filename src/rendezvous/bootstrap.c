@@ -16,6 +16,7 @@
 #include "protocol/overlay.h"
 #include "protocol/store_wire.h"
 #include "rendezvous/progress.h"
+#include "rendezvous/secret.h"
 #include "rendezvous/store.h"
 
 #include <stdio.h>
@@ -53,6 +54,7 @@ struct course {
     ddl_roster *roster;
     ddl_wire *streams; /* as of the bootstrap */
     bool *present;     /* by rank: has been heard of, in the phase at hand */
+    bool told_errand;
 };
 
 static void key_of(const char *what, int rank, char key[32])
@@ -349,6 +351,25 @@ static ddl_status report_absence(struct course *course, const char *what, const 
 
 /* ---- meeting ---- */
 
+/* Who is missing may have no secret, or another, where the home directory is not shared. Told once. */
+static void tell_errand(struct course *course)
+{
+    const ddl_bootstrap_options *options = course->options;
+    char path[DDL_SECRET_PATH], host[256], errand[DDL_SECRET_ERRAND];
+    uint16_t port;
+    bool is_of_home = options->prover != NULL && ddl_secret_path_of_home(path) &&
+                      strstr(options->prover->source, path) != NULL;
+    if (course->told_errand || !is_of_home)
+        return;
+    course->told_errand = true;
+    if (ddl_address_split("", options->master, host, sizeof host, &port, NULL) != DDL_OK)
+        snprintf(host, sizeof host, "%s", course->own.host);
+    ddl_secret_errand(host, path, errand);
+    ddl_log(DDL_LOG_INFO,
+            "hosts that do not share this home directory need its secret too; on each of them run: %s",
+            errand);
+}
+
 /*
  * Rank 0: wait until every rank has set its key of this kind; a member's record goes into the roster. While
  * waiting for one, the progress line tells of all.
@@ -376,6 +397,8 @@ static ddl_status collect(struct course *course, const char *what, ddl_error *er
         DDL_TRY(look_around(course, what, err));
         describe_absence(course, absence, sizeof absence);
         ddl_progress_tell(&course->progress, members ? "%s" : "%s to be connected to everyone", absence);
+        if (members)
+            tell_errand(course);
     }
     return DDL_OK;
 }

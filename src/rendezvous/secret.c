@@ -343,6 +343,22 @@ static bool find_home(char *home, size_t home_bytes)
     return (size_t)snprintf(home, home_bytes, "%s", named) < home_bytes;
 }
 
+bool ddl_secret_path_of_home(char path[DDL_SECRET_PATH])
+{
+    static const char file[] = "/.ddl/secret";
+    if (!find_home(path, DDL_SECRET_PATH - sizeof file))
+        return false;
+    strcat(path, file);
+    return true;
+}
+
+void ddl_secret_errand(const char *host, const char *path, char errand[DDL_SECRET_ERRAND])
+{
+    bool v6 = strchr(host, ':') != NULL;
+    snprintf(errand, DDL_SECRET_ERRAND, "(umask 077; mkdir -p ~/.ddl && scp %s%.256s%s:%s ~/.ddl/secret)",
+             v6 ? "[" : "", host, v6 ? "]" : "", path);
+}
+
 /* A network file system may answer from memory; opening a folder makes it look anew. */
 static void refresh(const char *path)
 {

@@ -16,7 +16,8 @@ enum {
     DDL_SECRET_MOST = 4000,  /* a note has room for it */
     DDL_SECRET_TEXT = 64,    /* of one made here: 32 random bytes in hex */
     DDL_SECRET_SOURCE = 160, /* a longer one is cut off */
-    DDL_SECRET_PATH = 1024
+    DDL_SECRET_PATH = 1024,
+    DDL_SECRET_ERRAND = DDL_SECRET_PATH + 400
 };
 
 typedef struct ddl_secret ddl_secret;
@@ -41,6 +42,15 @@ DDL_MUST_USE ddl_status ddl_secret_read(const char *path, ddl_secret **secret, d
  */
 DDL_MUST_USE ddl_status ddl_secret_of_home(bool may_make, char path[DDL_SECRET_PATH], bool *made,
                                            ddl_secret **secret, ddl_error *err);
+
+/* Where the home directory is asked for its secret; false: there is no home directory. */
+bool ddl_secret_path_of_home(char path[DDL_SECRET_PATH]);
+
+/*
+ * What a person runs on a host that does not share the home directory, to have the secret that host keeps in
+ * path: "(umask 077; mkdir -p ~/.ddl && scp 10.0.0.1:/home/x/.ddl/secret ~/.ddl/secret)".
+ */
+void ddl_secret_errand(const char *host, const char *path, char errand[DDL_SECRET_ERRAND]);
 
 /*
  * From a file in the directory of this user on this host ($XDG_RUNTIME_DIR, /run/user/UID, or else a private

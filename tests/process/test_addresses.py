@@ -6,6 +6,7 @@ Hosts are network namespaces, as in test_hosts.py; exits with 77 (skipped) where
 """
 import os
 import re
+import secrets
 import shutil
 import socket
 import subprocess
@@ -262,7 +263,7 @@ class Unreachable(Networks):
 
     def test_what_keeps_ranks_apart_is_named_in_time(self):
         """A firewall, with the knobs; no way to the meeting place, or from there on to a rank; a name server that never
-        answers."""
+        answers; a secret that the other node may not have."""
         hosts = self.hosts(2)
         nft(hosts.names[0], FIREWALL)
         nft(hosts.names[1], "table ip t {\n chain in { type filter hook input priority 0; udp dport 53 drop; }\n}\n")
@@ -274,6 +275,13 @@ class Unreachable(Networks):
         world = self.world(2, MASTER_PORT=30000)
         halfway = [world.start(r, "init", prefix=hosts.on(r), DDL_PORT_RANGE="30001-30003", DDL_ADVERTISE=shown)
                    for r, shown in enumerate(("10.99.0.1", None))]
+        home = tempfile.mkdtemp(dir=self.folder)
+        secret = self.secret_of(home)
+        alone = test_hosts.Rank(LAUNCHER, ["--nnodes", "2", "--node_rank", "0", "--master_addr", "fd77::1", "--master_port",
+                                           str(PORT + 1), "--no-prefix", ACTOR, "init"],
+                                {**test_hosts.clean_environment(), "HOME": home, "DDL_START_TIMEOUT": "10500ms"},
+                                "the launcher of node 0", hosts.on(0))
+        self.addCleanup(alone.close)
         own = ("lo 127.0.0.1/8", "wire 10.77.0.2/24", "trap 172.17.0.1/16")  # of the host from which nobody is reached
         cases = [(rank, 15, ("rank 1", "rank 0", "10.77.0.1:", "DDL_PORT_RANGE", "DDL_IFACE", *own)) for rank in apart]
         cases += [(rank, 10, ("rank 1", "(10.77.0.2)", "rank 0", "10.99.0.1:3000", "Network is unreachable", "DDL_IFACE", *own))
@@ -285,6 +293,19 @@ class Unreachable(Networks):
             for word in words:
                 self.assertIn(word, record["text"])
             self.assertLess((record["end_ns"] - record["begin_ns"]) / 1e9, seconds + bound(1), record)
+        alone.expect("init", "DDL_ETIMEDOUT")
+        said = "".join(alone.errors)
+        self.assertNotIn("made ", said)  # the secret was there, so its launcher told nothing when it began
+        self.assertEqual(said.count(f"run: (umask 077; mkdir -p ~/.ddl && scp [fd77::1]:{home}/.ddl/secret ~/.ddl/secret)\n"), 1,
+                         said)
+        self.assertNotIn(secret, said)
+
+    def secret_of(self, home):
+        os.mkdir(os.path.join(home, ".ddl"), 0o700)
+        content = secrets.token_hex(32)
+        with open(os.open(os.path.join(home, ".ddl", "secret"), os.O_WRONLY | os.O_CREAT, 0o600), "w") as file:
+            file.write(content)
+        return content
 
 
 def permitted():

@@ -597,6 +597,7 @@ class Configuration(Failures):
         rank.expect("init", "DDL_ETIMEDOUT")
         rank.finish(0)
         self.assertIn("waiting for ranks 1-2 of 3", "".join(rank.errors))
+        self.assertNotIn("~/.ddl/secret", "".join(rank.errors))  # which no rank of this host needs
 
     def test_duplicate_rank_during_start(self):
         """Of two that come as rank 1 exactly one is refused, at once, and the job goes on with the other."""

@@ -608,9 +608,25 @@ class Launched(Security):
         said = "".join(first.errors)
         self.assertIn("made " + self.path(".ddl/secret"), said)
         self.assertIn(f"scp 127.0.0.1:{self.path('.ddl/secret')} ~/.ddl/secret", said)
-        again = self.node(0)  # it is told once only
+        again = self.node(0)  # it is told once only, unless ranks are waited for
         again.finish(0)
         self.assertEqual(again.errors, [])
+        elsewhere = self.carry(said)
+        third = self.node(1, home=elsewhere)
+        self.assertEqual({third.expect("digest")["digest"]}, digests)
+        third.finish(0)
+
+    def carry(self, said):
+        """Run the line of node 0 where the home directory is another, with a network that is none."""
+        elsewhere, programs = self.path("elsewhere"), self.path("bin")
+        for folder in (elsewhere, programs):
+            os.mkdir(folder)
+        with open(os.open(os.path.join(programs, "scp"), os.O_WRONLY | os.O_CREAT, 0o700), "w") as file:
+            file.write('#!/bin/sh\nexec cp "${1#127.0.0.1:}" "$2"\n')
+        line = re.search(r"^ +(\(umask .*\))$", said, re.MULTILINE)[1]
+        subprocess.run(["sh", "-ec", line], check=True, timeout=DEADLINE,
+                       env={**clean_environment(), "HOME": elsewhere, "PATH": programs + ":" + os.environ["PATH"]})
+        return elsewhere
 
     def test_a_node_without_the_secret_names_the_ways_to_it(self):
         """Without a terminal, and where node 0 is elsewhere and cannot make the file here."""
@@ -618,7 +634,7 @@ class Launched(Security):
         lonely.finish(2, seconds=bound(15))
         said = "".join(lonely.errors)
         self.assertRegex(said, "within 5 s" if PORTABLE else "within [15] s")  # 5: nothing tells whose disk it is
-        for word in ("node 1", ".ddl/secret", "--secret_file", "at a terminal", "--security off"):
+        for word in ("node 1", "(umask 077; mkdir -p ~/.ddl && scp 192.0.2.1:.ddl/secret ~/.ddl/secret)", "--secret_file", "at a terminal", "--security off"):
             self.assertIn(word, said)
         self.assertFalse(os.path.exists(self.path(".ddl")))  # which is node 0's to make
 
