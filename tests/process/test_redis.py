@@ -252,30 +252,37 @@ class Meeting(Tests):
         late = [live.start(r, "init", "allreduce:1000:float32:sum", "free") for r in (1, 2)]
         time.sleep(0.1)  # they have found the dead run, and wait
         rank0 = live.start(0, "init", "allreduce:1000:float32:sum", "free")
-        for rank in [*late, rank0]:
-            rank.expect("init", "DDL_OK")
-            rank.expect("call", "DDL_OK")
-            rank.expect("free", "DDL_OK")
-            rank.finish()
+        beside_leftovers = self.meet_and_leave(rank0, *late)
         self.assertEqual(redis.keys(), 0)
+        late = [live.start(r, "init", "allreduce:1000:float32:sum", "free") for r in (1, 2)]
+        time.sleep(0.1)
+        rank0 = live.start(0, "init", "allreduce:1000:float32:sum", "free")
+        without = self.meet_and_leave(rank0, *late)
+        self.assertLess(beside_leftovers, without + bound(1))
         # A record of another version, and one that is well-formed and of a rank 0 that seems to subscribe.
         place = f"ddl:127.0.0.1:{live.port}"
         with self.subscriber(redis):
-            for record in (b"nonsense", b"\x63" + bytes(151), self.meet(1)):
+            # Who seems to live is given 1.5 s to show it.
+            for record, seconds in ((b"nonsense", 1), (b"\x63" + bytes(151), 1), (self.meet(1), 1.5 + 1)):
                 redis.ask("XADD", place + ":meet", f"{self.ms_ago(redis, 3600)}-0", "meet", record)
                 redis.ask("XADD", f"ddl:{'22' * 16}:k:member.1", "1-1", "by", "33" * 16, "value", "forged")
                 world = self.world(3, redis.url())
                 world.port = live.port
                 ranks = world.start_all("init", "allreduce:1000:float32:sum", "free")
-                for rank in ranks:
-                    rank.expect("init", "DDL_OK")
-                    rank.expect("call", "DDL_OK")
-                    rank.expect("free", "DDL_OK")
-                    rank.finish()
+                self.assertLess(self.meet_and_leave(*ranks), without + bound(seconds))
                 self.assertRegex(ranks[0].said.decode(), rf"rank 0 replaces {place}:meet in redis://127.0.0.1:{redis.port}/0"
                                                          r" \(36[0-9][0-9] s old\), left there by an earlier run")
                 redis.ask("DEL", f"ddl:{'22' * 16}:k:member.1")
                 self.assertEqual(redis.keys(), 0)
+
+    def meet_and_leave(self, rank0, *others):
+        """All do; the seconds from when rank 0 came until the last had joined."""
+        joined = [rank.expect("init", "DDL_OK") for rank in (rank0, *others)]
+        for rank in (rank0, *others):
+            rank.expect("call", "DDL_OK")
+            rank.expect("free", "DDL_OK")
+            rank.finish()
+        return (max(record["end_ns"] for record in joined) - joined[0]["begin_ns"]) / 1e9
 
     def ms_ago(self, redis, seconds):
         """As the beginning of a stream's id, by the clock of the server."""
