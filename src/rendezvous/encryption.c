@@ -229,7 +229,7 @@ ddl_status ddl_encryption_check_peer(const ddl_encryption *encryption, const ddl
     }
     if (address != NULL)
         ddl_address_host(address, numeric);
-    const char *const names[] = { host, numeric };
+    const char *const names[] = { host != NULL && strcmp(host, numeric) == 0 ? NULL : host, numeric };
     return ddl_tls_socket_check_names(wire->tls, names, address != NULL ? 2 : 1, err);
 }
 
