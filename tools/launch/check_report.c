@@ -108,7 +108,8 @@ static void print_failures(const check_survey *survey, bool needed)
             told++;
         }
     if (left > told)
-        printf("%s: and %d more pairs\n", needed ? "FAIL" : "note", left - told);
+        printf("%s: and %d more pair%s\n", needed ? "FAIL" : "note", left - told,
+               left - told == 1 ? "" : "s");
 }
 
 int check_report_reach(const check_survey *survey)
@@ -149,8 +150,7 @@ static int report_versions(const check_survey *survey, const check_measured *mea
                    host, facts->version, measured->facts[0].version);
             warnings++;
         }
-        if (fabs(facts->clock_ms) > clock_limit_ms && rank == survey->roster->members[rank].rank &&
-            survey->roster->local_rank_of[rank] == 0) {
+        if (fabs(facts->clock_ms) > clock_limit_ms && survey->roster->local_rank_of[rank] == 0) {
             printf("warning: the clock of %s is %.1f s off that of rank 0: times in logs, and dates of "
                    "certificates, are compared wrongly\n",
                    host, facts->clock_ms / 1e3);
