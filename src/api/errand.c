@@ -4,9 +4,8 @@
 #include "api/gpu.h"
 #include "base/bytes.h"
 #include "base/failpoint.h"
+#include "base/thread.h"
 
-#include <pthread.h>
-#include <signal.h>
 #include <stdatomic.h>
 #include <string.h>
 
@@ -38,22 +37,6 @@ static void *run(void *arg)
     return NULL;
 }
 
-/* Signals are for the program's threads; what the library starts in this one inherits that. */
-static bool start_thread(ddl_errand *errand)
-{
-    pthread_attr_t detached;
-    pthread_t thread;
-    sigset_t all, before;
-    pthread_attr_init(&detached);
-    pthread_attr_setdetachstate(&detached, PTHREAD_CREATE_DETACHED);
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    bool started = !DDL_FAILPOINT("api.thread") && pthread_create(&thread, &detached, run, errand) == 0;
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
-    pthread_attr_destroy(&detached);
-    return started;
-}
-
 /* Where there is no thread for it others wait. */
 static ddl_errand *begin(const struct ddl_offload_ops *ops, int gpu)
 {
@@ -63,7 +46,7 @@ static ddl_errand *begin(const struct ddl_offload_ops *ops, int gpu)
     atomic_init(&errand->state, GOES);
     errand->ops = ops;
     errand->gpu = gpu;
-    if (!start_thread(errand))
+    if (DDL_FAILPOINT("api.thread") || ddl_thread_start_detached(run, errand) != 0)
         run(errand);
     return errand;
 }

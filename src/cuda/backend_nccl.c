@@ -4,12 +4,11 @@
 #include "base/bytes.h"
 #include "base/clock.h"
 #include "base/dtype.h"
+#include "base/thread.h"
 #include "cuda/driver.h"
 #include "cuda/nccl_library.h"
 
 #include <limits.h>
-#include <pthread.h>
-#include <signal.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
@@ -160,21 +159,6 @@ static void *part(void *arg)
     return NULL;
 }
 
-/* Signals are for the program's threads. */
-static bool start_thread(farewell *parting)
-{
-    pthread_t thread;
-    sigset_t all, before;
-    sigfillset(&all);
-    if (pthread_sigmask(SIG_SETMASK, &all, &before) != 0)
-        return false;
-    bool started = pthread_create(&thread, NULL, part, parting) == 0;
-    (void)pthread_sigmask(SIG_SETMASK, &before, NULL);
-    if (started)
-        pthread_detach(thread);
-    return started;
-}
-
 /* Where there is no thread for it what is under way stays so, and settle and close see that. */
 static void begin_parting(ddl_offload *offload, bool graceful)
 {
@@ -187,7 +171,7 @@ static void begin_parting(ddl_offload *offload, bool graceful)
     parting->driver = offload->driver;
     parting->graceful = graceful;
     atomic_store(&parting->holders, 2);
-    offload->is_parting = start_thread(parting);
+    offload->is_parting = ddl_thread_start_detached(part, parting) == 0;
     if (!offload->is_parting)
         atomic_store(&parting->holders, 1);
 }

@@ -10,11 +10,11 @@
 #include "base/assert.h"
 #include "base/bytes.h"
 #include "base/failpoint.h"
+#include "base/thread.h"
 #include "io/gate.h"
 
 #include <pthread.h>
 #include <sched.h>
-#include <signal.h>
 #include <unistd.h>
 
 enum {
@@ -463,12 +463,8 @@ static void *background_main(void *arg)
 
 static bool start_background(ddl_engine *engine)
 {
-    sigset_t all, before;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    engine->has_background = !DDL_FAILPOINT("io.thread") &&
-                             pthread_create(&engine->background, NULL, background_main, engine) == 0;
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    engine->has_background =
+        !DDL_FAILPOINT("io.thread") && ddl_thread_start(background_main, engine, &engine->background) == 0;
     return engine->has_background;
 }
 

@@ -4,11 +4,10 @@
 #include "base/assert.h"
 #include "base/bytes.h"
 #include "base/failpoint.h"
+#include "base/thread.h"
 #include "io/bell.h"
 
 #include <netdb.h>
-#include <pthread.h>
-#include <signal.h>
 #include <stdio.h>
 #include <string.h>
 #include <strings.h>
@@ -68,23 +67,6 @@ static void *look_up(void *arg)
     return NULL;
 }
 
-static int start_lookup(struct lookup *lookup)
-{
-    pthread_attr_t detached;
-    pthread_t thread;
-    sigset_t all, before;
-    pthread_attr_init(&detached);
-    pthread_attr_setdetachstate(&detached, PTHREAD_CREATE_DETACHED);
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    int error = EAGAIN;
-    if (!DDL_FAILPOINT("io.thread"))
-        error = pthread_create(&thread, &detached, look_up, lookup);
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
-    pthread_attr_destroy(&detached);
-    return error;
-}
-
 static int numeric(const char *name, uint16_t port, ddl_address addresses[])
 {
     if (strcasecmp(name, "localhost") == 0)
@@ -117,7 +99,7 @@ ddl_status ddl_resolve(const char *name, uint16_t port, ddl_deadline deadline,
     ddl_deadline limit = ddl_deadline_in_ms(LOOKUP_LIMIT_MS);
     if (deadline < limit)
         limit = deadline;
-    int error = start_lookup(lookup);
+    int error = DDL_FAILPOINT("io.thread") ? EAGAIN : ddl_thread_start_detached(look_up, lookup);
     ddl_bell_lock(&lookup->bell);
     if (error != 0) {
         lookup->holders = 1;

@@ -5,9 +5,9 @@
 #include "base/bytes.h"
 #include "base/failpoint.h"
 #include "base/list.h"
+#include "base/thread.h"
 
 #include <pthread.h>
-#include <signal.h>
 #include <stdatomic.h>
 #include <string.h>
 #include <unistd.h>
@@ -69,19 +69,6 @@ static void *run_loop(void *arg)
     return NULL;
 }
 
-/* A thread inherits the mask of its creator, so block everything around the creation. */
-static int start_thread(ddl_service *service)
-{
-    sigset_t all, before;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    int error = EAGAIN;
-    if (!DDL_FAILPOINT("io.thread"))
-        error = pthread_create(&service->thread, NULL, run_loop, service);
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
-    return error;
-}
-
 static void forget_wake(uv_handle_t *handle)
 {
     (void)handle;
@@ -108,7 +95,7 @@ ddl_status ddl_service_create(ddl_service **out, ddl_error *err)
     service->wake.data = service;
     pthread_mutex_init(&service->lock, NULL);
     pthread_cond_init(&service->returned, NULL);
-    error = start_thread(service);
+    error = DDL_FAILPOINT("io.thread") ? EAGAIN : ddl_thread_start(run_loop, service, &service->thread);
     if (error != 0) {
         uv_close((uv_handle_t *)&service->wake, forget_wake);
         uv_run(&service->loop, UV_RUN_DEFAULT);

@@ -3,10 +3,10 @@
 
 #include "base/assert.h"
 #include "base/failpoint.h"
+#include "base/thread.h"
 
 #include <poll.h>
 #include <pthread.h>
-#include <signal.h>
 #include <unistd.h>
 
 enum { FULL_BYTES = 1 << 20 };
@@ -91,12 +91,7 @@ ddl_status launch_sink_create(int fd, int wake_fd, launch_sink **sink, ddl_error
     made->wake_fd = wake_fd;
     pthread_mutex_init(&made->mutex, NULL);
     pthread_cond_init(&made->changed, NULL);
-    /* Signals are the loop's. */
-    sigset_t all, before;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    int failed = DDL_FAILPOINT("launch.thread") ? EAGAIN : pthread_create(&made->thread, NULL, run, made);
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    int failed = DDL_FAILPOINT("launch.thread") ? EAGAIN : ddl_thread_start(run, made, &made->thread);
     if (failed != 0) {
         pthread_cond_destroy(&made->changed);
         pthread_mutex_destroy(&made->mutex);

@@ -1,0 +1,20 @@
+/*
+ * thread.h - threads that get no signals: those are for the program's own threads.
+ *
+ * A thread inherits the mask of whoever starts it, so what such a thread starts in turn gets none either.
+ * Thread: any.
+ */
+#ifndef DDL_BASE_THREAD_H
+#define DDL_BASE_THREAD_H
+
+#include "base/error.h"
+
+#include <pthread.h>
+
+/* To be joined. 0, or an errno. */
+DDL_MUST_USE int ddl_thread_start(void *(*run)(void *), void *arg, pthread_t *thread);
+
+/* One that nobody joins. 0, or an errno. */
+DDL_MUST_USE int ddl_thread_start_detached(void *(*run)(void *), void *arg);
+
+#endif
