@@ -51,6 +51,11 @@ static ddl_redis_reply *make(const redisReadTask *task, ddl_redis_kind kind)
 
 static void *make_text(const redisReadTask *task, char *text, size_t bytes)
 {
+    ddl_redis_reader *reader = task->privdata;
+    if (task->type != REDIS_REPLY_STRING && bytes > DDL_REDIS_LINE_BYTES) {
+        reader->over = "a longer line than";
+        return NULL;
+    }
     ddl_redis_reply *reply = make(task, task->type == REDIS_REPLY_ERROR ? DDL_REDIS_ERROR : DDL_REDIS_TEXT);
     if (reply == NULL)
         return NULL;
@@ -159,8 +164,10 @@ void ddl_redis_reader_destroy(ddl_redis_reader *reader)
 static ddl_status too_much(const ddl_redis_reader *reader, ddl_error *err)
 {
     return DDL_FAIL(err, DDL_EPROTO,
-                    "a reply of Redis has %s allowed (%d elements, %d deep, %d MiB); is it Redis?",
-                    reader->over, DDL_REDIS_ELEMENTS, DDL_REDIS_DEPTH, DDL_REDIS_REPLY_BYTES >> 20);
+                    "a reply of Redis has %s allowed (%d elements, %d deep, lines of %d KiB, %d MiB); is it "
+                    "Redis?",
+                    reader->over, DDL_REDIS_ELEMENTS, DDL_REDIS_DEPTH, DDL_REDIS_LINE_BYTES >> 10,
+                    DDL_REDIS_REPLY_BYTES >> 20);
 }
 
 ddl_status ddl_redis_reader_feed(ddl_redis_reader *reader, const void *data, size_t bytes, ddl_error *err)
@@ -175,6 +182,18 @@ ddl_status ddl_redis_reader_feed(ddl_redis_reader *reader, const void *data, siz
     return DDL_OK;
 }
 
+/* hiredis looks for the end of a line from its beginning, at each attempt: what has none must not grow. */
+static bool is_endless_line(const redisReader *inner)
+{
+    const char *at = inner->buf + inner->pos;
+    if (inner->len - inner->pos <= DDL_REDIS_LINE_BYTES + 2)
+        return false;
+    for (size_t i = 0; i <= DDL_REDIS_LINE_BYTES; i++)
+        if (at[i] == '\r' && at[i + 1] == '\n')
+            return false;
+    return true;
+}
+
 ddl_status ddl_redis_reader_next(ddl_redis_reader *reader, ddl_redis_reply **out, ddl_error *err)
 {
     void *reply = NULL;
@@ -185,6 +204,10 @@ ddl_status ddl_redis_reader_next(ddl_redis_reader *reader, ddl_redis_reply **out
         if (reader->inner->err == REDIS_ERR_OOM)
             return DDL_FAIL(err, DDL_ENOMEM, "no memory for a reply of Redis");
         return DDL_FAIL(err, DDL_EPROTO, "what came is no reply of Redis");
+    }
+    if (reply == NULL && is_endless_line(reader->inner)) {
+        reader->over = "a longer line than";
+        return too_much(reader, err);
     }
     if (reply != NULL) {
         reader->held = reader->inner->len - reader->inner->pos;

@@ -2,7 +2,8 @@
  * redis_reply.h - what Redis says and hears: bytes to replies, words to commands.
  *
  * Pure. A Redis server is not trusted: a reply may hold up to 4,096 elements, arrays inside arrays four deep
- * below the outermost, and 16 MiB; any other ends the conversation. hiredis parses; it is used here alone.
+ * below the outermost, lines (all but strings with a length) of 4 KiB, and 16 MiB; any other ends the
+ * conversation. hiredis parses; it is used here alone.
  */
 #ifndef DDL_RENDEZVOUS_REDIS_REPLY_H
 #define DDL_RENDEZVOUS_REDIS_REPLY_H
@@ -13,6 +14,7 @@
 enum {
     DDL_REDIS_ELEMENTS = 4096,
     DDL_REDIS_DEPTH = 4,
+    DDL_REDIS_LINE_BYTES = 4 << 10,
     DDL_REDIS_REPLY_BYTES = 16 << 20,
 };
 

@@ -21,6 +21,15 @@ static size_t walk(const ddl_redis_reply *reply, int depth)
     return count;
 }
 
+/* What has been fed, all of it unfinished, begins with a line that is too long whatever comes. */
+static bool is_endless(const uint8_t *data, size_t fed)
+{
+    for (size_t i = 1; i < fed && i < DDL_REDIS_LINE_BYTES + 3; i++)
+        if (data[i - 1] == '\r' && data[i] == '\n')
+            return false;
+    return fed > DDL_REDIS_LINE_BYTES + 3;
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
 {
     ddl_redis_reader *reader = NULL;
@@ -39,6 +48,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
             DDL_ASSERT(walk(reply, 0) <= 1 + DDL_REDIS_ELEMENTS);
             ddl_redis_reply_destroy(reply);
         }
+        DDL_ASSERT(!good || !is_endless(data, bytes - at < piece ? bytes : at + piece));
     }
     ddl_redis_reader_destroy(reader);
     return 0;

@@ -420,11 +420,12 @@ class Absent(Tests):
 
     def floods(self):
         """What a server says that is none."""
-        floods = [b"$2000000000\r\n" + b"x" * (1 << 20), b"*2147483647\r\n", b"*4000\r\n" * 1000, b"+" + b"y" * (1 << 20),
-                  b"HTTP/1.1 200 OK\r\n\r\n"]
-        return [lambda flood=flood: self.flooded(flood) for flood in floods]
+        floods = [(b"$2000000000\r\n" + b"x" * (1 << 20), "more bytes"), (b"*2147483647\r\n", "more elements"),
+                  (b"*4000\r\n" * 1000, "more elements"), (b"+" + b"y" * (1 << 20), "a longer line"),
+                  (b"HTTP/1.1 200 OK\r\n\r\n", "no reply of Redis")]
+        return [lambda flood=flood: self.flooded(*flood) for flood in floods]
 
-    def flooded(self, flood):
+    def flooded(self, flood, words):
         with socket.socket() as listener:
             listener.bind(("127.0.0.1", 0))
             listener.listen(8)
@@ -447,6 +448,7 @@ class Absent(Tests):
             with world:
                 rank = world.start(1, "init", "resources")
                 record = rank.expect("init", "DDL_ESTORE", seconds=bound(10))
+                self.assertIn(words, record["text"])
                 self.assertLess((record["end_ns"] - record["begin_ns"]) / 1e9, bound(6))
             listener.shutdown(socket.SHUT_RDWR)
 

@@ -140,6 +140,42 @@ static void a_flood_is_cut_off(void **state)
     assert_non_null(strstr(error.text, "16 MiB"));
 }
 
+/* As long as it may be, one longer, and without end; at once and in pieces. */
+static void a_line_is_no_longer_than_allowed(void **state)
+{
+    static const size_t pieces[] = { 1, 1000, 1 << 14 };
+    (void)state;
+    for (size_t bytes = DDL_REDIS_LINE_BYTES; bytes <= DDL_REDIS_LINE_BYTES + 1; bytes++)
+        for (size_t i = 0; i < 3 * 2; i++) {
+            static char wire[3 * DDL_REDIS_LINE_BYTES];
+            ddl_redis_reply *reply = NULL;
+            ddl_error error = { .code = DDL_OK };
+            ddl_status status = DDL_OK;
+            bool is_endless = i >= 3 && bytes > DDL_REDIS_LINE_BYTES;
+            memset(wire, i % 2 == 0 ? 'x' : '\r', sizeof wire); /* which may be half an end */
+            memcpy(wire, "*1\r\n+", 5);
+            if (!is_endless)
+                memcpy(wire + 5 + bytes, "\r\n", 2);
+            size_t all = is_endless ? sizeof wire : 5 + bytes + 2, fed = 0, piece = pieces[i % 3];
+            for (; fed < all && status == DDL_OK; fed += piece) {
+                size_t count = all - fed < piece ? all - fed : piece;
+                assert_int_equal(ddl_redis_reader_feed(reader, wire + fed, count, NULL), DDL_OK);
+                status = ddl_redis_reader_next(reader, &reply, &error);
+            }
+            assert_int_equal(status, bytes > DDL_REDIS_LINE_BYTES ? DDL_EPROTO : DDL_OK);
+            if (status == DDL_OK) {
+                assert_int_equal(reply->items[0]->text_bytes, bytes);
+                ddl_redis_reply_destroy(reply);
+                continue;
+            }
+            assert_null(reply);
+            assert_non_null(strstr(error.text, "a longer line"));
+            assert_true(!is_endless || fed < 5 + bytes + 2 + piece + 1);
+            close_reader(NULL);
+            open_reader(NULL);
+        }
+}
+
 static void commands_are_words_of_any_bytes(void **state)
 {
     static const char expected[] = "*3\r\n$3\r\nSET\r\n$4\r\na\r\nb\r\n$0\r\n\r\n";
@@ -159,6 +195,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(what_is_over_a_limit_ends_the_conversation, NULL, close_reader),
         cmocka_unit_test_setup_teardown(the_deepest_and_longest_replies_are_taken, open_reader, close_reader),
         cmocka_unit_test_setup_teardown(a_flood_is_cut_off, open_reader, close_reader),
+        cmocka_unit_test_setup_teardown(a_line_is_no_longer_than_allowed, open_reader, close_reader),
         cmocka_unit_test(commands_are_words_of_any_bytes),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
