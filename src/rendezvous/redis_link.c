@@ -141,6 +141,10 @@ static ddl_status next_reply(ddl_redis_link *link, struct connection *connection
             return ddl_redis_reader_next(connection->reader, reply, err);
         if (count == 0)
             wait_for_bytes(link, connection, deadline);
+        if (link->is_broken) { /* as the presence could not be made anew */
+            *err = link->why;
+            return err->code;
+        }
     }
 }
 
@@ -338,7 +342,10 @@ ddl_status ddl_redis_link_exchange(ddl_redis_link *link, ddl_redis_request *requ
             request->repeated = true;
             pause_ms(&pause, limit);
         }
-        if (status != DDL_OK && !(request->once && may_pass(status))) {
+        if (link->is_broken) { /* the presence could not be made anew, and it has been told why */
+            why = link->why;
+            status = why.code;
+        } else if (status != DDL_OK && !(request->once && may_pass(status))) {
             ddl_error said;
             status = explain(link, &why, start_ns, &said);
             link->is_broken = status == DDL_ESTORE;

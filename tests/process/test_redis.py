@@ -102,6 +102,52 @@ class Redis:
         shutil.rmtree(self.directory, ignore_errors=True)
 
 
+class Relay:
+    """Between ranks and a server, until it is cut: then nobody is let in, and presences end before all else."""
+
+    def __init__(self, redis):
+        self.listener = socket.create_server(("127.0.0.1", 0))
+        self.port = self.listener.getsockname()[1]
+        self.server, self.pairs, self.presences = redis.port, [], []
+        threading.Thread(target=self.serve, daemon=True).start()
+
+    def serve(self):
+        while True:
+            try:
+                near, _ = self.listener.accept()
+            except OSError:
+                return
+            pair = near, socket.create_connection(("127.0.0.1", self.server))
+            self.pairs.append(pair)
+            for source, sink in (pair, pair[::-1]):
+                threading.Thread(target=self.copy, args=(pair, source, sink), daemon=True).start()
+
+    def copy(self, pair, source, sink):
+        try:
+            while data := source.recv(65536):
+                if b"SUBSCRIBE" in data:
+                    self.presences.append(pair)
+                sink.sendall(data)
+        except OSError:
+            pass
+        self.end([pair])
+
+    def end(self, pairs):
+        for pair in pairs:
+            for stream in pair:
+                try:
+                    stream.shutdown(socket.SHUT_RDWR)
+                except OSError:
+                    pass  # it has ended
+
+    def cut(self):
+        self.listener.shutdown(socket.SHUT_RDWR)
+        self.listener.close()
+        self.end(self.presences)
+        time.sleep(0.3)
+        self.end(self.pairs)
+
+
 class Tests(unittest.TestCase):
     def redis(self, *options, **more):
         redis = Redis(*options, **more)
@@ -362,7 +408,7 @@ class Absent(Tests):
 
     def test_a_server_that_is_not_there_goes_away_or_is_none_is_told_in_time(self):
         tls = [self.plain_where_tls_is_wanted, self.tls_where_there_is_none] if HAS_TLS else []
-        self.at_once(self.down_at_start, self.killed_meanwhile, self.stopped_meanwhile, self.stopped_before, *tls,
+        self.at_once(self.down_at_start, self.killed_meanwhile, self.presence_ends_first, self.stopped_meanwhile, self.stopped_before, *tls,
                      *self.floods())
 
     def plain_where_tls_is_wanted(self):
@@ -401,6 +447,17 @@ class Absent(Tests):
         redis.send(signal.SIGKILL)
         for rank in ranks:
             self.assert_told(rank, redis, begun, 6, "Connection refused")
+
+    def presence_ends_first(self):
+        """As it may look where a server is killed; what is told is why it is not reached any more."""
+        redis = self.redis()
+        relay = Relay(redis)
+        world = self.world(2, f"redis://127.0.0.1:{relay.port}/2", DDL_START_TIMEOUT="60")
+        rank = world.start(0, "init")
+        redis.await_wills(1)
+        begun = time.monotonic()
+        relay.cut()
+        self.assert_told(rank, relay, begun, 7, "Connection refused")
 
     def stopped_meanwhile(self):
         redis = self.redis()
