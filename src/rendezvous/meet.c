@@ -1,6 +1,7 @@
 /*
  * meet.c - the record, little endian: 0 version 4 | 4 level 4 | 8 the rest, at level auth sealed: 0 generator
- * 4 | 4 world size 4 | 8 pid 4 | 12 run id 16 | 28 token 16 | 44 host 64.
+ * 4 | 4 world size 4 | 8 pid 4 | 12 run id 16 | 28 token 16 | 44 host 64. Another version may put something
+ * behind that, but leaves all of this where it is: so ranks of two versions can tell who is there.
  */
 #include "rendezvous/meet.h"
 
@@ -31,37 +32,49 @@ bool ddl_meet_encode(const ddl_meet *meet, ddl_bytes *out)
            ddl_seal_put(&seal, 0, "meet", (ddl_view){ bytes, sizeof bytes }, out);
 }
 
-ddl_status ddl_meet_decode(const ddl_prover *prover, ddl_view view, const char *store, ddl_meet *meet,
+/* Nothing that it says is proved: the key of a proof follows from the version, too. */
+static ddl_status fail_version(const ddl_hello_party *self, const ddl_meet *meet, unsigned version,
+                               const char *where, ddl_error *err)
+{
+    char host[DDL_HOST_TEXT + 48] = "what was there";
+    if (meet->host.host[0] != '\0')
+        snprintf(host, sizeof host, "what says it is rank 0 on %s[%d]", meet->host.host, (int)meet->host.pid);
+    return DDL_FAIL(err, DDL_EPROTO,
+                    "rank %d on %s[%d] has version %d of the protocol, but %s has version %u; install the "
+                    "same ddl everywhere (%s)",
+                    self->rank, self->host, (int)self->pid, DDL_HELLO_VERSION, host, version, where);
+}
+
+ddl_status ddl_meet_decode(const ddl_hello_party *self, ddl_view view, const char *where, ddl_meet *meet,
                            ddl_error *err)
 {
     const uint8_t *head = view.data;
     *meet = (ddl_meet){ .host = { .channel = DDL_CHANNEL_STORE, .rank = 0 } };
-    if (view.bytes >= 4 && ddl_get_u32(head) != DDL_HELLO_VERSION)
-        return DDL_FAIL(err, DDL_EPROTO,
-                        "version %d of the protocol met version %u in the %s store; install the same "
-                        "ddl everywhere",
-                        DDL_HELLO_VERSION, (unsigned)ddl_get_u32(head), store);
+    const uint32_t version = view.bytes >= 4 ? ddl_get_u32(head) : DDL_HELLO_VERSION;
+    const bool is_ours = version == DDL_HELLO_VERSION;
     ddl_security level = view.bytes >= HEAD_BYTES ? (ddl_security)ddl_get_u32(head + 4) : 0;
-    size_t seal_bytes = level == DDL_SECURITY_OFF ? 0 : DDL_SEAL_BYTES;
-    bool whole = view.bytes == HEAD_BYTES + seal_bytes + BODY_BYTES;
-    const uint8_t *bytes = whole ? head + HEAD_BYTES + seal_bytes : NULL;
-    uint32_t nranks = whole ? ddl_get_u32(bytes + 4) : 0;
-    if (nranks == 0 || nranks > INT32_MAX)
-        return DDL_FAIL(err, DDL_ESTORE, "the %s store's meeting record of %zu bytes is malformed", store,
-                        view.bytes);
-    meet->host.level = level;
-    meet->host.generator = ddl_get_u32(bytes);
-    meet->host.nranks = (int)nranks;
-    meet->host.pid = (int32_t)ddl_get_u32(bytes + 8);
-    memcpy(meet->host.run_id, bytes + 12, DDL_RUN_ID_BYTES);
-    memcpy(meet->token, bytes + 28, DDL_TOKEN_BYTES);
-    memcpy(meet->host.host, bytes + 44, DDL_HOST_TEXT);
-    meet->host.host[DDL_HOST_TEXT - 1] = '\0';
-    ddl_hello_clean(meet->host.host);
-    const ddl_seal seal = { prover, meet->host.run_id };
+    size_t bytes_known = HEAD_BYTES + (level == DDL_SECURITY_OFF ? 0 : DDL_SEAL_BYTES) + BODY_BYTES;
+    if (is_ours ? view.bytes == bytes_known : view.bytes >= bytes_known) {
+        const uint8_t *bytes = head + bytes_known - BODY_BYTES;
+        uint32_t nranks = ddl_get_u32(bytes + 4);
+        meet->host.level = level;
+        meet->host.generator = ddl_get_u32(bytes);
+        meet->host.nranks = is_ours && nranks <= INT32_MAX ? (int)nranks : 0;
+        meet->host.pid = (int32_t)ddl_get_u32(bytes + 8);
+        memcpy(meet->host.run_id, bytes + 12, DDL_RUN_ID_BYTES);
+        memcpy(meet->token, bytes + 28, DDL_TOKEN_BYTES);
+        memcpy(meet->host.host, bytes + 44, DDL_HOST_TEXT);
+        meet->host.host[DDL_HOST_TEXT - 1] = '\0';
+        ddl_hello_clean(meet->host.host);
+    }
+    if (!is_ours)
+        return fail_version(self, meet, version, where, err);
+    if (meet->host.nranks == 0)
+        return DDL_FAIL(err, DDL_ESTORE, "%s is a malformed meeting record, of %zu bytes", where, view.bytes);
+    const ddl_seal seal = { self->prover, meet->host.run_id };
     ddl_view inner;
     meet->is_proved =
-        level == ddl_prover_level(prover) &&
+        level == ddl_prover_level(self->prover) &&
         ddl_seal_get(&seal, "meet", (ddl_view){ head + HEAD_BYTES, view.bytes - HEAD_BYTES }, &inner, NULL);
     return DDL_OK;
 }

@@ -14,6 +14,7 @@
 
 enum {
     DDL_MEET_BYTES = 116 + DDL_SEAL_BYTES, /* at most */
+    DDL_MEET_ROOM = 4096,                  /* for one of another version */
     DDL_TOKEN_BYTES = 16,
     DDL_TOKEN_TEXT = 2 * DDL_TOKEN_BYTES + 1,
     DDL_RUN_TEXT = 2 * DDL_RUN_ID_BYTES + 1
@@ -30,9 +31,10 @@ DDL_MUST_USE bool ddl_meet_encode(const ddl_meet *meet, ddl_bytes *out);
 
 /*
  * Also of a record that another job's rank 0 wrote: whether that one is alive is still to be found out.
- * DDL_EPROTO: of another version of ddl. DDL_ESTORE: no meeting record. store names the kind in the text.
+ * DDL_EPROTO: of another version of ddl; *meet is then set as well, but with a world size of 0. DDL_ESTORE:
+ * no meeting record. self and where, "PATH" or "KEY in SERVER", are for the text.
  */
-DDL_MUST_USE ddl_status ddl_meet_decode(const ddl_prover *prover, ddl_view view, const char *store,
+DDL_MUST_USE ddl_status ddl_meet_decode(const ddl_hello_party *self, ddl_view view, const char *where,
                                         ddl_meet *meet, ddl_error *err);
 
 /* Append rank 0's answer to whoever asks with this token to *out; false when out of memory. */

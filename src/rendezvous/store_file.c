@@ -59,6 +59,7 @@ struct store_file {
     uint8_t host_id[HOST_ID_BYTES];
     char host_token[TOKEN_TEXT]; /* rank 0's */
     int64_t written_ns;          /* the record at the place whose run we asked */
+    ddl_error odd_meet;          /* why the record at the place was passed over */
     ddl_deadline next_life_check;
     ddl_deadline answer_limit;               /* rank 0: for answers that could not be written yet */
     bool has_will, has_set, settled, failed; /* has_set: created a key */
@@ -128,9 +129,9 @@ static ddl_status read_meet(const struct store_file *file, ddl_meet *meet, bool 
     char path[DDL_RECORD_PATH];
     ddl_bytes content = { 0 };
     path_at_place(file, path, "meet");
-    DDL_TRY(ddl_record_read(path, DDL_MEET_BYTES, &content, found, err));
+    DDL_TRY(ddl_record_read(path, DDL_MEET_ROOM, &content, found, err));
     ddl_status status =
-        *found ? ddl_meet_decode(file->self.prover, ddl_bytes_view(&content), "file", meet, err) : DDL_OK;
+        *found ? ddl_meet_decode(&file->self, ddl_bytes_view(&content), path, meet, err) : DDL_OK;
     ddl_bytes_fini(&content);
     return status;
 }
@@ -586,6 +587,24 @@ static ddl_status hear_echo(const struct store_file *file, const ddl_meet *meet,
     return status;
 }
 
+/* What another version has written is told at once if its rank 0 is seen to live; else it may be a leftover.
+ */
+static ddl_status pass_over(struct store_file *file, const ddl_meet *meet, const ddl_error *odd, bool *found,
+                            ddl_error *err)
+{
+    char token[TOKEN_TEXT], lock[DDL_RECORD_PATH], host[DDL_RECORD_PATH];
+    name_run(file, meet->host.run_id);
+    ddl_meet_hex(meet->token, TOKEN_BYTES, token);
+    here_paths(file, token, lock, host);
+    if (ddl_record_life_of(lock) == DDL_RECORD_LIVES) {
+        *err = *odd;
+        return odd->code;
+    }
+    file->odd_meet = *odd;
+    *found = false;
+    return DDL_OK;
+}
+
 /*
  * One look at the place: has the run that meet names answered? asked is the run that was asked last; it is
  * asked once only.
@@ -594,9 +613,17 @@ static ddl_status try_enter(struct store_file *file, ddl_meet *meet, uint8_t ask
                             bool *found, bool *entered, ddl_error *err)
 {
     char path[DDL_RECORD_PATH], ask[TOKEN_TEXT + 16];
+    ddl_error why;
     *entered = false;
+    file->odd_meet.code = DDL_OK;
     refresh(file->place);
-    DDL_TRY(read_meet(file, meet, found, err));
+    ddl_status status = read_meet(file, meet, found, &why);
+    if (status == DDL_EPROTO)
+        return pass_over(file, meet, &why, found, err);
+    if (status != DDL_OK) {
+        *err = why;
+        return status;
+    }
     if (!*found)
         return DDL_OK;
     name_run(file, meet->host.run_id);
@@ -650,10 +677,11 @@ static ddl_status find_run(struct store_file *file, const ddl_store_options *opt
             (void)DDL_FAIL(
                 err, DDL_ETIMEDOUT,
                 "rank 0 did not come to the meeting place %s within %.1f s; start rank 0, check that all "
-                "hosts share that directory, or raise DDL_START_TIMEOUT%s%s",
+                "hosts share that directory, or raise DDL_START_TIMEOUT%s%s%s%s",
                 file->place, (double)(ddl_now_ns() - start_ns) / 1e9,
                 meet.host.nranks > 0 && !meet.is_proved ? " (a job with another secret was there)" : "",
-                silent);
+                silent, file->odd_meet.code != DDL_OK ? "; " : "",
+                file->odd_meet.code != DDL_OK ? file->odd_meet.text : "");
             return ddl_error_blame(err, 0), DDL_ETIMEDOUT;
         }
         ddl_progress_tell(options->progress, "rank 0 at %s%s", file->place, silent);

@@ -509,6 +509,11 @@ static ddl_status check_meet(struct store_redis *redis, ddl_error *err)
     char id[ID_TEXT];
     bool found;
     DDL_TRY(read_meet(redis, &meet, id, &found, err));
+    if (redis->odd_meet.code != DDL_OK) {
+        if (err != NULL)
+            *err = redis->odd_meet;
+        return redis->odd_meet.code;
+    }
     if (!found)
         return DDL_FAIL(err, DDL_ESTORE, "Redis at %s: %s:meet has been removed",
                         ddl_redis_link_where(redis->link), redis->place);
@@ -655,6 +660,12 @@ static void name_run(struct store_redis *redis, const uint8_t *run_id)
     snprintf(redis->run, sizeof redis->run, "%s:%s", redis->prefix, text);
 }
 
+static const char *where_meet_is(const struct store_redis *redis, char text[WHERE_TEXT])
+{
+    snprintf(text, WHERE_TEXT, "%s:meet in %s", redis->place, ddl_redis_link_where(redis->link));
+    return text;
+}
+
 /* What the place says, without waiting. A record that makes no sense is passed over, and why remembered. */
 static ddl_status read_meet(struct store_redis *redis, ddl_meet *meet, char id[ID_TEXT], bool *found,
                             ddl_error *err)
@@ -663,9 +674,11 @@ static ddl_status read_meet(struct store_redis *redis, ddl_meet *meet, char id[I
     ddl_redis_request request = { .count = 0 };
     struct reading reading = { .count = 0 };
     ddl_redis_reply *reply = NULL;
+    char where[WHERE_TEXT];
     size_t count;
     snprintf(id, ID_TEXT, "0-0");
     *found = false;
+    redis->odd_meet.code = DDL_OK;
     read_from(&reading, name_of(&name, redis->place, "meet", ""), "0-0");
     add_read(&request, &reading, 0);
     DDL_TRY(ddl_redis_link_exchange(redis->link, &request, ddl_now_ns(), &reply, err));
@@ -674,9 +687,10 @@ static ddl_status read_meet(struct store_redis *redis, ddl_meet *meet, char id[I
     if (status == DDL_OK && count > 0) {
         ddl_meet got;
         note_id(entries[count - 1], id);
-        *found = ddl_meet_decode(redis->self.prover, field_of(entries[count - 1], "meet"), "Redis", &got,
-                                 &redis->odd_meet) == DDL_OK;
-        if (*found)
+        ddl_status decoded = ddl_meet_decode(&redis->self, field_of(entries[count - 1], "meet"),
+                                             where_meet_is(redis, where), &got, &redis->odd_meet);
+        *found = decoded == DDL_OK;
+        if (decoded == DDL_OK || decoded == DDL_EPROTO)
             *meet = got;
     }
     ddl_redis_link_release(&reply, 1);
@@ -843,12 +857,6 @@ static ddl_status is_alive(struct store_redis *redis, const ddl_meet *meet, cons
     return DDL_OK;
 }
 
-static const char *where_meet_is(const struct store_redis *redis, char text[WHERE_TEXT])
-{
-    snprintf(text, WHERE_TEXT, "%s:meet in %s", redis->place, ddl_redis_link_where(redis->link));
-    return text;
-}
-
 static ddl_status refuse_second(const struct store_redis *redis, const ddl_meet *meet, ddl_error *err)
 {
     (void)DDL_FAIL(
@@ -859,6 +867,26 @@ static ddl_status refuse_second(const struct store_redis *redis, const ddl_meet 
         redis->self.host, (int)redis->self.pid,
         meet->is_proved ? "" : "; that one does not have the secret of this job");
     return ddl_error_blame(err, 0), DDL_ECONFIG;
+}
+
+/* The record there is of another version: told at once if its rank 0 is there; else it may be a leftover. */
+static ddl_status refuse_other_version(struct store_redis *redis, const ddl_meet *meet, ddl_error *err)
+{
+    char token[DDL_TOKEN_TEXT];
+    ddl_redis_request request = { .count = 0 };
+    ddl_redis_reply *reply = NULL;
+    if (redis->odd_meet.code != DDL_EPROTO)
+        return DDL_OK;
+    ddl_meet_hex(meet->token, DDL_TOKEN_BYTES, token);
+    add_count_of(&request, redis, token);
+    DDL_TRY(ddl_redis_link_exchange(redis->link, &request, ddl_now_ns(), &reply, err));
+    ddl_status status = ddl_redis_link_check(redis->link, &reply, 1, err);
+    if (status == DDL_OK && is_there(reply, 0)) {
+        *err = redis->odd_meet;
+        status = err->code;
+    }
+    ddl_redis_link_release(&reply, 1);
+    return status;
 }
 
 /* Of a meeting record that was found dead: *same, whether it is still there. */
@@ -898,6 +926,7 @@ static ddl_status begin_run(struct store_redis *redis, const uint8_t token[DDL_T
             found = false; /* claimed already, though the reply was lost */
             break;
         }
+        DDL_TRY(refuse_other_version(redis, &meet, err));
         if (found)
             DDL_TRY(is_alive(redis, &meet, id, &alive, err));
         if (alive)
@@ -940,7 +969,8 @@ static ddl_status report_no_host(const struct store_redis *redis, const ddl_meet
         "ranks have the same DDL_STORE, MASTER_ADDR and MASTER_PORT, or raise DDL_START_TIMEOUT%s%s%s%s",
         redis->place, ddl_redis_link_where(redis->link), (double)(ddl_now_ns() - start_ns) / 1e9,
         meet->host.nranks > 0 && !meet->is_proved ? " (a job with another secret was there)" : "", silent,
-        redis->odd_meet.code != DDL_OK ? "; " : "", redis->odd_meet.text);
+        redis->odd_meet.code != DDL_OK ? "; " : "",
+        redis->odd_meet.code != DDL_OK ? redis->odd_meet.text : "");
     return ddl_error_blame(err, 0), DDL_ETIMEDOUT;
 }
 
@@ -967,6 +997,7 @@ static ddl_status find_run(struct store_redis *redis, const ddl_store_options *o
         char id[ID_TEXT], where[WHERE_TEXT], text[DDL_MEET_SILENT_TEXT];
         bool found, present = false;
         DDL_TRY(read_meet(redis, &meet, id, &found, err));
+        DDL_TRY(refuse_other_version(redis, &meet, err));
         if (found &&
             (memcmp(asked, meet.host.run_id, DDL_RUN_ID_BYTES) != 0 || ddl_deadline_passed(ask_again))) {
             DDL_TRY(ask(redis, &meet, id, &present, &redis->came_late, err));

@@ -1447,6 +1447,67 @@ static void forged_meeting_records_in_redis_are_told(void **state)
     assert_int_equal(redis_server_keys(), 0);
 }
 
+/* What is at the place, as the version after ours would have left it; of a rank 0 that is not there any more.
+ */
+static void age_meet(const struct place *place, bool is_leftover)
+{
+    char path[DDL_RECORD_PATH], reply[1024];
+    static const char key[] = "ddl:127.0.0.1:29500:meet", mark[] = "\r\n$4\r\nmeet\r\n$152\r\n";
+    ddl_bytes record = { 0 };
+    bool found = false;
+    snprintf(path, sizeof path, "%s/ddl-127.0.0.1_29500/meet", place->folder);
+    if (place->has_keys) {
+        const ddl_view words[] = { text_view("XRANGE"), text_view(key), text_view("-"), text_view("+") };
+        redis_server_ask(words, 4, reply, sizeof reply);
+        const char *at = strstr(reply, mark);
+        assert_non_null(at);
+        assert_true(ddl_bytes_append(&record, at + sizeof mark - 1, 152));
+    } else {
+        assert_int_equal(ddl_record_read(path, 1000, &record, &found, NULL), DDL_OK);
+        assert_true(found);
+    }
+    record.data[0] = DDL_HELLO_VERSION + 1;
+    if (is_leftover) {
+        record.data[72] ^= 1; /* the token */
+        assert_true(ddl_bytes_append(&record, "and more", 8));
+    }
+    if (place->has_keys)
+        forge_entry(key, "1-1", "meet", ddl_bytes_view(&record), nobody);
+    else
+        assert_int_equal(ddl_record_replace(path, ddl_bytes_view(&record), NULL), DDL_OK);
+    ddl_bytes_fini(&record);
+}
+
+static void another_version_is_told_where_its_rank_0_lives(void **state)
+{
+    static const char told[] =
+        "rank %d on host[%d] has version %d of the protocol, but what says it is rank 0 on "
+        "host[1000] has version %d; install";
+    (void)state;
+    for (int i = 1; i <= 2; i++) {
+        struct place place;
+        ddl_store *store = NULL;
+        ddl_error error;
+        char words[160];
+        if (is(&kinds[i], "redis") && redis_server_port() == 0)
+            continue;
+        place_open(&place, &kinds[i], 1);
+        age_meet(&place, false);
+        for (int rank = 0; rank < 2; rank++) {
+            snprintf(words, sizeof words, told, rank, 1000 + rank, DDL_HELLO_VERSION, DDL_HELLO_VERSION + 1);
+            assert_int_equal(enter(&place, rank, 2, soon(), &store, &error), DDL_EPROTO);
+            assert_non_null(strstr(error.text, words));
+        }
+        age_meet(&place, true);
+        ddl_store_destroy(place.stores[0], soon());
+        assert_int_equal(enter(&place, 1, 2, ddl_deadline_in_ms(50), &store, &error), DDL_ETIMEDOUT);
+        assert_non_null(strstr(error.text, words));
+        assert_null(strstr(error.text, "another secret"));
+        assert_int_equal(enter(&place, 0, 1, soon(), &place.stores[0], &error), DDL_OK);
+        place_close(&place);
+    }
+}
+
 static int stop_server(void **state)
 {
     (void)state;
@@ -1494,6 +1555,7 @@ int main(void)
         cmocka_unit_test(forged_wills_in_redis_are_passed_over),
         cmocka_unit_test(forged_echoes_in_redis_are_told_and_harm_nobody),
         cmocka_unit_test(forged_meeting_records_in_redis_are_told),
+        cmocka_unit_test(another_version_is_told_where_its_rank_0_lives),
     };
     int failed = cmocka_run_group_tests(tests, NULL, stop_server);
     ddl_proof_destroy(ours);

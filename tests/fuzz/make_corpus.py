@@ -120,6 +120,7 @@ def record():
     write("record", "meet_off", b"\x00" + head(level=0) + body())
     write("record", "meet_unknown_level", b"\x06" + head(level=77) + sealed(body()))
     write("record", "meet_version", b"\x06" + head(version=9) + sealed(body()))
+    write("record", "meet_version_longer", b"\x06" + head(version=3) + sealed(body()) + b"and more")
     write("record", "meet_no_ranks", b"\x06" + head() + sealed(body(size=0)))
     write("record", "meet_cut", b"\x06" + whole[:60])
     write("record", "meet_host_without_end", b"\x06" + whole[:-64] + b"\xff" * 64)
