@@ -11,6 +11,7 @@
 #include "rendezvous/record.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <poll.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -1161,6 +1162,44 @@ static void forged_values_of_the_file_store_are_not_read(void **state)
     ddl_bytes_fini(&made);
 }
 
+/* A lock that can be had proves a death on the own host alone: others may not be seen here. */
+static void locks_of_other_hosts_prove_no_death(void **state)
+{
+    struct place place;
+    char path[DDL_RECORD_PATH], item[64] = "";
+    ddl_bytes host = { 0 }, none = { 0 };
+    ddl_error error;
+    (void)state;
+    place_open(&place, &kinds[1], 2);
+    ddl_error_set(&error, DDL_EPEERLOST, "rank 1 is gone");
+    assert_int_equal(ddl_store_will(place.stores[1], &error, soon(), &error), DDL_OK);
+    set(place.stores[1], "k", text_view("v"));
+    path_of(&place, "will", path);
+    DIR *folder = opendir(path);
+    assert_non_null(folder);
+    for (struct dirent *found; (found = readdir(folder)) != NULL;)
+        if (found->d_name[0] != '.')
+            snprintf(item, sizeof item, "here/%.40s", found->d_name);
+    closedir(folder);
+    path_of(&place, item, path);
+    assert_int_equal(unlink(path), 0); /* and with the name the lock */
+    int fd = open(path, O_WRONLY | O_CREAT | O_EXCL, 0600);
+    assert_true(fd >= 0);
+    close(fd);
+    strcat(item, ".host");
+    read_item(&place, item, &host);
+    host.data[0] ^= 1;
+    forge_item(&place, item, &host);
+    assert_int_equal(ddl_store_get(place.stores[0], "never", ddl_deadline_in_ms(450), &none, &error),
+                     DDL_ETIMEDOUT);
+    host.data[0] ^= 1;
+    forge_item(&place, item, &host);
+    assert_int_equal(ddl_store_get(place.stores[0], "never", soon(), &none, &error), DDL_EPEERLOST);
+    assert_string_equal(error.text, "rank 1 is gone");
+    place_close(&place);
+    ddl_bytes_fini(&host);
+}
+
 #ifdef DDL_FAILPOINTS
 /*
  * As NFS has it: link works and is reported as done by another; a file that was replaced cannot be opened;
@@ -1322,6 +1361,33 @@ static void forged_wills_in_redis_are_passed_over(void **state)
     assert_int_equal(ddl_store_get(place.stores[0], "never", looked, &none, &error), DDL_ETIMEDOUT);
     place_close(&place);
     ddl_bytes_fini(&made);
+}
+
+/* What others have put into the list of what rank 0 is to remove. */
+static void only_keys_of_its_run_are_removed_in_redis(void **state)
+{
+    char reply[64], name[256], all[256];
+    struct place place;
+    (void)state;
+    if (redis_server_port() == 0)
+        skip();
+    place_open(&place, &kinds[2], 1);
+    (void)run_key(&place, "all", all);
+    (void)run_key(&place, "", name);
+    name[strlen(name) - 1] = 'x'; /* begins as those of the run do, and is none */
+    const ddl_view names[] = { text_view("DEL"), text_view("precious"), text_view("ddl:k"), text_view(name) };
+    for (int i = 1; i < 4; i++) {
+        const ddl_view make[] = { text_view("SET"), names[i], text_view("v") };
+        const ddl_view list[] = { text_view("SADD"), text_view(all), names[i] };
+        redis_server_ask(make, 3, reply, sizeof reply);
+        redis_server_ask(list, 3, reply, sizeof reply);
+        assert_string_equal(reply, ":1\r\n");
+    }
+    ddl_store_destroy(place.stores[0], soon());
+    place.stores[0] = NULL;
+    redis_server_ask(names, 4, reply, sizeof reply);
+    assert_string_equal(reply, ":3\r\n");
+    place_close(&place);
 }
 
 /* The token with which somebody has asked last, as whoever reads along knows it. */
@@ -1555,6 +1621,8 @@ int main(void)
         cmocka_unit_test(forged_wills_in_redis_are_passed_over),
         cmocka_unit_test(forged_echoes_in_redis_are_told_and_harm_nobody),
         cmocka_unit_test(forged_meeting_records_in_redis_are_told),
+        cmocka_unit_test(only_keys_of_its_run_are_removed_in_redis),
+        cmocka_unit_test(locks_of_other_hosts_prove_no_death),
         cmocka_unit_test(another_version_is_told_where_its_rank_0_lives),
     };
     int failed = cmocka_run_group_tests(tests, NULL, stop_server);
