@@ -1,10 +1,10 @@
 """A man in the middle of every TCP connection of a network namespace; started inside it, with what leads all of its
 connections here.
 
-    wiretap.py PORT FILE
+    wiretap.py PORT
 
-Listens at PORT of loopback, carries each connection to where it was going, and writes all that went either way to
-FILE. A line "flip" on standard input has it change a bit of the next piece of at least 4 KiB; it then says "flipped".
+Listens at PORT of loopback, and carries each connection to where it was going. A line "flip" on standard input has it
+change a bit of the next piece of at least 4 KiB; it then says "flipped".
 A line "flip C N" has it change a bit of the N-th encrypted record that comes back over the C-th connection from then on,
 and "count" say how many connections there have been. It says "ready" once it listens, and ends with its standard input.
 """
@@ -45,8 +45,7 @@ class Record:
 
 
 class Tap:
-    def __init__(self, path):
-        self.record = open(path, "wb", buffering=0)
+    def __init__(self):
         self.lock = threading.Lock()
         self.flips = self.count = 0
         self.wanted = {}  # the record to change on a connection, by their number
@@ -55,7 +54,6 @@ class Tap:
         try:
             while data := source.recv(1 << 16):
                 with self.lock:
-                    self.record.write(data)
                     if self.flips > 0 and len(data) >= LEAST:
                         self.flips -= 1
                         middle = len(data) // 2
@@ -91,7 +89,7 @@ class Tap:
 
 
 def main():
-    tap = Tap(sys.argv[2])
+    tap = Tap()
     door = socket.create_server(("127.0.0.1", int(sys.argv[1])), backlog=128)
 
     def accept():
