@@ -4,8 +4,8 @@
  *
  * It knows nothing of what happens behind the door. Strangers cost at most a bounded number of connections,
  * and 4 KiB each, and from one address no more than a part of that; one that stays silent makes room for
- * newcomers. At level tls a session comes before the hello, and costs up to 80 KiB; one is begun only for who
- * begins as TLS does, others hear in clear why they are refused.
+ * newcomers. At level tls a session comes before the hello, and costs up to 112 KiB, with certificates more;
+ * one is begun only for who begins as TLS does, others hear in clear why they are refused.
  *
  * Those turned away are counted and told of in the log: the first at once, then their number, every 10 s at
  * most, and at the end. Thread: service, for everything here, unless said otherwise.

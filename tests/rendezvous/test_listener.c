@@ -1,21 +1,18 @@
-/* test_listener.c - the door takes turns with what else is on its loop, and little from strangers. */
+/* test_listener.c - the door takes turns with what else is on its loop. */
 #include "rendezvous/listener.h"
 
 #include "base/log.h"
 #include "io/socket.h"
 #include "io/watch.h"
 
-#include <errno.h>
 #include <poll.h>
 #include <setjmp.h>
 #include <stdarg.h>
-#include <stdatomic.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/socket.h>
-#include <sys/uio.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -127,105 +124,10 @@ static void a_crowd_at_the_door_leaves_others_their_turns(void **state)
     }
 }
 
-/* ---- what is taken from who has proved nothing ---- */
-
-enum { TAKE_BYTES = 512, LEAVES_IN_MS = 50 };
-
-static atomic_size_t taken; /* by recv, in this process */
-
-/* In the place of libc's, for the library too. */
-ssize_t recv(int fd, void *data, size_t bytes, int flags)
-{
-    struct iovec part = { data, bytes };
-    struct msghdr message = { .msg_iov = &part, .msg_iovlen = 1 };
-    ssize_t count = recvmsg(fd, &message, flags);
-    if (count > 0 && (flags & MSG_PEEK) == 0)
-        atomic_fetch_add(&taken, (size_t)count);
-    return count;
-}
-
-struct door {
-    ddl_service *service;
-    ddl_listener *listener;
-    ddl_address bound;
-    ddl_status status;
-};
-
-static void open_door(void *arg)
-{
-    static const ddl_listener_events events = { judge, NULL, entered };
-    struct door *door = arg;
-    const ddl_listener_options options = {
-        .service = door->service,
-        .self = { .channel = DDL_CHANNEL_STORE, .nranks = 2, .generator = 5 },
-        .events = &events,
-    };
-    ddl_address address;
-    door->status = ddl_address_parse("127.0.0.1", 0, &address)
-                       ? ddl_listener_open(&options, &address, &door->bound, &door->listener, NULL)
-                       : DDL_EINTERNAL;
-}
-
-static void close_door(void *arg)
-{
-    ddl_listener_close(((struct door *)arg)->listener);
-}
-
-static void read_whole(int fd, uint8_t *data, size_t bytes)
-{
-    for (ssize_t count; bytes > 0; data += count, bytes -= (size_t)count)
-        assert_true((count = read(fd, data, bytes)) > 0);
-}
-
-/* It goes on talking, in pieces, until the door closes on it. */
-static size_t taken_from(const struct door *door, bool is_newer, size_t piece)
-{
-    static const uint8_t more[4 * TAKE_BYTES];
-    const ddl_hello_party self = { .channel = DDL_CHANNEL_STORE, .rank = 1, .nranks = 2, .generator = 6 };
-    ddl_hello hello;
-    uint8_t said[DDL_HELLO_CLIENT_BYTES], reply[DDL_HELLO_SERVER_BYTES];
-    int fd = socket(AF_INET, SOCK_STREAM, 0);
-    assert_return_code(fd, errno);
-    assert_return_code(connect(fd, (const struct sockaddr *)&door->bound.socket, door->bound.bytes), errno);
-    atomic_store(&taken, 0);
-    ddl_hello_start_client(&hello, &self);
-    memcpy(said, ddl_hello_output(&hello).data, sizeof said);
-    said[8] = (uint8_t)(is_newer ? DDL_HELLO_VERSION + 1 : DDL_HELLO_VERSION);
-    assert_int_equal(write(fd, said, sizeof said), sizeof said);
-    read_whole(fd, reply, sizeof reply);
-    assert_int_equal(reply[10], is_newer ? DDL_HELLO_OTHER_VERSION : DDL_HELLO_OTHER_GENERATOR);
-    for (size_t sent = 0; sent < sizeof more; sent += piece) {
-        struct pollfd ended = { .fd = fd };
-        if (send(fd, more, piece, MSG_NOSIGNAL) < 0 || poll(&ended, 1, LEAVES_IN_MS) == 1)
-            break;
-    }
-    close(fd);
-    return atomic_load(&taken);
-}
-
-static void of_who_proves_nothing_a_bounded_part_is_read(void **state)
-{
-    static const size_t pieces[] = { 100, 383, 384, 385, 1000, 2048 };
-    struct door door = { 0 };
-    (void)state;
-    ddl_log_set_level(DDL_LOG_ERROR);
-    assert_int_equal(ddl_service_create(&door.service, NULL), DDL_OK);
-    ddl_service_call(door.service, open_door, &door);
-    assert_int_equal(door.status, DDL_OK);
-    for (size_t i = 0; i < sizeof pieces / sizeof pieces[0]; i++) {
-        assert_int_equal(taken_from(&door, true, pieces[i]), TAKE_BYTES);
-        assert_in_range(taken_from(&door, false, pieces[i]), 1, TAKE_BYTES);
-    }
-    assert_int_equal(ddl_service_other_version(door.service), DDL_HELLO_VERSION + 1);
-    ddl_service_call(door.service, close_door, &door);
-    ddl_service_destroy(door.service);
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_crowd_at_the_door_leaves_others_their_turns),
-        cmocka_unit_test(of_who_proves_nothing_a_bounded_part_is_read),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,0 +1,628 @@
+/*
+ * test_strangers.c - what a door gives to who has proved nothing: bytes read, memory, time, places, lines in
+ * the log; at each level.
+ *
+ * The clock stands still but for what a test lets pass, so bounds of seconds are met to the millisecond.
+ */
+#include "rendezvous/listener.h"
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "rendezvous/proof.h"
+
+#include <arpa/inet.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <malloc.h>
+#include <setjmp.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdatomic.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <sys/uio.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#ifdef DDL_TEST_TLS
+#include <openssl/ssl.h>
+#endif
+
+enum { PATIENCE_MS = 20000, DESCRIPTORS = 400, GENERATOR = 5, KIB = 1024 };
+
+/* In the places of libc's, for the library and for libuv too. */
+
+static atomic_size_t taken; /* by recv, in this process */
+
+ssize_t recv(int fd, void *data, size_t bytes, int flags)
+{
+    struct iovec part = { data, bytes };
+    struct msghdr message = { .msg_iov = &part, .msg_iovlen = 1 };
+    ssize_t count = recvmsg(fd, &message, flags);
+    if (count > 0 && (flags & MSG_PEEK) == 0)
+        atomic_fetch_add(&taken, (size_t)count);
+    return count;
+}
+
+static atomic_llong passed_ms = 1000000;
+
+int clock_gettime(clockid_t clock, struct timespec *now)
+{
+    if (clock != CLOCK_MONOTONIC && clock != CLOCK_MONOTONIC_COARSE)
+        return (int)syscall(SYS_clock_gettime, clock, now);
+    long long ms = atomic_load(&passed_ms);
+    *now = (struct timespec){ ms / 1000, ms % 1000 * 1000000 };
+    return 0;
+}
+
+#define EVENTUALLY(condition)                                    \
+    do {                                                         \
+        for (int ms = 0; !(condition) && ms < PATIENCE_MS; ms++) \
+            usleep(1000);                                        \
+        assert_true(condition);                                  \
+    } while (0)
+
+/* ---- the door ---- */
+
+enum level { AUTH, KEYS, CERTIFICATES };
+
+struct door {
+    enum level level;
+    int nranks;
+    ddl_service *service;
+    ddl_prover *prover;
+    ddl_encryption *encryption;
+    ddl_listener *listener;
+    ddl_address bound;
+    int descriptors; /* of this process, with nobody at the door */
+    ddl_status status;
+    ddl_error error;
+};
+
+static char folder[] = "/tmp/ddl-strangers-XXXXXX";
+
+static const char *file(const char *name, char path[64])
+{
+    snprintf(path, 64, "%s/%s", folder, name);
+    return path;
+}
+
+static void judge(void *arg, ddl_hello *hello, const ddl_address *from)
+{
+    (void)arg, (void)from;
+    ddl_hello_judge(hello, DDL_HELLO_WELCOME);
+}
+
+static void entered(void *arg, ddl_wire wire, const ddl_hello *hello, const ddl_address *from)
+{
+    (void)arg, (void)wire, (void)hello, (void)from;
+    abort(); /* nobody proves anything here */
+}
+
+static void open_on_loop(void *arg)
+{
+    static const ddl_listener_events events = { judge, NULL, entered };
+    struct door *door = arg;
+    const ddl_listener_options options = {
+        .service = door->service,
+        .self = { .channel = DDL_CHANNEL_STORE,
+                  .nranks = door->nranks,
+                  .generator = GENERATOR,
+                  .prover = door->prover },
+        .encryption = door->encryption,
+        .events = &events,
+    };
+    ddl_address address;
+    assert_true(ddl_address_parse("127.0.0.1", 0, &address));
+    door->status = ddl_listener_open(&options, &address, &door->bound, &door->listener, &door->error);
+}
+
+static void close_on_loop(void *arg)
+{
+    ddl_listener_close(((struct door *)arg)->listener);
+}
+
+static int own; /* descriptors of strangers, at their own ends */
+
+static int open_descriptors(void)
+{
+    int count = 0;
+    for (int fd = 0; fd < DESCRIPTORS; fd++)
+        count += fcntl(fd, F_GETFD) >= 0;
+    return count;
+}
+
+static void door_open(struct door *door, enum level level, int nranks)
+{
+    static const uint8_t secret[32] = "the secret that no stranger has";
+    char certificate[64], key[64];
+    ddl_encryption_options options = { 0 };
+    *door = (struct door){ .level = level, .nranks = nranks };
+    ddl_security security = level == AUTH ? DDL_SECURITY_AUTH : DDL_SECURITY_TLS;
+    assert_int_equal(
+        ddl_proof_create((ddl_view){ secret, sizeof secret }, "a test", security, &door->prover, NULL),
+        DDL_OK);
+    if (level == CERTIFICATES)
+        options = (ddl_encryption_options){ .ca_file = file("good.pem", certificate),
+                                            .cert_file = certificate,
+                                            .key_file = file("good.key", key) };
+    if (level != AUTH)
+        assert_int_equal(ddl_encryption_create(&options, door->prover, &door->encryption, NULL), DDL_OK);
+    assert_int_equal(ddl_service_create(&door->service, NULL), DDL_OK);
+    ddl_service_call(door->service, open_on_loop, door);
+    assert_int_equal(door->status, DDL_OK);
+    door->descriptors = open_descriptors() - own;
+}
+
+static void door_close(struct door *door)
+{
+    ddl_service_call(door->service, close_on_loop, door);
+    ddl_service_destroy(door->service);
+    ddl_encryption_destroy(door->encryption);
+    ddl_proof_destroy(door->prover);
+}
+
+static void nothing(void *arg)
+{
+    (void)arg;
+}
+
+/* Until the door has seen what time it is, and dealt with all that was there. */
+static void settle(const struct door *door)
+{
+    for (int turn = 0; turn < 4; turn++)
+        ddl_service_call(door->service, nothing, NULL);
+}
+
+static void pass(const struct door *door, int ms)
+{
+    atomic_fetch_add(&passed_ms, ms);
+    settle(door);
+}
+
+/* ---- strangers ---- */
+
+/* How many the door has let come, and not sent away. */
+static int at_door(const struct door *door)
+{
+    settle(door);
+    return open_descriptors() - door->descriptors - own;
+}
+
+static int come_from(const struct door *door, const char *source)
+{
+    struct sockaddr_in from = { .sin_family = AF_INET };
+    int fd = socket(AF_INET, SOCK_STREAM, 0);
+    assert_return_code(fd, errno);
+    own++;
+    assert_int_equal(inet_pton(AF_INET, source, &from.sin_addr), 1);
+    assert_return_code(bind(fd, (const struct sockaddr *)&from, sizeof from), errno);
+    assert_return_code(connect(fd, (const struct sockaddr *)&door->bound.socket, door->bound.bytes), errno);
+    return fd;
+}
+
+static int come(const struct door *door)
+{
+    return come_from(door, "127.0.0.1");
+}
+
+static void say(int fd, const void *data, size_t bytes)
+{
+    assert_int_equal(send(fd, data, bytes, MSG_NOSIGNAL), bytes);
+}
+
+/* All leave, and the door has seen it. */
+static void leave(const struct door *door, const int *fds, int count)
+{
+    for (int i = 0; i < count; i++)
+        close(fds[i]);
+    own -= count;
+    EVENTUALLY(at_door(door) == 0);
+}
+
+/* The first message of a client, in clear; another version's is refused, and its end awaited. */
+static void clear_hello(uint8_t said[DDL_HELLO_CLIENT_BYTES], bool is_newer)
+{
+    const ddl_hello_party self = {
+        .channel = DDL_CHANNEL_STORE, .rank = 1, .nranks = 2, .generator = GENERATOR
+    };
+    ddl_hello hello;
+    ddl_hello_start_client(&hello, &self);
+    memcpy(said, ddl_hello_output(&hello).data, DDL_HELLO_CLIENT_BYTES);
+    said[8] = (uint8_t)(is_newer ? DDL_HELLO_VERSION + 1 : DDL_HELLO_VERSION);
+}
+
+/* The beginning of a client's first message in TLS, in records of 1 KiB, and zeros. */
+enum { RECORD_HEAD = 5, RECORD_BODY = 1 << 10 };
+
+static void announce(uint8_t *said, size_t bytes, size_t message_bytes)
+{
+    memset(said, 0, bytes);
+    for (size_t at = 0; at + RECORD_HEAD + 4 <= bytes; at += RECORD_HEAD + RECORD_BODY)
+        memcpy(said + at, (const uint8_t[]){ 0x16, 3, 1, RECORD_BODY >> 8, 0 }, RECORD_HEAD);
+    memcpy(said + RECORD_HEAD,
+           (const uint8_t[]){ 1, (uint8_t)(message_bytes >> 16), (uint8_t)(message_bytes >> 8),
+                              (uint8_t)message_bytes },
+           4);
+}
+
+/* Every level that this build has. */
+static const enum level levels[] = { AUTH,
+#ifdef DDL_TEST_TLS
+                                     KEYS,
+#endif
+#ifdef DDL_TEST_CERTIFICATES
+                                     CERTIFICATES
+#endif
+};
+enum { LEVELS = sizeof levels / sizeof levels[0] };
+
+#ifdef DDL_TEST_CERTIFICATES
+static SSL_CTX *with_certificate(const char *name)
+{
+    char certificate[64], key[64];
+    SSL_CTX *context = SSL_CTX_new(TLS_client_method());
+    assert_int_equal(SSL_CTX_use_certificate_chain_file(context, file(name, certificate)), 1);
+    assert_int_equal(SSL_CTX_use_PrivateKey_file(context, file("good.key", key), SSL_FILETYPE_PEM), 1);
+    assert_int_equal(SSL_CTX_set_alpn_protos(context, ddl_tls_protocol, DDL_TLS_PROTOCOL_BYTES), 0);
+    /* Of these the door does not take the first, so it has to ask for a second first message. */
+    assert_int_equal(SSL_CTX_set1_groups_list(context, "P-384:X25519"), 1);
+    return context;
+}
+
+/* One that finishes the handshake of TLS, and then changes its keys so often. */
+static int come_in_tls(const struct door *door, SSL_CTX *context, int key_changes)
+{
+    int fd = come(door);
+    SSL *session = SSL_new(context);
+    SSL_set_fd(session, fd);
+    assert_int_equal(SSL_connect(session), 1);
+    for (int i = 0; i < key_changes; i++)
+        if (SSL_key_update(session, SSL_KEY_UPDATE_NOT_REQUESTED) != 1 || SSL_do_handshake(session) != 1)
+            break;
+    SSL_free(session);
+    return fd;
+}
+#endif
+
+/* ---- bytes ---- */
+
+/* Of one that says this, and goes on, in pieces, after the door has closed on it too. */
+static size_t taken_of(const struct door *door, const uint8_t *said, size_t bytes, size_t piece)
+{
+    int fd = come(door);
+    atomic_store(&taken, 0);
+    for (size_t at = 0; at < bytes; at += piece) {
+        if (send(fd, said + at, piece < bytes - at ? piece : bytes - at, MSG_NOSIGNAL) < 0)
+            break;
+        ddl_service_call(door->service, nothing, NULL);
+    }
+    EVENTUALLY(at_door(door) == 0);
+    leave(door, &fd, 1);
+    return atomic_load(&taken);
+}
+
+static void of_what_it_says_little_is_read(void **state)
+{
+    static uint8_t said[64 * KIB];
+    static const size_t pieces[] = { 500, sizeof said };
+    static const size_t most[] = { [AUTH] = 512, [KEYS] = 4 * KIB, [CERTIFICATES] = 32 * KIB };
+    struct door door;
+    (void)state;
+    ddl_log_set_level(DDL_LOG_ERROR);
+    for (int i = 0; i < LEVELS; i++) {
+        door_open(&door, levels[i], 2);
+        const bool encrypts = levels[i] != AUTH;
+        for (size_t p = 0; p < sizeof pieces / sizeof pieces[0]; p++) {
+            memset(said, 0, sizeof said);
+            clear_hello(said, true);
+            assert_int_equal(taken_of(&door, said, 4 * KIB, pieces[p]), 512);
+            assert_int_equal(ddl_service_other_version(door.service), DDL_HELLO_VERSION + 1);
+            clear_hello(said, false); /* which has no proof to follow it, or comes at the wrong level */
+            assert_in_range(taken_of(&door, said, 4 * KIB, pieces[p]), 1, 512);
+            memset(said, 'x', sizeof said);
+            assert_in_range(taken_of(&door, said, 4 * KIB, pieces[p]), 1, 512);
+            /* A first message in TLS without an end, of what length it is said to have; then what is read to
+             * tell that it was refused. */
+            announce(said, sizeof said, most[levels[i]]);
+            if (encrypts)
+                assert_int_equal(taken_of(&door, said, sizeof said, pieces[p]), most[levels[i]] + KIB);
+            announce(said, sizeof said, 128 * KIB);
+            assert_in_range(taken_of(&door, said, sizeof said, pieces[p]), 1,
+                            most[levels[i]] + (encrypts ? KIB : 0));
+        }
+#ifdef DDL_TEST_CERTIFICATES
+        if (levels[i] == CERTIFICATES) {
+            atomic_store(&taken, 0);
+            SSL_CTX *context = with_certificate("good.pem");
+            int fd = come_in_tls(&door, context, 2000);
+            SSL_CTX_free(context);
+            EVENTUALLY(at_door(&door) == 0);
+            assert_int_equal(atomic_load(&taken), most[CERTIFICATES]);
+            leave(&door, &fd, 1);
+        }
+#endif
+        door_close(&door);
+    }
+}
+
+/* ---- memory ---- */
+
+enum { CROWD = 16, CERTIFIED = 6 };
+
+static size_t held(void)
+{
+#ifdef DDL_TEST_MALLINFO2
+    const struct mallinfo2 info = mallinfo2(); /* zeros under sanitizers, which bring their own */
+    return info.uordblks + info.hblkhd;
+#else
+    return 0;
+#endif
+}
+
+/* For each of a crowd of these, once all have been heard. */
+static size_t held_for(struct door *door, const uint8_t *said, size_t bytes)
+{
+    int fds[CROWD];
+    size_t before = 0, after = 0;
+    for (int round = 0; round < 2; round++) { /* the first brings what is needed once */
+        settle(door);
+        before = held();
+        atomic_store(&taken, 0);
+        for (int i = 0; i < CROWD; i++) {
+            fds[i] = come(door);
+            say(fds[i], said, bytes);
+        }
+        EVENTUALLY(atomic_load(&taken) == CROWD * bytes);
+        settle(door);
+        after = held();
+        leave(door, fds, CROWD);
+    }
+    return after > before ? (after - before) / CROWD : 0;
+}
+
+static void for_it_little_memory_is_held(void **state)
+{
+    static uint8_t said[32 * KIB];
+    struct door door;
+    (void)state;
+    ddl_log_set_level(DDL_LOG_ERROR);
+    for (int i = 0; i < LEVELS; i++) {
+        const size_t limit = levels[i] == KEYS ? 4 * KIB : sizeof said;
+        const size_t most = levels[i] == KEYS ? 112 * KIB : 144 * KIB;
+        door_open(&door, levels[i], 2);
+        clear_hello(said, false);
+        assert_in_range(held_for(&door, said, DDL_HELLO_CLIENT_BYTES - 1), 0, 4 * KIB);
+        announce(said, sizeof said, limit);
+        for (size_t bytes = 1; bytes < limit && levels[i] != AUTH; bytes += limit - 100)
+            assert_in_range(held_for(&door, said, bytes), 0, most);
+        door_close(&door);
+    }
+}
+
+#ifdef DDL_TEST_CERTIFICATES
+/* With as many certificates behind it as are taken, which nobody needs. */
+static void for_a_certificate_more_memory_is_held(void **state)
+{
+    static const struct {
+        const char *name;
+        size_t most;
+    } cases[] = { { "foreign.pem", 144 * KIB }, { "many.pem", 1024 * KIB } };
+    int fds[CERTIFIED];
+    struct door door;
+    (void)state;
+    ddl_log_set_level(DDL_LOG_ERROR);
+    door_open(&door, CERTIFICATES, 2);
+    for (size_t c = 0; c < sizeof cases / sizeof cases[0]; c++) {
+        size_t before = 0, after = 0;
+        SSL_CTX *context = with_certificate(cases[c].name);
+        for (int round = 0; round < 2; round++) {
+            settle(&door);
+            before = held();
+            for (int i = 0; i < CERTIFIED; i++)
+                fds[i] = come_in_tls(&door, context, 0);
+            assert_int_equal(at_door(&door), CERTIFIED);
+            after = held();
+            leave(&door, fds, CERTIFIED);
+        }
+        SSL_CTX_free(context);
+        assert_in_range(after > before ? (after - before) / CERTIFIED : 0, 0, cases[c].most);
+    }
+    door_close(&door);
+}
+#endif
+
+/* ---- time ---- */
+
+static void its_time_is_short(void **state)
+{
+    uint8_t hello[DDL_HELLO_CLIENT_BYTES], tls[RECORD_HEAD + RECORD_BODY];
+    struct door door;
+    (void)state;
+    ddl_log_set_level(DDL_LOG_ERROR);
+    clear_hello(hello, false);
+    announce(tls, sizeof tls, RECORD_BODY - 4);
+    for (int i = 0; i < LEVELS; i++) {
+        int fds[4] = { 0 }, count = 0;
+        door_open(&door, levels[i], 2);
+        for (; count < 3; count++)
+            fds[count] = come(&door); /* one that says nothing, and two that say a byte a second */
+#ifdef DDL_TEST_CERTIFICATES
+        if (levels[i] == CERTIFICATES) {
+            SSL_CTX *context = with_certificate("good.pem");
+            fds[count++] = come_in_tls(&door, context, 0);
+            SSL_CTX_free(context);
+        }
+#endif
+        EVENTUALLY(at_door(&door) == count);
+        for (int second = 0; second < 5; second++) {
+            say(fds[1], hello + second, 1);
+            say(fds[2], tls + second, 1);
+            pass(&door, second < 4 ? 1000 : 900);
+            assert_int_equal(at_door(&door), levels[i] == AUTH ? 3 : count);
+        }
+        pass(&door, 200);
+        EVENTUALLY(at_door(&door) == 0);
+        leave(&door, fds, count);
+        /* Who is refused, and does not leave. */
+        clear_hello(hello, true);
+        fds[0] = come(&door);
+        say(fds[0], hello, sizeof hello);
+        assert_int_equal(read(fds[0], tls, sizeof tls), DDL_HELLO_SERVER_BYTES);
+        settle(&door);
+        pass(&door, 900);
+        assert_int_equal(at_door(&door), 1);
+        pass(&door, 200);
+        EVENTUALLY(at_door(&door) == 0);
+        leave(&door, fds, 1);
+        clear_hello(hello, false);
+        door_close(&door);
+    }
+}
+
+/* ---- places ---- */
+
+static void its_places_are_few(void **state)
+{
+    static const struct {
+        int nranks, places, from_one;
+    } cases[] = { { 2, 64, 20 }, { 40, 80, 60 } };
+    static int fds[256];
+    struct door door;
+    (void)state;
+    ddl_log_set_level(DDL_LOG_ERROR);
+    for (int i = 0; i < LEVELS; i++) {
+        for (size_t c = 0; c < sizeof cases / sizeof cases[0]; c++) {
+            const int from_one = cases[c].from_one;
+            int count = 0, here = 0;
+            door_open(&door, levels[i], cases[c].nranks);
+            for (int source = 2; here < cases[c].places; source++) {
+                char address[32];
+                snprintf(address, sizeof address, "127.0.0.%d", source);
+                for (int n = 0; n < from_one + 5; n++) {
+                    fds[count] = come_from(&door, address);
+                    say(fds[count++], "\x16", 1); /* a session, if there are any */
+                }
+                here = here + from_one < cases[c].places ? here + from_one : cases[c].places;
+                EVENTUALLY(at_door(&door) == here);
+            }
+            /* Those who wait outside come in once others have stood there for 250 ms; one may be sent away
+             * for a newcomer of whom there are too many. */
+            pass(&door, 200);
+            assert_int_equal(at_door(&door), cases[c].places);
+            pass(&door, 100);
+            assert_in_range(at_door(&door), cases[c].places - 1, cases[c].places);
+            leave(&door, fds, count);
+            door_close(&door);
+        }
+    }
+}
+
+/* ---- the log ---- */
+
+/* The lines that came in the meantime. */
+static int lines(FILE *log, char last[512])
+{
+    char line[512];
+    int count = 0;
+    clearerr(log);
+    while (fgets(line, sizeof line, log) != NULL) {
+        memcpy(last, line, sizeof line);
+        count++;
+    }
+    return count;
+}
+
+static void the_log_has_a_line_in_ten_seconds(void **state)
+{
+    static const uint8_t nonsense[DDL_HELLO_CLIENT_BYTES] = "nonsense";
+    char path[64], last[512] = "";
+    struct door door;
+    (void)state;
+    ddl_log_set_level(DDL_LOG_WARNING);
+    FILE *log = fopen(file("log", path), "w+");
+    assert_non_null(log);
+    int usual = dup(STDERR_FILENO), seen[5];
+    assert_return_code(dup2(fileno(log), STDERR_FILENO), errno);
+    FILE *reader = fopen(path, "r");
+    door_open(&door, AUTH, 2);
+    for (int i = 0; i < 5; i++)
+        (void)taken_of(&door, nonsense, sizeof nonsense, sizeof nonsense);
+    seen[0] = lines(reader, last);
+    pass(&door, 9900);
+    usleep(150000); /* it looks ten times a second */
+    seen[1] = lines(reader, last);
+    pass(&door, 200);
+    for (int ms = 0; (seen[2] = lines(reader, last)) == 0 && ms < PATIENCE_MS; ms++)
+        usleep(1000);
+    bool counts = strstr(last, "turned away 4 more, the last of them 127.0.0.1:") != NULL;
+    for (int i = 0; i < 3; i++)
+        (void)taken_of(&door, nonsense, sizeof nonsense, sizeof nonsense);
+    seen[3] = lines(reader, last);
+    door_close(&door);
+    seen[4] = lines(reader, last);
+    dup2(usual, STDERR_FILENO);
+    close(usual);
+    fclose(reader);
+    fclose(log);
+    assert_int_equal(seen[0], 1);
+    assert_int_equal(seen[1], 0);
+    assert_int_equal(seen[2], 1);
+    assert_true(counts);
+    assert_int_equal(seen[3], 0);
+    assert_int_equal(seen[4], 1);
+    assert_non_null(strstr(last, "turned away 3 more"));
+}
+
+static int set_up(void **state)
+{
+    (void)state;
+    signal(SIGPIPE, SIG_IGN);
+    if (mkdtemp(folder) == NULL)
+        return -1;
+#ifdef DDL_TEST_CERTIFICATES
+    /* good.pem is its own authority; two have as many others behind them as are taken. */
+    char command[800];
+    snprintf(command, sizeof command,
+             "cd '%s' && exec 2>/dev/null && printf '[req]\ndistinguished_name=d\n[d]\n' >small.conf && "
+             "small='openssl req -config small.conf -x509 -nodes -subj' && "
+             "$small /CN=good -newkey ec -pkeyopt ec_paramgen_curve:P-256 -keyout good.key -out good.pem && "
+             "$small / -key good.key -out foreign.pem && "
+             "$small / -newkey ed25519 -keyout small.key -out small.pem && cp good.pem many.pem && "
+             "for i in $(seq 135); do cat small.pem >>many.pem; cat small.pem >>foreign.pem; done",
+             folder);
+    return system(command);
+#else
+    return 0;
+#endif
+}
+
+static int clean_up(void **state)
+{
+    char command[64];
+    (void)state;
+    snprintf(command, sizeof command, "rm -rf '%s'", folder);
+    return system(command);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(of_what_it_says_little_is_read),
+        cmocka_unit_test(for_it_little_memory_is_held),
+#ifdef DDL_TEST_CERTIFICATES
+        cmocka_unit_test(for_a_certificate_more_memory_is_held),
+#endif
+        cmocka_unit_test(its_time_is_short),
+        cmocka_unit_test(its_places_are_few),
+        cmocka_unit_test(the_log_has_a_line_in_ten_seconds),
+    };
+    return cmocka_run_group_tests(tests, set_up, clean_up);
+}
