@@ -18,6 +18,8 @@
 
 enum {
     RECORD_HEADER = 5,
+    MESSAGE_HEADER = 4,
+    HANDSHAKE_RECORD = 22,
     /* One record as large as they get, and a change of keys or an alert before and behind it. */
     UNSENT_BYTES = DDL_TLS_RECORD_BYTES + 1024,
     BATCH_BYTES = 128 << 10,
@@ -43,6 +45,13 @@ struct ddl_tls_group {
     char ca[200], certificate[200]; /* for texts */
 };
 
+/* Where in the records and handshake messages that come in clear a peer is that is not trusted. */
+struct clear_text {
+    uint8_t record[RECORD_HEADER], message[MESSAGE_HEADER];
+    size_t record_have, message_have;
+    size_t record_left, message_left; /* behind a header that is whole */
+};
+
 struct ddl_tls_socket {
     SSL *inner;
     const ddl_tls_group *group;
@@ -54,7 +63,8 @@ struct ddl_tls_socket {
     bool more; /* to be written at once: the kernel may wait for it to fill a segment */
     int read_errno, write_errno;
     bool other_key, bad_certificate;
-    uint64_t taken_in, limit;   /* bytes from the peer; limit: until it is trusted */
+    uint64_t taken_in, limit; /* bytes from the peer; limit: until it is trusted */
+    struct clear_text clear;
     uint64_t under_key;         /* written */
     uint8_t first[FIRST_BYTES]; /* that came */
     bool stuck;                 /* the socket has not taken all that it was given */
@@ -80,6 +90,40 @@ static const char *reason(void)
 }
 
 /* ---- the socket, as OpenSSL sees it ---- */
+
+/*
+ * OpenSSL takes memory for a message once its length is there, for a client's first up to 171 KiB. False:
+ * this one is to be longer than all that is taken from this peer.
+ */
+static bool is_modest(struct clear_text *clear, uint64_t limit, const uint8_t *data, size_t bytes)
+{
+    for (size_t i = 0; i < bytes; i++) {
+        if (clear->record_left == 0) {
+            clear->record[clear->record_have++] = data[i];
+            if (clear->record_have == RECORD_HEADER) {
+                clear->record_left = (size_t)clear->record[3] << 8 | clear->record[4];
+                clear->record_have = 0;
+            }
+            continue;
+        }
+        clear->record_left--;
+        if (clear->record[0] != HANDSHAKE_RECORD)
+            continue;
+        if (clear->message_left > 0) {
+            clear->message_left--;
+            continue;
+        }
+        clear->message[clear->message_have++] = data[i];
+        if (clear->message_have < MESSAGE_HEADER)
+            continue;
+        clear->message_have = 0;
+        clear->message_left =
+            (size_t)clear->message[1] << 16 | (size_t)clear->message[2] << 8 | clear->message[3];
+        if (clear->message_left > limit)
+            return false;
+    }
+    return true;
+}
 
 /*
  * Behind a record's body the header of the next is read along, so that a record takes one call. Nothing is
@@ -122,6 +166,11 @@ static int bio_read(BIO *bio, char *data, int count)
         memcpy(tls->first + tls->taken_in, data,
                ddl_size_min(ddl_size_min((size_t)got, wanted), FIRST_BYTES - (size_t)tls->taken_in));
     tls->taken_in += (uint64_t)got;
+    if (tls->limit > 0 && !is_modest(&tls->clear, tls->limit, (const uint8_t *)data, (size_t)got)) {
+        snprintf(tls->problem, sizeof tls->problem,
+                 "it began a message of %zu bytes before it proved anything", tls->clear.message_left);
+        return -1;
+    }
     tls->ahead_from = 0;
     tls->ahead_to = (size_t)got > wanted ? (size_t)got - wanted : 0;
     return (int)ddl_size_min((size_t)got, wanted);

@@ -328,7 +328,7 @@ static void strangers_are_heard_only_so_far(void **state)
 {
     (void)state;
     struct pair pair;
-    uint8_t endless[6000] = { 0x16, 3, 1, 0x40, 0, 1, 0, 0x3f, 0xfc, 3, 3 };
+    uint8_t endless[6000] = { 0x16, 3, 1, 0x40, 0, 1, 0, 0x10, 0, 3, 3 };
     bool done = false;
     pair_open(&pair, false, right_name, 7, 0);
     assert_int_equal(send(pair.client.fd, endless, 3000, 0), 3000);
