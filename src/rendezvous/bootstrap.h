@@ -57,10 +57,10 @@ DDL_MUST_USE ddl_status ddl_bootstrap_need_descriptors(int rank, int nranks, ddl
  * the caller) says who is there and wires[rank] is a connected, non-blocking, close-on-exec TCP socket to
  * each other rank, and its session (none for the own, and for those that connect late); the caller owns them.
  * Lower ranks are connected to, higher ones accepted from.
- * DDL_ECONFIG: duplicate rank (the latecomer gets it), another world size, unknown interface, bad URL.
+ * DDL_ECONFIG: duplicate rank (the latecomer gets it), another world size, malformed interface, bad URL.
  * DDL_EAUTH: what answers does not have this job's secret, or the other way round.
- * DDL_ETIMEDOUT: who is missing. DDL_ENETWORK, DDL_ESTORE, DDL_EPROTO, DDL_EPEERLOST (blames the rank).
- * Blocks at most until the deadline.
+ * DDL_ETIMEDOUT: who is missing. DDL_ENETWORK (no such interface, too), DDL_ESTORE, DDL_EPROTO, DDL_EPEERLOST
+ * (blames the rank). Blocks at most until the deadline.
  */
 DDL_MUST_USE ddl_status ddl_bootstrap_join(const ddl_bootstrap_options *options, ddl_bootstrap **bootstrap,
                                            ddl_roster **roster, ddl_wire wires[], ddl_error *err);
