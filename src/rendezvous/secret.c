@@ -343,20 +343,37 @@ static bool find_home(char *home, size_t home_bytes)
     return (size_t)snprintf(home, home_bytes, "%s", named) < home_bytes;
 }
 
-bool ddl_secret_path_of_home(char path[DDL_SECRET_PATH])
+bool ddl_secret_is_of_home(const char *source, char path[DDL_SECRET_PATH])
 {
-    static const char file[] = "/.ddl/secret";
-    if (!find_home(path, DDL_SECRET_PATH - sizeof file))
+    static const char file[] = "/.ddl/secret", read_from[] = "read from ";
+    if (!find_home(path, DDL_SECRET_PATH - sizeof file) ||
+        strncmp(source, read_from, sizeof read_from - 1) != 0)
         return false;
     strcat(path, file);
-    return true;
+    const char *named = source + sizeof read_from - 1;
+    const size_t bytes = strlen(path);
+    return strncmp(named, path, bytes) == 0 && (named[bytes] == '\0' || named[bytes] == ',');
+}
+
+/* As a shell reads it as it was. */
+static void put_in_words(const char *path, char *text)
+{
+    static const char special[] = " \t!\"#$&'()*;<=>?[\\]^`{|}~";
+    for (; *path != '\0'; path++) {
+        if (strchr(special, *path) != NULL)
+            *text++ = '\\';
+        *text++ = *path;
+    }
+    *text = '\0';
 }
 
 void ddl_secret_errand(const char *host, const char *path, char errand[DDL_SECRET_ERRAND])
 {
+    char words[2 * DDL_SECRET_PATH];
     bool v6 = strchr(host, ':') != NULL;
+    put_in_words(path, words);
     snprintf(errand, DDL_SECRET_ERRAND, "(umask 077; mkdir -p ~/.ddl && scp %s%.256s%s:%s ~/.ddl/secret)",
-             v6 ? "[" : "", host, v6 ? "]" : "", path);
+             v6 ? "[" : "", host, v6 ? "]" : "", words);
 }
 
 /* A network file system may answer from memory; opening a folder makes it look anew. */

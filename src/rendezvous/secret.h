@@ -17,7 +17,7 @@ enum {
     DDL_SECRET_TEXT = 64,    /* of one made here: 32 random bytes in hex */
     DDL_SECRET_SOURCE = 160, /* a longer one is cut off */
     DDL_SECRET_PATH = 1024,
-    DDL_SECRET_ERRAND = DDL_SECRET_PATH + 400
+    DDL_SECRET_ERRAND = 2 * DDL_SECRET_PATH + 400
 };
 
 typedef struct ddl_secret ddl_secret;
@@ -43,8 +43,9 @@ DDL_MUST_USE ddl_status ddl_secret_read(const char *path, ddl_secret **secret, d
 DDL_MUST_USE ddl_status ddl_secret_of_home(bool may_make, char path[DDL_SECRET_PATH], bool *made,
                                            ddl_secret **secret, ddl_error *err);
 
-/* Where the home directory is asked for its secret; false: there is no home directory. */
-bool ddl_secret_path_of_home(char path[DDL_SECRET_PATH]);
+/* Whether a secret of this source is that of the home directory, and where that is. A source that was cut off
+ * is of none. */
+bool ddl_secret_is_of_home(const char *source, char path[DDL_SECRET_PATH]);
 
 /*
  * What a person runs on a host that does not share the home directory, to have the secret that host keeps in

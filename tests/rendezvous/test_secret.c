@@ -179,6 +179,33 @@ static void a_secret_that_may_not_be_made_is_not_there(void **state)
     assert_int_equal(rmdir(folder), 0);
 }
 
+static void a_host_is_told_where_to_fetch_that_of_the_home_and_no_other(void **state)
+{
+    static const struct {
+        const char *home, *source, *errand; /* NULL: it is of another place */
+    } cases[] = {
+        { "/home/x", "read from /home/x/.ddl/secret", "scp 10.0.0.1:/home/x/.ddl/secret ~/" },
+        { "/home/x", "read from /home/x/.ddl/secret, handed over by ddl-launch",
+          "scp 10.0.0.1:/home/x/.ddl/secret ~/" },
+        { "/home/x", "read from /home/x/.ddl/secret.old", NULL },
+        { "/home/x", "read from /mnt/home/x/.ddl/secret", NULL },
+        { "/home/x", "from DDL_SECRET", NULL },
+        { "/home/x y$(z)'", "read from /home/x y$(z)'/.ddl/secret",
+          "scp 10.0.0.1:/home/x\\ y\\$\\(z\\)\\'/.ddl/secret ~/" },
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        char path[DDL_SECRET_PATH], errand[DDL_SECRET_ERRAND];
+        setenv("HOME", cases[i].home, 1);
+        assert_int_equal(ddl_secret_is_of_home(cases[i].source, path), cases[i].errand != NULL);
+        if (cases[i].errand == NULL)
+            continue;
+        ddl_secret_errand("10.0.0.1", path, errand);
+        if (strstr(errand, cases[i].errand) == NULL)
+            fail_msg("%s", errand);
+    }
+}
+
 static void fresh_secrets_differ(void **state)
 {
     ddl_secret *a, *b;
@@ -232,6 +259,7 @@ int main(void)
         cmocka_unit_test(a_file_that_is_just_being_written_is_waited_for),
         cmocka_unit_test(a_file_that_was_left_empty_is_to_be_removed),
         cmocka_unit_test(a_secret_that_may_not_be_made_is_not_there),
+        cmocka_unit_test(a_host_is_told_where_to_fetch_that_of_the_home_and_no_other),
         cmocka_unit_test(fresh_secrets_differ),
         cmocka_unit_test(a_line_end_does_not_count),
     };
