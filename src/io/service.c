@@ -9,6 +9,7 @@
 
 #include <pthread.h>
 #include <stdatomic.h>
+#include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -40,6 +41,7 @@ struct ddl_service {
     bool stopping;
     atomic_int lack;
     atomic_uint other_version;
+    char turned_away[DDL_SERVICE_TURNED_AWAY]; /* guarded by lock */
     struct held held;
 };
 
@@ -147,6 +149,20 @@ void ddl_service_set_other_version(ddl_service *service, unsigned version)
 unsigned ddl_service_other_version(const ddl_service *service)
 {
     return atomic_load(&service->other_version);
+}
+
+void ddl_service_set_turned_away(ddl_service *service, const char *text)
+{
+    pthread_mutex_lock(&service->lock);
+    snprintf(service->turned_away, sizeof service->turned_away, "%s", text);
+    pthread_mutex_unlock(&service->lock);
+}
+
+void ddl_service_turned_away(ddl_service *service, char text[DDL_SERVICE_TURNED_AWAY])
+{
+    pthread_mutex_lock(&service->lock);
+    memcpy(text, service->turned_away, DDL_SERVICE_TURNED_AWAY);
+    pthread_mutex_unlock(&service->lock);
 }
 
 void ddl_service_destroy(ddl_service *service)

@@ -12,6 +12,8 @@
 
 #include <uv.h>
 
+enum { DDL_SERVICE_TURNED_AWAY = 400 };
+
 typedef struct ddl_service ddl_service;
 
 /* Starts the thread, with every signal blocked in it. */
@@ -34,6 +36,11 @@ int ddl_service_lack(const ddl_service *service);
  * the same end. Thread: any. */
 void ddl_service_set_other_version(ddl_service *service, unsigned version);
 unsigned ddl_service_other_version(const ddl_service *service);
+
+/* Who of those that speak as ranks do was refused by a door on this loop last, and why; "": nobody. To the
+ * same end. Thread: any. */
+void ddl_service_set_turned_away(ddl_service *service, const char *text);
+void ddl_service_turned_away(ddl_service *service, char text[DDL_SERVICE_TURNED_AWAY]);
 
 /*
  * Stop the thread and release the loop. All handles must have been closed before (their close callbacks

@@ -110,6 +110,16 @@ static void count_unproven(ddl_listener *listener, const ddl_address *from, cons
         tell_of_unproven(listener);
 }
 
+/* Of those, whoever speaks as ranks do is more than a scanner. */
+static void count_kin(ddl_listener *listener, const ddl_address *from, const char *reason)
+{
+    char who[DDL_ADDRESS_FULL_TEXT], text[DDL_SERVICE_TURNED_AWAY];
+    ddl_address_text(from, who);
+    snprintf(text, sizeof text, "%s: %s", who, reason);
+    ddl_service_set_turned_away(listener->service, text);
+    count_unproven(listener, from, reason);
+}
+
 /* Its connection is closed unless it was handed on before. */
 static void dismiss(struct stranger *stranger)
 {
@@ -250,7 +260,7 @@ static bool shake_hands(struct stranger *stranger)
     ddl_status status = ddl_encryption_shake(listener->door.encryption, listener->self.rank, true,
                                              &stranger->wire, &stranger->hello, &done, &error);
     if (status == DDL_EAUTH || status == DDL_EPROTO) {
-        count_unproven(listener, &stranger->from, error.text);
+        (status == DDL_EAUTH ? count_kin : count_unproven)(listener, &stranger->from, error.text);
         take_leave(stranger);
         return false;
     }
@@ -295,7 +305,8 @@ static void on_stranger(void *arg, int events)
         let_in(stranger);
     } else if (hello->state == DDL_HELLO_REFUSED && sent) {
         if (is_worth_telling(hello))
-            count_unproven(listener, &stranger->from, hello->reason);
+            (hello->verdict == DDL_HELLO_NOT_DDL ? count_unproven : count_kin)(listener, &stranger->from,
+                                                                               hello->reason);
         if (hello->verdict == DDL_HELLO_OTHER_VERSION && hello->peer_version != 0)
             ddl_service_set_other_version(listener->service, hello->peer_version);
         if (listener->events->refused != NULL)

@@ -7,8 +7,10 @@ Hosts are network namespaces; what needs them is skipped where they cannot be ma
 import os
 import re
 import shutil
+import socket
 import subprocess
 import sys
+import time
 import unittest
 
 import test_addresses
@@ -57,8 +59,20 @@ class Check(Networks):
         self.assertRegex(text, r"verdict: no job can run like this: DDL_ENETWORK: .*nosuch0.*lo 127\.0\.0\.1")
 
     def test_who_does_not_come_is_named(self):
-        text = self.finish(self.check("--nnodes", "2", "--node_rank", "0", "--master_addr", "127.0.0.1", "--master_port",
-                                      str(test_addresses.free_port()), DDL_START_TIMEOUT="1s"), 1)
+        """With what to ask, also if somebody else has called."""
+        port = test_addresses.free_port()
+        started = self.check("--nnodes", "2", "--node_rank", "0", "--master_addr", "127.0.0.1", "--master_port", str(port),
+                             DDL_START_TIMEOUT=f"{bound(2):g}s")
+        while started.process.poll() is None:
+            try:
+                with socket.create_connection(("127.0.0.1", port), timeout=DEADLINE) as stranger:
+                    stranger.sendall(b"GET / HTTP/1.0\r\n\r\n")
+                    stranger.recv(1000)
+                break
+            except ConnectionError:
+                time.sleep(0.01)
+        text = self.finish(started, 1)
+        self.assertIn(": the other end does not speak ddl", "".join(started.errors))
         self.assertRegex(text, r"verdict: no job .*DDL_ETIMEDOUT: rank 1 of 2 did not come; .*tcp://127\.0\.0\.1")
 
     def test_a_world_of_one_has_nothing_to_look_at(self):
@@ -257,7 +271,7 @@ class Check(Networks):
         alike = r"start every rank with the same DDL_SECURITY"
         cases = {
             "the name of node 1": (
-                (a, wrong), r"DDL_ETIMEDOUT: rank 1 of 2 did not come; rank 0 turned away 10\.77\.0\.2:\d+: .*its certificate is "
+                ({**a, "DDL_LOG": "error"}, wrong), r"DDL_ETIMEDOUT: rank 1 of 2 did not come; rank 0 turned away 10\.77\.0\.2:\d+: .*its certificate is "
                             r"for elsewhere\.org, not for nodeb or 10\.77\.0\.2; .*subject alternative names; look at their output",
                 {1: r"DDL_EAUTH: store at 10\.77\.0\.1:\d+: the certificate of this rank is for another host or rank"}),
             "the name of node 0": (

@@ -43,8 +43,7 @@ struct course {
     ddl_store *store;
     int listeners[DDL_NETWORK_LISTEN_MAX];
     check_door *door;
-    uint32_t *row;         /* what this rank found */
-    char turned_away[320]; /* rank 0: the first who was, and why; see listen_to_log */
+    uint32_t *row; /* what this rank found */
 };
 
 static void key_of(const char *what, int rank, char key[32])
@@ -107,21 +106,11 @@ static ddl_status publish(struct course *course, ddl_error *err)
 
 /* ---- rank 0 collects ---- */
 
-/* Of those who have not come, whoever was turned away is the first to look at, and only the log tells of it.
- */
-static void listen_to_log(void *arg, const char *line)
-{
-    struct course *course = arg;
-    const char *told = strstr(line, "turned away ");
-    fprintf(stderr, "%s\n", line);
-    if (told != NULL && course->turned_away[0] == '\0')
-        snprintf(course->turned_away, sizeof course->turned_away, "%s", told);
-}
-
+/* Of those who have not come, whoever was turned away is the first to look at. */
 static ddl_status report_missing(struct course *course, const char *what, const char *verb, ddl_error *err)
 {
     const int nranks = course->self.nranks;
-    char key[32], missing[160];
+    char key[32], missing[160], turned_away[DDL_SERVICE_TURNED_AWAY];
     int count = 0;
     bool *present = ddl_alloc_array((size_t)nranks, sizeof *present);
     if (present == NULL)
@@ -136,10 +125,11 @@ static ddl_status report_missing(struct course *course, const char *what, const 
     ddl_progress_ranks(present, nranks, false, missing, sizeof missing);
     ddl_free(present);
     const char *plural = count == 1 ? "" : "s";
-    ddl_set_log(NULL, NULL); /* what was heard stands still now */
-    if (course->turned_away[0] != '\0')
-        return DDL_FAIL(err, DDL_ETIMEDOUT, "rank%s %s of %d did not %s; rank 0 %s; look at their output too",
-                        plural, missing, nranks, verb, course->turned_away);
+    ddl_service_turned_away(course->service, turned_away);
+    if (turned_away[0] != '\0')
+        return DDL_FAIL(err, DDL_ETIMEDOUT,
+                        "rank%s %s of %d did not %s; rank 0 turned away %s; look at their output too", plural,
+                        missing, nranks, verb, turned_away);
     return DDL_FAIL(err, DDL_ETIMEDOUT,
                     "rank%s %s of %d did not %s; look at their output: can they reach %s? Or raise "
                     "DDL_START_TIMEOUT",
@@ -335,8 +325,6 @@ static ddl_status run(struct course *course, ddl_error *err)
                                         .service = course->service,
                                         .network = &config->network,
                                         .progress = &course->progress };
-    if (config->rank == 0)
-        ddl_set_log(listen_to_log, course);
     DDL_TRY(ddl_store_open(&options, course->deadline, &course->store, err));
     memcpy(course->self.run_id, ddl_store_run_id(course->store), DDL_RUN_ID_BYTES);
     ddl_status status = run_met(course, err);
@@ -357,7 +345,6 @@ ddl_status check_survey_run(const ddl_config *config, check_survey *survey, ddl_
         course.listeners[i] = -1;
     ddl_progress_start(&course.progress, course.deadline);
     ddl_status status = run(&course, err);
-    ddl_set_log(NULL, NULL);
     ddl_store_destroy(course.store, ddl_deadline_in_ms(LEAVE_MS));
     check_door_close(course.door);
     for (int i = 0; i < DDL_NETWORK_LISTEN_MAX; i++)
