@@ -356,6 +356,17 @@ static int find_for_server(SSL *inner, const unsigned char *identity, size_t ide
 static int use_as_client(SSL *inner, const EVP_MD *digest, const unsigned char **identity,
                          size_t *identity_bytes, SSL_SESSION **session);
 
+/* Of certificates (OpenSSL 3.2 and later): a few bytes would stand for many, or be said to, and take as much
+ * memory. */
+static void refuse_compression(SSL_CTX *inner)
+{
+#ifdef SSL_OP_NO_RX_CERTIFICATE_COMPRESSION
+    SSL_CTX_set_options(inner, SSL_OP_NO_RX_CERTIFICATE_COMPRESSION | SSL_OP_NO_TX_CERTIFICATE_COMPRESSION);
+#else
+    (void)inner;
+#endif
+}
+
 static ddl_status set_up(ddl_tls_group *group, const ddl_tls_group_options *options, ddl_error *err)
 {
     if (group->inner == NULL || group->bio == NULL ||
@@ -368,6 +379,7 @@ static ddl_status set_up(ddl_tls_group *group, const ddl_tls_group_options *opti
         return DDL_FAIL(err, DDL_ENOMEM, "cannot set up TLS: %s", reason());
     SSL_CTX_clear_options(group->inner, SSL_OP_ALLOW_NO_DHE_KEX); /* whatever the system's settings are */
     SSL_CTX_set_options(group->inner, SSL_OP_NO_TICKET | SSL_OP_NO_RENEGOTIATION | SSL_OP_NO_COMPRESSION);
+    refuse_compression(group->inner);
     ddl_tls_refuse_weak_keys(group->inner);
     SSL_CTX_set_alpn_select_cb(group->inner, choose_protocol, NULL);
     SSL_CTX_set_session_cache_mode(group->inner, SSL_SESS_CACHE_OFF);
