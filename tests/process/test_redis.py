@@ -106,8 +106,8 @@ class Relay:
     """Between ranks and a server, until it is cut: then nobody is let in, and presences end before all else."""
 
     def __init__(self, redis):
-        self.listener = socket.create_server(("127.0.0.1", 0))
-        self.port = self.listener.getsockname()[1]
+        self.port = free_port()
+        self.listener = socket.create_server(("127.0.0.1", self.port))
         self.server, self.pairs, self.presences = redis.port, [], []
         threading.Thread(target=self.serve, daemon=True).start()
 
