@@ -150,6 +150,14 @@ const char *ddl_meet_tell_silent(const char *where, int64_t written_ns, char tex
     return text;
 }
 
+const char *ddl_meet_tell_odd(const ddl_error *odd, char text[DDL_MEET_SILENT_TEXT])
+{
+    text[0] = '\0';
+    if (odd->code != DDL_OK)
+        snprintf(text, DDL_MEET_SILENT_TEXT, "; %s", odd->text);
+    return text;
+}
+
 void ddl_meet_hex(const uint8_t *bytes, size_t count, char *text)
 {
     for (size_t i = 0; i < count; i++)

@@ -60,6 +60,9 @@ void ddl_meet_tell_replaced(const char *where, int64_t written_ns);
 enum { DDL_MEET_SILENT_TEXT = 1200 };
 const char *ddl_meet_tell_silent(const char *where, int64_t written_ns, char text[DDL_MEET_SILENT_TEXT]);
 
+/* Of one that was passed over, as odd tells: "; rank 1 on ... has version 2 ..."; "" if there is none. */
+const char *ddl_meet_tell_odd(const ddl_error *odd, char text[DDL_MEET_SILENT_TEXT]);
+
 /* count bytes as 2 count hexadecimal digits and a zero. */
 void ddl_meet_hex(const uint8_t *bytes, size_t count, char *text);
 

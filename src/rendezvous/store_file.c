@@ -672,19 +672,19 @@ static ddl_status find_run(struct store_file *file, const ddl_store_options *opt
         if (entered)
             break;
         path_at_place(file, path, "meet");
-        const char *silent = found ? ddl_meet_tell_silent(path, file->written_ns, text) : "";
+        const char *there = found ? ddl_meet_tell_silent(path, file->written_ns, text)
+                                  : ddl_meet_tell_odd(&file->odd_meet, text);
         if (ddl_deadline_passed(deadline)) {
             (void)DDL_FAIL(
                 err, DDL_ETIMEDOUT,
                 "rank 0 did not come to the meeting place %s within %.1f s; start rank 0, check that all "
-                "hosts share that directory, or raise DDL_START_TIMEOUT%s%s%s%s",
+                "hosts share that directory, or raise DDL_START_TIMEOUT%s%s",
                 file->place, (double)(ddl_now_ns() - start_ns) / 1e9,
                 meet.host.nranks > 0 && !meet.is_proved ? " (a job with another secret was there)" : "",
-                silent, file->odd_meet.code != DDL_OK ? "; " : "",
-                file->odd_meet.code != DDL_OK ? file->odd_meet.text : "");
+                there);
             return ddl_error_blame(err, 0), DDL_ETIMEDOUT;
         }
-        ddl_progress_tell(options->progress, "rank 0 at %s%s", file->place, silent);
+        ddl_progress_tell(options->progress, "rank 0 at %s%s", file->place, there);
         pause_ms(&pause, deadline);
     }
     ddl_meet_hex(meet.token, TOKEN_BYTES, file->host_token);

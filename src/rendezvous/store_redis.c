@@ -959,18 +959,16 @@ static ddl_status check_host(struct store_redis *redis, const ddl_meet *meet, dd
     return refusal.code;
 }
 
-/* silent: what is to be said of a record there whose run does not answer. */
+/* there: what is to be said of a record there whose run does not answer, or that was passed over. */
 static ddl_status report_no_host(const struct store_redis *redis, const ddl_meet *meet, int64_t start_ns,
-                                 const char *silent, ddl_error *err)
+                                 const char *there, ddl_error *err)
 {
     (void)DDL_FAIL(
         err, DDL_ETIMEDOUT,
         "rank 0 did not come to the meeting place %s in %s within %.1f s; start rank 0, check that all "
-        "ranks have the same DDL_STORE, MASTER_ADDR and MASTER_PORT, or raise DDL_START_TIMEOUT%s%s%s%s",
+        "ranks have the same DDL_STORE, MASTER_ADDR and MASTER_PORT, or raise DDL_START_TIMEOUT%s%s",
         redis->place, ddl_redis_link_where(redis->link), (double)(ddl_now_ns() - start_ns) / 1e9,
-        meet->host.nranks > 0 && !meet->is_proved ? " (a job with another secret was there)" : "", silent,
-        redis->odd_meet.code != DDL_OK ? "; " : "",
-        redis->odd_meet.code != DDL_OK ? redis->odd_meet.text : "");
+        meet->host.nranks > 0 && !meet->is_proved ? " (a job with another secret was there)" : "", there);
     return ddl_error_blame(err, 0), DDL_ETIMEDOUT;
 }
 
@@ -1012,13 +1010,13 @@ static ddl_status find_run(struct store_redis *redis, const ddl_store_options *o
                                err));
         if (entered)
             break;
-        const char *silent =
-            found ? ddl_meet_tell_silent(where_meet_is(redis, where), redis->written_ns, text) : "";
+        const char *there = found ? ddl_meet_tell_silent(where_meet_is(redis, where), redis->written_ns, text)
+                                  : ddl_meet_tell_odd(&redis->odd_meet, text);
         if (ddl_deadline_passed(deadline))
-            return report_no_host(redis, &meet, start_ns, silent, err);
+            return report_no_host(redis, &meet, start_ns, there, err);
         DDL_TRY(ddl_redis_link_keep_presence(redis->link, err));
         ddl_progress_tell(options->progress, "rank 0 at %s in %s%s", redis->place,
-                          ddl_redis_link_where(redis->link), silent);
+                          ddl_redis_link_where(redis->link), there);
     }
     ddl_status status = redis->came_late ? DDL_OK : hear_echo(redis, &meet, ddl_bytes_view(&echo), err);
     ddl_bytes_fini(&echo);
