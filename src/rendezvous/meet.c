@@ -138,8 +138,8 @@ void ddl_meet_tell_replaced(const char *where, int64_t written_ns)
 {
     char age[AGE_TEXT];
     ddl_log(DDL_LOG_INFO,
-            "rank 0 replaces %s%s, left there by an earlier run; what else that left is removed", where,
-            age_text(written_ns, age));
+            "rank 0 replaces %s%s, left there by an earlier run; what else that left is removed or expires",
+            where, age_text(written_ns, age));
 }
 
 const char *ddl_meet_tell_silent(const char *where, int64_t written_ns, char text[DDL_MEET_SILENT_TEXT])
