@@ -331,17 +331,26 @@ static void advance(ddl_run *run)
     }
 }
 
+static bool receives(const ddl_step *step)
+{
+    return step->kind == DDL_STEP_RECV || step->kind == DDL_STEP_RECV_REDUCE;
+}
+
 bool ddl_run_start(ddl_run *run, const ddl_binding *binding)
 {
     DDL_ASSERT(run->remaining == 0);
     run->binding = *binding;
     run->remaining = run->schedule->nsteps;
     run->ready_head = run->ready_tail = 0;
+    /* Receives first: who sends much waits until it is expected. */
     for (uint32_t i = 0; i < run->schedule->nsteps; i++) {
         run->waiting[i] = run->schedule->steps[i].npredecessors;
-        if (run->waiting[i] == 0)
+        if (run->waiting[i] == 0 && receives(&run->schedule->steps[i]))
             run->ready[run->ready_tail++] = i;
     }
+    for (uint32_t i = 0; i < run->schedule->nsteps; i++)
+        if (run->waiting[i] == 0 && !receives(&run->schedule->steps[i]))
+            run->ready[run->ready_tail++] = i;
     advance(run);
     return run->remaining == 0;
 }
