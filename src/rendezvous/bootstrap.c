@@ -331,6 +331,7 @@ static ddl_status report_absence(struct course *course, const char *what, const 
     char absence[400], other[OTHER_VERSION_TEXT];
     double waited_s = (double)(ddl_now_ns() - course->start_ns) / 1e9;
     memset(course->present, 0, (size_t)course->self.nranks * sizeof *course->present);
+    DDL_TRY(ddl_store_check(course->store, err)); /* another may have said it already */
     DDL_TRY(look_around(course, what, err));
     int missing = first_missing(course);
     if (missing < 0) {
@@ -399,6 +400,7 @@ static ddl_status collect(struct course *course, const char *what, ddl_error *er
         }
         if (status != DDL_ETIMEDOUT || ddl_deadline_passed(deadline))
             return status;
+        DDL_TRY(ddl_store_check(course->store, err)); /* whoever waits less long may have given up */
         DDL_TRY(look_around(course, what, err));
         describe_absence(course, absence, sizeof absence);
         ddl_progress_tell(&course->progress, members ? "%s" : "%s to be connected to everyone", absence);

@@ -569,7 +569,8 @@ class Configuration(Failures):
                 self.assert_within(record, record["begin_ns"], 1)
 
     def test_who_never_comes_is_named(self):
-        self.at_once((self.check_peers_never_come,), (self.check_rank_0_never_comes,), (self.check_progress_is_told,))
+        self.at_once((self.check_peers_never_come,), (self.check_rank_0_never_comes,), (self.check_progress_is_told,),
+                     (self.check_who_waits_longer_hears_of_it,))
 
     def check_peers_never_come(self):
         world = self.world(4, DDL_START_TIMEOUT="2s")
@@ -579,6 +580,17 @@ class Configuration(Failures):
             self.assert_within(record, record["begin_ns"], 3)
             self.assert_names(record, "ranks 1, 3 of 4 (joined: 0, 2 on 1 host)", "DDL_START_TIMEOUT")
             self.assertEqual(record["culprit"], 1, record)
+            rank.finish(0)
+
+    def check_who_waits_longer_hears_of_it(self):
+        """Who was started first gives up first, and all the others with it."""
+        world = self.world(3)
+        ranks = [world.start(0, "init"), world.start(1, "init", DDL_START_TIMEOUT="2s")]
+        records = [rank.expect("init", "DDL_ETIMEDOUT") for rank in ranks]
+        for rank, record in zip(ranks, records):
+            self.assert_within(record, records[1]["end_ns"], 1)
+            self.assert_names(record, "rank 2 of 3 (joined: 0-1 on 1 host)")
+            self.assertEqual(record["culprit"], 2, record)
             rank.finish(0)
 
     def check_rank_0_never_comes(self):
