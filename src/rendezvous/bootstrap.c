@@ -334,7 +334,14 @@ static ddl_status report_absence(struct course *course, const char *what, const 
     DDL_TRY(ddl_store_check(course->store, err)); /* another may have said it already */
     DDL_TRY(look_around(course, what, err));
     int missing = first_missing(course);
-    if (missing < 0) {
+    if (!course->present[course->self.rank]) { /* which has said so, and would be found */
+        (void)DDL_FAIL(
+            err, DDL_ETIMEDOUT,
+            "rank 0 at %s, where ranks meet, does not answer, %.1f s after the start; is it stopped, or "
+            "its host unreachable? Look at its output, or raise DDL_START_TIMEOUT",
+            course->options->store, waited_s);
+        missing = 0;
+    } else if (missing < 0) {
         (void)DDL_FAIL(err, DDL_ETIMEDOUT,
                        "rank 0 did not go on within %.1f s though all ranks had come; look at its "
                        "output, or raise DDL_START_TIMEOUT",

@@ -28,7 +28,7 @@ enum {
     HANDSHAKE_LIMIT_MS = 5000,
     CONNECT_LIMIT_MS = 5000,
     NO_ROUTE_LIMIT_MS = 10000, /* how long a network that is not there may take to come up */
-    ASK_LIMIT_MS = 2000,       /* for an answer that the server gives at once */
+    ASK_LIMIT_MS = 900,        /* for an answer that the server gives at once */
     FIRST_PAUSE_MS = 10,
     LAST_PAUSE_MS = 500,
     READ_BYTES = 16 << 10
@@ -40,6 +40,7 @@ struct store_tcp {
     uint32_t next_id;
     ddl_store_inbox inbox;
     ddl_store_server *server; /* rank 0 */
+    bool is_silent;           /* it has left a question without an answer */
     bool failed;
     ddl_error failure;
     char where[DDL_ADDRESS_FULL_TEXT];
@@ -572,14 +573,17 @@ static ddl_status unexpected(const struct store_tcp *tcp, const ddl_store_messag
 static ddl_status ask(struct store_tcp *tcp, ddl_store_message *request, ddl_deadline deadline,
                       ddl_store_message *reply, ddl_error *err)
 {
-    ddl_deadline least = ddl_deadline_in_ms(ASK_LIMIT_MS);
+    /* Also when the caller's time is over: a question deserves its answer, but only one waits in vain. */
+    ddl_deadline least = ddl_deadline_in_ms(tcp->is_silent ? 0 : ASK_LIMIT_MS);
     if (tcp->failed)
         return failed(tcp, err);
     request->id = ++tcp->next_id;
     if (deadline < least)
-        deadline = least; /* also when the caller's time is over: a question deserves its answer */
+        deadline = least;
     DDL_TRY(send_message(tcp, request, deadline, err));
-    return await_reply(tcp, request->id, deadline, reply, err);
+    ddl_status status = await_reply(tcp, request->id, deadline, reply, err);
+    tcp->is_silent = status == DDL_ETIMEDOUT;
+    return status;
 }
 
 static ddl_status copy_value(ddl_view value, ddl_bytes *out, ddl_error *err)
@@ -663,7 +667,7 @@ static ddl_status tcp_fail(ddl_store *store, const ddl_error *cause, ddl_deadlin
     ddl_store_message request = { .kind = DDL_STORE_FAIL }, reply;
     ddl_error ignored;
     request.value = (ddl_view){ value, ddl_store_error_encode(cause, value) };
-    (void)ask(tcp, &request, deadline, &reply, &ignored);
+    (void)ask(tcp, &request, tcp->is_silent ? ddl_now_ns() : deadline, &reply, &ignored);
     if (!tcp->failed)
         return DDL_ESTORE; /* rank 0 could not be told */
     *first = tcp->failure;

@@ -570,7 +570,7 @@ class Configuration(Failures):
 
     def test_who_never_comes_is_named(self):
         self.at_once((self.check_peers_never_come,), (self.check_rank_0_never_comes,), (self.check_progress_is_told,),
-                     (self.check_who_waits_longer_hears_of_it,))
+                     (self.check_who_waits_longer_hears_of_it,), (self.check_rank_0_stops_while_others_wait,))
 
     def check_peers_never_come(self):
         world = self.world(4, DDL_START_TIMEOUT="2s")
@@ -592,6 +592,21 @@ class Configuration(Failures):
             self.assert_names(record, "rank 2 of 3 (joined: 0-1 on 1 host)")
             self.assertEqual(record["culprit"], 2, record)
             rank.finish(0)
+
+    def check_rank_0_stops_while_others_wait(self):
+        world = self.world(8)
+        ranks = [world.start(r, "init", **({"DDL_START_TIMEOUT": "3s"} if r else {})) for r in range(3)]
+        time.sleep(1)  # for them to join
+        os.kill(ranks[0].pid, signal.SIGSTOP)
+        for rank in ranks[1:]:
+            record = rank.expect("init", "DDL_ETIMEDOUT")
+            self.assert_within(record, record["begin_ns"], 4.5)
+            self.assert_names(record, "rank 0 at tcp://", "does not answer")
+            self.assertEqual(record["culprit"], 0, record)
+            rank.finish(0)
+        os.kill(ranks[0].pid, signal.SIGCONT)
+        ranks[0].expect("init")
+        ranks[0].finish(0)
 
     def check_rank_0_never_comes(self):
         world = self.world(3, DDL_START_TIMEOUT="2s")
