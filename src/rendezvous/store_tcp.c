@@ -40,7 +40,7 @@ struct store_tcp {
     uint32_t next_id;
     ddl_store_inbox inbox;
     ddl_store_server *server; /* rank 0 */
-    bool is_silent;           /* it has left a question without an answer */
+    bool is_silent;           /* it has left a question without an answer, and said nothing since */
     bool failed;
     ddl_error failure;
     char where[DDL_ADDRESS_FULL_TEXT];
@@ -478,6 +478,7 @@ static ddl_status take_in(struct store_tcp *tcp, bool *any, ddl_error *err)
 static ddl_status next_message(struct store_tcp *tcp, ddl_store_message *message, bool *found, ddl_error *err)
 {
     DDL_TRY(ddl_store_inbox_next(&tcp->inbox, message, found, err));
+    tcp->is_silent = tcp->is_silent && !*found;
     if (!*found || message->kind != DDL_STORE_FAILED)
         return DDL_OK;
     if (!tcp->failed)
