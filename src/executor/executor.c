@@ -331,9 +331,15 @@ static void advance(ddl_run *run)
     }
 }
 
-static bool receives(const ddl_step *step)
+static bool may_begin(const ddl_run *run, uint32_t index, bool receive)
 {
-    return step->kind == DDL_STEP_RECV || step->kind == DDL_STEP_RECV_REDUCE;
+    const ddl_step *step = &run->schedule->steps[index];
+    return step->npredecessors == 0 && receive == (is_message(step) && step->kind != DDL_STEP_SEND);
+}
+
+static void get_ready(ddl_run *run, uint32_t index)
+{
+    run->ready[run->ready_tail++] = index;
 }
 
 bool ddl_run_start(ddl_run *run, const ddl_binding *binding)
@@ -342,15 +348,20 @@ bool ddl_run_start(ddl_run *run, const ddl_binding *binding)
     run->binding = *binding;
     run->remaining = run->schedule->nsteps;
     run->ready_head = run->ready_tail = 0;
-    /* Receives first: who sends much waits until it is expected. */
-    for (uint32_t i = 0; i < run->schedule->nsteps; i++) {
-        run->waiting[i] = run->schedule->steps[i].npredecessors;
-        if (run->waiting[i] == 0 && receives(&run->schedule->steps[i]))
-            run->ready[run->ready_tail++] = i;
-    }
     for (uint32_t i = 0; i < run->schedule->nsteps; i++)
-        if (run->waiting[i] == 0 && !receives(&run->schedule->steps[i]))
-            run->ready[run->ready_tail++] = i;
+        run->waiting[i] = run->schedule->steps[i].npredecessors;
+    /* As they are listed, but receives before the first send, as who sends much waits until it is expected.
+     */
+    bool expects = false;
+    for (uint32_t i = 0; i < run->schedule->nsteps; i++) {
+        bool sends = run->schedule->steps[i].kind == DDL_STEP_SEND;
+        for (uint32_t k = i + 1; sends && !expects && k < run->schedule->nsteps; k++)
+            if (may_begin(run, k, true))
+                get_ready(run, k);
+        expects = expects || sends;
+        if (may_begin(run, i, false) || (!expects && may_begin(run, i, true)))
+            get_ready(run, i);
+    }
     advance(run);
     return run->remaining == 0;
 }
