@@ -638,6 +638,7 @@ static ddl_status join(struct course *course, ddl_error *err)
 {
     ddl_service_set_lack(course->options->service, 0); /* which may have served another start */
     ddl_service_set_other_version(course->options->service, 0);
+    ddl_service_set_turned_away(course->options->service, "");
     DDL_TRY(know_oneself(course, err));
     if (course->network->iface[0] != '\0') { /* wrong ones are told at once, not when all have come */
         ddl_address unused;

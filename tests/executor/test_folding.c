@@ -21,11 +21,13 @@ enum { COUNT = 12, BYTES = COUNT * 4, POISON = -77 };
 typedef struct fake {
     ddl_transport base; /* first: see transport.h */
     int taken, past;    /* messages that were taken; that go past the caches */
+    int sent, expected; /* messages that were sent; that were received before any was sent */
 } fake;
 
 static bool fake_send(ddl_transport *transport, ddl_xfer *xfer)
 {
-    (void)transport, (void)xfer;
+    (void)xfer;
+    ((fake *)transport)->sent++;
     return true;
 }
 
@@ -35,6 +37,7 @@ static bool fake_recv(ddl_transport *transport, ddl_xfer *xfer)
     const size_t first = BYTES / 3;
     assert_int_equal(xfer->bytes, BYTES);
     ((fake *)transport)->past += xfer->past_caches;
+    ((fake *)transport)->expected += ((fake *)transport)->sent == 0;
     for (int i = 0; i < COUNT; i++) {
         message[i] = 100 * xfer->peer + i;
         poison[i] = POISON;
@@ -78,7 +81,7 @@ static fake run_with(void (*add)(ddl_builder *b), bool past_caches, int32_t resu
     ddl_schedule *schedule;
     ddl_run *made;
     ddl_error error;
-    fake transport = { { &fake_ops }, 0, 0 };
+    fake transport = { .base = { &fake_ops } };
     const ddl_signature signature = { 0 };
     for (int i = 0; i < COUNT; i++)
         own[i] = i;
@@ -202,9 +205,28 @@ static void a_recv_reduce_takes_its_message(void **state)
 {
     (void)state;
     int32_t got[2 * COUNT];
-    assert_true(run(add_recv_reduce, got) >=
-                1); /* the second lands if it is posted before the first has come */
+    assert_true(run(add_recv_reduce, got) >= 1); /* the second lands if it begins before the first has come */
     assert_elements(got, 300, 3);
+}
+
+static void add_exchange(ddl_builder *b)
+{
+    ddl_step_send(b, 1, in());
+    ddl_step_recv(b, 1, out(0));
+    ddl_step_send(b, 2, in());
+    ddl_step_recv(b, 2, out(1));
+}
+
+/* Who sends much waits until it is expected. */
+static void what_is_expected_is_said_before_anything_is_sent(void **state)
+{
+    (void)state;
+    int32_t got[2 * COUNT];
+    fake transport = run_with(add_exchange, false, got);
+    assert_int_equal(transport.sent, 2);
+    assert_int_equal(transport.expected, 2);
+    assert_elements(got, 100, 1);
+    assert_elements(got + COUNT, 200, 1);
 }
 
 static void add_final(ddl_builder *b)
@@ -253,6 +275,7 @@ int main(void)
         cmocka_unit_test(what_is_read_elsewhere_too_lands),
         cmocka_unit_test(of_two_messages_the_later_is_taken),
         cmocka_unit_test(a_recv_reduce_takes_its_message),
+        cmocka_unit_test(what_is_expected_is_said_before_anything_is_sent),
         cmocka_unit_test(only_what_no_other_step_touches_goes_past_the_caches),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
