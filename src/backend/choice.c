@@ -4,6 +4,7 @@
 #include "backend/plan.h"
 #include "base/assert.h"
 
+#include <math.h>
 #include <stdint.h>
 #include <string.h>
 
@@ -70,10 +71,16 @@ ddl_status ddl_cost_model_unpack(const double constants[], int count, double cro
     return DDL_OK;
 }
 
-/* What links between ranks of one host cost. */
+/* Whether links between ranks of one host are shared memory. */
+static bool by_memory(const ddl_cost_model *model)
+{
+    return model->board_bytes > 0;
+}
+
+/* What these links cost. */
 static const ddl_link_cost *inside(const ddl_cost_model *model)
 {
-    return &model->links[model->board_bytes > 0 ? DDL_LINK_SHARED : DDL_LINK_LOCAL];
+    return &model->links[by_memory(model) ? DDL_LINK_SHARED : DDL_LINK_LOCAL];
 }
 
 static double larger(double a, double b)
@@ -117,18 +124,28 @@ static double asleep(const ddl_cost_model *model)
  * three partners as by a ring, and up to twice as long with seven; large allreduces of 3 to 8 ranks took 1.05
  * to 1.45 times as long by a ring as by a tree, which moves as much, and up to twice as long by others.
  */
-static const double HARDLY = 0.05, MUCH = 0.15;
+static const double HARDLY = 0.05, BY_MEMORY = 0.1, MUCH = 0.15, LANDS = 0.1;
+
+/*
+ * Turns on the CPUs of ranks that all do the same at the same time: of three on two CPUs one comes after the
+ * others. Large allreduces of three took 1.3 to 1.45 times as long with a third of the vector for each as by
+ * a tree, which moves as much, but by halves.
+ */
+static double turns_of_all(const ddl_cost_model *model)
+{
+    static const double LAST = 0.1;
+    return model->crowding + LAST * (ceil(model->crowding) - model->crowding) * asleep(model);
+}
 
 static double in_the_way(const ddl_cost_model *model, double more)
 {
     return 1 + more * asleep(model);
 }
 
-/* One round in which every rank sends to every other one, or two of them, by shared memory. */
+/* One round in which every rank sends to every other one, or two of them. */
 static bool is_direct(const struct task *task, const ddl_work *work)
 {
-    return task->model->board_bytes > 0 && work->rounds <= 2 &&
-           work->messages >= work->rounds * (task->nranks - 1);
+    return work->rounds <= 2 && work->messages >= work->rounds * (task->nranks - 1);
 }
 
 /* Of collectives in which something is passed on, inside one host. Two ranks have but each other. */
@@ -150,16 +167,40 @@ static bool is_ring(const struct task *task, const ddl_work *work)
 }
 
 /*
- * How much more it takes. In shared memory nobody answers anybody, and a round in which all send to all is
- * not in the way: allgathers of 512 KiB and 4 MiB with 3 to 8 ranks took 0.7 to 0.9 of the time of a ring.
- * What is reduced there lands first, as it is folded in rank order; in an allreduce that is one of the two
- * rounds.
+ * How much more it takes where all ranks work alike. In shared memory nobody answers anybody, and a round in
+ * which all send to all is not in the way: allgathers of 512 KiB and 4 MiB with 3 to 8 ranks took 0.7 to 0.9
+ * of the time of a ring. What is reduced there lands first, as it is folded in rank order; in an allreduce
+ * that is one of the two rounds. Large allreduces of 4 to 8 ranks took the same time however they went.
  */
 static double how_much(const struct task *task, const ddl_work *work)
 {
-    if (!is_direct(task, work))
+    if (!by_memory(task->model))
         return is_ring(task, work) ? HARDLY : MUCH;
-    return work->reduced_bytes > 0 ? HARDLY / work->rounds : 0;
+    if (is_direct(task, work))
+        return work->reduced_bytes > 0 ? LANDS / work->rounds : 0;
+    if (task->collective == DDL_COLLECTIVE_ALLREDUCE)
+        return 0;
+    return is_ring(task, work) ? HARDLY : BY_MEMORY;
+}
+
+static bool is_tree(const ddl_work *work) /* else all ranks work alike */
+{
+    return work->mean_messages > 0;
+}
+
+/*
+ * The same of a broadcast or reduce. In shared memory large reduces of 3 to 8 ranks took 1.0 to 1.25 times as
+ * long up a tree of halves, whose root holds the others up, as in pipelines, which are hardly in the way; and
+ * another 1.1 times where several are folded at once, which land first.
+ */
+static double more_for_vector(const struct task *task, const ddl_work *work)
+{
+    static const double HOLDS_UP = 0.2;
+    if (work->reduced_bytes == 0 || !by_memory(task->model))
+        return is_tree(work) ? 0 : MUCH;
+    if (!is_tree(work))
+        return HARDLY;
+    return HOLDS_UP + (work->messages > work->rounds ? LANDS : 0);
 }
 
 /*
@@ -177,8 +218,7 @@ static double vector_ns(const struct task *task, const ddl_work *work)
         again = task->total_bytes * work->rounds / 4 / task->nranks;
     double of_root = bytes_ns(task->model, work->sent_bytes / 2, work->reduced_bytes);
     double of_one = bytes_ns(task->model, mean + again, reduces ? mean : 0);
-    bool is_tree = work->mean_messages > 0; /* else all ranks work alike */
-    double in_turn = of_one * crowding * (is_tree ? 1 : in_the_way(task->model, MUCH));
+    double in_turn = of_one * crowding * in_the_way(task->model, more_for_vector(task, work));
     double held_up = larger(of_root - of_one, 0) * (1 - 1 / crowding) / (DDL_PIECES_IN_FLIGHT * crowding);
     return in_turn < of_root ? of_root : in_turn + held_up;
 }
@@ -191,7 +231,7 @@ static double vector_ns(const struct task *task, const ddl_work *work)
 static double blocks_ns(const struct task *task, const ddl_work *work)
 {
     double once = task->total_bytes * (task->nranks - 1) / task->nranks;
-    double by_hand = task->model->board_bytes > 0 ? 0.4 : 0.25;
+    double by_hand = by_memory(task->model) ? 0.4 : 0.25;
     double again = larger(task->total_bytes * work->rounds / 2 - once, 0) * by_hand;
     return overlapped(bytes_ns(task->model, work->sent_bytes / 2, 0),
                       bytes_ns(task->model, (once + again) / task->nranks, 0) * task->model->crowding);
@@ -208,8 +248,9 @@ static double equals_ns(const struct task *task, const ddl_work *work)
     double share = work->mean_messages > 0 ? work->mean_messages / work->messages : 1;
     double of_one = bytes_ns(task->model, larger(work->sent_bytes * share, least),
                              work->reduced_bytes > 0 ? larger(work->reduced_bytes * share, once) : 0);
+    double turns = share == 1 && by_memory(task->model) ? turns_of_all(task->model) : task->model->crowding;
     return larger(bytes_ns(task->model, work->sent_bytes, work->reduced_bytes),
-                  of_one * task->model->crowding * in_the_way(task->model, how_much(task, work)));
+                  of_one * turns * in_the_way(task->model, how_much(task, work)));
 }
 
 static bool is_gather_or_scatter(ddl_collective collective)
@@ -243,8 +284,7 @@ static double messages_in_turn(const struct task *task, const ddl_work *work)
 {
     bool to_root = task->collective == DDL_COLLECTIVE_REDUCE || task->collective == DDL_COLLECTIVE_GATHER ||
                    task->collective == DDL_COLLECTIVE_GATHERV;
-    bool by_memory = task->model->board_bytes > 0; /* where both ends copy */
-    if (!to_root || work->remote_rounds > 0 || by_memory)
+    if (!to_root || work->remote_rounds > 0 || by_memory(task->model)) /* there both ends copy */
         return work->messages;
     return 0.75 * work->rounds + 0.25 * work->messages;
 }
@@ -275,7 +315,7 @@ static double messages_ns(const struct task *task, const ddl_work *work, double 
     double crowding = task->model->crowding, waiting = asleep(task->model);
     double received = mean_messages(task, work), switching = SWITCHING;
     if (work->remote_rounds == 0 && received > 4 * work->rounds)
-        switching += MANY;
+        switching += by_memory(task->model) ? 2 * MANY : MANY;
     double sent_ns = message_ns * (1 + WAKING * waiting), in_turn = messages_in_turn(task, work);
     double turns_ns = received * crowding * (sent_ns + message_ns * switching * waiting);
     double rest_ns = latency_ns * (1 - 1 / crowding) / 2;
@@ -309,7 +349,7 @@ static bool is_posted(const ddl_cost_model *model, ddl_collective collective, co
     default:
         return false;
     }
-    return model->board_bytes > 0 && posted <= model->board_bytes && work->rounds == 1 &&
+    return by_memory(model) && posted <= model->board_bytes && work->rounds == 1 &&
            work->messages == nranks - 1;
 }
 

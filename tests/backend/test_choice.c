@@ -383,7 +383,7 @@ static void constants_that_no_model_has_are_refused(void **state)
 }
 
 /* One row whose work is known: what each constant does to its cost. */
-static double known_rounds = 4;
+static double known_rounds = 4, known_mean = 0;
 
 static ddl_work known_work(const ddl_placement *placement, double total_bytes)
 {
@@ -392,6 +392,7 @@ static ddl_work known_work(const ddl_placement *placement, double total_bytes)
                        .messages = 8,
                        .sent_bytes = 2 * total_bytes,
                        .reduced_bytes = total_bytes,
+                       .mean_messages = known_mean,
                        .remote_rounds = apart ? 1 : 0,
                        .remote_bytes = apart ? 3 * total_bytes : 0 };
 }
@@ -466,6 +467,48 @@ static void in_rooted_collectives_only_the_mean_is_crowded(void **state)
     }
 }
 
+static void costs(const ddl_algorithm *row, const ddl_cost_model *model, double expected)
+{
+    const ddl_placement together = { 4, 1, NULL };
+    double ns = ddl_cost_ns(model, row, &together, 64);
+    if (fabs(ns - expected) > 1e-6)
+        fail_msg("%s of %g rounds costs %g ns, not %g", ddl_collective_name(row->collective), known_rounds,
+                 ns, expected);
+}
+
+/* Shared memory has shares of its own. Four ranks, each of them two fifths of the time on a CPU. */
+static void where_ranks_share_memory_they_are_less_in_the_way(void **state)
+{
+    const double crowding = 2.5, turns = 2.5 + 0.1 * 0.5; /* of the three that four equals take */
+    const ddl_cost_model model = { .links = { [DDL_LINK_SHARED] = { 10, 10, 0.5 } },
+                                   .reduce_ns = 0.25,
+                                   .board_bytes = NO_DATA_BYTES,
+                                   .crowding = crowding };
+    const double bytes = 128 * 0.5 + 64 * 0.25, a_round = 10 * (1 - 1 / crowding) / 2;
+    const double messages = 8 * 10 * crowding * WOKEN, vector = 48 * (0.5 + 0.25);
+    const double rest = (64 * 0.5 + 64 * 0.25 - vector) * (1 - 1 / crowding) / (3 * crowding);
+    ddl_algorithm row = { .name = "known", .collective = DDL_COLLECTIVE_ALLREDUCE, .work = known_work };
+    (void)state;
+    costs(&row, &model, messages + 4 * a_round + bytes * turns);
+    known_rounds = 1; /* all to all at once, which lands; of more than four ranks a message more for each */
+    costs(&row, &model, messages + 8 * 10 * crowding + a_round + bytes * turns * 1.1);
+    known_rounds = 2;
+    row.collective = DDL_COLLECTIVE_REDUCE_SCATTER;
+    costs(&row, &model, messages + 2 * a_round + bytes * turns * 1.05);
+    known_rounds = 3; /* a ring */
+    costs(&row, &model, messages + 3 * a_round + bytes * turns * 1.05);
+    row.collective = DDL_COLLECTIVE_ALLTOALL;
+    costs(&row, &model, messages + 3 * a_round + bytes * turns * 1.1);
+    known_rounds = 4;
+    row.collective = DDL_COLLECTIVE_REDUCE; /* in pipelines */
+    costs(&row, &model, messages + 4 * a_round + vector * crowding * 1.05 + rest);
+    known_mean = 8; /* up a tree whose ranks fold two at a time, and then one */
+    costs(&row, &model, messages + 4 * a_round + vector * crowding * 1.3 + rest);
+    known_rounds = 8;
+    costs(&row, &model, messages + 8 * a_round + vector * crowding * 1.2 + rest);
+    known_rounds = 4, known_mean = 0;
+}
+
 /* A program goes through few sizes; these are to be remembered beside each other. */
 static void usual_sizes_have_places_of_their_own(void **state)
 {
@@ -497,6 +540,7 @@ int main(void)
         cmocka_unit_test(usual_sizes_have_places_of_their_own),
         cmocka_unit_test(each_constant_has_its_part),
         cmocka_unit_test(in_rooted_collectives_only_the_mean_is_crowded),
+        cmocka_unit_test(where_ranks_share_memory_they_are_less_in_the_way),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
