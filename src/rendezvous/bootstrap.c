@@ -256,39 +256,34 @@ static ddl_status enter_run(struct course *course, ddl_error *err)
 /* Mark every rank whose key of this kind is set. */
 static ddl_status look_around(struct course *course, const char *what, ddl_error *err)
 {
-    for (int rank = 0; rank < course->self.nranks; rank++) {
-        char key[32];
-        ddl_bytes value = { 0 };
-        if (course->present[rank])
-            continue;
-        key_of(what, rank, key);
-        ddl_status status = ddl_store_get(course->store, key, ddl_now_ns(), &value, err);
-        ddl_bytes_fini(&value);
-        course->present[rank] = status == DDL_OK;
-        if (status != DDL_OK && status != DDL_ETIMEDOUT)
-            return status;
-    }
-    return DDL_OK;
+    const ddl_store_many many = { what, course->self.nranks, course->present, NULL };
+    ddl_status status = ddl_store_get_many(course->store, &many, ddl_now_ns(), err);
+    return status == DDL_ETIMEDOUT ? DDL_OK : status;
 }
 
 /* The hosts of all who have come. Best effort: 0 if it cannot be told. */
 static int count_hosts(struct course *course)
 {
     int hosts = 0;
-    ddl_member *members = ddl_alloc_array((size_t)course->self.nranks, sizeof *members);
-    for (int rank = 0; members != NULL && rank < course->self.nranks; rank++) {
-        char key[32];
-        ddl_bytes value = { 0 };
-        key_of("member", rank, key);
-        if (!course->present[rank] || ddl_store_get(course->store, key, ddl_now_ns(), &value, NULL) != DDL_OK)
-            continue;
-        bool known = ddl_member_decode(ddl_bytes_view(&value), &members[hosts], NULL) != DDL_OK;
-        ddl_bytes_fini(&value);
+    const size_t nranks = (size_t)course->self.nranks;
+    ddl_member *members = ddl_alloc_array(nranks, sizeof *members);
+    ddl_store_many many = { "member", course->self.nranks, ddl_alloc_array(nranks, sizeof(bool)),
+                            ddl_alloc_array(nranks, sizeof(ddl_bytes)) };
+    const bool has_memory = members != NULL && many.present != NULL && many.values != NULL;
+    for (size_t rank = 0; has_memory && rank < nranks; rank++)
+        many.present[rank] = !course->present[rank]; /* who has not come is not looked for */
+    if (has_memory)
+        (void)!ddl_store_get_many(course->store, &many, ddl_now_ns(), NULL);
+    for (size_t rank = 0; has_memory && rank < nranks; rank++) {
+        bool known = ddl_member_decode(ddl_bytes_view(&many.values[rank]), &members[hosts], NULL) != DDL_OK;
+        ddl_bytes_fini(&many.values[rank]);
         for (int host = 0; host < hosts && !known; host++)
             known = memcmp(members[host].host_id, members[hosts].host_id, DDL_HOST_ID_BYTES) == 0;
         hosts += !known;
     }
     ddl_free(members);
+    ddl_free(many.present);
+    ddl_free(many.values);
     return hosts;
 }
 
@@ -383,38 +378,43 @@ static void tell_errand(struct course *course)
             errand);
 }
 
-/*
- * Rank 0: wait until every rank has set its key of this kind; a member's record goes into the roster. While
- * waiting for one, the progress line tells of all.
+/* Rank 0: wait until every rank has set its key of this kind. While waiting, the progress line tells of all.
  */
-static ddl_status collect(struct course *course, const char *what, ddl_error *err)
+static ddl_status collect(struct course *course, const char *what, ddl_bytes values[], ddl_error *err)
 {
     const ddl_deadline deadline = course->options->deadline;
     const bool members = strcmp(what, "member") == 0;
-    char key[32], absence[400];
+    const ddl_store_many many = { what, course->self.nranks, course->present, values };
+    char absence[400];
     memset(course->present, 0, (size_t)course->self.nranks * sizeof *course->present);
-    for (int rank = 0; rank < course->self.nranks;) {
-        ddl_bytes value = { 0 };
+    for (;;) {
         ddl_deadline slice = course->progress.next < deadline ? course->progress.next : deadline;
-        key_of(what, rank, key);
-        ddl_status status = ddl_store_get(course->store, key, slice, &value, err);
-        if (status == DDL_OK && members)
-            status = ddl_member_decode(ddl_bytes_view(&value), &course->roster->members[rank], err);
-        ddl_bytes_fini(&value);
-        if (status == DDL_OK) {
-            course->present[rank++] = true;
-            continue;
-        }
+        ddl_status status = ddl_store_get_many(course->store, &many, slice, err);
         if (status != DDL_ETIMEDOUT || ddl_deadline_passed(deadline))
             return status;
         DDL_TRY(ddl_store_check(course->store, err)); /* whoever waits less long may have given up */
-        DDL_TRY(look_around(course, what, err));
         describe_absence(course, absence, sizeof absence);
         ddl_progress_tell(&course->progress, members ? "%s" : "%s to be connected to everyone", absence);
         if (members)
             tell_errand(course);
     }
-    return DDL_OK;
+}
+
+/* Rank 0: the record of every rank goes into the roster. */
+static ddl_status collect_members(struct course *course, ddl_error *err)
+{
+    const int nranks = course->self.nranks;
+    ddl_bytes *records = ddl_alloc_array((size_t)nranks, sizeof *records);
+    if (records == NULL)
+        return DDL_FAIL(err, DDL_ENOMEM, "no memory for the records of %d ranks", nranks);
+    ddl_status status = collect(course, "member", records, err);
+    for (int rank = 0; rank < nranks; rank++) {
+        if (status == DDL_OK)
+            status = ddl_member_decode(ddl_bytes_view(&records[rank]), &course->roster->members[rank], err);
+        ddl_bytes_fini(&records[rank]);
+    }
+    ddl_free(records);
+    return status;
 }
 
 /* An address that only its own host can reach is of no use to others. */
@@ -454,7 +454,7 @@ static ddl_status gather_roster(struct course *course, ddl_error *err)
     ddl_bytes table = { 0 }, existing = { 0 };
     ddl_store_outcome outcome;
     DDL_TRY(ddl_roster_create(0, course->self.nranks, &course->roster, err));
-    DDL_TRY(collect(course, "member", err));
+    DDL_TRY(collect_members(course, err));
     fill_in(course);
     ddl_roster_derive(course->roster);
     DDL_TRY(check_addresses(course->roster, err));
@@ -555,7 +555,7 @@ static ddl_status settle(struct course *course, ddl_error *err)
     DDL_TRY(set_empty(course, key, err));
     ddl_status status;
     if (course->self.rank == 0) {
-        status = collect(course, "meshed", err);
+        status = collect(course, "meshed", NULL, err);
         if (status == DDL_OK)
             status = set_empty(course, DDL_STORE_SETTLED, err);
     } else {

@@ -120,6 +120,58 @@ ddl_status ddl_store_get(ddl_store *store, const char *key, ddl_deadline deadlin
     return unseal(store, key, value, err);
 }
 
+void ddl_store_name(const ddl_store_many *many, int rank, char key[DDL_STORE_NAME_BYTES])
+{
+    snprintf(key, DDL_STORE_NAME_BYTES, "%s.%d", many->kind, rank);
+}
+
+ddl_status ddl_store_found(const ddl_store *store, const ddl_store_many *many, int rank, ddl_view sealed,
+                           ddl_error *err)
+{
+    char key[DDL_STORE_NAME_BYTES];
+    ddl_bytes value = { 0 };
+    ddl_store_name(many, rank, key);
+    if (!ddl_bytes_append(&value, sealed.data, sealed.bytes))
+        return DDL_FAIL(err, DDL_ENOMEM, "no memory for a value of %zu bytes", sealed.bytes);
+    DDL_TRY(unseal(store, key, &value, err));
+    many->present[rank] = true;
+    if (many->values != NULL)
+        many->values[rank] = value;
+    else
+        ddl_bytes_fini(&value);
+    return DDL_OK;
+}
+
+/* Once it is too late for one, the others are still looked for. */
+ddl_status ddl_store_get_each(ddl_store *store, const ddl_store_many *many, ddl_deadline deadline,
+                              ddl_error *err)
+{
+    ddl_status outcome = DDL_OK;
+    for (int rank = 0; rank < many->count; rank++) {
+        char key[DDL_STORE_NAME_BYTES];
+        ddl_bytes sealed = { 0 };
+        if (many->present[rank])
+            continue;
+        ddl_store_name(many, rank, key);
+        ddl_status status = store->ops->get(store, key, deadline, &sealed, err);
+        if (status == DDL_OK)
+            status = ddl_store_found(store, many, rank, ddl_bytes_view(&sealed), err);
+        ddl_bytes_fini(&sealed);
+        if (status == DDL_ETIMEDOUT)
+            outcome = status;
+        else if (status != DDL_OK)
+            return status;
+    }
+    return outcome;
+}
+
+ddl_status ddl_store_get_many(ddl_store *store, const ddl_store_many *many, ddl_deadline deadline,
+                              ddl_error *err)
+{
+    DDL_ASSERT(many->count > 0);
+    return store->ops->get_many(store, many, deadline, err);
+}
+
 ddl_status ddl_store_will(ddl_store *store, const ddl_error *will, ddl_deadline deadline, ddl_error *err)
 {
     DDL_ASSERT(will->code != DDL_OK);

@@ -68,6 +68,21 @@ DDL_MUST_USE ddl_status ddl_store_set_new(ddl_store *store, const char *key, ddl
 DDL_MUST_USE ddl_status ddl_store_get(ddl_store *store, const char *key, ddl_deadline deadline,
                                       ddl_bytes *value, ddl_error *err);
 
+/* The keys of one kind, one for each of count ranks: "KIND.0", "KIND.1" and so on. */
+typedef struct ddl_store_many {
+    const char *kind;
+    int count;
+    bool *present;     /* by rank: its key was found; it is not looked for again */
+    ddl_bytes *values; /* by rank: what that holds, empty before; the caller's to release. NULL: not wanted */
+} ddl_store_many;
+
+/*
+ * Wait until all of these keys exist, with as few requests as the store can do with. A deadline that has
+ * passed looks once. DDL_ETIMEDOUT: some were not set before the deadline; present says which were.
+ */
+DDL_MUST_USE ddl_status ddl_store_get_many(ddl_store *store, const ddl_store_many *many,
+                                           ddl_deadline deadline, ddl_error *err);
+
 /*
  * The last will of this rank: fail the run with it, should the process end or the store be destroyed before
  * the run is settled. It counts only once this rank has created a key: whoever is refused harms nobody. How
@@ -121,6 +136,8 @@ struct ddl_store_ops {
                           ddl_store_outcome *outcome, ddl_bytes *existing, ddl_error *err);
     ddl_status (*get)(ddl_store *store, const char *key, ddl_deadline deadline, ddl_bytes *value,
                       ddl_error *err);
+    ddl_status (*get_many)(ddl_store *store, const ddl_store_many *many, ddl_deadline deadline,
+                           ddl_error *err); /* tells what it finds by ddl_store_found */
     ddl_status (*will)(ddl_store *store, const ddl_error *will, ddl_deadline deadline, ddl_error *err);
     ddl_status (*fail)(ddl_store *store, const ddl_error *cause, ddl_deadline deadline, ddl_error *first);
     ddl_status (*check)(ddl_store *store, ddl_error *err);
@@ -137,6 +154,19 @@ struct ddl_store {
     int rank;
     int held[2]; /* descriptors that a forked child has to close, or -1 */
 };
+
+enum { DDL_STORE_NAME_BYTES = 32 };
+
+/* The name of the key of many that is rank's. */
+void ddl_store_name(const ddl_store_many *many, int rank, char key[DDL_STORE_NAME_BYTES]);
+
+/* Rank's key of many is there, with this value, sealed. DDL_EAUTH: it is not from a rank of this run. */
+DDL_MUST_USE ddl_status ddl_store_found(const ddl_store *store, const ddl_store_many *many, int rank,
+                                        ddl_view sealed, ddl_error *err);
+
+/* A get_many for stores in which keys are best got one after the other. */
+DDL_MUST_USE ddl_status ddl_store_get_each(ddl_store *store, const ddl_store_many *many,
+                                           ddl_deadline deadline, ddl_error *err);
 
 extern const struct ddl_store_ops ddl_store_tcp, ddl_store_file, ddl_store_redis, ddl_store_rediss,
     ddl_store_mem;

@@ -952,6 +952,7 @@ const struct ddl_store_ops ddl_store_file = {
     .open = file_open,
     .set_new = file_set_new,
     .get = file_get,
+    .get_many = ddl_store_get_each,
     .will = file_will,
     .fail = file_fail,
     .check = file_check,

@@ -338,6 +338,7 @@ const struct ddl_store_ops ddl_store_mem = {
     .open = mem_open,
     .set_new = mem_set_new,
     .get = mem_get,
+    .get_many = ddl_store_get_each,
     .will = mem_will,
     .fail = mem_fail,
     .check = mem_check,

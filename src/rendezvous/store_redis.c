@@ -193,7 +193,7 @@ static void add_word_to_host(ddl_redis_request *request, const struct store_redi
 
 /* A read of streams, each from behind an id. It waits if block_ms is above 0. */
 struct reading {
-    ddl_view names[4], ids[4];
+    ddl_view names[BATCH], ids[BATCH];
     size_t count;
 };
 
@@ -205,7 +205,7 @@ static void read_from(struct reading *reading, ddl_view name, const char *id)
 
 static void add_read(ddl_redis_request *request, const struct reading *reading, int64_t block_ms)
 {
-    ddl_view words[6 + 8];
+    ddl_view words[6 + 2 * BATCH];
     char block[24], batch[24];
     size_t used = 0;
     snprintf(block, sizeof block, "%lld", (long long)block_ms);
@@ -1340,6 +1340,84 @@ static ddl_status redis_get(ddl_store *store, const char *key, ddl_deadline dead
     return DDL_OK;
 }
 
+static ddl_status take_key(const struct store_redis *redis, const ddl_store_many *many, int rank,
+                           const ddl_redis_reply *entry, ddl_error *err)
+{
+    char key[DDL_STORE_NAME_BYTES];
+    ddl_bytes sealed = { 0 };
+    ddl_store_name(many, rank, key);
+    DDL_TRY(value_of(redis, entry, key, &sealed, err));
+    ddl_status status = ddl_store_found(&redis->base, many, rank, ddl_bytes_view(&sealed), err);
+    ddl_bytes_fini(&sealed);
+    return status;
+}
+
+/* Look for those keys that are missing, several with each request. */
+static ddl_status look_for_keys(struct store_redis *redis, const ddl_store_many *many, ddl_deadline deadline,
+                                ddl_error *err)
+{
+    for (int at = 0; at < many->count;) {
+        struct name names[BATCH];
+        int ranks[BATCH];
+        ddl_redis_request request = { .count = 0 };
+        struct reading reading = { .count = 0 };
+        ddl_redis_reply *reply = NULL;
+        for (; at < many->count && reading.count < BATCH; at++) {
+            char key[DDL_STORE_NAME_BYTES];
+            if (many->present[at])
+                continue;
+            ddl_store_name(many, at, key);
+            ranks[reading.count] = at;
+            read_from(&reading, key_name(redis, &names[reading.count], key), "0-0");
+        }
+        if (reading.count == 0)
+            return DDL_OK;
+        add_read(&request, &reading, 0);
+        DDL_TRY(ddl_redis_link_exchange(redis->link, &request, deadline, &reply, err));
+        ddl_status status = ddl_redis_link_check(redis->link, &reply, 1, err);
+        for (size_t i = 0; i < reading.count && status == DDL_OK; i++) {
+            size_t count;
+            ddl_redis_reply *const *entries = entries_of(reply, names[i].text, &count);
+            if (count > 0)
+                status = take_key(redis, many, ranks[i], entries[0], err);
+        }
+        ddl_redis_link_release(&reply, 1);
+        DDL_TRY(status);
+    }
+    return DDL_OK;
+}
+
+static int last_missing(const ddl_store_many *many)
+{
+    int rank = many->count - 1;
+    while (rank >= 0 && many->present[rank])
+        rank--;
+    return rank;
+}
+
+/* Who is waited for is the last one that is missing, as ranks are mostly started in order: the others have
+ * come meanwhile. */
+static ddl_status redis_get_many(ddl_store *store, const ddl_store_many *many, ddl_deadline deadline,
+                                 ddl_error *err)
+{
+    struct store_redis *redis = as_redis(store);
+    for (int rank; (rank = last_missing(many)) >= 0;) {
+        char key[DDL_STORE_NAME_BYTES];
+        ddl_bytes sealed = { 0 };
+        ddl_store_name(many, rank, key);
+        ddl_status status = redis_get(store, key, deadline, &sealed, err);
+        if (status == DDL_OK)
+            status = ddl_store_found(store, many, rank, ddl_bytes_view(&sealed), err);
+        ddl_bytes_fini(&sealed);
+        if (status != DDL_OK && status != DDL_ETIMEDOUT)
+            return status;
+        DDL_TRY(look_for_keys(redis, many, deadline, err));
+        if (status == DDL_ETIMEDOUT && last_missing(many) >= 0)
+            return status;
+    }
+    return DDL_OK;
+}
+
 static ddl_status redis_will(ddl_store *store, const ddl_error *will, ddl_deadline deadline, ddl_error *err)
 {
     struct store_redis *redis = as_redis(store);
@@ -1476,6 +1554,7 @@ const struct ddl_store_ops ddl_store_redis = {
     .open = redis_open,
     .set_new = redis_set_new,
     .get = redis_get,
+    .get_many = redis_get_many,
     .will = redis_will,
     .fail = redis_fail,
     .check = redis_check,

@@ -69,8 +69,11 @@ struct ddl_store_server {
     size_t bucket_count, key_count, stored_bytes;
     bool failed, settled;
     ddl_error failure;
-    ddl_bell bell;          /* guards all_know; rings when it turns true */
+    ddl_bell bell;          /* guards all_know and is_awaited_here; rings when one turns true */
     bool all_know, leaving; /* leaving: somebody waits for the bell */
+    const char *awaited;    /* kind of the keys that rank 0 waits for, or NULL */
+    int awaited_count;      /* so many keys of it are missing */
+    bool is_awaited_here;   /* they have come, or the run has failed */
 };
 
 /* ---- keys ---- */
@@ -231,6 +234,24 @@ __attribute__((format(printf, 3, 4))) static void refuse(struct client *client, 
     say_error(client, DDL_STORE_REFUSED, id, &error);
 }
 
+/* What rank 0 waits for is there, or will not come. */
+static void end_waiting(ddl_store_server *server)
+{
+    server->awaited = NULL;
+    ddl_bell_lock(&server->bell);
+    server->is_awaited_here = true;
+    ddl_bell_ring(&server->bell);
+    ddl_bell_unlock(&server->bell);
+}
+
+static void count_awaited(ddl_store_server *server, ddl_view key)
+{
+    const size_t kind_bytes = server->awaited != NULL ? strlen(server->awaited) : 0;
+    if (kind_bytes > 0 && key.bytes > kind_bytes && memcmp(key.data, server->awaited, kind_bytes) == 0 &&
+        --server->awaited_count == 0)
+        end_waiting(server);
+}
+
 /* The first cause stands; everybody hears it at once, asked or not. */
 static void fail_run(ddl_store_server *server, const ddl_error *cause)
 {
@@ -240,6 +261,7 @@ static void fail_run(ddl_store_server *server, const ddl_error *cause)
     server->failure = *cause;
     DDL_LIST_FOR_EACH (link, &server->clients)
         say_error(DDL_CONTAINER(link, struct client, link), DDL_STORE_FAILED, 0, cause);
+    end_waiting(server);
     announce_outcome(server);
 }
 
@@ -338,6 +360,7 @@ static void do_set_new(struct client *client, const ddl_store_message *message)
     }
     say(client, DDL_STORE_DONE, 0, message->id, (ddl_view){ NULL, 0 });
     serve_waits(entry);
+    count_awaited(server, message->key);
 }
 
 static void do_get(struct client *client, const ddl_store_message *message)
@@ -561,6 +584,70 @@ static void entered(void *arg, ddl_wire wire, const ddl_hello *hello, const ddl_
 }
 
 static const ddl_listener_events door = { judge, refused, entered };
+
+/* ---- rank 0's own questions ---- */
+
+struct look_call {
+    ddl_store_server *server;
+    const ddl_store *store;
+    const ddl_store_many *many;
+    bool waits;
+    int missing;
+    ddl_status status;
+    ddl_error *err;
+};
+
+static void look_on_service(void *arg)
+{
+    struct look_call *call = arg;
+    ddl_store_server *server = call->server;
+    call->missing = 0;
+    if (server->failed) {
+        *call->err = server->failure;
+        call->status = server->failure.code;
+    }
+    for (int rank = 0; rank < call->many->count && call->status == DDL_OK; rank++) {
+        char key[DDL_STORE_NAME_BYTES];
+        if (call->many->present[rank])
+            continue;
+        ddl_store_name(call->many, rank, key);
+        const struct entry *entry = find(server, (ddl_view){ key, strlen(key) });
+        if (entry != NULL && entry->is_set)
+            call->status =
+                ddl_store_found(call->store, call->many, rank, ddl_bytes_view(&entry->value), call->err);
+        else
+            call->missing++;
+    }
+    server->awaited = call->waits && call->missing > 0 ? call->many->kind : NULL;
+    server->awaited_count = call->missing;
+    server->is_awaited_here = false;
+}
+
+/* Keys of more ranks than there are can end the waiting early: then it begins anew. */
+ddl_status ddl_store_server_get_many(ddl_store_server *server, ddl_store *store, const ddl_store_many *many,
+                                     ddl_deadline deadline, ddl_error *err)
+{
+    ddl_error failure;
+    struct look_call call = { .server = server, .store = store, .many = many, .err = &failure };
+    call.waits = !ddl_deadline_passed(deadline);
+    for (;;) {
+        ddl_service_call(server->service, look_on_service, &call);
+        if (call.status != DDL_OK) {
+            if (err != NULL)
+                *err = failure;
+            return call.status;
+        }
+        if (call.missing == 0)
+            return DDL_OK;
+        if (!call.waits)
+            return DDL_FAIL(err, DDL_ETIMEDOUT, "%d keys of the kind %s were not set in the store",
+                            call.missing, many->kind);
+        ddl_bell_lock(&server->bell);
+        while (!server->is_awaited_here && call.waits)
+            call.waits = ddl_bell_wait(&server->bell, deadline);
+        ddl_bell_unlock(&server->bell);
+    }
+}
 
 /* ---- opening and closing ---- */
 

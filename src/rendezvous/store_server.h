@@ -13,6 +13,7 @@
 #include "io/service.h"
 #include "protocol/hello.h"
 #include "rendezvous/encryption.h"
+#include "rendezvous/store.h"
 
 typedef struct ddl_store_server ddl_store_server;
 
@@ -27,6 +28,14 @@ DDL_MUST_USE ddl_status ddl_store_server_open(ddl_service *service, const ddl_he
 /* Serve it at this address too, which must not be one too many. Errors as of ddl_socket_listen. */
 DDL_MUST_USE ddl_status ddl_store_server_open_also(ddl_store_server *server, const ddl_address *address,
                                                    ddl_error *err);
+
+/*
+ * For rank 0 itself, at store: look for these keys, and wait for them until the deadline. DDL_ETIMEDOUT; or
+ * what the run has failed with.
+ */
+DDL_MUST_USE ddl_status ddl_store_server_get_many(ddl_store_server *server, ddl_store *store,
+                                                  const ddl_store_many *many, ddl_deadline deadline,
+                                                  ddl_error *err);
 
 /*
  * Once all clients know how the run came out (failed or settled), or at the deadline, close everything.

@@ -651,6 +651,16 @@ static ddl_status tcp_get(ddl_store *store, const char *key, ddl_deadline deadli
     return copy_value(reply.value, value, err);
 }
 
+/* Rank 0 is where they are. */
+static ddl_status tcp_get_many(ddl_store *store, const ddl_store_many *many, ddl_deadline deadline,
+                               ddl_error *err)
+{
+    struct store_tcp *tcp = as_tcp(store);
+    if (tcp->server == NULL)
+        return ddl_store_get_each(store, many, deadline, err);
+    return ddl_store_server_get_many(tcp->server, store, many, deadline, err);
+}
+
 static ddl_status tcp_will(ddl_store *store, const ddl_error *will, ddl_deadline deadline, ddl_error *err)
 {
     struct store_tcp *tcp = as_tcp(store);
@@ -695,6 +705,7 @@ const struct ddl_store_ops ddl_store_tcp = {
     .open = tcp_open,
     .set_new = tcp_set_new,
     .get = tcp_get,
+    .get_many = tcp_get_many,
     .will = tcp_will,
     .fail = tcp_fail,
     .check = tcp_check,

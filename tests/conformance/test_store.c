@@ -458,6 +458,84 @@ static void get_ends_by_its_deadline(void **state)
     }
 }
 
+/* What rank 0 does with what ranks say of themselves, here for keys that are set late. */
+struct many_getter {
+    ddl_store *store;
+    ddl_store_many many;
+    ddl_status status;
+    ddl_error error;
+    pthread_t thread;
+};
+
+static void *get_many_in_thread(void *arg)
+{
+    struct many_getter *getter = arg;
+    getter->status = ddl_store_get_many(getter->store, &getter->many, soon(), &getter->error);
+    return NULL;
+}
+
+static void keys_of_all_ranks_are_got_together(void **state)
+{
+    enum { KEYS = 70 }; /* more than a request to Redis holds */
+    (void)state;
+    FOR_EACH_KIND(kind)
+    {
+        struct place place;
+        bool present[KEYS] = { false };
+        ddl_bytes values[KEYS] = { { 0 } };
+        ddl_error error;
+        place_open(&place, kind, 3);
+        struct many_getter getter = { .store = place.stores[0], .many = { "kind", KEYS, present, values } };
+        char key[32], text[32];
+        for (int i = 0; i < KEYS; i += 2) {
+            snprintf(key, sizeof key, "kind.%d", i);
+            snprintf(text, sizeof text, "value %d", i);
+            set(place.stores[2], key, text_view(text));
+        }
+        set(place.stores[2], "kind.99", text_view("of nobody"));
+        set(place.stores[2], "kin.1", text_view("of another kind"));
+        int64_t start_ns = ddl_now_ns();
+        for (int ms = 0; ms <= 20; ms += 20)
+            assert_int_equal(ddl_store_get_many(getter.store, &getter.many, ddl_deadline_in_ms(ms), &error),
+                             DDL_ETIMEDOUT);
+        assert_true(ddl_now_ns() - start_ns >= 20 * DDL_NS_PER_MS);
+        for (int i = 0; i < KEYS; i++)
+            assert_int_equal(present[i], i % 2 == 0);
+        assert_int_equal(pthread_create(&getter.thread, NULL, get_many_in_thread, &getter), 0);
+        set(place.stores[2], "kind.98", text_view("of nobody"));
+        for (int i = 1; i < KEYS; i += 2) {
+            snprintf(key, sizeof key, "kind.%d", i);
+            snprintf(text, sizeof text, "value %d", i);
+            set(place.stores[2], key, text_view(text));
+        }
+        pthread_join(getter.thread, NULL);
+        assert_int_equal(getter.status, DDL_OK);
+        for (int i = 0; i < KEYS; i++) {
+            snprintf(text, sizeof text, "value %d", i);
+            assert_true(present[i]);
+            assert_int_equal(values[i].bytes, strlen(text));
+            assert_memory_equal(values[i].data, text, strlen(text));
+            ddl_bytes_fini(&values[i]);
+        }
+        /* What fails the run ends the waiting for what will not come. */
+        bool absent[2] = { false, false };
+        getter.many = (ddl_store_many){ "other", 2, absent, NULL };
+        assert_int_equal(pthread_create(&getter.thread, NULL, get_many_in_thread, &getter), 0);
+        for (int i = 0; i < 100; i++) { /* by then it waits, as a rule */
+            ddl_bytes value = { 0 };
+            (void)!ddl_store_get(place.stores[2], "nothing", ddl_now_ns(), &value, NULL);
+        }
+        ddl_error first;
+        (void)ddl_error_set(&error, DDL_EPEERLOST, "the cause");
+        ddl_store_fail(place.stores[2], &error, soon(), &first);
+        pthread_join(getter.thread, NULL);
+        assert_int_equal(getter.status, DDL_EPEERLOST);
+        assert_non_null(strstr(getter.error.text, "the cause"));
+        assert_true(ddl_now_ns() - start_ns < SOON_MS / 2 * DDL_NS_PER_MS); /* nobody slept on */
+        place_close(&place);
+    }
+}
+
 static void a_failure_reaches_everyone_and_the_first_stands(void **state)
 {
     (void)state;
@@ -1597,6 +1675,7 @@ int main(void)
         cmocka_unit_test(a_key_whose_owner_left_is_abandoned),
         cmocka_unit_test(get_waits_until_the_key_is_set),
         cmocka_unit_test(get_ends_by_its_deadline),
+        cmocka_unit_test(keys_of_all_ranks_are_got_together),
         cmocka_unit_test(a_failure_reaches_everyone_and_the_first_stands),
         cmocka_unit_test(a_settled_run_cannot_fail),
         cmocka_unit_test(a_will_is_executed_when_its_rank_leaves),
