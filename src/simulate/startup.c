@@ -8,11 +8,17 @@
 enum {
     HELLO_BYTES = DDL_HELLO_CLIENT_BYTES + DDL_HELLO_SERVER_BYTES + DDL_HELLO_FINISH_BYTES,
     HELLO_MESSAGES = 3,
-    REQUESTS = 5, /* will, member, roster, meshed, settled */
-    REQUEST_BYTES =
-        160, /* of a request and its answer, with keys and seals, but without a roster or a member */
-    MEMBER_BYTES = 60, /* a rank's record: fixed fields, a short host name and an address */
-    ROSTER_HEAD_BYTES = 28 + 8 * 26,
+    /* The will is set; then the others set their own member, get the roster, set their own meshed and get
+     * settled. Rank 0 sets all four, and reads what the others have set where it is: in its own memory. */
+    REQUESTS = 5,
+    KEYS = sizeof "memberrostermeshedsettled" - 1,
+    NUMBERED_KEYS = 2,
+    SEALS = 4, /* of the values of those keys, whoever sets them */
+    WILL_BYTES =
+        12 + sizeof "rank  on [1234567] ended before all ranks were connected; look at its output" - 1,
+    MEMBER_HEAD_BYTES = 36,
+    ROSTER_HEAD_BYTES = 28 + 8 * DDL_STARTUP_COSTS,
+    ROSTER_ENTRY_HEAD_BYTES = 2 + MEMBER_HEAD_BYTES,
     ROUND_TRIPS = 10 /* one after the other: two connections with a handshake, the five requests and what is
                         between them */
 };
@@ -31,16 +37,34 @@ ddl_startup_costs ddl_startup_default(void)
     };
 }
 
+static int digits(int number)
+{
+    int count = 1;
+    for (; number >= 10; number /= 10)
+        count++;
+    return count;
+}
+
+/* Of a rank's requests to the store, with their answers. */
+static double request_bytes(const ddl_startup_world *world, double roster_bytes)
+{
+    const int number = 1 + digits(world->nranks - 1); /* ".17" */
+    return 2 * REQUESTS * DDL_STORE_HEAD_BYTES + KEYS + NUMBERED_KEYS * number + SEALS * DDL_STORE_SEAL_ROOM +
+           WILL_BYTES + number + world->host_bytes + MEMBER_HEAD_BYTES + world->host_bytes +
+           world->address_bytes + roster_bytes;
+}
+
 ddl_startup ddl_startup_predict(const ddl_startup_world *world, const ddl_startup_costs *costs)
 {
     double n = world->nranks;
     double per_rank = world->lazy ? ddl_overlay_degree(world->nranks) : n - 1;
-    double roster_bytes = ROSTER_HEAD_BYTES + n * MEMBER_BYTES;
+    double roster_bytes =
+        ROSTER_HEAD_BYTES + n * (ROSTER_ENTRY_HEAD_BYTES + world->host_bytes + world->address_bytes);
     ddl_startup startup = {
         .connections_per_rank = per_rank,
         .connections = n * per_rank / 2,
         .store_requests = n * REQUESTS,
-        .store_bytes_per_rank = HELLO_BYTES + REQUESTS * REQUEST_BYTES + MEMBER_BYTES + roster_bytes,
+        .store_bytes_per_rank = HELLO_BYTES + request_bytes(world, roster_bytes),
         .is_beyond_store = roster_bytes > DDL_STORE_ROSTER_LIMIT,
     };
     int words = world->lazy ? HELLO_MESSAGES + 1 : HELLO_MESSAGES; /* the door confirms */

@@ -21,16 +21,23 @@ typedef struct ddl_startup_costs {
 
 typedef struct ddl_startup_world {
     int nranks, ranks_per_host, cores_per_host;
-    bool lazy; /* the overlay is connected, not all pairs */
+    int host_bytes, address_bytes; /* of the texts of a rank's host name and address */
+    bool lazy;                     /* the overlay is connected, not all pairs */
 } ddl_startup_world;
 
 typedef struct ddl_startup {
-    double store_requests, store_bytes; /* of all ranks; requests without handshakes */
+    double store_requests, store_bytes; /* of all ranks, rank 0 included; requests without handshakes */
     double connections, mesh_messages, mesh_bytes;
     double connections_per_rank, store_bytes_per_rank;
     double seconds;
     bool is_beyond_store; /* the roster is more than the store takes: no run can start like this */
 } ddl_startup;
+
+enum {
+    DDL_STARTUP_HOST_BYTES = 10,    /* "node-00017" */
+    DDL_STARTUP_ADDRESS_BYTES = 14, /* "192.168.120.17" */
+    DDL_STARTUP_COSTS = 13          /* constants of the cost model, in the roster */
+};
 
 /* As measured; startup.c says where. */
 ddl_startup_costs ddl_startup_default(void);

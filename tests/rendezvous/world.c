@@ -108,6 +108,8 @@ static void join(struct world_rank *self)
         .network = &network,
         .generator = self->generator,
         .prover = self->prover,
+        .costs = self->costs,
+        .ncosts = self->ncosts,
         .service = self->service,
         .deadline = ddl_deadline_in_ms(self->timeout_ms),
     };

@@ -20,6 +20,8 @@ struct world_rank {
     const char *store, *master, *iface;
     const char *secret; /* NULL: level off */
     uint32_t generator;
+    const double *costs; /* of rank 0; ncosts of them */
+    int ncosts;
     int64_t timeout_ms;
     int rounds; /* how often it joins and leaves; 0 is once */
     bool stays; /* keeps its bootstrap until world_finish, instead of leaving at once */

@@ -21,7 +21,9 @@ static void print_help(void)
         "usage: ddl-sim startup [-p RANKS[,RANKS...]] [--per-host RANKS] [--cores N] [--rtt TIME] [--csv]\n\n"
         "Says by a model what a start-up over a tcp store takes where all pairs of ranks connect (eager) "
         "and\n"
-        "where few do at first (lazy; DDL_CONNECT): requests to the store and their bytes, connections,\n"
+        "where few do at first (lazy; DDL_CONNECT): requests to the store, five of each rank, and their "
+        "bytes\n"
+        "with those of their answers, connections,\n"
         "messages and bytes of the mesh, and time.\n\n"
         "  -p RANKS         numbers of ranks (1024,4096,16384,65536,100000)\n"
         "  --per-host RANKS ranks of each host (8)\n"
@@ -76,7 +78,12 @@ int sim_startup(int argc, char **argv)
         { "csv", no_argument, NULL, 'v' },         { NULL, 0, NULL, 0 },
     };
     struct rows rows = { { 1024, 4096, 16384, 65536, 100000 }, 5 };
-    ddl_startup_world world = { .ranks_per_host = 8, .cores_per_host = 8 };
+    ddl_startup_world world = {
+        .ranks_per_host = 8,
+        .cores_per_host = 8,
+        .host_bytes = DDL_STARTUP_HOST_BYTES,
+        .address_bytes = DDL_STARTUP_ADDRESS_BYTES,
+    };
     ddl_startup_costs costs = ddl_startup_default();
     bool csv = false, any_beyond = false;
     int option;

@@ -1,0 +1,166 @@
+/*
+ * test_startup_costs.c - what start-ups ask of the store, and what passes through it, are what the model
+ * says.
+ *
+ * Each rank is a thread, so what a thread says to the store is what that rank does; functions of the library
+ * are called by way of those here that count.
+ */
+#include "redis_server.h"
+#include "world.h"
+
+#include "backend/choice.h"
+#include "io/host.h"
+#include "protocol/hello.h"
+#include "protocol/store_wire.h"
+#include "simulate/startup.h"
+
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdatomic.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+_Static_assert((int)DDL_STARTUP_COSTS == (int)DDL_COST_CONSTANTS,
+               "the roster that the model has is the real one");
+
+static const int sizes[] = { 2, 5, 16 };
+enum {
+    SIZES = sizeof sizes / sizeof sizes[0],
+    HELLO_BYTES = DDL_HELLO_CLIENT_BYTES + DDL_HELLO_SERVER_BYTES + DDL_HELLO_FINISH_BYTES
+};
+
+static atomic_int requests, requests_by[WORLD_MAX], store_hellos, mesh_hellos;
+static atomic_size_t store_bytes;
+static atomic_int ranks_seen;
+static _Thread_local int seen_as = -1; /* this thread, among those that have asked the store for something */
+
+bool __real_ddl_store_message_encode(const ddl_store_message *message, ddl_bytes *bytes);
+bool __wrap_ddl_store_message_encode(const ddl_store_message *message, ddl_bytes *bytes);
+void __real_ddl_hello_start_client(ddl_hello *hello, const ddl_hello_party *self);
+void __wrap_ddl_hello_start_client(ddl_hello *hello, const ddl_hello_party *self);
+
+bool __wrap_ddl_store_message_encode(const ddl_store_message *message, ddl_bytes *bytes)
+{
+    const size_t before = bytes->bytes;
+    const bool done = __real_ddl_store_message_encode(message, bytes);
+    atomic_fetch_add(&store_bytes, bytes->bytes - before);
+    if (message->kind < DDL_STORE_DONE) {
+        if (seen_as < 0)
+            seen_as = atomic_fetch_add(&ranks_seen, 1);
+        atomic_fetch_add(&requests, 1);
+        atomic_fetch_add(&requests_by[seen_as], 1);
+    }
+    return done;
+}
+
+void __wrap_ddl_hello_start_client(ddl_hello *hello, const ddl_hello_party *self)
+{
+    atomic_fetch_add(self->channel == DDL_CHANNEL_STORE ? &store_hellos : &mesh_hellos, 1);
+    __real_ddl_hello_start_client(hello, self);
+}
+
+static void start_up(int nranks, const char *store)
+{
+    static struct world_rank ranks[WORLD_MAX];
+    double costs[DDL_COST_CONSTANTS];
+    for (int i = 0; i < DDL_COST_CONSTANTS; i++)
+        costs[i] = 1;
+    atomic_store(&requests, 0);
+    atomic_store(&store_hellos, 0);
+    atomic_store(&mesh_hellos, 0);
+    atomic_store(&store_bytes, 0);
+    atomic_store(&ranks_seen, 0);
+    for (int rank = 0; rank < nranks; rank++)
+        atomic_store(&requests_by[rank], 0);
+    world_init(ranks, nranks, store, 30000);
+    ranks[0].costs = costs;
+    ranks[0].ncosts = DDL_COST_CONSTANTS;
+    for (int rank = 0; rank < nranks; rank++)
+        world_start(&ranks[rank]);
+    for (int rank = 0; rank < nranks; rank++)
+        world_finish(&ranks[rank]);
+    for (int rank = 0; rank < nranks; rank++)
+        if (ranks[rank].status != DDL_OK)
+            fail_msg("rank %d of %d: %s", rank, nranks, ranks[rank].error.text);
+}
+
+static void the_tcp_store_is_asked_for_what_the_model_says(void **state)
+{
+    char host[DDL_HOST_TEXT];
+    (void)state;
+    ddl_host_name(host);
+    for (int i = 0; i < SIZES; i++) {
+        char url[64];
+        const int nranks = sizes[i];
+        const ddl_startup_costs costs = ddl_startup_default();
+        const ddl_startup_world world = { .nranks = nranks,
+                                          .ranks_per_host = nranks,
+                                          .cores_per_host = 1,
+                                          .host_bytes = (int)strlen(host),
+                                          .address_bytes = sizeof "127.0.0.1" - 1 };
+        const ddl_startup model = ddl_startup_predict(&world, &costs);
+        start_up(nranks, world_tcp_url(url));
+        const double bytes =
+            (double)(atomic_load(&store_bytes) + (size_t)atomic_load(&store_hellos) * HELLO_BYTES);
+        assert_int_equal(atomic_load(&requests), (int)model.store_requests);
+        assert_int_equal(atomic_load(&ranks_seen), nranks);
+        for (int rank = 0; rank < nranks; rank++) /* rank 0 asks for no more than others */
+            assert_int_equal(atomic_load(&requests_by[rank]), (int)model.store_requests / nranks);
+        assert_int_equal(atomic_load(&store_hellos), nranks);
+        assert_int_equal(atomic_load(&mesh_hellos), (int)model.connections);
+        if (fabs(bytes / model.store_bytes - 1) > 0.02)
+            fail_msg("%.0f bytes go through the store of %d ranks, and %.0f by the model", bytes, nranks,
+                     model.store_bytes);
+    }
+}
+
+static int commands(void)
+{
+    static const char label[] = "total_commands_processed:";
+    static char reply[16 << 10];
+    const ddl_view words[] = { { "INFO", 4 }, { "stats", 5 } };
+    redis_server_ask(words, 2, reply, sizeof reply);
+    const char *at = strstr(reply, label);
+    assert_non_null(at);
+    return atoi(at + strlen(label));
+}
+
+/* 39 where nothing else runs; who waits for longer asks again. */
+static void redis_is_asked_for_so_much_by_each_rank(void **state)
+{
+    enum { MOST = 60 };
+    (void)state;
+    if (redis_server_port() == 0)
+        skip();
+    for (int i = 0; i < SIZES; i++) {
+        char url[64];
+        const int before = commands();
+        snprintf(url, sizeof url, "redis://127.0.0.1:%d", redis_server_port());
+        start_up(sizes[i], url);
+        const int sent = commands() - before;
+        if (sent > MOST * sizes[i])
+            fail_msg("%d commands of %d ranks", sent, sizes[i]);
+    }
+}
+
+static int end(void **state)
+{
+    (void)state;
+    world_end();
+    redis_server_stop();
+    return 0;
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(the_tcp_store_is_asked_for_what_the_model_says),
+        cmocka_unit_test(redis_is_asked_for_so_much_by_each_rank),
+    };
+    return cmocka_run_group_tests(tests, NULL, end);
+}
