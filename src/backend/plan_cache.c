@@ -106,18 +106,26 @@ static ddl_board_use use_of(ddl_collective collective)
     }
 }
 
-/* *possible is left false, or the schedules of all ranks for such a call go over the board. */
-static ddl_status build_all(const ddl_plan *plan, bool in_place, ddl_schedule *schedules[], bool *possible,
-                            ddl_error *err)
+/* *possible is left false, or the schedules of all ranks for such a call go over the board. This rank's is
+ * kept, *own, and of the others only what they say to it: they would fill a cache. */
+static ddl_status hear_all(const ddl_plan *plan, bool in_place, ddl_schedule **own, ddl_oneshot_word words[],
+                           bool *possible, ddl_error *err)
 {
     ddl_shape shape = plan->shape;
     for (shape.rank = 0; shape.rank < shape.nranks; shape.rank++) {
         shape.in_place = in_place;
         if (!ddl_plan_makes_sense(plan->algorithm->collective, &shape))
             shape.in_place = !in_place;
-        DDL_TRY(plan->algorithm->build(&shape, &schedules[shape.rank], err));
+        ddl_schedule *schedule;
+        DDL_TRY(plan->algorithm->build(&shape, &schedule, err));
+        words[shape.rank] = ddl_oneshot_word_to(schedule, plan->shape.rank);
+        if (shape.rank == plan->shape.rank)
+            *own = schedule;
+        else
+            ddl_schedule_destroy(schedule);
     }
-    *possible = ddl_oneshot_is_possible(schedules, use_of(plan->algorithm->collective) == DDL_BOARD_ROOTED);
+    *possible =
+        ddl_oneshot_is_possible(words, shape.nranks, use_of(plan->algorithm->collective) == DDL_BOARD_ROOTED);
     return DDL_OK;
 }
 
@@ -131,15 +139,17 @@ static ddl_status derive_oneshot(const ddl_plan_cache *cache, const ddl_plan *pl
     if (use == DDL_BOARD_NONE || use > cache->use || plan->npieces > 1 || own == NULL ||
         !ddl_oneshot_is_possible_for(own))
         return DDL_OK;
-    ddl_schedule *schedules[2][DDL_BOARD_RANKS] = { { NULL } };
+    ddl_schedule *owns[2] = { NULL };
+    ddl_oneshot_word words[2][DDL_BOARD_RANKS];
+    const int which = plan->shape.in_place ? 1 : 0;
     bool possible[2] = { false, plan->algorithm->collective == DDL_COLLECTIVE_BARRIER };
     ddl_status status = DDL_OK;
     for (int in_place = 0; status == DDL_OK && in_place < 2 && !possible[in_place]; in_place++)
-        status = build_all(plan, in_place == 1, schedules[in_place], &possible[in_place], err);
+        status = hear_all(plan, in_place == 1, &owns[in_place], words[in_place], &possible[in_place], err);
     if (status == DDL_OK && possible[0] && possible[1])
-        status = ddl_oneshot_create(schedules[plan->shape.in_place ? 1 : 0], plan->shape.rank, oneshot, err);
-    for (int i = 0; i < 2 * plan->shape.nranks; i++)
-        ddl_schedule_destroy(schedules[i % 2][i / 2]);
+        status = ddl_oneshot_create(owns[which], words[which], oneshot, err);
+    for (int i = 0; i < 2; i++)
+        ddl_schedule_destroy(owns[i]);
     return status;
 }
 

@@ -34,10 +34,8 @@ typedef struct landing { /* a message that the schedule has land in scratch, and
     place from;
 } landing;
 
-typedef struct reading { /* of the schedules */
-    ddl_schedule *const *schedules;
-    int rank;
-    ddl_slice said[DDL_BOARD_RANKS]; /* by each rank: of its IN or OUT; SCRATCH: nothing that anyone reads */
+typedef struct reading {           /* of what ranks say */
+    const ddl_oneshot_word *words; /* of each rank to this one */
     landing landings[DDL_BOARD_RANKS];
     int nlandings;
     ddl_oneshot *oneshot;
@@ -120,7 +118,7 @@ static bool find_operand(const reading *r, const ddl_slice *slice, place *found)
             slice->offset + slice->bytes > there->slice.offset + there->slice.bytes)
             continue;
         *found = (place){ there->from.of, there->from.offset + slice->offset - there->slice.offset };
-        return r->said[there->from.of].buffer != DDL_BUFFER_SCRATCH;
+        return r->words[there->from.of].said.buffer != DDL_BUFFER_SCRATCH;
     }
     return false;
 }
@@ -162,16 +160,15 @@ static bool add_local(reading *r, const ddl_step *step, const ddl_slice operands
 /* What the schedule has land in scratch stays on its sheet; the rest is copied to its place. */
 static bool add_message(reading *r, const ddl_step *step)
 {
-    const ddl_step *sent = message_to(r->schedules[step->peer], r->rank);
+    const ddl_oneshot_word *word = &r->words[step->peer];
     r->oneshot->needs |= (ddl_board_ranks)1 << step->peer;
     const ddl_slice *lands = step->kind == DDL_STEP_RECV ? &step->target.part[0] : &step->source;
-    if (sent == NULL || sent->target.part[0].bytes != lands->bytes)
+    if (word->message.bytes == 0 || word->message.bytes != lands->bytes)
         return false;
-    const ddl_slice *said = &r->said[step->peer];
-    place from = { step->peer, sent->target.part[0].offset - said->offset };
+    place from = { step->peer, word->message.offset - word->said.offset };
     if (lands->buffer == DDL_BUFFER_SCRATCH)
         r->landings[r->nlandings++] = (landing){ *lands, from };
-    else if (said->buffer == DDL_BUFFER_SCRATCH)
+    else if (word->said.buffer == DDL_BUFFER_SCRATCH)
         return false;
     else
         add_operand(r, add_action(r, DDL_STEP_COPY, lands), from);
@@ -201,38 +198,37 @@ static bool add_step(reading *r, const ddl_schedule *own, const ddl_step *step)
     return false;
 }
 
-static bool may_be(const ddl_schedule *schedule, uint32_t *sent)
+ddl_oneshot_word ddl_oneshot_word_to(const ddl_schedule *schedule, int rank)
 {
-    ddl_slice said;
-    return schedule->nranks >= 2 && schedule->nranks <= DDL_BOARD_RANKS && is_one_round(schedule, sent) &&
-           has_its_messages(schedule, *sent) && find_said(schedule, &said);
+    ddl_oneshot_word word = { .may_be = false };
+    const ddl_step *message = message_to(schedule, rank);
+    if (message != NULL)
+        word.message = message->target.part[0];
+    word.may_be = schedule->nranks >= 2 && schedule->nranks <= DDL_BOARD_RANKS &&
+                  is_one_round(schedule, &word.sent) && has_its_messages(schedule, word.sent) &&
+                  find_said(schedule, &word.said);
+    return word;
 }
 
 bool ddl_oneshot_is_possible_for(const ddl_schedule *own)
 {
-    uint32_t sent;
-    return may_be(own, &sent);
+    return ddl_oneshot_word_to(own, own->rank).may_be;
 }
 
 /* With as many messages as there are pairs, or others. */
-bool ddl_oneshot_is_possible(ddl_schedule *const schedules[], bool may_be_rooted)
+bool ddl_oneshot_is_possible(const ddl_oneshot_word words[], int nranks, bool may_be_rooted)
 {
-    uint32_t nranks = (uint32_t)schedules[0]->nranks, others = nranks - 1, messages = 0;
-    for (uint32_t rank = 0; rank < nranks; rank++) {
-        uint32_t sent;
-        if (!may_be(schedules[rank], &sent))
+    uint32_t others = (uint32_t)nranks - 1, messages = 0;
+    for (int rank = 0; rank < nranks; rank++) {
+        if (!words[rank].may_be)
             return false;
-        messages += sent;
+        messages += words[rank].sent;
     }
-    return messages == nranks * others || (may_be_rooted && messages == others);
+    return messages == (uint32_t)nranks * others || (may_be_rooted && messages == others);
 }
 
-static bool read_schedules(reading *r)
+static bool read_schedule(reading *r, const ddl_schedule *own)
 {
-    const ddl_schedule *own = r->schedules[r->rank];
-    for (int rank = 0; rank < own->nranks; rank++)
-        if (!find_said(r->schedules[rank], &r->said[rank]))
-            return false;
     for (uint32_t i = 0; i < own->nsteps; i++)
         if (!add_step(r, own, &own->steps[i]))
             return false;
@@ -249,9 +245,10 @@ static uint32_t operands_at_most(const ddl_schedule *schedule)
     return count;
 }
 
-ddl_status ddl_oneshot_create(ddl_schedule *const schedules[], int rank, ddl_oneshot **out, ddl_error *err)
+ddl_status ddl_oneshot_create(const ddl_schedule *own, const ddl_oneshot_word words[], ddl_oneshot **out,
+                              ddl_error *err)
 {
-    const ddl_schedule *own = schedules[rank];
+    const ddl_slice *said = &words[own->rank].said;
     ddl_oneshot *oneshot = ddl_alloc(sizeof *oneshot);
     reading *r = ddl_alloc(sizeof *r);
     if (oneshot != NULL) {
@@ -265,10 +262,10 @@ ddl_status ddl_oneshot_create(ddl_schedule *const schedules[], int rank, ddl_one
         ddl_oneshot_destroy(oneshot);
         return DDL_FAIL(err, DDL_ENOMEM, "no memory for a call of %d ranks", own->nranks);
     }
-    *r = (reading){ .schedules = schedules, .rank = rank, .oneshot = oneshot };
-    bool read = read_schedules(r);
+    *r = (reading){ .words = words, .oneshot = oneshot };
+    bool read = read_schedule(r, own);
     DDL_ASSERT(read); /* of the whole catalogue, by a test */
-    oneshot->posts = r->said[rank].buffer != DDL_BUFFER_SCRATCH ? r->said[rank] : (ddl_slice){ 0 };
+    oneshot->posts = said->buffer != DDL_BUFFER_SCRATCH ? *said : (ddl_slice){ 0 };
     ddl_free(r);
     *out = oneshot;
     return DDL_OK;

@@ -16,20 +16,32 @@
 
 typedef struct ddl_oneshot ddl_oneshot;
 
+/* All that one rank has to know of the schedule of another. */
+typedef struct ddl_oneshot_word {
+    bool may_be;    /* of one round, with no more to say than a sheet holds */
+    uint32_t sent;  /* messages */
+    ddl_slice said; /* what goes to all others together, of IN or OUT; SCRATCH: nothing that anyone reads */
+    ddl_slice message; /* what goes to that one rank; no bytes: nothing */
+} ddl_oneshot_word;
+
+/* What this schedule has for rank. */
+ddl_oneshot_word ddl_oneshot_word_to(const ddl_schedule *schedule, int rank);
+
 /*
- * Whether these schedules of all ranks for one call are of one round, and no rank has more to say than a
- * sheet holds: a round in which all have something to say to all, or also one of one rank and the others
- * (may_be_rooted). Ranks differ in whether their calls are in place: it is possible for all of them only if
- * it is for both kinds of schedules.
+ * Whether the schedules of all ranks for one call, of which these are the words to any of them, are of one
+ * round, and no rank has more to say than a sheet holds: a round in which all have something to say to all,
+ * or also one of one rank and the others (may_be_rooted). Ranks differ in whether their calls are in place:
+ * it is possible for all of them only if it is for both kinds of schedules.
  */
-bool ddl_oneshot_is_possible(ddl_schedule *const schedules[], bool may_be_rooted);
+bool ddl_oneshot_is_possible(const ddl_oneshot_word words[], int nranks, bool may_be_rooted);
 
 /* Whether it may be, as far as this rank's own schedule says. */
 bool ddl_oneshot_is_possible_for(const ddl_schedule *own);
 
-/* Of this rank, where it is possible; the schedules need not outlive it. DDL_ENOMEM. */
-DDL_MUST_USE ddl_status ddl_oneshot_create(ddl_schedule *const schedules[], int rank, ddl_oneshot **oneshot,
-                                           ddl_error *err);
+/* Of the rank of this schedule, where it is possible; words: of all ranks to it. Neither need outlive it.
+ * DDL_ENOMEM. */
+DDL_MUST_USE ddl_status ddl_oneshot_create(const ddl_schedule *own, const ddl_oneshot_word words[],
+                                           ddl_oneshot **oneshot, ddl_error *err);
 
 /* NULL is fine. */
 void ddl_oneshot_destroy(ddl_oneshot *oneshot);

@@ -89,9 +89,14 @@ static void make_oneshots(world *w, int kind, int root)
                             .in_place = kinds[kind].collective == DDL_COLLECTIVE_BROADCAST };
         assert_int_equal(row->build(&shape, &schedules[rank], &error), DDL_OK);
     }
-    assert_true(ddl_oneshot_is_possible(schedules, kinds[kind].is_rooted));
-    for (int rank = 0; rank < w->nranks; rank++)
-        assert_int_equal(ddl_oneshot_create(schedules, rank, &w->oneshots[kind][root][rank], &error), DDL_OK);
+    for (int rank = 0; rank < w->nranks; rank++) {
+        ddl_oneshot_word words[MOST_RANKS];
+        for (int other = 0; other < w->nranks; other++)
+            words[other] = ddl_oneshot_word_to(schedules[other], rank);
+        assert_true(ddl_oneshot_is_possible(words, w->nranks, kinds[kind].is_rooted));
+        assert_int_equal(ddl_oneshot_create(schedules[rank], words, &w->oneshots[kind][root][rank], &error),
+                         DDL_OK);
+    }
     for (int rank = 0; rank < w->nranks; rank++)
         ddl_schedule_destroy(schedules[rank]);
 }

@@ -96,12 +96,20 @@ static void destroy_all(ddl_schedule *schedules[], int nranks)
         ddl_schedule_destroy(schedules[rank]);
 }
 
+static void hear_all(ddl_schedule *const schedules[], int nranks, int rank, ddl_oneshot_word words[])
+{
+    for (int other = 0; other < nranks; other++)
+        words[other] = ddl_oneshot_word_to(schedules[other], rank);
+}
+
 static bool is_possible(const ddl_algorithm *row, int nranks, size_t count, bool in_place)
 {
     ddl_schedule *schedules[DDL_BOARD_RANKS + 1];
     blocks uneven = blocks_of(row->collective, nranks, count);
     build_all(row, nranks, 0, count, &uneven, in_place, false, schedules);
-    bool possible = ddl_oneshot_is_possible(schedules, is_rooted(row->collective));
+    ddl_oneshot_word words[DDL_BOARD_RANKS + 1];
+    hear_all(schedules, nranks, 0, words);
+    bool possible = ddl_oneshot_is_possible(words, nranks, is_rooted(row->collective));
     destroy_all(schedules, nranks);
     return possible;
 }
@@ -263,7 +271,9 @@ static void run(const ddl_algorithm *row, int nranks, int root, size_t count, bo
             ins[rank][i] = value(rank, i);
     }
     for (int rank = 0; rank < nranks; rank++) {
-        assert_int_equal(ddl_oneshot_create(schedules, rank, &oneshots[rank], &error), DDL_OK);
+        ddl_oneshot_word words[DDL_BOARD_RANKS];
+        hear_all(schedules, nranks, rank, words);
+        assert_int_equal(ddl_oneshot_create(schedules[rank], words, &oneshots[rank], &error), DDL_OK);
         ddl_slice posts = ddl_oneshot_posts(oneshots[rank]);
         const char *from = (const char *)(posts.buffer == DDL_BUFFER_IN ? ins[rank] : outs[rank]);
         assert_int_not_equal(posts.buffer, DDL_BUFFER_SCRATCH);
@@ -328,7 +338,9 @@ static void what_is_possible_works_on_every_rank(void **state)
                 build_all(&rows[i], nranks, nranks / 2, 5, &all, in_place == 1, true, schedules);
                 for (int rank = 0; rank < nranks; rank++) {
                     ddl_oneshot *made;
-                    assert_int_equal(ddl_oneshot_create(schedules, rank, &made, &error), DDL_OK);
+                    ddl_oneshot_word words[DDL_BOARD_RANKS];
+                    hear_all(schedules, nranks, rank, words);
+                    assert_int_equal(ddl_oneshot_create(schedules[rank], words, &made, &error), DDL_OK);
                     ddl_oneshot_destroy(made);
                 }
                 destroy_all(schedules, nranks);
