@@ -182,7 +182,8 @@ DDL_API ddl_status ddl_comm_abort(ddl_comm *comm, const char *reason);
 /*
  * Leave the communicator and set *comm to NULL, whatever is returned. Collective and graceful while the
  * communicator is healthy: operations in flight complete first (their requests can still be waited
- * for), then ranks part. Local after a failure. Bounded by 5 s. *comm == NULL is DDL_OK.
+ * for), then ranks part. Local after a failure. Bounded by 5 s. *comm == NULL is DDL_OK. DDL_ETIMEDOUT: not
+ * all of it was possible by then; or a thread of the library is stuck, which may take a second more to tell.
  * With the communicator of ddl_init everything that was split from it is freed too, if it is not yet; one
  * that came from shrinking it stands on its own, with what was split from it.
  */

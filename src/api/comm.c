@@ -150,7 +150,7 @@ ddl_status ddl_comm_create(ddl_world *world, uint32_t id, const int members[], i
         bool unused = world->nroots == 0;
         pthread_mutex_unlock(&world->lock);
         if (unused)
-            ddl_world_destroy(world);
+            (void)ddl_world_destroy(world, ddl_now_ns(), NULL);
         return DDL_FAIL(err, DDL_ENOMEM, "no memory for a communicator");
     }
     comm->world = world;
@@ -179,7 +179,7 @@ ddl_status ddl_comm_create(ddl_world *world, uint32_t id, const int members[], i
         }
     }
     if (status != DDL_OK) {
-        ddl_comm_destroy(comm);
+        (void)ddl_comm_destroy(comm, ddl_deadline_in_ms(DDL_COMM_GRACE_MS), NULL);
         return status;
     }
     *out = comm;
@@ -208,15 +208,16 @@ static void abandon_operations(ddl_comm *comm)
     ddl_engine_wake(comm->engine);
 }
 
-void ddl_comm_destroy(ddl_comm *comm)
+ddl_status ddl_comm_destroy(ddl_comm *comm, ddl_deadline deadline, ddl_error *err)
 {
     if (comm == NULL)
-        return;
+        return DDL_OK;
     ddl_world *world = comm->world;
     if (comm->engine != NULL) {
-        if (!ddl_engine_enter(comm->engine, ddl_deadline_in_ms(DDL_COMM_FREE_MS))) {
+        if (!ddl_engine_enter(comm->engine, deadline)) {
             ddl_stream_let_go(comm);
-            return; /* whoever is stuck in there may still touch it: it is lost, and the world with it */
+            /* Whoever is stuck in there may still touch it: it is lost, and the world with it. */
+            return DDL_FAIL(err, DDL_ETIMEDOUT, "the engine is stuck in another thread");
         }
         if (!ddl_list_empty(&comm->in_flight))
             abandon_operations(comm);
@@ -254,8 +255,7 @@ void ddl_comm_destroy(ddl_comm *comm)
     ddl_free(comm->failure.disagrees_known);
     ddl_free(comm->failure.signatures);
     ddl_free(comm);
-    if (last)
-        ddl_world_destroy(world);
+    return last ? ddl_world_destroy(world, deadline, err) : DDL_OK;
 }
 
 void ddl_comm_track(ddl_comm *comm, ddl_request *request)
@@ -289,7 +289,7 @@ ddl_status ddl_init(ddl_comm **out, const ddl_options *options)
         int *members = ddl_alloc_array((size_t)nranks, sizeof *members);
         if (members == NULL) {
             status = DDL_FAIL(&error, DDL_ENOMEM, "no memory for a communicator of %d ranks", nranks);
-            ddl_world_destroy(world);
+            (void)ddl_world_destroy(world, ddl_now_ns(), NULL);
         } else {
             for (int i = 0; i < nranks; i++)
                 members[i] = i;
@@ -410,6 +410,15 @@ static void take_streamed(ddl_comm *comm, ddl_status *first, ddl_error *error)
     *error = *ddl_last_error();
 }
 
+/* What is stuck in one communicator may be in another next: the others are lost with it. */
+static void destroy_unless(ddl_status *stuck, ddl_comm *comm, ddl_deadline deadline, ddl_error *why)
+{
+    if (*stuck == DDL_OK)
+        *stuck = ddl_comm_destroy(comm, deadline, why);
+    else
+        ddl_stream_let_go(comm);
+}
+
 ddl_status ddl_comm_check(const ddl_comm *comm, const char *operation)
 {
     if (comm == NULL)
@@ -460,17 +469,24 @@ ddl_status ddl_comm_free(ddl_comm **handle)
         }
         comm->board_is_done = met && read;
     }
-    for (ddl_comm *part; is_root && (part = next_part(comm, NULL)) != NULL;) {
+    const int rank = comm->rank;
+    const ddl_deadline least = ddl_deadline_in_ms(DDL_COMM_GRACE_MS),
+                       end = deadline > least ? deadline : least;
+    ddl_status stuck = DDL_OK;
+    ddl_error why;
+    for (ddl_comm *part = NULL; is_root && (part = next_part(comm, stuck == DDL_OK ? NULL : part)) != NULL;) {
         part->board_is_done = part->board_is_done && met && posts_agree(part, deadline);
         close_down(part, deadline);
         take_streamed(part, &streamed, &error);
-        ddl_comm_destroy(part);
+        destroy_unless(&stuck, part, end, &why);
     }
     close_down(comm, deadline);
     take_streamed(comm, &streamed, &error);
-    ddl_comm_destroy(comm);
+    destroy_unless(&stuck, comm, end, &why);
     if (streamed != DDL_OK) /* results are missing, whatever else has gone wrong */
         return ddl_last_error_keep(&error);
+    if (stuck != DDL_OK)
+        return ddl_last_error_set(stuck, rank, "comm_free", "%s", why.text);
     return status == DDL_EABORTED ? DDL_OK : status;
 }
 

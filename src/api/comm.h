@@ -18,9 +18,15 @@ enum { DDL_CHANNEL_COLLECTIVE = 0, DDL_CHANNEL_POINT_TO_POINT = 1 };
 enum { DDL_SIGNATURE_SPLIT = 0xfd, DDL_SIGNATURE_FREE = 0xfe };
 
 /* Freeing takes 5 s at most: a wait may outlast its deadline by the engine's grace of 800 ms, and threads
- * that wait for requests are given a moment to see that these have ended. Where another thread is stuck
- * inside the engine, each communicator that is lost with it costs as long again. */
-enum { DDL_NEWS = 8, DDL_HISTORY = 64, DDL_COMM_FREE_MS = 4000, DDL_COMM_WAITERS_MS = 200 };
+ * that wait for requests are given a moment to see that these have ended. Where a thread is stuck that is
+ * found out by the same time, and nothing of what it may touch is freed. */
+enum {
+    DDL_NEWS = 8,
+    DDL_HISTORY = 64,
+    DDL_COMM_FREE_MS = 4000,
+    DDL_COMM_GRACE_MS = 400,
+    DDL_COMM_WAITERS_MS = 200
+};
 
 typedef struct ddl_past { /* an operation that was issued here */
     uint64_t sequence;
@@ -138,8 +144,8 @@ DDL_MUST_USE ddl_status ddl_comm_create(ddl_world *world, uint32_t id, const int
                                         ddl_comm **comm, ddl_error *err);
 
 /* At once, without a word to the others; nothing may be in flight. NULL is fine. Frees the world with its
- * last root. */
-void ddl_comm_destroy(ddl_comm *comm);
+ * last root. DDL_ETIMEDOUT: a thread is stuck, and was at the deadline; it or the world is lost. */
+ddl_status ddl_comm_destroy(ddl_comm *comm, ddl_deadline deadline, ddl_error *err);
 
 /* Holder: requests in flight are counted, so that the world knows whether there is work. */
 void ddl_comm_track(ddl_comm *comm, ddl_request *request);

@@ -11,6 +11,7 @@ enum { GOODBYE_MS = 100 };
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_once_t once = PTHREAD_ONCE_INIT, once_encrypted = PTHREAD_ONCE_INIT;
 static ddl_list contexts = { { &contexts.head, &contexts.head } };
+static ddl_list lost = { { &lost.head, &lost.head } };
 static bool forked;
 
 static void before_fork(void)
@@ -39,6 +40,10 @@ static void after_fork_in_child(void)
         ddl_engine_close_in_child(world->engine);
         ddl_bootstrap_close_in_child(world->bootstrap);
         ddl_service_close_in_child(world->service);
+    }
+    DDL_LIST_FOR_EACH (link, &lost) {
+        forked = true;
+        ddl_service_close_in_child(DDL_CONTAINER(link, ddl_world, link)->service);
     }
 }
 
@@ -95,6 +100,14 @@ void ddl_contexts_remove(ddl_world *world)
     pthread_mutex_lock(&lock);
     if (ddl_link_linked(&world->link))
         ddl_list_remove(&world->link);
+    pthread_mutex_unlock(&lock);
+}
+
+void ddl_contexts_lose(ddl_world *world)
+{
+    pthread_once(&once, install);
+    pthread_mutex_lock(&lock);
+    ddl_list_append(&lost, &world->link);
     pthread_mutex_unlock(&lock);
 }
 

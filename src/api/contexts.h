@@ -12,6 +12,9 @@
 void ddl_contexts_add(ddl_world *world);
 void ddl_contexts_remove(ddl_world *world);
 
+/* A thread of it is stuck, so it is never freed: forked children close what that thread listens with. */
+void ddl_contexts_lose(ddl_world *world);
+
 /* Whether this process was forked from one that had a world. */
 bool ddl_contexts_forked(void);
 

@@ -109,7 +109,7 @@ static ddl_status confirm(ddl_comm *comm, ddl_status own, const ddl_error *error
     /* Some may have heard of everybody and keep theirs: they must not wait for this rank there. */
     if (*made != NULL)
         (void)ddl_comm_abort(*made, "the split that made it was not completed");
-    ddl_comm_destroy(*made);
+    (void)ddl_comm_destroy(*made, ddl_deadline_in_ms(DDL_COMM_GRACE_MS), NULL);
     *made = NULL;
     if (status != DDL_OK)
         return status;

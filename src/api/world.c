@@ -651,8 +651,8 @@ static ddl_status connect_all(ddl_world *world, ddl_error *err)
     const ddl_member *self = &world->roster->members[world->config.rank];
     bool crowded = (uint32_t)world->roster->local_size_of[world->config.rank] > self->cpus;
     DDL_TRY(ddl_engine_create(&client, crowded, &world->engine, err));
-    bool entered = ddl_engine_enter(world->engine, DDL_DEADLINE_NEVER);
-    DDL_ASSERT(entered);
+    if (!ddl_engine_enter(world->engine, deadline))
+        return DDL_FAIL(err, DDL_ETIMEDOUT, "the engine is stuck in another thread (DDL_START_TIMEOUT)");
     status = ddl_mesh_open(world->mesh, world->engine, err);
     ddl_engine_leave(world->engine);
     if (status == DDL_OK)
@@ -697,7 +697,7 @@ ddl_status ddl_world_create(const ddl_options *options, ddl_world **out, ddl_err
         status = world->config.nranks == 1 ? be_alone(world, err) : connect_all(world, err);
     if (status != DDL_OK) {
         err->rank = world->config.nranks > 0 ? world->config.rank : -1;
-        ddl_world_destroy(world);
+        (void)ddl_world_destroy(world, ddl_now_ns(), NULL);
         return status;
     }
     ddl_contexts_add(world);
@@ -731,21 +731,37 @@ static void close_mesh(ddl_world *world)
         ddl_bootstrap_shut_door(world->bootstrap);
         ddl_engine_leave(world->engine);
     }
-    ddl_bootstrap_close_door(world->bootstrap); /* while there is an engine to tell of arrivals */
 }
 
-void ddl_world_destroy(ddl_world *world)
+/* The service thread first: it tells the engine of ranks that come. */
+static ddl_status end_threads(ddl_world *world, ddl_deadline deadline, ddl_error *err)
+{
+    if (world->service != NULL)
+        (void)!ddl_service_check(world->service, deadline, NULL); /* if in vain, nobody waits for it below */
+    ddl_bootstrap_leave(world->bootstrap);
+    if (!ddl_service_destroy(world->service)) {
+        ddl_service_is_lost(world->service, err);
+        return DDL_ETIMEDOUT;
+    }
+    if (!ddl_engine_destroy(world->engine, deadline))
+        return DDL_FAIL(err, DDL_ETIMEDOUT,
+                        "the engine's thread is stuck; is it stopped, by a debugger say?");
+    return DDL_OK;
+}
+
+ddl_status ddl_world_destroy(ddl_world *world, ddl_deadline deadline, ddl_error *err)
 {
     if (world == NULL)
-        return;
+        return DDL_OK;
     ddl_contexts_remove(world);
     close_mesh(world);
-    ddl_engine_destroy(world->engine);
+    if (end_threads(world, deadline, err) != DDL_OK) {
+        ddl_contexts_lose(world);
+        return DDL_ETIMEDOUT;
+    }
     ddl_mesh_destroy(world->mesh);
     ddl_heap_destroy(world->heap);
     ddl_lanes_destroy(world->lanes);
-    ddl_bootstrap_leave(world->bootstrap);
-    ddl_service_destroy(world->service);
     ddl_encryption_destroy(world->encryption);
     ddl_proof_destroy(world->prover);
     ddl_roster_destroy(world->roster);
@@ -754,4 +770,5 @@ void ddl_world_destroy(ddl_world *world)
     ddl_free(world->freed);
     pthread_mutex_destroy(&world->lock);
     ddl_free(world);
+    return DDL_OK;
 }

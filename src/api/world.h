@@ -75,8 +75,9 @@ struct ddl_comm;
 /* Meet the others and connect. */
 DDL_MUST_USE ddl_status ddl_world_create(const ddl_options *options, ddl_world **world, ddl_error *err);
 
-/* Say goodbye and close. Accepts NULL; no communicator may be left. */
-void ddl_world_destroy(ddl_world *world);
+/* Say goodbye and close. Accepts NULL; no communicator may be left. DDL_ETIMEDOUT: a thread of it is stuck,
+ * and was at the deadline, and most of a second after the call; the world is lost to it, and its memory. */
+ddl_status ddl_world_destroy(ddl_world *world, ddl_deadline deadline, ddl_error *err);
 
 /* A number that this rank has offered to no other communicator. Thread: any. */
 uint32_t ddl_world_offer(ddl_world *world);

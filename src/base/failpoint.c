@@ -3,10 +3,13 @@
 
 #ifdef DDL_FAILPOINTS
 
+#include <poll.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+
+enum { STALL_MS = 5000 };
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static bool armed_from_environment;
@@ -48,21 +51,36 @@ uint64_t ddl_failpoint_hits(void)
     return hits;
 }
 
-bool ddl_failpoint_hit(const char *site)
+/* With the lock. */
+static bool count(const char *site, bool may_be_any)
 {
-    pthread_mutex_lock(&lock);
     if (!armed_from_environment) {
         armed_from_environment = true;
         arm(getenv("DDL_FAILPOINTS"));
     }
-    all_hits++;
-    bool any = strcmp(armed_site, "*") == 0;
+    all_hits += may_be_any;
+    bool any = may_be_any && strcmp(armed_site, "*") == 0;
     bool named = any || strcmp(armed_site, site) == 0;
     if (named)
         site_hits++;
-    bool fails = named && (armed_nth == 0 || site_hits == armed_nth);
+    return named && (armed_nth == 0 || site_hits == armed_nth);
+}
+
+bool ddl_failpoint_hit(const char *site)
+{
+    pthread_mutex_lock(&lock);
+    bool fails = count(site, true);
     pthread_mutex_unlock(&lock);
     return fails;
+}
+
+void ddl_failpoint_stall(const char *site)
+{
+    pthread_mutex_lock(&lock);
+    bool stalls = count(site, false);
+    pthread_mutex_unlock(&lock);
+    if (stalls)
+        (void)poll(NULL, 0, STALL_MS);
 }
 
 #else

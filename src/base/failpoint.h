@@ -7,7 +7,7 @@
  *     if (DDL_FAILPOINT_OS("io.socket", EMFILE) || (fd = socket(...)) < 0)
  *         return DDL_FAIL_OS(err, DDL_ERESOURCE, errno, "cannot make a socket");
  *
- * Without -Dfailpoints=true both macros are the constant false and leave no code behind.
+ * Without -Dfailpoints=true the macros are the constant false, or nothing, and leave no code behind.
  * In test builds the environment chooses: DDL_FAILPOINTS=site[:nth] makes the nth hit of a site fail
  * (every hit when nth is left out; "*:n" counts the hits of all sites together).
  * Thread: any.
@@ -30,12 +30,18 @@ void ddl_failpoint_arm(const char *setting);
 /* Hits of all sites since the last arm. */
 uint64_t ddl_failpoint_hits(void);
 
+/* The hit that is to fail takes five seconds instead, as if the thread had been stopped. "*" is not for
+ * these. */
+void ddl_failpoint_stall(const char *site);
+
 #define DDL_FAILPOINT(site)          ddl_failpoint_hit(site)
+#define DDL_FAILPOINT_STALL(site)    ddl_failpoint_stall(site)
 #define DDL_FAILPOINT_OS(site, code) (ddl_failpoint_hit(site) && ((errno = (code)), true))
 
 #else
 
 #define DDL_FAILPOINT(site)          false
+#define DDL_FAILPOINT_STALL(site)    ((void)0)
 #define DDL_FAILPOINT_OS(site, code) false
 
 #endif

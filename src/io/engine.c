@@ -45,8 +45,8 @@ struct ddl_engine {
     atomic_bool baton;      /* true: held. Paired with `sleepers`, see above */
     atomic_int sleepers;    /* threads in or on their way to pthread_cond_wait */
     atomic_bool watcher;    /* a waiter sleeps at the gate, without the baton */
-    pthread_mutex_t lock;   /* of `changed`, `jobs`, `stopping`, `background_awake` */
-    pthread_cond_t changed; /* the baton was given back, or an operation ended */
+    pthread_mutex_t lock;   /* of `changed`, `jobs`, `background_ended` */
+    pthread_cond_t changed; /* the baton was given back, or an operation ended, or the background thread */
     ddl_list jobs;
     atomic_int njobs; /* so that the holder looks without the lock */
 
@@ -56,7 +56,7 @@ struct ddl_engine {
     atomic_bool background_ticking;  /* the background thread wakes every nap_ms */
     atomic_int nap_ms;
     atomic_bool stopping;
-    bool has_background;
+    bool has_background, background_ended;
     pthread_t background;
 };
 
@@ -348,20 +348,25 @@ static void sleep_at_gate(ddl_engine *engine, const wait_goal *goal)
     atomic_store(&engine->watcher, false);
 }
 
+/* With the lock: until `changed` or a tick has passed. */
+static void sleep_a_tick(ddl_engine *engine)
+{
+    struct timespec until;
+    clock_gettime(CLOCK_MONOTONIC, &until);
+    until.tv_nsec += TICK_MS * DDL_NS_PER_MS;
+    until.tv_sec += until.tv_nsec / DDL_NS_PER_S;
+    until.tv_nsec %= DDL_NS_PER_S;
+    pthread_cond_timedwait(&engine->changed, &engine->lock, &until);
+}
+
 /* Another thread drives or watches: sleep until it stops, an operation ends, or a tick has passed. */
 static void sleep_behind_driver(ddl_engine *engine, const wait_goal *goal)
 {
     atomic_fetch_add(&engine->sleepers, 1);
     pthread_mutex_lock(&engine->lock);
     bool for_baton = goal->n == 0;
-    if (!reached(goal) && (atomic_load(&engine->baton) || (!for_baton && atomic_load(&engine->watcher)))) {
-        struct timespec until;
-        clock_gettime(CLOCK_MONOTONIC, &until);
-        until.tv_nsec += TICK_MS * DDL_NS_PER_MS;
-        until.tv_sec += until.tv_nsec / DDL_NS_PER_S;
-        until.tv_nsec %= DDL_NS_PER_S;
-        pthread_cond_timedwait(&engine->changed, &engine->lock, &until);
-    }
+    if (!reached(goal) && (atomic_load(&engine->baton) || (!for_baton && atomic_load(&engine->watcher))))
+        sleep_a_tick(engine);
     pthread_mutex_unlock(&engine->lock);
     atomic_fetch_sub(&engine->sleepers, 1);
 }
@@ -458,7 +463,28 @@ static void *background_main(void *arg)
             atomic_store(&engine->background_ticking, false);
         ddl_engine_leave(engine);
     }
+    DDL_FAILPOINT_STALL("io.background");
+    pthread_mutex_lock(&engine->lock);
+    engine->background_ended = true;
+    pthread_cond_broadcast(&engine->changed);
+    pthread_mutex_unlock(&engine->lock);
     return NULL;
+}
+
+static bool end_background(ddl_engine *engine, ddl_deadline deadline)
+{
+    const ddl_deadline least = ddl_deadline_in_ms(STUCK_GRACE_MS);
+    if (deadline < least)
+        deadline = least;
+    ddl_gate_ring(engine->background_gate);
+    pthread_mutex_lock(&engine->lock);
+    while (!engine->background_ended && !ddl_deadline_passed(deadline))
+        sleep_a_tick(engine);
+    const bool ended = engine->background_ended;
+    pthread_mutex_unlock(&engine->lock);
+    if (ended)
+        pthread_join(engine->background, NULL);
+    return ended;
 }
 
 static bool start_background(ddl_engine *engine)
@@ -505,19 +531,17 @@ ddl_status ddl_engine_create(const ddl_engine_client *client, bool crowded, ddl_
     *out = engine;
     return DDL_OK;
 fail:
-    ddl_engine_destroy(engine);
+    (void)ddl_engine_destroy(engine, ddl_now_ns()); /* which has no thread */
     return status;
 }
 
-void ddl_engine_destroy(ddl_engine *engine)
+bool ddl_engine_destroy(ddl_engine *engine, ddl_deadline deadline)
 {
     if (engine == NULL)
-        return;
+        return true;
     atomic_store(&engine->stopping, true);
-    if (engine->has_background) {
-        ddl_gate_ring(engine->background_gate);
-        pthread_join(engine->background, NULL);
-    }
+    if (engine->has_background && !end_background(engine, deadline))
+        return false;
     if (engine->loop_open) {
         /* Run the close callbacks of handles that the client has closed. */
         uv_run(&engine->loop, UV_RUN_NOWAIT);
@@ -529,6 +553,7 @@ void ddl_engine_destroy(ddl_engine *engine)
     pthread_cond_destroy(&engine->changed);
     pthread_mutex_destroy(&engine->lock);
     ddl_free(engine);
+    return true;
 }
 
 void ddl_engine_close_in_child(ddl_engine *engine)

@@ -44,8 +44,8 @@ DDL_MUST_USE ddl_status ddl_engine_create(const ddl_engine_client *client, bool 
                                           ddl_error *err);
 
 /* Stop the background thread. Nobody may be waiting. Close handles before, with the baton held. NULL is fine.
- */
-void ddl_engine_destroy(ddl_engine *engine);
+ * False: that thread has not ended by the deadline, or most of a second; the engine stays, and its client. */
+bool ddl_engine_destroy(ddl_engine *engine, ddl_deadline deadline);
 
 /* Holder: the loop. Handles may be opened and closed on it. */
 uv_loop_t *ddl_engine_loop(ddl_engine *engine);

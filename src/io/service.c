@@ -6,6 +6,7 @@
 #include "base/failpoint.h"
 #include "base/list.h"
 #include "base/thread.h"
+#include "io/bell.h"
 
 #include <pthread.h>
 #include <stdatomic.h>
@@ -13,7 +14,11 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { HELD_PER_CHUNK = 62 };
+enum {
+    HELD_PER_CHUNK = 62,
+    GRACE_MS = 800, /* more than a thread that is not stuck may take */
+    END_MS = 4000
+};
 
 /*
  * Chunks are only ever added, and each slot changes in one store, so a child forked at any moment finds
@@ -26,6 +31,7 @@ struct held {
 
 struct call {
     ddl_link link;
+    const char *what;
     void (*function)(void *arg);
     void *arg;
     bool returned;
@@ -35,39 +41,73 @@ struct ddl_service {
     uv_loop_t loop;
     uv_async_t wake;
     pthread_t thread;
-    pthread_mutex_t lock;    /* guards calls, stopping, and returned of each call */
-    pthread_cond_t returned; /* some call has returned */
+    ddl_bell bell; /* guards what follows, and each call; rings when one has returned, or the thread ends */
     ddl_list calls;
-    bool stopping;
+    struct call *running; /* NULL: none, or nobody waits for it any more */
+    const char *doing;    /* what of the call that has begun; NULL: none */
+    const void *in_use;   /* arg of it; where nobody waits for it any more, for good */
+    bool lost;            /* somebody has waited in vain; this is why: */
+    ddl_error why;
+    bool stopping, ended;
     atomic_int lack;
     atomic_uint other_version;
-    char turned_away[DDL_SERVICE_TURNED_AWAY]; /* guarded by lock */
+    char turned_away[DDL_SERVICE_TURNED_AWAY]; /* guarded by the bell */
     struct held held;
 };
 
 static void run_calls(uv_async_t *wake)
 {
     ddl_service *service = wake->data;
-    pthread_mutex_lock(&service->lock);
+    ddl_bell_lock(&service->bell);
     ddl_link *link;
-    while ((link = ddl_list_take_first(&service->calls)) != NULL) {
+    while (!service->lost && (link = ddl_list_take_first(&service->calls)) != NULL) {
         struct call *call = DDL_CONTAINER(link, struct call, link);
-        pthread_mutex_unlock(&service->lock);
-        call->function(call->arg);
-        pthread_mutex_lock(&service->lock);
-        call->returned = true;
-        pthread_cond_broadcast(&service->returned);
+        void (*function)(void *arg) = call->function;
+        void *arg = call->arg;
+        service->running = call;
+        service->doing = call->what;
+        service->in_use = arg;
+        ddl_bell_unlock(&service->bell);
+        DDL_FAILPOINT_STALL("io.call");
+        function(arg);
+        ddl_bell_lock(&service->bell);
+        service->doing = NULL;
+        if (service->running != NULL) {
+            service->running->returned = true;
+            service->running = NULL;
+            service->in_use = NULL;
+        }
+        ddl_bell_ring(&service->bell);
     }
-    bool stopping = service->stopping;
-    pthread_mutex_unlock(&service->lock);
-    if (stopping)
+    bool stopping = service->stopping, lost = service->lost;
+    ddl_bell_unlock(&service->bell);
+    if (lost)
+        uv_stop(&service->loop);
+    else if (stopping)
         uv_close((uv_handle_t *)wake, NULL);
+}
+
+static void close_held(ddl_service *service)
+{
+    for (struct held *chunk = &service->held; chunk != NULL; chunk = atomic_load(&chunk->next)) {
+        for (int slot = 0; slot < HELD_PER_CHUNK; slot++) {
+            int fd = atomic_exchange(&chunk->slots[slot], 0) - 1;
+            if (fd >= 0)
+                close(fd);
+        }
+    }
 }
 
 static void *run_loop(void *arg)
 {
     ddl_service *service = arg;
-    uv_run(&service->loop, UV_RUN_DEFAULT); /* until the last handle is closed */
+    uv_run(&service->loop, UV_RUN_DEFAULT); /* until the last handle is closed, or nobody expects anything */
+    ddl_bell_lock(&service->bell);
+    if (service->lost)
+        close_held(service); /* so that others see that nobody is there */
+    service->ended = true;
+    ddl_bell_ring(&service->bell);
+    ddl_bell_unlock(&service->bell);
     return NULL;
 }
 
@@ -95,15 +135,13 @@ ddl_status ddl_service_create(ddl_service **out, ddl_error *err)
         return DDL_FAIL(err, DDL_ERESOURCE, "cannot make the service loop: %s", uv_strerror(error));
     }
     service->wake.data = service;
-    pthread_mutex_init(&service->lock, NULL);
-    pthread_cond_init(&service->returned, NULL);
+    ddl_bell_init(&service->bell);
     error = DDL_FAILPOINT("io.thread") ? EAGAIN : ddl_thread_start(run_loop, service, &service->thread);
     if (error != 0) {
         uv_close((uv_handle_t *)&service->wake, forget_wake);
         uv_run(&service->loop, UV_RUN_DEFAULT);
         uv_loop_close(&service->loop);
-        pthread_cond_destroy(&service->returned);
-        pthread_mutex_destroy(&service->lock);
+        ddl_bell_fini(&service->bell);
         ddl_free(service);
         return DDL_FAIL_OS(err, DDL_ERESOURCE, error, "cannot start the service thread");
     }
@@ -117,18 +155,86 @@ uv_loop_t *ddl_service_loop(ddl_service *service)
     return &service->loop;
 }
 
-void ddl_service_call(ddl_service *service, void (*function)(void *arg), void *arg)
+/* With the bell's lock: nobody waits for the thread any more. call: in vain; NULL: for its end. */
+static void lose(ddl_service *service, const struct call *call, int64_t start_ns)
+{
+    const bool in_it = call != NULL && service->running == call;
+    service->lost = true;
+    (void)DDL_FAIL(
+        &service->why, DDL_ETIMEDOUT,
+        "the service thread has been stuck for %.1f s or longer in %s%s%s; is it stopped, by a debugger say, "
+        "or held up by a log that takes no more?",
+        (double)(ddl_now_ns() - start_ns) / 1e9,
+        service->doing != NULL ? service->doing : "what came over a connection",
+        in_it ? "" : ", and did not come to ",
+        in_it          ? ""
+        : call != NULL ? call->what
+                       : "its end");
+    ddl_bell_ring(&service->bell);
+}
+
+/* With the bell's lock: until *is_over. False: not by the deadline, and the thread is lost. */
+static bool wait_until(ddl_service *service, const bool *is_over, const struct call *call,
+                       ddl_deadline deadline)
+{
+    const int64_t start_ns = ddl_now_ns();
+    const ddl_deadline least = ddl_deadline_in_ms(GRACE_MS);
+    while (!*is_over && !service->lost)
+        if (!ddl_bell_wait(&service->bell, deadline > least ? deadline : least))
+            lose(service, call, start_ns);
+    return *is_over;
+}
+
+ddl_status ddl_service_call(ddl_service *service, const char *what, void (*function)(void *arg), void *arg,
+                            ddl_deadline deadline, ddl_error *err)
 {
     DDL_ASSERT(service != NULL);
     DDL_ASSERT(!pthread_equal(pthread_self(), service->thread));
-    struct call call = { .function = function, .arg = arg };
-    pthread_mutex_lock(&service->lock);
+    struct call call = { .what = what, .function = function, .arg = arg };
+    ddl_status status = DDL_OK;
+    ddl_bell_lock(&service->bell);
     DDL_ASSERT(!service->stopping);
     ddl_list_append(&service->calls, &call.link);
     uv_async_send(&service->wake); /* under the lock: the loop cannot be gone before this returns */
-    while (!call.returned)
-        pthread_cond_wait(&service->returned, &service->lock);
-    pthread_mutex_unlock(&service->lock);
+    if (!wait_until(service, &call.returned, &call, deadline)) {
+        status = DDL_ETIMEDOUT;
+        if (err != NULL)
+            *err = service->why;
+        if (service->running == &call)
+            service->running = NULL;
+        else
+            ddl_list_remove(&call.link);
+    }
+    ddl_bell_unlock(&service->bell);
+    return status;
+}
+
+static void nothing(void *arg)
+{
+    (void)arg;
+}
+
+ddl_status ddl_service_check(ddl_service *service, ddl_deadline deadline, ddl_error *err)
+{
+    return ddl_service_call(service, "answering", nothing, NULL, deadline, err);
+}
+
+bool ddl_service_is_lost(ddl_service *service, ddl_error *why)
+{
+    ddl_bell_lock(&service->bell);
+    bool lost = service->lost;
+    if (lost && why != NULL)
+        *why = service->why;
+    ddl_bell_unlock(&service->bell);
+    return lost;
+}
+
+bool ddl_service_may_use(ddl_service *service, const void *arg)
+{
+    ddl_bell_lock(&service->bell);
+    bool may_use = service->in_use == arg;
+    ddl_bell_unlock(&service->bell);
+    return may_use;
 }
 
 void ddl_service_set_lack(ddl_service *service, int os_errno)
@@ -153,31 +259,33 @@ unsigned ddl_service_other_version(const ddl_service *service)
 
 void ddl_service_set_turned_away(ddl_service *service, const char *text)
 {
-    pthread_mutex_lock(&service->lock);
+    ddl_bell_lock(&service->bell);
     snprintf(service->turned_away, sizeof service->turned_away, "%s", text);
-    pthread_mutex_unlock(&service->lock);
+    ddl_bell_unlock(&service->bell);
 }
 
 void ddl_service_turned_away(ddl_service *service, char text[DDL_SERVICE_TURNED_AWAY])
 {
-    pthread_mutex_lock(&service->lock);
+    ddl_bell_lock(&service->bell);
     memcpy(text, service->turned_away, DDL_SERVICE_TURNED_AWAY);
-    pthread_mutex_unlock(&service->lock);
+    ddl_bell_unlock(&service->bell);
 }
 
-void ddl_service_destroy(ddl_service *service)
+bool ddl_service_destroy(ddl_service *service)
 {
     if (service == NULL)
-        return;
-    pthread_mutex_lock(&service->lock);
+        return true;
+    ddl_bell_lock(&service->bell);
     service->stopping = true;
     uv_async_send(&service->wake);
-    pthread_mutex_unlock(&service->lock);
+    bool ended = wait_until(service, &service->ended, NULL, ddl_deadline_in_ms(END_MS)) && !service->lost;
+    ddl_bell_unlock(&service->bell);
+    if (!ended)
+        return false;
     pthread_join(service->thread, NULL);
     int left = uv_loop_close(&service->loop);
     DDL_ASSERT(left == 0);
-    pthread_cond_destroy(&service->returned);
-    pthread_mutex_destroy(&service->lock);
+    ddl_bell_fini(&service->bell);
     struct held *chunk = atomic_load(&service->held.next);
     while (chunk != NULL) {
         struct held *next = atomic_load(&chunk->next);
@@ -185,6 +293,7 @@ void ddl_service_destroy(ddl_service *service)
         chunk = next;
     }
     ddl_free(service);
+    return true;
 }
 
 bool ddl_service_hold(ddl_service *service, int fd)

@@ -22,8 +22,25 @@ DDL_MUST_USE ddl_status ddl_service_create(ddl_service **service, ddl_error *err
 /* Thread: service. */
 uv_loop_t *ddl_service_loop(ddl_service *service);
 
-/* Run function(arg) on the service thread and return when it has returned. Thread: any but service. */
-void ddl_service_call(ddl_service *service, void (*function)(void *arg), void *arg);
+/*
+ * Run function(arg) on the service thread and return when it has returned. what: this, for a message, as
+ * "opening a door"; a literal. The thread has until the deadline, but most of a second at least.
+ *
+ * DDL_ETIMEDOUT: it did not do it. If it has not begun by now it never will. The thread is stuck, and from
+ * now on lost: later calls fail at once, and should it wake up it closes the descriptors that are held and
+ * ends. Until then it may touch what it knew, so nothing of that is freed, ever. Thread: any but service.
+ */
+DDL_MUST_USE ddl_status ddl_service_call(ddl_service *service, const char *what, void (*function)(void *arg),
+                                         void *arg, ddl_deadline deadline, ddl_error *err);
+
+/* A call that does nothing: DDL_OK if the thread is well. */
+DDL_MUST_USE ddl_status ddl_service_check(ddl_service *service, ddl_deadline deadline, ddl_error *err);
+
+/* Whether a call has ended by DDL_ETIMEDOUT, and *why, unless that is NULL. Thread: any. */
+bool ddl_service_is_lost(ddl_service *service, ddl_error *why);
+
+/* After a call with this arg has ended so: whether it had begun. Thread: any but service. */
+bool ddl_service_may_use(ddl_service *service, const void *arg);
 
 /*
  * What keeps the doors on this loop from letting anybody in, as errno tells: descriptors or memory that this
@@ -44,9 +61,9 @@ void ddl_service_turned_away(ddl_service *service, char text[DDL_SERVICE_TURNED_
 
 /*
  * Stop the thread and release the loop. All handles must have been closed before (their close callbacks
- * are run here). NULL is fine. Thread: any but service.
+ * are run here). NULL is fine. False: the thread is lost, and the service stays. Thread: any but service.
  */
-void ddl_service_destroy(ddl_service *service);
+bool ddl_service_destroy(ddl_service *service);
 
 /*
  * Descriptors that a forked child has to close: hold tells of one, release forgets it. False: no memory.

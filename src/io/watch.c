@@ -35,6 +35,7 @@ static void on_poll(uv_poll_t *handle, int status, int events)
         seen |= DDL_READABLE;
     if (events & UV_WRITABLE)
         seen |= DDL_WRITABLE;
+    DDL_FAILPOINT_STALL("io.event");
     watch->event(watch->arg, seen);
 }
 

@@ -29,7 +29,9 @@ enum {
     PER_NEIGHBOUR = 3,       /* its memory, its bell, and a socket by which these come */
     CHECK_INTERVAL_MS = 20,  /* between looks at the store while the mesh is made */
     LAST_WORDS_MS = 1000,    /* to tell the others of a failure, and for them to hear it */
-    OVER_PAUSE_MS = 50,      /* before looking again at a place whose last run is over */
+    LAST_WORD_MS = 100,      /* the same in a hurry */
+    CLOSING_MS = 1000,
+    OVER_PAUSE_MS = 50, /* before looking again at a place whose last run is over */
     OTHER_VERSION_TEXT = 120,
     RANKS_TEXT = 120
 };
@@ -144,7 +146,7 @@ static ddl_status open_mesh(struct course *course, ddl_error *err)
     DDL_TRY(ddl_network_choose(course->network, options->store, options->master,
                                ddl_store_address(course->store), options->deadline, &place, err));
     DDL_TRY(ddl_meshing_open(options->service, &course->self, options->encryption, &place,
-                             course->network->ports, ports, &course->meshing, err));
+                             course->network->ports, options->deadline, ports, &course->meshing, err));
     ddl_network_tell(course->network, &place, ports, &course->own);
     for (int i = 0; i < place.nlisten; i++) {
         char listens[DDL_ADDRESS_FULL_TEXT];
@@ -206,7 +208,7 @@ static ddl_status publish(struct course *course, bool *over, ddl_error *err)
 
 static void forget_run(struct course *course)
 {
-    ddl_meshing_close(course->meshing);
+    (void)ddl_meshing_close(course->meshing, course->options->deadline, NULL);
     course->meshing = NULL;
     ddl_store_destroy(course->store, ddl_now_ns());
     course->store = NULL;
@@ -512,7 +514,7 @@ static ddl_status connect_all(struct course *course, ddl_error *err)
                                                course->roster->connect, err));
     DDL_TRY(need_more_descriptors(course->roster, err));
     DDL_TRY(make_room_for_streams(course, err));
-    ddl_meshing_start(course->meshing, course->roster, course->options->late_ms);
+    DDL_TRY(ddl_meshing_start(course->meshing, course->roster, course->options->late_ms, deadline, err));
     for (;;) {
         ddl_deadline slice = ddl_deadline_in_ms(CHECK_INTERVAL_MS);
         ddl_status status = ddl_meshing_wait(course->meshing, slice < deadline ? slice : deadline, err);
@@ -579,14 +581,26 @@ static void look_at_own_door(const struct course *course, ddl_error *err)
                           "it cannot let others in, who may wait at its door; see its ulimit -n");
 }
 
+/* Others may have waited for the own service thread. */
+static bool has_lost_service(const struct course *course, ddl_error *err)
+{
+    ddl_service *service = course->options->service;
+    if (err->code == DDL_ETIMEDOUT)
+        (void)!ddl_service_check(service, course->options->deadline, NULL);
+    return ddl_service_is_lost(service, err);
+}
+
 /* What this rank lacks others cannot know by themselves, and they are told. */
 static ddl_status own_up(const struct course *course, ddl_error *err)
 {
+    const char *knob = "";
     look_at_own_door(course, err);
-    if ((err->code == DDL_ERESOURCE || err->code == DDL_ENOMEM) && err->culprit < 0) {
+    if (has_lost_service(course, err))
+        knob = " (DDL_START_TIMEOUT)";
+    if ((err->code == DDL_ERESOURCE || err->code == DDL_ENOMEM || knob[0] != '\0') && err->culprit < 0) {
         ddl_error own = *err;
-        (void)ddl_error_set(err, own.code, "rank %d on %s[%d]: %.400s", course->own.rank, course->own.host,
-                            (int)course->own.pid, own.text);
+        (void)ddl_error_set(err, own.code, "rank %d on %s[%d]: %.380s%s", course->own.rank, course->own.host,
+                            (int)course->own.pid, own.text, knob);
         err->os_errno = own.os_errno;
         (void)ddl_error_blame(err, course->own.rank);
     }
@@ -598,7 +612,7 @@ static ddl_status run_course(struct course *course, ddl_error *err)
     DDL_TRY(meet(course, err));
     DDL_TRY(connect_all(course, err));
     if (ddl_roster_is_sparse(course->roster))
-        DDL_TRY(ddl_meshing_serve(course->meshing, err));
+        DDL_TRY(ddl_meshing_serve(course->meshing, course->options->deadline, err));
     return settle(course, err);
 }
 
@@ -634,6 +648,14 @@ static void warn_if_open(const struct course *course)
         open ? course->own.address : course->options->store);
 }
 
+/* Finding out that the service thread is stuck has taken most of the time there is after the deadline; and
+ * rank 0's serves the store. */
+static ddl_deadline last_words(const struct course *course)
+{
+    return ddl_deadline_in_ms(ddl_service_is_lost(course->options->service, NULL) ? LAST_WORD_MS
+                                                                                  : LAST_WORDS_MS);
+}
+
 static ddl_status join(struct course *course, ddl_error *err)
 {
     ddl_service_set_lack(course->options->service, 0); /* which may have served another start */
@@ -651,7 +673,7 @@ static ddl_status join(struct course *course, ddl_error *err)
     status = run_course(course, err);
     if (status != DDL_OK) {
         (void)own_up(course, err);
-        ddl_store_fail(course->store, err, ddl_deadline_in_ms(LAST_WORDS_MS), err);
+        ddl_store_fail(course->store, err, last_words(course), err);
         status = err->code;
     }
     return status;
@@ -669,6 +691,14 @@ static ddl_status roster_of_one(struct course *course, ddl_error *err)
     return DDL_OK;
 }
 
+static void close_streams(ddl_bootstrap *bootstrap)
+{
+    for (int i = 0; i < bootstrap->nranks * bootstrap->nstreams; i++)
+        ddl_wire_close(&bootstrap->streams[i]);
+    ddl_free(bootstrap->streams);
+    bootstrap->streams = NULL;
+}
+
 static void take_streams(struct course *course, ddl_bootstrap *bootstrap)
 {
     const ddl_roster *roster = course->roster;
@@ -680,6 +710,30 @@ static void take_streams(struct course *course, ddl_bootstrap *bootstrap)
         if (ddl_roster_connects(roster, rank))
             ddl_meshing_take_streams(course->meshing, rank,
                                      bootstrap->streams + (size_t)rank * (size_t)bootstrap->nstreams);
+}
+
+/* The meshing has done its work, but where pairs connect late. */
+static ddl_status hand_over(struct course *course, ddl_bootstrap *bootstrap, ddl_wire wires[], ddl_error *err)
+{
+    ddl_status status = DDL_OK;
+    wires[0] = ddl_no_wire;
+    if (course->meshing != NULL)
+        ddl_meshing_take(course->meshing, wires);
+    take_streams(course, bootstrap);
+    if (ddl_roster_is_sparse(course->roster))
+        bootstrap->meshing = course->meshing;
+    else
+        status = ddl_meshing_close(course->meshing, course->options->deadline, err);
+    if (status == DDL_OK) {
+        bootstrap->store = course->store;
+        course->meshing = NULL;
+        return DDL_OK;
+    }
+    (void)own_up(course, err);
+    for (int rank = 0; rank < bootstrap->nranks; rank++)
+        ddl_wire_close(&wires[rank]);
+    close_streams(bootstrap);
+    return status;
 }
 
 ddl_status ddl_bootstrap_join(const ddl_bootstrap_options *options, ddl_bootstrap **out, ddl_roster **roster,
@@ -702,27 +756,18 @@ ddl_status ddl_bootstrap_join(const ddl_bootstrap_options *options, ddl_bootstra
         status = DDL_FAIL(err, DDL_ENOMEM, "no memory to start %d ranks", options->nranks);
     else
         status = options->nranks == 1 ? roster_of_one(&course, err) : join(&course, err);
+    if (status == DDL_OK)
+        status = hand_over(&course, bootstrap, wires, err);
     if (status == DDL_OK) {
-        if (course.meshing != NULL)
-            ddl_meshing_take(course.meshing, wires);
-        else
-            wires[0] = ddl_no_wire;
-        take_streams(&course, bootstrap);
-        bootstrap->store = course.store;
-        if (ddl_roster_is_sparse(course.roster)) {
-            bootstrap->meshing = course.meshing;
-            course.meshing = NULL;
-        }
         *out = bootstrap;
         *roster = course.roster;
     } else {
         ddl_store_destroy(course.store, ddl_deadline_in_ms(LAST_WORDS_MS));
-        ddl_meshing_close(course.meshing); /* which looks at the roster */
-        course.meshing = NULL;
-        ddl_roster_destroy(course.roster);
+        /* Which looks at the roster. */
+        if (ddl_meshing_close(course.meshing, ddl_deadline_in_ms(CLOSING_MS), NULL) == DDL_OK)
+            ddl_roster_destroy(course.roster);
         ddl_free(bootstrap);
     }
-    ddl_meshing_close(course.meshing);
     ddl_free(course.streams);
     ddl_free(course.present);
     return status;
@@ -760,24 +805,17 @@ void ddl_bootstrap_shut_door(ddl_bootstrap *bootstrap)
     bootstrap->meshing = NULL;
 }
 
-void ddl_bootstrap_close_door(ddl_bootstrap *bootstrap)
-{
-    if (bootstrap == NULL)
-        return;
-    ddl_meshing_close(bootstrap->closing != NULL ? bootstrap->closing : bootstrap->meshing);
-    bootstrap->closing = bootstrap->meshing = NULL;
-}
-
 void ddl_bootstrap_leave(ddl_bootstrap *bootstrap)
 {
     if (bootstrap == NULL)
         return;
-    ddl_bootstrap_close_door(bootstrap);
+    ddl_status status =
+        ddl_meshing_close(bootstrap->closing != NULL ? bootstrap->closing : bootstrap->meshing,
+                          ddl_deadline_in_ms(CLOSING_MS), NULL);
     ddl_store_destroy(bootstrap->store, ddl_deadline_in_ms(LAST_WORDS_MS));
-    for (int i = 0; i < bootstrap->nranks * bootstrap->nstreams; i++)
-        ddl_wire_close(&bootstrap->streams[i]);
-    ddl_free(bootstrap->streams);
-    ddl_free(bootstrap);
+    close_streams(bootstrap);
+    if (status == DDL_OK) /* else hear may be called, and look for who has come */
+        ddl_free(bootstrap);
 }
 
 void ddl_bootstrap_close_in_child(ddl_bootstrap *bootstrap)

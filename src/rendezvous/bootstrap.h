@@ -80,10 +80,8 @@ bool ddl_bootstrap_next(ddl_bootstrap *bootstrap, ddl_meshing_outcome *outcome);
 /* Holder of the engine, under whose baton reach and next are called: they find nothing any more. */
 void ddl_bootstrap_shut_door(ddl_bootstrap *bootstrap);
 
-/* From now on nobody connects any more, and hear is not called. NULL is fine. */
-void ddl_bootstrap_close_door(ddl_bootstrap *bootstrap);
-
-/* Close listeners and server, remove this run's keys. Call before destroying the service. NULL is fine. */
+/* Close listeners and server, remove this run's keys; hear is not called any more, unless the service thread
+ * is lost. Call before destroying the service. NULL is fine. */
 void ddl_bootstrap_leave(ddl_bootstrap *bootstrap);
 
 /* In a forked child: close descriptors without a word on the wire. */

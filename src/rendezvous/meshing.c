@@ -69,7 +69,15 @@ struct ddl_meshing {
     int *nwires;                  /* service thread: how many there were, of both kinds */
     char (*hosts)[DDL_HOST_TEXT]; /* of those who called before the roster was here: as they said */
     bool *met;                    /* service thread: is, or was, connected, or has failed */
-    ddl_bell bell;                /* guards what follows; rings when status or missing settle */
+    struct {                      /* calls to the service thread: what they are about, and their outcome */
+        ddl_network_place place;
+        ddl_port_range ports;
+        uint16_t found[DDL_NETWORK_LISTEN_MAX];
+        const ddl_roster *roster;
+        ddl_status status;
+        ddl_error error;
+    } asked;
+    ddl_bell bell; /* guards what follows; rings when status or missing settle */
     int missing;
     ddl_status status;
     ddl_error error;
@@ -704,31 +712,30 @@ static const ddl_listener_events door = { judge, NULL, entered };
 
 /* ---- the owner's side ---- */
 
-struct open_call {
-    ddl_meshing *meshing;
-    const ddl_network_place *place;
-    ddl_port_range ports;
-    uint16_t *found;
-    ddl_status status;
-    ddl_error *err;
-};
+/* What a call to the service thread came to. */
+static ddl_status outcome_of(const ddl_meshing *meshing, ddl_error *err)
+{
+    if (meshing->asked.status != DDL_OK && err != NULL)
+        *err = meshing->asked.error;
+    return meshing->asked.status;
+}
 
 static void open_on_service(void *arg)
 {
-    struct open_call *call = arg;
-    ddl_meshing *meshing = call->meshing;
+    ddl_meshing *meshing = arg;
+    const ddl_network_place *place = &meshing->asked.place;
     const ddl_listener_options options = { .service = meshing->service,
-                                           .ports = call->ports,
+                                           .ports = meshing->asked.ports,
                                            .self = meshing->self,
                                            .encryption = meshing->encryption,
                                            .events = &door,
                                            .arg = meshing };
-    for (int i = 0; i < call->place->nlisten && call->status == DDL_OK; i++) {
+    for (int i = 0; i < place->nlisten && meshing->asked.status == DDL_OK; i++) {
         ddl_address bound;
-        call->status =
-            ddl_listener_open(&options, &call->place->listen[i], &bound, &meshing->listeners[i], call->err);
-        if (call->status == DDL_OK)
-            call->found[i] = ddl_address_port(&bound);
+        meshing->asked.status = ddl_listener_open(&options, &place->listen[i], &bound, &meshing->listeners[i],
+                                                  &meshing->asked.error);
+        if (meshing->asked.status == DDL_OK)
+            meshing->asked.found[i] = ddl_address_port(&bound);
     }
 }
 
@@ -739,10 +746,26 @@ static bool has_memory(const ddl_meshing *meshing)
            meshing->was_wanted != NULL && meshing->settled != NULL;
 }
 
+/* The service thread knows nothing of it, or no more. */
+static void free_meshing(ddl_meshing *meshing)
+{
+    ddl_bell_fini(&meshing->bell);
+    ddl_free(meshing->calls);
+    ddl_free(meshing->wires);
+    ddl_free(meshing->streams);
+    ddl_free(meshing->nwires);
+    ddl_free(meshing->hosts);
+    ddl_free(meshing->met);
+    ddl_free(meshing->wanted);
+    ddl_free(meshing->was_wanted);
+    ddl_free(meshing->settled);
+    ddl_free(meshing);
+}
+
 ddl_status ddl_meshing_open(ddl_service *service, const ddl_hello_party *self,
                             const ddl_encryption *encryption, const ddl_network_place *place,
-                            ddl_port_range ports, uint16_t found[DDL_NETWORK_LISTEN_MAX], ddl_meshing **out,
-                            ddl_error *err)
+                            ddl_port_range ports, ddl_deadline deadline,
+                            uint16_t found[DDL_NETWORK_LISTEN_MAX], ddl_meshing **out, ddl_error *err)
 {
     const int nranks = self->nranks;
     ddl_meshing *meshing = ddl_alloc(sizeof *meshing);
@@ -762,28 +785,29 @@ ddl_status ddl_meshing_open(ddl_service *service, const ddl_hello_party *self,
     meshing->wanted = ddl_alloc_array((size_t)nranks, sizeof *meshing->wanted);
     meshing->was_wanted = ddl_alloc_array((size_t)nranks, sizeof *meshing->was_wanted);
     meshing->settled = ddl_alloc_array((size_t)nranks, sizeof *meshing->settled);
-    struct open_call call = {
-        .meshing = meshing, .place = place, .ports = ports, .found = found, .err = err
-    };
     if (!has_memory(meshing)) {
-        ddl_meshing_close(meshing);
+        free_meshing(meshing);
         return DDL_FAIL(err, DDL_ENOMEM, "no memory to connect %d ranks", nranks);
     }
     for (int rank = 0; rank < nranks; rank++)
         meshing->wires[rank] = ddl_no_wire;
-    ddl_service_call(service, open_on_service, &call);
-    if (call.status != DDL_OK) {
-        ddl_meshing_close(meshing);
-        return call.status;
+    meshing->asked.place = *place;
+    meshing->asked.ports = ports;
+    ddl_status status =
+        ddl_service_call(service, "listening for other ranks", open_on_service, meshing, deadline, err);
+    if (status != DDL_OK) {
+        if (!ddl_service_may_use(service, meshing))
+            free_meshing(meshing);
+        return status;
     }
+    if ((status = outcome_of(meshing, err)) != DDL_OK) {
+        (void)ddl_meshing_close(meshing, deadline, NULL);
+        return status;
+    }
+    memcpy(found, meshing->asked.found, sizeof meshing->asked.found);
     *out = meshing;
     return DDL_OK;
 }
-
-struct start_call {
-    ddl_meshing *meshing;
-    const ddl_roster *roster;
-};
 
 /* Who called before the roster was here may not be on the host that it says. */
 static void check_early_hosts(ddl_meshing *meshing)
@@ -818,9 +842,8 @@ static bool make_streams(ddl_meshing *meshing)
 
 static void start_on_service(void *arg)
 {
-    const struct start_call *start = arg;
-    ddl_meshing *meshing = start->meshing;
-    meshing->roster = start->roster;
+    ddl_meshing *meshing = arg;
+    meshing->roster = meshing->asked.roster;
     check_early_hosts(meshing);
     if (!make_streams(meshing))
         return;
@@ -843,12 +866,14 @@ static void start_on_service(void *arg)
             start_call(meshing, rank);
 }
 
-void ddl_meshing_start(ddl_meshing *meshing, const ddl_roster *roster, int64_t limit_ms)
+ddl_status ddl_meshing_start(ddl_meshing *meshing, const ddl_roster *roster, int64_t limit_ms,
+                             ddl_deadline deadline, ddl_error *err)
 {
     meshing->limit_ms = limit_ms;
-    struct start_call start = { meshing, roster };
+    meshing->asked.roster = roster;
     DDL_ASSERT(roster->nranks == meshing->self.nranks);
-    ddl_service_call(meshing->service, start_on_service, &start);
+    return ddl_service_call(meshing->service, "calling other ranks", start_on_service, meshing, deadline,
+                            err);
 }
 
 ddl_status ddl_meshing_wait(ddl_meshing *meshing, ddl_deadline deadline, ddl_error *err)
@@ -920,24 +945,18 @@ static void on_poke(void *arg)
     }
 }
 
-struct serve_call {
-    ddl_meshing *meshing;
-    ddl_status status;
-    ddl_error *err;
-};
-
 static void serve_on_service(void *arg)
 {
-    struct serve_call *call = arg;
-    call->status =
-        ddl_poke_open(call->meshing->service, on_poke, call->meshing, &call->meshing->poke, call->err);
+    ddl_meshing *meshing = arg;
+    meshing->asked.status =
+        ddl_poke_open(meshing->service, on_poke, meshing, &meshing->poke, &meshing->asked.error);
 }
 
-ddl_status ddl_meshing_serve(ddl_meshing *meshing, ddl_error *err)
+ddl_status ddl_meshing_serve(ddl_meshing *meshing, ddl_deadline deadline, ddl_error *err)
 {
-    struct serve_call call = { meshing, DDL_OK, err };
-    ddl_service_call(meshing->service, serve_on_service, &call);
-    return call.status;
+    DDL_TRY(ddl_service_call(meshing->service, "getting ready for late connections", serve_on_service,
+                             meshing, deadline, err));
+    return outcome_of(meshing, err);
 }
 
 void ddl_meshing_listen(ddl_meshing *meshing, void (*hear)(void *arg), void *arg)
@@ -1007,21 +1026,12 @@ static void close_on_service(void *arg)
         drop_wires(meshing, rank);
 }
 
-void ddl_meshing_close(ddl_meshing *meshing)
+ddl_status ddl_meshing_close(ddl_meshing *meshing, ddl_deadline deadline, ddl_error *err)
 {
     if (meshing == NULL)
-        return;
-    if (has_memory(meshing))
-        ddl_service_call(meshing->service, close_on_service, meshing);
-    ddl_bell_fini(&meshing->bell);
-    ddl_free(meshing->calls);
-    ddl_free(meshing->wires);
-    ddl_free(meshing->streams);
-    ddl_free(meshing->nwires);
-    ddl_free(meshing->hosts);
-    ddl_free(meshing->met);
-    ddl_free(meshing->wanted);
-    ddl_free(meshing->was_wanted);
-    ddl_free(meshing->settled);
-    ddl_free(meshing);
+        return DDL_OK;
+    DDL_TRY(ddl_service_call(meshing->service, "closing its door to other ranks", close_on_service, meshing,
+                             deadline, err));
+    free_meshing(meshing);
+    return DDL_OK;
 }

@@ -3,7 +3,8 @@
  *
  * All of it happens on the service loop. What it knows of the others is the roster. It says which pairs are
  * connected at the start, and the owner waits for these. The other pairs connect late: when either end asks
- * for it. Thread: any but service, where nothing else is said.
+ * for it. Whatever has a deadline may end by DDL_ETIMEDOUT, as service.h has it. Thread: any but service,
+ * where nothing else is said.
  */
 #ifndef DDL_RENDEZVOUS_MESHING_H
 #define DDL_RENDEZVOUS_MESHING_H
@@ -22,12 +23,14 @@ typedef struct ddl_meshing ddl_meshing;
  * which. encryption: NULL below level tls. */
 DDL_MUST_USE ddl_status ddl_meshing_open(ddl_service *service, const ddl_hello_party *self,
                                          const ddl_encryption *encryption, const ddl_network_place *place,
-                                         ddl_port_range ports, uint16_t found[DDL_NETWORK_LISTEN_MAX],
-                                         ddl_meshing **meshing, ddl_error *err);
+                                         ddl_port_range ports, ddl_deadline deadline,
+                                         uint16_t found[DDL_NETWORK_LISTEN_MAX], ddl_meshing **meshing,
+                                         ddl_error *err);
 
 /* Begin to call the lower ranks of those to be connected at the start. The roster must outlive the meshing.
  * limit_ms: after so long at most a rank that is connected late cannot be had. */
-void ddl_meshing_start(ddl_meshing *meshing, const ddl_roster *roster, int64_t limit_ms);
+DDL_MUST_USE ddl_status ddl_meshing_start(ddl_meshing *meshing, const ddl_roster *roster, int64_t limit_ms,
+                                          ddl_deadline deadline, ddl_error *err);
 
 /*
  * Wait until all of them are connected. DDL_ETIMEDOUT: not by the deadline; call again.
@@ -45,7 +48,7 @@ void ddl_meshing_take(ddl_meshing *meshing, ddl_wire wires[]);
 void ddl_meshing_take_streams(ddl_meshing *meshing, int rank, ddl_wire streams[]);
 
 /* From now on ranks can be connected late. */
-DDL_MUST_USE ddl_status ddl_meshing_serve(ddl_meshing *meshing, ddl_error *err);
+DDL_MUST_USE ddl_status ddl_meshing_serve(ddl_meshing *meshing, ddl_deadline deadline, ddl_error *err);
 
 /* Call hear on the service thread when there is an outcome; it may already be there. It must not wait for a
  * call into the meshing. */
@@ -69,7 +72,8 @@ bool ddl_meshing_next(ddl_meshing *meshing, ddl_meshing_outcome *outcome);
 /* In a forked child. */
 void ddl_meshing_close_in_child(ddl_meshing *meshing);
 
-/* Close the listener and every connection that was not taken. NULL is fine. */
-void ddl_meshing_close(ddl_meshing *meshing);
+/* Close the listener and every connection that was not taken. NULL is fine. DDL_ETIMEDOUT: the service thread
+ * is lost, and the meshing stays, with its roster. */
+ddl_status ddl_meshing_close(ddl_meshing *meshing, ddl_deadline deadline, ddl_error *err);
 
 #endif

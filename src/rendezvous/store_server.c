@@ -74,6 +74,11 @@ struct ddl_store_server {
     const char *awaited;    /* kind of the keys that rank 0 waits for, or NULL */
     int awaited_count;      /* so many keys of it are missing */
     bool is_awaited_here;   /* they have come, or the run has failed */
+    struct {                /* a door that is to be opened, and what came of it */
+        ddl_address address, bound;
+        ddl_status status;
+        ddl_error error;
+    } opening;
 };
 
 /* ---- keys ---- */
@@ -587,82 +592,118 @@ static const ddl_listener_events door = { judge, refused, entered };
 
 /* ---- rank 0's own questions ---- */
 
-struct look_call {
+/* Kept if the service thread does not come back from it. */
+struct look {
     ddl_store_server *server;
-    const ddl_store *store;
-    const ddl_store_many *many;
+    const char *kind;
     bool waits;
     int missing;
     ddl_status status;
-    ddl_error *err;
+    ddl_error error;
+    int count;
+    struct looked {
+        bool wanted, found;
+        ddl_bytes value;
+    } keys[];
 };
 
 static void look_on_service(void *arg)
 {
-    struct look_call *call = arg;
-    ddl_store_server *server = call->server;
-    call->missing = 0;
+    struct look *look = arg;
+    ddl_store_server *server = look->server;
+    const ddl_store_many many = { .kind = look->kind, .count = look->count };
+    look->missing = 0;
     if (server->failed) {
-        *call->err = server->failure;
-        call->status = server->failure.code;
+        look->error = server->failure;
+        look->status = server->failure.code;
     }
-    for (int rank = 0; rank < call->many->count && call->status == DDL_OK; rank++) {
+    for (int rank = 0; rank < look->count && look->status == DDL_OK; rank++) {
+        struct looked *looked = &look->keys[rank];
         char key[DDL_STORE_NAME_BYTES];
-        if (call->many->present[rank])
+        if (!looked->wanted)
             continue;
-        ddl_store_name(call->many, rank, key);
+        ddl_store_name(&many, rank, key);
         const struct entry *entry = find(server, (ddl_view){ key, strlen(key) });
-        if (entry != NULL && entry->is_set)
-            call->status =
-                ddl_store_found(call->store, call->many, rank, ddl_bytes_view(&entry->value), call->err);
-        else
-            call->missing++;
+        looked->found = entry != NULL && entry->is_set;
+        if (!looked->found)
+            look->missing++;
+        else if (!ddl_bytes_append(&looked->value, entry->value.data, entry->value.bytes))
+            look->status =
+                DDL_FAIL(&look->error, DDL_ENOMEM, "no memory for a value of %zu bytes", entry->value.bytes);
     }
-    server->awaited = call->waits && call->missing > 0 ? call->many->kind : NULL;
-    server->awaited_count = call->missing;
+    server->awaited = look->waits && look->missing > 0 ? look->kind : NULL;
+    server->awaited_count = look->missing;
     server->is_awaited_here = false;
 }
 
-/* Keys of more ranks than there are can end the waiting early: then it begins anew. */
-ddl_status ddl_store_server_get_many(ddl_store_server *server, ddl_store *store, const ddl_store_many *many,
-                                     ddl_deadline deadline, ddl_error *err)
+static ddl_status take_found(struct look *look, const ddl_store *store, const ddl_store_many *many,
+                             ddl_error *err)
 {
-    ddl_error failure;
-    struct look_call call = { .server = server, .store = store, .many = many, .err = &failure };
-    call.waits = !ddl_deadline_passed(deadline);
+    for (int rank = 0; rank < look->count; rank++) {
+        struct looked *looked = &look->keys[rank];
+        if (!looked->wanted || !looked->found)
+            continue;
+        DDL_TRY(ddl_store_found(store, many, rank, ddl_bytes_view(&looked->value), err));
+        ddl_bytes_fini(&looked->value);
+        looked->wanted = false;
+    }
+    return DDL_OK;
+}
+
+/* Once, by the service thread, and what it found taken over. */
+static ddl_status look_once(struct look *look, const ddl_store *store, const ddl_store_many *many,
+                            ddl_deadline deadline, ddl_error *err)
+{
+    DDL_TRY(ddl_service_call(look->server->service, "looking for what the ranks have set", look_on_service,
+                             look, deadline, err));
+    if (look->status != DDL_OK && err != NULL)
+        *err = look->error;
+    return look->status != DDL_OK ? look->status : take_found(look, store, many, err);
+}
+
+/* Keys of more ranks than there are can end the waiting early: then it begins anew. */
+static ddl_status look_until(struct look *look, const ddl_store *store, const ddl_store_many *many,
+                             ddl_deadline deadline, ddl_error *err)
+{
+    ddl_store_server *server = look->server;
+    look->waits = !ddl_deadline_passed(deadline);
     for (;;) {
-        ddl_service_call(server->service, look_on_service, &call);
-        if (call.status != DDL_OK) {
-            if (err != NULL)
-                *err = failure;
-            return call.status;
-        }
-        if (call.missing == 0)
+        DDL_TRY(look_once(look, store, many, deadline, err));
+        if (look->missing == 0)
             return DDL_OK;
-        if (!call.waits)
+        if (!look->waits)
             return DDL_FAIL(err, DDL_ETIMEDOUT, "%d keys of the kind %s were not set in the store",
-                            call.missing, many->kind);
+                            look->missing, many->kind);
         ddl_bell_lock(&server->bell);
-        while (!server->is_awaited_here && call.waits)
-            call.waits = ddl_bell_wait(&server->bell, deadline);
+        while (!server->is_awaited_here && look->waits)
+            look->waits = ddl_bell_wait(&server->bell, deadline);
         ddl_bell_unlock(&server->bell);
     }
 }
 
-/* ---- opening and closing ---- */
+ddl_status ddl_store_server_get_many(ddl_store_server *server, const ddl_store *store,
+                                     const ddl_store_many *many, ddl_deadline deadline, ddl_error *err)
+{
+    struct look *look = ddl_alloc(sizeof *look + (size_t)many->count * sizeof look->keys[0]);
+    if (look == NULL)
+        return DDL_FAIL(err, DDL_ENOMEM, "no memory for the keys of %d ranks", many->count);
+    *look = (struct look){ .server = server, .kind = many->kind, .count = many->count };
+    for (int rank = 0; rank < look->count; rank++)
+        look->keys[rank].wanted = !many->present[rank];
+    ddl_status status = look_until(look, store, many, deadline, err);
+    if (ddl_service_may_use(server->service, look))
+        return status;
+    for (int rank = 0; rank < look->count; rank++)
+        ddl_bytes_fini(&look->keys[rank].value);
+    ddl_free(look);
+    return status;
+}
 
-struct open_call {
-    ddl_store_server *server;
-    const ddl_address *address;
-    ddl_address *bound;
-    ddl_status status;
-    ddl_error *err;
-};
+/* ---- opening and closing ---- */
 
 static void open_on_service(void *arg)
 {
-    struct open_call *call = arg;
-    ddl_store_server *server = call->server;
+    ddl_store_server *server = arg;
     const ddl_listener_options options = {
         .service = server->service,
         .self = server->self,
@@ -670,9 +711,23 @@ static void open_on_service(void *arg)
         .events = &door,
         .arg = server,
     };
-    call->status = ddl_listener_open(&options, call->address, call->bound,
-                                     &server->listeners[server->listener_count], call->err);
-    server->listener_count += call->status == DDL_OK;
+    server->opening.status =
+        ddl_listener_open(&options, &server->opening.address, &server->opening.bound,
+                          &server->listeners[server->listener_count], &server->opening.error);
+    server->listener_count += server->opening.status == DDL_OK;
+}
+
+static ddl_status open_door(ddl_store_server *server, const ddl_address *address, ddl_address *bound,
+                            ddl_deadline deadline, ddl_error *err)
+{
+    server->opening.address = *address;
+    DDL_TRY(ddl_service_call(server->service, "opening the store's door", open_on_service, server, deadline,
+                             err));
+    if (server->opening.status == DDL_OK)
+        *bound = server->opening.bound;
+    else if (err != NULL)
+        *err = server->opening.error;
+    return server->opening.status;
 }
 
 static void free_server(ddl_store_server *server)
@@ -692,7 +747,8 @@ static void free_server(ddl_store_server *server)
 
 ddl_status ddl_store_server_open(ddl_service *service, const ddl_hello_party *self,
                                  const ddl_encryption *encryption, const ddl_address *address,
-                                 ddl_address *bound, ddl_store_server **out, ddl_error *err)
+                                 ddl_deadline deadline, ddl_address *bound, ddl_store_server **out,
+                                 ddl_error *err)
 {
     ddl_store_server *server = ddl_alloc(sizeof *server);
     if (server == NULL)
@@ -705,26 +761,24 @@ ddl_status ddl_store_server_open(ddl_service *service, const ddl_hello_party *se
     ddl_bell_init(&server->bell);
     server->bucket_count = (size_t)self->nranks * 4 + 61;
     server->buckets = ddl_alloc_array(server->bucket_count, sizeof(struct entry *));
-    struct open_call call = { .server = server, .address = address, .bound = bound, .err = err };
-    if (server->buckets == NULL)
-        call.status = DDL_FAIL(err, DDL_ENOMEM, "no memory for the store's server");
-    else
-        ddl_service_call(service, open_on_service, &call);
-    if (call.status != DDL_OK) {
-        free_server(server);
-        return call.status;
+    ddl_status status = server->buckets != NULL
+                            ? open_door(server, address, bound, deadline, err)
+                            : DDL_FAIL(err, DDL_ENOMEM, "no memory for the store's server");
+    if (status != DDL_OK) {
+        if (!ddl_service_may_use(service, server))
+            free_server(server);
+        return status;
     }
     *out = server;
     return DDL_OK;
 }
 
-ddl_status ddl_store_server_open_also(ddl_store_server *server, const ddl_address *address, ddl_error *err)
+ddl_status ddl_store_server_open_also(ddl_store_server *server, const ddl_address *address,
+                                      ddl_deadline deadline, ddl_error *err)
 {
     ddl_address bound;
-    struct open_call call = { .server = server, .address = address, .bound = &bound, .err = err };
     DDL_ASSERT(server->listener_count < DDL_STORE_SERVER_DOORS);
-    ddl_service_call(server->service, open_on_service, &call);
-    return call.status;
+    return open_door(server, address, &bound, deadline, err);
 }
 
 static void stop_listening(void *arg)
@@ -747,11 +801,14 @@ void ddl_store_server_close(ddl_store_server *server, ddl_deadline deadline)
 {
     if (server == NULL)
         return;
-    ddl_service_call(server->service, stop_listening, server);
+    if (ddl_service_call(server->service, "closing the store's door", stop_listening, server, deadline,
+                         NULL) != DDL_OK)
+        return; /* the thread may still touch it, whenever it wakes up */
     ddl_bell_lock(&server->bell);
     while (!server->all_know && ddl_bell_wait(&server->bell, deadline))
         continue;
     ddl_bell_unlock(&server->bell);
-    ddl_service_call(server->service, close_on_service, server);
-    free_server(server);
+    if (ddl_service_call(server->service, "closing the store's connections", close_on_service, server,
+                         deadline, NULL) == DDL_OK)
+        free_server(server);
 }

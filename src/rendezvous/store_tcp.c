@@ -329,7 +329,7 @@ static void tell_of_run(const ddl_hello_party *self, const ddl_address *bound)
 
 /* Whoever comes by another address of the same name, in the other family perhaps, is served there too. */
 static ddl_status serve_also(struct store_tcp *tcp, const ddl_address *bound, const ddl_address addresses[],
-                             int count, ddl_error *err)
+                             int count, ddl_deadline deadline, ddl_error *err)
 {
     char text[DDL_ADDRESS_FULL_TEXT];
     int doors = ddl_address_is_loopback(bound) ? DDL_STORE_SERVER_DOORS : 1;
@@ -337,7 +337,7 @@ static ddl_status serve_also(struct store_tcp *tcp, const ddl_address *bound, co
         ddl_error why;
         if (ddl_address_same_host(bound, &addresses[i]))
             continue;
-        ddl_status status = ddl_store_server_open_also(tcp->server, &addresses[i], &why);
+        ddl_status status = ddl_store_server_open_also(tcp->server, &addresses[i], deadline, &why);
         doors += status == DDL_OK;
         if (status == DDL_OK || status == DDL_ENETWORK) {
             ddl_address_text(&addresses[i], text);
@@ -353,8 +353,8 @@ static ddl_status serve_also(struct store_tcp *tcp, const ddl_address *bound, co
 }
 
 static ddl_status serve(struct store_tcp *tcp, const ddl_store_options *options,
-                        const ddl_address addresses[], int count, const char *host, ddl_address *bound,
-                        ddl_error *err)
+                        const ddl_address addresses[], int count, const char *host, ddl_deadline deadline,
+                        ddl_address *bound, ddl_error *err)
 {
     const ddl_address *failed = &addresses[0];
     ddl_hello_party self = *options->self;
@@ -362,18 +362,18 @@ static ddl_status serve(struct store_tcp *tcp, const ddl_store_options *options,
     DDL_TRY(ddl_host_random(self.run_id, sizeof self.run_id, err));
     for (int i = 0; i < count; i++) {
         ddl_error last = { .code = DDL_OK };
-        if (ddl_store_server_open(options->service, &self, options->encryption, &addresses[i], bound,
-                                  &tcp->server, &last) == DDL_OK) {
+        if (ddl_store_server_open(options->service, &self, options->encryption, &addresses[i], deadline,
+                                  bound, &tcp->server, &last) == DDL_OK) {
             warn_of_address(host, bound);
             tell_of_run(&self, bound);
-            return serve_also(tcp, bound, &addresses[i + 1], count - i - 1, err);
+            return serve_also(tcp, bound, &addresses[i + 1], count - i - 1, deadline, err);
         }
         /* Of several addresses the one that is ours tells most. */
         if (i == 0 || last.os_errno != EADDRNOTAVAIL) {
             why = last;
             failed = &addresses[i];
         }
-        if (last.os_errno == EADDRINUSE)
+        if (last.os_errno == EADDRINUSE || last.code == DDL_ETIMEDOUT)
             break;
     }
     return explain_listen(&self, host, failed, &why, err);
@@ -409,7 +409,7 @@ static ddl_status tcp_open(const ddl_store_options *options, const char *rest, d
     tcp->wire = ddl_no_wire;
     tcp->inbox.value_limit = DDL_STORE_ROSTER_LIMIT + DDL_STORE_SEAL_ROOM;
     if (options->self->rank == 0) {
-        if ((status = serve(tcp, options, addresses, count, host, &bound, err)) != DDL_OK)
+        if ((status = serve(tcp, options, addresses, count, host, deadline, &bound, err)) != DDL_OK)
             goto fail;
         if ((status = enter(tcp, options, host, &bound, 1, rest, deadline, err)) != DDL_OK)
             goto fail;

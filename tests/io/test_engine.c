@@ -125,7 +125,7 @@ static void close_bench(bench *b)
     uv_close((uv_handle_t *)&b->poll, NULL);
     ddl_engine_progress(b->engine);
     ddl_engine_leave(b->engine);
-    ddl_engine_destroy(b->engine);
+    assert_true(ddl_engine_destroy(b->engine, ddl_deadline_in_ms(5000)));
     close(b->pipe[0]);
     close(b->pipe[1]);
     free(b->flags);

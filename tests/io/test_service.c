@@ -31,6 +31,12 @@ static ddl_service *create(void)
     return service;
 }
 
+static void call(ddl_service *service, void (*function)(void *arg), void *arg)
+{
+    if (ddl_service_call(service, "a test", function, arg, ddl_deadline_in_ms(60000), NULL) != DDL_OK)
+        abort(); /* on any thread */
+}
+
 struct visit {
     pthread_t thread;
     bool blocked;
@@ -53,7 +59,7 @@ static void calls_run_on_the_service_thread_with_signals_blocked(void **state)
     struct visit seen = { .count = 0 };
     (void)state;
     for (int i = 0; i < 100; i++)
-        ddl_service_call(service, visit, &seen);
+        call(service, visit, &seen);
     assert_int_equal(seen.count, 100);
     assert_false(pthread_equal(seen.thread, pthread_self()));
     assert_true(seen.blocked);
@@ -65,7 +71,7 @@ static void *call_often(void *arg)
 {
     void **pair = arg;
     for (int i = 0; i < 200; i++)
-        ddl_service_call(pair[0], visit, pair[1]);
+        call(pair[0], visit, pair[1]);
     return NULL;
 }
 
@@ -82,6 +88,32 @@ static void many_threads_may_call_at_once(void **state)
         pthread_join(threads[i], NULL);
     assert_int_equal(seen.count, 1600);
     ddl_service_destroy(service);
+}
+
+/* ---- a thread that is stuck ---- */
+
+struct stall {
+    ddl_service *service;
+    int go[2]; /* it is stuck until it reads a byte here */
+    ddl_status status;
+    ddl_error error;
+    int64_t took_ns;
+};
+
+static void be_stuck(void *arg)
+{
+    struct stall *stall = arg;
+    char byte;
+    (void)!read(stall->go[0], &byte, 1);
+}
+
+static void *call_what_is_stuck(void *arg)
+{
+    struct stall *stall = arg;
+    const int64_t start_ns = ddl_now_ns();
+    stall->status = ddl_service_call(stall->service, "being stuck", be_stuck, stall, start_ns, &stall->error);
+    stall->took_ns = ddl_now_ns() - start_ns;
+    return NULL;
 }
 
 /* ---- an echo on the loop, and an alarm that ends it ---- */
@@ -186,10 +218,10 @@ static void what_has_an_error_is_watched_again(void **state)
     broken = (struct pollfd){ .fd = pair[0] };
     assert_int_equal(poll(&broken, 1, 5000), 1);
     struct echo echo = { .service = create(), .fd = pair[0], .out = ended[1] };
-    ddl_service_call(echo.service, open_reader, &echo);
+    call(echo.service, open_reader, &echo);
     assert_int_equal(echo.status, DDL_OK);
     assert_true(ddl_socket_wait(ended[0], POLLIN, ddl_deadline_in_ms(5000)));
-    ddl_service_call(echo.service, close_reader, &echo);
+    call(echo.service, close_reader, &echo);
     ddl_service_destroy(echo.service);
     close(pair[0]), close(ended[0]), close(ended[1]);
 }
@@ -202,19 +234,67 @@ static void descriptors_and_alarms_are_served(void **state)
     connect_pair(pair);
     assert_int_equal(pipe(rung), 0);
     struct echo echo = { .service = create(), .fd = pair[1], .out = rung[1] };
-    ddl_service_call(echo.service, open_echo, &echo);
+    call(echo.service, open_echo, &echo);
     assert_int_equal(echo.status, DDL_OK);
     assert_int_equal(ddl_socket_write(pair[0], "hello", 5), 5);
     assert_true(ddl_socket_wait(pair[0], POLLIN, ddl_deadline_in_ms(5000)));
     assert_int_equal(ddl_socket_read(pair[0], data, sizeof data), 5);
     assert_memory_equal(data, "hello", 5);
     assert_true(ddl_socket_wait(rung[0], POLLIN, ddl_deadline_in_ms(5000)));
-    ddl_service_call(echo.service, close_echo, &echo);
+    call(echo.service, close_echo, &echo);
     ddl_service_destroy(echo.service);
     for (int i = 0; i < 2; i++) {
         ddl_socket_close(&pair[i]);
         ddl_socket_close(&rung[i]);
     }
+}
+
+/* It wakes up when nobody expects that any more. */
+static void who_waits_for_a_stuck_thread_waits_no_longer_than_it_may(void **state)
+{
+    static struct stall stall; /* stays, as the service does */
+    static struct visit seen;
+    int pair[2];
+    ddl_error error;
+    pthread_t caller;
+    (void)state;
+    connect_pair(pair);
+    assert_int_equal(pipe(stall.go), 0);
+    struct echo echo = { .service = create(), .fd = pair[1], .out = -1 };
+    stall.service = echo.service;
+    call(stall.service, open_echo, &echo);
+    assert_int_equal(echo.status, DDL_OK);
+    assert_int_equal(ddl_service_check(stall.service, ddl_now_ns(), NULL), DDL_OK);
+    assert_false(ddl_service_is_lost(stall.service, NULL));
+
+    assert_int_equal(pthread_create(&caller, NULL, call_what_is_stuck, &stall), 0);
+    while (!ddl_service_may_use(stall.service, &stall))
+        usleep(1000);
+    const int64_t start_ns = ddl_now_ns();
+    assert_int_equal(ddl_service_call(stall.service, "a visit", visit, &seen, start_ns, &error),
+                     DDL_ETIMEDOUT);
+    assert_true(ddl_now_ns() - start_ns < 5 * DDL_NS_PER_S);
+    assert_non_null(strstr(error.text, " in being stuck; "));
+    assert_false(ddl_service_may_use(stall.service, &seen));
+    pthread_join(caller, NULL);
+    assert_int_equal(stall.status, DDL_ETIMEDOUT);
+    assert_true(ddl_service_is_lost(stall.service, &error));
+    assert_string_equal(error.text, stall.error.text);
+    assert_true(stall.took_ns < 5 * DDL_NS_PER_S);
+    assert_non_null(strstr(stall.error.text, " in being stuck; "));
+    assert_true(ddl_service_may_use(stall.service, &stall));
+
+    const int64_t again_ns = ddl_now_ns();
+    assert_int_equal(ddl_service_check(stall.service, ddl_deadline_in_ms(60000), &error), DDL_ETIMEDOUT);
+    assert_false(ddl_service_destroy(stall.service));
+    assert_true(ddl_now_ns() - again_ns < 5 * DDL_NS_PER_S);
+
+    assert_int_equal(write(stall.go[1], "x", 1), 1);
+    assert_true(ddl_socket_wait(pair[0], POLLIN, ddl_deadline_in_ms(60000)));
+    assert_int_equal(ddl_socket_read(pair[0], &(char){ 0 }, 1), 0); /* it has closed what it held */
+    assert_int_equal(seen.count, 0);
+    ddl_socket_close(&pair[0]);
+    close(stall.go[0]), close(stall.go[1]);
 }
 
 static void a_forked_child_closes_what_the_loop_holds(void **state)
@@ -224,7 +304,7 @@ static void a_forked_child_closes_what_the_loop_holds(void **state)
     connect_pair(pair);
     assert_int_equal(pipe(rung), 0);
     struct echo echo = { .service = create(), .fd = pair[1], .out = rung[1] };
-    ddl_service_call(echo.service, open_echo, &echo);
+    call(echo.service, open_echo, &echo);
     int backend = uv_backend_fd(ddl_service_loop(echo.service));
     pid_t pid = fork();
     if (pid == 0) {
@@ -239,7 +319,7 @@ static void a_forked_child_closes_what_the_loop_holds(void **state)
     assert_int_equal(ddl_socket_write(pair[0], "still", 5), 5); /* the parent's loop goes on */
     assert_true(ddl_socket_wait(pair[0], POLLIN, ddl_deadline_in_ms(5000)));
     assert_int_equal(ddl_socket_read(pair[0], data, sizeof data), 5);
-    ddl_service_call(echo.service, close_echo, &echo);
+    call(echo.service, close_echo, &echo);
     ddl_service_destroy(echo.service);
     for (int i = 0; i < 2; i++) {
         ddl_socket_close(&pair[i]);
@@ -364,6 +444,7 @@ int main(void)
         cmocka_unit_test(calls_run_on_the_service_thread_with_signals_blocked),
         cmocka_unit_test(many_threads_may_call_at_once),
         cmocka_unit_test(descriptors_and_alarms_are_served),
+        cmocka_unit_test(who_waits_for_a_stuck_thread_waits_no_longer_than_it_may),
         cmocka_unit_test(what_has_an_error_is_watched_again),
         cmocka_unit_test(a_forked_child_closes_what_the_loop_holds),
         cmocka_unit_test(sockets_are_set_up_right),

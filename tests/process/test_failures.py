@@ -689,6 +689,59 @@ class Configuration(Failures):
         self.assert_within(record, record["begin_ns"], 4)
 
 
+class Stuck(Failures):
+    """A thread of the library's own does nothing for 5 s, as if a debugger had stopped it: no call waits for it longer
+    than it may wait for others, and no harm is done when it goes on."""
+
+    def check(self, stuck, at, call, seconds, *words, others=("init", SMALL, "free")):
+        """Rank `stuck` is, where `at` says; what it says of `call`, and what the other rank says after it."""
+        world = self.world(2)
+        other = world.start(1 - stuck, "line", *others) if others else None
+        rank = world.start(stuck, "line", "init", *((SMALL, "free") if call == "free" else ()), "line",
+                           DDL_FAILPOINTS=at, **({"DDL_START_TIMEOUT": "2s"} if call == "init" else {}))
+        self.together([rank, other] if others else [rank])
+        if call == "free":
+            rank.expect("init", "DDL_OK")
+            rank.expect("call", "DDL_OK")
+        record = rank.expect(call, "DDL_ETIMEDOUT")
+        self.assertEqual((record["code"], record["rank"]), ("DDL_ETIMEDOUT", stuck), record)
+        self.assert_names(record, *words)
+        self.assert_within(record, record["begin_ns"], seconds)
+        rank.expect("ready")
+        time.sleep(max(0, 5.5 - self.seconds(record["begin_ns"], time.monotonic_ns())))
+        rank.go()
+        rank.finish(0)
+        if other is not None:
+            return other.next()
+        return None
+
+    def at_the_start(self, stuck, at, where, others=()):
+        return self.check(stuck, at, "init", 3, f"rank {stuck} on ", f" in {where}", "DDL_START_TIMEOUT", others=others)
+
+    def told(self, at, where):
+        record = self.at_the_start(1, at, where, others=("init",))
+        self.assertEqual((record["status"], record["culprit"]), ("DDL_ETIMEDOUT", 1), record)
+        self.assert_names(record, "rank 1 on ", f" in {where}")
+
+    def left(self, at, where):
+        """All others are connected: they see that it has gone."""
+        record = self.at_the_start(1, at, where, others=("init",))
+        self.assertEqual((record["status"], record["culprit"]), ("DDL_EPEERLOST", 1), record)
+
+    def at_the_end(self, at, *words):
+        record = self.check(1, at, "free", 6, *words)
+        self.assertEqual((record["event"], record["status"]), ("init", "DDL_OK"), record)
+
+    def test_service_thread_and_engine(self):
+        self.at_once((self.at_the_start, 0, "io.call:1", "opening the store's door;"),
+                     (self.at_the_start, 0, "io.event:1", "what came over a connection, and did not come to closing the store's"),
+                     (self.told, "io.call:2", "calling other ranks;"),
+                     (self.told, "io.event:1", "what came over a connection, and did not come to answering;"),
+                     (self.left, "io.call:3", "closing its door to other ranks;"),
+                     (self.at_the_end, "io.call:4", "in answering;"),
+                     (self.at_the_end, "io.background", "the engine's thread is stuck"))
+
+
 class Strangers(Failures):
     """Bytes from outside at any port leave results exact and memory flat."""
 

@@ -11,6 +11,7 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -96,6 +97,12 @@ static void disperse(void *arg)
     ddl_listener_close(crowd->listener);
 }
 
+static void call(ddl_service *service, void (*function)(void *arg), void *arg)
+{
+    if (ddl_service_call(service, "a test", function, arg, ddl_deadline_in_ms(60000), NULL) != DDL_OK)
+        abort(); /* on any thread */
+}
+
 static void a_crowd_at_the_door_leaves_others_their_turns(void **state)
 {
     static struct crowd crowd;
@@ -107,11 +114,11 @@ static void a_crowd_at_the_door_leaves_others_their_turns(void **state)
     assert_int_equal(pipe(done), 0);
     crowd.done = done[1];
     assert_int_equal(ddl_service_create(&crowd.service, NULL), DDL_OK);
-    ddl_service_call(crowd.service, gather, &crowd);
+    call(crowd.service, gather, &crowd);
     assert_int_equal(crowd.status, DDL_OK);
     struct pollfd all_seen = { .fd = done[0], .events = POLLIN };
     assert_int_equal(poll(&all_seen, 1, PATIENCE_MS), 1);
-    ddl_service_call(crowd.service, disperse, &crowd);
+    call(crowd.service, disperse, &crowd);
     ddl_service_destroy(crowd.service);
     assert_int_equal(crowd.refused, CALLERS);
     assert_in_range(crowd.most, 1, ACCEPTS_PER_TURN);

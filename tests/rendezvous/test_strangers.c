@@ -129,6 +129,12 @@ static void close_on_loop(void *arg)
     ddl_listener_close(((struct door *)arg)->listener);
 }
 
+static void call(ddl_service *service, void (*function)(void *arg), void *arg)
+{
+    if (ddl_service_call(service, "a test", function, arg, ddl_deadline_in_ms(60000), NULL) != DDL_OK)
+        abort(); /* on any thread */
+}
+
 static int own; /* descriptors of strangers, at their own ends */
 
 static int open_descriptors(void)
@@ -156,14 +162,14 @@ static void door_open(struct door *door, enum level level, int nranks)
     if (level != AUTH)
         assert_int_equal(ddl_encryption_create(&options, door->prover, &door->encryption, NULL), DDL_OK);
     assert_int_equal(ddl_service_create(&door->service, NULL), DDL_OK);
-    ddl_service_call(door->service, open_on_loop, door);
+    call(door->service, open_on_loop, door);
     assert_int_equal(door->status, DDL_OK);
     door->descriptors = open_descriptors() - own;
 }
 
 static void door_close(struct door *door)
 {
-    ddl_service_call(door->service, close_on_loop, door);
+    call(door->service, close_on_loop, door);
     ddl_service_destroy(door->service);
     ddl_encryption_destroy(door->encryption);
     ddl_proof_destroy(door->prover);
@@ -178,7 +184,7 @@ static void nothing(void *arg)
 static void settle(const struct door *door)
 {
     for (int turn = 0; turn < 4; turn++)
-        ddl_service_call(door->service, nothing, NULL);
+        call(door->service, nothing, NULL);
 }
 
 static void pass(const struct door *door, int ms)
@@ -302,7 +308,7 @@ static size_t taken_of(const struct door *door, const uint8_t *said, size_t byte
     for (size_t at = 0; at < bytes; at += piece) {
         if (send(fd, said + at, piece < bytes - at ? piece : bytes - at, MSG_NOSIGNAL) < 0)
             break;
-        ddl_service_call(door->service, nothing, NULL);
+        call(door->service, nothing, NULL);
     }
     EVENTUALLY(at_door(door) == 0);
     leave(door, &fd, 1);

@@ -148,7 +148,7 @@ void close_side(side *me)
     ddl_mesh_close(me->mesh);
     ddl_engine_progress(me->engine);
     ddl_engine_leave(me->engine);
-    ddl_engine_destroy(me->engine);
+    assert_true(ddl_engine_destroy(me->engine, ddl_deadline_in_ms(5000)));
     ddl_mesh_destroy(me->mesh);
     ddl_heap_destroy(me->heap);
     ddl_lanes_destroy(me->lanes);

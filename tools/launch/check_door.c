@@ -22,7 +22,7 @@ struct check_door {
     int count;
     struct entrance entrances[DDL_NETWORK_LISTEN_MAX];
     ddl_status status;
-    ddl_error *err;
+    ddl_error error;
 };
 
 static void on_caller(void *arg, int events)
@@ -55,9 +55,10 @@ static void open_on_service(void *arg)
     for (int i = 0; i < door->count && door->status == DDL_OK; i++) {
         struct entrance *entrance = &door->entrances[i];
         door->status = ddl_watch_open(door->service, entrance->listener, on_caller, entrance,
-                                      &entrance->watch, door->err);
+                                      &entrance->watch, &door->error);
         if (door->status == DDL_OK)
-            door->status = ddl_alarm_open(door->service, accept_again, entrance, &entrance->alarm, door->err);
+            door->status =
+                ddl_alarm_open(door->service, accept_again, entrance, &entrance->alarm, &door->error);
         if (door->status == DDL_OK)
             ddl_watch_set(entrance->watch, DDL_READABLE);
     }
@@ -72,21 +73,24 @@ static void close_on_service(void *arg)
     }
 }
 
-ddl_status check_door_open(ddl_service *service, const int listeners[], int count, check_door **out,
-                           ddl_error *err)
+ddl_status check_door_open(ddl_service *service, const int listeners[], int count, ddl_deadline deadline,
+                           check_door **out, ddl_error *err)
 {
     DDL_ASSERT(count <= DDL_NETWORK_LISTEN_MAX);
     check_door *door = ddl_alloc(sizeof *door);
     if (door == NULL)
         return DDL_FAIL(err, DDL_ENOMEM, "no memory to accept the connections of the check");
     door->service = service;
-    door->err = err;
     for (int i = 0; i < count; i++)
         if (listeners[i] >= 0)
             door->entrances[door->count++].listener = listeners[i];
-    ddl_service_call(service, open_on_service, door);
+    ddl_status status =
+        ddl_service_call(service, "listening for the check", open_on_service, door, deadline, err);
+    if (status != DDL_OK)
+        return status; /* the door is lost to the thread that is stuck */
     if (door->status != DDL_OK) {
-        ddl_status status = door->status;
+        status = door->status;
+        *err = door->error;
         check_door_close(door);
         return status;
     }
@@ -98,6 +102,7 @@ void check_door_close(check_door *door)
 {
     if (door == NULL)
         return;
-    ddl_service_call(door->service, close_on_service, door);
-    ddl_free(door);
+    if (ddl_service_call(door->service, "ending the check", close_on_service, door, ddl_now_ns(), NULL) ==
+        DDL_OK)
+        ddl_free(door);
 }

@@ -14,7 +14,7 @@ typedef struct check_door check_door;
 
 /* From now on until it is closed; the listeners stay the caller's, and outlive the door. */
 DDL_MUST_USE ddl_status check_door_open(ddl_service *service, const int listeners[], int count,
-                                        check_door **door, ddl_error *err);
+                                        ddl_deadline deadline, check_door **door, ddl_error *err);
 
 /* NULL is fine. */
 void check_door_close(check_door *door);

@@ -84,7 +84,8 @@ static ddl_status listen_as_a_job(struct course *course, ddl_error *err)
         ports[i] = ddl_address_port(&bound);
     }
     ddl_network_tell(network, &place, ports, &course->own);
-    return check_door_open(course->service, course->listeners, place.nlisten, &course->door, err);
+    return check_door_open(course->service, course->listeners, place.nlisten, course->deadline, &course->door,
+                           err);
 }
 
 static ddl_status publish(struct course *course, ddl_error *err)
@@ -349,10 +350,10 @@ ddl_status check_survey_run(const ddl_config *config, check_survey *survey, ddl_
     check_door_close(course.door);
     for (int i = 0; i < DDL_NETWORK_LISTEN_MAX; i++)
         ddl_socket_close(&course.listeners[i]);
-    if (course.service != NULL)
-        ddl_service_destroy(course.service);
-    ddl_encryption_destroy(course.encryption);
-    ddl_proof_destroy(course.prover);
+    if (ddl_service_destroy(course.service)) {
+        ddl_encryption_destroy(course.encryption);
+        ddl_proof_destroy(course.prover);
+    }
     ddl_free(course.row);
     if (status != DDL_OK)
         check_survey_fini(survey);
