@@ -63,6 +63,15 @@ LINUX = re.compile(r"(linux/.*|asm/.*|sys/(epoll|eventfd|timerfd|signalfd|inotif
 LINUX_WORDS = re.compile(r"\b(?:_GNU_SOURCE|__linux__|SOCK_CLOEXEC|SOCK_NONBLOCK|accept4|pipe2|dup3|epoll_\w+|eventfd|"
                          r"MSG_ZEROCOPY|prctl|gettid|memfd_create|sched_getaffinity)\b|/(?:proc|sys)/\w+")
 
+# The clock on the wall jumps; what it may be used for, and by what. Deadlines are of the monotonic clock.
+WALL_CLOCK = re.compile(r"\bCLOCK_REALTIME\w*|\b(?:time|gettimeofday|timespec_get|uv_gettimeofday|uv_clock_gettime|sem_timedwait|"
+                        r"pthread_mutex_timedlock|pthread_rwlock_timed\w+|pthread_timedjoin_np|mq_timed\w+)\s*\(")
+WALL_CLOCK_PLACES = {"src/io/bell.c",               # of systems where conditions know no other; in slices there
+                     "tools/launch/check_measure.c",  # how far hosts' clocks are apart
+                     "tools/bench/calibrate.c"}       # the date in a profile
+TIMED_WAIT = re.compile(r"\bpthread_cond_timedwait\b")  # by the clock of the condition: the wall's, if none was set
+TIMED_WAIT_PLACES = {"src/io/bell.c", "src/io/engine.c"}
+
 INCLUDE = re.compile(r'^\s*#\s*include\s*([<"])([^>"]+)[>"]', re.M)
 
 
@@ -114,6 +123,12 @@ class Checker:
                 continue
             else:
                 self.check_system_header(path, line, target, inside, owner)
+        place = os.path.relpath(path, self.top)
+        for words, places, what in ((WALL_CLOCK, WALL_CLOCK_PLACES, "goes by the clock on the wall"),
+                                    (TIMED_WAIT, TIMED_WAIT_PLACES, "may be by the clock on the wall; wait for a bell")):
+            for match in words.finditer(text) if owner != "examples" and place not in places else ():
+                line = text.count("\n", 0, match.start()) + 1
+                self.report(path, line, f"{match.group(0).rstrip(' (')} {what}")
         if inside is not None and not inside.endswith(("_linux.c", "_linux.h")):
             for match in LINUX_WORDS.finditer(text):
                 line = text.count("\n", 0, match.start()) + 1
@@ -236,6 +251,10 @@ VIOLATIONS = [
     ("src/io/a.c", "int ddl_x = SOCK_CLOEXEC;", "is Linux's"),
     ("src/io/a.c", '#define _GNU_SOURCE', "is Linux's"),
     ("src/io/a.c", 'const char *ddl_x = "/proc/self/fd";', "is Linux's"),
+    ("src/io/a.c", "int64_t ddl_x = time(NULL);", "clock on the wall"),
+    ("src/io/a.c", "int ddl_x = CLOCK_REALTIME_COARSE;", "clock on the wall"),
+    ("tools/launch/a.c", "int x = gettimeofday (&now, NULL);", "clock on the wall"),
+    ("src/api/a.c", "int ddl_x = pthread_cond_timedwait(&a, &b, &c);", "wait for a bell"),
     ("src/io/only_linux.c", "int ddl_x;", "no *_posix.c beside it"),
     ("src/api/a.c", "DDL_API int ddl_x(void);", "DDL_API belongs"),
 ]
@@ -247,6 +266,8 @@ ALLOWED = [
     ("src/compute/a.c", '#include "executor/compute.h"'),
     ("src/io/a.c", "#include <uv.h>\n/* #include <sys/epoll.h> */\n// SOCK_CLOEXEC"),
     ("src/protocol/a.c", "#include <string.h>"),
+    ("src/io/a.c", "int ddl_x = CLOCK_MONOTONIC + run_time(); /* time(NULL) */"),
+    ("src/io/bell.c", "int ddl_x = CLOCK_REALTIME;"),
     ("tools/launch/a.c", '#include "rendezvous/store_server.h"'),
     ("examples/a_gpu.c", "#include <cuda.h>\n#include <ddl/cuda.h>"),
 ]

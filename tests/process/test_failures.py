@@ -11,6 +11,7 @@ import signal
 import socket
 import struct
 import sys
+import tempfile
 import time
 import unittest
 from concurrent.futures import ThreadPoolExecutor
@@ -742,6 +743,47 @@ class Stuck(Failures):
                      (self.at_the_end, "io.background", "the engine's thread is stuck"))
 
 
+@unittest.skipUnless("DDL_TEST_JUMPING" in os.environ, "nothing can be preloaded here")
+class Clocks(Failures):
+    """The clock on the wall jumps by an hour, to and fro, all the time (jumping.c): nobody notices."""
+
+    def world(self, nranks, **environment):
+        return super().world(nranks, LD_PRELOAD=os.environ["DDL_TEST_JUMPING"], **environment)
+
+    def computes(self, **environment):
+        world = self.world(3, **environment)
+        for rank in world.start_all("init", f"2000={SMALL}", f"3={LARGE}", "free"):
+            rank.expect("init", "DDL_OK", 30 * bound(1))
+            self.assertEqual(rank.expect("repeated", "DDL_OK")["done"], 2000)
+            self.assertEqual(rank.expect("repeated", "DDL_OK")["done"], 3)
+            rank.expect("free", "DDL_OK")
+            rank.finish(0)
+
+    def meets_at_files(self):
+        with tempfile.TemporaryDirectory(prefix="ddl-clock-") as folder:
+            self.computes(DDL_STORE=f"file://{folder}")
+
+    def ends_in_time(self, record, status):
+        """Neither early nor late: after one second."""
+        self.assertEqual(record["status"], status, record)
+        took = self.seconds(record["begin_ns"], record["end_ns"])
+        self.assertGreaterEqual(took, 1, record)
+        self.assertLess(took, bound(2), record)
+
+    def waits_for_a_rank(self):
+        self.ends_in_time(self.world(2).start(0, "init", DDL_START_TIMEOUT="1s").next(), "DDL_ETIMEDOUT")
+
+    def waits_for_a_call(self):
+        world = self.world(2)
+        ranks = world.start_all("init", "timeout:1000", SMALL, others={1: ["init", "line", "free"]})
+        for event in ("init", "timeout"):
+            ranks[0].expect(event, "DDL_OK")
+        self.ends_in_time(ranks[0].next(), "DDL_ETIMEDOUT")
+
+    def test_nobody_goes_by_the_wall(self):
+        self.at_once((self.computes,), (self.meets_at_files,), (self.waits_for_a_rank,), (self.waits_for_a_call,))
+
+
 class Strangers(Failures):
     """Bytes from outside at any port leave results exact and memory flat."""
 
@@ -983,7 +1025,6 @@ class LifeCycle(Failures):
                     rank.finish(0)
 
     def test_two_worlds_meet_at_a_file_store(self):
-        import tempfile
         with tempfile.TemporaryDirectory() as directory:
             world = self.world(3, DDL_STORE=f"file://{directory}")
             for rank in world.start_all("cycle:3"):

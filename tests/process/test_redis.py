@@ -205,6 +205,8 @@ class Meeting(Tests):
         self.at_once(*[lambda: self.assert_computes(redis.url())] * 3)
         self.assert_computes(redis.url(), nranks=16)
         self.assert_computes(redis.url(), DDL_SECURITY="off")
+        if "DDL_TEST_JUMPING" in os.environ:  # the clock on the wall, of every process but the server
+            self.assert_computes(redis.url(), LD_PRELOAD=os.environ["DDL_TEST_JUMPING"])
         self.assertEqual(redis.keys(), 0)
         # IPv6 where this machine has it.
         if socket.has_ipv6 and os.path.exists("/proc/net/if_inet6"):
