@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""Prints the names of tests of a build, a line each, in two kinds.
+"""Prints the names of tests of a build, a line each, in three kinds.
 
-    test_names.py BUILD computing|waiting WORDS [OPTION...]
+    test_names.py BUILD aside|computing|waiting WORDS [OPTION...]
 
-A test waits if its priority is negative (tests/meson.build). With WORDS, only names that contain them; OPTIONs
+A test waits if its priority is negative, and runs aside if it is positive (tests/meson.build). With WORDS, only names that contain them; OPTIONs
 are those with which `meson test` chooses, such as --suite.
 """
 import json
@@ -16,15 +16,17 @@ def output(*command):
 
 
 def main():
-    if len(sys.argv) < 4 or sys.argv[2] not in ("computing", "waiting"):
+    is_kind = {"aside": lambda priority: priority > 0, "computing": lambda priority: priority == 0,
+               "waiting": lambda priority: priority < 0}
+    if len(sys.argv) < 4 or sys.argv[2] not in is_kind:
         sys.exit(__doc__)
     build, kind, words, *options = sys.argv[1:]
-    waiting = {test["name"] for test in json.loads(output("meson", "introspect", "--tests", build))
-               if test["priority"] < 0}
+    chosen = {test["name"] for test in json.loads(output("meson", "introspect", "--tests", build))
+              if is_kind[kind](test["priority"])}
     listed = output("meson", "test", "-C", build, "--no-rebuild", "--list", *options).splitlines()
     names = dict.fromkeys(line.split(" / ", 1)[1] for line in listed if " / " in line)
     for name in names:
-        if words in name and (name in waiting) == (kind == "waiting"):
+        if words in name and name in chosen:
             print(name)
 
 
