@@ -268,7 +268,7 @@ ddl_status ddl_record_lock(const char *path, int *out, bool *held, ddl_error *er
         if (DDL_FAILPOINT_OS("rendezvous.open", EACCES) ||
             (fd = open(path, O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600)) < 0)
             return complain(err, "opening", path);
-        if (flock(fd, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) {
+        if (!DDL_FAILPOINT("rendezvous.flock") && flock(fd, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) {
             close(fd);
             *held = false;
             return DDL_OK;
@@ -291,7 +291,7 @@ ddl_record_life ddl_record_life_of(const char *path)
     if (fd < 0)
         return errno == ENOENT ? DDL_RECORD_ENDED : DDL_RECORD_UNKNOWN;
     ddl_record_life life = DDL_RECORD_ENDED;
-    if (flock(fd, LOCK_SH | LOCK_NB) != 0)
+    if (DDL_FAILPOINT_OS("rendezvous.flock", ENOLCK) || flock(fd, LOCK_SH | LOCK_NB) != 0)
         life = errno == EWOULDBLOCK ? DDL_RECORD_LIVES : DDL_RECORD_UNKNOWN;
     close(fd); /* and with it the lock that this took, if it did */
     return life;

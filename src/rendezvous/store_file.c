@@ -18,11 +18,17 @@
  * others may be that user too, on a network file system. Who forges can hold a run up; nobody takes anything
  * in from him. Waiting is polling with back-off. Locks show who lives only to processes on the same host,
  * which is told by the host id in each here file; nothing but the early notice of a death depends on them.
+ * So a rank 0 that finds meet, and no lock of its own host that would tell, asks as well, and a thread of the
+ * one that has the place answers, as long as that has it: by a clock of its own, as the service loop and the
+ * program are not to wait for a file system that hangs.
  */
 #include "rendezvous/store.h"
 
 #include "base/assert.h"
+#include "base/failpoint.h"
 #include "base/list.h"
+#include "base/thread.h"
+#include "io/bell.h"
 #include "io/host.h"
 #include "io/socket.h"
 #include "protocol/store_wire.h"
@@ -45,6 +51,8 @@ enum {
     LAST_PAUSE_MS = 100,
     LIFE_INTERVAL_MS = 200, /* between looks at who still lives */
     ANSWER_LIMIT_MS = 500,
+    KEEP_INTERVAL_MS = 300, /* between looks of whoever has the place at who wants it */
+    ECHO_LIMIT_MS = 900,    /* for whoever may have the place to answer who wants it */
     PLACE_TRIES = 10,
     VALUE_BYTES = TOKEN_BYTES + DDL_STORE_SEAL_ROOM + DDL_STORE_ROSTER_LIMIT, /* of a key's file, at most */
     PLACE_ROOM = 512 /* leaves room for the longest key within DDL_RECORD_PATH */
@@ -64,6 +72,9 @@ struct store_file {
     ddl_deadline answer_limit;               /* rank 0: for answers that could not be written yet */
     bool has_will, has_set, settled, failed; /* has_set: created a key */
     ddl_error will, failure;
+    ddl_bell bell; /* rank 0: with the next, how its keeper is told to stop */
+    bool is_kept, stops;
+    pthread_t keeper; /* while is_kept */
 };
 
 static struct store_file *as_file(ddl_store *store)
@@ -134,6 +145,11 @@ static ddl_status read_meet(const struct store_file *file, ddl_meet *meet, bool 
         *found ? ddl_meet_decode(&file->self, ddl_bytes_view(&content), path, meet, err) : DDL_OK;
     ddl_bytes_fini(&content);
     return status;
+}
+
+static bool names_run(const ddl_meet *meet, const uint8_t *run_id)
+{
+    return memcmp(meet->host.run_id, run_id, DDL_RUN_ID_BYTES) == 0;
 }
 
 /* When meet was written, if reference was just now: both by the clock of whatever serves these files. */
@@ -329,24 +345,30 @@ static ddl_status echo(const struct store_file *file, const char *token, ddl_err
     return status;
 }
 
-/* A disk may have room when we look again; but not for ever, as whoever asks cannot tell what keeps us. */
-static ddl_status answer_asks(struct store_file *file, ddl_error *err)
+/* Answer all who ask, or only who wants the place. *failure is why somebody could not be answered. */
+static void answer(const struct store_file *file, bool all, ddl_error *failure)
 {
     char path[DDL_RECORD_PATH];
-    ddl_error failure = { .code = DDL_OK };
     path_in(file, path, "ask", "");
     DIR *folder = ddl_record_list(path);
     for (struct dirent *item; folder != NULL && (item = readdir(folder)) != NULL;) {
         const char *dot = strchr(item->d_name, '.');
-        if (dot == NULL || !ddl_meet_is_token(dot + 1))
+        if (dot == NULL || !ddl_meet_is_token(dot + 1) || (!all && strncmp(item->d_name, "0.", 2) != 0))
             continue;
-        if (echo(file, dot + 1, &failure) != DDL_OK)
+        if (echo(file, dot + 1, failure) != DDL_OK)
             continue;
         path_in(file, path, "ask", item->d_name);
         unlink(path);
     }
     if (folder != NULL)
         closedir(folder);
+}
+
+/* A disk may have room when we look again; but not for ever, as whoever asks cannot tell what keeps us. */
+static ddl_status answer_asks(struct store_file *file, ddl_error *err)
+{
+    ddl_error failure = { .code = DDL_OK };
+    answer(file, true, &failure);
     if (failure.code == DDL_OK) {
         file->answer_limit = DDL_DEADLINE_NEVER;
         return DDL_OK;
@@ -358,6 +380,47 @@ static ddl_status answer_asks(struct store_file *file, ddl_error *err)
     if (err != NULL)
         *err = failure;
     return failure.code;
+}
+
+/* What it looks at does not change while it runs. */
+static void *keep_place(void *arg)
+{
+    struct store_file *file = arg;
+    ddl_error unwanted;
+    ddl_bell_lock(&file->bell);
+    for (ddl_deadline next = ddl_deadline_in_ms(KEEP_INTERVAL_MS); !file->stops;) {
+        if (ddl_bell_wait(&file->bell, next))
+            continue;
+        ddl_bell_unlock(&file->bell);
+        answer(file, false, &unwanted);
+        next = ddl_deadline_in_ms(KEEP_INTERVAL_MS);
+        ddl_bell_lock(&file->bell);
+    }
+    ddl_bell_unlock(&file->bell);
+    return NULL;
+}
+
+/* Without a thread the lock alone keeps the place, and whoever looks at the store during the start-up. */
+static void start_keeper(struct store_file *file)
+{
+    ddl_bell_init(&file->bell);
+    file->is_kept =
+        !DDL_FAILPOINT("rendezvous.thread") && ddl_thread_start(keep_place, file, &file->keeper) == 0;
+    if (!file->is_kept)
+        ddl_bell_fini(&file->bell);
+}
+
+static void stop_keeper(struct store_file *file)
+{
+    if (!file->is_kept)
+        return;
+    ddl_bell_lock(&file->bell);
+    file->stops = true;
+    ddl_bell_ring(&file->bell);
+    ddl_bell_unlock(&file->bell);
+    pthread_join(file->keeper, NULL);
+    ddl_bell_fini(&file->bell);
+    file->is_kept = false;
 }
 
 enum { WILL_NAME = TOKEN_TEXT + 8 };
@@ -403,7 +466,7 @@ static ddl_status check_meet(const struct store_file *file, ddl_error *err)
     ddl_meet meet;
     bool found;
     DDL_TRY(read_meet(file, &meet, &found, err));
-    if (found && memcmp(meet.host.run_id, file->base.run_id, DDL_RUN_ID_BYTES) == 0)
+    if (found && names_run(&meet, file->base.run_id))
         return DDL_OK;
     if (!found)
         return DDL_FAIL(err, DDL_ESTORE, "file store: %s/meet has been removed", file->place);
@@ -447,12 +510,12 @@ static ddl_status look(struct store_file *file, ddl_error *err)
     if (!due)
         return DDL_OK;
     file->next_life_check = ddl_deadline_in_ms(LIFE_INTERVAL_MS);
+    if (file->self.rank == 0)
+        DDL_TRY(check_meet(file, err)); /* first: who has taken the place has removed our folder */
     if (is_gone(file))
         return report_gone(file, err);
-    if (file->self.rank == 0) {
-        DDL_TRY(check_meet(file, err));
+    if (file->self.rank == 0)
         return look_for_dead(file, err);
-    }
     return has_ended(file, file->host_token) ? execute_will(file, file->host_token, err) : DDL_OK;
 }
 
@@ -477,13 +540,15 @@ static ddl_status make_run_folders(const struct store_file *file, ddl_error *err
     return DDL_OK;
 }
 
-/* With the place held by us, every run that is there was left by the dead. */
+/* With the place held by us, every other run that is there was left by the dead. */
 static void remove_old_runs(const struct store_file *file)
 {
+    const char *ours = strrchr(file->run, '/') + 1;
     DIR *folder = ddl_record_list(file->place);
     for (struct dirent *item; folder != NULL && (item = readdir(folder)) != NULL;) {
         char path[DDL_RECORD_PATH];
-        if (!ddl_meet_is_token(item->d_name)) /* a run's id has the form of a token */
+        if (!ddl_meet_is_token(item->d_name) ||
+            strcmp(item->d_name, ours) == 0) /* a run's id looks like one */
             continue;
         path_at_place(file, path, item->d_name);
         ddl_record_remove_tree(path);
@@ -513,43 +578,196 @@ static ddl_status hold_place(struct store_file *file, bool *held, ddl_error *err
     return status;
 }
 
-static ddl_status begin_run(struct store_file *file, const uint8_t token[TOKEN_BYTES], ddl_error *err)
+/* meet may be NULL. */
+static ddl_status refuse_second(const struct store_file *file, const ddl_meet *meet, ddl_error *err)
+{
+    if (meet != NULL)
+        (void)DDL_FAIL(err, DDL_ECONFIG,
+                       "rank 0 is at %s already: it is %s[%d], and this is %s[%d]; two processes "
+                       "were started with RANK=0, or two jobs share the place%s",
+                       file->place, meet->host.host, (int)meet->host.pid, file->self.host,
+                       (int)file->self.pid,
+                       meet->is_proved ? "" : "; that one does not have the secret of this job");
+    else
+        (void)DDL_FAIL(err, DDL_ECONFIG,
+                       "rank 0 is at %s already; two processes were started with RANK=0, or two "
+                       "jobs share the place",
+                       file->place);
+    return ddl_error_blame(err, 0), DDL_ECONFIG;
+}
+
+/* What there is at the place, as rank 0 finds it. */
+struct left {
+    bool exists;    /* some record */
+    bool names_run; /* meet's */
+    ddl_meet meet;
+    ddl_error odd; /* unless DDL_OK, why it is none of ours */
+};
+
+/* A network file system may fail to read what was replaced a moment ago: that there is no whole record takes
+ * a few looks. */
+static void find_left(const struct store_file *file, struct left *left)
 {
     char path[DDL_RECORD_PATH];
-    ddl_meet meet = { .host = file->self };
-    ddl_bytes record = { 0 };
-    bool held = false, found = false;
-    DDL_TRY(hold_place(file, &held, err));
-    if (!held) {
-        ddl_status status = read_meet(file, &meet, &found, err);
-        if (status == DDL_OK && found)
-            (void)DDL_FAIL(err, DDL_ECONFIG,
-                           "rank 0 is at %s already: it is %s[%d], and this is %s[%d]; two processes "
-                           "were started with RANK=0, or two jobs share the place",
-                           file->place, meet.host.host, (int)meet.host.pid, file->self.host,
-                           (int)file->self.pid);
-        else if (status == DDL_OK)
-            (void)DDL_FAIL(err, DDL_ECONFIG,
-                           "rank 0 is at %s already; two processes were started with RANK=0, or two "
-                           "jobs share the place",
-                           file->place);
-        return status == DDL_OK ? ddl_error_blame(err, 0), DDL_ECONFIG : status;
-    }
-    remove_old_runs(file);
-    DDL_TRY(ddl_host_random(meet.host.run_id, DDL_RUN_ID_BYTES, err));
-    memcpy(meet.token, token, TOKEN_BYTES);
-    name_run(file, meet.host.run_id);
-    memcpy(file->host_token, file->token, TOKEN_TEXT);
-    DDL_TRY(make_run_folders(file, err));
-    DDL_TRY(be_here(file, err));
+    int64_t pause = FIRST_PAUSE_MS;
     path_at_place(file, path, "meet");
-    if (access(path, F_OK) == 0)
+    *left = (struct left){ .odd = { .code = DDL_OK } };
+    for (int tries = 0; tries < PLACE_TRIES; tries++) {
+        bool found = false;
+        refresh(file->place);
+        ddl_status status = read_meet(file, &left->meet, &found, &left->odd);
+        left->names_run = (status == DDL_OK && found) || status == DDL_EPROTO;
+        left->exists = left->names_run || status != DDL_OK || access(path, F_OK) == 0;
+        if (left->names_run || status != DDL_OK || !left->exists)
+            return;
+        pause_ms(&pause, DDL_DEADLINE_NEVER);
+    }
+}
+
+/* Whether that is there still. */
+static bool is_same(const struct store_file *file, const struct left *left)
+{
+    ddl_meet meet = { .host = { .rank = 0 } };
+    bool found;
+    (void)!read_meet(file, &meet, &found, NULL);
+    return names_run(&meet, left->meet.host.run_id);
+}
+
+/* Whether somebody has put his record there since. */
+static bool is_overtaken(const struct store_file *file, const struct left *left)
+{
+    struct left now;
+    find_left(file, &now);
+    return now.names_run && !names_run(&now.meet, file->base.run_id) &&
+           !(left->names_run && names_run(&now.meet, left->meet.host.run_id));
+}
+
+/* Ask the run that was named last, by this file; *asked is false if its folder is gone, so that it is over.
+ */
+static ddl_status leave_ask(const struct store_file *file, char path[DDL_RECORD_PATH], bool *asked,
+                            ddl_error *err)
+{
+    char ask[TOKEN_TEXT + 16];
+    snprintf(ask, sizeof ask, "%d.%s", file->self.rank, file->token);
+    path_in(file, path, "ask", ask);
+    int fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
+    *asked = fd >= 0 || errno == EEXIST;
+    if (!*asked && errno != ENOENT)
+        return DDL_FAIL_OS(err, DDL_ESTORE, errno, "file store: creating %s failed", path);
+    ddl_socket_close(&fd);
+    return DDL_OK;
+}
+
+/* Of the run that was named last: whoever answers lives, whatever he knows. Whoever leaves takes his run
+ * along. */
+static bool await_answer(const struct store_file *file)
+{
+    char folder[DDL_RECORD_PATH], path[DDL_RECORD_PATH];
+    int64_t pause = FIRST_PAUSE_MS;
+    bool answered = false, gone = false;
+    path_in(file, folder, "echo", "");
+    path_in(file, path, "echo", file->token);
+    for (ddl_deadline limit = ddl_deadline_in_ms(ECHO_LIMIT_MS);
+         !answered && !gone && !ddl_deadline_passed(limit);) {
+        pause_ms(&pause, limit);
+        refresh(folder);
+        answered = access(path, F_OK) == 0;
+        gone = access(folder, F_OK) != 0 && errno == ENOENT;
+    }
+    unlink(path);
+    return answered;
+}
+
+/* Where the lock of the one who has left this cannot tell, he is asked. */
+static ddl_status is_alive(struct store_file *file, const struct left *left, bool *alive, ddl_error *err)
+{
+    char token[TOKEN_TEXT], ask[DDL_RECORD_PATH];
+    bool asked;
+    *alive = false;
+    name_run(file, left->meet.host.run_id);
+    ddl_meet_hex(left->meet.token, TOKEN_BYTES, token);
+    if (has_ended(file, token))
+        return DDL_OK;
+    DDL_TRY(leave_ask(file, ask, &asked, err));
+    if (!asked)
+        return DDL_OK;
+    *alive = await_answer(file);
+    unlink(ask);
+    return DDL_OK;
+}
+
+/* Put our record in the place of what was found there; *put is false if there is something else by now. */
+static ddl_status put_meet(struct store_file *file, const ddl_meet *meet, const struct left *left, bool *put,
+                           ddl_error *err)
+{
+    char path[DDL_RECORD_PATH];
+    ddl_bytes record = { 0 };
+    ddl_status status;
+    *put = false;
+    if (left->names_run && !is_same(file, left))
+        return DDL_OK;
+    path_at_place(file, path, "meet");
+    if (left->exists)
         ddl_meet_tell_replaced(path, meet_written_ns(file, file->run));
-    ddl_status status = ddl_meet_encode(&meet, &record)
-                            ? ddl_record_replace(path, ddl_bytes_view(&record), err)
-                            : DDL_FAIL(err, DDL_ENOMEM, "no memory for a record");
+    if (!ddl_meet_encode(meet, &record)) {
+        status = DDL_FAIL(err, DDL_ENOMEM, "no memory for a record");
+    } else if (left->exists) {
+        status = ddl_record_replace(path, ddl_bytes_view(&record), err);
+        *put = status == DDL_OK;
+    } else {
+        status = ddl_record_create(path, ddl_bytes_view(&record), put, err);
+    }
     ddl_bytes_fini(&record);
     return status;
+}
+
+/* One attempt; unless it is *taken, somebody else has put something there, or removed what was there. */
+static ddl_status take_place(struct store_file *file, const ddl_meet *meet, bool *taken, ddl_error *err)
+{
+    struct left left;
+    bool alive = false;
+    DDL_TRY(make_place(file, err));
+    find_left(file, &left);
+    ddl_status status = left.names_run ? is_alive(file, &left, &alive, err) : DDL_OK;
+    name_run(file, meet->host.run_id);
+    if (status != DDL_OK)
+        return status;
+    if (alive && left.odd.code != DDL_OK)
+        return *err = left.odd, err->code;
+    if (alive)
+        return refuse_second(file, &left.meet, err);
+    status = make_run_folders(file, err);
+    if (status == DDL_OK)
+        status = be_here(file, err);
+    if (status == DDL_OK)
+        status = put_meet(file, meet, &left, taken, err);
+    if (!*taken)
+        be_gone(file);
+    bool again = status == DDL_ESTORE && (err->os_errno == ENOENT || is_overtaken(file, &left));
+    return again ? DDL_OK : status;
+}
+
+static ddl_status begin_run(struct store_file *file, const uint8_t token[TOKEN_BYTES], ddl_error *err)
+{
+    ddl_meet meet = { .host = file->self };
+    bool held = false, found = false, taken = false;
+    DDL_TRY(hold_place(file, &held, err));
+    if (!held) {
+        DDL_TRY(read_meet(file, &meet, &found, err));
+        return refuse_second(file, found ? &meet : NULL, err);
+    }
+    DDL_TRY(ddl_host_random(meet.host.run_id, DDL_RUN_ID_BYTES, err));
+    memcpy(meet.token, token, TOKEN_BYTES);
+    memcpy(file->host_token, file->token, TOKEN_TEXT);
+    for (int tries = 0; tries < PLACE_TRIES && !taken; tries++)
+        DDL_TRY(take_place(file, &meet, &taken, err));
+    if (!taken)
+        return DDL_FAIL(err, DDL_ESTORE, "file store: %s/meet changed %d times while it was being taken",
+                        file->place, PLACE_TRIES);
+    DDL_TRY(check_meet(file, err));
+    remove_old_runs(file);
+    start_keeper(file);
+    return DDL_OK;
 }
 
 /* Whether the run of meet is settled, and the rank that we are is in it and lives: then we are the second. */
@@ -612,7 +830,7 @@ static ddl_status pass_over(struct store_file *file, const ddl_meet *meet, const
 static ddl_status try_enter(struct store_file *file, ddl_meet *meet, uint8_t asked[DDL_RUN_ID_BYTES],
                             bool *found, bool *entered, ddl_error *err)
 {
-    char path[DDL_RECORD_PATH], ask[TOKEN_TEXT + 16];
+    char path[DDL_RECORD_PATH];
     ddl_error why;
     *entered = false;
     file->odd_meet.code = DDL_OK;
@@ -627,15 +845,11 @@ static ddl_status try_enter(struct store_file *file, ddl_meet *meet, uint8_t ask
     if (!*found)
         return DDL_OK;
     name_run(file, meet->host.run_id);
-    if (memcmp(asked, meet->host.run_id, DDL_RUN_ID_BYTES) != 0) {
-        snprintf(ask, sizeof ask, "%d.%s", file->self.rank, file->token);
-        path_in(file, path, "ask", ask);
-        int fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
-        if (fd >= 0 || errno == EEXIST)
+    if (!names_run(meet, asked)) {
+        bool has_asked;
+        DDL_TRY(leave_ask(file, path, &has_asked, err));
+        if (has_asked)
             memcpy(asked, meet->host.run_id, DDL_RUN_ID_BYTES);
-        else if (errno != ENOENT) /* a run whose folder is gone was over before it could be asked */
-            return DDL_FAIL_OS(err, DDL_ESTORE, errno, "file store: creating %s failed", path);
-        ddl_socket_close(&fd);
         file->written_ns = meet_written_ns(file, path);
         return DDL_OK;
     }
@@ -914,20 +1128,26 @@ static bool all_know(const struct store_file *file)
     return all;
 }
 
+/* What is at the place by then may be another's, where locks did not keep him out. */
 static void close_place(struct store_file *file, ddl_deadline deadline)
 {
     char path[DDL_RECORD_PATH];
     int64_t pause = FIRST_PAUSE_MS;
-    bool ours = file->run[0] != '\0' && check_meet(file, NULL) == DDL_OK;
+    ddl_meet meet;
+    bool found = false, ours = file->run[0] != '\0' && check_meet(file, NULL) == DDL_OK;
     while (ours && !all_know(file) && !ddl_deadline_passed(deadline))
         pause_ms(&pause, deadline);
+    stop_keeper(file);
+    ours = ours && check_meet(file, NULL) == DDL_OK;
     path_at_place(file, path, "meet");
     if (ours)
         unlink(path);
+    bool is_free = ours || (read_meet(file, &meet, &found, NULL) == DDL_OK && !found);
     if (file->run[0] != '\0')
         ddl_record_remove_tree(file->run);
     path_at_place(file, path, "rank0");
-    unlink(path);
+    if (is_free)
+        unlink(path);
     ddl_socket_close(&file->base.held[0]);
 }
 

@@ -1304,6 +1304,90 @@ static void the_file_store_survives_what_network_file_systems_do(void **state)
         place_close(&place);
     }
 }
+
+/* What says on which host each rank of the place is says another one. */
+static void move_to_another_host(const struct place *place)
+{
+    char path[DDL_RECORD_PATH], item[DDL_RECORD_PATH];
+    ddl_bytes host = { 0 };
+    path_of(place, "here", path);
+    DIR *folder = opendir(path);
+    assert_non_null(folder);
+    for (struct dirent *found; (found = readdir(folder)) != NULL;) {
+        if (strstr(found->d_name, ".host") == NULL)
+            continue;
+        snprintf(item, sizeof item, "here/%.60s", found->d_name);
+        read_item(place, item, &host);
+        host.data[0] ^= 1;
+        forge_item(place, item, &host);
+        ddl_bytes_fini(&host);
+    }
+    closedir(folder);
+}
+
+/* On a file system without locks, and where those of another host are not seen; also of another job, and
+ * though nobody looks at the store, as in a run that is settled. */
+static void a_rank_0_whose_lock_is_not_seen_keeps_its_place(void **state)
+{
+    (void)state;
+    for (int i = 0; i < 3; i++) {
+        struct place place;
+        ddl_store *store = NULL;
+        ddl_error error;
+        ddl_hello_party second = party(0, 3);
+        if (i == 2)
+            second.prover = theirs;
+        ddl_failpoint_arm("rendezvous.flock");
+        place_open(&place, &kinds[1], 2);
+        set(place.stores[1], "k", text_view("v"));
+        if (i > 0)
+            set(place.stores[0], DDL_STORE_SETTLED, (ddl_view){ NULL, 0 });
+        if (i == 1) {
+            ddl_failpoint_arm(NULL);
+            move_to_another_host(&place);
+        }
+        assert_int_equal(enter_as(&place, &second, soon(), &store, &error), DDL_ECONFIG);
+        if (strstr(error.text, "already: it is host[1000], and this is host[1000]; two processes") == NULL ||
+            (i == 2) != (strstr(error.text, "does not have the secret of this job") != NULL))
+            fail_msg("%s", error.text);
+        ddl_failpoint_arm(NULL);
+        check_value(place.stores[0], "k", text_view("v"));
+        assert_int_equal(ddl_store_check(place.stores[1], &error), DDL_OK);
+        place_close(&place);
+    }
+}
+
+/* A run that is settled needs its place no more: it may lose that while it cannot answer, and takes nothing
+ * along that is another's by then. */
+static void who_does_not_answer_loses_its_place_and_nothing_else(void **state)
+{
+    struct place place;
+    char path[DDL_RECORD_PATH];
+    ddl_store *second = NULL;
+    ddl_bytes none = { 0 };
+    ddl_error error;
+    (void)state;
+    ddl_failpoint_arm("rendezvous.thread");
+    place_open(&place, &kinds[1], 2);
+    ddl_failpoint_arm(NULL);
+    set(place.stores[0], DDL_STORE_SETTLED, (ddl_view){ NULL, 0 });
+    check_value(place.stores[1], DDL_STORE_SETTLED, (ddl_view){ NULL, 0 });
+    move_to_another_host(&place);
+    snprintf(path, sizeof path, "%s/ddl-127.0.0.1_29500/rank0", place.folder);
+    assert_int_equal(unlink(path), 0); /* and with the name the lock */
+    int64_t begin_ns = ddl_now_ns();
+    assert_int_equal(enter(&place, 0, 1, soon(), &second, &error), DDL_OK);
+    assert_true(ddl_now_ns() - begin_ns < 2 * DDL_NS_PER_S);
+    for (int rank = 1; rank >= 0; rank--) {
+        assert_int_equal(ddl_store_check(place.stores[rank], &error), DDL_OK);
+        ddl_store_destroy(place.stores[rank], soon());
+    }
+    assert_int_equal(access(path, F_OK), 0);
+    assert_int_equal(ddl_store_get(second, "never", ddl_deadline_in_ms(250), &none, &error), DDL_ETIMEDOUT);
+    ddl_store_destroy(second, soon());
+    ddl_service_destroy(place.service);
+    place_check_empty(&place);
+}
 #endif
 
 /* ---- forging in Redis ---- */
@@ -1694,6 +1778,8 @@ int main(void)
         cmocka_unit_test(forged_values_of_the_file_store_are_not_read),
 #ifdef DDL_FAILPOINTS
         cmocka_unit_test(the_file_store_survives_what_network_file_systems_do),
+        cmocka_unit_test(a_rank_0_whose_lock_is_not_seen_keeps_its_place),
+        cmocka_unit_test(who_does_not_answer_loses_its_place_and_nothing_else),
 #endif
         cmocka_unit_test(forged_values_in_redis_are_not_read),
         cmocka_unit_test(forged_ends_in_redis_are_told_and_not_passed_on),

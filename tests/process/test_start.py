@@ -269,6 +269,88 @@ class Disks(Tests):
                          [True, True] if warnings else [])  # a build that shares none need not warn
 
 
+@unittest.skipUnless(os.environ.get("DDL_TEST_FAILPOINTS") == "1", "no failpoints in this build")
+class Places(Tests):
+    """A directory in which nobody sees the locks of others."""
+    UNSEEN = {"DDL_FAILPOINTS": "rendezvous.flock"}
+
+    def setUp(self):
+        super().setUp()
+        self.shared = os.path.join(self.folder, "shared")
+        os.mkdir(self.shared)
+
+    def job(self, nranks, first=None, **environment):
+        world = self.world(nranks, DDL_STORE="file://" + self.shared, **environment)
+        if first:
+            world.port = first.port
+        return world
+
+    def await_record(self, world):
+        """Until rank 0 has put its record there, and its own key behind it."""
+        place = f"{self.shared}/ddl-127.0.0.1_{world.port}"
+        deadline = time.monotonic() + DEADLINE
+        while not (os.path.exists(place + "/meet") and any(
+                os.path.exists(f"{place}/{run}/key/=member.0") for run in os.listdir(place))):
+            if time.monotonic() > deadline:
+                raise Unexpected("rank 0 leaves no record; " + world.ranks[0].story())
+            time.sleep(0.005)
+
+    def refused(self, first, nranks):
+        second = self.job(nranks, first, **self.UNSEEN)
+        rank = second.start(0, "init")
+        self.told(rank.expect("init"), "DDL_ECONFIG", 2, "two jobs share the place", f"[{first.ranks[0].pid}]",
+                  f"[{rank.pid}]")
+        rank.finish(0)
+
+    def test_a_second_job_is_told_and_the_first_goes_on(self):
+        """While that waits for a rank, and while it computes: of a thousand calls meanwhile each is exact."""
+        calls = ("init", "line", "1000=" + CALL, "line", "1000=" + CALL, "free")
+        first = self.job(3, **self.UNSEEN)
+        ranks = [first.start(r, *calls) for r in (0, 1)]
+        self.await_record(first)
+        self.refused(first, 3)
+        ranks.append(first.start(2, *calls))
+        for rank in ranks:
+            rank.expect("init", "DDL_OK")
+            rank.expect("ready")
+        for rank in ranks:
+            rank.go()
+        self.refused(first, 5)
+        for again in (True, False):
+            for rank in ranks:
+                self.assertEqual(rank.expect("repeated", "DDL_OK")["done"], 1000)
+                rank.expect("ready" if again else "free")
+            for rank in ranks if again else []:
+                rank.go()
+        for rank in ranks:
+            rank.finish(0)
+            self.assertNotIn("replaces", "".join(rank.errors))
+        self.assertEqual(os.listdir(self.shared), [])
+
+    def test_what_a_killed_run_left_holds_nobody_up(self):
+        """For a second where its lock does not tell, and not at all where it does."""
+        seconds = []
+        for unseen in (self.UNSEEN, {}, {}, {}):
+            dead = self.job(2, **unseen)
+            dead.start(0, "init")
+            self.await_record(dead)
+            dead.ranks[0].kill()
+            dead.ranks[0].finish(None)
+            job = self.job(2, dead, **unseen)
+            ranks = [job.start(r, "init", CALL, "free") for r in (1, 0)]
+            record = ranks[1].expect("init", "DDL_OK")
+            seconds.append((record["end_ns"] - record["begin_ns"]) / 1e9)
+            ranks[0].expect("init", "DDL_OK")
+            for rank in ranks:
+                rank.expect("call", "DDL_OK")
+                rank.expect("free", "DDL_OK")
+                rank.finish(0)
+            self.assertIn(f"rank 0 replaces {self.shared}", "".join(ranks[1].errors))
+            self.assertEqual(os.listdir(self.shared), [])
+        self.assertLess(seconds[0], bound(2))
+        self.assertLess(min(seconds[1:]), 0.9)
+
+
 class Versions(Tests):
     """Of the protocol, or of the algorithms: told to both sides, with both numbers. What is proved ends the run;
     of a version whose proof nobody here could check rank 0 warns, and goes on."""
