@@ -9,7 +9,8 @@
  *              127 stream 1
  *
  *     server   0 magic 8 | 8 version 2 | 10 verdict 1 | 11 level 1 | 12 generator 4 | 16 run id 16 |
- *              32 nonce 16 | 48 rank 4 | 52 world size 4 | 56 channel 1 | 57 zero 7 | 64 MAC 32
+ *              32 nonce 16 | 48 rank 4 | 52 world size 4 | 56 channel 1 | 57 zero 3 | 60 pid 4 |
+ *              64 host 64 | 128 MAC 32
  *
  *     finish   0 MAC 32 | 32 verdict 1 | 33 zero 3
  *
@@ -24,7 +25,7 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { SERVER_MAC_AT = 64, STREAM_AT = 127 };
+enum { PID_AT = 60, HOST_AT = 64, STREAM_AT = 127, SERVER_MAC_AT = 128 };
 
 /* The line ends show when a transfer has changed text, as in PNG's signature. */
 static const uint8_t magic[8] = { 'd', 'd', 'l', '\r', '\n', 0x1a, '\n', 0x00 };
@@ -85,6 +86,21 @@ static void start(ddl_hello *hello, const ddl_hello_party *self, bool is_server)
     hello->is_server = is_server;
 }
 
+/* The process, in the same place for both sides. */
+static void put_process(const ddl_hello_party *self, uint8_t *out)
+{
+    ddl_put_u32(out + PID_AT, (uint32_t)self->pid);
+    snprintf((char *)out + HOST_AT, DDL_HOST_TEXT, "%s", self->host);
+}
+
+static void take_process(ddl_hello_party *peer, const uint8_t *in)
+{
+    peer->pid = (int32_t)ddl_get_u32(in + PID_AT);
+    memcpy(peer->host, in + HOST_AT, DDL_HOST_TEXT);
+    peer->host[DDL_HOST_TEXT - 1] = '\0';
+    ddl_hello_clean(peer->host);
+}
+
 void ddl_hello_start_client(ddl_hello *hello, const ddl_hello_party *self)
 {
     start(hello, self, false);
@@ -99,8 +115,7 @@ void ddl_hello_start_client(ddl_hello *hello, const ddl_hello_party *self)
     ddl_put_u32(out + 48, (uint32_t)self->rank);
     ddl_put_u32(out + 52, (uint32_t)self->peer);
     ddl_put_u32(out + 56, (uint32_t)self->nranks);
-    ddl_put_u32(out + 60, (uint32_t)self->pid);
-    snprintf((char *)out + 64, DDL_HOST_TEXT, "%s", self->host);
+    put_process(self, out);
     out[STREAM_AT] = (uint8_t)self->stream; /* where a text's last zero would be */
     hello->out_bytes = DDL_HELLO_CLIENT_BYTES;
     memcpy(hello->said, out, DDL_HELLO_CLIENT_BYTES);
@@ -229,12 +244,14 @@ static void server_reply(ddl_hello *hello, ddl_hello_verdict verdict)
     ddl_put_u32(out + 48, (uint32_t)hello->self.rank);
     ddl_put_u32(out + 52, (uint32_t)hello->self.nranks);
     out[56] = (uint8_t)hello->self.channel;
-    /* Whom no proof can be expected from gets none, and no run either. */
+    /* Whom no proof can be expected from gets none, and neither run nor host. */
     bool goes_on = verdict != DDL_HELLO_OTHER_VERSION && verdict != DDL_HELLO_OTHER_LEVEL;
-    if (goes_on)
+    if (goes_on) {
+        put_process(&hello->self, out);
         prove(hello, parts, server_parts(hello, parts), out + SERVER_MAC_AT);
-    else
+    } else {
         memset(out + 16, 0, DDL_RUN_ID_BYTES);
+    }
     send(hello, out, DDL_HELLO_SERVER_BYTES);
     if (!goes_on) {
         end(hello, verdict);
@@ -259,11 +276,8 @@ static void take_client(ddl_hello *hello)
     peer->rank = (int)(int32_t)ddl_get_u32(in + 48);
     peer->peer = (int)(int32_t)ddl_get_u32(in + 52);
     peer->nranks = (int)(int32_t)ddl_get_u32(in + 56);
-    peer->pid = (int32_t)ddl_get_u32(in + 60);
-    memcpy(peer->host, in + 64, DDL_HOST_TEXT);
-    peer->host[DDL_HOST_TEXT - 1] = '\0';
+    take_process(peer, in);
     peer->stream = in[STREAM_AT];
-    ddl_hello_clean(peer->host);
 }
 
 static bool same_run(const ddl_hello_party *self, const ddl_hello_party *peer)
@@ -278,7 +292,7 @@ static bool same_run(const ddl_hello_party *self, const ddl_hello_party *peer)
 
 enum { PARTY_TEXT = DDL_HOST_TEXT + 48 };
 
-/* "rank 3 on nodeA[4711]"; a server's host is not told in the handshake. */
+/* "rank 3 on nodeA[4711]"; a server that has proved nothing is "rank 0". */
 static const char *name(const ddl_hello_party *party, char text[PARTY_TEXT])
 {
     if (party->host[0] != '\0')
@@ -307,9 +321,8 @@ static void explain(ddl_hello_verdict verdict, const ddl_hello_party *client, co
                  who, ddl_security_name(client->level), whom, ddl_security_name(server->level));
         break;
     case DDL_HELLO_OTHER_RUN:
-        snprintf(reason, room,
-                 "%s belongs to another run than rank %d there; do two jobs share a port or store?", who,
-                 server->rank);
+        snprintf(reason, room, "%s belongs to another run than %s there; do two jobs share a port or store?",
+                 who, whom);
         break;
     case DDL_HELLO_OTHER_SIZE:
         snprintf(reason, room,
@@ -424,6 +437,7 @@ static void take_server(ddl_hello *hello)
         client_finish(hello, DDL_HELLO_NOT_PROVEN);
         return;
     }
+    take_process(peer, in);
     ddl_hello_verdict verdict = compare(self, peer);
     if (said >= DDL_HELLO_VERDICT_COUNT)
         verdict = DDL_HELLO_NOT_DDL;

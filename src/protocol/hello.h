@@ -29,7 +29,7 @@ enum {
     DDL_HELLO_PREFIX_BYTES = 12, /* of the same form in every version */
     DDL_NONCE_BYTES = 16,
     DDL_HELLO_CLIENT_BYTES = 128,
-    DDL_HELLO_SERVER_BYTES = 96,
+    DDL_HELLO_SERVER_BYTES = 160,
     DDL_HELLO_FINISH_BYTES = 36,
     DDL_HELLO_BINDING_BYTES = 32,
     DDL_HELLO_REASON_TEXT = 400
@@ -71,7 +71,7 @@ typedef struct ddl_hello_party {
     int rank, nranks;
     int peer;    /* rank that a client expects to meet */
     int stream;  /* of a mesh's client: which of its connections to that rank this is, from 0 */
-    int32_t pid; /* pid and host: for messages; a server does not tell them */
+    int32_t pid; /* pid and host: for messages; those of a server are known once it has proved itself */
     char host[DDL_HOST_TEXT];
     ddl_security level;       /* of a peer, as it says; the own one follows from prover */
     const ddl_prover *prover; /* of this side; NULL: level off */
@@ -95,7 +95,7 @@ typedef struct ddl_hello {
     unsigned peer_version; /* of the protocol; 0: not known yet, or it only asks */
     char reason[DDL_HELLO_REASON_TEXT];
     size_t in_bytes, in_wanted, out_bytes, out_sent;
-    uint8_t in[DDL_HELLO_CLIENT_BYTES];
+    uint8_t in[DDL_HELLO_SERVER_BYTES];
     uint8_t out[DDL_HELLO_CLIENT_BYTES + DDL_HELLO_FINISH_BYTES];
     uint8_t said[DDL_HELLO_CLIENT_BYTES + DDL_HELLO_SERVER_BYTES]; /* the first two messages */
     bool is_bound;                                                 /* to a TLS session */

@@ -20,9 +20,10 @@ def hello():
         magic + struct.pack("<HBBI", 2, channel, level, 7) + run + bytes([5] * 16)
         + struct.pack("<iiii", rank, peer, size, 99) + b"other".ljust(64, b"\0"))
     finish = lambda verdict=0: bytes(32) + bytes([verdict, 0, 0, 0])
-    server = lambda verdict, rank=0, size=4, level=1, channel=2: (
+    server = lambda verdict, rank=0, size=4, level=1, channel=2, host=b"other": (
         magic + struct.pack("<HBBI", 2, verdict, level, 7) + run + bytes([5] * 16)
-        + struct.pack("<ii", rank, size) + bytes([channel]) + bytes(7) + bytes(32))
+        + struct.pack("<ii", rank, size) + bytes([channel]) + bytes(3)
+        + struct.pack("<i", 99) + host.ljust(64, b"\0") + bytes(32))
     write("hello", "server_mesh", b"\x14\xff" + client(2, run) + finish())
     write("hello", "server_mesh_bytewise", b"\x14\x00" + client(2, run) + finish())
     write("hello", "server_mesh_off", b"\x0c\xff" + client(2, run, level=0) + finish())
@@ -43,6 +44,8 @@ def hello():
     write("hello", "client_welcome_off", b"\x09\xff" + server(0, level=0))
     write("hello", "client_no_proof", b"\x01\xff" + server(0))
     write("hello", "client_refused", b"\x11\x07" + server(6, size=5))
+    write("hello", "client_refused_by_a_world_of_no_size", b"\x11\x07" + server(6, size=-2**31))
+    write("hello", "client_refused_by_a_long_name", b"\x13\xff" + server(6, size=5, channel=1, host=b"\x1b" * 64))
     write("hello", "client_unknown_verdict", b"\x13\xff" + server(200, channel=1))
     write("hello", "client_other_rank", b"\x11\xff" + server(0, rank=3))
     write("hello", "client_other_level", b"\x01\xff" + server(0, level=0))

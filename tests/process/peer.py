@@ -6,7 +6,7 @@ import struct
 
 MAGIC = b"ddl\r\n\x1a\n\0"
 VERSION = 2
-CLIENT_BYTES, SERVER_BYTES, FINISH_BYTES = 128, 96, 36
+CLIENT_BYTES, SERVER_BYTES, FINISH_BYTES = 128, 160, 36
 STORE, MESH = 1, 2
 RANK_AT = 48  # of the client's message
 
@@ -27,7 +27,8 @@ def server_reply(secret, hello, version=VERSION, generator=0, verdict=0, rank=0,
     """To a client's hello, by a server of its own run."""
     run = os.urandom(16)
     body = (MAGIC + struct.pack("<HBBI", version, verdict, hello[11], generator) + run + os.urandom(16)
-            + struct.pack("<ii", rank, size) + bytes([hello[10]]) + bytes(7))
+            + struct.pack("<ii", rank, size) + bytes([hello[10]]) + bytes(3)
+            + struct.pack("<i", 0) + b"a peer".ljust(64, b"\0"))
     return body + mac(secret, run, b"ddl hello server", hello, body)
 
 

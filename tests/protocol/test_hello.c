@@ -194,11 +194,12 @@ static void whoever_does_not_fit_is_told_why_on_both_sides(void **state)
         const char *first, *second; /* said on both sides */
     } cases[] = {
         { "generator", set_generator, DDL_HELLO_OTHER_GENERATOR, DDL_EPROTO,
-          "rank 3 on host3[103] has version 8 of", "has version 7" },
-        { "run", set_run, DDL_HELLO_OTHER_RUN, DDL_EAUTH, "rank 3 on host3[103]", "belongs to another run" },
+          "rank 3 on host3[103] has version 8 of", "but rank 1 on host1[101] has version 7" },
+        { "run", set_run, DDL_HELLO_OTHER_RUN, DDL_EAUTH, "rank 3 on host3[103]",
+          "belongs to another run than rank 1 on host1[101] there" },
         { "no run, on the mesh", clear_run, DDL_HELLO_OTHER_RUN, DDL_EAUTH, "rank 3", "another run" },
         { "size", set_size, DDL_HELLO_OTHER_SIZE, DDL_ECONFIG, "rank 3 on host3[103] has world size 9",
-          "has world size 8" },
+          "but rank 1 on host1[101] has world size 8" },
         { "channel", set_channel, DDL_HELLO_OTHER_CHANNEL, DDL_EPROTO, "serves channel 2", "not 1" },
         { "peer", set_peer, DDL_HELLO_OTHER_RANK, DDL_EPROTO, "rank 1 answers", "rank 2 was expected" },
         { "reflection", reflect, DDL_HELLO_OTHER_RUN, DDL_EAUTH, "rank 3", "another run" },
@@ -335,11 +336,34 @@ static void text_from_outside_is_made_printable(void **state)
     assert_int_equal(server.state, DDL_HELLO_JUDGING);
     assert_int_equal(strlen(server.peer.host), DDL_HOST_TEXT - 1);
     assert_int_equal(strspn(server.peer.host, "?"), DDL_HOST_TEXT - 1);
+    memset(b.host, 0x1b, sizeof b.host - 1);
+    ddl_hello_start_server(&server, &b);
+    talk(&client, &server, 1000, true);
+    assert_int_equal(client.state, DDL_HELLO_ACCEPTED);
+    assert_int_equal(strspn(client.peer.host, "?"), DDL_HOST_TEXT - 1);
+}
+
+/* What a server says of its process is taken from it only with its proof, and not told to who has none. */
+static void a_server_that_proves_nothing_has_no_name(void **state)
+{
+    void (*const spoils[])(ddl_hello_party * client) = { set_off, set_secret, set_secret_and_size };
+    (void)state;
+    for (size_t i = 0; i < sizeof spoils / sizeof spoils[0]; i++) {
+        ddl_hello client, server;
+        ddl_hello_party a = party(DDL_CHANNEL_MESH, 3, 1, 8), b = party(DDL_CHANNEL_MESH, 1, -1, 8);
+        spoils[i](&a);
+        ddl_hello_start_client(&client, &a);
+        ddl_hello_start_server(&server, &b);
+        talk(&client, &server, 1000, true);
+        assert_int_equal(client.state, DDL_HELLO_REFUSED);
+        assert_string_equal(client.peer.host, "");
+        assert_null(strstr(client.reason, "host1"));
+    }
 }
 
 /* ---- proofs ---- */
 
-enum { MESSAGES = 3, MESSAGE_BYTES = DDL_HELLO_CLIENT_BYTES };
+enum { MESSAGES = 3, MESSAGE_BYTES = DDL_HELLO_SERVER_BYTES };
 
 /* What went over a connection. */
 struct recording {
@@ -563,6 +587,7 @@ static void a_handshake_fits_its_bounds(void **state)
     (void)state;
     assert_true(sizeof(ddl_hello) <= 4096);
     assert_true(DDL_HELLO_CLIENT_BYTES + DDL_HELLO_FINISH_BYTES <= 512);
+    assert_true(DDL_HELLO_SERVER_BYTES <= 512);
 }
 
 int main(void)
@@ -577,6 +602,7 @@ int main(void)
         cmocka_unit_test(strangers_hear_nothing),
         cmocka_unit_test(another_version_is_told_both_numbers),
         cmocka_unit_test(text_from_outside_is_made_printable),
+        cmocka_unit_test(a_server_that_proves_nothing_has_no_name),
         cmocka_unit_test(no_bit_can_be_changed_on_the_way),
         cmocka_unit_test(what_was_recorded_does_not_open_another_connection),
         cmocka_unit_test(what_one_says_does_not_serve_as_an_answer_to_it),

@@ -252,13 +252,11 @@ static void expect_all_told(const struct kind *kind, int nranks, uint32_t genera
     finish_all(ranks, 4);
     assert_true(ddl_now_ns() - contact_ns < 2 * DDL_NS_PER_S);
     for (int rank = 0; rank < 4; rank++) {
-        /* A server does not tell its host to who is refused. */
-        const bool is_told = rank < 3 || strncmp(place.url, "tcp", 3) != 0;
         snprintf(who, sizeof who, "[%d] has %s", (int)getpid(), theirs);
         snprintf(whom, sizeof whom, "[%d] has %s", (int)getpid(), ours);
         expect(&ranks[rank], status, 3, 10.0, "rank 3 on", who);
         assert_non_null(strstr(ranks[rank].error.text, "rank 0"));
-        assert_non_null(strstr(ranks[rank].error.text, is_told ? whom : ours));
+        assert_non_null(strstr(ranks[rank].error.text, whom));
     }
     place_close(&place);
 }
