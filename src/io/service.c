@@ -50,7 +50,6 @@ struct ddl_service {
     ddl_error why;
     bool stopping, ended;
     atomic_int lack;
-    atomic_uint other_version;
     char turned_away[DDL_SERVICE_TURNED_AWAY]; /* guarded by the bell */
     struct held held;
 };
@@ -245,16 +244,6 @@ void ddl_service_set_lack(ddl_service *service, int os_errno)
 int ddl_service_lack(const ddl_service *service)
 {
     return atomic_load(&service->lack);
-}
-
-void ddl_service_set_other_version(ddl_service *service, unsigned version)
-{
-    atomic_store(&service->other_version, version);
-}
-
-unsigned ddl_service_other_version(const ddl_service *service)
-{
-    return atomic_load(&service->other_version);
 }
 
 void ddl_service_set_turned_away(ddl_service *service, const char *text)

@@ -49,11 +49,6 @@ bool ddl_service_may_use(ddl_service *service, const void *arg);
 void ddl_service_set_lack(ddl_service *service, int os_errno);
 int ddl_service_lack(const ddl_service *service);
 
-/* The version of the protocol that was spoken by whom a door on this loop refused for it last; 0: nobody. To
- * the same end. Thread: any. */
-void ddl_service_set_other_version(ddl_service *service, unsigned version);
-unsigned ddl_service_other_version(const ddl_service *service);
-
 /* Who of those that speak as ranks do was refused by a door on this loop last, and why; "": nobody. To the
  * same end. Thread: any. */
 void ddl_service_set_turned_away(ddl_service *service, const char *text);

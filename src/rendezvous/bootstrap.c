@@ -32,7 +32,6 @@ enum {
     LAST_WORD_MS = 100,      /* the same in a hurry */
     CLOSING_MS = 1000,
     OVER_PAUSE_MS = 50, /* before looking again at a place whose last run is over */
-    OTHER_VERSION_TEXT = 120,
     RANKS_TEXT = 120
 };
 
@@ -310,22 +309,21 @@ static int first_missing(const struct course *course)
     return -1;
 }
 
-/* Who is missing may have come, and been turned away: only it could tell who it is. */
-static const char *tell_of_other_version(const struct course *course, char text[OTHER_VERSION_TEXT])
+/* Who is missing may have come, and been turned away; as nothing was proved, nobody is blamed for it. */
+static void tell_of_turned_away(const struct course *course, ddl_error *err)
 {
-    const unsigned version = ddl_service_other_version(course->options->service);
-    text[0] = '\0';
-    if (version != 0)
-        snprintf(text, OTHER_VERSION_TEXT,
-                 " (what has version %u of the protocol was turned away here, where it is %d)", version,
-                 DDL_HELLO_VERSION);
-    return text;
+    char turned_away[DDL_SERVICE_TURNED_AWAY];
+    const size_t used = strlen(err->text);
+    ddl_service_turned_away(course->options->service, turned_away);
+    if (turned_away[0] != '\0')
+        snprintf(err->text + used, sizeof err->text - used, "; rank %d turned away %s", course->own.rank,
+                 turned_away);
 }
 
 /* The deadline has passed: say who did not do what. */
 static ddl_status report_absence(struct course *course, const char *what, const char *verb, ddl_error *err)
 {
-    char absence[400], other[OTHER_VERSION_TEXT];
+    char absence[400];
     double waited_s = (double)(ddl_now_ns() - course->start_ns) / 1e9;
     memset(course->present, 0, (size_t)course->self.nranks * sizeof *course->present);
     DDL_TRY(ddl_store_check(course->store, err)); /* another may have said it already */
@@ -347,9 +345,10 @@ static ddl_status report_absence(struct course *course, const char *what, const 
     } else {
         describe_absence(course, absence, sizeof absence);
         (void)DDL_FAIL(err, DDL_ETIMEDOUT,
-                       "%s did not %s within %.1f s%s; look at the output of what is missing, or "
+                       "%s did not %s within %.1f s; look at the output of what is missing, or "
                        "raise DDL_START_TIMEOUT",
-                       absence, verb, waited_s, tell_of_other_version(course, other));
+                       absence, verb, waited_s);
+        tell_of_turned_away(course, err);
     }
     (void)ddl_error_blame(err, missing);
     return DDL_ETIMEDOUT;
@@ -659,7 +658,6 @@ static ddl_deadline last_words(const struct course *course)
 static ddl_status join(struct course *course, ddl_error *err)
 {
     ddl_service_set_lack(course->options->service, 0); /* which may have served another start */
-    ddl_service_set_other_version(course->options->service, 0);
     ddl_service_set_turned_away(course->options->service, "");
     DDL_TRY(know_oneself(course, err));
     if (course->network->iface[0] != '\0') { /* wrong ones are told at once, not when all have come */

@@ -307,8 +307,6 @@ static void on_stranger(void *arg, int events)
         if (is_worth_telling(hello))
             (hello->verdict == DDL_HELLO_NOT_DDL ? count_unproven : count_kin)(listener, &stranger->from,
                                                                                hello->reason);
-        if (hello->verdict == DDL_HELLO_OTHER_VERSION && hello->peer_version != 0)
-            ddl_service_set_other_version(listener->service, hello->peer_version);
         if (listener->events->refused != NULL)
             listener->events->refused(listener->arg, hello, &stranger->from);
         if (hello->verdict == DDL_HELLO_NOT_DDL || hello->verdict == DDL_HELLO_NOT_PROVEN) {

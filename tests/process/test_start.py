@@ -411,8 +411,20 @@ class Versions(Tests):
         world = self.world(2, DDL_START_TIMEOUT="1s")
         rank = world.start(0, "init")
         self.call(world, peer.client_hello(version=peer.VERSION + 1))
-        self.told(rank.expect("init"), "DDL_ETIMEDOUT", 2, "rank 1 of 2",
-                  f"(what has version {peer.VERSION + 1} of the protocol was turned away here, where it is {peer.VERSION})")
+        record = rank.expect("init")
+        self.told(record, "DDL_ETIMEDOUT", 2, "rank 1 of 2", f"but what calls has version {peer.VERSION + 1};")
+        self.assertRegex(record["text"], r"; rank 0 turned away 127\.0\.0\.1:\d+: rank 0 on ")
+
+    def test_another_secret_of_who_is_missing(self):
+        """It is told of, and not blamed: nobody knows who it is."""
+        world = self.world(3, DDL_START_TIMEOUT="1s")
+        rank = world.start(0, "init")
+        self.call(world, peer.client_hello(rank=2, size=3), b"another secret")
+        record = rank.expect("init")
+        self.told(record, "DDL_ETIMEDOUT", 2, "ranks 1-2 of 3",
+                  ": what says it is rank 2 on a peer[0] does not know this job's secret")
+        self.assertRegex(record["text"], r"; rank 0 turned away 127\.0\.0\.1:\d+: ")
+        self.assertEqual(record["culprit"], 1, record)
 
     def test_other_algorithms(self):
         world = self.world(2)
