@@ -21,7 +21,8 @@ enum {
     PRESENCE_LEAST_MS = 100, /* between two times that we make it */
     UNSTEADY_MS = 1000,      /* after connecting again; all ranks have by then, unless the server is slow */
     READ_BYTES = 16 << 10,
-    REASON_TEXT = 200,
+    SAID_TEXT = 160,   /* of what Redis says */
+    REASON_TEXT = 360, /* and what to do about it */
     CHANNEL_TEXT = 128
 };
 
@@ -45,8 +46,10 @@ struct ddl_redis_link {
     ddl_deadline start_limit; /* of the start-up; a request gets its full time before it */
     ddl_deadline end;         /* of everything; 0: not known yet */
     ddl_deadline unsteady_until, presence_pause;
-    int generation; /* how often we have connected for requests */
-    bool is_broken; /* Redis could not be reached; why tells */
+    int generation;    /* how often we have connected for requests */
+    bool is_met;       /* something at one of the addresses has taken a connection */
+    bool has_answered; /* in words of Redis */
+    bool is_broken;    /* Redis could not be reached; why tells */
     ddl_error why;
 };
 
@@ -90,11 +93,35 @@ static bool is_error(const ddl_redis_reply *reply, const char *begins)
     return reply->kind == DDL_REDIS_ERROR && strncmp(reply->text, begins, strlen(begins)) == 0;
 }
 
-/* What Redis says, made fit to be shown. */
+/* What Redis says, made fit to be shown, and what to do about it. */
 static void reason_of(const ddl_redis_reply *reply, char reason[REASON_TEXT])
 {
-    snprintf(reason, REASON_TEXT, "%s", reply->text);
+    static const struct {
+        const char *begins, *remedy;
+    } known[] = {
+        { "NOAUTH", "it wants a password: name a file with it, as in redis://:/home/me/password@host:6379" },
+        { "NOPERM", "a user needs ~PREFIX:* &PREFIX:* +select +multi +exec +watch +xadd +xread +expire +sadd "
+                    "+spop +del "
+                    "+subscribe +pubsub|numsub, for the ?prefix= of DDL_STORE or ddl" },
+        { "READONLY", "it is a replica: name its master in DDL_STORE" },
+        { "OOM", "its memory is full: raise its maxmemory, or use another server" },
+        { "MISCONF", "it cannot save to its disk, and takes nothing until it can: see its log" },
+        { "MOVED", "it is a node of a cluster, which does not do: name a server by itself" },
+        { "CROSSSLOT", "it is a node of a cluster, which does not do: name a server by itself" },
+        { "CLUSTERDOWN", "it is a node of a cluster, which does not do: name a server by itself" },
+        { "LOADING", "wait until it has" },
+        { "DENIED", "it lets only its own host in: set its bind and requirepass" },
+        { "ERR max number of clients", "raise its maxclients: each rank needs two" },
+        { "ERR DB index", "it has fewer databases than the /N of DDL_STORE says" },
+        { "ERR unknown command", "it has to be Redis 5 or newer, with no command renamed" },
+    };
+    snprintf(reason, SAID_TEXT, "%s", reply->text);
     ddl_hello_clean(reason);
+    for (size_t i = 0; i < sizeof known / sizeof known[0]; i++)
+        if (is_error(reply, known[i].begins)) {
+            const size_t used = strlen(reason);
+            snprintf(reason + used, REASON_TEXT - used, "; %s", known[i].remedy);
+        }
 }
 
 /* ---- the connections ---- */
@@ -165,6 +192,7 @@ static ddl_status talk(ddl_redis_link *link, struct connection *connection, cons
         else if (status == DDL_OK)
             replies[got++] = reply;
     }
+    link->has_answered = link->has_answered || got > 0;
     if (status != DDL_OK)
         ddl_redis_link_release(replies, got);
     return status;
@@ -177,10 +205,13 @@ static ddl_status judge_login(const ddl_redis_link *link, const ddl_redis_reply 
         return DDL_OK;
     const char *who = link->url.user[0] != '\0' ? link->url.user : "default";
     if (is_error(reply, "WRONGPASS") || is_error(reply, "ERR invalid password"))
-        return DDL_FAIL(err, DDL_EAUTH, "wrong password, or no user %s", who);
+        return DDL_FAIL(err, DDL_EAUTH,
+                        "wrong password, or no user %s; see the first line of %s, and the user in DDL_STORE",
+                        who, link->url.password_file);
     if (is_error(reply, "ERR Client sent AUTH, but no password is set") ||
         is_error(reply, "ERR AUTH <password> called without any password"))
-        return DDL_FAIL(err, DDL_ECONFIG, "it has no password, but DDL_STORE names one");
+        return DDL_FAIL(err, DDL_ECONFIG, "it has no password, but DDL_STORE names one: leave %s out of it",
+                        link->url.password_file);
     return DDL_FAIL(err, DDL_EAUTH, "it refuses to log in user %s", who);
 }
 
@@ -243,6 +274,7 @@ static ddl_status enter(ddl_redis_link *link, int which, const ddl_address *addr
 {
     struct connection *connection = &link->connections[which];
     DDL_TRY(ddl_stream_open(address, link->tls, link->url.host, connected_by, &connection->stream, err));
+    link->is_met = true;
     DDL_TRY(ddl_redis_reader_create(&connection->reader, err));
     ddl_status status = log_in(link, connection, deadline, err);
     if (status == DDL_OK && which == PRESENCE)
@@ -284,6 +316,18 @@ static void pause_ms(int64_t *ms, ddl_deadline deadline)
     *ms = *ms * 3 / 2 + 1 < LAST_PAUSE_MS ? *ms * 3 / 2 + 1 : LAST_PAUSE_MS;
 }
 
+/* What hangs up or is silent may wait for TLS, or know nothing of it. */
+static const char *scheme_hint(const ddl_redis_link *link, const ddl_error *why)
+{
+    static const char tls[] = "TLS with ";
+    if (link->has_answered || why->code == DDL_EAUTH || why->code == DDL_ECONFIG)
+        return "";
+    if (link->url.is_tls)
+        return strncmp(why->text, tls, sizeof tls - 1) == 0 ? "; if that port is without TLS, say redis://"
+                                                            : "";
+    return link->is_met && why->code != DDL_EPROTO ? "; if it wants TLS on that port, say rediss://" : "";
+}
+
 /* What came of talking to Redis, as the store's error. What is not Redis's fault keeps its code. */
 static ddl_status explain(const ddl_redis_link *link, const ddl_error *why, int64_t start_ns, ddl_error *err)
 {
@@ -291,9 +335,10 @@ static ddl_status explain(const ddl_redis_link *link, const ddl_error *why, int6
     bool is_network = why->code == DDL_ENETWORK || why->code == DDL_ETIMEDOUT;
     ddl_status code = is_network || why->code == DDL_EPROTO ? DDL_ESTORE : why->code;
     if (is_network)
-        (void)DDL_FAIL(err, code, "Redis at %s: %s, for %.1f s", link->where, why->text, waited_s);
+        (void)DDL_FAIL(err, code, "Redis at %s: %s, for %.1f s%s", link->where, why->text, waited_s,
+                       scheme_hint(link, why));
     else
-        (void)DDL_FAIL(err, code, "Redis at %s: %s", link->where, why->text);
+        (void)DDL_FAIL(err, code, "Redis at %s: %s%s", link->where, why->text, scheme_hint(link, why));
     if (err != NULL)
         err->os_errno = why->os_errno;
     return code;
@@ -315,7 +360,7 @@ static ddl_status try_request(ddl_redis_link *link, const ddl_redis_request *req
     ddl_status status = talk(link, &link->connections[COMMANDS], request, limit, replies, why);
     if (status == DDL_OK && is_error(replies[0], "LOADING")) {
         ddl_redis_link_release(replies, request->count);
-        status = DDL_FAIL(why, DDL_ENETWORK, "it is loading its data");
+        status = DDL_FAIL(why, DDL_ENETWORK, "it is loading its data; wait until it has");
     }
     if (status != DDL_OK)
         drop(link, COMMANDS);
@@ -397,7 +442,16 @@ ddl_status ddl_redis_link_keep_presence(ddl_redis_link *link, ddl_error *err)
     if (connection->stream == NULL && !ddl_deadline_passed(link->presence_pause)) /* not round and round */
         (void)ddl_socket_wait(-1, 0, earlier(link->presence_pause, limit));
     int64_t pause = FIRST_PAUSE_MS;
-    while (connection->stream == NULL && (status = link_up(link, PRESENCE, limit, &why)) != DDL_OK) {
+    while (connection->stream == NULL) {
+        const ddl_error before = why;
+        const bool is_cut_short = ddl_deadline_left_ms(limit) < CONNECT_LEAST_MS;
+        status = link_up(link, PRESENCE, limit, &why);
+        if (status == DDL_OK)
+            break;
+        if (status == DDL_ETIMEDOUT && is_cut_short && before.code != DDL_OK) { /* which says more */
+            why = before;
+            status = why.code;
+        }
         if (!may_pass(status) || ddl_deadline_passed(limit)) {
             status = explain(link, &why, start_ns, &link->why);
             link->is_broken = status == DDL_ESTORE;

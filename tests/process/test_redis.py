@@ -220,18 +220,32 @@ class Meeting(Tests):
         redis.ask("ACL", "SETUSER", "team", "on", ">" + PASSWORD, "resetkeys", "~team:*", "resetchannels", "&team:*", *RULES)
         path, wrong, open_to_all = self.password_file(), self.password_file(password="guess"), self.password_file(0o640)
         said = [self.assert_computes(redis.url(f"team:{path}@", "?prefix=team")),
-                self.assert_refused(redis.url(f"team:{path}@", "?prefix=other"), "NOPERM"),
-                self.assert_refused(redis.url(f"team:{wrong}@", "?prefix=team"), "wrong password, or no user team"),
+                self.assert_refused(redis.url(f"team:{path}@", "?prefix=other"), "NOPERM", "; a user needs ~PREFIX:* &PREFIX:* "
+                                    + " ".join(rule for rule in RULES if rule not in ("-@all", "+auth")) + ", "),
+                self.assert_refused(redis.url(f"team:{wrong}@", "?prefix=team"), "wrong password, or no user team; see the first line of " + wrong),
                 self.assert_refused(redis.url(f"nobody:{path}@"), "no user nobody"),
                 self.assert_refused(redis.url(f"team:{open_to_all}@"), open_to_all, "chmod 600"),
                 self.assert_refused(redis.url(f"team:{path}.no@"), "No such file"),
-                self.assert_refused(redis.url(f":{path}@"), "has no password")]
+                self.assert_refused(redis.url(f":{path}@"), f"has no password, but DDL_STORE names one: leave {path} out of it")]
         redis.ask("CONFIG", "SET", "requirepass", PASSWORD)
-        said.append(self.assert_refused(redis.url(), "NOAUTH"))
+        said.append(self.assert_refused(redis.url(), "NOAUTH", "; it wants a password: name a file with it"))
         said.append(self.assert_computes(redis.url(f":{path}@")))
         for words in said:
             self.assertNotIn(PASSWORD, words)
             self.assertNotIn("guess", words)
+
+    def test_what_redis_refuses_has_a_remedy(self):
+        replica, full, few, node = (self.redis(), self.redis(), self.redis("--databases", "2"),
+                                    self.redis("--cluster-enabled", "yes"))
+        replica.ask("REPLICAOF", "127.0.0.1", free_port())
+        full.ask("CONFIG", "SET", "maxmemory", 1)
+        self.at_once(lambda: self.assert_refused(replica.url(), "READONLY", "; it is a replica: name its master in DDL_STORE"),
+                     lambda: self.assert_refused(full.url(), "OOM", "; its memory is full: raise its maxmemory"),
+                     lambda: self.assert_refused(few.url(rest="/2"), "; it has fewer databases than the /N of DDL_STORE"),
+                     lambda: self.assert_refused(node.url(), "; it is a node of a cluster, which does not do"))
+        few.ask("CONFIG", "SET", "maxclients", 1)
+        with socket.create_connection(("127.0.0.1", few.port)):
+            self.assert_refused(few.url(), "; raise its maxclients: each rank needs two")
 
     def test_what_a_job_sets_expires_if_it_cannot_remove_it(self):
         """An hour after the longest start-up."""
@@ -420,11 +434,12 @@ class Absent(Tests):
             self.redis("--tls-port", str(port), "--tls-cert-file", folder + "/good.pem", "--tls-key-file",
                        folder + "/good.key", "--tls-ca-cert-file", folder + "/ca.pem")
             said = self.assert_refused(f"redis://localhost:{port}", f"Redis at redis://localhost:{port}/0: ", seconds=8)
-            # It ends each connection; the last one is made when time is up, and may have no time for hearing that.
-            self.assertRegex(said, "it does not answer, for|: Connection reset by peer, for|closed the connection, for")
+            self.assertRegex(said, "(: Connection reset by peer|closed the connection), for [0-9.]+ s; "
+                             "if it wants TLS on that port, say rediss://")
 
     def tls_where_there_is_none(self):
-        self.assert_refused(f"rediss://localhost:{self.redis().port}", "does it speak TLS on that port?", seconds=8)
+        self.assert_refused(f"rediss://localhost:{self.redis().port}", "does it speak TLS on that port?",
+                            "; if that port is without TLS, say redis://", seconds=8)
 
     def down_at_start(self):
         port = free_port()
@@ -483,7 +498,8 @@ class Absent(Tests):
         """What a server says that is none."""
         floods = [(b"$2000000000\r\n" + b"x" * (1 << 20), "more bytes"), (b"*2147483647\r\n", "more elements"),
                   (b"*4000\r\n" * 1000, "more elements"), (b"+" + b"y" * (1 << 20), "a longer line"),
-                  (b"HTTP/1.1 200 OK\r\n\r\n", "no reply of Redis")]
+                  (b"HTTP/1.1 200 OK\r\n\r\n", "no reply of Redis"),
+                  (b"-LOADING Redis is loading the dataset in memory\r\n", "in memory; wait until it has, for ")]
         return [lambda flood=flood: self.flooded(*flood) for flood in floods]
 
     def flooded(self, flood, words):
