@@ -37,11 +37,13 @@ ddl_status ddl_error_set_os(ddl_error *err, ddl_status code, int os_errno, const
     va_end(args);
     if (os_errno == 0) /* as at the end of a stream: there is no more to say */
         return code;
-    size_t used = strlen(err->text);
     char reason[128];
     /* The XSI form returns int, the GNU form a pointer; both are settled here by the build's feature macros.
      */
     const char *text = strerror_r(os_errno, reason, sizeof reason) == 0 ? reason : "unknown system error";
+    /* Of what is too long the end of the rest is lost, never why. */
+    const size_t most = sizeof err->text - sizeof ": " - strlen(text);
+    const size_t used = strlen(err->text) < most ? strlen(err->text) : most;
     snprintf(err->text + used, sizeof err->text - used, ": %s", text);
     return code;
 }

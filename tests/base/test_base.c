@@ -146,6 +146,11 @@ static void error_text_that_is_too_long_is_cut(void **state)
     ddl_error error;
     DDL_FAIL_OS(&error, DDL_ENETWORK, EPERM, "%s", text);
     assert_int_equal(strlen(error.text), sizeof error.text - 1);
+    assert_non_null(strstr(error.text, "x: Operation not permitted")); /* which is not cut */
+    text[sizeof error.text - 10] = '\0';
+    DDL_FAIL_OS(&error, DDL_ENETWORK, EPERM, "%s", text);
+    assert_int_equal(strlen(error.text), sizeof error.text - 1);
+    assert_non_null(strstr(error.text, "x: Operation not permitted"));
 }
 
 static void every_status_has_a_name_and_a_meaning(void **state)
