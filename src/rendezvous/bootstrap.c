@@ -21,7 +21,6 @@
 
 #include <stdio.h>
 #include <string.h>
-#include <strings.h>
 #include <unistd.h>
 
 enum {
@@ -361,17 +360,20 @@ static void tell_errand(struct course *course)
 {
     const ddl_bootstrap_options *options = course->options;
     char path[DDL_SECRET_PATH], host[256], errand[DDL_SECRET_ERRAND];
-    ddl_address address;
     uint16_t port;
     if (course->told_errand || options->prover == NULL ||
         !ddl_secret_is_of_home(options->prover->source, path))
         return;
     course->told_errand = true;
-    bool has_name = ddl_address_split("", options->master, host, sizeof host, &port, NULL) == DDL_OK;
-    bool leads_back =
-        has_name && (strcasecmp(host, "localhost") == 0 ||
-                     (ddl_address_parse(host, port, &address) && ddl_address_is_loopback(&address)));
-    if (!has_name || leads_back) /* as a place in another store may be */
+    if (path[0] == '\0') {
+        ddl_log(
+            DDL_LOG_INFO,
+            "hosts that do not share this home directory need this job's secret too: copy its file, whose "
+            "name is too long to be told here, ~/.ddl/secret unless DDL_SECRET_FILE names another");
+        return;
+    }
+    /* A place in another store may have no name. */
+    if (ddl_address_split("", options->master, host, sizeof host, &port, NULL) != DDL_OK)
         snprintf(host, sizeof host, "%s", course->own.host);
     ddl_secret_errand(host, path, errand);
     ddl_log(DDL_LOG_INFO,

@@ -5,6 +5,7 @@
 #include "base/assert.h"
 #include "base/clock.h"
 #include "base/failpoint.h"
+#include "io/address.h"
 #include "io/guarded.h"
 #include "io/host.h"
 
@@ -15,6 +16,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -351,7 +353,11 @@ bool ddl_secret_is_of_home(const char *source, char path[DDL_SECRET_PATH])
         return false;
     strcat(path, file);
     const char *named = source + sizeof read_from - 1;
-    const size_t bytes = strlen(path);
+    const size_t bytes = strlen(path), named_bytes = strcspn(named, ",");
+    if (named_bytes < bytes && strncmp(named, path, named_bytes) == 0) { /* a directory holds no secret */
+        path[0] = '\0';
+        return true;
+    }
     return strncmp(named, path, bytes) == 0 && (named[bytes] == '\0' || named[bytes] == ',');
 }
 
@@ -369,7 +375,13 @@ static void put_in_words(const char *path, char *text)
 
 void ddl_secret_errand(const char *host, const char *path, char errand[DDL_SECRET_ERRAND])
 {
-    char words[2 * DDL_SECRET_PATH];
+    char words[2 * DDL_SECRET_PATH], own[DDL_HOST_NAME_TEXT];
+    ddl_address address;
+    if (strcasecmp(host, "localhost") == 0 ||
+        (ddl_address_parse(host, 0, &address) && ddl_address_is_loopback(&address))) {
+        ddl_host_name(own);
+        host = own;
+    }
     bool v6 = strchr(host, ':') != NULL;
     put_in_words(path, words);
     snprintf(errand, DDL_SECRET_ERRAND, "(umask 077; mkdir -p ~/.ddl && scp %s%.256s%s:%s ~/.ddl/secret)",

@@ -43,13 +43,14 @@ DDL_MUST_USE ddl_status ddl_secret_read(const char *path, ddl_secret **secret, d
 DDL_MUST_USE ddl_status ddl_secret_of_home(bool may_make, char path[DDL_SECRET_PATH], bool *made,
                                            ddl_secret **secret, ddl_error *err);
 
-/* Whether a secret of this source is that of the home directory, and where that is. A source that was cut off
- * is of none. */
+/* Whether a secret of this source is that of the home directory, and where that is; path is "" if the source
+ * was cut off in the name of that directory, so that it may be another one there. */
 bool ddl_secret_is_of_home(const char *source, char path[DDL_SECRET_PATH]);
 
 /*
  * What a person runs on a host that does not share the home directory, to have the secret that host keeps in
  * path: "(umask 077; mkdir -p ~/.ddl && scp 10.0.0.1:/home/x/.ddl/secret ~/.ddl/secret)".
+ * host: how others reach this one; if that is loopback, which leads them nowhere, its name is told instead.
  */
 void ddl_secret_errand(const char *host, const char *path, char errand[DDL_SECRET_ERRAND]);
 

@@ -607,7 +607,7 @@ class Launched(Security):
         second.finish(0)
         said = "".join(first.errors)
         self.assertIn("made " + self.path(".ddl/secret"), said)
-        self.assertIn(f"scp 127.0.0.1:{self.path('.ddl/secret')} ~/.ddl/secret", said)
+        self.assertIn(f"scp {socket.gethostname()}:{self.path('.ddl/secret')} ~/.ddl/secret", said)
         again = self.node(0)  # it is told once only, unless ranks are waited for
         again.finish(0)
         self.assertEqual(again.errors, [])
@@ -622,7 +622,7 @@ class Launched(Security):
         for folder in (elsewhere, programs):
             os.mkdir(folder)
         with open(os.open(os.path.join(programs, "scp"), os.O_WRONLY | os.O_CREAT, 0o700), "w") as file:
-            file.write('#!/bin/sh\nexec cp "${1#127.0.0.1:}" "$2"\n')
+            file.write('#!/bin/sh\nexec cp "${1#*:}" "$2"\n')
         line = re.search(r"^ +(\(umask .*\))$", said, re.MULTILINE)[1]
         subprocess.run(["sh", "-ec", line], check=True, timeout=DEADLINE,
                        env={**clean_environment(), "HOME": elsewhere, "PATH": programs + ":" + os.environ["PATH"]})

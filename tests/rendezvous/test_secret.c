@@ -1,5 +1,6 @@
 /* test_secret.c - one secret for all who make it at the same time. */
 #include "base/failpoint.h"
+#include "io/host.h"
 #include "rendezvous/proof.h"
 #include "rendezvous/secret.h"
 
@@ -190,6 +191,8 @@ static void a_host_is_told_where_to_fetch_that_of_the_home_and_no_other(void **s
         { "/home/x", "read from /home/x/.ddl/secret.old", NULL },
         { "/home/x", "read from /mnt/home/x/.ddl/secret", NULL },
         { "/home/x", "from DDL_SECRET", NULL },
+        { "/home/xyz", "read from /home/x, handed over by ddl-launch", "" }, /* cut off */
+        { "/home/xyz", "read from /home/xyz/.dd", "" },
         { "/home/x y$(z)'", "read from /home/x y$(z)'/.ddl/secret",
           "scp 10.0.0.1:/home/x\\ y\\$\\(z\\)\\'/.ddl/secret ~/" },
     };
@@ -200,10 +203,28 @@ static void a_host_is_told_where_to_fetch_that_of_the_home_and_no_other(void **s
         assert_int_equal(ddl_secret_is_of_home(cases[i].source, path), cases[i].errand != NULL);
         if (cases[i].errand == NULL)
             continue;
+        assert_int_equal(path[0] == '\0', cases[i].errand[0] == '\0');
+        if (path[0] == '\0')
+            continue;
         ddl_secret_errand("10.0.0.1", path, errand);
         if (strstr(errand, cases[i].errand) == NULL)
             fail_msg("%s", errand);
     }
+}
+
+static void nobody_is_sent_to_his_own_loopback(void **state)
+{
+    static const char *const loopback[] = { "127.0.0.1", "127.0.1.1", "::1", "localhost", "LocalHost" };
+    char own[DDL_HOST_NAME_TEXT], expected[DDL_HOST_NAME_TEXT + 16], errand[DDL_SECRET_ERRAND];
+    (void)state;
+    ddl_host_name(own);
+    snprintf(expected, sizeof expected, "scp %s:/x ~/", own);
+    for (size_t i = 0; i < sizeof loopback / sizeof *loopback; i++) {
+        ddl_secret_errand(loopback[i], "/x", errand);
+        assert_non_null(strstr(errand, expected));
+    }
+    ddl_secret_errand("fd00::1", "/x", errand);
+    assert_non_null(strstr(errand, "scp [fd00::1]:/x ~/"));
 }
 
 static void fresh_secrets_differ(void **state)
@@ -260,6 +281,7 @@ int main(void)
         cmocka_unit_test(a_file_that_was_left_empty_is_to_be_removed),
         cmocka_unit_test(a_secret_that_may_not_be_made_is_not_there),
         cmocka_unit_test(a_host_is_told_where_to_fetch_that_of_the_home_and_no_other),
+        cmocka_unit_test(nobody_is_sent_to_his_own_loopback),
         cmocka_unit_test(fresh_secrets_differ),
         cmocka_unit_test(a_line_end_does_not_count),
     };
