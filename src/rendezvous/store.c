@@ -36,6 +36,12 @@ static ddl_status find(const char *url, const struct ddl_store_ops **ops, const 
 {
     char known[FORMS_TEXT];
     const char *mark = strstr(url, "://");
+    if (mark == NULL && strncmp(url, "file:", 5) == 0)
+        return DDL_FAIL(
+            err, DDL_ECONFIG,
+            "DDL_STORE=%s is no URL: write the whole path of a directory, from / on, behind file://, as "
+            "in file:///shared/directory",
+            url);
     if (mark == NULL)
         return DDL_FAIL(err, DDL_ECONFIG, "DDL_STORE=%.*s is no URL; there are %s", (int)strcspn(url, ":@"),
                         url, /* behind which there may be a password */

@@ -909,7 +909,9 @@ static ddl_status name_place(struct store_file *file, const char *rest, const ch
 {
     if (rest[0] != '/')
         return DDL_FAIL(err, DDL_ECONFIG,
-                        "DDL_STORE=file://%s: write the whole path, with three slashes: file:///dir", rest);
+                        "DDL_STORE=file://%s: write the whole path, from / on, which makes three slashes: "
+                        "file:///shared/directory",
+                        rest);
     int folder_bytes = (int)strlen(rest);
     while (folder_bytes > 1 && rest[folder_bytes - 1] == '/')
         folder_bytes--;

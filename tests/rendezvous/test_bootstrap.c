@@ -618,7 +618,9 @@ static void bad_settings_are_told_at_once(void **state)
         { "tcp://::1:29500", NULL, 0, DDL_ECONFIG, "brackets" },
         { "tcp://192.0.2.1:29500", NULL, 0, DDL_ENETWORK,
           "is no address of this machine; it has: lo 127.0.0.1" },
-        { "file://relative/path", NULL, 0, DDL_ECONFIG, "three slashes" },
+        { "file://relative/path", NULL, 0, DDL_ECONFIG, "three slashes: file:///shared/directory" },
+        { "file:relative", NULL, 0, DDL_ECONFIG, "DDL_STORE=file:relative is no URL: write the whole path" },
+        { "file:/absolute", NULL, 0, DDL_ECONFIG, "as in file:///shared/directory" },
         { "file:///no/such/directory", NULL, 1, DDL_ESTORE, "make that directory" },
         { "file:///dev/null", NULL, 0, DDL_ESTORE, "/dev/null" },
 #ifdef DDL_TEST_REDIS
