@@ -509,14 +509,12 @@ static ddl_status check_meet(struct store_redis *redis, ddl_error *err)
     char id[ID_TEXT];
     bool found;
     DDL_TRY(read_meet(redis, &meet, id, &found, err));
-    if (redis->odd_meet.code != DDL_OK) {
-        if (err != NULL)
-            *err = redis->odd_meet;
-        return redis->odd_meet.code;
-    }
     if (!found)
-        return DDL_FAIL(err, DDL_ESTORE, "Redis at %s: %s:meet has been removed",
-                        ddl_redis_link_where(redis->link), redis->place);
+        return DDL_FAIL(err, DDL_ESTORE, "Redis at %s: %s:meet has been %s",
+                        ddl_redis_link_where(redis->link), redis->place,
+                        redis->odd_meet.code == DDL_OK
+                            ? "removed"
+                            : "replaced by what is no record of this version of ddl");
     if (memcmp(meet.host.run_id, redis->base.run_id, DDL_RUN_ID_BYTES) == 0)
         return DDL_OK;
     return DDL_FAIL(err, DDL_ECONFIG,

@@ -381,6 +381,20 @@ class Meeting(Tests):
                                                          "not answer")
                 redis.ask("DEL", place + ":meet", place + ":ask", f"ddl:{'22' * 16}:end")
 
+    def test_whose_record_is_replaced_is_told(self):
+        """By nonsense, or by what may be of another version: of the store it is an error, not of the protocol."""
+        redis = self.redis()
+        for record in (b"nonsense", b"\x63" + bytes(151)):
+            world = self.world(2, redis.url())
+            rank = world.start(0, "init")
+            self.wait_for_keys(redis)
+            place = f"ddl:127.0.0.1:{world.port}:meet"
+            redis.ask("DEL", place)
+            redis.ask("XADD", place, "2-1", "meet", record)
+            text = rank.expect("init", "DDL_ESTORE")["text"]
+            self.assertIn(f"{place} has been replaced by what is no record of this version of ddl", text)
+            redis.ask("FLUSHALL")
+
     def test_a_job_with_another_secret_is_told_and_the_first_goes_on(self):
         redis = self.redis()
         theirs = self.password_file(password="a secret of another job")
