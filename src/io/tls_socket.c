@@ -304,6 +304,20 @@ static int judge(int good, X509_STORE_CTX *chain)
     return good;
 }
 
+/* Every rank calls and is called, if only rank 0 its own store. */
+static ddl_status check_usage(const ddl_tls_group *group, ddl_error *err)
+{
+    X509 *own = SSL_CTX_get0_certificate(group->inner);
+    if (X509_check_purpose(own, X509_PURPOSE_SSL_CLIENT, 0) == 1 &&
+        X509_check_purpose(own, X509_PURPOSE_SSL_SERVER, 0) == 1)
+        return DDL_OK;
+    return DDL_FAIL(
+        err, DDL_ECONFIG,
+        "DDL_TLS_CERT: the certificate in %s is not for both ends of a connection, as ranks need it: "
+        "have it issued with extendedKeyUsage serverAuth and clientAuth, or without any",
+        group->certificate);
+}
+
 /* A peer reads only so much of who has not proved anything. */
 static ddl_status check_chain(const ddl_tls_group *group, ddl_error *err)
 {
@@ -332,6 +346,7 @@ static ddl_status load_files(ddl_tls_group *group, const ddl_tls_group_options *
     if (SSL_CTX_use_certificate_chain_file(group->inner, options->cert_file) != 1)
         return DDL_FAIL(err, DDL_ECONFIG, "DDL_TLS_CERT: cannot read a certificate from %s: %s",
                         options->cert_file, reason());
+    DDL_TRY(check_usage(group, err));
     DDL_TRY(check_chain(group, err));
     return ddl_tls_key_load(group->inner, options->key_file != NULL ? "DDL_TLS_KEY" : "DDL_TLS_CERT",
                             options->cert_file, key, err);

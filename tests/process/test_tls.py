@@ -343,13 +343,15 @@ class Certificates(Tls):
         self.refused(expired.start(0, "init", **self.files("expired")), "DDL_EAUTH", f"127.0.0.1:{expired.port}",
                      "expired on Jan  1 00:00:00 2020")
 
-    def signed(self, name, authority, names, is_authority):
+    def signed(self, name, authority, names, is_authority, *extensions):
         """By a key that is good's."""
         key = self.path(authority + ".key" if authority in ("ca", "other_ca") else "good.key")
         subprocess.run(["openssl", "req", "-x509", "-key", self.path("good.key"), "-subj", f"/CN={name}", "-days", "2",
                         "-CA", self.path(authority + ".pem"), "-CAkey", key, "-out", self.path(name + ".pem"),
                         "-addext", "basicConstraints=critical,CA:" + ("true" if is_authority else "false"),
-                        "-addext", "subjectAltName=" + names], check=True, timeout=DEADLINE, capture_output=True)
+                        "-addext", "subjectAltName=" + names,
+                        *[word for extension in extensions for word in ("-addext", extension)]],
+                       check=True, timeout=DEADLINE, capture_output=True)
         with open(self.path(name + ".pem"), encoding="ascii") as file:
             return file.read()
 
@@ -369,6 +371,32 @@ class Certificates(Tls):
                      "endless.pem have ", " and peers take 28672")
         self.all_do([first, world.start(1, "init", CALL, "free", DDL_TLS_CERT=self.path("long.pem"))], "init", "call",
                     "free")
+
+    def test_a_certificate_has_to_be_for_both_ends(self):
+        """Its own rank says so at once; and who shows one for the other end all the same is refused."""
+        for usage in ("clientAuth", "serverAuth"):
+            self.signed(usage, "ca", "DNS:localhost,IP:127.0.0.1", False, "extendedKeyUsage=" + usage)
+            shutil.copy(self.path("good.key"), self.path(usage + ".key"))
+            for rank in (0, 1):
+                self.refused(self.world(2).start(rank, "init", **self.files(usage)), "DDL_ECONFIG", usage + ".pem is "
+                             "not for both ends of a connection", "serverAuth and clientAuth")
+        self.assertIn("unsuitable certificate purpose", self.answered_by("clientAuth", "-tls1_3"))
+        world = self.world(2, **self.files("good"))
+        first = world.start(0, "init", CALL, "free")
+        self.connect(world.port).close()  # it listens
+        wrong = subprocess.run(["openssl", "s_client", "-connect", f"127.0.0.1:{world.port}", "-tls1_3", "-alpn", "ddl/2",
+                                "-cert", self.path("serverAuth.pem"), "-key", self.path("good.key"), "-ign_eof", "-quiet"],
+                               stdin=subprocess.DEVNULL, capture_output=True, timeout=DEADLINE)
+        self.assertRegex(wrong.stderr, b"alert (unsupported|bad) certificate")
+        self.all_do([first, world.start(1, "init", CALL, "free")], "init", "call", "free")
+        self.assertIn("unsuitable certificate purpose", "".join(first.errors))
+
+    def test_rsa_of_2048_bits_will_do(self):
+        subprocess.run(["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-subj", "/CN=rsa", "-days", "2",
+                        "-CA", self.path("ca.pem"), "-CAkey", self.path("ca.key"), "-keyout", self.path("rsa.key"),
+                        "-addext", "subjectAltName=DNS:localhost,IP:127.0.0.1", "-out", self.path("rsa.pem")],
+                       check=True, timeout=DEADLINE, capture_output=True)
+        self.all_do(self.world(2, **self.files("rsa")).start_all("init", CALL, "free"), "init", "call", "free")
 
     def test_a_pair_that_connects_late_is_told_which_certificate_will_not_do(self):
         """Ranks 1 and 4 of 6 are not connected at the start: it is the first time that 1 has to trust 4's."""
