@@ -31,7 +31,9 @@ enum {
     LAST_WORD_MS = 100,      /* the same in a hurry */
     CLOSING_MS = 1000,
     OVER_PAUSE_MS = 50, /* before looking again at a place whose last run is over */
-    RANKS_TEXT = 120
+    RANKS_TEXT = 120,
+    JOINED_TEXT = RANKS_TEXT + 40,
+    ABSENCE_TEXT = RANKS_TEXT + JOINED_TEXT + 40
 };
 
 struct ddl_bootstrap {
@@ -261,43 +263,90 @@ static ddl_status look_around(struct course *course, const char *what, ddl_error
     return status == DDL_ETIMEDOUT ? DDL_OK : status;
 }
 
-/* The hosts of all who have come. Best effort: 0 if it cannot be told. */
-static int count_hosts(struct course *course)
+/* Who has come, and where. */
+struct arrivals {
+    ddl_member *hosts; /* somebody of each host, by the lowest rank; to be released, NULL if out of memory */
+    int *host_of;      /* by rank; -1: has not come, or cannot be told */
+    int count;         /* of hosts */
+};
+
+/* Best effort. */
+static void find_arrivals(struct course *course, struct arrivals *arrivals)
 {
-    int hosts = 0;
     const size_t nranks = (size_t)course->self.nranks;
-    ddl_member *members = ddl_alloc_array(nranks, sizeof *members);
     ddl_store_many many = { "member", course->self.nranks, ddl_alloc_array(nranks, sizeof(bool)),
                             ddl_alloc_array(nranks, sizeof(ddl_bytes)) };
-    const bool has_memory = members != NULL && many.present != NULL && many.values != NULL;
-    for (size_t rank = 0; has_memory && rank < nranks; rank++)
+    *arrivals = (struct arrivals){ ddl_alloc_array(nranks, sizeof *arrivals->hosts),
+                                   ddl_alloc_array(nranks, sizeof *arrivals->host_of), 0 };
+    const bool has_room =
+        arrivals->hosts != NULL && arrivals->host_of != NULL && many.present != NULL && many.values != NULL;
+    for (size_t rank = 0; has_room && rank < nranks; rank++)
         many.present[rank] = !course->present[rank]; /* who has not come is not looked for */
-    if (has_memory)
+    if (has_room)
         (void)!ddl_store_get_many(course->store, &many, ddl_now_ns(), NULL);
-    for (size_t rank = 0; has_memory && rank < nranks; rank++) {
-        bool known = ddl_member_decode(ddl_bytes_view(&many.values[rank]), &members[hosts], NULL) != DDL_OK;
+    for (size_t rank = 0; has_room && rank < nranks; rank++) {
+        ddl_member *member = &arrivals->hosts[arrivals->count];
+        int host = 0;
+        arrivals->host_of[rank] = -1;
+        if (ddl_member_decode(ddl_bytes_view(&many.values[rank]), member, NULL) == DDL_OK) {
+            while (memcmp(arrivals->hosts[host].host_id, member->host_id, DDL_HOST_ID_BYTES) != 0)
+                host++;
+            arrivals->host_of[rank] = host;
+            arrivals->count += host == arrivals->count;
+        }
         ddl_bytes_fini(&many.values[rank]);
-        for (int host = 0; host < hosts && !known; host++)
-            known = memcmp(members[host].host_id, members[hosts].host_id, DDL_HOST_ID_BYTES) == 0;
-        hosts += !known;
     }
-    ddl_free(members);
     ddl_free(many.present);
     ddl_free(many.values);
-    return hosts;
 }
 
-/* "ranks 2, 5-7 of 8 (joined: 0-1, 3-4 on 2 hosts)" */
-static void describe_absence(struct course *course, char *text, size_t text_bytes)
+static void forget_arrivals(struct arrivals *arrivals)
 {
-    char missing[RANKS_TEXT], joined[RANKS_TEXT];
-    int missing_count = 0, hosts = count_hosts(course);
+    ddl_free(arrivals->hosts);
+    ddl_free(arrivals->host_of);
+}
+
+/* "0-1, 3-4 on 2 hosts" */
+static void count_joined(struct course *course, const struct arrivals *arrivals, char joined[JOINED_TEXT])
+{
+    char ranks[RANKS_TEXT];
+    ddl_progress_ranks(course->present, course->self.nranks, true, ranks, sizeof ranks);
+    snprintf(joined, JOINED_TEXT, "%s on %d host%s", ranks, arrivals->count, arrivals->count == 1 ? "" : "s");
+}
+
+/* "0-1 on nodeA, 3-4 on nodeB"; false if there is no room, or nothing to tell. */
+static bool name_joined(struct course *course, const struct arrivals *arrivals, char joined[JOINED_TEXT])
+{
+    const int nranks = course->self.nranks;
+    size_t used = 0;
+    bool *here = ddl_alloc_array((size_t)nranks, sizeof *here);
+    for (int host = 0; here != NULL && host < arrivals->count && used < JOINED_TEXT; host++) {
+        char ranks[RANKS_TEXT];
+        for (int rank = 0; rank < nranks; rank++)
+            here[rank] = arrivals->host_of[rank] == host;
+        ddl_progress_ranks(here, nranks, true, ranks, sizeof ranks);
+        used += (size_t)snprintf(joined + used, JOINED_TEXT - used, "%s%s on %s", host > 0 ? ", " : "", ranks,
+                                 arrivals->hosts[host].host);
+    }
+    ddl_free(here);
+    return used > 0 && used < JOINED_TEXT;
+}
+
+/* "ranks 2, 5-7 of 8 (joined: 0-1, 3-4 on 2 hosts)", or with the names of hosts. */
+static void describe_absence(struct course *course, bool by_name, char text[ABSENCE_TEXT])
+{
+    struct arrivals arrivals;
+    char missing[RANKS_TEXT], joined[JOINED_TEXT];
+    int missing_count = 0;
     for (int rank = 0; rank < course->self.nranks; rank++)
         missing_count += !course->present[rank];
     ddl_progress_ranks(course->present, course->self.nranks, false, missing, sizeof missing);
-    ddl_progress_ranks(course->present, course->self.nranks, true, joined, sizeof joined);
-    snprintf(text, text_bytes, "rank%s %s of %d (joined: %s on %d host%s)", missing_count == 1 ? "" : "s",
-             missing, course->self.nranks, joined, hosts, hosts == 1 ? "" : "s");
+    find_arrivals(course, &arrivals);
+    if (!by_name || !name_joined(course, &arrivals, joined))
+        count_joined(course, &arrivals, joined);
+    forget_arrivals(&arrivals);
+    snprintf(text, ABSENCE_TEXT, "rank%s %s of %d (joined: %s)", missing_count == 1 ? "" : "s", missing,
+             course->self.nranks, joined);
 }
 
 static int first_missing(const struct course *course)
@@ -322,7 +371,7 @@ static void tell_of_turned_away(const struct course *course, ddl_error *err)
 /* The deadline has passed: say who did not do what. */
 static ddl_status report_absence(struct course *course, const char *what, const char *verb, ddl_error *err)
 {
-    char absence[400];
+    char absence[ABSENCE_TEXT];
     double waited_s = (double)(ddl_now_ns() - course->start_ns) / 1e9;
     memset(course->present, 0, (size_t)course->self.nranks * sizeof *course->present);
     DDL_TRY(ddl_store_check(course->store, err)); /* another may have said it already */
@@ -342,7 +391,7 @@ static ddl_status report_absence(struct course *course, const char *what, const 
                        waited_s);
         missing = 0;
     } else {
-        describe_absence(course, absence, sizeof absence);
+        describe_absence(course, true, absence);
         (void)DDL_FAIL(err, DDL_ETIMEDOUT,
                        "%s did not %s within %.1f s; look at the output of what is missing, or "
                        "raise DDL_START_TIMEOUT",
@@ -388,7 +437,7 @@ static ddl_status collect(struct course *course, const char *what, ddl_bytes val
     const ddl_deadline deadline = course->options->deadline;
     const bool members = strcmp(what, "member") == 0;
     const ddl_store_many many = { what, course->self.nranks, course->present, values };
-    char absence[400];
+    char absence[ABSENCE_TEXT];
     memset(course->present, 0, (size_t)course->self.nranks * sizeof *course->present);
     for (;;) {
         ddl_deadline slice = course->progress.next < deadline ? course->progress.next : deadline;
@@ -396,7 +445,7 @@ static ddl_status collect(struct course *course, const char *what, ddl_bytes val
         if (status != DDL_ETIMEDOUT || ddl_deadline_passed(deadline))
             return status;
         DDL_TRY(ddl_store_check(course->store, err)); /* whoever waits less long may have given up */
-        describe_absence(course, absence, sizeof absence);
+        describe_absence(course, false, absence);
         ddl_progress_tell(&course->progress, members ? "%s" : "%s to be connected to everyone", absence);
         if (members)
             tell_errand(course);

@@ -579,7 +579,7 @@ class Configuration(Failures):
         for rank in ranks:
             record = rank.expect("init", "DDL_ETIMEDOUT")
             self.assert_within(record, record["begin_ns"], 3)
-            self.assert_names(record, "ranks 1, 3 of 4 (joined: 0, 2 on 1 host)", "DDL_START_TIMEOUT")
+            self.assert_names(record, f"ranks 1, 3 of 4 (joined: 0, 2 on {socket.gethostname()})", "DDL_START_TIMEOUT")
             self.assertEqual(record["culprit"], 1, record)
             rank.finish(0)
 
@@ -590,7 +590,7 @@ class Configuration(Failures):
         records = [rank.expect("init", "DDL_ETIMEDOUT") for rank in ranks]
         for rank, record in zip(ranks, records):
             self.assert_within(record, records[1]["end_ns"], 1)
-            self.assert_names(record, "rank 2 of 3 (joined: 0-1 on 1 host)")
+            self.assert_names(record, f"rank 2 of 3 (joined: 0-1 on {socket.gethostname()})")
             self.assertEqual(record["culprit"], 2, record)
             rank.finish(0)
 

@@ -327,6 +327,22 @@ class TestHosts(unittest.TestCase):
             for word in ("DDL_STREAMS", "16", "88", "ulimit -n"):
                 self.assertIn(word, record["text"])
 
+    def test_who_joined_is_told_with_the_hosts(self):
+        """By their names, if there is room for them; else how many there are."""
+        hosts = self.hosts(3)
+        told = []
+        for names, joined, port in ((("na", "nb", "nc"), "0 on na, 1, 3 on nb, 4 on nc", PORT),
+                                    ([letter * 60 for letter in "abc"], "0-1, 3-4 on 3 hosts", PORT + 1)):
+            world = World(ACTOR, 6, DDL_START_TIMEOUT="1s")
+            self.addCleanup(world.__exit__)
+            for rank, host in ((0, 0), (1, 1), (3, 1), (4, 2)):
+                enter = [*hosts.on(host), "unshare", "--uts", "sh", "-c", 'hostname "$0" && exec "$@"', names[host]]
+                told.append((world.start(rank, "init", prefix=enter, MASTER_ADDR="10.77.0.1", MASTER_PORT=port), joined))
+        for rank, joined in told:
+            record = rank.expect("init", "DDL_ETIMEDOUT")
+            self.assertIn(f"ranks 2, 5 of 6 (joined: {joined}) did not come", record["text"])
+            rank.finish(0)
+
     def test_wrong_numbers_of_connections_are_refused(self):
         hosts = self.hosts(1)
         for wrong in ("0", "17", "-1", "two", "2.5"):

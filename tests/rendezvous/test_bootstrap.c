@@ -6,6 +6,7 @@
 #include "base/failpoint.h"
 #include "base/log.h"
 #include "io/address.h"
+#include "io/host.h"
 #include "io/service.h"
 #include "io/socket.h"
 
@@ -288,6 +289,16 @@ static void keep_line(void *arg, const char *line)
         snprintf(lines->text[lines->count++], sizeof lines->text[0], "%s", line);
 }
 
+/* What is said of ranks that have joined on this host. */
+static const char *joined_here(const char *before, const char *behind)
+{
+    static char text[200];
+    char host[DDL_HOST_NAME_TEXT];
+    ddl_host_name(host);
+    snprintf(text, sizeof text, "%s%s%s", before, host, behind);
+    return text;
+}
+
 static void missing_ranks_are_named_while_waiting_and_at_the_end(void **state)
 {
     struct world_rank ranks[8];
@@ -306,7 +317,8 @@ static void missing_ranks_are_named_while_waiting_and_at_the_end(void **state)
     for (int rank = 0; rank < 5; rank++)
         if (rank != 2)
             expect(&ranks[rank], DDL_ETIMEDOUT, 2, 6.6,
-                   "ranks 2, 5-7 of 8 (joined: 0-1, 3-4 on 1 host) did not come", "DDL_START_TIMEOUT");
+                   joined_here("ranks 2, 5-7 of 8 (joined: 0-1, 3-4 on ", ") did not come"),
+                   "DDL_START_TIMEOUT");
     assert_int_equal(lines.count, 1);
     assert_string_equal(lines.text[0],
                         "ddl: waiting for ranks 2, 5-7 of 8 (joined: 0-1, 3-4 on 1 host), 1 s left");
@@ -457,8 +469,8 @@ static void a_missing_rank_is_named_in_every_store(void **state)
         finish_all(ranks, 4);
         for (int rank = 0; rank < 4; rank++)
             if (rank != 2)
-                expect(&ranks[rank], DDL_ETIMEDOUT, 2, 2.0, "rank 2 of 4 (joined: 0-1, 3 on 1 host)",
-                       "did not come");
+                expect(&ranks[rank], DDL_ETIMEDOUT, 2, 2.0,
+                       joined_here("rank 2 of 4 (joined: 0-1, 3 on ", ")"), "did not come");
         place_close(&place);
     }
 }
