@@ -59,6 +59,7 @@ struct client {
 
 struct ddl_store_server {
     ddl_service *service;
+    ddl_deadline start_limit; /* of the run; its thread has as long for what rank 0 asks */
     ddl_hello_party self;
     ddl_listener *listeners[DDL_STORE_SERVER_DOORS];
     int listener_count;
@@ -654,6 +655,8 @@ static ddl_status take_found(struct look *look, const ddl_store *store, const dd
 static ddl_status look_once(struct look *look, const ddl_store *store, const ddl_store_many *many,
                             ddl_deadline deadline, ddl_error *err)
 {
+    if (deadline < look->server->start_limit) /* who only looks once does not take a slow thread for lost */
+        deadline = look->server->start_limit;
     DDL_TRY(ddl_service_call(look->server->service, "looking for what the ranks have set", look_on_service,
                              look, deadline, err));
     if (look->status != DDL_OK && err != NULL)
@@ -754,6 +757,7 @@ ddl_status ddl_store_server_open(ddl_service *service, const ddl_hello_party *se
     if (server == NULL)
         return DDL_FAIL(err, DDL_ENOMEM, "no memory for the store's server");
     server->service = service;
+    server->start_limit = deadline;
     server->self = *self;
     server->self.channel = DDL_CHANNEL_STORE;
     server->encryption = encryption;

@@ -733,8 +733,19 @@ class Stuck(Failures):
         record = self.check(1, at, "free", 6, *words)
         self.assertEqual((record["event"], record["status"]), ("init", "DDL_OK"), record)
 
+    def waited_for(self):
+        """Rank 0 looks at the store now and then; a thread that is slow has as long as the start."""
+        world = self.world(2)
+        for rank in [world.start(stuck, "init", SMALL, "free", DDL_FAILPOINTS=at)
+                     for stuck, at in ((0, "io.call:3"), (1, "none"))]:
+            record = rank.expect("init", "DDL_OK")
+            self.assertGreater(self.seconds(record["begin_ns"], record["end_ns"]), 4.5)
+            rank.expect("call", "DDL_OK")
+            rank.expect("free", "DDL_OK")
+            rank.finish(0)
+
     def test_service_thread_and_engine(self):
-        self.at_once((self.at_the_start, 0, "io.call:1", "opening the store's door;"),
+        self.at_once((self.waited_for,), (self.at_the_start, 0, "io.call:1", "opening the store's door;"),
                      (self.at_the_start, 0, "io.event:1", "what came over a connection, and did not come to closing the store's"),
                      (self.told, "io.call:2", "calling other ranks;"),
                      (self.told, "io.event:1", "what came over a connection, and did not come to answering;"),
