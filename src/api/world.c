@@ -743,6 +743,7 @@ static ddl_status end_threads(ddl_world *world, ddl_deadline deadline, ddl_error
         ddl_service_is_lost(world->service, err);
         return DDL_ETIMEDOUT;
     }
+    world->service = NULL; /* forked children would look at it, if the world is lost all the same */
     if (!ddl_engine_destroy(world->engine, deadline))
         return DDL_FAIL(err, DDL_ETIMEDOUT,
                         "the engine's thread is stuck; is it stopped, by a debugger say?");

@@ -698,7 +698,7 @@ class Stuck(Failures):
         """Rank `stuck` is, where `at` says; what it says of `call`, and what the other rank says after it."""
         world = self.world(2)
         other = world.start(1 - stuck, "line", *others) if others else None
-        rank = world.start(stuck, "line", "init", *((SMALL, "free") if call == "free" else ()), "line",
+        rank = world.start(stuck, "line", "init", *((SMALL, "free") if call == "free" else ()), "fork:_exit", "line",
                            DDL_FAILPOINTS=at, **({"DDL_START_TIMEOUT": "2s"} if call == "init" else {}))
         self.together([rank, other] if others else [rank])
         if call == "free":
@@ -708,6 +708,8 @@ class Stuck(Failures):
         self.assertEqual((record["code"], record["rank"]), ("DDL_ETIMEDOUT", stuck), record)
         self.assert_names(record, *words)
         self.assert_within(record, record["begin_ns"], seconds)
+        rank.expect("child")  # nothing is left for it that it could close
+        self.assertEqual(rank.expect("fork")["ended"], 0)
         rank.expect("ready")
         time.sleep(max(0, 5.5 - self.seconds(record["begin_ns"], time.monotonic_ns())))
         rank.go()
