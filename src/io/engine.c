@@ -471,14 +471,14 @@ static void *background_main(void *arg)
     return NULL;
 }
 
+/* The grace is counted in ticks: where this process hardly runs they take longer, as for the thread. */
 static bool end_background(ddl_engine *engine, ddl_deadline deadline)
 {
-    const ddl_deadline least = ddl_deadline_in_ms(STUCK_GRACE_MS);
-    if (deadline < least)
-        deadline = least;
     ddl_gate_ring(engine->background_gate);
     pthread_mutex_lock(&engine->lock);
-    while (!engine->background_ended && !ddl_deadline_passed(deadline))
+    for (int tick = 0;
+         !engine->background_ended && (tick < STUCK_GRACE_MS / TICK_MS || !ddl_deadline_passed(deadline));
+         tick++)
         sleep_a_tick(engine);
     const bool ended = engine->background_ended;
     pthread_mutex_unlock(&engine->lock);

@@ -16,7 +16,8 @@
 
 enum {
     HELD_PER_CHUNK = 62,
-    GRACE_MS = 800, /* more than a thread that is not stuck may take */
+    TICK_MS = 100,
+    GRACE_TICKS = 8, /* more than a thread that is not stuck may take, while its waiter has its turns */
     END_MS = 4000
 };
 
@@ -172,15 +173,20 @@ static void lose(ddl_service *service, const struct call *call, int64_t start_ns
     ddl_bell_ring(&service->bell);
 }
 
-/* With the bell's lock: until *is_over. False: not by the deadline, and the thread is lost. */
+/* With the bell's lock: until *is_over. False: not by the deadline, and the thread is lost. Its grace is
+ * counted in waits: where this process is stopped as a whole, or hardly runs, they take longer, as for the
+ * thread. */
 static bool wait_until(ddl_service *service, const bool *is_over, const struct call *call,
                        ddl_deadline deadline)
 {
     const int64_t start_ns = ddl_now_ns();
-    const ddl_deadline least = ddl_deadline_in_ms(GRACE_MS);
-    while (!*is_over && !service->lost)
-        if (!ddl_bell_wait(&service->bell, deadline > least ? deadline : least))
+    for (int ticks = 1; !*is_over && !service->lost; ticks++) {
+        const ddl_deadline tick = ddl_deadline_in_ms(TICK_MS);
+        while (!*is_over && !service->lost && ddl_bell_wait(&service->bell, tick))
+            continue;
+        if (!*is_over && !service->lost && ticks >= GRACE_TICKS && ddl_deadline_passed(deadline))
             lose(service, call, start_ns);
+    }
     return *is_over;
 }
 

@@ -6,6 +6,7 @@
 #include "io/socket.h"
 #include "io/watch.h"
 
+#include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
 #include <pthread.h>
@@ -114,6 +115,39 @@ static void *call_what_is_stuck(void *arg)
     stall->status = ddl_service_call(stall->service, "being stuck", be_stuck, stall, start_ns, &stall->error);
     stall->took_ns = ddl_now_ns() - start_ns;
     return NULL;
+}
+
+/* A process that is stopped as a whole, and goes on: its thread has had no more of that time than its waiter.
+ */
+static void work_a_little(void *arg)
+{
+    (void)arg;
+    for (int i = 0; i < 10; i++)
+        (void)poll(NULL, 0, 30);
+}
+
+static void stop_for_a_second(pid_t pid)
+{
+    (void)poll(NULL, 0, 50); /* by then it waits, as a rule */
+    kill(pid, SIGSTOP);
+    (void)poll(NULL, 0, 1000);
+    kill(pid, SIGCONT);
+    _exit(0);
+}
+
+static void a_process_that_was_stopped_has_lost_nothing(void **state)
+{
+    (void)state;
+    ddl_service *service = create();
+    const pid_t self = getpid(), pid = fork();
+    if (pid == 0)
+        stop_for_a_second(self);
+    const int64_t start_ns = ddl_now_ns();
+    assert_int_equal(ddl_service_call(service, "a test", work_a_little, NULL, start_ns, NULL), DDL_OK);
+    while (waitpid(pid, NULL, 0) != pid)
+        assert_int_equal(errno, EINTR);
+    assert_true(ddl_now_ns() - start_ns >= DDL_NS_PER_S);
+    assert_true(ddl_service_destroy(service));
 }
 
 /* ---- an echo on the loop, and an alarm that ends it ---- */
@@ -446,6 +480,7 @@ int main(void)
         cmocka_unit_test(many_threads_may_call_at_once),
         cmocka_unit_test(descriptors_and_alarms_are_served),
         cmocka_unit_test(who_waits_for_a_stuck_thread_waits_no_longer_than_it_may),
+        cmocka_unit_test(a_process_that_was_stopped_has_lost_nothing),
         cmocka_unit_test(what_has_an_error_is_watched_again),
         cmocka_unit_test(a_forked_child_closes_what_the_loop_holds),
         cmocka_unit_test(sockets_are_set_up_right),
