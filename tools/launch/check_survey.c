@@ -348,9 +348,9 @@ ddl_status check_survey_run(const ddl_config *config, check_survey *survey, ddl_
     ddl_status status = run(&course, err);
     ddl_store_destroy(course.store, ddl_deadline_in_ms(LEAVE_MS));
     check_door_close(course.door);
-    for (int i = 0; i < DDL_NETWORK_LISTEN_MAX; i++)
-        ddl_socket_close(&course.listeners[i]);
-    if (ddl_service_destroy(course.service)) {
+    if (ddl_service_destroy(course.service)) { /* else its thread closes what it holds, should it go on */
+        for (int i = 0; i < DDL_NETWORK_LISTEN_MAX; i++)
+            ddl_socket_close(&course.listeners[i]);
         ddl_encryption_destroy(course.encryption);
         ddl_proof_destroy(course.prover);
     }
