@@ -745,8 +745,9 @@ static ddl_status end_threads(ddl_world *world, ddl_deadline deadline, ddl_error
     }
     world->service = NULL; /* forked children would look at it, if the world is lost all the same */
     if (!ddl_engine_destroy(world->engine, deadline))
-        return DDL_FAIL(err, DDL_ETIMEDOUT,
-                        "the engine's thread is stuck; is it stopped, by a debugger say?");
+        return DDL_FAIL(
+            err, DDL_ETIMEDOUT,
+            "the engine's thread is stuck; is it stopped, by a debugger say, or short of CPU time?");
     return DDL_OK;
 }
 

@@ -163,7 +163,7 @@ static void lose(ddl_service *service, const struct call *call, int64_t start_ns
     (void)DDL_FAIL(
         &service->why, DDL_ETIMEDOUT,
         "the service thread has been stuck for %.1f s or longer in %s%s%s; is it stopped, by a debugger say, "
-        "or held up by a log that takes no more?",
+        "short of CPU time, or held up by a log that takes no more?",
         (double)(ddl_now_ns() - start_ns) / 1e9,
         service->doing != NULL ? service->doing : "what came over a connection",
         in_it ? "" : ", and did not come to ",
