@@ -210,6 +210,7 @@ bool ddl_backend_repeat(ddl_task *task, ddl_plan *plan)
     post->number = ddl_board_number(task->channel, task->sequence);
     post->sequence = task->sequence;
     bind_post(task);
+    post->round = 0;
     post->is_posted = false;
     task->posted_plan = plan;
     plan->users++;

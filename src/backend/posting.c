@@ -21,12 +21,12 @@ void ddl_posting_fini(ddl_posting *posting)
 
 static void post(ddl_posting *posting, ddl_post *next)
 {
-    ddl_slice says = ddl_oneshot_posts(next->oneshot);
+    ddl_slice says = ddl_oneshot_posts(next->oneshot, next->round);
     const char *from = says.buffer == DDL_BUFFER_IN ? next->in : next->out;
     next->is_posted = true;
     posting->posted_sequence = next->sequence;
     posting->posted_signature = *next->signature;
-    ddl_board_post(posting->owner.board, next->number, next->signature,
+    ddl_board_post(posting->owner.board, next->number + (uint64_t)next->round, next->signature,
                    says.bytes > 0 ? from + says.offset : NULL, says.bytes);
 }
 
@@ -69,29 +69,41 @@ static bool has_to_wait(const ddl_posting *posting, const ddl_post *oldest)
 {
     const ddl_board *board = posting->owner.board;
     ddl_board_ranks left =
-        board->unseen & (oldest->is_posted ? ddl_oneshot_needs(oldest->oneshot) : ddl_board_others(board));
+        board->unseen &
+        (oldest->is_posted ? ddl_oneshot_needs(oldest->oneshot, oldest->round) : ddl_board_others(board));
     return left != 0 && !ddl_board_has_posted(board, __builtin_ctzll(left));
 }
 
-/* Of the oldest. Who posts last need not wait until his post is seen everywhere to look at the others'. */
-static bool try_to_finish(ddl_posting *posting, ddl_post *oldest)
+/* Of the oldest, a round. Who posts last need not wait until his post is seen everywhere to look at the
+ * others'. */
+static bool try_to_finish_round(ddl_posting *posting, ddl_post *oldest)
 {
     bool is_new = !oldest->is_posted;
-    if (oldest->is_held || posting->is_spoilt)
-        return false;
     if (is_new && posting->owner.board->unseen != 0 &&
         !have_posted(posting, ddl_board_others(posting->owner.board)))
         return false;
     if (is_new)
         post(posting, oldest);
-    bool complete = have_posted(posting, ddl_oneshot_needs(oldest->oneshot));
+    bool complete = have_posted(posting, ddl_oneshot_needs(oldest->oneshot, oldest->round));
     if (is_new)
         posting->owner.posted(posting->owner.arg);
     if (!complete)
         return false;
-    ddl_oneshot_finish(oldest->oneshot, posting->owner.board, oldest->in, oldest->out, posting->compute,
-                       oldest->dtype, oldest->op);
+    ddl_oneshot_finish(oldest->oneshot, oldest->round, posting->owner.board, oldest->in, oldest->out,
+                       posting->compute, oldest->dtype, oldest->op);
     return true;
+}
+
+static bool try_to_finish(ddl_posting *posting, ddl_post *oldest)
+{
+    if (oldest->is_held || posting->is_spoilt)
+        return false;
+    while (try_to_finish_round(posting, oldest)) {
+        if (++oldest->round == ddl_oneshot_rounds(oldest->oneshot))
+            return true;
+        oldest->is_posted = false;
+    }
+    return false;
 }
 
 bool ddl_posting_start(ddl_posting *posting, ddl_post *post)
@@ -144,8 +156,8 @@ const ddl_signature *ddl_posting_waits_behind(const ddl_posting *posting, uint64
 
 bool ddl_posting_has_posted(const ddl_posting *posting, const ddl_post *post, int rank)
 {
-    return ddl_link_linked(&post->link) && post->is_posted &&
-           ddl_board_has_posted(posting->owner.board, rank);
+    return ddl_link_linked(&post->link) &&
+           (post->round > 0 || (post->is_posted && ddl_board_has_posted(posting->owner.board, rank)));
 }
 
 void ddl_posting_visit_pending(const ddl_posting *posting, const ddl_post *post,
@@ -154,7 +166,7 @@ void ddl_posting_visit_pending(const ddl_posting *posting, const ddl_post *post,
     const ddl_board *board = posting->owner.board;
     bool is_first = ddl_list_first(&posting->posts) == &post->link;
     ddl_board_ranks others = ddl_board_others(board);
-    ddl_board_ranks awaited = post->is_posted ? ddl_oneshot_needs(post->oneshot) : others;
+    ddl_board_ranks awaited = post->is_posted ? ddl_oneshot_needs(post->oneshot, post->round) : others;
     for (int rank = 0; rank < board->nranks; rank++)
         if ((awaited >> rank & 1) != 0 && !(is_first && ddl_board_has_posted(board, rank)))
             visit(arg, rank, false);

@@ -46,7 +46,8 @@ struct ddl_post { /* an operation; embedded in a task, all zero before the start
     void (*finished)(ddl_post *post); /* once, from progress, unless start said that it was done */
     bool is_held; /* what it says is not there yet: nothing is posted while it is the oldest */
     /* The posting's. */
-    bool is_posted;
+    int round;      /* that it is in; once it is done: how many there were */
+    bool is_posted; /* in that */
 };
 
 void ddl_posting_init(ddl_posting *posting, const ddl_posting_owner *owner, ddl_compute *compute);

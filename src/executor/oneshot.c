@@ -1,4 +1,4 @@
-/* oneshot.c - from schedules of one round to reads of sheets. */
+/* oneshot.c - from schedules of few rounds to reads of sheets. */
 #include "executor/oneshot.h"
 
 #include "base/assert.h"
@@ -21,8 +21,12 @@ typedef struct action { /* a local step, or a message that is taken from a sheet
 struct ddl_oneshot {
     int nranks;
     size_t element_bytes;
-    ddl_slice posts;
-    ddl_board_ranks needs;
+    int nrounds;
+    struct round {
+        ddl_slice posts;
+        ddl_board_ranks needs;
+        uint32_t end; /* of its actions */
+    } rounds[DDL_ONESHOT_ROUNDS];
     action *actions;
     uint32_t nactions;
     place *operands;
@@ -34,63 +38,77 @@ typedef struct landing { /* a message that the schedule has land in scratch, and
     place from;
 } landing;
 
-typedef struct reading {           /* of what ranks say */
-    const ddl_oneshot_word *words; /* of each rank to this one */
-    landing landings[DDL_BOARD_RANKS];
-    int nlandings;
+typedef struct reading {               /* of what ranks say */
+    const ddl_oneshot_word *words;     /* of each rank to this one */
+    landing landings[DDL_BOARD_RANKS]; /* of this round */
+    int nlandings, round;
     ddl_oneshot *oneshot;
 } reading;
 
 /* ---- what ranks say ---- */
-
-static const ddl_step *message_to(const ddl_schedule *schedule, int peer)
-{
-    for (uint32_t i = 0; i < schedule->nsteps; i++)
-        if (schedule->steps[i].kind == DDL_STEP_SEND && schedule->steps[i].peer == peer)
-            return &schedule->steps[i];
-    return NULL;
-}
 
 static bool is_message(const ddl_step *step)
 {
     return step->kind == DDL_STEP_SEND || step->kind == DDL_STEP_RECV || step->kind == DDL_STEP_RECV_REDUCE;
 }
 
-/* Messages at both ends, of different pairs of ranks, that leave before anything else happens. */
-static bool is_one_round(const ddl_schedule *schedule, uint32_t *sent)
+static bool is_sent_in(const ddl_step *step, int round)
 {
-    *sent = 0;
-    for (uint32_t i = 0; i < schedule->nsteps; i++) {
-        const ddl_step *step = &schedule->steps[i];
-        if (is_message(step) && (step->number != 0 || step->target.part[1].bytes > 0))
+    return step->kind == DDL_STEP_SEND && step->number == (uint32_t)round;
+}
+
+/* Whether no message of this round waits for what this step, which is of it, does. */
+static bool comes_after_messages(const ddl_schedule *schedule, const ddl_step *step, int round)
+{
+    for (uint32_t i = 0; i < step->nsuccessors; i++)
+        if (is_sent_in(&schedule->steps[schedule->successors[step->first_successor + i]], round))
             return false;
-        if (step->kind != DDL_STEP_SEND)
-            continue;
-        if (step->npredecessors > 0)
-            return false;
-        (*sent)++;
-    }
     return true;
 }
 
-/* As one of all, who have each something to say to each; or as the one or one of the others, where one rank
- * has messages for all others or from all. */
-static bool has_its_messages(const ddl_schedule *schedule, uint32_t sent)
+/*
+ * How many rounds there are, of messages at both ends that are numbered by their round, and leave before
+ * anything else of it happens; 0: it is not so. sent and received are in each of them.
+ */
+static int count_rounds(const ddl_schedule *schedule, uint32_t sent[], uint32_t received[])
 {
-    uint32_t others = (uint32_t)schedule->nranks - 1, received = schedule->nmessages - sent;
-    bool among_all = sent == others && received == others;
-    bool is_one = (sent == others && received == 0) || (sent == 0 && received == others);
-    bool is_other = sent + received == 1;
-    return among_all || is_one || is_other;
+    int round = 0;
+    for (uint32_t i = 0; i < schedule->nsteps; i++) {
+        const ddl_step *step = &schedule->steps[i];
+        if (is_message(step)) {
+            if (step->number >= DDL_ONESHOT_ROUNDS || (int)step->number < round ||
+                step->target.part[1].bytes > 0)
+                return 0;
+            round = (int)step->number;
+            (step->kind == DDL_STEP_SEND ? sent : received)[round]++;
+        }
+        if (step->kind != DDL_STEP_SEND && !comes_after_messages(schedule, step, round))
+            return 0;
+    }
+    return round + 1;
 }
 
-/* All that a rank sends, from the first byte to the last. */
-static bool find_said(const ddl_schedule *schedule, ddl_slice *said)
+/* As one of all, who have each something to say to each in each round; or, in one round, as the one or one of
+ * the others, where one rank has messages for all others or from all. */
+static bool has_its_messages(const ddl_schedule *schedule, int rounds, const uint32_t sent[],
+                             const uint32_t received[])
+{
+    uint32_t others = (uint32_t)schedule->nranks - 1;
+    bool among_all = rounds > 0;
+    for (int round = 0; round < rounds; round++)
+        among_all = among_all && sent[round] == others && received[round] == others;
+    bool is_one = (sent[0] == others && received[0] == 0) || (sent[0] == 0 && received[0] == others);
+    bool is_other = sent[0] + received[0] == 1;
+    return among_all || (rounds == 1 && (is_one || is_other));
+}
+
+/* All that a rank sends in a round, from the first byte to the last. */
+static bool find_said(const ddl_schedule *schedule, int round, ddl_slice *said)
 {
     *said = (ddl_slice){ 0 };
     for (uint32_t i = 0; i < schedule->nsteps; i++) {
         const ddl_slice *slice = &schedule->steps[i].target.part[0];
-        if (schedule->steps[i].kind != DDL_STEP_SEND)
+        if (!is_sent_in(&schedule->steps[i], round))
             continue;
         if (said->bytes == 0)
             *said = *slice;
@@ -118,7 +136,7 @@ static bool find_operand(const reading *r, const ddl_slice *slice, place *found)
             slice->offset + slice->bytes > there->slice.offset + there->slice.bytes)
             continue;
         *found = (place){ there->from.of, there->from.offset + slice->offset - there->slice.offset };
-        return r->words[there->from.of].said.buffer != DDL_BUFFER_SCRATCH;
+        return r->words[there->from.of].said[r->round].buffer != DDL_BUFFER_SCRATCH;
     }
     return false;
 }
@@ -160,15 +178,16 @@ static bool add_local(reading *r, const ddl_step *step, const ddl_slice operands
 /* What the schedule has land in scratch stays on its sheet; the rest is copied to its place. */
 static bool add_message(reading *r, const ddl_step *step)
 {
-    const ddl_oneshot_word *word = &r->words[step->peer];
-    r->oneshot->needs |= (ddl_board_ranks)1 << step->peer;
+    const ddl_slice *said = &r->words[step->peer].said[r->round];
+    const ddl_slice *message = &r->words[step->peer].message[r->round];
+    r->oneshot->rounds[r->round].needs |= (ddl_board_ranks)1 << step->peer;
     const ddl_slice *lands = step->kind == DDL_STEP_RECV ? &step->target.part[0] : &step->source;
-    if (word->message.bytes == 0 || word->message.bytes != lands->bytes)
+    if (message->bytes == 0 || message->bytes != lands->bytes)
         return false;
-    place from = { step->peer, word->message.offset - word->said.offset };
+    place from = { step->peer, message->offset - said->offset };
     if (lands->buffer == DDL_BUFFER_SCRATCH)
         r->landings[r->nlandings++] = (landing){ *lands, from };
-    else if (word->said.buffer == DDL_BUFFER_SCRATCH)
+    else if (said->buffer == DDL_BUFFER_SCRATCH)
         return false;
     else
         add_operand(r, add_action(r, DDL_STEP_COPY, lands), from);
@@ -180,8 +199,16 @@ static bool add_message(reading *r, const ddl_step *step)
     return add_local(r, step, operands, 2);
 }
 
+static void end_round(reading *r)
+{
+    r->oneshot->rounds[r->round++].end = r->oneshot->nactions;
+    r->nlandings = 0; /* sheets are written anew */
+}
+
 static bool add_step(reading *r, const ddl_schedule *own, const ddl_step *step)
 {
+    if (is_message(step) && (int)step->number > r->round)
+        end_round(r);
     switch ((ddl_step_kind)step->kind) {
     case DDL_STEP_SEND:
         return true;
@@ -200,19 +227,24 @@ static bool add_step(reading *r, const ddl_schedule *own, const ddl_step *step)
 
 ddl_oneshot_word ddl_oneshot_word_to(const ddl_schedule *schedule, int rank)
 {
-    ddl_oneshot_word word = { .may_be = false };
-    const ddl_step *message = message_to(schedule, rank);
-    if (message != NULL)
-        word.message = message->target.part[0];
-    word.may_be = schedule->nranks >= 2 && schedule->nranks <= DDL_BOARD_RANKS &&
-                  is_one_round(schedule, &word.sent) && has_its_messages(schedule, word.sent) &&
-                  find_said(schedule, &word.said);
+    ddl_oneshot_word word = { .rounds = 0 };
+    uint32_t sent[DDL_ONESHOT_ROUNDS] = { 0 }, received[DDL_ONESHOT_ROUNDS] = { 0 };
+    const int rounds = count_rounds(schedule, sent, received);
+    bool may_be = schedule->nranks >= 2 && schedule->nranks <= DDL_BOARD_RANKS &&
+                  has_its_messages(schedule, rounds, sent, received);
+    for (int round = 0; may_be && round < rounds; round++)
+        may_be = find_said(schedule, round, &word.said[round]);
+    for (uint32_t i = 0; may_be && i < schedule->nsteps; i++)
+        if (schedule->steps[i].kind == DDL_STEP_SEND && schedule->steps[i].peer == rank)
+            word.message[schedule->steps[i].number] = schedule->steps[i].target.part[0];
+    word.sent = sent[0];
+    word.rounds = may_be ? rounds : 0;
     return word;
 }
 
 bool ddl_oneshot_is_possible_for(const ddl_schedule *own)
 {
-    return ddl_oneshot_word_to(own, own->rank).may_be;
+    return ddl_oneshot_word_to(own, own->rank).rounds > 0;
 }
 
 /* With as many messages as there are pairs, or others. */
@@ -220,7 +252,7 @@ bool ddl_oneshot_is_possible(const ddl_oneshot_word words[], int nranks, bool ma
 {
     uint32_t others = (uint32_t)nranks - 1, messages = 0;
     for (int rank = 0; rank < nranks; rank++) {
-        if (!words[rank].may_be)
+        if (words[rank].rounds == 0 || words[rank].rounds != words[0].rounds)
             return false;
         messages += words[rank].sent;
     }
@@ -232,7 +264,8 @@ static bool read_schedule(reading *r, const ddl_schedule *own)
     for (uint32_t i = 0; i < own->nsteps; i++)
         if (!add_step(r, own, &own->steps[i]))
             return false;
-    return true;
+    end_round(r);
+    return r->round == r->oneshot->nrounds;
 }
 
 /* ---- life ---- */
@@ -248,12 +281,13 @@ static uint32_t operands_at_most(const ddl_schedule *schedule)
 ddl_status ddl_oneshot_create(const ddl_schedule *own, const ddl_oneshot_word words[], ddl_oneshot **out,
                               ddl_error *err)
 {
-    const ddl_slice *said = &words[own->rank].said;
+    const ddl_oneshot_word *word = &words[own->rank];
     ddl_oneshot *oneshot = ddl_alloc(sizeof *oneshot);
     reading *r = ddl_alloc(sizeof *r);
     if (oneshot != NULL) {
         oneshot->nranks = own->nranks;
         oneshot->element_bytes = own->element_bytes;
+        oneshot->nrounds = word->rounds;
         oneshot->actions = ddl_alloc_array(2 * (size_t)own->nsteps, sizeof *oneshot->actions);
         oneshot->operands = ddl_alloc_array(operands_at_most(own), sizeof *oneshot->operands);
     }
@@ -265,7 +299,9 @@ ddl_status ddl_oneshot_create(const ddl_schedule *own, const ddl_oneshot_word wo
     *r = (reading){ .words = words, .oneshot = oneshot };
     bool read = read_schedule(r, own);
     DDL_ASSERT(read); /* of the whole catalogue, by a test */
-    oneshot->posts = said->buffer != DDL_BUFFER_SCRATCH ? *said : (ddl_slice){ 0 };
+    for (int round = 0; round < word->rounds; round++)
+        if (word->said[round].buffer != DDL_BUFFER_SCRATCH)
+            oneshot->rounds[round].posts = word->said[round];
     ddl_free(r);
     *out = oneshot;
     return DDL_OK;
@@ -280,23 +316,28 @@ void ddl_oneshot_destroy(ddl_oneshot *oneshot)
     ddl_free(oneshot);
 }
 
-ddl_slice ddl_oneshot_posts(const ddl_oneshot *oneshot)
+int ddl_oneshot_rounds(const ddl_oneshot *oneshot)
 {
-    return oneshot->posts;
+    return oneshot->nrounds;
 }
 
-ddl_board_ranks ddl_oneshot_needs(const ddl_oneshot *oneshot)
+ddl_slice ddl_oneshot_posts(const ddl_oneshot *oneshot, int round)
 {
-    return oneshot->needs;
+    return oneshot->rounds[round].posts;
+}
+
+ddl_board_ranks ddl_oneshot_needs(const ddl_oneshot *oneshot, int round)
+{
+    return oneshot->rounds[round].needs;
 }
 
 /* ---- running ---- */
 
-void ddl_oneshot_finish(const ddl_oneshot *oneshot, const ddl_board *board, void *in, void *out,
+void ddl_oneshot_finish(const ddl_oneshot *oneshot, int round, const ddl_board *board, void *in, void *out,
                         ddl_compute *compute, ddl_dtype dtype, ddl_op op)
 {
     const void *operands[DDL_BOARD_RANKS];
-    for (uint32_t i = 0; i < oneshot->nactions; i++) {
+    for (uint32_t i = round > 0 ? oneshot->rounds[round - 1].end : 0; i < oneshot->rounds[round].end; i++) {
         const action *act = &oneshot->actions[i];
         for (uint32_t k = 0; k < act->noperands; k++) {
             const place *from = &oneshot->operands[act->first_operand + k];

@@ -6,6 +6,8 @@
  */
 #include "backend/choice.h"
 
+#include "executor/board.h"
+
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -209,6 +211,9 @@ static void check_rules(const struct job *job)
     for (size_t i = 0; i < sizeof rules / sizeof rules[0]; i++)
         for (int step = 0; step < SIZES; step++) {
             double bytes = size_of(step);
+            if (job->model.board_bytes > NO_DATA_BYTES &&
+                (bytes > job->model.board_bytes || rules[i].tolerance == FEW_FORMS))
+                break; /* too large for a board, or of one rank; and a part of it is not */
             double whole_ns = cheapest(job, rules[i].whole, bytes);
             double parts_ns =
                 cheapest(job, rules[i].parts[0], bytes) + cheapest(job, rules[i].parts[1], bytes);
@@ -226,6 +231,18 @@ static void no_collective_costs_more_than_two_that_do_the_same(void **state)
 {
     (void)state;
     for_each_job(check_rules);
+}
+
+static void the_same_holds_of_what_goes_over_a_board(void **state)
+{
+    (void)state;
+    for (int nranks = 2; nranks <= RANKS_MAX; nranks++)
+        for (int crowded = 0; crowded < 2; crowded++) {
+            struct job job;
+            make_job(&job, &layouts[0], nranks, crowded == 1, true);
+            job.model.board_bytes = DDL_SHEET_BYTES;
+            check_rules(&job);
+        }
 }
 
 /* The same data twice as even blocks: the v forms have no reason to cost less than half or more than twice.
@@ -530,6 +547,7 @@ int main(void)
         cmocka_unit_test(every_collective_has_a_row_for_any_number_of_ranks),
         cmocka_unit_test(the_least_is_chosen),
         cmocka_unit_test(no_collective_costs_more_than_two_that_do_the_same),
+        cmocka_unit_test(the_same_holds_of_what_goes_over_a_board),
         cmocka_unit_test(even_blocks_cost_no_more_than_blocks_of_any_size),
         cmocka_unit_test(more_bytes_cost_more),
         cmocka_unit_test(a_barrier_over_a_board_is_flat_and_else_a_tree),

@@ -19,7 +19,7 @@
 #include "base/clock.h"
 #include "compute/compute_cpu.h"
 
-enum { MOST_RANKS = 5, COUNT = 6, IN_FLIGHT = 3, CALLS = 4000, KINDS = 6, PATIENCE_MS = 60000 };
+enum { MOST_RANKS = 5, COUNT = 6, IN_FLIGHT = 3, CALLS = 4000, KINDS = 7, PATIENCE_MS = 60000 };
 
 static const struct kind {
     ddl_collective collective;
@@ -29,6 +29,7 @@ static const struct kind {
     { DDL_COLLECTIVE_ALLREDUCE, "flat", false },    { DDL_COLLECTIVE_BARRIER, "flat", false },
     { DDL_COLLECTIVE_GATHER, "direct", true },      { DDL_COLLECTIVE_SCATTER, "direct", true },
     { DDL_COLLECTIVE_BROADCAST, "binomial", true }, { DDL_COLLECTIVE_REDUCE, "binomial", true },
+    { DDL_COLLECTIVE_ALLREDUCE, "direct", false }, /* of two rounds */
 };
 
 /* Of more than two and three ranks binomial trees take more than one round. */
@@ -212,7 +213,7 @@ static int count_wrong(const party *self, const call *c)
 
 /* ---- two ranks, step by step ---- */
 
-enum { BARRIER = 1, SCATTER = 3, BROADCAST = 4, REDUCE = 5 };
+enum { BARRIER = 1, SCATTER = 3, BROADCAST = 4, REDUCE = 5, DIRECT = 6 };
 
 static void a_root_is_one_call_ahead_at_most(void **state)
 {
@@ -296,6 +297,36 @@ static void whoever_is_waited_for_is_named(void **state)
     assert_true(ddl_posting_progress(&a->posting));
     assert_true(ddl_posting_progress(&b->posting));
     assert_int_equal(count_wrong(b, &gathered[1]), 0);
+    free_world(w);
+}
+
+static void each_round_is_waited_for(void **state)
+{
+    (void)state;
+    world *w = make_world(3);
+    party *a = &w->parties[0], *b = &w->parties[1], *c = &w->parties[2];
+    static call calls[3];
+    int awaited = 0;
+    begin(a, &calls[0], DIRECT, 0, 1);
+    begin(b, &calls[1], DIRECT, 0, 1);
+    begin(c, &calls[2], DIRECT, 0, 1); /* has all of the first round, and posts the second */
+    assert_false(calls[2].is_done);
+    assert_true(ddl_posting_has_posted(&c->posting, &calls[2].post, 0)); /* that it has begun is known */
+    ddl_posting_visit_pending(&c->posting, &calls[2].post, note_rank, &awaited);
+    assert_int_equal(awaited, 1 << 0 | 1 << 1);
+    assert_false(ddl_posting_progress(&a->posting)); /* comes to the second */
+    assert_false(calls[0].is_done);
+    awaited = 0;
+    ddl_posting_visit_pending(&c->posting, &calls[2].post, note_rank, &awaited);
+    assert_int_equal(awaited, 1 << 1);
+    assert_true(ddl_posting_progress(&b->posting));
+    assert_true(ddl_posting_progress(&a->posting));
+    assert_true(ddl_posting_progress(&c->posting));
+    for (int rank = 0; rank < 3; rank++) {
+        assert_true(calls[rank].is_done);
+        assert_int_equal(count_wrong(&w->parties[rank], &calls[rank]), 0);
+        (void)ddl_posting_progress(&w->parties[rank].posting);
+    }
     free_world(w);
 }
 
@@ -393,6 +424,7 @@ int main(void)
         cmocka_unit_test(a_root_is_one_call_ahead_at_most),
         cmocka_unit_test(nobody_waits_for_more_than_is_needed),
         cmocka_unit_test(whoever_is_waited_for_is_named),
+        cmocka_unit_test(each_round_is_waited_for),
         cmocka_unit_test(who_differs_is_noticed_though_the_call_was_done),
         cmocka_unit_test(any_mix_of_calls_is_right),
     };
