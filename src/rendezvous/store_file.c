@@ -540,7 +540,7 @@ static ddl_status make_run_folders(const struct store_file *file, ddl_error *err
     return DDL_OK;
 }
 
-/* With the place held by us, every other run that is there was left by the dead. */
+/* As long as the place is ours every other run that is there was left by the dead, or has lost. */
 static void remove_old_runs(const struct store_file *file)
 {
     const char *ours = strrchr(file->run, '/') + 1;
@@ -550,6 +550,8 @@ static void remove_old_runs(const struct store_file *file)
         if (!ddl_meet_is_token(item->d_name) ||
             strcmp(item->d_name, ours) == 0) /* a run's id looks like one */
             continue;
+        if (check_meet(file, NULL) != DDL_OK)
+            break;
         path_at_place(file, path, item->d_name);
         ddl_record_remove_tree(path);
     }
@@ -633,11 +635,16 @@ static bool is_same(const struct store_file *file, const struct left *left)
     return names_run(&meet, left->meet.host.run_id);
 }
 
-/* Whether somebody has put his record there since. */
-static bool is_overtaken(const struct store_file *file, const struct left *left)
+/* Whether somebody has put his record there since, or removed what was there, or our run: then what was
+ * written is not there, though no call failed. */
+static bool is_overtaken(const struct store_file *file, const struct left *left, const ddl_error *why)
 {
     struct left now;
+    if (why->os_errno == 0 && access(file->run, F_OK) != 0)
+        return true;
     find_left(file, &now);
+    if (!now.exists)
+        return left->exists;
     return now.names_run && !names_run(&now.meet, file->base.run_id) &&
            !(left->names_run && names_run(&now.meet, left->meet.host.run_id));
 }
@@ -743,7 +750,7 @@ static ddl_status take_place(struct store_file *file, const ddl_meet *meet, bool
         status = put_meet(file, meet, &left, taken, err);
     if (!*taken)
         be_gone(file);
-    bool again = status == DDL_ESTORE && (err->os_errno == ENOENT || is_overtaken(file, &left));
+    bool again = status == DDL_ESTORE && (err->os_errno == ENOENT || is_overtaken(file, &left, err));
     return again ? DDL_OK : status;
 }
 
