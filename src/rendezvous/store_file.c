@@ -27,6 +27,7 @@
 #include "base/assert.h"
 #include "base/failpoint.h"
 #include "base/list.h"
+#include "base/log.h"
 #include "base/thread.h"
 #include "io/bell.h"
 #include "io/host.h"
@@ -404,10 +405,16 @@ static void *keep_place(void *arg)
 static void start_keeper(struct store_file *file)
 {
     ddl_bell_init(&file->bell);
-    file->is_kept =
-        !DDL_FAILPOINT("rendezvous.thread") && ddl_thread_start(keep_place, file, &file->keeper) == 0;
-    if (!file->is_kept)
-        ddl_bell_fini(&file->bell);
+    const int error =
+        DDL_FAILPOINT("rendezvous.thread") ? EAGAIN : ddl_thread_start(keep_place, file, &file->keeper);
+    file->is_kept = error == 0;
+    if (file->is_kept)
+        return;
+    ddl_bell_fini(&file->bell);
+    ddl_log(DDL_LOG_WARNING,
+            "no thread to keep the meeting place %s (error %d): another job may take it once all ranks have "
+            "come, if file locks do not cross hosts; see ulimit -u",
+            file->place, error);
 }
 
 static void stop_keeper(struct store_file *file)
@@ -772,8 +779,8 @@ static ddl_status begin_run(struct store_file *file, const uint8_t token[TOKEN_B
         return DDL_FAIL(err, DDL_ESTORE, "file store: %s/meet changed %d times while it was being taken",
                         file->place, PLACE_TRIES);
     DDL_TRY(check_meet(file, err));
+    start_keeper(file); /* first: what is to be removed may be much, and others wait for an answer */
     remove_old_runs(file);
-    start_keeper(file);
     return DDL_OK;
 }
 

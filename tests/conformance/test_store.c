@@ -1357,19 +1357,27 @@ static void a_rank_0_whose_lock_is_not_seen_keeps_its_place(void **state)
     }
 }
 
-/* A run that is settled needs its place no more: it may lose that while it cannot answer, and takes nothing
- * along that is another's by then. */
+static void keep_line(void *text, const char *line)
+{
+    snprintf(text, 256, "%s", line);
+}
+
+/* A run that is settled needs its place no more: it may lose that while it cannot answer,
+ * of which it warned, and takes nothing along that is another's by then. */
 static void who_does_not_answer_loses_its_place_and_nothing_else(void **state)
 {
     struct place place;
-    char path[DDL_RECORD_PATH];
+    char path[DDL_RECORD_PATH], warning[256] = "";
     ddl_store *second = NULL;
     ddl_bytes none = { 0 };
     ddl_error error;
     (void)state;
     ddl_failpoint_arm("rendezvous.thread");
+    ddl_set_log(keep_line, warning);
     place_open(&place, &kinds[1], 2);
+    ddl_set_log(NULL, NULL);
     ddl_failpoint_arm(NULL);
+    assert_non_null(strstr(warning, "no thread to keep the meeting place"));
     set(place.stores[0], DDL_STORE_SETTLED, (ddl_view){ NULL, 0 });
     check_value(place.stores[1], DDL_STORE_SETTLED, (ddl_view){ NULL, 0 });
     move_to_another_host(&place);
