@@ -492,6 +492,10 @@ static bool is_gone(struct store_file *file)
 
 static ddl_status report_gone(const struct store_file *file, ddl_error *err)
 {
+    if (file->self.rank == 0) {
+        DDL_TRY(check_meet(file, err));
+        return DDL_FAIL(err, DDL_ESTORE, "file store: %s has been removed", file->run);
+    }
     (void)DDL_FAIL(err, DDL_EPEERLOST,
                    "rank 0 left the meeting place %s before all ranks were connected; look at its "
                    "output",

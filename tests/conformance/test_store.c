@@ -1367,7 +1367,7 @@ static void keep_line(void *text, const char *line)
 static void who_does_not_answer_loses_its_place_and_nothing_else(void **state)
 {
     struct place place;
-    char path[DDL_RECORD_PATH], warning[256] = "";
+    char path[DDL_RECORD_PATH], elsewhere[DDL_RECORD_PATH + 16], warning[256] = "";
     ddl_store *second = NULL;
     ddl_bytes none = { 0 };
     ddl_error error;
@@ -1392,6 +1392,14 @@ static void who_does_not_answer_loses_its_place_and_nothing_else(void **state)
     }
     assert_int_equal(access(path, F_OK), 0);
     assert_int_equal(ddl_store_get(second, "never", ddl_deadline_in_ms(250), &none, &error), DDL_ETIMEDOUT);
+    place.stores[0] = second;
+    path_of(&place, "here", path);
+    *strrchr(path, '/') = '\0';
+    snprintf(elsewhere, sizeof elsewhere, "%s-elsewhere", path);
+    assert_int_equal(rename(path, elsewhere), 0);
+    assert_int_equal(ddl_store_get(second, "never", soon(), &none, &error), DDL_ESTORE);
+    assert_non_null(strstr(error.text, "has been removed"));
+    assert_int_equal(rename(elsewhere, path), 0);
     ddl_store_destroy(second, soon());
     ddl_service_destroy(place.service);
     place_check_empty(&place);
