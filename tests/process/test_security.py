@@ -175,7 +175,7 @@ class Joining(Security):
         ranks = [world.start(0, "init", CALL, "free", DDL_LOG="debug")]
         with connect(world.port) as stranger:
             stranger.sendall(peer.client_hello())
-            run = read_exactly(stranger, 96)[16:32].hex()
+            run = read_exactly(stranger, peer.SERVER_BYTES)[16:32].hex()
         for secret in (None, self.secret_file("another")):
             second = self.world(3)
             second.port = world.port
@@ -243,13 +243,13 @@ class Strangers(Security):
         answers = []
         with connect(world.port) as stranger:  # all that there is to know, it is told
             stranger.sendall(self.hello())
-            reply = read_exactly(stranger, 96)
+            reply = read_exactly(stranger, peer.SERVER_BYTES)
             known = {"generator": reply[12:16], "run": reply[16:32]}
         for finish in (bytes(36), os.urandom(32) + bytes(4), None):
             with connect(world.port) as stranger:
                 stranger.sendall(self.hello(generator=known["generator"]))
-                reply = read_exactly(stranger, 96)
-                self.assertEqual((len(reply), reply[:8]), (96, MAGIC))
+                reply = read_exactly(stranger, peer.SERVER_BYTES)
+                self.assertEqual((len(reply), reply[:8]), (peer.SERVER_BYTES, MAGIC))
                 self.assertEqual(reply[10], 0, "nothing but the proof is missing")
                 answers.append(reply)
                 # Its own proof, sent back.
@@ -264,13 +264,13 @@ class Strangers(Security):
         for port in ports:
             with connect(port) as stranger:
                 stranger.sendall(self.hello(channel=2, **known) + bytes(36))
-                self.assertEqual(read_exactly(stranger, 96)[10], 0)
+                self.assertEqual(read_exactly(stranger, peer.SERVER_BYTES)[10], 0)
                 self.expect_nothing_more(stranger)
         self.assertTrue(ports or not os.path.isdir("/proc/self/fd"))
         # A wrong size from nobody fails no run.
         with connect(world.port) as stranger:
             stranger.sendall(self.hello(size=7, **known))
-            read_exactly(stranger, 96)
+            read_exactly(stranger, peer.SERVER_BYTES)
             stranger.sendall(bytes(36))
             self.expect_nothing_more(stranger)
         self.all_join([first, world.start(1, "init", CALL, "free")])
@@ -317,7 +317,7 @@ class Strangers(Security):
         for _ in range(3):
             with connect(world.port) as stranger:
                 stranger.sendall(said)
-                self.assertEqual(len(read_exactly(stranger, 96)), 96)
+                self.assertEqual(len(read_exactly(stranger, peer.SERVER_BYTES)), peer.SERVER_BYTES)
                 self.expect_nothing_more(stranger)
         for rank in ranks:
             rank.go()
@@ -331,7 +331,7 @@ class Strangers(Security):
         first = world.start(0, "init", CALL, "free")
         with connect(world.port) as stranger:
             stranger.sendall(said)
-            self.assertEqual(len(read_exactly(stranger, 96)), 96)
+            self.assertEqual(len(read_exactly(stranger, peer.SERVER_BYTES)), peer.SERVER_BYTES)
             self.expect_nothing_more(stranger)
         self.all_join([first, world.start(1, "init", CALL, "free")])
 
@@ -342,10 +342,10 @@ class Strangers(Security):
             victim = world.start(1, "init")
             stream, _ = impostor.accept()
             with stream:
-                hello = read_exactly(stream, 128)
+                hello = read_exactly(stream, peer.CLIENT_BYTES)
                 # The form of an answer, with the victim's own nonce and no proof.
                 stream.sendall(MAGIC + b"\2\0\0\1" + hello[12:16] + bytes(16) + hello[32:48] + bytes(4) + hello[56:60]
-                               + b"\1" + bytes(7) + bytes(32))
+                               + b"\1" + bytes(7) + bytes(64) + bytes(32))
                 finish = read_exactly(stream, 36)
                 self.assertEqual(finish[:32], bytes(32))  # it proves nothing to him
             self.refused(victim, "DDL_EAUTH", "does not know the secret")

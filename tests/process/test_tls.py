@@ -15,6 +15,7 @@ import tempfile
 import time
 import unittest
 
+import peer
 from world import DEADLINE, World, bound
 
 ACTOR = MAKE_CERTIFICATES = None
@@ -187,7 +188,8 @@ class Refusing(Tls):
         streams[2].sendall(b"GET / HTTP/1.1\r\n\r\n")
         said = [self.read_to_the_end(stream) for stream in streams]
         self.assertLess(len(said[0]), 100)  # an alert at most
-        self.assertEqual((said[1][:8], said[1][10], said[1][16:32], said[1][64:]), (MAGIC, 10, bytes(16), bytes(32)))
+        self.assertEqual((len(said[1]), said[1][:8], said[1][10]), (peer.SERVER_BYTES, MAGIC, 10))
+        self.assertEqual((said[1][16:32], said[1][64:]), (bytes(16), bytes(96)))  # nothing of the job or the host
         self.assertEqual(said[2], b"")
         self.all_do([first, world.start(1, "init", CALL, "free")], "init", "call", "free")
 
