@@ -314,7 +314,8 @@ static ddl_status check_usage(const ddl_tls_group *group, ddl_error *err)
     return DDL_FAIL(
         err, DDL_ECONFIG,
         "DDL_TLS_CERT: the certificate in %s is not for both ends of a connection, as ranks need it: "
-        "have it issued with extendedKeyUsage serverAuth and clientAuth, or without any",
+        "have it issued with extendedKeyUsage serverAuth and clientAuth, and keyUsage digitalSignature, or "
+        "without these",
         group->certificate);
 }
 
