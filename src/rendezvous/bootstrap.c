@@ -363,7 +363,7 @@ static void tell_of_turned_away(const struct course *course, ddl_error *err)
     char turned_away[DDL_SERVICE_TURNED_AWAY];
     const size_t used = strlen(err->text);
     ddl_service_turned_away(course->options->service, turned_away);
-    if (turned_away[0] != '\0')
+    if (turned_away[0] != '\0' && strstr(err->text, "turned away") == NULL)
         snprintf(err->text + used, sizeof err->text - used, "; rank %d turned away %s", course->own.rank,
                  turned_away);
 }
@@ -723,6 +723,8 @@ static ddl_status join(struct course *course, ddl_error *err)
     if (status != DDL_OK) {
         (void)own_up(course, err);
         ddl_store_fail(course->store, err, last_words(course), err);
+        if (err->code == DDL_ETIMEDOUT && course->own.rank == 0) /* another may have given up first */
+            tell_of_turned_away(course, err);
         status = err->code;
     }
     return status;

@@ -426,6 +426,15 @@ class Versions(Tests):
         self.assertRegex(record["text"], r"; rank 0 turned away 127\.0\.0\.1:\d+: ")
         self.assertEqual(record["culprit"], 1, record)
 
+    def test_another_secret_where_another_rank_gives_up_first(self):
+        """Which knows nothing of it, and whose words stand."""
+        world = self.world(3, DDL_START_TIMEOUT="5s")
+        rank = world.start(0, "init")
+        self.call(world, peer.client_hello(rank=2, size=3), b"another secret")
+        other = world.start(1, "init", DDL_START_TIMEOUT="500ms")
+        self.told(rank.expect("init"), "DDL_ETIMEDOUT", 4, "rank 2 of 3 (joined: 0-1 on ", "; rank 0 turned away 127.0.0.1:")
+        self.assertNotIn("turned away", other.expect("init", "DDL_ETIMEDOUT")["text"])
+
     def test_other_algorithms(self):
         world = self.world(2)
         ranks = [world.start(0, *JOB)]
