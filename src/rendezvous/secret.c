@@ -354,7 +354,8 @@ bool ddl_secret_is_of_home(const char *source, char path[DDL_SECRET_PATH])
     strcat(path, file);
     const char *named = source + sizeof read_from - 1;
     const size_t bytes = strlen(path), named_bytes = strcspn(named, ",");
-    if (named_bytes < bytes && strncmp(named, path, named_bytes) == 0) { /* a directory holds no secret */
+    const bool is_cut_off = strlen(source) == DDL_SECRET_SOURCE - 1;
+    if (is_cut_off && named_bytes < bytes && strncmp(named, path, named_bytes) == 0) {
         path[0] = '\0';
         return true;
     }

@@ -180,6 +180,11 @@ static void a_secret_that_may_not_be_made_is_not_there(void **state)
     assert_int_equal(rmdir(folder), 0);
 }
 
+/* As long as what is told of a source may be. */
+#define TEN       "0123456789"
+#define FIFTY     TEN TEN TEN TEN TEN
+#define LONG_HOME "/home/" FIFTY FIFTY TEN TEN TEN TEN "012"
+
 static void a_host_is_told_where_to_fetch_that_of_the_home_and_no_other(void **state)
 {
     static const struct {
@@ -191,8 +196,8 @@ static void a_host_is_told_where_to_fetch_that_of_the_home_and_no_other(void **s
         { "/home/x", "read from /home/x/.ddl/secret.old", NULL },
         { "/home/x", "read from /mnt/home/x/.ddl/secret", NULL },
         { "/home/x", "from DDL_SECRET", NULL },
-        { "/home/xyz", "read from /home/x, handed over by ddl-launch", "" }, /* cut off */
-        { "/home/xyz", "read from /home/xyz/.dd", "" },
+        { LONG_HOME "x", "read from " LONG_HOME, "" }, /* cut off */
+        { "/home/xyz", "read from /home/xyz/.ddl/s", NULL },
         { "/home/x y$(z)'", "read from /home/x y$(z)'/.ddl/secret",
           "scp 10.0.0.1:/home/x\\ y\\$\\(z\\)\\'/.ddl/secret ~/" },
     };
