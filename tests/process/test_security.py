@@ -252,9 +252,9 @@ class Strangers(Security):
                 self.assertEqual((len(reply), reply[:8]), (peer.SERVER_BYTES, MAGIC))
                 self.assertEqual(reply[10], 0, "nothing but the proof is missing")
                 answers.append(reply)
-                # Its own proof, sent back.
-                stranger.sendall(reply[64:] + bytes(4) if finish is None else finish)
-                stranger.sendall(b"\x08\0\0\0\x01\0\0\0\x01\0\x08\0\0\0\0\0member.1")  # as one who is in
+                proof = reply[-32:] + bytes(4) if finish is None else finish  # None: its own, sent back
+                self.assertEqual(len(proof), peer.FINISH_BYTES)
+                stranger.sendall(proof + b"\x08\0\0\0\x01\0\0\0\x01\0\x08\0\0\0\0\0member.1")  # as one who is in
                 self.expect_nothing_more(stranger)
         self.assertEqual(len({reply[32:48] for reply in answers}), 3, "nonces are fresh")
         # At the door for ranks as well.
