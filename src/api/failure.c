@@ -654,8 +654,10 @@ void ddl_failure_check_gone(ddl_comm *comm, const ddl_request *request)
     if (comm->ngone == 0 || comm->failure.failing)
         return;
     int gone = lowest_pending(comm, request, true);
-    if (gone >= 0)
-        raise_lost(comm, gone, request->stage > DDL_VOTE_OPEN ? LEFT_INSIDE : LEFT);
+    if (gone < 0)
+        return;
+    bool is_inside = request->stage > DDL_VOTE_OPEN || ddl_backend_is_halfway(&request->task);
+    raise_lost(comm, gone, is_inside ? LEFT_INSIDE : LEFT);
 }
 
 void ddl_failure_left(ddl_comm *comm, int peer)
@@ -752,8 +754,9 @@ static void raise_timeout(ddl_comm *comm, const ddl_request *request)
                  task->algorithm->collective == DDL_COLLECTIVE_SEND ? "taken all of it" : "sent all of it",
                  (long long)request->timeout_ms);
     else
-        snprintf(notice.text, sizeof notice.text, "%s has not entered it%s within %lld ms (DDL_TIMEOUT)%s",
+        snprintf(notice.text, sizeof notice.text, "%s has not %s it%s within %lld ms (DDL_TIMEOUT)%s",
                  ddl_comm_describe(comm, late, who, sizeof who),
+                 ddl_backend_is_halfway(task) ? "gone on in" : "entered",
                  ddl_call_is_uneven(task->algorithm->collective)
                      ? ", or exchanged less than this rank expects,"
                      : "",

@@ -391,6 +391,11 @@ bool ddl_backend_has_posted(const ddl_task *task, int rank)
            ddl_posting_has_posted(&task->backend->posting, &task->post, rank);
 }
 
+bool ddl_backend_is_halfway(const ddl_task *task)
+{
+    return ddl_link_linked(&task->post.link) && task->post.round > 0;
+}
+
 const ddl_signature *ddl_backend_waits_behind(const ddl_backend *backend, uint64_t *sequence)
 {
     return ddl_posting_waits_behind(&backend->posting, sequence);

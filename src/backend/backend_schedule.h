@@ -89,8 +89,10 @@ void ddl_backend_cancel(ddl_task *task);
 bool ddl_backend_waits_for_gpu(const ddl_task *task);
 bool ddl_backend_waits_for_stream(const ddl_task *task);
 
-/* Whether the rank is known, by the board, to have begun what this running task is a part of. */
+/* Whether the rank is known, by the board, to have come as far in what this running task is a part of; and
+ * whether all have begun that, as it is in its second round there. */
 bool ddl_backend_has_posted(const ddl_task *task, int rank);
+bool ddl_backend_is_halfway(const ddl_task *task);
 
 /* What the running tasks wait to be begun by all: an operation over the board that is done here. NULL: none.
  */

@@ -330,6 +330,8 @@ static double messages_ns(const struct task *task, const ddl_work *work, double 
 
 /* ---- over a board ---- */
 
+enum { WIDEST_ELEMENT = 8 };
+
 /* Whether the call goes over the board: of one round, or an allreduce of two in which all send to all, and
  * with no more than fits (executor/oneshot.h). */
 static bool is_posted(const ddl_cost_model *model, ddl_collective collective, const ddl_work *work,
@@ -350,7 +352,9 @@ static bool is_posted(const ddl_cost_model *model, ddl_collective collective, co
     default:
         return false;
     }
-    bool has_rounds = work->rounds == 1 || (work->rounds == 2 && collective == DDL_COLLECTIVE_ALLREDUCE);
+    bool has_all_blocks = total_bytes >= WIDEST_ELEMENT * nranks; /* else not all have something to say */
+    bool has_rounds =
+        work->rounds == 1 || (work->rounds == 2 && collective == DDL_COLLECTIVE_ALLREDUCE && has_all_blocks);
     return by_memory(model) && posted <= model->board_bytes && has_rounds &&
            work->messages == work->rounds * (nranks - 1);
 }

@@ -1,5 +1,5 @@
-/* plan_cache.c - least recently used plans make room, and each new one is looked at for whether it is of one
- * round. */
+/* plan_cache.c - least recently used plans make room, and each new one is looked at for whether it goes
+ * over a board. */
 #include "backend/plan_cache.h"
 
 #include "base/bytes.h"

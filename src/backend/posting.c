@@ -124,11 +124,13 @@ bool ddl_posting_progress(ddl_posting *posting)
         ddl_post *oldest = DDL_CONTAINER(first, ddl_post, link);
         if (has_to_wait(posting, oldest))
             return moved;
-        if (!try_to_finish(posting, oldest))
+        const int round = oldest->round;
+        const bool finished = try_to_finish(posting, oldest);
+        moved = moved || oldest->round > round;
+        if (!finished)
             break;
         ddl_list_remove(&oldest->link);
         oldest->finished(oldest);
-        moved = true;
     }
     if (ddl_list_empty(&posting->posts) && ddl_link_linked(&posting->link))
         (void)have_posted(posting, ddl_board_others(posting->owner.board));
@@ -156,8 +158,8 @@ const ddl_signature *ddl_posting_waits_behind(const ddl_posting *posting, uint64
 
 bool ddl_posting_has_posted(const ddl_posting *posting, const ddl_post *post, int rank)
 {
-    return ddl_link_linked(&post->link) &&
-           (post->round > 0 || (post->is_posted && ddl_board_has_posted(posting->owner.board, rank)));
+    return ddl_link_linked(&post->link) && post->is_posted &&
+           ddl_board_has_posted(posting->owner.board, rank);
 }
 
 void ddl_posting_visit_pending(const ddl_posting *posting, const ddl_post *post,

@@ -68,7 +68,7 @@ void ddl_posting_cancel(ddl_posting *posting, ddl_post *post);
  * NULL: nothing waits so. */
 const ddl_signature *ddl_posting_waits_behind(const ddl_posting *posting, uint64_t *sequence);
 
-/* Whether a rank is known to have begun this post too. */
+/* Whether a rank is known to have come as far in this post: to the round that it is in. */
 bool ddl_posting_has_posted(const ddl_posting *posting, const ddl_post *post, int rank);
 
 /* Ranks that have not posted what this one waits for: with this operation, or with the one before. */

@@ -122,6 +122,21 @@ static bool find_said(const ddl_schedule *schedule, int round, ddl_slice *said)
     return said->bytes <= DDL_SHEET_BYTES;
 }
 
+/* Of two rounds, blocks for all in the first and one for all in the second: a whole that fits a sheet, so
+ * that it does not depend on the number of ranks which calls go over a board. */
+static bool fits_in_all(const ddl_schedule *schedule, int rounds)
+{
+    size_t whole = 0, last = 0;
+    for (uint32_t i = 0; i < schedule->nsteps; i++) {
+        const size_t bytes = schedule->steps[i].target.part[0].bytes;
+        if (is_sent_in(&schedule->steps[i], 0))
+            whole += bytes;
+        else if (is_sent_in(&schedule->steps[i], 1) && bytes > last)
+            last = bytes;
+    }
+    return rounds == 1 || whole + last <= DDL_SHEET_BYTES;
+}
+
 /* ---- what this rank does with it ---- */
 
 static bool find_operand(const reading *r, const ddl_slice *slice, place *found)
@@ -238,7 +253,7 @@ ddl_oneshot_word ddl_oneshot_word_to(const ddl_schedule *schedule, int rank)
         if (schedule->steps[i].kind == DDL_STEP_SEND && schedule->steps[i].peer == rank)
             word.message[schedule->steps[i].number] = schedule->steps[i].target.part[0];
     word.sent = sent[0];
-    word.rounds = may_be ? rounds : 0;
+    word.rounds = may_be && fits_in_all(schedule, rounds) ? rounds : 0;
     return word;
 }
 

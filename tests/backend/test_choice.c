@@ -211,8 +211,10 @@ static void check_rules(const struct job *job)
     for (size_t i = 0; i < sizeof rules / sizeof rules[0]; i++)
         for (int step = 0; step < SIZES; step++) {
             double bytes = size_of(step);
-            if (job->model.board_bytes > NO_DATA_BYTES &&
-                (bytes > job->model.board_bytes || rules[i].tolerance == FEW_FORMS))
+            bool on_board = job->model.board_bytes > NO_DATA_BYTES;
+            if (on_board && bytes < 8 * job->placement.nranks)
+                continue; /* no block for everyone, of doubles */
+            if (on_board && (bytes > job->model.board_bytes || rules[i].tolerance == FEW_FORMS))
                 break; /* too large for a board, or of one rank; and a part of it is not */
             double whole_ns = cheapest(job, rules[i].whole, bytes);
             double parts_ns =

@@ -311,11 +311,13 @@ static void each_round_is_waited_for(void **state)
     begin(b, &calls[1], DIRECT, 0, 1);
     begin(c, &calls[2], DIRECT, 0, 1); /* has all of the first round, and posts the second */
     assert_false(calls[2].is_done);
-    assert_true(ddl_posting_has_posted(&c->posting, &calls[2].post, 0)); /* that it has begun is known */
+    assert_false(ddl_posting_has_posted(&c->posting, &calls[2].post, 0));
     ddl_posting_visit_pending(&c->posting, &calls[2].post, note_rank, &awaited);
     assert_int_equal(awaited, 1 << 0 | 1 << 1);
-    assert_false(ddl_posting_progress(&a->posting)); /* comes to the second */
+    assert_true(ddl_posting_progress(&a->posting)); /* comes to the second */
     assert_false(calls[0].is_done);
+    assert_false(ddl_posting_progress(&a->posting));
+    assert_true(ddl_posting_has_posted(&c->posting, &calls[2].post, 0));
     awaited = 0;
     ddl_posting_visit_pending(&c->posting, &calls[2].post, note_rank, &awaited);
     assert_int_equal(awaited, 1 << 1);

@@ -155,6 +155,13 @@ static void no_more_than_a_sheet_holds(void **state)
     assert_true(is_possible(direct, 4, DDL_SHEET_BYTES / 16, false));
     assert_false(is_possible(direct, 4, DDL_SHEET_BYTES / 8, false));
     assert_false(is_possible(flat, DDL_BOARD_RANKS + 1, 1, false));
+    /* Of two rounds, the whole. */
+    const ddl_algorithm *two = ddl_catalogue_find(DDL_COLLECTIVE_ALLREDUCE, "direct");
+    for (int nranks = 2; nranks <= 8; nranks++) {
+        assert_true(is_possible(two, nranks, DDL_SHEET_BYTES / 4 / (size_t)nranks * (size_t)nranks, false));
+        assert_false(is_possible(two, nranks, DDL_SHEET_BYTES / 4 + (size_t)nranks, false));
+        assert_false(is_possible(two, nranks, (size_t)nranks - 1, false)); /* some have nothing to say */
+    }
 }
 
 /* ---- results ---- */
@@ -331,18 +338,21 @@ static void whatever_is_possible_gives_the_right_result(void **state)
 static void what_is_possible_works_on_every_rank(void **state)
 {
     (void)state;
-    size_t nrows;
+    size_t nrows, nmade = 0;
     const ddl_algorithm *rows = ddl_catalogue(&nrows);
     for (size_t i = 0; i < nrows; i++)
-        for (int nranks = 2; nranks <= 24 && goes_over_a_board(rows[i].collective); nranks++) {
-            if (!ddl_algorithm_takes(&rows[i], nranks) || !is_possible(&rows[i], nranks, 5, false) ||
-                !is_possible(&rows[i], nranks, 5, true))
+        for (int nranks = 2; nranks <= DDL_BOARD_RANKS && goes_over_a_board(rows[i].collective);
+             nranks += nranks < 12 ? 1 : nranks / 4) {
+            const size_t count = DDL_BOARD_RANKS; /* something for every rank */
+            if (!ddl_algorithm_takes(&rows[i], nranks) || !is_possible(&rows[i], nranks, count, false) ||
+                !is_possible(&rows[i], nranks, count, true))
                 continue;
+            nmade++;
             for (int in_place = 0; in_place < 2; in_place++) {
                 ddl_schedule *schedules[DDL_BOARD_RANKS];
                 ddl_error error;
-                blocks all = blocks_of(rows[i].collective, nranks, 5);
-                build_all(&rows[i], nranks, nranks / 2, 5, &all, in_place == 1, true, schedules);
+                blocks all = blocks_of(rows[i].collective, nranks, count);
+                build_all(&rows[i], nranks, nranks / 2, count, &all, in_place == 1, true, schedules);
                 for (int rank = 0; rank < nranks; rank++) {
                     ddl_oneshot *made;
                     ddl_oneshot_word words[DDL_BOARD_RANKS];
@@ -353,6 +363,7 @@ static void what_is_possible_works_on_every_rank(void **state)
                 destroy_all(schedules, nranks);
             }
         }
+    assert_true(nmade > 10 * 15);
 }
 
 /* ---- threads ---- */
