@@ -26,7 +26,7 @@ static void post(ddl_posting *posting, ddl_post *next)
     next->is_posted = true;
     posting->posted_sequence = next->sequence;
     posting->posted_signature = *next->signature;
-    ddl_board_post(posting->owner.board, next->number + (uint64_t)next->round, next->signature,
+    ddl_board_post(posting->owner.board, next->number, next->signature,
                    says.bytes > 0 ? from + says.offset : NULL, says.bytes);
 }
 

@@ -48,11 +48,11 @@ static inline ddl_board_ranks ddl_board_others(const ddl_board *board)
     return all & ~((ddl_board_ranks)1 << board->rank);
 }
 
-/* Operations of communicators that use the same sheets one after the other have numbers of their own, and so
- * have the posts of one operation: those of its rounds, 0 and 1, follow this one. */
+/* Operations of communicators that use the same sheets one after the other have numbers of their own. Two
+ * posts of one operation may have one number: they are on different sheets. */
 static inline uint64_t ddl_board_number(uint32_t communicator, uint64_t sequence)
 {
-    return ((uint64_t)communicator + 1) << 32 | (sequence << 1 & UINT32_MAX);
+    return ((uint64_t)communicator + 1) << 32 | (sequence & UINT32_MAX);
 }
 
 /* Say these bytes, at most DDL_SHEET_BYTES, to all. All must have posted with this rank's last post. */

@@ -528,6 +528,28 @@ static void where_ranks_share_memory_they_are_less_in_the_way(void **state)
     known_rounds = 4, known_mean = 0;
 }
 
+/* What goes over a board: a latency and a turn of each rank in each round, and what is read. */
+static void posts_cost_turns_of_all(void **state)
+{
+    const ddl_placement nine = { 9, 1, NULL }, five = { 5, 1, NULL };
+    ddl_cost_model model = { .links = { [DDL_LINK_SHARED] = { 10, 20, 0.5 } },
+                             .reduce_ns = 0.25,
+                             .board_bytes = DDL_SHEET_BYTES,
+                             .crowding = 1 };
+    const ddl_algorithm row = { .name = "known", .collective = DDL_COLLECTIVE_ALLREDUCE, .work = known_work };
+    const double read = 0.7 * (128 * 0.5 + 64 * 0.25), crowded_round = 10 + 2.5 * 20 * 2.5;
+    (void)state;
+    known_rounds = 1; /* 8 messages of one of nine ranks */
+    assert_true(fabs(ddl_cost_ns(&model, &row, &nine, 64) - (10 + 20 + read)) < 1e-6);
+    model.crowding = 2.5;
+    assert_true(fabs(ddl_cost_ns(&model, &row, &nine, 64) - (crowded_round + read)) < 1e-6);
+    known_rounds = 2; /* or of one of five */
+    assert_true(fabs(ddl_cost_ns(&model, &row, &five, 64) - (crowded_round * 1.8 + read)) < 1e-6);
+    /* Without a block for everyone, of doubles, it may have to go by messages. */
+    assert_true(ddl_cost_ns(&model, &row, &five, 39) > crowded_round * 3);
+    known_rounds = 4;
+}
+
 /* A program goes through few sizes; these are to be remembered beside each other. */
 static void usual_sizes_have_places_of_their_own(void **state)
 {
@@ -560,6 +582,7 @@ int main(void)
         cmocka_unit_test(usual_sizes_have_places_of_their_own),
         cmocka_unit_test(each_constant_has_its_part),
         cmocka_unit_test(in_rooted_collectives_only_the_mean_is_crowded),
+        cmocka_unit_test(posts_cost_turns_of_all),
         cmocka_unit_test(where_ranks_share_memory_they_are_less_in_the_way),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -288,8 +288,7 @@ static void run(const ddl_algorithm *row, int nranks, int root, size_t count, bo
             const char *from = (const char *)(posts.buffer == DDL_BUFFER_IN ? ins[rank] : outs[rank]);
             assert_int_not_equal(posts.buffer, DDL_BUFFER_SCRATCH);
             w->boards[rank].unseen = 0; /* each is seen, as they are in step */
-            ddl_board_post(&w->boards[rank], 7 + (uint64_t)round, &signature, from + posts.offset,
-                           posts.bytes);
+            ddl_board_post(&w->boards[rank], 7, &signature, from + posts.offset, posts.bytes);
         }
         for (int rank = 0; rank < nranks; rank++)
             ddl_oneshot_finish(oneshots[rank], round, &w->boards[rank], ins[rank], outs[rank],
