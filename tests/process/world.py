@@ -212,6 +212,17 @@ class World:
             rank.close()
 
 
+def finish_thousands(test, ranks):
+    """Ranks that were started with "line", a thousand calls, "line", as many, "free", and let go once: all of it is
+    exact, and they go."""
+    for again in (True, False):
+        for rank in ranks:
+            test.assertEqual(rank.expect("repeated", "DDL_OK")["done"], 1000)
+            rank.expect("ready" if again else "free")
+        for rank in ranks if again else []:
+            rank.go()
+
+
 def read_link(path):
     """Where a link leads; "" if it has gone in the meantime."""
     try:
