@@ -14,11 +14,10 @@
 
 #define LOOKUP_LIMIT_MS 10000
 
-/* Shared by the asking thread and the lookup thread; the last of the two to leave frees it. */
+/* Of the asking thread, which joins the lookup thread; once given up, of the lookup thread. */
 struct lookup {
     ddl_bell bell; /* guards all that follows but port and name; rings when done */
-    int holders;
-    bool done;
+    bool done, given_up;
     int error, os_errno; /* of getaddrinfo */
     uint16_t port;
     int count;
@@ -26,13 +25,8 @@ struct lookup {
     char name[256];
 };
 
-/* With the lock held; releases it. */
-static void leave(struct lookup *lookup)
+static void end(struct lookup *lookup)
 {
-    bool last = --lookup->holders == 0;
-    ddl_bell_unlock(&lookup->bell);
-    if (!last)
-        return;
     ddl_bell_fini(&lookup->bell);
     ddl_free(lookup);
 }
@@ -63,7 +57,10 @@ static void *look_up(void *arg)
     lookup->os_errno = os_errno;
     lookup->done = true;
     ddl_bell_ring(&lookup->bell);
-    leave(lookup);
+    bool given_up = lookup->given_up;
+    ddl_bell_unlock(&lookup->bell);
+    if (given_up)
+        end(lookup);
     return NULL;
 }
 
@@ -93,29 +90,34 @@ ddl_status ddl_resolve(const char *name, uint16_t port, ddl_deadline deadline,
     }
     snprintf(lookup->name, sizeof lookup->name, "%s", name);
     ddl_bell_init(&lookup->bell);
-    lookup->holders = 2;
     lookup->port = port;
     int64_t start_ns = ddl_now_ns();
     ddl_deadline limit = ddl_deadline_in_ms(LOOKUP_LIMIT_MS);
     if (deadline < limit)
         limit = deadline;
-    int error = DDL_FAILPOINT("io.thread") ? EAGAIN : ddl_thread_start_detached(look_up, lookup);
-    ddl_bell_lock(&lookup->bell);
+    pthread_t thread;
+    int error = DDL_FAILPOINT("io.thread") ? EAGAIN : ddl_thread_start(look_up, lookup, &thread);
     if (error != 0) {
-        lookup->holders = 1;
-        leave(lookup);
+        end(lookup);
         return DDL_FAIL_OS(err, DDL_ERESOURCE, error, "cannot start a thread to look up %s", name);
     }
+    ddl_bell_lock(&lookup->bell);
     while (!lookup->done && ddl_bell_wait(&lookup->bell, limit))
         continue;
+    lookup->given_up = !lookup->done;
+    bool given_up = lookup->given_up;
+    ddl_bell_unlock(&lookup->bell);
+    if (given_up) {
+        pthread_detach(thread);
+        return DDL_FAIL(err, DDL_ENETWORK,
+                        "no answer within %.1f s to the lookup of host %s; use a numeric address, or check "
+                        "the name server",
+                        (double)(ddl_now_ns() - start_ns) / 1e9, name);
+    }
+    /* What the system's lookup holds for a thread is given back as that ends. */
+    pthread_join(thread, NULL);
     ddl_status status = DDL_OK;
-    if (!lookup->done)
-        status =
-            DDL_FAIL(err, DDL_ENETWORK,
-                     "no answer within %.1f s to the lookup of host %s; use a numeric address, or check the "
-                     "name server",
-                     (double)(ddl_now_ns() - start_ns) / 1e9, name);
-    else if (lookup->error != 0 || lookup->count == 0)
+    if (lookup->error != 0 || lookup->count == 0)
         status = DDL_FAIL(err, DDL_ENETWORK,
                           "host %s cannot be resolved (%s); check its spelling or use a numeric "
                           "address",
@@ -127,6 +129,6 @@ ddl_status ddl_resolve(const char *name, uint16_t port, ddl_deadline deadline,
         memcpy(addresses, lookup->addresses, (size_t)lookup->count * sizeof addresses[0]);
         *count = lookup->count;
     }
-    leave(lookup);
+    end(lookup);
     return status;
 }

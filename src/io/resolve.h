@@ -1,8 +1,8 @@
 /*
  * resolve.h - from a host's name to addresses, in bounded time.
  *
- * A name server that does not answer must not hold anybody: the lookup runs on a thread that nobody has
- * to wait for. Numeric addresses and "localhost" never ask anyone. No reverse lookups, ever.
+ * A name server that does not answer must not hold anybody: the lookup runs on a thread that is given up once
+ * its time is over. Numeric addresses and "localhost" never ask anyone. No reverse lookups, ever.
  */
 #ifndef DDL_IO_RESOLVE_H
 #define DDL_IO_RESOLVE_H
