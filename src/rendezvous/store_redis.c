@@ -39,7 +39,7 @@ enum {
     POLL_INTERVAL_MS = 100, /* between looks at how the run comes out, while the mesh is made */
     LIFE_INTERVAL_MS = 800, /* between looks at who still lives */
     LIFE_AGAIN_MS = 200,    /* before somebody who seems to be gone is looked for once more */
-    ECHO_LIMIT_MS = 1500,   /* for a rank 0 that subscribes to its channel, to show that it lives */
+    ECHO_LIMIT_MS = 800,    /* for a rank 0 that subscribes to its channel, to show that it lives */
     ASK_AGAIN_MS = 30000,
     ASK_EXPIRY_S = 120,
     EXPIRY_S = 3600,
@@ -849,9 +849,8 @@ static ddl_status is_alive(struct store_redis *redis, const ddl_meet *meet, cons
     bool present, settled;
     DDL_TRY(ask(redis, meet, id, &present, &settled, err));
     *alive = present && settled;
-    for (ddl_deadline limit = ddl_deadline_in_ms(ECHO_LIMIT_MS);
-         present && !*alive && !ddl_deadline_passed(limit);)
-        DDL_TRY(await_echo(redis, id, true, SLICE_MS / 4, alive, NULL, err));
+    if (present && !*alive)
+        DDL_TRY(await_echo(redis, id, true, ECHO_LIMIT_MS, alive, NULL, err));
     return DDL_OK;
 }
 
