@@ -159,11 +159,11 @@ class Tests(unittest.TestCase):
         self.addCleanup(world.__exit__)
         return world
 
-    def launch(self, url, nranks=4, limit=60, **environment):
-        """An allreduce under the launcher: its exit code, what it said, how long it took."""
+    def launch(self, url, nranks=4, limit=60, enter=(), **environment):
+        """An allreduce under the launcher: its exit code, what it said, how long it took. enter: what to start it by."""
         everything = dict(clean_environment(), DDL_STORE=url, DDL_START_TIMEOUT="30", DDL_LOG="trace", **environment)
         begun = time.monotonic()
-        done = subprocess.run([LAUNCH, "--nproc_per_node", str(nranks), "--master_port", str(free_port()), ALLREDUCE],
+        done = subprocess.run([*enter, LAUNCH, "--nproc_per_node", str(nranks), "--master_port", str(free_port()), ALLREDUCE],
                               env=everything, capture_output=True, text=True, timeout=limit * bound(1))
         return done.returncode, done.stdout + done.stderr, time.monotonic() - begun
 
@@ -173,8 +173,8 @@ class Tests(unittest.TestCase):
         self.assertIn(f"{nranks} processes measured {nranks * 1000} times: 20.0", said)
         return said
 
-    def assert_refused(self, url, *words, seconds=4):
-        code, said, took = self.launch(url, 2)
+    def assert_refused(self, url, *words, seconds=4, enter=()):
+        code, said, took = self.launch(url, 2, enter=enter)
         self.assertNotEqual(code, 0, said)
         for word in words:
             self.assertIn(word, said)
@@ -246,6 +246,56 @@ class Meeting(Tests):
         few.ask("CONFIG", "SET", "maxclients", 1)
         with socket.create_connection(("127.0.0.1", few.port)):
             self.assert_refused(few.url(), "; raise its maxclients: each rank needs two")
+
+    def test_what_redis_cannot_do_has_a_remedy(self):
+        unsaved, whole, part = self.redis(), self.redis("--cluster-enabled", "yes"), self.redis("--cluster-enabled", "yes")
+        unsaved.ask("CONFIG", "SET", "save", "3600 1")
+        os.makedirs(unsaved.directory + "/dump.rdb/in the way")
+        unsaved.ask("BGSAVE")
+        whole.ask("CLUSTER", "ADDSLOTSRANGE", 0, 16383)
+        self.elsewhere(part)
+        no_cluster = "; it is a node of a cluster, which does not do: name a server by itself"
+        self.at_once(lambda: self.refused_once(unsaved, "MISCONF", "; it cannot save to its disk"),
+                     lambda: self.refused_once(whole, None, "CROSSSLOT", no_cluster),
+                     lambda: self.refused_once(part, "MOVED", no_cluster),
+                     lambda: self.assert_refused("redis://10.77.9.1:6379", "DENIED", "; it lets only its own host in: set its bind",
+                                                 enter=self.behind_its_protection()))
+
+    def elsewhere(self, node):
+        """Let all that a node of a cluster might hold be held by another, which is not there."""
+        node.process.kill()
+        node.process.wait()
+        with open(node.directory + "/nodes.conf", "w") as nodes:
+            nodes.write(f"{'1' * 40} 127.0.0.1:{node.port}@{node.port + 1} myself,master - 0 0 1 connected\n"
+                        f"{'2' * 40} 127.0.0.1:{node.port + 2}@{node.port + 3} master - 0 0 2 connected 0-16383\n"
+                        "vars currentEpoch 2 lastVoteEpoch 0\n")
+        node.start()
+
+    def refused_once(self, redis, answer, *words):
+        """Once the server answers a write so (None: takes it), the error has the words."""
+        deadline = time.monotonic() + DEADLINE
+        said = "nothing"
+        while said != answer:
+            self.assertLess(time.monotonic(), deadline, said)
+            time.sleep(0.05)
+            try:
+                redis.ask("SET", "tried", 1)
+                said = None
+            except AssertionError as error:
+                said = str(error)[1:].split()[0]
+        self.assert_refused(redis.url(), *words if answer is None else (answer, *words))
+
+    def behind_its_protection(self):
+        """A server that has no password, on an address that is not loopback."""
+        unshare = ["unshare", "-n"] if os.geteuid() == 0 else ["unshare", "-Urn"]
+        return [*unshare, "sh", "-ec", """
+            ip link set lo up
+            ip address add 10.77.9.1/32 dev lo
+            redis-server --bind 10.77.9.1 127.0.0.1 --save '' --logfile /dev/null &
+            until redis-cli ping > /dev/null 2>&1; do sleep 0.01; done
+            "$@" && code=0 || code=$?
+            kill $!
+            exit $code""", "sh"]
 
     def test_what_a_job_sets_expires_if_it_cannot_remove_it(self):
         """An hour after the longest start-up."""
