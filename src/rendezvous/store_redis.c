@@ -6,9 +6,9 @@
  *     P:RUN:k:KEY        a value, with the token of who set it
  *     P:RUN:echo:TOKEN   rank 0's answer to the rank of that token, sealed
  *     P:RUN:end          what the run came to: settled, or failed, whichever came first
- *     P:RUN:wills        what the run fails with if a rank ends that has set a key; that one needs nothing
- * more P:RUN:all          the names of these keys, so that rank 0 can remove them P:alive:TOKEN      a
- * channel; who takes part subscribes to it on a connection of its own
+ *     P:RUN:wills        what the run fails with if a rank that has set a key ends; or that one needs no more
+ *     P:RUN:all          the names of these keys, so that rank 0 can remove them
+ *     P:alive:TOKEN      a channel; who takes part subscribes to it on a connection of its own
  *
  * All keys but the last are streams. An entry with the fixed id 1-1 can be added to a stream once, so it is a
  * value that is set once; and a read that blocks, on several streams, is how ranks wait without asking again
@@ -39,7 +39,7 @@ enum {
     POLL_INTERVAL_MS = 100, /* between looks at how the run comes out, while the mesh is made */
     LIFE_INTERVAL_MS = 800, /* between looks at who still lives */
     LIFE_AGAIN_MS = 200,    /* before somebody who seems to be gone is looked for once more */
-    ECHO_LIMIT_MS = 800,    /* for a rank 0 that subscribes to its channel, to show that it lives */
+    ECHO_LIMIT_MS = 800,    /* for a rank 0 that seems to live, to show it; seen: 330 among 128 on 2 cores */
     ASK_AGAIN_MS = 30000,
     ASK_EXPIRY_S = 120,
     EXPIRY_S = 3600,
@@ -844,25 +844,33 @@ static ddl_status watch_meet(struct store_redis *redis, ddl_error *err)
 
 /* Whether the rank 0 of meet is there: it echoes, or its run is settled and it has not left. */
 static ddl_status is_alive(struct store_redis *redis, const ddl_meet *meet, const char *id, bool *alive,
-                           ddl_error *err)
+                           bool *settled, ddl_error *err)
 {
-    bool present, settled;
-    DDL_TRY(ask(redis, meet, id, &present, &settled, err));
-    *alive = present && settled;
-    if (present && !*alive)
-        DDL_TRY(await_echo(redis, id, true, ECHO_LIMIT_MS, alive, NULL, err));
+    bool present;
+    DDL_TRY(ask(redis, meet, id, &present, settled, err));
+    *alive = present && *settled;
+    if (!present || *alive)
+        return DDL_OK;
+    DDL_TRY(await_echo(redis, id, true, ECHO_LIMIT_MS, alive, NULL, err));
+    if (!*alive) { /* it answers no more once its run is settled, which that may be by now */
+        DDL_TRY(ask(redis, meet, id, &present, settled, err));
+        *alive = present && *settled;
+    }
     return DDL_OK;
 }
 
-static ddl_status refuse_second(const struct store_redis *redis, const ddl_meet *meet, ddl_error *err)
+static ddl_status refuse_second(const struct store_redis *redis, const ddl_meet *meet, bool settled,
+                                ddl_error *err)
 {
     (void)DDL_FAIL(
         err, DDL_ECONFIG,
         "rank 0 is at %s in %s already: it is %s[%d], and this is %s[%d]; two processes were started with "
-        "RANK=0, or two jobs share the place%s",
+        "RANK=0, or two jobs share the place%s%s",
         redis->place, ddl_redis_link_where(redis->link), meet->host.host, (int)meet->host.pid,
         redis->self.host, (int)redis->self.pid,
-        meet->is_proved ? "" : "; that one does not have the secret of this job");
+        meet->is_proved ? "" : "; that one does not have the secret of this job",
+        settled ? "; if its host has died, which Redis may not notice for minutes, take another MASTER_PORT"
+                : "");
     return ddl_error_blame(err, 0), DDL_ECONFIG;
 }
 
@@ -912,7 +920,7 @@ static ddl_status begin_run(struct store_redis *redis, const uint8_t token[DDL_T
     DDL_TRY(ddl_host_random(ours.host.run_id, DDL_RUN_ID_BYTES, err));
     memcpy(ours.token, token, DDL_TOKEN_BYTES);
     for (int tries = 0; !claimed; tries++) {
-        bool alive = false;
+        bool alive = false, settled = false;
         if (tries == CLAIM_TRIES)
             return DDL_FAIL(err, DDL_ESTORE, "Redis at %s: %s:meet changed %d times while it was being taken",
                             ddl_redis_link_where(redis->link), redis->place, tries);
@@ -925,9 +933,9 @@ static ddl_status begin_run(struct store_redis *redis, const uint8_t token[DDL_T
         }
         DDL_TRY(refuse_other_version(redis, &meet, err));
         if (found)
-            DDL_TRY(is_alive(redis, &meet, id, &alive, err));
+            DDL_TRY(is_alive(redis, &meet, id, &alive, &settled, err));
         if (alive)
-            return refuse_second(redis, &meet, err);
+            return refuse_second(redis, &meet, settled, err);
         bool same = true;
         if (found) /* that has ended the watch */
             DDL_TRY(watch_again(redis, id, &watched, &same, err));

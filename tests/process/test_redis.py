@@ -429,6 +429,41 @@ class Meeting(Tests):
                 self.assertRegex(record["text"], place + r":meet in redis://\S+ \(72[0-9][0-9] s old\) names a run that does "
                                                          "not answer")
                 redis.ask("DEL", place + ":meet", place + ":ask", f"ddl:{'22' * 16}:end")
+            # One that has settled since it was asked, and so does not answer.
+            redis.ask("XADD", place + ":meet", "1-1", "meet", self.meet(0))
+            rank = world.start(0, "init")
+            self.wait_for_keys(redis, 2)  # with what was asked
+            redis.ask("XADD", f"ddl:{'22' * 16}:end", "1-1", "by", "33" * 16, "settled", "")
+            record = rank.expect("init", "DDL_ECONFIG", seconds=bound(5))
+            self.assertIn("rank 0 is at " + place, record["text"])
+            self.assertIn("if its host has died, which Redis may not notice for minutes, take another MASTER_PORT", record["text"])
+
+    def test_a_rank_0_that_is_stopped_loses_its_place_and_all_of_its_job_are_told(self):
+        redis = self.redis()
+        first = self.world(3, redis.url())
+        ranks = [first.start(r, "init") for r in range(2)]
+        redis.await_wills(2)
+        ranks[0].process.send_signal(signal.SIGSTOP)
+        second = self.world(3, redis.url())
+        second.port = first.port
+        others = second.start_all("init", "line", "allreduce:1000:float32:sum", "free")
+        joined = [rank.expect("init", "DDL_OK") for rank in others]
+        for rank in others:
+            rank.expect("ready")
+        self.assertLess((max(record["end_ns"] for record in joined) - joined[0]["begin_ns"]) / 1e9, bound(1.5))
+        ranks[0].process.send_signal(signal.SIGCONT)
+        for rank in ranks:
+            record = rank.expect("init", "DDL_ECONFIG", seconds=bound(5))
+            self.assertRegex(record["text"], rf"another rank 0, \S+\[{others[0].pid}\], has taken the meeting place ddl:127.0.0.1:{first.port}; "
+                                             "do two jobs share it")
+            rank.finish(None)
+        for rank in others:
+            rank.go()
+        for rank in others:
+            rank.expect("call", "DDL_OK")
+            rank.expect("free", "DDL_OK")
+            rank.finish()
+        self.assertEqual(redis.keys(), 0)
 
     def test_whose_record_is_replaced_is_told(self):
         """By nonsense, or by what may be of another version: of the store it is an error, not of the protocol."""
