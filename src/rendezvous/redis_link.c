@@ -135,9 +135,11 @@ static void drop(ddl_redis_link *link, int which)
     *connection = (struct connection){ .stream = NULL };
 }
 
+static ddl_status keep_presence(ddl_redis_link *link, ddl_deadline limit, ddl_error *err);
+
 /*
  * Wait for bytes on a connection. While that lasts, a presence that breaks is made anew at once: others would
- * take us for dead. A failure of that shows here before long.
+ * take us for dead. A failure of that shows here by the same deadline.
  */
 static void wait_for_bytes(ddl_redis_link *link, const struct connection *connection, ddl_deadline deadline)
 {
@@ -147,7 +149,7 @@ static void wait_for_bytes(ddl_redis_link *link, const struct connection *connec
     if (connection != &link->connections[COMMANDS] || items[0].fd < 0 || items[1].fd < 0)
         (void)ddl_socket_wait(ddl_stream_descriptor(connection->stream), POLLIN, deadline);
     else if (poll(items, 2, ddl_deadline_left_ms(deadline)) > 0 && items[0].revents == 0)
-        (void)!ddl_redis_link_keep_presence(link, &unwanted);
+        (void)!keep_presence(link, deadline, &unwanted);
 }
 
 /* Read until there is a reply; NULL if none came by the deadline, whatever else keeps coming. */
@@ -424,12 +426,10 @@ ddl_status ddl_redis_link_check(const ddl_redis_link *link, ddl_redis_reply *con
 }
 
 /* The connection that shows that we are here may have broken without anybody having read from it. */
-ddl_status ddl_redis_link_keep_presence(ddl_redis_link *link, ddl_error *err)
+static ddl_status keep_presence(ddl_redis_link *link, ddl_deadline limit, ddl_error *err)
 {
     struct connection *connection = &link->connections[PRESENCE];
     const int64_t start_ns = ddl_now_ns();
-    ddl_deadline limit = earlier(ddl_deadline_in_ms(COMMAND_LIMIT_MS),
-                                 later(link->start_limit, ddl_deadline_in_ms(LAST_WORD_MS)));
     ddl_error why = { .code = DDL_OK };
     ddl_status status = DDL_OK;
     uint8_t unwanted[READ_BYTES];
@@ -437,8 +437,6 @@ ddl_status ddl_redis_link_keep_presence(ddl_redis_link *link, ddl_error *err)
     if (connection->stream != NULL &&
         ddl_stream_read(connection->stream, unwanted, sizeof unwanted, ddl_now_ns(), &count, &why) != DDL_OK)
         drop(link, PRESENCE);
-    if (link->end > 0)
-        limit = earlier(limit, link->end);
     if (connection->stream == NULL && !ddl_deadline_passed(link->presence_pause)) /* not round and round */
         (void)ddl_socket_wait(-1, 0, earlier(link->presence_pause, limit));
     int64_t pause = FIRST_PAUSE_MS;
@@ -462,6 +460,13 @@ ddl_status ddl_redis_link_keep_presence(ddl_redis_link *link, ddl_error *err)
         pause_ms(&pause, limit);
     }
     return DDL_OK;
+}
+
+ddl_status ddl_redis_link_keep_presence(ddl_redis_link *link, ddl_error *err)
+{
+    ddl_deadline limit = earlier(ddl_deadline_in_ms(COMMAND_LIMIT_MS),
+                                 later(link->start_limit, ddl_deadline_in_ms(LAST_WORD_MS)));
+    return keep_presence(link, link->end > 0 ? earlier(limit, link->end) : limit, err);
 }
 
 /* ---- posts ---- */

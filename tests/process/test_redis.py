@@ -103,12 +103,12 @@ class Redis:
 
 
 class Relay:
-    """Between ranks and a server, until it is cut: then nobody is let in, and presences end before all else."""
+    """Between ranks and a server, until it is cut: then presences end before all else."""
 
     def __init__(self, redis):
         self.port = free_port()
         self.listener = socket.create_server(("127.0.0.1", self.port))
-        self.server, self.pairs, self.presences = redis.port, [], []
+        self.server, self.pairs, self.presences, self.stalls = redis.port, [], [], False
         threading.Thread(target=self.serve, daemon=True).start()
 
     def serve(self):
@@ -127,7 +127,8 @@ class Relay:
             while data := source.recv(65536):
                 if b"SUBSCRIBE" in data:
                     self.presences.append(pair)
-                sink.sendall(data)
+                if not self.stalls:
+                    sink.sendall(data)
         except OSError:
             pass
         self.end([pair])
@@ -139,6 +140,12 @@ class Relay:
                     stream.shutdown(socket.SHUT_RDWR)
                 except OSError:
                     pass  # it has ended
+
+    def stall_and_cut_late(self):
+        """Nothing goes through any more; seconds later presences end, and those that are made anew are met by silence."""
+        self.stalls = True
+        time.sleep(4)
+        self.end(list(self.presences))
 
     def cut(self):
         self.listener.shutdown(socket.SHUT_RDWR)
@@ -522,7 +529,7 @@ class Absent(Tests):
 
     def test_a_server_that_is_not_there_goes_away_or_is_none_is_told_in_time(self):
         tls = [self.plain_where_tls_is_wanted, self.tls_where_there_is_none] if HAS_TLS else []
-        self.at_once(self.down_at_start, self.killed_meanwhile, self.presence_ends_first, self.stopped_meanwhile, self.stopped_before, *tls,
+        self.at_once(self.down_at_start, self.killed_meanwhile, self.presence_ends_first, self.presence_ends_late, self.stopped_meanwhile, self.stopped_before, *tls,
                      *self.floods())
 
     def plain_where_tls_is_wanted(self):
@@ -575,6 +582,17 @@ class Absent(Tests):
         begun = time.monotonic()
         relay.cut()
         self.assert_told(rank, relay, begun, 7, "Connection refused")
+
+    def presence_ends_late(self):
+        """What made it anew would have its time to itself: a server that stalls is noticed no later for that."""
+        redis = self.redis()
+        relay = Relay(redis)
+        world = self.world(2, f"redis://127.0.0.1:{relay.port}/2", DDL_START_TIMEOUT="60")
+        rank = world.start(0, "init")
+        redis.await_wills(1)
+        begun = time.monotonic()
+        relay.stall_and_cut_late()
+        self.assert_told(rank, relay, begun, 7)
 
     def stopped_meanwhile(self):
         redis = self.redis()
