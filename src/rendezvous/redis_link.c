@@ -93,8 +93,8 @@ static bool is_error(const ddl_redis_reply *reply, const char *begins)
     return reply->kind == DDL_REDIS_ERROR && strncmp(reply->text, begins, strlen(begins)) == 0;
 }
 
-/* What Redis says, made fit to be shown, and what to do about it. */
-static void reason_of(const ddl_redis_reply *reply, char reason[REASON_TEXT])
+/* What to do about an error that Redis gives; NULL: unknown. */
+static const char *remedy_of(const ddl_redis_reply *reply)
 {
     static const struct {
         const char *begins, *remedy;
@@ -104,24 +104,35 @@ static void reason_of(const ddl_redis_reply *reply, char reason[REASON_TEXT])
                     "+spop +del "
                     "+subscribe +pubsub|numsub, for the ?prefix= of DDL_STORE or ddl" },
         { "READONLY", "it is a replica: name its master in DDL_STORE" },
+        { "MASTERDOWN", "it is a replica: name its master in DDL_STORE" },
+        { "NOREPLICAS", "it takes nothing without its replicas: see its min-replicas-to-write" },
         { "OOM", "its memory is full: raise its maxmemory, or use another server" },
         { "MISCONF", "it cannot save to its disk, and takes nothing until it can: see its log" },
         { "MOVED", "it is a node of a cluster, which does not do: name a server by itself" },
+        { "ASK ", "it is a node of a cluster, which does not do: name a server by itself" },
         { "CROSSSLOT", "it is a node of a cluster, which does not do: name a server by itself" },
         { "CLUSTERDOWN", "it is a node of a cluster, which does not do: name a server by itself" },
         { "LOADING", "wait until it has" },
         { "DENIED", "it lets only its own host in: set its bind and requirepass" },
         { "ERR max number of clients", "raise its maxclients: each rank needs two" },
         { "ERR DB index", "it has fewer databases than the /N of DDL_STORE says" },
-        { "ERR unknown command", "it has to be Redis 5 or newer, with no command renamed" },
+        { "ERR unknown command", "it has to be Redis 5 or newer, no sentinel, with no command renamed" },
     };
+    for (size_t i = 0; i < sizeof known / sizeof known[0]; i++)
+        if (is_error(reply, known[i].begins))
+            return known[i].remedy;
+    return NULL;
+}
+
+/* What Redis says, made fit to be shown, and what to do about it. */
+static void reason_of(const ddl_redis_reply *reply, char reason[REASON_TEXT])
+{
+    const char *remedy = remedy_of(reply);
     snprintf(reason, SAID_TEXT, "%s", reply->text);
     ddl_hello_clean(reason);
-    for (size_t i = 0; i < sizeof known / sizeof known[0]; i++)
-        if (is_error(reply, known[i].begins)) {
-            const size_t used = strlen(reason);
-            snprintf(reason + used, REASON_TEXT - used, "; %s", known[i].remedy);
-        }
+    const size_t used = strlen(reason);
+    if (remedy != NULL)
+        snprintf(reason + used, REASON_TEXT - used, "; %s", remedy);
 }
 
 /* ---- the connections ---- */
@@ -206,6 +217,7 @@ static ddl_status judge_login(const ddl_redis_link *link, const ddl_redis_reply 
     if (reply->kind != DDL_REDIS_ERROR)
         return DDL_OK;
     const char *who = link->url.user[0] != '\0' ? link->url.user : "default";
+    const char *remedy = remedy_of(reply);
     if (is_error(reply, "WRONGPASS") || is_error(reply, "ERR invalid password"))
         return DDL_FAIL(err, DDL_EAUTH,
                         "wrong password, or no user %s; see the first line of %s, and the user in DDL_STORE",
@@ -214,14 +226,16 @@ static ddl_status judge_login(const ddl_redis_link *link, const ddl_redis_reply 
         is_error(reply, "ERR AUTH <password> called without any password"))
         return DDL_FAIL(err, DDL_ECONFIG, "it has no password, but DDL_STORE names one: leave %s out of it",
                         link->url.password_file);
+    if (remedy != NULL) /* it refuses everybody */
+        return DDL_FAIL(err, DDL_ESTORE, "it does not log in user %s; %s", who, remedy);
     return DDL_FAIL(err, DDL_EAUTH, "it refuses to log in user %s", who);
 }
 
 static ddl_status log_in(ddl_redis_link *link, struct connection *connection, ddl_deadline deadline,
                          ddl_error *err)
 {
-    char password[DDL_REDIS_PASSWORD_BYTES] = "", db[16];
-    ddl_redis_reply *replies[2] = { NULL };
+    char password[DDL_REDIS_PASSWORD_BYTES] = "";
+    ddl_redis_reply *reply = NULL;
     ddl_redis_request request = { .count = 0 };
     if (link->url.password_file[0] != '\0')
         DDL_TRY(ddl_redis_password_read(link->url.password_file, password, err));
@@ -229,34 +243,26 @@ static ddl_status log_in(ddl_redis_link *link, struct connection *connection, dd
         ADD(&request, word("AUTH"), word(link->url.user), word(password));
     else if (link->url.password_file[0] != '\0')
         ADD(&request, word("AUTH"), word(password));
-    const int auth = request.count;
     ddl_redis_wipe(password, sizeof password);
-    snprintf(db, sizeof db, "%d", link->url.db);
-    if (link->url.db != 0)
-        ADD(&request, word("SELECT"), word(db));
     ddl_status status = request.incomplete ? DDL_FAIL(err, DDL_ENOMEM, "no memory to log in") : DDL_OK;
     if (status == DDL_OK && request.count > 0)
-        status = talk(link, connection, &request, deadline, replies, err);
-    if (status == DDL_OK && auth > 0)
-        status = judge_login(link, replies[0], err);
-    if (status == DDL_OK && request.count > auth && replies[auth]->kind == DDL_REDIS_ERROR) {
-        char reason[REASON_TEXT];
-        reason_of(replies[auth], reason);
-        status = DDL_FAIL(err, is_error(replies[auth], "LOADING") ? DDL_ENETWORK : DDL_ESTORE, "%s", reason);
-    }
+        status = talk(link, connection, &request, deadline, &reply, err);
+    if (status == DDL_OK && request.count > 0)
+        status = judge_login(link, reply, err);
     ddl_redis_wipe(request.bytes.data, request.bytes.bytes);
     ddl_bytes_fini(&request.bytes);
-    ddl_redis_link_release(replies, 2);
+    ddl_redis_reply_destroy(reply);
     return status;
 }
 
-/* Say on the second connection that we are here, for as long as it stands. */
-static ddl_status subscribe(ddl_redis_link *link, struct connection *connection, ddl_deadline deadline,
-                            ddl_error *err)
+/* A command with one argument that a connection begins with. By itself: who refuses a connection does so
+ * once, and hangs up. */
+static ddl_status begin_with(ddl_redis_link *link, struct connection *connection, const char *command,
+                             const char *argument, ddl_deadline deadline, ddl_error *err)
 {
     ddl_redis_request request = { .count = 0 };
     ddl_redis_reply *reply = NULL;
-    ADD(&request, word("SUBSCRIBE"), word(link->channel));
+    ADD(&request, word(command), word(argument));
     ddl_status status = request.incomplete ? DDL_FAIL(err, DDL_ENOMEM, "no memory for a request") : DDL_OK;
     if (status == DDL_OK)
         status = talk(link, connection, &request, deadline, &reply, err);
@@ -264,7 +270,7 @@ static ddl_status subscribe(ddl_redis_link *link, struct connection *connection,
         char reason[REASON_TEXT];
         reason_of(reply, reason);
         status =
-            DDL_FAIL(err, is_error(reply, "LOADING") ? DDL_ENETWORK : DDL_ESTORE, "SUBSCRIBE: %s", reason);
+            DDL_FAIL(err, is_error(reply, "LOADING") ? DDL_ENETWORK : DDL_ESTORE, "%s: %s", command, reason);
     }
     ddl_redis_reply_destroy(reply);
     ddl_bytes_fini(&request.bytes);
@@ -278,10 +284,15 @@ static ddl_status enter(ddl_redis_link *link, int which, const ddl_address *addr
     DDL_TRY(ddl_stream_open(address, link->tls, link->url.host, connected_by, &connection->stream, err));
     link->is_met = true;
     DDL_TRY(ddl_redis_reader_create(&connection->reader, err));
-    ddl_status status = log_in(link, connection, deadline, err);
-    if (status == DDL_OK && which == PRESENCE)
-        status = subscribe(link, connection, deadline, err);
-    return status;
+    DDL_TRY(log_in(link, connection, deadline, err));
+    if (link->url.db != 0) {
+        char db[16];
+        snprintf(db, sizeof db, "%d", link->url.db);
+        DDL_TRY(begin_with(link, connection, "SELECT", db, deadline, err));
+    }
+    /* Say on the second connection that we are here, for as long as it stands. */
+    return which == PRESENCE ? begin_with(link, connection, "SUBSCRIBE", link->channel, deadline, err)
+                             : DDL_OK;
 }
 
 /* One try of all addresses. What the first of them said counts for more than that the last refused. */

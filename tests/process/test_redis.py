@@ -166,11 +166,11 @@ class Tests(unittest.TestCase):
         self.addCleanup(world.__exit__)
         return world
 
-    def launch(self, url, nranks=4, limit=60, enter=(), **environment):
-        """An allreduce under the launcher: its exit code, what it said, how long it took. enter: what to start it by."""
+    def launch(self, url, nranks=4, limit=60, **environment):
+        """An allreduce under the launcher: its exit code, what it said, how long it took."""
         everything = dict(clean_environment(), DDL_STORE=url, DDL_START_TIMEOUT="30", DDL_LOG="trace", **environment)
         begun = time.monotonic()
-        done = subprocess.run([*enter, LAUNCH, "--nproc_per_node", str(nranks), "--master_port", str(free_port()), ALLREDUCE],
+        done = subprocess.run([LAUNCH, "--nproc_per_node", str(nranks), "--master_port", str(free_port()), ALLREDUCE],
                               env=everything, capture_output=True, text=True, timeout=limit * bound(1))
         return done.returncode, done.stdout + done.stderr, time.monotonic() - begun
 
@@ -180,13 +180,21 @@ class Tests(unittest.TestCase):
         self.assertIn(f"{nranks} processes measured {nranks * 1000} times: 20.0", said)
         return said
 
-    def assert_refused(self, url, *words, seconds=4, enter=()):
-        code, said, took = self.launch(url, 2, enter=enter)
+    def assert_refused(self, url, *words, seconds=4):
+        code, said, took = self.launch(url, 2)
         self.assertNotEqual(code, 0, said)
         for word in words:
             self.assertIn(word, said)
         self.assertLess(took, bound(seconds), said)
         return said
+
+    def assert_remedy(self, url, *words, prefix=()):
+        """Rank 0 is told at once what to do about a server. prefix: what to start it by."""
+        record = self.world(2, url).start(0, "init", prefix=prefix).expect("init", "DDL_ESTORE")
+        for word in words:
+            self.assertIn(word, record["text"])
+        self.assertLess((record["end_ns"] - record["begin_ns"]) / 1e9, bound(2), record)
+        return record["text"]
 
     def password_file(self, mode=0o600, password=PASSWORD):
         descriptor, path = tempfile.mkstemp(prefix="ddl-password-")
@@ -227,7 +235,7 @@ class Meeting(Tests):
         redis.ask("ACL", "SETUSER", "team", "on", ">" + PASSWORD, "resetkeys", "~team:*", "resetchannels", "&team:*", *RULES)
         path, wrong, open_to_all = self.password_file(), self.password_file(password="guess"), self.password_file(0o640)
         said = [self.assert_computes(redis.url(f"team:{path}@", "?prefix=team")),
-                self.assert_refused(redis.url(f"team:{path}@", "?prefix=other"), "NOPERM", "; a user needs ~PREFIX:* &PREFIX:* "
+                self.assert_remedy(redis.url(f"team:{path}@", "?prefix=other"), "NOPERM", "; a user needs ~PREFIX:* &PREFIX:* "
                                     + " ".join(rule for rule in RULES if rule not in ("-@all", "+auth")) + ", "),
                 self.assert_refused(redis.url(f"team:{wrong}@", "?prefix=team"), "wrong password, or no user team; see the first line of " + wrong),
                 self.assert_refused(redis.url(f"nobody:{path}@"), "no user nobody"),
@@ -235,24 +243,32 @@ class Meeting(Tests):
                 self.assert_refused(redis.url(f"team:{path}.no@"), "No such file"),
                 self.assert_refused(redis.url(f":{path}@"), f"has no password, but DDL_STORE names one: leave {path} out of it")]
         redis.ask("CONFIG", "SET", "requirepass", PASSWORD)
-        said.append(self.assert_refused(redis.url(), "NOAUTH", "; it wants a password: name a file with it"))
+        said.append(self.assert_remedy(redis.url(), "NOAUTH", "; it wants a password: name a file with it"))
         said.append(self.assert_computes(redis.url(f":{path}@")))
         for words in said:
             self.assertNotIn(PASSWORD, words)
             self.assertNotIn("guess", words)
 
     def test_what_redis_refuses_has_a_remedy(self):
-        replica, full, few, node = (self.redis(), self.redis(), self.redis("--databases", "2"),
-                                    self.redis("--cluster-enabled", "yes"))
-        replica.ask("REPLICAOF", "127.0.0.1", free_port())
+        replica, stale, alone, full, few, node, other = (
+            self.redis(), self.redis("--replica-serve-stale-data", "no"), self.redis("--min-replicas-to-write", "1"), self.redis(),
+            self.redis("--databases", "2"), self.redis("--cluster-enabled", "yes"), self.redis("--rename-command", "XADD", "ADDX"))
+        for redis in (replica, stale):
+            redis.ask("REPLICAOF", "127.0.0.1", free_port())
         full.ask("CONFIG", "SET", "maxmemory", 1)
-        self.at_once(lambda: self.assert_refused(replica.url(), "READONLY", "; it is a replica: name its master in DDL_STORE"),
-                     lambda: self.assert_refused(full.url(), "OOM", "; its memory is full: raise its maxmemory"),
-                     lambda: self.assert_refused(few.url(rest="/2"), "; it has fewer databases than the /N of DDL_STORE"),
-                     lambda: self.assert_refused(node.url(), "; it is a node of a cluster, which does not do"))
+        refused = lambda url, *words: lambda: self.assert_remedy(url, *words)
+        self.at_once(refused(replica.url(), "READONLY", "; it is a replica: name its master in DDL_STORE"),
+                     refused(stale.url(), "MASTERDOWN", "; it is a replica: name its master in DDL_STORE"),
+                     refused(alone.url(), "NOREPLICAS", "; it takes nothing without its replicas: see its min-replicas-to-write"),
+                     refused(full.url(), "OOM", "; its memory is full: raise its maxmemory"),
+                     refused(few.url(rest="/2"), "SELECT: ERR DB index", "; it has fewer databases than the /N of DDL_STORE"),
+                     refused(node.url(), "CLUSTERDOWN", "; it is a node of a cluster, which does not do"),
+                     refused(other.url(), "ERR unknown command", "; it has to be Redis 5 or newer"))
         few.ask("CONFIG", "SET", "maxclients", 1)
+        path, remedy = self.password_file(), "; raise its maxclients: each rank needs two"
         with socket.create_connection(("127.0.0.1", few.port)):
-            self.assert_refused(few.url(), "; raise its maxclients: each rank needs two")
+            self.at_once(refused(few.url(), "ERR max number of clients", remedy),
+                         refused(few.url(f":{path}@", "/1"), "it does not log in user default" + remedy))
 
     def test_what_redis_cannot_do_has_a_remedy(self):
         unsaved, whole, part = self.redis(), self.redis("--cluster-enabled", "yes"), self.redis("--cluster-enabled", "yes")
@@ -265,8 +281,7 @@ class Meeting(Tests):
         self.at_once(lambda: self.refused_once(unsaved, "MISCONF", "; it cannot save to its disk"),
                      lambda: self.refused_once(whole, None, "CROSSSLOT", no_cluster),
                      lambda: self.refused_once(part, "MOVED", no_cluster),
-                     lambda: self.assert_refused("redis://10.77.9.1:6379", "DENIED", "; it lets only its own host in: set its bind",
-                                                 enter=self.behind_its_protection()))
+                     self.refused_by_its_protection)
 
     def elsewhere(self, node):
         """Let all that a node of a cluster might hold be held by another, which is not there."""
@@ -290,19 +305,20 @@ class Meeting(Tests):
                 said = None
             except AssertionError as error:
                 said = str(error)[1:].split()[0]
-        self.assert_refused(redis.url(), *words if answer is None else (answer, *words))
+        self.assert_remedy(redis.url(), *words if answer is None else (answer, *words))
 
-    def behind_its_protection(self):
-        """A server that has no password, on an address that is not loopback."""
-        unshare = ["unshare", "-n"] if os.geteuid() == 0 else ["unshare", "-Urn"]
-        return [*unshare, "sh", "-ec", """
+    def refused_by_its_protection(self):
+        """A server that has no password, on an address that is not loopback. It ends with the rank."""
+        unshare = ["unshare", "--net", "--pid", "--fork", "--kill-child", "--mount-proc", *([] if os.geteuid() == 0 else ["-Ur"])]
+        if subprocess.run([*unshare, "ip", "link", "set", "lo", "up"], capture_output=True, timeout=30).returncode != 0:
+            return print("no namespaces can be made here: nobody is refused by a protected mode")
+        enter = [*unshare, "sh", "-ec", """
             ip link set lo up
             ip address add 10.77.9.1/32 dev lo
             redis-server --bind 10.77.9.1 127.0.0.1 --save '' --logfile /dev/null &
             until redis-cli ping > /dev/null 2>&1; do sleep 0.01; done
-            "$@" && code=0 || code=$?
-            kill $!
-            exit $code""", "sh"]
+            "$@" """, "sh"]
+        self.assert_remedy("redis://10.77.9.1:6379", "DENIED", "; it lets only its own host in: set its bind", prefix=enter)
 
     def test_what_a_job_sets_expires_if_it_cannot_remove_it(self):
         """An hour after the longest start-up."""
@@ -615,6 +631,7 @@ class Absent(Tests):
         floods = [(b"$2000000000\r\n" + b"x" * (1 << 20), "more bytes"), (b"*2147483647\r\n", "more elements"),
                   (b"*4000\r\n" * 1000, "more elements"), (b"+" + b"y" * (1 << 20), "a longer line"),
                   (b"HTTP/1.1 200 OK\r\n\r\n", "no reply of Redis"),
+                  (b"-ASK 3999 127.0.0.1:1\r\n", "ASK 3999 127.0.0.1:1; it is a node of a cluster"),
                   (b"-LOADING Redis is loading the dataset in memory\r\n", "in memory; wait until it has, for ")]
         return [lambda flood=flood: self.flooded(*flood) for flood in floods]
 
