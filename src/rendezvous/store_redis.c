@@ -912,7 +912,7 @@ static ddl_status begin_run(struct store_redis *redis, const uint8_t token[DDL_T
 {
     ddl_meet ours = { .host = redis->self }, meet;
     char id[ID_TEXT], where[WHERE_TEXT];
-    bool found = false, claimed = false;
+    bool found = false, is_replaced = false, claimed = false;
     redis->member_room = 4 * redis->self.nranks + BATCH;
     redis->members = ddl_alloc_array((size_t)redis->member_room, sizeof *redis->members);
     if (redis->members == NULL)
@@ -927,10 +927,8 @@ static ddl_status begin_run(struct store_redis *redis, const uint8_t token[DDL_T
         DDL_TRY(watch_meet(redis, err));
         int watched = ddl_redis_link_generation(redis->link);
         DDL_TRY(read_meet(redis, &meet, id, &found, err));
-        if (found && memcmp(meet.host.run_id, ours.host.run_id, DDL_RUN_ID_BYTES) == 0) {
-            found = false; /* claimed already, though the reply was lost */
-            break;
-        }
+        if (found && memcmp(meet.host.run_id, ours.host.run_id, DDL_RUN_ID_BYTES) == 0)
+            break; /* claimed already, though the reply was lost */
         DDL_TRY(refuse_other_version(redis, &meet, err));
         if (found)
             DDL_TRY(is_alive(redis, &meet, id, &alive, &settled, err));
@@ -939,12 +937,13 @@ static ddl_status begin_run(struct store_redis *redis, const uint8_t token[DDL_T
         bool same = true;
         if (found) /* that has ended the watch */
             DDL_TRY(watch_again(redis, id, &watched, &same, err));
+        is_replaced = found;
         if (same)
             DDL_TRY(claim(redis, &ours, id, watched, &claimed, err));
     }
-    if (claimed && strcmp(id, "0-0") != 0)
+    if (is_replaced || (claimed && strcmp(id, "0-0") != 0))
         ddl_meet_tell_replaced(where_meet_is(redis, where), redis->written_ns);
-    if (found)
+    if (is_replaced)
         remove_run(redis, redis->run); /* what the dead left */
     name_run(redis, ours.host.run_id);
     memcpy(redis->host_token, redis->token, DDL_TOKEN_TEXT);

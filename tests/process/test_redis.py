@@ -103,12 +103,14 @@ class Redis:
 
 
 class Relay:
-    """Between ranks and a server, until it is cut: then presences end before all else."""
+    """Between ranks and a server, until it is cut: then presences end before all else. A connection over which what is
+    in unanswered goes ends with that."""
 
     def __init__(self, redis):
         self.port = free_port()
         self.listener = socket.create_server(("127.0.0.1", self.port))
         self.server, self.pairs, self.presences, self.stalls = redis.port, [], [], False
+        self.unanswered = self.muted = None
         threading.Thread(target=self.serve, daemon=True).start()
 
     def serve(self):
@@ -127,8 +129,14 @@ class Relay:
             while data := source.recv(65536):
                 if b"SUBSCRIBE" in data:
                     self.presences.append(pair)
-                if not self.stalls:
+                is_last = self.unanswered is not None and self.unanswered in data
+                if is_last:
+                    self.unanswered, self.muted = None, pair
+                if not self.stalls and (is_last or pair is not self.muted):
                     sink.sendall(data)
+                if is_last:
+                    time.sleep(0.1)
+                    break
         except OSError:
             pass
         self.end([pair])
@@ -408,6 +416,19 @@ class Meeting(Tests):
                                                          r" \(36[0-9][0-9] s old\), left there by an earlier run")
                 redis.ask("DEL", f"ddl:{'22' * 16}:k:member.1")
                 self.assertEqual(redis.keys(), 0)
+
+    def test_what_the_dead_left_is_removed_also_if_an_answer_is_lost(self):
+        redis = self.redis()
+        relay = Relay(redis)
+        world = self.world(2, f"redis://127.0.0.1:{relay.port}")
+        place, run = f"ddl:127.0.0.1:{world.port}", f"ddl:{'22' * 16}"
+        redis.ask("XADD", place + ":meet", "1-1", "meet", self.meet(1))
+        redis.ask("XADD", run + ":k:member.1", "1-1", "by", "33" * 16, "value", "left")
+        redis.ask("SADD", run + ":all", run + ":k:member.1")
+        relay.unanswered = b"DEL\r\n"  # with which the place is taken
+        self.meet_and_leave(*world.start_all("init", "allreduce:1000:float32:sum", "free"))
+        self.assertIsNone(relay.unanswered)
+        self.assertEqual(redis.keys(), 0)
 
     def meet_and_leave(self, rank0, *others):
         """All do; the seconds from when rank 0 came until the last had joined."""
