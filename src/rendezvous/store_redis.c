@@ -1005,7 +1005,7 @@ static ddl_status find_run(struct store_redis *redis, const ddl_store_options *o
             DDL_TRY(ask(redis, &meet, id, &present, &redis->came_late, err));
             redis->came_late = entered = present && redis->came_late && meet.is_proved;
             memcpy(asked, meet.host.run_id, DDL_RUN_ID_BYTES);
-            ask_again = ddl_deadline_in_ms(ASK_AGAIN_MS);
+            ask_again = ddl_deadline_in_ms(present ? SLICE_MS : ASK_AGAIN_MS); /* may have settled just now */
             has_asked = true;
         }
         int64_t left_ms = ddl_deadline_left_ms(deadline);

@@ -474,13 +474,22 @@ class Meeting(Tests):
                                                          "not answer")
                 redis.ask("DEL", place + ":meet", place + ":ask", f"ddl:{'22' * 16}:end")
             # One that has settled since it was asked, and so does not answer.
+            world = self.world(3, redis.url(), DDL_SECURITY="off")
+            place = f"ddl:127.0.0.1:{world.port}"
             redis.ask("XADD", place + ":meet", "1-1", "meet", self.meet(0))
-            rank = world.start(0, "init")
-            self.wait_for_keys(redis, 2)  # with what was asked
+            ranks = []
+            for rank in (1, 0):
+                ranks.append(world.start(rank, "init"))
+                deadline = time.monotonic() + DEADLINE
+                while int(redis.ask("XLEN", place + ":ask")) < len(ranks):
+                    self.assertLess(time.monotonic(), deadline)
+                    time.sleep(0.01)
             redis.ask("XADD", f"ddl:{'22' * 16}:end", "1-1", "by", "33" * 16, "settled", "")
-            record = rank.expect("init", "DDL_ECONFIG", seconds=bound(5))
+            record = ranks[1].expect("init", "DDL_ECONFIG", seconds=bound(5))
             self.assertIn("rank 0 is at " + place, record["text"])
             self.assertIn("if its host has died, which Redis may not notice for minutes, take another MASTER_PORT", record["text"])
+            record = ranks[0].expect("init", "DDL_EPROTO", seconds=bound(5))
+            self.assertIn("rank 0 on evil[4711] has version 1", record["text"])
 
     def test_a_rank_0_that_is_stopped_loses_its_place_and_all_of_its_job_are_told(self):
         redis = self.redis()
