@@ -677,7 +677,7 @@ static ddl_status leave_ask(const struct store_file *file, char path[DDL_RECORD_
 }
 
 /* Of the run that was named last: whoever answers lives, whatever he knows. Whoever leaves takes his run
- * along. */
+ * along. The pauses make up the limit, not the clock: while the machine stood still he could not answer. */
 static bool await_answer(const struct store_file *file)
 {
     char folder[DDL_RECORD_PATH], path[DDL_RECORD_PATH];
@@ -685,8 +685,9 @@ static bool await_answer(const struct store_file *file)
     bool answered = false, gone = false;
     path_in(file, folder, "echo", "");
     path_in(file, path, "echo", file->token);
-    for (ddl_deadline limit = ddl_deadline_in_ms(ECHO_LIMIT_MS);
-         !answered && !gone && !ddl_deadline_passed(limit);) {
+    for (int64_t left_ms = ECHO_LIMIT_MS; !answered && !gone && left_ms > 0;) {
+        const ddl_deadline limit = ddl_deadline_in_ms(left_ms);
+        left_ms -= pause;
         pause_ms(&pause, limit);
         refresh(folder);
         answered = access(path, F_OK) == 0;

@@ -5,11 +5,13 @@
 Disks needs the right to mount in a namespace of its own; without it these tests are skipped.
 """
 import errno
+import glob
 import os
 import queue
 import re
 import resource
 import secrets
+import signal
 import socket
 import subprocess
 import sys
@@ -321,6 +323,26 @@ class Places(Tests):
             rank.finish(0)
             self.assertNotIn("replaces", "".join(rank.errors))
         self.assertEqual(os.listdir(self.shared), [])
+
+    def test_a_second_job_is_told_though_the_machine_stood_still(self):
+        """What one could not answer, as nothing ran, is not held against him."""
+        first = self.job(2, **self.UNSEEN)
+        holder = first.start(0, "init", CALL, "free")
+        self.await_record(first)
+        holder.process.send_signal(signal.SIGSTOP)
+        second = self.job(2, first, **self.UNSEEN)
+        asks = second.start(0, "init")
+        deadline = time.monotonic() + DEADLINE
+        while not glob.glob(f"{self.shared}/ddl-127.0.0.1_{first.port}/*/ask/0.*"):
+            self.assertLess(time.monotonic(), deadline)
+            time.sleep(0.002)
+        asks.process.send_signal(signal.SIGSTOP)
+        time.sleep(1.5)
+        for rank in (asks, holder):
+            rank.process.send_signal(signal.SIGCONT)
+        self.told(asks.expect("init"), "DDL_ECONFIG", 5, "two jobs share the place", f"[{holder.pid}]")
+        asks.finish(0)
+        self.computes([holder, first.start(1, "init", CALL, "free")])
 
     def test_what_a_killed_run_left_holds_nobody_up(self):
         """For a second where its lock does not tell, and not at all where it does."""
