@@ -7,6 +7,7 @@
 
 #include <setjmp.h>
 #include <stdarg.h>
+#include <stdatomic.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <stdlib.h>
@@ -367,56 +368,79 @@ static double seconds(void)
     return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
 }
 
+static bool names(int rank)
+{
+    char name[16];
+    snprintf(name, sizeof name, "rank %d ", rank);
+    return strstr(the_error(), name) != NULL;
+}
+
 /*
  * Whose part was only to send, or nothing, may have been done before anybody could disagree: then a later
- * call tells, however many there were before. All name the same rank, and both of the pair.
+ * call tells, however many there were before. All name both of the pair, the higher as the culprit.
  */
-static void end_in_mismatch(rank_thread *me, ddl_status status, int lower, int higher)
+static void end_in_mismatch(rank_thread *me, ddl_status status)
 {
     double began = seconds();
-    char names[2][16];
 
     while (status == DDL_OK && seconds() - began < RANKS_TIMEOUT_MS / 1000.0)
         status = ddl_barrier(me->world, NULL);
-    snprintf(names[0], sizeof names[0], "rank %d", lower);
-    snprintf(names[1], sizeof names[1], "rank %d", higher);
     EXPECT(me, status == DDL_EMISMATCH);
+}
+
+static void end_with(rank_thread *me, int lower, int higher)
+{
     EXPECT(me, ddl_last_error()->culprit == higher);
-    EXPECT(me, strstr(the_error(), names[0]) != NULL);
-    EXPECT(me, strstr(the_error(), names[1]) != NULL);
+    EXPECT(me, names(lower));
+    EXPECT(me, names(higher));
     EXPECT(me, ddl_barrier(me->world, NULL) == DDL_EABORTED);
 }
 
 struct pairing {
     const struct disagreement *what;
     int odd_rank;
+    atomic_int nothers; /* ranks that were told of another pair than the first to disagree */
 };
 
 static void disagree(rank_thread *me)
 {
-    const struct pairing *p = me->arg;
+    struct pairing *p = me->arg;
     const side *s = me->rank == p->odd_rank ? &p->what->odd : &p->what->usual;
     void *given = calloc(ROOM, 4), *got = calloc(ROOM, 4);
     call c = { s->kind, given, got, s->count, s->counts, s->counts, s->dtype, s->op, s->root };
-    int higher = p->odd_rank == 0 ? 1 : p->odd_rank;
+    int other = p->odd_rank == 0 ? 1 : 0;
 
     EXPECT(me, world_works(me));
     ranks_meet(me); /* a failure that is found by a fast rank ends what a slow one has not finished */
-    end_in_mismatch(me, make(&c, me->world, NULL), 0, higher);
+    end_in_mismatch(me, make(&c, me->world, NULL));
+    if (!names(other)) { /* which came to the call when the others had given it up */
+        atomic_fetch_add(&p->nothers, 1);
+        for (other = 0; other == p->odd_rank || (other < me->nranks && !names(other));)
+            other++;
+    }
+    end_with(me, other < p->odd_rank ? other : p->odd_rank, other < p->odd_rank ? p->odd_rank : other);
     ddl_comm_free(&me->world);
     free(given);
     free(got);
 }
 
+/* All are told of the first pair, unless one of that was held up for the 0.2 s in which it can be heard of;
+ * that does not happen three times in a row. */
 static void counts_that_differ_between_ranks_are_told_to_all(void **state)
 {
     (void)state;
     for (size_t i = 0; i < sizeof disagreements / sizeof disagreements[0]; i++)
         for (int nranks = 2; nranks <= MOST_RANKS; nranks++) {
-            struct pairing p = { &disagreements[i], nranks == 3 ? 0 : nranks - 1 };
-            char complaint[1024];
+            struct pairing p = { .what = &disagreements[i], .odd_rank = nranks == 3 ? 0 : nranks - 1 };
+            char complaint[1024] = "";
 
-            ranks_try("mem://disagree", nranks, disagree, &p, complaint);
+            for (int tries = 0; complaint[0] == '\0' && (tries == 0 || p.nothers > 0); tries++) {
+                if (tries == 3)
+                    fail_msg("%s of %s: told of another pair, three times", p.what->name,
+                             oracle_kind_name(p.what->usual.kind));
+                p.nothers = 0;
+                ranks_try("mem://disagree", nranks, disagree, &p, complaint);
+            }
             if (complaint[0] != '\0')
                 fail_msg("%s of %s, rank %d of %d is odd: %s", p.what->name,
                          oracle_kind_name(p.what->usual.kind), p.odd_rank, nranks, complaint);
@@ -459,8 +483,8 @@ static void exchange_wrongly(rank_thread *me)
         receives[e->from] = e->what->expected;
     EXPECT(me, world_works(me));
     ranks_meet(me); /* a failure that is found by a fast rank ends what a slow one has not finished */
-    end_in_mismatch(me, ddl_alltoallv(given, sends, got, receives, DDL_INT32, me->world, NULL),
-                    e->from < e->to ? e->from : e->to, e->from < e->to ? e->to : e->from);
+    end_in_mismatch(me, ddl_alltoallv(given, sends, got, receives, DDL_INT32, me->world, NULL));
+    end_with(me, e->from < e->to ? e->from : e->to, e->from < e->to ? e->to : e->from);
     ddl_comm_free(&me->world);
     free(given);
     free(got);
