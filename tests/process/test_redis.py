@@ -32,19 +32,24 @@ class Redis:
 
     def __init__(self, *options, port=None, tls_port=None):
         self.directory = tempfile.mkdtemp(prefix="ddl-redis-")
-        self.port = port or free_port()
+        self.port, self.keeps_port = port, port is not None
         self.tls_port = tls_port
         self.options = options
         self.start()
 
     def start(self):
-        self.process = subprocess.Popen(
-            ["redis-server", "--port", str(self.port), "--bind", "127.0.0.1", "--dir", self.directory, "--save", "",
-             "--appendonly", "no", "--logfile", self.directory + "/log", *self.options])
+        """On its port; the first time on one of its own, which somebody may take before it does, or that of its bus."""
         deadline = time.monotonic() + DEADLINE
+        self.process = None
         while True:
+            if self.process is None or self.process.poll() is not None:
+                self.port = self.port if self.keeps_port else free_port()
+                self.process = subprocess.Popen(
+                    ["redis-server", "--port", str(self.port), "--bind", "127.0.0.1", "--dir", self.directory, "--save", "",
+                     "--appendonly", "no", "--logfile", self.directory + "/log", *self.options])
             try:
-                assert self.ask("PING") == "PONG"
+                assert self.ask("PING") == "PONG" and self.process.poll() is None
+                self.keeps_port = True
                 return
             except (OSError, AssertionError):  # not yet there, or loading
                 if time.monotonic() > deadline:
