@@ -370,7 +370,7 @@ static double seconds(void)
 
 static bool names(int rank)
 {
-    char name[16];
+    char name[24];
     snprintf(name, sizeof name, "rank %d ", rank);
     return strstr(the_error(), name) != NULL;
 }
