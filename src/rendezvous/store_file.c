@@ -16,11 +16,11 @@
  * under that run, and goes on only when rank 0 echoes it. When meet changes, it asks again there.
  * What is in meet, echo, key, will and failed is sealed (seal.h): the folders are the user's alone, but
  * others may be that user too, on a network file system. Who forges can hold a run up; nobody takes anything
- * in from him. Waiting is polling with back-off. Locks show who lives only to processes on the same host,
- * which is told by the host id in each here file; nothing but the early notice of a death depends on them.
+ * in from him. Waiting is polling with back-off. Locks show who lives only to processes on the same host and
+ * mount, as the host file beside each of them tells; nothing but the early notice of a death depends on them.
  * So a rank 0 that finds meet, and no lock of its own host that would tell, asks as well, and a thread of the
  * one that has the place answers, as long as that has it: by a clock of its own, as the service loop and the
- * program are not to wait for a file system that hangs.
+ * program are not to wait for a file system that hangs. For the same reason a clerk does all calls on files.
  */
 #include "rendezvous/store.h"
 
@@ -33,21 +33,19 @@
 #include "io/host.h"
 #include "io/socket.h"
 #include "protocol/store_wire.h"
+#include "rendezvous/clerk.h"
 #include "rendezvous/meet.h"
-#include "rendezvous/record.h"
 
 #include <ctype.h>
-#include <fcntl.h>
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 enum {
     TOKEN_BYTES = DDL_TOKEN_BYTES,
     TOKEN_TEXT = DDL_TOKEN_TEXT,
-    HOST_ID_BYTES = DDL_HOST_ID_BYTES,
+    KERNEL_BYTES = DDL_HOST_ID_BYTES + 8,
     FIRST_PAUSE_MS = 1,
     LAST_PAUSE_MS = 100,
     LIFE_INTERVAL_MS = 200, /* between looks at who still lives */
@@ -61,14 +59,15 @@ enum {
 
 struct store_file {
     ddl_store base; /* held[0]: rank0, held[1]: here/TOKEN */
+    ddl_desk desk;  /* of whoever uses the store; its keeper has another */
     ddl_hello_party self;
     char place[PLACE_ROOM];
     char run[PLACE_ROOM + 40];
     char token[TOKEN_TEXT];
-    uint8_t host_id[HOST_ID_BYTES];
-    char host_token[TOKEN_TEXT]; /* rank 0's */
-    int64_t written_ns;          /* the record at the place whose run we asked */
-    ddl_error odd_meet;          /* why the record at the place was passed over */
+    uint8_t kernel[KERNEL_BYTES]; /* whose locks we see: the host's, on this mount of the directory */
+    char host_token[TOKEN_TEXT];  /* rank 0's */
+    int64_t written_ns;           /* the record at the place whose run we asked */
+    ddl_error odd_meet;           /* why the record at the place was passed over */
     ddl_deadline next_life_check;
     ddl_deadline answer_limit;               /* rank 0: for answers that could not be written yet */
     bool has_will, has_set, settled, failed; /* has_set: created a key */
@@ -76,12 +75,16 @@ struct store_file {
     ddl_bell bell; /* rank 0: with the next, how its keeper is told to stop */
     bool is_kept, stops;
     pthread_t keeper; /* while is_kept */
+    ddl_desk keepers_desk;
 };
 
-static struct store_file *as_file(ddl_store *store)
+/* For a call with this deadline. */
+static struct store_file *as_file(ddl_store *store, ddl_deadline deadline)
 {
     DDL_ASSERT(store->ops == &ddl_store_file);
-    return DDL_CONTAINER(store, struct store_file, base);
+    struct store_file *file = DDL_CONTAINER(store, struct store_file, base);
+    file->desk.until = deadline;
+    return file;
 }
 
 /* ---- names ---- */
@@ -141,7 +144,7 @@ static ddl_status read_meet(const struct store_file *file, ddl_meet *meet, bool 
     char path[DDL_RECORD_PATH];
     ddl_bytes content = { 0 };
     path_at_place(file, path, "meet");
-    DDL_TRY(ddl_record_read(path, DDL_MEET_ROOM, &content, found, err));
+    DDL_TRY(ddl_desk_read(&file->desk, path, DDL_MEET_ROOM, &content, found, err));
     ddl_status status =
         *found ? ddl_meet_decode(&file->self, ddl_bytes_view(&content), path, meet, err) : DDL_OK;
     ddl_bytes_fini(&content);
@@ -157,21 +160,12 @@ static bool names_run(const ddl_meet *meet, const uint8_t *run_id)
 static int64_t meet_written_ns(const struct store_file *file, const char *reference)
 {
     char path[DDL_RECORD_PATH];
-    struct stat then, now;
     path_at_place(file, path, "meet");
-    bool known = lstat(path, &then) == 0 && lstat(reference, &now) == 0 && then.st_mtime >= 0 &&
-                 then.st_mtime <= now.st_mtime && now.st_mtime < INT64_MAX / 1000;
-    return ddl_meet_written_ns(known ? (int64_t)(now.st_mtime - then.st_mtime) * 1000 : -1);
+    const int64_t age_s = ddl_desk_age_s(&file->desk, path, reference);
+    return ddl_meet_written_ns(age_s >= 0 && age_s < INT64_MAX / 1000 ? age_s * 1000 : -1);
 }
 
 /* ---- who lives ---- */
-
-/* A network file system may answer from memory; opening a folder makes it look anew. */
-static void refresh(const char *path)
-{
-    int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    ddl_socket_close(&fd);
-}
 
 /* The two files of a process in here/: the one that it holds, and the one that says on which host. */
 static void here_paths(const struct store_file *file, const char *token, char lock[DDL_RECORD_PATH],
@@ -183,17 +177,17 @@ static void here_paths(const struct store_file *file, const char *token, char lo
     path_in(file, host, "here", name);
 }
 
-/* Only a lock of this host's own kernel is proof of a death. */
+/* Only a lock in this host's own kernel, on the same mount, is proof of a death. */
 static bool has_ended(const struct store_file *file, const char *token)
 {
     char lock[DDL_RECORD_PATH], host[DDL_RECORD_PATH];
     ddl_bytes id = { 0 };
     bool found = false;
     here_paths(file, token, lock, host);
-    bool ours = ddl_record_read(host, HOST_ID_BYTES, &id, &found, NULL) == DDL_OK && found &&
-                id.bytes == HOST_ID_BYTES && memcmp(id.data, file->host_id, HOST_ID_BYTES) == 0;
+    bool ours = ddl_desk_read(&file->desk, host, KERNEL_BYTES, &id, &found, NULL) == DDL_OK && found &&
+                id.bytes == KERNEL_BYTES && memcmp(id.data, file->kernel, KERNEL_BYTES) == 0;
     ddl_bytes_fini(&id);
-    return ours && ddl_record_life_of(lock) == DDL_RECORD_ENDED;
+    return ours && ddl_desk_life_of(&file->desk, lock) == DDL_RECORD_ENDED;
 }
 
 /* Whoever parts in peace takes its files along. */
@@ -201,9 +195,9 @@ static bool has_left(const struct store_file *file, const char *token)
 {
     char lock[DDL_RECORD_PATH], host[DDL_RECORD_PATH], folder[DDL_RECORD_PATH];
     path_in(file, folder, "here", "");
-    refresh(folder);
+    ddl_desk_refresh(&file->desk, folder);
     here_paths(file, token, lock, host);
-    return access(lock, F_OK) != 0 && errno == ENOENT;
+    return ddl_desk_find(&file->desk, lock) == ENOENT;
 }
 
 /* Show that this process takes part, if it has not yet. */
@@ -214,8 +208,8 @@ static ddl_status be_here(struct store_file *file, ddl_error *err)
     if (file->base.held[1] >= 0)
         return DDL_OK;
     here_paths(file, file->token, lock, host);
-    DDL_TRY(ddl_record_lock(lock, &file->base.held[1], &held, err));
-    return ddl_record_create(host, (ddl_view){ file->host_id, HOST_ID_BYTES }, &created, err);
+    DDL_TRY(ddl_desk_lock(&file->desk, lock, &file->base.held[1], &held, err));
+    return ddl_desk_create(&file->desk, host, (ddl_view){ file->kernel, KERNEL_BYTES }, &created, err);
 }
 
 static void be_gone(struct store_file *file)
@@ -223,10 +217,10 @@ static void be_gone(struct store_file *file)
     char lock[DDL_RECORD_PATH], host[DDL_RECORD_PATH], will[DDL_RECORD_PATH];
     here_paths(file, file->token, lock, host);
     path_in(file, will, "will", file->token);
-    unlink(will);
-    unlink(lock);
-    unlink(host);
-    ddl_socket_close(&file->base.held[1]);
+    (void)ddl_desk_remove(&file->desk, will);
+    (void)ddl_desk_remove(&file->desk, lock);
+    (void)ddl_desk_remove(&file->desk, host);
+    ddl_desk_close(&file->desk, &file->base.held[1]);
 }
 
 /* ---- how the run came out ---- */
@@ -238,7 +232,7 @@ static ddl_status read_error(const struct store_file *file, const char *path, co
     const ddl_seal seal = seal_of(file);
     ddl_bytes content = { 0 };
     ddl_view value;
-    DDL_TRY(ddl_record_read(path, DDL_STORE_ERROR_BYTES + DDL_SEAL_BYTES, &content, found, err));
+    DDL_TRY(ddl_desk_read(&file->desk, path, DDL_STORE_ERROR_BYTES + DDL_SEAL_BYTES, &content, found, err));
     ddl_status status = DDL_OK;
     if (*found)
         status = ddl_seal_get(&seal, name, ddl_bytes_view(&content), &value, NULL)
@@ -256,7 +250,7 @@ static ddl_status create_error(const struct store_file *file, const char *path, 
     ddl_view content = { value, ddl_store_error_encode(error, value) };
     ddl_bytes sealed = { 0 };
     ddl_status status = ddl_seal_put(&seal, file->self.rank, name, content, &sealed)
-                            ? ddl_record_create(path, ddl_bytes_view(&sealed), created, err)
+                            ? ddl_desk_create(&file->desk, path, ddl_bytes_view(&sealed), created, err)
                             : DDL_FAIL(err, DDL_ENOMEM, "no memory for an error");
     ddl_bytes_fini(&sealed);
     return status;
@@ -289,10 +283,10 @@ static bool is_settled(struct store_file *file)
     ddl_view value;
     bool found = false;
     path_of_key(file, path, DDL_STORE_SETTLED);
-    if (file->settled || access(path, F_OK) != 0)
+    if (file->settled || ddl_desk_find(&file->desk, path) != 0)
         return file->settled;
     file->settled =
-        ddl_record_read(path, VALUE_BYTES, &record, &found, NULL) == DDL_OK && found &&
+        ddl_desk_read(&file->desk, path, VALUE_BYTES, &record, &found, NULL) == DDL_OK && found &&
         record.bytes >= TOKEN_BYTES &&
         ddl_seal_get(&seal, DDL_STORE_SETTLED,
                      (ddl_view){ record.data + TOKEN_BYTES, record.bytes - TOKEN_BYTES }, &value, NULL);
@@ -310,7 +304,7 @@ static ddl_status create_failure(struct store_file *file, const ddl_error *cause
     if (status == DDL_OK || !file->has_will)
         return status;
     path_in(file, will, "will", file->token);
-    unlink(will);
+    (void)ddl_desk_remove(&file->desk, will);
     file->has_will = false;
     return create_error(file, path, "failed", cause, &created, err);
 }
@@ -332,7 +326,7 @@ static ddl_status fail_run(struct store_file *file, const ddl_error *cause, ddl_
 /* ---- what rank 0 does whenever it looks at the store ---- */
 
 /* To whoever asks: that this run is alive, and of this job. */
-static ddl_status echo(const struct store_file *file, const char *token, ddl_error *err)
+static ddl_status echo(const struct store_file *file, const ddl_desk *desk, const char *token, ddl_error *err)
 {
     const ddl_seal seal = seal_of(file);
     char path[DDL_RECORD_PATH];
@@ -340,36 +334,35 @@ static ddl_status echo(const struct store_file *file, const char *token, ddl_err
     bool created;
     path_in(file, path, "echo", token);
     ddl_status status = ddl_meet_echo(&seal, token, &sealed)
-                            ? ddl_record_create(path, ddl_bytes_view(&sealed), &created, err)
+                            ? ddl_desk_create(desk, path, ddl_bytes_view(&sealed), &created, err)
                             : DDL_FAIL(err, DDL_ENOMEM, "no memory for an answer");
     ddl_bytes_fini(&sealed);
     return status;
 }
 
 /* Answer all who ask, or only who wants the place. *failure is why somebody could not be answered. */
-static void answer(const struct store_file *file, bool all, ddl_error *failure)
+static void answer(const struct store_file *file, const ddl_desk *desk, bool all, ddl_error *failure)
 {
     char path[DDL_RECORD_PATH];
     path_in(file, path, "ask", "");
-    DIR *folder = ddl_record_list(path);
-    for (struct dirent *item; folder != NULL && (item = readdir(folder)) != NULL;) {
-        const char *dot = strchr(item->d_name, '.');
-        if (dot == NULL || !ddl_meet_is_token(dot + 1) || (!all && strncmp(item->d_name, "0.", 2) != 0))
+    ddl_bytes names = ddl_desk_list(desk, path);
+    for (const char *name = NULL; (name = ddl_desk_next(&names, name)) != NULL;) {
+        const char *dot = strchr(name, '.');
+        if (dot == NULL || !ddl_meet_is_token(dot + 1) || (!all && strncmp(name, "0.", 2) != 0))
             continue;
-        if (echo(file, dot + 1, failure) != DDL_OK)
+        if (echo(file, desk, dot + 1, failure) != DDL_OK)
             continue;
-        path_in(file, path, "ask", item->d_name);
-        unlink(path);
+        path_in(file, path, "ask", name);
+        (void)ddl_desk_remove(desk, path);
     }
-    if (folder != NULL)
-        closedir(folder);
+    ddl_bytes_fini(&names);
 }
 
 /* A disk may have room when we look again; but not for ever, as whoever asks cannot tell what keeps us. */
 static ddl_status answer_asks(struct store_file *file, ddl_error *err)
 {
     ddl_error failure = { .code = DDL_OK };
-    answer(file, true, &failure);
+    answer(file, &file->desk, true, &failure);
     if (failure.code == DDL_OK) {
         file->answer_limit = DDL_DEADLINE_NEVER;
         return DDL_OK;
@@ -393,7 +386,7 @@ static void *keep_place(void *arg)
         if (ddl_bell_wait(&file->bell, next))
             continue;
         ddl_bell_unlock(&file->bell);
-        answer(file, false, &unwanted);
+        answer(file, &file->keepers_desk, false, &unwanted);
         next = ddl_deadline_in_ms(KEEP_INTERVAL_MS);
         ddl_bell_lock(&file->bell);
     }
@@ -405,6 +398,7 @@ static void *keep_place(void *arg)
 static void start_keeper(struct store_file *file)
 {
     ddl_bell_init(&file->bell);
+    file->keepers_desk = (ddl_desk){ file->desk.clerk, DDL_DEADLINE_NEVER }; /* a server may come back */
     const int error =
         DDL_FAILPOINT("rendezvous.thread") ? EAGAIN : ddl_thread_start(keep_place, file, &file->keeper);
     file->is_kept = error == 0;
@@ -425,6 +419,7 @@ static void stop_keeper(struct store_file *file)
     file->stops = true;
     ddl_bell_ring(&file->bell);
     ddl_bell_unlock(&file->bell);
+    ddl_desk_limit(&file->keepers_desk, file->desk.until);
     pthread_join(file->keeper, NULL);
     ddl_bell_fini(&file->bell);
     file->is_kept = false;
@@ -457,13 +452,11 @@ static ddl_status look_for_dead(struct store_file *file, ddl_error *err)
     char path[DDL_RECORD_PATH];
     ddl_status status = DDL_OK;
     path_in(file, path, "will", "");
-    DIR *folder = ddl_record_list(path);
-    for (struct dirent *item; folder != NULL && status == DDL_OK && (item = readdir(folder)) != NULL;)
-        if (ddl_meet_is_token(item->d_name) && strcmp(item->d_name, file->token) != 0 &&
-            has_ended(file, item->d_name))
-            status = execute_will(file, item->d_name, err);
-    if (folder != NULL)
-        closedir(folder);
+    ddl_bytes names = ddl_desk_list(&file->desk, path);
+    for (const char *name = NULL; status == DDL_OK && (name = ddl_desk_next(&names, name)) != NULL;)
+        if (ddl_meet_is_token(name) && strcmp(name, file->token) != 0 && has_ended(file, name))
+            status = execute_will(file, name, err);
+    ddl_bytes_fini(&names);
     return status;
 }
 
@@ -485,8 +478,7 @@ static ddl_status check_meet(const struct store_file *file, ddl_error *err)
 /* Rank 0 takes the run's folder along when it leaves. */
 static bool is_gone(struct store_file *file)
 {
-    struct stat info;
-    file->base.is_lost = file->base.is_lost || (lstat(file->run, &info) != 0 && errno == ENOENT);
+    file->base.is_lost = file->base.is_lost || ddl_desk_find(&file->desk, file->run) == ENOENT;
     return file->base.is_lost;
 }
 
@@ -543,10 +535,10 @@ static ddl_status make_run_folders(const struct store_file *file, ddl_error *err
 {
     static const char *const folders[] = { "key", "ask", "echo", "here", "will" };
     char path[DDL_RECORD_PATH];
-    DDL_TRY(ddl_record_folder(file->run, err));
+    DDL_TRY(ddl_desk_folder(&file->desk, file->run, err));
     for (size_t i = 0; i < sizeof folders / sizeof folders[0]; i++) {
         snprintf(path, sizeof path, "%s/%s", file->run, folders[i]);
-        DDL_TRY(ddl_record_folder(path, err));
+        DDL_TRY(ddl_desk_folder(&file->desk, path, err));
     }
     return DDL_OK;
 }
@@ -555,27 +547,25 @@ static ddl_status make_run_folders(const struct store_file *file, ddl_error *err
 static void remove_old_runs(const struct store_file *file)
 {
     const char *ours = strrchr(file->run, '/') + 1;
-    DIR *folder = ddl_record_list(file->place);
-    for (struct dirent *item; folder != NULL && (item = readdir(folder)) != NULL;) {
+    ddl_bytes names = ddl_desk_list(&file->desk, file->place);
+    for (const char *name = NULL; (name = ddl_desk_next(&names, name)) != NULL;) {
         char path[DDL_RECORD_PATH];
-        if (!ddl_meet_is_token(item->d_name) ||
-            strcmp(item->d_name, ours) == 0) /* a run's id looks like one */
+        if (!ddl_meet_is_token(name) || strcmp(name, ours) == 0) /* a run's id looks like one */
             continue;
         if (check_meet(file, NULL) != DDL_OK)
             break;
-        path_at_place(file, path, item->d_name);
-        ddl_record_remove_tree(path);
+        path_at_place(file, path, name);
+        ddl_desk_remove_tree(&file->desk, path);
     }
-    if (folder != NULL)
-        closedir(folder);
+    ddl_bytes_fini(&names);
 }
 
 /* The folder is made and removed by all: somebody who leaves may remove it before there is a file in it. */
 static ddl_status make_place(const struct store_file *file, ddl_error *err)
 {
-    ddl_status status = ddl_record_folder(file->place, err);
+    ddl_status status = ddl_desk_folder(&file->desk, file->place, err);
     for (int tries = 1; tries < PLACE_TRIES && status != DDL_OK && err->os_errno == ENOENT; tries++)
-        status = ddl_record_folder(file->place, err);
+        status = ddl_desk_folder(&file->desk, file->place, err);
     return status;
 }
 
@@ -583,10 +573,10 @@ static ddl_status hold_place(struct store_file *file, bool *held, ddl_error *err
 {
     char path[DDL_RECORD_PATH];
     path_at_place(file, path, "rank0");
-    ddl_status status = ddl_record_lock(path, &file->base.held[0], held, err);
+    ddl_status status = ddl_desk_lock(&file->desk, path, &file->base.held[0], held, err);
     for (int tries = 1; tries < PLACE_TRIES && status != DDL_OK && err->os_errno == ENOENT; tries++) {
         DDL_TRY(make_place(file, err));
-        status = ddl_record_lock(path, &file->base.held[0], held, err);
+        status = ddl_desk_lock(&file->desk, path, &file->base.held[0], held, err);
     }
     return status;
 }
@@ -627,10 +617,10 @@ static void find_left(const struct store_file *file, struct left *left)
     *left = (struct left){ .odd = { .code = DDL_OK } };
     for (int tries = 0; tries < PLACE_TRIES; tries++) {
         bool found = false;
-        refresh(file->place);
+        ddl_desk_refresh(&file->desk, file->place);
         ddl_status status = read_meet(file, &left->meet, &found, &left->odd);
         left->names_run = (status == DDL_OK && found) || status == DDL_EPROTO;
-        left->exists = left->names_run || status != DDL_OK || access(path, F_OK) == 0;
+        left->exists = left->names_run || status != DDL_OK || ddl_desk_find(&file->desk, path) == 0;
         if (left->names_run || status != DDL_OK || !left->exists)
             return;
         pause_ms(&pause, DDL_DEADLINE_NEVER);
@@ -651,7 +641,7 @@ static bool is_same(const struct store_file *file, const struct left *left)
 static bool is_overtaken(const struct store_file *file, const struct left *left, const ddl_error *why)
 {
     struct left now;
-    if (why->os_errno == 0 && access(file->run, F_OK) != 0)
+    if (why->os_errno == 0 && ddl_desk_find(&file->desk, file->run) == ENOENT)
         return true;
     find_left(file, &now);
     if (!now.exists)
@@ -668,11 +658,10 @@ static ddl_status leave_ask(const struct store_file *file, char path[DDL_RECORD_
     char ask[TOKEN_TEXT + 16];
     snprintf(ask, sizeof ask, "%d.%s", file->self.rank, file->token);
     path_in(file, path, "ask", ask);
-    int fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
-    *asked = fd >= 0 || errno == EEXIST;
-    if (!*asked && errno != ENOENT)
-        return DDL_FAIL_OS(err, DDL_ESTORE, errno, "file store: creating %s failed", path);
-    ddl_socket_close(&fd);
+    const int error = ddl_desk_touch(&file->desk, path);
+    *asked = error == 0 || error == EEXIST;
+    if (!*asked && error != ENOENT)
+        return DDL_FAIL_OS(err, DDL_ESTORE, error, "file store: creating %s failed", path);
     return DDL_OK;
 }
 
@@ -689,11 +678,11 @@ static bool await_answer(const struct store_file *file)
         const ddl_deadline limit = ddl_deadline_in_ms(left_ms);
         left_ms -= pause;
         pause_ms(&pause, limit);
-        refresh(folder);
-        answered = access(path, F_OK) == 0;
-        gone = access(folder, F_OK) != 0 && errno == ENOENT;
+        ddl_desk_refresh(&file->desk, folder);
+        answered = ddl_desk_find(&file->desk, path) == 0;
+        gone = ddl_desk_find(&file->desk, folder) == ENOENT;
     }
-    unlink(path);
+    (void)ddl_desk_remove(&file->desk, path);
     return answered;
 }
 
@@ -711,7 +700,7 @@ static ddl_status is_alive(struct store_file *file, const struct left *left, boo
     if (!asked)
         return DDL_OK;
     *alive = await_answer(file);
-    unlink(ask);
+    (void)ddl_desk_remove(&file->desk, ask);
     return DDL_OK;
 }
 
@@ -731,10 +720,10 @@ static ddl_status put_meet(struct store_file *file, const ddl_meet *meet, const 
     if (!ddl_meet_encode(meet, &record)) {
         status = DDL_FAIL(err, DDL_ENOMEM, "no memory for a record");
     } else if (left->exists) {
-        status = ddl_record_replace(path, ddl_bytes_view(&record), err);
+        status = ddl_desk_replace(&file->desk, path, ddl_bytes_view(&record), err);
         *put = status == DDL_OK;
     } else {
-        status = ddl_record_create(path, ddl_bytes_view(&record), put, err);
+        status = ddl_desk_create(&file->desk, path, ddl_bytes_view(&record), put, err);
     }
     ddl_bytes_fini(&record);
     return status;
@@ -796,15 +785,15 @@ static bool is_latecomer(const struct store_file *file)
     ddl_bytes record = { 0 };
     bool found = false, late = false;
     path_of_key(file, path, DDL_STORE_SETTLED);
-    if (access(path, F_OK) != 0)
+    if (ddl_desk_find(&file->desk, path) != 0)
         return false;
     snprintf(key, sizeof key, "member.%d", file->self.rank);
     path_of_key(file, path, key);
-    if (ddl_record_read(path, VALUE_BYTES, &record, &found, NULL) == DDL_OK && found &&
+    if (ddl_desk_read(&file->desk, path, VALUE_BYTES, &record, &found, NULL) == DDL_OK && found &&
         record.bytes >= TOKEN_BYTES) {
         ddl_meet_hex(record.data, TOKEN_BYTES, token);
         path_in(file, path, "here", token);
-        late = ddl_record_life_of(path) == DDL_RECORD_LIVES;
+        late = ddl_desk_life_of(&file->desk, path) == DDL_RECORD_LIVES;
     }
     ddl_bytes_fini(&record);
     return late;
@@ -816,7 +805,7 @@ static ddl_status hear_echo(const struct store_file *file, const ddl_meet *meet,
     char path[DDL_RECORD_PATH];
     ddl_bytes sealed = { 0 };
     path_in(file, path, "echo", file->token);
-    DDL_TRY(ddl_record_read(path, DDL_SEAL_BYTES, &sealed, heard, err));
+    DDL_TRY(ddl_desk_read(&file->desk, path, DDL_SEAL_BYTES, &sealed, heard, err));
     ddl_status status = *heard ? ddl_meet_hear_echo(meet, &file->self, &seal, file->token,
                                                     ddl_bytes_view(&sealed), file->place, err)
                                : DDL_OK;
@@ -833,7 +822,7 @@ static ddl_status pass_over(struct store_file *file, const ddl_meet *meet, const
     name_run(file, meet->host.run_id);
     ddl_meet_hex(meet->token, TOKEN_BYTES, token);
     here_paths(file, token, lock, host);
-    if (ddl_record_life_of(lock) == DDL_RECORD_LIVES) {
+    if (ddl_desk_life_of(&file->desk, lock) == DDL_RECORD_LIVES) {
         *err = *odd;
         return odd->code;
     }
@@ -853,7 +842,7 @@ static ddl_status try_enter(struct store_file *file, ddl_meet *meet, uint8_t ask
     ddl_error why;
     *entered = false;
     file->odd_meet.code = DDL_OK;
-    refresh(file->place);
+    ddl_desk_refresh(&file->desk, file->place);
     ddl_status status = read_meet(file, meet, found, &why);
     if (status == DDL_EPROTO)
         return pass_over(file, meet, &why, found, err);
@@ -873,7 +862,7 @@ static ddl_status try_enter(struct store_file *file, ddl_meet *meet, uint8_t ask
         return DDL_OK;
     }
     path_in(file, path, "echo", "");
-    refresh(path);
+    ddl_desk_refresh(&file->desk, path);
     DDL_TRY(hear_echo(file, meet, entered, err));
     *entered = *entered || (meet->is_proved && is_latecomer(file));
     return DDL_OK;
@@ -954,13 +943,15 @@ static ddl_status open_place(struct store_file *file, const ddl_store_options *o
     DDL_TRY(name_place(file, rest, options->place, err));
     DDL_TRY(ddl_host_random(token, sizeof token, err));
     ddl_meet_hex(token, sizeof token, file->token);
-    ddl_host_id(file->host_id);
-    if (access(rest, F_OK) != 0)
-        return DDL_FAIL_OS(err, DDL_ESTORE, errno,
+    const int error = ddl_desk_find(&file->desk, rest);
+    if (error != 0 && error != ETIMEDOUT)
+        return DDL_FAIL_OS(err, DDL_ESTORE, error,
                            "DDL_STORE=file://%s: make that directory on a file system that all "
                            "hosts share",
                            rest);
     DDL_TRY(make_place(file, err));
+    ddl_host_id(file->kernel);
+    ddl_put_u64(file->kernel + DDL_HOST_ID_BYTES, (uint64_t)ddl_desk_device(&file->desk, file->place));
     return file->self.rank == 0 ? begin_run(file, token, err) : find_run(file, options, deadline, err);
 }
 
@@ -975,7 +966,10 @@ static ddl_status file_open(const ddl_store_options *options, const char *rest, 
     file->base.held[0] = file->base.held[1] = -1;
     file->self = *options->self;
     file->answer_limit = DDL_DEADLINE_NEVER;
-    ddl_status status = open_place(file, options, rest, deadline, err != NULL ? err : &unwanted);
+    file->desk.until = deadline;
+    ddl_status status = ddl_clerk_create(&file->desk.clerk, err);
+    if (status == DDL_OK)
+        status = open_place(file, options, rest, deadline, err != NULL ? err : &unwanted);
     if (status != DDL_OK) {
         file_destroy(&file->base, ddl_now_ns());
         return status;
@@ -993,7 +987,7 @@ static ddl_status read_key(const struct store_file *file, const char *key, ddl_b
     char path[DDL_RECORD_PATH];
     ddl_bytes record = { 0 };
     path_of_key(file, path, key);
-    DDL_TRY(ddl_record_read(path, VALUE_BYTES, &record, found, err));
+    DDL_TRY(ddl_desk_read(&file->desk, path, VALUE_BYTES, &record, found, err));
     if (*found && record.bytes < TOKEN_BYTES) {
         ddl_bytes_fini(&record);
         return DDL_FAIL(err, DDL_ESTORE, "file store: %s is no value of ours", path);
@@ -1023,7 +1017,7 @@ static ddl_status write_key(const struct store_file *file, const char *key, ddl_
         ddl_bytes_fini(&record);
         return DDL_FAIL(err, DDL_ENOMEM, "no memory for a value of %zu bytes", value.bytes);
     }
-    ddl_status status = ddl_record_create(path, ddl_bytes_view(&record), created, err);
+    ddl_status status = ddl_desk_create(&file->desk, path, ddl_bytes_view(&record), created, err);
     ddl_bytes_fini(&record);
     return status;
 }
@@ -1035,7 +1029,7 @@ static void withdraw_will(struct store_file *file)
     if (file->has_set || !file->has_will)
         return;
     path_in(file, path, "will", file->token);
-    unlink(path);
+    (void)ddl_desk_remove(&file->desk, path);
     file->has_will = false;
 }
 
@@ -1070,14 +1064,14 @@ static ddl_status set_new(struct store_file *file, const char *key, ddl_view val
 static ddl_status file_set_new(ddl_store *store, const char *key, ddl_view value, ddl_deadline deadline,
                                ddl_store_outcome *outcome, ddl_bytes *existing, ddl_error *err)
 {
-    struct store_file *file = as_file(store);
+    struct store_file *file = as_file(store, deadline);
     return explain(file, set_new(file, key, value, deadline, outcome, existing, err), err);
 }
 
 static ddl_status file_get(ddl_store *store, const char *key, ddl_deadline deadline, ddl_bytes *value,
                            ddl_error *err)
 {
-    struct store_file *file = as_file(store);
+    struct store_file *file = as_file(store, deadline);
     char token[TOKEN_TEXT], folder[DDL_RECORD_PATH];
     int64_t pause = FIRST_PAUSE_MS;
     bool found = false;
@@ -1090,12 +1084,12 @@ static ddl_status file_get(ddl_store *store, const char *key, ddl_deadline deadl
         if (ddl_deadline_passed(deadline))
             return DDL_FAIL(err, DDL_ETIMEDOUT, "%s was not set in the store %s", key, file->place);
         pause_ms(&pause, deadline);
-        refresh(folder);
+        ddl_desk_refresh(&file->desk, folder);
     }
     if (strcmp(key, DDL_STORE_SETTLED) == 0) { /* rank 0 need not wait for us to hear it */
         file->settled = true;
         path_in(file, folder, "will", file->token);
-        unlink(folder);
+        (void)ddl_desk_remove(&file->desk, folder);
     }
     return DDL_OK;
 }
@@ -1116,20 +1110,18 @@ static ddl_status will(struct store_file *file, const ddl_error *last_will, ddl_
 static ddl_status file_will(ddl_store *store, const ddl_error *last_will, ddl_deadline deadline,
                             ddl_error *err)
 {
-    struct store_file *file = as_file(store);
-    (void)deadline;
+    struct store_file *file = as_file(store, deadline);
     return explain(file, will(file, last_will, err), err);
 }
 
 static ddl_status file_fail(ddl_store *store, const ddl_error *cause, ddl_deadline deadline, ddl_error *first)
 {
-    (void)deadline;
-    return fail_run(as_file(store), cause, first);
+    return fail_run(as_file(store, deadline), cause, first);
 }
 
 static ddl_status file_check(ddl_store *store, ddl_error *err)
 {
-    return look(as_file(store), err);
+    return look(as_file(store, ddl_now_ns()), err);
 }
 
 /* ---- closing ---- */
@@ -1140,12 +1132,10 @@ static bool all_know(const struct store_file *file)
     char path[DDL_RECORD_PATH];
     bool all = true;
     path_in(file, path, "will", "");
-    DIR *folder = ddl_record_list(path);
-    for (struct dirent *item; folder != NULL && (item = readdir(folder)) != NULL;)
-        all = all && (!ddl_meet_is_token(item->d_name) || strcmp(item->d_name, file->token) == 0 ||
-                      has_ended(file, item->d_name));
-    if (folder != NULL)
-        closedir(folder);
+    ddl_bytes names = ddl_desk_list(&file->desk, path);
+    for (const char *name = NULL; (name = ddl_desk_next(&names, name)) != NULL;)
+        all = all && (!ddl_meet_is_token(name) || strcmp(name, file->token) == 0 || has_ended(file, name));
+    ddl_bytes_fini(&names);
     return all;
 }
 
@@ -1162,19 +1152,19 @@ static void close_place(struct store_file *file, ddl_deadline deadline)
     ours = ours && check_meet(file, NULL) == DDL_OK;
     path_at_place(file, path, "meet");
     if (ours)
-        unlink(path);
+        (void)ddl_desk_remove(&file->desk, path);
     bool is_free = ours || (read_meet(file, &meet, &found, NULL) == DDL_OK && !found);
     if (file->run[0] != '\0')
-        ddl_record_remove_tree(file->run);
+        ddl_desk_remove_tree(&file->desk, file->run);
     path_at_place(file, path, "rank0");
     if (is_free)
-        unlink(path);
-    ddl_socket_close(&file->base.held[0]);
+        (void)ddl_desk_remove(&file->desk, path);
+    ddl_desk_close(&file->desk, &file->base.held[0]);
 }
 
 static void file_destroy(ddl_store *store, ddl_deadline deadline)
 {
-    struct store_file *file = as_file(store);
+    struct store_file *file = as_file(store, deadline);
     ddl_error first;
     if (file->has_will && file->has_set && !file->failed && !is_settled(file))
         (void)!fail_run(file, &file->will, &first); /* nobody is left to tell if that does not work */
@@ -1182,8 +1172,10 @@ static void file_destroy(ddl_store *store, ddl_deadline deadline)
         be_gone(file);
     if (file->base.held[0] >= 0)
         close_place(file, deadline);
-    if (file->place[0] != '\0')
-        rmdir(file->place); /* stays if somebody is at it, of this run or already of the next */
+    if (file->desk.clerk != NULL)
+        (void)ddl_desk_remove_folder(
+            &file->desk, file->place); /* stays if somebody is at it, of this run or already of the next */
+    ddl_clerk_destroy(file->desk.clerk);
     ddl_free(file);
 }
 
