@@ -20,7 +20,7 @@ import time
 import unittest
 
 import peer
-from world import DEADLINE, Unexpected, World, bound, finish_thousands, listening_ports
+from world import DEADLINE, Unexpected, World, bound, finish_thousands, listening_ports, may_mount, mount_apart
 
 ACTOR = None
 CALL = "allreduce:1000:int32:sum"
@@ -179,11 +179,6 @@ class Descriptors(Tests):
         self.assertLess((cpu_seconds(first.pid) - before) / (time.monotonic() - begun), 0.05)
         self.told(first.expect("init"), "DDL_ETIMEDOUT", 7, f"127.0.0.1:{world.port}", "did not answer")
         first.finish(0)
-
-
-def may_mount():
-    """Whether this program has a namespace of its own for what it mounts; see the end of the file."""
-    return os.environ.get("DDL_TEST_MOUNTS") == "1"
 
 
 @unittest.skipUnless(may_mount(), "no right to mount a small disk")
@@ -475,22 +470,9 @@ class Versions(Tests):
 OTHER_VERSION, OTHER_GENERATOR = 2, 3  # verdicts of src/protocol/hello.h
 
 
-def mount_apart():
-    """Begin again where what is mounted is nobody else's, if that is allowed."""
-    enter = ["unshare", "-m"] if os.geteuid() == 0 else ["unshare", "-Urm"]
-    try:
-        probe = subprocess.run([*enter, "mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", tempfile.gettempdir()],
-                               capture_output=True, timeout=30)
-    except OSError:
-        return
-    if probe.returncode == 0:
-        os.execvpe(enter[0], [*enter, sys.executable, *sys.argv], {**os.environ, "DDL_TEST_MOUNTS": "1"})
-
-
 if __name__ == "__main__":
     if len(sys.argv) < 2:
         sys.exit(__doc__)
-    if not may_mount():
-        mount_apart()
+    mount_apart()
     ACTOR = os.path.abspath(sys.argv.pop(1))
     unittest.main()

@@ -1,0 +1,221 @@
+"""A directory that two hosts share over a network: sshfs, with a server of its own for each of them.
+
+    test_shares.py ACTOR [CLASS[.TEST]...] [-v]
+
+Locks do not cross from one mount to the other. Needs sshfs, and the right to mount in a namespace of its own; exits
+with 77 (skipped) without.
+"""
+import errno
+import os
+import re
+import secrets
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import unittest
+
+from world import DEADLINE, Unexpected, World, bound, may_mount, mount_apart
+
+ACTOR = None
+CALL = "allreduce:1000:int32:sum"
+SFTP_SERVERS = ["/usr/lib/openssh/sftp-server", "/usr/libexec/openssh/sftp-server", "/usr/lib/ssh/sftp-server",
+                "/usr/libexec/sftp-server"]
+SFTP_SERVER = next((path for path in SFTP_SERVERS if os.path.exists(path)), None)
+SKIPPED = 77
+
+
+class Mount:
+    """The directory as one host sees it; with its cache sshfs would show what others do up to 20 s later."""
+
+    def __init__(self, served):
+        self.path = tempfile.mkdtemp(prefix="ddl-mount-")
+        pid_file = os.path.join(self.path + ".pid")
+        reach = self.path + ".sh"
+        with open(os.open(reach, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o700), "w") as file:
+            file.write(f"#!/bin/sh\necho $$ > {pid_file}.new && mv {pid_file}.new {pid_file}\nexec {SFTP_SERVER}\n")
+        self.files = [pid_file, reach]
+        self.process = subprocess.Popen(["sshfs", "-f", "-o", f"ssh_command={reach},dir_cache=no", f"host:{served}", self.path])
+        deadline = time.monotonic() + DEADLINE
+        while not os.path.ismount(self.path):
+            if time.monotonic() > deadline or self.process.poll() is not None:
+                raise Unexpected(f"sshfs does not mount {self.path}; code {self.process.poll()}")
+            time.sleep(0.005)
+        with open(pid_file) as file:
+            self.server = int(file.read())
+        self.path = self.path + "/shared"
+
+    def signal(self, number):
+        try:
+            os.kill(self.server, number)
+        except ProcessLookupError:
+            pass  # a test has ended it
+
+    def close(self):
+        self.signal(signal.SIGKILL)  # sshfs notices, and says so
+        self.process.terminate()
+        try:
+            self.process.wait(DEADLINE)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
+        mounted = os.path.dirname(self.path)
+        subprocess.run(["umount", "-l", mounted], capture_output=True, timeout=30)
+        os.rmdir(mounted)
+        for path in self.files:
+            os.unlink(path)
+
+
+class Tests(unittest.TestCase):
+    def setUp(self):
+        self.served = tempfile.mkdtemp(prefix="ddl-served-")
+        self.addCleanup(shutil.rmtree, self.served)
+        os.mkdir(self.served + "/shared", 0o700)
+        self.secret_file = os.path.join(self.served, "secret")
+        with open(os.open(self.secret_file, os.O_WRONLY | os.O_CREAT, 0o600), "w") as file:
+            file.write(secrets.token_hex(32))
+        self.mounts = [self.mount(), self.mount()]
+
+    def mount(self):
+        mount = Mount(self.served)
+        self.addCleanup(mount.close)
+        return mount
+
+    def job(self, nranks, port=None, **environment):
+        environment = {"DDL_START_TIMEOUT": "20s", **environment}
+        world = World(ACTOR, nranks, DDL_SECRET_FILE=self.secret_file, **environment)
+        self.addCleanup(world.__exit__)
+        self.addCleanup(self.resume)  # before that: whoever hangs in FUSE cannot even be killed
+        world.port = port or world.port
+        return world
+
+    def start(self, world, rank, host, *commands, **environment):
+        return world.start(rank, *commands, DDL_STORE="file://" + self.mounts[host].path, **environment)
+
+    def resume(self):
+        for mount in self.mounts:
+            mount.signal(signal.SIGCONT)
+
+    def await_record(self, world):
+        place = f"{self.served}/shared/ddl-127.0.0.1_{world.port}"
+        deadline = time.monotonic() + DEADLINE
+        while not (os.path.exists(place + "/meet") and any(
+                os.path.exists(f"{place}/{run}/key/=member.0") for run in os.listdir(place))):
+            if time.monotonic() > deadline:
+                raise Unexpected("rank 0 leaves no record; " + world.ranks[0].story())
+            time.sleep(0.005)
+
+    def told(self, record, status, least, most, *words):
+        """Between so many seconds."""
+        self.assertEqual(record["status"], status, record)
+        for word in words:
+            self.assertRegex(record["text"], word)
+        seconds = (record["end_ns"] - record["begin_ns"]) / 1e9
+        self.assertTrue(least <= seconds <= bound(most), record)
+
+    def left(self):
+        return os.listdir(self.served + "/shared")
+
+
+class Shared(Tests):
+    def test_ranks_of_two_hosts_meet_and_a_second_job_is_told(self):
+        calls = ("init", "line", CALL, "free")
+        first = self.job(3)
+        ranks = [self.start(first, r, r, *calls) for r in (0, 1)]
+        self.await_record(first)
+        second = self.job(2, first.port)
+        intruder = self.start(second, 0, 1, "init")
+        self.told(intruder.expect("init"), "DDL_ECONFIG", 0, 2, "two jobs share the place", rf"\[{ranks[0].pid}\]")
+        intruder.finish(0)
+        ranks.append(self.start(first, 2, 1, *calls))
+        for rank in ranks:
+            rank.expect("init", "DDL_OK")
+            rank.expect("ready")
+        intruder = self.start(second, 0, 1, "init")
+        self.told(intruder.expect("init"), "DDL_ECONFIG", 0, 2, "two jobs share the place", rf"\[{ranks[0].pid}\]")
+        for rank in ranks:
+            rank.go()
+        for rank in ranks:
+            rank.expect("call", "DDL_OK")
+        for rank in ranks:
+            rank.expect("free", "DDL_OK")
+            rank.finish(0)
+        self.assertEqual(self.left(), [])
+
+    def test_what_a_dead_host_left_holds_nobody_up(self):
+        dead = self.job(2)
+        rank = self.start(dead, 0, 0, "init")
+        self.await_record(dead)
+        rank.kill()
+        rank.finish(None)
+        job = self.job(2, dead.port)
+        ranks = [self.start(job, r, 1, "init", CALL, "free") for r in (1, 0)]
+        self.told(ranks[1].expect("init"), "DDL_OK", 0, 2)
+        ranks[0].expect("init", "DDL_OK")
+        for rank in ranks:
+            rank.expect("call", "DDL_OK")
+            rank.expect("free", "DDL_OK")
+            rank.finish(0)
+        self.assertEqual(self.left(), [])
+
+
+class Hanging(Tests):
+    """A server that answers no more, or is gone."""
+
+    def test_nobody_waits_for_it_beyond_the_deadline(self):
+        world = self.job(2, DDL_START_TIMEOUT="6s")
+        rank = self.start(world, 1, 1, "init")
+        time.sleep(0.3)
+        self.mounts[1].signal(signal.SIGSTOP)
+        hung = rf"file store: \w+( \w+)* {self.mounts[1].path}/ddl-127.0.0.1_{world.port}\S* has not returned for \d\.\d s; does the server"
+        self.told(rank.expect("init"), "DDL_ESTORE", 5.5, 8.5, hung)
+        self.resume()
+        rank.finish(0)
+        self.assertRegex("".join(rank.errors), r"ddl: \w+( \w+)* /\S+ has not returned for 5 s; does the server of that file system answer\?")
+
+    def test_a_job_computes_on_and_ends_and_gives_up_what_it_held(self):
+        world = self.job(2)
+        ranks = [self.start(world, r, r, "init", "line", CALL, "free", "line", "init", CALL, "free") for r in range(2)]
+        for rank in ranks:
+            rank.expect("init", "DDL_OK")
+            rank.expect("ready")
+        self.mounts[0].signal(signal.SIGSTOP)
+        time.sleep(0.5)  # rank 0 looks who asks every 0.3 s
+        for rank in ranks:
+            rank.go()
+        for rank in ranks:
+            rank.expect("call", "DDL_OK")
+        self.told(ranks[1].expect("free"), "DDL_OK", 0, 3)
+        self.told(ranks[0].expect("free"), "DDL_OK", 1.5, 3)
+        for rank in ranks:
+            rank.expect("ready")
+        self.mounts[0].signal(signal.SIGCONT)
+        time.sleep(0.5)
+        for rank in ranks:
+            rank.go()
+        for rank in ranks:
+            for event in ("init", "call", "free"):
+                rank.expect(event, "DDL_OK")
+            rank.finish(0)
+        self.assertEqual(self.left(), [])
+
+    def test_a_mount_that_breaks_is_told_at_once(self):
+        world = self.job(2)
+        rank = self.start(world, 1, 1, "init")
+        time.sleep(0.3)
+        self.mounts[1].process.kill()
+        self.told(rank.expect("init"), "DDL_ESTORE", 0, 2, "file store: .*" + "|".join(os.strerror(e) for e in (errno.EIO, errno.ENOTCONN)))
+        rank.finish(0)
+
+
+if __name__ == "__main__":
+    if len(sys.argv) < 2:
+        sys.exit(__doc__)
+    mount_apart()
+    if not may_mount() or SFTP_SERVER is None or shutil.which("sshfs") is None or not os.path.exists("/dev/fuse"):
+        print("no sshfs here, or no right to mount")
+        sys.exit(SKIPPED)
+    ACTOR = os.path.abspath(sys.argv.pop(1))
+    unittest.main()
