@@ -1404,6 +1404,21 @@ static void who_does_not_answer_loses_its_place_and_nothing_else(void **state)
     ddl_service_destroy(place.service);
     place_check_empty(&place);
 }
+
+static void without_a_thread_for_its_files_nobody_enters(void **state)
+{
+    struct place place;
+    ddl_store *store = NULL;
+    ddl_error error;
+    (void)state;
+    place_open(&place, &kinds[1], 1);
+    ddl_failpoint_arm("rendezvous.clerk");
+    assert_int_equal(enter(&place, 0, 1, soon(), &store, &error), DDL_ERESOURCE);
+    ddl_failpoint_arm(NULL);
+    assert_non_null(strstr(error.text, "cannot start a thread that does calls on files"));
+    assert_null(store);
+    place_close(&place);
+}
 #endif
 
 /* ---- forging in Redis ---- */
@@ -1796,6 +1811,7 @@ int main(void)
         cmocka_unit_test(the_file_store_survives_what_network_file_systems_do),
         cmocka_unit_test(a_rank_0_whose_lock_is_not_seen_keeps_its_place),
         cmocka_unit_test(who_does_not_answer_loses_its_place_and_nothing_else),
+        cmocka_unit_test(without_a_thread_for_its_files_nobody_enters),
 #endif
         cmocka_unit_test(forged_values_in_redis_are_not_read),
         cmocka_unit_test(forged_ends_in_redis_are_told_and_not_passed_on),
