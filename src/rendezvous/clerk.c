@@ -155,7 +155,7 @@ static bool wait_for(const ddl_desk *desk, step wanted)
             continue;
         if (clerk->step == wanted || clerk->lost)
             break;
-        if (ticks == WARNING_TICKS)
+        if (ticks == WARNING_TICKS && desk->until != DDL_DEADLINE_NEVER)
             ddl_log(DDL_LOG_WARNING,
                     "%s %s has not returned for 5 s; does the server of that file system answer?",
                     clerk->deed.what, clerk->deed.path);

@@ -5,7 +5,8 @@
  * Calls go over a desk, which says how long they may take: until its deadline, but 2 s at least. The first
  * that takes longer ends with DDL_ESTORE, which tells what has not returned, and so does every later one over
  * any desk of the clerk, at once. Should the call return after all, the thread closes what was to be closed
- * and ends; it touches nothing but what is the clerk's. A call that hangs for 5 s is warned of.
+ * and ends; it touches nothing but what is the clerk's. A call that hangs for 5 s is warned of, unless the
+ * desk has no deadline: then nobody waits who could be kept by the program's log.
  * Thread: any; who uses one desk with others takes turns with them.
  */
 #ifndef DDL_RENDEZVOUS_CLERK_H

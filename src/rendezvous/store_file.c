@@ -59,7 +59,8 @@ enum {
 
 struct store_file {
     ddl_store base; /* held[0]: rank0, held[1]: here/TOKEN */
-    ddl_desk desk;  /* of whoever uses the store; its keeper has another */
+    ddl_desk desk;  /* of whoever uses the store, who may wait for a file server as long as for the store to
+                     * be opened, but for the last words; its keeper has another */
     ddl_hello_party self;
     char place[PLACE_ROOM];
     char run[PLACE_ROOM + 40];
@@ -78,13 +79,10 @@ struct store_file {
     ddl_desk keepers_desk;
 };
 
-/* For a call with this deadline. */
-static struct store_file *as_file(ddl_store *store, ddl_deadline deadline)
+static struct store_file *as_file(ddl_store *store)
 {
     DDL_ASSERT(store->ops == &ddl_store_file);
-    struct store_file *file = DDL_CONTAINER(store, struct store_file, base);
-    file->desk.until = deadline;
-    return file;
+    return DDL_CONTAINER(store, struct store_file, base);
 }
 
 /* ---- names ---- */
@@ -1064,14 +1062,14 @@ static ddl_status set_new(struct store_file *file, const char *key, ddl_view val
 static ddl_status file_set_new(ddl_store *store, const char *key, ddl_view value, ddl_deadline deadline,
                                ddl_store_outcome *outcome, ddl_bytes *existing, ddl_error *err)
 {
-    struct store_file *file = as_file(store, deadline);
+    struct store_file *file = as_file(store);
     return explain(file, set_new(file, key, value, deadline, outcome, existing, err), err);
 }
 
 static ddl_status file_get(ddl_store *store, const char *key, ddl_deadline deadline, ddl_bytes *value,
                            ddl_error *err)
 {
-    struct store_file *file = as_file(store, deadline);
+    struct store_file *file = as_file(store);
     char token[TOKEN_TEXT], folder[DDL_RECORD_PATH];
     int64_t pause = FIRST_PAUSE_MS;
     bool found = false;
@@ -1110,18 +1108,21 @@ static ddl_status will(struct store_file *file, const ddl_error *last_will, ddl_
 static ddl_status file_will(ddl_store *store, const ddl_error *last_will, ddl_deadline deadline,
                             ddl_error *err)
 {
-    struct store_file *file = as_file(store, deadline);
+    struct store_file *file = as_file(store);
+    (void)deadline;
     return explain(file, will(file, last_will, err), err);
 }
 
 static ddl_status file_fail(ddl_store *store, const ddl_error *cause, ddl_deadline deadline, ddl_error *first)
 {
-    return fail_run(as_file(store, deadline), cause, first);
+    struct store_file *file = as_file(store);
+    file->desk.until = deadline;
+    return fail_run(file, cause, first);
 }
 
 static ddl_status file_check(ddl_store *store, ddl_error *err)
 {
-    return look(as_file(store, ddl_now_ns()), err);
+    return look(as_file(store), err);
 }
 
 /* ---- closing ---- */
@@ -1164,8 +1165,9 @@ static void close_place(struct store_file *file, ddl_deadline deadline)
 
 static void file_destroy(ddl_store *store, ddl_deadline deadline)
 {
-    struct store_file *file = as_file(store, deadline);
+    struct store_file *file = as_file(store);
     ddl_error first;
+    file->desk.until = deadline;
     if (file->has_will && file->has_set && !file->failed && !is_settled(file))
         (void)!fail_run(file, &file->will, &first); /* nobody is left to tell if that does not work */
     if (file->base.held[1] >= 0)

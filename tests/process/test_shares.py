@@ -175,6 +175,20 @@ class Hanging(Tests):
         rank.finish(0)
         self.assertRegex("".join(rank.errors), r"ddl: \w+( \w+)* /\S+ has not returned for 5 s; does the server of that file system answer\?")
 
+    def test_one_that_comes_back_in_time_is_waited_for(self):
+        world = self.job(2)
+        ranks = [self.start(world, 0, 0, "init", "free")]
+        self.await_record(world)
+        self.mounts[0].signal(signal.SIGSTOP)
+        ranks.append(self.start(world, 1, 1, "init", "free"))
+        time.sleep(3.5)
+        self.mounts[0].signal(signal.SIGCONT)
+        for rank in ranks:
+            self.told(rank.expect("init"), "DDL_OK", 3, 6)
+        for rank in ranks:
+            rank.expect("free", "DDL_OK")
+            rank.finish(0)
+
     def test_a_job_computes_on_and_ends_and_gives_up_what_it_held(self):
         world = self.job(2)
         ranks = [self.start(world, r, r, "init", "line", CALL, "free", "line", "init", CALL, "free") for r in range(2)]
