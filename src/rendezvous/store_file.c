@@ -53,6 +53,7 @@ enum {
     KEEP_INTERVAL_MS = 300, /* between looks of whoever has the place at who wants it */
     ECHO_LIMIT_MS = 900,    /* for whoever may have the place to answer who wants it */
     PLACE_TRIES = 10,
+    LEAVING_TRIES = 12,                                                       /* half a second */
     VALUE_BYTES = TOKEN_BYTES + DDL_STORE_SEAL_ROOM + DDL_STORE_ROSTER_LIMIT, /* of a key's file, at most */
     PLACE_ROOM = 512 /* leaves room for the longest key within DDL_RECORD_PATH */
 };
@@ -1140,6 +1141,21 @@ static bool all_know(const struct store_file *file)
     return all;
 }
 
+/* With nobody's lock at the place. A network file system hides a file that is removed while it is open, and
+ * removes it a moment after it was closed: until then its folder is not empty. */
+static void remove_place(const struct store_file *file, const char *lock)
+{
+    int64_t pause = FIRST_PAUSE_MS;
+    for (int tries = 0; tries < LEAVING_TRIES; tries++) {
+        if (file->run[0] != '\0')
+            ddl_desk_remove_tree(&file->desk, file->run);
+        const int error = ddl_desk_remove_folder(&file->desk, file->place);
+        if ((error != ENOTEMPTY && error != EEXIST) || ddl_desk_find(&file->desk, lock) == 0)
+            return;
+        pause_ms(&pause, DDL_DEADLINE_NEVER);
+    }
+}
+
 /* What is at the place by then may be another's, where locks did not keep him out. */
 static void close_place(struct store_file *file, ddl_deadline deadline)
 {
@@ -1161,6 +1177,8 @@ static void close_place(struct store_file *file, ddl_deadline deadline)
     if (is_free)
         (void)ddl_desk_remove(&file->desk, path);
     ddl_desk_close(&file->desk, &file->base.held[0]);
+    if (is_free)
+        remove_place(file, path);
 }
 
 static void file_destroy(ddl_store *store, ddl_deadline deadline)

@@ -115,8 +115,11 @@ class Tests(unittest.TestCase):
         seconds = (record["end_ns"] - record["begin_ns"]) / 1e9
         self.assertTrue(least <= seconds <= bound(most), record)
 
-    def left(self):
-        return os.listdir(self.served + "/shared")
+    def assert_nothing_is_left(self):
+        """But what FUSE hid when it was removed while open: now and then it forgets such a file for good."""
+        left = [os.path.join(folder, name) for folder, folders, names in os.walk(self.served + "/shared") for name in folders + names]
+        hidden = [path for path in left if "/.fuse_hidden" in path]
+        self.assertEqual([path for path in left if not any(at.startswith(path) for at in hidden)], [])
 
 
 class Shared(Tests):
@@ -142,7 +145,7 @@ class Shared(Tests):
         for rank in ranks:
             rank.expect("free", "DDL_OK")
             rank.finish(0)
-        self.assertEqual(self.left(), [])
+        self.assert_nothing_is_left()
 
     def test_what_a_dead_host_left_holds_nobody_up(self):
         dead = self.job(2)
@@ -158,7 +161,7 @@ class Shared(Tests):
             rank.expect("call", "DDL_OK")
             rank.expect("free", "DDL_OK")
             rank.finish(0)
-        self.assertEqual(self.left(), [])
+        self.assert_nothing_is_left()
 
 
 class Hanging(Tests):
@@ -213,7 +216,7 @@ class Hanging(Tests):
             for event in ("init", "call", "free"):
                 rank.expect(event, "DDL_OK")
             rank.finish(0)
-        self.assertEqual(self.left(), [])
+        self.assert_nothing_is_left()
 
     def test_a_mount_that_breaks_is_told_at_once(self):
         world = self.job(2)
