@@ -23,6 +23,11 @@ ddl_deadline ddl_deadline_in_ms(int64_t timeout_ms);
 
 bool ddl_deadline_passed(ddl_deadline deadline);
 
+static inline ddl_deadline ddl_deadline_earlier(ddl_deadline a, ddl_deadline b)
+{
+    return a < b ? a : b;
+}
+
 /* Milliseconds left, rounded up, 0 if passed; fits an int, as poll wants it. */
 int ddl_deadline_left_ms(ddl_deadline deadline);
 

@@ -16,8 +16,8 @@
 
 enum {
     TICK_MS = 100,
-    GRACE_TICKS = 20,
     WARNING_TICKS = 50,
+    GRACE_MS = 900, /* beyond the deadline, of all calls together */
     CLOSED_LATE = 2 /* descriptors */
 };
 
@@ -42,8 +42,11 @@ struct ddl_clerk {
     ddl_bell bell; /* guards all that follows, but the deed while it is done; rings at each change */
     step step;
     struct deed deed;
-    bool stops, lost; /* lost: given up, so the thread releases it, once nobody has it any more */
-    ddl_error why;    /* of lost */
+    bool stops, lost;            /* lost: given up, so the thread releases it, once nobody has it any more */
+    ddl_error why;               /* of lost */
+    int64_t late_ns;             /* of the grace */
+    int ncalls;                  /* that have returned */
+    int64_t busy_ns, longest_ns; /* and what they took */
     int late[CLOSED_LATE], nlate;
     pthread_t thread;
 };
@@ -125,13 +128,22 @@ void ddl_clerk_destroy(ddl_clerk *clerk)
 
 /* ---- whoever has a deed ---- */
 
-static void lose(ddl_clerk *clerk, int64_t start_ns)
+/* With the bell's lock, as all that follows. */
+static void give_up(ddl_clerk *clerk, const struct deed *deed, int64_t waited_ns)
 {
+    if (clerk->ncalls == 0 || waited_ns > 2 * clerk->longest_ns)
+        (void)DDL_FAIL(
+            &clerk->why, DDL_ESTORE,
+            "file store: %s %.400s has not returned for %.1f s; does the server of that file system "
+            "answer?",
+            deed->what, deed->path, (double)waited_ns / 1e9);
+    else
+        (void)DDL_FAIL(&clerk->why, DDL_ESTORE,
+                       "file store: no time was left for %s %.300s: %d calls on files had taken %.1f s, the "
+                       "longest %.1f s; the server of that file system is slow, so raise DDL_START_TIMEOUT",
+                       deed->what, deed->path, clerk->ncalls, (double)clerk->busy_ns / 1e9,
+                       (double)clerk->longest_ns / 1e9);
     clerk->lost = true;
-    (void)DDL_FAIL(&clerk->why, DDL_ESTORE,
-                   "file store: %s %.400s has not returned for %.1f s; does the server of that file system "
-                   "answer?",
-                   clerk->deed.what, clerk->deed.path, (double)(ddl_now_ns() - start_ns) / 1e9);
     ddl_bell_ring(&clerk->bell);
 }
 
@@ -139,30 +151,69 @@ void ddl_desk_limit(ddl_desk *desk, ddl_deadline until)
 {
     ddl_bell_lock(&desk->clerk->bell);
     desk->until = until;
+    if (!ddl_deadline_passed(until))
+        desk->clerk->late_ns = 0;
     ddl_bell_ring(&desk->clerk->bell);
     ddl_bell_unlock(&desk->clerk->bell);
 }
 
-/* With the bell's lock. False: the clerk is given up. Its time is counted in waits, as that of the service
- * thread is: where this process hardly runs, they take longer. */
-static bool wait_for(const ddl_desk *desk, step wanted)
+static bool has_time(const ddl_desk *desk)
+{
+    return !ddl_deadline_passed(desk->until) || desk->clerk->late_ns < GRACE_MS * DDL_NS_PER_MS;
+}
+
+/* For a tick at most, which is the most that counts: where this process hardly runs, it takes longer. */
+static void wait_a_tick(const ddl_desk *desk, step wanted)
 {
     ddl_clerk *clerk = desk->clerk;
     const int64_t start_ns = ddl_now_ns();
-    for (int ticks = 1; clerk->step != wanted && !clerk->lost; ticks++) {
-        const ddl_deadline tick = ddl_deadline_in_ms(TICK_MS);
-        while (clerk->step != wanted && !clerk->lost && ddl_bell_wait(&clerk->bell, tick))
-            continue;
-        if (clerk->step == wanted || clerk->lost)
-            break;
+    const ddl_deadline tick = ddl_deadline_in_ms(TICK_MS);
+    while (clerk->step != wanted && !clerk->lost && ddl_bell_wait(&clerk->bell, tick))
+        continue;
+    const int64_t waited_ns = ddl_now_ns() - (start_ns > desk->until ? start_ns : desk->until);
+    if (waited_ns > 0)
+        clerk->late_ns += waited_ns < TICK_MS * DDL_NS_PER_MS ? waited_ns : TICK_MS * DDL_NS_PER_MS;
+}
+
+/* False: the clerk is given up. */
+static bool wait_for(const ddl_desk *desk, const struct deed *deed, step wanted)
+{
+    ddl_clerk *clerk = desk->clerk;
+    const int64_t start_ns = ddl_now_ns();
+    for (int ticks = 0; clerk->step != wanted && !clerk->lost; ticks++) {
         if (ticks == WARNING_TICKS && desk->until != DDL_DEADLINE_NEVER)
             ddl_log(DDL_LOG_WARNING,
-                    "%s %s has not returned for 5 s; does the server of that file system answer?",
-                    clerk->deed.what, clerk->deed.path);
-        if (ticks >= GRACE_TICKS && ddl_deadline_passed(desk->until))
-            lose(clerk, start_ns);
+                    "%s %s has not returned for 5 s; does the server of that file system answer?", deed->what,
+                    deed->path);
+        if (has_time(desk))
+            wait_a_tick(desk, wanted);
+        else
+            give_up(clerk, deed, ddl_now_ns() - start_ns);
     }
     return !clerk->lost;
+}
+
+static void give_to(ddl_clerk *clerk, struct deed *deed)
+{
+    clerk->deed = *deed;
+    clerk->deed.os_errno = 0;
+    clerk->step = ASKED;
+    deed->bytes = (ddl_bytes){ 0 }; /* the clerk's by now */
+    deed->fd = -1;
+    ddl_bell_ring(&clerk->bell);
+}
+
+static void take_from(ddl_clerk *clerk, struct deed *deed, int64_t took_ns)
+{
+    *deed = clerk->deed;
+    clerk->deed.bytes = (ddl_bytes){ 0 };
+    clerk->deed.fd = -1;
+    clerk->step = FREE;
+    clerk->ncalls++;
+    clerk->busy_ns += took_ns;
+    if (clerk->longest_ns < took_ns)
+        clerk->longest_ns = took_ns;
+    ddl_bell_ring(&clerk->bell);
 }
 
 /* Have the clerk do a deed, and take what came of it, and what was in it. */
@@ -170,23 +221,15 @@ static ddl_status hand_over(const ddl_desk *desk, struct deed *deed, ddl_error *
 {
     ddl_clerk *clerk = desk->clerk;
     ddl_bell_lock(&clerk->bell);
-    bool done = wait_for(desk, FREE);
+    bool done = wait_for(desk, deed, FREE);
     if (done) {
-        clerk->deed = *deed;
-        clerk->deed.os_errno = 0;
-        clerk->step = ASKED;
-        ddl_bell_ring(&clerk->bell);
-        deed->bytes = (ddl_bytes){ 0 }; /* the clerk's by now */
-        deed->fd = -1;
-        done = wait_for(desk, DONE);
+        const int64_t start_ns = ddl_now_ns();
+        give_to(clerk, deed);
+        done = wait_for(desk, deed, DONE);
+        if (done)
+            take_from(clerk, deed, ddl_now_ns() - start_ns);
     }
-    if (done) {
-        *deed = clerk->deed;
-        clerk->deed.bytes = (ddl_bytes){ 0 };
-        clerk->deed.fd = -1;
-        clerk->step = FREE;
-        ddl_bell_ring(&clerk->bell);
-    } else {
+    if (!done) {
         ddl_bytes_fini(&deed->bytes);
         deed->os_errno = ETIMEDOUT;
         if (err != NULL)

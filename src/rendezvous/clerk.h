@@ -2,12 +2,12 @@
  * clerk.h - the files of a shared directory, by deadline: a thread does the calls that a file server may
  * never answer, and is given up if one takes too long.
  *
- * Calls go over a desk, which says how long they may take: until its deadline, but 2 s at least. The first
- * that takes longer ends with DDL_ESTORE, which tells what has not returned, and so does every later one over
- * any desk of the clerk, at once. Should the call return after all, the thread closes what was to be closed
- * and ends; it touches nothing but what is the clerk's. A call that hangs for 5 s is warned of, unless the
- * desk has no deadline: then nobody waits who could be kept by the program's log.
- * Thread: any; who uses one desk with others takes turns with them.
+ * Calls go over a desk, which says how long they may take: until its deadline, and beyond it 0.9 s for all
+ * calls together. The first that has no more time ends with DDL_ESTORE, which tells what has not returned,
+ * and so does every later one over any desk of the clerk, at once. Should the call return after all, the
+ * thread closes what was to be closed and ends; it touches nothing but what is the clerk's. A call that hangs
+ * for 5 s is warned of, unless the desk has no deadline: then nobody waits who could be kept by the program's
+ * log. Thread: any; who uses one desk with others takes turns with them.
  */
 #ifndef DDL_RENDEZVOUS_CLERK_H
 #define DDL_RENDEZVOUS_CLERK_H
@@ -28,7 +28,8 @@ DDL_MUST_USE ddl_status ddl_clerk_create(ddl_clerk **clerk, ddl_error *err);
 /* Nobody uses it any more. NULL is fine. Does not wait for a call that has been given up. */
 void ddl_clerk_destroy(ddl_clerk *clerk);
 
-/* Also for a call under way over it. Thread: any. */
+/* Also for a call under way over it. A deadline that has not passed brings the time beyond it anew. Thread:
+ * any. */
 void ddl_desk_limit(ddl_desk *desk, ddl_deadline until);
 
 /* ---- records: as in record.h, with that errors of the file system ---- */

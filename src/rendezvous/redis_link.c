@@ -14,7 +14,7 @@
 
 enum {
     COMMAND_LIMIT_MS = 5000, /* for the reply to a request, connecting again and waiting included */
-    LAST_WORD_MS = 1000,     /* what a request gets when the time of the caller is over */
+    LAST_WORD_MS = 900,      /* what requests get when the time of the caller is over */
     CONNECT_LEAST_MS = 1000, /* for one of several addresses */
     FIRST_PAUSE_MS = 10,
     LAST_PAUSE_MS = 250,
@@ -44,7 +44,7 @@ struct ddl_redis_link {
     struct connection connections[2];
     int *held;                /* the owner's; what a forked child has to close */
     ddl_deadline start_limit; /* of the start-up; a request gets its full time before it */
-    ddl_deadline end;         /* of everything; 0: not known yet */
+    ddl_deadline end;         /* of everything */
     ddl_deadline unsteady_until, presence_pause;
     int generation;    /* how often we have connected for requests */
     bool is_met;       /* something at one of the addresses has taken a connection */
@@ -53,14 +53,15 @@ struct ddl_redis_link {
     ddl_error why;
 };
 
-static ddl_deadline earlier(ddl_deadline a, ddl_deadline b)
-{
-    return a < b ? a : b;
-}
-
 static ddl_deadline later(ddl_deadline a, ddl_deadline b)
 {
     return a > b ? a : b;
+}
+
+static void set_limit(ddl_redis_link *link, ddl_deadline limit)
+{
+    link->start_limit = limit;
+    link->end = limit + ddl_deadline_earlier(LAST_WORD_MS * DDL_NS_PER_MS, DDL_DEADLINE_NEVER - limit);
 }
 
 /* ---- requests and replies ---- */
@@ -303,8 +304,8 @@ static ddl_status link_up(ddl_redis_link *link, int which, ddl_deadline deadline
     for (int i = 0; i < link->address_count && status == DDL_ENETWORK; i++) {
         ddl_deadline least = ddl_deadline_in_ms(CONNECT_LEAST_MS);
         bool is_last = i + 1 == link->address_count;
-        status = enter(link, which, &link->addresses[i], is_last ? deadline : earlier(least, deadline),
-                       deadline, err);
+        status = enter(link, which, &link->addresses[i],
+                       is_last ? deadline : ddl_deadline_earlier(least, deadline), deadline, err);
         if (status != DDL_OK)
             drop(link, which);
         if (status == DDL_ENETWORK && why.code == DDL_OK && err->os_errno != ECONNREFUSED)
@@ -325,7 +326,7 @@ static ddl_status link_up(ddl_redis_link *link, int which, ddl_deadline deadline
 
 static void pause_ms(int64_t *ms, ddl_deadline deadline)
 {
-    (void)ddl_socket_wait(-1, 0, earlier(ddl_deadline_in_ms(*ms), deadline));
+    (void)ddl_socket_wait(-1, 0, ddl_deadline_earlier(ddl_deadline_in_ms(*ms), deadline));
     *ms = *ms * 3 / 2 + 1 < LAST_PAUSE_MS ? *ms * 3 / 2 + 1 : LAST_PAUSE_MS;
 }
 
@@ -385,12 +386,11 @@ ddl_status ddl_redis_link_exchange(ddl_redis_link *link, ddl_redis_request *requ
 {
     const int64_t start_ns = ddl_now_ns();
     ddl_deadline least = ddl_deadline_in_ms(request->block_ms + LAST_WORD_MS);
-    ddl_deadline limit =
-        earlier(ddl_deadline_in_ms(COMMAND_LIMIT_MS), later(later(link->start_limit, deadline), least));
+    ddl_deadline limit = ddl_deadline_earlier(ddl_deadline_in_ms(COMMAND_LIMIT_MS),
+                                              later(later(link->start_limit, deadline), least));
     ddl_status status = link->is_broken ? link->why.code : DDL_OK;
     ddl_error why = link->why;
-    if (link->end > 0)
-        limit = earlier(limit, link->end);
+    limit = ddl_deadline_earlier(limit, link->end);
     if (status == DDL_OK && request->incomplete)
         status = DDL_FAIL(&why, DDL_ENOMEM, "no memory for a request to Redis");
     if (status == DDL_OK) {
@@ -449,7 +449,7 @@ static ddl_status keep_presence(ddl_redis_link *link, ddl_deadline limit, ddl_er
         ddl_stream_read(connection->stream, unwanted, sizeof unwanted, ddl_now_ns(), &count, &why) != DDL_OK)
         drop(link, PRESENCE);
     if (connection->stream == NULL && !ddl_deadline_passed(link->presence_pause)) /* not round and round */
-        (void)ddl_socket_wait(-1, 0, earlier(link->presence_pause, limit));
+        (void)ddl_socket_wait(-1, 0, ddl_deadline_earlier(link->presence_pause, limit));
     int64_t pause = FIRST_PAUSE_MS;
     while (connection->stream == NULL) {
         const ddl_error before = why;
@@ -475,9 +475,9 @@ static ddl_status keep_presence(ddl_redis_link *link, ddl_deadline limit, ddl_er
 
 ddl_status ddl_redis_link_keep_presence(ddl_redis_link *link, ddl_error *err)
 {
-    ddl_deadline limit = earlier(ddl_deadline_in_ms(COMMAND_LIMIT_MS),
-                                 later(link->start_limit, ddl_deadline_in_ms(LAST_WORD_MS)));
-    return keep_presence(link, link->end > 0 ? earlier(limit, link->end) : limit, err);
+    ddl_deadline limit = ddl_deadline_earlier(ddl_deadline_in_ms(COMMAND_LIMIT_MS),
+                                              later(link->start_limit, ddl_deadline_in_ms(LAST_WORD_MS)));
+    return keep_presence(link, ddl_deadline_earlier(limit, link->end), err);
 }
 
 /* ---- posts ---- */
@@ -552,7 +552,7 @@ ddl_status ddl_redis_link_create(const ddl_redis_url *url, const char *channel, 
     DDL_ASSERT(strlen(channel) < sizeof link->channel);
     link->url = *url;
     link->held = held;
-    link->start_limit = start_limit;
+    set_limit(link, start_limit);
     snprintf(link->channel, sizeof link->channel, "%s", channel);
     held[COMMANDS] = held[PRESENCE] = -1;
     name_server(link);
@@ -582,8 +582,12 @@ void ddl_redis_link_rest(ddl_redis_link *link)
 
 void ddl_redis_link_hurry(ddl_redis_link *link, ddl_deadline limit)
 {
-    link->start_limit = earlier(link->start_limit, limit);
-    link->end = limit + earlier(LAST_WORD_MS * DDL_NS_PER_MS, DDL_DEADLINE_NEVER - limit);
+    set_limit(link, ddl_deadline_earlier(link->start_limit, limit));
+}
+
+void ddl_redis_link_started(ddl_redis_link *link)
+{
+    set_limit(link, DDL_DEADLINE_NEVER);
 }
 
 bool ddl_redis_link_is_unsteady(const ddl_redis_link *link)

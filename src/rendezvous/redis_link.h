@@ -42,9 +42,9 @@ void ddl_redis_link_destroy(ddl_redis_link *link);
 
 /*
  * Send a request and take its replies, request->count of them (to be released). Errors that are replies are
- * up to the caller. DDL_ESTORE: Redis is not reached, or has not answered within 5 s or the second that is
- * granted beyond deadline and start limit; and so is every later request. DDL_ENETWORK: a request for one
- * connection has lost it.
+ * up to the caller. DDL_ESTORE: Redis is not reached, or has not answered within 5 s or 0.9 s beyond deadline
+ * and start limit, which are for all requests beyond the start limit together; and so is every later request.
+ * DDL_ENETWORK: a request for one connection has lost it.
  */
 DDL_MUST_USE ddl_status ddl_redis_link_exchange(ddl_redis_link *link, ddl_redis_request *request,
                                                 ddl_deadline deadline, ddl_redis_reply *replies[],
@@ -66,9 +66,11 @@ DDL_MUST_USE ddl_status ddl_redis_link_keep_presence(ddl_redis_link *link, ddl_e
 /* Close the connection for requests; the next one opens it again. */
 void ddl_redis_link_rest(ddl_redis_link *link);
 
-/* From now on no request may take longer than until then, and all of them together not longer than a second
- * beyond. */
+/* The start limit comes earlier. */
 void ddl_redis_link_hurry(ddl_redis_link *link, ddl_deadline limit);
+
+/* There is none any more. */
+void ddl_redis_link_started(ddl_redis_link *link);
 
 /* Whether a connection had to be made anew just now: others may be about to do the same, and not be seen. */
 bool ddl_redis_link_is_unsteady(const ddl_redis_link *link);

@@ -1117,7 +1117,7 @@ static ddl_status file_will(ddl_store *store, const ddl_error *last_will, ddl_de
 static ddl_status file_fail(ddl_store *store, const ddl_error *cause, ddl_deadline deadline, ddl_error *first)
 {
     struct store_file *file = as_file(store);
-    file->desk.until = deadline;
+    ddl_desk_limit(&file->desk, ddl_deadline_earlier(deadline, file->desk.until));
     return fail_run(file, cause, first);
 }
 
@@ -1185,9 +1185,12 @@ static void file_destroy(ddl_store *store, ddl_deadline deadline)
 {
     struct store_file *file = as_file(store);
     ddl_error first;
-    file->desk.until = deadline;
+    if (file->desk.clerk != NULL)
+        ddl_desk_limit(&file->desk, ddl_deadline_earlier(deadline, file->desk.until));
     if (file->has_will && file->has_set && !file->failed && !is_settled(file))
         (void)!fail_run(file, &file->will, &first); /* nobody is left to tell if that does not work */
+    if (file->settled)                              /* the start is over */
+        ddl_desk_limit(&file->desk, deadline);
     if (file->base.held[1] >= 0)
         be_gone(file);
     if (file->base.held[0] >= 0)

@@ -1537,6 +1537,8 @@ static void redis_destroy(ddl_store *store, ddl_deadline deadline)
 {
     struct store_redis *redis = as_redis(store);
     ddl_error unwanted;
+    if (redis->link != NULL && redis->settled)
+        ddl_redis_link_started(redis->link);
     if (redis->link != NULL)
         ddl_redis_link_hurry(redis->link, deadline);
     if (redis->has_will && redis->first_key[0] != '\0' && !redis->failed && !redis->settled &&

@@ -57,11 +57,6 @@ static struct store_tcp *as_tcp(ddl_store *store)
 /* What an attempt came to. */
 enum attempt { ENTERED, AGAIN, NO_ROUTE, GIVE_UP };
 
-static ddl_deadline earlier(ddl_deadline a, ddl_deadline b)
-{
-    return a < b ? a : b;
-}
-
 static enum attempt no_answer(const char *where, ddl_error *err)
 {
     (void)DDL_FAIL(err, DDL_ETIMEDOUT, "%s accepts connections but does not answer", where);
@@ -186,8 +181,9 @@ static enum attempt enter_once(struct store_tcp *tcp, const ddl_store_options *o
     ddl_wire wire = ddl_no_wire;
     ddl_hello hello;
     ddl_hello_party self = *options->self;
-    enum attempt attempt = connect_once(addresses, count, &which, &wire.fd,
-                                        earlier(deadline, ddl_deadline_in_ms(CONNECT_LIMIT_MS)), err);
+    enum attempt attempt =
+        connect_once(addresses, count, &which, &wire.fd,
+                     ddl_deadline_earlier(deadline, ddl_deadline_in_ms(CONNECT_LIMIT_MS)), err);
     if (attempt != ENTERED)
         return attempt;
     self.channel = DDL_CHANNEL_STORE;
@@ -198,7 +194,7 @@ static enum attempt enter_once(struct store_tcp *tcp, const ddl_store_options *o
     }
     ddl_hello_start_client(&hello, &self);
     ddl_address_text(&addresses[which], tcp->where);
-    const ddl_deadline limit = earlier(deadline, ddl_deadline_in_ms(HANDSHAKE_LIMIT_MS));
+    const ddl_deadline limit = ddl_deadline_earlier(deadline, ddl_deadline_in_ms(HANDSHAKE_LIMIT_MS));
     if (options->encryption != NULL)
         attempt = shake_hands(options, &self, host, &addresses[which], &wire, &hello, limit, err);
     if (attempt == ENTERED)
@@ -221,7 +217,7 @@ static enum attempt enter_once(struct store_tcp *tcp, const ddl_store_options *o
 /* Nobody writes to a place that is not there yet; time passes in poll. */
 static void pause_ms(int64_t ms, ddl_deadline deadline)
 {
-    (void)ddl_socket_wait(-1, 0, earlier(deadline, ddl_deadline_in_ms(ms)));
+    (void)ddl_socket_wait(-1, 0, ddl_deadline_earlier(deadline, ddl_deadline_in_ms(ms)));
 }
 
 static void tell_progress(ddl_progress *progress, const char *rest, const ddl_error *last)

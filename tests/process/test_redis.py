@@ -4,6 +4,7 @@
 
 Every server is the test's own: on a free port of this machine, with a directory of its own, and stopped by its number.
 """
+import functools
 import os
 import shutil
 import signal
@@ -109,9 +110,10 @@ class Redis:
 
 class Relay:
     """Between ranks and a server, until it is cut: then presences end before all else. A connection over which what is
-    in unanswered goes ends with that."""
+    in unanswered goes ends with that. What ranks say comes so many seconds late."""
 
-    def __init__(self, redis):
+    def __init__(self, redis, delay=0):
+        self.delay = delay
         self.port = free_port()
         self.listener = socket.create_server(("127.0.0.1", self.port))
         self.server, self.pairs, self.presences, self.stalls = redis.port, [], [], False
@@ -132,6 +134,8 @@ class Relay:
     def copy(self, pair, source, sink):
         try:
             while data := source.recv(65536):
+                if source is pair[0]:
+                    time.sleep(self.delay)
                 if b"SUBSCRIBE" in data:
                     self.presences.append(pair)
                 is_last = self.unanswered is not None and self.unanswered in data
@@ -580,8 +584,19 @@ class Absent(Tests):
 
     def test_a_server_that_is_not_there_goes_away_or_is_none_is_told_in_time(self):
         tls = [self.plain_where_tls_is_wanted, self.tls_where_there_is_none] if HAS_TLS else []
-        self.at_once(self.down_at_start, self.killed_meanwhile, self.presence_ends_first, self.presence_ends_late, self.stopped_meanwhile, self.stopped_before, *tls,
+        self.at_once(self.down_at_start, self.killed_meanwhile, self.presence_ends_first, self.presence_ends_late, self.stopped_meanwhile, self.stopped_before, *self.slow(), *tls,
                      *self.floods())
+
+    def slow(self):
+        """Requests take long, each of them; all together they keep the deadline."""
+        def told(rank, delay):
+            world = self.world(2, f"redis://127.0.0.1:{Relay(self.redis(), delay).port}", DDL_START_TIMEOUT="3")
+            record = world.start(rank, "init").expect("init")
+            self.assertIn(record["status"], ("DDL_ESTORE", "DDL_ETIMEDOUT"))
+            self.assertRegex(record["text"], f"rank {1 - rank} .*did not come|Redis at redis://127.0.0.1:.* does not answer")
+            seconds = (record["end_ns"] - record["begin_ns"]) / 1e9
+            self.assertTrue(2.9 <= seconds <= bound(4), record)
+        return [functools.partial(told, rank, delay) for rank in range(2) for delay in (0.1, 0.4, 0.9)]
 
     def plain_where_tls_is_wanted(self):
         with tempfile.TemporaryDirectory() as folder:

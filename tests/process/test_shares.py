@@ -9,6 +9,7 @@ import errno
 import os
 import re
 import secrets
+import shlex
 import shutil
 import signal
 import subprocess
@@ -27,15 +28,27 @@ SFTP_SERVER = next((path for path in SFTP_SERVERS if os.path.exists(path)), None
 SKIPPED = 77
 
 
-class Mount:
-    """The directory as one host sees it; with its cache sshfs would show what others do up to 20 s later."""
+SLOWLY = f"""
+import os, subprocess, sys, time
+server = subprocess.Popen(["{SFTP_SERVER}"], stdin=subprocess.PIPE)
+while data := os.read(0, 1 << 16):
+    time.sleep(float(sys.argv[1]))
+    server.stdin.write(data)
+    server.stdin.flush()
+"""
 
-    def __init__(self, served):
+
+class Mount:
+    """The directory as one host sees it; with its cache sshfs would show what others do up to 20 s later. Its server
+    takes so many seconds more for each request."""
+
+    def __init__(self, served, delay=0):
         self.path = tempfile.mkdtemp(prefix="ddl-mount-")
         pid_file = os.path.join(self.path + ".pid")
         reach = self.path + ".sh"
+        server = SFTP_SERVER if delay == 0 else f"{shlex.quote(sys.executable)} -c {shlex.quote(SLOWLY)} {delay}"
         with open(os.open(reach, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o700), "w") as file:
-            file.write(f"#!/bin/sh\necho $$ > {pid_file}.new && mv {pid_file}.new {pid_file}\nexec {SFTP_SERVER}\n")
+            file.write(f"#!/bin/sh\necho $$ > {pid_file}.new && mv {pid_file}.new {pid_file}\nexec {server}\n")
         self.files = [pid_file, reach]
         self.process = subprocess.Popen(["sshfs", "-f", "-o", f"ssh_command={reach},dir_cache=no", f"host:{served}", self.path])
         deadline = time.monotonic() + DEADLINE
@@ -78,8 +91,8 @@ class Tests(unittest.TestCase):
             file.write(secrets.token_hex(32))
         self.mounts = [self.mount(), self.mount()]
 
-    def mount(self):
-        mount = Mount(self.served)
+    def mount(self, delay=0):
+        mount = Mount(self.served, delay)
         self.addCleanup(mount.close)
         return mount
 
@@ -164,6 +177,33 @@ class Shared(Tests):
         self.assert_nothing_is_left()
 
 
+class Slow(Tests):
+    """A server that answers, but late."""
+
+    def test_a_deadline_is_kept_however_long_each_request_takes(self):
+        """Before it and beyond it; who has no time left for what is to be done says so."""
+        for host, delay in enumerate((0.05, 0.2, 0.4)):
+            self.mounts.append(self.mount(delay))
+        for alone in range(2):
+            ranks = [self.start(self.job(2, DDL_START_TIMEOUT="3s"), alone, host, "init") for host in (2, 3, 4)]
+            for rank in ranks:
+                record = rank.expect("init")
+                self.told(record, record["status"], 2.9, 4)
+                self.assertIn(record["status"], ("DDL_ESTORE", "DDL_ETIMEDOUT"))
+                self.assertRegex(record["text"], "no time was left for|has not returned for|did not come", record)
+                rank.finish(0)
+
+    def test_a_job_meets_and_leaves_nothing(self):
+        self.mounts[0] = self.mount(0.01)
+        world = self.job(2)
+        ranks = [self.start(world, r, r, "init", CALL, "free") for r in range(2)]
+        for rank in ranks:
+            for event in ("init", "call", "free"):
+                rank.expect(event, "DDL_OK")
+            rank.finish(0)
+        self.assert_nothing_is_left()
+
+
 class Hanging(Tests):
     """A server that answers no more, or is gone."""
 
@@ -173,7 +213,7 @@ class Hanging(Tests):
         time.sleep(0.3)
         self.mounts[1].signal(signal.SIGSTOP)
         hung = rf"file store: \w+( \w+)* {self.mounts[1].path}/ddl-127.0.0.1_{world.port}\S* has not returned for \d\.\d s; does the server"
-        self.told(rank.expect("init"), "DDL_ESTORE", 5.5, 8.5, hung)
+        self.told(rank.expect("init"), "DDL_ESTORE", 6, 7, hung)
         self.resume()
         rank.finish(0)
         self.assertRegex("".join(rank.errors), r"ddl: \w+( \w+)* /\S+ has not returned for 5 s; does the server of that file system answer\?")
@@ -205,7 +245,7 @@ class Hanging(Tests):
         for rank in ranks:
             rank.expect("call", "DDL_OK")
         self.told(ranks[1].expect("free"), "DDL_OK", 0, 3)
-        self.told(ranks[0].expect("free"), "DDL_OK", 1.5, 3)
+        self.told(ranks[0].expect("free"), "DDL_OK", 0.9, 3)
         for rank in ranks:
             rank.expect("ready")
         self.mounts[0].signal(signal.SIGCONT)
