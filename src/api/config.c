@@ -118,6 +118,20 @@ static ddl_status foreign_launcher(int *rank, int *nranks, ddl_error *err)
     return DDL_OK;
 }
 
+/* What ddl-launch has said is final: two ranks of one number would hold the whole job up. */
+static ddl_status check_launched(int rank, int nranks, ddl_error *err)
+{
+    const char *launched = env("DDL_LAUNCH");
+    char given[32];
+    snprintf(given, sizeof given, "%d/%d", rank, nranks);
+    if (launched == NULL || strcmp(launched, given) == 0)
+        return DDL_OK;
+    return DDL_FAIL(err, DDL_ECONFIG,
+                    "RANK=%d and WORLD_SIZE=%d, but ddl-launch has started this process as %.20s; leave the "
+                    "variables as it set them, or unset DDL_LAUNCH for a job of your own",
+                    rank, nranks, launched);
+}
+
 static ddl_status read_environment_ranks(int *rank, int *nranks, ddl_error *err)
 {
     const char *rank_text = env("RANK"), *size_text = env("WORLD_SIZE");
@@ -134,7 +148,7 @@ static ddl_status read_environment_ranks(int *rank, int *nranks, ddl_error *err)
         return DDL_FAIL(err, DDL_ECONFIG, "RANK=%d is not in a world of WORLD_SIZE=%d: 0 to %d is", given,
                         *nranks, *nranks - 1);
     *rank = given;
-    return DDL_OK;
+    return check_launched(given, *nranks, err);
 }
 
 static ddl_status read_ranks(const ddl_options *options, ddl_config *config, ddl_error *err)

@@ -5,6 +5,7 @@
 
 #include <errno.h>
 #include <poll.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/resource.h>
 #include <unistd.h>
@@ -15,15 +16,7 @@ void ddl_host_name(char name[DDL_HOST_NAME_TEXT])
     if (gethostname(full, sizeof full) != 0)
         full[0] = '\0';
     full[sizeof full - 1] = '\0';
-    size_t bytes = strcspn(full, ".");
-    if (bytes == 0) {
-        full[0] = '?';
-        bytes = 1;
-    }
-    if (bytes >= DDL_HOST_NAME_TEXT)
-        bytes = DDL_HOST_NAME_TEXT - 1;
-    memcpy(name, full, bytes);
-    name[bytes] = '\0';
+    snprintf(name, DDL_HOST_NAME_TEXT, "%.*s", DDL_HOST_NAME_TEXT - 1, full[0] != '\0' ? full : "?");
 }
 
 uint64_t ddl_host_memory(void)

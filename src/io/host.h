@@ -23,7 +23,7 @@ void ddl_host_id(uint8_t id[16]);
 /* CPUs that this process may use, at least 1: affinity mask and cgroup quota where there are such things. */
 uint32_t ddl_host_cpus(void);
 
-/* The node's name without domain, for messages only; "?" if it has none. Never resolved. */
+/* The node's name as hostname has it, cut to fit; "?" if it has none. Never resolved. */
 void ddl_host_name(char name[DDL_HOST_NAME_TEXT]);
 
 /* Unpredictable bytes. DDL_ERESOURCE: the system gives none. */

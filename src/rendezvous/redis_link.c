@@ -535,11 +535,26 @@ static ddl_status set_up_tls(ddl_redis_link *link, ddl_error *err)
     return url->is_tls ? ddl_tls_party_create(&options, &link->tls, err) : DDL_OK;
 }
 
+/* Where a job is encrypted, so is what it stores on its way through a network. */
+static ddl_status refuse_to_be_read(const ddl_redis_link *link, ddl_error *err)
+{
+    bool stays_here = true;
+    for (int i = 0; i < link->address_count; i++)
+        stays_here = stays_here && ddl_address_is_loopback(&link->addresses[i]);
+    if (!link->url.must_be_private || link->url.is_tls || stays_here)
+        return DDL_OK;
+    return DDL_FAIL(err, DDL_ECONFIG,
+                    "DDL_SECURITY=tls, but what ranks store in Redis at %s could be read on its way; say "
+                    "rediss:// and a port where Redis speaks TLS, or take the tcp store, which is encrypted",
+                    link->where);
+}
+
 static ddl_status set_up(ddl_redis_link *link, ddl_error *err)
 {
     DDL_TRY(set_up_tls(link, err));
     DDL_TRY(ddl_resolve(link->url.host, link->url.port, link->start_limit, link->addresses,
                         &link->address_count, err));
+    DDL_TRY(refuse_to_be_read(link, err));
     return ddl_redis_link_keep_presence(link, err);
 }
 

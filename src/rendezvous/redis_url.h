@@ -22,6 +22,7 @@ enum {
 
 typedef struct ddl_redis_url {
     bool is_tls;
+    bool must_be_private; /* the caller's: without TLS, only where it does not leave this host */
     char host[256];
     uint16_t port;
     int db;

@@ -1046,6 +1046,7 @@ static ddl_status open_place(struct store_redis *redis, const ddl_store_options 
     ddl_redis_url url;
     struct name channel;
     DDL_TRY(ddl_redis_url_parse(rest, is_tls, &url, err));
+    url.must_be_private = options->encryption != NULL;
     memcpy(redis->prefix, url.prefix, sizeof redis->prefix);
     if ((size_t)snprintf(redis->place, sizeof redis->place, "%s:%s", url.prefix, options->place) >=
         sizeof redis->place)

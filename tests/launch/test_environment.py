@@ -29,7 +29,7 @@ class Environment(LaunchTest):
                 "RANK": rank, "LOCAL_RANK": local, "WORLD_SIZE": 6, "LOCAL_WORLD_SIZE": 2, "NODE_RANK": 1,
                 "GROUP_RANK": 1, "GROUP_WORLD_SIZE": 3, "MASTER_ADDR": "10.0.0.1", "MASTER_PORT": 4000,
                 "ROLE_RANK": rank, "ROLE_WORLD_SIZE": 6, "ROLE_NAME": "trainer", "TORCHELASTIC_RUN_ID": 7,
-                "TORCHELASTIC_RESTART_COUNT": 0, "TORCHELASTIC_MAX_RESTARTS": 0, "DDL_LAUNCH": 1,
+                "TORCHELASTIC_RESTART_COUNT": 0, "TORCHELASTIC_MAX_RESTARTS": 0, "DDL_LAUNCH": f"{rank}/6",
                 "PYTHONUNBUFFERED": 1,
             }
             self.assertEqual({name: found[rank].get(name) for name in expected},

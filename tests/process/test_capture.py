@@ -246,6 +246,12 @@ class Captured(unittest.TestCase):
         self.run_ranks("auth", calls, 1, DDL_STORE=f"redis://10.77.0.1:{REDIS_PORT}")
         self.run_ranks("tls", calls, 1, DDL_SECURITY="tls",
                        DDL_STORE=f"rediss://10.77.0.1:{REDIS_TLS_PORT}?cacert={self.path('redis.pem')}")
+        world = World(ACTOR, 2, MASTER_ADDR="10.77.0.1", MASTER_PORT=PORT, DDL_SECRET_FILE=self.path("secret"), DDL_SECURITY="tls",
+                      DDL_STORE=f"redis://10.77.0.1:{REDIS_PORT}")
+        self.addCleanup(world.__exit__)
+        for rank in range(2):
+            record = world.start(rank, "init", prefix=self.inside(rank)).expect("init", "DDL_ECONFIG")
+            self.assertRegex(record["text"], f"redis://10.77.0.1:{REDIS_PORT}/0 could be read on its way; say rediss://")
         self.check({"auth": REDIS_PORT, "tls": REDIS_TLS_PORT})
 
 

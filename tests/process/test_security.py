@@ -557,6 +557,11 @@ class Launched(Security):
                 for record in records:
                     self.assertEqual(record["status"], "DDL_ECONFIG", launched.story())
                     self.assertIn(variable + " is set", record["text"])
+        launched, records = self.run_ranks("env", "RANK=1", ACTOR, "init", DDL_START_TIMEOUT="2s")
+        refused = [record for record in records if record["status"] == "DDL_ECONFIG"]
+        self.assertTrue(refused, launched.story())
+        for record in refused:
+            self.assertRegex(record["text"], "RANK=1 and WORLD_SIZE=2, but ddl-launch has started this process as 0/2; .*unset DDL_LAUNCH")
 
     def test_ranks_are_not_shown_how_the_launcher_came_by_it(self):
         path = self.secret_file("secret")

@@ -357,6 +357,24 @@ class Certificates(Tls):
         with open(self.path(name + ".pem"), encoding="ascii") as file:
             return file.read()
 
+    def test_a_host_whose_name_has_a_domain_is_known_by_it(self):
+        name = "node7.cluster.example"
+        enter = ["unshare", "--uts"] if os.geteuid() == 0 else ["unshare", "-Ur", "--uts"]
+        enter += ["sh", "-c", f'hostname {name} && exec "$@"', "sh"]
+        if subprocess.run([*enter, "true"], capture_output=True, timeout=DEADLINE).returncode != 0:
+            self.skipTest("no host may be named here")
+        for known, refused in ((f"DNS:{name}", False), ("DNS:node7.another.example,DNS:node7", True)):
+            self.signed("node7", "ca", known, False)
+            world = self.world(2)
+            first = world.start(0, "init", CALL, "free", **self.files("good"))
+            files = {**self.files("node7"), "DDL_TLS_KEY": self.path("good.key")}
+            if refused:
+                self.refused(world.start(1, "init", prefix=enter, **files), "DDL_EAUTH", "is for another host or rank")
+                self.all_do([first, world.start(1, "init", CALL, "free", **self.files("good"))], "init", "call", "free")
+                self.assertIn(f"for node7.another.example, node7, not for {name} or 127.0.0.1", "".join(first.errors))
+            else:
+                self.all_do([first, world.start(1, "init", CALL, "free", prefix=enter, **files)], "init", "call", "free")
+
     def test_a_chain_may_be_long_but_not_endless(self):
         chain = []
         for level in range(7):
