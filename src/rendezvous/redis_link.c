@@ -381,6 +381,13 @@ static ddl_status try_request(ddl_redis_link *link, const ddl_redis_request *req
     return status;
 }
 
+/* What says at once that nothing has come by the end of the time is no server to be asked round and round. */
+static void wait_in_its_place(int64_t start_ns, int64_t block_ms)
+{
+    if (ddl_now_ns() - start_ns < block_ms * DDL_NS_PER_MS / 2)
+        (void)ddl_socket_wait(-1, 0, ddl_deadline_in_ms(block_ms < LAST_PAUSE_MS ? block_ms : LAST_PAUSE_MS));
+}
+
 ddl_status ddl_redis_link_exchange(ddl_redis_link *link, ddl_redis_request *request, ddl_deadline deadline,
                                    ddl_redis_reply *replies[], ddl_error *err)
 {
@@ -411,6 +418,8 @@ ddl_status ddl_redis_link_exchange(ddl_redis_link *link, ddl_redis_request *requ
         }
     }
     ddl_bytes_fini(&request->bytes);
+    if (status == DDL_OK && request->block_ms > 0 && replies[0]->kind == DDL_REDIS_NIL)
+        wait_in_its_place(start_ns, request->block_ms);
     if (status != DDL_OK && err != NULL)
         *err = why;
     return status;

@@ -393,6 +393,9 @@ static ddl_status tcp_open(const ddl_store_options *options, const char *rest, d
     ddl_address addresses[DDL_NETWORK_MASTER_MAX], bound;
     ddl_error why;
     ddl_status status;
+    if (strchr(rest, '@') != NULL) /* it may be a password, which no text repeats */
+        return DDL_FAIL(err, DDL_ECONFIG,
+                        "DDL_STORE=tcp://ADDRESS: an address has no @ in it; a user is only for redis://");
     if (ddl_address_split("ADDRESS", rest, host, sizeof host, &port, &why) != DDL_OK)
         return DDL_FAIL(err, why.code, "DDL_STORE=tcp://ADDRESS: %s", why.text);
     DDL_TRY(ddl_network_find_master(options->network, options->self->rank == 0, host, port, deadline,

@@ -6,6 +6,7 @@ Every server is the test's own: on a free port of this machine, with a directory
 """
 import functools
 import os
+import re
 import shutil
 import signal
 import socket
@@ -584,7 +585,7 @@ class Absent(Tests):
 
     def test_a_server_that_is_not_there_goes_away_or_is_none_is_told_in_time(self):
         tls = [self.plain_where_tls_is_wanted, self.tls_where_there_is_none] if HAS_TLS else []
-        self.at_once(self.down_at_start, self.killed_meanwhile, self.presence_ends_first, self.presence_ends_late, self.stopped_meanwhile, self.stopped_before, *self.slow(), *tls,
+        self.at_once(self.down_at_start, self.killed_meanwhile, self.presence_ends_first, self.presence_ends_late, self.stopped_meanwhile, self.stopped_before, *self.slow(), self.hasty, *tls,
                      *self.floods())
 
     def slow(self):
@@ -675,6 +676,33 @@ class Absent(Tests):
         begun = time.monotonic()
         for rank in world.start_all("init"):
             self.assert_told(rank, redis, begun, 6, "does not answer")
+
+    def hasty(self):
+        """One that is none, and says at once that nothing has come, is not asked round and round."""
+        asked = []
+        def serve(stream):
+            said = b""
+            try:
+                while data := stream.recv(65536):
+                    said += data
+                    while match := re.match(rb"\*(\d+)\r\n", said):
+                        parts = re.match(rb"\*\d+\r\n" + rb"\$\d+\r\n([^\r]*)\r\n" * int(match[1]), said)
+                        if parts is None:
+                            break
+                        said = said[parts.end():]
+                        asked.append(parts[1])
+                        stream.sendall({b"XREAD": b"*-1\r\n", b"SUBSCRIBE": b"*3\r\n$9\r\nsubscribe\r\n$1\r\nx\r\n:1\r\n"}.get(parts[1], b"+OK\r\n"))
+            except OSError:
+                pass
+        def accept():
+            while True:
+                threading.Thread(target=serve, args=(listener.accept()[0],), daemon=True).start()
+        listener = socket.create_server(("127.0.0.1", 0))
+        threading.Thread(target=accept, daemon=True).start()
+        world = self.world(2, f"redis://127.0.0.1:{listener.getsockname()[1]}", DDL_START_TIMEOUT="3")
+        record = world.start(1, "init").expect("init", "DDL_ETIMEDOUT")
+        self.assertIn("rank 0 did not come", record["text"])
+        self.assertTrue(10 < asked.count(b"XREAD") < 300, len(asked))
 
     def floods(self):
         """What a server says that is none."""

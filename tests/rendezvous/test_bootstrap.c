@@ -627,6 +627,7 @@ static void bad_settings_are_told_at_once(void **state)
         { "tcp://127.0.0.1:http", NULL, 1, DDL_ECONFIG, "1 to 65535" },
         { "tcp://127.0.0.1:65536", NULL, 0, DDL_ECONFIG, "1 to 65535" },
         { "tcp://127.0.0.1:29500x", NULL, 0, DDL_ECONFIG, "1 to 65535" },
+        { "tcp://me:secret@127.0.0.1:29500", NULL, 1, DDL_ECONFIG, "has no @ in it" },
         { "tcp://::1:29500", NULL, 0, DDL_ECONFIG, "brackets" },
         { "tcp://192.0.2.1:29500", NULL, 0, DDL_ENETWORK,
           "is no address of this machine; it has: lo 127.0.0.1" },
