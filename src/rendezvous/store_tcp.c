@@ -40,6 +40,7 @@ struct store_tcp {
     uint32_t next_id;
     ddl_store_inbox inbox;
     ddl_store_server *server; /* rank 0 */
+    ddl_deadline end;         /* of all questions: beyond the deadline of the start */
     bool is_silent;           /* it has left a question without an answer, and said nothing since */
     bool failed;
     ddl_error failure;
@@ -406,6 +407,7 @@ static ddl_status tcp_open(const ddl_store_options *options, const char *rest, d
     tcp->base.ops = &ddl_store_tcp;
     tcp->base.held[0] = tcp->base.held[1] = -1;
     tcp->wire = ddl_no_wire;
+    tcp->end = deadline + ddl_deadline_earlier(ASK_LIMIT_MS * DDL_NS_PER_MS, DDL_DEADLINE_NEVER - deadline);
     tcp->inbox.value_limit = DDL_STORE_ROSTER_LIMIT + DDL_STORE_SEAL_ROOM;
     if (options->self->rank == 0) {
         if ((status = serve(tcp, options, addresses, count, host, deadline, &bound, err)) != DDL_OK)
@@ -520,21 +522,25 @@ static ddl_status send_bytes(struct store_tcp *tcp, const ddl_bytes *out, ddl_de
     return DDL_OK;
 }
 
-static ddl_status send_message(struct store_tcp *tcp, const ddl_store_message *message, ddl_deadline deadline,
-                               ddl_error *err)
+static ddl_status send_all(struct store_tcp *tcp, const ddl_bytes *out, ddl_deadline deadline, ddl_error *err)
 {
-    ddl_bytes out = { 0 };
-    ddl_status status = DDL_OK;
-    if (!ddl_store_message_encode(message, &out))
-        status = DDL_FAIL(err, DDL_ENOMEM, "no memory for a request to the store");
-    else
-        status = send_bytes(tcp, &out, deadline, err);
-    ddl_bytes_fini(&out);
+    ddl_status status = send_bytes(tcp, out, deadline, err);
     bool is_broken = status == DDL_EPEERLOST || status == DDL_EPROTO;
     if (!is_broken || !has_told_failure(tcp))
         return status;
     tcp->base.is_lost = false; /* the run has failed; that rank 0 has gone comes of it */
     return failed(tcp, err);
+}
+
+static ddl_status send_message(struct store_tcp *tcp, const ddl_store_message *message, ddl_deadline deadline,
+                               ddl_error *err)
+{
+    ddl_bytes out = { 0 };
+    ddl_status status = ddl_store_message_encode(message, &out)
+                            ? send_all(tcp, &out, deadline, err)
+                            : DDL_FAIL(err, DDL_ENOMEM, "no memory for a request to the store");
+    ddl_bytes_fini(&out);
+    return status;
 }
 
 /* Wait for the reply to request id; its views hold until the next request. DDL_ETIMEDOUT: not by the
@@ -569,19 +575,23 @@ static ddl_status unexpected(const struct store_tcp *tcp, const ddl_store_messag
                     tcp->where, (int)reply->kind);
 }
 
-/* Send a request that the server answers at once. */
+/* For what the server answers at once: until the deadline, and also when the caller's time is over, since a
+ * question deserves its answer; but only one waits in vain, and none beyond the end. */
+static ddl_deadline limit_of_asking(const struct store_tcp *tcp, ddl_deadline deadline)
+{
+    const ddl_deadline least = ddl_deadline_in_ms(tcp->is_silent ? 0 : ASK_LIMIT_MS);
+    return ddl_deadline_earlier(deadline > least ? deadline : least, tcp->end);
+}
+
 static ddl_status ask(struct store_tcp *tcp, ddl_store_message *request, ddl_deadline deadline,
                       ddl_store_message *reply, ddl_error *err)
 {
-    /* Also when the caller's time is over: a question deserves its answer, but only one waits in vain. */
-    ddl_deadline least = ddl_deadline_in_ms(tcp->is_silent ? 0 : ASK_LIMIT_MS);
+    const ddl_deadline limit = limit_of_asking(tcp, deadline);
     if (tcp->failed)
         return failed(tcp, err);
     request->id = ++tcp->next_id;
-    if (deadline < least)
-        deadline = least;
-    DDL_TRY(send_message(tcp, request, deadline, err));
-    ddl_status status = await_reply(tcp, request->id, deadline, reply, err);
+    DDL_TRY(send_message(tcp, request, limit, err));
+    ddl_status status = await_reply(tcp, request->id, limit, reply, err);
     tcp->is_silent = status == DDL_ETIMEDOUT;
     return status;
 }
@@ -650,13 +660,78 @@ static ddl_status tcp_get(ddl_store *store, const char *key, ddl_deadline deadli
     return copy_value(reply.value, value, err);
 }
 
+enum { ASKED_AT_ONCE = 64 }; /* keys */
+
+/* Put questions for the keys of the next ranks from *rank on that are not present together. */
+static ddl_status ask_for_some(struct store_tcp *tcp, const ddl_store_many *many, int *rank,
+                               int ranks[ASKED_AT_ONCE], int *count, ddl_bytes *out, ddl_error *err)
+{
+    *count = 0;
+    for (; *rank < many->count && *count < ASKED_AT_ONCE; ++*rank) {
+        char key[DDL_STORE_NAME_BYTES];
+        if (many->present[*rank])
+            continue;
+        ddl_store_name(many, *rank, key);
+        const ddl_store_message request = { .kind = DDL_STORE_GET,
+                                            .id = ++tcp->next_id,
+                                            .key = key_view(key) };
+        if (!ddl_store_message_encode(&request, out))
+            return DDL_FAIL(err, DDL_ENOMEM, "no memory for requests to the store");
+        ranks[(*count)++] = *rank;
+    }
+    return DDL_OK;
+}
+
+/* To the last questions. */
+static ddl_status take_answers(struct store_tcp *tcp, const ddl_store_many *many, const int ranks[],
+                               int count, ddl_deadline limit, bool *all, ddl_error *err)
+{
+    const uint32_t first_id = tcp->next_id - (uint32_t)count + 1;
+    for (int i = 0; i < count; i++) {
+        ddl_store_message reply;
+        ddl_status status = await_reply(tcp, first_id + (uint32_t)i, limit, &reply, err);
+        tcp->is_silent = status == DDL_ETIMEDOUT;
+        if (status != DDL_OK)
+            return status;
+        if (reply.kind == DDL_STORE_VALUE)
+            DDL_TRY(ddl_store_found(&tcp->base, many, ranks[i], reply.value, err));
+        else if (reply.kind != DDL_STORE_MISSING)
+            return unexpected(tcp, &reply, err);
+        *all = *all && reply.kind == DDL_STORE_VALUE;
+    }
+    return DDL_OK;
+}
+
+/* Once, for many keys at a time: the way to the server and back is what takes long. */
+static ddl_status look_for_many(struct store_tcp *tcp, const ddl_store_many *many, ddl_error *err)
+{
+    const ddl_deadline limit = limit_of_asking(tcp, 0);
+    ddl_status status = tcp->failed ? failed(tcp, err) : DDL_OK;
+    bool all = true;
+    for (int rank = 0, count = 1; status == DDL_OK && count > 0;) {
+        int ranks[ASKED_AT_ONCE];
+        ddl_bytes out = { 0 };
+        status = ask_for_some(tcp, many, &rank, ranks, &count, &out, err);
+        if (status == DDL_OK)
+            status = send_all(tcp, &out, limit, err);
+        if (status == DDL_OK)
+            status = take_answers(tcp, many, ranks, count, limit, &all, err);
+        ddl_bytes_fini(&out);
+    }
+    if (status == DDL_OK && !all)
+        status = DDL_FAIL(err, DDL_ETIMEDOUT, "not all keys of the kind %s were set in the store at %s",
+                          many->kind, tcp->where);
+    return status;
+}
+
 /* Rank 0 is where they are. */
 static ddl_status tcp_get_many(ddl_store *store, const ddl_store_many *many, ddl_deadline deadline,
                                ddl_error *err)
 {
     struct store_tcp *tcp = as_tcp(store);
     if (tcp->server == NULL)
-        return ddl_store_get_each(store, many, deadline, err);
+        return ddl_deadline_passed(deadline) ? look_for_many(tcp, many, err)
+                                             : ddl_store_get_each(store, many, deadline, err);
     return ddl_store_server_get_many(tcp->server, store, many, deadline, err);
 }
 
@@ -677,7 +752,7 @@ static ddl_status tcp_fail(ddl_store *store, const ddl_error *cause, ddl_deadlin
     ddl_store_message request = { .kind = DDL_STORE_FAIL }, reply;
     ddl_error ignored;
     request.value = (ddl_view){ value, ddl_store_error_encode(cause, value) };
-    (void)ask(tcp, &request, tcp->is_silent ? ddl_now_ns() : deadline, &reply, &ignored);
+    (void)ask(tcp, &request, tcp->is_silent ? 0 : deadline, &reply, &ignored);
     if (!tcp->failed)
         return DDL_ESTORE; /* rank 0 could not be told */
     *first = tcp->failure;

@@ -476,7 +476,9 @@ static void *get_many_in_thread(void *arg)
 
 static void keys_of_all_ranks_are_got_together(void **state)
 {
-    enum { KEYS = 70 }; /* more than a request to Redis holds */
+    enum {
+        KEYS = 150
+    }; /* more than a request to Redis holds, and more than are asked for at once over tcp */
     (void)state;
     FOR_EACH_KIND(kind)
     {
@@ -492,17 +494,22 @@ static void keys_of_all_ranks_are_got_together(void **state)
             snprintf(text, sizeof text, "value %d", i);
             set(place.stores[2], key, text_view(text));
         }
-        set(place.stores[2], "kind.99", text_view("of nobody"));
+        set(place.stores[2], "kind.999", text_view("of nobody"));
         set(place.stores[2], "kin.1", text_view("of another kind"));
         int64_t start_ns = ddl_now_ns();
         for (int ms = 0; ms <= 20; ms += 20)
             assert_int_equal(ddl_store_get_many(getter.store, &getter.many, ddl_deadline_in_ms(ms), &error),
                              DDL_ETIMEDOUT);
         assert_true(ddl_now_ns() - start_ns >= 20 * DDL_NS_PER_MS);
-        for (int i = 0; i < KEYS; i++)
+        bool seen[KEYS] = { false };
+        const ddl_store_many look = { "kind", KEYS, seen, NULL };
+        assert_int_equal(ddl_store_get_many(place.stores[1], &look, ddl_now_ns(), &error), DDL_ETIMEDOUT);
+        for (int i = 0; i < KEYS; i++) {
             assert_int_equal(present[i], i % 2 == 0);
+            assert_int_equal(seen[i], i % 2 == 0);
+        }
         assert_int_equal(pthread_create(&getter.thread, NULL, get_many_in_thread, &getter), 0);
-        set(place.stores[2], "kind.98", text_view("of nobody"));
+        set(place.stores[2], "kind.998", text_view("of nobody"));
         for (int i = 1; i < KEYS; i += 2) {
             snprintf(key, sizeof key, "kind.%d", i);
             snprintf(text, sizeof text, "value %d", i);
@@ -510,8 +517,10 @@ static void keys_of_all_ranks_are_got_together(void **state)
         }
         pthread_join(getter.thread, NULL);
         assert_int_equal(getter.status, DDL_OK);
+        assert_int_equal(ddl_store_get_many(place.stores[1], &look, ddl_now_ns(), &error), DDL_OK);
         for (int i = 0; i < KEYS; i++) {
             snprintf(text, sizeof text, "value %d", i);
+            assert_true(seen[i]);
             assert_true(present[i]);
             assert_int_equal(values[i].bytes, strlen(text));
             assert_memory_equal(values[i].data, text, strlen(text));

@@ -16,6 +16,7 @@ import time
 import unittest
 from concurrent.futures import ThreadPoolExecutor
 
+from relay import Relay
 from world import DEADLINE, World, Unexpected, alive, bound, listening_ports, terminate
 
 ACTOR = None
@@ -501,6 +502,19 @@ class Configuration(Failures):
         ({"DDL_STORE": "carrier://pigeon"}, ["DDL_ECONFIG"], ["DDL_STORE", "carrier"]),
         ({"DDL_ALLREDUCE": "quantum"}, ["DDL_ECONFIG"], ["DDL_ALLREDUCE", "quantum", "ring"]),
     ]
+
+    def test_the_deadline_is_kept_on_a_long_way_to_the_meeting(self):
+        """Who gives up finds out who is missing in a few questions, not one for each rank."""
+        world = self.world(200, DDL_CONNECT="lazy")
+        world.start(0, "init", DDL_START_TIMEOUT="60s")
+        while not listening_ports(world.ranks[0].pid):
+            self.assertTrue(alive(world.ranks[0].pid), world.ranks[0].story())
+            time.sleep(0.005)
+        relay = Relay(world.port, 0.05)
+        self.addCleanup(relay.cut)
+        record = world.start(1, "init", DDL_START_TIMEOUT="3s", MASTER_PORT=relay.port).expect("init", "DDL_ETIMEDOUT")
+        self.assert_names(record, "ranks 2-199 of 200 (joined: 0-1 on ")
+        self.assertLess((record["end_ns"] - record["begin_ns"]) / 1e9, bound(4), record)
 
     def test_wrong_settings_are_told(self):
         for environment, codes, words in self.WRONG:

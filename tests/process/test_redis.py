@@ -18,6 +18,7 @@ import time
 import unittest
 from concurrent.futures import ThreadPoolExecutor
 
+from relay import Relay
 from world import DEADLINE, World, bound, clean_environment, free_port
 
 LAUNCH = ALLREDUCE = ACTOR = MAKE_CERTIFICATES = None
@@ -107,70 +108,6 @@ class Redis:
             self.process.kill()
         self.process.wait()
         shutil.rmtree(self.directory, ignore_errors=True)
-
-
-class Relay:
-    """Between ranks and a server, until it is cut: then presences end before all else. A connection over which what is
-    in unanswered goes ends with that. What ranks say comes so many seconds late."""
-
-    def __init__(self, redis, delay=0):
-        self.delay = delay
-        self.port = free_port()
-        self.listener = socket.create_server(("127.0.0.1", self.port))
-        self.server, self.pairs, self.presences, self.stalls = redis.port, [], [], False
-        self.unanswered = self.muted = None
-        threading.Thread(target=self.serve, daemon=True).start()
-
-    def serve(self):
-        while True:
-            try:
-                near, _ = self.listener.accept()
-            except OSError:
-                return
-            pair = near, socket.create_connection(("127.0.0.1", self.server))
-            self.pairs.append(pair)
-            for source, sink in (pair, pair[::-1]):
-                threading.Thread(target=self.copy, args=(pair, source, sink), daemon=True).start()
-
-    def copy(self, pair, source, sink):
-        try:
-            while data := source.recv(65536):
-                if source is pair[0]:
-                    time.sleep(self.delay)
-                if b"SUBSCRIBE" in data:
-                    self.presences.append(pair)
-                is_last = self.unanswered is not None and self.unanswered in data
-                if is_last:
-                    self.unanswered, self.muted = None, pair
-                if not self.stalls and (is_last or pair is not self.muted):
-                    sink.sendall(data)
-                if is_last:
-                    time.sleep(0.1)
-                    break
-        except OSError:
-            pass
-        self.end([pair])
-
-    def end(self, pairs):
-        for pair in pairs:
-            for stream in pair:
-                try:
-                    stream.shutdown(socket.SHUT_RDWR)
-                except OSError:
-                    pass  # it has ended
-
-    def stall_and_cut_late(self):
-        """Nothing goes through any more; seconds later presences end, and those that are made anew are met by silence."""
-        self.stalls = True
-        time.sleep(4)
-        self.end(list(self.presences))
-
-    def cut(self):
-        self.listener.shutdown(socket.SHUT_RDWR)
-        self.listener.close()
-        self.end(self.presences)
-        time.sleep(0.3)
-        self.end(self.pairs)
 
 
 class Tests(unittest.TestCase):
@@ -429,7 +366,7 @@ class Meeting(Tests):
 
     def test_what_the_dead_left_is_removed_also_if_an_answer_is_lost(self):
         redis = self.redis()
-        relay = Relay(redis)
+        relay = Relay(redis.port)
         world = self.world(2, f"redis://127.0.0.1:{relay.port}")
         place, run = f"ddl:127.0.0.1:{world.port}", f"ddl:{'22' * 16}"
         redis.ask("XADD", place + ":meet", "1-1", "meet", self.meet(1))
@@ -591,7 +528,7 @@ class Absent(Tests):
     def slow(self):
         """Requests take long, each of them; all together they keep the deadline."""
         def told(rank, delay):
-            world = self.world(2, f"redis://127.0.0.1:{Relay(self.redis(), delay).port}", DDL_START_TIMEOUT="3")
+            world = self.world(2, f"redis://127.0.0.1:{Relay(self.redis().port, delay).port}", DDL_START_TIMEOUT="3")
             record = world.start(rank, "init").expect("init")
             self.assertIn(record["status"], ("DDL_ESTORE", "DDL_ETIMEDOUT"))
             self.assertRegex(record["text"], f"rank {1 - rank} .*did not come|Redis at redis://127.0.0.1:.* does not answer")
@@ -642,7 +579,7 @@ class Absent(Tests):
     def presence_ends_first(self):
         """As it may look where a server is killed; what is told is why it is not reached any more."""
         redis = self.redis()
-        relay = Relay(redis)
+        relay = Relay(redis.port)
         world = self.world(2, f"redis://127.0.0.1:{relay.port}/2", DDL_START_TIMEOUT="60")
         rank = world.start(0, "init")
         redis.await_wills(1)
@@ -653,7 +590,7 @@ class Absent(Tests):
     def presence_ends_late(self):
         """What made it anew would have its time to itself: a server that stalls is noticed no later for that."""
         redis = self.redis()
-        relay = Relay(redis)
+        relay = Relay(redis.port)
         world = self.world(2, f"redis://127.0.0.1:{relay.port}/2", DDL_START_TIMEOUT="60")
         rank = world.start(0, "init")
         redis.await_wills(1)

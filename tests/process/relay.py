@@ -1,0 +1,70 @@
+"""Something between ranks and a server: it may be slow, lose an answer, stall, or break."""
+import socket
+import threading
+import time
+
+from world import free_port
+
+
+class Relay:
+    """Between ranks and a server, until it is cut: then presences end before all else. A connection over which what is
+    in unanswered goes ends with that. What ranks say comes so many seconds late."""
+
+    def __init__(self, server, delay=0):
+        self.delay = delay
+        self.port = free_port()
+        self.listener = socket.create_server(("127.0.0.1", self.port))
+        self.server, self.pairs, self.presences, self.stalls = server, [], [], False
+        self.unanswered = self.muted = None
+        threading.Thread(target=self.serve, daemon=True).start()
+
+    def serve(self):
+        while True:
+            try:
+                near, _ = self.listener.accept()
+            except OSError:
+                return
+            pair = near, socket.create_connection(("127.0.0.1", self.server))
+            self.pairs.append(pair)
+            for source, sink in (pair, pair[::-1]):
+                threading.Thread(target=self.copy, args=(pair, source, sink), daemon=True).start()
+
+    def copy(self, pair, source, sink):
+        try:
+            while data := source.recv(65536):
+                if source is pair[0]:
+                    time.sleep(self.delay)
+                if b"SUBSCRIBE" in data:
+                    self.presences.append(pair)
+                is_last = self.unanswered is not None and self.unanswered in data
+                if is_last:
+                    self.unanswered, self.muted = None, pair
+                if not self.stalls and (is_last or pair is not self.muted):
+                    sink.sendall(data)
+                if is_last:
+                    time.sleep(0.1)
+                    break
+        except OSError:
+            pass
+        self.end([pair])
+
+    def end(self, pairs):
+        for pair in pairs:
+            for stream in pair:
+                try:
+                    stream.shutdown(socket.SHUT_RDWR)
+                except OSError:
+                    pass  # it has ended
+
+    def stall_and_cut_late(self):
+        """Nothing goes through any more; seconds later presences end, and those that are made anew are met by silence."""
+        self.stalls = True
+        time.sleep(4)
+        self.end(list(self.presences))
+
+    def cut(self):
+        self.listener.shutdown(socket.SHUT_RDWR)
+        self.listener.close()
+        self.end(self.presences)
+        time.sleep(0.3)
+        self.end(self.pairs)
