@@ -3,10 +3,11 @@
 
 #include "api/gpu.h"
 #include "api/votes.h"
+#include "io/tls_use.h"
 
 #include <stdlib.h>
 
-enum { GOODBYE_MS = 100 };
+enum { GOODBYE_MS = 100, CLEARING_MS = 100 };
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_once_t once = PTHREAD_ONCE_INIT, once_encrypted = PTHREAD_ONCE_INIT;
@@ -47,7 +48,7 @@ static void after_fork_in_child(void)
     }
 }
 
-/* A process that ends without freeing its worlds says so, where it can do it at once. */
+/* A process that ends without freeing its worlds says so, where it can do it at once, and clears up. */
 static void at_exit(void)
 {
     bool any = false;
@@ -64,6 +65,7 @@ static void at_exit(void)
                 ddl_votes_abort(DDL_CONTAINER(voting, ddl_comm, voting));
         }
         world->exited = true;
+        ddl_bootstrap_clear_up(world->bootstrap, ddl_deadline_in_ms(CLEARING_MS));
     }
     /* Nobody ends operations any more, and handlers that follow may wait for streams of the program, or for
      * the GPU. */
@@ -88,7 +90,7 @@ static void install_encrypted(void)
 void ddl_contexts_add(ddl_world *world)
 {
     pthread_once(&once, install);
-    if (world->encryption != NULL)
+    if (ddl_tls_used())
         pthread_once(&once_encrypted, install_encrypted);
     pthread_mutex_lock(&lock);
     ddl_list_append(&contexts, &world->link);

@@ -7,14 +7,13 @@
 #include <poll.h>
 #include <pthread.h>
 #include <stdatomic.h>
-#include <stdbool.h>
 
 enum { LEAVE_MS = 1000, LOOK_MS = 1 };
 
 /* Whoever comes counts itself in `inside` and then looks at `closed`; whoever closes looks at `inside`
  * afterwards. Both are sequentially consistent, so one of the two sees the other. */
 static atomic_int inside;
-static atomic_bool closed;
+static atomic_bool closed, used;
 static pthread_t closer; /* stored before closed */
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 
@@ -39,6 +38,7 @@ static void set_up(void)
     OPENSSL_init_crypto(OPENSSL_INIT_NO_ATEXIT, NULL);
     (void)OPENSSL_atexit(close_for_good);
     pthread_atfork(NULL, NULL, after_fork_in_child);
+    atomic_store(&used, true);
 }
 
 void ddl_tls_use_begin(void)
@@ -55,4 +55,9 @@ void ddl_tls_use_begin(void)
 void ddl_tls_use_end(void)
 {
     atomic_fetch_sub(&inside, 1);
+}
+
+bool ddl_tls_used(void)
+{
+    return atomic_load(&used);
 }

@@ -9,11 +9,16 @@
 #ifndef DDL_IO_TLS_USE_H
 #define DDL_IO_TLS_USE_H
 
+#include <stdbool.h>
+
 /*
  * Around calls into OpenSSL; not nested. Once OpenSSL is being taken down, begin does not return, for
  * ever; but to the thread that takes it down, which can be kept out by nobody.
  */
 void ddl_tls_use_begin(void);
 void ddl_tls_use_end(void);
+
+/* Whether ddl has used OpenSSL in this process: if it takes itself down at exit, it has registered that. */
+bool ddl_tls_used(void);
 
 #endif

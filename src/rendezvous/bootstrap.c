@@ -869,6 +869,14 @@ void ddl_bootstrap_leave(ddl_bootstrap *bootstrap)
         ddl_free(bootstrap);
 }
 
+void ddl_bootstrap_clear_up(ddl_bootstrap *bootstrap, ddl_deadline deadline)
+{
+    if (bootstrap == NULL || bootstrap->store == NULL || !ddl_store_outlives(bootstrap->store))
+        return;
+    ddl_store_destroy(bootstrap->store, deadline);
+    bootstrap->store = NULL;
+}
+
 void ddl_bootstrap_close_in_child(ddl_bootstrap *bootstrap)
 {
     if (bootstrap == NULL)

@@ -84,6 +84,9 @@ void ddl_bootstrap_shut_door(ddl_bootstrap *bootstrap);
  * is lost. Call before destroying the service. NULL is fine. */
 void ddl_bootstrap_leave(ddl_bootstrap *bootstrap);
 
+/* As the process ends without leaving: remove what would be left of the run in a file or in Redis. */
+void ddl_bootstrap_clear_up(ddl_bootstrap *bootstrap, ddl_deadline deadline);
+
 /* In a forked child: close descriptors without a word on the wire. */
 void ddl_bootstrap_close_in_child(ddl_bootstrap *bootstrap);
 

@@ -210,6 +210,11 @@ void ddl_store_close_in_child(ddl_store *store)
             close(store->held[i]);
 }
 
+bool ddl_store_outlives(const ddl_store *store)
+{
+    return store->ops->outlives;
+}
+
 bool ddl_store_is_lost(const ddl_store *store)
 {
     return store->is_lost;

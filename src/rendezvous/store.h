@@ -121,6 +121,9 @@ const uint8_t *ddl_store_run_id(const ddl_store *store);
  */
 const char *ddl_store_address(const ddl_store *store);
 
+/* Whether what is stored is there when all processes have ended, unless the store is destroyed. */
+bool ddl_store_outlives(const ddl_store *store);
+
 /* ---- for implementations ---- */
 
 /*
@@ -130,6 +133,7 @@ const char *ddl_store_address(const ddl_store *store);
 struct ddl_store_ops {
     const char *scheme; /* in URLs and messages: "tcp" */
     const char *form;   /* how the rest of a URL is written, for messages: "host:port" */
+    bool outlives;      /* what is stored is kept elsewhere than in the ranks' processes */
     ddl_status (*open)(const ddl_store_options *options, const char *rest, ddl_deadline deadline,
                        ddl_store **store, ddl_error *err); /* rest: of the URL, behind "scheme://" */
     ddl_status (*set_new)(ddl_store *store, const char *key, ddl_view value, ddl_deadline deadline,

@@ -1205,6 +1205,7 @@ static void file_destroy(ddl_store *store, ddl_deadline deadline)
 const struct ddl_store_ops ddl_store_file = {
     .scheme = "file",
     .form = "/directory",
+    .outlives = true,
     .open = file_open,
     .set_new = file_set_new,
     .get = file_get,

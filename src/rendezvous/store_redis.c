@@ -1558,6 +1558,7 @@ static void redis_destroy(ddl_store *store, ddl_deadline deadline)
 const struct ddl_store_ops ddl_store_redis = {
     .scheme = "redis",
     .form = "host:port",
+    .outlives = true,
     .open = redis_open,
     .set_new = redis_set_new,
     .get = redis_get,

@@ -185,6 +185,17 @@ class Meeting(Tests):
                     redis6 = self.redis("--bind", "127.0.0.1 ::1")
                     self.assert_computes(f"redis://[::1]:{redis6.port}")
 
+    def test_who_ends_without_leaving_leaves_nothing_either(self):
+        redis, nranks = self.redis(), 3
+        with tempfile.TemporaryDirectory() as folder:
+            for url in (redis.url(), "file://" + folder):
+                ranks = self.world(nranks, url).start_all("init", "barrier", "exit:0")
+                for rank in ranks:
+                    rank.expect("init", "DDL_OK")
+                    rank.expect("call", "DDL_OK")
+                    rank.finish(0)
+            self.assertEqual((redis.keys(), os.listdir(folder)), (0, []))
+
     def test_a_user_of_the_prefix_alone_is_enough(self):
         redis = self.redis()
         redis.ask("ACL", "SETUSER", "team", "on", ">" + PASSWORD, "resetkeys", "~team:*", "resetchannels", "&team:*", *RULES)
@@ -761,6 +772,11 @@ class Tls(Tests):
         self.assert_computes(good.tls_url(cacert=ca))
         self.assert_computes(good.tls_url("127.0.0.1"), DDL_REDIS_CACERT=ca)
         self.assert_computes(strict.tls_url(cacert=ca, cert=path("client.pem"), key=path("client.key")))
+        ranks = self.world(3, good.tls_url(cacert=ca)).start_all("init", "barrier", "exit:0")
+        for rank in ranks:
+            rank.expect("init", "DDL_OK")
+            rank.expect("call", "DDL_OK")
+            rank.finish(0)
         self.assertEqual(good.keys() + strict.keys(), 0)
         where = lambda redis: f"127.0.0.1:{redis.tls_port}"
         self.at_once(
