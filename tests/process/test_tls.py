@@ -363,15 +363,17 @@ class Certificates(Tls):
         enter += ["sh", "-c", f'hostname {name} && exec "$@"', "sh"]
         if subprocess.run([*enter, "true"], capture_output=True, timeout=DEADLINE).returncode != 0:
             self.skipTest("no host may be named here")
-        for known, refused in ((f"DNS:{name}", False), ("DNS:node7.another.example,DNS:node7", True)):
-            self.signed("node7", "ca", known, False)
+        # The subject is that name too, and does not count.
+        for known, wrong in ((f"DNS:{name}", None), ("DNS:node7.another.example,DNS:node7", "node7.another.example, node7"),
+                             ("IP:192.0.2.1", "192.0.2.1"), ("URI:ddl://another/1", "ddl://another/1")):
+            self.signed(name, "ca", known, False)
             world = self.world(2)
             first = world.start(0, "init", CALL, "free", **self.files("good"))
-            files = {**self.files("node7"), "DDL_TLS_KEY": self.path("good.key")}
-            if refused:
+            files = {**self.files(name), "DDL_TLS_KEY": self.path("good.key")}
+            if wrong is not None:
                 self.refused(world.start(1, "init", prefix=enter, **files), "DDL_EAUTH", "is for another host or rank")
                 self.all_do([first, world.start(1, "init", CALL, "free", **self.files("good"))], "init", "call", "free")
-                self.assertIn(f"for node7.another.example, node7, not for {name} or 127.0.0.1", "".join(first.errors))
+                self.assertIn(f"for {wrong}, not for {name} or 127.0.0.1", "".join(first.errors))
             else:
                 self.all_do([first, world.start(1, "init", CALL, "free", prefix=enter, **files)], "init", "call", "free")
 

@@ -465,6 +465,40 @@ static void what_was_recorded_does_not_open_another_connection(void **state)
     assert_int_equal(server.verdict, DDL_HELLO_NOT_PROVEN);
 }
 
+/* Who stands between two sessions of TLS can pass on every byte, and is noticed by both ends. */
+static void a_proof_holds_for_one_session_only(void **state)
+{
+    static const ddl_channel channels[] = { DDL_CHANNEL_STORE, DDL_CHANNEL_MESH };
+    const uint8_t one[DDL_HELLO_BINDING_BYTES] = { 1, 2, 3 };
+    (void)state;
+    for (int which = 0; which < 2; which++) {
+        ddl_hello client, server;
+        struct recording recorded, answer;
+        start_pair(&client, &server, channels[which]);
+        ddl_hello_bind(&client, one);
+        ddl_hello_bind(&server, one);
+        converse(&client, &server, -1, 0, 0, &recorded);
+        assert_int_equal(client.state, DDL_HELLO_ACCEPTED);
+        assert_int_equal(server.state, DDL_HELLO_ACCEPTED);
+        /* The recorded finish is right but for the session: each byte of its binding counts. */
+        for (int at = 0; at <= DDL_HELLO_BINDING_BYTES; at++) {
+            uint8_t other[DDL_HELLO_BINDING_BYTES];
+            memcpy(other, one, sizeof other);
+            start_pair(&client, &server, channels[which]);
+            ddl_hello_bind(&client, one);
+            if (at < DDL_HELLO_BINDING_BYTES) { /* the last time it is bound to none */
+                other[at] ^= 1;
+                ddl_hello_bind(&server, other);
+            }
+            converse(&client, &server, -1, 0, 0, &answer);
+            assert_int_equal(client.verdict, DDL_HELLO_NOT_PROVEN);
+            if (server.state == DDL_HELLO_TALKING)
+                feed_all(&server, recorded.data[2], recorded.bytes[2]);
+            assert_int_equal(server.verdict, DDL_HELLO_NOT_PROVEN);
+        }
+    }
+}
+
 static void what_one_says_does_not_serve_as_an_answer_to_it(void **state)
 {
     ddl_hello client, server;
@@ -605,6 +639,7 @@ int main(void)
         cmocka_unit_test(a_server_that_proves_nothing_has_no_name),
         cmocka_unit_test(no_bit_can_be_changed_on_the_way),
         cmocka_unit_test(what_was_recorded_does_not_open_another_connection),
+        cmocka_unit_test(a_proof_holds_for_one_session_only),
         cmocka_unit_test(what_one_says_does_not_serve_as_an_answer_to_it),
         cmocka_unit_test(every_refused_proof_is_answered_alike),
         cmocka_unit_test(what_does_not_fit_counts_only_with_a_proof),
