@@ -23,6 +23,7 @@ from world import DEADLINE, World, bound, clean_environment, free_port
 
 LAUNCH = ALLREDUCE = ACTOR = MAKE_CERTIFICATES = None
 PASSWORD = "tr0ub4dor&3"
+LIFE_INTERVAL = 0.8  # between looks of rank 0 at who still lives
 HAS_TLS = os.environ.get("DDL_TEST_TLS") == "1"
 
 # What docs/rendezvous.md says that a user of Redis needs.
@@ -315,6 +316,10 @@ class Meeting(Tests):
             record = world.start(0, "init").expect("init", "DDL_ECONFIG", seconds=bound(5))
             self.assertIn("rank 0 is at ddl:127.0.0.1:", record["text"])
             self.assertIn("two jobs share the place", record["text"])
+        # Rank 0 sees that this one is gone, who has left a will; but the key that it is for was set by another.
+        record = again.start(1, "init").expect("init", "DDL_ECONFIG", seconds=bound(5))
+        self.assertIn("rank 1 is here already", record["text"])
+        time.sleep(2.5 * LIFE_INTERVAL)
         ranks.append(first.start(2, "init", "line", "allreduce:1000:float32:sum", "free"))
         for rank in ranks:
             rank.expect("init", "DDL_OK")
@@ -382,10 +387,14 @@ class Meeting(Tests):
         place, run = f"ddl:127.0.0.1:{world.port}", f"ddl:{'22' * 16}"
         redis.ask("XADD", place + ":meet", "1-1", "meet", self.meet(1))
         redis.ask("XADD", run + ":k:member.1", "1-1", "by", "33" * 16, "value", "left")
-        redis.ask("SADD", run + ":all", run + ":k:member.1")
+        foreign = (f"another:{'22' * 16}:k:member.1", f"ddl:{'33' * 16}:k:member.1", run[:-1] + "3:k:member.1")
+        for key in foreign:
+            redis.ask("SET", key, "not of that run")
+        redis.ask("SADD", run + ":all", run + ":k:member.1", *foreign)
         relay.unanswered = b"DEL\r\n"  # with which the place is taken
         self.meet_and_leave(*world.start_all("init", "allreduce:1000:float32:sum", "free"))
         self.assertIsNone(relay.unanswered)
+        self.assertEqual([redis.ask("DEL", key) for key in foreign], ["1"] * len(foreign))
         self.assertEqual(redis.keys(), 0)
 
     def meet_and_leave(self, rank0, *others):
