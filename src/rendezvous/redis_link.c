@@ -23,6 +23,7 @@ enum {
     READ_BYTES = 16 << 10,
     SAID_TEXT = 160,   /* of what Redis says */
     REASON_TEXT = 360, /* and what to do about it */
+    LOGIN_BYTES = DDL_REDIS_WORD_TEXT + DDL_REDIS_PASSWORD_BYTES + 128,
     CHANNEL_TEXT = 128
 };
 
@@ -240,17 +241,20 @@ static ddl_status log_in(ddl_redis_link *link, struct connection *connection, dd
     ddl_redis_request request = { .count = 0 };
     if (link->url.password_file[0] != '\0')
         DDL_TRY(ddl_redis_password_read(link->url.password_file, password, err));
+    /* Large enough at once: memory that is moved as it grows would leave the password where it was. */
+    request.bytes.data = ddl_alloc(LOGIN_BYTES);
+    request.bytes.capacity = request.bytes.data != NULL ? LOGIN_BYTES : 0;
     if (link->url.user[0] != '\0')
         ADD(&request, word("AUTH"), word(link->url.user), word(password));
     else if (link->url.password_file[0] != '\0')
         ADD(&request, word("AUTH"), word(password));
-    ddl_redis_wipe(password, sizeof password);
+    ddl_clear(password, sizeof password);
     ddl_status status = request.incomplete ? DDL_FAIL(err, DDL_ENOMEM, "no memory to log in") : DDL_OK;
     if (status == DDL_OK && request.count > 0)
         status = talk(link, connection, &request, deadline, &reply, err);
     if (status == DDL_OK && request.count > 0)
         status = judge_login(link, reply, err);
-    ddl_redis_wipe(request.bytes.data, request.bytes.bytes);
+    ddl_clear(request.bytes.data, request.bytes.bytes);
     ddl_bytes_fini(&request.bytes);
     ddl_redis_reply_destroy(reply);
     return status;

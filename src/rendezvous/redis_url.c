@@ -1,6 +1,7 @@
 /* redis_url.c - the address of a Redis server, and the file with its password. */
 #include "rendezvous/redis_url.h"
 
+#include "base/bytes.h"
 #include "io/address.h"
 #include "io/socket.h"
 
@@ -205,13 +206,6 @@ ddl_status ddl_redis_password_read(const char *path, char password[DDL_REDIS_PAS
     ddl_status status = read_line(fd, path, password, err);
     ddl_socket_close(&fd);
     if (status != DDL_OK)
-        ddl_redis_wipe(password, DDL_REDIS_PASSWORD_BYTES);
+        ddl_clear(password, DDL_REDIS_PASSWORD_BYTES);
     return status;
-}
-
-void ddl_redis_wipe(void *secret, size_t bytes)
-{
-    volatile char *at = secret;
-    for (size_t i = 0; i < bytes; i++)
-        at[i] = '\0';
 }

@@ -44,13 +44,10 @@ DDL_MUST_USE ddl_status ddl_redis_url_parse(const char *rest, bool is_tls, ddl_r
                                             ddl_error *err);
 
 /*
- * Read the first line of a password file into password, of DDL_REDIS_PASSWORD_BYTES, wiped by the caller.
+ * Read the first line of a password file into password, of DDL_REDIS_PASSWORD_BYTES, cleared by the caller.
  * DDL_ECONFIG: it is no regular file of the user's own, others may read it, it is a link, empty, or too long.
  */
 DDL_MUST_USE ddl_status ddl_redis_password_read(const char *path, char password[DDL_REDIS_PASSWORD_BYTES],
                                                 ddl_error *err);
-
-/* Overwrite a secret; not left out by the compiler. */
-void ddl_redis_wipe(void *secret, size_t bytes);
 
 #endif
