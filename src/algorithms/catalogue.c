@@ -78,10 +78,10 @@ bool ddl_collective_parse(const char *name, ddl_collective *collective)
       "two-level reduce, then broadcast: pipelined between hosts; large vectors, uneven hosts",              \
       "Jain et al. 2018; Traff 2024", REDUCE, ddl_work_reduce_two_level, BROADCAST,                          \
       ddl_work_broadcast_two_level)                                                                          \
-    X(REDUCE_SCATTER, reduce_scatter, ring, ddl_reduce_scatter_ring, NULL, ddl_work_scatter_chain,           \
-      "p-1 rounds, n(p-1)/p bytes; large", "Patarasuk, Yuan 2009")                                           \
     X(REDUCE_SCATTER, reduce_scatter, direct, ddl_reduce_scatter_direct, NULL, ddl_work_scatter_direct,      \
       "1 round, n(p-1)/p bytes, rank order; few ranks", "Thakur, Rabenseifner, Gropp 2005")                  \
+    X(REDUCE_SCATTER, reduce_scatter, ring, ddl_reduce_scatter_ring, NULL, ddl_work_scatter_chain,           \
+      "p-1 rounds, n(p-1)/p bytes; large", "Patarasuk, Yuan 2009")                                           \
     X(REDUCE_SCATTER, reduce_scatter, halving, ddl_reduce_scatter_halving, ddl_power_of_two,                 \
       ddl_work_scatter_log, "log2 p rounds, n(p-1)/p bytes; p = 2^k", "Thakur, Rabenseifner, Gropp 2005")    \
     X(REDUCE_SCATTER, reduce_scatter, circulant, ddl_reduce_scatter_circulant, NULL, ddl_work_scatter_log,   \
@@ -181,10 +181,10 @@ bool ddl_collective_parse(const char *name, ddl_collective *collective)
     X(SCATTER, scatter, binomial, ddl_scatter_binomial, NULL, ddl_work_root_log,                             \
       "ceil(log2 p) rounds, n(p-1)/p bytes from the root; small blocks, many ranks",                         \
       "Thakur, Rabenseifner, Gropp 2005")                                                                    \
-    X(REDUCE_SCATTERV, reduce_scatterv, ring, ddl_reduce_scatter_ring, NULL, ddl_work_scatter_chain,         \
-      "p-1 rounds, n(p-1)/p bytes; large", "Patarasuk, Yuan 2009")                                           \
     X(REDUCE_SCATTERV, reduce_scatterv, direct, ddl_reduce_scatter_direct, NULL, ddl_work_scatter_direct,    \
       "1 round, n(p-1)/p bytes, rank order; few ranks", "Thakur, Rabenseifner, Gropp 2005")                  \
+    X(REDUCE_SCATTERV, reduce_scatterv, ring, ddl_reduce_scatter_ring, NULL, ddl_work_scatter_chain,         \
+      "p-1 rounds, n(p-1)/p bytes; large", "Patarasuk, Yuan 2009")                                           \
     X(REDUCE_SCATTERV, reduce_scatterv, circulant, ddl_reduce_scatter_circulant, NULL, ddl_work_scatter_log, \
       "ceil(log2 p) rounds, n(p-1)/p bytes; any p", "Traff 2024")                                            \
     X(ALLGATHERV, allgatherv, ring, ddl_allgather_ring, NULL, ddl_work_move_chain,                           \

@@ -62,11 +62,13 @@ typedef struct ddl_shape {
     ddl_placement placement; /* its nranks is that of the shape */
     size_t element_bytes;
     size_t message_bytes; /* no message of a piece is to be larger; 0: DDL_PIECE_BYTES */
-    bool in_place;        /* as the public call defines it: IN and OUT are the same memory (allreduce,
-                             reduce at the root, alltoall(v), and broadcast always: only OUT is used), or IN is
-                             the own block of OUT (allgather(v), gather(v) at the root), or OUT the own block of
-                             IN (reduce_scatter(v), scatter(v) at the root) */
-    bool average;         /* end with the scale step of DDL_AVG */
+    size_t post_bytes; /* if it can go over a board it does, in pieces of which no rank has more to say in a
+                          round; 0: it goes by messages; for who makes plans, not for algorithms */
+    bool in_place;     /* as the public call defines it: IN and OUT are the same memory (allreduce,
+                          reduce at the root, alltoall(v), and broadcast always: only OUT is used), or IN is
+                          the own block of OUT (allgather(v), gather(v) at the root), or OUT the own block of
+                          IN (reduce_scatter(v), scatter(v) at the root) */
+    bool average;      /* end with the scale step of DDL_AVG */
     bool is_staged; /* IN and OUT are elsewhere, and pieces run in rooms of their own (backend/layout.h); for
                        who makes plans, not for algorithms */
 } ddl_shape;

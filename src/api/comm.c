@@ -10,6 +10,7 @@
 #include "api/votes.h"
 #include "base/assert.h"
 #include "base/bytes.h"
+#include "base/size.h"
 #include "compute/compute_cpu.h"
 #include "protocol/overlay.h"
 
@@ -134,7 +135,9 @@ static ddl_status fill(ddl_comm *comm, const int members[], ddl_error *err)
         return DDL_FAIL(err, DDL_ENOMEM, "no memory for requests");
     DDL_TRY(make_board(comm, err));
     DDL_TRY(ddl_votes_create(comm, err));
-    comm->model.board_bytes = comm->board != NULL ? DDL_SHEET_BYTES : 0;
+    comm->model.shares_memory = comm->board != NULL;
+    comm->model.board_bytes =
+        comm->board == NULL ? 0 : (double)ddl_size_min(comm->piece_bytes, DDL_SHEET_BYTES);
     ddl_posting_owner owner = { comm->board, wake_members, post_differs, comm, &comm->world->posting };
     return ddl_backend_create(comm->mesh != NULL ? ddl_mesh_transport(comm->mesh) : NULL, comm->members,
                               ddl_compute_cpu(), &owner, crowding(comm->world->roster) <= 1, &comm->backend,

@@ -47,7 +47,7 @@ typedef struct ddl_extent {
     size_t in_inside, out_inside; /* bytes from the start of the other one; 0 unless it is one block of it */
 } ddl_extent;
 
-/* A small call that went over the board, kept as it was described: the next one that is like it starts at
+/* A call that went over the board, kept as it was described: the next one that is like it starts at
  * once. */
 typedef struct ddl_repeat {
     ddl_request *request; /* NULL: there is none */

@@ -12,8 +12,10 @@
 #include <string.h>
 #include <time.h>
 
-/* An alltoallv is taken for one with blocks of this size, which it may well not have. */
-enum { ALLTOALLV_BLOCK_BYTES = 16 * 1024 };
+enum {
+    ALLTOALLV_BLOCK_BYTES = 16 * 1024, /* an alltoallv is taken for one of those, which it may well not be */
+    UNVOTED_BYTES = 32 * 1024
+};
 
 static bool is_point_to_point(ddl_collective collective)
 {
@@ -246,6 +248,20 @@ static void describe_blocks(ddl_comm *comm, const ddl_call *call, ddl_task *task
     }
 }
 
+/*
+ * What goes over a board is not put to the vote (votes.h), so where there may be one, only what is small
+ * does. The choice of algorithms must not depend on that: ranks that differ in it are to be told so.
+ */
+static size_t post_bytes(const ddl_comm *comm, const ddl_call *call, size_t element_bytes)
+{
+    const double bytes = total_bytes(comm, call, element_bytes);
+    const bool is_for_vote = comm->votes != NULL && bytes > UNVOTED_BYTES;
+    if (comm->board == NULL || is_for_vote ||
+        call->as == DDL_SIGNATURE_FREE) /* who has left a board does not look at it again */
+        return 0;
+    return ddl_choice_post_bytes(&comm->model, call->collective, comm->nranks, bytes);
+}
+
 static void describe(ddl_comm *comm, const ddl_call *call, const ddl_algorithm *algorithm,
                      ddl_request *request)
 {
@@ -261,6 +277,7 @@ static void describe(ddl_comm *comm, const ddl_call *call, const ddl_algorithm *
                                .placement = comm->placement,
                                .element_bytes = element_bytes,
                                .message_bytes = comm->piece_bytes,
+                               .post_bytes = post_bytes(comm, call, element_bytes),
                                .in_place = call->in_place,
                                .average = call->has_op && call->op == DDL_AVG,
                                .is_staged = call->staging != NULL };
@@ -285,7 +302,6 @@ static void describe(ddl_comm *comm, const ddl_call *call, const ddl_algorithm *
         task->signature.collective = call->as;
     task->finished = ddl_issue_finished;
     task->failed = task_failed;
-    task->by_messages = call->as == DDL_SIGNATURE_FREE; /* who has left a board does not look at it again */
     request->comm = comm;
     request->engine = comm->engine;
     request->timeout_ms = comm->timeout_ms;

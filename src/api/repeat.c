@@ -1,4 +1,4 @@
-/* repeat.c - keeps requests of small calls as they were described, and starts them again. */
+/* repeat.c - keeps requests of calls over the board as they were described, and starts them again. */
 #include "api/repeat.h"
 
 /* So that a loop of such calls takes notice of what comes by other ways; of messages that do not belong here

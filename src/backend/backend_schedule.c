@@ -66,9 +66,8 @@ static void give_scratch(ddl_backend *backend, void *memory, size_t bytes)
 static void piece_finished(ddl_run *run, void *arg);
 
 /* Where a piece finds IN and OUT. */
-static void bind_buffers(const ddl_task *task, uint32_t piece, ddl_binding *binding)
+static void bind_buffers(const ddl_task *task, const ddl_plan *plan, uint32_t piece, ddl_binding *binding)
 {
-    const ddl_plan *plan = task->run->plan;
     size_t offset = piece * plan->piece_count * plan->shape.element_bytes;
     if (task->staged != NULL) {
         binding->in = ddl_staged_in(task->staged, piece);
@@ -114,7 +113,7 @@ static ddl_status start_piece(ddl_task *task, ddl_plan_slot *slot, bool *at_once
         .finished = piece_finished,
         .arg = task,
     };
-    bind_buffers(task, piece, &binding);
+    bind_buffers(task, plan, piece, &binding);
     *at_once = ddl_run_start(slot->active, &binding);
     if (!*at_once)
         return DDL_OK;
@@ -187,7 +186,7 @@ static void post_finished(ddl_post *post)
     ddl_error error;
     if (task->staged == NULL)
         task->finished(task);
-    else if (finish_piece(task, 0, &error) != DDL_OK)
+    else if (finish_piece(task, task->next_piece, &error) != DDL_OK)
         fail(task, &error);
 }
 
@@ -195,24 +194,52 @@ static void post_finished(ddl_post *post)
 static void bind_post(ddl_task *task)
 {
     ddl_post *post = &task->post;
-    post->in = (void *)(uintptr_t)task->in;
-    post->out = task->out;
-    post->is_held = task->staged != NULL && !ddl_staged_is_there(task->staged, 0);
-    if (task->staged == NULL || post->is_held)
+    const uint32_t piece = task->next_piece;
+    post->is_held = task->staged != NULL && !ddl_staged_is_there(task->staged, piece);
+    if (post->is_held)
         return;
-    post->in = ddl_staged_in(task->staged, 0);
-    post->out = ddl_staged_out(task->staged, 0);
+    ddl_binding binding;
+    bind_buffers(task, task->posted_plan, piece, &binding);
+    post->in = (void *)(uintptr_t)binding.in;
+    post->out = binding.out;
+}
+
+/* Describe the piece that is next. */
+static void begin_posted_piece(ddl_task *task)
+{
+    const ddl_plan *plan = task->posted_plan;
+    const bool is_last = task->next_piece + 1 == plan->npieces;
+    task->post.oneshot = plan->phases[is_last ? plan->nphases - 1 : 0].oneshot;
+    task->post.number = ddl_board_number(task->channel, task->sequence, task->next_piece);
+    bind_post(task);
+}
+
+/* Of a staged task the next one has to wait for the GPU to be told of this one, which may fail. */
+static bool next_posted_piece(ddl_post *post)
+{
+    ddl_task *task = DDL_CONTAINER(post, ddl_task, post);
+    if (task->next_piece + 1 == task->posted_plan->npieces)
+        return false;
+    task->piece_is_done = post->is_held = task->staged != NULL;
+    if (task->staged == NULL) {
+        task->next_piece++;
+        begin_posted_piece(task);
+    }
+    return true;
 }
 
 bool ddl_backend_repeat(ddl_task *task, ddl_plan *plan)
 {
     ddl_post *post = &task->post;
-    post->number = ddl_board_number(task->channel, task->sequence);
+    task->posted_plan = plan;
+    task->next_piece = 0;
+    task->pieces_left = plan->npieces;
+    task->piece_is_done = false;
+    begin_posted_piece(task);
     post->sequence = task->sequence;
-    bind_post(task);
     post->round = 0;
     post->is_posted = false;
-    task->posted_plan = plan;
+    post->ndone = 0;
     plan->users++;
     bool done = ddl_posting_start(&task->backend->posting, &task->post);
     if (done)
@@ -220,24 +247,24 @@ bool ddl_backend_repeat(ddl_task *task, ddl_plan *plan)
     return done;
 }
 
-static ddl_status start_post(ddl_task *task, const ddl_cached_plan *cached, bool *done, ddl_error *err)
+static ddl_status start_post(ddl_task *task, ddl_plan *plan, bool *done, ddl_error *err)
 {
     if (task->staging != NULL)
-        DDL_TRY(ddl_staged_begin(task->staging, cached->plan, task->in, task->out, task->latch, task,
-                                 &task->staged, err));
-    task->pieces_left = 1;
+        DDL_TRY(ddl_staged_begin(task->staging, plan, task->in, task->out, task->latch, task, &task->staged,
+                                 err));
     task->post = (ddl_post){
-        .oneshot = cached->oneshot,
         .signature = &task->signature,
         .dtype = task->dtype,
         .op = task->op,
+        .past_caches = plan->past_caches,
+        .next = plan->npieces > 1 ? next_posted_piece : NULL,
         .finished = post_finished,
     };
-    *done = ddl_backend_repeat(task, cached->plan);
+    *done = ddl_backend_repeat(task, plan);
     if (!*done || task->staged == NULL)
         return DDL_OK;
     *done = false; /* it still goes up */
-    ddl_status status = finish_piece(task, 0, err);
+    ddl_status status = finish_piece(task, task->next_piece, err);
     if (status != DDL_OK)
         ddl_backend_cancel(task);
     return status;
@@ -255,7 +282,7 @@ static void let_go(ddl_task *task)
 {
     if (!ddl_link_linked(&task->post.link) || !task->post.is_held)
         return;
-    bind_post(task);
+    begin_posted_piece(task);
     if (!task->post.is_held)
         ddl_posting_progress(&task->backend->posting);
 }
@@ -273,6 +300,11 @@ static bool progress_staged(ddl_task *task)
     ddl_error error;
     bool moved = false;
     ddl_status status = ddl_staged_progress(task->staged, &moved, &error);
+    if (task->piece_is_done && status == DDL_OK) {
+        task->piece_is_done = false;
+        moved = true;
+        status = finish_piece(task, task->next_piece++, &error);
+    }
     if (moved && status == DDL_OK)
         let_go(task);
     for (int i = 0; task->run != NULL && i < task->run->nslots; i++)
@@ -329,23 +361,23 @@ static ddl_status start_pieces(ddl_task *task, ddl_plan *plan, ddl_error *err)
 
 bool ddl_backend_goes_by_board(ddl_backend *backend, const ddl_task *task)
 {
-    const ddl_cached_plan *cached;
+    ddl_plan *plan;
     ddl_error ignored;
-    if (backend->posting.owner.board == NULL || task->by_messages)
+    if (task->shape.post_bytes == 0)
         return false;
-    return ddl_plan_cache_find(backend->plans, task->algorithm, &task->shape, &cached, &ignored) != DDL_OK ||
-           cached->oneshot != NULL;
+    return ddl_plan_cache_find(backend->plans, task->algorithm, &task->shape, &plan, &ignored) != DDL_OK ||
+           plan->phases[0].oneshot != NULL;
 }
 
 ddl_status ddl_backend_start(ddl_backend *backend, ddl_task *task, bool *done, ddl_error *err)
 {
-    const ddl_cached_plan *cached;
-    DDL_TRY(ddl_plan_cache_find(backend->plans, task->algorithm, &task->shape, &cached, err));
+    ddl_plan *plan;
+    DDL_TRY(ddl_plan_cache_find(backend->plans, task->algorithm, &task->shape, &plan, err));
     task->backend = backend;
-    if (cached->oneshot != NULL && !task->by_messages)
-        return start_post(task, cached, done, err);
-    DDL_TRY(take_run(task, cached->plan, err));
-    ddl_status status = start_pieces(task, cached->plan, err);
+    if (plan->phases[0].oneshot != NULL)
+        return start_post(task, plan, done, err);
+    DDL_TRY(take_run(task, plan, err));
+    ddl_status status = start_pieces(task, plan, err);
     if (status != DDL_OK) {
         ddl_backend_cancel(task);
         return status;
@@ -393,7 +425,7 @@ bool ddl_backend_has_posted(const ddl_task *task, int rank)
 
 bool ddl_backend_is_halfway(const ddl_task *task)
 {
-    return ddl_link_linked(&task->post.link) && task->post.round > 0;
+    return ddl_link_linked(&task->post.link) && (task->post.round > 0 || task->post.ndone > 0);
 }
 
 const ddl_signature *ddl_backend_waits_behind(const ddl_backend *backend, uint64_t *sequence)

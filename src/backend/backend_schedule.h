@@ -27,7 +27,6 @@ struct ddl_task {
     uint64_t sequence;
     ddl_signature signature;
     const ddl_signature *sent_signatures, *received_signatures; /* of each rank; see ddl_binding */
-    bool by_messages;                                           /* also where there is a board */
     ddl_staging
         *staging;     /* in and out are memory of its GPU; NULL: of the host. shape.is_staged says so too */
     ddl_latch *latch; /* of the stream after whose work it begins; NULL: at once */
@@ -41,11 +40,12 @@ struct ddl_task {
     uint32_t next_piece, pieces_left, phase;
     ddl_post post;         /* over the board instead */
     ddl_plan *posted_plan; /* held while it runs */
+    bool piece_is_done;    /* next_piece over the board, of which the GPU is yet to be told */
     ddl_staged *staged;
 };
 
 /* peers: of each rank of the schedules, its number in the transport; NULL: the same. It must outlive the
- * backend, as must the owner's board, by which small calls of one round go. is_roomy: every rank has a CPU.
+ * backend, as must the owner's board, by which calls of one round or two go. is_roomy: every rank has a CPU.
  */
 DDL_MUST_USE ddl_status ddl_backend_create(ddl_transport *transport, const int *peers, ddl_compute *compute,
                                            const ddl_posting_owner *owner, bool is_roomy,

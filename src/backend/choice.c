@@ -71,16 +71,10 @@ ddl_status ddl_cost_model_unpack(const double constants[], int count, double cro
     return DDL_OK;
 }
 
-/* Whether links between ranks of one host are shared memory. */
-static bool by_memory(const ddl_cost_model *model)
-{
-    return model->board_bytes > 0;
-}
-
 /* What these links cost. */
 static const ddl_link_cost *inside(const ddl_cost_model *model)
 {
-    return &model->links[by_memory(model) ? DDL_LINK_SHARED : DDL_LINK_LOCAL];
+    return &model->links[model->shares_memory ? DDL_LINK_SHARED : DDL_LINK_LOCAL];
 }
 
 static double larger(double a, double b)
@@ -174,7 +168,7 @@ static bool is_ring(const struct task *task, const ddl_work *work)
  */
 static double how_much(const struct task *task, const ddl_work *work)
 {
-    if (!by_memory(task->model))
+    if (!task->model->shares_memory)
         return is_ring(task, work) ? HARDLY : MUCH;
     if (is_direct(task, work))
         return work->reduced_bytes > 0 ? LANDS / work->rounds : 0;
@@ -196,7 +190,7 @@ static bool is_tree(const ddl_work *work) /* else all ranks work alike */
 static double more_for_vector(const struct task *task, const ddl_work *work)
 {
     static const double HOLDS_UP = 0.2;
-    if (work->reduced_bytes == 0 || !by_memory(task->model))
+    if (work->reduced_bytes == 0 || !task->model->shares_memory)
         return is_tree(work) ? 0 : MUCH;
     if (!is_tree(work))
         return HARDLY;
@@ -231,7 +225,7 @@ static double vector_ns(const struct task *task, const ddl_work *work)
 static double blocks_ns(const struct task *task, const ddl_work *work)
 {
     double once = task->total_bytes * (task->nranks - 1) / task->nranks;
-    double by_hand = by_memory(task->model) ? 0.4 : 0.25;
+    double by_hand = task->model->shares_memory ? 0.4 : 0.25;
     double again = larger(task->total_bytes * work->rounds / 2 - once, 0) * by_hand;
     return overlapped(bytes_ns(task->model, work->sent_bytes / 2, 0),
                       bytes_ns(task->model, (once + again) / task->nranks, 0) * task->model->crowding);
@@ -248,7 +242,8 @@ static double equals_ns(const struct task *task, const ddl_work *work)
     double share = work->mean_messages > 0 ? work->mean_messages / work->messages : 1;
     double of_one = bytes_ns(task->model, larger(work->sent_bytes * share, least),
                              work->reduced_bytes > 0 ? larger(work->reduced_bytes * share, once) : 0);
-    double turns = share == 1 && by_memory(task->model) ? turns_of_all(task->model) : task->model->crowding;
+    double turns =
+        share == 1 && task->model->shares_memory ? turns_of_all(task->model) : task->model->crowding;
     return larger(bytes_ns(task->model, work->sent_bytes, work->reduced_bytes),
                   of_one * turns * in_the_way(task->model, how_much(task, work)));
 }
@@ -284,7 +279,7 @@ static double messages_in_turn(const struct task *task, const ddl_work *work)
 {
     bool to_root = task->collective == DDL_COLLECTIVE_REDUCE || task->collective == DDL_COLLECTIVE_GATHER ||
                    task->collective == DDL_COLLECTIVE_GATHERV;
-    if (!to_root || work->remote_rounds > 0 || by_memory(task->model)) /* there both ends copy */
+    if (!to_root || work->remote_rounds > 0 || task->model->shares_memory) /* there both ends copy */
         return work->messages;
     return 0.75 * work->rounds + 0.25 * work->messages;
 }
@@ -315,7 +310,7 @@ static double messages_ns(const struct task *task, const ddl_work *work, double 
     double crowding = task->model->crowding, waiting = asleep(task->model);
     double received = mean_messages(task, work), switching = SWITCHING;
     if (work->remote_rounds == 0 && received > 4 * work->rounds)
-        switching += by_memory(task->model) ? 2 * MANY : MANY;
+        switching += task->model->shares_memory ? 2 * MANY : MANY;
     double sent_ns = message_ns * (1 + WAKING * waiting), in_turn = messages_in_turn(task, work);
     double turns_ns = received * crowding * (sent_ns + message_ns * switching * waiting);
     double rest_ns = latency_ns * (1 - 1 / crowding) / 2;
@@ -330,19 +325,52 @@ static double messages_ns(const struct task *task, const ddl_work *work, double 
 
 /* ---- over a board ---- */
 
+/*
+ * Where messages can be read in the memory of their sender, large ones best are: with 2 to 8 ranks alltoalls
+ * of 128 KiB to each took 0.5 to 0.75 of the time over a board, which was faster up to 64 KiB. So did
+ * allgathers of 2 ranks; of 3 and 4 on two CPUs up to 16 MiB 0.75 to 1 of it. With 8, all of which read what
+ * one has posted while it is in their caches, or beyond those, an allgather took 1.2 to 2 times as long when
+ * pulled.
+ */
+static bool is_better_pulled(const ddl_cost_model *model, ddl_collective collective, int nranks,
+                             double total_bytes)
+{
+    static const double SMALL = 64 * 1024, GATHERED = 64 * 1024 * 1024, FULL = 3; /* ranks per CPU */
+    const double message_bytes = total_bytes / nranks;
+    if (message_bytes <= SMALL || message_bytes < model->pull_bytes)
+        return false;
+    if (collective == DDL_COLLECTIVE_ALLGATHER || collective == DDL_COLLECTIVE_ALLGATHERV)
+        return model->crowding < FULL && total_bytes * nranks <= GATHERED;
+    return collective == DDL_COLLECTIVE_ALLTOALL;
+}
+
+size_t ddl_choice_post_bytes(const ddl_cost_model *model, ddl_collective collective, int nranks,
+                             double total_bytes)
+{
+    static const double REDUCED = 32 * 1024; /* 2 ranks took 1.1 to 2 times as long with more */
+    if (is_better_pulled(model, collective, nranks, total_bytes))
+        return 0;
+    switch (collective) {
+    case DDL_COLLECTIVE_REDUCE:
+        return total_bytes <= REDUCED ? (size_t)model->board_bytes : 0;
+    case DDL_COLLECTIVE_ALLGATHERV: /* one rank may have it all */
+    case DDL_COLLECTIVE_REDUCE_SCATTERV:
+        return total_bytes <= model->board_bytes ? (size_t)model->board_bytes : 0;
+    default:
+        return (size_t)model->board_bytes;
+    }
+}
+
 enum { WIDEST_ELEMENT = 8 };
 
-/* Whether the call goes over the board: of one round, or an allreduce of two in which all send to all, and
- * with no more than fits (executor/oneshot.h). */
+/* Whether the call goes over the board: of one round, or an allreduce of two in which all send to all
+ * (executor/oneshot.h). */
 static bool is_posted(const ddl_cost_model *model, ddl_collective collective, const ddl_work *work,
                       int nranks, double total_bytes)
 {
-    double posted = total_bytes;
     switch (collective) {
     case DDL_COLLECTIVE_ALLGATHER:
-        posted = total_bytes / nranks;
-        break;
-    case DDL_COLLECTIVE_ALLGATHERV: /* one rank may have it all */
+    case DDL_COLLECTIVE_ALLGATHERV:
     case DDL_COLLECTIVE_ALLREDUCE:
     case DDL_COLLECTIVE_REDUCE_SCATTER:
     case DDL_COLLECTIVE_REDUCE_SCATTERV:
@@ -355,8 +383,16 @@ static bool is_posted(const ddl_cost_model *model, ddl_collective collective, co
     bool has_all_blocks = total_bytes >= WIDEST_ELEMENT * nranks; /* else not all have something to say */
     bool has_rounds =
         work->rounds == 1 || (work->rounds == 2 && collective == DDL_COLLECTIVE_ALLREDUCE && has_all_blocks);
-    return by_memory(model) && posted <= model->board_bytes && has_rounds &&
-           work->messages == work->rounds * (nranks - 1);
+    return has_rounds && work->messages == work->rounds * (nranks - 1) &&
+           ddl_choice_post_bytes(model, collective, nranks, total_bytes) > 0;
+}
+
+/* Pieces that a posted call is cut into. */
+static double posted_pieces(const ddl_cost_model *model, ddl_collective collective, int nranks,
+                            double total_bytes)
+{
+    bool says_one_block = collective == DDL_COLLECTIVE_ALLGATHER;
+    return larger(1, (says_one_block ? total_bytes / nranks : total_bytes) / model->board_bytes);
 }
 
 /*
@@ -364,17 +400,19 @@ static bool is_posted(const ddl_cost_model *model, ddl_collective collective, co
  * Whatever the number of ranks on a CPU, a sheet has to come to that only once: allreduces of 2, 3, 4 and 8
  * ranks on two CPUs took 0.15 to 0.24 ns more for each byte of the others'. Where two ranks and more share a
  * CPU they look in vain before it is their turn: 8 to 32 ranks took 2.5 to 4 us for each turn. A second round
- * finds some of them awake.
+ * finds some of them awake. What is reduced has just been read: allreduces of 128 KiB to 16 MiB with 2 ranks
+ * took 0.7 to 1 of the time in one round, which reduces all of it, as in two, which reduce half.
  */
-static double posted_ns(const ddl_cost_model *model, const ddl_work *work)
+static double posted_ns(const ddl_cost_model *model, const ddl_work *work, double pieces)
 {
     static const double READ = 0.7;    /* of what sending and receiving a byte costs */
+    static const double REDUCED = 0.5; /* of what reducing one does */
     static const double IN_VAIN = 1.5; /* times the CPU time of a message */
     double ranks = model->crowding < 1.5 ? 1.5 : model->crowding < 2 ? model->crowding : 2;
     double turn_ns = inside(model)->message_ns * (1 + IN_VAIN * (ranks - 1.5) / 0.5);
     double round_ns = inside(model)->latency_ns + model->crowding * turn_ns;
-    return round_ns * (1 + (work->rounds - 1) * (1 - 0.5 / model->crowding)) +
-           READ * bytes_ns(model, work->sent_bytes, work->reduced_bytes);
+    return pieces * round_ns * (1 + (work->rounds - 1) * (1 - 0.5 / model->crowding)) +
+           READ * bytes_ns(model, work->sent_bytes, REDUCED * work->reduced_bytes);
 }
 
 /* ---- the sum ---- */
@@ -400,7 +438,8 @@ double ddl_cost_ns(const ddl_cost_model *model, const ddl_algorithm *algorithm,
     if (phases[0].work == NULL) {
         ddl_work work = algorithm->work(placement, total_bytes);
         if (is_posted(model, algorithm->collective, &work, placement->nranks, total_bytes))
-            return posted_ns(model, &work);
+            return posted_ns(model, &work,
+                             posted_pieces(model, algorithm->collective, placement->nranks, total_bytes));
         return phase_ns(model, alone, false, placement, total_bytes);
     }
     return phase_ns(model, phases[0], true, placement, total_bytes) +

@@ -32,11 +32,12 @@ typedef struct ddl_cost_model {
                            they lie, where it can, instead of passing through shared memory; likewise */
     double lane_bytes;  /* of all lanes to a rank together (transport/lanes.h); likewise */
     double crowding;    /* ranks per usable CPU on the fullest host, at least 1: all CPU costs times this */
-    double board_bytes; /* that a rank can post for all at once (executor/board.h); 0: links inside the host
-                           are local rather than shared, and there is no board */
+    bool shares_memory; /* links inside the host are shared rather than local */
+    double
+        board_bytes; /* that a rank posts for all at once at most (executor/board.h); 0: there is no board */
 } ddl_cost_model;
 
-/* The constants of a model, all but crowding and board_bytes, as numbers: each above 0 and below
+/* The constants of a model, all but crowding and what follows it, as numbers: each above 0 and below
  * DDL_COST_LIMIT. */
 enum { DDL_COST_CONSTANTS = 3 * DDL_LINK_KINDS + 4 };
 #define DDL_COST_LIMIT 1e12
@@ -61,6 +62,11 @@ DDL_MUST_USE ddl_status ddl_cost_model_unpack(const double constants[], int coun
 /* Modelled time of one call over total_bytes (the vector, or all blocks of the ranks together). */
 double ddl_cost_ns(const ddl_cost_model *model, const ddl_algorithm *algorithm,
                    const ddl_placement *placement, double total_bytes);
+
+/* What a rank says in a round of a piece at most, if calls of this size go over a board wherever their
+ * algorithm can; 0: they go by messages. */
+size_t ddl_choice_post_bytes(const ddl_cost_model *model, ddl_collective collective, int nranks,
+                             double total_bytes);
 
 /* Choices that are remembered, by collective and size: the place of a size, below DDL_CHOICES. */
 enum { DDL_CHOICES = 32 };

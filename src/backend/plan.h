@@ -14,6 +14,7 @@
 #include "backend/layout.h"
 #include "base/list.h"
 #include "executor/executor.h"
+#include "executor/oneshot.h"
 
 enum { DDL_PIECES_IN_FLIGHT = 3 };
 
@@ -23,6 +24,7 @@ typedef struct ddl_plan_phase {
     size_t *counts, *out_counts; /* v forms: of each block */
     ddl_schedule *schedule;      /* NULL: made for each piece */
     ddl_spans spans;             /* staged: of its first piece */
+    ddl_oneshot *oneshot;        /* of its pieces over a board; NULL: they go by messages */
 } ddl_plan_phase;
 
 typedef struct ddl_plan {
@@ -60,7 +62,8 @@ typedef struct ddl_plan_run {
 /* Whether such a rank may call it so; in place or not. */
 bool ddl_plan_makes_sense(ddl_collective collective, const ddl_shape *shape);
 
-/* Cuts; shape's arrays are copied. DDL_ENOMEM; else as algorithm->build. */
+/* Cuts; shape's arrays are copied. With post_bytes in the shape it is cut for a board, and *plan is NULL if
+ * it cannot go over one, as far as its own schedules say. DDL_ENOMEM; else as algorithm->build. */
 DDL_MUST_USE ddl_status ddl_plan_create(const ddl_algorithm *algorithm, const ddl_shape *shape,
                                         ddl_plan **plan, ddl_error *err);
 

@@ -12,7 +12,8 @@ enum {
 };
 
 typedef struct entry {
-    ddl_cached_plan cached;
+    ddl_plan *plan;
+    size_t post_bytes; /* that was asked for */
     ddl_link link;
     uint64_t used_at;
 } entry;
@@ -38,8 +39,7 @@ ddl_plan_cache *ddl_plan_cache_create(ddl_board_use use)
 static void drop(ddl_plan_cache *cache, entry *old)
 {
     ddl_list_remove(&old->link);
-    ddl_plan_destroy(old->cached.plan);
-    ddl_oneshot_destroy(old->cached.oneshot);
+    ddl_plan_destroy(old->plan);
     ddl_free(old);
     cache->nplans--;
 }
@@ -74,7 +74,7 @@ static void make_room(ddl_plan_cache *cache)
         for (int i = 0; i < BUCKETS; i++)
             DDL_LIST_FOR_EACH (link, &cache->buckets[i]) {
                 entry *old = DDL_CONTAINER(link, entry, link);
-                if (old->cached.plan->users == 0 && (oldest == NULL || old->used_at < oldest->used_at))
+                if (old->plan->users == 0 && (oldest == NULL || old->used_at < oldest->used_at))
                     oldest = old;
             }
         if (oldest == NULL)
@@ -106,12 +106,12 @@ static ddl_board_use use_of(ddl_collective collective)
     }
 }
 
-/* *possible is left false, or the schedules of all ranks for such a call go over the board. This rank's is
- * kept, *own, and of the others only what they say to it: they would fill a cache. */
-static ddl_status hear_all(const ddl_plan *plan, bool in_place, ddl_schedule **own, ddl_oneshot_word words[],
+/* What all ranks say to this one in a piece, and whether it goes over the board. */
+static ddl_status hear_all(const ddl_plan *plan, size_t count, bool in_place, ddl_oneshot_word words[],
                            bool *possible, ddl_error *err)
 {
     ddl_shape shape = plan->shape;
+    shape.count = count;
     for (shape.rank = 0; shape.rank < shape.nranks; shape.rank++) {
         shape.in_place = in_place;
         if (!ddl_plan_makes_sense(plan->algorithm->collective, &shape))
@@ -119,10 +119,7 @@ static ddl_status hear_all(const ddl_plan *plan, bool in_place, ddl_schedule **o
         ddl_schedule *schedule;
         DDL_TRY(plan->algorithm->build(&shape, &schedule, err));
         words[shape.rank] = ddl_oneshot_word_to(schedule, plan->shape.rank);
-        if (shape.rank == plan->shape.rank)
-            *own = schedule;
-        else
-            ddl_schedule_destroy(schedule);
+        ddl_schedule_destroy(schedule);
     }
     *possible =
         ddl_oneshot_is_possible(words, shape.nranks, use_of(plan->algorithm->collective) == DDL_BOARD_ROOTED);
@@ -130,27 +127,46 @@ static ddl_status hear_all(const ddl_plan *plan, bool in_place, ddl_schedule **o
 }
 
 /* All ranks have to find the same, whether their own call is in place or not. */
-static ddl_status derive_oneshot(const ddl_plan_cache *cache, const ddl_plan *plan, ddl_oneshot **oneshot,
-                                 ddl_error *err)
+static ddl_status derive_oneshot(const ddl_plan *plan, ddl_plan_phase *phase, ddl_error *err)
 {
-    const ddl_schedule *own = plan->phases[0].schedule;
-    ddl_board_use use = use_of(plan->algorithm->collective);
-    *oneshot = NULL;
-    if (use == DDL_BOARD_NONE || use > cache->use || plan->npieces > 1 || own == NULL ||
-        !ddl_oneshot_is_possible_for(own))
-        return DDL_OK;
-    ddl_schedule *owns[2] = { NULL };
     ddl_oneshot_word words[2][DDL_BOARD_RANKS];
-    const int which = plan->shape.in_place ? 1 : 0;
     bool possible[2] = { false, plan->algorithm->collective == DDL_COLLECTIVE_BARRIER };
+    for (int in_place = 0; in_place < 2 && !possible[in_place]; in_place++)
+        DDL_TRY(hear_all(plan, phase->count, in_place == 1, words[in_place], &possible[in_place], err));
+    if (!possible[0] || !possible[1])
+        return DDL_OK;
+    return ddl_oneshot_create(phase->schedule, words[plan->shape.in_place ? 1 : 0], &phase->oneshot, err);
+}
+
+/* *plan is NULL if it cannot go over the board. */
+static ddl_status make_posted(const ddl_plan_cache *cache, const ddl_algorithm *algorithm,
+                              const ddl_shape *shape, ddl_plan **plan, ddl_error *err)
+{
+    ddl_board_use use = use_of(algorithm->collective);
+    *plan = NULL;
+    if (shape->post_bytes == 0 || use == DDL_BOARD_NONE || use > cache->use)
+        return DDL_OK;
+    DDL_TRY(ddl_plan_create(algorithm, shape, plan, err));
+    bool is_posted = *plan != NULL && (*plan)->keeps_schedules;
     ddl_status status = DDL_OK;
-    for (int in_place = 0; status == DDL_OK && in_place < 2 && !possible[in_place]; in_place++)
-        status = hear_all(plan, in_place == 1, &owns[in_place], words[in_place], &possible[in_place], err);
-    if (status == DDL_OK && possible[0] && possible[1])
-        status = ddl_oneshot_create(owns[which], words[which], oneshot, err);
-    for (int i = 0; i < 2; i++)
-        ddl_schedule_destroy(owns[i]);
+    for (uint32_t i = 0; is_posted && status == DDL_OK && i < (*plan)->nphases; i++) {
+        status = derive_oneshot(*plan, &(*plan)->phases[i], err);
+        is_posted = (*plan)->phases[i].oneshot != NULL;
+    }
+    if (status != DDL_OK || !is_posted) {
+        ddl_plan_destroy(*plan);
+        *plan = NULL;
+    }
     return status;
+}
+
+static ddl_status make_plan(const ddl_plan_cache *cache, const ddl_algorithm *algorithm,
+                            const ddl_shape *shape, ddl_plan **plan, ddl_error *err)
+{
+    ddl_shape by_messages = *shape;
+    by_messages.post_bytes = 0;
+    DDL_TRY(make_posted(cache, algorithm, shape, plan, err));
+    return *plan != NULL ? DDL_OK : ddl_plan_create(algorithm, &by_messages, plan, err);
 }
 
 static ddl_status make(ddl_plan_cache *cache, const ddl_algorithm *algorithm, const ddl_shape *shape,
@@ -160,14 +176,12 @@ static ddl_status make(ddl_plan_cache *cache, const ddl_algorithm *algorithm, co
     entry *new = ddl_alloc(sizeof *new);
     if (new == NULL)
         return DDL_FAIL(err, DDL_ENOMEM, "no memory for a plan");
-    ddl_status status = ddl_plan_create(algorithm, shape, &new->cached.plan, err);
-    if (status == DDL_OK)
-        status = derive_oneshot(cache, new->cached.plan, &new->cached.oneshot, err);
+    ddl_status status = make_plan(cache, algorithm, shape, &new->plan, err);
     if (status != DDL_OK) {
-        ddl_plan_destroy(new->cached.plan);
         ddl_free(new);
         return status;
     }
+    new->post_bytes = shape->post_bytes;
     ddl_list_append(&cache->buckets[bucket_of(algorithm, shape)], &new->link);
     cache->nplans++;
     *made = new;
@@ -175,12 +189,12 @@ static ddl_status make(ddl_plan_cache *cache, const ddl_algorithm *algorithm, co
 }
 
 ddl_status ddl_plan_cache_find(ddl_plan_cache *cache, const ddl_algorithm *algorithm, const ddl_shape *shape,
-                               const ddl_cached_plan **found, ddl_error *err)
+                               ddl_plan **found, ddl_error *err)
 {
     entry *fitting = NULL;
     DDL_LIST_FOR_EACH (link, &cache->buckets[bucket_of(algorithm, shape)]) {
         entry *there = DDL_CONTAINER(link, entry, link);
-        if (ddl_plan_fits(there->cached.plan, algorithm, shape)) {
+        if (there->post_bytes == shape->post_bytes && ddl_plan_fits(there->plan, algorithm, shape)) {
             fitting = there;
             break;
         }
@@ -188,6 +202,6 @@ ddl_status ddl_plan_cache_find(ddl_plan_cache *cache, const ddl_algorithm *algor
     if (fitting == NULL)
         DDL_TRY(make(cache, algorithm, shape, &fitting, err));
     fitting->used_at = ++cache->clock;
-    *found = &fitting->cached;
+    *found = fitting->plan;
     return DDL_OK;
 }

@@ -11,11 +11,6 @@
 
 typedef struct ddl_plan_cache ddl_plan_cache;
 
-typedef struct ddl_cached_plan {
-    ddl_plan *plan;       /* held in the cache while it has users */
-    ddl_oneshot *oneshot; /* the same over a board; NULL: that is not possible, or there is none */
-} ddl_cached_plan;
-
 /* What goes over a communicator's board. */
 typedef enum ddl_board_use {
     DDL_BOARD_NONE, /* there is none */
@@ -31,10 +26,10 @@ ddl_plan_cache *ddl_plan_cache_create(ddl_board_use use);
 /* No plan may have users. NULL is fine. */
 void ddl_plan_cache_destroy(ddl_plan_cache *cache);
 
-/* The plan for such a call, made if it is not there; valid until the next find, or while it has users. As
- * ddl_plan_create. */
+/* The plan for such a call, made if it is not there; valid until the next find, or while it has users. With
+ * post_bytes in the shape it goes over the board, which its phases have a oneshot for, if that is possible.
+ * As ddl_plan_create. */
 DDL_MUST_USE ddl_status ddl_plan_cache_find(ddl_plan_cache *cache, const ddl_algorithm *algorithm,
-                                            const ddl_shape *shape, const ddl_cached_plan **found,
-                                            ddl_error *err);
+                                            const ddl_shape *shape, ddl_plan **found, ddl_error *err);
 
 #endif

@@ -21,13 +21,13 @@ void ddl_posting_fini(ddl_posting *posting)
 
 static void post(ddl_posting *posting, ddl_post *next)
 {
-    ddl_slice says = ddl_oneshot_posts(next->oneshot, next->round);
-    const char *from = says.buffer == DDL_BUFFER_IN ? next->in : next->out;
+    const ddl_slice *parts;
+    int nparts = ddl_oneshot_posts(next->oneshot, next->round, &parts);
+    const void *from = nparts > 0 && parts[0].buffer == DDL_BUFFER_IN ? next->in : next->out;
     next->is_posted = true;
     posting->posted_sequence = next->sequence;
     posting->posted_signature = *next->signature;
-    ddl_board_post(posting->owner.board, next->number, next->signature,
-                   says.bytes > 0 ? from + says.offset : NULL, says.bytes);
+    ddl_board_post(posting->owner.board, next->number, next->signature, from, parts, nparts);
 }
 
 static bool same(const ddl_signature *a, const ddl_signature *b)
@@ -74,8 +74,8 @@ static bool has_to_wait(const ddl_posting *posting, const ddl_post *oldest)
     return left != 0 && !ddl_board_has_posted(board, __builtin_ctzll(left));
 }
 
-/* Of the oldest, a round. Who posts last need not wait until his post is seen everywhere to look at the
- * others'. */
+/* Of the oldest, a round of a piece. Who posts last need not wait until his post is seen everywhere to look
+ * at the others'. */
 static bool try_to_finish_round(ddl_posting *posting, ddl_post *oldest)
 {
     bool is_new = !oldest->is_posted;
@@ -90,18 +90,24 @@ static bool try_to_finish_round(ddl_posting *posting, ddl_post *oldest)
     if (!complete)
         return false;
     ddl_oneshot_finish(oldest->oneshot, oldest->round, posting->owner.board, oldest->in, oldest->out,
-                       posting->compute, oldest->dtype, oldest->op);
+                       posting->compute, oldest->dtype, oldest->op, oldest->past_caches);
     return true;
 }
 
+/* As far as it goes, but no further than to the end of a piece: others are looked at, too. */
 static bool try_to_finish(ddl_posting *posting, ddl_post *oldest)
 {
     if (oldest->is_held || posting->is_spoilt)
         return false;
     while (try_to_finish_round(posting, oldest)) {
-        if (++oldest->round == ddl_oneshot_rounds(oldest->oneshot))
-            return true;
         oldest->is_posted = false;
+        if (++oldest->round < ddl_oneshot_rounds(oldest->oneshot))
+            continue;
+        if (oldest->next == NULL || !oldest->next(oldest))
+            return true;
+        oldest->round = 0;
+        oldest->ndone++;
+        return false;
     }
     return false;
 }
@@ -125,8 +131,9 @@ bool ddl_posting_progress(ddl_posting *posting)
         if (has_to_wait(posting, oldest))
             return moved;
         const int round = oldest->round;
+        const uint32_t ndone = oldest->ndone;
         const bool finished = try_to_finish(posting, oldest);
-        moved = moved || oldest->round > round;
+        moved = moved || oldest->round > round || oldest->ndone > ndone;
         if (!finished)
             break;
         ddl_list_remove(&oldest->link);
@@ -150,7 +157,7 @@ const ddl_signature *ddl_posting_waits_behind(const ddl_posting *posting, uint64
 {
     const ddl_link *first = ddl_list_first(&posting->posts);
     const ddl_post *oldest = first != NULL ? DDL_CONTAINER(first, ddl_post, link) : NULL;
-    if (oldest == NULL || oldest->is_posted || oldest->is_held || posting->is_spoilt)
+    if (oldest == NULL || oldest->is_posted || oldest->ndone > 0 || oldest->is_held || posting->is_spoilt)
         return NULL;
     *sequence = posting->posted_sequence;
     return &posting->posted_signature;
@@ -158,7 +165,7 @@ const ddl_signature *ddl_posting_waits_behind(const ddl_posting *posting, uint64
 
 bool ddl_posting_has_posted(const ddl_posting *posting, const ddl_post *post, int rank)
 {
-    return ddl_link_linked(&post->link) && post->is_posted &&
+    return ddl_link_linked(&post->link) && (post->is_posted || post->ndone > 0) &&
            ddl_board_has_posted(posting->owner.board, rank);
 }
 

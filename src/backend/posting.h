@@ -37,17 +37,22 @@ typedef struct ddl_post ddl_post;
 struct ddl_post { /* an operation; embedded in a task, all zero before the start */
     ddl_link link;
     /* Set by the caller. */
-    const ddl_oneshot *oneshot;
+    const ddl_oneshot *oneshot; /* of a piece */
     const ddl_signature *signature;
-    uint64_t number, sequence; /* on the board; of the operation */
-    void *in, *out;
+    uint64_t number, sequence; /* of the piece, on the board; of the operation */
+    void *in, *out;            /* where the piece is */
     ddl_dtype dtype;
     ddl_op op;
+    bool past_caches; /* see ddl_binding */
+    /* A piece is done: describe the next one, by oneshot, number, in, out and is_held; false: it was the
+     * last. NULL: there is but one. */
+    bool (*next)(ddl_post *post);
     void (*finished)(ddl_post *post); /* once, from progress, unless start said that it was done */
     bool is_held; /* what it says is not there yet: nothing is posted while it is the oldest */
     /* The posting's. */
-    int round;      /* that it is in; once it is done: how many there were */
+    int round;      /* that the piece is in; once all is done: how many there were */
     bool is_posted; /* in that */
+    uint32_t ndone; /* pieces, but the last; all have begun if there is one */
 };
 
 void ddl_posting_init(ddl_posting *posting, const ddl_posting_owner *owner, ddl_compute *compute);

@@ -8,10 +8,9 @@
 
 enum { LINE_BYTES = 64, HEAD_BYTES = LINE_BYTES - offsetof(ddl_sheet, bytes) }; /* bytes beside the number */
 
-void ddl_board_post(ddl_board *board, uint64_t number, const ddl_signature *signature, const void *bytes,
-                    size_t count)
+void ddl_board_post(ddl_board *board, uint64_t number, const ddl_signature *signature, const void *buffer,
+                    const ddl_slice parts[], int nparts)
 {
-    DDL_ASSERT(count <= DDL_SHEET_BYTES);
     DDL_ASSERT(board->unseen == 0);
     board->posts++;
     board->number = number;
@@ -19,11 +18,16 @@ void ddl_board_post(ddl_board *board, uint64_t number, const ddl_signature *sign
     ddl_sheet *sheet = &board->sheets[board->rank][board->posts & 1];
     /* The line of the number last, and all at once: who waits for the number fetches that line again and
      * again, and each time it has to be fetched back. */
-    size_t head = count < HEAD_BYTES ? count : HEAD_BYTES;
-    if (count > head)
-        memcpy(sheet->bytes + head, (const uint8_t *)bytes + head, count - head);
-    if (head > 0)
-        memcpy(sheet->bytes, bytes, head);
+    size_t head = nparts > 0 && parts[0].bytes < HEAD_BYTES ? parts[0].bytes : HEAD_BYTES, at = head;
+    for (int i = 0; i < nparts; i++) {
+        const size_t done = i == 0 ? head : 0, count = parts[i].bytes - done;
+        DDL_ASSERT(at + count <= DDL_SHEET_BYTES);
+        if (count > 0)
+            memcpy(sheet->bytes + at, (const uint8_t *)buffer + parts[i].offset + done, count);
+        at += count;
+    }
+    if (nparts > 0)
+        memcpy(sheet->bytes, (const uint8_t *)buffer + parts[0].offset, head);
     sheet->signature = *signature;
     atomic_store_explicit(&sheet->number, number, memory_order_release);
 }

@@ -16,10 +16,11 @@
 #define DDL_EXECUTOR_BOARD_H
 
 #include "executor/transport.h"
+#include "schedule/schedule.h"
 
 #include <stdatomic.h>
 
-enum { DDL_SHEET_BYTES = 32 * 1024, DDL_BOARD_RANKS = 64 };
+enum { DDL_SHEET_BYTES = 256 * 1024, DDL_BOARD_RANKS = 64, DDL_BOARD_PIECES = 1 << 16 };
 
 typedef uint64_t ddl_board_ranks; /* a bit for each */
 
@@ -48,16 +49,20 @@ static inline ddl_board_ranks ddl_board_others(const ddl_board *board)
     return all & ~((ddl_board_ranks)1 << board->rank);
 }
 
-/* Operations of communicators that use the same sheets one after the other have numbers of their own. Two
- * posts of one operation may have one number: they are on different sheets. */
-static inline uint64_t ddl_board_number(uint32_t communicator, uint64_t sequence)
+/*
+ * Operations of communicators that use the same sheets one after the other have numbers of their own, and so
+ * has each piece of an operation. Two posts of one piece may have one number: they are on different sheets.
+ * The last 65,536 operations differ, if what was posted two posts ago is all that must.
+ */
+static inline uint64_t ddl_board_number(uint32_t communicator, uint64_t sequence, uint32_t piece)
 {
-    return ((uint64_t)communicator + 1) << 32 | (sequence & UINT32_MAX);
+    return ((uint64_t)communicator + 1) << 32 | (sequence & UINT16_MAX) << 16 | (piece & UINT16_MAX);
 }
 
-/* Say these bytes, at most DDL_SHEET_BYTES, to all. All must have posted with this rank's last post. */
-void ddl_board_post(ddl_board *board, uint64_t number, const ddl_signature *signature, const void *bytes,
-                    size_t count);
+/* Say these parts of a buffer, one after the other and at most DDL_SHEET_BYTES, to all. All must have posted
+ * with this rank's last post. */
+void ddl_board_post(ddl_board *board, uint64_t number, const ddl_signature *signature, const void *buffer,
+                    const ddl_slice parts[], int nparts);
 
 /* The next of these ranks that has posted with this rank's last post; -1: wait for one, nranks: that were
  * all. A rank's sheet is valid until this rank posts again. */

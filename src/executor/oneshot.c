@@ -3,8 +3,11 @@
 
 #include "base/assert.h"
 #include "base/bytes.h"
+#include "base/size.h"
 
-enum { OF_IN = -1, OF_OUT = -2 };
+#include <string.h>
+
+enum { OF_IN = -1, OF_OUT = -2, PART_BYTES = 8 * 1024 /* a multiple of any element */ };
 
 typedef struct place { /* of an operand */
     int of;            /* IN, OUT, or the rank on whose sheet it is */
@@ -23,7 +26,8 @@ struct ddl_oneshot {
     size_t element_bytes;
     int nrounds;
     struct round {
-        ddl_slice posts;
+        ddl_slice *posts;
+        int nposts;
         ddl_board_ranks needs;
         uint32_t end; /* of its actions */
     } rounds[DDL_ONESHOT_ROUNDS];
@@ -102,39 +106,67 @@ static bool has_its_messages(const ddl_schedule *schedule, int rounds, const uin
     return among_all || (rounds == 1 && (is_one || is_other));
 }
 
-/* All that a rank sends in a round, from the first byte to the last. */
-static bool find_said(const ddl_schedule *schedule, int round, ddl_slice *said)
+/* What a rank says in a round to all others together, in the order in which it is on its sheet. */
+typedef struct saying {
+    int nparts;
+    ddl_slice parts[DDL_BOARD_RANKS]; /* of one buffer, the first of them first, none touching the next */
+    size_t bytes;
+} saying;
+
+static size_t end_of(const ddl_slice *slice)
 {
-    *said = (ddl_slice){ 0 };
+    return slice->offset + slice->bytes;
+}
+
+static void insert(saying *said, ddl_slice slice)
+{
+    int at = said->nparts++;
+    for (; at > 0 && said->parts[at - 1].offset > slice.offset; at--)
+        said->parts[at] = said->parts[at - 1];
+    said->parts[at] = slice;
+}
+
+/* Those that touch or overlap become one, which changes no place on the sheet. So that does not depend on
+ * what is between them in a buffer, which only its owner knows (backend/layout.h). */
+static void join(saying *said)
+{
+    int kept = 0;
+    for (int i = 1; i < said->nparts; i++) {
+        ddl_slice *last = &said->parts[kept], *next = &said->parts[i];
+        if (next->offset > end_of(last))
+            said->parts[++kept] = *next;
+        else if (end_of(next) > end_of(last))
+            last->bytes = end_of(next) - last->offset;
+    }
+    said->nparts = kept + 1;
+    for (int i = 0; i < said->nparts; i++)
+        said->bytes += said->parts[i].bytes;
+}
+
+static bool find_said(const ddl_schedule *schedule, int round, saying *said)
+{
+    said->nparts = 0;
+    said->bytes = 0;
     for (uint32_t i = 0; i < schedule->nsteps; i++) {
         const ddl_slice *slice = &schedule->steps[i].target.part[0];
         if (!is_sent_in(&schedule->steps[i], round))
             continue;
-        if (said->bytes == 0)
-            *said = *slice;
-        if (slice->buffer != said->buffer)
+        if (said->nparts == DDL_BOARD_RANKS || (said->nparts > 0 && slice->buffer != said->parts[0].buffer))
             return false;
-        size_t end = said->offset + said->bytes, slice_end = slice->offset + slice->bytes;
-        if (slice->offset < said->offset)
-            said->offset = slice->offset;
-        said->bytes = (slice_end > end ? slice_end : end) - said->offset;
+        insert(said, *slice);
     }
-    return said->bytes <= DDL_SHEET_BYTES;
+    if (said->nparts > 0)
+        join(said);
+    return true;
 }
 
-/* Of two rounds, blocks for all in the first and one for all in the second: a whole that fits a sheet, so
- * that it does not depend on the number of ranks which calls go over a board. */
-static bool fits_in_all(const ddl_schedule *schedule, int rounds)
+static size_t place_on_sheet(const saying *said, const ddl_slice *message)
 {
-    size_t whole = 0, last = 0;
-    for (uint32_t i = 0; i < schedule->nsteps; i++) {
-        const size_t bytes = schedule->steps[i].target.part[0].bytes;
-        if (is_sent_in(&schedule->steps[i], 0))
-            whole += bytes;
-        else if (is_sent_in(&schedule->steps[i], 1) && bytes > last)
-            last = bytes;
-    }
-    return rounds == 1 || whole + last <= DDL_SHEET_BYTES;
+    size_t before = 0;
+    int i = 0;
+    while (end_of(&said->parts[i]) < end_of(message))
+        before += said->parts[i++].bytes;
+    return before + message->offset - said->parts[i].offset;
 }
 
 /* ---- what this rank does with it ---- */
@@ -147,11 +179,10 @@ static bool find_operand(const reading *r, const ddl_slice *slice, place *found)
     }
     for (int i = 0; i < r->nlandings; i++) {
         const landing *there = &r->landings[i];
-        if (slice->offset < there->slice.offset ||
-            slice->offset + slice->bytes > there->slice.offset + there->slice.bytes)
+        if (slice->offset < there->slice.offset || end_of(slice) > end_of(&there->slice))
             continue;
         *found = (place){ there->from.of, there->from.offset + slice->offset - there->slice.offset };
-        return r->words[there->from.of].said[r->round].buffer != DDL_BUFFER_SCRATCH;
+        return r->words[there->from.of].message[r->round].buffer != DDL_BUFFER_SCRATCH;
     }
     return false;
 }
@@ -193,16 +224,15 @@ static bool add_local(reading *r, const ddl_step *step, const ddl_slice operands
 /* What the schedule has land in scratch stays on its sheet; the rest is copied to its place. */
 static bool add_message(reading *r, const ddl_step *step)
 {
-    const ddl_slice *said = &r->words[step->peer].said[r->round];
     const ddl_slice *message = &r->words[step->peer].message[r->round];
     r->oneshot->rounds[r->round].needs |= (ddl_board_ranks)1 << step->peer;
     const ddl_slice *lands = step->kind == DDL_STEP_RECV ? &step->target.part[0] : &step->source;
     if (message->bytes == 0 || message->bytes != lands->bytes)
         return false;
-    place from = { step->peer, message->offset - said->offset };
+    place from = { step->peer, r->words[step->peer].at[r->round] };
     if (lands->buffer == DDL_BUFFER_SCRATCH)
         r->landings[r->nlandings++] = (landing){ *lands, from };
-    else if (said->buffer == DDL_BUFFER_SCRATCH)
+    else if (message->buffer == DDL_BUFFER_SCRATCH)
         return false;
     else
         add_operand(r, add_action(r, DDL_STEP_COPY, lands), from);
@@ -240,37 +270,85 @@ static bool add_step(reading *r, const ddl_schedule *own, const ddl_step *step)
     return false;
 }
 
+/* Whether nothing is put into scratch but what comes, which stays on its sheet instead; *says_scratch: what
+ * it says is from there all the same; *reads: anything of what comes. */
+static bool needs_no_scratch(const ddl_schedule *schedule, bool *says_scratch, bool *reads)
+{
+    *says_scratch = *reads = false;
+    for (uint32_t i = 0; i < schedule->nsteps; i++) {
+        const ddl_step *step = &schedule->steps[i];
+        const bool is_scratch = step->target.part[0].buffer == DDL_BUFFER_SCRATCH;
+        if (step->kind == DDL_STEP_SEND)
+            *says_scratch = *says_scratch || is_scratch;
+        else if (step->kind != DDL_STEP_RECV || !is_scratch)
+            *reads = true;
+        const bool is_local = step->kind != DDL_STEP_SEND && step->kind != DDL_STEP_RECV;
+        if (is_local && (is_scratch || step->target.part[1].bytes > 0))
+            return false;
+    }
+    return true;
+}
+
+/* The rounds of a schedule that is of such rounds; else 0. *word is told how it uses scratch. */
+static int rounds_of(const ddl_schedule *schedule, uint32_t sent[], ddl_oneshot_word *word)
+{
+    uint32_t received[DDL_ONESHOT_ROUNDS] = { 0 };
+    if (schedule->nranks < 2 || schedule->nranks > DDL_BOARD_RANKS ||
+        !needs_no_scratch(schedule, &word->says_scratch, &word->reads))
+        return 0;
+    const int rounds = count_rounds(schedule, sent, received);
+    return has_its_messages(schedule, rounds, sent, received) ? rounds : 0;
+}
+
+size_t ddl_oneshot_bytes(const ddl_schedule *schedule)
+{
+    uint32_t sent[DDL_ONESHOT_ROUNDS] = { 0 };
+    ddl_oneshot_word word;
+    const int rounds = rounds_of(schedule, sent, &word);
+    saying said;
+    size_t most = rounds > 0 ? 1 : 0;
+    for (int round = 0; round < rounds; round++) {
+        if (!find_said(schedule, round, &said))
+            return 0;
+        most = said.bytes > most ? said.bytes : most;
+    }
+    return most;
+}
+
 ddl_oneshot_word ddl_oneshot_word_to(const ddl_schedule *schedule, int rank)
 {
     ddl_oneshot_word word = { .rounds = 0 };
-    uint32_t sent[DDL_ONESHOT_ROUNDS] = { 0 }, received[DDL_ONESHOT_ROUNDS] = { 0 };
-    const int rounds = count_rounds(schedule, sent, received);
-    bool may_be = schedule->nranks >= 2 && schedule->nranks <= DDL_BOARD_RANKS &&
-                  has_its_messages(schedule, rounds, sent, received);
-    for (int round = 0; may_be && round < rounds; round++)
-        may_be = find_said(schedule, round, &word.said[round]);
-    for (uint32_t i = 0; may_be && i < schedule->nsteps; i++)
-        if (schedule->steps[i].kind == DDL_STEP_SEND && schedule->steps[i].peer == rank)
-            word.message[schedule->steps[i].number] = schedule->steps[i].target.part[0];
+    uint32_t sent[DDL_ONESHOT_ROUNDS] = { 0 };
+    const int rounds = rounds_of(schedule, sent, &word);
+    saying said;
+    for (int round = 0; round < rounds; round++) {
+        if (!find_said(schedule, round, &said) || said.bytes > DDL_SHEET_BYTES)
+            return word;
+        for (uint32_t i = 0; i < schedule->nsteps; i++)
+            if (is_sent_in(&schedule->steps[i], round) && schedule->steps[i].peer == rank) {
+                word.message[round] = schedule->steps[i].target.part[0];
+                word.at[round] = place_on_sheet(&said, &word.message[round]);
+            }
+    }
     word.sent = sent[0];
-    word.rounds = may_be && fits_in_all(schedule, rounds) ? rounds : 0;
+    word.rounds = rounds;
     return word;
-}
-
-bool ddl_oneshot_is_possible_for(const ddl_schedule *own)
-{
-    return ddl_oneshot_word_to(own, own->rank).rounds > 0;
 }
 
 /* With as many messages as there are pairs, or others. */
 bool ddl_oneshot_is_possible(const ddl_oneshot_word words[], int nranks, bool may_be_rooted)
 {
     uint32_t others = (uint32_t)nranks - 1, messages = 0;
+    bool says_scratch = false, reads = false;
     for (int rank = 0; rank < nranks; rank++) {
         if (words[rank].rounds == 0 || words[rank].rounds != words[0].rounds)
             return false;
         messages += words[rank].sent;
+        says_scratch = says_scratch || words[rank].says_scratch;
+        reads = reads || words[rank].reads;
     }
+    if (says_scratch && reads)
+        return false;
     return messages == (uint32_t)nranks * others || (may_be_rooted && messages == others);
 }
 
@@ -291,6 +369,24 @@ static uint32_t operands_at_most(const ddl_schedule *schedule)
     for (uint32_t i = 0; i < schedule->nsteps; i++)
         count += schedule->steps[i].noperands > 2 ? schedule->steps[i].noperands : 2;
     return count;
+}
+
+static ddl_status keep_posts(ddl_oneshot *oneshot, const ddl_schedule *own, ddl_error *err)
+{
+    for (int round = 0; round < oneshot->nrounds; round++) {
+        saying said;
+        bool found = find_said(own, round, &said);
+        DDL_ASSERT(found);                                                  /* or there were no rounds */
+        if (said.nparts == 0 || said.parts[0].buffer == DDL_BUFFER_SCRATCH) /* which nobody reads */
+            continue;
+        size_t bytes = (size_t)said.nparts * sizeof *said.parts;
+        oneshot->rounds[round].posts = ddl_alloc(bytes);
+        if (oneshot->rounds[round].posts == NULL)
+            return DDL_FAIL(err, DDL_ENOMEM, "no memory for a call of %d ranks", own->nranks);
+        memcpy(oneshot->rounds[round].posts, said.parts, bytes);
+        oneshot->rounds[round].nposts = said.nparts;
+    }
+    return DDL_OK;
 }
 
 ddl_status ddl_oneshot_create(const ddl_schedule *own, const ddl_oneshot_word words[], ddl_oneshot **out,
@@ -314,18 +410,21 @@ ddl_status ddl_oneshot_create(const ddl_schedule *own, const ddl_oneshot_word wo
     *r = (reading){ .words = words, .oneshot = oneshot };
     bool read = read_schedule(r, own);
     DDL_ASSERT(read); /* of the whole catalogue, by a test */
-    for (int round = 0; round < word->rounds; round++)
-        if (word->said[round].buffer != DDL_BUFFER_SCRATCH)
-            oneshot->rounds[round].posts = word->said[round];
     ddl_free(r);
-    *out = oneshot;
-    return DDL_OK;
+    ddl_status status = keep_posts(oneshot, own, err);
+    if (status != DDL_OK)
+        ddl_oneshot_destroy(oneshot);
+    else
+        *out = oneshot;
+    return status;
 }
 
 void ddl_oneshot_destroy(ddl_oneshot *oneshot)
 {
     if (oneshot == NULL)
         return;
+    for (int round = 0; round < DDL_ONESHOT_ROUNDS; round++)
+        ddl_free(oneshot->rounds[round].posts);
     ddl_free(oneshot->actions);
     ddl_free(oneshot->operands);
     ddl_free(oneshot);
@@ -336,9 +435,10 @@ int ddl_oneshot_rounds(const ddl_oneshot *oneshot)
     return oneshot->nrounds;
 }
 
-ddl_slice ddl_oneshot_posts(const ddl_oneshot *oneshot, int round)
+int ddl_oneshot_posts(const ddl_oneshot *oneshot, int round, const ddl_slice **parts)
 {
-    return oneshot->rounds[round].posts;
+    *parts = oneshot->rounds[round].posts;
+    return oneshot->rounds[round].nposts;
 }
 
 ddl_board_ranks ddl_oneshot_needs(const ddl_oneshot *oneshot, int round)
@@ -348,8 +448,24 @@ ddl_board_ranks ddl_oneshot_needs(const ddl_oneshot *oneshot, int round)
 
 /* ---- running ---- */
 
+/* As reduce, by way of what stays in the nearest cache: what it does not write there pushes nothing else out.
+ */
+static void reduce_past_caches(ddl_compute *compute, void *target, const void *operands[], int noperands,
+                               size_t bytes, size_t element_bytes, ddl_dtype dtype, ddl_op op)
+{
+    _Alignas(64) uint8_t part[PART_BYTES];
+    for (size_t done = 0; done < bytes;) {
+        const size_t count = ddl_size_min(bytes - done, sizeof part);
+        compute->ops->reduce(compute, part, operands, noperands, count / element_bytes, dtype, op);
+        compute->ops->copy(compute, (char *)target + done, part, count, true);
+        for (int k = 0; k < noperands; k++)
+            operands[k] = (const char *)operands[k] + count;
+        done += count;
+    }
+}
+
 void ddl_oneshot_finish(const ddl_oneshot *oneshot, int round, const ddl_board *board, void *in, void *out,
-                        ddl_compute *compute, ddl_dtype dtype, ddl_op op)
+                        ddl_compute *compute, ddl_dtype dtype, ddl_op op, bool past_caches)
 {
     const void *operands[DDL_BOARD_RANKS];
     for (uint32_t i = round > 0 ? oneshot->rounds[round - 1].end : 0; i < oneshot->rounds[round].end; i++) {
@@ -363,10 +479,13 @@ void ddl_oneshot_finish(const ddl_oneshot *oneshot, int round, const ddl_board *
         }
         void *target = (char *)(act->target.of == OF_IN ? in : out) + act->target.offset;
         size_t count = act->bytes / oneshot->element_bytes;
-        if (act->kind == DDL_STEP_REDUCE)
+        if (act->kind == DDL_STEP_REDUCE && past_caches && i + 1 == oneshot->nactions)
+            reduce_past_caches(compute, target, operands, (int)act->noperands, act->bytes,
+                               oneshot->element_bytes, dtype, op);
+        else if (act->kind == DDL_STEP_REDUCE)
             compute->ops->reduce(compute, target, operands, (int)act->noperands, count, dtype, op);
         else if (act->kind == DDL_STEP_COPY)
-            compute->ops->copy(compute, target, operands[0], act->bytes, false);
+            compute->ops->copy(compute, target, operands[0], act->bytes, past_caches);
         else
             compute->ops->scale(compute, target, count, dtype, oneshot->nranks);
     }

@@ -21,11 +21,12 @@ typedef struct ddl_oneshot ddl_oneshot;
 
 /* All that one rank has to know of the schedule of another. */
 typedef struct ddl_oneshot_word {
-    int rounds;                         /* with no more to say in any than a sheet holds; 0: it cannot be */
-    uint32_t sent;                      /* messages, in each round */
-    ddl_slice said[DDL_ONESHOT_ROUNDS]; /* what goes to all others together, of IN or OUT; SCRATCH: nothing
-                                           that anyone reads */
-    ddl_slice message[DDL_ONESHOT_ROUNDS]; /* what goes to that one rank; no bytes: nothing */
+    int rounds;               /* with no more to say in any than a sheet holds; 0: it cannot be */
+    uint32_t sent;            /* messages, in each round */
+    bool says_scratch, reads; /* something of SCRATCH; something of what comes */
+    ddl_slice message[DDL_ONESHOT_ROUNDS]; /* what goes to that one rank, of IN or OUT; SCRATCH: nothing that
+                                              anyone reads; no bytes: nothing */
+    size_t at[DDL_ONESHOT_ROUNDS];         /* where it is on the sheet */
 } ddl_oneshot_word;
 
 /* What this schedule has for rank. */
@@ -39,8 +40,9 @@ ddl_oneshot_word ddl_oneshot_word_to(const ddl_schedule *schedule, int rank);
  */
 bool ddl_oneshot_is_possible(const ddl_oneshot_word words[], int nranks, bool may_be_rooted);
 
-/* Whether it may be, as far as this rank's own schedule says. */
-bool ddl_oneshot_is_possible_for(const ddl_schedule *own);
+/* What the rank of this schedule would have to say in the round in which that is most, at least 1; 0: as far
+ * as this schedule says, it is not of such rounds. */
+size_t ddl_oneshot_bytes(const ddl_schedule *own);
 
 /* Of the rank of this schedule, where it is possible; words: of all ranks to it. Neither need outlive it.
  * DDL_ENOMEM. */
@@ -53,14 +55,16 @@ void ddl_oneshot_destroy(ddl_oneshot *oneshot);
 /* How many there are; they are numbered from 0. */
 int ddl_oneshot_rounds(const ddl_oneshot *oneshot);
 
-/* What this rank has to post in a round, of IN or OUT, once it has finished the one before. */
-ddl_slice ddl_oneshot_posts(const ddl_oneshot *oneshot, int round);
+/* What this rank has to post in a round, of IN or OUT, once it has finished the one before: parts, one after
+ * the other, and how many. */
+int ddl_oneshot_posts(const ddl_oneshot *oneshot, int round, const ddl_slice **parts);
 
 /* From whom it needs something. */
 ddl_board_ranks ddl_oneshot_needs(const ddl_oneshot *oneshot, int round);
 
-/* Those have posted: the rest of the round. in is only read, unless the operation is in place. */
+/* Those have posted: the rest of the round. in is only read, unless the operation is in place. past_caches:
+ * see ddl_binding. */
 void ddl_oneshot_finish(const ddl_oneshot *oneshot, int round, const ddl_board *board, void *in, void *out,
-                        ddl_compute *compute, ddl_dtype dtype, ddl_op op);
+                        ddl_compute *compute, ddl_dtype dtype, ddl_op op, bool past_caches);
 
 #endif

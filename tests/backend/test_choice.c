@@ -20,9 +20,6 @@
 
 enum { RANKS_MAX = 64, CPUS = 2 };
 
-/* Of a board that no call with data fits: memory is shared, and messages go through it. */
-#define NO_DATA_BYTES 1e-6
-
 /* Sums of the same terms in another order. */
 #define ROUNDING (1 + 1e-9)
 
@@ -100,9 +97,9 @@ static void make_job(struct job *job, const struct layout *layout, int nranks, b
     }
     job->placement = (ddl_placement){ nranks, nnodes, nnodes > 1 ? job->node_of : NULL };
     job->model = ddl_cost_model_default(crowding);
-    job->model.board_bytes = shares_memory && nnodes == 1 ? NO_DATA_BYTES : 0;
+    job->model.shares_memory = shares_memory && nnodes == 1;
     snprintf(job->name, sizeof job->name, "%d ranks on %s%s%s", nranks, layout->name,
-             crowded ? ", crowded" : "", job->model.board_bytes > 0 ? ", with shared memory" : "");
+             crowded ? ", crowded" : "", job->model.shares_memory ? ", with shared memory" : "");
 }
 
 static void for_each_job(void (*check)(const struct job *job))
@@ -194,6 +191,11 @@ static void the_least_is_chosen(void **state)
  * allreduce, and the first rank without a CPU of its own costs a hair more than its share. */
 #define A_HAIR 1.02
 
+/* Each piece of an allreduce over a board has two rounds, in the second of which little is said, and an
+ * allgather says as much in fewer; the more ranks share a CPU, the more a round costs. 4 MiB took 2.8 ms with
+ * 8 ranks on two CPUs and 8.0 with 16, as parts 3.1 and 7.4. */
+#define PIECES_OF_TWO_ROUNDS 1.5
+
 static const struct rule {
     ddl_collective whole, parts[2];
     double tolerance;
@@ -211,17 +213,20 @@ static void check_rules(const struct job *job)
     for (size_t i = 0; i < sizeof rules / sizeof rules[0]; i++)
         for (int step = 0; step < SIZES; step++) {
             double bytes = size_of(step);
-            bool on_board = job->model.board_bytes > NO_DATA_BYTES;
+            bool on_board = job->model.board_bytes > 0;
             if (on_board && bytes < 8 * job->placement.nranks)
                 continue; /* no block for everyone, of doubles */
-            if (on_board && (bytes > job->model.board_bytes || rules[i].tolerance == FEW_FORMS))
-                break; /* too large for a board, or of one rank; and a part of it is not */
+            if (on_board && rules[i].tolerance == FEW_FORMS)
+                break; /* of one rank goes by messages, and a part of it does not */
             double whole_ns = cheapest(job, rules[i].whole, bytes);
             double parts_ns =
                 cheapest(job, rules[i].parts[0], bytes) + cheapest(job, rules[i].parts[1], bytes);
             bool hair = rules[i].whole == DDL_COLLECTIVE_ALLREDUCE &&
                         rules[i].parts[0] == DDL_COLLECTIVE_REDUCE && job->model.crowding > 1;
-            if (whole_ns > parts_ns * (hair ? A_HAIR : rules[i].tolerance))
+            double tolerance = hair ? A_HAIR : rules[i].tolerance;
+            if (on_board && bytes > job->model.board_bytes && rules[i].whole == DDL_COLLECTIVE_ALLREDUCE)
+                tolerance = PIECES_OF_TWO_ROUNDS;
+            if (whole_ns > parts_ns * tolerance)
                 fail_msg("%s, %.0f bytes: %s costs %.0f ns, %s + %s %.0f ns", job->name, bytes,
                          ddl_collective_name(rules[i].whole), whole_ns,
                          ddl_collective_name(rules[i].parts[0]), ddl_collective_name(rules[i].parts[1]),
@@ -305,7 +310,7 @@ static void more_bytes_cost_more(void **state)
 static void check_step(const struct job *job, const struct job *next, ddl_collective collective, double bytes)
 {
     ddl_link_kind kind = next->placement.nnodes > 1 ? DDL_LINK_REMOTE : DDL_LINK_LOCAL;
-    if (next->model.board_bytes > 0)
+    if (next->model.shares_memory)
         kind = DDL_LINK_SHARED;
     const ddl_link_cost *link = &next->model.links[kind];
     double woken = next->model.crowding > 1 ? WOKEN : 1;
@@ -340,6 +345,7 @@ static void a_barrier_over_a_board_is_flat_and_else_a_tree(void **state)
     struct job job;
     (void)state;
     make_job(&job, &layouts[0], 8, true, true);
+    job.model.board_bytes = DDL_SHEET_BYTES;
     assert_string_equal(ddl_choose(&job.model, DDL_COLLECTIVE_BARRIER, &job.placement, 0)->name, "flat");
     make_job(&job, &layouts[0], 8, true, false);
     assert_string_equal(ddl_choose(&job.model, DDL_COLLECTIVE_BARRIER, &job.placement, 0)->name, "tree");
@@ -501,7 +507,7 @@ static void where_ranks_share_memory_they_are_less_in_the_way(void **state)
     const double crowding = 2.5, turns = 2.5 + 0.1 * 0.5; /* of the three that four equals take */
     const ddl_cost_model model = { .links = { [DDL_LINK_SHARED] = { 10, 10, 0.5 } },
                                    .reduce_ns = 0.25,
-                                   .board_bytes = NO_DATA_BYTES,
+                                   .shares_memory = true,
                                    .crowding = crowding };
     const double bytes = 128 * 0.5 + 64 * 0.25, a_round = 10 * (1 - 1 / crowding) / 2;
     const double messages = 8 * 10 * crowding * WOKEN, vector = 48 * (0.5 + 0.25);
@@ -534,10 +540,11 @@ static void posts_cost_turns_of_all(void **state)
     const ddl_placement nine = { 9, 1, NULL }, five = { 5, 1, NULL };
     ddl_cost_model model = { .links = { [DDL_LINK_SHARED] = { 10, 20, 0.5 } },
                              .reduce_ns = 0.25,
+                             .shares_memory = true,
                              .board_bytes = DDL_SHEET_BYTES,
                              .crowding = 1 };
     const ddl_algorithm row = { .name = "known", .collective = DDL_COLLECTIVE_ALLREDUCE, .work = known_work };
-    const double read = 0.7 * (128 * 0.5 + 64 * 0.25), crowded_round = 10 + 2.5 * 20 * 2.5;
+    const double read = 0.7 * (128 * 0.5 + 64 * 0.125), crowded_round = 10 + 2.5 * 20 * 2.5;
     (void)state;
     known_rounds = 1; /* 8 messages of one of nine ranks */
     assert_true(fabs(ddl_cost_ns(&model, &row, &nine, 64) - (10 + 20 + read)) < 1e-6);

@@ -144,6 +144,8 @@ typedef struct call {
     ddl_post post;
     ddl_signature signature;
     int kind, root;
+    uint32_t piece, npieces; /* of COUNT elements */
+    bool holds;              /* each piece but the first, until it is let go */
     int32_t in[MOST_RANKS * COUNT], out[MOST_RANKS * COUNT];
     bool is_done;
 } call;
@@ -153,17 +155,32 @@ static void call_finished(ddl_post *post)
     DDL_CONTAINER(post, call, post)->is_done = true;
 }
 
+static bool next_piece(ddl_post *post)
+{
+    call *c = DDL_CONTAINER(post, call, post);
+    if (c->piece + 1 == c->npieces)
+        return false;
+    post->number = ddl_board_number(1, post->sequence, ++c->piece);
+    post->in = (int32_t *)post->in + COUNT;
+    post->out = (int32_t *)post->out + COUNT;
+    post->is_held = c->holds;
+    return true;
+}
+
 static int32_t value(uint64_t sequence, int rank, int i)
 {
     return (int32_t)(sequence * 1000) + rank * 100 + i;
 }
 
-static void begin(party *self, call *c, int kind, int root, uint64_t sequence)
+static void begin_pieces(party *self, call *c, int kind, int root, uint64_t sequence, uint32_t npieces,
+                         bool holds)
 {
     const ddl_collective collective = kinds[kind].collective;
     memset(c, 0, sizeof *c);
     c->kind = kind;
     c->root = root;
+    c->npieces = npieces;
+    c->holds = holds;
     c->signature = (ddl_signature){ .collective = (uint8_t)collective, .root = root, .count = COUNT };
     for (int i = 0; i < MOST_RANKS * COUNT; i++) {
         c->in[i] = value(sequence, self->rank, i);
@@ -171,29 +188,36 @@ static void begin(party *self, call *c, int kind, int root, uint64_t sequence)
     }
     c->post = (ddl_post){ .oneshot = self->world->oneshots[kind][root][self->rank],
                           .signature = &c->signature,
-                          .number = ddl_board_number(1, sequence),
+                          .number = ddl_board_number(1, sequence, 0),
                           .sequence = sequence,
                           .in = collective == DDL_COLLECTIVE_BROADCAST ? c->out : c->in,
                           .out = c->out,
                           .dtype = DDL_INT32,
                           .op = DDL_SUM,
+                          .next = npieces > 1 ? next_piece : NULL,
                           .finished = call_finished };
     c->is_done = ddl_posting_start(&self->posting, &c->post);
+}
+
+static void begin(party *self, call *c, int kind, int root, uint64_t sequence)
+{
+    begin_pieces(self, c, kind, root, sequence, 1, false);
 }
 
 static int expected(const party *self, const call *c, int i)
 {
     const int nranks = self->world->nranks, rank = self->rank;
     const uint64_t sequence = c->post.sequence;
+    const int count = (int)c->npieces * COUNT;
     int sum = 0;
     switch (kinds[c->kind].collective) {
     case DDL_COLLECTIVE_ALLREDUCE:
     case DDL_COLLECTIVE_REDUCE:
         for (int other = 0; other < nranks; other++)
             sum += value(sequence, other, i);
-        return i < COUNT && (!kinds[c->kind].is_rooted || rank == c->root) ? sum : -1;
+        return i < count && (!kinds[c->kind].is_rooted || rank == c->root) ? sum : -1;
     case DDL_COLLECTIVE_BROADCAST:
-        return i < COUNT || rank == c->root ? value(sequence, c->root, i) : -1;
+        return i < count || rank == c->root ? value(sequence, c->root, i) : -1;
     case DDL_COLLECTIVE_SCATTER:
         return i < COUNT ? value(sequence, c->root, rank * COUNT + i) : -1;
     case DDL_COLLECTIVE_GATHER:
@@ -332,6 +356,79 @@ static void each_round_is_waited_for(void **state)
     free_world(w);
 }
 
+static void pieces_follow_each_other(void **state)
+{
+    (void)state;
+    world *w = make_world(2);
+    party *a = &w->parties[0], *b = &w->parties[1];
+    static call first[2], next[2];
+    uint64_t behind;
+    begin_pieces(a, &first[0], DIRECT, 0, 1, 3, false);
+    assert_int_equal(first[0].post.ndone, 0);
+    begin_pieces(b, &first[1], DIRECT, 0, 1, 3, false); /* has the first round, and posts the second */
+    begin(b, &next[1], BARRIER, 0, 2);                  /* comes after all of them */
+    assert_false(next[1].is_done);
+    assert_true(ddl_posting_progress(&a->posting)); /* has all of the piece */
+    assert_int_equal(first[0].post.ndone, 1);
+    assert_int_equal(first[0].piece, 1);
+    assert_false(first[0].is_done);
+    assert_int_equal(first[1].piece, 0);
+    assert_true(ddl_posting_progress(&b->posting));
+    assert_int_equal(first[1].piece, 1);
+    /* Not posted yet, but behind nobody. */
+    assert_false(first[1].post.is_posted);
+    assert_null(ddl_posting_waits_behind(&b->posting, &behind));
+    assert_true(ddl_posting_has_posted(&b->posting, &first[1].post, 0));
+    assert_false(ddl_posting_progress(&b->posting));
+    assert_true(first[1].post.is_posted);
+    assert_false(ddl_posting_has_posted(&b->posting, &first[1].post, 0));
+    for (int i = 0; i < 6; i++) {
+        (void)ddl_posting_progress(&a->posting);
+        (void)ddl_posting_progress(&b->posting);
+    }
+    assert_true(first[0].is_done && first[1].is_done);
+    assert_int_equal(count_wrong(a, &first[0]), 0);
+    assert_int_equal(count_wrong(b, &first[1]), 0);
+    begin(a, &next[0], BARRIER, 0, 2);
+    assert_true(next[0].is_done);
+    assert_true(ddl_posting_progress(&b->posting));
+    assert_true(next[1].is_done);
+    free_world(w);
+}
+
+/* As by a GPU that has yet to bring it; and it may be given up so. */
+static void a_piece_may_have_to_wait(void **state)
+{
+    (void)state;
+    world *w = make_world(2);
+    party *a = &w->parties[0], *b = &w->parties[1];
+    static call calls[2];
+    const int FLAT = 0;
+    begin_pieces(a, &calls[0], FLAT, 0, 1, 3, true);
+    begin_pieces(b, &calls[1], FLAT, 0, 1, 3, false);
+    assert_true(ddl_posting_progress(&a->posting));
+    assert_true(calls[0].post.is_held);
+    for (int i = 0; i < 3; i++) {
+        assert_false(ddl_posting_progress(&a->posting));
+        assert_false(ddl_posting_progress(&b->posting));
+    }
+    assert_int_equal(calls[1].piece, 1);
+    calls[0].post.is_held = false;
+    assert_true(ddl_posting_progress(&a->posting));
+    assert_true(ddl_posting_progress(&b->posting));
+    assert_int_equal(calls[0].piece, 2);
+    assert_int_equal(calls[1].piece, 2);
+    ddl_posting_cancel(&a->posting, &calls[0].post);
+    ddl_posting_cancel(&b->posting, &calls[1].post);
+    for (int i = 0; i < 2 * COUNT; i++) {
+        assert_int_equal(calls[0].out[i], expected(a, &calls[0], i));
+        assert_int_equal(calls[1].out[i], expected(b, &calls[1], i));
+    }
+    assert_int_equal(calls[0].out[2 * COUNT], -1);
+    assert_int_equal(calls[1].out[2 * COUNT], -1);
+    free_world(w);
+}
+
 static void who_differs_is_noticed_though_the_call_was_done(void **state)
 {
     (void)state;
@@ -393,7 +490,13 @@ static void *take_part(void *arg)
             self->wrong += await(self, c, deadline) ? count_wrong(self, c) : 1;
         if (self->wrong > 0 || sequence > CALLS)
             continue;
-        begin(self, c, is_possible(&kinds[kind], nranks) ? kind : 0, root, sequence);
+        if (!is_possible(&kinds[kind], nranks))
+            kind = 0;
+        const ddl_collective collective = kinds[kind].collective;
+        const bool may_have_pieces =
+            collective == DDL_COLLECTIVE_ALLREDUCE || collective == DDL_COLLECTIVE_BROADCAST;
+        begin_pieces(self, c, kind, root, sequence, may_have_pieces ? 1 + what / 1024 % MOST_RANKS : 1,
+                     false);
         if (mix(sequence * 64 + (uint64_t)self->rank + 8) % 64 == 0)
             sched_yield();
     }
@@ -427,6 +530,8 @@ int main(void)
         cmocka_unit_test(nobody_waits_for_more_than_is_needed),
         cmocka_unit_test(whoever_is_waited_for_is_named),
         cmocka_unit_test(each_round_is_waited_for),
+        cmocka_unit_test(pieces_follow_each_other),
+        cmocka_unit_test(a_piece_may_have_to_wait),
         cmocka_unit_test(who_differs_is_noticed_though_the_call_was_done),
         cmocka_unit_test(any_mix_of_calls_is_right),
     };

@@ -68,8 +68,9 @@ static bool is_in_place(const ddl_algorithm *row, int rank, int root, bool in_pl
     return ddl_plan_makes_sense(row->collective, &shape) ? in_place : !in_place;
 }
 
-static void build_all(const ddl_algorithm *row, int nranks, int root, size_t count, const blocks *uneven,
-                      bool in_place, bool average, ddl_schedule *schedules[])
+/* Of count elements of blocks that begin stride elements after each other. */
+static void build_piece(const ddl_algorithm *row, int nranks, int root, size_t count, size_t stride,
+                        const blocks *uneven, bool in_place, bool average, ddl_schedule *schedules[])
 {
     ddl_error error;
     for (int rank = 0; rank < nranks; rank++) {
@@ -77,7 +78,7 @@ static void build_all(const ddl_algorithm *row, int nranks, int root, size_t cou
                             .nranks = nranks,
                             .root = root,
                             .count = count,
-                            .stride = count,
+                            .stride = stride,
                             .placement = { nranks, 1, NULL },
                             .element_bytes = 4,
                             .in_place = is_in_place(row, rank, root, in_place),
@@ -88,6 +89,12 @@ static void build_all(const ddl_algorithm *row, int nranks, int root, size_t cou
         }
         assert_int_equal(row->build(&shape, &schedules[rank], &error), DDL_OK);
     }
+}
+
+static void build_all(const ddl_algorithm *row, int nranks, int root, size_t count, const blocks *uneven,
+                      bool in_place, bool average, ddl_schedule *schedules[])
+{
+    build_piece(row, nranks, root, count, count, uneven, in_place, average, schedules);
 }
 
 static void destroy_all(ddl_schedule *schedules[], int nranks)
@@ -102,16 +109,54 @@ static void hear_all(ddl_schedule *const schedules[], int nranks, int rank, ddl_
         words[other] = ddl_oneshot_word_to(schedules[other], rank);
 }
 
-static bool is_possible(const ddl_algorithm *row, int nranks, size_t count, bool in_place)
+static bool piece_is_possible(const ddl_algorithm *row, int nranks, size_t count, size_t stride,
+                              bool in_place)
 {
     ddl_schedule *schedules[DDL_BOARD_RANKS + 1];
     blocks uneven = blocks_of(row->collective, nranks, count);
-    build_all(row, nranks, 0, count, &uneven, in_place, false, schedules);
+    build_piece(row, nranks, 0, count, stride, &uneven, in_place, false, schedules);
     ddl_oneshot_word words[DDL_BOARD_RANKS + 1];
     hear_all(schedules, nranks, 0, words);
     bool possible = ddl_oneshot_is_possible(words, nranks, is_rooted(row->collective));
     destroy_all(schedules, nranks);
     return possible;
+}
+
+static bool is_possible(const ddl_algorithm *row, int nranks, size_t count, bool in_place)
+{
+    return piece_is_possible(row, nranks, count, count, in_place);
+}
+
+static bool pieces_are_possible(const ddl_algorithm *row, int nranks, size_t piece, size_t last,
+                                size_t stride)
+{
+    return piece_is_possible(row, nranks, piece, stride, false) &&
+           piece_is_possible(row, nranks, piece, stride, true) &&
+           piece_is_possible(row, nranks, last, stride, false) &&
+           piece_is_possible(row, nranks, last, stride, true);
+}
+
+/* In rooms for GPUs the blocks of a piece are nearer to each other than in the buffers of ranks beside them,
+ * who are to find the same on their sheets. */
+static void check_any_stride(const ddl_algorithm *row, int nranks, size_t count, size_t stride, bool in_place)
+{
+    ddl_schedule *near[MOST_RANKS], *far[MOST_RANKS];
+    ddl_oneshot_word words[2][MOST_RANKS];
+    blocks all = blocks_of(row->collective, nranks, count);
+    build_piece(row, nranks, 0, count, count, &all, in_place, false, near);
+    build_piece(row, nranks, 0, count, stride, &all, in_place, false, far);
+    for (int rank = 0; rank < nranks; rank++) {
+        hear_all(near, nranks, rank, words[0]);
+        hear_all(far, nranks, rank, words[1]);
+        assert_true(ddl_oneshot_is_possible(words[0], nranks, is_rooted(row->collective)));
+        for (int other = 0; other < nranks; other++)
+            for (int round = 0; round < DDL_ONESHOT_ROUNDS; round++) {
+                assert_int_equal(words[0][other].at[round], words[1][other].at[round]);
+                assert_int_equal(words[0][other].message[round].bytes, words[1][other].message[round].bytes);
+            }
+    }
+    destroy_all(near, nranks);
+    destroy_all(far, nranks);
 }
 
 static void rounds_of_all_to_all_are_what_can_go_over_a_board(void **state)
@@ -153,13 +198,15 @@ static void no_more_than_a_sheet_holds(void **state)
     assert_false(is_possible(flat, 3, 0, false)); /* nothing is said at all */
     const ddl_algorithm *direct = ddl_catalogue_find(DDL_COLLECTIVE_ALLTOALL, "direct");
     assert_true(is_possible(direct, 4, DDL_SHEET_BYTES / 16, false));
-    assert_false(is_possible(direct, 4, DDL_SHEET_BYTES / 8, false));
+    assert_true(is_possible(direct, 5, DDL_SHEET_BYTES / 16, false)); /* but for its own */
+    assert_false(is_possible(direct, 5, DDL_SHEET_BYTES / 16 + 1, false));
     assert_false(is_possible(flat, DDL_BOARD_RANKS + 1, 1, false));
-    /* Of two rounds, the whole. */
+    /* Of two rounds, the blocks of the others. */
     const ddl_algorithm *two = ddl_catalogue_find(DDL_COLLECTIVE_ALLREDUCE, "direct");
     for (int nranks = 2; nranks <= 8; nranks++) {
-        assert_true(is_possible(two, nranks, DDL_SHEET_BYTES / 4 / (size_t)nranks * (size_t)nranks, false));
-        assert_false(is_possible(two, nranks, DDL_SHEET_BYTES / 4 + (size_t)nranks, false));
+        size_t block = DDL_SHEET_BYTES / 4 / ((size_t)nranks - 1);
+        assert_true(is_possible(two, nranks, block * (size_t)nranks, false));
+        assert_false(is_possible(two, nranks, (block + 1) * (size_t)nranks, false));
         assert_false(is_possible(two, nranks, (size_t)nranks - 1, false)); /* some have nothing to say */
     }
 }
@@ -252,18 +299,54 @@ static void place(ddl_collective collective, int rank, const blocks *all, size_t
         *out = all->starts[rank];
 }
 
-static void run(const ddl_algorithm *row, int nranks, int root, size_t count, bool in_place, bool average)
+/* A piece of a call, at first elements of each block, by all ranks in step. */
+static void run_piece(const ddl_algorithm *row, int nranks, int root, size_t first, size_t count,
+                      size_t stride, const blocks *all, bool in_place, bool average, float *const ins[],
+                      float *const outs[])
+{
+    ddl_schedule *schedules[MOST_RANKS];
+    ddl_oneshot *oneshots[MOST_RANKS];
+    ddl_error error;
+    build_piece(row, nranks, root, count, stride, all, in_place, average, schedules);
+    world *w = make_world(nranks);
+    const ddl_signature signature = { .collective = (uint8_t)row->collective };
+    for (int rank = 0; rank < nranks; rank++) {
+        ddl_oneshot_word words[DDL_BOARD_RANKS];
+        hear_all(schedules, nranks, rank, words);
+        assert_int_equal(ddl_oneshot_create(schedules[rank], words, &oneshots[rank], &error), DDL_OK);
+    }
+    for (int round = 0; round < ddl_oneshot_rounds(oneshots[0]); round++) {
+        for (int rank = 0; rank < nranks; rank++) {
+            const ddl_slice *parts;
+            size_t said = 0;
+            int nparts = ddl_oneshot_posts(oneshots[rank], round, &parts);
+            const float *from = nparts > 0 && parts[0].buffer == DDL_BUFFER_IN ? ins[rank] : outs[rank];
+            for (int i = 0; i < nparts; i++) {
+                assert_int_not_equal(parts[i].buffer, DDL_BUFFER_SCRATCH);
+                assert_int_equal(parts[i].buffer, parts[0].buffer);
+                said += parts[i].bytes;
+            }
+            assert_true(said <= ddl_oneshot_bytes(schedules[rank]));
+            w->boards[rank].unseen = 0; /* each is seen, as they are in step */
+            ddl_board_post(&w->boards[rank], 7, &signature, from + first, parts, nparts);
+        }
+        for (int rank = 0; rank < nranks; rank++)
+            ddl_oneshot_finish(oneshots[rank], round, &w->boards[rank], ins[rank] + first, outs[rank] + first,
+                               ddl_compute_cpu(), DDL_FLOAT32, average ? DDL_AVG : DDL_SUM, nranks % 2 == 1);
+    }
+    for (int rank = 0; rank < nranks; rank++)
+        ddl_oneshot_destroy(oneshots[rank]);
+    destroy_all(schedules, nranks);
+    free_world(w);
+}
+
+static void run(const ddl_algorithm *row, int nranks, int root, size_t count, size_t piece, bool in_place,
+                bool average)
 {
     enum { ROOM = MOST_RANKS * (MOST_COUNT + MOST_RANKS) };
     static float in[MOST_RANKS][ROOM], out[MOST_RANKS][ROOM];
     ddl_collective collective = row->collective;
-    ddl_schedule *schedules[MOST_RANKS];
-    ddl_oneshot *oneshots[MOST_RANKS];
-    ddl_error error;
     blocks all = blocks_of(collective, nranks, count);
-    build_all(row, nranks, root, count, &all, in_place, average, schedules);
-    world *w = make_world(nranks);
-    const ddl_signature signature = { .collective = (uint8_t)collective };
     float *ins[MOST_RANKS], *outs[MOST_RANKS];
     for (int rank = 0; rank < nranks; rank++) {
         bool own_in_place = is_in_place(row, rank, root, in_place);
@@ -277,23 +360,9 @@ static void run(const ddl_algorithm *row, int nranks, int root, size_t count, bo
         for (size_t i = 0; i < input_count(collective, rank, root, &all); i++)
             ins[rank][i] = value(rank, i);
     }
-    for (int rank = 0; rank < nranks; rank++) {
-        ddl_oneshot_word words[DDL_BOARD_RANKS];
-        hear_all(schedules, nranks, rank, words);
-        assert_int_equal(ddl_oneshot_create(schedules[rank], words, &oneshots[rank], &error), DDL_OK);
-    }
-    for (int round = 0; round < ddl_oneshot_rounds(oneshots[0]); round++) {
-        for (int rank = 0; rank < nranks; rank++) {
-            ddl_slice posts = ddl_oneshot_posts(oneshots[rank], round);
-            const char *from = (const char *)(posts.buffer == DDL_BUFFER_IN ? ins[rank] : outs[rank]);
-            assert_int_not_equal(posts.buffer, DDL_BUFFER_SCRATCH);
-            w->boards[rank].unseen = 0; /* each is seen, as they are in step */
-            ddl_board_post(&w->boards[rank], 7, &signature, from + posts.offset, posts.bytes);
-        }
-        for (int rank = 0; rank < nranks; rank++)
-            ddl_oneshot_finish(oneshots[rank], round, &w->boards[rank], ins[rank], outs[rank],
-                               ddl_compute_cpu(), DDL_FLOAT32, average ? DDL_AVG : DDL_SUM);
-    }
+    for (size_t first = 0; first < count; first += piece)
+        run_piece(row, nranks, root, first, count - first < piece ? count - first : piece, count, &all,
+                  in_place, average, ins, outs);
     for (int rank = 0; rank < nranks; rank++) {
         static float expected[ROOM];
         size_t expected_count;
@@ -304,16 +373,13 @@ static void run(const ddl_algorithm *row, int nranks, int root, size_t count, bo
         else
             assert_memory_equal(outs[rank], expected, expected_count * sizeof(float));
         assert_true(is_in_place(row, rank, root, in_place) || outs[rank][expected_count] == -1);
-        ddl_oneshot_destroy(oneshots[rank]);
     }
-    destroy_all(schedules, nranks);
-    free_world(w);
 }
 
 static void whatever_is_possible_gives_the_right_result(void **state)
 {
     (void)state;
-    size_t nrows, run_rows = 0;
+    size_t nrows, run_rows = 0, run_pieces = 0;
     const ddl_algorithm *rows = ddl_catalogue(&nrows);
     for (size_t i = 0; i < nrows; i++)
         for (int nranks = 2; nranks <= MOST_RANKS && goes_over_a_board(rows[i].collective); nranks++)
@@ -324,12 +390,22 @@ static void whatever_is_possible_gives_the_right_result(void **state)
                 bool reduces = rows[i].collective == DDL_COLLECTIVE_ALLREDUCE ||
                                rows[i].collective == DDL_COLLECTIVE_REDUCE ||
                                rows[i].collective == DDL_COLLECTIVE_REDUCE_SCATTER;
+                const size_t piece = count / 3 + 1, last = count - 2 * piece;
+                const bool has_pieces = count > 3 * MOST_RANKS && !is_v_form(rows[i].collective) &&
+                                        pieces_are_possible(&rows[i], nranks, piece, last, count);
+                run_pieces += has_pieces;
+                for (int in_place = 0; has_pieces && in_place < 2; in_place++)
+                    check_any_stride(&rows[i], nranks, piece, count, in_place == 1);
                 for (int how = 0; how < (reduces ? 4 : 2); how++)
-                    for (int root = 0; root < (is_rooted(rows[i].collective) ? nranks : 1); root++)
-                        run(&rows[i], nranks, root, count, how % 2 == 1, how / 2 == 1);
+                    for (int root = 0; root < (is_rooted(rows[i].collective) ? nranks : 1); root++) {
+                        run(&rows[i], nranks, root, count, count, how % 2 == 1, how / 2 == 1);
+                        if (has_pieces)
+                            run(&rows[i], nranks, root, count, piece, how % 2 == 1, how / 2 == 1);
+                    }
                 run_rows++;
             }
     assert_true(run_rows > 9 * (MOST_RANKS - 1) * 4);
+    assert_true(run_pieces > 7 * (MOST_RANKS - 1) * 3);
 }
 
 /* What all ranks decide by itself follows from the two kinds of schedules; what each then makes of its own
@@ -385,7 +461,8 @@ static void *talk(void *arg)
         for (int i = 0; i < WORDS; i++)
             words[i] = k * 100 + (uint64_t)board->rank;
         const ddl_signature signature = { .count = k };
-        ddl_board_post(board, ddl_board_number(3, k), &signature, words, sizeof words);
+        const ddl_slice whole = { DDL_BUFFER_IN, 0, sizeof words };
+        ddl_board_post(board, ddl_board_number(3, k, 0), &signature, words, &whole, 1);
         for (int next; (next = ddl_board_next(board, ddl_board_others(board))) != board->nranks;)
             if (next < 0) {
                 sched_yield();
