@@ -233,9 +233,15 @@ bool ddl_backend_repeat(ddl_task *task, ddl_plan *plan)
     ddl_post *post = &task->post;
     task->posted_plan = plan;
     task->next_piece = 0;
-    task->pieces_left = plan->npieces;
-    task->piece_is_done = false;
-    begin_posted_piece(task);
+    if (plan->npieces > 1 || task->staged != NULL) {
+        task->pieces_left = plan->npieces;
+        task->piece_is_done = false;
+        begin_posted_piece(task);
+    } else { /* as begin_posted_piece does, for what is repeated most */
+        post->number = ddl_board_number(task->channel, task->sequence, 0);
+        post->in = (void *)(uintptr_t)task->in;
+        post->out = task->out;
+    }
     post->sequence = task->sequence;
     post->round = 0;
     post->is_posted = false;
@@ -253,6 +259,7 @@ static ddl_status start_post(ddl_task *task, ddl_plan *plan, bool *done, ddl_err
         DDL_TRY(ddl_staged_begin(task->staging, plan, task->in, task->out, task->latch, task, &task->staged,
                                  err));
     task->post = (ddl_post){
+        .oneshot = plan->phases[0].oneshot,
         .signature = &task->signature,
         .dtype = task->dtype,
         .op = task->op,

@@ -18,16 +18,19 @@ void ddl_board_post(ddl_board *board, uint64_t number, const ddl_signature *sign
     ddl_sheet *sheet = &board->sheets[board->rank][board->posts & 1];
     /* The line of the number last, and all at once: who waits for the number fetches that line again and
      * again, and each time it has to be fetched back. */
-    size_t head = nparts > 0 && parts[0].bytes < HEAD_BYTES ? parts[0].bytes : HEAD_BYTES, at = head;
-    for (int i = 0; i < nparts; i++) {
-        const size_t done = i == 0 ? head : 0, count = parts[i].bytes - done;
-        DDL_ASSERT(at + count <= DDL_SHEET_BYTES);
-        if (count > 0)
-            memcpy(sheet->bytes + at, (const uint8_t *)buffer + parts[i].offset + done, count);
-        at += count;
+    const uint8_t *first = nparts > 0 ? (const uint8_t *)buffer + parts[0].offset : NULL;
+    size_t at = nparts > 0 ? parts[0].bytes : 0;
+    const size_t head = at < HEAD_BYTES ? at : HEAD_BYTES;
+    DDL_ASSERT(at <= DDL_SHEET_BYTES);
+    if (at > head)
+        memcpy(sheet->bytes + head, first + head, at - head);
+    for (int i = 1; i < nparts; i++) {
+        DDL_ASSERT(parts[i].bytes <= DDL_SHEET_BYTES - at);
+        memcpy(sheet->bytes + at, (const uint8_t *)buffer + parts[i].offset, parts[i].bytes);
+        at += parts[i].bytes;
     }
-    if (nparts > 0)
-        memcpy(sheet->bytes, (const uint8_t *)buffer + parts[0].offset, head);
+    if (head > 0)
+        memcpy(sheet->bytes, first, head);
     sheet->signature = *signature;
     atomic_store_explicit(&sheet->number, number, memory_order_release);
 }

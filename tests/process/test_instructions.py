@@ -21,7 +21,7 @@ FEW, MANY = 2000, 6000
 
 # Instructions per call, with gcc 12 on x86-64 in a release build. To be lowered when a change lowers them; raised only
 # with a reason in the commit message.
-BUDGET = {"allreduce": 880, "broadcast": 800}
+BUDGET = {"allreduce": 910, "broadcast": 820}
 ROOM = 1.1  # for other compilers and C libraries
 
 
