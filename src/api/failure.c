@@ -28,6 +28,7 @@ enum {
     SETTLE_MISMATCH_MS = 200, /* and for ranks that have not come to the call */
     SETTLE_SPARSE_MS = 200,   /* if they come by way of others */
     SETTLE_UNNAMED_MS = 400,  /* for somebody who knows more, when this rank can blame nobody */
+    SETTLE_LATE_MS = 200,     /* for the rank that is late to say why */
     TELL_AFTER_MS =
         100, /* an operation that takes longer is told to everyone, so that late ranks can be named */
     TELL_AGAIN_MS = 1000, /* one that others wait behind */
@@ -302,6 +303,8 @@ static int64_t settle_ms(const ddl_comm *comm, const ddl_notice *notice)
         return 0;
     if (notice->culprit < 0)
         return SETTLE_UNNAMED_MS;
+    if (notice->code == DDL_ETIMEDOUT)
+        return SETTLE_LATE_MS;
     bool may_know_more = notice->code == DDL_EMISMATCH && comm->nranks > 2;
     return comm->sparse ? SETTLE_SPARSE_MS : may_know_more ? SETTLE_MISMATCH_MS : SETTLE_MS;
 }
@@ -314,7 +317,8 @@ static void adopt(ddl_comm *comm, const ddl_notice *notice, bool tell)
         return;
     if (failure->failing && !ddl_notice_precedes(notice, &failure->cause))
         return;
-    if (!failure->failing || failure->cause.culprit < 0) {
+    bool is_why_late = failure->cause.code == DDL_ETIMEDOUT && notice->code != DDL_ETIMEDOUT;
+    if (!failure->failing || failure->cause.culprit < 0 || is_why_late) {
         int64_t wait_ms = settle_ms(comm, notice);
         failure->settle_ns = ddl_now_ns() + wait_ms * DDL_NS_PER_MS;
         if (wait_ms == 0)
@@ -573,6 +577,8 @@ void ddl_failure_told(ddl_comm *comm, int peer, const ddl_notice *notice)
         sound.witness = -1;
     comm->failure.told_by[peer] = true;
     adopt(comm, &sound, comm->sparse);
+    if (sound.code == DDL_ETIMEDOUT && sound.culprit == comm->rank)
+        ddl_engine_tick_soon(comm->engine); /* to say why, if it is known */
 }
 
 static void raise_lost(ddl_comm *comm, int peer, const char *how)
@@ -701,22 +707,25 @@ static bool needs_everybody(const ddl_request *request)
 }
 
 /* Nobody else can see what keeps it. */
-static void raise_stuck_gpu(ddl_comm *comm, const ddl_request *request)
+static void raise_stuck_gpu(ddl_comm *comm, const ddl_request *request, int64_t now_ns)
 {
     ddl_notice notice = {
         .code = DDL_EDEVICE, .culprit = comm->rank, .witness = comm->rank, .sequence = request->task.sequence
     };
-    char who[160];
+    char who[160], limit[64];
+    int64_t waited_ms = (now_ns - request->issued_ns) / DDL_NS_PER_MS;
+    if (now_ns >= request->deadline)
+        snprintf(limit, sizeof limit, "%lld ms (DDL_TIMEOUT)", (long long)request->timeout_ms);
+    else
+        snprintf(limit, sizeof limit, "%lld ms, as DDL_TIMEOUT of another rank ended", (long long)waited_ms);
     snprintf(notice.operation, sizeof notice.operation, "%s", ddl_request_operation(request));
     const char *format = ddl_backend_waits_for_stream(&request->task)
-                             ? "%s: the stream of GPU %d has not come to it within %lld ms (DDL_TIMEOUT); "
-                               "does the work before it "
-                               "hang, or wait for a later operation?"
-                             : "%s: GPU %d has not copied its buffers within %lld ms (DDL_TIMEOUT); does "
-                               "other work keep it busy, or "
-                               "does it hang?";
+                             ? "%s: the stream of GPU %d has not come to it within %s; does the work before "
+                               "it hang, or wait for a later operation?"
+                             : "%s: GPU %d has not copied its buffers within %s; does other work keep it "
+                               "busy, or does it hang?";
     snprintf(notice.text, sizeof notice.text, format, ddl_comm_describe(comm, comm->rank, who, sizeof who),
-             request->task.staging->gpu, (long long)request->timeout_ms);
+             request->task.staging->gpu, limit);
     ddl_failure_raise(comm, &notice);
 }
 
@@ -764,17 +773,36 @@ static void raise_timeout(ddl_comm *comm, const ddl_request *request)
     ddl_failure_raise(comm, &notice);
 }
 
-/* Somebody ran out of time, maybe with NCCL, and could blame nobody; this rank may see from its side who is
- * late, or be it. What it says is adopted only if it names somebody. */
-static void help_naming(ddl_comm *comm)
+/* The first operation, up to this one, that this rank is still in because of its GPU. */
+static const ddl_request *find_kept_by_gpu(const ddl_comm *comm, uint64_t sequence)
+{
+    DDL_LIST_FOR_EACH (link, &comm->in_flight) {
+        const ddl_request *request = DDL_CONTAINER(link, ddl_request, link);
+        if (ddl_request_is_collective(request) && request->task.sequence <= sequence &&
+            ddl_backend_waits_for_gpu(&request->task))
+            return request;
+    }
+    return NULL;
+}
+
+/* Somebody ran out of time, maybe with NCCL. If he blames this rank, it may know why it is late: others go on
+ * as soon as they have what they need, while results still go up to a GPU here. If he could blame nobody,
+ * this rank may see from its side who is late, or be it; what it says is adopted only if it names somebody.
+ */
+static void help_naming(ddl_comm *comm, int64_t now_ns)
 {
     const ddl_notice *cause = &comm->failure.cause;
     bool is_unnamed = cause->culprit < 0 && (cause->code == DDL_ETIMEDOUT || cause->code == DDL_EDEVICE);
+    const ddl_request *kept = NULL;
+    if (cause->code == DDL_ETIMEDOUT && cause->culprit == comm->rank)
+        kept = find_kept_by_gpu(comm, cause->sequence);
     const ddl_request *request = is_unnamed ? find_collective(comm, cause->sequence) : NULL;
-    if (request != NULL && ddl_votes_is_stuck(comm, request))
+    if (kept != NULL)
+        raise_stuck_gpu(comm, kept, now_ns);
+    else if (request != NULL && ddl_votes_is_stuck(comm, request))
         ddl_votes_raise_stuck(comm, request);
     else if (request != NULL && ddl_backend_waits_for_gpu(&request->task))
-        raise_stuck_gpu(comm, request);
+        raise_stuck_gpu(comm, request, now_ns);
     else if (request != NULL)
         raise_timeout(comm, request);
     ddl_mesh_flush(comm->mesh);
@@ -881,7 +909,7 @@ void ddl_failure_tick(ddl_comm *comm, int64_t now_ns)
     if (comm->failure.failed)
         return;
     if (comm->failure.failing) {
-        help_naming(comm);
+        help_naming(comm, now_ns);
         if (comm->failure.cause.code == DDL_EMISMATCH)
             pay_news(comm);
         if (now_ns >= comm->failure.settle_ns && ddl_votes_have_stopped(comm, now_ns))
@@ -911,7 +939,7 @@ void ddl_failure_tick(ddl_comm *comm, int64_t now_ns)
             else if (ddl_votes_is_stuck(comm, request))
                 ddl_votes_raise_stuck(comm, request);
             else if (ddl_backend_waits_for_gpu(&request->task))
-                raise_stuck_gpu(comm, request);
+                raise_stuck_gpu(comm, request, now_ns);
             else
                 raise_timeout(comm, request);
         }

@@ -77,6 +77,23 @@ class Failing(unittest.TestCase):
                 for record in records:
                     self.assertLess((record["end_ns"] - began_ns) / 1e9, bound(10), record)
 
+    def test_whoever_is_late_because_of_his_gpu_says_so(self):
+        # Rank 1 has all that it needs for the first call, but cannot bring it to its GPU; the others are in the second
+        # one, and the first to run out of time is one of them.
+        short_ms, long_ms = int(1000 * bound(1)), int(1000 * bound(30))
+        with World(GPU_RANK, 3, DDL_STANDIN_1="hang=21") as world:
+            ranks = [world.start(r, DRIVER, CALLS, MANY, DDL_TIMEOUT=f"{short_ms if r == 0 else long_ms}ms") for r in range(3)]
+            records = []
+            for rank in ranks:
+                began_ns = rank.expect("init", "DDL_OK")["end_ns"]
+                records.append(rank.expect("allreduce"))
+        self.assertIn("allreduce#2", records[0]["text"])
+        self.assertIn("allreduce#1", records[1]["text"])
+        self.assert_all(records, "DDL_EDEVICE", 1, "rank 1", "GPU 0 has not copied its buffers within",
+                        "as DDL_TIMEOUT of another rank ended")
+        for record in records:
+            self.assertLess((record["end_ns"] - began_ns) / 1e9, bound(8), record)
+
     def test_a_driver_that_failed_for_good_does_not_make_device_memory_the_hosts(self):
         # Of two communicators of one rank: the second one knows of no failure.
         with World(GPU_RANK, 1, DDL_STANDIN="break=1") as world:
