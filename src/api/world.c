@@ -456,6 +456,8 @@ static bool doze(void *arg)
     ddl_world *world = arg;
     bool missed = ddl_mesh_doze(world->mesh);
     missed = finish_posts(world) || missed;
+    if (!ddl_list_empty(&world->staged)) /* a post that has just ended may have left something to do */
+        missed = progress_copies(world) || missed;
     return expects_copies(world) || missed;
 }
 
