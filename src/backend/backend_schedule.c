@@ -210,7 +210,6 @@ static void begin_posted_piece(ddl_task *task)
     const ddl_plan *plan = task->posted_plan;
     const bool is_last = task->next_piece + 1 == plan->npieces;
     task->post.oneshot = plan->phases[is_last ? plan->nphases - 1 : 0].oneshot;
-    task->post.number = ddl_board_number(task->channel, task->sequence, task->next_piece);
     bind_post(task);
 }
 
@@ -238,10 +237,10 @@ bool ddl_backend_repeat(ddl_task *task, ddl_plan *plan)
         task->piece_is_done = false;
         begin_posted_piece(task);
     } else { /* as begin_posted_piece does, for what is repeated most */
-        post->number = ddl_board_number(task->channel, task->sequence, 0);
         post->in = (void *)(uintptr_t)task->in;
         post->out = task->out;
     }
+    post->number = ddl_board_number(task->channel, task->sequence);
     post->sequence = task->sequence;
     post->round = 0;
     post->is_posted = false;

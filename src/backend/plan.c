@@ -379,11 +379,10 @@ static bool keep_arrays(ddl_shape *shape)
     return keep(&shape->out_blocks.starts, shape->nranks) && kept;
 }
 
-/* Whether its pieces can be told apart on a board. What some rank has nothing of goes by messages. */
+/* What some rank has nothing of goes by messages. */
 static bool may_be_posted(const ddl_plan *plan)
 {
-    return plan->npieces == 1 ||
-           (plan->npieces < DDL_BOARD_PIECES && !is_v_form(plan->algorithm->collective));
+    return plan->npieces == 1 || !is_v_form(plan->algorithm->collective);
 }
 
 static ddl_status fill(ddl_plan *plan, bool *fits, ddl_error *err)

@@ -39,12 +39,12 @@ struct ddl_post { /* an operation; embedded in a task, all zero before the start
     /* Set by the caller. */
     const ddl_oneshot *oneshot; /* of a piece */
     const ddl_signature *signature;
-    uint64_t number, sequence; /* of the piece, on the board; of the operation */
+    uint64_t number, sequence; /* of the operation: on the board, and in its communicator */
     void *in, *out;            /* where the piece is */
     ddl_dtype dtype;
     ddl_op op;
     bool past_caches; /* see ddl_binding */
-    /* A piece is done: describe the next one, by oneshot, number, in, out and is_held; false: it was the
+    /* A piece is done: describe the next one, by oneshot, in, out and is_held; false: it was the
      * last. NULL: there is but one. */
     bool (*next)(ddl_post *post);
     void (*finished)(ddl_post *post); /* once, from progress, unless start said that it was done */

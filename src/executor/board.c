@@ -13,7 +13,7 @@ void ddl_board_post(ddl_board *board, uint64_t number, const ddl_signature *sign
 {
     DDL_ASSERT(board->unseen == 0);
     board->posts++;
-    board->number = number;
+    board->number = number | (board->posts >> 1 & 1);
     board->unseen = ddl_board_others(board);
     ddl_sheet *sheet = &board->sheets[board->rank][board->posts & 1];
     /* The line of the number last, and all at once: who waits for the number fetches that line again and
@@ -32,7 +32,7 @@ void ddl_board_post(ddl_board *board, uint64_t number, const ddl_signature *sign
     if (head > 0)
         memcpy(sheet->bytes, first, head);
     sheet->signature = *signature;
-    atomic_store_explicit(&sheet->number, number, memory_order_release);
+    atomic_store_explicit(&sheet->number, board->number, memory_order_release);
 }
 
 int ddl_board_next(ddl_board *board, ddl_board_ranks among)

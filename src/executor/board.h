@@ -20,14 +20,14 @@
 
 #include <stdatomic.h>
 
-enum { DDL_SHEET_BYTES = 256 * 1024, DDL_BOARD_RANKS = 64, DDL_BOARD_PIECES = 1 << 16 };
+enum { DDL_SHEET_BYTES = 256 * 1024, DDL_BOARD_RANKS = 64 };
 
 typedef uint64_t ddl_board_ranks; /* a bit for each */
 
 /* In shared memory; all zero is an empty one. What others write into it is believed no further than its
  * length goes: readers read as many bytes as they expect. */
 typedef struct ddl_sheet {
-    _Alignas(128) _Atomic(uint64_t) number; /* of the post; see ddl_board_number */
+    _Alignas(128) _Atomic(uint64_t) number; /* of the post: ddl_board_number, and its turn */
     ddl_signature signature;
     uint64_t unused;
     uint8_t bytes[DDL_SHEET_BYTES]; /* the first of them in the line of the number */
@@ -37,7 +37,7 @@ typedef struct ddl_board {
     int rank, nranks;
     ddl_sheet *sheets[DDL_BOARD_RANKS]; /* of each rank: its two */
     uint64_t posts;
-    uint64_t number;        /* of the last post */
+    uint64_t number;        /* of the last post, with its turn */
     ddl_board_ranks unseen; /* who has not been seen to have posted with it; never this rank */
 } ddl_board;
 
@@ -50,13 +50,13 @@ static inline ddl_board_ranks ddl_board_others(const ddl_board *board)
 }
 
 /*
- * Operations of communicators that use the same sheets one after the other have numbers of their own, and so
- * has each piece of an operation. Two posts of one piece may have one number: they are on different sheets.
- * The last 65,536 operations differ, if what was posted two posts ago is all that must.
+ * Operations of communicators that use the same sheets one after the other have numbers of their own. The
+ * last bit is left for the turn: what was posted two posts before on the same sheet, and is all that can
+ * still be there, differs in it, whichever operation and piece that was of.
  */
-static inline uint64_t ddl_board_number(uint32_t communicator, uint64_t sequence, uint32_t piece)
+static inline uint64_t ddl_board_number(uint32_t communicator, uint64_t sequence)
 {
-    return ((uint64_t)communicator + 1) << 32 | (sequence & UINT16_MAX) << 16 | (piece & UINT16_MAX);
+    return ((uint64_t)communicator + 1) << 32 | (uint32_t)(sequence << 1);
 }
 
 /* Say these parts of a buffer, one after the other and at most DDL_SHEET_BYTES, to all. All must have posted

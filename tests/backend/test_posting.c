@@ -160,7 +160,7 @@ static bool next_piece(ddl_post *post)
     call *c = DDL_CONTAINER(post, call, post);
     if (c->piece + 1 == c->npieces)
         return false;
-    post->number = ddl_board_number(1, post->sequence, ++c->piece);
+    c->piece++;
     post->in = (int32_t *)post->in + COUNT;
     post->out = (int32_t *)post->out + COUNT;
     post->is_held = c->holds;
@@ -188,7 +188,7 @@ static void begin_pieces(party *self, call *c, int kind, int root, uint64_t sequ
     }
     c->post = (ddl_post){ .oneshot = self->world->oneshots[kind][root][self->rank],
                           .signature = &c->signature,
-                          .number = ddl_board_number(1, sequence, 0),
+                          .number = ddl_board_number(1, sequence),
                           .sequence = sequence,
                           .in = collective == DDL_COLLECTIVE_BROADCAST ? c->out : c->in,
                           .out = c->out,

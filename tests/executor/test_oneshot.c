@@ -441,6 +441,31 @@ static void what_is_possible_works_on_every_rank(void **state)
     assert_true(nmade > 10 * 15);
 }
 
+/* Between posts there may be any number of operations that go by messages. */
+static void what_was_posted_before_is_not_taken_for_what_comes(void **state)
+{
+    (void)state;
+    static const uint64_t distances[] = { 0,          1,          1 << 15,    1 << 16,
+                                          1ULL << 30, 1ULL << 31, 1ULL << 32, 1ULL << 33 };
+    const ddl_signature signature = { .count = 1 };
+    for (size_t i = 0; i < sizeof distances / sizeof distances[0]; i++) {
+        world *w = make_world(2);
+        ddl_board *first = &w->boards[0], *second = &w->boards[1];
+        uint64_t sequence = 1;
+        for (int post = 0; post < 6; post++) {
+            const uint64_t number = ddl_board_number(7, sequence);
+            ddl_board_post(first, number, &signature, NULL, NULL, 0);
+            assert_int_equal(ddl_board_next(first, ddl_board_others(first)), -1);
+            assert_false(ddl_board_has_posted(first, 1));
+            ddl_board_post(second, number, &signature, NULL, NULL, 0);
+            assert_int_equal(ddl_board_next(first, ddl_board_others(first)), 1);
+            assert_int_equal(ddl_board_next(second, ddl_board_others(second)), 0);
+            sequence += distances[i];
+        }
+        free_world(w);
+    }
+}
+
 /* ---- threads ---- */
 
 enum { THREADS = 4, POSTS = 20000, WORDS = 24, PATIENCE_MS = 60000 };
@@ -462,7 +487,7 @@ static void *talk(void *arg)
             words[i] = k * 100 + (uint64_t)board->rank;
         const ddl_signature signature = { .count = k };
         const ddl_slice whole = { DDL_BUFFER_IN, 0, sizeof words };
-        ddl_board_post(board, ddl_board_number(3, k, 0), &signature, words, &whole, 1);
+        ddl_board_post(board, ddl_board_number(3, k), &signature, words, &whole, 1);
         for (int next; (next = ddl_board_next(board, ddl_board_others(board))) != board->nranks;)
             if (next < 0) {
                 sched_yield();
@@ -505,6 +530,7 @@ int main(void)
         cmocka_unit_test(no_more_than_a_sheet_holds),
         cmocka_unit_test(whatever_is_possible_gives_the_right_result),
         cmocka_unit_test(what_is_possible_works_on_every_rank),
+        cmocka_unit_test(what_was_posted_before_is_not_taken_for_what_comes),
         cmocka_unit_test(everyone_reads_what_all_have_posted),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -114,6 +114,24 @@ class SharedMemory(unittest.TestCase):
         for words in ("rank 1", "DDL_TRANSPORT=shm", "DDL_TRANSPORT=tcp"):
             self.assertIn(words, record["text"])
 
+    def test_who_has_not_come_is_waited_for_however_long_ago_the_last_post_was(self):
+        """Calls over the board with many by messages between them, in numbers at which counters wrap."""
+        by_messages = "32767=reduce:8193:float32:sum:0"
+        world = self.world(2)
+        ranks = [world.start(r, "init", SMALL, by_messages, SMALL, by_messages, *["line"] * r, SMALL, "free") for r in range(2)]
+        for rank in ranks:
+            rank.expect("init", "DDL_OK")
+            for event in ("call", "repeated", "call", "repeated"):
+                rank.expect(event, "DDL_OK")
+        ranks[1].expect("ready")
+        time.sleep(bound(0.2))
+        let_go_ns = time.monotonic_ns()
+        ranks[1].go()
+        for rank in ranks:
+            self.assertGreater(rank.expect("call", "DDL_OK")["end_ns"], let_go_ns)
+            rank.expect("free", "DDL_OK")
+            rank.finish()
+
     @unittest.skipUnless(os.environ.get("DDL_TEST_FAILPOINTS") == "1", "no failpoints in this build")
     def test_what_fails_leaves_tcp_and_a_warning(self):
         for site in ("io.memfd", "io.mmap", "io.mmap:3", "io.unix"):
