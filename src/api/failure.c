@@ -732,11 +732,13 @@ static void raise_stuck_gpu(ddl_comm *comm, const ddl_request *request, int64_t 
 static void raise_timeout(ddl_comm *comm, const ddl_request *request)
 {
     const ddl_task *task = &request->task;
+    /* In the middle of a call over the board nobody lacks what he needs for the next post. */
+    const bool is_halfway = ddl_backend_is_halfway(task);
     int late = -1, nlate = 0;
     if (needs_everybody(request)) {
         for (int rank = comm->nranks - 1; rank >= 0; rank--)
-            if (rank != comm->rank && comm->entered[rank] < task->sequence &&
-                !ddl_backend_has_posted(task, rank)) {
+            if (rank != comm->rank && !ddl_backend_has_posted(task, rank) &&
+                (is_halfway || comm->entered[rank] < task->sequence)) {
                 late = rank;
                 nlate++;
             }
@@ -764,8 +766,7 @@ static void raise_timeout(ddl_comm *comm, const ddl_request *request)
                  (long long)request->timeout_ms);
     else
         snprintf(notice.text, sizeof notice.text, "%s has not %s it%s within %lld ms (DDL_TIMEOUT)%s",
-                 ddl_comm_describe(comm, late, who, sizeof who),
-                 ddl_backend_is_halfway(task) ? "gone on in" : "entered",
+                 ddl_comm_describe(comm, late, who, sizeof who), is_halfway ? "gone on in" : "entered",
                  ddl_call_is_uneven(task->algorithm->collective)
                      ? ", or exchanged less than this rank expects,"
                      : "",

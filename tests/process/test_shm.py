@@ -258,6 +258,25 @@ class SharedMemory(unittest.TestCase):
                 rank.expect("ready")
             self.finish(ranks)
 
+    def test_who_stops_in_the_middle_is_named(self):
+        """Also if it has said of that call that it is in it, as one does that takes long."""
+        world = self.world(3, DDL_TIMEOUT=f"{bound(1.5)}s")
+        ranks = self.started(world, "forever=allreduce:8000000:float32:sum")
+        for rank in ranks:
+            rank.go()
+        for rank in ranks:
+            rank.expect("running")
+        time.sleep(bound(0.3))
+        ranks[0].process.send_signal(signal.SIGSTOP)
+        time.sleep(bound(0.3))  # which is long, so the others say where they are
+        ranks[1].process.send_signal(signal.SIGSTOP)
+        ranks[0].process.send_signal(signal.SIGCONT)
+        for rank in (ranks[0], ranks[2]):
+            record = rank.next()
+            self.assertEqual((record["status"], record["culprit"]), ("DDL_ETIMEDOUT", 1), record)
+            self.assertIn("has not gone on in it", record["text"])
+        ranks[1].process.send_signal(signal.SIGCONT)
+
     def culprits_of_a_short_deadline(self):
         """Whom ranks 0 and 1 blame when they enter together, without rank 2, and mostly give up before either could
         have told the other that it is there."""
