@@ -326,21 +326,30 @@ static double messages_ns(const struct task *task, const ddl_work *work, double 
 /* ---- over a board ---- */
 
 /*
- * Where messages can be read in the memory of their sender, large ones best are: with 2 to 8 ranks alltoalls
- * of 128 KiB to each took 0.5 to 0.75 of the time over a board, which was faster up to 64 KiB. So did
- * allgathers of 2 ranks; of 3 and 4 on two CPUs up to 16 MiB 0.75 to 1 of it. With 8, all of which read what
- * one has posted while it is in their caches, or beyond those, an allgather took 1.2 to 2 times as long when
- * pulled.
+ * Where each rank has a CPU, a message is read while the rest of it is written, and what is posted only when
+ * all of it is: with 2 ranks on an EPYC five collectives of 64 KiB to 16 MiB took 1.3 to 2 times as long over
+ * a board, on a Xeon 0.9 to 1.1.
+ *
+ * In an alltoall only one rank reads what another says. With 4 and 8 ranks on two CPUs messages above 64 KiB
+ * took 0.55 to 1 of the time over a board on the EPYC, and on the Xeon, where they are read in the memory of
+ * their sender, 0.5 to 0.75. Allgathers of 3 and 4 ranks up to 16 MiB took 0.75 to 1 of it where they are
+ * read there. With 8, all of which read what one has posted while it is in their caches, or beyond those, an
+ * allgather took 1.2 to 2 times as long when pulled.
  */
-static bool is_better_pulled(const ddl_cost_model *model, ddl_collective collective, int nranks,
-                             double total_bytes)
+static bool is_better_by_messages(const ddl_cost_model *model, ddl_collective collective, int nranks,
+                                  double total_bytes)
 {
     static const double SMALL = 64 * 1024, GATHERED = 64 * 1024 * 1024, FULL = 3; /* ranks per CPU */
+    static const double POSTED = 32 * 1024; /* of all ranks together, if each has a CPU */
     const double message_bytes = total_bytes / nranks;
-    if (message_bytes <= SMALL || message_bytes < model->pull_bytes)
+    const bool gathers = collective == DDL_COLLECTIVE_ALLGATHER || collective == DDL_COLLECTIVE_ALLGATHERV;
+    if (model->crowding <= 1 && total_bytes > POSTED)
+        return true;
+    if (message_bytes <= SMALL)
         return false;
-    if (collective == DDL_COLLECTIVE_ALLGATHER || collective == DDL_COLLECTIVE_ALLGATHERV)
-        return model->crowding < FULL && total_bytes * nranks <= GATHERED;
+    if (gathers)
+        return message_bytes >= model->pull_bytes && model->crowding < FULL &&
+               total_bytes * nranks <= GATHERED;
     return collective == DDL_COLLECTIVE_ALLTOALL;
 }
 
@@ -348,7 +357,7 @@ size_t ddl_choice_post_bytes(const ddl_cost_model *model, ddl_collective collect
                              double total_bytes)
 {
     static const double REDUCED = 32 * 1024; /* 2 ranks took 1.1 to 2 times as long with more */
-    if (is_better_pulled(model, collective, nranks, total_bytes))
+    if (is_better_by_messages(model, collective, nranks, total_bytes))
         return 0;
     switch (collective) {
     case DDL_COLLECTIVE_REDUCE:

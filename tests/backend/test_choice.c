@@ -340,6 +340,35 @@ static void a_rank_more_costs_no_more_than_its_share(void **state)
             }
 }
 
+static void where_all_have_a_cpu_and_in_exchanges_what_is_large_goes_by_messages(void **state)
+{
+    (void)state;
+    static const struct {
+        ddl_collective collective;
+        bool crowded;
+        double bytes;
+        bool is_posted;
+    } cases[] = {
+        { DDL_COLLECTIVE_ALLREDUCE, false, 32 * 1024, true },
+        { DDL_COLLECTIVE_ALLREDUCE, false, 32 * 1024 + 4, false },
+        { DDL_COLLECTIVE_ALLGATHER, false, 64 * 1024, false },
+        { DDL_COLLECTIVE_BROADCAST, false, 64 * 1024, false },
+        { DDL_COLLECTIVE_ALLREDUCE, true, 1 << 30, true },
+        { DDL_COLLECTIVE_ALLGATHER, true, 1 << 30, true },
+        { DDL_COLLECTIVE_ALLTOALL, true, 4 * 64 * 1024, true },
+        { DDL_COLLECTIVE_ALLTOALL, true, 4 * 64 * 1024 + 16, false },
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        struct job job;
+        make_job(&job, &layouts[0], cases[i].crowded ? 4 : 2, cases[i].crowded, true);
+        job.model.board_bytes = DDL_SHEET_BYTES;
+        job.model.pull_bytes = INFINITY;
+        assert_int_equal(
+            ddl_choice_post_bytes(&job.model, cases[i].collective, job.placement.nranks, cases[i].bytes),
+            cases[i].is_posted ? DDL_SHEET_BYTES : 0);
+    }
+}
+
 static void a_barrier_over_a_board_is_flat_and_else_a_tree(void **state)
 {
     struct job job;
@@ -581,6 +610,7 @@ int main(void)
         cmocka_unit_test(the_same_holds_of_what_goes_over_a_board),
         cmocka_unit_test(even_blocks_cost_no_more_than_blocks_of_any_size),
         cmocka_unit_test(more_bytes_cost_more),
+        cmocka_unit_test(where_all_have_a_cpu_and_in_exchanges_what_is_large_goes_by_messages),
         cmocka_unit_test(a_barrier_over_a_board_is_flat_and_else_a_tree),
         cmocka_unit_test(much_goes_directly_in_shared_memory),
         cmocka_unit_test(a_rank_more_costs_no_more_than_its_share),

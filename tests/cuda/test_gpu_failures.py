@@ -15,7 +15,7 @@ import time
 import unittest
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "process"))
-from world import World, bound  # noqa: E402  (world.py is beside the other tests of processes)
+from world import World, bound, on_two_cpus  # noqa: E402  (world.py is beside the other tests of processes)
 
 GPU_RANK = DRIVER = LIBRARY = PLUGIN = None
 MANY = 2_000_000  # floats: several rooms
@@ -82,7 +82,9 @@ class Failing(unittest.TestCase):
         # one, and the first to run out of time is one of them.
         short_ms, long_ms = int(1000 * bound(1)), int(1000 * bound(30))
         with World(GPU_RANK, 3, DDL_STANDIN_1="hang=21") as world:
-            ranks = [world.start(r, DRIVER, CALLS, MANY, DDL_TIMEOUT=f"{short_ms if r == 0 else long_ms}ms") for r in range(3)]
+            with on_two_cpus():
+                ranks = [world.start(r, DRIVER, CALLS, MANY, DDL_TIMEOUT=f"{short_ms if r == 0 else long_ms}ms")
+                         for r in range(3)]
             records = []
             for rank in ranks:
                 began_ns = rank.expect("init", "DDL_OK")["end_ns"]

@@ -11,7 +11,7 @@ import tempfile
 import time
 import unittest
 
-from world import World, bound
+from world import World, bound, on_two_cpus
 
 ACTOR = None
 SMALL = "allreduce:16:float32:sum"
@@ -261,7 +261,8 @@ class SharedMemory(unittest.TestCase):
     def test_who_stops_in_the_middle_is_named(self):
         """Also if it has said of that call that it is in it, as one does that takes long."""
         world = self.world(3, DDL_TIMEOUT=f"{bound(1.5)}s")
-        ranks = self.started(world, "forever=allreduce:8000000:float32:sum")
+        with on_two_cpus():
+            ranks = self.started(world, "forever=allreduce:8000000:float32:sum")
         for rank in ranks:
             rank.go()
         for rank in ranks:

@@ -3,6 +3,7 @@
 A rank runs `actor` (see actor.c) with a list of commands and reports each as a line of JSON. Every wait here
 has a deadline, and leaving the `with` block kills whatever is left.
 """
+import contextlib
 import json
 import os
 import pathlib
@@ -32,6 +33,17 @@ class Unexpected(AssertionError):
 def bound(seconds):
     """A promised bound, as it stands in this build."""
     return seconds * PATIENCE
+
+
+@contextlib.contextmanager
+def on_two_cpus():
+    """What is started meanwhile has two at most, as three ranks that are to share CPUs need."""
+    before = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, sorted(before)[:2])
+    try:
+        yield
+    finally:
+        os.sched_setaffinity(0, before)
 
 
 def free_port():
