@@ -327,11 +327,11 @@ static double messages_ns(const struct task *task, const ddl_work *work, double 
 
 /*
  * Where each rank has a CPU, a message is read while the rest of it is written, and what is posted only when
- * all of it is: with 2 ranks on an EPYC five collectives of 64 KiB to 16 MiB took 1.3 to 2 times as long over
- * a board, on a Xeon 0.9 to 1.1.
+ * all of it is: with 2 ranks on an EPYC four collectives of 256 KiB to 16 MiB took 1.3 to 2 times as long
+ * over a board, and an allreduce of 64 KiB did; on a Xeon such allreduces took 0.9 to 1.1, that one 0.7.
  *
  * In an alltoall only one rank reads what another says. With 4 and 8 ranks on two CPUs messages above 64 KiB
- * took 0.55 to 1 of the time over a board on the EPYC, and on the Xeon, where they are read in the memory of
+ * took 0.6 to 1 of the time over a board on the EPYC, and on the Xeon, where they are read in the memory of
  * their sender, 0.5 to 0.75. Allgathers of 3 and 4 ranks up to 16 MiB took 0.75 to 1 of it where they are
  * read there. With 8, all of which read what one has posted while it is in their caches, or beyond those, an
  * allgather took 1.2 to 2 times as long when pulled.
