@@ -459,6 +459,21 @@ static ddl_status look_for_dead(struct store_file *file, ddl_error *err)
     return status;
 }
 
+/* Nobody of ddl removes the directory that the user names; who does takes the place along. */
+static ddl_status check_directory(const struct store_file *file, ddl_error *err)
+{
+    char path[PLACE_ROOM];
+    memcpy(path, file->place, sizeof path);
+    *strrchr(path, '/') = '\0';
+    const char *directory = path[0] != '\0' ? path : "/";
+    if (ddl_desk_find(&file->desk, directory) != ENOENT)
+        return DDL_OK;
+    return DDL_FAIL(err, DDL_ESTORE,
+                    "file store: the directory %s has been removed; make it again on a file system that all "
+                    "hosts share, and start all ranks",
+                    directory);
+}
+
 /* A newer rank 0 may have taken the place, where locks do not keep it out. */
 static ddl_status check_meet(const struct store_file *file, ddl_error *err)
 {
@@ -467,8 +482,10 @@ static ddl_status check_meet(const struct store_file *file, ddl_error *err)
     DDL_TRY(read_meet(file, &meet, &found, err));
     if (found && names_run(&meet, file->base.run_id))
         return DDL_OK;
-    if (!found)
+    if (!found) {
+        DDL_TRY(check_directory(file, err));
         return DDL_FAIL(err, DDL_ESTORE, "file store: %s/meet has been removed", file->place);
+    }
     return DDL_FAIL(err, DDL_ECONFIG,
                     "another rank 0, %s[%d], has taken the meeting place %s; do two jobs share it?",
                     meet.host.host, (int)meet.host.pid, file->place);
@@ -483,6 +500,7 @@ static bool is_gone(struct store_file *file)
 
 static ddl_status report_gone(const struct store_file *file, ddl_error *err)
 {
+    DDL_TRY(check_directory(file, err));
     if (file->self.rank == 0) {
         DDL_TRY(check_meet(file, err));
         return DDL_FAIL(err, DDL_ESTORE, "file store: %s has been removed", file->run);
@@ -850,7 +868,7 @@ static ddl_status try_enter(struct store_file *file, ddl_meet *meet, uint8_t ask
         return status;
     }
     if (!*found)
-        return DDL_OK;
+        return check_directory(file, err);
     name_run(file, meet->host.run_id);
     if (!names_run(meet, asked)) {
         bool has_asked;

@@ -247,6 +247,28 @@ class Disks(Tests):
         for rank in self.world(2, DDL_STORE=f"file://{self.folder}/no/such").start_all("init"):
             self.told(rank.expect("init"), "DDL_ESTORE", 1, self.folder + "/no/such", "No such file")
 
+    def test_a_directory_that_is_taken_away(self):
+        """From a rank that waits for rank 0, and from two that wait for a third. Nobody is blamed for it."""
+        for present in [1], [0, 1]:
+            with self.subTest(present=present):
+                directory = tempfile.mkdtemp(dir=self.folder)
+                world = self.world(3, DDL_STORE="file://" + directory)
+                ranks = [world.start(rank, "init") for rank in present]
+                sign = f"{directory}/ddl-*/*/key/=member.*" if 0 in present else f"{directory}/ddl-*"
+                deadline = time.monotonic() + DEADLINE
+                while len(glob.glob(sign)) < len(present):
+                    self.assertLess(time.monotonic(), deadline, ranks[0].story())
+                    time.sleep(0.005)
+                gone_ns = time.monotonic_ns()
+                os.rename(directory, directory + ".away")
+                for rank in ranks:
+                    record = rank.expect("init")
+                    self.told(record, "DDL_ESTORE", DEADLINE,
+                              f"the directory {directory} has been removed; make it again")
+                    self.assertEqual(record["culprit"], -1)
+                    self.assertLess((record["end_ns"] - gone_ns) / 1e9, bound(1))
+                    rank.finish(0)
+
     def test_a_limit_on_the_size_of_files_ends_no_process(self):
         """The system kills who writes beyond it."""
         place = tempfile.mkdtemp(dir=self.folder)
