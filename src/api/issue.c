@@ -223,16 +223,15 @@ static ddl_uneven uneven(const ddl_comm *comm, const size_t *counts, size_t *sta
     return (ddl_uneven){ counts, starts };
 }
 
-/* In 64 bits: how many there are in all, in whole up to 2^40, and a hash of how they are shared out. */
+/* A hash, in which any one count that differs shows, and more of them but for one time in 2^64. */
 static uint64_t digest(const ddl_comm *comm, const size_t *counts)
 {
-    uint64_t sum = 0, hash = 0;
+    uint64_t hash = 0;
     for (int rank = 0; rank < comm->nranks; rank++) {
-        sum += counts[rank];
         hash = (hash ^ counts[rank]) * UINT64_C(0x9e3779b97f4a7c15);
         hash ^= hash >> 29;
     }
-    return sum << 24 | hash >> 40;
+    return hash;
 }
 
 static void describe_blocks(ddl_comm *comm, const ddl_call *call, ddl_task *task)
