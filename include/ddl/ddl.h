@@ -284,7 +284,10 @@ DDL_API ddl_status ddl_barrier(ddl_comm *comm, ddl_request **request);
 /* ---- point to point; a send and a receive match in order per pair of ranks, and must agree in count and
  * type ---- */
 
-/* peer may not be the own rank. A send may complete before its receive is posted. */
+/*
+ * peer may not be the own rank. A send may complete before its receive is posted. With a count of 0 nothing
+ * is sent, so nothing can tell the other end if it has another count: its receive then ends by its deadline.
+ */
 DDL_API ddl_status ddl_send(const void *send, size_t count, ddl_dtype dtype, int peer, ddl_comm *comm,
                             ddl_request **request);
 DDL_API ddl_status ddl_recv(void *recv, size_t count, ddl_dtype dtype, int peer, ddl_comm *comm,

@@ -364,6 +364,19 @@ static void pair_text(const ddl_comm *comm, ddl_notice *notice, int sender, uint
              ddl_comm_describe(comm, receiver, to, sizeof to), (unsigned long long)expected);
 }
 
+/* Of a send and a receive that meet. */
+static void message_text(const ddl_comm *comm, ddl_notice *notice, int sender, const ddl_signature *sent,
+                         int receiver, const ddl_signature *expected)
+{
+    char from[112], to[112];
+    snprintf(notice->text, sizeof notice->text,
+             "%s sends %llu %s to %s, which expects %llu %s; ddl_send of the one must have the count and the "
+             "type of ddl_recv of the other",
+             ddl_comm_describe(comm, sender, from, sizeof from), (unsigned long long)sent->count,
+             ddl_dtype_name((ddl_dtype)sent->dtype), ddl_comm_describe(comm, receiver, to, sizeof to),
+             (unsigned long long)expected->count, ddl_dtype_name((ddl_dtype)expected->dtype));
+}
+
 static bool same_but_count(const ddl_signature *a, const ddl_signature *b)
 {
     ddl_signature with_count = *a;
@@ -383,9 +396,15 @@ static void raise_mismatch(ddl_comm *comm, const ddl_frame *frame, const ddl_sig
     if (low->collective < DDL_COLLECTIVE_COUNT)
         snprintf(notice.operation, sizeof notice.operation, "%s",
                  ddl_collective_name((ddl_collective)low->collective));
+    bool of_message = frame->channel % 2 == DDL_CHANNEL_POINT_TO_POINT;
     bool of_pair = ours->collective == DDL_COLLECTIVE_ALLTOALLV && same_but_count(ours, theirs);
-    bool we_send = ddl_frame_is_from_receiver(frame->type) || frame->type == DDL_FRAME_ENTER;
-    if (!of_pair)
+    bool we_send = ddl_frame_is_from_receiver(frame->type) ||
+                   (frame->type == DDL_FRAME_ENTER && (!of_message || frame->piece == FROM_RECEIVER));
+    if (of_message && we_send)
+        message_text(comm, &notice, own, ours, peer, theirs);
+    else if (of_message)
+        message_text(comm, &notice, peer, theirs, own, ours);
+    else if (!of_pair)
         mismatch_text(comm, &notice, low, high);
     else if (we_send)
         pair_text(comm, &notice, own, ours->count, peer, theirs->count);

@@ -326,7 +326,8 @@ static const struct disagreement {
     { "a large and a small one", V(ALLGATHERV, 90000, 1, 1, 1), V(ALLGATHERV, 1, 1, 1, 1) },
     { "one count", V(REDUCE_SCATTERV, 1, 2, 3, 4), V(REDUCE_SCATTERV, 1, 5, 3, 4) },
     { "two counts of the same sum", V(REDUCE_SCATTERV, 1, 3, 2, 4), V(REDUCE_SCATTERV, 3, 1, 2, 4) },
-    { "counts of the same short hash", V(REDUCE_SCATTERV, 2, 1431, 1567, 9), V(REDUCE_SCATTERV, 4, 987, 2009, 9) },
+    { "counts of the same short hash", V(REDUCE_SCATTERV, 2, 1431, 1567, 9),
+      V(REDUCE_SCATTERV, 4, 987, 2009, 9) },
     { "large counts", V(REDUCE_SCATTERV, 90000, 1, 1, 1), V(REDUCE_SCATTERV, 1, 90000, 1, 1) },
     { "one count", V(GATHERV, 1, 2, 3, 4), V(GATHERV, 1, 5, 3, 4) },
     { "two counts of the same sum", V(GATHERV, 1, 3, 2, 4), V(GATHERV, 3, 1, 2, 4) },
@@ -512,6 +513,77 @@ static void what_is_sent_to_a_rank_must_be_what_it_expects(void **state)
         }
 }
 
+/* A send and a receive that meet: rank `from` sends what rank `to` does not expect. */
+static const struct letter {
+    const char *name;
+    size_t sent, expected;
+    int sent_type, expected_type;
+    const char *text[2];
+} letters[] = {
+    { "more", 4, 3, DDL_INT32, DDL_INT32, { "sends 4 int32 to", "expects 3 int32" } },
+    { "less", 4, 8, DDL_INT32, DDL_INT32, { "sends 4 int32 to", "expects 8 int32" } },
+    { "another type", 8, 8, DDL_INT32, DDL_FLOAT32, { "sends 8 int32 to", "expects 8 float32" } },
+    { "much", 90000, 89999, DDL_INT8, DDL_INT8, { "sends 90000 int8 to", "expects 89999 int8" } },
+    { "more than is sent at once",
+      390000,
+      3,
+      DDL_INT32,
+      DDL_INT32,
+      { "sends 390000 int32", "expects 3 int32" } },
+    { "less than is sent at once",
+      3,
+      390000,
+      DDL_INT32,
+      DDL_INT32,
+      { "sends 3 int32", "expects 390000 int32" } },
+};
+
+struct correspondence {
+    const struct letter *what;
+    int from, to;
+};
+
+static void send_wrongly(rank_thread *me)
+{
+    const struct correspondence *c = me->arg;
+    void *buffer = calloc(ROOM, 4);
+    ddl_status status = DDL_OK;
+    char sender[24];
+
+    EXPECT(me, world_works(me));
+    ranks_meet(me); /* a failure that is found by a fast rank ends what a slow one has not finished */
+    if (me->rank == c->from)
+        status = ddl_send(buffer, c->what->sent, c->what->sent_type, c->to, me->world, NULL);
+    if (me->rank == c->to)
+        status = ddl_recv(buffer, c->what->expected, c->what->expected_type, c->from, me->world, NULL);
+    end_in_mismatch(me, status);
+    snprintf(sender, sizeof sender, ": rank %d (pid", c->from);
+    EXPECT(me, strstr(the_error(), sender) != NULL);
+    EXPECT(me,
+           strstr(the_error(), c->what->text[0]) != NULL && strstr(the_error(), c->what->text[1]) != NULL);
+    end_with(me, c->from < c->to ? c->from : c->to, c->from < c->to ? c->to : c->from);
+    ddl_comm_free(&me->world);
+    free(buffer);
+}
+
+static void a_message_must_be_what_its_receiver_expects(void **state)
+{
+    static const struct {
+        int nranks, from, to;
+    } pairs[] = { { 2, 0, 1 }, { 2, 1, 0 }, { 3, 2, 0 } };
+    (void)state;
+    for (size_t i = 0; i < sizeof letters / sizeof letters[0]; i++)
+        for (size_t p = 0; p < sizeof pairs / sizeof pairs[0]; p++) {
+            struct correspondence c = { &letters[i], pairs[p].from, pairs[p].to };
+            char complaint[1024];
+
+            ranks_try("mem://letter", pairs[p].nranks, send_wrongly, &c, complaint);
+            if (complaint[0] != '\0')
+                fail_msg("%s, from rank %d to %d of %d: %s", c.what->name, c.from, c.to, pairs[p].nranks,
+                         complaint);
+        }
+}
+
 /* On a part ranks are told by their numbers there, and the world goes on. */
 static void disagree_on_a_part(rank_thread *me)
 {
@@ -553,6 +625,7 @@ int main(void)
         cmocka_unit_test(buffers_that_a_rank_does_not_use_may_be_missing),
         cmocka_unit_test(counts_that_differ_between_ranks_are_told_to_all),
         cmocka_unit_test(what_is_sent_to_a_rank_must_be_what_it_expects),
+        cmocka_unit_test(a_message_must_be_what_its_receiver_expects),
         cmocka_unit_test(a_disagreement_on_a_part_breaks_the_part_alone),
     };
     ddl_set_log(be_quiet, NULL);
