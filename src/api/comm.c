@@ -101,9 +101,9 @@ static void post_differs(void *arg, int rank, uint64_t sequence, const ddl_signa
     ddl_failure_differs(arg, sequence, ours, rank, theirs);
 }
 
-static ddl_status make_board(ddl_comm *comm, ddl_error *err)
+static ddl_status make_board(ddl_comm *comm, const int boards[], ddl_error *err)
 {
-    if (comm->board_index < 0)
+    if (boards == NULL)
         return DDL_OK;
     comm->board = ddl_alloc(sizeof *comm->board);
     if (comm->board == NULL)
@@ -111,11 +111,11 @@ static ddl_status make_board(ddl_comm *comm, ddl_error *err)
     comm->board->rank = comm->rank;
     comm->board->nranks = comm->nranks;
     for (int rank = 0; rank < comm->nranks; rank++)
-        comm->board->sheets[rank] = ddl_world_sheets(comm->world, comm->members[rank], comm->board_index);
+        comm->board->sheets[rank] = ddl_world_sheets(comm->world, comm->members[rank], boards[rank]);
     return DDL_OK;
 }
 
-static ddl_status fill(ddl_comm *comm, const int members[], ddl_error *err)
+static ddl_status fill(ddl_comm *comm, const int members[], const int boards[], ddl_error *err)
 {
     if (allocate(comm, members) != DDL_OK)
         return DDL_FAIL(err, DDL_ENOMEM, "no memory for a communicator of %d ranks", comm->nranks);
@@ -133,7 +133,7 @@ static ddl_status fill(ddl_comm *comm, const int members[], ddl_error *err)
     comm->pool = ddl_request_pool_create(comm->rank, prefix, nrequests);
     if (comm->pool == NULL)
         return DDL_FAIL(err, DDL_ENOMEM, "no memory for requests");
-    DDL_TRY(make_board(comm, err));
+    DDL_TRY(make_board(comm, boards, err));
     DDL_TRY(ddl_votes_create(comm, err));
     comm->model.shares_memory = comm->board != NULL;
     comm->model.board_bytes =
@@ -145,7 +145,8 @@ static ddl_status fill(ddl_comm *comm, const int members[], ddl_error *err)
 }
 
 ddl_status ddl_comm_create(ddl_world *world, uint32_t id, const int members[], int nranks, int rank,
-                           int board, ddl_comm *root, int64_t timeout_ms, ddl_comm **out, ddl_error *err)
+                           const int boards[], ddl_comm *root, int64_t timeout_ms, ddl_comm **out,
+                           ddl_error *err)
 {
     ddl_comm *comm = ddl_alloc(sizeof *comm);
     if (comm == NULL) {
@@ -160,7 +161,7 @@ ddl_status ddl_comm_create(ddl_world *world, uint32_t id, const int members[], i
     comm->id = id;
     comm->rank = rank;
     comm->nranks = nranks;
-    comm->board_index = board;
+    comm->board_index = boards != NULL ? boards[rank] : -1;
     comm->engine = nranks > 1 ? world->engine : NULL;
     comm->mesh = nranks > 1 ? world->mesh : NULL;
     comm->root = root != NULL ? root : comm;
@@ -171,7 +172,7 @@ ddl_status ddl_comm_create(ddl_world *world, uint32_t id, const int members[], i
     ddl_list_append(&world->comms, &comm->sibling);
     world->nroots += root == NULL;
     pthread_mutex_unlock(&world->lock);
-    ddl_status status = fill(comm, members, err);
+    ddl_status status = fill(comm, members, boards, err);
     if (status == DDL_OK && comm->engine != NULL) {
         if (!ddl_engine_enter(comm->engine, ddl_deadline_in_ms(DDL_COMM_FREE_MS)))
             status = DDL_FAIL(err, DDL_ETIMEDOUT, "the engine is stuck in another thread");
@@ -233,7 +234,7 @@ ddl_status ddl_comm_destroy(ddl_comm *comm, ddl_deadline deadline, ddl_error *er
         ddl_engine_leave(comm->engine);
     }
     if (comm->board_is_done)
-        ddl_world_give_boards(world, UINT32_C(1) << comm->board_index);
+        ddl_world_give_board(world, comm->board_index);
     pthread_mutex_lock(&world->lock);
     ddl_list_remove(&comm->sibling);
     world->nroots -= comm->root == comm;
@@ -289,17 +290,17 @@ ddl_status ddl_init(ddl_comm **out, const ddl_options *options)
     ddl_status status = ddl_world_create(options, &world, &error);
     if (status == DDL_OK) {
         int rank = world->config.rank, nranks = world->config.nranks;
-        int *members = ddl_alloc_array((size_t)nranks, sizeof *members);
+        int *members = ddl_alloc_array(2 * (size_t)nranks, sizeof *members);
         if (members == NULL) {
             status = DDL_FAIL(&error, DDL_ENOMEM, "no memory for a communicator of %d ranks", nranks);
             (void)ddl_world_destroy(world, ddl_now_ns(), NULL);
         } else {
             for (int i = 0; i < nranks; i++)
                 members[i] = i;
-            uint32_t boards = ddl_world_take_boards(world);
-            int board = ddl_world_board_of(world, boards, members, nranks);
-            ddl_world_give_boards(world, board < 0 ? boards : boards & ~(UINT32_C(1) << board));
-            status = ddl_comm_create(world, DDL_ID_WORLD, members, nranks, rank, board, NULL,
+            const int *boards = NULL;
+            if (ddl_world_may_have_boards(world, members, nranks) && ddl_world_take_board(world) == 0)
+                boards = members + nranks; /* the first of each */
+            status = ddl_comm_create(world, DDL_ID_WORLD, members, nranks, rank, boards, NULL,
                                      world->config.timeout_ms, out, &error);
             ddl_free(members);
         }

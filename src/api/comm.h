@@ -75,7 +75,7 @@ struct ddl_comm {
     ddl_engine *engine; /* NULL with a single rank, as is the next one */
     ddl_mesh *mesh;
     ddl_board *board;   /* of communicators inside one host; NULL: there is none */
-    int board_index;    /* in the lanes; -1 */
+    int board_index;    /* of this rank's; -1 */
     bool board_is_done; /* nobody reads its sheets any more: it may go to another communicator */
     ddl_backend *backend;
     ddl_request_pool *pool;
@@ -135,12 +135,12 @@ struct ddl_comm {
 
 /*
  * A communicator of the ranks `members`, given by their numbers in the world, of which `rank` is this
- * process. board: one that this rank has taken and all members agree on, which is the communicator's from now
- * on; -1: none. root NULL: it is a root itself. Known to the world once this returns. A world that has no
- * other communicator goes with a failure, as it goes with its last communicator.
+ * process. boards: of each member the one that it has taken for this communicator, whose it is from now on;
+ * NULL: it has none. root NULL: it is a root itself. Known to the world once this returns. A world that has
+ * no other communicator goes with a failure, as it goes with its last communicator.
  */
 DDL_MUST_USE ddl_status ddl_comm_create(ddl_world *world, uint32_t id, const int members[], int nranks,
-                                        int rank, int board, ddl_comm *root, int64_t timeout_ms,
+                                        int rank, const int boards[], ddl_comm *root, int64_t timeout_ms,
                                         ddl_comm **comm, ddl_error *err);
 
 /* At once, without a word to the others; nothing may be in flight. NULL is fine. Frees the world with its

@@ -248,7 +248,7 @@ static ddl_status shrink(ddl_comm *comm, ddl_comm **survivors, ddl_error *err)
     members[0] = comm->members[comm->rank];
     ddl_status status = comm->engine != NULL ? agree(comm, members, &nleft, &own, &id, err) : DDL_OK;
     if (status == DDL_OK)
-        status = ddl_comm_create(comm->world, (uint32_t)id, members, nleft, own, -1,
+        status = ddl_comm_create(comm->world, (uint32_t)id, members, nleft, own, NULL,
                                  comm->root == comm ? NULL : comm->root, comm->timeout_ms, survivors, err);
     ddl_free(members);
     return status;

@@ -15,7 +15,7 @@
 #include <string.h>
 
 typedef struct card { /* what a rank tells the others; travels as int64 */
-    int64_t color, key, offer, boards;
+    int64_t color, key, offer, board;
 } card;
 
 typedef struct candidate {
@@ -46,35 +46,38 @@ static ddl_status tell_all(ddl_comm *comm, void *all, size_t count)
     return ddl_issue(comm, &call, NULL);
 }
 
-/* The part of this rank's color; *board: which one it has. */
-static ddl_status make_part(ddl_comm *comm, const card *cards, int *board, ddl_comm **part, ddl_error *err)
+/* The part of this rank's color; *has_boards: whether that has the boards that its members offer. */
+static ddl_status make_part(ddl_comm *comm, const card *cards, bool *has_boards, ddl_comm **part,
+                            ddl_error *err)
 {
     candidate *candidates = ddl_alloc_array((size_t)comm->nranks, sizeof *candidates);
-    int *members = ddl_alloc_array((size_t)comm->nranks, sizeof *members);
+    int *members = ddl_alloc_array(2 * (size_t)comm->nranks, sizeof *members);
+    int *boards = members != NULL ? members + comm->nranks : NULL;
     ddl_status status = DDL_OK;
     if (candidates == NULL || members == NULL) {
         status = DDL_FAIL(err, DDL_ENOMEM, "no memory to split a communicator of %d ranks", comm->nranks);
         goto end;
     }
     int count = 0, own = 0;
-    uint32_t boards = UINT32_MAX;
+    bool all_offer = true;
     for (int rank = 0; rank < comm->nranks; rank++)
         if (cards[rank].color == cards[comm->rank].color)
             candidates[count++] = (candidate){ cards[rank].key, rank };
     qsort(candidates, (size_t)count, sizeof *candidates, compare_candidates);
     for (int i = 0; i < count; i++) {
         members[i] = comm->members[candidates[i].rank];
-        boards &= (uint32_t)cards[candidates[i].rank].boards;
+        boards[i] = (int)cards[candidates[i].rank].board;
+        all_offer = all_offer && boards[i] >= 0 && boards[i] < DDL_BOARDS;
         if (candidates[i].rank == comm->rank)
             own = i;
     }
-    *board = ddl_world_board_of(comm->world, boards, members, count);
+    *has_boards = all_offer && ddl_world_may_have_boards(comm->world, members, count);
     uint64_t id = ddl_world_id(comm->world, members[0], (uint32_t)cards[candidates[0].rank].offer);
     if (id > DDL_ID_LIMIT)
         status = DDL_FAIL(err, DDL_ERESOURCE, "no ids are left for communicators; start the job anew");
     else
-        status = ddl_comm_create(comm->world, (uint32_t)id, members, count, own, *board, comm->root,
-                                 comm->timeout_ms, part, err);
+        status = ddl_comm_create(comm->world, (uint32_t)id, members, count, own, *has_boards ? boards : NULL,
+                                 comm->root, comm->timeout_ms, part, err);
 end:
     ddl_free(candidates);
     ddl_free(members);
@@ -133,17 +136,18 @@ ddl_status ddl_comm_split(ddl_comm *comm, int color, int key, ddl_comm **part)
     if (cards == NULL)
         return ddl_last_error_set(DDL_ENOMEM, comm->rank, "comm_split",
                                   "no memory to split a communicator of %d ranks", comm->nranks);
-    uint32_t boards = ddl_world_take_boards(comm->world); /* all: a split in another thread gets none */
-    cards[comm->rank] = (card){ color < 0 ? -1 : color, key, ddl_world_offer(comm->world), boards };
+    const int board = color < 0 ? -1 : ddl_world_take_board(comm->world);
+    cards[comm->rank] = (card){ color < 0 ? -1 : color, key, ddl_world_offer(comm->world), board };
     ddl_comm *made = NULL;
-    int board = -1;
+    bool has_boards = false;
     ddl_status status = tell_all(comm, cards, sizeof *cards / sizeof(int64_t));
     if (status == DDL_OK) {
         ddl_error error;
-        ddl_status own = color < 0 ? DDL_OK : make_part(comm, cards, &board, &made, &error);
+        ddl_status own = color < 0 ? DDL_OK : make_part(comm, cards, &has_boards, &made, &error);
         status = confirm(comm, own, &error, (int64_t *)cards, &made);
     }
-    ddl_world_give_boards(comm->world, board < 0 ? boards : boards & ~(UINT32_C(1) << board));
+    if (!has_boards)
+        ddl_world_give_board(comm->world, board);
     if (status == DDL_OK)
         *part = made;
     return status;

@@ -163,27 +163,28 @@ uint32_t ddl_world_offer(ddl_world *world)
     return atomic_fetch_add(&world->offers, 1);
 }
 
-uint32_t ddl_world_take_boards(ddl_world *world)
+int ddl_world_take_board(ddl_world *world)
 {
-    return atomic_exchange(&world->free_boards, 0);
+    unsigned boards = atomic_load(&world->free_boards);
+    while (boards != 0 && !atomic_compare_exchange_weak(&world->free_boards, &boards, boards & (boards - 1)))
+        continue;
+    return boards != 0 ? __builtin_ctz(boards) : -1;
 }
 
-void ddl_world_give_boards(ddl_world *world, uint32_t boards)
+void ddl_world_give_board(ddl_world *world, int board)
 {
-    atomic_fetch_or(&world->free_boards, boards);
+    if (board >= 0)
+        atomic_fetch_or(&world->free_boards, 1U << board);
 }
 
-int ddl_world_board_of(const ddl_world *world, uint32_t boards, const int members[], int nranks)
+bool ddl_world_may_have_boards(const ddl_world *world, const int members[], int nranks)
 {
-    if (boards == 0 || nranks < 2 || nranks > DDL_BOARD_RANKS)
-        return -1;
+    if (nranks < 2 || nranks > DDL_BOARD_RANKS)
+        return false;
     for (int i = 1; i < nranks; i++)
         if (world->roster->node_of[members[i]] != world->roster->node_of[members[0]])
-            return -1;
-    int lowest = 0;
-    while ((boards >> lowest & 1) == 0)
-        lowest++;
-    return lowest;
+            return false;
+    return true;
 }
 
 ddl_sheet *ddl_world_sheets(ddl_world *world, int world_rank, int board)
@@ -516,7 +517,7 @@ static ddl_status join_lanes(ddl_world *world, ddl_wire wires[], ddl_neighbour o
     bool whole = false;
     DDL_TRY(ddl_neighbours_agree(roster, wires, deadline, shares, &whole, err));
     if (whole)
-        ddl_world_give_boards(world, (UINT32_C(1) << DDL_BOARDS) - 1);
+        atomic_store(&world->free_boards, (1U << DDL_BOARDS) - 1);
     for (int rank = 0; rank < roster->nranks; rank++) {
         if (world->lanes != NULL && (shares[rank] & DDL_SHARES_LANES) == 0)
             ddl_lanes_part(world->lanes, rank);

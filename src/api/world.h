@@ -23,7 +23,7 @@
 
 enum { DDL_WORLD_BUCKETS = 64 };
 
-/* That the ranks of a host have in common; each is one communicator's at a time. */
+/* Of each rank; each is one communicator's at a time. */
 enum { DDL_BOARDS = 16 };
 
 /* Of communicators; ids of parts begin at 1 (ddl_world_id). */
@@ -87,14 +87,15 @@ uint32_t ddl_world_offer(ddl_world *world);
 uint64_t ddl_world_id(const ddl_world *world, int world_rank, uint32_t offer);
 
 /*
- * Boards that are free here, a bit each, which nobody else gets until they are given back; of which to use
- * one, all members of a communicator have to agree. Thread: any.
+ * One of this rank's boards for a communicator, which no other gets until it is given back; -1: none is free.
+ * Which of its own each member takes is its affair, so that what other threads take meanwhile matters to
+ * nobody. Thread: any.
  */
-uint32_t ddl_world_take_boards(ddl_world *world);
-void ddl_world_give_boards(ddl_world *world, uint32_t boards);
+int ddl_world_take_board(ddl_world *world);
+void ddl_world_give_board(ddl_world *world, int board);
 
-/* Of those that all members of a communicator have taken, the one that is its; -1: it cannot have one. */
-int ddl_world_board_of(const ddl_world *world, uint32_t boards, const int members[], int nranks);
+/* Whether these are as many ranks as can have boards, and all of one host. */
+bool ddl_world_may_have_boards(const ddl_world *world, const int members[], int nranks);
 
 /* The two sheets of a board that a rank of this host has. */
 ddl_sheet *ddl_world_sheets(ddl_world *world, int world_rank, int board);

@@ -228,6 +228,68 @@ static void threads_use_communicators_of_their_own_at_once(void **state)
         ranks_play("mem://several-threads", nranks, work_on_several_threads, NULL);
 }
 
+enum { SPLITTERS = 3, SPLITS = 20, MOST_PARTS = 24 };
+
+struct splitter {
+    ddl_comm *comm;
+    pthread_t thread;
+    const char *expected, *seen; /* seen: NULL if it was as expected each time */
+};
+
+/* What an algorithm is chosen for; all parts have the same ranks. */
+static const char *chosen_on(const ddl_comm *part)
+{
+    return ddl_algorithm_name(part, "allreduce", 3000, DDL_FLOAT32);
+}
+
+static void *split_again_and_again(void *arg)
+{
+    struct splitter *s = arg;
+    for (int i = 0; i < SPLITS && s->seen == NULL; i++) {
+        ddl_comm *part = NULL;
+        if (ddl_comm_split(s->comm, 0, 0, &part) != DDL_OK)
+            s->seen = "no part";
+        else if (strcmp(chosen_on(part), s->expected) != 0)
+            s->seen = chosen_on(part);
+        if (part != NULL && ddl_comm_free(&part) != DDL_OK)
+            s->seen = "a failed free";
+    }
+    return NULL;
+}
+
+/* There would be another one for a part without a board, as the last of many communicators is. */
+static void split_on_several_threads(rank_thread *me)
+{
+    struct splitter splitters[SPLITTERS];
+    ddl_comm *parts[MOST_PARTS] = { NULL };
+    bool differs = false;
+
+    memset(splitters, 0, sizeof splitters);
+    for (int i = 0; i < MOST_PARTS; i++) {
+        EXPECT(me, ddl_comm_split(me->world, 0, 0, &parts[i]) == DDL_OK);
+        differs = differs || strcmp(chosen_on(parts[i]), chosen_on(me->world)) != 0;
+    }
+    EXPECT(me, strcmp(chosen_on(parts[0]), chosen_on(me->world)) == 0);
+    EXPECT(me, differs == SHARES_MEMORY);
+    for (int i = SPLITTERS; i < MOST_PARTS; i++)
+        EXPECT(me, ddl_comm_free(&parts[i]) == DDL_OK);
+    for (int i = 0; i < SPLITTERS; i++) {
+        splitters[i] = (struct splitter){ .comm = parts[i], .expected = chosen_on(me->world) };
+        EXPECT(me, pthread_create(&splitters[i].thread, NULL, split_again_and_again, &splitters[i]) == 0);
+    }
+    for (int i = 0; i < SPLITTERS; i++)
+        pthread_join(splitters[i].thread, NULL);
+    for (int i = 0; i < SPLITTERS; i++)
+        if (splitters[i].seen != NULL)
+            ranks_complain(me, "thread %d: %s, not %s", i, splitters[i].seen, splitters[i].expected);
+}
+
+static void what_other_threads_split_does_not_change_what_is_chosen(void **state)
+{
+    (void)state;
+    ranks_play("mem://splitters", 6, split_on_several_threads, NULL);
+}
+
 /* ---- the end ---- */
 
 enum { CHAIN = 3 };
@@ -472,6 +534,7 @@ int main(void)
         cmocka_unit_test(a_world_of_one_splits_too),
         cmocka_unit_test(communicators_of_the_same_ranks_are_independent),
         cmocka_unit_test(threads_use_communicators_of_their_own_at_once),
+        cmocka_unit_test(what_other_threads_split_does_not_change_what_is_chosen),
         cmocka_unit_test(forced_algorithm_that_does_not_take_a_part_is_refused_there),
         cmocka_unit_test(parts_are_freed_in_any_order),
         cmocka_unit_test(the_world_takes_along_what_was_split_from_it),
