@@ -185,7 +185,8 @@ DDL_API ddl_status ddl_comm_abort(ddl_comm *comm, const char *reason);
  * for), then ranks part. Local after a failure. Bounded by 5 s. *comm == NULL is DDL_OK. DDL_ETIMEDOUT: not
  * all of it was possible by then; or a thread of the library is stuck, which may take a second more to tell.
  * With the communicator of ddl_init everything that was split from it is freed too, if it is not yet; one
- * that came from shrinking it stands on its own, with what was split from it.
+ * that came from shrinking it stands on its own, with what was split from it. A handle of a communicator that
+ * went so may still be given to ddl_comm_free, until the next ddl_init, and to nothing else.
  */
 DDL_API ddl_status ddl_comm_free(ddl_comm **comm);
 

@@ -439,6 +439,8 @@ ddl_status ddl_comm_free(ddl_comm **handle)
         return DDL_OK;
     ddl_comm *comm = *handle;
     *handle = NULL;
+    if (!ddl_contexts_forked() && !ddl_contexts_have(comm))
+        return DDL_OK;       /* its world took it along */
     if (comm->world->forked) /* its memory is the price: nothing here may be touched in a forked child */
         return ddl_last_error_set(DDL_EUNSUPPORTED, comm->rank, "comm_free",
                                   "a forked child must not use the library");

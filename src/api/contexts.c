@@ -113,6 +113,21 @@ void ddl_contexts_lose(ddl_world *world)
     pthread_mutex_unlock(&lock);
 }
 
+bool ddl_contexts_have(const ddl_comm *comm)
+{
+    bool found = false;
+    pthread_mutex_lock(&lock);
+    DDL_LIST_FOR_EACH (link, &contexts) {
+        ddl_world *world = DDL_CONTAINER(link, ddl_world, link);
+        pthread_mutex_lock(&world->lock);
+        DDL_LIST_FOR_EACH (sibling, &world->comms)
+            found = found || DDL_CONTAINER(sibling, ddl_comm, sibling) == comm;
+        pthread_mutex_unlock(&world->lock);
+    }
+    pthread_mutex_unlock(&lock);
+    return found;
+}
+
 bool ddl_contexts_forked(void)
 {
     return forked;

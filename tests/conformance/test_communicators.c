@@ -363,8 +363,13 @@ static void free_the_world_first(rank_thread *me)
     EXPECT(me, ddl_allreduce(x + COUNT, x + COUNT, COUNT, DDL_INT32, DDL_SUM, part, &requests[1]) == DDL_OK);
     EXPECT(me, ddl_allreduce(x + 2 * COUNT, x + 2 * COUNT, COUNT, DDL_INT32, DDL_SUM, of_part,
                              &requests[2]) == DDL_OK);
+    if (me->nranks % 2 == 1) /* before the world, or after it */
+        EXPECT(me, ddl_comm_free(&part) == DDL_OK && part == NULL);
     EXPECT(me, ddl_comm_free(&me->world) == DDL_OK);
     EXPECT(me, ddl_wait_all(3, requests) == DDL_OK);
+    EXPECT(me, ddl_comm_free(&of_part) == DDL_OK && of_part == NULL);
+    EXPECT(me, ddl_comm_free(&part) == DDL_OK && part == NULL);
+    EXPECT(me, ddl_comm_free(&idle) == DDL_OK && idle == NULL);
     for (int i = 0; i < 3 * COUNT; i++)
         EXPECT(me, x[i] == me->nranks * i);
     free(x);
