@@ -22,18 +22,6 @@ enum { ABANDONED_MS = 1000 /* for what GPUs still do */ };
 
 /* ---- making ---- */
 
-/* The fullest host decides, so that all ranks choose the same algorithms. */
-static double crowding(const ddl_roster *roster)
-{
-    double most = 1;
-    for (int rank = 0; rank < roster->nranks; rank++) {
-        uint32_t cpus = roster->members[rank].cpus > 0 ? roster->members[rank].cpus : 1;
-        double here = (double)roster->local_size_of[rank] / cpus;
-        most = here > most ? here : most;
-    }
-    return most;
-}
-
 /* The members as a roster of their own. */
 static ddl_status enrol(ddl_comm *comm, ddl_error *err)
 {
@@ -121,7 +109,8 @@ static ddl_status fill(ddl_comm *comm, const int members[], const int boards[], 
         return DDL_FAIL(err, DDL_ENOMEM, "no memory for a communicator of %d ranks", comm->nranks);
     DDL_TRY(enrol(comm, err));
     const ddl_roster *all = comm->world->roster;
-    DDL_TRY(ddl_cost_model_unpack(all->costs, all->ncosts, crowding(comm->roster), &comm->model, err));
+    DDL_TRY(
+        ddl_cost_model_unpack(all->costs, all->ncosts, ddl_roster_crowding(comm->roster), &comm->model, err));
     comm->piece_bytes = piece_bytes(comm);
     char name[32] = "world", prefix[160];
     if (comm->id != DDL_ID_WORLD)
@@ -140,8 +129,8 @@ static ddl_status fill(ddl_comm *comm, const int members[], const int boards[], 
         comm->board == NULL ? 0 : (double)ddl_size_min(comm->piece_bytes, DDL_SHEET_BYTES);
     ddl_posting_owner owner = { comm->board, wake_members, post_differs, comm, &comm->world->posting };
     return ddl_backend_create(comm->mesh != NULL ? ddl_mesh_transport(comm->mesh) : NULL, comm->members,
-                              ddl_compute_cpu(), &owner, crowding(comm->world->roster) <= 1, &comm->backend,
-                              err);
+                              ddl_compute_cpu(), &owner, ddl_roster_crowding(comm->world->roster) <= 1,
+                              &comm->backend, err);
 }
 
 ddl_status ddl_comm_create(ddl_world *world, uint32_t id, const int members[], int nranks, int rank,

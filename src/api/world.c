@@ -651,9 +651,7 @@ static ddl_status connect_all(ddl_world *world, ddl_error *err)
         client.sweep = sweep_votes;
         client.doze = doze_votes;
     }
-    const ddl_member *self = &world->roster->members[world->config.rank];
-    bool crowded = (uint32_t)world->roster->local_size_of[world->config.rank] > self->cpus;
-    DDL_TRY(ddl_engine_create(&client, crowded, &world->engine, err));
+    DDL_TRY(ddl_engine_create(&client, ddl_roster_is_crowded(world->roster), &world->engine, err));
     if (!ddl_engine_enter(world->engine, deadline))
         return DDL_FAIL(err, DDL_ETIMEDOUT, "the engine is stuck in another thread (DDL_START_TIMEOUT)");
     status = ddl_mesh_open(world->mesh, world->engine, err);

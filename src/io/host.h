@@ -20,8 +20,15 @@ enum { DDL_HOST_NAME_TEXT = 64 };
  */
 void ddl_host_id(uint8_t id[16]);
 
-/* CPUs that this process may use, at least 1: affinity mask and cgroup quota where there are such things. */
-uint32_t ddl_host_cpus(void);
+/* Of ddl_host_cpus: a cgroup's quota, whichever CPUs it is used up on. */
+enum { DDL_HOST_ANY_CPU = 0xffff };
+
+/*
+ * How many CPUs this process may use, at least 1: affinity mask, or cgroup quota where that is less than the
+ * CPUs that there are. *first is the lowest of them, by which processes that are bound to CPUs of their own
+ * differ, or DDL_HOST_ANY_CPU; both are below 2^16.
+ */
+uint16_t ddl_host_cpus(uint16_t *first);
 
 /* The node's name as hostname has it, cut to fit; "?" if it has none. Never resolved. */
 void ddl_host_name(char name[DDL_HOST_NAME_TEXT]);

@@ -12,6 +12,7 @@
 #include <sys/random.h>
 #include <sys/stat.h>
 #include <sys/vfs.h>
+#include <unistd.h>
 
 static bool read_text(const char *path, char *text, size_t text_bytes)
 {
@@ -46,14 +47,17 @@ void ddl_host_id(uint8_t id[16])
     }
 }
 
-static uint32_t affinity_cpus(void)
+static uint32_t affinity_cpus(int *first)
 {
+    *first = 0;
     for (int cpus = 1024; cpus <= 1 << 16; cpus *= 4) {
         cpu_set_t *set = CPU_ALLOC((size_t)cpus);
         if (set == NULL)
             break;
         size_t bytes = CPU_ALLOC_SIZE((size_t)cpus);
         int count = sched_getaffinity(0, bytes, set) == 0 ? CPU_COUNT_S(bytes, set) : 0;
+        while (count > 0 && !CPU_ISSET_S((size_t)*first, bytes, set))
+            ++*first;
         CPU_FREE(set);
         if (count > 0)
             return (uint32_t)count;
@@ -134,10 +138,17 @@ static uint32_t cgroup_cpus(void)
     return least;
 }
 
-uint32_t ddl_host_cpus(void)
+/* A quota counts as one of all processes together, also of those that are bound to CPUs of their own: they
+ * are mostly of one container. */
+uint16_t ddl_host_cpus(uint16_t *first)
 {
-    uint32_t allowed = affinity_cpus(), quota = cgroup_cpus();
-    return quota > 0 && quota < allowed ? quota : allowed;
+    int lowest;
+    uint32_t allowed = affinity_cpus(&lowest), quota = cgroup_cpus();
+    long all = sysconf(_SC_NPROCESSORS_ONLN);
+    bool has_quota = quota > 0 && (quota < allowed || (long)quota < all);
+    uint32_t count = has_quota ? quota : allowed;
+    *first = has_quota || lowest >= DDL_HOST_ANY_CPU ? DDL_HOST_ANY_CPU : (uint16_t)lowest;
+    return count < UINT16_MAX ? (uint16_t)count : UINT16_MAX;
 }
 
 ddl_status ddl_host_random(void *data, size_t bytes, ddl_error *err)

@@ -21,10 +21,11 @@ void ddl_host_id(uint8_t id[16])
     }
 }
 
-uint32_t ddl_host_cpus(void)
+uint16_t ddl_host_cpus(uint16_t *first)
 {
     long count = sysconf(_SC_NPROCESSORS_ONLN);
-    return count > 0 ? (uint32_t)count : 1;
+    *first = 0;
+    return count < 1 ? 1 : count > UINT16_MAX ? UINT16_MAX : (uint16_t)count;
 }
 
 ddl_status ddl_host_random(void *data, size_t bytes, ddl_error *err)

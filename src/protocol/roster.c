@@ -1,10 +1,11 @@
 /*
  * roster.c - the roster and its wire form.
  *
- * Member, little endian: 0 rank 4 | 4 pid 4 | 8 cpus 4 | 12 port 2 | 14 host bytes 1 | 15 address bytes 1 |
- * 16 host id 16 | 32 other port 2 | 34 other bytes 1 | 35 other is inner 1 | 36 host | address | other.
- * Roster: 0 magic 4 | 4 ranks 4 | 8 run id 16 | 24 constants 2 | 26 who connects 1 | 27 streams 1 | then the
- * constants, 8 each, as IEEE binary64 | then for each rank a length 2 and its member, in rank order.
+ * Member, little endian: 0 rank 4 | 4 pid 4 | 8 cpus 2 | 10 first cpu 2 | 12 port 2 | 14 host bytes 1 | 15
+ * address bytes 1 | 16 host id 16 | 32 other port 2 | 34 other bytes 1 | 35 other is inner 1 | 36 host |
+ * address | other. Roster: 0 magic 4 | 4 ranks 4 | 8 run id 16 | 24 constants 2 | 26 who connects 1 | 27
+ * streams 1 | then the constants, 8 each, as IEEE binary64 | then for each rank a length 2 and its member, in
+ * rank order.
  */
 #include "protocol/roster.h"
 
@@ -12,6 +13,7 @@
 #include "base/bytes.h"
 #include "protocol/overlay.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 enum { MEMBER_HEAD_BYTES = 36, ROSTER_HEAD_BYTES = 28, RANKS_LIMIT = 1 << 20 };
@@ -28,7 +30,8 @@ bool ddl_member_encode(const ddl_member *member, ddl_bytes *bytes)
     DDL_ASSERT(other_bytes < DDL_ADDRESS_TEXT);
     ddl_put_u32(record, (uint32_t)member->rank);
     ddl_put_u32(record + 4, (uint32_t)member->pid);
-    ddl_put_u32(record + 8, member->cpus);
+    ddl_put_u16(record + 8, member->cpus);
+    ddl_put_u16(record + 10, member->first_cpu);
     ddl_put_u16(record + 12, member->port);
     record[14] = (uint8_t)host_bytes;
     record[15] = (uint8_t)address_bytes;
@@ -73,7 +76,8 @@ ddl_status ddl_member_decode(ddl_view bytes, ddl_member *out, ddl_error *err)
                         (unsigned)rank, bytes.bytes);
     member.rank = (int)rank;
     member.pid = (int32_t)ddl_get_u32(at + 4);
-    member.cpus = ddl_get_u32(at + 8);
+    member.cpus = ddl_get_u16(at + 8);
+    member.first_cpu = ddl_get_u16(at + 10);
     member.port = ddl_get_u16(at + 12);
     memcpy(member.host_id, at + 16, DDL_HOST_ID_BYTES);
     member.other_port = ddl_get_u16(at + 32);
@@ -221,13 +225,60 @@ ddl_status ddl_roster_create(int rank, int nranks, ddl_roster **out, ddl_error *
     roster->node_of = ddl_alloc_array((size_t)nranks, sizeof *roster->node_of);
     roster->local_rank_of = ddl_alloc_array((size_t)nranks, sizeof *roster->local_rank_of);
     roster->local_size_of = ddl_alloc_array((size_t)nranks, sizeof *roster->local_size_of);
+    roster->sharers_of = ddl_alloc_array((size_t)nranks, sizeof *roster->sharers_of);
+    roster->order = ddl_alloc_array((size_t)nranks, sizeof *roster->order);
     if (roster->members == NULL || roster->node_of == NULL || roster->local_rank_of == NULL ||
-        roster->local_size_of == NULL) {
+        roster->local_size_of == NULL || roster->sharers_of == NULL || roster->order == NULL) {
         ddl_roster_destroy(roster);
         return DDL_FAIL(err, DDL_ENOMEM, "no memory for a roster of %d ranks", nranks);
     }
     *out = roster;
     return DDL_OK;
+}
+
+static int compare_keys(const void *a, const void *b)
+{
+    uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
+    return x < y ? -1 : x > y;
+}
+
+/* Ranks whose lowest CPU is the same share all of them; masks that overlap in another way are rare. */
+static void count_sharers(ddl_roster *roster)
+{
+    enum { RANK_BITS = 20 };
+    uint64_t *order = roster->order;
+    int begin = 0;
+    _Static_assert(1 << RANK_BITS >= RANKS_LIMIT, "a rank has more bits");
+    for (int rank = 0; rank < roster->nranks; rank++)
+        order[rank] = ((uint64_t)roster->node_of[rank] << 16 | roster->members[rank].first_cpu) << RANK_BITS |
+                      (uint64_t)rank;
+    qsort(order, (size_t)roster->nranks, sizeof *order, compare_keys);
+    for (int i = 0; i < roster->nranks; i++) {
+        if (i + 1 < roster->nranks && order[i + 1] >> RANK_BITS == order[begin] >> RANK_BITS)
+            continue;
+        for (int k = begin; k <= i; k++)
+            roster->sharers_of[order[k] & ((1 << RANK_BITS) - 1)] = i + 1 - begin;
+        begin = i + 1;
+    }
+}
+
+static double crowding_of(const ddl_roster *roster, int rank)
+{
+    const int cpus = roster->members[rank].cpus > 0 ? roster->members[rank].cpus : 1;
+    return (double)roster->sharers_of[rank] / cpus;
+}
+
+double ddl_roster_crowding(const ddl_roster *roster)
+{
+    double most = 1;
+    for (int rank = 0; rank < roster->nranks; rank++)
+        most = crowding_of(roster, rank) > most ? crowding_of(roster, rank) : most;
+    return most;
+}
+
+bool ddl_roster_is_crowded(const ddl_roster *roster)
+{
+    return crowding_of(roster, roster->rank) > 1;
 }
 
 void ddl_roster_derive(ddl_roster *roster)
@@ -254,6 +305,7 @@ void ddl_roster_derive(ddl_roster *roster)
      */
     for (int rank = roster->nranks - 1; rank >= 0; rank--)
         size_of_node[rank] = size_of_node[roster->node_of[rank]];
+    count_sharers(roster);
 }
 
 bool ddl_roster_connects(const ddl_roster *roster, int rank)
@@ -290,5 +342,7 @@ void ddl_roster_destroy(ddl_roster *roster)
     ddl_free(roster->node_of);
     ddl_free(roster->local_rank_of);
     ddl_free(roster->local_size_of);
+    ddl_free(roster->sharers_of);
+    ddl_free(roster->order);
     ddl_free(roster);
 }

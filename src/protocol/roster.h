@@ -30,7 +30,7 @@ typedef enum ddl_connect {
 typedef struct ddl_member {
     int rank;
     int32_t pid;
-    uint32_t cpus;                      /* that this process may use: affinity mask and cgroup quota */
+    uint16_t cpus, first_cpu;           /* that this process may use: how many, and the lowest (host.h) */
     uint8_t host_id[DDL_HOST_ID_BYTES]; /* equal exactly for ranks on one host (boot id; see host.h) */
     char host[DDL_HOST_TEXT];           /* node name, for messages only; never resolved */
     char address[DDL_ADDRESS_TEXT];     /* numeric IPv4 or IPv6 where its mesh listener is reached */
@@ -53,7 +53,15 @@ typedef struct ddl_roster {
     int node_count;                     /* hosts, ordered by their lowest rank */
     int *node_of;                       /* of each rank: index of its host */
     int *local_rank_of, *local_size_of; /* of each rank among those on its host */
+    int *sharers_of; /* of each rank: those on its host with the same CPUs, itself included */
+    uint64_t *order; /* for ddl_roster_derive */
 } ddl_roster;
+
+/* How many ranks there are for each CPU that they may use, where that is most; 1 if there are fewer. */
+double ddl_roster_crowding(const ddl_roster *roster);
+
+/* Whether there are more ranks than CPUs where this rank is. */
+bool ddl_roster_is_crowded(const ddl_roster *roster);
 
 /* Append the wire form of a member / of all members. False when out of memory. */
 bool ddl_member_encode(const ddl_member *member, ddl_bytes *bytes);

@@ -80,7 +80,7 @@ ddl_status ddl_bootstrap_know_oneself(int rank, int nranks, uint32_t generator, 
     ddl_hello_clean(own->host);
     memcpy(self->host, own->host, sizeof self->host);
     ddl_host_id(own->host_id);
-    own->cpus = ddl_host_cpus();
+    own->cpus = ddl_host_cpus(&own->first_cpu);
     return ddl_host_random(self->nonce, sizeof self->nonce, err);
 }
 

@@ -8,6 +8,7 @@
  * not end the program. Commands:
  *
  *     init  free  timeout:MS  facts  resources
+ *     chosen:COLLECTIVE:COUNT   the algorithm for so many float32
  *     free_at_exit   free the world after the library's own exit handler
  *     split:NAME:COLOR:KEY  shrink:NAME  abort:REASON  use:NAME
  *     cases:SEED:N   so many random calls (see cases.h), on parts of the communicator too
@@ -398,6 +399,18 @@ static void tell_facts(const ddl_comm *world)
     close_record();
 }
 
+static void tell_chosen(const ddl_comm *comm, const char *argument)
+{
+    char collective[32];
+    size_t count;
+    if (sscanf(argument, "%31[a-z_]:%zu", collective, &count) != 2)
+        die("no collective and count", argument);
+    const char *name = ddl_algorithm_name(comm, collective, count, DDL_FLOAT32);
+    open_record("chosen");
+    printf(",\"name\":\"%s\"", name != NULL ? name : "");
+    close_record();
+}
+
 static void die_now(int signal_number)
 {
     char line[64], digits[24];
@@ -570,6 +583,8 @@ static void perform(struct actor *a, const char *command)
         wait_started(a);
     } else if (strcmp(command, "facts") == 0) {
         tell_facts(a->in_use->comm);
+    } else if (takes(command, "chosen:", &argument)) {
+        tell_chosen(a->in_use->comm, argument);
     } else if (takes(command, "split:", &argument)) {
         split(a, argument);
     } else if (takes(command, "shrink:", &argument)) {

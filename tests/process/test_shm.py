@@ -258,6 +258,28 @@ class SharedMemory(unittest.TestCase):
                 rank.expect("ready")
             self.finish(ranks)
 
+    def test_ranks_with_cpus_of_their_own_are_not_crowded(self):
+        """Bound to one each, as batch systems and MPI's launchers do it, they wait and choose as ranks do that may use
+        all; bound to the same one, they do not."""
+        def chosen(*cpus):
+            world = self.world(len(cpus))
+            ranks = [world.start(r, "init", "chosen:allreduce:2", SMALL, "free",
+                                 prefix=["taskset", "-c", cpu]) for r, cpu in enumerate(cpus)]
+            names = set()
+            for rank in ranks:
+                rank.expect("init", "DDL_OK")
+                names.add(rank.expect("chosen")["name"])
+                rank.expect("call", "DDL_OK")
+                rank.expect("free", "DDL_OK")
+                rank.finish()
+            return names
+
+        first, second = (str(cpu) for cpu in sorted(os.sched_getaffinity(0))[:2])
+        both = f"{first},{second}"
+        together, apart, on_one = chosen(both, both), chosen(first, second), chosen(first, first)
+        self.assertEqual(apart, together)
+        self.assertNotEqual(on_one, together)
+
     def test_who_stops_in_the_middle_is_named(self):
         """Also if it has said of that call that it is in it, as one does that takes long."""
         world = self.world(3, DDL_TIMEOUT=f"{bound(1.5)}s")

@@ -20,6 +20,7 @@ static ddl_roster *make(const int host_of[], int nranks)
         member->rank = rank;
         member->pid = 1000 + rank;
         member->cpus = 2;
+        member->first_cpu = (uint16_t)(7 + host_of[rank]);
         member->port = (uint16_t)(40000 + rank);
         member->host_id[3] = (uint8_t)(1 + host_of[rank]);
         snprintf(member->host, sizeof member->host, "host%d", host_of[rank]);
@@ -61,6 +62,45 @@ static void ranks_are_placed_on_hosts_in_order(void **state)
     }
 }
 
+/* Ranks that are bound to CPUs of their own are alone on them; what has more ranks than CPUs is crowded. */
+static void ranks_share_the_cpus_that_they_may_use(void **state)
+{
+    static const struct {
+        int nranks, host_of[6];
+        uint16_t cpus[6], first_cpu[6];
+        double crowding;
+        int sharers_of[6];
+    } cases[] = {
+        { 2, { 0, 0 }, { 2, 2 }, { 0, 0 }, 1, { 2, 2 } },
+        { 4, { 0, 0, 0, 0 }, { 2, 2, 2, 2 }, { 0, 0, 0, 0 }, 2, { 4, 4, 4, 4 } },
+        { 2, { 0, 0 }, { 1, 1 }, { 0, 1 }, 1, { 1, 1 } },
+        { 2, { 0, 0 }, { 1, 1 }, { 1, 1 }, 2, { 2, 2 } },
+        { 3, { 0, 0, 0 }, { 2, 2, 2 }, { 0, 2, 2 }, 1, { 1, 2, 2 } },
+        { 6, { 0, 0, 0, 0, 0, 0 }, { 2, 2, 2, 2, 2, 2 }, { 4, 0, 4, 0, 0, 2 }, 1.5, { 2, 3, 2, 3, 3, 1 } },
+        { 4, { 0, 1, 0, 1 }, { 1, 1, 1, 1 }, { 0, 0, 0, 1 }, 2, { 2, 1, 2, 1 } },
+        { 3, { 0, 0, 0 }, { 2, 2, 2 }, { 0xffff, 0xffff, 0xffff }, 1.5, { 3, 3, 3 } },
+        { 3, { 0, 0, 0 }, { 64, 64, 1 }, { 0, 0, 0 }, 3, { 3, 3, 3 } },
+        { 1, { 0 }, { 0 }, { 0 }, 1, { 1 } },
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        ddl_roster *roster = make(cases[i].host_of, cases[i].nranks);
+        for (int rank = 0; rank < cases[i].nranks; rank++) {
+            roster->members[rank].cpus = cases[i].cpus[rank];
+            roster->members[rank].first_cpu = cases[i].first_cpu[rank];
+        }
+        ddl_roster_derive(roster);
+        assert_true(ddl_roster_crowding(roster) == cases[i].crowding);
+        for (int rank = 0; rank < cases[i].nranks; rank++) {
+            assert_int_equal(roster->sharers_of[rank], cases[i].sharers_of[rank]);
+            roster->rank = rank;
+            assert_true(ddl_roster_is_crowded(roster) ==
+                        (cases[i].sharers_of[rank] > cases[i].cpus[rank] && cases[i].sharers_of[rank] > 1));
+        }
+        ddl_roster_destroy(roster);
+    }
+}
+
 static void a_roster_comes_back_as_it_was(void **state)
 {
     static const int hosts[] = { 0, 1, 0, 1, 2 };
@@ -86,6 +126,7 @@ static void a_roster_comes_back_as_it_was(void **state)
         assert_int_equal(is->rank, rank);
         assert_int_equal(is->pid, was->pid);
         assert_int_equal(is->cpus, was->cpus);
+        assert_int_equal(is->first_cpu, was->first_cpu);
         assert_int_equal(is->port, was->port);
         assert_memory_equal(is->host_id, was->host_id, DDL_HOST_ID_BYTES);
         assert_string_equal(is->host, was->host);
@@ -328,6 +369,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(ranks_are_placed_on_hosts_in_order),
+        cmocka_unit_test(ranks_share_the_cpus_that_they_may_use),
         cmocka_unit_test(a_roster_comes_back_as_it_was),
         cmocka_unit_test(more_streams_than_there_can_be_are_refused),
         cmocka_unit_test(a_cut_or_stretched_roster_is_refused),
