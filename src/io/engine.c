@@ -19,6 +19,8 @@
 
 enum {
     TICK_MS = 20,
+    LONG_TICK_MS = 100, /* once so many in a row were in vain: 50 a second take 0.1 % of a core */
+    TICKS_IN_VAIN = 50,
     SPIN_NS = 60 * 1000, /* about twice what waking a sleeper on another core costs */
     PAUSE_NS =
         8 * 1000, /* of it, alone on the core; then the core is offered to others, who may be the peer */
@@ -329,10 +331,18 @@ static bool poll_for(ddl_engine *engine, const wait_goal *goal)
     return true;
 }
 
+/* How long to sleep after so many ticks in a row in which nothing happened. */
+static int nap_ms(const ddl_engine *engine, int in_vain)
+{
+    int ms = atomic_load(&engine->nap_ms);
+    return ms == TICK_MS && in_vain > TICKS_IN_VAIN ? LONG_TICK_MS : ms;
+}
+
 /*
- * Holder at entry, not at exit: sleep at the gate. Returns at an event, a doorbell or a tick.
+ * Holder at entry, not at exit: sleep at the gate, for up to most_ms. Returns at an event or a doorbell;
+ * false: nothing has happened until then.
  */
-static void sleep_at_gate(ddl_engine *engine, const wait_goal *goal)
+static bool sleep_at_gate(ddl_engine *engine, const wait_goal *goal, int most_ms)
 {
     atomic_store(&engine->watcher, true);
     bool moved = sweep(engine) || run_loop(engine);
@@ -340,12 +350,11 @@ static void sleep_at_gate(ddl_engine *engine, const wait_goal *goal)
     int loop_ms = uv_backend_timeout(&engine->loop);
     bool stay_awake =
         moved || reached(goal) || atomic_load(&engine->njobs) > 0 || engine->client.doze(engine->client.arg);
-    int nap_ms = atomic_load(&engine->nap_ms);
-    int timeout_ms = loop_ms >= 0 && loop_ms < nap_ms ? loop_ms : nap_ms;
+    int timeout_ms = loop_ms >= 0 && loop_ms < most_ms ? loop_ms : most_ms;
     release(engine);
-    if (!stay_awake)
-        ddl_gate_wait(engine->gate, timeout_ms);
+    const bool happened = stay_awake || ddl_gate_wait(engine->gate, timeout_ms);
     atomic_store(&engine->watcher, false);
+    return happened;
 }
 
 /* With the lock: until `changed` or a tick has passed. */
@@ -381,17 +390,20 @@ static bool wait_for(ddl_engine *engine, const wait_goal *goal, ddl_deadline dea
         return true;
     /* Behind a watcher each thread polls once: what comes later wakes the watcher, who drives for all. */
     bool polled = false;
+    int in_vain = 0; /* ticks: who has just slept until one only looks, as part of going to sleep again */
     while (entered || !reached(goal)) {
         bool behind = polled && atomic_load(&engine->watcher);
         if (entered || (!behind && ddl_engine_try_enter(engine))) {
             entered = false;
             polled = true;
-            if (poll_for(engine, goal)) {
+            if (in_vain == 0 && poll_for(engine, goal)) {
                 ddl_engine_leave(engine);
                 return true;
             }
             if (!atomic_load(&engine->watcher)) {
-                sleep_at_gate(engine, goal);
+                const int left_ms = ddl_deadline_left_ms(deadline), nap = nap_ms(engine, in_vain);
+                const int most_ms = left_ms > 0 && left_ms < nap ? left_ms : nap;
+                in_vain = sleep_at_gate(engine, goal, most_ms) ? 0 : in_vain + 1;
                 if (!ddl_deadline_passed(stuck))
                     continue;
                 break;
@@ -404,6 +416,7 @@ static bool wait_for(ddl_engine *engine, const wait_goal *goal, ddl_deadline dea
                 ddl_gate_ring(engine->gate);
         }
         sleep_behind_driver(engine, goal);
+        in_vain = 0;
         if (ddl_deadline_passed(stuck))
             break;
     }
@@ -451,9 +464,11 @@ bool ddl_engine_enter(ddl_engine *engine, ddl_deadline deadline)
 static void *background_main(void *arg)
 {
     ddl_engine *engine = arg;
+    int in_vain = 0;
     while (!atomic_load(&engine->stopping)) {
-        ddl_gate_wait(engine->background_gate,
-                      atomic_load(&engine->background_ticking) ? atomic_load(&engine->nap_ms) : -1);
+        const bool ticks = atomic_load(&engine->background_ticking);
+        in_vain =
+            ddl_gate_wait(engine->background_gate, ticks ? nap_ms(engine, in_vain) : -1) ? 0 : in_vain + 1;
         if (atomic_load(&engine->stopping) || !ddl_engine_try_enter(engine))
             continue; /* whoever has the baton arms this thread again if need be */
         while (ddl_engine_progress(engine))

@@ -28,7 +28,7 @@ typedef struct ddl_engine_client {
     bool (*needs_loop)(void *arg);
     /* Holder: work that was submitted. */
     void (*job)(void *arg, ddl_link *job);
-    /* Holder, about every 20 ms while busy: deadlines. */
+    /* Holder, about every 20 ms while busy, every 100 ms after a second of nothing: deadlines. */
     void (*tick)(void *arg, int64_t now_ns);
     /* Holder: whether operations are in flight. */
     bool (*busy)(void *arg);

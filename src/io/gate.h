@@ -10,6 +10,8 @@
 
 #include "base/error.h"
 
+#include <stdbool.h>
+
 typedef struct ddl_gate ddl_gate;
 
 /*
@@ -19,8 +21,8 @@ typedef struct ddl_gate ddl_gate;
 DDL_MUST_USE ddl_status ddl_gate_create(int loop_fd, bool one_shot, ddl_gate **gate, ddl_error *err);
 void ddl_gate_destroy(ddl_gate *gate);
 
-/* Sleep at most timeout_ms (-1: no limit). One thread at a time. */
-void ddl_gate_wait(ddl_gate *gate, int timeout_ms);
+/* Sleep at most timeout_ms (-1: no limit). False: nothing but the time ended it. One thread at a time. */
+bool ddl_gate_wait(ddl_gate *gate, int timeout_ms);
 
 /* End the current or else the next wait. Thread: any. */
 void ddl_gate_ring(ddl_gate *gate);

@@ -55,7 +55,7 @@ void ddl_gate_destroy(ddl_gate *gate)
     ddl_free(gate);
 }
 
-void ddl_gate_wait(ddl_gate *gate, int timeout_ms)
+bool ddl_gate_wait(ddl_gate *gate, int timeout_ms)
 {
     struct epoll_event events[2];
     int count = epoll_wait(gate->epoll_fd, events, 2, timeout_ms);
@@ -66,6 +66,7 @@ void ddl_gate_wait(ddl_gate *gate, int timeout_ms)
         ssize_t got = read(gate->bell_fd, &rings, sizeof rings);
         (void)got; /* EAGAIN: another wait has taken it */
     }
+    return count != 0;
 }
 
 void ddl_gate_ring(ddl_gate *gate)

@@ -60,7 +60,7 @@ void ddl_gate_destroy(ddl_gate *gate)
     ddl_free(gate);
 }
 
-void ddl_gate_wait(ddl_gate *gate, int timeout_ms)
+bool ddl_gate_wait(ddl_gate *gate, int timeout_ms)
 {
     atomic_store(&gate->sleep, ASLEEP);
     bool watched = atomic_load(&gate->watched);
@@ -71,12 +71,13 @@ void ddl_gate_wait(ddl_gate *gate, int timeout_ms)
     int ready = poll(fds, 2, timeout_ms);
     atomic_store(&gate->sleep, AWAKE);
     if (ready <= 0)
-        return;
+        return ready != 0;
     if (fds[1].revents != 0 && gate->one_shot)
         atomic_store(&gate->watched, false);
     char rings[64];
     while (fds[0].revents != 0 && read(gate->bell[0], rings, sizeof rings) == (ssize_t)sizeof rings)
         ;
+    return true;
 }
 
 void ddl_gate_ring(ddl_gate *gate)

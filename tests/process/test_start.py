@@ -20,7 +20,7 @@ import time
 import unittest
 
 import peer
-from world import DEADLINE, Unexpected, World, bound, finish_thousands, listening_ports, may_mount, mount_apart
+from world import DEADLINE, Unexpected, World, bound, cpu_seconds, finish_thousands, listening_ports, may_mount, mount_apart
 
 ACTOR = None
 CALL = "allreduce:1000:int32:sum"
@@ -62,15 +62,6 @@ def descriptors(pid):
 def limit_descriptors(rank, most):
     """The soft limit alone, and who may raise it again."""
     resource.prlimit(rank.pid, resource.RLIMIT_NOFILE, (most, resource.prlimit(rank.pid, resource.RLIMIT_NOFILE)[1]))
-
-
-def cpu_seconds(pid):
-    """Of all its threads, so far."""
-    total = 0
-    for thread in os.listdir(f"/proc/{pid}/task"):
-        with open(f"/proc/{pid}/task/{thread}/schedstat") as file:
-            total += int(file.read().split()[0])
-    return total / 1e9
 
 
 @unittest.skipUnless(sys.platform == "linux", "needs prlimit and /proc")

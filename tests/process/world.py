@@ -35,6 +35,15 @@ def bound(seconds):
     return seconds * PATIENCE
 
 
+def cpu_seconds(pid):
+    """Of all its threads, so far."""
+    total = 0
+    for thread in os.listdir(f"/proc/{pid}/task"):
+        with open(f"/proc/{pid}/task/{thread}/schedstat") as file:
+            total += int(file.read().split()[0])
+    return total / 1e9
+
+
 @contextlib.contextmanager
 def on_two_cpus():
     """What is started meanwhile has two at most, as three ranks that are to share CPUs need."""
