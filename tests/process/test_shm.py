@@ -196,9 +196,9 @@ class SharedMemory(unittest.TestCase):
         self.assertEqual(set(os.listdir("/dev/shm")) - before, set())
 
     def test_a_death_is_seen_at_once(self):
-        """Within 100 ms, though the others spin on memory that nobody writes; the best of some tries, as other
-        processes may have the CPU meanwhile."""
-        for nranks in (2, 4):
+        """Within 100 ms, though the others spin on memory that nobody writes; mostly, as other processes may have the
+        CPU meanwhile."""
+        for nranks in (2, 4, 8):
             took = []
             for _ in range(5):
                 world = self.world(nranks)
@@ -223,7 +223,7 @@ class SharedMemory(unittest.TestCase):
                         ends.append(record["end_ns"])
                 took.append((max(ends) - killed) / 1e9)
                 world.__exit__()
-            self.assertLess(min(took), bound(0.1), f"{nranks} ranks: {took}")
+            self.assertLess(statistics.median(took), bound(0.1), f"{nranks} ranks: {took}")
 
     def test_who_waits_sleeps(self):
         """Ranks that wait for a late one use less than 0.1 % of a CPU, and are woken by it, not by a tick."""
