@@ -301,7 +301,7 @@ static ddl_status open_profile(const char *path, int *fd, ddl_error *err)
 static ddl_status read_profile(const char *path, char text[DDL_PROFILE_LIMIT], ddl_cost_model *model,
                                ddl_error *err)
 {
-    int fd, read_errno = 0;
+    int fd = -1, read_errno = 0;
     size_t bytes = 0;
     DDL_TRY(open_profile(path, &fd, err));
     for (ssize_t count = 1; count > 0 && bytes < DDL_PROFILE_LIMIT; bytes += (size_t)count) {
