@@ -74,12 +74,17 @@ bool ddl_failpoint_hit(const char *site)
     return fails;
 }
 
-void ddl_failpoint_stall(const char *site)
+bool ddl_failpoint_skip(const char *site)
 {
     pthread_mutex_lock(&lock);
-    bool stalls = count(site, false);
+    bool skips = count(site, false);
     pthread_mutex_unlock(&lock);
-    if (stalls)
+    return skips;
+}
+
+void ddl_failpoint_stall(const char *site)
+{
+    if (ddl_failpoint_skip(site))
         (void)poll(NULL, 0, STALL_MS);
 }
 

@@ -34,14 +34,20 @@ uint64_t ddl_failpoint_hits(void);
  * these. */
 void ddl_failpoint_stall(const char *site);
 
+/* True if this hit is to fail, where a failure is something that is not done, over and over, rather than a
+ * call that fails. "*" is not for these either. */
+bool ddl_failpoint_skip(const char *site);
+
 #define DDL_FAILPOINT(site)          ddl_failpoint_hit(site)
 #define DDL_FAILPOINT_STALL(site)    ddl_failpoint_stall(site)
+#define DDL_FAILPOINT_SKIP(site)     ddl_failpoint_skip(site)
 #define DDL_FAILPOINT_OS(site, code) (ddl_failpoint_hit(site) && ((errno = (code)), true))
 
 #else
 
 #define DDL_FAILPOINT(site)          false
 #define DDL_FAILPOINT_STALL(site)    ((void)0)
+#define DDL_FAILPOINT_SKIP(site)     false
 #define DDL_FAILPOINT_OS(site, code) false
 
 #endif

@@ -469,7 +469,7 @@ static void *background_main(void *arg)
         const bool ticks = atomic_load(&engine->background_ticking);
         in_vain =
             ddl_gate_wait(engine->background_gate, ticks ? nap_ms(engine, in_vain) : -1) ? 0 : in_vain + 1;
-        if (atomic_load(&engine->stopping) || !ddl_engine_try_enter(engine))
+        if (atomic_load(&engine->stopping) || DDL_FAILPOINT_SKIP("io.drive") || !ddl_engine_try_enter(engine))
             continue; /* whoever has the baton arms this thread again if need be */
         while (ddl_engine_progress(engine))
             ;

@@ -9,6 +9,7 @@
 
 #include <cmocka.h>
 
+#include "base/failpoint.h"
 #include "oracle.h"
 #include "ranks.h"
 
@@ -291,6 +292,117 @@ static void be_quiet(void *arg, const char *line)
     (void)line;
 }
 
+/* ---- by ddl_test alone: the engine's own thread does not drive ---- */
+
+#ifdef DDL_FAILPOINTS
+enum { PATIENCE_S = 10 };
+
+/* Test until it is done, without a moment in which anything else drives. */
+static void test_until_done(rank_thread *me, ddl_request **request)
+{
+    double began = seconds();
+    bool done = false;
+    while (!done && seconds() - began < PATIENCE_S)
+        EXPECT(me, ddl_test(request, &done) == DDL_OK);
+    EXPECT(me, done);
+    EXPECT(me, ddl_wait(request) == DDL_OK); /* which drives, if it was not */
+}
+
+/* Each rank is the first to come in turn; who comes last may be done as he comes. */
+static void reduce_by_tests(rank_thread *me)
+{
+    size_t count = *(const size_t *)me->arg;
+    int32_t *x = calloc(count, sizeof *x);
+
+    for (int round = 0; round < 2 * me->nranks && !me->complained; round++) {
+        ddl_request *request = NULL;
+        for (size_t i = 0; i < count; i++)
+            x[i] = (int32_t)i + me->rank;
+        if (me->rank != round % me->nranks)
+            ranks_meet(me);
+        EXPECT(me, ddl_allreduce(x, x, count, DDL_INT32, DDL_SUM, me->world, &request) == DDL_OK);
+        if (me->rank == round % me->nranks)
+            ranks_meet(me);
+        test_until_done(me, &request);
+        for (size_t i = 0; i < count; i++)
+            EXPECT(me, x[i] == me->nranks * (int32_t)i + me->nranks * (me->nranks - 1) / 2);
+        ranks_meet(me);
+    }
+    free(x);
+}
+
+static void complete_by_tests(const char *store, const char *transport, size_t count)
+{
+    for (int nranks = 2; nranks <= 3; nranks++) {
+        char complaint[1024];
+        setenv("DDL_TRANSPORT", transport, 1);
+        ddl_failpoint_arm("io.drive");
+        ranks_try(store, nranks, reduce_by_tests, &count, complaint);
+        ddl_failpoint_arm(NULL);
+        unsetenv("DDL_TRANSPORT");
+        if (complaint[0] != '\0')
+            fail_msg("%s, of %d ranks: %s", store, nranks, complaint);
+    }
+}
+
+static void tests_alone_complete_what_is_small(void **state)
+{
+    (void)state;
+    complete_by_tests("mem://alone-small", "auto", 2); /* over a board, if there is one */
+    complete_by_tests("mem://alone-small-tcp", "tcp", 2);
+}
+
+static void tests_alone_complete_what_is_large(void **state)
+{
+    (void)state;
+    complete_by_tests("mem://alone-large", "auto", 1000000);
+    complete_by_tests("mem://alone-large-tcp", "tcp", 1000000);
+}
+
+/* Rank 1 never comes: no test waits for it, and they see the deadline. */
+static void test_for_nobody(rank_thread *me)
+{
+    enum { COUNT = 1000000, LIMIT_MS = 300, MOST_MS = 5 /* a quarter of the engine's tick */ };
+    int32_t *x = calloc(COUNT, sizeof *x), y[2] = { 1, 2 };
+    ddl_request *requests[2] = { NULL, NULL };
+
+    if (me->rank == 0) {
+        double began = seconds();
+        int tests = 0, slow = 0;
+        EXPECT(me, ddl_comm_set_timeout(me->world, LIMIT_MS) == DDL_OK);
+        EXPECT(me, ddl_allreduce(x, x, COUNT, DDL_INT32, DDL_SUM, me->world, &requests[0]) == DDL_OK);
+        EXPECT(me, ddl_allreduce(y, y, 2, DDL_INT32, DDL_SUM, me->world, &requests[1]) == DDL_OK);
+        for (; (requests[0] != NULL || requests[1] != NULL) && seconds() - began < PATIENCE_S; tests++) {
+            bool done = false;
+            int i = requests[tests % 2] != NULL ? tests % 2 : 1 - tests % 2;
+            double before = seconds();
+            ddl_status status = ddl_test(&requests[i], &done);
+            slow += seconds() - before > MOST_MS / 1000.0;
+            EXPECT(me, status == (done ? DDL_ETIMEDOUT : DDL_OK));
+            EXPECT(me, !done || ddl_last_error()->culprit == 1);
+        }
+        EXPECT(me, requests[0] == NULL && requests[1] == NULL);
+        EXPECT(me, tests > 10);
+        EXPECT(me, slow <= tests / 2); /* a busy machine stops some */
+        (void)ddl_wait_all(2, requests);
+    }
+    ranks_meet(me);
+    (void)ddl_comm_free(&me->world); /* which has failed on rank 0: whatever it says */
+    free(x);
+}
+
+static void tests_are_short_where_nobody_comes(void **state)
+{
+    (void)state;
+    char complaint[1024];
+    ddl_failpoint_arm("io.drive");
+    ranks_try("mem://nobody", 2, test_for_nobody, NULL, complaint);
+    ddl_failpoint_arm(NULL);
+    if (complaint[0] != '\0')
+        fail_msg("%s", complaint);
+}
+#endif
+
 /* More operations than a rank remembers may follow an alltoallv, whose counts its peers compare pair by pair.
  */
 static void issue_far_ahead(rank_thread *me)
@@ -401,6 +513,11 @@ int main(void)
         cmocka_unit_test(deadline_may_be_as_far_as_there_is),
         cmocka_unit_test(many_in_flight_complete_in_any_order),
         cmocka_unit_test(testing_never_blocks_and_gets_things_done),
+#ifdef DDL_FAILPOINTS
+        cmocka_unit_test(tests_alone_complete_what_is_small),
+        cmocka_unit_test(tests_alone_complete_what_is_large),
+        cmocka_unit_test(tests_are_short_where_nobody_comes),
+#endif
         cmocka_unit_test(many_operations_may_follow_an_alltoallv),
         cmocka_unit_test(unexpected_sender_is_answered_by_who_waits_for_another),
         cmocka_unit_test(freeing_is_bounded_though_a_part_is_not_answered),
