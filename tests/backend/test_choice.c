@@ -102,14 +102,35 @@ static void make_job(struct job *job, const struct layout *layout, int nranks, b
              crowded ? ", crowded" : "", job->model.shares_memory ? ", with shared memory" : "");
 }
 
+/* What ranks that share memory have beside it, but for some communicators. */
+static void give_board(struct job *job)
+{
+    size_t used = strlen(job->name);
+    job->model.board_bytes = DDL_SHEET_BYTES;
+    snprintf(job->name + used, sizeof job->name - used, " and a board");
+}
+
+enum { WAYS = 6 }; /* crowded or not, and which links a host has inside */
+
+/* False: a job of several hosts, which another way has made already. */
+static bool make_job_in_way(struct job *job, const struct layout *layout, int nranks, int way)
+{
+    make_job(job, layout, nranks, way % 2 == 1, way / 2 > 0);
+    if (way / 2 > 0 && !job->model.shares_memory)
+        return false;
+    if (way / 2 == 2)
+        give_board(job);
+    return true;
+}
+
 static void for_each_job(void (*check)(const struct job *job))
 {
     for (size_t i = 0; i < sizeof layouts / sizeof layouts[0]; i++)
         for (int nranks = 2; nranks <= RANKS_MAX; nranks++)
-            for (int how = 0; how < 4; how++) {
+            for (int way = 0; way < WAYS; way++) {
                 struct job job;
-                make_job(&job, &layouts[i], nranks, how % 2 == 1, how / 2 == 1);
-                check(&job);
+                if (make_job_in_way(&job, &layouts[i], nranks, way))
+                    check(&job);
             }
 }
 
@@ -121,15 +142,17 @@ static double size_of(int step)
 
 enum { SIZES = 14 };
 
-static double cheapest(const struct job *job, ddl_collective collective, double bytes)
-{
-    const ddl_algorithm *chosen = ddl_choose(&job->model, collective, &job->placement, bytes);
-    return ddl_cost_ns(&job->model, chosen, &job->placement, bytes);
-}
-
 static bool has_buffers(ddl_collective collective)
 {
     return collective != DDL_COLLECTIVE_BARRIER;
+}
+
+static double cheapest(const struct job *job, ddl_collective collective, double bytes)
+{
+    if (!has_buffers(collective))
+        bytes = 0;
+    const ddl_algorithm *chosen = ddl_choose(&job->model, collective, &job->placement, bytes);
+    return ddl_cost_ns(&job->model, chosen, &job->placement, bytes);
 }
 
 /* ---- choosing ---- */
@@ -224,7 +247,8 @@ static void check_rules(const struct job *job)
             bool hair = rules[i].whole == DDL_COLLECTIVE_ALLREDUCE &&
                         rules[i].parts[0] == DDL_COLLECTIVE_REDUCE && job->model.crowding > 1;
             double tolerance = hair ? A_HAIR : rules[i].tolerance;
-            if (on_board && bytes > job->model.board_bytes && rules[i].whole == DDL_COLLECTIVE_ALLREDUCE)
+            if (on_board && bytes > job->model.board_bytes && rules[i].whole == DDL_COLLECTIVE_ALLREDUCE &&
+                rules[i].parts[0] == DDL_COLLECTIVE_REDUCE_SCATTER)
                 tolerance = PIECES_OF_TWO_ROUNDS;
             if (whole_ns > parts_ns * tolerance)
                 fail_msg("%s, %.0f bytes: %s costs %.0f ns, %s + %s %.0f ns", job->name, bytes,
@@ -238,18 +262,6 @@ static void no_collective_costs_more_than_two_that_do_the_same(void **state)
 {
     (void)state;
     for_each_job(check_rules);
-}
-
-static void the_same_holds_of_what_goes_over_a_board(void **state)
-{
-    (void)state;
-    for (int nranks = 2; nranks <= RANKS_MAX; nranks++)
-        for (int crowded = 0; crowded < 2; crowded++) {
-            struct job job;
-            make_job(&job, &layouts[0], nranks, crowded == 1, true);
-            job.model.board_bytes = DDL_SHEET_BYTES;
-            check_rules(&job);
-        }
 }
 
 /* The same data twice as even blocks: the v forms have no reason to cost less than half or more than twice.
@@ -283,15 +295,24 @@ static void even_blocks_cost_no_more_than_blocks_of_any_size(void **state)
 
 /* ---- growing ---- */
 
+/* Twice as much, but on the way there both sides of where each rank has a block of doubles of its own. */
+static double next_size(const struct job *job, double bytes)
+{
+    double edge = 8 * job->placement.nranks;
+    if (bytes < edge)
+        return bytes == edge - 1 ? edge : fmin(2 * bytes, edge - 1);
+    return 2 * bytes;
+}
+
 static void check_growth_in_bytes(const struct job *job)
 {
     for (int collective = 0; collective < DDL_COLLECTIVE_COUNT; collective++) {
         double before_ns = 0;
-        for (int step = 0; step < SIZES; step++) {
-            double ns = cheapest(job, (ddl_collective)collective, size_of(step));
+        for (double bytes = 4; bytes <= size_of(SIZES - 1); bytes = next_size(job, bytes)) {
+            double ns = cheapest(job, (ddl_collective)collective, bytes);
             if (ns * ROUNDING < before_ns || (has_buffers((ddl_collective)collective) && ns == before_ns))
                 fail_msg("%s: %s of %.0f bytes costs %.0f ns, of less %.0f ns", job->name,
-                         ddl_collective_name((ddl_collective)collective), size_of(step), ns, before_ns);
+                         ddl_collective_name((ddl_collective)collective), bytes, ns, before_ns);
             before_ns = ns;
         }
     }
@@ -330,10 +351,11 @@ static void a_rank_more_costs_no_more_than_its_share(void **state)
     (void)state;
     for (size_t i = 0; i < sizeof grow_rank_by_rank / sizeof grow_rank_by_rank[0]; i++)
         for (int nranks = 2; nranks < RANKS_MAX; nranks++)
-            for (int how = 0; how < 4; how++) {
+            for (int way = 0; way < WAYS; way++) {
                 struct job job, next;
-                make_job(&job, &layouts[grow_rank_by_rank[i]], nranks, how % 2 == 1, how / 2 == 1);
-                make_job(&next, &layouts[grow_rank_by_rank[i]], nranks + 1, how % 2 == 1, how / 2 == 1);
+                if (!make_job_in_way(&job, &layouts[grow_rank_by_rank[i]], nranks, way) ||
+                    !make_job_in_way(&next, &layouts[grow_rank_by_rank[i]], nranks + 1, way))
+                    continue;
                 for (int collective = 0; collective < DDL_COLLECTIVE_COUNT; collective++)
                     for (int step = 0; step < SIZES; step++)
                         check_step(&job, &next, (ddl_collective)collective, size_of(step));
@@ -563,7 +585,8 @@ static void where_ranks_share_memory_they_are_less_in_the_way(void **state)
     known_rounds = 4, known_mean = 0;
 }
 
-/* What goes over a board: a latency and a turn of each rank in each round, and what is read. */
+/* What goes over a board: a latency, a turn of each rank and a line of each sheet but one in each round, and
+ * what is read. */
 static void posts_cost_turns_of_all(void **state)
 {
     const ddl_placement nine = { 9, 1, NULL }, five = { 5, 1, NULL };
@@ -573,14 +596,14 @@ static void posts_cost_turns_of_all(void **state)
                              .board_bytes = DDL_SHEET_BYTES,
                              .crowding = 1 };
     const ddl_algorithm row = { .name = "known", .collective = DDL_COLLECTIVE_ALLREDUCE, .work = known_work };
-    const double read = 0.7 * (128 * 0.5 + 64 * 0.125), crowded_round = 10 + 2.5 * 20 * 2.5;
+    const double read = 0.7 * (128 * 0.5 + 64 * 0.125), crowded_round = 10 + 2.5 * 20 * 2.5, line = 0.07 * 20;
     (void)state;
     known_rounds = 1; /* 8 messages of one of nine ranks */
-    assert_true(fabs(ddl_cost_ns(&model, &row, &nine, 64) - (10 + 20 + read)) < 1e-6);
+    assert_true(fabs(ddl_cost_ns(&model, &row, &nine, 64) - (10 + 20 + 7 * line + read)) < 1e-6);
     model.crowding = 2.5;
-    assert_true(fabs(ddl_cost_ns(&model, &row, &nine, 64) - (crowded_round + read)) < 1e-6);
+    assert_true(fabs(ddl_cost_ns(&model, &row, &nine, 64) - (crowded_round + 7 * line + read)) < 1e-6);
     known_rounds = 2; /* or of one of five */
-    assert_true(fabs(ddl_cost_ns(&model, &row, &five, 64) - (crowded_round * 1.8 + read)) < 1e-6);
+    assert_true(fabs(ddl_cost_ns(&model, &row, &five, 64) - (crowded_round * 1.8 + 6 * line + read)) < 1e-6);
     /* Without a block for everyone, of doubles, it may have to go by messages. */
     assert_true(ddl_cost_ns(&model, &row, &five, 39) > crowded_round * 3);
     known_rounds = 4;
@@ -607,7 +630,6 @@ int main(void)
         cmocka_unit_test(every_collective_has_a_row_for_any_number_of_ranks),
         cmocka_unit_test(the_least_is_chosen),
         cmocka_unit_test(no_collective_costs_more_than_two_that_do_the_same),
-        cmocka_unit_test(the_same_holds_of_what_goes_over_a_board),
         cmocka_unit_test(even_blocks_cost_no_more_than_blocks_of_any_size),
         cmocka_unit_test(more_bytes_cost_more),
         cmocka_unit_test(where_all_have_a_cpu_and_in_exchanges_what_is_large_goes_by_messages),
