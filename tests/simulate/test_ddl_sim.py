@@ -113,6 +113,11 @@ class Check(unittest.TestCase):
             lines = run("check", name, "-p", "2").stdout.splitlines()
             self.assertEqual(len(lines), count, lines)
 
+    def test_what_has_few_steps_is_proved_for_many_ranks_too(self):
+        lines = run("check", "barrier").stdout.splitlines()
+        numbers = {line.split()[0]: int(line.split()[1]) for line in lines}
+        self.assertEqual(numbers["barrier/flat"] + 1, numbers["barrier/tree"], lines)
+        self.assertEqual(numbers["barrier/flat"] + 1, numbers["barrier/dissemination"], lines)
 
     def test_hosts_are_a_placement_to_be_proved(self):
         for hosts in ("2x4", "4,3,1", "1,1,1", "5"):

@@ -13,6 +13,9 @@
  * - Hosts: six placements for rows that look at it; all for p <= 16, in turn beyond.
  * - The v forms: counts of each pattern (patterns.h) with four sizes, gaps and places for p <= 16, in turn
  *   up to p = 129; one shape of random counts beyond.
+ * - p = 4096: rows in which a rank has few steps (has_few_steps), one shape in which every rank has a block,
+ *   or a pipeline many; in place, and on hosts of four for rows that look at it. The v forms are left out, as
+ *   they have the writers of the even ones.
  */
 #include "sim.h"
 
@@ -35,7 +38,9 @@ enum {
     LEAST_TO_PIPELINE = 6007,
     MOST_TO_PIPELINE = 200000000,
     LARGE_BLOCK = 10007,
-    LARGE_BLOCK_OF_MANY = 1031
+    LARGE_BLOCK_OF_MANY = 1031,
+    LARGEST_WORLD = 4096,
+    FEW_STEPS = 10 * 12 /* ten times log2 of it */
 };
 
 #define DEFAULT_RANGE "1-64,127,128,129,600,1024"
@@ -91,6 +96,12 @@ static bool prove_count(sweep *s, ddl_shape shape, size_t turn, bool with_varian
     return !shape.average || prove(s, &shape);
 }
 
+static bool may_be_in_place(ddl_collective collective) /* or not */
+{
+    return collective != DDL_COLLECTIVE_BROADCAST && collective != DDL_COLLECTIVE_BARRIER &&
+           collective != DDL_COLLECTIVE_SEND && collective != DDL_COLLECTIVE_RECV;
+}
+
 static bool prove_places_on(sweep *s, const ddl_placement *placement, size_t count, size_t turn)
 {
     int nranks = placement->nranks;
@@ -102,10 +113,7 @@ static bool prove_places_on(sweep *s, const ddl_placement *placement, size_t cou
         shape.average = sim_reduces(s->row->collective);
         with_variants = false;
     }
-    bool both = s->row->collective != DDL_COLLECTIVE_BROADCAST &&
-                s->row->collective != DDL_COLLECTIVE_BARRIER && s->row->collective != DDL_COLLECTIVE_SEND &&
-                s->row->collective != DDL_COLLECTIVE_RECV;
-    if (!both)
+    if (!may_be_in_place(s->row->collective))
         return prove_count(s, shape, turn, with_variants);
     for (int in_place = 0; in_place < 2; in_place++) {
         if (nranks > BOTH_PLACES_TO && (turn + (size_t)nranks) % 2 != (size_t)in_place)
@@ -117,12 +125,17 @@ static bool prove_places_on(sweep *s, const ddl_placement *placement, size_t cou
     return true;
 }
 
+static bool looks_at_placement(const ddl_algorithm *row)
+{
+    return strncmp(row->name, "two_level", strlen("two_level")) == 0;
+}
+
 /* On several placements, for a row that looks at it. */
 static bool prove_places(sweep *s, int nranks, size_t count, size_t turn)
 {
     if (s->placement.nranks > 0)
         return prove_places_on(s, &s->placement, count, turn);
-    if (strncmp(s->row->name, "two_level", strlen("two_level")) != 0)
+    if (!looks_at_placement(s->row))
         return prove_places_on(s, &(ddl_placement){ nranks, 1, NULL }, count, turn);
     int *node_of = ddl_alloc_array((size_t)nranks, sizeof *node_of);
     if (node_of == NULL) {
@@ -243,6 +256,38 @@ static bool valid_ranges(const char *ranges)
     return true;
 }
 
+/* Of a rank that is no root. With a step for each other rank, or each block, all together have millions. */
+static bool has_few_steps(const ddl_algorithm *row, ddl_shape shape)
+{
+    ddl_schedule *schedule = NULL;
+    shape.rank = shape.root + 1;
+    if (row->build(&shape, &schedule, NULL) != DDL_OK)
+        return true; /* the proof tells why */
+    bool few = schedule->nsteps <= FEW_STEPS;
+    ddl_schedule_destroy(schedule);
+    return few;
+}
+
+static bool prove_largest(sweep *s)
+{
+    ddl_collective collective = s->row->collective;
+    if (!ddl_algorithm_takes(s->row, LARGEST_WORLD) || ddl_collective_has_counts(collective) ||
+        collective == DDL_COLLECTIVE_SEND || collective == DDL_COLLECTIVE_RECV)
+        return true;
+    int node_of[LARGEST_WORLD];
+    bool is_pipeline = collective == DDL_COLLECTIVE_BROADCAST || collective == DDL_COLLECTIVE_REDUCE;
+    ddl_shape shape = sim_shape(s->row, LARGEST_WORLD,
+                                is_pipeline                    ? LARGE_VECTOR
+                                : sim_is_on_blocks(collective) ? 1
+                                                               : LARGEST_WORLD + 1);
+    shape.in_place = shape.in_place || may_be_in_place(collective);
+    shape.placement = (ddl_placement){ LARGEST_WORLD, 1, NULL };
+    s->spread = DDL_SPREAD_FOURS;
+    if (looks_at_placement(s->row))
+        shape.placement = ddl_spread_apply(s->spread, LARGEST_WORLD, node_of);
+    return !has_few_steps(s->row, shape) || prove(s, &shape);
+}
+
 static bool prove_row(sweep *s, const char *ranges, bool whole)
 {
     int64_t start_ns = ddl_now_ns();
@@ -252,17 +297,8 @@ static bool prove_row(sweep *s, const char *ranges, bool whole)
         for (int p = first; p <= last; p++)
             if (!prove_ranks(s, p))
                 return false;
-    /* The largest world that is proved: one shape in which every rank has a block, or a pipeline many. */
-    ddl_collective collective = s->row->collective;
-    bool is_vector = collective == DDL_COLLECTIVE_ALLREDUCE || collective == DDL_COLLECTIVE_BROADCAST ||
-                     collective == DDL_COLLECTIVE_REDUCE;
-    if (whole && is_vector && strcmp(s->row->name, "circulant") == 0) {
-        ddl_shape shape =
-            sim_shape(s->row, 4096, collective == DDL_COLLECTIVE_ALLREDUCE ? 4097 : LARGE_VECTOR);
-        shape.in_place = true;
-        if (!prove(s, &shape))
-            return false;
-    }
+    if (whole && !prove_largest(s))
+        return false;
     char name[64];
     snprintf(name, sizeof name, "%s/%s", ddl_collective_name(s->row->collective), s->row->name);
     printf("%-28s %7llu shapes proved in %6.2f s\n", name, (unsigned long long)s->nproved,
@@ -278,7 +314,7 @@ static void print_help(void)
          "input exactly once and put results where they belong, touch nothing else, and combine operands in\n"
          "the same order on every rank.\n\n"
          "  -p, --ranks RANGE  numbers of ranks, such as 1-16,100 (default " DEFAULT_RANGE ",\n"
-         "                     and 4096 for circulant allreduce, broadcast and reduce)\n"
+         "                     and 4096 for algorithms in which a rank has few steps there)\n"
          "  --hosts HOSTS      ranks placed host after host: 2x4 is two hosts of four, 4,3,1 are three;\n"
          "                     instead of a range (default: six placements where they matter)\n\n"
          "Counts are 0 .. 2p+1 and a large one for p <= 64, and 0, 1, p-1, p, p+1, 2p+1 and a large one\n"
