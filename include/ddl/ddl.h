@@ -15,18 +15,24 @@
  *
  * Matching.  Operations on one communicator match by the order in which each rank issues them; sends
  *   and receives between two ranks match in their own order. Several operations may be in flight and
- *   may complete, and be waited for, in any order.
+ *   may complete, and be waited for, in any order. Ranks whose calls do not match get DDL_EMISMATCH; but
+ *   where no message goes between them it may not be noticed, as in an allreduce of 0 elements beside an
+ *   allgather of 0, or in a gatherv whose arrays differ on a rank that has an empty block, so sends nothing.
  * Threads.   The caller serialises the issuing of operations per communicator. Waiting and testing may
  *   happen on any thread. Different communicators are independent of each other.
  * Buffers.   Elements, not bytes, are counted. Buffers are host memory, or, all of a rank's in one call,
  *   memory of one CUDA GPU: what is sent is there when the call is made, not still to come in some stream,
  *   but for calls in the order of a stream (cuda.h, docs/gpu.md). That the GPU fails, or cannot be used, is
- * DDL_EDEVICE, or DDL_EUNSUPPORTED, on every rank. "In place" means equal pointers (allreduce, reduce at the
- * root, alltoall) or the own slot at the rank's offset (allgather, reduce_scatter). Any other overlap of send
- * and recv is DDL_EINVAL. A buffer that a rank's role does not use may be NULL. Zero counts are legal. Once a
- * call or wait has returned, also with an error, the library does not touch the buffers again. Completion is
- * local: this rank's part is done and its buffers are free to use. Only a barrier says anything about other
- * ranks. Requests.  With request == NULL a call blocks until the operation is done. Otherwise *request is set
+ *   DDL_EDEVICE, or DDL_EUNSUPPORTED, on every rank. A buffer that a rank's role does not use may be NULL.
+ *   Zero counts are legal. Once a call or wait has returned, also with an error, the library does not touch
+ *   the buffers again.
+ * In place.  Equal pointers (allreduce, alltoall and alltoallv; reduce at the root), or the own block of the
+ *   buffer that holds one for each rank: as send (allgather; gather at the root) or as recv (reduce_scatter;
+ *   scatter at the root), and so in their v forms, where it begins after the counts of the ranks before. A
+ *   broadcast has one buffer. Any other overlap of send and recv is DDL_EINVAL.
+ * Completion. Is local: this rank's part is done and its buffers are free to use. Only a barrier says
+ *   anything about other ranks.
+ * Requests.  With request == NULL a call blocks until the operation is done. Otherwise *request is set
  *   and the call returns at once; the request must be waited for or tested until done.
  * Deadlines. Every operation ends by its deadline, which starts when it is issued (ddl_comm_set_timeout,
  *   ddl_options.timeout_ms, DDL_TIMEOUT; 300 s). None waits for ever.
@@ -66,7 +72,7 @@ typedef enum ddl_status {
     DDL_EPEERLOST = -3,     /* a peer process ended or its connection broke */
     DDL_EUNREACHABLE = -4,  /* a peer's host stopped answering */
     DDL_EUNRESPONSIVE = -5, /* a peer's host answers, its process does not */
-    DDL_EMISMATCH = -6,     /* ranks called different operations, counts, types, ... */
+    DDL_EMISMATCH = -6,     /* ranks called different operations, counts, types, ...; see Matching above */
     DDL_EABORTED = -7,      /* this communicator was aborted */
     DDL_ECONFIG = -8,       /* environment or options wrong or in conflict between ranks */
     DDL_EAUTH = -9,         /* a peer could not prove that it belongs to this job */
@@ -98,8 +104,10 @@ typedef enum ddl_dtype {
 
 /*
  * How elements are combined. Integers wrap. DDL_AVG divides the finished sum once (16-bit floats in
- * float32; integers truncate toward zero). MIN and MAX propagate NaN and take -0 as less than +0.
- * Bitwise operators on floats are DDL_EINVAL.
+ * float32; integers truncate toward zero). That sum is one of the type: integers have wrapped in it, and of
+ * floats one that is too large is an infinity, and so is its average, though that would not be: the average
+ * of 65504 and 65504 in float16. 16-bit sums are rounded to 16 bits before they are divided. MIN and MAX
+ * propagate NaN and take -0 as less than +0. Bitwise operators on floats are DDL_EINVAL.
  */
 typedef enum ddl_op { DDL_SUM, DDL_PROD, DDL_MIN, DDL_MAX, DDL_AVG, DDL_BAND, DDL_BOR, DDL_BXOR } ddl_op;
 
@@ -184,6 +192,8 @@ DDL_API ddl_status ddl_comm_abort(ddl_comm *comm, const char *reason);
  * communicator is healthy: operations in flight complete first (their requests can still be waited
  * for), then ranks part. Local after a failure. Bounded by 5 s. *comm == NULL is DDL_OK. DDL_ETIMEDOUT: not
  * all of it was possible by then; or a thread of the library is stuck, which may take a second more to tell.
+ * As ranks meet in it, all free their communicators in the same order: ranks that free two in opposite orders
+ * wait for each other until DDL_ETIMEDOUT, or DDL_EPEERLOST if one of them has left the world with it.
  * With the communicator of ddl_init everything that was split from it is freed too, if it is not yet; one
  * that came from shrinking it stands on its own, with what was split from it. A handle of a communicator that
  * went so may still be given to ddl_comm_free, until the next ddl_init, and to nothing else.
@@ -282,12 +292,16 @@ DDL_API ddl_status ddl_alltoallv(const void *send, const size_t send_counts[], v
 /* Done only after every rank has entered it. */
 DDL_API ddl_status ddl_barrier(ddl_comm *comm, ddl_request **request);
 
-/* ---- point to point; a send and a receive match in order per pair of ranks, and must agree in count and
- * type ---- */
+/*
+ * ---- point to point; a send and a receive match in order per pair of ranks ----
+ *
+ * Unlike in MPI there are no tags, a receive has the count and type of its send (DDL_EMISMATCH, also where
+ * there would be room for more), and nobody sends to himself: peer == the own rank is DDL_EINVAL.
+ */
 
 /*
- * peer may not be the own rank. A send may complete before its receive is posted. With a count of 0 nothing
- * is sent, so nothing can tell the other end if it has another count: its receive then ends by its deadline.
+ * A send may complete before its receive is posted. With a count of 0 nothing is sent, so nothing can tell
+ * the other end if it has another count: its receive then ends by its deadline.
  */
 DDL_API ddl_status ddl_send(const void *send, size_t count, ddl_dtype dtype, int peer, ddl_comm *comm,
                             ddl_request **request);
