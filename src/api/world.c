@@ -496,13 +496,13 @@ static ddl_status meet(ddl_world *world, ddl_wire wires[], ddl_deadline deadline
 
 /* Join with those of the neighbours that handed something over. */
 static ddl_status join_lanes(ddl_world *world, ddl_wire wires[], ddl_neighbour others[], uint8_t shares[],
-                             ddl_deadline deadline, ddl_error *err)
+                             ddl_apart *apart, ddl_deadline deadline, ddl_error *err)
 {
     const ddl_roster *roster = world->roster;
     ddl_neighbour own = { -1, -1 };
     if (world->lanes != NULL)
         own = (ddl_neighbour){ ddl_lanes_memory(world->lanes), ddl_lanes_bell(world->lanes) };
-    DDL_TRY(ddl_neighbours_meet(roster, wires, own, deadline, others, err));
+    DDL_TRY(ddl_neighbours_meet(roster, wires, own, deadline, others, apart, err));
     for (int rank = 0; rank < roster->nranks; rank++) {
         ddl_error error;
         if (others[rank].memory_fd < 0)
@@ -512,7 +512,7 @@ static ddl_status join_lanes(ddl_world *world, ddl_wire wires[], ddl_neighbour o
             shares[rank] = ddl_lanes_share_heaps(world->lanes, rank) ? DDL_SHARES_LANES | DDL_SHARES_HEAPS
                                                                      : DDL_SHARES_LANES;
         else
-            ddl_log(DDL_LOG_WARNING, "no shared memory with rank %d, TCP instead: %s", rank, error.text);
+            ddl_apart_add(apart, rank, &error);
     }
     bool whole = false;
     DDL_TRY(ddl_neighbours_agree(roster, wires, deadline, shares, &whole, err));
@@ -540,6 +540,7 @@ static ddl_status join_lanes(ddl_world *world, ddl_wire wires[], ddl_neighbour o
 static ddl_status make_lanes(ddl_world *world, ddl_wire wires[], ddl_deadline deadline, ddl_error *err)
 {
     const ddl_roster *roster = world->roster;
+    ddl_apart apart = { .nranks = roster->nranks };
     if (roster->local_size_of[roster->rank] == 1)
         return DDL_OK;
     if (world->config.local_transport != DDL_LOCAL_TCP) {
@@ -551,13 +552,16 @@ static ddl_status make_lanes(ddl_world *world, ddl_wire wires[], ddl_deadline de
         if (status != DDL_OK && world->config.local_transport == DDL_LOCAL_SHM)
             return status;
         if (status != DDL_OK && status != DDL_EUNSUPPORTED)
-            ddl_log(DDL_LOG_WARNING, "no shared memory, TCP instead: %s", err->text);
+            ddl_apart_add_all(&apart, err);
     }
     ddl_neighbour *others = ddl_alloc_array((size_t)roster->nranks, sizeof *others);
     uint8_t *shares = ddl_alloc_array((size_t)roster->nranks, sizeof *shares);
-    ddl_status status = others != NULL && shares != NULL
-                            ? join_lanes(world, wires, others, shares, deadline, err)
+    apart.ranks = ddl_alloc_array((size_t)roster->nranks, sizeof *apart.ranks);
+    ddl_status status = others != NULL && shares != NULL && apart.ranks != NULL
+                            ? join_lanes(world, wires, others, shares, &apart, deadline, err)
                             : DDL_FAIL(err, DDL_ENOMEM, "no memory for %d neighbours", roster->nranks);
+    ddl_apart_warn(&apart);
+    ddl_free(apart.ranks);
     ddl_free(others);
     ddl_free(shares);
     return status;

@@ -50,7 +50,7 @@ ddl_status ddl_local_memory_create(size_t bytes, int *out, ddl_error *err)
 ddl_status ddl_local_memory_check(int fd, size_t least_bytes, size_t *bytes, ddl_error *err)
 {
     struct stat facts;
-    int seals = fcntl(fd, F_GET_SEALS);
+    int seals = DDL_FAILPOINT_OS("io.seals", EBADF) ? -1 : fcntl(fd, F_GET_SEALS);
     if (seals < 0 || (seals & F_SEAL_SHRINK) == 0 || fstat(fd, &facts) != 0 || facts.st_size < 0 ||
         (uintmax_t)facts.st_size < least_bytes || (uintmax_t)facts.st_size > SIZE_MAX)
         return DDL_FAIL(err, DDL_EPROTO, "what came is not %zu KiB of sealed shared memory",
@@ -256,7 +256,8 @@ ddl_status ddl_local_connect(const char name[DDL_LOCAL_NAME_BYTES], int *out, dd
     socklen_t bytes = address_of(name, &address);
     int fd;
     DDL_TRY(new_socket(&fd, err));
-    if (connect(fd, (struct sockaddr *)&address, bytes) != 0) {
+    if (DDL_FAILPOINT_OS("io.unix_connect", ECONNREFUSED) ||
+        connect(fd, (struct sockaddr *)&address, bytes) != 0) {
         int cause = errno;
         close(fd);
         return DDL_FAIL_OS(err, DDL_ENETWORK, cause, "cannot connect to a Unix socket");

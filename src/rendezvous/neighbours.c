@@ -6,7 +6,6 @@
 #include "rendezvous/neighbours.h"
 
 #include "base/bytes.h"
-#include "base/log.h"
 #include "io/local.h"
 #include "io/socket.h"
 #include "rendezvous/neighbour_talk.h"
@@ -36,6 +35,7 @@ struct meeting {
     const ddl_roster *roster;
     ddl_wire *wires;
     ddl_neighbour own, *others;
+    ddl_apart *apart;
     ddl_deadline deadline;
     int door;           /* where higher ranks call; -1: nowhere */
     int *calls;         /* of lower ranks: the Unix socket; -1: none */
@@ -53,7 +53,7 @@ static bool meets(const ddl_roster *roster, const ddl_wire wires[], int rank)
 
 static void without(struct meeting *meeting, int rank, const ddl_error *why)
 {
-    ddl_log(DDL_LOG_WARNING, "no shared memory with rank %d, TCP instead: %s", rank, why->text);
+    ddl_apart_add(meeting->apart, rank, why);
     if (meeting->calls[rank] >= 0)
         close(meeting->calls[rank]);
     meeting->calls[rank] = -1;
@@ -92,7 +92,7 @@ static ddl_status exchange_offers(struct meeting *meeting, ddl_error *err)
     ddl_error error;
     memcpy(offer.magic, magic, sizeof magic);
     if (offer.has && ddl_local_listen(roster->nranks, offer.door, &meeting->door, &error) != DDL_OK) {
-        ddl_log(DDL_LOG_WARNING, "no shared memory, TCP instead: %s", error.text);
+        ddl_apart_add_all(meeting->apart, &error);
         offer.has = 0;
     }
     for (int rank = 0; rank < roster->nranks; rank++)
@@ -205,16 +205,18 @@ static ddl_status hold(struct meeting *meeting, ddl_error *err)
 }
 
 ddl_status ddl_neighbours_meet(const ddl_roster *roster, ddl_wire wires[], ddl_neighbour own,
-                               ddl_deadline deadline, ddl_neighbour others[], ddl_error *err)
+                               ddl_deadline deadline, ddl_neighbour others[], ddl_apart *apart,
+                               ddl_error *err)
 {
     if (ddl_roster_connects_hosts(roster))
-        return ddl_usher_meet(roster, wires, own, deadline, others, err);
+        return ddl_usher_meet(roster, wires, own, deadline, others, apart, err);
     size_t nranks = (size_t)roster->nranks;
     struct meeting meeting = {
         .roster = roster,
         .wires = wires,
         .own = own,
         .others = others,
+        .apart = apart,
         .deadline = deadline,
         .door = -1,
         .calls = ddl_alloc_array(nranks, sizeof(int)),

@@ -17,6 +17,7 @@
 #include "base/error.h"
 #include "io/wire.h"
 #include "protocol/roster.h"
+#include "rendezvous/apart.h"
 
 #include <stdbool.h>
 
@@ -27,10 +28,12 @@ typedef struct ddl_neighbour {
 /*
  * others[rank] becomes what each rank of this host handed over, the caller's to close; -1s for other ranks.
  * own: what this rank hands over, -1s for nothing; wires[rank]: the mesh's connections, non-blocking.
+ * Added to apart: whoever stays without for a reason that is this rank's to tell.
  * DDL_EPEERLOST, DDL_EPROTO, DDL_ETIMEDOUT: the error blames the rank; nothing was handed over then.
  */
 DDL_MUST_USE ddl_status ddl_neighbours_meet(const ddl_roster *roster, ddl_wire wires[], ddl_neighbour own,
-                                            ddl_deadline deadline, ddl_neighbour others[], ddl_error *err);
+                                            ddl_deadline deadline, ddl_neighbour others[], ddl_apart *apart,
+                                            ddl_error *err);
 
 /* What a pair has in common. */
 enum { DDL_SHARES_LANES = 1, DDL_SHARES_HEAPS = 2 };

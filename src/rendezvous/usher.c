@@ -10,7 +10,6 @@
 
 #include "base/assert.h"
 #include "base/bytes.h"
-#include "base/log.h"
 #include "io/crypto.h"
 #include "io/host.h"
 #include "io/local.h"
@@ -81,11 +80,13 @@ struct gathering {
 struct hall {
     struct gathering *all;
     ddl_neighbour own, *others; /* others: by rank of the world */
+    ddl_apart *apart;
     int door;
     uint8_t token[TOKEN_BYTES];
     ddl_deadline room; /* for others to take calls, and descriptors */
     int *calls;        /* the Unix sockets of who has called; -1: none */
     bool *expected;    /* will call */
+    ddl_error refused; /* why the first of the calls that came to nothing did; DDL_OK: there was none */
 };
 
 static bool has_memory(const struct gathering *all)
@@ -266,11 +267,6 @@ static void close_neighbour(ddl_neighbour *neighbour)
     ddl_socket_close(&neighbour->bell_fd);
 }
 
-static void warn_without(const ddl_error *why)
-{
-    ddl_log(DDL_LOG_WARNING, "no shared memory, TCP instead: %s", why->text);
-}
-
 /* DDL_ETIMEDOUT: others do not take what is under way to them. */
 static ddl_status send_note(const struct hall *hall, int fd, const void *note, size_t bytes,
                             const int descriptors[], int count, ddl_error *err)
@@ -291,10 +287,16 @@ static ddl_deadline limit_of(const struct gathering *all, int most_ms)
     return ddl_deadline_in_ms(half_ms < most_ms ? half_ms : most_ms);
 }
 
+static void refuse(struct hall *hall, const ddl_error *why)
+{
+    if (hall->refused.code == DDL_OK)
+        hall->refused = *why;
+}
+
 /* Who has not called is not waited for at the door: it sees that there is none, and goes on to agreeing. */
 static void close_door(struct hall *hall, const ddl_error *why)
 {
-    warn_without(why);
+    refuse(hall, why);
     ddl_socket_close(&hall->door);
 }
 
@@ -315,7 +317,7 @@ static bool answer(struct hall *hall)
         return status == DDL_EAUTH; /* nobody any more, or a stranger */
     status = ddl_neighbour_take(fd, &note, sizeof note, limit_of(all, NOTE_LIMIT_MS), &other, &error);
     if (status == DDL_EPROTO) /* of its own descriptors this rank lacks, for one */
-        warn_without(&error);
+        refuse(hall, &error);
     bool wanted = status == DDL_OK && note.rank < (uint32_t)roster->nranks &&
                   ddl_roster_is_neighbour(roster, (int)note.rank) &&
                   ddl_same_secret(note.token, hall->token, TOKEN_BYTES);
@@ -402,8 +404,7 @@ static void hand_out(struct hall *hall)
         ddl_error error;
         if (hall->calls[i] >= 0 &&
             hand_over(hall, i, &error) == DDL_ETIMEDOUT) /* else it left, and says why */
-            ddl_log(DDL_LOG_WARNING, "no shared memory for rank %d, TCP instead: %s", hall->all->ranks[i],
-                    error.text);
+            ddl_apart_add(hall->apart, hall->all->ranks[i], &error);
     }
 }
 
@@ -422,10 +423,18 @@ static struct word open_door(struct hall *hall, const struct arrival arrivals[])
         memcpy(word.token, hall->token, TOKEN_BYTES);
         if (status == DDL_OK)
             return word;
-        warn_without(&error);
+        ddl_apart_add_all(hall->apart, &error);
     }
     memset(hall->expected, 0, (size_t)hall->all->count * sizeof *hall->expected);
     return word_of(NO_DOOR);
+}
+
+/* Which rank it was whose call came to nothing shows when all have called who do. */
+static void tell_refused(struct hall *hall, const struct arrival arrivals[])
+{
+    for (int i = 1; hall->refused.code != DDL_OK && i < hall->all->count; i++)
+        if (arrivals[i].has != 0 && hall->calls[i] < 0)
+            ddl_apart_add(hall->apart, hall->all->ranks[i], &hall->refused);
 }
 
 /* ---- meeting ---- */
@@ -442,6 +451,7 @@ static ddl_status usher_in(struct hall *hall, struct arrival arrivals[], ddl_err
         DDL_TRY(ddl_neighbour_tell(all->roster, all->wires, all->ranks[i], &word, sizeof word, err));
     DDL_TRY(take_calls(hall, err));
     ddl_socket_close(&hall->door);
+    tell_refused(hall, arrivals);
     hand_out(hall);
     return DDL_OK;
 }
@@ -572,19 +582,19 @@ static ddl_status attend(struct hall *hall, ddl_error *err)
     ddl_status status = call(hall, &word, &fd, &why, err);
     ddl_socket_close(&fd);
     if (status == DDL_OK && why.code != DDL_OK) {
-        warn_without(&why);
+        ddl_apart_add_all(hall->apart, &why);
         drop_all(hall);
     }
     return status;
 }
 
 ddl_status ddl_usher_meet(const ddl_roster *roster, ddl_wire wires[], ddl_neighbour own,
-                          ddl_deadline deadline, ddl_neighbour others[], ddl_error *err)
+                          ddl_deadline deadline, ddl_neighbour others[], ddl_apart *apart, ddl_error *err)
 {
     struct gathering all;
     DDL_ASSERT(ddl_roster_connects_hosts(roster));
     DDL_TRY(open_gathering(roster, wires, deadline, &all, err));
-    struct hall hall = { .all = &all, .own = own, .others = others, .door = -1 };
+    struct hall hall = { .all = &all, .own = own, .others = others, .apart = apart, .door = -1 };
     for (int rank = 0; rank < roster->nranks; rank++)
         others[rank] = (ddl_neighbour){ -1, -1 };
     ddl_status status = all.self == 0 ? serve(&hall, err) : attend(&hall, err);

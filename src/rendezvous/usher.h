@@ -14,7 +14,8 @@
 
 /* As ddl_neighbours_meet and ddl_neighbours_agree, for worlds with ddl_roster_connects_hosts. */
 DDL_MUST_USE ddl_status ddl_usher_meet(const ddl_roster *roster, ddl_wire wires[], ddl_neighbour own,
-                                       ddl_deadline deadline, ddl_neighbour others[], ddl_error *err);
+                                       ddl_deadline deadline, ddl_neighbour others[], ddl_apart *apart,
+                                       ddl_error *err);
 DDL_MUST_USE ddl_status ddl_usher_agree(const ddl_roster *roster, ddl_wire wires[], ddl_deadline deadline,
                                         uint8_t shares[], bool *whole, ddl_error *err);
 

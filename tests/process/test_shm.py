@@ -145,6 +145,23 @@ class SharedMemory(unittest.TestCase):
             self.assertIn(record["status"], ("DDL_EUNSUPPORTED", "DDL_ERESOURCE", "DDL_ENOMEM"), record)
 
     @unittest.skipUnless(os.environ.get("DDL_TEST_FAILPOINTS") == "1", "no failpoints in this build")
+    def test_one_warning_of_a_rank_names_all_whom_it_does_not_share_with(self):
+        """The memory of no other can be used, or, where pairs meet by themselves as some connect late, that of no
+        lower rank; all of it fails on the usher, and on another."""
+        for site, environment, words in (("io.seals", {}, {0: "ranks 1-4", 3: "ranks 0-2, 4"}),
+                                         ("io.unix_connect", {"DDL_CONNECT": "lazy"}, {4: "ranks 0, 2-3"}),
+                                         ("io.memfd", {}, {0: "", 3: ""})):
+            for unable, named in words.items():
+                world = self.world(5, **environment)
+                ranks = self.started(world, "free", **{f"rank_{unable}": {"DDL_FAILPOINTS": site}})
+                warnings = [line for line in ranks[unable].errors if "shared memory" in line]
+                self.assertEqual(len(warnings), 1, warnings)
+                self.assertIn(f"no shared memory{named and ' with ' + named}, TCP instead: ", warnings[0])
+                for r in set(range(5)) - {unable}:
+                    self.assertEqual("".join(ranks[r].errors), "", (site, r))
+                self.finish(ranks)
+
+    @unittest.skipUnless(os.environ.get("DDL_TEST_FAILPOINTS") == "1", "no failpoints in this build")
     def test_without_a_heap_there_are_lanes(self):
         for site in ("io.mmap:2", "io.mmap:4"):  # of its own, of another rank
             world = self.world(3)

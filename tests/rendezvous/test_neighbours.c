@@ -92,9 +92,11 @@ static void hang_up(struct rank *self)
 static void meet(struct rank *self)
 {
     ddl_neighbour none = { -1, -1 };
+    bool without[MOST] = { false };
+    ddl_apart apart = { .nranks = self->roster->nranks, .ranks = without };
     self->status =
         ddl_neighbours_meet(self->roster, self->wires, self->conduct == HAS_NOTHING ? none : self->own,
-                            ddl_deadline_in_ms(self->timeout_ms), self->others, &self->error);
+                            ddl_deadline_in_ms(self->timeout_ms), self->others, &apart, &self->error);
     if (self->status != DDL_OK || self->conduct == IS_SILENT_LATER)
         return;
     for (int peer = 0; peer < self->roster->nranks; peer++)
@@ -466,6 +468,8 @@ static void the_word_of_an_usher_that_is_a_little_late_counts(void **state)
     assert_int_equal(blamed, 2);
 }
 
+enum { MANY = 128 };
+
 struct usher {
     ddl_roster *roster;
     ddl_wire *wires;
@@ -477,15 +481,16 @@ struct usher {
 static void *usher_in(void *arg)
 {
     struct usher *usher = arg;
+    bool without[MANY] = { false };
+    ddl_apart apart = { .nranks = MANY, .ranks = without };
     usher->status = ddl_neighbours_meet(usher->roster, usher->wires, usher->own,
-                                        ddl_deadline_in_ms(PATIENT_MS), usher->others, NULL);
+                                        ddl_deadline_in_ms(PATIENT_MS), usher->others, &apart, NULL);
     return NULL;
 }
 
 /* More descriptors than one note can carry; all ranks but one have gone when their answers are sent. */
 static void many_are_handed_over_in_parts(void **state)
 {
-    enum { MANY = 128 };
     ddl_wire wires[MANY] = { ddl_no_wire }, played[MANY] = { ddl_no_wire };
     ddl_neighbour own = make_own(), others[MANY];
     struct usher usher = { roster_of(0, MANY, DDL_CONNECT_EAGER), wires, own, others, DDL_OK, 0 };
