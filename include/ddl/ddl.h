@@ -340,7 +340,8 @@ DDL_API ddl_status ddl_test(ddl_request **request, bool *done);
  * It may be used with every communicator of the world, and in parts. It is there until ddl_mem_free, or until
  * the world is freed. A child of fork shares it with its parent rather than having a copy.
  *
- * Not collective; any thread; comm may have failed. DDL_ENOMEM: there is not so much.
+ * Not collective; any thread; comm may have failed. DDL_ENOMEM: there is not so much, or on Linux a cgroup of
+ * this process has a limit that leaves less.
  */
 DDL_API ddl_status ddl_mem_alloc(ddl_comm *comm, size_t bytes, void **memory);
 

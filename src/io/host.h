@@ -1,8 +1,8 @@
 /*
  * host.h - facts about this machine: who it is, how many CPUs this process may use, and fresh random bytes.
  *
- * host_linux.c and host_posix.c each implement ddl_host_id, ddl_host_cpus, ddl_host_random and
- * ddl_host_keeps.
+ * host_linux.c and host_posix.c each implement ddl_host_id, ddl_host_cpus, ddl_host_random,
+ * ddl_host_keeps and ddl_host_need_memory.
  */
 #ifndef DDL_IO_HOST_H
 #define DDL_IO_HOST_H
@@ -46,6 +46,13 @@ bool ddl_host_cores_are_far(void);
 
 /* Bytes of memory in this machine; 0: unknown. */
 uint64_t ddl_host_memory(void);
+
+/*
+ * Before so much memory is touched that the system would end a process of a cgroup that may not have it.
+ * DDL_ENOMEM: a cgroup of this process has a limit that leaves less; the text names its file. What others
+ * take at the same time is not seen.
+ */
+DDL_MUST_USE ddl_status ddl_host_need_memory(uint64_t bytes, ddl_error *err);
 
 /* Whether this process may use only so many addresses (ulimit -v). */
 bool ddl_host_limits_addresses(void);

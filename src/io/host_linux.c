@@ -11,8 +11,8 @@
 #include <string.h>
 #include <sys/random.h>
 #include <sys/stat.h>
+#include <sys/sysinfo.h>
 #include <sys/vfs.h>
-#include <unistd.h>
 
 static bool read_text(const char *path, char *text, size_t text_bytes)
 {
@@ -47,6 +47,211 @@ void ddl_host_id(uint8_t id[16])
     }
 }
 
+/* ---- control groups ---- */
+
+/* The next of the lines "id:controllers:/path" of /proc/self/cgroup; version 2 has no controllers. */
+static bool next_group(char **rest, const char **controllers, const char **group)
+{
+    for (char *line; (line = strsep(rest, "\n")) != NULL;) {
+        char *first = strchr(line, ':'), *second = first != NULL ? strchr(first + 1, ':') : NULL;
+        if (second == NULL)
+            continue;
+        *second = '\0';
+        *controllers = first + 1;
+        *group = second + 1;
+        return true;
+    }
+    return false;
+}
+
+static bool is_listed(const char *controllers, const char *name)
+{
+    for (const char *at = controllers;; at++) {
+        size_t bytes = strcspn(at, ",");
+        if (bytes == strlen(name) && strncmp(at, name, bytes) == 0)
+            return true;
+        at += bytes;
+        if (*at == '\0')
+            return false;
+    }
+}
+
+/* From a group (a path within mount) up to mount, each once. A container may see another path of its group
+ * than its mount has: what is not there sets no limit. */
+struct way {
+    char folder[512];
+    size_t mount_bytes;
+};
+
+static bool begin_way(struct way *way, const char *mount, const char *group)
+{
+    way->mount_bytes = strlen(mount);
+    return (size_t)snprintf(way->folder, sizeof way->folder, "%s%s", mount, group) < sizeof way->folder;
+}
+
+static bool go_up(struct way *way)
+{
+    char *slash = strrchr(way->folder, '/');
+    if (slash == NULL || (size_t)(slash - way->folder) < way->mount_bytes)
+        return false;
+    *slash = '\0';
+    return true;
+}
+
+static bool read_of_group(const char *folder, const char *file, char *text, size_t text_bytes)
+{
+    char path[600];
+    snprintf(path, sizeof path, "%s/%s", folder, file);
+    return read_text(path, text, text_bytes);
+}
+
+/* ---- CPUs of a group ---- */
+
+/* CPUs that quota per period comes to, rounded up; 0 for no limit. */
+static uint32_t quota_cpus(long long quota, long long period)
+{
+    if (quota <= 0 || period <= 0)
+        return 0;
+    return (uint32_t)((quota + period - 1) / period);
+}
+
+static uint32_t group_quota(const char *folder, bool second_version)
+{
+    char text[64];
+    long long quota = 0, period = 0;
+    if (second_version) {
+        if (!read_of_group(folder, "cpu.max", text, sizeof text) ||
+            sscanf(text, "%lld %lld", &quota, &period) != 2)
+            return 0; /* "max" is no number */
+        return quota_cpus(quota, period);
+    }
+    if (!read_of_group(folder, "cpu.cfs_quota_us", text, sizeof text))
+        return 0;
+    quota = atoll(text);
+    if (!read_of_group(folder, "cpu.cfs_period_us", text, sizeof text))
+        return 0;
+    return quota_cpus(quota, atoll(text));
+}
+
+static uint32_t cgroup_cpus(void)
+{
+    char text[4096], *rest = text;
+    const char *controllers, *group;
+    struct way way;
+    uint32_t least = 0;
+    if (!read_text("/proc/self/cgroup", text, sizeof text))
+        return 0;
+    while (next_group(&rest, &controllers, &group)) {
+        bool second_version = controllers[0] == '\0';
+        if (!second_version && !is_listed(controllers, "cpu"))
+            continue;
+        bool more = begin_way(&way, second_version ? "/sys/fs/cgroup" : "/sys/fs/cgroup/cpu", group);
+        for (; more; more = go_up(&way)) {
+            uint32_t quota = group_quota(way.folder, second_version);
+            if (quota > 0 && (least == 0 || quota < least))
+                least = quota;
+        }
+    }
+    return least;
+}
+
+/* ---- memory of a group ---- */
+
+static const struct memory_files {
+    const char *mount, *limit, *used;
+    const char *given_back[3]; /* of memory.stat: what the system takes back before it ends anybody */
+} memory_files[] = {
+    { "/sys/fs/cgroup/memory",
+      "memory.limit_in_bytes",
+      "memory.usage_in_bytes",
+      { "total_inactive_file", "total_active_file", NULL } },
+    { "/sys/fs/cgroup",
+      "memory.max",
+      "memory.current",
+      { "inactive_file", "active_file", "slab_reclaimable" } },
+};
+
+/* False: there is no such file, or no number in it, as in "max". */
+static bool read_number(const char *folder, const char *file, uint64_t *number)
+{
+    char text[64], *end;
+    if (!read_of_group(folder, file, text, sizeof text))
+        return false;
+    *number = strtoull(text, &end, 10);
+    return end != text;
+}
+
+static uint64_t number_of_line(const char *text, const char *name)
+{
+    size_t bytes = strlen(name);
+    for (const char *line = text; line != NULL; line = strchr(line, '\n')) {
+        line += *line == '\n';
+        if (strncmp(line, name, bytes) == 0 && line[bytes] == ' ')
+            return strtoull(line + bytes, NULL, 10);
+    }
+    return 0;
+}
+
+/* What is in use and cannot be taken back but by putting it into swap. */
+static uint64_t memory_held(const char *folder, const struct memory_files *files)
+{
+    char text[8192];
+    uint64_t used = 0, given_back = 0;
+    if (!read_number(folder, files->used, &used))
+        return 0;
+    if (read_of_group(folder, "memory.stat", text, sizeof text))
+        for (int i = 0; i < 3 && files->given_back[i] != NULL; i++)
+            given_back += number_of_line(text, files->given_back[i]);
+    return used > given_back ? used - given_back : 0;
+}
+
+/* Of the swap that is free: which of it the group may have varies, and too much only means that the system
+ * has the last word, as it has without this. */
+static uint64_t free_swap(const char *folder, uint64_t limit)
+{
+    struct sysinfo facts;
+    uint64_t most, swap = sysinfo(&facts) == 0 ? (uint64_t)facts.freeswap * facts.mem_unit : 0;
+    if (read_number(folder, "memory.swap.max", &most) && most < swap)
+        swap = most;
+    if (read_number(folder, "memory.memsw.limit_in_bytes", &most) && most >= limit && most - limit < swap)
+        swap = most - limit;
+    return swap;
+}
+
+static ddl_status check_group(const char *folder, const struct memory_files *files, uint64_t bytes,
+                              ddl_error *err)
+{
+    uint64_t limit, kept = bytes / 256; /* about the pages, which counts too */
+    if (!read_number(folder, files->limit, &limit) || limit >= INT64_MAX / 2) /* none, in version 1 */
+        return DDL_OK;
+    uint64_t held = memory_held(folder, files), may = limit + free_swap(folder, limit);
+    if (held <= may && bytes <= may - held && kept <= may - held - bytes)
+        return DDL_OK;
+    return DDL_FAIL(err, DDL_ENOMEM, "no memory for %llu KiB: %.300s/%s allows %llu KiB, %llu KiB are in use",
+                    (unsigned long long)bytes / 1024, folder, files->limit, (unsigned long long)limit / 1024,
+                    (unsigned long long)held / 1024);
+}
+
+ddl_status ddl_host_need_memory(uint64_t bytes, ddl_error *err)
+{
+    char text[4096], *rest = text;
+    const char *controllers, *group;
+    struct way way;
+    if (!read_text("/proc/self/cgroup", text, sizeof text))
+        return DDL_OK;
+    while (next_group(&rest, &controllers, &group)) {
+        bool second_version = controllers[0] == '\0';
+        if (!second_version && !is_listed(controllers, "memory"))
+            continue;
+        const struct memory_files *files = &memory_files[second_version];
+        for (bool more = begin_way(&way, files->mount, group); more; more = go_up(&way))
+            DDL_TRY(check_group(way.folder, files, bytes, err));
+    }
+    return DDL_OK;
+}
+
+/* ---- CPUs ---- */
+
 static uint32_t affinity_cpus(int *first)
 {
     *first = 0;
@@ -63,79 +268,6 @@ static uint32_t affinity_cpus(int *first)
             return (uint32_t)count;
     }
     return 1;
-}
-
-/* CPUs that quota per period comes to, rounded up; 0 for no limit. */
-static uint32_t quota_cpus(long long quota, long long period)
-{
-    if (quota <= 0 || period <= 0)
-        return 0;
-    return (uint32_t)((quota + period - 1) / period);
-}
-
-static uint32_t group_quota(const char *folder, bool second_version)
-{
-    char path[600], text[64];
-    long long quota = 0, period = 0;
-    if (second_version) {
-        snprintf(path, sizeof path, "%s/cpu.max", folder);
-        if (!read_text(path, text, sizeof text) || sscanf(text, "%lld %lld", &quota, &period) != 2)
-            return 0; /* "max" is no number */
-        return quota_cpus(quota, period);
-    }
-    snprintf(path, sizeof path, "%s/cpu.cfs_quota_us", folder);
-    if (!read_text(path, text, sizeof text))
-        return 0;
-    quota = atoll(text);
-    snprintf(path, sizeof path, "%s/cpu.cfs_period_us", folder);
-    if (!read_text(path, text, sizeof text))
-        return 0;
-    return quota_cpus(quota, atoll(text));
-}
-
-/* The tightest quota on the way from group (a path within mount) up to mount. */
-static uint32_t tightest_quota(const char *mount, const char *group, bool second_version)
-{
-    char folder[512];
-    uint32_t least = 0;
-    size_t mount_bytes = strlen(mount);
-    if ((size_t)snprintf(folder, sizeof folder, "%s%s", mount, group) >= sizeof folder)
-        return 0;
-    for (;;) {
-        uint32_t quota = group_quota(folder, second_version);
-        if (quota > 0 && (least == 0 || quota < least))
-            least = quota;
-        char *slash = strrchr(folder, '/');
-        if (slash == NULL || (size_t)(slash - folder) < mount_bytes)
-            return least;
-        *slash = '\0';
-    }
-}
-
-static uint32_t cgroup_cpus(void)
-{
-    char text[4096];
-    uint32_t least = 0;
-    if (!read_text("/proc/self/cgroup", text, sizeof text))
-        return 0;
-    /* Lines are "id:controllers:/path"; version 2 has no controllers. */
-    for (char *rest = text, *line; (line = strsep(&rest, "\n")) != NULL;) {
-        char *controllers = strchr(line, ':');
-        char *group = controllers != NULL ? strchr(controllers + 1, ':') : NULL;
-        if (group == NULL)
-            continue;
-        *group++ = '\0';
-        controllers++;
-        uint32_t quota = 0;
-        if (controllers[0] == '\0')
-            quota = tightest_quota("/sys/fs/cgroup", group, true);
-        else if (strcmp(controllers, "cpu") == 0 || strncmp(controllers, "cpu,", 4) == 0 ||
-                 strstr(controllers, ",cpu,") != NULL || strcmp(controllers, "cpuacct,cpu") == 0)
-            quota = tightest_quota("/sys/fs/cgroup/cpu", group, false);
-        if (quota > 0 && (least == 0 || quota < least))
-            least = quota;
-    }
-    return least;
 }
 
 /* A quota counts as one of all processes together, also of those that are bound to CPUs of their own: they

@@ -54,6 +54,13 @@ bool ddl_host_keeps(const char *folder)
     return false;
 }
 
+ddl_status ddl_host_need_memory(uint64_t bytes, ddl_error *err)
+{
+    (void)bytes;
+    (void)err;
+    return DDL_OK;
+}
+
 bool ddl_host_cores_are_far(void)
 {
     return false; /* nor is there another way */

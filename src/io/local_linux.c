@@ -109,8 +109,13 @@ void ddl_local_pages_set_dumped(void *pages, size_t bytes, bool dumped)
 ddl_status ddl_local_pages_reserve(int fd, size_t offset, size_t bytes, ddl_error *err)
 {
     size_t step = RESERVED_AT_ONCE;
+    DDL_TRY(ddl_host_need_memory(bytes, err));
     for (size_t done = 0; done < bytes;) {
         size_t part = ddl_size_min(step, bytes - done);
+        if (done > 0 && ddl_host_need_memory(bytes - done, err) != DDL_OK) { /* others take some too */
+            ddl_local_pages_release(fd, offset, bytes);
+            return DDL_ENOMEM;
+        }
         int result = DDL_FAILPOINT_OS("io.fallocate", ENOMEM)
                          ? -1
                          : fallocate(fd, 0, (off_t)(offset + done), (off_t)part);

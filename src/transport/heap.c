@@ -7,6 +7,7 @@
 #include "base/list.h"
 #include "base/log.h"
 #include "base/size.h"
+#include "io/host.h"
 #include "io/local.h"
 
 #include <pthread.h>
@@ -100,6 +101,7 @@ static ddl_status take_shared(ddl_heap *heap, block *taken, ddl_error *err)
 static ddl_status take_ordinary(ddl_heap *heap, block *taken, ddl_error *err)
 {
     void *memory = NULL;
+    DDL_TRY(ddl_host_need_memory(taken->bytes, err));
     if (DDL_FAILPOINT("heap.alloc") || posix_memalign(&memory, heap->page_bytes, taken->bytes) != 0)
         return DDL_FAIL(err, DDL_ENOMEM, "no memory for %zu KiB", taken->bytes / 1024);
     memset(memory, 0, taken->bytes);

@@ -8,9 +8,11 @@
 
 #include "ranks.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -219,11 +221,98 @@ static void limits_of_addresses_are_respected(void **state)
 #endif
 }
 
+/* ---- a cgroup of its own ---- */
+
+enum { GROUP_BYTES = 256 << 20, NOT_HERE = 77 };
+
+static bool put(const char *folder, const char *file, long long number)
+{
+    char path[1200];
+    snprintf(path, sizeof path, "%s/%s", folder, file);
+    FILE *out = fopen(path, "w");
+    bool written = out != NULL && fprintf(out, "%lld\n", number) > 0;
+    return (out == NULL || fclose(out) == 0) && written;
+}
+
+/* In version 1 below the one of this process, in version 2 at the root, where processes and groups can be
+ * beside each other. False: that is not possible here. */
+static bool make_group(char folder[1000])
+{
+    char line[600];
+    FILE *groups = fopen("/proc/self/cgroup", "re");
+    const char *file = "memory.max";
+    snprintf(folder, 1000, "/sys/fs/cgroup/ddl-test-%d", (int)getpid());
+    while (groups != NULL && fgets(line, sizeof line, groups) != NULL) {
+        char *at = strstr(line, ":memory:");
+        line[strcspn(line, "\n")] = '\0';
+        if (at == NULL)
+            continue;
+        snprintf(folder, 1000, "/sys/fs/cgroup/memory%s/ddl-test-%d", at + strlen(":memory:"), (int)getpid());
+        file = "memory.limit_in_bytes";
+    }
+    if (groups != NULL)
+        fclose(groups);
+    if (mkdir(folder, 0755) != 0)
+        return false;
+    if (put(folder, file, GROUP_BYTES))
+        return true;
+    rmdir(folder);
+    return false;
+}
+
+static void take_too_much(rank_thread *me)
+{
+    void *memory = NULL, *some = NULL;
+    EXPECT(me, ddl_mem_alloc(me->world, GROUP_BYTES / 8, &some) == DDL_OK);
+    if (me->rank != 0)
+        return;
+    EXPECT(me, ddl_mem_alloc(me->world, 2 * (size_t)GROUP_BYTES, &memory) == DDL_ENOMEM);
+    EXPECT(me, strstr(ddl_last_error()->text, "524288 KiB") != NULL);
+    EXPECT(me, strstr(ddl_last_error()->text, "/ddl-test-") != NULL);
+    EXPECT(me, strstr(ddl_last_error()->text, "allows 262144 KiB") != NULL);
+}
+
+static int take_in_group(const char *folder, int nranks)
+{
+    char complaint[1024] = "";
+    if (!put(folder, "cgroup.procs", getpid()))
+        return NOT_HERE;
+    ranks_try("mem://memory-group", nranks, take_too_much, NULL, complaint);
+    if (complaint[0] != '\0')
+        fprintf(stderr, "%s\n", complaint);
+    return complaint[0] == '\0' ? 0 : 1;
+}
+
+/* Touching more would end the process. */
+static void what_a_cgroup_does_not_leave_is_refused(void **state)
+{
+    char folder[1000];
+    (void)state;
+#ifdef DDL_PORTABLE
+    skip(); /* which does not look */
+#endif
+    if (!make_group(folder))
+        skip();
+    int results[2] = { -1, -1 };
+    for (int i = 0; i < 2; i++) {
+        pid_t child = fork();
+        if (child == 0)
+            _exit(take_in_group(folder, i + 1));
+        waitpid(child, &results[i], 0);
+    }
+    rmdir(folder);
+    if (WIFEXITED(results[0]) && WEXITSTATUS(results[0]) == NOT_HERE)
+        skip();
+    assert_int_equal(results[0], 0);
+    assert_int_equal(results[1], 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(
             limits_of_addresses_are_respected), /* first: a child must not have used the library */
+        cmocka_unit_test(what_a_cgroup_does_not_leave_is_refused), /* likewise */
         cmocka_unit_test(any_call_takes_it),
         cmocka_unit_test(over_tcp_it_is_ordinary),
         cmocka_unit_test(each_rank_may_have_its_buffers_elsewhere),

@@ -1,4 +1,6 @@
-/* test_host.c - whose a disk is, and who calls at a local door, where that can be made otherwise. */
+/* test_host.c - whose a disk is, what cgroups leave, and who calls at a local door, where that can be made
+ * otherwise.
+ */
 #define _GNU_SOURCE
 
 #include "io/host.h"
@@ -12,6 +14,7 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
+#include <string.h>
 #include <sys/mount.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
@@ -21,14 +24,21 @@
 
 enum { SKIPPED = 77 };
 
-static bool write_table(const char *text)
+static bool write_file(const char *folder, const char *name, const char *text)
 {
-    FILE *table = fopen("/var/lib/nfs/etab", "w");
-    bool written = table != NULL && fputs(text, table) >= 0;
-    return (table == NULL || fclose(table) == 0) && written;
+    char path[200];
+    snprintf(path, sizeof path, "%s/%s", folder, name);
+    FILE *file = fopen(path, "w");
+    bool written = file != NULL && fputs(text, file) >= 0;
+    return (file == NULL || fclose(file) == 0) && written;
 }
 
-/* In a process of its own: whose folder /var/lib is, as others come to mount what is there. 0: as it should.
+static bool write_table(const char *text)
+{
+    return write_file("/var/lib/nfs", "etab", text);
+}
+
+/* Whose folder /var/lib is, as others come to mount what is there. 0: as it should.
  */
 static int look_at_disks(void)
 {
@@ -46,19 +56,88 @@ static int look_at_disks(void)
     return 0;
 }
 
-static void what_others_may_mount_is_not_kept_to_oneself(void **state)
+/* In a process of its own, as what it mounts is to be nobody else's. */
+static void expect_of(int (*look)(void))
 {
     int status;
-    (void)state;
     pid_t pid = fork();
     assert_true(pid >= 0);
     if (pid == 0)
-        _exit(look_at_disks());
+        _exit(look());
     assert_int_equal(waitpid(pid, &status, 0), pid);
     assert_true(WIFEXITED(status));
     if (WEXITSTATUS(status) == SKIPPED)
         skip();
     assert_int_equal(WEXITSTATUS(status), 0);
+}
+
+static void what_others_may_mount_is_not_kept_to_oneself(void **state)
+{
+    (void)state;
+    expect_of(look_at_disks);
+}
+
+static bool leaves(unsigned mebibytes)
+{
+    return ddl_host_need_memory((uint64_t)mebibytes << 20, NULL) == DDL_OK;
+}
+
+static bool refuses(unsigned mebibytes, const char *words)
+{
+    ddl_error error;
+    return ddl_host_need_memory((uint64_t)mebibytes << 20, &error) == DDL_ENOMEM &&
+           strstr(error.text, words) != NULL;
+}
+
+/* Of both versions: a limit is of a group further up; of 60 MiB in use there, 40 are files that the system
+ * has on disk. */
+static int look_at_groups(void)
+{
+    static const char root[] = "/sys/fs/cgroup", group[] = "/sys/fs/cgroup/job",
+                      old[] = "/sys/fs/cgroup/memory";
+    char path[64];
+    if (unshare(CLONE_NEWNS) != 0 || mount("none", "/", NULL, MS_REC | MS_PRIVATE, NULL) != 0 ||
+        mount("none", root, "tmpfs", 0, NULL) != 0 || mkdir(group, 0755) != 0 ||
+        mkdir("/sys/fs/cgroup/job/rank", 0755) != 0 || mkdir(old, 0755) != 0)
+        return SKIPPED;
+    snprintf(path, sizeof path, "/proc/%d/cgroup", (int)getpid());
+    if (!write_file(root, "mine", "0::/job/rank\n") ||
+        mount("/sys/fs/cgroup/mine", path, NULL, MS_BIND, NULL) != 0)
+        return SKIPPED;
+    if (!leaves(1 << 20)) /* nobody says anything */
+        return 1;
+    if (!write_file("/sys/fs/cgroup/job/rank", "memory.max", "max\n") ||
+        !write_file(group, "memory.max", "104857600\n") || !write_file(group, "memory.swap.max", "0\n"))
+        return 2;
+    if (!leaves(90) ||
+        !refuses(101, "no memory for 103424 KiB: /sys/fs/cgroup/job/memory.max allows 102400 KiB, 0"))
+        return 3;
+    if (!write_file(group, "memory.current", "62914560\n") || leaves(50) ||
+        !write_file(group, "memory.stat",
+                    "anon 7\nactive_file 10485760\ninactive_file 20971520\nslab_reclaimable 10485760\n") ||
+        !leaves(79) || !refuses(80, "20480 KiB are in use"))
+        return 4;
+    if (!write_file(group, "memory.swap.max", "max\n") || !leaves(79))
+        return 5;
+    /* As in a container: its path is not that of the mount, whose root is its group. */
+    if (!write_file(root, "mine", "7:cpu,cpuacct:/\n4:hugetlb,memory:/docker/0123\n0::/\n") ||
+        !leaves(1 << 20) || !write_file(old, "memory.limit_in_bytes", "104857600\n") ||
+        !write_file(old, "memory.memsw.limit_in_bytes", "104857600\n") ||
+        !write_file(old, "memory.usage_in_bytes", "62914560\n") ||
+        !write_file(old, "memory.stat", "inactive_file 9\ntotal_inactive_file 41943040\n"))
+        return 6;
+    if (!leaves(79) ||
+        !refuses(80, "/sys/fs/cgroup/memory/memory.limit_in_bytes allows 102400 KiB, 20480 KiB"))
+        return 7;
+    if (!write_file(old, "memory.limit_in_bytes", "9223372036854771712\n") || !leaves(1 << 20))
+        return 8;
+    return 0;
+}
+
+static void what_cgroups_do_not_leave_is_refused(void **state)
+{
+    (void)state;
+    expect_of(look_at_groups);
 }
 
 static bool become_another(void)
@@ -122,6 +201,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(another_user_is_neither_let_in_nor_called),
+        cmocka_unit_test(what_cgroups_do_not_leave_is_refused),
         cmocka_unit_test(what_others_may_mount_is_not_kept_to_oneself),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
