@@ -10,6 +10,31 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
+/* As a UUID has its version: 4, at random, as boot ids have; 5, of a name; 8, as one likes. */
+enum { VERSION_BYTE = 6, NAMED = 0x50, GUESSED = 0x80 };
+
+void ddl_host_id_of(const char *text, uint8_t id[16])
+{
+    /* FNV-1a, from two starting points. */
+    uint64_t hash[2] = { UINT64_C(0xcbf29ce484222325), UINT64_C(0x84222325cbf29ce4) };
+    for (int half = 0; half < 2; half++) {
+        for (const char *at = text; *at != '\0'; at++)
+            hash[half] = (hash[half] ^ (uint8_t)*at) * UINT64_C(0x100000001b3);
+        for (int i = 0; i < 8; i++)
+            id[8 * half + i] = (uint8_t)(hash[half] >> (8 * i));
+    }
+}
+
+void ddl_host_id_mark(uint8_t id[16], bool sure)
+{
+    id[VERSION_BYTE] = (uint8_t)((id[VERSION_BYTE] & 0x0f) | (sure ? NAMED : GUESSED));
+}
+
+bool ddl_host_id_is_sure(const uint8_t id[16])
+{
+    return (id[VERSION_BYTE] & 0xf0) != GUESSED;
+}
+
 void ddl_host_name(char name[DDL_HOST_NAME_TEXT])
 {
     char full[256];

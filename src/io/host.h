@@ -16,9 +16,18 @@ enum { DDL_HOST_NAME_TEXT = 64 };
 
 /*
  * Equal exactly for processes on one running system that can reach each other's loopback: on Linux the
- * boot id and the network namespace, elsewhere a hash of the node name.
+ * boot id and the network namespace, elsewhere a hash of the node name. Where Linux does not let this process
+ * see those it is a guess: never that of a process that sees them, and of others' that of another host only
+ * if the two have one machine id and one name; where there is no machine id it is another at every call.
  */
 void ddl_host_id(uint8_t id[16]);
+
+/* Whether processes with another id are on another host for certain, if theirs is sure too. */
+bool ddl_host_id_is_sure(const uint8_t id[16]);
+
+/* For ddl_host_id: a hash of text, and what ddl_host_id_is_sure is to say. */
+void ddl_host_id_of(const char *text, uint8_t id[16]);
+void ddl_host_id_mark(uint8_t id[16], bool sure);
 
 /* Of ddl_host_cpus: a cgroup's quota, whichever CPUs it is used up on. */
 enum { DDL_HOST_ANY_CPU = 0xffff };

@@ -3,6 +3,7 @@
 #include "io/host.h"
 
 #include "base/bytes.h"
+#include "base/clock.h"
 #include "base/failpoint.h"
 
 #include <sched.h>
@@ -10,9 +11,15 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/sysinfo.h>
 #include <sys/vfs.h>
+#include <unistd.h>
+
+#ifndef SO_NETNS_COOKIE
+#define SO_NETNS_COOKIE 71
+#endif
 
 static bool read_text(const char *path, char *text, size_t text_bytes)
 {
@@ -25,26 +32,63 @@ static bool read_text(const char *path, char *text, size_t text_bytes)
     return count > 0;
 }
 
+/* ---- who this host is ---- */
+
+static bool read_boot_id(uint8_t id[16])
+{
+    char text[64];
+    int nibbles = 0;
+    memset(id, 0, 16);
+    if (!read_text("/proc/sys/kernel/random/boot_id", text, sizeof text))
+        return false;
+    for (const char *at = text; *at != '\0' && nibbles < 32; at++) {
+        const char *digits = "0123456789abcdef", *digit = strchr(digits, *at);
+        if (digit != NULL)
+            id[nibbles / 2] |= (uint8_t)((digit - digits) << (nibbles % 2 == 0 ? 4 : 0)), nibbles++;
+    }
+    return nibbles == 32;
+}
+
+/* The network namespace, for who does not see it in /proc; a number that counts from the boot. */
+static bool read_namespace_cookie(uint64_t *cookie)
+{
+    socklen_t bytes = sizeof *cookie;
+    int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    if (fd < 0)
+        return false;
+    bool known = getsockopt(fd, SOL_SOCKET, SO_NETNS_COOKIE, cookie, &bytes) == 0; /* Linux 5.14 */
+    close(fd);
+    return known;
+}
+
+/* Without /proc: what two hosts with one name and one machine id have in common, or else nobody has. */
+static void guess_id(uint8_t id[16])
+{
+    char machine[64], name[DDL_HOST_NAME_TEXT], text[200];
+    uint64_t cookie = 0;
+    ddl_host_name(name);
+    if (read_text("/etc/machine-id", machine, sizeof machine) && strlen(machine) >= 32 &&
+        read_namespace_cookie(&cookie)) {
+        snprintf(text, sizeof text, "%s %s %llu", machine, name, (unsigned long long)cookie);
+        ddl_host_id_of(text, id);
+    } else if (ddl_host_random(id, 16, NULL) != DDL_OK) {
+        snprintf(text, sizeof text, "%s %d %lld", name, (int)getpid(), (long long)ddl_now_ns());
+        ddl_host_id_of(text, id);
+    }
+    ddl_host_id_mark(id, false);
+}
+
 void ddl_host_id(uint8_t id[16])
 {
-    char text[64] = "";
     struct stat namespace;
-    memset(id, 0, 16);
-    if (read_text("/proc/sys/kernel/random/boot_id", text, sizeof text)) {
-        int nibbles = 0;
-        for (const char *at = text; *at != '\0' && nibbles < 32; at++) {
-            const char *digits = "0123456789abcdef", *digit = strchr(digits, *at);
-            if (digit != NULL)
-                id[nibbles / 2] |= (uint8_t)((digit - digits) << (nibbles % 2 == 0 ? 4 : 0)), nibbles++;
-        }
+    if (!read_boot_id(id) || stat("/proc/self/ns/net", &namespace) != 0) {
+        guess_id(id);
+        return;
     }
     /* Two network namespaces do not share a loopback: they are two hosts to us. */
-    if (stat("/proc/self/ns/net", &namespace) == 0) {
-        uint64_t mixed =
-            (uint64_t) namespace.st_ino * UINT64_C(0x9e3779b97f4a7c15) + (uint64_t) namespace.st_dev;
-        for (int i = 0; i < 8; i++)
-            id[8 + i] ^= (uint8_t)(mixed >> (8 * i));
-    }
+    uint64_t mixed = (uint64_t) namespace.st_ino * UINT64_C(0x9e3779b97f4a7c15) + (uint64_t) namespace.st_dev;
+    for (int i = 0; i < 8; i++)
+        id[8 + i] ^= (uint8_t)(mixed >> (8 * i));
 }
 
 /* ---- control groups ---- */

@@ -4,21 +4,14 @@
 #include "base/failpoint.h"
 
 #include <fcntl.h>
-#include <string.h>
 #include <unistd.h>
 
 void ddl_host_id(uint8_t id[16])
 {
     char name[256] = "";
     gethostname(name, sizeof name - 1);
-    /* FNV-1a, from two starting points. */
-    uint64_t hash[2] = { UINT64_C(0xcbf29ce484222325), UINT64_C(0x84222325cbf29ce4) };
-    for (int half = 0; half < 2; half++) {
-        for (const char *at = name; *at != '\0'; at++)
-            hash[half] = (hash[half] ^ (uint8_t)*at) * UINT64_C(0x100000001b3);
-        for (int i = 0; i < 8; i++)
-            id[8 * half + i] = (uint8_t)(hash[half] >> (8 * i));
-    }
+    ddl_host_id_of(name, id);
+    ddl_host_id_mark(id, true);
 }
 
 uint16_t ddl_host_cpus(uint16_t *first)

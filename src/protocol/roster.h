@@ -31,7 +31,7 @@ typedef struct ddl_member {
     int rank;
     int32_t pid;
     uint16_t cpus, first_cpu;           /* that this process may use: how many, and the lowest (host.h) */
-    uint8_t host_id[DDL_HOST_ID_BYTES]; /* equal exactly for ranks on one host (boot id; see host.h) */
+    uint8_t host_id[DDL_HOST_ID_BYTES]; /* equal for ranks on one host (boot id; see host.h) */
     char host[DDL_HOST_TEXT];           /* node name, for messages only; never resolved */
     char address[DDL_ADDRESS_TEXT];     /* numeric IPv4 or IPv6 where its mesh listener is reached */
     uint16_t port;

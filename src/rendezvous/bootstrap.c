@@ -469,10 +469,25 @@ static ddl_status collect_members(struct course *course, ddl_error *err)
     return status;
 }
 
+/* Whether some ranks are on other hosts than others for certain. */
+static bool is_spread(const ddl_roster *roster)
+{
+    int sure_node = -1;
+    for (int rank = 0; rank < roster->nranks; rank++) {
+        if (!ddl_host_id_is_sure(roster->members[rank].host_id))
+            continue;
+        if (sure_node >= 0 && roster->node_of[rank] != sure_node)
+            return true;
+        sure_node = roster->node_of[rank];
+    }
+    return false;
+}
+
 /* An address that only its own host can reach is of no use to others. */
 static ddl_status check_addresses(const ddl_roster *roster, ddl_error *err)
 {
-    for (int rank = 0; rank < roster->nranks && roster->node_count > 1; rank++) {
+    const bool spread = is_spread(roster);
+    for (int rank = 0; spread && rank < roster->nranks; rank++) {
         const ddl_member *member = &roster->members[rank];
         ddl_address address;
         if (!ddl_address_parse(member->address, member->port, &address) || !ddl_address_is_loopback(&address))

@@ -1,6 +1,4 @@
-/* test_host.c - whose a disk is, what cgroups leave, and who calls at a local door, where that can be made
- * otherwise.
- */
+/* test_host.c - who a host is, whose its disk, what cgroups leave, who calls at a door; made otherwise. */
 #define _GNU_SOURCE
 
 #include "io/host.h"
@@ -75,6 +73,45 @@ static void what_others_may_mount_is_not_kept_to_oneself(void **state)
 {
     (void)state;
     expect_of(look_at_disks);
+}
+
+/* Guessed: equal for equal machine ids, names and network namespaces, without a machine id never. */
+static int look_at_oneself(void)
+{
+    uint8_t known[16], first[16], second[16];
+    char name[DDL_HOST_NAME_TEXT];
+    ddl_host_id(known);
+    ddl_host_name(name);
+    if (unshare(CLONE_NEWNS) != 0 || mount("none", "/", NULL, MS_REC | MS_PRIVATE, NULL) != 0 ||
+        mount("none", "/proc", "tmpfs", 0, NULL) != 0 || mount("none", "/etc", "tmpfs", 0, NULL) != 0)
+        return SKIPPED;
+    ddl_host_id(first);
+    ddl_host_id(second);
+    if (!ddl_host_id_is_sure(known) || ddl_host_id_is_sure(first) || memcmp(first, second, 16) == 0)
+        return 1;
+    if (!write_file("/etc", "machine-id", "0123456789abcdef0123456789abcdef\n"))
+        return 2;
+    ddl_host_id(first);
+    if (ddl_host_id_is_sure(first) || memcmp(first, known, 16) == 0)
+        return 3;
+    ddl_host_id(second);
+    if (memcmp(first, second, 16) != 0)
+        return SKIPPED; /* this kernel does not tell network namespaces apart */
+    if (unshare(CLONE_NEWUTS) != 0 || sethostname("another", 7) != 0)
+        return SKIPPED;
+    ddl_host_id(second);
+    if (memcmp(first, second, 16) == 0)
+        return 4;
+    if (sethostname(name, strlen(name)) != 0 || unshare(CLONE_NEWNET) != 0)
+        return SKIPPED;
+    ddl_host_id(second);
+    return memcmp(first, second, 16) == 0 ? 5 : 0;
+}
+
+static void who_sees_no_proc_guesses_its_host(void **state)
+{
+    (void)state;
+    expect_of(look_at_oneself);
 }
 
 static bool leaves(unsigned mebibytes)
@@ -202,6 +239,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(another_user_is_neither_let_in_nor_called),
         cmocka_unit_test(what_cgroups_do_not_leave_is_refused),
+        cmocka_unit_test(who_sees_no_proc_guesses_its_host),
         cmocka_unit_test(what_others_may_mount_is_not_kept_to_oneself),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

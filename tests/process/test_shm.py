@@ -6,6 +6,7 @@ import os
 import pathlib
 import signal
 import statistics
+import subprocess
 import sys
 import tempfile
 import time
@@ -82,6 +83,28 @@ class SharedMemory(unittest.TestCase):
                 if preloaded:
                     self.assertEqual("pulled" in "".join(rank.errors), profile == "far")
         self.assertEqual(found["far"] - found["near"], 2 * (2048 - 256) * 1024)
+
+    def test_a_job_whose_ranks_see_no_proc_computes(self):
+        """Who they share a host with is then a guess: a rank alone in this talks TCP, and all of them share, if the
+        system has other things by which hosts are told apart."""
+        hidden = ["unshare", "-m", "sh", "-c", 'mount -t tmpfs none /proc && exec "$@"', "sh"]
+        if subprocess.run([*hidden, "true"], capture_output=True).returncode != 0:
+            self.skipTest("nothing may be mounted here")
+        library = pathlib.Path(ACTOR).resolve().parents[2]  # which programs look for by /proc/self/exe
+        tells = os.path.exists("/etc/machine-id") and [int(n) for n in os.uname().release.split(".")[:2]] >= [5, 14]
+        for unseeing in ({1}, {0}, {0, 1, 2}):
+            world = self.world(3, LD_LIBRARY_PATH=library)
+            ranks = [world.start(r, "init", SMALL, "line", "free", prefix=hidden if r in unseeing else ())
+                     for r in range(3)]
+            for rank in ranks:
+                rank.expect("init", "DDL_OK")
+                rank.expect("call", "DDL_OK")
+                rank.expect("ready")
+            if len(unseeing) == 1:
+                self.assertEqual([shared(rank.pid) for rank in ranks], [0 if r in unseeing else 2 for r in range(3)])
+            elif tells:
+                self.assertEqual([shared(rank.pid) for rank in ranks], [3] * 3)
+            self.finish(ranks)
 
     def test_it_can_be_declined(self):
         world = self.world(3, DDL_TRANSPORT="tcp")
