@@ -4,7 +4,7 @@
  * Two ranks, as threads, live a whole life: meet, reduce, exchange, split, shrink, part; over each kind of
  * store. Life n is lived with the nth fallible call failing; the lives end when there is no nth call any
  * more. Whatever fails, every call returns in time, results that are called a success are right, and nothing
- * leaks (the address sanitizer looks on), no descriptor either. DDL_TORTURE_STRIDE tortures every so many
+ * leaks (the address sanitizer looks on), no descriptor either. DDL_TEST_STRIDE tortures every so many
  * calls only.
  */
 #include <setjmp.h>
@@ -238,7 +238,7 @@ static uint64_t live_with(const char *store, uint64_t nth)
 static void every_failing_call_is_survived(void **state)
 {
     (void)state;
-    const char *text = getenv("DDL_TORTURE_STRIDE");
+    const char *text = getenv("DDL_TEST_STRIDE");
     uint64_t first_stride = text != NULL && strtoull(text, NULL, 10) > 0 ? strtoull(text, NULL, 10) : 1;
     ddl_set_log(be_quiet, NULL);
     for (int kind = 0; kind < KINDS; kind++) {

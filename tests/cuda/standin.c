@@ -6,7 +6,7 @@
  * by itself dies at once. Each stream is a thread that works off its queue, so what is not ordered is not in
  * order.
  *
- * DDL_STANDIN, and DDL_STANDIN_<RANK> for one rank, say how it behaves: words with commas between them.
+ * DDL_TEST_STANDIN, and DDL_TEST_STANDIN_<RANK> for one rank, say how it behaves, with commas between words.
  *     gpus=2     so many GPUs (1)
  *     delay=300  each operation of a stream takes up to so many microseconds more
  *     fail=5     the fifth asynchronous copy of the process is refused
@@ -139,9 +139,9 @@ static void set_up(void)
     if (driver.is_set_up)
         return;
     driver.is_set_up = true;
-    read_words(getenv("DDL_STANDIN"));
+    read_words(getenv("DDL_TEST_STANDIN"));
     if (rank != NULL)
-        snprintf(variable, sizeof variable, "DDL_STANDIN_%.20s", rank);
+        snprintf(variable, sizeof variable, "DDL_TEST_STANDIN_%.20s", rank);
     read_words(rank != NULL ? getenv(variable) : NULL);
     const char *visible = getenv("CUDA_VISIBLE_DEVICES");
     if (visible != NULL && count_visible(visible) < driver.gpus)

@@ -6,7 +6,7 @@
  * lose their names once all have come. Every other call is put into its stream only when somebody has asked
  * for the state twice, as a communicator that does not block may do.
  *
- * DDL_STANDIN_NCCL, and DDL_STANDIN_NCCL_<RANK> for one rank, say how it behaves: words with commas between.
+ * DDL_TEST_STANDIN_NCCL, and DDL_TEST_STANDIN_NCCL_<RANK> for one, say how it behaves, with commas between.
  *     version=21805  that of the library (22703)
  *     init=fail      meeting the others fails; init=hang: it never ends, init=id: there is no unique id,
  *                    init=name: making that never ends
@@ -168,9 +168,9 @@ static void set_up(void)
     pthread_mutex_lock(&nccl.lock);
     if (!nccl.is_read) {
         nccl.is_read = true;
-        read_words(getenv("DDL_STANDIN_NCCL"));
+        read_words(getenv("DDL_TEST_STANDIN_NCCL"));
         if (rank != NULL)
-            snprintf(variable, sizeof variable, "DDL_STANDIN_NCCL_%.20s", rank);
+            snprintf(variable, sizeof variable, "DDL_TEST_STANDIN_NCCL_%.20s", rank);
         read_words(rank != NULL ? getenv(variable) : NULL);
     }
     pthread_mutex_unlock(&nccl.lock);

@@ -45,33 +45,33 @@ class Failing(unittest.TestCase):
                 self.assertIn(word, record["text"])
 
     def test_what_does_not_fail_goes_well(self):
-        records, _ = self.run_world(3, calls=2, DDL_STANDIN="delay=100")
+        records, _ = self.run_world(3, calls=2, DDL_TEST_STANDIN="delay=100")
         self.assert_all(records, "DDL_OK", -1)
 
     def test_a_copy_that_is_refused(self):
         for transport in ("auto", "tcp"):
             with self.subTest(transport=transport):
-                records, _ = self.run_world(3, DDL_STANDIN_1="fail=20", DDL_TRANSPORT=transport)
+                records, _ = self.run_world(3, DDL_TEST_STANDIN_1="fail=20", DDL_TRANSPORT=transport)
                 self.assert_all(records, "DDL_EDEVICE", 1, "rank 1", "GPU 0", "cuMemcpyAsync",
                                 "CUDA_ERROR_ILLEGAL_ADDRESS", "the stand-in was told to fail")
 
     def test_the_first_copy_is_refused(self):
-        records, _ = self.run_world(2, DDL_STANDIN_0="fail=1")
+        records, _ = self.run_world(2, DDL_TEST_STANDIN_0="fail=1")
         self.assert_all(records, "DDL_EDEVICE", 0, "rank 0", "GPU 0", "cuMemcpyAsync")
 
     def test_a_copy_that_fails_while_it_runs(self):
-        records, _ = self.run_world(3, DDL_STANDIN_2="break=21")
+        records, _ = self.run_world(3, DDL_TEST_STANDIN_2="break=21")
         self.assert_all(records, "DDL_EDEVICE", 2, "rank 2", "GPU 0", "CUDA_ERROR_ILLEGAL_ADDRESS")
 
     def test_a_small_copy_that_fails_while_it_runs(self):
-        records, _ = self.run_world(2, count=10, DDL_STANDIN_1="break=9")
+        records, _ = self.run_world(2, count=10, DDL_TEST_STANDIN_1="break=9")
         self.assert_all(records, "DDL_EDEVICE", 1, "rank 1", "GPU 0")
 
     def test_a_gpu_that_hangs_is_told_at_the_deadline(self):
         limit_ms = int(1000 * bound(3))
         for count, copy in ((MANY, 21), (10, 9)):
             with self.subTest(count=count):
-                records, began_ns = self.run_world(3, count=count, DDL_STANDIN_1=f"hang={copy}", DDL_TIMEOUT=f"{limit_ms}ms")
+                records, began_ns = self.run_world(3, count=count, DDL_TEST_STANDIN_1=f"hang={copy}", DDL_TIMEOUT=f"{limit_ms}ms")
                 self.assert_all(records, "DDL_EDEVICE", 1, "rank 1",
                                 f"GPU 0 has not copied its buffers within {limit_ms} ms")
                 for record in records:
@@ -81,7 +81,7 @@ class Failing(unittest.TestCase):
         # Rank 1 has all that it needs for the first call, but cannot bring it to its GPU; the others are in the second
         # one, and the first to run out of time is one of them.
         short_ms, long_ms = int(1000 * bound(1)), int(1000 * bound(30))
-        with World(GPU_RANK, 3, DDL_STANDIN_1="hang=21") as world:
+        with World(GPU_RANK, 3, DDL_TEST_STANDIN_1="hang=21") as world:
             with on_two_cpus():
                 ranks = [world.start(r, DRIVER, CALLS, MANY, DDL_TIMEOUT=f"{short_ms if r == 0 else long_ms}ms")
                          for r in range(3)]
@@ -98,7 +98,7 @@ class Failing(unittest.TestCase):
 
     def test_a_driver_that_failed_for_good_does_not_make_device_memory_the_hosts(self):
         # Of two communicators of one rank: the second one knows of no failure.
-        with World(GPU_RANK, 1, DDL_STANDIN="break=1") as world:
+        with World(GPU_RANK, 1, DDL_TEST_STANDIN="break=1") as world:
             rank = world.start(0, DRIVER, 1, 10, "again")
             rank.expect("init", "DDL_OK")
             rank.expect("allreduce", "DDL_EDEVICE")
@@ -111,7 +111,7 @@ class Failing(unittest.TestCase):
     def test_a_driver_that_never_came_up_leaves_host_memory_alone(self):
         # 34: a stub that only links; 100: no GPU; 803: of another version than the kernel's. 700: a GPU that has failed.
         for answers, status in ((34, "DDL_OK"), (100, "DDL_OK"), (803, "DDL_OK"), (700, "DDL_EDEVICE")):
-            with self.subTest(answers=answers), World(GPU_RANK, 1, DDL_STANDIN=f"answers={answers}") as world:
+            with self.subTest(answers=answers), World(GPU_RANK, 1, DDL_TEST_STANDIN=f"answers={answers}") as world:
                 rank = world.start(0, DRIVER, 1, 10, "host")
                 rank.expect("init", "DDL_OK")
                 rank.expect("allreduce", status)
@@ -121,17 +121,17 @@ class Failing(unittest.TestCase):
         for words, expected in (("fail=3", "cuMemcpyAsync"), ("break=3", "CUDA_ERROR_ILLEGAL_ADDRESS"),
                                 ("hang=3", f"GPU 0 has not copied its buffers within {limit_ms} ms")):
             with self.subTest(words=words):
-                records, _ = self.run_world(1, DDL_STANDIN=words, DDL_TIMEOUT=f"{limit_ms}ms")
+                records, _ = self.run_world(1, DDL_TEST_STANDIN=words, DDL_TIMEOUT=f"{limit_ms}ms")
                 self.assertEqual(records[0]["status"], "DDL_EDEVICE", records)
                 self.assertIn(expected, records[0]["text"])
-        records, _ = self.run_world(1, calls=1, DDL_STANDIN="fail=2")  # there is one copy, on the GPU itself
+        records, _ = self.run_world(1, calls=1, DDL_TEST_STANDIN="fail=2")  # there is one copy, on the GPU itself
         self.assert_all(records, "DDL_OK", -1)
 
     def test_a_rank_alone_waits_for_stream_and_copy_until_one_deadline(self):
         # The stream is busy for 450 ms, and then the copy hangs. On a busy machine it may take longer, but not each time
         # as long as if the copy had a deadline of its own.
         for tried in range(1, 6):
-            with World(GPU_RANK, 1, DDL_STANDIN="hang=1", DDL_TIMEOUT="600ms") as world:
+            with World(GPU_RANK, 1, DDL_TEST_STANDIN="hang=1", DDL_TIMEOUT="600ms") as world:
                 rank = world.start(0, DRIVER, 1, 1000, "stream")
                 began = rank.expect("init", "DDL_OK")
                 ended = rank.expect("allreduce", "DDL_EDEVICE")

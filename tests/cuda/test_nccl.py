@@ -29,7 +29,7 @@ class Calls(unittest.TestCase):
         """All ranks' records of the call that failed (None: it died), and what they wrote. gpus: of each rank; own: more
         variables of one rank; driver: of rank 0."""
         began_ns = time.monotonic_ns()
-        variables = {"DDL_STANDIN": "gpus=4", "DDL_LOG": "debug", "DDL_GPU": "nccl", "LD_LIBRARY_PATH": os.path.dirname(NCCL),
+        variables = {"DDL_TEST_STANDIN": "gpus=4", "DDL_LOG": "debug", "DDL_GPU": "nccl", "LD_LIBRARY_PATH": os.path.dirname(NCCL),
                      **environment}
         records, lines = [], []
         with World(GPU_RANK, nranks, TMPDIR=FOLDER.name, **variables) as world:
@@ -106,11 +106,11 @@ class Choice(Calls):
         self.refused(r"rank 0 \(.*\): the CUDA driver, libcuda.so.1, has no cuDeviceGetUuid_v2", 0, driver=old)
 
     def test_no_id_is_made_that_ranks_will_not_meet_by(self):
-        self.refused("use the same GPU", 1, gpus=[1, 1], DDL_STANDIN_NCCL="init=id")
+        self.refused("use the same GPU", 1, gpus=[1, 1], DDL_TEST_STANDIN_NCCL="init=id")
 
     def test_two_ranks_on_one_gpu_where_nccl_is_told_to_take_them(self):
         told = {"NCCL_MULTI_RANK_GPU_ENABLE": "1"}
-        records, lines = self.run_world(3, gpus=[1, 0, 1], DDL_STANDIN_NCCL="version=23003", **told)
+        records, lines = self.run_world(3, gpus=[1, 0, 1], DDL_TEST_STANDIN_NCCL="version=23003", **told)
         self.assert_all(records, "DDL_OK", -1)
         self.assertTrue(all("go to NCCL 23003" in line for line in lines), lines)
         self.refused("use the same GPU, without NCCL_MULTI_RANK_GPU_ENABLE=1", 1, gpus=[1, 1], own={0: told})
@@ -120,14 +120,14 @@ class Choice(Calls):
 
     def test_versions_differ(self):
         self.refused(r"rank 0 \(.*\) has NCCL 22703, but rank 2 \(.*\) has 21805", 2, nranks=3,
-                     DDL_STANDIN_NCCL_2="version=21805")
+                     DDL_TEST_STANDIN_NCCL_2="version=21805")
 
     def test_two_ranks_on_one_gpu(self):
         self.refused(r"rank 0 \(.*\) and rank 2 \(.*\) use the same GPU", 2, nranks=3, gpus=[1, 0, 1])
 
     def test_a_version_that_is_too_old(self):
         self.refused(r"rank 1 \(.*\): NCCL has version 21300; it must be 2.14 or later", 1,
-                     DDL_STANDIN_NCCL_1="version=21300")
+                     DDL_TEST_STANDIN_NCCL_1="version=21300")
 
     def test_a_rank_without_nccl(self):
         with tempfile.TemporaryDirectory() as folder:
@@ -138,7 +138,7 @@ class Choice(Calls):
     def test_meeting_fails_on_one_rank(self):
         # The other one is in the middle of it, and is stopped.
         self.refused(r"rank 1 \(.*\): GPU 1: NCCL 2\.27\.3: ncclCommInitRankConfig: unhandled system error: the stand-in "
-                     "was told to fail", 1, DDL_STANDIN_NCCL_1="init=fail")
+                     "was told to fail", 1, DDL_TEST_STANDIN_NCCL_1="init=fail")
 
     def test_the_environment_says_that_nccl_blocks(self):
         self.refused(r"rank 1 \(.*\): NCCL_COMM_BLOCKING=1 ", 1, own={1: {"NCCL_COMM_BLOCKING": "1"}, 0: {"NCCL_COMM_BLOCKING": "0"}})
@@ -151,32 +151,32 @@ class Choice(Calls):
 
     def test_there_is_no_id(self):
         self.refused(r"rank 0 \(.*\): GPU 0: NCCL 2\.27\.3: ncclGetUniqueId: unhandled system error", 0,
-                     DDL_STANDIN_NCCL_0="init=id")
+                     DDL_TEST_STANDIN_NCCL_0="init=id")
 
 
 class Failures(Calls):
     def test_a_call_is_refused(self):
-        records, lines = self.run_world(3, DDL_STANDIN_NCCL_1="fail=3")
+        records, lines = self.run_world(3, DDL_TEST_STANDIN_NCCL_1="fail=3")
         self.assert_uses(lines, True)
         self.assert_all(records, "DDL_EDEVICE", 1, "rank 1", "GPU 1", "NCCL 2.27.3: ncclAllReduce: unhandled system error",
                         "the stand-in was told to fail")
 
     def test_a_call_fails_while_it_runs(self):
-        records, _ = self.run_world(3, DDL_STANDIN_NCCL_2="break=4")
+        records, _ = self.run_world(3, DDL_TEST_STANDIN_NCCL_2="break=4")
         self.assert_all(records, "DDL_EDEVICE", 2, "rank 2", "GPU 2", "ncclAllReduce")
 
     def test_the_failure_of_another_is_not_this_ranks(self):
-        records, _ = self.run_world(2, DDL_STANDIN_NCCL_0="remote=3")
+        records, _ = self.run_world(2, DDL_TEST_STANDIN_NCCL_0="remote=3")
         self.assert_all(records, "DDL_EDEVICE", -1, "rank 0", "remote process exited")
 
     def test_a_rank_that_dies_in_a_call_is_named(self):
         for call in (1, 4):
             with self.subTest(call=call):
-                records, _ = self.run_world(3, dies=1, DDL_STANDIN_NCCL_1=f"die={call}")
+                records, _ = self.run_world(3, dies=1, DDL_TEST_STANDIN_NCCL_1=f"die={call}")
                 self.assert_all([records[0], records[2]], "DDL_EPEERLOST", 1, "rank 1")
 
     def test_a_rank_that_does_something_else_is_named(self):
-        with World(GPU_RANK, 2, DDL_STANDIN="gpus=4", DDL_GPU="nccl", TMPDIR=FOLDER.name, LD_LIBRARY_PATH=os.path.dirname(NCCL)) as world:
+        with World(GPU_RANK, 2, DDL_TEST_STANDIN="gpus=4", DDL_GPU="nccl", TMPDIR=FOLDER.name, LD_LIBRARY_PATH=os.path.dirname(NCCL)) as world:
             ranks = [world.start(r, DRIVER, CALLS + 2 * r, COUNT, LOCAL_RANK=r) for r in range(2)]
             for rank in ranks:
                 rank.expect("init", "DDL_OK")
@@ -190,7 +190,7 @@ class Situations(unittest.TestCase):
     """What nccl_rank.c has rows for."""
 
     def play(self, what, nranks, own=None, **environment):
-        variables = {"DDL_STANDIN": "gpus=4", "DDL_LOG": "debug", "LD_LIBRARY_PATH": os.path.dirname(NCCL), "DDL_GPU": "nccl",
+        variables = {"DDL_TEST_STANDIN": "gpus=4", "DDL_LOG": "debug", "LD_LIBRARY_PATH": os.path.dirname(NCCL), "DDL_GPU": "nccl",
                      **environment}
         world = World(NCCL_RANK, nranks, TMPDIR=FOLDER.name, **variables)
         world.__enter__()
@@ -246,7 +246,7 @@ class Situations(unittest.TestCase):
     @unittest.skipUnless(os.environ.get("DDL_TEST_FAILPOINTS") == "1", "built without failpoints")
     def test_words_that_come_too_early_are_asked_for(self):
         # What each rank hears first is lost.
-        ranks = self.play("leave-after", 3, DDL_FAILPOINTS="votes.word:1", DDL_STANDIN_NCCL_2="late=5000")
+        ranks = self.play("leave-after", 3, DDL_FAILPOINTS="votes.word:1", DDL_TEST_STANDIN_NCCL_2="late=5000")
         for rank in ranks:
             self.assert_exact(rank, "first")
             self.assert_exact(rank, "second")
@@ -267,7 +267,7 @@ class Situations(unittest.TestCase):
         self.fail(f"it was asked for late {tried} times")
 
     def test_a_rank_that_leaves_inside_a_call_is_named(self):
-        ranks = self.play("leave-inside", 3, DDL_STANDIN_NCCL_1="hang=2")
+        ranks = self.play("leave-inside", 3, DDL_TEST_STANDIN_NCCL_1="hang=2")
         for rank in ranks:
             self.assert_exact(rank, "first")
         ranks[1].expect("left", "DDL_OK")
@@ -278,7 +278,7 @@ class Situations(unittest.TestCase):
         self.end([ranks[0], ranks[2]])
 
     def test_nobody_waits_at_exit_for_what_has_no_end(self):
-        ranks = self.play("exit-inside", 2, DDL_STANDIN_NCCL_1="hang=2")
+        ranks = self.play("exit-inside", 2, DDL_TEST_STANDIN_NCCL_1="hang=2")
         for rank in ranks:
             self.assert_exact(rank, "first")
         ranks[1].finish()
@@ -295,14 +295,14 @@ class Situations(unittest.TestCase):
         self.end(ranks)
 
     def test_a_rank_that_leaves_when_it_is_done_disturbs_nobody(self):
-        ranks = self.play("leave-after", 2, DDL_STANDIN_NCCL_0="late=60000")
+        ranks = self.play("leave-after", 2, DDL_TEST_STANDIN_NCCL_0="late=60000")
         for rank in ranks:
             self.assert_exact(rank, "first")
             self.assert_exact(rank, "second")
         self.free_without_rank_1(ranks)
 
     def test_two_communicators_do_not_wait_for_each_other(self):
-        ranks = self.play("two", 2, DDL_STANDIN_NCCL="exclusive")
+        ranks = self.play("two", 2, DDL_TEST_STANDIN_NCCL="exclusive")
         for rank in ranks:
             self.assert_exact(rank, "alone")
             self.assert_exact(rank, "alone")
@@ -312,7 +312,7 @@ class Situations(unittest.TestCase):
         self.end(ranks, uses=2)
 
     def test_a_part_goes_on_while_nccl_comes_up(self):
-        ranks = self.play("beside", 2, DDL_STANDIN_NCCL="gate")
+        ranks = self.play("beside", 2, DDL_TEST_STANDIN_NCCL="gate")
         for event in ("beside", "beside", "reduce"):
             for rank in ranks:
                 self.assert_exact(rank, event)
@@ -325,7 +325,7 @@ class Situations(unittest.TestCase):
         self.end(ranks, uses=0)
 
     def test_buffers_are_free_when_a_call_has_failed(self):
-        ranks = self.play("fail", 2, DDL_STANDIN_NCCL_0="hang=2,stop=300", DDL_STANDIN_NCCL_1="fail=2")
+        ranks = self.play("fail", 2, DDL_TEST_STANDIN_NCCL_0="hang=2,stop=300", DDL_TEST_STANDIN_NCCL_1="fail=2")
         for rank in ranks:
             self.assert_exact(rank, "first")
             rank.expect("failed", "DDL_EDEVICE")
@@ -338,11 +338,11 @@ class Deadlines(Calls):
         # At the same time, as each takes as long as its deadline. The third: what is aborted does not stop. The last two:
         # NCCL does not come up, and it is another rank whose deadline comes first.
         late_ms = 2 * LIMIT_MS
-        cases = [({"DDL_STANDIN_NCCL_1": "hang=3"}, "NCCL has not finished within"),
-                 ({"DDL_STANDIN_NCCL_1": "init=hang"}, "NCCL has not connected all ranks within"),
-                 ({"DDL_STANDIN_NCCL_1": "hang=4", "DDL_STANDIN_NCCL_0": "stuck"}, "NCCL has not finished within"),
-                 ({"DDL_STANDIN_NCCL_1": "gate"}, "NCCL has not come up within"),
-                 ({"DDL_STANDIN_NCCL_0": "init=name", "own": {0: {"DDL_TIMEOUT": f"{late_ms}ms"}}}, "NCCL has not come up within")]
+        cases = [({"DDL_TEST_STANDIN_NCCL_1": "hang=3"}, "NCCL has not finished within"),
+                 ({"DDL_TEST_STANDIN_NCCL_1": "init=hang"}, "NCCL has not connected all ranks within"),
+                 ({"DDL_TEST_STANDIN_NCCL_1": "hang=4", "DDL_TEST_STANDIN_NCCL_0": "stuck"}, "NCCL has not finished within"),
+                 ({"DDL_TEST_STANDIN_NCCL_1": "gate"}, "NCCL has not come up within"),
+                 ({"DDL_TEST_STANDIN_NCCL_0": "init=name", "own": {0: {"DDL_TIMEOUT": f"{late_ms}ms"}}}, "NCCL has not come up within")]
         culprits = [-1, -1, -1, 1, 0]
         ended = {}
 

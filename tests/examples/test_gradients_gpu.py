@@ -11,7 +11,7 @@ LAUNCHER, GRADIENTS = sys.argv[1:3]
 
 
 def train(nranks, driver, *flags):
-    return run([LAUNCHER, "--no-prefix", "--nproc_per_node", str(nranks), GRADIENTS, *flags], DDL_STANDIN=driver)
+    return run([LAUNCHER, "--no-prefix", "--nproc_per_node", str(nranks), GRADIENTS, *flags], DDL_TEST_STANDIN=driver)
 
 
 class GradientsGpu(unittest.TestCase):
@@ -27,7 +27,7 @@ class GradientsGpu(unittest.TestCase):
     def test_an_average_that_fails_is_told(self):
         """Rank 1 goes on to a step that rank 0 does not come to."""
         done = run([LAUNCHER, "--no-prefix", "--nproc_per_node", "2", "sh", "-c", 'exec "$0" --steps $((RANK + 1))', GRADIENTS],
-                   DDL_STANDIN="gpus=2")
+                   DDL_TEST_STANDIN="gpus=2")
         self.assertNotEqual(done.returncode, 0, done.stdout)
         self.assertNotIn("averages wrong", done.stdout)
         self.assertRegex(done.stderr, r"gradients_gpu: .*allreduce#\d+.*rank [01]")

@@ -14,8 +14,8 @@ import time
 import unittest
 import uuid
 
-LAUNCH = os.environ["DDL_LAUNCH_PROGRAM"]
-SOURCE = os.environ["DDL_SOURCE"]
+LAUNCH = os.environ["DDL_TEST_LAUNCHER"]
+SOURCE = os.environ["DDL_TEST_SOURCE"]
 PORTABLE = os.environ.get("DDL_TEST_PORTABLE") == "1"
 SLOW = float(os.environ.get("DDL_TEST_SLOW", "1"))  # times are this much longer, for sanitizers
 HAS_PROC = os.path.exists("/proc/self/environ")

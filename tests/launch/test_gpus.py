@@ -18,14 +18,14 @@ class GpuTest(LaunchTest):
     def environment(self, changes):
         """Whoever runs the tests may have GPUs, and may have chosen among them."""
         environment = super().environment(None)
-        for name in ("CUDA_VISIBLE_DEVICES", "DDL_GPU_POLICY", "DDL_STANDIN"):
+        for name in ("CUDA_VISIBLE_DEVICES", "DDL_GPU_POLICY", "DDL_TEST_STANDIN"):
             environment.pop(name, None)
         environment.update(changes or {})
         return environment
 
     def over(self, driver, **more):
         """The environment in which the driver does so."""
-        return {"LD_LIBRARY_PATH": os.path.dirname(DRIVER), "DDL_STANDIN": driver, **more}
+        return {"LD_LIBRARY_PATH": os.path.dirname(DRIVER), "DDL_TEST_STANDIN": driver, **more}
 
 
 class Gpus(GpuTest):
@@ -166,7 +166,7 @@ class GpuCheck(GpuTest):
         return [line[:44].strip() for line in said if line[44:53].strip() == result]
 
     def test_all_its_rows_run_where_there_are_gpus(self):
-        said = self.check(0, DDL_STANDIN="gpus=2")
+        said = self.check(0, DDL_TEST_STANDIN="gpus=2")
         rows = self.rows(said, "ok")
         for row in ("collectives, 4 ranks, one GPU, auto", "streams", "measure, 2 ranks", "example gradients_gpu, 2 processes", "NCCL alone",
                     "NCCL, 2 ranks, 2 GPUs", "collectives by NCCL, 2 ranks, 2 GPUs"):
@@ -178,18 +178,18 @@ class GpuCheck(GpuTest):
         self.assertIn("0 failed, 1 could not be run", said[-1])  # compute-sanitizer
 
     def test_nccl_that_does_not_take_two_ranks_on_a_gpu_is_told(self):
-        for own, words in (({}, "invalid usage"), ({"DDL_STANDIN_NCCL_1": "init=hang"}, "it has not connected them after 1 s")):
+        for own, words in (({}, "invalid usage"), ({"DDL_TEST_STANDIN_NCCL_1": "init=hang"}, "it has not connected them after 1 s")):
             with self.subTest(words):
-                said = self.check(0, "--nccl-only", "--nccl-s", "1", DDL_STANDIN="gpus=1", **own)
+                said = self.check(0, "--nccl-only", "--nccl-s", "1", DDL_TEST_STANDIN="gpus=1", **own)
                 self.assertEqual(self.rows(said, "skipped"), ["NCCL, 2 ranks, one GPU", "collectives by NCCL, 2 ranks, one GPU"], said)
                 self.assertIn("NCCL 2.27.3 does not take several ranks on one GPU (%s)" % words, "".join(said))
 
     def test_what_else_goes_wrong_with_two_ranks_on_a_gpu_has_failed(self):
         # NCCL fails; what hangs is not NCCL.
-        for own, words in (({"DDL_STANDIN_NCCL_1": "init=fail"}, "ncclCommInitRank: unhandled system error"),
-                           ({"DDL_STANDIN_1": "stuck=1"}, "not done after 1 s")):
+        for own, words in (({"DDL_TEST_STANDIN_NCCL_1": "init=fail"}, "ncclCommInitRank: unhandled system error"),
+                           ({"DDL_TEST_STANDIN_1": "stuck=1"}, "not done after 1 s")):
             with self.subTest(words):
-                said = self.check(1, "--nccl-only", "--nccl-s", "1", DDL_STANDIN="gpus=1", **own)
+                said = self.check(1, "--nccl-only", "--nccl-s", "1", DDL_TEST_STANDIN="gpus=1", **own)
                 self.assertEqual(self.rows(said, "FAILED"), ["NCCL, 2 ranks, one GPU"], said)
                 self.assertIn(words, "".join(said))
                 self.assertNotIn("does not take", "".join(said))
