@@ -1,7 +1,9 @@
 /* config.c - options and environment to one ddl_config. */
 #include "api/config.h"
 
+#include "api/settings.h"
 #include "backend/profile.h"
+#include "base/assert.h"
 #include "base/failpoint.h"
 #include "base/log.h"
 #include "io/host.h"
@@ -40,6 +42,7 @@ static const struct family {
 /* An unset variable and an empty one are the same. */
 static const char *env(const char *name)
 {
+    DDL_ASSERT(strncmp(name, "DDL_", 4) != 0 || ddl_setting_is_known(name));
     const char *value = getenv(name);
     return value != NULL && *value != '\0' ? value : NULL;
 }
@@ -251,12 +254,8 @@ static ddl_status read_timeouts(const ddl_options *options, ddl_config *config, 
 static ddl_status read_algorithms(ddl_config *config, ddl_error *err)
 {
     for (int collective = 0; collective < DDL_COLLECTIVE_COUNT; collective++) {
-        char variable[64] = "DDL_";
-        const char *name = ddl_collective_name((ddl_collective)collective);
-        for (size_t i = 0; name[i] != '\0' && i < 32; i++) {
-            variable[4 + i] = (char)toupper((unsigned char)name[i]);
-            variable[5 + i] = '\0';
-        }
+        char variable[DDL_SETTING_NAME];
+        ddl_setting_of((ddl_collective)collective, variable);
         const char *value = env(variable);
         if (value == NULL)
             continue;

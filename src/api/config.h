@@ -1,8 +1,8 @@
 /*
  * config.h - everything that decides how a world is made: options of the program, then the environment.
  *
- * One table lists the variables; a wrong value is an error that names the variable, the value and what is
- * accepted.
+ * A wrong value is an error that names the variable, the value and what is accepted; settings.h has the
+ * names.
  */
 #ifndef DDL_API_CONFIG_H
 #define DDL_API_CONFIG_H

@@ -5,6 +5,7 @@
 #include "api/contexts.h"
 #include "api/issue.h"
 #include "api/membership.h"
+#include "api/settings.h"
 #include "api/votes.h"
 #include "base/assert.h"
 #include "base/bytes.h"
@@ -26,6 +27,8 @@ enum {
     LAST_MEETINGS_MS = 500,
     LANES_MOST_BYTES = 1 << 30
 };
+
+extern char **environ; /* which POSIX leaves to be declared by who reads it */
 
 typedef struct early_notice { /* that a communicator failed which this rank has not made yet */
     ddl_link link;
@@ -676,6 +679,18 @@ static ddl_status be_alone(ddl_world *world, ddl_error *err)
     return make_heap(world, err);
 }
 
+/* Also where the start fails, which may be for want of what was meant; not where it is unknown which rank
+ * this is. */
+static void warn_of_unknown_settings(const ddl_config *config)
+{
+    char unknown[640];
+    if (config->nranks == 0 || config->rank != 0)
+        return;
+    ddl_settings_unknown(environ, unknown, sizeof unknown);
+    if (unknown[0] != '\0')
+        ddl_log(DDL_LOG_WARNING, "ignored, as ddl has no such setting: %s", unknown);
+}
+
 ddl_status ddl_world_create(const ddl_options *options, ddl_world **out, ddl_error *err)
 {
     ddl_world *world = ddl_alloc(sizeof *world);
@@ -691,6 +706,7 @@ ddl_status ddl_world_create(const ddl_options *options, ddl_world **out, ddl_err
     for (int i = 0; i < DDL_WORLD_BUCKETS; i++)
         ddl_list_init(&world->by_id[i]);
     ddl_status status = ddl_config_read(options, &world->config, err);
+    warn_of_unknown_settings(&world->config);
     if (status == DDL_OK && world->config.nranks > 1)
         status = ddl_bootstrap_need_descriptors(world->config.rank, world->config.nranks,
                                                 world->config.connect, err);

@@ -24,6 +24,23 @@ class Allreduce(unittest.TestCase):
         for nranks in 2, 3, 5:
             self.check(launch(LAUNCHER, nranks, ALLREDUCE), nranks)
 
+    def test_nothing_is_said_but_the_result(self):
+        for done in launch(LAUNCHER, 3, ALLREDUCE), run([ALLREDUCE]):
+            self.assertEqual(done.stderr, "")
+
+    def test_settings_that_ddl_does_not_have_are_told_once(self):
+        wrong = {"DDL_ALL_REDUCE": "ring", "DDL_FOO": "bar", "DDL_EMPTY": ""}
+        told = "ddl: ignored, as ddl has no such setting: DDL_ALL_REDUCE (DDL_ALLREDUCE?), DDL_FOO\n"
+        for nranks in 1, 3:
+            done = run([LAUNCHER, "--no-prefix", "--nproc_per_node", str(nranks), ALLREDUCE], **wrong)
+            self.check(done, nranks)
+            self.assertEqual(done.stderr, told)
+
+    def test_a_start_that_lacks_what_was_meant_says_so(self):
+        done = run([ALLREDUCE], RANK="0", WORLD_SIZE="2", DDL_STOER="file:///nowhere")
+        self.assertNotEqual(done.returncode, 0)
+        self.assertIn("no such setting: DDL_STOER (DDL_STORE?)\n", done.stderr)
+
     def test_it_works_alone(self):
         self.check(run([ALLREDUCE]), 1)
 
