@@ -90,7 +90,7 @@ def conditions(results, arguments):
     return (f"{processor()}, {os.cpu_count()} cores, Linux {platform.release().split('-')[0]}, TCP congestion control "
             f"{congestion_control()}; {', '.join(versions)}; {now:%Y-%m-%d}. float32, out of place, back to back, "
             f"{arguments.rounds} rounds of {arguments.seconds:g} s per size in which the libraries take turns; the mean of the "
-            f"slowest rank, median over the rounds.\n")
+            f"slowest rank, median over the rounds. Measured by `{arguments.command}`.\n")
 
 
 def processor():

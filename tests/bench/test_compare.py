@@ -4,9 +4,12 @@
 """
 import csv
 import dataclasses
+import importlib.machinery
+import importlib.util
 import io
 import os
 import pathlib
+import re
 import subprocess
 import sys
 import tempfile
@@ -24,6 +27,9 @@ import plot  # noqa: E402
 import report  # noqa: E402
 from figures import Case, Results  # noqa: E402
 
+LOADER = importlib.machinery.SourceFileLoader("compare", str(TOP / "bench" / "compare"))  # it has no .py
+COMPARE = importlib.util.module_from_spec(importlib.util.spec_from_loader("compare", LOADER))
+LOADER.exec_module(COMPARE)
 BUILD = os.path.abspath(sys.argv.pop(1))
 ALLREDUCE = Case("shm", "allreduce", 2)
 
@@ -114,8 +120,9 @@ class Figures(unittest.TestCase):
         self.assertEqual([row["library"] for row in written], self.PEERS * 2)
         self.assertEqual(written[0]["over_best_other"], "0.5")
         self.assertEqual((written[-1]["word"], written[-1]["mean_us"]), ("timeout", ""))
-        text = report.document(made, cases, types.SimpleNamespace(rounds=3, seconds=0.1), {})
+        text = report.document(made, cases, types.SimpleNamespace(rounds=3, seconds=0.1, command="bench/compare --rounds 3"), {})
         self.assertIn("ddl takes 0.50 times as long as the fastest other library", text)
+        self.assertIn("`bench/compare --rounds 3`", text)
 
     @unittest.skipUnless(plot.is_possible(), "there is no gnuplot")
     def test_a_plot_has_a_line_for_each_library_that_was_measured(self):
@@ -135,6 +142,46 @@ class Figures(unittest.TestCase):
             with self.subTest(wrong), self.assertRaises(ValueError):
                 report.replace_block(wrong, "new")
         report.replace_block((TOP / "README.md").read_text(encoding="utf-8"), "")  # which has one
+
+
+class Readme(unittest.TestCase):
+    def options(self, *words):
+        return COMPARE.parse_arguments(["--readme", *words])
+
+    def test_as_it_is_it_measures_what_the_readme_shows(self):
+        options = self.options()
+        shown = (TOP / "README.md").read_text(encoding="utf-8").split(report.BEGIN)[1].split(report.END)[0]
+        cases = [Case(transport, collective, ranks) for ranks in options.ranks for transport in options.transport
+                 for collective in options.collective]
+        self.assertEqual(re.findall(r"^\*\*(.*?)\.\*\*", shown, re.M), [report.title(case) for case in cases])
+        self.assertIn(f"{options.rounds} rounds of {options.seconds:g} s per size", shown)
+        sizes = [figures.size_name(size) for size in options.sizes]
+        self.assertEqual(re.findall(r"^\| (\d.*?) \|", shown, re.M), sizes * len(cases))
+        for label in (peers.PEERS[name].label for name in options.peers):
+            self.assertIn(f"{label}, us", shown)
+
+    def test_what_is_said_counts_all_the_same(self):
+        options = self.options("--ranks", "3", "--seconds", "0.5", "--prefix", "a b")
+        self.assertEqual((options.ranks, options.seconds), ([3], 0.5))
+        self.assertEqual(options.command, "bench/compare --readme --ranks 3 --seconds 0.5 --prefix 'a b'")
+        self.assertEqual(COMPARE.parse_arguments([]).ranks, [2])
+
+    def test_it_loses_neither_pictures_nor_libraries(self):
+        """Before anything is measured; README.md is as it was."""
+        possible, plot.is_possible = plot.is_possible, lambda: False
+        try:
+            with self.assertRaisesRegex(ValueError, "--readme needs gnuplot-nox"):
+                COMPARE.choose_peers(self.options("--peers", "ddl"))
+            self.assertEqual(len(COMPARE.choose_peers(COMPARE.parse_arguments(["--peers", "ddl"]))), 1)
+        finally:
+            plot.is_possible = possible
+        before = (TOP / "README.md").read_bytes()
+        with tempfile.TemporaryDirectory() as nothing:
+            done = subprocess.run([sys.executable, TOP / "bench" / "compare", "--readme", "--build", nothing],
+                                  env={**os.environ, "PATH": nothing}, capture_output=True, text=True, timeout=60)
+        self.assertNotEqual(done.returncode, 0)
+        self.assertRegex(done.stderr, "compare: --readme needs .*gnuplot-nox")
+        self.assertEqual((TOP / "README.md").read_bytes(), before)
 
 
 class Peers(unittest.TestCase):
