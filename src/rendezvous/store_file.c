@@ -583,7 +583,7 @@ static ddl_status make_place(const struct store_file *file, ddl_error *err)
     ddl_status status = ddl_desk_folder(&file->desk, file->place, err);
     for (int tries = 1; tries < PLACE_TRIES && status != DDL_OK && err->os_errno == ENOENT; tries++)
         status = ddl_desk_folder(&file->desk, file->place, err);
-    return status;
+    return status == DDL_ESTORE && check_directory(file, err) != DDL_OK ? DDL_ESTORE : status;
 }
 
 static ddl_status hold_place(struct store_file *file, bool *held, ddl_error *err)

@@ -245,9 +245,9 @@ class Disks(Tests):
                 directory = tempfile.mkdtemp(dir=self.folder)
                 world = self.world(3, DDL_STORE="file://" + directory)
                 ranks = [world.start(rank, "init") for rank in present]
-                sign = f"{directory}/ddl-*/*/key/=member.*" if 0 in present else f"{directory}/ddl-*"
+                signs = [f"{directory}/ddl-*" + (f"/*/key/=member.{rank}" if 0 in present else "") for rank in present]
                 deadline = time.monotonic() + DEADLINE
-                while len(glob.glob(sign)) < len(present):
+                while not all(glob.glob(sign) for sign in signs):
                     self.assertLess(time.monotonic(), deadline, ranks[0].story())
                     time.sleep(0.005)
                 gone_ns = time.monotonic_ns()
