@@ -267,6 +267,12 @@ static void close_neighbour(ddl_neighbour *neighbour)
     ddl_socket_close(&neighbour->bell_fd);
 }
 
+static void drop_all(struct hall *hall)
+{
+    for (int i = 0; i < hall->all->count; i++)
+        close_neighbour(&hall->others[hall->all->ranks[i]]);
+}
+
 /* DDL_ETIMEDOUT: others do not take what is under way to them. */
 static ddl_status send_note(const struct hall *hall, int fd, const void *note, size_t bytes,
                             const int descriptors[], int count, ddl_error *err)
@@ -453,6 +459,8 @@ static ddl_status usher_in(struct hall *hall, struct arrival arrivals[], ddl_err
     ddl_socket_close(&hall->door);
     tell_refused(hall, arrivals);
     hand_out(hall);
+    if (hall->own.memory_fd < 0) /* it shares with nobody, whatever it has handed on */
+        drop_all(hall);
     return DDL_OK;
 }
 
@@ -522,12 +530,6 @@ static ddl_status await_usher(const struct gathering *all, int fd, bool *has_spo
         return ddl_neighbour_lost(all->roster, all->wires, all->ranks[0], got < 0 ? errno : 0, err);
     *has_spoken = got > 0;
     return DDL_OK;
-}
-
-static void drop_all(struct hall *hall)
-{
-    for (int i = 0; i < hall->all->count; i++)
-        close_neighbour(&hall->others[hall->all->ranks[i]]);
 }
 
 /* Others may stand before the door. */

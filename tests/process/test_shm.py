@@ -114,12 +114,12 @@ class SharedMemory(unittest.TestCase):
         self.finish(ranks)
 
     def test_one_rank_may_decline_for_its_pairs(self):
-        world = self.world(4)
-        ranks = self.started(world, "free", rank_1={"DDL_TRANSPORT": "tcp"})
-        self.assertEqual(shared(ranks[1].pid), 0)
-        for r in (0, 2, 3):
-            self.assertEqual(shared(ranks[r].pid), 3)
-        self.finish(ranks)
+        for declines in (0, 1):  # 0 hands on what the others have
+            world = self.world(4)
+            ranks = self.started(world, "free", **{f"rank_{declines}": {"DDL_TRANSPORT": "tcp"}})
+            for r in range(4):
+                self.assertEqual(shared(ranks[r].pid), 0 if r == declines else 3)
+            self.finish(ranks)
 
     def test_it_can_be_insisted_on(self):
         world = self.world(2, DDL_TRANSPORT="shm")
@@ -171,16 +171,19 @@ class SharedMemory(unittest.TestCase):
     def test_one_warning_of_a_rank_names_all_whom_it_does_not_share_with(self):
         """The memory of no other can be used, or, where pairs meet by themselves as some connect late, that of no
         lower rank; all of it fails on the usher, and on another."""
-        for site, environment, words in (("io.seals", {}, {0: "ranks 1-4", 3: "ranks 0-2, 4"}),
-                                         ("io.unix_connect", {"DDL_CONNECT": "lazy"}, {4: "ranks 0, 2-3"}),
-                                         ("io.memfd", {}, {0: "", 3: ""})):
+        cases = (("io.seals", 5, {}, {0: "ranks 1-4", 3: "ranks 0-2, 4"}),
+                 ("io.seals", 2, {}, {1: "rank 0"}),
+                 ("io.unix_connect", 9, {"DDL_CONNECT": "lazy"}, {8: "ranks 0-1, 3-4, 6-7"}),
+                 ("io.unix_connect", 5, {}, {3: ""}),
+                 ("io.memfd", 5, {}, {0: "", 3: ""}))
+        for site, nranks, environment, words in cases:
             for unable, named in words.items():
-                world = self.world(5, **environment)
+                world = self.world(nranks, **environment)
                 ranks = self.started(world, "free", **{f"rank_{unable}": {"DDL_FAILPOINTS": site}})
                 warnings = [line for line in ranks[unable].errors if "shared memory" in line]
                 self.assertEqual(len(warnings), 1, warnings)
                 self.assertIn(f"no shared memory{named and ' with ' + named}, TCP instead: ", warnings[0])
-                for r in set(range(5)) - {unable}:
+                for r in set(range(nranks)) - {unable}:
                     self.assertEqual("".join(ranks[r].errors), "", (site, r))
                 self.finish(ranks)
 
