@@ -183,19 +183,6 @@ static void check_same_call(ddl_comm *comm, int peer, uint64_t ballot)
     ddl_failure_raise(comm, &notice);
 }
 
-/* A word came to a rank that does not vote. */
-static void raise_lone(ddl_comm *comm, int peer, const ddl_frame *frame)
-{
-    char one[160], other[160];
-    ddl_notice notice = { .code = DDL_ECONFIG, .culprit = comm->rank, .witness = comm->rank };
-    notice.sequence = frame->sequence;
-    snprintf(notice.text, sizeof notice.text,
-             "%.120s has DDL_GPU=nccl, but %.120s has not; set it on all ranks or on none",
-             ddl_comm_describe(comm, peer, one, sizeof one),
-             ddl_comm_describe(comm, comm->rank, other, sizeof other));
-    ddl_failure_raise(comm, &notice);
-}
-
 /* ---- turns ---- */
 
 static bool take_turn(ddl_votes *votes, int gpu)
@@ -471,9 +458,7 @@ void ddl_votes_heard(ddl_comm *comm, int peer, const ddl_frame *frame, ddl_view 
 {
     if (comm->failure.failing)
         return;
-    if (comm->votes == NULL) {
-        raise_lone(comm, peer, frame);
-    } else if (!is_sound(comm, frame, payload)) {
+    if (comm->votes == NULL || !is_sound(comm, frame, payload)) {
         char who[160];
         ddl_notice notice = { .code = DDL_EPROTO, .culprit = peer, .witness = comm->rank };
         notice.sequence = frame->sequence;

@@ -490,6 +490,7 @@ static ddl_status meet(ddl_world *world, ddl_wire wires[], ddl_deadline deadline
         .network = &world->config.network,
         .connect = world->config.connect,
         .nstreams = world->config.nstreams,
+        .asks_nccl = world->config.gpu == DDL_GPU_NCCL,
         .service = world->service,
         .deadline = deadline,
         .late_ms = world->config.start_timeout_ms,
@@ -589,10 +590,30 @@ static void close_all(ddl_wire wires[], int count)
         ddl_wire_close(&wires[i]);
 }
 
-/* All ranks that ask for it find the same. */
+/* Ranks vote on what goes to NCCL, and all must take part. */
+static ddl_status check_all_ask(const ddl_roster *roster, ddl_error *err)
+{
+    const ddl_member *first = &roster->members[0];
+    int rank = 1;
+    while (rank < roster->nranks && roster->members[rank].asks_nccl == first->asks_nccl)
+        rank++;
+    if (rank == roster->nranks)
+        return DDL_OK;
+    const ddl_member *other = &roster->members[rank];
+    const ddl_member *has = first->asks_nccl ? first : other, *has_not = first->asks_nccl ? other : first;
+    (void)DDL_FAIL(
+        err, DDL_ECONFIG,
+        "rank %d on %s[%d] has DDL_GPU=nccl, and rank %d on %s[%d] has not; set it for all ranks or "
+        "for none",
+        has->rank, has->host, (int)has->pid, has_not->rank, has_not->host, (int)has_not->pid);
+    return ddl_error_blame(err, rank), DDL_ECONFIG;
+}
+
+/* All ranks find the same. */
 static ddl_status check_nccl(const ddl_world *world, ddl_error *err)
 {
     const ddl_roster *roster = world->roster;
+    DDL_TRY(check_all_ask(roster, err));
     if (world->config.gpu != DDL_GPU_NCCL)
         return DDL_OK;
     if (ddl_roster_is_sparse(roster))

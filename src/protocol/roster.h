@@ -37,7 +37,8 @@ typedef struct ddl_member {
     uint16_t port;
     char other[DDL_ADDRESS_TEXT]; /* another such, or "" */
     uint16_t other_port;
-    bool is_inner; /* other is for those alone whose own address is the same: address is that of a NAT before
+    bool asks_nccl; /* DDL_GPU=nccl, which all must have or none */
+    bool is_inner;  /* other is for those alone whose own address is the same: address is that of a NAT before
                       them */
 } ddl_member;
 

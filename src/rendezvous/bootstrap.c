@@ -87,6 +87,7 @@ ddl_status ddl_bootstrap_know_oneself(int rank, int nranks, uint32_t generator, 
 static ddl_status know_oneself(struct course *course, ddl_error *err)
 {
     const ddl_bootstrap_options *options = course->options;
+    course->own.asks_nccl = options->asks_nccl;
     return ddl_bootstrap_know_oneself(options->rank, options->nranks, options->generator, options->prover,
                                       &course->self, &course->own, err);
 }

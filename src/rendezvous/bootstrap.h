@@ -29,6 +29,7 @@ typedef struct ddl_bootstrap_options {
     int nstreams;               /* rank 0: further connections between ranks of different hosts, for all */
     const ddl_prover *prover;   /* shows the others that this rank belongs to the job; NULL: nobody has to */
     const ddl_encryption *encryption; /* of connections, at level tls; NULL: none */
+    bool asks_nccl;                   /* told to all */
     uint32_t generator;               /* version of the schedule generator; all ranks must have the same */
     const double *costs; /* rank 0: constants of its cost model, for the roster; ncosts of them */
     int ncosts;

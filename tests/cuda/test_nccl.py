@@ -76,10 +76,18 @@ class Choice(Calls):
                 self.assert_uses(lines, False)
 
     def test_all_ranks_ask_for_it_or_none(self):
-        records, _ = self.run_world(3, own={1: {"DDL_GPU": "staged"}})
-        self.assert_all(records, "DDL_ECONFIG", 1)
-        for record in records:
-            self.assertRegex(record["text"], r"rank [02] \(.*\) has DDL_GPU=nccl, but rank 1 \(.*\) has not")
+        for odd in "staged", "nccl":
+            world = World(GPU_RANK, 3, DDL_GPU="nccl" if odd == "staged" else None)
+            self.addCleanup(world.__exit__)
+            began = time.monotonic()
+            ranks = [world.start(r, DRIVER, 1, 10, **({"DDL_GPU": odd} if r == 1 else {})) for r in range(3)]
+            has, has_not = (0, 1) if odd == "staged" else (1, 0)
+            for rank in ranks:
+                record = rank.expect("init", "DDL_ECONFIG")
+                self.assertEqual(record["culprit"], 1)
+                self.assertRegex(record["text"], rf"rank {has} on .*\[{ranks[has].pid}\] has DDL_GPU=nccl, and "
+                                                 rf"rank {has_not} on .*\[{ranks[has_not].pid}\] has not")
+            self.assertLess(time.monotonic() - began, bound(5))
 
     def test_a_wrong_choice_is_told(self):
         with World(GPU_RANK, 1, DDL_GPU="cuda") as world:

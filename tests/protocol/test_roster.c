@@ -19,6 +19,7 @@ static ddl_roster *make(const int host_of[], int nranks)
         ddl_member *member = &roster->members[rank];
         member->rank = rank;
         member->pid = 1000 + rank;
+        member->asks_nccl = rank % 2 == 0;
         member->cpus = 2;
         member->first_cpu = (uint16_t)(7 + host_of[rank]);
         member->port = (uint16_t)(40000 + rank);
@@ -134,6 +135,7 @@ static void a_roster_comes_back_as_it_was(void **state)
         assert_string_equal(is->other, was->other);
         assert_int_equal(is->other_port, was->other_port);
         assert_int_equal(is->is_inner, was->is_inner);
+        assert_int_equal(is->asks_nccl, was->asks_nccl);
     }
     ddl_roster_destroy(back);
     ddl_roster_destroy(roster);
@@ -339,7 +341,7 @@ static void bad_members_are_refused(void **state)
         { "another address without a port", 32, 0 },
         { "another address that is too long", 34, 200 },
         { "one more address than there is room for", 34, 9 },
-        { "neither inner nor not", 35, 2 },
+        { "something that is not known", 35, 4 },
         { "a control character in the host", 36, 0x1b },
         { "a byte that is no ASCII in the address", 41, 0xff },
         { "a byte that is no ASCII in the other address", 49, 0xff },
@@ -363,6 +365,13 @@ static void bad_members_are_refused(void **state)
             fail_msg("%s was accepted", cases[i].name);
         ddl_bytes_fini(&bytes);
     }
+    ddl_bytes alone = { 0 };
+    member.other[0] = '\0';
+    assert_true(ddl_member_encode(&member, &alone));
+    assert_int_equal(ddl_member_decode(ddl_bytes_view(&alone), &back, NULL), DDL_OK);
+    alone.data[35] = 1; /* inner, and there is no other */
+    assert_int_equal(ddl_member_decode(ddl_bytes_view(&alone), &back, NULL), DDL_EPROTO);
+    ddl_bytes_fini(&alone);
 }
 
 int main(void)
