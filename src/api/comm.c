@@ -73,14 +73,11 @@ static size_t piece_bytes(const ddl_comm *comm)
     return comm->model.piece_bytes < LEAST ? LEAST : (size_t)comm->model.piece_bytes;
 }
 
-/* Something was posted: the fence stands between it and the look who sleeps. */
+/* Something was posted. */
 static void wake_members(void *arg)
 {
     const ddl_comm *comm = arg;
-    ddl_lane_fence();
-    for (int rank = 0; rank < comm->nranks; rank++)
-        if (rank != comm->rank)
-            ddl_lanes_nudge(comm->world->lanes, comm->members[rank]);
+    ddl_lanes_wake(comm->world->lanes, comm->members, comm->nranks);
 }
 
 static void post_differs(void *arg, int rank, uint64_t sequence, const ddl_signature *ours,

@@ -3,6 +3,7 @@
 
 #include "base/assert.h"
 #include "base/size.h"
+#include "transport/doze.h"
 
 #include <string.h>
 
@@ -100,7 +101,7 @@ bool ddl_lane_room_wanted(ddl_lane_end *end)
     uint64_t written = atomic_load_explicit(&end->lane->written, memory_order_relaxed);
     if (written - end->before < end->capacity / 2)
         return false;
-    ddl_lane_fence();
+    ddl_doze_told(); /* that so much was taken */
     return atomic_load_explicit(&end->lane->wants_room, memory_order_relaxed) != 0 &&
            atomic_exchange_explicit(&end->lane->wants_room, 0, memory_order_acquire) != 0;
 }

@@ -7,8 +7,8 @@
  * peer can stop a lane but not lead anyone out of its memory. Nothing here waits or makes a system call.
  *
  * Order: bytes are written before the position that covers them is published (release) and read after it was
- * seen (acquire), which is all that weakly ordered machines need. Whoever is about to sleep, and whoever has
- * just published, uses ddl_lane_fence between what it says and what it then looks at.
+ * seen (acquire), which is all that weakly ordered machines need. How the ends sleep and wake each other is
+ * in doze.h.
  *
  * Thread: one per end.
  */
@@ -60,7 +60,7 @@ size_t ddl_lane_write(ddl_lane_end *end, const struct iovec parts[], int count);
 /* Writer: bytes that could be written now. */
 size_t ddl_lane_room(ddl_lane_end *end);
 
-/* Writer, after it has said that it sleeps: ask to be woken when there is room, of which there is none. */
+/* Writer, after ddl_doze_begin: ask to be woken when there is room, of which there is none. */
 void ddl_lane_want_room(ddl_lane_end *end);
 
 /*
@@ -78,11 +78,5 @@ void ddl_lane_take(ddl_lane_end *end, size_t bytes);
 
 /* Reader: whether the writer has published a position that cannot be. */
 bool ddl_lane_is_broken(const ddl_lane_end *end);
-
-/* Between telling something to the other end and looking whether it has told something meanwhile. */
-static inline void ddl_lane_fence(void)
-{
-    atomic_thread_fence(memory_order_seq_cst);
-}
 
 #endif

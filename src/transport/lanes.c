@@ -5,6 +5,7 @@
 #include "base/bytes.h"
 #include "io/host.h"
 #include "io/local.h"
+#include "transport/doze.h"
 
 #include <unistd.h>
 
@@ -12,7 +13,7 @@ enum { PAGE_BYTES = 4096, LARGEST_LANE = 2 * 1024 * 1024 };
 
 /* The beginning of a rank's memory. */
 struct control {
-    _Alignas(128) _Atomic(uint32_t) asleep;
+    _Alignas(128) ddl_doze doze;
     /* Where, in memory of the rank alone, these random bytes lie as well: whoever finds them there reads the
      * right process. */
     _Alignas(128) uint64_t mark;
@@ -272,13 +273,30 @@ size_t ddl_lanes_heap_start(const ddl_lanes *lanes)
     return lanes->memory_bytes;
 }
 
-void ddl_lanes_nudge(ddl_lanes *lanes, int peer)
+/* Aside, so that who finds nobody asleep, as in most small calls, saves no registers. */
+static __attribute__((noinline)) void ring_for_sleepers(ddl_lanes *lanes, const int peers[], int npeers)
 {
-    const struct pair *pair = &lanes->pairs[peer];
-    struct control *control = pair->memory;
-    if (atomic_load_explicit(&control->asleep, memory_order_relaxed) != 0 &&
-        atomic_exchange_explicit(&control->asleep, 0, memory_order_relaxed) != 0)
-        ddl_local_bell_ring(pair->bell_fd);
+    for (int i = 0; i < npeers; i++) {
+        const struct pair *pair = &lanes->pairs[peers[i]];
+        struct control *control = pair->memory;
+        if (peers[i] != lanes->roster->rank && ddl_doze_take(&control->doze))
+            ddl_local_bell_ring(pair->bell_fd);
+    }
+}
+
+void ddl_lanes_wake(ddl_lanes *lanes, const int peers[], int npeers)
+{
+    const int own = lanes->roster->rank;
+    ddl_doze_told();
+    for (int i = 0; i < npeers; i++) {
+        if (peers[i] == own)
+            continue;
+        const struct control *control = lanes->pairs[peers[i]].memory;
+        if (ddl_doze_sees(&control->doze)) {
+            ring_for_sleepers(lanes, peers + i, npeers - i);
+            return;
+        }
+    }
 }
 
 void ddl_lanes_set_asleep(ddl_lanes *lanes, bool asleep)
@@ -287,7 +305,10 @@ void ddl_lanes_set_asleep(ddl_lanes *lanes, bool asleep)
     if (!asleep && !lanes->said_asleep)
         return;
     lanes->said_asleep = asleep;
-    atomic_store_explicit(&control->asleep, asleep, memory_order_relaxed);
+    if (asleep)
+        ddl_doze_begin(&control->doze);
+    else
+        ddl_doze_end(&control->doze);
 }
 
 void ddl_lanes_destroy(ddl_lanes *lanes)

@@ -66,12 +66,11 @@ void *ddl_lanes_heap(const ddl_lanes *lanes, int rank, size_t *bytes);
 /* Where this rank's heap begins in its descriptor. */
 size_t ddl_lanes_heap_start(const ddl_lanes *lanes);
 
-/* After something was told to peer, and a fence: wake it if it sleeps. */
-void ddl_lanes_nudge(ddl_lanes *lanes, int peer);
+/* Something was told to these, among whom this rank may be: wake those of them who sleep. */
+void ddl_lanes_wake(ddl_lanes *lanes, const int peers[], int npeers);
 
-/* Say that this rank is going to sleep, or is awake. Before sleeping: ask for room where it is missing,
- * fence, and look again. In this order: a reader that took a wish for room from one that did not sleep yet
- * would wake nobody, and the wish would be gone. */
+/* Say that this rank is going to sleep, or is awake. Before sleeping: ask for room where it is missing, then
+ * ddl_doze_look_again. */
 void ddl_lanes_set_asleep(ddl_lanes *lanes, bool asleep);
 
 /* NULL is fine. */

@@ -8,6 +8,7 @@
 #include "base/failpoint.h"
 #include "base/size.h"
 #include "io/local.h"
+#include "transport/doze.h"
 #include "transport/moving.h"
 #include "transport/stripes.h"
 
@@ -139,7 +140,8 @@ struct ddl_mesh {
     size_t page_bytes;
     size_t pull_bytes;   /* messages of so many and more are read at their source where that is possible */
     peer_link **by_lane; /* those whose stream is lanes; nby_lane of them */
-    int nby_lane, nnudges;
+    int *nudges_due;     /* to these of their ranks, nnudges_due of them */
+    int nby_lane, nnudges_due;
     uv_poll_t bell; /* of the lanes */
     bool bell_open;
     peer_link *links; /* nranks; the own one is unused */
@@ -394,22 +396,19 @@ static void want_writable(peer_link *link, bool wanted);
  * look, which must wait until what was written is visible, holds up nobody. */
 static void owe_nudge(peer_link *link)
 {
-    link->mesh->nnudges += link->nudge_due ? 0 : 1;
+    if (!link->nudge_due)
+        link->mesh->nudges_due[link->mesh->nnudges_due++] = link->peer;
     link->nudge_due = true;
 }
 
 static void pay_nudges(ddl_mesh *mesh)
 {
-    if (mesh->nnudges == 0)
+    if (mesh->nnudges_due == 0)
         return;
-    ddl_lane_fence();
-    for (int i = 0; i < mesh->nby_lane; i++) {
-        peer_link *link = mesh->by_lane[i];
-        if (link->nudge_due)
-            ddl_lanes_nudge(mesh->lanes, link->peer);
-        link->nudge_due = false;
-    }
-    mesh->nnudges = 0;
+    ddl_lanes_wake(mesh->lanes, mesh->nudges_due, mesh->nnudges_due);
+    for (int i = 0; i < mesh->nnudges_due; i++)
+        mesh->links[mesh->nudges_due[i]].nudge_due = false;
+    mesh->nnudges_due = 0;
 }
 
 /* As sendmsg, without waiting. */
@@ -1853,7 +1852,7 @@ bool ddl_mesh_doze(ddl_mesh *mesh)
     for (int i = 0; i < mesh->nby_lane; i++)
         if (ddl_link_linked(&mesh->by_lane[i]->dirty))
             ddl_lane_want_room(mesh->by_lane[i]->out);
-    ddl_lane_fence();
+    ddl_doze_look_again();
     for (int i = 0; i < mesh->nby_lane; i++) {
         peer_link *link = mesh->by_lane[i];
         if (link->state == LINK_OPEN && (ddl_lane_peek(link->in).bytes > 0 ||
@@ -2114,7 +2113,9 @@ ddl_status ddl_mesh_create(int rank, int nranks, const ddl_wire wires[], ddl_lan
     peer_link *links = ddl_alloc_array((size_t)nranks, sizeof *links);
     uint8_t *staging = ddl_alloc(STAGING_BYTES);
     peer_link **by_lane = ddl_alloc_array((size_t)nranks, sizeof(peer_link *));
-    if (mesh == NULL || links == NULL || staging == NULL || by_lane == NULL) {
+    int *nudges_due = ddl_alloc_array((size_t)nranks, sizeof *nudges_due);
+    if (mesh == NULL || links == NULL || staging == NULL || by_lane == NULL || nudges_due == NULL) {
+        ddl_free(nudges_due);
         ddl_free(by_lane);
         ddl_free(mesh);
         ddl_free(links);
@@ -2136,6 +2137,7 @@ ddl_status ddl_mesh_create(int rank, int nranks, const ddl_wire wires[], ddl_lan
     mesh->page_bytes = ddl_local_page_bytes();
     mesh->pull_bytes = SIZE_MAX;
     mesh->by_lane = by_lane;
+    mesh->nudges_due = nudges_due;
     ddl_list_init(&mesh->hot);
     ddl_list_init(&mesh->dirty);
     ddl_list_init(&mesh->unread);
@@ -2287,6 +2289,7 @@ void ddl_mesh_destroy(ddl_mesh *mesh)
     for (ddl_link *first; (first = ddl_list_take_first(&mesh->slabs)) != NULL;)
         ddl_free(DDL_CONTAINER(first, slab, link));
     ddl_free(mesh->links);
+    ddl_free(mesh->nudges_due);
     ddl_free(mesh->by_lane);
     ddl_free(mesh->staging);
     ddl_free(mesh);

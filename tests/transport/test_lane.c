@@ -11,6 +11,7 @@
 
 #include "base/clock.h"
 #include "base/size.h"
+#include "transport/doze.h"
 #include "transport/lane.h"
 
 #include <pthread.h>
@@ -164,9 +165,9 @@ static void positions_that_cannot_be_are_not_believed(void **state)
 
 /* ---- two threads ---- */
 
-/* Each sleeps by the rule that ranks follow: say so, fence, look again, and only then wait for the bell. */
+/* Each sleeps by the rule that ranks follow (doze.h), at a bell of its own. */
 typedef struct sleeper {
-    _Alignas(128) _Atomic(uint32_t) asleep;
+    _Alignas(128) ddl_doze doze;
     pthread_mutex_t lock;
     pthread_cond_t rung;
     bool bell;
@@ -181,9 +182,8 @@ typedef struct stress {
 
 static void nudge(sleeper *other)
 {
-    ddl_lane_fence();
-    if (atomic_load_explicit(&other->asleep, memory_order_relaxed) == 0 ||
-        atomic_exchange_explicit(&other->asleep, 0, memory_order_relaxed) == 0)
+    ddl_doze_told();
+    if (!ddl_doze_take(&other->doze))
         return;
     pthread_mutex_lock(&other->lock);
     other->bell = true;
@@ -203,12 +203,12 @@ static bool there_is_something(ddl_lane_end *end)
 
 static void sleep_until(sleeper *self, ddl_lane_end *end, bool (*ready)(ddl_lane_end *end))
 {
-    atomic_store_explicit(&self->asleep, 1, memory_order_relaxed);
+    ddl_doze_begin(&self->doze);
     if (ready == there_is_room)
         ddl_lane_want_room(end);
-    ddl_lane_fence();
+    ddl_doze_look_again();
     if (ready(end)) {
-        atomic_store_explicit(&self->asleep, 0, memory_order_relaxed);
+        ddl_doze_end(&self->doze);
         return;
     }
     self->sleeps++;
