@@ -468,25 +468,35 @@ static void what_was_posted_before_is_not_taken_for_what_comes(void **state)
 
 /* ---- threads ---- */
 
-enum { THREADS = 4, POSTS = 20000, WORDS = 24, PATIENCE_MS = 60000 };
+enum { THREADS = 4, WORDS = DDL_SHEET_BYTES / 8, PATIENCE_MS = 60000 };
+
+static uint64_t nposts = 20000;
+
+/* Mostly few; now and then as many as a sheet holds, and none. */
+static size_t words_of(uint64_t post)
+{
+    return post % 256 == 0 ? WORDS : post % 16 == 0 ? 0 : post % 48;
+}
 
 typedef struct talker {
     pthread_t thread;
     ddl_board *board;
     int wrong;
+    uint64_t words[WORDS];
 } talker;
 
 static void *talk(void *arg)
 {
     talker *self = arg;
     ddl_board *board = self->board;
-    ddl_deadline deadline = ddl_deadline_in_ms(PATIENCE_MS);
-    for (uint64_t k = 1; k <= POSTS; k++) {
-        uint64_t words[WORDS];
-        for (int i = 0; i < WORDS; i++)
+    ddl_deadline deadline = ddl_deadline_in_ms(PATIENCE_MS + (int64_t)nposts);
+    uint64_t *words = self->words;
+    for (uint64_t k = 1; k <= nposts; k++) {
+        const size_t count = words_of(k);
+        for (size_t i = 0; i < count; i++)
             words[i] = k * 100 + (uint64_t)board->rank;
         const ddl_signature signature = { .count = k };
-        const ddl_slice whole = { DDL_BUFFER_IN, 0, sizeof words };
+        const ddl_slice whole = { DDL_BUFFER_IN, 0, count * sizeof *words };
         ddl_board_post(board, ddl_board_number(3, k), &signature, words, &whole, 1);
         for (int next; (next = ddl_board_next(board, ddl_board_others(board))) != board->nranks;)
             if (next < 0) {
@@ -498,9 +508,9 @@ static void *talk(void *arg)
             }
         for (int rank = 0; rank < board->nranks; rank++) {
             const ddl_sheet *sheet = ddl_board_sheet(board, rank);
-            memcpy(words, sheet->bytes, sizeof words);
+            memcpy(words, sheet->bytes, count * sizeof *words);
             self->wrong += sheet->signature.count != k;
-            for (int i = 0; i < WORDS; i++)
+            for (size_t i = 0; i < count; i++)
                 self->wrong += words[i] != k * 100 + (uint64_t)rank;
         }
     }
@@ -511,9 +521,9 @@ static void everyone_reads_what_all_have_posted(void **state)
 {
     (void)state;
     world *w = make_world(THREADS);
-    talker talkers[THREADS];
+    static talker talkers[THREADS];
     for (int i = 0; i < THREADS; i++) {
-        talkers[i] = (talker){ .board = &w->boards[i] };
+        talkers[i].board = &w->boards[i];
         assert_int_equal(pthread_create(&talkers[i].thread, NULL, talk, &talkers[i]), 0);
     }
     for (int i = 0; i < THREADS; i++) {
@@ -523,8 +533,11 @@ static void everyone_reads_what_all_have_posted(void **state)
     free_world(w);
 }
 
-int main(void)
+/* test_oneshot [POSTS]: so many of each of the threads. */
+int main(int argc, char **argv)
 {
+    if (argc > 1)
+        nposts = strtoull(argv[1], NULL, 10);
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(rounds_of_all_to_all_are_what_can_go_over_a_board),
         cmocka_unit_test(no_more_than_a_sheet_holds),
