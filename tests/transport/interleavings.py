@@ -1,17 +1,29 @@
 """Every interleaving of some processes, each with a store buffer as processors have: what it stores becomes visible to
 others later, in order (the memory order of x86).
+
+Processes are written as generators; explore.c walks through them, and asks here for each step when it first comes to it.
 """
+import subprocess
+import sys
+import unittest
+
 # Everything that is shared, by name; a process is a generator of steps. A step is one of
 #   ("load", name)            result: the own newest store, else what is in memory
 #   ("store", name, value)    into the store buffer
 #   ("swap", name, value)     result: what was there; with an empty buffer only
 #   ("fence",)                with an empty buffer only
-#   ("await", name)           once the name is not 0; makes it 0
+#   ("await", name)           once the name is not 0, with an empty buffer only; makes it 0
 #   ("until", name, value)    once it is that: for who looks again and again
+#   ("expect", ((name, value), ...))   nothing; anything else there is as bad as a state in which nobody can go on
+# Values are numbers from 0 to 63; all names have 0 at first.
+KINDS = ("end", "load", "store", "swap", "fence", "await", "until", "expect")
+
 # Generators cannot be copied, so the state of one is a history of results that leads to it; of those that lead to
 # the same place with the same variables the first counts. Variables named in PASSING do not: a process looks at
 # them in the very next step at most.
 PASSING = frozenset({"fences", "order", "seen", "wanted", "was"})
+
+EXPLORE = None  # the program
 
 
 def next_step(program, results):
@@ -29,88 +41,67 @@ def next_step(program, results):
     return step, (process.gi_frame.f_lasti, step, tuple(sorted(variables.items())))
 
 
+class Program:
+    """A process with the steps that are known, by number."""
+
+    def __init__(self, program, names):
+        self.program, self.names = program, names
+        self.numbers, self.results = {}, []
+        self.first = self.told(())[1]
+
+    def told(self, results):
+        """The number of the step that these results lead to; and the step, if it is a new one."""
+        step, where = next_step(self.program, results)
+        if where in self.numbers:
+            return f"{self.numbers[where]}", ""
+        self.numbers[where] = len(self.results)
+        self.results.append(results)
+        kind = "end" if step is None else step[0]
+        name = self.index(step[1]) if kind in ("load", "store", "swap", "await", "until") else 0
+        value = step[2] if kind in ("store", "swap", "until") else 0
+        expected = [f"{self.index(n)} {v}" for n, v in step[1]] if kind == "expect" else []
+        return f"{self.numbers[where]}", " ".join(map(str, (KINDS.index(kind), name, value, len(expected), *expected)))
+
+    def index(self, name):
+        return self.names.setdefault(name, len(self.names))
+
+    def after(self, number, found):
+        return " ".join(self.told(self.results[number] + (found,)))
+
+
 class Explorer:
     """prompt: a store is visible before another process has made so many more of its own; None: whenever."""
 
     def __init__(self, programs, prompt=None):
         self.programs = programs
         self.prompt = prompt
-        self.steps = {}
-        self.first = {}
+        self.states = None  # how many there were
 
-    def canonical(self, index, results):
-        """The first history that was seen to lead where this one leads."""
-        key = (index, results)
-        if key not in self.steps:
-            step, where = next_step(self.programs[index], results)
-            self.steps[key] = step, self.first.setdefault((index, where), results)
-        return self.steps[key][1]
-
-    def step_of(self, index, results):
-        self.canonical(index, results)
-        return self.steps[(index, results)][0]
-
-    def moves(self, state):
-        memory, buffers, histories = state
-        for index in range(len(self.programs)):
-            buffer = buffers[index]
-            if buffer:
-                name, value, _ = buffer[0]
-                yield self.changed(state, index, memory=(name, value), buffer=buffer[1:])
-            step = self.step_of(index, histories[index])
-            if step is None:
-                continue
-            kind, values = step[0], dict(memory)
-            if kind == "store":
-                aged = tuple(tuple((n, v, age + (i != index)) for n, v, age in b) for i, b in enumerate(buffers))
-                if self.prompt is not None and any(age >= self.prompt for b in aged for _, _, age in b):
-                    continue  # the older store comes first
-                yield self.changed((memory, aged, histories), index, buffer=aged[index] + ((step[1], step[2], 0),),
-                                   result=None)
-            elif kind == "load":
-                own = [value for name, value, _ in buffer if name == step[1]]
-                yield self.changed(state, index, result=own[-1] if own else values.get(step[1], 0))
-            elif kind == "until":
-                if values.get(step[1], 0) == step[2]:
-                    yield self.changed(state, index, result=None)
-            elif buffer:
-                continue
-            elif kind == "fence":
-                yield self.changed(state, index, result=None)
-            elif kind == "swap":
-                yield self.changed(state, index, memory=(step[1], step[2]), result=values.get(step[1], 0))
-            elif values.get(step[1], 0):
-                yield self.changed(state, index, memory=(step[1], 0), result=None)
-
-    KEEP = object()
-
-    def changed(self, state, index, memory=None, buffer=None, result=KEEP):
-        shared, buffers, histories = state
-        if memory is not None:
-            values = dict(shared)
-            values[memory[0]] = memory[1]
-            shared = tuple(sorted(item for item in values.items() if item[1]))
-        if buffer is not None:
-            buffers = buffers[:index] + (buffer,) + buffers[index + 1:]
-        if result is not self.KEEP:
-            after = self.canonical(index, histories[index] + (result,))
-            histories = histories[:index] + (after,) + histories[index + 1:]
-        return shared, buffers, histories
-
-    def lost(self, most=2_000_000):
-        """A state in which nobody can go on, though not all have ended; None: there is none."""
-        nothing = ((), ((),) * len(self.programs), ((),) * len(self.programs))
-        seen, stack = {nothing}, [nothing]
-        while stack:
-            state = stack.pop()
-            went_on = False
-            for after in self.moves(state):
-                went_on = True
-                if after not in seen:
-                    seen.add(after)
-                    stack.append(after)
-            if len(seen) > most:
-                raise AssertionError(f"more than {most} states")
-            if not went_on and any(self.step_of(i, h) is not None for i, h in enumerate(state[2])):
-                return state
+    def lost(self, most=4_000_000):
+        """What is said of a state in which nobody can go on, though not all have ended, or in which somebody did not
+        find what he expected; None: there is none."""
+        names = {}
+        programs = [Program(program, names) for program in self.programs]
+        with subprocess.Popen([EXPLORE, str(len(programs)), str(most), str(self.prompt or 0)], text=True,
+                              stdin=subprocess.PIPE, stdout=subprocess.PIPE) as explorer:
+            explorer.stdin.write("\n".join(program.first for program in programs) + "\n")
+            explorer.stdin.flush()
+            while (said := explorer.stdout.readline()).startswith("after"):
+                process, number, found = map(int, said.split()[1:])
+                explorer.stdin.write(programs[process].after(number, found) + "\n")
+                explorer.stdin.flush()
+        if said.startswith("lost"):
+            return said
+        if not said.startswith("none"):
+            raise AssertionError(said)
+        self.states = int(said.split()[2])
         return None
+
+
+def main(*tests):
+    """Of a test of a model: EXPLORE, and which tests, if not these."""
+    global EXPLORE
+    EXPLORE = sys.argv.pop(1)
+    if len(sys.argv) == 1:
+        sys.argv += tests
+    unittest.main(module="__main__")

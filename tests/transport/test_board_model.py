@@ -1,23 +1,39 @@
 """Explores every interleaving of the protocol by which ranks say something to all others of their host.
 
-    test_board_model.py
+    test_board_model.py EXPLORE [TESTS]
 
-Ranks run the steps of board.c and posting.c, and of those that sleep meanwhile: see that all have come to the call
-before, write the bytes and the number of one of the two sheets in turn, look at the sheets that the call needs, look
+Ranks run the steps of board.c and posting.c, and of those that sleep meanwhile: see that all have come to the post
+before, write the bytes and the number of one of the two sheets in turn, look at the sheets that the post needs, look
 who sleeps and ring; doze, look again, sleep; read. A state in which nobody can go on and not everybody has read
-everything is a lost wake-up, or a sheet that was written before all had read it. That the search finds those is shown
-by leaving out what prevents them.
+everything is a lost wake-up; one in which somebody reads what is not of the post that he took it for is a sheet that
+was taken too early or written too early. That the search finds those is shown by leaving out what prevents them.
+
+Numbers are as on the sheets: that of the call, which wraps early here, and the turn. Several posts may have the number
+of one call (rounds, pieces), and between two there may be any number of calls by messages.
 
 The 20 ms tick, which would end any sleep, is left out.
 """
 import itertools
-import sys
 import unittest
 
-from interleavings import Explorer
+from interleavings import Explorer, main
 
 ALL = frozenset({"post", "doze"})
 AMONG_ALL = "among all"  # a call; others are ("from", root) and ("to", root)
+
+
+class Rules:
+    """What the protocol has; a test takes something away."""
+
+    def __init__(self, fences=ALL, sheets=2, look_first=True, sleeps=True, gate=True, turn=True, bytes_first=True,
+                 wraps_at=2):
+        self.fences, self.sheets, self.look_first, self.sleeps = fences, sheets, look_first, sleeps
+        self.gate, self.turn, self.bytes_first, self.wraps_at = gate, turn, bytes_first, wraps_at
+
+    def number(self, communicator, sequence, k):
+        """Of post k of a communicator, in the call of this sequence: ddl_board_number, and what ddl_board_post adds."""
+        turn = k // 2 % 2 if self.turn else 0
+        return 1 + (communicator * self.wraps_at + sequence % self.wraps_at) * 2 + turn
 
 
 def needed(call, me, others):
@@ -29,75 +45,144 @@ def needed(call, me, others):
     return others if me == root else []
 
 
-def rank(me, nranks, calls, fences, sheets, look_first, sleeps, gate):
+def rank(me, nranks, communicators, rules):
+    """communicators: one after the other on the same sheets, each a list of posts: a sequence and a call."""
     others = [r for r in range(nranks) if r != me]
-    awaited = []
-    for k, call in enumerate(calls, 1):
-        needs = needed(call, me, others)
-        for posted in (k - 1, k) if gate else (k,):
-            side = posted % sheets
-            if posted == k:
-                yield ("store", f"bytes {me} {side}", k)
-                yield ("store", f"number {me} {side}", k)
-                awaited = list(needs)
-                while look_first and awaited:
-                    if (yield ("load", f"number {awaited[0]} {side}")) != k:
-                        break
-                    awaited.pop(0)
-                if "post" in fences:
-                    yield ("fence",)
-                for other in others if sleeps else ():
-                    if (yield ("load", f"asleep {other}")):
-                        if (yield ("swap", f"asleep {other}", 0)):
-                            yield ("swap", f"bell {other}", 1)
-            dozes = False
-            while awaited:
-                if not sleeps:
-                    yield ("until", f"number {awaited[0]} {side}", posted)
-                    awaited.pop(0)
-                elif (yield ("load", f"number {awaited[0]} {side}")) == posted:
-                    awaited.pop(0)
-                elif dozes:
-                    yield ("await", f"bell {me}")
-                    yield ("store", f"asleep {me}", 0)
-                    dozes = False
-                else:
-                    yield ("store", f"asleep {me}", 1)
-                    if "doze" in fences:
+    first = 0  # what the bytes of a post say is how many there were before
+    for which, posts in enumerate(communicators):
+        awaited, last = [], 0
+        for k, (sequence, call) in enumerate(posts, 1):
+            needs = needed(call, me, others)
+            number = rules.number(which, sequence, k)
+            for posted in (k - 1, k) if rules.gate else (k,):
+                side, mine = posted % rules.sheets, number if posted == k else last
+                if posted == k:
+                    stores = [("store", f"bytes {me} {side}", first + k), ("store", f"number {me} {side}", number)]
+                    yield stores[0 if rules.bytes_first else 1]
+                    yield stores[1 if rules.bytes_first else 0]
+                    awaited = list(needs)
+                    while rules.look_first and awaited:
+                        if (yield ("load", f"number {awaited[0]} {side}")) != number:
+                            break
+                        awaited.pop(0)
+                    if "post" in rules.fences:
                         yield ("fence",)
-                    dozes = True
-            if dozes:
-                yield ("store", f"asleep {me}", 0)
-        for other in needs:
-            if (yield ("load", f"bytes {other} {side}")) != k:
-                yield ("await", "what was overwritten")
-        awaited = [r for r in others if r not in needs]
+                    for other in others if rules.sleeps else ():
+                        if (yield ("load", f"asleep {other}")):
+                            if (yield ("swap", f"asleep {other}", 0)):
+                                yield ("swap", f"bell {other}", 1)
+                dozes = False
+                while awaited:
+                    if not rules.sleeps:
+                        yield ("until", f"number {awaited[0]} {side}", mine)
+                        awaited.pop(0)
+                    elif (yield ("load", f"number {awaited[0]} {side}")) == mine:
+                        awaited.pop(0)
+                    elif dozes:
+                        yield ("await", f"bell {me}")
+                        yield ("store", f"asleep {me}", 0)
+                        dozes = False
+                    else:
+                        yield ("store", f"asleep {me}", 1)
+                        if "doze" in rules.fences:
+                            yield ("fence",)
+                        dozes = True
+                if dozes:
+                    yield ("store", f"asleep {me}", 0)
+            if needs:
+                yield ("expect", tuple((f"bytes {other} {side}", first + k) for other in needs))
+            awaited, last = [r for r in others if r not in needs], number
+        first += len(posts)
+        if which + 1 < len(communicators):  # all tell all by messages that they are done with it
+            yield ("store", f"done {me}", which + 1)
+            for other in others:
+                yield ("until", f"done {other}", which + 1)
 
 
-def world(nranks, calls, fences=ALL, sheets=2, look_first=True, sleeps=True, gate=True):
+def world_of(nranks, communicators, **rules):
+    rules = Rules(**rules)
+    return Explorer([lambda me=me: rank(me, nranks, communicators, rules) for me in range(nranks)])
+
+
+def world(nranks, calls, gaps=None, **rules):
+    """gaps: by how much the sequence of each call is above that of the one before; 0: another post of the same."""
     if isinstance(calls, int):
         calls = [AMONG_ALL] * calls
-    return Explorer([lambda me=me: rank(me, nranks, calls, fences, sheets, look_first, sleeps, gate)
-                     for me in range(nranks)])
+    sequences = itertools.accumulate(gaps or [1] * len(calls))
+    return world_of(nranks, [list(zip(sequences, calls))], **rules)
 
 
 class Boards(unittest.TestCase):
     def test_two_ranks(self):
         for look_first in (True, False):
-            self.assertIsNone(world(2, 5, look_first=look_first).lost())
+            self.assertIsNone(world(2, 7, look_first=look_first).lost())
 
-    def test_three_ranks(self):
-        self.assertIsNone(world(3, 1).lost())
-        self.assertIsNone(world(3, 3, look_first=False, sleeps=False).lost())
+    def test_three_ranks_that_sleep(self):
+        """Each sheet is written more than once."""
+        self.assertIsNone(world(3, 4).lost())
+        self.assertIsNone(world(3, 6, look_first=False).lost())
+
+    def test_three_ranks_that_look_all_the_time(self):
+        for look_first in (True, False):
+            self.assertIsNone(world(3, 5, look_first=look_first, sleeps=False).lost())
 
     def test_every_fence_is_needed(self):
-        for fence in ALL:
-            with self.subTest(without=fence):
-                self.assertIsNotNone(world(2, 2, fences=ALL - {fence}).lost())
+        for nranks, fence in itertools.product((2, 3), ALL):
+            with self.subTest(without=fence, nranks=nranks):
+                self.assertIsNotNone(world(nranks, 2, fences=ALL - {fence}).lost())
 
     def test_one_sheet_is_not_enough(self):
         for sleeps in (True, False):
             self.assertIsNotNone(world(2, 2, sheets=1, sleeps=sleeps).lost())
+
+    def test_bytes_come_before_their_number(self):
+        for nranks, sleeps in itertools.product((2, 3), (True, False)):
+            self.assertIsNotNone(world(nranks, 1, bytes_first=False, sleeps=sleeps).lost())
+
+
+class Numbers(unittest.TestCase):
+    """Calls by messages, and as many of them as let the number wrap; calls of up to three posts; communicators."""
+
+    def test_any_gaps_between_five_posts_of_two_ranks(self):
+        for wraps_at in (2, 4):
+            for gaps in itertools.product(range(wraps_at + 1), repeat=4):
+                with self.subTest(gaps=gaps):
+                    self.assertIsNone(world(2, 5, gaps=(1, *gaps), wraps_at=wraps_at).lost())
+
+    def test_any_gaps_between_four_posts_of_three_ranks(self):
+        for gaps in itertools.product((0, 1, 2), repeat=3):
+            with self.subTest(gaps=gaps):
+                self.assertIsNone(world(3, 4, gaps=(1, *gaps), sleeps=False).lost())
+
+    def test_three_ranks_that_sleep(self):
+        """Of one call, and of calls as far apart as the number is wide, or half of that."""
+        for gaps in itertools.product((0, 1, 2), repeat=2):
+            with self.subTest(gaps=gaps):
+                self.assertIsNone(world(3, 3, gaps=(1, *gaps), look_first=False).lost())
+        self.assertIsNone(world(3, 5, gaps=(1, 0, 0, 1, 2), look_first=False).lost())
+
+    def test_calls_of_one_rank_and_the_others_of_several_posts(self):
+        for calls in itertools.product((AMONG_ALL, ("from", 0), ("from", 1)), repeat=4):
+            for gaps in ((1, 0, 0, 0), (1, 1, 0, 0), (1, 2, 2, 2)):
+                with self.subTest(calls=calls, gaps=gaps):
+                    self.assertIsNone(world(2, calls, gaps=gaps).lost())
+
+    def test_the_turn_is_needed(self):
+        """As numbers of calls alone wrap between two posts on a sheet, or do not change."""
+        for gaps in ((1, 0, 0), (1, 1, 1), (1, 2, 2), (1, 0, 2)):
+            for nranks, sleeps in itertools.product((2, 3), (True, False)):
+                with self.subTest(gaps=gaps, nranks=nranks, sleeps=sleeps):
+                    said = world(nranks, 3, gaps=gaps, turn=False, sleeps=sleeps).lost()
+                    self.assertIsNotNone(said)
+                    self.assertIn("expected", said)
+        self.assertIsNone(world(2, 3, gaps=(1, 1, 2), turn=False).lost())
+
+    def test_communicators_share_sheets(self):
+        for before, after in itertools.product((1, 2, 3), repeat=2):
+            communicators = [[(k, AMONG_ALL) for k in range(1, posts + 1)] for posts in (before, after)]
+            self.assertIsNone(world_of(2, communicators).lost())
+            self.assertIsNone(world_of(3, communicators, sleeps=False).lost())
+        self.assertIsNone(world_of(3, [[(1, AMONG_ALL)] * 2] * 2, look_first=False).lost())
 
 
 class RootedCalls(unittest.TestCase):
@@ -105,10 +190,6 @@ class RootedCalls(unittest.TestCase):
         for calls in itertools.product((AMONG_ALL, ("from", 0), ("from", 1)), repeat=4):
             with self.subTest(calls=calls):
                 self.assertIsNone(world(2, calls, sleeps=False).lost())
-
-    def test_three_calls_of_two_ranks_that_sleep(self):
-        for calls in itertools.product((("from", 0), ("from", 1)), repeat=3):
-            with self.subTest(calls=calls):
                 self.assertIsNone(world(2, calls).lost())
 
     def test_three_ranks(self):
@@ -121,6 +202,22 @@ class RootedCalls(unittest.TestCase):
             self.assertIsNotNone(world(2, [("from", 0)] * 3, sleeps=sleeps, gate=False).lost())
 
 
+class Long(unittest.TestCase):
+    """With --long."""
+
+    def test_three_ranks_that_sleep_and_look_first(self):
+        self.assertIsNone(world(3, 8).lost(most=50_000_000))
+
+    def test_three_ranks_and_one_with_something_for_all(self):
+        for calls in itertools.product((AMONG_ALL, ("from", 0), ("to", 1)), repeat=4):
+            with self.subTest(calls=calls):
+                self.assertIsNone(world(3, calls, look_first=False).lost(most=50_000_000))
+
+    def test_any_gaps_between_five_posts_of_three_ranks_that_sleep(self):
+        for gaps in itertools.product((0, 1, 2), repeat=4):
+            with self.subTest(gaps=gaps):
+                self.assertIsNone(world(3, 5, gaps=(1, *gaps), look_first=False).lost())
+
+
 if __name__ == "__main__":
-    sys.setrecursionlimit(10000)
-    unittest.main()
+    main("Boards", "Numbers", "RootedCalls")
