@@ -244,7 +244,10 @@ ddl_status ddl_comm_destroy(ddl_comm *comm, ddl_deadline deadline, ddl_error *er
     ddl_free(comm->failure.told_by);
     ddl_free(comm->failure.disagrees_known);
     ddl_free(comm->failure.signatures);
-    ddl_free(comm);
+    if (comm->is_taken_along)
+        ddl_contexts_bury(comm);
+    else
+        ddl_free(comm);
     return last ? ddl_world_destroy(world, deadline, err) : DDL_OK;
 }
 
@@ -270,6 +273,7 @@ ddl_status ddl_init(ddl_comm **out, const ddl_options *options)
         return ddl_last_error_set(
             DDL_EUNSUPPORTED, -1, "init",
             "a forked child must not use the library; start it with exec, or fork before ddl_init");
+    ddl_contexts_clear_graves();
     ddl_error error;
     DDL_FAIL(&error, DDL_EINTERNAL, "no details");
     ddl_world *world = NULL;
@@ -425,11 +429,11 @@ ddl_status ddl_comm_free(ddl_comm **handle)
         return DDL_OK;
     ddl_comm *comm = *handle;
     *handle = NULL;
-    if (!ddl_contexts_forked() && !ddl_contexts_have(comm))
-        return DDL_OK;       /* its world took it along */
-    if (comm->world->forked) /* its memory is the price: nothing here may be touched in a forked child */
-        return ddl_last_error_set(DDL_EUNSUPPORTED, comm->rank, "comm_free",
+    if (ddl_contexts_forked()) /* its memory is the price: nothing here may be touched in a forked child */
+        return ddl_last_error_set(DDL_EUNSUPPORTED, -1, "comm_free",
                                   "a forked child must not use the library");
+    if (ddl_contexts_dig_up(comm))
+        return DDL_OK;
     if (comm->world->exited) /* by a later exit handler, or a destructor: the process takes it all along */
         return DDL_OK;
     ddl_status status = DDL_OK, streamed = DDL_OK; /* of operations for which nobody has waited */
@@ -467,6 +471,7 @@ ddl_status ddl_comm_free(ddl_comm **handle)
     ddl_status stuck = DDL_OK;
     ddl_error why;
     for (ddl_comm *part = NULL; is_root && (part = next_part(comm, stuck == DDL_OK ? NULL : part)) != NULL;) {
+        part->is_taken_along = true;
         part->board_is_done = part->board_is_done && met && posts_agree(part, deadline);
         close_down(part, deadline);
         take_streamed(part, &streamed, &error);

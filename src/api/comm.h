@@ -74,9 +74,10 @@ struct ddl_comm {
     size_t piece_bytes; /* of the largest message of a piece; the same on all ranks */
     ddl_engine *engine; /* NULL with a single rank, as is the next one */
     ddl_mesh *mesh;
-    ddl_board *board;   /* of communicators inside one host; NULL: there is none */
-    int board_index;    /* of this rank's; -1 */
-    bool board_is_done; /* nobody reads its sheets any more: it may go to another communicator */
+    ddl_board *board;    /* of communicators inside one host; NULL: there is none */
+    int board_index;     /* of this rank's; -1 */
+    bool is_taken_along; /* by its world: its handle may still be freed */
+    bool board_is_done;  /* nobody reads its sheets any more: it may go to another communicator */
     ddl_backend *backend;
     ddl_request_pool *pool;
     struct ddl_comm *root; /* with which it is freed; a root is its own */

@@ -13,6 +13,7 @@ static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_once_t once = PTHREAD_ONCE_INIT, once_encrypted = PTHREAD_ONCE_INIT;
 static ddl_list contexts = { { &contexts.head, &contexts.head } };
 static ddl_list lost = { { &lost.head, &lost.head } };
+static ddl_list graves = { { &graves.head, &graves.head } };
 static bool forked;
 
 static void before_fork(void)
@@ -113,19 +114,33 @@ void ddl_contexts_lose(ddl_world *world)
     pthread_mutex_unlock(&lock);
 }
 
-bool ddl_contexts_have(const ddl_comm *comm)
+void ddl_contexts_bury(ddl_comm *comm)
+{
+    pthread_mutex_lock(&lock);
+    ddl_list_append(&graves, &comm->sibling);
+    pthread_mutex_unlock(&lock);
+}
+
+bool ddl_contexts_dig_up(ddl_comm *comm)
 {
     bool found = false;
     pthread_mutex_lock(&lock);
-    DDL_LIST_FOR_EACH (link, &contexts) {
-        ddl_world *world = DDL_CONTAINER(link, ddl_world, link);
-        pthread_mutex_lock(&world->lock);
-        DDL_LIST_FOR_EACH (sibling, &world->comms)
-            found = found || DDL_CONTAINER(sibling, ddl_comm, sibling) == comm;
-        pthread_mutex_unlock(&world->lock);
-    }
+    DDL_LIST_FOR_EACH (link, &graves)
+        found = found || DDL_CONTAINER(link, ddl_comm, sibling) == comm;
+    if (found)
+        ddl_list_remove(&comm->sibling);
     pthread_mutex_unlock(&lock);
+    if (found)
+        ddl_free(comm);
     return found;
+}
+
+void ddl_contexts_clear_graves(void)
+{
+    pthread_mutex_lock(&lock);
+    for (ddl_link *link; (link = ddl_list_take_first(&graves)) != NULL;)
+        ddl_free(DDL_CONTAINER(link, ddl_comm, sibling));
+    pthread_mutex_unlock(&lock);
 }
 
 bool ddl_contexts_forked(void)

@@ -15,8 +15,14 @@ void ddl_contexts_remove(ddl_world *world);
 /* A thread of it is stuck, so it is never freed: forked children close what that thread listens with. */
 void ddl_contexts_lose(ddl_world *world);
 
-/* Whether it is a communicator, or a handle of one that its world took along. Not in a forked child. */
-bool ddl_contexts_have(const ddl_comm *comm);
+/*
+ * Keep the memory of a communicator that its world took along, so that no other gets its address while its
+ * handle may still be freed. ddl_contexts_dig_up frees it, and returns whether it was there;
+ * ddl_contexts_clear_graves all of them.
+ */
+void ddl_contexts_bury(ddl_comm *comm);
+bool ddl_contexts_dig_up(ddl_comm *comm);
+void ddl_contexts_clear_graves(void);
 
 /* Whether this process was forked from one that had a world. */
 bool ddl_contexts_forked(void);

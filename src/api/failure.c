@@ -326,6 +326,7 @@ static void adopt(ddl_comm *comm, const ddl_notice *notice, bool tell)
         comm->world->nbusy++;
     if (!failure->failing)
         ddl_votes_abort(comm);
+    ddl_engine_tick_often(comm->engine);
     failure->failing = true;
     failure->cause = *notice;
     if (tell)

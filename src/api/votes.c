@@ -31,7 +31,8 @@ enum {
     LEFT_TICKS = 25, /* of 20 ms: who has left may have been done, and what it sent is still to arrive. No
                         clock, as a process that stood still has not looked meanwhile */
     STOP_MS = 10000,
-    STOP_LATE_MS = 600, /* after a deadline: a cause has settled after 420 ms, waiters give up after 800 */
+    STOP_LATE_MS = 600, /* after a deadline: a cause has settled after 420 ms (500 if nobody waits), waiters
+                           give up after 800 */
     CLOSE_MS = 800
 };
 

@@ -10,6 +10,7 @@
 #include "base/assert.h"
 #include "base/bytes.h"
 #include "base/log.h"
+#include "io/host.h"
 #include "io/socket.h"
 #include "io/wire.h"
 #include "rendezvous/neighbours.h"
@@ -28,7 +29,12 @@ enum {
     LANES_MOST_BYTES = 1 << 30
 };
 
+#ifdef __APPLE__ /* whose libraries are not linked with it */
+#include <crt_externs.h>
+#define environ (*_NSGetEnviron())
+#else
 extern char **environ; /* which POSIX leaves to be declared by who reads it */
+#endif
 
 typedef struct early_notice { /* that a communicator failed which this rank has not made yet */
     ddl_link link;
@@ -621,10 +627,13 @@ static ddl_status check_nccl(const ddl_world *world, ddl_error *err)
                         "DDL_GPU=nccl, but not all pairs of the %d ranks are connected at the start; set "
                         "DDL_CONNECT=eager on rank 0, or DDL_GPU=staged",
                         roster->nranks);
-    if (world->config.security == DDL_SECURITY_TLS && roster->local_size_of[roster->rank] < roster->nranks)
-        return DDL_FAIL(err, DDL_ECONFIG,
-                        "DDL_GPU=nccl and DDL_SECURITY=tls, with ranks on several hosts: NCCL would send "
-                        "between them in clear; set DDL_GPU=staged, or another level");
+    bool one_host = roster->node_count == 1 && ddl_host_id_is_sure(roster->members[0].host_id);
+    if (world->config.security == DDL_SECURITY_TLS && !one_host)
+        return DDL_FAIL(
+            err, DDL_ECONFIG,
+            "DDL_GPU=nccl and DDL_SECURITY=tls, with ranks on several hosts, or where that is not "
+            "known as /proc is hidden: NCCL would send between them in clear; set DDL_GPU=staged, "
+            "or another level");
     return DDL_OK;
 }
 

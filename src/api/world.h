@@ -88,8 +88,8 @@ uint64_t ddl_world_id(const ddl_world *world, int world_rank, uint32_t offer);
 
 /*
  * One of this rank's boards for a communicator, which no other gets until it is given back; -1: none is free.
- * Which of its own each member takes is its affair, so that what other threads take meanwhile matters to
- * nobody. Thread: any.
+ * Which of its own each member takes is its affair, so as long as there are enough it does not matter what
+ * other threads take meanwhile. Thread: any.
  */
 int ddl_world_take_board(ddl_world *world);
 void ddl_world_give_board(ddl_world *world, int board);

@@ -13,6 +13,7 @@
 #include "base/thread.h"
 #include "io/gate.h"
 
+#include <limits.h>
 #include <pthread.h>
 #include <sched.h>
 #include <unistd.h>
@@ -57,6 +58,7 @@ struct ddl_engine {
     atomic_bool background_watching; /* the background gate watches the loop */
     atomic_bool background_ticking;  /* the background thread wakes every nap_ms */
     atomic_int nap_ms;
+    atomic_int vain_ticks; /* in a row, with nothing else between them */
     atomic_bool stopping;
     bool has_background, background_ended;
     pthread_t background;
@@ -213,6 +215,11 @@ void ddl_engine_tick_soon(ddl_engine *engine)
     engine->next_tick_ns = 0;
 }
 
+void ddl_engine_tick_often(ddl_engine *engine)
+{
+    atomic_store_explicit(&engine->vain_ticks, 0, memory_order_relaxed);
+}
+
 void ddl_engine_wake(ddl_engine *engine)
 {
     wake_sleepers(engine);
@@ -331,18 +338,32 @@ static bool poll_for(ddl_engine *engine, const wait_goal *goal)
     return true;
 }
 
-/* How long to sleep after so many ticks in a row in which nothing happened. */
-static int nap_ms(const ddl_engine *engine, int in_vain)
+/* How long whoever drives may sleep, with so much left until a deadline. */
+static int nap_of(const ddl_engine *engine, int left_ms)
 {
     int ms = atomic_load(&engine->nap_ms);
-    return ms == TICK_MS && in_vain > TICKS_IN_VAIN ? LONG_TICK_MS : ms;
+    if (ms == TICK_MS && left_ms > LONG_TICK_MS &&
+        atomic_load_explicit(&engine->vain_ticks, memory_order_relaxed) > TICKS_IN_VAIN)
+        ms = LONG_TICK_MS;
+    return left_ms > 0 && left_ms < ms ? left_ms : ms;
+}
+
+/* Sleep at a gate. False: nothing has happened. */
+static bool nap(ddl_engine *engine, ddl_gate *gate, int most_ms)
+{
+    const bool happened = ddl_gate_wait(gate, most_ms);
+    if (happened)
+        ddl_engine_tick_often(engine);
+    else
+        atomic_fetch_add_explicit(&engine->vain_ticks, 1, memory_order_relaxed);
+    return happened;
 }
 
 /*
- * Holder at entry, not at exit: sleep at the gate, for up to most_ms. Returns at an event or a doorbell;
- * false: nothing has happened until then.
+ * Holder at entry, not at exit: sleep at the gate. Returns at an event, a doorbell or a tick; false: nothing
+ * has happened until that.
  */
-static bool sleep_at_gate(ddl_engine *engine, const wait_goal *goal, int most_ms)
+static bool sleep_at_gate(ddl_engine *engine, const wait_goal *goal, ddl_deadline deadline)
 {
     atomic_store(&engine->watcher, true);
     bool moved = sweep(engine) || run_loop(engine);
@@ -350,9 +371,10 @@ static bool sleep_at_gate(ddl_engine *engine, const wait_goal *goal, int most_ms
     int loop_ms = uv_backend_timeout(&engine->loop);
     bool stay_awake =
         moved || reached(goal) || atomic_load(&engine->njobs) > 0 || engine->client.doze(engine->client.arg);
-    int timeout_ms = loop_ms >= 0 && loop_ms < most_ms ? loop_ms : most_ms;
+    int nap_ms = nap_of(engine, ddl_deadline_left_ms(deadline)); /* doze may have set it */
+    int timeout_ms = loop_ms >= 0 && loop_ms < nap_ms ? loop_ms : nap_ms;
     release(engine);
-    const bool happened = stay_awake || ddl_gate_wait(engine->gate, timeout_ms);
+    const bool happened = stay_awake || nap(engine, engine->gate, timeout_ms);
     atomic_store(&engine->watcher, false);
     return happened;
 }
@@ -390,20 +412,19 @@ static bool wait_for(ddl_engine *engine, const wait_goal *goal, ddl_deadline dea
         return true;
     /* Behind a watcher each thread polls once: what comes later wakes the watcher, who drives for all. */
     bool polled = false;
-    int in_vain = 0; /* ticks: who has just slept until one only looks, as part of going to sleep again */
+    bool in_vain = false; /* who has just slept until a tick only looks, as part of going to sleep again */
+    ddl_engine_tick_often(engine);
     while (entered || !reached(goal)) {
         bool behind = polled && atomic_load(&engine->watcher);
         if (entered || (!behind && ddl_engine_try_enter(engine))) {
             entered = false;
             polled = true;
-            if (in_vain == 0 && poll_for(engine, goal)) {
+            if (!in_vain && poll_for(engine, goal)) {
                 ddl_engine_leave(engine);
                 return true;
             }
             if (!atomic_load(&engine->watcher)) {
-                const int left_ms = ddl_deadline_left_ms(deadline), nap = nap_ms(engine, in_vain);
-                const int most_ms = left_ms > 0 && left_ms < nap ? left_ms : nap;
-                in_vain = sleep_at_gate(engine, goal, most_ms) ? 0 : in_vain + 1;
+                in_vain = !sleep_at_gate(engine, goal, deadline);
                 if (!ddl_deadline_passed(stuck))
                     continue;
                 break;
@@ -416,7 +437,7 @@ static bool wait_for(ddl_engine *engine, const wait_goal *goal, ddl_deadline dea
                 ddl_gate_ring(engine->gate);
         }
         sleep_behind_driver(engine, goal);
-        in_vain = 0;
+        in_vain = false;
         if (ddl_deadline_passed(stuck))
             break;
     }
@@ -464,11 +485,9 @@ bool ddl_engine_enter(ddl_engine *engine, ddl_deadline deadline)
 static void *background_main(void *arg)
 {
     ddl_engine *engine = arg;
-    int in_vain = 0;
     while (!atomic_load(&engine->stopping)) {
         const bool ticks = atomic_load(&engine->background_ticking);
-        in_vain =
-            ddl_gate_wait(engine->background_gate, ticks ? nap_ms(engine, in_vain) : -1) ? 0 : in_vain + 1;
+        (void)nap(engine, engine->background_gate, ticks ? nap_of(engine, INT_MAX) : -1);
         if (atomic_load(&engine->stopping) || DDL_FAILPOINT_SKIP("io.drive") || !ddl_engine_try_enter(engine))
             continue; /* whoever has the baton arms this thread again if need be */
         while (ddl_engine_progress(engine))

@@ -6,8 +6,8 @@
  * drives only when operations are in flight and nobody waits. Nobody holds the baton while it blocks, and
  * the loop is only ever run without waiting.
  *
- * What is driven is the client's: a sweep over its sockets, and a tick every TICK_MS while something is in
- * flight. Everything the client owns is touched by the holder of the baton only.
+ * What is driven is the client's: a sweep over its sockets, and ticks while something is in flight.
+ * Everything the client owns is touched by the holder of the baton only.
  */
 #ifndef DDL_IO_ENGINE_H
 #define DDL_IO_ENGINE_H
@@ -82,6 +82,9 @@ void ddl_engine_set_nap(ddl_engine *engine, int ms);
 
 /* Holder: the next tick is due; whoever drives calls it before it sleeps. */
 void ddl_engine_tick_soon(ddl_engine *engine);
+
+/* Holder: something has begun that ticks bring forward, so they are to come every 20 ms again. */
+void ddl_engine_tick_often(ddl_engine *engine);
 
 /* Holder: something moved from within a loop callback. */
 void ddl_engine_moved(ddl_engine *engine);

@@ -33,9 +33,9 @@ void ddl_host_id_mark(uint8_t id[16], bool sure);
 enum { DDL_HOST_ANY_CPU = 0xffff };
 
 /*
- * How many CPUs this process may use, at least 1: affinity mask, or cgroup quota where that is less than the
- * CPUs that there are. *first is the lowest of them, by which processes that are bound to CPUs of their own
- * differ, or DDL_HOST_ANY_CPU; both are below 2^16.
+ * How many CPUs this process may use, at least 1: affinity mask, or cgroup quota where that is less. *first
+ * is the lowest of them, by which processes that are bound to CPUs of their own differ, or DDL_HOST_ANY_CPU;
+ * both are below 2^16.
  */
 uint16_t ddl_host_cpus(uint16_t *first);
 

@@ -314,14 +314,13 @@ static uint32_t affinity_cpus(int *first)
     return 1;
 }
 
-/* A quota counts as one of all processes together, also of those that are bound to CPUs of their own: they
- * are mostly of one container. */
+/* A quota that is tighter than the mask counts as one of all processes together: they are mostly of one
+ * container. */
 uint16_t ddl_host_cpus(uint16_t *first)
 {
     int lowest;
     uint32_t allowed = affinity_cpus(&lowest), quota = cgroup_cpus();
-    long all = sysconf(_SC_NPROCESSORS_ONLN);
-    bool has_quota = quota > 0 && (quota < allowed || (long)quota < all);
+    bool has_quota = quota > 0 && quota < allowed;
     uint32_t count = has_quota ? quota : allowed;
     *first = has_quota || lowest >= DDL_HOST_ANY_CPU ? DDL_HOST_ANY_CPU : (uint16_t)lowest;
     return count < UINT16_MAX ? (uint16_t)count : UINT16_MAX;

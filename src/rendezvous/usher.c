@@ -457,7 +457,8 @@ static ddl_status usher_in(struct hall *hall, struct arrival arrivals[], ddl_err
         DDL_TRY(ddl_neighbour_tell(all->roster, all->wires, all->ranks[i], &word, sizeof word, err));
     DDL_TRY(take_calls(hall, err));
     ddl_socket_close(&hall->door);
-    tell_refused(hall, arrivals);
+    if (hall->own.memory_fd >= 0)
+        tell_refused(hall, arrivals);
     hand_out(hall);
     if (hall->own.memory_fd < 0) /* it shares with nobody, whatever it has handed on */
         drop_all(hall);

@@ -382,6 +382,34 @@ static void the_world_takes_along_what_was_split_from_it(void **state)
         ranks_play("mem://world-first", nranks, free_the_world_first, NULL);
 }
 
+/* A handle of a part that went with its world is not that of one that was made since. */
+static void free_what_went_along(rank_thread *me)
+{
+    enum { PARTS = 4 };
+    ddl_comm *gone[PARTS] = { NULL }, *others[PARTS] = { NULL }, *left = NULL;
+
+    for (int i = 0; i < PARTS; i++)
+        EXPECT(me, ddl_comm_split(me->world, 0, 0, &gone[i]) == DDL_OK);
+    EXPECT(me, ddl_comm_shrink(me->world, &left) == DDL_OK);
+    EXPECT(me, ddl_comm_free(&me->world) == DDL_OK);
+    for (int i = 0; i < PARTS; i++)
+        EXPECT(me, ddl_comm_split(left, 0, 0, &others[i]) == DDL_OK);
+    for (int i = 0; i < PARTS; i++) {
+        EXPECT(me, ddl_comm_free(&gone[i]) == DDL_OK && gone[i] == NULL);
+        EXPECT(me, works(others[i]));
+    }
+    EXPECT(me, ddl_comm_free(&left) == DDL_OK);
+    for (int i = 0; i < PARTS; i += 2) /* the rest is left to the next ddl_init */
+        EXPECT(me, ddl_comm_free(&others[i]) == DDL_OK);
+}
+
+static void a_handle_that_went_along_is_nobody_elses(void **state)
+{
+    (void)state;
+    for (int nranks = 1; nranks <= 3; nranks++)
+        ranks_play("mem://went-along", nranks, free_what_went_along, NULL);
+}
+
 /* Of all ranks, as these are one process; one of them counts while the others wait. */
 static long descriptors(void)
 {
@@ -543,6 +571,7 @@ int main(void)
         cmocka_unit_test(forced_algorithm_that_does_not_take_a_part_is_refused_there),
         cmocka_unit_test(parts_are_freed_in_any_order),
         cmocka_unit_test(the_world_takes_along_what_was_split_from_it),
+        cmocka_unit_test(a_handle_that_went_along_is_nobody_elses),
         cmocka_unit_test(parts_use_the_connections_that_there_are),
         cmocka_unit_test(abort_ends_the_calls_of_all_ranks_on_this_communicator_alone),
         cmocka_unit_test(an_abort_is_told_by_the_next_call),
