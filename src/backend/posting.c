@@ -89,6 +89,8 @@ static bool try_to_finish_round(ddl_posting *posting, ddl_post *oldest)
         posting->owner.posted(posting->owner.arg);
     if (!complete)
         return false;
+    if (posting->owner.board->unseen == 0)
+        ddl_board_fetch_next(posting->owner.board);
     ddl_oneshot_finish(oldest->oneshot, oldest->round, posting->owner.board, oldest->in, oldest->out,
                        posting->compute, oldest->dtype, oldest->op, oldest->past_caches);
     return true;

@@ -3,10 +3,7 @@
 
 #include "base/assert.h"
 
-#include <stddef.h>
 #include <string.h>
-
-enum { LINE_BYTES = 64, HEAD_BYTES = LINE_BYTES - offsetof(ddl_sheet, bytes) }; /* bytes beside the number */
 
 void ddl_board_post(ddl_board *board, uint64_t number, const ddl_signature *signature, const void *buffer,
                     const ddl_slice parts[], int nparts)
@@ -15,12 +12,13 @@ void ddl_board_post(ddl_board *board, uint64_t number, const ddl_signature *sign
     board->posts++;
     board->number = number | (board->posts >> 1 & 1);
     board->unseen = ddl_board_others(board);
-    ddl_sheet *sheet = &board->sheets[board->rank][board->posts & 1];
+    ddl_sheet *own = board->sheets[board->rank], *sheet = &own[board->posts & 1];
+    board->next = &own[~board->posts & 1];
     /* The line of the number last, and all at once: who waits for the number fetches that line again and
      * again, and each time it has to be fetched back. */
     const uint8_t *first = nparts > 0 ? (const uint8_t *)buffer + parts[0].offset : NULL;
     size_t at = nparts > 0 ? parts[0].bytes : 0;
-    const size_t head = at < HEAD_BYTES ? at : HEAD_BYTES;
+    const size_t head = at < DDL_HEAD_BYTES ? at : DDL_HEAD_BYTES;
     DDL_ASSERT(at <= DDL_SHEET_BYTES);
     if (at > head)
         memcpy(sheet->bytes + head, first + head, at - head);
@@ -29,6 +27,7 @@ void ddl_board_post(ddl_board *board, uint64_t number, const ddl_signature *sign
         memcpy(sheet->bytes + at, (const uint8_t *)buffer + parts[i].offset, parts[i].bytes);
         at += parts[i].bytes;
     }
+    board->said_bytes = at;
     if (head > 0)
         memcpy(sheet->bytes, first, head);
     sheet->signature = *signature;

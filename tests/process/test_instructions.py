@@ -19,10 +19,10 @@ from world import clean_environment, free_port
 SMALL_CALLS = None
 FEW, MANY = 2000, 6000
 
-# Instructions per call, with gcc 12 on x86-64 in a release build. To be lowered when a change lowers them; raised only
-# with a reason in the commit message.
-BUDGET = {"allreduce": 910, "broadcast": 820}
-ROOM = 1.1  # for other compilers and C libraries
+# Instructions per call, with gcc 12 in a release build on an AMD EPYC (on an Intel Xeon the C library takes 5 % fewer).
+# To be lowered when a change lowers them; raised only with a reason in the commit message.
+BUDGET = {"allreduce": 980, "broadcast": 880}
+ROOM = 1.04  # for other compilers and C libraries
 
 
 def instructions(call, count):
