@@ -183,7 +183,8 @@ static bool has_ended(const struct store_file *file, const char *token)
     ddl_bytes id = { 0 };
     bool found = false;
     here_paths(file, token, lock, host);
-    bool ours = ddl_host_id_is_sure(file->kernel) && ddl_desk_read(&file->desk, host, KERNEL_BYTES, &id, &found, NULL) == DDL_OK && found &&
+    bool ours = ddl_host_id_is_sure(file->kernel) &&
+                ddl_desk_read(&file->desk, host, KERNEL_BYTES, &id, &found, NULL) == DDL_OK && found &&
                 id.bytes == KERNEL_BYTES && memcmp(id.data, file->kernel, KERNEL_BYTES) == 0;
     ddl_bytes_fini(&id);
     return ours && ddl_desk_life_of(&file->desk, lock) == DDL_RECORD_ENDED;
