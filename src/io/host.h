@@ -36,8 +36,15 @@ enum { DDL_HOST_ANY_CPU = 0xffff };
  * How many CPUs this process may use, at least 1: affinity mask, or cgroup quota where that is less. *first
  * is the lowest of them, by which processes that are bound to CPUs of their own differ, or DDL_HOST_ANY_CPU;
  * both are below 2^16.
+ * NULL: nobody wants to know.
  */
 uint16_t ddl_host_cpus(uint16_t *first);
+
+/*
+ * Linux: CPUs' worth of time, rounded up, that the cgroups listed in the file `membership` (as
+ * /proc/self/cgroup) leave, looked up below the folder `root` (as /sys/fs/cgroup). 0: no limit.
+ */
+uint32_t ddl_host_cgroup_cpus(const char *membership, const char *root);
 
 /* The node's name as hostname has it, cut to fit; "?" if it has none. Never resolved. */
 void ddl_host_name(char name[DDL_HOST_NAME_TEXT]);

@@ -156,7 +156,8 @@ static uint32_t quota_cpus(long long quota, long long period)
 {
     if (quota <= 0 || period <= 0)
         return 0;
-    return (uint32_t)((quota + period - 1) / period);
+    const long long cpus = quota / period + (quota % period != 0);
+    return cpus < UINT16_MAX ? (uint32_t)cpus : UINT16_MAX;
 }
 
 static uint32_t group_quota(const char *folder, bool second_version)
@@ -177,20 +178,21 @@ static uint32_t group_quota(const char *folder, bool second_version)
     return quota_cpus(quota, atoll(text));
 }
 
-static uint32_t cgroup_cpus(void)
+uint32_t ddl_host_cgroup_cpus(const char *membership, const char *root)
 {
     char text[4096], *rest = text;
     const char *controllers, *group;
+    char mount[256];
     struct way way;
     uint32_t least = 0;
-    if (!read_text("/proc/self/cgroup", text, sizeof text))
+    if (!read_text(membership, text, sizeof text))
         return 0;
     while (next_group(&rest, &controllers, &group)) {
         bool second_version = controllers[0] == '\0';
         if (!second_version && !is_listed(controllers, "cpu"))
             continue;
-        bool more = begin_way(&way, second_version ? "/sys/fs/cgroup" : "/sys/fs/cgroup/cpu", group);
-        for (; more; more = go_up(&way)) {
+        snprintf(mount, sizeof mount, "%s%s", root, second_version ? "" : "/cpu");
+        for (bool more = begin_way(&way, mount, group); more; more = go_up(&way)) {
             uint32_t quota = group_quota(way.folder, second_version);
             if (quota > 0 && (least == 0 || quota < least))
                 least = quota;
@@ -319,10 +321,12 @@ static uint32_t affinity_cpus(int *first)
 uint16_t ddl_host_cpus(uint16_t *first)
 {
     int lowest;
-    uint32_t allowed = affinity_cpus(&lowest), quota = cgroup_cpus();
+    uint32_t allowed = affinity_cpus(&lowest),
+             quota = ddl_host_cgroup_cpus("/proc/self/cgroup", "/sys/fs/cgroup");
     bool has_quota = quota > 0 && quota < allowed;
     uint32_t count = has_quota ? quota : allowed;
-    *first = has_quota || lowest >= DDL_HOST_ANY_CPU ? DDL_HOST_ANY_CPU : (uint16_t)lowest;
+    if (first != NULL)
+        *first = has_quota || lowest >= DDL_HOST_ANY_CPU ? DDL_HOST_ANY_CPU : (uint16_t)lowest;
     return count < UINT16_MAX ? (uint16_t)count : UINT16_MAX;
 }
 

@@ -17,7 +17,8 @@ void ddl_host_id(uint8_t id[16])
 uint16_t ddl_host_cpus(uint16_t *first)
 {
     long count = sysconf(_SC_NPROCESSORS_ONLN);
-    *first = 0;
+    if (first != NULL)
+        *first = 0;
     return count < 1 ? 1 : count > UINT16_MAX ? UINT16_MAX : (uint16_t)count;
 }
 

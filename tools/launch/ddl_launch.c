@@ -5,7 +5,6 @@
  * else is the guardian's, so that it goes on when the launcher is killed; and when the guardian is killed
  * the launcher ends what is left.
  */
-#include "cpus.h"
 #include "descendants.h"
 #include "guardian.h"
 #include "port.h"
@@ -14,6 +13,7 @@
 
 #include "base/clock.h"
 #include "base/failpoint.h"
+#include "io/host.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -88,7 +88,7 @@ static int dry_run(const launch_job *job)
     ddl_error err;
     for (int local = 0; local < options->nproc_per_node; local++) {
         launch_environment environment;
-        if (launch_environment_create(options, local, job->port, launch_usable_cpus(), -1, job->environment,
+        if (launch_environment_create(options, local, job->port, ddl_host_cpus(NULL), -1, job->environment,
                                       &environment, &err) != DDL_OK)
             return fail(&err, LAUNCH_EXIT_FAILED);
         printf("env");

@@ -1,7 +1,6 @@
 /* guardian.c - one loop over the ranks' output, their ends, the launcher's signals and time. */
 #include "guardian.h"
 
-#include "cpus.h"
 #include "descendants.h"
 #include "exits.h"
 #include "summary.h"
@@ -9,6 +8,7 @@
 #include "base/assert.h"
 #include "base/clock.h"
 #include "base/failpoint.h"
+#include "io/host.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -638,7 +638,7 @@ int launch_guardian_run(const launch_job *job, int lifeline)
                                  .time_limit_ns = DDL_DEADLINE_NEVER,
                                  .flush_ms = -1 };
     struct guardian *g = &guardian;
-    launch_start start = { .job = job, .cpus = launch_usable_cpus(), .null_fd = -1 };
+    launch_start start = { .job = job, .cpus = ddl_host_cpus(NULL), .null_fd = -1 };
     /* Ctrl-C in a terminal, and who kills the launcher's process group, must not reach us: the lifeline
      * tells. */
     setsid();

@@ -1,10 +1,10 @@
 /* options.c - the table of flags, its parser and its help text. */
 #include "options.h"
 
-#include "cpus.h"
 #include "gpus.h"
 
 #include "base/assert.h"
+#include "io/host.h"
 
 #include <ctype.h>
 #include <errno.h>
@@ -396,7 +396,7 @@ static const char *because(const launch_gpu_answer *shown)
 
 static ddl_status count_processes(launch_options *options, const launch_gpu_answer *shown, ddl_error *err)
 {
-    int wanted = options->nproc_per_node, cpus = launch_usable_cpus(), gpus = shown->gpus;
+    int wanted = options->nproc_per_node, cpus = ddl_host_cpus(NULL), gpus = shown->gpus;
     if (wanted > 0)
         return DDL_OK;
     if (wanted == NPROC_GPUS && gpus == 0)
