@@ -24,6 +24,7 @@
 
 #include <poll.h>
 #include <pthread.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -107,9 +108,19 @@ struct world {
         uint8_t *plain[2], *shared[2]; /* to send from, and to receive into */
         uint64_t nsleeps;
         int lost, wrong;
+        char why[200];   /* the first thing that was wrong */
         bool was_asleep; /* in a meeting */
     } parties[MOST_RANKS];
 };
+
+static void __attribute__((format(printf, 2, 3))) blame(party *self, const char *format, ...)
+{
+    va_list arguments;
+    va_start(arguments, format);
+    if (self->wrong++ == 0)
+        vsnprintf(self->why, sizeof self->why, format, arguments);
+    va_end(arguments);
+}
 
 /* ---- what ranks hear ---- */
 
@@ -123,18 +134,15 @@ static bool on_heard(void *arg, int peer, const ddl_frame *frame)
 
 static void on_told(void *arg, int peer, const ddl_frame *frame, const ddl_notice *notice)
 {
-    (void)peer;
     (void)frame;
-    (void)notice;
-    ((party *)arg)->wrong++;
+    blame(arg, "rank %d tells: %s", peer, notice->text);
 }
 
 static void on_agreement(void *arg, int peer, const ddl_frame *frame, ddl_view payload)
 {
-    (void)peer;
     (void)frame;
     (void)payload;
-    ((party *)arg)->wrong++;
+    blame(arg, "rank %d asks who is left", peer);
 }
 
 static void on_left(void *arg, int peer)
@@ -145,10 +153,8 @@ static void on_left(void *arg, int peer)
 
 static void on_lost(void *arg, int peer, int os_errno, const ddl_error *error)
 {
-    (void)peer;
-    (void)os_errno;
-    (void)error;
-    ((party *)arg)->wrong++;
+    blame(arg, "rank %d is lost (%d): %s", peer, os_errno,
+          error != NULL ? error->text : "its connection ended");
 }
 
 static void posted(void *arg)
@@ -160,11 +166,9 @@ static void posted(void *arg)
 static void differs(void *arg, int rank, uint64_t sequence, const ddl_signature *ours,
                     const ddl_signature *theirs)
 {
-    (void)rank;
-    (void)sequence;
-    (void)ours;
-    (void)theirs;
-    ((comm *)arg)->owner->wrong++;
+    blame(((comm *)arg)->owner, "call %#llx: collective %d of %llu, rank %d has collective %d of %llu",
+          (unsigned long long)sequence, ours->collective, (unsigned long long)ours->count, rank,
+          theirs->collective, (unsigned long long)theirs->count);
 }
 
 /* ---- driving, as world.c and engine.c do, but for the tick ---- */
@@ -240,7 +244,8 @@ static bool await(party *self, const bool *is_done)
 {
     const ddl_deadline deadline = ddl_deadline_in_ms(PATIENCE_MS);
     while (!*is_done && self->wrong == 0 && !atomic_load(&self->world->has_failed)) {
-        self->wrong += ddl_deadline_passed(deadline) ? 1 : 0;
+        if (ddl_deadline_passed(deadline))
+            blame(self, "something has not come for %d ms", PATIENCE_MS);
         ddl_mesh_sweep(self->mesh);
         (void)progress_posts(self);
         if (!*is_done && !doze(self) && !*is_done)
@@ -354,7 +359,11 @@ static bool end(party *self, call *c)
     c->is_begun = false;
     if (!await(self, &c->is_done))
         return false;
-    self->wrong += count_wrong(self, c);
+    const int wrong = count_wrong(self, c);
+    if (wrong > 0)
+        blame(self, "%d elements of call %#llx, kind %d of %u in %u pieces, root %d", wrong,
+              (unsigned long long)c->post.sequence, c->kind, (unsigned)c->count, (unsigned)c->npieces,
+              c->root);
     return self->wrong == 0;
 }
 
@@ -404,7 +413,9 @@ static bool pass_on(party *self, const comm *on, uint32_t what)
     if (!await(self, &in.is_done) || !await(self, &out.is_done))
         return false;
     for (size_t i = 0; i < bytes; i++)
-        self->wrong += to[i] != byte(on->sequence, before, i);
+        if (to[i] != byte(on->sequence, before, i))
+            blame(self, "byte %zu of %zu from rank %d is %#x (%#x of what was drawn)", i, bytes, before,
+                  to[i], what);
     return self->wrong == 0;
 }
 
@@ -650,19 +661,22 @@ static void free_world(world *w)
 static void run(int nranks)
 {
     world *w = make_world(nranks);
-    int wrong = 0, lost = 0;
+    const char *why = NULL;
+    int lost = 0;
     uint64_t nsleeps = 0;
     for (int rank = 0; rank < nranks; rank++)
         assert_int_equal(pthread_create(&w->parties[rank].thread, NULL, take_part, &w->parties[rank]), 0);
     for (int rank = 0; rank < nranks; rank++) {
         assert_int_equal(pthread_join(w->parties[rank].thread, NULL), 0);
-        wrong += w->parties[rank].wrong;
+        if (w->parties[rank].wrong > 0 && why == NULL)
+            why = w->parties[rank].why;
         lost += w->parties[rank].lost;
         nsleeps += w->parties[rank].nsleeps;
     }
     if (lost > 0)
         fail_msg("somebody slept on, though there was something for him");
-    assert_int_equal(wrong, 0);
+    if (why != NULL)
+        fail_msg("%s", why);
     assert_true(nsleeps > 0);
     free_world(w);
 }
