@@ -120,6 +120,7 @@ static void __attribute__((format(printf, 2, 3))) blame(party *self, const char 
     if (self->wrong++ == 0)
         vsnprintf(self->why, sizeof self->why, format, arguments);
     va_end(arguments);
+    atomic_store(&self->world->has_failed, true); /* which nobody waits for any longer */
 }
 
 /* ---- what ranks hear ---- */
@@ -224,11 +225,11 @@ static bool rings_within(const party *self, int nap_ms)
 
 /* Sleep until the bell rings. Who has something to look at then, and still hears no bell, was forgotten: it
  * is not that another one has yet to ring, or the machine stood still. */
-static void sleep_until_rung(party *self)
+static void sleep_until_rung(party *self, ddl_deadline deadline)
 {
     self->nsleeps++;
     while (!rings_within(self, NAP_MS)) {
-        if (atomic_load(&self->world->has_failed))
+        if (atomic_load(&self->world->has_failed) || ddl_deadline_passed(deadline))
             return;
         if (doze(self) && !rings_within(self, NAP_MS)) {
             self->lost++;
@@ -249,10 +250,8 @@ static bool await(party *self, const bool *is_done)
         ddl_mesh_sweep(self->mesh);
         (void)progress_posts(self);
         if (!*is_done && !doze(self) && !*is_done)
-            sleep_until_rung(self);
+            sleep_until_rung(self, deadline);
     }
-    if (self->wrong > 0)
-        atomic_store(&self->world->has_failed, true);
     return *is_done;
 }
 
