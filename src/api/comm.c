@@ -97,6 +97,7 @@ static ddl_status make_board(ddl_comm *comm, const int boards[], ddl_error *err)
     comm->board->nranks = comm->nranks;
     for (int rank = 0; rank < comm->nranks; rank++)
         comm->board->sheets[rank] = ddl_world_sheets(comm->world, comm->members[rank], boards[rank]);
+    ddl_board_begin(comm->board);
     return DDL_OK;
 }
 

@@ -42,7 +42,7 @@ static bool have_posted(ddl_posting *posting, ddl_board_ranks among)
     int rank;
     while ((rank = ddl_board_next(board, among)) >= 0 && rank < board->nranks) {
         ddl_signature theirs = ddl_board_sheet(board, rank)->signature;
-        if (same(&theirs, &posting->posted_signature))
+        if (same(&theirs, &posting->posted_signature) || !ddl_board_still_has_posted(board, rank))
             continue;
         posting->is_spoilt = true;
         posting->owner.differs(posting->owner.arg, rank, posting->posted_sequence, &posting->posted_signature,

@@ -62,6 +62,12 @@ static inline uint64_t ddl_board_number(uint32_t communicator, uint64_t sequence
     return ((uint64_t)communicator + 1) << 32 | (uint32_t)(sequence << 1);
 }
 
+/*
+ * Take over the own sheets from whatever board had them. Members of that one have met, but may still compare
+ * what was posted last with their own: they see that it is gone before anything is written there.
+ */
+void ddl_board_begin(ddl_board *board);
+
 /* Say these parts of a buffer, one after the other and at most DDL_SHEET_BYTES, to all. All must have posted
  * with this rank's last post. */
 void ddl_board_post(ddl_board *board, uint64_t number, const ddl_signature *signature, const void *buffer,
@@ -100,6 +106,14 @@ static inline void ddl_board_fetch_next(const ddl_board *board)
 static inline const ddl_sheet *ddl_board_sheet(const ddl_board *board, int rank)
 {
     return &board->sheets[rank][board->posts & 1];
+}
+
+/* Of a rank that has posted, after a look at its signature: whether it was that of this post, and not that of
+ * a board that has the sheets since. */
+static inline bool ddl_board_still_has_posted(const ddl_board *board, int rank)
+{
+    atomic_thread_fence(memory_order_acquire);
+    return atomic_load_explicit(&ddl_board_sheet(board, rank)->number, memory_order_relaxed) == board->number;
 }
 
 /* Whether a rank has; whatever its signature is. */

@@ -33,7 +33,7 @@
 enum {
     MOST_RANKS = 4,
     COMMS = 2, /* at a time; more than that take the sheets of those before */
-    LIFE = 50, /* calls of a communicator */
+    LIFE = 50, /* calls of a communicator, at most */
     IN_FLIGHT = 3,
     PIECES = 3,
     MOST_COUNT = DDL_SHEET_BYTES / 4,
@@ -448,8 +448,15 @@ static void make_comm(party *self, int which, uint32_t id)
         ddl_sheet *all = ddl_lanes_room(self->lanes, rank);
         c->board.sheets[rank] = all + 2 * which;
     }
+    ddl_board_begin(&c->board);
     const ddl_posting_owner owner = { &c->board, posted, differs, c, &self->busy };
     ddl_posting_init(&c->posting, &owner, ddl_compute_cpu());
+}
+
+/* Short lives, too: who has met the others may still look at what they posted last. */
+static int life_of(const comm *c)
+{
+    return 1 + (int)(mix(c->id) % LIFE);
 }
 
 /* When all have ended with it, another one takes its board. */
@@ -484,7 +491,7 @@ static void *take_part(void *arg)
     for (uint64_t n = 1; goes_on && !is_over(self, n); n++) {
         const uint32_t what = mix(n * 8 + (uint64_t)self->world->nranks);
         const int which = (int)(mix(what) >> 8) % COMMS;
-        if (self->comms[which].ncalls == LIFE)
+        if (self->comms[which].ncalls == life_of(&self->comms[which]))
             goes_on = replace_comm(self, which);
         comm *on = &self->comms[which];
         on->ncalls++;

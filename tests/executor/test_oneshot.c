@@ -466,6 +466,31 @@ static void what_was_posted_before_is_not_taken_for_what_comes(void **state)
     }
 }
 
+/* Who was seen to have posted may give its sheets to another board before its signature was looked at. */
+static void what_the_next_board_says_is_not_taken_for_what_was_posted(void **state)
+{
+    (void)state;
+    const ddl_signature signature = { .count = 1 }, other = { .count = 2 };
+    for (int posts = 1; posts <= 4; posts++) {
+        world *w = make_world(2);
+        ddl_board *first = &w->boards[0], *second = &w->boards[1], next = *second;
+        for (int post = 0; post < posts; post++) {
+            ddl_board_post(first, ddl_board_number(7, 1), &signature, NULL, NULL, 0);
+            ddl_board_post(second, ddl_board_number(7, 1), &signature, NULL, NULL, 0);
+            assert_int_equal(ddl_board_next(first, ddl_board_others(first)), 1);
+            assert_int_equal(ddl_board_next(second, ddl_board_others(second)), 0);
+            assert_true(ddl_board_still_has_posted(first, 1));
+        }
+        next.posts = next.unseen = 0;
+        ddl_board_begin(&next);
+        assert_false(ddl_board_still_has_posted(first, 1));
+        assert_false(ddl_board_has_posted(first, 1));
+        ddl_board_post(&next, ddl_board_number(8, 1), &other, NULL, NULL, 0);
+        assert_false(ddl_board_still_has_posted(first, 1));
+        free_world(w);
+    }
+}
+
 /* ---- threads ---- */
 
 enum { THREADS = 4, WORDS = DDL_SHEET_BYTES / 8, PATIENCE_MS = 60000 };
@@ -544,6 +569,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(whatever_is_possible_gives_the_right_result),
         cmocka_unit_test(what_is_possible_works_on_every_rank),
         cmocka_unit_test(what_was_posted_before_is_not_taken_for_what_comes),
+        cmocka_unit_test(what_the_next_board_says_is_not_taken_for_what_was_posted),
         cmocka_unit_test(everyone_reads_what_all_have_posted),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
