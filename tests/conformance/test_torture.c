@@ -143,10 +143,13 @@ static const char *const kinds[] = { "mem", "file", "tcp" };
 
 enum { KINDS = sizeof kinds / sizeof kinds[0] };
 
-/* Below those that the system gives out, so that no connection gets it meanwhile. */
+/*
+ * Below those that the system gives out, so that no connection gets it meanwhile, and below those of
+ * tests/process/world.py.
+ */
 static int free_port(void)
 {
-    enum { FIRST_PORT = 16384, LAST_PORT = 32767 };
+    enum { FIRST_PORT = 16384, LAST_PORT = 20479 };
     for (;;) {
         struct sockaddr_in address = { .sin_family = AF_INET };
         uint16_t wanted;

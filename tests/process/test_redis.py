@@ -571,9 +571,11 @@ class Absent(Tests):
                             "; if that port is without TLS, say redis://", seconds=8)
 
     def down_at_start(self):
-        port = free_port()
+        taken = socket.socket()  # nobody listens there, and nobody else can
+        taken.bind(("127.0.0.1", 0))
+        port = taken.getsockname()[1]
         world = World(ACTOR, 2, DDL_STORE=f"redis://127.0.0.1:{port}/2", DDL_START_TIMEOUT="60")
-        with world:
+        with taken, world:
             begun = time.monotonic()
             for rank in world.start_all("init"):
                 record = rank.expect("init", "DDL_ESTORE", seconds=bound(20))

@@ -3,6 +3,7 @@
 A rank runs `actor` (see actor.c) with a list of commands and reports each as a line of JSON. Every wait here
 has a deadline, and leaving the `with` block kills whatever is left.
 """
+import collections
 import contextlib
 import json
 import os
@@ -55,17 +56,28 @@ def on_two_cpus():
         os.sched_setaffinity(0, before)
 
 
+# Abstract Unix sockets named after the ports given out last, so that no test beside this one gets them before they are
+# used, or while nobody is to be there.
+PORTS_KEPT = collections.deque()
+
+
 def free_port():
-    """One that nobody has, and that no connection gets by itself before it is used."""
+    """One that nobody has, no test that runs now is about to use, and no connection gets by itself."""
     first_given = int(pathlib.Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
     while True:
-        port = random.randrange(first_given // 2, first_given)
+        port = random.randrange(first_given // 8 * 5, first_given)  # below: world_free_port's, in tests/rendezvous
+        claim = socket.socket(socket.AF_UNIX)
         with socket.socket() as s:
             try:
                 s.bind(("127.0.0.1", port))
-                return port
+                claim.bind(f"\0ddl-test-port-{port}")
             except OSError:
-                pass
+                claim.close()
+                continue
+        PORTS_KEPT.append(claim.detach())
+        if len(PORTS_KEPT) > 200:
+            os.close(PORTS_KEPT.popleft())
+        return port
 
 
 def may_mount():

@@ -226,10 +226,13 @@ int world_await_member(const struct world_rank *like, int observer, int rank)
     return member.port;
 }
 
-/* Below those that the system gives out, so that no connection of another test gets it meanwhile. */
+/*
+ * Below those that the system gives out, so that no connection of another test gets it meanwhile, and below
+ * those of tests/process/world.py.
+ */
 int world_free_port(void)
 {
-    enum { FIRST_PORT = 16384, LAST_PORT = 32767 };
+    enum { FIRST_PORT = 16384, LAST_PORT = 20479 };
     for (;;) {
         ddl_address address, bound;
         uint16_t wanted;
