@@ -20,9 +20,11 @@ enum {
     LINGER_MS = 1000,         /* for a refused client to read why */
     TAKE_BYTES = 512,         /* from a stranger: its hello, and once it is refused what it said besides */
     TAKE_TLS_BYTES = 2 * 512, /* the same, besides what its session took: its signature may be on its way */
-    PATIENCE_MS = 250,        /* a stranger is not sent away for a newcomer before */
+    PATIENCE_MS = 250,        /* a stranger who has spoken is not sent away for a newcomer before */
+    SILENCE_MS = 20,          /* nor one who has not: ranks speak as soon as they are connected */
     ACCEPTS_PER_TURN = 64,
     STRANGERS_LEAST = 64,
+    QUEUE_LEAST = 1024,   /* in front of the door: whom the system drops calls again after a second */
     SOURCE_MORE = 16,     /* from one address: two for each rank, and so many more */
     PAUSE_MS = 100,       /* when descriptors or memory ran out */
     TELL_EVERY_MS = 10000 /* of those who could not prove that they belong here, and of what is lacking */
@@ -35,6 +37,7 @@ struct stranger {
     ddl_watch *watch;
     int64_t since_ns;
     ddl_deadline until;
+    bool has_spoken;
     bool may_greet; /* TLS is done with, or not there */
     bool leaving;   /* was refused; everything is sent, its end is awaited */
     size_t taken;   /* of what it said, but for what its session took */
@@ -233,6 +236,7 @@ static bool begin_session(struct stranger *stranger)
     ssize_t count = ddl_socket_peek(stranger->wire.fd, first, sizeof first);
     if (count <= 0)
         return count < 0 && errno == EAGAIN;
+    stranger->has_spoken = true;
     stranger->may_greet = door->encryption == NULL || !ddl_encryption_begins(first[0]);
     if (!stranger->may_greet) {
         ddl_address_text(&stranger->from, from);
@@ -340,38 +344,61 @@ static void pause_accepting(ddl_listener *listener)
     set_alarm(listener);
 }
 
-static const char made_room[] = "it had not proved anything when others needed its place";
-
-/* A place for one more; the longest at the door goes first, unless it has only just come. */
-static bool make_room(ddl_listener *listener)
+static bool has_stayed(const struct stranger *stranger, int ms)
 {
-    if (listener->stranger_count < listener->stranger_limit)
-        return true;
-    struct stranger *oldest = DDL_CONTAINER(ddl_list_first(&listener->strangers), struct stranger, link);
-    if (ddl_now_ns() - oldest->since_ns < PATIENCE_MS * DDL_NS_PER_MS)
-        return false;
-    send_away(oldest, made_room);
-    return true;
+    return ddl_now_ns() - stranger->since_ns >= ms * DDL_NS_PER_MS;
 }
 
-/* The same among those from one address; who is behind that address cannot keep others out. */
-static bool make_room_for_source(ddl_listener *listener, const ddl_address *from)
+/*
+ * Who of these many is sent away for a newcomer, NULL: nobody. The first of those who have said nothing or
+ * are leaving; or else who has been here for long; or else, for one who speaks, anybody: so a rank, whose
+ * messages take little time, comes in after a few calls however many others call. From: of those from this
+ * address, unless it is NULL.
+ */
+static struct stranger *least_wanted(ddl_listener *listener, const ddl_address *from, int count, bool speaks)
 {
-    struct stranger *oldest = NULL;
-    int count = 0;
+    struct stranger *idle = NULL, *oldest = NULL, *drawn = NULL;
+    uint32_t draw = 0;
+    if (speaks && ddl_host_random(&draw, sizeof draw, NULL) != DDL_OK)
+        draw = 0;
+    int before_drawn = (int)(draw % (uint32_t)count);
     DDL_LIST_FOR_EACH (link, &listener->strangers) {
         struct stranger *stranger = DDL_CONTAINER(link, struct stranger, link);
-        if (!ddl_address_same_host(&stranger->from, from))
+        if (from != NULL && !ddl_address_same_host(&stranger->from, from))
             continue;
         oldest = oldest != NULL ? oldest : stranger;
-        count++;
+        idle = idle == NULL && (!stranger->has_spoken || stranger->leaving) ? stranger : idle;
+        drawn = before_drawn-- == 0 ? stranger : drawn;
     }
-    if (count < listener->source_limit)
+    if (idle != NULL && (speaks || has_stayed(idle, SILENCE_MS)))
+        return idle;
+    if (has_stayed(oldest, PATIENCE_MS))
+        return oldest;
+    return speaks ? drawn : NULL;
+}
+
+static int count_from(ddl_listener *listener, const ddl_address *from)
+{
+    int count = 0;
+    DDL_LIST_FOR_EACH (link, &listener->strangers)
+        count += ddl_address_same_host(&DDL_CONTAINER(link, struct stranger, link)->from, from);
+    return count;
+}
+
+/* A place for who has just come; who is behind one address cannot keep others out, nor who says nothing. */
+static bool make_room(ddl_listener *listener, int fd, const ddl_address *from)
+{
+    uint8_t first;
+    int count = count_from(listener, from);
+    bool source_is_full = count >= listener->source_limit;
+    if (!source_is_full && listener->stranger_count < listener->stranger_limit)
         return true;
-    if (ddl_now_ns() - oldest->since_ns < PATIENCE_MS * DDL_NS_PER_MS)
-        return false;
-    send_away(oldest, made_room);
-    return true;
+    bool speaks = ddl_socket_peek(fd, &first, 1) > 0;
+    struct stranger *leaver = source_is_full ? least_wanted(listener, from, count, speaks)
+                                             : least_wanted(listener, NULL, listener->stranger_count, speaks);
+    if (leaver != NULL)
+        send_away(leaver, "it had not proved anything when others needed its place");
+    return leaver != NULL;
 }
 
 static ddl_status meet(ddl_listener *listener, int fd, const ddl_address *from)
@@ -408,10 +435,6 @@ static void on_arrival(void *arg, int events)
     for (int i = 0; i < ACCEPTS_PER_TURN; i++) {
         int fd;
         ddl_address from;
-        if (!make_room(listener)) {
-            pause_accepting(listener);
-            return;
-        }
         int error = ddl_socket_accept(listener->fd, &fd, &from);
         if (error == EAGAIN) {
             ddl_service_set_lack(listener->service, 0);
@@ -428,8 +451,8 @@ static void on_arrival(void *arg, int events)
             broken++; /* that connection, before it was accepted */
             continue;
         }
-        if (!make_room_for_source(listener, &from)) {
-            count_unproven(listener, &from, "there are too many at the door from its address");
+        if (!make_room(listener, fd, &from)) {
+            count_unproven(listener, &from, "there are too many at the door");
             ddl_socket_close(&fd); /* a rank calls again */
             continue;
         }
@@ -468,7 +491,7 @@ static void on_alarm(void *arg)
 static ddl_status open_door(const ddl_listener_options *options, const ddl_address *address,
                             ddl_listener *listener, ddl_address *bound, ddl_error *err)
 {
-    const int backlog = listener->stranger_limit;
+    const int backlog = listener->stranger_limit > QUEUE_LEAST ? listener->stranger_limit : QUEUE_LEAST;
     if (options->ports.first == 0)
         return ddl_socket_listen(address, backlog, &listener->fd, bound, err);
     return ddl_socket_listen_within(address, options->ports, options->self.rank, backlog, &listener->fd,

@@ -299,6 +299,48 @@ class Flood(Storms):
         if bound(1) == 1:  # sanitizers keep what was freed
             self.assertLess(most - before, 2048)
 
+    def test_ranks_come_in_while_it_goes_on(self):
+        """From their own address, silent or with the beginning of a hello."""
+        for said in (b"", peer.client_hello()[:64]):
+            world = self.world(3)
+            ranks = [world.start(0, "init", CALL, "free")]
+            self.ports(ranks[0])
+            ended, came = threading.Event(), threading.Semaphore(0)
+            flood = threading.Thread(target=self.keep_coming, args=(world.port, said, ended, came))
+            flood.start()
+            try:
+                for _ in range(self.SILENT):
+                    self.assertTrue(came.acquire(timeout=DEADLINE))
+                ranks += [world.start(r, "init", CALL, "free") for r in (1, 2)]
+                for rank in ranks[1:]:
+                    record = rank.expect("init", "DDL_OK")
+                    self.assertLess((record["end_ns"] - record["begin_ns"]) / 1e9, bound(2), record)
+            finally:
+                ended.set()
+                flood.join()
+            ranks[0].expect("init", "DDL_OK")
+            for rank in ranks:
+                rank.expect("call", "DDL_OK")
+                rank.expect("free", "DDL_OK")
+                rank.finish(0)
+
+    def keep_coming(self, port, said, ended, came):
+        strangers = []
+        while not ended.is_set():
+            stranger = socket.socket()
+            stranger.setblocking(False)
+            try:
+                stranger.connect_ex(("127.0.0.1", port))
+                stranger.send(said)
+            except OSError:
+                pass  # not in, or sent away already
+            strangers.append(stranger)
+            came.release()
+            if len(strangers) > self.SILENT:
+                strangers.pop(0).close()
+        for stranger in strangers:
+            stranger.close()
+
 
 if __name__ == "__main__":
     if len(sys.argv) < 2:

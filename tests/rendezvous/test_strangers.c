@@ -529,16 +529,88 @@ static void its_places_are_few(void **state)
                 here = here + from_one < cases[c].places ? here + from_one : cases[c].places;
                 EVENTUALLY(at_door(&door) == here);
             }
-            /* Those who wait outside come in once others have stood there for 250 ms; one may be sent away
-             * for a newcomer of whom there are too many. */
-            pass(&door, 200);
-            assert_int_equal(at_door(&door), cases[c].places);
-            pass(&door, 100);
-            assert_in_range(at_door(&door), cases[c].places - 1, cases[c].places);
             leave(&door, fds, count);
             door_close(&door);
         }
     }
+}
+
+/* On the loop, so that the door sees it when it has said all that it says. */
+struct caller {
+    const struct door *door;
+    const uint8_t *said;
+    size_t bytes;
+    int fd;
+};
+
+static void come_speaking(void *arg)
+{
+    struct caller *caller = arg;
+    caller->fd = come(caller->door);
+    if (caller->bytes > 0)
+        say(caller->fd, caller->said, caller->bytes);
+}
+
+static int come_and_say(const struct door *door, const uint8_t *said, size_t bytes)
+{
+    struct caller caller = { door, said, bytes, -1 };
+    call(door->service, come_speaking, &caller);
+    settle(door);
+    return caller.fd;
+}
+
+/* Nothing has come, nor the end. */
+static bool is_there(int fd)
+{
+    char byte;
+    return recv(fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT) < 0 && errno == EAGAIN;
+}
+
+static int count_there(const int *fds, int count)
+{
+    int there = 0;
+    for (int i = 0; i < count; i++)
+        there += is_there(fds[i]);
+    return there;
+}
+
+static void who_speaks_finds_a_place(void **state)
+{
+    enum { PLACES = 20, MORE = 200 };
+    static int fds[PLACES + 3 + MORE];
+    uint8_t hello[DDL_HELLO_CLIENT_BYTES];
+    struct door door;
+    int count = 0;
+    (void)state;
+    ddl_log_set_level(DDL_LOG_ERROR);
+    door_open(&door, AUTH, 2);
+    clear_hello(hello, false);
+    while (count < PLACES)
+        fds[count++] = come_and_say(&door, hello, 0);
+    assert_int_equal(at_door(&door), PLACES);
+    /* Among those who are silent, one more of them comes in when they have been so for 20 ms. */
+    fds[count++] = come_and_say(&door, hello, 0);
+    EVENTUALLY(!is_there(fds[count - 1]));
+    assert_int_equal(count_there(fds, PLACES), PLACES);
+    pass(&door, 20);
+    fds[count++] = come_and_say(&door, hello, 0);
+    EVENTUALLY(!is_there(fds[0]));
+    assert_true(is_there(fds[count - 1]));
+    /* Who speaks, at once. */
+    fds[count++] = come_and_say(&door, hello, 8);
+    EVENTUALLY(!is_there(fds[1]));
+    assert_true(is_there(fds[count - 1]));
+    assert_int_equal(at_door(&door), PLACES);
+    /* And so when all have spoken, in the place of one of them that nobody can foretell. */
+    for (int i = 0; i < MORE; i++) {
+        fds[count++] = come_and_say(&door, hello, 8);
+        assert_true(is_there(fds[count - 1]));
+    }
+    assert_int_equal(at_door(&door), PLACES);
+    assert_int_equal(count_there(fds, count), PLACES);
+    assert_in_range(count_there(fds + count - PLACES, PLACES), 1, PLACES - 1);
+    leave(&door, fds, count);
+    door_close(&door);
 }
 
 /* ---- the log ---- */
@@ -641,6 +713,7 @@ int main(void)
 #endif
         cmocka_unit_test(its_time_is_short),
         cmocka_unit_test(its_places_are_few),
+        cmocka_unit_test(who_speaks_finds_a_place),
         cmocka_unit_test(the_log_has_a_line_in_ten_seconds),
     };
     return cmocka_run_group_tests(tests, set_up, clean_up);
