@@ -213,6 +213,14 @@ void ddl_socket_local(int fd, ddl_address *address)
         memset(address, 0, sizeof *address);
 }
 
+void ddl_socket_drop(int *fd)
+{
+    const struct linger at_once = { .l_onoff = 1, .l_linger = 0 };
+    if (*fd >= 0)
+        setsockopt(*fd, SOL_SOCKET, SO_LINGER, &at_once, sizeof at_once);
+    ddl_socket_close(fd);
+}
+
 void ddl_socket_close(int *fd)
 {
     if (*fd >= 0)

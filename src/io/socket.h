@@ -61,6 +61,9 @@ void ddl_socket_local(int fd, ddl_address *address);
 /* Close and set to -1; -1 is fine. */
 void ddl_socket_close(int *fd);
 
+/* The same, but of the connection nothing stays, so that its port may be listened at at once. */
+void ddl_socket_drop(int *fd);
+
 /* What differs between systems: a new socket with both flags set, or -1 with errno. */
 int ddl_socket_new(int family);
 int ddl_socket_accept_new(int listener, struct sockaddr *from, socklen_t *from_bytes);

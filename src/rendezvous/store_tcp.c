@@ -156,7 +156,7 @@ static enum attempt connect_once(const ddl_address to[], int count, int *which, 
     if (status == DDL_OK && met_itself(*fd, &to[*which])) {
         char where[DDL_ADDRESS_FULL_TEXT];
         ddl_address_text(&to[*which], where);
-        ddl_socket_close(fd);
+        ddl_socket_drop(fd); /* rank 0 is to have that port */
         status = DDL_FAIL_OS(err, DDL_ENETWORK, ECONNREFUSED, "cannot connect to %s", where);
     }
     if (status == DDL_OK)

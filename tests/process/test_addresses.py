@@ -12,6 +12,7 @@ import socket
 import subprocess
 import sys
 import tempfile
+import time
 import unittest
 
 import test_hosts
@@ -224,6 +225,18 @@ class Addresses(Networks):
             record = world.start(0, "init").expect("init", "DDL_ENETWORK")
         for word in (f"DDL_PORT_RANGE={port}-{port}", "127.0.0.1", "widen"):
             self.assertIn(word, record["text"])
+
+    def test_who_waits_for_rank_0_does_not_take_its_port(self):
+        """A connect to a port on which nobody listens yet, and which the system gives out, sooner or later comes from that
+        very port; closed as others are it would stay taken for a minute."""
+        hosts = self.hosts(1)
+        subprocess.run([*hosts.on(0), "sh", "-c", "echo 40000 40007 > /proc/sys/net/ipv4/ip_local_port_range"],
+                       check=True, timeout=30)
+        world = self.world(2, MASTER_ADDR="127.0.0.1", MASTER_PORT=40000)
+        ranks = [world.start(1, *CALLS, prefix=hosts.on(0))]
+        time.sleep(2.5)  # one attempt in four, of about 13
+        ranks.append(world.start(0, *CALLS, prefix=hosts.on(0)))
+        self.expect_all(ranks)
 
     def test_ranks_behind_a_gate_and_before_it(self):
         """Two inside at 10.88.0.2, whom others see as 10.77.0.3; one outside, above and one below in number."""
