@@ -29,6 +29,7 @@ enum {
     CHECK_INTERVAL_MS = 20,  /* between looks at the store while the mesh is made */
     LAST_WORDS_MS = 1000,    /* to tell the others of a failure, and for them to hear it */
     LAST_WORD_MS = 100,      /* the same in a hurry */
+    CALL_MS = 600, /* for who cannot take part to come where that can be said; longer than a caller rests */
     CLOSING_MS = 1000,
     OVER_PAUSE_MS = 50, /* before looking again at a place whose last run is over */
     RANKS_TEXT = 120,
@@ -215,11 +216,7 @@ static void forget_run(struct course *course)
     course->store = NULL;
 }
 
-/*
- * Come to the meeting place, listen, and publish where. A place may still hold the last run of this very
- * job, if its rank 0 is a little behind: then wait for the next run.
- */
-static ddl_status enter_run(struct course *course, ddl_error *err)
+static ddl_status come_to_place(struct course *course, ddl_deadline deadline, ddl_error *err)
 {
     const ddl_bootstrap_options *options = course->options;
     const ddl_store_options store = { .url = options->store,
@@ -229,10 +226,21 @@ static ddl_status enter_run(struct course *course, ddl_error *err)
                                       .service = options->service,
                                       .network = course->network,
                                       .progress = &course->progress };
+    DDL_TRY(ddl_store_open(&store, deadline, &course->store, err));
+    memcpy(course->self.run_id, ddl_store_run_id(course->store), DDL_RUN_ID_BYTES);
+    return DDL_OK;
+}
+
+/*
+ * Come to the meeting place, listen, and publish where. A place may still hold the last run of this very
+ * job, if its rank 0 is a little behind: then wait for the next run.
+ */
+static ddl_status enter_run(struct course *course, ddl_error *err)
+{
+    const ddl_bootstrap_options *options = course->options;
     for (;;) {
         bool over = false;
-        DDL_TRY(ddl_store_open(&store, options->deadline, &course->store, err));
-        memcpy(course->self.run_id, ddl_store_run_id(course->store), DDL_RUN_ID_BYTES);
+        DDL_TRY(come_to_place(course, options->deadline, err));
         ddl_status status = open_mesh(course, err);
         if (status == DDL_OK)
             status = leave_will(course, err);
@@ -722,18 +730,52 @@ static ddl_deadline last_words(const struct course *course)
                                                                                   : LAST_WORDS_MS);
 }
 
+/*
+ * This rank cannot take part, and the others, who wait for it, hear why; unless there is another with its
+ * number, whose run this is.
+ */
+static ddl_status decline(struct course *course, ddl_error *err)
+{
+    const ddl_error own = *err;
+    if (course->store == NULL || ddl_store_is_lost(course->store) ||
+        look_around(course, "member", NULL) != DDL_OK || course->present[course->own.rank])
+        return own.code;
+    if (own.culprit < 0) {
+        (void)ddl_error_set(err, own.code, "rank %d on %s[%d]: %.380s", course->own.rank, course->own.host,
+                            (int)course->own.pid, own.text);
+        err->os_errno = own.os_errno;
+        (void)ddl_error_blame(err, course->own.rank);
+    }
+    ddl_store_fail(course->store, err, last_words(course), err);
+    if (course->own.rank == 0) /* who waits for it may be between two calls */
+        (void)ddl_socket_wait(-1, 0, ddl_deadline_in_ms(CALL_MS));
+    return err->code;
+}
+
+/* Wrong ones are told at once, not when all have come; the others too if that can be. */
+static ddl_status check_interfaces(struct course *course, ddl_error *err)
+{
+    ddl_address unused;
+    ddl_error ignored;
+    if (course->network->iface[0] == '\0' ||
+        ddl_interface_choose(course->network->iface, NULL, &unused, err) == DDL_OK)
+        return DDL_OK;
+    (void)!come_to_place(course, ddl_deadline_earlier(course->options->deadline, ddl_deadline_in_ms(CALL_MS)),
+                         &ignored);
+    return decline(course, err);
+}
+
 static ddl_status join(struct course *course, ddl_error *err)
 {
     ddl_service_set_lack(course->options->service, 0); /* which may have served another start */
     ddl_service_set_turned_away(course->options->service, "");
     DDL_TRY(know_oneself(course, err));
-    if (course->network->iface[0] != '\0') { /* wrong ones are told at once, not when all have come */
-        ddl_address unused;
-        DDL_TRY(ddl_interface_choose(course->network->iface, NULL, &unused, err));
-    }
+    DDL_TRY(check_interfaces(course, err));
     ddl_status status = enter_run(course, err);
-    if (status != DDL_OK)
-        return own_up(course, err);
+    if (status != DDL_OK) {
+        (void)own_up(course, err);
+        return decline(course, err);
+    }
     warn_if_open(course);
     status = run_course(course, err);
     if (status != DDL_OK) {

@@ -695,13 +695,47 @@ class Configuration(Failures):
             rank.finish(0)
 
     def test_a_rank_that_dies_during_start(self):
-        """Not seen as lost before the world is complete, or named at once; never a hang."""
-        world = self.world(3, DDL_START_TIMEOUT="3s")
-        ranks = [world.start(0, "init"), world.start(1, "mortal:300000", "init")]
-        ranks[1].expect("killed")
-        record = ranks[0].expect("init")
-        self.assertIn(record["status"], ("DDL_EPEERLOST", "DDL_ETIMEDOUT"), record)
-        self.assert_within(record, record["begin_ns"], 4)
+        """While a third is waited for: the server of the store sees the connection end."""
+        world = self.world(3, DDL_START_TIMEOUT="20s")
+        ranks = [world.start(0, "init"), world.start(1, f"mortal:{int(bound(1e6))}", "init")]
+        killed = ranks[1].expect("killed")
+        record = ranks[0].expect("init", "DDL_EPEERLOST")
+        self.assertEqual(record["culprit"], 1, record)
+        self.assert_names(record, f"rank 1 on ", f"[{ranks[1].pid}] ended before all ranks were connected")
+        self.assert_within(record, killed["end_ns"], 1)
+
+    def test_what_one_rank_lacks_is_told_to_all(self):
+        """Who cannot come says why, also where it finds out before it has met anybody; rank 0 as any other."""
+        with socket.socket() as other:
+            other.bind(("127.0.0.1", 0))
+            other.listen()
+            port = other.getsockname()[1]
+            for variable, value in (("DDL_IFACE", "nosuch0"), ("DDL_PORT_RANGE", f"{port}-{port}"),
+                                    ("DDL_ADVERTISE", "no-such-host.invalid")):
+                for culprit in (2, 0):
+                    with self.subTest(variable=variable, culprit=culprit):
+                        world = self.world(3, DDL_START_TIMEOUT="20s")
+                        ranks = {r: world.start(r, "init") for r in range(3) if r != culprit}
+                        time.sleep(0.1)
+                        ranks[culprit] = world.start(culprit, "init", **{variable: value})
+                        begun = time.monotonic_ns()
+                        for rank in ranks.values():
+                            record = rank.expect("init", "DDL_ENETWORK")
+                            self.assertEqual(record["culprit"], culprit, record)
+                            self.assert_names(record, f"rank {culprit} on ", f"[{ranks[culprit].pid}]: {variable}", value)
+                            self.assert_within(record, begun, 2)
+
+    def test_what_a_second_rank_of_that_number_lacks_harms_nobody(self):
+        world = self.world(3)
+        ranks = [world.start(r, "init", SMALL, "free") for r in range(2)]
+        time.sleep(bound(0.3))
+        record = world.start(1, "init", DDL_IFACE="nosuch0").expect("init", "DDL_ENETWORK")
+        self.assert_names(record, "DDL_IFACE", "nosuch0")
+        ranks.append(world.start(2, "init", SMALL, "free"))
+        for rank in ranks:
+            for event in ("init", "call", "free"):
+                rank.expect(event, "DDL_OK")
+            rank.finish(0)
 
 
 class Stuck(Failures):
