@@ -2,9 +2,10 @@
 """Measures start-ups on this host, and prints what ddl-sim's model says beside it.
 
     bench/startup.py BUILD [--ranks 16,32,64,128,256,512] [--rounds 3] [--eager-most 128]
+                     [--set DDL_SECURITY=tls] [--set DDL_STORE=redis://127.0.0.1:6379]
 
 BUILD is a release build. A rank's start-up is from the moment at which the first process calls ddl_init until the last
-has returned from it, auth on, over the tcp store; the launcher starts the processes meanwhile. Each figure is the best of the
+has returned from it, by default with auth on, over the tcp store; the launcher starts the processes meanwhile. Each figure is the best of the
 rounds: others on the machine only add to it. Prints a table in Markdown.
 """
 import argparse
@@ -20,13 +21,13 @@ import sys
 LIMIT_S = 170
 
 
-def measure(build, ranks, connect):
+def measure(build, ranks, connect, settings):
     """Seconds, or None if the start-up failed or took too long."""
     clean = {k: v for k, v in os.environ.items() if not re.match(r"^(DDL_|RANK$|WORLD_SIZE$|LOCAL_|MASTER_)", k)}
     command = [build / "tools/launch/ddl-launch", "--no-prefix", "--nproc_per_node", str(ranks),
                build / "tests/process/actor", "init", "barrier", "free"]
     try:
-        done = subprocess.run(command, env={**clean, "DDL_CONNECT": connect}, capture_output=True, text=True,
+        done = subprocess.run(command, env={**clean, "DDL_CONNECT": connect, **settings}, capture_output=True, text=True,
                               timeout=LIMIT_S, check=False)
     except subprocess.TimeoutExpired:
         return None
@@ -52,7 +53,9 @@ def main():
     parser.add_argument("--ranks", default="16,32,64,128,256,512")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--eager-most", type=int, default=128)
+    parser.add_argument("--set", action="append", default=[], metavar="NAME=VALUE")
     arguments = parser.parse_args()
+    settings = dict(setting.split("=", 1) for setting in arguments.set)
     build = arguments.build.resolve()
     ranks = [int(n) for n in arguments.ranks.split(",")]
     model = predict(build, ranks)
@@ -63,7 +66,7 @@ def main():
             row = model[n, connect]
             times = []
             if connect == "lazy" or n <= arguments.eager_most:
-                times = [t for t in (measure(build, n, connect) for _ in range(arguments.rounds)) if t is not None]
+                times = [t for t in (measure(build, n, connect, settings) for _ in range(arguments.rounds)) if t is not None]
             measured = f"{min(times):.2f}" if times else "-"
             print(f"| {n} | {connect} | {row['connections']} | {int(row['store_bytes']):,} | "
                   f"{float(row['seconds']):.2f} | {measured} |", flush=True)

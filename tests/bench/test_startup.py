@@ -1,0 +1,65 @@
+"""bench/startup.py: what it measures is plausible, over each store and at each level; Redis and TLS keep their bounds.
+
+    test_startup.py BUILD_ROOT [TEST...]
+
+DDL_TEST_ROUNDS above 1 (./check --long) starts 64 and 128 ranks, as often.
+"""
+import os
+import pathlib
+import re
+import shutil
+import socket
+import subprocess
+import sys
+import time
+import unittest
+
+BENCH = pathlib.Path(__file__).parent.parent.parent / "bench"
+BUILD = sys.argv.pop(1)
+ROUNDS = int(os.environ.get("DDL_TEST_ROUNDS", "1"))
+RANKS = (64, 128) if ROUNDS > 1 else (16, 32)
+
+
+def measured(*settings):
+    """{ranks: seconds} of eager starts."""
+    more = [word for setting in settings for word in ("--set", setting)]
+    done = subprocess.run([BENCH / "startup.py", BUILD, "--ranks", ",".join(map(str, RANKS)), "--rounds", str(2 + ROUNDS),
+                           *more], capture_output=True, text=True, timeout=1200)
+    print(done.stdout, done.stderr, flush=True)
+    rows = [re.findall(r"[^|\s][^|]*[^|\s]|[^|\s]", line) for line in done.stdout.splitlines()]
+    return {int(row[0]): float(row[5]) for row in rows if len(row) == 6 and row[1] == "eager"}
+
+
+class Startup(unittest.TestCase):
+    def redis(self):
+        with socket.socket() as taken:
+            taken.bind(("127.0.0.1", 0))
+            port = taken.getsockname()[1]
+        server = subprocess.Popen(["redis-server", "--port", str(port), "--bind", "127.0.0.1", "--save", ""],
+                                  stdout=subprocess.DEVNULL)
+        self.addCleanup(lambda: (server.kill(), server.wait()))
+        for _ in range(1000):
+            with socket.socket() as client:
+                if client.connect_ex(("127.0.0.1", port)) == 0:
+                    return f"redis://127.0.0.1:{port}"
+            time.sleep(0.01)
+        self.fail("the Redis server does not answer")
+
+    @unittest.skipUnless(shutil.which("redis-server"), "no redis-server here")
+    def test_redis_and_tls_take_little_more(self):
+        tcp, redis, tls = measured(), measured("DDL_STORE=" + self.redis()), measured("DDL_SECURITY=tls")
+        for times in tcp, redis, tls:
+            self.assertEqual(set(times), set(RANKS))
+        for ranks in RANKS:
+            self.assertGreater(tcp[ranks], 0)
+            self.assertLess(redis[ranks], 1.5 * tcp[ranks] + 0.05)
+        if 32 in tls:
+            self.assertLess(tls[32], 2)
+
+    def test_what_does_not_start_has_no_time(self):
+        with self.assertRaisesRegex(ValueError, "could not convert string to float: '-'"):
+            measured("DDL_TRANSPORT=pigeon")
+
+
+if __name__ == "__main__":
+    unittest.main()
