@@ -223,8 +223,7 @@ static void explain_no_proof(ddl_hello *hello)
                  peer->rank, peer->host, peer->pid, source);
     else
         snprintf(hello->reason, sizeof hello->reason,
-                 "what answers there does not know the secret that rank %d has, %s; start all ranks by the "
-                 "same ddl-launch, or give all the same DDL_SECRET_FILE",
+                 "what answers there does not know the secret that rank %d has, %s; " DDL_HELLO_SAME_SECRET,
                  hello->self.rank, source);
 }
 

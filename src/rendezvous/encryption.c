@@ -178,11 +178,10 @@ static ddl_status explain(const ddl_encryption *encryption, int rank, bool is_se
         return DDL_FAIL(err, DDL_EAUTH, "what calls in TLS does not know this job's secret, which is here %s",
                         source);
     if (ddl_tls_socket_other_key(wire->tls))
-        return DDL_FAIL(
-            err, DDL_EAUTH,
-            "what answers there, in TLS, does not know the secret that rank %d has, %s; start all "
-            "ranks by the same ddl-launch, or give all the same DDL_SECRET_FILE",
-            rank, source);
+        return DDL_FAIL(err, DDL_EAUTH,
+                        "what answers there, in TLS, does not know the secret that rank %d has, "
+                        "%s; " DDL_HELLO_SAME_SECRET,
+                        rank, source);
     if (status == DDL_EPROTO && !is_server && find_level(wire, &level))
         return DDL_FAIL(
             err, DDL_EAUTH,
@@ -230,7 +229,12 @@ ddl_status ddl_encryption_check_peer(const ddl_encryption *encryption, const ddl
     if (address != NULL)
         ddl_address_host(address, numeric);
     const char *const names[] = { host != NULL && strcmp(host, numeric) == 0 ? NULL : host, numeric };
-    return ddl_tls_socket_check_names(wire->tls, names, address != NULL ? 2 : 1, err);
+    ddl_error why;
+    ddl_status status = ddl_tls_socket_check_names(wire->tls, names, address != NULL ? 2 : 1, &why);
+    if (status != DDL_OK)
+        return DDL_FAIL(err, status, "%.400s; let MASTER_ADDR and hostname be names that certificates have",
+                        why.text);
+    return DDL_OK;
 }
 
 void ddl_encryption_trust(ddl_wire *wire)

@@ -103,8 +103,7 @@ static ddl_status report_other_job(const ddl_meet *meet, const ddl_hello_party *
             (int)meet->host.pid, place, ddl_security_name(meet->host.level));
     return DDL_FAIL(
         err, DDL_EAUTH,
-        "rank 0 on %s[%d] at %s does not know the secret that rank %d has, %s; start all ranks by the "
-        "same ddl-launch, or give all the same DDL_SECRET_FILE",
+        "rank 0 on %s[%d] at %s does not know the secret that rank %d has, %s; " DDL_HELLO_SAME_SECRET,
         meet->host.host, (int)meet->host.pid, place, self->rank, self->prover->source);
 }
 

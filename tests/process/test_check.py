@@ -272,7 +272,7 @@ class Check(Networks):
         cases = {
             "the name of node 1": (
                 ({**a, "DDL_LOG": "error"}, wrong), r"DDL_ETIMEDOUT: rank 1 of 2 did not come; rank 0 turned away 10\.77\.0\.2:\d+: .*its certificate is "
-                            r"for elsewhere\.org, not for nodeb or 10\.77\.0\.2; .*subject alternative names; look at their output",
+                            r"for elsewhere\.org, not for nodeb or 10\.77\.0\.2; .*subject alternative names; let MASTER_ADDR and hostname be names that certificates have; look at their output",
                 {1: r"DDL_EAUTH: store at 10\.77\.0\.1:\d+: the certificate of this rank is for another host or rank"}),
             "the name of node 0": (
                 (wrong, b), r"DDL_EAUTH: .*10\.77\.0\.1:\d+: its certificate is for elsewhere\.org, not for 10\.77\.0\.1; ", {}),
