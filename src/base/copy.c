@@ -5,24 +5,39 @@
 
 #include <stdint.h>
 #include <string.h>
-#ifdef __SSE2__
-#include <emmintrin.h>
-#endif
 
-#ifdef __SSE2__
+#ifdef __x86_64__
+
+#include <immintrin.h>
+
+enum {
+    LINE = 64,
+    AHEAD = 4096 /* the processor's own fetching ahead ends with the page */
+};
+
+/*
+ * Whole lines, and the target begins with one. What is fetched ahead of the source passes by the caches too.
+ * Stores of 16 bytes, which every processor of this kind has, take an eighth longer.
+ */
+__attribute__((target("avx2"))) static void stream_lines(uint8_t *target, const uint8_t *source, size_t bytes)
+{
+    for (size_t at = 0; at < bytes; at += LINE) {
+        _mm_prefetch((const char *)source + at + AHEAD, _MM_HINT_NTA);
+        for (size_t part = 0; part < LINE; part += sizeof(__m256i))
+            _mm256_stream_si256((__m256i *)(void *)(target + at + part),
+                                _mm256_loadu_si256((const __m256i *)(const void *)(source + at + part)));
+    }
+    _mm_sfence(); /* a release does not order these stores */
+}
 
 static void copy_past_caches(uint8_t *target, const uint8_t *source, size_t bytes)
 {
-    enum { LINE = 64 };
     size_t before = ddl_size_min(bytes, -(uintptr_t)target & (LINE - 1));
+    size_t lines = __builtin_cpu_supports("avx2") ? (bytes - before) / LINE * LINE : 0;
     memcpy(target, source, before);
-    size_t end = before + (bytes - before) / LINE * LINE;
-    for (size_t at = before; at < end; at += LINE)
-        for (size_t part = 0; part < LINE; part += sizeof(__m128i))
-            _mm_stream_si128((__m128i *)(void *)(target + at + part),
-                             _mm_loadu_si128((const __m128i *)(const void *)(source + at + part)));
-    _mm_sfence(); /* a release does not order these stores */
-    memcpy(target + end, source + end, bytes - end);
+    if (lines > 0)
+        stream_lines(target + before, source + before, lines);
+    memcpy(target + before + lines, source + before + lines, bytes - before - lines);
 }
 
 #else
