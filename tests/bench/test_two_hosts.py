@@ -2,8 +2,10 @@
 
     test_two_hosts.py BUILD_ROOT [TEST...]
 
-Needs the right to make network namespaces and to shape their traffic; exits with 77 (skipped) where it is not given.
+DDL_TEST_ROUNDS above 1 (./check --long) holds large calls to 95 % of a stream. Needs the right to make network
+namespaces and to shape their traffic; exits with 77 (skipped) where it is not given.
 """
+import os
 import pathlib
 import re
 import subprocess
@@ -17,10 +19,11 @@ from link import refused  # noqa: E402
 
 BUILD = sys.argv.pop(1)
 SKIPPED = 77
+LONG = int(os.environ.get("DDL_TEST_ROUNDS", "1")) > 1
 
 
 def two_hosts(*arguments):
-    return subprocess.run([BENCH / "two_hosts", *arguments], capture_output=True, text=True, timeout=120)
+    return subprocess.run([BENCH / "two_hosts", *arguments], capture_output=True, text=True, timeout=600)
 
 
 class TwoHosts(unittest.TestCase):
@@ -38,6 +41,17 @@ class TwoHosts(unittest.TestCase):
         self.assertLess(chosen, 1.05 * stream)  # nothing goes past the link
         for flat in "ring", "halving_doubling", "circulant":
             self.assertGreater(chosen, rates[flat])
+
+    @unittest.skipUnless(LONG, "takes minutes: ./check --long")
+    def test_a_large_call_takes_what_a_stream_takes(self):
+        done = two_hosts("--prefix", BUILD)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        print(done.stdout, flush=True)
+        chosen = {ranks: float(share) for ranks, share in
+                  re.findall(r"^ +(2 x \d) .*\(chosen\) +[\d.]+ +([\d.]+)$", done.stdout, re.M)}
+        self.assertEqual(set(chosen), {"2 x 1", "2 x 2"})
+        for share in chosen.values():
+            self.assertGreaterEqual(share, 0.95)
 
     @unittest.skipIf(refused(100), "no rates for single connections here")
     def test_several_connections_carry_what_each_may(self):
