@@ -70,7 +70,7 @@ def free_port():
         with socket.socket() as s:
             try:
                 s.bind(("127.0.0.1", port))
-                claim.bind(f"\0ddl-test-port-{port}")
+                claim.bind(f"\0test-port-{port}")
             except OSError:
                 claim.close()
                 continue
