@@ -6,11 +6,11 @@
  *
  *     client   0 magic 8 | 8 version 2 | 10 channel 1 | 11 level 1 | 12 generator 4 | 16 run id 16 |
  *              32 nonce 16 | 48 rank 4 | 52 expected rank 4 | 56 world size 4 | 60 pid 4 | 64 host 63 |
- *              127 stream 1
+ *              127 stream 1 | 128 library 4
  *
  *     server   0 magic 8 | 8 version 2 | 10 verdict 1 | 11 level 1 | 12 generator 4 | 16 run id 16 |
  *              32 nonce 16 | 48 rank 4 | 52 world size 4 | 56 channel 1 | 57 zero 3 | 60 pid 4 |
- *              64 host 64 | 128 MAC 32
+ *              64 host 64 | 128 library 4 | 132 MAC 32
  *
  *     finish   0 MAC 32 | 32 verdict 1 | 33 zero 3
  *
@@ -25,7 +25,7 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { PID_AT = 60, HOST_AT = 64, STREAM_AT = 127, SERVER_MAC_AT = 128 };
+enum { PID_AT = 60, HOST_AT = 64, STREAM_AT = 127, LIBRARY_AT = 128, SERVER_MAC_AT = 132 };
 
 /* The line ends show when a transfer has changed text, as in PNG's signature. */
 static const uint8_t magic[8] = { 'd', 'd', 'l', '\r', '\n', 0x1a, '\n', 0x00 };
@@ -91,6 +91,7 @@ static void put_process(const ddl_hello_party *self, uint8_t *out)
 {
     ddl_put_u32(out + PID_AT, (uint32_t)self->pid);
     snprintf((char *)out + HOST_AT, DDL_HOST_TEXT, "%s", self->host);
+    ddl_put_u32(out + LIBRARY_AT, self->library);
 }
 
 static void take_process(ddl_hello_party *peer, const uint8_t *in)
@@ -99,6 +100,19 @@ static void take_process(ddl_hello_party *peer, const uint8_t *in)
     memcpy(peer->host, in + HOST_AT, DDL_HOST_TEXT);
     peer->host[DDL_HOST_TEXT - 1] = '\0';
     ddl_hello_clean(peer->host);
+    peer->library = ddl_get_u32(in + LIBRARY_AT);
+}
+
+uint32_t ddl_hello_library(int major, int minor, int patch)
+{
+    return (uint32_t)major << 16 | (uint32_t)minor << 8 | (uint32_t)patch;
+}
+
+const char *ddl_hello_library_text(uint32_t library, char text[DDL_HELLO_LIBRARY_TEXT])
+{
+    snprintf(text, DDL_HELLO_LIBRARY_TEXT, "ddl %u.%u.%u", library >> 16 & 0xff, library >> 8 & 0xff,
+             library & 0xff);
+    return text;
 }
 
 void ddl_hello_start_client(ddl_hello *hello, const ddl_hello_party *self)
@@ -305,7 +319,7 @@ static void explain(ddl_hello_verdict verdict, const ddl_hello_party *client, co
                     char reason[DDL_HELLO_REASON_TEXT])
 {
     const size_t room = DDL_HELLO_REASON_TEXT;
-    char who[PARTY_TEXT], whom[PARTY_TEXT];
+    char who[PARTY_TEXT], whom[PARTY_TEXT], with[DDL_HELLO_LIBRARY_TEXT], against[DDL_HELLO_LIBRARY_TEXT];
     name(client, who);
     name(server, whom);
     switch (verdict) {
@@ -329,10 +343,12 @@ static void explain(ddl_hello_verdict verdict, const ddl_hello_party *client, co
                  who, client->nranks, whom, server->nranks);
         break;
     case DDL_HELLO_OTHER_GENERATOR:
-        snprintf(reason, room,
-                 "%s has version %u of ddl's algorithms, but %s has version %u; install the same ddl "
-                 "everywhere",
-                 who, (unsigned)client->generator, whom, (unsigned)server->generator);
+        snprintf(
+            reason, room,
+            "%s has version %u of ddl's algorithms (%s), but %s has version %u (%s); install the same ddl "
+            "everywhere",
+            who, (unsigned)client->generator, ddl_hello_library_text(client->library, with), whom,
+            (unsigned)server->generator, ddl_hello_library_text(server->library, against));
         break;
     case DDL_HELLO_BAD_RANK:
         if (client->rank < 0 || client->rank >= server->nranks)
@@ -481,10 +497,10 @@ void ddl_hello_refuse_tls(ddl_hello *hello)
 /* Who the other end is would be told in the form of its version. */
 static void explain_version(ddl_hello *hello)
 {
-    char who[PARTY_TEXT];
+    char who[PARTY_TEXT], with[DDL_HELLO_LIBRARY_TEXT];
     snprintf(hello->reason, sizeof hello->reason,
-             "%s has version %d of the protocol, but %s has version %u; install the same ddl everywhere",
-             name(&hello->self, who), DDL_HELLO_VERSION,
+             "%s has version %d of the protocol (%s), but %s has version %u; install the same ddl everywhere",
+             name(&hello->self, who), DDL_HELLO_VERSION, ddl_hello_library_text(hello->self.library, with),
              hello->is_server ? "what calls" : "what answers there", hello->peer_version);
 }
 

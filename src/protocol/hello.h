@@ -25,14 +25,15 @@
 #include "protocol/roster.h"
 
 enum {
-    DDL_HELLO_VERSION = 2,       /* raised with anything that ranks say to each other, or in stores */
+    DDL_HELLO_VERSION = 3,       /* raised with anything that ranks say to each other, or in stores */
     DDL_HELLO_PREFIX_BYTES = 12, /* of the same form in every version */
     DDL_NONCE_BYTES = 16,
-    DDL_HELLO_CLIENT_BYTES = 128,
-    DDL_HELLO_SERVER_BYTES = 160,
+    DDL_HELLO_CLIENT_BYTES = 132,
+    DDL_HELLO_SERVER_BYTES = 164,
     DDL_HELLO_FINISH_BYTES = 36,
     DDL_HELLO_BINDING_BYTES = 32,
-    DDL_HELLO_REASON_TEXT = 400
+    DDL_HELLO_REASON_TEXT = 400,
+    DDL_HELLO_LIBRARY_TEXT = 20
 };
 
 /* What who hears that secrets differ is to do. */
@@ -71,6 +72,7 @@ typedef enum ddl_hello_verdict {
 typedef struct ddl_hello_party {
     ddl_channel channel;
     uint32_t generator;               /* version of the schedule generator */
+    uint32_t library;                 /* version of the library, by ddl_hello_library: for messages alone */
     uint8_t run_id[DDL_RUN_ID_BYTES]; /* all zero on a store's client that does not know it yet */
     uint8_t nonce[DDL_NONCE_BYTES];
     int rank, nranks;
@@ -106,6 +108,10 @@ typedef struct ddl_hello {
     bool is_bound;                                                 /* to a TLS session */
     uint8_t binding[DDL_HELLO_BINDING_BYTES];
 } ddl_hello;
+
+/* major.minor.patch, each at most 255, as a party tells it. */
+uint32_t ddl_hello_library(int major, int minor, int patch);
+const char *ddl_hello_library_text(uint32_t library, char text[DDL_HELLO_LIBRARY_TEXT]);
 
 void ddl_hello_start_client(ddl_hello *hello, const ddl_hello_party *self);
 void ddl_hello_start_server(ddl_hello *hello, const ddl_hello_party *self);

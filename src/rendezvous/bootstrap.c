@@ -74,6 +74,7 @@ ddl_status ddl_bootstrap_know_oneself(int rank, int nranks, uint32_t generator, 
     self->rank = own->rank = rank;
     self->nranks = nranks;
     self->generator = generator;
+    self->library = ddl_hello_library(DDL_VERSION_MAJOR, DDL_VERSION_MINOR, DDL_VERSION_PATCH);
     self->prover = prover;
     self->level = ddl_prover_level(prover);
     self->pid = own->pid = (int32_t)getpid();

@@ -1,7 +1,8 @@
 /*
  * meet.c - the record, little endian: 0 version 4 | 4 level 4 | 8 the rest, at level auth sealed: 0 generator
- * 4 | 4 world size 4 | 8 pid 4 | 12 run id 16 | 28 token 16 | 44 host 64. Another version may put something
- * behind that, but leaves all of this where it is: so ranks of two versions can tell who is there.
+ * 4 | 4 world size 4 | 8 pid 4 | 12 run id 16 | 28 token 16 | 44 host 64 | 108 library 4. Another version may
+ * have something else behind the host, but leaves the rest where it is: so ranks of two versions can tell who
+ * is there.
  */
 #include "rendezvous/meet.h"
 
@@ -11,7 +12,7 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { HEAD_BYTES = 8, BODY_BYTES = 108, ECHO_NAME = DDL_TOKEN_TEXT + 8, AGE_TEXT = 40 };
+enum { HEAD_BYTES = 8, COMMON_BYTES = 108, BODY_BYTES = 112, ECHO_NAME = DDL_TOKEN_TEXT + 8, AGE_TEXT = 40 };
 
 _Static_assert(HEAD_BYTES + BODY_BYTES + (int)DDL_SEAL_BYTES == (int)DDL_MEET_BYTES, "a sealed record");
 
@@ -28,6 +29,7 @@ bool ddl_meet_encode(const ddl_meet *meet, ddl_bytes *out)
     memcpy(bytes + 12, host->run_id, DDL_RUN_ID_BYTES);
     memcpy(bytes + 28, meet->token, DDL_TOKEN_BYTES);
     snprintf((char *)bytes + 44, DDL_HOST_TEXT, "%s", host->host);
+    ddl_put_u32(bytes + COMMON_BYTES, host->library);
     return ddl_bytes_append(out, head, sizeof head) &&
            ddl_seal_put(&seal, 0, "meet", (ddl_view){ bytes, sizeof bytes }, out);
 }
@@ -36,13 +38,15 @@ bool ddl_meet_encode(const ddl_meet *meet, ddl_bytes *out)
 static ddl_status fail_version(const ddl_hello_party *self, const ddl_meet *meet, unsigned version,
                                const char *where, ddl_error *err)
 {
-    char host[DDL_HOST_TEXT + 48] = "what was there";
+    char host[DDL_HOST_TEXT + 48] = "what was there", library[DDL_HELLO_LIBRARY_TEXT];
     if (meet->host.host[0] != '\0')
         snprintf(host, sizeof host, "what says it is rank 0 on %s[%d]", meet->host.host, (int)meet->host.pid);
-    return DDL_FAIL(err, DDL_EPROTO,
-                    "rank %d on %s[%d] has version %d of the protocol, but %s has version %u; install the "
-                    "same ddl everywhere (%s)",
-                    self->rank, self->host, (int)self->pid, DDL_HELLO_VERSION, host, version, where);
+    return DDL_FAIL(
+        err, DDL_EPROTO,
+        "rank %d on %s[%d] has version %d of the protocol (%s), but %s has version %u; install the "
+        "same ddl everywhere (%s)",
+        self->rank, self->host, (int)self->pid, DDL_HELLO_VERSION,
+        ddl_hello_library_text(self->library, library), host, version, where);
 }
 
 ddl_status ddl_meet_decode(const ddl_hello_party *self, ddl_view view, const char *where, ddl_meet *meet,
@@ -53,12 +57,13 @@ ddl_status ddl_meet_decode(const ddl_hello_party *self, ddl_view view, const cha
     const uint32_t version = view.bytes >= 4 ? ddl_get_u32(head) : DDL_HELLO_VERSION;
     const bool is_ours = version == DDL_HELLO_VERSION;
     ddl_security level = view.bytes >= HEAD_BYTES ? (ddl_security)ddl_get_u32(head + 4) : 0;
-    size_t bytes_known = HEAD_BYTES + (level == DDL_SECURITY_OFF ? 0 : DDL_SEAL_BYTES) + BODY_BYTES;
-    if (is_ours ? view.bytes == bytes_known : view.bytes >= bytes_known) {
-        const uint8_t *bytes = head + bytes_known - BODY_BYTES;
+    const size_t body_at = HEAD_BYTES + (level == DDL_SECURITY_OFF ? 0 : DDL_SEAL_BYTES);
+    if (is_ours ? view.bytes == body_at + BODY_BYTES : view.bytes >= body_at + COMMON_BYTES) {
+        const uint8_t *bytes = head + body_at;
         uint32_t nranks = ddl_get_u32(bytes + 4);
         meet->host.level = level;
         meet->host.generator = ddl_get_u32(bytes);
+        meet->host.library = is_ours ? ddl_get_u32(bytes + COMMON_BYTES) : 0;
         meet->host.nranks = is_ours && nranks <= INT32_MAX ? (int)nranks : 0;
         meet->host.pid = (int32_t)ddl_get_u32(bytes + 8);
         memcpy(meet->host.run_id, bytes + 12, DDL_RUN_ID_BYTES);

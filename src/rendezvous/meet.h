@@ -13,7 +13,7 @@
 #include "rendezvous/seal.h"
 
 enum {
-    DDL_MEET_BYTES = 116 + DDL_SEAL_BYTES, /* at most */
+    DDL_MEET_BYTES = 120 + DDL_SEAL_BYTES, /* at most */
     DDL_MEET_ROOM = 4096,                  /* for one of another version */
     DDL_TOKEN_BYTES = 16,
     DDL_TOKEN_TEXT = 2 * DDL_TOKEN_BYTES + 1,

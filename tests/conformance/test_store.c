@@ -82,6 +82,7 @@ static ddl_hello_party party(int rank, int nranks)
                               .nranks = nranks,
                               .nonce = { 1, (uint8_t)rank },
                               .pid = 1000 + rank,
+                              .library = ddl_hello_library(1, 2, 3),
                               .host = "host",
                               .level = DDL_SECURITY_AUTH,
                               .prover = ours };
@@ -1239,7 +1240,7 @@ static void forged_values_of_the_file_store_are_not_read(void **state)
         ddl_store *store;
         assert_int_equal(ddl_record_replace(path, ddl_bytes_view(&made), NULL), DDL_OK);
         ddl_status status = enter(&place, 1, 2, ddl_now_ns(), &store, &error);
-        assert_true(status == DDL_ESTORE || (bytes == 152 && status == DDL_ETIMEDOUT));
+        assert_true(status == DDL_ESTORE || (bytes == 156 && status == DDL_ETIMEDOUT));
         assert_true(ddl_bytes_append(&made, bytes < sizeof head ? &head[bytes] : &head[0], 1));
     }
     assert_int_equal(unlink(path), 0);
@@ -1720,7 +1721,7 @@ static void forged_meeting_records_in_redis_are_told(void **state)
 static void age_meet(const struct place *place, bool is_leftover)
 {
     char path[DDL_RECORD_PATH], reply[1024];
-    static const char key[] = "ddl:127.0.0.1:29500:meet", mark[] = "\r\n$4\r\nmeet\r\n$152\r\n";
+    static const char key[] = "ddl:127.0.0.1:29500:meet", mark[] = "\r\n$4\r\nmeet\r\n$156\r\n";
     ddl_bytes record = { 0 };
     bool found = false;
     snprintf(path, sizeof path, "%s/ddl-127.0.0.1_29500/meet", place->folder);
@@ -1729,7 +1730,7 @@ static void age_meet(const struct place *place, bool is_leftover)
         redis_server_ask(words, 4, reply, sizeof reply);
         const char *at = strstr(reply, mark);
         assert_non_null(at);
-        assert_true(ddl_bytes_append(&record, at + sizeof mark - 1, 152));
+        assert_true(ddl_bytes_append(&record, at + sizeof mark - 1, 156));
     } else {
         assert_int_equal(ddl_record_read(path, 1000, &record, &found, NULL), DDL_OK);
         assert_true(found);
@@ -1749,7 +1750,7 @@ static void age_meet(const struct place *place, bool is_leftover)
 static void another_version_is_told_where_its_rank_0_lives(void **state)
 {
     static const char told[] =
-        "rank %d on host[%d] has version %d of the protocol, but what says it is rank 0 on "
+        "rank %d on host[%d] has version %d of the protocol (ddl 1.2.3), but what says it is rank 0 on "
         "host[1000] has version %d; install";
     (void)state;
     for (int i = 1; i <= 2; i++) {

@@ -10,6 +10,7 @@ import re
 import shutil
 import signal
 import socket
+import struct
 import subprocess
 import sys
 import tempfile
@@ -18,6 +19,7 @@ import time
 import unittest
 from concurrent.futures import ThreadPoolExecutor
 
+import peer
 from relay import Relay
 from world import DEADLINE, World, bound, clean_environment, free_port
 
@@ -414,8 +416,8 @@ class Meeting(Tests):
     def meet(self, level):
         """A record at the meeting place, of a rank 0 that is none; at level auth with a proof that proves nothing."""
         words = [1, 3, 4711]
-        body = b"".join(w.to_bytes(4, "little") for w in words) + b"\x22" * 16 + b"\x11" * 16 + b"evil".ljust(64, b"\0")
-        return b"\2\0\0\0" + level.to_bytes(4, "little") + bytes(36 * level) + body
+        body = b"".join(w.to_bytes(4, "little") for w in words) + b"\x22" * 16 + b"\x11" * 16 + b"evil".ljust(64, b"\0") + peer.LIBRARY
+        return struct.pack("<I", peer.VERSION) + level.to_bytes(4, "little") + bytes(36 * level) + body
 
     def subscriber(self, redis):
         """What seems to be the rank 0 of such a record."""

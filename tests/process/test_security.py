@@ -221,9 +221,9 @@ class Joining(Security):
 
 class Strangers(Security):
     def hello(self, channel=1, rank=1, size=2, generator=bytes(4), run=bytes(16)):
-        return (MAGIC + b"\2\0" + bytes([channel, 1]) + generator + run + os.urandom(16)
+        return (MAGIC + peer.VERSION_BYTES + bytes([channel, 1]) + generator + run + os.urandom(16)
                 + rank.to_bytes(4, "little") + bytes(4) + size.to_bytes(4, "little") + bytes(4)
-                + b"stranger".ljust(64, b"\0"))
+                + b"stranger".ljust(64, b"\0") + peer.LIBRARY)
 
     def expect_nothing_more(self, stream):
         """The server has closed, and said nothing but its first message."""
@@ -340,8 +340,8 @@ class Strangers(Security):
             with stream:
                 hello = read_exactly(stream, peer.CLIENT_BYTES)
                 # The form of an answer, with the victim's own nonce and no proof.
-                stream.sendall(MAGIC + b"\2\0\0\1" + hello[12:16] + bytes(16) + hello[32:48] + bytes(4) + hello[56:60]
-                               + b"\1" + bytes(7) + bytes(64) + bytes(32))
+                stream.sendall(MAGIC + peer.VERSION_BYTES + b"\0\1" + hello[12:16] + bytes(16) + hello[32:48] + bytes(4) + hello[56:60]
+                               + b"\1" + bytes(7) + bytes(peer.SERVER_BYTES - 64))
                 finish = read_exactly(stream, 36)
                 self.assertEqual(finish[:32], bytes(32))  # it proves nothing to him
             self.refused(victim, "DDL_EAUTH", "does not know the secret")

@@ -7,6 +7,7 @@ Disks needs the right to mount in a namespace of its own; without it these tests
 import errno
 import glob
 import os
+import pathlib
 import queue
 import re
 import resource
@@ -25,6 +26,8 @@ from world import DEADLINE, Unexpected, World, bound, cpu_seconds, finish_thousa
 ACTOR = None
 CALL = "allreduce:1000:int32:sum"
 JOB = ("init", CALL, "free")
+HEADER = pathlib.Path(__file__).parents[2] / "include/ddl/ddl.h"
+LIBRARY = "ddl " + ".".join(re.findall(r"#define DDL_VERSION_(?:MAJOR|MINOR|PATCH) (\d+)", HEADER.read_text()))
 
 
 class Tests(unittest.TestCase):
@@ -415,7 +418,7 @@ class Versions(Tests):
         newer = peer.VERSION + 1
         record = self.serve(lambda stream, hello: stream.sendall(peer.server_reply(self.secret, hello, newer)))
         self.told(record, "DDL_EPROTO", 1, "127.0.0.1:", "rank 1 on ",
-                  f"] has version {peer.VERSION} of the protocol, but what answers there has version {newer};")
+                  f"] has version {peer.VERSION} of the protocol ({LIBRARY}), but what answers there has version {newer};")
         world = self.world(2)
         ranks = [world.start(0, *JOB)]
         for version in (0, peer.VERSION - 1, newer, 0xffff):
@@ -429,7 +432,7 @@ class Versions(Tests):
         told = [line for line in ranks[0].errors if "turned away" in line]
         self.assertEqual(len(told), 2, told)  # the first at once, the others when the door closes; a question is none
         self.assertRegex(told[0], rf"rank 0 turned away 127\.0\.0\.1:\d+: rank 0 on \S+\[\d+\] has version "
-                         rf"{peer.VERSION} of the protocol, but what calls has version {peer.VERSION - 1};")
+                         rf"{peer.VERSION} of the protocol \({re.escape(LIBRARY)}\), but what calls has version {peer.VERSION - 1};")
         self.assertIn("turned away 2 more", told[1])
 
     def test_another_protocol_of_who_is_missing(self):
@@ -472,12 +475,12 @@ class Versions(Tests):
         reply = self.call(world, peer.client_hello(generator=ours + 1))
         self.assertEqual((reply[10], peer.generator_of(reply)), (OTHER_GENERATOR, ours))
         record = rank.expect("init")
-        self.told({**record, "begin_ns": begun}, "DDL_EPROTO", 1, f"rank 1 on a peer[0] has version {ours + 1} of ddl's algorithms",
-                  f"rank 0 on {socket.gethostname()}[{rank.pid}] has version {ours};")
+        self.told({**record, "begin_ns": begun}, "DDL_EPROTO", 1, f"rank 1 on a peer[0] has version {ours + 1} of ddl's algorithms (ddl 7.8.9),",
+                  f"rank 0 on {socket.gethostname()}[{rank.pid}] has version {ours} ({LIBRARY});")
         self.assertEqual(record["culprit"], 1)
         record = self.serve(lambda stream, hello: stream.sendall(
             peer.server_reply(self.secret, hello, generator=ours + 1)))
-        self.told(record, "DDL_EPROTO", 1, f"version {ours} of ddl's algorithms", f"version {ours + 1}")
+        self.told(record, "DDL_EPROTO", 1, f"version {ours} of ddl's algorithms ({LIBRARY}),", f"version {ours + 1} (ddl 7.8.9);")
 
 
 OTHER_VERSION, OTHER_GENERATOR = 2, 3  # verdicts of src/protocol/hello.h

@@ -167,7 +167,7 @@ class Refusing(Tls):
         subprocess.run([MAKE_CERTIFICATES, self.folder], check=True, timeout=DEADLINE)
         world = self.world(2)
         server = subprocess.Popen(["openssl", "s_server", "-accept", str(world.port), "-cert", self.path("good.pem"),
-                                   "-key", self.path("good.key"), "-tls1_3", "-alpn", "ddl/2", "-quiet"],
+                                   "-key", self.path("good.key"), "-tls1_3", "-alpn", "ddl/3", "-quiet"],
                                   stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
         try:
             self.refused(world.start(1, "init"), "DDL_EAUTH", f"127.0.0.1:{world.port}", "shows a certificate",
@@ -180,7 +180,7 @@ class Refusing(Tls):
     def test_strangers_get_little_and_harm_nobody(self):
         world = self.world(2)
         first = world.start(0, "init", CALL, "free")
-        hello = MAGIC + b"\2\0\1\2" + bytes(116)  # level tls, in clear
+        hello = MAGIC + peer.VERSION_BYTES + b"\1\2" + bytes(peer.CLIENT_BYTES - 12)  # level tls, in clear
         endless = b"\x16\3\1\x40\0\1\0\x3f\xfc\3\3" + bytes(5000)
         streams = [self.connect(world.port) for _ in range(3)]
         streams[0].sendall(endless)
@@ -189,7 +189,7 @@ class Refusing(Tls):
         said = [self.read_to_the_end(stream) for stream in streams]
         self.assertLess(len(said[0]), 100)  # an alert at most
         self.assertEqual((len(said[1]), said[1][:8], said[1][10]), (peer.SERVER_BYTES, MAGIC, 10))
-        self.assertEqual((said[1][16:32], said[1][64:]), (bytes(16), bytes(96)))  # nothing of the job or the host
+        self.assertEqual((said[1][16:32], said[1][64:]), (bytes(16), bytes(peer.SERVER_BYTES - 64)))  # nothing of the job or the host
         self.assertEqual(said[2], b"")
         self.all_do([first, world.start(1, "init", CALL, "free")], "init", "call", "free")
 
@@ -406,7 +406,7 @@ class Certificates(Tls):
         world = self.world(2, **self.files("good"))
         first = world.start(0, "init", CALL, "free")
         self.connect(world.port).close()  # it listens
-        wrong = subprocess.run(["openssl", "s_client", "-connect", f"127.0.0.1:{world.port}", "-tls1_3", "-alpn", "ddl/2",
+        wrong = subprocess.run(["openssl", "s_client", "-connect", f"127.0.0.1:{world.port}", "-tls1_3", "-alpn", "ddl/3",
                                 "-cert", self.path("serverAuth.pem"), "-key", self.path("good.key"), "-ign_eof", "-quiet"],
                                stdin=subprocess.DEVNULL, capture_output=True, timeout=DEADLINE)
         self.assertRegex(wrong.stderr, b"alert (unsupported|bad) certificate")
@@ -462,7 +462,7 @@ class Certificates(Tls):
                        "[any]\nMinProtocol = TLSv1\nCipherString = ALL:@SECLEVEL=0\n")
         world = self.world(2, **self.files("good"), OPENSSL_CONF=self.path("lax.cnf"))
         server = subprocess.Popen(["openssl", "s_server", "-accept", str(world.port), "-cert", self.path(name + ".pem"),
-                                   "-key", self.path(name + ".key"), "-alpn", "ddl/2", "-quiet", *settings],
+                                   "-key", self.path(name + ".key"), "-alpn", "ddl/3", "-quiet", *settings],
                                   stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
         try:
             return self.refused(world.start(1, "init"), "DDL_EAUTH", f"127.0.0.1:{world.port}", seconds=10)["text"]

@@ -44,6 +44,7 @@ static ddl_hello_party party(ddl_channel channel, int rank, int peer, int nranks
 {
     ddl_hello_party self = { .channel = channel,
                              .generator = 7,
+                             .library = ddl_hello_library(1, 2, rank),
                              .run_id = { 0xaa, 1 },
                              .nonce = { 0x11, (uint8_t)rank },
                              .rank = rank,
@@ -194,7 +195,8 @@ static void whoever_does_not_fit_is_told_why_on_both_sides(void **state)
         const char *first, *second; /* said on both sides */
     } cases[] = {
         { "generator", set_generator, DDL_HELLO_OTHER_GENERATOR, DDL_EPROTO,
-          "rank 3 on host3[103] has version 8 of", "but rank 1 on host1[101] has version 7" },
+          "rank 3 on host3[103] has version 8 of ddl's algorithms (ddl 1.2.3), ",
+          "but rank 1 on host1[101] has version 7 (ddl 1.2.1); " },
         { "run", set_run, DDL_HELLO_OTHER_RUN, DDL_EAUTH, "rank 3 on host3[103]",
           "belongs to another run than rank 1 on host1[101] there" },
         { "no run, on the mesh", clear_run, DDL_HELLO_OTHER_RUN, DDL_EAUTH, "rank 3", "another run" },
@@ -310,7 +312,7 @@ static void another_version_is_told_both_numbers(void **state)
     feed_all(&server, data, DDL_HELLO_CLIENT_BYTES);
     assert_int_equal(ddl_hello_fail(&server, "x", &error), DDL_EPROTO);
     assert_string_equal(error.text,
-                        "x: rank 1 on host1[101] has version 2 of the protocol, but what calls has "
+                        "x: rank 1 on host1[101] has version 3 of the protocol (ddl 1.2.1), but what calls has "
                         "version 77; install the same ddl everywhere");
     assert_int_equal(server.peer_version, 77);
     ddl_view reply = ddl_hello_output(&server);
@@ -318,7 +320,7 @@ static void another_version_is_told_both_numbers(void **state)
     ddl_put_u16(data + 8, 77); /* as a server of that version would answer */
     feed_all(&client, data, reply.bytes);
     assert_int_equal(ddl_hello_fail(&client, "x", &error), DDL_EPROTO);
-    assert_string_equal(error.text, "x: rank 3 on host3[103] has version 2 of the protocol, but what answers "
+    assert_string_equal(error.text, "x: rank 3 on host3[103] has version 3 of the protocol (ddl 1.2.3), but what answers "
                                     "there has version 77; install the same ddl everywhere");
 }
 
