@@ -29,7 +29,11 @@ enum {
     CHECK_INTERVAL_MS = 20,  /* between looks at the store while the mesh is made */
     LAST_WORDS_MS = 1000,    /* to tell the others of a failure, and for them to hear it */
     LAST_WORD_MS = 100,      /* the same in a hurry */
-    CALL_MS = 600, /* for who cannot take part to come where that can be said; longer than a caller rests */
+    /* Who cannot take part comes where that can be said. Rank 0 stays there for longer than a caller rests,
+     * and another handshake takes, far away. */
+    COME_MS = 600,
+    STAY_MS = 850,
+    VISIT_MS = 4000, /* of rank 0: with coming and going, where the place is somewhere else */
     CLOSING_MS = 1000,
     OVER_PAUSE_MS = 50, /* before looking again at a place whose last run is over */
     RANKS_TEXT = 120,
@@ -49,7 +53,6 @@ struct ddl_bootstrap {
 struct course {
     const ddl_bootstrap_options *options;
     const ddl_network *network;
-    int64_t start_ns;
     ddl_progress progress;
     ddl_hello_party self;
     ddl_member own;
@@ -257,7 +260,7 @@ static ddl_status enter_run(struct course *course, ddl_error *err)
                 err, DDL_ETIMEDOUT,
                 "the last run at %s is over, and rank 0 did not begin another within %.1f s; start rank 0, "
                 "or raise DDL_START_TIMEOUT",
-                options->store, (double)(ddl_now_ns() - course->start_ns) / 1e9);
+                options->store, (double)(ddl_now_ns() - course->progress.start_ns) / 1e9);
         ddl_progress_tell(&course->progress, "rank 0 to begin another run at %s", options->store);
         (void)ddl_socket_wait(-1, 0, ddl_deadline_in_ms(OVER_PAUSE_MS));
     }
@@ -382,7 +385,7 @@ static void tell_of_turned_away(const struct course *course, ddl_error *err)
 static ddl_status report_absence(struct course *course, const char *what, const char *verb, ddl_error *err)
 {
     char absence[ABSENCE_TEXT];
-    double waited_s = (double)(ddl_now_ns() - course->start_ns) / 1e9;
+    double waited_s = (double)(ddl_now_ns() - course->progress.start_ns) / 1e9;
     memset(course->present, 0, (size_t)course->self.nranks * sizeof *course->present);
     DDL_TRY(ddl_store_check(course->store, err)); /* another may have said it already */
     DDL_TRY(look_around(course, what, err));
@@ -605,7 +608,7 @@ static ddl_status connect_all(struct course *course, ddl_error *err)
                 "rank %d could not connect to ranks %s of %d within %.1f s; are they stopped, or short of "
                 "descriptors? Or raise DDL_START_TIMEOUT",
                 course->self.rank, missing, course->self.nranks,
-                (double)(ddl_now_ns() - course->start_ns) / 1e9);
+                (double)(ddl_now_ns() - course->progress.start_ns) / 1e9);
             (void)ddl_error_blame(err, first_missing(course));
             return DDL_ETIMEDOUT;
         }
@@ -731,6 +734,15 @@ static ddl_deadline last_words(const struct course *course)
                                                                                   : LAST_WORDS_MS);
 }
 
+/* Rank 0: who waits for it may be between two calls, or asks in a place where it has to look. */
+static void stay_at_place(struct course *course)
+{
+    for (const ddl_deadline end = ddl_deadline_in_ms(STAY_MS); !ddl_deadline_passed(end);) {
+        (void)!ddl_store_check(course->store, NULL);
+        (void)ddl_socket_wait(-1, 0, ddl_deadline_in_ms(CHECK_INTERVAL_MS));
+    }
+}
+
 /*
  * This rank cannot take part, and the others, who wait for it, hear why; unless there is another with its
  * number, whose run this is.
@@ -748,8 +760,8 @@ static ddl_status decline(struct course *course, ddl_error *err)
         (void)ddl_error_blame(err, course->own.rank);
     }
     ddl_store_fail(course->store, err, last_words(course), err);
-    if (course->own.rank == 0) /* who waits for it may be between two calls */
-        (void)ddl_socket_wait(-1, 0, ddl_deadline_in_ms(CALL_MS));
+    if (course->own.rank == 0)
+        stay_at_place(course);
     return err->code;
 }
 
@@ -761,8 +773,8 @@ static ddl_status check_interfaces(struct course *course, ddl_error *err)
     if (course->network->iface[0] == '\0' ||
         ddl_interface_choose(course->network->iface, NULL, &unused, err) == DDL_OK)
         return DDL_OK;
-    (void)!come_to_place(course, ddl_deadline_earlier(course->options->deadline, ddl_deadline_in_ms(CALL_MS)),
-                         &ignored);
+    const ddl_deadline until = ddl_deadline_in_ms(course->own.rank == 0 ? VISIT_MS : COME_MS);
+    (void)!come_to_place(course, ddl_deadline_earlier(course->options->deadline, until), &ignored);
     return decline(course, err);
 }
 
@@ -850,7 +862,7 @@ ddl_status ddl_bootstrap_join(const ddl_bootstrap_options *options, ddl_bootstra
                               ddl_wire wires[], ddl_error *err)
 {
     ddl_error unwanted;
-    struct course course = { .options = options, .network = &ddl_network_unsaid, .start_ns = ddl_now_ns() };
+    struct course course = { .options = options, .network = &ddl_network_unsaid };
     if (options->network != NULL)
         course.network = options->network;
     DDL_ASSERT(options->nranks > 0);

@@ -12,6 +12,7 @@
 #define DDL_PROGRESS_INTERVAL_NS (5 * DDL_NS_PER_S)
 
 typedef struct ddl_progress {
+    int64_t start_ns;
     ddl_deadline next;     /* when the next line is due */
     ddl_deadline deadline; /* of the whole start-up, for "35 s left" */
 } ddl_progress;

@@ -1457,7 +1457,8 @@ static ddl_status redis_check(ddl_store *store, ddl_error *err)
     struct name news[3];
     ddl_redis_request request = { .count = 0 };
     struct reading reading = { .count = 0 };
-    DDL_TRY(known_failure(redis, err));
+    if (redis->self.rank != 0) /* of whom others ask that have not heard of it */
+        DDL_TRY(known_failure(redis, err));
     if (redis->settled)
         return DDL_OK;
     ddl_redis_reply *reply = ddl_redis_link_collect(redis->link);

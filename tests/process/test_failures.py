@@ -706,24 +706,26 @@ class Configuration(Failures):
 
     def test_what_one_rank_lacks_is_told_to_all(self):
         """Who cannot come says why, also where it finds out before it has met anybody; rank 0 as any other."""
-        with socket.socket() as other:
-            other.bind(("127.0.0.1", 0))
+        with socket.socket() as other, tempfile.TemporaryDirectory() as folder:
+            other.bind(("", 0))
             other.listen()
             port = other.getsockname()[1]
-            for variable, value in (("DDL_IFACE", "nosuch0"), ("DDL_PORT_RANGE", f"{port}-{port}"),
-                                    ("DDL_ADVERTISE", "no-such-host.invalid")):
-                for culprit in (2, 0):
-                    with self.subTest(variable=variable, culprit=culprit):
-                        world = self.world(3, DDL_START_TIMEOUT="20s")
-                        ranks = {r: world.start(r, "init") for r in range(3) if r != culprit}
-                        time.sleep(0.1)
-                        ranks[culprit] = world.start(culprit, "init", **{variable: value})
-                        begun = time.monotonic_ns()
-                        for rank in ranks.values():
-                            record = rank.expect("init", "DDL_ENETWORK")
-                            self.assertEqual(record["culprit"], culprit, record)
-                            self.assert_names(record, f"rank {culprit} on ", f"[{ranks[culprit].pid}]: {variable}", value)
-                            self.assert_within(record, begun, 2)
+            interface, ports = ("DDL_IFACE", "nosuch0"), ("DDL_PORT_RANGE", f"{port}-{port}")
+            for store, lack, culprit in ((None, interface, 2), (None, interface, 0), (None, ports, 0),
+                                         ("file://" + folder, interface, 0), ("file://" + folder, ports, 2)):
+                with self.subTest(store=store, lack=lack, culprit=culprit):
+                    self.check_told(self.world(3, DDL_START_TIMEOUT="20s", DDL_STORE=store), culprit, *lack)
+
+    def check_told(self, world, culprit, variable, value):
+        ranks = {r: world.start(r, "init") for r in range(3) if r != culprit}
+        time.sleep(0.1)
+        ranks[culprit] = world.start(culprit, "init", **{variable: value})
+        begun = time.monotonic_ns()
+        for rank in ranks.values():
+            record = rank.expect("init", "DDL_ENETWORK")
+            self.assertEqual(record["culprit"], culprit, record)
+            self.assert_names(record, f"rank {culprit} on ", f"[{ranks[culprit].pid}]: {variable}", value)
+            self.assert_within(record, begun, 2)
 
     def test_what_a_second_rank_of_that_number_lacks_harms_nobody(self):
         world = self.world(3)

@@ -199,6 +199,20 @@ class Meeting(Tests):
                     rank.finish(0)
             self.assertEqual((redis.keys(), os.listdir(folder)), (0, []))
 
+    def test_what_keeps_rank_0_from_joining_is_told_to_who_waits(self):
+        redis = self.redis()
+        world = self.world(3, redis.url())
+        waiting = [world.start(rank, "init") for rank in (1, 2)]
+        time.sleep(0.2)
+        begun = time.monotonic_ns()
+        first = world.start(0, "init", DDL_IFACE="nosuch0")
+        for rank in (first, *waiting):
+            record = rank.expect("init", "DDL_ENETWORK")
+            self.assertRegex(record["text"], rf"rank 0 on \S+\[{first.pid}\]: DDL_IFACE=nosuch0")
+            self.assertLess((record["end_ns"] - begun) / 1e9, bound(2), record)
+            rank.finish()
+        self.assertEqual(redis.keys(), 0)
+
     def test_a_user_of_the_prefix_alone_is_enough(self):
         redis = self.redis()
         redis.ask("ACL", "SETUSER", "team", "on", ">" + PASSWORD, "resetkeys", "~team:*", "resetchannels", "&team:*", *RULES)
