@@ -20,8 +20,9 @@ enum {
     LINGER_MS = 1000,         /* for a refused client to read why */
     TAKE_BYTES = 512,         /* from a stranger: its hello, and once it is refused what it said besides */
     TAKE_TLS_BYTES = 2 * 512, /* the same, besides what its session took: its signature may be on its way */
-    PATIENCE_MS = 250,        /* a stranger who has spoken is not sent away for a newcomer before */
-    SILENCE_MS = 20,          /* nor one who has not: ranks speak as soon as they are connected */
+    PATIENCE_MS = 250, /* for a newcomer the older half of those who have spoken is not sent away before */
+    TLS_PATIENCE_MS = 600, /* the same, with a handshake more */
+    SILENCE_MS = 20,       /* nor who has not spoken: ranks do as soon as they are connected */
     ACCEPTS_PER_TURN = 64,
     STRANGERS_LEAST = 64,
     QUEUE_LEAST = 1024,   /* in front of the door: whom the system drops calls again after a second */
@@ -37,10 +38,10 @@ struct stranger {
     ddl_watch *watch;
     int64_t since_ns;
     ddl_deadline until;
-    bool has_spoken;
-    bool may_greet; /* TLS is done with, or not there */
-    bool leaving;   /* was refused; everything is sent, its end is awaited */
-    size_t taken;   /* of what it said, but for what its session took */
+    bool has_spoken; /* its first message came whole, or what a session begins with */
+    bool may_greet;  /* TLS is done with, or not there */
+    bool leaving;    /* was refused; everything is sent, its end is awaited */
+    size_t taken;    /* of what it said, but for what its session took */
     ddl_address from;
     ddl_hello hello;
 };
@@ -198,6 +199,7 @@ static bool listen_to(struct stranger *stranger)
         if (hello->state == DDL_HELLO_JUDGING)
             judge(stranger);
         DDL_ASSERT(hello->state != DDL_HELLO_JUDGING);
+        stranger->has_spoken = stranger->has_spoken || ddl_hello_output(hello).bytes > 0;
     }
     return true;
 }
@@ -236,9 +238,9 @@ static bool begin_session(struct stranger *stranger)
     ssize_t count = ddl_socket_peek(stranger->wire.fd, first, sizeof first);
     if (count <= 0)
         return count < 0 && errno == EAGAIN;
-    stranger->has_spoken = true;
     stranger->may_greet = door->encryption == NULL || !ddl_encryption_begins(first[0]);
     if (!stranger->may_greet) {
+        stranger->has_spoken = true;
         ddl_address_text(&stranger->from, from);
         return ddl_encryption_answer(door, from, &stranger->wire, NULL) == DDL_OK;
     }
@@ -350,10 +352,11 @@ static bool has_stayed(const struct stranger *stranger, int ms)
 }
 
 /*
- * Who of these many is sent away for a newcomer, NULL: nobody. The first of those who have said nothing or
- * are leaving; or else who has been here for long; or else, for one who speaks, anybody: so a rank, whose
- * messages take little time, comes in after a few calls however many others call. From: of those from this
- * address, unless it is NULL.
+ * Who of these many is sent away for a newcomer, NULL: nobody. The first of those who have said nothing that
+ * could be answered, or are leaving; or else, for one who speaks, who has been here for long; or else anybody
+ * of the younger half: so a rank near by, whose messages take little time, comes in after a few calls however
+ * many others call, and one far away if it has come into the older half, which is left in peace for as long
+ * as it may need. From: of those from this address, unless it is NULL.
  */
 static struct stranger *least_wanted(ddl_listener *listener, const ddl_address *from, int count, bool speaks)
 {
@@ -361,7 +364,8 @@ static struct stranger *least_wanted(ddl_listener *listener, const ddl_address *
     uint32_t draw = 0;
     if (speaks && ddl_host_random(&draw, sizeof draw, NULL) != DDL_OK)
         draw = 0;
-    int before_drawn = (int)(draw % (uint32_t)count);
+    const int older = count / 2;
+    int before_drawn = older + (int)(draw % (uint32_t)(count - older));
     DDL_LIST_FOR_EACH (link, &listener->strangers) {
         struct stranger *stranger = DDL_CONTAINER(link, struct stranger, link);
         if (from != NULL && !ddl_address_same_host(&stranger->from, from))
@@ -372,9 +376,10 @@ static struct stranger *least_wanted(ddl_listener *listener, const ddl_address *
     }
     if (idle != NULL && (speaks || has_stayed(idle, SILENCE_MS)))
         return idle;
-    if (has_stayed(oldest, PATIENCE_MS))
-        return oldest;
-    return speaks ? drawn : NULL;
+    if (!speaks)
+        return NULL;
+    return has_stayed(oldest, listener->door.encryption != NULL ? TLS_PATIENCE_MS : PATIENCE_MS) ? oldest
+                                                                                                 : drawn;
 }
 
 static int count_from(ddl_listener *listener, const ddl_address *from)
@@ -389,16 +394,22 @@ static int count_from(ddl_listener *listener, const ddl_address *from)
 static bool make_room(ddl_listener *listener, int fd, const ddl_address *from)
 {
     uint8_t first;
-    int count = count_from(listener, from);
-    bool source_is_full = count >= listener->source_limit;
-    if (!source_is_full && listener->stranger_count < listener->stranger_limit)
-        return true;
-    bool speaks = ddl_socket_peek(fd, &first, 1) > 0;
-    struct stranger *leaver = source_is_full ? least_wanted(listener, from, count, speaks)
-                                             : least_wanted(listener, NULL, listener->stranger_count, speaks);
-    if (leaver != NULL)
-        send_away(leaver, "it had not proved anything when others needed its place");
-    return leaver != NULL;
+    bool speaks = false, has_looked = false;
+    for (;;) {
+        int count = count_from(listener, from), all = listener->stranger_count;
+        bool source_is_full = count >= listener->source_limit;
+        if (!source_is_full && all < listener->stranger_limit)
+            return true;
+        speaks = has_looked ? speaks : ddl_socket_peek(fd, &first, 1) > 0;
+        has_looked = true;
+        struct stranger *leaver = source_is_full ? least_wanted(listener, from, count, speaks)
+                                                 : least_wanted(listener, NULL, all, speaks);
+        if (leaver == NULL)
+            return false;
+        on_stranger(leaver, DDL_READABLE); /* its proof may have come since it was last heard */
+        if (listener->stranger_count == all)
+            send_away(leaver, "it had not proved anything when others needed its place");
+    }
 }
 
 static ddl_status meet(ddl_listener *listener, int fd, const ddl_address *from)

@@ -5,9 +5,9 @@
  * the first that wants to: it knocks. A knock is a call like others, whose handshake says who it is; whoever
  * hears it hangs up and calls.
  *
- * A caller has said the last word of the handshake, and cannot know that it was heard. A connection that is
- * made late ends nobody's job if it was not, as the door says one more byte then: only when that has come is
- * the pair connected.
+ * A caller has said the last word of the handshake, and cannot know that it was heard: a door at which too
+ * many stand may have closed. So the door says one more byte, and only when that has come is the pair
+ * connected.
  *
  * Where a pair is to have further connections these are called one after the other, each once the door has
  * confirmed the one before with that byte. A door says it only when it has the roster, so nobody calls with a
@@ -36,7 +36,8 @@ enum {
     REACH_LIMIT_MS = 10000, /* for a rank whose address refuses or swallows every call */
     FIRST_PAUSE_MS =
         10, /* before a knock, too: mostly both want to connect, and the higher one calls by itself */
-    LAST_PAUSE_MS = 500
+    LAST_PAUSE_MS = 500,
+    CROWD_PAUSE_MS = 50 /* there may be too many at its door: who calls often has its turn sooner */
 };
 
 enum call_state { RESTING, CONNECTING, ENCRYPTING, GREETING, CONFIRMING, KNOCKED, FAILED };
@@ -264,6 +265,14 @@ static void hang_up(struct call *call)
     call->pause_ms = call->pause_ms * 2 < LAST_PAUSE_MS ? call->pause_ms * 2 : LAST_PAUSE_MS;
 }
 
+/* Closed by the other side before anything was settled. */
+static void be_sent_away(struct call *call)
+{
+    if (call->pause_ms > CROWD_PAUSE_MS)
+        call->pause_ms = CROWD_PAUSE_MS;
+    hang_up(call);
+}
+
 /* Of one that had met everybody, as all have that others connect to late. */
 static void be_gone(struct call *call)
 {
@@ -375,7 +384,7 @@ static void break_off(struct call *call)
 {
     char why[DDL_HELLO_REASON_TEXT];
     if (errno != EBADMSG) {
-        hang_up(call); /* it may have had too many at its door */
+        be_sent_away(call);
         return;
     }
     snprintf(why, sizeof why, "TLS failed: %.300s", ddl_wire_problem(&call->wire));
@@ -392,15 +401,9 @@ static void confirm(struct call *call)
     if (count == (ssize_t)sizeof word)
         establish(call);
     else if (count == 0)
-        hang_up(call);
+        be_sent_away(call);
     else
         break_off(call);
-}
-
-/* Whether doors say when somebody is in. */
-static bool is_confirmed(const ddl_roster *roster)
-{
-    return roster->connect != DDL_CONNECT_EAGER || roster->nstreams > 0;
 }
 
 /* The handshake is over: the connection stands, or the knock was heard. */
@@ -414,8 +417,6 @@ static void be_welcome(struct call *call)
             call->state = KNOCKED;
             ddl_alarm_set(call->alarm, patience_ms(call, CALL_LIMIT_MS));
         }
-    } else if (!is_confirmed(meshing->roster)) {
-        establish(call);
     } else {
         call->state = CONFIRMING; /* to hang up now could end what the other side takes for the connection */
         ddl_watch_set(call->watch, DDL_READABLE);
@@ -445,7 +446,7 @@ static void encrypt(struct call *call)
         status = ddl_encryption_check_peer(meshing->encryption, &call->wire, call->rank, member->host,
                                            &call->addresses[call->address_at], &error);
     if (status == DDL_ENETWORK)
-        hang_up(call); /* it may have had too many at its door */
+        be_sent_away(call);
     else if (status != DDL_OK)
         reject(call, status, error.text);
     else if (done)
@@ -481,7 +482,7 @@ static void greet(struct call *call)
             return;
         }
         if (count == 0) {
-            hang_up(call); /* it may have had too many at its door */
+            be_sent_away(call);
             return;
         }
         if (count < 0) {
@@ -667,12 +668,12 @@ static void judge(void *arg, ddl_hello *hello, const ddl_address *from)
                                                                                     : DDL_HELLO_WELCOME);
 }
 
-/* That it is in, to one who waits for that. So little fits the buffer of a fresh connection; if the
- * connection has broken its reader will see. */
+/* That it is in, which it waits for. So little fits the buffer of a fresh connection; if the connection has
+ * broken its reader will see. */
 static void let_in(const ddl_meshing *meshing, ddl_wire *wire)
 {
     const uint8_t word = 1;
-    if (meshing->roster != NULL && is_confirmed(meshing->roster))
+    if (meshing->roster != NULL)
         (void)ddl_wire_write(wire, &word, sizeof word);
 }
 

@@ -31,6 +31,7 @@ enum {
     ASK_LIMIT_MS = 900,        /* for an answer that the server gives at once */
     FIRST_PAUSE_MS = 10,
     LAST_PAUSE_MS = 500,
+    CROWD_PAUSE_MS = 50, /* there may be too many at its door: who calls often has its turn sooner */
     READ_BYTES = 16 << 10
 };
 
@@ -56,7 +57,7 @@ static struct store_tcp *as_tcp(ddl_store *store)
 /* ---- entering ---- */
 
 /* What an attempt came to. */
-enum attempt { ENTERED, AGAIN, NO_ROUTE, GIVE_UP };
+enum attempt { ENTERED, AGAIN, SENT_AWAY, NO_ROUTE, GIVE_UP };
 
 static enum attempt no_answer(const char *where, ddl_error *err)
 {
@@ -86,7 +87,7 @@ static enum attempt shake_hands(const ddl_store_options *options, const ddl_hell
         if (status != DDL_OK) {
             (void)DDL_FAIL(err, status, "store at %s: %s", where, why.text);
             err->os_errno = why.os_errno;
-            return status == DDL_ENETWORK ? AGAIN : GIVE_UP;
+            return status == DDL_ENETWORK ? SENT_AWAY : GIVE_UP;
         }
         if (done)
             return ENTERED;
@@ -117,7 +118,7 @@ static enum attempt greet(ddl_wire *wire, const char *where, ddl_hello *hello, d
         }
         if (count == 0 || (count < 0 && errno != EAGAIN)) {
             (void)DDL_FAIL(err, DDL_ENETWORK, "%s closed the connection before it answered", where);
-            return AGAIN;
+            return SENT_AWAY;
         }
         bool writes = out.bytes > 0 || ddl_wire_has_unsent(wire);
         if (count < 0 && !ddl_socket_wait(wire->fd, writes ? POLLOUT : POLLIN, deadline))
@@ -234,7 +235,7 @@ static ddl_status enter(struct store_tcp *tcp, const ddl_store_options *options,
                         ddl_address addresses[], int count, const char *rest, ddl_deadline deadline,
                         ddl_error *err)
 {
-    const int64_t start_ns = ddl_now_ns();
+    const int64_t start_ns = options->progress != NULL ? options->progress->start_ns : ddl_now_ns();
     ddl_error last = { .code = DDL_OK };
     bool was_silent = false;
     for (int64_t pause = FIRST_PAUSE_MS;;
@@ -258,7 +259,7 @@ static ddl_status enter(struct store_tcp *tcp, const ddl_store_options *options,
         if (ddl_deadline_passed(deadline))
             break;
         tell_progress(options->progress, rest, &last);
-        pause_ms(pause, deadline);
+        pause_ms(attempt == SENT_AWAY && pause > CROWD_PAUSE_MS ? CROWD_PAUSE_MS : pause, deadline);
     }
     if (was_silent)
         (void)DDL_FAIL(

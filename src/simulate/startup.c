@@ -8,6 +8,7 @@
 enum {
     HELLO_BYTES = DDL_HELLO_CLIENT_BYTES + DDL_HELLO_SERVER_BYTES + DDL_HELLO_FINISH_BYTES,
     HELLO_MESSAGES = 3,
+    MESH_MESSAGES = HELLO_MESSAGES + 1, /* the door confirms, by a byte */
     /* The will is set; then the others set their own member, get the roster, set their own meshed and get
      * settled. Rank 0 sets all four, and reads what the others have set where it is: in its own memory. */
     REQUESTS = 5,
@@ -67,9 +68,8 @@ ddl_startup ddl_startup_predict(const ddl_startup_world *world, const ddl_startu
         .store_bytes_per_rank = HELLO_BYTES + request_bytes(world, roster_bytes),
         .is_beyond_store = roster_bytes > DDL_STORE_ROSTER_LIMIT,
     };
-    int words = world->lazy ? HELLO_MESSAGES + 1 : HELLO_MESSAGES; /* the door confirms */
-    startup.mesh_messages = startup.connections * words;
-    startup.mesh_bytes = startup.connections * (HELLO_BYTES + words - HELLO_MESSAGES);
+    startup.mesh_messages = startup.connections * MESH_MESSAGES;
+    startup.mesh_bytes = startup.connections * (HELLO_BYTES + MESH_MESSAGES - HELLO_MESSAGES);
     startup.store_bytes = n * startup.store_bytes_per_rank;
     double local = world->ranks_per_host < world->nranks ? world->ranks_per_host : n;
     double rank_ns = costs->rank_ns + per_rank / 2 * costs->connection_ns + n * costs->entry_ns;

@@ -300,13 +300,16 @@ class Flood(Storms):
             self.assertLess(most - before, 2048)
 
     def test_ranks_come_in_while_it_goes_on(self):
-        """From their own address, silent or with the beginning of a hello."""
-        for said in (b"", peer.client_hello()[:64]):
+        """At either door, from their own address, silent, with the beginning of a hello or with all of it."""
+        hellos = {channel: peer.client_hello(channel, 1, size=3) for channel in (peer.STORE, peer.MESH)}
+        for channel, length in ((peer.STORE, 0), (peer.STORE, 64), (peer.STORE, peer.CLIENT_BYTES), (peer.MESH, 64),
+                                (peer.MESH, peer.CLIENT_BYTES)):
             world = self.world(3)
             ranks = [world.start(0, "init", CALL, "free")]
-            self.ports(ranks[0])
+            ports = self.ports(ranks[0])
+            port = world.port if channel == peer.STORE else next(p for p in ports if p != world.port)
             ended, came = threading.Event(), threading.Semaphore(0)
-            flood = threading.Thread(target=self.keep_coming, args=(world.port, said, ended, came))
+            flood = threading.Thread(target=self.keep_coming, args=(port, hellos[channel][:length], ended, came))
             flood.start()
             try:
                 for _ in range(self.SILENT):

@@ -559,11 +559,14 @@ static int come_and_say(const struct door *door, const uint8_t *said, size_t byt
     return caller.fd;
 }
 
-/* Nothing has come, nor the end. */
+/* Nothing more has come, and not the end. */
 static bool is_there(int fd)
 {
-    char byte;
-    return recv(fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT) < 0 && errno == EAGAIN;
+    uint8_t data[DDL_HELLO_SERVER_BYTES];
+    ssize_t got;
+    while ((got = recv(fd, data, sizeof data, MSG_DONTWAIT)) > 0)
+        ;
+    return got < 0 && errno == EAGAIN;
 }
 
 static int count_there(const int *fds, int count)
@@ -576,19 +579,20 @@ static int count_there(const int *fds, int count)
 
 static void who_speaks_finds_a_place(void **state)
 {
-    enum { PLACES = 20, MORE = 200 };
-    static int fds[PLACES + 3 + MORE];
-    uint8_t hello[DDL_HELLO_CLIENT_BYTES];
+    enum { PLACES = 20, MORE = 200, WHOLE = DDL_HELLO_CLIENT_BYTES, LEVEL_AT = 11 };
+    static int fds[2 * PLACES + 3 + MORE + 3];
+    uint8_t hello[WHOLE];
     struct door door;
     int count = 0;
     (void)state;
     ddl_log_set_level(DDL_LOG_ERROR);
     door_open(&door, AUTH, 2);
     clear_hello(hello, false);
-    while (count < PLACES)
-        fds[count++] = come_and_say(&door, hello, 0);
+    hello[LEVEL_AT] = DDL_SECURITY_AUTH; /* so that the door answers, and waits for the proof */
+    for (; count < PLACES; count++)
+        fds[count] = come_and_say(&door, hello, count % 2 == 0 ? 0 : WHOLE - 1); /* half a hello is none */
     assert_int_equal(at_door(&door), PLACES);
-    /* Among those who are silent, one more of them comes in when they have been so for 20 ms. */
+    /* Among those who have said nothing, one more of them comes in when they have been so for 20 ms. */
     fds[count++] = come_and_say(&door, hello, 0);
     EVENTUALLY(!is_there(fds[count - 1]));
     assert_int_equal(count_there(fds, PLACES), PLACES);
@@ -597,18 +601,31 @@ static void who_speaks_finds_a_place(void **state)
     EVENTUALLY(!is_there(fds[0]));
     assert_true(is_there(fds[count - 1]));
     /* Who speaks, at once. */
-    fds[count++] = come_and_say(&door, hello, 8);
-    EVENTUALLY(!is_there(fds[1]));
-    assert_true(is_there(fds[count - 1]));
+    for (int i = 1; i <= PLACES; i++) {
+        fds[count++] = come_and_say(&door, hello, WHOLE);
+        EVENTUALLY(!is_there(fds[i < PLACES ? i : PLACES + 1]));
+        assert_true(is_there(fds[count - 1]));
+    }
     assert_int_equal(at_door(&door), PLACES);
-    /* And so when all have spoken, in the place of one of them that nobody can foretell. */
+    /* And so when all have spoken, in the place of one of the younger half that nobody can foretell. */
+    const int first = count - PLACES;
     for (int i = 0; i < MORE; i++) {
-        fds[count++] = come_and_say(&door, hello, 8);
+        fds[count++] = come_and_say(&door, hello, WHOLE);
         assert_true(is_there(fds[count - 1]));
     }
     assert_int_equal(at_door(&door), PLACES);
     assert_int_equal(count_there(fds, count), PLACES);
-    assert_in_range(count_there(fds + count - PLACES, PLACES), 1, PLACES - 1);
+    assert_int_equal(count_there(fds + first, PLACES / 2), PLACES / 2);
+    assert_in_range(count_there(fds + count - PLACES / 2, PLACES / 2), 1, PLACES / 2 - 1);
+    /* The older half has its time. Who is silent takes nobody's place who has spoken, not even then. */
+    pass(&door, 300);
+    fds[count++] = come_and_say(&door, hello, 0);
+    EVENTUALLY(!is_there(fds[count - 1]));
+    assert_int_equal(count_there(fds + first, PLACES / 2), PLACES / 2);
+    fds[count++] = come_and_say(&door, hello, WHOLE);
+    EVENTUALLY(!is_there(fds[first]));
+    assert_true(is_there(fds[count - 1]));
+    assert_int_equal(at_door(&door), PLACES);
     leave(&door, fds, count);
     door_close(&door);
 }

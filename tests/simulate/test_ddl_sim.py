@@ -207,7 +207,7 @@ class Startup(unittest.TestCase):
             self.assertEqual((row["ranks"], row["store_requests"]), ("512", str(5 * 512)))
         self.assertEqual(eager["connections"], str(512 * 511 // 2))
         self.assertEqual(lazy["connections"], str(512 * 17 // 2))
-        self.assertEqual(eager["mesh_messages"], str(3 * 512 * 511 // 2))
+        self.assertEqual(eager["mesh_messages"], str(4 * 512 * 511 // 2))
 
     def test_bytes_of_the_store_grow_linearly_for_each_rank(self):
         some, more = (float(rows[0]["store_bytes"]) / int(rows[0]["ranks"])
