@@ -232,7 +232,7 @@ ddl_status ddl_encryption_check_peer(const ddl_encryption *encryption, const ddl
     ddl_error why;
     ddl_status status = ddl_tls_socket_check_names(wire->tls, names, address != NULL ? 2 : 1, &why);
     if (status != DDL_OK)
-        return DDL_FAIL(err, status, "%.400s; let MASTER_ADDR and hostname be names that certificates have",
+        return DDL_FAIL(err, status, "%.300s; let MASTER_ADDR and hostname be names that certificates have",
                         why.text);
     return DDL_OK;
 }
