@@ -6,6 +6,7 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 
 void *ddl_alloc(size_t bytes)
 {
@@ -23,6 +24,20 @@ void *ddl_alloc_array(size_t count, size_t element_bytes)
 void ddl_free(void *memory)
 {
     free(memory);
+}
+
+void *ddl_pages_alloc(size_t bytes)
+{
+    if (DDL_FAILPOINT("base.alloc"))
+        return NULL;
+    void *memory = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    return memory != MAP_FAILED ? memory : NULL;
+}
+
+void ddl_pages_free(void *memory, size_t bytes)
+{
+    if (memory != NULL)
+        munmap(memory, bytes);
 }
 
 void ddl_clear(void *memory, size_t bytes)

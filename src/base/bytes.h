@@ -23,6 +23,11 @@ void *ddl_alloc(size_t bytes);
 void *ddl_alloc_array(size_t count, size_t element_bytes);
 void ddl_free(void *memory);
 
+/* The same in pages of its own, which cost nothing until they are touched; released they are the system's
+ * again. */
+void *ddl_pages_alloc(size_t bytes);
+void ddl_pages_free(void *memory, size_t bytes);
+
 /* Zero memory that held a secret; no compiler leaves it out. */
 void ddl_clear(void *memory, size_t bytes);
 

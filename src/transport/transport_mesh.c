@@ -23,7 +23,7 @@
 enum {
     CONTROL_BYTES = 1024,
     CHUNK_BYTES = 2048,     /* unit of the eager budget, and of room for early messages */
-    CHUNKS = 128,           /* per link and direction: 256 KiB */
+    CHUNKS = 512,           /* per link and direction: 1 MiB */
     CREDIT_AT = CHUNKS / 2, /* consumed chunks that are told without waiting for a frame to ride on */
     NO_CHUNK = 0xffff,
     STAGING_BYTES = 64 * 1024 + DDL_FRAME_BYTES,
@@ -2090,8 +2090,7 @@ static bool reserve_control(peer_link *link)
 
 static bool reserve(peer_link *link)
 {
-    /* Untouched memory costs nothing until a peer is early. */
-    link->chunks = ddl_alloc((size_t)CHUNKS * CHUNK_BYTES);
+    link->chunks = ddl_pages_alloc((size_t)CHUNKS * CHUNK_BYTES); /* touched once a peer is early */
     for (uint16_t chunk = 0; chunk < CHUNKS; chunk++)
         link->next_chunk[chunk] = chunk + 1 < CHUNKS ? (uint16_t)(chunk + 1) : NO_CHUNK;
     return link->chunks != NULL && (link->control.bytes > 0 || reserve_control(link)) &&
@@ -2283,7 +2282,7 @@ void ddl_mesh_destroy(ddl_mesh *mesh)
         peer_link *link = &mesh->links[peer];
         ddl_wire_close(&link->wire);
         ddl_stripes_destroy(link->stripes);
-        ddl_free(link->chunks);
+        ddl_pages_free(link->chunks, (size_t)CHUNKS * CHUNK_BYTES);
         ddl_bytes_fini(&link->control);
     }
     for (ddl_link *first; (first = ddl_list_take_first(&mesh->slabs)) != NULL;)

@@ -146,6 +146,8 @@ static void bytes_are_taken_once_in_order_and_whole(void **state)
     }
 }
 
+enum { FILL = 512 }; /* as many chunks as a link's budget has */
+
 /* Far more than the eager budget is on its way before the first receive is posted, and in reverse order. */
 static void senders_that_run_ahead_are_neither_lost_nor_unbounded(void **state)
 {
@@ -162,7 +164,7 @@ static void senders_that_run_ahead_are_neither_lost_nor_unbounded(void **state)
     for (int i = 0; i < MESSAGES; i++)
         left_early += out[i].done;
     assert_true(left_early > 0);
-    assert_true(left_early <= 128 / 3); /* chunks of the budget over chunks of a message */
+    assert_true(left_early <= FILL / 3); /* chunks of the budget over chunks of a message */
     for (int i = MESSAGES - 1; i >= 0; i--)
         post_recv(&pair[1], &in[i], (uint64_t)i + 1, BYTES, BYTES);
     for (int i = 0; i < MESSAGES; i++) {
@@ -280,7 +282,7 @@ static void cancelled_receive_leaves_its_buffer_alone(void **state)
     close_pair(pair);
 }
 
-enum { OTHER = 4, FILL = 128 }; /* a channel, and as many chunks as a link's budget has */
+enum { OTHER = 4 }; /* a channel */
 
 static void post_send_on_other(side *from, message *m, uint64_t sequence, size_t bytes)
 {
@@ -572,7 +574,7 @@ static void more_early_bytes_than_the_budget_end_the_link(void **state)
     assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM, 0, sockets), 0);
     open_side(&me, 1, sockets[1]);
     uint8_t payload[DDL_FRAME_BYTES + 16 * 1024] = { 0 };
-    for (uint64_t sequence = 1; sequence <= 40 && me.lost == 0; sequence++) {
+    for (uint64_t sequence = 1; sequence <= FILL / 8 + 8 && me.lost == 0; sequence++) {
         ddl_frame frame = { .type = DDL_FRAME_EAGER, .bytes = 16 * 1024, .sequence = sequence };
         ddl_frame_encode(&frame, payload);
         assert_true(write(sockets[0], payload, sizeof payload) == (ssize_t)sizeof payload);
