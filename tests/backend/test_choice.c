@@ -418,6 +418,25 @@ static void much_goes_directly_in_shared_memory(void **state)
     assert_string_equal(ddl_choose(&job.model, DDL_COLLECTIVE_ALLGATHER, &job.placement, MUCH)->name, "ring");
 }
 
+static bool goes_up_a_tree(int nranks, double crowding)
+{
+    static const double MUCH = 4 * 1024 * 1024;
+    struct job job;
+    make_job(&job, &layouts[0], nranks, true, false);
+    job.model.crowding = crowding;
+    const char *name = ddl_choose(&job.model, DDL_COLLECTIVE_BROADCAST, &job.placement, MUCH)->name;
+    return strcmp(name, "binomial") == 0 || strcmp(name, "knomial") == 0;
+}
+
+/* Three ranks on two CPUs wait for what their root writes, more for what all of them do. */
+static void a_root_that_has_a_cpu_to_itself_shares_out_what_it_sends(void **state)
+{
+    (void)state;
+    assert_false(goes_up_a_tree(3, 1.5));
+    assert_true(goes_up_a_tree(4, 2));
+    assert_true(goes_up_a_tree(5, 2.5));
+}
+
 /* ---- the model itself ---- */
 
 static void constants_travel_as_an_array(void **state)
@@ -513,6 +532,8 @@ static void in_rooted_collectives_only_the_mean_is_crowded(void **state)
     /* Of the 8 messages one in each round is sent, and the others are taken for a quarter. */
     const double gathered = rounds + (4 * 0.75 + 8 * 0.25) * 10 * WAKES;
     const double vector = 48 * 3 * IN_THE_WAY + (64 - 48) * 2 / 27.0;
+    /* A root that sends has more than half of what an exchange takes. */
+    const double sent = 48 * 3 * IN_THE_WAY + (128 * 0.65 - 48) * 2 / 27.0;
     /* 48 bytes for all once and 80 more handed on, for a quarter; the root is busy with 128 / 2 meanwhile */
     const double blocks = 64 + (48 + 80 / 4.0) / 4 * 3 / 3;
     const struct {
@@ -523,7 +544,7 @@ static void in_rooted_collectives_only_the_mean_is_crowded(void **state)
         { DDL_COLLECTIVE_ALLTOALLV, rounds, turns, 128 * 3 * IN_THE_WAY, 64 * 3 * IN_THE_WAY },
         /* three vectors of 64 bytes in all, that is 48 for each; a little of what the root does beyond that
          */
-        { DDL_COLLECTIVE_BROADCAST, 0.42 * rounds, sent_on, vector, vector },
+        { DDL_COLLECTIVE_BROADCAST, 0.42 * rounds, sent_on, sent, vector },
         { DDL_COLLECTIVE_REDUCE, rounds, turns, vector, vector },
         { DDL_COLLECTIVE_GATHER, rounds, gathered, blocks, 0 },
         { DDL_COLLECTIVE_SCATTERV, 0.42 * rounds, scattered, blocks, 0 },
@@ -635,6 +656,7 @@ int main(void)
         cmocka_unit_test(where_all_have_a_cpu_and_in_exchanges_what_is_large_goes_by_messages),
         cmocka_unit_test(a_barrier_over_a_board_is_flat_and_else_a_tree),
         cmocka_unit_test(much_goes_directly_in_shared_memory),
+        cmocka_unit_test(a_root_that_has_a_cpu_to_itself_shares_out_what_it_sends),
         cmocka_unit_test(a_rank_more_costs_no_more_than_its_share),
         cmocka_unit_test(constants_travel_as_an_array),
         cmocka_unit_test(constants_that_no_model_has_are_refused),
