@@ -142,9 +142,11 @@ class Rank:
         self.records.put(None)
 
     def _read_errors(self):
+        ready = select.poll()  # select() stops at 1,024 descriptors
+        ready.register(self.process.stderr, select.POLLIN)
         has_more = True
         while has_more:
-            select.select([self.process.stderr], [], [])
+            ready.poll()
             has_more = self._take_errors()
 
     def _take_errors(self):
