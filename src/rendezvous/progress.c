@@ -18,8 +18,7 @@ void ddl_progress_tell(ddl_progress *progress, const char *what, ...)
     char text[768];
     if (progress == NULL || !ddl_deadline_passed(progress->next))
         return;
-    progress->start_ns = ddl_now_ns();
-    progress->next = progress->start_ns + DDL_PROGRESS_INTERVAL_NS;
+    progress->next = ddl_now_ns() + DDL_PROGRESS_INTERVAL_NS;
     va_list args;
     va_start(args, what);
     vsnprintf(text, sizeof text, what, args);

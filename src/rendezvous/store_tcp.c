@@ -31,6 +31,7 @@ enum {
     ASK_LIMIT_MS = 900,        /* for an answer that the server gives at once */
     FIRST_PAUSE_MS = 10,
     LAST_PAUSE_MS = 500,
+    CROWD_CALLS = 400,   /* of a place that always closes they are too many */
     CROWD_PAUSE_MS = 50, /* there may be too many at its door: who calls often has its turn sooner */
     READ_BYTES = 16 << 10
 };
@@ -235,7 +236,9 @@ static ddl_status enter(struct store_tcp *tcp, const ddl_store_options *options,
                         ddl_address addresses[], int count, const char *rest, ddl_deadline deadline,
                         ddl_error *err)
 {
-    const int64_t start_ns = options->progress != NULL ? options->progress->start_ns : ddl_now_ns();
+    const int64_t come_ns = ddl_now_ns();
+    const int64_t start_ns = options->progress != NULL ? options->progress->start_ns : come_ns;
+    int sent_away = 0;
     ddl_error last = { .code = DDL_OK };
     bool was_silent = false;
     for (int64_t pause = FIRST_PAUSE_MS;;
@@ -248,7 +251,7 @@ static ddl_status enter(struct store_tcp *tcp, const ddl_store_options *options,
                 *err = last;
             return last.code;
         }
-        if (attempt == NO_ROUTE && ddl_now_ns() - start_ns > NO_ROUTE_LIMIT_MS * DDL_NS_PER_MS) {
+        if (attempt == NO_ROUTE && ddl_now_ns() - come_ns > NO_ROUTE_LIMIT_MS * DDL_NS_PER_MS) {
             char known[256];
             ddl_interfaces_text(known, sizeof known);
             return DDL_FAIL(err, DDL_ENETWORK,
@@ -259,7 +262,9 @@ static ddl_status enter(struct store_tcp *tcp, const ddl_store_options *options,
         if (ddl_deadline_passed(deadline))
             break;
         tell_progress(options->progress, rest, &last);
-        pause_ms(attempt == SENT_AWAY && pause > CROWD_PAUSE_MS ? CROWD_PAUSE_MS : pause, deadline);
+        sent_away += attempt == SENT_AWAY;
+        const bool hurries = attempt == SENT_AWAY && sent_away <= CROWD_CALLS && pause > CROWD_PAUSE_MS;
+        pause_ms(hurries ? CROWD_PAUSE_MS : pause, deadline);
     }
     if (was_silent)
         (void)DDL_FAIL(

@@ -319,6 +319,9 @@ static void missing_ranks_are_named_while_waiting_and_at_the_end(void **state)
             expect(&ranks[rank], DDL_ETIMEDOUT, 2, 6.6,
                    joined_here("ranks 2, 5-7 of 8 (joined: 0-1, 3-4 on ", ") did not come"),
                    "DDL_START_TIMEOUT");
+    const char *within = strstr(ranks[0].error.text, " within ");
+    assert_non_null(within);
+    assert_true(strtod(within + sizeof " within " - 1, NULL) > 5.5); /* of the whole start */
     assert_int_equal(lines.count, 1);
     assert_string_equal(lines.text[0],
                         "ddl: waiting for ranks 2, 5-7 of 8 (joined: 0-1, 3-4 on 1 host), 1 s left");
