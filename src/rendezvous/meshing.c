@@ -53,6 +53,7 @@ struct call {
     ddl_watch *watch;
     ddl_alarm *alarm; /* to give up an attempt, or to begin the next */
     int64_t since_ns, pause_ms;
+    bool was_heard;  /* said its last word on a connection that ended */
     ddl_error error; /* of one that has failed */
     ddl_hello hello;
 };
@@ -354,7 +355,9 @@ static void be_refused(struct call *call)
     char who[256];
     ddl_error error;
     bool late = is_late(call->meshing, call->rank);
-    if (late && call->hello.verdict == DDL_HELLO_TAKEN) { /* it has called; its last word is on its way */
+    /* It has called, and its last word is on its way; or the door does not know yet that a connection broke.
+     */
+    if (call->hello.verdict == DDL_HELLO_TAKEN && (late || call->was_heard)) {
         hang_up(call);
         return;
     }
@@ -398,6 +401,7 @@ static void confirm(struct call *call)
     ssize_t count = ddl_wire_read(&call->wire, &word, sizeof word);
     if (count < 0 && errno == EAGAIN)
         return;
+    call->was_heard = count <= 0;
     if (count == (ssize_t)sizeof word)
         establish(call);
     else if (count == 0)
@@ -651,6 +655,23 @@ static bool is_one_of(const ddl_meshing *meshing, int rank, int stream)
     return stream == 0 || (meshing->roster != NULL && stream <= ddl_roster_streams(meshing->roster, rank));
 }
 
+/*
+ * The last connection to this rank, if it has come to its end and nobody has taken it: its caller was not
+ * told that it is in, and calls again. NULL: there is none.
+ */
+static ddl_wire *find_broken(ddl_meshing *meshing, int rank, int stream)
+{
+    uint8_t byte;
+    if (stream != meshing->nwires[rank] - 1)
+        return NULL;
+    ddl_bell_lock(&meshing->bell);
+    ddl_wire *wire = stream == 0 ? &meshing->wires[rank] : &streams_of(meshing, rank)[stream - 1];
+    ssize_t count = wire->fd >= 0 ? ddl_socket_peek(wire->fd, &byte, sizeof byte) : 1;
+    bool broken = count == 0 || (count < 0 && errno != EAGAIN);
+    ddl_bell_unlock(&meshing->bell);
+    return broken ? wire : NULL;
+}
+
 static void judge(void *arg, ddl_hello *hello, const ddl_address *from)
 {
     ddl_meshing *meshing = arg;
@@ -663,6 +684,8 @@ static void judge(void *arg, ddl_hello *hello, const ddl_address *from)
         ddl_hello_judge(hello, DDL_HELLO_OTHER_NAME);
     else if (knocks ? stream != 0 : stream > meshing->nwires[rank] || !is_one_of(meshing, rank, stream))
         ddl_hello_judge(hello, DDL_HELLO_BAD_STREAM);
+    else if (find_broken(meshing, rank, stream) != NULL)
+        ddl_hello_judge(hello, DDL_HELLO_WELCOME);
     else
         ddl_hello_judge(hello, meshing->met[rank] || stream < meshing->nwires[rank] ? DDL_HELLO_TAKEN
                                                                                     : DDL_HELLO_WELCOME);
@@ -696,6 +719,15 @@ static void entered(void *arg, ddl_wire wire, const ddl_hello *hello, const ddl_
     if (rank < meshing->self.rank) {
         ddl_wire_close(&wire);
         hear_knock(meshing, rank);
+        return;
+    }
+    ddl_wire *broken = find_broken(meshing, rank, hello->peer.stream);
+    if (broken != NULL) {
+        let_in(meshing, &wire);
+        ddl_bell_lock(&meshing->bell);
+        ddl_wire_close(broken);
+        *broken = wire;
+        ddl_bell_unlock(&meshing->bell);
     } else if (meshing->met[rank] || hello->peer.stream != meshing->nwires[rank]) {
         ddl_wire_close(&wire); /* two handshakes of one rank at a time: the first stands */
     } else {
