@@ -29,8 +29,8 @@ enum {
     CHECK_INTERVAL_MS = 20,  /* between looks at the store while the mesh is made */
     LAST_WORDS_MS = 1000,    /* to tell the others of a failure, and for them to hear it */
     LAST_WORD_MS = 100,      /* the same in a hurry */
-    /* Who cannot take part comes where that can be said. Rank 0 stays there for longer than a caller rests,
-     * and another handshake takes, far away. */
+    /* Who cannot take part comes where that can be said. Rank 0 stays there for longer than a caller rests
+     * and a handshake takes 100 ms away. */
     COME_MS = 600,
     STAY_MS = 850,
     VISIT_MS = 4000, /* of rank 0: with coming and going, where the place is somewhere else */
@@ -759,8 +759,9 @@ static ddl_status decline(struct course *course, ddl_error *err)
         err->os_errno = own.os_errno;
         (void)ddl_error_blame(err, course->own.rank);
     }
-    ddl_store_fail(course->store, err, last_words(course), err);
-    if (course->own.rank == 0)
+    const bool stays = course->own.rank == 0; /* and then leaves, for which there is to be time */
+    ddl_store_fail(course->store, err, last_words(course) + (stays ? STAY_MS * DDL_NS_PER_MS : 0), err);
+    if (stays)
         stay_at_place(course);
     return err->code;
 }

@@ -522,9 +522,14 @@ static ddl_status explain(struct store_file *file, ddl_status status, ddl_error 
 /* One look at the store, for whoever waits: has the run failed, has somebody died, does somebody ask? */
 static ddl_status look(struct store_file *file, ddl_error *err)
 {
-    if (file->self.rank == 0 && !is_settled(file))
-        DDL_TRY(answer_asks(file, err)); /* also of a run that has failed: they are to hear that */
-    DDL_TRY(read_failure(file, err));
+    ddl_error unwanted;
+    ddl_status status = read_failure(file, err);
+    if (file->self.rank == 0 &&
+        !is_settled(file)) { /* also of a run that has failed: they are to hear that */
+        ddl_status answered = answer_asks(file, status == DDL_OK ? err : &unwanted);
+        status = status == DDL_OK ? answered : status;
+    }
+    DDL_TRY(status);
     if (is_settled(file))
         return DDL_OK;
     bool due = ddl_deadline_passed(file->next_life_check);

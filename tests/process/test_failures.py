@@ -711,8 +711,9 @@ class Configuration(Failures):
             other.listen()
             port = other.getsockname()[1]
             interface, ports = ("DDL_IFACE", "nosuch0"), ("DDL_PORT_RANGE", f"{port}-{port}")
-            for store, lack, culprit in ((None, interface, 2), (None, interface, 0), (None, ports, 0),
-                                         ("file://" + folder, interface, 0), ("file://" + folder, ports, 2)):
+            name = ("DDL_ADVERTISE", "no-such-host.invalid")
+            for store, lack, culprit in ((None, interface, 2), (None, interface, 0), (None, ports, 2), (None, name, 0),
+                                         ("file://" + folder, interface, 0), ("file://" + folder, ports, 0)):
                 with self.subTest(store=store, lack=lack, culprit=culprit):
                     self.check_told(self.world(3, DDL_START_TIMEOUT="20s", DDL_STORE=store), culprit, *lack)
 
