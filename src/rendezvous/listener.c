@@ -406,8 +406,9 @@ static bool make_room(ddl_listener *listener, int fd, const ddl_address *from)
                                                  : least_wanted(listener, NULL, all, speaks);
         if (leaver == NULL)
             return false;
+        const bool had_spoken = leaver->has_spoken;
         on_stranger(leaver, DDL_READABLE); /* its proof may have come since it was last heard */
-        if (listener->stranger_count == all)
+        if (listener->stranger_count == all && leaver->has_spoken == had_spoken)
             send_away(leaver, "it had not proved anything when others needed its place");
     }
 }
