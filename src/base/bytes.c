@@ -8,6 +8,12 @@
 #include <string.h>
 #include <sys/mman.h>
 
+#ifdef MAP_NORESERVE
+enum { NORESERVE = MAP_NORESERVE };
+#else
+enum { NORESERVE = 0 };
+#endif
+
 void *ddl_alloc(size_t bytes)
 {
     if (DDL_FAILPOINT("base.alloc"))
@@ -30,8 +36,13 @@ void *ddl_pages_alloc(size_t bytes)
 {
     if (DDL_FAILPOINT("base.alloc"))
         return NULL;
-    void *memory = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    return memory != MAP_FAILED ? memory : NULL;
+    void *memory = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | NORESERVE, -1, 0);
+    if (memory == MAP_FAILED)
+        return NULL;
+#ifdef MADV_NOHUGEPAGE
+    (void)madvise(memory, bytes, MADV_NOHUGEPAGE); /* a touch is of a page */
+#endif
+    return memory;
 }
 
 void ddl_pages_free(void *memory, size_t bytes)
