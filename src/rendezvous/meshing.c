@@ -391,7 +391,7 @@ static void break_off(struct call *call)
         return;
     }
     snprintf(why, sizeof why, "TLS failed: %.300s", ddl_wire_problem(&call->wire));
-    reject(call, DDL_EAUTH, why);
+    reject(call, call->state == CONFIRMING ? DDL_EPROTO : DDL_EAUTH, why); /* who had proved itself by then */
 }
 
 /* The door says that this rank is in. */
