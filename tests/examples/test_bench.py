@@ -282,11 +282,12 @@ class Consistency(Case):
             self.assertAlmostEqual(ratio, one_us / two_us, delta=0.01)
 
     def test_what_takes_longer_than_two_is_told(self):
-        # Every rank sends all it has to each of 5 others: three times the bytes that are needed.
-        done = run([LAUNCHER, "--no-prefix", "--nproc_per_node", "6", BENCH, "--consistency", "--min", "2M", "--max", "2M",
-                    "--tolerance", "0", "--rounds", "1", *SHORT], DDL_ALLREDUCE="flat")
+        # Eight bytes on their way around a ring of 8 processes, 14 steps one after the other, beside two calls through
+        # the memory that all share.
+        done = run([LAUNCHER, "--no-prefix", "--nproc_per_node", "8", BENCH, "--consistency", "--min", "8", "--max", "8",
+                    "--tolerance", "0", "--rounds", "3", *SHORT], DDL_ALLREDUCE="ring")
         self.assertEqual(done.returncode, 1, done.stdout + done.stderr)
-        self.assertRegex(done.stdout, r"(?m)^ +2097152  allreduce .*  reduce_scatter \+ allgather .*  INCONSISTENT$")
+        self.assertRegex(done.stdout, r"(?m)^ +8  allreduce .*  reduce_scatter \+ allgather .*  INCONSISTENT$")
 
 
 class Flags(Case):

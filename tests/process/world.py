@@ -45,6 +45,15 @@ def cpu_seconds(pid):
     return total / 1e9
 
 
+def times_asleep(pid):
+    """How often its threads have gone to sleep so far."""
+    total = 0
+    for thread in os.listdir(f"/proc/{pid}/task"):
+        with open(f"/proc/{pid}/task/{thread}/status") as file:
+            total += int(re.search(r"^voluntary_ctxt_switches:\s*(\d+)$", file.read(), re.M).group(1))
+    return total
+
+
 @contextlib.contextmanager
 def on_two_cpus():
     """What is started meanwhile has two at most, as three ranks that are to share CPUs need."""
