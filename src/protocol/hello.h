@@ -100,6 +100,7 @@ typedef struct ddl_hello {
     ddl_hello_party self, peer; /* peer: valid from DDL_HELLO_JUDGING on */
     ddl_hello_verdict verdict;
     unsigned peer_version; /* of the protocol; 0: not known yet, or it only asks */
+    unsigned mark;         /* server: its owner's, to find again what it saw when it judged */
     char reason[DDL_HELLO_REASON_TEXT];
     size_t in_bytes, in_wanted, out_bytes, out_sent;
     uint8_t in[DDL_HELLO_SERVER_BYTES];

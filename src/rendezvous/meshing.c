@@ -58,6 +58,13 @@ struct call {
     ddl_hello hello;
 };
 
+/* Who has called, as it says; of one who did before the roster was here that is all that is known. */
+struct caller {
+    char host[DDL_HOST_TEXT];
+    int32_t pid;
+    unsigned nplaced; /* connections of it that got a place, those that lost it again included */
+};
+
 struct ddl_meshing {
     ddl_service *service;
     ddl_hello_party self;
@@ -68,10 +75,10 @@ struct ddl_meshing {
     ddl_wire *wires;     /* service thread writes, under the bell; none: not connected, or taken */
     ddl_wire *streams;   /* likewise: further ones, nstreams of each rank. NULL: there are none */
     int nstreams;
-    int *nwires;                  /* service thread: how many there were, of both kinds */
-    char (*hosts)[DDL_HOST_TEXT]; /* of those who called before the roster was here: as they said */
-    bool *met;                    /* service thread: is, or was, connected, or has failed */
-    struct {                      /* calls to the service thread: what they are about, and their outcome */
+    int *nwires;            /* service thread: how many there were, of both kinds */
+    struct caller *callers; /* service thread */
+    bool *met;              /* service thread: is, or was, connected, or has failed */
+    struct {                /* calls to the service thread: what they are about, and their outcome */
         ddl_network_place place;
         ddl_port_range ports;
         uint16_t found[DDL_NETWORK_LISTEN_MAX];
@@ -655,21 +662,39 @@ static bool is_one_of(const ddl_meshing *meshing, int rank, int stream)
     return stream == 0 || (meshing->roster != NULL && stream <= ddl_roster_streams(meshing->roster, rank));
 }
 
-/*
- * The last connection to this rank, if it has come to its end and nobody has taken it: its caller was not
- * told that it is in, and calls again. NULL: there is none.
- */
-static ddl_wire *find_broken(ddl_meshing *meshing, int rank, int stream)
+/* With the bell's lock: the last connection to this rank, if that is the one of this number and nobody has
+ * taken it yet; NULL: there is none. */
+static ddl_wire *last_of(const ddl_meshing *meshing, int rank, int stream)
 {
-    uint8_t byte;
     if (stream != meshing->nwires[rank] - 1)
         return NULL;
-    ddl_bell_lock(&meshing->bell);
     ddl_wire *wire = stream == 0 ? &meshing->wires[rank] : &streams_of(meshing, rank)[stream - 1];
-    ssize_t count = wire->fd >= 0 ? ddl_socket_peek(wire->fd, &byte, sizeof byte) : 1;
-    bool broken = count == 0 || (count < 0 && errno != EAGAIN);
+    return wire->fd >= 0 ? wire : NULL;
+}
+
+static bool is_broken(const ddl_wire *wire)
+{
+    uint8_t byte;
+    ssize_t count = ddl_socket_peek(wire->fd, &byte, sizeof byte);
+    return count == 0 || (count < 0 && errno != EAGAIN);
+}
+
+/* A process has one call to a rank at a time: what it had before has come to its end, at its side at least.
+ */
+static bool is_same_caller(const struct caller *caller, const ddl_hello_party *peer)
+{
+    return caller->pid == peer->pid && strcmp(caller->host, peer->host) == 0;
+}
+
+/* Whether the connection of this number is there and its caller was not told that it is in, so that another
+ * one may take its place. */
+static bool may_replace(ddl_meshing *meshing, const ddl_hello_party *peer)
+{
+    ddl_bell_lock(&meshing->bell);
+    const ddl_wire *last = last_of(meshing, peer->rank, peer->stream);
+    bool may = last != NULL && (is_same_caller(&meshing->callers[peer->rank], peer) || is_broken(last));
     ddl_bell_unlock(&meshing->bell);
-    return broken ? wire : NULL;
+    return may;
 }
 
 static void judge(void *arg, ddl_hello *hello, const ddl_address *from)
@@ -684,11 +709,11 @@ static void judge(void *arg, ddl_hello *hello, const ddl_address *from)
         ddl_hello_judge(hello, DDL_HELLO_OTHER_NAME);
     else if (knocks ? stream != 0 : stream > meshing->nwires[rank] || !is_one_of(meshing, rank, stream))
         ddl_hello_judge(hello, DDL_HELLO_BAD_STREAM);
-    else if (find_broken(meshing, rank, stream) != NULL)
-        ddl_hello_judge(hello, DDL_HELLO_WELCOME);
+    else if ((meshing->met[rank] || stream < meshing->nwires[rank]) && !may_replace(meshing, &hello->peer))
+        ddl_hello_judge(hello, DDL_HELLO_TAKEN);
     else
-        ddl_hello_judge(hello, meshing->met[rank] || stream < meshing->nwires[rank] ? DDL_HELLO_TAKEN
-                                                                                    : DDL_HELLO_WELCOME);
+        ddl_hello_judge(hello, DDL_HELLO_WELCOME);
+    hello->mark = meshing->callers[rank].nplaced;
 }
 
 /* That it is in, which it waits for. So little fits the buffer of a fresh connection; if the connection has
@@ -711,6 +736,35 @@ static void hear_knock(ddl_meshing *meshing, int rank)
     }
 }
 
+static void remember(ddl_meshing *meshing, const ddl_hello_party *peer)
+{
+    struct caller *caller = &meshing->callers[peer->rank];
+    memcpy(caller->host, peer->host, sizeof caller->host);
+    caller->pid = peer->pid;
+    caller->nplaced++;
+}
+
+/*
+ * Give this connection the place of the last one, if that has broken or the same process called with this
+ * one when the other was there already: of two handshakes of one rank at a time the first stands.
+ */
+static bool replace(ddl_meshing *meshing, ddl_wire *wire, const ddl_hello *hello)
+{
+    const struct caller *caller = &meshing->callers[hello->peer.rank];
+    const bool called_again = hello->mark == caller->nplaced && is_same_caller(caller, &hello->peer);
+    ddl_bell_lock(&meshing->bell); /* till it has the place: a late pair's owner may take the last one */
+    ddl_wire *last = last_of(meshing, hello->peer.rank, hello->peer.stream);
+    const bool replaces = last != NULL && (called_again || is_broken(last));
+    if (replaces) {
+        remember(meshing, &hello->peer);
+        let_in(meshing, wire);
+        ddl_wire_close(last);
+        *last = *wire;
+    }
+    ddl_bell_unlock(&meshing->bell);
+    return replaces;
+}
+
 static void entered(void *arg, ddl_wire wire, const ddl_hello *hello, const ddl_address *from)
 {
     ddl_meshing *meshing = arg;
@@ -721,24 +775,18 @@ static void entered(void *arg, ddl_wire wire, const ddl_hello *hello, const ddl_
         hear_knock(meshing, rank);
         return;
     }
-    ddl_wire *broken = find_broken(meshing, rank, hello->peer.stream);
-    if (broken != NULL) {
-        let_in(meshing, &wire);
-        ddl_bell_lock(&meshing->bell);
-        ddl_wire_close(broken);
-        *broken = wire;
-        ddl_bell_unlock(&meshing->bell);
-    } else if (meshing->met[rank] || hello->peer.stream != meshing->nwires[rank]) {
+    if (replace(meshing, &wire, hello))
+        return;
+    if (meshing->met[rank] || hello->peer.stream != meshing->nwires[rank]) {
         ddl_wire_close(&wire); /* two handshakes of one rank at a time: the first stands */
-    } else {
-        if (meshing->roster == NULL)
-            memcpy(meshing->hosts[rank], hello->peer.host, DDL_HOST_TEXT);
-        let_in(meshing, &wire);
-        /* Until it is whole, the own knock's patience is what ends it. */
-        struct call *knock = meshing->calls[rank];
-        if (connected(meshing, rank, wire) && knock != NULL)
-            forget_call(knock);
+        return;
     }
+    remember(meshing, &hello->peer);
+    let_in(meshing, &wire);
+    /* Until it is whole, the own knock's patience is what ends it. */
+    struct call *knock = meshing->calls[rank];
+    if (connected(meshing, rank, wire) && knock != NULL)
+        forget_call(knock);
 }
 
 static const ddl_listener_events door = { judge, NULL, entered };
@@ -774,7 +822,7 @@ static void open_on_service(void *arg)
 
 static bool has_memory(const ddl_meshing *meshing)
 {
-    return meshing->wires != NULL && meshing->hosts != NULL && meshing->calls != NULL &&
+    return meshing->wires != NULL && meshing->callers != NULL && meshing->calls != NULL &&
            meshing->met != NULL && meshing->nwires != NULL && meshing->wanted != NULL &&
            meshing->was_wanted != NULL && meshing->settled != NULL;
 }
@@ -787,7 +835,7 @@ static void free_meshing(ddl_meshing *meshing)
     ddl_free(meshing->wires);
     ddl_free(meshing->streams);
     ddl_free(meshing->nwires);
-    ddl_free(meshing->hosts);
+    ddl_free(meshing->callers);
     ddl_free(meshing->met);
     ddl_free(meshing->wanted);
     ddl_free(meshing->was_wanted);
@@ -811,7 +859,7 @@ ddl_status ddl_meshing_open(ddl_service *service, const ddl_hello_party *self,
     meshing->missing = nranks - 1;
     ddl_bell_init(&meshing->bell);
     meshing->wires = ddl_alloc_array((size_t)nranks, sizeof *meshing->wires);
-    meshing->hosts = ddl_alloc_array((size_t)nranks, sizeof *meshing->hosts);
+    meshing->callers = ddl_alloc_array((size_t)nranks, sizeof *meshing->callers);
     meshing->calls = ddl_alloc_array((size_t)nranks, sizeof(struct call *));
     meshing->met = ddl_alloc_array((size_t)nranks, sizeof *meshing->met);
     meshing->nwires = ddl_alloc_array((size_t)nranks, sizeof *meshing->nwires);
@@ -847,10 +895,10 @@ static void check_early_hosts(ddl_meshing *meshing)
 {
     for (int rank = meshing->self.rank + 1; rank < meshing->self.nranks; rank++) {
         ddl_error error;
-        if (meshing->wires[rank].fd < 0 || is_host_of(meshing, rank, meshing->hosts[rank]))
+        if (meshing->wires[rank].fd < 0 || is_host_of(meshing, rank, meshing->callers[rank].host))
             continue;
         (void)ddl_error_set(&error, DDL_EAUTH, "rank %d called from %s, but belongs on %s", rank,
-                            meshing->hosts[rank], meshing->roster->members[rank].host);
+                            meshing->callers[rank].host, meshing->roster->members[rank].host);
         error.culprit = rank;
         fail(meshing, &error);
     }

@@ -294,14 +294,21 @@ class Cut(Tests):
     """A connection that ends after any number of bytes: the job goes on in another way, or ends soon, as a whole."""
 
     LENGTHS = {STORE: 600, MESH: CLIENT_BYTES + FINISH_BYTES + 38}
+    LET_IN = MESH, CALLER, CLIENT_BYTES + FINISH_BYTES  # and not told so: the caller calls again, and all goes well
 
-    def check(self, channel, sender, count):
+    def check(self, channel, sender, count, hidden=False):
+        """hidden: its receiver goes on holding the connection, and does not see that it has ended."""
+        held = []
+
         def change(connection, from_end, data):
             before = len(connection.said[from_end]) - len(data)
             if from_end != sender or before + len(data) < count:
                 return data
             if count > before:
                 connection.ends[1 - sender].sendall(data[:count - before])
+            if hidden:
+                held.append(connection.ends[1 - sender].dup())
+                self.addCleanup(held[-1].close)
             return None
         limit = bound(3)
         with Middle(Once(channel, change)):
@@ -312,11 +319,15 @@ class Cut(Tests):
             for rank, record in zip(ranks, records):
                 self.assertLess(self.took(record), limit + bound(1), record)
                 self.assertIn(record["status"], ("DDL_OK", "DDL_EPEERLOST", "DDL_ETIMEDOUT"), record)
+                if (channel, sender, count) == self.LET_IN:
+                    self.assertEqual(record["status"], "DDL_OK", record)
+                    self.assertLess(self.took(record), limit / 2, record)
+            self.assertEqual(len(held), hidden)
             joined = [rank for rank, record in zip(ranks, records) if record["status"] == "DDL_OK"]
             said = {rank.expect("call")["status"] for rank in joined}
             if not whole:  # of the last bytes a third rank hears in its first call
                 self.assertLessEqual(said, {"DDL_EPEERLOST"})
-            elif channel == STORE or count <= CLIENT_BYTES + FINISH_BYTES:
+            elif channel == STORE or count <= self.LET_IN[2]:
                 self.assertEqual(said, {"DDL_OK"})
             else:  # bytes of the start, which are made up for, or of a call that some may have done by then
                 self.assertLessEqual(said, {"DDL_OK", "DDL_EPEERLOST"})
@@ -328,11 +339,14 @@ class Cut(Tests):
             for sender in (CALLER, CALLED):
                 most = self.LENGTHS[channel]
                 counts = range(1, most) if LONG else draw.sample(range(1, most), 4)
-                if channel == MESH and sender == CALLER and not LONG:
-                    counts.append(CLIENT_BYTES + FINISH_BYTES)  # let in, and not told so
                 for count in counts:
                     with self.subTest(channel=channel, sender=sender, count=count):
                         self.check(channel, sender, count)
+
+    def test_who_was_let_in_and_not_told_so_calls_again(self):
+        for hidden in (False, True):
+            with self.subTest(hidden=hidden):
+                self.check(*self.LET_IN, hidden=hidden)
 
 
 if __name__ == "__main__":
