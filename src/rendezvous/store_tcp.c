@@ -31,8 +31,12 @@ enum {
     ASK_LIMIT_MS = 900,        /* for an answer that the server gives at once */
     FIRST_PAUSE_MS = 10,
     LAST_PAUSE_MS = 500,
-    CROWD_CALLS = 400,   /* of a place that always closes they are too many */
-    CROWD_PAUSE_MS = 50, /* there may be too many at its door: who calls often has its turn sooner */
+    /* Of one that closes there may be too many at the door: who calls often has its turn sooner. If that has
+     * not come after so many calls in a row, what listens may be something else. */
+    CROWD_CALLS = 400,
+    CROWD_PAUSE_MS = 50,
+    CROWD_LATER_MS = 200,
+    SHORT_ATTEMPT_MS = 1000, /* cut short by the deadline, and tells less than the one before it */
     READ_BYTES = 16 << 10
 };
 
@@ -236,37 +240,47 @@ static ddl_status enter(struct store_tcp *tcp, const ddl_store_options *options,
                         ddl_address addresses[], int count, const char *rest, ddl_deadline deadline,
                         ddl_error *err)
 {
-    const int64_t come_ns = ddl_now_ns();
-    const int64_t start_ns = options->progress != NULL ? options->progress->start_ns : come_ns;
-    int sent_away = 0;
+    const int64_t start_ns = options->progress != NULL ? options->progress->start_ns : ddl_now_ns();
+    int64_t no_route_ns = INT64_MAX; /* since when there is none */
+    int sent_away = 0;               /* calls in a row */
     ddl_error last = { .code = DDL_OK };
-    bool was_silent = false;
     for (int64_t pause = FIRST_PAUSE_MS;;
          pause = pause * 3 / 2 < LAST_PAUSE_MS ? pause * 3 / 2 : LAST_PAUSE_MS) {
-        enum attempt attempt = enter_once(tcp, options, host, addresses, count, deadline, &last);
+        ddl_error why = { .code = DDL_OK };
+        const int64_t attempt_ns = ddl_now_ns();
+        enum attempt attempt = enter_once(tcp, options, host, addresses, count, deadline, &why);
         if (attempt == ENTERED)
             return DDL_OK;
         if (attempt == GIVE_UP) {
             if (err != NULL)
-                *err = last;
-            return last.code;
+                *err = why;
+            return why.code;
         }
-        if (attempt == NO_ROUTE && ddl_now_ns() - come_ns > NO_ROUTE_LIMIT_MS * DDL_NS_PER_MS) {
+        const int64_t now_ns = ddl_now_ns();
+        if (last.code == DDL_OK || !ddl_deadline_passed(deadline) ||
+            now_ns - attempt_ns >= SHORT_ATTEMPT_MS * DDL_NS_PER_MS)
+            last = why;
+        if (attempt != NO_ROUTE)
+            no_route_ns = INT64_MAX;
+        else if (no_route_ns > attempt_ns)
+            no_route_ns = attempt_ns;
+        if (now_ns - no_route_ns > NO_ROUTE_LIMIT_MS * DDL_NS_PER_MS) {
             char known[256];
             ddl_interfaces_text(known, sizeof known);
             return DDL_FAIL(err, DDL_ENETWORK,
                             "%s; is MASTER_ADDR right, and is there a network to it? This host has: %s",
                             last.text, known);
         }
-        was_silent = last.code == DDL_ETIMEDOUT || (was_silent && ddl_deadline_passed(deadline));
         if (ddl_deadline_passed(deadline))
             break;
         tell_progress(options->progress, rest, &last);
-        sent_away += attempt == SENT_AWAY;
-        const bool hurries = attempt == SENT_AWAY && sent_away <= CROWD_CALLS && pause > CROWD_PAUSE_MS;
-        pause_ms(hurries ? CROWD_PAUSE_MS : pause, deadline);
+        sent_away = attempt == SENT_AWAY ? sent_away + 1 : 0;
+        const int64_t most_ms = sent_away == 0             ? LAST_PAUSE_MS
+                                : sent_away <= CROWD_CALLS ? CROWD_PAUSE_MS
+                                                           : CROWD_LATER_MS;
+        pause_ms(pause < most_ms ? pause : most_ms, deadline);
     }
-    if (was_silent)
+    if (last.code == DDL_ETIMEDOUT)
         (void)DDL_FAIL(
             err, DDL_ETIMEDOUT,
             "what listens at the meeting place %s did not answer within %.1f s; is rank 0 stopped, or short "
