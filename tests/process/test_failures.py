@@ -4,6 +4,7 @@
 
 The bounds are those that the library promises; DDL_TEST_PATIENCE stretches them in slow builds.
 """
+import contextlib
 import errno
 import os
 import random
@@ -12,6 +13,7 @@ import socket
 import struct
 import sys
 import tempfile
+import threading
 import time
 import unittest
 from concurrent.futures import ThreadPoolExecutor
@@ -585,7 +587,8 @@ class Configuration(Failures):
 
     def test_who_never_comes_is_named(self):
         self.at_once((self.check_peers_never_come,), (self.check_rank_0_never_comes,), (self.check_progress_is_told,),
-                     (self.check_who_waits_longer_hears_of_it,), (self.check_rank_0_stops_while_others_wait,))
+                     (self.check_who_waits_longer_hears_of_it,), (self.check_rank_0_stops_while_others_wait,),
+                     (self.check_something_else_closes_every_call,))
 
     def check_peers_never_come(self):
         world = self.world(4, DDL_START_TIMEOUT="2s")
@@ -632,6 +635,31 @@ class Configuration(Failures):
             self.assert_within(record, record["begin_ns"], 3)
             self.assert_names(record, world.port)
             rank.finish(0)
+
+    def check_something_else_closes_every_call(self):
+        """It is called again and again, and told what was seen of it, whatever the deadline cuts short."""
+        calls = []
+
+        def close_all(door):
+            with contextlib.suppress(OSError):
+                while True:
+                    caller, _ = door.accept()
+                    caller.close()
+                    calls.append(time.monotonic())
+        with socket.create_server(("127.0.0.1", 0)) as door:
+            world = self.world(3, DDL_START_TIMEOUT="2s")
+            world.port = door.getsockname()[1]
+            closer = threading.Thread(target=close_all, args=(door,))
+            closer.start()
+            rank = world.start(1, "init")
+            record = rank.expect("init", "DDL_ETIMEDOUT")
+            door.shutdown(socket.SHUT_RDWR)
+            closer.join()
+        self.assertGreater(len(calls), 20)  # one in 50 ms
+        self.assert_within(record, record["begin_ns"], 3)
+        self.assert_names(record, "rank 0 did not open the meeting place", world.port)
+        self.assertEqual(record["culprit"], 0, record)
+        rank.finish(0)
 
     def check_progress_is_told(self):
         world = self.world(3, DDL_START_TIMEOUT="6s")
