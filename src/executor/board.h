@@ -15,6 +15,7 @@
 #ifndef DDL_EXECUTOR_BOARD_H
 #define DDL_EXECUTOR_BOARD_H
 
+#include "base/outlet.h"
 #include "executor/transport.h"
 #include "schedule/schedule.h"
 
@@ -38,9 +39,10 @@ typedef struct ddl_board {
     int rank, nranks;
     ddl_sheet *sheets[DDL_BOARD_RANKS]; /* of each rank: its two */
     uint64_t posts;
-    uint64_t number;        /* of the last post, with its turn */
-    size_t said_bytes;      /* by it */
-    ddl_sheet *next;        /* for the next one, after the first */
+    uint64_t number;   /* of the last post, with its turn */
+    size_t said_bytes; /* by it */
+    ddl_sheet *next;   /* for the next one, after the first */
+    ddl_outlet outlet;
     ddl_board_ranks unseen; /* who has not been seen to have posted with it; never this rank */
 } ddl_board;
 

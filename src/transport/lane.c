@@ -5,8 +5,6 @@
 #include "base/size.h"
 #include "transport/doze.h"
 
-#include <string.h>
-
 /* Positions are shared with other processes, whose locks would be others. */
 _Static_assert(ATOMIC_LLONG_LOCK_FREE == 2 && ATOMIC_INT_LOCK_FREE == 2, "positions must be lock-free");
 
@@ -51,8 +49,8 @@ static void copy_in(ddl_lane_end *end, const uint8_t *data, size_t bytes)
 {
     size_t at = (size_t)end->own & (end->capacity - 1);
     size_t before_end = ddl_size_min(bytes, end->capacity - at);
-    memcpy(end->lane->bytes + at, data, before_end);
-    memcpy(end->lane->bytes, data + before_end, bytes - before_end);
+    ddl_outlet_copy(&end->outlet, end->lane->bytes + at, data, before_end, 1);
+    ddl_outlet_copy(&end->outlet, end->lane->bytes, data + before_end, bytes - before_end, 1);
     end->own += bytes;
 }
 

@@ -16,6 +16,7 @@
 #define DDL_TRANSPORT_LANE_H
 
 #include "base/bytes.h"
+#include "base/outlet.h"
 
 #include <stdatomic.h>
 #include <sys/uio.h>
@@ -37,6 +38,7 @@ typedef struct ddl_lane_end {
     uint64_t own;    /* what this end publishes */
     uint64_t other;  /* what the other end has published, when last looked at */
     uint64_t before; /* reader: own, before the last take */
+    ddl_outlet outlet;
 } ddl_lane_end;
 
 /* Of a lane and its ring. */

@@ -14,6 +14,7 @@
 #include "base/failpoint.h"
 #include "base/list.h"
 #include "base/log.h"
+#include "base/outlet.h"
 #include "base/size.h"
 
 #include <errno.h>
@@ -38,6 +39,36 @@ static void copies_are_exact_past_the_caches_too(void **state)
             assert_memory_equal(to, expected, sizeof to);
         }
     ddl_copy(NULL, NULL, 0, true);
+}
+
+/* Of which some are timed, whichever stores they go by. */
+static void copies_for_other_cores_are_exact(void **state)
+{
+    (void)state;
+    enum { MOST = 96 * 1024, ROUNDS = 200 };
+    static uint8_t from[MOST + 64], to[MOST + 64], expected[MOST + 64];
+    const size_t lengths[] = { 0,     1,     4096, DDL_OUTLET_LEAST_BYTES - 1, DDL_OUTLET_LEAST_BYTES, 16384,
+                               16385, 65536, MOST };
+    ddl_outlet outlet = { .streams = false };
+    size_t timed = 0, before = 0;
+    for (int round = 0; round < ROUNDS; round++) {
+        const size_t bytes = lengths[round % (int)(sizeof lengths / sizeof *lengths)],
+                     at = (size_t)round % 64;
+        for (size_t i = 0; i < sizeof from; i++)
+            from[i] = (uint8_t)(i * 7 + (size_t)round);
+        memset(to, 0xa5, sizeof to);
+        memset(expected, 0xa5, sizeof expected);
+        memcpy(expected + at, from + round % 5, bytes);
+        outlet.streams = round / 20 % 2 != 0;
+        ddl_outlet_copy(&outlet, to + at, from + round % 5, bytes, 1);
+        assert_memory_equal(to, expected, sizeof to);
+        timed += outlet.untimed_bytes < before;
+        before = outlet.untimed_bytes;
+    }
+#ifdef __x86_64__
+    if (__builtin_cpu_is("amd"))
+        assert_in_range(timed, 5, ROUNDS);
+#endif
 }
 
 static void sizes_that_overflow_are_refused_and_leave_the_result_alone(void **state)
@@ -269,6 +300,7 @@ int main(void)
         cmocka_unit_test(every_status_has_a_name_and_a_meaning),
         cmocka_unit_test(types_and_operators_are_named_both_ways),
         cmocka_unit_test(copies_are_exact_past_the_caches_too),
+        cmocka_unit_test(copies_for_other_cores_are_exact),
         cmocka_unit_test(deadlines_saturate_and_pass),
         cmocka_unit_test(log_lines_go_to_the_sink_and_stop_at_the_level),
         cmocka_unit_test(failpoint_fails_the_hit_that_was_asked_for),

@@ -1,0 +1,64 @@
+/* outlet.c - ordinary stores, as long as they are quick. */
+#include "base/outlet.h"
+
+#include "base/clock.h"
+#include "base/copy.h"
+#include "base/size.h"
+
+#include <stdatomic.h>
+
+enum {
+    LINE = 64,
+    TIMED_BYTES = 16 * 1024,      /* at most, of a copy */
+    ORDINARY_BYTES = 256 * 1024,  /* from one timed copy to the next */
+    STREAMED_BYTES = 1024 * 1024, /* likewise, where such a copy may take ten times as long */
+    SMOOTHING = 4,
+    MOST_PS = 600 /* one that takes longer was interrupted */
+};
+
+/*
+ * In ps per byte, measured on an EPYC of the fourth generation (docs/performance.md): to stream takes so
+ * much, and each reader takes so much longer then to get it.
+ */
+enum { STREAMING_PS = 34, READING_PS = 36 };
+
+/* Of other makers these stores were not measured where somebody reads what they write. */
+static bool may_stream(void)
+{
+#ifdef __x86_64__
+    return __builtin_cpu_is("amd");
+#else
+    return false;
+#endif
+}
+
+/* Into the nearest cache, so that only the stores are timed. */
+static void fetch(const char *source, size_t bytes)
+{
+    for (size_t at = 0; at < bytes; at += LINE)
+        (void)*(const volatile char *)(source + at);
+}
+
+/* By ordinary stores. */
+static void time_copy(ddl_outlet *outlet, void *target, const void *source, size_t bytes, int readers)
+{
+    fetch(source, bytes);
+    const int64_t begin_ns = ddl_now_ns();
+    memcpy(target, source, bytes);
+    atomic_thread_fence(memory_order_seq_cst); /* they are done then */
+    const int64_t ps = (ddl_now_ns() - begin_ns) * 1000 / (int64_t)bytes;
+    outlet->ordinary_ps += ((ps < MOST_PS ? (int)ps : MOST_PS) - outlet->ordinary_ps) / SMOOTHING;
+    outlet->streams = outlet->ordinary_ps > STREAMING_PS + readers * READING_PS;
+    outlet->untimed_bytes = 0;
+}
+
+void ddl_outlet_copy_many(ddl_outlet *outlet, void *target, const void *source, size_t bytes, int readers)
+{
+    size_t timed = 0;
+    if (outlet->untimed_bytes >= (outlet->streams ? STREAMED_BYTES : ORDINARY_BYTES) && may_stream()) {
+        timed = ddl_size_min(bytes, TIMED_BYTES);
+        time_copy(outlet, target, source, timed, readers);
+    }
+    outlet->untimed_bytes += bytes - timed;
+    ddl_copy((char *)target + timed, (const char *)source + timed, bytes - timed, outlet->streams);
+}
