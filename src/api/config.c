@@ -20,7 +20,7 @@
 
 /* Pieces of messages that go through shared memory, where asking for each costs little: what is copied in and
  * out, and reduced, is to stay in a cache of 1 MiB. */
-enum { LANE_PIECE_BYTES = 256 * 1024, FAR_LANES_BYTES = 4 * 1024 * 1024 };
+enum { LANE_PIECE_BYTES = 256 * 1024, LONG_LANES_BYTES = 4 * 1024 * 1024 };
 
 enum { DEFAULT_TIMEOUT_MS = 300 * 1000, RANKS_MAX = 1 << 20 };
 
@@ -327,10 +327,10 @@ static ddl_status read_costs(ddl_config *config, ddl_error *err)
 #ifndef DDL_PORTABLE /* which has no shared memory */
     if (config->local_transport != DDL_LOCAL_TCP)
         model.piece_bytes = LANE_PIECE_BYTES;
-    if (ddl_host_cores_are_far()) {
+    if (ddl_host_cores_are_far())
         model.pull_bytes = 1; /* all that may be; the small ones never are */
-        model.lane_bytes = FAR_LANES_BYTES;
-    }
+    if (ddl_host_lines_return_late())
+        model.lane_bytes = LONG_LANES_BYTES;
 #endif
     if (path != NULL && config->rank == 0) {
         char *text = ddl_alloc(DDL_PROFILE_LIMIT);

@@ -60,6 +60,10 @@ bool ddl_host_keeps(const char *folder);
  * portions, or not at all. */
 bool ddl_host_cores_are_far(void);
 
+/* Whether to write a line is quicker once it has left the cache of the core that read it last, so that what
+ * is written again and again had better outgrow that cache. Also where cores are far. */
+bool ddl_host_lines_return_late(void);
+
 /* Bytes of memory in this machine; 0: unknown. */
 uint64_t ddl_host_memory(void);
 

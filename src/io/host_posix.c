@@ -59,3 +59,8 @@ bool ddl_host_cores_are_far(void)
 {
     return false; /* nor is there another way */
 }
+
+bool ddl_host_lines_return_late(void)
+{
+    return false;
+}
