@@ -24,7 +24,7 @@ def measured(*settings):
     """{ranks: seconds} of eager starts."""
     more = [word for setting in settings for word in ("--set", setting)]
     done = subprocess.run([BENCH / "startup.py", BUILD, "--ranks", ",".join(map(str, RANKS)), "--rounds", str(2 + ROUNDS),
-                           *more], capture_output=True, text=True, timeout=1200)
+                           *more], capture_output=True, text=True, timeout=170)
     print(done.stdout, done.stderr, flush=True)
     rows = [re.findall(r"[^|\s][^|]*[^|\s]|[^|\s]", line) for line in done.stdout.splitlines()]
     return {int(row[0]): float(row[5]) for row in rows if len(row) == 6 and row[1] == "eager"}
