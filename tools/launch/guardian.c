@@ -507,10 +507,11 @@ static void flush(struct guardian *g)
     while (!sinks_idle(g)) {
         if (reader_is_late(g, begun_ns, ddl_now_ns())) {
             g->outcome.output_cut = true;
-            return;
+            break;
         }
         turn(g);
     }
+    check_sinks(g, ddl_now_ns()); /* the last of it may have failed after the last turn looked */
 }
 
 /* ---- beginning and end ---- */
