@@ -13,14 +13,10 @@ enum {
     ORDINARY_BYTES = 256 * 1024,  /* from one timed copy to the next */
     STREAMED_BYTES = 1024 * 1024, /* likewise, where such a copy may take ten times as long */
     SMOOTHING = 4,
-    MOST_PS = 600 /* one that takes longer was interrupted */
+    /* 20 to 120 where cores share a cache, 340 to 450 where they do not (docs/performance.md) */
+    DEAR_PS = 200,
+    MOST_PS = 450 /* one that takes longer was interrupted, which is not to be believed at once */
 };
-
-/*
- * In ps per byte, measured on an EPYC of the fourth generation (docs/performance.md): to stream takes so
- * much, and each reader takes so much longer then to get it.
- */
-enum { STREAMING_PS = 34, READING_PS = 36 };
 
 /* Of other makers these stores were not measured where somebody reads what they write. */
 static bool may_stream(void)
@@ -39,25 +35,29 @@ static void fetch(const char *source, size_t bytes)
         (void)*(const volatile char *)(source + at);
 }
 
+void ddl_outlet_time(ddl_outlet *outlet, int64_t ps)
+{
+    outlet->ordinary_ps += ((ps < MOST_PS ? (int)ps : MOST_PS) - outlet->ordinary_ps) / SMOOTHING;
+    outlet->streams = outlet->ordinary_ps > DEAR_PS;
+    outlet->untimed_bytes = 0;
+}
+
 /* By ordinary stores. */
-static void time_copy(ddl_outlet *outlet, void *target, const void *source, size_t bytes, int readers)
+static void time_copy(ddl_outlet *outlet, void *target, const void *source, size_t bytes)
 {
     fetch(source, bytes);
     const int64_t begin_ns = ddl_now_ns();
     memcpy(target, source, bytes);
     atomic_thread_fence(memory_order_seq_cst); /* they are done then */
-    const int64_t ps = (ddl_now_ns() - begin_ns) * 1000 / (int64_t)bytes;
-    outlet->ordinary_ps += ((ps < MOST_PS ? (int)ps : MOST_PS) - outlet->ordinary_ps) / SMOOTHING;
-    outlet->streams = outlet->ordinary_ps > STREAMING_PS + readers * READING_PS;
-    outlet->untimed_bytes = 0;
+    ddl_outlet_time(outlet, (ddl_now_ns() - begin_ns) * 1000 / (int64_t)bytes);
 }
 
-void ddl_outlet_copy_many(ddl_outlet *outlet, void *target, const void *source, size_t bytes, int readers)
+void ddl_outlet_copy_many(ddl_outlet *outlet, void *target, const void *source, size_t bytes)
 {
     size_t timed = 0;
     if (outlet->untimed_bytes >= (outlet->streams ? STREAMED_BYTES : ORDINARY_BYTES) && may_stream()) {
         timed = ddl_size_min(bytes, TIMED_BYTES);
-        time_copy(outlet, target, source, timed, readers);
+        time_copy(outlet, target, source, timed);
     }
     outlet->untimed_bytes += bytes - timed;
     ddl_copy((char *)target + timed, (const char *)source + timed, bytes - timed, outlet->streams);

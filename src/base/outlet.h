@@ -12,6 +12,7 @@
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 #include <string.h>
 
 enum { DDL_OUTLET_LEAST_BYTES = 8 * 1024 /* what is shorter always goes by ordinary stores */ };
@@ -23,17 +24,19 @@ typedef struct ddl_outlet {
     size_t untimed_bytes; /* since the last of them */
 } ddl_outlet;
 
-void ddl_outlet_copy_many(ddl_outlet *outlet, void *target, const void *source, size_t bytes, int readers);
+/* That an ordinary copy took so many ps for a byte: whether the next ones go past the caches. */
+void ddl_outlet_time(ddl_outlet *outlet, int64_t ps);
 
-/* Copy to where so many others read it; the places do not overlap. As after any copy, whoever sees a later
+void ddl_outlet_copy_many(ddl_outlet *outlet, void *target, const void *source, size_t bytes);
+
+/* Copy to where others read it; the places do not overlap. As after any copy, whoever sees a later
  * release of this thread sees it. */
-static inline void ddl_outlet_copy(ddl_outlet *outlet, void *target, const void *source, size_t bytes,
-                                   int readers)
+static inline void ddl_outlet_copy(ddl_outlet *outlet, void *target, const void *source, size_t bytes)
 {
     if (bytes < DDL_OUTLET_LEAST_BYTES)
         memcpy(target, source, bytes);
     else
-        ddl_outlet_copy_many(outlet, target, source, bytes, readers);
+        ddl_outlet_copy_many(outlet, target, source, bytes);
 }
 
 #endif

@@ -28,11 +28,11 @@ void ddl_board_post(ddl_board *board, uint64_t number, const ddl_signature *sign
     const size_t head = at < DDL_HEAD_BYTES ? at : DDL_HEAD_BYTES;
     DDL_ASSERT(at <= DDL_SHEET_BYTES);
     if (at > head)
-        ddl_outlet_copy(&board->outlet, sheet->bytes + head, first + head, at - head, board->nranks - 1);
+        ddl_outlet_copy(&board->outlet, sheet->bytes + head, first + head, at - head);
     for (int i = 1; i < nparts; i++) {
         DDL_ASSERT(parts[i].bytes <= DDL_SHEET_BYTES - at);
         ddl_outlet_copy(&board->outlet, sheet->bytes + at, (const uint8_t *)buffer + parts[i].offset,
-                        parts[i].bytes, board->nranks - 1);
+                        parts[i].bytes);
         at += parts[i].bytes;
     }
     board->said_bytes = at;

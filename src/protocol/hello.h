@@ -78,7 +78,8 @@ typedef struct ddl_hello_party {
     int rank, nranks;
     int peer;    /* rank that a client expects to meet */
     int stream;  /* of a mesh's client: which of its connections to that rank this is, from 0 */
-    int32_t pid; /* pid and host: for messages; those of a server are known once it has proved itself */
+    int32_t pid; /* pid and host: for messages, and to know a caller again, whose rank is its alone by then;
+                    those of a server are known once it has proved itself */
     char host[DDL_HOST_TEXT];
     ddl_security level;       /* of a peer, as it says; the own one follows from prover */
     const ddl_prover *prover; /* of this side; NULL: level off */

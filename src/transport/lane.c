@@ -49,8 +49,8 @@ static void copy_in(ddl_lane_end *end, const uint8_t *data, size_t bytes)
 {
     size_t at = (size_t)end->own & (end->capacity - 1);
     size_t before_end = ddl_size_min(bytes, end->capacity - at);
-    ddl_outlet_copy(&end->outlet, end->lane->bytes + at, data, before_end, 1);
-    ddl_outlet_copy(&end->outlet, end->lane->bytes, data + before_end, bytes - before_end, 1);
+    ddl_outlet_copy(&end->outlet, end->lane->bytes + at, data, before_end);
+    ddl_outlet_copy(&end->outlet, end->lane->bytes, data + before_end, bytes - before_end);
     end->own += bytes;
 }
 

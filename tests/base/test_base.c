@@ -60,7 +60,7 @@ static void copies_for_other_cores_are_exact(void **state)
         memset(expected, 0xa5, sizeof expected);
         memcpy(expected + at, from + round % 5, bytes);
         outlet.streams = round / 20 % 2 != 0;
-        ddl_outlet_copy(&outlet, to + at, from + round % 5, bytes, 1);
+        ddl_outlet_copy(&outlet, to + at, from + round % 5, bytes);
         assert_memory_equal(to, expected, sizeof to);
         timed += outlet.untimed_bytes < before;
         before = outlet.untimed_bytes;
@@ -69,6 +69,29 @@ static void copies_for_other_cores_are_exact(void **state)
     if (__builtin_cpu_is("amd"))
         assert_in_range(timed, 5, ROUNDS);
 #endif
+}
+
+static void stores_that_stay_dear_go_past_the_caches(void **state)
+{
+    (void)state;
+    ddl_outlet outlet = { .streams = false };
+    for (int i = 0; i < 100;
+         i++) { /* the cores share a cache, and now and then another process has the CPU */
+        ddl_outlet_time(&outlet, i % 20 == 10 ? 1000000 : 20 + i);
+        assert_false(outlet.streams);
+    }
+    int dear = 0;
+    for (; !outlet.streams; dear++)
+        ddl_outlet_time(&outlet, 340);
+    assert_in_range(dear, 2, 6);
+    for (int i = 0; i < 100; i++) {
+        ddl_outlet_time(&outlet, 340 + i);
+        assert_true(outlet.streams);
+    }
+    int quick = 0;
+    for (; outlet.streams; quick++)
+        ddl_outlet_time(&outlet, 120);
+    assert_in_range(quick, 2, 10);
 }
 
 static void sizes_that_overflow_are_refused_and_leave_the_result_alone(void **state)
@@ -301,6 +324,7 @@ int main(void)
         cmocka_unit_test(types_and_operators_are_named_both_ways),
         cmocka_unit_test(copies_are_exact_past_the_caches_too),
         cmocka_unit_test(copies_for_other_cores_are_exact),
+        cmocka_unit_test(stores_that_stay_dear_go_past_the_caches),
         cmocka_unit_test(deadlines_saturate_and_pass),
         cmocka_unit_test(log_lines_go_to_the_sink_and_stop_at_the_level),
         cmocka_unit_test(failpoint_fails_the_hit_that_was_asked_for),

@@ -651,10 +651,12 @@ class Configuration(Failures):
             world.port = door.getsockname()[1]
             closer = threading.Thread(target=close_all, args=(door,))
             closer.start()
-            rank = world.start(1, "init")
-            record = rank.expect("init", "DDL_ETIMEDOUT")
-            door.shutdown(socket.SHUT_RDWR)
-            closer.join()
+            try:
+                rank = world.start(1, "init")
+                record = rank.expect("init", "DDL_ETIMEDOUT")
+            finally:
+                door.shutdown(socket.SHUT_RDWR)
+                closer.join()
         self.assertGreater(len(calls), 20)  # one in 50 ms
         self.assert_within(record, record["begin_ns"], 3)
         self.assert_names(record, "rank 0 did not open the meeting place", world.port)

@@ -293,6 +293,7 @@ class SharedMemory(unittest.TestCase):
                 if max(used) < bound(0.001) * 4:
                     break
             self.assertLess(max(used), bound(0.001) * 4, f"seconds of CPU in 4 s, and how often asleep: {seen}")
+            self.assertLess(max(max(times) for _, times in seen), 4 * 20, f"ticks of 100 ms, and not more: {seen}")
             late = []
             for turn in range(rounds):
                 time.sleep(0.05)
