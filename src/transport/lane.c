@@ -8,9 +8,11 @@
 /* Positions are shared with other processes, whose locks would be others. */
 _Static_assert(ATOMIC_LLONG_LOCK_FREE == 2 && ATOMIC_INT_LOCK_FREE == 2, "positions must be lock-free");
 
-/* Bytes after which a position is published, and the most that is peeked at, so that both ends of a large
- * message are at work at the same time. */
-enum { PORTION = 32 * 1024 };
+enum {
+    PORTION = 32 * 1024, /* after which a position is published, so that both ends work at the same time */
+    PIECE = 8 * 1024,    /* that is copied in one go by ordinary stores (docs/performance.md) */
+    LARGEST_PEEK = 256 * 1024 /* of long rings; else an eighth, but a portion at least */
+};
 
 size_t ddl_lane_bytes(size_t capacity)
 {
@@ -21,6 +23,7 @@ void ddl_lane_open(ddl_lane_end *end, void *memory, size_t capacity)
 {
     DDL_ASSERT(((uintptr_t)memory & 127) == 0 && capacity > 0 && (capacity & (capacity - 1)) == 0);
     *end = (ddl_lane_end){ .lane = memory, .capacity = capacity };
+    end->largest_peek = ddl_size_max(PORTION, ddl_size_min(capacity / 8, LARGEST_PEEK));
 }
 
 void ddl_lane_withdraw(ddl_lane_end *end)
@@ -71,7 +74,7 @@ size_t ddl_lane_write(ddl_lane_end *end, const struct iovec parts[], int count)
     for (int i = 0; i < count; i++) {
         const uint8_t *data = parts[i].iov_base;
         for (size_t left = parts[i].iov_len; left > 0 && room > 0;) {
-            size_t bytes = ddl_size_min(ddl_size_min(left, room), PORTION);
+            size_t bytes = ddl_size_min(ddl_size_min(left, room), end->outlet.streams ? PORTION : PIECE);
             copy_in(end, data, bytes);
             data += bytes;
             left -= bytes;
@@ -112,7 +115,7 @@ ddl_view ddl_lane_peek(ddl_lane_end *end)
     if (there > end->capacity)
         return (ddl_view){ NULL, 0 };
     size_t at = (size_t)end->own & (end->capacity - 1);
-    size_t bytes = ddl_size_min((size_t)there, ddl_size_min(end->capacity - at, PORTION));
+    size_t bytes = ddl_size_min((size_t)there, ddl_size_min(end->capacity - at, end->largest_peek));
     return (ddl_view){ end->lane->bytes + at, bytes };
 }
 

@@ -38,6 +38,7 @@ typedef struct ddl_lane_end {
     uint64_t own;    /* what this end publishes */
     uint64_t other;  /* what the other end has published, when last looked at */
     uint64_t before; /* reader: own, before the last take */
+    size_t largest_peek;
     ddl_outlet outlet;
 } ddl_lane_end;
 
