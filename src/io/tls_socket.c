@@ -24,7 +24,7 @@ enum {
     UNSENT_BYTES = DDL_TLS_RECORD_BYTES + 1024,
     BATCH_BYTES = 128 << 10,
     PAGE_BYTES = 4096, /* of the addresses that the processor compares */
-    SLOW_BYTES = 64,
+    SLOW_BYTES = 16,
     SHORT_BYTES = 2048,
     IDENTITY_LIMIT = 96,
     FIRST_BYTES = 12,

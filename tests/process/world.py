@@ -78,8 +78,8 @@ def free_port():
         claim = socket.socket(socket.AF_UNIX)
         with socket.socket() as s:
             try:
+                claim.bind(f"\0test-port-{port}")  # first: what is claimed must not be taken even for a moment
                 s.bind(("127.0.0.1", port))
-                claim.bind(f"\0test-port-{port}")
             except OSError:
                 claim.close()
                 continue
