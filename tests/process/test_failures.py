@@ -749,7 +749,7 @@ class Configuration(Failures):
 
     def check_told(self, world, culprit, variable, value):
         ranks = {r: world.start(r, "init") for r in range(3) if r != culprit}
-        time.sleep(0.1)
+        time.sleep(bound(0.3))  # who came later would find rank 0 gone
         ranks[culprit] = world.start(culprit, "init", **{variable: value})
         begun = time.monotonic_ns()
         for rank in ranks.values():
