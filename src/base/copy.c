@@ -1,4 +1,4 @@
-/* copy.c - stores that bypass the caches, where the processor has them. */
+/* copy.c - by the way that is quick on this processor. */
 #include "base/copy.h"
 
 #include "base/size.h"
@@ -49,6 +49,20 @@ static void copy_past_caches(uint8_t *target, const uint8_t *source, size_t byte
 
 #endif
 
+/*
+ * memcpy copies what is long by the processor's string instruction. On AMD's family 25 that does 2 to 4 GB/s
+ * instead of 50 where the target lies 1 to 15 bytes behind the source in their pages; short copies go by
+ * vectors.
+ */
+static void copy_by_caches(uint8_t *target, const uint8_t *source, size_t bytes)
+{
+    enum { PAGE_BYTES = 4096, SLOW_BYTES = 16, SHORT_BYTES = 2048 };
+    const size_t behind = ((uintptr_t)target - (uintptr_t)source) % PAGE_BYTES;
+    const size_t step = behind > 0 && behind < SLOW_BYTES ? SHORT_BYTES : bytes;
+    for (size_t at = 0; at < bytes; at += step)
+        memcpy(target + at, source + at, ddl_size_min(step, bytes - at));
+}
+
 void ddl_copy(void *target, const void *source, size_t bytes, bool past_caches)
 {
     if (bytes == 0) /* then there may be no places either */
@@ -56,5 +70,5 @@ void ddl_copy(void *target, const void *source, size_t bytes, bool past_caches)
     if (past_caches)
         copy_past_caches(target, source, bytes);
     else
-        memcpy(target, source, bytes);
+        copy_by_caches(target, source, bytes);
 }

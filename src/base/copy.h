@@ -1,4 +1,4 @@
-/* copy.h - copying what outgrows the caches. */
+/* copy.h - copying what is long. */
 #ifndef DDL_BASE_COPY_H
 #define DDL_BASE_COPY_H
 

@@ -2,6 +2,7 @@
 #include "io/tls_socket.h"
 
 #include "base/assert.h"
+#include "base/copy.h"
 #include "base/failpoint.h"
 #include "base/size.h"
 #include "io/address.h"
@@ -23,9 +24,6 @@ enum {
     /* One record as large as they get, and a change of keys or an alert before and behind it. */
     UNSENT_BYTES = DDL_TLS_RECORD_BYTES + 1024,
     BATCH_BYTES = 128 << 10,
-    PAGE_BYTES = 4096, /* of the addresses that the processor compares */
-    SLOW_BYTES = 16,
-    SHORT_BYTES = 2048,
     IDENTITY_LIMIT = 96,
     FIRST_BYTES = 12,
     CHAIN_BYTES = DDL_TLS_CERTS_PREAUTH_BYTES - 4096 /* the rest of a handshake is less than that */
@@ -95,19 +93,6 @@ static const char *reason(void)
 /* ---- the socket, as OpenSSL sees it ---- */
 
 /*
- * As memcpy, which copies what is long by the processor's string instruction. On AMD's family 25 that does
- * 3.5 GB/s instead of 60 where the target lies 1 to 15 bytes behind the source in their pages; records, 22
- * bytes longer than a power of two, come to lie so again and again. Short copies go by vectors.
- */
-static void copy_records(uint8_t *target, const uint8_t *source, size_t bytes)
-{
-    const size_t behind = ((uintptr_t)target - (uintptr_t)source) % PAGE_BYTES;
-    const size_t step = behind > 0 && behind < SLOW_BYTES ? SHORT_BYTES : bytes;
-    for (size_t at = 0; at < bytes; at += step)
-        memcpy(target + at, source + at, ddl_size_min(step, bytes - at));
-}
-
-/*
  * OpenSSL takes memory for a message once its length is there, for a client's first up to 171 KiB. False:
  * this one is to be longer than all that is taken from this peer.
  */
@@ -153,7 +138,7 @@ static int bio_read(BIO *bio, char *data, int count)
     size_t wanted = (size_t)count, ahead = tls->ahead_to - tls->ahead_from;
     if (ahead > 0) {
         size_t part = ddl_size_min(ahead, wanted);
-        copy_records((uint8_t *)data, tls->ahead + tls->ahead_from, part);
+        ddl_copy(data, tls->ahead + tls->ahead_from, part, false);
         tls->ahead_from += part;
         return (int)part;
     }
@@ -252,7 +237,7 @@ static int bio_write(BIO *bio, const char *data, int count)
             tls->unsent_from = 0;
             kept = ddl_size_min(bytes - taken, tls->unsent_room - tls->unsent_to);
         }
-        copy_records(tls->unsent + tls->unsent_to, (const uint8_t *)data + taken, kept);
+        ddl_copy(tls->unsent + tls->unsent_to, data + taken, kept, false);
         tls->unsent_to += kept;
         taken += kept;
     }

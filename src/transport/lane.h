@@ -34,11 +34,11 @@ typedef struct ddl_lane {
 /* One end of a lane. */
 typedef struct ddl_lane_end {
     ddl_lane *lane;
-    size_t capacity; /* a power of two */
-    uint64_t own;    /* what this end publishes */
-    uint64_t other;  /* what the other end has published, when last looked at */
-    uint64_t before; /* reader: own, before the last take */
-    size_t largest_peek;
+    size_t capacity;     /* a power of two */
+    uint64_t own;        /* what this end publishes */
+    uint64_t other;      /* what the other end has published, when last looked at */
+    uint64_t before;     /* reader: own, before the last take */
+    size_t largest_peek; /* reader */
     ddl_outlet outlet;
 } ddl_lane_end;
 

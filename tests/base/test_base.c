@@ -41,6 +41,25 @@ static void copies_are_exact_past_the_caches_too(void **state)
     ddl_copy(NULL, NULL, 0, true);
 }
 
+/* For each way in which one place may lie behind the other in its page. */
+static void long_copies_are_exact_wherever_they_lie(void **state)
+{
+    (void)state;
+    enum { LONG = 5000, OFFSETS = 40 };
+    static uint8_t from[LONG + OFFSETS], to[LONG + OFFSETS + 8192], expected[sizeof to];
+    for (size_t i = 0; i < sizeof from; i++)
+        from[i] = (uint8_t)(i * 7 + i / 256);
+    uint8_t *alike = to + ((uintptr_t)from - (uintptr_t)to) % 4096; /* in its page */
+    for (size_t behind = 0; behind < OFFSETS; behind++) {
+        const size_t at = (size_t)(alike - to) + behind;
+        memset(to, 0xa5, sizeof to);
+        memset(expected, 0xa5, sizeof expected);
+        memcpy(expected + at, from, LONG);
+        ddl_copy(to + at, from, LONG, false);
+        assert_memory_equal(to, expected, sizeof to);
+    }
+}
+
 /* Of which some are timed, whichever stores they go by. */
 static void copies_for_other_cores_are_exact(void **state)
 {
@@ -323,6 +342,7 @@ int main(void)
         cmocka_unit_test(every_status_has_a_name_and_a_meaning),
         cmocka_unit_test(types_and_operators_are_named_both_ways),
         cmocka_unit_test(copies_are_exact_past_the_caches_too),
+        cmocka_unit_test(long_copies_are_exact_wherever_they_lie),
         cmocka_unit_test(copies_for_other_cores_are_exact),
         cmocka_unit_test(stores_that_stay_dear_go_past_the_caches),
         cmocka_unit_test(deadlines_saturate_and_pass),
