@@ -158,6 +158,36 @@ static void send_all(struct pair *pair)
     assert_false(ddl_wire_has_unsent(&pair->client));
 }
 
+static void what_more_follows_is_kept_until_that_or_a_flush(void **state)
+{
+    (void)state;
+    struct pair pair;
+    uint8_t said[300], got[sizeof said], byte;
+    for (size_t i = 0; i < sizeof said; i++)
+        said[i] = pattern(i);
+    pair_open(&pair, false, right_name, 7, 0);
+    assert_shaken(&pair);
+    assert_true(ddl_tls_socket_hurry(pair.client.tls) && ddl_tls_socket_hurry(pair.server.tls));
+    for (int last = 0; last < 2; last++) { /* by a flush, or by a write that nothing follows */
+        size_t have = 0;
+        for (size_t at = 0; at < 200; at += 100) {
+            assert_int_equal(ddl_tls_socket_write(pair.client.tls, said + at, 100, true), 100);
+            assert_int_equal(recv(pair.server.fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT), -1);
+        }
+        if (last == 0)
+            assert_int_equal(ddl_tls_socket_write(pair.client.tls, NULL, 0, false), 0);
+        else
+            assert_int_equal(ddl_tls_socket_write(pair.client.tls, said + 200, 100, false), 100);
+        for (ssize_t part; (part = ddl_wire_read(&pair.server, got + have, sizeof got - have)) > 0;)
+            if ((have += (size_t)part) == sizeof got)
+                break;
+        assert_int_equal(have, last == 0 ? 200 : 300);
+        assert_memory_equal(got, said, have);
+        assert_false(ddl_wire_has_unsent(&pair.client));
+    }
+    pair_close(&pair);
+}
+
 static void bytes_arrive_whatever_their_pieces(void **state)
 {
     (void)state;
@@ -405,6 +435,7 @@ int main(void)
         cmocka_unit_test(no_thread_uses_openssl_once_exit_handlers_run), /* first: nothing has used it yet */
         cmocka_unit_test(worlds_that_come_and_go_use_nothing_up),
         cmocka_unit_test(bytes_arrive_whatever_their_pieces),
+        cmocka_unit_test(what_more_follows_is_kept_until_that_or_a_flush),
         cmocka_unit_test(keys_change_before_they_are_worn),
         cmocka_unit_test(what_is_altered_is_never_taken),
         cmocka_unit_test(other_keys_and_names_are_refused),
