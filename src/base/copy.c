@@ -6,69 +6,96 @@
 #include <stdint.h>
 #include <string.h>
 
+enum { LINE = 64, LEAST_BYTES = 2 * 1024 /* memcpy does what is shorter by vectors too */ };
+
+/* Copy whole lines; the target begins with one. */
+typedef void copy_lines(uint8_t *target, const uint8_t *source, size_t bytes);
+
 #ifdef __x86_64__
 
 #include <immintrin.h>
 
-enum {
-    LINE = 64,
-    AHEAD = 4096 /* the processor's own fetching ahead ends with the page */
-};
+enum { PAGE_BYTES = 4096 /* the processor's own fetching ahead ends with the page */ };
+
+__attribute__((target("avx2"))) static inline __m256i load(const uint8_t *source)
+{
+    return _mm256_loadu_si256((const __m256i *)(const void *)source);
+}
 
 /*
- * Whole lines, and the target begins with one. What is fetched ahead of the source passes by the caches too,
- * and may lie behind its end, which a prefetch does not mind. Stores of 16 bytes took an eighth longer.
+ * Past the caches. What is fetched ahead of the source passes by them too, and may lie behind its end, which
+ * a prefetch does not mind. Stores of 16 bytes took an eighth longer.
  */
 __attribute__((target("avx2"))) static void stream_lines(uint8_t *target, const uint8_t *source, size_t bytes)
 {
     for (size_t at = 0; at < bytes; at += LINE) {
-        _mm_prefetch((const char *)((uintptr_t)source + at + AHEAD), _MM_HINT_NTA);
-        for (size_t part = 0; part < LINE; part += sizeof(__m256i))
-            _mm256_stream_si256((__m256i *)(void *)(target + at + part),
-                                _mm256_loadu_si256((const __m256i *)(const void *)(source + at + part)));
+        _mm_prefetch((const char *)((uintptr_t)source + at + PAGE_BYTES), _MM_HINT_NTA);
+        __m256i *to = (__m256i *)(void *)(target + at);
+        _mm256_stream_si256(to, load(source + at));
+        _mm256_stream_si256(to + 1, load(source + at + sizeof *to));
     }
     _mm_sfence(); /* a release does not order these stores */
 }
 
-static void copy_past_caches(uint8_t *target, const uint8_t *source, size_t bytes)
+/* The beginning of the next page of the source; nothing behind its end, which somebody may be about to write.
+ */
+static inline void fetch_next_page(const uint8_t *source, size_t bytes)
 {
-    size_t before = ddl_size_min(bytes, -(uintptr_t)target & (LINE - 1));
-    size_t lines = __builtin_cpu_supports("avx2") ? (bytes - before) / LINE * LINE : 0;
-    memcpy(target, source, before);
-    if (lines > 0)
-        stream_lines(target + before, source + before, lines);
-    memcpy(target + before + lines, source + before + lines, bytes - before - lines);
+    const size_t next = PAGE_BYTES - (uintptr_t)source % PAGE_BYTES;
+    if (next + LINE < bytes) {
+        _mm_prefetch((const char *)source + next, _MM_HINT_T0);
+        _mm_prefetch((const char *)source + next + LINE, _MM_HINT_T0);
+    }
+}
+
+__attribute__((target("avx2"))) static void store_lines(uint8_t *target, const uint8_t *source, size_t bytes)
+{
+    for (size_t at = 0; at < bytes;) {
+        fetch_next_page(source + at, bytes - at);
+        for (const size_t end = at + ddl_size_min(bytes - at, PAGE_BYTES); at < end; at += LINE) {
+            __m256i *to = (__m256i *)(void *)(target + at);
+            _mm256_store_si256(to, load(source + at));
+            _mm256_store_si256(to + 1, load(source + at + sizeof *to));
+        }
+    }
+}
+
+/*
+ * memcpy copies what is long by the processor's string instruction. AMD's may do half of what vectors do
+ * where another core reads what is written, for seconds at a time, and does a tenth where the target lies 1
+ * to 15 bytes behind the source in their pages (docs/performance.md).
+ */
+static copy_lines *better_than_memcpy(bool past_caches)
+{
+    if (!__builtin_cpu_supports("avx2"))
+        return NULL;
+    if (past_caches)
+        return stream_lines;
+    return __builtin_cpu_is("amd") ? store_lines : NULL;
 }
 
 #else
 
-static void copy_past_caches(uint8_t *target, const uint8_t *source, size_t bytes)
+static copy_lines *better_than_memcpy(bool past_caches)
 {
-    memcpy(target, source, bytes);
+    (void)past_caches;
+    return NULL;
 }
 
 #endif
 
-/*
- * memcpy copies what is long by the processor's string instruction. On AMD's family 25 that does 2 to 4 GB/s
- * instead of 50 where the target lies 1 to 15 bytes behind the source in their pages; short copies go by
- * vectors.
- */
-static void copy_by_caches(uint8_t *target, const uint8_t *source, size_t bytes)
-{
-    enum { PAGE_BYTES = 4096, SLOW_BYTES = 16, SHORT_BYTES = 2048 };
-    const size_t behind = ((uintptr_t)target - (uintptr_t)source) % PAGE_BYTES;
-    const size_t step = behind > 0 && behind < SLOW_BYTES ? SHORT_BYTES : bytes;
-    for (size_t at = 0; at < bytes; at += step)
-        memcpy(target + at, source + at, ddl_size_min(step, bytes - at));
-}
-
 void ddl_copy(void *target, const void *source, size_t bytes, bool past_caches)
 {
-    if (bytes == 0) /* then there may be no places either */
+    copy_lines *copy = bytes < LEAST_BYTES ? NULL : better_than_memcpy(past_caches);
+    if (copy == NULL) {
+        if (bytes > 0) /* or there may be no places either */
+            memcpy(target, source, bytes);
         return;
-    if (past_caches)
-        copy_past_caches(target, source, bytes);
-    else
-        copy_by_caches(target, source, bytes);
+    }
+    uint8_t *to = target;
+    const uint8_t *from = source;
+    const size_t before = -(uintptr_t)to % LINE, lines = (bytes - before) / LINE * LINE;
+    memcpy(to, from, before);
+    copy(to + before, from + before, lines);
+    memcpy(to + before + lines, from + before + lines, bytes - before - lines);
 }

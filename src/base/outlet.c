@@ -47,7 +47,7 @@ static void time_copy(ddl_outlet *outlet, void *target, const void *source, size
 {
     fetch(source, bytes);
     const int64_t begin_ns = ddl_now_ns();
-    memcpy(target, source, bytes);
+    ddl_copy(target, source, bytes, false);
     atomic_thread_fence(memory_order_seq_cst); /* they are done then */
     ddl_outlet_time(outlet, (ddl_now_ns() - begin_ns) * 1000 / (int64_t)bytes);
 }

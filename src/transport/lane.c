@@ -10,7 +10,6 @@ _Static_assert(ATOMIC_LLONG_LOCK_FREE == 2 && ATOMIC_INT_LOCK_FREE == 2, "positi
 
 enum {
     PORTION = 32 * 1024, /* after which a position is published, so that both ends work at the same time */
-    PIECE = 8 * 1024,    /* that is copied in one go by ordinary stores (docs/performance.md) */
     LARGEST_PEEK = 256 * 1024 /* of long rings; else an eighth, but a portion at least */
 };
 
@@ -74,7 +73,7 @@ size_t ddl_lane_write(ddl_lane_end *end, const struct iovec parts[], int count)
     for (int i = 0; i < count; i++) {
         const uint8_t *data = parts[i].iov_base;
         for (size_t left = parts[i].iov_len; left > 0 && room > 0;) {
-            size_t bytes = ddl_size_min(ddl_size_min(left, room), end->outlet.streams ? PORTION : PIECE);
+            size_t bytes = ddl_size_min(ddl_size_min(left, room), PORTION);
             copy_in(end, data, bytes);
             data += bytes;
             left -= bytes;

@@ -22,22 +22,29 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Every length and alignment around lines, whichever way the bytes go; and nothing beside them. */
+static void copy_is_exact(uint8_t *to, uint8_t *expected, size_t room, size_t at, const uint8_t *from,
+                          size_t bytes, bool past_caches)
+{
+    memset(to, 0xa5, room);
+    memset(expected, 0xa5, room);
+    memcpy(expected + at, from, bytes);
+    ddl_copy(to + at, from, bytes, past_caches);
+    assert_memory_equal(to, expected, room);
+}
+
+/* Every length and alignment around lines, of what is short and what is long, either way; and nothing beside
+ * them. */
 static void copies_are_exact_past_the_caches_too(void **state)
 {
     (void)state;
-    enum { LINE = 64, MOST = 4 * LINE, ROOM = MOST + 2 * LINE };
+    enum { LINE = 64, LONG = 2048, MOST = LONG + 2 * LINE, ROOM = MOST + 2 * LINE };
     static uint8_t from[ROOM], to[ROOM], expected[ROOM];
     for (int i = 0; i < ROOM; i++)
-        from[i] = (uint8_t)(i * 7 + 1);
+        from[i] = (uint8_t)(i * 7 + i / 256);
     for (size_t at = 0; at < LINE; at++)
-        for (size_t bytes = 0; bytes <= MOST; bytes++) {
-            memset(to, 0xa5, sizeof to);
-            memset(expected, 0xa5, sizeof expected);
-            memcpy(expected + at, from + bytes % 5, bytes);
-            ddl_copy(to + at, from + bytes % 5, bytes, (at + bytes) % 8 != 0);
-            assert_memory_equal(to, expected, sizeof to);
-        }
+        for (size_t bytes = 0; bytes <= MOST; bytes += bytes == 2 * LINE ? LONG - 3 * LINE : 1)
+            for (int way = 0; way < 2; way++)
+                copy_is_exact(to, expected, ROOM, at, from + bytes % 5, bytes, way == 1);
     ddl_copy(NULL, NULL, 0, true);
 }
 
@@ -52,11 +59,8 @@ static void long_copies_are_exact_wherever_they_lie(void **state)
     uint8_t *alike = to + ((uintptr_t)from - (uintptr_t)to) % 4096; /* in its page */
     for (size_t behind = 0; behind < OFFSETS; behind++) {
         const size_t at = (size_t)(alike - to) + behind;
-        memset(to, 0xa5, sizeof to);
-        memset(expected, 0xa5, sizeof expected);
-        memcpy(expected + at, from, LONG);
-        ddl_copy(to + at, from, LONG, false);
-        assert_memory_equal(to, expected, sizeof to);
+        copy_is_exact(to, expected, sizeof to, at, from, LONG, false);
+        copy_is_exact(to, expected, sizeof to, at, from, LONG, true);
     }
 }
 
