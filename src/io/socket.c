@@ -213,6 +213,19 @@ void ddl_socket_local(int fd, ddl_address *address)
         memset(address, 0, sizeof *address);
 }
 
+void ddl_socket_avoid_pacing(int fd)
+{
+#ifdef TCP_CONGESTION
+    ddl_address own, other = { .bytes = sizeof other.socket };
+    ddl_socket_local(fd, &own);
+    if (getpeername(fd, (struct sockaddr *)&other.socket, &other.bytes) == 0 &&
+        ddl_address_same_host(&own, &other))
+        setsockopt(fd, IPPROTO_TCP, TCP_CONGESTION, "reno", strlen("reno"));
+#else
+    (void)fd;
+#endif
+}
+
 void ddl_socket_drop(int *fd)
 {
     const struct linger at_once = { .l_onoff = 1, .l_linger = 0 };

@@ -58,6 +58,15 @@ bool ddl_socket_is_connected(int fd);
 /* This end's address; zero family if it cannot be told. */
 void ddl_socket_local(int fd, ddl_address *address);
 
+/*
+ * Of a connection that stays inside this host: send at once. BBR, the congestion control that many hosts have
+ * set, sends by a timer, at the rate that it believes the path to bear. Of memory it believes anything: of
+ * some connections 1 Tbit/s, of others 30 Gbit/s, and there 512 KiB each way take 175 us and not 85. The rate
+ * of reno is never what limits; every Linux has it, and allows it to everyone unless its administrator took
+ * it away. Between hosts the choice is the administrator's.
+ */
+void ddl_socket_avoid_pacing(int fd);
+
 /* Close and set to -1; -1 is fine. */
 void ddl_socket_close(int *fd);
 

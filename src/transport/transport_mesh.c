@@ -8,13 +8,12 @@
 #include "base/failpoint.h"
 #include "base/size.h"
 #include "io/local.h"
+#include "io/socket.h"
 #include "transport/doze.h"
 #include "transport/moving.h"
 #include "transport/stripes.h"
 
 #include <errno.h>
-#include <netinet/in.h>
-#include <netinet/tcp.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/uio.h>
@@ -2033,50 +2032,6 @@ void ddl_mesh_close(ddl_mesh *mesh)
     mesh->bell_open = false;
 }
 
-/* ---- inside a host ---- */
-
-#ifdef TCP_CONGESTION
-
-/* Both ends have the same address: the connection stays inside this host. */
-static bool is_inside_host(int fd)
-{
-    struct sockaddr_storage own, other;
-    socklen_t own_length = sizeof own, other_length = sizeof other;
-    memset(&own, 0, sizeof own);
-    memset(&other, 0, sizeof other);
-    if (getsockname(fd, (struct sockaddr *)&own, &own_length) != 0 ||
-        getpeername(fd, (struct sockaddr *)&other, &other_length) != 0 || own.ss_family != other.ss_family)
-        return false;
-    if (own.ss_family == AF_INET)
-        return ((struct sockaddr_in *)&own)->sin_addr.s_addr ==
-               ((struct sockaddr_in *)&other)->sin_addr.s_addr;
-    return own.ss_family == AF_INET6 &&
-           memcmp(&((struct sockaddr_in6 *)&own)->sin6_addr, &((struct sockaddr_in6 *)&other)->sin6_addr,
-                  sizeof(struct in6_addr)) == 0;
-}
-
-/*
- * BBR, the congestion control that many hosts have set, sends by a timer, at the rate that it believes the
- * path to bear. Of memory it believes anything: of some connections 1 Tbit/s, of others 30 Gbit/s, and there
- * 512 KiB each way take 175 us and not 85. The rate of reno is never what limits; every Linux has it, and
- * allows it to everyone unless its administrator took it away. Between hosts the choice is the
- * administrator's.
- */
-static void avoid_pacing(const peer_link *link)
-{
-    if (is_inside_host(link->wire.fd))
-        setsockopt(link->wire.fd, IPPROTO_TCP, TCP_CONGESTION, "reno", strlen("reno"));
-}
-
-#else
-
-static void avoid_pacing(const peer_link *link)
-{
-    (void)link;
-}
-
-#endif
-
 /* ---- life ---- */
 
 /* Room for control frames, so that the first of them in a running operation allocates nothing. */
@@ -2199,7 +2154,7 @@ static ddl_status watch(peer_link *link, ddl_error *err)
         return DDL_FAIL_OS(err, DDL_ERESOURCE, -code, "cannot watch the connection to rank %d", link->peer);
     link->poll.data = link;
     link->poll_open = true;
-    avoid_pacing(link);
+    ddl_socket_avoid_pacing(link->wire.fd);
     code = uv_poll_start(&link->poll, UV_READABLE, on_poll);
     if (code != 0)
         return DDL_FAIL_OS(err, DDL_ERESOURCE, -code, "cannot watch the connection to rank %d", link->peer);
