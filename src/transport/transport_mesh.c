@@ -10,6 +10,7 @@
 #include "io/local.h"
 #include "io/socket.h"
 #include "transport/doze.h"
+#include "transport/early.h"
 #include "transport/moving.h"
 #include "transport/stripes.h"
 
@@ -21,17 +22,12 @@
 
 enum {
     CONTROL_BYTES = 1024,
-    CHUNK_BYTES = 2048,     /* unit of the eager budget, and of room for early messages */
-    CHUNKS = 512,           /* per link and direction: 1 MiB */
-    CREDIT_AT = CHUNKS / 2, /* consumed chunks that are told without waiting for a frame to ride on */
-    NO_CHUNK = 0xffff,
+    CREDIT_AT = DDL_CHUNKS / 2, /* consumed chunks that are told without waiting for a frame to ride on */
     STAGING_BYTES = 64 * 1024 + DDL_FRAME_BYTES,
     STAGING_BEFORE_BULK = 4 * 1024, /* when bulk is due: what lands here has to be copied */
     GATHERED_BYTES = 2 * 1024, /* so few are copied together: one part costs the kernel less than several */
     READS_PER_TURN = 8,
-    POLLED_LINKS = 4,           /* up to so many expected links are read without asking the loop */
-    EARLY_CLASSES = 2 * CHUNKS, /* a power of two */
-    EARLY_LIMIT = 1 << 20       /* asks and grants held per link; more is a broken peer */
+    POLLED_LINKS = 4 /* up to so many expected links are read without asking the loop */
 };
 
 /* ddl_xfer.state */
@@ -53,15 +49,6 @@ enum {
     PULL_DUE,
     RECEIVING_REST
 };
-
-/* What came before the local step that it is for was posted. */
-typedef struct early {
-    ddl_link link;
-    ddl_frame frame;
-    uint16_t first_chunk; /* of an eager payload; chained by peer_link.next_chunk */
-    uint32_t received;
-    ddl_frame_place place; /* of an offer, a place or a source */
-} early;
 
 typedef enum sink { SINK_NONE, SINK_XFER, SINK_EARLY, SINK_NOTICE, SINK_PLACE, SINK_DROP } sink_kind;
 
@@ -98,15 +85,10 @@ typedef struct peer_link {
     size_t payload_left; /* of it */
     sink_kind sink;
     ddl_xfer *sink_xfer;
-    early *sink_early;
-    uint16_t sink_chunk; /* being filled */
+    ddl_early *sink_early;
     uint8_t notice[DDL_FRAME_NOTICE_LIMIT];
     ddl_list receives; /* posted xfers, oldest first */
-    ddl_list early_messages, early_grants;
-    int nearly;                        /* asks and grants held */
-    uint16_t nearly_of[EARLY_CLASSES]; /* of both lists, by class_of; full ones count no further */
-    uint8_t *chunks;
-    uint16_t next_chunk[CHUNKS], free_chunk;
+    ddl_earlies earlies;
     uint32_t bulk_due;   /* receives granted, message not begun */
     uint32_t credit_due; /* chunks consumed and not told */
 
@@ -148,17 +130,11 @@ struct ddl_mesh {
     ddl_list due; /* xfers whose pages are to be put or taken */
     int nhot;
     int nstriped; /* xfers that go in stripes */
-    ddl_list free_early;
-    ddl_list slabs;
+    ddl_early_pool early_pool;
     bool closed;
     uint8_t *staging;
     uint8_t gathered[DDL_WIRE_ROOM_BYTES]; /* also the stripes' room */
 };
-
-typedef struct slab { /* of early entries; kept until the end */
-    ddl_link link;
-    early entries[64];
-} slab;
 
 static void link_lost(peer_link *link, int os_errno, const ddl_error *error);
 static void link_broke(peer_link *link, int os_errno);
@@ -169,41 +145,12 @@ static void note_unread(peer_link *link);
 
 /* ---- small parts ---- */
 
-static uint32_t chunks_for(size_t bytes)
-{
-    return (uint32_t)((bytes + CHUNK_BYTES - 1) / CHUNK_BYTES);
-}
-
-static bool same_key(const ddl_key *key, const ddl_frame *frame)
-{
-    return key->number == frame->number && key->sequence == frame->sequence && key->piece == frame->piece &&
-           key->channel == frame->channel;
-}
-
 static ddl_xfer *find_xfer(const ddl_list *list, const ddl_frame *frame)
 {
     DDL_LIST_FOR_EACH (link, list) {
         ddl_xfer *xfer = DDL_CONTAINER(link, ddl_xfer, link);
-        if (same_key(&xfer->key, frame))
+        if (ddl_frame_is_of(frame, &xfer->key))
             return xfer;
-    }
-    return NULL;
-}
-
-/* Operations that are in flight at the same time are mostly in different ones. */
-static unsigned class_of(uint32_t channel, uint64_t sequence)
-{
-    return (unsigned)((channel * 7 + sequence) % EARLY_CLASSES);
-}
-
-static early *find_early(const peer_link *link, const ddl_list *list, const ddl_key *key)
-{
-    if (link->nearly_of[class_of(key->channel, key->sequence)] == 0)
-        return NULL;
-    DDL_LIST_FOR_EACH (each, list) {
-        early *entry = DDL_CONTAINER(each, early, link);
-        if (same_key(key, &entry->frame))
-            return entry;
     }
     return NULL;
 }
@@ -258,52 +205,6 @@ static void expect(peer_link *link, int change)
         ddl_list_remove(&link->hot);
         link->mesh->nhot--;
     }
-}
-
-static bool add_slab(ddl_mesh *mesh)
-{
-    slab *added = ddl_alloc(sizeof *added);
-    if (added == NULL)
-        return false;
-    ddl_list_append(&mesh->slabs, &added->link);
-    for (size_t i = 0; i < sizeof added->entries / sizeof *added->entries; i++)
-        ddl_list_append(&mesh->free_early, &added->entries[i].link);
-    return true;
-}
-
-static early *take_early(ddl_mesh *mesh)
-{
-    if (ddl_list_empty(&mesh->free_early) && !add_slab(mesh))
-        return NULL;
-    return DDL_CONTAINER(ddl_list_take_first(&mesh->free_early), early, link);
-}
-
-static void free_early(ddl_mesh *mesh, early *entry)
-{
-    ddl_list_append(&mesh->free_early, &entry->link);
-}
-
-/* Into a list of its link, or out of it. */
-static void keep_early(peer_link *link, early *entry, ddl_list *list)
-{
-    uint16_t *count = &link->nearly_of[class_of(entry->frame.channel, entry->frame.sequence)];
-    *count += *count < UINT16_MAX ? 1 : 0;
-    ddl_list_append(list, &entry->link);
-}
-
-static void drop_early(peer_link *link, early *entry)
-{
-    uint16_t *count = &link->nearly_of[class_of(entry->frame.channel, entry->frame.sequence)];
-    *count -= *count < UINT16_MAX ? 1 : 0;
-    ddl_list_remove(&entry->link);
-    free_early(link->mesh, entry);
-}
-
-/* Of what has no payload that takes up chunks. */
-static void drop_nearly(peer_link *link, early *entry)
-{
-    link->nearly--;
-    drop_early(link, entry);
 }
 
 /* Lanes have taken the place of the connection, where there are any. */
@@ -736,12 +637,12 @@ static bool mesh_send(ddl_transport *transport, ddl_xfer *xfer)
         return false;
     }
     bool small = xfer->bytes <= DDL_FRAME_EAGER_LIMIT;
-    uint32_t cost = chunks_for(xfer->bytes);
+    uint32_t cost = ddl_chunks_for(xfer->bytes);
     if (small && link->budget >= cost) {
         link->budget -= cost;
         return send_frame(link, xfer, SENDING_EAGER);
     }
-    early *grant = find_early(link, &link->early_grants, &xfer->key);
+    ddl_early *grant = ddl_earlies_find(&link->earlies, &link->earlies.grants, &xfer->key);
     ddl_frame_place place = { 0 };
     uint8_t granted = 0; /* the type of it */
     bool alike = false;
@@ -749,7 +650,7 @@ static bool mesh_send(ddl_transport *transport, ddl_xfer *xfer)
         granted = grant->frame.type;
         alike = same_operation(xfer->signature, &grant->frame);
         place = grant->place;
-        drop_nearly(link, grant);
+        ddl_earlies_drop(&link->earlies, grant);
     }
     if (granted == DDL_FRAME_PLACE && alike) {
         put_later(link, xfer, &place);
@@ -775,42 +676,19 @@ static bool mesh_send(ddl_transport *transport, ddl_xfer *xfer)
     return false;
 }
 
-static void free_chunks(peer_link *link, early *entry)
-{
-    for (uint16_t chunk = entry->first_chunk; chunk != NO_CHUNK;) {
-        uint16_t next = link->next_chunk[chunk];
-        link->next_chunk[chunk] = link->free_chunk;
-        link->free_chunk = chunk;
-        chunk = next;
-    }
-    entry->first_chunk = NO_CHUNK;
-}
-
-/* Move what an early entry holds into xfer and give its chunks back. */
-static void drain_early(peer_link *link, early *entry, ddl_xfer *xfer)
-{
-    size_t left = entry->received;
-    for (uint16_t chunk = entry->first_chunk; chunk != NO_CHUNK; chunk = link->next_chunk[chunk]) {
-        size_t count = ddl_size_min(left, CHUNK_BYTES);
-        ddl_moving_fill(xfer, link->chunks + (size_t)chunk * CHUNK_BYTES, count);
-        left -= count;
-    }
-    free_chunks(link, entry);
-}
-
 /* Take over an eager message that came early. True: it is whole. */
-static bool take_early_message(peer_link *link, ddl_xfer *xfer, early *entry)
+static bool take_early_message(peer_link *link, ddl_xfer *xfer, ddl_early *entry)
 {
     ddl_frame frame = entry->frame;
     bool whole = entry->received == frame.bytes;
-    drain_early(link, entry, xfer);
-    drop_early(link, entry);
+    ddl_earlies_drain(&link->earlies, entry, xfer);
+    ddl_earlies_drop(&link->earlies, entry);
     if (!whole) {
         link->sink = SINK_XFER;
         link->sink_xfer = xfer;
         return false;
     }
-    give_credit(link, chunks_for(frame.bytes));
+    give_credit(link, ddl_chunks_for(frame.bytes));
     return true;
 }
 
@@ -822,7 +700,7 @@ static void await_message(peer_link *link, ddl_xfer *xfer)
 
 /* Of a message that does not come by itself: say how it may come, or take what was offered, or is to be read.
  * said: what the sender has said of it; NULL: nothing. */
-static void invite(peer_link *link, ddl_xfer *xfer, const early *said)
+static void invite(peer_link *link, ddl_xfer *xfer, const ddl_early *said)
 {
     ddl_frame_place place;
     uint8_t type = said != NULL ? said->frame.type : 0;
@@ -850,14 +728,14 @@ static bool mesh_recv(ddl_transport *transport, ddl_xfer *xfer)
     DDL_ASSERT(xfer->bytes > 0);
     DDL_ASSERT(xfer->bytes <= DDL_FRAME_BULK_LIMIT);
     xfer->state = RECEIVING;
-    early *entry = find_early(link, &link->early_messages, &xfer->key);
+    ddl_early *entry = ddl_earlies_find(&link->earlies, &link->earlies.messages, &xfer->key);
     if (entry == NULL && xfer->bytes > DDL_FRAME_EAGER_LIMIT) {
         invite(link, xfer, NULL);
         return false;
     }
     if (entry != NULL && entry->frame.type != DDL_FRAME_EAGER) {
-        early said = *entry;
-        drop_nearly(link, entry);
+        ddl_early said = *entry;
+        ddl_earlies_drop(&link->earlies, entry);
         if (said.frame.type != DDL_FRAME_ASK && !same_operation(xfer->signature, &said.frame))
             await_message(link, xfer);
         else
@@ -927,7 +805,7 @@ static void mesh_cancel(ddl_transport *transport, ddl_xfer *xfer)
     bool under_way = link->begun && link->header_sent > 0 && ddl_list_first(&link->sending) == &xfer->link;
     /* What has not left takes its chunks, and the credit in its header, back: the link may live on. */
     if (xfer->state == SENDING_EAGER && !under_way)
-        link->budget += chunks_for(xfer->bytes);
+        link->budget += ddl_chunks_for(xfer->bytes);
     if (link->begun && ddl_list_first(&link->sending) == &xfer->link) {
         link->credit_due += under_way ? 0 : link->header_credit;
         link->begun = false;
@@ -971,55 +849,12 @@ static void receive_done(peer_link *link, ddl_xfer *xfer)
 
 static bool hold_early(peer_link *link, const ddl_frame *frame, ddl_list *list, ddl_error *err)
 {
-    if (frame->type != DDL_FRAME_EAGER && ++link->nearly > EARLY_LIMIT) {
-        DDL_FAIL(err, DDL_EPROTO, "more than %d asks and grants for operations that were not issued here",
-                 EARLY_LIMIT);
-        return false;
-    }
-    early *entry = take_early(link->mesh);
-    if (entry == NULL) {
-        DDL_FAIL(err, DDL_ENOMEM, "no memory to hold an early message");
-        return false;
-    }
-    entry->frame = *frame;
-    entry->received = 0;
-    entry->first_chunk = NO_CHUNK;
-    keep_early(link, entry, list);
-    if (frame->type == DDL_FRAME_EAGER) {
+    ddl_early *entry = ddl_earlies_hold(&link->earlies, list, frame, err);
+    if (entry != NULL && frame->type == DDL_FRAME_EAGER) {
         link->sink = SINK_EARLY;
         link->sink_early = entry;
-        link->sink_chunk = NO_CHUNK;
     }
-    return true;
-}
-
-static bool fill_early(peer_link *link, const uint8_t *bytes, size_t count, ddl_error *err)
-{
-    early *entry = link->sink_early;
-    while (count > 0) {
-        size_t at = entry->received % CHUNK_BYTES;
-        if (at == 0) {
-            uint16_t chunk = link->free_chunk;
-            if (chunk == NO_CHUNK) {
-                DDL_FAIL(err, DDL_EPROTO, "more early bytes than the budget of %d KiB",
-                         CHUNKS * CHUNK_BYTES / 1024);
-                return false;
-            }
-            link->free_chunk = link->next_chunk[chunk];
-            link->next_chunk[chunk] = NO_CHUNK;
-            if (link->sink_chunk == NO_CHUNK)
-                entry->first_chunk = chunk;
-            else
-                link->next_chunk[link->sink_chunk] = chunk;
-            link->sink_chunk = chunk;
-        }
-        size_t fits = ddl_size_min(count, CHUNK_BYTES - at);
-        memcpy(link->chunks + (size_t)link->sink_chunk * CHUNK_BYTES + at, bytes, fits);
-        entry->received += (uint32_t)fits;
-        bytes += fits;
-        count -= fits;
-    }
-    return true;
+    return entry != NULL;
 }
 
 /* What is left of a message whose pages were put or taken; may be nothing. */
@@ -1061,7 +896,7 @@ static bool take_message(peer_link *link, const ddl_frame *frame, ddl_error *err
         return false;
     }
     if (frame->type == DDL_FRAME_EAGER)
-        return hold_early(link, frame, &link->early_messages, err);
+        return hold_early(link, frame, &link->earlies.messages, err);
     link->sink = SINK_DROP; /* granted, and cancelled since */
     return true;
 }
@@ -1082,7 +917,7 @@ static bool take_grant(peer_link *link, const ddl_frame *frame, ddl_error *err)
 {
     ddl_xfer *xfer = find_xfer(&link->awaiting, frame);
     if (xfer == NULL)
-        return hold_early(link, frame, &link->early_grants, err);
+        return hold_early(link, frame, &link->earlies.grants, err);
     if (xfer->state == OFFERED) /* the offer is on its way, and is answered by another frame */
         return true;
     stop_expecting(link, xfer);
@@ -1116,10 +951,10 @@ static bool take_taken(peer_link *link, const ddl_frame *frame, ddl_error *err)
 
 static bool hold_place(peer_link *link, ddl_list *list, const ddl_frame_place *place, ddl_error *err)
 {
-    if (!hold_early(link, &link->frame, list, err))
-        return false;
-    DDL_CONTAINER(list->head.previous, early, link)->place = *place;
-    return true;
+    ddl_early *entry = ddl_earlies_hold(&link->earlies, list, &link->frame, err);
+    if (entry != NULL)
+        entry->place = *place;
+    return entry != NULL;
 }
 
 /* The sender says where its message lies. */
@@ -1127,7 +962,7 @@ static bool take_offer(peer_link *link, const ddl_frame_place *place, ddl_error 
 {
     ddl_xfer *xfer = find_xfer(&link->receives, &link->frame);
     if (xfer == NULL)
-        return hold_place(link, &link->early_messages, place, err);
+        return hold_place(link, &link->earlies.messages, place, err);
     bool waits = xfer->state == RECEIVING || xfer->state == RECEIVING_GRANTED;
     if (!waits || !same_operation(xfer->signature, &link->frame))
         return true; /* it was told another place, and puts it there; or the owner knows that they differ */
@@ -1142,7 +977,7 @@ static bool take_source(peer_link *link, const ddl_frame_place *source, ddl_erro
 {
     ddl_xfer *xfer = find_xfer(&link->receives, &link->frame);
     if (xfer == NULL)
-        return hold_place(link, &link->early_messages, source, err);
+        return hold_place(link, &link->earlies.messages, source, err);
     if (xfer->state != RECEIVING || !same_operation(xfer->signature, &link->frame))
         return true; /* it was granted, or told a place; or the owner knows that they differ */
     stop_expecting(link, xfer);
@@ -1155,7 +990,7 @@ static bool take_place(peer_link *link, const ddl_frame_place *place, ddl_error 
 {
     ddl_xfer *xfer = find_xfer(&link->awaiting, &link->frame);
     if (xfer == NULL)
-        return hold_place(link, &link->early_grants, place, err);
+        return hold_place(link, &link->earlies.grants, place, err);
     if (!same_operation(xfer->signature, &link->frame))
         return true;
     stop_expecting(link, xfer);
@@ -1226,7 +1061,7 @@ static bool take_ask(peer_link *link, const ddl_frame *frame, ddl_error *err)
 {
     ddl_xfer *xfer = find_xfer(&link->receives, frame);
     if (xfer == NULL)
-        return hold_early(link, frame, &link->early_messages, err);
+        return hold_early(link, frame, &link->earlies.messages, err);
     if (xfer->state == RECEIVING) /* else whoever asks is broken */
         queue_grant(link, xfer);
     return true;
@@ -1261,9 +1096,9 @@ static bool take_header(peer_link *link, const uint8_t *bytes, ddl_error *err)
     ddl_frame frame;
     if (ddl_frame_decode(bytes, &frame, err) != DDL_OK)
         return false;
-    if (frame.credit > CHUNKS - link->budget) {
+    if (frame.credit > DDL_CHUNKS - link->budget) {
         DDL_FAIL(err, DDL_EPROTO, "credit for %u chunks of which only %u are out", (unsigned)frame.credit,
-                 (unsigned)(CHUNKS - link->budget));
+                 (unsigned)(DDL_CHUNKS - link->budget));
         return false;
     }
     if (frame.type == DDL_FRAME_STRIPE) {
@@ -1322,7 +1157,7 @@ static bool finish_payload(peer_link *link, ddl_error *err)
     sink_kind sink = link->sink;
     link->sink = SINK_NONE;
     if (link->frame.type == DDL_FRAME_EAGER && sink != SINK_EARLY)
-        give_credit(link, chunks_for(link->frame.bytes));
+        give_credit(link, ddl_chunks_for(link->frame.bytes));
     if (sink == SINK_XFER) {
         receive_done(link, link->sink_xfer);
     } else if (sink == SINK_PLACE) {
@@ -1354,7 +1189,7 @@ static bool take_payload(peer_link *link, const uint8_t *bytes, size_t count, dd
         ddl_moving_fill(link->sink_xfer, bytes, count);
         break;
     case SINK_EARLY:
-        if (!fill_early(link, bytes, count, err))
+        if (!ddl_earlies_fill(&link->earlies, link->sink_early, bytes, count, err))
             return false;
         break;
     case SINK_NOTICE:
@@ -1910,22 +1745,9 @@ bool ddl_mesh_awaits_meeting(const ddl_mesh *mesh)
 void ddl_mesh_visit_early(ddl_mesh *mesh, uint32_t channel, uint64_t sequence,
                           void (*visit)(void *arg, int peer, const ddl_frame *frame), void *arg)
 {
-    const unsigned class = class_of(channel, sequence);
-    for (int peer = 0; peer < mesh->nranks; peer++) {
-        peer_link *link = &mesh->links[peer];
-        unsigned left = peer != mesh->rank ? link->nearly_of[class] : 0;
-        const ddl_list *lists[] = { &link->early_messages, &link->early_grants };
-        for (int i = 0; i < 2 && left > 0; i++)
-            DDL_LIST_FOR_EACH (each, lists[i]) {
-                early *entry = DDL_CONTAINER(each, early, link);
-                if (class_of(entry->frame.channel, entry->frame.sequence) != class)
-                    continue;
-                if (entry->frame.channel == channel && entry->frame.sequence == sequence)
-                    visit(arg, peer, &entry->frame);
-                if (link->nearly_of[class] < UINT16_MAX && --left == 0)
-                    break;
-            }
-    }
+    for (int peer = 0; peer < mesh->nranks; peer++)
+        if (peer != mesh->rank)
+            ddl_earlies_visit(&mesh->links[peer].earlies, channel, sequence, visit, arg, peer);
 }
 
 void ddl_mesh_tell_bytes(ddl_mesh *mesh, int peer, const ddl_frame *frame, ddl_view payload)
@@ -1944,25 +1766,20 @@ void ddl_mesh_tell(ddl_mesh *mesh, int peer, const ddl_frame *frame, const ddl_n
     ddl_mesh_tell_bytes(mesh, peer, frame, (ddl_view){ payload, bytes });
 }
 
-static void forget_early(peer_link *link, early *entry)
+static void forget_early(peer_link *link, ddl_early *entry)
 {
-    if (entry->frame.type != DDL_FRAME_EAGER) {
-        drop_nearly(link, entry);
-        return;
-    }
-    free_chunks(link, entry);
     if (link->sink == SINK_EARLY && link->sink_early == entry)
         link->sink = SINK_DROP; /* its end gives the credit */
-    else
-        give_credit(link, chunks_for(entry->frame.bytes));
-    drop_early(link, entry);
+    else if (entry->frame.type == DDL_FRAME_EAGER)
+        give_credit(link, ddl_chunks_for(entry->frame.bytes));
+    ddl_earlies_drop(&link->earlies, entry);
 }
 
 void ddl_mesh_forget(ddl_mesh *mesh, uint32_t first_channel, uint32_t count)
 {
     for (int peer = 0; peer < mesh->nranks; peer++) {
         peer_link *link = &mesh->links[peer];
-        ddl_list *lists[] = { &link->early_messages, &link->early_grants };
+        ddl_list *lists[] = { &link->earlies.messages, &link->earlies.grants };
         if (link->sink == SINK_PLACE && link->frame.channel - first_channel < count)
             link->sink = SINK_DROP;
         for (int i = 0; i < 2 && peer != mesh->rank; i++) {
@@ -1971,7 +1788,7 @@ void ddl_mesh_forget(ddl_mesh *mesh, uint32_t first_channel, uint32_t count)
             for (ddl_link *first; (first = ddl_list_take_first(lists[i])) != NULL;)
                 ddl_list_append(&turn, first);
             for (ddl_link *first; (first = ddl_list_take_first(&turn)) != NULL;) {
-                early *entry = DDL_CONTAINER(first, early, link);
+                ddl_early *entry = DDL_CONTAINER(first, ddl_early, link);
                 ddl_list_append(lists[i], &entry->link);
                 if (entry->frame.channel - first_channel < count)
                     forget_early(link, entry);
@@ -2045,10 +1862,7 @@ static bool reserve_control(peer_link *link)
 
 static bool reserve(peer_link *link)
 {
-    link->chunks = ddl_pages_alloc((size_t)CHUNKS * CHUNK_BYTES); /* touched once a peer is early */
-    for (uint16_t chunk = 0; chunk < CHUNKS; chunk++)
-        link->next_chunk[chunk] = chunk + 1 < CHUNKS ? (uint16_t)(chunk + 1) : NO_CHUNK;
-    return link->chunks != NULL && (link->control.bytes > 0 || reserve_control(link)) &&
+    return ddl_earlies_reserve(&link->earlies) && (link->control.bytes > 0 || reserve_control(link)) &&
            (link->wire.tls == NULL || ddl_tls_socket_hurry(link->wire.tls));
 }
 
@@ -2096,8 +1910,7 @@ ddl_status ddl_mesh_create(int rank, int nranks, const ddl_wire wires[], ddl_lan
     ddl_list_init(&mesh->dirty);
     ddl_list_init(&mesh->unread);
     ddl_list_init(&mesh->due);
-    ddl_list_init(&mesh->free_early);
-    ddl_list_init(&mesh->slabs);
+    bool enough = ddl_early_pool_open(&mesh->early_pool);
     for (int peer = 0; peer < nranks; peer++) {
         peer_link *link = &links[peer];
         link->mesh = mesh;
@@ -2114,13 +1927,11 @@ ddl_status ddl_mesh_create(int rank, int nranks, const ddl_wire wires[], ddl_lan
             link->wire.tls = NULL;
         }
         ddl_list_init(&link->receives);
-        ddl_list_init(&link->early_messages);
-        ddl_list_init(&link->early_grants);
+        ddl_earlies_init(&link->earlies, &mesh->early_pool);
         ddl_list_init(&link->sending);
         ddl_list_init(&link->awaiting);
-        link->budget = CHUNKS;
+        link->budget = DDL_CHUNKS;
     }
-    bool enough = add_slab(mesh);
     for (int peer = 0; peer < nranks && enough; peer++)
         enough = peer == rank || links[peer].state == LINK_UNUSED || reserve(&links[peer]);
     if (!enough) {
@@ -2237,11 +2048,10 @@ void ddl_mesh_destroy(ddl_mesh *mesh)
         peer_link *link = &mesh->links[peer];
         ddl_wire_close(&link->wire);
         ddl_stripes_destroy(link->stripes);
-        ddl_pages_free(link->chunks, (size_t)CHUNKS * CHUNK_BYTES);
+        ddl_earlies_fini(&link->earlies);
         ddl_bytes_fini(&link->control);
     }
-    for (ddl_link *first; (first = ddl_list_take_first(&mesh->slabs)) != NULL;)
-        ddl_free(DDL_CONTAINER(first, slab, link));
+    ddl_early_pool_close(&mesh->early_pool);
     ddl_free(mesh->links);
     ddl_free(mesh->nudges_due);
     ddl_free(mesh->by_lane);

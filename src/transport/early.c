@@ -1,0 +1,204 @@
+/* early.c - lists by arrival, and how many entries of each class there are in them. */
+#include "transport/early.h"
+
+#include "base/bytes.h"
+#include "base/size.h"
+#include "transport/moving.h"
+
+#include <string.h>
+
+enum { LIMIT = 1 << 20 /* entries that are no messages, held per link; more is a broken peer */ };
+
+typedef struct slab { /* of entries; kept until the end */
+    ddl_link link;
+    ddl_early entries[64];
+} slab;
+
+/* ---- the pool ---- */
+
+static bool add_slab(ddl_early_pool *pool)
+{
+    slab *added = ddl_alloc(sizeof *added);
+    if (added == NULL)
+        return false;
+    ddl_list_append(&pool->slabs, &added->link);
+    for (size_t i = 0; i < sizeof added->entries / sizeof *added->entries; i++)
+        ddl_list_append(&pool->free, &added->entries[i].link);
+    return true;
+}
+
+bool ddl_early_pool_open(ddl_early_pool *pool)
+{
+    ddl_list_init(&pool->free);
+    ddl_list_init(&pool->slabs);
+    return add_slab(pool);
+}
+
+void ddl_early_pool_close(ddl_early_pool *pool)
+{
+    for (ddl_link *first; (first = ddl_list_take_first(&pool->slabs)) != NULL;)
+        ddl_free(DDL_CONTAINER(first, slab, link));
+}
+
+static ddl_early *take(ddl_early_pool *pool)
+{
+    if (ddl_list_empty(&pool->free) && !add_slab(pool))
+        return NULL;
+    return DDL_CONTAINER(ddl_list_take_first(&pool->free), ddl_early, link);
+}
+
+/* ---- life ---- */
+
+void ddl_earlies_init(ddl_earlies *earlies, ddl_early_pool *pool)
+{
+    earlies->pool = pool;
+    ddl_list_init(&earlies->messages);
+    ddl_list_init(&earlies->grants);
+}
+
+bool ddl_earlies_reserve(ddl_earlies *earlies)
+{
+    earlies->chunks =
+        ddl_pages_alloc((size_t)DDL_CHUNKS * DDL_CHUNK_BYTES); /* touched once a peer is early */
+    for (uint16_t chunk = 0; chunk < DDL_CHUNKS; chunk++)
+        earlies->next_chunk[chunk] = chunk + 1 < DDL_CHUNKS ? (uint16_t)(chunk + 1) : DDL_NO_CHUNK;
+    return earlies->chunks != NULL;
+}
+
+void ddl_earlies_fini(ddl_earlies *earlies)
+{
+    ddl_pages_free(earlies->chunks, (size_t)DDL_CHUNKS * DDL_CHUNK_BYTES);
+}
+
+/* ---- entries ---- */
+
+/* Operations that are in flight at the same time are mostly in different ones. */
+static unsigned class_of(uint32_t channel, uint64_t sequence)
+{
+    return (unsigned)((channel * 7 + sequence) % DDL_EARLY_CLASSES);
+}
+
+static uint16_t *count_of(ddl_earlies *earlies, const ddl_frame *frame)
+{
+    return &earlies->entries_of[class_of(frame->channel, frame->sequence)];
+}
+
+ddl_early *ddl_earlies_find(const ddl_earlies *earlies, const ddl_list *list, const ddl_key *key)
+{
+    if (earlies->entries_of[class_of(key->channel, key->sequence)] == 0)
+        return NULL;
+    DDL_LIST_FOR_EACH (each, list) {
+        ddl_early *entry = DDL_CONTAINER(each, ddl_early, link);
+        if (ddl_frame_is_of(&entry->frame, key))
+            return entry;
+    }
+    return NULL;
+}
+
+ddl_early *ddl_earlies_hold(ddl_earlies *earlies, ddl_list *list, const ddl_frame *frame, ddl_error *err)
+{
+    if (frame->type != DDL_FRAME_EAGER && ++earlies->nwords > LIMIT) {
+        DDL_FAIL(err, DDL_EPROTO, "more than %d asks and grants for operations that were not issued here",
+                 LIMIT);
+        return NULL;
+    }
+    ddl_early *entry = take(earlies->pool);
+    if (entry == NULL) {
+        DDL_FAIL(err, DDL_ENOMEM, "no memory to hold an early message");
+        return NULL;
+    }
+    entry->frame = *frame;
+    entry->received = 0;
+    entry->first_chunk = entry->last_chunk = DDL_NO_CHUNK;
+    uint16_t *count = count_of(earlies, frame);
+    *count += *count < UINT16_MAX ? 1 : 0;
+    ddl_list_append(list, &entry->link);
+    return entry;
+}
+
+static void free_chunks(ddl_earlies *earlies, ddl_early *entry)
+{
+    for (uint16_t chunk = entry->first_chunk; chunk != DDL_NO_CHUNK;) {
+        uint16_t next = earlies->next_chunk[chunk];
+        earlies->next_chunk[chunk] = earlies->free_chunk;
+        earlies->free_chunk = chunk;
+        chunk = next;
+    }
+    entry->first_chunk = entry->last_chunk = DDL_NO_CHUNK;
+}
+
+void ddl_earlies_drop(ddl_earlies *earlies, ddl_early *entry)
+{
+    uint16_t *count = count_of(earlies, &entry->frame);
+    free_chunks(earlies, entry);
+    earlies->nwords -= entry->frame.type != DDL_FRAME_EAGER ? 1 : 0;
+    *count -= *count < UINT16_MAX ? 1 : 0;
+    ddl_list_remove(&entry->link);
+    ddl_list_append(&earlies->pool->free, &entry->link);
+}
+
+/* ---- their bytes ---- */
+
+/* False: there is none. */
+static bool add_chunk(ddl_earlies *earlies, ddl_early *entry)
+{
+    const uint16_t chunk = earlies->free_chunk;
+    if (chunk == DDL_NO_CHUNK)
+        return false;
+    earlies->free_chunk = earlies->next_chunk[chunk];
+    earlies->next_chunk[chunk] = DDL_NO_CHUNK;
+    if (entry->last_chunk == DDL_NO_CHUNK)
+        entry->first_chunk = chunk;
+    else
+        earlies->next_chunk[entry->last_chunk] = chunk;
+    entry->last_chunk = chunk;
+    return true;
+}
+
+bool ddl_earlies_fill(ddl_earlies *earlies, ddl_early *entry, const uint8_t *bytes, size_t count,
+                      ddl_error *err)
+{
+    while (count > 0) {
+        size_t at = entry->received % DDL_CHUNK_BYTES;
+        if (at == 0 && !add_chunk(earlies, entry)) {
+            DDL_FAIL(err, DDL_EPROTO, "more early bytes than the budget of %d KiB",
+                     DDL_CHUNKS * DDL_CHUNK_BYTES / 1024);
+            return false;
+        }
+        size_t fits = ddl_size_min(count, DDL_CHUNK_BYTES - at);
+        memcpy(earlies->chunks + (size_t)entry->last_chunk * DDL_CHUNK_BYTES + at, bytes, fits);
+        entry->received += (uint32_t)fits;
+        bytes += fits;
+        count -= fits;
+    }
+    return true;
+}
+
+void ddl_earlies_drain(ddl_earlies *earlies, ddl_early *entry, ddl_xfer *xfer)
+{
+    size_t left = entry->received;
+    for (uint16_t chunk = entry->first_chunk; chunk != DDL_NO_CHUNK; chunk = earlies->next_chunk[chunk]) {
+        size_t count = ddl_size_min(left, DDL_CHUNK_BYTES);
+        ddl_moving_fill(xfer, earlies->chunks + (size_t)chunk * DDL_CHUNK_BYTES, count);
+        left -= count;
+    }
+    free_chunks(earlies, entry);
+}
+
+void ddl_earlies_visit(const ddl_earlies *earlies, uint32_t channel, uint64_t sequence,
+                       void (*visit)(void *arg, int peer, const ddl_frame *frame), void *arg, int peer)
+{
+    const unsigned class = class_of(channel, sequence);
+    unsigned left = earlies->entries_of[class];
+    const ddl_list *lists[] = { &earlies->messages, &earlies->grants };
+    for (int i = 0; i < 2 && left > 0; i++)
+        DDL_LIST_FOR_EACH (each, lists[i]) {
+            ddl_early *entry = DDL_CONTAINER(each, ddl_early, link);
+            if (class_of(entry->frame.channel, entry->frame.sequence) != class)
+                continue;
+            if (entry->frame.channel == channel && entry->frame.sequence == sequence)
+                visit(arg, peer, &entry->frame);
+            if (earlies->entries_of[class] < UINT16_MAX && --left == 0)
+                break;
+        }
+}
