@@ -1,0 +1,139 @@
+/* mesh_end.c - with a goodbye, or without. */
+#include "transport/mesh_link.h"
+
+#include <string.h>
+#include <sys/socket.h>
+
+/* ---- well ---- */
+
+void ddl_mesh_leave(ddl_mesh_link *link)
+{
+    ddl_mesh *mesh = link->mesh;
+    link->state = DDL_LINK_LEFT;
+    ddl_mesh_let_go_of_heap(link);
+    ddl_mesh_stop_watching(link);
+    mesh->owner.left(mesh->owner.arg, link->peer);
+}
+
+void ddl_mesh_hear_goodbye(ddl_mesh_link *link)
+{
+    if (link->stripes == NULL || ddl_stripes_have_ended(link->stripes)) {
+        ddl_mesh_leave(link);
+        return;
+    }
+    link->state = DDL_LINK_LEAVING;
+    uv_poll_stop(&link->poll);
+    ddl_mesh_mark_dirty(link);
+    ddl_mesh_note_unread(link);
+}
+
+static bool send_goodbye(ddl_mesh_link *link)
+{
+    ddl_frame goodbye = { .type = DDL_FRAME_GOODBYE };
+    if (link->stripes != NULL)
+        ddl_stripes_say_goodbye(link->stripes);
+    ddl_mesh_queue_control(link, &goodbye, NULL);
+    ddl_mesh_flush_link(link);
+    return link->control.bytes == 0;
+}
+
+/* Closing a socket with unread bytes in it resets the connection, and hurries what the peer has not read. */
+static void drain(const ddl_mesh_link *link)
+{
+    for (int i = 0; i < DDL_MESH_READS_PER_TURN; i++)
+        if (recv(link->wire.fd, link->mesh->staging, DDL_MESH_STAGING_BYTES, MSG_DONTWAIT) <= 0)
+            return;
+}
+
+void ddl_mesh_say_goodbye(ddl_mesh *mesh)
+{
+    for (int peer = 0; peer < mesh->nranks; peer++)
+        if (peer != mesh->rank && mesh->links[peer].state == DDL_LINK_OPEN)
+            send_goodbye(&mesh->links[peer]);
+    ddl_mesh_pay_nudges(mesh);
+}
+
+void ddl_mesh_close(ddl_mesh *mesh)
+{
+    if (mesh->closed)
+        return;
+    mesh->closed = true;
+    for (int peer = 0; peer < mesh->nranks; peer++) {
+        ddl_mesh_link *link = &mesh->links[peer];
+        if (peer == mesh->rank)
+            continue;
+        if (link->state == DDL_LINK_OPEN) {
+            send_goodbye(link);
+            drain(link);
+        }
+        link->state = DDL_LINK_LOST; /* also to one that is being met */
+        if (link->stripes != NULL)
+            ddl_stripes_close(link->stripes);
+        ddl_mesh_close_poll(link);
+    }
+    ddl_mesh_pay_nudges(mesh);
+    if (mesh->bell_open)
+        uv_close((uv_handle_t *)&mesh->bell, NULL);
+    mesh->bell_open = false;
+}
+
+/* ---- badly ---- */
+
+/* What is known of a peer when the first of several connections with it ends: whichever of them broke, both
+ * sides end them all. */
+static void describe_end(const ddl_mesh_link *link, int number, int os_errno, ddl_error *error)
+{
+    const int count = 1 + ddl_stripes_count(link->stripes);
+    char reason[96];
+    if (os_errno != 0 && strerror_r(os_errno, reason, sizeof reason) == 0)
+        (void)ddl_error_set(error, DDL_EPEERLOST,
+                            "connection %d of %d broke (%s): its process ended, or its host or the network "
+                            "ended that connection",
+                            number, count, reason);
+    else
+        (void)ddl_error_set(error, DDL_EPEERLOST,
+                            "connection %d of %d was closed by the other end: its process ended, or another "
+                            "of these connections broke",
+                            number, count);
+}
+
+void ddl_mesh_connection_lost(ddl_mesh_link *link, int number, int os_errno, const ddl_error *error)
+{
+    ddl_error one_of_several;
+    ddl_mesh_link_state before = link->state;
+    link->state = DDL_LINK_LOST;
+    link->last_words = before == DDL_LINK_OPEN && error != NULL && !link->deaf;
+    if (error == NULL && link->stripes != NULL) {
+        describe_end(link, number, os_errno, &one_of_several);
+        error = &one_of_several;
+    }
+    ddl_mesh_let_go_of_heap(link);
+    ddl_mesh_stop_watching(link);
+    ddl_mesh_note_unread(link);
+    if (before < DDL_LINK_LEFT)
+        link->mesh->owner.lost(link->mesh->owner.arg, link->peer, os_errno, error);
+    if (link->last_words)
+        ddl_mesh_say_last_words(link);
+    link->last_words = false;
+    if (link->stripes == NULL)
+        return;
+    /* One of its connections has ended: the peer sees it by the others, where that one does not tell it. */
+    ddl_stripes_shut(link->stripes);
+    shutdown(link->wire.fd, SHUT_WR);
+}
+
+void ddl_mesh_link_lost(ddl_mesh_link *link, int os_errno, const ddl_error *error)
+{
+    ddl_mesh_connection_lost(link, 1, os_errno, error);
+}
+
+void ddl_mesh_link_broke(ddl_mesh_link *link, int os_errno)
+{
+    ddl_error error;
+    if (!ddl_mesh_is_encrypted(link) || os_errno != EBADMSG) {
+        ddl_mesh_link_lost(link, os_errno, NULL);
+        return;
+    }
+    DDL_FAIL(&error, DDL_EPROTO, "what TLS does not take: %s", ddl_wire_problem(&link->wire));
+    ddl_mesh_link_lost(link, 0, &error);
+}

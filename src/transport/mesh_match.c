@@ -1,0 +1,295 @@
+/* mesh_match.c - by keys, in any order; what comes for nobody yet is held. */
+#include "transport/mesh_link.h"
+
+#include "base/assert.h"
+#include "base/size.h"
+#include "transport/moving.h"
+
+#include <sys/socket.h>
+
+/* ---- the executor's interface ---- */
+
+static bool mesh_send(ddl_transport *transport, ddl_xfer *xfer)
+{
+    ddl_mesh *mesh = DDL_CONTAINER(transport, ddl_mesh, transport);
+    ddl_mesh_link *link = &mesh->links[xfer->peer];
+    DDL_ASSERT(xfer->bytes > 0);
+    DDL_ASSERT(xfer->bytes <= DDL_FRAME_BULK_LIMIT);
+    /* If the peer has gone the owner knows, or will from its own checks; nothing will move. Else this sends
+     * again when they have met. */
+    if (link->state != DDL_LINK_OPEN) {
+        xfer->state = DDL_XFER_AWAITING_GRANT;
+        ddl_list_append(&link->awaiting, &xfer->link);
+        ddl_mesh_expect(link, 1);
+        return false;
+    }
+    bool small = xfer->bytes <= DDL_FRAME_EAGER_LIMIT;
+    uint32_t cost = ddl_chunks_for(xfer->bytes);
+    if (small && link->budget >= cost) {
+        link->budget -= cost;
+        return ddl_mesh_send_frame(link, xfer, DDL_XFER_SENDING_EAGER);
+    }
+    ddl_early *grant = ddl_earlies_find(&link->earlies, &link->earlies.grants, &xfer->key);
+    ddl_frame_place place = { 0 };
+    uint8_t granted = 0; /* the type of it */
+    bool alike = false;
+    if (grant != NULL) {
+        granted = grant->frame.type;
+        alike = ddl_mesh_same_operation(xfer->signature, &grant->frame);
+        place = grant->place;
+        ddl_earlies_drop(&link->earlies, grant);
+    }
+    if (granted == DDL_FRAME_PLACE && alike) {
+        ddl_mesh_put_later(link, xfer, &place);
+        return false;
+    }
+    bool offered = !small && ddl_mesh_find_place(link, xfer, &place);
+    if (granted == DDL_FRAME_GRANT && !offered)
+        return ddl_mesh_send_granted(link, xfer);
+    bool lends = ddl_mesh_may_be_pulled(link, xfer), asked = small || lends;
+    bool lent = lends && !offered && xfer->part[1].bytes == 0;
+    if (offered) {
+        ddl_mesh_queue_place(link, xfer, DDL_FRAME_OFFER, &place);
+    } else if (lent) {
+        place = ddl_mesh_source_of(link, xfer);
+        ddl_mesh_queue_place(link, xfer, DDL_FRAME_SOURCE, &place);
+    } else if (asked) {
+        ddl_frame ask = ddl_mesh_frame_of(xfer, DDL_FRAME_ASK);
+        ddl_mesh_queue_control(link, &ask, NULL);
+    }
+    xfer->state = offered ? DDL_XFER_OFFERED : lent ? DDL_XFER_LENT : DDL_XFER_AWAITING_GRANT;
+    ddl_list_append(&link->awaiting, &xfer->link);
+    ddl_mesh_expect(link, 1);
+    return false;
+}
+
+/* Take over an eager message that came early. True: it is whole. */
+static bool take_early_message(ddl_mesh_link *link, ddl_xfer *xfer, ddl_early *entry)
+{
+    ddl_frame frame = entry->frame;
+    bool whole = entry->received == frame.bytes;
+    ddl_earlies_drain(&link->earlies, entry, xfer);
+    ddl_earlies_drop(&link->earlies, entry);
+    if (!whole) {
+        link->sink = DDL_SINK_XFER;
+        link->sink_xfer = xfer;
+        return false;
+    }
+    ddl_mesh_give_credit(link, ddl_chunks_for(frame.bytes));
+    return true;
+}
+
+/* Of a message that does not come by itself: say how it may come, or take what was offered, or is to be read.
+ * said: what the sender has said of it; NULL: nothing. */
+static void invite(ddl_mesh_link *link, ddl_xfer *xfer, const ddl_early *said)
+{
+    ddl_frame_place place;
+    uint8_t type = said != NULL ? said->frame.type : 0;
+    /* Written into the heap, the bytes stay in the cache of who writes there the next time as well. */
+    if (xfer->take == NULL && xfer->bytes > DDL_FRAME_EAGER_LIMIT &&
+        ddl_mesh_find_place(link, xfer, &place)) {
+        ddl_moving_advance(xfer, 0);
+        xfer->state = DDL_XFER_RECEIVING_PLACED;
+        ddl_mesh_queue_place(link, xfer, DDL_FRAME_PLACE, &place);
+    } else if (type == DDL_FRAME_OFFER) {
+        ddl_mesh_take_later(link, xfer, &said->place);
+        return;
+    } else if (type == DDL_FRAME_SOURCE && ddl_mesh_is_pulled(link, xfer)) {
+        ddl_mesh_pull_later(link, xfer, &said->place);
+        return;
+    } else if (type != 0 || !ddl_mesh_is_pulled(link, xfer)) {
+        ddl_mesh_queue_grant(link, xfer);
+    }
+    ddl_mesh_await_message(link, xfer);
+}
+
+static bool mesh_recv(ddl_transport *transport, ddl_xfer *xfer)
+{
+    ddl_mesh *mesh = DDL_CONTAINER(transport, ddl_mesh, transport);
+    ddl_mesh_link *link = &mesh->links[xfer->peer];
+    DDL_ASSERT(xfer->bytes > 0);
+    DDL_ASSERT(xfer->bytes <= DDL_FRAME_BULK_LIMIT);
+    xfer->state = DDL_XFER_RECEIVING;
+    ddl_early *entry = ddl_earlies_find(&link->earlies, &link->earlies.messages, &xfer->key);
+    if (entry == NULL && xfer->bytes > DDL_FRAME_EAGER_LIMIT) {
+        invite(link, xfer, NULL);
+        return false;
+    }
+    if (entry != NULL && entry->frame.type != DDL_FRAME_EAGER) {
+        ddl_early said = *entry;
+        ddl_earlies_drop(&link->earlies, entry);
+        if (said.frame.type != DDL_FRAME_ASK && !ddl_mesh_same_operation(xfer->signature, &said.frame))
+            ddl_mesh_await_message(link, xfer);
+        else
+            invite(link, xfer, &said);
+        return false;
+    }
+    /* Of another size under the same key: the signatures differ then, and the owner has been told. So it has
+     * where an offer, or a place, is of another operation. */
+    if (entry != NULL && entry->frame.bytes == xfer->bytes && take_early_message(link, xfer, entry)) {
+        xfer->state = DDL_XFER_IDLE;
+        return true;
+    }
+    ddl_mesh_await_message(link, xfer);
+    return false;
+}
+
+/* False: the link cannot go on, as there is no memory. */
+static bool cancel_striped(ddl_mesh_link *link, const ddl_xfer *xfer)
+{
+    if (xfer->state != DDL_XFER_SENDING_STRIPES && xfer->state != DDL_XFER_RECEIVING_STRIPES)
+        return true;
+    link->mesh->nstriped--;
+    if (xfer->state == DDL_XFER_SENDING_STRIPES)
+        return ddl_stripes_cancel_send(link->stripes, xfer);
+    ddl_stripes_cancel_recv(link->stripes, xfer);
+    return true;
+}
+
+static void end_without_memory(ddl_mesh_link *link)
+{
+    ddl_error error;
+    DDL_FAIL(&error, DDL_ENOMEM, "no memory for the rest of a message");
+    link->deaf = true; /* whatever is said now would be taken for the rest */
+    ddl_mesh_link_lost(link, 0, &error);
+    shutdown(link->wire.fd, SHUT_WR);
+}
+
+static void mesh_cancel(ddl_transport *transport, ddl_xfer *xfer)
+{
+    ddl_mesh *mesh = DDL_CONTAINER(transport, ddl_mesh, transport);
+    ddl_mesh_link *link = &mesh->links[xfer->peer];
+    if (xfer->state == DDL_XFER_IDLE)
+        return;
+    bool under_way = link->begun && link->header_sent > 0 && ddl_list_first(&link->sending) == &xfer->link;
+    /* What has not left takes its chunks, and the credit in its header, back: the link may live on. */
+    if (xfer->state == DDL_XFER_SENDING_EAGER && !under_way)
+        link->budget += ddl_chunks_for(xfer->bytes);
+    if (link->begun && ddl_list_first(&link->sending) == &xfer->link) {
+        link->credit_due += under_way ? 0 : link->header_credit;
+        link->begun = false;
+    }
+    bool receives = xfer->state >= DDL_XFER_RECEIVING;
+    if (xfer->state == DDL_XFER_AWAITING_GRANT || xfer->state == DDL_XFER_OFFERED ||
+        xfer->state == DDL_XFER_LENT || xfer->state == DDL_XFER_PUT_DUE || receives)
+        ddl_mesh_expect(link, -1);
+    if (xfer->state == DDL_XFER_OFFERED || xfer->state == DDL_XFER_RECEIVING_PLACED)
+        ddl_mesh_withdraw(mesh, xfer);
+    if (xfer->state == DDL_XFER_LENT)
+        ddl_lane_withdraw(link->out);
+    ddl_list_remove(&xfer->link);
+    bool sound = cancel_striped(link, xfer);
+    if (xfer->state == DDL_XFER_RECEIVING_GRANTED)
+        link->bulk_due--;
+    if (receives && link->sink == DDL_SINK_XFER && link->sink_xfer == xfer)
+        link->sink = DDL_SINK_DROP;
+    xfer->state = DDL_XFER_IDLE;
+    /* Half a message cannot be taken back, and must not be completed with other bytes. */
+    if (under_way && link->state == DDL_LINK_OPEN)
+        sound = ddl_mesh_finish_from_copy(link, xfer);
+    if (!sound)
+        end_without_memory(link);
+    if (link->stripes != NULL)
+        ddl_mesh_mark_dirty(link);
+}
+
+const struct ddl_transport_ops ddl_mesh_ops = { "mesh", mesh_send, mesh_recv, mesh_cancel };
+
+/* ---- frames ---- */
+
+static bool hold_early(ddl_mesh_link *link, const ddl_frame *frame, ddl_list *list, ddl_error *err)
+{
+    ddl_early *entry = ddl_earlies_hold(&link->earlies, list, frame, err);
+    if (entry != NULL && frame->type == DDL_FRAME_EAGER) {
+        link->sink = DDL_SINK_EARLY;
+        link->sink_early = entry;
+    }
+    return entry != NULL;
+}
+
+bool ddl_mesh_take_message(ddl_mesh_link *link, const ddl_frame *frame, ddl_error *err)
+{
+    ddl_xfer *xfer = ddl_mesh_find_xfer(&link->receives, frame);
+    bool whole = xfer != NULL && xfer->state != DDL_XFER_RECEIVING_STRIPES;
+    if (whole && xfer->bytes == frame->bytes && xfer->hole_bytes == 0) {
+        if (xfer->state == DDL_XFER_RECEIVING_GRANTED)
+            link->bulk_due--;
+        xfer->state = DDL_XFER_RECEIVING;
+        link->sink = DDL_SINK_XFER;
+        link->sink_xfer = xfer;
+        return true;
+    }
+    if (xfer != NULL && ddl_mesh_same_operation(xfer->signature, frame)) {
+        DDL_FAIL(err, DDL_EPROTO, "a message of %u bytes where one of %zu is due%s", (unsigned)frame->bytes,
+                 xfer->bytes, whole ? "" : " in stripes");
+        return false;
+    }
+    if (frame->type == DDL_FRAME_EAGER)
+        return hold_early(link, frame, &link->earlies.messages, err);
+    link->sink = DDL_SINK_DROP; /* granted, and cancelled since */
+    return true;
+}
+
+bool ddl_mesh_take_grant(ddl_mesh_link *link, const ddl_frame *frame, ddl_error *err)
+{
+    ddl_xfer *xfer = ddl_mesh_find_xfer(&link->awaiting, frame);
+    if (xfer == NULL)
+        return hold_early(link, frame, &link->earlies.grants, err);
+    if (xfer->state == DDL_XFER_OFFERED) /* the offer is on its way, and is answered by another frame */
+        return true;
+    ddl_mesh_stop_expecting(link, xfer);
+    if (ddl_mesh_send_granted(link, xfer))
+        ddl_mesh_send_done(link, xfer);
+    return true;
+}
+
+bool ddl_mesh_take_ask(ddl_mesh_link *link, const ddl_frame *frame, ddl_error *err)
+{
+    ddl_xfer *xfer = ddl_mesh_find_xfer(&link->receives, frame);
+    if (xfer == NULL)
+        return hold_early(link, frame, &link->earlies.messages, err);
+    if (xfer->state == DDL_XFER_RECEIVING) /* else whoever asks is broken */
+        ddl_mesh_queue_grant(link, xfer);
+    return true;
+}
+
+/* ---- what came for steps that were not posted ---- */
+
+void ddl_mesh_visit_early(ddl_mesh *mesh, uint32_t channel, uint64_t sequence,
+                          void (*visit)(void *arg, int peer, const ddl_frame *frame), void *arg)
+{
+    for (int peer = 0; peer < mesh->nranks; peer++)
+        if (peer != mesh->rank)
+            ddl_earlies_visit(&mesh->links[peer].earlies, channel, sequence, visit, arg, peer);
+}
+
+static void forget_early(ddl_mesh_link *link, ddl_early *entry)
+{
+    if (link->sink == DDL_SINK_EARLY && link->sink_early == entry)
+        link->sink = DDL_SINK_DROP; /* its end gives the credit */
+    else if (entry->frame.type == DDL_FRAME_EAGER)
+        ddl_mesh_give_credit(link, ddl_chunks_for(entry->frame.bytes));
+    ddl_earlies_drop(&link->earlies, entry);
+}
+
+void ddl_mesh_forget(ddl_mesh *mesh, uint32_t first_channel, uint32_t count)
+{
+    for (int peer = 0; peer < mesh->nranks; peer++) {
+        ddl_mesh_link *link = &mesh->links[peer];
+        ddl_list *lists[] = { &link->earlies.messages, &link->earlies.grants };
+        if (link->sink == DDL_SINK_PLACE && link->frame.channel - first_channel < count)
+            link->sink = DDL_SINK_DROP;
+        for (int i = 0; i < 2 && peer != mesh->rank; i++) {
+            ddl_list turn;
+            ddl_list_init(&turn);
+            for (ddl_link *first; (first = ddl_list_take_first(lists[i])) != NULL;)
+                ddl_list_append(&turn, first);
+            for (ddl_link *first; (first = ddl_list_take_first(&turn)) != NULL;) {
+                ddl_early *entry = DDL_CONTAINER(first, ddl_early, link);
+                ddl_list_append(lists[i], &entry->link);
+                if (entry->frame.channel - first_channel < count)
+                    forget_early(link, entry);
+            }
+        }
+    }
+}

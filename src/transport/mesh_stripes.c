@@ -1,0 +1,87 @@
+/* mesh_stripes.c - what a link is to its further connections. */
+#include "transport/mesh_link.h"
+
+#include "base/assert.h"
+
+static bool find_striped(void *arg, const ddl_frame *frame, ddl_xfer **found, ddl_error *err)
+{
+    ddl_mesh_link *link = arg;
+    ddl_mesh *mesh = link->mesh;
+    ddl_engine_moved(mesh->engine);
+    if (!mesh->owner.heard(mesh->owner.arg, link->peer, frame))
+        return true;
+    ddl_xfer *xfer = ddl_mesh_find_xfer(&link->receives, frame);
+    if (xfer == NULL || !ddl_mesh_same_operation(xfer->signature, frame))
+        return true; /* granted, and cancelled since; or the owner knows that the operations differ */
+    if (xfer->state != DDL_XFER_RECEIVING_STRIPES) {
+        DDL_FAIL(err, DDL_EPROTO, "a stripe of a message of %zu bytes that is not due in stripes",
+                 xfer->bytes);
+        return false;
+    }
+    if (ddl_frame_check_stripe(frame, xfer->bytes, xfer->stripes, err) != DDL_OK)
+        return false;
+    xfer->stripes |= UINT32_C(1) << frame->credit;
+    *found = xfer;
+    return true;
+}
+
+static void stripes_received(void *arg, ddl_xfer *xfer)
+{
+    ddl_mesh_link *link = arg;
+    link->mesh->nstriped--;
+    ddl_mesh_receive_done(link, xfer);
+}
+
+static void stripes_sent(void *arg, ddl_xfer *xfer)
+{
+    ddl_mesh_link *link = arg;
+    link->mesh->nstriped--;
+    xfer->state = DDL_XFER_IDLE;
+    ddl_mesh_send_done(link, xfer);
+}
+
+static ddl_frame stripe_frame(void *arg, const ddl_xfer *xfer)
+{
+    (void)arg;
+    return ddl_mesh_frame_of(xfer, DDL_FRAME_STRIPE);
+}
+
+static void stripes_left(void *arg)
+{
+    ddl_mesh_link *link = arg;
+    if (link->state == DDL_LINK_LEAVING)
+        ddl_mesh_leave(link);
+}
+
+static void stripes_lost(void *arg, int which, int os_errno, const ddl_error *error)
+{
+    ddl_mesh_connection_lost(arg, which + 2, os_errno, error);
+}
+
+/* What the peer said before it ended, on the first connection, goes before: why, for one. */
+static void stripes_ended(void *arg, int which, int os_errno, const ddl_error *error)
+{
+    ddl_mesh_link *link = arg;
+    if (link->state == DDL_LINK_OPEN)
+        ddl_mesh_read_to_the_end(link);
+    if (link->state == DDL_LINK_OPEN || link->state == DDL_LINK_LEAVING)
+        ddl_mesh_connection_lost(link, which + 2, os_errno, error);
+}
+
+static void stripes_changed(void *arg)
+{
+    ddl_mesh_link *link = arg;
+    ddl_mesh_mark_dirty(link);
+    ddl_mesh_note_unread(link);
+}
+
+ddl_status ddl_mesh_widen(ddl_mesh *mesh, int peer, const ddl_wire wires[], int count, ddl_error *err)
+{
+    ddl_mesh_link *link = &mesh->links[peer];
+    DDL_ASSERT(link->stripes == NULL);
+    DDL_ASSERT(link->in == NULL);
+    const ddl_stripes_owner owner = { find_striped,  stripes_received, stripes_sent,
+                                      stripe_frame,  stripes_left,     stripes_lost,
+                                      stripes_ended, stripes_changed,  link };
+    return ddl_stripes_create(wires, count, &owner, mesh->gathered, &link->stripes, err);
+}

@@ -1,0 +1,285 @@
+/* mesh_write.c - control frames first, then the frames of xfers, each whole before the next. */
+#include "transport/mesh_link.h"
+
+#include "base/failpoint.h"
+#include "base/size.h"
+#include "transport/moving.h"
+
+#include <errno.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/uio.h>
+
+enum {
+    GATHERED_BYTES = 2 * 1024, /* so few are copied together: one part costs the kernel less than several */
+    CREDIT_AT = DDL_CHUNKS / 2 /* consumed chunks that are told without waiting for a frame to ride on */
+};
+
+/* ---- control frames ---- */
+
+/* Both ends say so of the same messages. */
+static bool goes_in_stripes(const ddl_mesh_link *link, const ddl_xfer *xfer)
+{
+    return link->stripes != NULL && xfer->bytes > DDL_FRAME_EAGER_LIMIT;
+}
+
+void ddl_mesh_queue_control(ddl_mesh_link *link, const ddl_frame *frame, const void *payload)
+{
+    if (link->state >= DDL_LINK_LEAVING && !link->last_words)
+        return;
+    ddl_mesh_want_link(link);
+    ddl_frame with_credit = *frame;
+    with_credit.credit = link->credit_due;
+    uint8_t bytes[DDL_FRAME_BYTES];
+    const size_t before = link->control.bytes;
+    ddl_frame_encode(&with_credit, bytes);
+    if (!ddl_bytes_append(&link->control, bytes, sizeof bytes) ||
+        !ddl_bytes_append(&link->control, payload, frame->bytes)) {
+        ddl_error error;
+        link->control.bytes = before; /* half a frame must not be followed by another */
+        DDL_FAIL(&error, DDL_ENOMEM, "no memory for a control frame");
+        ddl_mesh_link_lost(link, 0, &error);
+        return;
+    }
+    link->credit_due = 0;
+    ddl_mesh_mark_dirty(link);
+}
+
+void ddl_mesh_queue_grant(ddl_mesh_link *link, ddl_xfer *xfer)
+{
+    ddl_frame grant = ddl_mesh_frame_of(xfer, DDL_FRAME_GRANT);
+    if (goes_in_stripes(link, xfer)) {
+        xfer->state = DDL_XFER_RECEIVING_STRIPES;
+        xfer->stripes = 0;
+        link->mesh->nstriped++;
+    } else {
+        xfer->state = DDL_XFER_RECEIVING_GRANTED;
+        link->bulk_due++;
+    }
+    ddl_mesh_queue_control(link, &grant, NULL);
+}
+
+void ddl_mesh_give_credit(ddl_mesh_link *link, uint32_t chunks)
+{
+    link->credit_due += chunks;
+    if (link->credit_due < CREDIT_AT)
+        return;
+    ddl_frame credit = { .type = DDL_FRAME_CREDIT };
+    ddl_mesh_queue_control(link, &credit, NULL);
+}
+
+/* ---- lanes ---- */
+
+/* The peer may have to be woken. That is looked at once per turn, when there is nothing more to tell and the
+ * look, which must wait until what was written is visible, holds up nobody. */
+void ddl_mesh_owe_nudge(ddl_mesh_link *link)
+{
+    if (!link->nudge_due)
+        link->mesh->nudges_due[link->mesh->nnudges_due++] = link->peer;
+    link->nudge_due = true;
+}
+
+void ddl_mesh_pay_nudges(ddl_mesh *mesh)
+{
+    if (mesh->nnudges_due == 0)
+        return;
+    ddl_lanes_wake(mesh->lanes, mesh->nudges_due, mesh->nnudges_due);
+    for (int i = 0; i < mesh->nnudges_due; i++)
+        mesh->links[mesh->nudges_due[i]].nudge_due = false;
+    mesh->nnudges_due = 0;
+}
+
+/* As sendmsg, without waiting. */
+static ssize_t write_lane(ddl_mesh_link *link, const struct iovec *iov, int count)
+{
+    size_t written = ddl_lane_write(link->out, iov, count);
+    if (written == 0) {
+        errno = EAGAIN;
+        return -1;
+    }
+    ddl_mesh_owe_nudge(link);
+    return (ssize_t)written;
+}
+
+/* ---- frames ---- */
+
+static ssize_t send_parts(ddl_mesh_link *link, struct iovec *iov, int count)
+{
+    if (link->out != NULL)
+        return write_lane(link, iov, count);
+    if (DDL_FAILPOINT_OS("mesh.send", ECONNRESET))
+        return -1;
+    if (ddl_mesh_is_encrypted(link))
+        return ddl_wire_write_parts(&link->wire, iov, count, link->mesh->gathered);
+    size_t bytes = 0;
+    for (int i = 0; i < count; i++)
+        bytes += iov[i].iov_len;
+    if (bytes > GATHERED_BYTES) {
+        struct msghdr message = { .msg_iov = iov, .msg_iovlen = (unsigned)count };
+        return sendmsg(link->wire.fd, &message, MSG_NOSIGNAL);
+    }
+    uint8_t *end = link->mesh->gathered;
+    for (int i = 0; i < count; end += iov[i++].iov_len)
+        memcpy(end, iov[i].iov_base, iov[i].iov_len);
+    if (DDL_FAILPOINT("mesh.short"))
+        bytes = (bytes + 1) / 2;
+    return send(link->wire.fd, link->mesh->gathered, bytes, MSG_NOSIGNAL);
+}
+
+static void begin_frame(ddl_mesh_link *link, ddl_xfer *xfer)
+{
+    ddl_frame frame = ddl_mesh_frame_of(xfer, xfer->state == DDL_XFER_SENDING_EAGER  ? DDL_FRAME_EAGER
+                                              : xfer->state == DDL_XFER_SENDING_REST ? DDL_FRAME_REST
+                                                                                     : DDL_FRAME_BULK);
+    frame.bytes = (uint32_t)(xfer->bytes - xfer->hole_bytes);
+    frame.credit = link->header_credit = link->credit_due;
+    link->credit_due = 0;
+    ddl_frame_encode(&frame, link->header);
+    link->header_sent = 0;
+    link->begun = true;
+}
+
+/* One write. False: nothing to write, or the socket takes no more. *finished: the xfer whose last byte left.
+ */
+static bool write_some(ddl_mesh_link *link, ddl_xfer **finished)
+{
+    *finished = NULL;
+    if (link->deaf)
+        return false;
+    ddl_link *first = ddl_list_first(&link->sending);
+    ddl_xfer *xfer = first != NULL ? DDL_CONTAINER(first, ddl_xfer, link) : NULL;
+    struct iovec iov[2 + DDL_MOVING_PARTS];
+    int count = 0;
+    size_t control = 0;
+    bool between_frames = !link->begun || link->header_sent == 0;
+    if (between_frames && link->control.bytes > 0) {
+        control = link->control.bytes - link->control_sent;
+        iov[count++] = (struct iovec){ link->control.data + link->control_sent, control };
+    }
+    if (xfer != NULL) {
+        if (!link->begun)
+            begin_frame(link, xfer);
+        if (link->header_sent < DDL_FRAME_BYTES)
+            iov[count++] =
+                (struct iovec){ link->header + link->header_sent, DDL_FRAME_BYTES - link->header_sent };
+        count = ddl_moving_parts_left(xfer, iov, count);
+    }
+    if (count == 0 && xfer == NULL && !ddl_mesh_has_unsent(link)) {
+        ddl_mesh_want_writable(link, false);
+        return false;
+    }
+    ssize_t result = send_parts(link, iov, count);
+    if (result < 0) {
+        if (errno == EINTR)
+            return true;
+        if (errno == EAGAIN || errno == EWOULDBLOCK || errno == ENOBUFS || errno == ENOMEM)
+            ddl_mesh_want_writable(link, true);
+        else if (errno == EPIPE || errno == ECONNRESET || errno == ENOTCONN)
+            link->deaf = true;
+        else
+            ddl_mesh_link_broke(link, errno);
+        return false;
+    }
+    size_t written = (size_t)result;
+    if (control > 0) {
+        size_t part = ddl_size_min(written, control);
+        link->control_sent += part;
+        written -= part;
+        if (link->control_sent == link->control.bytes)
+            link->control.bytes = link->control_sent = 0;
+    }
+    if (xfer == NULL)
+        return true;
+    size_t part = ddl_size_min(written, DDL_FRAME_BYTES - link->header_sent);
+    link->header_sent += part;
+    ddl_moving_advance(xfer, written - part);
+    /* What TLS has kept is not sent yet: nobody would flush it once everything is taken for done. */
+    if (link->header_sent == DDL_FRAME_BYTES && xfer->moved == xfer->bytes && !ddl_mesh_has_unsent(link)) {
+        ddl_list_remove(&xfer->link);
+        xfer->state = DDL_XFER_IDLE;
+        link->begun = false;
+        *finished = xfer;
+    }
+    return true;
+}
+
+void ddl_mesh_flush_link(ddl_mesh_link *link)
+{
+    if (link->flushing || link->state != DDL_LINK_OPEN)
+        return;
+    link->flushing = true;
+    ddl_xfer *finished;
+    while (link->state == DDL_LINK_OPEN && write_some(link, &finished))
+        if (finished != NULL) {
+            ddl_engine_moved(link->mesh->engine);
+            finished->done(finished);
+        }
+    link->flushing = false;
+    if (link->stripes != NULL && link->state == DDL_LINK_OPEN)
+        ddl_stripes_flush(link->stripes);
+    ddl_mesh_mark_dirty(link);
+}
+
+bool ddl_mesh_send_frame(ddl_mesh_link *link, ddl_xfer *xfer, ddl_mesh_xfer_state state)
+{
+    bool idle = ddl_list_empty(&link->sending) && !link->flushing;
+    xfer->state = (uint8_t)state;
+    ddl_list_append(&link->sending, &xfer->link);
+    if (!idle)
+        return false;
+    link->flushing = true;
+    ddl_xfer *finished = NULL;
+    while (link->state == DDL_LINK_OPEN && finished == NULL && write_some(link, &finished))
+        ;
+    link->flushing = false;
+    ddl_mesh_mark_dirty(link);
+    return finished == xfer;
+}
+
+bool ddl_mesh_send_granted(ddl_mesh_link *link, ddl_xfer *xfer)
+{
+    if (!goes_in_stripes(link, xfer))
+        return ddl_mesh_send_frame(link, xfer, DDL_XFER_SENDING_BULK);
+    xfer->state = DDL_XFER_SENDING_STRIPES;
+    link->mesh->nstriped++;
+    bool left = ddl_stripes_send(link->stripes, xfer);
+    if (left) {
+        link->mesh->nstriped--;
+        xfer->state = DDL_XFER_IDLE;
+    }
+    ddl_mesh_mark_dirty(link);
+    return left;
+}
+
+/* ---- when a message, or the link, has to end ---- */
+
+bool ddl_mesh_finish_from_copy(ddl_mesh_link *link, ddl_xfer *xfer)
+{
+    ddl_bytes bytes = { 0 };
+    struct iovec parts[DDL_MOVING_PARTS];
+    int count = ddl_moving_parts_left(xfer, parts, 0);
+    bool copied =
+        ddl_bytes_append(&bytes, link->header + link->header_sent, DDL_FRAME_BYTES - link->header_sent);
+    for (int i = 0; i < count; i++)
+        copied = copied && ddl_bytes_append(&bytes, parts[i].iov_base, parts[i].iov_len);
+    copied = copied && ddl_bytes_append(&bytes, link->control.data + link->control_sent,
+                                        link->control.bytes - link->control_sent);
+    if (!copied) {
+        ddl_bytes_fini(&bytes);
+        return false;
+    }
+    ddl_bytes_fini(&link->control);
+    link->control = bytes;
+    link->control_sent = 0;
+    ddl_mesh_mark_dirty(link);
+    return true;
+}
+
+void ddl_mesh_say_last_words(ddl_mesh_link *link)
+{
+    struct iovec words = { link->control.data + link->control_sent,
+                           link->control.bytes - link->control_sent };
+    bool between_frames = !link->begun || link->header_sent == 0;
+    if (between_frames && words.iov_len > 0)
+        (void)!send_parts(link, &words, 1);
+}
