@@ -33,8 +33,12 @@ enum {
     LOOKS_AT_ONCE = 64, /* of them without a pause, which takes half as long as a line from another core */
     LINGER_YIELDS = 16,
     TAKEN_NS = 400 * 1000,
-    STUCK_GRACE_MS = 800,      /* more than a failure may take to settle after a deadline */
-    SWEEPS_BETWEEN_TICKS = 256 /* while something moves all the time */
+    PATROL_NS = 100 * 1000,          /* from one look of the patrol to the next, at least */
+    CROWDED_PATROL_NS = 1000 * 1000, /* where each of many ranks has one */
+    LONG_PATROL = 4,                 /* so many times as long, while somebody was there each time */
+    QUIET_LOOKS = 20,                /* in a row, after which the patrol ends */
+    STUCK_GRACE_MS = 800,            /* more than a failure may take to settle after a deadline */
+    SWEEPS_BETWEEN_TICKS = 256       /* while something moves all the time */
 };
 
 struct ddl_engine {
@@ -55,6 +59,9 @@ struct ddl_engine {
 
     ddl_gate *gate;                  /* of waiters */
     ddl_gate *background_gate;       /* of the background thread; one-shot */
+    atomic_bool left;                /* something is in flight, left to the patrol. Paired with `patrols` */
+    atomic_uint visits;              /* how often it was */
+    atomic_bool patrols;             /* the background thread does */
     atomic_bool background_watching; /* the background gate watches the loop */
     atomic_bool background_ticking;  /* the background thread wakes every nap_ms */
     atomic_int nap_ms;
@@ -115,6 +122,8 @@ bool ddl_engine_try_enter(ddl_engine *engine)
     bool expected = false;
     if (atomic_load(&engine->baton) || !atomic_compare_exchange_strong(&engine->baton, &expected, true))
         return false;
+    if (atomic_load_explicit(&engine->left, memory_order_relaxed))
+        atomic_store_explicit(&engine->left, false, memory_order_relaxed);
     if (atomic_load_explicit(&engine->background_watching, memory_order_relaxed)) {
         atomic_store(&engine->background_watching, false);
         ddl_gate_watch(engine->background_gate, false);
@@ -138,14 +147,20 @@ static void release(ddl_engine *engine)
     wake_sleepers(engine);
 }
 
-/* Holder: leave what is in flight to the background thread. */
+/* The background thread, as holder: events are to wake it. */
 static void arm_background(ddl_engine *engine)
 {
     run_loop(engine); /* libuv registers changed watchers only when it runs */
     atomic_store(&engine->background_watching, true);
     ddl_gate_watch(engine->background_gate, true);
-    if (!atomic_exchange(&engine->background_ticking, true))
-        ddl_gate_ring(engine->background_gate);
+    atomic_store(&engine->background_ticking, true);
+}
+
+/* Holder: the patrol comes by, and finds what is in flight if nobody is back before. */
+static void leave_to_patrol(ddl_engine *engine)
+{
+    atomic_fetch_add_explicit(&engine->visits, 1, memory_order_relaxed);
+    atomic_store(&engine->left, true);
 }
 
 /* Whether a thread is there that will drive what is left in flight. */
@@ -154,26 +169,37 @@ static bool somebody_waits(ddl_engine *engine)
     return atomic_load(&engine->sleepers) > 0 || atomic_load(&engine->watcher);
 }
 
-void ddl_engine_leave(ddl_engine *engine)
+/* in_background: by the background thread, to whom what is in flight is left as soon as it has events. */
+static void leave(ddl_engine *engine, bool in_background)
 {
     for (;;) {
         ddl_engine_drain(engine);
-        bool busy = engine->client.busy(engine->client.arg);
-        bool armed = busy && !somebody_waits(engine);
-        if (armed)
+        bool busy = engine->client.busy(engine->client.arg), waits = somebody_waits(engine);
+        bool missed = false;
+        if (busy && !waits && !in_background)
+            leave_to_patrol(engine);
+        else if (busy && !waits)
             arm_background(engine);
-        bool missed = busy && engine->client.doze(engine->client.arg);
+        if (busy && (waits || in_background))
+            missed = engine->client.doze(engine->client.arg);
         release(engine);
+        if (busy && !waits && !in_background && !atomic_load(&engine->patrols))
+            ddl_gate_ring(engine->background_gate);
         if (missed) /* not before the release: who wakes up wants the baton */
-            ddl_gate_ring(armed ? engine->background_gate : engine->gate);
+            ddl_gate_ring(waits ? engine->gate : engine->background_gate);
         /*
          * Look again: a job may have come after the drain, and who waited may have stopped waiting before
-         * it could take the baton. It tries to take it after it has stopped, so one of us two arms.
+         * it could take the baton. It tries to take it after it has stopped, so one of us two leaves it.
          */
-        bool abandoned = busy && !armed && !somebody_waits(engine);
+        bool abandoned = busy && waits && !somebody_waits(engine);
         if ((!abandoned && atomic_load(&engine->njobs) == 0) || !ddl_engine_try_enter(engine))
             return;
     }
+}
+
+void ddl_engine_leave(ddl_engine *engine)
+{
+    leave(engine, false);
 }
 
 void ddl_engine_submit(ddl_engine *engine, ddl_link *job)
@@ -482,20 +508,64 @@ bool ddl_engine_enter(ddl_engine *engine, ddl_deadline deadline)
 
 /* ---- the background thread ---- */
 
+/*
+ * Whoever starts an operation and goes is mostly back at once, to wait for it or to start another. To have
+ * events wake this thread for what was left takes five system calls, as many when they are back, and one of
+ * each peer that sends meanwhile. So this thread only looks, at first, whether they were back since the last
+ * look. True: what was left before that is still there. False: nothing was left for a while.
+ */
+static bool patrol(ddl_engine *engine)
+{
+    const long least_ns = engine->crowded ? CROWDED_PATROL_NS : PATROL_NS;
+    struct timespec pause = { 0, least_ns };
+    unsigned seen = atomic_load(&engine->visits);
+    for (int quiet = 0; quiet < QUIET_LOOKS && !atomic_load(&engine->stopping);) {
+        nanosleep(&pause, NULL);
+        const unsigned visits = atomic_load(&engine->visits);
+        const bool visited = visits != seen;
+        if (!visited && atomic_load(&engine->left))
+            return true;
+        quiet = visited ? 0 : quiet + 1;
+        if (!visited)
+            pause.tv_nsec = least_ns;
+        else if (pause.tv_nsec < LONG_PATROL * least_ns)
+            pause.tv_nsec *= 2;
+        seen = visits;
+    }
+    return false;
+}
+
+/* Until there may be something for this thread to drive: what was left, an event, a tick; or the end. */
+static void await_work(ddl_engine *engine)
+{
+    for (;;) {
+        if (!atomic_load(&engine->left)) {
+            const bool ticks = atomic_load(&engine->background_ticking);
+            (void)nap(engine, engine->background_gate, ticks ? nap_of(engine, INT_MAX) : -1);
+            if (!atomic_load(&engine->left))
+                return;
+        }
+        atomic_store(&engine->patrols, true);
+        const bool found = patrol(engine);
+        atomic_store(&engine->patrols, false); /* who leaves something now rings */
+        if (found || atomic_load(&engine->stopping))
+            return;
+    }
+}
+
 static void *background_main(void *arg)
 {
     ddl_engine *engine = arg;
     while (!atomic_load(&engine->stopping)) {
-        const bool ticks = atomic_load(&engine->background_ticking);
-        (void)nap(engine, engine->background_gate, ticks ? nap_of(engine, INT_MAX) : -1);
+        await_work(engine);
         if (atomic_load(&engine->stopping) || DDL_FAILPOINT_SKIP("io.drive") || !ddl_engine_try_enter(engine))
-            continue; /* whoever has the baton arms this thread again if need be */
+            continue; /* whoever has the baton leaves it to this thread again if need be */
         while (ddl_engine_progress(engine))
             ;
         tick(engine, ddl_now_ns());
         if (!engine->client.busy(engine->client.arg))
             atomic_store(&engine->background_ticking, false);
-        ddl_engine_leave(engine);
+        leave(engine, true);
     }
     DDL_FAILPOINT_STALL("io.background");
     pthread_mutex_lock(&engine->lock);

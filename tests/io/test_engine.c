@@ -253,6 +253,56 @@ static void background_thread_drives_what_was_left_behind(void **state)
     close_bench(&b);
 }
 
+/* Whatever the patrol is doing when nobody comes back: at each pause it looks, sleeps on, or has just ended.
+ */
+static void what_is_left_is_taken_over_at_any_time(void **state)
+{
+    (void)state;
+    enum { LONGEST_US = 4000, STEP_US = 37 };
+    bench b;
+    open_bench(&b, false, true);
+    int round = 0;
+    for (int pause_us = 0; pause_us < LONGEST_US; pause_us += STEP_US, round++) {
+        job *work = calloc(1, sizeof *work);
+        usleep((useconds_t)pause_us);
+        ddl_engine_submit(b.engine, &work->link);
+        assert_int_equal(write(b.pipe[1], "x", 1), 1);
+        ddl_deadline deadline = ddl_deadline_in_ms(PATIENCE_MS);
+        while (!atomic_load(&b.flags[round])) {
+            assert_false(ddl_deadline_passed(deadline));
+            usleep(50);
+        }
+    }
+    assert_int_equal(atomic_load(&b.arrived), round);
+    close_bench(&b);
+}
+
+/* Who is back at once finds the baton free, and nothing armed that others would have to ring for. */
+static void who_is_back_at_once_drives(void **state)
+{
+    (void)state;
+    enum { TURNS = 20000 };
+    bench b;
+    open_bench(&b, false, false);
+    job *work = calloc(1, sizeof *work);
+    ddl_engine_submit(b.engine, &work->link);
+    int taken = 0, dozed = 0;
+    for (int turn = 0; turn < TURNS; turn++) {
+        if (!ddl_engine_try_enter(b.engine)) {
+            taken++;
+            continue;
+        }
+        ddl_engine_sweep(b.engine);
+        ddl_engine_leave(b.engine);
+        dozed += atomic_load(&b.dozes);
+    }
+    assert_in_range(taken, 0, TURNS / 2); /* this thread may lose its CPU for longer than the patrol waits */
+    assert_in_range(dozed, 0, TURNS / 2);
+    assert_int_equal(write(b.pipe[1], "x", 1), 1);
+    assert_true(ddl_engine_wait(b.engine, &b.flags[0], ddl_deadline_in_ms(PATIENCE_MS)));
+    close_bench(&b);
+}
+
 typedef struct waiter {
     bench *bench;
     pthread_t thread;
@@ -317,6 +367,8 @@ int main(void)
         cmocka_unit_test(nobody_sleeps_without_having_dozed),
         cmocka_unit_test(wait_on_a_stuck_engine_ends_soon_after_its_deadline),
         cmocka_unit_test(background_thread_drives_what_was_left_behind),
+        cmocka_unit_test(what_is_left_is_taken_over_at_any_time),
+        cmocka_unit_test(who_is_back_at_once_drives),
         cmocka_unit_test(many_threads_wait_at_once_and_all_return),
         cmocka_unit_test(wait_any_returns_for_whichever_comes_first),
     };
