@@ -1,14 +1,16 @@
 #!/usr/bin/env python3
-"""Prints the names of tests of a build, a line each, in three kinds.
+"""Prints the names of tests of a build, a line each, in four kinds.
 
-    test_names.py BUILD aside|computing|waiting WORDS [OPTION...]
+    test_names.py BUILD aside|computing|waiting|alone WORDS [OPTION...]
 
-A test waits if its priority is negative, and runs aside if it is positive (tests/meson.build). With WORDS, only names that contain them; OPTIONs
+A test waits if its priority is negative, is to be alone if it is least, and runs aside if it is positive (tests/meson.build). With WORDS, only names that contain them; OPTIONs
 are those with which `meson test` chooses, such as --suite.
 """
 import json
 import subprocess
 import sys
+
+ALONE = -20
 
 
 def output(*command):
@@ -17,7 +19,7 @@ def output(*command):
 
 def main():
     is_kind = {"aside": lambda priority: priority > 0, "computing": lambda priority: priority == 0,
-               "waiting": lambda priority: priority < 0}
+               "waiting": lambda priority: ALONE < priority < 0, "alone": lambda priority: priority <= ALONE}
     if len(sys.argv) < 4 or sys.argv[2] not in is_kind:
         sys.exit(__doc__)
     build, kind, words, *options = sys.argv[1:]

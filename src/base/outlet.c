@@ -15,7 +15,7 @@ enum {
     SMOOTHING = 4,
     /* 20 to 120 where cores share a cache, 340 to 450 where they do not (docs/performance.md) */
     DEAR_PS = 200,
-    MOST_PS = 450 /* one that takes longer was interrupted, which is not to be believed at once */
+    MOST_PS = 400 /* one that takes longer was interrupted, and must not be enough by itself */
 };
 
 /* Of other makers these stores were not measured where somebody reads what they write. */
@@ -39,7 +39,7 @@ void ddl_outlet_time(ddl_outlet *outlet, int64_t ps)
 {
     outlet->ordinary_ps += ((ps < MOST_PS ? (int)ps : MOST_PS) - outlet->ordinary_ps) / SMOOTHING;
     outlet->streams = outlet->ordinary_ps > DEAR_PS;
-    outlet->untimed_bytes = 0;
+    outlet->until_timed = outlet->streams ? STREAMED_BYTES : ORDINARY_BYTES;
 }
 
 /* By ordinary stores. */
@@ -55,10 +55,10 @@ static void time_copy(ddl_outlet *outlet, void *target, const void *source, size
 void ddl_outlet_copy_many(ddl_outlet *outlet, void *target, const void *source, size_t bytes)
 {
     size_t timed = 0;
-    if (outlet->untimed_bytes >= (outlet->streams ? STREAMED_BYTES : ORDINARY_BYTES) && may_stream()) {
+    if (outlet->until_timed == 0 && may_stream()) {
         timed = ddl_size_min(bytes, TIMED_BYTES);
         time_copy(outlet, target, source, timed);
     }
-    outlet->untimed_bytes += bytes - timed;
+    outlet->until_timed -= ddl_size_min(bytes - timed, outlet->until_timed);
     ddl_copy((char *)target + timed, (const char *)source + timed, bytes - timed, outlet->streams);
 }

@@ -10,6 +10,7 @@ void ddl_board_begin(ddl_board *board)
     for (int i = 0; i < 2; i++)
         atomic_store_explicit(&board->sheets[board->rank][i].number, 0, memory_order_relaxed);
     atomic_thread_fence(memory_order_release);
+    board->outlet.until_timed = 2 * DDL_SHEET_BYTES; /* both may be new */
 }
 
 void ddl_board_post(ddl_board *board, uint64_t number, const ddl_signature *signature, const void *buffer,

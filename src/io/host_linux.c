@@ -396,7 +396,7 @@ bool ddl_host_lines_return_late(void)
 {
 #if defined(__x86_64__) || defined(__i386__)
     return ddl_host_cores_are_far() ||
-           (__builtin_cpu_is("amd") && family() == 25); /* 7 ns, and 2 (likewise) */
+           (__builtin_cpu_is("amd") && family() == 25); /* 7 ns, and 2 where nobody has it (likewise) */
 #else
     return false;
 #endif

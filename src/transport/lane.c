@@ -21,7 +21,7 @@ size_t ddl_lane_bytes(size_t capacity)
 void ddl_lane_open(ddl_lane_end *end, void *memory, size_t capacity)
 {
     DDL_ASSERT(((uintptr_t)memory & 127) == 0 && capacity > 0 && (capacity & (capacity - 1)) == 0);
-    *end = (ddl_lane_end){ .lane = memory, .capacity = capacity };
+    *end = (ddl_lane_end){ .lane = memory, .capacity = capacity, .outlet = { .until_timed = capacity } };
     end->largest_peek = ddl_size_max(PORTION, ddl_size_min(capacity / 8, LARGEST_PEEK));
 }
 

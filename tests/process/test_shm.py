@@ -293,6 +293,8 @@ class SharedMemory(unittest.TestCase):
                 if max(used) < bound(0.001) * 4:
                     break
             self.assertLess(max(used), bound(0.001) * 4, f"seconds of CPU in 4 s, and how often asleep: {seen}")
+            # Who spins burns seconds, in each window in which it does.
+            self.assertLess(max(max(u) for u, _ in seen), bound(0.02) * 4, f"likewise: {seen}")
             self.assertLess(max(max(times) for _, times in seen), 4 * 20, f"ticks of 100 ms, and not more: {seen}")
             late = []
             for turn in range(rounds):
