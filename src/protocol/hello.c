@@ -339,7 +339,8 @@ static void explain(ddl_hello_verdict verdict, const ddl_hello_party *client, co
         break;
     case DDL_HELLO_OTHER_SIZE:
         snprintf(reason, room,
-                 "%s has world size %d, but %s has world size %d; start every rank with the same WORLD_SIZE",
+                 "%s has world size %d, but %s has world size %d; start every rank with the same WORLD_SIZE "
+                 "(ddl-launch: every node with the same --nnodes and --nproc_per_node)",
                  who, client->nranks, whom, server->nranks);
         break;
     case DDL_HELLO_OTHER_GENERATOR:

@@ -775,6 +775,11 @@ static void entered(void *arg, ddl_wire wire, const ddl_hello *hello, const ddl_
         hear_knock(meshing, rank);
         return;
     }
+    /* It was judged before there was a roster, and calls again to be told what is wrong. */
+    if (meshing->roster != NULL && !is_host_of(meshing, rank, hello->peer.host)) {
+        ddl_wire_close(&wire);
+        return;
+    }
     if (replace(meshing, &wire, hello))
         return;
     if (meshing->met[rank] || hello->peer.stream != meshing->nwires[rank]) {

@@ -17,8 +17,9 @@ enum { DDL_PORT_OWNER_TEXT = 128 };
 /*
  * Ask for less than a second, and leave without a trace in the run that is asked. self is who asks. text
  * is to follow "in use by": "rank 0 of run 5f2a9c01 of ddl (2 ranks)", or what else is known; of a run of
- * another level, or of level tls, that is its level.
+ * another level, or of level tls, that is its level. True: it is a run of ddl as this one, and may
+ * be this one, started twice.
  */
-void ddl_port_owner_text(const ddl_hello_party *self, const ddl_address *at, char text[DDL_PORT_OWNER_TEXT]);
+bool ddl_port_owner_text(const ddl_hello_party *self, const ddl_address *at, char text[DDL_PORT_OWNER_TEXT]);
 
 #endif

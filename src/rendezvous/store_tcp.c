@@ -304,10 +304,11 @@ static ddl_status explain_listen(const ddl_hello_party *self, const char *host, 
     char known[256], owner[DDL_PORT_OWNER_TEXT];
     const uint16_t port = ddl_address_port(at);
     if (why->os_errno == EADDRINUSE) {
-        ddl_port_owner_text(self, at, owner);
+        const bool is_run = ddl_port_owner_text(self, at, owner);
         return DDL_FAIL_OS(err, DDL_ENETWORK, EADDRINUSE,
-                           "port %u on %s is in use by %s; choose another --master_port (MASTER_PORT)", port,
-                           host, owner);
+                           "port %u on %s is in use by %s; %schoose another --master_port (MASTER_PORT)",
+                           port, host, owner,
+                           is_run ? "was rank 0 (--node_rank 0) started twice? If not, " : "");
     }
     if (why->os_errno == EADDRNOTAVAIL) {
         ddl_interfaces_text(known, sizeof known);

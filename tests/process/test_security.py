@@ -181,8 +181,8 @@ class Joining(Security):
             second = self.world(3)
             second.port = world.port
             record = second.start(0, "init", DDL_SECRET_FILE=secret).expect("init", "DDL_ENETWORK")
-            self.assertIn(f"port {world.port} on 127.0.0.1 is in use by rank 0 of run {run[:8]} of ddl (2 ranks)",
-                          record["text"])
+            self.assertIn(f"port {world.port} on 127.0.0.1 is in use by rank 0 of run {run[:8]} of ddl (2 ranks)"
+                          "; was rank 0 (--node_rank 0) started twice?", record["text"])
             self.assertLess((record["end_ns"] - record["begin_ns"]) / 1e9, bound(1), record)
         third = self.world(3, DDL_SECURITY="off")  # has no business at a door of level auth
         third.port = world.port
