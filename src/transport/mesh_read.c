@@ -1,5 +1,4 @@
-/* mesh_read.c - bytes into frames, from a socket or out of a lane; payloads go straight to where they belong.
- */
+/* mesh_read.c - bytes into frames; payloads go straight to where they belong. */
 #include "transport/mesh_link.h"
 
 #include "base/failpoint.h"
