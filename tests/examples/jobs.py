@@ -28,3 +28,9 @@ def run(command, **more_environment):
 
 def launch(launcher, nranks, program, *arguments):
     return run([launcher, "--no-prefix", "--nproc_per_node", str(nranks), program, *arguments])
+
+
+def start(launcher, nranks, program, *arguments):
+    """A job that is running; its output is a pipe."""
+    return subprocess.Popen([launcher, "--no-prefix", "--nproc_per_node", str(nranks), program, *arguments],
+                            env=clean_environment(), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True)

@@ -5,11 +5,13 @@
 import json
 import os
 import re
+import stat
 import sys
 import tempfile
+import time
 import unittest
 
-from jobs import launch, run
+from jobs import LIMIT_S, launch, run, start
 
 LAUNCHER, BENCH = sys.argv[1:3]
 SHORT = ["--seconds", "0.01"]
@@ -43,6 +45,16 @@ class Case(unittest.TestCase):
 
     def path(self, name):
         return os.path.join(self.directory.name, name)
+
+    def content(self, name):
+        with open(self.path(name), encoding="utf-8") as file:
+            return file.read()
+
+    def until(self, happened, limit_s=LIMIT_S):
+        end_s = time.monotonic() + limit_s
+        while not happened():
+            self.assertLess(time.monotonic(), end_s, "it does not happen")
+            time.sleep(0.01)
 
     def succeed(self, done):
         self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
@@ -171,13 +183,13 @@ class Profiles(Case):
             file.write(text)
         return self.path(name)
 
-    def calibrate(self, nranks, **environment):
+    def calibrate(self, nranks, left=("profile",), **environment):
         done = self.succeed(run([LAUNCHER, "--no-prefix", "--nproc_per_node", str(nranks), BENCH, "--calibrate",
                                  self.path("profile"), "--seconds", "0.05"], **environment))
         with open(self.path("profile"), encoding="utf-8") as file:
             text = file.read()
         self.assertEqual(done.stdout, text)
-        self.assertEqual(os.listdir(self.directory.name), ["profile"])  # and nothing half written
+        self.assertEqual(sorted(os.listdir(self.directory.name)), [*left])  # and nothing half written
         return text, {name: float(value) for name, value in re.findall(r"^([\w.]+) = ([\d.]+)$", text, re.M)}
 
     def chosen(self, size, **environment):
@@ -248,12 +260,76 @@ class Profiles(Case):
     def test_a_profile_that_cannot_be_written_ends_all_ranks(self):
         done = bench(3, "--calibrate", self.path("no/such/directory"), "--seconds", "0.01")
         self.assertEqual(done.returncode, 1)
-        self.assertIn("cannot write", done.stderr)
+        self.assertIn("no/such/directory: no file can be made beside it: No such file", done.stderr)
         os.mkdir(self.path("directory"))
         done = bench(2, "--calibrate", self.path("directory"), "--seconds", "0.01")
         self.assertEqual(done.returncode, 1)
-        self.assertIn("cannot write", done.stderr)
+        self.assertIn("directory: Is a directory", done.stderr)
         self.assertEqual(os.listdir(self.directory.name), ["directory"])
+
+    def test_that_a_profile_cannot_be_written_is_told_before_measuring(self):
+        def took_s(path, returncode):
+            start_s = time.monotonic()
+            done = bench(2, "--calibrate", path, "--seconds", "0.25")
+            self.assertEqual(done.returncode, returncode, done.stderr)
+            return time.monotonic() - start_s
+        self.assertLess(took_s(self.directory.name, 1), took_s(self.path("profile"), 0) / 2)
+
+    def test_what_the_name_of_a_profile_leads_to_is_replaced(self):
+        os.mkdir(self.path("there"))
+        os.symlink("there/link", self.path("profile"))
+        os.symlink("target", self.path("there/link"))
+        for before in "nothing yet", "a profile":
+            with self.subTest(before):
+                self.calibrate(2, left=["profile", "there"])
+                self.assertTrue(os.path.islink(self.path("profile")) and os.path.islink(self.path("there/link")))
+                self.assertTrue(os.path.isfile(self.path("there/target")))
+                self.assertEqual(sorted(os.listdir(self.path("there"))), ["link", "target"])
+
+    def test_a_profile_keeps_its_mode(self):
+        for mode in 0o600, 0o664:
+            with self.subTest(oct(mode)):
+                os.chmod(self.write("what was there before"), mode)
+                self.calibrate(2)
+                self.assertEqual(stat.S_IMODE(os.stat(self.path("profile")).st_mode), mode)
+
+    def test_a_profile_goes_into_a_pipe(self):
+        os.mkfifo(self.path("profile"))
+        reader = os.open(self.path("profile"), os.O_RDONLY | os.O_NONBLOCK)
+        try:
+            done = self.succeed(bench(2, "--calibrate", self.path("profile"), "--seconds", "0.01"))
+            self.assertEqual(os.read(reader, 65536).decode(), done.stdout)
+        finally:
+            os.close(reader)
+        self.assertEqual(os.listdir(self.directory.name), ["profile"])
+        done = bench(2, "--calibrate", self.path("profile"), "--seconds", "0.01")
+        self.assertEqual(done.returncode, 1)
+        self.assertIn("it is a pipe that nobody reads", done.stderr)
+
+    def test_a_profile_never_takes_the_place_of_a_device(self):
+        device = self.path("device")
+        try:
+            os.mknod(device, stat.S_IFCHR | 0o666, os.stat("/dev/null").st_rdev)
+            open(device, "wb").close()
+        except PermissionError:
+            self.skipTest("may not make devices")
+        self.succeed(bench(2, "--calibrate", device, "--seconds", "0.01"))
+        self.assertTrue(stat.S_ISCHR(os.lstat(device).st_mode))
+        self.assertEqual(os.listdir(self.directory.name), ["device"])
+
+    def test_an_interrupted_calibration_changes_nothing(self):
+        self.write("what was there before")
+        touched_ns = os.stat(self.directory.name).st_mtime_ns
+        with start(LAUNCHER, 2, BENCH, "--calibrate", self.path("profile"), "--seconds", "60") as job:
+            # It has looked whether it can write, and has measured for a while.
+            self.until(lambda: os.stat(self.directory.name).st_mtime_ns != touched_ns)
+            try:
+                self.until(lambda: os.listdir(self.directory.name) == ["profile"], limit_s=5)
+            finally:
+                job.terminate()
+        self.assertNotEqual(job.returncode, 0)
+        self.assertEqual(os.listdir(self.directory.name), ["profile"])
+        self.assertEqual(self.content("profile"), "what was there before")
 
     def test_calibration_takes_two_processes(self):
         done = run([BENCH, "--calibrate", self.path("profile")])

@@ -7,17 +7,14 @@
  */
 #include "calibrate.h"
 
-#include <errno.h>
-#include <fcntl.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <sys/utsname.h>
 #include <time.h>
-#include <unistd.h>
 
+#include "destination.h"
 #include "measure.h"
 
 enum {
@@ -29,7 +26,6 @@ enum {
     LEAST_ITERATIONS = 9,
     MOST_ITERATIONS = 4000,
     REDUCE_ROUNDS = 7,
-    PATH_BYTES = 4096,
     TEXT_BYTES = 8192
 };
 
@@ -57,9 +53,8 @@ struct pair {
 struct calibration {
     const struct bench_options *options;
     ddl_comm *world;
-    int *node_of; /* of each rank */
-    char temporary[PATH_BYTES];
-    FILE *file; /* rank 0's */
+    int *node_of;                    /* of each rank */
+    struct destination *destination; /* rank 0's */
     char text[TEXT_BYTES];
     size_t text_bytes;
 };
@@ -354,47 +349,6 @@ static bool calibrate_kind(struct calibration *c, const char *kind)
     return agreed(c->world, rank != 0 || add_constants(c, kind, ranks, constants));
 }
 
-/* A file beside the one asked for, so that nobody ever reads half a profile. */
-static bool open_temporary(struct calibration *c)
-{
-    const char *path = c->options->profile;
-    int used = snprintf(c->temporary, sizeof c->temporary, "%s.%ld", path, (long)getpid());
-    if (used < 0 || (size_t)used >= sizeof c->temporary) {
-        fputs("ddl-bench: --calibrate: the name of the file is too long\n", stderr);
-        return false;
-    }
-    int fd = open(c->temporary, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
-    if (fd >= 0 && (c->file = fdopen(fd, "w")) != NULL)
-        return true;
-    fprintf(stderr, "ddl-bench: cannot write %s: %s\n", c->temporary, strerror(errno));
-    if (fd >= 0) {
-        close(fd);
-        unlink(c->temporary);
-    }
-    c->temporary[0] = '\0'; /* what is there is not ours */
-    return false;
-}
-
-static bool write_profile(struct calibration *c)
-{
-    bool ok = fwrite(c->text, 1, c->text_bytes, c->file) == c->text_bytes && fflush(c->file) == 0 &&
-              fsync(fileno(c->file)) == 0;
-    ok = fclose(c->file) == 0 && ok;
-    c->file = NULL;
-    ok = ok && rename(c->temporary, c->options->profile) == 0;
-    if (!ok)
-        fprintf(stderr, "ddl-bench: cannot write %s: %s\n", c->options->profile, strerror(errno));
-    return ok;
-}
-
-static void close_temporary(struct calibration *c, bool written)
-{
-    if (c->file != NULL)
-        fclose(c->file);
-    if (c->temporary[0] != '\0' && !written)
-        unlink(c->temporary);
-}
-
 /* ---- the course ---- */
 
 static bool learn_places(struct calibration *c)
@@ -414,12 +368,13 @@ static bool run(struct calibration *c)
         fputs("ddl-bench: --calibrate takes two processes or more\n", stderr);
         return false;
     }
-    if (!agreed(c->world, !rank_0 || open_temporary(c)))
+    if (rank_0)
+        c->destination = destination_open(c->options->profile);
+    if (!agreed(c->world, !rank_0 || c->destination != NULL))
         return false;
     add_heading(c);
     bool ok = learn_places(c) && calibrate_kind(c, inside(c->world)) && calibrate_kind(c, "remote");
-    bool written = ok && rank_0 && write_profile(c);
-    close_temporary(c, written);
+    bool written = ok && rank_0 && destination_write(c->destination, c->text, c->text_bytes);
     if (written)
         fputs(c->text, stdout);
     return ok && agreed(c->world, !rank_0 || written);
@@ -431,6 +386,7 @@ int calibrate(const struct bench_options *options)
     if (!good(ddl_init(&c.world, NULL)))
         return EXIT_FAILURE;
     bool ok = run(&c);
+    destination_close(c.destination);
     free(c.node_of);
     return good(ddl_comm_free(&c.world)) && ok ? EXIT_SUCCESS : EXIT_FAILURE;
 }
