@@ -385,6 +385,9 @@ class Flags(Case):
                  (["--consistency", "allreduce"], "take no collective"), (["--calibrate"], "calibrate"),
                  (["--calibrate", "f", "allreduce"], "take no collective"),
                  (["--calibrate", "f", "--algorithm", "ring"], "--algorithm"),
+                 (["--calibrate", "-"], "--calibrate -: expected the name of a file"),
+                 (["allreduce", "--json", "-"], "--json -: expected the name of a file"),
+                 (["allreduce", "--json", ""], "--json : expected the name of a file"),
                  (["--consistency", "--json", "f"], "--json"), (["scatterv", "--root", "1"], "--root")]
         for flags, message in cases:
             with self.subTest(flags):
@@ -401,6 +404,36 @@ class Flags(Case):
         done = bench(3, "allreduce", "--json", self.path("no/such/directory"))
         self.assertEqual(done.returncode, 1)
         self.assertIn("cannot write", done.stderr)
+
+    def test_a_json_file_keeps_what_it_had_until_all_results_are_there(self):
+        with open(self.path("json"), "w", encoding="utf-8") as file:
+            file.write("what was there before")
+        os.chmod(self.path("json"), 0o600)
+        os.symlink("json", self.path("link"))
+        with start(LAUNCHER, 2, BENCH, "allreduce", "--min", "4", "--max", "4", "--iters", "2000000000", "--json",
+                   self.path("link")) as job:
+            try:
+                self.assertIn("allreduce of float32", job.stdout.readline())  # the report is open
+                self.assertEqual(self.content("json"), "what was there before")
+            finally:
+                job.terminate()
+        self.assertNotEqual(job.returncode, 0)
+        self.assertEqual(self.content("json"), "what was there before")
+        self.assertEqual(sorted(os.listdir(self.directory.name)), ["json", "link"])
+        self.succeed(bench(2, "allreduce", "--max", "4", *SHORT, "--json", self.path("link")))
+        self.assertIs(json.loads(self.content("json"))["shared_memory"], False)
+        self.assertEqual(stat.S_IMODE(os.stat(self.path("json")).st_mode), 0o600)
+        self.assertTrue(os.path.islink(self.path("link")))
+        self.assertEqual(sorted(os.listdir(self.directory.name)), ["json", "link"])
+
+    def test_a_run_that_fails_leaves_the_json_file(self):
+        with open(self.path("json"), "w", encoding="utf-8") as file:
+            file.write("what was there before")
+        # The second of two sizes is more than any memory.
+        done = run([BENCH, "allreduce", "--min", "4M", "--max", "100000000G", "--factor", "2000000000", "--iters", "1",
+                    "--json", self.path("json")])
+        self.assertEqual(done.returncode, 1, done.stdout + done.stderr)
+        self.assertEqual(self.content("json"), "what was there before")
 
     def test_an_algorithm_that_cannot_run_here_is_an_error_when_named(self):
         done = bench(3, "reduce_scatter", "--algorithm", "halving", "--max", "4k")

@@ -307,7 +307,7 @@ static int bench_collective(const struct bench_options *options)
     }
     int result = all ? bench_all(&bench) : bench_one(&bench);
     free(bench.comparison);
-    return report_close(bench.report) ? result : result == EXIT_SUCCESS ? EXIT_FAILURE : result;
+    return report_close(bench.report, result == EXIT_SUCCESS) ? result : EXIT_FAILURE;
 }
 
 int main(int argc, char **argv)

@@ -130,6 +130,14 @@ static bool parse_op(const char *text, struct bench_options *options)
     return wrong("op", text, "an operator; --help lists them");
 }
 
+static bool parse_file(const char *flag, const char *text, const char **file)
+{
+    if (*text == '\0' || strcmp(text, "-") == 0) /* standard output has the table, or the profile as well */
+        return wrong(flag, text, "the name of a file; ./- is one");
+    *file = text;
+    return true;
+}
+
 /* What no single flag can tell. */
 static bool check_together(const struct bench_options *options)
 {
@@ -212,7 +220,7 @@ enum bench_parsed bench_options_parse(int argc, char **argv, struct bench_option
             break;
         case 'c':
             options->mode = BENCH_CALIBRATE;
-            options->profile = optarg;
+            ok = parse_file("calibrate", optarg, &options->profile);
             break;
         case 'C':
             options->mode = BENCH_CONSISTENCY;
@@ -250,7 +258,7 @@ enum bench_parsed bench_options_parse(int argc, char **argv, struct bench_option
                  wrong("memory", optarg, "plain or shared");
             break;
         case 'j':
-            options->json = optarg;
+            ok = parse_file("json", optarg, &options->json);
             break;
         case 'h':
             return BENCH_HELP;

@@ -2,15 +2,16 @@
 #include "report.h"
 
 #include <cjson/cJSON.h>
-#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
+#include "destination.h"
+
 struct report {
     const struct bench_options *options;
-    FILE *file;                      /* of JSON, or NULL */
+    struct destination *destination; /* of JSON, or NULL */
     cJSON *json, *results, *choices; /* choices: NULL until there is one */
     int nranks;
     double worst_percent; /* of all sizes: how much slower the chosen algorithm was than the best */
@@ -55,10 +56,8 @@ struct report *report_open(const struct bench_options *options, int nranks, int 
     report->options = options;
     report->nranks = nranks;
     report->terminal = isatty(STDERR_FILENO);
-    if (options->json != NULL && (report->file = fopen(options->json, "w")) == NULL) {
-        fprintf(stderr, "ddl-bench: cannot write %s: %s\n", options->json, strerror(errno));
+    if (options->json != NULL && (report->destination = destination_open(options->json)) == NULL)
         goto fail;
-    }
     if (options->json != NULL && !describe(report, nranks, nodes)) {
         out_of_memory();
         goto fail;
@@ -79,8 +78,7 @@ struct report *report_open(const struct bench_options *options, int nranks, int 
     fflush(stdout);
     return report;
 fail:
-    if (report->file != NULL)
-        fclose(report->file);
+    destination_close(report->destination);
     cJSON_Delete(report->json);
     free(report);
     return NULL;
@@ -151,7 +149,7 @@ void report_row(struct report *report, const struct report_row *row)
     printf("%12zu %12zu  %-20s %12.2f %12.2f %12ld %10.3f %10.3f\n", row->bytes, row->count, algorithm,
            m->median_us, m->p99_us, m->iterations, algorithm_gbps, bus_gbps);
     fflush(stdout);
-    if (report->file != NULL && !add_result(report, row, algorithm_gbps, bus_gbps)) {
+    if (report->destination != NULL && !add_result(report, row, algorithm_gbps, bus_gbps)) {
         out_of_memory();
         exit(EXIT_FAILURE);
     }
@@ -168,7 +166,7 @@ void report_choice(struct report *report, const struct report_row *chosen, const
         report->worst_percent = percent;
         report->worst_bytes = chosen->bytes;
     }
-    if (report->file != NULL && !add_choice(report, chosen, best, percent)) {
+    if (report->destination != NULL && !add_choice(report, chosen, best, percent)) {
         out_of_memory();
         exit(EXIT_FAILURE);
     }
@@ -181,7 +179,19 @@ void report_left_out(struct report *report, const char *algorithm, const char *r
     fflush(stdout);
 }
 
-bool report_close(struct report *report)
+static bool write_json(struct report *report)
+{
+    char *text = cJSON_Print(report->json);
+    if (text == NULL)
+        return out_of_memory();
+    size_t bytes = strlen(text);
+    text[bytes] = '\n'; /* in the place of the end, which a file does not have */
+    bool ok = destination_write(report->destination, text, bytes + 1);
+    cJSON_free(text);
+    return ok;
+}
+
+bool report_close(struct report *report, bool complete)
 {
     bool ok = true;
     if (report == NULL)
@@ -190,15 +200,10 @@ bool report_close(struct report *report)
     if (report->nchoices > 0)
         printf("# the chosen one is at most %.1f %% slower than the best, at %zu bytes\n",
                report->worst_percent, report->worst_bytes);
-    if (report->file != NULL) {
-        char *text = cJSON_Print(report->json);
-        ok = text != NULL && fprintf(report->file, "%s\n", text) > 0;
-        ok = fclose(report->file) == 0 && ok;
-        if (!ok)
-            fprintf(stderr, "ddl-bench: cannot write %s: %s\n", report->options->json, strerror(errno));
-        cJSON_free(text);
-        cJSON_Delete(report->json);
-    }
+    if (report->destination != NULL && complete)
+        ok = write_json(report);
+    destination_close(report->destination);
+    cJSON_Delete(report->json);
     free(report);
     return ok;
 }

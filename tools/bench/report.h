@@ -30,7 +30,8 @@ void report_choice(struct report *report, const struct report_row *chosen, const
 /* A line for an algorithm that cannot run here. */
 void report_left_out(struct report *report, const char *algorithm, const char *reason);
 
-/* Write the JSON file; false, after saying why, if that fails. Releases the report. NULL is fine. */
-bool report_close(struct report *report);
+/* Write the JSON file if all results are there; false, after saying why, if that fails. Releases the report.
+ * NULL is fine. */
+bool report_close(struct report *report, bool complete);
 
 #endif
