@@ -20,10 +20,10 @@ def clean_environment():
     return {**kept, "HOME": PLACES.name, "XDG_RUNTIME_DIR": PLACES.name}  # where ddl keeps secrets
 
 
-def run(command, **more_environment):
-    """The finished process; what it wrote is in .stdout and .stderr."""
+def run(command, stdout=subprocess.PIPE, **more_environment):
+    """The finished process; what it wrote is in .stdout, unless that is a file, and in .stderr."""
     return subprocess.run(command, env={**clean_environment(), **more_environment}, stdin=subprocess.DEVNULL,
-                          stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, timeout=LIMIT_S)
+                          stdout=stdout, stderr=subprocess.PIPE, text=True, timeout=LIMIT_S)
 
 
 def launch(launcher, nranks, program, *arguments):

@@ -440,6 +440,21 @@ class Flags(Case):
         self.assertEqual(done.returncode, 1)
         self.assertIn("halving", done.stderr)
 
+    @unittest.skipUnless(os.path.exists("/dev/full"), "needs /dev/full")
+    def test_output_that_cannot_be_written_is_told(self):
+        for flags in ["--help"], ["--version"], ["allreduce", "--max", "64", *SHORT], ["--consistency", "--max", "4", *SHORT]:
+            with self.subTest(flags), open("/dev/full", "wb") as full:
+                done = run([BENCH, *flags], stdout=full)
+                self.assertEqual(done.returncode, 1)
+                self.assertIn("ddl-bench: cannot write standard output", done.stderr)
+
+    @unittest.skipUnless(os.path.exists("/dev/full"), "needs /dev/full")
+    def test_results_reach_the_json_file_where_standard_output_is_full(self):
+        with open("/dev/full", "wb") as full:
+            done = run([BENCH, "allreduce", "--max", "64", "--json", self.path("json"), *SHORT], stdout=full)
+        self.assertEqual(done.returncode, 1)
+        self.assertEqual([r["bytes"] for r in json.loads(self.content("json"))["results"]], [4, 16, 64])
+
     def test_help_and_version(self):
         done = self.succeed(run([BENCH, "--help"]))
         for word in ("--min", "--max", "--factor", "--dtype", "--op", "--algorithm", "--iters", "--seconds", "--warmup",

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """What ddl-sim prints and how it ends: test_ddl_sim.py PATH-OF-DDL-SIM"""
 
+import os
 import pathlib
 import re
 import subprocess
@@ -30,6 +31,15 @@ class Usage(unittest.TestCase):
             self.assertEqual(result.returncode, 0)
             self.assertTrue(result.stdout.startswith("usage: ddl-sim"), result.stdout)
             self.assertEqual(result.stderr, "")
+
+    @unittest.skipUnless(os.path.exists("/dev/full"), "needs /dev/full")
+    def test_output_that_cannot_be_written_is_told(self):
+        for arguments in (["--help"], ["--version"], ["list"], ["cost", "--help"]):
+            with self.subTest(arguments), open("/dev/full", "wb") as full:
+                result = subprocess.run([PROGRAM, *arguments], stdout=full, stderr=subprocess.PIPE, text=True, timeout=100,
+                                        check=False)
+                self.assertEqual(result.returncode, 1)
+                self.assertEqual(result.stderr, "ddl-sim: cannot write standard output\n")
 
     def test_no_command_is_an_error_that_helps(self):
         result = run()

@@ -310,7 +310,7 @@ static int bench_collective(const struct bench_options *options)
     return report_close(bench.report, result == EXIT_SUCCESS) ? result : EXIT_FAILURE;
 }
 
-int main(int argc, char **argv)
+static int run(int argc, char **argv)
 {
     struct bench_options options;
     switch (bench_options_parse(argc, argv, &options)) {
@@ -332,4 +332,14 @@ int main(int argc, char **argv)
     if (options.mode == BENCH_CONSISTENCY)
         return consistency(&options);
     return bench_collective(&options);
+}
+
+int main(int argc, char **argv)
+{
+    int result = run(argc, argv);
+    if (fflush(stdout) != 0 || ferror(stdout)) {
+        fputs("ddl-bench: cannot write standard output; what it should have is lost\n", stderr);
+        return result == EXIT_SUCCESS ? EXIT_FAILURE : result;
+    }
+    return result;
 }

@@ -41,7 +41,7 @@ int sim_usage_error(const char *format, ...)
     return SIM_USAGE;
 }
 
-int main(int argc, char **argv)
+static int run(int argc, char **argv)
 {
     if (argc < 2) {
         print_help(stderr);
@@ -56,14 +56,18 @@ int main(int argc, char **argv)
         return SIM_OK;
     }
     for (size_t i = 0; i < sizeof commands / sizeof commands[0]; i++)
-        if (strcmp(argv[1], commands[i].name) == 0) {
-            int code = commands[i].run(argc - 1, argv + 1);
-            if (fflush(stdout) != 0 || ferror(stdout)) {
-                fputs("ddl-sim: cannot write the output\n", stderr);
-                return SIM_FAILED;
-            }
-            return code;
-        }
+        if (strcmp(argv[1], commands[i].name) == 0)
+            return commands[i].run(argc - 1, argv + 1);
     return sim_usage_error("no command '%s'; there are list, check, show, cost and startup (ddl-sim --help)",
                            argv[1]);
+}
+
+int main(int argc, char **argv)
+{
+    int code = run(argc, argv);
+    if (fflush(stdout) != 0 || ferror(stdout)) {
+        fputs("ddl-sim: cannot write standard output\n", stderr);
+        return SIM_FAILED;
+    }
+    return code;
 }
