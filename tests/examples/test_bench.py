@@ -375,6 +375,12 @@ class Flags(Case):
                  (["allreduce", "--factor", "1"], "--factor 1"), (["allreduce", "--dtype", "float"], "--dtype float"),
                  (["allreduce", "--op", "mean"], "--op mean"), (["allreduce", "--op", "band"], "--op band"),
                  (["allreduce", "--algorithm", "magic"], "magic"), (["sendrecv", "--algorithm", "all"], "sendrecv"),
+                 (["allreduce", "--factor", "99999999999"], "from 2 to 2147483647"),
+                 (["allreduce", "--iters", "9999999999"], "from 1 to 2147483647"),
+                 (["allreduce", "--warmup", "2147483648"], "from 0 to 2147483647"),
+                 (["allreduce", "--root", "0"], "--root: allreduce has no root"),
+                 (["sendrecv", "--root", "1"], "--root: sendrecv has no root"),
+                 (["--calibrate", "f", "--root", "0"], "--root: --calibrate has no root"),
                  (["allreduce", "--iters", "0"], "--iters 0"), (["allreduce", "--seconds", "0"], "--seconds 0"),
                  (["allreduce", "--seconds", "nan"], "--seconds nan"), (["allreduce", "--warmup", "-1"], "--warmup -1"),
                  (["broadcast", "--root", "-1"], "--root -1"), (["allreduce", "--inplace", "2"], "--inplace 2"),
@@ -395,6 +401,13 @@ class Flags(Case):
                 self.assertEqual(done.returncode, 2, done.stdout + done.stderr)
                 self.assertIn(message, done.stderr)
                 self.assertEqual(done.stdout, "")
+
+    def test_numbers_reach_their_limits(self):
+        self.succeed(run([BENCH, "allreduce", "--max", "4", "--factor", "2147483647", *SHORT]))
+
+    def test_what_is_compared_may_have_a_root(self):
+        done = bench(2, "--consistency", "--max", "4", "--root", "1", "--rounds", "1", "--tolerance", "1000", *SHORT)
+        self.succeed(done)
 
     def test_the_launcher_passes_2_on(self):
         self.assertEqual(bench(2, "allreduce", "--min", "none").returncode, 2)

@@ -79,7 +79,7 @@ static bool parse_number(const char *flag, const char *text, long least, long *n
     char *end, expected[64];
     errno = 0;
     long value = strtol(text, &end, 10);
-    snprintf(expected, sizeof expected, "a whole number, %ld or more", least);
+    snprintf(expected, sizeof expected, "a whole number from %ld to %ld", least, (long)INT32_MAX);
     if (end == text || *end != '\0' || errno != 0 || value < least || value > INT32_MAX)
         return wrong(flag, text, expected);
     *number = value;
@@ -150,6 +150,12 @@ static bool check_together(const struct bench_options *options)
     if (options->mode != BENCH_COLLECTIVE && (options->algorithm != NULL || options->json != NULL ||
                                               options->in_place || options->shared_memory)) {
         fprintf(stderr, "ddl-bench: --algorithm, --json, --inplace and --memory are for a collective\n");
+        return false;
+    }
+    /* Of what --consistency compares, some have one. */
+    if (options->root_given && options->mode != BENCH_CONSISTENCY && !kind->has_root) {
+        fprintf(stderr, "ddl-bench: --root: %s has no root\n",
+                options->mode == BENCH_CALIBRATE ? "--calibrate" : options->collective);
         return false;
     }
     if (options->min_bytes > options->max_bytes) {
@@ -247,6 +253,7 @@ enum bench_parsed bench_options_parse(int argc, char **argv, struct bench_option
         case 'r':
             ok = parse_number("root", optarg, 0, &number);
             options->root = (int)number;
+            options->root_given = true;
             break;
         case 'p':
             ok = strcmp(optarg, "0") == 0 || strcmp(optarg, "1") == 0 || wrong("inplace", optarg, "0 or 1");
