@@ -173,11 +173,13 @@ static ddl_status refuse_latecomer(const struct course *course, ddl_view existin
         return DDL_FAIL(err, DDL_ECONFIG,
                         "rank %d is here already; two processes were started with the same RANK",
                         course->own.rank);
-    if (first.pid == course->own.pid && strcmp(first.host, course->own.host) == 0)
-        return DDL_FAIL(err, DDL_ECONFIG,
-                        "this process has joined as rank %d already; free that communicator before another "
-                        "ddl_init, or have each meet at a port of its own",
-                        course->own.rank);
+    if (first.pid == course->own.pid && strcmp(first.host, course->own.host) == 0) {
+        (void)DDL_FAIL(err, DDL_ECONFIG,
+                       "rank %d is here already: it is this process, %s[%d]; free that communicator before "
+                       "another ddl_init, or have each meet at a port of its own",
+                       course->own.rank, first.host, (int)first.pid);
+        return ddl_error_blame(err, course->own.rank), DDL_ECONFIG;
+    }
     (void)DDL_FAIL(
         err, DDL_ECONFIG,
         "rank %d is here already: it is %s[%d], and this is %s[%d]; two processes were started with the same "
