@@ -18,6 +18,7 @@ LAUNCH = os.environ["DDL_TEST_LAUNCHER"]
 SOURCE = os.environ["DDL_TEST_SOURCE"]
 PORTABLE = os.environ.get("DDL_TEST_PORTABLE") == "1"
 SLOW = float(os.environ.get("DDL_TEST_SLOW", "1"))  # times are this much longer, for sanitizers
+OTHER_KEY_S = 0.25  # after this time another interrupt is another Ctrl-C
 HAS_PROC = os.path.exists("/proc/self/environ")
 
 # For ranks and what they start: note the own number.

@@ -146,6 +146,7 @@ class Leftovers(LaunchTest):
         self.wait_noted(4)
         process.send_signal(signal.SIGINT)
         wait_until(lambda: self.read("got.0") and self.read("got.1"), 10 * harness.SLOW, "SIGTERM at both ranks")
+        time.sleep(harness.OTHER_KEY_S)
         process.send_signal(signal.SIGINT)
         begun = time.monotonic()
         self.assertEqual(self.finish(process).code, 130)

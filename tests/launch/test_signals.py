@@ -80,11 +80,27 @@ class Forwarding(LaunchTest):
         self.wait_noted(2)
         process.send_signal(signal.SIGINT)
         wait_until(lambda: self.read("got.0") and self.read("got.1"), 10 * harness.SLOW, "SIGTERM at both ranks")
+        time.sleep(harness.OTHER_KEY_S)
         begun = time.monotonic()
         process.send_signal(signal.SIGINT)
-        self.assertEqual(self.finish(process).code, 130)
+        result = self.finish(process)
+        self.assertEqual(result.code, 130)
+        self.assertIn("got SIGINT; the job was stopped by SIGKILL, at the second Ctrl-C", result.err.decode())
         self.assertLess(time.monotonic() - begun, 1 * harness.SLOW)
         self.assert_nothing_left(0.5)
+
+
+    def test_an_interrupt_that_comes_twice_at_once_is_one(self):
+        """As from a terminal and from a wrapper that forwards it."""
+        process = self.start("-n", "2", "--grace", "60", *self.shell(
+            "trap 'sleep 0.3; exit 0' TERM;" + harness.NOTE + "while :; do sleep 0.02; done"))
+        self.wait_noted(2)
+        for _ in range(2):
+            process.send_signal(signal.SIGINT)
+            self.wait_taken(process)
+        result = self.finish(process)
+        self.assertEqual(result.code, 0)  # nobody was killed
+        self.assertIn("ddl-launch: got SIGINT; the job was stopped\nddl-launch: ranks 0-1 ended with 0\n", result.err.decode())
 
 
 class Terminal(LaunchTest):
@@ -142,6 +158,7 @@ class Terminal(LaunchTest):
         self.read_both_ready()
         os.write(self.terminal, b"\x03")
         self.read_terminal(b"no")
+        time.sleep(harness.OTHER_KEY_S)
         begun = time.monotonic()
         os.write(self.terminal, b"\x03")
         self.read_terminal(b"the job was stopped")

@@ -32,7 +32,8 @@ enum {
     DRAIN_MS = 5000,    /* and the most that it is waited for */
     FLUSH_MS = 5000,    /* for a slow reader of our output, when the job was stopped on request */
     FLUSH_HURRIED_MS = 200,
-    GROUP_MS = 250, /* the same for orphans that we cannot see, only their process group */
+    SAME_KEY_MS = 200, /* one Ctrl-C may come twice: from the terminal, and from a wrapper that forwards it */
+    GROUP_MS = 250,    /* the same for orphans that we cannot see, only their process group */
     KILL_AGAIN_MS = 50,
     DRAIN_LOOK_MS = 50,
 };
@@ -57,7 +58,7 @@ struct guardian {
 
     enum stage stage;
     bool leftovers_asked;
-    int interrupts;
+    int64_t interrupted_ns; /* the first SIGINT; 0: none */
     int64_t failed_ns, stage_end_ns, killed_ns, time_limit_ns, all_ended_ns, last_output_ns;
     int64_t drain_start_ns; /* when all ranks had ended and our reader last kept up */
     /* A slow reader is waited for so long after the ranks' end, and after somebody asked; -1: for ever. */
@@ -116,11 +117,12 @@ static bool anything_left(struct guardian *g)
 
 static void kill_all(struct guardian *g, int64_t now_ns)
 {
+    bool something = anything_left(g);
     signal_all(g, SIGKILL);
     if (g->stage >= KILLING)
         return;
     g->stage = KILLING;
-    g->outcome.all_killed = true;
+    g->outcome.all_killed = something;
     g->killed_ns = now_ns;
     g->stage_end_ns = in_ms(now_ns, KILL_MS);
 }
@@ -170,6 +172,14 @@ static void stop_for(struct guardian *g, launch_cause cause, int64_t now_ns)
 
 /* ---- what comes from the launcher ---- */
 
+/* Whether this SIGINT is of another Ctrl-C than the first. */
+static bool is_another_interrupt(struct guardian *g, int64_t now_ns)
+{
+    if (g->interrupted_ns == 0)
+        g->interrupted_ns = now_ns;
+    return now_ns >= in_ms(g->interrupted_ns, SAME_KEY_MS);
+}
+
 static void on_signal(struct guardian *g, int signal, int64_t now_ns)
 {
     switch (signal) {
@@ -188,8 +198,9 @@ static void on_signal(struct guardian *g, int signal, int64_t now_ns)
         g->outcome.signal = signal;
     set_cause(g, LAUNCH_SIGNALLED);
     limit_flush(g, FLUSH_MS, now_ns);
-    if (signal == SIGINT && ++g->interrupts > 1) {
+    if (signal == SIGINT && is_another_interrupt(g, now_ns)) {
         limit_flush(g, FLUSH_HURRIED_MS, now_ns);
+        g->outcome.killed_on_request = g->outcome.killed_on_request || g->stage < KILLING;
         kill_all(g, now_ns);
         return;
     }

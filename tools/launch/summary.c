@@ -145,7 +145,9 @@ static void say_not_started(ddl_bytes *text, const launch_job *job, int os_errno
 static void say_cause(const launch_job *job, const launch_outcome *outcome, ddl_bytes *text)
 {
     char name[32];
-    const char *killed = outcome->all_killed ? " by SIGKILL, as it did not end in time" : "";
+    const char *killed = !outcome->all_killed         ? ""
+                         : outcome->killed_on_request ? " by SIGKILL, at the second Ctrl-C"
+                                                      : " by SIGKILL, as it did not end in time";
     switch (outcome->cause) {
     case LAUNCH_ENDED:
     case LAUNCH_ORPHANED:
