@@ -32,8 +32,9 @@ enum {
     DRAIN_MS = 5000,    /* and the most that it is waited for */
     FLUSH_MS = 5000,    /* for a slow reader of our output, when the job was stopped on request */
     FLUSH_HURRIED_MS = 200,
-    SAME_KEY_MS = 200, /* one Ctrl-C may come twice: from the terminal, and from a wrapper that forwards it */
     GROUP_MS = 250,    /* the same for orphans that we cannot see, only their process group */
+    NOTICE_MS = 500,   /* after Ctrl-C: ranks that have not ended are waited for in words */
+    SAME_KEY_MS = 200, /* one Ctrl-C may come twice: from the terminal, and from a wrapper that forwards it */
     KILL_AGAIN_MS = 50,
     DRAIN_LOOK_MS = 50,
 };
@@ -59,6 +60,7 @@ struct guardian {
     enum stage stage;
     bool leftovers_asked;
     int64_t interrupted_ns; /* the first SIGINT; 0: none */
+    int64_t notice_ns;      /* when to say what is waited for */
     int64_t failed_ns, stage_end_ns, killed_ns, time_limit_ns, all_ended_ns, last_output_ns;
     int64_t drain_start_ns; /* when all ranks had ended and our reader last kept up */
     /* A slow reader is waited for so long after the ranks' end, and after somebody asked; -1: for ever. */
@@ -175,8 +177,10 @@ static void stop_for(struct guardian *g, launch_cause cause, int64_t now_ns)
 /* Whether this SIGINT is of another Ctrl-C than the first. */
 static bool is_another_interrupt(struct guardian *g, int64_t now_ns)
 {
-    if (g->interrupted_ns == 0)
+    if (g->interrupted_ns == 0) {
         g->interrupted_ns = now_ns;
+        g->notice_ns = in_ms(now_ns, NOTICE_MS);
+    }
     return now_ns >= in_ms(g->interrupted_ns, SAME_KEY_MS);
 }
 
@@ -413,8 +417,23 @@ static void end_report(struct guardian *g, int64_t now_ns)
         ask_to_end(g, SIGTERM, g->options->grace_ms, now_ns);
 }
 
+/* Whoever pressed Ctrl-C is not to wonder whether it was noticed. */
+static void say_what_is_waited_for(struct guardian *g, int64_t now_ns)
+{
+    g->notice_ns = DDL_DEADLINE_NEVER;
+    if (g->stage != ENDING || now_ns >= g->stage_end_ns)
+        return;
+    int64_t ms = (g->stage_end_ns - now_ns) / DDL_NS_PER_MS;
+    char text[96];
+    int bytes = snprintf(text, sizeof text, "ddl-launch: stopping; SIGKILL in %lld s, or at another Ctrl-C\n",
+                         (long long)(ms + 999) / 1000);
+    launch_sink_put(g->err, (ddl_view){ text, (size_t)bytes });
+}
+
 static void on_time(struct guardian *g, int64_t now_ns)
 {
+    if (now_ns >= g->notice_ns && g->nrunning > 0)
+        say_what_is_waited_for(g, now_ns);
     if (now_ns >= g->time_limit_ns && g->nrunning > 0) {
         g->time_limit_ns = DDL_DEADLINE_NEVER;
         if (g->stage < ENDING) {
@@ -443,7 +462,7 @@ static int64_t sooner(int64_t a, int64_t b)
 /* How long the loop may sleep, in milliseconds; -1: for ever. */
 static int sleep_ms(struct guardian *g, int64_t now_ns)
 {
-    int64_t until_ns = g->nrunning > 0 ? g->time_limit_ns : DDL_DEADLINE_NEVER;
+    int64_t until_ns = g->nrunning > 0 ? sooner(g->time_limit_ns, g->notice_ns) : DDL_DEADLINE_NEVER;
     /* Of what on_time sees to; the end of a stage that concerns nobody any more may lie far behind. */
     if ((g->stage == REPORTING && g->nrunning > 0) || (g->stage == ENDING && anything_left(g)) ||
         g->stage == KILLING)
@@ -648,6 +667,7 @@ int launch_guardian_run(const launch_job *job, int lifeline)
                                  .start_report = -1,
                                  .wake = { -1, -1 },
                                  .time_limit_ns = DDL_DEADLINE_NEVER,
+                                 .notice_ns = DDL_DEADLINE_NEVER,
                                  .flush_ms = -1 };
     struct guardian *g = &guardian;
     launch_start start = { .job = job, .cpus = ddl_host_cpus(NULL), .null_fd = -1 };
