@@ -161,6 +161,31 @@ class Output(LaunchTest):
         self.assertIn("output was lost: No space left", result.err.decode())
         self.assertTrue(self.read("done.0") and self.read("done.1"))
 
+    @unittest.skipUnless(os.path.exists("/dev/full"), "needs /dev/full")
+    def test_a_log_that_is_not_complete_is_lost_output(self):
+        os.mkdir(self.path("rank_1"))
+        os.symlink("/dev/full", self.path("rank_1/stdout"))
+        result = self.launch("-n", "2", "--log_dir", self.directory, *self.shell('echo x; echo done >"$DIR/done.$RANK"'))
+        self.assertEqual((result.code, result.lines), (125, ["[0] x", "[1] x"]))
+        self.assertIn("the log of rank 1 is not complete: No space left", result.err.decode())
+        self.assertTrue(self.read("done.0") and self.read("done.1"))
+
+    def test_output_to_a_closed_descriptor_is_lost(self):
+        for script, code in (("echo x", 125), ("echo x >&2", 0), ("exit 3", 3)):
+            for nranks in ("1", "2"):
+                with self.subTest(script, nranks=nranks):
+                    result = self.launch("-n", nranks, *self.shell(script), preexec_fn=lambda: os.close(1))
+                    self.assertEqual(result.code, code, result.err)
+                    self.assertEqual(result.err.count(b"output was lost: standard output is closed"), code == 125)
+
+    @unittest.skipUnless(os.path.exists("/dev/full"), "needs /dev/full")
+    def test_what_it_prints_itself_and_cannot_write_is_said(self):
+        for arguments in (["--help"], ["--version"], ["--dry_run", "true"]):
+            with self.subTest(arguments), open("/dev/full", "wb") as full:
+                result = self.launch(*arguments, stdout=full)
+                self.assertEqual(result.code, 125)
+                self.assertEqual(result.messages, ["ddl-launch: cannot write to standard output: No space left on device"])
+
 
 class Flood(LaunchTest):
     def read_flood(self, process, watch=lambda: None, chunk=1 << 20):

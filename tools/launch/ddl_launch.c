@@ -34,14 +34,17 @@ static int fail(const ddl_error *err, int exit_code)
     return exit_code;
 }
 
-/* Have 0, 1 and 2 open and nothing else: what we were given by chance is not for the ranks. */
+/*
+ * Have 0, 1 and 2 open and nothing else: what we were given by chance is not for the ranks. Where there was
+ * no standard output writing to it shall fail, and be told of; without standard error there is nowhere to
+ * tell.
+ */
 static void tidy_descriptors(void)
 {
     int fd;
-    while ((fd = open("/dev/null", O_RDWR)) >= 0 && fd <= STDERR_FILENO)
-        continue;
-    if (fd >= 0)
-        close(fd);
+    for (fd = STDIN_FILENO; fd <= STDERR_FILENO; fd++)
+        if (fcntl(fd, F_GETFD) < 0 && open("/dev/null", fd == STDOUT_FILENO ? O_RDONLY : O_RDWR) != fd)
+            break;
     DIR *directory = opendir("/dev/fd");
     if (directory == NULL) {
         for (fd = STDERR_FILENO + 1; fd < 1024; fd++)
@@ -81,6 +84,17 @@ static void print_quoted(const char *text)
     putchar('\'');
 }
 
+/* What we have printed is all there is to do; the exit code. */
+static int end_output(void)
+{
+    bool failed = ferror(stdout) != 0;
+    if (fflush(stdout) == 0 && !failed)
+        return 0;
+    ddl_error err;
+    ddl_error_set_os(&err, DDL_ERESOURCE, errno, "cannot write to standard output");
+    return fail(&err, LAUNCH_EXIT_FAILED);
+}
+
 /* For each rank, a line that a shell could run. */
 static int dry_run(const launch_job *job)
 {
@@ -103,11 +117,7 @@ static int dry_run(const launch_job *job)
         putchar('\n');
         launch_environment_destroy(&environment);
     }
-    if (fflush(stdout) != 0) {
-        ddl_error_set_os(&err, DDL_ERESOURCE, errno, "cannot write");
-        return fail(&err, LAUNCH_EXIT_FAILED);
-    }
-    return 0;
+    return end_output();
 }
 
 /* The guardian was killed: end what it leaves. Its ranks die with it, and what they left comes to us. */
@@ -225,11 +235,11 @@ int main(int argc, char **argv)
         return fail(&err, LAUNCH_EXIT_USAGE);
     if (options.action == LAUNCH_ACTION_HELP) {
         launch_options_help(stdout);
-        return fflush(stdout) == 0 ? 0 : LAUNCH_EXIT_FAILED;
+        return end_output();
     }
     if (options.action == LAUNCH_ACTION_VERSION) {
         printf("ddl-launch %d.%d.%d\n", DDL_VERSION_MAJOR, DDL_VERSION_MINOR, DDL_VERSION_PATCH);
-        return fflush(stdout) == 0 ? 0 : LAUNCH_EXIT_FAILED;
+        return end_output();
     }
     char *path;
     int exit_code, reserved = -1;

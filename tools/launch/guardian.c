@@ -553,6 +553,13 @@ static bool same_file(int a, int b)
            first.st_ino == second.st_ino;
 }
 
+/* One that the launcher found closed is not. */
+static bool is_writable(int fd)
+{
+    int flags = fcntl(fd, F_GETFL);
+    return flags >= 0 && (flags & O_ACCMODE) != O_RDONLY;
+}
+
 static ddl_status make_rooms(struct guardian *g, ddl_error *err)
 {
     size_t count = (size_t)g->options->nproc_per_node;
@@ -571,7 +578,9 @@ static ddl_status open_output(struct guardian *g, ddl_error *err)
     fcntl(g->wake[1], F_SETFL, O_NONBLOCK);
     launch_signals_children(g->wake[1]);
     DDL_TRY(launch_sink_create(STDOUT_FILENO, g->wake[1], &g->out, err));
-    if (same_file(STDOUT_FILENO, STDERR_FILENO)) { /* two writers would tear each other's lines */
+    if (same_file(STDOUT_FILENO, STDERR_FILENO) &&
+        is_writable(STDOUT_FILENO) ==
+            is_writable(STDERR_FILENO)) { /* two writers would tear each other's lines */
         g->err = g->out;
         return DDL_OK;
     }
@@ -635,6 +644,9 @@ static void supervise(struct guardian *g)
         turn(g);
     flush(g);
     g->outcome.first = launch_outcome_first(g->ranks, g->nranks);
+    for (int i = g->nranks - 1; i >= 0; i--)
+        if (launch_rank_log_error(&g->ranks[i]) != 0)
+            g->outcome.log_cut = &g->ranks[i];
     ddl_bytes text = { NULL, 0, 0 };
     /* A check that has found something has said what. */
     bool told = g->options->check && g->outcome.cause == LAUNCH_RANK_FAILED &&

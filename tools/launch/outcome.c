@@ -53,12 +53,17 @@ static bool was_stopped(const launch_outcome *outcome, const launch_rank *rank)
     return signal == SIGTERM || signal == SIGKILL || (signal != 0 && signal == outcome->signal);
 }
 
+static bool lost_output(const launch_outcome *outcome)
+{
+    return outcome->write_error != 0 || outcome->log_cut != NULL;
+}
+
 int launch_outcome_exit_code(const launch_outcome *outcome)
 {
     const launch_rank *first = outcome->first;
     switch (outcome->cause) {
     case LAUNCH_ENDED:
-        return outcome->write_error != 0 || outcome->nunkillable > 0 ? LAUNCH_EXIT_FAILED : 0;
+        return lost_output(outcome) || outcome->nunkillable > 0 ? LAUNCH_EXIT_FAILED : 0;
     case LAUNCH_RANK_FAILED:
         return launch_exit_code(first->status);
     case LAUNCH_SIGNALLED:

@@ -30,8 +30,9 @@ typedef struct launch_outcome {
     int os_errno;       /* if LAUNCH_NOT_STARTED */
     ddl_error error;    /* if LAUNCH_DEFECT */
     bool time_limit, all_killed, output_cut;
-    bool killed_on_request; /* if all_killed: at a second Ctrl-C, not for want of time */
-    int write_error;        /* errno of output that could not be written; 0: none */
+    bool killed_on_request;     /* if all_killed: at a second Ctrl-C, not for want of time */
+    int write_error;            /* errno of output that could not be written; 0: none */
+    const launch_rank *log_cut; /* the first whose log is not complete; NULL: none */
     pid_t unkillable[LAUNCH_MOST_UNKILLABLE];
     int nunkillable;
 } launch_outcome;

@@ -169,8 +169,8 @@ void launch_output_close(launch_output *output, launch_scratch *scratch)
     ddl_bytes_fini(&output->held);
     if (output->fd >= 0)
         close(output->fd);
-    if (output->log_fd >= 0)
-        close(output->log_fd);
+    if (output->log_fd >= 0 && close(output->log_fd) != 0) /* as where a quota is seen late */
+        output->log_error = errno;
     output->fd = output->log_fd = -1;
 }
 

@@ -171,6 +171,11 @@ ddl_status launch_rank_start(launch_rank *rank, const launch_start *start, ddl_e
     return DDL_OK;
 }
 
+int launch_rank_log_error(const launch_rank *rank)
+{
+    return rank->out.log_error != 0 ? rank->out.log_error : rank->err.log_error;
+}
+
 void launch_rank_fini(launch_rank *rank, launch_scratch *scratch)
 {
     launch_output_close(&rank->out, scratch);

@@ -66,6 +66,9 @@ ddl_status launch_rank_start(launch_rank *rank, const launch_start *start, ddl_e
 /* Close what is open. */
 void launch_rank_fini(launch_rank *rank, launch_scratch *scratch);
 
+/* errno of what its log files lack; 0: they are complete. */
+int launch_rank_log_error(const launch_rank *rank);
+
 /* The exit code by which a shell tells this wait status. */
 int launch_exit_code(int status);
 

@@ -176,25 +176,22 @@ static void say_cause(const launch_job *job, const launch_outcome *outcome, ddl_
             (double)job->options->timeout_ms / 1e3, killed);
 }
 
-static void say_output_errors(const launch_outcome *outcome, const launch_rank *ranks, int nranks,
-                              ddl_bytes *text)
+static void say_output_errors(const launch_outcome *outcome, ddl_bytes *text)
 {
-    if (outcome->write_error != 0)
+    if (outcome->write_error == EBADF)
+        say(text, "ddl-launch: output was lost: standard output is closed; >/dev/null says that it is not "
+                  "wanted\n");
+    else if (outcome->write_error != 0)
         say(text, "ddl-launch: output was lost: %s\n", strerror(outcome->write_error));
-    for (int i = 0; i < nranks; i++) {
-        int error = ranks[i].out.log_error != 0 ? ranks[i].out.log_error : ranks[i].err.log_error;
-        if (error != 0) {
-            say(text, "ddl-launch: --log_dir: the log of rank %d is not complete: %s\n", ranks[i].rank,
-                strerror(error));
-            break;
-        }
-    }
+    if (outcome->log_cut != NULL)
+        say(text, "ddl-launch: --log_dir: the log of rank %d is not complete: %s\n", outcome->log_cut->rank,
+            strerror(launch_rank_log_error(outcome->log_cut)));
 }
 
 void launch_summary(const launch_job *job, const launch_outcome *outcome, launch_rank *ranks, int nranks,
                     ddl_bytes *text)
 {
-    say_output_errors(outcome, ranks, nranks, text);
+    say_output_errors(outcome, text);
     say_cause(job, outcome, text);
     bool tells_ranks = outcome->cause == LAUNCH_RANK_FAILED || outcome->cause == LAUNCH_TIME_LIMIT ||
                        outcome->cause == LAUNCH_SIGNALLED;
