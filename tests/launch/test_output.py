@@ -3,6 +3,7 @@ import hashlib
 import os
 import re
 import resource
+import select
 import signal
 import subprocess
 import time
@@ -185,6 +186,65 @@ class Output(LaunchTest):
                 result = self.launch(*arguments, stdout=full)
                 self.assertEqual(result.code, 125)
                 self.assertEqual(result.messages, ["ddl-launch: cannot write to standard output: No space left on device"])
+
+
+class Beginning(LaunchTest):
+    """Of lines whose end does not come."""
+
+    def read_until(self, process, text):
+        """What comes on standard output, which has to be just this."""
+        shown = b""
+        deadline = time.monotonic() + 10 * harness.SLOW
+        while len(shown) < len(text) and time.monotonic() < deadline:
+            if select.select([process.stdout], [], [], 0.1)[0]:
+                shown += os.read(process.stdout.fileno(), len(text) - len(shown))
+        self.assertEqual(shown, text)
+
+    def test_a_prompt_is_shown_and_its_line_goes_on(self):
+        script = "[ $RANK = 0 ] || exit 0; printf 'name? '; read x; echo hello $x; printf end"
+        for flags, prefix in (([], b"[0] "), (["--no-prefix"], b"")):
+            with self.subTest(flags):
+                process = self.start("-n", "2", *flags, *self.shell(script), stdin=subprocess.PIPE)
+                self.read_until(process, prefix + b"name? ")
+                self.assertEqual(self.finish(process, b"you\n").out, b"hello you\n" + prefix + b"end\n")
+
+    def test_what_comes_in_between_ends_it_first(self):
+        wait = 'while [ ! -e "$DIR/%s" ]; do sleep 0.01; done;'
+        for nranks, stream, rest, after in ((2, 1, " rest", b"[0]  rest\n"), (2, 1, "", b""), (1, 2, " rest", b"[0]  rest\n")):
+            with self.subTest(nranks=nranks, rest=rest):
+                script = ("[ $RANK = 0 ] && printf part;" + wait % "first" + "[ $RANK = %d ] && echo line >&%d;" % (nranks - 1, stream)
+                          + "[ $RANK = 0 ] || exit 0;" + wait % "then" + "echo '%s'" % rest)
+                process = self.start("-n", str(nranks), "--log_dir", self.path("logs"), *self.shell(script), stderr=subprocess.STDOUT)
+                self.read_until(process, b"[0] part")
+                self.create("first")
+                self.read_until(process, b"\n[%d] line\n" % (nranks - 1))
+                self.create("then")
+                result = self.finish(process)
+                self.assertEqual((result.code, result.out), (0, after))
+                self.assertEqual(self.read("logs/rank_0/stdout"), b"part%s\n" % rest.encode())
+                os.unlink(self.path("first"))
+                os.unlink(self.path("then"))
+
+    def test_a_bar_that_shows_progress_moves(self):
+        script = ("import os, time\n"
+                  "i = 0\n"
+                  "while not os.path.exists(os.environ['DIR'] + '/enough'):\n"
+                  "    os.write(1, b'\\r%d %%' % i); i += 1; time.sleep(0.05)\n"
+                  "os.write(1, b' done\\n')")
+        process = self.start("-n", "1", *self.python(script))
+        self.read_until(process, b"[0] \r0 %\r1 %\r2 %")
+        self.read_until(process, b"".join(b"\r%d %%" % i for i in range(3, 50)))
+        self.create("enough")
+        self.assertRegex(self.finish(process).out, rb"\A(\r\d+ %)* done\n\Z")
+
+    def test_who_waits_for_its_end_sleeps(self):
+        before = resource.getrusage(resource.RUSAGE_CHILDREN)
+        process = self.start("-n", "2", *self.shell("printf part; read x; exit 0"), stdin=subprocess.PIPE)
+        self.read_until(process, b"[")
+        time.sleep(2)
+        self.assertEqual(self.finish(process, b"\n").code, 0)
+        after = resource.getrusage(resource.RUSAGE_CHILDREN)
+        self.assertLess(after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime, 0.5 * harness.SLOW)
 
 
 class Flood(LaunchTest):

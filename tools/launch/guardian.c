@@ -61,6 +61,7 @@ struct guardian {
     bool leftovers_asked;
     int64_t interrupted_ns; /* the first SIGINT; 0: none */
     int64_t notice_ns;      /* when to say what is waited for */
+    int64_t held_due_ns;    /* when the first beginning of a line has been held for long enough */
     int64_t failed_ns, stage_end_ns, killed_ns, time_limit_ns, all_ended_ns, last_output_ns;
     int64_t drain_start_ns; /* when all ranks had ended and our reader last kept up */
     /* A slow reader is waited for so long after the ranks' end, and after somebody asked; -1: for ever. */
@@ -427,7 +428,7 @@ static void say_what_is_waited_for(struct guardian *g, int64_t now_ns)
     char text[96];
     int bytes = snprintf(text, sizeof text, "ddl-launch: stopping; SIGKILL in %lld s, or at another Ctrl-C\n",
                          (long long)(ms + 999) / 1000);
-    launch_sink_put(g->err, (ddl_view){ text, (size_t)bytes });
+    launch_sink_put(g->err, NULL, (ddl_view){ text, (size_t)bytes });
 }
 
 static void on_time(struct guardian *g, int64_t now_ns)
@@ -471,6 +472,7 @@ static int sleep_ms(struct guardian *g, int64_t now_ns)
         until_ns = sooner(until_ns, in_ms(now_ns, KILL_AGAIN_MS));
     if (g->nrunning == 0)
         until_ns = sooner(until_ns, in_ms(now_ns, DRAIN_LOOK_MS));
+    until_ns = sooner(until_ns, g->held_due_ns);
     if (until_ns == DDL_DEADLINE_NEVER)
         return -1;
     return ddl_deadline_left_ms(until_ns);
@@ -478,12 +480,29 @@ static int sleep_ms(struct guardian *g, int64_t now_ns)
 
 /* ---- the loop ---- */
 
-static void add_poll(struct guardian *g, int *count, launch_output *output)
+static void add_poll(struct guardian *g, int *count, launch_output *output, bool full, int64_t now_ns)
 {
     if (output->fd < 0)
         return;
+    if (full) {
+        launch_output_defer(output, now_ns);
+        return;
+    }
+    g->held_due_ns = sooner(g->held_due_ns, launch_output_due(output));
     g->polled[*count - FIXED_POLLS] = output;
     g->polls[(*count)++] = (struct pollfd){ output->fd, POLLIN, 0 };
+}
+
+static void read_output(struct guardian *g, const struct pollfd *found, launch_output *output, int64_t now_ns)
+{
+    bool due = now_ns >= launch_output_due(output);
+    if (found->revents == 0 && !due)
+        return;
+    /* Also if it is due: what came since we looked may be the end of the line. */
+    if (launch_output_read(output, g->scratch, now_ns))
+        g->last_output_ns = now_ns;
+    if (output->fd >= 0 && now_ns >= launch_output_due(output))
+        launch_output_pass(output, g->scratch);
 }
 
 /* Wait for something to happen, and see to it. */
@@ -494,12 +513,11 @@ static void turn(struct guardian *g)
     g->polls[POLL_LIFELINE] = (struct pollfd){ g->lifeline, POLLIN, 0 };
     g->polls[POLL_WAKE] = (struct pollfd){ g->wake[0], POLLIN, 0 };
     g->polls[POLL_START_REPORT] = (struct pollfd){ g->start_report, POLLIN, 0 };
+    g->held_due_ns = DDL_DEADLINE_NEVER;
     bool out_full = launch_sink_full(g->out), err_full = launch_sink_full(g->err);
     for (int i = 0; i < g->nranks; i++) {
-        if (!out_full)
-            add_poll(g, &count, &g->ranks[i].out);
-        if (!err_full)
-            add_poll(g, &count, &g->ranks[i].err);
+        add_poll(g, &count, &g->ranks[i].out, out_full, now_ns);
+        add_poll(g, &count, &g->ranks[i].err, err_full, now_ns);
     }
     if (poll(g->polls, (nfds_t)count, sleep_ms(g, now_ns)) < 0)
         for (int i = 0; i < count; i++)
@@ -508,8 +526,7 @@ static void turn(struct guardian *g)
     if (g->polls[POLL_LIFELINE].revents != 0)
         read_lifeline(g, now_ns);
     for (int i = FIXED_POLLS; i < count; i++)
-        if (g->polls[i].revents != 0 && launch_output_read(g->polled[i - FIXED_POLLS], g->scratch))
-            g->last_output_ns = now_ns;
+        read_output(g, &g->polls[i], g->polled[i - FIXED_POLLS], now_ns);
     char woken[256];
     while (read(g->wake[0], woken, sizeof woken) == (ssize_t)sizeof woken)
         continue;
@@ -653,7 +670,7 @@ static void supervise(struct guardian *g)
                 launch_outcome_exit_code(&g->outcome) == 1;
     if (!told)
         launch_summary(g->job, &g->outcome, g->ranks, g->nranks, &text);
-    launch_sink_put(g->err, ddl_bytes_view(&text));
+    launch_sink_put(g->err, NULL, ddl_bytes_view(&text));
     ddl_bytes_fini(&text);
     flush(g);
 }

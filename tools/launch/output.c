@@ -2,6 +2,7 @@
 #include "output.h"
 
 #include "base/assert.h"
+#include "base/clock.h"
 #include "base/failpoint.h"
 #include "base/size.h"
 
@@ -57,6 +58,18 @@ int launch_tail_lines(const launch_tail *tail, ddl_view *lines, int most)
     return count;
 }
 
+/* What the rank's other stream left in the middle of a line is ended. */
+static void tail_note(launch_output *output, const uint8_t *text, size_t bytes)
+{
+    launch_tail *tail = output->tail;
+    if (bytes == 0)
+        return;
+    if (tail->author != output && tail->bytes > 0 && tail->text[tail->bytes - 1] != '\n')
+        tail_add(tail, (const uint8_t *)"\n", 1);
+    tail_add(tail, text, bytes);
+    tail->author = output;
+}
+
 /* Write to the log file; it is closed at the first failure, which is told at the end of the job. */
 static void log_add(launch_output *output, const uint8_t *text, size_t bytes)
 {
@@ -73,26 +86,39 @@ static void log_add(launch_output *output, const uint8_t *text, size_t bytes)
     }
 }
 
-/* Append whole lines, each with the prefix, to lines. */
+/* A part of this line was passed on, and ended by what others wrote: here begins another. */
+static bool was_interrupted(const launch_output *output)
+{
+    return output->begun && !launch_sink_awaits(output->sink, output);
+}
+
+/* Append lines to lines, each with the prefix unless it goes on with one; the last may lack its end. */
 static bool add_lines(launch_output *output, const uint8_t *text, size_t bytes, ddl_bytes *lines)
 {
     size_t prefix_bytes = strlen(output->prefix);
-    tail_add(output->tail, text, bytes);
+    bool goes_on = output->begun && !was_interrupted(output);
+    tail_note(output, text, bytes);
+    if (bytes > 0 && text[0] == '\n' && was_interrupted(output)) { /* its end was written for it */
+        text++;
+        bytes--;
+    }
+    output->begun = false;
     if (prefix_bytes == 0)
         return ddl_bytes_append(lines, text, bytes);
     while (bytes > 0) {
         const uint8_t *newline = memchr(text, '\n', bytes);
-        DDL_ASSERT(newline != NULL);
-        size_t line = (size_t)(newline - text) + 1;
-        if (!ddl_bytes_append(lines, output->prefix, prefix_bytes) || !ddl_bytes_append(lines, text, line))
+        size_t line = newline != NULL ? (size_t)(newline - text) + 1 : bytes;
+        if ((!goes_on && !ddl_bytes_append(lines, output->prefix, prefix_bytes)) ||
+            !ddl_bytes_append(lines, text, line))
             return false;
+        goes_on = false;
         text += line;
         bytes -= line;
     }
     return true;
 }
 
-/* Append what is held as one line. */
+/* Append what is held, a line or the beginning of one. */
 static bool add_held(launch_output *output, ddl_bytes *lines)
 {
     bool added = add_lines(output, output->held.data, output->held.bytes, lines);
@@ -135,7 +161,33 @@ static bool cut(launch_output *output, const uint8_t *text, size_t bytes, ddl_by
     return bytes == 0 || ddl_bytes_append(&output->held, text, bytes);
 }
 
-bool launch_output_read(launch_output *output, launch_scratch *scratch)
+int64_t launch_output_due(const launch_output *output)
+{
+    if (output->held.bytes == 0)
+        return DDL_DEADLINE_NEVER;
+    int64_t quiet_ns = output->more_ns + LAUNCH_HELD_MS * DDL_NS_PER_MS;
+    int64_t longest_ns = output->held_ns + LAUNCH_HELD_LONGEST_MS * DDL_NS_PER_MS;
+    return quiet_ns < longest_ns ? quiet_ns : longest_ns;
+}
+
+void launch_output_defer(launch_output *output, int64_t now_ns)
+{
+    output->held_ns = output->more_ns = now_ns;
+}
+
+void launch_output_pass(launch_output *output, launch_scratch *scratch)
+{
+    if (output->held.bytes == 0)
+        return;
+    scratch->lines.bytes = 0;
+    bool enough_memory = add_held(output, &scratch->lines);
+    launch_sink_put(output->sink, output, ddl_bytes_view(&scratch->lines));
+    output->begun = true;
+    if (!enough_memory)
+        launch_output_close(output, scratch);
+}
+
+bool launch_output_read(launch_output *output, launch_scratch *scratch, int64_t now_ns)
 {
     DDL_ASSERT(output->fd >= 0);
     ssize_t bytes = read(output->fd, scratch->chunk, sizeof scratch->chunk);
@@ -148,24 +200,34 @@ bool launch_output_read(launch_output *output, launch_scratch *scratch)
     log_add(output, scratch->chunk, (size_t)bytes);
     if (output->raw) {
         tail_add(output->tail, scratch->chunk, (size_t)bytes);
-        launch_sink_put(output->sink, (ddl_view){ scratch->chunk, (size_t)bytes });
+        launch_sink_put(output->sink, output->tail, (ddl_view){ scratch->chunk, (size_t)bytes });
         return true;
     }
     scratch->lines.bytes = 0;
+    bool held_before = output->held.bytes > 0;
     bool enough_memory = cut(output, scratch->chunk, (size_t)bytes, &scratch->lines);
-    launch_sink_put(output->sink, ddl_bytes_view(&scratch->lines));
-    if (!enough_memory)
+    launch_sink_put(output->sink, output, ddl_bytes_view(&scratch->lines));
+    if (!enough_memory) {
         launch_output_close(output, scratch);
-    return enough_memory;
+        return false;
+    }
+    output->more_ns = now_ns;
+    if (!held_before || scratch->lines.bytes > 0)
+        output->held_ns = now_ns;
+    if (output->begun && !was_interrupted(output)) /* the line is not whole any more, so why wait */
+        launch_output_pass(output, scratch);
+    return true;
 }
 
 void launch_output_close(launch_output *output, launch_scratch *scratch)
 {
-    if (output->held.bytes > 0) {
+    bool in_line = output->held.bytes > 0 || (output->begun && !was_interrupted(output));
+    if (in_line) {
         scratch->lines.bytes = 0;
         if (ddl_bytes_append(&output->held, "\n", 1) && add_held(output, &scratch->lines))
-            launch_sink_put(output->sink, ddl_bytes_view(&scratch->lines));
+            launch_sink_put(output->sink, output, ddl_bytes_view(&scratch->lines));
     }
+    output->begun = false;
     ddl_bytes_fini(&output->held);
     if (output->fd >= 0)
         close(output->fd);

@@ -13,6 +13,8 @@ enum { FULL_BYTES = 1 << 20 };
 
 struct launch_sink {
     int fd, wake_fd;
+    bool in_line; /* the last text put was author's, and ended in the middle of a line; the loop's alone */
+    const void *author;
     pthread_t thread;
     pthread_mutex_t mutex; /* guards all below */
     pthread_cond_t changed;
@@ -102,15 +104,24 @@ ddl_status launch_sink_create(int fd, int wake_fd, launch_sink **sink, ddl_error
     return DDL_OK;
 }
 
-void launch_sink_put(launch_sink *sink, ddl_view text)
+void launch_sink_put(launch_sink *sink, const void *author, ddl_view text)
 {
     if (text.bytes == 0)
         return;
+    bool ends_other = sink->in_line && sink->author != author;
     pthread_mutex_lock(&sink->mutex);
-    if (sink->error == 0 && !ddl_bytes_append(&sink->filling, text.data, text.bytes))
+    if (sink->error == 0 && ((ends_other && !ddl_bytes_append(&sink->filling, "\n", 1)) ||
+                             !ddl_bytes_append(&sink->filling, text.data, text.bytes)))
         sink->error = ENOMEM;
     pthread_cond_signal(&sink->changed);
     pthread_mutex_unlock(&sink->mutex);
+    sink->author = author;
+    sink->in_line = ((const uint8_t *)text.data)[text.bytes - 1] != '\n';
+}
+
+bool launch_sink_awaits(const launch_sink *sink, const void *author)
+{
+    return sink->in_line && sink->author == author;
 }
 
 bool launch_sink_full(launch_sink *sink)

@@ -17,8 +17,14 @@ typedef struct launch_sink launch_sink;
 /* Write to fd, which stays the caller's. Each change that the loop waits for is told by a byte in wake_fd. */
 ddl_status launch_sink_create(int fd, int wake_fd, launch_sink **sink, ddl_error *err);
 
-/* Append; nothing of it is torn by others that use this sink. */
-void launch_sink_put(launch_sink *sink, ddl_view text);
+/*
+ * Append what author wrote; nothing of it is torn by others that use this sink. If another's text ended in
+ * the middle of a line, that line is ended first. author only has to differ; NULL is the launcher itself.
+ */
+void launch_sink_put(launch_sink *sink, const void *author, ddl_view text);
+
+/* Whether the last text was author's and ended in the middle of a line, with which he can go on. */
+bool launch_sink_awaits(const launch_sink *sink, const void *author);
 
 /* Whether so much is waiting that no more should be put; the wake byte follows when there is room. */
 bool launch_sink_full(launch_sink *sink);
