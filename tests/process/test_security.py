@@ -639,8 +639,8 @@ class Launched(Security):
             self.assertIn(word, said)
         self.assertFalse(os.path.exists(self.path(".ddl")))  # which is node 0's to make
 
-    def test_a_person_is_asked_and_what_he_types_is_not_shown(self):
-        typed = secrets.token_hex(32)
+    def asked(self, typed, until):
+        """Type this at the question for the secret; the exit code, and what was shown to its end."""
         pid, terminal = pty.fork()
         if pid == 0:
             os.execve(LAUNCHER, ["ddl-launch", "--nnodes", "2", "--node_rank", "1", "--master_addr", "10.9.8.7",
@@ -660,22 +660,39 @@ class Launched(Security):
             self.assertIn(word, shown)
         try:
             read_until(b"at 10.9.8.7: ")
-            os.write(terminal, b"wro\x7f\x7f\x7f" + typed.encode() + b"\n")
-            read_until(self.digest(typed).encode())
+            os.write(terminal, typed)
+            read_until(until)
             # Closed before the launcher has ended, the terminal would be an error to it.
             deadline = time.monotonic() + DEADLINE
             while time.monotonic() < deadline:
                 try:
-                    if select.select([terminal], [], [], 1)[0] and os.read(terminal, 4096) == b"":
-                        break
+                    if select.select([terminal], [], [], 1)[0]:
+                        more = os.read(terminal, 4096)
+                        shown += more
+                        if more == b"":
+                            break
                 except OSError:
                     break
         finally:
             os.close(terminal)
             _, status = os.waitpid(pid, 0)
-        self.assertEqual(os.waitstatus_to_exitcode(status), 0)
+        return os.waitstatus_to_exitcode(status), shown
+
+    def test_a_person_is_asked_and_what_he_types_is_not_shown(self):
+        typed = secrets.token_hex(32)
+        code, shown = self.asked(b"wro\x7f\x7f\x7f" + typed.encode() + b"\n", self.digest(typed).encode())
+        self.assertEqual(code, 0)
         self.assertNotIn(typed.encode(), shown)
         self.assertFalse(os.path.exists(self.path(".ddl")))
+
+    def test_a_person_who_is_asked_may_decline(self):
+        code, shown = self.asked(b"\x03", b"")
+        self.assertEqual((code, shown.partition(b"10.9.8.7: ")[2]), (130, b"\r\n"))
+        for typed in (b"\x04", b"\n"):
+            code, shown = self.asked(typed, b"none was typed")
+            self.assertEqual(code, 2)
+            self.assertIn(b"--secret_file", shown)
+            self.assertNotIn(b"start at a terminal", shown)
 
     def test_levels_and_files_are_checked_on_the_command_line(self):
         for arguments, word in ((["--security", "none"], "auth, tls or off"),

@@ -248,6 +248,8 @@ int main(int argc, char **argv)
     launch_secret secret = { NULL, 0 };
     if (options.action == LAUNCH_ACTION_RUN && launch_secret_find(&options, &secret, &err) != DDL_OK) {
         ddl_free(path);
+        if (err.code == DDL_EABORTED) /* who did that knows */
+            return 128 + SIGINT;
         return fail(&err, err.code == DDL_ECONFIG ? LAUNCH_EXIT_USAGE : LAUNCH_EXIT_FAILED);
     }
     launch_job job = { .options = &options,

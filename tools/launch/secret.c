@@ -30,8 +30,11 @@ enum {
 
 /* ---- asking ---- */
 
-/* A line typed at the terminal, without showing it; false if whoever sits there does not want to. */
-static bool read_line(int terminal, char *line, size_t room, size_t *bytes)
+/* What whoever sits at the terminal did about a question. */
+typedef enum reply { REPLY_LINE, REPLY_INTERRUPT, REPLY_NONE } reply;
+
+/* A line typed at the terminal, without showing it. */
+static reply read_line(int terminal, char *line, size_t room, size_t *bytes)
 {
     enum { INTERRUPT = 3, END = 4, BACKSPACE = 8, DELETE = 127 };
     *bytes = 0;
@@ -40,10 +43,12 @@ static bool read_line(int terminal, char *line, size_t room, size_t *bytes)
         ssize_t count = read(terminal, &typed, 1);
         if (count < 0 && errno == EINTR)
             continue;
-        if (count <= 0 || typed == INTERRUPT || typed == END)
-            return false;
+        if (count <= 0 || typed == END)
+            return REPLY_NONE;
+        if (typed == INTERRUPT)
+            return REPLY_INTERRUPT;
         if (typed == '\n' || typed == '\r')
-            return true;
+            return REPLY_LINE;
         if (typed == BACKSPACE || typed == DELETE)
             *bytes -= *bytes > 0;
         else if (*bytes < room)
@@ -87,7 +92,7 @@ static void on_ends(void (*handler)(int))
         signal(numbers[i], handler);
 }
 
-/* Leaves *secret NULL if there is no answer. */
+/* Leaves *secret NULL if there is no answer. DDL_EABORTED at Ctrl-C. */
 static ddl_status ask(const launch_options *options, int terminal, ddl_secret **secret, ddl_error *err)
 {
     struct termios before, silent;
@@ -111,11 +116,13 @@ static ddl_status ask(const launch_options *options, int terminal, ddl_secret **
     say(terminal, question);
     size_t bytes;
     ddl_status status = DDL_OK;
-    bool answered = read_line(terminal, line, DDL_SECRET_MOST, &bytes);
+    reply given = read_line(terminal, line, DDL_SECRET_MOST, &bytes);
     say(terminal, "\n");
     tcsetattr(terminal, TCSANOW, &before);
     on_ends(SIG_DFL);
-    if (answered && bytes > 0)
+    if (given == REPLY_INTERRUPT)
+        status = DDL_FAIL(err, DDL_EABORTED, "interrupted at the question for the secret");
+    else if (given == REPLY_LINE && bytes > 0)
         status = ddl_secret_create((ddl_view){ line, bytes }, "that was typed", secret, err);
     ddl_guarded_free(line, DDL_SECRET_MOST);
     return status;
@@ -187,10 +194,10 @@ static ddl_status of_home(const launch_options *options, ddl_secret **secret, dd
         return DDL_FAIL(
             err, DDL_ECONFIG,
             "node %d has no secret by which the nodes of this job know each other, and node 0 made none "
-            "that is seen here within %d s: copy that of node 0 %.200s, name a file with --secret_file, "
-            "start "
-            "at a terminal to be asked for it, or use --security off on all nodes",
-            options->node_rank, wait_ms / 1000, errand);
+            "that is seen here within %d s%s: copy that of node 0 %.200s, name a file with --secret_file, "
+            "%sor use --security off on all nodes",
+            options->node_rank, wait_ms / 1000, terminal >= 0 ? ", and none was typed" : "", errand,
+            terminal >= 0 ? "" : "start at a terminal to be asked for it, ");
     }
     return status;
 }

@@ -18,7 +18,8 @@ typedef struct launch_secret {
     size_t bytes;
 } launch_secret;
 
-/* DDL_ECONFIG: there is none, in a sentence that names the ways to one. Blocks while somebody is asked. */
+/* DDL_ECONFIG: there is none, in a sentence that names the ways to one. DDL_EABORTED: whoever was
+ * asked pressed Ctrl-C. Blocks while somebody is asked. */
 ddl_status launch_secret_find(const launch_options *options, launch_secret *secret, ddl_error *err);
 
 /* Clears it. */
