@@ -1,6 +1,7 @@
 """Nothing of a job remains, whatever ends it; and it ends in time."""
 import os
 import random
+import resource
 import signal
 import time
 import unittest
@@ -255,13 +256,25 @@ class InTime(LaunchTest):
         self.assertLess(self.least(4, "-n", "64", "true"), 0.5 * harness.SLOW ** 3)
 
     def test_300_ranks_fit_into_few_descriptors(self):
-        import resource
         soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
         if hard < 2000:
             self.skipTest("the hard limit of descriptors is %d" % hard)
         result = self.launch("-n", "300", "--no-prefix", *self.shell("ulimit -n"), limit=60,
                              preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (256, hard)))
         self.assertEqual((result.code, result.lines), (0, ["256"] * 300))
+
+    def test_too_few_descriptors_are_told_before_anything_starts(self):
+        for flags, nranks, code in (([], 100, 125), ([], 60, 0), (["--log_dir", self.path("logs")], 60, 125)):
+            with self.subTest(flags, nranks=nranks):
+                result = self.launch("-n", str(nranks), *flags, *self.shell('echo x >>"$DIR/started"; exit 0'), limit=60,
+                                     preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (256, 256)))
+                self.assertEqual(result.code, code, result.err)
+                self.assertEqual(os.path.exists(self.path("started")), code == 0)
+                if code == 0:
+                    os.unlink(self.path("started"))
+                else:
+                    self.assertRegex(result.err.decode(), r"\Addl-launch: %d processes need \d+ more descriptors, .*"
+                                     r"\(hard limit 256\); raise it with ulimit -n \d+\n\Z" % nranks)
 
 
 if __name__ == "__main__":

@@ -604,19 +604,20 @@ static ddl_status open_output(struct guardian *g, ddl_error *err)
     return launch_sink_create(STDERR_FILENO, g->wake[1], &g->err, err);
 }
 
-/* Let us have descriptors for all ranks; *found is the limit to give back to them. */
-static void raise_descriptor_limit(const launch_options *options, struct rlimit *found)
+/* Let us have descriptors for all ranks, before any is started; *found is the limit to give back to them. */
+static ddl_status need_descriptors(const struct guardian *g, struct rlimit *found, ddl_error *err)
 {
-    enum { PER_RANK = 5, OTHERS = 32 };
+    enum {
+        PIPES = 2,
+        LOGS = 2,
+        OTHERS = 24
+    }; /* others: our own, and those of a rank that is being started */
+    int each = PIPES + (g->options->log_dir != NULL ? LOGS : 0) + (g->exits != NULL ? 1 : 0);
+    char what[32];
     if (getrlimit(RLIMIT_NOFILE, found) != 0)
         *found = (struct rlimit){ RLIM_INFINITY, RLIM_INFINITY };
-    rlim_t needed = (rlim_t)options->nproc_per_node * PER_RANK + OTHERS;
-    if (found->rlim_cur == RLIM_INFINITY || found->rlim_cur >= needed)
-        return;
-    struct rlimit raised = { found->rlim_max == RLIM_INFINITY || needed < found->rlim_max ? needed
-                                                                                          : found->rlim_max,
-                             found->rlim_max };
-    setrlimit(RLIMIT_NOFILE, &raised); /* if that fails, opening a descriptor will say so */
+    snprintf(what, sizeof what, "%d processes", g->options->nproc_per_node);
+    return ddl_host_need_descriptors(g->options->nproc_per_node * each + OTHERS, what, err);
 }
 
 static ddl_status start_ranks(struct guardian *g, launch_start *start, ddl_error *err)
@@ -641,7 +642,7 @@ static ddl_status start_ranks(struct guardian *g, launch_start *start, ddl_error
 static ddl_status prepare(struct guardian *g, launch_start *start, ddl_error *err)
 {
     DDL_TRY(make_rooms(g, err));
-    raise_descriptor_limit(g->options, &start->fds);
+    DDL_TRY(need_descriptors(g, &start->fds, err));
     DDL_TRY(open_output(g, err));
     if (DDL_FAILPOINT_OS("launch.open", EMFILE) ||
         (start->null_fd = open("/dev/null", O_RDWR | O_CLOEXEC)) < 0)
