@@ -54,6 +54,17 @@ class Check(Networks):
         for word in ("2 ranks on 1 host;", "security auth", "127.0.0.1:", "latency", "bandwidth", "verdict: fine"):
             self.assertIn(word, text)
 
+    def test_the_program_tells_its_usage_and_version(self):
+        check = os.path.join(os.path.dirname(LAUNCHER), "ddl-check")
+        version = subprocess.run([LAUNCHER, "--version"], capture_output=True, text=True).stdout.split()[1]
+        for flag, said in (("--help", "usage: "), ("-h", "usage: "), ("--version", f"ddl-check {version}\n"), ("-V", f"ddl-check {version}\n")):
+            ran = subprocess.run([check, flag], capture_output=True, text=True, timeout=DEADLINE)
+            self.assertEqual((ran.returncode, ran.stderr), (0, ""))
+            self.assertTrue(ran.stdout.startswith(said), ran.stdout)
+        for flags in (["--helpp"], ["--version", "x"], ["x"]):
+            ran = subprocess.run([check, *flags], capture_output=True, text=True, timeout=DEADLINE)
+            self.assertEqual((ran.returncode, ran.stdout, ran.stderr[:7]), (2, "", "usage: "))
+
     def test_what_a_setting_lacks_is_told_and_the_exit_code_says_so(self):
         text = self.finish(self.check(DDL_IFACE="nosuch0"), 1)
         self.assertRegex(text, r"verdict: no job can run like this: DDL_ENETWORK: .*nosuch0.*lo 127\.0\.0\.1")
