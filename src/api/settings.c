@@ -1,12 +1,14 @@
-/* settings.c - one table of names, and how far a name is from those. */
+/* settings.c - one table of names, and which of them a name is near. */
 #include "api/settings.h"
+
+#include "base/spelling.h"
 
 #include <ctype.h>
 #include <limits.h>
 #include <stdio.h>
 #include <string.h>
 
-enum { LISTED = 5, NEAR = 2, PREFIX_BYTES = 4, ITEM_BYTES = 2 * DDL_SETTING_NAME + 8 };
+enum { LISTED = 5, PREFIX_BYTES = 4, ITEM_BYTES = 2 * DDL_SETTING_NAME + 8 };
 
 static const char *const settings[] = {
     "DDL_ADVERTISE",   "DDL_CONNECT",  "DDL_GPU",           "DDL_GPU_POLICY", "DDL_IFACE",     "DDL_LOG",
@@ -51,25 +53,6 @@ bool ddl_setting_is_known(const char *name)
     return strncmp(name, "DDL_TEST_", strlen("DDL_TEST_")) == 0;
 }
 
-/* Both shorter than DDL_SETTING_NAME. Letters to insert, leave out or change; case does not count. */
-static int distance(const char *one, const char *other)
-{
-    int row[DDL_SETTING_NAME]; /* from what is before *at to each beginning of other */
-    const int bytes = (int)strlen(other);
-    for (int i = 0; i <= bytes; i++)
-        row[i] = i;
-    for (const char *at = one; *at != '\0'; at++) {
-        int diagonal = row[0]++;
-        for (int i = 1; i <= bytes; i++) {
-            int change = diagonal + (toupper((unsigned char)*at) != other[i - 1]);
-            int skip = (row[i - 1] < row[i] ? row[i - 1] : row[i]) + 1;
-            diagonal = row[i];
-            row[i] = change < skip ? change : skip;
-        }
-    }
-    return row[bytes];
-}
-
 static void leave_out_underscores(const char *name, char left[DDL_SETTING_NAME])
 {
     size_t used = 0;
@@ -89,13 +72,13 @@ static bool find_near(const char *name, char near[DDL_SETTING_NAME])
     leave_out_underscores(name, bare);
     for (int i = 0; setting_at(i, setting); i++) {
         leave_out_underscores(setting, bare_setting);
-        int away = strcmp(bare, bare_setting) == 0 ? 0 : distance(name, setting);
+        int away = strcmp(bare, bare_setting) == 0 ? 0 : ddl_spelling_distance(name, setting);
         if (away < least) {
             least = away;
             memcpy(near, setting, DDL_SETTING_NAME);
         }
     }
-    return least <= NEAR && 2 * least < letters;
+    return ddl_spelling_is_near(least, letters);
 }
 
 /* As much of the name as can be told, and nothing that a terminal would obey. */

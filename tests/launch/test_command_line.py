@@ -76,8 +76,15 @@ class CommandLine(LaunchTest):
             (["--on-failure", "retry"], "stop or continue"),
             (["--max-restarts", "3"], "not restarted"),
             (["--no-prefix=yes"], "--no_prefix takes no value"),
-            (["--nproc"], "unknown flag --nproc; accepted are -np --nproc_per_node"),
+            (["--nproc"], "unknown flag --nproc (did you mean --nproc_per_node?); accepted are -np -n --nproc_per_node"),
+            (["--nprocs-per-node=2"], "unknown flag --nprocs-per-node=2 (did you mean --nproc_per_node?)"),
+            (["--nprocs", "2"], "(did you mean --nproc_per_node?)"),
+            (["--Timeout", "2"], "(did you mean --timeout?)"),
+            (["-nnode", "2"], "(did you mean --nnodes?)"),
+            (["--verbose"], "unknown flag --verbose; accepted are"),
+            (["--" + "x" * 100], "x; accepted are"),
             (["-x"], "unknown flag -x; accepted are"),
+            (["-x"], " -h --help -V --version\n"),
             (["--", "--gloo"], "cannot start --gloo"),
         ]
         for flags, words in cases:

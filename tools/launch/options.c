@@ -4,6 +4,7 @@
 #include "gpus.h"
 
 #include "base/assert.h"
+#include "base/spelling.h"
 #include "io/host.h"
 
 #include <ctype.h>
@@ -315,14 +316,50 @@ static const struct flag *find_flag(const char *argument, const char **value)
     return NULL;
 }
 
+static size_t same_beginning(const char *one, const char *other)
+{
+    size_t bytes = 0;
+    while (one[bytes] != '\0' && one[bytes] == other[bytes])
+        bytes++;
+    return bytes;
+}
+
+/* The flag that was perhaps meant: misspelt, or not written to its end; NULL: none comes near. */
+static const struct flag *guess_flag(const char *argument)
+{
+    enum { TELLING = 4 }; /* letters at the beginning, from which on the rest may be anything */
+    char word[DDL_SPELLING_BYTES];
+    const char *name = argument + strspn(argument, "-");
+    snprintf(word, sizeof word, "%.*s", (int)strcspn(name, "="), name);
+    for (char *at = word; *at != '\0'; at++)
+        if (*at == '-')
+            *at = '_';
+    const struct flag *nearest = &flags[0], *begun = &flags[0];
+    for (int i = 1; i < NFLAGS; i++) {
+        if (ddl_spelling_distance(word, flags[i].name) < ddl_spelling_distance(word, nearest->name))
+            nearest = &flags[i];
+        if (same_beginning(word, flags[i].name) > same_beginning(word, begun->name))
+            begun = &flags[i];
+    }
+    if (ddl_spelling_is_near(ddl_spelling_distance(word, nearest->name), (int)strlen(word)))
+        return nearest;
+    size_t same = same_beginning(word, begun->name);
+    return same >= TELLING || (same > 1 && word[same] == '\0') ? begun : NULL;
+}
+
 static ddl_status unknown_flag(const char *argument, ddl_error *err)
 {
-    char known[440] = "";
+    char known[360] = "", guess[64] = "";
+    const struct flag *meant = guess_flag(argument);
+    if (meant != NULL)
+        snprintf(guess, sizeof guess, " (did you mean --%s?)", meant->name);
     for (int i = 0; i < NFLAGS; i++) {
         size_t used = strlen(known);
-        snprintf(known + used, sizeof known - used, " --%s", flags[i].name);
+        snprintf(known + used, sizeof known - used, "%.*s --%s",
+                 flags[i].shorts[0] != '\0' ? (int)strlen(flags[i].shorts) - 1 : 0, flags[i].shorts,
+                 flags[i].name);
     }
-    return DDL_FAIL(err, DDL_EINVAL, "unknown flag %.60s; accepted are -np%s", argument, known);
+    return DDL_FAIL(err, DDL_EINVAL, "unknown flag %.60s%s; accepted are%s", argument, guess, known);
 }
 
 /* Read argv up to the program; *next is where the program begins. */
