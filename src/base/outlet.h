@@ -20,8 +20,8 @@ enum { DDL_OUTLET_LEAST_BYTES = 8 * 1024 /* what is shorter always goes by ordin
 /* All zero to begin with, but for memory that is new: the first writes to it wait for pages, not for caches.
  * Thread: one at a time. */
 typedef struct ddl_outlet {
-    bool streams;       /* past the caches */
-    int ordinary_ps;    /* that a byte takes by ordinary stores: mean of the timed copies, the last ones most */
+    bool streams;    /* past the caches */
+    int ordinary_ps; /* that a byte takes by ordinary stores: mean of the timed copies, the last ones most */
     size_t until_timed; /* bytes, until the next copy is timed */
 } ddl_outlet;
 
