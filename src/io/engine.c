@@ -61,6 +61,7 @@ struct ddl_engine {
     ddl_gate *background_gate;       /* of the background thread; one-shot */
     atomic_bool left;                /* something is in flight, left to the patrol. Paired with `patrols` */
     atomic_uint visits;              /* how often it was */
+    atomic_uint sweeps;              /* by anybody */
     atomic_bool patrols;             /* the background thread does */
     atomic_bool background_watching; /* the background gate watches the loop */
     atomic_bool background_ticking;  /* the background thread wakes every nap_ms */
@@ -99,9 +100,16 @@ static bool run_loop(ddl_engine *engine)
     return engine->moved;
 }
 
+/* Holder, who alone counts. */
+static void count(atomic_uint *what)
+{
+    atomic_store_explicit(what, atomic_load_explicit(what, memory_order_relaxed) + 1, memory_order_relaxed);
+}
+
 static bool sweep(ddl_engine *engine)
 {
     engine->moved = false;
+    count(&engine->sweeps);
     ddl_engine_drain(engine);
     bool moved = engine->client.sweep(engine->client.arg);
     return moved || engine->moved;
@@ -159,7 +167,7 @@ static void arm_background(ddl_engine *engine)
 /* Holder: the patrol comes by, and finds what is in flight if nobody is back before. */
 static void leave_to_patrol(ddl_engine *engine)
 {
-    atomic_fetch_add_explicit(&engine->visits, 1, memory_order_relaxed);
+    count(&engine->visits);
     atomic_store(&engine->left, true);
 }
 
@@ -509,28 +517,32 @@ bool ddl_engine_enter(ddl_engine *engine, ddl_deadline deadline)
 /* ---- the background thread ---- */
 
 /*
- * Whoever starts an operation and goes is mostly back at once, to wait for it or to start another. To have
- * events wake this thread for what was left takes five system calls, as many when they are back, and one of
- * each peer that sends meanwhile. So this thread only looks, at first, whether they were back since the last
- * look. True: what was left before that is still there. False: nothing was left for a while.
+ * Whoever starts an operation and goes is mostly back at once, to wait for it or to test it. To have events
+ * wake this thread for what was left takes five system calls, as many when they are back, and one of each
+ * peer that sends meanwhile. So this thread only looks, at first, whether anybody has driven since the last
+ * look. True: something was left then and is now, and nobody has, though more may have been started. False:
+ * nothing was left for a while.
  */
 static bool patrol(ddl_engine *engine)
 {
     const long least_ns = engine->crowded ? CROWDED_PATROL_NS : PATROL_NS;
     struct timespec pause = { 0, least_ns };
-    unsigned seen = atomic_load(&engine->visits);
+    unsigned visits = atomic_load(&engine->visits), sweeps = atomic_load(&engine->sweeps);
+    bool was_left = true; /* or this would not have begun */
     for (int quiet = 0; quiet < QUIET_LOOKS && !atomic_load(&engine->stopping);) {
         nanosleep(&pause, NULL);
-        const unsigned visits = atomic_load(&engine->visits);
-        const bool visited = visits != seen;
-        if (!visited && atomic_load(&engine->left))
+        const unsigned visits_before = visits, sweeps_before = sweeps;
+        const bool is_left = atomic_load(&engine->left);
+        visits = atomic_load(&engine->visits);
+        sweeps = atomic_load(&engine->sweeps);
+        if (is_left && was_left && sweeps == sweeps_before)
             return true;
-        quiet = visited ? 0 : quiet + 1;
-        if (!visited)
+        was_left = is_left;
+        quiet = visits == visits_before ? quiet + 1 : 0;
+        if (sweeps == sweeps_before)
             pause.tv_nsec = least_ns;
         else if (pause.tv_nsec < LONG_PATROL * least_ns)
             pause.tv_nsec *= 2;
-        seen = visits;
     }
     return false;
 }

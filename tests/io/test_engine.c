@@ -277,6 +277,27 @@ static void what_is_left_is_taken_over_at_any_time(void **state)
     close_bench(&b);
 }
 
+/* Whoever starts one operation after another, and drives none of them, has them driven all the same. */
+static void who_only_starts_is_driven_for(void **state)
+{
+    (void)state;
+    enum { STARTS = 1000, APART_US = 30 };
+    bench b;
+    open_bench(&b, false, true);
+    for (int i = 0; i < STARTS; i++) {
+        job *work = calloc(1, sizeof *work);
+        ddl_engine_submit(b.engine, &work->link);
+        assert_int_equal(write(b.pipe[1], "x", 1), 1);
+        usleep(APART_US);
+    }
+    assert_in_range(atomic_load(&b.arrived), STARTS / 2,
+                    STARTS); /* those of the last half of the time, at most */
+    ddl_deadline deadline = ddl_deadline_in_ms(PATIENCE_MS);
+    while (atomic_load(&b.arrived) < STARTS)
+        assert_false(ddl_deadline_passed(deadline));
+    close_bench(&b);
+}
+
 /* Who is back at once finds the baton free, and nothing armed that others would have to ring for. */
 static void who_is_back_at_once_drives(void **state)
 {
@@ -368,6 +389,7 @@ int main(void)
         cmocka_unit_test(wait_on_a_stuck_engine_ends_soon_after_its_deadline),
         cmocka_unit_test(background_thread_drives_what_was_left_behind),
         cmocka_unit_test(what_is_left_is_taken_over_at_any_time),
+        cmocka_unit_test(who_only_starts_is_driven_for),
         cmocka_unit_test(who_is_back_at_once_drives),
         cmocka_unit_test(many_threads_wait_at_once_and_all_return),
         cmocka_unit_test(wait_any_returns_for_whichever_comes_first),
