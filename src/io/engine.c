@@ -33,6 +33,8 @@ enum {
     LOOKS_AT_ONCE = 64, /* of them without a pause, which takes half as long as a line from another core */
     LINGER_YIELDS = 16,
     TAKEN_NS = 400 * 1000,
+    SWITCH_NS = 1000,                /* a yield that nobody takes is half of it */
+    TURN_NS = 100 * 1000,            /* whoever gives the core back sooner takes turns with us */
     PATROL_NS = 100 * 1000,          /* from one look of the patrol to the next, at least */
     CROWDED_PATROL_NS = 1000 * 1000, /* where each of many ranks has one */
     LONG_PATROL = 4,                 /* so many times as long, while somebody was there each time */
@@ -47,6 +49,7 @@ struct ddl_engine {
     uv_loop_t loop;
     bool loop_open;
     bool moved;           /* holder: a loop callback moved something */
+    bool takes_turns;     /* holder: another process that yields, as peers do, is on this core */
     int64_t next_tick_ns; /* holder */
 
     atomic_bool baton;      /* true: held. Paired with `sleepers`, see above */
@@ -294,24 +297,27 @@ static void pause_cpu(void)
  * Offer the core to others. True if one took it for long: it computes rather than takes turns, and a
  * thread that is woken from sleep gets the core back sooner than one that yields again and again.
  */
-static bool yield_was_taken(void)
+static bool yield_was_taken(ddl_engine *engine)
 {
     int64_t before_ns = ddl_now_ns();
     sched_yield();
-    return ddl_now_ns() - before_ns > TAKEN_NS;
+    int64_t away_ns = ddl_now_ns() - before_ns;
+    engine->takes_turns = away_ns > SWITCH_NS && away_ns < TURN_NS;
+    return away_ns > TAKEN_NS;
 }
 
 bool ddl_engine_linger(ddl_engine *engine, bool (*ready)(void *arg), void *arg)
 {
-    int most = engine->crowded ? LINGER_YIELDS : LINGER_LOOKS;
+    const bool yields = engine->crowded || engine->takes_turns;
+    int most = yields ? LINGER_YIELDS : LINGER_LOOKS;
     for (int i = 0; i < most; i++) {
         if (ready(arg))
             return true;
         if (atomic_load_explicit(&engine->njobs, memory_order_relaxed) > 0)
             return false;
-        if (!engine->crowded && i >= LOOKS_AT_ONCE)
+        if (!yields && i >= LOOKS_AT_ONCE)
             pause_cpu();
-        else if (engine->crowded && yield_was_taken())
+        else if (yields && yield_was_taken(engine))
             return ready(arg);
     }
     return false;
@@ -342,12 +348,12 @@ static bool poll_for(ddl_engine *engine, const wait_goal *goal)
             if (misses % LOOP_EVERY_YIELDS == 0 && run_loop(engine))
                 misses = 0;
             else
-                taken = yield_was_taken();
+                taken = yield_was_taken(engine);
             if (taken)
                 return false;
             continue;
         }
-        if (misses % MISSES_PER_CLOCK != 1) {
+        if (misses % MISSES_PER_CLOCK != 1 && !engine->takes_turns) {
             pause_cpu();
             continue;
         }
@@ -364,8 +370,8 @@ static bool poll_for(ddl_engine *engine, const wait_goal *goal)
         }
         if (now_ns - first_miss_ns > SPIN_NS)
             return false;
-        if (now_ns - first_miss_ns > PAUSE_NS)
-            sched_yield();
+        if (now_ns - first_miss_ns > PAUSE_NS || engine->takes_turns)
+            (void)yield_was_taken(engine);
         else
             pause_cpu();
     }
