@@ -17,7 +17,8 @@
  *   and receives between two ranks match in their own order. Several operations may be in flight and
  *   may complete, and be waited for, in any order. Ranks whose calls do not match get DDL_EMISMATCH; but
  *   where no message goes between them it may not be noticed, as in an allreduce of 0 elements beside an
- *   allgather of 0, or in a gatherv whose arrays differ on a rank that has an empty block, so sends nothing.
+ *   allgather of 0, or in a gatherv whose arrays differ on a rank that has an empty block, so sends nothing;
+ *   and what a rank is sent where it counts 0 may be noticed only when the two next talk.
  * Threads.   The caller serialises the issuing of operations per communicator. Waiting and testing may
  *   happen on any thread. Different communicators are independent of each other.
  * Buffers.   Elements, not bytes, are counted. Buffers are host memory, or, all of a rank's in one call,

@@ -102,6 +102,9 @@ static role role_of(ddl_collective collective)
     return (role){ .in = NOTHING };
 }
 
+/* More than any machine addresses; the pieces of so much can be counted. */
+static const uint64_t most_bytes = PTRDIFF_MAX < UINT64_C(1) << 47 ? PTRDIFF_MAX : UINT64_C(1) << 47;
+
 static ddl_status too_large(const ddl_comm *comm, const ddl_call *call, const char *what)
 {
     return ddl_last_error_set(DDL_EINVAL, comm->rank, ddl_collective_name(call->collective),
@@ -119,7 +122,7 @@ static bool sum_counts(const ddl_comm *comm, const size_t counts[], size_t eleme
         if (!ddl_size_add(sum, counts[rank], &sum))
             return false;
     }
-    return ddl_size_mul(sum, element_bytes, bytes) && *bytes <= PTRDIFF_MAX;
+    return ddl_size_mul(sum, element_bytes, bytes) && *bytes <= most_bytes;
 }
 
 /* Bytes of a buffer of this content; *inner: where in all blocks the own one begins. */
@@ -139,7 +142,7 @@ static ddl_status measure(const ddl_comm *comm, const ddl_call *call, content ho
     }
     size_t blocks = holds == VECTOR ? 1 : (size_t)comm->nranks;
     if (!ddl_size_mul(call->count, blocks, &elements) || !ddl_size_mul(elements, element_bytes, &whole) ||
-        whole > PTRDIFF_MAX) {
+        whole > most_bytes) {
         char what[64];
         snprintf(what, sizeof what, "%zu x %zu elements", blocks, call->count);
         return too_large(comm, call, what);
@@ -152,7 +155,9 @@ static ddl_status measure(const ddl_comm *comm, const ddl_call *call, content ho
 static bool overlap(const void *a, size_t a_bytes, const void *b, size_t b_bytes)
 {
     uintptr_t from_a = (uintptr_t)a, from_b = (uintptr_t)b;
-    return from_a < from_b + b_bytes && from_b < from_a + a_bytes;
+    if (a_bytes == 0 || b_bytes == 0)
+        return false;
+    return from_a < from_b ? from_b - from_a < a_bytes : from_a - from_b < b_bytes;
 }
 
 static const char *null_buffer(ddl_collective collective, bool is_send)

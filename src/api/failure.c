@@ -804,18 +804,31 @@ static const ddl_request *find_kept_by_gpu(const ddl_comm *comm, uint64_t sequen
     return NULL;
 }
 
+/* The first operation before this one that this rank is still in. */
+static const ddl_request *find_before(const ddl_comm *comm, uint64_t sequence)
+{
+    DDL_LIST_FOR_EACH (link, &comm->in_flight) {
+        const ddl_request *request = DDL_CONTAINER(link, ddl_request, link);
+        if (ddl_request_is_collective(request) && request->task.sequence < sequence)
+            return request;
+    }
+    return NULL;
+}
+
 /* Somebody ran out of time, maybe with NCCL. If he blames this rank, it may know why it is late: others go on
- * as soon as they have what they need, while results still go up to a GPU here. If he could blame nobody,
- * this rank may see from its side who is late, or be it; what it says is adopted only if it names somebody.
+ * as soon as they have what they need, while results still go up to a GPU here, or this rank waits for
+ * another in an operation before that one. If he could blame nobody, this rank may see from its side who is
+ * late, or be it; what it says is adopted only if it names somebody.
  */
 static void help_naming(ddl_comm *comm, int64_t now_ns)
 {
     const ddl_notice *cause = &comm->failure.cause;
     bool is_unnamed = cause->culprit < 0 && (cause->code == DDL_ETIMEDOUT || cause->code == DDL_EDEVICE);
-    const ddl_request *kept = NULL;
-    if (cause->code == DDL_ETIMEDOUT && cause->culprit == comm->rank)
-        kept = find_kept_by_gpu(comm, cause->sequence);
+    const bool is_blamed = cause->code == DDL_ETIMEDOUT && cause->culprit == comm->rank;
+    const ddl_request *kept = is_blamed ? find_kept_by_gpu(comm, cause->sequence) : NULL;
     const ddl_request *request = is_unnamed ? find_collective(comm, cause->sequence) : NULL;
+    if (is_blamed)
+        request = find_before(comm, cause->sequence);
     if (kept != NULL)
         raise_stuck_gpu(comm, kept, now_ns);
     else if (request != NULL && ddl_votes_is_stuck(comm, request))

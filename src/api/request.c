@@ -113,9 +113,13 @@ ddl_status ddl_request_finish(ddl_request *request)
     if (status != DDL_OK) {
         const ddl_notice *cause = &request->pool->cause;
         ddl_error error;
-        ddl_error_set(&error, status, "%s#%llu %s: %s%s", ddl_request_operation(request),
+        char where[64] = ""; /* "it" in the text is not this operation */
+        if (cause->code == DDL_ETIMEDOUT && cause->sequence > 0 && cause->sequence != request->task.sequence)
+            snprintf(where, sizeof where, "in %s#%llu, ", cause->operation,
+                     (unsigned long long)cause->sequence);
+        ddl_error_set(&error, status, "%s#%llu %s: %s%s%s", ddl_request_operation(request),
                       (unsigned long long)request->task.sequence, request->pool->prefix,
-                      request->root_cause ? "" : "this communicator has failed before: ", cause->text);
+                      request->root_cause ? "" : "this communicator has failed before: ", where, cause->text);
         error.rank = request->pool->rank;
         error.culprit = cause->culprit;
         error.sequence = request->task.sequence;

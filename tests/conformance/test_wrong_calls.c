@@ -183,6 +183,8 @@ static void refuse_of_kind(rank_thread *me, oracle_kind kind)
         c = r.sound;
         c.count = SIZE_MAX / 4 + 1;
         refuse(&r, "a count of more bytes than there are", &c, "overflow");
+        c.count = sizeof(size_t) > 4 ? (size_t)(UINT64_C(1) << 47) : SIZE_MAX / 2;
+        refuse(&r, "a count of more bytes than a machine addresses", &c, "overflow");
     }
     if (kind == ORACLE_ALLTOALLV) {
         c = r.sound;

@@ -418,6 +418,24 @@ class Late(Failures):
             "barrier", "broadcast:10:int32:0", "reduce:1000000:float32:sum:1", "allgather:10:int32",
             "alltoall:50000:int32")))
 
+    def check_innocent(self, call, root):
+        """The root is in the call, and waits; for the others, who are through, it is late for the next one."""
+        world = self.world(4, DDL_TIMEOUT=f"{self.LIMIT}s")
+        ranks = world.start_all("init", SMALL, call, "barrier", others={2: ["init", SMALL, "line", call]})
+        for rank in ranks:
+            rank.expect("init", "DDL_OK")
+            rank.expect("call", "DDL_OK")
+        for r in (0, 1, 3):
+            record = ranks[r].next()
+            if r != root and record["status"] == "DDL_OK":
+                record = ranks[r].next()
+            self.assertEqual((record["status"], record["culprit"]), ("DDL_ETIMEDOUT", 2), ranks[r].story())
+            self.assert_names(record, "rank 2", "DDL_TIMEOUT")
+
+    def test_who_waits_for_another_is_not_to_blame(self):
+        self.at_once(*((self.check_innocent, call, root) for call, root in (
+            ("reduce:1000:float32:sum:1", 1), ("gather:1000:int32:0", 0), ("reduce:10:float32:sum:3", 3))))
+
     def test_a_receive_without_a_send(self):
         world = self.world(2, DDL_TIMEOUT="1s")
         ranks = [world.start(0, "init", SMALL, "recv:10:int32:1", SMALL, "free"),

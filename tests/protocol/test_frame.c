@@ -295,6 +295,15 @@ static void root_cause_is_chosen_by_a_fixed_order(void **state)
         { "somebody before nobody",
           { .code = DDL_ETIMEDOUT, .culprit = 9 },
           { .code = DDL_ETIMEDOUT, .culprit = -1 } },
+        { "also if it is in a later operation",
+          { .code = DDL_ETIMEDOUT, .culprit = 9, .sequence = 8 },
+          { .code = DDL_ETIMEDOUT, .culprit = -1, .sequence = 7 } },
+        { "who is late for the earlier operation: others are for a later one, as they wait for it",
+          { .code = DDL_ETIMEDOUT, .culprit = 2, .sequence = 7 },
+          { .code = DDL_ETIMEDOUT, .culprit = 1, .sequence = 8 } },
+        { "an operation before none",
+          { .code = DDL_ETIMEDOUT, .culprit = 2, .sequence = 7 },
+          { .code = DDL_ETIMEDOUT, .culprit = 1 } },
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         if (!ddl_notice_precedes(&cases[i].first, &cases[i].second) ||

@@ -13,6 +13,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
+#include <sys/un.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -230,6 +232,33 @@ int world_await_member(const struct world_rank *like, int observer, int rank)
  * Below those that the system gives out, so that no connection of another test gets it meanwhile, and below
  * those of tests/process/world.py.
  */
+/* Whether no other test that runs now is about to use this port; from now on none is, for as long as this one
+ * has not taken as many more as are kept. As free_port in tests/process/world.py. */
+static bool claim_port(uint16_t port)
+{
+#ifdef __linux__ /* where sockets have names that are no files */
+    enum { KEPT = 64 };
+    static int kept[KEPT];
+    static int next;
+    struct sockaddr_un name = { .sun_family = AF_UNIX };
+    int bytes = snprintf(name.sun_path + 1, sizeof name.sun_path - 1, "test-port-%u", (unsigned)port);
+    int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    socklen_t length = (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + (size_t)bytes);
+    if (fd < 0 || bind(fd, (struct sockaddr *)&name, length) != 0) {
+        if (fd >= 0)
+            close(fd);
+        return false;
+    }
+    if (kept[next] > 0)
+        close(kept[next]);
+    kept[next] = fd;
+    next = (next + 1) % KEPT;
+#else
+    (void)port;
+#endif
+    return true;
+}
+
 int world_free_port(void)
 {
     enum { FIRST_PORT = 16384, LAST_PORT = 20479 };
@@ -242,7 +271,7 @@ int world_free_port(void)
         wanted = (uint16_t)(FIRST_PORT + wanted % (LAST_PORT - FIRST_PORT + 1));
         if (!ddl_address_parse("127.0.0.1", wanted, &address))
             abort();
-        if (ddl_socket_listen(&address, 1, &fd, &bound, NULL) != DDL_OK)
+        if (!claim_port(wanted) || ddl_socket_listen(&address, 1, &fd, &bound, NULL) != DDL_OK)
             continue;
         close(fd);
         return wanted;
