@@ -767,9 +767,12 @@ static void raise_timeout(ddl_comm *comm, const ddl_request *request)
         late = is_late ? pending : -1;
         nlate = 1;
     }
-    ddl_notice notice = {
-        .code = DDL_ETIMEDOUT, .culprit = late, .witness = comm->rank, .sequence = task->sequence
-    };
+    /* Sends and receives are counted apart, so that theirs is neither before nor after a collective's. */
+    const bool is_collective = ddl_request_is_collective(request);
+    ddl_notice notice = { .code = DDL_ETIMEDOUT,
+                          .culprit = late,
+                          .witness = comm->rank,
+                          .sequence = is_collective ? task->sequence : 0 };
     snprintf(notice.operation, sizeof notice.operation, "%s", ddl_request_operation(request));
     char who[160] = "";
     if (late < 0)
