@@ -37,8 +37,8 @@ enum {
     TURN_NS = 100 * 1000,            /* whoever gives the core back sooner takes turns with us */
     PATROL_NS = 100 * 1000,          /* from one look of the patrol to the next, at least */
     CROWDED_PATROL_NS = 1000 * 1000, /* where each of many ranks has one */
-    LONG_PATROL = 4,                 /* so many times as long, while somebody was there each time */
-    QUIET_LOOKS = 20,                /* in a row, after which the patrol ends */
+    LONG_PATROL_NS = 3200 * 1000,    /* and at most; see patrol */
+    QUIET_LOOKS = 10,                /* in a row, after which the patrol ends */
     STUCK_GRACE_MS = 800,            /* more than a failure may take to settle after a deadline */
     SWEEPS_BETWEEN_TICKS = 256       /* while something moves all the time */
 };
@@ -528,14 +528,20 @@ bool ddl_engine_enter(ddl_engine *engine, ddl_deadline deadline)
  * peer that sends meanwhile. So this thread only looks, at first, whether anybody has driven since the last
  * look. True: something was left then and is now, and nobody has, though more may have been started. False:
  * nothing was left for a while.
+ *
+ * The longer it goes on, the less often it comes, and soon again only once after something was left: where
+ * threads of a group (a session's, a container's) that runs wake up thousands of times a second, Linux 6.18
+ * was seen to let nobody else run for seconds.
  */
 static bool patrol(ddl_engine *engine)
 {
     const long least_ns = engine->crowded ? CROWDED_PATROL_NS : PATROL_NS;
-    struct timespec pause = { 0, least_ns };
+    long pause_ns = least_ns;
     unsigned visits = atomic_load(&engine->visits), sweeps = atomic_load(&engine->sweeps);
     bool was_left = true; /* or this would not have begun */
+    bool looks_again = false;
     for (int quiet = 0; quiet < QUIET_LOOKS && !atomic_load(&engine->stopping);) {
+        struct timespec pause = { 0, looks_again ? least_ns : pause_ns };
         nanosleep(&pause, NULL);
         const unsigned visits_before = visits, sweeps_before = sweeps;
         const bool is_left = atomic_load(&engine->left);
@@ -545,10 +551,9 @@ static bool patrol(ddl_engine *engine)
             return true;
         was_left = is_left;
         quiet = visits == visits_before ? quiet + 1 : 0;
-        if (sweeps == sweeps_before)
-            pause.tv_nsec = least_ns;
-        else if (pause.tv_nsec < LONG_PATROL * least_ns)
-            pause.tv_nsec *= 2;
+        looks_again = is_left && !looks_again;
+        if (pause_ns < LONG_PATROL_NS)
+            pause_ns *= 2;
     }
     return false;
 }
