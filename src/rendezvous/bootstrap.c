@@ -27,7 +27,7 @@ enum {
     DESCRIPTORS_MARGIN = 64, /* for loops, files and strangers */
     PER_NEIGHBOUR = 3,       /* its memory, its bell, and a socket by which these come */
     CHECK_INTERVAL_MS = 20,  /* between looks at the store while the mesh is made */
-    LAST_WORDS_MS = 800,     /* to tell the others of a failure, and for them to hear it */
+    LAST_WORDS_MS = 600,     /* to tell the others of a failure, and for them to hear it */
     LAST_WORD_MS = 100,      /* the same in a hurry */
     /* Who cannot take part comes where that can be said. Rank 0 stays there for longer than a caller rests
      * and a handshake takes 100 ms away. */
