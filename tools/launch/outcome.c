@@ -8,7 +8,7 @@
 
 #include <sys/wait.h>
 
-enum { TOGETHER_MS = 20 }; /* ends this close may have been seen in another order than they came about */
+enum { TOGETHER_MS = 100 }; /* ends this close may have been seen in another order than they came about */
 
 static bool crashed(const launch_rank *rank)
 {
