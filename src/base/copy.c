@@ -23,18 +23,37 @@ __attribute__((target("avx2"))) static inline __m256i load(const uint8_t *source
 }
 
 /*
- * Past the caches. What is fetched ahead of the source passes by them too, and may lie behind its end, which
- * a prefetch does not mind. Stores of 16 bytes took an eighth longer.
+ * Past the caches. Stores of 16 bytes took an eighth longer. What is fetched ahead of the source may lie
+ * behind its end, which a prefetch does not mind.
  */
-__attribute__((target("avx2"))) static void stream_lines(uint8_t *target, const uint8_t *source, size_t bytes)
+__attribute__((target("avx2"), always_inline)) static inline void stream(uint8_t *target,
+                                                                         const uint8_t *source, size_t bytes,
+                                                                         bool passes_by)
 {
     for (size_t at = 0; at < bytes; at += LINE) {
-        _mm_prefetch((const char *)((uintptr_t)source + at + PAGE_BYTES), _MM_HINT_NTA);
+        const char *ahead = (const char *)((uintptr_t)source + at + PAGE_BYTES);
+        if (passes_by)
+            _mm_prefetch(ahead, _MM_HINT_NTA);
+        else
+            _mm_prefetch(ahead, _MM_HINT_T0);
         __m256i *to = (__m256i *)(void *)(target + at);
         _mm256_stream_si256(to, load(source + at));
         _mm256_stream_si256(to + 1, load(source + at + sizeof *to));
     }
     _mm_sfence(); /* a release does not order these stores */
+}
+
+__attribute__((target("avx2"))) static void stream_lines(uint8_t *target, const uint8_t *source, size_t bytes)
+{
+    stream(target, source, bytes, false);
+}
+
+/* What is fetched passes by the caches too, which is the better way on EPYC; on Xeon it takes twice as long.
+ */
+__attribute__((target("avx2"))) static void stream_lines_by(uint8_t *target, const uint8_t *source,
+                                                            size_t bytes)
+{
+    stream(target, source, bytes, true);
 }
 
 /* The beginning of the next page of the source; nothing behind its end, which somebody may be about to write.
@@ -82,7 +101,7 @@ static copy_lines *better_than_memcpy(bool past_caches)
     if (!__builtin_cpu_supports("avx2"))
         return NULL;
     if (past_caches)
-        return stream_lines;
+        return __builtin_cpu_is("amd") ? stream_lines_by : stream_lines;
     return has_slow_strings() ? store_lines : NULL;
 }
 
