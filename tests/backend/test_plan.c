@@ -12,6 +12,7 @@
 #include <cmocka.h>
 
 #include "backend/plan.h"
+#include "base/copy.h"
 
 static size_t message_bytes; /* of shapes; 0: the default */
 
@@ -337,11 +338,12 @@ static void pieces_are_as_small_as_is_said(void **state)
     message_bytes = 0;
 }
 
-static bool goes_past_caches(ddl_collective collective, const char *name, size_t mib, bool in_place)
+/* Each buffer is so many quarters of what the caches hold. */
+static bool goes_past_caches(ddl_collective collective, const char *name, size_t quarters, bool in_place)
 {
     enum { RANKS = 2 };
     const bool is_vector = collective == DDL_COLLECTIVE_ALLREDUCE || collective == DDL_COLLECTIVE_BROADCAST;
-    const size_t count = mib * 1024 * 1024 / 4 / (is_vector ? 1 : RANKS);
+    const size_t count = quarters * (ddl_copy_cached_bytes() / 4) / 4 / (is_vector ? 1 : RANKS);
     const ddl_shape shape = { .rank = 1,
                               .nranks = RANKS,
                               .count = count,
@@ -356,17 +358,18 @@ static bool goes_past_caches(ddl_collective collective, const char *name, size_t
     return past_caches;
 }
 
-/* 32 MiB, of all buffers of a host's ranks; and what is reduced in place has just been read. */
+/* More than the caches hold, of all buffers of a host's ranks; and what is reduced in place has just been
+ * read. */
 static void what_outgrows_the_caches_goes_past_them(void **state)
 {
     (void)state;
-    assert_false(goes_past_caches(DDL_COLLECTIVE_ALLTOALL, "direct", 8, false));
-    assert_true(goes_past_caches(DDL_COLLECTIVE_ALLTOALL, "direct", 16, false));
-    assert_true(goes_past_caches(DDL_COLLECTIVE_ALLREDUCE, "direct", 16, false));
-    assert_false(goes_past_caches(DDL_COLLECTIVE_ALLREDUCE, "direct", 64, true));
-    assert_true(goes_past_caches(DDL_COLLECTIVE_ALLGATHER, "ring", 64, true));
-    assert_false(goes_past_caches(DDL_COLLECTIVE_BROADCAST, "binomial", 16, true));
-    assert_true(goes_past_caches(DDL_COLLECTIVE_BROADCAST, "binomial", 64, true));
+    assert_false(goes_past_caches(DDL_COLLECTIVE_ALLTOALL, "direct", 1, false));
+    assert_true(goes_past_caches(DDL_COLLECTIVE_ALLTOALL, "direct", 2, false));
+    assert_true(goes_past_caches(DDL_COLLECTIVE_ALLREDUCE, "direct", 2, false));
+    assert_false(goes_past_caches(DDL_COLLECTIVE_ALLREDUCE, "direct", 8, true));
+    assert_true(goes_past_caches(DDL_COLLECTIVE_ALLGATHER, "ring", 8, true));
+    assert_false(goes_past_caches(DDL_COLLECTIVE_BROADCAST, "binomial", 2, true));
+    assert_true(goes_past_caches(DDL_COLLECTIVE_BROADCAST, "binomial", 8, true));
 }
 
 int main(void)

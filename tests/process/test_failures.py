@@ -78,9 +78,9 @@ class Failures(unittest.TestCase):
     def assert_gone_bad(self, rank):
         """After a failure calls say so at once, and freeing is quick and leaves nothing behind."""
         again = rank.expect("call", "DDL_EABORTED")
-        self.assertLess(self.seconds(again["begin_ns"], again["end_ns"]), bound(0.5))
+        self.assertLess(self.seconds(again["begin_ns"], again["end_ns"]), bound(0.5), rank.story())
         freed = rank.expect("free", "DDL_OK")
-        self.assertLess(self.seconds(freed["begin_ns"], freed["end_ns"]), bound(1))
+        self.assertLess(self.seconds(freed["begin_ns"], freed["end_ns"]), bound(1), rank.story())
 
 
 class Killed(Failures):
