@@ -17,7 +17,7 @@
 enum {
     TICK_MS = 100,
     WARNING_TICKS = 50,
-    GRACE_MS = 900, /* beyond the deadline, of all calls together */
+    GRACE_MS = 700, /* beyond the deadline, of all calls together */
     CLOSED_LATE = 2 /* descriptors */
 };
 
