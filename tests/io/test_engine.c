@@ -19,6 +19,7 @@
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 enum { WAITERS = 4, ROUNDS = 300, PATIENCE_MS = 20000 };
@@ -325,6 +326,31 @@ static void who_is_back_at_once_drives(void **state)
     close_bench(&b);
 }
 
+/* While somebody is always back the patrol comes rarely: threads that wake up thousands of times a second
+ * keep other programs from running. */
+static void who_is_always_back_is_seldom_looked_after(void **state)
+{
+    (void)state;
+    enum { MS = 300, NAPS = 3 * MS / 2 }; /* one in 3.3 ms, or two; every 400 us would be 750 */
+    bench b;
+    struct rusage before, after;
+    open_bench(&b, false, false);
+    job *work = calloc(1, sizeof *work);
+    ddl_engine_submit(b.engine, &work->link);
+    getrusage(RUSAGE_SELF, &before);
+    for (int64_t until_ns = ddl_now_ns() + MS * DDL_NS_PER_MS; ddl_now_ns() < until_ns;) {
+        if (!ddl_engine_try_enter(b.engine))
+            continue;
+        ddl_engine_sweep(b.engine);
+        ddl_engine_leave(b.engine);
+    }
+    getrusage(RUSAGE_SELF, &after);
+    assert_in_range(after.ru_nvcsw - before.ru_nvcsw, 0, NAPS);
+    assert_int_equal(write(b.pipe[1], "x", 1), 1);
+    assert_true(ddl_engine_wait(b.engine, &b.flags[0], ddl_deadline_in_ms(PATIENCE_MS)));
+    close_bench(&b);
+}
+
 typedef struct waiter {
     bench *bench;
     pthread_t thread;
@@ -392,6 +418,7 @@ int main(void)
         cmocka_unit_test(what_is_left_is_taken_over_at_any_time),
         cmocka_unit_test(who_only_starts_is_driven_for),
         cmocka_unit_test(who_is_back_at_once_drives),
+        cmocka_unit_test(who_is_always_back_is_seldom_looked_after),
         cmocka_unit_test(many_threads_wait_at_once_and_all_return),
         cmocka_unit_test(wait_any_returns_for_whichever_comes_first),
     };
