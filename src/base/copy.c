@@ -1,6 +1,7 @@
 /* copy.c - by the way that is quick on this processor. */
 #include "base/copy.h"
 
+#include "base/processor.h"
 #include "base/size.h"
 
 #include <stdint.h>
@@ -48,10 +49,9 @@ __attribute__((target("avx2"))) static void stream_lines(uint8_t *target, const 
     stream(target, source, bytes, false);
 }
 
-/* What is fetched passes by the caches too, which is the better way on EPYC; on Xeon it takes twice as long.
- */
-__attribute__((target("avx2"))) static void stream_lines_by(uint8_t *target, const uint8_t *source,
-                                                            size_t bytes)
+/* What is fetched of the source passes by the caches too: better on EPYC, twice as long on Xeon. */
+__attribute__((target("avx2"))) static void stream_source_too(uint8_t *target, const uint8_t *source,
+                                                              size_t bytes)
 {
     stream(target, source, bytes, true);
 }
@@ -101,23 +101,11 @@ static copy_lines *better_than_memcpy(bool past_caches)
     if (!__builtin_cpu_supports("avx2"))
         return NULL;
     if (past_caches)
-        return __builtin_cpu_is("amd") ? stream_lines_by : stream_lines;
+        return __builtin_cpu_is("amd") ? stream_source_too : stream_lines;
     return has_slow_strings() ? store_lines : NULL;
 }
 
-/* On servers of Intel since their last cache does not hold what the cores' own do: it is hardly quicker than
- * memory there. */
-static bool has_slow_last_cache(void)
-{
-    return __builtin_cpu_is("intel") && __builtin_cpu_supports("avx512f");
-}
-
 #else
-
-static bool has_slow_last_cache(void)
-{
-    return false;
-}
 
 static copy_lines *better_than_memcpy(bool past_caches)
 {
@@ -145,5 +133,5 @@ void ddl_copy(void *target, const void *source, size_t bytes, bool past_caches)
 
 size_t ddl_copy_cached_bytes(void)
 {
-    return (size_t)(has_slow_last_cache() ? 4 : 32) * 1024 * 1024;
+    return (size_t)(ddl_processor_is_intel_server() ? 4 : 32) * 1024 * 1024;
 }

@@ -5,6 +5,7 @@
 #include "base/bytes.h"
 #include "base/clock.h"
 #include "base/failpoint.h"
+#include "base/processor.h"
 
 #include <sched.h>
 #include <stdio.h>
@@ -372,13 +373,8 @@ bool ddl_host_keeps(const char *folder)
 
 bool ddl_host_cores_are_far(void)
 {
-    /* The servers of this maker: 140 ns, and sooner from the last cache than from the other core's own
-     * (docs/performance.md). */
-#if defined(__x86_64__) || defined(__i386__)
-    return __builtin_cpu_is("intel") && __builtin_cpu_supports("avx512f");
-#else
-    return false;
-#endif
+    /* 140 ns, and sooner from the last cache than from the other core's own (docs/performance.md) */
+    return ddl_processor_is_intel_server();
 }
 
 #if defined(__x86_64__) || defined(__i386__)
