@@ -38,9 +38,11 @@ enum {
     PATROL_NS = 100 * 1000,          /* from one look of the patrol to the next, at least */
     CROWDED_PATROL_NS = 1000 * 1000, /* where each of many ranks has one */
     LONG_PATROL_NS = 3200 * 1000,    /* and at most; see patrol */
-    QUIET_LOOKS = 10,                /* in a row, after which the patrol ends */
-    STUCK_GRACE_MS = 800,            /* more than a failure may take to settle after a deadline */
-    SWEEPS_BETWEEN_TICKS = 256       /* while something moves all the time */
+    FIRST_ALARM_NS = 100 * 1000,     /* from a call for a sweep; see is_overdue */
+    LAST_ALARM_NS = 1600 * 1000,
+    QUIET_LOOKS = 10,          /* in a row, after which the patrol ends */
+    STUCK_GRACE_MS = 800,      /* more than a failure may take to settle after a deadline */
+    SWEEPS_BETWEEN_TICKS = 256 /* while something moves all the time */
 };
 
 struct ddl_engine {
@@ -60,8 +62,12 @@ struct ddl_engine {
     ddl_list jobs;
     atomic_int njobs; /* so that the holder looks without the lock */
 
-    ddl_gate *gate;                  /* of waiters */
-    ddl_gate *background_gate;       /* of the background thread; one-shot */
+    ddl_gate *gate;            /* of waiters */
+    ddl_gate *background_gate; /* of the background thread; one-shot */
+    atomic_bool alarm;         /* is set, and not answered. Paired with the baton, see enter_in_background */
+    atomic_long alarm_ns;      /* from one to the next */
+    atomic_int_least64_t called_ns;  /* when a sweep was called for last */
+    bool put_off;                    /* background thread: the alarm has rung in vain once */
     atomic_bool left;                /* something is in flight, left to the patrol. Paired with `patrols` */
     atomic_uint visits;              /* how often it was */
     atomic_uint sweeps;              /* by anybody */
@@ -257,6 +263,19 @@ void ddl_engine_tick_often(ddl_engine *engine)
     atomic_store_explicit(&engine->vain_ticks, 0, memory_order_relaxed);
 }
 
+bool ddl_engine_call_for_sweep(ddl_engine *engine, int64_t now_ns, bool is_first)
+{
+    atomic_store_explicit(&engine->called_ns, now_ns, memory_order_relaxed);
+    if (is_first)
+        atomic_store_explicit(&engine->alarm_ns, FIRST_ALARM_NS, memory_order_relaxed);
+    if (atomic_exchange(&engine->alarm, true) && !is_first) /* before it can ring */
+        return true;
+    if (ddl_gate_set_alarm(engine->background_gate, atomic_load(&engine->alarm_ns)))
+        return true;
+    atomic_store(&engine->alarm, false);
+    return false;
+}
+
 void ddl_engine_wake(ddl_engine *engine)
 {
     wake_sleepers(engine);
@@ -388,15 +407,14 @@ static int nap_of(const ddl_engine *engine, int left_ms)
     return left_ms > 0 && left_ms < ms ? left_ms : ms;
 }
 
-/* Sleep at a gate. False: nothing has happened. */
-static bool nap(ddl_engine *engine, ddl_gate *gate, int most_ms)
+static ddl_gate_end nap(ddl_engine *engine, ddl_gate *gate, int most_ms)
 {
-    const bool happened = ddl_gate_wait(gate, most_ms);
-    if (happened)
-        ddl_engine_tick_often(engine);
-    else
+    const ddl_gate_end end = ddl_gate_wait(gate, most_ms);
+    if (end == DDL_GATE_TIME)
         atomic_fetch_add_explicit(&engine->vain_ticks, 1, memory_order_relaxed);
-    return happened;
+    else
+        ddl_engine_tick_often(engine);
+    return end;
 }
 
 /*
@@ -414,7 +432,7 @@ static bool sleep_at_gate(ddl_engine *engine, const wait_goal *goal, ddl_deadlin
     int nap_ms = nap_of(engine, ddl_deadline_left_ms(deadline)); /* doze may have set it */
     int timeout_ms = loop_ms >= 0 && loop_ms < nap_ms ? loop_ms : nap_ms;
     release(engine);
-    const bool happened = stay_awake || nap(engine, engine->gate, timeout_ms);
+    const bool happened = stay_awake || nap(engine, engine->gate, timeout_ms) != DDL_GATE_TIME;
     atomic_store(&engine->watcher, false);
     return happened;
 }
@@ -523,6 +541,26 @@ bool ddl_engine_enter(ddl_engine *engine, ddl_deadline deadline)
 /* ---- the background thread ---- */
 
 /*
+ * The alarm has rung. False: somebody has called again just now, and it is set for as long after that; the
+ * second time in a row for twice as long.
+ */
+static bool is_overdue(ddl_engine *engine)
+{
+    long pause_ns = atomic_load(&engine->alarm_ns);
+    const int64_t since_ns = ddl_now_ns() - atomic_load(&engine->called_ns);
+    if (since_ns > pause_ns / 2) {
+        engine->put_off = false;
+        return true;
+    }
+    if (engine->put_off && pause_ns < LAST_ALARM_NS) {
+        pause_ns *= 2;
+        atomic_store(&engine->alarm_ns, pause_ns);
+    }
+    engine->put_off = !engine->put_off;
+    return !ddl_gate_set_alarm(engine->background_gate, pause_ns - (long)since_ns);
+}
+
+/*
  * Whoever starts an operation and goes is mostly back at once, to wait for it or to test it. To have events
  * wake this thread for what was left takes five system calls, as many when they are back, and one of each
  * peer that sends meanwhile. So this thread only looks, at first, whether anybody has driven since the last
@@ -541,8 +579,8 @@ static bool patrol(ddl_engine *engine)
     bool was_left = true; /* or this would not have begun */
     bool looks_again = false;
     for (int quiet = 0; quiet < QUIET_LOOKS && !atomic_load(&engine->stopping);) {
-        struct timespec pause = { 0, looks_again ? least_ns : pause_ns };
-        nanosleep(&pause, NULL);
+        if (ddl_gate_rest(engine->background_gate, looks_again ? least_ns : pause_ns) && is_overdue(engine))
+            return true;
         const unsigned visits_before = visits, sweeps_before = sweeps;
         const bool is_left = atomic_load(&engine->left);
         visits = atomic_load(&engine->visits);
@@ -558,13 +596,32 @@ static bool patrol(ddl_engine *engine)
     return false;
 }
 
+/*
+ * Take the baton to see to what the alarm was set for, or anything else. Whoever finds the alarm set leaves
+ * it to it. So it is taken for answered before the baton is tried: who has that meanwhile may have found it
+ * set, and this thread comes again.
+ */
+static bool enter_in_background(ddl_engine *engine)
+{
+    const bool was_set = atomic_exchange(&engine->alarm, false);
+    const bool entered = ddl_engine_try_enter(engine);
+    if (was_set && !entered) {
+        atomic_store(&engine->alarm, true);
+        (void)ddl_gate_set_alarm(engine->background_gate, atomic_load(&engine->alarm_ns));
+    }
+    return entered;
+}
+
 /* Until there may be something for this thread to drive: what was left, an event, a tick; or the end. */
 static void await_work(ddl_engine *engine)
 {
     for (;;) {
         if (!atomic_load(&engine->left)) {
             const bool ticks = atomic_load(&engine->background_ticking);
-            (void)nap(engine, engine->background_gate, ticks ? nap_of(engine, INT_MAX) : -1);
+            const ddl_gate_end end =
+                nap(engine, engine->background_gate, ticks ? nap_of(engine, INT_MAX) : -1);
+            if (end == DDL_GATE_ALARM && !is_overdue(engine))
+                continue;
             if (!atomic_load(&engine->left))
                 return;
         }
@@ -581,7 +638,7 @@ static void *background_main(void *arg)
     ddl_engine *engine = arg;
     while (!atomic_load(&engine->stopping)) {
         await_work(engine);
-        if (atomic_load(&engine->stopping) || DDL_FAILPOINT_SKIP("io.drive") || !ddl_engine_try_enter(engine))
+        if (atomic_load(&engine->stopping) || DDL_FAILPOINT_SKIP("io.drive") || !enter_in_background(engine))
             continue; /* whoever has the baton leaves it to this thread again if need be */
         while (ddl_engine_progress(engine))
             ;

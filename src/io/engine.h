@@ -73,6 +73,13 @@ bool ddl_engine_progress(ddl_engine *engine);
 /* Holder: sweep once, and no more. */
 void ddl_engine_sweep(ddl_engine *engine);
 
+/*
+ * Holder: there is something that the next sweep is to do, which nobody else tells of. The background thread
+ * sweeps once nobody has called like this for a while: for 100 us in a series that has just begun (is_first),
+ * for as long as it went on in a longer one, and for no more than 1.6 ms. False: it cannot.
+ */
+bool ddl_engine_call_for_sweep(ddl_engine *engine, int64_t now_ns, bool is_first);
+
 /* Holder: an operation has ended; threads that wait for it must look. */
 void ddl_engine_wake(ddl_engine *engine);
 

@@ -21,11 +21,21 @@ typedef struct ddl_gate ddl_gate;
 DDL_MUST_USE ddl_status ddl_gate_create(int loop_fd, bool one_shot, ddl_gate **gate, ddl_error *err);
 void ddl_gate_destroy(ddl_gate *gate);
 
-/* Sleep at most timeout_ms (-1: no limit). False: nothing but the time ended it. One thread at a time. */
-bool ddl_gate_wait(ddl_gate *gate, int timeout_ms);
+typedef enum ddl_gate_end { DDL_GATE_TIME, DDL_GATE_ALARM, DDL_GATE_EVENT } ddl_gate_end;
+
+/* Sleep at most timeout_ms (-1: no limit). What ended it; an event or the doorbell rather than the alarm. One
+ * thread at a time. */
+ddl_gate_end ddl_gate_wait(ddl_gate *gate, int timeout_ms);
 
 /* End the current or else the next wait. Thread: any. */
 void ddl_gate_ring(ddl_gate *gate);
+
+/* Of a one-shot gate: end the wait or rest after so long (below a second), once; what was set before is no
+ * more. False: it has no alarm. Thread: any. */
+bool ddl_gate_set_alarm(ddl_gate *gate, long ns);
+
+/* Sleep for so long, or until the alarm rings. True: it rang. */
+bool ddl_gate_rest(ddl_gate *gate, long ns);
 
 /* Switch watching of the loop on or off; it starts on, unless one_shot. Thread: any. */
 void ddl_gate_watch(ddl_gate *gate, bool on);

@@ -6,12 +6,15 @@
 #include "base/failpoint.h"
 
 #include <errno.h>
+#include <poll.h>
+#include <stdint.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
+#include <sys/timerfd.h>
 #include <unistd.h>
 
 struct ddl_gate {
-    int epoll_fd, bell_fd, loop_fd;
+    int epoll_fd, bell_fd, loop_fd, alarm_fd;
     bool one_shot;
 };
 
@@ -22,6 +25,19 @@ static uint32_t events_watched(const ddl_gate *gate, bool on)
     return gate->one_shot ? EPOLLIN | EPOLLONESHOT : EPOLLIN;
 }
 
+/* Without one there are no alarms. A timer has no slack, as a thread's sleep has. */
+static void open_alarm(ddl_gate *gate)
+{
+    gate->alarm_fd = DDL_FAILPOINT_OS("io.timerfd", EMFILE)
+                         ? -1
+                         : timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK);
+    struct epoll_event alarm = { .events = EPOLLIN, .data = { .fd = gate->alarm_fd } };
+    if (gate->alarm_fd >= 0 && epoll_ctl(gate->epoll_fd, EPOLL_CTL_ADD, gate->alarm_fd, &alarm) != 0) {
+        close(gate->alarm_fd);
+        gate->alarm_fd = -1;
+    }
+}
+
 ddl_status ddl_gate_create(int loop_fd, bool one_shot, ddl_gate **out, ddl_error *err)
 {
     ddl_gate *gate = ddl_alloc(sizeof *gate);
@@ -29,7 +45,7 @@ ddl_status ddl_gate_create(int loop_fd, bool one_shot, ddl_gate **out, ddl_error
         return DDL_FAIL(err, DDL_ENOMEM, "no memory for a gate");
     gate->loop_fd = loop_fd;
     gate->one_shot = one_shot;
-    gate->bell_fd = -1;
+    gate->bell_fd = gate->alarm_fd = -1;
     gate->epoll_fd = DDL_FAILPOINT_OS("io.epoll", EMFILE) ? -1 : epoll_create1(EPOLL_CLOEXEC);
     if (gate->epoll_fd >= 0)
         gate->bell_fd = DDL_FAILPOINT_OS("io.eventfd", EMFILE) ? -1 : eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
@@ -43,6 +59,8 @@ ddl_status ddl_gate_create(int loop_fd, bool one_shot, ddl_gate **out, ddl_error
         return DDL_FAIL_OS(err, DDL_ERESOURCE, cause,
                            "cannot make an epoll set and its doorbell (see ulimit -n)");
     }
+    if (one_shot)
+        open_alarm(gate);
     *out = gate;
     return DDL_OK;
 }
@@ -55,18 +73,40 @@ void ddl_gate_destroy(ddl_gate *gate)
     ddl_free(gate);
 }
 
-bool ddl_gate_wait(ddl_gate *gate, int timeout_ms)
+static void silence(int fd)
 {
-    struct epoll_event events[2];
-    int count = epoll_wait(gate->epoll_fd, events, 2, timeout_ms);
+    uint64_t rings;
+    ssize_t got = read(fd, &rings, sizeof rings);
+    (void)got; /* EAGAIN: another wait has taken it */
+}
+
+ddl_gate_end ddl_gate_wait(ddl_gate *gate, int timeout_ms)
+{
+    struct epoll_event events[3];
+    int count = epoll_wait(gate->epoll_fd, events, 3, timeout_ms);
+    bool rang = false;
     for (int i = 0; i < count; i++) {
-        if (events[i].data.fd != gate->bell_fd)
-            continue;
-        uint64_t rings;
-        ssize_t got = read(gate->bell_fd, &rings, sizeof rings);
-        (void)got; /* EAGAIN: another wait has taken it */
+        rang = rang || events[i].data.fd == gate->alarm_fd;
+        if (events[i].data.fd != gate->loop_fd)
+            silence(events[i].data.fd);
     }
-    return count != 0;
+    return count == 0 ? DDL_GATE_TIME : count == 1 && rang ? DDL_GATE_ALARM : DDL_GATE_EVENT;
+}
+
+bool ddl_gate_set_alarm(ddl_gate *gate, long ns)
+{
+    const struct itimerspec once = { .it_value = { .tv_nsec = ns } };
+    return gate->alarm_fd >= 0 && timerfd_settime(gate->alarm_fd, 0, &once, NULL) == 0;
+}
+
+bool ddl_gate_rest(ddl_gate *gate, long ns)
+{
+    const struct timespec most = { 0, ns };
+    struct pollfd alarm = { .fd = gate->alarm_fd, .events = POLLIN };
+    if (ppoll(&alarm, 1, &most, NULL) <= 0)
+        return false;
+    silence(gate->alarm_fd);
+    return true;
 }
 
 void ddl_gate_ring(ddl_gate *gate)
@@ -88,5 +128,7 @@ void ddl_gate_close_in_child(ddl_gate *gate)
         close(gate->epoll_fd);
     if (gate->bell_fd >= 0)
         close(gate->bell_fd);
-    gate->epoll_fd = gate->bell_fd = -1;
+    if (gate->alarm_fd >= 0)
+        close(gate->alarm_fd);
+    gate->epoll_fd = gate->bell_fd = gate->alarm_fd = -1;
 }

@@ -8,6 +8,7 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <stdatomic.h>
+#include <time.h>
 #include <unistd.h>
 
 struct ddl_gate {
@@ -60,7 +61,7 @@ void ddl_gate_destroy(ddl_gate *gate)
     ddl_free(gate);
 }
 
-bool ddl_gate_wait(ddl_gate *gate, int timeout_ms)
+ddl_gate_end ddl_gate_wait(ddl_gate *gate, int timeout_ms)
 {
     atomic_store(&gate->sleep, ASLEEP);
     bool watched = atomic_load(&gate->watched);
@@ -71,19 +72,33 @@ bool ddl_gate_wait(ddl_gate *gate, int timeout_ms)
     int ready = poll(fds, 2, timeout_ms);
     atomic_store(&gate->sleep, AWAKE);
     if (ready <= 0)
-        return ready != 0;
+        return ready == 0 ? DDL_GATE_TIME : DDL_GATE_EVENT;
     if (fds[1].revents != 0 && gate->one_shot)
         atomic_store(&gate->watched, false);
     char rings[64];
     while (fds[0].revents != 0 && read(gate->bell[0], rings, sizeof rings) == (ssize_t)sizeof rings)
         ;
-    return true;
+    return DDL_GATE_EVENT;
 }
 
 void ddl_gate_ring(ddl_gate *gate)
 {
     ssize_t put = write(gate->bell[1], "", 1);
     (void)put; /* EAGAIN: it rings already */
+}
+
+bool ddl_gate_set_alarm(ddl_gate *gate, long ns)
+{
+    (void)gate, (void)ns;
+    return false;
+}
+
+bool ddl_gate_rest(ddl_gate *gate, long ns)
+{
+    struct timespec pause = { 0, ns };
+    (void)gate;
+    nanosleep(&pause, NULL);
+    return false;
 }
 
 void ddl_gate_watch(ddl_gate *gate, bool on)

@@ -351,6 +351,60 @@ static void who_is_always_back_is_seldom_looked_after(void **state)
     close_bench(&b);
 }
 
+/* A sweep is called for, once or again and again, and nobody comes back. */
+static void who_calls_for_a_sweep_gets_it(void **state)
+{
+    (void)state;
+    bench b;
+    open_bench(&b, false, true);
+    for (int round = 0; round < 100; round++) {
+        assert_true(ddl_engine_enter(b.engine, ddl_deadline_in_ms(PATIENCE_MS)));
+        for (int call = 0; call <= round % 4; call++) {
+            for (int64_t until_ns = ddl_now_ns() + round * 3000; ddl_now_ns() < until_ns;)
+                continue; /* the alarm may ring now, with the baton held */
+            if (!ddl_engine_call_for_sweep(b.engine, ddl_now_ns(), call == 0)) {
+                ddl_engine_leave(b.engine); /* there are no alarms in the portable build */
+                close_bench(&b);
+                skip();
+            }
+        }
+        assert_int_equal(write(b.pipe[1], "x", 1), 1);
+        b.awaited++;
+        ddl_engine_leave(b.engine);
+        ddl_deadline deadline = ddl_deadline_in_ms(PATIENCE_MS);
+        while (!atomic_load(&b.flags[round]))
+            assert_false(ddl_deadline_passed(deadline));
+    }
+    close_bench(&b);
+}
+
+/* Whoever calls for sweeps all the time is at work, and is left alone more and more. */
+static void who_calls_for_sweeps_all_the_time_is_seldom_woken_for(void **state)
+{
+    (void)state;
+    enum { MS = 300, NAPS = MS }; /* one in 1.6 ms; every 100 us would be 3000 */
+    bench b;
+    struct rusage before, after;
+    open_bench(&b, false, true);
+    getrusage(RUSAGE_SELF, &before);
+    bool is_first = true;
+    for (int64_t now_ns = ddl_now_ns(), until_ns = now_ns + MS * DDL_NS_PER_MS; now_ns < until_ns;
+         now_ns = ddl_now_ns()) {
+        if (!ddl_engine_try_enter(b.engine))
+            continue;
+        const bool called = ddl_engine_call_for_sweep(b.engine, now_ns, is_first);
+        ddl_engine_leave(b.engine);
+        if (!called) {
+            close_bench(&b);
+            skip();
+        }
+        is_first = false;
+    }
+    getrusage(RUSAGE_SELF, &after);
+    assert_in_range(after.ru_nvcsw - before.ru_nvcsw, 5, NAPS);
+    close_bench(&b);
+}
+
 typedef struct waiter {
     bench *bench;
     pthread_t thread;
@@ -419,6 +473,8 @@ int main(void)
         cmocka_unit_test(who_only_starts_is_driven_for),
         cmocka_unit_test(who_is_back_at_once_drives),
         cmocka_unit_test(who_is_always_back_is_seldom_looked_after),
+        cmocka_unit_test(who_calls_for_a_sweep_gets_it),
+        cmocka_unit_test(who_calls_for_sweeps_all_the_time_is_seldom_woken_for),
         cmocka_unit_test(many_threads_wait_at_once_and_all_return),
         cmocka_unit_test(wait_any_returns_for_whichever_comes_first),
     };

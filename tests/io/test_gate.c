@@ -128,6 +128,40 @@ static void switching_wakes_nobody(void **state)
     close(loop[0]), close(loop[1]);
 }
 
+/* Once, after its time and not before; what is set anew forgets what was. */
+static void an_alarm_ends_one_sleep_in_its_time(void **state)
+{
+    ddl_gate *gate;
+    int loop[2];
+    (void)state;
+    assert_int_equal(pipe(loop), 0);
+    assert_int_equal(ddl_gate_create(loop[0], true, &gate, NULL), DDL_OK);
+    if (!ddl_gate_set_alarm(gate, 20 * DDL_NS_PER_MS)) { /* there are none in the portable build */
+        ddl_gate_destroy(gate);
+        close(loop[0]), close(loop[1]);
+        skip();
+    }
+    const int64_t start_ns = ddl_now_ns();
+    assert_int_equal(ddl_gate_wait(gate, 5000), DDL_GATE_ALARM);
+    assert_in_range(ddl_now_ns() - start_ns, 20 * DDL_NS_PER_MS, 2 * DDL_NS_PER_S);
+    assert_int_equal(ddl_gate_wait(gate, 30), DDL_GATE_TIME);
+
+    assert_true(ddl_gate_set_alarm(gate, 5 * DDL_NS_PER_MS));
+    assert_true(ddl_gate_rest(gate, 900 * DDL_NS_PER_MS));
+    assert_false(ddl_gate_rest(gate, 10 * DDL_NS_PER_MS));
+
+    assert_true(ddl_gate_set_alarm(gate, 5 * DDL_NS_PER_MS));
+    assert_true(ddl_gate_set_alarm(gate, 900 * DDL_NS_PER_MS));
+    assert_int_equal(ddl_gate_wait(gate, 30), DDL_GATE_TIME);
+
+    assert_true(ddl_gate_set_alarm(gate, 1000));
+    usleep(1000);
+    ddl_gate_ring(gate);
+    assert_int_equal(ddl_gate_wait(gate, 5000), DDL_GATE_EVENT);
+    ddl_gate_destroy(gate);
+    close(loop[0]), close(loop[1]);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -135,6 +169,7 @@ int main(void)
         cmocka_unit_test(a_ring_before_the_sleep_ends_it),
         cmocka_unit_test(events_of_the_loop_wake_who_watches),
         cmocka_unit_test(switching_wakes_nobody),
+        cmocka_unit_test(an_alarm_ends_one_sleep_in_its_time),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
