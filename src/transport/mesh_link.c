@@ -97,9 +97,10 @@ static bool has_striped_queued(const ddl_mesh_link *link)
 
 void ddl_mesh_mark_dirty(ddl_mesh_link *link)
 {
+    bool blocked = ddl_mesh_holds(link) && !ddl_link_linked(&link->holding);
     bool due = link->state == DDL_LINK_OPEN && !link->deaf &&
-               (link->control.bytes > 0 || !ddl_list_empty(&link->sending) || ddl_mesh_has_unsent(link) ||
-                has_striped_queued(link));
+               (link->control.bytes > 0 || blocked || !ddl_list_empty(&link->sending) ||
+                ddl_mesh_has_unsent(link) || has_striped_queued(link));
     if (due && !ddl_link_linked(&link->dirty))
         ddl_list_append(&link->mesh->dirty, &link->dirty);
     else if (!due && ddl_link_linked(&link->dirty))

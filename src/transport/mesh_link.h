@@ -97,11 +97,19 @@ typedef struct ddl_mesh_link {
     bool begun;             /* the first of sending has its header encoded */
     bool flushing;
 
-    int expecting;   /* posted receives and awaited grants */
-    bool nudge_due;  /* something was written to the lane since the peer was last looked at */
-    ddl_link hot;    /* in mesh->hot while expecting > 0 */
-    ddl_link dirty;  /* in mesh->dirty while something is queued */
-    ddl_link unread; /* in mesh->unread while its TLS session holds bytes that no poll shows */
+    /* Small messages that leave together */
+    uint8_t *held; /* their frames; NULL: there never were any */
+    size_t held_bytes, held_sent;
+    int64_t held_ns;  /* when the first of them came */
+    int nsmall;       /* that came in quick succession, since */
+    unsigned nbreaks; /* so many breaks */
+
+    int expecting;    /* posted receives and awaited grants */
+    bool nudge_due;   /* something was written to the lane since the peer was last looked at */
+    ddl_link hot;     /* in mesh->hot while expecting > 0 */
+    ddl_link dirty;   /* in mesh->dirty while something is queued */
+    ddl_link unread;  /* in mesh->unread while its TLS session holds bytes that no poll shows */
+    ddl_link holding; /* in mesh->holding while messages are held that the connection might take */
 } ddl_mesh_link;
 
 struct ddl_mesh {
@@ -119,12 +127,14 @@ struct ddl_mesh {
     uv_poll_t bell; /* of the lanes */
     bool bell_open;
     ddl_mesh_link *links; /* nranks; the own one is unused */
-    ddl_list hot, dirty, unread;
+    ddl_list hot, dirty, unread, holding;
     ddl_list due; /* xfers whose pages are to be put or taken */
     int nhot;
     int nstriped; /* xfers that go in stripes */
     ddl_early_pool early_pool;
     bool closed;
+    int64_t small_ns; /* when the last small message had been sent, to whomever */
+    unsigned nbreaks; /* in the succession of small messages */
     uint8_t *staging;
     uint8_t gathered[DDL_WIRE_ROOM_BYTES]; /* also the stripes' room */
 };
@@ -199,6 +209,28 @@ bool ddl_mesh_finish_from_copy(ddl_mesh_link *link, ddl_xfer *xfer);
 /* Who sent what cannot be is there to hear why nobody listens any more: as far as that goes at once, and not
  * in the middle of a message. */
 void ddl_mesh_say_last_words(ddl_mesh_link *link);
+
+/* ---- mesh_hold.c: small messages that leave together ---- */
+
+/* Whether an eager message may be one of those, now. */
+bool ddl_mesh_is_small(ddl_mesh_link *link, const ddl_xfer *xfer);
+
+/* Some have left, which took as long as it did. */
+void ddl_mesh_sent_small(ddl_mesh *mesh);
+
+/* True: the message is as good as sent, and leaves with others soon. */
+bool ddl_mesh_hold(ddl_mesh_link *link, ddl_xfer *xfer);
+
+static inline bool ddl_mesh_holds(const ddl_mesh_link *link)
+{
+    return link->held_bytes > link->held_sent;
+}
+
+/* So many of the bytes held were written. */
+void ddl_mesh_held_left(ddl_mesh_link *link, size_t bytes);
+
+/* Write what is held. */
+void ddl_mesh_flush_held(ddl_mesh *mesh);
 
 /* ---- mesh_pages.c: messages that are reached in the memory of the other rank ---- */
 

@@ -148,10 +148,14 @@ static bool write_some(ddl_mesh_link *link, ddl_xfer **finished)
         return false;
     ddl_link *first = ddl_list_first(&link->sending);
     ddl_xfer *xfer = first != NULL ? DDL_CONTAINER(first, ddl_xfer, link) : NULL;
-    struct iovec iov[2 + DDL_MOVING_PARTS];
+    struct iovec iov[3 + DDL_MOVING_PARTS];
     int count = 0;
-    size_t control = 0;
+    size_t held = 0, control = 0;
     bool between_frames = !link->begun || link->header_sent == 0;
+    if (ddl_mesh_holds(link)) {
+        held = link->held_bytes - link->held_sent;
+        iov[count++] = (struct iovec){ link->held + link->held_sent, held };
+    }
     if (between_frames && link->control.bytes > 0) {
         control = link->control.bytes - link->control_sent;
         iov[count++] = (struct iovec){ link->control.data + link->control_sent, control };
@@ -181,6 +185,11 @@ static bool write_some(ddl_mesh_link *link, ddl_xfer **finished)
         return false;
     }
     size_t written = (size_t)result;
+    if (held > 0) {
+        size_t part = ddl_size_min(written, held);
+        ddl_mesh_held_left(link, part);
+        written -= part;
+    }
     if (control > 0) {
         size_t part = ddl_size_min(written, control);
         link->control_sent += part;
@@ -223,6 +232,9 @@ void ddl_mesh_flush_link(ddl_mesh_link *link)
 bool ddl_mesh_send_frame(ddl_mesh_link *link, ddl_xfer *xfer, ddl_mesh_xfer_state state)
 {
     bool idle = ddl_list_empty(&link->sending) && !link->flushing;
+    const bool small = idle && state == DDL_XFER_SENDING_EAGER && ddl_mesh_is_small(link, xfer);
+    if (small && ddl_mesh_hold(link, xfer))
+        return true;
     xfer->state = (uint8_t)state;
     ddl_list_append(&link->sending, &xfer->link);
     if (!idle)
@@ -233,6 +245,8 @@ bool ddl_mesh_send_frame(ddl_mesh_link *link, ddl_xfer *xfer, ddl_mesh_xfer_stat
         ;
     link->flushing = false;
     ddl_mesh_mark_dirty(link);
+    if (small)
+        ddl_mesh_sent_small(link->mesh);
     return finished == xfer;
 }
 
@@ -279,7 +293,7 @@ void ddl_mesh_say_last_words(ddl_mesh_link *link)
 {
     struct iovec words = { link->control.data + link->control_sent,
                            link->control.bytes - link->control_sent };
-    bool between_frames = !link->begun || link->header_sent == 0;
+    bool between_frames = (!link->begun || link->header_sent == 0) && link->held_sent == 0;
     if (between_frames && words.iov_len > 0)
         (void)!send_parts(link, &words, 1);
 }

@@ -19,6 +19,7 @@ enum {
 
 bool ddl_mesh_sweep(ddl_mesh *mesh)
 {
+    ddl_mesh_flush_held(mesh);
     ddl_mesh_flush(mesh);
     if (mesh->lanes != NULL)
         ddl_lanes_set_asleep(mesh->lanes, false);
@@ -192,6 +193,7 @@ ddl_status ddl_mesh_create(int rank, int nranks, const ddl_wire wires[], ddl_lan
     ddl_list_init(&mesh->hot);
     ddl_list_init(&mesh->dirty);
     ddl_list_init(&mesh->unread);
+    ddl_list_init(&mesh->holding);
     ddl_list_init(&mesh->due);
     bool enough = ddl_early_pool_open(&mesh->early_pool);
     for (int peer = 0; peer < nranks; peer++) {
@@ -263,6 +265,7 @@ void ddl_mesh_destroy(ddl_mesh *mesh)
         ddl_stripes_destroy(link->stripes);
         ddl_earlies_fini(&link->earlies);
         ddl_bytes_fini(&link->control);
+        ddl_free(link->held);
     }
     ddl_early_pool_close(&mesh->early_pool);
     ddl_free(mesh->links);

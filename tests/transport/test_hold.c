@@ -1,0 +1,313 @@
+/* test_hold.c - small messages of one direction leave together, all of them, in order, and soon. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "base/failpoint.h"
+#include "pair.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+/* FEW: as many as a socket takes, unread. */
+enum { MANY = 400, FEW = 60, BYTES = 1024, FRAME = DDL_FRAME_BYTES + BYTES, APART_NS = 100 * 1000 };
+
+static message out[MANY], in[MANY];
+
+static void prepare_some(int first, int count)
+{
+    for (int i = first; i < first + count; i++) /* of one part, or of two */
+        prepare(&out[i], 1, (uint64_t)i + 1, BYTES, i % 3 == 0 ? BYTES : (size_t)(i % 3) * 100, true);
+}
+
+static void send_some(side *from, int first, int count)
+{
+    prepare_some(first, count);
+    for (int i = first; i < first + count; i++) {
+        post(from, &out[i], true);
+        assert_true(out[i].done);
+    }
+    for (int i = first; i < first + count; i++)
+        memset(out[i].data, 0xdd, BYTES); /* it is the program's again */
+}
+
+static void receive_some(side pair[2], int first, int count)
+{
+    for (int i = first; i < first + count; i++)
+        post_recv(&pair[1], &in[i], (uint64_t)i + 1, BYTES, BYTES);
+    for (int i = first; i < first + count; i++) {
+        drive_until(pair, &in[i].done);
+        assert_arrived(&in[i]);
+        free(in[i].data);
+        free(out[i].data);
+    }
+}
+
+/* How many have reached the other end, none of which it has read. */
+static int there(const int sockets[2])
+{
+    int bytes;
+    assert_int_equal(ioctl(sockets[1], FIONREAD, &bytes), 0);
+    assert_int_equal(bytes % FRAME, 0);
+    return bytes / FRAME;
+}
+
+static void pass_ns(int64_t ns)
+{
+    for (int64_t until_ns = ddl_now_ns() + ns; ddl_now_ns() < until_ns;)
+        continue;
+}
+
+/* Send until some are held; how many were sent. */
+static int send_until_held(side *from, const int sockets[2])
+{
+    prepare_some(0, FEW);
+    int sent = 0;
+    for (bool held = false; sent < FEW && !held;) {
+        post(from, &out[sent++], true);
+        held = sent > FEW / 2 && there(sockets) < sent;
+    }
+    assert_true(there(sockets) < sent);
+    for (int i = sent; i < FEW; i++)
+        free(out[i].data);
+    return sent;
+}
+
+/* Returns with how many writes. */
+static int send_in_succession(void)
+{
+    side pair[2];
+    int sockets[2], writes = 0;
+    open_pair(pair, sockets);
+    prepare_some(0, FEW);
+    for (int i = 0, before = 0; i < FEW; i++) {
+        post(&pair[0], &out[i], true);
+        const int now = there(sockets);
+        writes += now > before;
+        before = now;
+        assert_true(before == i + 1 || i >= 16); /* who sends a few does not wait for more */
+    }
+    ddl_engine_sweep(pair[0].engine);
+    assert_int_equal(there(sockets), FEW);
+    receive_some(pair, 0, FEW);
+    assert_int_equal(pair[1].heard, FEW);
+    close_pair(pair);
+    return writes;
+}
+
+static void a_succession_leaves_together_and_in_order(void **state)
+{
+    (void)state;
+    int fewest = FEW; /* as this thread may lose its CPU now and then */
+    for (int round = 0; round < 20; round++) {
+        const int writes = send_in_succession();
+        fewest = writes < fewest ? writes : fewest;
+    }
+    assert_in_range(fewest, 17, 25); /* 18, but where time passes more slowly */
+}
+
+static void who_computes_between_messages_has_none_held(void **state)
+{
+    (void)state;
+    side pair[2];
+    int sockets[2];
+    open_pair(pair, sockets);
+    for (int i = 0; i < FEW; i++) {
+        send_some(&pair[0], i, 1);
+        assert_int_equal(there(sockets), i + 1);
+        pass_ns(APART_NS);
+    }
+    receive_some(pair, 0, FEW);
+    close_pair(pair);
+}
+
+static void who_awaits_something_has_none_held(void **state)
+{
+    (void)state;
+    side pair[2];
+    int sockets[2];
+    message awaited, answer;
+    open_pair(pair, sockets);
+    prepare(&awaited, 1, 1000, BYTES, BYTES, false);
+    post(&pair[0], &awaited, false);
+    prepare_some(0, FEW);
+    for (int i = 0; i < FEW; i++) {
+        post(&pair[0], &out[i], true);
+        assert_int_equal(there(sockets), i + 1);
+    }
+    prepare(&answer, 0, 1000, BYTES, BYTES, true);
+    post(&pair[1], &answer, true);
+    receive_some(pair, 0, FEW);
+    drive_until(pair, &awaited.done);
+    assert_arrived(&awaited);
+    free(awaited.data);
+    free(answer.data);
+    close_pair(pair);
+}
+
+/* Of other kinds, and longer ones, which leave at once, behind what is held. */
+static void what_follows_leaves_behind_what_is_held(void **state)
+{
+    (void)state;
+    static const size_t sizes[] = { 1, 4096, 4097, 65536, 300000 };
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
+        side pair[2];
+        int sockets[2];
+        message longer, longer_in;
+        open_pair(pair, sockets);
+        const int sent = send_until_held(&pair[0], sockets);
+        post_send(&pair[0], &longer, 1000, sizes[i], sizes[i]);
+        ddl_notice why = { .code = DDL_EABORTED, .culprit = 0, .witness = 0 };
+        ddl_frame frame = { .type = DDL_FRAME_ABORT };
+        strcpy(why.text, "enough");
+        ddl_mesh_tell(pair[0].mesh, 1, &frame, &why);
+        ddl_mesh_flush(pair[0].mesh);
+        while (pair[1].told == 0)
+            ddl_engine_progress(pair[1].engine); /* with no turn of the sender */
+        assert_in_range(pair[1].heard, sent, sent + 1);
+        receive_some(pair, 0, sent);
+        post_recv(&pair[1], &longer_in, 1000, sizes[i], sizes[i]);
+        drive_until(pair, &longer_in.done);
+        drive_until(pair, &longer.done);
+        assert_arrived(&longer_in);
+        free(longer.data);
+        free(longer_in.data);
+        close_pair(pair);
+    }
+}
+
+static void what_is_held_leaves_before_the_goodbye(void **state)
+{
+    (void)state;
+    side pair[2];
+    int sockets[2];
+    open_pair(pair, sockets);
+    const int sent = send_until_held(&pair[0], sockets);
+    close_side(&pair[0]);
+    for (int turn = 0; turn < 100 && pair[1].left == 0; turn++)
+        ddl_engine_progress(pair[1].engine);
+    assert_int_equal(pair[1].left, 1);
+    assert_int_equal(pair[1].lost, 0);
+    receive_some(pair, 0, sent);
+    close_pair(pair);
+}
+
+/* The program computes and never comes back: the background thread sees to it. */
+static void what_is_held_leaves_by_itself(void **state)
+{
+    (void)state;
+    side pair[2];
+    int sockets[2];
+    open_pair(pair, sockets);
+    for (int round = 0; round < 20; round++) {
+        const int sent = send_until_held(&pair[0], sockets);
+        ddl_engine_leave(pair[0].engine);
+        ddl_deadline deadline = ddl_deadline_in_ms(PATIENCE_MS);
+        while (there(sockets) < sent)
+            assert_false(ddl_deadline_passed(deadline));
+        assert_true(ddl_engine_enter(pair[0].engine, ddl_deadline_in_ms(PATIENCE_MS)));
+        receive_some(pair, 0, sent);
+    }
+    close_pair(pair);
+}
+
+/* As above, whatever moment of a call of the program the alarm comes at. */
+static void nothing_stays_when_the_alarm_meets_a_call(void **state)
+{
+    (void)state;
+    side pair[2];
+    int sockets[2];
+    open_pair(pair, sockets);
+    for (int round = 0; round < 200; round++) {
+        send_some(&pair[0], 0, 40);
+        pass_ns(round * 2000); /* the alarm rings while this thread has the baton, or not yet */
+        send_some(&pair[0], 40, 1);
+        ddl_engine_leave(pair[0].engine);
+        ddl_deadline deadline = ddl_deadline_in_ms(PATIENCE_MS);
+        while (there(sockets) < 41)
+            assert_false(ddl_deadline_passed(deadline));
+        assert_true(ddl_engine_enter(pair[0].engine, ddl_deadline_in_ms(PATIENCE_MS)));
+        receive_some(pair, 0, 41);
+    }
+    close_pair(pair);
+}
+
+/* A socket that takes little, from a sender who is not driven: it waits for the budget or for the socket. */
+static void a_full_socket_gets_the_rest_later(void **state)
+{
+    (void)state;
+    side pair[2];
+    int sockets[2], little = 4096;
+    assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, sockets), 0);
+    assert_int_equal(setsockopt(sockets[0], SOL_SOCKET, SO_SNDBUF, &little, sizeof little), 0);
+    open_sides(pair, sockets);
+    for (int i = 0; i < MANY; i++) {
+        prepare(&out[i], 1, (uint64_t)i + 1, BYTES, BYTES, true);
+        post(&pair[0], &out[i], true);
+    }
+    receive_some(pair, 0, MANY);
+    close_pair(pair);
+}
+
+/* The peer dies: the link ends, and what was held goes nowhere. */
+static void what_is_held_ends_with_the_link(void **state)
+{
+    (void)state;
+    side pair[2];
+    int sockets[2];
+    open_pair(pair, sockets);
+    const int sent = send_until_held(&pair[0], sockets);
+    assert_int_equal(shutdown(sockets[1], SHUT_RDWR), 0);
+    for (int turn = 0; turn < 100 && pair[0].lost == 0; turn++)
+        ddl_engine_progress(pair[0].engine);
+    assert_int_equal(pair[0].lost, 1);
+    assert_false(ddl_mesh_has_queued(pair[0].mesh));
+    for (int i = 0; i < sent; i++)
+        free(out[i].data);
+    close_pair(pair);
+}
+
+#ifdef DDL_FAILPOINTS
+static void without_an_alarm_nothing_is_held(void **state)
+{
+    (void)state;
+    side pair[2];
+    int sockets[2];
+    ddl_failpoint_arm("io.timerfd");
+    open_pair(pair, sockets);
+    prepare_some(0, FEW);
+    for (int i = 0; i < FEW; i++) {
+        post(&pair[0], &out[i], true);
+        assert_int_equal(there(sockets), i + 1);
+    }
+    assert_true(ddl_failpoint_hits() > 0);
+    ddl_failpoint_arm(NULL);
+    receive_some(pair, 0, FEW);
+    close_pair(pair);
+}
+#endif
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_succession_leaves_together_and_in_order),
+        cmocka_unit_test(who_computes_between_messages_has_none_held),
+        cmocka_unit_test(who_awaits_something_has_none_held),
+        cmocka_unit_test(what_follows_leaves_behind_what_is_held),
+        cmocka_unit_test(what_is_held_leaves_before_the_goodbye),
+        cmocka_unit_test(what_is_held_leaves_by_itself),
+        cmocka_unit_test(nothing_stays_when_the_alarm_meets_a_call),
+        cmocka_unit_test(a_full_socket_gets_the_rest_later),
+        cmocka_unit_test(what_is_held_ends_with_the_link),
+#ifdef DDL_FAILPOINTS
+        cmocka_unit_test(without_an_alarm_nothing_is_held),
+#endif
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
