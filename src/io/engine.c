@@ -540,22 +540,29 @@ bool ddl_engine_enter(ddl_engine *engine, ddl_deadline deadline)
 
 /* ---- the background thread ---- */
 
+/* From one alarm to the next, from now on. */
+static long longer_pause(ddl_engine *engine)
+{
+    const long pause_ns = atomic_load(&engine->alarm_ns);
+    const long longer_ns = pause_ns < LAST_ALARM_NS ? 2 * pause_ns : pause_ns;
+    atomic_store(&engine->alarm_ns, longer_ns);
+    return longer_ns;
+}
+
 /*
  * The alarm has rung. False: somebody has called again just now, and it is set for as long after that; the
  * second time in a row for twice as long.
  */
 static bool is_overdue(ddl_engine *engine)
 {
-    long pause_ns = atomic_load(&engine->alarm_ns);
     const int64_t since_ns = ddl_now_ns() - atomic_load(&engine->called_ns);
+    long pause_ns = atomic_load(&engine->alarm_ns);
     if (since_ns > pause_ns / 2) {
         engine->put_off = false;
         return true;
     }
-    if (engine->put_off && pause_ns < LAST_ALARM_NS) {
-        pause_ns *= 2;
-        atomic_store(&engine->alarm_ns, pause_ns);
-    }
+    if (engine->put_off)
+        pause_ns = longer_pause(engine);
     engine->put_off = !engine->put_off;
     return !ddl_gate_set_alarm(engine->background_gate, pause_ns - (long)since_ns);
 }
@@ -579,8 +586,11 @@ static bool patrol(ddl_engine *engine)
     bool was_left = true; /* or this would not have begun */
     bool looks_again = false;
     for (int quiet = 0; quiet < QUIET_LOOKS && !atomic_load(&engine->stopping);) {
-        if (ddl_gate_rest(engine->background_gate, looks_again ? least_ns : pause_ns) && is_overdue(engine))
-            return true;
+        if (ddl_gate_rest(engine->background_gate, looks_again ? least_ns : pause_ns)) {
+            if (is_overdue(engine))
+                return true;
+            continue;
+        }
         const unsigned visits_before = visits, sweeps_before = sweeps;
         const bool is_left = atomic_load(&engine->left);
         visits = atomic_load(&engine->visits);
@@ -607,7 +617,7 @@ static bool enter_in_background(ddl_engine *engine)
     const bool entered = ddl_engine_try_enter(engine);
     if (was_set && !entered) {
         atomic_store(&engine->alarm, true);
-        (void)ddl_gate_set_alarm(engine->background_gate, atomic_load(&engine->alarm_ns));
+        (void)ddl_gate_set_alarm(engine->background_gate, longer_pause(engine)); /* it may have it for long */
     }
     return entered;
 }
@@ -622,7 +632,7 @@ static void await_work(ddl_engine *engine)
                 nap(engine, engine->background_gate, ticks ? nap_of(engine, INT_MAX) : -1);
             if (end == DDL_GATE_ALARM && !is_overdue(engine))
                 continue;
-            if (!atomic_load(&engine->left))
+            if (end == DDL_GATE_ALARM || !atomic_load(&engine->left))
                 return;
         }
         atomic_store(&engine->patrols, true);
@@ -685,6 +695,7 @@ ddl_status ddl_engine_create(const ddl_engine_client *client, bool crowded, ddl_
         return DDL_FAIL(err, DDL_ENOMEM, "no memory for an engine");
     engine->client = *client;
     engine->crowded = crowded;
+    engine->alarm_ns = FIRST_ALARM_NS;
     ddl_engine_set_nap(engine, 0);
     ddl_list_init(&engine->jobs);
     pthread_mutex_init(&engine->lock, NULL);

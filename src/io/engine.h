@@ -3,8 +3,8 @@
  *
  * Exactly one thread at a time drives: the holder of the baton. A thread that waits for an operation takes
  * the baton and drives itself, so a small operation pays no hand-over between threads. A background thread
- * drives only when operations are in flight and nobody waits. Nobody holds the baton while it blocks, and
- * the loop is only ever run without waiting.
+ * drives only when operations are in flight, or a sweep was called for, and nobody waits. Nobody holds the
+ * baton while it blocks, and the loop is only ever run without waiting.
  *
  * What is driven is the client's: a sweep over its sockets, and ticks while something is in flight.
  * Everything the client owns is touched by the holder of the baton only.
@@ -75,8 +75,8 @@ void ddl_engine_sweep(ddl_engine *engine);
 
 /*
  * Holder: there is something that the next sweep is to do, which nobody else tells of. The background thread
- * sweeps once nobody has called like this for a while: for 100 us in a series that has just begun (is_first),
- * for as long as it went on in a longer one, and for no more than 1.6 ms. False: it cannot.
+ * sweeps once nobody has called like this for a while: within 100 us in a series that has just begun
+ * (is_first), within as long as it went on in a longer one, and within 1.6 ms. False: it cannot.
  */
 bool ddl_engine_call_for_sweep(ddl_engine *engine, int64_t now_ns, bool is_first);
 

@@ -23,8 +23,8 @@ void ddl_gate_destroy(ddl_gate *gate);
 
 typedef enum ddl_gate_end { DDL_GATE_TIME, DDL_GATE_ALARM, DDL_GATE_EVENT } ddl_gate_end;
 
-/* Sleep at most timeout_ms (-1: no limit). What ended it; an event or the doorbell rather than the alarm. One
- * thread at a time. */
+/* Sleep at most timeout_ms (-1: no limit). What ended it: an event or the doorbell rather than the alarm,
+ * which then ends the next sleep. One thread at a time. */
 ddl_gate_end ddl_gate_wait(ddl_gate *gate, int timeout_ms);
 
 /* End the current or else the next wait. Thread: any. */

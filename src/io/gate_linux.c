@@ -84,13 +84,18 @@ ddl_gate_end ddl_gate_wait(ddl_gate *gate, int timeout_ms)
 {
     struct epoll_event events[3];
     int count = epoll_wait(gate->epoll_fd, events, 3, timeout_ms);
-    bool rang = false;
+    ddl_gate_end end = DDL_GATE_TIME;
     for (int i = 0; i < count; i++) {
-        rang = rang || events[i].data.fd == gate->alarm_fd;
-        if (events[i].data.fd != gate->loop_fd)
-            silence(events[i].data.fd);
+        if (events[i].data.fd == gate->bell_fd)
+            silence(gate->bell_fd);
+        if (events[i].data.fd != gate->alarm_fd)
+            end = DDL_GATE_EVENT;
     }
-    return count == 0 ? DDL_GATE_TIME : count == 1 && rang ? DDL_GATE_ALARM : DDL_GATE_EVENT;
+    if (count > 0 && end == DDL_GATE_TIME) {
+        silence(gate->alarm_fd); /* beside an event it goes on, for the next to hear */
+        end = DDL_GATE_ALARM;
+    }
+    return count < 0 ? DDL_GATE_EVENT : end;
 }
 
 bool ddl_gate_set_alarm(ddl_gate *gate, long ns)

@@ -103,6 +103,7 @@ typedef struct ddl_mesh_link {
     int64_t held_ns;  /* when the first of them came */
     int nsmall;       /* that came in quick succession, since */
     unsigned nbreaks; /* so many breaks */
+    bool in_succession;
 
     int expecting;    /* posted receives and awaited grants */
     bool nudge_due;   /* something was written to the lane since the peer was last looked at */
@@ -129,7 +130,7 @@ struct ddl_mesh {
     ddl_mesh_link *links; /* nranks; the own one is unused */
     ddl_list hot, dirty, unread, holding;
     ddl_list due; /* xfers whose pages are to be put or taken */
-    int nhot;
+    int nhot, nholding;
     int nstriped; /* xfers that go in stripes */
     ddl_early_pool early_pool;
     bool closed;
@@ -196,6 +197,9 @@ void ddl_mesh_pay_nudges(ddl_mesh *mesh);
 /* Write until nothing is left or the socket is full, and tell posters of finished xfers. */
 void ddl_mesh_flush_link(ddl_mesh_link *link);
 
+/* Likewise, but only what is held, and of that only what nobody has to be told of: from within a post. */
+void ddl_mesh_write_held(ddl_mesh_link *link);
+
 /* Queue an xfer's frame; true if it left whole at once. Control frames ahead of it leave with it. */
 bool ddl_mesh_send_frame(ddl_mesh_link *link, ddl_xfer *xfer, ddl_mesh_xfer_state state);
 
@@ -231,6 +235,9 @@ void ddl_mesh_held_left(ddl_mesh_link *link, size_t bytes);
 
 /* Write what is held. */
 void ddl_mesh_flush_held(ddl_mesh *mesh);
+
+/* Of a link that has ended. */
+void ddl_mesh_drop_held(ddl_mesh_link *link);
 
 /* ---- mesh_pages.c: messages that are reached in the memory of the other rank ---- */
 

@@ -78,8 +78,7 @@ void ddl_mesh_stop_watching(ddl_mesh_link *link)
         uv_poll_stop(&link->poll);
     if (link->stripes != NULL)
         ddl_stripes_stop(link->stripes);
-    if (ddl_link_linked(&link->holding))
-        ddl_list_remove(&link->holding);
+    ddl_mesh_drop_held(link);
     ddl_mesh_mark_dirty(link);
 }
 

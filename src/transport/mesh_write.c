@@ -229,6 +229,16 @@ void ddl_mesh_flush_link(ddl_mesh_link *link)
     ddl_mesh_mark_dirty(link);
 }
 
+void ddl_mesh_write_held(ddl_mesh_link *link)
+{
+    ddl_xfer *finished;
+    if (!link->flushing)
+        while (link->state == DDL_LINK_OPEN && ddl_mesh_holds(link) && ddl_list_empty(&link->sending) &&
+               write_some(link, &finished))
+            ;
+    ddl_mesh_mark_dirty(link);
+}
+
 bool ddl_mesh_send_frame(ddl_mesh_link *link, ddl_xfer *xfer, ddl_mesh_xfer_state state)
 {
     bool idle = ddl_list_empty(&link->sending) && !link->flushing;

@@ -368,12 +368,45 @@ static void who_calls_for_a_sweep_gets_it(void **state)
                 skip();
             }
         }
-        assert_int_equal(write(b.pipe[1], "x", 1), 1);
-        b.awaited++;
+        assert_int_equal(write(b.pipe[1], "x", 1), 1); /* which nobody awaits, so nothing else drives */
         ddl_engine_leave(b.engine);
         ddl_deadline deadline = ddl_deadline_in_ms(PATIENCE_MS);
         while (!atomic_load(&b.flags[round]))
             assert_false(ddl_deadline_passed(deadline));
+    }
+    close_bench(&b);
+}
+
+/* The alarm rings when something else has rung, too, and is left to the patrol. */
+static void a_call_is_not_lost_where_something_else_is_left(void **state)
+{
+    (void)state;
+    enum { TIMES = 400 };
+    bench b;
+    open_bench(&b, false, true);
+    for (int i = 0, came = 0; i < TIMES; i++) {
+        assert_true(ddl_engine_enter(b.engine, ddl_deadline_in_ms(PATIENCE_MS)));
+        const bool called = ddl_engine_call_for_sweep(b.engine, ddl_now_ns(), true);
+        ddl_engine_leave(b.engine);
+        if (!called) {
+            close_bench(&b);
+            skip();
+        }
+        for (int64_t until_ns = ddl_now_ns() + (60 + i % 100) * 1000; ddl_now_ns() < until_ns;)
+            continue;
+        job *work = calloc(1, sizeof *work);
+        ddl_engine_submit(b.engine, &work->link); /* it is left, and the thread rung */
+        assert_int_equal(write(b.pipe[1], "x", 1), 1);
+        assert_true(ddl_engine_wait(b.engine, &b.flags[came++], ddl_deadline_in_ms(PATIENCE_MS)));
+
+        assert_true(ddl_engine_enter(b.engine, ddl_deadline_in_ms(PATIENCE_MS)));
+        assert_true(ddl_engine_call_for_sweep(b.engine, ddl_now_ns(), false));
+        assert_int_equal(write(b.pipe[1], "x", 1), 1);
+        ddl_engine_leave(b.engine);
+        ddl_deadline deadline = ddl_deadline_in_ms(PATIENCE_MS);
+        while (!atomic_load(&b.flags[came]))
+            assert_false(ddl_deadline_passed(deadline));
+        came++;
     }
     close_bench(&b);
 }
@@ -402,6 +435,10 @@ static void who_calls_for_sweeps_all_the_time_is_seldom_woken_for(void **state)
     }
     getrusage(RUSAGE_SELF, &after);
     assert_in_range(after.ru_nvcsw - before.ru_nvcsw, 5, NAPS);
+    assert_int_equal(write(b.pipe[1], "x", 1), 1); /* of the last call, which nobody follows */
+    ddl_deadline deadline = ddl_deadline_in_ms(PATIENCE_MS);
+    while (!atomic_load(&b.flags[0]))
+        assert_false(ddl_deadline_passed(deadline));
     close_bench(&b);
 }
 
@@ -474,6 +511,7 @@ int main(void)
         cmocka_unit_test(who_is_back_at_once_drives),
         cmocka_unit_test(who_is_always_back_is_seldom_looked_after),
         cmocka_unit_test(who_calls_for_a_sweep_gets_it),
+        cmocka_unit_test(a_call_is_not_lost_where_something_else_is_left),
         cmocka_unit_test(who_calls_for_sweeps_all_the_time_is_seldom_woken_for),
         cmocka_unit_test(many_threads_wait_at_once_and_all_return),
         cmocka_unit_test(wait_any_returns_for_whichever_comes_first),

@@ -158,6 +158,7 @@ static void an_alarm_ends_one_sleep_in_its_time(void **state)
     usleep(1000);
     ddl_gate_ring(gate);
     assert_int_equal(ddl_gate_wait(gate, 5000), DDL_GATE_EVENT);
+    assert_int_equal(ddl_gate_wait(gate, 5000), DDL_GATE_ALARM); /* it was not lost beside the other */
     ddl_gate_destroy(gate);
     close(loop[0]), close(loop[1]);
 }
