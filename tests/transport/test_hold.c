@@ -16,7 +16,7 @@
 #include <unistd.h>
 
 /* FEW: as many as a socket takes, unread. */
-enum { FEW = 60, MANY = 2 * FEW, BYTES = 1024, FRAME = DDL_FRAME_BYTES + BYTES, APART_NS = 100 * 1000 };
+enum { FEW = 60, BYTES = 1024, FRAME = DDL_FRAME_BYTES + BYTES, APART_NS = 100 * 1000 };
 
 /* 18, if all that is sent follows at once, which with a sanitizer it may not. */
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
@@ -25,7 +25,7 @@ enum { MOST_WRITES = FEW - 1 };
 enum { MOST_WRITES = 25 };
 #endif
 
-static message out[MANY], in[MANY];
+static message out[FEW], in[FEW];
 
 static void prepare_some(int first, int count)
 {
@@ -251,34 +251,57 @@ static int bytes_in(int socket)
     return bytes;
 }
 
+static void send_long_ones(side *from, int count, size_t bytes)
+{
+    for (int i = 0; i < count; i++)
+        prepare(&out[i], 1, (uint64_t)i + 1, bytes, bytes, true);
+    for (int i = 0; i < count; i++)
+        post(from, &out[i], true);
+}
+
+static void receive_long_ones(side pair[2], int count, size_t bytes)
+{
+    for (int i = 0; i < count; i++) {
+        post_recv(&pair[1], &in[i], (uint64_t)i + 1, bytes, bytes);
+        drive_until(pair, &in[i].done);
+        assert_arrived(&in[i]);
+        free(in[i].data);
+        free(out[i].data);
+    }
+}
+
 /* The socket takes a part of what is held, twice what it has room for, which ends within a message. */
 static void a_full_socket_gets_the_rest_later(void **state)
 {
     (void)state;
-    enum { MORE = 6 };
+    enum { COUNT = 24, LONG = 4096, LONG_FRAME = DDL_FRAME_BYTES + LONG };
     side pair[2];
+    message last, last_in;
     int sockets[2], least = 1, tries = 0;
     assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, sockets), 0);
     open_sides(pair, sockets);
-    for (;; tries++) { /* until so many are held */
-        send_some(&pair[0], 0, FEW);
-        if (there(sockets) <= FEW - MORE)
+    for (;; tries++) { /* until two are held */
+        send_long_ones(&pair[0], COUNT, LONG);
+        if (bytes_in(sockets[1]) <= (COUNT - 2) * LONG_FRAME)
             break;
         assert_true(tries < 1000);
-        receive_some(pair, 0, FEW);
+        receive_long_ones(pair, COUNT, LONG);
     }
     while (bytes_in(sockets[1]) > 0)
         ddl_engine_progress(pair[1].engine);
     assert_int_equal(setsockopt(sockets[0], SOL_SOCKET, SO_SNDBUF, &least, sizeof least), 0);
     ddl_engine_sweep(pair[0].engine);
-    assert_in_range(bytes_in(sockets[1]), 1, MORE * FRAME - 1);
-    assert_true(bytes_in(sockets[1]) % FRAME != 0);
+    assert_in_range(bytes_in(sockets[1]), 1, 2 * LONG_FRAME - 1);
+    assert_true(bytes_in(sockets[1]) % LONG_FRAME != 0);
     assert_true(ddl_mesh_has_queued(pair[0].mesh));
-    prepare_some(FEW, FEW);
-    for (int i = FEW; i < 2 * FEW; i++) /* behind the rest */
-        post(&pair[0], &out[i], true);
-    receive_some(pair, 0, 2 * FEW);
+    post_send(&pair[0], &last, 1000, LONG, LONG); /* behind the rest */
+    receive_long_ones(pair, COUNT, LONG);
+    post_recv(&pair[1], &last_in, 1000, LONG, LONG);
+    drive_until(pair, &last_in.done);
+    assert_arrived(&last_in);
     assert_false(ddl_mesh_has_queued(pair[0].mesh));
+    free(last.data);
+    free(last_in.data);
     close_pair(pair);
 }
 
