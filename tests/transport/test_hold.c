@@ -20,9 +20,9 @@ enum { FEW = 60, BYTES = 1024, FRAME = DDL_FRAME_BYTES + BYTES, APART_NS = 100 *
 
 /* 18, if all that is sent follows at once, which with a sanitizer it may not. */
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-enum { MOST_WRITES = FEW - 1 };
+enum { SLOW = true, MOST_WRITES = FEW - 1 };
 #else
-enum { MOST_WRITES = 25 };
+enum { SLOW = false, MOST_WRITES = 25 };
 #endif
 
 static message out[FEW], in[FEW];
@@ -285,8 +285,12 @@ static void a_full_socket_gets_the_rest_later(void **state)
         send_long_ones(&pair[0], count, LONG);
         if (bytes_in(sockets[1]) <= (count - 2) * LONG_FRAME)
             break;
-        assert_true(tries < 1000);
         receive_long_ones(pair, count, LONG);
+        if (tries == 1000) {
+            close_pair(pair);
+            assert_true(SLOW);
+            skip(); /* there are never two posts in 20 us */
+        }
     }
     while (bytes_in(sockets[1]) > 0)
         ddl_engine_progress(pair[1].engine);
