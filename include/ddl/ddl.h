@@ -32,17 +32,18 @@
  *   scatter at the root), and so in their v forms, where it begins after the counts of the ranks before. A
  *   broadcast has one buffer. Any other overlap of send and recv is DDL_EINVAL.
  * Completion. Is local: this rank's part is done and its buffers are free to use. Only a barrier says
- *   anything about other ranks. What it was the last to send may leave up to 2 ms later, and does not arrive
- * if the process is killed before that. Requests.  With request == NULL a call blocks until the operation is
- * done. Otherwise *request is set and the call returns at once; the request must be waited for or tested
- * until done. Deadlines. Every operation ends by its deadline, which starts when it is issued
- * (ddl_comm_set_timeout, ddl_options.timeout_ms, DDL_TIMEOUT; 300 s). None waits for ever. Errors.    A
- * negative ddl_status; ddl_last_error has the details for the calling thread. An argument error (DDL_EINVAL)
- * changes nothing, and nor does DDL_ENOMEM from the call itself; the other ranks then wait for this one and
- * time out. Any other failure of an operation breaks its communicator: all operations in flight, or else the
- * first later one, return the root cause with the same culprit on every rank; after that calls return
- * DDL_EABORTED until the communicator is freed. Fork.      A forked child must not use the library
- * (DDL_EUNSUPPORTED); it does not disturb its parent.
+ *   anything about other ranks. What a rank was the last to send may leave up to 2 ms later, and need not
+ *   arrive if its process ends before that.
+ * Requests.  With request == NULL a call blocks until the operation is done. Otherwise *request is set
+ *   and the call returns at once; the request must be waited for or tested until done.
+ * Deadlines. Every operation ends by its deadline, which starts when it is issued (ddl_comm_set_timeout,
+ *   ddl_options.timeout_ms, DDL_TIMEOUT; 300 s). None waits for ever.
+ * Errors.    A negative ddl_status; ddl_last_error has the details for the calling thread. An argument
+ *   error (DDL_EINVAL) changes nothing, and nor does DDL_ENOMEM from the call itself; the other ranks then
+ *   wait for this one and time out. Any other failure of an operation breaks its communicator: all
+ *   operations in flight, or else the first later one, return the root cause with the same culprit on
+ *   every rank; after that calls return DDL_EABORTED until the communicator is freed.
+ * Fork.      A forked child must not use the library (DDL_EUNSUPPORTED); it does not disturb its parent.
  */
 #ifndef DDL_DDL_H
 #define DDL_DDL_H
