@@ -12,8 +12,13 @@ class Relay:
 
     def __init__(self, server, delay=0):
         self.delay = delay
-        self.port = free_port()
-        self.listener = socket.create_server(("127.0.0.1", self.port))
+        self.listener = None
+        while self.listener is None:
+            self.port = free_port()
+            try:
+                self.listener = socket.create_server(("127.0.0.1", self.port))
+            except OSError:  # somebody was faster, as the bus of a Redis cluster, which takes a port beside its own
+                continue
         self.server, self.pairs, self.presences, self.stalls = server, [], [], False
         self.unanswered = self.muted = None
         threading.Thread(target=self.serve, daemon=True).start()
