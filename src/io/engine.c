@@ -66,12 +66,13 @@ struct ddl_engine {
     ddl_gate *background_gate; /* of the background thread; one-shot */
     atomic_bool alarm;         /* is set, and not answered. Paired with the baton, see enter_in_background */
     atomic_long alarm_ns;      /* from one to the next */
-    atomic_int_least64_t called_ns;  /* when a sweep was called for last */
-    bool put_off;                    /* background thread: the alarm has rung in vain once */
-    atomic_bool left;                /* something is in flight, left to the patrol. Paired with `patrols` */
-    atomic_uint visits;              /* how often it was */
-    atomic_uint sweeps;              /* by anybody */
-    atomic_bool patrols;             /* the background thread does */
+    atomic_int_least64_t called_ns; /* when a sweep was called for last */
+    atomic_bool sweep_due; /* whoever has the baton sweeps before it is free. Paired with the baton */
+    bool put_off;          /* background thread: the alarm has rung in vain once */
+    atomic_bool left;      /* something is in flight, left to the patrol. Paired with `patrols` */
+    atomic_uint visits;    /* how often it was */
+    atomic_uint sweeps;    /* by anybody */
+    atomic_bool patrols;   /* the background thread does */
     atomic_bool background_watching; /* the background gate watches the loop */
     atomic_bool background_ticking;  /* the background thread wakes every nap_ms */
     atomic_int nap_ms;
@@ -115,9 +116,16 @@ static void count(atomic_uint *what)
     atomic_store_explicit(what, atomic_load_explicit(what, memory_order_relaxed) + 1, memory_order_relaxed);
 }
 
+static bool is_sweep_due(ddl_engine *engine)
+{
+    return atomic_load(&engine->sweep_due);
+}
+
 static bool sweep(ddl_engine *engine)
 {
     engine->moved = false;
+    if (is_sweep_due(engine))
+        atomic_store(&engine->sweep_due, false); /* first: what it was set for is swept now */
     count(&engine->sweeps);
     ddl_engine_drain(engine);
     bool moved = engine->client.sweep(engine->client.arg);
@@ -191,6 +199,8 @@ static void leave(ddl_engine *engine, bool in_background)
 {
     for (;;) {
         ddl_engine_drain(engine);
+        if (is_sweep_due(engine))
+            sweep(engine);
         bool busy = engine->client.busy(engine->client.arg), waits = somebody_waits(engine);
         bool missed = false;
         if (busy && !waits && !in_background)
@@ -205,11 +215,13 @@ static void leave(ddl_engine *engine, bool in_background)
         if (missed) /* not before the release: who wakes up wants the baton */
             ddl_gate_ring(waits ? engine->gate : engine->background_gate);
         /*
-         * Look again: a job may have come after the drain, and who waited may have stopped waiting before
-         * it could take the baton. It tries to take it after it has stopped, so one of us two leaves it.
+         * Look again: a job may have come after the drain, a sweep may be due, and who waited may have
+         * stopped waiting before it could take the baton. It tries to take it after it has stopped, so one of
+         * us two leaves it.
          */
         bool abandoned = busy && waits && !somebody_waits(engine);
-        if ((!abandoned && atomic_load(&engine->njobs) == 0) || !ddl_engine_try_enter(engine))
+        if ((!abandoned && atomic_load(&engine->njobs) == 0 && !is_sweep_due(engine)) ||
+            !ddl_engine_try_enter(engine))
             return;
     }
 }
@@ -432,7 +444,8 @@ static bool sleep_at_gate(ddl_engine *engine, const wait_goal *goal, ddl_deadlin
     int nap_ms = nap_of(engine, ddl_deadline_left_ms(deadline)); /* doze may have set it */
     int timeout_ms = loop_ms >= 0 && loop_ms < nap_ms ? loop_ms : nap_ms;
     release(engine);
-    const bool happened = stay_awake || nap(engine, engine->gate, timeout_ms) != DDL_GATE_TIME;
+    const bool happened =
+        stay_awake || is_sweep_due(engine) || nap(engine, engine->gate, timeout_ms) != DDL_GATE_TIME;
     atomic_store(&engine->watcher, false);
     return happened;
 }
@@ -491,7 +504,7 @@ static bool wait_for(ddl_engine *engine, const wait_goal *goal, ddl_deadline dea
              * hearing of one. */
             bool missed = engine->client.doze(engine->client.arg);
             release(engine);
-            if (missed)
+            if (missed || is_sweep_due(engine))
                 ddl_gate_ring(engine->gate);
         }
         sleep_behind_driver(engine, goal);
@@ -540,15 +553,6 @@ bool ddl_engine_enter(ddl_engine *engine, ddl_deadline deadline)
 
 /* ---- the background thread ---- */
 
-/* From one alarm to the next, from now on. */
-static long longer_pause(ddl_engine *engine)
-{
-    const long pause_ns = atomic_load(&engine->alarm_ns);
-    const long longer_ns = pause_ns < LAST_ALARM_NS ? 2 * pause_ns : pause_ns;
-    atomic_store(&engine->alarm_ns, longer_ns);
-    return longer_ns;
-}
-
 /*
  * The alarm has rung. False: somebody has called again just now, and it is set for as long after that; the
  * second time in a row for twice as long.
@@ -561,10 +565,22 @@ static bool is_overdue(ddl_engine *engine)
         engine->put_off = false;
         return true;
     }
-    if (engine->put_off)
-        pause_ns = longer_pause(engine);
+    if (engine->put_off && pause_ns < LAST_ALARM_NS) {
+        pause_ns *= 2;
+        atomic_store(&engine->alarm_ns, pause_ns);
+    }
     engine->put_off = !engine->put_off;
-    return !ddl_gate_set_alarm(engine->background_gate, pause_ns - (long)since_ns);
+    return !ddl_gate_set_alarm(engine->background_gate, since_ns > 0 ? pause_ns - (long)since_ns : pause_ns);
+}
+
+/* True: before that time an alarm had to be answered. */
+static bool rest(ddl_engine *engine, long ns)
+{
+    const int64_t until_ns = ddl_now_ns() + ns;
+    for (int64_t left_ns = ns; left_ns > 0; left_ns = until_ns - ddl_now_ns())
+        if (ddl_gate_rest(engine->background_gate, (long)left_ns) && is_overdue(engine))
+            return true;
+    return false;
 }
 
 /*
@@ -586,11 +602,8 @@ static bool patrol(ddl_engine *engine)
     bool was_left = true; /* or this would not have begun */
     bool looks_again = false;
     for (int quiet = 0; quiet < QUIET_LOOKS && !atomic_load(&engine->stopping);) {
-        if (ddl_gate_rest(engine->background_gate, looks_again ? least_ns : pause_ns)) {
-            if (is_overdue(engine))
-                return true;
-            continue;
-        }
+        if (rest(engine, looks_again ? least_ns : pause_ns))
+            return true;
         const unsigned visits_before = visits, sweeps_before = sweeps;
         const bool is_left = atomic_load(&engine->left);
         visits = atomic_load(&engine->visits);
@@ -608,18 +621,15 @@ static bool patrol(ddl_engine *engine)
 
 /*
  * Take the baton to see to what the alarm was set for, or anything else. Whoever finds the alarm set leaves
- * it to it. So it is taken for answered before the baton is tried: who has that meanwhile may have found it
- * set, and this thread comes again.
+ * it to it, so it is taken for answered first; who has the baton then may have found it set, and sweeps when
+ * it gives the baton back.
  */
 static bool enter_in_background(ddl_engine *engine)
 {
-    const bool was_set = atomic_exchange(&engine->alarm, false);
-    const bool entered = ddl_engine_try_enter(engine);
-    if (was_set && !entered) {
-        atomic_store(&engine->alarm, true);
-        (void)ddl_gate_set_alarm(engine->background_gate, longer_pause(engine)); /* it may have it for long */
-    }
-    return entered;
+    if (!atomic_exchange(&engine->alarm, false))
+        return ddl_engine_try_enter(engine);
+    atomic_store(&engine->sweep_due, true);
+    return ddl_engine_try_enter(engine);
 }
 
 /* Until there may be something for this thread to drive: what was left, an event, a tick; or the end. */

@@ -30,8 +30,8 @@ ddl_gate_end ddl_gate_wait(ddl_gate *gate, int timeout_ms);
 /* End the current or else the next wait. Thread: any. */
 void ddl_gate_ring(ddl_gate *gate);
 
-/* Of a one-shot gate: end the wait or rest after so long (below a second), once; what was set before is no
- * more. False: it has no alarm. Thread: any. */
+/* Of a one-shot gate: end the wait or rest after so long (above 0, below a second), once; what was set before
+ * is no more. False: it has no alarm. Thread: any. */
 bool ddl_gate_set_alarm(ddl_gate *gate, long ns);
 
 /* Sleep for so long, or until the alarm rings. True: it rang. */

@@ -101,7 +101,7 @@ ddl_gate_end ddl_gate_wait(ddl_gate *gate, int timeout_ms)
 bool ddl_gate_set_alarm(ddl_gate *gate, long ns)
 {
     const struct itimerspec once = { .it_value = { .tv_nsec = ns } };
-    return gate->alarm_fd >= 0 && timerfd_settime(gate->alarm_fd, 0, &once, NULL) == 0;
+    return ns > 0 && gate->alarm_fd >= 0 && timerfd_settime(gate->alarm_fd, 0, &once, NULL) == 0;
 }
 
 bool ddl_gate_rest(ddl_gate *gate, long ns)

@@ -107,6 +107,7 @@ static bool is_of_succession(ddl_mesh_link *link, int64_t now_ns)
 bool ddl_mesh_hold(ddl_mesh_link *link, ddl_xfer *xfer)
 {
     const int64_t now_ns = ddl_now_ns();
+    write_old(link->mesh, now_ns);
     const bool follows = is_of_succession(link, now_ns);
     const bool is_first = follows && !link->in_succession;
     link->in_succession = follows && ddl_engine_call_for_sweep(link->mesh->engine, now_ns, is_first) &&
@@ -114,7 +115,6 @@ bool ddl_mesh_hold(ddl_mesh_link *link, ddl_xfer *xfer)
     if (!link->in_succession)
         return false;
     hold(link, xfer, now_ns);
-    write_old(link->mesh, now_ns);
     return true;
 }
 

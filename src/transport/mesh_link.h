@@ -98,7 +98,7 @@ typedef struct ddl_mesh_link {
     bool flushing;
 
     /* Small messages that leave together */
-    uint8_t *held; /* their frames; NULL: there never were any */
+    uint8_t *held; /* their frames; NULL: there were none yet, or the link has ended */
     size_t held_bytes, held_sent;
     int64_t held_ns;  /* when the first of them came */
     int nsmall;       /* that came in quick succession, since */
@@ -197,7 +197,7 @@ void ddl_mesh_pay_nudges(ddl_mesh *mesh);
 /* Write until nothing is left or the socket is full, and tell posters of finished xfers. */
 void ddl_mesh_flush_link(ddl_mesh_link *link);
 
-/* Likewise, but only what is held, and of that only what nobody has to be told of: from within a post. */
+/* From within a post: write what is held, and queued control frames with it, unless xfers wait behind it. */
 void ddl_mesh_write_held(ddl_mesh_link *link);
 
 /* Queue an xfer's frame; true if it left whole at once. Control frames ahead of it leave with it. */

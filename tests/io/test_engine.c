@@ -386,6 +386,7 @@ static void a_call_is_not_lost_where_something_else_is_left(void **state)
     open_bench(&b, false, true);
     for (int i = 0, came = 0; i < TIMES; i++) {
         assert_true(ddl_engine_enter(b.engine, ddl_deadline_in_ms(PATIENCE_MS)));
+        b.awaited = 0; /* a byte that nobody awaited has come, too */
         const bool called = ddl_engine_call_for_sweep(b.engine, ddl_now_ns(), true);
         ddl_engine_leave(b.engine);
         if (!called) {
@@ -407,6 +408,66 @@ static void a_call_is_not_lost_where_something_else_is_left(void **state)
         while (!atomic_load(&b.flags[came]))
             assert_false(ddl_deadline_passed(deadline));
         came++;
+    }
+    close_bench(&b);
+}
+
+/* The alarm rings while somebody has the baton, all the time but for moments. */
+static void who_keeps_the_baton_sweeps_when_it_is_due(void **state)
+{
+    (void)state;
+    bench b;
+    open_bench(&b, false, true);
+    for (int round = 0; round < 50; round++) {
+        assert_true(ddl_engine_enter(b.engine, ddl_deadline_in_ms(PATIENCE_MS)));
+        const bool called = ddl_engine_call_for_sweep(b.engine, ddl_now_ns(), true);
+        assert_int_equal(write(b.pipe[1], "x", 1), 1);
+        int turns = 0;
+        for (; called && !atomic_load(&b.flags[round]) && turns < 20000; turns++) {
+            for (int64_t until_ns = ddl_now_ns() + 100 * 1000; ddl_now_ns() < until_ns;)
+                continue;
+            ddl_engine_leave(b.engine);
+            assert_true(ddl_engine_enter(b.engine, ddl_deadline_in_ms(PATIENCE_MS)));
+        }
+        ddl_engine_leave(b.engine);
+        if (!called) {
+            close_bench(&b);
+            skip();
+        }
+        assert_in_range(turns, 1, 1000); /* 2, if the background thread has a CPU */
+    }
+    close_bench(&b);
+}
+
+/* Alarms that are put off all the time do not keep the patrol from looking. */
+static void what_is_left_is_taken_over_beside_calls_for_sweeps(void **state)
+{
+    (void)state;
+    bench b;
+    open_bench(&b, false, true);
+    for (int round = 0; round < 20; round++) {
+        job *work = calloc(1, sizeof *work);
+        ddl_engine_submit(b.engine, &work->link);
+        for (int64_t start_ns = ddl_now_ns(), now_ns = start_ns; now_ns < start_ns + 10 * DDL_NS_PER_MS;
+             now_ns = ddl_now_ns()) {
+            if (!ddl_engine_try_enter(b.engine))
+                continue;
+            const bool called = ddl_engine_call_for_sweep(b.engine, now_ns, now_ns == start_ns);
+            ddl_engine_leave(b.engine);
+            if (!called) {
+                close_bench(&b);
+                skip();
+            }
+        }
+        assert_int_equal(write(b.pipe[1], "x", 1), 1);
+        const int64_t start_ns = ddl_now_ns();
+        while (!atomic_load(&b.flags[round]) && ddl_now_ns() < start_ns + PATIENCE_MS * DDL_NS_PER_MS) {
+            if (!ddl_engine_try_enter(b.engine))
+                continue;
+            assert_true(ddl_engine_call_for_sweep(b.engine, ddl_now_ns(), false));
+            ddl_engine_leave(b.engine);
+        }
+        assert_true(atomic_load(&b.flags[round]));
     }
     close_bench(&b);
 }
@@ -435,7 +496,11 @@ static void who_calls_for_sweeps_all_the_time_is_seldom_woken_for(void **state)
     }
     getrusage(RUSAGE_SELF, &after);
     assert_in_range(after.ru_nvcsw - before.ru_nvcsw, 5, NAPS);
-    assert_int_equal(write(b.pipe[1], "x", 1), 1); /* of the last call, which nobody follows */
+    assert_true(ddl_engine_enter(b.engine, ddl_deadline_in_ms(PATIENCE_MS)));
+    assert_true(
+        ddl_engine_call_for_sweep(b.engine, ddl_now_ns(), false)); /* the last, which nobody follows */
+    assert_int_equal(write(b.pipe[1], "x", 1), 1);
+    ddl_engine_leave(b.engine);
     ddl_deadline deadline = ddl_deadline_in_ms(PATIENCE_MS);
     while (!atomic_load(&b.flags[0]))
         assert_false(ddl_deadline_passed(deadline));
@@ -512,6 +577,8 @@ int main(void)
         cmocka_unit_test(who_is_always_back_is_seldom_looked_after),
         cmocka_unit_test(who_calls_for_a_sweep_gets_it),
         cmocka_unit_test(a_call_is_not_lost_where_something_else_is_left),
+        cmocka_unit_test(who_keeps_the_baton_sweeps_when_it_is_due),
+        cmocka_unit_test(what_is_left_is_taken_over_beside_calls_for_sweeps),
         cmocka_unit_test(who_calls_for_sweeps_all_the_time_is_seldom_woken_for),
         cmocka_unit_test(many_threads_wait_at_once_and_all_return),
         cmocka_unit_test(wait_any_returns_for_whichever_comes_first),

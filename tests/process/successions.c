@@ -131,6 +131,8 @@ static int call_once(unsigned call, kind what, int root)
 static int leave_alone(void)
 {
     const int root = nranks - 1;
+    if (ddl_barrier(world, NULL) != DDL_OK)
+        return failed("barrier");
     for (int i = 0; i < 100; i++) {
         int64_t sent_ms = now_ms();
         if (ddl_broadcast(&sent_ms, 1, DDL_INT64, root, world, NULL) != DDL_OK)

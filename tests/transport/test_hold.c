@@ -251,6 +251,82 @@ static int bytes_in(int socket)
     return bytes;
 }
 
+/* ---- three ranks, of which one sends ---- */
+
+static bool sweep_mesh(void *arg)
+{
+    return ddl_mesh_sweep(*(ddl_mesh **)arg);
+}
+
+static bool needs_no_loop(void *arg)
+{
+    (void)arg;
+    return false;
+}
+
+static bool dozes(void *arg)
+{
+    return ddl_mesh_doze(*(ddl_mesh **)arg);
+}
+
+static void no_job(void *arg, ddl_link *job)
+{
+    (void)arg, (void)job;
+}
+
+static void no_tick(void *arg, int64_t now_ns)
+{
+    (void)arg, (void)now_ns;
+}
+
+/* Who is sent to first, and not any more, does not wait for as long as others are. */
+static void what_is_held_for_one_leaves_while_others_are_sent_to(void **state)
+{
+    (void)state;
+    int first[2], second[2];
+    assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, first), 0);
+    assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, second), 0);
+    ddl_wire wires[3] = { ddl_no_wire, { first[0], NULL }, { second[0], NULL } };
+    ddl_mesh *mesh;
+    ddl_mesh_owner owner = { .arg = &mesh }; /* which hears of nothing */
+    ddl_engine *engine;
+    ddl_engine_client client = { sweep_mesh, needs_no_loop, no_job, no_tick, needs_no_loop, dozes, &mesh };
+    assert_int_equal(ddl_mesh_create(0, 3, wires, NULL, NULL, &owner, &mesh, NULL), DDL_OK);
+    assert_int_equal(ddl_engine_create(&client, false, &engine, NULL), DDL_OK);
+    assert_true(ddl_engine_try_enter(engine));
+    assert_int_equal(ddl_mesh_open(mesh, engine, NULL), DDL_OK);
+    side me = { .engine = engine, .mesh = mesh };
+    const int sent = send_until_held(&me, first);
+    const int64_t start_ns = ddl_now_ns();
+    message m;
+    uint8_t unread[64 * FRAME];
+    int more = 0;
+    prepare(&m, 2, 1, BYTES, BYTES, true);
+    while (there(first) < sent && ddl_now_ns() < start_ns + DDL_NS_PER_S) { /* with no sweep, nor any break */
+        m.xfer.key.sequence = (uint64_t)++more;
+        post(&me, &m, true);
+        assert_true(m.done);
+        if (more % 32 == 0)
+            while (read(second[1], unread, sizeof unread) > 0)
+                continue;
+        if (more == 400) /* of the budget */
+            break;
+    }
+    assert_int_equal(there(first), sent);
+    free(m.data);
+    for (int i = 0; i < sent; i++)
+        free(out[i].data);
+    ddl_mesh_close(mesh);
+    ddl_engine_progress(engine);
+    ddl_engine_leave(engine);
+    assert_true(ddl_engine_destroy(engine, ddl_deadline_in_ms(PATIENCE_MS)));
+    ddl_mesh_destroy(mesh);
+    close(first[1]);
+    close(second[1]);
+}
+
+/* ---- sockets that take no more, or end ---- */
+
 static void send_long_ones(side *from, int count, size_t bytes)
 {
     for (int i = 0; i < count; i++)
@@ -358,6 +434,7 @@ int main(void)
         cmocka_unit_test(what_is_held_leaves_before_the_goodbye),
         cmocka_unit_test(what_is_held_leaves_by_itself),
         cmocka_unit_test(nothing_stays_when_the_alarm_meets_a_call),
+        cmocka_unit_test(what_is_held_for_one_leaves_while_others_are_sent_to),
         cmocka_unit_test(a_full_socket_gets_the_rest_later),
         cmocka_unit_test(what_is_held_ends_with_the_link),
 #ifdef DDL_FAILPOINTS
