@@ -334,8 +334,8 @@ static bool leave_together(const struct task *task, const ddl_work *work)
  *
  * Where ranks share CPUs, calls in a row whose root waits for nobody took 4.1 us for each message of the
  * root, with 4 to 8 ranks, and nothing for the rounds after it, which count for a call that stands alone.
- * Small messages of such a root leave together (transport/mesh_hold.c), and cost next to nothing: scatters of
- * 64 B to 4 KiB for each of 3 to 16 ranks took 0.35 to 0.9 of the time of a tree straight from the root. A
+ * Small messages of such a root leave together (transport/mesh_hold.c), and cost next to nothing: straight
+ * from the root scatters of 64 B to 4 KiB for each of 4 to 16 ranks took 0.6 to 1.0 of the time of a tree. A
  * broadcast costs no less in a row than as a part of another collective.
  */
 static double messages_ns(const struct task *task, const ddl_work *work, double latency_ns, double message_ns)
