@@ -90,6 +90,7 @@ static int send_until_held(side *from, const int sockets[2], side pair[2])
             receive_some(pair, 0, FEW);
             continue;
         }
+        assert_true(tries < 6); /* there is no more budget */
         uint8_t unread[FEW * FRAME];
         while (read(sockets[1], unread, sizeof unread) > 0)
             continue;
