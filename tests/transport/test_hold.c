@@ -56,13 +56,18 @@ static void receive_some(side pair[2], int first, int count)
     }
 }
 
+static int bytes_in(int socket)
+{
+    int bytes;
+    assert_int_equal(ioctl(socket, FIONREAD, &bytes), 0);
+    return bytes;
+}
+
 /* How many have reached the other end, none of which it has read. */
 static int there(const int sockets[2])
 {
-    int bytes;
-    assert_int_equal(ioctl(sockets[1], FIONREAD, &bytes), 0);
-    assert_int_equal(bytes % FRAME, 0);
-    return bytes / FRAME;
+    assert_int_equal(bytes_in(sockets[1]) % FRAME, 0);
+    return bytes_in(sockets[1]) / FRAME;
 }
 
 static void pass_ns(int64_t ns)
@@ -134,6 +139,15 @@ static void a_succession_leaves_together_and_in_order(void **state)
     assert_in_range(fewest, 17, MOST_WRITES);
 }
 
+static void expect_each_at_once(side *from, const int sockets[2])
+{
+    prepare_some(0, FEW);
+    for (int i = 0; i < FEW; i++) {
+        post(from, &out[i], true);
+        assert_int_equal(there(sockets), i + 1);
+    }
+}
+
 static void who_computes_between_messages_has_none_held(void **state)
 {
     (void)state;
@@ -158,11 +172,7 @@ static void who_awaits_something_has_none_held(void **state)
     open_pair(pair, sockets);
     prepare(&awaited, 1, 1000, BYTES, BYTES, false);
     post(&pair[0], &awaited, false);
-    prepare_some(0, FEW);
-    for (int i = 0; i < FEW; i++) {
-        post(&pair[0], &out[i], true);
-        assert_int_equal(there(sockets), i + 1);
-    }
+    expect_each_at_once(&pair[0], sockets);
     prepare(&answer, 0, 1000, BYTES, BYTES, true);
     post(&pair[1], &answer, true);
     receive_some(pair, 0, FEW);
@@ -190,8 +200,10 @@ static void what_follows_leaves_behind_what_is_held(void **state)
         strcpy(why.text, "enough");
         ddl_mesh_tell(pair[0].mesh, 1, &frame, &why);
         ddl_mesh_flush(pair[0].mesh);
-        while (pair[1].told == 0)
+        ddl_deadline deadline = ddl_deadline_in_ms(PATIENCE_MS);
+        while (pair[1].told == 0 && !ddl_deadline_passed(deadline))
             ddl_engine_progress(pair[1].engine); /* with no turn of the sender */
+        assert_int_equal(pair[1].told, 1);
         assert_in_range(pair[1].heard, sent, sent + 1);
         receive_some(pair, 0, sent);
         post_recv(&pair[1], &longer_in, 1000, sizes[i], sizes[i]);
@@ -220,22 +232,28 @@ static void what_is_held_leaves_before_the_goodbye(void **state)
     close_pair(pair);
 }
 
-/* The program computes and never comes back: the background thread sees to it. */
+/* Some are held while the baton is kept for so long; then nobody comes back. */
+static void expect_all_to_leave(side pair[2], const int sockets[2], int64_t kept_ns)
+{
+    const int sent = send_until_held(&pair[0], sockets, pair);
+    pass_ns(kept_ns);
+    ddl_engine_leave(pair[0].engine);
+    ddl_deadline deadline = ddl_deadline_in_ms(PATIENCE_MS);
+    while (there(sockets) < sent)
+        assert_false(ddl_deadline_passed(deadline));
+    assert_true(ddl_engine_enter(pair[0].engine, ddl_deadline_in_ms(PATIENCE_MS)));
+    receive_some(pair, 0, sent);
+}
+
+/* The program computes: the background thread sees to it. */
 static void what_is_held_leaves_by_itself(void **state)
 {
     (void)state;
     side pair[2];
     int sockets[2];
     open_pair(pair, sockets);
-    for (int round = 0; round < 20; round++) {
-        const int sent = send_until_held(&pair[0], sockets, pair);
-        ddl_engine_leave(pair[0].engine);
-        ddl_deadline deadline = ddl_deadline_in_ms(PATIENCE_MS);
-        while (there(sockets) < sent)
-            assert_false(ddl_deadline_passed(deadline));
-        assert_true(ddl_engine_enter(pair[0].engine, ddl_deadline_in_ms(PATIENCE_MS)));
-        receive_some(pair, 0, sent);
-    }
+    for (int round = 0; round < 20; round++)
+        expect_all_to_leave(pair, sockets, 0);
     close_pair(pair);
 }
 
@@ -246,24 +264,9 @@ static void nothing_stays_when_the_alarm_meets_a_call(void **state)
     side pair[2];
     int sockets[2];
     open_pair(pair, sockets);
-    for (int round = 0; round < 200; round++) {
-        const int sent = send_until_held(&pair[0], sockets, pair);
-        pass_ns(round * 2000); /* with the baton */
-        ddl_engine_leave(pair[0].engine);
-        ddl_deadline deadline = ddl_deadline_in_ms(PATIENCE_MS);
-        while (there(sockets) < sent)
-            assert_false(ddl_deadline_passed(deadline));
-        assert_true(ddl_engine_enter(pair[0].engine, ddl_deadline_in_ms(PATIENCE_MS)));
-        receive_some(pair, 0, sent);
-    }
+    for (int round = 0; round < 200; round++)
+        expect_all_to_leave(pair, sockets, round * 2000);
     close_pair(pair);
-}
-
-static int bytes_in(int socket)
-{
-    int bytes;
-    assert_int_equal(ioctl(socket, FIONREAD, &bytes), 0);
-    return bytes;
 }
 
 /* ---- three ranks, of which one sends ---- */
@@ -427,11 +430,7 @@ static void without_an_alarm_nothing_is_held(void **state)
     int sockets[2];
     ddl_failpoint_arm("io.timerfd");
     open_pair(pair, sockets);
-    prepare_some(0, FEW);
-    for (int i = 0; i < FEW; i++) {
-        post(&pair[0], &out[i], true);
-        assert_int_equal(there(sockets), i + 1);
-    }
+    expect_each_at_once(&pair[0], sockets);
     assert_true(ddl_failpoint_hits() > 0);
     ddl_failpoint_arm(NULL);
     receive_some(pair, 0, FEW);
