@@ -436,18 +436,16 @@ static double footprint_of(ddl_collective collective, const ddl_shape *shape)
 /*
  * Whether the caches of a host hold no more of what its ranks touch in such a call than they would of
  * anything else. Where a vector is reduced in place, what is written has just been read; and the rooms of
- * what is on a GPU are used again and again. 16 MiB out of place with 2 ranks took 1.3 times as long through
- * the caches, 4 MiB 0.85 times (elsewhere, see ddl_copy_cached_bytes, 1.2 times); over a board 16 MiB took
- * 0.8 times as long through them, 64 MiB 1.15 times.
+ * what is on a GPU are used again and again. On one EPYC 16 MiB out of place with 2 ranks took 1.3 times as
+ * long through the caches, 4 MiB 0.85 times; over a board 16 MiB took 0.8 times as long through them, 64 MiB
+ * 1.15 times. Elsewhere less is too much for them (ddl_copy_cached_bytes).
  */
 static bool outgrows_caches(ddl_collective collective, const ddl_shape *shape)
 {
-    static const double POSTED_BYTES = 128 * 1024 * 1024;
     bool reduces_in_place =
         shape->in_place && (collective == DDL_COLLECTIVE_ALLREDUCE || collective == DDL_COLLECTIVE_REDUCE);
     return !shape->is_staged && !reduces_in_place &&
-           footprint_of(collective, shape) >
-               (shape->post_bytes > 0 ? POSTED_BYTES : (double)ddl_copy_cached_bytes());
+           footprint_of(collective, shape) > (double)ddl_copy_cached_bytes(shape->post_bytes > 0);
 }
 
 /* Where each rank has something for others at the same time, and nothing is reduced. Elsewhere two ranks that

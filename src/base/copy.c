@@ -79,19 +79,8 @@ __attribute__((target("avx2"))) static void store_lines(uint8_t *target, const u
     }
 }
 
-/* Family 25: EPYC of the third and fourth generation. Where the compiler does not know it, it goes as others.
- */
-static bool has_slow_strings(void)
-{
-#if defined(__clang__) ? __clang_major__ >= 12 : __GNUC__ >= 11
-    return __builtin_cpu_is("amdfam19h");
-#else
-    return false;
-#endif
-}
-
 /*
- * memcpy copies what is long by the processor's string instruction. On that family it may do half of what
+ * memcpy copies what is long by the processor's string instruction. On AMD's family 25 it may do half of what
  * vectors do where another core reads what is written, for seconds at a time, and does a tenth where the
  * target lies 1 to 15 bytes behind the source in their pages. On a later one it is the quicker way
  * (docs/performance.md).
@@ -102,7 +91,7 @@ static copy_lines *better_than_memcpy(bool past_caches)
         return NULL;
     if (past_caches)
         return __builtin_cpu_is("amd") ? stream_source_too : stream_lines;
-    return has_slow_strings() ? store_lines : NULL;
+    return ddl_processor_is_amd_25() ? store_lines : NULL;
 }
 
 #else
@@ -131,7 +120,12 @@ void ddl_copy(void *target, const void *source, size_t bytes, bool past_caches)
     memcpy(to + before + lines, from + before + lines, bytes - before - lines);
 }
 
-size_t ddl_copy_cached_bytes(void)
+size_t ddl_copy_cached_bytes(bool posted)
 {
-    return (size_t)(ddl_processor_is_intel_server() ? 4 : 32) * 1024 * 1024;
+    enum { MIB = 1024 * 1024 };
+    if (ddl_processor_is_amd_25())
+        return 16 * MIB;
+    if (posted)
+        return 128 * MIB;
+    return ddl_processor_is_intel_server() ? 4 * MIB : 32 * MIB;
 }

@@ -12,7 +12,8 @@
  */
 void ddl_copy(void *target, const void *source, size_t bytes, bool past_caches);
 
-/* So much of what a host's ranks touch in one call is best copied through its caches; more goes past them. */
-size_t ddl_copy_cached_bytes(void);
+/* So much of what a host's ranks touch in one call is best copied through its caches; more goes past them.
+ * posted: each of them reads what it copies from the cache, however large the call is (executor/board.h). */
+size_t ddl_copy_cached_bytes(bool posted);
 
 #endif

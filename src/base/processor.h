@@ -12,4 +12,7 @@
  * than memory, and cores are far from each other. */
 bool ddl_processor_is_intel_server(void);
 
+/* AMD's family 25: EPYC of the third and fourth generation, and what is made of the same cores. */
+bool ddl_processor_is_amd_25(void);
+
 #endif

@@ -18,10 +18,6 @@
 #include <sys/vfs.h>
 #include <unistd.h>
 
-#if defined(__x86_64__) || defined(__i386__)
-#include <cpuid.h>
-#endif
-
 #ifndef SO_NETNS_COOKIE
 #define SO_NETNS_COOKIE 71
 #endif
@@ -377,23 +373,8 @@ bool ddl_host_cores_are_far(void)
     return ddl_processor_is_intel_server();
 }
 
-#if defined(__x86_64__) || defined(__i386__)
-/* Of the processor; not all compilers know the newer ones by name. */
-static unsigned family(void)
-{
-    unsigned signature, b, c, d;
-    if (__get_cpuid(1, &signature, &b, &c, &d) == 0)
-        return 0;
-    return (signature >> 8 & 0xf) + (signature >> 20 & 0xff);
-}
-#endif
-
 bool ddl_host_lines_return_late(void)
 {
-#if defined(__x86_64__) || defined(__i386__)
     return ddl_host_cores_are_far() ||
-           (__builtin_cpu_is("amd") && family() == 25); /* 7 ns, and 2 where nobody has it (likewise) */
-#else
-    return false;
-#endif
+           ddl_processor_is_amd_25(); /* 7 ns, and 2 where nobody has it (likewise) */
 }

@@ -339,18 +339,20 @@ static void pieces_are_as_small_as_is_said(void **state)
 }
 
 /* Each buffer is so many quarters of what the caches hold. */
-static bool goes_past_caches(ddl_collective collective, const char *name, size_t quarters, bool in_place)
+static bool goes_past_caches(ddl_collective collective, const char *name, size_t quarters, bool in_place,
+                             size_t post_bytes)
 {
     enum { RANKS = 2 };
     const bool is_vector = collective == DDL_COLLECTIVE_ALLREDUCE || collective == DDL_COLLECTIVE_BROADCAST;
-    const size_t count = quarters * (ddl_copy_cached_bytes() / 4) / 4 / (is_vector ? 1 : RANKS);
+    const size_t count = quarters * (ddl_copy_cached_bytes(post_bytes > 0) / 4) / 4 / (is_vector ? 1 : RANKS);
     const ddl_shape shape = { .rank = 1,
                               .nranks = RANKS,
                               .count = count,
                               .stride = count,
                               .placement = { RANKS, 1, NULL },
                               .element_bytes = 4,
-                              .in_place = in_place };
+                              .in_place = in_place,
+                              .post_bytes = post_bytes };
     ddl_plan *plan;
     assert_int_equal(ddl_plan_create(ddl_catalogue_find(collective, name), &shape, &plan, NULL), DDL_OK);
     bool past_caches = plan->past_caches;
@@ -363,13 +365,15 @@ static bool goes_past_caches(ddl_collective collective, const char *name, size_t
 static void what_outgrows_the_caches_goes_past_them(void **state)
 {
     (void)state;
-    assert_false(goes_past_caches(DDL_COLLECTIVE_ALLTOALL, "direct", 1, false));
-    assert_true(goes_past_caches(DDL_COLLECTIVE_ALLTOALL, "direct", 2, false));
-    assert_true(goes_past_caches(DDL_COLLECTIVE_ALLREDUCE, "direct", 2, false));
-    assert_false(goes_past_caches(DDL_COLLECTIVE_ALLREDUCE, "direct", 8, true));
-    assert_true(goes_past_caches(DDL_COLLECTIVE_ALLGATHER, "ring", 8, true));
-    assert_false(goes_past_caches(DDL_COLLECTIVE_BROADCAST, "binomial", 2, true));
-    assert_true(goes_past_caches(DDL_COLLECTIVE_BROADCAST, "binomial", 8, true));
+    assert_false(goes_past_caches(DDL_COLLECTIVE_ALLTOALL, "direct", 1, false, 0));
+    assert_true(goes_past_caches(DDL_COLLECTIVE_ALLTOALL, "direct", 2, false, 0));
+    assert_true(goes_past_caches(DDL_COLLECTIVE_ALLREDUCE, "direct", 2, false, 0));
+    assert_false(goes_past_caches(DDL_COLLECTIVE_ALLREDUCE, "direct", 8, true, 0));
+    assert_true(goes_past_caches(DDL_COLLECTIVE_ALLGATHER, "ring", 8, true, 0));
+    assert_false(goes_past_caches(DDL_COLLECTIVE_BROADCAST, "binomial", 2, true, 0));
+    assert_true(goes_past_caches(DDL_COLLECTIVE_BROADCAST, "binomial", 8, true, 0));
+    assert_false(goes_past_caches(DDL_COLLECTIVE_ALLGATHER, "direct", 1, false, 256 * 1024));
+    assert_true(goes_past_caches(DDL_COLLECTIVE_ALLGATHER, "direct", 2, false, 256 * 1024));
 }
 
 int main(void)
