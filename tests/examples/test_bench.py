@@ -371,16 +371,20 @@ class Flags(Case):
         cases = [([], "name a collective"), (["allreduce", "reduce"], "name one collective"), (["shuffle"], "shuffle"),
                  (["allreduce", "--min", "4x"], "--min 4x"), (["allreduce", "--min", "0"], "--min 0"),
                  (["allreduce", "--min", "-4"], "--min -4"), (["allreduce", "--max", "99999999999G"], "--max"),
-                 (["allreduce", "--max", "1MB"], "--max 1MB"), (["allreduce", "--min", "8", "--max", "4"], "--min 8"),
+                 (["allreduce", "--max", "1MBi"], "--max 1MBi"), (["allreduce", "--min", "8", "--max", "4"], "--min 8"),
                  (["allreduce", "--factor", "1"], "--factor 1"), (["allreduce", "--dtype", "float"], "--dtype float"),
                  (["allreduce", "--op", "mean"], "--op mean"), (["allreduce", "--op", "band"], "--op band"),
                  (["allreduce", "--algorithm", "magic"], "magic"), (["sendrecv", "--algorithm", "all"], "sendrecv"),
                  (["allreduce", "--factor", "99999999999"], "from 2 to 2147483647"),
                  (["allreduce", "--iters", "9999999999"], "from 1 to 2147483647"),
                  (["allreduce", "--warmup", "2147483648"], "from 0 to 2147483647"),
-                 (["allreduce", "--root", "0"], "--root: allreduce has no root"),
-                 (["sendrecv", "--root", "1"], "--root: sendrecv has no root"),
-                 (["--calibrate", "f", "--root", "0"], "--root: --calibrate has no root"),
+                 (["allreduce", "--root", "0"], "--root has no meaning for allreduce"),
+                 (["sendrecv", "--root", "1"], "--root has no meaning for sendrecv"),
+                 (["--calibrate", "f", "--root", "0"], "--root has no meaning for --calibrate"),
+                 (["--calibrate", "f", "--min", "4"], "--min has no meaning for --calibrate"),
+                 (["--calibrate", "f", "--consistency"], "has no meaning for"),
+                 (["broadcast", "--op", "max"], "--op has no meaning for broadcast"),
+                 (["allreduce", "--tolerance", "5"], "--tolerance has no meaning for allreduce"),
                  (["allreduce", "--iters", "0"], "--iters 0"), (["allreduce", "--seconds", "0"], "--seconds 0"),
                  (["allreduce", "--seconds", "nan"], "--seconds nan"), (["allreduce", "--warmup", "-1"], "--warmup -1"),
                  (["broadcast", "--root", "-1"], "--root -1"), (["allreduce", "--inplace", "2"], "--inplace 2"),
@@ -404,6 +408,12 @@ class Flags(Case):
 
     def test_numbers_reach_their_limits(self):
         self.succeed(run([BENCH, "allreduce", "--max", "4", "--factor", "2147483647", *SHORT]))
+
+    def test_units_may_be_written_out(self):
+        done = self.succeed(run([BENCH, "allreduce", "--min", "1KiB", "--max", "2kb", "--factor", "2", *SHORT]))
+        self.assertRegex(done.stdout, r"(?m)^ +1024 ")
+        self.assertRegex(done.stdout, r"(?m)^ +2048 ")
+        self.succeed(run([BENCH, "allreduce", "--min", "64B", "--max", "64", *SHORT]))
 
     def test_what_is_compared_may_have_a_root(self):
         done = bench(2, "--consistency", "--max", "4", "--root", "1", "--rounds", "1", "--tolerance", "1000", *SHORT)

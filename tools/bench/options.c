@@ -3,10 +3,12 @@
 
 #include <errno.h>
 #include <getopt.h>
+#include <limits.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 
 #include "workload.h"
 
@@ -86,22 +88,23 @@ static bool parse_number(const char *flag, const char *text, long least, long *n
     return true;
 }
 
-/* Digits, then nothing or one of k, M, G. */
+/* Digits, then nothing or one of k, M, G, after which B or iB may stand. */
 static bool parse_bytes(const char *flag, const char *text, size_t *bytes)
 {
-    static const char expected[] = "a size such as 4, 64k, 256M or 1G";
+    static const char expected[] = "a size such as 4, 64k, 256M or 1GiB";
     char *end;
     errno = 0;
     unsigned long long value = strtoull(text, &end, 10);
     if (text[0] < '0' || text[0] > '9' || errno != 0)
         return wrong(flag, text, expected);
     unsigned shift = 0;
-    if (*end != '\0') {
-        const char *suffix = strchr("kKmMgG", *end);
-        if (suffix == NULL || end[1] != '\0')
-            return wrong(flag, text, expected);
-        shift = 10 * ((unsigned)(suffix - "kKmMgG") / 2 + 1);
+    const char *unit = *end != '\0' ? strchr("kKmMgG", *end) : NULL;
+    if (unit != NULL) {
+        shift = 10 * ((unsigned)(unit - "kKmMgG") / 2 + 1);
+        end += strncasecmp(end + 1, "iB", 2) == 0 ? 2 : 1;
     }
+    if (strcasecmp(end, "B") != 0 && *end != '\0')
+        return wrong(flag, text, expected);
     if (value == 0 || value > (SIZE_MAX / 2) >> shift)
         return wrong(flag, text, expected);
     *bytes = (size_t)value << shift;
@@ -138,8 +141,49 @@ static bool parse_file(const char *flag, const char *text, const char **file)
     return true;
 }
 
+static const struct option flags[] = {
+    { "min", required_argument, NULL, 'm' },       { "max", required_argument, NULL, 'M' },
+    { "factor", required_argument, NULL, 'f' },    { "dtype", required_argument, NULL, 'd' },
+    { "op", required_argument, NULL, 'o' },        { "algorithm", required_argument, NULL, 'a' },
+    { "calibrate", required_argument, NULL, 'c' }, { "consistency", no_argument, NULL, 'C' },
+    { "rounds", required_argument, NULL, 'n' },    { "tolerance", required_argument, NULL, 't' },
+    { "seconds", required_argument, NULL, 's' },   { "iters", required_argument, NULL, 'i' },
+    { "warmup", required_argument, NULL, 'w' },    { "root", required_argument, NULL, 'r' },
+    { "inplace", required_argument, NULL, 'p' },   { "memory", required_argument, NULL, 'e' },
+    { "json", required_argument, NULL, 'j' },      { "help", no_argument, NULL, 'h' },
+    { "version", no_argument, NULL, 'v' },         { NULL, 0, NULL, 0 },
+};
+
+static bool has_meaning(int flag, const struct bench_options *options, const struct workload_kind *kind)
+{
+    switch (options->mode) {
+    case BENCH_CALIBRATE:
+        return strchr("cs", flag) != NULL;
+    case BENCH_CONSISTENCY: /* of what is compared some have a root, and some an operator */
+        return strchr("cajpe", flag) == NULL;
+    default:
+        return flag != 't' && (flag != 'r' || kind->has_root) && (flag != 'o' || kind->reduces);
+    }
+}
+
+/* A flag that would change nothing is a mistake. */
+static bool check_meaning(const bool given[], const struct bench_options *options,
+                          const struct workload_kind *kind)
+{
+    static const char *const modes[] = {
+        [BENCH_CALIBRATE] = "--calibrate", [BENCH_CONSISTENCY] = "--consistency"
+    };
+    for (const struct option *flag = flags; flag->name != NULL; flag++)
+        if (given[flag->val] && !has_meaning(flag->val, options, kind)) {
+            fprintf(stderr, "ddl-bench: --%s has no meaning for %s\n", flag->name,
+                    options->mode == BENCH_COLLECTIVE ? options->collective : modes[options->mode]);
+            return false;
+        }
+    return true;
+}
+
 /* What no single flag can tell. */
-static bool check_together(const struct bench_options *options)
+static bool check_together(const bool given[], const struct bench_options *options)
 {
     const struct workload_kind *kind =
         workload_kind_find(options->mode == BENCH_COLLECTIVE ? options->collective : "allreduce");
@@ -147,17 +191,8 @@ static bool check_together(const struct bench_options *options)
         fprintf(stderr, "ddl-bench: %s: there is no such collective\n", options->collective);
         return false;
     }
-    if (options->mode != BENCH_COLLECTIVE && (options->algorithm != NULL || options->json != NULL ||
-                                              options->in_place || options->shared_memory)) {
-        fprintf(stderr, "ddl-bench: --algorithm, --json, --inplace and --memory are for a collective\n");
+    if (!check_meaning(given, options, kind))
         return false;
-    }
-    /* Of what --consistency compares, some have one. */
-    if (options->root_given && options->mode != BENCH_CONSISTENCY && !kind->has_root) {
-        fprintf(stderr, "ddl-bench: --root: %s has no root\n",
-                options->mode == BENCH_CALIBRATE ? "--calibrate" : options->collective);
-        return false;
-    }
     if (options->min_bytes > options->max_bytes) {
         fprintf(stderr, "ddl-bench: --min %zu is more than --max %zu\n", options->min_bytes,
                 options->max_bytes);
@@ -178,18 +213,6 @@ static bool check_together(const struct bench_options *options)
 
 enum bench_parsed bench_options_parse(int argc, char **argv, struct bench_options *options)
 {
-    static const struct option flags[] = {
-        { "min", required_argument, NULL, 'm' },       { "max", required_argument, NULL, 'M' },
-        { "factor", required_argument, NULL, 'f' },    { "dtype", required_argument, NULL, 'd' },
-        { "op", required_argument, NULL, 'o' },        { "algorithm", required_argument, NULL, 'a' },
-        { "calibrate", required_argument, NULL, 'c' }, { "consistency", no_argument, NULL, 'C' },
-        { "rounds", required_argument, NULL, 'n' },    { "tolerance", required_argument, NULL, 't' },
-        { "seconds", required_argument, NULL, 's' },   { "iters", required_argument, NULL, 'i' },
-        { "warmup", required_argument, NULL, 'w' },    { "root", required_argument, NULL, 'r' },
-        { "inplace", required_argument, NULL, 'p' },   { "memory", required_argument, NULL, 'e' },
-        { "json", required_argument, NULL, 'j' },      { "help", no_argument, NULL, 'h' },
-        { "version", no_argument, NULL, 'v' },         { NULL, 0, NULL, 0 },
-    };
     *options = (struct bench_options){ .min_bytes = 4,
                                        .max_bytes = (size_t)256 << 20,
                                        .factor = 4,
@@ -200,10 +223,11 @@ enum bench_parsed bench_options_parse(int argc, char **argv, struct bench_option
                                        .seconds = 0.25,
                                        .tolerance = 50,
                                        .warmup = 5 };
-    bool ok = true;
+    bool ok = true, given[UCHAR_MAX + 1] = { false };
     long number = 0;
     for (int flag; ok && (flag = getopt_long(argc, argv, "h", flags, NULL)) != -1;) {
         char *end = NULL;
+        given[flag] = true;
         switch (flag) {
         case 'm':
             ok = parse_bytes("min", optarg, &options->min_bytes);
@@ -253,7 +277,6 @@ enum bench_parsed bench_options_parse(int argc, char **argv, struct bench_option
         case 'r':
             ok = parse_number("root", optarg, 0, &number);
             options->root = (int)number;
-            options->root_given = true;
             break;
         case 'p':
             ok = strcmp(optarg, "0") == 0 || strcmp(optarg, "1") == 0 || wrong("inplace", optarg, "0 or 1");
@@ -288,6 +311,6 @@ enum bench_parsed bench_options_parse(int argc, char **argv, struct bench_option
     }
     if (ok && options->mode == BENCH_COLLECTIVE)
         options->collective = argv[optind];
-    ok = ok && check_together(options);
+    ok = ok && check_together(given, options);
     return ok ? BENCH_RUN : BENCH_WRONG;
 }

@@ -25,7 +25,6 @@ struct bench_options {
     long warmup;
     const char *json; /* file to write, or NULL */
     int root;
-    bool root_given;
     bool in_place;
     bool shared_memory; /* buffers from ddl_mem_alloc */
 };
