@@ -197,18 +197,21 @@ static double how_much(const struct task *task, const ddl_work *work)
 }
 
 /*
- * The same of a broadcast or reduce. In shared memory large reduces of 3 to 8 ranks took 1.0 to 1.25 times as
- * long up a tree of halves, whose root holds the others up, as in pipelines, which are hardly in the way; and
- * another 1.1 times where several are folded at once, which land first.
+ * The same of a broadcast or reduce. What is folded several at a time lands first: large reduces of 4 ranks
+ * took 1.0 to 1.2 times as long so as up a tree of halves, over TCP 1.0 to 1.7 times, where up to 64 KiB it
+ * is no worse. A tree of halves is no more in the way than a pipeline: in shared memory it took 0.7 to 1.15
+ * of the time with 3, 4 and 8 ranks on one EPYC, 1.0 to 1.25 on another. Over TCP reduce_scatters of 1 MiB
+ * with 8 ranks took 1.1 to 1.6 times as long up and down a tree as by a ring.
  */
 static double more_for_vector(const struct task *task, const ddl_work *work)
 {
-    static const double HOLDS_UP = 0.2;
-    if (work->reduced_bytes == 0 || !task->model->shares_memory)
+    const bool shares_memory = task->model->shares_memory;
+    if (work->reduced_bytes == 0)
         return is_tree(work) ? 0 : MUCH;
     if (!is_tree(work))
-        return HARDLY;
-    return HOLDS_UP + (work->messages > work->rounds ? LANDS : 0);
+        return shares_memory ? HARDLY : MUCH;
+    const double lands = work->messages > work->rounds ? LANDS : 0;
+    return HARDLY + (shares_memory ? lands : lands / 2);
 }
 
 /*
@@ -245,12 +248,13 @@ static double vector_ns(const struct task *task, const ddl_work *work)
 /*
  * Gather and scatter: in a tree a block is handed on in every other round, for a quarter of what it takes
  * from the root, as it has just come and is in the cache; in shared memory, where all is in the cache, for
- * more: scatters of 8 to 64 KiB with 4 and 8 ranks took 0.65 to 0.9 of the time of a tree. The root as above.
+ * more than from the root: scatters of 8 KiB to 16 MiB with 4 and 8 ranks took 0.4 to 0.95 of the time of a
+ * tree, and gathers from 64 KiB on. The root as above.
  */
 static double blocks_ns(const struct task *task, const ddl_work *work)
 {
     double once = task->total_bytes * (task->nranks - 1) / task->nranks;
-    double by_hand = task->model->shares_memory ? 0.4 : 0.25;
+    double by_hand = task->model->shares_memory ? 1.6 : 0.25;
     double again = larger(task->total_bytes * work->rounds / 2 - once, 0) * by_hand;
     return overlapped(bytes_ns(task->model, work->sent_bytes / 2, 0),
                       bytes_ns(task->model, (once + again) / task->nranks, 0) * task->model->crowding);
@@ -299,15 +303,43 @@ static double mean_messages(const struct task *task, const ddl_work *work)
  * Messages on the way through the rounds. Inside a host the sender's CPU does most of the work of both ends,
  * so the root of a gather or reduce takes what comes for a quarter of what it costs to send: with 4 to 8
  * ranks a gather straight to the root took 4 to 5 us, up a tree as long or longer, but a scatter 4.2 us for
- * each message of the root.
+ * each message of the root. Behind a reduce a scatter costs it a little less, as nobody else has anything to
+ * send: with 4 ranks reduce_scatters of up to 4 KiB took 0.85 to 0.9 of the time with three messages of the
+ * root as with two and one, with 8 ranks 1.0 to 1.1.
  */
 static double messages_in_turn(const struct task *task, const ddl_work *work)
 {
-    bool to_root = task->collective == DDL_COLLECTIVE_REDUCE || task->collective == DDL_COLLECTIVE_GATHER ||
-                   task->collective == DDL_COLLECTIVE_GATHERV;
-    if (!to_root || work->remote_rounds > 0 || task->model->shares_memory) /* there both ends copy */
+    static const double BEHIND = 0.95;
+    if (work->remote_rounds > 0 || task->model->shares_memory) /* there both ends copy */
         return work->messages;
-    return 0.75 * work->rounds + 0.25 * work->messages;
+    switch (task->collective) {
+    case DDL_COLLECTIVE_REDUCE:
+    case DDL_COLLECTIVE_GATHER:
+    case DDL_COLLECTIVE_GATHERV:
+        return 0.75 * work->rounds + 0.25 * work->messages;
+    case DDL_COLLECTIVE_SCATTER:
+        return task->is_part ? BEHIND * work->messages : work->messages;
+    default:
+        return work->messages;
+    }
+}
+
+/*
+ * Messages that leave a rank between the root and others of a k-nomial broadcast while those before them are
+ * on their way. Over TCP inside a host the sender is busy with those, so what would come next in a tree of
+ * halves comes from another rank. With 8 ranks broadcasts of up to 4 KiB took 1.1 to 1.6 times as long with
+ * three messages of such a rank as with one at a time, and allgathers of up to 64 KiB by a gather and one of
+ * them 1.2 times.
+ */
+static double behind_others(const struct task *task, const ddl_work *work)
+{
+    static const double SHARE = 0.55;
+    if (task->collective != DDL_COLLECTIVE_BROADCAST || !is_tree(work) || work->messages == work->rounds ||
+        work->remote_rounds > 0 || task->model->shares_memory)
+        return 0;
+    const int below = task->nranks - DDL_KNOMIAL_RADIX - 1; /* the first rank that hands on */
+    const int handed_on = below < DDL_KNOMIAL_RADIX - 1 ? below : DDL_KNOMIAL_RADIX - 1;
+    return handed_on > 1 ? SHARE * (handed_on - 1) : 0;
 }
 
 /* A broadcast or scatter inside a host: its root waits for nobody, if the call is no more than that. */
@@ -349,7 +381,7 @@ static double messages_ns(const struct task *task, const ddl_work *work, double 
         switching += task->model->shares_memory ? 2 * MANY : MANY;
     double sent_ns = message_ns * (1 + WAKING * waiting), in_turn = messages_in_turn(task, work);
     double turns_ns = received * crowding * (sent_ns + message_ns * switching * waiting);
-    double rest_ns = latency_ns * (1 - 1 / crowding) / 2;
+    double rest_ns = (latency_ns + behind_others(task, work) * message_ns) * (1 - 1 / crowding) / 2;
     double alone_ns = larger(latency_ns + in_turn * sent_ns, turns_ns) + rest_ns;
     if (!is_from_root(task, work))
         return alone_ns;
