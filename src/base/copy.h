@@ -13,7 +13,8 @@
 void ddl_copy(void *target, const void *source, size_t bytes, bool past_caches);
 
 /* So much of what a host's ranks touch in one call is best copied through its caches; more goes past them.
- * posted: each of them reads what it copies from the cache, however large the call is (executor/board.h). */
+ * posted: what they read of each other comes from the cache, however large the call is (executor/board.h),
+ * which makes a difference on some processors. */
 size_t ddl_copy_cached_bytes(bool posted);
 
 #endif

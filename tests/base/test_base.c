@@ -1,4 +1,4 @@
-/* test_base.c - sizes, copies, lists, bytes, errors, names and log lines. */
+/* test_base.c - sizes, copies, processors, lists, bytes, errors, names, spellings and log lines. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -15,10 +15,13 @@
 #include "base/list.h"
 #include "base/log.h"
 #include "base/outlet.h"
+#include "base/processor.h"
 #include "base/size.h"
+#include "base/spelling.h"
 
 #include <errno.h>
 #include <limits.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -267,6 +270,78 @@ static void types_and_operators_are_named_both_ways(void **state)
     assert_false(ddl_op_takes((ddl_op)42, DDL_INT8));
 }
 
+/* A number of /proc/cpuinfo; of "AMD" whether it is one; -1: nothing is told, or it is no such processor. */
+static int told_by_system(const char *name)
+{
+    int value = -1;
+#if defined(__linux__) && defined(__x86_64__)
+    char line[256], format[64];
+    FILE *file = fopen("/proc/cpuinfo", "r");
+    assert_non_null(file);
+    snprintf(format, sizeof format, "%s : %%d", name);
+    while (value == -1 && fgets(line, sizeof line, file) != NULL)
+        if (strcmp(name, "AMD") != 0)
+            (void)sscanf(line, format, &value);
+        else if (strncmp(line, "vendor_id", strlen("vendor_id")) == 0)
+            value = strstr(line, "AuthenticAMD") != NULL;
+    fclose(file);
+    assert_int_not_equal(value, -1);
+#else
+    (void)name;
+#endif
+    return value;
+}
+
+static void processors_are_those_that_the_system_tells(void **state)
+{
+    (void)state;
+    const bool is_amd_25 = told_by_system("AMD") == 1 && told_by_system("cpu family") == 25;
+    const bool is_epyc_3 = is_amd_25 && told_by_system("model") < 16;
+    assert_int_equal(ddl_processor_is_amd_25(), is_amd_25);
+    assert_int_equal(ddl_processor_is_epyc_3(), is_epyc_3);
+    assert_false(ddl_processor_is_intel_server() && told_by_system("AMD") == 1);
+    const size_t mib = 1024 * 1024, elsewhere = ddl_processor_is_intel_server() ? 4 : 32;
+    assert_int_equal(ddl_copy_cached_bytes(false), (is_epyc_3 ? 16 : elsewhere) * mib);
+    assert_int_equal(ddl_copy_cached_bytes(true), (is_epyc_3 ? 16 : 128) * mib);
+}
+
+static void words_are_near_that_differ_in_few_letters(void **state)
+{
+    static const struct {
+        const char *one, *other;
+        int distance;
+    } pairs[] = {
+        { "", "", 0 },
+        { "", "RANK", 4 },
+        { "RANK", "", 4 },
+        { "RANK", "rank", 0 },
+        { "RANK", "RNAK", 2 },
+        { "STREAM", "STREAMS", 1 },
+        { "IFACES", "IFACE", 1 },
+        { "kitten", "sitting", 3 },
+        { "flaw", "lawn", 2 },
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof pairs / sizeof *pairs; i++) {
+        assert_int_equal(ddl_spelling_distance(pairs[i].one, pairs[i].other), pairs[i].distance);
+        assert_int_equal(ddl_spelling_distance(pairs[i].other, pairs[i].one), pairs[i].distance);
+    }
+    char longest[DDL_SPELLING_BYTES + 1];
+    memset(longest, 'A', sizeof longest);
+    longest[DDL_SPELLING_BYTES - 1] = '\0';
+    assert_int_equal(ddl_spelling_distance(longest, "A"), DDL_SPELLING_BYTES - 2);
+    longest[DDL_SPELLING_BYTES - 1] = 'A';
+    longest[DDL_SPELLING_BYTES] = '\0';
+    assert_int_equal(ddl_spelling_distance(longest, "A"), INT_MAX);
+    assert_int_equal(ddl_spelling_distance("A", longest), INT_MAX);
+    assert_true(ddl_spelling_is_near(1, 3));
+    assert_false(ddl_spelling_is_near(1, 2));
+    assert_true(ddl_spelling_is_near(2, 5));
+    assert_false(ddl_spelling_is_near(2, 4));
+    assert_false(ddl_spelling_is_near(3, 40));
+    assert_false(ddl_spelling_is_near(INT_MAX, 40));
+}
+
 static void deadlines_saturate_and_pass(void **state)
 {
     (void)state;
@@ -349,6 +424,8 @@ int main(void)
         cmocka_unit_test(long_copies_are_exact_wherever_they_lie),
         cmocka_unit_test(copies_for_other_cores_are_exact),
         cmocka_unit_test(stores_that_stay_dear_go_past_the_caches),
+        cmocka_unit_test(processors_are_those_that_the_system_tells),
+        cmocka_unit_test(words_are_near_that_differ_in_few_letters),
         cmocka_unit_test(deadlines_saturate_and_pass),
         cmocka_unit_test(log_lines_go_to_the_sink_and_stop_at_the_level),
         cmocka_unit_test(failpoint_fails_the_hit_that_was_asked_for),
