@@ -137,6 +137,9 @@ void ddl_gather_binomial_blocks(ddl_builder *b, const ddl_shape *shape, const dd
 void ddl_scatter_direct_blocks(ddl_builder *b, const ddl_shape *shape, const ddl_blocks *all);
 void ddl_gather_direct_blocks(ddl_builder *b, const ddl_shape *shape, const ddl_blocks *all);
 
+/* Of the k-nomial broadcast and reduce. */
+enum { DDL_KNOMIAL_RADIX = 4 };
+
 /* A broadcast of `data` from shape->root, and a reduction of `own` into `sum` there, without the division of
  * an average; elsewhere `sum` is not touched. */
 void ddl_broadcast_binomial_slice(ddl_builder *b, const ddl_shape *shape, ddl_slice data);

@@ -42,9 +42,6 @@ typedef struct ddl_placement {
 /* Of messages of a piece, where nothing else is said. */
 enum { DDL_PIECE_BYTES = 512 * 1024 };
 
-/* Of the k-nomial broadcast and reduce. */
-enum { DDL_KNOMIAL_RADIX = 4 };
-
 /*
  * Everything that a schedule depends on. A large call is run as pieces: count is then that of a piece,
  * and stride that of the whole call. IN and OUT are as the public call gives them, moved forward by the

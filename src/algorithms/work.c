@@ -258,6 +258,21 @@ ddl_work ddl_work_broadcast_knomial(const ddl_placement *where, double n)
                 far_children * n);
 }
 
+double ddl_knomial_queued(int nranks)
+{
+    double most = 0;
+    for (int place = 1; place < nranks; place *= DDL_KNOMIAL_RADIX) { /* the first rank of each height */
+        const int size = place < nranks - place ? place : nranks - place;
+        double queued = 0;
+        for (int below = 1; below < size; below *= DDL_KNOMIAL_RADIX) {
+            const int children = (size - 1) / below;
+            queued += (children < DDL_KNOMIAL_RADIX ? children : DDL_KNOMIAL_RADIX - 1) - 1;
+        }
+        most = queued > most ? queued : most;
+    }
+    return most;
+}
+
 ddl_work ddl_work_reduce_knomial(const ddl_placement *where, double n)
 {
     return and_reduced(ddl_work_broadcast_knomial(where, n));

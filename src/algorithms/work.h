@@ -23,6 +23,10 @@ ddl_work_of ddl_work_flat, ddl_work_doubling, ddl_work_halving_doubling, ddl_wor
     ddl_work_reduce_two_level, ddl_work_reduce_scatter_two_level, ddl_work_barrier_tree,
     ddl_work_two_level_tree, ddl_work_broadcast_direct, ddl_work_reduce_direct;
 
+/* In a k-nomial broadcast: messages that the busiest rank between the root and others sends while those
+ * before them, to ranks of the same round, are on their way. */
+double ddl_knomial_queued(int nranks);
+
 /* Of two that follow each other, of which the first brings everything to a root and the second sends it out.
  */
 ddl_work ddl_work_by_root(const ddl_placement *where, ddl_work to_root, ddl_work from_root);

@@ -1,6 +1,7 @@
 /* choice.c - the cost model and its minimum over the catalogue. */
 #include "backend/choice.h"
 
+#include "algorithms/work.h"
 #include "backend/plan.h"
 #include "base/assert.h"
 
@@ -96,7 +97,8 @@ struct task {
     ddl_collective collective;
     int nranks;
     double total_bytes;
-    bool is_part; /* of another collective */
+    bool is_part;   /* of another collective */
+    bool is_behind; /* and the second one */
 };
 
 static double bytes_ns(const ddl_cost_model *model, double sent_bytes, double reduced_bytes)
@@ -197,10 +199,11 @@ static double how_much(const struct task *task, const ddl_work *work)
 }
 
 /*
- * The same of a broadcast or reduce. What is folded several at a time lands first: large reduces of 4 ranks
- * took 1.0 to 1.2 times as long so as up a tree of halves, over TCP 1.0 to 1.7 times, where up to 64 KiB it
- * is no worse. A tree of halves is no more in the way than a pipeline: in shared memory it took 0.7 to 1.15
- * of the time with 3, 4 and 8 ranks on one EPYC, 1.0 to 1.25 on another. Over TCP reduce_scatters of 1 MiB
+ * The same of a broadcast or reduce. What is folded several at a time lands first: large reduces of 3 and 4
+ * ranks took 1.0 to 1.2 times as long so as up a tree of halves, over TCP 1.0 to 1.7 times; but there those
+ * of up to 64 KiB with 4 ranks and of 256 KiB with 8 took 0.65 to 1.0 of the time, so half of it is counted.
+ * In shared memory a tree of halves took 0.7 to 1.15 of the time of a pipeline with 3, 4 and 8 ranks on one
+ * EPYC, and 1.0 to 1.25 on another: it is taken to be as much in the way. Over TCP reduce_scatters of 1 MiB
  * with 8 ranks took 1.1 to 1.6 times as long up and down a tree as by a ring.
  */
 static double more_for_vector(const struct task *task, const ddl_work *work)
@@ -248,8 +251,8 @@ static double vector_ns(const struct task *task, const ddl_work *work)
 /*
  * Gather and scatter: in a tree a block is handed on in every other round, for a quarter of what it takes
  * from the root, as it has just come and is in the cache; in shared memory, where all is in the cache, for
- * more than from the root: scatters of 8 KiB to 16 MiB with 4 and 8 ranks took 0.4 to 0.95 of the time of a
- * tree, and gathers from 64 KiB on. The root as above.
+ * more than from the root: straight from it scatters of 8 KiB to 16 MiB with 4 and 8 ranks took 0.4 to 0.95
+ * of the time of a tree, and gathers from 64 KiB on. The root as above.
  */
 static double blocks_ns(const struct task *task, const ddl_work *work)
 {
@@ -303,13 +306,13 @@ static double mean_messages(const struct task *task, const ddl_work *work)
  * Messages on the way through the rounds. Inside a host the sender's CPU does most of the work of both ends,
  * so the root of a gather or reduce takes what comes for a quarter of what it costs to send: with 4 to 8
  * ranks a gather straight to the root took 4 to 5 us, up a tree as long or longer, but a scatter 4.2 us for
- * each message of the root. Behind a reduce a scatter costs it a little less, as nobody else has anything to
- * send: with 4 ranks reduce_scatters of up to 4 KiB took 0.85 to 0.9 of the time with three messages of the
- * root as with two and one, with 8 ranks 1.0 to 1.1.
+ * each message of the root. Behind a reduce, where ranks share CPUs, a scatter costs it a little less, as
+ * nobody else has anything to send: with 4 ranks reduce_scatters of up to 4 KiB took 0.85 to 0.9 of the time
+ * with three messages of the root as with two and one of another rank, with 8 ranks and seven 1.0 to 1.1.
  */
 static double messages_in_turn(const struct task *task, const ddl_work *work)
 {
-    static const double BEHIND = 0.95;
+    static const double BEHIND = 0.05;
     if (work->remote_rounds > 0 || task->model->shares_memory) /* there both ends copy */
         return work->messages;
     switch (task->collective) {
@@ -318,28 +321,26 @@ static double messages_in_turn(const struct task *task, const ddl_work *work)
     case DDL_COLLECTIVE_GATHERV:
         return 0.75 * work->rounds + 0.25 * work->messages;
     case DDL_COLLECTIVE_SCATTER:
-        return task->is_part ? BEHIND * work->messages : work->messages;
+        return task->is_behind ? work->messages * (1 - BEHIND * asleep(task->model)) : work->messages;
     default:
         return work->messages;
     }
 }
 
 /*
- * Messages that leave a rank between the root and others of a k-nomial broadcast while those before them are
- * on their way. Over TCP inside a host the sender is busy with those, so what would come next in a tree of
- * halves comes from another rank. With 8 ranks broadcasts of up to 4 KiB took 1.1 to 1.6 times as long with
- * three messages of such a rank as with one at a time, and allgathers of up to 64 KiB by a gather and one of
- * them 1.2 times.
+ * A rank between the root and others of a k-nomial broadcast sends to several of them one after the other,
+ * which over TCP inside a host keeps it busy; what would come next in a tree of halves comes from another
+ * rank. With 8 ranks broadcasts of up to 4 KiB took 1.1 to 1.6 times as long with three messages of such a
+ * rank as with one at a time, and allgathers of up to 64 KiB by a gather and one of them 1.2 times.
  */
-static double behind_others(const struct task *task, const ddl_work *work)
+static double queued_messages(const struct task *task, const ddl_work *work)
 {
     static const double SHARE = 0.55;
-    if (task->collective != DDL_COLLECTIVE_BROADCAST || !is_tree(work) || work->messages == work->rounds ||
-        work->remote_rounds > 0 || task->model->shares_memory)
+    const bool is_knomial = is_tree(work) && work->messages > work->rounds;
+    if (task->collective != DDL_COLLECTIVE_BROADCAST || !is_knomial || work->remote_rounds > 0 ||
+        task->model->shares_memory)
         return 0;
-    const int below = task->nranks - DDL_KNOMIAL_RADIX - 1; /* the first rank that hands on */
-    const int handed_on = below < DDL_KNOMIAL_RADIX - 1 ? below : DDL_KNOMIAL_RADIX - 1;
-    return handed_on > 1 ? SHARE * (handed_on - 1) : 0;
+    return SHARE * ddl_knomial_queued(task->nranks);
 }
 
 /* A broadcast or scatter inside a host: its root waits for nobody, if the call is no more than that. */
@@ -381,7 +382,7 @@ static double messages_ns(const struct task *task, const ddl_work *work, double 
         switching += task->model->shares_memory ? 2 * MANY : MANY;
     double sent_ns = message_ns * (1 + WAKING * waiting), in_turn = messages_in_turn(task, work);
     double turns_ns = received * crowding * (sent_ns + message_ns * switching * waiting);
-    double rest_ns = (latency_ns + behind_others(task, work) * message_ns) * (1 - 1 / crowding) / 2;
+    double rest_ns = (latency_ns + queued_messages(task, work) * message_ns) * (1 - 1 / crowding) / 2;
     double alone_ns = larger(latency_ns + in_turn * sent_ns, turns_ns) + rest_ns;
     if (!is_from_root(task, work))
         return alone_ns;
@@ -501,11 +502,14 @@ static double posted_ns(const ddl_cost_model *model, const ddl_work *work, doubl
 
 /* ---- the sum ---- */
 
-static double phase_ns(const ddl_cost_model *model, ddl_phase phase, bool is_part,
+/* place: 0 alone, 1 the first of two, 2 the second. */
+static double phase_ns(const ddl_cost_model *model, ddl_phase phase, int place,
                        const ddl_placement *placement, double total_bytes)
 {
     const ddl_link_cost *local = inside(model), *remote = &model->links[DDL_LINK_REMOTE];
-    const struct task task = { model, phase.collective, placement->nranks, total_bytes, is_part };
+    const struct task task = {
+        model, phase.collective, placement->nranks, total_bytes, place > 0, place == 2
+    };
     ddl_work work = phase.work(placement, total_bytes);
     double remote_share = work.rounds > 0 ? work.remote_rounds / work.rounds : 0;
     double latency_ns =
@@ -524,10 +528,10 @@ double ddl_cost_ns(const ddl_cost_model *model, const ddl_algorithm *algorithm,
         if (is_posted(model, algorithm->collective, &work, placement->nranks, total_bytes))
             return posted_ns(model, &work,
                              posted_pieces(model, algorithm->collective, placement->nranks, total_bytes));
-        return phase_ns(model, alone, false, placement, total_bytes);
+        return phase_ns(model, alone, 0, placement, total_bytes);
     }
-    return phase_ns(model, phases[0], true, placement, total_bytes) +
-           phase_ns(model, phases[1], true, placement, total_bytes);
+    return phase_ns(model, phases[0], 1, placement, total_bytes) +
+           phase_ns(model, phases[1], 2, placement, total_bytes);
 }
 
 int ddl_choice_place(double total_bytes)

@@ -487,6 +487,7 @@ static void constants_that_no_model_has_are_refused(void **state)
 
 /* One row whose work is known: what each constant does to its cost. */
 static double known_rounds = 4, known_mean = 0;
+static bool known_reduces = true;
 
 static ddl_work known_work(const ddl_placement *placement, double total_bytes)
 {
@@ -494,7 +495,7 @@ static ddl_work known_work(const ddl_placement *placement, double total_bytes)
     return (ddl_work){ .rounds = known_rounds,
                        .messages = 8,
                        .sent_bytes = 2 * total_bytes,
-                       .reduced_bytes = total_bytes,
+                       .reduced_bytes = known_reduces ? total_bytes : 0,
                        .mean_messages = known_mean,
                        .remote_rounds = apart ? 1 : 0,
                        .remote_bytes = apart ? 3 * total_bytes : 0 };
@@ -590,6 +591,9 @@ static void costs(const ddl_algorithm *row, const ddl_cost_model *model, double 
  * keep the last ones waiting. Each rank is a third of the time on a CPU. */
 static void several_at_a_time_take_longer(void **state)
 {
+    static const struct {
+        int nranks, queued;
+    } jobs[] = { { 5, 0 }, { 6, 0 }, { 7, 1 }, { 8, 2 }, { 17, 2 }, { 25, 3 }, { 32, 4 }, { 64, 4 } };
     const ddl_cost_model model = { .links = { { 100, 10, 0.5 } }, .reduce_ns = 0.25, .crowding = 3 };
     const double turns = 8 * 3 * 10 * WOKEN, vector = 48 * (0.5 + 0.25);
     const double rest = (64 * 0.5 + 64 * 0.25 - vector) * 2 / 27.0;
@@ -599,23 +603,39 @@ static void several_at_a_time_take_longer(void **state)
     costs(&row, &model, turns + 4 * 100 / 3.0 + vector * 3 * 1.1 + rest);
     known_rounds = 8;
     costs(&row, &model, 8 * 100 * 4 / 3.0 + 8 * 10 * WAKES + vector * 3 * 1.05 + rest);
+    known_reduces = false;
     row.collective = DDL_COLLECTIVE_BROADCAST;
-    for (int nranks = 5; nranks <= 9; nranks++) {
-        static const double behind[] = { [5] = 0, [6] = 0, [7] = 0.55, [8] = 2 * 0.55, [9] = 2 * 0.55 };
-        const ddl_placement together = { nranks, 1, NULL };
-        const double mean = 64 * (nranks - 1) / (double)nranks;
-        const double in_turn = mean * (0.5 + 0.25), of_root = 128 * 0.65 * 0.5 + 64 * 0.25;
-        const double held_up = (of_root - in_turn) * 2 / 27.0;
-        known_rounds = 4;
-        const double ns = ddl_cost_ns(&model, &row, &together, 64);
-        assert_true(fabs(ns - (turns + (4 * 100 + behind[nranks] * 10) / 3.0 + in_turn * 3 * 1.1 + held_up)) <
-                    1e-6);
+    for (size_t i = 0; i < sizeof jobs / sizeof jobs[0]; i++) {
+        const ddl_placement together = { jobs[i].nranks, 1, NULL };
+        const double of_one = 64 * (jobs[i].nranks - 1) * 0.5 / jobs[i].nranks, of_root = 128 * 0.65 * 0.5;
+        const double bytes = of_one * 3 + (of_root - of_one) * 2 / 27.0;
+        known_rounds = 4; /* with 8 messages */
+        const double several_ns = turns + (4 * 100 + jobs[i].queued * 0.55 * 10) / 3.0 + bytes;
+        assert_true(fabs(ddl_cost_ns(&model, &row, &together, 64) - several_ns) < 1e-6);
         known_rounds = 8; /* one at a time */
-        const double one_ns = ddl_cost_ns(&model, &row, &together, 64);
-        assert_true(fabs(one_ns - (8 * 100 * 4 / 3.0 + 8 * 10 * WAKES + in_turn * 3 * 1.05 + held_up)) <
-                    1e-6);
+        const double one_ns = 8 * 100 * 4 / 3.0 + 8 * 10 * WAKES + bytes;
+        assert_true(fabs(ddl_cost_ns(&model, &row, &together, 64) - one_ns) < 1e-6);
     }
-    known_rounds = 4, known_mean = 0;
+    known_rounds = 4, known_mean = 0, known_reduces = true;
+}
+
+/* What each of them costs, but that the root has a little less to do for a scatter that comes second. */
+static void a_scatter_behind_a_reduce_is_not_alone(void **state)
+{
+    const ddl_cost_model model = { .links = { { 100, 10, 0.5 } }, .reduce_ns = 0.25, .crowding = 3 };
+    const double blocks = (64 + (48 + 80 / 4.0) / 4 * 3 / 3) * 0.5;
+    const double vector = 48 * (0.5 + 0.25), held_up = (64 * 0.5 + 64 * 0.25 - vector) * 2 / 27.0;
+    const double reduced = 8 * 3 * 10 * WOKEN + 4 * 100 / 3.0 + vector * 3 * IN_THE_WAY + held_up;
+    const double scattered = 4 * 100 * 4 / 3.0 + blocks;
+    ddl_algorithm row = { .name = "known",
+                          .collective = DDL_COLLECTIVE_REDUCE_SCATTER,
+                          .phases = { { DDL_COLLECTIVE_REDUCE, known_work },
+                                      { DDL_COLLECTIVE_SCATTER, known_work } } };
+    (void)state;
+    costs(&row, &model, reduced + scattered + 8 * 10 * WAKES * 0.95);
+    row.phases[0] = (ddl_phase){ DDL_COLLECTIVE_SCATTER, known_work };
+    row.phases[1] = (ddl_phase){ DDL_COLLECTIVE_REDUCE, known_work };
+    costs(&row, &model, reduced + scattered + 8 * 10 * WAKES);
 }
 
 /* Shared memory has shares of its own. Four ranks, each of them two fifths of the time on a CPU. */
@@ -649,6 +669,10 @@ static void where_ranks_share_memory_they_are_less_in_the_way(void **state)
     known_rounds = 8;
     costs(&row, &model, messages + 8 * a_round + vector * crowding * 1.05 + rest);
     known_rounds = 4, known_mean = 0;
+    row.collective =
+        DDL_COLLECTIVE_GATHER; /* 48 bytes in all, and 80 handed on, for more than from the root */
+    costs(&row, &model,
+          4 * 10 + 8 * 10 * WAKES + 4 * a_round + (48 + 80 * 1.6) / 4 * 0.5 * crowding + 64 * 0.5 / 3);
 }
 
 /* What goes over a board: a latency, a turn of each rank and a line of each sheet but one in each round, and
@@ -710,6 +734,7 @@ int main(void)
         cmocka_unit_test(in_rooted_collectives_only_the_mean_is_crowded),
         cmocka_unit_test(posts_cost_turns_of_all),
         cmocka_unit_test(several_at_a_time_take_longer),
+        cmocka_unit_test(a_scatter_behind_a_reduce_is_not_alone),
         cmocka_unit_test(where_ranks_share_memory_they_are_less_in_the_way),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

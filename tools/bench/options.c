@@ -24,7 +24,8 @@ const char bench_usage[] =
     "  --calibrate FILE   measure what links and reductions cost, and write a profile for\n"
     "                     DDL_PROFILE\n"
     "  --consistency      time collectives beside pairs of others that do the same\n"
-    "  --min BYTES        least size, 4 unless given; sizes take k, M or G (1024-fold)\n"
+    "  --min BYTES        least size, 4 unless given; sizes take k, M or G (1024-fold),\n"
+    "                     and B or iB after it\n"
     "  --max BYTES        greatest size, 256M unless given\n"
     "  --factor N         from one size to the next, 4 unless given\n"
     "  --dtype TYPE       int8 uint8 int16 uint16 int32 uint32 int64 uint64 float16 bfloat16\n"
@@ -166,7 +167,7 @@ static bool has_meaning(int flag, const struct bench_options *options, const str
     }
 }
 
-/* A flag that would change nothing is a mistake. */
+/* A flag of another mode, or of other collectives, is a mistake. */
 static bool check_meaning(const bool given[], const struct bench_options *options,
                           const struct workload_kind *kind)
 {
