@@ -3,15 +3,17 @@
 
 #include "base/bytes.h"
 
+#include <string.h>
+
 /*
  * Offset  0  u16 magic, u8 type, u8 zero, u32 payload bytes
  *         8  u32 credit, u32 channel
  *        16  u64 sequence
  *        24  u32 piece, u32 number
  *        32  u8 collective, u8 dtype, u8 op, u8 algorithm, u32 root
- *        40  u64 count
+ *        40  u64 count, 16 zero bytes
  */
-enum { MAGIC = 0xdd1f };
+enum { MAGIC = 0xdd1f, USED_BYTES = 48 };
 
 static const uint32_t limits[DDL_FRAME_TYPES] = {
     [DDL_FRAME_EAGER] = DDL_FRAME_EAGER_LIMIT,   [DDL_FRAME_BULK] = DDL_FRAME_BULK_LIMIT,
@@ -38,6 +40,7 @@ void ddl_frame_encode(const ddl_frame *frame, uint8_t bytes[DDL_FRAME_BYTES])
     bytes[35] = frame->algorithm;
     ddl_put_u32(bytes + 36, (uint32_t)frame->root);
     ddl_put_u64(bytes + 40, frame->count);
+    memset(bytes + USED_BYTES, 0, DDL_FRAME_BYTES - USED_BYTES);
 }
 
 void ddl_frame_place_encode(const ddl_frame_place *place, uint8_t bytes[DDL_FRAME_PLACE_BYTES])
@@ -53,7 +56,8 @@ ddl_frame_place ddl_frame_place_decode(const uint8_t bytes[DDL_FRAME_PLACE_BYTES
 
 ddl_status ddl_frame_decode(const uint8_t bytes[DDL_FRAME_BYTES], ddl_frame *frame, ddl_error *err)
 {
-    if (ddl_get_u16(bytes) != MAGIC || bytes[3] != 0)
+    static const uint8_t zeros[DDL_FRAME_BYTES - USED_BYTES];
+    if (ddl_get_u16(bytes) != MAGIC || bytes[3] != 0 || memcmp(bytes + USED_BYTES, zeros, sizeof zeros) != 0)
         return DDL_FAIL(err, DDL_EPROTO, "bytes that are no frame (0x%02x%02x%02x%02x)", bytes[0], bytes[1],
                         bytes[2], bytes[3]);
     uint8_t type = bytes[2];

@@ -1,5 +1,5 @@
 /*
- * frame.h - the unit of the mesh: a fixed header of 48 bytes, then as many bytes of payload as it says.
+ * frame.h - the unit of the mesh: a fixed header of 64 bytes, then as many bytes of payload as it says.
  *
  * Pure. Little endian. Every frame carries the key of the message it is about, and the signature of its
  * operation, so that the receiver can compare without further rounds. docs/wire.md has the layout.
@@ -13,7 +13,8 @@
 #include <stdint.h>
 
 enum {
-    DDL_FRAME_BYTES = 48,
+    DDL_FRAME_BYTES = 64, /* of the header: payloads lie in sockets as they do in memory, line by line
+                             (docs/performance.md) */
     DDL_FRAME_EAGER_LIMIT = 64 * 1024,      /* payload of an eager frame */
     DDL_FRAME_BULK_LIMIT = 2 * 1024 * 1024, /* payload of a bulk frame */
     DDL_FRAME_NOTICE_LIMIT = 1024,          /* payload of an abort, agree or enter frame */

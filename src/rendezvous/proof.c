@@ -2,8 +2,8 @@
  * proof.c - proofs by HMAC-SHA-256.
  *
  *     master key = HKDF-Extract("ddl job secret 1", secret)
- *     key of a run = HKDF-Expand(master key, "ddl 3 auth" run id), or "ddl 3 tls" at that level
- *     key of a session = HKDF-Expand(master key, "ddl 3 tls session" identity)
+ *     key of a run = HKDF-Expand(master key, "ddl 4 auth" run id), or "ddl 4 tls" at that level
+ *     key of a session = HKDF-Expand(master key, "ddl 4 tls session" identity)
  */
 #include "rendezvous/proof.h"
 
@@ -19,8 +19,8 @@
 enum { SOURCE_TEXT = 200 };
 
 static const char extract_salt[] = "ddl job secret 1";
-static const char *const run_purposes[] = { NULL, "ddl 3 auth", "ddl 3 tls" }; /* 3: DDL_HELLO_VERSION */
-static const char session_purpose[] = "ddl 3 tls session";
+static const char *const run_purposes[] = { NULL, "ddl 4 auth", "ddl 4 tls" }; /* 4: DDL_HELLO_VERSION */
+static const char session_purpose[] = "ddl 4 tls session";
 
 enum { PURPOSE_TEXT = 16, SESSION_LIMIT = 96 };
 

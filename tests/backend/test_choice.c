@@ -669,8 +669,8 @@ static void where_ranks_share_memory_they_are_less_in_the_way(void **state)
     known_rounds = 8;
     costs(&row, &model, messages + 8 * a_round + vector * crowding * 1.05 + rest);
     known_rounds = 4, known_mean = 0;
-    row.collective =
-        DDL_COLLECTIVE_GATHER; /* 48 bytes in all, and 80 handed on, for more than from the root */
+    /* 48 bytes in all, and 80 handed on, for more than from the root. */
+    row.collective = DDL_COLLECTIVE_GATHER;
     costs(&row, &model,
           4 * 10 + 8 * 10 * WAKES + 4 * a_round + (48 + 80 * 1.6) / 4 * 0.5 * crowding + 64 * 0.5 / 3);
 }

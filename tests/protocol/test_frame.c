@@ -51,6 +51,26 @@ static void frame_survives_the_wire(void **state)
     assert_true(after.count == before.count);
 }
 
+/* So that a payload lies in the pages of a socket as it does in memory. The end of a header says nothing yet.
+ */
+static void headers_are_whole_lines_and_end_in_zeros(void **state)
+{
+    (void)state;
+    static const uint8_t zeros[16];
+    ddl_frame frame = sample(), after;
+    uint8_t bytes[DDL_FRAME_BYTES];
+    assert_int_equal(DDL_FRAME_BYTES % 64, 0);
+    memset(bytes, 0xff, sizeof bytes);
+    ddl_frame_encode(&frame, bytes);
+    assert_memory_equal(bytes + 48, zeros, sizeof zeros);
+    for (size_t at = 48; at < DDL_FRAME_BYTES; at++) {
+        bytes[at] = 1;
+        assert_int_equal(ddl_frame_decode(bytes, &after, NULL), DDL_EPROTO);
+        bytes[at] = 0;
+    }
+    assert_int_equal(ddl_frame_decode(bytes, &after, NULL), DDL_OK);
+}
+
 static void frame_is_little_endian_at_fixed_offsets(void **state)
 {
     (void)state;
@@ -317,6 +337,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(frame_survives_the_wire),
+        cmocka_unit_test(headers_are_whole_lines_and_end_in_zeros),
         cmocka_unit_test(frame_is_little_endian_at_fixed_offsets),
         cmocka_unit_test(frame_with_a_wrong_field_is_refused),
         cmocka_unit_test(payload_is_bounded_by_type),

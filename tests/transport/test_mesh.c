@@ -547,8 +547,8 @@ static void bytes_that_are_no_frames_end_the_link(void **state)
 {
     (void)state;
     static const char *const nonsense[] = {
-        "GET / HTTP/1.1\r\nHost: example\r\nUser-Agent: nobody\r\n\r\n........",
-        "\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03 a TLS hello, more or less ............."
+        "GET / HTTP/1.1\r\nHost: example\r\nUser-Agent: nobody\r\nAccept: nothing\r\n\r\n",
+        "\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03 a TLS hello, more or less ..........................."
     };
     for (size_t i = 0; i < sizeof nonsense / sizeof *nonsense; i++) {
         side me = { 0 };
@@ -762,7 +762,8 @@ static void put_into_lane(side *from, const void *bytes, size_t count)
 static void nonsense_in_a_lane_ends_the_link(void **state)
 {
     (void)state;
-    static const char nonsense[] = "GET / HTTP/1.1\r\nHost: example\r\nUser-Agent: nobody\r\n\r\n........";
+    static const char nonsense[] =
+        "GET / HTTP/1.1\r\nHost: example\r\nUser-Agent: nobody\r\nAccept: nothing\r\n\r\n";
     side pair[2];
     int sockets[2];
     open_pair(pair, sockets);
