@@ -54,12 +54,20 @@ ddl_frame_place ddl_frame_place_decode(const uint8_t bytes[DDL_FRAME_PLACE_BYTES
     return (ddl_frame_place){ .offset = ddl_get_u64(bytes), .bytes = ddl_get_u64(bytes + 8) };
 }
 
+ddl_status ddl_frame_check_begin(const uint8_t *bytes, size_t count, ddl_error *err)
+{
+    if (count >= 4 && (ddl_get_u16(bytes) != MAGIC || bytes[3] != 0))
+        return DDL_FAIL(err, DDL_EPROTO, "bytes that are no frame (0x%02x%02x%02x%02x)", bytes[0], bytes[1],
+                        bytes[2], bytes[3]);
+    return DDL_OK;
+}
+
 ddl_status ddl_frame_decode(const uint8_t bytes[DDL_FRAME_BYTES], ddl_frame *frame, ddl_error *err)
 {
     static const uint8_t zeros[DDL_FRAME_BYTES - USED_BYTES];
-    if (ddl_get_u16(bytes) != MAGIC || bytes[3] != 0 || memcmp(bytes + USED_BYTES, zeros, sizeof zeros) != 0)
-        return DDL_FAIL(err, DDL_EPROTO, "bytes that are no frame (0x%02x%02x%02x%02x)", bytes[0], bytes[1],
-                        bytes[2], bytes[3]);
+    DDL_TRY(ddl_frame_check_begin(bytes, DDL_FRAME_BYTES, err));
+    if (memcmp(bytes + USED_BYTES, zeros, sizeof zeros) != 0)
+        return DDL_FAIL(err, DDL_EPROTO, "a frame of type %u whose header does not end in zeros", bytes[2]);
     uint8_t type = bytes[2];
     if (type == 0 || type >= DDL_FRAME_TYPES)
         return DDL_FAIL(err, DDL_EPROTO, "a frame of unknown type %u", type);

@@ -13,8 +13,9 @@
 #include <stdint.h>
 
 enum {
-    DDL_FRAME_BYTES = 64, /* of the header: payloads lie in sockets as they do in memory, line by line
-                             (docs/performance.md) */
+    DDL_FRAME_BYTES =
+        64, /* of the header, a line: payloads that are aligned to lines lie in a socket's pages as
+               they do in memory, if what goes before them is whole lines (docs/performance.md) */
     DDL_FRAME_EAGER_LIMIT = 64 * 1024,      /* payload of an eager frame */
     DDL_FRAME_BULK_LIMIT = 2 * 1024 * 1024, /* payload of a bulk frame */
     DDL_FRAME_NOTICE_LIMIT = 1024,          /* payload of an abort, agree or enter frame */
@@ -92,6 +93,9 @@ void ddl_frame_encode(const ddl_frame *frame, uint8_t bytes[DDL_FRAME_BYTES]);
 
 void ddl_frame_place_encode(const ddl_frame_place *place, uint8_t bytes[DDL_FRAME_PLACE_BYTES]);
 ddl_frame_place ddl_frame_place_decode(const uint8_t bytes[DDL_FRAME_PLACE_BYTES]);
+
+/* DDL_EPROTO: these, of which there may be few, are not the beginning of a header. */
+DDL_MUST_USE ddl_status ddl_frame_check_begin(const uint8_t *bytes, size_t count, ddl_error *err);
 
 /* DDL_EPROTO: not a frame, or a payload beyond the limit of its type. */
 DDL_MUST_USE ddl_status ddl_frame_decode(const uint8_t bytes[DDL_FRAME_BYTES], ddl_frame *frame,

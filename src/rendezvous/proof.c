@@ -11,6 +11,7 @@
 #include "base/list.h"
 #include "io/crypto.h"
 #include "io/guarded.h"
+#include "protocol/hello.h"
 #include "rendezvous/secret.h"
 
 #include <stdio.h>
@@ -19,7 +20,8 @@
 enum { SOURCE_TEXT = 200 };
 
 static const char extract_salt[] = "ddl job secret 1";
-static const char *const run_purposes[] = { NULL, "ddl 4 auth", "ddl 4 tls" }; /* 4: DDL_HELLO_VERSION */
+_Static_assert(DDL_HELLO_VERSION == 4, "named here, and in ddl_tls_protocol");
+static const char *const run_purposes[] = { NULL, "ddl 4 auth", "ddl 4 tls" };
 static const char session_purpose[] = "ddl 4 tls session";
 
 enum { PURPOSE_TEXT = 16, SESSION_LIMIT = 96 };

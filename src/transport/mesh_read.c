@@ -160,7 +160,7 @@ static bool take_bytes(ddl_mesh_link *link, const uint8_t *bytes, size_t count, 
         if (count < DDL_FRAME_BYTES) {
             memcpy(link->partial, bytes, count);
             link->partial_bytes = count;
-            return true;
+            return ddl_frame_check_begin(link->partial, count, err) == DDL_OK;
         }
         if (!take_header(link, own_copy(link, bytes), err))
             return false;
@@ -264,6 +264,8 @@ static size_t take_partial(ddl_mesh_link *link, ddl_view bytes, bool *sound, ddl
     if (link->partial_bytes == DDL_FRAME_BYTES) {
         link->partial_bytes = 0;
         *sound = take_header(link, link->partial, err);
+    } else {
+        *sound = ddl_frame_check_begin(link->partial, link->partial_bytes, err) == DDL_OK;
     }
     return used;
 }

@@ -391,7 +391,10 @@ static bool read_some(stream *s)
     if (here > 0 && s->in_left == 0)
         finish_stripe(s);
     ddl_error error;
-    if (s->partial_bytes == DDL_FRAME_BYTES && !s->stripes->stopped && !take_header(s, &error)) {
+    bool sound = s->partial_bytes < DDL_FRAME_BYTES
+                     ? ddl_frame_check_begin(s->partial, s->partial_bytes, &error) == DDL_OK
+                     : s->stripes->stopped || take_header(s, &error);
+    if (!sound) {
         lose(s, 0, &error);
         return false;
     }

@@ -636,6 +636,18 @@ static void a_scatter_behind_a_reduce_is_not_alone(void **state)
     row.phases[0] = (ddl_phase){ DDL_COLLECTIVE_SCATTER, known_work };
     row.phases[1] = (ddl_phase){ DDL_COLLECTIVE_REDUCE, known_work };
     costs(&row, &model, reduced + scattered + 8 * 10 * WAKES);
+    /* Where each rank has a CPU, the order makes no difference; at half of the way, half of it. */
+    const ddl_placement together = { 4, 1, NULL };
+    ddl_cost_model roomy = { .links = { { 100, 10, 0.5 } }, .reduce_ns = 0.25, .crowding = 1 };
+    const ddl_algorithm other_row = row;
+    row.phases[0] = (ddl_phase){ DDL_COLLECTIVE_REDUCE, known_work };
+    row.phases[1] = (ddl_phase){ DDL_COLLECTIVE_SCATTER, known_work };
+    double less_ns =
+        ddl_cost_ns(&roomy, &other_row, &together, 64) - ddl_cost_ns(&roomy, &row, &together, 64);
+    assert_true(fabs(less_ns) < 1e-6);
+    roomy.crowding = 1.25;
+    less_ns = ddl_cost_ns(&roomy, &other_row, &together, 64) - ddl_cost_ns(&roomy, &row, &together, 64);
+    assert_true(fabs(less_ns - 8 * 10 * 1.15 * 0.025) < 1e-6);
 }
 
 /* Shared memory has shares of its own. Four ranks, each of them two fifths of the time on a CPU. */

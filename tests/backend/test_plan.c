@@ -338,7 +338,7 @@ static void pieces_are_as_small_as_is_said(void **state)
     message_bytes = 0;
 }
 
-/* Each buffer is so many quarters of what the caches hold. */
+/* Each buffer is so many quarters of what the caches hold, over a board or not. */
 static bool goes_past_caches(ddl_collective collective, const char *name, size_t quarters, bool in_place,
                              size_t post_bytes)
 {

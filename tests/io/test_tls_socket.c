@@ -132,7 +132,7 @@ static uint8_t pattern(size_t i)
 static void send_all(struct pair *pair)
 {
     static uint8_t data[DATA_BYTES], got[DATA_BYTES];
-    static const size_t sizes[] = { 1, 48, 16384, 16383, 16432, 524336, 70, 100000, 5 };
+    static const size_t sizes[] = { 1, 64, 16384, 16383, 16448, 524352, 70, 100000, 5 };
     size_t sent = 0, taken = 0;
     for (size_t i = 0; i < DATA_BYTES; i++)
         data[i] = pattern(i);

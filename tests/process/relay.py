@@ -62,10 +62,13 @@ class Relay:
                     pass  # it has ended
 
     def stall_and_cut_late(self):
-        """Nothing goes through any more; seconds later presences end, and those that are made anew are met by silence."""
+        """Nothing goes through any more; seconds later presences end, and those that are made anew are met by silence.
+        Returns when it began, by the monotonic clock."""
         self.stalls = True
+        begun = time.monotonic()
         time.sleep(4)
         self.end(list(self.presences))
+        return begun
 
     def cut(self):
         self.listener.shutdown(socket.SHUT_RDWR)

@@ -236,6 +236,8 @@ class Frames(Tests):
         (36, "<i", 77, "DDL_EMISMATCH", ["root 77"]),
         (40, "<Q", 0, "DDL_EMISMATCH", ["count 0"]),
         (40, "<Q", (1 << 64) - 1, "DDL_EMISMATCH", ["18446744073709551615"]),
+        (48, "<Q", 1, "DDL_EPROTO", ["does not end in zeros"]),
+        (63, "B", 128, "DDL_EPROTO", ["does not end in zeros"]),
     ]
 
     def check(self, offset, form, value, code, words, nranks=2):

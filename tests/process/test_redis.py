@@ -632,8 +632,7 @@ class Absent(Tests):
         world = self.world(2, f"redis://127.0.0.1:{relay.port}/2", DDL_START_TIMEOUT="60")
         rank = world.start(0, "init")
         redis.await_wills(1)
-        begun = time.monotonic()
-        relay.stall_and_cut_late()
+        begun = relay.stall_and_cut_late()
         self.assert_told(rank, relay, begun, 7)
 
     def stopped_meanwhile(self):
