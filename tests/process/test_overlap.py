@@ -52,7 +52,7 @@ class TestOverlap(unittest.TestCase):
         # Of two ranks each sends the whole vector once, half of it to the other and half of it back.
         least = requests * mib_each * 2**20 * 8 / (MEGABIT_PER_S * 1e6)
         attempts = []
-        for _ in range(8):  # what else runs on this machine may disturb one
+        for _ in range(12):  # what else runs on this machine, or beside it, may disturb one
             communication, computation, together = self.measure(requests, mib_each)
             self.assertGreater(communication, 0.9 * least, "the link is not as slow as it was made")
             attempts.append((communication, computation, together))
