@@ -502,14 +502,14 @@ static double posted_ns(const ddl_cost_model *model, const ddl_work *work, doubl
 
 /* ---- the sum ---- */
 
-/* place: 0 alone, 1 the first of two, 2 the second. */
-static double phase_ns(const ddl_cost_model *model, ddl_phase phase, int place,
+enum place { ALONE, FIRST_OF_TWO, SECOND_OF_TWO };
+
+static double phase_ns(const ddl_cost_model *model, ddl_phase phase, enum place place,
                        const ddl_placement *placement, double total_bytes)
 {
     const ddl_link_cost *local = inside(model), *remote = &model->links[DDL_LINK_REMOTE];
-    const struct task task = {
-        model, phase.collective, placement->nranks, total_bytes, place > 0, place == 2
-    };
+    const struct task task = { model,       phase.collective, placement->nranks,
+                               total_bytes, place != ALONE,   place == SECOND_OF_TWO };
     ddl_work work = phase.work(placement, total_bytes);
     double remote_share = work.rounds > 0 ? work.remote_rounds / work.rounds : 0;
     double latency_ns =
@@ -528,10 +528,10 @@ double ddl_cost_ns(const ddl_cost_model *model, const ddl_algorithm *algorithm,
         if (is_posted(model, algorithm->collective, &work, placement->nranks, total_bytes))
             return posted_ns(model, &work,
                              posted_pieces(model, algorithm->collective, placement->nranks, total_bytes));
-        return phase_ns(model, alone, 0, placement, total_bytes);
+        return phase_ns(model, alone, ALONE, placement, total_bytes);
     }
-    return phase_ns(model, phases[0], 1, placement, total_bytes) +
-           phase_ns(model, phases[1], 2, placement, total_bytes);
+    return phase_ns(model, phases[0], FIRST_OF_TWO, placement, total_bytes) +
+           phase_ns(model, phases[1], SECOND_OF_TWO, placement, total_bytes);
 }
 
 int ddl_choice_place(double total_bytes)

@@ -14,8 +14,8 @@ bool ddl_processor_is_intel_server(void)
 /* Stepping, model and family, with the parts that came later; never 0. */
 static unsigned signature(void)
 {
-    static atomic_uint
-        known; /* as a virtual machine takes long to answer. Pairs with nothing: all store the same */
+    /* As a virtual machine takes long to answer. Pairs with nothing: all store the same. */
+    static atomic_uint known;
     unsigned answer = atomic_load_explicit(&known, memory_order_relaxed), b, c, d;
     if (answer != 0)
         return answer;

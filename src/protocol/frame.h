@@ -13,9 +13,9 @@
 #include <stdint.h>
 
 enum {
-    DDL_FRAME_BYTES =
-        64, /* of the header, a line: payloads that are aligned to lines lie in a socket's pages as
-               they do in memory, if what goes before them is whole lines (docs/performance.md) */
+    /* Of the header, a line: payloads that are aligned to lines lie in a socket's pages as they do in memory,
+     * if what goes before them is whole lines (docs/performance.md). */
+    DDL_FRAME_BYTES = 64,
     DDL_FRAME_EAGER_LIMIT = 64 * 1024,      /* payload of an eager frame */
     DDL_FRAME_BULK_LIMIT = 2 * 1024 * 1024, /* payload of a bulk frame */
     DDL_FRAME_NOTICE_LIMIT = 1024,          /* payload of an abort, agree or enter frame */

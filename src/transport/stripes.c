@@ -391,10 +391,10 @@ static bool read_some(stream *s)
     if (here > 0 && s->in_left == 0)
         finish_stripe(s);
     ddl_error error;
-    bool sound = s->partial_bytes < DDL_FRAME_BYTES
-                     ? ddl_frame_check_begin(s->partial, s->partial_bytes, &error) == DDL_OK
-                     : s->stripes->stopped || take_header(s, &error);
-    if (!sound) {
+    const bool is_whole = s->partial_bytes == DDL_FRAME_BYTES;
+    if (!s->stripes->stopped &&
+        !(is_whole ? take_header(s, &error)
+                   : ddl_frame_check_begin(s->partial, s->partial_bytes, &error) == DDL_OK)) {
         lose(s, 0, &error);
         return false;
     }
