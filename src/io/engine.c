@@ -22,7 +22,8 @@ enum {
     TICK_MS = 20,
     LONG_TICK_MS = 100, /* once so many in a row were in vain: 50 a second take 0.1 % of a core */
     TICKS_IN_VAIN = 50,
-    SPIN_NS = 60 * 1000, /* about twice what waking a sleeper on another core costs */
+    SPIN_NS = 60 * 1000,        /* about twice what waking a sleeper on another core costs */
+    LONG_SPIN_NS = 1000 * 1000, /* where it costs more; see learn_patience */
     PAUSE_NS =
         8 * 1000, /* of it, alone on the core; then the core is offered to others, who may be the peer */
     LOOP_EVERY_NS = 20 * 1000, /* while spinning, the loop is looked at this often */
@@ -52,6 +53,7 @@ struct ddl_engine {
     bool loop_open;
     bool moved;           /* holder: a loop callback moved something */
     bool takes_turns;     /* holder: another process that yields, as peers do, is on this core */
+    int64_t spin_ns;      /* holder: how long polling in vain goes on */
     int64_t next_tick_ns; /* holder */
 
     atomic_bool baton;      /* true: held. Paired with `sleepers`, see above */
@@ -354,8 +356,10 @@ bool ddl_engine_linger(ddl_engine *engine, bool (*ready)(void *arg), void *arg)
     return false;
 }
 
-/* Holder: poll until the goal is reached or polling has been in vain for long enough. */
-static bool poll_for(ddl_engine *engine, const wait_goal *goal)
+/*
+ * Holder: poll until the goal is reached or polling has been in vain for long enough, since *missed_ns then.
+ */
+static bool poll_for(ddl_engine *engine, const wait_goal *goal, int64_t *missed_ns)
 {
     int misses = 0, sweeps = 0;
     int64_t first_miss_ns = 0, loop_ns = 0;
@@ -399,14 +403,29 @@ static bool poll_for(ddl_engine *engine, const wait_goal *goal)
                 continue;
             }
         }
-        if (now_ns - first_miss_ns > SPIN_NS)
+        *missed_ns = first_miss_ns;
+        if (now_ns - first_miss_ns > engine->spin_ns)
             return false;
-        if (now_ns - first_miss_ns > PAUSE_NS || engine->takes_turns)
-            (void)yield_was_taken(engine);
-        else
+        if (now_ns - first_miss_ns <= PAUSE_NS && !engine->takes_turns)
             pause_cpu();
+        else if (yield_was_taken(engine))
+            return false;
     }
     return true;
+}
+
+/*
+ * Holder, once it has been woken: it had polled in vain since missed_ns. What came soon after should have
+ * been polled for: a sleeper costs its waker a system call and comes late, so that the waker, who waits for
+ * it next, falls asleep too, and so on in turns. How late depends on the machine, and in virtual ones on the
+ * moment (30 us to 1 ms were seen on one of them). The growth is that of halt polling in KVM
+ * (Documentation/virt/kvm/halt-polling.rst in Linux).
+ */
+static void learn_patience(ddl_engine *engine, int64_t missed_ns)
+{
+    const bool was_soon = ddl_now_ns() - missed_ns <= LONG_SPIN_NS;
+    const int64_t spin_ns = was_soon ? engine->spin_ns * 2 : engine->spin_ns / 2;
+    engine->spin_ns = spin_ns > LONG_SPIN_NS ? LONG_SPIN_NS : spin_ns < SPIN_NS ? SPIN_NS : spin_ns;
 }
 
 /* How long whoever drives may sleep, with so much left until a deadline. */
@@ -483,16 +502,22 @@ static bool wait_for(ddl_engine *engine, const wait_goal *goal, ddl_deadline dea
         return true;
     /* Behind a watcher each thread polls once: what comes later wakes the watcher, who drives for all. */
     bool polled = false;
-    bool in_vain = false; /* who has just slept until a tick only looks, as part of going to sleep again */
+    bool in_vain = false;  /* who has just slept until a tick only looks, as part of going to sleep again */
+    int64_t missed_ns = 0; /* 0: it has not given up polling */
     ddl_engine_tick_often(engine);
     while (entered || !reached(goal)) {
         bool behind = polled && atomic_load(&engine->watcher);
         if (entered || (!behind && ddl_engine_try_enter(engine))) {
             entered = false;
             polled = true;
-            if (!in_vain && poll_for(engine, goal)) {
-                ddl_engine_leave(engine);
-                return true;
+            if (!in_vain) {
+                if (missed_ns != 0)
+                    learn_patience(engine, missed_ns);
+                missed_ns = 0;
+                if (poll_for(engine, goal, &missed_ns)) {
+                    ddl_engine_leave(engine);
+                    return true;
+                }
             }
             if (!atomic_load(&engine->watcher)) {
                 in_vain = !sleep_at_gate(engine, goal, deadline);
@@ -705,6 +730,7 @@ ddl_status ddl_engine_create(const ddl_engine_client *client, bool crowded, ddl_
         return DDL_FAIL(err, DDL_ENOMEM, "no memory for an engine");
     engine->client = *client;
     engine->crowded = crowded;
+    engine->spin_ns = SPIN_NS;
     engine->alarm_ns = FIRST_ALARM_NS;
     ddl_engine_set_nap(engine, 0);
     ddl_list_init(&engine->jobs);

@@ -17,16 +17,21 @@
 
 #include <fcntl.h>
 #include <pthread.h>
+#include <sched.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
+#ifdef __linux__
+#include <sys/timerfd.h>
+#endif
 #include <unistd.h>
 
 enum { WAITERS = 4, ROUNDS = 300, PATIENCE_MS = 20000 };
 
 typedef struct bench {
     ddl_engine *engine;
-    int pipe[2];
+    int pipe[2]; /* or a timer, and what is not used */
+    size_t event_size;
     uv_poll_t poll;
     bool swept_too; /* the sweep reads as well, as the mesh does */
     int awaited;    /* holder: bytes that must still come */
@@ -35,13 +40,14 @@ typedef struct bench {
     int ticks;
     atomic_int jobs;
     atomic_bool dozes; /* since the last sweep */
+    bool slept;        /* has dozed at all */
 } bench;
 
 static bool take_bytes(bench *b)
 {
-    uint8_t byte;
+    uint64_t event;
     bool any = false;
-    while (read(b->pipe[0], &byte, 1) == 1) {
+    while (read(b->pipe[0], &event, b->event_size) > 0) {
         int index = atomic_fetch_add(&b->arrived, 1);
         b->awaited--;
         atomic_store_explicit(&b->flags[index], true, memory_order_release);
@@ -100,16 +106,16 @@ static bool busy(void *arg)
 /* All that comes, comes through the loop. */
 static bool doze(void *arg)
 {
-    atomic_store(&((bench *)arg)->dozes, true);
+    bench *b = arg;
+    atomic_store(&b->dozes, true);
+    b->slept = true;
     return false;
 }
 
-static void open_bench(bench *b, bool crowded, bool swept_too)
+static void open_bench_on(bench *b, bool crowded, bool swept_too)
 {
-    memset(b, 0, sizeof *b);
     b->swept_too = swept_too;
     b->flags = calloc(WAITERS * ROUNDS + 1, sizeof *b->flags);
-    assert_int_equal(pipe(b->pipe), 0);
     fcntl(b->pipe[0], F_SETFL, O_NONBLOCK);
     ddl_engine_client client = { sweep, needs_loop, run_job, tick, busy, doze, b };
     assert_int_equal(ddl_engine_create(&client, crowded, &b->engine, NULL), DDL_OK);
@@ -118,6 +124,14 @@ static void open_bench(bench *b, bool crowded, bool swept_too)
     b->poll.data = b;
     assert_int_equal(uv_poll_start(&b->poll, UV_READABLE, on_readable), 0);
     ddl_engine_leave(b->engine);
+}
+
+static void open_bench(bench *b, bool crowded, bool swept_too)
+{
+    memset(b, 0, sizeof *b);
+    assert_int_equal(pipe(b->pipe), 0);
+    b->event_size = 1;
+    open_bench_on(b, crowded, swept_too);
 }
 
 static void close_bench(bench *b)
@@ -563,6 +577,59 @@ static void wait_any_returns_for_whichever_comes_first(void **state)
     close_bench(&b);
 }
 
+#ifdef __linux__
+/* Wait for what comes after so long. True: it fell asleep. */
+static bool sleeps_for(bench *b, int64_t ns)
+{
+    const struct itimerspec after = { .it_value = { ns / DDL_NS_PER_S, ns % DDL_NS_PER_S } };
+    atomic_store(&b->dozes, false);
+    atomic_store(&b->arrived, 0);
+    atomic_store(&b->flags[0], false);
+    b->slept = false;
+    assert_int_equal(timerfd_settime(b->pipe[0], 0, &after, NULL), 0);
+    assert_true(ddl_engine_wait(b->engine, &b->flags[0], ddl_deadline_in_ms(PATIENCE_MS)));
+    return b->slept;
+}
+
+/* Whether that is so, or not, so many times in a row, at last. */
+static bool comes_to(bench *b, int64_t ns, bool sleeps, int in_a_row)
+{
+    const ddl_deadline end = ddl_deadline_in_ms(PATIENCE_MS);
+    for (int n = 0; !ddl_deadline_passed(end);) {
+        n = sleeps_for(b, ns) == sleeps ? n + 1 : 0;
+        if (n == in_a_row)
+            return true;
+    }
+    return false;
+}
+
+/* What comes 300 us after it is asked for puts nobody to sleep for long, and what comes in milliseconds does,
+ * and makes 300 us long again. */
+static void who_is_always_woken_soon_polls_instead(void **state)
+{
+    (void)state;
+    enum { SOON_NS = 300 * 1000, LATER_NS = 4000 * 1000 };
+    /* Who polls leaves the core to those who compute, and gives up if one of them takes it for long. */
+    const struct sched_param first = { .sched_priority = 1 };
+    const bool is_first = sched_setscheduler(0, SCHED_FIFO, &first) == 0; /* or waits for a calm moment */
+    bench b;
+    memset(&b, 0, sizeof b);
+    b.pipe[0] = timerfd_create(CLOCK_MONOTONIC, TFD_NONBLOCK | TFD_CLOEXEC);
+    b.pipe[1] = dup(b.pipe[0]);
+    assert_true(b.pipe[0] >= 0 && b.pipe[1] >= 0);
+    b.event_size = sizeof(uint64_t);
+    open_bench_on(&b, false, true);
+    for (int i = 0; i < 3; i++) {
+        assert_true(comes_to(&b, SOON_NS, false, 20));
+        assert_true(comes_to(&b, LATER_NS, true, 5));
+        assert_true(comes_to(&b, SOON_NS, true, 1));
+    }
+    close_bench(&b);
+    const struct sched_param normal = { 0 };
+    assert_true(!is_first || sched_setscheduler(0, SCHED_OTHER, &normal) == 0);
+}
+#endif
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -583,6 +650,9 @@ int main(void)
         cmocka_unit_test(who_calls_for_sweeps_all_the_time_is_seldom_woken_for),
         cmocka_unit_test(many_threads_wait_at_once_and_all_return),
         cmocka_unit_test(wait_any_returns_for_whichever_comes_first),
+#ifdef __linux__
+        cmocka_unit_test(who_is_always_woken_soon_polls_instead),
+#endif
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
