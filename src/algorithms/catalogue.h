@@ -123,10 +123,10 @@ const ddl_algorithm *ddl_catalogue_find(ddl_collective collective, const char *n
 int ddl_catalogue_index(const ddl_algorithm *algorithm);
 
 /*
- * Bumped whenever any generated schedule, how calls are cut into pieces, the order of the catalogue or the
- * choice changes; ranks compare it, and not the library's version, when they meet, as both ends of a message
- * must come from the same generator.
+ * Bumped whenever any generated schedule, how calls are cut into pieces, the order of the catalogue, the
+ * choice or the size of lanes changes; ranks compare it, and not the library's version, when they meet, as
+ * both ends of a message must come from the same generator.
  */
-enum { DDL_GENERATOR_VERSION = 15 };
+enum { DDL_GENERATOR_VERSION = 16 };
 
 #endif

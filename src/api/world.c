@@ -10,6 +10,7 @@
 #include "base/assert.h"
 #include "base/bytes.h"
 #include "base/log.h"
+#include "base/size.h"
 #include "io/host.h"
 #include "io/socket.h"
 #include "io/wire.h"
@@ -26,7 +27,8 @@ enum {
     GPUS_NEAR_MS = 50,
     GPUS_LOOK_MS = 1,
     LAST_MEETINGS_MS = 500,
-    LANES_MOST_BYTES = 1 << 30
+    LANES_MOST_BYTES = 1 << 30,
+    CROWDED_LANES_BYTES = 8 << 20 /* of all ranks of a host, of which then several share a CPU's caches */
 };
 
 #ifdef __APPLE__ /* whose libraries are not linked with it */
@@ -557,6 +559,9 @@ static ddl_status make_lanes(ddl_world *world, ddl_wire wires[], ddl_deadline de
         ddl_cost_model model;
         DDL_TRY(ddl_cost_model_unpack(roster->costs, roster->ncosts, 1, &model, err));
         size_t lane_bytes = model.lane_bytes < LANES_MOST_BYTES ? (size_t)model.lane_bytes : LANES_MOST_BYTES;
+        if (ddl_roster_crowding(roster) > 1)
+            lane_bytes =
+                ddl_size_min(lane_bytes, CROWDED_LANES_BYTES / (size_t)roster->local_size_of[roster->rank]);
         ddl_status status =
             ddl_lanes_create(roster, 2 * DDL_BOARDS * sizeof(ddl_sheet), lane_bytes, &world->lanes, err);
         if (status != DDL_OK && world->config.local_transport == DDL_LOCAL_SHM)
