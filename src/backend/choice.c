@@ -405,12 +405,17 @@ static double messages_ns(const struct task *task, const ddl_work *work, double 
  * their sender, 0.5 to 0.75. Allgathers of 3 and 4 ranks up to 16 MiB took 0.75 to 1 of it where they are
  * read there. With 8, all of which read what one has posted while it is in their caches, or beyond those, an
  * allgather took 1.2 to 2 times as long when pulled.
+ *
+ * With 12, 16 and 24 ranks on two CPUs of another EPYC alltoalls with messages of 128 KiB to 1 MiB took 1.2
+ * to 3.5 times as long as over a board, since the lanes of all no longer fit the caches; on the Xeon, with
+ * 16, they took 0.9 to 1.04 of its time.
  */
 static bool is_better_by_messages(const ddl_cost_model *model, ddl_collective collective, int nranks,
                                   double total_bytes)
 {
-    static const double SMALL = 64 * 1024, GATHERED = 64 * 1024 * 1024, FULL = 3; /* ranks per CPU */
-    static const double POSTED = 32 * 1024; /* of all ranks together, if each has a CPU */
+    static const double SMALL = 64 * 1024, GATHERED = 64 * 1024 * 1024;
+    static const double FULL = 3, PACKED = 6; /* ranks per CPU */
+    static const double POSTED = 32 * 1024;   /* of all ranks together, if each has a CPU */
     const double message_bytes = total_bytes / nranks;
     const bool gathers = collective == DDL_COLLECTIVE_ALLGATHER || collective == DDL_COLLECTIVE_ALLGATHERV;
     if (model->crowding <= 1 && total_bytes > POSTED)
@@ -420,7 +425,7 @@ static bool is_better_by_messages(const ddl_cost_model *model, ddl_collective co
     if (gathers)
         return message_bytes >= model->pull_bytes && model->crowding < FULL &&
                total_bytes * nranks <= GATHERED;
-    return collective == DDL_COLLECTIVE_ALLTOALL;
+    return collective == DDL_COLLECTIVE_ALLTOALL && model->crowding < PACKED;
 }
 
 size_t ddl_choice_post_bytes(const ddl_cost_model *model, ddl_collective collective, int nranks,

@@ -373,22 +373,25 @@ static void where_all_have_a_cpu_and_in_exchanges_what_is_large_goes_by_messages
     (void)state;
     static const struct {
         ddl_collective collective;
-        bool crowded;
+        double crowding;
         double bytes;
         bool is_posted;
     } cases[] = {
-        { DDL_COLLECTIVE_ALLREDUCE, false, 32 * 1024, true },
-        { DDL_COLLECTIVE_ALLREDUCE, false, 32 * 1024 + 4, false },
-        { DDL_COLLECTIVE_ALLGATHER, false, 64 * 1024, false },
-        { DDL_COLLECTIVE_BROADCAST, false, 64 * 1024, false },
-        { DDL_COLLECTIVE_ALLREDUCE, true, 1 << 30, true },
-        { DDL_COLLECTIVE_ALLGATHER, true, 1 << 30, true },
-        { DDL_COLLECTIVE_ALLTOALL, true, 4 * 64 * 1024, true },
-        { DDL_COLLECTIVE_ALLTOALL, true, 4 * 64 * 1024 + 16, false },
+        { DDL_COLLECTIVE_ALLREDUCE, 1, 32 * 1024, true },
+        { DDL_COLLECTIVE_ALLREDUCE, 1, 32 * 1024 + 4, false },
+        { DDL_COLLECTIVE_ALLGATHER, 1, 64 * 1024, false },
+        { DDL_COLLECTIVE_BROADCAST, 1, 64 * 1024, false },
+        { DDL_COLLECTIVE_ALLREDUCE, 2, 1 << 30, true },
+        { DDL_COLLECTIVE_ALLGATHER, 2, 1 << 30, true },
+        { DDL_COLLECTIVE_ALLTOALL, 2, 4 * 64 * 1024, true },
+        { DDL_COLLECTIVE_ALLTOALL, 2, 4 * 64 * 1024 + 16, false },
+        { DDL_COLLECTIVE_ALLTOALL, 5.5, 1 << 30, false },
+        { DDL_COLLECTIVE_ALLTOALL, 6, 1 << 30, true },
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         struct job job;
-        make_job(&job, &layouts[0], cases[i].crowded ? 4 : 2, cases[i].crowded, true);
+        make_job(&job, &layouts[0], cases[i].crowding > 1 ? 4 : 2, cases[i].crowding > 1, true);
+        job.model.crowding = cases[i].crowding;
         job.model.board_bytes = DDL_SHEET_BYTES;
         job.model.pull_bytes = INFINITY;
         assert_int_equal(
