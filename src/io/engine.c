@@ -41,7 +41,11 @@ enum {
     LONG_PATROL_NS = 3200 * 1000,    /* and at most; see patrol */
     FIRST_ALARM_NS = 100 * 1000,     /* from a call for a sweep; see is_overdue */
     LAST_ALARM_NS = 1600 * 1000,
-    QUIET_LOOKS = 10,          /* in a row, after which the patrol ends */
+    QUIET_LOOKS = 10,         /* in a row, after which the patrol ends */
+    BATCH_BYTES = 128 * 1024, /* see let_more_come */
+    LEAST_BATCH_BYTES = 16 * 1024,
+    BATCH_NS = 1000 * 1000,
+    LEAST_BATCH_NS = 100 * 1000,
     STUCK_GRACE_MS = 800,      /* more than a failure may take to settle after a deadline */
     SWEEPS_BETWEEN_TICKS = 256 /* while something moves all the time */
 };
@@ -54,6 +58,7 @@ struct ddl_engine {
     bool moved;           /* holder: a loop callback moved something */
     bool takes_turns;     /* holder: another process that yields, as peers do, is on this core */
     int64_t spin_ns;      /* holder: how long polling in vain goes on */
+    uint64_t received;    /* holder: bytes */
     int64_t next_tick_ns; /* holder */
 
     atomic_bool baton;      /* true: held. Paired with `sleepers`, see above */
@@ -265,6 +270,12 @@ void ddl_engine_sweep(ddl_engine *engine)
 void ddl_engine_moved(ddl_engine *engine)
 {
     engine->moved = true;
+}
+
+void ddl_engine_received(ddl_engine *engine, size_t bytes)
+{
+    engine->moved = true;
+    engine->received += bytes;
 }
 
 void ddl_engine_tick_soon(ddl_engine *engine)
@@ -678,19 +689,52 @@ static void await_work(ddl_engine *engine)
     }
 }
 
+/* What has come over connections, to this thread, since then. */
+struct batch {
+    int64_t since_ns;
+    uint64_t bytes;
+};
+
+/*
+ * A large message would wake this thread for every few packets of it, and take the CPU from who computes for
+ * two switches and a dozen system calls each time. So at the rate at which bytes have come it stays away
+ * until about BATCH_BYTES more have, as network cards hold back interrupts; not where those come sooner than
+ * a thread that is woken. True: an alarm has ended that.
+ */
+static bool let_more_come(ddl_engine *engine, struct batch *batch)
+{
+    const int64_t now_ns = ddl_now_ns(), took_ns = now_ns - batch->since_ns;
+    const bool goes_on = took_ns <= 2 * BATCH_NS;
+    if (goes_on && batch->bytes < LEAST_BATCH_BYTES)
+        return false;
+    const int64_t bytes = (int64_t)batch->bytes;
+    *batch = (struct batch){ .since_ns = now_ns };
+    if (!goes_on)
+        return false;
+    const int64_t ns = took_ns * BATCH_BYTES / bytes;
+    return ns >= LEAST_BATCH_NS && rest(engine, ns < BATCH_NS ? (long)ns : BATCH_NS);
+}
+
 static void *background_main(void *arg)
 {
     ddl_engine *engine = arg;
+    struct batch batch = { 0 };
+    bool is_due = false;
     while (!atomic_load(&engine->stopping)) {
-        await_work(engine);
+        if (!is_due)
+            await_work(engine);
+        is_due = false;
         if (atomic_load(&engine->stopping) || DDL_FAILPOINT_SKIP("io.drive") || !enter_in_background(engine))
             continue; /* whoever has the baton leaves it to this thread again if need be */
+        const uint64_t before = engine->received;
         while (ddl_engine_progress(engine))
             ;
+        batch.bytes += engine->received - before;
         tick(engine, ddl_now_ns());
         if (!engine->client.busy(engine->client.arg))
             atomic_store(&engine->background_ticking, false);
         leave(engine, true);
+        is_due = let_more_come(engine, &batch);
     }
     DDL_FAILPOINT_STALL("io.background");
     pthread_mutex_lock(&engine->lock);

@@ -96,6 +96,9 @@ void ddl_engine_tick_often(ddl_engine *engine);
 /* Holder: something moved from within a loop callback. */
 void ddl_engine_moved(ddl_engine *engine);
 
+/* Holder: likewise, so many bytes from a connection. */
+void ddl_engine_received(ddl_engine *engine, size_t bytes);
+
 /*
  * Holder: wait for something that is about to happen, without driving, for some microseconds, or some turns
  * of others where ranks share CPUs; ready says whether it has. True: it has.

@@ -212,8 +212,8 @@ static bool read_socket(ddl_mesh_link *link)
         ddl_mesh_link_lost(link, 0, NULL);
         return false;
     }
-    ddl_engine_moved(link->mesh->engine);
     size_t got = (size_t)result;
+    ddl_engine_received(link->mesh->engine, got);
     link->bytes_read += got;
     ddl_error error;
     bool sound = true;
