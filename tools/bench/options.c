@@ -194,6 +194,15 @@ static bool check_together(const bool given[], const struct bench_options *optio
     }
     if (!check_meaning(given, options, kind))
         return false;
+    const bool is_of_all = options->algorithm != NULL && strcmp(options->algorithm, "all") == 0;
+    if (given['n'] && options->mode == BENCH_COLLECTIVE && !is_of_all) {
+        fprintf(stderr, "ddl-bench: --rounds has no meaning without --algorithm all\n");
+        return false;
+    }
+    if (given['s'] && given['i']) {
+        fprintf(stderr, "ddl-bench: --seconds and --iters exclude each other\n");
+        return false;
+    }
     if (options->min_bytes > options->max_bytes) {
         fprintf(stderr, "ddl-bench: --min %zu is more than --max %zu\n", options->min_bytes,
                 options->max_bytes);
