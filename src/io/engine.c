@@ -59,6 +59,7 @@ struct ddl_engine {
     bool takes_turns;     /* holder: another process that yields, as peers do, is on this core */
     int64_t spin_ns;      /* holder: how long polling in vain goes on */
     uint64_t received;    /* holder: bytes */
+    size_t to_come;       /* holder: at least so many more, of a message of which some have come */
     int64_t next_tick_ns; /* holder */
 
     atomic_bool baton;      /* true: held. Paired with `sleepers`, see above */
@@ -201,8 +202,9 @@ static bool somebody_waits(ddl_engine *engine)
     return atomic_load(&engine->sleepers) > 0 || atomic_load(&engine->watcher);
 }
 
-/* in_background: by the background thread, to whom what is in flight is left as soon as it has events. */
-static void leave(ddl_engine *engine, bool in_background)
+/* in_background: by the background thread, to whom what is in flight is left as soon as it has events. True:
+ * there is something already that the next sweep will find. */
+static bool leave(ddl_engine *engine, bool in_background)
 {
     for (;;) {
         ddl_engine_drain(engine);
@@ -229,13 +231,13 @@ static void leave(ddl_engine *engine, bool in_background)
         bool abandoned = busy && waits && !somebody_waits(engine);
         if ((!abandoned && atomic_load(&engine->njobs) == 0 && !is_sweep_due(engine)) ||
             !ddl_engine_try_enter(engine))
-            return;
+            return missed;
     }
 }
 
 void ddl_engine_leave(ddl_engine *engine)
 {
-    leave(engine, false);
+    (void)leave(engine, false);
 }
 
 void ddl_engine_submit(ddl_engine *engine, ddl_link *job)
@@ -272,10 +274,11 @@ void ddl_engine_moved(ddl_engine *engine)
     engine->moved = true;
 }
 
-void ddl_engine_received(ddl_engine *engine, size_t bytes)
+void ddl_engine_received(ddl_engine *engine, size_t bytes, size_t to_come)
 {
     engine->moved = true;
     engine->received += bytes;
+    engine->to_come = to_come;
 }
 
 void ddl_engine_tick_soon(ddl_engine *engine)
@@ -368,7 +371,8 @@ bool ddl_engine_linger(ddl_engine *engine, bool (*ready)(void *arg), void *arg)
 }
 
 /*
- * Holder: poll until the goal is reached or polling has been in vain for long enough, since *missed_ns then.
+ * Holder: poll until the goal is reached or polling has been in vain for long enough, since *missed_ns then,
+ * or another thread has taken the core for long.
  */
 static bool poll_for(ddl_engine *engine, const wait_goal *goal, int64_t *missed_ns)
 {
@@ -419,8 +423,10 @@ static bool poll_for(ddl_engine *engine, const wait_goal *goal, int64_t *missed_
             return false;
         if (now_ns - first_miss_ns <= PAUSE_NS && !engine->takes_turns)
             pause_cpu();
-        else if (yield_was_taken(engine))
+        else if (yield_was_taken(engine)) {
+            *missed_ns = 0; /* nothing is learnt from what came while somebody else had the core */
             return false;
+        }
     }
     return true;
 }
@@ -697,11 +703,11 @@ struct batch {
 
 /*
  * A large message would wake this thread for every few packets of it, and take the CPU from who computes for
- * two switches and a dozen system calls each time. So at the rate at which bytes have come it stays away
- * until about BATCH_BYTES more have, as network cards hold back interrupts; not where those come sooner than
- * a thread that is woken. True: an alarm has ended that.
+ * two switches and a dozen system calls each time. So while BATCH_BYTES of one are still to come it stays
+ * away for as long as they take at the rate of the last, as network cards hold back interrupts; not where
+ * they come sooner than a thread that is woken. True: an alarm has ended that.
  */
-static bool let_more_come(ddl_engine *engine, struct batch *batch)
+static bool let_more_come(ddl_engine *engine, struct batch *batch, size_t to_come)
 {
     const int64_t now_ns = ddl_now_ns(), took_ns = now_ns - batch->since_ns;
     const bool goes_on = took_ns <= 2 * BATCH_NS;
@@ -709,10 +715,15 @@ static bool let_more_come(ddl_engine *engine, struct batch *batch)
         return false;
     const int64_t bytes = (int64_t)batch->bytes;
     *batch = (struct batch){ .since_ns = now_ns };
-    if (!goes_on)
+    if (!goes_on || to_come < BATCH_BYTES)
         return false;
     const int64_t ns = took_ns * BATCH_BYTES / bytes;
-    return ns >= LEAST_BATCH_NS && rest(engine, ns < BATCH_NS ? (long)ns : BATCH_NS);
+    if (ns < LEAST_BATCH_NS)
+        return false;
+    atomic_store(&engine->patrols, true); /* who leaves something now need not ring */
+    const bool is_due = rest(engine, ns < BATCH_NS ? (long)ns : BATCH_NS);
+    atomic_store(&engine->patrols, false);
+    return is_due;
 }
 
 static void *background_main(void *arg)
@@ -727,14 +738,16 @@ static void *background_main(void *arg)
         if (atomic_load(&engine->stopping) || DDL_FAILPOINT_SKIP("io.drive") || !enter_in_background(engine))
             continue; /* whoever has the baton leaves it to this thread again if need be */
         const uint64_t before = engine->received;
+        engine->to_come = 0;
         while (ddl_engine_progress(engine))
             ;
+        const size_t to_come = engine->to_come;
         batch.bytes += engine->received - before;
         tick(engine, ddl_now_ns());
         if (!engine->client.busy(engine->client.arg))
             atomic_store(&engine->background_ticking, false);
-        leave(engine, true);
-        is_due = let_more_come(engine, &batch);
+        if (!leave(engine, true))
+            is_due = let_more_come(engine, &batch, to_come);
     }
     DDL_FAILPOINT_STALL("io.background");
     pthread_mutex_lock(&engine->lock);

@@ -96,8 +96,9 @@ void ddl_engine_tick_often(ddl_engine *engine);
 /* Holder: something moved from within a loop callback. */
 void ddl_engine_moved(ddl_engine *engine);
 
-/* Holder: likewise, so many bytes from a connection. */
-void ddl_engine_received(ddl_engine *engine, size_t bytes);
+/* Holder: likewise, so many bytes from a connection; to_come: more of the same message, for which alone the
+ * background thread may wait a little (1 ms) before it looks at anything again. */
+void ddl_engine_received(ddl_engine *engine, size_t bytes, size_t to_come);
 
 /*
  * Holder: wait for something that is about to happen, without driving, for some microseconds, or some turns
