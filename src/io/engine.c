@@ -34,6 +34,7 @@ enum {
     LOOKS_AT_ONCE = 64, /* of them without a pause, which takes half as long as a line from another core */
     LINGER_YIELDS = 16,
     TAKEN_NS = 400 * 1000,
+    SHARED_NS = 50 * 1000 * 1000,    /* for so long after that somebody else is taken to compute here */
     SWITCH_NS = 1000,                /* a yield that nobody takes is half of it */
     TURN_NS = 100 * 1000,            /* whoever gives the core back sooner takes turns with us */
     PATROL_NS = 100 * 1000,          /* from one look of the patrol to the next, at least */
@@ -85,6 +86,7 @@ struct ddl_engine {
     atomic_bool background_ticking;  /* the background thread wakes every nap_ms */
     atomic_int nap_ms;
     atomic_int vain_ticks; /* in a row, with nothing else between them */
+    atomic_bool woke;      /* another rank, since this one was woken */
     atomic_bool stopping;
     bool has_background, background_ended;
     pthread_t background;
@@ -311,6 +313,11 @@ void ddl_engine_wake(ddl_engine *engine)
         ddl_gate_ring(engine->gate);
 }
 
+void ddl_engine_woke(ddl_engine *engine)
+{
+    atomic_store_explicit(&engine->woke, true, memory_order_relaxed);
+}
+
 void ddl_engine_set_nap(ddl_engine *engine, int ms)
 {
     atomic_store(&engine->nap_ms, ms > 0 ? ms : TICK_MS);
@@ -371,8 +378,7 @@ bool ddl_engine_linger(ddl_engine *engine, bool (*ready)(void *arg), void *arg)
 }
 
 /*
- * Holder: poll until the goal is reached or polling has been in vain for long enough, since *missed_ns then,
- * or another thread has taken the core for long.
+ * Holder: poll until the goal is reached or polling has been in vain for long enough, since *missed_ns then.
  */
 static bool poll_for(ddl_engine *engine, const wait_goal *goal, int64_t *missed_ns)
 {
@@ -418,30 +424,31 @@ static bool poll_for(ddl_engine *engine, const wait_goal *goal, int64_t *missed_
                 continue;
             }
         }
-        *missed_ns = first_miss_ns;
-        if (now_ns - first_miss_ns > engine->spin_ns)
-            return false;
-        if (now_ns - first_miss_ns <= PAUSE_NS && !engine->takes_turns)
-            pause_cpu();
-        else if (yield_was_taken(engine)) {
-            *missed_ns = 0; /* nothing is learnt from what came while somebody else had the core */
+        if (now_ns - first_miss_ns > engine->spin_ns) {
+            *missed_ns = first_miss_ns;
             return false;
         }
+        if (now_ns - first_miss_ns <= PAUSE_NS && !engine->takes_turns)
+            pause_cpu();
+        else
+            (void)yield_was_taken(engine);
     }
     return true;
 }
 
 /*
- * Holder, once it has been woken: it had polled in vain since missed_ns. What came soon after should have
- * been polled for: a sleeper costs its waker a system call and comes late, so that the waker, who waits for
- * it next, falls asleep too, and so on in turns. How late depends on the machine, and in virtual ones on the
- * moment (30 us to 1 ms were seen on one of them). The growth is that of halt polling in KVM
+ * Holder, once it has been woken: it had polled in vain since missed_ns. Who has woken another rank before,
+ * and then was soon woken itself, is one of two who wake each other in turns, and would go on so: a sleeper
+ * costs its waker a system call and comes late, by 30 us or by 1 ms on one virtual machine, so that the
+ * waker, who waits for it next, falls asleep too. So they poll for longer; who only waits for somebody who
+ * computes does not, and leaves the CPU to him. The growth is that of halt polling in KVM
  * (Documentation/virt/kvm/halt-polling.rst in Linux).
  */
 static void learn_patience(ddl_engine *engine, int64_t missed_ns)
 {
-    const bool was_soon = ddl_now_ns() - missed_ns <= LONG_SPIN_NS;
-    const int64_t spin_ns = was_soon ? engine->spin_ns * 2 : engine->spin_ns / 2;
+    const bool in_turns = atomic_exchange_explicit(&engine->woke, false, memory_order_relaxed) &&
+                          ddl_now_ns() - missed_ns <= LONG_SPIN_NS;
+    const int64_t spin_ns = in_turns ? engine->spin_ns * 2 : engine->spin_ns / 2;
     engine->spin_ns = spin_ns > LONG_SPIN_NS ? LONG_SPIN_NS : spin_ns < SPIN_NS ? SPIN_NS : spin_ns;
 }
 

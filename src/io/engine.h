@@ -83,6 +83,9 @@ bool ddl_engine_call_for_sweep(ddl_engine *engine, int64_t now_ns, bool is_first
 /* Holder: an operation has ended; threads that wait for it must look. */
 void ddl_engine_wake(ddl_engine *engine);
 
+/* Another rank slept, and has been woken. Thread: any. */
+void ddl_engine_woke(ddl_engine *engine);
+
 /* Holder, from doze: there is something that nobody tells of, so whoever sleeps looks every so many ms; 0: at
  * ticks. */
 void ddl_engine_set_nap(ddl_engine *engine, int ms);

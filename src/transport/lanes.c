@@ -274,17 +274,21 @@ size_t ddl_lanes_heap_start(const ddl_lanes *lanes)
 }
 
 /* Aside, so that who finds nobody asleep, as in most small calls, saves no registers. */
-static __attribute__((noinline)) void ring_for_sleepers(ddl_lanes *lanes, const int peers[], int npeers)
+static __attribute__((noinline)) bool ring_for_sleepers(ddl_lanes *lanes, const int peers[], int npeers)
 {
+    bool rang = false;
     for (int i = 0; i < npeers; i++) {
         const struct pair *pair = &lanes->pairs[peers[i]];
         struct control *control = pair->memory;
-        if (peers[i] != lanes->roster->rank && ddl_doze_take(&control->doze))
+        if (peers[i] != lanes->roster->rank && ddl_doze_take(&control->doze)) {
             ddl_local_bell_ring(pair->bell_fd);
+            rang = true;
+        }
     }
+    return rang;
 }
 
-void ddl_lanes_wake(ddl_lanes *lanes, const int peers[], int npeers)
+bool ddl_lanes_wake(ddl_lanes *lanes, const int peers[], int npeers)
 {
     const int own = lanes->roster->rank;
     ddl_doze_told();
@@ -292,11 +296,10 @@ void ddl_lanes_wake(ddl_lanes *lanes, const int peers[], int npeers)
         if (peers[i] == own)
             continue;
         const struct control *control = lanes->pairs[peers[i]].memory;
-        if (ddl_doze_sees(&control->doze)) {
-            ring_for_sleepers(lanes, peers + i, npeers - i);
-            return;
-        }
+        if (ddl_doze_sees(&control->doze))
+            return ring_for_sleepers(lanes, peers + i, npeers - i);
     }
+    return false;
 }
 
 void ddl_lanes_set_asleep(ddl_lanes *lanes, bool asleep)

@@ -110,7 +110,7 @@ def mount_apart():
 
 
 # Where ranks make and find their user's secrets, instead of where this user has his own.
-PLACES = tempfile.TemporaryDirectory(prefix="ddl-test-home-")
+PLACES = tempfile.TemporaryDirectory(prefix=f"ddl-test-home-{pathlib.Path(sys.argv[0]).stem}-")
 
 
 def clean_environment():
