@@ -54,9 +54,14 @@ class Instructions(unittest.TestCase):
     def test_calls_stay_within_their_budgets(self):
         for call, budget in BUDGET.items():
             with self.subTest(call=call):
-                # What disturbs, as a rank that has to be waited for after all, only adds.
-                few, many = (min(instructions(call, count) for _ in range(2)) for count in (FEW, MANY))
-                each = (many - few) / (MANY - FEW)
+                # What disturbs, as a rank that has to be waited for after all, or woken, only adds.
+                few, many = [], []
+                for tries in range(1, 7):
+                    few.append(instructions(call, FEW))
+                    many.append(instructions(call, MANY))
+                    each = (min(many) - min(few)) / (MANY - FEW)
+                    if tries > 1 and each < budget * ROOM:
+                        break
                 print(f"{call}: {each:.0f} instructions, {budget} are recorded", file=sys.stderr)
                 self.assertGreater(each, 100, "callgrind did not see the calls")
                 self.assertLess(each, budget * ROOM)
