@@ -12,6 +12,7 @@ import sys
 import threading
 
 from peer import CLIENT_BYTES, RANK_AT
+from world import PLACES
 
 MARK, ORIGINAL_DESTINATION, SO_MARK, PORT = 7, 80, 36, 999
 RULES = f"""table ip middle {{
@@ -40,6 +41,7 @@ def into_own_namespace():
     except OSError as refused:
         return str(refused)
     environment["DDL_TEST_MIDDLE"] = "1"
+    PLACES.cleanup()  # who begins again makes his own
     os.execvpe(enter[0], [*enter, sys.executable, *sys.argv], environment)
 
 
