@@ -77,8 +77,7 @@ static size_t piece_bytes(const ddl_comm *comm)
 static void wake_members(void *arg)
 {
     const ddl_comm *comm = arg;
-    if (ddl_lanes_wake(comm->world->lanes, comm->members, comm->nranks))
-        ddl_engine_woke(comm->engine);
+    ddl_lanes_wake(comm->world->lanes, comm->members, comm->nranks);
 }
 
 static void post_differs(void *arg, int rank, uint64_t sequence, const ddl_signature *ours,

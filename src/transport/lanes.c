@@ -38,6 +38,7 @@ struct ddl_lanes {
     size_t heap_bytes;
     int memory_fd, bell_fd;
     bool said_asleep;
+    atomic_bool rang;
     uint64_t mark;      /* see control */
     struct pair *pairs; /* of each rank of the world */
 };
@@ -274,21 +275,24 @@ size_t ddl_lanes_heap_start(const ddl_lanes *lanes)
 }
 
 /* Aside, so that who finds nobody asleep, as in most small calls, saves no registers. */
-static __attribute__((noinline)) bool ring_for_sleepers(ddl_lanes *lanes, const int peers[], int npeers)
+static __attribute__((noinline)) void ring_for_sleepers(ddl_lanes *lanes, const int peers[], int npeers)
 {
-    bool rang = false;
     for (int i = 0; i < npeers; i++) {
         const struct pair *pair = &lanes->pairs[peers[i]];
         struct control *control = pair->memory;
         if (peers[i] != lanes->roster->rank && ddl_doze_take(&control->doze)) {
             ddl_local_bell_ring(pair->bell_fd);
-            rang = true;
+            atomic_store_explicit(&lanes->rang, true, memory_order_relaxed);
         }
     }
-    return rang;
 }
 
-bool ddl_lanes_wake(ddl_lanes *lanes, const int peers[], int npeers)
+bool ddl_lanes_have_rung(ddl_lanes *lanes)
+{
+    return atomic_exchange_explicit(&lanes->rang, false, memory_order_relaxed);
+}
+
+void ddl_lanes_wake(ddl_lanes *lanes, const int peers[], int npeers)
 {
     const int own = lanes->roster->rank;
     ddl_doze_told();
@@ -296,10 +300,11 @@ bool ddl_lanes_wake(ddl_lanes *lanes, const int peers[], int npeers)
         if (peers[i] == own)
             continue;
         const struct control *control = lanes->pairs[peers[i]].memory;
-        if (ddl_doze_sees(&control->doze))
-            return ring_for_sleepers(lanes, peers + i, npeers - i);
+        if (ddl_doze_sees(&control->doze)) {
+            ring_for_sleepers(lanes, peers + i, npeers - i);
+            return;
+        }
     }
-    return false;
 }
 
 void ddl_lanes_set_asleep(ddl_lanes *lanes, bool asleep)

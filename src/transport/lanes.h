@@ -66,9 +66,11 @@ void *ddl_lanes_heap(const ddl_lanes *lanes, int rank, size_t *bytes);
 /* Where this rank's heap begins in its descriptor. */
 size_t ddl_lanes_heap_start(const ddl_lanes *lanes);
 
-/* Something was told to these, among whom this rank may be: wake those of them who sleep. True: somebody did.
- */
-bool ddl_lanes_wake(ddl_lanes *lanes, const int peers[], int npeers);
+/* Something was told to these, among whom this rank may be: wake those of them who sleep. */
+void ddl_lanes_wake(ddl_lanes *lanes, const int peers[], int npeers);
+
+/* Whether that has woken anybody since this was asked last. */
+bool ddl_lanes_have_rung(ddl_lanes *lanes);
 
 /* Say that this rank is going to sleep, or is awake. Before sleeping: ask for room where it is missing, then
  * ddl_doze_look_again. */

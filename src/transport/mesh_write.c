@@ -83,8 +83,7 @@ void ddl_mesh_pay_nudges(ddl_mesh *mesh)
 {
     if (mesh->nnudges_due == 0)
         return;
-    if (ddl_lanes_wake(mesh->lanes, mesh->nudges_due, mesh->nnudges_due))
-        ddl_engine_woke(mesh->engine);
+    ddl_lanes_wake(mesh->lanes, mesh->nudges_due, mesh->nnudges_due);
     for (int i = 0; i < mesh->nnudges_due; i++)
         mesh->links[mesh->nudges_due[i]].nudge_due = false;
     mesh->nnudges_due = 0;

@@ -55,6 +55,8 @@ bool ddl_mesh_doze(ddl_mesh *mesh)
         return true;
     if (mesh->lanes == NULL)
         return false;
+    if (ddl_lanes_have_rung(mesh->lanes))
+        ddl_engine_woke(mesh->engine);
     if (!ddl_list_empty(&mesh->due))
         return true;
     ddl_lanes_set_asleep(mesh->lanes, true);
