@@ -34,7 +34,6 @@ enum {
     LOOKS_AT_ONCE = 64, /* of them without a pause, which takes half as long as a line from another core */
     LINGER_YIELDS = 16,
     TAKEN_NS = 400 * 1000,
-    SHARED_NS = 50 * 1000 * 1000,    /* for so long after that somebody else is taken to compute here */
     SWITCH_NS = 1000,                /* a yield that nobody takes is half of it */
     TURN_NS = 100 * 1000,            /* whoever gives the core back sooner takes turns with us */
     PATROL_NS = 100 * 1000,          /* from one look of the patrol to the next, at least */

@@ -662,7 +662,7 @@ static void who_wakes_and_is_woken_in_turns_polls_instead(void **state)
 {
     (void)state;
     enum { SOON_NS = 300 * 1000, LATER_NS = 4000 * 1000 };
-    /* Who polls leaves the core to those who compute, and gives up if one of them takes it for long. */
+    /* Who polls offers the core to those who compute, and would lose it for longer than it polls. */
     const struct sched_param first = { .sched_priority = 1 };
     if (sched_setscheduler(0, SCHED_FIFO, &first) != 0)
         skip(); /* it is not allowed to */
