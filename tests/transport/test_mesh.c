@@ -869,9 +869,13 @@ static void sleepers_are_woken(void **state)
     assert_true(ddl_socket_wait(ddl_lanes_bell(pair[1].lanes), POLLIN, ddl_deadline_in_ms(0)));
     /* More than fits: the sender sleeps, and the receiver's taking wakes it. */
     assert_false(ddl_mesh_doze(pair[0].mesh));
+    assert_false(
+        ddl_lanes_have_rung(pair[0].lanes)); /* it has, and the engine was told when it fell asleep */
     assert_false(ddl_socket_wait(ddl_lanes_bell(pair[0].lanes), POLLIN, ddl_deadline_in_ms(0)));
     ddl_engine_progress(pair[1].engine);
     assert_true(ddl_socket_wait(ddl_lanes_bell(pair[0].lanes), POLLIN, ddl_deadline_in_ms(0)));
+    assert_true(ddl_lanes_have_rung(pair[1].lanes));
+    assert_false(ddl_lanes_have_rung(pair[1].lanes));
     drive_until(pair, &in.done);
     assert_arrived(&in);
     drive_until(pair, &out.done);
