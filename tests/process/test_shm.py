@@ -353,7 +353,7 @@ class SharedMemory(unittest.TestCase):
 
     def test_who_stops_in_the_middle_is_named(self):
         """Also if it has said of that call that it is in it, as one does that takes long."""
-        world = self.world(3, DDL_TIMEOUT=f"{bound(1.5)}s")
+        world = self.world(3, DDL_TIMEOUT=f"{bound(4)}s")
         with on_two_cpus():
             ranks = self.started(world, "forever=allreduce:8000000:float32:sum")
         for rank in ranks:
