@@ -516,11 +516,14 @@ static void each_constant_has_its_part(void **state)
      * they are not others' turns; bytes, reduced. */
     double alone_ns = 8 * 10 * 3 * WOKEN + 4 * 100 / 3.0 + (128 * 0.5 + 64 * 0.25) * 3 * IN_THE_WAY;
     assert_true(fabs(ddl_cost_ns(&model, &row, &together, 64) - alone_ns) < 1e-6);
-    /* With as many rounds as rings take, nobody is much in anybody's way, and the way is longer than the
-     * turns. */
+    /* With as many rounds as rings take the way is longer than the turns; and of more than 64 KiB for each
+     * nobody is much in anybody's way. */
     known_rounds = 6;
-    double ring_ns = 6 * 100 * 4 / 3.0 + 8 * 10 * WAKES + (128 * 0.5 + 64 * 0.25) * 3 * 1.05;
-    assert_true(fabs(ddl_cost_ns(&model, &row, &together, 64) - ring_ns) < 1e-6);
+    const double way_ns = 6 * 100 * 4 / 3.0 + 8 * 10 * WAKES, whole = 4 * 65536;
+    double small_ring_ns = way_ns + whole * (2 * 0.5 + 0.25) * 3 * IN_THE_WAY;
+    assert_true(fabs(ddl_cost_ns(&model, &row, &together, whole) - small_ring_ns) < 1e-6);
+    double ring_ns = way_ns + (whole + 1) * (2 * 0.5 + 0.25) * 3 * 1.05;
+    assert_true(fabs(ddl_cost_ns(&model, &row, &together, whole + 1) - ring_ns) < 1e-6);
     /* Of messages of more than four ranks at once each costs half a message more. */
     known_rounds = 1;
     double many_ns = 8 * 10 * 3 * (WOKEN + 0.5) + 100 / 3.0 + (128 * 0.5 + 64 * 0.25) * 3 * IN_THE_WAY;
@@ -581,13 +584,18 @@ static void in_rooted_collectives_only_the_mean_is_crowded(void **state)
     }
 }
 
-static void costs(const ddl_algorithm *row, const ddl_cost_model *model, double expected)
+static void costs_of(double bytes, const ddl_algorithm *row, const ddl_cost_model *model, double expected)
 {
     const ddl_placement together = { 4, 1, NULL };
-    double ns = ddl_cost_ns(model, row, &together, 64);
+    double ns = ddl_cost_ns(model, row, &together, bytes);
     if (fabs(ns - expected) > 1e-6)
         fail_msg("%s of %g rounds costs %g ns, not %g", ddl_collective_name(row->collective), known_rounds,
                  ns, expected);
+}
+
+static void costs(const ddl_algorithm *row, const ddl_cost_model *model, double expected)
+{
+    costs_of(64, row, model, expected);
 }
 
 /* Over TCP what is folded several at a time lands first, and ranks of a broadcast that hand on to several
@@ -672,8 +680,9 @@ static void where_ranks_share_memory_they_are_less_in_the_way(void **state)
     known_rounds = 2;
     row.collective = DDL_COLLECTIVE_REDUCE_SCATTER;
     costs(&row, &model, messages + 2 * a_round + bytes * turns * 1.05);
-    known_rounds = 3; /* a ring */
-    costs(&row, &model, messages + 3 * a_round + bytes * turns * 1.05);
+    known_rounds = 3; /* a ring, if it is large */
+    costs(&row, &model, messages + 3 * a_round + bytes * turns * 1.1);
+    costs_of(64 * 8192, &row, &model, messages + 3 * a_round + 8192 * bytes * turns * 1.05);
     row.collective = DDL_COLLECTIVE_ALLTOALL;
     costs(&row, &model, messages + 3 * a_round + bytes * turns * 1.1);
     known_rounds = 4;
@@ -707,8 +716,13 @@ static void posts_cost_turns_of_all(void **state)
     assert_true(fabs(ddl_cost_ns(&model, &row, &nine, 64) - (10 + 20 + 7 * line + read)) < 1e-6);
     model.crowding = 2.5;
     assert_true(fabs(ddl_cost_ns(&model, &row, &nine, 64) - (crowded_round + 7 * line + read)) < 1e-6);
-    known_rounds = 2; /* or of one of five */
-    assert_true(fabs(ddl_cost_ns(&model, &row, &five, 64) - (crowded_round * 1.8 + 6 * line + read)) < 1e-6);
+    known_rounds = 2; /* or of one of five, one of whose CPUs has a rank more than the other */
+    assert_true(fabs(ddl_cost_ns(&model, &row, &five, 64) - (crowded_round * 2 + 6 * line + read)) < 1e-6);
+    model.crowding = 3;
+    const double even_round = 10 + 2.5 * 20 * 3;
+    assert_true(fabs(ddl_cost_ns(&model, &row, &five, 64) - (even_round * (2 - 0.5 / 3) + 6 * line + read)) <
+                1e-6);
+    model.crowding = 2.5;
     /* Without a block for everyone, of doubles, it may have to go by messages. */
     assert_true(ddl_cost_ns(&model, &row, &five, 39) > crowded_round * 3);
     known_rounds = 4;
