@@ -22,6 +22,7 @@ enum {
     TICK_MS = 20,
     LONG_TICK_MS = 100, /* once so many in a row were in vain: 50 a second take 0.1 % of a core */
     TICKS_IN_VAIN = 50,
+    IDLE_MS = 200,              /* see is_unattended */
     SPIN_NS = 60 * 1000,        /* about twice what waking a sleeper on another core costs */
     LONG_SPIN_NS = 1000 * 1000, /* where it costs more; see learn_patience */
     PAUSE_NS =
@@ -80,6 +81,8 @@ struct ddl_engine {
     atomic_bool left;      /* something is in flight, left to the patrol. Paired with `patrols` */
     atomic_uint visits;    /* how often it was */
     atomic_uint sweeps;    /* by anybody */
+    atomic_uint loops;     /* likewise, runs of the loop */
+    unsigned loops_seen;   /* background thread */
     atomic_bool patrols;   /* the background thread does */
     atomic_bool background_watching; /* the background gate watches the loop */
     atomic_bool background_ticking;  /* the background thread wakes every nap_ms */
@@ -112,17 +115,18 @@ void ddl_engine_drain(ddl_engine *engine)
         take_jobs(engine);
 }
 
-static bool run_loop(ddl_engine *engine)
-{
-    engine->moved = false;
-    uv_run(&engine->loop, UV_RUN_NOWAIT);
-    return engine->moved;
-}
-
 /* Holder, who alone counts. */
 static void count(atomic_uint *what)
 {
     atomic_store_explicit(what, atomic_load_explicit(what, memory_order_relaxed) + 1, memory_order_relaxed);
+}
+
+static bool run_loop(ddl_engine *engine)
+{
+    engine->moved = false;
+    count(&engine->loops);
+    uv_run(&engine->loop, UV_RUN_NOWAIT);
+    return engine->moved;
 }
 
 static bool is_sweep_due(ddl_engine *engine)
@@ -210,7 +214,7 @@ static bool leave(ddl_engine *engine, bool in_background)
     for (;;) {
         ddl_engine_drain(engine);
         if (is_sweep_due(engine))
-            sweep(engine);
+            ddl_engine_progress(engine);
         bool busy = engine->client.busy(engine->client.arg), waits = somebody_waits(engine);
         bool missed = false;
         if (busy && !waits && !in_background)
@@ -680,6 +684,20 @@ static bool enter_in_background(ddl_engine *engine)
     return ddl_engine_try_enter(engine);
 }
 
+/*
+ * Where nothing is in flight nobody drives, nor does anybody whose calls are done at once; and yet a rank may
+ * be lost, or abort. So the loop is run every now and then, whoever has the baton.
+ */
+static bool is_unattended(ddl_engine *engine)
+{
+    const unsigned loops = atomic_load_explicit(&engine->loops, memory_order_relaxed);
+    const bool is_so = loops == engine->loops_seen;
+    engine->loops_seen = loops;
+    if (is_so)
+        atomic_store(&engine->alarm, true);
+    return is_so;
+}
+
 /* Until there may be something for this thread to drive: what was left, an event, a tick; or the end. */
 static void await_work(ddl_engine *engine)
 {
@@ -687,8 +705,10 @@ static void await_work(ddl_engine *engine)
         if (!atomic_load(&engine->left)) {
             const bool ticks = atomic_load(&engine->background_ticking);
             const ddl_gate_end end =
-                nap(engine, engine->background_gate, ticks ? nap_of(engine, INT_MAX) : -1);
+                nap(engine, engine->background_gate, ticks ? nap_of(engine, INT_MAX) : IDLE_MS);
             if (end == DDL_GATE_ALARM && !is_overdue(engine))
+                continue;
+            if (end == DDL_GATE_TIME && !ticks && !is_unattended(engine))
                 continue;
             if (end == DDL_GATE_ALARM || !atomic_load(&engine->left))
                 return;

@@ -19,6 +19,7 @@
  *     wait           wait for all started, in order, a line for each
  *     N=CALL         repeat it N times, or until it fails
  *     forever=CALL   repeat it until it fails
+ *     paced:MS=CALL  likewise, so long apart
  *     cycle:N        init, allreduce, free, N times
  *     line           wait for a line on stdin
  *     mortal:USEC    tell the time and die by SIGKILL that many microseconds from now
@@ -269,8 +270,14 @@ static void job_tell(const struct job *job, const char *event, ddl_status status
     close_record();
 }
 
+static void pause_ms(long ms)
+{
+    struct timespec time = { ms / 1000, ms % 1000 * 1000000 };
+    nanosleep(&time, NULL);
+}
+
 /* times < 0: until it fails. begin_ns is that of the last call. */
-static void run_call(const struct actor *a, const char *text, const char *event, long times)
+static void run_call(const struct actor *a, const char *text, const char *event, long times, long apart_ms)
 {
     struct job *job = job_create(a, text);
     ddl_status status = DDL_OK;
@@ -288,6 +295,8 @@ static void run_call(const struct actor *a, const char *text, const char *event,
             open_record("running");
             close_record();
         }
+        if (apart_ms > 0)
+            pause_ms(apart_ms);
     }
     job_tell(job, event, status, begin_ns, done, exact);
     job_destroy(job);
@@ -326,7 +335,7 @@ static void cycle(struct actor *a, long times)
         uint64_t begin_ns = now_ns();
         ddl_status status = ddl_init(&a->comms[0].comm, NULL);
         if (status == DDL_OK)
-            run_call(a, "allreduce:1000:int32:sum", "allreduce", 1);
+            run_call(a, "allreduce:1000:int32:sum", "allreduce", 1, 0);
         if (status == DDL_OK)
             status = ddl_comm_free(&a->comms[0].comm);
         tell("cycle", status, begin_ns);
@@ -621,11 +630,13 @@ static void perform(struct actor *a, const char *command)
     } else if (command[0] == '+') {
         start_call(a, command + 1);
     } else if (takes(command, "forever=", &argument)) {
-        run_call(a, argument, "forever", -1);
+        run_call(a, argument, "forever", -1, 0);
+    } else if (takes(command, "paced:", &argument)) {
+        run_call(a, strchr(argument, '=') + 1, "paced", -1, strtol(argument, NULL, 10));
     } else if (strchr(command, '=') != NULL) {
-        run_call(a, strchr(command, '=') + 1, "repeated", strtol(command, NULL, 10));
+        run_call(a, strchr(command, '=') + 1, "repeated", strtol(command, NULL, 10), 0);
     } else {
-        run_call(a, command, "call", 1);
+        run_call(a, command, "call", 1, 0);
     }
 }
 

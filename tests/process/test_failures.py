@@ -211,6 +211,36 @@ class Left(Failures):
     def test_exit_without_goodbye(self):
         self.check("_exit:3", [])
 
+    def test_who_never_waits_for_it_hears_of_it(self):
+        """Calls that are done at once, one after the other or far apart, are not done for ever."""
+        paces = ("forever=", "paced:1=", "paced:40=")
+        between_two = [(pace + "send:1:int32:1", pace + "recv:1:int32:0") for pace in paces]
+        of_all = [(pace + "broadcast:1:int32:0",) * 2 for pace in paces[1:]]
+        endings = (("exit:0", "DDL_EPEERLOST", "exit"), ("_exit:0", "DDL_EPEERLOST", "exit"),
+                   ("abort:enough", "DDL_EABORTED", "abort"))
+
+        def check(first, second, ending, status, told):
+            world = self.world(3)
+            ranks = [world.start(r, "init", SMALL, "line", call) for r, call in enumerate((first, second, ending))]
+            for rank in ranks:
+                rank.expect("init", "DDL_OK")
+                rank.expect("call", "DDL_OK")
+                rank.expect("ready")
+            for rank in ranks[:2]:
+                rank.go()
+            for rank in ranks[:2]:
+                rank.expect("running")
+            ranks[2].go()
+            ended = ranks[2].expect(told)
+            for rank in ranks[:2]:
+                record = rank.next()
+                self.assertEqual((record["status"], record["culprit"]), (status, 2), rank.story())
+                self.assert_within(record, ended["end_ns"], 1)
+
+        for ending in endings:
+            has_left = ending[0] == "exit:0"  # whom others need not know as long as they do not need him
+            self.at_once(*((check, *pair, *ending) for pair in of_all + ([] if has_left else between_two)))
+
     def test_freeing_early_is_told(self):
         world = self.world(2)
         early = world.start(1, "init", SMALL, "free")
