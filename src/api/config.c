@@ -97,8 +97,24 @@ static ddl_status one_of(const char *name, const char *value, const char *const 
 
 /* ---- rank and size ---- */
 
+/* Who is not the first of several ought to know of how many, or each would be a world of its own. */
+static ddl_status refuse_half_a_launcher(ddl_error *err)
+{
+    for (size_t i = 0; i < sizeof families / sizeof *families; i++) {
+        const struct family *family = &families[i];
+        const char *rank_text = env(family->rank);
+        int rank;
+        if (rank_text != NULL && parse_int(family->rank, rank_text, 1, INT_MAX, &rank, NULL) == DDL_OK)
+            return DDL_FAIL(err, DDL_ECONFIG,
+                            "%s=%d is set, as by %s, but %s is not; set RANK and WORLD_SIZE, MASTER_ADDR and "
+                            "MASTER_PORT, or use ddl-launch; for a world of one unset %s",
+                            family->rank, rank, family->name, family->size, family->rank);
+    }
+    return DDL_OK;
+}
+
 /* A launcher's variables when RANK and WORLD_SIZE are not set. Leaves both at -1 if there is no launcher. */
-static ddl_status foreign_launcher(int *rank, int *nranks, ddl_error *err)
+static ddl_status foreign_launcher(const ddl_options *options, int *rank, int *nranks, ddl_error *err)
 {
     for (size_t i = 0; i < sizeof families / sizeof *families; i++) {
         const struct family *family = &families[i];
@@ -108,7 +124,7 @@ static ddl_status foreign_launcher(int *rank, int *nranks, ddl_error *err)
         int size;
         DDL_TRY(parse_int(family->size, size_text, 1, RANKS_MAX, &size, err));
         DDL_TRY(parse_int(family->rank, rank_text, 0, size - 1, rank, err));
-        if (size > 1 && env("DDL_STORE") == NULL &&
+        if (size > 1 && options->store == NULL && env("DDL_STORE") == NULL &&
             (env("MASTER_ADDR") == NULL || env("MASTER_PORT") == NULL))
             return DDL_FAIL(
                 err, DDL_ECONFIG,
@@ -118,7 +134,7 @@ static ddl_status foreign_launcher(int *rank, int *nranks, ddl_error *err)
         *nranks = size;
         return DDL_OK;
     }
-    return DDL_OK;
+    return options->rank < 0 || options->world_size < 0 ? refuse_half_a_launcher(err) : DDL_OK;
 }
 
 /* What ddl-launch has said is final: two ranks of one number would hold the whole job up. */
@@ -126,52 +142,68 @@ static ddl_status check_launched(int rank, int nranks, ddl_error *err)
 {
     const char *launched = env("DDL_LAUNCH");
     char given[32];
-    snprintf(given, sizeof given, "%d/%d", rank, nranks);
+    snprintf(given, sizeof given, "%d/%d", rank < 0 ? 0 : rank, rank < 0 ? 1 : nranks);
     if (launched == NULL || strcmp(launched, given) == 0)
         return DDL_OK;
+    if (rank < 0)
+        return DDL_FAIL(
+            err, DDL_ECONFIG,
+            "RANK and WORLD_SIZE are not set, but ddl-launch has started this process as %.20s; leave "
+            "the variables as it set them, or unset DDL_LAUNCH for a job of your own",
+            launched);
     return DDL_FAIL(err, DDL_ECONFIG,
                     "RANK=%d and WORLD_SIZE=%d, but ddl-launch has started this process as %.20s; leave the "
                     "variables as it set them, or unset DDL_LAUNCH for a job of your own",
                     rank, nranks, launched);
 }
 
-static ddl_status read_environment_ranks(int *rank, int *nranks, ddl_error *err)
+static const char half_set[] =
+    "%s is set but %s is not; set both (ddl-launch does), or neither for a world of one";
+
+/* What is not set is left at -1. */
+static ddl_status read_environment_ranks(const ddl_options *options, int *rank, int *nranks, ddl_error *err)
 {
     const char *rank_text = env("RANK"), *size_text = env("WORLD_SIZE");
     if (rank_text == NULL && size_text == NULL)
-        return foreign_launcher(rank, nranks, err);
-    if (rank_text == NULL || size_text == NULL)
-        return DDL_FAIL(err, DDL_ECONFIG,
-                        "%s is set but %s is not; set both (ddl-launch does), or neither for a world of one",
-                        rank_text != NULL ? "RANK" : "WORLD_SIZE", rank_text != NULL ? "WORLD_SIZE" : "RANK");
-    DDL_TRY(parse_int("WORLD_SIZE", size_text, 1, RANKS_MAX, nranks, err));
+        return foreign_launcher(options, rank, nranks, err);
+    if (size_text != NULL)
+        DDL_TRY(parse_int("WORLD_SIZE", size_text, 1, RANKS_MAX, nranks, err));
+    else if (options->world_size < 0)
+        return DDL_FAIL(err, DDL_ECONFIG, half_set, "RANK", "WORLD_SIZE");
+    if (rank_text == NULL)
+        return options->rank >= 0 ? DDL_OK : DDL_FAIL(err, DDL_ECONFIG, half_set, "WORLD_SIZE", "RANK");
     int given;
     DDL_TRY(parse_int("RANK", rank_text, INT_MIN, INT_MAX, &given, err));
-    if (given < 0 || given >= *nranks)
+    if (*nranks > 0 && (given < 0 || given >= *nranks))
         return DDL_FAIL(err, DDL_ECONFIG, "RANK=%d is not in a world of WORLD_SIZE=%d: 0 to %d is", given,
                         *nranks, *nranks - 1);
     *rank = given;
-    return check_launched(given, *nranks, err);
+    return DDL_OK;
 }
 
 static ddl_status read_ranks(const ddl_options *options, ddl_config *config, ddl_error *err)
 {
-    if ((options->rank < 0) != (options->world_size < 0))
-        return DDL_FAIL(err, DDL_ECONFIG, "the program gives %s but not %s; give both or neither",
-                        options->rank < 0 ? "a world size" : "a rank",
-                        options->rank < 0 ? "a rank" : "a world size");
-    if (options->world_size == 0 || (options->rank >= 0 && options->rank >= options->world_size))
+    if (options->world_size == 0 || options->world_size < -1 || options->rank < -1 ||
+        (options->rank >= 0 && options->world_size > 0 && options->rank >= options->world_size))
         return DDL_FAIL(err, DDL_ECONFIG, "the program gives rank %d of %d", options->rank,
                         options->world_size);
     int rank = -1, nranks = -1;
-    DDL_TRY(read_environment_ranks(&rank, &nranks, err));
-    if (options->rank >= 0 && rank >= 0 && (rank != options->rank || nranks != options->world_size))
+    DDL_TRY(read_environment_ranks(options, &rank, &nranks, err));
+    if ((options->rank >= 0 && rank >= 0 && rank != options->rank) ||
+        (options->world_size > 0 && nranks > 0 && nranks != options->world_size))
         return DDL_FAIL(err, DDL_ECONFIG, "the program says rank %d of %d, but its launcher rank %d of %d",
-                        options->rank, options->world_size, rank, nranks);
-    if (options->rank >= 0) {
-        rank = options->rank;
-        nranks = options->world_size;
-    }
+                        options->rank >= 0 ? options->rank : rank,
+                        options->world_size > 0 ? options->world_size : nranks, rank, nranks);
+    rank = options->rank >= 0 ? options->rank : rank;
+    nranks = options->world_size > 0 ? options->world_size : nranks;
+    if ((rank < 0) != (nranks < 0))
+        return DDL_FAIL(err, DDL_ECONFIG, "the program gives %s but neither it nor the environment %s",
+                        rank < 0 ? "a world size" : "a rank",
+                        rank < 0 ? "a rank (RANK)" : "a world size (WORLD_SIZE)");
+    if (rank >= nranks && rank >= 0)
+        return DDL_FAIL(err, DDL_ECONFIG, "rank %d is not in a world of %d: 0 to %d is", rank, nranks,
+                        nranks - 1);
+    DDL_TRY(check_launched(rank, nranks, err));
     config->rank = rank >= 0 ? rank : 0;
     config->nranks = nranks >= 0 ? nranks : 1;
     return DDL_OK;

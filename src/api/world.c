@@ -740,6 +740,7 @@ ddl_status ddl_world_create(const ddl_options *options, ddl_world **out, ddl_err
     ddl_list_init(&world->voting);
     for (int i = 0; i < DDL_WORLD_BUCKETS; i++)
         ddl_list_init(&world->by_id[i]);
+    ddl_host_fill_standard();
     ddl_status status = ddl_config_read(options, &world->config, err);
     warn_of_unknown_settings(&world->config);
     if (status == DDL_OK && world->config.nranks > 1)

@@ -4,6 +4,7 @@
 #include "base/failpoint.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <poll.h>
 #include <stdio.h>
 #include <string.h>
@@ -106,4 +107,11 @@ ddl_status ddl_host_need_descriptors(int needed, const char *what, ddl_error *er
         "raise it with ulimit -n %llu",
         what, needed, used, (unsigned long long)limit.rlim_cur, (unsigned long long)limit.rlim_max,
         (unsigned long long)total);
+}
+
+void ddl_host_fill_standard(void)
+{
+    for (int fd = STDIN_FILENO; fd <= STDERR_FILENO; fd++)
+        if (fcntl(fd, F_GETFD) < 0 && errno == EBADF)
+            (void)!open("/dev/null", O_RDWR); /* which takes the lowest that is free */
 }

@@ -89,4 +89,8 @@ bool ddl_host_may_write(uint64_t bytes);
  */
 DDL_MUST_USE ddl_status ddl_host_need_descriptors(int needed, const char *what, ddl_error *err);
 
+/* Open /dev/null in the place of each standard descriptor that is closed: what got its number, a connection
+ * say, would have the program's output written to it; and libuv ends a process that closes one there. */
+void ddl_host_fill_standard(void);
+
 #endif

@@ -467,11 +467,18 @@ static void options_that_contradict_are_told(void **state)
         { "a rank beyond the size", 1, 1, 0, 0, NULL, NULL, NULL },
         { "no ranks", 0, 0, 0, 0, NULL, NULL, NULL },
         { "a negative rank", -2, 1, 0, 0, NULL, NULL, NULL },
+        { "a negative rank alone", -2, -1, 0, 0, NULL, NULL, NULL },
+        { "a negative size alone", -1, -2, 0, 0, NULL, NULL, NULL },
+        { "a rank and half a launcher", 0, -1, 0, 0, NULL, "0", "" },
+        { "a rank beyond the launcher's size", 2, -1, 0, 0, NULL, "", "2" },
+        { "a rank beyond the size given", -1, 2, 0, 0, NULL, "2", "" },
         { "a negative timeout", -1, -1, -5, 0, NULL, NULL, NULL },
         { "a negative start timeout", -1, -1, 0, -5, NULL, NULL, NULL },
         { "an unknown transport", -1, -1, 0, 0, "pigeon", NULL, NULL },
         { "another rank than the launcher's", 0, 2, 0, 0, NULL, "1", "2" },
         { "another size than the launcher's", 0, 2, 0, 0, NULL, "0", "3" },
+        { "another rank alone", 0, -1, 0, 0, NULL, "1", "2" },
+        { "another size alone", -1, 2, 0, 0, NULL, "0", "3" },
     };
     (void)state;
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
@@ -496,6 +503,50 @@ static void options_that_contradict_are_told(void **state)
         assert_null(world);
         assert_string_equal(ddl_last_error()->operation, "init");
     }
+    be_alone();
+}
+
+/* What the program does not say comes from the environment, one by one. */
+static void options_are_taken_one_by_one(void **state)
+{
+    static const struct {
+        int rank, world_size;
+        const char *rank_variable, *size_variable;
+    } cases[] = { { 0, -1, "", "1" }, { -1, 1, "0", "" }, { 0, -1, "0", "1" }, { -1, 1, "0", "1" },
+                  { 0, 1, "0", "" },  { 0, 1, "", "1" },  { 0, 1, "0", "1" },  { -1, -1, "0", "1" } };
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        ddl_options options = DDL_OPTIONS_INIT;
+        ddl_comm *world = NULL;
+        be_alone();
+        options.rank = cases[i].rank;
+        options.world_size = cases[i].world_size;
+        setenv("RANK", cases[i].rank_variable, 1);
+        setenv("WORLD_SIZE", cases[i].size_variable, 1);
+        if (ddl_init(&world, &options) != DDL_OK)
+            fail_msg("%zu: %s", i, ddl_last_error()->text);
+        assert_int_equal(ddl_size(world), 1);
+        assert_int_equal(ddl_comm_free(&world), DDL_OK);
+    }
+    be_alone();
+}
+
+/* A store that the program names is an address to meet at, whoever started it: what fails here is the store.
+ */
+static void a_launcher_need_not_know_of_the_programs_store(void **state)
+{
+    ddl_options options = DDL_OPTIONS_INIT;
+    ddl_comm *world = NULL;
+    (void)state;
+    be_alone();
+    setenv("PMI_RANK", "1", 1);
+    setenv("PMI_SIZE", "2", 1);
+    options.store = "file:///there/is/no/such/folder";
+    options.start_timeout_ms = 2000;
+    const ddl_status status = ddl_init(&world, &options);
+    if (status != DDL_ESTORE || strstr(ddl_last_error()->text, "/there/is/no/such/folder") == NULL)
+        fail_msg("%s %s", ddl_status_name(status), ddl_last_error()->text);
+    unsetenv("PMI_SIZE");
     be_alone();
 }
 
@@ -661,6 +712,8 @@ int main(void)
         cmocka_unit_test(nowhere_to_put_the_world_is_refused),
         cmocka_unit_test(option_structs_of_other_ages_are_told_apart),
         cmocka_unit_test(options_that_contradict_are_told),
+        cmocka_unit_test(options_are_taken_one_by_one),
+        cmocka_unit_test(a_launcher_need_not_know_of_the_programs_store),
         cmocka_unit_test(worlds_can_follow_one_another),
         cmocka_unit_test(a_forked_child_has_not_its_parents_secret),
         cmocka_unit_test(statuses_have_names_and_texts),

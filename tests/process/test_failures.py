@@ -600,15 +600,29 @@ class Configuration(Failures):
                 self.assertEqual(record["status"], "DDL_ECONFIG", rank.story())
                 self.assert_names(record, name, "MASTER_ADDR", "MASTER_PORT")
 
+    def test_half_of_what_a_launcher_sets(self):
+        """Several ranks are not as many worlds of one."""
+        halves = [{"SLURM_PROCID": "1", "SLURM_NTASKS": "4"}, {"OMPI_COMM_WORLD_RANK": "3"}, {"PMI_RANK": "1"},
+                  {"DDL_LAUNCH": "1/2"}, {"DDL_LAUNCH": "0/2"}]
+        for variables in halves:
+            with self.subTest(**variables):
+                rank = self.world(1).start(0, "init", RANK=None, WORLD_SIZE=None, **variables)
+                record = rank.next()
+                self.assertEqual(record["status"], "DDL_ECONFIG", rank.story())
+                self.assert_names(record, "RANK", "WORLD_SIZE", *variables.values() if "DDL_LAUNCH" in variables else
+                                  list(variables)[:1])
+
     def test_nothing_set_is_a_world_of_one(self):
-        world = self.world(1)
-        rank = world.start(0, "init", "facts", SMALL, "free", RANK=None, WORLD_SIZE=None, MASTER_ADDR=None,
-                           MASTER_PORT=None)
-        rank.expect("init", "DDL_OK")
-        self.assertEqual(rank.expect("facts")["size"], 1)
-        rank.expect("call", "DDL_OK")
-        rank.expect("free", "DDL_OK")
-        rank.finish(0)
+        """Nor is anything said by a batch script of Slurm, which is the first of its tasks."""
+        for variables in ({}, {"SLURM_PROCID": "0", "SLURM_NTASKS": "4"}, {"DDL_LAUNCH": "0/1"}):
+            world = self.world(1)
+            rank = world.start(0, "init", "facts", SMALL, "free", RANK=None, WORLD_SIZE=None, MASTER_ADDR=None,
+                               MASTER_PORT=None, **variables)
+            rank.expect("init", "DDL_OK")
+            self.assertEqual(rank.expect("facts")["size"], 1)
+            rank.expect("call", "DDL_OK")
+            rank.expect("free", "DDL_OK")
+            rank.finish(0)
 
     def test_an_impossible_algorithm_is_an_error(self):
         """recursive doubling is for powers of two: forced on three ranks it is refused, not replaced."""
@@ -1040,6 +1054,15 @@ class LifeCycle(Failures):
             self.assert_same_resources(before, after)
             if bound(1) == 1 and before["rss_kib"] >= 0:
                 self.assertLess(after["rss_kib"] - before["rss_kib"], 2048, (before, after))
+            rank.finish(0)
+
+    def test_closed_standard_descriptors(self):
+        """Nothing of ours gets their numbers, which libuv would end the process for."""
+        world = self.world(2)
+        closing = ["sh", "-c", 'exec "$@" <&- 2>&-', "sh"]  # stdout tells what happens
+        for rank in [world.start(r, "init", SMALL, "free", "init", SMALL, "free", prefix=closing) for r in range(2)]:
+            for event in ("init", "call", "free") * 2:
+                rank.expect(event, "DDL_OK")
             rank.finish(0)
 
     def test_everything_is_given_back(self):
