@@ -439,6 +439,7 @@ ddl_status ddl_comm_free(ddl_comm **handle)
         return DDL_OK;
     ddl_status status = DDL_OK, streamed = DDL_OK; /* of operations for which nobody has waited */
     ddl_error error;
+    const ddl_error before = *ddl_last_error();
     ddl_deadline deadline = ddl_deadline_in_ms(DDL_COMM_FREE_MS);
     bool is_root = comm->root == comm;
     for (ddl_comm *part = NULL; is_root && (part = next_part(comm, part)) != NULL;)
@@ -485,7 +486,11 @@ ddl_status ddl_comm_free(ddl_comm **handle)
         return ddl_last_error_keep(&error);
     if (stuck != DDL_OK)
         return ddl_last_error_set(stuck, rank, "comm_free", "%s", why.text);
-    return status == DDL_EABORTED ? DDL_OK : status;
+    if (status == DDL_EABORTED) { /* has failed meanwhile, which those have heard whom it concerns */
+        (void)ddl_last_error_keep(&before);
+        status = DDL_OK;
+    }
+    return status;
 }
 
 /* ---- facts ---- */

@@ -680,6 +680,10 @@ void ddl_failure_check_gone(ddl_comm *comm, const ddl_request *request)
     int gone = lowest_pending(comm, request, true);
     if (gone < 0)
         return;
+    /* Who has waited for all to free the communicator, and gone alone, is not to blame. */
+    const bool is_last = request->task.signature.collective == DDL_SIGNATURE_FREE;
+    if (is_last && comm->entered[gone] >= request->task.sequence)
+        return;
     bool is_inside = request->stage > DDL_VOTE_OPEN || ddl_backend_is_halfway(&request->task);
     raise_lost(comm, gone, is_inside ? LEFT_INSIDE : LEFT);
 }
@@ -747,26 +751,35 @@ static void raise_stuck_gpu(ddl_comm *comm, const ddl_request *request, int64_t 
     ddl_failure_raise(comm, &notice);
 }
 
+/* The lowest rank for which this one waits, or -1; *nlate: how many there are, as far as that is known. */
+static int find_late(const ddl_comm *comm, const ddl_request *request, int *nlate)
+{
+    const ddl_task *task = &request->task;
+    *nlate = 1;
+    if (!needs_everybody(request)) {
+        int pending = lowest_pending(comm, request, false);
+        bool is_late = task->channel % 2 != DDL_CHANNEL_COLLECTIVE ||
+                       (pending >= 0 && comm->entered[pending] < task->sequence);
+        return is_late ? pending : -1;
+    }
+    int late = -1;
+    *nlate = 0;
+    for (int rank = comm->nranks - 1; rank >= 0; rank--)
+        if (rank != comm->rank && !ddl_backend_has_posted(task, rank) &&
+            (ddl_backend_is_halfway(task) || comm->entered[rank] < task->sequence)) {
+            late = rank;
+            ++*nlate;
+        }
+    return late;
+}
+
 static void raise_timeout(ddl_comm *comm, const ddl_request *request)
 {
     const ddl_task *task = &request->task;
     /* In the middle of a call over the board nobody lacks what he needs for the next post. */
     const bool is_halfway = ddl_backend_is_halfway(task);
-    int late = -1, nlate = 0;
-    if (needs_everybody(request)) {
-        for (int rank = comm->nranks - 1; rank >= 0; rank--)
-            if (rank != comm->rank && !ddl_backend_has_posted(task, rank) &&
-                (is_halfway || comm->entered[rank] < task->sequence)) {
-                late = rank;
-                nlate++;
-            }
-    } else {
-        int pending = lowest_pending(comm, request, false);
-        bool is_late = task->channel % 2 != DDL_CHANNEL_COLLECTIVE ||
-                       (pending >= 0 && comm->entered[pending] < task->sequence);
-        late = is_late ? pending : -1;
-        nlate = 1;
-    }
+    int nlate;
+    const int late = find_late(comm, request, &nlate);
     /* Sends and receives are counted apart, so that theirs is neither before nor after a collective's. */
     const bool is_collective = ddl_request_is_collective(request);
     ddl_notice notice = { .code = DDL_ETIMEDOUT,
@@ -846,12 +859,16 @@ static void help_naming(ddl_comm *comm, int64_t now_ns)
 /* Others still work: this rank leaves without them, and does not break what they do. */
 static void leave_alone(ddl_comm *comm, ddl_request *request)
 {
+    int nlate;
+    const int late = find_late(comm, request, &nlate);
+    char who[160] = "";
     ddl_backend_cancel(&request->task);
     ddl_comm_untrack(request);
-    comm->pool->cause = (ddl_notice){ .code = DDL_ETIMEDOUT, .culprit = -1, .witness = comm->rank };
+    comm->pool->cause = (ddl_notice){ .code = DDL_ETIMEDOUT, .culprit = late, .witness = comm->rank };
     snprintf(comm->pool->cause.text, sizeof comm->pool->cause.text,
-             "left alone: the others did not free the communicator within %lld ms",
-             (long long)request->timeout_ms);
+             "left alone: %s did not free the communicator within %lld ms%s",
+             late < 0 ? "others" : ddl_comm_describe(comm, late, who, sizeof who),
+             (long long)request->timeout_ms, late >= 0 && nlate > 1 ? ", nor did others" : "");
     request->status = DDL_ETIMEDOUT;
     request->root_cause = true;
     ddl_request_end(request);

@@ -1142,6 +1142,19 @@ class LifeCycle(Failures):
                 rank.expect(event, "DDL_OK")
             rank.finish(0)
 
+    def test_who_does_not_free_is_named(self):
+        for nranks in (2, 4):
+            world = self.world(nranks)
+            ranks = world.start_all("init", SMALL, "free", others={nranks - 1: ["init", SMALL, "line"]})
+            for rank in ranks[:-1]:
+                rank.expect("init", "DDL_OK")
+                rank.expect("call", "DDL_OK")
+            for rank in ranks[:-1]:
+                record = rank.expect("free", "DDL_ETIMEDOUT")
+                self.assertEqual(record["culprit"], nranks - 1, record)
+                self.assert_names(record, f"rank {nranks - 1} (pid ", "did not free")
+                self.assertLess(self.seconds(record["begin_ns"], record["end_ns"]), bound(6), record)
+
     def test_free_completes_what_is_in_flight(self):
         world = self.world(3)
         ranks = world.start_all("init", "+" + LARGE, "+allgather:1000:int32", "+" + SMALL, "free")
