@@ -1143,7 +1143,7 @@ class LifeCycle(Failures):
             rank.finish(0)
 
     def test_who_does_not_free_is_named(self):
-        for nranks in (2, 4):
+        def check(nranks):
             world = self.world(nranks)
             ranks = world.start_all("init", SMALL, "free", others={nranks - 1: ["init", SMALL, "line"]})
             for rank in ranks[:-1]:
@@ -1154,6 +1154,8 @@ class LifeCycle(Failures):
                 self.assertEqual(record["culprit"], nranks - 1, record)
                 self.assert_names(record, f"rank {nranks - 1} (pid ", "did not free")
                 self.assertLess(self.seconds(record["begin_ns"], record["end_ns"]), bound(6), record)
+
+        self.at_once((check, 2), (check, 4))
 
     def test_free_completes_what_is_in_flight(self):
         world = self.world(3)
