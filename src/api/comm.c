@@ -154,6 +154,8 @@ ddl_status ddl_comm_create(ddl_world *world, uint32_t id, const int members[], i
     comm->root = root != NULL ? root : comm;
     comm->timeout_ms = timeout_ms;
     ddl_list_init(&comm->in_flight);
+    for (int i = 0; i < DDL_COMM_BUCKETS; i++)
+        ddl_list_init(&comm->by_sequence[i]);
     ddl_list_init(&comm->streamed);
     pthread_mutex_lock(&world->lock);
     ddl_list_append(&world->comms, &comm->sibling);
@@ -255,6 +257,7 @@ ddl_status ddl_comm_destroy(ddl_comm *comm, ddl_deadline deadline, ddl_error *er
 void ddl_comm_track(ddl_comm *comm, ddl_request *request)
 {
     ddl_list_append(&comm->in_flight, &request->link);
+    ddl_list_append(&comm->by_sequence[request->task.sequence % DDL_COMM_BUCKETS], &request->same_bucket);
     if (comm->engine != NULL) /* alone there is nothing to drive, and no baton */
         comm->world->nbusy++;
 }
@@ -262,6 +265,7 @@ void ddl_comm_track(ddl_comm *comm, ddl_request *request)
 void ddl_comm_untrack(ddl_request *request)
 {
     ddl_list_remove(&request->link);
+    ddl_list_remove(&request->same_bucket);
     if (request->engine != NULL)
         request->comm->world->nbusy--;
 }

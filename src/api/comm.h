@@ -23,6 +23,7 @@ enum { DDL_SIGNATURE_SPLIT = 0xfd, DDL_SIGNATURE_FREE = 0xfe };
 enum {
     DDL_NEWS = 8,
     DDL_HISTORY = 64,
+    DDL_COMM_BUCKETS = 64,
     DDL_COMM_FREE_MS = 4000,
     DDL_COMM_GRACE_MS = 400,
     DDL_COMM_WAITERS_MS = 200
@@ -105,8 +106,9 @@ struct ddl_comm {
                                              holder's, or the issuing thread's where there is no engine */
 
     /* Holder of the baton. */
-    ddl_list in_flight; /* requests, oldest first */
-    uint64_t *entered;  /* of each rank: the highest collective sequence that it is known to have entered */
+    ddl_list in_flight;                     /* requests, oldest first */
+    ddl_list by_sequence[DDL_COMM_BUCKETS]; /* the same; ddl_request.same_bucket */
+    uint64_t *entered; /* of each rank: the highest collective sequence that it is known to have entered */
     ddl_past history[DDL_HISTORY]; /* collective operations by sequence modulo its size */
     int ngone;                     /* peers that left or were lost */
     ddl_votes *votes;              /* on which calls go to GPUs (votes.h); NULL: nobody asks for that */

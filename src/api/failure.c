@@ -93,8 +93,8 @@ const char *ddl_comm_describe(const ddl_comm *comm, int rank, char *text, size_t
 /* Not what was issued while a cause settles: it is not begun, and ends with that cause. */
 static const ddl_request *find_collective(const ddl_comm *comm, uint64_t sequence)
 {
-    DDL_LIST_FOR_EACH (link, &comm->in_flight) {
-        const ddl_request *request = DDL_CONTAINER(link, ddl_request, link);
+    DDL_LIST_FOR_EACH (link, &comm->by_sequence[sequence % DDL_COMM_BUCKETS]) {
+        const ddl_request *request = DDL_CONTAINER(link, ddl_request, same_bucket);
         if (ddl_request_is_collective(request) && request->task.sequence == sequence &&
             (ddl_task_is_running(&request->task) || request->stage != DDL_VOTE_NONE))
             return request;
@@ -106,8 +106,8 @@ static const ddl_request *find_collective(const ddl_comm *comm, uint64_t sequenc
 static const ddl_request *find_point_to_point(const ddl_comm *comm, ddl_collective direction, int peer,
                                               uint64_t sequence)
 {
-    DDL_LIST_FOR_EACH (link, &comm->in_flight) {
-        const ddl_request *request = DDL_CONTAINER(link, ddl_request, link);
+    DDL_LIST_FOR_EACH (link, &comm->by_sequence[sequence % DDL_COMM_BUCKETS]) {
+        const ddl_request *request = DDL_CONTAINER(link, ddl_request, same_bucket);
         const ddl_task *task = &request->task;
         if (task->channel % 2 == DDL_CHANNEL_POINT_TO_POINT && task->sequence == sequence &&
             task->shape.root == peer && task->algorithm->collective == direction)
