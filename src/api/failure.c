@@ -307,14 +307,32 @@ static int64_t settle_ms(const ddl_comm *comm, const ddl_notice *notice)
     return comm->sparse ? SETTLE_SPARSE_MS : may_know_more ? SETTLE_MISMATCH_MS : SETTLE_MS;
 }
 
+/* Of a mismatch everyone is to know who has called what. */
+static void tell_own_call(ddl_comm *comm)
+{
+    const ddl_notice *cause = &comm->failure.cause;
+    const ddl_signature *own = own_signature(comm, cause->sequence);
+    if (cause->code == DDL_EMISMATCH && own != NULL)
+        tell_entered(comm, -1, cause->sequence, own, true);
+}
+
+/* Whatever it is; and ranks that are late may have something better to say than that they are. */
+static bool ends_any_call(ddl_status code)
+{
+    return code != DDL_EMISMATCH && code != DDL_EPROTO && code != DDL_ETIMEDOUT;
+}
+
 /* Begin to settle, or take a better cause than the one known. */
 static void adopt(ddl_comm *comm, const ddl_notice *notice, bool tell)
 {
     struct ddl_failure *failure = &comm->failure;
     if (failure->failed)
         return;
-    if (failure->failing && !ddl_notice_precedes(notice, &failure->cause))
+    const bool was_first = failure->untold > 0 && ends_any_call(notice->code);
+    if (failure->failing && !was_first && !ddl_notice_precedes(notice, &failure->cause))
         return;
+    if (was_first)
+        failure->untold = 0;
     bool is_why_late = failure->cause.code == DDL_ETIMEDOUT && notice->code != DDL_ETIMEDOUT;
     if (!failure->failing || failure->cause.culprit < 0 || is_why_late) {
         int64_t wait_ms = settle_ms(comm, notice);
@@ -331,14 +349,36 @@ static void adopt(ddl_comm *comm, const ddl_notice *notice, bool tell)
     failure->cause = *notice;
     if (tell)
         tell_cause(comm);
-    const ddl_signature *own = own_signature(comm, notice->sequence);
-    if (notice->code == DDL_EMISMATCH && own != NULL)
-        tell_entered(comm, -1, notice->sequence, own, true);
+    if (failure->untold == 0)
+        tell_own_call(comm);
 }
 
+/*
+ * Who comes late to a call that others have given up may read first what they sent in it, and that it is not
+ * the call that he makes; and only then why they gave up, or that before it from somebody else. So a mismatch
+ * is not told, and such a cause takes its place, before all has been read that was there when it was found:
+ * that takes two ticks, with a run of the loop between them. A mismatch that was told is the better cause.
+ */
 void ddl_failure_raise(ddl_comm *comm, const ddl_notice *notice)
 {
-    adopt(comm, notice, true);
+    struct ddl_failure *failure = &comm->failure;
+    const bool is_mismatch = notice->code == DDL_EMISMATCH, is_first = is_mismatch && !failure->failing;
+    if (is_mismatch && failure->failing && ends_any_call(failure->cause.code))
+        return;
+    if (is_first && !failure->failed) {
+        failure->untold = 2;
+        ddl_engine_tick_soon(comm->engine);
+    }
+    adopt(comm, notice, !is_first);
+}
+
+static void tell_at_last(ddl_comm *comm)
+{
+    ddl_engine_tick_soon(comm->engine);
+    if (--comm->failure.untold > 0)
+        return;
+    tell_cause(comm);
+    tell_own_call(comm);
 }
 
 static void mismatch_text(const ddl_comm *comm, ddl_notice *notice, const ddl_signature *low,
@@ -960,6 +1000,10 @@ void ddl_failure_tick(ddl_comm *comm, int64_t now_ns)
 {
     if (comm->failure.failed)
         return;
+    if (comm->failure.failing && comm->failure.untold > 0) {
+        tell_at_last(comm);
+        return;
+    }
     if (comm->failure.failing) {
         help_naming(comm, now_ns);
         if (comm->failure.cause.code == DDL_EMISMATCH)

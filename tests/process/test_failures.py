@@ -241,6 +241,33 @@ class Left(Failures):
             has_left = ending[0] == "exit:0"  # whom others need not know as long as they do not need him
             self.at_once(*((check, *pair, *ending) for pair in of_all + ([] if has_left else between_two)))
 
+    def test_who_comes_late_with_another_call_hears_why_it_ended(self):
+        """What the others sent in the call that they have given up comes before the reason, and is not his call."""
+        def check(ending, status, told):
+            world = self.world(4)
+            started = "+allreduce:10:int64:sum"
+            ranks = world.start_all("init", SMALL, started, "wait",
+                                    others={0: ["init", SMALL, "line", "barrier"],
+                                            3: ["init", SMALL, started, "line", ending]})
+            for rank in ranks:
+                rank.expect("init", "DDL_OK")
+                rank.expect("call", "DDL_OK")
+            for rank in ranks[1:]:
+                rank.expect("started", "DDL_OK")
+            ranks[0].expect("ready")
+            ranks[3].expect("ready")
+            ranks[3].go()
+            ranks[3].expect(told)
+            for rank in ranks[1:3]:
+                record = rank.expect("wait", status)
+                self.assertEqual(record["culprit"], 3, record)
+            ranks[0].go()
+            record = ranks[0].expect("call", status)
+            self.assertEqual(record["culprit"], 3, record)
+
+        for _ in range(4):
+            self.at_once((check, "abort:enough", "DDL_EABORTED", "abort"), (check, "_exit:0", "DDL_EPEERLOST", "exit"))
+
     def test_freeing_early_is_told(self):
         world = self.world(2)
         early = world.start(1, "init", SMALL, "free")
