@@ -206,7 +206,8 @@ bool ddl_collective_parse(const char *name, ddl_collective *collective)
     X(ALLTOALLV, alltoallv, direct, ddl_alltoall_direct, NULL, ddl_work_move_direct,                         \
       "1 round, n(p-1)/p bytes; few ranks, small blocks", "Thakur, Rabenseifner, Gropp 2005")                \
     X(ALLTOALLV, alltoallv, pairwise, ddl_alltoall_pairwise, NULL, ddl_work_pairwise,                        \
-      "p-1 rounds, n(p-1)/p bytes; many ranks, large blocks", "Thakur, Rabenseifner, Gropp 2005")            \
+      "ceil((p-1)/4) rounds of 4, n(p-1)/p bytes; many ranks, large blocks",                                 \
+      "Thakur, Rabenseifner, Gropp 2005")                                                                    \
     X(SEND, send, direct, ddl_send_direct, NULL, ddl_work_point_to_point, "1 message", "folklore")           \
     X(RECV, recv, direct, ddl_recv_direct, NULL, ddl_work_point_to_point, "1 message", "folklore")
 

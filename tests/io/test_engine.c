@@ -457,6 +457,29 @@ static void who_keeps_the_baton_sweeps_when_it_is_due(void **state)
     close_bench(&b);
 }
 
+/* With nothing in flight, and nobody in a call or somebody in one after the other. */
+static void what_comes_unasked_is_heard_of(void **state)
+{
+    (void)state;
+    for (int calls_on = 0; calls_on < 2; calls_on++) {
+        bench b;
+        open_bench(&b, calls_on == 1, false);
+        for (int round = 0; round < 3; round++) {
+            assert_int_equal(write(b.pipe[1], "x", 1), 1);
+            const ddl_deadline late = ddl_deadline_in_ms(PATIENCE_MS);
+            while (!atomic_load(&b.flags[round]) && !ddl_deadline_passed(late)) {
+                if (calls_on == 0)
+                    usleep(1000);
+                else if (ddl_engine_try_enter(b.engine))
+                    ddl_engine_leave(b.engine);
+            }
+            assert_true(atomic_load(&b.flags[round]));
+            assert_true(ddl_deadline_left_ms(late) > PATIENCE_MS / 2);
+        }
+        close_bench(&b);
+    }
+}
+
 /* The background thread drives while a byte comes every 50 us and counts for so many, of a message of which
  * so many are to come. Returns its sweeps for each ms. */
 static double sweeps_while_bytes_come(size_t event_bytes, size_t to_come)
@@ -709,6 +732,7 @@ int main(void)
         cmocka_unit_test(who_calls_for_a_sweep_gets_it),
         cmocka_unit_test(a_call_is_not_lost_where_something_else_is_left),
         cmocka_unit_test(who_keeps_the_baton_sweeps_when_it_is_due),
+        cmocka_unit_test(what_comes_unasked_is_heard_of),
         cmocka_unit_test(a_large_message_is_taken_in_batches),
         cmocka_unit_test(what_is_left_is_taken_over_beside_calls_for_sweeps),
         cmocka_unit_test(who_calls_for_sweeps_all_the_time_is_seldom_woken_for),

@@ -1,8 +1,30 @@
 /* command_list.c - ddl-sim list: the catalogue, a line per algorithm. */
 #include "sim.h"
 
+#include "base/bytes.h"
+
 #include <getopt.h>
 #include <stdio.h>
+
+static void print_row(const ddl_algorithm *row)
+{
+    char name[64];
+    snprintf(name, sizeof name, "%s/%s", ddl_collective_name(row->collective), row->name);
+    printf("%-28s %-8s %s (%s)\n", name, row->takes == NULL ? "any p" : "p = 2^k", row->summary, row->source);
+}
+
+/* Of each name what it means; false if one means nothing, which has been told. */
+static bool print_named(char *const names[], int nnames, const ddl_algorithm *rows[])
+{
+    for (int i = 0; i < nnames; i++) {
+        const size_t found = sim_find(names[i], rows);
+        for (size_t k = 0; k < found; k++)
+            print_row(rows[k]);
+        if (found == 0)
+            return false;
+    }
+    return true;
+}
 
 int sim_list(int argc, char **argv)
 {
@@ -13,20 +35,24 @@ int sim_list(int argc, char **argv)
     while ((option = getopt_long(argc, argv, ":h", options, NULL)) != -1) {
         if (option != 'h')
             return sim_bad_option(argc, argv, option);
-        puts("usage: ddl-sim list\n\nPrints every algorithm: its name, for how many ranks, its cost and its "
+        puts("usage: ddl-sim list [NAME...]\n\nPrints algorithms, or all: name, for how many ranks, cost and "
              "source.\n"
              "p is the number of ranks, n the bytes of the vector or of all blocks.");
         return SIM_OK;
     }
-    if (optind < argc)
-        return sim_usage_error("list takes no '%s'", argv[optind]);
     size_t count;
-    const ddl_algorithm *rows = ddl_catalogue(&count);
-    for (size_t i = 0; i < count; i++) {
-        char name[64];
-        snprintf(name, sizeof name, "%s/%s", ddl_collective_name(rows[i].collective), rows[i].name);
-        printf("%-28s %-8s %s (%s)\n", name, rows[i].takes == NULL ? "any p" : "p = 2^k", rows[i].summary,
-               rows[i].source);
+    const ddl_algorithm *all = ddl_catalogue(&count);
+    if (optind < argc) {
+        const ddl_algorithm **rows = ddl_alloc_array(count, sizeof *rows);
+        if (rows == NULL) {
+            fputs("ddl-sim: out of memory\n", stderr);
+            return SIM_FAILED;
+        }
+        const bool is_right = print_named(argv + optind, argc - optind, rows);
+        ddl_free(rows);
+        return is_right ? SIM_OK : SIM_USAGE;
     }
+    for (size_t i = 0; i < count; i++)
+        print_row(&all[i]);
     return SIM_OK;
 }

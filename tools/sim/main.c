@@ -12,7 +12,7 @@ static const struct {
     const char *name, *arguments, *purpose;
     int (*run)(int argc, char **argv);
 } commands[] = {
-    { "list", "", "print every algorithm, its cost and its source", sim_list },
+    { "list", "[NAME...]", "print algorithms, their cost and their source", sim_list },
     { "check", "[NAME] [-p RANGE]", "prove algorithms: matching, deadlock, values, order of operands",
       sim_check },
     { "show", "NAME -p RANKS [--rank R] [--dot]", "print the steps of a schedule", sim_show },
