@@ -184,8 +184,8 @@ DDL_API ddl_status ddl_comm_shrink(ddl_comm *comm, ddl_comm **survivors);
 
 /*
  * End every operation on comm on every rank: they return DDL_EABORTED with `reason` (NULL: none) and this
- * rank as the culprit, and so does the next call where none was in flight. Local and immediate; comm is still
- * to be freed.
+ * rank as the culprit, and so does the next call where none was in flight (once that rank has heard of it:
+ * where its calls never have to wait, within 0.2 s). Local and immediate; comm is still to be freed.
  */
 DDL_API ddl_status ddl_comm_abort(ddl_comm *comm, const char *reason);
 
@@ -326,8 +326,8 @@ DDL_API ddl_status ddl_wait_all(size_t n, ddl_request *requests[]);
  */
 DDL_API ddl_status ddl_wait_any(size_t n, ddl_request *requests[], size_t *index);
 
-/* Make progress and tell whether the operation is done; never blocks. When done (or failed) the request is
- * freed. */
+/* Make progress and tell whether the operation is done; never blocks. Where ranks share CPUs it lets others
+ * have this one for a moment, if it finds nothing to do. When done (or failed) the request is freed. */
 DDL_API ddl_status ddl_test(ddl_request **request, bool *done);
 
 /* ---- memory ---- */

@@ -294,10 +294,13 @@ ddl_status ddl_test(ddl_request **handle, bool *done)
     DDL_TRY(check_forked("test"));
     ddl_request *request = *handle;
     atomic_fetch_add(&request->pool->waiters, 1);
+    bool moved = false;
     if (!is_done(request) && ddl_engine_try_enter(request->engine)) {
-        ddl_engine_progress(request->engine);
+        moved = ddl_engine_progress(request->engine);
         ddl_engine_leave(request->engine);
     }
+    if (!moved && !is_done(request)) /* who tests again and again keeps the CPU from those it waits for */
+        ddl_engine_give_way(request->engine);
     atomic_fetch_sub(&request->pool->waiters, 1);
     *done = is_done(request);
     return *done ? finish(handle) : DDL_OK;

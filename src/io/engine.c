@@ -363,6 +363,12 @@ static bool yield_was_taken(ddl_engine *engine)
     return away_ns > TAKEN_NS;
 }
 
+void ddl_engine_give_way(ddl_engine *engine)
+{
+    if (engine->crowded)
+        sched_yield();
+}
+
 bool ddl_engine_linger(ddl_engine *engine, bool (*ready)(void *arg), void *arg)
 {
     const bool yields = engine->crowded || engine->takes_turns;

@@ -103,6 +103,9 @@ void ddl_engine_moved(ddl_engine *engine);
  * background thread may wait a little (1 ms) before it looks at anything again. */
 void ddl_engine_received(ddl_engine *engine, size_t bytes, size_t to_come);
 
+/* Where ranks share CPUs, let another have this one for a moment. Thread: any. */
+void ddl_engine_give_way(ddl_engine *engine);
+
 /*
  * Holder: wait for something that is about to happen, without driving, for some microseconds, or some turns
  * of others where ranks share CPUs; ready says whether it has. True: it has.

@@ -2,6 +2,7 @@
  * test_requests.c - requests in the company of threads, of each other, and of the end of their communicator.
  * Ranks are threads of this process that meet at a mem:// store.
  */
+#define _GNU_SOURCE /* for processors of threads */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -14,6 +15,8 @@
 #include "ranks.h"
 
 #include <pthread.h>
+#include <sched.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -286,6 +289,44 @@ static void operations_go_on_while_their_caller_is_elsewhere(void **state)
         ranks_play("mem://elsewhere", nranks, leave_it_to_the_engine, NULL);
 }
 
+/* ---- by tests, where ranks share a CPU ---- */
+
+#ifdef __linux__
+static atomic_int ntests;
+
+static void test_what_takes_turns(rank_thread *me)
+{
+    enum { CALLS = 40, COUNT = 20000 };
+    int32_t *x = calloc(COUNT, sizeof *x);
+    for (int call = 0; call < CALLS && !me->complained; call++) {
+        ddl_request *request = NULL;
+        EXPECT(me, ddl_allreduce(x, x, COUNT, DDL_INT32, DDL_SUM, me->world, &request) == DDL_OK);
+        for (bool done = false; !done; atomic_fetch_add(&ntests, 1))
+            EXPECT(me, ddl_test(&request, &done) == DDL_OK);
+    }
+    free(x);
+}
+
+/* Who finds nothing to do lets the others go on: else each of them tests for a time slice, a thousand times
+ * and more. */
+static void tests_give_way_to_who_shares_the_cpu(void **state)
+{
+    (void)state;
+    enum { NRANKS = 3, CALLS = 40, MOST = 100 };
+    cpu_set_t all, one;
+    assert_int_equal(sched_getaffinity(0, sizeof all, &all), 0);
+    CPU_ZERO(&one);
+    int first = 0;
+    while (!CPU_ISSET(first, &all))
+        first++;
+    CPU_SET(first, &one);
+    assert_int_equal(sched_setaffinity(0, sizeof one, &one), 0);
+    ranks_play("mem://turns", NRANKS, test_what_takes_turns, NULL);
+    assert_int_equal(sched_setaffinity(0, sizeof all, &all), 0);
+    assert_in_range(atomic_load(&ntests), NRANKS * CALLS, NRANKS * CALLS * MOST);
+}
+#endif
+
 static void be_quiet(void *arg, const char *line)
 {
     (void)arg;
@@ -513,6 +554,9 @@ int main(void)
         cmocka_unit_test(deadline_may_be_as_far_as_there_is),
         cmocka_unit_test(many_in_flight_complete_in_any_order),
         cmocka_unit_test(testing_never_blocks_and_gets_things_done),
+#ifdef __linux__
+        cmocka_unit_test(tests_give_way_to_who_shares_the_cpu),
+#endif
 #ifdef DDL_FAILPOINTS
         cmocka_unit_test(tests_alone_complete_what_is_small),
         cmocka_unit_test(tests_alone_complete_what_is_large),
