@@ -185,7 +185,7 @@ DDL_API ddl_status ddl_comm_shrink(ddl_comm *comm, ddl_comm **survivors);
 /*
  * End every operation on comm on every rank: they return DDL_EABORTED with `reason` (NULL: none) and this
  * rank as the culprit, and so does the next call where none was in flight (once that rank has heard of it:
- * where its calls never have to wait, within 0.2 s). Local and immediate; comm is still to be freed.
+ * where its calls never have to wait, within 0.5 s). Local and immediate; comm is still to be freed.
  */
 DDL_API ddl_status ddl_comm_abort(ddl_comm *comm, const char *reason);
 

@@ -124,7 +124,6 @@ struct ddl_comm {
         bool failing;  /* a cause is known; others may follow until settle_ns */
         bool failed;   /* the cause is final, and in pool->cause */
         bool reported; /* some call has returned it */
-        int untold;    /* a mismatch that others are to be told of in so many ticks; see ddl_failure_raise */
         int64_t settle_ns;
         ddl_notice cause;
         bool *told_by;             /* of each rank: it has said that it failed; its leaving is no news */

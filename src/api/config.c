@@ -151,10 +151,12 @@ static ddl_status check_launched(int rank, int nranks, ddl_error *err)
             "RANK and WORLD_SIZE are not set, but ddl-launch has started this process as %.20s; leave "
             "the variables as it set them, or unset DDL_LAUNCH for a job of your own",
             launched);
-    return DDL_FAIL(err, DDL_ECONFIG,
-                    "RANK=%d and WORLD_SIZE=%d, but ddl-launch has started this process as %.20s; leave the "
-                    "variables as it set them, or unset DDL_LAUNCH for a job of your own",
-                    rank, nranks, launched);
+    return DDL_FAIL(
+        err, DDL_ECONFIG,
+        "RANK=%d and WORLD_SIZE=%d, or what the program says in their place, but ddl-launch has "
+        "started this process as %.20s; leave the variables as it set them, or unset DDL_LAUNCH for "
+        "a job of your own",
+        rank, nranks, launched);
 }
 
 static const char half_set[] =
@@ -174,9 +176,10 @@ static ddl_status read_environment_ranks(const ddl_options *options, int *rank, 
         return options->rank >= 0 ? DDL_OK : DDL_FAIL(err, DDL_ECONFIG, half_set, "WORLD_SIZE", "RANK");
     int given;
     DDL_TRY(parse_int("RANK", rank_text, INT_MIN, INT_MAX, &given, err));
-    if (*nranks > 0 && (given < 0 || given >= *nranks))
+    const int most = *nranks > 0 ? *nranks : options->world_size;
+    if (given < 0 || given >= most)
         return DDL_FAIL(err, DDL_ECONFIG, "RANK=%d is not in a world of WORLD_SIZE=%d: 0 to %d is", given,
-                        *nranks, *nranks - 1);
+                        most, most - 1);
     *rank = given;
     return DDL_OK;
 }

@@ -307,32 +307,14 @@ static int64_t settle_ms(const ddl_comm *comm, const ddl_notice *notice)
     return comm->sparse ? SETTLE_SPARSE_MS : may_know_more ? SETTLE_MISMATCH_MS : SETTLE_MS;
 }
 
-/* Of a mismatch everyone is to know who has called what. */
-static void tell_own_call(ddl_comm *comm)
-{
-    const ddl_notice *cause = &comm->failure.cause;
-    const ddl_signature *own = own_signature(comm, cause->sequence);
-    if (cause->code == DDL_EMISMATCH && own != NULL)
-        tell_entered(comm, -1, cause->sequence, own, true);
-}
-
-/* Whatever it is; and ranks that are late may have something better to say than that they are. */
-static bool ends_any_call(ddl_status code)
-{
-    return code != DDL_EMISMATCH && code != DDL_EPROTO && code != DDL_ETIMEDOUT;
-}
-
 /* Begin to settle, or take a better cause than the one known. */
 static void adopt(ddl_comm *comm, const ddl_notice *notice, bool tell)
 {
     struct ddl_failure *failure = &comm->failure;
     if (failure->failed)
         return;
-    const bool was_first = failure->untold > 0 && ends_any_call(notice->code);
-    if (failure->failing && !was_first && !ddl_notice_precedes(notice, &failure->cause))
+    if (failure->failing && !ddl_notice_precedes(notice, &failure->cause))
         return;
-    if (was_first)
-        failure->untold = 0;
     bool is_why_late = failure->cause.code == DDL_ETIMEDOUT && notice->code != DDL_ETIMEDOUT;
     if (!failure->failing || failure->cause.culprit < 0 || is_why_late) {
         int64_t wait_ms = settle_ms(comm, notice);
@@ -349,36 +331,27 @@ static void adopt(ddl_comm *comm, const ddl_notice *notice, bool tell)
     failure->cause = *notice;
     if (tell)
         tell_cause(comm);
-    if (failure->untold == 0)
-        tell_own_call(comm);
+    const ddl_signature *own = own_signature(comm, notice->sequence);
+    if (notice->code == DDL_EMISMATCH && own != NULL)
+        tell_entered(comm, -1, notice->sequence, own, true);
+}
+
+/* Whatever it is; and ranks that are late may have something better to say than that they are. */
+static bool ends_any_call(ddl_status code)
+{
+    return code != DDL_EMISMATCH && code != DDL_EPROTO && code != DDL_ETIMEDOUT;
 }
 
 /*
- * Who comes late to a call that others have given up may read first what they sent in it, and that it is not
- * the call that he makes; and only then why they gave up, or that before it from somebody else. So a mismatch
- * is not told, and such a cause takes its place, before all has been read that was there when it was found:
- * that takes two ticks, with a run of the loop between them. A mismatch that was told is the better cause.
+ * Who comes late to a call that others have given up may read why from one of them, and only then what
+ * another had sent in it, which is not the call that he makes. That is no news; a mismatch that others tell
+ * of is.
  */
 void ddl_failure_raise(ddl_comm *comm, const ddl_notice *notice)
 {
-    struct ddl_failure *failure = &comm->failure;
-    const bool is_mismatch = notice->code == DDL_EMISMATCH, is_first = is_mismatch && !failure->failing;
-    if (is_mismatch && failure->failing && ends_any_call(failure->cause.code))
-        return;
-    if (is_first && !failure->failed) {
-        failure->untold = 2;
-        ddl_engine_tick_soon(comm->engine);
-    }
-    adopt(comm, notice, !is_first);
-}
-
-static void tell_at_last(ddl_comm *comm)
-{
-    ddl_engine_tick_soon(comm->engine);
-    if (--comm->failure.untold > 0)
-        return;
-    tell_cause(comm);
-    tell_own_call(comm);
+    const struct ddl_failure *failure = &comm->failure;
+    if (notice->code != DDL_EMISMATCH || !failure->failing || !ends_any_call(failure->cause.code))
+        adopt(comm, notice, true);
 }
 
 static void mismatch_text(const ddl_comm *comm, ddl_notice *notice, const ddl_signature *low,
@@ -709,6 +682,46 @@ static int lowest_pending(const ddl_comm *comm, const ddl_request *request, bool
     return pending.found;
 }
 
+/* Collectives that nobody can complete before everybody has entered; with uneven blocks some may have nothing
+ * to do with others. */
+static bool needs_everybody(const ddl_request *request)
+{
+    if (!ddl_request_is_collective(request))
+        return false;
+    switch (request->task.algorithm->collective) {
+    case DDL_COLLECTIVE_ALLREDUCE:
+    case DDL_COLLECTIVE_REDUCE_SCATTER:
+    case DDL_COLLECTIVE_ALLGATHER:
+    case DDL_COLLECTIVE_ALLTOALL:
+    case DDL_COLLECTIVE_BARRIER:
+        return true;
+    default:
+        return false;
+    }
+}
+
+/* The lowest rank for which this one waits, or -1; *nlate: how many there are, as far as that is known. */
+static int find_late(const ddl_comm *comm, const ddl_request *request, int *nlate)
+{
+    const ddl_task *task = &request->task;
+    *nlate = 1;
+    if (!needs_everybody(request)) {
+        int pending = lowest_pending(comm, request, false);
+        bool is_late = task->channel % 2 != DDL_CHANNEL_COLLECTIVE ||
+                       (pending >= 0 && comm->entered[pending] < task->sequence);
+        return is_late ? pending : -1;
+    }
+    int late = -1;
+    *nlate = 0;
+    for (int rank = comm->nranks - 1; rank >= 0; rank--)
+        if (rank != comm->rank && !ddl_backend_has_posted(task, rank) &&
+            (ddl_backend_is_halfway(task) || comm->entered[rank] < task->sequence)) {
+            late = rank;
+            ++*nlate;
+        }
+    return late;
+}
+
 static const char LEFT[] = "it has left: its process ended, or freed the communicator, before this operation";
 static const char LEFT_INSIDE[] =
     "it has left: its process ended, or freed the communicator, in this operation";
@@ -720,10 +733,16 @@ void ddl_failure_check_gone(ddl_comm *comm, const ddl_request *request)
     int gone = lowest_pending(comm, request, true);
     if (gone < 0)
         return;
-    /* Who has waited for all to free the communicator, and gone alone, is not to blame. */
+    /* Who has waited for all to free the communicator, and gone alone, is not to blame as long as it is
+     * another one that does not come. */
     const bool is_last = request->task.signature.collective == DDL_SIGNATURE_FREE;
-    if (is_last && comm->entered[gone] >= request->task.sequence)
-        return;
+    if (is_last && comm->entered[gone] >= request->task.sequence) {
+        int nlate;
+        const int late = find_late(comm, request, &nlate);
+        if (late >= 0 && !ddl_mesh_is_gone(comm->mesh, comm->members[late]))
+            return;
+        gone = late >= 0 ? late : gone;
+    }
     bool is_inside = request->stage > DDL_VOTE_OPEN || ddl_backend_is_halfway(&request->task);
     raise_lost(comm, gone, is_inside ? LEFT_INSIDE : LEFT);
 }
@@ -750,24 +769,6 @@ void ddl_failure_check_early(ddl_comm *comm, const ddl_request *request)
 
 /* ---- deadlines ---- */
 
-/* Collectives that nobody can complete before everybody has entered; with uneven blocks some may have nothing
- * to do with others. */
-static bool needs_everybody(const ddl_request *request)
-{
-    if (!ddl_request_is_collective(request))
-        return false;
-    switch (request->task.algorithm->collective) {
-    case DDL_COLLECTIVE_ALLREDUCE:
-    case DDL_COLLECTIVE_REDUCE_SCATTER:
-    case DDL_COLLECTIVE_ALLGATHER:
-    case DDL_COLLECTIVE_ALLTOALL:
-    case DDL_COLLECTIVE_BARRIER:
-        return true;
-    default:
-        return false;
-    }
-}
-
 /* Nobody else can see what keeps it. */
 static void raise_stuck_gpu(ddl_comm *comm, const ddl_request *request, int64_t now_ns)
 {
@@ -789,28 +790,6 @@ static void raise_stuck_gpu(ddl_comm *comm, const ddl_request *request, int64_t 
     snprintf(notice.text, sizeof notice.text, format, ddl_comm_describe(comm, comm->rank, who, sizeof who),
              request->task.staging->gpu, limit);
     ddl_failure_raise(comm, &notice);
-}
-
-/* The lowest rank for which this one waits, or -1; *nlate: how many there are, as far as that is known. */
-static int find_late(const ddl_comm *comm, const ddl_request *request, int *nlate)
-{
-    const ddl_task *task = &request->task;
-    *nlate = 1;
-    if (!needs_everybody(request)) {
-        int pending = lowest_pending(comm, request, false);
-        bool is_late = task->channel % 2 != DDL_CHANNEL_COLLECTIVE ||
-                       (pending >= 0 && comm->entered[pending] < task->sequence);
-        return is_late ? pending : -1;
-    }
-    int late = -1;
-    *nlate = 0;
-    for (int rank = comm->nranks - 1; rank >= 0; rank--)
-        if (rank != comm->rank && !ddl_backend_has_posted(task, rank) &&
-            (ddl_backend_is_halfway(task) || comm->entered[rank] < task->sequence)) {
-            late = rank;
-            ++*nlate;
-        }
-    return late;
 }
 
 static void raise_timeout(ddl_comm *comm, const ddl_request *request)
@@ -1000,10 +979,6 @@ void ddl_failure_tick(ddl_comm *comm, int64_t now_ns)
 {
     if (comm->failure.failed)
         return;
-    if (comm->failure.failing && comm->failure.untold > 0) {
-        tell_at_last(comm);
-        return;
-    }
     if (comm->failure.failing) {
         help_naming(comm, now_ns);
         if (comm->failure.cause.code == DDL_EMISMATCH)

@@ -439,7 +439,9 @@ ddl_status ddl_issue(ddl_comm *comm, const ddl_call *call, ddl_request **handle)
         if (!is_done(request))
             finish_alone(comm, request);
     } else if (ddl_engine_try_enter(comm->engine)) {
-        ddl_engine_drain(comm->engine); /* earlier calls may be among them, and posts go in order */
+        ddl_engine_drain(comm->engine);       /* earlier calls may be among them, and posts go in order */
+        if (ddl_list_empty(&comm->in_flight)) /* what others have ended meanwhile is not to be begun */
+            ddl_engine_listen(comm->engine);
         start(comm, request);
         ddl_plan *plan = request->task.posted_plan;
         if (handle == NULL && call->staging == NULL)

@@ -22,6 +22,7 @@ enum {
     TICK_MS = 20,
     LONG_TICK_MS = 100, /* once so many in a row were in vain: 50 a second take 0.1 % of a core */
     TICKS_IN_VAIN = 50,
+    LISTEN_NS = 1000 * 1000,
     IDLE_MS = 200,              /* see is_unattended */
     SPIN_NS = 60 * 1000,        /* about twice what waking a sleeper on another core costs */
     LONG_SPIN_NS = 1000 * 1000, /* where it costs more; see learn_patience */
@@ -62,6 +63,7 @@ struct ddl_engine {
     uint64_t received;    /* holder: bytes */
     size_t to_come;       /* holder: at least so many more, of a message of which some have come */
     int64_t next_tick_ns; /* holder */
+    int64_t progress_ns;  /* holder: when there was any */
 
     atomic_bool baton;      /* true: held. Paired with `sleepers`, see above */
     atomic_int sleepers;    /* threads in or on their way to pthread_cond_wait */
@@ -83,6 +85,7 @@ struct ddl_engine {
     atomic_uint sweeps;    /* by anybody */
     atomic_uint loops;     /* likewise, runs of the loop */
     unsigned loops_seen;   /* background thread */
+    atomic_bool in_use;    /* somebody has waited for the baton, as who opens it does */
     atomic_bool patrols;   /* the background thread does */
     atomic_bool background_watching; /* the background gate watches the loop */
     atomic_bool background_ticking;  /* the background thread wakes every nap_ms */
@@ -265,8 +268,15 @@ uv_loop_t *ddl_engine_loop(ddl_engine *engine)
 bool ddl_engine_progress(ddl_engine *engine)
 {
     bool moved = sweep(engine);
-    tick(engine, ddl_now_ns());
+    engine->progress_ns = ddl_now_ns();
+    tick(engine, engine->progress_ns);
     return run_loop(engine) || moved;
+}
+
+void ddl_engine_listen(ddl_engine *engine)
+{
+    if (ddl_now_ns() - engine->progress_ns > LISTEN_NS)
+        ddl_engine_progress(engine);
 }
 
 void ddl_engine_sweep(ddl_engine *engine)
@@ -606,6 +616,7 @@ bool ddl_engine_enter(ddl_engine *engine, ddl_deadline deadline)
         if (ddl_deadline_passed(deadline))
             return ddl_engine_try_enter(engine);
     }
+    atomic_store(&engine->in_use, true);
     return true;
 }
 
@@ -697,7 +708,7 @@ static bool enter_in_background(ddl_engine *engine)
 static bool is_unattended(ddl_engine *engine)
 {
     const unsigned loops = atomic_load_explicit(&engine->loops, memory_order_relaxed);
-    const bool is_so = loops == engine->loops_seen;
+    const bool is_so = loops == engine->loops_seen && atomic_load(&engine->in_use);
     engine->loops_seen = loops;
     if (is_so)
         atomic_store(&engine->alarm, true);

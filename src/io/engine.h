@@ -70,6 +70,9 @@ void ddl_engine_drain(ddl_engine *engine);
 /* Holder: sweep once, look at deadlines, run the loop once without waiting. True: something moved. */
 bool ddl_engine_progress(ddl_engine *engine);
 
+/* Holder, before something is begun: progress, if there was none for a millisecond. */
+void ddl_engine_listen(ddl_engine *engine);
+
 /* Holder: sweep once, and no more. */
 void ddl_engine_sweep(ddl_engine *engine);
 

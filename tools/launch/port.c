@@ -12,7 +12,7 @@
 #include <unistd.h>
 
 #ifdef DDL_PORTABLE
-/* Below those that systems give to whom it does not matter, so none of these is given away by chance. */
+/* Below those that Linux and macOS give, as they are set up, to whom it does not matter which. */
 enum { FIRST_PORT = 10240, NPORTS = 6144, TRIES = 64 };
 #endif
 
