@@ -155,6 +155,7 @@ typedef struct ddl_options {
 /*
  * Meet the other ranks and connect to each of them. *world is written on success only. options may be
  * NULL. Blocks at most the start timeout. Freeing and calling it again works, on the same address too.
+ * Standard descriptors that are closed are opened on /dev/null, as else a connection might get their number.
  * At level "auth" every rank proves that it has the job's secret: ddl-launch hands it over, DDL_SECRET_FILE
  * names it, or else a file of this user is made on first use (docs/security.md). At level "tls" connections
  * between ranks are encrypted as well.

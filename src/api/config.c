@@ -153,9 +153,8 @@ static ddl_status check_launched(int rank, int nranks, ddl_error *err)
             launched);
     return DDL_FAIL(
         err, DDL_ECONFIG,
-        "RANK=%d and WORLD_SIZE=%d, or what the program says in their place, but ddl-launch has "
-        "started this process as %.20s; leave the variables as it set them, or unset DDL_LAUNCH for "
-        "a job of your own",
+        "RANK=%d and WORLD_SIZE=%d, but ddl-launch has started this process as %.20s; leave the variables "
+        "as it set them, and ddl_options without others, or unset DDL_LAUNCH for a job of your own",
         rank, nranks, launched);
 }
 

@@ -457,6 +457,23 @@ static void who_keeps_the_baton_sweeps_when_it_is_due(void **state)
     close_bench(&b);
 }
 
+/* Its client may not be complete before whoever makes it has taken the baton. */
+static void nothing_is_swept_before_it_is_opened(void **state)
+{
+    (void)state;
+    bench b = { 0 };
+    const ddl_engine_client client = { sweep, needs_loop, run_job, tick, busy, doze, &b };
+    assert_int_equal(ddl_engine_create(&client, false, &b.engine, NULL), DDL_OK);
+    usleep(500 * 1000); /* twice as long as it takes to look, and more */
+    assert_int_equal(atomic_load(&b.sweeps), 0);
+    assert_true(ddl_engine_enter(b.engine, ddl_deadline_in_ms(PATIENCE_MS)));
+    ddl_engine_leave(b.engine);
+    for (int i = 0; i < PATIENCE_MS && atomic_load(&b.sweeps) == 0; i++)
+        usleep(1000);
+    assert_true(atomic_load(&b.sweeps) > 0);
+    assert_true(ddl_engine_destroy(b.engine, ddl_deadline_in_ms(PATIENCE_MS)));
+}
+
 /* With nothing in flight, and nobody in a call or somebody in one after the other. */
 static void what_comes_unasked_is_heard_of(void **state)
 {
@@ -732,6 +749,7 @@ int main(void)
         cmocka_unit_test(who_calls_for_a_sweep_gets_it),
         cmocka_unit_test(a_call_is_not_lost_where_something_else_is_left),
         cmocka_unit_test(who_keeps_the_baton_sweeps_when_it_is_due),
+        cmocka_unit_test(nothing_is_swept_before_it_is_opened),
         cmocka_unit_test(what_comes_unasked_is_heard_of),
         cmocka_unit_test(a_large_message_is_taken_in_batches),
         cmocka_unit_test(what_is_left_is_taken_over_beside_calls_for_sweeps),
