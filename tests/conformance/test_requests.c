@@ -289,6 +289,26 @@ static void operations_go_on_while_their_caller_is_elsewhere(void **state)
         ranks_play("mem://elsewhere", nranks, leave_it_to_the_engine, NULL);
 }
 
+/* Rank 0 aborts while the others are in the free, or about to be. */
+static void free_after_an_error(rank_thread *me)
+{
+    bool done;
+    EXPECT(me, ddl_test(NULL, &done) == DDL_EINVAL);
+    ranks_meet(me);
+    if (me->rank == 0) {
+        doze(20);
+        EXPECT(me, ddl_comm_abort(me->world, "enough") == DDL_OK);
+    }
+    EXPECT(me, ddl_comm_free(&me->world) == DDL_OK);
+    EXPECT(me, ddl_last_error()->code == DDL_EINVAL);
+}
+
+static void a_free_that_returns_ok_leaves_the_last_error(void **state)
+{
+    (void)state;
+    ranks_play("mem://last-error", 3, free_after_an_error, NULL);
+}
+
 /* ---- by tests, where ranks share a CPU ---- */
 
 #ifdef __linux__
@@ -554,6 +574,7 @@ int main(void)
         cmocka_unit_test(deadline_may_be_as_far_as_there_is),
         cmocka_unit_test(many_in_flight_complete_in_any_order),
         cmocka_unit_test(testing_never_blocks_and_gets_things_done),
+        cmocka_unit_test(a_free_that_returns_ok_leaves_the_last_error),
 #ifdef __linux__
         cmocka_unit_test(tests_give_way_to_who_shares_the_cpu),
 #endif

@@ -1172,8 +1172,8 @@ class LifeCycle(Failures):
     def test_who_does_not_free_is_named(self):
         def check(nranks):
             world = self.world(nranks)
-            ranks = world.start_all("init", SMALL, "free", others={nranks - 1: ["init", SMALL, "line"]})
-            for rank in ranks[:-1]:
+            ranks = world.start_all("init", SMALL, "free", others={nranks - 1: ["init", SMALL, "line", "free"]})
+            for rank in ranks:
                 rank.expect("init", "DDL_OK")
                 rank.expect("call", "DDL_OK")
             for rank in ranks[:-1]:
@@ -1181,6 +1181,12 @@ class LifeCycle(Failures):
                 self.assertEqual(record["culprit"], nranks - 1, record)
                 self.assert_names(record, f"rank {nranks - 1} (pid ", "did not free")
                 self.assertLess(self.seconds(record["begin_ns"], record["end_ns"]), bound(6), record)
+            for rank in ranks[:-1]:
+                rank.finish(0)
+            ranks[-1].expect("ready")
+            ranks[-1].go()  # after all others have gone, which it need not wait for
+            record = ranks[-1].expect("free", "DDL_EPEERLOST")
+            self.assertLess(self.seconds(record["begin_ns"], record["end_ns"]), bound(2), record)
 
         self.at_once((check, 2), (check, 4))
 

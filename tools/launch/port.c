@@ -16,8 +16,7 @@
 enum { FIRST_PORT = 10240, NPORTS = 6144, TRIES = 64 };
 #endif
 
-/* Bind fd to one; who cannot hold it takes one by its pid, so that launchers of the same moment do not meet.
- */
+/* Bind fd to one; who cannot hold it takes one by its pid, so that two launchers do not choose the same. */
 static bool bind_some(int fd)
 {
     struct sockaddr_in address;
