@@ -124,6 +124,8 @@ struct ddl_comm {
         bool failing;  /* a cause is known; others may follow until settle_ns */
         bool failed;   /* the cause is final, and in pool->cause */
         bool reported; /* some call has returned it */
+        bool is_held;  /* nobody is told of the cause until the loop has been run: */
+        unsigned held_loops;
         int64_t settle_ns;
         ddl_notice cause;
         bool *told_by;             /* of each rank: it has said that it failed; its leaving is no news */

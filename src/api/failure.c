@@ -307,16 +307,34 @@ static int64_t settle_ms(const ddl_comm *comm, const ddl_notice *notice)
     return comm->sparse ? SETTLE_SPARSE_MS : may_know_more ? SETTLE_MISMATCH_MS : SETTLE_MS;
 }
 
-/* Begin to settle, or take a better cause than the one known. */
-static void adopt(ddl_comm *comm, const ddl_notice *notice, bool tell)
+/* Of the cause that is known now: all that others need of it. */
+static void tell_all(ddl_comm *comm, bool with_cause)
+{
+    const ddl_notice *cause = &comm->failure.cause;
+    if (with_cause)
+        tell_cause(comm);
+    const ddl_signature *own = own_signature(comm, cause->sequence);
+    if (cause->code == DDL_EMISMATCH && own != NULL)
+        tell_entered(comm, -1, cause->sequence, own, true);
+}
+
+/* Whatever it is; and ranks that are late may have something better to say than that they are. */
+static bool ends_any_call(ddl_status code)
+{
+    return code != DDL_EMISMATCH && code != DDL_EPROTO && code != DDL_ETIMEDOUT;
+}
+
+/* Begin to settle, or take a better cause than the one known. True: it is taken, and nobody told so far. */
+static bool take(ddl_comm *comm, const ddl_notice *notice)
 {
     struct ddl_failure *failure = &comm->failure;
+    const bool is_why_held = failure->is_held && ends_any_call(notice->code);
     if (failure->failed)
-        return;
-    if (failure->failing && !ddl_notice_precedes(notice, &failure->cause))
-        return;
+        return false;
+    if (failure->failing && !is_why_held && !ddl_notice_precedes(notice, &failure->cause))
+        return false;
     bool is_why_late = failure->cause.code == DDL_ETIMEDOUT && notice->code != DDL_ETIMEDOUT;
-    if (!failure->failing || failure->cause.culprit < 0 || is_why_late) {
+    if (!failure->failing || failure->cause.culprit < 0 || is_why_late || is_why_held) {
         int64_t wait_ms = settle_ms(comm, notice);
         failure->settle_ns = ddl_now_ns() + wait_ms * DDL_NS_PER_MS;
         if (wait_ms == 0)
@@ -329,17 +347,43 @@ static void adopt(ddl_comm *comm, const ddl_notice *notice, bool tell)
     ddl_engine_tick_often(comm->engine);
     failure->failing = true;
     failure->cause = *notice;
-    if (tell)
-        tell_cause(comm);
-    const ddl_signature *own = own_signature(comm, notice->sequence);
-    if (notice->code == DDL_EMISMATCH && own != NULL)
-        tell_entered(comm, -1, notice->sequence, own, true);
+    return true;
 }
 
-/* Whatever it is; and ranks that are late may have something better to say than that they are. */
-static bool ends_any_call(ddl_status code)
+static void adopt(ddl_comm *comm, const ddl_notice *notice, bool tell)
 {
-    return code != DDL_EMISMATCH && code != DDL_EPROTO && code != DDL_ETIMEDOUT;
+    if (!take(comm, notice))
+        return;
+    comm->failure.is_held = false;
+    tell_all(comm, tell);
+}
+
+/*
+ * A board shows what others called before the loop has been run, which may have to tell why they have given
+ * that call up: who comes late with another one is not to hear that they differ. Nothing is passed on by
+ * whoever has seen that, so this may wait until the loop has been run.
+ */
+static void hold(ddl_comm *comm, const ddl_notice *notice)
+{
+    struct ddl_failure *failure = &comm->failure;
+    if (!take(comm, notice))
+        return;
+    failure->is_held = true;
+    failure->held_loops = ddl_engine_loops(comm->engine);
+    ddl_engine_tick_soon(comm->engine);
+}
+
+/* True: with this tick others are told. */
+static bool release_held(ddl_comm *comm)
+{
+    struct ddl_failure *failure = &comm->failure;
+    if (ddl_engine_loops(comm->engine) == failure->held_loops) {
+        ddl_engine_tick_soon(comm->engine);
+        return false;
+    }
+    failure->is_held = false;
+    tell_all(comm, true);
+    return true;
 }
 
 /*
@@ -399,7 +443,7 @@ static bool same_but_count(const ddl_signature *a, const ddl_signature *b)
 }
 
 /* What a frame from peer says, `theirs`, is not what this rank expects of it. */
-static void raise_mismatch(ddl_comm *comm, const ddl_frame *frame, const ddl_signature *ours, int peer,
+static ddl_notice mismatch(const ddl_comm *comm, const ddl_frame *frame, const ddl_signature *ours, int peer,
                            const ddl_signature *theirs)
 {
     int own = comm->rank;
@@ -424,6 +468,13 @@ static void raise_mismatch(ddl_comm *comm, const ddl_frame *frame, const ddl_sig
         pair_text(comm, &notice, own, ours->count, peer, theirs->count);
     else
         pair_text(comm, &notice, peer, theirs->count, own, ours->count);
+    return notice;
+}
+
+static void raise_mismatch(ddl_comm *comm, const ddl_frame *frame, const ddl_signature *ours, int peer,
+                           const ddl_signature *theirs)
+{
+    const ddl_notice notice = mismatch(comm, frame, ours, peer, theirs);
     ddl_failure_raise(comm, &notice);
 }
 
@@ -471,6 +522,16 @@ static void remember_signature(ddl_comm *comm, int rank, const ddl_signature *si
         comm->failure.signatures[rank].count = 0;
 }
 
+/* What peer called there. */
+static void note_call(ddl_comm *comm, int peer, uint64_t sequence, const ddl_signature *theirs)
+{
+    const struct ddl_failure *failure = &comm->failure;
+    if (sequence > comm->entered[peer])
+        comm->entered[peer] = sequence;
+    if (failure->failing && failure->cause.code == DDL_EMISMATCH && failure->cause.sequence == sequence)
+        remember_signature(comm, peer, theirs);
+}
+
 void ddl_failure_heard(ddl_comm *comm, int peer, const ddl_frame *frame)
 {
     ddl_signature theirs = signature_of(frame);
@@ -479,12 +540,8 @@ void ddl_failure_heard(ddl_comm *comm, int peer, const ddl_frame *frame)
         frame->piece == PASSED_ON)
         return;
     if (frame->channel % 2 == DDL_CHANNEL_COLLECTIVE) {
-        if (frame->sequence > comm->entered[peer])
-            comm->entered[peer] = frame->sequence;
+        note_call(comm, peer, frame->sequence, &theirs);
         ours = own_signature(comm, frame->sequence);
-        if (comm->failure.failing && comm->failure.cause.code == DDL_EMISMATCH &&
-            comm->failure.cause.sequence == frame->sequence)
-            remember_signature(comm, peer, &theirs);
         /* A peer that waits for long wants to know who is, or was, in the operation too. */
         bool is_question = frame->type == DDL_FRAME_ENTER && frame->number == 0;
         const ddl_request *mine = is_question ? find_collective(comm, frame->sequence) : NULL;
@@ -516,12 +573,14 @@ void ddl_failure_heard(ddl_comm *comm, int peer, const ddl_frame *frame)
 void ddl_failure_differs(ddl_comm *comm, uint64_t sequence, const ddl_signature *ours, int rank,
                          const ddl_signature *theirs)
 {
-    ddl_frame frame = ddl_failure_enter_frame(comm->id * 2 + DDL_CHANNEL_COLLECTIVE, sequence, theirs);
-    frame.number = 1; /* no question */
-    if (own_signature(comm, sequence) != NULL)
-        ddl_failure_heard(comm, rank, &frame);
+    const struct ddl_failure *failure = &comm->failure;
+    const ddl_frame frame = ddl_failure_enter_frame(comm->id * 2 + DDL_CHANNEL_COLLECTIVE, sequence, theirs);
+    const ddl_notice notice = mismatch(comm, &frame, ours, rank, theirs);
+    note_call(comm, rank, sequence, theirs);
+    if (!failure->failing || failure->is_held)
+        hold(comm, &notice);
     else
-        raise_mismatch(comm, &frame, ours, rank, theirs);
+        ddl_failure_raise(comm, &notice);
 }
 
 static void pay_news(ddl_comm *comm)
@@ -595,7 +654,7 @@ void ddl_failure_met(ddl_comm *comm, int peer)
     ddl_frame frame = { .type = DDL_FRAME_ABORT,
                         .channel = comm->id * 2 + DDL_CHANNEL_COLLECTIVE,
                         .sequence = cause->sequence };
-    if (comm->failure.failing)
+    if (comm->failure.failing && !comm->failure.is_held)
         tell(comm, peer, &frame, cause);
 }
 
@@ -978,6 +1037,8 @@ static void tell_what_is_before(ddl_comm *comm, int64_t now_ns)
 void ddl_failure_tick(ddl_comm *comm, int64_t now_ns)
 {
     if (comm->failure.failed)
+        return;
+    if (comm->failure.is_held && !release_held(comm))
         return;
     if (comm->failure.failing) {
         help_naming(comm, now_ns);

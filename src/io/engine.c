@@ -279,6 +279,11 @@ void ddl_engine_listen(ddl_engine *engine)
         ddl_engine_progress(engine);
 }
 
+unsigned ddl_engine_loops(const ddl_engine *engine)
+{
+    return atomic_load_explicit(&engine->loops, memory_order_relaxed);
+}
+
 void ddl_engine_sweep(ddl_engine *engine)
 {
     sweep(engine);

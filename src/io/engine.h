@@ -73,6 +73,9 @@ bool ddl_engine_progress(ddl_engine *engine);
 /* Holder, before something is begun: progress, if there was none for a millisecond. */
 void ddl_engine_listen(ddl_engine *engine);
 
+/* Holder: how often the loop has been run; wraps around. */
+unsigned ddl_engine_loops(const ddl_engine *engine);
+
 /* Holder: sweep once, and no more. */
 void ddl_engine_sweep(ddl_engine *engine);
 

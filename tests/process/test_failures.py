@@ -243,15 +243,16 @@ class Left(Failures):
 
     def test_who_comes_late_with_another_call_hears_why_it_ended(self):
         """What the others sent in the call that they have given up comes before the reason, and is not his call."""
-        def check(ending, status, told):
+        def check(ending, status, told, before):
             world = self.world(4)
             started = "+allreduce:10:int64:sum"
-            ranks = world.start_all("init", SMALL, started, "wait",
-                                    others={0: ["init", SMALL, "line", "barrier"],
-                                            3: ["init", SMALL, started, "line", ending]})
+            ranks = world.start_all("init", *before, started, "wait",
+                                    others={0: ["init", *before, "line", "barrier"],
+                                            3: ["init", *before, started, "line", ending]})
             for rank in ranks:
                 rank.expect("init", "DDL_OK")
-                rank.expect("call", "DDL_OK")
+                for _ in before:
+                    rank.expect("call", "DDL_OK")
             for rank in ranks[1:]:
                 rank.expect("started", "DDL_OK")
             ranks[0].expect("ready")
@@ -265,8 +266,10 @@ class Left(Failures):
             record = ranks[0].expect("call", status)
             self.assertEqual(record["culprit"], 3, record)
 
-        for _ in range(4):
-            self.at_once((check, "abort:enough", "DDL_EABORTED", "abort"), (check, "_exit:0", "DDL_EPEERLOST", "exit"))
+        repeated = ["barrier", "barrier"]  # so that the late one is a repetition, too
+        for before in [[SMALL], repeated] * 3:
+            self.at_once((check, "abort:enough", "DDL_EABORTED", "abort", before),
+                         (check, "_exit:0", "DDL_EPEERLOST", "exit", before))
 
     def test_freeing_early_is_told(self):
         world = self.world(2)
@@ -474,6 +477,27 @@ class Late(Failures):
         self.at_once(*((self.check, 3, [0], call) for call in (
             "barrier", "broadcast:10:int32:0", "reduce:1000000:float32:sum:1", "allgather:10:int32",
             "alltoall:50000:int32")))
+
+    def test_who_comes_once_all_have_given_up_is_not_let_through(self):
+        """A repeated call that could be done at once, by what the others have left on the board."""
+        def check(call):
+            world = self.world(3, DDL_TIMEOUT=f"{self.LIMIT}s")
+            ranks = world.start_all("init", call, call, call, "line",
+                                    others={1: ["init", call, call, "line", call]})
+            for rank in ranks:
+                rank.expect("init", "DDL_OK")
+                rank.expect("call", "DDL_OK")
+                rank.expect("call", "DDL_OK")
+            ranks[1].expect("ready")
+            for rank in (ranks[0], ranks[2]):
+                record = rank.expect("call", "DDL_ETIMEDOUT")
+                self.assertEqual(record["culprit"], 1, record)
+            time.sleep(bound(0.5))  # it is told, but runs nothing that would read it
+            ranks[1].go()
+            record = ranks[1].expect("call", "DDL_ETIMEDOUT")
+            self.assertEqual(record["culprit"], 1, record)
+
+        self.at_once((check, SMALL), (check, "barrier"), (check, "allgather:10:int32"))
 
     def check_innocent(self, call, root):
         """The root is in the call, and waits; for the others, who are through, it is late for the next one."""
