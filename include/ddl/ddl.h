@@ -286,7 +286,8 @@ DDL_API ddl_status ddl_scatterv(const void *send, void *recv, const size_t count
 /*
  * Block i of send, of send_counts[i] elements, goes to rank i; block i of recv, of recv_counts[i] elements,
  * comes from rank i. What a rank sends to another must be what that one expects (DDL_EMISMATCH otherwise,
- * naming both). In place: send == recv, with equal arrays of counts.
+ * naming both), and what it sends to itself what it receives from itself (DDL_EINVAL). In place:
+ * send == recv, with equal arrays of counts.
  */
 DDL_API ddl_status ddl_alltoallv(const void *send, const size_t send_counts[], void *recv,
                                  const size_t recv_counts[], ddl_dtype dtype, ddl_comm *comm,

@@ -245,7 +245,14 @@ static ddl_status check_call(const ddl_comm *comm, ddl_call *call)
             return wrong(comm, call->collective, "counts is NULL");
         call->count = ddl_size_max(largest(comm, call->counts), largest(comm, call->out_counts));
     }
-    return call->has_dtype ? measure_buffers(comm, call, &call->extent) : DDL_OK;
+    if (call->has_dtype)
+        DDL_TRY(measure_buffers(comm, call, &call->extent));
+    if (call->out_counts != NULL && call->counts[comm->rank] != call->out_counts[comm->rank])
+        return ddl_last_error_set(
+            DDL_EINVAL, comm->rank, ddl_collective_name(call->collective),
+            "send_counts[%d] is %zu, but recv_counts[%d] is %zu: of the block that this rank keeps",
+            comm->rank, call->counts[comm->rank], comm->rank, call->out_counts[comm->rank]);
+    return DDL_OK;
 }
 
 /* Two ranks that send to each other would have the receives wait for the sends in their streams, for ever. */
@@ -272,7 +279,7 @@ static ddl_status run(ddl_comm *comm, ddl_call *call, ddl_request **request)
     if (call->has_dtype)
         DDL_TRY(check_buffers(comm, call, &call->extent));
     bool known_buffers = known != NULL && ddl_repeat_has_same_buffers(comm, call);
-    if (call->has_dtype && !known_buffers && ddl_gpu_may_be_used())
+    if (call->has_dtype && ddl_gpu_may_be_used(known_buffers))
         DDL_TRY(ddl_gpu_look(comm, call));
     if (call->collective == DDL_COLLECTIVE_BROADCAST)
         call->in_place = true;

@@ -11,10 +11,12 @@
 #include "backend/offload.h"
 #include "io/loaded.h"
 
-/* Whether it is worth asking where buffers are. Thread: any. */
-static inline bool ddl_gpu_may_be_used(void)
+/* Whether it is worth asking where buffers are. are_known: they are those of the call before, so that, where
+ * there was no driver then, they are not looked at as closely as to see that there is one now. Thread: any.
+ */
+static inline bool ddl_gpu_may_be_used(bool are_known)
 {
-    return ddl_loaded_is_news();
+    return are_known ? ddl_loaded_may_be_there() : ddl_loaded_is_news();
 }
 
 /*

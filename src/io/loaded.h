@@ -17,6 +17,9 @@ uint64_t ddl_loaded_count(void);
 /* Whether more is loaded than was remembered; true before anything was, and where that cannot be told. */
 bool ddl_loaded_is_news(void);
 
+/* The same, but for what was loaded since: whether what is remembered is nothing. Takes no time. */
+bool ddl_loaded_may_be_there(void);
+
 /* From now on only what was loaded after that count is news. */
 void ddl_loaded_remember(uint64_t count);
 

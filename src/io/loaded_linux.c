@@ -42,6 +42,11 @@ bool ddl_loaded_is_news(void)
     return before == ANYTHING || ddl_loaded_count() != before;
 }
 
+bool ddl_loaded_may_be_there(void)
+{
+    return atomic_load_explicit(&known, memory_order_relaxed) == ANYTHING;
+}
+
 void ddl_loaded_remember(uint64_t count)
 {
     atomic_store(&known, count);

@@ -13,6 +13,11 @@ bool ddl_loaded_is_news(void)
     return false;
 }
 
+bool ddl_loaded_may_be_there(void)
+{
+    return false;
+}
+
 void ddl_loaded_remember(uint64_t count)
 {
     (void)count;

@@ -197,6 +197,13 @@ static void refuse_of_kind(rank_thread *me, oracle_kind kind)
         c.send = c.recv;
         c.recv_counts = other;
         refuse(&r, "in place with other counts", &c, "recv");
+        for (int more = -1; more <= 1; more += 2) {
+            memcpy(other, r.counts, sizeof other);
+            other[me->rank] += (size_t)more;
+            c = r.sound;
+            c.recv_counts = other;
+            refuse(&r, "more or less from itself than to itself", &c, "recv_counts");
+        }
     }
 }
 

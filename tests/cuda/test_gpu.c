@@ -12,6 +12,7 @@
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 
 #include <cmocka.h>
 
@@ -207,6 +208,40 @@ static void host_and_device_calls_keep_their_order(void **state)
     ranks_play("mem://alternating", 3, alternating_calls, NULL);
 }
 
+/* A call like the last one, with a buffer in the same place; but what was host memory is a GPU's now. */
+static void another_kind_of_memory(rank_thread *me)
+{
+    enum { PAGES = 2 * 4096 };
+    const bool is_root = me->rank == 0;
+    const float before = 1, after = 2;
+    float got = 0, *buffer = &got;
+    void *device = NULL;
+    if (is_root)
+        buffer = mmap(NULL, PAGES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    EXPECT(me, buffer != MAP_FAILED);
+    *buffer = is_root ? before : 0;
+    for (int i = 0; i < 3; i++)
+        EXPECT(me, ddl_broadcast(buffer, 1, DDL_FLOAT32, 0, me->world, NULL) == DDL_OK);
+    EXPECT(me, is_root || got == before);
+    ranks_meet(me);
+    if (is_root) { /* while the others wait */
+        munmap(buffer, PAGES);
+        device = gpu_memory_alloc(4096);
+        EXPECT(me, device == (void *)buffer && gpu_memory_write(device, &after, sizeof after));
+    }
+    ranks_meet(me);
+    EXPECT(me, ddl_broadcast(is_root ? device : &got, 1, DDL_FLOAT32, 0, me->world, NULL) == DDL_OK);
+    EXPECT(me, is_root || got == after);
+    if (device != NULL)
+        gpu_memory_free(device);
+}
+
+static void where_memory_is_is_asked_for_in_each_call(void **state)
+{
+    (void)state;
+    ranks_play("mem://another", 2, another_kind_of_memory, NULL);
+}
+
 /* Parts have ranks of their own, but the GPU is the one that the rank has in the world. */
 static void a_part(rank_thread *me)
 {
@@ -231,6 +266,7 @@ int main(void)
         cmocka_unit_test(what_a_role_does_not_use_may_be_anywhere),
         cmocka_unit_test(warm_calls_make_nothing),
         cmocka_unit_test(host_and_device_calls_keep_their_order),
+        cmocka_unit_test(where_memory_is_is_asked_for_in_each_call),
         cmocka_unit_test(a_rank_has_one_gpu_in_all_parts),
     };
     return cmocka_run_group_tests(tests, open_driver, free_alone);
