@@ -37,9 +37,9 @@ enum {
 };
 
 /* What who hears that secrets differ is to do. */
-#define DDL_HELLO_SAME_SECRET                                                                               \
-    "start all ranks by one ddl-launch, or give all the same secret: DDL_SECRET_FILE, or ~/.ddl/secret of " \
-    "rank 0's host carried to the others"
+#define DDL_HELLO_SAME_SECRET                                                                     \
+    "start all ranks by one ddl-launch (nodes with one --rdzv_id), or give all the same secret: " \
+    "DDL_SECRET_FILE, or ~/.ddl/secret of rank 0's host carried to the others"
 
 /* What a connection is for. */
 typedef enum ddl_channel { DDL_CHANNEL_STORE = 1, DDL_CHANNEL_MESH = 2 } ddl_channel;

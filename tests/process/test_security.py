@@ -617,6 +617,25 @@ class Launched(Security):
         self.assertEqual({third.expect("digest")["digest"]}, digests)
         third.finish(0)
 
+    def test_jobs_of_one_user_at_one_address_are_told_apart_by_their_names(self):
+        port = free_port()
+
+        def node(rank, job):
+            return self.launch("--nnodes", "2", "--node_rank", rank, "--master_addr", "127.0.0.1", "--master_port", port,
+                               "--rdzv_id", job, "--no-prefix", ACTOR, "init", CALL, "free", HOME=self.folder)
+
+        first = node(0, "red")
+        stranger = node(1, "blue")
+        record = stranger.expect("init", "DDL_EAUTH")
+        self.assertRegex(record["text"], "does not know the secret that rank 1 has.* for --rdzv_id blue")
+        self.assertRegex(record["text"], "one --rdzv_id")
+        stranger.finish(0)
+        second = node(1, "red")
+        for member in (first, second):
+            for event in ("init", "call", "free"):
+                member.expect(event, "DDL_OK")
+            member.finish(0)
+
     def carry(self, said):
         """Run the line of node 0 where the home directory is another, with a network that is none."""
         elsewhere, programs = self.path("elsewhere"), self.path("bin")

@@ -129,8 +129,9 @@ static bool set_all(const launch_options *options, int local_rank, int port, int
            set(to, "GROUP_WORLD_SIZE=%d", nodes) && set_text(to, "MASTER_ADDR", options->master_addr) &&
            set(to, "MASTER_PORT=%d", port) && set(to, "ROLE_RANK=%d", rank) &&
            set(to, "ROLE_WORLD_SIZE=%d", size) && set_text(to, "ROLE_NAME", options->role) &&
-           set_text(to, "TORCHELASTIC_RUN_ID", options->run_id) && set(to, "TORCHELASTIC_RESTART_COUNT=0") &&
-           set(to, "TORCHELASTIC_MAX_RESTARTS=0") && set(to, "DDL_LAUNCH=%d/%d", rank, size) &&
+           set_text(to, "TORCHELASTIC_RUN_ID", options->run_id != NULL ? options->run_id : "none") &&
+           set(to, "TORCHELASTIC_RESTART_COUNT=0") && set(to, "TORCHELASTIC_MAX_RESTARTS=0") &&
+           set(to, "DDL_LAUNCH=%d/%d", rank, size) &&
            (options->security == NULL || set_text(to, "DDL_SECURITY", options->security)) &&
            (secret_fd < 0 || set(to, "DDL_SECRET_FD=%d", secret_fd)) &&
            set_gpus(options, local_rank, inherited, to) &&

@@ -260,7 +260,9 @@ static const struct flag {
     { "secret_file", "", "FILE", "the name of a file", read_secret_file,
       "the secret with which they do; one node: made by itself; several: ~/.ddl/secret of this user" },
     { "role", "", "NAME", "a word", read_role, "value of ROLE_NAME (default)" },
-    { "rdzv_id", "", "ID", "a word", read_run_id, "value of TORCHELASTIC_RUN_ID (none)" },
+    { "rdzv_id", "", "ID", "a word", read_run_id,
+      "the job's name, the same on every node, by which jobs with one address and one secret are told apart; "
+      "value of TORCHELASTIC_RUN_ID (none)" },
     { "max_restarts", "", "0", "0: a job that failed is not restarted", read_max_restarts,
       "accepted for scripts that pass it" },
     { "no_python", "", NULL, NULL, read_no_python,
@@ -497,7 +499,6 @@ ddl_status launch_options_parse(int argc, char **argv, launch_options *options, 
                                  .node_rank = -1,
                                  .master_port = PORT_NOT_GIVEN,
                                  .role = "default",
-                                 .run_id = "none",
                                  .stop_on_failure = true,
                                  .prefix = true,
                                  .grace_ms = 10000 };

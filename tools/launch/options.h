@@ -34,7 +34,8 @@ typedef struct launch_options {
     int nproc_per_node, nnodes, node_rank; /* node_rank is -1 until it is known */
     const char *master_addr;
     int master_port; /* 0: any free one, one node only */
-    const char *role, *run_id;
+    const char *role;
+    const char *run_id; /* NULL: none */
     launch_gpu_policy gpu_policy;
     bool check; /* command is what --check runs */
     bool standalone, cpu_only, stop_on_failure, prefix;
