@@ -612,9 +612,11 @@ static ddl_status connect_all(struct course *course, ddl_error *err)
         if (ddl_deadline_passed(deadline)) {
             (void)DDL_FAIL(
                 err, DDL_ETIMEDOUT,
-                "rank %d could not connect to ranks %s of %d within %.1f s; are they stopped, or short of "
-                "descriptors? Or raise DDL_START_TIMEOUT",
-                course->self.rank, missing, course->self.nranks,
+                "ranks %s of %d and rank %d, at %s, port %u, were not connected to each other within %.1f s; "
+                "are "
+                "they stopped, or short of descriptors, or is there a firewall between them (DDL_PORT_RANGE, "
+                "DDL_IFACE)? Or raise DDL_START_TIMEOUT",
+                missing, course->self.nranks, course->self.rank, course->own.address, course->own.port,
                 (double)(ddl_now_ns() - course->progress.start_ns) / 1e9);
             (void)ddl_error_blame(err, first_missing(course));
             return DDL_ETIMEDOUT;

@@ -34,6 +34,7 @@ enum {
      * repeated after a second. */
     TURN_LIMIT_MS = 2500,
     REACH_LIMIT_MS = 10000, /* for a rank whose address refuses or swallows every call */
+    LAST_WORD_MS = 700,     /* or until so long before the start is over, so that this is what is told */
     FIRST_PAUSE_MS =
         10, /* before a knock, too: mostly both want to connect, and the higher one calls by itself */
     LAST_PAUSE_MS = 500,
@@ -90,6 +91,7 @@ struct ddl_meshing {
     int missing;
     ddl_status status;
     ddl_error error;
+    ddl_deadline last_call; /* of those connected at the start: who cannot be reached then is named */
 
     /* Pairs that connect late. */
     ddl_poke *poke;       /* somebody is wanted */
@@ -241,6 +243,24 @@ static int64_t patience_ms(const struct call *call, int64_t limit_ms)
     return is_late(call->meshing, call->rank) && left_ms < limit_ms ? left_ms : limit_ms;
 }
 
+/* For the network to connect; what is left before the last call is not less than a moment. */
+static int64_t reach_ms(const struct call *call)
+{
+    enum { MOMENT_MS = 50 };
+    const int64_t limit_ms = patience_ms(call, call->address_count > 1 ? TURN_LIMIT_MS : CALL_LIMIT_MS);
+    const int64_t left_ms = ddl_deadline_left_ms(call->meshing->last_call);
+    if (is_late(call->meshing, call->rank) || left_ms >= limit_ms)
+        return limit_ms;
+    return left_ms < MOMENT_MS ? MOMENT_MS : left_ms;
+}
+
+/* Whether the network has had all the time that it has. */
+static bool is_out_of_reach(const struct call *call)
+{
+    return is_over(call) || used_ms(call) >= REACH_LIMIT_MS ||
+           (!is_late(call->meshing, call->rank) && ddl_deadline_passed(call->meshing->last_call));
+}
+
 static void be_ignored(struct call *call)
 {
     char who[256];
@@ -310,7 +330,7 @@ static void unreachable(struct call *call, int os_errno)
         be_gone(call);
         return;
     }
-    if (!is_over(call) && used_ms(call) < REACH_LIMIT_MS) {
+    if (!is_out_of_reach(call)) {
         hang_up(call);
         return;
     }
@@ -571,8 +591,7 @@ static void begin(struct call *call)
         fail_call(call, &error);
     } else {
         call->state = CONNECTING;
-        ddl_alarm_set(call->alarm,
-                      patience_ms(call, call->address_count > 1 ? TURN_LIMIT_MS : CALL_LIMIT_MS));
+        ddl_alarm_set(call->alarm, reach_ms(call));
         if (ddl_socket_is_connected(call->wire.fd)) /* inside a host at once: there is nothing to wait for */
             on_call(call, DDL_WRITABLE);
         else
@@ -955,7 +974,9 @@ static void start_on_service(void *arg)
 ddl_status ddl_meshing_start(ddl_meshing *meshing, const ddl_roster *roster, int64_t limit_ms,
                              ddl_deadline deadline, ddl_error *err)
 {
+    const int64_t left_ms = ddl_deadline_left_ms(deadline);
     meshing->limit_ms = limit_ms;
+    meshing->last_call = deadline - (left_ms / 4 < LAST_WORD_MS ? left_ms / 4 : LAST_WORD_MS) * DDL_NS_PER_MS;
     meshing->asked.roster = roster;
     DDL_ASSERT(roster->nranks == meshing->self.nranks);
     return ddl_service_call(meshing->service, "calling other ranks", start_on_service, meshing, deadline,

@@ -21,7 +21,7 @@ from world import World, bound, free_port
 
 LAUNCHER = ACTOR = None
 FIREWALL = ("table ip t {\n chain in {\n  type filter hook input priority 0; policy drop;\n"
-            "  iif lo accept\n  ct state established,related accept\n  tcp dport { 29500, 30000-30003 } accept\n }\n}\n")
+            "  iif lo accept\n  ct state established,related accept\n  tcp dport { 29500, 29504, 30000-30003 } accept\n }\n}\n")
 CALLS = ("init", "allreduce:1000:int32:sum", "free")
 
 
@@ -285,6 +285,8 @@ class Unreachable(Networks):
         nameless = self.world(2, MASTER_ADDR="nodea").start(1, "init", prefix=self.on(hosts, 0, resolv=resolv))
         world = self.world(2)
         apart = [world.start(r, "init", prefix=hosts.on(r)) for r in range(2)]
+        world = self.world(2, MASTER_PORT=29504, DDL_START_TIMEOUT="5s")
+        hurried = [world.start(r, "init", prefix=hosts.on(r)) for r in range(2)]
         world = self.world(2, MASTER_PORT=30000)
         halfway = [world.start(r, "init", prefix=hosts.on(r), DDL_PORT_RANGE="30001-30003", DDL_ADVERTISE=shown)
                    for r, shown in enumerate(("10.99.0.1", None))]
@@ -297,6 +299,7 @@ class Unreachable(Networks):
         self.addCleanup(alone.close)
         own = ("lo 127.0.0.1/8", "wire 10.77.0.2/24", "trap 172.17.0.1/16")  # of the host from which nobody is reached
         cases = [(rank, 15, ("rank 1", "rank 0", "10.77.0.1:", "DDL_PORT_RANGE", "DDL_IFACE", *own)) for rank in apart]
+        cases += [(rank, 5, ("rank 1", "cannot connect to rank 0", "10.77.0.1:", "DDL_PORT_RANGE", "DDL_IFACE", *own)) for rank in hurried]
         cases += [(rank, 10, ("rank 1", "(10.77.0.2)", "rank 0", "10.99.0.1:3000", "Network is unreachable", "DDL_IFACE", *own))
                   for rank in halfway]
         cases += [(lost, 10, (f"10.99.0.1:{PORT}", "Network is unreachable", "is there a network to it?", *own)),
