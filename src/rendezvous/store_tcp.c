@@ -268,7 +268,8 @@ static ddl_status enter(struct store_tcp *tcp, const ddl_store_options *options,
             char known[256];
             ddl_interfaces_text(known, sizeof known);
             return DDL_FAIL(err, DDL_ENETWORK,
-                            "%s; is MASTER_ADDR right, and is there a network to it? This host has: %s",
+                            "%s; is MASTER_ADDR right, is there a network to it, and does its firewall let "
+                            "MASTER_PORT through? This host has: %s",
                             last.text, known);
         }
         if (ddl_deadline_passed(deadline))
@@ -286,6 +287,13 @@ static ddl_status enter(struct store_tcp *tcp, const ddl_store_options *options,
             "what listens at the meeting place %s did not answer within %.1f s; is rank 0 stopped, or short "
             "of descriptors? Or raise DDL_START_TIMEOUT",
             rest, (double)(ddl_now_ns() - start_ns) / 1e9);
+    else if (last.os_errno == ETIMEDOUT)
+        (void)DDL_FAIL(
+            err, DDL_ETIMEDOUT,
+            "nothing has answered at the meeting place %s within %.1f s (%s): its host is down, or a "
+            "firewall there drops what comes to that port; let it through, check MASTER_ADDR and "
+            "MASTER_PORT and that rank 0 was started, or raise DDL_START_TIMEOUT",
+            rest, (double)(ddl_now_ns() - start_ns) / 1e9, last.text);
     else
         (void)DDL_FAIL(err, DDL_ETIMEDOUT,
                        "rank 0 did not open the meeting place %s within %.1f s (%s); start rank 0, check "

@@ -287,6 +287,8 @@ class Unreachable(Networks):
         apart = [world.start(r, "init", prefix=hosts.on(r)) for r in range(2)]
         world = self.world(2, MASTER_PORT=29504, DDL_START_TIMEOUT="5s")
         hurried = [world.start(r, "init", prefix=hosts.on(r)) for r in range(2)]
+        world = self.world(2, MASTER_PORT=PORT + 2, DDL_START_TIMEOUT="4s")
+        shut_in = [world.start(r, "init", prefix=hosts.on(r)) for r in range(2)]
         world = self.world(2, MASTER_PORT=30000)
         halfway = [world.start(r, "init", prefix=hosts.on(r), DDL_PORT_RANGE="30001-30003", DDL_ADVERTISE=shown)
                    for r, shown in enumerate(("10.99.0.1", None))]
@@ -302,8 +304,10 @@ class Unreachable(Networks):
         cases += [(rank, 5, ("rank 1", "cannot connect to rank 0", "10.77.0.1:", "DDL_PORT_RANGE", "DDL_IFACE", *own)) for rank in hurried]
         cases += [(rank, 10, ("rank 1", "(10.77.0.2)", "rank 0", "10.99.0.1:3000", "Network is unreachable", "DDL_IFACE", *own))
                   for rank in halfway]
-        cases += [(lost, 10, (f"10.99.0.1:{PORT}", "Network is unreachable", "is there a network to it?", *own)),
+        cases += [(lost, 10, (f"10.99.0.1:{PORT}", "Network is unreachable", "is there a network to it", "firewall", *own)),
                   (nameless, 10, ("nodea", "name server"))]
+        self.assertRegex(shut_in[1].expect("init", "DDL_ETIMEDOUT")["text"],
+                         f"10.77.0.1:{PORT + 2} within 4.* a firewall there drops what comes to that port")
         for rank, seconds, words in cases:
             record = rank.expect("init", "DDL_ENETWORK")
             for word in words:
