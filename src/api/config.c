@@ -398,6 +398,22 @@ static ddl_status read_certificates(ddl_config *config, ddl_error *err)
     return read_text("DDL_TLS_JOB", config->tls_job, sizeof config->tls_job, err);
 }
 
+/* Who has set certificates takes the job for encrypted. */
+static ddl_status refuse_unused_certificates(const ddl_options *options, ddl_error *err)
+{
+    static const char *const variables[] = { "DDL_TLS_CERT", "DDL_TLS_KEY", "DDL_TLS_CA", "DDL_TLS_JOB" };
+    if (options->security != NULL || env("DDL_SECURITY") != NULL)
+        return DDL_OK;
+    for (size_t i = 0; i < sizeof variables / sizeof *variables; i++)
+        if (env(variables[i]) != NULL)
+            return DDL_FAIL(
+                err, DDL_ECONFIG,
+                "%s is set, but nothing would be encrypted, as DDL_SECURITY is not set; set it to tls, "
+                "or, if that is meant, to auth",
+                variables[i]);
+    return DDL_OK;
+}
+
 static ddl_status read_gpu(ddl_config *config, ddl_error *err)
 {
     static const char *const accepted[] = { "auto", "nccl", "staged", NULL }; /* as ddl_gpu_use */
@@ -496,6 +512,8 @@ ddl_status ddl_config_read(const ddl_options *given, ddl_config *config, ddl_err
     memset(config, 0, sizeof *config);
     DDL_TRY(read_choices(&options, config, err));
     DDL_TRY(read_ranks(&options, config, err));
+    if (config->nranks > 1)
+        DDL_TRY(refuse_unused_certificates(&options, err));
     config->network.spread = find_spread(config->nranks);
     DDL_TRY(read_connect(config, err));
     DDL_TRY(read_streams(config, err));

@@ -277,8 +277,9 @@ ddl_status ddl_interface_choose(const char *choice, const ddl_address *preferred
     if (choice == NULL)
         return DDL_FAIL(err, DDL_ENETWORK,
                         "this machine has no network interface that is up, not even loopback");
-    return DDL_FAIL(err, DDL_ENETWORK,
-                    "DDL_IFACE=%.100s: no such interface or network is up here; there are: %s", choice,
+    return DDL_FAIL(err, DDL_ENETWORK, "DDL_IFACE=%.100s: %s; there are: %s", choice,
+                    choice[0] == '^' ? "that leaves nothing of what is up here"
+                                     : "no such interface or network is up here",
                     known);
 }
 

@@ -41,6 +41,8 @@ enum {
     ABSENCE_TEXT = RANKS_TEXT + JOINED_TEXT + 40
 };
 
+static const char tcp_store[] = "tcp://";
+
 struct ddl_bootstrap {
     ddl_store *store;
     ddl_meshing *meshing; /* where pairs connect late; else NULL */
@@ -352,21 +354,33 @@ static bool name_joined(struct course *course, const struct arrivals *arrivals, 
     return used > 0 && used < JOINED_TEXT;
 }
 
-/* "ranks 2, 5-7 of 8 (joined: 0-1, 3-4 on 2 hosts)", or with the names of hosts. */
-static void describe_absence(struct course *course, bool by_name, char text[ABSENCE_TEXT])
+/* "ranks 2, 5-7 of 8" */
+static void describe_missing(const struct course *course, char text[ABSENCE_TEXT])
 {
-    struct arrivals arrivals;
-    char missing[RANKS_TEXT], joined[JOINED_TEXT];
+    char missing[RANKS_TEXT];
     int missing_count = 0;
     for (int rank = 0; rank < course->self.nranks; rank++)
         missing_count += !course->present[rank];
     ddl_progress_ranks(course->present, course->self.nranks, false, missing, sizeof missing);
+    snprintf(text, ABSENCE_TEXT, "rank%s %s of %d", missing_count == 1 ? "" : "s", missing,
+             course->self.nranks);
+}
+
+/* "ranks 2, 5-7 of 8 (joined: 0-1, 3-4 on 2 hosts)", or with the names of hosts; what: else than to join, all
+ * have done that. */
+static void describe_absence(struct course *course, const char *what, bool by_name, char text[ABSENCE_TEXT])
+{
+    struct arrivals arrivals;
+    char joined[JOINED_TEXT];
+    describe_missing(course, text);
+    if (strcmp(what, "member") != 0)
+        return;
     find_arrivals(course, &arrivals);
     if (!by_name || !name_joined(course, &arrivals, joined))
         count_joined(course, &arrivals, joined);
     forget_arrivals(&arrivals);
-    snprintf(text, ABSENCE_TEXT, "rank%s %s of %d (joined: %s)", missing_count == 1 ? "" : "s", missing,
-             course->self.nranks, joined);
+    const size_t used = strlen(text);
+    snprintf(text + used, ABSENCE_TEXT - used, " (joined: %s)", joined);
 }
 
 static int first_missing(const struct course *course)
@@ -411,7 +425,7 @@ static ddl_status report_absence(struct course *course, const char *what, const 
                        waited_s);
         missing = 0;
     } else {
-        describe_absence(course, true, absence);
+        describe_absence(course, what, true, absence);
         (void)DDL_FAIL(err, DDL_ETIMEDOUT,
                        "%s did not %s within %.1f s; look at the output of what is missing, or "
                        "raise DDL_START_TIMEOUT",
@@ -441,8 +455,9 @@ static void tell_errand(struct course *course)
             "name is too long to be told here, ~/.ddl/secret unless DDL_SECRET_FILE names another");
         return;
     }
-    /* A place in another store may have no name. */
-    if (ddl_address_split("", options->master, host, sizeof host, &port, NULL) != DDL_OK)
+    /* In another store a place is but a name, if it has one. */
+    if (strncmp(options->store, tcp_store, sizeof tcp_store - 1) != 0 ||
+        ddl_address_split("", options->master, host, sizeof host, &port, NULL) != DDL_OK)
         snprintf(host, sizeof host, "%s", course->own.host);
     ddl_secret_errand(host, path, errand);
     ddl_log(DDL_LOG_INFO,
@@ -465,7 +480,7 @@ static ddl_status collect(struct course *course, const char *what, ddl_bytes val
         if (status != DDL_ETIMEDOUT || ddl_deadline_passed(deadline))
             return status;
         DDL_TRY(ddl_store_check(course->store, err)); /* whoever waits less long may have given up */
-        describe_absence(course, false, absence);
+        describe_absence(course, what, false, absence);
         ddl_progress_tell(&course->progress, members ? "%s" : "%s to be connected to everyone", absence);
         if (members)
             tell_errand(course);
@@ -515,7 +530,9 @@ static ddl_status check_addresses(const ddl_roster *roster, ddl_error *err)
         (void)DDL_FAIL(
             err, DDL_ECONFIG,
             "the ranks are on %d hosts, but rank %d on %s would be reached at %s, which no other host can "
-            "reach; set MASTER_ADDR to an address of rank 0 that all hosts reach, or DDL_IFACE",
+            "reach; set MASTER_ADDR to an address of rank 0 that all hosts reach, or on that host DDL_IFACE "
+            "or "
+            "DDL_ADVERTISE",
             roster->node_count, rank, member->host, member->address);
         (void)ddl_error_blame(err, rank);
         return DDL_ECONFIG;
@@ -607,22 +624,20 @@ static ddl_status connect_all(struct course *course, ddl_error *err)
             return status;
         DDL_TRY(ddl_store_check(course->store, err));
         ddl_meshing_connected(course->meshing, course->present);
-        char missing[RANKS_TEXT];
-        ddl_progress_ranks(course->present, course->self.nranks, false, missing, sizeof missing);
+        char missing[ABSENCE_TEXT];
+        describe_missing(course, missing);
         if (ddl_deadline_passed(deadline)) {
             (void)DDL_FAIL(
                 err, DDL_ETIMEDOUT,
-                "ranks %s of %d and rank %d, at %s, port %u, were not connected to each other within %.1f s; "
-                "are "
+                "%s and rank %d, at %s, port %u, were not connected to each other within %.1f s; are "
                 "they stopped, or short of descriptors, or is there a firewall between them (DDL_PORT_RANGE, "
                 "DDL_IFACE)? Or raise DDL_START_TIMEOUT",
-                missing, course->self.nranks, course->self.rank, course->own.address, course->own.port,
+                missing, course->self.rank, course->own.address, course->own.port,
                 (double)(ddl_now_ns() - course->progress.start_ns) / 1e9);
             (void)ddl_error_blame(err, first_missing(course));
             return DDL_ETIMEDOUT;
         }
-        ddl_progress_tell(&course->progress, "ranks %s of %d to be connected to rank %d", missing,
-                          course->self.nranks, course->self.rank);
+        ddl_progress_tell(&course->progress, "%s to be connected to rank %d", missing, course->self.rank);
     }
 }
 
@@ -706,13 +721,12 @@ static ddl_status run_course(struct course *course, ddl_error *err)
 /* Whether a store of this name is open to other machines: any tcp:// one but on loopback. */
 static bool is_open_place(const char *store)
 {
-    static const char tcp[] = "tcp://";
     char host[256];
     uint16_t port;
     ddl_address address;
-    if (strncmp(store, tcp, sizeof tcp - 1) != 0)
+    if (strncmp(store, tcp_store, sizeof tcp_store - 1) != 0)
         return false;
-    if (ddl_address_split("ADDRESS", store + sizeof tcp - 1, host, sizeof host, &port, NULL) != DDL_OK)
+    if (ddl_address_split("ADDRESS", store + sizeof tcp_store - 1, host, sizeof host, &port, NULL) != DDL_OK)
         return true;
     return strcmp(host, "localhost") != 0 &&
            !(ddl_address_parse(host, port, &address) && ddl_address_is_loopback(&address));

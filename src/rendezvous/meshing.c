@@ -340,8 +340,8 @@ static void unreachable(struct call *call, int os_errno)
     ddl_interfaces_text(known, sizeof known);
     (void)DDL_FAIL_OS(&error, late ? DDL_EUNREACHABLE : DDL_ENETWORK, os_errno,
                       "rank %d on %s cannot connect to %s; check firewalls (DDL_PORT_RANGE holds ports "
-                      "together) and routes "
-                      "between them, or choose another network with DDL_IFACE (here: %s)",
+                      "together) and routes between them, that this is its address (DDL_ADVERTISE, DDL_IFACE "
+                      "there), or choose another network with DDL_IFACE (here: %s)",
                       roster->rank, ours, who, known);
     error.culprit = call->rank;
     fail_call(call, &error);

@@ -299,6 +299,9 @@ class Unreachable(Networks):
                                 {**test_hosts.clean_environment(), "HOME": home, "DDL_START_TIMEOUT": "10500ms"},
                                 "the launcher of node 0", hosts.on(0))
         self.addCleanup(alone.close)
+        # With another store than tcp the address is but a name, and no host.
+        filed = self.world(2, MASTER_ADDR="x", DDL_STORE=f"file://{home}", DDL_START_TIMEOUT="7s", DDL_LOG="info",
+                           HOME=home).start(0, "init")
         own = ("lo 127.0.0.1/8", "wire 10.77.0.2/24", "trap 172.17.0.1/16")  # of the host from which nobody is reached
         cases = [(rank, 15, ("rank 1", "rank 0", "10.77.0.1:", "DDL_PORT_RANGE", "DDL_IFACE", *own)) for rank in apart]
         cases += [(rank, 5, ("rank 1", "cannot connect to rank 0", "10.77.0.1:", "DDL_PORT_RANGE", "DDL_IFACE", *own)) for rank in hurried]
@@ -319,6 +322,8 @@ class Unreachable(Networks):
         self.assertEqual(said.count(f"run: (umask 077; mkdir -p ~/.ddl && scp [fd77::1]:{home}/.ddl/secret ~/.ddl/secret)\n"), 1,
                          said)
         self.assertNotIn(secret, said)
+        filed.expect("init", "DDL_ETIMEDOUT")
+        self.assertIn(f"scp {socket.gethostname()}:{home}/.ddl/secret ~/.ddl/secret)\n", "".join(filed.errors))
 
     def secret_of(self, home):
         os.mkdir(os.path.join(home, ".ddl"), 0o700)

@@ -67,7 +67,7 @@ class Check(Networks):
 
     def test_what_a_setting_lacks_is_told_and_the_exit_code_says_so(self):
         text = self.finish(self.check(DDL_IFACE="nosuch0"), 1)
-        self.assertRegex(text, r"verdict: no job can run like this: DDL_ENETWORK: .*nosuch0.*lo 127\.0\.0\.1")
+        self.assertRegex(text, r"verdict: no job can run like this: DDL_ENETWORK: rank \d on \S+\[\d+\]: .*nosuch0.*lo 127\.0\.0\.1")
 
     def test_who_does_not_come_is_named(self):
         """With what to ask, also if somebody else has called."""
