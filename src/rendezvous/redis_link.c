@@ -437,7 +437,11 @@ ddl_status ddl_redis_link_refused(const ddl_redis_link *link, const ddl_redis_re
         return DDL_FAIL(err, DDL_ESTORE, "Redis at %s: it has given a reply that does not fit the request",
                         link->where);
     reason_of(reply, reason);
-    return DDL_FAIL(err, DDL_ESTORE, "Redis at %s says: %s", link->where, reason);
+    const bool is_of_others = strncmp(reason, "WRONGTYPE", strlen("WRONGTYPE")) == 0;
+    return DDL_FAIL(err, DDL_ESTORE, "Redis at %s says: %s%s", link->where, reason,
+                    is_of_others ? "; something else writes keys below ddl's prefix: remove them, or choose "
+                                   "another by ?prefix=P behind DDL_STORE"
+                                 : "");
 }
 
 ddl_status ddl_redis_link_check(const ddl_redis_link *link, ddl_redis_reply *const replies[], int count,

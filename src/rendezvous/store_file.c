@@ -64,6 +64,7 @@ struct store_file {
                      * be opened, but for the last words; its keeper has another */
     ddl_hello_party self;
     char place[PLACE_ROOM];
+    bool has_place; /* it is there, and ours */
     char run[PLACE_ROOM + 40];
     char token[TOKEN_TEXT];
     uint8_t kernel[KERNEL_BYTES]; /* whose locks we see: the host's, on this mount of the directory */
@@ -869,7 +870,10 @@ static ddl_status try_enter(struct store_file *file, ddl_meet *meet, uint8_t ask
     ddl_status status = read_meet(file, meet, found, &why);
     if (status == DDL_EPROTO)
         return pass_over(file, meet, &why, found, err);
-    if (status != DDL_OK) {
+    if (status == DDL_ESTORE && (why.os_errno == 0 || why.os_errno == ELOOP)) { /* rank 0 replaces it */
+        file->odd_meet = why;
+        *found = false;
+    } else if (status != DDL_OK) {
         *err = why;
         return status;
     }
@@ -973,6 +977,7 @@ static ddl_status open_place(struct store_file *file, const ddl_store_options *o
                            "hosts share",
                            rest);
     DDL_TRY(make_place(file, err));
+    file->has_place = true;
     ddl_host_id(file->kernel);
     ddl_put_u64(file->kernel + DDL_HOST_ID_BYTES, (uint64_t)ddl_desk_device(&file->desk, file->place));
     return file->self.rank == 0 ? begin_run(file, token, err) : find_run(file, options, deadline, err);
@@ -1219,9 +1224,8 @@ static void file_destroy(ddl_store *store, ddl_deadline deadline)
         be_gone(file);
     if (file->base.held[0] >= 0)
         close_place(file, deadline);
-    if (file->desk.clerk != NULL)
-        (void)ddl_desk_remove_folder(
-            &file->desk, file->place); /* stays if somebody is at it, of this run or already of the next */
+    if (file->has_place) /* stays if somebody is at it, of this run or already of the next */
+        (void)ddl_desk_remove_folder(&file->desk, file->place);
     ddl_clerk_destroy(file->desk.clerk);
     ddl_free(file);
 }

@@ -400,7 +400,29 @@ class Files(Security):
                 place = f"{shared}/ddl-127.0.0.1_{world.port}"
                 make(place)
                 self.refused(world.start(0, "init"), "DDL_ESTORE", place, "belongs to you")
+                self.assertTrue(os.path.lexists(place))  # it is not ours to remove
         self.assertEqual(os.listdir(self.path("elsewhere")), [])
+
+    def test_what_is_no_meeting_record_is_replaced_whoever_comes_first(self):
+        shared = self.path("shared")
+        os.mkdir(shared)
+        cases = [lambda meet: os.symlink("/etc/passwd", meet), lambda meet: self.fill(meet, "garbage"),
+                 lambda meet: self.fill(meet, "x" * 1000000), lambda meet: os.mkfifo(meet, 0o600)]
+        for first in (0, 1):
+            for number, make in enumerate(cases):
+                with self.subTest(case=number, first=first):
+                    world = self.world(2, DDL_STORE="file://" + shared)
+                    place = f"{shared}/ddl-127.0.0.1_{world.port}"
+                    os.mkdir(place, 0o700)
+                    make(place + "/meet")
+                    ranks = [world.start(first, "init", CALL, "free")]
+                    time.sleep(0.3 * (first == 1))  # until it has looked there
+                    ranks.append(world.start(1 - first, "init", CALL, "free"))
+                    self.all_join(ranks)
+
+    def fill(self, path, content):
+        with open(path, "w") as file:
+            file.write(content)
 
 
 class Hiding(Security):
