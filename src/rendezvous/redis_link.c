@@ -118,6 +118,9 @@ static const char *remedy_of(const ddl_redis_reply *reply)
         { "DENIED", "it lets only its own host in: set its bind and requirepass" },
         { "ERR max number of clients", "raise its maxclients: each rank needs two" },
         { "ERR DB index", "it has fewer databases than the /N of DDL_STORE says" },
+        { "WRONGTYPE",
+          "something else has written keys that begin with the prefix of ddl: remove them, or choose another "
+          "by ?prefix= behind DDL_STORE" },
         { "ERR unknown command", "it has to be Redis 5 or newer, no sentinel, with no command renamed" },
     };
     for (size_t i = 0; i < sizeof known / sizeof known[0]; i++)
@@ -437,11 +440,7 @@ ddl_status ddl_redis_link_refused(const ddl_redis_link *link, const ddl_redis_re
         return DDL_FAIL(err, DDL_ESTORE, "Redis at %s: it has given a reply that does not fit the request",
                         link->where);
     reason_of(reply, reason);
-    const bool is_of_others = strncmp(reason, "WRONGTYPE", strlen("WRONGTYPE")) == 0;
-    return DDL_FAIL(err, DDL_ESTORE, "Redis at %s says: %s%s", link->where, reason,
-                    is_of_others ? "; something else writes keys below ddl's prefix: remove them, or choose "
-                                   "another by ?prefix=P behind DDL_STORE"
-                                 : "");
+    return DDL_FAIL(err, DDL_ESTORE, "Redis at %s says: %s", link->where, reason);
 }
 
 ddl_status ddl_redis_link_check(const ddl_redis_link *link, ddl_redis_reply *const replies[], int count,

@@ -253,6 +253,14 @@ class Meeting(Tests):
             self.at_once(refused(few.url(), "ERR max number of clients", remedy),
                          refused(few.url(f":{path}@", "/1"), "it does not log in user default" + remedy))
 
+    def test_keys_of_others_below_the_prefix_have_a_remedy(self):
+        redis = self.redis()
+        world = self.world(2, redis.url())
+        redis.ask("SET", f"ddl:127.0.0.1:{world.port}:meet", "of somebody else")
+        record = world.start(0, "init").expect("init", "DDL_ESTORE")
+        for word in ("WRONGTYPE", "keys that begin with the prefix", "?prefix="):
+            self.assertIn(word, record["text"])
+
     def test_what_redis_cannot_do_has_a_remedy(self):
         unsaved, whole, part = self.redis(), self.redis("--cluster-enabled", "yes"), self.redis("--cluster-enabled", "yes")
         unsaved.ask("CONFIG", "SET", "save", "3600 1")
