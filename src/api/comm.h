@@ -102,6 +102,7 @@ struct ddl_comm {
     void *stream;
     ddl_list
         streamed; /* ddl_request.streamed, oldest first: they end by themselves, and later calls tell how */
+    size_t nstreamed, most_streamed;      /* how many; and of how many all are looked at */
     ddl_staging *stagings[DDL_COMM_GPUS]; /* of each GPU whose memory was used (gpu.c); what they do is the
                                              holder's, or the issuing thread's where there is no engine */
 

@@ -9,7 +9,7 @@
 #include <string.h>
 #include <time.h>
 
-enum { NEAR_MS = 5, LOOK_US = 20 /* after that */ };
+enum { NEAR_MS = 5, LOOK_US = 20 /* after that */, STREAMED = 16 };
 
 /* ---- what nobody waits for ---- */
 
@@ -18,22 +18,35 @@ static bool is_done(const ddl_request *request)
     return atomic_load(&request->done);
 }
 
-ddl_status ddl_stream_reap(ddl_comm *comm)
+/* Those that are done, from the oldest on; all: also behind one that is not, as of another stream. */
+static ddl_status reap(ddl_comm *comm, bool all, ddl_error *error)
 {
     ddl_status first = DDL_OK;
-    ddl_error error;
-    for (ddl_link *link; (link = ddl_list_first(&comm->streamed)) != NULL;) {
+    DDL_LIST_FOR_EACH (link, &comm->streamed) {
         ddl_request *request = DDL_CONTAINER(link, ddl_request, streamed);
-        if (!is_done(request))
+        if (!is_done(request) && !all)
             break;
+        if (!is_done(request))
+            continue;
         ddl_list_remove(link);
+        comm->nstreamed--;
         ddl_status status = ddl_request_finish(request);
         /* DDL_EABORTED only says that something failed before. */
         if (status != DDL_OK && (first == DDL_OK || (first == DDL_EABORTED && status != DDL_EABORTED))) {
             first = status;
-            error = *ddl_last_error();
+            *error = *ddl_last_error();
         }
     }
+    return first;
+}
+
+ddl_status ddl_stream_reap(ddl_comm *comm)
+{
+    ddl_error error;
+    const bool all = comm->nstreamed > comm->most_streamed;
+    const ddl_status first = reap(comm, all, &error);
+    if (all) /* not in each call */
+        comm->most_streamed = 2 * comm->nstreamed + STREAMED;
     return first == DDL_OK || comm->is_given_up ? DDL_OK : ddl_last_error_keep(&error);
 }
 
@@ -177,6 +190,7 @@ ddl_status ddl_stream_issue(ddl_comm *comm, ddl_call *call, ddl_request **handle
         status = ddl_request_finish(request);
     else
         ddl_list_append(&comm->streamed, &request->streamed);
+    comm->nstreamed++;
     return status;
 }
 

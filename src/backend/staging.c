@@ -156,18 +156,48 @@ void ddl_staging_drop(ddl_staging *staging)
 
 /* ---- streams of the program ---- */
 
-/* The one that was shut first is likely to be free first. Those that are not go behind the others: another
- * stream may keep them for long. */
-static ddl_status take_latch(ddl_staging *staging, ddl_latch **out, ddl_error *err)
+/* Those that are free go to the front. */
+static void sort_latches(ddl_staging *staging)
+{
+    staging->ntaken = 0;
+    DDL_LIST_FOR_EACH (link, &staging->latches) {
+        if (!staging->ops->is_latch_free(DDL_CONTAINER(link, ddl_latch, link)))
+            continue;
+        ddl_list_remove(link);
+        ddl_list_prepend(&staging->latches, link);
+    }
+}
+
+static bool take_free_latch(ddl_staging *staging, ddl_latch **out)
 {
     ddl_link *first;
     for (int i = 0; i < LATCHES_LOOKED_AT && (first = ddl_list_take_first(&staging->latches)) != NULL; i++) {
         *out = DDL_CONTAINER(first, ddl_latch, link);
         if (staging->ops->is_latch_free(*out))
-            return DDL_OK;
+            return true;
         ddl_list_append(&staging->latches, first);
     }
-    return staging->ops->create_latch(staging->device, out, err);
+    return false;
+}
+
+/*
+ * The one that was shut first is likely to be free first. Those that are not go behind the others: another
+ * stream may keep them for long. Where it keeps many, all are looked at now and then before there is one
+ * more: not more often than costs as much as four looks each time.
+ */
+static ddl_status take_latch(ddl_staging *staging, ddl_latch **out, ddl_error *err)
+{
+    staging->ntaken++;
+    if (take_free_latch(staging, out))
+        return DDL_OK;
+    if (staging->ntaken >= staging->nlatches / LATCHES_LOOKED_AT) {
+        sort_latches(staging);
+        if (take_free_latch(staging, out))
+            return DDL_OK;
+    }
+    DDL_TRY(staging->ops->create_latch(staging->device, out, err));
+    staging->nlatches++;
+    return DDL_OK;
 }
 
 ddl_status ddl_staging_shut(ddl_staging *staging, void *stream, ddl_latch **out, uint32_t *number,

@@ -20,11 +20,12 @@ typedef struct ddl_staging { /* of one GPU */
     const struct ddl_device_ops *ops;
     ddl_device *device;
     int gpu;
-    ddl_list rooms[40]; /* free ones, by the power of two of their pages */
-    ddl_list spare;     /* ddl_staged: not in use */
-    ddl_list running;   /* ddl_staged, oldest first */
-    ddl_list latches;   /* ddl_latch, the one that was shut first at the front; the issuing thread's */
-    ddl_list *busy;     /* of `link`, while something is running; NULL: nobody looks */
+    ddl_list rooms[40];      /* free ones, by the power of two of their pages */
+    ddl_list spare;          /* ddl_staged: not in use */
+    ddl_list running;        /* ddl_staged, oldest first */
+    ddl_list latches;        /* ddl_latch, the one that was shut first at the front; the issuing thread's */
+    size_t nlatches, ntaken; /* how many, and since all were looked at */
+    ddl_list *busy;          /* of `link`, while something is running; NULL: nobody looks */
     ddl_link link;
     ddl_mark *copied; /* of copies on the GPU itself; NULL: there was none */
     bool lost;        /* it did not end what was under way: nothing is begun any more */

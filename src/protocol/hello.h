@@ -45,20 +45,23 @@ enum {
 typedef enum ddl_channel { DDL_CHANNEL_STORE = 1, DDL_CHANNEL_MESH = 2 } ddl_channel;
 
 /* X(verdict, status, what it means): the one byte in which a side says why it refuses. */
-#define DDL_HELLO_VERDICTS(X)                                                                      \
-    X(DDL_HELLO_WELCOME, DDL_OK, "accepted")                                                       \
-    X(DDL_HELLO_NOT_DDL, DDL_EPROTO, "these bytes are not ddl's")                                  \
-    X(DDL_HELLO_OTHER_VERSION, DDL_EPROTO, "another version of the protocol")                      \
-    X(DDL_HELLO_OTHER_GENERATOR, DDL_EPROTO, "another version of the algorithms")                  \
-    X(DDL_HELLO_OTHER_CHANNEL, DDL_EPROTO, "this port serves something else")                      \
-    X(DDL_HELLO_OTHER_RUN, DDL_EAUTH, "belongs to another run")                                    \
-    X(DDL_HELLO_OTHER_SIZE, DDL_ECONFIG, "another world size")                                     \
-    X(DDL_HELLO_BAD_RANK, DDL_ECONFIG, "no such rank")                                             \
-    X(DDL_HELLO_OTHER_RANK, DDL_EPROTO, "another rank is here")                                    \
-    X(DDL_HELLO_TAKEN, DDL_ECONFIG, "that rank is here already")                                   \
-    X(DDL_HELLO_OTHER_LEVEL, DDL_EAUTH, "another level of security")                               \
-    X(DDL_HELLO_NOT_PROVEN, DDL_EAUTH, "it could not prove that it belongs to this job")           \
-    X(DDL_HELLO_OTHER_NAME, DDL_EAUTH, "the certificate of this rank is for another host or rank") \
+#define DDL_HELLO_VERDICTS(X)                                                                             \
+    X(DDL_HELLO_WELCOME, DDL_OK, "accepted")                                                              \
+    X(DDL_HELLO_NOT_DDL, DDL_EPROTO, "these bytes are not ddl's")                                         \
+    X(DDL_HELLO_OTHER_VERSION, DDL_EPROTO, "another version of the protocol")                             \
+    X(DDL_HELLO_OTHER_GENERATOR, DDL_EPROTO, "another version of the algorithms")                         \
+    X(DDL_HELLO_OTHER_CHANNEL, DDL_EPROTO, "this port serves something else")                             \
+    X(DDL_HELLO_OTHER_RUN, DDL_EAUTH, "belongs to another run")                                           \
+    X(DDL_HELLO_OTHER_SIZE, DDL_ECONFIG, "another world size")                                            \
+    X(DDL_HELLO_BAD_RANK, DDL_ECONFIG, "no such rank")                                                    \
+    X(DDL_HELLO_OTHER_RANK, DDL_EPROTO, "another rank is here")                                           \
+    X(DDL_HELLO_TAKEN, DDL_ECONFIG, "that rank is here already")                                          \
+    X(DDL_HELLO_OTHER_LEVEL, DDL_EAUTH, "another level of security")                                      \
+    X(DDL_HELLO_NOT_PROVEN, DDL_EAUTH, "it could not prove that it belongs to this job")                  \
+    X(DDL_HELLO_OTHER_NAME, DDL_EAUTH,                                                                    \
+      "the certificate of this rank is for another host or rank: that of DDL_TLS_CERT has to name, as a " \
+      "subject alternative name, this host or the address from which it calls, or with DDL_TLS_JOB "      \
+      "ddl://JOB/RANK; the output of who refused it has both names")                                      \
     X(DDL_HELLO_BAD_STREAM, DDL_EPROTO, "no such connection between these ranks")
 
 typedef enum ddl_hello_verdict {

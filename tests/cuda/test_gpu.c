@@ -208,32 +208,49 @@ static void host_and_device_calls_keep_their_order(void **state)
     ranks_play("mem://alternating", 3, alternating_calls, NULL);
 }
 
-/* A call like the last one, with a buffer in the same place; but what was host memory is a GPU's now. */
-static void another_kind_of_memory(rank_thread *me)
+/* A call like the last one; true: with a buffer in the same place, but what was host memory is a GPU's, which
+ * is the caller's then. */
+static bool take_other_memory(rank_thread *me, int page, void **taken)
 {
-    enum { PAGES = 2 * 4096 };
+    enum { PAGE = 4096, PAGES = 3 * PAGE };
     const bool is_root = me->rank == 0;
     const float before = 1, after = 2;
     float got = 0, *buffer = &got;
-    void *device = NULL;
+    void *device = NULL, *pages = NULL;
     if (is_root)
-        buffer = mmap(NULL, PAGES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    EXPECT(me, buffer != MAP_FAILED);
+        pages = mmap(NULL, PAGES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    EXPECT(me, pages != MAP_FAILED);
+    if (is_root)
+        buffer = (float *)((char *)pages + (size_t)page * PAGE);
     *buffer = is_root ? before : 0;
     for (int i = 0; i < 3; i++)
         EXPECT(me, ddl_broadcast(buffer, 1, DDL_FLOAT32, 0, me->world, NULL) == DDL_OK);
     EXPECT(me, is_root || got == before);
     ranks_meet(me);
     if (is_root) { /* while the others wait */
-        munmap(buffer, PAGES);
-        device = gpu_memory_alloc(4096);
-        EXPECT(me, device == (void *)buffer && gpu_memory_write(device, &after, sizeof after));
+        munmap(pages, PAGES);
+        device = gpu_memory_alloc(PAGE);
+        EXPECT(me, device != NULL && gpu_memory_write(device, &after, sizeof after));
     }
     ranks_meet(me);
     EXPECT(me, ddl_broadcast(is_root ? device : &got, 1, DDL_FLOAT32, 0, me->world, NULL) == DDL_OK);
     EXPECT(me, is_root || got == after);
-    if (device != NULL)
-        gpu_memory_free(device);
+    ranks_meet(me);
+    *taken = device;
+    return device == (void *)buffer;
+}
+
+/* The system puts what comes where something has gone; the more is taken, the fewer such places there are. */
+static void another_kind_of_memory(rank_thread *me)
+{
+    enum { TIMES = 30 };
+    void *taken[TIMES];
+    int in_place = 0;
+    for (int i = 0; i < TIMES; i++)
+        in_place += take_other_memory(me, i % 3, &taken[i]);
+    EXPECT(me, me->rank != 0 || in_place > 0);
+    for (int i = 0; i < TIMES && me->rank == 0; i++)
+        gpu_memory_free(taken[i]);
 }
 
 static void where_memory_is_is_asked_for_in_each_call(void **state)

@@ -279,6 +279,46 @@ static void warm_calls_make_nothing(void **state)
     ranks_play("mem://warm", 2, warm, NULL);
 }
 
+/* Many of a stream that does not come to them; the calls of another are warm after about as many. */
+static void beside_a_slow_one(rank_thread *me)
+{
+    enum { SLOW = 60, WARM = 3 * SLOW, CALLS = 3 * WARM, COUNT = 20000 };
+    gear slow, fast;
+    unsigned long before = 0;
+    EXPECT(me, gear_init(me, &slow, COUNT, 1) && gear_init(me, &fast, COUNT, 2));
+    EXPECT(me, put_before(&slow));
+    EXPECT(me, ddl_stream_begin(me->world, slow.stream) == DDL_OK);
+    for (int i = 0; i < SLOW; i++)
+        EXPECT(me, ddl_allreduce(slow.in, slow.x, COUNT, DDL_FLOAT32, DDL_SUM, me->world, NULL) == DDL_OK);
+    EXPECT(me, put_after(&slow) && ddl_stream_end(me->world) == DDL_OK);
+    EXPECT(me, ddl_stream_begin(me->world, fast.stream) == DDL_OK);
+    EXPECT(me, gpu_stream_copy(fast.stream, fast.in, fast.near, COUNT * sizeof(float)));
+    for (int i = 0; i < CALLS; i++) {
+        if (i == WARM) {
+            ranks_meet(me);
+            before = gpu_memory_created();
+            ranks_meet(me);
+        }
+        EXPECT(me, ddl_allreduce(fast.in, fast.x, COUNT, DDL_FLOAT32, DDL_SUM, me->world, NULL) == DDL_OK);
+        EXPECT(me, gpu_stream_wait(fast.stream));
+    }
+    ranks_meet(me);
+    EXPECT(me, gpu_memory_created() == before);
+    EXPECT(me, put_after(&fast) && gpu_stream_wait(fast.stream) && came_out(&fast, 2, (float)me->nranks));
+    EXPECT(me, !gpu_stream_is_idle(slow.stream));
+    door_open(&slow.before);
+    EXPECT(me, gpu_stream_wait(slow.stream) && came_out(&slow, 1, (float)me->nranks));
+    EXPECT(me, ddl_stream_end(me->world) == DDL_OK);
+    gear_fini(me, &slow);
+    gear_fini(me, &fast);
+}
+
+static void a_slow_stream_makes_the_calls_of_another_make_nothing(void **state)
+{
+    (void)state;
+    ranks_play("mem://slow", 2, beside_a_slow_one, NULL);
+}
+
 /* ---- a rank alone ---- */
 
 static void alone(rank_thread *me)
@@ -657,6 +697,7 @@ int main(int argc, char *argv[])
         cmocka_unit_test(a_request_tells_when_the_operation_has_ended),
         cmocka_unit_test(other_calls_and_freeing_go_with_it),
         cmocka_unit_test(warm_calls_make_nothing),
+        cmocka_unit_test(a_slow_stream_makes_the_calls_of_another_make_nothing),
         cmocka_unit_test(a_rank_alone_leaves_it_to_the_stream),
         cmocka_unit_test(calls_that_make_no_sense_are_refused),
         cmocka_unit_test(null_is_the_default_stream),
