@@ -47,7 +47,11 @@ extern "C" {
  * ddl_send and ddl_recv with memory of a GPU are refused with DDL_EUNSUPPORTED, and nothing else happens: a
  * receive would start after the send before it in the stream, so ranks that exchange would wait for ever.
  *
- * Work before an operation must not wait for a later operation of the same communicator.
+ * Work before an operation must not wait for a later operation of the same communicator, a call with host
+ * memory or a barrier included, nor for what the host does only after one: operations of a communicator may
+ * begin in order. So such a call may block until the streams have come to the operations before it. Where
+ * the host must not wait for a stream, have the stream's operations on a communicator of their own
+ * (ddl_comm_split).
  *
  * Local; the thread that issues. DDL_EINVAL: comm is NULL, or has a stream already. DDL_EUNSUPPORTED: a build
  * without CUDA, or its plugin is missing. DDL_EDEVICE: there is no driver.

@@ -69,10 +69,8 @@ static bool is_only_copied(const ddl_call *call)
 static ddl_status copy_along(ddl_comm *comm, const ddl_call *call, ddl_error *err)
 {
     const ddl_staging *staging = call->staging;
-    if (call->in_place || call->extent.out_bytes == 0)
-        return DDL_OK;
     return staging->ops->copy_along(staging->device, comm->stream, call->out, call->in,
-                                    call->extent.out_bytes, err);
+                                    call->in_place ? 0 : call->extent.out_bytes, err);
 }
 
 /* Mostly it is there in a few microseconds, so it is looked at without sleeping for a while. */

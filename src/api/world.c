@@ -19,6 +19,7 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 enum {
     EARLY_NOTICES = 256, /* held; of more, the oldest are forgotten */
@@ -706,7 +707,8 @@ static ddl_status connect_all(ddl_world *world, ddl_error *err)
 static ddl_status be_alone(ddl_world *world, ddl_error *err)
 {
     DDL_TRY(ddl_roster_create(0, 1, &world->roster, err));
-    strcpy(world->roster->members[0].host, "this host");
+    ddl_host_name(world->roster->members[0].host);
+    world->roster->members[0].pid = (int32_t)getpid();
     world->roster->members[0].cpus = 1;
     world->roster->ncosts = DDL_COST_CONSTANTS;
     memcpy(world->roster->costs, world->config.costs, sizeof world->config.costs);

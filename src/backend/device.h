@@ -71,13 +71,14 @@ struct ddl_device_ops {
     void (*open_latches)(void);
     /* Whether it may be shut again. */
     bool (*is_latch_free)(ddl_latch *latch);
-    /* Append a copy to a stream of the program. */
+    /* Append a copy to a stream of the program, if there are bytes. DDL_EUNSUPPORTED: the stream is being
+     * captured. */
     ddl_status (*copy_along)(ddl_device *device, void *stream, void *to, const void *from, size_t bytes,
                              ddl_error *err);
 };
 
 /* Changes with anything above. */
-enum { DDL_DEVICE_INTERFACE = 3 };
+enum { DDL_DEVICE_INTERFACE = 4 };
 
 /* What the plugin exports as "ddl_cuda_plugin". NULL: err tells why not. */
 typedef const struct ddl_device_ops *ddl_device_plugin(ddl_error *err);

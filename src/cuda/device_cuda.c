@@ -192,10 +192,14 @@ static ddl_status copy_along(ddl_device *device, void *stream, void *to, const v
     CUresult result = ddl_gpu_enter(device);
     if (result != CUDA_SUCCESS)
         return DDL_GPU_FAILED(device, result, "cuCtxPushCurrent", err);
-    result = device->driver->cuMemcpyAsync((CUdeviceptr)(uintptr_t)to, (CUdeviceptr)(uintptr_t)from, bytes,
-                                           stream);
+    ddl_status status = ddl_gpu_refuse_captured(device, stream, err);
+    if (status == DDL_OK && bytes > 0)
+        result = device->driver->cuMemcpyAsync((CUdeviceptr)(uintptr_t)to, (CUdeviceptr)(uintptr_t)from,
+                                               bytes, stream);
     ddl_gpu_leave(device);
-    return result == CUDA_SUCCESS ? DDL_OK : DDL_GPU_FAILED(device, result, "cuMemcpyAsync", err);
+    if (result != CUDA_SUCCESS)
+        return DDL_GPU_FAILED(device, result, "cuMemcpyAsync", err);
+    return status;
 }
 
 /* ---- the plugin ---- */

@@ -69,6 +69,9 @@ ddl_status ddl_driver_failed(const ddl_driver *driver, CUresult result, const ch
         name = "an unknown error";
     if (driver->cuGetErrorString(result, &text) != CUDA_SUCCESS || text == NULL)
         text = "no text";
-    return DDL_FAIL(err, result == CUDA_ERROR_OUT_OF_MEMORY ? DDL_ENOMEM : DDL_EDEVICE, "GPU %d: %s: %s (%s)",
-                    gpu, call, name, text);
+    char which[32] = "";
+    if (gpu >= 0)
+        snprintf(which, sizeof which, "GPU %d: ", gpu);
+    return DDL_FAIL(err, result == CUDA_ERROR_OUT_OF_MEMORY ? DDL_ENOMEM : DDL_EDEVICE, "%s%s: %s (%s)",
+                    which, call, name, text);
 }

@@ -52,7 +52,7 @@ typedef struct ddl_driver {
  * where it was looked for. Not for two threads at once. */
 DDL_MUST_USE ddl_status ddl_driver_find(const ddl_driver **driver, ddl_error *err);
 
-/* A call that failed, of which this is the name. */
+/* A call that failed, of which this is the name; gpu: -1 if it was of none. */
 ddl_status ddl_driver_failed(const ddl_driver *driver, CUresult result, const char *call, int gpu,
                              ddl_error *err);
 

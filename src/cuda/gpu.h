@@ -34,6 +34,10 @@ static inline void ddl_gpu_leave(const ddl_device *device)
 CUresult ddl_pinned_take(const ddl_device *device, size_t bytes, void **memory);
 void ddl_pinned_give(const ddl_device *device, void *memory, size_t bytes);
 
+/* Whether operations can be in this stream of the program (latch.c). In the device's context.
+ * DDL_EUNSUPPORTED: it is being captured into a graph. */
+ddl_status ddl_gpu_refuse_captured(const ddl_device *device, void *stream, ddl_error *err);
+
 /* Of ddl_device_ops (latch.c). */
 ddl_status ddl_latch_create(ddl_device *device, ddl_latch **latch, ddl_error *err);
 void ddl_latch_destroy(ddl_latch *latch);

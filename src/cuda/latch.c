@@ -215,22 +215,32 @@ static bool take_number(latch *l)
     return may;
 }
 
+ddl_status ddl_gpu_refuse_captured(const ddl_device *device, void *stream, ddl_error *err)
+{
+    CUstreamCaptureStatus capture = CU_STREAM_CAPTURE_STATUS_NONE;
+    CUresult result = device->driver->cuStreamIsCapturing(stream, &capture);
+    if (result != CUDA_SUCCESS)
+        return DDL_GPU_FAILED(device, result, "cuStreamIsCapturing", err);
+    if (capture != CU_STREAM_CAPTURE_STATUS_NONE)
+        return DDL_FAIL(err, DDL_EUNSUPPORTED,
+                        "the stream is being captured into a graph, in which operations cannot be");
+    return DDL_OK;
+}
+
 ddl_status ddl_latch_shut(ddl_latch *base, void *stream, uint32_t *number, ddl_error *err)
 {
     latch *l = own(base);
     const ddl_device *device = base->device;
-    CUstreamCaptureStatus capture = CU_STREAM_CAPTURE_STATUS_NONE;
     bool may = true;
     CUresult result = ddl_gpu_enter(device);
     if (result != CUDA_SUCCESS)
         return DDL_GPU_FAILED(device, result, "cuCtxPushCurrent", err);
-    result = l->driver->cuStreamIsCapturing(stream, &capture);
-    if (result == CUDA_SUCCESS && capture == CU_STREAM_CAPTURE_STATUS_NONE && (may = take_number(l)))
+    ddl_status status = ddl_gpu_refuse_captured(device, stream, err);
+    if (status == DDL_OK && (may = take_number(l)))
         result = shut(l, stream);
     ddl_gpu_leave(device);
-    if (capture != CU_STREAM_CAPTURE_STATUS_NONE)
-        return DDL_FAIL(err, DDL_EUNSUPPORTED,
-                        "the stream is being captured into a graph, in which operations cannot be");
+    if (status != DDL_OK)
+        return status;
     if (!may)
         return DDL_FAIL(err, DDL_EUNSUPPORTED, "the process ends, and operations in streams with it");
     *number = l->number;

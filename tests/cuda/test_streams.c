@@ -681,10 +681,26 @@ static void captured(rank_thread *me)
     gear_fini(me, &g);
 }
 
+/* A copy could be in a graph, but where there are more ranks it would be refused. */
+static void captured_alone(rank_thread *me)
+{
+    gear g;
+    EXPECT(me, gear_init(me, &g, FEW, 1));
+    void *stream = gpu_stream_create();
+    EXPECT(me, gpu_stream_capture(stream) && ddl_stream_begin(me->world, stream) == DDL_OK);
+    const bool in_place = me->arg != NULL;
+    ddl_status told = ddl_allreduce(in_place ? g.x : g.in, g.x, FEW, DDL_FLOAT32, DDL_SUM, me->world, NULL);
+    expect_failure(me, told, DDL_EUNSUPPORTED, 0, "is being captured into a graph");
+    gear_fini(me, &g);
+}
+
 static void a_stream_that_is_captured_is_refused(void **state)
 {
     (void)state;
+    int in_place;
     ranks_play("mem://captured", 2, captured, NULL);
+    ranks_play("mem://captured", 1, captured_alone, NULL);
+    ranks_play("mem://captured", 1, captured_alone, &in_place);
 }
 
 int main(int argc, char *argv[])
