@@ -44,13 +44,12 @@ struct ddl_offload {
 
 static CUresult enter(const ddl_offload *offload)
 {
-    return offload->driver->cuCtxPushCurrent(offload->context);
+    return ddl_driver_enter(offload->driver, offload->context);
 }
 
 static void leave(const ddl_offload *offload)
 {
-    CUcontext own;
-    (void)offload->driver->cuCtxPopCurrent(&own);
+    ddl_driver_leave(offload->driver);
 }
 
 static ddl_status driver_failed(const ddl_offload *offload, CUresult result, const char *call, ddl_error *err)
@@ -140,7 +139,7 @@ static void *part(void *arg)
     farewell *parting = arg;
     struct timespec moment = { 0, LOOK_US * 1000 };
     nccl_result state = NCCL_SUCCESS;
-    (void)parting->driver->cuCtxPushCurrent(parting->context);
+    (void)ddl_driver_enter(parting->driver, parting->context); /* the thread ends with it */
     if (parting->graceful) {
         state = parting->nccl->ncclCommFinalize(parting->comm);
         while (state == NCCL_SUCCESS || state == NCCL_IN_PROGRESS) {

@@ -61,6 +61,31 @@ ddl_status ddl_driver_find(const ddl_driver **driver, ddl_error *err)
     return DDL_OK;
 }
 
+static _Thread_local struct entrance {
+    int depth;
+    CUstreamCaptureMode before; /* the thread's own */
+} inside;
+
+CUresult ddl_driver_enter(const ddl_driver *driver, CUcontext context)
+{
+    CUresult result = driver->cuCtxPushCurrent(context);
+    if (result != CUDA_SUCCESS)
+        return result;
+    if (inside.depth++ == 0) {
+        inside.before = CU_STREAM_CAPTURE_MODE_RELAXED;
+        (void)driver->cuThreadExchangeStreamCaptureMode(&inside.before);
+    }
+    return CUDA_SUCCESS;
+}
+
+void ddl_driver_leave(const ddl_driver *driver)
+{
+    CUcontext own;
+    if (--inside.depth == 0)
+        (void)driver->cuThreadExchangeStreamCaptureMode(&inside.before);
+    (void)driver->cuCtxPopCurrent(&own);
+}
+
 ddl_status ddl_driver_failed(const ddl_driver *driver, CUresult result, const char *call, int gpu,
                              ddl_error *err)
 {

@@ -13,27 +13,28 @@
 #include <cuda.h>
 
 /* Name in the driver, with its version, and the name in cuda.h. */
-#define DDL_DRIVER_FUNCTIONS(X)                                   \
-    X(cuInit, "cuInit")                                           \
-    X(cuDeviceGet, "cuDeviceGet")                                 \
-    X(cuDeviceGetCount, "cuDeviceGetCount")                       \
-    X(cuDevicePrimaryCtxRetain, "cuDevicePrimaryCtxRetain")       \
-    X(cuCtxPushCurrent, "cuCtxPushCurrent_v2")                    \
-    X(cuCtxPopCurrent, "cuCtxPopCurrent_v2")                      \
-    X(cuMemHostAlloc, "cuMemHostAlloc")                           \
-    X(cuMemHostGetDevicePointer, "cuMemHostGetDevicePointer_v2")  \
-    X(cuMemcpyAsync, "cuMemcpyAsync")                             \
-    X(cuCtxGetStreamPriorityRange, "cuCtxGetStreamPriorityRange") \
-    X(cuStreamCreateWithPriority, "cuStreamCreateWithPriority")   \
-    X(cuStreamIsCapturing, "cuStreamIsCapturing")                 \
-    X(cuLaunchHostFunc, "cuLaunchHostFunc")                       \
-    X(cuStreamDestroy, "cuStreamDestroy_v2")                      \
-    X(cuStreamQuery, "cuStreamQuery")                             \
-    X(cuEventCreate, "cuEventCreate")                             \
-    X(cuEventDestroy, "cuEventDestroy_v2")                        \
-    X(cuEventRecord, "cuEventRecord")                             \
-    X(cuEventQuery, "cuEventQuery")                               \
-    X(cuGetErrorName, "cuGetErrorName")                           \
+#define DDL_DRIVER_FUNCTIONS(X)                                               \
+    X(cuInit, "cuInit")                                                       \
+    X(cuDeviceGet, "cuDeviceGet")                                             \
+    X(cuDeviceGetCount, "cuDeviceGetCount")                                   \
+    X(cuDevicePrimaryCtxRetain, "cuDevicePrimaryCtxRetain")                   \
+    X(cuCtxPushCurrent, "cuCtxPushCurrent_v2")                                \
+    X(cuCtxPopCurrent, "cuCtxPopCurrent_v2")                                  \
+    X(cuMemHostAlloc, "cuMemHostAlloc")                                       \
+    X(cuMemHostGetDevicePointer, "cuMemHostGetDevicePointer_v2")              \
+    X(cuMemcpyAsync, "cuMemcpyAsync")                                         \
+    X(cuCtxGetStreamPriorityRange, "cuCtxGetStreamPriorityRange")             \
+    X(cuStreamCreateWithPriority, "cuStreamCreateWithPriority")               \
+    X(cuStreamIsCapturing, "cuStreamIsCapturing")                             \
+    X(cuThreadExchangeStreamCaptureMode, "cuThreadExchangeStreamCaptureMode") \
+    X(cuLaunchHostFunc, "cuLaunchHostFunc")                                   \
+    X(cuStreamDestroy, "cuStreamDestroy_v2")                                  \
+    X(cuStreamQuery, "cuStreamQuery")                                         \
+    X(cuEventCreate, "cuEventCreate")                                         \
+    X(cuEventDestroy, "cuEventDestroy_v2")                                    \
+    X(cuEventRecord, "cuEventRecord")                                         \
+    X(cuEventQuery, "cuEventQuery")                                           \
+    X(cuGetErrorName, "cuGetErrorName")                                       \
     X(cuGetErrorString, "cuGetErrorString")
 
 /* May be missing, and is NULL then. */
@@ -51,6 +52,14 @@ typedef struct ddl_driver {
 /* Find it, once in a process. DDL_EDEVICE: there is none, or it lacks something; the text says what, and
  * where it was looked for. Not for two threads at once. */
 DDL_MUST_USE ddl_status ddl_driver_find(const ddl_driver **driver, ddl_error *err);
+
+/*
+ * Have this context for the calls of this thread until it leaves, as every entrance does; and, so that the
+ * program may capture a stream meanwhile, in whichever mode, call as one who has nothing to do with that:
+ * nothing that is called here is to be in a graph. May be nested.
+ */
+CUresult ddl_driver_enter(const ddl_driver *driver, CUcontext context);
+void ddl_driver_leave(const ddl_driver *driver);
 
 /* A call that failed, of which this is the name; gpu: -1 if it was of none. */
 ddl_status ddl_driver_failed(const ddl_driver *driver, CUresult result, const char *call, int gpu,

@@ -21,13 +21,12 @@ struct ddl_device {
 /* Threads take turns, and each has a context of its own, if any. */
 static inline CUresult ddl_gpu_enter(const ddl_device *device)
 {
-    return device->driver->cuCtxPushCurrent(device->context);
+    return ddl_driver_enter(device->driver, device->context);
 }
 
 static inline void ddl_gpu_leave(const ddl_device *device)
 {
-    CUcontext own;
-    (void)device->driver->cuCtxPopCurrent(&own);
+    ddl_driver_leave(device->driver);
 }
 
 /* Pinned memory, which is given back instead of freed (pinned.c). In the device's context. */

@@ -4,7 +4,7 @@
 
 #include <stdint.h>
 
-enum { NON_BLOCKING = 1, CAPTURE_RELAXED = 2 }; /* as in cuda.h */
+enum { NON_BLOCKING = 1, CAPTURE_GLOBAL = 0, CAPTURE_RELAXED = 2 }; /* as in cuda.h */
 
 static struct {
     int (*create)(void **stream, unsigned flags);
@@ -14,6 +14,7 @@ static struct {
     int (*query)(void *stream);
     int (*wait)(void *stream);
     int (*capture)(void *stream, int mode);
+    int (*end_capture)(void *stream, void **graph);
 } driver;
 
 bool gpu_stream_open(void)
@@ -24,7 +25,8 @@ bool gpu_stream_open(void)
            gpu_memory_find("cuMemcpyAsync", &driver.copy) &&
            gpu_memory_find("cuStreamQuery", &driver.query) &&
            gpu_memory_find("cuStreamSynchronize", &driver.wait) &&
-           gpu_memory_find("cuStreamBeginCapture_v2", &driver.capture);
+           gpu_memory_find("cuStreamBeginCapture_v2", &driver.capture) &&
+           gpu_memory_find("cuStreamEndCapture", &driver.end_capture);
 }
 
 void *gpu_stream_create(void)
@@ -69,4 +71,17 @@ bool gpu_stream_capture(void *stream)
 {
     gpu_memory_enter();
     return gpu_memory_leave(driver.capture(stream, CAPTURE_RELAXED));
+}
+
+bool gpu_stream_capture_globally(void *stream)
+{
+    gpu_memory_enter();
+    return gpu_memory_leave(driver.capture(stream, CAPTURE_GLOBAL));
+}
+
+bool gpu_stream_end_capture(void *stream)
+{
+    void *graph; /* is left as it is */
+    gpu_memory_enter();
+    return gpu_memory_leave(driver.end_capture(stream, &graph));
 }

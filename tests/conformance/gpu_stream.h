@@ -24,4 +24,9 @@ bool gpu_stream_wait(void *stream);
 /* From now on it is captured into a graph. */
 bool gpu_stream_capture(void *stream);
 
+/* The same in the mode in which no thread may allocate, ask for events and such like meanwhile; and until
+ * here. False: somebody has. Thread: the same. */
+bool gpu_stream_capture_globally(void *stream);
+bool gpu_stream_end_capture(void *stream);
+
 #endif

@@ -75,7 +75,7 @@ struct work {
 struct CUstream_st {
     struct CUstream_st *next;
     struct work *first, **end;
-    bool working, stopping, captured;
+    bool working, stopping, captured, captured_globally;
     unsigned seed;
     pthread_t thread;
 };
@@ -92,6 +92,8 @@ static struct {
     struct CUstream_st *streams;
     struct CUevent_st *events;
     unsigned long created; /* what no call may make once it is warm */
+    int captures;          /* of streams, in the global mode */
+    bool is_spoilt;        /* one of them, by what another thread has called */
 } driver = { .lock = PTHREAD_MUTEX_INITIALIZER, .changed = PTHREAD_COND_INITIALIZER, .gpus = 1 };
 
 static _Thread_local CUcontext stack[DEPTH];
@@ -173,6 +175,23 @@ static CUresult unlock(CUresult result)
         CUresult entered = lock(needs_context); \
         if (entered != CUDA_SUCCESS)            \
             return unlock(entered);             \
+    } while (0)
+
+/* Whether what is called may not be, as some thread captures a stream, and this one is not to be let alone
+ * with that: the capture is spoilt then. With the lock. */
+static _Thread_local CUstreamCaptureMode capture_mode = CU_STREAM_CAPTURE_MODE_GLOBAL;
+static bool spoils_a_capture(void)
+{
+    const bool spoils = driver.captures > 0 && capture_mode == CU_STREAM_CAPTURE_MODE_GLOBAL;
+    driver.is_spoilt = driver.is_spoilt || spoils;
+    return spoils;
+}
+
+#define ENTER_UNSAFE(needs_context)                               \
+    do {                                                          \
+        ENTER(needs_context);                                     \
+        if (spoils_a_capture())                                   \
+            return unlock(CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED); \
     } while (0)
 
 /* For tests. */
@@ -395,7 +414,7 @@ CUresult CUDAAPI cuMemHostAlloc(void **memory, size_t bytes, unsigned flags)
 {
     char *address = NULL;
     (void)flags;
-    ENTER(true);
+    ENTER_UNSAFE(true);
     driver.created++;
     CUresult result = allocate(PINNED, bytes, &address);
     *memory = address;
@@ -579,7 +598,7 @@ CUresult standin_run(CUstream stream, bool (*run)(void *arg), void *arg)
 CUresult CUDAAPI cuStreamCreate(CUstream *out, unsigned flags)
 {
     (void)flags;
-    ENTER(true);
+    ENTER_UNSAFE(true);
     *out = make_stream();
     return unlock(CUDA_SUCCESS);
 }
@@ -599,10 +618,30 @@ CUresult CUDAAPI cuCtxGetStreamPriorityRange(int *least, int *greatest)
 
 CUresult CUDAAPI cuStreamBeginCapture(CUstream stream, CUstreamCaptureMode mode)
 {
-    (void)mode;
     ENTER(true);
     stream->captured = true;
+    stream->captured_globally = mode == CU_STREAM_CAPTURE_MODE_GLOBAL;
+    driver.captures += stream->captured_globally;
     return unlock(CUDA_SUCCESS);
+}
+
+CUresult CUDAAPI cuStreamEndCapture(CUstream stream, CUgraph *graph)
+{
+    ENTER(true);
+    const bool is_spoilt = stream->captured_globally && driver.is_spoilt;
+    driver.captures -= stream->captured_globally;
+    driver.is_spoilt = driver.is_spoilt && driver.captures > 0;
+    stream->captured = stream->captured_globally = false;
+    *graph = NULL;
+    return unlock(is_spoilt ? CUDA_ERROR_STREAM_CAPTURE_INVALIDATED : CUDA_SUCCESS);
+}
+
+CUresult CUDAAPI cuThreadExchangeStreamCaptureMode(CUstreamCaptureMode *mode)
+{
+    const CUstreamCaptureMode before = capture_mode;
+    capture_mode = *mode;
+    *mode = before;
+    return CUDA_SUCCESS;
 }
 
 CUresult CUDAAPI cuStreamIsCapturing(CUstream stream, CUstreamCaptureStatus *status)
@@ -649,14 +688,14 @@ CUresult CUDAAPI cuStreamDestroy(CUstream stream)
 
 CUresult CUDAAPI cuStreamQuery(CUstream stream)
 {
-    ENTER(true);
+    ENTER_UNSAFE(true);
     stream = stream_of(stream);
     return unlock(stream->first != NULL || stream->working ? CUDA_ERROR_NOT_READY : CUDA_SUCCESS);
 }
 
 CUresult CUDAAPI cuStreamSynchronize(CUstream stream)
 {
-    ENTER(true);
+    ENTER_UNSAFE(true);
     stream = stream_of(stream);
     while ((stream->first != NULL || stream->working) && !driver.broken)
         pthread_cond_wait(&driver.changed, &driver.lock);
@@ -712,7 +751,7 @@ CUresult CUDAAPI cuEventRecord(CUevent event, CUstream stream)
 
 CUresult CUDAAPI cuEventQuery(CUevent event)
 {
-    ENTER(true);
+    ENTER_UNSAFE(true);
     return unlock(event->done == event->recorded ? CUDA_SUCCESS : CUDA_ERROR_NOT_READY);
 }
 

@@ -703,6 +703,39 @@ static void a_stream_that_is_captured_is_refused(void **state)
     ranks_play("mem://captured", 1, captured_alone, &in_place);
 }
 
+/* The first calls, too, which allocate: in the order of a stream, with a request, and as they come. */
+static void beside_a_capture(rank_thread *me)
+{
+    gear g, other;
+    ddl_request *request = NULL;
+    EXPECT(me, gear_init(me, &g, MANY, 1) && gear_init(me, &other, FEW, 2));
+    EXPECT(me, gpu_stream_copy(g.stream, g.in, g.near, MANY * sizeof(float)) && gpu_stream_wait(g.stream));
+    ranks_meet(me);
+    EXPECT(me, me->rank != 0 || gpu_stream_capture_globally(other.stream));
+    ranks_meet(me);
+    EXPECT(me, ddl_allreduce(g.in, g.x, MANY, DDL_FLOAT32, DDL_SUM, me->world, NULL) == DDL_OK);
+    EXPECT(me, ddl_allreduce(g.in, g.x, MANY, DDL_FLOAT32, DDL_SUM, me->world, &request) == DDL_OK);
+    EXPECT(me, ddl_wait(&request) == DDL_OK);
+    EXPECT(me, ddl_stream_begin(me->world, g.stream) == DDL_OK);
+    for (int i = 0; i < 3; i++)
+        EXPECT(me, ddl_allreduce(g.in, g.x, MANY, DDL_FLOAT32, DDL_SUM, me->world, NULL) == DDL_OK);
+    EXPECT(me, ddl_allreduce(g.in, g.x, MANY, DDL_FLOAT32, DDL_SUM, me->world, &request) == DDL_OK);
+    EXPECT(me, ddl_wait(&request) == DDL_OK);
+    EXPECT(me, ddl_stream_end(me->world) == DDL_OK);
+    ranks_meet(me);
+    EXPECT(me, me->rank != 0 || gpu_stream_end_capture(other.stream));
+    ranks_meet(me);
+    EXPECT(me, put_after(&g) && gpu_stream_wait(g.stream) && came_out(&g, 1, (float)me->nranks));
+    gear_fini(me, &g);
+    gear_fini(me, &other);
+}
+
+static void a_capture_of_the_program_is_let_alone(void **state)
+{
+    (void)state;
+    ranks_play("mem://graph", 2, beside_a_capture, NULL);
+}
+
 int main(int argc, char *argv[])
 {
     if (argc > 1 && strcmp(argv[1], "exiting") == 0)
@@ -728,6 +761,7 @@ int main(int argc, char *argv[])
         cmocka_unit_test(sending_in_a_stream_is_refused),
         cmocka_unit_test(exiting_lets_the_stream_go_on),
         cmocka_unit_test(a_stream_that_is_captured_is_refused),
+        cmocka_unit_test(a_capture_of_the_program_is_let_alone),
     };
     return cmocka_run_group_tests(tests, open_driver, NULL);
 }
