@@ -42,8 +42,10 @@ static bool take_note(int fd, uint8_t *data, size_t *bytes)
 {
     bool taken = fd >= 0 && ddl_note_read(fd, data, bytes) && *bytes > MAGIC_BYTES &&
                  memcmp(data, note_magic, MAGIC_BYTES) == 0;
-    if (taken)
+    if (taken) {
+        ddl_note_mark(fd);
         close(fd);
+    }
     return taken;
 }
 

@@ -27,6 +27,24 @@ bool ddl_note_read(int fd, void *data, size_t *bytes)
     return true;
 }
 
+/* In its mode: that of a note is the same by whichever descriptor, and its owner may still open it. */
+enum { READ_MODE = S_IRUSR, MODE_BITS = S_IRWXU | S_IRWXG | S_IRWXO };
+
+void ddl_note_mark(int fd)
+{
+    struct stat facts;
+    if (fstat(fd, &facts) == 0 && S_ISREG(facts.st_mode))
+        (void)!fchmod(fd, READ_MODE);
+}
+
+int ddl_note_was_read(int fd)
+{
+    struct stat facts;
+    if (fstat(fd, &facts) != 0 || !S_ISREG(facts.st_mode))
+        return -1;
+    return (facts.st_mode & MODE_BITS) == READ_MODE;
+}
+
 /* A socket whose other end is closed: what was sent stays to be looked at. */
 ddl_status ddl_note_in_socket(const void *data, size_t bytes, int *out, ddl_error *err)
 {

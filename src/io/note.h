@@ -29,6 +29,11 @@ DDL_MUST_USE ddl_status ddl_note_in_socket(const void *data, size_t bytes, int *
  * read it again. */
 bool ddl_note_read(int fd, void *data, size_t *bytes);
 
+/* Say in the note that it was read, for whoever left it; and whether somebody has: 1 yes, 0 no, -1 it cannot
+ * be known, as of one in a socket. */
+void ddl_note_mark(int fd);
+int ddl_note_was_read(int fd);
+
 /*
  * A note that the process which started us, or that one's parent and so on, was left under this number: a
  * wrapper may have closed ours, as Python's subprocess does. -1 if there is none, or no way to know.

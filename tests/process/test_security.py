@@ -602,6 +602,30 @@ class Launched(Security):
             self.assertEqual([r["status"] for r in records], ["DDL_OK"] * 6, launched.story())
             self.assertEqual(launched.errors.count("0\n"), 2, launched.story())
 
+    @unittest.skipIf(PORTABLE, "a secret in a socket does not tell whether it was read")
+    def test_who_ends_without_joining_ends_the_job(self):
+        absent = self.launch("-n", "3", "--no-prefix", "sh", "-c", f"[ $RANK = 1 ] && exit 0; exec '{ACTOR}' init")
+        late = self.launch("-n", "2", "--no-prefix", "sh", "-c", f"[ $RANK = 1 ] && exit 0; sleep 1; exec '{ACTOR}' init")
+        alone = self.launch("-n", "3", "--on_failure", "continue", "--no-prefix", "sh", "-c",
+                            f"[ $RANK = 1 ] && exit 0; exec '{ACTOR}' init", DDL_START_TIMEOUT="2s")
+        for launched, rank, seconds in ((absent, "ranks 0,2", 3), (late, "rank 0", 4)):
+            launched.finish(1, seconds=bound(seconds))
+            said = "".join(launched.errors)
+            self.assertRegex(said, r"rank 1 on \S+ \(pid \d+\) failed first: it ended with 0 before ddl_init, where others wait")
+            self.assertIn(f"{rank} ended by SIGTERM after it", said)
+        for _ in range(2):
+            alone.expect("init", "DDL_ETIMEDOUT")
+        alone.finish(0)
+
+    def test_who_has_joined_may_end_before_the_others(self):
+        """Also behind a program that closes what it has inherited."""
+        closes = f"import subprocess, sys; sys.exit(subprocess.run(['{ACTOR}', 'init']).returncode)"
+        for early in (f"exec '{ACTOR}' init", f'exec {sys.executable} -S -c "{closes}"'):
+            launched, records = self.run_ranks("sh", "-c", f"if [ $RANK = 1 ]; then {early}; fi; '{ACTOR}' init && sleep 1.5",
+                                               arguments=("-n", "3"))
+            self.assertEqual([r["status"] for r in records], ["DDL_OK"] * 3, launched.story())
+            launched.finish(0)
+
     # ---- several nodes ----
 
     # Tells which secret it was handed, but not the secret.

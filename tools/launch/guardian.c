@@ -37,6 +37,7 @@ enum {
     SAME_KEY_MS = 200, /* one Ctrl-C may come twice: from the terminal, and from a wrapper that forwards it */
     KILL_AGAIN_MS = 50,
     DRAIN_LOOK_MS = 50,
+    COME_LOOK_MS = 200, /* between looks at who has called ddl_init */
 };
 
 /* How far the end of the job has come; it only grows. */
@@ -59,6 +60,8 @@ struct guardian {
 
     enum stage stage;
     bool leftovers_asked;
+    bool some_stayed_out;   /* see launch_rank.stayed_out */
+    int64_t come_look_ns;   /* when to look who has called ddl_init */
     int64_t interrupted_ns; /* the first SIGINT; 0: none */
     int64_t notice_ns;      /* when to say what is waited for */
     int64_t held_due_ns;    /* when the first beginning of a line has been held for long enough */
@@ -262,6 +265,16 @@ static launch_rank *find_rank(struct guardian *g, pid_t pid)
     return NULL;
 }
 
+static void on_failure(struct guardian *g, int64_t now_ns)
+{
+    set_cause(g, LAUNCH_RANK_FAILED);
+    if (g->options->stop_on_failure && g->stage == RUNNING) {
+        g->stage = REPORTING;
+        g->failed_ns = now_ns;
+        g->stage_end_ns = in_ms(now_ns, REPORT_MS);
+    }
+}
+
 static void on_rank_ended(struct guardian *g, launch_rank *rank, int status, int64_t now_ns)
 {
     rank->running = false;
@@ -274,14 +287,35 @@ static void on_rank_ended(struct guardian *g, launch_rank *rank, int status, int
         g->job->groups[rank - g->ranks] = 0;
     if (--g->nrunning == 0)
         g->all_ended_ns = g->drain_start_ns = now_ns;
-    if (status == 0)
+    launch_rank_note_end(rank);
+    g->some_stayed_out = g->some_stayed_out || rank->stayed_out;
+    if (status != 0)
+        on_failure(g, now_ns);
+}
+
+/* Who has ended well, but without ddl_init, is waited for there by all others, as long as they may. */
+static bool awaits_absent(const struct guardian *g)
+{
+    return g->some_stayed_out && g->stage == RUNNING && g->nrunning > 0 && g->options->stop_on_failure;
+}
+
+static void look_for_absent(struct guardian *g, int64_t now_ns)
+{
+    launch_rank *absent = NULL;
+    bool some_wait = false;
+    if (now_ns < g->come_look_ns)
         return;
-    set_cause(g, LAUNCH_RANK_FAILED);
-    if (g->options->stop_on_failure && g->stage == RUNNING) {
-        g->stage = REPORTING;
-        g->failed_ns = now_ns;
-        g->stage_end_ns = in_ms(now_ns, REPORT_MS);
+    g->come_look_ns = in_ms(now_ns, COME_LOOK_MS);
+    for (int i = g->nranks - 1; i >= 0; i--) {
+        launch_rank *rank = &g->ranks[i];
+        launch_rank_look(rank);
+        absent = rank->stayed_out ? rank : absent;
+        some_wait = some_wait || (rank->running && rank->has_come);
     }
+    if (!some_wait || !awaits_absent(g))
+        return;
+    g->outcome.absent = absent;
+    on_failure(g, now_ns);
 }
 
 static void wait_for(struct guardian *g, launch_rank *rank, pid_t pid, int64_t now_ns)
@@ -472,6 +506,8 @@ static int sleep_ms(struct guardian *g, int64_t now_ns)
         until_ns = sooner(until_ns, in_ms(now_ns, KILL_AGAIN_MS));
     if (g->nrunning == 0)
         until_ns = sooner(until_ns, in_ms(now_ns, DRAIN_LOOK_MS));
+    if (awaits_absent(g))
+        until_ns = sooner(until_ns, g->come_look_ns);
     until_ns = sooner(until_ns, g->held_due_ns);
     if (until_ns == DDL_DEADLINE_NEVER)
         return -1;
@@ -531,6 +567,7 @@ static void turn(struct guardian *g)
     while (read(g->wake[0], woken, sizeof woken) == (ssize_t)sizeof woken)
         continue;
     collect_ended(g, now_ns);
+    look_for_absent(g, now_ns);
     check_sinks(g, now_ns);
     on_time(g, now_ns);
 }
@@ -609,10 +646,11 @@ static ddl_status need_descriptors(const struct guardian *g, struct rlimit *foun
 {
     enum {
         PIPES = 2,
+        NOTES = 1,
         LOGS = 2,
         OTHERS = 24
     }; /* others: our own, and those of a rank that is being started */
-    int each = PIPES + (g->options->log_dir != NULL ? LOGS : 0) + (g->exits != NULL ? 1 : 0);
+    int each = PIPES + NOTES + (g->options->log_dir != NULL ? LOGS : 0) + (g->exits != NULL ? 1 : 0);
     char what[32];
     if (getrlimit(RLIMIT_NOFILE, found) != 0)
         *found = (struct rlimit){ RLIM_INFINITY, RLIM_INFINITY };
@@ -661,7 +699,8 @@ static void supervise(struct guardian *g)
     while (!job_over(g))
         turn(g);
     flush(g);
-    g->outcome.first = launch_outcome_first(g->ranks, g->nranks);
+    g->outcome.first =
+        g->outcome.absent != NULL ? g->outcome.absent : launch_outcome_first(g->ranks, g->nranks);
     for (int i = g->nranks - 1; i >= 0; i--)
         if (launch_rank_log_error(&g->ranks[i]) != 0)
             g->outcome.log_cut = &g->ranks[i];

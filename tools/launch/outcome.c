@@ -65,7 +65,7 @@ int launch_outcome_exit_code(const launch_outcome *outcome)
     case LAUNCH_ENDED:
         return lost_output(outcome) || outcome->nunkillable > 0 ? LAUNCH_EXIT_FAILED : 0;
     case LAUNCH_RANK_FAILED:
-        return launch_exit_code(first->status);
+        return first == outcome->absent ? 1 : launch_exit_code(first->status);
     case LAUNCH_SIGNALLED:
         if (first == NULL) /* all ended well on being asked */
             return outcome->output_cut ? 128 + outcome->signal : 0;

@@ -25,10 +25,11 @@ typedef enum launch_cause {
 
 typedef struct launch_outcome {
     launch_cause cause;
-    int signal;         /* that the launcher got, if LAUNCH_SIGNALLED */
-    launch_rank *first; /* that failed; NULL: none */
-    int os_errno;       /* if LAUNCH_NOT_STARTED */
-    ddl_error error;    /* if LAUNCH_DEFECT */
+    int signal;          /* that the launcher got, if LAUNCH_SIGNALLED */
+    launch_rank *first;  /* that failed; NULL: none */
+    launch_rank *absent; /* that is the one, as it has ended with 0 without ddl_init, where others waited */
+    int os_errno;        /* if LAUNCH_NOT_STARTED */
+    ddl_error error;     /* if LAUNCH_DEFECT */
     bool time_limit, all_killed, output_cut;
     bool killed_on_request;     /* if all_killed: at a second Ctrl-C, not for want of time */
     int write_error;            /* errno of output that could not be written; 0: none */

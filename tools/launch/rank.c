@@ -5,6 +5,7 @@
 
 #include "base/assert.h"
 #include "base/failpoint.h"
+#include "io/note.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -45,6 +46,7 @@ void launch_rank_init(launch_rank *rank, const launch_options *options, int loca
                       launch_sink *err)
 {
     memset(rank, 0, sizeof *rank);
+    rank->note = -1;
     rank->rank = options->node_rank * options->nproc_per_node + local;
     char widest[16];
     int width = snprintf(widest, sizeof widest, "%d", options->nnodes * options->nproc_per_node - 1);
@@ -149,7 +151,7 @@ ddl_status launch_rank_start(launch_rank *rank, const launch_start *start, ddl_e
     if (status == DDL_OK && pid == 0)
         become(rank, start, guardian, out[1], errs[1], secret, environment.entries);
     launch_environment_destroy(&environment);
-    if (secret >= 0)
+    if (status != DDL_OK && secret >= 0)
         close(secret);
     if (out[1] >= 0)
         close(out[1]);
@@ -165,6 +167,7 @@ ddl_status launch_rank_start(launch_rank *rank, const launch_start *start, ddl_e
     setpgid(pid, pid); /* also by the child; whoever comes first */
     rank->pid = pid;
     rank->running = true;
+    rank->note = secret;
     rank->out.fd = out[0];
     rank->err.fd = errs[0];
     job->groups[local] = pid;
@@ -176,8 +179,31 @@ int launch_rank_log_error(const launch_rank *rank)
     return rank->out.log_error != 0 ? rank->out.log_error : rank->err.log_error;
 }
 
+static void close_note(launch_rank *rank)
+{
+    if (rank->note >= 0)
+        close(rank->note);
+    rank->note = -1;
+}
+
+void launch_rank_look(launch_rank *rank)
+{
+    if (rank->note < 0 || ddl_note_was_read(rank->note) <= 0)
+        return;
+    rank->has_come = true;
+    close_note(rank);
+}
+
+void launch_rank_note_end(launch_rank *rank)
+{
+    launch_rank_look(rank);
+    rank->stayed_out = rank->status == 0 && rank->note >= 0 && ddl_note_was_read(rank->note) == 0;
+    close_note(rank);
+}
+
 void launch_rank_fini(launch_rank *rank, launch_scratch *scratch)
 {
+    close_note(rank);
     launch_output_close(&rank->out, scratch);
     launch_output_close(&rank->err, scratch);
 }

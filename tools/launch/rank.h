@@ -46,6 +46,9 @@ typedef struct launch_rank {
     bool running;
     bool left_some;   /* ended, but its process group did not */
     int status;       /* as waitpid gives it, once it has ended */
+    int note;         /* that holds its secret, to see whether it was read; -1: none, or it was */
+    bool has_come;    /* it was: it has called ddl_init */
+    bool stayed_out;  /* ended with 0, and had not read it: it has not called ddl_init */
     int order;        /* of the ends of ranks, from 1, as well as it is known */
     int64_t ended_ns; /* when it was seen */
     char prefix[24];
@@ -62,6 +65,12 @@ ddl_status launch_rank_open_logs(launch_rank *rank, const char *directory, ddl_e
 
 /* Start its process. DDL_ERESOURCE, DDL_ENOMEM: there is no process. */
 ddl_status launch_rank_start(launch_rank *rank, const launch_start *start, ddl_error *err);
+
+/* Look whether it has called ddl_init; that is not known where there is no secret. */
+void launch_rank_look(launch_rank *rank);
+
+/* It has ended; the status is known. */
+void launch_rank_note_end(launch_rank *rank);
 
 /* Close what is open. */
 void launch_rank_fini(launch_rank *rank, launch_scratch *scratch);

@@ -29,6 +29,10 @@ static void say_first(ddl_bytes *text, const launch_rank *first)
     if (gethostname(host, sizeof host) == 0)
         host[sizeof host - 1] = '\0';
     say(text, "ddl-launch: rank %d on %s (pid %ld) failed first: ", first->rank, host, (long)first->pid);
+    if (first->status == 0) {
+        say(text, "it ended with 0 before ddl_init, where others wait for it\n");
+        return;
+    }
     if (!WIFSIGNALED(first->status)) {
         say(text, "exit code %d\n", WEXITSTATUS(first->status));
         return;
