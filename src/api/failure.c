@@ -381,6 +381,8 @@ static bool release_held(ddl_comm *comm)
         ddl_engine_tick_soon(comm->engine);
         return false;
     }
+    const int64_t least_ns = ddl_now_ns() + settle_ms(comm, &failure->cause) * DDL_NS_PER_MS;
+    failure->settle_ns = failure->settle_ns > least_ns ? failure->settle_ns : least_ns;
     failure->is_held = false;
     tell_all(comm, true);
     return true;

@@ -140,6 +140,13 @@ static bool is_wiped(const ddl_secret *secret)
     return secret != NULL && ddl_secret_view(secret).bytes == 0;
 }
 
+/* Of a job of ddl-launch that has one: it is behind the secrets that are handed over. */
+static const char *job_name(void)
+{
+    const char *name = env("TORCHELASTIC_RUN_ID");
+    return env("DDL_LAUNCH") != NULL && name != NULL && strcmp(name, "none") != 0 ? name : NULL;
+}
+
 /* A secret that is kept is not the caller's; others are, by *own. */
 static ddl_status choose(const ddl_config *config, const ddl_secret **secret, ddl_secret **own,
                          ddl_error *err)
@@ -153,6 +160,7 @@ static ddl_status choose(const ddl_config *config, const ddl_secret **secret, dd
         return DDL_OK;
     if (launcher_lost && file != NULL) { /* whoever closed the descriptor has set it instead */
         DDL_TRY(ddl_secret_read(file, own, err));
+        DDL_TRY(ddl_secret_name_job(own, job_name(), err));
         *secret = *own;
         return DDL_OK;
     }

@@ -18,6 +18,12 @@ static bool is_done(const ddl_request *request)
     return atomic_load(&request->done);
 }
 
+static void keep(ddl_comm *comm, ddl_request *request)
+{
+    ddl_list_append(&comm->streamed, &request->streamed);
+    comm->nstreamed++;
+}
+
 /* Those that are done, from the oldest on; all: also behind one that is not, as of another stream. */
 static ddl_status reap(ddl_comm *comm, bool all, ddl_error *error)
 {
@@ -45,7 +51,7 @@ ddl_status ddl_stream_reap(ddl_comm *comm)
     ddl_error error;
     const bool all = comm->nstreamed > comm->most_streamed;
     const ddl_status first = reap(comm, all, &error);
-    if (all) /* not in each call */
+    if (all || comm->nstreamed == 0) /* all not in each call */
         comm->most_streamed = 2 * comm->nstreamed + STREAMED;
     return first == DDL_OK || comm->is_given_up ? DDL_OK : ddl_last_error_keep(&error);
 }
@@ -187,8 +193,7 @@ ddl_status ddl_stream_issue(ddl_comm *comm, ddl_call *call, ddl_request **handle
     else if (is_done(request) && request->status != DDL_OK) /* nothing has begun */
         status = ddl_request_finish(request);
     else
-        ddl_list_append(&comm->streamed, &request->streamed);
-    comm->nstreamed++;
+        keep(comm, request);
     return status;
 }
 

@@ -12,7 +12,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-enum { DDL_NOTE_BYTES = 4096 };
+enum { DDL_NOTE_BYTES = 4352 };
 
 /* What the note that holds a job's secret begins with: a descriptor of the same number may hold anything
  * else. */

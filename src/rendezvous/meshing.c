@@ -243,12 +243,14 @@ static int64_t patience_ms(const struct call *call, int64_t limit_ms)
     return is_late(call->meshing, call->rank) && left_ms < limit_ms ? left_ms : limit_ms;
 }
 
-/* For the network to connect; what is left before the last call is not less than a moment. */
+/* For the network to connect. Addresses that have not had their turn share what is left before the last call;
+ * a moment each has then, too. */
 static int64_t reach_ms(const struct call *call)
 {
     enum { MOMENT_MS = 50 };
     const int64_t limit_ms = patience_ms(call, call->address_count > 1 ? TURN_LIMIT_MS : CALL_LIMIT_MS);
-    const int64_t left_ms = ddl_deadline_left_ms(call->meshing->last_call);
+    const int64_t left_ms =
+        ddl_deadline_left_ms(call->meshing->last_call) / (call->address_count - call->address_at);
     if (is_late(call->meshing, call->rank) || left_ms >= limit_ms)
         return limit_ms;
     return left_ms < MOMENT_MS ? MOMENT_MS : left_ms;
@@ -258,7 +260,8 @@ static int64_t reach_ms(const struct call *call)
 static bool is_out_of_reach(const struct call *call)
 {
     return is_over(call) || used_ms(call) >= REACH_LIMIT_MS ||
-           (!is_late(call->meshing, call->rank) && ddl_deadline_passed(call->meshing->last_call));
+           (!is_late(call->meshing, call->rank) && call->address_at + 1 == call->address_count &&
+            ddl_deadline_passed(call->meshing->last_call));
 }
 
 static void be_ignored(struct call *call)

@@ -172,7 +172,7 @@ static ddl_status read_record(int fd, const char *path, size_t limit, ddl_bytes 
     if (fstat(fd, &info) != 0)
         return complain(err, "looking at", path);
     if (!S_ISREG(info.st_mode) || info.st_size < 0 || (uint64_t)info.st_size > (uint64_t)limit + HEAD_BYTES)
-        return DDL_FAIL(err, DDL_ESTORE, "file store: %s is no record of ours", path);
+        return DDL_FAIL_OS(err, DDL_ESTORE, EBADMSG, "file store: %s is no record of ours", path);
     size_t bytes = (size_t)info.st_size;
     uint8_t *data = ddl_alloc(bytes);
     if (data == NULL)

@@ -362,6 +362,39 @@ bool ddl_secret_is_of_home(const char *source, char path[DDL_SECRET_PATH])
     return strncmp(named, path, bytes) == 0 && (named[bytes] == '\0' || named[bytes] == ',');
 }
 
+/* The name is to be read whole, and so is what is said behind it of who handed the secret over. */
+static void tell_job(const char *of, const char *job, char source[DDL_SECRET_SOURCE])
+{
+    enum { NAME = 64, BEHIND = 32 };
+    char named[NAME + 32];
+    snprintf(named, sizeof named, ", for --rdzv_id %.*s", NAME, job);
+    snprintf(source, DDL_SECRET_SOURCE, "%.*s%s", DDL_SECRET_SOURCE - 1 - BEHIND - (int)strlen(named), of,
+             named);
+}
+
+ddl_status ddl_secret_name_job(ddl_secret **secret, const char *job, ddl_error *err)
+{
+    static const char between[] = "\n--rdzv_id ";
+    char source[DDL_SECRET_SOURCE];
+    if (job == NULL)
+        return DDL_OK;
+    ddl_secret *plain = *secret;
+    const size_t bytes = plain->bytes + sizeof between - 1 + strlen(job);
+    uint8_t *named = ddl_guarded_alloc(bytes);
+    ddl_status status = DDL_FAIL(err, DDL_ENOMEM, "no memory for a secret");
+    *secret = NULL;
+    if (named != NULL) {
+        memcpy(named, plain->data, plain->bytes);
+        memcpy(named + plain->bytes, between, sizeof between - 1);
+        memcpy(named + plain->bytes + sizeof between - 1, job, strlen(job));
+        tell_job(plain->source, job, source);
+        status = ddl_secret_create((ddl_view){ named, bytes }, source, secret, err);
+        ddl_guarded_free(named, bytes);
+    }
+    ddl_secret_destroy(plain);
+    return status;
+}
+
 /* As a shell reads it as it was. */
 static void put_in_words(const char *path, char *text)
 {

@@ -55,6 +55,12 @@ bool ddl_secret_is_of_home(const char *source, char path[DDL_SECRET_PATH]);
 void ddl_secret_errand(const char *host, const char *path, char errand[DDL_SECRET_ERRAND]);
 
 /*
+ * Jobs of one user may have one secret and meet at one address, and are then told apart by their names alone:
+ * put the job's behind the secret. NULL: it has none. On failure *secret is NULL.
+ */
+DDL_MUST_USE ddl_status ddl_secret_name_job(ddl_secret **secret, const char *job, ddl_error *err);
+
+/*
  * From a file in the directory of this user on this host ($XDG_RUNTIME_DIR, /run/user/UID, or else a private
  * one below /tmp), made if it is not there, so that of all who do that at a time everybody reads the same.
  */

@@ -870,7 +870,7 @@ static ddl_status try_enter(struct store_file *file, ddl_meet *meet, uint8_t ask
     ddl_status status = read_meet(file, meet, found, &why);
     if (status == DDL_EPROTO)
         return pass_over(file, meet, &why, found, err);
-    if (status == DDL_ESTORE && (why.os_errno == 0 || why.os_errno == ELOOP)) { /* rank 0 replaces it */
+    if (status == DDL_ESTORE && (why.os_errno == EBADMSG || why.os_errno == ELOOP)) { /* rank 0 replaces it */
         file->odd_meet = why;
         *found = false;
     } else if (status != DDL_OK) {

@@ -286,7 +286,7 @@ class Unreachable(Networks):
         world = self.world(2)
         apart = [world.start(r, "init", prefix=hosts.on(r)) for r in range(2)]
         world = self.world(2, MASTER_PORT=29504, DDL_START_TIMEOUT="5s")
-        hurried = [world.start(r, "init", prefix=hosts.on(r)) for r in range(2)]
+        hurried = [world.start(r, "init", prefix=hosts.on(r)) for r in (1, 0)]  # who calls has to give up first
         world = self.world(2, MASTER_PORT=PORT + 2, DDL_START_TIMEOUT="4s")
         shut_in = [world.start(r, "init", prefix=hosts.on(r)) for r in range(2)]
         world = self.world(2, MASTER_PORT=30000)

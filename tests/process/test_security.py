@@ -682,6 +682,21 @@ class Launched(Security):
                 member.expect(event, "DDL_OK")
             member.finish(0)
 
+    def test_who_reads_the_secret_by_himself_puts_the_jobs_name_behind_it(self):
+        """As behind a program that closes what it has inherited, and says where the secret is instead."""
+        port = free_port()
+        self.secret_file("given")
+        closes = (f"import os, subprocess, sys; os.closerange(3, 1000); os.environ['DDL_SECRET_FILE'] = {self.path('given')!r}; "
+                  f"sys.exit(subprocess.run([{ACTOR!r}, 'init', {CALL!r}, 'free']).returncode)")
+        ranks = [self.launch("--nnodes", "2", "--node_rank", rank, "--master_addr", "127.0.0.1", "--master_port", port,
+                             "--rdzv_id", "a-job-with-a-name-as-long-as-those-of-clusters", "--secret_file", self.path("given"),
+                             "--no-prefix", *command)
+                 for rank, command in ((0, [ACTOR, "init", CALL, "free"]), (1, [sys.executable, "-S", "-c", closes]))]
+        for member in ranks:
+            for event in ("init", "call", "free"):
+                member.expect(event, "DDL_OK")
+            member.finish(0)
+
     def carry(self, said):
         """Run the line of node 0 where the home directory is another, with a network that is none."""
         elsewhere, programs = self.path("elsewhere"), self.path("bin")

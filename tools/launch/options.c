@@ -172,6 +172,10 @@ static bool read_role(launch_options *options, const char *value)
 
 static bool read_run_id(launch_options *options, const char *value)
 {
+    if (strcmp(value, "none") == 0) {
+        options->run_id = NULL;
+        return true;
+    }
     return read_word(value, &options->run_id);
 }
 

@@ -151,7 +151,9 @@ ddl_status launch_rank_start(launch_rank *rank, const launch_start *start, ddl_e
     if (status == DDL_OK && pid == 0)
         become(rank, start, guardian, out[1], errs[1], secret, environment.entries);
     launch_environment_destroy(&environment);
-    if (status != DDL_OK && secret >= 0)
+    /* Under another number: that of the rank's is where it looks for it in its ancestors. */
+    const int note = secret >= 0 && status == DDL_OK ? fcntl(secret, F_DUPFD_CLOEXEC, secret + 1) : -1;
+    if (secret >= 0)
         close(secret);
     if (out[1] >= 0)
         close(out[1]);
@@ -167,7 +169,7 @@ ddl_status launch_rank_start(launch_rank *rank, const launch_start *start, ddl_e
     setpgid(pid, pid); /* also by the child; whoever comes first */
     rank->pid = pid;
     rank->running = true;
-    rank->note = secret;
+    rank->note = note;
     rank->out.fd = out[0];
     rank->err.fd = errs[0];
     job->groups[local] = pid;

@@ -234,30 +234,6 @@ static ddl_status look(const launch_options *options, ddl_secret **secret, ddl_e
     return of_home(options, secret, err);
 }
 
-/* Jobs of one user may have one secret and meet at one address, and are then told apart by their names alone:
- * what ranks are handed is the secret with the name behind it. */
-static ddl_status name_job(const launch_options *options, ddl_secret **secret, ddl_error *err)
-{
-    static const char between[] = "\n--rdzv_id ";
-    char source[DDL_SECRET_SOURCE];
-    if (options->run_id == NULL)
-        return DDL_OK;
-    const ddl_view own = ddl_secret_view(*secret);
-    const size_t bytes = own.bytes + sizeof between - 1 + strlen(options->run_id);
-    uint8_t *named = ddl_guarded_alloc(bytes);
-    if (named == NULL)
-        return DDL_FAIL(err, DDL_ENOMEM, "no memory for a secret");
-    memcpy(named, own.data, own.bytes);
-    memcpy(named + own.bytes, between, sizeof between - 1);
-    memcpy(named + own.bytes + sizeof between - 1, options->run_id, strlen(options->run_id));
-    snprintf(source, sizeof source, "%s, for --rdzv_id %s", ddl_secret_source(*secret), options->run_id);
-    ddl_secret_destroy(*secret);
-    *secret = NULL;
-    ddl_status status = ddl_secret_create((ddl_view){ named, bytes }, source, secret, err);
-    ddl_guarded_free(named, bytes);
-    return status;
-}
-
 /* Also if it is not used. */
 static void clear_environment(void)
 {
@@ -278,7 +254,7 @@ ddl_status launch_secret_find(const launch_options *options, launch_secret *out,
         status = look(options, &secret, err);
     clear_environment();
     if (!is_off && status == DDL_OK)
-        status = name_job(options, &secret, err);
+        status = ddl_secret_name_job(&secret, options->run_id, err);
     if (is_off || status != DDL_OK)
         return status;
     ddl_view content = ddl_secret_view(secret);
