@@ -9,7 +9,6 @@
 #include "base/clock.h"
 #include "base/log.h"
 
-#include <errno.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -76,8 +75,7 @@ ddl_status ddl_meet_decode(const ddl_hello_party *self, ddl_view view, const cha
     if (!is_ours)
         return fail_version(self, meet, version, where, err);
     if (meet->host.nranks == 0)
-        return DDL_FAIL_OS(err, DDL_ESTORE, EBADMSG, "%s is a malformed meeting record, of %zu bytes", where,
-                           view.bytes);
+        return DDL_FAIL(err, DDL_ESTORE, "%s is a malformed meeting record, of %zu bytes", where, view.bytes);
     const ddl_seal seal = { self->prover, meet->host.run_id };
     ddl_view inner;
     meet->is_proved =
