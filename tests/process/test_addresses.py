@@ -325,6 +325,17 @@ class Unreachable(Networks):
         filed.expect("init", "DDL_ETIMEDOUT")
         self.assertIn(f"scp {socket.gethostname()}:{home}/.ddl/secret ~/.ddl/secret)\n", "".join(filed.errors))
 
+    def test_both_addresses_have_their_turn_before_the_start_is_over(self):
+        """Of a rank's two addresses the first swallows every call, and there is hardly time for one."""
+        hosts = self.hosts(2)
+        nft(hosts.names[0], "table ip t {\n chain in { type filter hook input priority 0; iif lo accept; "
+                            "ct state established,related accept; tcp dport 1-65535 drop; }\n}\n")
+        world = self.world(2, MASTER_ADDR="x", DDL_STORE=f"file://{self.folder}", DDL_START_TIMEOUT="3s")
+        for rank in [world.start(r, *CALLS, prefix=hosts.on(r)) for r in range(2)]:
+            rank.expect("init", "DDL_OK")
+            rank.expect("call", "DDL_OK")
+            rank.expect("free", "DDL_OK")
+
     def secret_of(self, home):
         os.mkdir(os.path.join(home, ".ddl"), 0o700)
         content = secrets.token_hex(32)
