@@ -531,8 +531,7 @@ static ddl_status check_addresses(const ddl_roster *roster, ddl_error *err)
             err, DDL_ECONFIG,
             "the ranks are on %d hosts, but rank %d on %s would be reached at %s, which no other host can "
             "reach; set MASTER_ADDR to an address of rank 0 that all hosts reach, or on that host DDL_IFACE "
-            "or "
-            "DDL_ADVERTISE",
+            "or DDL_ADVERTISE",
             roster->node_count, rank, member->host, member->address);
         (void)ddl_error_blame(err, rank);
         return DDL_ECONFIG;
