@@ -158,7 +158,9 @@ void ddl_comm_track(ddl_comm *comm, ddl_request *request);
 void ddl_comm_untrack(ddl_request *request);
 
 /* The failure machinery (failure.c). All for the holder of the baton. Peers are ranks of comm. */
-void ddl_failure_heard(ddl_comm *comm, int peer, const ddl_frame *frame);
+/* False: what it says, and what comes with it, is of another call than this rank's of the same place, which
+ * is not to have it: others would take for theirs what came of that. */
+bool ddl_failure_heard(ddl_comm *comm, int peer, const ddl_frame *frame);
 /* Another rank has posted something else on the board with this operation. */
 void ddl_failure_differs(ddl_comm *comm, uint64_t sequence, const ddl_signature *ours, int rank,
                          const ddl_signature *theirs);
@@ -173,8 +175,9 @@ void ddl_failure_left(ddl_comm *comm, int peer);
 void ddl_failure_lost(ddl_comm *comm, int peer, int os_errno, const ddl_error *error);
 void ddl_failure_tick(ddl_comm *comm, int64_t now_ns);
 void ddl_failure_raise(ddl_comm *comm, const ddl_notice *notice);
-/* Compare what peers said about this operation before it was issued here. */
-void ddl_failure_check_early(ddl_comm *comm, const ddl_request *request);
+/* Compare what peers said about this operation before it was issued here. False: something does not fit, and
+ * the operation is not to begin; it ends with that. */
+bool ddl_failure_check_early(ddl_comm *comm, const ddl_request *request);
 /* A peer that this request needs has left. */
 void ddl_failure_check_gone(ddl_comm *comm, const ddl_request *request);
 

@@ -534,13 +534,13 @@ static void note_call(ddl_comm *comm, int peer, uint64_t sequence, const ddl_sig
         remember_signature(comm, peer, theirs);
 }
 
-void ddl_failure_heard(ddl_comm *comm, int peer, const ddl_frame *frame)
+bool ddl_failure_heard(ddl_comm *comm, int peer, const ddl_frame *frame)
 {
     ddl_signature theirs = signature_of(frame);
     const ddl_signature *ours = NULL;
     if (frame->type == DDL_FRAME_ENTER && frame->channel % 2 == DDL_CHANNEL_COLLECTIVE &&
         frame->piece == PASSED_ON)
-        return;
+        return true;
     if (frame->channel % 2 == DDL_CHANNEL_COLLECTIVE) {
         note_call(comm, peer, frame->sequence, &theirs);
         ours = own_signature(comm, frame->sequence);
@@ -565,11 +565,13 @@ void ddl_failure_heard(ddl_comm *comm, int peer, const ddl_frame *frame)
     if (ours == NULL) {
         if (is_stray(comm, frame))
             raise_stray(comm, frame, peer, &theirs);
-        return;
+        return true;
     }
     ddl_signature expected = expected_of(comm, peer, frame, ours);
-    if (!same_signature(&expected, &theirs))
+    const bool fits = same_signature(&expected, &theirs);
+    if (!fits)
         raise_mismatch(comm, frame, &expected, peer, &theirs);
+    return fits;
 }
 
 void ddl_failure_differs(ddl_comm *comm, uint64_t sequence, const ddl_signature *ours, int rank,
@@ -816,16 +818,26 @@ void ddl_failure_left(ddl_comm *comm, int peer)
         ddl_failure_check_gone(comm, DDL_CONTAINER(link, ddl_request, link));
 }
 
+typedef struct early_look {
+    ddl_comm *comm;
+    bool fits;
+} early_look;
+
 static void hear_early(void *arg, int world_peer, const ddl_frame *frame)
 {
-    ddl_comm *comm = arg;
-    if (comm->rank_of[world_peer] >= 0)
-        ddl_failure_heard(comm, comm->rank_of[world_peer], frame);
+    early_look *look = arg;
+    const int peer = look->comm->rank_of[world_peer];
+    if (peer >= 0 && !ddl_failure_heard(look->comm, peer, frame))
+        look->fits = false;
 }
 
-void ddl_failure_check_early(ddl_comm *comm, const ddl_request *request)
+bool ddl_failure_check_early(ddl_comm *comm, const ddl_request *request)
 {
-    ddl_mesh_visit_early(comm->mesh, request->task.channel, request->task.sequence, hear_early, comm);
+    early_look look = { comm, true };
+    ddl_mesh_visit_early(comm->mesh, request->task.channel, request->task.sequence, hear_early, &look);
+    if (!look.fits && ddl_request_is_collective(request)) /* as it sends nothing else */
+        tell_entered(comm, -1, request->task.sequence, &request->task.signature, true);
+    return look.fits;
 }
 
 /* ---- deadlines ---- */

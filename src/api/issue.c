@@ -190,8 +190,8 @@ static void start(ddl_comm *comm, ddl_request *request)
         fail(comm, request, request->refusal);
         return;
     }
-    if (comm->mesh != NULL)
-        ddl_failure_check_early(comm, request);
+    if (comm->mesh != NULL && !ddl_failure_check_early(comm, request))
+        return;
     if (comm->votes != NULL && ddl_votes_begin(comm, request))
         ddl_failure_check_gone(comm, request);
     else

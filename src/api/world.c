@@ -295,8 +295,7 @@ static bool on_heard(void *arg, int peer, const ddl_frame *frame)
     int rank = comm->rank_of[peer];
     if (rank < 0 || comm->failure.failed)
         return false;
-    ddl_failure_heard(comm, rank, frame);
-    return true;
+    return ddl_failure_heard(comm, rank, frame);
 }
 
 static void on_told(void *arg, int peer, const ddl_frame *frame, const ddl_notice *notice)

@@ -618,9 +618,10 @@ class Launched(Security):
         alone.finish(0)
 
     def test_who_has_joined_may_end_before_the_others(self):
-        """Also behind a program that closes what it has inherited."""
+        """Also behind a program that closes what it has inherited, where it is found in the launcher's descendants then."""
         closes = f"import subprocess, sys; sys.exit(subprocess.run(['{ACTOR}', 'init']).returncode)"
-        for early in (f"exec '{ACTOR}' init", f'exec {sys.executable} -S -c "{closes}"'):
+        starts = [f"exec '{ACTOR}' init", f'exec {sys.executable} -S -c "{closes}"']
+        for early in starts[:1 if PORTABLE else 2]:
             launched, records = self.run_ranks("sh", "-c", f"if [ $RANK = 1 ]; then {early}; fi; '{ACTOR}' init && sleep 1.5",
                                                arguments=("-n", "3"))
             self.assertEqual([r["status"] for r in records], ["DDL_OK"] * 3, launched.story())
