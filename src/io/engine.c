@@ -726,8 +726,9 @@ static void await_work(ddl_engine *engine)
     for (;;) {
         if (!atomic_load(&engine->left)) {
             const bool ticks = atomic_load(&engine->background_ticking);
+            const int idle_ms = somebody_waits(engine) ? 2 * IDLE_MS : IDLE_MS; /* he looks himself */
             const ddl_gate_end end =
-                nap(engine, engine->background_gate, ticks ? nap_of(engine, INT_MAX) : IDLE_MS);
+                nap(engine, engine->background_gate, ticks ? nap_of(engine, INT_MAX) : idle_ms);
             if (end == DDL_GATE_ALARM && !is_overdue(engine))
                 continue;
             if (end == DDL_GATE_TIME && !ticks && !is_unattended(engine))
