@@ -691,6 +691,15 @@ static bool has_lost_service(const struct course *course, ddl_error *err)
     return ddl_service_is_lost(service, err);
 }
 
+void ddl_bootstrap_sign(const ddl_member *own, const char *more, ddl_error *err)
+{
+    const ddl_error before = *err;
+    (void)ddl_error_set(err, before.code, "rank %d on %s[%d]: %.380s%s", own->rank, own->host, (int)own->pid,
+                        before.text, more);
+    err->os_errno = before.os_errno;
+    (void)ddl_error_blame(err, own->rank);
+}
+
 /* What this rank lacks others cannot know by themselves, and they are told. */
 static ddl_status own_up(const struct course *course, ddl_error *err)
 {
@@ -698,13 +707,8 @@ static ddl_status own_up(const struct course *course, ddl_error *err)
     look_at_own_door(course, err);
     if (has_lost_service(course, err))
         knob = " (DDL_START_TIMEOUT)";
-    if ((err->code == DDL_ERESOURCE || err->code == DDL_ENOMEM || knob[0] != '\0') && err->culprit < 0) {
-        ddl_error own = *err;
-        (void)ddl_error_set(err, own.code, "rank %d on %s[%d]: %.380s%s", course->own.rank, course->own.host,
-                            (int)course->own.pid, own.text, knob);
-        err->os_errno = own.os_errno;
-        (void)ddl_error_blame(err, course->own.rank);
-    }
+    if ((err->code == DDL_ERESOURCE || err->code == DDL_ENOMEM || knob[0] != '\0') && err->culprit < 0)
+        ddl_bootstrap_sign(&course->own, knob, err);
     return err->code;
 }
 
@@ -775,12 +779,8 @@ static ddl_status decline(struct course *course, ddl_error *err)
     if (course->store == NULL || ddl_store_is_lost(course->store) ||
         look_around(course, "member", NULL) != DDL_OK || course->present[course->own.rank])
         return own.code;
-    if (own.culprit < 0) {
-        (void)ddl_error_set(err, own.code, "rank %d on %s[%d]: %.380s", course->own.rank, course->own.host,
-                            (int)course->own.pid, own.text);
-        err->os_errno = own.os_errno;
-        (void)ddl_error_blame(err, course->own.rank);
-    }
+    if (own.culprit < 0)
+        ddl_bootstrap_sign(&course->own, "", err);
     const bool stays = course->own.rank == 0; /* and then leaves, for which there is to be time */
     ddl_store_fail(course->store, err, last_words(course) + (stays ? STAY_MS * DDL_NS_PER_MS : 0), err);
     if (stays)

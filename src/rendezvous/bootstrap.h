@@ -44,6 +44,10 @@ DDL_MUST_USE ddl_status ddl_bootstrap_know_oneself(int rank, int nranks, uint32_
                                                    const ddl_prover *prover, ddl_hello_party *self,
                                                    ddl_member *own, ddl_error *err);
 
+/* An error of this rank is to be told to others: put "rank 3 on node7[812]: " before its text and `more`
+ * behind it, and blame the rank. */
+void ddl_bootstrap_sign(const ddl_member *own, const char *more, ddl_error *err);
+
 /*
  * Make sure, raising the soft limit where that is allowed, that a rank of a world can open as many
  * descriptors as it will need. To be asked first of all: who runs out of them half-way may be ended by a

@@ -88,17 +88,6 @@ static ddl_status listen_as_a_job(struct course *course, ddl_error *err)
                            err);
 }
 
-/* What this rank lacks others cannot know by themselves, and they are told. */
-static ddl_status own_up(const struct course *course, ddl_error *err)
-{
-    const ddl_error own = *err;
-    (void)ddl_error_set(err, own.code, "rank %d on %s[%d]: %.380s", course->own.rank, course->own.host,
-                        (int)course->own.pid, own.text);
-    err->os_errno = own.os_errno;
-    (void)ddl_error_blame(err, course->own.rank);
-    return err->code;
-}
-
 static ddl_status publish(struct course *course, ddl_error *err)
 {
     char key[32];
@@ -302,8 +291,10 @@ static ddl_status part(struct course *course, ddl_error *err)
 
 static ddl_status run_met(struct course *course, ddl_error *err)
 {
-    if (listen_as_a_job(course, err) != DDL_OK)
-        return own_up(course, err);
+    if (listen_as_a_job(course, err) != DDL_OK) {
+        ddl_bootstrap_sign(&course->own, "", err);
+        return err->code;
+    }
     DDL_TRY(publish(course, err));
     DDL_TRY(meet(course, err));
     DDL_TRY(time_store(course, err));
