@@ -604,8 +604,10 @@ class Launched(Security):
 
     @unittest.skipIf(PORTABLE, "a secret in a socket does not tell whether it was read")
     def test_who_ends_without_joining_ends_the_job(self):
-        absent = self.launch("-n", "3", "--no-prefix", "sh", "-c", f"[ $RANK = 1 ] && exit 0; exec '{ACTOR}' init")
-        late = self.launch("-n", "2", "--no-prefix", "sh", "-c", f"[ $RANK = 1 ] && exit 0; sleep 1; exec '{ACTOR}' init")
+        # With a sleep, so that who hears of another's end before its own SIGTERM does not end by itself.
+        absent = self.launch("-n", "3", "--no-prefix", "sh", "-c", f"[ $RANK = 1 ] && exit 0; '{ACTOR}' init; sleep 60")
+        late = self.launch("-n", "2", "--no-prefix", "sh", "-c",
+                           f"[ $RANK = 1 ] && exit 0; sleep 1; '{ACTOR}' init; sleep 60")
         alone = self.launch("-n", "3", "--on_failure", "continue", "--no-prefix", "sh", "-c",
                             f"[ $RANK = 1 ] && exit 0; exec '{ACTOR}' init", DDL_START_TIMEOUT="2s")
         for launched, rank, seconds in ((absent, "ranks 0,2", 3), (late, "rank 0", 4)):
