@@ -498,6 +498,7 @@ static ddl_status meet(ddl_world *world, ddl_wire wires[], ddl_deadline deadline
         .network = &world->config.network,
         .connect = world->config.connect,
         .nstreams = world->config.nstreams,
+        .local = world->config.local_transport != DDL_LOCAL_TCP,
         .asks_nccl = world->config.gpu == DDL_GPU_NCCL,
         .service = world->service,
         .deadline = deadline,

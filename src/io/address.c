@@ -102,6 +102,10 @@ void ddl_address_host(const ddl_address *address, char text[DDL_ADDRESS_HOST_TEX
 void ddl_address_text(const ddl_address *address, char text[DDL_ADDRESS_FULL_TEXT])
 {
     char host[DDL_ADDRESS_HOST_TEXT];
+    if (address->socket.ss_family == AF_UNIX) {
+        snprintf(text, DDL_ADDRESS_FULL_TEXT, "a Unix socket of this host");
+        return;
+    }
     ddl_address_host(address, host);
     bool v6 = address->socket.ss_family == AF_INET6;
     snprintf(text, DDL_ADDRESS_FULL_TEXT, v6 ? "[%s]:%u" : "%s:%u", host, ddl_address_port(address));
@@ -169,6 +173,8 @@ bool ddl_address_is_link_local(const ddl_address *address)
 bool ddl_address_same_host(const ddl_address *a, const ddl_address *b)
 {
     uint8_t a_bytes[16], b_bytes[16];
+    if (a->socket.ss_family == AF_UNIX)
+        return b->socket.ss_family == AF_UNIX;
     int count = ddl_address_bytes(a, a_bytes);
     return count > 0 && count == ddl_address_bytes(b, b_bytes) &&
            memcmp(a_bytes, b_bytes, (size_t)count) == 0;

@@ -1,5 +1,5 @@
 /*
- * address.h - numeric TCP addresses.
+ * address.h - numeric TCP addresses, and what else sockets can have as theirs.
  *
  * Nothing here asks a name server (resolve.h) or looks at this machine's own (interface.h).
  */
@@ -26,7 +26,7 @@ bool ddl_address_parse(const char *text, uint16_t port, ddl_address *address);
 /* Numeric host without port; "?" for an address of another family. */
 void ddl_address_host(const ddl_address *address, char text[DDL_ADDRESS_HOST_TEXT]);
 
-/* "10.0.0.1:29500", "[::1]:29500". */
+/* "10.0.0.1:29500", "[::1]:29500"; in words for a Unix socket (local.h). */
 void ddl_address_text(const ddl_address *address, char text[DDL_ADDRESS_FULL_TEXT]);
 
 uint16_t ddl_address_port(const ddl_address *address);

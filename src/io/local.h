@@ -9,6 +9,7 @@
 #define DDL_IO_LOCAL_H
 
 #include "base/error.h"
+#include "io/address.h"
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -75,7 +76,17 @@ void ddl_local_bell_silence(int fd);
 
 /* ---- doors ---- */
 
-enum { DDL_LOCAL_NAME_BYTES = 32, DDL_LOCAL_FDS_MOST = 250 };
+enum { DDL_LOCAL_NAME_BYTES = 32, DDL_LOCAL_FDS_MOST = 250, DDL_LOCAL_ID_BYTES = 16 };
+
+/* Where sockets (socket.h) of this host, and network namespace, meet, under a name without a place in the
+ * file system: the door of this number of a group that has this id. False: there is no such thing. */
+bool ddl_local_address(const uint8_t id[DDL_LOCAL_ID_BYTES], int number, ddl_address *address);
+
+/* Whether a process of this user is at the other end of such a socket. */
+bool ddl_local_is_own_user(int fd);
+
+/* Two ends of a connection, non-blocking and close-on-exec. */
+DDL_MUST_USE ddl_status ddl_local_pair(int ends[2], ddl_error *err);
 
 /*
  * A listening socket that only processes of this host (and network namespace) reach, under a fresh random

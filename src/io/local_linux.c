@@ -223,12 +223,39 @@ static ddl_status new_socket(int *fd, ddl_error *err)
     return DDL_OK;
 }
 
-/* Closes fd on failure. */
-static ddl_status check_user(int fd, ddl_error *err)
+bool ddl_local_address(const uint8_t id[DDL_LOCAL_ID_BYTES], int number, ddl_address *address)
+{
+    struct sockaddr_un local = { .sun_family = AF_UNIX };
+    char name[sizeof local.sun_path - 1];
+    int used = snprintf(name, sizeof name, "ddl-%d-", number);
+    for (size_t i = 0; i < DDL_LOCAL_ID_BYTES; i++)
+        used += snprintf(name + used, sizeof name - (size_t)used, "%02x", id[i]);
+    memcpy(local.sun_path + 1, name, (size_t)used); /* a leading zero: abstract */
+    memset(address, 0, sizeof *address);
+    memcpy(&address->socket, &local, sizeof local);
+    address->bytes = (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + (size_t)used);
+    return true;
+}
+
+bool ddl_local_is_own_user(int fd)
 {
     struct ucred peer;
     socklen_t bytes = sizeof peer;
-    if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &bytes) == 0 && peer.uid == geteuid())
+    return getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &bytes) == 0 && peer.uid == geteuid();
+}
+
+ddl_status ddl_local_pair(int ends[2], ddl_error *err)
+{
+    if (DDL_FAILPOINT_OS("io.unix_pair", EMFILE) ||
+        socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, ends) != 0)
+        return DDL_FAIL_OS(err, DDL_ERESOURCE, errno, "cannot make a pair of Unix sockets (see ulimit -n)");
+    return DDL_OK;
+}
+
+/* Closes fd on failure. */
+static ddl_status check_user(int fd, ddl_error *err)
+{
+    if (ddl_local_is_own_user(fd))
         return DDL_OK;
     close(fd);
     return DDL_FAIL(err, DDL_EAUTH, "a process of another user is at the other end of a Unix socket");

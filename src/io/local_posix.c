@@ -91,6 +91,24 @@ void ddl_local_bell_silence(int fd)
     (void)fd;
 }
 
+bool ddl_local_address(const uint8_t id[DDL_LOCAL_ID_BYTES], int number, ddl_address *address)
+{
+    (void)id, (void)number, (void)address;
+    return false;
+}
+
+bool ddl_local_is_own_user(int fd)
+{
+    (void)fd;
+    return false;
+}
+
+ddl_status ddl_local_pair(int ends[2], ddl_error *err)
+{
+    (void)ends;
+    return missing(err);
+}
+
 ddl_status ddl_local_listen(int backlog, char name[DDL_LOCAL_NAME_BYTES], int *fd, ddl_error *err)
 {
     (void)backlog, (void)name, (void)fd;

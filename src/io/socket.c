@@ -76,7 +76,8 @@ ddl_status ddl_socket_connect(const ddl_address *to, int *out, ddl_error *err)
     int fd = -1, on = 1;
     if (DDL_FAILPOINT_OS("io.socket", EMFILE) || (fd = ddl_socket_new(to->socket.ss_family)) < 0)
         return out_of(err, errno);
-    setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+    if (to->socket.ss_family != AF_UNIX)
+        setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
     if (DDL_FAILPOINT_OS("io.connect", ENETUNREACH) ||
         (connect(fd, (const struct sockaddr *)&to->socket, to->bytes) != 0 && errno != EINPROGRESS &&
          errno != EINTR)) {
@@ -108,7 +109,8 @@ int ddl_socket_accept(int listener, int *out, ddl_address *from)
     } while (fd < 0 && (errno == EINTR || errno == ECONNABORTED));
     if (fd < 0)
         return errno == EWOULDBLOCK ? EAGAIN : errno;
-    setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+    if (from->socket.ss_family != AF_UNIX)
+        setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
     *out = fd;
     return 0;
 }
@@ -218,6 +220,8 @@ void ddl_socket_avoid_pacing(int fd)
 #ifdef TCP_CONGESTION
     ddl_address own, other = { .bytes = sizeof other.socket };
     ddl_socket_local(fd, &own);
+    if (own.socket.ss_family == AF_UNIX)
+        return;
     if (getpeername(fd, (struct sockaddr *)&other.socket, &other.bytes) == 0 &&
         ddl_address_same_host(&own, &other))
         setsockopt(fd, IPPROTO_TCP, TCP_CONGESTION, "reno", strlen("reno"));

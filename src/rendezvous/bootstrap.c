@@ -154,7 +154,8 @@ static ddl_status open_mesh(struct course *course, ddl_error *err)
     DDL_TRY(ddl_network_choose(course->network, options->store, options->master,
                                ddl_store_address(course->store), options->deadline, &place, err));
     DDL_TRY(ddl_meshing_open(options->service, &course->self, options->encryption, &place,
-                             course->network->ports, options->deadline, ports, &course->meshing, err));
+                             course->network->ports, options->local, options->deadline, ports,
+                             &course->meshing, err));
     ddl_network_tell(course->network, &place, ports, &course->own);
     for (int i = 0; i < place.nlisten; i++) {
         char listens[DDL_ADDRESS_FULL_TEXT];

@@ -29,6 +29,7 @@ typedef struct ddl_bootstrap_options {
     int nstreams;               /* rank 0: further connections between ranks of different hosts, for all */
     const ddl_prover *prover;   /* shows the others that this rank belongs to the job; NULL: nobody has to */
     const ddl_encryption *encryption; /* of connections, at level tls; NULL: none */
+    bool local;                       /* ranks of this host may be connected through Unix sockets */
     bool asks_nccl;                   /* told to all */
     uint32_t generator;               /* version of the schedule generator; all ranks must have the same */
     const double *costs; /* rank 0: constants of its cost model, for the roster; ncosts of them */
@@ -59,13 +60,13 @@ DDL_MUST_USE ddl_status ddl_bootstrap_need_descriptors(int rank, int nranks, ddl
 /*
  * Open the store (rank 0 serves it where it is tcp), choose this rank's address and listen there for the
  * mesh, meet the others, connect to those that the roster says and shake hands. On success *roster (owned by
- * the caller) says who is there and wires[rank] is a connected, non-blocking, close-on-exec TCP socket to
- * each other rank, and its session (none for the own, and for those that connect late); the caller owns them.
- * Lower ranks are connected to, higher ones accepted from.
- * DDL_ECONFIG: duplicate rank (the latecomer gets it), another world size, malformed interface, bad URL.
- * DDL_EAUTH: what answers does not have this job's secret, or the other way round.
- * DDL_ETIMEDOUT: who is missing. DDL_ENETWORK (no such interface, too), DDL_ESTORE, DDL_EPROTO, DDL_EPEERLOST
- * (blames the rank). Blocks at most until the deadline.
+ * the caller) says who is there and wires[rank] is a connected, non-blocking, close-on-exec socket to
+ * each other rank, of TCP or inside a host a Unix one, and its session (none for the own, and for those that
+ * connect late); the caller owns them. Lower ranks are connected to, higher ones accepted from. DDL_ECONFIG:
+ * duplicate rank (the latecomer gets it), another world size, malformed interface, bad URL. DDL_EAUTH: what
+ * answers does not have this job's secret, or the other way round. DDL_ETIMEDOUT: who is missing.
+ * DDL_ENETWORK (no such interface, too), DDL_ESTORE, DDL_EPROTO, DDL_EPEERLOST (blames the rank). Blocks at
+ * most until the deadline.
  */
 DDL_MUST_USE ddl_status ddl_bootstrap_join(const ddl_bootstrap_options *options, ddl_bootstrap **bootstrap,
                                            ddl_roster **roster, ddl_wire wires[], ddl_error *err);

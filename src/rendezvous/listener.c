@@ -7,6 +7,7 @@
 #include "base/list.h"
 #include "base/log.h"
 #include "io/host.h"
+#include "io/local.h"
 #include "io/socket.h"
 #include "io/watch.h"
 
@@ -461,6 +462,11 @@ static void on_arrival(void *arg, int events)
         }
         if (error != 0) {
             broken++; /* that connection, before it was accepted */
+            continue;
+        }
+        if (from.socket.ss_family == AF_UNIX && !ddl_local_is_own_user(fd)) {
+            count_unproven(listener, &from, "it is a process of another user");
+            ddl_socket_close(&fd);
             continue;
         }
         if (!make_room(listener, fd, &from)) {

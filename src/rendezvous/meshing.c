@@ -12,6 +12,10 @@
  * Where a pair is to have further connections these are called one after the other, each once the door has
  * confirmed the one before with that byte. A door says it only when it has the roster, so nobody calls with a
  * connection that it cannot judge.
+ *
+ * Where all pairs of a host are connected at the start, each of its ranks calls its usher (introducer.h) by
+ * way of a Unix socket, and is handed connections to the others of the host. Whoever cannot do that calls
+ * them all.
  */
 #include "rendezvous/meshing.h"
 
@@ -20,8 +24,10 @@
 #include "io/bell.h"
 #include "io/host.h"
 #include "io/interface.h"
+#include "io/local.h"
 #include "io/socket.h"
 #include "io/watch.h"
+#include "rendezvous/introducer.h"
 #include "rendezvous/listener.h"
 
 #include <stdio.h>
@@ -38,10 +44,11 @@ enum {
     FIRST_PAUSE_MS =
         10, /* before a knock, too: mostly both want to connect, and the higher one calls by itself */
     LAST_PAUSE_MS = 500,
-    CROWD_PAUSE_MS = 50 /* there may be too many at its door: who calls often has its turn sooner */
+    SILENT_USHER_MS = 1000, /* it has stopped, and not they whom it has not introduced */
+    CROWD_PAUSE_MS = 50     /* there may be too many at its door: who calls often has its turn sooner */
 };
 
-enum call_state { RESTING, CONNECTING, ENCRYPTING, GREETING, CONFIRMING, KNOCKED, FAILED };
+enum call_state { RESTING, CONNECTING, ENCRYPTING, GREETING, CONFIRMING, INTRODUCED, KNOCKED, FAILED };
 
 /* One rank being called. */
 struct call {
@@ -49,7 +56,7 @@ struct call {
     int rank;
     ddl_wire wire;
     enum call_state state;
-    ddl_address addresses[DDL_NETWORK_CALL_MAX]; /* tried in turn */
+    ddl_address addresses[1 + DDL_NETWORK_CALL_MAX]; /* tried in turn; of the usher first the Unix socket */
     int address_count, address_at;
     ddl_watch *watch;
     ddl_alarm *alarm; /* to give up an attempt, or to begin the next */
@@ -64,12 +71,16 @@ struct caller {
     char host[DDL_HOST_TEXT];
     int32_t pid;
     unsigned nplaced; /* connections of it that got a place, those that lost it again included */
+    bool is_local;    /* by way of a Unix socket */
 };
 
 struct ddl_meshing {
     ddl_service *service;
     ddl_hello_party self;
     ddl_listener *listeners[DDL_NETWORK_LISTEN_MAX];
+    ddl_listener *local_door;   /* for ranks of this host, if this is their usher; NULL: there is none */
+    ddl_introducer *introducer; /* of the usher */
+    int usher;                  /* who introduces this rank to others; -1: nobody */
     const ddl_encryption *encryption;
     const ddl_roster *roster;
     struct call **calls; /* to each rank; NULL: none. Service thread, but failed ones: under the bell */
@@ -82,6 +93,7 @@ struct ddl_meshing {
     struct {                /* calls to the service thread: what they are about, and their outcome */
         ddl_network_place place;
         ddl_port_range ports;
+        bool local;
         uint16_t found[DDL_NETWORK_LISTEN_MAX];
         const ddl_roster *roster;
         ddl_status status;
@@ -89,6 +101,9 @@ struct ddl_meshing {
     } asked;
     ddl_bell bell; /* guards what follows; rings when status or missing settle */
     int missing;
+    int unmet;        /* those whom this rank's usher has not introduced yet */
+    int64_t heard_ns; /* when it said something, or let this rank in */
+    int untold;       /* of the usher: who has to take first what is under way to it; -1: nobody */
     ddl_status status;
     ddl_error error;
     ddl_deadline last_call; /* of those connected at the start: who cannot be reached then is named */
@@ -351,18 +366,107 @@ static void unreachable(struct call *call, int os_errno)
 }
 
 static void begin(struct call *call);
+static void start_call(ddl_meshing *meshing, int rank);
+
+/* Whether this attempt goes by way of a Unix socket. */
+static bool is_local(const struct call *call)
+{
+    return call->addresses[call->address_at].socket.ss_family == AF_UNIX;
+}
+
+/* The usher has nothing to hand to this rank, nor of it to others. */
+static void call_neighbours(ddl_meshing *meshing)
+{
+    ddl_bell_lock(&meshing->bell);
+    meshing->unmet = 0;
+    ddl_bell_unlock(&meshing->bell);
+    for (int rank = meshing->self.rank - 1; rank >= 0; rank--)
+        if (rank != meshing->usher && ddl_roster_is_neighbour(meshing->roster, rank))
+            start_call(meshing, rank);
+}
+
+static void lose_usher(struct call *call, ddl_status status, ddl_error *error)
+{
+    ddl_meshing *meshing = call->meshing;
+    const int rank = call->rank;
+    char who[256];
+    describe(call, who, sizeof who);
+    if (status == DDL_EPEERLOST)
+        (void)ddl_error_set(error, status,
+                            "%s, by way of which ranks of its host are connected, ended before they were; "
+                            "look at its output",
+                            who);
+    else
+        (void)ddl_error_set(error, status, "%s: %.300s", who, error->text);
+    error->culprit = rank;
+    forget_call(call);
+    fail(meshing, error);
+}
+
+static void meet(ddl_meshing *meshing, const ddl_introductions *introductions)
+{
+    for (int i = 0; i < introductions->count; i++) {
+        const int rank = introductions->ranks[i];
+        ddl_wire wire = { introductions->fds[i], NULL };
+        if (wire.fd >= 0 && meshing->nwires[rank] == 0)
+            connected(meshing, rank, wire);
+        else if (wire.fd >= 0)
+            ddl_wire_close(&wire);
+        else if (rank < meshing->self.rank)
+            start_call(meshing, rank);
+    }
+}
+
+/* What the usher has to say. Its connection is the owner's once all others are there, so nobody looks at it
+ * any more before the last of them is. */
+static void be_introduced(struct call *call)
+{
+    ddl_meshing *meshing = call->meshing;
+    ddl_introductions introductions;
+    ddl_error error;
+    for (bool more = true; more;) {
+        ddl_status status =
+            ddl_introductions_take(meshing->roster, meshing->wires[call->rank].fd, &introductions, &error);
+        if (status == DDL_ETIMEDOUT)
+            return;
+        if (status != DDL_OK) {
+            lose_usher(call, status, &error);
+            return;
+        }
+        ddl_bell_lock(&meshing->bell);
+        meshing->unmet -= introductions.count;
+        meshing->heard_ns = ddl_now_ns();
+        ddl_bell_unlock(&meshing->bell);
+        more = meshing->unmet > 0;
+        if (!more)
+            forget_call(call);
+        meet(meshing, &introductions);
+    }
+}
 
 static void establish(struct call *call)
 {
     ddl_meshing *meshing = call->meshing;
     ddl_wire wire = call->wire;
     int rank = call->rank;
+    if (rank == meshing->usher && is_local(call)) {
+        call->wire = ddl_no_wire;
+        call->state = INTRODUCED;
+        ddl_bell_lock(&meshing->bell);
+        meshing->heard_ns = ddl_now_ns();
+        ddl_bell_unlock(&meshing->bell);
+        connected(meshing, rank, wire);
+        be_introduced(call);
+        return;
+    }
     ddl_watch_close(call->watch); /* first: the owner may watch it at once */
     call->watch = NULL;
     call->wire = ddl_no_wire;
     if (meshing->nwires[rank] == ddl_roster_streams(meshing->roster, rank)) {
         forget_call(call);
         connected(meshing, rank, wire);
+        if (rank == meshing->usher)
+            call_neighbours(meshing);
         return;
     }
     connected(meshing, rank, wire);
@@ -567,6 +671,10 @@ static void on_call(void *arg, int events)
         confirm(call);
         return;
     }
+    if (call->state == INTRODUCED) {
+        be_introduced(call);
+        return;
+    }
     if (call->state == CONNECTING) {
         int error = ddl_socket_error(call->wire.fd);
         if (error != 0) {
@@ -588,6 +696,8 @@ static void begin(struct call *call)
     ddl_status status = ddl_socket_connect(&call->addresses[call->address_at], &call->wire.fd, &error);
     if (status == DDL_OK)
         status = ddl_watch_open(call->meshing->service, call->wire.fd, on_call, call, &call->watch, &error);
+    if (status == DDL_OK && is_local(call) && !ddl_local_is_own_user(call->wire.fd))
+        status = DDL_FAIL_OS(&error, DDL_ENETWORK, EACCES, "a process of another user listens there");
     if (status == DDL_ENETWORK) {
         unreachable(call, error.os_errno);
     } else if (status != DDL_OK) {
@@ -657,9 +767,13 @@ static void start_call(ddl_meshing *meshing, int rank)
         fail_to_start(call, &error);
         return;
     }
-    call->address_count = ddl_network_call(&meshing->roster->members[meshing->self.rank], member,
-                                           ddl_roster_is_neighbour(meshing->roster, rank), call->addresses);
-    if (call->address_count <= 0) {
+    const bool by_door =
+        rank == meshing->usher && ddl_local_address(meshing->self.run_id, rank, &call->addresses[0]);
+    const int found =
+        ddl_network_call(&meshing->roster->members[meshing->self.rank], member,
+                         ddl_roster_is_neighbour(meshing->roster, rank), call->addresses + by_door);
+    call->address_count = by_door + found;
+    if (found <= 0) {
         (void)ddl_error_set(&error, DDL_EPROTO, "rank %d gave %s as its address", rank, member->address);
         error.culprit = rank;
         fail_to_start(call, &error);
@@ -712,6 +826,8 @@ static bool is_same_caller(const struct caller *caller, const ddl_hello_party *p
  * one may take its place. */
 static bool may_replace(ddl_meshing *meshing, const ddl_hello_party *peer)
 {
+    if (meshing->callers[peer->rank].is_local)
+        return false; /* where no network is in between a caller that is in knows it */
     ddl_bell_lock(&meshing->bell);
     const ddl_wire *last = last_of(meshing, peer->rank, peer->stream);
     bool may = last != NULL && (is_same_caller(&meshing->callers[peer->rank], peer) || is_broken(last));
@@ -776,7 +892,7 @@ static bool replace(ddl_meshing *meshing, ddl_wire *wire, const ddl_hello *hello
     const bool called_again = hello->mark == caller->nplaced && is_same_caller(caller, &hello->peer);
     ddl_bell_lock(&meshing->bell); /* till it has the place: a late pair's owner may take the last one */
     ddl_wire *last = last_of(meshing, hello->peer.rank, hello->peer.stream);
-    const bool replaces = last != NULL && (called_again || is_broken(last));
+    const bool replaces = last != NULL && !caller->is_local && (called_again || is_broken(last));
     if (replaces) {
         remember(meshing, &hello->peer);
         let_in(meshing, wire);
@@ -791,7 +907,7 @@ static void entered(void *arg, ddl_wire wire, const ddl_hello *hello, const ddl_
 {
     ddl_meshing *meshing = arg;
     int rank = hello->peer.rank;
-    (void)from;
+    const int fd = wire.fd;
     if (rank < meshing->self.rank) {
         ddl_wire_close(&wire);
         hear_knock(meshing, rank);
@@ -809,11 +925,14 @@ static void entered(void *arg, ddl_wire wire, const ddl_hello *hello, const ddl_
         return;
     }
     remember(meshing, &hello->peer);
+    meshing->callers[rank].is_local = from->socket.ss_family == AF_UNIX;
     let_in(meshing, &wire);
     /* Until it is whole, the own knock's patience is what ends it. */
     struct call *knock = meshing->calls[rank];
     if (connected(meshing, rank, wire) && knock != NULL)
         forget_call(knock);
+    if (meshing->introducer != NULL && ddl_roster_is_neighbour(meshing->roster, rank))
+        ddl_introducer_welcome(meshing->introducer, rank, meshing->callers[rank].is_local ? fd : -1);
 }
 
 static const ddl_listener_events door = { judge, NULL, entered };
@@ -826,6 +945,19 @@ static ddl_status outcome_of(const ddl_meshing *meshing, ddl_error *err)
     if (meshing->asked.status != DDL_OK && err != NULL)
         *err = meshing->asked.error;
     return meshing->asked.status;
+}
+
+/* Whether this rank will be the usher of its host only the roster says. Who finds no door calls as it calls
+ * ranks of other hosts. */
+static void open_local_door(ddl_meshing *meshing, ddl_listener_options options)
+{
+    ddl_address address, bound;
+    _Static_assert((int)DDL_RUN_ID_BYTES == (int)DDL_LOCAL_ID_BYTES, "a run names its doors");
+    options.ports = (ddl_port_range){ 0, 0 };
+    if (meshing->asked.local && meshing->encryption == NULL && meshing->self.nranks > 2 &&
+        ddl_local_address(meshing->self.run_id, meshing->self.rank, &address) &&
+        ddl_listener_open(&options, &address, &bound, &meshing->local_door, NULL) != DDL_OK)
+        meshing->local_door = NULL;
 }
 
 static void open_on_service(void *arg)
@@ -845,6 +977,8 @@ static void open_on_service(void *arg)
         if (meshing->asked.status == DDL_OK)
             meshing->asked.found[i] = ddl_address_port(&bound);
     }
+    if (meshing->asked.status == DDL_OK)
+        open_local_door(meshing, options);
 }
 
 static bool has_memory(const ddl_meshing *meshing)
@@ -872,7 +1006,7 @@ static void free_meshing(ddl_meshing *meshing)
 
 ddl_status ddl_meshing_open(ddl_service *service, const ddl_hello_party *self,
                             const ddl_encryption *encryption, const ddl_network_place *place,
-                            ddl_port_range ports, ddl_deadline deadline,
+                            ddl_port_range ports, bool local, ddl_deadline deadline,
                             uint16_t found[DDL_NETWORK_LISTEN_MAX], ddl_meshing **out, ddl_error *err)
 {
     const int nranks = self->nranks;
@@ -884,6 +1018,7 @@ ddl_status ddl_meshing_open(ddl_service *service, const ddl_hello_party *self,
     meshing->self.channel = DDL_CHANNEL_MESH;
     meshing->encryption = encryption;
     meshing->missing = nranks - 1;
+    meshing->usher = meshing->untold = -1;
     ddl_bell_init(&meshing->bell);
     meshing->wires = ddl_alloc_array((size_t)nranks, sizeof *meshing->wires);
     meshing->callers = ddl_alloc_array((size_t)nranks, sizeof *meshing->callers);
@@ -901,6 +1036,7 @@ ddl_status ddl_meshing_open(ddl_service *service, const ddl_hello_party *self,
         meshing->wires[rank] = ddl_no_wire;
     meshing->asked.place = *place;
     meshing->asked.ports = ports;
+    meshing->asked.local = local;
     ddl_status status =
         ddl_service_call(service, "listening for other ranks", open_on_service, meshing, deadline, err);
     if (status != DDL_OK) {
@@ -948,12 +1084,59 @@ static bool make_streams(ddl_meshing *meshing)
     return true;
 }
 
+/* Everybody of this host has come; when all have been told of everybody else the usher has done its work. */
+static void told(void *arg, int left)
+{
+    ddl_meshing *meshing = arg;
+    ddl_listener_close(meshing->local_door);
+    meshing->local_door = NULL;
+    ddl_bell_lock(&meshing->bell);
+    meshing->untold = left;
+    if (left < 0 && --meshing->missing == 0)
+        ddl_bell_ring(&meshing->bell);
+    ddl_bell_unlock(&meshing->bell);
+}
+
+/* Who introduces the ranks of this host. */
+static bool settle_usher(ddl_meshing *meshing)
+{
+    const ddl_roster *roster = meshing->roster;
+    const int usher = meshing->local_door != NULL && ddl_introduces(roster) ? ddl_usher_of(roster) : -1;
+    const bool is_usher = usher == meshing->self.rank;
+    ddl_error error;
+    if (is_usher && ddl_introducer_open(meshing->service, roster, told, meshing, &meshing->introducer,
+                                        &error) != DDL_OK) {
+        fail(meshing, &error);
+        return false;
+    }
+    if (!is_usher) {
+        ddl_listener_close(meshing->local_door);
+        meshing->local_door = NULL;
+    }
+    ddl_bell_lock(&meshing->bell);
+    meshing->missing += is_usher; /* its work is not done before */
+    meshing->usher = is_usher ? -1 : usher;
+    meshing->unmet = meshing->usher >= 0 ? roster->local_size_of[roster->rank] - 2 : 0;
+    ddl_bell_unlock(&meshing->bell);
+    return true;
+}
+
+/* Those who came before there was a roster. */
+static void welcome_early(ddl_meshing *meshing)
+{
+    for (int rank = 0; rank < meshing->self.nranks && meshing->introducer != NULL; rank++) {
+        const int fd = meshing->wires[rank].fd;
+        if (fd >= 0 && ddl_roster_is_neighbour(meshing->roster, rank))
+            ddl_introducer_welcome(meshing->introducer, rank, meshing->callers[rank].is_local ? fd : -1);
+    }
+}
+
 static void start_on_service(void *arg)
 {
     ddl_meshing *meshing = arg;
     meshing->roster = meshing->asked.roster;
     check_early_hosts(meshing);
-    if (!make_streams(meshing))
+    if (!make_streams(meshing) || !settle_usher(meshing))
         return;
     ddl_bell_lock(&meshing->bell);
     for (int rank = 0; rank < meshing->self.nranks; rank++) {
@@ -968,10 +1151,14 @@ static void start_on_service(void *arg)
     if (meshing->missing == 0)
         ddl_bell_ring(&meshing->bell);
     ddl_bell_unlock(&meshing->bell);
+    welcome_early(meshing);
     /* The nearest first, so that not everybody calls rank 0 at once. */
-    for (int rank = meshing->self.rank - 1; rank >= 0; rank--)
-        if (!is_late(meshing, rank))
+    for (int rank = meshing->self.rank - 1; rank >= 0; rank--) {
+        const bool is_introduced =
+            meshing->usher >= 0 && rank != meshing->usher && ddl_roster_is_neighbour(meshing->roster, rank);
+        if (!is_late(meshing, rank) && !is_introduced)
             start_call(meshing, rank);
+    }
 }
 
 ddl_status ddl_meshing_start(ddl_meshing *meshing, const ddl_roster *roster, int64_t limit_ms,
@@ -1006,7 +1193,12 @@ void ddl_meshing_connected(ddl_meshing *meshing, bool is_connected[])
 {
     ddl_bell_lock(&meshing->bell);
     for (int rank = 0; rank < meshing->self.nranks; rank++)
-        is_connected[rank] = rank == meshing->self.rank || is_late(meshing, rank) || meshing->met[rank];
+        is_connected[rank] = rank == meshing->self.rank || is_late(meshing, rank) ||
+                             (meshing->met[rank] && rank != meshing->untold);
+    /* An usher that waits for others says so five times a second. */
+    if (meshing->usher >= 0 && meshing->unmet > 0 &&
+        ddl_now_ns() - meshing->heard_ns > SILENT_USHER_MS * DDL_NS_PER_MS)
+        is_connected[meshing->usher] = false;
     ddl_bell_unlock(&meshing->bell);
 }
 
@@ -1125,6 +1317,8 @@ static void close_on_service(void *arg)
     ddl_meshing *meshing = arg;
     for (int i = 0; i < DDL_NETWORK_LISTEN_MAX; i++)
         ddl_listener_close(meshing->listeners[i]);
+    ddl_listener_close(meshing->local_door);
+    ddl_introducer_close(meshing->introducer);
     ddl_bell_lock(&meshing->bell);
     ddl_poke_close(meshing->poke);
     meshing->poke = NULL;

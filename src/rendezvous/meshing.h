@@ -20,10 +20,11 @@
 typedef struct ddl_meshing ddl_meshing;
 
 /* Listen at place->listen for higher ranks of the run self->run_id, on one of ports (0: any); found[] is
- * which. encryption: NULL below level tls. */
+ * which. encryption: NULL below level tls. local: ranks of this host may be connected through Unix sockets.
+ */
 DDL_MUST_USE ddl_status ddl_meshing_open(ddl_service *service, const ddl_hello_party *self,
                                          const ddl_encryption *encryption, const ddl_network_place *place,
-                                         ddl_port_range ports, ddl_deadline deadline,
+                                         ddl_port_range ports, bool local, ddl_deadline deadline,
                                          uint16_t found[DDL_NETWORK_LISTEN_MAX], ddl_meshing **meshing,
                                          ddl_error *err);
 

@@ -9,6 +9,8 @@ enum {
     HELLO_BYTES = DDL_HELLO_CLIENT_BYTES + DDL_HELLO_SERVER_BYTES + DDL_HELLO_FINISH_BYTES,
     HELLO_MESSAGES = 3,
     MESH_MESSAGES = HELLO_MESSAGES + 1, /* the door confirms, by a byte */
+    NOTE_BYTES = 488, /* of an usher, which introduces eight ranks to eight others at a time */
+    NOTE_RANKS = 8,
     /* The will is set; then the others set their own member, get the roster, set their own meshed and get
      * settled. Rank 0 sets all four, and reads what the others have set where it is: in its own memory. */
     REQUESTS = 5,
@@ -31,6 +33,7 @@ ddl_startup_costs ddl_startup_default(void)
     return (ddl_startup_costs){
         .rank_ns = 4e6,
         .connection_ns = 130e3,
+        .introduction_ns = 40e3,
         .entry_ns = 3e3,
         .client_ns = 100e3,
         .bytes_per_ns = 1,
@@ -55,24 +58,34 @@ static double request_bytes(const ddl_startup_world *world, double roster_bytes)
            world->address_bytes + roster_bytes;
 }
 
+/* Pairs whose connection an usher hands out, in the whole world. */
+static double introductions(const ddl_startup_world *world, double local)
+{
+    return world->lazy || local < 3 ? 0 : world->nranks / local * (local - 1) * (local - 2) / 2;
+}
+
 ddl_startup ddl_startup_predict(const ddl_startup_world *world, const ddl_startup_costs *costs)
 {
     double n = world->nranks;
     double per_rank = world->lazy ? ddl_overlay_degree(world->nranks) : n - 1;
+    double local = world->ranks_per_host < world->nranks ? world->ranks_per_host : n;
+    double introduced = introductions(world, local);
     double roster_bytes =
         ROSTER_HEAD_BYTES + n * (ROSTER_ENTRY_HEAD_BYTES + world->host_bytes + world->address_bytes);
     ddl_startup startup = {
         .connections_per_rank = per_rank,
         .connections = n * per_rank / 2,
+        .introductions = introduced,
         .store_requests = n * REQUESTS,
         .store_bytes_per_rank = HELLO_BYTES + request_bytes(world, roster_bytes),
         .is_beyond_store = roster_bytes > DDL_STORE_ROSTER_LIMIT,
     };
-    startup.mesh_messages = startup.connections * MESH_MESSAGES;
-    startup.mesh_bytes = startup.connections * (HELLO_BYTES + MESH_MESSAGES - HELLO_MESSAGES);
+    double called = startup.connections - introduced, notes = 2 * introduced / NOTE_RANKS;
+    startup.mesh_messages = called * MESH_MESSAGES + notes;
+    startup.mesh_bytes = called * (HELLO_BYTES + MESH_MESSAGES - HELLO_MESSAGES) + notes * NOTE_BYTES;
     startup.store_bytes = n * startup.store_bytes_per_rank;
-    double local = world->ranks_per_host < world->nranks ? world->ranks_per_host : n;
-    double rank_ns = costs->rank_ns + per_rank / 2 * costs->connection_ns + n * costs->entry_ns;
+    double rank_ns = costs->rank_ns + called / n * costs->connection_ns +
+                     introduced / n * costs->introduction_ns + n * costs->entry_ns;
     double rounds = local / world->cores_per_host; /* of ranks that take turns on a core */
     double host_ns = rank_ns * (rounds > 1 ? rounds : 1);
     double server_ns = n * costs->client_ns + startup.store_bytes / costs->bytes_per_ns;

@@ -11,12 +11,13 @@
 
 /* What things take, in ns of one core. */
 typedef struct ddl_startup_costs {
-    double rank_ns;       /* a process: to start, to read its settings, to meet, to listen */
-    double connection_ns; /* both ends of a connection, with its handshake */
-    double entry_ns;      /* a rank's entry in the roster, for each rank that reads it */
-    double client_ns;     /* rank 0: a client of the store, with all of its requests */
-    double bytes_per_ns;  /* rank 0: what its store sends */
-    double round_trip_ns; /* between hosts */
+    double rank_ns;         /* a process: to start, to read its settings, to meet, to listen */
+    double connection_ns;   /* both ends of a connection, with its handshake */
+    double introduction_ns; /* the same where an usher hands them out */
+    double entry_ns;        /* a rank's entry in the roster, for each rank that reads it */
+    double client_ns;       /* rank 0: a client of the store, with all of its requests */
+    double bytes_per_ns;    /* rank 0: what its store sends */
+    double round_trip_ns;   /* between hosts */
 } ddl_startup_costs;
 
 typedef struct ddl_startup_world {
@@ -27,7 +28,8 @@ typedef struct ddl_startup_world {
 
 typedef struct ddl_startup {
     double store_requests, store_bytes; /* of all ranks, rank 0 included; requests without handshakes */
-    double connections, mesh_messages, mesh_bytes;
+    double connections, introductions;  /* introductions: connections that ushers hand out */
+    double mesh_messages, mesh_bytes;
     double connections_per_rank, store_bytes_per_rank;
     double seconds;
     bool is_beyond_store; /* the roster is more than the store takes: no run can start like this */

@@ -26,10 +26,12 @@ def shared(pid):
 
 
 def lanes_bytes(pid):
-    """Of each piece, what lies before its heap."""
+    """Of the process's own piece, which it has in two parts, what lies before its heap."""
     lines = [line.split() for line in pathlib.Path(f"/proc/{pid}/maps").read_text().splitlines() if "memfd:ddl" in line]
-    spans = [line[0].split("-") for line in lines if int(line[2], 16) == 0]
-    return {int(end, 16) - int(begin, 16) for begin, end in spans}
+    heaps = {line[4]: int(line[2], 16) for line in lines if int(line[2], 16) > 0}
+    spans = [line[0].split("-") for line in lines if int(line[2], 16) == 0 and line[4] in heaps]
+    assert {int(end, 16) - int(begin, 16) for begin, end in spans} == set(heaps.values()), lines
+    return set(heaps.values())
 
 
 class SharedMemory(unittest.TestCase):
@@ -157,7 +159,7 @@ class SharedMemory(unittest.TestCase):
 
     @unittest.skipUnless(os.environ.get("DDL_TEST_FAILPOINTS") == "1", "no failpoints in this build")
     def test_what_fails_leaves_tcp_and_a_warning(self):
-        for site in ("io.memfd", "io.mmap", "io.mmap:3", "io.unix"):
+        for site in ("io.memfd", "io.mmap", "io.seals", "io.unix"):
             world = self.world(3)
             ranks = self.started(world, "free", rank_1={"DDL_FAILPOINTS": site})
             warnings = "".join(ranks[1].errors)
@@ -194,7 +196,7 @@ class SharedMemory(unittest.TestCase):
 
     @unittest.skipUnless(os.environ.get("DDL_TEST_FAILPOINTS") == "1", "no failpoints in this build")
     def test_without_a_heap_there_are_lanes(self):
-        for site in ("io.mmap:2", "io.mmap:4"):  # of its own, of another rank
+        for site in ("io.mmap:2", "io.mmap:3"):  # of its own, of another rank
             world = self.world(3)
             ranks = self.started(world, "free", rank_1={"DDL_FAILPOINTS": site})
             for rank in ranks:
@@ -202,13 +204,14 @@ class SharedMemory(unittest.TestCase):
                 self.assertEqual("".join(rank.errors), "", site)
             self.finish(ranks)
 
-    def stop_while_they_meet(self, nranks, stopped, seconds):
+    def stop_while_they_meet(self, nranks, stopped, seconds, place="memory", sent=signal.SIGSTOP):
         """The world, with ranks that have so many seconds for their start; who has the fewest comes last. In files all
         read that they are connected, whoever has stopped."""
         folder = tempfile.TemporaryDirectory(prefix="ddl-shm-")
         self.addCleanup(folder.cleanup)
         world = self.world(nranks, DDL_STORE="file://" + folder.name)
-        preloaded = {"LD_PRELOAD": os.environ["DDL_TEST_STOPPING"]}
+        preloaded = {"LD_PRELOAD": os.environ["DDL_TEST_STOPPING"], "DDL_TEST_STOP": place,
+                     "DDL_TEST_SIGNAL": str(int(sent))}
         for r in sorted(range(nranks), key=lambda r: -seconds.get(r, 60)):
             world.start(r, "init", DDL_START_TIMEOUT=f"{seconds.get(r, 60):g}s", **preloaded if r == stopped else {})
         return {int(rank.name.split()[1]): rank for rank in world.ranks}
@@ -230,13 +233,50 @@ class SharedMemory(unittest.TestCase):
         os.kill(late[2].pid, signal.SIGCONT)
         self.assertEqual(late[2].expect("init", "DDL_ETIMEDOUT")["culprit"], 2)
 
+    @unittest.skipUnless("DDL_TEST_STOPPING" in os.environ, "no program to be preloaded in this build")
+    def test_all_blame_who_stops_while_ranks_are_introduced(self):
+        """The usher, or another that it waits for; who has the fewest seconds tells all."""
+        for place, stopped in (("pair", 0), ("door", 2)):
+            ranks = self.stop_while_they_meet(4, stopped, {1: 4, 3: 4}, place)
+            for r, rank in ranks.items():
+                if r == stopped:
+                    continue
+                record = rank.expect("init", "DDL_ETIMEDOUT")
+                self.assertEqual(record["culprit"], stopped, record)
+                self.assertIn("not connected to each other", record["text"])
+                self.assertLess((record["end_ns"] - record["begin_ns"]) / 1e9, bound(6), record)
+
+    @unittest.skipUnless("DDL_TEST_STOPPING" in os.environ, "no program to be preloaded in this build")
+    def test_an_usher_that_ends_is_named_at_once(self):
+        for nranks in (3, 6):
+            ranks = self.stop_while_they_meet(nranks, 0, {}, "pair", signal.SIGKILL)
+            for r, rank in ranks.items():
+                if r == 0:
+                    continue
+                record = rank.expect("init", "DDL_EPEERLOST")
+                self.assertEqual(record["culprit"], 0, record)
+                self.assertIn("rank 0 on ", record["text"])
+                self.assertLess((record["end_ns"] - record["begin_ns"]) / 1e9, bound(5), record)
+
+    @unittest.skipUnless(os.environ.get("DDL_TEST_FAILPOINTS") == "1", "no failpoints in this build")
+    def test_who_cannot_be_introduced_is_connected_all_the_same(self):
+        """As a rank, or the usher, makes no Unix sockets; or some pairs of them."""
+        for unable, site, connected in ((2, "io.connect:1", 3), (0, "io.unix_pair", 1), (0, "io.unix_pair:2", 3)):
+            world = self.world(5)
+            ranks = self.started(world, SMALL, "free", **{f"rank_{unable}": {"DDL_FAILPOINTS": site}})
+            for rank in ranks:
+                self.assertEqual("".join(rank.errors), "", site)
+                rank.expect("call", "DDL_OK")
+            self.finish(ranks)
+
     def test_nothing_is_left_behind(self):
         before = set(os.listdir("/dev/shm"))
         world = self.world(3)
         ranks = self.started(world)
         self.assertEqual(set(os.listdir("/dev/shm")) - before, set())
-        names = pathlib.Path("/proc/net/unix").read_text()
-        self.assertNotIn("@ddl-", names)  # doors are closed once all have met
+        doors = [line for line in pathlib.Path("/proc/net/unix").read_text().splitlines()
+                 if "@ddl-" in line and int(line.split()[3], 16) & 0x10000]  # __SO_ACCEPTCON
+        self.assertEqual(doors, [])  # they are closed once all have met
         for rank in ranks:
             rank.kill()
         for rank in ranks:

@@ -7,6 +7,7 @@
 #include "base/log.h"
 #include "io/address.h"
 #include "io/host.h"
+#include "io/local.h"
 #include "io/service.h"
 #include "io/socket.h"
 
@@ -20,6 +21,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
 #include <unistd.h>
 #include <utime.h>
@@ -130,6 +132,55 @@ static void worlds_of_every_size_meet_in_any_order(void **state)
             place_close(&place);
         }
     }
+}
+
+/* Of the connections of a rank: how many are Unix sockets. */
+static int count_local(const struct world_rank *rank)
+{
+    int count = 0;
+    for (int peer = 0; peer < rank->nranks; peer++) {
+        ddl_address own;
+        if (peer == rank->rank)
+            continue;
+        ddl_socket_local(rank->wires[peer].fd, &own);
+        count += own.socket.ss_family == AF_UNIX;
+    }
+    return count;
+}
+
+/* By the lowest rank of their host, but for who wants none of it; if that is the lowest rank itself, nobody.
+ */
+static void ranks_of_a_host_are_introduced_to_each_other(void **state)
+{
+    static struct world_rank ranks[WORLD_MAX];
+    static const int sizes[] = { 2, 3, 11, 32 };
+    const uint8_t id[DDL_LOCAL_ID_BYTES] = { 0 };
+    ddl_address unused;
+    const bool can = ddl_local_address(id, 0, &unused);
+    (void)state;
+    for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++)
+        for (int apart = -1; apart < 2; apart++) {
+            struct place place;
+            const int nranks = sizes[i];
+            const bool introduced = can && nranks > 2 && apart != 0;
+            place_open(&place, &kinds[0]);
+            world_init(ranks, nranks, place.url, 30000);
+            for (int rank = 0; rank < nranks; rank++) {
+                ranks[rank].stays = true;
+                ranks[rank].apart = rank == apart;
+                world_start(&ranks[rank]);
+            }
+            for (int rank = 0; rank < nranks; rank++)
+                world_rest(&ranks[rank]);
+            for (int rank = 0; rank < nranks; rank++) {
+                const int others = apart < 0 ? nranks - 1 : nranks - 2;
+                assert_int_equal(ranks[rank].status, DDL_OK);
+                assert_true(ranks[rank].links_work);
+                assert_int_equal(count_local(&ranks[rank]), introduced && rank != apart ? others : 0);
+            }
+            finish_all(ranks, nranks);
+            place_close(&place);
+        }
 }
 
 static void a_place_can_be_used_again_at_once(void **state)
@@ -920,6 +971,7 @@ int main(void)
             a_rank_killed_while_the_others_wait_is_named_by_all), /* first: forks while no thread runs */
         cmocka_unit_test(what_a_killed_run_left_behind_is_not_trusted),
         cmocka_unit_test(worlds_of_every_size_meet_in_any_order),
+        cmocka_unit_test(ranks_of_a_host_are_introduced_to_each_other),
         cmocka_unit_test(a_place_can_be_used_again_at_once),
         cmocka_unit_test(a_second_rank_of_a_number_is_refused_and_harms_nobody),
         cmocka_unit_test(a_latecomer_is_refused_while_the_others_work),

@@ -22,6 +22,10 @@ static bool set_up_right(int fd)
 {
     int on = 0;
     socklen_t bytes = sizeof on;
+    ddl_address own;
+    ddl_socket_local(fd, &own);
+    if (own.socket.ss_family == AF_UNIX)
+        return (fcntl(fd, F_GETFL) & O_NONBLOCK) && (fcntl(fd, F_GETFD) & FD_CLOEXEC);
     return (fcntl(fd, F_GETFL) & O_NONBLOCK) && (fcntl(fd, F_GETFD) & FD_CLOEXEC) &&
            getsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, &bytes) == 0 && on;
 }
@@ -108,6 +112,7 @@ static void join(struct world_rank *self)
         .store = self->store,
         .master = self->master,
         .network = &network,
+        .local = !self->apart,
         .generator = self->generator,
         .prover = self->prover,
         .costs = self->costs,
@@ -165,11 +170,16 @@ void world_start(struct world_rank *rank)
     rank->running = true;
 }
 
-void world_finish(struct world_rank *rank)
+void world_rest(struct world_rank *rank)
 {
     if (rank->running)
         pthread_join(rank->thread, NULL);
     rank->running = false;
+}
+
+void world_finish(struct world_rank *rank)
+{
+    world_rest(rank);
     if (rank->service == NULL)
         return;
     leave(rank);

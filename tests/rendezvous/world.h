@@ -17,6 +17,7 @@ enum { WORLD_MAX = 40 };
 struct world_rank {
     /* Set before world_start: */
     int rank, nranks;
+    bool apart; /* no connections through Unix sockets */
     const char *store, *master, *iface;
     const char *secret; /* NULL: level off */
     uint32_t generator;
@@ -47,6 +48,9 @@ void world_init(struct world_rank ranks[], int nranks, const char *store, int64_
 
 /* Start this rank's thread. */
 void world_start(struct world_rank *rank);
+
+/* Wait for its thread; what stays is still there. */
+void world_rest(struct world_rank *rank);
 
 /* Wait for its thread; it is idle then, and may be started again. */
 void world_finish(struct world_rank *rank);
