@@ -27,15 +27,19 @@ static bool add_slab(ddl_early_pool *pool)
     return true;
 }
 
-bool ddl_early_pool_open(ddl_early_pool *pool)
+bool ddl_early_pool_open(ddl_early_pool *pool, int nlinks)
 {
     ddl_list_init(&pool->free);
     ddl_list_init(&pool->slabs);
-    return add_slab(pool);
+    pool->nrooms = nlinks;
+    pool->rooms = nlinks > 0 ? ddl_pages_alloc((size_t)nlinks * sizeof *pool->rooms) : NULL;
+    return (nlinks == 0 || pool->rooms != NULL) && add_slab(pool);
 }
 
 void ddl_early_pool_close(ddl_early_pool *pool)
 {
+    ddl_pages_free(pool->rooms, (size_t)pool->nrooms * sizeof *pool->rooms);
+    pool->rooms = NULL;
     for (ddl_link *first; (first = ddl_list_take_first(&pool->slabs)) != NULL;)
         ddl_free(DDL_CONTAINER(first, slab, link));
 }
@@ -58,16 +62,19 @@ void ddl_earlies_init(ddl_earlies *earlies, ddl_early_pool *pool)
 
 bool ddl_earlies_reserve(ddl_earlies *earlies)
 {
-    earlies->chunks =
-        ddl_pages_alloc((size_t)DDL_CHUNKS * DDL_CHUNK_BYTES); /* touched once a peer is early */
-    for (uint16_t chunk = 0; chunk < DDL_CHUNKS; chunk++)
-        earlies->next_chunk[chunk] = chunk + 1 < DDL_CHUNKS ? (uint16_t)(chunk + 1) : DDL_NO_CHUNK;
-    return earlies->chunks != NULL;
+    ddl_early_pool *pool = earlies->pool;
+    earlies->free_chunk = DDL_NO_CHUNK;
+    earlies->owns_room = pool->nrooms_taken == pool->nrooms;
+    earlies->room =
+        earlies->owns_room ? ddl_pages_alloc(sizeof *earlies->room) : &pool->rooms[pool->nrooms_taken++];
+    return earlies->room != NULL;
 }
 
 void ddl_earlies_fini(ddl_earlies *earlies)
 {
-    ddl_pages_free(earlies->chunks, (size_t)DDL_CHUNKS * DDL_CHUNK_BYTES);
+    if (earlies->owns_room)
+        ddl_pages_free(earlies->room, sizeof *earlies->room);
+    earlies->room = NULL;
 }
 
 /* ---- entries ---- */
@@ -80,12 +87,12 @@ static unsigned class_of(uint32_t channel, uint64_t sequence)
 
 static uint16_t *count_of(ddl_earlies *earlies, const ddl_frame *frame)
 {
-    return &earlies->entries_of[class_of(frame->channel, frame->sequence)];
+    return &earlies->room->entries_of[class_of(frame->channel, frame->sequence)];
 }
 
 ddl_early *ddl_earlies_find(const ddl_earlies *earlies, const ddl_list *list, const ddl_key *key)
 {
-    if (earlies->entries_of[class_of(key->channel, key->sequence)] == 0)
+    if (earlies->nentries == 0 || earlies->room->entries_of[class_of(key->channel, key->sequence)] == 0)
         return NULL;
     DDL_LIST_FOR_EACH (each, list) {
         ddl_early *entry = DDL_CONTAINER(each, ddl_early, link);
@@ -112,6 +119,7 @@ ddl_early *ddl_earlies_hold(ddl_earlies *earlies, ddl_list *list, const ddl_fram
     entry->first_chunk = entry->last_chunk = DDL_NO_CHUNK;
     uint16_t *count = count_of(earlies, frame);
     *count += *count < UINT16_MAX ? 1 : 0;
+    earlies->nentries++;
     ddl_list_append(list, &entry->link);
     return entry;
 }
@@ -119,8 +127,8 @@ ddl_early *ddl_earlies_hold(ddl_earlies *earlies, ddl_list *list, const ddl_fram
 static void free_chunks(ddl_earlies *earlies, ddl_early *entry)
 {
     for (uint16_t chunk = entry->first_chunk; chunk != DDL_NO_CHUNK;) {
-        uint16_t next = earlies->next_chunk[chunk];
-        earlies->next_chunk[chunk] = earlies->free_chunk;
+        uint16_t next = earlies->room->next_chunk[chunk];
+        earlies->room->next_chunk[chunk] = earlies->free_chunk;
         earlies->free_chunk = chunk;
         chunk = next;
     }
@@ -133,24 +141,34 @@ void ddl_earlies_drop(ddl_earlies *earlies, ddl_early *entry)
     free_chunks(earlies, entry);
     earlies->nwords -= entry->frame.type != DDL_FRAME_EAGER ? 1 : 0;
     *count -= *count < UINT16_MAX ? 1 : 0;
+    earlies->nentries--;
     ddl_list_remove(&entry->link);
     ddl_list_append(&earlies->pool->free, &entry->link);
 }
 
 /* ---- their bytes ---- */
 
-/* False: there is none. */
-static bool add_chunk(ddl_earlies *earlies, ddl_early *entry)
+/* DDL_NO_CHUNK: there is none. */
+static uint16_t take_chunk(ddl_earlies *earlies)
 {
     const uint16_t chunk = earlies->free_chunk;
     if (chunk == DDL_NO_CHUNK)
+        return earlies->nchunks < DDL_CHUNKS ? (uint16_t)earlies->nchunks++ : DDL_NO_CHUNK;
+    earlies->free_chunk = earlies->room->next_chunk[chunk];
+    return chunk;
+}
+
+/* False: there is none. */
+static bool add_chunk(ddl_earlies *earlies, ddl_early *entry)
+{
+    const uint16_t chunk = take_chunk(earlies);
+    if (chunk == DDL_NO_CHUNK)
         return false;
-    earlies->free_chunk = earlies->next_chunk[chunk];
-    earlies->next_chunk[chunk] = DDL_NO_CHUNK;
+    earlies->room->next_chunk[chunk] = DDL_NO_CHUNK;
     if (entry->last_chunk == DDL_NO_CHUNK)
         entry->first_chunk = chunk;
     else
-        earlies->next_chunk[entry->last_chunk] = chunk;
+        earlies->room->next_chunk[entry->last_chunk] = chunk;
     entry->last_chunk = chunk;
     return true;
 }
@@ -166,7 +184,7 @@ bool ddl_earlies_fill(ddl_earlies *earlies, ddl_early *entry, const uint8_t *byt
             return false;
         }
         size_t fits = ddl_size_min(count, DDL_CHUNK_BYTES - at);
-        memcpy(earlies->chunks + (size_t)entry->last_chunk * DDL_CHUNK_BYTES + at, bytes, fits);
+        memcpy(earlies->room->chunks[entry->last_chunk] + at, bytes, fits);
         entry->received += (uint32_t)fits;
         bytes += fits;
         count -= fits;
@@ -177,9 +195,10 @@ bool ddl_earlies_fill(ddl_earlies *earlies, ddl_early *entry, const uint8_t *byt
 void ddl_earlies_drain(ddl_earlies *earlies, ddl_early *entry, ddl_xfer *xfer)
 {
     size_t left = entry->received;
-    for (uint16_t chunk = entry->first_chunk; chunk != DDL_NO_CHUNK; chunk = earlies->next_chunk[chunk]) {
+    for (uint16_t chunk = entry->first_chunk; chunk != DDL_NO_CHUNK;
+         chunk = earlies->room->next_chunk[chunk]) {
         size_t count = ddl_size_min(left, DDL_CHUNK_BYTES);
-        ddl_moving_fill(xfer, earlies->chunks + (size_t)chunk * DDL_CHUNK_BYTES, count);
+        ddl_moving_fill(xfer, earlies->room->chunks[chunk], count);
         left -= count;
     }
     free_chunks(earlies, entry);
@@ -189,7 +208,7 @@ void ddl_earlies_visit(const ddl_earlies *earlies, uint32_t channel, uint64_t se
                        void (*visit)(void *arg, int peer, const ddl_frame *frame), void *arg, int peer)
 {
     const unsigned class = class_of(channel, sequence);
-    unsigned left = earlies->entries_of[class];
+    unsigned left = earlies->nentries > 0 ? earlies->room->entries_of[class] : 0;
     const ddl_list *lists[] = { &earlies->messages, &earlies->grants };
     for (int i = 0; i < 2 && left > 0; i++)
         DDL_LIST_FOR_EACH (each, lists[i]) {
@@ -198,7 +217,7 @@ void ddl_earlies_visit(const ddl_earlies *earlies, uint32_t channel, uint64_t se
                 continue;
             if (entry->frame.channel == channel && entry->frame.sequence == sequence)
                 visit(arg, peer, &entry->frame);
-            if (earlies->entries_of[class] < UINT16_MAX && --left == 0)
+            if (earlies->room->entries_of[class] < UINT16_MAX && --left == 0)
                 break;
         }
 }

@@ -41,22 +41,33 @@ typedef struct ddl_early {
     ddl_frame_place place; /* of an offer, a place or a source */
 } ddl_early;
 
+/* Of a link whose peer was early: nothing of it is touched before. */
+typedef struct ddl_early_room {
+    uint16_t entries_of[DDL_EARLY_CLASSES]; /* entries of both lists, by class; full ones count no further */
+    uint16_t next_chunk[DDL_CHUNKS];
+    uint8_t chunks[DDL_CHUNKS][DDL_CHUNK_BYTES];
+} ddl_early_room;
+
 typedef struct ddl_early_pool {
     ddl_list free, slabs;
+    ddl_early_room *rooms; /* nrooms of them, of which nrooms_taken have an owner */
+    int nrooms, nrooms_taken;
 } ddl_early_pool;
 
 typedef struct ddl_earlies { /* of a link */
     ddl_early_pool *pool;
-    ddl_list messages;                      /* and what senders ask and offer, oldest first */
-    ddl_list grants;                        /* and the places that receivers tell */
-    int nwords;                             /* entries that are no messages */
-    uint16_t entries_of[DDL_EARLY_CLASSES]; /* entries of both lists, by class; full ones count no further */
-    uint8_t *chunks;
-    uint16_t next_chunk[DDL_CHUNKS], free_chunk;
+    ddl_list messages; /* and what senders ask and offer, oldest first */
+    ddl_list grants;   /* and the places that receivers tell */
+    int nentries;      /* of both */
+    int nwords;        /* entries that are no messages */
+    ddl_early_room *room;
+    bool owns_room;
+    int nchunks; /* so many have been used */
+    uint16_t free_chunk;
 } ddl_earlies;
 
-/* False: no memory; to be closed all the same. */
-bool ddl_early_pool_open(ddl_early_pool *pool);
+/* With room for so many links, in one piece. False: no memory; to be closed all the same. */
+bool ddl_early_pool_open(ddl_early_pool *pool, int nlinks);
 void ddl_early_pool_close(ddl_early_pool *pool);
 
 /* Nothing can be held yet. */
@@ -64,6 +75,8 @@ void ddl_earlies_init(ddl_earlies *earlies, ddl_early_pool *pool);
 
 /* Before the first frame may come. False: no memory. */
 bool ddl_earlies_reserve(ddl_earlies *earlies);
+
+/* Before the pool is closed. */
 void ddl_earlies_fini(ddl_earlies *earlies);
 
 /* NULL: there is none in this list. */

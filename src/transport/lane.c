@@ -13,15 +13,12 @@ enum {
     LARGEST_PEEK = 256 * 1024 /* of long rings; else an eighth, but a portion at least */
 };
 
-size_t ddl_lane_bytes(size_t capacity)
+void ddl_lane_open(ddl_lane_end *end, ddl_lane *lane, uint8_t *ring, size_t capacity)
 {
-    return sizeof(ddl_lane) + capacity;
-}
-
-void ddl_lane_open(ddl_lane_end *end, void *memory, size_t capacity)
-{
-    DDL_ASSERT(((uintptr_t)memory & 127) == 0 && capacity > 0 && (capacity & (capacity - 1)) == 0);
-    *end = (ddl_lane_end){ .lane = memory, .capacity = capacity, .outlet = { .until_timed = capacity } };
+    DDL_ASSERT(((uintptr_t)lane & 127) == 0 && capacity > 0 && (capacity & (capacity - 1)) == 0);
+    *end = (ddl_lane_end){
+        .lane = lane, .ring = ring, .capacity = capacity, .outlet = { .until_timed = capacity }
+    };
     end->largest_peek = ddl_size_max(PORTION, ddl_size_min(capacity / 8, LARGEST_PEEK));
 }
 
@@ -51,8 +48,8 @@ static void copy_in(ddl_lane_end *end, const uint8_t *data, size_t bytes)
 {
     size_t at = (size_t)end->own & (end->capacity - 1);
     size_t before_end = ddl_size_min(bytes, end->capacity - at);
-    ddl_outlet_copy(&end->outlet, end->lane->bytes + at, data, before_end);
-    ddl_outlet_copy(&end->outlet, end->lane->bytes, data + before_end, bytes - before_end);
+    ddl_outlet_copy(&end->outlet, end->ring + at, data, before_end);
+    ddl_outlet_copy(&end->outlet, end->ring, data + before_end, bytes - before_end);
     end->own += bytes;
 }
 
@@ -115,7 +112,7 @@ ddl_view ddl_lane_peek(ddl_lane_end *end)
         return (ddl_view){ NULL, 0 };
     size_t at = (size_t)end->own & (end->capacity - 1);
     size_t bytes = ddl_size_min((size_t)there, ddl_size_min(end->capacity - at, end->largest_peek));
-    return (ddl_view){ end->lane->bytes + at, bytes };
+    return (ddl_view){ end->ring + at, bytes };
 }
 
 void ddl_lane_take(ddl_lane_end *end, size_t bytes)

@@ -21,19 +21,19 @@
 #include <stdatomic.h>
 #include <sys/uio.h>
 
-/* What of it lies in shared memory. Each position has cache lines of its own (two, as neighbours are fetched
- * in pairs). All zero is an empty lane. */
+/* What of it lies in shared memory, beside the ring. Each position has cache lines of its own (two, as
+ * neighbours are fetched in pairs). All zero is an empty lane. */
 typedef struct ddl_lane {
     _Alignas(128) _Atomic(uint64_t) written; /* by the writer */
     _Atomic(uint32_t) wants_room;            /* the writer waits for room; the reader clears it */
     _Atomic(uint32_t) withdrawals;           /* by the writer */
     _Alignas(128) _Atomic(uint64_t) taken;   /* by the reader */
-    _Alignas(128) uint8_t bytes[];           /* capacity of them */
 } ddl_lane;
 
 /* One end of a lane. */
 typedef struct ddl_lane_end {
     ddl_lane *lane;
+    uint8_t *ring;
     size_t capacity;     /* a power of two */
     uint64_t own;        /* what this end publishes */
     uint64_t other;      /* what the other end has published, when last looked at */
@@ -42,11 +42,8 @@ typedef struct ddl_lane_end {
     ddl_outlet outlet;
 } ddl_lane_end;
 
-/* Of a lane and its ring. */
-size_t ddl_lane_bytes(size_t capacity);
-
-/* An end of the lane in this memory, aligned to 128, at its start. */
-void ddl_lane_open(ddl_lane_end *end, void *memory, size_t capacity);
+/* An end of this lane, with a ring of so many bytes, at its start. */
+void ddl_lane_open(ddl_lane_end *end, ddl_lane *lane, uint8_t *ring, size_t capacity);
 
 /*
  * Writer: from now on what the reader was told about the writer's memory does not hold, before any of that is

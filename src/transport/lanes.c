@@ -11,6 +11,12 @@
 
 enum { PAGE_BYTES = 4096, LARGEST_LANE = 2 * 1024 * 1024 };
 
+/*
+ * A rank's memory: its control, the room, the lanes to it, their rings, and the heap. What is looked at of
+ * lanes that nobody uses is a few pages for all of them, and not beside what all others have to look at, as
+ * the system maps what is near by with it.
+ */
+
 /* The beginning of a rank's memory. */
 struct control {
     _Alignas(128) ddl_doze doze;
@@ -32,8 +38,8 @@ struct pair { /* this rank and another of the host */
 
 struct ddl_lanes {
     const ddl_roster *roster;
-    size_t capacity;                 /* of a lane */
-    size_t room_bytes, memory_bytes; /* behind which the heap begins */
+    size_t capacity;                              /* of a lane */
+    size_t room_bytes, lanes_bytes, memory_bytes; /* behind which the heap begins */
     void *memory, *heap;
     size_t heap_bytes;
     int memory_fd, bell_fd;
@@ -59,16 +65,18 @@ static size_t whole_pages(size_t bytes)
     return (bytes + PAGE_BYTES - 1) / PAGE_BYTES * PAGE_BYTES;
 }
 
-static size_t lane_stride(size_t capacity)
+/* A page between them, as what is a power of two apart has the same places in caches. */
+static size_t ring_stride(size_t capacity)
 {
-    return whole_pages(ddl_lane_bytes(capacity));
+    return whole_pages(capacity) + PAGE_BYTES;
 }
 
-/* The lane in a rank's memory by which local_rank writes to it. */
-static void *lane_at(const ddl_lanes *lanes, void *memory, int local_rank)
+/* An end of the lane in a rank's memory by which local_rank writes to it. */
+static void open_lane(const ddl_lanes *lanes, void *memory, int local_rank, ddl_lane_end *end)
 {
-    return (uint8_t *)memory + PAGE_BYTES + lanes->room_bytes +
-           (size_t)local_rank * lane_stride(lanes->capacity);
+    uint8_t *first = (uint8_t *)memory + PAGE_BYTES + lanes->room_bytes;
+    uint8_t *ring = first + lanes->lanes_bytes + (size_t)local_rank * ring_stride(lanes->capacity);
+    ddl_lane_open(end, (ddl_lane *)(void *)first + local_rank, ring, lanes->capacity);
 }
 
 /* As much as there is memory; what is not used costs nothing but addresses, and where these are limited there
@@ -113,7 +121,9 @@ ddl_status ddl_lanes_create(const ddl_roster *roster, size_t room_bytes, size_t 
     lanes->capacity = capacity_for(local_ranks, lane_bytes);
     lanes->room_bytes = whole_pages(room_bytes);
     size_t system_page_bytes = ddl_local_page_bytes();
-    lanes->memory_bytes = PAGE_BYTES + lanes->room_bytes + (size_t)local_ranks * lane_stride(lanes->capacity);
+    lanes->lanes_bytes = whole_pages((size_t)local_ranks * sizeof(ddl_lane));
+    lanes->memory_bytes = PAGE_BYTES + lanes->room_bytes + lanes->lanes_bytes +
+                          (size_t)local_ranks * ring_stride(lanes->capacity);
     lanes->memory_bytes =
         (lanes->memory_bytes + system_page_bytes - 1) / system_page_bytes * system_page_bytes;
     lanes->memory_fd = lanes->bell_fd = -1;
@@ -151,16 +161,23 @@ int ddl_lanes_bell(const ddl_lanes *lanes)
     return lanes->bell_fd;
 }
 
-static void map_heap(const ddl_lanes *lanes, struct pair *pair, int memory_fd, size_t bytes)
+/* What the other one handed over: all of it in one piece, if there are addresses for its heap too. */
+static ddl_status map_memory(const ddl_lanes *lanes, struct pair *pair, int memory_fd, ddl_error *err)
 {
-    ddl_error error;
-    size_t page_bytes = ddl_local_page_bytes();
-    size_t heap_bytes = (bytes - lanes->memory_bytes) / page_bytes * page_bytes;
+    const size_t page_bytes = ddl_local_page_bytes();
+    size_t bytes;
+    void *memory;
+    DDL_TRY(ddl_local_memory_check(memory_fd, lanes->memory_bytes, &bytes, err));
+    const size_t heap_bytes = (bytes - lanes->memory_bytes) / page_bytes * page_bytes;
     pair->shares_heaps =
-        heap_bytes == 0 || ddl_local_memory_map(memory_fd, lanes->memory_bytes, heap_bytes, DDL_LOCAL_SPARSE,
-                                                &pair->heap, &error) == DDL_OK;
-    if (pair->shares_heaps)
-        pair->heap_bytes = heap_bytes;
+        heap_bytes == 0 || ddl_local_memory_map(memory_fd, 0, lanes->memory_bytes + heap_bytes,
+                                                DDL_LOCAL_SPARSE, &memory, err) == DDL_OK;
+    if (heap_bytes == 0 || !pair->shares_heaps)
+        return ddl_local_memory_map(memory_fd, 0, lanes->memory_bytes, DDL_LOCAL_DENSE, &pair->memory, err);
+    pair->memory = memory;
+    pair->heap = (uint8_t *)memory + lanes->memory_bytes;
+    pair->heap_bytes = heap_bytes;
+    return DDL_OK;
 }
 
 ddl_status ddl_lanes_join(ddl_lanes *lanes, int peer, int memory_fd, int bell_fd, ddl_error *err)
@@ -168,21 +185,15 @@ ddl_status ddl_lanes_join(ddl_lanes *lanes, int peer, int memory_fd, int bell_fd
     struct pair *pair = &lanes->pairs[peer];
     const ddl_roster *roster = lanes->roster;
     DDL_ASSERT(pair->memory == NULL);
-    size_t bytes;
-    ddl_status status = ddl_local_memory_check(memory_fd, lanes->memory_bytes, &bytes, err);
-    if (status == DDL_OK)
-        status = ddl_local_memory_map(memory_fd, 0, lanes->memory_bytes, DDL_LOCAL_DENSE, &pair->memory, err);
-    if (status == DDL_OK)
-        map_heap(lanes, pair, memory_fd, bytes);
+    ddl_status status = map_memory(lanes, pair, memory_fd, err);
     close(memory_fd); /* the mapping stays */
     if (status != DDL_OK) {
         close(bell_fd);
         return status;
     }
     pair->bell_fd = bell_fd;
-    ddl_lane_open(&pair->in, lane_at(lanes, lanes->memory, roster->local_rank_of[peer]), lanes->capacity);
-    ddl_lane_open(&pair->out, lane_at(lanes, pair->memory, roster->local_rank_of[roster->rank]),
-                  lanes->capacity);
+    open_lane(lanes, lanes->memory, roster->local_rank_of[peer], &pair->in);
+    open_lane(lanes, pair->memory, roster->local_rank_of[roster->rank], &pair->out);
     return DDL_OK;
 }
 

@@ -79,7 +79,7 @@ typedef struct ddl_mesh_link {
     ddl_mesh_sink sink;
     ddl_xfer *sink_xfer;
     ddl_early *sink_early;
-    uint8_t notice[DDL_FRAME_NOTICE_LIMIT];
+    uint8_t *notice;   /* DDL_FRAME_NOTICE_LIMIT bytes */
     ddl_list receives; /* posted xfers, oldest first */
     ddl_earlies earlies;
     uint32_t bulk_due;   /* receives granted, message not begun */
@@ -137,6 +137,7 @@ struct ddl_mesh {
     int64_t small_ns; /* when the last small message had been sent, to whomever */
     unsigned nbreaks; /* in the succession of small messages */
     uint8_t *staging;
+    uint8_t *notices;                      /* of all links */
     uint8_t gathered[DDL_WIRE_ROOM_BYTES]; /* also the stripes' room */
 };
 

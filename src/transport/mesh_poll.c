@@ -65,7 +65,8 @@ ddl_status ddl_mesh_watch(ddl_mesh_link *link, ddl_error *err)
         return DDL_FAIL_OS(err, DDL_ERESOURCE, -code, "cannot watch the connection to rank %d", link->peer);
     link->poll.data = link;
     link->poll_open = true;
-    ddl_socket_avoid_pacing(link->wire.fd);
+    if (link->in == NULL) /* else nothing goes over it */
+        ddl_socket_avoid_pacing(link->wire.fd);
     code = uv_poll_start(&link->poll, UV_READABLE, on_poll);
     if (code != 0)
         return DDL_FAIL_OS(err, DDL_ERESOURCE, -code, "cannot watch the connection to rank %d", link->peer);

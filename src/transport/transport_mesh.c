@@ -166,9 +166,13 @@ ddl_status ddl_mesh_create(int rank, int nranks, const ddl_wire wires[], ddl_lan
     ddl_mesh *mesh = ddl_alloc(sizeof *mesh);
     ddl_mesh_link *links = ddl_alloc_array((size_t)nranks, sizeof *links);
     uint8_t *staging = ddl_alloc(DDL_MESH_STAGING_BYTES);
+    const size_t notice_bytes = (size_t)nranks * DDL_FRAME_NOTICE_LIMIT;
+    uint8_t *notices = ddl_pages_alloc(notice_bytes);
     ddl_mesh_link **by_lane = ddl_alloc_array((size_t)nranks, sizeof(ddl_mesh_link *));
     int *nudges_due = ddl_alloc_array((size_t)nranks, sizeof *nudges_due);
-    if (mesh == NULL || links == NULL || staging == NULL || by_lane == NULL || nudges_due == NULL) {
+    if (mesh == NULL || links == NULL || staging == NULL || by_lane == NULL || nudges_due == NULL ||
+        notices == NULL) {
+        ddl_pages_free(notices, notice_bytes);
         ddl_free(nudges_due);
         ddl_free(by_lane);
         ddl_free(mesh);
@@ -186,6 +190,7 @@ ddl_status ddl_mesh_create(int rank, int nranks, const ddl_wire wires[], ddl_lan
     mesh->owner = *owner;
     mesh->links = links;
     mesh->staging = staging;
+    mesh->notices = notices;
     mesh->lanes = lanes;
     mesh->heap = heap;
     mesh->page_bytes = ddl_local_page_bytes();
@@ -197,12 +202,16 @@ ddl_status ddl_mesh_create(int rank, int nranks, const ddl_wire wires[], ddl_lan
     ddl_list_init(&mesh->unread);
     ddl_list_init(&mesh->holding);
     ddl_list_init(&mesh->due);
-    bool enough = ddl_early_pool_open(&mesh->early_pool);
+    int nopen = 0;
+    for (int peer = 0; peer < nranks; peer++)
+        nopen += peer != rank && wires[peer].fd >= 0;
+    bool enough = ddl_early_pool_open(&mesh->early_pool, nopen);
     for (int peer = 0; peer < nranks; peer++) {
         ddl_mesh_link *link = &links[peer];
         link->mesh = mesh;
         link->peer = peer;
         link->wire = wires[peer];
+        link->notice = notices + (size_t)peer * DDL_FRAME_NOTICE_LIMIT;
         link->state = link->wire.fd >= 0 || peer == rank ? DDL_LINK_OPEN : DDL_LINK_UNUSED;
         if (lanes != NULL && peer != rank && ddl_lanes_reach(lanes, peer)) {
             link->in = ddl_lanes_in(lanes, peer);
@@ -270,6 +279,7 @@ void ddl_mesh_destroy(ddl_mesh *mesh)
         ddl_free(link->held);
     }
     ddl_early_pool_close(&mesh->early_pool);
+    ddl_pages_free(mesh->notices, (size_t)mesh->nranks * DDL_FRAME_NOTICE_LIMIT);
     ddl_free(mesh->links);
     ddl_free(mesh->nudges_due);
     ddl_free(mesh->by_lane);

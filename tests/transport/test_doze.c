@@ -106,12 +106,12 @@ static void who_waits_for_room_is_woken(void **state)
 {
     (void)state;
     static shared s;
-    size_t bytes = (ddl_lane_bytes(SMALL) + 127) / 128 * 128;
+    size_t bytes = (sizeof(ddl_lane) + SMALL + 127) / 128 * 128;
     void *memory = aligned_alloc(128, bytes);
     assert_non_null(memory);
     memset(memory, 0, bytes);
-    ddl_lane_open(&s.out, memory, SMALL);
-    ddl_lane_open(&s.in, memory, SMALL);
+    ddl_lane_open(&s.out, memory, (uint8_t *)memory + sizeof(ddl_lane), SMALL);
+    ddl_lane_open(&s.in, memory, (uint8_t *)memory + sizeof(ddl_lane), SMALL);
     meeting m = { .prepare = fill_lane, .tell = make_room, .sees = sees_room, .wake_up = wake_up, .arg = &s };
     const bool apart = meeting_hold(&m, seconds);
     free(memory);

@@ -22,7 +22,7 @@ typedef struct bench {
 static void open_bench(bench *b)
 {
     memset(b, 0, sizeof *b);
-    assert_true(ddl_early_pool_open(&b->pool));
+    assert_true(ddl_early_pool_open(&b->pool, 0));
     ddl_earlies_init(&b->earlies, &b->pool);
     assert_true(ddl_earlies_reserve(&b->earlies));
 }
@@ -54,8 +54,9 @@ static ddl_early *find(bench *b, const ddl_list *list, uint64_t sequence)
 
 static int free_chunks(const bench *b)
 {
-    int count = 0;
-    for (uint16_t chunk = b->earlies.free_chunk; chunk != DDL_NO_CHUNK; chunk = b->earlies.next_chunk[chunk])
+    int count = DDL_CHUNKS - b->earlies.nchunks;
+    for (uint16_t chunk = b->earlies.free_chunk; chunk != DDL_NO_CHUNK;
+         chunk = b->earlies.room->next_chunk[chunk])
         count++;
     return count;
 }

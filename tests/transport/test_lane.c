@@ -30,12 +30,12 @@ typedef struct fixture {
 
 static void open_lane(fixture *f, size_t capacity)
 {
-    size_t bytes = (ddl_lane_bytes(capacity) + 127) / 128 * 128;
+    size_t bytes = (sizeof(ddl_lane) + capacity + 127) / 128 * 128;
     f->memory = aligned_alloc(128, bytes);
     assert_non_null(f->memory);
     memset(f->memory, 0, bytes);
-    ddl_lane_open(&f->out, f->memory, capacity);
-    ddl_lane_open(&f->in, f->memory, capacity);
+    ddl_lane_open(&f->out, f->memory, (uint8_t *)f->memory + sizeof(ddl_lane), capacity);
+    ddl_lane_open(&f->in, f->memory, (uint8_t *)f->memory + sizeof(ddl_lane), capacity);
 }
 
 static void close_lane(fixture *f)
