@@ -335,7 +335,9 @@ ddl_status ddl_local_send(int fd, const void *note, size_t bytes, const int desc
         header->cmsg_len = CMSG_LEN(descriptor_bytes);
         memcpy(CMSG_DATA(header), descriptors, descriptor_bytes);
     }
-    ssize_t sent = sendmsg(fd, &message, MSG_NOSIGNAL | MSG_DONTWAIT);
+    ssize_t sent = count > 0 && DDL_FAILPOINT_OS("io.unix_send", ETOOMANYREFS)
+                       ? -1
+                       : sendmsg(fd, &message, MSG_NOSIGNAL | MSG_DONTWAIT);
     if (sent < 0 && (errno == EAGAIN || errno == EINTR || errno == ETOOMANYREFS))
         return DDL_FAIL_OS(err, DDL_ETIMEDOUT, errno, "descriptors cannot be handed over now");
     if (sent != (ssize_t)bytes)
@@ -362,6 +364,12 @@ ddl_status ddl_local_receive(int fd, void *note, size_t bytes, int descriptors[]
     if (header != NULL && header->cmsg_level == SOL_SOCKET && header->cmsg_type == SCM_RIGHTS) {
         found = (int)((header->cmsg_len - CMSG_LEN(0)) / sizeof(int));
         memcpy(received, CMSG_DATA(header), (size_t)found * sizeof(int)); /* no more fit the buffer */
+    }
+    if ((message.msg_flags & MSG_CTRUNC) != 0 && found < room) {
+        for (int i = 0; i < found; i++)
+            close(received[i]);
+        return DDL_FAIL_OS(err, DDL_ERESOURCE, EMFILE,
+                           "it was handed more descriptors than it can have (see ulimit -n)");
     }
     if (got != (ssize_t)bytes || found > room || (message.msg_flags & MSG_CTRUNC) != 0) {
         for (int i = 0; i < found; i++)

@@ -3,16 +3,19 @@
 
 #include "base/assert.h"
 #include "base/bytes.h"
+#include "base/clock.h"
 #include "io/local.h"
 #include "io/socket.h"
 #include "io/watch.h"
 
+#include <errno.h>
 #include <string.h>
 
 enum {
-    BLOCK = 8,       /* guests that are introduced to as many others at a time: the usher holds their ends */
-    GATHER_MS = 200, /* for more to come, as nobody can go on before all have; then all hear something */
-    AGAIN_MS = 1     /* others have to take first what is under way to them */
+    BLOCK = 8,        /* guests that are introduced to as many others at a time: the usher holds their ends */
+    GATHER_MS = 200,  /* for more to come, as nobody can go on before all have; and between two signs */
+    AGAIN_MS = 1,     /* others have to take first what is under way to them */
+    REFUSED_MS = 2000 /* for that; from then on those of whom nobody has an end yet are to call each other */
 };
 
 /* In the byte order of the host; the descriptors come with it, in this order. */
@@ -32,18 +35,24 @@ struct introduction {
 
 /* A rank of this host, as ddl_roster.local_rank_of counts them. */
 struct guest {
-    int rank, fd;             /* fd: -1 if it has not come, or another way, or has gone */
-    bool has_come, is_new;    /* is_new: it was introduced to nobody yet */
+    int rank, fd; /* fd: -1 if it has not come, or another way, or has gone */
+    bool has_come;
+    bool *knows;              /* other guests, of whom it was told or is about to be */
     struct introduction *due; /* it is still to be told of these */
     int ndue;
 };
 
 struct ddl_introducer {
+    ddl_service *service;
     const ddl_roster *roster;
     ddl_alarm *alarm; /* to introduce who has come */
     struct guest *guests;
-    struct introduction *room; /* of all guests */
+    struct introduction *dues; /* of all guests */
+    bool *known;               /* likewise */
     int count, missing;        /* missing: guests that have not come */
+    ddl_deadline sign_next;    /* to those who wait */
+    ddl_deadline patience;     /* with a system that takes no descriptors */
+    bool is_refused, gives_up; /* it takes none now; or did not for so long that there will be no more */
     void (*told)(void *arg, int left);
     void *arg;
 };
@@ -61,65 +70,116 @@ int ddl_usher_of(const ddl_roster *roster)
     return rank;
 }
 
+/* ---- ends ---- */
+
+static void drop_end(const ddl_introducer *introducer, int *fd)
+{
+    if (*fd >= 0)
+        ddl_service_release(introducer->service, *fd);
+    ddl_socket_close(fd);
+}
+
+/* Of which children of this process have none. */
+static void make_ends(const ddl_introducer *introducer, int ends[2])
+{
+    if (ddl_local_pair(ends, NULL) != DDL_OK) {
+        ends[0] = ends[1] = -1;
+        return;
+    }
+    const bool holds = ddl_service_hold(introducer->service, ends[0]);
+    if (holds && ddl_service_hold(introducer->service, ends[1]))
+        return;
+    if (holds)
+        ddl_service_release(introducer->service, ends[0]);
+    ddl_socket_close(&ends[0]);
+    ddl_socket_close(&ends[1]);
+}
+
 static void owe(const ddl_introducer *introducer, struct guest *guest, int rank, int fd)
 {
     DDL_ASSERT(guest->ndue < introducer->count);
     guest->due[guest->ndue++] = (struct introduction){ rank, fd };
 }
 
-static void introduce(const ddl_introducer *introducer, struct guest *one, struct guest *other)
+/* Without ends they are to call each other. */
+static void introduce(ddl_introducer *introducer, int first, int second)
 {
+    struct guest *one = &introducer->guests[first], *other = &introducer->guests[second];
     int ends[] = { -1, -1 };
-    if (one->fd >= 0 && other->fd >= 0 && ddl_local_pair(ends, NULL) != DDL_OK)
-        ends[0] = ends[1] = -1; /* so they call */
+    one->knows[second] = other->knows[first] = true;
+    if (one->fd >= 0 && other->fd >= 0 && !introducer->gives_up)
+        make_ends(introducer, ends);
     if (one->fd >= 0)
         owe(introducer, one, other->rank, ends[0]);
     if (other->fd >= 0)
         owe(introducer, other, one->rank, ends[1]);
 }
 
-static void forget_due(struct guest *guest, int count)
+static void forget_due(const ddl_introducer *introducer, struct guest *guest, int count)
 {
     for (int i = 0; i < count; i++)
-        ddl_socket_close(&guest->due[i].fd);
+        drop_end(introducer, &guest->due[i].fd);
     guest->ndue -= count;
     memmove(guest->due, guest->due + count, (size_t)guest->ndue * sizeof *guest->due);
 }
 
-/* These of what is due, and if that is nothing that the usher is still there. */
-static ddl_status tell_some(const struct guest *guest, uint32_t count)
+/* What this guest is owed of that one, with an end; NULL: nothing. */
+static struct introduction *find_due(const struct guest *guest, int rank)
 {
-    struct note note = { .count = count };
+    for (int i = 0; i < guest->ndue; i++)
+        if (guest->due[i].rank == rank && guest->due[i].fd >= 0)
+            return &guest->due[i];
+    return NULL;
+}
+
+/* No ends any more, and none of those of which both are still here. */
+static void give_up(ddl_introducer *introducer)
+{
+    introducer->gives_up = true;
+    for (int i = 1; i < introducer->count; i++)
+        for (int k = i + 1; k < introducer->count; k++) {
+            struct introduction *one = find_due(&introducer->guests[i], introducer->guests[k].rank);
+            struct introduction *other = find_due(&introducer->guests[k], introducer->guests[i].rank);
+            if (one != NULL && other != NULL) {
+                drop_end(introducer, &one->fd);
+                drop_end(introducer, &other->fd);
+            }
+        }
+}
+
+/* ---- telling ---- */
+
+/* The first of what is due; of nothing, that the usher is still there. */
+static ddl_status send_note(const struct guest *guest, int count, ddl_error *err)
+{
+    struct note note = { .count = (uint32_t)count };
     int descriptors[DDL_INTRODUCTIONS] = { -1 }, ndescriptors = 0;
     memcpy(note.magic, magic, sizeof magic);
-    for (uint32_t i = 0; i < count; i++) {
+    for (int i = 0; i < count; i++) {
         const struct introduction *due = &guest->due[i];
         note.others[i].rank = (uint32_t)due->rank;
         note.others[i].has = due->fd >= 0;
         if (due->fd >= 0)
             descriptors[ndescriptors++] = due->fd;
     }
-    return ddl_local_send(guest->fd, &note, sizeof note, descriptors, ndescriptors, NULL);
+    return ddl_local_send(guest->fd, &note, sizeof note, descriptors, ndescriptors, err);
 }
 
 /* False: later. */
-static bool tell(struct guest *guest)
+static bool tell(const ddl_introducer *introducer, struct guest *guest)
 {
     while (guest->ndue > 0) {
         const int count = guest->ndue < DDL_INTRODUCTIONS ? guest->ndue : DDL_INTRODUCTIONS;
-        ddl_status status = tell_some(guest, (uint32_t)count);
-        if (status == DDL_ETIMEDOUT)
+        ddl_error why;
+        const ddl_status status = send_note(guest, count, &why);
+        const bool has_gone = status != DDL_OK && (why.os_errno == EPIPE || why.os_errno == ECONNRESET);
+        if (status != DDL_OK && !has_gone)
             return false;
-        forget_due(guest, status == DDL_OK ? count : guest->ndue);
-        if (status != DDL_OK) /* it has gone, as the others will see by their ends, or by its absence */
+        forget_due(introducer, guest, has_gone ? guest->ndue : count);
+        if (has_gone) /* as the others see by their ends, or by its absence */
             guest->fd = -1;
     }
     return true;
-}
-
-static bool are_due(const struct guest *one, const struct guest *other)
-{
-    return one->has_come && other->has_come && (one->is_new || other->is_new);
 }
 
 static int block_end(const ddl_introducer *introducer, int first)
@@ -127,50 +187,73 @@ static int block_end(const ddl_introducer *introducer, int first)
     return first + BLOCK < introducer->count ? first + BLOCK : introducer->count;
 }
 
-/* Those of two blocks, which may be one and the same, to each other. */
-static void introduce_blocks(ddl_introducer *introducer, int first, int second)
+/* Those of two blocks, which may be one and the same, to each other. False: they are still to be told of
+ * some.
+ */
+static bool introduce_blocks(ddl_introducer *introducer, int first, int second)
 {
-    const int first_end = block_end(introducer, first);
-    const int second_end = block_end(introducer, second);
+    const int first_end = block_end(introducer, first), second_end = block_end(introducer, second);
+    struct guest *guests = introducer->guests;
+    bool all = true;
     for (int i = first; i < first_end; i++)
         for (int k = first == second ? i + 1 : second; k < second_end; k++)
-            if (are_due(&introducer->guests[i], &introducer->guests[k]))
-                introduce(introducer, &introducer->guests[i], &introducer->guests[k]);
+            if (guests[i].has_come && guests[k].has_come && !guests[i].knows[k])
+                introduce(introducer, i, k);
     for (int i = first; i < first_end; i++)
-        (void)tell(&introducer->guests[i]);
+        all = tell(introducer, &guests[i]) && all;
     for (int k = second; k < second_end; k++)
-        (void)tell(&introducer->guests[k]);
+        all = tell(introducer, &guests[k]) && all;
+    return all;
 }
 
-/* They wait for others who have not come, and are to know that it is not for the usher. */
-static void give_sign(struct guest *guest)
+/* False: others have to take first what is under way to them, and no more ends are made until then. */
+static bool introduce_all(ddl_introducer *introducer)
 {
-    ddl_status status = guest->fd >= 0 && guest->ndue == 0 ? tell_some(guest, 0) : DDL_OK;
-    (void)status; /* who does not take what is under way to it will hear of it, and of one that has gone all
-                     do */
-}
-
-static void introduce_all(void *arg)
-{
-    ddl_introducer *introducer = arg;
-    int left = -1;
     for (int first = 1; first < introducer->count; first += BLOCK)
         for (int second = first; second < introducer->count; second += BLOCK)
-            introduce_blocks(introducer, first, second);
-    for (int i = introducer->count - 1; i > 0; i--) {
-        struct guest *guest = &introducer->guests[i];
-        guest->is_new = guest->is_new && !guest->has_come;
-        if (!tell(guest))
-            left = guest->rank;
-        if (introducer->missing > 0)
-            give_sign(guest);
+            if (!introduce_blocks(introducer, first, second))
+                return false;
+    return true;
+}
+
+/* Who waits is to know that it is not for the usher. Who does not take what is under way to it has heard
+ * enough.
+ */
+static void give_signs(ddl_introducer *introducer)
+{
+    if (!ddl_deadline_passed(introducer->sign_next))
+        return;
+    introducer->sign_next = ddl_deadline_in_ms(GATHER_MS);
+    for (int i = 1; i < introducer->count; i++)
+        if (introducer->guests[i].fd >= 0)
+            (void)!send_note(&introducer->guests[i], 0, NULL);
+}
+
+static int first_untold(const ddl_introducer *introducer)
+{
+    for (int i = 1; i < introducer->count; i++)
+        if (introducer->guests[i].ndue > 0)
+            return introducer->guests[i].rank;
+    return -1;
+}
+
+static void on_alarm(void *arg)
+{
+    ddl_introducer *introducer = arg;
+    bool all = introduce_all(introducer);
+    if (!all && !introducer->is_refused) {
+        introducer->patience = ddl_deadline_in_ms(REFUSED_MS);
+    } else if (!all && !introducer->gives_up && ddl_deadline_passed(introducer->patience)) {
+        give_up(introducer);
+        all = introduce_all(introducer);
     }
-    if (left >= 0)
-        ddl_alarm_set(introducer->alarm, AGAIN_MS);
-    else if (introducer->missing > 0)
-        ddl_alarm_set(introducer->alarm, GATHER_MS);
-    if (introducer->missing == 0)
-        introducer->told(introducer->arg, left);
+    introducer->is_refused = !all;
+    if (!all || introducer->missing > 0) {
+        give_signs(introducer);
+        ddl_alarm_set(introducer->alarm, all ? GATHER_MS : AGAIN_MS);
+    }
+    if (introducer->missing == 0 && (all || first_untold(introducer) >= 0))
+        introducer->told(introducer->arg, all ? -1 : first_untold(introducer));
 }
 
 void ddl_introducer_welcome(ddl_introducer *introducer, int rank, int fd)
@@ -184,6 +267,8 @@ void ddl_introducer_welcome(ddl_introducer *introducer, int rank, int fd)
         ddl_alarm_set(introducer->alarm, 0);
 }
 
+/* ---- life ---- */
+
 ddl_status ddl_introducer_open(ddl_service *service, const ddl_roster *roster,
                                void (*told)(void *arg, int left), void *arg, ddl_introducer **out,
                                ddl_error *err)
@@ -193,24 +278,27 @@ ddl_status ddl_introducer_open(ddl_service *service, const ddl_roster *roster,
     ddl_introducer *introducer = ddl_alloc(sizeof *introducer);
     if (introducer == NULL)
         return DDL_FAIL(err, DDL_ENOMEM, "no memory to introduce %zu ranks", count);
+    introducer->service = service;
     introducer->roster = roster;
     introducer->guests = ddl_alloc_array(count, sizeof *introducer->guests);
-    introducer->room = ddl_alloc_array(count * count, sizeof *introducer->room);
+    introducer->dues = ddl_alloc_array(count * count, sizeof *introducer->dues);
+    introducer->known = ddl_alloc_array(count * count, sizeof *introducer->known);
     ddl_status status = DDL_OK;
-    if (introducer->guests == NULL || introducer->room == NULL)
+    if (introducer->guests == NULL || introducer->dues == NULL || introducer->known == NULL)
         status = DDL_FAIL(err, DDL_ENOMEM, "no memory to introduce %zu ranks", count);
     if (status == DDL_OK)
-        status = ddl_alarm_open(service, introduce_all, introducer, &introducer->alarm, err);
+        status = ddl_alarm_open(service, on_alarm, introducer, &introducer->alarm, err);
     if (status != DDL_OK) {
         ddl_introducer_close(introducer);
         return status;
     }
     for (int rank = 0; rank < roster->nranks; rank++)
         if (ddl_roster_is_neighbour(roster, rank)) {
-            const int local = roster->local_rank_of[rank];
-            introducer->guests[local] = (struct guest){
-                .rank = rank, .fd = -1, .is_new = true, .due = introducer->room + (size_t)local * count
-            };
+            const size_t local = (size_t)roster->local_rank_of[rank];
+            introducer->guests[local] = (struct guest){ .rank = rank,
+                                                        .fd = -1,
+                                                        .knows = introducer->known + local * count,
+                                                        .due = introducer->dues + local * count };
         }
     introducer->count = (int)count;
     introducer->missing = (int)count - 1;
@@ -226,10 +314,11 @@ void ddl_introducer_close(ddl_introducer *introducer)
     if (introducer == NULL)
         return;
     for (int i = 1; i < introducer->count; i++)
-        forget_due(&introducer->guests[i], introducer->guests[i].ndue);
+        forget_due(introducer, &introducer->guests[i], introducer->guests[i].ndue);
     ddl_alarm_close(introducer->alarm);
     ddl_free(introducer->guests);
-    ddl_free(introducer->room);
+    ddl_free(introducer->dues);
+    ddl_free(introducer->known);
     ddl_free(introducer);
 }
 

@@ -337,6 +337,12 @@ static void fail_call(struct call *call, const ddl_error *error)
     fail(call->meshing, error);
 }
 
+/* Whether this attempt goes by way of a Unix socket. */
+static bool is_local(const struct call *call)
+{
+    return call->addresses[call->address_at].socket.ss_family == AF_UNIX;
+}
+
 /* The network says no. A peer listens before its address is known, so this is not for long. */
 static void unreachable(struct call *call, int os_errno)
 {
@@ -344,6 +350,10 @@ static void unreachable(struct call *call, int os_errno)
     ddl_error error;
     const ddl_roster *roster = call->meshing->roster;
     bool late = is_late(call->meshing, call->rank);
+    if (is_local(call)) { /* there is another way */
+        hang_up(call);
+        return;
+    }
     if (late && os_errno == ECONNREFUSED && call->address_at + 1 == call->address_count) {
         be_gone(call);
         return;
@@ -368,18 +378,20 @@ static void unreachable(struct call *call, int os_errno)
 static void begin(struct call *call);
 static void start_call(ddl_meshing *meshing, int rank);
 
-/* Whether this attempt goes by way of a Unix socket. */
-static bool is_local(const struct call *call)
+/* The usher has nothing more to say. */
+static void all_are_met(ddl_meshing *meshing)
 {
-    return call->addresses[call->address_at].socket.ss_family == AF_UNIX;
+    ddl_bell_lock(&meshing->bell);
+    meshing->unmet = 0;
+    if (--meshing->missing == 0)
+        ddl_bell_ring(&meshing->bell);
+    ddl_bell_unlock(&meshing->bell);
 }
 
 /* The usher has nothing to hand to this rank, nor of it to others. */
 static void call_neighbours(ddl_meshing *meshing)
 {
-    ddl_bell_lock(&meshing->bell);
-    meshing->unmet = 0;
-    ddl_bell_unlock(&meshing->bell);
+    all_are_met(meshing);
     for (int rank = meshing->self.rank - 1; rank >= 0; rank--)
         if (rank != meshing->usher && ddl_roster_is_neighbour(meshing->roster, rank))
             start_call(meshing, rank);
@@ -396,9 +408,10 @@ static void lose_usher(struct call *call, ddl_status status, ddl_error *error)
                             "%s, by way of which ranks of its host are connected, ended before they were; "
                             "look at its output",
                             who);
-    else
+    else if (status != DDL_ERESOURCE) /* which is this rank's */
         (void)ddl_error_set(error, status, "%s: %.300s", who, error->text);
-    error->culprit = rank;
+    if (status != DDL_ERESOURCE)
+        error->culprit = rank;
     forget_call(call);
     fail(meshing, error);
 }
@@ -417,8 +430,7 @@ static void meet(ddl_meshing *meshing, const ddl_introductions *introductions)
     }
 }
 
-/* What the usher has to say. Its connection is the owner's once all others are there, so nobody looks at it
- * any more before the last of them is. */
+/* What the usher has to say. Nobody looks at its connection any more when it may be the owner's. */
 static void be_introduced(struct call *call)
 {
     ddl_meshing *meshing = call->meshing;
@@ -441,6 +453,8 @@ static void be_introduced(struct call *call)
         if (!more)
             forget_call(call);
         meet(meshing, &introductions);
+        if (!more)
+            all_are_met(meshing);
     }
 }
 
@@ -824,10 +838,11 @@ static bool is_same_caller(const struct caller *caller, const ddl_hello_party *p
 
 /* Whether the connection of this number is there and its caller was not told that it is in, so that another
  * one may take its place. */
-static bool may_replace(ddl_meshing *meshing, const ddl_hello_party *peer)
+static bool may_replace(ddl_meshing *meshing, const ddl_hello_party *peer, const ddl_address *from)
 {
-    if (meshing->callers[peer->rank].is_local)
-        return false; /* where no network is in between a caller that is in knows it */
+    /* Who is in by a Unix socket knows it; and who came another way first is handed nothing. */
+    if (meshing->callers[peer->rank].is_local || from->socket.ss_family == AF_UNIX)
+        return false;
     ddl_bell_lock(&meshing->bell);
     const ddl_wire *last = last_of(meshing, peer->rank, peer->stream);
     bool may = last != NULL && (is_same_caller(&meshing->callers[peer->rank], peer) || is_broken(last));
@@ -839,7 +854,6 @@ static void judge(void *arg, ddl_hello *hello, const ddl_address *from)
 {
     ddl_meshing *meshing = arg;
     int rank = hello->peer.rank, stream = hello->peer.stream;
-    (void)from;
     bool knocks = rank < meshing->self.rank && is_late(meshing, rank);
     if (rank <= meshing->self.rank && !knocks)
         ddl_hello_judge(hello, DDL_HELLO_BAD_RANK);
@@ -847,7 +861,8 @@ static void judge(void *arg, ddl_hello *hello, const ddl_address *from)
         ddl_hello_judge(hello, DDL_HELLO_OTHER_NAME);
     else if (knocks ? stream != 0 : stream > meshing->nwires[rank] || !is_one_of(meshing, rank, stream))
         ddl_hello_judge(hello, DDL_HELLO_BAD_STREAM);
-    else if ((meshing->met[rank] || stream < meshing->nwires[rank]) && !may_replace(meshing, &hello->peer))
+    else if ((meshing->met[rank] || stream < meshing->nwires[rank]) &&
+             !may_replace(meshing, &hello->peer, from))
         ddl_hello_judge(hello, DDL_HELLO_TAKEN);
     else
         ddl_hello_judge(hello, DDL_HELLO_WELCOME);
@@ -886,13 +901,14 @@ static void remember(ddl_meshing *meshing, const ddl_hello_party *peer)
  * Give this connection the place of the last one, if that has broken or the same process called with this
  * one when the other was there already: of two handshakes of one rank at a time the first stands.
  */
-static bool replace(ddl_meshing *meshing, ddl_wire *wire, const ddl_hello *hello)
+static bool replace(ddl_meshing *meshing, ddl_wire *wire, const ddl_hello *hello, const ddl_address *from)
 {
     const struct caller *caller = &meshing->callers[hello->peer.rank];
     const bool called_again = hello->mark == caller->nplaced && is_same_caller(caller, &hello->peer);
     ddl_bell_lock(&meshing->bell); /* till it has the place: a late pair's owner may take the last one */
     ddl_wire *last = last_of(meshing, hello->peer.rank, hello->peer.stream);
-    const bool replaces = last != NULL && !caller->is_local && (called_again || is_broken(last));
+    const bool by_network = !caller->is_local && from->socket.ss_family != AF_UNIX;
+    const bool replaces = last != NULL && by_network && (called_again || is_broken(last));
     if (replaces) {
         remember(meshing, &hello->peer);
         let_in(meshing, wire);
@@ -918,7 +934,7 @@ static void entered(void *arg, ddl_wire wire, const ddl_hello *hello, const ddl_
         ddl_wire_close(&wire);
         return;
     }
-    if (replace(meshing, &wire, hello))
+    if (replace(meshing, &wire, hello, from))
         return;
     if (meshing->met[rank] || hello->peer.stream != meshing->nwires[rank]) {
         ddl_wire_close(&wire); /* two handshakes of one rank at a time: the first stands */
@@ -1114,7 +1130,8 @@ static bool settle_usher(ddl_meshing *meshing)
         meshing->local_door = NULL;
     }
     ddl_bell_lock(&meshing->bell);
-    meshing->missing += is_usher; /* its work is not done before */
+    meshing->missing += usher >= 0; /* of the usher its work, of others its last word: their connection is
+                                       their owner's after that only */
     meshing->usher = is_usher ? -1 : usher;
     meshing->unmet = meshing->usher >= 0 ? roster->local_size_of[roster->rank] - 2 : 0;
     ddl_bell_unlock(&meshing->bell);

@@ -22,7 +22,7 @@ static void be_at(const char *place)
     if (where == NULL || strcmp(where, place) != 0 || stopped)
         return;
     stopped = 1;
-    kill(getpid(), signal != NULL ? atoi(signal) : SIGSTOP); /* of the whole process */
+    raise(signal != NULL ? atoi(signal) : SIGSTOP);
 }
 
 int memfd_create(const char *name, unsigned flags)

@@ -45,7 +45,7 @@ static void told(void *arg, int left)
 {
     struct host *host = arg;
     atomic_store(&host->left, left);
-    atomic_fetch_add(&host->told, 1);
+    atomic_fetch_add(&host->told, left < 0);
 }
 
 static void open_on_service(void *arg)
@@ -287,6 +287,41 @@ static void a_pair_without_sockets_calls(void **state)
     assert_int_equal(ncalls, 2);
     close_host(&host);
 }
+
+static void what_is_refused_for_a_while_is_told_later(void **state)
+{
+    static struct host host;
+    (void)state;
+    open_host(&host);
+    ddl_failpoint_arm("io.unix_send:11");
+    for (int i = 0; i < GUESTS; i++)
+        come(&host, i, true);
+    for (int i = 0; i < GUESTS; i++)
+        hear(&host, i, GUESTS - 1);
+    ddl_failpoint_arm(NULL);
+    expect_all_connected(&host);
+    expect_told(&host);
+    close_host(&host);
+}
+
+/* Too many are under way, of this user's other jobs for one. */
+static void where_no_descriptors_are_taken_all_call(void **state)
+{
+    static struct host host;
+    (void)state;
+    open_host(&host);
+    ddl_failpoint_arm("io.unix_send");
+    for (int i = 0; i < GUESTS; i++)
+        come(&host, i, true);
+    for (int i = 0; i < GUESTS; i++) {
+        hear(&host, i, GUESTS - 1);
+        assert_true(host.nsigns[i] > 0);
+        for (int other = 0; other < GUESTS; other++)
+            assert_true(other == i || host.is_to_call[i][other + 1]);
+    }
+    ddl_failpoint_arm(NULL);
+    close_host(&host);
+}
 #endif
 
 /* As the note of introducer.c. */
@@ -344,6 +379,8 @@ int main(void)
         cmocka_unit_test(who_has_gone_keeps_nobody),
 #ifdef DDL_FAILPOINTS
         cmocka_unit_test(a_pair_without_sockets_calls),
+        cmocka_unit_test(what_is_refused_for_a_while_is_told_later),
+        cmocka_unit_test(where_no_descriptors_are_taken_all_call),
 #endif
         cmocka_unit_test(nonsense_is_refused),
     };
