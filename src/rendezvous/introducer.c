@@ -39,7 +39,7 @@ struct guest {
     bool has_come;
     bool *knows;              /* other guests, of whom it was told or is about to be */
     struct introduction *due; /* it is still to be told of these */
-    int ndue;
+    int ndue, ntold;          /* ntold: it was told of so many */
 };
 
 struct ddl_introducer {
@@ -176,6 +176,7 @@ static bool tell(const ddl_introducer *introducer, struct guest *guest)
         if (status != DDL_OK && !has_gone)
             return false;
         forget_due(introducer, guest, has_gone ? guest->ndue : count);
+        guest->ntold += count;
         if (has_gone) /* as the others see by their ends, or by its absence */
             guest->fd = -1;
     }
@@ -216,6 +217,12 @@ static bool introduce_all(ddl_introducer *introducer)
     return true;
 }
 
+/* Who was told of all others hears no more on this connection, which is its owner's. */
+static bool expects_more(const ddl_introducer *introducer, const struct guest *guest)
+{
+    return guest->fd >= 0 && guest->ntold < introducer->count - 2;
+}
+
 /* Who waits is to know that it is not for the usher. Who does not take what is under way to it has heard
  * enough.
  */
@@ -225,7 +232,7 @@ static void give_signs(ddl_introducer *introducer)
         return;
     introducer->sign_next = ddl_deadline_in_ms(GATHER_MS);
     for (int i = 1; i < introducer->count; i++)
-        if (introducer->guests[i].fd >= 0)
+        if (expects_more(introducer, &introducer->guests[i]))
             (void)!send_note(&introducer->guests[i], 0, NULL);
 }
 

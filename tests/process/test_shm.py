@@ -273,8 +273,9 @@ class SharedMemory(unittest.TestCase):
         world = self.world(3)
         ranks = self.started(world)
         self.assertEqual(set(os.listdir("/dev/shm")) - before, set())
+        own = {os.readlink(fd) for rank in ranks for fd in pathlib.Path(f"/proc/{rank.pid}/fd").iterdir()}
         doors = [line for line in pathlib.Path("/proc/net/unix").read_text().splitlines()
-                 if "@ddl-" in line and int(line.split()[3], 16) & 0x10000]  # __SO_ACCEPTCON
+                 if int(line.split()[3], 16) & 0x10000 and f"socket:[{line.split()[6]}]" in own]  # __SO_ACCEPTCON
         self.assertEqual(doors, [])  # they are closed once all have met
         for rank in ranks:
             rank.kill()
