@@ -1208,13 +1208,16 @@ ddl_status ddl_meshing_wait(ddl_meshing *meshing, ddl_deadline deadline, ddl_err
 
 void ddl_meshing_connected(ddl_meshing *meshing, bool is_connected[])
 {
+    bool all = true;
     ddl_bell_lock(&meshing->bell);
-    for (int rank = 0; rank < meshing->self.nranks; rank++)
+    for (int rank = 0; rank < meshing->self.nranks; rank++) {
         is_connected[rank] = rank == meshing->self.rank || is_late(meshing, rank) ||
                              (meshing->met[rank] && rank != meshing->untold);
+        all = all && is_connected[rank];
+    }
     /* An usher that waits for others says so five times a second. */
     if (meshing->usher >= 0 && meshing->unmet > 0 &&
-        ddl_now_ns() - meshing->heard_ns > SILENT_USHER_MS * DDL_NS_PER_MS)
+        (all || ddl_now_ns() - meshing->heard_ns > SILENT_USHER_MS * DDL_NS_PER_MS))
         is_connected[meshing->usher] = false;
     ddl_bell_unlock(&meshing->bell);
 }

@@ -149,8 +149,9 @@ class Descriptors(Tests):
 
     @unittest.skipUnless(os.environ.get("DDL_TEST_FAILPOINTS") == "1", "no failpoints in this build")
     def test_a_rank_that_lacked_descriptors_lets_in_who_waited(self):
-        """At its own door, to which higher ranks come; nobody fails, and it is said once, where it happened."""
-        world = self.world(3)
+        """At its own door, to which higher ranks come where no usher introduces them; nobody fails, and it is said once,
+        where it happened."""
+        world = self.world(3, DDL_TRANSPORT="tcp")
         poor = {"DDL_FAILPOINTS": "io.accept:1"}
         ranks = [world.start(r, *JOB, **poor if r == 1 else {}) for r in range(3)]
         self.computes(ranks)
