@@ -188,9 +188,7 @@ static int block_end(const ddl_introducer *introducer, int first)
     return first + BLOCK < introducer->count ? first + BLOCK : introducer->count;
 }
 
-/* Those of two blocks, which may be one and the same, to each other. False: they are still to be told of
- * some.
- */
+/* Those of two blocks, which may be one and the same, to each other. False: some are to be told later. */
 static bool introduce_blocks(ddl_introducer *introducer, int first, int second)
 {
     const int first_end = block_end(introducer, first), second_end = block_end(introducer, second);
@@ -223,9 +221,7 @@ static bool expects_more(const ddl_introducer *introducer, const struct guest *g
     return guest->fd >= 0 && guest->ntold < introducer->count - 2;
 }
 
-/* Who waits is to know that it is not for the usher. Who does not take what is under way to it has heard
- * enough.
- */
+/* Who waits is to know that it is not for the usher; if what is under way to it is not taken, it does. */
 static void give_signs(ddl_introducer *introducer)
 {
     if (!ddl_deadline_passed(introducer->sign_next))
@@ -259,8 +255,9 @@ static void on_alarm(void *arg)
         give_signs(introducer);
         ddl_alarm_set(introducer->alarm, all ? GATHER_MS : AGAIN_MS);
     }
-    if (introducer->missing == 0 && (all || first_untold(introducer) >= 0))
-        introducer->told(introducer->arg, all ? -1 : first_untold(introducer));
+    const int left = all ? -1 : first_untold(introducer);
+    if (introducer->missing == 0 && (all || left >= 0))
+        introducer->told(introducer->arg, left);
 }
 
 void ddl_introducer_welcome(ddl_introducer *introducer, int rank, int fd)

@@ -114,6 +114,12 @@ static void come(struct host *host, int guest, bool by_socket)
                      DDL_OK);
 }
 
+static void all_come(struct host *host)
+{
+    for (int i = 0; i < GUESTS; i++)
+        come(host, i, true);
+}
+
 /* What has come for a guest, until it has been told of so many others. */
 static void hear(struct host *host, int guest, int count)
 {
@@ -138,6 +144,12 @@ static void hear(struct host *host, int guest, int count)
         }
         known += some.count;
     }
+}
+
+static void all_hear(struct host *host)
+{
+    for (int i = 0; i < GUESTS; i++)
+        hear(host, i, GUESTS - 1);
 }
 
 /* That both hold the ends of one connection, which nobody else has. */
@@ -179,8 +191,7 @@ static void all_are_connected_to_all(void **state)
     open_host(&host);
     for (int k = 0; k < GUESTS; k++)
         come(&host, k * 7 % GUESTS, true);
-    for (int i = 0; i < GUESTS; i++)
-        hear(&host, i, GUESTS - 1);
+    all_hear(&host);
     expect_all_connected(&host);
     expect_told(&host);
     close_host(&host);
@@ -256,8 +267,7 @@ static void who_has_gone_keeps_nobody(void **state)
     (void)state;
     open_host(&host);
     ddl_socket_close(&host.guest_ends[5]);
-    for (int i = 0; i < GUESTS; i++)
-        come(&host, i, true);
+    all_come(&host);
     for (int i = 0; i < GUESTS; i++)
         if (i != 5)
             hear(&host, i, GUESTS - 1);
@@ -276,10 +286,8 @@ static void a_pair_without_sockets_calls(void **state)
     (void)state;
     open_host(&host);
     ddl_failpoint_arm("io.unix_pair:25");
-    for (int i = 0; i < GUESTS; i++)
-        come(&host, i, true);
-    for (int i = 0; i < GUESTS; i++)
-        hear(&host, i, GUESTS - 1);
+    all_come(&host);
+    all_hear(&host);
     ddl_failpoint_arm(NULL);
     for (int one = 0; one < GUESTS; one++)
         for (int other = 0; other < GUESTS; other++) {
@@ -298,10 +306,8 @@ static void what_is_refused_for_a_while_is_told_later(void **state)
     (void)state;
     open_host(&host);
     ddl_failpoint_arm("io.unix_send:11");
-    for (int i = 0; i < GUESTS; i++)
-        come(&host, i, true);
-    for (int i = 0; i < GUESTS; i++)
-        hear(&host, i, GUESTS - 1);
+    all_come(&host);
+    all_hear(&host);
     ddl_failpoint_arm(NULL);
     expect_all_connected(&host);
     expect_told(&host);
@@ -315,8 +321,7 @@ static void where_no_descriptors_are_taken_all_call(void **state)
     (void)state;
     open_host(&host);
     ddl_failpoint_arm("io.unix_send");
-    for (int i = 0; i < GUESTS; i++)
-        come(&host, i, true);
+    all_come(&host);
     for (int i = 0; i < GUESTS; i++) {
         hear(&host, i, GUESTS - 1);
         assert_true(host.nsigns[i] > 0);
