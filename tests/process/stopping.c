@@ -2,8 +2,8 @@
  * stopping - preloaded into a rank: it stops itself, or ends, at one place of its start.
  *
  * DDL_TEST_STOP: "memory", where it makes its shared memory, once all are connected; "door", where it calls
- * the usher of its host; "pair", where as the usher it makes the first connection between two others.
- * DDL_TEST_SIGNAL: by which signal, SIGSTOP if that is not set.
+ * the usher of its host; "call", where it first calls a rank over TCP; "pair", where as the usher it makes
+ * the first connection between two others. DDL_TEST_SIGNAL: by which signal, SIGSTOP if that is not set.
  */
 #include <signal.h>
 #include <stdlib.h>
@@ -37,6 +37,11 @@ int connect(int fd, const struct sockaddr *address, socklen_t bytes)
     const struct sockaddr_un *local = (const void *)address;
     if (address->sa_family == AF_UNIX && strncmp(local->sun_path + 1, "ddl-", 4) == 0)
         be_at("door");
+    int type = 0;
+    socklen_t type_bytes = sizeof type;
+    if (address->sa_family == AF_INET && getsockopt(fd, SOL_SOCKET, SO_TYPE, &type, &type_bytes) == 0 &&
+        type == SOCK_STREAM)
+        be_at("call");
     return (int)syscall(SYS_connect, fd, address, bytes);
 }
 

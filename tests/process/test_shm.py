@@ -247,6 +247,36 @@ class SharedMemory(unittest.TestCase):
                 self.assertLess((record["end_ns"] - record["begin_ns"]) / 1e9, bound(6), record)
 
     @unittest.skipUnless("DDL_TEST_STOPPING" in os.environ, "no program to be preloaded in this build")
+    def test_nobody_goes_on_before_the_last_word_of_the_usher(self):
+        """Rank 2 calls the others, over TCP. Though it has reached rank 1, that waits to hear so from the usher."""
+        folder = tempfile.TemporaryDirectory(prefix="ddl-shm-")
+        self.addCleanup(folder.cleanup)
+
+        world = self.world(3, DDL_STORE="file://" + folder.name)
+        calls = {"LD_PRELOAD": os.environ["DDL_TEST_STOPPING"], "DDL_TEST_STOP": "call", "DDL_TRANSPORT": "tcp"}
+        ranks = [world.start(r, "init", SMALL, "free", **calls if r == 2 else {}) for r in range(3)]
+        self.wait_until_stopped(ranks[2])
+        time.sleep(bound(0.5))  # the usher has let rank 1 in
+        os.kill(ranks[0].pid, signal.SIGSTOP)
+        os.kill(ranks[2].pid, signal.SIGCONT)
+        time.sleep(bound(0.5))  # rank 1 has let rank 2 in
+        said = {path.name for path in pathlib.Path(folder.name).rglob("=*")}
+        self.assertIn("=roster", said)
+        self.assertEqual({name for name in said if "meshed" in name}, set())
+        os.kill(ranks[0].pid, signal.SIGCONT)
+        for rank in ranks:
+            rank.expect("init", "DDL_OK")
+            rank.expect("call", "DDL_OK")
+            rank.expect("free", "DDL_OK")
+            rank.finish()
+
+    def wait_until_stopped(self, rank):
+        deadline = time.monotonic() + bound(20)
+        while pathlib.Path(f"/proc/{rank.pid}/stat").read_text().rsplit(")", 1)[1].split()[0] != "T":
+            self.assertLess(time.monotonic(), deadline, rank.story())
+            time.sleep(0.01)
+
+    @unittest.skipUnless("DDL_TEST_STOPPING" in os.environ, "no program to be preloaded in this build")
     def test_an_usher_that_ends_is_named_at_once(self):
         for nranks in (3, 6):
             ranks = self.stop_while_they_meet(nranks, 0, {}, "pair", signal.SIGKILL)
