@@ -225,6 +225,13 @@ class Beginning(LaunchTest):
                 os.unlink(self.path("first"))
                 os.unlink(self.path("then"))
 
+    def test_while_others_write_its_end_is_waited_for_longer(self):
+        """As where a rank is short of a CPU, which others have."""
+        script = ("[ $RANK = 0 ] || while [ ! -e \"$DIR/done\" ]; do echo line; sleep 0.02; done;"
+                  "[ $RANK = 0 ] || exit 0; printf part; sleep 0.6; echo ' and end'; >\"$DIR/done\"")
+        result = self.launch("-n", "2", *self.shell(script))
+        self.assertEqual(set(result.lines), {"[0] part and end", "[1] line"})
+
     def test_a_bar_that_shows_progress_moves(self):
         script = ("import os, time\n"
                   "i = 0\n"

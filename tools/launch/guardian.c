@@ -524,20 +524,20 @@ static void add_poll(struct guardian *g, int *count, launch_output *output, bool
         launch_output_defer(output, now_ns);
         return;
     }
-    g->held_due_ns = sooner(g->held_due_ns, launch_output_due(output));
+    g->held_due_ns = sooner(g->held_due_ns, launch_output_due(output, g->last_output_ns));
     g->polled[*count - FIXED_POLLS] = output;
     g->polls[(*count)++] = (struct pollfd){ output->fd, POLLIN, 0 };
 }
 
 static void read_output(struct guardian *g, const struct pollfd *found, launch_output *output, int64_t now_ns)
 {
-    bool due = now_ns >= launch_output_due(output);
+    bool due = now_ns >= launch_output_due(output, g->last_output_ns);
     if (found->revents == 0 && !due)
         return;
     /* Also if it is due: what came since we looked may be the end of the line. */
     if (launch_output_read(output, g->scratch, now_ns))
         g->last_output_ns = now_ns;
-    if (output->fd >= 0 && now_ns >= launch_output_due(output))
+    if (output->fd >= 0 && now_ns >= launch_output_due(output, g->last_output_ns))
         launch_output_pass(output, g->scratch);
 }
 

@@ -161,11 +161,12 @@ static bool cut(launch_output *output, const uint8_t *text, size_t bytes, ddl_by
     return bytes == 0 || ddl_bytes_append(&output->held, text, bytes);
 }
 
-int64_t launch_output_due(const launch_output *output)
+int64_t launch_output_due(const launch_output *output, int64_t any_ns)
 {
     if (output->held.bytes == 0)
         return DDL_DEADLINE_NEVER;
-    int64_t quiet_ns = output->more_ns + LAUNCH_HELD_MS * DDL_NS_PER_MS;
+    int64_t last_ns = output->more_ns > any_ns ? output->more_ns : any_ns;
+    int64_t quiet_ns = last_ns + LAUNCH_HELD_MS * DDL_NS_PER_MS;
     int64_t longest_ns = output->held_ns + LAUNCH_HELD_LONGEST_MS * DDL_NS_PER_MS;
     return quiet_ns < longest_ns ? quiet_ns : longest_ns;
 }

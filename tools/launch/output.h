@@ -16,7 +16,10 @@
 
 enum { LAUNCH_LONGEST_LINE = 1 << 20, LAUNCH_READ_BYTES = 1 << 16, LAUNCH_TAIL_BYTES = 8192 };
 
-/* How long the beginning of a line is held: since more of it came last, and since it began. */
+/*
+ * How long the beginning of a line is held: since anything came last, from any stream, for where others
+ * write, its rank may only be short of a CPU; and since it began.
+ */
 enum { LAUNCH_HELD_MS = 300, LAUNCH_HELD_LONGEST_MS = 1000 };
 
 /* The last output of a rank, both streams. All zero is empty. */
@@ -52,8 +55,11 @@ typedef struct launch_output {
  */
 bool launch_output_read(launch_output *output, launch_scratch *scratch, int64_t now_ns);
 
-/* When what is held is to be passed on though its line has no end; DDL_DEADLINE_NEVER: nothing is held. */
-int64_t launch_output_due(const launch_output *output);
+/*
+ * When what is held is to be passed on though its line has no end, if something came from some stream last
+ * at any_ns; DDL_DEADLINE_NEVER: nothing is held.
+ */
+int64_t launch_output_due(const launch_output *output, int64_t any_ns);
 
 /* Nothing could be read until now, so it says nothing that no more came. */
 void launch_output_defer(launch_output *output, int64_t now_ns);
