@@ -228,6 +228,20 @@ static ddl_spread find_spread(int nranks)
     return strcmp(nodes, "1") == 0 ? DDL_SPREAD_ONE : DDL_SPREAD_SEVERAL;
 }
 
+/* Among those of its host, as launchers say; -1: they do not. */
+static int find_local_rank(void)
+{
+    static const char *const local_ranks[] = { "LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID",
+                                               "SLURM_LOCALID" };
+    for (size_t i = 0; i < sizeof local_ranks / sizeof *local_ranks; i++) {
+        int local;
+        const char *text = env(local_ranks[i]);
+        if (text != NULL && parse_int(local_ranks[i], text, 0, RANKS_MAX, &local, NULL) == DDL_OK)
+            return local;
+    }
+    return -1;
+}
+
 /* ---- where to meet ---- */
 
 static ddl_status read_store(const ddl_options *options, ddl_config *config, ddl_error *err)
@@ -515,6 +529,7 @@ ddl_status ddl_config_read(const ddl_options *given, ddl_config *config, ddl_err
     if (config->nranks > 1)
         DDL_TRY(refuse_unused_certificates(&options, err));
     config->network.spread = find_spread(config->nranks);
+    config->local_rank = find_local_rank();
     DDL_TRY(read_connect(config, err));
     DDL_TRY(read_streams(config, err));
     DDL_TRY(read_gpu_policy(config, err));

@@ -30,6 +30,7 @@ typedef enum ddl_gpu_use {
 
 typedef struct ddl_config {
     int rank, nranks;
+    int local_rank;   /* as launchers say; -1: they do not */
     char store[512];  /* URL */
     char master[300]; /* "address:port": names the meeting place */
     ddl_network network;

@@ -500,6 +500,7 @@ static ddl_status meet(ddl_world *world, ddl_wire wires[], ddl_deadline deadline
         .nstreams = world->config.nstreams,
         .local = world->config.local_transport != DDL_LOCAL_TCP,
         .asks_nccl = world->config.gpu == DDL_GPU_NCCL,
+        .quiet = world->config.local_rank > 0,
         .service = world->service,
         .deadline = deadline,
         .late_ms = world->config.start_timeout_ms,

@@ -466,25 +466,52 @@ static void tell_errand(struct course *course)
             errand);
 }
 
-/* Rank 0: wait until every rank has set its key of this kind. While waiting, the progress line tells of all.
- */
+/* Whoever waits less long may have given up: then the reason, else a progress line of all that are missing.
+ * what: as for look_around, whose present ranks are those found last. */
+static ddl_status tell_absence(struct course *course, const char *what, ddl_error *err)
+{
+    const bool members = strcmp(what, "member") == 0;
+    char absence[ABSENCE_TEXT];
+    DDL_TRY(ddl_store_check(course->store, err));
+    describe_absence(course, what, false, absence);
+    ddl_progress_tell(&course->progress, members ? "%s" : "%s to be connected to everyone", absence);
+    return DDL_OK;
+}
+
+/* Rank 0: wait until every rank has set its key of this kind. */
 static ddl_status collect(struct course *course, const char *what, ddl_bytes values[], ddl_error *err)
 {
     const ddl_deadline deadline = course->options->deadline;
-    const bool members = strcmp(what, "member") == 0;
     const ddl_store_many many = { what, course->self.nranks, course->present, values };
-    char absence[ABSENCE_TEXT];
     memset(course->present, 0, (size_t)course->self.nranks * sizeof *course->present);
     for (;;) {
-        ddl_deadline slice = course->progress.next < deadline ? course->progress.next : deadline;
+        ddl_deadline slice = ddl_deadline_earlier(course->progress.next, deadline);
         ddl_status status = ddl_store_get_many(course->store, &many, slice, err);
         if (status != DDL_ETIMEDOUT || ddl_deadline_passed(deadline))
             return status;
-        DDL_TRY(ddl_store_check(course->store, err)); /* whoever waits less long may have given up */
-        describe_absence(course, what, false, absence);
-        ddl_progress_tell(&course->progress, members ? "%s" : "%s to be connected to everyone", absence);
-        if (members)
+        DDL_TRY(tell_absence(course, what, err));
+        if (strcmp(what, "member") == 0)
             tell_errand(course);
+    }
+}
+
+/* Another rank: wait for what rank 0 sets when every rank has set its key of this kind. */
+static ddl_status await(struct course *course, const char *key, const char *what, ddl_bytes *value,
+                        ddl_error *err)
+{
+    const ddl_deadline deadline = course->options->deadline;
+    for (;;) {
+        ddl_deadline slice =
+            course->options->quiet ? deadline : ddl_deadline_earlier(course->progress.next, deadline);
+        ddl_status status = ddl_store_get(course->store, key, slice, value, err);
+        if (status != DDL_ETIMEDOUT || ddl_deadline_passed(deadline))
+            return status;
+        memset(course->present, 0, (size_t)course->self.nranks * sizeof *course->present);
+        DDL_TRY(look_around(course, what, err));
+        if (course->present[course->self.rank] && first_missing(course) >= 0)
+            DDL_TRY(tell_absence(course, what, err));
+        else
+            ddl_progress_tell(&course->progress, "rank 0 at %s", course->options->store);
     }
 }
 
@@ -576,7 +603,7 @@ static ddl_status gather_roster(struct course *course, ddl_error *err)
 static ddl_status receive_roster(struct course *course, ddl_error *err)
 {
     ddl_bytes table = { 0 };
-    DDL_TRY(ddl_store_get(course->store, DDL_STORE_ROSTER, course->options->deadline, &table, err));
+    DDL_TRY(await(course, DDL_STORE_ROSTER, "member", &table, err));
     ddl_status status = ddl_roster_decode(ddl_bytes_view(&table), course->self.rank, &course->roster, err);
     ddl_bytes_fini(&table);
     if (status != DDL_OK)
@@ -664,7 +691,7 @@ static ddl_status settle(struct course *course, ddl_error *err)
             status = set_empty(course, DDL_STORE_SETTLED, err);
     } else {
         ddl_bytes nothing = { 0 };
-        status = ddl_store_get(course->store, DDL_STORE_SETTLED, course->options->deadline, &nothing, err);
+        status = await(course, DDL_STORE_SETTLED, "meshed", &nothing, err);
         ddl_bytes_fini(&nothing);
     }
     if (status == DDL_ETIMEDOUT)

@@ -2,8 +2,8 @@
  * bootstrap.h - from "rank 3 of 8, meet at 10.0.0.1:29500" to a roster, through a store.
  *
  * Costs O(1) store requests per rank; rank 0 does work linear in the number of ranks. Ranks may start in
- * any order and minutes apart. While waiting, one line every 5 s says how many have come and which are
- * missing.
+ * any order and minutes apart. While waiting, one line every 5 s of every host says how many have come and
+ * which are missing.
  */
 #ifndef DDL_RENDEZVOUS_BOOTSTRAP_H
 #define DDL_RENDEZVOUS_BOOTSTRAP_H
@@ -31,6 +31,7 @@ typedef struct ddl_bootstrap_options {
     const ddl_encryption *encryption; /* of connections, at level tls; NULL: none */
     bool local;                       /* ranks of this host may be connected through Unix sockets */
     bool asks_nccl;                   /* told to all */
+    bool quiet;                       /* a rank of this host that is not tells who is missing */
     uint32_t generator;               /* version of the schedule generator; all ranks must have the same */
     const double *costs; /* rank 0: constants of its cost model, for the roster; ncosts of them */
     int ncosts;
