@@ -92,6 +92,9 @@ static size_t heap_bytes_for(int local_ranks)
 
 static ddl_status create_memory(ddl_lanes *lanes, size_t heap_bytes, ddl_error *err)
 {
+    /* Of all ranks here: they touch it only later, and are killed where it is not there then. */
+    const uint64_t local_ranks = (uint64_t)lanes->roster->local_size_of[lanes->roster->rank];
+    DDL_TRY(ddl_host_need_memory(local_ranks * lanes->memory_bytes, err));
     DDL_TRY(ddl_local_memory_create(lanes->memory_bytes + heap_bytes, &lanes->memory_fd, err));
     ddl_status status =
         ddl_local_memory_map(lanes->memory_fd, 0, lanes->memory_bytes, DDL_LOCAL_DENSE, &lanes->memory, err);

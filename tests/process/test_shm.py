@@ -157,6 +157,37 @@ class SharedMemory(unittest.TestCase):
             rank.expect("free", "DDL_OK")
             rank.finish()
 
+    def memory_group(self, limit):
+        """The folder of a cgroup with so many bytes."""
+        found = re.search(r":memory:(.*)", pathlib.Path("/proc/self/cgroup").read_text())
+        above, file = (("/sys/fs/cgroup/memory" + found[1], "memory.limit_in_bytes") if found else
+                       ("/sys/fs/cgroup", "memory.max"))
+        folder = pathlib.Path(above) / f"ddl-test-{os.getpid()}"
+        try:
+            folder.mkdir()
+            self.addCleanup(folder.rmdir)
+            (folder / file).write_text(str(limit))
+        except OSError as error:
+            self.skipTest(f"there is no cgroup to be had: {error}")
+        return folder
+
+    def test_where_there_is_not_memory_enough_for_all_there_is_tcp_and_a_warning(self):
+        """The ranks would be killed when they come to use it."""
+        if b"__asan_init" in pathlib.Path(ACTOR).read_bytes():
+            self.skipTest("the sanitizer takes more than what there is")
+        enter = ["sh", "-c", 'echo $$ >"$0/cgroup.procs" && exec "$@"', self.memory_group(36 << 20)]
+        world = self.world(12)  # rings of 36 MiB
+        commands = ["init", SMALL, "allreduce:16384:float32:sum", "line", "free"]
+        ranks = [world.start(r, *commands, prefix=enter) for r in range(12)]
+        for rank in ranks:
+            for event in ("init", "call", "call"):
+                rank.expect(event, "DDL_OK")
+            rank.expect("ready")
+        for rank in ranks:
+            self.assertEqual(shared(rank.pid), 0)
+            self.assertEqual(sum("no shared memory, TCP instead: no memory for " in line for line in rank.errors), 1)
+        self.finish(ranks)
+
     @unittest.skipUnless(os.environ.get("DDL_TEST_FAILPOINTS") == "1", "no failpoints in this build")
     def test_what_fails_leaves_tcp_and_a_warning(self):
         for site in ("io.memfd", "io.mmap", "io.seals", "io.unix"):

@@ -113,6 +113,7 @@ static void join(struct world_rank *self)
         .master = self->master,
         .network = &network,
         .local = !self->apart,
+        .quiet = self->quiet,
         .generator = self->generator,
         .prover = self->prover,
         .costs = self->costs,

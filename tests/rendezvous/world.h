@@ -18,6 +18,7 @@ struct world_rank {
     /* Set before world_start: */
     int rank, nranks;
     bool apart; /* no connections through Unix sockets */
+    bool quiet; /* does not tell who is missing */
     const char *store, *master, *iface;
     const char *secret; /* NULL: level off */
     uint32_t generator;
