@@ -100,6 +100,7 @@ struct ddl_comm {
     bool has_stream;  /* calls are operations of this stream of the program (stream.c) */
     bool is_given_up; /* by ddl_comm_shrink: what its streams have come to needs no telling */
     void *stream;
+    int stream_gpu; /* -1: any */
     ddl_list
         streamed; /* ddl_request.streamed, oldest first: they end by themselves, and later calls tell how */
     size_t nstreamed, most_streamed;      /* how many; and of how many all are looked at */

@@ -175,9 +175,20 @@ static ddl_status issue_alone(ddl_comm *comm, ddl_call *call, ddl_request **hand
 
 /* ---- together ---- */
 
+/* Nothing has begun, and the others are not told: it is as any other argument that is wrong. */
+static ddl_status refuse_other_gpu(const ddl_comm *comm, const ddl_call *call)
+{
+    return ddl_last_error_set(DDL_EINVAL, comm->rank, ddl_collective_name(call->collective),
+                              "the buffers are memory of GPU %d, but the stream of ddl_stream_begin is of "
+                              "GPU %d; give a stream of the GPU that has the buffers",
+                              call->staging->gpu, comm->stream_gpu);
+}
+
 ddl_status ddl_stream_issue(ddl_comm *comm, ddl_call *call, ddl_request **handle)
 {
     ddl_error error;
+    if (comm->has_stream && comm->stream_gpu >= 0 && call->staging->gpu != comm->stream_gpu)
+        return refuse_other_gpu(comm, call);
     if (comm->engine == NULL)
         return issue_alone(comm, call, handle);
     if (ddl_staging_shut(call->staging, comm->stream, &call->latch, &call->latch_number, &error) != DDL_OK) {
@@ -212,6 +223,7 @@ ddl_status ddl_stream_begin(ddl_comm *comm, void *stream)
         return ddl_last_error_set(error.code, comm->rank, "stream_begin", "%s", error.text);
     comm->has_stream = true;
     comm->stream = stream;
+    comm->stream_gpu = ops->gpu_of_stream(stream);
     return DDL_OK;
 }
 

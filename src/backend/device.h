@@ -57,6 +57,9 @@ struct ddl_device_ops {
     bool (*drain)(ddl_device *device, int timeout_ms);
     /* How many GPUs this process sees. */
     ddl_status (*count)(int *gpus, ddl_error *err);
+    /* Of which of them a stream (a CUstream) is. -1: it is of any, as CUDA's default stream, or the driver
+     * cannot tell; if it has failed, whatever is put into the stream tells. Thread: any. */
+    int (*gpu_of_stream)(void *stream);
     ddl_status (*create_latch)(ddl_device *device, ddl_latch **latch, ddl_error *err);
     /* It is open, and kept for another create_latch once the stream has gone on. */
     void (*destroy_latch)(ddl_latch *latch);
@@ -78,7 +81,7 @@ struct ddl_device_ops {
 };
 
 /* Changes with anything above. */
-enum { DDL_DEVICE_INTERFACE = 4 };
+enum { DDL_DEVICE_INTERFACE = 5 };
 
 /* What the plugin exports as "ddl_cuda_plugin". NULL: err tells why not. */
 typedef const struct ddl_device_ops *ddl_device_plugin(ddl_error *err);

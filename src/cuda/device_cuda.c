@@ -217,6 +217,43 @@ static ddl_status count(int *gpus, ddl_error *err)
     return result == CUDA_SUCCESS ? DDL_OK : ddl_driver_failed(driver, result, "counting GPUs", -1, err);
 }
 
+static CUresult find_device(const ddl_driver *driver, CUstream stream, CUdevice *device)
+{
+    CUcontext context;
+    CUresult result = driver->cuStreamGetCtx(stream, &context);
+    if (result == CUDA_SUCCESS)
+        result = ddl_driver_enter(driver, context);
+    if (result != CUDA_SUCCESS)
+        return result;
+    result = driver->cuCtxGetDevice(device);
+    ddl_driver_leave(driver);
+    return result;
+}
+
+static int number_of(const ddl_driver *driver, CUdevice device)
+{
+    CUdevice other;
+    int gpus = 0;
+    (void)driver->cuDeviceGetCount(&gpus);
+    for (int gpu = 0; gpu < gpus; gpu++)
+        if (driver->cuDeviceGet(&other, gpu) == CUDA_SUCCESS && other == device)
+            return gpu;
+    return -1;
+}
+
+/* CUDA's own streams are of the context in which they are named, which is that of the buffers. */
+static int gpu_of_stream(void *stream)
+{
+    const ddl_driver *driver;
+    ddl_error ignored; /* it has been found */
+    CUdevice device;
+    if (stream == NULL || stream == CU_STREAM_LEGACY || stream == CU_STREAM_PER_THREAD)
+        return -1;
+    if (ddl_driver_find(&driver, &ignored) != DDL_OK || find_device(driver, stream, &device) != CUDA_SUCCESS)
+        return -1;
+    return number_of(driver, device);
+}
+
 static const struct ddl_device_ops ops;
 
 static ddl_status create_latch(ddl_device *device, ddl_latch **latch, ddl_error *err)
@@ -239,6 +276,7 @@ static const struct ddl_device_ops ops = {
     .look_at_mark = look_at_mark,
     .drain = drain,
     .count = count,
+    .gpu_of_stream = gpu_of_stream,
     .create_latch = create_latch,
     .destroy_latch = ddl_latch_destroy,
     .shut_latch = ddl_latch_shut,

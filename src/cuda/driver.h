@@ -20,6 +20,7 @@
     X(cuDevicePrimaryCtxRetain, "cuDevicePrimaryCtxRetain")                   \
     X(cuCtxPushCurrent, "cuCtxPushCurrent_v2")                                \
     X(cuCtxPopCurrent, "cuCtxPopCurrent_v2")                                  \
+    X(cuCtxGetDevice, "cuCtxGetDevice")                                       \
     X(cuMemHostAlloc, "cuMemHostAlloc")                                       \
     X(cuMemHostGetDevicePointer, "cuMemHostGetDevicePointer_v2")              \
     X(cuMemcpyAsync, "cuMemcpyAsync")                                         \
@@ -29,6 +30,7 @@
     X(cuThreadExchangeStreamCaptureMode, "cuThreadExchangeStreamCaptureMode") \
     X(cuLaunchHostFunc, "cuLaunchHostFunc")                                   \
     X(cuStreamDestroy, "cuStreamDestroy_v2")                                  \
+    X(cuStreamGetCtx, "cuStreamGetCtx")                                       \
     X(cuStreamQuery, "cuStreamQuery")                                         \
     X(cuEventCreate, "cuEventCreate")                                         \
     X(cuEventDestroy, "cuEventDestroy_v2")                                    \

@@ -76,6 +76,7 @@ struct CUstream_st {
     struct CUstream_st *next;
     struct work *first, **end;
     bool working, stopping, captured, captured_globally;
+    int gpu;
     unsigned seed;
     pthread_t thread;
 };
@@ -555,6 +556,7 @@ static CUstream make_stream(void)
         abort();
     driver.created++;
     stream->end = &stream->first;
+    stream->gpu = stack[depth - 1]->gpu;
     stream->seed = (unsigned)driver.created;
     stream->next = driver.streams;
     driver.streams = stream;
@@ -607,6 +609,13 @@ CUresult CUDAAPI cuStreamCreateWithPriority(CUstream *out, unsigned flags, int p
 {
     (void)priority;
     return cuStreamCreate(out, flags);
+}
+
+CUresult CUDAAPI cuStreamGetCtx(CUstream stream, CUcontext *context)
+{
+    ENTER(false);
+    *context = &driver.contexts[stream->gpu];
+    return unlock(CUDA_SUCCESS);
 }
 
 CUresult CUDAAPI cuCtxGetStreamPriorityRange(int *least, int *greatest)

@@ -3,6 +3,7 @@
  * and that nothing is made once they are warm. Over what stands in for the driver, with two GPUs.
  */
 #include "../conformance/gpu_memory.h"
+#include "../conformance/gpu_stream.h"
 #include "../conformance/ranks.h"
 
 #include <ddl/cuda.h>
@@ -33,7 +34,7 @@ static int open_driver(void **state)
 {
     (void)state;
     set_driver_aside();
-    return gpu_memory_open(getenv("DDL_TEST_DRIVER")) ? 0 : -1;
+    return gpu_memory_open(getenv("DDL_TEST_DRIVER")) && gpu_stream_open() ? 0 : -1;
 }
 
 static int free_alone(void **state)
@@ -275,6 +276,41 @@ static void a_rank_has_one_gpu_in_all_parts(void **state)
     ranks_play("mem://parts", 4, a_part, NULL);
 }
 
+/* Rank 0 makes such calls beside those that all make, which go on as if there were none. */
+static void a_stream_elsewhere(rank_thread *me)
+{
+    ddl_request *request = NULL;
+    void *x = device_floats(FEW, 1);
+    EXPECT(me, ddl_stream_begin(me->world, me->arg) == DDL_OK);
+    for (int i = 0; me->rank == 0 && i < 2; i++) {
+        ddl_status told = ddl_allreduce(x, x, FEW, DDL_FLOAT32, DDL_SUM, me->world, i == 0 ? NULL : &request);
+        const char *text = ddl_last_error()->text;
+        EXPECT(me, told == DDL_EINVAL && request == NULL);
+        EXPECT(me, strstr(text, "memory of GPU 0, but the stream of ddl_stream_begin is of GPU 1") != NULL);
+    }
+    EXPECT(me, ddl_stream_end(me->world) == DDL_OK);
+    /* The default stream is of whichever GPU. Of one rank, as what ranks have in one stream waits for each
+     * other. */
+    EXPECT(me, me->rank > 0 || ddl_stream_begin(me->world, NULL) == DDL_OK);
+    sum_of_all(me, x, x, FEW);
+    EXPECT(me, me->rank > 0 || ddl_stream_end(me->world) == DDL_OK);
+    assert_floats(x, FEW, 1, (float)me->nranks);
+    ranks_meet(me);
+    gpu_memory_free(x);
+}
+
+static void a_stream_of_another_gpu_is_refused(void **state)
+{
+    (void)state;
+    gpu_memory_choose(1);
+    void *stream = gpu_stream_create();
+    gpu_memory_choose(0);
+    assert_non_null(stream);
+    ranks_play("mem://elsewhere", 1, a_stream_elsewhere, stream);
+    ranks_play("mem://elsewhere", 2, a_stream_elsewhere, stream);
+    gpu_stream_destroy(stream);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -285,6 +321,7 @@ int main(void)
         cmocka_unit_test(host_and_device_calls_keep_their_order),
         cmocka_unit_test(where_memory_is_is_asked_for_in_each_call),
         cmocka_unit_test(a_rank_has_one_gpu_in_all_parts),
+        cmocka_unit_test(a_stream_of_another_gpu_is_refused),
     };
     return cmocka_run_group_tests(tests, open_driver, free_alone);
 }
