@@ -183,6 +183,21 @@ static ddl_status read_environment_ranks(const ddl_options *options, int *rank, 
     return DDL_OK;
 }
 
+/* Among those of its host, as launchers say; -1: they do not. No variable of ddl's, so where one makes no
+ * sense that is nobody's error. */
+static int find_local_rank(void)
+{
+    static const char *const local_ranks[] = { "LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID",
+                                               "SLURM_LOCALID" };
+    for (size_t i = 0; i < sizeof local_ranks / sizeof *local_ranks; i++) {
+        int local;
+        const char *text = env(local_ranks[i]);
+        if (text != NULL && parse_int(local_ranks[i], text, 0, RANKS_MAX, &local, NULL) == DDL_OK)
+            return local;
+    }
+    return -1;
+}
+
 static ddl_status read_ranks(const ddl_options *options, ddl_config *config, ddl_error *err)
 {
     if (options->world_size == 0 || options->world_size < -1 || options->rank < -1 ||
@@ -196,6 +211,8 @@ static ddl_status read_ranks(const ddl_options *options, ddl_config *config, ddl
         return DDL_FAIL(err, DDL_ECONFIG, "the program says rank %d of %d, but its launcher rank %d of %d",
                         options->rank >= 0 ? options->rank : rank,
                         options->world_size > 0 ? options->world_size : nranks, rank, nranks);
+    /* Where the environment does not tell the rank, that is of another job, or of a process with several. */
+    config->local_rank = rank >= 0 ? find_local_rank() : -1;
     rank = options->rank >= 0 ? options->rank : rank;
     nranks = options->world_size > 0 ? options->world_size : nranks;
     if ((rank < 0) != (nranks < 0))
@@ -226,20 +243,6 @@ static ddl_spread find_spread(int nranks)
     if (nodes == NULL)
         return DDL_SPREAD_UNKNOWN;
     return strcmp(nodes, "1") == 0 ? DDL_SPREAD_ONE : DDL_SPREAD_SEVERAL;
-}
-
-/* Among those of its host, as launchers say; -1: they do not. */
-static int find_local_rank(void)
-{
-    static const char *const local_ranks[] = { "LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID",
-                                               "SLURM_LOCALID" };
-    for (size_t i = 0; i < sizeof local_ranks / sizeof *local_ranks; i++) {
-        int local;
-        const char *text = env(local_ranks[i]);
-        if (text != NULL && parse_int(local_ranks[i], text, 0, RANKS_MAX, &local, NULL) == DDL_OK)
-            return local;
-    }
-    return -1;
 }
 
 /* ---- where to meet ---- */
@@ -529,7 +532,6 @@ ddl_status ddl_config_read(const ddl_options *given, ddl_config *config, ddl_err
     if (config->nranks > 1)
         DDL_TRY(refuse_unused_certificates(&options, err));
     config->network.spread = find_spread(config->nranks);
-    config->local_rank = find_local_rank();
     DDL_TRY(read_connect(config, err));
     DDL_TRY(read_streams(config, err));
     DDL_TRY(read_gpu_policy(config, err));

@@ -30,12 +30,12 @@ typedef enum ddl_gpu_use {
 
 typedef struct ddl_config {
     int rank, nranks;
-    int local_rank;   /* as launchers say; -1: they do not */
     char store[512];  /* URL */
     char master[300]; /* "address:port": names the meeting place */
     ddl_network network;
     ddl_local_transport local_transport;
-    bool has_gpu; /* ddl_local_device tells one */
+    bool has_gpu;   /* ddl_local_device tells one */
+    int local_rank; /* as launchers say; -1: they do not */
     ddl_gpu_use gpu;
     ddl_connect connect; /* of the world, if this is rank 0 */
     int nstreams;        /* likewise: further connections between ranks of different hosts; 0: none */

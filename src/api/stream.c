@@ -237,6 +237,13 @@ ddl_status ddl_stream_end(ddl_comm *comm)
     return ddl_stream_reap(comm);
 }
 
+/* As the launcher counts, which may have shared out CPUs so too; else in the order of ranks. */
+static int local_rank(const ddl_world *world)
+{
+    return world->config.local_rank >= 0 ? world->config.local_rank
+                                         : world->roster->local_rank_of[world->config.rank];
+}
+
 int ddl_local_device(const ddl_comm *comm)
 {
     const struct ddl_device_ops *ops;
@@ -255,7 +262,7 @@ int ddl_local_device(const ddl_comm *comm)
         status = DDL_FAIL(&error, DDL_EDEVICE,
                           "this process sees no GPU; is CUDA_VISIBLE_DEVICES empty, or --gloo given?");
     if (status == DDL_OK)
-        return world->roster->local_rank_of[world->config.rank] % gpus;
+        return local_rank(world) % gpus;
     (void)ddl_last_error_set(status, comm->rank, "local_device", "%s", error.text);
     return -1;
 }

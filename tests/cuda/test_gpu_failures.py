@@ -152,6 +152,26 @@ class Failing(unittest.TestCase):
         self.assert_all(records, "DDL_EUNSUPPORTED", 1, "rank 1", "libddl-cuda.so")
 
 
+class Devices(unittest.TestCase):
+    def devices(self, nranks, own):
+        """What ddl_local_device tells each rank; own: LOCAL_RANK of each."""
+        with World(GPU_RANK, nranks, DDL_TEST_STANDIN="gpus=4") as world:
+            ranks = [world.start(r, DRIVER, "device", LOCAL_RANK=own[r]) for r in range(nranks)]
+            records = [rank.next() for rank in ranks]
+            for rank in ranks:
+                rank.finish()
+        return [record["device"] for record in records]
+
+    def test_local_rank_of_the_launcher_counts_more_than_the_order_of_ranks(self):
+        self.assertEqual(self.devices(2, [1, 0]), [1, 0])
+        self.assertEqual(self.devices(1, [6]), [2])
+
+    def test_where_local_rank_makes_no_sense_the_order_of_ranks_counts(self):
+        for own in (None, "", "-1", "1x", "99999999999"):
+            with self.subTest(own=own):
+                self.assertEqual(self.devices(2, [own, own]), [0, 1])
+
+
 class Libraries(unittest.TestCase):
     def test_the_library_does_not_know_cuda(self):
         listed = subprocess.run(["ldd", LIBRARY, PLUGIN], check=True, capture_output=True, text=True).stdout
