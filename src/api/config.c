@@ -438,6 +438,12 @@ static ddl_status read_gpu(ddl_config *config, ddl_error *err)
     if (use == NULL)
         return DDL_OK;
     DDL_TRY(one_of("DDL_GPU", use, accepted, err));
+#ifdef DDL_WITHOUT_NCCL
+    if (strcmp(use, "nccl") == 0)
+        return DDL_FAIL(err, DDL_EUNSUPPORTED,
+                        "DDL_GPU=nccl: this ddl was built without NCCL (" DDL_WITHOUT_NCCL
+                        "); build it with -Dcuda=enabled -Dnccl=enabled, or set DDL_GPU=staged");
+#endif
     for (int i = 0; accepted[i] != NULL; i++)
         if (strcmp(use, accepted[i]) == 0)
             config->gpu = (ddl_gpu_use)i;

@@ -550,6 +550,24 @@ static void a_launcher_need_not_know_of_the_programs_store(void **state)
     be_alone();
 }
 
+static void nccl_that_was_not_built_in_is_refused_at_once(void **state)
+{
+    (void)state;
+    ddl_comm *world = NULL;
+    be_alone();
+    setenv("DDL_GPU", "nccl", 1);
+    ddl_status status = ddl_init(&world, NULL);
+    unsetenv("DDL_GPU");
+#ifdef DDL_WITHOUT_NCCL
+    assert_int_equal(status, DDL_EUNSUPPORTED);
+    assert_null(world);
+    assert_non_null(strstr(ddl_last_error()->text, "built without NCCL (" DDL_WITHOUT_NCCL ")"));
+#else
+    assert_int_equal(status, DDL_OK);
+    assert_int_equal(ddl_comm_free(&world), DDL_OK);
+#endif
+}
+
 static void worlds_can_follow_one_another(void **state)
 {
     (void)state;
@@ -714,6 +732,7 @@ int main(void)
         cmocka_unit_test(options_that_contradict_are_told),
         cmocka_unit_test(options_are_taken_one_by_one),
         cmocka_unit_test(a_launcher_need_not_know_of_the_programs_store),
+        cmocka_unit_test(nccl_that_was_not_built_in_is_refused_at_once),
         cmocka_unit_test(worlds_can_follow_one_another),
         cmocka_unit_test(a_forked_child_has_not_its_parents_secret),
         cmocka_unit_test(statuses_have_names_and_texts),

@@ -197,7 +197,7 @@ class TestHosts(unittest.TestCase):
                 one.finish(0)
             self.assertTrue(any("turned away 10.77.0.2" in line for line in first.errors), first.story())
 
-    @unittest.skipUnless(os.environ.get("DDL_TEST_TLS") == "1", "built without TLS")
+    @unittest.skipUnless(os.environ.get("DDL_TEST_TLS") == "1" and os.environ.get("DDL_TEST_NCCL") == "1", "built without TLS or NCCL")
     def test_nccl_is_refused_where_traffic_between_hosts_is_to_be_encrypted(self):
         hosts = self.hosts(2)
         for places, status in (((0, 1), "DDL_ECONFIG"), ((0, 0), "DDL_OK")):
