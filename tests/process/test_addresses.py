@@ -17,7 +17,7 @@ import unittest
 
 import test_hosts
 from test_hosts import PORT, SKIPPED, Hosts, ip
-from world import World, bound, free_port
+from world import DEADLINE, World, bound, free_port, listening
 
 LAUNCHER = ACTOR = None
 FIREWALL = ("table ip t {\n chain in {\n  type filter hook input priority 0; policy drop;\n"
@@ -109,6 +109,40 @@ class Addresses(Networks):
         self.expect_all(ranks)
         for r, rank in enumerate(ranks):
             self.assertIn(f"10.77.0.{r + 1}", self.listens_at(rank)[0], rank.story())
+
+    # ---- what is open ----
+
+    def doors(self, rank):
+        """Where it listens once its door for ranks is open, which rank 0's store is before."""
+        deadline = time.monotonic() + DEADLINE
+        while not self.listens_at(rank):
+            self.assertLess(time.monotonic(), deadline, rank.story())
+            time.sleep(0.01)
+        return listening(rank.pid)
+
+    def test_ports_are_open_where_they_are_needed_and_nowhere_else(self):
+        """Of two ranks on two hosts that wait for a third. On all addresses only if that is asked for."""
+        both, here = (0, 1), (0, 0)
+        cases = [(both, "10.77.0.1", {}, ["10.77.0.1"], ["10.77.0.{}"]),
+                 (both, "fd77::1", {}, ["fd77::1"], ["fd77::{}"]),
+                 (both, "nodea", {}, ["10.77.0.1", "fd77::1"], ["10.77.0.{}", "fd77::{}"]),
+                 (both, "10.77.0.1", {"DDL_IFACE": "fd77::/64"}, ["10.77.0.1"], ["fd77::{}"]),
+                 (both, "10.77.0.1", {"DDL_PORT_RANGE": "30000-30003"}, ["10.77.0.1"], ["10.77.0.{}"]),
+                 (both, "x", {"DDL_STORE": "file://" + self.folder}, [], ["10.77.0.{}", "fd77::{}"]),
+                 (here, "127.0.0.1", {}, ["127.0.0.1"], ["127.0.0.1"]),
+                 (here, "0.0.0.0", {}, ["0.0.0.0"], ["127.0.0.1"])]
+        hosts = self.hosts(2)
+        for places, address, environment, store, doors in cases:
+            with self.subTest(address=address, **environment), \
+                    self.world(3, MASTER_ADDR=address, DDL_LOG="debug", **environment) as world:
+                for rank, host in enumerate(places):
+                    world.start(rank, "init", prefix=self.on(hosts, host, "10.77.0.1 nodea\nfd77::1 nodea\n"))
+                for rank, host in zip(world.ranks, places):
+                    found = self.doors(rank)
+                    meeting = [at for at, port in found if port == PORT]
+                    others = [at for at, port in found if port != PORT]
+                    self.assertEqual((meeting, others), (store if rank is world.ranks[0] else [],
+                                                         [door.format(host + 1) for door in doors]), rank.story())
 
     # ---- families ----
 

@@ -296,8 +296,14 @@ def read_link(path):
         return ""
 
 
-def listening_ports(pid):
-    """The TCP ports at which a process listens; empty where the system does not tell."""
+def numeric(written):
+    """An address as /proc writes it, in words of the machine's byte order."""
+    words = b"".join(int(written[i:i + 8], 16).to_bytes(4, sys.byteorder) for i in range(0, len(written), 8))
+    return socket.inet_ntop(socket.AF_INET if len(words) == 4 else socket.AF_INET6, words)
+
+
+def listening(pid):
+    """The TCP addresses and ports at which a process listens; empty where the system does not tell."""
     try:
         links = [read_link(f"/proc/{pid}/fd/{fd}") for fd in os.listdir(f"/proc/{pid}/fd")]
         tables = [pathlib.Path(f"/proc/{pid}/net/{name}").read_text().splitlines()[1:] for name in ("tcp", "tcp6")]
@@ -305,7 +311,12 @@ def listening_ports(pid):
         return []
     inodes = {m.group(1) for m in (re.match(r"socket:\[(\d+)\]", link) for link in links) if m}
     rows = [line.split() for table in tables for line in table]
-    return sorted({int(row[1].rsplit(":", 1)[1], 16) for row in rows if row[3] == "0A" and row[9] in inodes})
+    at = [row[1].split(":") for row in rows if row[3] == "0A" and row[9] in inodes]
+    return sorted({(numeric(address), int(port, 16)) for address, port in at})
+
+
+def listening_ports(pid):
+    return sorted({port for _, port in listening(pid)})
 
 
 def alive(pid):
