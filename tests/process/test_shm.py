@@ -13,10 +13,13 @@ import tempfile
 import time
 import unittest
 
-from world import World, bound, cpu_seconds, on_two_cpus, times_asleep
+import peer
+import test_hosts
+from world import DEADLINE, Rank, World, bound, clean_environment, cpu_seconds, on_two_cpus, read_link, times_asleep
 
 ACTOR = None
 SMALL = "allreduce:16:float32:sum"
+NOBODY = 65534  # another user
 
 
 def shared(pid):
@@ -34,7 +37,7 @@ def lanes_bytes(pid):
     return set(heaps.values())
 
 
-class SharedMemory(unittest.TestCase):
+class Host(unittest.TestCase):
     def world(self, nranks, **environment):
         world = World(ACTOR, nranks, **environment)
         self.addCleanup(world.__exit__)
@@ -57,6 +60,14 @@ class SharedMemory(unittest.TestCase):
             rank.expect("free", "DDL_OK")
             rank.finish()
 
+    def wait_until_stopped(self, rank):
+        deadline = time.monotonic() + bound(20)
+        while pathlib.Path(f"/proc/{rank.pid}/stat").read_text().rsplit(")", 1)[1].split()[0] != "T":
+            self.assertLess(time.monotonic(), deadline, rank.story())
+            time.sleep(0.01)
+
+
+class SharedMemory(Host):
     def test_it_is_taken_without_being_asked_for(self):
         for nranks in (2, 3, 5):
             world = self.world(nranks)
@@ -301,12 +312,6 @@ class SharedMemory(unittest.TestCase):
             rank.expect("free", "DDL_OK")
             rank.finish()
 
-    def wait_until_stopped(self, rank):
-        deadline = time.monotonic() + bound(20)
-        while pathlib.Path(f"/proc/{rank.pid}/stat").read_text().rsplit(")", 1)[1].split()[0] != "T":
-            self.assertLess(time.monotonic(), deadline, rank.story())
-            time.sleep(0.01)
-
     @unittest.skipUnless("DDL_TEST_STOPPING" in os.environ, "no program to be preloaded in this build")
     def test_an_usher_that_ends_is_named_at_once(self):
         for nranks in (3, 6):
@@ -490,6 +495,99 @@ class SharedMemory(unittest.TestCase):
         """On a busy machine one of the two may come more than 15 ms after the other, and be blamed with reason."""
         blamed = [self.culprits_of_a_short_deadline() for _ in range(6)]
         self.assertGreaterEqual(blamed.count({2}), 4, blamed)
+
+
+def door_of(rank, pattern):
+    """The name of the abstract Unix socket at which a rank listens, once it does."""
+    deadline = time.monotonic() + DEADLINE
+    while time.monotonic() < deadline:
+        own = {read_link(fd) for fd in pathlib.Path(f"/proc/{rank.pid}/fd").iterdir()}
+        for line in pathlib.Path("/proc/net/unix").read_text().splitlines()[1:]:
+            *_, flags, _, _, inode, name = [*line.split(), ""][:8]
+            if int(flags, 16) & 0x10000 and f"socket:[{inode}]" in own and re.fullmatch("@" + pattern, name):
+                return name[1:].replace("@", "\0").encode()
+        time.sleep(0.01)
+    raise AssertionError(f"no {pattern}; {rank.story()}")
+
+
+@unittest.skipUnless(os.geteuid() == 0, "only root can be another user")
+class OtherUsers(Host):
+    """Processes of another user on the same host, beside which root's own get what they ask for."""
+
+    def stranger(self, user, *arguments, prefix=()):
+        program = pathlib.Path(__file__).parent / "stranger.py"
+        started = Rank(sys.executable, ["-I", "-S", str(program), str(user), *arguments], clean_environment(), "a stranger",
+                       prefix)
+        self.addCleanup(started.close)
+        return started
+
+    def call(self, user, name, message):
+        """Somebody who has called there and said this."""
+        caller = self.stranger(user, "call", name.hex(), message.hex())
+        caller.expect("called")
+        return caller
+
+    def heard(self, stranger):
+        record = stranger.expect("heard")
+        return record["bytes"], record["descriptors"]
+
+    def test_an_usher_says_nothing_to_them(self):
+        world = self.world(3)
+        world.start(0, "init", SMALL, "line", "free")
+        name = door_of(world.ranks[0], "ddl-0-[0-9a-f]{32}")
+        hello = peer.client_hello(channel=peer.MESH, size=3)
+        self.assertEqual(self.heard(self.call(NOBODY, name, hello)), (0, 0))
+        self.assertEqual(self.heard(self.call(os.getuid(), name, hello)), (peer.SERVER_BYTES, 0))
+        for r in (1, 2):
+            world.start(r, "init", SMALL, "line", "free")
+        self.finish_sharing(world.ranks, [3] * 3)
+
+    @unittest.skipUnless("DDL_TEST_STOPPING" in os.environ, "no program to be preloaded in this build")
+    def test_they_are_handed_nobodys_memory(self):
+        """Though they call before the rank as which they come, which is stopped as the others await it."""
+        for user, heard, shares in ((NOBODY, (0, 0), [5] * 6), (os.getuid(), (4, 2), [4, 5, 5, 5, 5, 4])):
+            world = self.world(6, DDL_CONNECT="lazy")
+            stopping = {"LD_PRELOAD": os.environ["DDL_TEST_STOPPING"], "DDL_TEST_STOP": "memory"}
+            ranks = [world.start(r, "init", SMALL, "line", "free", **stopping if r == 5 else {}) for r in range(6)]
+            self.wait_until_stopped(ranks[5])
+            caller = self.call(user, door_of(ranks[0], "ddl-[0-9a-f]{24}@*"), (5).to_bytes(4, sys.byteorder))
+            os.kill(ranks[5].pid, signal.SIGCONT)
+            self.assertEqual(self.heard(caller), heard)
+            self.finish_sharing(ranks, shares)
+
+    def test_who_has_an_ushers_name_hears_nothing(self):
+        """It has it before the usher of that host; so those whom this is to introduce call each other."""
+        if refused := test_hosts.permitted():
+            self.skipTest(f"no network namespaces here: {refused}")
+        hosts = test_hosts.Hosts(2)
+        hosts.__enter__()
+        self.addCleanup(hosts.__exit__)
+        world = self.world(4, MASTER_ADDR="10.77.0.1", MASTER_PORT=test_hosts.PORT)
+        world.start(0, "init", SMALL, "line", "free", prefix=hosts.on(0), DDL_LOG="debug")
+        run = self.run_of(world.ranks[0])
+        holder = self.stranger(NOBODY, "hold", f"ddl-1-{run}".encode().hex(), prefix=hosts.on(1))
+        holder.expect("holds")
+        for r in (1, 2, 3):
+            world.start(r, "init", SMALL, "line", "free", prefix=hosts.on(1))
+        for _ in (2, 3):
+            self.assertEqual(self.heard(holder), (0, 0))
+        self.finish_sharing(world.ranks, [0, 3, 3, 3])
+
+    def run_of(self, rank):
+        deadline = time.monotonic() + DEADLINE
+        while not (found := re.search(r"rank 0 of run ([0-9a-f]{32}) listens", "".join(rank.errors))):
+            self.assertLess(time.monotonic(), deadline, rank.story())
+            time.sleep(0.01)
+        return found.group(1)
+
+    def finish_sharing(self, ranks, pieces):
+        """All compute; each has so many pieces of shared memory."""
+        for rank in ranks:
+            rank.expect("init", "DDL_OK")
+            rank.expect("call", "DDL_OK")
+            rank.expect("ready")
+        self.assertEqual([shared(rank.pid) for rank in ranks], pieces)
+        self.finish(ranks)
 
 
 if __name__ == "__main__":
