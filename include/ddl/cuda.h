@@ -67,11 +67,11 @@ DDL_API ddl_status ddl_stream_begin(ddl_comm *comm, void *stream);
 DDL_API ddl_status ddl_stream_end(ddl_comm *comm);
 
 /*
- * The GPU that this rank takes unless the program knows better, as cudaSetDevice counts: LOCAL_RANK,
- * where the environment tells that beside the rank, else its ddl_local_rank in the world, whichever part of
- * it comm is, modulo the number that the process sees. Ranks share GPUs where there are fewer. -1: there is
- * none, the driver cannot tell, or DDL_GPU_POLICY is none; ddl_last_error says why. Loads the driver. Local;
- * any thread.
+ * The GPU that this rank takes unless the program knows better, as cudaSetDevice counts: LOCAL_RANK, or what
+ * other launchers call it, where the environment tells that beside the rank, else its ddl_local_rank in the
+ * world, whichever part of it comm is, modulo the number that the process sees. Ranks share GPUs where there
+ * are fewer. -1: there is none, the driver cannot tell, or DDL_GPU_POLICY is none; ddl_last_error says why.
+ * Loads the driver. Local; any thread.
  */
 DDL_API int ddl_local_device(const ddl_comm *comm);
 

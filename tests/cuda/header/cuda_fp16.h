@@ -1,0 +1,1 @@
+/* cuda_fp16.h - nothing: nccl.h only names it. */
