@@ -10,6 +10,7 @@ Point = collections.namedtuple("Point", "operations median_us mean_us p99_us fas
 
 COLLECTIVES = "allreduce", "allgather", "reduce_scatter", "broadcast", "alltoall", "barrier"
 ELEMENT_BYTES = 4
+OURS = "ddl", "ddl-shared"  # not among the others
 UNITS = {"": 1, "K": 2 ** 10, "M": 2 ** 20, "G": 2 ** 30}
 
 
@@ -143,7 +144,7 @@ class Results:
 
     def best_other(self, case, size, peers):
         """(microseconds, peer) of the fastest but ddl; None if there is no other."""
-        times = [(point.mean_us, peer) for peer in peers if peer != "ddl"
+        times = [(point.mean_us, peer) for peer in peers if peer not in OURS
                  if (point := self.point(case, peer, size)) is not None]
         return min(times, default=None)
 

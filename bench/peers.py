@@ -60,6 +60,9 @@ YIELD = "--mca", "mpi_yield_when_idle", "1"
 PEERS = {peer.name: peer for peer in (
     Peer("ddl", "ddl", (), "ddl", "ddl.c", ("cc", *C), DDL_LAUNCH,
          {"shm": ((), {"DDL_TRANSPORT": "shm"}), "tcp": ((), {"DDL_TRANSPORT": "tcp"})}),
+    # With buffers that the other ranks of the host reach, which no other library has.
+    Peer("ddl-shared", "ddl, ddl_mem_alloc", (), "ddl", "ddl.c", ("cc", *C), DDL_LAUNCH,
+         {"shm": ((), {"DDL_TRANSPORT": "shm", "BENCH_MEMORY": "shared"})}),
     openmpi("openmpi", "Open MPI"),
     openmpi("openmpi-yield", "Open MPI, yielding", *YIELD),
     # With its collectives for shared memory, which it does not choose by itself (and which would be taken beside TCP
@@ -103,7 +106,7 @@ def build_drivers(peers, prefix, build):
     run(["cc", *C, os.path.join(DRIVERS, "limits.c"), "-o", tools["limits"]])
     for peer in {peer.driver: peer for peer in peers}.values():
         tools[peer.driver] = os.path.join(out, peer.driver)
-        flags = ddl_flags(prefix) if peer.name == "ddl" else peer.libraries
+        flags = ddl_flags(prefix) if peer.driver == "ddl" else peer.libraries
         run([*peer.compiler, os.path.join(DRIVERS, peer.source), loop, "-o", tools[peer.driver], *flags])
     return tools
 

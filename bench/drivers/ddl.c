@@ -1,11 +1,14 @@
 /*
- * ddl.c - the driver of ddl. DDL_TRANSPORT says how ranks talk.
+ * ddl.c - the driver of ddl. DDL_TRANSPORT says how ranks talk; with BENCH_MEMORY=shared buffers are of
+ * ddl_mem_alloc.
  */
 #include "driver.h"
 
 #include <ddl/ddl.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #define TEXT_(number) #number
 #define TEXT(number)  TEXT_(number)
@@ -32,6 +35,31 @@ static void join(int *argc, char ***argv, int *rank, int *nranks)
 static void leave(void)
 {
     must(ddl_comm_free(&world));
+}
+
+static bool shares_buffers(void)
+{
+    const char *memory = getenv("BENCH_MEMORY");
+    return memory != NULL && strcmp(memory, "shared") == 0;
+}
+
+static void *allocate(size_t bytes)
+{
+    void *buffer = NULL;
+    bytes = bytes > 0 ? bytes : 1;
+    if (shares_buffers())
+        must(ddl_mem_alloc(world, bytes, &buffer));
+    else if (posix_memalign(&buffer, 4096, bytes) != 0)
+        buffer = NULL;
+    return buffer;
+}
+
+static void release(void *buffer)
+{
+    if (shares_buffers())
+        must(ddl_mem_free(world, buffer));
+    else
+        free(buffer);
 }
 
 static void allreduce(const float *in, float *out, size_t count)
@@ -72,6 +100,8 @@ const struct library measured = {
     .name = "ddl " TEXT(DDL_VERSION_MAJOR) "." TEXT(DDL_VERSION_MINOR) "." TEXT(DDL_VERSION_PATCH),
     .join = join,
     .leave = leave,
+    .allocate = allocate,
+    .release = release,
     .allreduce = allreduce,
     .allgather = allgather,
     .reduce_scatter = reduce_scatter,

@@ -127,6 +127,14 @@ static float *new_buffer(size_t bytes)
     return buffer;
 }
 
+static float *allocate_there(size_t bytes)
+{
+    float *buffer = measured.allocate(bytes);
+    if (buffer == NULL)
+        fail("no memory for a buffer of %zu bytes", bytes);
+    return buffer;
+}
+
 /* ---- time ---- */
 
 /* How often to operate, so as to spend `seconds`; finding out is the warm-up. The same on every rank. */
@@ -240,11 +248,13 @@ int main(int argc, char **argv)
         if (elements * sizeof(float) != work.bytes ||
             (work.kind->count_is_block && block * (size_t)nranks != elements))
             fail("%zu bytes cannot be divided among %d ranks", work.bytes, nranks);
-        work.in = new_buffer(work.bytes);
-        work.out = new_buffer(work.bytes);
+        float *(*allocate)(size_t) = measured.allocate != NULL ? allocate_there : new_buffer;
+        void (*release)(void *) = measured.release != NULL ? measured.release : free;
+        work.in = allocate(work.bytes);
+        work.out = allocate(work.bytes);
         measure(&work, atof(argv[2]));
-        free(work.in);
-        free(work.out);
+        release(work.in);
+        release(work.out);
     }
     measured.leave();
     return 0;

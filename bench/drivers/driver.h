@@ -29,8 +29,10 @@ struct library {
     collective *allgather;
     collective *reduce_scatter; /* the sum; NULL where a library has none */
     collective *alltoall;
-    collective *broadcast; /* out of rank 0 to out of all; `in` is not used */
-    collective *barrier;   /* nothing is used */
+    collective *broadcast;           /* out of rank 0 to out of all; `in` is not used */
+    collective *barrier;             /* nothing is used */
+    void *(*allocate)(size_t bytes); /* a buffer, and back; NULL: of malloc */
+    void (*release)(void *buffer);
 };
 
 #ifdef __cplusplus

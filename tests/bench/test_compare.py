@@ -250,6 +250,13 @@ class Run(unittest.TestCase):
                 self.assertGreater(float(row["limit_us"]), 0)
             self.assertIn("| 64 KiB |", done.stdout)
 
+    def test_the_drivers_of_the_others_are_built_where_they_are_installed(self):
+        here = [peer for peer in peers.PEERS.values() if peer.is_here()]
+        with tempfile.TemporaryDirectory() as directory:
+            tools = peers.build_drivers(here, BUILD, directory)
+            for peer in here:
+                self.assertTrue(os.access(tools[peer.driver], os.X_OK), peer.name)
+
     def test_a_driver_finds_what_is_wrong_and_ends_what_hangs(self):
         drivers, source = TOP / "bench" / "drivers", TOP / "tests" / "bench" / "wrong.c"
         with tempfile.TemporaryDirectory() as directory:
