@@ -1,4 +1,5 @@
 /* test_secret.c - one secret for all who make it at the same time. */
+#define _GNU_SOURCE
 #include "base/failpoint.h"
 #include "io/host.h"
 #include "rendezvous/proof.h"
@@ -6,14 +7,19 @@
 
 #include <fcntl.h>
 #include <pthread.h>
+#include <sched.h>
 #include <setjmp.h>
 #include <stdarg.h>
+#include <stdatomic.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
+#ifdef __linux__
+#include <sys/mount.h>
+#endif
 
 #include <cmocka.h>
 
@@ -274,6 +280,134 @@ static void nothing_follows_from_an_empty_secret(void **state)
     assert_null(prover);
 }
 
+#ifdef __linux__
+/* ---- where there is no directory of this user but one in /tmp ---- */
+
+enum { NOBODY = 65534, LOOKS = 20000 };
+
+/* The name in /tmp, which others may have taken, and a folder of ours to which they may lead it. */
+static char ours[32];
+static const char elsewhere[] = "/tmp/elsewhere";
+
+/* From now on this program has a /tmp of its own, and no /run/user; false: it may not. */
+static bool be_apart(void)
+{
+    unsetenv("XDG_RUNTIME_DIR");
+    snprintf(ours, sizeof ours, "/tmp/ddl-%ld", (long)geteuid());
+    return geteuid() == 0 && unshare(CLONE_NEWNS) == 0 &&
+           mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) == 0 &&
+           mount("none", "/run", "tmpfs", 0, "size=1m") == 0 &&
+           mount("none", "/tmp", "tmpfs", 0, "size=1m,mode=1777") == 0 && mkdir(elsewhere, 0700) == 0;
+}
+
+static void plant_link(void)
+{
+    assert_int_equal(symlink(elsewhere, ours), 0);
+}
+
+static void plant_folder(uid_t owner, mode_t mode)
+{
+    assert_int_equal(mkdir(ours, 0700), 0);
+    assert_int_equal(chown(ours, owner, (gid_t)-1), 0);
+    assert_int_equal(chmod(ours, mode), 0);
+}
+
+static void plant_foreign(void)
+{
+    plant_folder(NOBODY, 0700);
+}
+
+static void plant_open(void)
+{
+    plant_folder(geteuid(), 0777);
+}
+
+static void plant_readable(void)
+{
+    plant_folder(geteuid(), 0750);
+}
+
+/* Only what is empty can be removed. */
+static void assert_nothing_was_written(void)
+{
+    assert_true(unlink(ours) == 0 || rmdir(ours) == 0);
+    assert_int_equal(rmdir(elsewhere), 0);
+    assert_int_equal(mkdir(elsewhere, 0700), 0);
+}
+
+static void a_place_in_tmp_that_is_not_its_users_alone_is_refused(void **state)
+{
+    static void (*const plants[])(void) = { plant_link, plant_foreign, plant_open, plant_readable };
+    char file[48];
+    struct stat facts;
+    ddl_secret *secret = NULL;
+    ddl_error error;
+    (void)state;
+    if (!be_apart())
+        skip();
+    for (size_t i = 0; i < sizeof plants / sizeof *plants; i++) {
+        plants[i]();
+        assert_int_equal(ddl_secret_of_host(&secret, &error), DDL_ECONFIG);
+        assert_null(secret);
+        if (strstr(error.text, ours) == NULL || strstr(error.text, "belongs to you") == NULL)
+            fail_msg("%s", error.text);
+        assert_nothing_was_written();
+    }
+    assert_int_equal(ddl_secret_of_host(&secret, &error), DDL_OK);
+    snprintf(file, sizeof file, "%s/secret", ours);
+    assert_int_equal(stat(ours, &facts), 0);
+    assert_int_equal(facts.st_mode & 07777, 0700);
+    assert_int_equal(stat(file, &facts), 0);
+    assert_int_equal(facts.st_mode & 07777, 0600);
+    ddl_secret_destroy(secret);
+    assert_int_equal(unlink(file), 0);
+    assert_nothing_was_written();
+}
+
+/* Puts one in the place of the other, all the time. */
+static void *swap(void *arg)
+{
+    atomic_bool *over = arg;
+    while (!atomic_load(over))
+        if (renameat2(AT_FDCWD, ours, AT_FDCWD, "/tmp/other", RENAME_EXCHANGE) != 0)
+            return arg;
+    return NULL;
+}
+
+static void a_link_that_comes_and_goes_is_never_followed(void **state)
+{
+    ddl_secret *first = NULL, *secret;
+    ddl_error error;
+    pthread_t swapper;
+    void *failed;
+    atomic_bool over = false;
+    int refused = 0;
+    (void)state;
+    if (!be_apart())
+        skip();
+    assert_int_equal(ddl_secret_of_host(&first, &error), DDL_OK);
+    assert_int_equal(symlink(elsewhere, "/tmp/other"), 0);
+    assert_int_equal(pthread_create(&swapper, NULL, swap, &over), 0);
+    for (int i = 0; i < LOOKS; i++) {
+        if (ddl_secret_of_host(&secret, &error) != DDL_OK) {
+            assert_int_equal(error.code, DDL_ECONFIG);
+            refused++;
+            continue;
+        }
+        ddl_view content = ddl_secret_view(first), other = ddl_secret_view(secret);
+        assert_int_equal(other.bytes, content.bytes);
+        assert_memory_equal(other.data, content.data, content.bytes);
+        ddl_secret_destroy(secret);
+    }
+    atomic_store(&over, true);
+    pthread_join(swapper, &failed);
+    assert_null(failed);
+    assert_in_range(refused, 1, LOOKS - 1); /* it was now this and now that */
+    ddl_secret_destroy(first);
+    assert_int_equal(rmdir(elsewhere), 0);
+}
+#endif
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -289,6 +423,10 @@ int main(void)
         cmocka_unit_test(nobody_is_sent_to_his_own_loopback),
         cmocka_unit_test(fresh_secrets_differ),
         cmocka_unit_test(a_line_end_does_not_count),
+#ifdef __linux__
+        cmocka_unit_test(a_place_in_tmp_that_is_not_its_users_alone_is_refused),
+        cmocka_unit_test(a_link_that_comes_and_goes_is_never_followed),
+#endif
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
