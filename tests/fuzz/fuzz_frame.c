@@ -9,6 +9,7 @@
 #include "protocol/agreement.h"
 #include "protocol/frame.h"
 #include "protocol/notice.h"
+#include "protocol/sightings.h"
 #include "transport/transport_mesh.h"
 
 #include <stdlib.h>
@@ -39,6 +40,31 @@ static void decode_notice(const uint8_t *data, size_t size)
     uint8_t again[DDL_FRAME_NOTICE_LIMIT];
     DDL_ASSERT(ddl_notice_encode(&notice, again) <= size);
     DDL_ASSERT(notice.culprit < 8);
+}
+
+/* Of who is in an operation, which enter frames may have, in worlds whose bits end within a byte or with it.
+ */
+static void decode_sightings(const uint8_t *data, size_t size)
+{
+    static const int worlds[] = { 1, 2, 8, 70 };
+    for (size_t i = 0; i < sizeof worlds / sizeof *worlds; i++) {
+        ddl_sightings sightings;
+        int seen = 0;
+        if (ddl_sightings_decode((ddl_view){ data, size }, worlds[i], &sightings, NULL) != DDL_OK)
+            continue;
+        for (int rank = 0; rank < worlds[i]; rank++)
+            seen += ddl_sightings_has(&sightings, rank);
+        DDL_ASSERT(seen <= sightings.nranks && sightings.nranks == worlds[i]);
+    }
+}
+
+/* Any bytes are a place: it is where it lies that is checked, by who goes there. */
+static void decode_place(const uint8_t *data)
+{
+    uint8_t again[DDL_FRAME_PLACE_BYTES];
+    const ddl_frame_place place = ddl_frame_place_decode(data);
+    ddl_frame_place_encode(&place, again);
+    DDL_ASSERT(memcmp(data, again, sizeof again) == 0);
 }
 
 /* ---- a mesh of two, whose other end is the input ---- */
@@ -184,7 +210,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     if (size >= DDL_FRAME_BYTES)
         decode_header(data);
+    if (size >= DDL_FRAME_PLACE_BYTES)
+        decode_place(data);
     decode_notice(data, size);
+    decode_sightings(data, size);
     feed_mesh(data, size, false);
     feed_mesh(data, size, true);
     return 0;

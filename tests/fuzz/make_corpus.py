@@ -57,6 +57,28 @@ def member(rank, host, address, port=40000, other=b"", other_port=0, is_inner=0)
             + other)
 
 
+def introductions():
+    """Rank 3 takes them, of 69 on its host and one elsewhere."""
+    def note(*others, count=None, magic=b"ddl\x05"):
+        pairs = b"".join(struct.pack("=II", *other) for other in others)
+        return magic + struct.pack("=I", len(others) if count is None else count) + pairs.ljust(480, b"\0")
+    write("introductions", "of_two", b"\x02" + note((1, 1), (2, 1)))
+    write("introductions", "one_without", b"\x01" + note((1, 1), (2, 0)))
+    write("introductions", "of_none", b"\x00" + note())
+    write("introductions", "of_all", b"\x00" + note(*((rank, 0) for rank in range(4, 64))))
+    write("introductions", "of_too_many", b"\x00" + note(*((rank, 0) for rank in range(4, 64)), count=61))
+    write("introductions", "too_few_descriptors", b"\x01" + note((1, 1), (2, 1)))
+    write("introductions", "too_many_descriptors", b"\x03" + note((1, 1), (2, 1)))
+    write("introductions", "of_the_usher", b"\x01" + note((0, 1)))
+    write("introductions", "of_itself", b"\x01" + note((3, 1)))
+    write("introductions", "of_another_host", b"\x01" + note((69, 1)))
+    write("introductions", "beyond", b"\x01" + note((0xffffffff, 1)))
+    write("introductions", "has_two", b"\x02" + note((1, 2)))
+    write("introductions", "other_magic", b"\x01" + note((1, 1), magic=b"ddl\x04"))
+    write("introductions", "cut", b"\x02" + note((1, 1), (2, 1))[:200])
+    write("introductions", "two_at_once", b"\x00" + note((1, 0)) + note((2, 0)))
+
+
 def roster():
     members = [member(r, b"node%d" % (r % 2), b"10.0.0.%d" % (r + 1)) for r in range(3)]
     run, records = bytes(range(16)), b"".join(struct.pack("<H", len(m)) + m for m in members)
@@ -173,6 +195,7 @@ def profile():
 
 
 hello()
+introductions()
 roster()
 store_wire()
 record()
