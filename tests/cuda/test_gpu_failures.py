@@ -155,7 +155,7 @@ class Failing(unittest.TestCase):
 class Devices(unittest.TestCase):
     def devices(self, nranks, own):
         """What ddl_local_device tells each rank; own: LOCAL_RANK of each."""
-        with World(GPU_RANK, nranks, DDL_TEST_STANDIN="gpus=4") as world:
+        with World(GPU_RANK, nranks, DDL_TEST_STANDIN="gpus=4", LD_LIBRARY_PATH=os.path.dirname(DRIVER)) as world:
             ranks = [world.start(r, DRIVER, "device", LOCAL_RANK=own[r]) for r in range(nranks)]
             records = [rank.next() for rank in ranks]
             for rank in ranks:

@@ -3,7 +3,7 @@
     stranger.py USER call NAME MESSAGE     say that, with two descriptors, and tell what the answer is
     stranger.py USER hold NAME             listen there, and tell of each caller what it said
 
-Name and message are in hex; what it has to tell is a line of JSON each, as an actor's. Ends with its input.
+Name and message are in hex; what it has to tell is a line of JSON each, as an actor's.
 """
 import json
 import os
