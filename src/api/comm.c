@@ -1,6 +1,7 @@
 /* comm.c - making a communicator, leaving it, and facts about it. */
 #include "api/comm.h"
 
+#include "api/alone.h"
 #include "api/contexts.h"
 #include "api/gpu.h"
 #include "api/issue.h"
@@ -230,6 +231,7 @@ ddl_status ddl_comm_destroy(ddl_comm *comm, ddl_deadline deadline, ddl_error *er
     bool last = world->nroots == 0;
     pthread_mutex_unlock(&world->lock);
     ddl_votes_free(comm);
+    ddl_alone_free(comm->alone);
     ddl_gpu_forget(comm);
     ddl_backend_destroy(comm->backend);
     ddl_free(comm->board);

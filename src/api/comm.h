@@ -40,6 +40,7 @@ enum { DDL_COMM_GPUS = 64 };
 
 struct ddl_shrinking;
 typedef struct ddl_votes ddl_votes;
+typedef struct ddl_alone ddl_alone;
 
 /* How large the buffers of a call are on this rank, and where in one of them the other one lies if the call
  * is in place. */
@@ -103,7 +104,8 @@ struct ddl_comm {
     int stream_gpu; /* -1: any */
     ddl_list
         streamed; /* ddl_request.streamed, oldest first: they end by themselves, and later calls tell how */
-    size_t nstreamed, most_streamed;      /* how many; and of how many all are looked at */
+    size_t nstreamed, most_streamed; /* how many; and of how many all are looked at */
+    ddl_alone *alone; /* calls that go to the library on the GPU of a rank alone (alone.h); NULL: none has */
     ddl_staging *stagings[DDL_COMM_GPUS]; /* of each GPU whose memory was used (gpu.c); what they do is the
                                              holder's, or the issuing thread's where there is no engine */
 

@@ -1,6 +1,7 @@
 /* stream.c - the public calls of cuda.h, and issuing what goes by a stream, or by the GPU of a rank alone. */
 #include "api/stream.h"
 
+#include "api/alone.h"
 #include "api/gpu.h"
 #include "api/last_error.h"
 
@@ -139,9 +140,12 @@ static ddl_status copy_alone(ddl_comm *comm, const ddl_call *call, bool has_requ
     if (comm->has_stream && !has_request)
         return copy_along(comm, call, err);
     ddl_deadline deadline = ddl_deadline_in_ms(comm->timeout_ms);
+    bool is_performed = false;
     if (comm->has_stream)
         DDL_TRY(wait_for_stream(comm, call, deadline, err));
-    return copy_now(comm, call, deadline, err);
+    else
+        DDL_TRY(ddl_alone_perform(comm, call, deadline, &is_performed, err));
+    return is_performed ? DDL_OK : copy_now(comm, call, deadline, err);
 }
 
 /* Of what is done. */

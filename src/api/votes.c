@@ -4,6 +4,7 @@
 #include "api/errand.h"
 #include "api/gpu.h"
 #include "api/issue.h"
+#include "api/turns.h"
 #include "backend/offload.h"
 #include "base/assert.h"
 #include "base/bytes.h"
@@ -11,7 +12,6 @@
 #include "base/failpoint.h"
 #include "base/log.h"
 
-#include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -36,11 +36,6 @@ enum {
     CLOSE_MS = 800
 };
 
-/* Which communicator's calls go to each GPU of this process; one of the few mutable globals, as communicators
- * of all worlds share GPUs. 0: none. */
-static _Atomic uint64_t turns[DDL_COMM_GPUS];
-static _Atomic uint64_t nturns_asked; /* to number those that ask, so that no number comes again */
-
 typedef struct spoken { /* by a rank, on a ballot */
     uint64_t word;      /* twice the ballot, and 1 for WORD_GPU */
     uint64_t sequence;  /* of its call */
@@ -63,7 +58,7 @@ struct ddl_votes {
     bool has_id;
     uint8_t id[DDL_OFFLOAD_ID_BYTES];
     bool is_heard; /* something was that may let requests go on */
-    uint64_t turn; /* this communicator's number in turns */
+    uint64_t turn; /* the number by which it asks for turns */
     int nwanted;   /* own words for GPUs whose calls have not ended: it has the turn */
     uint64_t nbegun, nended;
     int64_t ask_ns; /* when missing words are asked for; 0 */
@@ -105,7 +100,7 @@ ddl_status ddl_votes_create(ddl_comm *comm, ddl_error *err)
         return DDL_FAIL(err, DDL_ENOMEM, "no memory for votes");
     ddl_list_init(&votes->requests);
     votes->gpu = -1;
-    votes->turn = atomic_fetch_add(&nturns_asked, 1) + 1;
+    votes->turn = ddl_turn_number();
     votes->words = ddl_alloc_array(nranks * BALLOTS, sizeof *votes->words);
     votes->facts = ddl_alloc_array(nranks, sizeof *votes->facts);
     votes->moves = ddl_alloc_array(nranks, sizeof *votes->moves);
@@ -188,8 +183,7 @@ static void check_same_call(ddl_comm *comm, int peer, uint64_t ballot)
 
 static bool take_turn(ddl_votes *votes, int gpu)
 {
-    uint64_t nobody = 0;
-    if (votes->nwanted == 0 && !atomic_compare_exchange_strong(&turns[gpu], &nobody, votes->turn))
+    if (votes->nwanted == 0 && !ddl_turn_take(gpu, votes->turn))
         return false;
     votes->nwanted++;
     return true;
@@ -199,13 +193,12 @@ static bool take_turn(ddl_votes *votes, int gpu)
 static void give_turn(ddl_votes *votes)
 {
     if (--votes->nwanted == 0)
-        atomic_store(&turns[votes->gpu], 0);
+        ddl_turn_give(votes->gpu);
 }
 
 /* ---- which calls ---- */
 
-/* What NCCL answers as the rules for numbers say. */
-static bool takes_op(ddl_op op, ddl_dtype dtype)
+bool ddl_votes_takes_op(ddl_op op, ddl_dtype dtype)
 {
     if (dtype == DDL_INT16 || dtype == DDL_UINT16)
         return false;
@@ -232,7 +225,7 @@ static bool is_voted_on(const ddl_comm *comm, const ddl_task *task)
     case DDL_COLLECTIVE_ALLREDUCE:
     case DDL_COLLECTIVE_REDUCE:
     case DDL_COLLECTIVE_REDUCE_SCATTER:
-        if (!takes_op(task->op, task->dtype))
+        if (!ddl_votes_takes_op(task->op, task->dtype))
             return false;
         break;
     case DDL_COLLECTIVE_ALLGATHER:
@@ -612,7 +605,7 @@ static void describe_moves(const ddl_comm *comm, const ddl_task *task)
     }
 }
 
-static ddl_offload_kind kind_of(ddl_collective collective)
+ddl_offload_kind ddl_votes_kind(ddl_collective collective)
 {
     switch (collective) {
     case DDL_COLLECTIVE_ALLREDUCE:
@@ -635,7 +628,7 @@ static bool start(ddl_comm *comm, ddl_request *request)
 {
     ddl_votes *votes = comm->votes;
     const ddl_task *task = &request->task;
-    ddl_offload_call call = { .kind = kind_of(task->algorithm->collective),
+    ddl_offload_call call = { .kind = ddl_votes_kind(task->algorithm->collective),
                               .in = task->in,
                               .out = task->out,
                               .count = task->shape.count,
@@ -869,7 +862,7 @@ bool ddl_votes_cancel(ddl_comm *comm, int timeout_ms)
         ddl_log(DDL_LOG_WARNING, "%s: GPU %d: NCCL does not stop; it may still write to buffers of its calls",
                 comm->pool->prefix, votes->gpu);
     else if (votes->nwanted > 0)
-        atomic_store(&turns[votes->gpu], 0);
+        ddl_turn_give(votes->gpu);
     votes->nwanted = 0;
     votes->nended = votes->nbegun;
     for (ddl_link *first; (first = ddl_list_first(&votes->requests)) != NULL;)

@@ -17,6 +17,11 @@
 #define DDL_API_VOTES_H
 
 #include "api/comm.h"
+#include "backend/offload.h"
+
+/* Whether the library answers as the rules for numbers say, and by which of its calls. Thread: any. */
+bool ddl_votes_takes_op(ddl_op op, ddl_dtype dtype);
+ddl_offload_kind ddl_votes_kind(ddl_collective collective);
 
 /* Of a communicator that is being made; nothing where the library is not asked for. DDL_ENOMEM. Thread: any,
  * without the baton. */

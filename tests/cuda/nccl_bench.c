@@ -1,10 +1,10 @@
 /*
  * nccl_bench - NCCL by itself beside ddl, for tools/gpu_check: nccl_bench DRIVER NCCL BYTES ROUNDS
  *
- * Rank 0 prints a line of JSON. Alone: what a small allreduce takes by NCCL and by ddl, awaited and only
- * begun in a stream. Several ranks, with DDL_GPU=nccl: the speed of one of BYTES by both. The best round
- * counts, of short times the median. If NCCL does not take these ranks, as they share a GPU, the line says
- * so.
+ * Rank 0 prints a line of JSON. Alone: what a small allreduce takes by NCCL and by ddl, which leaves it to
+ * NCCL with DDL_GPU=nccl, awaited and only begun in a stream, where ddl always copies. Several ranks, with
+ * DDL_GPU=nccl: the speed of one of BYTES by both. The best round counts, of short times the median. If NCCL
+ * does not take these ranks, as they share a GPU, the line says so.
  */
 #include "../conformance/gpu_memory.h"
 #include "../conformance/gpu_stream.h"

@@ -68,6 +68,11 @@ class Choice(Calls):
         self.assert_all(records, "DDL_OK", -1)
         self.assert_uses(lines, True)
 
+    def test_a_rank_alone_gets_it_too(self):
+        records, lines = self.run_world(1)
+        self.assert_all(records, "DDL_OK", -1)
+        self.assert_uses(lines, True)
+
     def test_nobody_else_does(self):
         for choice in ("auto", "staged", None):
             with self.subTest(choice=choice):
@@ -143,6 +148,13 @@ class Choice(Calls):
             self.refused(r"rank 1 \(.*\): NCCL is not loaded, and not where the system looks: .*libnccl\.so\.2", 1,
                          own={1: {"LD_LIBRARY_PATH": folder}})
 
+    def test_a_rank_alone_is_told_why_there_is_none(self):
+        for how, reason in (("version=21300", r"NCCL has version 21300; it must be 2.14 or later"),
+                            ("init=id", r"GPU 0: NCCL 2\.27\.3: ncclGetUniqueId: unhandled system error"),
+                            ("init=fail", r"GPU 0: NCCL 2\.27\.3: ncclCommInitRankConfig: unhandled system error")):
+            with self.subTest(how):
+                self.refused(reason, 0, nranks=1, DDL_TEST_STANDIN_NCCL=how)
+
     def test_meeting_fails_on_one_rank(self):
         # The other one is in the middle of it, and is stopped.
         self.refused(r"rank 1 \(.*\): GPU 1: NCCL 2\.27\.3: ncclCommInitRankConfig: unhandled system error: the stand-in "
@@ -172,6 +184,12 @@ class Failures(Calls):
     def test_a_call_fails_while_it_runs(self):
         records, _ = self.run_world(3, DDL_TEST_STANDIN_NCCL_2="break=4")
         self.assert_all(records, "DDL_EDEVICE", 2, "rank 2", "GPU 2", "ncclAllReduce")
+
+    def test_a_call_of_a_rank_alone_fails(self):
+        for how in ("fail=3", "break=3", "fail=1"):
+            with self.subTest(how):
+                records, _ = self.run_world(1, DDL_TEST_STANDIN_NCCL=how)
+                self.assert_all(records, "DDL_EDEVICE", 0, "rank 0", "GPU 0", "NCCL 2.27.3: ncclAllReduce: unhandled system error")
 
     def test_the_failure_of_another_is_not_this_ranks(self):
         records, _ = self.run_world(2, DDL_TEST_STANDIN_NCCL_0="remote=3")
@@ -368,6 +386,26 @@ class Deadlines(Calls):
             self.assert_all(records, "DDL_EDEVICE", culprits[case], f"{cases[case][1]} {limit_ms} ms", "GPU")
             self.assertEqual("NCCL does not stop" in lines[0], case == 2, lines[0])
             self.assertEqual("may still write to the buffers" in records[0]["text"], case == 2, records[0])
+
+    def test_what_hangs_for_a_rank_alone_ends_at_the_deadline(self):
+        cases = [("hang=3", "NCCL has not finished within"), ("hang=4,stuck", "NCCL has not finished within"),
+                 ("init=hang", "NCCL has not come up within"), ("init=name", "NCCL has not come up within")]
+        ended = {}
+
+        def run(how):
+            ended[how] = self.run_world(1, DDL_TIMEOUT=f"{LIMIT_MS}ms", DDL_TEST_STANDIN_NCCL=how)
+
+        threads = [threading.Thread(target=run, args=(how,)) for how, _ in cases]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        self.assertEqual(len(ended), len(cases))  # others have raised, and were printed
+        for how, words in cases:
+            records, lines = ended[how]
+            self.assert_all(records, "DDL_EDEVICE", 0, f"{words} {LIMIT_MS} ms", "GPU 0")
+            self.assertEqual("NCCL does not stop" in lines[0], "stuck" in how, lines[0])
+            self.assertEqual("may still write to the buffers" in records[0]["text"], "stuck" in how, records[0])
 
 
 if __name__ == "__main__":

@@ -169,11 +169,11 @@ class GpuCheck(GpuTest):
         said = self.check(0, DDL_TEST_STANDIN="gpus=2")
         rows = self.rows(said, "ok")
         for row in ("collectives, 4 ranks, one GPU, auto", "streams", "measure, 2 ranks", "example gradients_gpu, 2 processes", "NCCL alone",
-                    "NCCL, 2 ranks, 2 GPUs", "collectives by NCCL, 2 ranks, 2 GPUs"):
+                    "NCCL alone, by ddl", "NCCL, 2 ranks, 2 GPUs", "collectives by NCCL, 2 ranks, 2 GPUs"):
             self.assertIn(row, rows, said)
         judged = self.rows(said, "met") + self.rows(said, "MISSED")
         for goal in ("allreduce of 4 MiB, device memory", "host time of a call in a stream", "a small allreduce by a rank alone",
-                     "the same begun in a stream"):
+                     "the same begun in a stream", "the same left to NCCL by ddl"):
             self.assertIn(goal, judged, said)
         self.assertIn("0 failed, 1 could not be run", said[-1])  # compute-sanitizer
 

@@ -1,0 +1,223 @@
+/* alone.c - the library's communicator of one rank, and a call at a time. */
+#include "api/alone.h"
+
+#include "api/errand.h"
+#include "api/gpu.h"
+#include "api/turns.h"
+#include "api/votes.h"
+#include "base/bytes.h"
+#include "base/log.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+
+enum {
+    NEAR_MS = 5, /* most calls end in microseconds, so they are looked at without sleeping for a while */
+    LOOK_US = 20,
+    STOP_MS = 10000,
+    STOP_LATE_MS = 600, /* after a deadline, as where there are more ranks */
+    CLOSE_MS = 800
+};
+
+struct ddl_alone {
+    int gpu; /* of the first call */
+    uint64_t turn;
+    const struct ddl_offload_ops *ops;
+    ddl_offload *offload; /* NULL: it could not be made, or not yet */
+    bool is_open;
+    uint64_t nbegun;
+};
+
+/* ---- waiting ---- */
+
+typedef struct patience {
+    ddl_deadline near, end;
+} patience;
+
+static patience until(ddl_deadline deadline)
+{
+    return (patience){ ddl_deadline_in_ms(NEAR_MS), deadline };
+}
+
+/* False: for no longer. */
+static bool wait_a_moment(const patience *left)
+{
+    const struct timespec moment = { 0, LOOK_US * 1000 };
+    if (ddl_deadline_passed(left->end))
+        return false;
+    if (ddl_deadline_passed(left->near))
+        nanosleep(&moment, NULL);
+    return true;
+}
+
+static ddl_status too_late(const ddl_comm *comm, const char *what, ddl_error *err)
+{
+    return DDL_FAIL(
+        err, DDL_EDEVICE,
+        "GPU %d: NCCL has not %s within %lld ms (DDL_TIMEOUT); does it hang? NCCL_DEBUG=INFO tells more",
+        comm->alone->gpu, what, (long long)comm->timeout_ms);
+}
+
+static ddl_status await(const ddl_comm *comm, const ddl_errand *errand, ddl_deadline deadline, ddl_error *err)
+{
+    const patience left = until(deadline);
+    if (errand == NULL)
+        return DDL_FAIL(err, DDL_ENOMEM, "no memory for NCCL");
+    while (!ddl_errand_is_done(errand))
+        if (!wait_a_moment(&left))
+            return too_late(comm, "come up", err);
+    return DDL_OK;
+}
+
+/* ---- the communicator ---- */
+
+static ddl_status find(const ddl_comm *comm, ddl_deadline deadline, ddl_offload_facts *facts, ddl_error *err)
+{
+    ddl_alone *alone = comm->alone;
+    ddl_errand *errand = ddl_errand_look(alone->gpu);
+    ddl_status status = await(comm, errand, deadline, err);
+    if (status == DDL_OK)
+        status = ddl_errand_found(errand, &alone->ops, facts, err);
+    ddl_errand_leave(errand);
+    return status;
+}
+
+static ddl_status name(const ddl_comm *comm, ddl_deadline deadline, uint8_t id[DDL_OFFLOAD_ID_BYTES],
+                       ddl_error *err)
+{
+    ddl_errand *errand = ddl_errand_name(comm->alone->ops, comm->alone->gpu);
+    ddl_status status = await(comm, errand, deadline, err);
+    if (status == DDL_OK)
+        status = ddl_errand_named(errand, id, err);
+    ddl_errand_leave(errand);
+    return status;
+}
+
+static ddl_status open_it(ddl_comm *comm, ddl_deadline deadline, ddl_error *err)
+{
+    ddl_alone *alone = comm->alone;
+    const patience left = until(deadline);
+    ddl_offload_facts facts;
+    uint8_t id[DDL_OFFLOAD_ID_BYTES];
+    bool is_others = false; /* there are none */
+    DDL_TRY(find(comm, deadline, &facts, err));
+    DDL_TRY(name(comm, deadline, id, err));
+    DDL_TRY(alone->ops->open(alone->gpu, id, 0, 1, &alone->offload, err));
+    DDL_TRY(alone->ops->look_at_opening(alone->offload, &alone->is_open, &is_others, err));
+    while (!alone->is_open) {
+        if (!wait_a_moment(&left))
+            return too_late(comm, "come up", err);
+        DDL_TRY(alone->ops->look_at_opening(alone->offload, &alone->is_open, &is_others, err));
+    }
+    ddl_log(DDL_LOG_DEBUG, "%s: calls on buffers of GPUs go to NCCL %u", comm->pool->prefix, facts.version);
+    return DDL_OK;
+}
+
+/* It was asked for, so there is no going on without it. */
+static ddl_status make(ddl_comm *comm, ddl_deadline deadline, ddl_error *err)
+{
+    ddl_error why;
+    if (open_it(comm, deadline, &why) == DDL_OK)
+        return DDL_OK;
+    return DDL_FAIL(err, DDL_EDEVICE,
+                    "DDL_GPU=nccl, but NCCL cannot be used: %.340s; DDL_GPU=staged goes without it",
+                    why.text);
+}
+
+static ddl_alone *create(int gpu)
+{
+    ddl_alone *alone = ddl_alloc(sizeof *alone);
+    if (alone == NULL)
+        return NULL;
+    alone->gpu = gpu;
+    alone->turn = ddl_turn_number();
+    return alone;
+}
+
+void ddl_alone_free(ddl_alone *alone)
+{
+    if (alone != NULL && alone->ops != NULL)
+        alone->ops->close(alone->offload, CLOSE_MS);
+    ddl_free(alone);
+}
+
+/* ---- calls ---- */
+
+/* As where there are more ranks, but for what would be moves there. */
+static bool is_for_library(const ddl_comm *comm, const ddl_call *call)
+{
+    return comm->world->config.gpu == DDL_GPU_NCCL && call->count > 0 &&
+           ddl_votes_kind(call->collective) != DDL_OFFLOAD_MOVES &&
+           (!call->has_op || ddl_votes_takes_op(call->op, call->dtype)) && !ddl_gpu_is_managed(call->in) &&
+           !ddl_gpu_is_managed(call->out);
+}
+
+static ddl_status run(ddl_comm *comm, const ddl_call *call, ddl_deadline deadline, ddl_error *err)
+{
+    ddl_alone *alone = comm->alone;
+    const patience left = until(deadline);
+    const ddl_offload_call what = { .kind = ddl_votes_kind(call->collective),
+                                    .in = call->extent.in_bytes > 0 ? call->in : call->out,
+                                    .out = call->out,
+                                    .count = call->count,
+                                    .dtype = call->dtype,
+                                    .op = call->op,
+                                    .nranks = 1 };
+    bool taken = false, is_others = false;
+    uint64_t nended = 0;
+    DDL_TRY(alone->ops->start(alone->offload, &what, &taken, err));
+    alone->nbegun += taken; /* always: nothing is under way */
+    DDL_TRY(alone->ops->look(alone->offload, &nended, &is_others, err));
+    while (nended < alone->nbegun) {
+        if (!wait_a_moment(&left))
+            return too_late(comm, "finished", err);
+        DDL_TRY(alone->ops->look(alone->offload, &nended, &is_others, err));
+    }
+    return DDL_OK;
+}
+
+/* After a failure. What does not stop may still write, and nothing else goes to that GPU in this process: the
+ * turn is kept. */
+static void stop(const ddl_comm *comm, ddl_deadline deadline, ddl_error *error)
+{
+    const ddl_alone *alone = comm->alone;
+    const int left_ms = ddl_deadline_left_ms(deadline);
+    const int most_ms = left_ms < STOP_MS - STOP_LATE_MS ? left_ms + STOP_LATE_MS : STOP_MS;
+    if (alone->offload != NULL) {
+        alone->ops->abort(alone->offload);
+        if (!alone->ops->settle(alone->offload, most_ms)) {
+            size_t there = strlen(error->text);
+            snprintf(error->text + there, sizeof error->text - there,
+                     "; NCCL does not stop here, and may still write to the buffers of its calls");
+            ddl_log(DDL_LOG_WARNING,
+                    "%s: GPU %d: NCCL does not stop; it may still write to buffers of its calls",
+                    comm->pool->prefix, alone->gpu);
+            return;
+        }
+    }
+    ddl_turn_give(alone->gpu);
+}
+
+ddl_status ddl_alone_perform(ddl_comm *comm, const ddl_call *call, ddl_deadline deadline, bool *taken,
+                             ddl_error *err)
+{
+    const int gpu = call->staging->gpu;
+    *taken = false;
+    if (!is_for_library(comm, call))
+        return DDL_OK;
+    if (comm->alone == NULL && (comm->alone = create(gpu)) == NULL)
+        return DDL_FAIL(err, DDL_ENOMEM, "no memory for NCCL");
+    if (comm->alone->gpu != gpu || !ddl_turn_take(gpu, comm->alone->turn))
+        return DDL_OK;
+    ddl_status status = comm->alone->is_open ? DDL_OK : make(comm, deadline, err);
+    if (status == DDL_OK)
+        status = run(comm, call, deadline, err);
+    if (status != DDL_OK) {
+        stop(comm, deadline, err);
+        return status;
+    }
+    ddl_turn_give(gpu);
+    *taken = true;
+    return DDL_OK;
+}
