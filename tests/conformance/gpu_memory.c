@@ -21,7 +21,7 @@ static struct {
     int (*free_pinned)(void *memory);
     int (*write)(device_pointer to, const void *from, size_t bytes);
     int (*read)(void *to, device_pointer from, size_t bytes);
-    unsigned long (*created)(void);
+    unsigned long (*created)(void), (*alive)(void);
 } driver;
 static void *context, *opened;
 
@@ -56,6 +56,7 @@ bool gpu_memory_open(const char *path)
     }
     opened = library;
     find(library, "standin_created", &driver.created);
+    find(library, "standin_alive", &driver.alive);
     bool good =
         find(library, "cuInit", &driver.init) && find(library, "cuDeviceGetCount", &driver.count) &&
         find(library, "cuDevicePrimaryCtxRetain", &driver.retain) &&
@@ -142,4 +143,9 @@ bool gpu_memory_leave(int result)
 unsigned long gpu_memory_created(void)
 {
     return driver.created != NULL ? driver.created() : 0;
+}
+
+unsigned long gpu_memory_alive(void)
+{
+    return driver.alive != NULL ? driver.alive() : 0;
 }

@@ -37,4 +37,7 @@ bool gpu_memory_leave(int result);
  * real driver. */
 unsigned long gpu_memory_created(void);
 
+/* How many streams and events there are, likewise. */
+unsigned long gpu_memory_alive(void);
+
 #endif

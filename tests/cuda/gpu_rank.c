@@ -1,11 +1,12 @@
 /*
  * gpu_rank - a rank with buffers in memory of a GPU, for tests of what breaks: gpu_rank DRIVER CALLS COUNT
- * [again|host|stream], or gpu_rank DRIVER device
+ * [again|host|stream|ordered], or gpu_rank DRIVER device
  *
- * Makes that many allreduce of COUNT floats until one fails, and tells the end of it in a line of JSON.
+ * Makes that many allreduce of COUNT floats until one fails, and tells the end of it in a line of JSON, with
+ * how many streams and events there are then.
  * device: tells ddl_local_device only.
  * again: and one more in another world. host: the buffers are in host memory, though the driver is loaded.
- * stream: they are begun in a stream that is busy for BUSY_MS, with a request.
+ * stream: they are begun in a stream that is busy for BUSY_MS, with a request. ordered: in one that is not.
  */
 #include "../conformance/gpu_memory.h"
 #include "../conformance/gpu_stream.h"
@@ -22,9 +23,11 @@ static void tell(const char *event, ddl_status status)
     struct timespec now;
     clock_gettime(CLOCK_MONOTONIC, &now);
     const ddl_error *error = ddl_last_error();
-    printf("{\"event\": \"%s\", \"status\": \"%s\", \"culprit\": %d, \"text\": \"%s\", \"end_ns\": %lld}\n",
+    printf("{\"event\": \"%s\", \"status\": \"%s\", \"culprit\": %d, \"text\": \"%s\", \"end_ns\": %lld, "
+           "\"alive\": %lu}\n",
            event, ddl_status_name(status), status != DDL_OK ? error->culprit : -1,
-           status != DDL_OK ? error->text : "", (long long)now.tv_sec * 1000000000 + now.tv_nsec);
+           status != DDL_OK ? error->text : "", (long long)now.tv_sec * 1000000000 + now.tv_nsec,
+           gpu_memory_alive());
     fflush(stdout);
 }
 
@@ -37,10 +40,19 @@ static void nap(void *arg)
     nanosleep(&moment, NULL);
 }
 
-static bool begin_stream(ddl_comm *world)
+static bool begin_stream(ddl_comm *world, bool is_busy)
 {
     void *stream = gpu_stream_open() ? gpu_stream_create() : NULL;
-    return stream != NULL && gpu_stream_call(stream, nap, NULL) && ddl_stream_begin(world, stream) == DDL_OK;
+    return stream != NULL && (!is_busy || gpu_stream_call(stream, nap, NULL)) &&
+           ddl_stream_begin(world, stream) == DDL_OK;
+}
+
+static ddl_status reduce(const void *in, void *out, size_t count, ddl_comm *world, bool in_stream)
+{
+    ddl_request *request = NULL;
+    ddl_status status =
+        ddl_allreduce(in, out, count, DDL_FLOAT32, DDL_SUM, world, in_stream ? &request : NULL);
+    return status == DDL_OK && in_stream ? ddl_wait(&request) : status;
 }
 
 static int tell_device(void)
@@ -65,21 +77,17 @@ int main(int argc, char **argv)
         return 2;
     size_t count = (size_t)atol(argv[3]);
     const char *how = argc > 4 ? argv[4] : "";
-    bool in_stream = strcmp(how, "stream") == 0;
+    bool is_busy = strcmp(how, "stream") == 0, in_stream = is_busy || strcmp(how, "ordered") == 0;
     void *(*alloc)(size_t) = strcmp(how, "host") == 0 ? malloc : gpu_memory_alloc;
     void *in = gpu_memory_open(argv[1]) ? alloc(count * sizeof(float)) : NULL;
     void *out = in != NULL ? alloc(count * sizeof(float)) : NULL;
-    if (out == NULL || (in_stream && !begin_stream(world)))
+    if (out == NULL || (in_stream && !begin_stream(world, is_busy)))
         return 2;
-    for (int i = 0; status == DDL_OK && i < atoi(argv[2]); i++) {
-        ddl_request *request = NULL;
-        status = ddl_allreduce(in, out, count, DDL_FLOAT32, DDL_SUM, world, in_stream ? &request : NULL);
-        if (status == DDL_OK && in_stream)
-            status = ddl_wait(&request);
-    }
+    for (int i = 0; status == DDL_OK && i < atoi(argv[2]); i++)
+        status = reduce(in, out, count, world, in_stream);
     tell("allreduce", status);
     if (status != DDL_OK) /* the second one only says that there was a first */
-        tell("after", ddl_allreduce(in, out, count, DDL_FLOAT32, DDL_SUM, world, NULL));
+        tell("after", reduce(in, out, count, world, in_stream));
     tell("free", ddl_comm_free(&world));
     if (strcmp(how, "again") == 0 && ddl_init(&world, NULL) == DDL_OK) {
         tell("again", ddl_allreduce(in, out, count, DDL_FLOAT32, DDL_SUM, world, NULL));

@@ -13,6 +13,8 @@
  *     break=5    the fifth one fails while it runs, and everything after it
  *     answers=34 whoever asks where memory is gets this error
  *     hang=5     the fifth one does not end, nor does what comes after it in its stream
+ *     refuse=cuEventRecord:5  the fifth call of that function is refused: this one, or, for want of memory,
+ *                cuMemHostAlloc, cuStreamCreateWithPriority or cuEventCreate
  *     functions=1 streams cannot wait for memory, only in functions of the host
  *     init=803   initialising it gives this error
  *     killed=6   initialising it ends the process by this signal
@@ -87,6 +89,8 @@ static struct {
     bool is_set_up, broken;
     int gpus, delay_us;
     long copies, fail, break_, hang, answers, functions, init, killed, stuck;
+    char refused[40]; /* this function, in this call of those so far */
+    long refuse, ncalls;
     struct CUctx_st contexts[GPUS_AT_MOST];
     CUstream defaults[GPUS_AT_MOST];
     struct memory *memories;
@@ -120,6 +124,9 @@ static void read_words(const char *words)
             driver.gpus = atoi(word + 5) < GPUS_AT_MOST ? atoi(word + 5) : GPUS_AT_MOST;
         if (strncmp(word, "delay=", 6) == 0)
             driver.delay_us = atoi(word + 6);
+        if (strncmp(word, "refuse=", 7) == 0 &&
+            sscanf(word + 7, "%39[^:]:%ld", driver.refused, &driver.refuse) != 2)
+            abort();
     }
 }
 
@@ -195,6 +202,12 @@ static bool spoils_a_capture(void)
             return unlock(CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED); \
     } while (0)
 
+/* With the lock. */
+static bool is_refused(const char *function)
+{
+    return strcmp(function, driver.refused) == 0 && ++driver.ncalls == driver.refuse;
+}
+
 /* For tests. */
 unsigned long standin_created(void);
 unsigned long standin_created(void)
@@ -203,6 +216,19 @@ unsigned long standin_created(void)
     unsigned long created = driver.created;
     pthread_mutex_unlock(&driver.lock);
     return created;
+}
+
+unsigned long standin_alive(void);
+unsigned long standin_alive(void)
+{
+    unsigned long alive = 0;
+    pthread_mutex_lock(&driver.lock);
+    for (const struct CUstream_st *stream = driver.streams; stream != NULL; stream = stream->next)
+        alive++;
+    for (const struct CUevent_st *event = driver.events; event != NULL; event = event->next)
+        alive++;
+    pthread_mutex_unlock(&driver.lock);
+    return alive;
 }
 
 /* ---- initialisation, contexts, errors ---- */
@@ -416,6 +442,8 @@ CUresult CUDAAPI cuMemHostAlloc(void **memory, size_t bytes, unsigned flags)
     char *address = NULL;
     (void)flags;
     ENTER_UNSAFE(true);
+    if (is_refused(__func__))
+        return unlock(CUDA_ERROR_OUT_OF_MEMORY);
     driver.created++;
     CUresult result = allocate(PINNED, bytes, &address);
     *memory = address;
@@ -607,8 +635,13 @@ CUresult CUDAAPI cuStreamCreate(CUstream *out, unsigned flags)
 
 CUresult CUDAAPI cuStreamCreateWithPriority(CUstream *out, unsigned flags, int priority)
 {
+    (void)flags;
     (void)priority;
-    return cuStreamCreate(out, flags);
+    ENTER_UNSAFE(true);
+    if (is_refused(__func__))
+        return unlock(CUDA_ERROR_OUT_OF_MEMORY);
+    *out = make_stream();
+    return unlock(CUDA_SUCCESS);
 }
 
 CUresult CUDAAPI cuStreamGetCtx(CUstream stream, CUcontext *context)
@@ -730,6 +763,8 @@ CUresult CUDAAPI cuEventCreate(CUevent *event, unsigned flags)
 {
     (void)flags;
     ENTER(true);
+    if (is_refused(__func__))
+        return unlock(CUDA_ERROR_OUT_OF_MEMORY);
     driver.created++;
     *event = calloc(1, sizeof **event);
     if (*event == NULL)
@@ -754,6 +789,8 @@ CUresult CUDAAPI cuEventDestroy(CUevent event)
 CUresult CUDAAPI cuEventRecord(CUevent event, CUstream stream)
 {
     ENTER(true);
+    if (is_refused(__func__))
+        return unlock(CUDA_ERROR_INVALID_HANDLE);
     return unlock(
         append(stream, (struct work){ .kind = RECORD, .event = event, .number = ++event->recorded }));
 }

@@ -4,6 +4,7 @@
 
 DRIVER stands in for the CUDA driver (standin.c). LIBRARY is libddl, which must not know CUDA.
 """
+import itertools
 import os
 import pathlib
 import re
@@ -22,19 +23,20 @@ MANY = 2_000_000  # floats: several rooms
 CALLS = 50
 
 
-class Failing(unittest.TestCase):
-    def run_world(self, nranks, count=MANY, calls=CALLS, **environment):
+class Worlds(unittest.TestCase):
+    def run_world(self, nranks, count=MANY, calls=CALLS, how=(), **environment):
         """All ranks' records of the call that failed, and when they began."""
         began_ns = time.monotonic_ns()
         with World(GPU_RANK, nranks, **environment) as world:
-            ranks = world.start_all(DRIVER, calls, count)
+            ranks = world.start_all(DRIVER, calls, count, *how)
             for rank in ranks:
                 rank.expect("init", "DDL_OK")
             records = [rank.expect("allreduce") for rank in ranks]
             for rank, record in zip(ranks, records):
                 if record["status"] != "DDL_OK":
-                    rank.expect("after", "DDL_EABORTED")
-                rank.expect("free")
+                    lives_on = nranks == 1 and record["status"] == "DDL_ENOMEM"
+                    rank.expect("after", "DDL_OK" if lives_on else "DDL_EABORTED")
+                record["alive"] = rank.expect("free")["alive"]
                 rank.finish()
         return records, began_ns
 
@@ -44,6 +46,8 @@ class Failing(unittest.TestCase):
             for word in words:
                 self.assertIn(word, record["text"])
 
+
+class Failing(Worlds):
     def test_what_does_not_fail_goes_well(self):
         records, _ = self.run_world(3, calls=2, DDL_TEST_STANDIN="delay=100")
         self.assert_all(records, "DDL_OK", -1)
@@ -150,6 +154,31 @@ class Failing(unittest.TestCase):
                     rank.expect("init", "DDL_OK")
                     records.append(rank.expect("allreduce"))
         self.assert_all(records, "DDL_EUNSUPPORTED", 1, "rank 1", "libddl-cuda.so")
+
+
+class Refusals(Worlds):
+    def refused(self, call, status, nranks, how):
+        """Each call of the driver's function that one rank makes is refused, one in each run, until another rank, or this one, is done
+        with its second call before that."""
+        culprit = nranks - 1
+        for number in itertools.count(1):
+            began_ns = time.monotonic_ns()
+            records, _ = self.run_world(nranks, calls=2, how=how, **{f"DDL_TEST_STANDIN_{culprit}": f"refuse={call}:{number}"})
+            # Latches are kept, of which each has two events, and so is the program's own stream.
+            self.assertEqual([record["alive"] % 2 if how else record["alive"] for record in records], [1 if how else 0] * nranks, records)
+            self.assertLess((records[culprit]["end_ns"] - began_ns) / 1e9, bound(10), records)
+            if any(record["status"] == "DDL_OK" for record in records):
+                return number - 1
+            self.assert_all(records, status, culprit, f"rank {culprit}", "GPU 0", "the stand-in was told to fail")
+
+    def test_what_the_driver_refuses_is_told_by_all(self):
+        # Rooms, words and marks; the rank alone copies on its GPU.
+        for nranks, how, counts in ((2, (), (4, 2, 4, 8)), (2, ("ordered",), (5, 2, 6, 12)),
+                                    (1, (), (0, 2, 1, 2)), (1, ("ordered",), (1, 2, 3, 6))):
+            for (call, status), least in zip((("cuMemHostAlloc", "DDL_ENOMEM"), ("cuStreamCreateWithPriority", "DDL_ENOMEM"),
+                                              ("cuEventCreate", "DDL_ENOMEM"), ("cuEventRecord", "DDL_EDEVICE")), counts):
+                with self.subTest(nranks=nranks, how=how, call=call):
+                    self.assertGreaterEqual(self.refused(call, status, nranks, how), least)
 
 
 class Devices(unittest.TestCase):

@@ -46,7 +46,7 @@ class Calls(unittest.TestCase):
                 if record["status"] != "DDL_OK":
                     rank.expect("after", "DDL_EABORTED")
                     self.assertLess((record["end_ns"] - began_ns) / 1e9, LIMIT_MS / 1000 + bound(10), record)
-                rank.expect("free", "DDL_OK")
+                record["alive"] = rank.expect("free", "DDL_OK")["alive"]
                 rank.finish()
             lines = ["".join(rank.errors) for rank in ranks]
         return records, lines
@@ -190,6 +190,18 @@ class Failures(Calls):
             with self.subTest(how):
                 records, _ = self.run_world(1, DDL_TEST_STANDIN_NCCL=how)
                 self.assert_all(records, "DDL_EDEVICE", 0, "rank 0", "GPU 0", "NCCL 2.27.3: ncclAllReduce: unhandled system error")
+
+    def test_what_the_driver_refuses_is_told_by_all(self):
+        # The first two streams are those of copies.
+        for call, numbers, words in (("cuStreamCreateWithPriority", (3,), "DDL_GPU=nccl, but NCCL cannot be used"),
+                                     ("cuEventCreate", (1, 16), "DDL_GPU=nccl, but NCCL cannot be used"), ("cuEventRecord", (1, 2, 5), "cuEventRecord")):
+            for nranks in (1, 2):
+                for number in numbers:
+                    with self.subTest(call=call, nranks=nranks, number=number):
+                        culprit = nranks - 1
+                        records, _ = self.run_world(nranks, **{f"DDL_TEST_STANDIN_{culprit}": f"gpus=4,refuse={call}:{number}"})
+                        self.assert_all(records, "DDL_EDEVICE", culprit, f"rank {culprit}", f"GPU {culprit}", words, "the stand-in was told to fail")
+                        self.assertEqual([record["alive"] for record in records], [0] * nranks)
 
     def test_the_failure_of_another_is_not_this_ranks(self):
         records, _ = self.run_world(2, DDL_TEST_STANDIN_NCCL_0="remote=3")
