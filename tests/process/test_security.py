@@ -218,6 +218,33 @@ class Joining(Security):
         for rank in ranks:
             rank.finish(0)
 
+    def test_two_jobs_with_one_secret_on_one_port(self):
+        """Started by hand, with as many ranks. Nothing tells them apart, so a rank may come to the other job; but of two
+        with one number the second hears of the first."""
+        first, second = self.world(2), self.world(2)
+        second.port = first.port
+        commands = ("init", CALL, "line", CALL, "free")
+        ranks = [first.start(0, *commands)]
+        connect(first.port).close()
+        self.refused(second.start(0, "init"), "DDL_ENETWORK", f"port {first.port}", "in use by rank 0 of run ",
+                     "of ddl (2 ranks)", "choose another", seconds=1)
+        apart = second.start(1, "init", DDL_SECRET_FILE=self.secret_file("of the second job"))
+        self.refused(apart, "DDL_EAUTH", f"127.0.0.1:{first.port}", "does not know the secret that rank 1 has", seconds=1)
+        ranks.append(second.start(1, *commands))
+        for rank in ranks:
+            rank.expect("init", "DDL_OK")
+            rank.expect("call", "DDL_OK")
+            rank.expect("ready")
+        late = first.start(1, "init")
+        self.refused(late, "DDL_ECONFIG", "rank 1 is here already", f"[{ranks[1].pid}]", f"[{late.pid}]", "two jobs share",
+                     seconds=1)
+        for rank in ranks:
+            rank.go()
+        for rank in ranks:
+            rank.expect("call", "DDL_OK")
+            rank.expect("free", "DDL_OK")
+            rank.finish(0)
+
 
 class Strangers(Security):
     def hello(self, channel=1, rank=1, size=2, generator=bytes(4), run=bytes(16)):
