@@ -77,4 +77,8 @@ void ddl_socket_drop(int *fd);
 int ddl_socket_new(int family);
 int ddl_socket_accept_new(int listener, struct sockaddr *from, socklen_t *from_bytes);
 
+/* Whether the other end has closed or broken the connection, though what it said before may still be unread;
+ * false where a system does not tell that. */
+bool ddl_socket_has_ended(int fd);
+
 #endif

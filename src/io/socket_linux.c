@@ -2,6 +2,7 @@
 #define _GNU_SOURCE
 #include "io/socket.h"
 
+#include <poll.h>
 #include <sys/socket.h>
 
 int ddl_socket_new(int family)
@@ -12,4 +13,10 @@ int ddl_socket_new(int family)
 int ddl_socket_accept_new(int listener, struct sockaddr *from, socklen_t *from_bytes)
 {
     return accept4(listener, from, from_bytes, SOCK_NONBLOCK | SOCK_CLOEXEC);
+}
+
+bool ddl_socket_has_ended(int fd)
+{
+    struct pollfd ended = { .fd = fd, .events = POLLRDHUP };
+    return poll(&ended, 1, 0) > 0;
 }

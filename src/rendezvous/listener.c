@@ -40,6 +40,7 @@ struct stranger {
     int64_t since_ns;
     ddl_deadline until;
     bool has_spoken; /* its first message came whole, or what a session begins with */
+    bool has_shaken; /* hands, in TLS, and so it has proved that it has a key or a certificate */
     bool may_greet;  /* TLS is done with, or not there */
     bool leaving;    /* was refused; everything is sent, its end is awaited */
     size_t taken;    /* of what it said, but for what its session took */
@@ -241,6 +242,8 @@ static bool begin_session(struct stranger *stranger)
         return count < 0 && errno == EAGAIN;
     stranger->may_greet = door->encryption == NULL || !ddl_encryption_begins(first[0]);
     if (!stranger->may_greet) {
+        if (ddl_socket_has_ended(stranger->wire.fd))
+            return false; /* a session would be work for nobody */
         stranger->has_spoken = true;
         ddl_address_text(&stranger->from, from);
         return ddl_encryption_answer(door, from, &stranger->wire, NULL) == DDL_OK;
@@ -278,7 +281,7 @@ static bool shake_hands(struct stranger *stranger)
     if (!done)
         ddl_watch_set(stranger->watch,
                       ddl_wire_has_unsent(&stranger->wire) ? DDL_READABLE | DDL_WRITABLE : DDL_READABLE);
-    stranger->may_greet = done;
+    stranger->may_greet = stranger->has_shaken = done;
     return done;
 }
 
@@ -352,35 +355,65 @@ static bool has_stayed(const struct stranger *stranger, int ms)
     return ddl_now_ns() - stranger->since_ns >= ms * DDL_NS_PER_MS;
 }
 
-/*
- * Who of these many is sent away for a newcomer, NULL: nobody. The first of those who have said nothing that
- * could be answered, or are leaving; or else, for one who speaks, who has been here for long; or else anybody
- * of the younger half: so a rank near by, whose messages take little time, comes in after a few calls however
- * many others call, and one far away if it has come into the older half, which is left in peace for as long
- * as it may need. From: of those from this address, unless it is NULL.
- */
-static struct stranger *least_wanted(ddl_listener *listener, const ddl_address *from, int count, bool speaks)
+/* How far it has come, of those who have not proved all that a rank has to. */
+enum standing { IDLE, SPEAKING, SHAKEN };
+
+static enum standing standing_of(const struct stranger *stranger)
 {
-    struct stranger *idle = NULL, *oldest = NULL, *drawn = NULL;
+    if (!stranger->has_spoken || stranger->leaving)
+        return IDLE;
+    return stranger->has_shaken ? SHAKEN : SPEAKING;
+}
+
+static bool is_from(const struct stranger *stranger, const ddl_address *from)
+{
+    return from == NULL || ddl_address_same_host(&stranger->from, from);
+}
+
+/* One of the younger half of these many of this standing, by lot. */
+static struct stranger *draw_lots(ddl_listener *listener, const ddl_address *from, enum standing standing,
+                                  int count)
+{
     uint32_t draw = 0;
-    if (speaks && ddl_host_random(&draw, sizeof draw, NULL) != DDL_OK)
+    if (ddl_host_random(&draw, sizeof draw, NULL) != DDL_OK)
         draw = 0;
-    const int older = count / 2;
-    int before_drawn = older + (int)(draw % (uint32_t)(count - older));
+    int before_drawn = count / 2 + (int)(draw % (uint32_t)(count - count / 2));
     DDL_LIST_FOR_EACH (link, &listener->strangers) {
         struct stranger *stranger = DDL_CONTAINER(link, struct stranger, link);
-        if (from != NULL && !ddl_address_same_host(&stranger->from, from))
-            continue;
-        oldest = oldest != NULL ? oldest : stranger;
-        idle = idle == NULL && (!stranger->has_spoken || stranger->leaving) ? stranger : idle;
-        drawn = before_drawn-- == 0 ? stranger : drawn;
+        if (is_from(stranger, from) && standing_of(stranger) == standing && before_drawn-- == 0)
+            return stranger;
     }
-    if (idle != NULL && (speaks || has_stayed(idle, SILENCE_MS)))
-        return idle;
+    return NULL;
+}
+
+/*
+ * Who is sent away for a newcomer, NULL: nobody. The first of those who have said nothing that could be
+ * answered, or are leaving; or else, for one who speaks, who has been here for long; or else anybody of the
+ * younger half: so a rank near by, whose messages take little time, comes in after a few calls however many
+ * others call, and one far away if it has come into the older half, which is left in peace for as long as it
+ * may need. Who has shaken hands in TLS goes last: how a session begins anybody can say who has heard it
+ * once, and not how it goes on. From: of those from this address, unless it is NULL.
+ */
+static struct stranger *least_wanted(ddl_listener *listener, const ddl_address *from, bool speaks)
+{
+    const int patience_ms = listener->door.encryption != NULL ? TLS_PATIENCE_MS : PATIENCE_MS;
+    struct stranger *oldest = NULL; /* of those who have come least far */
+    int count = 0;
+    DDL_LIST_FOR_EACH (link, &listener->strangers) {
+        struct stranger *stranger = DDL_CONTAINER(link, struct stranger, link);
+        if (!is_from(stranger, from))
+            continue;
+        if (oldest == NULL || standing_of(stranger) < standing_of(oldest)) {
+            oldest = stranger;
+            count = 0;
+        }
+        count += standing_of(stranger) == standing_of(oldest);
+    }
+    if (standing_of(oldest) == IDLE)
+        return speaks || has_stayed(oldest, SILENCE_MS) ? oldest : NULL;
     if (!speaks)
         return NULL;
-    return has_stayed(oldest, listener->door.encryption != NULL ? TLS_PATIENCE_MS : PATIENCE_MS) ? oldest
-                                                                                                 : drawn;
+    return has_stayed(oldest, patience_ms) ? oldest : draw_lots(listener, from, standing_of(oldest), count);
 }
 
 static int count_from(ddl_listener *listener, const ddl_address *from)
@@ -391,7 +424,8 @@ static int count_from(ddl_listener *listener, const ddl_address *from)
     return count;
 }
 
-/* A place for who has just come; who is behind one address cannot keep others out, nor who says nothing. */
+/* A place for who has just come; who is behind one address cannot keep others out, nor who says nothing or
+ * has left. */
 static bool make_room(ddl_listener *listener, int fd, const ddl_address *from)
 {
     uint8_t first;
@@ -401,15 +435,14 @@ static bool make_room(ddl_listener *listener, int fd, const ddl_address *from)
         bool source_is_full = count >= listener->source_limit;
         if (!source_is_full && all < listener->stranger_limit)
             return true;
-        speaks = has_looked ? speaks : ddl_socket_peek(fd, &first, 1) > 0;
+        speaks = has_looked ? speaks : ddl_socket_peek(fd, &first, 1) > 0 && !ddl_socket_has_ended(fd);
         has_looked = true;
-        struct stranger *leaver = source_is_full ? least_wanted(listener, from, count, speaks)
-                                                 : least_wanted(listener, NULL, all, speaks);
+        struct stranger *leaver = least_wanted(listener, source_is_full ? from : NULL, speaks);
         if (leaver == NULL)
             return false;
-        const bool had_spoken = leaver->has_spoken;
+        const enum standing before = standing_of(leaver);
         on_stranger(leaver, DDL_READABLE); /* its proof may have come since it was last heard */
-        if (listener->stranger_count == all && leaver->has_spoken == had_spoken)
+        if (listener->stranger_count == all && standing_of(leaver) <= before)
             send_away(leaver, "it had not proved anything when others needed its place");
     }
 }

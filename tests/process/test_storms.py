@@ -7,11 +7,13 @@ DDL_TEST_ROUNDS above 1 (./check --long) brings a thousand of each kind, and mea
 import os
 import random
 import re
+import secrets
 import selectors
 import socket
 import statistics
 import struct
 import sys
+import tempfile
 import threading
 import time
 import unittest
@@ -22,6 +24,8 @@ from world import DEADLINE, Unexpected, World, bound, listening_ports
 ACTOR = None
 SEED = int(os.environ.get("DDL_TEST_SEED", "1"))
 LONG = int(os.environ.get("DDL_TEST_ROUNDS", "1")) > 1
+HAS_TLS = os.environ.get("DDL_TEST_TLS") == "1"
+PORTABLE = os.environ.get("DDL_TEST_PORTABLE") == "1"
 CALL = "allreduce:20000:int32:sum"
 RESET = struct.pack("ii", 1, 0)
 
@@ -323,6 +327,41 @@ class Flood(Storms):
                 flood.join()
             ranks[0].expect("init", "DDL_OK")
             for rank in ranks:
+                rank.expect("call", "DDL_OK")
+                rank.expect("free", "DDL_OK")
+                rank.finish(0)
+
+    @unittest.skipUnless(HAS_TLS and not PORTABLE, "needs TLS, and a system that tells who has left")
+    def test_ranks_come_in_while_what_one_of_them_has_said_in_tls_is_played_again(self):
+        with tempfile.NamedTemporaryFile("w") as secret:  # 0600
+            secret.write(secrets.token_hex(32))
+            secret.flush()
+            level = {"DDL_SECURITY": "tls", "DDL_SECRET_FILE": secret.name}
+            world = self.world(3, **level)
+            with socket.create_server(("127.0.0.1", world.port)) as recorder:
+                caller = world.start(1, "init")
+                stream, _ = recorder.accept()
+                with stream:
+                    said = stream.recv(4096)  # as it knows no run, it fits in every run of this secret
+            caller.kill()
+            world = self.world(3, **level)
+            ranks = [world.start(0, "init", CALL, "free")]
+            self.ports(ranks[0])
+            ended, came = threading.Event(), threading.Semaphore(0)
+            flood = threading.Thread(target=self.keep_coming, args=(world.port, said, ended, came))
+            flood.start()
+            try:
+                for _ in range(self.CONNECTIONS):
+                    self.assertTrue(came.acquire(timeout=DEADLINE))
+                ranks += [world.start(r, "init", CALL, "free") for r in (1, 2)]
+                for rank in ranks[1:]:
+                    record = rank.expect("init", "DDL_OK")
+                    self.assertLess((record["end_ns"] - record["begin_ns"]) / 1e9, bound(2), record)
+            finally:
+                ended.set()
+                flood.join()
+            self.computes([ranks[0]])
+            for rank in ranks[1:]:
                 rank.expect("call", "DDL_OK")
                 rank.expect("free", "DDL_OK")
                 rank.finish(0)

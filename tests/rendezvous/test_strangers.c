@@ -630,6 +630,37 @@ static void who_speaks_finds_a_place(void **state)
     door_close(&door);
 }
 
+#ifdef DDL_TEST_CERTIFICATES
+/* In a crowd of those who only begin a session, as anybody can who has heard another do so. */
+static void who_has_shaken_hands_keeps_the_place(void **state)
+{
+    enum { PLACES = 20, MORE = 100 };
+    static int fds[PLACES + MORE];
+    struct door door;
+    int count = 0;
+    (void)state;
+    ddl_log_set_level(DDL_LOG_ERROR);
+    door_open(&door, CERTIFICATES, 2);
+    for (; count < PLACES - 1; count++)
+        fds[count] = come_and_say(&door, (const uint8_t *)"\x16", 1);
+    SSL_CTX *context = with_certificate("good.pem");
+    const int shaken = fds[count++] = come_in_tls(&door, context, 0);
+    SSL_CTX_free(context);
+    for (; count < PLACES + MORE; count++)
+        fds[count] = come_and_say(&door, (const uint8_t *)"\x16", 1);
+    assert_int_equal(at_door(&door), PLACES);
+    assert_true(is_there(shaken));
+    pass(&door, 700); /* now the oldest goes first, of the others */
+    int last = come_and_say(&door, (const uint8_t *)"\x16", 1);
+    assert_int_equal(at_door(&door), PLACES);
+    assert_true(is_there(shaken));
+    close(last);
+    own--;
+    leave(&door, fds, count);
+    door_close(&door);
+}
+#endif
+
 /* ---- the log ---- */
 
 /* The lines that came in the meantime. */
@@ -731,6 +762,9 @@ int main(void)
         cmocka_unit_test(its_time_is_short),
         cmocka_unit_test(its_places_are_few),
         cmocka_unit_test(who_speaks_finds_a_place),
+#ifdef DDL_TEST_CERTIFICATES
+        cmocka_unit_test(who_has_shaken_hands_keeps_the_place),
+#endif
         cmocka_unit_test(the_log_has_a_line_in_ten_seconds),
     };
     return cmocka_run_group_tests(tests, set_up, clean_up);
