@@ -61,10 +61,18 @@ static ddl_status check_head(const ddl_store_inbox *inbox, const uint8_t *head, 
         return DDL_FAIL(err, DDL_EPROTO, "the store's protocol has no message of kind %u in this direction",
                         kind);
     if (head[9] > 1 || ddl_get_u32(head + 12) != 0)
-        return DDL_FAIL(err, DDL_EPROTO, "a store message of kind %u has unknown flags", kind);
-    if (key_bytes > DDL_STORE_KEY_LIMIT || key_bytes > body_bytes || (key_bytes > 0) != kinds[kind].key)
-        return DDL_FAIL(err, DDL_EPROTO, "a store message of kind %u has a key of %zu bytes, the limit is %d",
-                        kind, key_bytes, kinds[kind].key ? DDL_STORE_KEY_LIMIT : 0);
+        return DDL_FAIL(err, DDL_EPROTO,
+                        "a store message of kind %u has flags %u, the limit is 1, and %lu in its last field, "
+                        "the limit is 0",
+                        kind, head[9], (unsigned long)ddl_get_u32(head + 12));
+    if (key_bytes == 0 && kinds[kind].key)
+        return DDL_FAIL(err, DDL_EPROTO, "a store message of kind %u has no key", kind);
+    const size_t key_limit = kinds[kind].key ? DDL_STORE_KEY_LIMIT : 0;
+    if (key_bytes > key_limit || key_bytes > body_bytes)
+        return DDL_FAIL(err, DDL_EPROTO,
+                        "a store message of kind %u has a key of %zu bytes in a body of %zu, the limit is "
+                        "%zu",
+                        kind, key_bytes, body_bytes, key_limit);
     size_t limit = kinds[kind].value ? inbox->value_limit : 0;
     if (body_bytes - key_bytes > limit)
         return DDL_FAIL(err, DDL_EPROTO,

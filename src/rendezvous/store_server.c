@@ -3,6 +3,7 @@
 
 #include "base/assert.h"
 #include "base/list.h"
+#include "base/log.h"
 #include "io/bell.h"
 #include "io/watch.h"
 #include "protocol/store_wire.h"
@@ -412,12 +413,37 @@ static void do_cancel(struct client *client, const ddl_store_message *message)
     }
 }
 
+/* It has not left, but cannot be heard any more. */
+static void put_in_will(struct client *client, const char *what, const char *why)
+{
+    const ddl_error will = client->will;
+    if (!client->has_will)
+        return;
+    (void)ddl_error_set(&client->will, DDL_EPROTO, "rank %d at the meeting place: %s%s", client->party.rank,
+                        what, why);
+    client->will.rank = will.rank;
+    client->will.culprit = client->party.rank;
+}
+
+/* It has proved that it is of the job, and says what no rank says: who takes part ends the run by that. */
+static void give_up_for(struct client *client, const ddl_error *why)
+{
+    if (!client->server->failed)
+        ddl_log(DDL_LOG_WARNING, "rank %d ended the connection of rank %d on %s[%d] to the meeting place: %s",
+                client->server->self.rank, client->party.rank, client->party.host, (int)client->party.pid,
+                why->text);
+    put_in_will(client, "", why->text);
+    give_up(client);
+}
+
 static void do_will(struct client *client, const ddl_store_message *message)
 {
-    if (ddl_store_error_decode(message->value, &client->will, NULL) != DDL_OK) {
-        give_up(client);
+    ddl_error will, why;
+    if (ddl_store_error_decode(message->value, &will, &why) != DDL_OK) {
+        give_up_for(client, &why);
         return;
     }
+    client->will = will;
     client->has_will = true;
     say(client, DDL_STORE_DONE, 0, message->id, (ddl_view){ NULL, 0 });
 }
@@ -425,9 +451,9 @@ static void do_will(struct client *client, const ddl_store_message *message)
 static void do_fail(struct client *client, const ddl_store_message *message)
 {
     ddl_store_server *server = client->server;
-    ddl_error cause;
-    if (ddl_store_error_decode(message->value, &cause, NULL) != DDL_OK) {
-        give_up(client);
+    ddl_error cause, why;
+    if (ddl_store_error_decode(message->value, &cause, &why) != DDL_OK) {
+        give_up_for(client, &why);
         return;
     }
     fail_run(server, &cause);
@@ -468,26 +494,15 @@ static void serve(struct client *client, const ddl_store_message *message)
 static void serve_all(struct client *client)
 {
     ddl_store_message message;
+    ddl_error why;
     bool found = true;
     while (found && !client->closing && unsent(client) < OUTBOX_LIMIT) {
-        if (ddl_store_inbox_next(&client->inbox, &message, &found, NULL) != DDL_OK)
-            give_up(client);
+        if (ddl_store_inbox_next(&client->inbox, &message, &found, &why) != DDL_OK)
+            give_up_for(client, &why);
         else if (found)
             serve(client, &message);
     }
     client->behind = found;
-}
-
-/* It has not left, but cannot be heard any more. */
-static void put_in_will(struct client *client)
-{
-    const ddl_error will = client->will;
-    if (!client->has_will)
-        return;
-    (void)ddl_error_set(&client->will, DDL_EPROTO, "rank %d at the meeting place: TLS failed: %s",
-                        will.culprit, ddl_wire_problem(&client->wire));
-    client->will.rank = will.rank;
-    client->will.culprit = will.culprit;
 }
 
 static void on_client(void *arg, int events)
@@ -502,7 +517,7 @@ static void on_client(void *arg, int events)
         uint8_t data[READ_BYTES];
         ssize_t count = ddl_wire_read(&client->wire, data, sizeof data);
         if (count < 0 && errno == EBADMSG)
-            put_in_will(client);
+            put_in_will(client, "TLS failed: ", ddl_wire_problem(&client->wire));
         if (count == 0 || (count < 0 && errno != EAGAIN))
             give_up(client);
         else if (count > 0 && ddl_store_inbox_feed(&client->inbox, data, (size_t)count, NULL) != DDL_OK)

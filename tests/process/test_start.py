@@ -14,6 +14,7 @@ import resource
 import secrets
 import signal
 import socket
+import struct
 import subprocess
 import sys
 import tempfile
@@ -56,6 +57,16 @@ class Tests(unittest.TestCase):
         for word in words:
             self.assertIn(str(word), record["text"])
         self.assertLess((record["end_ns"] - record["begin_ns"]) / 1e9, bound(seconds), record)
+
+    def connect(self, world):
+        deadline = time.monotonic() + DEADLINE
+        while True:
+            try:
+                return socket.create_connection(("127.0.0.1", world.port), timeout=DEADLINE)
+            except ConnectionRefusedError:
+                if time.monotonic() > deadline:
+                    raise
+                time.sleep(0.005)
 
 
 def descriptors(pid):
@@ -398,16 +409,7 @@ class Versions(Tests):
 
     def call(self, world, hello, secret=None):
         """What rank 0 says to this caller, who then proves that it knows the job's secret, or this one."""
-        deadline = time.monotonic() + DEADLINE
-        while True:
-            try:
-                stream = socket.create_connection(("127.0.0.1", world.port), timeout=DEADLINE)
-                break
-            except ConnectionRefusedError:
-                if time.monotonic() > deadline:
-                    raise
-                time.sleep(0.005)
-        with stream:
+        with self.connect(world) as stream:
             stream.sendall(hello)
             reply = peer.read_exactly(stream, peer.SERVER_BYTES)
             if reply[10] != OTHER_VERSION:
@@ -482,6 +484,49 @@ class Versions(Tests):
         record = self.serve(lambda stream, hello: stream.sendall(
             peer.server_reply(self.secret, hello, generator=ours + 1)))
         self.told(record, "DDL_EPROTO", 1, f"version {ours} of ddl's algorithms ({LIBRARY}),", f"version {ours + 1} (ddl 7.8.9);")
+
+
+class Rogue(Tests):
+    """A rank of the job, with its will and its record in the store, that says what no rank says."""
+    SET_NEW, WILL, DONE, HEAD_BYTES = 1, 4, 16, 16
+
+    def say(self, stream, kind, body_bytes, key_bytes=0, flags=0, body=b""):
+        stream.sendall(struct.pack("<IIBBHI", body_bytes, 1, kind, flags, key_bytes, 0) + body)
+
+    def ask(self, stream, kind, key, value):
+        self.say(stream, kind, len(key + value), len(key), body=key + value)
+        self.assertEqual(peer.read_exactly(stream, self.HEAD_BYTES)[8], self.DONE)
+
+    def test_every_rank_hears_what_it_sent(self):
+        generator = 0
+        for sent, words in (((99, 0), "no message of kind 99"),
+                            ((self.SET_NEW, 2**31, 3), f"kind 1 has a value of {2**31 - 3} bytes, the limit is 65572"),
+                            ((self.SET_NEW, 300, 257), "kind 1 has a key of 257 bytes in a body of 300, the limit is 256"),
+                            ((self.SET_NEW, 6, 3, 0x80), "kind 1 has flags 128, the limit is 1")):
+            with self.subTest(words):
+                world = self.world(4)
+                ranks = [world.start(r, "init") for r in (0, 2)]
+                if generator == 0:
+                    with self.connect(world) as stream:
+                        stream.sendall(peer.client_hello(size=4))
+                        generator = peer.generator_of(peer.read_exactly(stream, peer.SERVER_BYTES))
+                with self.connect(world) as stream:
+                    hello = peer.client_hello(size=4, generator=generator)
+                    stream.sendall(hello)
+                    stream.sendall(peer.finish(self.secret, hello, peer.read_exactly(stream, peer.SERVER_BYTES)))
+                    self.ask(stream, self.WILL, b"", struct.pack("<iii", -3, 1, 0) + b"rank 1 ended")
+                    self.ask(stream, self.SET_NEW, b"member.1", b"not read before all have come")
+                    begun = time.monotonic_ns()
+                    self.say(stream, *sent)
+                    for rank in ranks:
+                        record = rank.expect("init")
+                        self.told({**record, "begin_ns": begun}, "DDL_EPROTO", 1, "rank 1 at the meeting place: ", words)
+                        self.assertEqual(record["culprit"], 1, record)
+                    self.assertEqual(peer.read_exactly(stream, 1), b"")
+                ranks[0].process.wait(DEADLINE)
+                told = [line for line in ranks[0].errors if "ended the connection of rank 1 on a peer[0]" in line]
+                self.assertEqual(len(told), 1, ranks[0].story())
+                self.assertIn(words, told[0])
 
 
 OTHER_VERSION, OTHER_GENERATOR = 2, 3  # verdicts of src/protocol/hello.h
