@@ -77,6 +77,23 @@ static void date_of(const ASN1_TIME *time, char text[DATE_TEXT])
     text[bytes > 0 ? bytes : 0] = '\0';
 }
 
+void ddl_certificate_describe(const X509 *certificate, char text[DDL_CERTIFICATE_DESCRIPTION_TEXT])
+{
+    char names[DDL_CERTIFICATE_NAMES_TEXT], from[DATE_TEXT], to[DATE_TEXT];
+    ddl_certificate_names(certificate, names);
+    date_of(X509_get0_notBefore(certificate), from);
+    date_of(X509_get0_notAfter(certificate), to);
+    snprintf(text, DDL_CERTIFICATE_DESCRIPTION_TEXT, "for %s, valid from %s to %s", names, from, to);
+}
+
+int ddl_certificate_check_dates(const X509 *certificate)
+{
+    if (X509_cmp_current_time(X509_get0_notBefore(certificate)) > 0)
+        return X509_V_ERR_CERT_NOT_YET_VALID;
+    return X509_cmp_current_time(X509_get0_notAfter(certificate)) < 0 ? X509_V_ERR_CERT_HAS_EXPIRED
+                                                                      : X509_V_OK;
+}
+
 void ddl_certificate_explain(const X509 *peer, const X509 *certificate, int code, const char *wanted,
                              const char *ca, char text[DDL_CERTIFICATE_PROBLEM_TEXT])
 {

@@ -64,6 +64,7 @@ struct ddl_tls_socket {
     bool more; /* to be written at once: the kernel may wait for it to fill a segment */
     int read_errno, write_errno;
     bool other_key, bad_certificate;
+    bool calls_by_key;        /* a client, where certificates are asked for */
     uint64_t taken_in, limit; /* bytes from the peer; limit: until it is trusted */
     struct clear_text clear;
     uint64_t under_key;         /* written */
@@ -320,6 +321,19 @@ static ddl_status check_usage(const ddl_tls_group *group, ddl_error *err)
         group->certificate);
 }
 
+/* Nobody would accept it, and who shows it is told only that. */
+static ddl_status check_dates(const ddl_tls_group *group, ddl_error *err)
+{
+    char problem[DDL_CERTIFICATE_PROBLEM_TEXT];
+    X509 *own = SSL_CTX_get0_certificate(group->inner);
+    const int code = ddl_certificate_check_dates(own);
+    if (code == X509_V_OK)
+        return DDL_OK;
+    ddl_certificate_explain(own, own, code, "", group->ca, problem);
+    return DDL_FAIL(err, DDL_EAUTH, "DDL_TLS_CERT: %s, by this host's clock; it is this rank's own, in %s",
+                    problem, group->certificate);
+}
+
 /* A peer reads only so much of who has not proved anything. */
 static ddl_status check_chain(const ddl_tls_group *group, ddl_error *err)
 {
@@ -349,6 +363,7 @@ static ddl_status load_files(ddl_tls_group *group, const ddl_tls_group_options *
         return DDL_FAIL(err, DDL_ECONFIG, "DDL_TLS_CERT: cannot read a certificate from %s: %s",
                         options->cert_file, reason());
     DDL_TRY(check_usage(group, err));
+    DDL_TRY(check_dates(group, err));
     DDL_TRY(check_chain(group, err));
     return ddl_tls_key_load(group->inner, options->key_file != NULL ? "DDL_TLS_KEY" : "DDL_TLS_CERT",
                             options->cert_file, key, err);
@@ -384,6 +399,18 @@ static void refuse_compression(SSL_CTX *inner)
 #endif
 }
 
+/* Where certificates are asked for, a client that calls by a key has none to show, and finds fault with ours.
+ */
+static int see_whether_by_key(SSL *inner, int *alert, void *arg)
+{
+    ddl_tls_socket *tls = SSL_get_app_data(inner);
+    const unsigned char *identities;
+    size_t bytes;
+    (void)alert, (void)arg;
+    tls->calls_by_key = SSL_client_hello_get0_ext(inner, TLSEXT_TYPE_psk, &identities, &bytes) == 1;
+    return SSL_CLIENT_HELLO_SUCCESS;
+}
+
 static ddl_status set_up(ddl_tls_group *group, const ddl_tls_group_options *options, ddl_error *err)
 {
     if (group->inner == NULL || group->bio == NULL ||
@@ -403,8 +430,10 @@ static ddl_status set_up(ddl_tls_group *group, const ddl_tls_group_options *opti
     SSL_CTX_set_max_cert_list(group->inner, DDL_TLS_CERTS_PREAUTH_BYTES);
     /* Also where trust is by keys: a server that shows a certificate instead is not to be believed. */
     SSL_CTX_set_verify(group->inner, SSL_VERIFY_PEER | SSL_VERIFY_FAIL_IF_NO_PEER_CERT, judge);
-    if (group->by_certificate)
+    if (group->by_certificate) {
+        SSL_CTX_set_client_hello_cb(group->inner, see_whether_by_key, NULL);
         return load_files(group, options, err);
+    }
     SSL_CTX_set_psk_find_session_callback(group->inner, find_for_server);
     SSL_CTX_set_psk_use_session_callback(group->inner, use_as_client);
     return DDL_OK;
@@ -603,6 +632,17 @@ static bool is_about_keys(const ddl_tls_socket *tls, int code)
             code == SSL_R_TLSV1_ALERT_DECRYPT_ERROR || code == SSL_R_TLSV1_ALERT_INTERNAL_ERROR);
 }
 
+static void explain_own_certificate(ddl_tls_socket *tls)
+{
+    char description[DDL_CERTIFICATE_DESCRIPTION_TEXT] = "of no use";
+    const X509 *own = SSL_get_certificate(tls->inner);
+    if (own != NULL)
+        ddl_certificate_describe(own, description);
+    snprintf(tls->problem, sizeof tls->problem,
+             "it does not accept the certificate in %s: %s; that one is %s", tls->group->certificate,
+             reason(), description);
+}
+
 /* The session is broken: put into words, once, what OpenSSL says of the call that has just failed. */
 static ddl_status explain(ddl_tls_socket *tls)
 {
@@ -616,12 +656,15 @@ static ddl_status explain(ddl_tls_socket *tls)
         snprintf(text, sizeof tls->problem, "the two ends have different keys");
     } else if (code == SSL_R_PEER_DID_NOT_RETURN_A_CERTIFICATE) {
         snprintf(text, sizeof tls->problem, "it has shown no certificate");
+    } else if (tls->calls_by_key && is_about_certificates(code)) {
+        snprintf(
+            text, sizeof tls->problem,
+            "it has shown no certificate, and calls by a key; set DDL_TLS_CERT for all ranks or for none");
     } else if (code == SSL_R_TLSV13_ALERT_CERTIFICATE_REQUIRED) {
         snprintf(text, sizeof tls->problem,
                  "it wants a certificate, which this rank has not; set DDL_TLS_CERT");
     } else if (is_about_certificates(code)) {
-        snprintf(text, sizeof tls->problem, "it does not accept the certificate in %s: %s",
-                 tls->group->certificate, reason());
+        explain_own_certificate(tls);
     } else if (code == SSL_R_SSLV3_ALERT_HANDSHAKE_FAILURE || code == SSL_R_NO_SUITABLE_SIGNATURE_ALGORITHM ||
                code == SSL_R_NO_SHARED_CIPHER || code == SSL_R_TLSV13_ALERT_MISSING_EXTENSION) {
         snprintf(

@@ -43,7 +43,8 @@ typedef struct ddl_tls_group_options { /* all NULL: trust is by keys */
 
 typedef struct ddl_tls_group ddl_tls_group;
 
-/* DDL_ECONFIG: a file cannot be read or is not what it should be. DDL_EUNSUPPORTED: a build without TLS. */
+/* DDL_ECONFIG: a file cannot be read or is not what it should be. DDL_EAUTH: the own certificate is out of
+ * date. DDL_EUNSUPPORTED: a build without TLS. */
 DDL_MUST_USE ddl_status ddl_tls_group_create(const ddl_tls_group_options *options, ddl_tls_group **group,
                                              ddl_error *err);
 /* After its sessions. NULL is fine. */

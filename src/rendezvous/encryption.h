@@ -22,7 +22,8 @@ typedef struct ddl_encryption_options { /* "" or NULL: none */
 
 typedef struct ddl_encryption ddl_encryption;
 
-/* The prover, at level tls, must outlive it. DDL_ECONFIG: files. DDL_EUNSUPPORTED: a build without TLS. */
+/* The prover, at level tls, must outlive it. DDL_ECONFIG: files. DDL_EAUTH: the own certificate is out of
+ * date. DDL_EUNSUPPORTED: a build without TLS. */
 DDL_MUST_USE ddl_status ddl_encryption_create(const ddl_encryption_options *options, const ddl_prover *prover,
                                               ddl_encryption **encryption, ddl_error *err);
 /* After all its sessions. NULL is fine. */

@@ -324,13 +324,16 @@ class Certificates(Tls):
         self.assertIn("for ddl://training/0, not for ddl://training/1", "".join(first.errors))
 
     def test_wrong_certificates_are_refused_with_what_is_wrong(self):
-        """The rank that calls finds fault with rank 0's, or rank 0 with its own; both say what it is."""
+        """The rank that calls finds fault with rank 0's, or rank 0 with its own; both say what it is. Who has one that is
+        out of date says so before it calls anybody."""
         world = self.world(2)
         first = world.start(0, "init", CALL, "free", **self.files("good"))
         where = f"127.0.0.1:{world.port}"
+        self.signed("foreign", "other_ca", "DNS:localhost,IP:192.0.2.7", False)
+        foreign = {**self.files("foreign"), "DDL_TLS_KEY": self.path("good.key")}
         for files, words in ((self.files("elsewhere"), ("is for another host or rank",)),
-                             (self.files("expired"), ("does not accept the certificate", "expired.pem", "expired")),
-                             (self.files("early"), ("does not accept the certificate", "early.pem")),
+                             (foreign, ("does not accept the certificate in " + self.path("foreign.pem"), "unknown ca",
+                                        "that one is for localhost, 192.0.2.7, valid from ", " GMT to ")),
                              (self.files("good", "other_ca"), ("not signed by an authority in", "other_ca.pem"))):
             with self.subTest(words):
                 self.refused(world.start(1, "init", **files), "DDL_EAUTH", where, *words)
@@ -341,9 +344,22 @@ class Certificates(Tls):
         # As a client of its own server it sees its own certificate first.
         self.refused(first, "DDL_EAUTH", f"127.0.0.1:{other.port}",
                      "is for example.org, 192.0.2.1, not for 127.0.0.1")
-        expired = self.world(2)
-        self.refused(expired.start(0, "init", **self.files("expired")), "DDL_EAUTH", f"127.0.0.1:{expired.port}",
-                     "expired on Jan  1 00:00:00 2020")
+        for name, words in (("expired", "expired on Jan  1 00:00:00 2020 GMT"),
+                            ("early", "is not valid before Jan  1 00:00:00 2090 GMT")):
+            for rank in (0, 1):
+                self.refused(other.start(rank, "init", **self.files(name)), "DDL_EAUTH", "DDL_TLS_CERT: the certificate of "
+                             "localhost, 127.0.0.1 " + words, self.path(name + ".pem"), seconds=1)
+            self.assertIn(words, self.answered_by(name, "-tls1_3"))
+
+    def test_who_shows_no_certificate_is_said_to_show_none(self):
+        """Nothing is wrong with that of rank 0, which who has none does not accept either."""
+        secret = self.secret_file("secret")
+        world = self.world(2, DDL_SECRET_FILE=secret, DDL_START_TIMEOUT=f"{bound(1):g}s")
+        first = world.start(0, "init", **self.files("good"))
+        self.refused(world.start(1, "init"), "DDL_EAUTH", f"127.0.0.1:{world.port}", "shows a certificate")
+        text = self.refused(first, "DDL_ETIMEDOUT", "rank 0 turned away 127.0.0.1:", "it has shown no certificate")["text"]
+        for said in (text, "".join(first.errors)):
+            self.assertNotIn("does not accept", said)
 
     def signed(self, name, authority, names, is_authority, *extensions):
         """By a key that is good's."""
