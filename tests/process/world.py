@@ -126,6 +126,8 @@ class Rank:
 
     def __init__(self, program, commands, environment, name, prefix=()):
         self.name = name
+        self.secrets = [pathlib.Path(PLACES.name, "ddl", "secret"), pathlib.Path(PLACES.name, ".ddl", "secret"),
+                        pathlib.Path(environment.get("DDL_SECRET_FILE", os.devnull))]
         self.seen = []
         self.said, self.saying = bytearray(), threading.Lock()  # on stderr
         self.records = queue.Queue()
@@ -222,7 +224,15 @@ class Rank:
             raise Unexpected(f"{self.name} ended with {ended}, not {code}; {self.story()}")
         if any(r["event"] == "noise" for r in list(self.records.queue) if r):
             raise Unexpected(f"{self.name} wrote something else to stdout; {self.story()}")
+        if self.tells_secret():
+            raise Unexpected(f"{self.name} tells a secret; {self.story()}")
         return ended
+
+    def tells_secret(self):
+        """Whether what it said has a secret of its places in it, in any case that its letters may have."""
+        told = ("".join(self.errors) + json.dumps(self.seen)).lower()
+        secrets = [path.read_text(errors="replace").strip().lower() for path in self.secrets if path.is_file()]
+        return any(len(secret) >= 16 and secret in told for secret in secrets)
 
     def story(self):
         return f"it said {self.seen[-6:]} and on stderr {''.join(self.errors[-20:])!r}"
