@@ -329,6 +329,18 @@ ddl_status ddl_desk_folder(const ddl_desk *desk, const char *path, ddl_error *er
     return outcome_of(&deed, err);
 }
 
+static void act_new_folder(struct deed *deed)
+{
+    deed->status = ddl_record_new_folder(deed->path, &deed->error);
+}
+
+ddl_status ddl_desk_new_folder(const ddl_desk *desk, const char *path, ddl_error *err)
+{
+    struct deed deed = deed_on(act_new_folder, "making", path);
+    DDL_TRY(hand_over(desk, &deed, err));
+    return outcome_of(&deed, err);
+}
+
 static void act_lock(struct deed *deed)
 {
     deed->status = ddl_record_lock(deed->path, &deed->fd, &deed->yes, &deed->error);

@@ -41,6 +41,7 @@ DDL_MUST_USE ddl_status ddl_desk_replace(const ddl_desk *desk, const char *path,
 DDL_MUST_USE ddl_status ddl_desk_read(const ddl_desk *desk, const char *path, size_t limit,
                                       ddl_bytes *content, bool *found, ddl_error *err);
 DDL_MUST_USE ddl_status ddl_desk_folder(const ddl_desk *desk, const char *path, ddl_error *err);
+DDL_MUST_USE ddl_status ddl_desk_new_folder(const ddl_desk *desk, const char *path, ddl_error *err);
 DDL_MUST_USE ddl_status ddl_desk_lock(const ddl_desk *desk, const char *path, int *fd, bool *held,
                                       ddl_error *err);
 ddl_record_life ddl_desk_life_of(const ddl_desk *desk, const char *path);

@@ -219,6 +219,22 @@ ddl_status ddl_record_folder(const char *path, ddl_error *err)
     return DDL_OK;
 }
 
+ddl_status ddl_record_new_folder(const char *path, ddl_error *err)
+{
+    if (DDL_FAILPOINT_OS("rendezvous.mkdir", EACCES))
+        return complain(err, "making directory", path);
+    bool made = mkdir(path, 0700) == 0;
+    /* A network file system may do what it was asked, and report the failure of its second attempt. What has
+     * something in it no such attempt made. */
+    if (!made && errno == EEXIST) {
+        if (rmdir(path) != 0)
+            errno = errno == ENOENT ? ENOENT : EEXIST;
+        else
+            made = mkdir(path, 0700) == 0;
+    }
+    return made ? DDL_OK : complain(err, "making directory", path);
+}
+
 DIR *ddl_record_list(const char *path)
 {
     int fd = DDL_FAILPOINT_OS("rendezvous.list", ESTALE)

@@ -32,6 +32,10 @@ DDL_MUST_USE ddl_status ddl_record_read(const char *path, size_t limit, ddl_byte
 /* Make a directory for the user alone, or accept one that is there and is such. */
 DDL_MUST_USE ddl_status ddl_record_folder(const char *path, ddl_error *err);
 
+/* Make a directory for the user alone that was not there, or was empty. DDL_ESTORE with EEXIST: something is
+ * there. */
+DDL_MUST_USE ddl_status ddl_record_new_folder(const char *path, ddl_error *err);
+
 /* Open a directory for reading, no link followed; NULL with errno. Close with closedir. */
 DIR *ddl_record_list(const char *path);
 

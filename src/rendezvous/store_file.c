@@ -555,11 +555,20 @@ static void pause_ms(int64_t *ms, ddl_deadline deadline)
 
 /* ---- opening ---- */
 
-static ddl_status make_run_folders(const struct store_file *file, ddl_error *err)
+/* What is in the folder of a run has to be of this one, so it must be new. *made: it is ours to remove. */
+static ddl_status make_run_folders(const struct store_file *file, bool *made, ddl_error *err)
 {
     static const char *const folders[] = { "key", "ask", "echo", "here", "will" };
     char path[DDL_RECORD_PATH];
-    DDL_TRY(ddl_desk_folder(&file->desk, file->run, err));
+    *made = false;
+    ddl_status status = ddl_desk_new_folder(&file->desk, file->run, err);
+    if (status == DDL_ESTORE && err->os_errno == EEXIST)
+        return DDL_FAIL_OS(err, DDL_ESTORE, EEXIST,
+                           "file store: %s, named after a random number that this run alone should have, has "
+                           "something in it already; remove it, and see who made it",
+                           file->run);
+    DDL_TRY(status);
+    *made = true;
     for (size_t i = 0; i < sizeof folders / sizeof folders[0]; i++) {
         snprintf(path, sizeof path, "%s/%s", file->run, folders[i]);
         DDL_TRY(ddl_desk_folder(&file->desk, path, err));
@@ -757,7 +766,7 @@ static ddl_status put_meet(struct store_file *file, const ddl_meet *meet, const 
 static ddl_status take_place(struct store_file *file, const ddl_meet *meet, bool *taken, ddl_error *err)
 {
     struct left left;
-    bool alive = false;
+    bool alive = false, made = false;
     DDL_TRY(make_place(file, err));
     find_left(file, &left);
     ddl_status status = left.names_run ? is_alive(file, &left, &alive, err) : DDL_OK;
@@ -768,7 +777,7 @@ static ddl_status take_place(struct store_file *file, const ddl_meet *meet, bool
         return *err = left.odd, err->code;
     if (alive)
         return refuse_second(file, &left.meet, err);
-    status = make_run_folders(file, err);
+    status = make_run_folders(file, &made, err);
     if (status == DDL_OK)
         status = be_here(file, err);
     if (status == DDL_OK)
@@ -776,6 +785,10 @@ static ddl_status take_place(struct store_file *file, const ddl_meet *meet, bool
     if (!*taken)
         be_gone(file);
     bool again = status == DDL_ESTORE && (err->os_errno == ENOENT || is_overtaken(file, &left, err));
+    if (!*taken && made)
+        ddl_desk_remove_tree(&file->desk, file->run); /* the next attempt makes it anew */
+    if (!made)
+        file->run[0] = '\0'; /* who leaves must not remove what is another's */
     return again ? DDL_OK : status;
 }
 
@@ -788,7 +801,10 @@ static ddl_status begin_run(struct store_file *file, const uint8_t token[TOKEN_B
         DDL_TRY(read_meet(file, &meet, &found, err));
         return refuse_second(file, found ? &meet : NULL, err);
     }
-    DDL_TRY(ddl_host_random(meet.host.run_id, DDL_RUN_ID_BYTES, err));
+    if (DDL_FAILPOINT_SKIP("rendezvous.run_id"))
+        memset(meet.host.run_id, 1, DDL_RUN_ID_BYTES);
+    else
+        DDL_TRY(ddl_host_random(meet.host.run_id, DDL_RUN_ID_BYTES, err));
     memcpy(meet.token, token, TOKEN_BYTES);
     memcpy(file->host_token, file->token, TOKEN_TEXT);
     for (int tries = 0; tries < PLACE_TRIES && !taken; tries++)

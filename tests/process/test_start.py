@@ -347,6 +347,19 @@ class Places(Tests):
             self.assertNotIn("replaces", "".join(rank.errors))
         self.assertEqual(os.listdir(self.shared), [])
 
+    def test_a_run_whose_folder_is_there_already_takes_nothing_from_it(self):
+        """But what is empty, as after a network file system has made it twice, is as good as new."""
+        for is_empty in (False, True):
+            job = self.job(2, DDL_FAILPOINTS="rendezvous.run_id", DDL_START_TIMEOUT=f"{bound(5):g}s")
+            run = f"{self.shared}/ddl-127.0.0.1_{job.port}/{'01' * 16}"
+            os.makedirs(run if is_empty else run + "/key")
+            ranks = [job.start(0, *JOB)]
+            if not is_empty:
+                self.told(ranks[0].expect("init"), "DDL_ESTORE", 1, run + ", named after a random number", "File exists")
+                self.assertEqual(os.listdir(run), ["key"])
+                continue
+            self.computes([*ranks, job.start(1, *JOB)])
+
     def test_a_second_job_is_told_though_the_machine_stood_still(self):
         """What one could not answer, as nothing ran, is not held against him."""
         first = self.job(2, **self.UNSEEN)
