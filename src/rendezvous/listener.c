@@ -217,12 +217,13 @@ static bool drain(struct stranger *stranger)
     return (count > 0 && stranger->taken < limit) || (count < 0 && errno == EAGAIN);
 }
 
-/* What was said to it must arrive, so its end is awaited. */
+/* What was said to it must arrive, so its end is awaited, within the time that it has. */
 static void take_leave(struct stranger *stranger)
 {
     shutdown(stranger->wire.fd, SHUT_WR);
     stranger->leaving = true;
-    stranger->until = ddl_deadline_in_ms(LINGER_MS);
+    const ddl_deadline lingers = ddl_deadline_in_ms(LINGER_MS);
+    stranger->until = lingers < stranger->until ? lingers : stranger->until;
     ddl_watch_set(stranger->watch, DDL_READABLE);
     set_alarm(stranger->listener);
 }

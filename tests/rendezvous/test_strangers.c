@@ -498,6 +498,18 @@ static void its_time_is_short(void **state)
         pass(&door, 200);
         EVENTUALLY(at_door(&door) == 0);
         leave(&door, fds, 1);
+        /* Late in its time it has no more than the rest of that. */
+        fds[0] = come(&door);
+        EVENTUALLY(at_door(&door) == 1);
+        for (int second = 0; second < 5; second++)
+            pass(&door, second < 4 ? 1000 : 800);
+        say(fds[0], hello, sizeof hello);
+        assert_int_equal(read(fds[0], tls, sizeof tls), DDL_HELLO_SERVER_BYTES);
+        settle(&door);
+        assert_int_equal(at_door(&door), 1);
+        pass(&door, 300);
+        EVENTUALLY(at_door(&door) == 0);
+        leave(&door, fds, 1);
         clear_hello(hello, false);
         door_close(&door);
     }
