@@ -5,6 +5,7 @@
 #include "base/bytes.h"
 #include "io/host.h"
 #include "io/local.h"
+#include "protocol/overlay.h"
 #include "transport/doze.h"
 
 #include <unistd.h>
@@ -90,11 +91,19 @@ static size_t heap_bytes_for(int local_ranks)
     return ddl_host_limits_addresses() ? 0 : (size_t)(bytes / page_bytes * page_bytes);
 }
 
+/* Of all ranks here, between those that are connected at the start. They touch them only later, and would be
+ * killed where the memory is not there then. */
+static uint64_t rings_bytes(const ddl_lanes *lanes)
+{
+    const ddl_roster *roster = lanes->roster;
+    const int others = roster->local_size_of[roster->rank] - 1, degree = ddl_overlay_degree(roster->nranks);
+    const int links = ddl_roster_is_sparse(roster) && degree < others ? degree : others;
+    return (uint64_t)(others + 1) * (uint64_t)links * ring_stride(lanes->capacity);
+}
+
 static ddl_status create_memory(ddl_lanes *lanes, size_t heap_bytes, ddl_error *err)
 {
-    /* Of all ranks here: they touch it only later, and are killed where it is not there then. */
-    const uint64_t local_ranks = (uint64_t)lanes->roster->local_size_of[lanes->roster->rank];
-    DDL_TRY(ddl_host_need_memory(local_ranks * lanes->memory_bytes, err));
+    DDL_TRY(ddl_host_need_memory(rings_bytes(lanes), err));
     DDL_TRY(ddl_local_memory_create(lanes->memory_bytes + heap_bytes, &lanes->memory_fd, err));
     ddl_status status =
         ddl_local_memory_map(lanes->memory_fd, 0, lanes->memory_bytes, DDL_LOCAL_DENSE, &lanes->memory, err);

@@ -169,15 +169,16 @@ class SharedMemory(Host):
             rank.finish()
 
     def memory_group(self, limit):
-        """The folder of a cgroup with so many bytes."""
+        """The folder of a cgroup with so many bytes, and no swap."""
         found = re.search(r":memory:(.*)", pathlib.Path("/proc/self/cgroup").read_text())
-        above, file = (("/sys/fs/cgroup/memory" + found[1], "memory.limit_in_bytes") if found else
-                       ("/sys/fs/cgroup", "memory.max"))
+        above, files = (("/sys/fs/cgroup/memory" + found[1], {"memory.limit_in_bytes": limit, "memory.memsw.limit_in_bytes": limit})
+                        if found else ("/sys/fs/cgroup", {"memory.max": limit, "memory.swap.max": 0}))
         folder = pathlib.Path(above) / f"ddl-test-{os.getpid()}"
         try:
             folder.mkdir()
             self.addCleanup(folder.rmdir)
-            (folder / file).write_text(str(limit))
+            for file, value in files.items():
+                (folder / file).write_text(str(value))
         except OSError as error:
             self.skipTest(f"there is no cgroup to be had: {error}")
         return folder
@@ -186,10 +187,11 @@ class SharedMemory(Host):
         """The ranks would be killed when they come to use it."""
         if b"__asan_init" in pathlib.Path(ACTOR).read_bytes():
             self.skipTest("the sanitizer takes more than what there is")
-        enter = ["sh", "-c", 'echo $$ >"$0/cgroup.procs" && exec "$@"', self.memory_group(36 << 20)]
-        world = self.world(12, MALLOC_PERTURB_="0")  # which would touch all; rings of 36 MiB
+        nranks, rings = 16, 16 * 15 * (256 + 4 << 10)
+        enter = ["sh", "-c", 'echo $$ >"$0/cgroup.procs" && exec "$@"', self.memory_group(rings - (1 << 20))]
+        world = self.world(nranks, MALLOC_PERTURB_="0")  # which would touch all
         commands = ["init", SMALL, "allreduce:16384:float32:sum", "line", "free"]
-        ranks = [world.start(r, *commands, prefix=enter) for r in range(12)]
+        ranks = [world.start(r, *commands, prefix=enter) for r in range(nranks)]
         for rank in ranks:
             for event in ("init", "call", "call"):
                 rank.expect(event, "DDL_OK")
