@@ -30,12 +30,13 @@ enum { EAGER_RANKS = 128 };
 
 /* Launchers that set rank and size under names of their own; the first that is complete counts. */
 static const struct family {
-    const char *name, *rank, *size, *hint;
+    const char *name, *rank, *size, *local_rank, *hint;
 } families[] = {
-    { "Open MPI", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE",
+    { "Open MPI", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK",
       "mpirun -x MASTER_ADDR=... -x MASTER_PORT=..." },
-    { "PMI", "PMI_RANK", "PMI_SIZE", "mpiexec -genv MASTER_ADDR ... -genv MASTER_PORT ..." },
-    { "Slurm", "SLURM_PROCID", "SLURM_STEP_NUM_TASKS",
+    { "PMI", "PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID",
+      "mpiexec -genv MASTER_ADDR ... -genv MASTER_PORT ..." },
+    { "Slurm", "SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "SLURM_LOCALID",
       "export MASTER_ADDR=$(scontrol show hostnames | head -n 1) MASTER_PORT=29500 before srun" },
 };
 
@@ -183,19 +184,17 @@ static ddl_status read_environment_ranks(const ddl_options *options, int *rank, 
     return DDL_OK;
 }
 
-/* Among those of its host, as launchers say; -1: they do not. No variable of ddl's, so where one makes no
- * sense that is nobody's error. */
+/* Among those of its host, as whoever has told the rank says; -1: it does not. Another launcher's is of an
+ * outer job. No variable of ddl's, so where it makes no sense that is nobody's error. */
 static int find_local_rank(void)
 {
-    static const char *const local_ranks[] = { "LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID",
-                                               "SLURM_LOCALID" };
-    for (size_t i = 0; i < sizeof local_ranks / sizeof *local_ranks; i++) {
-        int local;
-        const char *text = env(local_ranks[i]);
-        if (text != NULL && parse_int(local_ranks[i], text, 0, RANKS_MAX, &local, NULL) == DDL_OK)
-            return local;
-    }
-    return -1;
+    const char *name = env("RANK") != NULL ? "LOCAL_RANK" : NULL;
+    for (size_t i = 0; name == NULL && i < sizeof families / sizeof *families; i++)
+        if (env(families[i].rank) != NULL && env(families[i].size) != NULL)
+            name = families[i].local_rank;
+    const char *text = name != NULL ? env(name) : NULL;
+    int local = -1;
+    return text != NULL && parse_int(name, text, 0, RANKS_MAX, &local, NULL) == DDL_OK ? local : -1;
 }
 
 static ddl_status read_ranks(const ddl_options *options, ddl_config *config, ddl_error *err)

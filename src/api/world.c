@@ -28,6 +28,7 @@ enum {
     GPUS_NEAR_MS = 50,
     GPUS_LOOK_MS = 1,
     LAST_MEETINGS_MS = 500,
+    SPEAKERS = 64,
     LANES_MOST_BYTES = 1 << 30,
     CROWDED_LANES_BYTES = 8 << 20 /* of all ranks of a host, of which then several share a CPU's caches */
 };
@@ -482,6 +483,13 @@ static bool doze_votes(void *arg)
 
 /* ---- life ---- */
 
+/* Whether another rank of this host tells who is missing. Where no launcher says which, all ranks do, unless
+ * there are so many that what each asks the store for would keep it from its work. */
+static bool is_quiet(const ddl_config *config)
+{
+    return config->local_rank > 0 || (config->local_rank < 0 && config->nranks > SPEAKERS);
+}
+
 static ddl_status meet(ddl_world *world, ddl_wire wires[], ddl_deadline deadline, ddl_error *err)
 {
     DDL_TRY(ddl_service_create(&world->service, err));
@@ -500,7 +508,7 @@ static ddl_status meet(ddl_world *world, ddl_wire wires[], ddl_deadline deadline
         .nstreams = world->config.nstreams,
         .local = world->config.local_transport != DDL_LOCAL_TCP,
         .asks_nccl = world->config.gpu == DDL_GPU_NCCL,
-        .quiet = world->config.local_rank > 0,
+        .quiet = is_quiet(&world->config),
         .service = world->service,
         .deadline = deadline,
         .late_ms = world->config.start_timeout_ms,

@@ -500,9 +500,10 @@ static ddl_status await(struct course *course, const char *key, const char *what
                         ddl_error *err)
 {
     const ddl_deadline deadline = course->options->deadline;
+    if (course->options->quiet)
+        return ddl_store_get(course->store, key, deadline, value, err);
     for (;;) {
-        ddl_deadline slice =
-            course->options->quiet ? deadline : ddl_deadline_earlier(course->progress.next, deadline);
+        ddl_deadline slice = ddl_deadline_earlier(course->progress.next, deadline);
         ddl_status status = ddl_store_get(course->store, key, slice, value, err);
         if (status != DDL_ETIMEDOUT || ddl_deadline_passed(deadline))
             return status;

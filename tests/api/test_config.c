@@ -23,7 +23,11 @@ static void pairs_connect_late_above_128_ranks_unless_told_otherwise(void **stat
         { 100000, NULL, NULL, DDL_CONNECT_LAZY }, { 100000, "eager", NULL, DDL_CONNECT_EAGER },
         { 2, "lazy", NULL, DDL_CONNECT_LAZY },    { 2, "lazy", "shm", DDL_CONNECT_LAZY_REMOTE },
     };
+    static const char *const others[] = { "RANK",      "WORLD_SIZE", "PMI_RANK",     "OMPI_COMM_WORLD_RANK",
+                                          "DDL_STORE", "DDL_LAUNCH", "SLURM_PROCID", "DDL_TRANSPORT" };
     (void)state;
+    for (size_t i = 0; i < sizeof others / sizeof *others; i++)
+        unsetenv(others[i]);
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         ddl_options options = DDL_OPTIONS_INIT;
         ddl_config config;

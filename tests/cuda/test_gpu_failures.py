@@ -182,10 +182,12 @@ class Refusals(Worlds):
 
 
 class Devices(unittest.TestCase):
-    def devices(self, nranks, own):
-        """What ddl_local_device tells each rank; own: LOCAL_RANK of each."""
+    def devices(self, nranks, own, name="LOCAL_RANK", **ranks):
+        """What ddl_local_device tells each rank; own: LOCAL_RANK of each, or what that is called."""
         with World(GPU_RANK, nranks, DDL_TEST_STANDIN="gpus=4", LD_LIBRARY_PATH=os.path.dirname(DRIVER)) as world:
-            ranks = [world.start(r, DRIVER, "device", LOCAL_RANK=own[r]) for r in range(nranks)]
+            told = {"RANK": None, "WORLD_SIZE": None} if ranks else {}
+            ranks = [world.start(r, DRIVER, "device", **{name: own[r], **told, **{k: v[r] for k, v in ranks.items()}})
+                     for r in range(nranks)]
             records = [rank.next() for rank in ranks]
             for rank in ranks:
                 rank.finish()
@@ -194,6 +196,10 @@ class Devices(unittest.TestCase):
     def test_local_rank_of_the_launcher_counts_more_than_the_order_of_ranks(self):
         self.assertEqual(self.devices(2, [1, 0]), [1, 0])
         self.assertEqual(self.devices(1, [6]), [2])
+
+    def test_it_is_of_the_launcher_that_tells_the_rank(self):
+        self.assertEqual(self.devices(2, [1, 0], "SLURM_LOCALID", SLURM_PROCID=[0, 1], SLURM_STEP_NUM_TASKS=[2, 2]), [1, 0])
+        self.assertEqual(self.devices(2, [0, 0], "SLURM_LOCALID"), [0, 1])  # of the script that has started both
 
     def test_where_local_rank_makes_no_sense_the_order_of_ranks_counts(self):
         for own in (None, "", "-1", "1x", "99999999999"):
