@@ -70,6 +70,7 @@ struct ddl_store_server {
     struct entry **buckets;
     size_t bucket_count, key_count, stored_bytes;
     bool failed, settled;
+    bool told_rogue; /* of a client that was given up for what it said */
     ddl_error failure;
     ddl_bell bell;          /* guards all_know and is_awaited_here; rings when one turns true */
     bool all_know, leaving; /* leaving: somebody waits for the bell */
@@ -425,13 +426,15 @@ static void put_in_will(struct client *client, const char *what, const char *why
     client->will.culprit = client->party.rank;
 }
 
-/* It has proved that it is of the job, and says what no rank says: who takes part ends the run by that. */
+/* It says what no rank says: if it takes part, as its will says, that ends the run. Told once: at level off
+ * anybody comes here. */
 static void give_up_for(struct client *client, const ddl_error *why)
 {
-    if (!client->server->failed)
+    if (!client->server->failed && !client->server->told_rogue)
         ddl_log(DDL_LOG_WARNING, "rank %d ended the connection of rank %d on %s[%d] to the meeting place: %s",
                 client->server->self.rank, client->party.rank, client->party.host, (int)client->party.pid,
                 why->text);
+    client->server->told_rogue = true;
     put_in_will(client, "", why->text);
     give_up(client);
 }

@@ -45,6 +45,7 @@ struct store_tcp {
     ddl_wire wire;
     uint32_t next_id;
     ddl_store_inbox inbox;
+    ddl_bytes rest;           /* of a message that was cut by its deadline: it goes before the next */
     ddl_store_server *server; /* rank 0 */
     ddl_deadline end;         /* of all questions: beyond the deadline of the start */
     bool is_silent;           /* it has left a question without an answer, and said nothing since */
@@ -411,6 +412,7 @@ static void tcp_destroy(ddl_store *store, ddl_deadline deadline)
     ddl_wire_close(&tcp->wire);
     ddl_store_server_close(tcp->server, deadline);
     ddl_store_inbox_fini(&tcp->inbox);
+    ddl_bytes_fini(&tcp->rest);
     ddl_free(tcp);
 }
 
@@ -534,21 +536,43 @@ static bool has_told_failure(struct store_tcp *tcp)
     return tcp->failed;
 }
 
-static ddl_status send_bytes(struct store_tcp *tcp, const ddl_bytes *out, ddl_deadline deadline,
-                             ddl_error *err)
+static ddl_status send_some(struct store_tcp *tcp, const ddl_bytes *out, size_t *sent, ddl_deadline deadline,
+                            ddl_error *err)
 {
-    size_t sent = 0;
-    while (sent < out->bytes || !ddl_wire_flush(&tcp->wire)) {
+    while (*sent < out->bytes || !ddl_wire_flush(&tcp->wire)) {
         ssize_t count =
-            sent < out->bytes ? ddl_wire_write(&tcp->wire, out->data + sent, out->bytes - sent) : -1;
+            *sent < out->bytes ? ddl_wire_write(&tcp->wire, out->data + *sent, out->bytes - *sent) : -1;
         if (count > 0)
-            sent += (size_t)count;
+            *sent += (size_t)count;
         else if (count < 0 && errno != EAGAIN)
             return broke(tcp, err);
         else if (!ddl_socket_wait(tcp->wire.fd, POLLOUT, deadline))
             return late(tcp, err);
     }
     return DDL_OK;
+}
+
+static ddl_status send_rest(struct store_tcp *tcp, ddl_deadline deadline, ddl_error *err)
+{
+    size_t sent = 0;
+    if (tcp->rest.bytes == 0)
+        return DDL_OK;
+    ddl_status status = send_some(tcp, &tcp->rest, &sent, deadline, err);
+    tcp->rest.bytes -= sent;
+    memmove(tcp->rest.data, tcp->rest.data + sent, tcp->rest.bytes);
+    return status;
+}
+
+static ddl_status send_bytes(struct store_tcp *tcp, const ddl_bytes *out, ddl_deadline deadline,
+                             ddl_error *err)
+{
+    size_t sent = 0;
+    DDL_TRY(send_rest(tcp, deadline, err));
+    ddl_status status = send_some(tcp, out, &sent, deadline, err);
+    if (status == DDL_ETIMEDOUT && sent > 0 &&
+        !ddl_bytes_append(&tcp->rest, out->data + sent, out->bytes - sent))
+        return DDL_FAIL(err, DDL_ENOMEM, "no memory for a request to the store");
+    return status;
 }
 
 static ddl_status send_all(struct store_tcp *tcp, const ddl_bytes *out, ddl_deadline deadline, ddl_error *err)

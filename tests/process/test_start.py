@@ -501,7 +501,8 @@ class Versions(Tests):
 
 class Rogue(Tests):
     """A rank of the job, with its will and its record in the store, that says what no rank says."""
-    SET_NEW, WILL, DONE, HEAD_BYTES = 1, 4, 16, 16
+    SET_NEW, GET, WILL, DONE, HEAD_BYTES = 1, 2, 4, 16, 16
+    WAIT = 1
 
     def say(self, stream, kind, body_bytes, key_bytes=0, flags=0, body=b""):
         stream.sendall(struct.pack("<IIBBHI", body_bytes, 1, kind, flags, key_bytes, 0) + body)
@@ -529,6 +530,9 @@ class Rogue(Tests):
                     stream.sendall(peer.finish(self.secret, hello, peer.read_exactly(stream, peer.SERVER_BYTES)))
                     self.ask(stream, self.WILL, b"", struct.pack("<iii", -3, 1, 0) + b"rank 1 ended")
                     self.ask(stream, self.SET_NEW, b"member.1", b"not read before all have come")
+                    self.say(stream, self.GET, len(b"member.2"), len(b"member.2"), self.WAIT, b"member.2")
+                    there = peer.read_exactly(stream, self.HEAD_BYTES)  # and so hears of it
+                    peer.read_exactly(stream, struct.unpack("<I", there[:4])[0])
                     begun = time.monotonic_ns()
                     self.say(stream, *sent)
                     for rank in ranks:
