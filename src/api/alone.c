@@ -32,27 +32,30 @@ struct ddl_alone {
 /* ---- waiting ---- */
 
 typedef struct patience {
+    const ddl_comm *comm;
     ddl_deadline near, end;
 } patience;
 
-static patience until(ddl_deadline deadline)
+static patience until(const ddl_comm *comm, ddl_deadline deadline)
 {
-    return (patience){ ddl_deadline_in_ms(NEAR_MS), deadline };
+    return (patience){ comm, ddl_deadline_in_ms(NEAR_MS), deadline };
 }
 
-/* False: for no longer. */
+/* False: for no longer, as it is late, or another thread has aborted the communicator. */
 static bool wait_a_moment(const patience *left)
 {
     const struct timespec moment = { 0, LOOK_US * 1000 };
-    if (ddl_deadline_passed(left->end))
+    if (ddl_deadline_passed(left->end) || atomic_load(&left->comm->is_alone_aborted))
         return false;
     if (ddl_deadline_passed(left->near))
         nanosleep(&moment, NULL);
     return true;
 }
 
-static ddl_status too_late(const ddl_comm *comm, const char *what, ddl_error *err)
+static ddl_status no_longer(const ddl_comm *comm, const char *what, ddl_error *err)
 {
+    if (atomic_load(&comm->is_alone_aborted))
+        return DDL_FAIL(err, DDL_EABORTED, "%s", comm->failure.cause.text);
     return DDL_FAIL(
         err, DDL_EDEVICE,
         "GPU %d: NCCL has not %s within %lld ms (DDL_TIMEOUT); does it hang? NCCL_DEBUG=INFO tells more",
@@ -61,12 +64,12 @@ static ddl_status too_late(const ddl_comm *comm, const char *what, ddl_error *er
 
 static ddl_status await(const ddl_comm *comm, const ddl_errand *errand, ddl_deadline deadline, ddl_error *err)
 {
-    const patience left = until(deadline);
+    const patience left = until(comm, deadline);
     if (errand == NULL)
         return DDL_FAIL(err, DDL_ENOMEM, "no memory for NCCL");
     while (!ddl_errand_is_done(errand))
         if (!wait_a_moment(&left))
-            return too_late(comm, "come up", err);
+            return no_longer(comm, "come up", err);
     return DDL_OK;
 }
 
@@ -97,7 +100,7 @@ static ddl_status name(const ddl_comm *comm, ddl_deadline deadline, uint8_t id[D
 static ddl_status open_it(ddl_comm *comm, ddl_deadline deadline, ddl_error *err)
 {
     ddl_alone *alone = comm->alone;
-    const patience left = until(deadline);
+    const patience left = until(comm, deadline);
     ddl_offload_facts facts;
     uint8_t id[DDL_OFFLOAD_ID_BYTES];
     bool is_others = false; /* there are none */
@@ -107,7 +110,7 @@ static ddl_status open_it(ddl_comm *comm, ddl_deadline deadline, ddl_error *err)
     DDL_TRY(alone->ops->look_at_opening(alone->offload, &alone->is_open, &is_others, err));
     while (!alone->is_open) {
         if (!wait_a_moment(&left))
-            return too_late(comm, "come up", err);
+            return no_longer(comm, "come up", err);
         DDL_TRY(alone->ops->look_at_opening(alone->offload, &alone->is_open, &is_others, err));
     }
     ddl_log(DDL_LOG_DEBUG, "%s: calls on buffers of GPUs go to NCCL %u", comm->pool->prefix, facts.version);
@@ -118,8 +121,11 @@ static ddl_status open_it(ddl_comm *comm, ddl_deadline deadline, ddl_error *err)
 static ddl_status make(ddl_comm *comm, ddl_deadline deadline, ddl_error *err)
 {
     ddl_error why;
-    if (open_it(comm, deadline, &why) == DDL_OK)
+    const ddl_status status = open_it(comm, deadline, &why);
+    if (status == DDL_OK)
         return DDL_OK;
+    if (status == DDL_EABORTED)
+        return *err = why, status;
     return DDL_FAIL(err, DDL_EDEVICE,
                     "DDL_GPU=nccl, but NCCL cannot be used: %.340s; DDL_GPU=staged goes without it",
                     why.text);
@@ -156,7 +162,7 @@ static bool is_for_library(const ddl_comm *comm, const ddl_call *call)
 static ddl_status run(ddl_comm *comm, const ddl_call *call, ddl_deadline deadline, ddl_error *err)
 {
     ddl_alone *alone = comm->alone;
-    const patience left = until(deadline);
+    const patience left = until(comm, deadline);
     const ddl_offload_call what = { .kind = ddl_votes_kind(call->collective),
                                     .in = call->extent.in_bytes > 0 ? call->in : call->out,
                                     .out = call->out,
@@ -171,7 +177,7 @@ static ddl_status run(ddl_comm *comm, const ddl_call *call, ddl_deadline deadlin
     DDL_TRY(alone->ops->look(alone->offload, &nended, &is_others, err));
     while (nended < alone->nbegun) {
         if (!wait_a_moment(&left))
-            return too_late(comm, "finished", err);
+            return no_longer(comm, "finished", err);
         DDL_TRY(alone->ops->look(alone->offload, &nended, &is_others, err));
     }
     return DDL_OK;

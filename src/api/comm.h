@@ -106,6 +106,7 @@ struct ddl_comm {
         streamed; /* ddl_request.streamed, oldest first: they end by themselves, and later calls tell how */
     size_t nstreamed, most_streamed; /* how many; and of how many all are looked at */
     ddl_alone *alone; /* calls that go to the library on the GPU of a rank alone (alone.h); NULL: none has */
+    atomic_bool is_alone_aborted;         /* which ends such a call; failure.cause tells why */
     ddl_staging *stagings[DDL_COMM_GPUS]; /* of each GPU whose memory was used (gpu.c); what they do is the
                                              holder's, or the issuing thread's where there is no engine */
 

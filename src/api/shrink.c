@@ -22,6 +22,7 @@ static void end_alone(ddl_comm *comm, const ddl_notice *notice)
         return;
     comm->failure.failed = comm->failure.failing = true;
     comm->failure.cause = comm->pool->cause = *notice;
+    atomic_store(&comm->is_alone_aborted, true);
 }
 
 ddl_status ddl_comm_abort(ddl_comm *comm, const char *reason)

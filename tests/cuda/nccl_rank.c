@@ -352,6 +352,27 @@ static void fail(void)
     tell("kept", DDL_OK, holds(it.out, false, 7));
 }
 
+static void *end(void *unused)
+{
+    const struct timespec moment = { 0, 300 * 1000000 };
+    nanosleep(&moment, NULL);
+    (void)ddl_comm_abort(world, "enough");
+    return unused;
+}
+
+/* By another thread, while the call waits for NCCL. */
+static void aborted(void)
+{
+    pthread_t other;
+    call it = make_call(gpu_memory_alloc, 0, nranks);
+    if (pthread_create(&other, NULL, end, NULL) != 0)
+        exit(6);
+    tell("began", DDL_OK, true);
+    ddl_status status = ddl_allreduce(it.in, it.out, COUNT, DDL_FLOAT32, DDL_SUM, world, NULL);
+    tell("aborted", status, true);
+    pthread_join(other, NULL);
+}
+
 static const struct {
     const char *name;
     void (*run)(void);
@@ -365,7 +386,8 @@ static const struct {
              { "two", two },
              { "beside", beside },
              { "managed", managed },
-             { "fail", fail } };
+             { "fail", fail },
+             { "aborted", aborted } };
 
 int main(int argc, char **argv)
 {

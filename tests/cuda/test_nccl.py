@@ -371,6 +371,18 @@ class Situations(unittest.TestCase):
         self.ended(ranks, uses=1)
 
 
+    def test_an_abort_ends_what_hangs_for_a_rank_alone(self):
+        for how in ("init=hang", "hang=1"):
+            with self.subTest(how):
+                rank, = self.play("aborted", 1, DDL_TEST_STANDIN_NCCL=how)
+                rank.expect("began", "DDL_OK")
+                record = rank.expect("aborted", "DDL_EABORTED")
+                self.assertIn("enough", record["text"])
+                self.assertLess(record["ms"], 1000 * bound(2))
+                rank.expect("free", "DDL_OK")
+                rank.finish()
+
+
 class Deadlines(Calls):
     def test_what_hangs_ends_at_the_deadline(self):
         # At the same time, as each takes as long as its deadline. The third: what is aborted does not stop. The last two:
