@@ -227,9 +227,12 @@ class Beginning(LaunchTest):
 
     def test_while_others_write_its_end_is_waited_for_longer(self):
         """As where a rank is short of a CPU, which others have."""
-        script = ("[ $RANK = 0 ] || while [ ! -e \"$DIR/done\" ]; do echo line; sleep 0.02; done;"
-                  "[ $RANK = 0 ] || exit 0; printf part; sleep 0.6; echo ' and end'; >\"$DIR/done\"")
-        result = self.launch("-n", "2", *self.shell(script))
+        script = ("import os, time\n"
+                  "if os.environ['RANK'] == '0':\n"
+                  "    os.write(1, b'part'); time.sleep(0.5); os.write(1, b' and end\\n')\n"
+                  "for i in range(60 if os.environ['RANK'] == '1' else 0):\n"
+                  "    os.write(1, b'line\\n'); time.sleep(0.01)\n")
+        result = self.launch("-n", "2", *self.python(script))
         self.assertEqual(set(result.lines), {"[0] part and end", "[1] line"})
 
     def test_a_bar_that_shows_progress_moves(self):

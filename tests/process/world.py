@@ -116,7 +116,7 @@ PLACES = tempfile.TemporaryDirectory(prefix=f"ddl-test-home-{pathlib.Path(sys.ar
 def clean_environment():
     """Ours without what a launcher or a person may have set for ddl, and with another home."""
     foreign = re.compile(r"^(DDL_(?!TEST)|RANK$|WORLD_SIZE$|LOCAL_|GROUP_|NODE_RANK$|ROLE_|MASTER_|TORCHELASTIC|"
-                         r"SLURM_|PMI|OMPI_)")
+                         r"SLURM_|PMI|MPI_|OMPI_)")
     return {**{k: v for k, v in os.environ.items() if not foreign.match(k)},
             "HOME": PLACES.name, "XDG_RUNTIME_DIR": PLACES.name}
 
@@ -229,8 +229,8 @@ class Rank:
         return ended
 
     def tells_secret(self):
-        """Whether what it said has a secret of its places in it, in any case that its letters may have."""
-        told = ("".join(self.errors) + json.dumps(self.seen)).lower()
+        """Whether what it said has the secret of a file in it that it may have read, and that is still there."""
+        told = ("".join(self.errors) + json.dumps([*self.seen, *self.records.queue])).lower()
         secrets = [path.read_text(errors="replace").strip().lower() for path in self.secrets if path.is_file()]
         return any(len(secret) >= 16 and secret in told for secret in secrets)
 
@@ -243,11 +243,14 @@ class Rank:
         self.process.wait()
         for thread in self.threads:
             thread.join(DEADLINE)
+        told = self.tells_secret()
         for stream in (self.process.stdin, self.process.stdout, self.process.stderr):
             try:
                 stream.close()
             except OSError:
                 pass
+        if told:
+            raise Unexpected(f"{self.name} tells a secret; {self.story()}")
 
 
 class World:
