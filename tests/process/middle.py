@@ -119,7 +119,8 @@ class Middle:
                     data = self.change(connection, sender, data)
                     if data is None:
                         return
-                    connection.ends[1 - sender].sendall(data)
+                    if data:
+                        connection.ends[1 - sender].sendall(data)
 
     def close(self):
         self.closing = True

@@ -126,9 +126,12 @@ class Altered(Tests):
 
     def test_bytes_may_come_one_by_one(self):
         def dribble(connection, sender, data):
-            for byte in data[:-1]:
-                connection.ends[1 - sender].sendall(bytes([byte]))
-            return data[-1:]
+            try:
+                for byte in data:
+                    connection.ends[1 - sender].sendall(bytes([byte]))
+            except OSError:
+                pass  # who has left hears no more; what it said is passed on all the same
+            return b""
         with Middle(dribble):
             self.computes(self.world(3).start_all(*JOB))
 
