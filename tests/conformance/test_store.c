@@ -13,6 +13,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
+#include <semaphore.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdatomic.h>
@@ -456,6 +457,67 @@ static void get_ends_by_its_deadline(void **state)
         assert_int_equal(ddl_store_get(place.stores[1], "never", ddl_now_ns() - 1, &value, &error), DDL_OK);
         ddl_bytes_fini(&value);
         place_close(&place);
+    }
+}
+
+/* ---- a server that does not read for a while ---- */
+
+struct stop {
+    ddl_service *service;
+    sem_t begun, over;
+    pthread_t thread;
+};
+
+static void stand_still(void *arg)
+{
+    struct stop *stop = arg;
+    sem_post(&stop->begun);
+    while (sem_wait(&stop->over) != 0)
+        continue;
+}
+
+static void *stop_service(void *arg)
+{
+    struct stop *stop = arg;
+    (void)!ddl_service_call(stop->service, "standing still", stand_still, stop, soon(), NULL);
+    return NULL;
+}
+
+static void a_request_cut_by_its_deadline_does_not_spoil_the_next(void **state)
+{
+    static uint8_t large[DDL_STORE_VALUE_LIMIT];
+    enum { MORE_THAN_SOCKETS_HOLD = 600 };
+    (void)state;
+    FOR_EACH_KIND(kind)
+    {
+        struct place place;
+        struct stop stop;
+        char key[32];
+        if (!is(kind, "tcp") && !is(kind, "tcp at level tls"))
+            continue;
+        place_open(&place, kind, 2);
+        stop.service = place.service;
+        assert_int_equal(sem_init(&stop.begun, 0, 0), 0);
+        assert_int_equal(sem_init(&stop.over, 0, 0), 0);
+        assert_int_equal(pthread_create(&stop.thread, NULL, stop_service, &stop), 0);
+        while (sem_wait(&stop.begun) != 0)
+            continue;
+        for (int i = 0; i < MORE_THAN_SOCKETS_HOLD; i++) {
+            ddl_store_outcome outcome;
+            ddl_bytes existing = { 0 };
+            snprintf(key, sizeof key, "large.%d", i);
+            assert_int_equal(ddl_store_set_new(place.stores[1], key, (ddl_view){ large, sizeof large },
+                                               ddl_deadline_in_ms(1), &outcome, &existing, NULL),
+                             DDL_ETIMEDOUT);
+        }
+        sem_post(&stop.over);
+        pthread_join(stop.thread, NULL);
+        set(place.stores[1], "after", text_view("all"));
+        check_value(place.stores[1], "after", text_view("all"));
+        check_value(place.stores[0], "large.0", (ddl_view){ large, sizeof large });
+        place_close(&place);
+        sem_destroy(&stop.begun);
+        sem_destroy(&stop.over);
     }
 }
 
@@ -1800,6 +1862,7 @@ int main(void)
         cmocka_unit_test(a_key_whose_owner_left_is_abandoned),
         cmocka_unit_test(get_waits_until_the_key_is_set),
         cmocka_unit_test(get_ends_by_its_deadline),
+        cmocka_unit_test(a_request_cut_by_its_deadline_does_not_spoil_the_next),
         cmocka_unit_test(keys_of_all_ranks_are_got_together),
         cmocka_unit_test(a_failure_reaches_everyone_and_the_first_stands),
         cmocka_unit_test(a_settled_run_cannot_fail),
