@@ -28,7 +28,7 @@ enum {
     GPUS_NEAR_MS = 50,
     GPUS_LOOK_MS = 1,
     LAST_MEETINGS_MS = 500,
-    SPEAKERS = 64,
+    MOST_SPEAKERS = 64, /* ranks of a world that all tell who is missing */
     LANES_MOST_BYTES = 1 << 30,
     CROWDED_LANES_BYTES = 8 << 20 /* of all ranks of a host, of which then several share a CPU's caches */
 };
@@ -487,7 +487,7 @@ static bool doze_votes(void *arg)
  * there are so many that what each asks the store for would keep it from its work. */
 static bool is_quiet(const ddl_config *config)
 {
-    return config->local_rank > 0 || (config->local_rank < 0 && config->nranks > SPEAKERS);
+    return config->local_rank > 0 || (config->local_rank < 0 && config->nranks > MOST_SPEAKERS);
 }
 
 static ddl_status meet(ddl_world *world, ddl_wire wires[], ddl_deadline deadline, ddl_error *err)

@@ -709,6 +709,7 @@ class Configuration(Failures):
 
     def test_who_never_comes_is_named(self):
         self.at_once((self.check_peers_never_come,), (self.check_rank_0_never_comes,), (self.check_progress_is_told,),
+                     (self.check_a_crowd_is_quiet,),
                      (self.check_who_waits_longer_hears_of_it,), (self.check_rank_0_stops_while_others_wait,),
                      (self.check_something_else_closes_every_call,))
 
@@ -795,6 +796,15 @@ class Configuration(Failures):
             said = "".join(rank.errors)
             self.assertEqual(said.count("waiting for rank 3 of 4 (joined: 0-2 on 1 host), "), tells, said)
             self.assertNotIn("~/.ddl/secret", said)  # which no rank of this host needs
+
+    def check_a_crowd_is_quiet(self):
+        """Nobody says which ranks are the first of their hosts, and all would ask the store for all."""
+        world = self.world(65, DDL_START_TIMEOUT="7s")
+        ranks = [world.start(r, "init") for r in (0, 1)]
+        for rank, tells in zip(ranks, (1, 0)):
+            rank.expect("init", "DDL_ETIMEDOUT")
+            rank.finish(0)
+            self.assertEqual("".join(rank.errors).count("waiting for ranks 2-64 of 65"), tells, rank.story())
 
     def test_duplicate_rank_during_start(self):
         """Of two that come as rank 1 exactly one is refused, at once, and the job goes on with the other."""
