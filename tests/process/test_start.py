@@ -511,6 +511,26 @@ class Rogue(Tests):
         self.say(stream, kind, len(key + value), len(key), body=key + value)
         self.assertEqual(peer.read_exactly(stream, self.HEAD_BYTES)[8], self.DONE)
 
+    def test_who_takes_no_part_harms_nobody_and_is_told_of_once(self):
+        world = self.world(2, DDL_SECURITY="off")
+        ranks = [world.start(0, "init", "free")]
+        with self.connect(world) as stream:
+            stream.sendall(peer.client_hello(size=2, level=0))
+            generator = peer.generator_of(peer.read_exactly(stream, peer.SERVER_BYTES))
+        for _ in range(3):
+            with self.connect(world) as stream:
+                stream.sendall(peer.client_hello(size=2, level=0, generator=generator))
+                peer.read_exactly(stream, peer.SERVER_BYTES)
+                stream.sendall(bytes(36))
+                self.say(stream, 99, 0)
+                self.assertEqual(peer.read_exactly(stream, 1), b"")
+        ranks.append(world.start(1, "init", "free"))
+        for rank in ranks:
+            rank.expect("init", "DDL_OK")
+            rank.expect("free", "DDL_OK")
+            rank.finish()
+        self.assertEqual("".join(ranks[0].errors).count("no message of kind 99"), 1, ranks[0].story())
+
     def test_every_rank_hears_what_it_sent(self):
         generator = 0
         for sent, words in (((99, 0), "no message of kind 99"),
