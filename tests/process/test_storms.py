@@ -312,24 +312,7 @@ class Flood(Storms):
             ranks = [world.start(0, "init", CALL, "free")]
             ports = self.ports(ranks[0])
             port = world.port if channel == peer.STORE else next(p for p in ports if p != world.port)
-            ended, came = threading.Event(), threading.Semaphore(0)
-            flood = threading.Thread(target=self.keep_coming, args=(port, hellos[channel][:length], ended, came))
-            flood.start()
-            try:
-                for _ in range(self.SILENT):
-                    self.assertTrue(came.acquire(timeout=DEADLINE))
-                ranks += [world.start(r, "init", CALL, "free") for r in (1, 2)]
-                for rank in ranks[1:]:
-                    record = rank.expect("init", "DDL_OK")
-                    self.assertLess((record["end_ns"] - record["begin_ns"]) / 1e9, bound(2), record)
-            finally:
-                ended.set()
-                flood.join()
-            ranks[0].expect("init", "DDL_OK")
-            for rank in ranks:
-                rank.expect("call", "DDL_OK")
-                rank.expect("free", "DDL_OK")
-                rank.finish(0)
+            self.come_in_beside(world, ranks, port, hellos[channel][:length], self.SILENT)
 
     @unittest.skipUnless(HAS_TLS and not PORTABLE, "needs TLS, and a system that tells who has left")
     def test_ranks_come_in_while_what_one_of_them_has_said_in_tls_is_played_again(self):
@@ -347,24 +330,28 @@ class Flood(Storms):
             world = self.world(3, **level)
             ranks = [world.start(0, "init", CALL, "free")]
             self.ports(ranks[0])
-            ended, came = threading.Event(), threading.Semaphore(0)
-            flood = threading.Thread(target=self.keep_coming, args=(world.port, said, ended, came))
-            flood.start()
-            try:
-                for _ in range(self.CONNECTIONS):
-                    self.assertTrue(came.acquire(timeout=DEADLINE))
-                ranks += [world.start(r, "init", CALL, "free") for r in (1, 2)]
-                for rank in ranks[1:]:
-                    record = rank.expect("init", "DDL_OK")
-                    self.assertLess((record["end_ns"] - record["begin_ns"]) / 1e9, bound(2), record)
-            finally:
-                ended.set()
-                flood.join()
-            self.computes([ranks[0]])
+            self.come_in_beside(world, ranks, world.port, said, self.CONNECTIONS)
+
+    def come_in_beside(self, world, ranks, port, said, calls):
+        """Ranks 1 and 2 join rank 0, which is there, after so many calls of a flood that says this, and while it goes on."""
+        ended, came = threading.Event(), threading.Semaphore(0)
+        flood = threading.Thread(target=self.keep_coming, args=(port, said, ended, came))
+        flood.start()
+        try:
+            for _ in range(calls):
+                self.assertTrue(came.acquire(timeout=DEADLINE))
+            ranks += [world.start(r, "init", CALL, "free") for r in (1, 2)]
             for rank in ranks[1:]:
-                rank.expect("call", "DDL_OK")
-                rank.expect("free", "DDL_OK")
-                rank.finish(0)
+                record = rank.expect("init", "DDL_OK")
+                self.assertLess((record["end_ns"] - record["begin_ns"]) / 1e9, bound(2), record)
+        finally:
+            ended.set()
+            flood.join()
+        ranks[0].expect("init", "DDL_OK")
+        for rank in ranks:
+            rank.expect("call", "DDL_OK")
+            rank.expect("free", "DDL_OK")
+            rank.finish(0)
 
     def keep_coming(self, port, said, ended, came):
         strangers = []
