@@ -63,6 +63,13 @@ static bool mesh_send(ddl_transport *transport, ddl_xfer *xfer)
     return false;
 }
 
+/* Only who is broken sends that, if both are in the same operation. */
+static void set_wrong_size(ddl_error *err, const ddl_frame *frame, const ddl_xfer *xfer, const char *how)
+{
+    DDL_FAIL(err, DDL_EPROTO, "a message of %u bytes where one of %zu is due%s", (unsigned)frame->bytes,
+             xfer->bytes, how);
+}
+
 /* Take over an eager message that came early. True: it is whole. */
 static bool take_early_message(ddl_mesh_link *link, ddl_xfer *xfer, ddl_early *entry)
 {
@@ -124,13 +131,19 @@ static bool mesh_recv(ddl_transport *transport, ddl_xfer *xfer)
             invite(link, xfer, &said);
         return false;
     }
-    /* Of another size under the same key: the signatures differ then, and the owner has been told. So it has
-     * where an offer, or a place, is of another operation. */
     if (entry != NULL && entry->frame.bytes == xfer->bytes && take_early_message(link, xfer, entry)) {
         xfer->state = DDL_XFER_IDLE;
         return true;
     }
     ddl_mesh_await_message(link, xfer);
+    /* Where signatures differ the owner has been told. So it has where an offer, or a place, is of another
+     * operation. */
+    if (entry != NULL && entry->frame.bytes != xfer->bytes &&
+        ddl_mesh_same_operation(xfer->signature, &entry->frame)) {
+        ddl_error error;
+        set_wrong_size(&error, &entry->frame, xfer, "");
+        ddl_mesh_link_lost(link, 0, &error);
+    }
     return false;
 }
 
@@ -220,8 +233,7 @@ bool ddl_mesh_take_message(ddl_mesh_link *link, const ddl_frame *frame, ddl_erro
         return true;
     }
     if (xfer != NULL && ddl_mesh_same_operation(xfer->signature, frame)) {
-        DDL_FAIL(err, DDL_EPROTO, "a message of %u bytes where one of %zu is due%s", (unsigned)frame->bytes,
-                 xfer->bytes, whole ? "" : " in stripes");
+        set_wrong_size(err, frame, xfer, whole ? "" : " in stripes");
         return false;
     }
     if (frame->type == DDL_FRAME_EAGER)

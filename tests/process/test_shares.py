@@ -212,7 +212,7 @@ class Hanging(Tests):
         rank = self.start(world, 1, 1, "init")
         time.sleep(0.3)
         self.mounts[1].signal(signal.SIGSTOP)
-        hung = rf"file store: \w+( \w+)* {self.mounts[1].path}/ddl-127.0.0.1_{world.port}\S* has not returned for \d\.\d s; does the server"
+        hung = rf"file store: \w+( \w+)* {self.mounts[1].path}(/ddl-127.0.0.1_{world.port}\S*)? has not returned for \d\.\d s; does the server"
         self.told(rank.expect("init"), "DDL_ESTORE", 6, 7, hung)
         self.resume()
         rank.finish(0)

@@ -589,6 +589,45 @@ static void more_early_bytes_than_the_budget_end_the_link(void **state)
     close(sockets[0]);
 }
 
+/* Of what came early the size is looked at when it is due, and not when all of it has come: it never might.
+ */
+static void an_early_message_of_another_size_ends_the_link(void **state)
+{
+    (void)state;
+    static const uint32_t sizes[] = { 3999, 4001, DDL_FRAME_EAGER_LIMIT };
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
+        side me = { 0 };
+        message in;
+        int sockets[2];
+        uint8_t said[DDL_FRAME_BYTES + 3999] = { 0 };
+        assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM, 0, sockets), 0);
+        open_side(&me, 1, sockets[1]);
+        const ddl_frame frame = { .type = DDL_FRAME_EAGER,
+                                  .bytes = sizes[i],
+                                  .sequence = 1,
+                                  .collective = signature.collective,
+                                  .dtype = signature.dtype,
+                                  .op = signature.op,
+                                  .algorithm = signature.algorithm,
+                                  .root = signature.root,
+                                  .count = signature.count };
+        ddl_frame_encode(&frame, said);
+        assert_true(write(sockets[0], said, sizeof said) == (ssize_t)sizeof said);
+        for (int turn = 0; turn < 3; turn++)
+            ddl_engine_progress(me.engine);
+        assert_int_equal(me.lost, 0);
+        post_recv(&me, &in, 1, 4000, 4000);
+        assert_false(in.done);
+        assert_int_equal(me.lost, 1);
+        assert_int_equal(me.lost_code, DDL_EPROTO);
+        assert_non_null(strstr(me.lost_text, "where one of 4000 is due"));
+        cancel(&me, &in);
+        free(in.data);
+        close_side(&me);
+        close(sockets[0]);
+    }
+}
+
 static void notices_reach_the_owner(void **state)
 {
     (void)state;
@@ -934,6 +973,7 @@ int main(void)
         cmocka_unit_test(both_directions_at_once_with_small_socket_buffers),
         cmocka_unit_test(cancelled_receive_leaves_its_buffer_alone),
         cmocka_unit_test(forgotten_channels_give_their_budget_back),
+        cmocka_unit_test(an_early_message_of_another_size_ends_the_link),
 #ifdef DDL_FAILPOINTS
         cmocka_unit_test(frames_that_leave_in_parts_arrive_whole),
 #endif
