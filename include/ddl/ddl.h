@@ -315,7 +315,7 @@ DDL_API ddl_status ddl_recv(void *recv, size_t count, ddl_dtype dtype, int peer,
 /* ---- completion ---- */
 
 /* Block until done or until the operation's deadline. Frees the request and sets it to NULL, also on failure.
- */
+ * Of no request (NULL, or a pointer to NULL) it is DDL_OK. */
 DDL_API ddl_status ddl_wait(ddl_request **request);
 
 /* Wait for all n, even after a failure; NULL entries are skipped. Returns the root cause of the first

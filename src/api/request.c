@@ -164,9 +164,7 @@ static ddl_status check_forked(const char *operation)
 
 ddl_status ddl_wait(ddl_request **handle)
 {
-    if (handle == NULL)
-        return ddl_last_error_set(DDL_EINVAL, -1, "wait", "request is NULL");
-    if (*handle == NULL)
+    if (handle == NULL || *handle == NULL)
         return DDL_OK;
     DDL_TRY(check_forked("wait"));
     ddl_request *request = *handle;
@@ -195,39 +193,56 @@ ddl_status ddl_wait_all(size_t n, ddl_request *requests[])
     return first;
 }
 
-enum { FLAGS_ON_STACK = 64 };
+enum { FLAGS_ON_STACK = 64, STUCK_MS = 800 /* as io/engine.h has it */ };
 
-/* Wait until one of n requests of one engine is done, or all their deadlines have passed. */
-static void wait_on_engine(size_t n, ddl_request *requests[], ddl_engine *engine)
+/* The one whose deadline is first; n if all are NULL. */
+static size_t find_first(size_t n, ddl_request *requests[])
+{
+    size_t first = n;
+    for (size_t i = 0; i < n; i++)
+        if (requests[i] != NULL && (first == n || requests[i]->deadline < requests[first]->deadline))
+            first = i;
+    return first;
+}
+
+/* Wait until one of n requests of one engine is done. False: the engine is stuck, beyond this deadline. */
+static bool wait_on_engine(size_t n, ddl_request *requests[], const ddl_request *first)
 {
     const atomic_bool *on_stack[FLAGS_ON_STACK] = { NULL };
     const atomic_bool **flags = n > FLAGS_ON_STACK ? ddl_alloc_array(n, sizeof *flags) : on_stack;
-    if (flags ==
-        NULL) { /* then the first ones; each ends by its deadline, and the caller looks at all again */
+    if (flags == NULL) { /* then those that fit; they end by their deadlines, and the caller looks again */
         flags = on_stack;
         n = FLAGS_ON_STACK;
     }
-    ddl_deadline deadline = 0;
-    for (size_t i = 0; i < n; i++) {
+    for (size_t i = 0; i < n; i++)
         flags[i] = requests[i] != NULL ? &requests[i]->done : NULL;
-        if (requests[i] != NULL && requests[i]->deadline > deadline)
-            deadline = requests[i]->deadline;
-    }
-    ddl_engine_wait_any(engine, flags, n, deadline);
+    bool done = ddl_engine_wait_any(first->engine, flags, n, first->deadline);
     if (flags != on_stack)
         ddl_free(flags);
+    return done;
 }
 
-/* Requests of several worlds: drive each in turn. */
-static void poll_engines(size_t n, ddl_request *requests[])
+static void drive(ddl_engine *engine)
+{
+    ddl_engine_progress(engine);
+    ddl_engine_leave(engine);
+}
+
+/* Requests of several worlds: drive each in turn. False: the engine of the first one, whose deadline has
+ * passed, is stuck. */
+static bool poll_engines(size_t n, ddl_request *requests[], const ddl_request *first)
 {
     for (size_t i = 0; i < n; i++)
-        if (requests[i] != NULL && ddl_engine_try_enter(requests[i]->engine)) {
-            ddl_engine_progress(requests[i]->engine);
-            ddl_engine_leave(requests[i]->engine);
-        }
+        if (requests[i] != NULL && ddl_engine_try_enter(requests[i]->engine))
+            drive(requests[i]->engine);
+    if (ddl_deadline_passed(first->deadline)) {
+        if (!ddl_engine_enter(first->engine, ddl_deadline_in_ms(STUCK_MS)))
+            return false;
+        drive(first->engine);
+    }
     struct timespec moment = { 0, 20 * 1000 };
     nanosleep(&moment, NULL);
+    return true;
 }
 
 static void count_waiters(size_t n, ddl_request *requests[], int change)
@@ -252,8 +267,10 @@ ddl_status ddl_wait_any(size_t n, ddl_request *requests[], size_t *index)
                                   index == NULL ? "index" : "requests");
     DDL_TRY(check_forked("wait_any"));
     for (;;) {
-        ddl_request *first = NULL;
-        bool several_engines = false;
+        bool several_engines = false, goes_on = true;
+        const size_t first = find_first(n, requests);
+        if (first == n)
+            return ddl_last_error_set(DDL_EINVAL, -1, "wait_any", "no request among the %zu given", n);
         for (size_t i = 0; i < n; i++) {
             if (requests[i] == NULL)
                 continue;
@@ -261,26 +278,34 @@ ddl_status ddl_wait_any(size_t n, ddl_request *requests[], size_t *index)
                 *index = i;
                 return finish(&requests[i]);
             }
-            if (requests[i]->deadline < DDL_DEADLINE_NEVER - DDL_NS_PER_S &&
-                ddl_deadline_passed(requests[i]->deadline + DDL_NS_PER_S)) {
-                *index = i;
-                return give_up(&requests[i]);
-            }
-            if (first == NULL)
-                first = requests[i];
-            several_engines = several_engines || requests[i]->engine != first->engine;
+            several_engines = several_engines || requests[i]->engine != requests[first]->engine;
         }
-        if (first == NULL)
-            return ddl_last_error_set(DDL_EINVAL, -1, "wait_any", "no request among the %zu given", n);
         count_waiters(n, requests, 1);
         if (any_done(n, requests))
             ; /* since the look above: its engine may be gone by now */
         else if (several_engines)
-            poll_engines(n, requests);
+            goes_on = poll_engines(n, requests, requests[first]);
         else
-            wait_on_engine(n, requests, first->engine);
+            goes_on = wait_on_engine(n, requests, requests[first]);
         count_waiters(n, requests, -1);
+        if (!goes_on && !any_done(n, requests)) {
+            *index = first;
+            return give_up(&requests[first]);
+        }
     }
+}
+
+/* Whether nobody has been able to drive since the deadline, for as long as that may take; by the tests of
+ * one who does not wait. */
+static bool is_stuck(ddl_request *request, bool driven)
+{
+    if (driven || !ddl_deadline_passed(request->deadline)) {
+        request->stuck_by = 0;
+        return false;
+    }
+    if (request->stuck_by == 0)
+        request->stuck_by = ddl_deadline_in_ms(STUCK_MS);
+    return ddl_deadline_passed(request->stuck_by);
 }
 
 ddl_status ddl_test(ddl_request **handle, bool *done)
@@ -294,8 +319,9 @@ ddl_status ddl_test(ddl_request **handle, bool *done)
     DDL_TRY(check_forked("test"));
     ddl_request *request = *handle;
     atomic_fetch_add(&request->pool->waiters, 1);
-    bool moved = false;
+    bool moved = false, driven = false;
     if (!is_done(request) && ddl_engine_try_enter(request->engine)) {
+        driven = true;
         moved = ddl_engine_progress(request->engine);
         ddl_engine_leave(request->engine);
     }
@@ -303,5 +329,8 @@ ddl_status ddl_test(ddl_request **handle, bool *done)
         ddl_engine_give_way(request->engine);
     atomic_fetch_sub(&request->pool->waiters, 1);
     *done = is_done(request);
-    return *done ? finish(handle) : DDL_OK;
+    if (*done)
+        return finish(handle);
+    *done = is_stuck(request, driven);
+    return *done ? give_up(handle) : DDL_OK;
 }

@@ -53,7 +53,8 @@ struct ddl_request {
     ddl_deadline deadline;
     int64_t issued_ns;
     int64_t timeout_ms;
-    ddl_link vote; /* while its stage is another than DDL_VOTE_NONE */
+    ddl_deadline stuck_by; /* whose tests could not drive since the deadline gives up then; 0: they could */
+    ddl_link vote;         /* while its stage is another than DDL_VOTE_NONE */
     ddl_vote stage;
     uint64_t ballot;   /* among the calls that were put to the vote */
     uint64_t number;   /* among those that GPUs have begun */

@@ -48,6 +48,7 @@ enum {
     LEAST_BATCH_BYTES = 16 * 1024,
     BATCH_NS = 1000 * 1000,
     LEAST_BATCH_NS = 100 * 1000,
+    MAKE_WAY_NS = 1000 * 1000,
     STUCK_GRACE_MS = 800,      /* more than a failure may take to settle after a deadline */
     SWEEPS_BETWEEN_TICKS = 256 /* while something moves all the time */
 };
@@ -68,6 +69,7 @@ struct ddl_engine {
     atomic_bool baton;      /* true: held. Paired with `sleepers`, see above */
     atomic_int sleepers;    /* threads in or on their way to pthread_cond_wait */
     atomic_bool watcher;    /* a waiter sleeps at the gate, without the baton */
+    atomic_int entrants;    /* threads that want the baton, and not to wait for an operation */
     pthread_mutex_t lock;   /* of `changed`, `jobs`, `background_ended` */
     pthread_cond_t changed; /* the baton was given back, or an operation ended, or the background thread */
     ddl_list jobs;
@@ -78,15 +80,16 @@ struct ddl_engine {
     atomic_bool alarm;         /* is set, and not answered. Paired with the baton, see enter_in_background */
     atomic_long alarm_ns;      /* from one to the next */
     atomic_int_least64_t called_ns; /* when a sweep was called for last */
-    atomic_bool sweep_due; /* whoever has the baton sweeps before it is free. Paired with the baton */
-    bool put_off;          /* background thread: the alarm has rung in vain once */
-    atomic_bool left;      /* something is in flight, left to the patrol. Paired with `patrols` */
-    atomic_uint visits;    /* how often it was */
-    atomic_uint sweeps;    /* by anybody */
-    atomic_uint loops;     /* likewise, runs of the loop */
-    unsigned loops_seen;   /* background thread */
-    atomic_bool in_use;    /* somebody has waited for the baton, as who opens it does */
-    atomic_bool patrols;   /* the background thread does */
+    atomic_bool sweep_due;         /* whoever has the baton sweeps before it is free. Paired with the baton */
+    bool put_off;                  /* background thread: the alarm has rung in vain once */
+    atomic_bool left;              /* something is in flight, left to the patrol. Paired with `patrols` */
+    atomic_uint visits;            /* how often it was */
+    atomic_uint sweeps;            /* by anybody */
+    atomic_int_least64_t given_up; /* one more than there had been when somebody waited in vain; 0: never */
+    atomic_uint loops;             /* likewise, runs of the loop */
+    unsigned loops_seen;           /* background thread */
+    atomic_bool in_use;            /* somebody has waited for the baton, as who opens it does */
+    atomic_bool patrols;           /* the background thread does */
     atomic_bool background_watching; /* the background gate watches the loop */
     atomic_bool background_ticking;  /* the background thread wakes every nap_ms */
     atomic_int nap_ms;
@@ -414,8 +417,11 @@ static bool poll_for(ddl_engine *engine, const wait_goal *goal, int64_t *missed_
             return true;
         if (engine->client.needs_loop(engine->client.arg))
             moved = run_loop(engine) || moved;
-        if (++sweeps % SWEEPS_BETWEEN_TICKS == 0)
+        if (++sweeps % SWEEPS_BETWEEN_TICKS == 0) {
             tick(engine, ddl_now_ns());
+            if (atomic_load_explicit(&engine->entrants, memory_order_relaxed) > 0)
+                return false;
+        }
         if (moved) {
             misses = 0;
             continue;
@@ -540,12 +546,54 @@ static void sleep_behind_driver(ddl_engine *engine, const wait_goal *goal)
     atomic_fetch_sub(&engine->sleepers, 1);
 }
 
+/* Between two turns of who drives: others would find the baton free for a moment only. */
+static void let_others_in(ddl_engine *engine)
+{
+    if (atomic_load(&engine->entrants) == 0)
+        return;
+    const int64_t end_ns = ddl_now_ns() + MAKE_WAY_NS;
+    while (atomic_load(&engine->entrants) > 0 && !atomic_load(&engine->baton) && ddl_now_ns() < end_ns)
+        sched_yield();
+}
+
+/* For others to drive, of who waits by a clock of his own. */
+typedef struct patience {
+    ddl_deadline end;
+    int64_t looked_ns; /* 0: not yet */
+} patience;
+
+static int64_t sweeps_and_one(ddl_engine *engine)
+{
+    return (int64_t)atomic_load(&engine->sweeps) + 1;
+}
+
+/*
+ * Who has waited in vain, until a deadline and for a grace, has met an engine that is stuck, if only this
+ * process had the time to do anything: while it was stopped, by a debugger for one, or others had its CPUs,
+ * nothing has been waited for. Of an engine that somebody has given up before, and that nobody has driven
+ * since, nothing more is hoped.
+ */
+static bool is_lost(patience *hope, ddl_engine *engine, ddl_deadline deadline)
+{
+    const int64_t now_ns = ddl_now_ns(), most_ns = DDL_DEADLINE_NEVER - STUCK_GRACE_MS * DDL_NS_PER_MS;
+    if (hope->looked_ns == 0) {
+        const bool is_known = atomic_load(&engine->given_up) == sweeps_and_one(engine);
+        const ddl_deadline from = deadline < now_ns && !is_known ? now_ns : deadline;
+        hope->end = from < most_ns ? from + STUCK_GRACE_MS * DDL_NS_PER_MS : DDL_DEADLINE_NEVER;
+    } else if (hope->end < most_ns && now_ns - hope->looked_ns > LONG_TICK_MS * DDL_NS_PER_MS) {
+        hope->end += now_ns - hope->looked_ns - LONG_TICK_MS * DDL_NS_PER_MS;
+    }
+    hope->looked_ns = now_ns;
+    if (now_ns < hope->end)
+        return false;
+    atomic_store(&engine->given_up, sweeps_and_one(engine));
+    return true;
+}
+
 /* entered: the caller has the baton. */
 static bool wait_for(ddl_engine *engine, const wait_goal *goal, ddl_deadline deadline, bool entered)
 {
-    ddl_deadline stuck = deadline < DDL_DEADLINE_NEVER - STUCK_GRACE_MS * DDL_NS_PER_MS
-                             ? deadline + STUCK_GRACE_MS * DDL_NS_PER_MS
-                             : DDL_DEADLINE_NEVER;
+    patience hope = { 0 };
     if (!entered && reached(goal))
         return true;
     /* Behind a watcher each thread polls once: what comes later wakes the watcher, who drives for all. */
@@ -569,7 +617,8 @@ static bool wait_for(ddl_engine *engine, const wait_goal *goal, ddl_deadline dea
             }
             if (!atomic_load(&engine->watcher)) {
                 in_vain = !sleep_at_gate(engine, goal, deadline);
-                if (!ddl_deadline_passed(stuck))
+                let_others_in(engine);
+                if (!is_lost(&hope, engine, deadline))
                     continue;
                 break;
             }
@@ -582,7 +631,7 @@ static bool wait_for(ddl_engine *engine, const wait_goal *goal, ddl_deadline dea
         }
         sleep_behind_driver(engine, goal);
         in_vain = false;
-        if (ddl_deadline_passed(stuck))
+        if (is_lost(&hope, engine, deadline))
             break;
     }
     /* This thread may have been the reason why nobody armed the background thread; see ddl_engine_leave. */
@@ -612,17 +661,23 @@ bool ddl_engine_wait_any(ddl_engine *engine, const atomic_bool *const done[], si
 bool ddl_engine_enter(ddl_engine *engine, ddl_deadline deadline)
 {
     const wait_goal nothing = { NULL, 0 };
-    for (int spins = 0; !ddl_engine_try_enter(engine); spins++) {
-        if (spins < 100) {
+    bool entered = ddl_engine_try_enter(engine), waits = !entered;
+    if (waits)
+        atomic_fetch_add(&engine->entrants, 1);
+    for (int spins = 0; !entered; spins++) {
+        if (spins < 100)
             sched_yield();
-            continue;
-        }
-        sleep_behind_driver(engine, &nothing);
-        if (ddl_deadline_passed(deadline))
-            return ddl_engine_try_enter(engine);
+        else
+            sleep_behind_driver(engine, &nothing);
+        entered = ddl_engine_try_enter(engine);
+        if (spins >= 100 && ddl_deadline_passed(deadline))
+            break;
     }
-    atomic_store(&engine->in_use, true);
-    return true;
+    if (waits)
+        atomic_fetch_sub(&engine->entrants, 1);
+    if (entered)
+        atomic_store(&engine->in_use, true);
+    return entered;
 }
 
 /* ---- the background thread ---- */

@@ -120,15 +120,15 @@ bool ddl_engine_linger(ddl_engine *engine, bool (*ready)(void *arg), void *arg);
 
 /*
  * Drive, or sleep while another thread drives, until *done. Returns *done; false means that the deadline
- * and a grace of 800 ms have passed and nobody could drive: the engine is stuck. The client's tick is what
- * ends operations at their deadlines. Thread: any, without the baton.
+ * and a grace of 800 ms have passed, in which this process ran, and nobody could drive: the engine is stuck.
+ * The client's tick is what ends operations at their deadlines. Thread: any, without the baton.
  */
 bool ddl_engine_wait(ddl_engine *engine, const atomic_bool *done, ddl_deadline deadline);
 
 /* As wait, by a thread that has the baton already; it is given back before the return. */
 bool ddl_engine_wait_entered(ddl_engine *engine, const atomic_bool *done, ddl_deadline deadline);
 
-/* As wait, for any of n flags; NULL flags are skipped. */
+/* As wait, for any of n flags, with the first of their deadlines; NULL flags are skipped. */
 bool ddl_engine_wait_any(ddl_engine *engine, const atomic_bool *const done[], size_t n,
                          ddl_deadline deadline);
 

@@ -246,8 +246,92 @@ static void wait_on_a_stuck_engine_ends_soon_after_its_deadline(void **state)
     int64_t before = ddl_now_ns();
     assert_false(ddl_engine_wait(b.engine, &b.flags[0], ddl_deadline_in_ms(50)));
     assert_true(ddl_now_ns() - before < 1050 * DDL_NS_PER_MS);
+    /* And is known to be stuck, so that of many calls not each takes as long... */
+    before = ddl_now_ns();
+    for (int i = 0; i < 10; i++)
+        assert_false(ddl_engine_wait(b.engine, &b.flags[0], 0));
+    assert_true(ddl_now_ns() - before < 700 * DDL_NS_PER_MS);
+    /* ... until somebody has driven it. */
+    ddl_engine_progress(b.engine);
+    before = ddl_now_ns();
+    assert_false(ddl_engine_wait(b.engine, &b.flags[0], 0));
+    assert_true(ddl_now_ns() - before > 700 * DDL_NS_PER_MS);
     ddl_engine_leave(b.engine);
     close_bench(&b);
+}
+
+/* For one who comes late to it, as his process was stopped, it is not: he can drive, and sees the end. */
+static void wait_begun_after_its_deadline_drives_all_the_same(void **state)
+{
+    (void)state;
+    bench b;
+    open_bench(&b, false, true);
+    pthread_t writer;
+    assert_int_equal(pthread_create(&writer, NULL, write_later, &b), 0);
+    assert_true(ddl_engine_wait(b.engine, &b.flags[0], 0));
+    pthread_join(writer, NULL);
+    close_bench(&b);
+}
+
+/* ---- one operation that moves all the time ---- */
+
+typedef struct mill {
+    ddl_engine *engine;
+    atomic_bool never, stop;
+} mill;
+
+static bool grind(void *arg)
+{
+    return !atomic_load(&((mill *)arg)->stop);
+}
+
+static bool never_dozes(void *arg)
+{
+    (void)arg;
+    return false;
+}
+
+static void no_job(void *arg, ddl_link *link)
+{
+    (void)arg;
+    (void)link;
+}
+
+static void end_when_told(void *arg, int64_t now_ns)
+{
+    mill *m = arg;
+    (void)now_ns;
+    if (atomic_load(&m->stop))
+        atomic_store(&m->never, true);
+}
+
+static void *wait_for_the_mill(void *arg)
+{
+    mill *m = arg;
+    DDL_ASSERT(ddl_engine_wait(m->engine, &m->never, ddl_deadline_in_ms(PATIENCE_MS)));
+    return NULL;
+}
+
+/* Who drives what never rests lets those in who want the baton for a moment, as to abort it. */
+static void who_drives_all_the_time_lets_others_in(void **state)
+{
+    (void)state;
+    for (int crowded = 0; crowded < 2; crowded++) {
+        mill m = { .engine = NULL };
+        ddl_engine_client client = { grind, needs_loop, no_job, end_when_told, never_dozes, never_dozes, &m };
+        assert_int_equal(ddl_engine_create(&client, crowded == 1, &m.engine, NULL), DDL_OK);
+        pthread_t driver;
+        assert_int_equal(pthread_create(&driver, NULL, wait_for_the_mill, &m), 0);
+        while (ddl_engine_try_enter(m.engine)) /* until the other thread has it */
+            ddl_engine_leave(m.engine);
+        for (int i = 0; i < 20; i++) {
+            assert_true(ddl_engine_enter(m.engine, ddl_deadline_in_ms(1000)));
+            ddl_engine_leave(m.engine);
+        }
+        atomic_store(&m.stop, true);
+        pthread_join(driver, NULL);
+        assert_true(ddl_engine_destroy(m.engine, ddl_deadline_in_ms(PATIENCE_MS)));
+    }
 }
 
 /* Nobody waits: what is in flight must end all the same, by the background thread. */
@@ -741,6 +825,8 @@ int main(void)
         cmocka_unit_test(sleeper_wakes_for_a_descriptor_and_not_only_for_a_tick),
         cmocka_unit_test(nobody_sleeps_without_having_dozed),
         cmocka_unit_test(wait_on_a_stuck_engine_ends_soon_after_its_deadline),
+        cmocka_unit_test(wait_begun_after_its_deadline_drives_all_the_same),
+        cmocka_unit_test(who_drives_all_the_time_lets_others_in),
         cmocka_unit_test(background_thread_drives_what_was_left_behind),
         cmocka_unit_test(what_is_left_is_taken_over_at_any_time),
         cmocka_unit_test(who_only_starts_is_driven_for),
