@@ -19,7 +19,10 @@
 #include <string.h>
 #include <time.h>
 
-enum { ABANDONED_MS = 1000 /* for what GPUs still do */ };
+enum {
+    ABANDONED_MS = 1000, /* for what GPUs still do */
+    LEAST_NAPS = 4000    /* for threads that have waited */
+};
 
 /* ---- making ---- */
 
@@ -48,12 +51,13 @@ static ddl_status allocate(ddl_comm *comm, const int members[])
     comm->received_from = ddl_alloc_array(nranks, sizeof *comm->received_from);
     comm->starts = ddl_alloc_array(2 * nranks, sizeof *comm->starts);
     comm->entered = ddl_alloc_array(nranks, sizeof *comm->entered);
+    comm->messages = ddl_alloc_array(2 * nranks, sizeof *comm->messages);
     comm->failure.told_by = ddl_alloc_array(nranks, sizeof *comm->failure.told_by);
     comm->failure.disagrees_known = ddl_alloc_array(nranks, sizeof *comm->failure.disagrees_known);
     comm->failure.signatures = ddl_alloc_array(nranks, sizeof *comm->failure.signatures);
     if (comm->members == NULL || comm->rank_of == NULL || comm->sent_to == NULL ||
-        comm->received_from == NULL || comm->starts == NULL || comm->entered == NULL ||
-        comm->failure.told_by == NULL || comm->failure.disagrees_known == NULL ||
+        comm->received_from == NULL || comm->starts == NULL || comm->messages == NULL ||
+        comm->entered == NULL || comm->failure.told_by == NULL || comm->failure.disagrees_known == NULL ||
         comm->failure.signatures == NULL)
         return DDL_ENOMEM;
     for (size_t i = 0; i < nworld; i++)
@@ -184,6 +188,7 @@ ddl_status ddl_comm_create(ddl_world *world, uint32_t id, const int members[], i
 static void abandon_operations(ddl_comm *comm)
 {
     bool any = false;
+    comm->is_abandoned = true;
     ddl_votes_cancel(comm, ABANDONED_MS);
     for (ddl_link *first; (first = ddl_list_first(&comm->in_flight)) != NULL;) {
         ddl_request *request = DDL_CONTAINER(first, ddl_request, link);
@@ -246,6 +251,7 @@ ddl_status ddl_comm_destroy(ddl_comm *comm, ddl_deadline deadline, ddl_error *er
     ddl_free(comm->starts);
     ddl_free(comm->cards);
     ddl_free(comm->entered);
+    ddl_free(comm->messages);
     ddl_free(comm->failure.told_by);
     ddl_free(comm->failure.disagrees_known);
     ddl_free(comm->failure.signatures);
@@ -339,19 +345,22 @@ static bool finish_operations(ddl_comm *comm, bool posts_only, ddl_deadline dead
     return comm->engine == NULL;
 }
 
-/* Threads that wait for requests use the engine until they have seen that theirs is done; all are. */
-static void see_waiters_off(ddl_comm *comm)
+/* Threads that wait for requests use the engine until they have seen that theirs is done; all are. False: one
+ * has not come so far by then, and not in so many naps either, as one that does not run would not. */
+static bool see_waiters_off(ddl_comm *comm, ddl_deadline deadline)
 {
-    ddl_deadline deadline = ddl_deadline_in_ms(DDL_COMM_WAITERS_MS);
-    while (atomic_load(&comm->pool->waiters) > 0 && !ddl_deadline_passed(deadline)) {
+    for (int nap = 0; atomic_load(&comm->pool->waiters) > 0; nap++) {
+        if (nap >= LEAST_NAPS && ddl_deadline_passed(deadline))
+            return false;
         ddl_engine_wake(comm->engine);
         struct timespec moment = { 0, 50 * 1000 };
         nanosleep(&moment, NULL);
     }
+    return true;
 }
 
-/* Nothing is in flight from here on, and nobody waits. */
-static void close_down(ddl_comm *comm, ddl_deadline deadline)
+/* Nothing is in flight from here on, and nobody waits; or *stuck is set, for the reason why. */
+static void close_down(ddl_comm *comm, ddl_deadline deadline, ddl_status *stuck, ddl_error *why)
 {
     if (comm->engine == NULL)
         return;
@@ -359,7 +368,11 @@ static void close_down(ddl_comm *comm, ddl_deadline deadline)
         abandon_operations(comm);
         ddl_engine_leave(comm->engine);
     }
-    see_waiters_off(comm);
+    if (!see_waiters_off(comm, deadline) && *stuck == DDL_OK)
+        *stuck = DDL_FAIL(why, DDL_ETIMEDOUT,
+                          "a thread that waits for an operation on %s does not run, though that has ended; "
+                          "is it short of CPU time?",
+                          comm->pool->prefix);
 }
 
 /* The next communicator after this one (NULL: the first), beside the root itself, that is freed with it. */
@@ -481,11 +494,11 @@ ddl_status ddl_comm_free(ddl_comm **handle)
     for (ddl_comm *part = NULL; is_root && (part = next_part(comm, stuck == DDL_OK ? NULL : part)) != NULL;) {
         part->is_taken_along = true;
         part->board_is_done = part->board_is_done && met && posts_agree(part, deadline);
-        close_down(part, deadline);
+        close_down(part, end, &stuck, &why);
         take_streamed(part, &streamed, &error);
         destroy_unless(&stuck, part, end, &why);
     }
-    close_down(comm, deadline);
+    close_down(comm, end, &stuck, &why);
     take_streamed(comm, &streamed, &error);
     destroy_unless(&stuck, comm, end, &why);
     if (streamed != DDL_OK) /* results are missing, whatever else has gone wrong */

@@ -25,8 +25,7 @@ enum {
     DDL_HISTORY = 64,
     DDL_COMM_BUCKETS = 64,
     DDL_COMM_FREE_MS = 4000,
-    DDL_COMM_GRACE_MS = 400,
-    DDL_COMM_WAITERS_MS = 200
+    DDL_COMM_GRACE_MS = 400
 };
 
 typedef struct ddl_past { /* an operation that was issued here */
@@ -34,6 +33,12 @@ typedef struct ddl_past { /* an operation that was issued here */
     ddl_signature signature;
     size_t *counts; /* of an alltoallv: sent to each rank, then received from each; kept for the next one */
 } ddl_past;
+
+/* Of all messages to a rank, or from it: the last one that was begun here, and the last of those that had no
+ * elements, and so were done at once. */
+typedef struct ddl_past_messages {
+    uint64_t sequence, empty_sequence;
+} ddl_past_messages;
 
 /* That a process sees, at most. */
 enum { DDL_COMM_GPUS = 64 };
@@ -115,7 +120,9 @@ struct ddl_comm {
     ddl_list by_sequence[DDL_COMM_BUCKETS]; /* the same; ddl_request.same_bucket */
     uint64_t *entered; /* of each rank: the highest collective sequence that it is known to have entered */
     ddl_past history[DDL_HISTORY]; /* collective operations by sequence modulo its size */
+    ddl_past_messages *messages;   /* sends to each rank, then receives from each */
     int ngone;                     /* peers that left or were lost */
+    bool is_abandoned;             /* it is being freed: what was in flight was cancelled */
     ddl_votes *votes;              /* on which calls go to GPUs (votes.h); NULL: nobody asks for that */
     struct ddl_news {              /* where pairs may not be connected: what is passed on (failure.c) */
         uint64_t due[DDL_NEWS];    /* operations of which there is something new to tell */

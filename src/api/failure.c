@@ -156,6 +156,12 @@ enum { FROM_SENDER, FROM_RECEIVER };
  */
 enum { PASSED_ON = 1 };
 
+static bool is_from_receiver(const ddl_frame *frame)
+{
+    return ddl_frame_is_from_receiver(frame->type) ||
+           (frame->type == DDL_FRAME_ENTER && frame->piece == FROM_RECEIVER);
+}
+
 /* Whether what is for peer, or for all with peer -1, goes to this rank. */
 static bool is_told(const ddl_comm *comm, int peer, int rank)
 {
@@ -458,8 +464,7 @@ static ddl_notice mismatch(const ddl_comm *comm, const ddl_frame *frame, const d
                  ddl_collective_name((ddl_collective)low->collective));
     bool of_message = frame->channel % 2 == DDL_CHANNEL_POINT_TO_POINT;
     bool of_pair = ours->collective == DDL_COLLECTIVE_ALLTOALLV && same_but_count(ours, theirs);
-    bool we_send = ddl_frame_is_from_receiver(frame->type) ||
-                   (frame->type == DDL_FRAME_ENTER && (!of_message || frame->piece == FROM_RECEIVER));
+    bool we_send = is_from_receiver(frame) || (frame->type == DDL_FRAME_ENTER && !of_message);
     if (of_message && we_send)
         message_text(comm, &notice, own, ours, peer, theirs);
     else if (of_message)
@@ -481,11 +486,11 @@ static void raise_mismatch(ddl_comm *comm, const ddl_frame *frame, const ddl_sig
 }
 
 /* The peer has a message for this rank, or waits for one, in an operation that this rank was done with so
- * long ago that it remembers nothing of it but that: with blocks of no elements a rank may be done without
- * the others. */
+ * long ago that it remembers nothing of it but that: with no elements, or blocks of none, a rank may be done
+ * without the others. */
 static void raise_stray(ddl_comm *comm, const ddl_frame *frame, int peer, const ddl_signature *theirs)
 {
-    if (theirs->collective == DDL_COLLECTIVE_ALLTOALLV) {
+    if (theirs->collective == DDL_COLLECTIVE_ALLTOALLV || frame->channel % 2 == DDL_CHANNEL_POINT_TO_POINT) {
         ddl_signature nothing = *theirs;
         nothing.count = 0;
         raise_mismatch(comm, frame, &nothing, peer, theirs);
@@ -505,13 +510,23 @@ static void raise_stray(ddl_comm *comm, const ddl_frame *frame, int peer, const 
     ddl_failure_raise(comm, &notice);
 }
 
-static bool is_stray(const ddl_comm *comm, const ddl_frame *frame)
+/* Of an operation that is not in flight, and whose call, if there was one, is not remembered. */
+static bool is_stray(const ddl_comm *comm, int peer, const ddl_frame *frame)
 {
-    bool of_message = frame->type == DDL_FRAME_EAGER || frame->type == DDL_FRAME_ASK ||
-                      frame->type == DDL_FRAME_OFFER || frame->type == DDL_FRAME_GRANT ||
-                      frame->type == DDL_FRAME_PLACE || frame->type == DDL_FRAME_SOURCE;
-    return of_message && frame->channel % 2 == DDL_CHANNEL_COLLECTIVE && !comm->failure.failing &&
-           frame->sequence <= comm->entered[comm->rank];
+    const bool of_message = frame->type == DDL_FRAME_EAGER || frame->type == DDL_FRAME_ASK ||
+                            frame->type == DDL_FRAME_OFFER || frame->type == DDL_FRAME_GRANT ||
+                            frame->type == DDL_FRAME_PLACE || frame->type == DDL_FRAME_SOURCE;
+    if (comm->failure.failing)
+        return false;
+    if (frame->channel % 2 == DDL_CHANNEL_COLLECTIVE)
+        return of_message && frame->sequence <= comm->entered[comm->rank];
+    /* Who receives may still ask for what was sent without being asked, and who sends have said that he waits
+     * for what has come since, by another connection: of these only the last is known to have been empty. */
+    const bool from_receiver = is_from_receiver(frame);
+    const ddl_past_messages *past = &comm->messages[(from_receiver ? 0 : comm->nranks) + peer];
+    if (frame->type == DDL_FRAME_ENTER || from_receiver)
+        return frame->sequence == past->empty_sequence;
+    return of_message && frame->sequence <= past->sequence;
 }
 
 /* ---- what peers say ---- */
@@ -555,15 +570,13 @@ bool ddl_failure_heard(ddl_comm *comm, int peer, const ddl_frame *frame)
             tell_entered(comm, peer, frame->sequence, ours != NULL ? ours : &theirs, true);
     } else {
         /* A send hears grants, a receive everything else. */
-        bool from_receiver = ddl_frame_is_from_receiver(frame->type) ||
-                             (frame->type == DDL_FRAME_ENTER && frame->piece == FROM_RECEIVER);
-        ddl_collective direction = from_receiver ? DDL_COLLECTIVE_SEND : DDL_COLLECTIVE_RECV;
+        ddl_collective direction = is_from_receiver(frame) ? DDL_COLLECTIVE_SEND : DDL_COLLECTIVE_RECV;
         const ddl_request *request = find_point_to_point(comm, direction, peer, frame->sequence);
         if (request != NULL)
             ours = &request->task.signature;
     }
     if (ours == NULL) {
-        if (is_stray(comm, frame))
+        if (is_stray(comm, peer, frame))
             raise_stray(comm, frame, peer, &theirs);
         return true;
     }
@@ -745,40 +758,30 @@ static int lowest_pending(const ddl_comm *comm, const ddl_request *request, bool
     return pending.found;
 }
 
-/* Collectives that nobody can complete before everybody has entered; with uneven blocks some may have nothing
- * to do with others. */
-static bool needs_everybody(const ddl_request *request)
+/* Whether that rank has not come to the operation, as far as this one knows; or has not gone on in it, where
+ * none can go on without all. Who waits for long asks, and all who are, or were, in the operation answer
+ * (tell_entered). Who has gone does not: that is another matter, if something is waited for from there. */
+static bool is_late(const ddl_comm *comm, const ddl_task *task, int rank)
 {
-    if (!ddl_request_is_collective(request))
+    const bool is_last = task->signature.collective == DDL_SIGNATURE_FREE;
+    if (rank == comm->rank || ddl_backend_has_posted(task, rank))
         return false;
-    switch (request->task.algorithm->collective) {
-    case DDL_COLLECTIVE_ALLREDUCE:
-    case DDL_COLLECTIVE_REDUCE_SCATTER:
-    case DDL_COLLECTIVE_ALLGATHER:
-    case DDL_COLLECTIVE_ALLTOALL:
-    case DDL_COLLECTIVE_BARRIER:
-        return true;
-    default:
+    if (!is_last && ddl_mesh_is_gone(comm->mesh, comm->members[rank]))
         return false;
-    }
+    return ddl_backend_is_halfway(task) || comm->entered[rank] < task->sequence;
 }
 
-/* The lowest rank for which this one waits, or -1; *nlate: how many there are, as far as that is known. */
+/* The lowest rank that is late, or -1; *nlate: how many there are. Of a message it is the other end. */
 static int find_late(const ddl_comm *comm, const ddl_request *request, int *nlate)
 {
     const ddl_task *task = &request->task;
     *nlate = 1;
-    if (!needs_everybody(request)) {
-        int pending = lowest_pending(comm, request, false);
-        bool is_late = task->channel % 2 != DDL_CHANNEL_COLLECTIVE ||
-                       (pending >= 0 && comm->entered[pending] < task->sequence);
-        return is_late ? pending : -1;
-    }
+    if (!ddl_request_is_collective(request))
+        return task->shape.root;
     int late = -1;
     *nlate = 0;
     for (int rank = comm->nranks - 1; rank >= 0; rank--)
-        if (rank != comm->rank && !ddl_backend_has_posted(task, rank) &&
-            (ddl_backend_is_halfway(task) || comm->entered[rank] < task->sequence)) {
+        if (is_late(comm, task, rank)) {
             late = rank;
             ++*nlate;
         }

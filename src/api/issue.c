@@ -135,11 +135,22 @@ static bool remember_counts(ddl_comm *comm, ddl_past *past, const ddl_shape *sha
     return true;
 }
 
+static void remember_message(ddl_comm *comm, const ddl_task *task)
+{
+    const bool sends = task->algorithm->collective == DDL_COLLECTIVE_SEND;
+    ddl_past_messages *past = &comm->messages[(sends ? 0 : comm->nranks) + task->shape.root];
+    past->sequence = task->sequence;
+    if (task->signature.count == 0)
+        past->empty_sequence = task->sequence;
+}
+
 bool ddl_issue_remember(ddl_comm *comm, const ddl_request *request)
 {
     const ddl_task *task = &request->task;
-    if (!ddl_request_is_collective(request))
+    if (!ddl_request_is_collective(request)) {
+        remember_message(comm, task);
         return true;
+    }
     ddl_past *past = &comm->history[task->sequence % DDL_HISTORY];
     past->sequence = task->sequence;
     past->signature = task->signature;

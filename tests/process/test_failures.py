@@ -399,17 +399,20 @@ class Mismatched(Failures):
 
     def test_point_to_point(self):
         for sent, received in (("send:10:int32:1", "recv:20:int32:0"), ("send:10:int32:1", "recv:10:float32:0"),
-                               ("send:500000:int32:1", "recv:10:int32:0"), ("send:10:int32:1", "recv:500000:int32:0")):
+                               ("send:500000:int32:1", "recv:10:int32:0"), ("send:10:int32:1", "recv:500000:int32:0"),
+                               ("send:0:int32:1", "recv:10:int32:0"), ("send:0:int32:1", "recv:500000:int32:0"),
+                               ("send:10:int32:1", "recv:0:int32:0"), ("send:500000:int32:1", "recv:0:int32:0")):
             with self.subTest(sent=sent, received=received):
                 world = self.world(2, DDL_TIMEOUT="10s")
-                # A send may complete before its receive is posted: then the next call tells the sender.
-                ranks = [world.start(0, "init", SMALL, "line", sent, f"forever={SMALL}"),
-                         world.start(1, "init", SMALL, "line", received)]
+                # A send may complete before its receive is posted, and one of the two that has no elements does
+                # at once: then the next call tells.
+                ranks = [world.start(r, "init", SMALL, "line", call, f"forever={SMALL}")
+                         for r, call in enumerate((sent, received))]
                 self.together(ranks, "init", "call")
-                record = ranks[0].next()
-                if record["status"] == "DDL_OK":
-                    record = self.next_of_forever(ranks[0])
-                for record in (record, ranks[1].next()):
+                for rank in ranks:
+                    record = rank.next()
+                    if record["status"] == "DDL_OK":
+                        record = self.next_of_forever(rank)
                     self.assertEqual((record["status"], record["culprit"]), ("DDL_EMISMATCH", 1),
                                      ranks[0].story() + ranks[1].story())
                     self.assert_within(record, record["begin_ns"], 1)
@@ -523,6 +526,42 @@ class Late(Failures):
     def test_who_waits_for_another_is_not_to_blame(self):
         self.at_once(*((self.check_innocent, call, root) for call, root in (
             ("reduce:1000:float32:sum:1", 1), ("gather:1000:int32:0", 0), ("reduce:10:float32:sum:3", 3))))
+
+    def test_of_several_the_lowest_is_named(self):
+        """Also by those that wait for another one of them, or for none."""
+        self.at_once(*((self.check, 4, [0, 3], call) for call in (
+            "broadcast:10:int32:3", "broadcast:300000:int32:3", "scatter:300000:int32:3")))
+
+    def check_stopped(self, in_a_wait):
+        """Whose process stands still when its time is over, be it in the call or before it waits, hears why it
+        ended all the same, and when it hears of it the library is done with the buffers."""
+        world = self.world(3, DDL_TIMEOUT=f"{self.LIMIT}s")
+        stopped = ["init", SMALL, "+" + SMALL, "line", "wait"] if in_a_wait else ["init", SMALL, SMALL]
+        ranks = world.start_all("init", SMALL, SMALL, "free",
+                                others={0: ["init", SMALL, "line"], 1: [*stopped, SMALL, "free"]})
+        for rank in ranks:
+            rank.expect("init", "DDL_OK")
+            rank.expect("call", "DDL_OK")
+        if in_a_wait:
+            ranks[1].expect("started", "DDL_OK")
+            ranks[1].expect("ready")
+        time.sleep(self.LIMIT / 2)  # it waits, and has told so
+        os.kill(ranks[1].pid, signal.SIGSTOP)
+        record = ranks[2].expect("call", "DDL_ETIMEDOUT")
+        self.assertEqual(record["culprit"], 0, record)
+        time.sleep(self.LIMIT)
+        if in_a_wait:
+            ranks[1].go()
+        os.kill(ranks[1].pid, signal.SIGCONT)
+        continued = time.monotonic_ns()
+        record = ranks[1].expect("wait" if in_a_wait else "call", "DDL_ETIMEDOUT")
+        self.assertEqual(record["culprit"], 0, record)
+        self.assert_names(record, "rank 0", "DDL_TIMEOUT")
+        self.assert_within(record, continued, 1)
+        self.assert_gone_bad(ranks[1])
+
+    def test_whose_process_stood_still_meanwhile(self):
+        self.at_once((self.check_stopped, False), (self.check_stopped, True))
 
     def test_a_receive_without_a_send(self):
         world = self.world(2, DDL_TIMEOUT="1s")
