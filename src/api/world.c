@@ -324,6 +324,14 @@ static void on_agreement(void *arg, int peer, const ddl_frame *frame, ddl_view p
         ddl_shrink_heard(comm, rank, frame, payload);
 }
 
+/* Single operations are not cancelled, but for the last one, which may be left alone. */
+static bool on_unwanted(void *arg, const ddl_frame *frame)
+{
+    const ddl_comm *comm = find(arg, frame->channel / 2);
+    return comm != NULL && (comm->failure.failing || comm->failure.failed || comm->is_abandoned ||
+                            frame->collective == DDL_SIGNATURE_FREE);
+}
+
 static void on_left(void *arg, int peer)
 {
     ddl_world *world = arg;
@@ -686,8 +694,16 @@ static ddl_status connect_all(ddl_world *world, ddl_error *err)
                              (status = make_heap(world, err)) != DDL_OK))
         close_all(wires, world->config.nranks);
     if (status == DDL_OK) {
-        ddl_mesh_owner owner = { on_heard, on_told,  on_agreement, on_left, on_lost,
-                                 world,    on_reach, on_met,       on_knows };
+        const ddl_mesh_owner owner = { .heard = on_heard,
+                                       .told = on_told,
+                                       .agrees = on_agreement,
+                                       .left = on_left,
+                                       .lost = on_lost,
+                                       .cancels = on_unwanted,
+                                       .arg = world,
+                                       .reach = on_reach,
+                                       .met = on_met,
+                                       .knows = on_knows };
         status = ddl_mesh_create(world->config.rank, world->config.nranks, wires, world->lanes, world->heap,
                                  &owner, &world->mesh, err);
     }

@@ -289,6 +289,10 @@ bool ddl_mesh_take_message(ddl_mesh_link *link, const ddl_frame *frame, ddl_erro
 bool ddl_mesh_take_grant(ddl_mesh_link *link, const ddl_frame *frame, ddl_error *err);
 bool ddl_mesh_take_ask(ddl_mesh_link *link, const ddl_frame *frame, ddl_error *err);
 
+/* Nobody waits for what has come, which is not sent unless somebody did. True: it was cancelled since. False:
+ * as above. */
+bool ddl_mesh_was_cancelled(const ddl_mesh_link *link, const ddl_frame *frame, ddl_error *err);
+
 /* ---- mesh_read.c: what arrives ---- */
 
 /* What the connection has, or the lane, for a turn. */

@@ -63,11 +63,19 @@ static bool mesh_send(ddl_transport *transport, ddl_xfer *xfer)
     return false;
 }
 
-/* Only who is broken sends that, if both are in the same operation. */
-static void set_wrong_size(ddl_error *err, const ddl_frame *frame, const ddl_xfer *xfer, const char *how)
+/* Whether a message may come so: by itself, or because it was granted. */
+static bool is_due(const ddl_xfer *xfer, const ddl_frame *frame)
+{
+    const ddl_mesh_xfer_state due =
+        frame->type == DDL_FRAME_BULK ? DDL_XFER_RECEIVING_GRANTED : DDL_XFER_RECEIVING;
+    return xfer->state == due && xfer->bytes == frame->bytes;
+}
+
+/* Only who is broken sends what is not, if both are in the same operation. */
+static void set_not_due(ddl_error *err, const ddl_frame *frame, const ddl_xfer *xfer)
 {
     DDL_FAIL(err, DDL_EPROTO, "a message of %u bytes where one of %zu is due%s", (unsigned)frame->bytes,
-             xfer->bytes, how);
+             xfer->bytes, frame->bytes == xfer->bytes ? " in another way" : "");
 }
 
 /* Take over an eager message that came early. True: it is whole. */
@@ -141,7 +149,7 @@ static bool mesh_recv(ddl_transport *transport, ddl_xfer *xfer)
     if (entry != NULL && entry->frame.bytes != xfer->bytes &&
         ddl_mesh_same_operation(xfer->signature, &entry->frame)) {
         ddl_error error;
-        set_wrong_size(&error, &entry->frame, xfer, "");
+        set_not_due(&error, &entry->frame, xfer);
         ddl_mesh_link_lost(link, 0, &error);
     }
     return false;
@@ -223,8 +231,7 @@ static bool hold_early(ddl_mesh_link *link, const ddl_frame *frame, ddl_list *li
 bool ddl_mesh_take_message(ddl_mesh_link *link, const ddl_frame *frame, ddl_error *err)
 {
     ddl_xfer *xfer = ddl_mesh_find_xfer(&link->receives, frame);
-    bool whole = xfer != NULL && xfer->state != DDL_XFER_RECEIVING_STRIPES;
-    if (whole && xfer->bytes == frame->bytes && xfer->hole_bytes == 0) {
+    if (xfer != NULL && is_due(xfer, frame)) {
         if (xfer->state == DDL_XFER_RECEIVING_GRANTED)
             link->bulk_due--;
         xfer->state = DDL_XFER_RECEIVING;
@@ -233,13 +240,22 @@ bool ddl_mesh_take_message(ddl_mesh_link *link, const ddl_frame *frame, ddl_erro
         return true;
     }
     if (xfer != NULL && ddl_mesh_same_operation(xfer->signature, frame)) {
-        set_wrong_size(err, frame, xfer, whole ? "" : " in stripes");
+        set_not_due(err, frame, xfer);
         return false;
     }
     if (frame->type == DDL_FRAME_EAGER)
         return hold_early(link, frame, &link->earlies.messages, err);
-    link->sink = DDL_SINK_DROP; /* granted, and cancelled since */
-    return true;
+    link->sink = DDL_SINK_DROP;
+    return xfer != NULL || ddl_mesh_was_cancelled(link, frame, err);
+}
+
+bool ddl_mesh_was_cancelled(const ddl_mesh_link *link, const ddl_frame *frame, ddl_error *err)
+{
+    const ddl_mesh_owner *owner = &link->mesh->owner;
+    if (owner->cancels == NULL || owner->cancels(owner->arg, frame))
+        return true;
+    DDL_FAIL(err, DDL_EPROTO, "a frame of type %u for which nobody had asked", (unsigned)frame->type);
+    return false;
 }
 
 bool ddl_mesh_take_grant(ddl_mesh_link *link, const ddl_frame *frame, ddl_error *err)

@@ -207,7 +207,7 @@ bool ddl_mesh_take_taken(ddl_mesh_link *link, const ddl_frame *frame, ddl_error 
 {
     ddl_xfer *xfer = ddl_mesh_find_xfer(&link->awaiting, frame);
     if (xfer == NULL)
-        return true; /* cancelled since */
+        return ddl_mesh_was_cancelled(link, frame, err);
     if (xfer->state != DDL_XFER_OFFERED && xfer->state != DDL_XFER_LENT) {
         DDL_FAIL(err, DDL_EPROTO, "what was not offered was taken");
         return false;
@@ -229,7 +229,7 @@ bool ddl_mesh_take_rest(ddl_mesh_link *link, const ddl_frame *frame, ddl_error *
 {
     ddl_xfer *xfer = ddl_mesh_find_xfer(&link->receives, frame);
     if (xfer == NULL)
-        return true; /* cancelled since */
+        return ddl_mesh_was_cancelled(link, frame, err);
     if ((xfer->state != DDL_XFER_RECEIVING_PLACED && xfer->state != DDL_XFER_RECEIVING_REST) ||
         frame->bytes != xfer->bytes - xfer->hole_bytes) {
         DDL_FAIL(err, DDL_EPROTO, "a rest of %u bytes that is not due", (unsigned)frame->bytes);

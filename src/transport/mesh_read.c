@@ -148,7 +148,7 @@ static const uint8_t *own_copy(ddl_mesh_link *link, const uint8_t *header)
 /* Bytes in the staging area, or in a lane: headers and payloads in any pieces. */
 static bool take_bytes(ddl_mesh_link *link, const uint8_t *bytes, size_t count, ddl_error *err)
 {
-    while (count > 0) {
+    while (count > 0 && link->state == DDL_LINK_OPEN) { /* what it was before may have ended it */
         if (link->payload_left > 0) {
             size_t part = ddl_size_min(count, link->payload_left);
             if (!take_payload(link, bytes, part, err))

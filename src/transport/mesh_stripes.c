@@ -11,8 +11,10 @@ static bool find_striped(void *arg, const ddl_frame *frame, ddl_xfer **found, dd
     if (!mesh->owner.heard(mesh->owner.arg, link->peer, frame))
         return true;
     ddl_xfer *xfer = ddl_mesh_find_xfer(&link->receives, frame);
-    if (xfer == NULL || !ddl_mesh_same_operation(xfer->signature, frame))
-        return true; /* granted, and cancelled since; or the owner knows that the operations differ */
+    if (xfer == NULL)
+        return ddl_mesh_was_cancelled(link, frame, err);
+    if (!ddl_mesh_same_operation(xfer->signature, frame))
+        return true; /* the owner knows that */
     if (xfer->state != DDL_XFER_RECEIVING_STRIPES) {
         DDL_FAIL(err, DDL_EPROTO, "a stripe of a message of %zu bytes that is not due in stripes",
                  xfer->bytes);

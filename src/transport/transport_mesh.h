@@ -51,6 +51,9 @@ typedef struct ddl_mesh_owner {
      * at once; nothing later. Where there are several connections, error is set with DDL_EPEERLOST too: the
      * end of one is the end of all. */
     void (*lost)(void *arg, int peer, int os_errno, const ddl_error *error);
+    /* Whether what was granted of this frame's operation may have been cancelled since; NULL: it may. Who
+     * sends what was not granted is broken. */
+    bool (*cancels)(void *arg, const ddl_frame *frame);
     void *arg;
     /* The rest may be NULL where all pairs are connected at the start. */
     /* Something is to go to peer, or to come from it, and they are not connected: see to it that they are,

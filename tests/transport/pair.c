@@ -121,6 +121,13 @@ static void widen(const side *me, int rank)
         assert_int_equal(ddl_mesh_widen(me->mesh, 1 - rank, wires, nstreams, NULL), DDL_OK);
 }
 
+static bool on_unwanted(void *arg, const ddl_frame *frame)
+{
+    const side *me = arg;
+    (void)frame;
+    return !me->cancels_nothing;
+}
+
 void open_side(side *me, int rank, int socket)
 {
     ddl_wire wires[2] = { ddl_no_wire, ddl_no_wire };
@@ -130,6 +137,7 @@ void open_side(side *me, int rank, int socket)
                              .agrees = on_agreement,
                              .left = on_left,
                              .lost = on_lost,
+                             .cancels = on_unwanted,
                              .arg = me };
     ddl_engine_client client = { sweep, needs_loop, no_job, no_tick, never_busy, doze, me };
     assert_int_equal(ddl_mesh_create(rank, 2, wires, me->lanes, me->heap, &owner, &me->mesh, NULL), DDL_OK);

@@ -17,7 +17,7 @@ typedef struct side {
     ddl_lanes *lanes; /* NULL: frames go over the socket */
     ddl_heap *heap;
     int heard, told, left, lost;
-    bool wants_nothing;
+    bool wants_nothing, cancels_nothing;
     ddl_status lost_code; /* of a link that carried nonsense, or ended where there are several connections */
     char lost_text[300];
     ddl_notice notice;

@@ -589,6 +589,27 @@ static void more_early_bytes_than_the_budget_end_the_link(void **state)
     close(sockets[0]);
 }
 
+static ddl_frame frame_of(ddl_frame_type type, uint32_t bytes)
+{
+    return (ddl_frame){ .type = (uint8_t)type,
+                        .bytes = bytes,
+                        .sequence = 1,
+                        .collective = signature.collective,
+                        .dtype = signature.dtype,
+                        .op = signature.op,
+                        .algorithm = signature.algorithm,
+                        .root = signature.root,
+                        .count = signature.count };
+}
+
+/* A header, and as much of its payload. */
+static void say(int socket, const ddl_frame *frame, size_t payload)
+{
+    static uint8_t said[DDL_FRAME_BYTES + 4000];
+    ddl_frame_encode(frame, said);
+    assert_true(write(socket, said, DDL_FRAME_BYTES + payload) == (ssize_t)(DDL_FRAME_BYTES + payload));
+}
+
 /* Of what came early the size is looked at when it is due, and not when all of it has come: it never might.
  */
 static void an_early_message_of_another_size_ends_the_link(void **state)
@@ -599,20 +620,10 @@ static void an_early_message_of_another_size_ends_the_link(void **state)
         side me = { 0 };
         message in;
         int sockets[2];
-        uint8_t said[DDL_FRAME_BYTES + 3999] = { 0 };
         assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM, 0, sockets), 0);
         open_side(&me, 1, sockets[1]);
-        const ddl_frame frame = { .type = DDL_FRAME_EAGER,
-                                  .bytes = sizes[i],
-                                  .sequence = 1,
-                                  .collective = signature.collective,
-                                  .dtype = signature.dtype,
-                                  .op = signature.op,
-                                  .algorithm = signature.algorithm,
-                                  .root = signature.root,
-                                  .count = signature.count };
-        ddl_frame_encode(&frame, said);
-        assert_true(write(sockets[0], said, sizeof said) == (ssize_t)sizeof said);
+        const ddl_frame frame = frame_of(DDL_FRAME_EAGER, sizes[i]);
+        say(sockets[0], &frame, 3999);
         for (int turn = 0; turn < 3; turn++)
             ddl_engine_progress(me.engine);
         assert_int_equal(me.lost, 0);
@@ -626,6 +637,59 @@ static void an_early_message_of_another_size_ends_the_link(void **state)
         close_side(&me);
         close(sockets[0]);
     }
+}
+
+static void put_into_lane(side *from, const void *bytes, size_t count)
+{
+    struct iovec part = { (void *)bytes, count };
+    assert_int_equal(ddl_lane_write(ddl_lanes_out(from->lanes, 1), &part, 1), count);
+}
+
+/* By rank 0, beside all that its mesh does. */
+static void inject(side pair[2], const int sockets[2], const ddl_frame *frame, size_t payload)
+{
+    static uint8_t said[DDL_FRAME_BYTES + 4000];
+    ddl_frame_encode(frame, said);
+    if (pair[0].lanes == NULL) {
+        say(sockets[0], frame, payload);
+        return;
+    }
+    put_into_lane(&pair[0], said, DDL_FRAME_BYTES + payload);
+}
+
+/* What is sent only once it was asked for is dropped where the asking may have been cancelled since, and ends
+ * the link elsewhere: whether nobody waits for it, or somebody for what comes by itself. */
+static void what_nobody_has_asked_for_ends_the_link(void **state)
+{
+    (void)state;
+    static const ddl_frame_type types[] = { DDL_FRAME_BULK, DDL_FRAME_REST, DDL_FRAME_TAKEN };
+    const size_t ntypes = by_lanes ? 3 : 1; /* the others are of memory that is shared */
+    for (size_t i = 0; i < ntypes; i++)
+        for (int is_posted = 0; is_posted < 2; is_posted++)
+            for (int cancels = 0; cancels < 2; cancels++) {
+                const size_t payload = types[i] == DDL_FRAME_TAKEN ? 0 : 4000;
+                const ddl_frame frame = frame_of(types[i], (uint32_t)payload);
+                const bool is_refused = cancels == 0 || (is_posted == 1 && payload > 0);
+                side pair[2];
+                message in;
+                int sockets[2];
+                open_pair(pair, sockets);
+                pair[1].cancels_nothing = cancels == 0;
+                if (is_posted == 1)
+                    post_recv(&pair[1], &in, 1, 4000, 4000);
+                inject(pair, sockets, &frame, payload);
+                for (int turn = 0; turn < 5; turn++)
+                    ddl_engine_progress(pair[1].engine);
+                assert_int_equal(pair[1].lost, is_refused);
+                if (is_refused)
+                    assert_int_equal(pair[1].lost_code, DDL_EPROTO);
+                if (is_posted == 1) {
+                    assert_false(in.done);
+                    cancel(&pair[1], &in);
+                    free(in.data);
+                }
+                close_pair(pair);
+            }
 }
 
 static void notices_reach_the_owner(void **state)
@@ -794,12 +858,6 @@ static void nothing_is_paced_inside_a_host(void **state)
 
 /* ---- lanes alone ---- */
 
-static void put_into_lane(side *from, const void *bytes, size_t count)
-{
-    struct iovec part = { (void *)bytes, count };
-    assert_int_equal(ddl_lane_write(ddl_lanes_out(from->lanes, 1), &part, 1), count);
-}
-
 static void nonsense_in_a_lane_ends_the_link(void **state)
 {
     (void)state;
@@ -943,6 +1001,7 @@ static int test_lanes(void)
         cmocka_unit_test(notices_reach_the_owner),
         cmocka_unit_test(early_frames_can_be_looked_at),
         cmocka_unit_test(early_frames_of_many_operations_are_told_apart),
+        cmocka_unit_test(what_nobody_has_asked_for_ends_the_link),
         cmocka_unit_test(nonsense_in_a_lane_ends_the_link),
         cmocka_unit_test(a_stripe_in_a_lane_ends_the_link),
         cmocka_unit_test(positions_that_cannot_be_end_the_link),
@@ -974,6 +1033,7 @@ int main(void)
         cmocka_unit_test(cancelled_receive_leaves_its_buffer_alone),
         cmocka_unit_test(forgotten_channels_give_their_budget_back),
         cmocka_unit_test(an_early_message_of_another_size_ends_the_link),
+        cmocka_unit_test(what_nobody_has_asked_for_ends_the_link),
 #ifdef DDL_FAILPOINTS
         cmocka_unit_test(frames_that_leave_in_parts_arrive_whole),
 #endif
