@@ -214,29 +214,23 @@ static void no_more_than_a_sheet_holds(void **state)
 /* ---- results ---- */
 
 typedef struct world {
-    ddl_sheet *sheets; /* two of each rank */
+    _Alignas(128) ddl_sheet sheets[2 * MOST_RANKS]; /* two of each rank */
     ddl_board boards[MOST_RANKS];
 } world;
 
+/* One after another, in the same memory: making it costs more than what is tested. */
 static world *make_world(int nranks)
 {
-    world *made = calloc(1, sizeof *made);
-    assert_non_null(made);
-    assert_int_equal(posix_memalign((void **)&made->sheets, 128, 2 * (size_t)nranks * sizeof(ddl_sheet)), 0);
-    memset(made->sheets, 0, 2 * (size_t)nranks * sizeof(ddl_sheet));
+    static world made;
+    memset(made.sheets, 0, 2 * (size_t)nranks * sizeof *made.sheets);
+    memset(made.boards, 0, sizeof made.boards);
     for (int rank = 0; rank < nranks; rank++) {
-        made->boards[rank].rank = rank;
-        made->boards[rank].nranks = nranks;
+        made.boards[rank].rank = rank;
+        made.boards[rank].nranks = nranks;
         for (int other = 0; other < nranks; other++)
-            made->boards[rank].sheets[other] = made->sheets + 2 * other;
+            made.boards[rank].sheets[other] = made.sheets + 2 * other;
     }
-    return made;
-}
-
-static void free_world(world *all)
-{
-    free(all->sheets);
-    free(all);
+    return &made;
 }
 
 static float value(int rank, size_t i)
@@ -337,7 +331,6 @@ static void run_piece(const ddl_algorithm *row, int nranks, int root, size_t fir
     for (int rank = 0; rank < nranks; rank++)
         ddl_oneshot_destroy(oneshots[rank]);
     destroy_all(schedules, nranks);
-    free_world(w);
 }
 
 static void run(const ddl_algorithm *row, int nranks, int root, size_t count, size_t piece, bool in_place,
@@ -462,7 +455,6 @@ static void what_was_posted_before_is_not_taken_for_what_comes(void **state)
             assert_int_equal(ddl_board_next(second, ddl_board_others(second)), 0);
             sequence += distances[i];
         }
-        free_world(w);
     }
 }
 
@@ -487,7 +479,6 @@ static void what_the_next_board_says_is_not_taken_for_what_was_posted(void **sta
         assert_false(ddl_board_has_posted(first, 1));
         ddl_board_post(&next, ddl_board_number(8, 1), &other, NULL, NULL, 0);
         assert_false(ddl_board_still_has_posted(first, 1));
-        free_world(w);
     }
 }
 
@@ -555,7 +546,6 @@ static void everyone_reads_what_all_have_posted(void **state)
         assert_int_equal(pthread_join(talkers[i].thread, NULL), 0);
         assert_int_equal(talkers[i].wrong, 0);
     }
-    free_world(w);
 }
 
 /* test_oneshot [POSTS]: so many of each of the threads. */

@@ -44,6 +44,10 @@ def rounds(rows, any_number):
             for i in range(max(map(len, names.values()), default=0))]
 
 
+def settings_of(forced):
+    return {"DDL_" + operation.upper(): algorithm for operation, algorithm in forced.items()}
+
+
 def run(arguments, forced, any_number, only):
     command = [arguments.launcher, "--nproc_per_node", str(arguments.ranks), arguments.collectives, "--seed",
                str(arguments.seed), "--cases", str(arguments.cases), "--max-count", str(arguments.max_count)]
@@ -53,7 +57,7 @@ def run(arguments, forced, any_number, only):
         command += ["--gpu", arguments.gpu]
     if not any_number:
         command += ["--splits", "0"]
-    settings = {"DDL_" + operation.upper(): algorithm for operation, algorithm in forced.items()}
+    settings = settings_of(forced)
     if arguments.transport:
         settings["DDL_TRANSPORT"] = arguments.transport
     if arguments.security:

@@ -15,7 +15,7 @@ import tempfile
 import time
 import unittest
 
-from run_collectives import algorithms
+from run_collectives import algorithms, rounds, settings_of
 from world import DEADLINE, Rank, World, bound, clean_environment
 
 LAUNCHER = ACTOR = COLLECTIVES = SIMULATOR = None
@@ -124,29 +124,26 @@ class TestHosts(unittest.TestCase):
     def test_each_algorithm_on_three_hosts(self):
         """As many ranks on each, where slices are carried between hosts side by side."""
         hosts = self.hosts(3)
-        for operation, algorithm, any_number in algorithms(SIMULATOR):
-            if any_number:
-                with self.subTest(operation=operation, algorithm=algorithm):
-                    self.sweep_on(hosts, 2, 12, "--only", operation, **{"DDL_" + operation.upper(): algorithm})
+        for forced, _, _ in rounds(algorithms(SIMULATOR), True):
+            with self.subTest(**forced):
+                self.sweep_on(hosts, 2, 120, **settings_of(forced))
 
     def test_ranks_spread_over_hosts_in_any_way(self):
         """More on one than on another, and in an order that goes back and forth."""
         hosts = self.hosts(3)
-        by_host = [(operation, name) for operation, name, _ in algorithms(SIMULATOR) if name.startswith("two_level")]
+        by_host = [row for row in algorithms(SIMULATOR) if row[1].startswith("two_level")]
         for places in ((0, 0, 0, 1, 2, 2), (0, 1, 0, 1, 2), (2, 1, 0, 0, 0, 0, 0)):
-            for operation, algorithm in [(None, None), *by_host]:
-                with self.subTest(places=places, operation=operation):
+            for forced in ({}, *(forced for forced, _, _ in rounds(by_host, True))):
+                with self.subTest(places=places, **forced):
                     world = World(COLLECTIVES, len(places))
-                    forced = {"DDL_" + operation.upper(): algorithm} if operation else {}
-                    only = ["--only", operation] if operation else []
                     master = f"10.77.0.{places[0] + 1}"
-                    ranks = [world.start(r, "--cases", 15, "--max-count", 5000, *only, prefix=hosts.on(host),
-                                         MASTER_ADDR=master, MASTER_PORT=PORT, **forced)
+                    ranks = [world.start(r, "--cases", 80, "--max-count", 5000, prefix=hosts.on(host),
+                                         MASTER_ADDR=master, MASTER_PORT=PORT, **settings_of(forced))
                              for r, host in enumerate(places)]
                     self.addCleanup(world.__exit__)
                     for rank in ranks:
                         record = rank.next()
-                        self.assertEqual(record and record.get("line"), "ok 15 cases\n", rank.story())
+                        self.assertEqual(record and record.get("line"), "ok 80 cases\n", rank.story())
                         self.assertEqual(rank.process.wait(DEADLINE), 0, rank.story())
 
     def test_two_hosts_meet_over_ipv6(self):

@@ -19,7 +19,7 @@ LAUNCHER = OVERLAP = None
 SKIPPED = 77
 PORT = 29500
 MEGABIT_PER_S = 1000
-ROUNDS = 5
+ROUNDS = 3
 # What computing and communicating at once may take of the longer of the two.
 LIMIT = 1.3
 

@@ -352,7 +352,11 @@ static const ddl_network_options lan = {
 static void every_algorithm_is_right_on_real_numbers(void **state)
 {
     (void)state;
+#ifdef __SANITIZE_ADDRESS__ /* takes ten times as long, and finds what it finds with these */
+    static const int ranks[] = { 1, 2, 3, 4, 5, 8, 13 };
+#else
     static const int ranks[] = { 1, 2, 3, 4, 5, 7, 8, 13, 16, 17, 32 };
+#endif
     static const size_t counts[] = { 0, 1, 2, 7, 31, 257 };
     size_t nrows;
     uint64_t seed = 0;

@@ -21,7 +21,11 @@
 
 enum { SMALL = 256, LARGE = 128 * 1024 };
 
+#ifdef __SANITIZE_THREAD__
+static uint64_t stress_bytes = 64 << 20;
+#else
 static uint64_t stress_bytes = 256 << 20;
+#endif
 
 typedef struct fixture {
     void *memory;

@@ -751,7 +751,11 @@ static void early_frames_can_be_looked_at(void **state)
 static void early_frames_of_many_operations_are_told_apart(void **state)
 {
     (void)state;
+#ifdef __SANITIZE_THREAD__
+    enum { OPERATIONS = 500, APART = 64 };
+#else
     enum { OPERATIONS = 2000, APART = 64 };
+#endif
     side pair[2];
     int sockets[2];
     open_pair(pair, sockets);
