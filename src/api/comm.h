@@ -140,6 +140,7 @@ struct ddl_comm {
         unsigned held_loops;
         int64_t settle_ns;
         ddl_notice cause;
+        int os_errno;              /* of a cause that this rank has seen: what the system said, or 0 */
         bool *told_by;             /* of each rank: it has said that it failed; its leaving is no news */
         bool *disagrees_known;     /* mismatch: of each rank, whether its signature is known */
         ddl_signature *signatures; /* and which it is */

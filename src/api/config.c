@@ -31,13 +31,15 @@ enum { EAGER_RANKS = 128 };
 /* Launchers that set rank and size under names of their own; the first that is complete counts. */
 static const struct family {
     const char *name, *rank, *size, *local_rank, *hint;
+    int least_of_several; /* a rank that is set alone: from this one on there are others */
 } families[] = {
     { "Open MPI", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK",
-      "mpirun -x MASTER_ADDR=... -x MASTER_PORT=..." },
-    { "PMI", "PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID",
-      "mpiexec -genv MASTER_ADDR ... -genv MASTER_PORT ..." },
+      "mpirun -x MASTER_ADDR=... -x MASTER_PORT=...", 0 },
+    { "PMI", "PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID", "mpiexec -genv MASTER_ADDR ... -genv MASTER_PORT ...",
+      0 },
     { "Slurm", "SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "SLURM_LOCALID",
-      "export MASTER_ADDR=$(scontrol show hostnames | head -n 1) MASTER_PORT=29500 before srun" },
+      "export MASTER_ADDR=$(scontrol show hostnames | head -n 1) MASTER_PORT=29500 before srun",
+      1 /* a batch script, which is one process, has rank 0 */ },
 };
 
 /* An unset variable and an empty one are the same. */
@@ -98,14 +100,15 @@ static ddl_status one_of(const char *name, const char *value, const char *const 
 
 /* ---- rank and size ---- */
 
-/* Who is not the first of several ought to know of how many, or each would be a world of its own. */
+/* Who is one of several ought to know of how many, or each would be a world of its own. */
 static ddl_status refuse_half_a_launcher(ddl_error *err)
 {
     for (size_t i = 0; i < sizeof families / sizeof *families; i++) {
         const struct family *family = &families[i];
         const char *rank_text = env(family->rank);
         int rank;
-        if (rank_text != NULL && parse_int(family->rank, rank_text, 1, INT_MAX, &rank, NULL) == DDL_OK)
+        if (rank_text != NULL &&
+            parse_int(family->rank, rank_text, family->least_of_several, INT_MAX, &rank, NULL) == DDL_OK)
             return DDL_FAIL(err, DDL_ECONFIG,
                             "%s=%d is set, as by %s, but %s is not; set RANK and WORLD_SIZE, MASTER_ADDR and "
                             "MASTER_PORT, or use ddl-launch; for a world of one unset %s",
@@ -252,11 +255,12 @@ static ddl_status read_store(const ddl_options *options, ddl_config *config, ddl
         return DDL_OK;
     const char *address = env("MASTER_ADDR"), *port_text = env("MASTER_PORT");
     const char *store = options->store != NULL ? options->store : env("DDL_STORE");
-    if (port_text != NULL) {
-        int port;
-        DDL_TRY(parse_int("MASTER_PORT", port_text, 1, 65535, &port, err));
-    }
-    if (address != NULL && port_text != NULL) {
+    /* Who meets elsewhere needs neither, whoever has set them for whatever. */
+    int port = 0;
+    ddl_status sound = port_text != NULL ? parse_int("MASTER_PORT", port_text, 1, 65535, &port, err) : DDL_OK;
+    if (store == NULL)
+        DDL_TRY(sound);
+    if (address != NULL && port > 0) {
         /* An IPv6 address goes into brackets, as in any URL. */
         bool is_ipv6 = strchr(address, ':') != NULL && address[0] != '[';
         int used = snprintf(config->master, sizeof config->master, is_ipv6 ? "[%s]:%s" : "%s:%s", address,
@@ -284,21 +288,20 @@ static ddl_status read_store(const ddl_options *options, ddl_config *config, ddl
 
 /* ---- the rest ---- */
 
+/* What the options have is not looked for in the environment. */
+static ddl_status read_timeout(const char *name, int64_t option_ms, int64_t *ms, ddl_error *err)
+{
+    const char *value = env(name);
+    *ms = option_ms > 0 ? option_ms : DEFAULT_TIMEOUT_MS;
+    return option_ms > 0 || value == NULL ? DDL_OK : parse_duration(name, value, ms, err);
+}
+
 static ddl_status read_timeouts(const ddl_options *options, ddl_config *config, ddl_error *err)
 {
     if (options->start_timeout_ms < 0 || options->timeout_ms < 0)
         return DDL_FAIL(err, DDL_EINVAL, "a timeout in ddl_options is negative");
-    config->start_timeout_ms = config->timeout_ms = DEFAULT_TIMEOUT_MS;
-    if (env("DDL_START_TIMEOUT") != NULL)
-        DDL_TRY(
-            parse_duration("DDL_START_TIMEOUT", env("DDL_START_TIMEOUT"), &config->start_timeout_ms, err));
-    if (env("DDL_TIMEOUT") != NULL)
-        DDL_TRY(parse_duration("DDL_TIMEOUT", env("DDL_TIMEOUT"), &config->timeout_ms, err));
-    if (options->start_timeout_ms > 0)
-        config->start_timeout_ms = options->start_timeout_ms;
-    if (options->timeout_ms > 0)
-        config->timeout_ms = options->timeout_ms;
-    return DDL_OK;
+    DDL_TRY(read_timeout("DDL_START_TIMEOUT", options->start_timeout_ms, &config->start_timeout_ms, err));
+    return read_timeout("DDL_TIMEOUT", options->timeout_ms, &config->timeout_ms, err);
 }
 
 static ddl_status read_algorithms(ddl_config *config, ddl_error *err)

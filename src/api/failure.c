@@ -688,7 +688,7 @@ void ddl_failure_told(ddl_comm *comm, int peer, const ddl_notice *notice)
         ddl_engine_tick_soon(comm->engine); /* to say why, if it is known */
 }
 
-static void raise_lost(ddl_comm *comm, int peer, const char *how)
+static void raise_lost(ddl_comm *comm, int peer, int os_errno, const char *how)
 {
     ddl_notice notice = { .code = DDL_EPEERLOST, .culprit = peer, .witness = comm->rank };
     const ddl_member *member = &comm->roster->members[peer];
@@ -699,6 +699,9 @@ static void raise_lost(ddl_comm *comm, int peer, const char *how)
     snprintf(notice.text, sizeof notice.text, "%s %s:%u: %s; look at the output of rank %d",
              ddl_comm_describe(comm, peer, who, sizeof who), member->address, member->port, how, peer);
     ddl_failure_raise(comm, &notice);
+    const ddl_notice *cause = &comm->failure.cause;
+    if (cause->code == notice.code && cause->culprit == peer && cause->witness == comm->rank)
+        comm->failure.os_errno = os_errno;
 }
 
 void ddl_failure_lost(ddl_comm *comm, int peer, int os_errno, const ddl_error *error)
@@ -707,7 +710,7 @@ void ddl_failure_lost(ddl_comm *comm, int peer, int os_errno, const ddl_error *e
     if (comm->failure.told_by[peer])
         return;
     if (error != NULL && error->code == DDL_EPEERLOST) {
-        raise_lost(comm, peer, error->text);
+        raise_lost(comm, peer, os_errno, error->text);
         return;
     }
     if (error != NULL && (error->code == DDL_ENOMEM || error->code == DDL_ERESOURCE)) {
@@ -731,7 +734,7 @@ void ddl_failure_lost(ddl_comm *comm, int peer, int os_errno, const ddl_error *e
     char how[160] = "its process ended (connection closed)", reason[96];
     if (os_errno != 0 && strerror_r(os_errno, reason, sizeof reason) == 0)
         snprintf(how, sizeof how, "its process ended or its connection broke (%s)", reason);
-    raise_lost(comm, peer, how);
+    raise_lost(comm, peer, os_errno, how);
 }
 
 typedef struct peer_search { /* for the lowest of the peers whose messages an operation waits for */
@@ -810,7 +813,7 @@ void ddl_failure_check_gone(ddl_comm *comm, const ddl_request *request)
         gone = late >= 0 ? late : gone;
     }
     bool is_inside = request->stage > DDL_VOTE_OPEN || ddl_backend_is_halfway(&request->task);
-    raise_lost(comm, gone, is_inside ? LEFT_INSIDE : LEFT);
+    raise_lost(comm, gone, 0, is_inside ? LEFT_INSIDE : LEFT);
 }
 
 void ddl_failure_left(ddl_comm *comm, int peer)
@@ -1010,6 +1013,8 @@ static void settle(ddl_comm *comm)
     failure->failed = true;
     comm->world->nbusy--;
     comm->pool->cause = failure->cause;
+    if (failure->cause.code == DDL_EPEERLOST && failure->cause.witness == comm->rank)
+        comm->pool->cause_os_errno = failure->os_errno;
     /* Once more, from every rank: who comes late may read any of them first, and then that it has left. */
     tell_cause(comm);
     ddl_mesh_flush(comm->mesh);

@@ -2,6 +2,8 @@
 #include "api/comm.h"
 #include "api/last_error.h"
 
+#include <stdio.h>
+
 ddl_status ddl_mem_alloc(ddl_comm *comm, size_t bytes, void **memory)
 {
     DDL_TRY(ddl_comm_check(comm, "mem_alloc"));
@@ -10,10 +12,13 @@ ddl_status ddl_mem_alloc(ddl_comm *comm, size_t bytes, void **memory)
     void *block = NULL;
     ddl_error error;
     ddl_status status = bytes > 0 ? ddl_heap_alloc(comm->world->heap, bytes, &block, &error) : DDL_OK;
-    if (status != DDL_OK)
-        return ddl_last_error_set(status, comm->rank, "mem_alloc", "%s", error.text);
-    *memory = block;
-    return DDL_OK;
+    if (status == DDL_OK) {
+        *memory = block;
+        return DDL_OK;
+    }
+    error.rank = comm->rank;
+    snprintf(error.operation, sizeof error.operation, "mem_alloc");
+    return ddl_last_error_keep(&error);
 }
 
 ddl_status ddl_mem_free(ddl_comm *comm, void *memory)

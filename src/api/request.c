@@ -123,6 +123,7 @@ ddl_status ddl_request_finish(ddl_request *request)
         error.rank = request->pool->rank;
         error.culprit = cause->culprit;
         error.sequence = request->task.sequence;
+        error.os_errno = request->pool->cause_os_errno;
         snprintf(error.operation, sizeof error.operation, "%s", ddl_request_operation(request));
         ddl_last_error_keep(&error);
     }

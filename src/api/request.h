@@ -24,6 +24,7 @@ typedef struct ddl_request_pool { /* of one communicator */
     atomic_int waiters;
     int rank;
     ddl_notice cause; /* of the communicator's failure; written once, before any request is done with it */
+    int cause_os_errno;
     char prefix[128]; /* "comm=world rank 3@node7", for messages */
 } ddl_request_pool;
 

@@ -32,8 +32,9 @@ static int compare_candidates(const void *a, const void *b)
 }
 
 /* all[rank] = own, of so many int64 each, over all ranks; all holds the own ones already. */
-static ddl_status tell_all(ddl_comm *comm, void *all, size_t count)
+static ddl_status tell_all(ddl_comm *comm, void *all, size_t count, int64_t timeout_ms)
 {
+    const int64_t usual_ms = comm->timeout_ms;
     ddl_call call = { .collective = DDL_COLLECTIVE_ALLGATHER,
                       .in = (int64_t *)all + (size_t)comm->rank * count,
                       .out = all,
@@ -43,7 +44,10 @@ static ddl_status tell_all(ddl_comm *comm, void *all, size_t count)
                       .has_dtype = true,
                       .in_place = true,
                       .as = DDL_SIGNATURE_SPLIT };
-    return ddl_issue(comm, &call, NULL);
+    comm->timeout_ms = timeout_ms;
+    ddl_status status = ddl_issue(comm, &call, NULL);
+    comm->timeout_ms = usual_ms;
+    return status;
 }
 
 /* The part of this rank's color; *has_boards: whether that has the boards that its members offer. */
@@ -100,10 +104,12 @@ static ddl_status refuse(const ddl_comm *comm, const ddl_error *error, int culpr
 
 /* Whether all could make theirs; if not, the own one is given up too. */
 static ddl_status confirm(ddl_comm *comm, ddl_status own, const ddl_error *error, int64_t *answers,
-                          ddl_comm **made)
+                          ddl_deadline deadline, ddl_comm **made)
 {
     answers[comm->rank] = own;
-    ddl_status status = tell_all(comm, answers, 1);
+    const int64_t left_ms =
+        deadline == DDL_DEADLINE_NEVER ? comm->timeout_ms : ddl_deadline_left_ms(deadline);
+    ddl_status status = tell_all(comm, answers, 1, left_ms > 0 ? left_ms : 1);
     int refused = 0;
     while (status == DDL_OK && refused < comm->nranks && answers[refused] == DDL_OK)
         refused++;
@@ -140,11 +146,12 @@ ddl_status ddl_comm_split(ddl_comm *comm, int color, int key, ddl_comm **part)
     cards[comm->rank] = (card){ color < 0 ? -1 : color, key, ddl_world_offer(comm->world), board };
     ddl_comm *made = NULL;
     bool has_boards = false;
-    ddl_status status = tell_all(comm, cards, sizeof *cards / sizeof(int64_t));
+    const ddl_deadline deadline = ddl_deadline_in_ms(comm->timeout_ms); /* of both rounds together */
+    ddl_status status = tell_all(comm, cards, sizeof *cards / sizeof(int64_t), comm->timeout_ms);
     if (status == DDL_OK) {
         ddl_error error;
         ddl_status own = color < 0 ? DDL_OK : make_part(comm, cards, &has_boards, &made, &error);
-        status = confirm(comm, own, &error, (int64_t *)cards, &made);
+        status = confirm(comm, own, &error, (int64_t *)cards, deadline, &made);
     }
     if (!has_boards)
         ddl_world_give_board(comm->world, board);

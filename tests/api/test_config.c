@@ -6,6 +6,7 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include <cmocka.h>
 
@@ -46,10 +47,42 @@ static void pairs_connect_late_above_128_ranks_unless_told_otherwise(void **stat
     }
 }
 
+/* What another program means by these names is nothing to a rank that has its own from its options. */
+static void what_the_options_have_is_not_asked_of_the_environment(void **state)
+{
+    (void)state;
+    ddl_options options = DDL_OPTIONS_INIT;
+    ddl_config config;
+    ddl_error error;
+    unsetenv("DDL_CONNECT");
+    setenv("DDL_TIMEOUT", "soon", 1);
+    setenv("DDL_START_TIMEOUT", "later", 1);
+    setenv("MASTER_PORT", "tcp://10.0.0.1:29500", 1); /* as Kubernetes does for a service called master */
+    setenv("MASTER_ADDR", "10.0.0.1", 1);
+    options.rank = 0;
+    options.world_size = 2;
+    options.store = "file:///shared";
+    options.timeout_ms = 5000;
+    assert_int_equal(ddl_config_read(&options, &config, &error), DDL_ECONFIG);
+    options.start_timeout_ms = 6000;
+    assert_int_equal(ddl_config_read(&options, &config, &error), DDL_OK);
+    assert_int_equal(config.timeout_ms, 5000);
+    assert_int_equal(config.start_timeout_ms, 6000);
+    assert_string_equal(config.master, "");
+    options.store = NULL;
+    assert_int_equal(ddl_config_read(&options, &config, &error), DDL_ECONFIG);
+    assert_non_null(strstr(error.text, "MASTER_PORT"));
+    unsetenv("DDL_TIMEOUT");
+    unsetenv("DDL_START_TIMEOUT");
+    unsetenv("MASTER_PORT");
+    unsetenv("MASTER_ADDR");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(pairs_connect_late_above_128_ranks_unless_told_otherwise),
+        cmocka_unit_test(what_the_options_have_is_not_asked_of_the_environment),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -168,6 +168,20 @@ class Killed(Failures):
             self.assert_gone_bad(rank)
         terminate(child)
 
+    def test_what_the_system_said_is_in_the_record(self):
+        """Who ends with bytes unread resets the connection."""
+        world = self.world(2, DDL_TRANSPORT="tcp")
+        ranks = world.start_all("init", "line", "send:1000:int32:1", "barrier", others={1: ["init", "line"]})
+        for rank in ranks:
+            rank.expect("init", "DDL_OK")
+            rank.expect("ready")
+        os.kill(ranks[1].pid, signal.SIGSTOP)
+        ranks[0].go()
+        ranks[0].expect("call", "DDL_OK")
+        ranks[1].kill()
+        record = ranks[0].expect("call", "DDL_EPEERLOST")
+        self.assertEqual((record["culprit"], record["os_errno"]), (1, errno.ECONNRESET), record)
+
     def test_with_requests_in_flight(self):
         world = self.world(3)
         started = ["+" + LARGE, "+" + SMALL, "+recv:10:int32:1"]
@@ -702,7 +716,7 @@ class Configuration(Failures):
     def test_half_of_what_a_launcher_sets(self):
         """Several ranks are not as many worlds of one."""
         halves = [{"SLURM_PROCID": "1", "SLURM_NTASKS": "4"}, {"OMPI_COMM_WORLD_RANK": "3"}, {"PMI_RANK": "1"},
-                  {"DDL_LAUNCH": "1/2"}, {"DDL_LAUNCH": "0/2"}]
+                  {"OMPI_COMM_WORLD_RANK": "0"}, {"PMI_RANK": "0"}, {"DDL_LAUNCH": "1/2"}, {"DDL_LAUNCH": "0/2"}]
         for variables in halves:
             with self.subTest(**variables):
                 rank = self.world(1).start(0, "init", RANK=None, WORLD_SIZE=None, **variables)
