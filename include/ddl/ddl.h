@@ -378,7 +378,9 @@ DDL_API const char *ddl_algorithm_name(const ddl_comm *comm, const char *collect
  */
 DDL_API size_t ddl_algorithm_names(const char *collective, const char *names[], size_t capacity);
 
-/* Called with one whole line, without line end, from any thread. The library is silent but for this. */
+/* Called with one whole line, without line end, from any thread, one at a time. The library is silent but for
+ * this. A line that others keep from being told for half a second, in the sink or by not reading stderr, is
+ * lost. */
 typedef void ddl_log_sink(void *arg, const char *line);
 
 /* Send log lines to sink instead of stderr; NULL restores stderr. Set it before ddl_init. */

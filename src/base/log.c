@@ -3,25 +3,46 @@
 
 #include <ddl/ddl.h>
 
+#include <errno.h>
+#include <poll.h>
 #include <pthread.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stdatomic.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
+#include <time.h>
+#include <unistd.h>
 
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* guards sink, and keeps lines whole */
+enum {
+    PATIENCE_MS = 500 /* with who reads stderr, or a sink that another thread is in; then the line is lost */
+};
+
+static pthread_mutex_t turn = PTHREAD_MUTEX_INITIALIZER; /* who has it uses the sink */
 static ddl_log_sink *current_sink;
 static void *current_arg;
 static atomic_int current_level = DDL_LOG_INFO;
 
 static const char *const level_names[] = { "error", "warning", "info", "debug", "trace" };
 
+static bool take_turn(void)
+{
+    const struct timespec moment = { 0, 1000 * 1000 };
+    for (int ms = 0; pthread_mutex_trylock(&turn) != 0; ms++) {
+        if (ms == PATIENCE_MS)
+            return false;
+        nanosleep(&moment, NULL);
+    }
+    return true;
+}
+
 void ddl_set_log(ddl_log_sink *sink, void *arg)
 {
-    pthread_mutex_lock(&lock);
+    pthread_mutex_lock(&turn);
     current_sink = sink;
     current_arg = arg;
-    pthread_mutex_unlock(&lock);
+    pthread_mutex_unlock(&turn);
 }
 
 void ddl_log_set_level(ddl_log_level level)
@@ -37,20 +58,54 @@ int ddl_log_parse_level(const char *name)
     return -1;
 }
 
+/* In one piece, which lines of other threads do not break; never waits for long. */
+static void write_if_read(const char *text, size_t bytes)
+{
+    struct pollfd out = { .fd = STDERR_FILENO, .events = POLLOUT };
+    int ready;
+    while ((ready = poll(&out, 1, PATIENCE_MS)) < 0 && errno == EINTR)
+        continue;
+    while (ready > 0 && write(STDERR_FILENO, text, bytes) < 0 && errno == EINTR)
+        continue;
+}
+
+/* Where nobody reads stderr any more that is not the program's end: a signal of the write is taken back. */
+static void write_to_stderr(const char *text, size_t bytes)
+{
+    sigset_t broken, before, pending;
+    int taken;
+    sigemptyset(&broken);
+    sigaddset(&broken, SIGPIPE);
+    sigpending(&pending);
+    const bool was_pending = sigismember(&pending, SIGPIPE) == 1;
+    pthread_sigmask(SIG_BLOCK, &broken, &before);
+    write_if_read(text, bytes);
+    sigpending(&pending);
+    if (!was_pending && sigismember(&pending, SIGPIPE) == 1)
+        sigwait(&broken, &taken);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+}
+
 void ddl_log(ddl_log_level level, const char *format, ...)
 {
     if ((int)level > atomic_load(&current_level))
         return;
+    const int os_errno = errno;
     char line[1024] = "ddl: ";
     size_t used = strlen(line);
     va_list args;
     va_start(args, format);
-    vsnprintf(line + used, sizeof line - used, format, args);
+    vsnprintf(line + used, sizeof line - used - 1, format, args);
     va_end(args);
-    pthread_mutex_lock(&lock);
-    if (current_sink != NULL)
-        current_sink(current_arg, line);
-    else
-        fprintf(stderr, "%s\n", line);
-    pthread_mutex_unlock(&lock);
+    if (take_turn()) {
+        if (current_sink != NULL) {
+            current_sink(current_arg, line);
+        } else {
+            used = strlen(line);
+            line[used++] = '\n';
+            write_to_stderr(line, used);
+        }
+        pthread_mutex_unlock(&turn);
+    }
+    errno = os_errno;
 }

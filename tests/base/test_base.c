@@ -20,10 +20,15 @@
 #include "base/spelling.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <limits.h>
+#include <pthread.h>
+#include <sched.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 static void copy_is_exact(uint8_t *to, uint8_t *expected, size_t room, size_t at, const uint8_t *from,
@@ -383,6 +388,88 @@ static void log_lines_go_to_the_sink_and_stop_at_the_level(void **state)
     assert_int_equal(ddl_log_parse_level("loud"), -1);
 }
 
+/* A child whose stderr is this pipe logs a line; how it ended. */
+static int log_in_a_child(const int ends[2])
+{
+    const pid_t child = fork();
+    assert_true(child >= 0);
+    if (child == 0) {
+        const int64_t begin_ns = ddl_now_ns();
+        dup2(ends[1], STDERR_FILENO);
+        close(ends[1]);
+        if (ends[0] >= 0)
+            close(ends[0]);
+        ddl_log(DDL_LOG_ERROR, "for nobody");
+        _exit(ddl_now_ns() - begin_ns < 2 * DDL_NS_PER_S ? 0 : 1);
+    }
+    int status = -1;
+    assert_int_equal(waitpid(child, &status, 0), child);
+    return status;
+}
+
+static void nobody_who_reads_the_log_is_no_harm(void **state)
+{
+    (void)state;
+    int ends[2];
+    assert_int_equal(pipe(ends), 0);
+    close(ends[0]);
+    ends[0] = -1;
+    assert_int_equal(log_in_a_child(ends), 0); /* not by SIGPIPE, which is as it was */
+    close(ends[1]);
+}
+
+static void who_does_not_read_the_log_is_not_waited_for(void **state)
+{
+    (void)state;
+    int ends[2];
+    static const char block[4096];
+    assert_int_equal(pipe(ends), 0);
+    fcntl(ends[1], F_SETFL, O_NONBLOCK);
+    while (write(ends[1], block, sizeof block) > 0)
+        continue;
+    fcntl(ends[1], F_SETFL, 0);
+    assert_int_equal(log_in_a_child(ends), 0);
+    close(ends[0]);
+    close(ends[1]);
+}
+
+typedef struct stuck_sink {
+    atomic_bool entered, leave;
+} stuck_sink;
+
+static void get_stuck(void *arg, const char *line)
+{
+    stuck_sink *sink = arg;
+    (void)line;
+    atomic_store(&sink->entered, true);
+    while (!atomic_load(&sink->leave))
+        sched_yield();
+}
+
+static void *log_and_get_stuck(void *arg)
+{
+    (void)arg;
+    ddl_log(DDL_LOG_ERROR, "a line");
+    return NULL;
+}
+
+static void a_sink_that_hangs_holds_nobody_else_up(void **state)
+{
+    (void)state;
+    stuck_sink sink = { false, false };
+    pthread_t thread;
+    ddl_set_log(get_stuck, &sink);
+    assert_int_equal(pthread_create(&thread, NULL, log_and_get_stuck, NULL), 0);
+    while (!atomic_load(&sink.entered))
+        sched_yield();
+    const int64_t begin_ns = ddl_now_ns();
+    ddl_log(DDL_LOG_ERROR, "another");
+    assert_true(ddl_now_ns() - begin_ns < 3 * DDL_NS_PER_S);
+    atomic_store(&sink.leave, true);
+    pthread_join(thread, NULL);
+    ddl_set_log(NULL, NULL);
+}
+
 static void failpoint_fails_the_hit_that_was_asked_for(void **state)
 {
     (void)state;
@@ -430,6 +517,9 @@ int main(void)
         cmocka_unit_test(words_are_near_that_differ_in_few_letters),
         cmocka_unit_test(deadlines_saturate_and_pass),
         cmocka_unit_test(log_lines_go_to_the_sink_and_stop_at_the_level),
+        cmocka_unit_test(nobody_who_reads_the_log_is_no_harm),
+        cmocka_unit_test(who_does_not_read_the_log_is_not_waited_for),
+        cmocka_unit_test(a_sink_that_hangs_holds_nobody_else_up),
         cmocka_unit_test(failpoint_fails_the_hit_that_was_asked_for),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
