@@ -310,7 +310,9 @@ static int64_t settle_ms(const ddl_comm *comm, const ddl_notice *notice)
     if (notice->code == DDL_ETIMEDOUT)
         return SETTLE_LATE_MS;
     bool may_know_more = notice->code == DDL_EMISMATCH && comm->nranks > 2;
-    return comm->sparse ? SETTLE_SPARSE_MS : may_know_more ? SETTLE_MISMATCH_MS : SETTLE_MS;
+    if (may_know_more)
+        return SETTLE_MISMATCH_MS + (comm->sparse ? SETTLE_SPARSE_MS : 0);
+    return comm->sparse ? SETTLE_SPARSE_MS : SETTLE_MS;
 }
 
 /* Of the cause that is known now: all that others need of it. */
@@ -906,6 +908,51 @@ static void raise_timeout(ddl_comm *comm, const ddl_request *request)
     ddl_failure_raise(comm, &notice);
 }
 
+/* Of all that wait for the same one speaks, the lowest that has come, as nobody can be through before all
+ * have. Of those that wait for a root, or with it, the root may be through, or be the only one that waits: it
+ * may speak too. */
+static bool speaks_for_all(const ddl_comm *comm, const ddl_request *request)
+{
+    const ddl_task *task = &request->task;
+    const ddl_collective collective = task->algorithm->collective;
+    const bool is_rooted = collective == DDL_COLLECTIVE_BROADCAST || collective == DDL_COLLECTIVE_REDUCE ||
+                           collective == DDL_COLLECTIVE_GATHER || collective == DDL_COLLECTIVE_GATHERV ||
+                           collective == DDL_COLLECTIVE_SCATTER || collective == DDL_COLLECTIVE_SCATTERV;
+    if (!ddl_request_is_collective(request) || (is_rooted && task->shape.root == comm->rank))
+        return true;
+    for (int rank = 0; rank < comm->rank; rank++)
+        if (comm->entered[rank] >= task->sequence && !(is_rooted && rank == task->shape.root))
+            return false;
+    return true;
+}
+
+/* What a rank that is late has not done. */
+static const char *what_is_missing(const ddl_task *task)
+{
+    if (task->channel % 2 == DDL_CHANNEL_POINT_TO_POINT)
+        return task->algorithm->collective == DDL_COLLECTIVE_SEND ? "taken all of it" : "sent all of it";
+    return ddl_backend_is_halfway(task) ? "gone on in it" : "entered it";
+}
+
+/* Nothing is wrong yet, but whoever looks on may wonder. */
+static void warn_of_waiting(const ddl_comm *comm, const ddl_request *request, int64_t now_ns)
+{
+    int nlate;
+    const int late = find_late(comm, request, &nlate);
+    char who[160], others[48] = "";
+    if (late < 0 || ddl_backend_waits_for_gpu(&request->task) || !speaks_for_all(comm, request))
+        return;
+    if (nlate == 2)
+        snprintf(others, sizeof others, ", nor has another");
+    else if (nlate > 2)
+        snprintf(others, sizeof others, ", nor have %d others", nlate - 1);
+    ddl_log(DDL_LOG_WARNING, "%s#%llu %s: waiting for %.1f s: %s has not %s%s; %d s left (DDL_TIMEOUT)",
+            ddl_request_operation(request), (unsigned long long)request->task.sequence, comm->pool->prefix,
+            (double)(now_ns - request->issued_ns) / DDL_NS_PER_S,
+            ddl_comm_describe(comm, late, who, sizeof who), what_is_missing(&request->task), others,
+            ddl_deadline_left_ms(request->deadline) / 1000);
+}
+
 /* The first operation, up to this one, that this rank is still in because of its GPU. */
 static const ddl_request *find_kept_by_gpu(const ddl_comm *comm, uint64_t sequence)
 {
@@ -1087,6 +1134,10 @@ void ddl_failure_tick(ddl_comm *comm, int64_t now_ns)
                 tell_other_end(comm, &request->task);
         }
         ddl_failure_check_gone(comm, request);
+        if (!comm->failure.failing && now_ns >= request->warn_ns && now_ns < request->deadline) {
+            warn_of_waiting(comm, request, now_ns);
+            request->warn_ns = now_ns + (now_ns - request->issued_ns);
+        }
         if (!comm->failure.failing && now_ns >= request->deadline) {
             if (request->task.signature.collective == DDL_SIGNATURE_FREE)
                 leave_alone(comm, request);

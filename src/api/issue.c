@@ -318,12 +318,17 @@ static void describe(ddl_comm *comm, const ddl_call *call, const ddl_algorithm *
     request->refusal = call->refusal;
 }
 
+/* Saturates. */
+static ddl_deadline later_by_ms(int64_t ns, int64_t ms)
+{
+    return ms > (DDL_DEADLINE_NEVER - ns) / DDL_NS_PER_MS ? DDL_DEADLINE_NEVER : ns + ms * DDL_NS_PER_MS;
+}
+
 void ddl_issue_set_deadline(ddl_request *request)
 {
     request->issued_ns = ddl_now_ns();
-    request->deadline = request->timeout_ms > (DDL_DEADLINE_NEVER - request->issued_ns) / DDL_NS_PER_MS
-                            ? DDL_DEADLINE_NEVER
-                            : request->issued_ns + request->timeout_ms * DDL_NS_PER_MS;
+    request->deadline = later_by_ms(request->issued_ns, request->timeout_ms);
+    request->warn_ns = later_by_ms(request->issued_ns, request->comm->world->config.warn_ms);
 }
 
 const size_t *ddl_request_pair_counts(const ddl_request *request)

@@ -53,6 +53,7 @@ struct ddl_request {
     ddl_error *refusal; /* why it must fail rather than begin; NULL: it begins */
     ddl_deadline deadline;
     int64_t issued_ns;
+    ddl_deadline warn_ns; /* if it waits for longer, it is told for whom */
     int64_t timeout_ms;
     ddl_deadline stuck_by; /* whose tests could not drive since the deadline gives up then; 0: they could */
     ddl_link vote;         /* while its stage is another than DDL_VOTE_NONE */
