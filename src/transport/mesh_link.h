@@ -69,6 +69,7 @@ typedef struct ddl_mesh_link {
     bool last_words; /* the owner is being told that the link is lost, and may still answer */
     bool deaf; /* a write failed. What the peer said before it closed may still be unread: reading tells the
                   end */
+    int reset_errno; /* and why, if the system has said so */
 
     /* Incoming */
     uint64_t bytes_read;
@@ -186,6 +187,10 @@ void ddl_mesh_mark_dirty(ddl_mesh_link *link);
 void ddl_mesh_queue_control(ddl_mesh_link *link, const ddl_frame *frame, const void *payload);
 
 void ddl_mesh_queue_grant(ddl_mesh_link *link, ddl_xfer *xfer);
+
+/* The link has further connections now: what was granted before it had any comes over them, as its sender,
+ * who hears of the grant later, has them by then. */
+void ddl_mesh_await_in_stripes(ddl_mesh_link *link);
 
 /* So many chunks were consumed: the peer hears of it at some time. */
 void ddl_mesh_give_credit(ddl_mesh_link *link, uint32_t chunks);

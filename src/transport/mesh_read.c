@@ -209,7 +209,7 @@ static bool read_socket(ddl_mesh_link *link)
         return false;
     }
     if (result == 0) {
-        ddl_mesh_link_lost(link, 0, NULL);
+        ddl_mesh_link_lost(link, link->reset_errno, NULL);
         return false;
     }
     size_t got = (size_t)result;

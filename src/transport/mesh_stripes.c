@@ -85,5 +85,7 @@ ddl_status ddl_mesh_widen(ddl_mesh *mesh, int peer, const ddl_wire wires[], int 
     const ddl_stripes_owner owner = { find_striped,  stripes_received, stripes_sent,
                                       stripe_frame,  stripes_left,     stripes_lost,
                                       stripes_ended, stripes_changed,  link };
-    return ddl_stripes_create(wires, count, &owner, mesh->gathered, &link->stripes, err);
+    DDL_TRY(ddl_stripes_create(wires, count, &owner, mesh->gathered, &link->stripes, err));
+    ddl_mesh_await_in_stripes(link);
+    return DDL_OK;
 }

@@ -45,13 +45,29 @@ void ddl_mesh_queue_control(ddl_mesh_link *link, const ddl_frame *frame, const v
     ddl_mesh_mark_dirty(link);
 }
 
+static void await_stripes(ddl_mesh_link *link, ddl_xfer *xfer)
+{
+    xfer->state = DDL_XFER_RECEIVING_STRIPES;
+    xfer->stripes = 0;
+    link->mesh->nstriped++;
+}
+
+void ddl_mesh_await_in_stripes(ddl_mesh_link *link)
+{
+    DDL_LIST_FOR_EACH (each, &link->receives) {
+        ddl_xfer *xfer = DDL_CONTAINER(each, ddl_xfer, link);
+        if (xfer->state != DDL_XFER_RECEIVING_GRANTED || !goes_in_stripes(link, xfer))
+            continue;
+        link->bulk_due--;
+        await_stripes(link, xfer);
+    }
+}
+
 void ddl_mesh_queue_grant(ddl_mesh_link *link, ddl_xfer *xfer)
 {
     ddl_frame grant = ddl_mesh_frame_of(xfer, DDL_FRAME_GRANT);
     if (goes_in_stripes(link, xfer)) {
-        xfer->state = DDL_XFER_RECEIVING_STRIPES;
-        xfer->stripes = 0;
-        link->mesh->nstriped++;
+        await_stripes(link, xfer);
     } else {
         xfer->state = DDL_XFER_RECEIVING_GRANTED;
         link->bulk_due++;
@@ -139,6 +155,13 @@ static void begin_frame(ddl_mesh_link *link, ddl_xfer *xfer)
     link->begun = true;
 }
 
+/* The system says but once that a connection was reset, and then that it has ended. */
+static void become_deaf(ddl_mesh_link *link, int os_errno)
+{
+    link->deaf = true;
+    link->reset_errno = os_errno == ECONNRESET ? os_errno : 0;
+}
+
 /* One write. False: nothing to write, or the socket takes no more. *finished: the xfer whose last byte left.
  */
 static bool write_some(ddl_mesh_link *link, ddl_xfer **finished)
@@ -179,7 +202,7 @@ static bool write_some(ddl_mesh_link *link, ddl_xfer **finished)
         if (errno == EAGAIN || errno == EWOULDBLOCK || errno == ENOBUFS || errno == ENOMEM)
             ddl_mesh_want_writable(link, true);
         else if (errno == EPIPE || errno == ECONNRESET || errno == ENOTCONN)
-            link->deaf = true;
+            become_deaf(link, errno);
         else
             ddl_mesh_link_broke(link, errno);
         return false;

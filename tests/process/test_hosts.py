@@ -118,6 +118,18 @@ class TestHosts(unittest.TestCase):
             with self.subTest(**environment):
                 self.sweep_on(hosts, 2, 15, "--max-count", 200000, DDL_STREAMS="3", **environment)
 
+    def test_pairs_that_meet_late_have_several_connections_at_once(self):
+        """What is large is expected before there are any."""
+        world = World(ACTOR, 6, DDL_CONNECT="lazy", DDL_STREAMS="3")
+        hosts = self.hosts(3)
+        ranks = [world.start(r, "init", "alltoall:50000:int32", "alltoall:50001:int32", "free", prefix=hosts.on(r // 2),
+                             MASTER_ADDR="10.77.0.1", MASTER_PORT=PORT) for r in range(6)]
+        self.addCleanup(world.__exit__)
+        for rank in ranks:
+            for event in ("init", "call", "call", "free"):
+                rank.expect(event, "DDL_OK")
+            rank.finish(0)
+
     def test_three_hosts_compute(self):
         self.sweep(3, 2, 40)
 
