@@ -364,11 +364,15 @@ static void close_down(ddl_comm *comm, ddl_deadline deadline, ddl_status *stuck,
 {
     if (comm->engine == NULL)
         return;
-    if (ddl_engine_enter(comm->engine, deadline)) {
-        abandon_operations(comm);
-        ddl_engine_leave(comm->engine);
+    if (*stuck != DDL_OK)
+        return;
+    if (!ddl_engine_enter(comm->engine, deadline)) {
+        *stuck = DDL_FAIL(why, DDL_ETIMEDOUT, "the engine is stuck in another thread");
+        return;
     }
-    if (!see_waiters_off(comm, deadline) && *stuck == DDL_OK)
+    abandon_operations(comm);
+    ddl_engine_leave(comm->engine);
+    if (!see_waiters_off(comm, deadline))
         *stuck = DDL_FAIL(why, DDL_ETIMEDOUT,
                           "a thread that waits for an operation on %s does not run, though that has ended; "
                           "is it short of CPU time?",

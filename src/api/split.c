@@ -14,6 +14,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+enum { LEAST_MS = 500 /* for a second round, whose first took all the time there was */ };
+
 typedef struct card { /* what a rank tells the others; travels as int64 */
     int64_t color, key, offer, board;
 } card;
@@ -109,7 +111,7 @@ static ddl_status confirm(ddl_comm *comm, ddl_status own, const ddl_error *error
     answers[comm->rank] = own;
     const int64_t left_ms =
         deadline == DDL_DEADLINE_NEVER ? comm->timeout_ms : ddl_deadline_left_ms(deadline);
-    ddl_status status = tell_all(comm, answers, 1, left_ms > 0 ? left_ms : 1);
+    ddl_status status = tell_all(comm, answers, 1, left_ms > LEAST_MS ? left_ms : LEAST_MS);
     int refused = 0;
     while (status == DDL_OK && refused < comm->nranks && answers[refused] == DDL_OK)
         refused++;

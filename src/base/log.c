@@ -1,6 +1,8 @@
 /* log.c - the log sink, one of the few mutable globals. */
 #include "base/log.h"
 
+#include "base/clock.h"
+
 #include <ddl/ddl.h>
 
 #include <errno.h>
@@ -62,8 +64,9 @@ int ddl_log_parse_level(const char *name)
 static void write_if_read(const char *text, size_t bytes)
 {
     struct pollfd out = { .fd = STDERR_FILENO, .events = POLLOUT };
+    const ddl_deadline deadline = ddl_deadline_in_ms(PATIENCE_MS);
     int ready;
-    while ((ready = poll(&out, 1, PATIENCE_MS)) < 0 && errno == EINTR)
+    while ((ready = poll(&out, 1, ddl_deadline_left_ms(deadline))) < 0 && errno == EINTR)
         continue;
     while (ready > 0 && write(STDERR_FILENO, text, bytes) < 0 && errno == EINTR)
         continue;

@@ -843,14 +843,17 @@ static void *background_main(void *arg)
             continue; /* whoever has the baton leaves it to this thread again if need be */
         const uint64_t before = engine->received;
         engine->to_come = 0;
-        while (ddl_engine_progress(engine))
-            ;
+        while (ddl_engine_progress(engine) &&
+               atomic_load_explicit(&engine->entrants, memory_order_relaxed) == 0)
+            continue;
         const size_t to_come = engine->to_come;
         batch.bytes += engine->received - before;
         tick(engine, ddl_now_ns());
         if (!engine->client.busy(engine->client.arg))
             atomic_store(&engine->background_ticking, false);
-        if (!leave(engine, true))
+        const bool missed = leave(engine, true);
+        let_others_in(engine);
+        if (!missed)
             is_due = let_more_come(engine, &batch, to_come);
     }
     DDL_FAILPOINT_STALL("io.background");

@@ -250,7 +250,7 @@ static void wait_on_a_stuck_engine_ends_soon_after_its_deadline(void **state)
     before = ddl_now_ns();
     for (int i = 0; i < 10; i++)
         assert_false(ddl_engine_wait(b.engine, &b.flags[0], 0));
-    assert_true(ddl_now_ns() - before < 700 * DDL_NS_PER_MS);
+    assert_true(ddl_now_ns() - before < 4 * DDL_NS_PER_S); /* of 8 */
     /* ... until somebody has driven it. */
     ddl_engine_progress(b.engine);
     before = ddl_now_ns();
