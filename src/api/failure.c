@@ -32,6 +32,7 @@ enum {
     TELL_AFTER_MS =
         100, /* an operation that takes longer is told to everyone, so that late ranks can be named */
     TELL_AGAIN_MS = 1000, /* one that others wait behind */
+    WARN_EVERY_MS = 900,  /* of what is waited for, at most */
 };
 
 static bool same_signature(const ddl_signature *a, const ddl_signature *b)
@@ -908,20 +909,37 @@ static void raise_timeout(ddl_comm *comm, const ddl_request *request)
     ddl_failure_raise(comm, &notice);
 }
 
-/* Of all that wait for the same one speaks, the lowest that has come, as nobody can be through before all
- * have. Of those that wait for a root, or with it, the root may be through, or be the only one that waits: it
- * may speak too. */
-static bool speaks_for_all(const ddl_comm *comm, const ddl_request *request)
+typedef struct awaited_search {
+    int rank;
+    bool found;
+} awaited_search;
+
+static void look_for_awaited(void *arg, int peer, bool outgoing)
+{
+    awaited_search *search = arg;
+    (void)outgoing;
+    search->found = search->found || peer == search->rank;
+}
+
+/* Of all that wait for a rank one speaks, the lowest that has come; and who waits for it directly, where
+ * others may be through: in a tree, or with uneven blocks. But all wait for a root. */
+static bool speaks_for_all(const ddl_comm *comm, const ddl_request *request, int late)
 {
     const ddl_task *task = &request->task;
     const ddl_collective collective = task->algorithm->collective;
     const bool is_rooted = collective == DDL_COLLECTIVE_BROADCAST || collective == DDL_COLLECTIVE_REDUCE ||
                            collective == DDL_COLLECTIVE_GATHER || collective == DDL_COLLECTIVE_GATHERV ||
                            collective == DDL_COLLECTIVE_SCATTER || collective == DDL_COLLECTIVE_SCATTERV;
-    if (!ddl_request_is_collective(request) || (is_rooted && task->shape.root == comm->rank))
+    if (!ddl_request_is_collective(request))
         return true;
+    if ((is_rooted && late != task->shape.root) || (!is_rooted && ddl_call_is_uneven(collective))) {
+        awaited_search search = { late, false };
+        ddl_backend_visit_pending(task, look_for_awaited, &search);
+        if (search.found)
+            return true;
+    }
     for (int rank = 0; rank < comm->rank; rank++)
-        if (comm->entered[rank] >= task->sequence && !(is_rooted && rank == task->shape.root))
+        if (comm->entered[rank] >= task->sequence)
             return false;
     return true;
 }
@@ -934,14 +952,14 @@ static const char *what_is_missing(const ddl_task *task)
     return ddl_backend_is_halfway(task) ? "gone on in it" : "entered it";
 }
 
-/* Nothing is wrong yet, but whoever looks on may wonder. */
-static void warn_of_waiting(const ddl_comm *comm, const ddl_request *request, int64_t now_ns)
+/* Nothing is wrong yet, but whoever looks on may wonder. False: it is for others to say. */
+static bool warn_of_waiting(const ddl_comm *comm, const ddl_request *request, int64_t now_ns)
 {
     int nlate;
     const int late = find_late(comm, request, &nlate);
     char who[160], others[48] = "";
-    if (late < 0 || ddl_backend_waits_for_gpu(&request->task) || !speaks_for_all(comm, request))
-        return;
+    if (late < 0 || ddl_backend_waits_for_gpu(&request->task) || !speaks_for_all(comm, request, late))
+        return false;
     if (nlate == 2)
         snprintf(others, sizeof others, ", nor has another");
     else if (nlate > 2)
@@ -951,6 +969,7 @@ static void warn_of_waiting(const ddl_comm *comm, const ddl_request *request, in
             (double)(now_ns - request->issued_ns) / DDL_NS_PER_S,
             ddl_comm_describe(comm, late, who, sizeof who), what_is_missing(&request->task), others,
             ddl_deadline_left_ms(request->deadline) / 1000);
+    return true;
 }
 
 /* The first operation, up to this one, that this rank is still in because of its GPU. */
@@ -1135,7 +1154,10 @@ void ddl_failure_tick(ddl_comm *comm, int64_t now_ns)
         }
         ddl_failure_check_gone(comm, request);
         if (!comm->failure.failing && now_ns >= request->warn_ns && now_ns < request->deadline) {
-            warn_of_waiting(comm, request, now_ns);
+            /* One for all that are in flight, and for all communicators, as it may take a while to write. */
+            if (now_ns - comm->world->warned_ns >= WARN_EVERY_MS * DDL_NS_PER_MS &&
+                warn_of_waiting(comm, request, now_ns))
+                comm->world->warned_ns = now_ns;
             request->warn_ns = now_ns + (now_ns - request->issued_ns);
         }
         if (!comm->failure.failing && now_ns >= request->deadline) {

@@ -68,6 +68,7 @@ typedef struct ddl_world {
     ddl_link arrivals; /* submitted to the engine when ranks that connect late have come */
     bool posts_held;   /* lists of what is in flight are being walked: no post may end meanwhile */
     int nbusy;         /* operations in flight, failures that settle, agreements under way */
+    int64_t warned_ns; /* when it was told last who is waited for */
 } ddl_world;
 
 struct ddl_comm;
