@@ -471,8 +471,8 @@ ddl_status ddl_issue(ddl_comm *comm, const ddl_call *call, ddl_request **handle)
             ddl_issue_set_deadline(request); /* once what it sends is on its way */
         ddl_mesh_flush(comm->mesh);
         if (!done && handle == NULL)
-            ddl_engine_wait_entered(comm->engine, &request->done, request->deadline);
-        else if (done && plan != NULL)
+            return ddl_request_wait_entered(&request);
+        if (done && plan != NULL)
             ddl_repeat_leave(comm);
         else
             ddl_engine_leave(comm->engine);

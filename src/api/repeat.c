@@ -97,8 +97,7 @@ static ddl_status wait_for_repeat(ddl_comm *comm, ddl_repeat *repeat)
     ddl_failure_check_gone(comm, request);
     ddl_issue_set_deadline(request);
     ddl_mesh_flush(comm->mesh);
-    ddl_engine_wait_entered(comm->engine, &request->done, request->deadline);
-    return ddl_wait(&request);
+    return ddl_request_wait_entered(&request);
 }
 
 void ddl_repeat_leave(ddl_comm *comm)

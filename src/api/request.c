@@ -151,6 +151,13 @@ static ddl_status finish(ddl_request **handle)
     return ddl_request_finish(request);
 }
 
+ddl_status ddl_request_wait_entered(ddl_request **handle)
+{
+    const ddl_request *request = *handle;
+    bool done = ddl_engine_wait_entered(request->engine, &request->done, request->deadline);
+    return done ? finish(handle) : give_up(handle);
+}
+
 static bool is_done(const ddl_request *request)
 {
     return atomic_load(&request->done);

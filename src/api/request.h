@@ -90,6 +90,10 @@ void ddl_request_give_back(ddl_request *request);
 /* Holder: its status is set. Whoever waits may take it away from now on, and a stream that waits goes on. */
 void ddl_request_end(ddl_request *request);
 
+/* As ddl_wait, by a thread that has the engine's baton, which is given back; it waits but once, also where
+ * the engine is stuck then. */
+ddl_status ddl_request_wait_entered(ddl_request **handle);
+
 /* Of a done request: keep its failure for ddl_last_error, give it back, return its status. */
 ddl_status ddl_request_finish(ddl_request *request);
 
