@@ -43,8 +43,7 @@ typedef struct ddl_config {
     char tls_ca[512], tls_cert[512], tls_key[512]; /* files; "" if none. Only at level tls, as is the next */
     char tls_job[128];                             /* in certificates' names of ranks; "": they name hosts */
     int64_t start_timeout_ms, timeout_ms;
-    int64_t
-        warn_ms; /* of an operation that is waited for, until it is told for whom; each time twice as long */
+    int64_t warn_ms; /* after which an operation that waits tells for whom; then after twice as long */
     const ddl_algorithm *forced[DDL_COLLECTIVE_COUNT]; /* NULL: chosen by cost */
     double
         costs[DDL_COST_CONSTANTS]; /* defaults; on rank 0 with what DDL_PROFILE names. Rank 0's are for all */

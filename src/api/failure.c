@@ -874,11 +874,18 @@ static void raise_stuck_gpu(ddl_comm *comm, const ddl_request *request, int64_t 
     ddl_failure_raise(comm, &notice);
 }
 
+/* What a rank that is late has not done. */
+static const char *what_is_missing(const ddl_task *task)
+{
+    if (task->channel % 2 == DDL_CHANNEL_POINT_TO_POINT)
+        return task->algorithm->collective == DDL_COLLECTIVE_SEND ? "taken all of it" : "sent all of it";
+    /* In the middle of a call over the board nobody lacks what he needs for the next post. */
+    return ddl_backend_is_halfway(task) ? "gone on in it" : "entered it";
+}
+
 static void raise_timeout(ddl_comm *comm, const ddl_request *request)
 {
     const ddl_task *task = &request->task;
-    /* In the middle of a call over the board nobody lacks what he needs for the next post. */
-    const bool is_halfway = ddl_backend_is_halfway(task);
     int nlate;
     const int late = find_late(comm, request, &nlate);
     /* Sends and receives are counted apart, so that theirs is neither before nor after a collective's. */
@@ -894,14 +901,9 @@ static void raise_timeout(ddl_comm *comm, const ddl_request *request)
             notice.text, sizeof notice.text,
             "not finished after %lld ms (DDL_TIMEOUT), though every rank has entered it; is a link slow?",
             (long long)request->timeout_ms);
-    else if (task->channel % 2 == DDL_CHANNEL_POINT_TO_POINT)
-        snprintf(notice.text, sizeof notice.text, "%s has not %s within %lld ms (DDL_TIMEOUT)",
-                 ddl_comm_describe(comm, late, who, sizeof who),
-                 task->algorithm->collective == DDL_COLLECTIVE_SEND ? "taken all of it" : "sent all of it",
-                 (long long)request->timeout_ms);
     else
-        snprintf(notice.text, sizeof notice.text, "%s has not %s it%s within %lld ms (DDL_TIMEOUT)%s",
-                 ddl_comm_describe(comm, late, who, sizeof who), is_halfway ? "gone on in" : "entered",
+        snprintf(notice.text, sizeof notice.text, "%s has not %s%s within %lld ms (DDL_TIMEOUT)%s",
+                 ddl_comm_describe(comm, late, who, sizeof who), what_is_missing(task),
                  ddl_call_is_uneven(task->algorithm->collective)
                      ? ", or exchanged less than this rank expects,"
                      : "",
@@ -942,14 +944,6 @@ static bool speaks_for_all(const ddl_comm *comm, const ddl_request *request, int
         if (comm->entered[rank] >= task->sequence)
             return false;
     return true;
-}
-
-/* What a rank that is late has not done. */
-static const char *what_is_missing(const ddl_task *task)
-{
-    if (task->channel % 2 == DDL_CHANNEL_POINT_TO_POINT)
-        return task->algorithm->collective == DDL_COLLECTIVE_SEND ? "taken all of it" : "sent all of it";
-    return ddl_backend_is_halfway(task) ? "gone on in it" : "entered it";
 }
 
 /* Nothing is wrong yet, but whoever looks on may wonder. False: it is for others to say. */
