@@ -131,12 +131,12 @@ ddl_status ddl_request_finish(ddl_request *request)
     return status;
 }
 
-/* The engine did not end the operation by its deadline: nobody could drive it. */
+/* The engine did not end the operation by its deadline: nobody could drive it. The request is never given
+ * back, as whoever is stuck with the baton may still touch it. */
 static ddl_status give_up(ddl_request **handle)
 {
     ddl_request *request = *handle;
     *handle = NULL;
-    request->abandoned = true; /* never given back: the holder of the baton may still touch it */
     if (request->task.latch != NULL)
         request->task.latch->ops->open_latch(request->task.latch, request->task.latch_number);
     return ddl_last_error_set(DDL_ETIMEDOUT, request->pool->rank, ddl_request_operation(request),
@@ -201,7 +201,7 @@ ddl_status ddl_wait_all(size_t n, ddl_request *requests[])
     return first;
 }
 
-enum { FLAGS_ON_STACK = 64, STUCK_MS = 800 /* as io/engine.h has it */ };
+enum { FLAGS_ON_STACK = 64 };
 
 /* The one whose deadline is first; n if all are NULL. */
 static size_t find_first(size_t n, ddl_request *requests[])
@@ -244,7 +244,7 @@ static bool poll_engines(size_t n, ddl_request *requests[], const ddl_request *f
         if (requests[i] != NULL && ddl_engine_try_enter(requests[i]->engine))
             drive(requests[i]->engine);
     if (ddl_deadline_passed(first->deadline)) {
-        if (!ddl_engine_enter(first->engine, ddl_deadline_in_ms(STUCK_MS)))
+        if (!ddl_engine_enter(first->engine, ddl_deadline_in_ms(DDL_ENGINE_GRACE_MS)))
             return false;
         drive(first->engine);
     }
@@ -312,7 +312,7 @@ static bool is_stuck(ddl_request *request, bool driven)
         return false;
     }
     if (request->stuck_by == 0)
-        request->stuck_by = ddl_deadline_in_ms(STUCK_MS);
+        request->stuck_by = ddl_deadline_in_ms(DDL_ENGINE_GRACE_MS);
     return ddl_deadline_passed(request->stuck_by);
 }
 

@@ -61,7 +61,6 @@ struct ddl_request {
     uint64_t ballot;   /* among the calls that were put to the vote */
     uint64_t number;   /* among those that GPUs have begun */
     bool told;         /* peers know that this rank is in the operation */
-    bool abandoned;    /* its waiter gave up on a stuck engine */
     ddl_status status; /* valid once done */
     bool root_cause;   /* failed with pool->cause, rather than after it */
     atomic_bool done;  /* stored with release by the holder after everything else; loaded by waiters */

@@ -49,7 +49,6 @@ enum {
     BATCH_NS = 1000 * 1000,
     LEAST_BATCH_NS = 100 * 1000,
     MAKE_WAY_NS = 1000 * 1000,
-    STUCK_GRACE_MS = 800,      /* more than a failure may take to settle after a deadline */
     SWEEPS_BETWEEN_TICKS = 256 /* while something moves all the time */
 };
 
@@ -575,11 +574,11 @@ static int64_t sweeps_and_one(ddl_engine *engine)
  */
 static bool is_lost(patience *hope, ddl_engine *engine, ddl_deadline deadline)
 {
-    const int64_t now_ns = ddl_now_ns(), most_ns = DDL_DEADLINE_NEVER - STUCK_GRACE_MS * DDL_NS_PER_MS;
+    const int64_t now_ns = ddl_now_ns(), most_ns = DDL_DEADLINE_NEVER - DDL_ENGINE_GRACE_MS * DDL_NS_PER_MS;
     if (hope->looked_ns == 0) {
         const bool is_known = atomic_load(&engine->given_up) == sweeps_and_one(engine);
         const ddl_deadline from = deadline < now_ns && !is_known ? now_ns : deadline;
-        hope->end = from < most_ns ? from + STUCK_GRACE_MS * DDL_NS_PER_MS : DDL_DEADLINE_NEVER;
+        hope->end = from < most_ns ? from + DDL_ENGINE_GRACE_MS * DDL_NS_PER_MS : DDL_DEADLINE_NEVER;
     } else if (hope->end < most_ns && now_ns - hope->looked_ns > LONG_TICK_MS * DDL_NS_PER_MS) {
         hope->end += now_ns - hope->looked_ns - LONG_TICK_MS * DDL_NS_PER_MS;
     }
@@ -869,8 +868,8 @@ static bool end_background(ddl_engine *engine, ddl_deadline deadline)
 {
     ddl_gate_ring(engine->background_gate);
     pthread_mutex_lock(&engine->lock);
-    for (int tick = 0;
-         !engine->background_ended && (tick < STUCK_GRACE_MS / TICK_MS || !ddl_deadline_passed(deadline));
+    for (int tick = 0; !engine->background_ended &&
+                       (tick < DDL_ENGINE_GRACE_MS / TICK_MS || !ddl_deadline_passed(deadline));
          tick++)
         sleep_a_tick(engine);
     const bool ended = engine->background_ended;

@@ -118,6 +118,8 @@ void ddl_engine_give_way(ddl_engine *engine);
  */
 bool ddl_engine_linger(ddl_engine *engine, bool (*ready)(void *arg), void *arg);
 
+enum { DDL_ENGINE_GRACE_MS = 800 }; /* more than a failure may take to settle after a deadline */
+
 /*
  * Drive, or sleep while another thread drives, until *done. Returns *done; false means that the deadline
  * and a grace of 800 ms have passed, in which this process ran, and nobody could drive: the engine is stuck.

@@ -10,6 +10,7 @@
 
 #include <cmocka.h>
 
+#include "api/comm.h"
 #include "base/failpoint.h"
 #include "oracle.h"
 #include "ranks.h"
@@ -565,6 +566,47 @@ static void freeing_is_bounded_though_a_part_is_not_answered(void **state)
     ddl_set_log(NULL, NULL);
 }
 
+/* ---- an engine that nobody can drive ---- */
+
+/* Of several requests the one whose deadline is first is given up, by who waits and by who only tests. */
+static void give_up_what_is_stuck(rank_thread *me)
+{
+    static int32_t x[3]; /* whoever is stuck may still write there */
+    ddl_request *requests[3] = { NULL };
+    ranks_meet(me);
+    if (me->rank == 0) {
+        static const int64_t limits_ms[] = { 60000, 300, 400 };
+        for (int i = 0; i < 3; i++) {
+            EXPECT(me, ddl_comm_set_timeout(me->world, limits_ms[i]) == DDL_OK);
+            EXPECT(me, ddl_recv(&x[i], 1, DDL_INT32, 1, me->world, &requests[i]) == DDL_OK);
+        }
+        EXPECT(me, ddl_engine_enter(me->world->engine, ddl_deadline_in_ms(5000)));
+        const int64_t begin_ns = ddl_now_ns();
+        size_t index = 0;
+        EXPECT(me, ddl_wait_any(2, requests, &index) == DDL_ETIMEDOUT);
+        EXPECT(me, index == 1 && requests[1] == NULL);
+        bool done = false;
+        ddl_status status = DDL_OK;
+        while (!done && ddl_now_ns() - begin_ns < 20 * DDL_NS_PER_S)
+            status = ddl_test(&requests[2], &done);
+        EXPECT(me, done && status == DDL_ETIMEDOUT);
+        EXPECT(me, ddl_now_ns() - begin_ns < 10 * DDL_NS_PER_S);
+        ddl_engine_leave(me->world->engine);
+        EXPECT(me, ddl_wait(&requests[0]) != DDL_OK); /* the deadlines have ended all of it by then */
+    }
+    ranks_meet(me);
+    if (me->rank == 1)
+        (void)ddl_comm_free(&me->world); /* which tells of that */
+}
+
+static void a_stuck_engine_is_given_up_at_the_first_deadline(void **state)
+{
+    (void)state;
+    ddl_set_log(be_quiet, NULL);
+    ranks_play("mem://stuck", RANKS, give_up_what_is_stuck, NULL);
+    ddl_set_log(NULL, NULL);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -586,6 +628,9 @@ int main(void)
         cmocka_unit_test(many_operations_may_follow_an_alltoallv),
         cmocka_unit_test(unexpected_sender_is_answered_by_who_waits_for_another),
         cmocka_unit_test(freeing_is_bounded_though_a_part_is_not_answered),
+#ifndef __SANITIZE_ADDRESS__ /* what is given up is never freed */
+        cmocka_unit_test(a_stuck_engine_is_given_up_at_the_first_deadline),
+#endif
         cmocka_unit_test(operations_go_on_while_their_caller_is_elsewhere),
     };
     ddl_set_log(be_quiet, NULL);
