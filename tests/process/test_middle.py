@@ -224,6 +224,7 @@ class Frames(Tests):
         (0, "<H", 7, "DDL_EPROTO", ["no frame"]),
         (2, "B", 0, "DDL_EPROTO", ["type 0"]),
         (2, "B", 255, "DDL_EPROTO", ["type 255"]),
+        (2, "B", 4, "DDL_EPROTO", ["one of 4000 is due in another way|for which nobody had asked"]),  # as if granted
         (3, "B", 1, "DDL_EPROTO", ["no frame"]),
         *((4, "<I", n, "DDL_EPROTO", words) for n, words in (
             # What came early is looked at when it is due; what follows the one byte of it may be before.

@@ -289,3 +289,16 @@ void assert_arrived(const message *m)
         if (m->data[i] != pattern(m->xfer.key.sequence, i))
             fail_msg("message %d: byte %zu of %zu is wrong", (int)m->xfer.key.sequence, i, m->xfer.bytes);
 }
+
+ddl_frame frame_of(ddl_frame_type type, uint64_t sequence, uint32_t bytes)
+{
+    return (ddl_frame){ .type = (uint8_t)type,
+                        .bytes = bytes,
+                        .sequence = sequence,
+                        .collective = signature.collective,
+                        .dtype = signature.dtype,
+                        .op = signature.op,
+                        .algorithm = signature.algorithm,
+                        .root = signature.root,
+                        .count = signature.count };
+}

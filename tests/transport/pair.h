@@ -66,6 +66,9 @@ void prepare(message *m, int peer, uint64_t sequence, size_t bytes, size_t first
 /* Have the end of a message set its flag. */
 void prepare_done(message *m);
 
+/* A frame about the message of this sequence. */
+ddl_frame frame_of(ddl_frame_type type, uint64_t sequence, uint32_t bytes);
+
 /* Post a prepared message, or take it back. */
 void post(side *me, message *m, bool sends);
 void cancel(side *me, message *m);

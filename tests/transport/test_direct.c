@@ -439,14 +439,7 @@ static void a_cancelled_message_that_is_due_moves_nothing(void **state)
 static void send_frame_about(side *from, ddl_frame_type type, uint64_t offset, uint64_t bytes)
 {
     uint8_t payload[DDL_FRAME_PLACE_BYTES];
-    ddl_frame frame = { .type = (uint8_t)type,
-                        .sequence = 1,
-                        .collective = signature.collective,
-                        .dtype = signature.dtype,
-                        .op = signature.op,
-                        .algorithm = signature.algorithm,
-                        .root = signature.root,
-                        .count = signature.count };
+    ddl_frame frame = frame_of((ddl_frame_type)type, 1, 0);
     ddl_frame_place_encode(&(ddl_frame_place){ offset, bytes }, payload);
     bool has_place = type == DDL_FRAME_OFFER || type == DDL_FRAME_PLACE || type == DDL_FRAME_SOURCE;
     ddl_view view = { payload, has_place ? sizeof payload : 0 };
@@ -521,15 +514,7 @@ static void a_message_that_is_taken_does_not_come_again(void **state)
     send_frame_about(&pair[0], DDL_FRAME_ASK, 0, 0);
     drive(pair, 5);
     assert_int_equal(pair[1].lost, 0);
-    ddl_frame bulk = { .type = DDL_FRAME_BULK,
-                       .bytes = MIB,
-                       .sequence = 1,
-                       .collective = signature.collective,
-                       .dtype = signature.dtype,
-                       .op = signature.op,
-                       .algorithm = signature.algorithm,
-                       .root = signature.root,
-                       .count = signature.count };
+    const ddl_frame bulk = frame_of(DDL_FRAME_BULK, 1, MIB);
     uint8_t header[DDL_FRAME_BYTES];
     ddl_frame_encode(&bulk, header);
     struct iovec part = { header, sizeof header };

@@ -589,19 +589,6 @@ static void more_early_bytes_than_the_budget_end_the_link(void **state)
     close(sockets[0]);
 }
 
-static ddl_frame frame_of(ddl_frame_type type, uint32_t bytes)
-{
-    return (ddl_frame){ .type = (uint8_t)type,
-                        .bytes = bytes,
-                        .sequence = 1,
-                        .collective = signature.collective,
-                        .dtype = signature.dtype,
-                        .op = signature.op,
-                        .algorithm = signature.algorithm,
-                        .root = signature.root,
-                        .count = signature.count };
-}
-
 /* A header, and as much of its payload. */
 static void say(int socket, const ddl_frame *frame, size_t payload)
 {
@@ -622,7 +609,7 @@ static void an_early_message_of_another_size_ends_the_link(void **state)
         int sockets[2];
         assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM, 0, sockets), 0);
         open_side(&me, 1, sockets[1]);
-        const ddl_frame frame = frame_of(DDL_FRAME_EAGER, sizes[i]);
+        const ddl_frame frame = frame_of(DDL_FRAME_EAGER, 1, sizes[i]);
         say(sockets[0], &frame, 3999);
         for (int turn = 0; turn < 3; turn++)
             ddl_engine_progress(me.engine);
@@ -668,7 +655,7 @@ static void what_nobody_has_asked_for_ends_the_link(void **state)
         for (int is_posted = 0; is_posted < 2; is_posted++)
             for (int cancels = 0; cancels < 2; cancels++) {
                 const size_t payload = types[i] == DDL_FRAME_TAKEN ? 0 : 4000;
-                const ddl_frame frame = frame_of(types[i], (uint32_t)payload);
+                const ddl_frame frame = frame_of(types[i], 1, (uint32_t)payload);
                 const bool is_refused = cancels == 0 || (is_posted == 1 && payload > 0);
                 side pair[2];
                 message in;

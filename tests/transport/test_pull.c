@@ -319,14 +319,7 @@ static void sources_of_another_operation_are_left_alone(void **state)
 static void tell_source(side *from, uint64_t address, uint64_t bytes)
 {
     uint8_t payload[DDL_FRAME_PLACE_BYTES];
-    ddl_frame frame = { .type = DDL_FRAME_SOURCE,
-                        .sequence = 1,
-                        .collective = signature.collective,
-                        .dtype = signature.dtype,
-                        .op = signature.op,
-                        .algorithm = signature.algorithm,
-                        .root = signature.root,
-                        .count = signature.count };
+    ddl_frame frame = frame_of(DDL_FRAME_SOURCE, 1, 0);
     ddl_frame_place_encode(&(ddl_frame_place){ address, bytes }, payload);
     ddl_mesh_tell_bytes(from->mesh, 1, &frame, (ddl_view){ payload, sizeof payload });
     ddl_mesh_flush(from->mesh);

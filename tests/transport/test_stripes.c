@@ -247,16 +247,9 @@ static void close_lone(lone *l)
 
 static ddl_frame frame_for(const lone *l, uint8_t type, uint32_t number, size_t bytes)
 {
-    return (ddl_frame){ .type = type,
-                        .bytes = (uint32_t)bytes,
-                        .credit = number,
-                        .sequence = l->in.xfer.key.sequence,
-                        .collective = signature.collective,
-                        .dtype = signature.dtype,
-                        .op = signature.op,
-                        .algorithm = signature.algorithm,
-                        .root = signature.root,
-                        .count = signature.count };
+    ddl_frame frame = frame_of((ddl_frame_type)type, l->in.xfer.key.sequence, (uint32_t)bytes);
+    frame.credit = number;
+    return frame;
 }
 
 /* In pieces, as the system delivers. */
