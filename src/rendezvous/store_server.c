@@ -200,7 +200,8 @@ static void flush(struct client *client)
         }
         client->sent += (size_t)count;
     }
-    client->sent = client->outbox.bytes = 0;
+    ddl_bytes_fini(&client->outbox); /* a roster for each of many ranks is much, and few ask twice */
+    client->sent = 0;
     if (!client->closing && !ddl_wire_flush(&client->wire) && errno != EAGAIN)
         give_up(client);
 }

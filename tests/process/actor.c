@@ -236,16 +236,16 @@ static ddl_status job_issue(struct job *job, ddl_request **request)
 static bool job_exact(struct job *job, bool first)
 {
     const oracle_call *w = &job->what;
-    size_t bytes = (size_t)w->nranks * w->count * 8, index = 0;
     const void **sends;
     char want[32], have[32];
+    size_t index = 0;
     bool exact;
 
     if (!first)
         return memcmp(job->first, job->recv, job->recv_bytes) == 0;
     sends = room((size_t)w->nranks * sizeof *sends);
     for (int r = 0; r < w->nranks; r++) {
-        void *input = room(bytes);
+        void *input = room(oracle_send_count(w, r) * ddl_dtype_bytes(w->dtype));
         oracle_fill(w, 1, r, input);
         sends[r] = input;
     }
