@@ -4,6 +4,7 @@
 
 DDL_TEST_ROUNDS above 1 (./check --long) starts 64 and 128 ranks, as often.
 """
+import math
 import os
 import pathlib
 import re
@@ -42,6 +43,11 @@ def bare(ranks):
     return min(times)
 
 
+def allowed(tcp):
+    """Seconds with Redis, where it took so many with the TCP store."""
+    return 1.5 * tcp + 0.05
+
+
 class Startup(unittest.TestCase):
     def redis(self):
         with socket.socket() as taken:
@@ -59,14 +65,22 @@ class Startup(unittest.TestCase):
 
     @unittest.skipUnless(shutil.which("redis-server"), "no redis-server here")
     def test_redis_and_tls_take_little_more(self):
-        tcp, redis, tls = measured(), measured("DDL_STORE=" + self.redis()), measured("DDL_SECURITY=tls")
-        for times in tcp, redis, tls:
-            self.assertEqual(set(times), set(RANKS))
+        store, tls = self.redis(), measured("DDL_SECURITY=tls")
+        tcp, redis = dict.fromkeys(RANKS, math.inf), dict.fromkeys(RANKS, math.inf)
+        # In turns, and again where it seems more: what takes longer does so each time, what a busy machine adds does not.
+        for _ in range(3):
+            for least, settings in (tcp, ()), (redis, ("DDL_STORE=" + store,)):
+                times = measured(*settings)
+                self.assertEqual(set(times), set(RANKS))
+                least.update((ranks, min(least[ranks], time)) for ranks, time in times.items())
+            if all(redis[ranks] < allowed(tcp[ranks]) for ranks in RANKS):
+                break
+        self.assertEqual(set(tls), set(RANKS))
         for ranks in RANKS:
             self.assertGreater(tcp[ranks], 0)
             # A half more to three times as long was measured; what takes each pair longer shows.
             self.assertLess(tcp[ranks], 8 * bare(ranks))
-            self.assertLess(redis[ranks], 1.5 * tcp[ranks] + 0.05)
+            self.assertLess(redis[ranks], allowed(tcp[ranks]))
         if 32 in tls:
             self.assertLess(tls[32], 2)
 
