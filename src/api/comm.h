@@ -194,7 +194,7 @@ bool ddl_failure_check_early(ddl_comm *comm, const ddl_request *request);
 void ddl_failure_check_gone(ddl_comm *comm, const ddl_request *request);
 
 /* Agreement on who is left (shrink.c). Holder. */
-void ddl_shrink_heard(ddl_comm *comm, int peer, const ddl_frame *frame, ddl_view payload);
+bool ddl_shrink_heard(ddl_comm *comm, int peer, const ddl_frame *frame, ddl_view payload, ddl_error *err);
 void ddl_shrink_gone(ddl_comm *comm, int peer);
 void ddl_shrink_free(ddl_comm *comm);
 

@@ -73,7 +73,7 @@ static void advance(ddl_comm *comm)
     while (ddl_agreement_report(s->agreement, &report)) {
         ddl_frame frame = { .type = DDL_FRAME_AGREE, .channel = comm->id * 2, .sequence = s->number };
         for (int rank = 0; rank < comm->nranks; rank++)
-            if (rank != comm->rank && !ddl_agreement_is_gone(s->agreement, rank))
+            if (ddl_agreement_is_for(s->agreement, ddl_bytes_view(&report), rank))
                 ddl_mesh_tell_bytes(comm->mesh, comm->members[rank], &frame, ddl_bytes_view(&report));
         report.bytes = 0;
     }
@@ -138,21 +138,23 @@ static ddl_status begin(ddl_comm *comm, ddl_error *err)
     return DDL_OK;
 }
 
-void ddl_shrink_heard(ddl_comm *comm, int peer, const ddl_frame *frame, ddl_view payload)
+bool ddl_shrink_heard(ddl_comm *comm, int peer, const ddl_frame *frame, ddl_view payload, ddl_error *err)
 {
-    ddl_error
-        ignored; /* who sends nonsense, or cannot be listened to for lack of memory, is waited for in vain */
+    ddl_error ignored; /* who cannot be listened to for lack of memory is waited for in vain */
     struct ddl_shrinking **place = &comm->shrinking;
     if (*place != NULL && (*place)->number != frame->sequence)
         place = &(*place)->next;
     if (*place == NULL) {
         uint64_t number = comm->shrinking == NULL ? 1 : comm->shrinking->number + 1;
         if (frame->sequence != number || create(comm, number, place, &ignored) != DDL_OK)
-            return;
+            return true;
     }
-    if ((*place)->number == frame->sequence &&
-        ddl_agreement_hear((*place)->agreement, peer, payload, &ignored) == DDL_OK)
-        advance(comm);
+    if ((*place)->number != frame->sequence)
+        return true;
+    if (ddl_agreement_hear((*place)->agreement, peer, payload, err) != DDL_OK)
+        return false;
+    advance(comm);
+    return true;
 }
 
 void ddl_shrink_gone(ddl_comm *comm, int peer)

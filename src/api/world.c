@@ -315,13 +315,12 @@ static void on_told(void *arg, int peer, const ddl_frame *frame, const ddl_notic
         ddl_failure_told(comm, rank, notice);
 }
 
-static void on_agreement(void *arg, int peer, const ddl_frame *frame, ddl_view payload)
+static bool on_agreement(void *arg, int peer, const ddl_frame *frame, ddl_view payload, ddl_error *err)
 {
     ddl_world *world = arg;
     ddl_comm *comm = find(world, frame->channel / 2);
     int rank = comm != NULL ? comm->rank_of[peer] : -1;
-    if (rank >= 0)
-        ddl_shrink_heard(comm, rank, frame, payload);
+    return rank < 0 || ddl_shrink_heard(comm, rank, frame, payload, err);
 }
 
 /* Single operations are not cancelled, but for the last one, which may be left alone. */

@@ -187,6 +187,11 @@ bool ddl_agreement_report(ddl_agreement *a, ddl_bytes *report)
     return true;
 }
 
+bool ddl_agreement_is_for(const ddl_agreement *a, ddl_view report, int rank)
+{
+    return rank != a->rank && (!has(a->gone, rank) || ((const uint8_t *)report.data)[0] == 1);
+}
+
 bool ddl_agreement_is_gone(const ddl_agreement *a, int rank)
 {
     return has(a->gone, rank);

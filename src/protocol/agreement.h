@@ -4,11 +4,11 @@
  * Pure: what this rank sees and what others report in, reports to be sent out. Each rank reports whom it
  * takes for gone to everyone it does not. It takes over what others report, says so again whenever its own
  * set has grown, and listens to nobody in it. It decides once all others have reported the same set; who
- * decides reports the decision, and who hears of one adopts it. Ranks that are left decide the same as long
- * as who is taken for gone is; a rank whose connection broke while it lives may decide before it learns that
- * the others go on without it. Of two sides that do not hear each other at most one is a majority.
- * Source: the idea of agreement by flooding sets under a failure detector: Chandra and Toueg, J. ACM 43(2),
- * 1996, section 6.1.
+ * decides reports the decision, also to who is gone and may yet hear it, and who hears of one adopts it.
+ * Ranks that are left decide the same as long as who is taken for gone is; a rank whose connection broke
+ * while it lives may decide before it learns that the others go on without it. Of two sides that do not hear
+ * each other at most one is a majority. Source: the idea of agreement by flooding sets under a failure
+ * detector: Chandra and Toueg, J. ACM 43(2), 1996, section 6.1.
  */
 #ifndef DDL_PROTOCOL_AGREEMENT_H
 #define DDL_PROTOCOL_AGREEMENT_H
@@ -34,9 +34,12 @@ void ddl_agreement_lose(ddl_agreement *agreement, int gone);
 DDL_MUST_USE ddl_status ddl_agreement_hear(ddl_agreement *agreement, int peer, ddl_view report,
                                            ddl_error *err);
 
-/* If a report is due to all that are not gone: append it to *report, and it no longer is. False: none is due,
- * or no memory (then it still is). */
+/* If a report is due: append it to *report, and it no longer is. False: none is due, or no memory (then it
+ * still is). */
 bool ddl_agreement_report(ddl_agreement *agreement, ddl_bytes *report);
+
+/* Whether that report is for this other rank: who is gone hears what has been decided. */
+bool ddl_agreement_is_for(const ddl_agreement *agreement, ddl_view report, int rank);
 
 bool ddl_agreement_is_gone(const ddl_agreement *agreement, int rank);
 

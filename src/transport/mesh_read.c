@@ -100,8 +100,8 @@ static bool finish_payload(ddl_mesh_link *link, ddl_error *err)
             link->mesh->owner.knows(link->mesh->owner.arg, link->peer, &link->frame,
                                     (ddl_view){ link->notice, link->frame.bytes });
     } else if (sink == DDL_SINK_NOTICE && link->frame.type == DDL_FRAME_AGREE) {
-        link->mesh->owner.agrees(link->mesh->owner.arg, link->peer, &link->frame,
-                                 (ddl_view){ link->notice, link->frame.bytes });
+        return link->mesh->owner.agrees(link->mesh->owner.arg, link->peer, &link->frame,
+                                        (ddl_view){ link->notice, link->frame.bytes }, err);
     } else if (sink == DDL_SINK_NOTICE) {
         ddl_notice notice;
         if (ddl_notice_decode((ddl_view){ link->notice, link->frame.bytes }, link->mesh->nranks, &notice,

@@ -139,11 +139,13 @@ static void on_told(void *arg, int peer, const ddl_frame *frame, const ddl_notic
     blame(arg, "rank %d tells: %s", peer, notice->text);
 }
 
-static void on_agreement(void *arg, int peer, const ddl_frame *frame, ddl_view payload)
+static bool on_agreement(void *arg, int peer, const ddl_frame *frame, ddl_view payload, ddl_error *err)
 {
     (void)frame;
     (void)payload;
+    (void)err;
     blame(arg, "rank %d asks who is left", peer);
+    return true;
 }
 
 static void on_left(void *arg, int peer)

@@ -609,6 +609,43 @@ static void a_stuck_engine_is_given_up_at_the_first_deadline(void **state)
 }
 #endif
 
+/* ---- who is left, and a peer that is broken ---- */
+
+/* Rank 1 tells rank 0 who is left in words that are none: it is lost, and the others go on without it. */
+static void shrink_beside_nonsense(rank_thread *me)
+{
+    ddl_comm *left = NULL;
+    if (me->rank == 1) {
+        static const uint8_t nonsense[9] = { 2 };
+        const ddl_frame frame = { .type = DDL_FRAME_AGREE, .channel = me->world->id * 2, .sequence = 1 };
+        EXPECT(me, ddl_engine_enter(me->world->engine, ddl_deadline_in_ms(5000)));
+        ddl_mesh_tell_bytes(me->world->mesh, 0, &frame, (ddl_view){ nonsense, sizeof nonsense });
+        ddl_mesh_flush(me->world->mesh);
+        ddl_engine_leave(me->world->engine);
+    } else if (me->rank == 0) {
+        int32_t x;
+        EXPECT(me, ddl_recv(&x, 1, DDL_INT32, 1, me->world, NULL) == DDL_EPROTO);
+        EXPECT(me, ddl_last_error()->culprit == 1);
+    }
+    ranks_meet(me);
+    if (me->rank == 1) {
+        EXPECT(me, ddl_comm_shrink(me->world, &left) == DDL_EABORTED && left == NULL);
+    } else {
+        EXPECT(me, ddl_comm_shrink(me->world, &left) == DDL_OK);
+        EXPECT(me, ddl_size(left) == 2 && ddl_barrier(left, NULL) == DDL_OK);
+        EXPECT(me, ddl_comm_free(&left) == DDL_OK);
+    }
+    ranks_meet(me);
+    (void)ddl_comm_free(&me->world); /* which tells of that */
+}
+
+static void a_broken_word_of_who_is_left_ends_its_rank(void **state)
+{
+    (void)state;
+    ddl_set_log(be_quiet, NULL);
+    ranks_play("mem://nonsense", 3, shrink_beside_nonsense, NULL);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -633,6 +670,7 @@ int main(void)
 #ifndef __SANITIZE_ADDRESS__
         cmocka_unit_test(a_stuck_engine_is_given_up_at_the_first_deadline),
 #endif
+        cmocka_unit_test(a_broken_word_of_who_is_left_ends_its_rank),
         cmocka_unit_test(operations_go_on_while_their_caller_is_elsewhere),
     };
     ddl_set_log(be_quiet, NULL);

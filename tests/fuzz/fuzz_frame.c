@@ -82,23 +82,23 @@ static bool on_heard(void *arg, int peer, const ddl_frame *frame)
     return frame->channel < 4;
 }
 
-static void on_agreement(void *arg, int peer, const ddl_frame *frame, ddl_view payload)
+static bool on_agreement(void *arg, int peer, const ddl_frame *frame, ddl_view payload, ddl_error *err)
 {
     (void)arg;
     (void)peer;
     DDL_ASSERT(frame->type == DDL_FRAME_AGREE);
     ddl_agreement *agreement;
     ddl_bytes report = { 0 };
-    ddl_error error;
-    DDL_ASSERT(ddl_agreement_create(0, 9, 7, &agreement, &error) == DDL_OK);
+    DDL_ASSERT(ddl_agreement_create(0, 9, 7, &agreement, err) == DDL_OK);
     ddl_agreement_enter(agreement);
-    if (ddl_agreement_hear(agreement, 1 + (int)(frame->sequence % 8), payload, &error) != DDL_OK)
-        DDL_ASSERT(error.code == DDL_EPROTO);
+    const bool sound = ddl_agreement_hear(agreement, 1 + (int)(frame->sequence % 8), payload, err) == DDL_OK;
+    DDL_ASSERT(sound || err->code == DDL_EPROTO);
     while (ddl_agreement_report(agreement, &report))
         ;
     (void)ddl_agreement_result(agreement);
     ddl_bytes_fini(&report);
     ddl_agreement_destroy(agreement);
+    return sound;
 }
 
 static void on_told(void *arg, int peer, const ddl_frame *frame, const ddl_notice *notice)

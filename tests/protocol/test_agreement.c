@@ -54,7 +54,7 @@ static void send_reports(world *w, int rank)
     while (!w->crashed[rank] && ddl_agreement_report(w->ranks[rank], &report)) {
         assert_int_equal(report.bytes, 8 + (w->nranks + 7) / 8);
         for (int peer = 0; peer < w->nranks && !w->crashed[rank]; peer++) {
-            if (peer == rank || ddl_agreement_is_gone(w->ranks[rank], peer))
+            if (!ddl_agreement_is_for(w->ranks[rank], ddl_bytes_view(&report), peer))
                 continue;
             if (w->writes_left[rank] == 0) {
                 crash(w, rank);
@@ -227,6 +227,10 @@ static void rank_that_others_have_given_up_is_excluded(void **state)
     ddl_agreement_lose(other, 0);
     ddl_agreement_enter(other);
     assert_true(ddl_agreement_report(other, &report));
+    /* Who is gone hears no more until all is settled. */
+    assert_false(ddl_agreement_is_for(other, ddl_bytes_view(&report), 0));
+    assert_true(ddl_agreement_is_for(other, ddl_bytes_view(&report), 2));
+    assert_false(ddl_agreement_is_for(other, ddl_bytes_view(&report), 1));
     ddl_agreement_enter(own);
     assert_int_equal(ddl_agreement_hear(own, 1, ddl_bytes_view(&report), &error), DDL_OK);
     assert_int_equal(ddl_agreement_result(own), DDL_AGREEMENT_EXCLUDED);

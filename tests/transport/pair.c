@@ -26,12 +26,14 @@ static bool on_heard(void *arg, int peer, const ddl_frame *frame)
     return !me->wants_nothing;
 }
 
-static void on_agreement(void *arg, int peer, const ddl_frame *frame, ddl_view payload)
+static bool on_agreement(void *arg, int peer, const ddl_frame *frame, ddl_view payload, ddl_error *err)
 {
     (void)arg;
     (void)peer;
     (void)frame;
     (void)payload;
+    (void)err;
+    return true;
 }
 
 static void on_told(void *arg, int peer, const ddl_frame *frame, const ddl_notice *notice)
