@@ -6,13 +6,17 @@
 #include "base/failpoint.h"
 #include "base/thread.h"
 #include "io/bell.h"
+#include "io/socket.h"
 
 #include <netdb.h>
 #include <stdio.h>
 #include <string.h>
 #include <strings.h>
 
-#define LOOKUP_LIMIT_MS 10000
+enum {
+    LOOKUP_LIMIT_MS = 10000,
+    PAUSE_MS = 500 /* before a name is looked up again */
+};
 
 /* Of the asking thread, which joins the lookup thread; once given up, of the lookup thread. */
 struct lookup {
@@ -131,4 +135,24 @@ ddl_status ddl_resolve(const char *name, uint16_t port, ddl_deadline deadline,
     }
     end(lookup);
     return status;
+}
+
+ddl_status ddl_resolve_soon(const char *name, uint16_t port, ddl_deadline deadline,
+                            ddl_address addresses[DDL_RESOLVE_MAX], int *count, ddl_error *err)
+{
+    const int64_t start_ns = ddl_now_ns();
+    const ddl_deadline limit = ddl_deadline_earlier(deadline, ddl_deadline_in_ms(LOOKUP_LIMIT_MS));
+    for (;;) {
+        ddl_error why;
+        ddl_status status = ddl_resolve(name, port, limit, addresses, count, &why);
+        if (status == DDL_OK)
+            return DDL_OK;
+        const ddl_deadline next = ddl_deadline_in_ms(PAUSE_MS);
+        if (status == DDL_ENETWORK && next < limit) {
+            (void)ddl_socket_wait(-1, 0, next);
+            continue;
+        }
+        return DDL_FAIL(err, status, "%s (tried for %.1f s)", why.text,
+                        (double)(ddl_now_ns() - start_ns) / 1e9);
+    }
 }

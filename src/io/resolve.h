@@ -20,4 +20,9 @@ enum { DDL_RESOLVE_MAX = 8 };
 DDL_MUST_USE ddl_status ddl_resolve(const char *name, uint16_t port, ddl_deadline deadline,
                                     ddl_address addresses[DDL_RESOLVE_MAX], int *count, ddl_error *err);
 
+/* The same, and again while the name is unknown, as that of a host which has just been started may be: all in
+ * all by the deadline, and 10 s at most. */
+DDL_MUST_USE ddl_status ddl_resolve_soon(const char *name, uint16_t port, ddl_deadline deadline,
+                                         ddl_address addresses[DDL_RESOLVE_MAX], int *count, ddl_error *err);
+
 #endif

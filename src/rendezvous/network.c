@@ -301,8 +301,10 @@ ddl_status ddl_network_find_master(const ddl_network *network, bool serves, cons
     ddl_error why;
     char meaning[128], text[DDL_ADDRESS_HOST_TEXT];
     bool is_name = !ddl_address_parse(host, 0, &parsed) && strcasecmp(host, "localhost") != 0;
-    ddl_status status = ddl_resolve(host, port, deadline, addresses, count, &why);
-    bool is_unknown = status == DDL_ENETWORK && is_name && is_own_name(host);
+    const bool is_own = is_name && is_own_name(host);
+    ddl_status status = is_own ? ddl_resolve(host, port, deadline, addresses, count, &why)
+                               : ddl_resolve_soon(host, port, deadline, addresses, count, &why);
+    const bool is_unknown = status == DDL_ENETWORK && is_own;
     if (is_unknown) {
         *count = ddl_address_parse("127.0.0.1", port, &addresses[0]);
     } else if (status != DDL_OK) {

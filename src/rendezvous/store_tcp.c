@@ -21,6 +21,7 @@
 #include <ctype.h>
 #include <poll.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <strings.h>
 
@@ -28,6 +29,8 @@ enum {
     HANDSHAKE_LIMIT_MS = 5000,
     CONNECT_LIMIT_MS = 5000,
     NO_ROUTE_LIMIT_MS = 10000, /* how long a network that is not there may take to come up */
+    LOOK_AGAIN_MS = 3000,      /* after that, a name is looked up again */
+    LOOKUP_LIMIT_MS = 2000,    /* then */
     ASK_LIMIT_MS = 900,        /* for an answer that the server gives at once */
     FIRST_PAUSE_MS = 10,
     LAST_PAUSE_MS = 500,
@@ -237,10 +240,28 @@ static void tell_progress(ddl_progress *progress, const char *rest, const ddl_er
     ddl_progress_tell(progress, "rank 0 at %s (%s)", rest, known ? reason : last->text);
 }
 
+/* A name may still have been that of an earlier rank 0's host. */
+static void look_up_again(const ddl_network *network, const char *host, ddl_address addresses[], int *count,
+                          int64_t *looked_ns)
+{
+    ddl_address found[DDL_NETWORK_MASTER_MAX];
+    int nfound = 0;
+    if (ddl_now_ns() - *looked_ns < LOOK_AGAIN_MS * DDL_NS_PER_MS)
+        return;
+    if (ddl_network_find_master(network, false, host, ddl_address_port(&addresses[0]),
+                                ddl_deadline_in_ms(LOOKUP_LIMIT_MS), found, &nfound, NULL) == DDL_OK) {
+        memcpy(addresses, found, (size_t)nfound * sizeof found[0]);
+        *count = nfound;
+    }
+    *looked_ns = ddl_now_ns();
+}
+
+/* Rank 0 calls at the one address where it listens; for others addresses has room for all of a name. */
 static ddl_status enter(struct store_tcp *tcp, const ddl_store_options *options, const char *host,
                         ddl_address addresses[], int count, const char *rest, ddl_deadline deadline,
                         ddl_error *err)
 {
+    int64_t looked_ns = ddl_now_ns();
     const int64_t start_ns = options->progress != NULL ? options->progress->start_ns : ddl_now_ns();
     int64_t no_route_ns = INT64_MAX; /* since when there is none */
     int sent_away = 0;               /* calls in a row */
@@ -281,6 +302,8 @@ static ddl_status enter(struct store_tcp *tcp, const ddl_store_options *options,
                                 : sent_away <= CROWD_CALLS ? CROWD_PAUSE_MS
                                                            : CROWD_LATER_MS;
         pause_ms(pause < most_ms ? pause : most_ms, deadline);
+        if (options->self->rank != 0)
+            look_up_again(options->network, host, addresses, &count, &looked_ns);
     }
     if (last.code == DDL_ETIMEDOUT)
         (void)DDL_FAIL(
@@ -314,6 +337,12 @@ static ddl_status explain_listen(const ddl_hello_party *self, const char *host, 
     const uint16_t port = ddl_address_port(at);
     if (why->os_errno == EADDRINUSE) {
         const bool is_run = ddl_port_owner_text(self, at, owner);
+        const char *agent = getenv("TORCHELASTIC_USE_AGENT_STORE");
+        if (!is_run && agent != NULL && strcasecmp(agent, "true") == 0)
+            return DDL_FAIL_OS(err, DDL_ENETWORK, EADDRINUSE,
+                               "port %u on %s is in use, by torchrun perhaps, whose own store is at "
+                               "MASTER_ADDR:MASTER_PORT; give ddl another place: DDL_STORE=tcp://%s:PORT",
+                               port, host, host);
         return DDL_FAIL_OS(err, DDL_ENETWORK, EADDRINUSE,
                            "port %u on %s is in use by %s; %schoose another --master_port (MASTER_PORT)",
                            port, host, owner,
@@ -354,18 +383,30 @@ static void tell_of_run(const ddl_hello_party *self, const ddl_address *bound)
     ddl_log(DDL_LOG_DEBUG, "rank 0 of run %s listens at %s", run, at);
 }
 
-/* Whoever comes by another address of the same name, in the other family perhaps, is served there too. */
-static ddl_status serve_also(struct store_tcp *tcp, const ddl_address *bound, const ddl_address addresses[],
-                             int count, ddl_deadline deadline, ddl_error *err)
+static bool is_among(const ddl_address *one, const ddl_address addresses[], int count)
+{
+    for (int i = 0; i < count; i++)
+        if (ddl_address_same_host(one, &addresses[i]))
+            return true;
+    return false;
+}
+
+/* Whoever comes by another address of the same name, in the other family perhaps, is served there too, and
+ * not by another program. */
+static ddl_status serve_also(struct store_tcp *tcp, const ddl_hello_party *self, const char *host,
+                             const ddl_address *bound, const ddl_address addresses[], int count,
+                             ddl_deadline deadline, ddl_error *err)
 {
     char text[DDL_ADDRESS_FULL_TEXT];
     int doors = ddl_address_is_loopback(bound) ? DDL_STORE_SERVER_DOORS : 1;
     for (int i = 0; i < count && doors < DDL_STORE_SERVER_DOORS; i++) {
         ddl_error why;
-        if (ddl_address_same_host(bound, &addresses[i]))
+        if (ddl_address_same_host(bound, &addresses[i]) || is_among(&addresses[i], addresses, i))
             continue;
         ddl_status status = ddl_store_server_open_also(tcp->server, &addresses[i], deadline, &why);
         doors += status == DDL_OK;
+        if (status == DDL_ENETWORK && why.os_errno == EADDRINUSE)
+            return explain_listen(self, host, &addresses[i], &why, err);
         if (status == DDL_OK || status == DDL_ENETWORK) {
             ddl_address_text(&addresses[i], text);
             ddl_log(DDL_LOG_DEBUG, "rank 0 %s %s", status == DDL_OK ? "also listens at" : "has no use for",
@@ -393,7 +434,7 @@ static ddl_status serve(struct store_tcp *tcp, const ddl_store_options *options,
                                   bound, &tcp->server, &last) == DDL_OK) {
             warn_of_address(host, bound);
             tell_of_run(&self, bound);
-            return serve_also(tcp, bound, &addresses[i + 1], count - i - 1, deadline, err);
+            return serve_also(tcp, &self, host, bound, &addresses[i + 1], count - i - 1, deadline, err);
         }
         /* Of several addresses the one that is ours tells most. */
         if (i == 0 || last.os_errno != EADDRNOTAVAIL) {

@@ -55,6 +55,10 @@ class Networks(unittest.TestCase):
             script += f"hostname {name}; "
         return [*hosts.on(host), "unshare", "--mount", "--uts", "sh", "-ec", script + 'exec "$@"', "sh"]
 
+    def etc_hosts(self, prefix):
+        """The file that `on` has put there."""
+        return re.search(r"--bind (\S+) /etc/hosts;", " ".join(prefix)).group(1)
+
     def world(self, nranks, **environment):
         world = World(ACTOR, nranks, **{"MASTER_ADDR": "10.77.0.1", "MASTER_PORT": PORT, **environment})
         self.addCleanup(world.__exit__)
@@ -157,6 +161,20 @@ class Addresses(Networks):
         said = self.listens_at(ranks[1])
         self.assertEqual(sorted(at.rsplit(":", 1)[0] for at in said), ["10.77.0.2", "[fd77::2]"], ranks[1].story())
 
+    def test_another_program_at_one_of_the_addresses_of_a_name_is_told(self):
+        """Else ranks that call there first would come to it."""
+        hosts = self.hosts(1)
+        other = subprocess.Popen([*hosts.on(0), sys.executable, "-c", "import socket, sys\n"
+                                  f"s = socket.create_server(('10.77.0.1', {PORT}))\nprint(flush=True)\nsys.stdin.read()"],
+                                 stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        self.addCleanup(lambda: (other.communicate(), other.wait()))
+        other.stdout.readline()
+        world = self.world(2, MASTER_ADDR="nodea")
+        names = self.on(hosts, 0, "fd77::1 nodea\n10.77.0.1 nodea\n10.77.0.1 nodea\n")
+        for agent, words in (None, "is in use by another program"), ("True", "is in use, by torchrun perhaps"):
+            rank = world.start(0, "init", prefix=names, TORCHELASTIC_USE_AGENT_STORE=agent)
+            self.assertIn(f"port {PORT} on nodea {words}", rank.expect("init", "DDL_ENETWORK")["text"])
+
     def test_an_address_that_swallows_everything_costs_little(self):
         """Of the addresses of a name, one answers: nobody waits for the other."""
         hosts = self.hosts(2)
@@ -221,8 +239,21 @@ class Addresses(Networks):
         hosts = self.hosts(1)
         world = self.world(2, MASTER_ADDR="laptop", LOCAL_WORLD_SIZE=2)
         self.expect_all([world.start(r, *CALLS, prefix=self.on(hosts, 0, name="laptop.home")) for r in range(2)])
-        stranger = self.world(2, MASTER_ADDR="phone").start(0, "init", prefix=self.on(hosts, 0, name="laptop"))
+        stranger = self.world(2, MASTER_ADDR="phone", DDL_START_TIMEOUT="1s").start(0, "init", prefix=self.on(hosts, 0, name="laptop"))
         self.assertIn("phone", stranger.expect("init", "DDL_ENETWORK")["text"])
+
+    def test_a_name_may_come_to_be_known_and_to_mean_another_host(self):
+        hosts = self.hosts(2)
+        for before in ("", "10.77.0.99 nodea\n"):  # nobody knows it; where nobody is
+            with self.subTest(before=before):
+                world = self.world(2, MASTER_ADDR="nodea")
+                prefix = self.on(hosts, 1, before)
+                late = world.start(1, *CALLS, prefix=prefix)
+                first = world.start(0, *CALLS, prefix=self.on(hosts, 0, "10.77.0.1 nodea\n"))
+                time.sleep(1)
+                with open(self.etc_hosts(prefix), "w") as file:
+                    file.write("10.77.0.1 nodea\n")
+                self.expect_all([first, late])
 
     def test_a_name_server_that_never_answers_holds_nobody(self):
         hosts = self.hosts(2)
