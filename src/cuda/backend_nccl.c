@@ -264,7 +264,7 @@ static ddl_status begin_to_meet(ddl_offload *offload, const uint8_t *id, int ran
     memcpy(name.bytes, id, sizeof name.bytes);
     nccl_config config = { .bytes = sizeof config,
                            .magic = (unsigned)NCCL_MAGIC,
-                           .version = NCCL_OLDEST,
+                           .version = NCCL_CONFIG_VERSION,
                            .blocking = 0,
                            .unset = INT_MIN };
     CUresult entered = enter(offload);

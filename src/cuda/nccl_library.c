@@ -13,8 +13,8 @@ static ddl_status find_function(void *library, const char *function, void *place
 {
     void *symbol = dlsym(library, function);
     if (symbol == NULL)
-        return DDL_FAIL(err, DDL_EUNSUPPORTED, "NCCL, %s, has no %s; it must be 2.14 or later", name,
-                        function);
+        return DDL_FAIL(err, DDL_EUNSUPPORTED,
+                        "NCCL, %s, has no %s; it must be " NCCL_OLDEST_TEXT " or later", name, function);
     memcpy(place, &symbol, sizeof symbol); /* POSIX has it so: an object pointer that is one to a function */
     return DDL_OK;
 }
@@ -32,8 +32,8 @@ ddl_status ddl_nccl_find(const nccl_library **out, ddl_error *err)
         DDL_NCCL_FUNCTIONS(FIND)
 #undef FIND
         if (found.ncclGetVersion(&found.version) != NCCL_SUCCESS || found.version < NCCL_OLDEST)
-            return DDL_FAIL(err, DDL_EUNSUPPORTED, "NCCL has version %d; it must be 2.14 or later",
-                            found.version);
+            return DDL_FAIL(err, DDL_EUNSUPPORTED,
+                            "NCCL has version %d; it must be " NCCL_OLDEST_TEXT " or later", found.version);
         is_found = true;
     }
     *out = &found;

@@ -2,8 +2,9 @@
  * nccl_library.h - the functions of NCCL that are used here, found at run time.
  *
  * Nothing is linked with NCCL, and its header is not needed: what is declared here has been as it is since
- * NCCL 2.14, the oldest that is taken, and later versions keep it. The library that the program has loaded is
- * taken, and only where there is none, one that the system finds.
+ * NCCL 2.14, and later versions keep it. The oldest that is taken is 2.19.1: before that, ncclCommAbort is
+ * not for another thread than the one whose call is to end (NVIDIA/nccl issue 992). The library that the
+ * program has loaded is taken, and only where there is none, one that the system finds.
  */
 #ifndef DDL_CUDA_NCCL_LIBRARY_H
 #define DDL_CUDA_NCCL_LIBRARY_H
@@ -14,7 +15,9 @@
 
 #include <stddef.h>
 
-enum { NCCL_OLDEST = 21400, NCCL_MAGIC = (int)0xcafebeef };
+enum { NCCL_OLDEST = 21901, NCCL_CONFIG_VERSION = 21400, NCCL_MAGIC = (int)0xcafebeef };
+
+#define NCCL_OLDEST_TEXT "2.19.1"
 
 typedef struct nccl_comm nccl_comm;
 
