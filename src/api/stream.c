@@ -80,6 +80,18 @@ static ddl_status copy_along(ddl_comm *comm, const ddl_call *call, ddl_error *er
                                     call->in_place ? 0 : call->extent.out_bytes, err);
 }
 
+/* False: it is late, or another thread has aborted the communicator. */
+static bool may_wait(const ddl_comm *comm, ddl_deadline deadline)
+{
+    return !ddl_deadline_passed(deadline) && !atomic_load(&comm->is_alone_aborted);
+}
+
+static ddl_status check_not_aborted(const ddl_comm *comm, ddl_error *err)
+{
+    return atomic_load(&comm->is_alone_aborted) ? DDL_FAIL(err, DDL_EABORTED, "%s", comm->failure.cause.text)
+                                                : DDL_OK;
+}
+
 /* Mostly it is there in a few microseconds, so it is looked at without sleeping for a while. */
 static ddl_status await_copy(const ddl_comm *comm, ddl_staging *staging, ddl_deadline deadline,
                              ddl_error *err)
@@ -88,15 +100,16 @@ static ddl_status await_copy(const ddl_comm *comm, ddl_staging *staging, ddl_dea
     ddl_deadline near = ddl_deadline_in_ms(NEAR_MS);
     bool is_copied = false;
     DDL_TRY(ddl_staging_look(staging, &is_copied, err));
-    while (!is_copied && !ddl_deadline_passed(deadline)) {
+    while (!is_copied && may_wait(comm, deadline)) {
         if (ddl_deadline_passed(near))
             nanosleep(&moment, NULL);
         DDL_TRY(ddl_staging_look(staging, &is_copied, err));
     }
-    if (!is_copied)
-        return DDL_FAIL(err, DDL_EDEVICE, "GPU %d has not copied its buffers within %lld ms (DDL_TIMEOUT)",
-                        staging->gpu, (long long)comm->timeout_ms);
-    return DDL_OK;
+    if (is_copied)
+        return DDL_OK;
+    DDL_TRY(check_not_aborted(comm, err));
+    return DDL_FAIL(err, DDL_EDEVICE, "GPU %d has not copied its buffers within %lld ms (DDL_TIMEOUT)",
+                    staging->gpu, (long long)comm->timeout_ms);
 }
 
 /* Nobody else is needed, nor the host's memory: the GPU copies by itself. */
@@ -123,15 +136,15 @@ static ddl_status wait_for_stream(ddl_comm *comm, const ddl_call *call, ddl_dead
     DDL_TRY(ddl_staging_shut(call->staging, comm->stream, &latch, &number, err));
     latch->ops->open_latch(latch, number);
     DDL_TRY(latch->ops->look_at_latch(latch, &reached, err));
-    while (!reached && !ddl_deadline_passed(deadline)) {
+    while (!reached && may_wait(comm, deadline)) {
         nanosleep(&moment, NULL);
         DDL_TRY(latch->ops->look_at_latch(latch, &reached, err));
     }
-    if (!reached)
-        return DDL_FAIL(err, DDL_EDEVICE,
-                        "the stream of GPU %d has not come to it within %lld ms (DDL_TIMEOUT)",
-                        call->staging->gpu, (long long)comm->timeout_ms);
-    return DDL_OK;
+    if (reached)
+        return DDL_OK;
+    DDL_TRY(check_not_aborted(comm, err));
+    return DDL_FAIL(err, DDL_EDEVICE, "the stream of GPU %d has not come to it within %lld ms (DDL_TIMEOUT)",
+                    call->staging->gpu, (long long)comm->timeout_ms);
 }
 
 /* Whoever waits for a request finds the copy made. */

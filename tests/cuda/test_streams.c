@@ -477,6 +477,41 @@ static void an_abort_lets_the_stream_go_on(void **state)
     ranks_play("mem://aborted", 2, aborted, NULL);
 }
 
+static void *abort_soon(void *comm)
+{
+    const struct timespec moment = { 0, SOON_MS * 1000 * 1000 };
+    nanosleep(&moment, NULL);
+    return ddl_comm_abort(comm, "enough") == DDL_OK ? comm : NULL;
+}
+
+/* A rank alone that waits for what its stream has before the operation. */
+static void aborted_alone(rank_thread *me)
+{
+    gear g;
+    pthread_t thread;
+    ddl_request *request = NULL;
+    void *aborted_it = NULL;
+    struct timespec since;
+    EXPECT(me, gear_init(me, &g, FEW, 1));
+    clock_gettime(CLOCK_MONOTONIC, &since);
+    EXPECT(me, put_before(&g));
+    EXPECT(me, ddl_stream_begin(me->world, g.stream) == DDL_OK);
+    EXPECT(me, pthread_create(&thread, NULL, abort_soon, me->world) == 0);
+    ddl_status told = ddl_allreduce(g.in, g.x, FEW, DDL_FLOAT32, DDL_SUM, me->world, &request);
+    if (told == DDL_OK)
+        told = ddl_wait(&request);
+    expect_failure(me, told, DDL_EABORTED, 0, "enough");
+    EXPECT(me, before_is_after(&since) < RANKS_TIMEOUT_MS * 1000 / 2);
+    EXPECT(me, pthread_join(thread, &aborted_it) == 0 && aborted_it != NULL);
+    gear_fini(me, &g);
+}
+
+static void an_abort_ends_what_a_rank_alone_waits_for(void **state)
+{
+    (void)state;
+    ranks_play("mem://aborted-alone", 1, aborted_alone, NULL);
+}
+
 static void freeing(rank_thread *me)
 {
     gear g;
@@ -753,6 +788,7 @@ int main(int argc, char *argv[])
         cmocka_unit_test(a_timeout_lets_the_stream_go_on),
         cmocka_unit_test(a_stream_that_does_not_come_is_told),
         cmocka_unit_test(an_abort_lets_the_stream_go_on),
+        cmocka_unit_test(an_abort_ends_what_a_rank_alone_waits_for),
         cmocka_unit_test(freeing_tells_what_no_call_has_told),
         cmocka_unit_test(freeing_tells_of_an_abort),
         cmocka_unit_test(splitting_and_later_calls_tell),
