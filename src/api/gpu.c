@@ -25,8 +25,9 @@ enum {
     NO_DEVICE = 100,
     INVALID_DEVICE = 101,
     INVALID_CONTEXT = 201,
-    SYSTEM_NOT_READY = 802, /* from here on: what keeps a driver from coming up */
-    MPS_CLIENT_TERMINATED = 809
+    SYSTEM_NOT_READY = 802, /* from here to the last: what keeps a driver from coming up */
+    MPS_RPC_FAILURE = 806,  /* but this, which may come later */
+    MPS_MAX_CONNECTIONS_REACHED = 809
 };
 
 /* What this process has loaded; one of the few mutable globals. */
@@ -92,7 +93,8 @@ static bool is_of_host(int result)
     case INVALID_DEVICE:
         return true;
     default:
-        return result >= SYSTEM_NOT_READY && result <= MPS_CLIENT_TERMINATED;
+        return result >= SYSTEM_NOT_READY && result <= MPS_MAX_CONNECTIONS_REACHED &&
+               result != MPS_RPC_FAILURE;
     }
 }
 
