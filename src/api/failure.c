@@ -1086,8 +1086,15 @@ static void settle(ddl_comm *comm)
     if (!ddl_votes_cancel(comm, 0))
         say_not_stopped(&comm->pool->cause);
     /* First cancel everything, then tell the waiters: buffers are free when a wait returns. */
-    DDL_LIST_FOR_EACH (link, &comm->in_flight)
-        ddl_backend_cancel(&DDL_CONTAINER(link, ddl_request, link)->task);
+    const ddl_staging *hanging = NULL;
+    DDL_LIST_FOR_EACH (link, &comm->in_flight) {
+        ddl_task *task = &DDL_CONTAINER(link, ddl_request, link)->task;
+        ddl_backend_cancel(task);
+        if (task->staging != NULL && task->staging->hangs)
+            hanging = task->staging;
+    }
+    if (hanging != NULL)
+        ddl_staging_tell_hanging(hanging, comm->pool->cause.text, sizeof comm->pool->cause.text);
     ddl_mesh_forget(comm->mesh, comm->id * 2, 2);
     failure->reported = !ddl_list_empty(&comm->in_flight);
     for (ddl_link *first; (first = ddl_list_first(&comm->in_flight)) != NULL;) {

@@ -121,8 +121,10 @@ static ddl_status copy_now(ddl_comm *comm, const ddl_call *call, ddl_deadline de
     ddl_status status = ddl_staging_copy(staging, call->out, call->in, call->extent.out_bytes, err);
     if (status == DDL_OK)
         status = await_copy(comm, staging, deadline, err);
-    if (status != DDL_OK)
+    if (status != DDL_OK) {
         ddl_staging_drop(staging);
+        ddl_staging_tell_hanging(staging, err->text, sizeof err->text);
+    }
     return status;
 }
 

@@ -3,10 +3,12 @@
 
 #include "base/assert.h"
 #include "base/bytes.h"
+#include "base/clock.h"
 #include "base/failpoint.h"
 #include "base/size.h"
 
 #include <stdint.h>
+#include <stdio.h>
 #include <string.h>
 
 enum {
@@ -150,8 +152,21 @@ ddl_status ddl_staging_look(ddl_staging *staging, bool *is_copied, ddl_error *er
 
 void ddl_staging_drop(ddl_staging *staging)
 {
-    if (!staging->lost)
-        staging->lost = !staging->ops->drain(staging->device, DDL_DRAIN_MS);
+    if (staging->lost)
+        return;
+    const int64_t begin_ns = ddl_now_ns();
+    staging->lost = !staging->ops->drain(staging->device, DDL_DRAIN_MS);
+    staging->hangs = staging->lost && ddl_now_ns() - begin_ns >= DDL_DRAIN_MS * DDL_NS_PER_MS;
+}
+
+void ddl_staging_tell_hanging(const ddl_staging *staging, char *text, size_t bytes)
+{
+    const size_t there = strlen(text);
+    if (staging->hangs)
+        snprintf(
+            text + there, bytes - there,
+            "; GPU %d does not end what it had begun here, and may still write to the buffers of its calls",
+            staging->gpu);
 }
 
 /* ---- streams of the program ---- */

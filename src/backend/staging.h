@@ -29,6 +29,7 @@ typedef struct ddl_staging { /* of one GPU */
     ddl_link link;
     ddl_mark *copied; /* of copies on the GPU itself; NULL: there was none */
     bool lost;        /* it did not end what was under way: nothing is begun any more */
+    bool hangs;       /* nor has it failed, which would have ended that */
 } ddl_staging;
 
 /* busy must outlive it. DDL_EDEVICE: the GPU cannot be used; DDL_ENOMEM. */
@@ -50,6 +51,10 @@ DDL_MUST_USE ddl_status ddl_staging_look(ddl_staging *staging, bool *is_copied, 
 /* It has failed, or took too long: the buffers are not touched any more. What is under way is waited for, for
  * DDL_DRAIN_MS. */
 void ddl_staging_drop(ddl_staging *staging);
+
+/* Append to a text of at most so many bytes that what was under way goes on, if it was dropped and that is
+ * so. */
+void ddl_staging_tell_hanging(const ddl_staging *staging, char *text, size_t bytes);
 
 /* ---- one operation ---- */
 

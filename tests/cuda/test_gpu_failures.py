@@ -78,6 +78,8 @@ class Failing(Worlds):
                 records, began_ns = self.run_world(3, count=count, DDL_TEST_STANDIN_1=f"hang={copy}", DDL_TIMEOUT=f"{limit_ms}ms")
                 self.assert_all(records, "DDL_EDEVICE", 1, "rank 1",
                                 f"GPU 0 has not copied its buffers within {limit_ms} ms")
+                for rank, record in enumerate(records):  # whose buffers are not to be used
+                    self.assertEqual(rank == 1, "may still write to the buffers" in record["text"], record)
                 for record in records:
                     self.assertLess((record["end_ns"] - began_ns) / 1e9, bound(10), record)
 
@@ -128,6 +130,7 @@ class Failing(Worlds):
                 records, _ = self.run_world(1, DDL_TEST_STANDIN=words, DDL_TIMEOUT=f"{limit_ms}ms")
                 self.assertEqual(records[0]["status"], "DDL_EDEVICE", records)
                 self.assertIn(expected, records[0]["text"])
+                self.assertEqual(words == "hang=3", "may still write to the buffers" in records[0]["text"], records)
         records, _ = self.run_world(1, calls=1, DDL_TEST_STANDIN="fail=2")  # there is one copy, on the GPU itself
         self.assert_all(records, "DDL_OK", -1)
 
