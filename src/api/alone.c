@@ -221,6 +221,8 @@ ddl_status ddl_alone_perform(ddl_comm *comm, const ddl_call *call, ddl_deadline 
         status = run(comm, call, deadline, err);
     if (status != DDL_OK) {
         stop(comm, deadline, err);
+        if (status == DDL_ENOMEM && comm->alone->is_open)
+            status = err->code = DDL_EDEVICE; /* what has been stopped has no second call */
         return status;
     }
     ddl_turn_give(gpu);
