@@ -10,7 +10,8 @@
 enum { GOODBYE_MS = 100, CLEARING_MS = 100 };
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-static pthread_once_t once = PTHREAD_ONCE_INIT, once_encrypted = PTHREAD_ONCE_INIT;
+static pthread_once_t once_forks = PTHREAD_ONCE_INIT, once = PTHREAD_ONCE_INIT,
+                      once_encrypted = PTHREAD_ONCE_INIT;
 static ddl_list contexts = { { &contexts.head, &contexts.head } };
 static ddl_list lost = { { &lost.head, &lost.head } };
 static ddl_list graves = { { &graves.head, &graves.head } };
@@ -34,12 +35,13 @@ static void after_fork_in_child(void)
         ddl_world *world = DDL_CONTAINER(link, ddl_world, link);
         forked = true;
         world->forked = true;
-        if (world->engine == NULL)
-            continue;
-        ddl_mesh_close_in_child(world->mesh);
-        if (world->lanes != NULL)
-            ddl_lanes_close_in_child(world->lanes);
-        ddl_engine_close_in_child(world->engine);
+        /* Until it is made another thread may be about to set these. */
+        if (world->made && world->engine != NULL) {
+            ddl_mesh_close_in_child(world->mesh);
+            if (world->lanes != NULL)
+                ddl_lanes_close_in_child(world->lanes);
+            ddl_engine_close_in_child(world->engine);
+        }
         ddl_bootstrap_close_in_child(world->bootstrap);
         ddl_service_close_in_child(world->service);
     }
@@ -56,7 +58,7 @@ static void at_exit(void)
     pthread_mutex_lock(&lock);
     DDL_LIST_FOR_EACH (link, &contexts) {
         ddl_world *world = DDL_CONTAINER(link, ddl_world, link);
-        if (world->forked || world->exited || world->engine == NULL)
+        if (!world->made || world->forked || world->exited || world->engine == NULL)
             continue;
         any = true;
         /* The baton is kept: nothing is sent after the goodbye. */
@@ -75,9 +77,14 @@ static void at_exit(void)
     pthread_mutex_unlock(&lock);
 }
 
-static void install(void)
+static void install_forks(void)
 {
     pthread_atfork(before_fork, after_fork_in_parent, after_fork_in_child);
+}
+
+/* Not before OpenSSL has registered a handler of its own for what a world needs of it. */
+static void install(void)
+{
     atexit(at_exit);
 }
 
@@ -90,11 +97,19 @@ static void install_encrypted(void)
 
 void ddl_contexts_add(ddl_world *world)
 {
+    pthread_once(&once_forks, install_forks);
+    pthread_mutex_lock(&lock);
+    ddl_list_append(&contexts, &world->link);
+    pthread_mutex_unlock(&lock);
+}
+
+void ddl_contexts_made(ddl_world *world)
+{
     pthread_once(&once, install);
     if (ddl_tls_used())
         pthread_once(&once_encrypted, install_encrypted);
     pthread_mutex_lock(&lock);
-    ddl_list_append(&contexts, &world->link);
+    world->made = true;
     pthread_mutex_unlock(&lock);
 }
 
@@ -108,7 +123,7 @@ void ddl_contexts_remove(ddl_world *world)
 
 void ddl_contexts_lose(ddl_world *world)
 {
-    pthread_once(&once, install);
+    pthread_once(&once_forks, install_forks);
     pthread_mutex_lock(&lock);
     ddl_list_append(&lost, &world->link);
     pthread_mutex_unlock(&lock);

@@ -8,8 +8,11 @@
 
 #include "api/comm.h"
 
-/* From the first call on, forked children close their copies of descriptors, and exit says goodbye. */
+/* From the first call on, forked children close their copies of descriptors; what a world waits with while it
+ * is being made as well. */
 void ddl_contexts_add(ddl_world *world);
+/* From here on, exit says goodbye. */
+void ddl_contexts_made(ddl_world *world);
 void ddl_contexts_remove(ddl_world *world);
 
 /* A thread of it is stuck, so it is never freed: forked children close what that thread listens with. */

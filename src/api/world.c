@@ -766,6 +766,7 @@ ddl_status ddl_world_create(const ddl_options *options, ddl_world **out, ddl_err
     ddl_list_init(&world->voting);
     for (int i = 0; i < DDL_WORLD_BUCKETS; i++)
         ddl_list_init(&world->by_id[i]);
+    ddl_contexts_add(world);
     ddl_host_fill_standard();
     ddl_status status = ddl_config_read(options, &world->config, err);
     warn_of_unknown_settings(&world->config);
@@ -783,7 +784,7 @@ ddl_status ddl_world_create(const ddl_options *options, ddl_world **out, ddl_err
         (void)ddl_world_destroy(world, ddl_now_ns(), NULL);
         return status;
     }
-    ddl_contexts_add(world);
+    ddl_contexts_made(world);
     *out = world;
     return DDL_OK;
 }

@@ -58,6 +58,7 @@ struct course {
     ddl_progress progress;
     ddl_hello_party self;
     ddl_member own;
+    ddl_bootstrap *bootstrap; /* knows the store too, for who forks meanwhile */
     ddl_store *store;
     ddl_meshing *meshing;
     ddl_roster *roster;
@@ -222,12 +223,19 @@ static ddl_status publish(struct course *course, bool *over, ddl_error *err)
     return status;
 }
 
+static void close_store(struct course *course, ddl_deadline deadline)
+{
+    if (course->bootstrap != NULL)
+        course->bootstrap->store = NULL;
+    ddl_store_destroy(course->store, deadline);
+    course->store = NULL;
+}
+
 static void forget_run(struct course *course)
 {
     (void)ddl_meshing_close(course->meshing, course->options->deadline, NULL);
     course->meshing = NULL;
-    ddl_store_destroy(course->store, ddl_now_ns());
-    course->store = NULL;
+    close_store(course, ddl_now_ns());
 }
 
 static ddl_status come_to_place(struct course *course, ddl_deadline deadline, ddl_error *err)
@@ -241,6 +249,7 @@ static ddl_status come_to_place(struct course *course, ddl_deadline deadline, dd
                                       .network = course->network,
                                       .progress = &course->progress };
     DDL_TRY(ddl_store_open(&store, deadline, &course->store, err));
+    course->bootstrap->store = course->store;
     memcpy(course->self.run_id, ddl_store_run_id(course->store), DDL_RUN_ID_BYTES);
     return DDL_OK;
 }
@@ -899,7 +908,6 @@ static ddl_status hand_over(struct course *course, ddl_bootstrap *bootstrap, ddl
     else
         status = ddl_meshing_close(course->meshing, course->options->deadline, err);
     if (status == DDL_OK) {
-        bootstrap->store = course->store;
         course->meshing = NULL;
         return DDL_OK;
     }
@@ -926,6 +934,7 @@ ddl_status ddl_bootstrap_join(const ddl_bootstrap_options *options, ddl_bootstra
     course.present = ddl_alloc_array((size_t)options->nranks, sizeof *course.present);
     ddl_progress_start(&course.progress, options->deadline);
     ddl_status status;
+    course.bootstrap = *out = bootstrap;
     if (bootstrap == NULL || course.present == NULL)
         status = DDL_FAIL(err, DDL_ENOMEM, "no memory to start %d ranks", options->nranks);
     else
@@ -933,10 +942,10 @@ ddl_status ddl_bootstrap_join(const ddl_bootstrap_options *options, ddl_bootstra
     if (status == DDL_OK)
         status = hand_over(&course, bootstrap, wires, err);
     if (status == DDL_OK) {
-        *out = bootstrap;
         *roster = course.roster;
     } else {
-        ddl_store_destroy(course.store, ddl_deadline_in_ms(LAST_WORDS_MS));
+        *out = NULL;
+        close_store(&course, ddl_deadline_in_ms(LAST_WORDS_MS));
         /* Which looks at the roster. */
         if (ddl_meshing_close(course.meshing, ddl_deadline_in_ms(CLOSING_MS), NULL) == DDL_OK)
             ddl_roster_destroy(course.roster);

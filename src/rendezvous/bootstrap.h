@@ -67,7 +67,8 @@ DDL_MUST_USE ddl_status ddl_bootstrap_need_descriptors(int rank, int nranks, ddl
  * duplicate rank (the latecomer gets it), another world size, malformed interface, bad URL. DDL_EAUTH: what
  * answers does not have this job's secret, or the other way round. DDL_ETIMEDOUT: who is missing.
  * DDL_ENETWORK (no such interface, too), DDL_ESTORE, DDL_EPROTO, DDL_EPEERLOST (blames the rank). Blocks at
- * most until the deadline.
+ * most until the deadline. *bootstrap is set at once, for ddl_bootstrap_close_in_child alone until this has
+ * succeeded, and NULL if it has not.
  */
 DDL_MUST_USE ddl_status ddl_bootstrap_join(const ddl_bootstrap_options *options, ddl_bootstrap **bootstrap,
                                            ddl_roster **roster, ddl_wire wires[], ddl_error *err);

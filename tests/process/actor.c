@@ -25,6 +25,7 @@
  *     mortal:USEC    tell the time and die by SIGKILL that many microseconds from now
  *     fork:exit  fork:_exit    a child calls the library and ends that way; wait for it
  *     fork:stay      a child that does nothing but live on with what it inherited
+ *     forking:MS     fork such a child so many ms from now, in another thread
  *     exit:CODE  _exit:CODE
  *
  * Calls are on the communicator in use: the world ("world") until another was split off or shrunk from it and
@@ -35,6 +36,7 @@
 
 #include <dirent.h>
 #include <inttypes.h>
+#include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -551,6 +553,22 @@ static void fork_child(const struct actor *a, const char *how)
     close_record();
 }
 
+static void *fork_soon(void *ms)
+{
+    pause_ms(*(const long *)ms);
+    fork_child(NULL, "stay");
+    return NULL;
+}
+
+static void fork_aside(const char *ms)
+{
+    static long soon;
+    pthread_t thread;
+    soon = strtol(ms, NULL, 10);
+    if (pthread_create(&thread, NULL, fork_soon, &soon) != 0 || pthread_detach(thread) != 0)
+        die("cannot start a thread", ms);
+}
+
 /* Of the leak sanitizer: in a forked child it could wait for ever, for a lock of the allocator that another
  * thread of the parent held at the fork. */
 int __lsan_is_turned_off(void);
@@ -615,6 +633,8 @@ static void perform(struct actor *a, const char *command)
         cycle(a, strtol(argument, NULL, 10));
     } else if (takes(command, "mortal:", &argument)) {
         become_mortal(strtol(argument, NULL, 10));
+    } else if (takes(command, "forking:", &argument)) {
+        fork_aside(argument);
     } else if (takes(command, "fork:", &argument)) {
         fork_child(a, argument);
     } else if (takes(command, "exit:", &argument)) {

@@ -168,6 +168,25 @@ class Killed(Failures):
             self.assert_gone_bad(rank)
         terminate(child)
 
+    def test_with_a_child_that_was_forked_while_the_ranks_meet(self):
+        """Rank 3 never comes. The child of rank 0 does not keep the port, nor those of others their connections."""
+        for dying in (0, 2):
+            with self.subTest(dying=dying):
+                world = self.world(4)
+                ranks = [world.start(r, *(["forking:500"] if r == dying else []), "init") for r in range(3)]
+                child = ranks[dying].expect("fork")["child"]
+                self.addCleanup(terminate, child)
+                ranks[dying].kill()
+                killed_ns = time.monotonic_ns()
+                for rank in ranks[:dying] + ranks[dying + 1:]:
+                    record = rank.expect("init", "DDL_EPEERLOST")
+                    self.assertEqual(record["culprit"], dying, record)
+                    self.assert_within(record, killed_ns, 1)
+                self.assertTrue(alive(child), "the child is to outlive its parent here")
+                with socket.create_server(("127.0.0.1", world.port)):
+                    pass
+                terminate(child)
+
     def test_what_the_system_said_is_in_the_record(self):
         """Who ends with bytes unread resets the connection."""
         world = self.world(2, DDL_TRANSPORT="tcp")
