@@ -104,16 +104,25 @@ class Forwarding(LaunchTest):
 
 
 class Terminal(LaunchTest):
-    def start_in_terminal(self, *arguments):
-        """Its process, with a terminal of its own whose other end is self.terminal."""
+    def start_in_terminal(self, *arguments, beneath_shell=False):
+        """Its process, with a terminal of its own whose other end is self.terminal. It leads the session, unless
+        beneath what does as a shell would: then that is the process, with the same exit code."""
         self.terminal, inner = pty.openpty()
         self.addCleanup(os.close, self.terminal)
 
         def become_leader():
             os.setsid()
             os.close(os.open(os.ttyname(inner), os.O_RDWR))  # makes it the controlling terminal
+            if beneath_shell:
+                child = os.fork()
+                if child > 0:
+                    os.closerange(3, 1024)  # one of them tells whether the program was started
+                    os._exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+                os.setpgid(0, 0)
+                signal.signal(signal.SIGTTOU, signal.SIG_IGN)
             if os.tcgetpgrp(inner) != os.getpgrp():
                 os.tcsetpgrp(inner, os.getpgrp())
+            signal.signal(signal.SIGTTOU, signal.SIG_DFL)
         process = self.start(*arguments, stdin=inner, stdout=inner, stderr=inner, preexec_fn=become_leader)
         os.close(inner)
         return process
@@ -148,9 +157,12 @@ class Terminal(LaunchTest):
         self.assertNotIn(b"SIGKILL", shown)  # they ended soon
 
     def read_both_ready(self):
+        return self.read_from_both(b"ready")
+
+    def read_from_both(self, text):
         shown = b""
-        while shown.count(b"ready") < 2:
-            shown += self.read_terminal(b"ready")
+        while shown.count(text) < 2:
+            shown += self.read_terminal(text)
         return shown
 
     def test_control_c_twice_kills(self):
@@ -168,14 +180,26 @@ class Terminal(LaunchTest):
 
     def test_control_z_stops_the_ranks_and_they_can_go_on(self):
         process = self.start_in_terminal("-n", "2", *self.shell(
-            harness.NOTE + 'echo ready; while [ ! -e "$DIR/enough" ]; do sleep 0.02; done'))
+            harness.NOTE + 'echo ready; while [ ! -e "$DIR/enough" ]; do sleep 0.02; done'), beneath_shell=True)
         self.read_both_ready()
         ranks = self.wait_noted(2)
-        os.write(self.terminal, b"\x1a")
-        wait_until(lambda: process_state(process.pid) == "T", 10 * harness.SLOW, "a stopped launcher")
-        wait_until(lambda: all(is_stopped(rank) for rank in ranks), 10 * harness.SLOW, "stopped ranks")
-        process.send_signal(signal.SIGCONT)
-        wait_until(lambda: all(not is_stopped(rank) for rank in ranks), 10 * harness.SLOW, "running ranks")
+        launcher = self.guardian_of(process)  # the only child of the "shell"
+        for _ in range(2):
+            os.write(self.terminal, b"\x1a")
+            wait_until(lambda: process_state(launcher) == "T", 10 * harness.SLOW, "a stopped launcher")
+            wait_until(lambda: all(is_stopped(rank) for rank in ranks), 10 * harness.SLOW, "stopped ranks")
+            os.kill(launcher, signal.SIGCONT)
+            wait_until(lambda: all(not is_stopped(rank) for rank in ranks), 10 * harness.SLOW, "running ranks")
+        self.create("enough")
+        self.assertEqual(process.wait(10 * harness.SLOW), 0)
+
+    def test_control_z_does_not_stop_what_no_shell_could_continue(self):
+        process = self.start_in_terminal("-n", "2", *self.shell(
+            "trap 'echo going on' CONT; echo ready; while [ ! -e \"$DIR/enough\" ]; do sleep 0.02; done"))
+        self.read_both_ready()
+        for _ in range(2):
+            os.write(self.terminal, b"\x1a")
+            self.read_from_both(b"going on")
         self.create("enough")
         self.assertEqual(process.wait(10 * harness.SLOW), 0)
 

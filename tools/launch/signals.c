@@ -12,15 +12,41 @@ enum { NFORWARDED = sizeof forwarded / sizeof forwarded[0] };
 
 static volatile sig_atomic_t handler_fd = -1;
 
-static void write_number(int signal)
+static void write_byte(int signal)
 {
-    int saved = errno;
     unsigned char byte = (unsigned char)signal;
     /* The descriptor does not block; when it is full there is more to be told than anybody wants to know. */
     ssize_t written = write(handler_fd, &byte, 1);
     (void)written;
+}
+
+/*
+ * As if it had no handler: where no shell could continue us, in an orphaned process group or as the first
+ * process of a container, the kernel discards the signal, which it would not do with SIGSTOP.
+ */
+static void stop_by_default(void)
+{
+    struct sigaction by_default, ours;
+    sigset_t stop, before;
+    memset(&by_default, 0, sizeof by_default);
+    by_default.sa_handler = SIG_DFL;
+    sigemptyset(&by_default.sa_mask);
+    sigemptyset(&stop);
+    sigaddset(&stop, SIGTSTP);
+    sigaction(SIGTSTP, &by_default, &ours);
+    raise(SIGTSTP);
+    sigprocmask(SIG_UNBLOCK, &stop, &before); /* here it comes */
+    sigprocmask(SIG_SETMASK, &before, NULL);
+    sigaction(SIGTSTP, &ours, NULL);
+    write_byte(SIGCONT); /* if it was discarded nobody else says that the ranks are to go on */
+}
+
+static void write_number(int signal)
+{
+    int saved = errno;
+    write_byte(signal);
     if (signal == SIGTSTP)
-        kill(getpid(), SIGSTOP);
+        stop_by_default();
     errno = saved;
 }
 
