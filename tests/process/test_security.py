@@ -749,13 +749,16 @@ class Launched(Security):
             self.assertIn(word, said)
         self.assertFalse(os.path.exists(self.path(".ddl")))  # which is node 0's to make
 
-    def asked(self, typed, until):
-        """Type this at the question for the secret; the exit code, and what was shown to its end."""
+    def asked(self, typed, until, ignored=None, program=SHOW):
+        """Type this at the question for the secret; the exit code, and what was shown to its end. A signal that is
+        ignored comes first."""
         pid, terminal = pty.fork()
         if pid == 0:
+            if ignored is not None:
+                signal.signal(ignored, signal.SIG_IGN)
             os.execve(LAUNCHER, ["ddl-launch", "--nnodes", "2", "--node_rank", "1", "--master_addr", "10.9.8.7",
-                                 "--no-prefix", sys.executable, "-S", "-c", self.SHOW],
-                      {**clean_environment(), "HOME": self.folder})
+                                 "--no-prefix", sys.executable, "-S", "-c", program],
+                      {**clean_environment(), "HOME": self.folder, "LAUNCHER": str(os.getpid())})
         shown = b""
 
         def read_until(word):
@@ -770,6 +773,8 @@ class Launched(Security):
             self.assertIn(word, shown)
         try:
             read_until(b"at 10.9.8.7: ")
+            if ignored is not None:
+                os.kill(pid, ignored)
             os.write(terminal, typed)
             read_until(until)
             # Closed before the launcher has ended, the terminal would be an error to it.
@@ -803,6 +808,12 @@ class Launched(Security):
             self.assertEqual(code, 2)
             self.assertIn(b"--secret_file", shown)
             self.assertNotIn(b"start at a terminal", shown)
+
+    def test_what_is_ignored_stays_so_at_the_question_and_after_it(self):
+        again = "import os, signal; os.kill(int(os.environ['LAUNCHER']), signal.SIGHUP)\n" + self.SHOW
+        typed = secrets.token_hex(32)
+        code, _ = self.asked(typed.encode() + b"\n", self.digest(typed).encode(), signal.SIGHUP, again)
+        self.assertEqual(code, 0)
 
     def test_levels_and_files_are_checked_on_the_command_line(self):
         for arguments, word in ((["--security", "none"], "auth, tls or off"),

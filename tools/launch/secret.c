@@ -85,17 +85,35 @@ static void restore_and_end(int number)
     raise(number);
 }
 
-static void on_ends(void (*handler)(int))
+static const int ends[] = { SIGTERM, SIGHUP, SIGINT, SIGQUIT };
+
+enum { NENDS = sizeof ends / sizeof *ends };
+
+/* What is ignored (nohup) ends nobody, and stays ignored. */
+static void catch_ends(struct sigaction found[])
 {
-    static const int numbers[] = { SIGTERM, SIGHUP, SIGINT, SIGQUIT };
-    for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++)
-        signal(numbers[i], handler);
+    struct sigaction action;
+    memset(&action, 0, sizeof action);
+    action.sa_handler = restore_and_end;
+    sigemptyset(&action.sa_mask);
+    for (int i = 0; i < NENDS; i++) {
+        sigaction(ends[i], NULL, &found[i]);
+        if (found[i].sa_handler != SIG_IGN)
+            sigaction(ends[i], &action, NULL);
+    }
+}
+
+static void release_ends(const struct sigaction found[])
+{
+    for (int i = 0; i < NENDS; i++)
+        sigaction(ends[i], &found[i], NULL);
 }
 
 /* Leaves *secret NULL if there is no answer. DDL_EABORTED at Ctrl-C. */
 static ddl_status ask(const launch_options *options, int terminal, ddl_secret **secret, ddl_error *err)
 {
     struct termios before, silent;
+    struct sigaction found[NENDS];
     char question[160];
     char *line = ddl_guarded_alloc(DDL_SECRET_MOST);
     if (line == NULL)
@@ -108,7 +126,7 @@ static ddl_status ask(const launch_options *options, int terminal, ddl_secret **
     silent.c_lflag &= ~(tcflag_t)(ECHO | ICANON | ISIG); /* an interrupt must not leave it silent */
     to_restore = before;
     silent_terminal = terminal;
-    on_ends(restore_and_end);
+    catch_ends(found);
     tcsetattr(terminal, TCSANOW, &silent);
     snprintf(
         question, sizeof question,
@@ -119,7 +137,7 @@ static ddl_status ask(const launch_options *options, int terminal, ddl_secret **
     reply given = read_line(terminal, line, DDL_SECRET_MOST, &bytes);
     say(terminal, "\n");
     tcsetattr(terminal, TCSANOW, &before);
-    on_ends(SIG_DFL);
+    release_ends(found);
     if (given == REPLY_INTERRUPT)
         status = DDL_FAIL(err, DDL_EABORTED, "interrupted at the question for the secret");
     else if (given == REPLY_LINE && bytes > 0)
