@@ -171,6 +171,19 @@ class Output(LaunchTest):
         self.assertIn("the log of rank 1 is not complete: No space left", result.err.decode())
         self.assertTrue(self.read("done.0") and self.read("done.1"))
 
+    def test_a_log_that_may_not_grow_is_lost_output(self):
+        """The ranks have the limit too, and its signal as they would without a launcher."""
+        script = ('head -c 20000 /dev/zero | tr "\\0" x; echo; echo done >"$DIR/done.$RANK";'
+                  'head -c 20000 /dev/zero >"$DIR/large.$RANK"; kill -l $? >"$DIR/ended.$RANK"; exit 0')
+        result = self.launch("-n", "2", "--log_dir", self.path("logs"), *self.shell(script),
+                             preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (8192, 8192)))
+        self.assertEqual((result.code, result.lines), (125, ["[%d] %s" % (rank, "x" * 20000) for rank in range(2)]))
+        self.assertIn("the log of rank 0 is not complete: File too large", result.err.decode())
+        for rank in range(2):
+            self.assertTrue(self.read("done.%d" % rank))
+            self.assertEqual(self.read("ended.%d" % rank), b"XFSZ\n")
+            self.assertEqual(self.read("logs/rank_%d/stdout" % rank), b"x" * 8192)
+
     def test_output_to_a_closed_descriptor_is_lost(self):
         for script, code in (("echo x", 125), ("echo x >&2", 0), ("exit 3", 3)):
             for nranks in ("1", "2"):

@@ -88,9 +88,10 @@ void launch_signals_children(int to)
         set_action(forwarded[i], SIG_IGN, 0);
     set_action(SIGPIPE, SIG_IGN, 0);
     set_action(SIGCHLD, write_number, SA_RESTART | SA_NOCLDSTOP);
-    sigset_t none;
-    sigemptyset(&none);
-    sigprocmask(SIG_SETMASK, &none, NULL);
+    sigset_t too_large;
+    sigemptyset(&too_large);
+    sigaddset(&too_large, SIGXFSZ);
+    sigprocmask(SIG_SETMASK, &too_large, NULL);
 }
 
 void launch_signals_restore(const launch_signals *found)

@@ -26,7 +26,8 @@ void launch_signals_note(launch_signals *found);
  */
 void launch_signals_forward(const launch_signals *found, int to);
 
-/* Ignore what is forwarded, as it comes by another way, and SIGPIPE; write SIGCHLD's number into `to`. */
+/* Ignore what is forwarded, as it comes by another way, and SIGPIPE; write SIGCHLD's number into `to`.
+ * SIGXFSZ (ulimit -f) is blocked, so that a write to a log fails with EFBIG. */
 void launch_signals_children(int to);
 
 /* In a child before execve: all as they were found. Async-signal-safe. */
