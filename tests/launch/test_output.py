@@ -390,6 +390,17 @@ class Drain(LaunchTest):
         self.assertIn("nobody reads the output", err)
         self.assert_nothing_left(1)
 
+    def test_also_where_a_rank_has_failed_and_the_others_go_on(self):
+        process = self.start("-n", "2", "--on_failure", "continue", *self.shell(
+            harness.NOTE + "[ $RANK = 1 ] && exit 5; while :; do echo x; sleep 0.01; done"))
+        self.wait_noted(2)
+        harness.wait_until(lambda: sum(map(harness.is_alive, self.noted_pids())) == 1, 10 * harness.SLOW, "a failed rank")
+        process.stdout.close()
+        self.assertEqual(process.wait(10 * harness.SLOW), 5)
+        err = process.stderr.read().decode()
+        self.assertRegex(err, r"rank 1 on \S+ \(pid \d+\) failed first: exit code 5\n")
+        self.assertIn("ddl-launch: rank 0 ended by SIGTERM after it", err)
+
 
 if __name__ == "__main__":
     harness.main()

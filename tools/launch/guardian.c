@@ -358,7 +358,7 @@ static void check_sinks(struct guardian *g, int64_t now_ns)
     launch_sink *sinks[] = { g->out, g->err };
     for (int i = 0; i < 2; i++) {
         int error = launch_sink_error(sinks[i]);
-        if (error == EPIPE && g->outcome.cause == LAUNCH_ENDED && g->nrunning > 0)
+        if (error == EPIPE && g->stage == RUNNING && g->nrunning > 0)
             stop_for(g, LAUNCH_OUTPUT_CLOSED, now_ns);
         else if (error != 0 && error != EPIPE && g->outcome.write_error == 0)
             g->outcome.write_error = error;
