@@ -142,6 +142,22 @@ class TheOthers(LaunchTest):
         self.assertEqual(self.finish(process).code, 5)
         self.assertTrue(os.path.exists(self.path("asked")))
 
+    def test_what_they_wrote_before_they_were_killed_is_not_lost_to_a_slow_reader(self):
+        """Who looks again when all that was killed should have ended, 5 s later. It has."""
+        flood = ("import os, signal, time\n"
+                 "signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])\n"
+                 "if os.environ['RANK'] == '1': time.sleep(0.2); os._exit(5)\n"
+                 "signal.sigwait([signal.SIGTERM])\n"
+                 "noted = os.open(os.environ['DIR'] + '/noted', os.O_WRONLY | os.O_CREAT)\n"
+                 "n = 0\n"
+                 "while True:\n"
+                 "    os.write(1, b'%d %s\\n' % (n, b'x' * 999)); os.pwrite(noted, b'%9d\\n' % n, 0); n += 1\n")
+        process = self.start("-n", "2", "--grace", "500ms", *self.python(flood))
+        time.sleep(8)  # 1 s to report, the grace, and those 5
+        result = self.finish(process)
+        self.assertEqual(result.code, 5)
+        self.assertGreaterEqual(int(result.out.splitlines()[-1].split()[1]), int(self.noted_pids()[0]))
+
     def test_but_not_for_ever_and_then_they_are_killed(self):
         result = self.fail_beside("trap '' TERM; while :; do echo more; sleep 0.05; done", "--grace=0.5")
         self.assertEqual(result.code, 5)

@@ -481,7 +481,7 @@ static void on_time(struct guardian *g, int64_t now_ns)
         end_report(g, now_ns);
     else if (g->stage == ENDING && anything_left(g) && now_ns >= g->stage_end_ns)
         kill_all(g, now_ns);
-    else if (g->stage == KILLING && now_ns >= g->stage_end_ns)
+    else if (g->stage == KILLING && anything_left(g) && now_ns >= g->stage_end_ns)
         give_up(g);
     else if (g->stage == KILLING && anything_left(g))
         kill_all(g, now_ns); /* also what has been forked meanwhile */
@@ -499,10 +499,10 @@ static int sleep_ms(struct guardian *g, int64_t now_ns)
 {
     int64_t until_ns = g->nrunning > 0 ? sooner(g->time_limit_ns, g->notice_ns) : DDL_DEADLINE_NEVER;
     /* Of what on_time sees to; the end of a stage that concerns nobody any more may lie far behind. */
-    if ((g->stage == REPORTING && g->nrunning > 0) || (g->stage == ENDING && anything_left(g)) ||
-        g->stage == KILLING)
+    bool is_ending = (g->stage == ENDING || g->stage == KILLING) && anything_left(g);
+    if ((g->stage == REPORTING && g->nrunning > 0) || is_ending)
         until_ns = sooner(until_ns, g->stage_end_ns);
-    if (g->stage == KILLING)
+    if (g->stage == KILLING && is_ending)
         until_ns = sooner(until_ns, in_ms(now_ns, KILL_AGAIN_MS));
     if (g->nrunning == 0)
         until_ns = sooner(until_ns, in_ms(now_ns, DRAIN_LOOK_MS));
