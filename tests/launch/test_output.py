@@ -380,6 +380,16 @@ class Drain(LaunchTest):
             self.assertEqual(process.returncode, 128 + signals[0])
             self.assert_nothing_left(0.5)
 
+    def test_nor_beyond_the_time_limit(self):
+        """All ranks have ended with 0 by then."""
+        before = resource.getrusage(resource.RUSAGE_CHILDREN)
+        process = self.start("-n", "2", "--timeout", "500ms", *self.shell("head -c 200000 /dev/zero | tr '\\0' x; exit 0"))
+        self.assertEqual(process.wait(10 * harness.SLOW), 124)
+        self.assertIn(b"time limit of 0.5 s reached (--timeout); the job was stopped\nddl-launch: ranks 0-1 ended with 0\n",
+                      process.stderr.read())
+        after = resource.getrusage(resource.RUSAGE_CHILDREN)
+        self.assertLess(after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime, 1 * harness.SLOW)
+
     def test_the_job_ends_when_nobody_reads_any_more(self):
         process = self.start("-n", "3", *self.shell(harness.NOTE + "while :; do echo x; sleep 0.01; done"))
         self.assertEqual(process.stdout.readline()[3:], b" x\n")

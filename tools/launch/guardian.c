@@ -170,6 +170,15 @@ static void set_cause(struct guardian *g, launch_cause cause)
         g->outcome.cause = cause;
 }
 
+/* The rest of the output is lost; if nobody asked the job to stop its time limit did. */
+static void cut_output(struct guardian *g)
+{
+    g->outcome.output_cut = true;
+    if (g->outcome.cause == LAUNCH_ENDED)
+        g->outcome.time_limit = true;
+    set_cause(g, LAUNCH_TIME_LIMIT);
+}
+
 static void stop_for(struct guardian *g, launch_cause cause, int64_t now_ns)
 {
     set_cause(g, cause);
@@ -386,7 +395,7 @@ static bool draining(struct guardian *g, int64_t now_ns)
         return false;
     if (launch_sink_full(g->out) || launch_sink_full(g->err)) {
         if (reader_is_late(g, g->all_ended_ns, now_ns)) {
-            g->outcome.output_cut = true;
+            cut_output(g);
             return false;
         }
         g->drain_start_ns = now_ns; /* a slow reader: what is in the pipes is not lost */
@@ -469,11 +478,12 @@ static void on_time(struct guardian *g, int64_t now_ns)
 {
     if (now_ns >= g->notice_ns && g->nrunning > 0)
         say_what_is_waited_for(g, now_ns);
-    if (now_ns >= g->time_limit_ns && g->nrunning > 0) {
+    if (now_ns >= g->time_limit_ns) {
         g->time_limit_ns = DDL_DEADLINE_NEVER;
-        if (g->stage < ENDING) {
-            g->outcome.time_limit = true;
+        if (g->flush_ms < 0)
             limit_flush(g, FLUSH_MS, now_ns);
+        if (g->stage < ENDING && g->nrunning > 0) {
+            g->outcome.time_limit = true;
             stop_for(g, LAUNCH_TIME_LIMIT, now_ns);
         }
     }
@@ -590,7 +600,7 @@ static void flush(struct guardian *g)
     int64_t begun_ns = ddl_now_ns();
     while (!sinks_idle(g)) {
         if (reader_is_late(g, begun_ns, ddl_now_ns())) {
-            g->outcome.output_cut = true;
+            cut_output(g);
             break;
         }
         turn(g);
