@@ -99,6 +99,15 @@ class GuardianKilled(LaunchTest):
         self.assert_nothing_left(1)
 
     @linux_only
+    def test_the_launcher_does_so_also_if_nobody_hears_of_it(self):
+        process = self.start("-n", "1", *self.python(DAEMON), env={"THEN": SLEEP})
+        self.wait_noted(2)
+        process.stderr.close()
+        os.kill(self.guardian_of(process), signal.SIGKILL)
+        process.wait(10 * harness.SLOW)
+        self.assert_nothing_left(0.5)
+
+    @linux_only
     def test_ranks_end_even_if_both_are_killed_at_once(self):
         process = self.start("-n", "3", *self.shell(SLEEP))
         self.wait_noted(3)

@@ -123,9 +123,6 @@ static int dry_run(const launch_job *job)
 /* The guardian was killed: end what it leaves. Its ranks die with it, and what they left comes to us. */
 static int end_orphans(const launch_job *job, int status)
 {
-    char name[32];
-    fprintf(stderr, "ddl-launch: the guardian of this job was killed by %s; ending the job\n",
-            launch_signal_name(WTERMSIG(status), name, sizeof name));
     for (int i = 0; i < job->options->nproc_per_node; i++)
         if (job->groups[i] > 0)
             kill(-job->groups[i], SIGKILL);
@@ -138,6 +135,10 @@ static int end_orphans(const launch_job *job, int status)
         if (left > 0)
             poll(NULL, 0, 5);
     } while (left > 0 && !ddl_deadline_passed(deadline));
+    /* Not before, as that may end us, or hold us up: nobody need read it any more. */
+    char name[32];
+    fprintf(stderr, "ddl-launch: the guardian of this job was killed by %s; the job was ended\n",
+            launch_signal_name(WTERMSIG(status), name, sizeof name));
     return launch_exit_code(status);
 }
 
