@@ -13,6 +13,7 @@
 #include "rendezvous/proof.h"
 #include "rendezvous/secret.h"
 
+#include <fcntl.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -27,6 +28,7 @@ enum { MAGIC_BYTES = sizeof note_magic - 1 };
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* guards all that follows, and the environment */
 static ddl_secret *of_launcher, *of_environment, *of_process;
 static bool launcher_lost; /* what it left could not be read */
+static int unmarked = -1;  /* what it left, until this process joins its job */
 
 /* An unset variable and an empty one are the same. */
 static const char *env(const char *name)
@@ -37,16 +39,28 @@ static const char *env(const char *name)
 
 /* ---- taking; with the lock held ---- */
 
-/* Whether fd holds a note of ddl-launch; then it is read and closed. */
+/* Whether fd holds a note of ddl-launch; then it is read, and kept to be marked. */
 static bool take_note(int fd, uint8_t *data, size_t *bytes)
 {
     bool taken = fd >= 0 && ddl_note_read(fd, data, bytes) && *bytes > MAGIC_BYTES &&
                  memcmp(data, note_magic, MAGIC_BYTES) == 0;
     if (taken) {
-        ddl_note_mark(fd);
-        close(fd);
+        if (unmarked >= 0)
+            close(unmarked);
+        unmarked = fd;
+        fcntl(fd, F_SETFD, FD_CLOEXEC);
     }
     return taken;
+}
+
+/* Who has joined the launcher's job may end before the others; a world of one's own does not count. */
+static void mark_note(void)
+{
+    if (unmarked < 0 || env("DDL_LAUNCH") == NULL)
+        return;
+    ddl_note_mark(unmarked);
+    close(unmarked);
+    unmarked = -1;
 }
 
 /* A note is the magic, where the secret came from, a line end, and the secret. */
@@ -155,6 +169,7 @@ static ddl_status choose(const ddl_config *config, const ddl_secret **secret, dd
     char path[DDL_SECRET_PATH];
     ddl_error unwanted;
     ddl_status taken = take_from_launcher(err);
+    mark_note();
     ddl_status also_taken = take_from_environment(config->rank, taken == DDL_OK ? err : &unwanted);
     if (config->nranks == 1 || config->security == DDL_SECURITY_OFF)
         return DDL_OK;

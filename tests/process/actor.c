@@ -27,6 +27,7 @@
  *     fork:stay      a child that does nothing but live on with what it inherited
  *     forking:MS     fork such a child so many ms from now, in another thread
  *     exit:CODE  _exit:CODE
+ *     set:NAME=VALUE   a variable of the environment
  *
  * Calls are on the communicator in use: the world ("world") until another was split off or shrunk from it and
  * chosen by its name; after freeing that one the world again. Results are compared with the serial oracle;
@@ -441,6 +442,17 @@ static void die_now(int signal_number)
         raise(SIGKILL);
 }
 
+static void set_variable(const char *text)
+{
+    char name[64];
+    size_t bytes = strcspn(text, "=");
+    if (text[bytes] == '\0' || bytes >= sizeof name)
+        die("no NAME=VALUE", text);
+    memcpy(name, text, bytes);
+    name[bytes] = '\0';
+    setenv(name, text + bytes + 1, 1);
+}
+
 static void become_mortal(long usec)
 {
     struct itimerval timer = { { 0, 0 }, { usec / 1000000, usec % 1000000 } };
@@ -635,6 +647,8 @@ static void perform(struct actor *a, const char *command)
         become_mortal(strtol(argument, NULL, 10));
     } else if (takes(command, "forking:", &argument)) {
         fork_aside(argument);
+    } else if (takes(command, "set:", &argument)) {
+        set_variable(argument);
     } else if (takes(command, "fork:", &argument)) {
         fork_child(a, argument);
     } else if (takes(command, "exit:", &argument)) {

@@ -656,6 +656,20 @@ class Launched(Security):
             self.assertEqual([r["status"] for r in records], ["DDL_OK"] * 3, launched.story())
             launched.finish(0)
 
+    def test_a_world_of_ones_own_is_none_in_which_others_are_waited_for(self):
+        own = f"env -u DDL_LAUNCH RANK=0 WORLD_SIZE=1 '{ACTOR}' init free"
+        launched, records = self.run_ranks("sh", "-c", f"[ $RANK = 1 ] || {{ {own}; sleep 1; }}", arguments=("-n", "3"))
+        self.assertEqual([r["status"] for r in records], ["DDL_OK"] * 4, launched.story())
+        launched.finish(0)
+
+    def test_who_joins_after_a_world_of_his_own_has_joined(self):
+        later = (f"exec env -u DDL_LAUNCH RANK=0 WORLD_SIZE=1 '{ACTOR}' init free set:RANK=1 set:WORLD_SIZE=2 set:DDL_LAUNCH=1/2"
+                 " init")
+        launched, records = self.run_ranks("sh", "-c", f"if [ $RANK = 1 ]; then {later}; fi; '{ACTOR}' init && sleep 1",
+                                           arguments=("-n", "2"))
+        self.assertEqual([r["status"] for r in records], ["DDL_OK"] * 4, launched.story())
+        launched.finish(0)
+
     # ---- several nodes ----
 
     # Tells which secret it was handed, but not the secret.
