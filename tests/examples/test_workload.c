@@ -87,6 +87,26 @@ static void data_that_never_came_are_noticed(void **state)
     }
 }
 
+/* All contribute the same, so that the average in a world of one is that in any. */
+static void averages_are_exact_in_worlds_of_any_size(void **state)
+{
+    static const int sizes[] = { 1, 3, 256, 257, 2048, 2049, 4096 };
+    const ddl_dtype dtypes[] = { DDL_BFLOAT16, DDL_FLOAT16, DDL_FLOAT32 };
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
+        for (size_t k = 0; k < sizeof dtypes / sizeof *dtypes; k++) {
+            struct workload w;
+            char reason[160] = "";
+            assert_true(workload_init(&w, workload_kind_find("allreduce"), *state, 3000, dtypes[k], DDL_AVG,
+                                      0, false, false));
+            w.nranks = sizes[i];
+            workload_fill(&w);
+            assert_int_equal(w.kind->run(&w), DDL_OK);
+            (void)workload_check(&w, reason, sizeof reason);
+            assert_string_equal(reason, "");
+            workload_fini(&w);
+        }
+}
+
 static const struct {
     const char *collective;
     size_t bytes;
@@ -131,6 +151,7 @@ int main(void)
     static const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_wrong_element_is_noticed),
         cmocka_unit_test(data_that_never_came_are_noticed),
+        cmocka_unit_test(averages_are_exact_in_worlds_of_any_size),
         cmocka_unit_test(count_follows_from_the_size_of_the_greater_buffer),
         cmocka_unit_test(bus_factors_are_those_of_nccl_tests),
     };

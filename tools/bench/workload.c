@@ -309,6 +309,8 @@ static int64_t contribution(const struct workload *w, int rank, size_t index)
     if (w->op == DDL_AVG) /* the same from all, so that the quotient is exact */
         bits = scramble(index % PERIOD + 1);
     int64_t most = exact_limit(w->dtype) / w->nranks;
+    if (most == 0 && w->op == DDL_AVG) /* what all can have and add up exactly */
+        return 0;
     if (most == 0)
         return index % PERIOD % (size_t)w->nranks == (size_t)rank;
     return (int64_t)(bits % (uint64_t)(most + 1));
