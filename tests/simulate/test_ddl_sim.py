@@ -80,6 +80,8 @@ class Usage(unittest.TestCase):
             (["show", "two_level", "--hosts", "99x99"], "'99x99' is not hosts"),
             (["show", "two_level", "-p", "7", "--hosts", "2x4"], "places 8 ranks, not 7"),
             (["check", "two_level", "-p", "8", "--hosts", "2x4"], "both say how many"),
+            (["check", "reduce_scatter/halving", "-p", "3,5-7"], "reduce_scatter/halving does not work for 3,5-7 ranks"),
+            (["check", "send", "-p", "1"], "send does not work for 1 ranks"),
             (["check", "two_level", "--hosts", "a,b"], "'a,b' is not hosts"),
             (["cost", "ring", "-p", "8"], "needs a size"),
             (["cost", "ring", "--bytes", "1M"], "needs a number of ranks"),

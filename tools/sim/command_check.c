@@ -187,11 +187,15 @@ static bool prove_patterns(sweep *s, int nranks)
     return true;
 }
 
+static bool works_for(const ddl_algorithm *row, int nranks)
+{
+    bool point_to_point = row->collective == DDL_COLLECTIVE_SEND || row->collective == DDL_COLLECTIVE_RECV;
+    return ddl_algorithm_takes(row, nranks) && !(point_to_point && nranks == 1);
+}
+
 static bool prove_ranks(sweep *s, int nranks)
 {
-    bool point_to_point =
-        s->row->collective == DDL_COLLECTIVE_SEND || s->row->collective == DDL_COLLECTIVE_RECV;
-    if (!ddl_algorithm_takes(s->row, nranks) || (point_to_point && nranks == 1))
+    if (!works_for(s->row, nranks))
         return true;
     if (s->row->collective == DDL_COLLECTIVE_BARRIER)
         return prove_places(s, nranks, 0, 0);
@@ -260,6 +264,16 @@ static bool valid_ranges(const char *ranges)
             return false;
     } while (*ranges != '\0');
     return true;
+}
+
+static bool works_for_some(const ddl_algorithm *row, const char *ranges)
+{
+    int first, last;
+    while (*ranges != '\0' && next_range(&ranges, &first, &last))
+        for (int p = first; p <= last; p++)
+            if (works_for(row, p))
+                return true;
+    return false;
 }
 
 /* Of a rank that is no root. With a step for each other rank, or each block, all together have millions. */
@@ -380,6 +394,13 @@ int sim_check(int argc, char **argv)
             rows[i] = &all[i];
     } else if ((count = sim_find(name, rows)) == 0) {
         code = SIM_USAGE;
+        goto end;
+    }
+    bool any = ranges == NULL || name == NULL;
+    for (size_t i = 0; i < count && !any; i++)
+        any = works_for_some(rows[i], ranges);
+    if (!any) {
+        code = sim_usage_error("%s does not work for %s ranks", name, ranges);
         goto end;
     }
     for (size_t i = 0; i < count; i++) {
