@@ -429,7 +429,8 @@ class Flags(Case):
 
     def test_the_launcher_passes_2_on(self):
         self.assertEqual(bench(2, "allreduce", "--min", "none").returncode, 2)
-        self.assertEqual(bench(2, "broadcast", "--root", "2").returncode, 2)
+        for mode in ("broadcast", "--consistency"):
+            self.assertEqual(bench(2, mode, "--root", "2").returncode, 2)
 
     def test_a_json_file_that_cannot_be_written_ends_all_ranks(self):
         done = bench(3, "allreduce", "--json", self.path("no/such/directory"))

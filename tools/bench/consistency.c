@@ -126,7 +126,7 @@ static int compare_all(ddl_comm *world, const struct bench_options *options)
     if (options->root >= ddl_size(world)) {
         if (ddl_rank(world) == 0)
             fprintf(stderr, "ddl-bench: --root is not a rank of this job; the job has %d\n", ddl_size(world));
-        return EXIT_FAILURE;
+        return EXIT_WRONG_FLAGS;
     }
     if (ddl_rank(world) == 0)
         printf("# ddl %s: one collective beside two, %d processes; at most %.0f %% longer is consistent\n"

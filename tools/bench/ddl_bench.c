@@ -18,7 +18,7 @@
 #include "report.h"
 #include "workload.h"
 
-enum { MAX_ALGORITHMS = 32, MAX_SIZES = 64, EXIT_WRONG_FLAGS = 2 };
+enum { MAX_ALGORITHMS = 32, MAX_SIZES = 64 };
 
 /* All algorithms of the collective at all sizes: for --algorithm all. */
 struct comparison {

@@ -7,6 +7,8 @@
 
 #include <ddl/ddl.h>
 
+enum { EXIT_WRONG_FLAGS = 2 }; /* also where only the job shows that they are */
+
 enum bench_mode { BENCH_COLLECTIVE, BENCH_CALIBRATE, BENCH_CONSISTENCY };
 
 struct bench_options {
