@@ -1473,6 +1473,8 @@ static ddl_status redis_check(ddl_store *store, ddl_error *err)
         add_read(&request, &reading, 0);
         ddl_redis_link_post(redis->link, &request);
     }
+    /* Others look twice within LIFE_AGAIN_MS before they take us for dead, so we look oftener than that. */
+    DDL_TRY(ddl_redis_link_keep_presence(redis->link, err));
     DDL_TRY(look_around(redis, err)); /* also for a server that stalls, or a connection that broke */
     return known_failure(redis, err);
 }

@@ -1839,6 +1839,40 @@ static void another_version_is_told_where_its_rank_0_lives(void **state)
     }
 }
 
+/* How many say in Redis that they are here. */
+static int count_present(void)
+{
+    const ddl_view words[] = { text_view("PUBSUB"), text_view("CHANNELS"), text_view("ddl:alive:*") };
+    char reply[1024];
+    redis_server_ask(words, 3, reply, sizeof reply);
+    assert_int_equal(reply[0], '*');
+    return atoi(reply + 1);
+}
+
+/* While the mesh is made ranks look at the store now and then; who looks for them does so twice in 0.2 s. */
+static void who_looks_at_redis_without_waiting_is_made_present_at_once(void **state)
+{
+    const ddl_view words[] = { text_view("CLIENT"), text_view("KILL"), text_view("TYPE"),
+                               text_view("pubsub") };
+    struct place place;
+    char reply[64];
+    (void)state;
+    if (redis_server_port() == 0)
+        return;
+    place_open(&place, &kinds[2], 2);
+    for (int rank = 0; rank < 2; rank++) /* and so they have looked at who lives a moment ago */
+        assert_int_equal(ddl_store_check(place.stores[rank], NULL), DDL_OK);
+    redis_server_ask(words, 4, reply, sizeof reply);
+    assert_string_equal(reply, ":2\r\n");
+    const int64_t begin_ns = ddl_now_ns();
+    do
+        for (int rank = 0; rank < 2; rank++)
+            assert_int_equal(ddl_store_check(place.stores[rank], NULL), DDL_OK);
+    while (count_present() < 2 && ddl_now_ns() - begin_ns < 2 * DDL_NS_PER_S);
+    assert_true(ddl_now_ns() - begin_ns < DDL_NS_PER_S / 2); /* the next of those looks is after 0.8 s */
+    place_close(&place);
+}
+
 static int stop_server(void **state)
 {
     (void)state;
@@ -1892,6 +1926,7 @@ int main(void)
         cmocka_unit_test(forged_echoes_in_redis_are_told_and_harm_nobody),
         cmocka_unit_test(forged_meeting_records_in_redis_are_told),
         cmocka_unit_test(only_keys_of_its_run_are_removed_in_redis),
+        cmocka_unit_test(who_looks_at_redis_without_waiting_is_made_present_at_once),
         cmocka_unit_test(locks_of_other_hosts_prove_no_death),
         cmocka_unit_test(another_version_is_told_where_its_rank_0_lives),
     };
