@@ -154,7 +154,9 @@ static ssize_t read_all(int fd, uint8_t *data, size_t bytes)
 {
     size_t have = 0;
     while (have < bytes) {
-        ssize_t count = DDL_FAILPOINT_OS("rendezvous.read", EIO) ? -1 : read(fd, data + have, bytes - have);
+        const bool fails =
+            DDL_FAILPOINT_OS("rendezvous.read", EIO) || DDL_FAILPOINT_OS("rendezvous.stale", ESTALE);
+        ssize_t count = fails ? -1 : read(fd, data + have, bytes - have);
         if (count < 0 && errno != EINTR)
             return -1;
         if (count == 0)
@@ -165,12 +167,18 @@ static ssize_t read_all(int fd, uint8_t *data, size_t bytes)
     return (ssize_t)have;
 }
 
+/* A network file system says ESTALE of a file that was replaced or removed, also where it was open before. */
+static ddl_status complain_unless_gone(ddl_error *err, const char *call, const char *path)
+{
+    return errno == ENOENT || errno == ESTALE ? DDL_OK : complain(err, call, path);
+}
+
 static ddl_status read_record(int fd, const char *path, size_t limit, ddl_bytes *content, bool *found,
                               ddl_error *err)
 {
     struct stat info;
-    if (fstat(fd, &info) != 0)
-        return complain(err, "looking at", path);
+    if (DDL_FAILPOINT_OS("rendezvous.stale", ESTALE) || fstat(fd, &info) != 0)
+        return complain_unless_gone(err, "looking at", path);
     if (!S_ISREG(info.st_mode) || info.st_size < 0 || (uint64_t)info.st_size > (uint64_t)limit + HEAD_BYTES)
         return DDL_FAIL_OS(err, DDL_ESTORE, EBADMSG, "file store: %s is no record of ours", path);
     size_t bytes = (size_t)info.st_size;
@@ -178,7 +186,7 @@ static ddl_status read_record(int fd, const char *path, size_t limit, ddl_bytes 
     if (data == NULL)
         return DDL_FAIL(err, DDL_ENOMEM, "no memory for a record of %zu bytes", bytes);
     ssize_t have = read_all(fd, data, bytes);
-    ddl_status status = have < 0 ? complain(err, "reading", path) : DDL_OK;
+    ddl_status status = have < 0 ? complain_unless_gone(err, "reading", path) : DDL_OK;
     bool whole = have >= HEAD_BYTES && memcmp(data, magic, sizeof magic) == 0 &&
                  ddl_get_u32(data + 4) == (size_t)have - HEAD_BYTES &&
                  ddl_get_u64(data + 8) == checksum(data + HEAD_BYTES, (size_t)have - HEAD_BYTES);
@@ -199,7 +207,7 @@ ddl_status ddl_record_read(const char *path, size_t limit, ddl_bytes *content, b
                  ? -1
                  : open(path, O_RDONLY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK);
     if (fd < 0)
-        return errno == ENOENT || errno == ESTALE ? DDL_OK : complain(err, "opening", path);
+        return complain_unless_gone(err, "opening", path);
     ddl_status status = read_record(fd, path, limit, content, found, err);
     close(fd);
     return status;

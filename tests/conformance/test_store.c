@@ -1352,8 +1352,8 @@ static void locks_of_other_hosts_prove_no_death(void **state)
 
 #ifdef DDL_FAILPOINTS
 /*
- * As NFS has it: link works and is reported as done by another; a file that was replaced cannot be opened;
- * what is new in a folder is not seen yet.
+ * As NFS has it: link works and is reported as done by another; a file that was replaced cannot be opened,
+ * nor looked at or read where it is open; what is new in a folder is not seen yet.
  */
 static void the_file_store_survives_what_network_file_systems_do(void **state)
 {
@@ -1367,7 +1367,7 @@ static void the_file_store_survives_what_network_file_systems_do(void **state)
         assert_true(ddl_failpoint_hits() > (uint64_t)nth);
         ddl_failpoint_arm("rendezvous.linked");
         set(place.stores[0], "k", text_view("v"));
-        for (int stale = 1; stale <= 3; stale++) { /* what the run failed with, and the value, are read */
+        for (int stale = 1; stale <= 4; stale++) { /* what the run failed with is not there, the value is */
             snprintf(setting, sizeof setting, "rendezvous.stale:%d", stale);
             ddl_failpoint_arm(setting);
             check_value(place.stores[1], "k", text_view("v"));
