@@ -213,7 +213,7 @@ static bool leads_out(const ddl_address *own)
     bool is_v4 = own->socket.ss_family == AF_INET;
     if (!ddl_address_parse(is_v4 ? "192.0.2.1" : "2001:db8::1", 9, &target))
         return false;
-    int fd = socket(target.socket.ss_family, SOCK_DGRAM, 0);
+    int fd = ddl_socket_new_datagram(target.socket.ss_family);
     if (fd < 0)
         return false;
     bool known = connect(fd, (const struct sockaddr *)&target.socket, target.bytes) == 0 &&

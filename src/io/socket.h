@@ -75,6 +75,7 @@ void ddl_socket_drop(int *fd);
 
 /* What differs between systems: a new socket with both flags set, or -1 with errno. */
 int ddl_socket_new(int family);
+int ddl_socket_new_datagram(int family);
 int ddl_socket_accept_new(int listener, struct sockaddr *from, socklen_t *from_bytes);
 
 /* Whether the other end has closed or broken the connection, though what it said before may still be unread;

@@ -10,6 +10,11 @@ int ddl_socket_new(int family)
     return socket(family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
 }
 
+int ddl_socket_new_datagram(int family)
+{
+    return socket(family, SOCK_DGRAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+}
+
 int ddl_socket_accept_new(int listener, struct sockaddr *from, socklen_t *from_bytes)
 {
     return accept4(listener, from, from_bytes, SOCK_NONBLOCK | SOCK_CLOEXEC);

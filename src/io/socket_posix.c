@@ -29,6 +29,11 @@ int ddl_socket_new(int family)
     return with_flags(socket(family, SOCK_STREAM, 0));
 }
 
+int ddl_socket_new_datagram(int family)
+{
+    return with_flags(socket(family, SOCK_DGRAM, 0));
+}
+
 int ddl_socket_accept_new(int listener, struct sockaddr *from, socklen_t *from_bytes)
 {
     return with_flags(accept(listener, from, from_bytes));
