@@ -200,6 +200,8 @@ static ddl_status talk(ddl_redis_link *link, struct connection *connection, cons
     ddl_status status =
         ddl_stream_write(connection->stream, request->bytes.data, request->bytes.bytes, deadline, err);
     int got = 0;
+    if (connection->owed == 0)
+        ddl_redis_reader_begin(connection->reader);
     while (status == DDL_OK && got < request->count) {
         ddl_redis_reply *reply = NULL;
         status = next_reply(link, connection, deadline, &reply, err);
@@ -510,6 +512,7 @@ void ddl_redis_link_post(ddl_redis_link *link, ddl_redis_request *request)
     ddl_error unwanted;
     DDL_ASSERT(request->count == 1);
     DDL_ASSERT(ddl_redis_link_is_idle(link));
+    ddl_redis_reader_begin(connection->reader);
     if (!request->incomplete && ddl_stream_write(connection->stream, request->bytes.data,
                                                  request->bytes.bytes, ddl_now_ns(), &unwanted) == DDL_OK)
         connection->owed = 1;

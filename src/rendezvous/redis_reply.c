@@ -16,7 +16,7 @@ typedef int array_length;
 
 struct ddl_redis_reader {
     redisReader *inner;
-    size_t held;      /* bytes fed since the last whole reply */
+    size_t held;      /* bytes fed of the request at hand */
     size_t elements;  /* of the reply that is being built */
     const char *over; /* the limit that it broke, or NULL */
 };
@@ -164,15 +164,20 @@ void ddl_redis_reader_destroy(ddl_redis_reader *reader)
 static ddl_status too_much(const ddl_redis_reader *reader, ddl_error *err)
 {
     return DDL_FAIL(err, DDL_EPROTO,
-                    "a reply of Redis has %s allowed (%d elements, %d deep, lines of %d KiB, %d MiB); is it "
-                    "Redis?",
+                    "a reply of Redis has %s allowed (%d elements, %d deep, lines of %d KiB, %d MiB for a "
+                    "request); is it Redis?",
                     reader->over, DDL_REDIS_ELEMENTS, DDL_REDIS_DEPTH, DDL_REDIS_LINE_BYTES >> 10,
-                    DDL_REDIS_REPLY_BYTES >> 20);
+                    DDL_REDIS_REQUEST_BYTES >> 20);
+}
+
+void ddl_redis_reader_begin(ddl_redis_reader *reader)
+{
+    reader->held = reader->inner->len - reader->inner->pos;
 }
 
 ddl_status ddl_redis_reader_feed(ddl_redis_reader *reader, const void *data, size_t bytes, ddl_error *err)
 {
-    if (bytes > DDL_REDIS_REPLY_BYTES - reader->held) {
+    if (bytes > DDL_REDIS_REQUEST_BYTES - reader->held) {
         reader->over = "more bytes than";
         return too_much(reader, err);
     }
@@ -209,10 +214,8 @@ ddl_status ddl_redis_reader_next(ddl_redis_reader *reader, ddl_redis_reply **out
         reader->over = "a longer line than";
         return too_much(reader, err);
     }
-    if (reply != NULL) {
-        reader->held = reader->inner->len - reader->inner->pos;
+    if (reply != NULL)
         reader->elements = 0;
-    }
     *out = reply;
     return DDL_OK;
 }

@@ -2,8 +2,9 @@
  * redis_reply.h - what Redis says and hears: bytes to replies, words to commands.
  *
  * Pure. A Redis server is not trusted: a reply may hold up to 4,096 elements, arrays inside arrays four deep
- * below the outermost, lines (all but strings with a length) of 4 KiB, and 16 MiB; any other ends the
- * conversation. hiredis parses; it is used here alone.
+ * below the outermost, lines (all but strings with a length) of 4 KiB, and all replies to a request, which
+ * are kept until the last has come, 16 MiB; any other ends the conversation. hiredis parses; it is used here
+ * alone.
  */
 #ifndef DDL_RENDEZVOUS_REDIS_REPLY_H
 #define DDL_RENDEZVOUS_REDIS_REPLY_H
@@ -15,7 +16,7 @@ enum {
     DDL_REDIS_ELEMENTS = 4096,
     DDL_REDIS_DEPTH = 4,
     DDL_REDIS_LINE_BYTES = 4 << 10,
-    DDL_REDIS_REPLY_BYTES = 16 << 20,
+    DDL_REDIS_REQUEST_BYTES = 16 << 20,
 };
 
 typedef enum ddl_redis_kind {
@@ -43,7 +44,10 @@ typedef struct ddl_redis_reader ddl_redis_reader;
 DDL_MUST_USE ddl_status ddl_redis_reader_create(ddl_redis_reader **reader, ddl_error *err);
 void ddl_redis_reader_destroy(ddl_redis_reader *reader);
 
-/* Take in bytes. DDL_EPROTO: more than a reply may have. DDL_ENOMEM. */
+/* What comes from now on answers another request. */
+void ddl_redis_reader_begin(ddl_redis_reader *reader);
+
+/* Take in bytes. DDL_EPROTO: more than the replies to a request may have. DDL_ENOMEM. */
 DDL_MUST_USE ddl_status ddl_redis_reader_feed(ddl_redis_reader *reader, const void *data, size_t bytes,
                                               ddl_error *err);
 

@@ -693,9 +693,10 @@ class Absent(Tests):
                   (b"HTTP/1.1 200 OK\r\n\r\n", "no reply of Redis"),
                   (b"-ASK 3999 127.0.0.1:1\r\n", "ASK 3999 127.0.0.1:1; it is a node of a cluster"),
                   (b"-LOADING Redis is loading the dataset in memory\r\n", "in memory; wait until it has, for ")]
-        return [lambda flood=flood: self.flooded(*flood) for flood in floods]
+        together = (b"$8000000\r\n" + b"x" * 8000000 + b"\r\n", "more bytes", 0)  # replies to one request
+        return [lambda flood=flood: self.flooded(*flood) for flood in [*floods, together]]
 
-    def flooded(self, flood, words):
+    def flooded(self, flood, words, number=1):
         with socket.socket() as listener:
             listener.bind(("127.0.0.1", 0))
             listener.listen(8)
@@ -716,7 +717,7 @@ class Absent(Tests):
             threading.Thread(target=serve, daemon=True).start()
             world = World(ACTOR, 2, DDL_STORE=f"redis://127.0.0.1:{listener.getsockname()[1]}", DDL_START_TIMEOUT="60")
             with world:
-                rank = world.start(1, "init", "resources")
+                rank = world.start(number, "init", "resources")
                 record = rank.expect("init", "DDL_ESTORE", seconds=bound(10))
                 self.assertIn(words, record["text"])
                 self.assertLess((record["end_ns"] - record["begin_ns"]) / 1e9, bound(6))

@@ -140,6 +140,34 @@ static void a_flood_is_cut_off(void **state)
     assert_non_null(strstr(error.text, "16 MiB"));
 }
 
+/* Replies are kept until the last one that a request has has come. */
+static void the_replies_to_a_request_are_bounded_together(void **state)
+{
+    static char wire[(1 << 20) + 10];
+    ddl_error error;
+    (void)state;
+    memset(wire, 'x', sizeof wire);
+    memcpy(wire, "$1048576\r\n", 10);
+    for (int request = 0; request < 3; request++) {
+        ddl_status status = DDL_OK;
+        int fed = 0;
+        ddl_redis_reader_begin(reader);
+        for (; fed < (request < 2 ? 15 : 100) && status == DDL_OK; fed++) {
+            ddl_redis_reply *reply = NULL;
+            status = ddl_redis_reader_feed(reader, wire, sizeof wire, &error);
+            if (status != DDL_OK)
+                break;
+            assert_int_equal(ddl_redis_reader_feed(reader, "\r\n", 2, NULL), DDL_OK);
+            assert_int_equal(ddl_redis_reader_next(reader, &reply, NULL), DDL_OK);
+            assert_non_null(reply);
+            ddl_redis_reply_destroy(reply);
+        }
+        assert_int_equal(status, request < 2 ? DDL_OK : DDL_EPROTO);
+        assert_int_equal(fed, 15);
+    }
+    assert_non_null(strstr(error.text, "16 MiB for a request"));
+}
+
 /* As long as it may be, one longer, and without end; at once and in pieces. */
 static void a_line_is_no_longer_than_allowed(void **state)
 {
@@ -195,6 +223,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(what_is_over_a_limit_ends_the_conversation, NULL, close_reader),
         cmocka_unit_test_setup_teardown(the_deepest_and_longest_replies_are_taken, open_reader, close_reader),
         cmocka_unit_test_setup_teardown(a_flood_is_cut_off, open_reader, close_reader),
+        cmocka_unit_test_setup_teardown(the_replies_to_a_request_are_bounded_together, open_reader,
+                                        close_reader),
         cmocka_unit_test_setup_teardown(a_line_is_no_longer_than_allowed, open_reader, close_reader),
         cmocka_unit_test(commands_are_words_of_any_bytes),
     };
