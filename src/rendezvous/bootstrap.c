@@ -750,6 +750,25 @@ static ddl_status own_up(const struct course *course, ddl_error *err)
     return err->code;
 }
 
+/* Finding out that the service thread is stuck has taken most of the time there is after the deadline; and
+ * rank 0's serves the store. */
+static ddl_deadline last_words(const struct course *course)
+{
+    return ddl_deadline_in_ms(ddl_service_is_lost(course->options->service, NULL) ? LAST_WORD_MS
+                                                                                  : LAST_WORDS_MS);
+}
+
+/* That a call on a file has failed here is no news of the store for the others. What is in the store by then
+ * is signed, so it is not signed again. */
+static void tell_others(const struct course *course, ddl_error *err)
+{
+    const ddl_error own = *err;
+    if (own.code == DDL_ESTORE && own.os_errno != 0 && own.culprit < 0)
+        ddl_bootstrap_sign(&course->own, "", err);
+    if (!ddl_store_fail(course->store, err, last_words(course), err))
+        *err = own;
+}
+
 static ddl_status run_course(struct course *course, ddl_error *err)
 {
     DDL_TRY(meet(course, err));
@@ -788,14 +807,6 @@ static void warn_if_open(const struct course *course)
         "DDL_SECURITY=off: whoever can reach %s can join this job, read its data and change its results; use "
         "auth outside of networks that you trust",
         open ? course->own.address : course->options->store);
-}
-
-/* Finding out that the service thread is stuck has taken most of the time there is after the deadline; and
- * rank 0's serves the store. */
-static ddl_deadline last_words(const struct course *course)
-{
-    return ddl_deadline_in_ms(ddl_service_is_lost(course->options->service, NULL) ? LAST_WORD_MS
-                                                                                  : LAST_WORDS_MS);
 }
 
 /* Rank 0: who waits for it may be between two calls, or asks in a place where it has to look. */
@@ -854,7 +865,7 @@ static ddl_status join(struct course *course, ddl_error *err)
     status = run_course(course, err);
     if (status != DDL_OK) {
         (void)own_up(course, err);
-        ddl_store_fail(course->store, err, last_words(course), err);
+        tell_others(course, err);
         if (err->code == DDL_ETIMEDOUT && course->own.rank == 0) /* another may have given up first */
             tell_of_turned_away(course, err);
         status = err->code;

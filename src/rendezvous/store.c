@@ -184,12 +184,14 @@ ddl_status ddl_store_will(ddl_store *store, const ddl_error *will, ddl_deadline 
     return store->ops->will(store, will, deadline, err);
 }
 
-void ddl_store_fail(ddl_store *store, const ddl_error *cause, ddl_deadline deadline, ddl_error *first)
+bool ddl_store_fail(ddl_store *store, const ddl_error *cause, ddl_deadline deadline, ddl_error *first)
 {
     ddl_error said = *cause; /* first may be the same object */
     DDL_ASSERT(said.code != DDL_OK);
-    if (store->ops->fail(store, &said, deadline, first) != DDL_OK)
-        *first = said; /* nobody could be told; what happened here stands */
+    if (store->ops->fail(store, &said, deadline, first) == DDL_OK)
+        return true;
+    *first = said; /* what happened here stands */
+    return false;
 }
 
 ddl_status ddl_store_check(ddl_store *store, ddl_error *err)

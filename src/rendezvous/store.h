@@ -93,9 +93,9 @@ DDL_MUST_USE ddl_status ddl_store_will(ddl_store *store, const ddl_error *will, 
 
 /*
  * Fail the run. *first is the error that it failed with: cause, or what somebody else said before. Once the
- * run is settled nobody else is told.
+ * run is settled nobody else is told. False: the store does not work, so that nobody could be.
  */
-void ddl_store_fail(ddl_store *store, const ddl_error *cause, ddl_deadline deadline, ddl_error *first);
+bool ddl_store_fail(ddl_store *store, const ddl_error *cause, ddl_deadline deadline, ddl_error *first);
 
 /* Whether the run has failed, as far as is known here; does not block. */
 DDL_MUST_USE ddl_status ddl_store_check(ddl_store *store, ddl_error *err);

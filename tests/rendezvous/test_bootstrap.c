@@ -401,6 +401,49 @@ static void a_missing_rank_0_is_named(void **state)
     }
 }
 
+#ifdef DDL_FAILPOINTS
+static size_t count_files(const struct place *place, const char *pattern)
+{
+    char path[160];
+    glob_t paths;
+    snprintf(path, sizeof path, "%s/ddl-*/*/%s", place->folder, pattern);
+    const size_t count = glob(path, 0, NULL, &paths) == 0 ? paths.gl_pathc : 0;
+    globfree(&paths);
+    return count;
+}
+
+/* Over a file store, while a third rank is missing. */
+static void whose_call_on_a_file_fails_is_named_by_all(void **state)
+{
+    struct world_rank ranks[3];
+    struct place place;
+    (void)state;
+    place_open(&place, &kinds[1]);
+    world_init(ranks, 3, place.url, 10000);
+    start_all(ranks, 2);
+    while (count_files(&place, "key/=member.*") < 2)
+        (void)ddl_socket_wait(-1, 0, ddl_deadline_in_ms(5));
+    (void)ddl_socket_wait(-1, 0, ddl_deadline_in_ms(50)); /* what was written last is read back */
+    for (int tries = 0; tries < 9 && count_files(&place, "failed") == 0; tries++) {
+        char setting[32]; /* reading who lives may fail; which of three in a row that is not, is luck */
+        snprintf(setting, sizeof setting, "rendezvous.read:%d", 1 + tries % 3);
+        ddl_failpoint_arm(setting);
+        for (ddl_deadline end = ddl_deadline_in_ms(500);
+             !ddl_deadline_passed(end) && count_files(&place, "failed") == 0;)
+            (void)ddl_socket_wait(-1, 0, ddl_deadline_in_ms(5));
+    }
+    ddl_failpoint_arm(NULL);
+    finish_all(ranks, 2);
+    const int culprit = ranks[0].error.culprit;
+    for (int rank = 0; rank < 2; rank++) {
+        expect(&ranks[rank], DDL_ESTORE, culprit, 8, culprit == 0 ? "rank 0 on " : "rank 1 on ",
+               "]: file store: reading");
+        assert_int_equal(ranks[rank].error.os_errno, EIO);
+    }
+    place_close(&place);
+}
+#endif
+
 static void a_store_at_all_addresses_is_warned_of(void **state)
 {
     struct world_rank rank;
@@ -987,6 +1030,7 @@ int main(void)
         cmocka_unit_test(a_store_at_all_addresses_is_warned_of),
         cmocka_unit_test(a_store_for_threads_is_refused_to_processes),
 #ifdef DDL_FAILPOINTS
+        cmocka_unit_test(whose_call_on_a_file_fails_is_named_by_all),
         cmocka_unit_test(who_waited_is_let_in_once_there_are_descriptors_again),
         /* Last of the two: its service says so until it is used again. */
         cmocka_unit_test(a_rank_that_cannot_let_others_in_does_not_blame_them),
