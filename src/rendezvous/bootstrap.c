@@ -509,8 +509,6 @@ static ddl_status await(struct course *course, const char *key, const char *what
                         ddl_error *err)
 {
     const ddl_deadline deadline = course->options->deadline;
-    if (course->options->quiet)
-        return ddl_store_get(course->store, key, deadline, value, err);
     for (;;) {
         ddl_deadline slice = ddl_deadline_earlier(course->progress.next, deadline);
         ddl_status status = ddl_store_get(course->store, key, slice, value, err);
@@ -944,6 +942,8 @@ ddl_status ddl_bootstrap_join(const ddl_bootstrap_options *options, ddl_bootstra
     ddl_bootstrap *bootstrap = ddl_alloc(sizeof *bootstrap);
     course.present = ddl_alloc_array((size_t)options->nranks, sizeof *course.present);
     ddl_progress_start(&course.progress, options->deadline);
+    if (options->quiet && options->rank != 0) /* who alone sees all may have been started as a second one */
+        course.progress.next = DDL_DEADLINE_NEVER;
     ddl_status status;
     course.bootstrap = *out = bootstrap;
     if (bootstrap == NULL || course.present == NULL)

@@ -353,21 +353,29 @@ static const char *joined_here(const char *before, const char *behind)
 
 static void missing_ranks_are_named_while_waiting_and_at_the_end(void **state)
 {
-    struct world_rank ranks[8];
+    struct world_rank ranks[8], others[3];
     static struct lines lines;
-    struct place place;
+    struct place place, elsewhere; /* where rank 0 itself is missing */
     (void)state;
     place_open(&place, &kinds[0]);
+    place_open(&elsewhere, &kinds[0]);
     world_init(ranks, 8, place.url, 5600);
+    world_init(others, 3, elsewhere.url, 5600);
     lines.count = 0;
     ddl_set_log(keep_line, &lines);
+    others[1].quiet = true;
+    for (int rank = 1; rank < 3; rank++)
+        world_start(&others[rank]);
     for (int rank = 0; rank < 5; rank++) {
         ranks[rank].quiet = rank % 2 == 1;
         if (rank != 2)
             world_start(&ranks[rank]);
     }
     finish_all(ranks, 8);
+    finish_all(others, 3);
     ddl_set_log(NULL, NULL);
+    for (int rank = 1; rank < 3; rank++)
+        expect(&others[rank], DDL_ETIMEDOUT, 0, 6.6, "rank 0 did not", "DDL_START_TIMEOUT");
     for (int rank = 0; rank < 5; rank++)
         if (rank != 2)
             expect(&ranks[rank], DDL_ETIMEDOUT, 2, 6.6,
@@ -376,10 +384,17 @@ static void missing_ranks_are_named_while_waiting_and_at_the_end(void **state)
     const char *within = strstr(ranks[0].error.text, " within ");
     assert_non_null(within);
     assert_true(strtod(within + sizeof " within " - 1, NULL) > 5.5); /* of the whole start */
-    assert_int_equal(lines.count, 2);                                /* of ranks 0 and 4 */
-    for (int line = 0; line < 2; line++)
-        assert_string_equal(lines.text[line],
-                            "ddl: waiting for ranks 2, 5-7 of 8 (joined: 0-1, 3-4 on 1 host), 1 s left");
+    assert_int_equal(lines.count, 3);                                /* of ranks 0 and 4, and of one there */
+    int elsewhere_count = 0;
+    for (int line = 0; line < 3; line++) {
+        const bool is_there = strstr(lines.text[line], "ddl: waiting for rank 0 at ") != NULL;
+        elsewhere_count += is_there;
+        if (!is_there)
+            assert_string_equal(lines.text[line],
+                                "ddl: waiting for ranks 2, 5-7 of 8 (joined: 0-1, 3-4 on 1 host), 1 s left");
+    }
+    assert_int_equal(elsewhere_count, 1);
+    place_close(&elsewhere);
     place_close(&place);
 }
 
