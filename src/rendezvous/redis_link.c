@@ -571,8 +571,8 @@ static ddl_status refuse_to_be_read(const ddl_redis_link *link, ddl_error *err)
 static ddl_status set_up(ddl_redis_link *link, ddl_error *err)
 {
     DDL_TRY(set_up_tls(link, err));
-    DDL_TRY(ddl_resolve(link->url.host, link->url.port, link->start_limit, link->addresses,
-                        &link->address_count, err));
+    DDL_TRY(ddl_resolve_soon(link->url.host, link->url.port, link->start_limit, link->addresses,
+                             &link->address_count, err));
     DDL_TRY(refuse_to_be_read(link, err));
     return ddl_redis_link_keep_presence(link, err);
 }
