@@ -302,8 +302,9 @@ ddl_status ddl_network_find_master(const ddl_network *network, bool serves, cons
     char meaning[128], text[DDL_ADDRESS_HOST_TEXT];
     bool is_name = !ddl_address_parse(host, 0, &parsed) && strcasecmp(host, "localhost") != 0;
     const bool is_own = is_name && is_own_name(host);
-    ddl_status status = is_own ? ddl_resolve(host, port, deadline, addresses, count, &why)
-                               : ddl_resolve_soon(host, port, deadline, addresses, count, &why);
+    /* Rank 0 is on that host: what it does not know is misspelt, and the sooner told the better. */
+    ddl_status status = is_own || serves ? ddl_resolve(host, port, deadline, addresses, count, &why)
+                                         : ddl_resolve_soon(host, port, deadline, addresses, count, &why);
     const bool is_unknown = status == DDL_ENETWORK && is_own;
     if (is_unknown) {
         *count = ddl_address_parse("127.0.0.1", port, &addresses[0]);

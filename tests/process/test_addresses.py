@@ -239,7 +239,7 @@ class Addresses(Networks):
         hosts = self.hosts(1)
         world = self.world(2, MASTER_ADDR="laptop", LOCAL_WORLD_SIZE=2)
         self.expect_all([world.start(r, *CALLS, prefix=self.on(hosts, 0, name="laptop.home")) for r in range(2)])
-        stranger = self.world(2, MASTER_ADDR="phone", DDL_START_TIMEOUT="1s").start(0, "init", prefix=self.on(hosts, 0, name="laptop"))
+        stranger = self.world(2, MASTER_ADDR="phone").start(0, "init", prefix=self.on(hosts, 0, name="laptop"))
         self.assertIn("phone", stranger.expect("init", "DDL_ENETWORK")["text"])
 
     def test_a_name_may_come_to_be_known_and_to_mean_another_host(self):

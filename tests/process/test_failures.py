@@ -746,7 +746,7 @@ class Configuration(Failures):
 
     def test_an_unknown_name_on_a_later_rank(self):
         world = self.world(4)
-        rank = world.start(2, "init", MASTER_ADDR="no-such-host.invalid")
+        rank = world.start(2, "init", MASTER_ADDR="no-such-host.invalid", DDL_START_TIMEOUT="1s")  # else 10 s, as it may be new
         record = rank.next()
         self.assertIn(record["status"], ("DDL_ENETWORK", "DDL_ECONFIG"), rank.story())
         self.assert_names(record, "no-such-host.invalid")
