@@ -942,7 +942,7 @@ ddl_status ddl_bootstrap_join(const ddl_bootstrap_options *options, ddl_bootstra
     ddl_bootstrap *bootstrap = ddl_alloc(sizeof *bootstrap);
     course.present = ddl_alloc_array((size_t)options->nranks, sizeof *course.present);
     ddl_progress_start(&course.progress, options->deadline);
-    if (options->quiet && options->rank != 0) /* who alone sees all may have been started as a second one */
+    if (options->quiet && options->rank != 0) /* rank 0 tells who is missing whatever host it is on */
         course.progress.next = DDL_DEADLINE_NEVER;
     ddl_status status;
     course.bootstrap = *out = bootstrap;

@@ -2,7 +2,7 @@
  * clerk.h - the files of a shared directory, by deadline: a thread does the calls that a file server may
  * never answer, and is given up if one takes too long.
  *
- * Calls go over a desk, which says how long they may take: until its deadline, and beyond it 0.9 s for all
+ * Calls go over a desk, which says how long they may take: until its deadline, and beyond it 0.7 s for all
  * calls together. The first that has no more time ends with DDL_ESTORE, which tells what has not returned,
  * and so does every later one over any desk of the clerk, at once. Should the call return after all, the
  * thread closes what was to be closed and ends; it touches nothing but what is the clerk's. A call that hangs
