@@ -242,14 +242,15 @@ static void tell_progress(ddl_progress *progress, const char *rest, const ddl_er
 
 /* A name may still have been that of an earlier rank 0's host. */
 static void look_up_again(const ddl_network *network, const char *host, ddl_address addresses[], int *count,
-                          int64_t *looked_ns)
+                          int64_t *looked_ns, ddl_deadline deadline)
 {
     ddl_address found[DDL_NETWORK_MASTER_MAX];
     int nfound = 0;
     if (ddl_now_ns() - *looked_ns < LOOK_AGAIN_MS * DDL_NS_PER_MS)
         return;
     if (ddl_network_find_master(network, false, host, ddl_address_port(&addresses[0]),
-                                ddl_deadline_in_ms(LOOKUP_LIMIT_MS), found, &nfound, NULL) == DDL_OK) {
+                                ddl_deadline_earlier(deadline, ddl_deadline_in_ms(LOOKUP_LIMIT_MS)), found,
+                                &nfound, NULL) == DDL_OK) {
         memcpy(addresses, found, (size_t)nfound * sizeof found[0]);
         *count = nfound;
     }
@@ -303,7 +304,7 @@ static ddl_status enter(struct store_tcp *tcp, const ddl_store_options *options,
                                                            : CROWD_LATER_MS;
         pause_ms(pause < most_ms ? pause : most_ms, deadline);
         if (options->self->rank != 0)
-            look_up_again(options->network, host, addresses, &count, &looked_ns);
+            look_up_again(options->network, host, addresses, &count, &looked_ns, deadline);
     }
     if (last.code == DDL_ETIMEDOUT)
         (void)DDL_FAIL(
