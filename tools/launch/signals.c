@@ -57,6 +57,7 @@ static void set_action(int signal, void (*handler)(int), int flags)
     action.sa_handler = handler;
     action.sa_flags = flags;
     sigemptyset(&action.sa_mask);
+    sigaddset(&action.sa_mask, SIGCONT); /* the ranks go on once the handler of SIGTSTP is there again */
     sigaction(signal, &action, NULL);
 }
 
