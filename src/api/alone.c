@@ -55,7 +55,7 @@ static bool wait_a_moment(const patience *left)
 static ddl_status no_longer(const ddl_comm *comm, const char *what, ddl_error *err)
 {
     if (atomic_load(&comm->is_alone_aborted))
-        return DDL_FAIL(err, DDL_EABORTED, "%s", comm->failure.cause.text);
+        return DDL_FAIL(err, DDL_EABORTED, "%s", comm->alone_cause.text);
     return DDL_FAIL(
         err, DDL_EDEVICE,
         "GPU %d: NCCL has not %s within %lld ms (DDL_TIMEOUT); does it hang? NCCL_DEBUG=INFO tells more",

@@ -111,7 +111,8 @@ struct ddl_comm {
         streamed; /* ddl_request.streamed, oldest first: they end by themselves, and later calls tell how */
     size_t nstreamed, most_streamed; /* how many; and of how many all are looked at */
     ddl_alone *alone; /* calls that go to the library on the GPU of a rank alone (alone.h); NULL: none has */
-    atomic_bool is_alone_aborted;         /* which ends such a call; failure.cause tells why */
+    atomic_bool is_alone_aborted;         /* by any thread, where a rank is alone; it ends what waits there */
+    ddl_notice alone_cause;               /* then: why */
     ddl_staging *stagings[DDL_COMM_GPUS]; /* of each GPU whose memory was used (gpu.c); what they do is the
                                              holder's, or the issuing thread's where there is no engine */
 
@@ -192,6 +193,10 @@ void ddl_failure_raise(ddl_comm *comm, const ddl_notice *notice);
 bool ddl_failure_check_early(ddl_comm *comm, const ddl_request *request);
 /* A peer that this request needs has left. */
 void ddl_failure_check_gone(ddl_comm *comm, const ddl_request *request);
+
+/* Whether the communicator of a rank alone has been aborted; then it is one that has failed from here on. For
+ * the thread that issues (shrink.c). */
+bool ddl_comm_hear_abort(ddl_comm *comm);
 
 /* Agreement on who is left (shrink.c). Holder. */
 bool ddl_shrink_heard(ddl_comm *comm, int peer, const ddl_frame *frame, ddl_view payload, ddl_error *err);

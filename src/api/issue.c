@@ -181,6 +181,8 @@ void ddl_issue_begin(ddl_request *request)
 /* Holder. */
 static void start(ddl_comm *comm, ddl_request *request)
 {
+    if (comm->engine == NULL)
+        (void)ddl_comm_hear_abort(comm);
     if (comm->failure.failed) {
         request->root_cause = !comm->failure.reported;
         comm->failure.reported = true;

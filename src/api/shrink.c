@@ -16,13 +16,26 @@
 
 /* ---- abort ---- */
 
+/* The first of several has the last word. */
 static void end_alone(ddl_comm *comm, const ddl_notice *notice)
 {
-    if (comm->failure.failed)
-        return;
-    comm->failure.failed = comm->failure.failing = true;
-    comm->failure.cause = comm->pool->cause = *notice;
-    atomic_store(&comm->is_alone_aborted, true);
+    pthread_mutex_lock(&comm->world->lock);
+    if (!atomic_load(&comm->is_alone_aborted)) {
+        comm->alone_cause = *notice;
+        atomic_store(&comm->is_alone_aborted, true);
+    }
+    pthread_mutex_unlock(&comm->world->lock);
+}
+
+bool ddl_comm_hear_abort(ddl_comm *comm)
+{
+    if (!atomic_load(&comm->is_alone_aborted))
+        return false;
+    if (!comm->failure.failed) {
+        comm->failure.failed = comm->failure.failing = true;
+        comm->failure.cause = comm->pool->cause = comm->alone_cause;
+    }
+    return true;
 }
 
 ddl_status ddl_comm_abort(ddl_comm *comm, const char *reason)

@@ -88,7 +88,7 @@ static bool may_wait(const ddl_comm *comm, ddl_deadline deadline)
 
 static ddl_status check_not_aborted(const ddl_comm *comm, ddl_error *err)
 {
-    return atomic_load(&comm->is_alone_aborted) ? DDL_FAIL(err, DDL_EABORTED, "%s", comm->failure.cause.text)
+    return atomic_load(&comm->is_alone_aborted) ? DDL_FAIL(err, DDL_EABORTED, "%s", comm->alone_cause.text)
                                                 : DDL_OK;
 }
 
@@ -124,6 +124,8 @@ static ddl_status copy_now(ddl_comm *comm, const ddl_call *call, ddl_deadline de
     if (status != DDL_OK) {
         ddl_staging_drop(staging);
         ddl_staging_tell_hanging(staging, err->text, sizeof err->text);
+        if (ddl_comm_hear_abort(comm)) /* then that is what the call ends with */
+            ddl_staging_tell_hanging(staging, comm->pool->cause.text, sizeof comm->pool->cause.text);
     }
     return status;
 }
@@ -180,6 +182,7 @@ static ddl_status issue_alone(ddl_comm *comm, ddl_call *call, ddl_request **hand
 {
     ddl_error error;
     ddl_status status = DDL_OK;
+    (void)ddl_comm_hear_abort(comm);
     if (!comm->failure.failed && is_only_copied(call)) {
         status = copy_alone(comm, call, handle != NULL, &error);
         if (status == DDL_OK)
