@@ -189,7 +189,9 @@ bool ddl_agreement_report(ddl_agreement *a, ddl_bytes *report)
 
 bool ddl_agreement_is_for(const ddl_agreement *a, ddl_view report, int rank)
 {
-    return rank != a->rank && (!has(a->gone, rank) || ((const uint8_t *)report.data)[0] == 1);
+    const bool is_decision = ((const uint8_t *)report.data)[0] == 1;
+    return rank != a->rank &&
+           (!has(a->gone, rank) || (is_decision && ddl_agreement_result(a) == DDL_AGREEMENT_DECIDED));
 }
 
 bool ddl_agreement_is_gone(const ddl_agreement *a, int rank)

@@ -38,7 +38,7 @@ DDL_MUST_USE ddl_status ddl_agreement_hear(ddl_agreement *agreement, int peer, d
  * still is). */
 bool ddl_agreement_report(ddl_agreement *agreement, ddl_bytes *report);
 
-/* Whether that report is for this other rank: who is gone hears what has been decided. */
+/* Whether that report is for this other rank: who is gone hears what those have decided who go on. */
 bool ddl_agreement_is_for(const ddl_agreement *agreement, ddl_view report, int rank);
 
 bool ddl_agreement_is_gone(const ddl_agreement *agreement, int rank);

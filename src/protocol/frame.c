@@ -78,6 +78,8 @@ ddl_status ddl_frame_decode(const uint8_t bytes[DDL_FRAME_BYTES], ddl_frame *fra
     bool is_message = type == DDL_FRAME_EAGER || type == DDL_FRAME_BULK || type == DDL_FRAME_STRIPE;
     if (is_message && payload == 0)
         return DDL_FAIL(err, DDL_EPROTO, "a message frame of type %u without payload", type);
+    if (type == DDL_FRAME_AGREE && payload == 0)
+        return DDL_FAIL(err, DDL_EPROTO, "a frame of who is left without payload");
     bool has_place = type == DDL_FRAME_OFFER || type == DDL_FRAME_PLACE || type == DDL_FRAME_SOURCE;
     if (has_place && payload != DDL_FRAME_PLACE_BYTES)
         return DDL_FAIL(err, DDL_EPROTO, "a frame of type %u with %u bytes, not %d", type, (unsigned)payload,

@@ -42,8 +42,8 @@ typedef struct ddl_mesh_owner {
     bool (*heard)(void *arg, int peer, const ddl_frame *frame);
     /* peer told why the communicator of frame->channel failed. */
     void (*told)(void *arg, int peer, const ddl_frame *frame, const ddl_notice *notice);
-    /* peer sent its part of an agreement; the payload is valid during the call. False, with *err set: it is none,
-     * and the peer is lost. */
+    /* peer sent its part of an agreement; the payload is valid during the call. False, with *err set: it is
+     * none, and the peer is lost. */
     bool (*agrees)(void *arg, int peer, const ddl_frame *frame, ddl_view payload, ddl_error *err);
     /* peer said that it will send nothing more. */
     void (*left)(void *arg, int peer);
