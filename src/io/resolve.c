@@ -152,7 +152,11 @@ ddl_status ddl_resolve_soon(const char *name, uint16_t port, ddl_deadline deadli
             (void)ddl_socket_wait(-1, 0, next);
             continue;
         }
-        return DDL_FAIL(err, status, "%s (tried for %.1f s)", why.text,
-                        (double)(ddl_now_ns() - start_ns) / 1e9);
+        if (status == DDL_ENETWORK)
+            return DDL_FAIL(err, status, "%s (tried for %.1f s)", why.text,
+                            (double)(ddl_now_ns() - start_ns) / 1e9);
+        if (err != NULL)
+            *err = why;
+        return status;
     }
 }

@@ -240,7 +240,16 @@ static void tell_progress(ddl_progress *progress, const char *rest, const ddl_er
     ddl_progress_tell(progress, "rank 0 at %s (%s)", rest, known ? reason : last->text);
 }
 
-/* A name may still have been that of an earlier rank 0's host. */
+static bool is_among(const ddl_address *one, const ddl_address addresses[], int count)
+{
+    for (int i = 0; i < count; i++)
+        if (ddl_address_same_host(one, &addresses[i]))
+            return true;
+    return false;
+}
+
+/* A name may still have been that of an earlier rank 0's host. While it means the same addresses their order
+ * stays, as what did not let us in is last. */
 static void look_up_again(const ddl_network *network, const char *host, ddl_address addresses[], int *count,
                           int64_t *looked_ns, ddl_deadline deadline)
 {
@@ -248,13 +257,18 @@ static void look_up_again(const ddl_network *network, const char *host, ddl_addr
     int nfound = 0;
     if (ddl_now_ns() - *looked_ns < LOOK_AGAIN_MS * DDL_NS_PER_MS)
         return;
+    *looked_ns = ddl_now_ns();
     if (ddl_network_find_master(network, false, host, ddl_address_port(&addresses[0]),
                                 ddl_deadline_earlier(deadline, ddl_deadline_in_ms(LOOKUP_LIMIT_MS)), found,
-                                &nfound, NULL) == DDL_OK) {
+                                &nfound, NULL) != DDL_OK)
+        return;
+    bool differs = nfound != *count;
+    for (int i = 0; i < nfound; i++)
+        differs = differs || !is_among(&found[i], addresses, *count);
+    if (differs) {
         memcpy(addresses, found, (size_t)nfound * sizeof found[0]);
         *count = nfound;
     }
-    *looked_ns = ddl_now_ns();
 }
 
 /* Rank 0 calls at the one address where it listens; for others addresses has room for all of a name. */
@@ -331,6 +345,13 @@ static ddl_status enter(struct store_tcp *tcp, const ddl_store_options *options,
 
 /* ---- serving ---- */
 
+/* Which has put a store of its own where it tells ranks to meet. */
+static bool is_of_torchrun(uint16_t port)
+{
+    const char *agent = getenv("TORCHELASTIC_USE_AGENT_STORE"), *told = getenv("MASTER_PORT");
+    return agent != NULL && strcasecmp(agent, "true") == 0 && told != NULL && atoi(told) == port;
+}
+
 static ddl_status explain_listen(const ddl_hello_party *self, const char *host, const ddl_address *at,
                                  const ddl_error *why, ddl_error *err)
 {
@@ -338,12 +359,11 @@ static ddl_status explain_listen(const ddl_hello_party *self, const char *host, 
     const uint16_t port = ddl_address_port(at);
     if (why->os_errno == EADDRINUSE) {
         const bool is_run = ddl_port_owner_text(self, at, owner);
-        const char *agent = getenv("TORCHELASTIC_USE_AGENT_STORE");
-        if (!is_run && agent != NULL && strcasecmp(agent, "true") == 0)
+        if (!is_run && is_of_torchrun(port))
             return DDL_FAIL_OS(err, DDL_ENETWORK, EADDRINUSE,
                                "port %u on %s is in use, by torchrun perhaps, whose own store is at "
                                "MASTER_ADDR:MASTER_PORT; give ddl another place: DDL_STORE=tcp://%s:PORT",
-                               port, host, host);
+                               port, host, strchr(host, ':') != NULL ? "[ADDRESS]" : host);
         return DDL_FAIL_OS(err, DDL_ENETWORK, EADDRINUSE,
                            "port %u on %s is in use by %s; %schoose another --master_port (MASTER_PORT)",
                            port, host, owner,
@@ -382,14 +402,6 @@ static void tell_of_run(const ddl_hello_party *self, const ddl_address *bound)
     ddl_meet_hex(self->run_id, DDL_RUN_ID_BYTES, run);
     ddl_address_text(bound, at);
     ddl_log(DDL_LOG_DEBUG, "rank 0 of run %s listens at %s", run, at);
-}
-
-static bool is_among(const ddl_address *one, const ddl_address addresses[], int count)
-{
-    for (int i = 0; i < count; i++)
-        if (ddl_address_same_host(one, &addresses[i]))
-            return true;
-    return false;
 }
 
 /* Whoever comes by another address of the same name, in the other family perhaps, is served there too, and

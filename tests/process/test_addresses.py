@@ -339,6 +339,18 @@ class Addresses(Networks):
 class Unreachable(Networks):
     """What takes ten seconds in every build."""
 
+    def test_an_address_that_accepts_and_says_nothing_is_called_last(self):
+        """However often the name is looked up meanwhile."""
+        hosts = self.hosts(2)
+        silent = subprocess.Popen([*hosts.on(1), sys.executable, "-c", "import socket, sys\n"
+                                   f"s = socket.create_server(('10.77.0.2', {PORT}))\nprint(flush=True)\nsys.stdin.read()"],
+                                  stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        self.addCleanup(lambda: (silent.communicate(), silent.wait()))
+        silent.stdout.readline()
+        world = self.world(2, MASTER_ADDR="nodea", DDL_START_TIMEOUT=f"{bound(20):.0f}s")
+        self.expect_all([world.start(r, *CALLS, prefix=self.on(hosts, r, "10.77.0.2 nodea\n" * r + "10.77.0.1 nodea\n"))
+                         for r in range(2)])
+
     def test_what_keeps_ranks_apart_is_named_in_time(self):
         """A firewall, with the knobs; no way to the meeting place, or from there on to a rank; a name server that never
         answers; a secret that the other node may not have."""
