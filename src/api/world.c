@@ -491,12 +491,10 @@ static bool doze_votes(void *arg)
 /* ---- life ---- */
 
 /* Whether another rank of this host tells who is missing. Where no launcher says which, all ranks do, unless
- * there are so many that what each asks the store for would keep it from its work; rank 1 does then, as rank
- * 0 may be who is missing. */
+ * there are so many that what each asks the store for would keep it from its work. */
 static bool is_quiet(const ddl_config *config)
 {
-    return config->local_rank > 0 ||
-           (config->local_rank < 0 && config->nranks > MOST_SPEAKERS && config->rank > 1);
+    return config->local_rank > 0 || (config->local_rank < 0 && config->nranks > MOST_SPEAKERS);
 }
 
 static ddl_status meet(ddl_world *world, ddl_wire wires[], ddl_deadline deadline, ddl_error *err)

@@ -58,7 +58,7 @@ struct course {
     ddl_progress progress;
     ddl_hello_party self;
     ddl_member own;
-    ddl_bootstrap *bootstrap; /* knows the store too, for who forks meanwhile */
+    ddl_bootstrap *bootstrap; /* has the store as well, which a forked child finds there */
     ddl_store *store;
     ddl_meshing *meshing;
     ddl_roster *roster;
@@ -250,6 +250,8 @@ static ddl_status come_to_place(struct course *course, ddl_deadline deadline, dd
                                       .progress = &course->progress };
     DDL_TRY(ddl_store_open(&store, deadline, &course->store, err));
     course->bootstrap->store = course->store;
+    if (options->quiet && options->rank != 0) /* who tells of the others, whatever host it is on */
+        course->progress.next = DDL_DEADLINE_NEVER;
     memcpy(course->self.run_id, ddl_store_run_id(course->store), DDL_RUN_ID_BYTES);
     return DDL_OK;
 }
@@ -756,8 +758,8 @@ static ddl_deadline last_words(const struct course *course)
                                                                                   : LAST_WORDS_MS);
 }
 
-/* That a call on a file has failed here is no news of the store for the others. What is in the store by then
- * is signed, so it is not signed again. */
+/* Of a call on a file that has failed here the others are told where that was. What another has put into the
+ * store before has a culprit, and is left as it is. */
 static void tell_others(const struct course *course, ddl_error *err)
 {
     const ddl_error own = *err;
@@ -942,7 +944,7 @@ ddl_status ddl_bootstrap_join(const ddl_bootstrap_options *options, ddl_bootstra
     ddl_bootstrap *bootstrap = ddl_alloc(sizeof *bootstrap);
     course.present = ddl_alloc_array((size_t)options->nranks, sizeof *course.present);
     ddl_progress_start(&course.progress, options->deadline);
-    if (options->quiet && options->rank != 0) /* rank 0 tells who is missing whatever host it is on */
+    if (options->quiet && options->rank > 1) /* rank 1 tells that it is rank 0 who is missing */
         course.progress.next = DDL_DEADLINE_NEVER;
     ddl_status status;
     course.bootstrap = *out = bootstrap;
