@@ -8,8 +8,8 @@
 
 #include "api/comm.h"
 
-/* From the first call on, forked children close their copies of descriptors; what a world waits with while it
- * is being made as well. */
+/* From here on a forked child may not call, and closes its copies of descriptors: those with which ranks
+ * meet, and of a world that is made all. */
 void ddl_contexts_add(ddl_world *world);
 /* From here on, exit says goodbye. */
 void ddl_contexts_made(ddl_world *world);

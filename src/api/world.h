@@ -42,7 +42,7 @@ typedef struct ddl_world {
     ddl_engine *engine;
     ddl_mesh *mesh;
     ddl_link link; /* in the list of worlds (contexts.h) */
-    bool made;     /* ddl_world_create has returned it */
+    bool made;     /* all of it is there */
     bool forked;   /* set in a forked child only */
     bool exited;   /* the exit handler has said goodbye; the baton is never given back */
 

@@ -1466,6 +1466,7 @@ static ddl_status redis_check(ddl_store *store, ddl_error *err)
         ddl_status status = hear(redis, reply, err);
         ddl_redis_reply_destroy(reply);
         DDL_TRY(status);
+        DDL_TRY(known_failure(redis, err));
     }
     if (ddl_deadline_passed(redis->next_poll) && ddl_redis_link_is_idle(redis->link)) {
         redis->next_poll = ddl_deadline_in_ms(POLL_INTERVAL_MS);

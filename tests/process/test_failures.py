@@ -173,7 +173,8 @@ class Killed(Failures):
         for dying in (0, 2):
             with self.subTest(dying=dying):
                 world = self.world(4)
-                ranks = [world.start(r, *(["forking:500"] if r == dying else []), "init") for r in range(3)]
+                soon = f"forking:{1000 * bound(1.5):.0f}"  # once all three have met
+                ranks = [world.start(r, *([soon] if r == dying else []), "init") for r in range(3)]
                 child = ranks[dying].expect("fork")["child"]
                 self.addCleanup(terminate, child)
                 ranks[dying].kill()
@@ -183,6 +184,7 @@ class Killed(Failures):
                     self.assertEqual(record["culprit"], dying, record)
                     self.assert_within(record, killed_ns, 1)
                 self.assertTrue(alive(child), "the child is to outlive its parent here")
+                ranks[dying].process.wait(DEADLINE)
                 with socket.create_server(("127.0.0.1", world.port)):
                     pass
                 terminate(child)
