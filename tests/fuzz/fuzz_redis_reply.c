@@ -21,13 +21,14 @@ static size_t walk(const ddl_redis_reply *reply, int depth)
     return count;
 }
 
-/* What has been fed, all of it unfinished, begins with a line that is too long whatever comes. */
-static bool is_endless(const uint8_t *data, size_t fed)
+/* After how many bytes, fed and unfinished, the first line is too long whatever comes; once, as to look at
+ * each piece would be most of the work. */
+static size_t endless_from(const uint8_t *data, size_t bytes)
 {
-    for (size_t i = 1; i < fed && i < DDL_REDIS_LINE_BYTES + 3; i++)
+    for (size_t i = 1; i < bytes && i < DDL_REDIS_LINE_BYTES + 3; i++)
         if (data[i - 1] == '\r' && data[i] == '\n')
-            return false;
-    return fed > DDL_REDIS_LINE_BYTES + 3;
+            return SIZE_MAX;
+    return DDL_REDIS_LINE_BYTES + 4;
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
@@ -39,6 +40,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
     const size_t piece = 1 + data[0];
     data++;
     bytes--;
+    const size_t too_many = endless_from(data, bytes);
     DDL_ASSERT(ddl_redis_reader_create(&reader, NULL) == DDL_OK);
     for (size_t at = 0; at < bytes && good; at += piece) {
         ddl_redis_reply *reply = NULL;
@@ -48,7 +50,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
             DDL_ASSERT(walk(reply, 0) <= 1 + DDL_REDIS_ELEMENTS);
             ddl_redis_reply_destroy(reply);
         }
-        DDL_ASSERT(!good || !is_endless(data, bytes - at < piece ? bytes : at + piece));
+        DDL_ASSERT(!good || (bytes - at < piece ? bytes : at + piece) < too_many);
     }
     ddl_redis_reader_destroy(reader);
     return 0;
