@@ -55,6 +55,14 @@ class Networks(unittest.TestCase):
             script += f"hostname {name}; "
         return [*hosts.on(host), "unshare", "--mount", "--uts", "sh", "-ec", script + 'exec "$@"', "sh"]
 
+    def occupy(self, hosts, host, address):
+        """Another program listens there, and says nothing."""
+        other = subprocess.Popen([*hosts.on(host), sys.executable, "-c", "import socket, sys\n"
+                                  f"s = socket.create_server(('{address}', {PORT}))\nprint(flush=True)\nsys.stdin.read()"],
+                                 stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        self.addCleanup(other.communicate)
+        other.stdout.readline()
+
     def etc_hosts(self, prefix):
         """The file that `on` has put there."""
         return re.search(r"--bind (\S+) /etc/hosts;", " ".join(prefix)).group(1)
@@ -164,11 +172,7 @@ class Addresses(Networks):
     def test_another_program_at_one_of_the_addresses_of_a_name_is_told(self):
         """Else ranks that call there first would come to it."""
         hosts = self.hosts(1)
-        other = subprocess.Popen([*hosts.on(0), sys.executable, "-c", "import socket, sys\n"
-                                  f"s = socket.create_server(('10.77.0.1', {PORT}))\nprint(flush=True)\nsys.stdin.read()"],
-                                 stdin=subprocess.PIPE, stdout=subprocess.PIPE)
-        self.addCleanup(lambda: (other.communicate(), other.wait()))
-        other.stdout.readline()
+        self.occupy(hosts, 0, "10.77.0.1")
         world = self.world(2, MASTER_ADDR="nodea")
         names = self.on(hosts, 0, "fd77::1 nodea\n10.77.0.1 nodea\n10.77.0.1 nodea\n")
         for agent, words in (None, "is in use by another program"), ("True", "is in use, by torchrun perhaps"):
@@ -342,11 +346,7 @@ class Unreachable(Networks):
     def test_an_address_that_accepts_and_says_nothing_is_called_last(self):
         """However often the name is looked up meanwhile."""
         hosts = self.hosts(2)
-        silent = subprocess.Popen([*hosts.on(1), sys.executable, "-c", "import socket, sys\n"
-                                   f"s = socket.create_server(('10.77.0.2', {PORT}))\nprint(flush=True)\nsys.stdin.read()"],
-                                  stdin=subprocess.PIPE, stdout=subprocess.PIPE)
-        self.addCleanup(lambda: (silent.communicate(), silent.wait()))
-        silent.stdout.readline()
+        self.occupy(hosts, 1, "10.77.0.2")
         world = self.world(2, MASTER_ADDR="nodea", DDL_START_TIMEOUT=f"{bound(20):.0f}s")
         self.expect_all([world.start(r, *CALLS, prefix=self.on(hosts, r, "10.77.0.2 nodea\n" * r + "10.77.0.1 nodea\n"))
                          for r in range(2)])
