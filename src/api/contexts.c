@@ -123,7 +123,6 @@ void ddl_contexts_remove(ddl_world *world)
 
 void ddl_contexts_lose(ddl_world *world)
 {
-    pthread_once(&once_forks, install_forks);
     pthread_mutex_lock(&lock);
     ddl_list_append(&lost, &world->link);
     pthread_mutex_unlock(&lock);

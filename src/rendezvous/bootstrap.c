@@ -250,7 +250,7 @@ static ddl_status come_to_place(struct course *course, ddl_deadline deadline, dd
                                       .progress = &course->progress };
     DDL_TRY(ddl_store_open(&store, deadline, &course->store, err));
     course->bootstrap->store = course->store;
-    if (options->quiet && options->rank != 0) /* who tells of the others, whatever host it is on */
+    if (options->quiet && options->rank != 0) /* rank 0 tells of the others */
         course->progress.next = DDL_DEADLINE_NEVER;
     memcpy(course->self.run_id, ddl_store_run_id(course->store), DDL_RUN_ID_BYTES);
     return DDL_OK;

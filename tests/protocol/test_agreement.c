@@ -189,9 +189,13 @@ static ddl_agreement_state of_so_many(int nranks, const int gone[], int ngone, i
             assert_int_equal(
                 ddl_agreement_hear(agreements[rank], from, ddl_bytes_view(&reports[from]), &error), DDL_OK);
     }
-    while (ddl_agreement_report(agreements[rank], &reports[rank]))
-        ;
+    do
+        reports[rank].bytes = 0; /* the last is the decision */
+    while (ddl_agreement_report(agreements[rank], &reports[rank]));
     ddl_agreement_state result = ddl_agreement_result(agreements[rank]);
+    for (int i = 0; i < ngone; i++)
+        assert_int_equal(ddl_agreement_is_for(agreements[rank], (ddl_view){ reports[rank].data, 9 }, gone[i]),
+                         result == DDL_AGREEMENT_DECIDED);
     for (int r = 0; r < nranks; r++) {
         ddl_agreement_destroy(agreements[r]);
         ddl_bytes_fini(&reports[r]);
