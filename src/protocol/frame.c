@@ -62,6 +62,19 @@ ddl_status ddl_frame_check_begin(const uint8_t *bytes, size_t count, ddl_error *
     return DDL_OK;
 }
 
+/* Where in a communicator's operations it belongs can be; whether it is there is for who waits for it. */
+static ddl_status check_place(const ddl_frame *frame, ddl_error *err)
+{
+    if (frame->sequence >= DDL_FRAME_SEQUENCE_LIMIT)
+        return DDL_FAIL(err, DDL_EPROTO, "a frame of type %u about operation %llu; the limit is %llu",
+                        frame->type, (unsigned long long)frame->sequence,
+                        (unsigned long long)DDL_FRAME_SEQUENCE_LIMIT);
+    if (frame->number >= DDL_FRAME_NUMBER_LIMIT)
+        return DDL_FAIL(err, DDL_EPROTO, "a frame of type %u about message %u; the limit is %u", frame->type,
+                        (unsigned)frame->number, (unsigned)DDL_FRAME_NUMBER_LIMIT);
+    return DDL_OK;
+}
+
 ddl_status ddl_frame_decode(const uint8_t bytes[DDL_FRAME_BYTES], ddl_frame *frame, ddl_error *err)
 {
     static const uint8_t zeros[DDL_FRAME_BYTES - USED_BYTES];
@@ -99,7 +112,7 @@ ddl_status ddl_frame_decode(const uint8_t bytes[DDL_FRAME_BYTES], ddl_frame *fra
         .root = (int32_t)ddl_get_u32(bytes + 36),
         .count = ddl_get_u64(bytes + 40),
     };
-    return DDL_OK;
+    return check_place(frame, err);
 }
 
 ddl_status ddl_frame_check_stripe(const ddl_frame *frame, size_t message_bytes, uint32_t come, ddl_error *err)

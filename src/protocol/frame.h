@@ -45,6 +45,10 @@ typedef enum ddl_frame_type {
     DDL_FRAME_TYPES
 } ddl_frame_type;
 
+/* No communicator gets so far, nor an operation: what says so is not what a rank has written. */
+#define DDL_FRAME_SEQUENCE_LIMIT (UINT64_C(1) << 62)
+#define DDL_FRAME_NUMBER_LIMIT   (UINT32_C(1) << 31)
+
 /* Where a message lies, or goes: payload of offer and place, which are about a heap, and of source. */
 typedef struct ddl_frame_place {
     uint64_t offset; /* in the heap; of a source: address in the process of the sender */
@@ -97,7 +101,7 @@ ddl_frame_place ddl_frame_place_decode(const uint8_t bytes[DDL_FRAME_PLACE_BYTES
 /* DDL_EPROTO: these, of which there may be few, are not the beginning of a header. */
 DDL_MUST_USE ddl_status ddl_frame_check_begin(const uint8_t *bytes, size_t count, ddl_error *err);
 
-/* DDL_EPROTO: not a frame, or a payload beyond the limit of its type. */
+/* DDL_EPROTO: not a frame, or a field beyond its limit. */
 DDL_MUST_USE ddl_status ddl_frame_decode(const uint8_t bytes[DDL_FRAME_BYTES], ddl_frame *frame,
                                          ddl_error *err);
 

@@ -20,7 +20,7 @@ static ddl_frame sample(void)
                         .channel = 1,
                         .sequence = UINT64_C(0x0123456789abcdef),
                         .piece = 3,
-                        .number = 0xfedcba98,
+                        .number = 0x7edcba98,
                         .collective = 2,
                         .dtype = 10,
                         .op = 0xff,
@@ -99,6 +99,9 @@ static void frame_with_a_wrong_field_is_refused(void **state)
         { "type 255", 2, 255 },
         { "the zero byte", 3, 1 },
         { "payload of 16 MiB", 7, 1 },
+        { "operation 2^62", 23, 0x40 },
+        { "operation 2^63", 23, 0x80 },
+        { "message 2^31", 31, 0x80 },
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         ddl_frame frame = sample();
@@ -109,6 +112,21 @@ static void frame_with_a_wrong_field_is_refused(void **state)
         if (ddl_frame_decode(bytes, &frame, &error) != DDL_EPROTO)
             fail_msg("accepted a frame with a wrong %s", cases[i].name);
         assert_int_equal(error.code, DDL_EPROTO);
+    }
+}
+
+static void the_last_operation_and_message_are_below_their_limits(void **state)
+{
+    (void)state;
+    for (int beyond = 0; beyond < 2; beyond++) {
+        ddl_frame operation = sample(), message = sample(), after;
+        uint8_t bytes[DDL_FRAME_BYTES];
+        operation.sequence = DDL_FRAME_SEQUENCE_LIMIT - 1 + (uint64_t)beyond;
+        ddl_frame_encode(&operation, bytes);
+        assert_int_equal(ddl_frame_decode(bytes, &after, NULL), beyond ? DDL_EPROTO : DDL_OK);
+        message.number = DDL_FRAME_NUMBER_LIMIT - 1 + (uint32_t)beyond;
+        ddl_frame_encode(&message, bytes);
+        assert_int_equal(ddl_frame_decode(bytes, &after, NULL), beyond ? DDL_EPROTO : DDL_OK);
     }
 }
 
@@ -340,6 +358,7 @@ int main(void)
         cmocka_unit_test(headers_are_whole_lines_and_end_in_zeros),
         cmocka_unit_test(frame_is_little_endian_at_fixed_offsets),
         cmocka_unit_test(frame_with_a_wrong_field_is_refused),
+        cmocka_unit_test(the_last_operation_and_message_are_below_their_limits),
         cmocka_unit_test(payload_is_bounded_by_type),
         cmocka_unit_test(stripes_are_exactly_those_of_their_message),
         cmocka_unit_test(stripes_add_up),
