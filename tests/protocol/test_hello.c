@@ -512,7 +512,8 @@ static void what_one_says_does_not_serve_as_an_answer_to_it(void **state)
     start_pair(&client, &server, DDL_CHANNEL_MESH);
     feed_all(&server, ddl_hello_output(&client).data, DDL_HELLO_CLIENT_BYTES);
     ddl_hello_judge(&server, DDL_HELLO_WELCOME);
-    memcpy(mirrored, (const uint8_t *)ddl_hello_output(&server).data + 64, DDL_MAC_BYTES);
+    memcpy(mirrored, (const uint8_t *)ddl_hello_output(&server).data + DDL_HELLO_SERVER_BYTES - DDL_MAC_BYTES,
+           DDL_MAC_BYTES);
     feed_all(&server, mirrored, sizeof mirrored);
     assert_int_equal(server.state, DDL_HELLO_REFUSED);
     assert_int_equal(server.verdict, DDL_HELLO_NOT_PROVEN);
