@@ -1079,6 +1079,46 @@ class Stuck(Failures):
                      (self.at_the_end, "io.background", "the engine's thread is stuck"))
 
 
+@unittest.skipUnless("DDL_TEST_NAMING" in os.environ, "nothing can be preloaded here")
+class Names(Failures):
+    """The system's look-up of a name takes half a minute (naming.c), and is waited for by none: not by its rank beyond ten
+    seconds, nor by the end of the process, nor by those who wait for that rank. Addresses are never asked for their names."""
+
+    def world(self, nranks, **environment):
+        return super().world(nranks, LD_PRELOAD=os.environ["DDL_TEST_NAMING"], **environment)
+
+    def gives_up(self, number, seconds, **environment):
+        rank = self.world(2, DDL_START_TIMEOUT="60s" if seconds == 10 else f"{seconds}s").start(number, "init", **environment)
+        self.has_given_up(rank, seconds)
+
+    def has_given_up(self, rank, seconds):
+        record = rank.expect("init", "DDL_ENETWORK", bound(20))
+        self.assert_names(record, f"no answer within {seconds}.", " s to the lookup of host slow.test", "name server")
+        took = self.seconds(record["begin_ns"], record["end_ns"])
+        self.assertGreaterEqual(took, seconds, record)
+        self.assertLess(took, seconds + bound(1), record)
+        began = time.monotonic()
+        rank.finish(0)
+        self.assertLess(time.monotonic() - began, bound(1))
+
+    def others_go_on(self):
+        """Who hangs has not joined: another may come in its place."""
+        world = self.world(3)
+        hangs = world.start(2, "init", DDL_ADVERTISE="slow.test")
+        began = time.monotonic()
+        for rank in world.start_all("init", SMALL, "free"):
+            for event in ("init", "call", "free"):
+                rank.expect(event, "DDL_OK")
+            rank.finish(0)
+        self.assertLess(time.monotonic() - began, bound(5))
+        self.has_given_up(hangs, 10)
+
+    def test_a_look_up_that_hangs_holds_nobody(self):
+        self.at_once((self.others_go_on,), *((lambda number=number, seconds=seconds, name=name: self.gives_up(
+            number, seconds, **{name: "slow.test"}),) for number, seconds, name in (
+                (0, 10, "MASTER_ADDR"), (1, 10, "MASTER_ADDR"), (1, 2, "MASTER_ADDR"), (0, 10, "DDL_ADVERTISE"))))
+
+
 @unittest.skipUnless("DDL_TEST_JUMPING" in os.environ, "nothing can be preloaded here")
 class Clocks(Failures):
     """The clock on the wall jumps by an hour, to and fro, all the time (jumping.c): nobody notices."""
