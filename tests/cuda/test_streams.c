@@ -28,7 +28,8 @@ enum { FEW = 100, MANY = 1000 * 1000, CHAIN = 3, SOON_MS = 100, NOBODY_MS = 400,
 static int open_driver(void **state)
 {
     (void)state;
-    return gpu_memory_open(getenv("DDL_TEST_DRIVER")) && gpu_stream_open() ? 0 : -1;
+    return gpu_memory_open(getenv("DDL_TEST_DRIVER")) && gpu_stream_open() && gpu_stream_load_kernels() ? 0
+                                                                                                        : -1;
 }
 
 /* ---- work that takes as long as the test wants ---- */
@@ -168,6 +169,39 @@ static void streams_are_ordered_on_both_sides(void **state)
 {
     (void)state;
     ranks_play("mem://chain", 3, chain, NULL);
+}
+
+/* Kernels read what an operation has written, and write what the next one reads. */
+static void between_kernels(rank_thread *me)
+{
+    static const size_t counts[] = { 1, FEW, MANY };
+    for (size_t size = 0; size < sizeof counts / sizeof *counts; size++) {
+        gear g;
+        size_t count = counts[size];
+        EXPECT(me, gear_init(me, &g, count, 1));
+        EXPECT(me, put_before(&g));
+        EXPECT(me, gpu_stream_add(g.stream, g.in, count, 2));
+        EXPECT(me, ddl_stream_begin(me->world, g.stream) == DDL_OK);
+        EXPECT(me, ddl_allreduce(g.in, g.x, count, DDL_FLOAT32, DDL_SUM, me->world, NULL) == DDL_OK);
+        EXPECT(me, gpu_stream_add(g.stream, g.x, count, 3));
+        EXPECT(me, ddl_allreduce(g.x, g.x, count, DDL_FLOAT32, DDL_SUM, me->world, NULL) == DDL_OK);
+        EXPECT(me, ddl_stream_end(me->world) == DDL_OK);
+        EXPECT(me, gpu_stream_add(g.stream, g.x, count, 5));
+        EXPECT(me, put_after(&g));
+        EXPECT(me, !gpu_stream_is_idle(g.stream));
+        door_open(&g.before);
+        EXPECT(me, gpu_stream_wait(g.stream));
+        const float n = (float)me->nranks;
+        for (size_t i = 0; i < count; i++)
+            EXPECT(me, g.near[count + i] == n * (n * (g.near[i] + 2) + 3) + 5);
+        gear_fini(me, &g);
+    }
+}
+
+static void operations_lie_between_kernels(void **state)
+{
+    (void)state;
+    ranks_play("mem://kernels", 3, between_kernels, NULL);
 }
 
 static void two_streams(rank_thread *me)
@@ -777,6 +811,7 @@ int main(int argc, char *argv[])
         return exit_amid_an_operation();
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(streams_are_ordered_on_both_sides),
+        cmocka_unit_test(operations_lie_between_kernels),
         cmocka_unit_test(streams_do_not_wait_for_each_other),
         cmocka_unit_test(a_request_tells_when_the_operation_has_ended),
         cmocka_unit_test(other_calls_and_freeing_go_with_it),

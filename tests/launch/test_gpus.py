@@ -168,14 +168,17 @@ class GpuCheck(GpuTest):
     def test_all_its_rows_run_where_there_are_gpus(self):
         said = self.check(0, DDL_TEST_STANDIN="gpus=2")
         rows = self.rows(said, "ok")
-        for row in ("collectives, 4 ranks, one GPU, auto", "streams", "measure, 2 ranks", "example gradients_gpu, 2 processes", "NCCL alone",
-                    "NCCL alone, by ddl", "NCCL, 2 ranks, 2 GPUs", "collectives by NCCL, 2 ranks, 2 GPUs"):
+        for row in ("collectives, 4 ranks, one GPU, auto", "streams", "measure, 2 ranks, one GPU",
+                    "example gradients_gpu, 2 processes", "NCCL alone", "NCCL alone, by ddl", "collectives by NCCL, 1 rank",
+                    "NCCL, 2 ranks, 2 GPUs", "collectives by NCCL, 2 ranks, 2 GPUs"):
             self.assertIn(row, rows, said)
         judged = self.rows(said, "met") + self.rows(said, "MISSED")
         for goal in ("allreduce of 4 MiB, device memory", "host time of a call in a stream", "a small allreduce by a rank alone",
                      "the same begun in a stream", "the same left to NCCL by ddl"):
             self.assertIn(goal, judged, said)
-        self.assertIn("0 failed, 1 could not be run", said[-1])  # compute-sanitizer
+        self.assertEqual(self.rows(said, "skipped"),
+                         ["compute-sanitizer, " + what for what in ("streams", "collectives", "example")], said)
+        self.assertIn("0 failed, 3 could not be run", said[-1])
 
     def test_nccl_that_does_not_take_two_ranks_on_a_gpu_is_told(self):
         for own, words in (({}, "invalid usage"), ({"DDL_TEST_STANDIN_NCCL_1": "init=hang"}, "it has not connected them after 1 s")):
