@@ -6,11 +6,14 @@
  * table below.
  */
 #include "../conformance/gpu_memory.h"
+#include "../conformance/gpu_stream.h"
 
+#include <ddl/cuda.h>
 #include <ddl/ddl.h>
 
 #include <dlfcn.h>
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -340,6 +343,63 @@ static void managed(void)
     reduce("managed", gpu_memory_alloc_managed, 0, world);
 }
 
+static void wait_at_door(void *is_open)
+{
+    while (!atomic_load((atomic_bool *)is_open))
+        nap();
+}
+
+static void *make_stream(void)
+{
+    return need(gpu_stream_open() && gpu_stream_load_kernels() ? gpu_stream_create() : NULL);
+}
+
+/* Two calls, with kernels before, between and after them, and one that is waited for; no stream has come to
+ * them when they have been begun. */
+static void streams(void)
+{
+    atomic_bool is_open = false;
+    call it = make_call(gpu_memory_alloc, 0, nranks), other = make_call(gpu_memory_alloc, 1, nranks);
+    void *stream = make_stream();
+    bool good = gpu_stream_call(stream, wait_at_door, &is_open) && gpu_stream_add(stream, it.in, COUNT, 2);
+    ddl_status status = ddl_stream_begin(world, stream);
+    if (status == DDL_OK)
+        status = ddl_allreduce(it.in, it.out, COUNT, DDL_FLOAT32, DDL_SUM, world, NULL);
+    good = good && gpu_stream_add(stream, it.out, COUNT, 3);
+    if (status == DDL_OK)
+        status = ddl_allreduce(it.out, it.out, COUNT, DDL_FLOAT32, DDL_SUM, world, NULL);
+    if (status == DDL_OK)
+        status = ddl_stream_end(world);
+    good = good && gpu_stream_add(stream, it.out, COUNT, 5) && !gpu_stream_is_idle(stream);
+    tell("begun", status, good);
+    atomic_store(&is_open, true);
+    if (status == DDL_OK)
+        status = ddl_allreduce(other.in, other.out, COUNT, DDL_FLOAT32, DDL_SUM, world, NULL);
+    tell("behind", status, is_exact(&other));
+    good = gpu_stream_wait(stream);
+    const float n = (float)nranks;
+    tell("streams", DDL_OK, good && holds(it.out, false, n * (it.sum + 2 * n + 3) + 5));
+    gpu_stream_destroy(stream);
+}
+
+/* That of the last rank does not come to the call. */
+static void stuck_stream(void)
+{
+    atomic_bool is_open = rank < nranks - 1;
+    reduce("first", gpu_memory_alloc, 0, world);
+    call it = make_call(gpu_memory_alloc, 0, nranks);
+    void *stream = make_stream();
+    bool good = gpu_stream_call(stream, wait_at_door, &is_open) && ddl_stream_begin(world, stream) == DDL_OK;
+    ddl_status status = begin(&it, world);
+    if (status == DDL_OK)
+        status = ddl_wait(&it.request);
+    tell("stuck", status, good);
+    tell("kept", DDL_OK, rank < nranks - 1 || !gpu_stream_is_idle(stream)); /* by what is before it */
+    atomic_store(&is_open, true);
+    tell("goes on", DDL_OK, gpu_stream_wait(stream));
+    gpu_stream_destroy(stream);
+}
+
 /* What the call has left is this program's again, once it has failed. */
 static void fail(void)
 {
@@ -386,6 +446,8 @@ static const struct {
              { "two", two },
              { "beside", beside },
              { "managed", managed },
+             { "streams", streams },
+             { "stuck-stream", stuck_stream },
              { "fail", fail },
              { "aborted", aborted } };
 
