@@ -637,6 +637,9 @@ class Launched(Security):
                            f"[ $RANK = 1 ] && exit 0; sleep 1; '{ACTOR}' init; sleep 60")
         alone = self.launch("-n", "3", "--on_failure", "continue", "--no-prefix", "sh", "-c",
                             f"[ $RANK = 1 ] && exit 0; exec '{ACTOR}' init", DDL_START_TIMEOUT="2s")
+        failing = self.launch("-n", "3", "--no-prefix", "sh", "-c", f"[ $RANK = 1 ] && exit 3; '{ACTOR}' init; sleep 60")
+        failing.finish(3, seconds=bound(2))
+        self.assertRegex("".join(failing.errors), r"rank 1 on \S+ \(pid \d+\) failed first: exit code 3")
         for launched, rank, seconds in ((absent, "ranks 0,2", 3), (late, "rank 0", 4)):
             launched.finish(1, seconds=bound(seconds))
             said = "".join(launched.errors)

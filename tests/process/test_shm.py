@@ -418,8 +418,9 @@ class SharedMemory(Host):
 
     def test_who_has_nothing_to_do_sleeps(self):
         """Between calls, with a call started for which a late rank has not come, and with a root's call gone ahead."""
-        for commands in ["line"], ["+" + SMALL, "line"], ["broadcast:16:float32:1", "line"]:
-            world = self.world(3)
+        for transport, commands in (("shm", ["line"]), ("shm", ["+" + SMALL, "line"]), ("shm", ["broadcast:16:float32:1", "line"]),
+                                    ("tcp", ["+" + SMALL, "line"])):
+            world = self.world(3, DDL_TRANSPORT=transport)
             last = ["line", "free"] if commands == ["line"] else ["line", commands[0].lstrip("+"), "free"]
             ranks = [world.start(r, "init", SMALL, *(last if r == 0 else commands + ["free"])) for r in range(3)]
             for rank in ranks:
@@ -427,7 +428,7 @@ class SharedMemory(Host):
                 rank.expect("call", "DDL_OK")
             time.sleep(1.5)
             used = self.cpu_used(ranks, 2)
-            self.assertLess(max(used), bound(0.001) * 2, f"{commands}: seconds of CPU in 2 s: {used}")
+            self.assertLess(max(used), bound(0.001) * 2, f"{transport}, {commands}: seconds of CPU in 2 s: {used}")
             world.__exit__()
 
     def cpu_used(self, ranks, seconds):
