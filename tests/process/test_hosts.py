@@ -337,20 +337,23 @@ class TestHosts(unittest.TestCase):
                 self.assertIn(word, record["text"])
 
     def test_who_joined_is_told_with_the_hosts(self):
-        """By their names, if there is room for them; else how many there are."""
+        """By their names, if there is room for them; else how many there are. While they wait by the first rank of each."""
         hosts = self.hosts(3)
         told = []
-        for names, joined, port in ((("na", "nb", "nc"), "0 on na, 1, 3 on nb, 4 on nc", PORT),
-                                    ([letter * 60 for letter in "abc"], "0-1, 3-4 on 3 hosts", PORT + 1)):
-            world = World(ACTOR, 6, DDL_START_TIMEOUT="1s")
+        for names, joined, port, seconds in ((("na", "nb", "nc"), "0 on na, 1, 3 on nb, 4 on nc", PORT, 1),
+                                             ([letter * 60 for letter in "abc"], "0-1, 3-4 on 3 hosts", PORT + 1, 7)):
+            world = World(ACTOR, 6, DDL_START_TIMEOUT=f"{seconds}s")
             self.addCleanup(world.__exit__)
-            for rank, host in ((0, 0), (1, 1), (3, 1), (4, 2)):
+            for rank, host, local_rank in ((0, 0, 0), (1, 1, 0), (3, 1, 1), (4, 2, 0)):
                 enter = [*hosts.on(host), "unshare", "--uts", "sh", "-c", 'hostname "$0" && exec "$@"', names[host]]
-                told.append((world.start(rank, "init", prefix=enter, MASTER_ADDR="10.77.0.1", MASTER_PORT=port), joined))
-        for rank, joined in told:
+                told.append((world.start(rank, "init", prefix=enter, MASTER_ADDR="10.77.0.1", MASTER_PORT=port,
+                                         LOCAL_RANK=local_rank), joined, local_rank == 0 and seconds > 1))
+        for rank, joined, tells in told:
             record = rank.expect("init", "DDL_ETIMEDOUT")
             self.assertIn(f"ranks 2, 5 of 6 (joined: {joined}) did not come", record["text"])
             rank.finish(0)
+            said = re.findall(r"waiting for ranks 2, 5 of 6 \(joined: (.*)\), \d+ s left", "".join(rank.errors))
+            self.assertEqual(said, [joined] * tells, rank.story())
 
     def test_wrong_numbers_of_connections_are_refused(self):
         hosts = self.hosts(1)
