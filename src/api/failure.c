@@ -851,11 +851,6 @@ bool ddl_failure_check_early(ddl_comm *comm, const ddl_request *request)
 
 /* ---- deadlines ---- */
 
-static bool waits_for_own_gpu(const ddl_comm *comm, const ddl_request *request)
-{
-    return ddl_backend_waits_for_gpu(&request->task) || ddl_votes_kept_by_stream(comm, request) == request;
-}
-
 /* Nobody else can see what keeps it. */
 static void raise_stuck_gpu(ddl_comm *comm, const ddl_request *request, int64_t now_ns)
 {
@@ -869,12 +864,11 @@ static void raise_stuck_gpu(ddl_comm *comm, const ddl_request *request, int64_t 
     else
         snprintf(limit, sizeof limit, "%lld ms, as DDL_TIMEOUT of another rank ended", (long long)waited_ms);
     snprintf(notice.operation, sizeof notice.operation, "%s", ddl_request_operation(request));
-    const char *format =
-        ddl_backend_waits_for_stream(&request->task) || ddl_votes_kept_by_stream(comm, request) == request
-            ? "%s: the stream of GPU %d has not come to it within %s; does the work before "
-              "it hang, or wait for a later operation?"
-            : "%s: GPU %d has not copied its buffers within %s; does other work keep it "
-              "busy, or does it hang?";
+    const char *format = ddl_backend_waits_for_stream(&request->task)
+                             ? "%s: the stream of GPU %d has not come to it within %s; does the work before "
+                               "it hang, or wait for a later operation?"
+                             : "%s: GPU %d has not copied its buffers within %s; does other work keep it "
+                               "busy, or does it hang?";
     snprintf(notice.text, sizeof notice.text, format, ddl_comm_describe(comm, comm->rank, who, sizeof who),
              request->task.staging->gpu, limit);
     ddl_failure_raise(comm, &notice);
@@ -958,7 +952,7 @@ static bool warn_of_waiting(const ddl_comm *comm, const ddl_request *request, in
     int nlate;
     const int late = find_late(comm, request, &nlate);
     char who[160], others[48] = "";
-    if (late < 0 || waits_for_own_gpu(comm, request) || !speaks_for_all(comm, request, late))
+    if (late < 0 || ddl_backend_waits_for_gpu(&request->task) || !speaks_for_all(comm, request, late))
         return false;
     if (nlate == 2)
         snprintf(others, sizeof others, ", nor has another");
@@ -978,7 +972,7 @@ static const ddl_request *find_kept_by_gpu(const ddl_comm *comm, uint64_t sequen
     DDL_LIST_FOR_EACH (link, &comm->in_flight) {
         const ddl_request *request = DDL_CONTAINER(link, ddl_request, link);
         if (ddl_request_is_collective(request) && request->task.sequence <= sequence &&
-            waits_for_own_gpu(comm, request))
+            ddl_backend_waits_for_gpu(&request->task))
             return request;
     }
     return NULL;
@@ -1013,7 +1007,7 @@ static void help_naming(ddl_comm *comm, int64_t now_ns)
         raise_stuck_gpu(comm, kept, now_ns);
     else if (request != NULL && ddl_votes_is_stuck(comm, request))
         ddl_votes_raise_stuck(comm, request);
-    else if (request != NULL && waits_for_own_gpu(comm, request))
+    else if (request != NULL && ddl_backend_waits_for_gpu(&request->task))
         raise_stuck_gpu(comm, request, now_ns);
     else if (request != NULL)
         raise_timeout(comm, request);
@@ -1172,8 +1166,6 @@ void ddl_failure_tick(ddl_comm *comm, int64_t now_ns)
                 leave_alone(comm, request);
             else if (ddl_votes_is_stuck(comm, request))
                 ddl_votes_raise_stuck(comm, request);
-            else if (ddl_votes_kept_by_stream(comm, request) != NULL)
-                raise_stuck_gpu(comm, ddl_votes_kept_by_stream(comm, request), now_ns);
             else if (ddl_backend_waits_for_gpu(&request->task))
                 raise_stuck_gpu(comm, request, now_ns);
             else

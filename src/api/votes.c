@@ -57,10 +57,9 @@ struct ddl_votes {
     progress progress;
     bool has_id;
     uint8_t id[DDL_OFFLOAD_ID_BYTES];
-    bool is_heard;      /* something was that may let requests go on */
-    bool awaits_stream; /* the word of the first request that waits, as its stream has not come to it */
-    uint64_t turn;      /* the number by which it asks for turns */
-    int nwanted;        /* own words for GPUs whose calls have not ended: it has the turn */
+    bool is_heard; /* something was that may let requests go on */
+    uint64_t turn; /* the number by which it asks for turns */
+    int nwanted;   /* own words for GPUs whose calls have not ended: it has the turn */
     uint64_t nbegun, nended;
     int64_t ask_ns; /* when missing words are asked for; 0 */
     int64_t ask_after_ms;
@@ -267,31 +266,18 @@ static bool introduce(ddl_comm *comm, const ddl_request *request, int gpu)
     return status == DDL_OK;
 }
 
-/* Whether what its stream does before it is done. False: not yet, or it has failed. */
-static bool has_come(ddl_comm *comm, ddl_request *request)
-{
-    ddl_latch *latch = request->task.latch;
-    ddl_error error;
-    bool reached = latch == NULL;
-    if (latch != NULL && latch->ops->look_at_latch(latch, &reached, &error) != DDL_OK)
-        ddl_issue_fail(request, &error);
-    comm->votes->awaits_stream = !reached && !comm->failure.failing;
-    return reached && !comm->failure.failing;
-}
-
 /* Whether this rank can leave it to its GPU, and then does if all do; NO_WORD: that is not known yet, or it
  * has failed. Managed memory is where the program touches it, and stays with copies. An alltoall in place
- * NCCL does not have. A word comes after what a stream does before: the turn that goes with it is for what
- * can begin, and what waits for a turn is nobody's word. */
-static word choose_word(ddl_comm *comm, ddl_request *request)
+ * NCCL does not have, and the order of a stream is kept by copies alone: what NCCL does when it comes up or
+ * is aborted may wait for the whole GPU, and so for a stream that waits for this call. */
+static word choose_word(ddl_comm *comm, const ddl_request *request)
 {
     ddl_votes *votes = comm->votes;
     const ddl_task *task = &request->task;
-    if (task->staging == NULL || ddl_gpu_is_managed(task->in) || ddl_gpu_is_managed(task->out) ||
+    if (task->staging == NULL || task->latch != NULL || ddl_gpu_is_managed(task->in) ||
+        ddl_gpu_is_managed(task->out) ||
         (task->algorithm->collective == DDL_COLLECTIVE_ALLTOALL && task->shape.in_place))
         return HOST;
-    if (!has_come(comm, request))
-        return NO_WORD;
     if (!introduce(comm, request, task->staging->gpu))
         return NO_WORD;
     return votes->gpu == task->staging->gpu && take_turn(votes, votes->gpu) ? GPU : HOST;
@@ -386,7 +372,6 @@ static void decide(ddl_comm *comm)
 static void vote(ddl_comm *comm)
 {
     uint64_t ndecided;
-    comm->votes->awaits_stream = false;
     do {
         ndecided = comm->votes->ndecided;
         say_next(comm);
@@ -732,7 +717,7 @@ bool ddl_votes_progress(ddl_comm *comm)
     if (votes->nended < votes->nbegun)
         moved = finish(comm);
     bool may_go_on = votes->is_heard || moved || votes->errand != NULL || votes->progress == MAKING ||
-                     votes->awaits_stream || votes->nended < votes->nbegun;
+                     votes->nended < votes->nbegun;
     votes->is_heard = false;
     if (may_go_on && !comm->failure.failing && !ddl_list_empty(&votes->requests)) {
         vote(comm);
@@ -784,16 +769,6 @@ void ddl_votes_visit_pending(const ddl_comm *comm, const ddl_request *request,
         if (rank != comm->rank && (is_decided ? comm->votes->left_ticks == LEFT_TICKS
                                               : read_word(comm, rank, request->ballot) == NO_WORD))
             visit(arg, rank, false);
-}
-
-const ddl_request *ddl_votes_kept_by_stream(const ddl_comm *comm, const ddl_request *request)
-{
-    if (request->stage != DDL_VOTE_WAITS || !comm->votes->awaits_stream)
-        return NULL;
-    DDL_LIST_FOR_EACH (link, &comm->votes->requests)
-        if (request_of(link)->stage == DDL_VOTE_WAITS)
-            return request_of(link);
-    return NULL;
 }
 
 static bool is_on_errand(const ddl_votes *votes)

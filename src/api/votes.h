@@ -4,10 +4,9 @@
  * Only where DDL_GPU=nccl, which all ranks have or none. Whether a call is put to the vote follows from what
  * is the same on all ranks, so each knows that all others vote on it, and which ballot it is. A rank says
  * whether its buffers are its GPU's, and begins when it has heard the word of all: at its host, unless all
- * have said the same; of a call in the order of a stream, once the stream has come to it. So any mixture of
- * buffers is a call as always, nobody enters the library for whom another might not come, and no rank is
- * further ahead of another than there is room for words. A communicator of the library is made for the first
- * call on which all agree.
+ * have said the same. So any mixture of buffers is a call as always, nobody enters the library for whom
+ * another might not come, and no rank is further ahead of another than there is room for words. A
+ * communicator of the library is made for the first call on which all agree.
  *
  * In one process and on one GPU, one communicator at a time has calls that go there: calls of others that
  * come meanwhile are their hosts'. So no two of them can wait for each other.
@@ -47,10 +46,6 @@ void ddl_votes_tick(ddl_comm *comm, int64_t now_ns);
 /* Of a request that waits here: whom it waits for. */
 void ddl_votes_visit_pending(const ddl_comm *comm, const ddl_request *request,
                              void (*visit)(void *arg, int rank, bool outgoing), void *arg);
-
-/* Of a request that waits here: the one that it waits for, itself perhaps, as a stream of the program has not
- * come to that; or NULL. */
-const ddl_request *ddl_votes_kept_by_stream(const ddl_comm *comm, const ddl_request *request);
 
 /* Whether it waits for the library or GPUs, and for no rank; and then: what kept it until its deadline. */
 bool ddl_votes_is_stuck(const ddl_comm *comm, const ddl_request *request);
