@@ -88,10 +88,14 @@ ddl_status ddl_notice_decode(ddl_view view, int nranks, ddl_notice *notice, ddl_
     if (culprit < -1 || culprit >= nranks || witness < -1 || witness >= nranks)
         return DDL_FAIL(err, DDL_EPROTO, "an abort notice about ranks %d and %d of %d", (int)culprit,
                         (int)witness, nranks);
+    const uint64_t sequence = ddl_get_u64(bytes + 12);
+    if (sequence >= DDL_FRAME_SEQUENCE_LIMIT) /* whoever adopts it tells it in a frame */
+        return DDL_FAIL(err, DDL_EPROTO, "an abort notice about operation %llu; the limit is %llu",
+                        (unsigned long long)sequence, (unsigned long long)DDL_FRAME_SEQUENCE_LIMIT);
     notice->code = (ddl_status)code;
     notice->culprit = culprit;
     notice->witness = witness;
-    notice->sequence = ddl_get_u64(bytes + 12);
+    notice->sequence = sequence;
     copy_printable(notice->operation, bytes + FIXED_BYTES + 1, operation_bytes);
     copy_printable(notice->text, bytes + FIXED_BYTES + 1 + operation_bytes, text_bytes);
     return DDL_OK;

@@ -287,6 +287,20 @@ static void notice_that_is_cut_or_absurd_is_refused(void **state)
     assert_int_equal(ddl_notice_decode((ddl_view){ bytes, count }, 4, &out, NULL), DDL_EPROTO);
 }
 
+/* Who adopts a notice tells it in a frame. */
+static void notice_is_of_an_operation_that_frames_have(void **state)
+{
+    (void)state;
+    for (int beyond = 0; beyond < 2; beyond++) {
+        ddl_notice notice = { .code = DDL_ETIMEDOUT, .culprit = 1, .witness = 0 }, out;
+        uint8_t bytes[DDL_FRAME_NOTICE_LIMIT];
+        notice.sequence = DDL_FRAME_SEQUENCE_LIMIT - 1 + (uint64_t)beyond;
+        size_t count = ddl_notice_encode(&notice, bytes);
+        assert_int_equal(ddl_notice_decode((ddl_view){ bytes, count }, 4, &out, NULL),
+                         beyond ? DDL_EPROTO : DDL_OK);
+    }
+}
+
 static void notice_text_cannot_carry_terminal_codes(void **state)
 {
     (void)state;
@@ -366,6 +380,7 @@ int main(void)
         cmocka_unit_test(places_are_whole_or_refused),
         cmocka_unit_test(notice_survives_the_wire),
         cmocka_unit_test(notice_that_is_cut_or_absurd_is_refused),
+        cmocka_unit_test(notice_is_of_an_operation_that_frames_have),
         cmocka_unit_test(notice_text_cannot_carry_terminal_codes),
         cmocka_unit_test(root_cause_is_chosen_by_a_fixed_order),
     };
