@@ -1104,9 +1104,12 @@ class Names(Failures):
     def others_go_on(self):
         """Who hangs has not joined: another may come in its place."""
         world = self.world(3)
+        ranks = [world.start(0, "init", SMALL, "free")]
         hangs = world.start(2, "init", DDL_ADVERTISE="slow.test")
+        time.sleep(2 * bound(1))  # until it has found rank 0
         began = time.monotonic()
-        for rank in world.start_all("init", SMALL, "free"):
+        ranks += [world.start(r, "init", SMALL, "free") for r in (1, 2)]
+        for rank in ranks:
             for event in ("init", "call", "free"):
                 rank.expect(event, "DDL_OK")
             rank.finish(0)
