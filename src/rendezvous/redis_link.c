@@ -493,6 +493,11 @@ static ddl_status keep_presence(ddl_redis_link *link, ddl_deadline limit, ddl_er
 
 ddl_status ddl_redis_link_keep_presence(ddl_redis_link *link, ddl_error *err)
 {
+    if (link->is_broken) { /* what could not be reached is not called for as long again */
+        if (err != NULL)
+            *err = link->why;
+        return link->why.code;
+    }
     ddl_deadline limit = ddl_deadline_earlier(ddl_deadline_in_ms(COMMAND_LIMIT_MS),
                                               later(link->start_limit, ddl_deadline_in_ms(LAST_WORD_MS)));
     return keep_presence(link, ddl_deadline_earlier(limit, link->end), err);
