@@ -153,6 +153,13 @@ static void drop(ddl_redis_link *link, int which)
 
 static ddl_status keep_presence(ddl_redis_link *link, ddl_deadline limit, ddl_error *err);
 
+static ddl_status say_why(const ddl_redis_link *link, ddl_error *err)
+{
+    if (err != NULL)
+        *err = link->why;
+    return link->why.code;
+}
+
 /*
  * Wait for bytes on a connection. While that lasts, a presence that breaks is made anew at once: others would
  * take us for dead. A failure of that shows here by the same deadline.
@@ -186,10 +193,8 @@ static ddl_status next_reply(ddl_redis_link *link, struct connection *connection
             return ddl_redis_reader_next(connection->reader, reply, err);
         if (count == 0)
             wait_for_bytes(link, connection, deadline);
-        if (link->is_broken) { /* as the presence could not be made anew */
-            *err = link->why;
-            return err->code;
-        }
+        if (link->is_broken) /* as the presence could not be made anew */
+            return say_why(link, err);
     }
 }
 
@@ -482,9 +487,7 @@ static ddl_status keep_presence(ddl_redis_link *link, ddl_deadline limit, ddl_er
         if (!may_pass(status) || ddl_deadline_passed(limit)) {
             status = explain(link, &why, start_ns, &link->why);
             link->is_broken = status == DDL_ESTORE;
-            if (err != NULL)
-                *err = link->why;
-            return status;
+            return say_why(link, err);
         }
         pause_ms(&pause, limit);
     }
@@ -493,11 +496,8 @@ static ddl_status keep_presence(ddl_redis_link *link, ddl_deadline limit, ddl_er
 
 ddl_status ddl_redis_link_keep_presence(ddl_redis_link *link, ddl_error *err)
 {
-    if (link->is_broken) { /* what could not be reached is not called for as long again */
-        if (err != NULL)
-            *err = link->why;
-        return link->why.code;
-    }
+    if (link->is_broken) /* what could not be reached is not called for as long again */
+        return say_why(link, err);
     ddl_deadline limit = ddl_deadline_earlier(ddl_deadline_in_ms(COMMAND_LIMIT_MS),
                                               later(link->start_limit, ddl_deadline_in_ms(LAST_WORD_MS)));
     return keep_presence(link, ddl_deadline_earlier(limit, link->end), err);

@@ -139,6 +139,15 @@ static int before_is_after(const struct timespec *since)
 
 /* ---- order ---- */
 
+/* Nothing has gone past the door yet. */
+static void let_through(rank_thread *me, gear *g)
+{
+    EXPECT(me, put_after(g));
+    EXPECT(me, !gpu_stream_is_idle(g->stream));
+    door_open(&g->before);
+    EXPECT(me, gpu_stream_wait(g->stream));
+}
+
 /* No call can end before the door is opened, which happens after the last one has returned. */
 static void chain(rank_thread *me)
 {
@@ -153,10 +162,7 @@ static void chain(rank_thread *me)
         for (int i = 1; i < CHAIN; i++)
             EXPECT(me, ddl_allreduce(g.x, g.x, count, DDL_FLOAT32, DDL_SUM, me->world, NULL) == DDL_OK);
         EXPECT(me, ddl_stream_end(me->world) == DDL_OK);
-        EXPECT(me, put_after(&g));
-        EXPECT(me, !gpu_stream_is_idle(g.stream));
-        door_open(&g.before);
-        EXPECT(me, gpu_stream_wait(g.stream));
+        let_through(me, &g);
         float factor = 1;
         for (int i = 0; i < CHAIN; i++)
             factor *= (float)me->nranks;
@@ -187,10 +193,7 @@ static void between_kernels(rank_thread *me)
         EXPECT(me, ddl_allreduce(g.x, g.x, count, DDL_FLOAT32, DDL_SUM, me->world, NULL) == DDL_OK);
         EXPECT(me, ddl_stream_end(me->world) == DDL_OK);
         EXPECT(me, gpu_stream_add(g.stream, g.x, count, 5));
-        EXPECT(me, put_after(&g));
-        EXPECT(me, !gpu_stream_is_idle(g.stream));
-        door_open(&g.before);
-        EXPECT(me, gpu_stream_wait(g.stream));
+        let_through(me, &g);
         const float n = (float)me->nranks;
         for (size_t i = 0; i < count; i++)
             EXPECT(me, g.near[count + i] == n * (n * (g.near[i] + 2) + 3) + 5);

@@ -8,7 +8,7 @@ from world import free_port
 
 class Relay:
     """Between ranks and a server, until it is cut: then presences end before all else. A connection over which what is
-    in unanswered goes ends with that. What ranks say comes so many seconds late."""
+    in unanswered goes ends with that; all is cut where what is in fatal comes. What ranks say comes so many seconds late."""
 
     def __init__(self, server, delay=0):
         self.delay = delay
@@ -20,7 +20,7 @@ class Relay:
             except OSError:  # somebody was faster, as the bus of a Redis cluster, which takes a port beside its own
                 continue
         self.server, self.pairs, self.presences, self.stalls = server, [], [], False
-        self.unanswered = self.muted = None
+        self.unanswered = self.muted = self.fatal = None
         threading.Thread(target=self.serve, daemon=True).start()
 
     def serve(self):
@@ -41,6 +41,10 @@ class Relay:
                     time.sleep(self.delay)
                 if b"SUBSCRIBE" in data:
                     self.presences.append(pair)
+                if self.fatal is not None and self.fatal in data:
+                    self.cut_at = time.monotonic()
+                    self.cut()
+                    break
                 is_last = self.unanswered is not None and self.unanswered in data
                 if is_last:
                     self.unanswered, self.muted = None, pair

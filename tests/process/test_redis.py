@@ -566,7 +566,7 @@ class Absent(Tests):
 
     def test_a_server_that_is_not_there_goes_away_or_is_none_is_told_in_time(self):
         tls = [self.plain_where_tls_is_wanted, self.tls_where_there_is_none] if HAS_TLS else []
-        self.at_once(self.down_at_start, self.killed_meanwhile, self.presence_ends_first, self.presence_ends_late, self.stopped_meanwhile, self.stopped_before, *self.slow(), self.hasty, *tls,
+        self.at_once(self.down_at_start, self.killed_meanwhile, self.presence_ends_first, self.ends_while_it_joins, self.presence_ends_late, self.stopped_meanwhile, self.stopped_before, *self.slow(), self.hasty, *tls,
                      *self.floods())
 
     def slow(self):
@@ -632,6 +632,18 @@ class Absent(Tests):
         begun = time.monotonic()
         relay.cut()
         self.assert_told(rank, relay, begun, 7, "Connection refused")
+
+    def ends_while_it_joins(self):
+        """Nor is it asked then, for as long again, whether the start-up has been declined meanwhile."""
+        redis = self.redis()
+        relay = Relay(redis.port)
+        relay.fatal = b"member.0"
+        world = self.world(2, f"redis://127.0.0.1:{relay.port}/2", DDL_START_TIMEOUT="60")
+        rank = world.start(0, "init")
+        while not hasattr(relay, "cut_at"):
+            self.assertIsNone(rank.process.poll())
+            time.sleep(0.01)
+        self.assert_told(rank, relay, relay.cut_at, 7, "Connection refused")
 
     def presence_ends_late(self):
         """What made it anew would have its time to itself: a server that stalls is noticed no later for that."""
