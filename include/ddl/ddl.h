@@ -42,7 +42,7 @@
  *   error (DDL_EINVAL) changes nothing, and nor does DDL_ENOMEM from the call itself; the other ranks then
  *   wait for this one and time out. Any other failure of an operation breaks its communicator: all
  *   operations in flight, or else the first later one, return the root cause with the same culprit on
- *   every rank; after that calls return DDL_EABORTED until the communicator is freed.
+ *   every rank; calls that follow a return of it get DDL_EABORTED until the communicator is freed.
  * Fork.      A forked child must not use the library (DDL_EUNSUPPORTED); it does not disturb its parent.
  */
 #ifndef DDL_DDL_H

@@ -136,7 +136,7 @@ struct ddl_comm {
     struct ddl_failure {
         bool failing;  /* a cause is known; others may follow until settle_ns */
         bool failed;   /* the cause is final, and in pool->cause */
-        bool reported; /* some call has returned it */
+        bool reported; /* some call has returned it, or will once it is waited for */
         bool is_held;  /* nobody is told of the cause until the loop has been run: */
         unsigned held_loops;
         int64_t settle_ns;

@@ -184,7 +184,8 @@ static void start(ddl_comm *comm, ddl_request *request)
     if (comm->engine == NULL)
         (void)ddl_comm_hear_abort(comm);
     if (comm->failure.failed) {
-        request->root_cause = !comm->failure.reported;
+        request->root_cause =
+            !request->is_late; /* it may have been issued before, and waited for the baton */
         comm->failure.reported = true;
         complete(request, request->root_cause ? comm->failure.cause.code : DDL_EABORTED);
         return;
@@ -452,6 +453,7 @@ ddl_status ddl_issue(ddl_comm *comm, const ddl_call *call, ddl_request **handle)
         return ddl_last_error_set(DDL_ENOMEM, comm->rank, ddl_collective_name(call->collective),
                                   "no memory for a request");
     number(comm, &request->task);
+    request->is_late = atomic_load_explicit(&comm->pool->is_told, memory_order_relaxed);
     if (comm->engine == NULL) {
         start(comm, request);
         if (!is_done(request))

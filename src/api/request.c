@@ -126,6 +126,7 @@ ddl_status ddl_request_finish(ddl_request *request)
         error.os_errno = request->pool->cause_os_errno;
         snprintf(error.operation, sizeof error.operation, "%s", ddl_request_operation(request));
         ddl_last_error_keep(&error);
+        atomic_store(&request->pool->is_told, true);
     }
     ddl_request_give_back(request);
     return status;

@@ -25,7 +25,8 @@ typedef struct ddl_request_pool { /* of one communicator */
     int rank;
     ddl_notice cause; /* of the communicator's failure; written once, before any request is done with it */
     int cause_os_errno;
-    char prefix[128]; /* "comm=world rank 3@node7", for messages */
+    atomic_bool is_told; /* a call has returned the cause to the program */
+    char prefix[128];    /* "comm=world rank 3@node7", for messages */
 } ddl_request_pool;
 
 /* Of a call that may go to GPUs (votes.h): this rank has said no word yet; others' words are missing; it goes
@@ -61,6 +62,7 @@ struct ddl_request {
     uint64_t ballot;   /* among the calls that were put to the vote */
     uint64_t number;   /* among those that GPUs have begun */
     bool told;         /* peers know that this rank is in the operation */
+    bool is_late;      /* issued when the program had been told why the communicator has failed */
     ddl_status status; /* valid once done */
     bool root_cause;   /* failed with pool->cause, rather than after it */
     atomic_bool done;  /* stored with release by the holder after everything else; loaded by waiters */

@@ -55,7 +55,7 @@ static void write_old(ddl_mesh *mesh, int64_t now_ns)
 
 static bool has_room(ddl_mesh_link *link, size_t bytes)
 {
-    if (link->held == NULL && (link->held = ddl_alloc(HELD_BYTES)) == NULL)
+    if (link->held == NULL)
         return false;
     if (link->held_bytes + bytes > HELD_BYTES)
         write_now(link);
@@ -86,6 +86,9 @@ bool ddl_mesh_is_small(ddl_mesh_link *link, const ddl_xfer *xfer)
                        link->control.bytes == 0 && !link->wants_writable;
     if (!small)
         link->nsmall = 0;
+    /* By the first message, whether or not any is ever held: when that is, time decides. */
+    if (link->held == NULL && xfer->bytes <= MESSAGE_BYTES)
+        link->held = ddl_alloc(HELD_BYTES);
     return small;
 }
 
