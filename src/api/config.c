@@ -455,6 +455,16 @@ static ddl_status read_gpu(ddl_config *config, ddl_error *err)
     return DDL_OK;
 }
 
+static ddl_status read_aes(ddl_config *config, ddl_error *err)
+{
+    static const char *const accepted[] = { "auto", "openssl", NULL };
+    const char *aes = env("DDL_TLS_AES");
+    if (aes == NULL)
+        return DDL_OK;
+    config->openssl_aes = strcmp(aes, "openssl") == 0;
+    return one_of("DDL_TLS_AES", aes, accepted, err);
+}
+
 static ddl_status read_choices(const ddl_options *options, ddl_config *config, ddl_error *err)
 {
     static const char *const transports[] = { "auto", "tcp", "shm", NULL }; /* as ddl_local_transport */
@@ -476,6 +486,7 @@ static ddl_status read_choices(const ddl_options *options, ddl_config *config, d
         if (strcmp(security, "tls") == 0) {
             config->security = DDL_SECURITY_TLS;
             DDL_TRY(read_certificates(config, err));
+            DDL_TRY(read_aes(config, err));
         }
         if (strcmp(security, "off") == 0)
             config->security = DDL_SECURITY_OFF;

@@ -42,6 +42,7 @@ typedef struct ddl_config {
     ddl_security security;
     char tls_ca[512], tls_cert[512], tls_key[512]; /* files; "" if none. Only at level tls, as is the next */
     char tls_job[128];                             /* in certificates' names of ranks; "": they name hosts */
+    bool openssl_aes;                              /* likewise: nobody else's */
     int64_t start_timeout_ms, timeout_ms;
     int64_t warn_ms; /* after which an operation that waits tells for whom; then after twice as long */
     const ddl_algorithm *forced[DDL_COLLECTIVE_COUNT]; /* NULL: chosen by cost */

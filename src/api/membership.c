@@ -237,7 +237,8 @@ ddl_status ddl_membership_encrypt(const ddl_config *config, const ddl_prover *pr
     const ddl_encryption_options options = { .ca_file = config->tls_ca,
                                              .cert_file = config->tls_cert,
                                              .key_file = config->tls_key,
-                                             .job = config->tls_job };
+                                             .job = config->tls_job,
+                                             .openssl_aes = config->openssl_aes };
     *encryption = NULL;
     if (ddl_prover_level(prover) != DDL_SECURITY_TLS)
         return DDL_OK;

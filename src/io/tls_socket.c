@@ -4,9 +4,11 @@
 #include "base/assert.h"
 #include "base/copy.h"
 #include "base/failpoint.h"
+#include "base/log.h"
 #include "base/size.h"
 #include "io/address.h"
 #include "io/socket.h"
+#include "io/tls_aes.h"
 #include "io/tls_certificate.h"
 #include "io/tls_key.h"
 #include "io/tls_use.h"
@@ -439,6 +441,14 @@ static ddl_status set_up(ddl_tls_group *group, const ddl_tls_group_options *opti
     return DDL_OK;
 }
 
+static SSL_CTX *make_context(bool openssl_aes)
+{
+    const ddl_tls_aes aes = openssl_aes ? (ddl_tls_aes){ NULL, NULL, "OpenSSL, as is wanted (DDL_TLS_AES)" }
+                                        : ddl_tls_aes_choose();
+    ddl_log(DDL_LOG_DEBUG, "TLS: AES is computed by %s", aes.why);
+    return SSL_CTX_new_ex(aes.context, aes.properties, TLS_method());
+}
+
 ddl_status ddl_tls_group_create(const ddl_tls_group_options *options, ddl_tls_group **out, ddl_error *err)
 {
     DDL_ASSERT((options->ca_file != NULL) == (options->cert_file != NULL));
@@ -451,7 +461,7 @@ ddl_status ddl_tls_group_create(const ddl_tls_group_options *options, ddl_tls_gr
     group->rekey_bytes = options->rekey_bytes > 0 ? options->rekey_bytes : rekey_bytes;
     group->bio = make_bio_method();
     if (!DDL_FAILPOINT("io.tls_group"))
-        group->inner = SSL_CTX_new(TLS_method());
+        group->inner = make_context(options->openssl_aes);
     ddl_status status = set_up(group, options, err);
     ERR_clear_error();
     ddl_tls_use_end();

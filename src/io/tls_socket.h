@@ -38,6 +38,7 @@ typedef struct ddl_tls_group_options { /* all NULL: trust is by keys */
     const char *ca_file;               /* the authorities of the job, PEM */
     const char *cert_file;             /* own certificate and chain, PEM, for both roles */
     const char *key_file;              /* its key, PEM; NULL: it is in cert_file too */
+    bool openssl_aes;                  /* OpenSSL's own AES, also where another one is faster (tls_aes.h) */
     uint64_t rekey_bytes;              /* of one direction under one key; 0: as above. For tests of less */
 } ddl_tls_group_options;
 

@@ -63,11 +63,12 @@ ddl_status ddl_encryption_create(const ddl_encryption_options *options, const dd
     encryption->by_certificate = given(options->cert_file);
     if (given(options->job))
         snprintf(encryption->job, sizeof encryption->job, "%s", options->job);
-    ddl_tls_group_options group = { 0 };
-    if (encryption->by_certificate)
-        group = (ddl_tls_group_options){ .ca_file = options->ca_file,
-                                         .cert_file = options->cert_file,
-                                         .key_file = given(options->key_file) ? options->key_file : NULL };
+    ddl_tls_group_options group = { .openssl_aes = options->openssl_aes };
+    if (encryption->by_certificate) {
+        group.ca_file = options->ca_file;
+        group.cert_file = options->cert_file;
+        group.key_file = given(options->key_file) ? options->key_file : NULL;
+    }
     ddl_status status = ddl_tls_group_create(&group, &encryption->group, err);
     if (status != DDL_OK) {
         ddl_encryption_destroy(encryption);

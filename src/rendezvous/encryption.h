@@ -18,6 +18,7 @@
 typedef struct ddl_encryption_options { /* "" or NULL: none */
     const char *ca_file, *cert_file, *key_file;
     const char *job; /* certificates are to name ranks, as ddl://JOB/RANK, instead of hosts */
+    bool openssl_aes;
 } ddl_encryption_options;
 
 typedef struct ddl_encryption ddl_encryption;

@@ -24,6 +24,8 @@
 
 enum { DATA_BYTES = 3 << 20, TURNS = 1000 };
 
+static bool openssl_aes; /* as an argument says: not another library's */
+
 static const char right_name[] = "0 calls 1";
 
 static bool find_key(const void *arg, ddl_view identity, uint8_t key[DDL_TLS_KEY_BYTES])
@@ -54,7 +56,7 @@ static void pair_open(struct pair *pair, bool carried, const char *name, uint8_t
 {
     int left[2], right[2];
     uint8_t key[DDL_TLS_KEY_BYTES];
-    const ddl_tls_group_options options = { .rekey_bytes = rekey_bytes };
+    const ddl_tls_group_options options = { .openssl_aes = openssl_aes, .rekey_bytes = rekey_bytes };
     memset(pair, 0, sizeof *pair);
     pair->key = 7;
     assert_int_equal(ddl_tls_group_create(&options, &pair->group, &pair->error), DDL_OK);
@@ -374,7 +376,7 @@ static void strangers_are_heard_only_so_far(void **state)
 /* OpenSSL has some 120 kinds of its own to give in the life of a process. */
 static void worlds_that_come_and_go_use_nothing_up(void **state)
 {
-    const ddl_tls_group_options options = { .rekey_bytes = 0 };
+    const ddl_tls_group_options options = { .openssl_aes = openssl_aes };
     ddl_error error;
     (void)state;
     for (int i = 0; i < 200; i++) {
@@ -389,7 +391,7 @@ static atomic_int uses;
 
 static void *use_without_end(void *arg)
 {
-    const ddl_tls_group_options options = { .rekey_bytes = 0 };
+    const ddl_tls_group_options options = { .openssl_aes = openssl_aes };
     for (;;) {
         ddl_tls_group *group = NULL;
         ddl_error error;
@@ -429,7 +431,7 @@ static void no_thread_uses_openssl_once_exit_handlers_run(void **state)
     assert_int_equal(WEXITSTATUS(status), 0);
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(no_thread_uses_openssl_once_exit_handlers_run), /* first: nothing has used it yet */
@@ -442,5 +444,6 @@ int main(void)
         cmocka_unit_test(the_end_of_a_connection_is_told_behind_what_came_before),
         cmocka_unit_test(strangers_are_heard_only_so_far),
     };
+    openssl_aes = argc > 1 && strcmp(argv[1], "openssl") == 0;
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

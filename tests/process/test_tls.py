@@ -89,6 +89,19 @@ class Computing(Tls):
                 ranks = self.world(nranks).start_all("init", "cases:7:60", LARGE, "alltoall:100000:int8", "free")
                 self.all_do(ranks, "init", "cases", "call", "call", "free")
 
+    def test_whoever_computes_aes_is_understood(self):
+        """By another library where that is there and faster, unless OpenSSL is asked for; what is asked for is read."""
+        world = self.world(4, DDL_LOG="debug")
+        ranks = [world.start(r, "init", "cases:9:40", LARGE, "free", DDL_TLS_AES=("auto", "openssl")[r % 2])
+                 for r in range(4)]
+        self.all_do(ranks, "init", "cases", "call", "free")
+        for r, rank in enumerate(ranks):
+            who = [line for line in rank.errors if "AES is computed by" in line]
+            self.assertEqual(len(who), 1, rank.story())
+            self.assertRegex(who[0], r"by (libIPSec_MB|OpenSSL, as .*)$" if r % 2 == 0 else r"by OpenSSL, as is wanted")
+        wrong = self.world(2).start(1, "init", DDL_TLS_AES="fast")
+        self.refused(wrong, "DDL_ECONFIG", "DDL_TLS_AES=fast", "auto, openssl")
+
     def test_ranks_that_share_memory_meet_in_tls(self):
         ranks = self.world(3, DDL_TRANSPORT="auto").start_all("init", "cases:8:40", "free")
         self.all_do(ranks, "init", "cases", "free")
