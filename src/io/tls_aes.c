@@ -13,11 +13,11 @@
 #include <openssl/params.h>
 #include <openssl/provider.h>
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 
-/* The layout of the table changes with the first number of the version, as does the name of the file. */
 #if IMB_VERSION_NUM >= IMB_VERSION(2, 0, 0)
 static const char library_name[] = "libIPSec_MB.so.2";
 #else
@@ -26,6 +26,8 @@ static const char library_name[] = "libIPSec_MB.so.1";
 
 static const char provider_name[] = "ddl-aes", its_properties[] = "provider=ddl-aes";
 static const char wanted_properties[] = "?provider=ddl-aes"; /* and of OpenSSL's whatever it has not */
+static const char cipher_name[] = "AES-128-GCM";
+static const char no_instructions[] = "OpenSSL, as the processor has no VAES with AVX-512";
 
 enum {
     ALIGNMENT = 64, /* of what the library computes with */
@@ -33,10 +35,11 @@ enum {
     IV_BYTES = 12,
     TAG_BYTES = 16,
     MOST_AUTHENTICATED = 64, /* beside the text; the header of a record is 5 bytes */
-    MOST_AT_ONCE = 1 << 30
+    MOST_BYTES = 1 << 30,    /* of a text; GCM allows for 64 GiB */
+    RECORD_BYTES = 1000      /* to compare with OpenSSL */
 };
 
-/* The library's; they use nothing but what they are given. */
+/* The library's; any thread may call them. */
 static struct {
     aes_gcm_pre_t expand_key;
     aes_gcm_init_t begin;
@@ -46,11 +49,13 @@ static struct {
 
 /* ---- the cipher, as providers have one: 1 is success ---- */
 
+static atomic_uint uses;
+
 struct cipher {
     _Alignas(ALIGNMENT) struct gcm_key_data key; /* expanded */
     struct gcm_context_data run;
     uint8_t iv[IV_BYTES], tag[TAG_BYTES], authenticated[MOST_AUTHENTICATED];
-    size_t authenticated_bytes;
+    size_t authenticated_bytes, text_bytes;
     bool encrypts;
     bool has_key, has_iv; /* an iv serves once */
     bool has_begun;       /* with the text */
@@ -63,6 +68,7 @@ static void *cipher_new(void *provider)
     struct cipher *cipher = aligned_alloc(ALIGNMENT, sizeof *cipher);
     if (cipher != NULL)
         memset(cipher, 0, sizeof *cipher);
+    atomic_fetch_add(&uses, 1);
     return cipher;
 }
 
@@ -83,7 +89,7 @@ static int start(struct cipher *cipher, bool encrypts, const unsigned char *key,
         return 0;
     cipher->encrypts = encrypts;
     cipher->has_begun = cipher->has_tag = false;
-    cipher->authenticated_bytes = 0;
+    cipher->authenticated_bytes = cipher->text_bytes = 0;
     if (key != NULL) {
         gcm.expand_key(key, &cipher->key);
         cipher->has_key = true;
@@ -133,9 +139,11 @@ static int cipher_update(void *arg, unsigned char *out, size_t *out_bytes, size_
         *out_bytes = bytes;
         return 1;
     }
-    if (room < bytes || bytes > MOST_AT_ONCE || (!cipher->has_begun && !begin_text(cipher)))
+    if (room < bytes || bytes > MOST_BYTES - cipher->text_bytes ||
+        (!cipher->has_begun && !begin_text(cipher)))
         return 0;
     (cipher->encrypts ? gcm.encrypt : gcm.decrypt)(&cipher->key, &cipher->run, out, in, bytes);
+    cipher->text_bytes += bytes;
     *out_bytes = bytes;
     return 1;
 }
@@ -289,6 +297,31 @@ static int set_up_provider(const OSSL_CORE_HANDLE *core, const OSSL_DISPATCH *of
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 static ddl_tls_aes chosen;
 
+/* What the library's VAES code needs, as far as a compiler asks for it; also that the system saves the
+ * registers of AVX-512, which the library does not ask before it uses them. */
+static bool has_instructions(void)
+{
+    return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+           __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl") &&
+           __builtin_cpu_supports("gfni") && __builtin_cpu_supports("vpclmulqdq");
+}
+
+static int is_default(OSSL_PROVIDER *provider, void *all_are)
+{
+    if (strcmp(OSSL_PROVIDER_get0_name(provider), "default") != 0)
+        *(bool *)all_are = false;
+    return 1;
+}
+
+/* Otherwise somebody has decided who is to compute what, as for FIPS. */
+static bool openssl_is_as_it_comes(void)
+{
+    bool all_are = true;
+    EVP_CIPHER *aes = EVP_CIPHER_fetch(NULL, cipher_name, NULL); /* has providers loaded */
+    EVP_CIPHER_free(aes);
+    return aes != NULL && OSSL_PROVIDER_do_all(NULL, is_default, &all_are) == 1 && all_are;
+}
+
 /* False: the library has none of that name. */
 static bool find(void *library, const char *name, void *function)
 {
@@ -309,16 +342,15 @@ static const char *load_library(void)
         return "OpenSSL, as libIPSec_MB is not installed";
     if (!find(library, "imb_get_mb_mgr_size", &table_bytes) ||
         !find(library, "imb_set_pointers_mb_mgr", &lay_out) || !find(library, "init_mb_mgr_auto", &set_up) ||
-        !find(library, "imb_get_version", &version) || version() < IMB_VERSION_NUM)
-        return "OpenSSL, as libIPSec_MB is older than the one with which ddl was built";
-    const size_t bytes = table_bytes(); /* 3 MiB, of which a few pointers are of use here */
+        !find(library, "imb_get_version", &version) || version() >> 8 != IMB_VERSION_NUM >> 8)
+        return "OpenSSL, as libIPSec_MB is of another version than the one with which ddl was built";
+    const size_t bytes = table_bytes();
     void *room = ddl_pages_alloc(bytes);
     if (room == NULL)
         return "OpenSSL, as there was no memory for libIPSec_MB";
-    IMB_ARCH arch = IMB_ARCH_NONE;
     IMB_MGR *table = lay_out(room, 0, 1);
-    set_up(table, &arch);
-    const bool is_faster = arch == IMB_ARCH_AVX512 && (table->features & IMB_FEATURE_VAES) != 0;
+    set_up(table, NULL);
+    const bool is_fast = (table->features & IMB_CPUFLAGS_AVX512_T2) == IMB_CPUFLAGS_AVX512_T2;
     gcm.expand_key = table->gcm128_pre;
     gcm.begin = table->gcm128_init;
     gcm.encrypt = table->gcm128_enc_update;
@@ -326,7 +358,31 @@ static const char *load_library(void)
     gcm.end_encrypting = table->gcm128_enc_finalize;
     gcm.end_decrypting = table->gcm128_dec_finalize;
     ddl_pages_free(room, bytes);
-    return is_faster ? NULL : "OpenSSL, as the processor has no VAES with AVX-512";
+    return is_fast ? NULL : no_instructions;
+}
+
+/* A record, and the tag behind it. */
+static bool encrypt(OSSL_LIB_CTX *context, const char *properties, uint8_t record[])
+{
+    static const uint8_t key[KEY_BYTES] = { 1, 2, 3 }, iv[IV_BYTES] = { 4, 5, 6 };
+    int bytes;
+    EVP_CIPHER *cipher = EVP_CIPHER_fetch(context, cipher_name, properties);
+    EVP_CIPHER_CTX *run = EVP_CIPHER_CTX_new();
+    const bool done = cipher != NULL && run != NULL && EVP_EncryptInit_ex2(run, cipher, key, iv, NULL) == 1 &&
+                      EVP_EncryptUpdate(run, NULL, &bytes, key, 5) == 1 &&
+                      EVP_EncryptUpdate(run, record, &bytes, record, RECORD_BYTES) == 1 &&
+                      EVP_EncryptFinal_ex(run, record + RECORD_BYTES, &bytes) == 1 &&
+                      EVP_CIPHER_CTX_ctrl(run, EVP_CTRL_AEAD_GET_TAG, TAG_BYTES, record + RECORD_BYTES) == 1;
+    EVP_CIPHER_CTX_free(run);
+    EVP_CIPHER_free(cipher);
+    return done;
+}
+
+static bool does_as_openssl_does(OSSL_LIB_CTX *context)
+{
+    uint8_t ours[RECORD_BYTES + TAG_BYTES] = { 7, 8, 9 }, theirs[RECORD_BYTES + TAG_BYTES] = { 7, 8, 9 };
+    return encrypt(context, wanted_properties, ours) && encrypt(NULL, NULL, theirs) &&
+           memcmp(ours, theirs, sizeof ours) == 0;
 }
 
 static const char *make_context(void)
@@ -334,17 +390,19 @@ static const char *make_context(void)
     enum { MINOR_WITH_VAES = 1 };
     if (OPENSSL_version_major() > 3 || OPENSSL_version_minor() >= MINOR_WITH_VAES)
         return "OpenSSL, as it is as fast from 3.1 on";
-    if (EVP_default_properties_is_fips_enabled(NULL) == 1)
-        return "OpenSSL, as ciphers have to be approved here (FIPS)";
+    if (!has_instructions())
+        return no_instructions;
+    if (!openssl_is_as_it_comes())
+        return "OpenSSL, as it is configured to use other providers than its own";
     const char *why = load_library();
     if (why != NULL)
         return why;
     OSSL_LIB_CTX *context = OSSL_LIB_CTX_new();
     if (context == NULL || OSSL_PROVIDER_add_builtin(context, provider_name, set_up_provider) != 1 ||
         OSSL_PROVIDER_load(context, provider_name) == NULL ||
-        OSSL_PROVIDER_load(context, "default") == NULL) {
+        OSSL_PROVIDER_load(context, "default") == NULL || !does_as_openssl_does(context)) {
         OSSL_LIB_CTX_free(context);
-        return "OpenSSL, as it does not take libIPSec_MB's";
+        return "OpenSSL, as libIPSec_MB does not do as it does";
     }
     chosen.context = context;
     chosen.properties = wanted_properties;
@@ -360,4 +418,9 @@ ddl_tls_aes ddl_tls_aes_choose(void)
 {
     (void)pthread_once(&once, choose);
     return chosen;
+}
+
+unsigned ddl_tls_aes_uses(void)
+{
+    return atomic_load(&uses);
 }

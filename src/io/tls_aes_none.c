@@ -7,3 +7,8 @@ ddl_tls_aes ddl_tls_aes_choose(void)
 {
     return (ddl_tls_aes){ NULL, NULL, "OpenSSL, as ddl was built without libIPSec_MB" };
 }
+
+unsigned ddl_tls_aes_uses(void)
+{
+    return 0;
+}

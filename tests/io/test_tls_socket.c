@@ -1,7 +1,9 @@
 /* test_tls_socket.c - two ranks' sessions over a real pair of sockets: exactness, changes of keys, what is
  * altered. */
+#include "io/tls_aes.h"
 #include "io/tls_socket.h"
 #include "io/wire.h"
+#include "vaes.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -158,6 +160,22 @@ static void send_all(struct pair *pair)
     }
     assert_memory_equal(data, got, DATA_BYTES);
     assert_false(ddl_wire_has_unsent(&pair->client));
+}
+
+/* By OpenSSL where that is wanted, or nothing better is there; both ends, in and out. */
+static void aes_is_computed_by_whom_it_is_to_be(void **state)
+{
+    (void)state;
+    struct pair pair;
+    const bool others = !openssl_aes && ddl_tls_aes_choose().context != NULL;
+    const unsigned before = ddl_tls_aes_uses();
+    if (HAS_IPSEC_MB && !openssl_aes)
+        assert_int_equal(others, another_aes_is_better());
+    pair_open(&pair, false, right_name, 7, 0);
+    assert_shaken(&pair);
+    assert_int_equal(ddl_tls_aes_uses() - before >= 4, others);
+    assert_int_equal(ddl_tls_aes_uses() > before, others);
+    pair_close(&pair);
 }
 
 static void what_more_follows_is_kept_until_that_or_a_flush(void **state)
@@ -437,6 +455,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(no_thread_uses_openssl_once_exit_handlers_run), /* first: nothing has used it yet */
         cmocka_unit_test(worlds_that_come_and_go_use_nothing_up),
         cmocka_unit_test(bytes_arrive_whatever_their_pieces),
+        cmocka_unit_test(aes_is_computed_by_whom_it_is_to_be),
         cmocka_unit_test(what_more_follows_is_kept_until_that_or_a_flush),
         cmocka_unit_test(keys_change_before_they_are_worn),
         cmocka_unit_test(what_is_altered_is_never_taken),
