@@ -53,12 +53,10 @@ static ddl_status allocate(ddl_comm *comm, const int members[])
     comm->entered = ddl_alloc_array(nranks, sizeof *comm->entered);
     comm->messages = ddl_alloc_array(2 * nranks, sizeof *comm->messages);
     comm->failure.told_by = ddl_alloc_array(nranks, sizeof *comm->failure.told_by);
-    comm->failure.disagrees_known = ddl_alloc_array(nranks, sizeof *comm->failure.disagrees_known);
-    comm->failure.signatures = ddl_alloc_array(nranks, sizeof *comm->failure.signatures);
+    comm->failure.calls = ddl_alloc_array(nranks, sizeof *comm->failure.calls);
     if (comm->members == NULL || comm->rank_of == NULL || comm->sent_to == NULL ||
         comm->received_from == NULL || comm->starts == NULL || comm->messages == NULL ||
-        comm->entered == NULL || comm->failure.told_by == NULL || comm->failure.disagrees_known == NULL ||
-        comm->failure.signatures == NULL)
+        comm->entered == NULL || comm->failure.told_by == NULL || comm->failure.calls == NULL)
         return DDL_ENOMEM;
     for (size_t i = 0; i < nworld; i++)
         comm->rank_of[i] = -1;
@@ -253,8 +251,7 @@ ddl_status ddl_comm_destroy(ddl_comm *comm, ddl_deadline deadline, ddl_error *er
     ddl_free(comm->entered);
     ddl_free(comm->messages);
     ddl_free(comm->failure.told_by);
-    ddl_free(comm->failure.disagrees_known);
-    ddl_free(comm->failure.signatures);
+    ddl_free(comm->failure.calls);
     if (comm->is_taken_along)
         ddl_contexts_bury(comm);
     else

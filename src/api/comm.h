@@ -141,10 +141,12 @@ struct ddl_comm {
         unsigned held_loops;
         int64_t settle_ns;
         ddl_notice cause;
-        int os_errno;              /* of a cause that this rank has seen: what the system said, or 0 */
-        bool *told_by;             /* of each rank: it has said that it failed; its leaving is no news */
-        bool *disagrees_known;     /* mismatch: of each rank, whether its signature is known */
-        ddl_signature *signatures; /* and which it is */
+        int os_errno;          /* of a cause that this rank has seen: what the system said, or 0 */
+        bool *told_by;         /* of each rank: it has said that it failed; its leaving is no news */
+        struct ddl_told_call { /* of each rank: the collective call that it has told of last */
+            uint64_t sequence; /* 0: of none */
+            ddl_signature signature;
+        } * calls;
         /* Of what operations wait behind, as not all have come to it: which one, and when others are told
          * (again) that this rank was in it. */
         uint64_t behind;

@@ -316,14 +316,22 @@ static int64_t settle_ms(const ddl_comm *comm, const ddl_notice *notice)
     return comm->sparse ? SETTLE_SPARSE_MS : SETTLE_MS;
 }
 
+/* Whether a cause is that calls of a collective operation differ, rather than a message and who expects it.
+ */
+static bool is_of_calls(const ddl_notice *cause)
+{
+    return cause->code == DDL_EMISMATCH &&
+           strcmp(cause->operation, ddl_collective_name(DDL_COLLECTIVE_SEND)) != 0;
+}
+
 /* Of the cause that is known now: all that others need of it. */
 static void tell_all(ddl_comm *comm, bool with_cause)
 {
     const ddl_notice *cause = &comm->failure.cause;
     if (with_cause)
         tell_cause(comm);
-    const ddl_signature *own = own_signature(comm, cause->sequence);
-    if (cause->code == DDL_EMISMATCH && own != NULL)
+    const ddl_signature *own = is_of_calls(cause) ? own_signature(comm, cause->sequence) : NULL;
+    if (own != NULL)
         tell_entered(comm, -1, cause->sequence, own, true);
 }
 
@@ -348,6 +356,11 @@ static bool take(ddl_comm *comm, const ddl_notice *notice)
         failure->settle_ns = ddl_now_ns() + wait_ms * DDL_NS_PER_MS;
         if (wait_ms == 0)
             ddl_engine_tick_soon(comm->engine);
+    }
+    if (failure->failing && is_of_calls(notice) && notice->sequence != failure->cause.sequence) {
+        const int64_t least_ns =
+            ddl_now_ns() + SETTLE_MS * DDL_NS_PER_MS; /* to hear how others called that */
+        failure->settle_ns = failure->settle_ns > least_ns ? failure->settle_ns : least_ns;
     }
     if (!failure->failing)
         comm->world->nbusy++;
@@ -534,22 +547,17 @@ static bool is_stray(const ddl_comm *comm, int peer, const ddl_frame *frame)
 
 /* ---- what peers say ---- */
 
-static void remember_signature(ddl_comm *comm, int rank, const ddl_signature *signature)
-{
-    comm->failure.disagrees_known[rank] = true;
-    comm->failure.signatures[rank] = *signature;
-    if (signature->collective == DDL_COLLECTIVE_ALLTOALLV) /* what a rank told us concerns this pair alone */
-        comm->failure.signatures[rank].count = 0;
-}
-
-/* What peer called there. */
+/* What peer called there. It may be heard before the cause by which it is of interest, as that may come from
+ * another rank. */
 static void note_call(ddl_comm *comm, int peer, uint64_t sequence, const ddl_signature *theirs)
 {
-    const struct ddl_failure *failure = &comm->failure;
+    struct ddl_failure *failure = &comm->failure;
+    struct ddl_told_call *told = &failure->calls[peer];
     if (sequence > comm->entered[peer])
         comm->entered[peer] = sequence;
-    if (failure->failing && failure->cause.code == DDL_EMISMATCH && failure->cause.sequence == sequence)
-        remember_signature(comm, peer, theirs);
+    const bool is_settling = failure->failing && is_of_calls(&failure->cause);
+    if (!is_settling || told->sequence != failure->cause.sequence || sequence == told->sequence)
+        *told = (struct ddl_told_call){ sequence, common_part(theirs) };
 }
 
 bool ddl_failure_heard(ddl_comm *comm, int peer, const ddl_frame *frame)
@@ -844,7 +852,10 @@ bool ddl_failure_check_early(ddl_comm *comm, const ddl_request *request)
 {
     early_look look = { comm, true };
     ddl_mesh_visit_early(comm->mesh, request->task.channel, request->task.sequence, hear_early, &look);
-    if (!look.fits && ddl_request_is_collective(request)) /* as it sends nothing else */
+    const struct ddl_failure *failure = &comm->failure;
+    const bool is_awaited = failure->failing && is_of_calls(&failure->cause) &&
+                            failure->cause.sequence == request->task.sequence;
+    if ((is_awaited || !look.fits) && ddl_request_is_collective(request)) /* it may send nothing else */
         tell_entered(comm, -1, request->task.sequence, &request->task.signature, true);
     return look.fits;
 }
@@ -1035,23 +1046,30 @@ static void leave_alone(ddl_comm *comm, ddl_request *request)
 
 /* ---- the end ---- */
 
-/* Of all signatures that were told, the lowest pair that disagrees. */
+/* Whether it is known how this rank called the operation that the cause is about. */
+static bool is_known(const struct ddl_failure *failure, int rank)
+{
+    return failure->calls[rank].sequence == failure->cause.sequence;
+}
+
+/* Of all calls that were told, the lowest pair that disagrees. */
 static void find_lowest_pair(ddl_comm *comm)
 {
     struct ddl_failure *failure = &comm->failure;
+    const struct ddl_told_call *calls = failure->calls;
     const ddl_signature *own = own_signature(comm, failure->cause.sequence);
     if (own != NULL)
-        remember_signature(comm, comm->rank, own);
+        failure->calls[comm->rank] = (struct ddl_told_call){ failure->cause.sequence, common_part(own) };
     for (int low = 0; low < comm->nranks; low++)
         for (int high = low + 1; high < comm->nranks; high++) {
-            if (!failure->disagrees_known[low] || !failure->disagrees_known[high] ||
-                same_signature(&failure->signatures[low], &failure->signatures[high]))
+            if (!is_known(failure, low) || !is_known(failure, high) ||
+                same_signature(&calls[low].signature, &calls[high].signature))
                 continue;
             ddl_notice notice = failure->cause;
             notice.witness = low;
             notice.culprit = high;
             if (ddl_notice_precedes(&notice, &failure->cause)) {
-                mismatch_text(comm, &notice, &failure->signatures[low], &failure->signatures[high]);
+                mismatch_text(comm, &notice, &calls[low].signature, &calls[high].signature);
                 failure->cause = notice;
             }
             return;
@@ -1068,7 +1086,7 @@ static void say_not_stopped(ddl_notice *cause)
 static void settle(ddl_comm *comm)
 {
     struct ddl_failure *failure = &comm->failure;
-    if (failure->cause.code == DDL_EMISMATCH)
+    if (is_of_calls(&failure->cause))
         find_lowest_pair(comm);
     failure->failed = true;
     comm->world->nbusy--;

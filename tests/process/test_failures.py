@@ -390,6 +390,31 @@ class Mismatched(Failures):
         for _ in range(5):
             self.at_once(*[(self.check, usual, odd, 2, 3, ["float32", "int32"])] * 3)
 
+    def blame(self, nranks, calls, others, culprit, *words):
+        """All have the same culprit, in the first of their calls that has not succeeded."""
+        world = self.world(nranks, DDL_TIMEOUT="10s")
+        begin, end = ["init", "line"], ["wait", "barrier", "barrier", "free"]
+        ranks = world.start_all(*begin, *calls, *end, others={r: [*begin, *odd, *end] for r, odd in others.items()})
+        self.together(ranks, "init")
+        for rank in ranks:
+            record = rank.next()
+            while record["event"] == "started" or record["status"] == "DDL_OK":
+                record = rank.next()
+            self.assertEqual((record["status"], record["culprit"]), ("DDL_EMISMATCH", culprit), rank.story())
+            self.assert_names(record, f"rank {culprit}", *words)
+
+    def test_a_call_that_one_rank_leaves_out(self):
+        """It differs from the others in each of its calls from then on; the first of them counts."""
+        calls = ["+gather:166:int32:3", "+reduce:1469:int32:sum:3", "+broadcast:45:int32:0", "+broadcast:46:int32:0"]
+        for _ in range(4):
+            self.at_once(*[(self.blame, 4, calls, {2: calls[1:]}, 2, "gather(", "reduce(")] * 3)
+
+    def test_all_name_the_lowest_pair_that_differs(self):
+        """Whichever they hear of first, and whoever comes to the call when that is known already."""
+        calls, odd = (["+broadcast:1000:int32:3", "+alltoall:22:int32"], ["+broadcast:1000:float32:3", "+alltoall:22:int32"])
+        for _ in range(4):
+            self.at_once(*[(self.blame, 5, calls, {2: odd}, 2, "rank 0", "int32", "float32")] * 3)
+
     def test_in_the_last_call(self):
         """A rank that only sent, or got nothing, was done: leaving tells it."""
         for usual, odd in (("broadcast:8:float32:0", "reduce:8:float32:sum:0"),
