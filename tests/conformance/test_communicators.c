@@ -555,6 +555,36 @@ static void of_two_who_abort_all_name_one(void **state)
         ranks_play("mem://two", 3, abort_twice, NULL);
 }
 
+/* Rank 1 sends rank 3 what that one does not wait for, and the other way round; none of them has to look at
+ * what comes from the other. */
+static void differ_unheard(rank_thread *me)
+{
+    enum { ROUNDS = 12 };
+    for (int round = 0; round < ROUNDS; round++) {
+        ddl_comm *part = NULL;
+        float given[16] = { 0 }, got[16];
+        bool told = false;
+        EXPECT(me, ddl_comm_split(me->world, 0, 0, &part) == DDL_OK);
+        if (part == NULL)
+            return;
+        ddl_status status = me->rank == 1 ? ddl_gather(given, got, 4, DDL_FLOAT32, 3, part, NULL)
+                                          : ddl_scatter(given, got, 4, DDL_FLOAT32, 3, part, NULL);
+        for (int i = 0; i < 4; i++) {
+            told = told || (status == DDL_EMISMATCH && ddl_last_error()->culprit == 1);
+            status = i < 3 ? ddl_barrier(part, NULL) : ddl_comm_free(&part);
+        }
+        told = told || (status == DDL_EMISMATCH && ddl_last_error()->culprit == 1);
+        EXPECT(me, told);
+        EXPECT(me, works(me->world));
+    }
+}
+
+static void what_nobody_waited_for_is_told_in_the_end(void **state)
+{
+    (void)state;
+    ranks_play("mem://unheard", 4, differ_unheard, NULL);
+}
+
 static void be_quiet(void *arg, const char *line)
 {
     (void)arg;
@@ -577,6 +607,7 @@ int main(void)
         cmocka_unit_test(abort_ends_the_calls_of_all_ranks_on_this_communicator_alone),
         cmocka_unit_test(an_abort_is_told_by_the_next_call),
         cmocka_unit_test(of_two_who_abort_all_name_one),
+        cmocka_unit_test(what_nobody_waited_for_is_told_in_the_end),
     };
     ddl_set_log(be_quiet, NULL);
     return cmocka_run_group_tests(tests, NULL, NULL);
