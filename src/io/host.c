@@ -7,6 +7,7 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
 #include <unistd.h>
@@ -51,9 +52,18 @@ uint64_t ddl_host_memory(void)
     return pages > 0 && bytes > 0 ? (uint64_t)pages * (uint64_t)bytes : 0;
 }
 
+/* It loads a library of its own before all others. */
+static bool is_under_valgrind(void)
+{
+    const char *first = getenv("LD_PRELOAD");
+    return first != NULL && strstr(first, "/vgpreload_") != NULL;
+}
+
 bool ddl_host_limits_addresses(void)
 {
     struct rlimit limit;
+    if (is_under_valgrind())
+        return true;
     return getrlimit(RLIMIT_AS, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY;
 }
 

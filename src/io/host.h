@@ -74,7 +74,8 @@ uint64_t ddl_host_memory(void);
  */
 DDL_MUST_USE ddl_status ddl_host_need_memory(uint64_t bytes, ddl_error *err);
 
-/* Whether this process may use only so many addresses (ulimit -v). */
+/* Whether this process may use only so many addresses (ulimit -v), or pays for those that it does not use:
+ * valgrind keeps a book about each. */
 bool ddl_host_limits_addresses(void);
 
 /*
