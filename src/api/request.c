@@ -114,7 +114,9 @@ ddl_status ddl_request_finish(ddl_request *request)
         const ddl_notice *cause = &request->pool->cause;
         ddl_error error;
         char where[64] = ""; /* "it" in the text is not this operation */
-        if (cause->code == DDL_ETIMEDOUT && cause->sequence > 0 && cause->sequence != request->task.sequence)
+        const bool is_of_this = cause->sequence == request->task.sequence &&
+                                strcmp(cause->operation, ddl_request_operation(request)) == 0;
+        if (cause->code == DDL_ETIMEDOUT && cause->sequence > 0 && !is_of_this)
             snprintf(where, sizeof where, "in %s#%llu, ", cause->operation,
                      (unsigned long long)cause->sequence);
         ddl_error_set(&error, status, "%s#%llu %s: %s%s%s", ddl_request_operation(request),

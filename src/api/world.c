@@ -514,6 +514,7 @@ static ddl_status meet(ddl_world *world, ddl_wire wires[], ddl_deadline deadline
         .connect = world->config.connect,
         .nstreams = world->config.nstreams,
         .local = world->config.local_transport != DDL_LOCAL_TCP,
+        .insists_on_memory = world->config.local_transport == DDL_LOCAL_SHM,
         .asks_nccl = world->config.gpu == DDL_GPU_NCCL,
         .quiet = is_quiet(&world->config),
         .service = world->service,
@@ -556,8 +557,8 @@ static ddl_status join_lanes(ddl_world *world, ddl_wire wires[], ddl_neighbour o
             ddl_roster_connects(roster, rank) && (shares[rank] & DDL_SHARES_LANES) == 0) {
             ddl_status status =
                 DDL_FAIL(err, DDL_EUNSUPPORTED,
-                         "DDL_TRANSPORT=shm: no shared memory with rank %d on the same host; it "
-                         "may have DDL_TRANSPORT=tcp, or a warning above says why",
+                         "DDL_TRANSPORT=shm: no shared memory with rank %d on the same host; a warning "
+                         "above, or there, says why",
                          rank);
             err->culprit = rank;
             return status;
@@ -659,6 +660,24 @@ static ddl_status check_nccl(const ddl_world *world, ddl_error *err)
     return DDL_OK;
 }
 
+/* All ranks find the same. Who cannot share, for another reason than that it does not want to, tells that
+ * later. */
+static ddl_status check_transports(const ddl_roster *roster, ddl_error *err)
+{
+    for (int i = 0; i < roster->nranks; i++)
+        for (int k = 0; roster->members[i].insists_on_memory && k < roster->nranks; k++) {
+            const ddl_member *insists = &roster->members[i], *declines = &roster->members[k];
+            if (!declines->declines_memory || roster->node_of[i] != roster->node_of[k])
+                continue;
+            (void)DDL_FAIL(err, DDL_ECONFIG,
+                           "rank %d on %s[%d] has DDL_TRANSPORT=shm, but rank %d on %s[%d] has "
+                           "DDL_TRANSPORT=tcp; set the same for both",
+                           i, insists->host, (int)insists->pid, k, declines->host, (int)declines->pid);
+            return ddl_error_blame(err, k), DDL_ECONFIG;
+        }
+    return DDL_OK;
+}
+
 static ddl_status widen_all(ddl_world *world, ddl_error *err)
 {
     ddl_status status = DDL_OK;
@@ -687,7 +706,8 @@ static ddl_status connect_all(ddl_world *world, ddl_error *err)
         return DDL_FAIL(err, DDL_ENOMEM, "no memory for %d connections", world->config.nranks);
     ddl_deadline deadline = ddl_deadline_in_ms(world->config.start_timeout_ms);
     ddl_status status = meet(world, wires, deadline, err);
-    if (status == DDL_OK && (status = check_nccl(world, err)) != DDL_OK)
+    if (status == DDL_OK && ((status = check_nccl(world, err)) != DDL_OK ||
+                             (status = check_transports(world->roster, err)) != DDL_OK))
         close_all(wires, world->config.nranks);
     if (status == DDL_OK && ((status = make_lanes(world, wires, deadline, err)) != DDL_OK ||
                              (status = make_heap(world, err)) != DDL_OK))

@@ -2,10 +2,10 @@
  * roster.c - the roster and its wire form.
  *
  * Member, little endian: 0 rank 4 | 4 pid 4 | 8 cpus 2 | 10 first cpu 2 | 12 port 2 | 14 host bytes 1 | 15
- * address bytes 1 | 16 host id 16 | 32 other port 2 | 34 other bytes 1 | 35 other is inner, asks for NCCL: a
- * bit each | 36 host | address | other. Roster: 0 magic 4 | 4 ranks 4 | 8 run id 16 | 24 constants 2 | 26 who
- * connects 1 | 27 streams 1 | then the constants, 8 each, as IEEE binary64 | then for each rank a length 2
- * and its member, in rank order.
+ * address bytes 1 | 16 host id 16 | 32 other port 2 | 34 other bytes 1 | 35 other is inner, asks for NCCL,
+ * declines shared memory, insists on it: a bit each | 36 host | address | other. Roster: 0 magic 4 | 4 ranks
+ * 4 | 8 run id 16 | 24 constants 2 | 26 who connects 1 | 27 streams 1 | then the constants, 8 each, as IEEE
+ * binary64 | then for each rank a length 2 and its member, in rank order.
  */
 #include "protocol/roster.h"
 
@@ -16,7 +16,15 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MEMBER_HEAD_BYTES = 36, ROSTER_HEAD_BYTES = 28, RANKS_LIMIT = 1 << 20, INNER = 1, NCCL = 2 };
+enum {
+    MEMBER_HEAD_BYTES = 36,
+    ROSTER_HEAD_BYTES = 28,
+    RANKS_LIMIT = 1 << 20,
+    INNER = 1,
+    NCCL = 2,
+    DECLINES = 4,
+    INSISTS = 8
+};
 
 static const uint8_t magic[4] = { 'd', 'd', 'l', 'R' };
 
@@ -39,7 +47,8 @@ bool ddl_member_encode(const ddl_member *member, ddl_bytes *bytes)
     ddl_put_u16(record + 32, other_bytes > 0 ? member->other_port : 0);
     record[34] = (uint8_t)other_bytes;
     record[35] =
-        (uint8_t)((other_bytes > 0 && member->is_inner ? INNER : 0) | (member->asks_nccl ? NCCL : 0));
+        (uint8_t)((other_bytes > 0 && member->is_inner ? INNER : 0) | (member->asks_nccl ? NCCL : 0) |
+                  (member->declines_memory ? DECLINES : 0) | (member->insists_on_memory ? INSISTS : 0));
     uint8_t *texts = record + MEMBER_HEAD_BYTES;
     memcpy(texts, member->host, host_bytes);
     memcpy(texts + host_bytes, member->address, address_bytes);
@@ -70,8 +79,9 @@ ddl_status ddl_member_decode(ddl_view bytes, ddl_member *out, ddl_error *err)
     if (rank >= RANKS_LIMIT)
         return DDL_FAIL(err, DDL_EPROTO, "a rank's record names rank %u", (unsigned)rank);
     if (host_bytes >= DDL_HOST_TEXT || address_bytes == 0 || address_bytes >= DDL_ADDRESS_TEXT ||
-        other_bytes >= DDL_ADDRESS_TEXT || at[35] > (INNER | NCCL) ||
+        other_bytes >= DDL_ADDRESS_TEXT || at[35] > (INNER | NCCL | DECLINES | INSISTS) ||
         ((at[35] & INNER) != 0 && other_bytes == 0) ||
+        (at[35] & (DECLINES | INSISTS)) == (DECLINES | INSISTS) ||
         bytes.bytes != MEMBER_HEAD_BYTES + host_bytes + address_bytes + other_bytes)
         return DDL_FAIL(err, DDL_EPROTO,
                         "the record of rank %u has %zu bytes, and fields that do not fit them",
@@ -85,6 +95,8 @@ ddl_status ddl_member_decode(ddl_view bytes, ddl_member *out, ddl_error *err)
     member.other_port = ddl_get_u16(at + 32);
     member.is_inner = (at[35] & INNER) != 0;
     member.asks_nccl = (at[35] & NCCL) != 0;
+    member.declines_memory = (at[35] & DECLINES) != 0;
+    member.insists_on_memory = (at[35] & INSISTS) != 0;
     const uint8_t *texts = at + MEMBER_HEAD_BYTES;
     if (!take_text(texts, host_bytes, member.host) ||
         !take_text(texts + host_bytes, address_bytes, member.address) ||

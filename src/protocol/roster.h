@@ -37,9 +37,10 @@ typedef struct ddl_member {
     uint16_t port;
     char other[DDL_ADDRESS_TEXT]; /* another such, or "" */
     uint16_t other_port;
-    bool asks_nccl; /* DDL_GPU=nccl, which all must have or none */
-    bool is_inner;  /* other is for those alone whose own address is the same: address is that of a NAT before
-                      them */
+    bool asks_nccl;                          /* DDL_GPU=nccl, which all must have or none */
+    bool declines_memory, insists_on_memory; /* DDL_TRANSPORT=tcp, DDL_TRANSPORT=shm: not on one host */
+    bool is_inner; /* other is for those alone whose own address is the same: address is that of a NAT before
+                     them */
 } ddl_member;
 
 typedef struct ddl_roster {

@@ -30,9 +30,10 @@ typedef struct ddl_bootstrap_options {
     const ddl_prover *prover;   /* shows the others that this rank belongs to the job; NULL: nobody has to */
     const ddl_encryption *encryption; /* of connections, at level tls; NULL: none */
     bool local;                       /* ranks of this host may be connected through Unix sockets */
-    bool asks_nccl;                   /* told to all */
-    bool quiet;                       /* a rank of this host that is not tells who is missing */
-    uint32_t generator;               /* version of the schedule generator; all ranks must have the same */
+    bool insists_on_memory;           /* that is shared with these; told to all, as is the next */
+    bool asks_nccl;
+    bool quiet;          /* a rank of this host that is not tells who is missing */
+    uint32_t generator;  /* version of the schedule generator; all ranks must have the same */
     const double *costs; /* rank 0: constants of its cost model, for the roster; ncosts of them */
     int ncosts;
     ddl_service *service;

@@ -143,12 +143,11 @@ class SharedMemory(Host):
         world = self.world(2, DDL_TRANSPORT="shm")
         self.finish(self.started(world, "free"))
         world = self.world(2)
-        insists = world.start(0, "init", DDL_TRANSPORT="shm")
-        world.start(1, "init", DDL_TRANSPORT="tcp")
-        record = insists.expect("init", "DDL_EUNSUPPORTED")
-        self.assertEqual(record["culprit"], 1, record)
-        for words in ("rank 1", "DDL_TRANSPORT=shm", "DDL_TRANSPORT=tcp"):
-            self.assertIn(words, record["text"])
+        for rank in (world.start(0, "init", DDL_TRANSPORT="shm"), world.start(1, "init", DDL_TRANSPORT="tcp")):
+            record = rank.expect("init", "DDL_ECONFIG")
+            self.assertEqual(record["culprit"], 1, record)
+            for words in ("rank 0 on", "DDL_TRANSPORT=shm", "rank 1 on", "DDL_TRANSPORT=tcp"):
+                self.assertIn(words, record["text"])
 
     def test_who_has_not_come_is_waited_for_however_long_ago_the_last_post_was(self):
         """Calls over the board with many by messages between them, in numbers at which counters wrap."""
