@@ -197,9 +197,10 @@ DDL_API ddl_status ddl_comm_abort(ddl_comm *comm, const char *reason);
  * all of it was possible by then; or a thread of the library is stuck, which may take a second more to tell.
  * As ranks meet in it, all free their communicators in the same order: ranks that free two in opposite orders
  * wait for each other until DDL_ETIMEDOUT, or DDL_EPEERLOST if one of them has left the world with it.
- * With the communicator of ddl_init everything that was split from it is freed too, if it is not yet; one
- * that came from shrinking it stands on its own, with what was split from it. A handle of a communicator that
- * went so may still be given to ddl_comm_free, until the next ddl_init, and to nothing else.
+ * With the communicator of ddl_init everything that was split from it is freed too, if it is not yet, and so
+ * is what came from shrinking such a part; one that came from shrinking the communicator of ddl_init itself
+ * stands on its own, with what was split from it. A handle of a communicator that went so may still be given
+ * to ddl_comm_free, until the next ddl_init, and to nothing else.
  */
 DDL_API ddl_status ddl_comm_free(ddl_comm **comm);
 
