@@ -20,6 +20,7 @@
 #include <time.h>
 
 enum {
+    AGAIN_MS = 1000,     /* for a second meeting */
     ABANDONED_MS = 1000, /* for what GPUs still do */
     LEAST_NAPS = 4000    /* for threads that have waited */
 };
@@ -415,14 +416,22 @@ static bool posts_agree(ddl_comm *comm, ddl_deadline deadline)
     return agree;
 }
 
-/* What others sent last may not be what was expected here, if nobody here has waited for it. They have met, so
- * it has been sent; between two hosts it may still be on its way. */
-static void hear_strays(ddl_comm *comm, ddl_deadline deadline)
+/*
+ * What others sent last may not be what was expected here, if nobody here has waited for it. They have met,
+ * so it has been sent; between two hosts it may still be on its way. Whoever finds such a thing does not come
+ * to the second meeting, which ends with the cause; as whoever left the first one alone does not, which is
+ * nobody's failure any more.
+ */
+static ddl_status meet_again(ddl_comm *comm, const ddl_call *call, ddl_deadline deadline)
 {
+    const int left_ms = ddl_deadline_left_ms(deadline);
     if (!ddl_engine_enter(comm->engine, deadline))
-        return;
+        return DDL_OK;
     ddl_engine_progress(comm->engine);
     ddl_engine_leave(comm->engine);
+    comm->timeout_ms = left_ms < 1 ? 1 : left_ms < AGAIN_MS ? left_ms : AGAIN_MS;
+    ddl_status status = ddl_issue(comm, call, NULL);
+    return status == DDL_EMISMATCH || status == DDL_EPROTO ? status : DDL_OK;
 }
 
 /* What operations in streams have come to is told here at last, the first failure of all. */
@@ -492,13 +501,11 @@ ddl_status ddl_comm_free(ddl_comm **handle)
         if (met)
             (void)finish_operations(comm, false, deadline);
         /* Who waits for others there looks at the connections to those alone. */
-        const bool has_unheard = comm->board == NULL && comm->nranks > 2;
-        if (met && has_unheard)
-            hear_strays(comm, deadline);
-        if (met && (has_unheard || !posts_agree(comm, deadline))) {
-            status = ddl_issue(comm, &call, NULL); /* ends with the cause, where there is one */
-            met = status == DDL_OK;
-        }
+        if (met && comm->board == NULL && comm->nranks > 2)
+            status = meet_again(comm, &call, deadline);
+        else if (met && !posts_agree(comm, deadline))
+            status = ddl_issue(comm, &call, NULL); /* ends with the cause */
+        met = status == DDL_OK;
         comm->board_is_done = met && read;
     }
     const int rank = comm->rank;

@@ -848,13 +848,19 @@ static void hear_early(void *arg, int world_peer, const ddl_frame *frame)
         look->fits = false;
 }
 
+bool ddl_failure_is_before(const ddl_comm *comm, const ddl_request *request)
+{
+    return ddl_request_is_collective(request) && is_of_calls(&comm->failure.cause) &&
+           comm->failure.cause.sequence < request->task.sequence;
+}
+
 bool ddl_failure_check_early(ddl_comm *comm, const ddl_request *request)
 {
     early_look look = { comm, true };
     ddl_mesh_visit_early(comm->mesh, request->task.channel, request->task.sequence, hear_early, &look);
     const struct ddl_failure *failure = &comm->failure;
-    const bool is_awaited = failure->failing && is_of_calls(&failure->cause) &&
-                            failure->cause.sequence == request->task.sequence;
+    const bool is_awaited =
+        failure->failing && is_of_calls(&failure->cause) && failure->cause.sequence == request->task.sequence;
     if ((is_awaited || !look.fits) && ddl_request_is_collective(request)) /* it may send nothing else */
         tell_entered(comm, -1, request->task.sequence, &request->task.signature, true);
     return look.fits;

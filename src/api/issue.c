@@ -192,8 +192,10 @@ static void start(ddl_comm *comm, ddl_request *request)
     }
     ddl_error error;
     ddl_comm_track(comm, request);
-    /* It ends with the cause; only where calls differ need the others know of this one. */
-    if (comm->failure.failing && comm->failure.cause.code != DDL_EMISMATCH)
+    /* It ends with the cause; only where calls differ need the others know of this one, and not of what is
+     * behind the first that do. */
+    if (comm->failure.failing &&
+        (comm->failure.cause.code != DDL_EMISMATCH || ddl_failure_is_before(comm, request)))
         return;
     if (!ddl_issue_remember(comm, request)) {
         DDL_FAIL(&error, DDL_ENOMEM, "no memory for %d counts", comm->nranks);

@@ -163,7 +163,7 @@ class Failing(Connecting):
         if subprocess.run([*no_files, test_failures.ACTOR], timeout=30).returncode != 0:
             self.skipTest("the thread sanitizer writes files itself")
         world = self.world()
-        ranks = [world.start(r, "init", **({"DDL_TRANSPORT": "shm", "prefix": no_files} if r == 4 else {}))
+        ranks = [world.start(r, "init", DDL_TRANSPORT="shm" if r == 4 else "auto", prefix=no_files if r == 4 else ())
                  for r in range(NRANKS)]
         records = [rank.expect("init") for rank in ranks]
         self.assertIn(records[4]["status"], ("DDL_ERESOURCE", "DDL_EUNSUPPORTED"), records[4])
