@@ -419,19 +419,25 @@ static bool posts_agree(ddl_comm *comm, ddl_deadline deadline)
 /*
  * What others sent last may not be what was expected here, if nobody here has waited for it. They have met,
  * so it has been sent; between two hosts it may still be on its way. Whoever finds such a thing does not come
- * to the second meeting, which ends with the cause; as whoever left the first one alone does not, which is
- * nobody's failure any more.
+ * to the second meeting, which ends with the cause; as whoever left the first one alone does not, or has gone
+ * since, which is nobody's failure any more.
  */
 static ddl_status meet_again(ddl_comm *comm, const ddl_call *call, ddl_deadline deadline)
 {
+    const ddl_error before = *ddl_last_error();
     const int left_ms = ddl_deadline_left_ms(deadline);
     if (!ddl_engine_enter(comm->engine, deadline))
         return DDL_OK;
     ddl_engine_progress(comm->engine);
+    comm->is_parting = !comm->failure.failing;
     ddl_engine_leave(comm->engine);
     comm->timeout_ms = left_ms < 1 ? 1 : left_ms < AGAIN_MS ? left_ms : AGAIN_MS;
     ddl_status status = ddl_issue(comm, call, NULL);
-    return status == DDL_EMISMATCH || status == DDL_EPROTO ? status : DDL_OK;
+    if (status == DDL_EMISMATCH || status == DDL_EPROTO)
+        return status;
+    if (status != DDL_OK)
+        (void)ddl_last_error_keep(&before);
+    return DDL_OK;
 }
 
 /* What operations in streams have come to is told here at last, the first failure of all. */
@@ -497,14 +503,14 @@ ddl_status ddl_comm_free(ddl_comm **handle)
         ddl_call call = { .collective = DDL_COLLECTIVE_BARRIER, .as = DDL_SIGNATURE_FREE };
         comm->timeout_ms = ddl_deadline_left_ms(deadline) > 0 ? ddl_deadline_left_ms(deadline) : 1;
         status = ddl_issue(comm, &call, NULL);
-        met = status == DDL_OK;
-        if (met)
-            (void)finish_operations(comm, false, deadline);
         /* Who waits for others there looks at the connections to those alone. */
-        if (met && comm->board == NULL && comm->nranks > 2)
+        const bool has_unheard = comm->board == NULL && comm->nranks > 2;
+        if (status == DDL_OK && has_unheard)
             status = meet_again(comm, &call, deadline);
-        else if (met && !posts_agree(comm, deadline))
-            status = ddl_issue(comm, &call, NULL); /* ends with the cause */
+        if (status == DDL_OK)
+            (void)finish_operations(comm, false, deadline);
+        if (status == DDL_OK && !has_unheard && !posts_agree(comm, deadline))
+            status = meet_again(comm, &call, deadline);
         met = status == DDL_OK;
         comm->board_is_done = met && read;
     }

@@ -123,6 +123,7 @@ struct ddl_comm {
     ddl_past history[DDL_HISTORY]; /* collective operations by sequence modulo its size */
     ddl_past_messages *messages;   /* sends to each rank, then receives from each */
     int ngone;                     /* peers that left or were lost */
+    bool is_parting;               /* all have met to free it: who goes now is nobody's failure */
     bool is_abandoned;             /* it is being freed: what was in flight was cancelled */
     ddl_votes *votes;              /* on which calls go to GPUs (votes.h); NULL: nobody asks for that */
     struct ddl_news {              /* where pairs may not be connected: what is passed on (failure.c) */
@@ -139,7 +140,7 @@ struct ddl_comm {
         bool reported; /* some call has returned it, or will once it is waited for */
         bool is_held;  /* nobody is told of the cause until the loop has been run: */
         unsigned held_loops;
-        int64_t settle_ns;
+        int64_t settle_ns, latest_ns;
         ddl_notice cause;
         int os_errno;          /* of a cause that this rank has seen: what the system said, or 0 */
         bool *told_by;         /* of each rank: it has said that it failed; its leaving is no news */

@@ -29,6 +29,7 @@ enum {
     SETTLE_SPARSE_MS = 200,   /* if they come by way of others */
     SETTLE_UNNAMED_MS = 400,  /* for somebody who knows more, when this rank can blame nobody */
     SETTLE_LATE_MS = 200,     /* for the rank that is late to say why */
+    SETTLE_MORE_MS = 300,     /* at most, for earlier and earlier calls that turn out to differ */
     TELL_AFTER_MS =
         100, /* an operation that takes longer is told to everyone, so that late ranks can be named */
     TELL_AGAIN_MS = 1000, /* one that others wait behind */
@@ -153,9 +154,9 @@ static ddl_signature expected_of(const ddl_comm *comm, int peer, const ddl_frame
 
 enum { FROM_SENDER, FROM_RECEIVER };
 
-/* In the piece of an enter frame of a collective: its sender is not in the operation, or knows no more how.
- */
-enum { PASSED_ON = 1 };
+/* In the piece of an enter frame of a collective: its sender says nothing of itself; it was in the operation,
+ * but knows no more how. What is between them is in votes.c. */
+enum { PASSED_ON = 1, FORGOTTEN = 5 };
 
 static bool is_from_receiver(const ddl_frame *frame)
 {
@@ -284,6 +285,20 @@ static void tell_entered(ddl_comm *comm, int peer, uint64_t sequence, const ddl_
     }
 }
 
+/* Tell peer that this rank was in this operation, so long ago that it is not remembered how. */
+static void tell_forgotten(ddl_comm *comm, int peer, uint64_t sequence)
+{
+    static const ddl_signature nothing = { 0 };
+    if (comm->sparse) {
+        pass_on(comm, peer, sequence, NULL);
+        return;
+    }
+    ddl_frame enter = ddl_failure_enter_frame(comm->id * 2 + DDL_CHANNEL_COLLECTIVE, sequence, &nothing);
+    enter.number = 1; /* no question */
+    enter.piece = FORGOTTEN;
+    tell(comm, peer, &enter, NULL);
+}
+
 /* Point to point: only the other end need know. The piece says from which end this comes. */
 static void tell_other_end(ddl_comm *comm, const ddl_task *task)
 {
@@ -320,8 +335,7 @@ static int64_t settle_ms(const ddl_comm *comm, const ddl_notice *notice)
  */
 static bool is_of_calls(const ddl_notice *cause)
 {
-    return cause->code == DDL_EMISMATCH &&
-           strcmp(cause->operation, ddl_collective_name(DDL_COLLECTIVE_SEND)) != 0;
+    return cause->code == DDL_EMISMATCH && cause->sequence > 0;
 }
 
 /* Of the cause that is known now: all that others need of it. */
@@ -354,12 +368,14 @@ static bool take(ddl_comm *comm, const ddl_notice *notice)
     if (!failure->failing || failure->cause.culprit < 0 || is_why_late || is_why_held) {
         int64_t wait_ms = settle_ms(comm, notice);
         failure->settle_ns = ddl_now_ns() + wait_ms * DDL_NS_PER_MS;
+        failure->latest_ns = failure->settle_ns + SETTLE_MORE_MS * DDL_NS_PER_MS;
         if (wait_ms == 0)
             ddl_engine_tick_soon(comm->engine);
     }
     if (failure->failing && is_of_calls(notice) && notice->sequence != failure->cause.sequence) {
-        const int64_t least_ns =
-            ddl_now_ns() + SETTLE_MS * DDL_NS_PER_MS; /* to hear how others called that */
+        /* To hear how others called that. */
+        int64_t least_ns = ddl_now_ns() + SETTLE_MS * DDL_NS_PER_MS;
+        least_ns = least_ns < failure->latest_ns ? least_ns : failure->latest_ns;
         failure->settle_ns = failure->settle_ns > least_ns ? failure->settle_ns : least_ns;
     }
     if (!failure->failing)
@@ -466,19 +482,24 @@ static bool same_but_count(const ddl_signature *a, const ddl_signature *b)
     return same_signature(&with_count, b);
 }
 
+static void name_operation(ddl_notice *notice, const ddl_signature *call)
+{
+    const bool is_collective = call->collective < DDL_COLLECTIVE_COUNT;
+    snprintf(notice->operation, sizeof notice->operation, "%s",
+             is_collective ? ddl_collective_name((ddl_collective)call->collective) : "");
+}
+
 /* What a frame from peer says, `theirs`, is not what this rank expects of it. */
 static ddl_notice mismatch(const ddl_comm *comm, const ddl_frame *frame, const ddl_signature *ours, int peer,
                            const ddl_signature *theirs)
 {
     int own = comm->rank;
-    ddl_notice notice = { .code = DDL_EMISMATCH, .sequence = frame->sequence };
+    const bool of_message = frame->channel % 2 == DDL_CHANNEL_POINT_TO_POINT;
+    ddl_notice notice = { .code = DDL_EMISMATCH, .sequence = of_message ? 0 : frame->sequence };
     notice.witness = own < peer ? own : peer;
     notice.culprit = own < peer ? peer : own;
     const ddl_signature *low = own < peer ? ours : theirs, *high = own < peer ? theirs : ours;
-    if (low->collective < DDL_COLLECTIVE_COUNT)
-        snprintf(notice.operation, sizeof notice.operation, "%s",
-                 ddl_collective_name((ddl_collective)low->collective));
-    bool of_message = frame->channel % 2 == DDL_CHANNEL_POINT_TO_POINT;
+    name_operation(&notice, low);
     bool of_pair = ours->collective == DDL_COLLECTIVE_ALLTOALLV && same_but_count(ours, theirs);
     bool we_send = is_from_receiver(frame) || (frame->type == DDL_FRAME_ENTER && !of_message);
     if (of_message && we_send)
@@ -565,8 +586,11 @@ bool ddl_failure_heard(ddl_comm *comm, int peer, const ddl_frame *frame)
     ddl_signature theirs = signature_of(frame);
     const ddl_signature *ours = NULL;
     if (frame->type == DDL_FRAME_ENTER && frame->channel % 2 == DDL_CHANNEL_COLLECTIVE &&
-        frame->piece == PASSED_ON)
+        (frame->piece == PASSED_ON || frame->piece == FORGOTTEN)) {
+        if (frame->piece == FORGOTTEN && frame->sequence > comm->entered[peer])
+            comm->entered[peer] = frame->sequence;
         return true;
+    }
     if (frame->channel % 2 == DDL_CHANNEL_COLLECTIVE) {
         note_call(comm, peer, frame->sequence, &theirs);
         ours = own_signature(comm, frame->sequence);
@@ -577,8 +601,11 @@ bool ddl_failure_heard(ddl_comm *comm, int peer, const ddl_frame *frame)
         bool peer_knows =
             mine != NULL && mine->told && mine->task.signature.collective != DDL_COLLECTIVE_ALLTOALLV;
         bool was_here = ours != NULL || frame->sequence <= comm->entered[comm->rank];
-        if (is_question && !comm->failure.failing && was_here && !peer_knows)
-            tell_entered(comm, peer, frame->sequence, ours != NULL ? ours : &theirs, true);
+        const bool is_due = is_question && !comm->failure.failing && was_here && !peer_knows;
+        if (is_due && ours != NULL)
+            tell_entered(comm, peer, frame->sequence, ours, true);
+        else if (is_due)
+            tell_forgotten(comm, peer, frame->sequence);
     } else {
         /* A send hears grants, a receive everything else. */
         ddl_collective direction = is_from_receiver(frame) ? DDL_COLLECTIVE_SEND : DDL_COLLECTIVE_RECV;
@@ -857,6 +884,11 @@ bool ddl_failure_is_before(const ddl_comm *comm, const ddl_request *request)
 bool ddl_failure_check_early(ddl_comm *comm, const ddl_request *request)
 {
     early_look look = { comm, true };
+    if (comm->news.first_sequence == request->task.sequence && ddl_request_is_collective(request)) {
+        const ddl_frame frame =
+            ddl_failure_enter_frame(request->task.channel, request->task.sequence, &comm->news.first);
+        compare_with_first(comm, &frame, &comm->news.first);
+    }
     ddl_mesh_visit_early(comm->mesh, request->task.channel, request->task.sequence, hear_early, &look);
     const struct ddl_failure *failure = &comm->failure;
     const bool is_awaited =
@@ -1075,6 +1107,7 @@ static void find_lowest_pair(ddl_comm *comm)
             notice.witness = low;
             notice.culprit = high;
             if (ddl_notice_precedes(&notice, &failure->cause)) {
+                name_operation(&notice, &calls[low].signature);
                 mismatch_text(comm, &notice, &calls[low].signature, &calls[high].signature);
                 failure->cause = notice;
             }
@@ -1103,7 +1136,9 @@ static void settle(ddl_comm *comm)
     tell_cause(comm);
     ddl_mesh_flush(comm->mesh);
     /* A part that nobody is using has no news: the world tells. */
-    bool is_news = comm->root == comm || !ddl_list_empty(&comm->in_flight);
+    const bool is_of_work = failure->cause.code == DDL_EMISMATCH || failure->cause.code == DDL_EPROTO;
+    bool is_news =
+        (comm->root == comm || !ddl_list_empty(&comm->in_flight)) && (is_of_work || !comm->is_parting);
     ddl_log(is_news ? DDL_LOG_ERROR : DDL_LOG_DEBUG, "%s %s%s%s: %s", ddl_status_name(failure->cause.code),
             failure->cause.operation, failure->cause.operation[0] != '\0' ? " " : "", comm->pool->prefix,
             failure->cause.text);

@@ -51,7 +51,8 @@ static void *take_scratch(ddl_backend *backend, size_t bytes)
     if (DDL_FAILPOINT("backend.scratch") ||
         posix_memalign(&memory, SCRATCH_ALIGNMENT, (size_t)SCRATCH_LEAST << class) != 0)
         return NULL;
-    memset(memory, 0, SCRATCH_LEAST); /* the byte that barriers send is from there, and nobody's of before */
+    memset(memory, 0,
+           SCRATCH_LEAST); /* barriers send a byte of it, which is not to be anything of the program's */
     return memory;
 }
 

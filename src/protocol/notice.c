@@ -39,7 +39,7 @@ bool ddl_notice_precedes(const ddl_notice *a, const ddl_notice *b)
     if (severity(a->code) != severity(b->code))
         return severity(a->code) < severity(b->code);
     if (a->code == DDL_EMISMATCH && a->sequence != b->sequence)
-        return a->sequence < b->sequence;
+        return a->sequence - 1 < b->sequence - 1; /* of a message: last, as it has another's numbers */
     if (a->code == DDL_EMISMATCH && a->witness != b->witness)
         return rank_order(a->witness) < rank_order(b->witness);
     if (a->code == DDL_ETIMEDOUT && (a->culprit < 0) == (b->culprit < 0) && a->sequence != b->sequence)

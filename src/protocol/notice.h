@@ -14,7 +14,7 @@ typedef struct ddl_notice {
     ddl_status code;
     int culprit; /* -1: nobody in particular */
     int witness; /* mismatch: the lower rank of the disagreeing pair; else the rank that saw it, or -1 */
-    uint64_t sequence; /* of the operation concerned; 0: none, or a time-out of a send or receive */
+    uint64_t sequence; /* of the operation concerned; 0: none, or that of a send or receive */
     char operation[32];
     char text[512];
 } ddl_notice;

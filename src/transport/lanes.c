@@ -181,9 +181,10 @@ static ddl_status map_memory(const ddl_lanes *lanes, struct pair *pair, int memo
     void *memory;
     DDL_TRY(ddl_local_memory_check(memory_fd, lanes->memory_bytes, &bytes, err));
     const size_t heap_bytes = (bytes - lanes->memory_bytes) / page_bytes * page_bytes;
+    const bool may_map = !ddl_host_limits_addresses();
     pair->shares_heaps =
-        heap_bytes == 0 || ddl_local_memory_map(memory_fd, 0, lanes->memory_bytes + heap_bytes,
-                                                DDL_LOCAL_SPARSE, &memory, err) == DDL_OK;
+        heap_bytes == 0 || (may_map && ddl_local_memory_map(memory_fd, 0, lanes->memory_bytes + heap_bytes,
+                                                            DDL_LOCAL_SPARSE, &memory, err) == DDL_OK);
     if (heap_bytes == 0 || !pair->shares_heaps)
         return ddl_local_memory_map(memory_fd, 0, lanes->memory_bytes, DDL_LOCAL_DENSE, &pair->memory, err);
     pair->memory = memory;

@@ -87,7 +87,7 @@ bool ddl_mesh_is_small(ddl_mesh_link *link, const ddl_xfer *xfer)
     if (!small)
         link->nsmall = 0;
     /* By the first message, whether or not any is ever held: when that is, time decides. */
-    if (link->held == NULL && xfer->bytes <= MESSAGE_BYTES)
+    if (link->held == NULL && link->out == NULL && xfer->bytes <= MESSAGE_BYTES)
         link->held = ddl_alloc(HELD_BYTES);
     return small;
 }

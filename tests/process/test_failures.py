@@ -415,6 +415,27 @@ class Mismatched(Failures):
         for _ in range(4):
             self.at_once(*[(self.blame, 5, calls, {2: odd}, 2, "rank 0", "int32", "float32")] * 3)
 
+    def test_who_has_forgotten_a_call_says_nothing_of_it(self):
+        """Ranks 0 and 1 are long past the call about which rank 2, and later 3, asks: they were in it, and that is all."""
+        world = self.world(4, DDL_TRANSPORT="tcp", DDL_TIMEOUT="10s")
+        ranks = [world.start(r, "init", *(["100=broadcast:0:int32:1"] if r < 2 else ["line", f"gather:4:int32:{r}"]), "barrier", "free")
+                 for r in range(4)]
+        for r, rank in enumerate(ranks):
+            rank.expect("init", "DDL_OK")
+            rank.expect("repeated" if r < 2 else "ready")
+        for rank in ranks[2:]:
+            rank.go()
+            time.sleep(bound(0.15))  # it asks after 0.1 s
+        culprits = set()
+        for rank in ranks:
+            record = rank.next()
+            while record["status"] == "DDL_OK":
+                record = rank.next()
+            self.assertEqual(record["status"], "DDL_EMISMATCH", rank.story())
+            self.assertNotRegex(record["text"], "rank [01] .* called gather|rank [23] .* called broadcast")
+            culprits.add(record["culprit"])
+        self.assertEqual(len(culprits), 1, culprits)
+
     def test_in_the_last_call(self):
         """A rank that only sent, or got nothing, was done: leaving tells it."""
         for usual, odd in (("broadcast:8:float32:0", "reduce:8:float32:sum:0"),
