@@ -90,6 +90,21 @@ class Forwarding(LaunchTest):
         self.assert_nothing_left(0.5)
 
 
+    def test_who_failed_before_that_is_told_and_not_whom_it_ended(self):
+        """Rank 1 ends within a tenth of a second, and in another way than all others, but by the launcher's signal."""
+        for name in ("INT", "TERM"):
+            with self.subTest(name):
+                process = self.start("-n", "3", *self.shell(
+                    harness.NOTE + '[ $RANK != 1 ] || exec sleep 9; until [ -e "$DIR/go.' + name + '" ]; do sleep 0.005; done; exit 7'))
+                ranks = self.wait_noted(3)
+                self.create("go." + name)
+                wait_until(lambda: sum(not is_alive(pid) for pid in ranks) == 2, 10 * harness.SLOW, "two ends")
+                process.send_signal(getattr(signal, "SIG" + name))
+                result = self.finish(process)
+                self.assertEqual(result.code, 7, result.err)
+                self.assertRegex(result.err.decode(), r"rank [02] on .* failed first: exit code 7")
+                os.remove(self.noted)
+
     def test_an_interrupt_that_comes_twice_at_once_is_one(self):
         """As from a terminal and from a wrapper that forwards it."""
         process = self.start("-n", "2", "--grace", "60", *self.shell(

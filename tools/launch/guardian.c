@@ -87,6 +87,8 @@ static void signal_running(struct guardian *g, int signal)
         pid_t pid = g->ranks[i].pid;
         if (g->ranks[i].running && kill(-pid, signal) != 0)
             kill(pid, signal); /* it has moved to another group */
+        if (g->ranks[i].running && signal < 64)
+            g->ranks[i].asked |= UINT64_C(1) << signal;
     }
 }
 

@@ -16,20 +16,38 @@ static bool crashed(const launch_rank *rank)
     return signal == SIGSEGV || signal == SIGBUS || signal == SIGILL || signal == SIGFPE || signal == SIGKILL;
 }
 
+/* By a signal that the launcher has sent to it, so not of itself. */
+static bool was_ended(const launch_rank *rank)
+{
+    int signal = WIFSIGNALED(rank->status) ? WTERMSIG(rank->status) : 0;
+    return signal > 0 && signal < 64 && (rank->asked >> signal & 1) != 0;
+}
+
+static bool is_earlier(const launch_rank *rank, const launch_rank *other)
+{
+    return was_ended(rank) == was_ended(other) ? rank->order < other->order : was_ended(other);
+}
+
 launch_rank *launch_outcome_first(launch_rank *ranks, int nranks)
 {
     launch_rank *seen_first = NULL, *first_crashed = NULL, *different = NULL;
+    int least = 0;
     for (int i = 0; i < nranks; i++) {
         launch_rank *rank = &ranks[i];
-        if (rank->order > 0 && rank->status != 0 && (seen_first == NULL || rank->order < seen_first->order))
+        if (rank->order == 0 || rank->status == 0)
+            continue;
+        least = least == 0 || rank->order < least ? rank->order : least;
+        if (seen_first == NULL || is_earlier(rank, seen_first))
             seen_first = rank;
     }
     if (seen_first == NULL)
         return NULL;
+    if (was_ended(seen_first)) /* as all that have failed were */
+        return seen_first;
     int ntogether = 0, nlike_first = 0;
     for (int i = 0; i < nranks; i++) {
         launch_rank *rank = &ranks[i];
-        if (rank->order == 0 || rank->status == 0 ||
+        if (rank->order == 0 || rank->status == 0 || was_ended(rank) ||
             rank->ended_ns > seen_first->ended_ns + TOGETHER_MS * DDL_NS_PER_MS)
             continue;
         ntogether++;
@@ -42,7 +60,7 @@ launch_rank *launch_outcome_first(launch_rank *ranks, int nranks)
     }
     bool one_differs = ntogether > 2 && nlike_first == ntogether - 1;
     launch_rank *first = first_crashed != NULL ? first_crashed : one_differs ? different : seen_first;
-    first->order = seen_first->order;
+    first->order = least;
     return first;
 }
 
