@@ -193,6 +193,8 @@ void ddl_failure_tick(ddl_comm *comm, int64_t now_ns);
 void ddl_failure_raise(ddl_comm *comm, const ddl_notice *notice);
 /* Whether the cause that settles is that ranks differ in an operation before this one. */
 bool ddl_failure_is_before(const ddl_comm *comm, const ddl_request *request);
+/* The same, behind this one: who is still in it is to come to that, and to be heard. */
+bool ddl_failure_is_behind(const ddl_comm *comm, const ddl_request *request);
 /* Compare what peers said about this operation before it was issued here. False: something does not fit, and
  * the operation is not to begin; it ends with that. */
 bool ddl_failure_check_early(ddl_comm *comm, const ddl_request *request);

@@ -307,13 +307,15 @@ static void tell_other_end(ddl_comm *comm, const ddl_task *task)
     tell(comm, task->shape.root, &enter, NULL);
 }
 
-static void tell_cause(ddl_comm *comm)
+/* With peer -1 all others. */
+static void tell_cause(ddl_comm *comm, int peer)
 {
     const ddl_notice *cause = &comm->failure.cause;
     ddl_frame frame = { .type = DDL_FRAME_ABORT,
                         .channel = comm->id * 2 + DDL_CHANNEL_COLLECTIVE,
-                        .sequence = cause->sequence };
-    tell(comm, -1, &frame, cause);
+                        .sequence = cause->sequence,
+                        .number = comm->failure.failed };
+    tell(comm, peer, &frame, cause);
 }
 
 /* Of a mismatch more is known when all ranks have come to the call. */
@@ -343,7 +345,7 @@ static void tell_all(ddl_comm *comm, bool with_cause)
 {
     const ddl_notice *cause = &comm->failure.cause;
     if (with_cause)
-        tell_cause(comm);
+        tell_cause(comm, -1);
     const ddl_signature *own = is_of_calls(cause) ? own_signature(comm, cause->sequence) : NULL;
     if (own != NULL)
         tell_entered(comm, -1, cause->sequence, own, true);
@@ -355,6 +357,16 @@ static bool ends_any_call(ddl_status code)
     return code != DDL_EMISMATCH && code != DDL_EPROTO && code != DDL_ETIMEDOUT;
 }
 
+/* Whether this is the cause rather than the one known. That which ranks have had as their end stands, even if
+ * a better one is known here: of calls that differ they have heard less than who comes late. */
+static bool precedes(const ddl_notice *notice, const ddl_notice *cause)
+{
+    const bool are_alike = notice->code == DDL_EMISMATCH && cause->code == DDL_EMISMATCH;
+    if (are_alike && notice->is_final != cause->is_final)
+        return notice->is_final;
+    return ddl_notice_precedes(notice, cause);
+}
+
 /* Begin to settle, or take a better cause than the one known. True: it is taken, and nobody told so far. */
 static bool take(ddl_comm *comm, const ddl_notice *notice)
 {
@@ -362,7 +374,7 @@ static bool take(ddl_comm *comm, const ddl_notice *notice)
     const bool is_why_held = failure->is_held && ends_any_call(notice->code);
     if (failure->failed)
         return false;
-    if (failure->failing && !is_why_held && !ddl_notice_precedes(notice, &failure->cause))
+    if (failure->failing && !is_why_held && !precedes(notice, &failure->cause))
         return false;
     bool is_why_late = failure->cause.code == DDL_ETIMEDOUT && notice->code != DDL_ETIMEDOUT;
     if (!failure->failing || failure->cause.culprit < 0 || is_why_late || is_why_held) {
@@ -377,6 +389,10 @@ static bool take(ddl_comm *comm, const ddl_notice *notice)
         int64_t least_ns = ddl_now_ns() + SETTLE_MS * DDL_NS_PER_MS;
         least_ns = least_ns < failure->latest_ns ? least_ns : failure->latest_ns;
         failure->settle_ns = failure->settle_ns > least_ns ? failure->settle_ns : least_ns;
+    }
+    if (notice->is_final) {
+        const int64_t most_ns = ddl_now_ns() + SETTLE_MS * DDL_NS_PER_MS; /* for others' ends */
+        failure->settle_ns = failure->settle_ns < most_ns ? failure->settle_ns : most_ns;
     }
     if (!failure->failing)
         comm->world->nbusy++;
@@ -705,12 +721,8 @@ void ddl_failure_knows(ddl_comm *comm, int peer, const ddl_frame *frame, ddl_vie
 
 void ddl_failure_met(ddl_comm *comm, int peer)
 {
-    const ddl_notice *cause = &comm->failure.cause;
-    ddl_frame frame = { .type = DDL_FRAME_ABORT,
-                        .channel = comm->id * 2 + DDL_CHANNEL_COLLECTIVE,
-                        .sequence = cause->sequence };
     if (comm->failure.failing && !comm->failure.is_held)
-        tell(comm, peer, &frame, cause);
+        tell_cause(comm, peer);
 }
 
 void ddl_failure_told(ddl_comm *comm, int peer, const ddl_notice *notice)
@@ -879,6 +891,12 @@ bool ddl_failure_is_before(const ddl_comm *comm, const ddl_request *request)
 {
     return ddl_request_is_collective(request) && is_of_calls(&comm->failure.cause) &&
            comm->failure.cause.sequence < request->task.sequence;
+}
+
+bool ddl_failure_is_behind(const ddl_comm *comm, const ddl_request *request)
+{
+    return ddl_request_is_collective(request) && is_of_calls(&comm->failure.cause) &&
+           comm->failure.cause.sequence > request->task.sequence;
 }
 
 bool ddl_failure_check_early(ddl_comm *comm, const ddl_request *request)
@@ -1125,7 +1143,7 @@ static void say_not_stopped(ddl_notice *cause)
 static void settle(ddl_comm *comm)
 {
     struct ddl_failure *failure = &comm->failure;
-    if (is_of_calls(&failure->cause))
+    if (is_of_calls(&failure->cause) && !failure->cause.is_final)
         find_lowest_pair(comm);
     failure->failed = true;
     comm->world->nbusy--;
@@ -1133,7 +1151,7 @@ static void settle(ddl_comm *comm)
     if (failure->cause.code == DDL_EPEERLOST && failure->cause.witness == comm->rank)
         comm->pool->cause_os_errno = failure->os_errno;
     /* Once more, from every rank: who comes late may read any of them first, and then that it has left. */
-    tell_cause(comm);
+    tell_cause(comm, -1);
     ddl_mesh_flush(comm->mesh);
     /* A part that nobody is using has no news: the world tells. */
     const bool is_of_work = failure->cause.code == DDL_EMISMATCH || failure->cause.code == DDL_EPROTO;

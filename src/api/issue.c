@@ -92,11 +92,12 @@ static void complete(ddl_request *request, ddl_status status)
         ddl_engine_wake(comm->engine);
 }
 
-/* While a cause settles nothing counts as done any more: it ends with the others. */
+/* While a cause settles nothing counts as done any more, but for what is before the first call that differs:
+ * it ends with the others. */
 void ddl_issue_finished(ddl_task *task)
 {
     ddl_request *request = DDL_CONTAINER(task, ddl_request, task);
-    if (!request->comm->failure.failing)
+    if (!request->comm->failure.failing || ddl_failure_is_behind(request->comm, request))
         complete(request, DDL_OK);
 }
 

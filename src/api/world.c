@@ -304,15 +304,17 @@ static void on_told(void *arg, int peer, const ddl_frame *frame, const ddl_notic
     ddl_world *world = arg;
     uint32_t id = frame->channel / 2;
     ddl_comm *comm = find(world, id);
+    ddl_notice told = *notice;
+    told.is_final = frame->number != 0;
     finish_with(world);
     if (comm == NULL) {
         if (!is_freed(world, id))
-            hold_notice(world, id, peer, notice);
+            hold_notice(world, id, peer, &told);
         return;
     }
     int rank = comm->rank_of[peer];
     if (rank >= 0)
-        ddl_failure_told(comm, rank, notice);
+        ddl_failure_told(comm, rank, &told);
 }
 
 static bool on_agreement(void *arg, int peer, const ddl_frame *frame, ddl_view payload, ddl_error *err)

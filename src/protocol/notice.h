@@ -10,6 +10,8 @@
 #include "base/bytes.h"
 #include "base/error.h"
 
+#include <stdbool.h>
+
 typedef struct ddl_notice {
     ddl_status code;
     int culprit; /* -1: nobody in particular */
@@ -17,6 +19,7 @@ typedef struct ddl_notice {
     uint64_t sequence; /* of the operation concerned; 0: none, or that of a send or receive */
     char operation[32];
     char text[512];
+    bool is_final; /* whoever tells it has had it as its own end: in the frame */
 } ddl_notice;
 
 /*

@@ -390,9 +390,9 @@ class Mismatched(Failures):
         for _ in range(5):
             self.at_once(*[(self.check, usual, odd, 2, 3, ["float32", "int32"])] * 3)
 
-    def blame(self, nranks, calls, others, culprit, *words):
+    def blame(self, nranks, calls, others, culprit, *words, **environment):
         """All have the same culprit, in the first of their calls that has not succeeded."""
-        world = self.world(nranks, DDL_TIMEOUT="10s")
+        world = self.world(nranks, DDL_TIMEOUT="10s", **environment)
         begin, end = ["init", "line"], ["wait", "barrier", "barrier", "free"]
         ranks = world.start_all(*begin, *calls, *end, others={r: [*begin, *odd, *end] for r, odd in others.items()})
         self.together(ranks, "init")
@@ -414,6 +414,28 @@ class Mismatched(Failures):
         calls, odd = (["+broadcast:1000:int32:3", "+alltoall:22:int32"], ["+broadcast:1000:float32:3", "+alltoall:22:int32"])
         for _ in range(4):
             self.at_once(*[(self.blame, 5, calls, {2: odd}, 2, "rank 0", "int32", "float32")] * 3)
+
+    def test_whoever_is_still_in_the_call_before_is_heard(self):
+        """The others were done with it, and find in the next that they differ; who is not is to come to that too."""
+        before = ["broadcast:8:int32:0", "barrier", "reduce:8:int32:sum:2"]
+        calls, odd = [*before, "reduce_scatter:7:int32:sum"], [*before, "reduce_scatter:7:int32:max"]
+        for r in (0, 1):
+            for _ in range(4):
+                self.at_once(*[(lambda: self.blame(3, calls, {r: odd}, 1, "sum", "max", DDL_TRANSPORT="tcp"),)] * 3)
+
+    def test_who_comes_when_all_is_over_has_the_end_of_the_others(self):
+        """Rank 0 and rank 1 would be a lower pair than 1 and 2, which had their end long ago."""
+        world = self.world(3, DDL_TIMEOUT="10s")
+        odd = {1: ["init", "line", "alltoall:301:int16", "free"], 0: ["init", "line", "line", "alltoall:300:int16", "free"]}
+        ranks = world.start_all("init", "line", "alltoall:300:int16", "free", others=odd)
+        self.together(ranks, "init")
+        ranks[0].expect("ready")
+        records = {r: ranks[r].expect("call", "DDL_EMISMATCH") for r in (1, 2)}
+        ranks[0].go()
+        records[0] = ranks[0].expect("call", "DDL_EMISMATCH")
+        for record in records.values():
+            self.assertEqual(record["culprit"], 2, records)
+            self.assert_names(record, "rank 1", "300", "rank 2", "301")
 
     def test_who_has_forgotten_a_call_says_nothing_of_it(self):
         """Ranks 0 and 1 are long past the call about which rank 2, and later 3, asks: they were in it, and that is all."""
