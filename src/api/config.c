@@ -271,7 +271,7 @@ static ddl_status read_store(const ddl_options *options, ddl_config *config, ddl
     }
     if (store != NULL) {
         if (strlen(store) >= sizeof config->store)
-            return DDL_FAIL(err, DDL_ECONFIG, "the store's URL is longer than %zu characters",
+            return DDL_FAIL(err, DDL_ECONFIG, "DDL_STORE: the URL is longer than %zu characters",
                             sizeof config->store - 1);
         snprintf(config->store, sizeof config->store, "%s", store);
         return DDL_OK;
@@ -372,7 +372,9 @@ static ddl_status read_profile(const char *path, char text[DDL_PROFILE_LIMIT], d
     if (bytes == DDL_PROFILE_LIMIT)
         return DDL_FAIL(err, DDL_ECONFIG, "DDL_PROFILE=%.200s is too large; a profile has less than %d bytes",
                         path, (int)DDL_PROFILE_LIMIT);
-    return ddl_profile_parse(path, (ddl_view){ text, bytes }, model, err);
+    char name[256];
+    snprintf(name, sizeof name, "DDL_PROFILE=%.200s", path);
+    return ddl_profile_parse(name, (ddl_view){ text, bytes }, model, err);
 }
 
 /* Everybody has the defaults; rank 0's constants, which the profile may change, then go to all. */

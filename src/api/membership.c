@@ -161,6 +161,17 @@ static const char *job_name(void)
     return env("DDL_LAUNCH") != NULL && name != NULL && strcmp(name, "none") != 0 ? name : NULL;
 }
 
+static ddl_status read_named(const char *file, ddl_secret **own, ddl_error *err)
+{
+    ddl_error why;
+    const ddl_status status = ddl_secret_read(file, own, &why);
+    if (status != DDL_OK && err != NULL) {
+        *err = why;
+        snprintf(err->text, sizeof err->text, "DDL_SECRET_FILE: %.480s", why.text);
+    }
+    return status;
+}
+
 /* A secret that is kept is not the caller's; others are, by *own. */
 static ddl_status choose(const ddl_config *config, const ddl_secret **secret, ddl_secret **own,
                          ddl_error *err)
@@ -174,7 +185,7 @@ static ddl_status choose(const ddl_config *config, const ddl_secret **secret, dd
     if (config->nranks == 1 || config->security == DDL_SECURITY_OFF)
         return DDL_OK;
     if (launcher_lost && file != NULL) { /* whoever closed the descriptor has set it instead */
-        DDL_TRY(ddl_secret_read(file, own, err));
+        DDL_TRY(read_named(file, own, err));
         DDL_TRY(ddl_secret_name_job(own, job_name(), err));
         *secret = *own;
         return DDL_OK;
@@ -199,7 +210,7 @@ static ddl_status choose(const ddl_config *config, const ddl_secret **secret, dd
     if (of_launcher != NULL) {
         *secret = of_launcher;
     } else if (file != NULL) {
-        DDL_TRY(ddl_secret_read(file, own, err));
+        DDL_TRY(read_named(file, own, err));
     } else if (of_environment != NULL) {
         *secret = of_environment;
     } else if (strncmp(config->store, "mem://", 6) == 0) {

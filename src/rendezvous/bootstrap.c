@@ -676,7 +676,8 @@ static ddl_status connect_all(struct course *course, ddl_error *err)
             (void)ddl_error_blame(err, first_missing(course));
             return DDL_ETIMEDOUT;
         }
-        ddl_progress_tell(&course->progress, "%s to be connected to rank %d", missing, course->self.rank);
+        if (first_missing(course) >= 0) /* else what is still to be done is this rank's */
+            ddl_progress_tell(&course->progress, "%s to be connected to rank %d", missing, course->self.rank);
     }
 }
 
