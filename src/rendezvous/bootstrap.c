@@ -33,7 +33,8 @@ enum {
      * and a handshake takes 100 ms away. */
     COME_MS = 600,
     STAY_MS = 850,
-    VISIT_MS = 4000, /* of rank 0: with coming and going, where the place is somewhere else */
+    STAY_SHORTLY_MS = 300, /* for those who were started together with who has failed */
+    VISIT_MS = 4000,       /* of rank 0: with coming and going, where the place is somewhere else */
     CLOSING_MS = 1000,
     OVER_PAUSE_MS = 50, /* before looking again at a place whose last run is over */
     RANKS_TEXT = 120,
@@ -65,6 +66,7 @@ struct course {
     ddl_wire *streams; /* as of the bootstrap */
     bool *present;     /* by rank: has been heard of, in the phase at hand */
     bool told_errand;
+    bool all_have_come; /* as rank 0 knows */
 };
 
 static void key_of(const char *what, int rank, char key[32])
@@ -598,6 +600,7 @@ static ddl_status gather_roster(struct course *course, ddl_error *err)
     ddl_store_outcome outcome;
     DDL_TRY(ddl_roster_create(0, course->self.nranks, &course->roster, err));
     DDL_TRY(collect_members(course, err));
+    course->all_have_come = true;
     fill_in(course);
     ddl_roster_derive(course->roster);
     DDL_TRY(check_addresses(course->roster, err));
@@ -813,12 +816,22 @@ static void warn_if_open(const struct course *course)
 }
 
 /* Rank 0: who waits for it may be between two calls, or asks in a place where it has to look. */
-static void stay_at_place(struct course *course)
+static void stay_at_place(struct course *course, int ms)
 {
-    for (const ddl_deadline end = ddl_deadline_in_ms(STAY_MS); !ddl_deadline_passed(end);) {
+    for (const ddl_deadline end = ddl_deadline_in_ms(ms); !ddl_deadline_passed(end);) {
         (void)!ddl_store_check(course->store, NULL);
         (void)ddl_socket_wait(-1, 0, ddl_deadline_in_ms(CHECK_INTERVAL_MS));
     }
+}
+
+/* Rank 0 of a run that has failed: some may be about to come, as all were started together. Not after a
+ * death, which is to be told within a second by all. */
+static void stay_shortly(struct course *course, const ddl_error *why)
+{
+    const bool is_for_all =
+        why->code != DDL_ETIMEDOUT && why->code != DDL_EPEERLOST && why->code != DDL_ESTORE;
+    if (course->own.rank == 0 && !course->all_have_come && is_for_all && !ddl_store_is_lost(course->store))
+        stay_at_place(course, STAY_SHORTLY_MS);
 }
 
 /*
@@ -828,15 +841,19 @@ static void stay_at_place(struct course *course)
 static ddl_status decline(struct course *course, ddl_error *err)
 {
     const ddl_error own = *err;
-    if (course->store == NULL || ddl_store_is_lost(course->store) ||
-        look_around(course, "member", NULL) != DDL_OK || course->present[course->own.rank])
+    if (course->store == NULL || ddl_store_is_lost(course->store))
+        return own.code;
+    const ddl_status around = look_around(course, "member", NULL);
+    if (around != DDL_OK) /* it has failed already, which others may be about to hear */
+        stay_shortly(course, &own);
+    if (around != DDL_OK || course->present[course->own.rank])
         return own.code;
     if (own.culprit < 0)
         ddl_bootstrap_sign(&course->own, "", err);
     const bool stays = course->own.rank == 0; /* and then leaves, for which there is to be time */
     ddl_store_fail(course->store, err, last_words(course) + (stays ? STAY_MS * DDL_NS_PER_MS : 0), err);
     if (stays)
-        stay_at_place(course);
+        stay_at_place(course, STAY_MS);
     return err->code;
 }
 
@@ -871,6 +888,7 @@ static ddl_status join(struct course *course, ddl_error *err)
         tell_others(course, err);
         if (err->code == DDL_ETIMEDOUT && course->own.rank == 0) /* another may have given up first */
             tell_of_turned_away(course, err);
+        stay_shortly(course, err);
         status = err->code;
     }
     return status;

@@ -1034,6 +1034,21 @@ class Configuration(Failures):
             self.assert_within(record, contact, 1)
             rank.finish(0)
 
+    def test_who_comes_just_after_the_failure_hears_of_it(self):
+        """All were started together, and somebody is always the last."""
+        with tempfile.TemporaryDirectory(prefix="ddl-late-") as folder:
+            for store in (None, f"file://{folder}"):
+                with self.subTest(store):
+                    world = self.world(3, DDL_STORE=store)
+                    ranks = [world.start(0, "init"), world.start(2, "line", "init")]
+                    ranks[1].expect("ready")
+                    world.start(1, "init", WORLD_SIZE=5).expect("init", "DDL_ECONFIG")
+                    ranks[1].go()
+                    record = ranks[1].expect("init", "DDL_ECONFIG")
+                    self.assert_names(record, "has world size 5")
+                    self.assert_within(record, record["begin_ns"], 1.5)
+                    ranks[0].expect("init", "DDL_ECONFIG")
+
     def test_a_rank_that_dies_during_start(self):
         """While a third is waited for: the server of the store sees the connection end."""
         world = self.world(3, DDL_START_TIMEOUT="20s")
