@@ -314,7 +314,7 @@ static void tell_cause(ddl_comm *comm, int peer)
     ddl_frame frame = { .type = DDL_FRAME_ABORT,
                         .channel = comm->id * 2 + DDL_CHANNEL_COLLECTIVE,
                         .sequence = cause->sequence,
-                        .number = comm->failure.failed };
+                        .number = comm->failure.failed || cause->is_final };
     tell(comm, peer, &frame, cause);
 }
 
@@ -675,15 +675,17 @@ static void owe_news(ddl_comm *comm, uint64_t sequence)
     news->due[news->ndue++] = sequence;
 }
 
-/* How rank 0 called this operation. */
-static void compare_with_first(ddl_comm *comm, const ddl_frame *frame, const ddl_signature *first)
+/* How rank 0 called this operation. False: this rank has called another. */
+static bool compare_with_first(ddl_comm *comm, const ddl_frame *frame, const ddl_signature *first)
 {
     const ddl_signature *own = own_signature(comm, frame->sequence);
     if (own == NULL || comm->rank == 0)
-        return;
+        return true;
     ddl_signature ours = common_part(own);
-    if (!same_signature(&ours, first))
+    const bool fits = same_signature(&ours, first);
+    if (!fits)
         raise_mismatch(comm, frame, &ours, 0, first);
+    return fits;
 }
 
 void ddl_failure_knows(ddl_comm *comm, int peer, const ddl_frame *frame, ddl_view payload)
@@ -711,7 +713,7 @@ void ddl_failure_knows(ddl_comm *comm, int peer, const ddl_frame *frame, ddl_vie
                                             .root = theirs.root,
                                             .count = theirs.count };
         is_new = true;
-        compare_with_first(comm, frame, &comm->news.first);
+        (void)compare_with_first(comm, frame, &comm->news.first);
     }
     if (is_new)
         owe_news(comm, sequence);
@@ -905,7 +907,7 @@ bool ddl_failure_check_early(ddl_comm *comm, const ddl_request *request)
     if (comm->news.first_sequence == request->task.sequence && ddl_request_is_collective(request)) {
         const ddl_frame frame =
             ddl_failure_enter_frame(request->task.channel, request->task.sequence, &comm->news.first);
-        compare_with_first(comm, &frame, &comm->news.first);
+        look.fits = compare_with_first(comm, &frame, &comm->news.first);
     }
     ddl_mesh_visit_early(comm->mesh, request->task.channel, request->task.sequence, hear_early, &look);
     const struct ddl_failure *failure = &comm->failure;

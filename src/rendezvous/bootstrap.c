@@ -764,6 +764,15 @@ static ddl_deadline last_words(const struct course *course)
                                                                                   : LAST_WORDS_MS);
 }
 
+/* Rank 0 of a run that has failed: some may be about to come, as all were started together. Not after a
+ * death, which is to be told within a second by all. */
+static bool stays_shortly(const struct course *course, const ddl_error *why)
+{
+    const bool is_for_all =
+        why->code != DDL_ETIMEDOUT && why->code != DDL_EPEERLOST && why->code != DDL_ESTORE;
+    return course->own.rank == 0 && !course->all_have_come && is_for_all && !ddl_store_is_lost(course->store);
+}
+
 /* Of a call on a file that has failed here the others are told where that was. What another has put into the
  * store before has a culprit, and is left as it is. */
 static void tell_others(const struct course *course, ddl_error *err)
@@ -771,7 +780,8 @@ static void tell_others(const struct course *course, ddl_error *err)
     const ddl_error own = *err;
     if (own.code == DDL_ESTORE && own.os_errno != 0 && own.culprit < 0)
         ddl_bootstrap_sign(&course->own, "", err);
-    if (!ddl_store_fail(course->store, err, last_words(course), err))
+    const int64_t stay_ns = stays_shortly(course, err) ? STAY_SHORTLY_MS * DDL_NS_PER_MS : 0;
+    if (!ddl_store_fail(course->store, err, last_words(course) + stay_ns, err))
         *err = own;
 }
 
@@ -824,13 +834,9 @@ static void stay_at_place(struct course *course, int ms)
     }
 }
 
-/* Rank 0 of a run that has failed: some may be about to come, as all were started together. Not after a
- * death, which is to be told within a second by all. */
 static void stay_shortly(struct course *course, const ddl_error *why)
 {
-    const bool is_for_all =
-        why->code != DDL_ETIMEDOUT && why->code != DDL_EPEERLOST && why->code != DDL_ESTORE;
-    if (course->own.rank == 0 && !course->all_have_come && is_for_all && !ddl_store_is_lost(course->store))
+    if (stays_shortly(course, why))
         stay_at_place(course, STAY_SHORTLY_MS);
 }
 

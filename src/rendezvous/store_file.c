@@ -818,16 +818,18 @@ static ddl_status begin_run(struct store_file *file, const uint8_t token[TOKEN_B
     return DDL_OK;
 }
 
-/* Whether the run of meet is settled, and the rank that we are is in it and lives: then we are the second. */
-static bool is_latecomer(const struct store_file *file)
+/* Whether the run of meet is settled, and lives: the rank in it that we are would be, and then we are the
+ * second, or rank 0 where there is none of our number. */
+static bool is_latecomer(const struct store_file *file, const ddl_meet *meet)
 {
+    const int rank = file->self.rank < meet->host.nranks ? file->self.rank : 0;
     char path[DDL_RECORD_PATH], key[32], token[TOKEN_TEXT];
     ddl_bytes record = { 0 };
     bool found = false, late = false;
     path_of_key(file, path, DDL_STORE_SETTLED);
     if (ddl_desk_find(&file->desk, path) != 0)
         return false;
-    snprintf(key, sizeof key, "member.%d", file->self.rank);
+    snprintf(key, sizeof key, "member.%d", rank);
     path_of_key(file, path, key);
     if (ddl_desk_read(&file->desk, path, VALUE_BYTES, &record, &found, NULL) == DDL_OK && found &&
         record.bytes >= TOKEN_BYTES) {
@@ -837,6 +839,13 @@ static bool is_latecomer(const struct store_file *file)
     }
     ddl_bytes_fini(&record);
     return late;
+}
+
+/* As if it had answered. */
+static ddl_status report_other_job(const struct store_file *file, const ddl_meet *meet, ddl_error *err)
+{
+    const ddl_seal seal = seal_of(file);
+    return ddl_meet_hear_echo(meet, &file->self, &seal, file->token, (ddl_view){ NULL, 0 }, file->place, err);
 }
 
 static ddl_status hear_echo(const struct store_file *file, const ddl_meet *meet, bool *heard, ddl_error *err)
@@ -907,8 +916,10 @@ static ddl_status try_enter(struct store_file *file, ddl_meet *meet, uint8_t ask
     path_in(file, path, "echo", "");
     ddl_desk_refresh(&file->desk, path);
     DDL_TRY(hear_echo(file, meet, entered, err));
-    *entered = *entered || (meet->is_proved && is_latecomer(file));
-    return DDL_OK;
+    if (*entered || !is_latecomer(file, meet))
+        return DDL_OK;
+    *entered = true;
+    return meet->is_proved ? DDL_OK : report_other_job(file, meet, err);
 }
 
 static ddl_status check_host(struct store_file *file, const ddl_meet *meet, ddl_error *err)

@@ -1034,6 +1034,30 @@ class Configuration(Failures):
             self.assert_within(record, contact, 1)
             rank.finish(0)
 
+    def test_who_comes_to_a_running_job_of_another_kind_is_told(self):
+        """Over a file store nobody of it waits for callers any more. Another size, of ranks that it has or not; another secret."""
+        with tempfile.TemporaryDirectory(prefix="ddl-place-") as folder:
+            secret = os.path.join(folder, "other")
+            with open(os.open(secret, os.O_WRONLY | os.O_CREAT, 0o600), "w") as file:
+                file.write("5" * 64)
+            world = self.world(3, DDL_STORE=f"file://{folder}")
+            running = world.start_all("init", "line", SMALL, "free")
+            for rank in running:
+                rank.expect("init", "DDL_OK")
+                rank.expect("ready")
+            cases = ((3, {"WORLD_SIZE": 4}, "DDL_ECONFIG", "world size 4"), (1, {"WORLD_SIZE": 4}, "DDL_ECONFIG", "world size 4"),
+                     (2, {"DDL_SECRET_FILE": secret}, "DDL_EAUTH", "secret"))
+            for rank, environment, status, words in cases:
+                with self.subTest(rank=rank, status=status):
+                    record = world.start(rank, "init", **environment).expect("init", status)
+                    self.assert_names(record, words)
+                    self.assert_within(record, record["begin_ns"], 2.5)
+            for rank in running:
+                rank.go()
+            for rank in running:
+                rank.expect("call", "DDL_OK")
+                rank.finish(0)
+
     def test_who_comes_just_after_the_failure_hears_of_it(self):
         """All were started together, and somebody is always the last."""
         with tempfile.TemporaryDirectory(prefix="ddl-late-") as folder:

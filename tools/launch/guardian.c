@@ -87,9 +87,13 @@ static void signal_running(struct guardian *g, int signal)
         pid_t pid = g->ranks[i].pid;
         if (g->ranks[i].running && kill(-pid, signal) != 0)
             kill(pid, signal); /* it has moved to another group */
-        if (g->ranks[i].running && signal < 64)
-            g->ranks[i].asked |= UINT64_C(1) << signal;
     }
+}
+
+static void note_asked(struct guardian *g)
+{
+    for (int i = 0; i < g->nranks; i++)
+        g->ranks[i].was_asked = g->ranks[i].was_asked || g->ranks[i].running;
 }
 
 /* Signal what is left of groups whose rank has ended; whether there is anything. */
@@ -126,6 +130,7 @@ static bool anything_left(struct guardian *g)
 static void kill_all(struct guardian *g, int64_t now_ns)
 {
     bool something = anything_left(g);
+    note_asked(g);
     signal_all(g, SIGKILL);
     if (g->stage >= KILLING)
         return;
@@ -139,6 +144,7 @@ static void kill_all(struct guardian *g, int64_t now_ns)
  */
 static void ask_to_end(struct guardian *g, int signal, int64_t grace_ms, int64_t now_ns)
 {
+    note_asked(g);
     signal_running(g, signal);
     signal_running(g, SIGCONT); /* one that is stopped could not act on it */
     if (g->stage >= KILLING)

@@ -16,16 +16,16 @@ static bool crashed(const launch_rank *rank)
     return signal == SIGSEGV || signal == SIGBUS || signal == SIGILL || signal == SIGFPE || signal == SIGKILL;
 }
 
-/* By a signal that the launcher has sent to it, so not of itself. */
-static bool was_ended(const launch_rank *rank)
-{
-    int signal = WIFSIGNALED(rank->status) ? WTERMSIG(rank->status) : 0;
-    return signal > 0 && signal < 64 && (rank->asked >> signal & 1) != 0;
-}
-
+/* Who has failed before the launcher asked it to end comes before all who were asked. */
 static bool is_earlier(const launch_rank *rank, const launch_rank *other)
 {
-    return was_ended(rank) == was_ended(other) ? rank->order < other->order : was_ended(other);
+    return rank->was_asked == other->was_asked ? rank->order < other->order : other->was_asked;
+}
+
+/* By a signal that the launcher may have sent. */
+static bool may_be_stopped(const launch_rank *rank)
+{
+    return rank->was_asked && WIFSIGNALED(rank->status);
 }
 
 launch_rank *launch_outcome_first(launch_rank *ranks, int nranks)
@@ -42,12 +42,10 @@ launch_rank *launch_outcome_first(launch_rank *ranks, int nranks)
     }
     if (seen_first == NULL)
         return NULL;
-    if (was_ended(seen_first)) /* as all that have failed were */
-        return seen_first;
     int ntogether = 0, nlike_first = 0;
     for (int i = 0; i < nranks; i++) {
         launch_rank *rank = &ranks[i];
-        if (rank->order == 0 || rank->status == 0 || was_ended(rank) ||
+        if (rank->order == 0 || rank->status == 0 || (rank != seen_first && may_be_stopped(rank)) ||
             rank->ended_ns > seen_first->ended_ns + TOGETHER_MS * DDL_NS_PER_MS)
             continue;
         ntogether++;
