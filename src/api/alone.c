@@ -150,11 +150,11 @@ void ddl_alone_free(ddl_alone *alone)
 
 /* ---- calls ---- */
 
-/* As where there are more ranks, but for what would be moves there. */
+/* As where there are more ranks, but for what the library has no call of its own for. */
 static bool is_for_library(const ddl_comm *comm, const ddl_call *call)
 {
     return comm->world->config.gpu == DDL_GPU_NCCL && call->count > 0 &&
-           ddl_votes_kind(call->collective) != DDL_OFFLOAD_MOVES &&
+           ddl_votes_kind(call->collective) < DDL_OFFLOAD_REDUCE_SCATTERV &&
            (!call->has_op || ddl_votes_takes_op(call->op, call->dtype)) && !ddl_gpu_is_managed(call->in) &&
            !ddl_gpu_is_managed(call->out);
 }

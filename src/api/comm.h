@@ -125,7 +125,7 @@ struct ddl_comm {
     int ngone;                     /* peers that left or were lost */
     bool is_parting;               /* all have met to free it: who goes now is nobody's failure */
     bool is_abandoned;             /* it is being freed: what was in flight was cancelled */
-    ddl_votes *votes;              /* on which calls go to GPUs (votes.h); NULL: nobody asks for that */
+    ddl_votes *votes;              /* on which calls go to GPUs (votes.h); NULL: none can */
     struct ddl_news {              /* where pairs may not be connected: what is passed on (failure.c) */
         uint64_t due[DDL_NEWS];    /* operations of which there is something new to tell */
         int ndue;
@@ -182,6 +182,9 @@ void ddl_failure_differs(ddl_comm *comm, uint64_t sequence, const ddl_signature 
                          const ddl_signature *theirs);
 /* A frame that tells who is in which operation. */
 ddl_frame ddl_failure_enter_frame(uint32_t channel, uint64_t sequence, const ddl_signature *signature);
+/* Of an alltoallv: what is expected of each rank, which an enter frame for it has as its count. NULL: it is
+ * another, or not remembered. */
+const size_t *ddl_failure_expected_counts(const ddl_comm *comm, uint64_t sequence);
 void ddl_failure_told(ddl_comm *comm, int peer, const ddl_notice *notice);
 /* What peer knows of who is in the operation of frame. */
 void ddl_failure_knows(ddl_comm *comm, int peer, const ddl_frame *frame, ddl_view payload);

@@ -23,7 +23,7 @@ typedef enum ddl_local_transport {
 
 /* Who performs calls on buffers of GPUs. */
 typedef enum ddl_gpu_use {
-    DDL_GPU_AUTO,  /* hosts: as long as NCCL is only used by who asks for it */
+    DDL_GPU_AUTO,  /* NCCL where it can be used on all ranks, else hosts */
     DDL_GPU_NCCL,  /* NCCL; that it cannot be used at all is an error */
     DDL_GPU_STAGED /* hosts, always */
 } ddl_gpu_use;

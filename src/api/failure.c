@@ -138,6 +138,12 @@ static const size_t *own_counts(const ddl_comm *comm, uint64_t sequence)
     return request != NULL ? ddl_request_pair_counts(request) : NULL;
 }
 
+const size_t *ddl_failure_expected_counts(const ddl_comm *comm, uint64_t sequence)
+{
+    const size_t *counts = own_counts(comm, sequence);
+    return counts != NULL ? counts + comm->nranks : NULL;
+}
+
 /* The own call as a frame from this peer about it has to have it. */
 static ddl_signature expected_of(const ddl_comm *comm, int peer, const ddl_frame *frame,
                                  const ddl_signature *own)

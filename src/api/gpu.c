@@ -8,6 +8,7 @@
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
+#include <unistd.h>
 
 /* As cuda.h has them: this file is built without it. */
 typedef int pointer_attributes(unsigned count, int *attributes, void **data, uintptr_t pointer);
@@ -76,6 +77,19 @@ static pointer_attributes *find_driver(void)
     }
     pthread_mutex_unlock(&loaded.lock);
     return attributes;
+}
+
+bool ddl_gpu_is_likely(void)
+{
+#ifdef DDL_WITHOUT_NCCL
+    return false;
+#else
+    static const char *const places[] = { "/dev/nvidiactl", "/dev/dxg" }; /* the second in Windows' Linux */
+    for (size_t i = 0; i < sizeof places / sizeof *places; i++)
+        if (access(places[i], F_OK) == 0)
+            return true;
+    return ddl_loaded_find("libcuda.so.1") != NULL;
+#endif
 }
 
 /* Of what the driver does not know it says nothing, or fails so: it is memory of the host. So is everything

@@ -19,6 +19,10 @@ static inline bool ddl_gpu_may_be_used(bool are_known)
     return are_known ? ddl_loaded_may_be_there() : ddl_loaded_is_news();
 }
 
+/* Whether buffers of this process may come to be memory of a GPU that NCCL can use: this ddl knows NCCL, and
+ * there is a driver. Loads nothing. Thread: any. */
+bool ddl_gpu_is_likely(void);
+
 /*
  * Look at the buffers of a call that has been checked, and set its staging if they are device memory, or its
  * refusal if that cannot be used: the text says why, and what was looked for where. DDL_EINVAL: they are not

@@ -264,14 +264,22 @@ static void describe_blocks(ddl_comm *comm, const ddl_call *call, ddl_task *task
     }
 }
 
+/* An alltoallv may be, as far as all ranks know. */
+static bool is_large(const ddl_comm *comm, const ddl_call *call, size_t element_bytes)
+{
+    return call->collective == DDL_COLLECTIVE_ALLTOALLV ||
+           total_bytes(comm, call, element_bytes) > UNVOTED_BYTES;
+}
+
 /*
- * What goes over a board is not put to the vote (votes.h), so where there may be one, only what is small
+ * What goes over a board is not put to the vote (votes.h), so where all calls may be, only what is small
  * does. The choice of algorithms must not depend on that: ranks that differ in it are to be told so.
  */
 static size_t post_bytes(const ddl_comm *comm, const ddl_call *call, size_t element_bytes)
 {
     const double bytes = total_bytes(comm, call, element_bytes);
-    const bool is_for_vote = comm->votes != NULL && bytes > UNVOTED_BYTES;
+    const bool is_for_vote =
+        comm->world->voting_rule == DDL_VOTING_ALWAYS && comm->votes != NULL && bytes > UNVOTED_BYTES;
     if (comm->board == NULL || is_for_vote ||
         call->as == DDL_SIGNATURE_FREE) /* who has left a board does not look at it again */
         return 0;
@@ -322,6 +330,8 @@ static void describe(ddl_comm *comm, const ddl_call *call, const ddl_algorithm *
     request->engine = comm->engine;
     request->timeout_ms = comm->timeout_ms;
     request->refusal = call->refusal;
+    request->is_empty = call->extent.in_bytes == 0 && call->extent.out_bytes == 0;
+    request->is_large = comm->votes != NULL && is_large(comm, call, element_bytes);
 }
 
 /* Saturates. */

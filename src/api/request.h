@@ -59,13 +59,16 @@ struct ddl_request {
     ddl_deadline stuck_by; /* whose tests could not drive since the deadline gives up then; 0: they could */
     ddl_link vote;         /* while its stage is another than DDL_VOTE_NONE */
     ddl_vote stage;
-    uint64_t ballot;   /* among the calls that were put to the vote */
-    uint64_t number;   /* among those that GPUs have begun */
-    bool told;         /* peers know that this rank is in the operation */
-    bool is_late;      /* issued when the program had been told why the communicator has failed */
-    ddl_status status; /* valid once done */
-    bool root_cause;   /* failed with pool->cause, rather than after it */
-    atomic_bool done;  /* stored with release by the holder after everything else; loaded by waiters */
+    bool is_large;      /* worth a vote where nobody asks for it */
+    bool is_empty;      /* this rank has no element in it */
+    uint64_t candidate; /* among the calls that could be put to the vote; 0: it could not */
+    uint64_t ballot;    /* among those that were */
+    uint64_t number;    /* among those that GPUs have begun */
+    bool told;          /* peers know that this rank is in the operation */
+    bool is_late;       /* issued when the program had been told why the communicator has failed */
+    ddl_status status;  /* valid once done */
+    bool root_cause;    /* failed with pool->cause, rather than after it */
+    atomic_bool done;   /* stored with release by the holder after everything else; loaded by waiters */
 };
 
 /* With so many requests for a start. NULL: no memory. */

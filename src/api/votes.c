@@ -4,6 +4,7 @@
 #include "api/errand.h"
 #include "api/gpu.h"
 #include "api/issue.h"
+#include "api/sampling.h"
 #include "api/turns.h"
 #include "backend/offload.h"
 #include "base/assert.h"
@@ -15,9 +16,10 @@
 #include <stdio.h>
 #include <string.h>
 
-/* In the piece of an enter frame of a collective (1 is in failure.c): the sender leaves this call to its GPU
- * if all do; it performs it on its host; what names the library's communicator, from rank 0. */
-enum { WORD_GPU = 2, WORD_HOST = 3, WORD_ID = 4 };
+/* In the piece of an enter frame of a collective (1 and 5 are in failure.c): the sender leaves this call to
+ * its GPU if all do; it performs it on its host; what names the library's communicator, from rank 0; whether
+ * the sender's part of that has come up, where hosts go on without. */
+enum { WORD_GPU = 2, WORD_HOST = 3, WORD_ID = 4, WORD_UP = 6 };
 
 enum {
     BALLOTS = 64,         /* whose words are kept */
@@ -33,7 +35,9 @@ enum {
     STOP_MS = 10000,
     STOP_LATE_MS = 600, /* after a deadline: a cause has settled after 420 ms (500 if nobody waits), waiters
                            give up after 800 */
-    CLOSE_MS = 800
+    CLOSE_MS = 800,
+    UP_MS =
+        30000 /* so long, or for half of a call's time, hosts wait for a library that they can do without */
 };
 
 typedef struct spoken { /* by a rank, on a ballot */
@@ -41,13 +45,17 @@ typedef struct spoken { /* by a rank, on a ballot */
     uint64_t sequence;  /* of its call */
 } spoken;
 
-typedef enum progress { NOT_TRIED, AWAITS_ID, MAKING, MADE } progress;
+/* Of the library's communicator. AWAITS_OTHERS: this rank's part is up; UNUSED: it is done without. */
+typedef enum progress { NOT_TRIED, AWAITS_ID, MAKING, AWAITS_OTHERS, MADE, UNUSED } progress;
 
 struct ddl_votes {
-    ddl_list requests;        /* by vote, oldest first */
-    uint64_t nballots;        /* calls that were put to the vote */
-    uint64_t ndecided;        /* the first so many of them, by all words */
-    spoken *words;            /* of each rank, its own too, by ballot modulo BALLOTS */
+    ddl_list requests;     /* by vote, oldest first */
+    bool is_optional;      /* where the library cannot be used hosts go on without, as nobody asks for it */
+    ddl_sampling sampling; /* which candidates are put to the vote */
+    uint64_t ncandidates;  /* calls that could be */
+    uint64_t nballots;     /* calls that were */
+    uint64_t ndecided;     /* the first so many of them, by all words */
+    spoken *words;         /* of each rank, its own too, by ballot modulo BALLOTS */
     ddl_offload_facts *facts; /* of each rank, as it said with its words for GPUs */
     ddl_offload_move *moves;
     const struct ddl_offload_ops *ops;
@@ -55,6 +63,9 @@ struct ddl_votes {
     ddl_errand *errand; /* what calls wait for, or NULL */
     int gpu;            /* -1: no call could go there so far */
     progress progress;
+    ddl_deadline up_by; /* if it is optional: by then it is found, or has come up; 0: neither has begun */
+    int nup;            /* ranks whose part has come up */
+    bool is_down;       /* another rank's has not */
     bool has_id;
     uint8_t id[DDL_OFFLOAD_ID_BYTES];
     bool is_heard; /* something was that may let requests go on */
@@ -93,12 +104,14 @@ static ddl_request *request_of(ddl_link *link)
 ddl_status ddl_votes_create(ddl_comm *comm, ddl_error *err)
 {
     size_t nranks = (size_t)comm->nranks;
-    if (comm->world->config.gpu != DDL_GPU_NCCL || comm->mesh == NULL)
+    if (comm->world->voting_rule == DDL_VOTING_NEVER || comm->mesh == NULL)
         return DDL_OK;
     ddl_votes *votes = comm->votes = ddl_alloc(sizeof *votes);
     if (votes == NULL)
         return DDL_FAIL(err, DDL_ENOMEM, "no memory for votes");
     ddl_list_init(&votes->requests);
+    votes->is_optional = comm->world->voting_rule == DDL_VOTING_SAMPLED;
+    ddl_sampling_init(&votes->sampling, !votes->is_optional);
     votes->gpu = -1;
     votes->turn = ddl_turn_number();
     votes->words = ddl_alloc_array(nranks * BALLOTS, sizeof *votes->words);
@@ -206,25 +219,32 @@ bool ddl_votes_takes_op(ddl_op op, ddl_dtype dtype)
     return op == DDL_SUM || op == DDL_PROD || (!is_float && (op == DDL_MIN || op == DDL_MAX));
 }
 
-/* Else some ranks might have nothing to do there. */
-static bool has_all_blocks(const ddl_shape *shape)
+static bool has_blocks(const ddl_shape *shape)
 {
     for (int rank = 0; rank < shape->nranks; rank++)
-        if (shape->blocks.counts[rank] == 0)
-            return false;
-    return true;
+        if (shape->blocks.counts[rank] > 0)
+            return true;
+    return false;
 }
 
-/* The same on all ranks, if they make the same call. */
-static bool is_voted_on(const ddl_comm *comm, const ddl_task *task)
+/* Whether there is something to do, as far as that is known to all. */
+static bool has_elements(const ddl_shape *shape)
 {
-    const ddl_shape *shape = &task->shape;
+    bool is_secret = shape->out_blocks.counts != NULL; /* of an alltoallv each rank knows its own part */
+    return is_secret || (shape->blocks.counts != NULL ? has_blocks(shape) : shape->count > 0);
+}
+
+/* Whether it could be put to the vote: the same on all ranks, if they make the same call. */
+static bool is_candidate(const ddl_comm *comm, const ddl_request *request)
+{
+    const ddl_task *task = &request->task;
     if (task->signature.collective >= DDL_COLLECTIVE_COUNT) /* the library's own */
         return false;
     switch (task->algorithm->collective) {
     case DDL_COLLECTIVE_ALLREDUCE:
     case DDL_COLLECTIVE_REDUCE:
     case DDL_COLLECTIVE_REDUCE_SCATTER:
+    case DDL_COLLECTIVE_REDUCE_SCATTERV:
         if (!ddl_votes_takes_op(task->op, task->dtype))
             return false;
         break;
@@ -233,18 +253,51 @@ static bool is_voted_on(const ddl_comm *comm, const ddl_task *task)
     case DDL_COLLECTIVE_GATHER:
     case DDL_COLLECTIVE_SCATTER:
     case DDL_COLLECTIVE_ALLTOALL:
-        break;
     case DDL_COLLECTIVE_ALLGATHERV:
     case DDL_COLLECTIVE_GATHERV:
     case DDL_COLLECTIVE_SCATTERV:
-        return has_all_blocks(shape) && !ddl_backend_goes_by_board(comm->backend, task);
+    case DDL_COLLECTIVE_ALLTOALLV:
+        break;
     default:
         return false;
     }
-    return shape->count > 0 && !ddl_backend_goes_by_board(comm->backend, task);
+    if (!has_elements(&task->shape))
+        return false;
+    return comm->votes->is_optional ? request->is_large : !ddl_backend_goes_by_board(comm->backend, task);
 }
 
-/* This rank knows what it has to say of itself. False: not yet, or it never will. */
+/* ---- where it is optional ---- */
+
+static bool is_coming_up(const ddl_votes *votes)
+{
+    return votes->progress >= AWAITS_ID && votes->progress <= AWAITS_OTHERS;
+}
+
+/* From now on hosts perform all calls of this communicator, for this reason. */
+static void go_without(ddl_comm *comm, ddl_log_level level, const char *reason)
+{
+    ddl_votes *votes = comm->votes;
+    votes->progress = UNUSED;
+    if (votes->offload != NULL) /* it has no calls yet, so what still goes on in it is no concern of theirs */
+        votes->ops->abort(votes->offload);
+    ddl_log(level, "%s: calls on buffers of GPUs go through the hosts, as NCCL cannot be used: %s",
+            comm->pool->prefix, reason);
+}
+
+/* A new limit for what begins now. */
+static void set_limit(ddl_comm *comm)
+{
+    int64_t half_ms = comm->timeout_ms / 2;
+    comm->votes->up_by = ddl_deadline_in_ms(half_ms < UP_MS ? half_ms : UP_MS);
+}
+
+static bool is_too_late(const ddl_votes *votes)
+{
+    return votes->is_optional && ddl_deadline_passed(votes->up_by);
+}
+
+/* This rank knows what it has to say of itself, or that it has nothing to say. False: not yet, or it never
+ * will. */
 static bool introduce(ddl_comm *comm, const ddl_request *request, int gpu)
 {
     ddl_votes *votes = comm->votes;
@@ -252,18 +305,26 @@ static bool introduce(ddl_comm *comm, const ddl_request *request, int gpu)
     ddl_status status = DDL_OK;
     if (votes->gpu >= 0)
         return true;
-    if (votes->errand == NULL && (votes->errand = ddl_errand_look(gpu)) == NULL)
+    if (votes->errand == NULL) {
+        votes->errand = ddl_errand_look(gpu);
+        set_limit(comm);
+    }
+    if (votes->errand == NULL)
         status = DDL_FAIL(&error, DDL_ENOMEM, "no memory for NCCL");
-    else if (!ddl_errand_is_done(votes->errand))
-        return false;
-    else
+    else if (ddl_errand_is_done(votes->errand))
         status = ddl_errand_found(votes->errand, &votes->ops, &votes->facts[comm->rank], &error);
-    end_errand(votes);
-    if (status != DDL_OK)
-        raise_own(comm, request, &error);
+    else if (is_too_late(votes))
+        status = DDL_FAIL(&error, DDL_ETIMEDOUT, "it is still being loaded");
     else
+        return false;
+    end_errand(votes);
+    if (status == DDL_OK)
         votes->gpu = gpu;
-    return status == DDL_OK;
+    else if (votes->is_optional)
+        go_without(comm, DDL_LOG_INFO, error.text);
+    else
+        raise_own(comm, request, &error);
+    return status == DDL_OK || votes->is_optional;
 }
 
 /* Whether this rank can leave it to its GPU, and then does if all do; NO_WORD: that is not known yet, or it
@@ -274,9 +335,14 @@ static word choose_word(ddl_comm *comm, const ddl_request *request)
 {
     ddl_votes *votes = comm->votes;
     const ddl_task *task = &request->task;
+    bool exchanges = task->algorithm->collective == DDL_COLLECTIVE_ALLTOALL ||
+                     task->algorithm->collective == DDL_COLLECTIVE_ALLTOALLV;
+    if (votes->progress == UNUSED)
+        return HOST;
+    if (request->is_empty) /* nothing of it is anywhere */
+        return votes->gpu >= 0 && take_turn(votes, votes->gpu) ? GPU : HOST;
     if (task->staging == NULL || task->latch != NULL || ddl_gpu_is_managed(task->in) ||
-        ddl_gpu_is_managed(task->out) ||
-        (task->algorithm->collective == DDL_COLLECTIVE_ALLTOALL && task->shape.in_place))
+        ddl_gpu_is_managed(task->out) || (exchanges && task->shape.in_place))
         return HOST;
     if (!introduce(comm, request, task->staging->gpu))
         return NO_WORD;
@@ -285,11 +351,16 @@ static word choose_word(ddl_comm *comm, const ddl_request *request)
 
 /* ---- words ---- */
 
-static void tell(ddl_comm *comm, int peer, const ddl_frame *frame, ddl_view payload)
+static void tell(ddl_comm *comm, int peer, ddl_frame frame, ddl_view payload)
 {
+    const size_t *counts = frame.collective == DDL_COLLECTIVE_ALLTOALLV
+                               ? ddl_failure_expected_counts(comm, frame.sequence)
+                               : NULL;
     for (int rank = 0; rank < comm->nranks; rank++)
-        if (rank != comm->rank && (peer < 0 || peer == rank))
-            ddl_mesh_tell_bytes(comm->mesh, comm->members[rank], frame, payload);
+        if (rank != comm->rank && (peer < 0 || peer == rank)) {
+            frame.count = counts != NULL ? counts[rank] : frame.count;
+            ddl_mesh_tell_bytes(comm->mesh, comm->members[rank], &frame, payload);
+        }
 }
 
 static ddl_frame frame_about(const ddl_comm *comm, uint64_t sequence, const ddl_signature *signature)
@@ -312,13 +383,32 @@ static void say_word(ddl_comm *comm, int peer, uint64_t ballot, uint32_t flags, 
         ddl_put_u32(bytes + 12, facts->version);
         memcpy(bytes + 16, facts->gpu_id, DDL_GPU_ID_BYTES);
     }
-    tell(comm, peer, &frame, (ddl_view){ bytes, sizeof bytes });
+    tell(comm, peer, frame, (ddl_view){ bytes, sizeof bytes });
+}
+
+/* It becomes a ballot. False: what this rank says of it is not known yet. */
+static bool put_to_vote(ddl_comm *comm, ddl_request *request)
+{
+    ddl_votes *votes = comm->votes;
+    word chosen = choose_word(comm, request);
+    if (chosen == NO_WORD)
+        return false;
+    request->ballot = ++votes->nballots;
+    request->stage = DDL_VOTE_OPEN;
+    request->task.shape.post_bytes = 0; /* whoever goes by a board does so in the order of calls */
+    *word_of(comm, comm->rank, request->ballot) =
+        (spoken){ 2 * request->ballot + (chosen == GPU), request->task.sequence };
+    say_word(comm, -1, request->ballot, 0,
+             frame_about(comm, request->task.sequence, &request->task.signature));
+    for (int rank = 0; rank < comm->nranks && !comm->failure.failing; rank++)
+        check_same_call(comm, rank, request->ballot);
+    return true;
 }
 
 /*
- * In the order of ballots, and for BESIDE that are not decided at most. A rank that has decided one has heard
- * everybody's word for it, so it is at most BESIDE ahead of what another has decided, and what it says at
- * most BALLOTS ahead: no word that is still wanted is overwritten.
+ * In the order of calls, and for BESIDE ballots that are not decided at most. A rank that has decided one has
+ * heard everybody's word for it, so it is at most BESIDE ahead of what another has decided, and what it says
+ * at most BALLOTS ahead: no word that is still wanted is overwritten.
  */
 static void say_next(ddl_comm *comm)
 {
@@ -327,18 +417,15 @@ static void say_next(ddl_comm *comm)
         ddl_request *request = request_of(link);
         if (request->stage != DDL_VOTE_WAITS)
             continue;
-        if (request->ballot > votes->ndecided + BESIDE)
+        ddl_sampled sampled = request->candidate == 0 ? DDL_SAMPLED_OUT
+                                                      : ddl_sampling_of(&votes->sampling, request->candidate,
+                                                                        votes->nballots == votes->ndecided);
+        if (sampled == DDL_SAMPLED_OPEN)
             return;
-        word chosen = choose_word(comm, request);
-        if (chosen == NO_WORD)
+        if (sampled == DDL_SAMPLED_OUT)
+            request->stage = DDL_VOTE_HOST;
+        else if (votes->nballots == votes->ndecided + BESIDE || !put_to_vote(comm, request))
             return;
-        *word_of(comm, comm->rank, request->ballot) =
-            (spoken){ 2 * request->ballot + (chosen == GPU), request->task.sequence };
-        request->stage = DDL_VOTE_OPEN;
-        say_word(comm, -1, request->ballot, 0,
-                 frame_about(comm, request->task.sequence, &request->task.signature));
-        for (int rank = 0; rank < comm->nranks && !comm->failure.failing; rank++)
-            check_same_call(comm, rank, request->ballot);
         if (comm->failure.failing)
             return;
     }
@@ -364,6 +451,8 @@ static void decide(ddl_comm *comm)
         votes->ndecided++;
         DDL_ASSERT(request->ballot == votes->ndecided);
         request->stage = is_gpu ? DDL_VOTE_GPU : DDL_VOTE_HOST;
+        if (votes->is_optional)
+            ddl_sampling_decided(&votes->sampling, request->candidate, is_gpu, BESIDE);
         if (!is_gpu && read_word(comm, comm->rank, request->ballot) == GPU)
             give_turn(votes);
     }
@@ -379,17 +468,38 @@ static void vote(ddl_comm *comm)
     } while (comm->votes->ndecided > ndecided && !comm->failure.failing);
 }
 
+/* Whether it has to wait for what was called before it: boards are used in the order of calls, and whether a
+ * candidate goes by one may not be known yet. */
+static bool is_behind(const ddl_votes *votes, const ddl_request *request)
+{
+    if (!votes->is_optional || request->task.shape.post_bytes == 0)
+        return false;
+    DDL_LIST_FOR_EACH (link, &votes->requests) {
+        ddl_vote stage = request_of(link)->stage;
+        if (stage == DDL_VOTE_WAITS || stage == DDL_VOTE_HOST)
+            return true;
+    }
+    return false;
+}
+
 bool ddl_votes_begin(ddl_comm *comm, ddl_request *request)
 {
     ddl_votes *votes = comm->votes;
-    if (!ddl_request_is_collective(request) || !is_voted_on(comm, &request->task))
+    if (!ddl_request_is_collective(request))
         return false;
+    bool is_first = ddl_list_empty(&votes->requests);
+    if (is_candidate(comm, request)) {
+        request->candidate = ++votes->ncandidates;
+        if (is_first && ddl_sampling_of(&votes->sampling, request->candidate, true) == DDL_SAMPLED_OUT)
+            return false;
+    } else if (!is_behind(votes, request)) {
+        return false;
+    }
     if (comm->failure.failing) /* by what early frames said; it ends with that */
         return true;
-    if (ddl_list_empty(&votes->requests))
+    if (is_first)
         ddl_list_append(&comm->world->voting, &comm->voting);
     request->stage = DDL_VOTE_WAITS;
-    request->ballot = ++votes->nballots;
     ddl_list_append(&votes->requests, &request->vote);
     votes->is_heard = true;
     comm->world->posts_held = true; /* who is lost meanwhile would have this list walked inside this walk */
@@ -401,7 +511,7 @@ bool ddl_votes_begin(ddl_comm *comm, ddl_request *request)
 bool ddl_votes_is_word(const ddl_frame *frame)
 {
     return frame->type == DDL_FRAME_ENTER && frame->channel % 2 == DDL_CHANNEL_COLLECTIVE &&
-           frame->piece >= WORD_GPU && frame->piece <= WORD_ID;
+           ((frame->piece >= WORD_GPU && frame->piece <= WORD_ID) || frame->piece == WORD_UP);
 }
 
 static void take_word(ddl_comm *comm, int peer, const ddl_frame *frame, const uint8_t *bytes)
@@ -439,10 +549,27 @@ static void take_id(ddl_comm *comm, int peer, ddl_view payload)
     votes->has_id = votes->is_heard = true;
 }
 
+/* Each other rank says one of them, once. */
+static void take_up(ddl_votes *votes, bool is_up)
+{
+    if (is_up)
+        votes->nup++;
+    else
+        votes->is_down = true;
+    votes->is_heard = true;
+}
+
+static uint8_t first_byte(ddl_view payload)
+{
+    return *(const uint8_t *)payload.data;
+}
+
 static bool is_sound(const ddl_comm *comm, const ddl_frame *frame, ddl_view payload)
 {
     if (frame->piece == WORD_ID)
         return payload.bytes == DDL_OFFLOAD_ID_BYTES;
+    if (frame->piece == WORD_UP)
+        return payload.bytes == 1 && first_byte(payload) <= 1;
     if (payload.bytes != WORD_BYTES)
         return false;
     uint64_t ballot = ddl_get_u64(payload.data);
@@ -462,12 +589,23 @@ void ddl_votes_heard(ddl_comm *comm, int peer, const ddl_frame *frame, ddl_view 
         ddl_failure_raise(comm, &notice);
     } else if (frame->piece == WORD_ID) {
         take_id(comm, peer, payload);
+    } else if (frame->piece == WORD_UP) {
+        take_up(comm->votes, first_byte(payload) != 0);
     } else if (!DDL_FAILPOINT("votes.word")) { /* as if it came before there was this communicator */
         take_word(comm, peer, frame, payload.data);
     }
 }
 
 /* ---- the library's communicator ---- */
+
+/* Once, to all: whether this rank's part has come up. */
+static void say_up(ddl_comm *comm, const ddl_request *request, bool is_up)
+{
+    const uint8_t byte = is_up ? 1 : 0;
+    ddl_frame frame = frame_about(comm, request->task.sequence, &request->task.signature);
+    frame.piece = WORD_UP;
+    tell(comm, -1, frame, (ddl_view){ &byte, 1 });
+}
 
 /* On all ranks the same: they judge the same facts. */
 static bool agree(ddl_comm *comm, const ddl_request *request)
@@ -490,7 +628,10 @@ static bool agree(ddl_comm *comm, const ddl_request *request)
             else
                 snprintf(reason, sizeof reason, "%.120s has NCCL %u, but %.120s has %u", one, a->version,
                          other, b->version);
-            raise_unusable(comm, request, high, reason);
+            if (comm->votes->is_optional)
+                go_without(comm, same_gpu ? DDL_LOG_DEBUG : DDL_LOG_WARNING, reason);
+            else
+                raise_unusable(comm, request, high, reason);
             return false;
         }
     return true;
@@ -511,7 +652,7 @@ static ddl_status name_it(ddl_comm *comm, const ddl_request *request, ddl_error 
     votes->has_id = true;
     ddl_frame frame = frame_about(comm, request->task.sequence, &request->task.signature);
     frame.piece = WORD_ID;
-    tell(comm, -1, &frame, (ddl_view){ votes->id, sizeof votes->id });
+    tell(comm, -1, frame, (ddl_view){ votes->id, sizeof votes->id });
     return DDL_OK;
 }
 
@@ -525,32 +666,57 @@ static void blame_others(ddl_comm *comm, const ddl_request *request, const ddl_e
     ddl_failure_raise(comm, &notice);
 }
 
+static ddl_status step(ddl_comm *comm, const ddl_request *request, bool *is_others, ddl_error *err)
+{
+    ddl_votes *votes = comm->votes;
+    bool is_open = false;
+    if (votes->progress == AWAITS_ID && comm->rank == 0)
+        DDL_TRY(name_it(comm, request, err));
+    if (votes->progress == AWAITS_ID && votes->has_id) {
+        votes->progress = MAKING;
+        return votes->ops->open(votes->gpu, votes->id, comm->rank, comm->nranks, &votes->offload, err);
+    }
+    if (votes->progress == MAKING)
+        DDL_TRY(votes->ops->look_at_opening(votes->offload, &is_open, is_others, err));
+    if (is_open) {
+        votes->progress = AWAITS_OTHERS;
+        votes->nup++;
+        if (votes->is_optional)
+            say_up(comm, request, true);
+    }
+    if (votes->progress < AWAITS_OTHERS && is_too_late(votes)) /* who has said that it is up keeps to that */
+        return DDL_FAIL(err, DDL_ETIMEDOUT, "it has not come up within half of DDL_TIMEOUT, or 30 s");
+    return DDL_OK;
+}
+
+static void not_made(ddl_comm *comm, const ddl_request *request, bool is_others, const ddl_error *error)
+{
+    if (comm->votes->is_optional) {
+        say_up(comm, request, false);
+        go_without(comm, DDL_LOG_WARNING, error->text);
+    } else if (is_others) {
+        blame_others(comm, request, error);
+    } else {
+        raise_own(comm, request, error);
+    }
+}
+
 /* One step further, for a request that waits for it. True: it is made. */
 static bool make(ddl_comm *comm, const ddl_request *request, bool *moved)
 {
     ddl_votes *votes = comm->votes;
     const progress before = votes->progress;
     ddl_error error;
-    bool is_open = false, is_others = false;
-    ddl_status status = DDL_OK;
-    if (votes->progress == NOT_TRIED) {
-        if (!agree(comm, request))
-            return false;
+    bool is_others = false;
+    if (votes->progress == NOT_TRIED && agree(comm, request)) {
         votes->progress = AWAITS_ID;
+        set_limit(comm);
     }
-    if (votes->progress == AWAITS_ID && comm->rank == 0)
-        status = name_it(comm, request, &error);
-    if (status == DDL_OK && votes->progress == AWAITS_ID && votes->has_id) {
-        votes->progress = MAKING;
-        status = votes->ops->open(votes->gpu, votes->id, comm->rank, comm->nranks, &votes->offload, &error);
-    } else if (votes->progress == MAKING) {
-        status = votes->ops->look_at_opening(votes->offload, &is_open, &is_others, &error);
-    }
-    if (status != DDL_OK && is_others)
-        blame_others(comm, request, &error);
-    else if (status != DDL_OK)
-        raise_own(comm, request, &error);
-    if (is_open) {
+    if (is_coming_up(votes) && votes->is_down)
+        go_without(comm, DDL_LOG_DEBUG, "another rank tells why");
+    else if (is_coming_up(votes) && step(comm, request, &is_others, &error) != DDL_OK)
+        not_made(comm, request, is_others, &error);
+    if (votes->progress == AWAITS_OTHERS && (!votes->is_optional || votes->nup == comm->nranks)) {
         votes->progress = MADE;
         ddl_log(DDL_LOG_DEBUG, "%s: calls on buffers of GPUs go to NCCL %u", comm->pool->prefix,
                 votes->facts[comm->rank].version);
@@ -571,6 +737,29 @@ static size_t block_start(const ddl_shape *shape, int rank)
 static size_t block_bytes(const ddl_shape *shape, int rank)
 {
     return (shape->blocks.counts != NULL ? shape->blocks.counts[rank] : shape->count) * shape->element_bytes;
+}
+
+static size_t received_start(const ddl_shape *shape, int rank)
+{
+    return shape->out_blocks.counts != NULL ? shape->out_blocks.starts[rank] * shape->element_bytes
+                                            : block_start(shape, rank);
+}
+
+static size_t received_bytes(const ddl_shape *shape, int rank)
+{
+    return shape->out_blocks.counts != NULL ? shape->out_blocks.counts[rank] * shape->element_bytes
+                                            : block_bytes(shape, rank);
+}
+
+/* What a rank has for each to be reduced there, and what it gets. */
+static void describe_reductions(const ddl_comm *comm, const ddl_task *task)
+{
+    const ddl_shape *shape = &task->shape;
+    for (int rank = 0; rank < comm->nranks; rank++)
+        comm->votes->moves[rank] =
+            (ddl_offload_move){ .from = (const char *)task->in + block_start(shape, rank),
+                                .sent_bytes = block_bytes(shape, rank),
+                                .to = rank == comm->rank ? task->out : NULL };
 }
 
 /* Which of its blocks a rank sends and receives, for what NCCL has no call of its own. */
@@ -600,8 +789,8 @@ static void describe_moves(const ddl_comm *comm, const ddl_task *task)
             move->to = out;
             move->received_bytes = own_bytes;
         } else if (!scatters && (!gathers || comm->rank == shape->root)) {
-            move->to = out + block_start(shape, rank);
-            move->received_bytes = its_bytes;
+            move->to = out + received_start(shape, rank);
+            move->received_bytes = received_bytes(shape, rank);
         }
     }
 }
@@ -619,6 +808,8 @@ ddl_offload_kind ddl_votes_kind(ddl_collective collective)
         return DDL_OFFLOAD_ALLGATHER;
     case DDL_COLLECTIVE_BROADCAST:
         return DDL_OFFLOAD_BROADCAST;
+    case DDL_COLLECTIVE_REDUCE_SCATTERV:
+        return DDL_OFFLOAD_REDUCE_SCATTERV;
     default:
         return DDL_OFFLOAD_MOVES;
     }
@@ -640,6 +831,8 @@ static bool start(ddl_comm *comm, ddl_request *request)
                               .moves = votes->moves };
     if (call.kind == DDL_OFFLOAD_BROADCAST)
         call.in = task->out;
+    if (call.kind == DDL_OFFLOAD_REDUCE_SCATTERV)
+        describe_reductions(comm, task);
     if (call.kind == DDL_OFFLOAD_MOVES)
         describe_moves(comm, task);
     bool taken = false;
@@ -677,6 +870,12 @@ static bool go_on(ddl_comm *comm)
         } else if (request->stage == DDL_VOTE_GPU && in_turn) {
             in_turn = make(comm, request, &moved) && start(comm, request);
             moved = moved || in_turn;
+            if (comm->votes->progress == UNUSED) {
+                in_turn = moved = true;
+                give_turn(comm->votes);
+                leave(comm, request);
+                ddl_issue_begin(request);
+            }
         }
     }
     return moved;
@@ -716,7 +915,7 @@ bool ddl_votes_progress(ddl_comm *comm)
         return false;
     if (votes->nended < votes->nbegun)
         moved = finish(comm);
-    bool may_go_on = votes->is_heard || moved || votes->errand != NULL || votes->progress == MAKING ||
+    bool may_go_on = votes->is_heard || moved || votes->errand != NULL || is_coming_up(votes) ||
                      votes->nended < votes->nbegun;
     votes->is_heard = false;
     if (may_go_on && !comm->failure.failing && !ddl_list_empty(&votes->requests)) {
@@ -764,10 +963,12 @@ void ddl_votes_visit_pending(const ddl_comm *comm, const ddl_request *request,
 {
     if (request->stage == DDL_VOTE_NONE)
         return;
+    const ddl_votes *votes = comm->votes;
     bool is_decided = request->stage > DDL_VOTE_OPEN; /* its words may be overwritten */
+    uint64_t ballot = request->stage == DDL_VOTE_OPEN ? request->ballot : votes->ndecided + 1;
     for (int rank = 0; rank < comm->nranks; rank++)
-        if (rank != comm->rank && (is_decided ? comm->votes->left_ticks == LEFT_TICKS
-                                              : read_word(comm, rank, request->ballot) == NO_WORD))
+        if (rank != comm->rank &&
+            (is_decided ? votes->left_ticks == LEFT_TICKS : read_word(comm, rank, ballot) == NO_WORD))
             visit(arg, rank, false);
 }
 

@@ -3,6 +3,7 @@
 
 #include "api/comm.h"
 #include "api/contexts.h"
+#include "api/gpu.h"
 #include "api/issue.h"
 #include "api/membership.h"
 #include "api/settings.h"
@@ -499,6 +500,12 @@ static bool is_quiet(const ddl_config *config)
     return config->local_rank > 0 || (config->local_rank < 0 && config->nranks > MOST_SPEAKERS);
 }
 
+/* Where there is no GPU nobody is to vote on whose buffers are on one. */
+static bool may_use_nccl(const ddl_config *config)
+{
+    return config->gpu == DDL_GPU_NCCL || (config->gpu == DDL_GPU_AUTO && ddl_gpu_is_likely());
+}
+
 static ddl_status meet(ddl_world *world, ddl_wire wires[], ddl_deadline deadline, ddl_error *err)
 {
     DDL_TRY(ddl_service_create(&world->service, err));
@@ -518,6 +525,7 @@ static ddl_status meet(ddl_world *world, ddl_wire wires[], ddl_deadline deadline
         .local = world->config.local_transport != DDL_LOCAL_TCP,
         .insists_on_memory = world->config.local_transport == DDL_LOCAL_SHM,
         .asks_nccl = world->config.gpu == DDL_GPU_NCCL,
+        .may_use_nccl = may_use_nccl(&world->config),
         .quiet = is_quiet(&world->config),
         .service = world->service,
         .deadline = deadline,
@@ -640,25 +648,43 @@ static ddl_status check_all_ask(const ddl_roster *roster, ddl_error *err)
     return ddl_error_blame(err, rank), DDL_ECONFIG;
 }
 
-/* All ranks find the same. */
-static ddl_status check_nccl(const ddl_world *world, ddl_error *err)
+/* NCCL knows no encryption. */
+static bool may_not_send_in_clear(const ddl_world *world)
 {
     const ddl_roster *roster = world->roster;
-    DDL_TRY(check_all_ask(roster, err));
-    if (world->config.gpu != DDL_GPU_NCCL)
-        return DDL_OK;
-    if (ddl_roster_is_sparse(roster))
+    bool one_host = roster->node_count == 1 && ddl_host_id_is_sure(roster->members[0].host_id);
+    return world->config.security == DDL_SECURITY_TLS && !one_host;
+}
+
+static ddl_status insist_on_nccl(const ddl_world *world, ddl_error *err)
+{
+    if (ddl_roster_is_sparse(world->roster))
         return DDL_FAIL(err, DDL_ECONFIG,
                         "DDL_GPU=nccl, but not all pairs of the %d ranks are connected at the start; set "
                         "DDL_CONNECT=eager on rank 0, or DDL_GPU=staged",
-                        roster->nranks);
-    bool one_host = roster->node_count == 1 && ddl_host_id_is_sure(roster->members[0].host_id);
-    if (world->config.security == DDL_SECURITY_TLS && !one_host)
+                        world->roster->nranks);
+    if (may_not_send_in_clear(world))
         return DDL_FAIL(
             err, DDL_ECONFIG,
             "DDL_GPU=nccl and DDL_SECURITY=tls, with ranks on several hosts, or where that is not "
             "known as /proc is hidden: NCCL would send between them in clear; set DDL_GPU=staged, "
             "or another level");
+    return DDL_OK;
+}
+
+/* All ranks find the same. */
+static ddl_status choose_voting(ddl_world *world, ddl_error *err)
+{
+    const ddl_roster *roster = world->roster;
+    DDL_TRY(check_all_ask(roster, err));
+    if (world->config.gpu == DDL_GPU_NCCL) {
+        world->voting_rule = DDL_VOTING_ALWAYS;
+        return insist_on_nccl(world, err);
+    }
+    bool all_may = !ddl_roster_is_sparse(roster) && !may_not_send_in_clear(world);
+    for (int rank = 0; rank < roster->nranks; rank++)
+        all_may = all_may && roster->members[rank].may_use_nccl;
+    world->voting_rule = all_may ? DDL_VOTING_SAMPLED : DDL_VOTING_NEVER;
     return DDL_OK;
 }
 
@@ -708,7 +734,7 @@ static ddl_status connect_all(ddl_world *world, ddl_error *err)
         return DDL_FAIL(err, DDL_ENOMEM, "no memory for %d connections", world->config.nranks);
     ddl_deadline deadline = ddl_deadline_in_ms(world->config.start_timeout_ms);
     ddl_status status = meet(world, wires, deadline, err);
-    if (status == DDL_OK && ((status = check_nccl(world, err)) != DDL_OK ||
+    if (status == DDL_OK && ((status = choose_voting(world, err)) != DDL_OK ||
                              (status = check_transports(world->roster, err)) != DDL_OK))
         close_all(wires, world->config.nranks);
     if (status == DDL_OK && ((status = make_lanes(world, wires, deadline, err)) != DDL_OK ||
@@ -736,7 +762,7 @@ static ddl_status connect_all(ddl_world *world, ddl_error *err)
     if (status != DDL_OK)
         return status;
     ddl_engine_client client = { sweep, needs_loop, job, tick, busy, doze, world };
-    if (world->config.gpu == DDL_GPU_NCCL) {
+    if (world->voting_rule != DDL_VOTING_NEVER) {
         client.sweep = sweep_votes;
         client.doze = doze_votes;
     }

@@ -29,9 +29,17 @@ enum { DDL_BOARDS = 16 };
 /* Of communicators; ids of parts begin at 1 (ddl_world_id). */
 enum { DDL_ID_WORLD = 0, DDL_ID_LIMIT = 0x7fffffff };
 
+/* Which calls ranks vote on, whether they are left to GPUs (votes.h). */
+typedef enum ddl_voting {
+    DDL_VOTING_NEVER,
+    DDL_VOTING_SAMPLED, /* now and then; always, where that has brought something (sampling.h) */
+    DDL_VOTING_ALWAYS
+} ddl_voting;
+
 typedef struct ddl_world {
     /* Constant after init. */
     ddl_config config;
+    ddl_voting voting_rule;     /* the same on all ranks */
     ddl_prover *prover;         /* NULL: level off, or a world of one */
     ddl_encryption *encryption; /* NULL below level tls */
     ddl_roster *roster;

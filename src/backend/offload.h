@@ -32,7 +32,9 @@ typedef enum ddl_offload_kind {
     DDL_OFFLOAD_REDUCE_SCATTER,
     DDL_OFFLOAD_ALLGATHER,
     DDL_OFFLOAD_BROADCAST,
-    DDL_OFFLOAD_MOVES /* each rank sends something to some others */
+    /* What the library has no call of its own for: */
+    DDL_OFFLOAD_REDUCE_SCATTERV, /* what ranks send to one is reduced there, into its `to` */
+    DDL_OFFLOAD_MOVES            /* each rank sends something to some others */
 } ddl_offload_kind;
 
 typedef struct ddl_offload_move { /* between this rank and one of all, itself included */
@@ -86,7 +88,7 @@ struct ddl_offload_ops {
 };
 
 /* Changes with anything above. */
-enum { DDL_OFFLOAD_INTERFACE = 2 };
+enum { DDL_OFFLOAD_INTERFACE = 3 };
 
 /* What the plugin exports as "ddl_cuda_offload". NULL: err tells why not. */
 typedef const struct ddl_offload_ops *ddl_offload_plugin(ddl_error *err);

@@ -365,23 +365,47 @@ static nccl_op op_of(ddl_op op)
     }
 }
 
-static nccl_result move(ddl_offload *offload, const ddl_offload_call *call, int nranks)
+static bool is_well(nccl_result result)
+{
+    return result == NCCL_SUCCESS || result == NCCL_IN_PROGRESS;
+}
+
+static nccl_result move_with(const ddl_offload *offload, int rank, const ddl_offload_move *move)
 {
     const nccl_library *nccl = offload->nccl;
-    nccl_result result = nccl->ncclGroupStart();
+    nccl_result result = NCCL_SUCCESS;
+    if (move->sent_bytes > 0)
+        result =
+            nccl->ncclSend(move->from, move->sent_bytes, NCCL_UINT8, rank, offload->comm, offload->stream);
+    if (move->received_bytes > 0 && is_well(result))
+        result =
+            nccl->ncclRecv(move->to, move->received_bytes, NCCL_UINT8, rank, offload->comm, offload->stream);
+    return result;
+}
+
+/* What all have for this rank is reduced there. */
+static nccl_result reduce_at(const ddl_offload *offload, const ddl_offload_call *call, int rank)
+{
+    const ddl_offload_move *move = &call->moves[rank];
+    size_t count = move->sent_bytes / ddl_dtype_bytes(call->dtype);
+    nccl_type type = type_of(call->dtype, &count);
+    if (count == 0)
+        return NCCL_SUCCESS;
+    return offload->nccl->ncclReduce(move->from, move->to, count, type, op_of(call->op), rank, offload->comm,
+                                     offload->stream);
+}
+
+/* All of it at once, as one call. */
+static nccl_result group(const ddl_offload *offload, const ddl_offload_call *call)
+{
+    nccl_result result = offload->nccl->ncclGroupStart();
     if (result != NCCL_SUCCESS)
         return result;
-    for (int rank = 0; rank < nranks && (result == NCCL_SUCCESS || result == NCCL_IN_PROGRESS); rank++) {
-        const ddl_offload_move *to = &call->moves[rank];
-        if (to->sent_bytes > 0)
-            result =
-                nccl->ncclSend(to->from, to->sent_bytes, NCCL_UINT8, rank, offload->comm, offload->stream);
-        if (to->received_bytes > 0 && (result == NCCL_SUCCESS || result == NCCL_IN_PROGRESS))
-            result =
-                nccl->ncclRecv(to->to, to->received_bytes, NCCL_UINT8, rank, offload->comm, offload->stream);
-    }
-    nccl_result ended = nccl->ncclGroupEnd(); /* also after a failure: groups are the thread's */
-    return result == NCCL_SUCCESS || result == NCCL_IN_PROGRESS ? ended : result;
+    for (int rank = 0; rank < call->nranks && is_well(result); rank++)
+        result = call->kind == DDL_OFFLOAD_MOVES ? move_with(offload, rank, &call->moves[rank])
+                                                 : reduce_at(offload, call, rank);
+    nccl_result ended = offload->nccl->ncclGroupEnd(); /* also after a failure: groups are the thread's */
+    return is_well(result) ? ended : result;
 }
 
 static nccl_result perform(ddl_offload *offload, const ddl_offload_call *call)
@@ -408,11 +432,14 @@ static nccl_result perform(ddl_offload *offload, const ddl_offload_call *call)
         offload->last = "ncclBroadcast";
         return nccl->ncclBroadcast(call->in, call->out, count, type, call->root, offload->comm,
                                    offload->stream);
+    case DDL_OFFLOAD_REDUCE_SCATTERV:
+        offload->last = "ncclReduce";
+        return group(offload, call);
     case DDL_OFFLOAD_MOVES:
         break;
     }
     offload->last = "ncclSend and ncclRecv";
-    return move(offload, call, call->nranks);
+    return group(offload, call);
 }
 
 /* ---- looking ---- */

@@ -3,9 +3,9 @@
  *
  * Member, little endian: 0 rank 4 | 4 pid 4 | 8 cpus 2 | 10 first cpu 2 | 12 port 2 | 14 host bytes 1 | 15
  * address bytes 1 | 16 host id 16 | 32 other port 2 | 34 other bytes 1 | 35 other is inner, asks for NCCL,
- * declines shared memory, insists on it: a bit each | 36 host | address | other. Roster: 0 magic 4 | 4 ranks
- * 4 | 8 run id 16 | 24 constants 2 | 26 who connects 1 | 27 streams 1 | then the constants, 8 each, as IEEE
- * binary64 | then for each rank a length 2 and its member, in rank order.
+ * declines shared memory, insists on it, may use NCCL: a bit each | 36 host | address | other. Roster: 0
+ * magic 4 | 4 ranks 4 | 8 run id 16 | 24 constants 2 | 26 who connects 1 | 27 streams 1 | then the constants,
+ * 8 each, as IEEE binary64 | then for each rank a length 2 and its member, in rank order.
  */
 #include "protocol/roster.h"
 
@@ -23,7 +23,8 @@ enum {
     INNER = 1,
     NCCL = 2,
     DECLINES = 4,
-    INSISTS = 8
+    INSISTS = 8,
+    MAY_USE_NCCL = 16
 };
 
 static const uint8_t magic[4] = { 'd', 'd', 'l', 'R' };
@@ -48,7 +49,8 @@ bool ddl_member_encode(const ddl_member *member, ddl_bytes *bytes)
     record[34] = (uint8_t)other_bytes;
     record[35] =
         (uint8_t)((other_bytes > 0 && member->is_inner ? INNER : 0) | (member->asks_nccl ? NCCL : 0) |
-                  (member->declines_memory ? DECLINES : 0) | (member->insists_on_memory ? INSISTS : 0));
+                  (member->declines_memory ? DECLINES : 0) | (member->insists_on_memory ? INSISTS : 0) |
+                  (member->may_use_nccl ? MAY_USE_NCCL : 0));
     uint8_t *texts = record + MEMBER_HEAD_BYTES;
     memcpy(texts, member->host, host_bytes);
     memcpy(texts + host_bytes, member->address, address_bytes);
@@ -79,8 +81,8 @@ ddl_status ddl_member_decode(ddl_view bytes, ddl_member *out, ddl_error *err)
     if (rank >= RANKS_LIMIT)
         return DDL_FAIL(err, DDL_EPROTO, "a rank's record names rank %u", (unsigned)rank);
     if (host_bytes >= DDL_HOST_TEXT || address_bytes == 0 || address_bytes >= DDL_ADDRESS_TEXT ||
-        other_bytes >= DDL_ADDRESS_TEXT || at[35] > (INNER | NCCL | DECLINES | INSISTS) ||
-        ((at[35] & INNER) != 0 && other_bytes == 0) ||
+        other_bytes >= DDL_ADDRESS_TEXT || at[35] > (INNER | NCCL | DECLINES | INSISTS | MAY_USE_NCCL) ||
+        (at[35] & (NCCL | MAY_USE_NCCL)) == NCCL || ((at[35] & INNER) != 0 && other_bytes == 0) ||
         (at[35] & (DECLINES | INSISTS)) == (DECLINES | INSISTS) ||
         bytes.bytes != MEMBER_HEAD_BYTES + host_bytes + address_bytes + other_bytes)
         return DDL_FAIL(err, DDL_EPROTO,
@@ -97,6 +99,7 @@ ddl_status ddl_member_decode(ddl_view bytes, ddl_member *out, ddl_error *err)
     member.asks_nccl = (at[35] & NCCL) != 0;
     member.declines_memory = (at[35] & DECLINES) != 0;
     member.insists_on_memory = (at[35] & INSISTS) != 0;
+    member.may_use_nccl = (at[35] & MAY_USE_NCCL) != 0;
     const uint8_t *texts = at + MEMBER_HEAD_BYTES;
     if (!take_text(texts, host_bytes, member.host) ||
         !take_text(texts + host_bytes, address_bytes, member.address) ||

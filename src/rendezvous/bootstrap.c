@@ -98,6 +98,7 @@ static ddl_status know_oneself(struct course *course, ddl_error *err)
 {
     const ddl_bootstrap_options *options = course->options;
     course->own.asks_nccl = options->asks_nccl;
+    course->own.may_use_nccl = options->may_use_nccl;
     course->own.declines_memory = !options->local;
     course->own.insists_on_memory = options->insists_on_memory;
     return ddl_bootstrap_know_oneself(options->rank, options->nranks, options->generator, options->prover,

@@ -47,6 +47,12 @@ static bool take_gpu(void)
            gpu_memory_choose((rank != NULL ? atoi(rank) : 0) % count);
 }
 
+void gpu_memory_expect(const char *path)
+{
+    if (getenv("DDL_TEST_DRIVER_FIRST") != NULL && dlopen(path, RTLD_NOW | RTLD_LOCAL) == NULL)
+        fprintf(stderr, "gpu_memory: %s\n", dlerror());
+}
+
 bool gpu_memory_open(const char *path)
 {
     void *library = dlopen(path, RTLD_NOW | RTLD_LOCAL);

@@ -13,6 +13,9 @@
  * not, and returns false. */
 bool gpu_memory_open(const char *library);
 
+/* Before ddl_init: be a program that has the driver from its start, where DDL_TEST_DRIVER_FIRST is set. */
+void gpu_memory_expect(const char *library);
+
 /* Take memory of another GPU from now on. False: there is none. */
 bool gpu_memory_choose(int gpu);
 

@@ -71,6 +71,8 @@ int main(int argc, char **argv)
     ddl_comm *world = NULL;
     if (argc == 3 && strcmp(argv[2], "device") == 0)
         return tell_device();
+    if (argc > 1)
+        gpu_memory_expect(argv[1]);
     ddl_status status = ddl_init(&world, NULL);
     tell("init", status);
     if (argc < 4 || status != DDL_OK)

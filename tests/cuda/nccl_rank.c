@@ -455,6 +455,8 @@ int main(int argc, char **argv)
 {
     if (argc == 3 && strcmp(argv[2], "exit-inside") == 0 && atexit(wait_for_gpu) != 0)
         return 6;
+    if (argc > 1)
+        gpu_memory_expect(argv[1]);
     ddl_status status = ddl_init(&world, NULL);
     tell("init", status, true);
     if (status != DDL_OK || argc != 3 || !gpu_memory_open(argv[1]))

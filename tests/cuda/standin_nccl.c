@@ -82,6 +82,8 @@ struct shared { /* by the processes of a communicator */
     CUdevice gpu[RANKS_AT_MOST];
     size_t offset[RANKS_AT_MOST][RANKS_AT_MOST]; /* of what a rank has for another, in its file */
     size_t bytes[RANKS_AT_MOST][RANKS_AT_MOST];
+    /* How often a rank has had something for another by ncclSend, and how often that has taken it. */
+    atomic_ulong sent[RANKS_AT_MOST][RANKS_AT_MOST], taken[RANKS_AT_MOST][RANKS_AT_MOST];
 };
 
 struct comm {
@@ -91,7 +93,7 @@ struct comm {
     bool blocks; /* calls are in their stream when they return */
     CUdevice gpu;
     int files[RANKS_AT_MOST];
-    unsigned long round;
+    unsigned long round, nsent[RANKS_AT_MOST], ntaken[RANKS_AT_MOST];
     atomic_bool aborted;
     atomic_int state;
     atomic_bool met; /* or given up */
@@ -101,7 +103,13 @@ struct comm {
     CUstream stream;
 };
 
-typedef enum kind { ALLREDUCE, REDUCE, REDUCE_SCATTER, ALLGATHER, BROADCAST, MOVES } kind;
+/* The last two are groups: of sends and receives, and of reductions to different roots. */
+typedef enum kind { ALLREDUCE, REDUCE, REDUCE_SCATTER, ALLGATHER, BROADCAST, MOVES, REDUCTIONS } kind;
+
+static bool is_group(kind of)
+{
+    return of == MOVES || of == REDUCTIONS;
+}
 
 struct move {
     const char *from;
@@ -133,7 +141,7 @@ static struct {
     pthread_mutex_t gpu;
 } nccl = { .lock = PTHREAD_MUTEX_INITIALIZER, .version = 22703, .gpu = PTHREAD_MUTEX_INITIALIZER };
 
-static _Thread_local struct call *group; /* what is sent and received between its start and its end */
+static _Thread_local struct call *group; /* what is called between its start and its end */
 static _Thread_local bool in_group;
 
 /* ---- how it behaves ---- */
@@ -533,7 +541,7 @@ static void hand_out(const struct call *call)
 {
     struct comm *comm = call->comm;
     size_t offset = 0;
-    if (call->kind != MOVES) {
+    if (!is_group(call->kind)) {
         put(comm->files[comm->rank], standin_bytes(call->in, given(call) * call->element),
             given(call) * call->element, 0);
         return;
@@ -565,18 +573,64 @@ static void reduce(const struct call *call, size_t first, char *into)
     free(operand);
 }
 
-/* False: what was sent is not what is received. */
-static bool collect_moves(const struct call *call, char *into)
+/* False: it was aborted. */
+static bool await(const struct comm *comm, const atomic_ulong *counter, unsigned long least)
 {
-    struct comm *comm = call->comm;
-    for (int rank = 0; rank < comm->nranks; rank++) {
-        size_t wanted = call->moves[rank].received;
-        if (comm->shared->bytes[rank][comm->rank] != wanted)
+    while (atomic_load(counter) < least) {
+        if (atomic_load(&comm->aborted))
             return false;
-        get(comm->files[rank], into, wanted, comm->shared->offset[rank][comm->rank]);
-        into += wanted;
+        nap(50);
     }
     return true;
+}
+
+/* Who has nothing for another, and expects nothing of it, does not meet it: with neither for anybody it may
+ * leave out the call. *broke: what was sent is not what is received. False: it was aborted. */
+static bool exchange(const struct call *call, char *into, bool *broke)
+{
+    struct comm *comm = call->comm;
+    struct shared *shared = comm->shared;
+    const int self = comm->rank;
+    for (int rank = 0; rank < comm->nranks; rank++)
+        if (call->moves[rank].sent > 0)
+            atomic_store(&shared->sent[self][rank], ++comm->nsent[rank]);
+    for (int rank = 0; rank < comm->nranks; rank++) {
+        size_t wanted = call->moves[rank].received;
+        if (wanted == 0)
+            continue;
+        if (!await(comm, &shared->sent[rank][self], ++comm->ntaken[rank]))
+            return false;
+        *broke = *broke || shared->bytes[rank][self] != wanted;
+        if (!*broke)
+            get(comm->files[rank], into, wanted, shared->offset[rank][self]);
+        into += wanted;
+        atomic_store(&shared->taken[rank][self], comm->ntaken[rank]);
+    }
+    for (int rank = 0; rank < comm->nranks; rank++)
+        if (call->moves[rank].sent > 0 && !await(comm, &shared->taken[self][rank], comm->nsent[rank]))
+            return false;
+    return true;
+}
+
+/* What all have for this rank, in the order of ranks. False: they have not the same amount. */
+static bool collect_reduction(const struct call *call, char *into)
+{
+    struct comm *comm = call->comm;
+    size_t wanted = call->moves[comm->rank].received;
+    char *operand = malloc(wanted + 1);
+    bool is_same = true;
+    if (operand == NULL)
+        abort();
+    for (int rank = 0; rank < comm->nranks; rank++) {
+        is_same = is_same && comm->shared->bytes[rank][comm->rank] == wanted;
+        if (!is_same)
+            break;
+        get(comm->files[rank], rank == 0 ? into : operand, wanted, comm->shared->offset[rank][comm->rank]);
+        for (size_t i = 0; rank > 0 && i < wanted; i += call->element)
+            combine(into + i, operand + i, call->type, call->op);
+    }
+    free(operand);
+    return is_same;
 }
 
 static size_t collected(const struct call *call)
@@ -586,7 +640,7 @@ static size_t collected(const struct call *call)
         return bytes * (size_t)call->comm->nranks;
     if (call->kind == REDUCE && call->comm->rank != call->root)
         return 0;
-    for (int rank = 0; call->kind == MOVES && rank < call->comm->nranks; rank++)
+    for (int rank = 0; is_group(call->kind) && rank < call->comm->nranks; rank++)
         bytes += call->moves[rank].received;
     return bytes;
 }
@@ -613,17 +667,19 @@ static bool collect(const struct call *call, char *into)
     case BROADCAST:
         get(comm->files[call->root], into, bytes, 0);
         break;
-    case MOVES:
-        return collect_moves(call, into);
+    case MOVES: /* exchange has done it */
+        break;
+    case REDUCTIONS:
+        return collect_reduction(call, into);
     }
     return true;
 }
 
 static void deliver(const struct call *call, const char *from)
 {
-    if (call->kind != MOVES && collected(call) > 0)
+    if (!is_group(call->kind) && collected(call) > 0)
         memcpy(standin_bytes(call->out, collected(call)), from, collected(call));
-    for (int rank = 0; call->kind == MOVES && rank < call->comm->nranks; rank++) {
+    for (int rank = 0; is_group(call->kind) && rank < call->comm->nranks; rank++) {
         size_t bytes = call->moves[rank].received;
         if (bytes > 0)
             memcpy(standin_bytes(call->moves[rank].to, bytes), from, bytes);
@@ -655,9 +711,9 @@ static bool run(void *arg)
     bool broke = false;
     if (goes) {
         hand_out(call);
-        goes = meet(comm);
+        goes = call->kind == MOVES ? exchange(call, into, &broke) : meet(comm);
     }
-    if (goes) {
+    if (goes && call->kind != MOVES) {
         broke = !collect(call, into);
         goes = meet(comm);
     }
@@ -738,6 +794,40 @@ static outcome issue(struct call what)
     return IN_PROGRESS;
 }
 
+/* ---- groups ---- */
+
+EXPORT(outcome ncclGroupStart(void))
+{
+    in_group = true;
+    return SUCCESS;
+}
+
+static struct call *in_its_group(struct comm *comm, CUstream stream, kind of, number type)
+{
+    if (!in_group || (group != NULL && (group->kind != of || group->type != type)))
+        abort(); /* nothing here does that */
+    if (group == NULL && (group = calloc(1, sizeof *group)) == NULL)
+        abort();
+    group->comm = comm;
+    group->stream = stream;
+    group->kind = of;
+    group->type = type;
+    return group;
+}
+
+static outcome reduce_in_group(const void *in, void *out, size_t count, number type, reducer op, int root,
+                               struct comm *comm, CUstream stream)
+{
+    struct call *call = in_its_group(comm, stream, REDUCTIONS, type);
+    size_t bytes = count * bytes_of[type];
+    call->op = op;
+    call->moves[root] =
+        (struct move){ .from = in, .to = out, .sent = bytes, .received = root == comm->rank ? bytes : 0 };
+    return SUCCESS;
+}
+
+/* ---- collectives ---- */
+
 EXPORT(outcome ncclAllReduce(const void *in, void *out, size_t count, number type, reducer op,
                              struct comm *comm, CUstream stream))
 {
@@ -754,6 +844,8 @@ EXPORT(outcome ncclAllReduce(const void *in, void *out, size_t count, number typ
 EXPORT(outcome ncclReduce(const void *in, void *out, size_t count, number type, reducer op, int root,
                           struct comm *comm, CUstream stream))
 {
+    if (in_group)
+        return reduce_in_group(in, out, count, type, op, root, comm, stream);
     return issue((struct call){ .comm = comm,
                                 .stream = stream,
                                 .kind = REDUCE,
@@ -803,31 +895,12 @@ EXPORT(outcome ncclBroadcast(const void *in, void *out, size_t count, number typ
                                 .root = root });
 }
 
-/* ---- groups ---- */
-
-EXPORT(outcome ncclGroupStart(void))
-{
-    in_group = true;
-    return SUCCESS;
-}
-
-static struct call *in_its_group(struct comm *comm, CUstream stream)
-{
-    if (!in_group)
-        abort(); /* nothing here does that */
-    if (group == NULL && (group = calloc(1, sizeof *group)) == NULL)
-        abort();
-    group->comm = comm;
-    group->stream = stream;
-    group->kind = MOVES;
-    group->type = UINT8;
-    return group;
-}
+/* ---- sends and receives ---- */
 
 EXPORT(outcome ncclSend(const void *in, size_t count, number type, int peer, struct comm *comm,
                         CUstream stream))
 {
-    struct move *move = &in_its_group(comm, stream)->moves[peer];
+    struct move *move = &in_its_group(comm, stream, MOVES, type)->moves[peer];
     move->from = in;
     move->sent = count * bytes_of[type];
     return SUCCESS;
@@ -835,7 +908,7 @@ EXPORT(outcome ncclSend(const void *in, size_t count, number type, int peer, str
 
 EXPORT(outcome ncclRecv(void *out, size_t count, number type, int peer, struct comm *comm, CUstream stream))
 {
-    struct move *move = &in_its_group(comm, stream)->moves[peer];
+    struct move *move = &in_its_group(comm, stream, MOVES, type)->moves[peer];
     move->to = out;
     move->received = count * bytes_of[type];
     return SUCCESS;

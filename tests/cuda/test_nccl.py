@@ -74,7 +74,7 @@ class Choice(Calls):
         self.assert_uses(lines, True)
 
     def test_nobody_else_does(self):
-        for choice in ("auto", "staged", None):
+        for choice in ("staged", "auto", None):  # at the start of the latter no rank has a driver
             with self.subTest(choice=choice):
                 records, lines = self.run_world(2, DDL_GPU=choice)
                 self.assert_all(records, "DDL_OK", -1)
@@ -174,6 +174,79 @@ class Choice(Calls):
                      DDL_TEST_STANDIN_NCCL_0="init=id")
 
 
+class Default(Calls):
+    """Where nobody says whether to use it, and there is a driver from the start."""
+
+    def run_world(self, nranks, **environment):
+        return super().run_world(nranks, **{"DDL_GPU": None, "DDL_TEST_DRIVER_FIRST": "1", **environment})
+
+    def falls_back(self, reason, nranks=2, told_by=0, **environment):
+        records, lines = self.run_world(nranks, **environment)
+        self.assert_all(records, "DDL_OK", -1)
+        self.assert_uses(lines, False)
+        self.assertRegex("".join(lines) if told_by is None else lines[told_by], f"calls on buffers of GPUs go through the hosts, as NCCL cannot be used: {reason}")
+
+    def test_it_is_used_where_it_can_be(self):
+        for choice in (None, "auto"):
+            with self.subTest(choice=choice):
+                records, lines = self.run_world(3, DDL_GPU=choice)
+                self.assert_all(records, "DDL_OK", -1)
+                self.assert_uses(lines, True)
+
+    def test_not_where_a_rank_declines(self):
+        records, lines = self.run_world(3, own={1: {"DDL_GPU": "staged"}})
+        self.assert_all(records, "DDL_OK", -1)
+        self.assert_uses(lines, False)
+
+    def test_not_where_a_rank_has_no_driver_at_the_start(self):
+        records, lines = self.run_world(3, own={1: {"DDL_TEST_DRIVER_FIRST": None}})
+        self.assert_all(records, "DDL_OK", -1)
+        self.assert_uses(lines, False)
+
+    def test_not_where_ranks_connect_late(self):
+        records, lines = self.run_world(8, DDL_CONNECT="lazy", DDL_TEST_STANDIN="gpus=8")
+        self.assert_all(records, "DDL_OK", -1)
+        self.assert_uses(lines, False)
+
+    def test_ranks_that_share_a_gpu(self):
+        self.falls_back(r"rank 0 \(.*\) and rank 2 \(.*\) use the same GPU", nranks=3, gpus=[1, 0, 1])
+
+    def test_versions_differ(self):
+        self.falls_back(r"rank 0 \(.*\) has NCCL 22703, but rank 2 \(.*\) has 21903", nranks=3, DDL_TEST_STANDIN_NCCL_2="version=21903")
+
+    def test_a_rank_whose_nccl_is_too_old(self):
+        self.falls_back("NCCL has version 21805; it must be 2.19.1 or later", told_by=1, DDL_TEST_STANDIN_NCCL_1="version=21805")
+
+    def test_a_rank_without_nccl(self):
+        with tempfile.TemporaryDirectory() as folder:
+            pathlib.Path(folder, "libnccl.so.2").touch()
+            self.falls_back("NCCL is not loaded, and not where the system looks", told_by=1, own={1: {"LD_LIBRARY_PATH": folder}})
+
+    def test_the_environment_says_that_nccl_blocks(self):
+        self.falls_back("NCCL_COMM_BLOCKING=1 ", told_by=1, own={1: {"NCCL_COMM_BLOCKING": "1"}})
+
+    def test_there_is_no_id(self):
+        self.falls_back("GPU 0: NCCL 2.27.3: ncclGetUniqueId: unhandled system error", nranks=3, DDL_TEST_STANDIN_NCCL_0="init=id")
+
+    def test_meeting_fails_on_one_rank(self):
+        failed = "GPU 1: NCCL 2.27.3: ncclCommInitRankConfig: unhandled system error"
+        self.falls_back(failed, nranks=3, told_by=1, DDL_TEST_STANDIN_NCCL_1="init=fail")
+        self.falls_back("another rank tells why", nranks=3, told_by=2, DDL_TEST_STANDIN_NCCL_1="init=fail")
+
+    def test_what_does_not_come_up_is_not_waited_for_until_the_deadline(self):
+        for rank, how in ((1, "init=hang"), (0, "init=name")):
+            with self.subTest(how):  # all ranks wait for it, and one of them gives up first
+                self.falls_back("it has not come up within half of DDL_TIMEOUT", told_by=None, DDL_TIMEOUT=f"{bound(2)}s",
+                                **{f"DDL_TEST_STANDIN_NCCL_{rank}": how})
+
+    def test_what_is_not_loaded_is_not_waited_for_until_the_deadline(self):
+        self.falls_back("it is still being loaded", told_by=1, DDL_TIMEOUT=f"{bound(2)}s", DDL_TEST_STANDIN_NCCL_1="gate")
+
+    def test_what_fails_later_is_told(self):
+        records, _ = self.run_world(3, DDL_TEST_STANDIN_NCCL_1="fail=3")
+        self.assert_all(records, "DDL_EDEVICE", 1, "rank 1", "GPU 1", "NCCL 2.27.3: ncclAllReduce: unhandled system error")
+
+
 class Failures(Calls):
     def test_a_call_is_refused(self):
         records, lines = self.run_world(3, DDL_TEST_STANDIN_NCCL_1="fail=3")
@@ -266,6 +339,13 @@ class Situations(unittest.TestCase):
         for rank in ranks:
             self.assert_exact(rank, "many")
         self.end(ranks, uses=1)
+
+    def test_more_calls_in_flight_where_nobody_asks_for_it(self):
+        for what in ("many", "mixed"):
+            ranks = self.play(what, 3, DDL_GPU=None, DDL_TEST_DRIVER_FIRST="1")
+            for rank in ranks:
+                self.assert_exact(rank, what)
+            self.end(ranks, uses=1)
 
     def test_many_calls_of_which_some_go_by_hosts(self):
         ranks = self.play("mixed", 3)

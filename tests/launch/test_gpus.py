@@ -170,7 +170,7 @@ class GpuCheck(GpuTest):
         rows = self.rows(said, "ok")
         for row in ("collectives, 4 ranks, one GPU, auto", "streams", "measure, 2 ranks, one GPU",
                     "example gradients_gpu, 2 processes", "NCCL alone", "NCCL alone, by ddl", "collectives by NCCL, 1 rank",
-                    "NCCL, 2 ranks, 2 GPUs", "collectives by NCCL, 2 ranks, 2 GPUs"):
+                    "NCCL, 2 ranks, 2 GPUs", "collectives by NCCL, 2 ranks, 2 GPUs", "collectives by default, 2 ranks, 2 GPUs"):
             self.assertIn(row, rows, said)
         judged = self.rows(said, "met") + self.rows(said, "MISSED")
         for goal in ("allreduce of 4 MiB, device memory", "host time of a call in a stream", "a small allreduce by a rank alone",

@@ -71,6 +71,8 @@ int main(int argc, char *argv[])
         else
             return usage("unknown flag", argv[i]);
     }
+    if (driver != NULL)
+        gpu_memory_expect(driver);
     if (ddl_init(&world, NULL) != DDL_OK) {
         fprintf(stderr, "collectives: %s\n", ddl_last_error()->text);
         return 1;

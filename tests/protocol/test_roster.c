@@ -20,6 +20,7 @@ static ddl_roster *make(const int host_of[], int nranks)
         member->rank = rank;
         member->pid = 1000 + rank;
         member->asks_nccl = rank % 2 == 0;
+        member->may_use_nccl = rank != 1;
         member->declines_memory = rank % 3 == 0;
         member->insists_on_memory = rank == 2;
         member->cpus = 2;
@@ -138,6 +139,7 @@ static void a_roster_comes_back_as_it_was(void **state)
         assert_int_equal(is->other_port, was->other_port);
         assert_int_equal(is->is_inner, was->is_inner);
         assert_int_equal(is->asks_nccl, was->asks_nccl);
+        assert_int_equal(is->may_use_nccl, was->may_use_nccl);
         assert_int_equal(is->declines_memory, was->declines_memory);
         assert_int_equal(is->insists_on_memory, was->insists_on_memory);
     }
@@ -345,7 +347,8 @@ static void bad_members_are_refused(void **state)
         { "another address without a port", 32, 0 },
         { "another address that is too long", 34, 200 },
         { "one more address than there is room for", 34, 9 },
-        { "something that is not known", 35, 16 },
+        { "something that is not known", 35, 32 },
+        { "who asks for NCCL and may not use it", 35, 2 },
         { "who declines shared memory and insists on it", 35, 12 },
         { "a control character in the host", 36, 0x1b },
         { "a byte that is no ASCII in the address", 41, 0xff },
