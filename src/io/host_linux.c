@@ -82,7 +82,7 @@ static void guess_id(uint8_t id[16])
 void ddl_host_id(uint8_t id[16])
 {
     struct stat namespace;
-    if (!read_boot_id(id) || stat("/proc/self/ns/net", &namespace) != 0) {
+    if (!read_boot_id(id) || stat("/proc/thread-self/ns/net", &namespace) != 0) {
         guess_id(id);
         return;
     }

@@ -1,11 +1,15 @@
+#define _GNU_SOURCE /* setns */
 #include "ranks.h"
 
+#include <fcntl.h>
+#include <sched.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
@@ -36,11 +40,59 @@ void ranks_complain(rank_thread *me, const char *format, ...)
     pthread_mutex_unlock(&play->lock);
 }
 
+static const char *const *host_files(int *count)
+{
+    static char text[1024], *names[8];
+    static int nnames = -1;
+    static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+    const char *hosts = getenv("DDL_TEST_HOSTS");
+
+    pthread_mutex_lock(&lock);
+    if (nnames < 0) {
+        char *rest = text;
+        snprintf(text, sizeof text, "%s", hosts != NULL ? hosts : "");
+        nnames = 0;
+        for (char *name; hosts != NULL && nnames < 8 && (name = strsep(&rest, " ")) != NULL;)
+            names[nnames++] = name;
+    }
+    *count = nnames;
+    pthread_mutex_unlock(&lock);
+    return (const char *const *)names;
+}
+
+int ranks_hosts(void)
+{
+    int count;
+    host_files(&count);
+    return count > 0 ? count : 1;
+}
+
+bool ranks_go_to_host(int rank)
+{
+    int count;
+    const char *const *files = host_files(&count);
+
+    if (count == 0)
+        return true;
+#ifdef __linux__
+    int file = open(files[rank % count], O_RDONLY | O_CLOEXEC);
+    bool gone = file >= 0 && setns(file, CLONE_NEWNET) == 0;
+    if (file >= 0)
+        close(file);
+    return gone;
+#else
+    (void)files;
+    (void)rank;
+    return false;
+#endif
+}
+
 static void *live(void *arg)
 {
     rank_thread *me = arg;
     ddl_options options = DDL_OPTIONS_INIT;
 
+    EXPECT(me, ranks_go_to_host(me->rank));
     options.rank = me->rank;
     options.world_size = me->nranks;
     options.store = me->play->store;

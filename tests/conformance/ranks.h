@@ -10,6 +10,7 @@
 #include <ddl/ddl.h>
 
 #include <pthread.h>
+#include <stdbool.h>
 #include <stdio.h>
 
 enum { RANKS_AT_MOST = 16, RANKS_TIMEOUT_MS = 60000 };
@@ -30,6 +31,15 @@ void ranks_play(const char *store, int nranks, rank_part *part, void *arg);
 
 /* As above, and returns the first complaint ("" if there is none), in a buffer of the caller. */
 void ranks_try(const char *store, int nranks, rank_part *part, void *arg, char complaint[1024]);
+
+/*
+ * DDL_TEST_HOSTS: files of network namespaces, with spaces between, which are hosts to the library. Ranks are
+ * dealt out to them in turn; the sockets of a thread, and of those that it starts, are those of its own. So
+ * many there are; 1 without it.
+ */
+int ranks_hosts(void);
+/* As ranks_play does: the calling thread goes to the host of this rank. False: it cannot. */
+bool ranks_go_to_host(int rank);
 
 /* Wait, without the library, until all ranks have come here; a complaint if they do not in time. */
 void ranks_meet(rank_thread *me);
