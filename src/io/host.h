@@ -16,9 +16,10 @@ enum { DDL_HOST_NAME_TEXT = 64 };
 
 /*
  * Equal exactly for processes on one running system that can reach each other's loopback: on Linux the
- * boot id and the network namespace of this thread, elsewhere a hash of the node name. Where Linux does not let this process
- * see those it is a guess: never that of a process that sees them, and of others' that of another host only
- * if the two have one machine id and one name; where there is no machine id it is another at every call.
+ * boot id and the network namespace of this thread, elsewhere a hash of the node name. Where Linux does not
+ * let this process see those it is a guess: never that of a process that sees them, and of others' that of
+ * another host only if the two have one machine id and one name; where there is no machine id it is another
+ * at every call.
  */
 void ddl_host_id(uint8_t id[16]);
 

@@ -15,10 +15,10 @@
  *     hang=5     the fifth one does not end, nor does what comes after it in its stream
  *     refuse=cuEventRecord:5  the fifth call of that function is refused: this one, or, for want of memory,
  *                cuMemHostAlloc, cuStreamCreateWithPriority or cuEventCreate
- *     functions=1 streams cannot wait for memory, only in functions of the host
- *     init=803   initialising it gives this error
- *     killed=6   initialising it ends the process by this signal
- *     stuck=1    initialising it says so on stderr, and does not return
+ *     all=1      all other memory counts as that of GPU 0, from the start: a program for hosts tests copies
+ * so functions=1 streams cannot wait for memory, only in functions of the host init=803   initialising it
+ * gives this error killed=6   initialising it ends the process by this signal stuck=1    initialising it says
+ * so on stderr, and does not return
  *
  * CUDA_VISIBLE_DEVICES leaves so many of the GPUs as it lists.
  */
@@ -89,7 +89,7 @@ static struct {
     pthread_cond_t changed;
     bool is_set_up, broken;
     int gpus, delay_us;
-    long copies, fail, break_, hang, answers, functions, init, killed, stuck;
+    long copies, fail, break_, hang, answers, all, functions, init, killed, stuck;
     char refused[40]; /* this function, in this call of those so far */
     long refuse, ncalls;
     struct CUctx_st contexts[GPUS_AT_MOST];
@@ -112,10 +112,11 @@ static void read_words(const char *words)
     struct {
         const char *name;
         long *value;
-    } known[] = { { "fail=", &driver.fail },           { "break=", &driver.break_ },
-                  { "hang=", &driver.hang },           { "answers=", &driver.answers },
-                  { "functions=", &driver.functions }, { "init=", &driver.init },
-                  { "killed=", &driver.killed },       { "stuck=", &driver.stuck } };
+    } known[] = {
+        { "fail=", &driver.fail },       { "break=", &driver.break_ },        { "hang=", &driver.hang },
+        { "answers=", &driver.answers }, { "functions=", &driver.functions }, { "init=", &driver.init },
+        { "killed=", &driver.killed },   { "stuck=", &driver.stuck },         { "all=", &driver.all }
+    };
     for (const char *word = words; word != NULL;
          word = strchr(word, ',') != NULL ? strchr(word, ',') + 1 : NULL) {
         for (size_t i = 0; i < sizeof known / sizeof *known; i++)
@@ -159,6 +160,14 @@ static void set_up(void)
         driver.gpus = count_visible(visible);
     for (int i = 0; i < GPUS_AT_MOST; i++)
         driver.contexts[i].gpu = i;
+}
+
+/* Nobody initialises it in a program that knows no GPUs. */
+__attribute__((constructor)) static void set_up_for_all(void)
+{
+    const char *words = getenv("DDL_TEST_STANDIN");
+    if (words != NULL && strstr(words, "all=1") != NULL)
+        set_up();
 }
 
 static CUresult lock(bool needs_context)
@@ -474,15 +483,16 @@ CUresult CUDAAPI cuPointerGetAttributes(unsigned count, CUpointer_attribute *att
     for (unsigned i = 0; i < count; i++)
         switch (attributes[i]) {
         case CU_POINTER_ATTRIBUTE_MEMORY_TYPE:
-            *(unsigned *)data[i] = memory == NULL           ? 0
-                                   : memory->kind == PINNED ? (unsigned)CU_MEMORYTYPE_HOST
-                                                            : (unsigned)CU_MEMORYTYPE_DEVICE;
+            *(unsigned *)data[i] = memory == NULL && driver.all != 0 ? (unsigned)CU_MEMORYTYPE_DEVICE
+                                   : memory == NULL                  ? 0
+                                   : memory->kind == PINNED          ? (unsigned)CU_MEMORYTYPE_HOST
+                                                                     : (unsigned)CU_MEMORYTYPE_DEVICE;
             break;
         case CU_POINTER_ATTRIBUTE_IS_MANAGED:
             *(unsigned *)data[i] = memory != NULL && memory->kind == MANAGED;
             break;
         case CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL:
-            *(int *)data[i] = memory != NULL ? memory->gpu : -2;
+            *(int *)data[i] = memory != NULL ? memory->gpu : driver.all != 0 ? 0 : -2;
             break;
         default:
             return unlock(CUDA_ERROR_INVALID_VALUE);
