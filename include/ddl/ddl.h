@@ -37,7 +37,10 @@
  * Requests.  With request == NULL a call blocks until the operation is done. Otherwise *request is set
  *   and the call returns at once; the request must be waited for or tested until done.
  * Deadlines. Every operation ends by its deadline, which starts when it is issued (ddl_comm_set_timeout,
- *   ddl_options.timeout_ms, DDL_TIMEOUT; 300 s). None waits for ever.
+ *   ddl_options.timeout_ms, DDL_TIMEOUT; 300 s). None waits for ever. It ends before that if a rank that it
+ *   waits for has gone (DDL_EPEERLOST), has given no sign of life for 30 s, as its process is stopped
+ *   (DDL_EUNRESPONSIVE, DDL_UNRESP_TIMEOUT), or its host has acknowledged nothing for 15 s
+ *   (DDL_EUNREACHABLE, DDL_UNREACH_TIMEOUT).
  * Errors.    A negative ddl_status; ddl_last_error has the details for the calling thread. An argument
  *   error (DDL_EINVAL) changes nothing, and nor does DDL_ENOMEM from the call itself; the other ranks then
  *   wait for this one and time out. Any other failure of an operation breaks its communicator: all

@@ -22,7 +22,13 @@
  * out, and reduced, is to stay in a cache of 1 MiB. */
 enum { LANE_PIECE_BYTES = 256 * 1024, LONG_LANES_BYTES = 4 * 1024 * 1024 };
 
-enum { DEFAULT_TIMEOUT_MS = 300 * 1000, DEFAULT_WARN_MS = 10 * 1000, RANKS_MAX = 1 << 20 };
+enum {
+    DEFAULT_TIMEOUT_MS = 300 * 1000,
+    DEFAULT_UNREACH_MS = 15 * 1000,
+    DEFAULT_UNRESP_MS = 30 * 1000,
+    DEFAULT_WARN_MS = 10 * 1000,
+    RANKS_MAX = 1 << 20
+};
 
 /* Up to so many ranks all pairs are connected at the start: that takes a second for 128 ranks on two cores,
  * and grows with the square. */
@@ -296,15 +302,22 @@ static ddl_status read_timeout(const char *name, int64_t option_ms, int64_t *ms,
     return option_ms > 0 || value == NULL ? DDL_OK : parse_duration(name, value, ms, err);
 }
 
+static ddl_status read_time(const char *name, int64_t default_ms, int64_t *ms, ddl_error *err)
+{
+    const char *value = env(name);
+    *ms = default_ms;
+    return value != NULL ? parse_duration(name, value, ms, err) : DDL_OK;
+}
+
 static ddl_status read_timeouts(const ddl_options *options, ddl_config *config, ddl_error *err)
 {
     if (options->start_timeout_ms < 0 || options->timeout_ms < 0)
         return DDL_FAIL(err, DDL_EINVAL, "a timeout in ddl_options is negative");
     DDL_TRY(read_timeout("DDL_START_TIMEOUT", options->start_timeout_ms, &config->start_timeout_ms, err));
     DDL_TRY(read_timeout("DDL_TIMEOUT", options->timeout_ms, &config->timeout_ms, err));
-    config->warn_ms = DEFAULT_WARN_MS;
-    const char *warn_after = env("DDL_WARN_AFTER");
-    return warn_after != NULL ? parse_duration("DDL_WARN_AFTER", warn_after, &config->warn_ms, err) : DDL_OK;
+    DDL_TRY(read_time("DDL_UNREACH_TIMEOUT", DEFAULT_UNREACH_MS, &config->unreachable_ms, err));
+    DDL_TRY(read_time("DDL_UNRESP_TIMEOUT", DEFAULT_UNRESP_MS, &config->unresponsive_ms, err));
+    return read_time("DDL_WARN_AFTER", DEFAULT_WARN_MS, &config->warn_ms, err);
 }
 
 static ddl_status read_algorithms(ddl_config *config, ddl_error *err)

@@ -44,7 +44,9 @@ typedef struct ddl_config {
     char tls_job[128];                             /* in certificates' names of ranks; "": they name hosts */
     bool openssl_aes;                              /* likewise: nobody else's */
     int64_t start_timeout_ms, timeout_ms;
-    int64_t warn_ms; /* after which an operation that waits tells for whom; then after twice as long */
+    int64_t unreachable_ms,
+        unresponsive_ms; /* of a host without acknowledgements, a process without a sign */
+    int64_t warn_ms;     /* after which an operation that waits tells for whom; then after twice as long */
     const ddl_algorithm *forced[DDL_COLLECTIVE_COUNT]; /* NULL: chosen by cost */
     double
         costs[DDL_COST_CONSTANTS]; /* defaults; on rank 0 with what DDL_PROFILE names. Rank 0's are for all */

@@ -34,6 +34,7 @@ enum {
         100, /* an operation that takes longer is told to everyone, so that late ranks can be named */
     TELL_AGAIN_MS = 1000, /* one that others wait behind */
     WARN_EVERY_MS = 900,  /* of what is waited for, at most */
+    WATCH_AFTER_MS = 1000 /* most operations are done by then */
 };
 
 static bool same_signature(const ddl_signature *a, const ddl_signature *b)
@@ -1208,6 +1209,74 @@ static void tell_what_is_before(ddl_comm *comm, int64_t now_ns)
     }
 }
 
+typedef struct watch {
+    const ddl_comm *comm;
+    int64_t now_ns;
+    int found; /* the lowest that gives no sign, or -1 */
+    ddl_vigil_verdict verdict;
+} watch;
+
+static void watch_pending(void *arg, int peer, bool outgoing)
+{
+    watch *it = arg;
+    ddl_world *world = it->comm->world;
+    const ddl_vigil_limits limits = { world->config.unresponsive_ms * DDL_NS_PER_MS,
+                                      world->config.unreachable_ms * DDL_NS_PER_MS };
+    const int member = it->comm->members[peer];
+    ddl_signs signs;
+    bool ping = false;
+    (void)outgoing;
+    if (world->vigils[member].looked_ns == it->now_ns || !ddl_mesh_see(world->mesh, member, &signs))
+        return;
+    const ddl_vigil_verdict verdict =
+        ddl_vigil_look(&world->vigils[member], &signs, &limits, it->now_ns, &ping);
+    if (ping)
+        ddl_mesh_ping(world->mesh, member);
+    if (verdict != DDL_VIGIL_ALIVE && (it->found < 0 || peer < it->found)) {
+        it->found = peer;
+        it->verdict = verdict;
+    }
+}
+
+static void raise_no_sign(ddl_comm *comm, const ddl_request *request, int peer, ddl_vigil_verdict verdict)
+{
+    const ddl_member *member = &comm->roster->members[peer];
+    const ddl_config *config = &comm->world->config;
+    const bool is_gone = verdict == DDL_VIGIL_UNREACHABLE;
+    const bool is_neighbour = comm->roster->node_of[peer] == comm->roster->node_of[comm->rank];
+    ddl_notice notice = { .code = is_gone ? DDL_EUNREACHABLE : DDL_EUNRESPONSIVE,
+                          .culprit = peer,
+                          .witness = comm->rank,
+                          .sequence = ddl_request_is_collective(request) ? request->task.sequence : 0 };
+    char who[160];
+    snprintf(notice.operation, sizeof notice.operation, "%s", ddl_request_operation(request));
+    ddl_comm_describe(comm, peer, who, sizeof who);
+    if (is_gone)
+        snprintf(notice.text, sizeof notice.text,
+                 "%s %s:%u: its host has acknowledged nothing for %.1f s (DDL_UNREACH_TIMEOUT); is it down, "
+                 "or cut off from rank %d's?",
+                 who, member->address, member->port, (double)config->unreachable_ms / 1000, comm->rank);
+    else
+        snprintf(
+            notice.text, sizeof notice.text,
+            "%s has given no sign of life for %.1f s (DDL_UNRESP_TIMEOUT)%s; is its process stopped, or in "
+            "a debugger?",
+            who, (double)config->unresponsive_ms / 1000, is_neighbour ? "" : ", though its host has");
+    ddl_failure_raise(comm, &notice);
+}
+
+/* Of what has waited for a while: those for whom it does are to show that they live. */
+static void look_for_signs(ddl_comm *comm, const ddl_request *request, int64_t now_ns)
+{
+    watch it = { comm, now_ns, -1, DDL_VIGIL_ALIVE };
+    if (now_ns - request->issued_ns < WATCH_AFTER_MS * DDL_NS_PER_MS)
+        return;
+    ddl_backend_visit_pending(&request->task, watch_pending, &it);
+    ddl_votes_visit_pending(comm, request, watch_pending, &it);
+    if (it.found >= 0)
+        raise_no_sign(comm, request, it.found, it.verdict);
+}
+
 void ddl_failure_tick(ddl_comm *comm, int64_t now_ns)
 {
     if (comm->failure.failed)
@@ -1239,6 +1308,8 @@ void ddl_failure_tick(ddl_comm *comm, int64_t now_ns)
                 tell_other_end(comm, &request->task);
         }
         ddl_failure_check_gone(comm, request);
+        if (comm->world->is_watching && !comm->failure.failing)
+            look_for_signs(comm, request, now_ns);
         if (!comm->failure.failing && now_ns >= request->warn_ns && now_ns < request->deadline) {
             /* One for all that are in flight, and for all communicators, as it may take a while to write. */
             if (now_ns - comm->world->warned_ns >= WARN_EVERY_MS * DDL_NS_PER_MS &&

@@ -10,13 +10,15 @@
 
 enum { LISTED = 5, PREFIX_BYTES = 4, ITEM_BYTES = 2 * DDL_SETTING_NAME + 8 };
 
-static const char *const settings[] = {
-    "DDL_ADVERTISE", "DDL_CONNECT",    "DDL_GPU",         "DDL_GPU_POLICY",   "DDL_IFACE",
-    "DDL_LOG",       "DDL_PORT_RANGE", "DDL_PROFILE",     "DDL_REDIS_CACERT", "DDL_REDIS_CERT",
-    "DDL_REDIS_KEY", "DDL_SECRET",     "DDL_SECRET_FILE", "DDL_SECURITY",     "DDL_START_TIMEOUT",
-    "DDL_STORE",     "DDL_STREAMS",    "DDL_TIMEOUT",     "DDL_TLS_AES",      "DDL_TLS_CA",
-    "DDL_TLS_CERT",  "DDL_TLS_JOB",    "DDL_TLS_KEY",     "DDL_TRANSPORT",    "DDL_WARN_AFTER"
-};
+static const char *const settings[] = { "DDL_ADVERTISE",       "DDL_CONNECT",        "DDL_GPU",
+                                        "DDL_GPU_POLICY",      "DDL_IFACE",          "DDL_LOG",
+                                        "DDL_PORT_RANGE",      "DDL_PROFILE",        "DDL_REDIS_CACERT",
+                                        "DDL_REDIS_CERT",      "DDL_REDIS_KEY",      "DDL_SECRET",
+                                        "DDL_SECRET_FILE",     "DDL_SECURITY",       "DDL_START_TIMEOUT",
+                                        "DDL_STORE",           "DDL_STREAMS",        "DDL_TIMEOUT",
+                                        "DDL_TLS_AES",         "DDL_TLS_CA",         "DDL_TLS_CERT",
+                                        "DDL_TLS_JOB",         "DDL_TLS_KEY",        "DDL_TRANSPORT",
+                                        "DDL_UNREACH_TIMEOUT", "DDL_UNRESP_TIMEOUT", "DDL_WARN_AFTER" };
 
 /* By ddl-launch, and by tests: nobody is to be led to these. */
 static const char *const handed_over[] = { "DDL_LAUNCH", "DDL_SECRET_FD", "DDL_FAILPOINTS" };

@@ -26,6 +26,7 @@ enum {
     EARLY_NOTICES = 256, /* held; of more, the oldest are forgotten */
     COPIES_NEAR_MS = 5,
     COPIES_LOOK_MS = 1,
+    WATCH_MS = 250, /* from one look at those who are waited for to the next */
     GPUS_NEAR_MS = 50,
     GPUS_LOOK_MS = 1,
     LAST_MEETINGS_MS = 500,
@@ -461,6 +462,9 @@ static void job(void *arg, ddl_link *link)
 static void tick(void *arg, int64_t now_ns)
 {
     ddl_world *world = arg;
+    world->is_watching = now_ns - world->watched_ns >= WATCH_MS * DDL_NS_PER_MS;
+    if (world->is_watching)
+        world->watched_ns = now_ns;
     world->posts_held = true;
     DDL_LIST_FOR_EACH (link, &world->active)
         ddl_failure_tick(DDL_CONTAINER(link, ddl_comm, active), now_ns);
@@ -766,6 +770,9 @@ static ddl_status connect_all(ddl_world *world, ddl_error *err)
         client.sweep = sweep_votes;
         client.doze = doze_votes;
     }
+    world->vigils = ddl_alloc_array((size_t)world->config.nranks, sizeof *world->vigils);
+    if (world->vigils == NULL)
+        return DDL_FAIL(err, DDL_ENOMEM, "no memory for %d ranks", world->config.nranks);
     DDL_TRY(ddl_engine_create(&client, ddl_roster_is_crowded(world->roster), &world->engine, err));
     if (!ddl_engine_enter(world->engine, deadline))
         return DDL_FAIL(err, DDL_ETIMEDOUT, "the engine is stuck in another thread (DDL_START_TIMEOUT)");
@@ -901,6 +908,7 @@ ddl_status ddl_world_destroy(ddl_world *world, ddl_deadline deadline, ddl_error 
     ddl_roster_destroy(world->roster);
     for (ddl_link *first; (first = ddl_list_first(&world->early_notices)) != NULL;)
         forget_notice(world, DDL_CONTAINER(first, early_notice, link));
+    ddl_free(world->vigils);
     ddl_free(world->freed);
     pthread_mutex_destroy(&world->lock);
     ddl_free(world);

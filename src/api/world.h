@@ -15,6 +15,7 @@
 #include "io/service.h"
 #include "protocol/notice.h"
 #include "protocol/roster.h"
+#include "protocol/vigil.h"
 #include "rendezvous/bootstrap.h"
 #include "transport/transport_mesh.h"
 
@@ -78,6 +79,9 @@ typedef struct ddl_world {
     bool posts_held;   /* lists of what is in flight are being walked: no post may end meanwhile */
     int nbusy;         /* operations in flight, failures that settle, agreements under way */
     int64_t warned_ns; /* when it was told last who is waited for */
+    ddl_vigil *vigils; /* over each rank */
+    int64_t watched_ns;
+    bool is_watching; /* in this tick: those who are waited for are to show that they live */
 } ddl_world;
 
 struct ddl_comm;

@@ -78,6 +78,14 @@ int ddl_socket_new(int family);
 int ddl_socket_new_datagram(int family);
 int ddl_socket_accept_new(int listener, struct sockaddr *from, socklen_t *from_bytes);
 
+/* What the host at the other end has acknowledged, and whether something sent was not. False where a system
+ * does not tell that. */
+typedef struct ddl_socket_acks {
+    uint64_t acked_bytes;
+    bool awaits_more;
+} ddl_socket_acks;
+bool ddl_socket_ask_acks(int fd, ddl_socket_acks *acks);
+
 /* Whether the other end has closed or broken the connection, though what it said before may still be unread;
  * false where a system does not tell that. */
 bool ddl_socket_has_ended(int fd);

@@ -2,7 +2,11 @@
 #define _GNU_SOURCE
 #include "io/socket.h"
 
+#include <linux/tcp.h>
+#include <netinet/in.h>
 #include <poll.h>
+#include <stddef.h>
+#include <string.h>
 #include <sys/socket.h>
 
 int ddl_socket_new(int family)
@@ -24,4 +28,20 @@ bool ddl_socket_has_ended(int fd)
 {
     struct pollfd ended = { .fd = fd, .events = POLLRDHUP };
     return poll(&ended, 1, 0) > 0;
+}
+
+bool ddl_socket_ask_acks(int fd, ddl_socket_acks *acks)
+{
+    struct tcp_info info; /* of which older kernels fill less */
+    socklen_t bytes = sizeof info;
+    memset(&info, 0, sizeof info);
+    if (getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &bytes) != 0 ||
+        bytes < offsetof(struct tcp_info, tcpi_notsent_bytes) + sizeof info.tcpi_notsent_bytes)
+        return false;
+    /* What this host does not let out waits like what a closed window keeps back, but nobody answers probes.
+     */
+    const bool is_kept = info.tcpi_notsent_bytes > 0 && info.tcpi_probes > 1;
+    *acks = (ddl_socket_acks){ .acked_bytes = info.tcpi_bytes_acked,
+                               .awaits_more = info.tcpi_unacked > 0 || is_kept };
+    return true;
 }

@@ -44,3 +44,10 @@ bool ddl_socket_has_ended(int fd)
     (void)fd;
     return false;
 }
+
+bool ddl_socket_ask_acks(int fd, ddl_socket_acks *acks)
+{
+    (void)fd;
+    (void)acks;
+    return false;
+}

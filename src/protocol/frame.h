@@ -42,6 +42,7 @@ typedef enum ddl_frame_type {
     DDL_FRAME_REST,    /* of a message whose pages were put or taken: what is not whole pages */
     DDL_FRAME_STRIPE, /* a part of a granted message, over one of several connections; credit is its number */
     DDL_FRAME_SOURCE, /* the message lies in the sender's memory: read it there, or grant it */
+    DDL_FRAME_PING,   /* number 0: say something; 1: this is what was asked for */
     DDL_FRAME_TYPES
 } ddl_frame_type;
 
@@ -73,6 +74,12 @@ typedef struct ddl_frame {
 static inline bool ddl_frame_is_from_receiver(uint8_t type)
 {
     return type == DDL_FRAME_GRANT || type == DDL_FRAME_PLACE || type == DDL_FRAME_TAKEN;
+}
+
+/* Whether it is about memory that both ranks can reach. */
+static inline bool ddl_frame_is_about_memory(uint8_t type)
+{
+    return (type >= DDL_FRAME_OFFER && type <= DDL_FRAME_REST) || type == DDL_FRAME_SOURCE;
 }
 
 /* How many stripes a message has, and the bytes of one of them; it begins at its number times

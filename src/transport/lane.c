@@ -36,6 +36,11 @@ uint32_t ddl_lane_withdrawals(const ddl_lane_end *end)
 
 /* ---- writer ---- */
 
+uint64_t ddl_lane_taken(const ddl_lane_end *end)
+{
+    return atomic_load_explicit(&end->lane->taken, memory_order_relaxed);
+}
+
 size_t ddl_lane_room(ddl_lane_end *end)
 {
     uint64_t taken = atomic_load_explicit(&end->lane->taken, memory_order_acquire);

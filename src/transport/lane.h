@@ -60,6 +60,9 @@ size_t ddl_lane_write(ddl_lane_end *end, const struct iovec parts[], int count);
 /* Writer: bytes that could be written now. */
 size_t ddl_lane_room(ddl_lane_end *end);
 
+/* Writer: how far the reader says that it has come. */
+uint64_t ddl_lane_taken(const ddl_lane_end *end);
+
 /* Writer, after ddl_doze_begin: ask to be woken when there is room, of which there is none. */
 void ddl_lane_want_room(ddl_lane_end *end);
 

@@ -10,9 +10,20 @@
 #include <sys/socket.h>
 #include <sys/uio.h>
 
-enum { STAGING_BEFORE_BULK = 4 * 1024 /* when bulk is due: what lands here has to be copied */ };
+enum {
+    STAGING_BEFORE_BULK = 4 * 1024, /* when bulk is due: what lands here has to be copied */
+    ANSWERS_BYTES = 4 * 1024
+};
 
 /* ---- frames ---- */
+
+/* Whoever asks again and again, and does not read, has been answered. */
+static void answer_ping(ddl_mesh_link *link)
+{
+    const ddl_frame answer = { .type = DDL_FRAME_PING, .number = 1 };
+    if (link->control.bytes - link->control_sent < ANSWERS_BYTES)
+        ddl_mesh_queue_control(link, &answer, NULL);
+}
 
 /* A header has come. False: the link is broken, err says why. */
 static bool take_header(ddl_mesh_link *link, const uint8_t *bytes, ddl_error *err)
@@ -30,7 +41,7 @@ static bool take_header(ddl_mesh_link *link, const uint8_t *bytes, ddl_error *er
         DDL_FAIL(err, DDL_EPROTO, "a stripe where none belongs");
         return false;
     }
-    if (frame.type >= DDL_FRAME_OFFER && link->in == NULL) {
+    if (ddl_frame_is_about_memory(frame.type) && link->in == NULL) {
         DDL_FAIL(err, DDL_EPROTO, "a frame about memory that is not shared");
         return false;
     }
@@ -73,6 +84,10 @@ static bool take_header(ddl_mesh_link *link, const uint8_t *bytes, ddl_error *er
         link->sink = DDL_SINK_DROP;
         return !mesh->owner.heard(mesh->owner.arg, link->peer, &frame) ||
                ddl_mesh_take_rest(link, &frame, err);
+    case DDL_FRAME_PING:
+        if (frame.number == 0)
+            answer_ping(link);
+        return true;
     case DDL_FRAME_STRIPE:
     case DDL_FRAME_CREDIT:
     case DDL_FRAME_TYPES:

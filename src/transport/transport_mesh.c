@@ -6,6 +6,7 @@
 
 #include "base/assert.h"
 #include "io/local.h"
+#include "io/socket.h"
 #include "transport/doze.h"
 
 #include <unistd.h>
@@ -133,6 +134,30 @@ void ddl_mesh_tell(ddl_mesh *mesh, int peer, const ddl_frame *frame, const ddl_n
     uint8_t payload[DDL_FRAME_NOTICE_LIMIT];
     size_t bytes = notice != NULL ? ddl_notice_encode(notice, payload) : 0;
     ddl_mesh_tell_bytes(mesh, peer, frame, (ddl_view){ payload, bytes });
+}
+
+bool ddl_mesh_see(ddl_mesh *mesh, int peer, ddl_signs *signs)
+{
+    ddl_mesh_link *link = &mesh->links[peer];
+    ddl_socket_acks acks = { 0 };
+    if (peer == mesh->rank || link->state != DDL_LINK_OPEN)
+        return false;
+    *signs = (ddl_signs){ .heard = link->bytes_read };
+    if (link->out != NULL)
+        signs->taken = ddl_lane_taken(link->out);
+    else
+        signs->has_acks = ddl_socket_ask_acks(link->wire.fd, &acks);
+    if (signs->has_acks) {
+        signs->taken = acks.acked_bytes;
+        signs->awaits_acks = acks.awaits_more;
+    }
+    return true;
+}
+
+void ddl_mesh_ping(ddl_mesh *mesh, int peer)
+{
+    const ddl_frame ping = { .type = DDL_FRAME_PING };
+    ddl_mesh_queue_control(&mesh->links[peer], &ping, NULL);
 }
 
 /* ---- life ---- */

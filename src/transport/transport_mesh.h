@@ -31,6 +31,7 @@
 #include "io/wire.h"
 #include "protocol/frame.h"
 #include "protocol/notice.h"
+#include "protocol/vigil.h"
 #include "transport/heap.h"
 #include "transport/lanes.h"
 
@@ -125,6 +126,12 @@ void ddl_mesh_tell(ddl_mesh *mesh, int peer, const ddl_frame *frame, const ddl_n
 
 /* Queue a frame with at most DDL_FRAME_NOTICE_LIMIT bytes of payload to one peer. */
 void ddl_mesh_tell_bytes(ddl_mesh *mesh, int peer, const ddl_frame *frame, ddl_view payload);
+
+/* What shows that peer lives. False: it is not connected. */
+bool ddl_mesh_see(ddl_mesh *mesh, int peer, ddl_signs *signs);
+
+/* Have it show that it does: within a second or so, wherever its program is. */
+void ddl_mesh_ping(ddl_mesh *mesh, int peer);
 
 /* Write queued control frames as far as the sockets take them. */
 void ddl_mesh_flush(ddl_mesh *mesh);

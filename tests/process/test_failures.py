@@ -561,6 +561,109 @@ class Mismatched(Failures):
             rank.expect("free", "DDL_OK")
 
 
+class Silent(Failures):
+    """A rank that is waited for gives no sign of life: its process stands still. Nobody waits for the deadline then."""
+    LIMIT = bound(2)  # s
+
+    def start(self, nranks, *calls, others=None, **environment):
+        """Ranks that have met; rank 1 stands before the calls."""
+        world = self.world(nranks, DDL_UNRESP_TIMEOUT=f"{self.LIMIT}s", DDL_TIMEOUT=f"{bound(40)}s", **environment)
+        ranks = world.start_all("init", SMALL, *calls, SMALL, "free", others={1: ["init", SMALL, "line", *calls, SMALL, "free"],
+                                                                             **(others or {})})
+        for rank in ranks:
+            rank.expect("init", "DDL_OK")
+            rank.expect("call", "DDL_OK")
+        ranks[1].expect("ready")
+        return ranks
+
+    def check_stopped(self, call):
+        ranks = self.start(3, call)
+        os.kill(ranks[1].pid, signal.SIGSTOP)
+        stopped = time.monotonic_ns()
+        for r in (0, 2):
+            record = ranks[r].expect("call", "DDL_EUNRESPONSIVE")
+            self.assertEqual((record["culprit"], record["code"]), (1, "DDL_EUNRESPONSIVE"), record)
+            self.assert_names(record, "rank 1", "no sign of life", "DDL_UNRESP_TIMEOUT")
+            self.assertGreater(self.seconds(stopped, record["end_ns"]), self.LIMIT, record)
+            self.assertLess(self.seconds(stopped, record["end_ns"]), self.LIMIT + bound(3), record)
+            self.assert_gone_bad(ranks[r])
+            ranks[r].finish(0)
+        os.kill(ranks[1].pid, signal.SIGCONT)
+        ranks[1].go()
+        record = ranks[1].expect("call", "DDL_EUNRESPONSIVE")
+        self.assertEqual(record["culprit"], 1, record)
+        self.assert_gone_bad(ranks[1])
+        ranks[1].finish(0)
+
+    def test_a_stopped_process_is_named(self):
+        self.at_once(*((self.check_stopped, call) for call in (SMALL, LARGE, "broadcast:300000:int32:1", "barrier", "allgather:20:int32")))
+
+    def test_a_stopped_sender_is_named(self):
+        ranks = self.start(2, others={0: ["init", SMALL, "recv:300000:int32:1", SMALL, "free"]})
+        os.kill(ranks[1].pid, signal.SIGSTOP)
+        record = ranks[0].expect("call", "DDL_EUNRESPONSIVE")
+        self.assertEqual((record["culprit"], record["operation"]), (1, "recv"), record)
+        self.assert_gone_bad(ranks[0])
+        os.kill(ranks[1].pid, signal.SIGCONT)
+
+    def test_in_the_middle_of_a_call(self):
+        ranks = self.world(3, DDL_UNRESP_TIMEOUT=f"{self.LIMIT}s").start_all("init", "line", f"forever={LARGE}", SMALL, "free")
+        self.together(ranks, "init")
+        for rank in ranks:
+            rank.expect("running")
+        time.sleep(0.1)
+        os.kill(ranks[1].pid, signal.SIGSTOP)
+        for r in (0, 2):
+            record = ranks[r].expect("forever", "DDL_EUNRESPONSIVE")
+            self.assertEqual(record["culprit"], 1, record)
+            self.assertTrue(record["exact"], record)
+            self.assert_gone_bad(ranks[r])
+        os.kill(ranks[1].pid, signal.SIGCONT)
+        self.assertEqual(ranks[1].expect("forever", "DDL_EUNRESPONSIVE")["culprit"], 1)
+
+    def test_who_goes_on_in_time_is_not_lost(self):
+        ranks = self.start(3, LARGE, SMALL)
+        for _ in range(3):
+            os.kill(ranks[1].pid, signal.SIGSTOP)
+            time.sleep(0.5 * self.LIMIT)
+            os.kill(ranks[1].pid, signal.SIGCONT)
+            time.sleep(0.5)
+        ranks[1].go()
+        for rank in ranks:
+            for _ in range(3):
+                self.assertTrue(rank.expect("call", "DDL_OK")["exact"])
+            rank.expect("free", "DDL_OK")
+            rank.finish(0)
+
+    def test_who_does_something_else_is_not_silent(self):
+        """Nor is who waits for him in turn."""
+        for environment in ({}, {"DDL_BROADCAST": "binomial"}):
+            ranks = self.start(4, "broadcast:10:int32:0", LARGE, **environment)
+            time.sleep(2.5 * self.LIMIT)
+            ranks[1].go()
+            for rank in ranks:
+                for _ in range(3):
+                    self.assertTrue(rank.expect("call", "DDL_OK")["exact"])
+                rank.expect("free", "DDL_OK")
+                rank.finish(0)
+
+    def test_whose_own_process_stood_still_blames_nobody(self):
+        ranks = self.start(3, LARGE)
+        time.sleep(1.5)  # it looks at rank 1, which lives
+        os.kill(ranks[0].pid, signal.SIGSTOP)
+        os.kill(ranks[2].pid, signal.SIGSTOP)
+        time.sleep(2 * self.LIMIT)
+        for r in (0, 2):
+            os.kill(ranks[r].pid, signal.SIGCONT)
+        time.sleep(1)
+        ranks[1].go()
+        for rank in ranks:
+            for _ in range(2):
+                self.assertTrue(rank.expect("call", "DDL_OK")["exact"])
+            rank.expect("free", "DDL_OK")
+            rank.finish(0)
+
+
 class Late(Failures):
     """A rank does not enter an operation."""
 

@@ -268,6 +268,74 @@ class TestHosts(unittest.TestCase):
                     one.expect("free", "DDL_OK")
                     one.finish(0)
 
+    def cut(self, rules, cut_off, *others, nranks=3, **environment):
+        """Ranks of hosts between which nothing passes any more, and no connection is reset: rank 2's has these rules.
+        others: ranks that hear of it by word of the rest. The record of each."""
+        hosts = self.hosts(nranks)
+        world = World(ACTOR, nranks, DDL_UNREACH_TIMEOUT=f"{bound(2)}s", DDL_WARN_AFTER=f"{bound(1)}s", **environment)
+        call = "forever=allreduce:100000:float32:sum"
+        ranks = [self.rank(world, hosts, h, h, "init", "barrier", "line", call, "free") for h in range(nranks)]
+        for one in ranks:
+            one.expect("init", "DDL_OK")
+            one.expect("call", "DDL_OK")
+            one.expect("ready")
+        for one in ranks:
+            one.go()
+        time.sleep(0.3)
+        subprocess.run(["ip", "netns", "exec", hosts.names[2], "nft", "-f", "-"], input=rules, check=True, text=True,
+                       capture_output=True, timeout=30)
+        began = time.monotonic_ns()
+        records = []
+        for r, one in enumerate(ranks):
+            record = self.outcome(one)
+            self.assertEqual(record["status"], "DDL_EUNREACHABLE", one.story())
+            self.assertIn("has acknowledged nothing for", record["text"])
+            self.assertLess((record["end_ns"] - began) / 1e9, bound(2) + bound(4), record)
+            records.append(record)
+            one.expect("free")
+            one.close()
+        return records
+
+    def test_a_host_that_is_cut_off_is_named_on_both_sides(self):
+        if shutil.which("nft") is None:
+            self.skipTest("no nft")
+        drop = "type filter hook {} priority 0; policy drop;"
+        both = "table inet t {\n chain in { " + drop.format("input") + " }\n chain out { " + drop.format("output") + " }\n}\n"
+        one_way = "table inet t {\n chain in { " + drop.format("input") + " }\n}\n"
+        for rules, environment in ((both, {}), (one_way, {}), (both, {"DDL_SECURITY": "tls"}), (both, {"DDL_STREAMS": "2"})):
+            with self.subTest(rules=rules, **environment):
+                records = self.cut(rules, 2, **environment)
+                self.assertEqual([record["culprit"] for record in records[:2]], [2, 2], records)
+                self.assertIn(records[2]["culprit"], (0, 1), records)
+
+    def test_a_link_between_two_hosts_that_is_cut_is_named_by_all(self):
+        if shutil.which("nft") is None:
+            self.skipTest("no nft")
+        rules = ("table ip t {\n chain in { type filter hook input priority 0; ip saddr 10.77.0.2 drop; }\n"
+                 " chain out { type filter hook output priority 0; ip daddr 10.77.0.2 drop; }\n}\n")
+        for record in self.cut(rules, 2):  # of ranks 1 and 2 one names the other, and all say the same
+            self.assertIn(record["culprit"], (1, 2), record)
+            self.assertRegex(record["text"], r"rank [12] .* its host has acknowledged nothing")
+
+    def test_a_slow_link_is_a_sign_of_life(self):
+        """1 Mbit/s, at which what waits to leave takes longer than a rank may be silent."""
+        hosts = self.hosts(2)
+        for name in hosts.names:
+            subprocess.run(["tc", "-n", name, "qdisc", "add", "dev", "wire", "root", "tbf", "rate", "1mbit", "burst", "16kb",
+                            "latency", "300ms"], check=True, capture_output=True, timeout=30)
+        for security in ("auth", "tls"):
+            world = World(ACTOR, 2, DDL_UNREACH_TIMEOUT="2s", DDL_UNRESP_TIMEOUT="2s", DDL_SECURITY=security)
+            ranks = [self.rank(world, hosts, h, h, "init", "barrier", "allreduce:150000:float32:sum", "free") for h in range(2)]
+            for one in ranks:
+                one.expect("init", "DDL_OK")
+                one.expect("call", "DDL_OK")
+            for one in ranks:
+                record = one.expect("call", "DDL_OK")
+                self.assertTrue(record["exact"])
+                self.assertGreater((record["end_ns"] - record["begin_ns"]) / 1e9, 4, record)
+                one.expect("free", "DDL_OK")
+                one.finish(0)
+
     def connections(self, hosts, host, own, other):
         """Ports of one end of the connections between two hosts, and how much each has sent; but those of the store."""
         listed = subprocess.run([*hosts.on(host), "ss", "-HtinO", "state", "established", "src", own, "dst", other],

@@ -1,0 +1,46 @@
+/* vigil.c - times without a sign add up until there is one. */
+#include "protocol/vigil.h"
+
+#include "base/clock.h"
+
+enum {
+    PING_MS = 1000,
+    BREAK_MS = 2000,       /* it was not waited for in between, or nobody looked */
+    MOST_MS = 500,         /* that one look counts for */
+    LEAST_BYTES = 4 * 1024 /* more than pings make: a host takes these while its process stands still */
+};
+
+/* A process that goes on reading is a sign, and so is a slow network that goes on carrying. */
+static bool is_sign(const ddl_vigil *vigil, const ddl_signs *signs)
+{
+    const uint64_t least = signs->has_acks ? LEAST_BYTES : 1;
+    return signs->heard != vigil->signs.heard || signs->taken - vigil->taken_before >= least;
+}
+
+ddl_vigil_verdict ddl_vigil_look(ddl_vigil *vigil, const ddl_signs *signs, const ddl_vigil_limits *limits,
+                                 int64_t now_ns, bool *ping)
+{
+    int64_t passed_ns = now_ns - vigil->looked_ns;
+    const bool is_new = vigil->looked_ns == 0 || passed_ns > BREAK_MS * DDL_NS_PER_MS;
+    if (passed_ns > MOST_MS * DDL_NS_PER_MS)
+        passed_ns = MOST_MS * DDL_NS_PER_MS;
+    if (is_new || is_sign(vigil, signs)) {
+        vigil->silent_ns = 0;
+        vigil->taken_before = signs->taken;
+    } else {
+        vigil->silent_ns += passed_ns;
+    }
+    const bool is_acked = !signs->awaits_acks || signs->taken != vigil->signs.taken;
+    vigil->unacked_ns = vigil->silent_ns == 0 || is_acked ? 0 : vigil->unacked_ns + passed_ns;
+    vigil->looked_ns = now_ns;
+    vigil->signs = *signs;
+    *ping = is_new || now_ns - vigil->pinged_ns >= PING_MS * DDL_NS_PER_MS;
+    if (*ping)
+        vigil->pinged_ns = now_ns;
+    if (vigil->unacked_ns >= limits->unreachable_ns)
+        return DDL_VIGIL_UNREACHABLE;
+    if (vigil->silent_ns < limits->unresponsive_ns)
+        return DDL_VIGIL_ALIVE;
+    /* A host that stopped acknowledging long ago would have been found to be gone, had there been time. */
+    return vigil->unacked_ns > vigil->silent_ns / 2 ? DDL_VIGIL_UNREACHABLE : DDL_VIGIL_UNRESPONSIVE;
+}

@@ -1,0 +1,155 @@
+/* test_vigil.c - what counts as a sign, when there was none for long enough, and what does not count. */
+#include "protocol/vigil.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+
+#include <cmocka.h>
+
+#define MS INT64_C(1000000)
+
+static const ddl_vigil_limits limits = { .unresponsive_ns = 30000 * MS, .unreachable_ns = 15000 * MS };
+
+/* Look every 250 ms until there is a verdict, or for a minute. Returns the ms that it took. */
+static int look_until(ddl_vigil *vigil, ddl_signs *signs, void (*change)(ddl_signs *signs, int ms),
+                      ddl_vigil_verdict *verdict)
+{
+    bool ping;
+    int ms = 0;
+    do {
+        change(signs, ms);
+        *verdict = ddl_vigil_look(vigil, signs, &limits, (1000000 + ms) * MS, &ping);
+        ms += 250;
+    } while (*verdict == DDL_VIGIL_ALIVE && ms < 60000);
+    return ms - 250;
+}
+
+static void hears_nothing(ddl_signs *signs, int ms)
+{
+    (void)signs;
+    (void)ms;
+}
+
+/* A ping each second, which the host acknowledges. */
+static void pings_are_acknowledged(ddl_signs *signs, int ms)
+{
+    signs->taken += ms % 1000 == 0 ? 64 : 0;
+}
+
+static void nothing_is_acknowledged(ddl_signs *signs, int ms)
+{
+    signs->awaits_acks = ms > 500;
+}
+
+static void the_network_goes_then(ddl_signs *signs, int ms)
+{
+    signs->heard += ms < 10000 ? 1 : 0;
+    signs->awaits_acks = ms > 10000;
+}
+
+static void a_slow_link_carries(ddl_signs *signs, int ms)
+{
+    signs->taken += 1500;
+    signs->awaits_acks = ms > 0;
+}
+
+static void a_reader_reads(ddl_signs *signs, int ms)
+{
+    signs->taken += ms % 5000 == 0 ? 8 : 0;
+}
+
+static void it_answers(ddl_signs *signs, int ms)
+{
+    signs->heard += ms % 1000 == 0 ? 64 : 0;
+    signs->awaits_acks = ms % 1000 == 500;
+}
+
+static void verdicts(void **state)
+{
+    static const struct {
+        void (*change)(ddl_signs *signs, int ms);
+        bool has_acks;
+        ddl_vigil_verdict verdict;
+        int ms;
+    } cases[] = {
+        { hears_nothing, false, DDL_VIGIL_UNRESPONSIVE, 30000 },
+        { pings_are_acknowledged, true, DDL_VIGIL_UNRESPONSIVE, 30000 },
+        { nothing_is_acknowledged, true, DDL_VIGIL_UNREACHABLE, 15500 },
+        { the_network_goes_then, true, DDL_VIGIL_UNREACHABLE, 25000 },
+        { a_slow_link_carries, true, DDL_VIGIL_ALIVE, 59750 },
+        { a_reader_reads, false, DDL_VIGIL_ALIVE, 59750 },
+        { it_answers, true, DDL_VIGIL_ALIVE, 59750 },
+        { it_answers, false, DDL_VIGIL_ALIVE, 59750 },
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        ddl_vigil vigil = { 0 };
+        ddl_signs signs = { .has_acks = cases[i].has_acks };
+        ddl_vigil_verdict verdict;
+        assert_int_equal(look_until(&vigil, &signs, cases[i].change, &verdict), cases[i].ms);
+        assert_int_equal(verdict, cases[i].verdict);
+    }
+}
+
+static void pings_go_once_a_second(void **state)
+{
+    ddl_vigil vigil = { 0 };
+    const ddl_signs signs = { 0 };
+    int npings = 0;
+    bool ping;
+    (void)state;
+    for (int ms = 0; ms < 10000; ms += 250) {
+        ddl_vigil_look(&vigil, &signs, &limits, (1 + ms) * MS, &ping);
+        npings += ping;
+    }
+    assert_int_equal(npings, 10);
+}
+
+/* Who got no CPU, or did not wait for it meanwhile, has no right to say how long it was silent. */
+static void time_in_which_nobody_looked_does_not_count(void **state)
+{
+    ddl_vigil vigil = { 0 };
+    const ddl_signs signs = { 0 };
+    bool ping;
+    int64_t now_ns = 1000 * MS;
+    (void)state;
+    for (int i = 0; i < 100; i++) { /* every two seconds and more: it begins anew */
+        assert_int_equal(ddl_vigil_look(&vigil, &signs, &limits, now_ns, &ping), DDL_VIGIL_ALIVE);
+        assert_true(ping);
+        now_ns += 2500 * MS;
+    }
+    vigil = (ddl_vigil){ 0 };
+    for (int i = 0; i < 60; i++) { /* every two: a quarter of it counts */
+        assert_int_equal(ddl_vigil_look(&vigil, &signs, &limits, now_ns, &ping), DDL_VIGIL_ALIVE);
+        now_ns += 2000 * MS;
+    }
+    assert_int_equal(ddl_vigil_look(&vigil, &signs, &limits, now_ns, &ping), DDL_VIGIL_UNRESPONSIVE);
+}
+
+/* Where the limit of processes is the shorter one, a host that is gone is not said to answer. */
+static void the_limits_may_be_the_other_way_round(void **state)
+{
+    const ddl_vigil_limits short_ones = { .unresponsive_ns = 5000 * MS, .unreachable_ns = 15000 * MS };
+    ddl_vigil vigil = { 0 };
+    ddl_signs signs = { .has_acks = true };
+    ddl_vigil_verdict verdict = DDL_VIGIL_ALIVE;
+    bool ping;
+    (void)state;
+    for (int ms = 0; ms < 10000 && verdict == DDL_VIGIL_ALIVE; ms += 250) {
+        signs.awaits_acks = ms > 1000;
+        verdict = ddl_vigil_look(&vigil, &signs, &short_ones, (1000000 + ms) * MS, &ping);
+    }
+    assert_int_equal(verdict, DDL_VIGIL_UNREACHABLE);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(verdicts),
+        cmocka_unit_test(pings_go_once_a_second),
+        cmocka_unit_test(time_in_which_nobody_looked_does_not_count),
+        cmocka_unit_test(the_limits_may_be_the_other_way_round),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
