@@ -315,11 +315,19 @@ ddl_status ddl_init(ddl_comm **out, const ddl_options *options)
 
 /* ---- leaving ---- */
 
+/* Whether it has posted, and others may not have read it; or is about to, behind a vote. */
+static bool is_on_board(const ddl_request *request)
+{
+    const bool waits_for_vote = request->stage == DDL_VOTE_WAITS || request->stage == DDL_VOTE_HOST;
+    return ddl_link_linked(&request->task.post.link) ||
+           (waits_for_vote && request->task.shape.post_bytes > 0);
+}
+
 static ddl_request *first_in_flight(const ddl_comm *comm, bool posts_only)
 {
     DDL_LIST_FOR_EACH (link, &comm->in_flight) {
         ddl_request *request = DDL_CONTAINER(link, ddl_request, link);
-        if (!posts_only || ddl_link_linked(&request->task.post.link))
+        if (!posts_only || is_on_board(request))
             return request;
     }
     return NULL;

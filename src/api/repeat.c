@@ -47,10 +47,11 @@ static void leave_room(ddl_comm *comm, ddl_request *request)
     ddl_request_give_back(next);
 }
 
+/* Candidates for votes are counted, by all ranks alike: one that is repeated would not be. */
 bool ddl_repeat_keep(ddl_comm *comm, const ddl_call *call, ddl_request *request, ddl_plan *plan)
 {
-    if (plan == NULL || request->status != DDL_OK || call->staging != NULL || call->counts != NULL ||
-        call->as != 0)
+    if (request->candidate != 0 || plan == NULL || request->status != DDL_OK || call->staging != NULL ||
+        call->counts != NULL || call->as != 0)
         return false;
     ddl_repeat *repeat = &comm->repeats[call->collective];
     drop_repeat(repeat);

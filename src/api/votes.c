@@ -63,9 +63,9 @@ struct ddl_votes {
     ddl_errand *errand; /* what calls wait for, or NULL */
     int gpu;            /* -1: no call could go there so far */
     progress progress;
-    ddl_deadline up_by; /* if it is optional: by then it is found, or has come up; 0: neither has begun */
-    int nup;            /* ranks whose part has come up */
-    bool is_down;       /* another rank's has not */
+    int64_t begun_ns; /* when what it waits for, to be found or to come up, was begun */
+    int nup;          /* ranks whose part has come up */
+    bool is_down;     /* another rank's has not */
     bool has_id;
     uint8_t id[DDL_OFFLOAD_ID_BYTES];
     bool is_heard; /* something was that may let requests go on */
@@ -278,22 +278,40 @@ static void go_without(ddl_comm *comm, ddl_log_level level, const char *reason)
 {
     ddl_votes *votes = comm->votes;
     votes->progress = UNUSED;
+    end_errand(votes);
     if (votes->offload != NULL) /* it has no calls yet, so what still goes on in it is no concern of theirs */
         votes->ops->abort(votes->offload);
     ddl_log(level, "%s: calls on buffers of GPUs go through the hosts, as NCCL cannot be used: %s",
             comm->pool->prefix, reason);
 }
 
-/* A new limit for what begins now. */
-static void set_limit(ddl_comm *comm)
+/* Hosts wait for a library that they can do without for UP_MS, and not so long that a call that waits for it
+ * would have no time left. */
+static bool is_too_late(const ddl_comm *comm)
 {
-    int64_t half_ms = comm->timeout_ms / 2;
-    comm->votes->up_by = ddl_deadline_in_ms(half_ms < UP_MS ? half_ms : UP_MS);
+    const int64_t now_ns = ddl_now_ns();
+    if (!comm->votes->is_optional)
+        return false;
+    DDL_LIST_FOR_EACH (link, &comm->in_flight) {
+        const ddl_request *request = DDL_CONTAINER(link, ddl_request, link);
+        const bool waits =
+            request->stage != DDL_VOTE_NONE || request->task.signature.collective == DDL_SIGNATURE_FREE;
+        const int64_t waited_ms = (now_ns - request->issued_ns) / DDL_NS_PER_MS;
+        if (waits && request->issued_ns != 0 && waited_ms > request->timeout_ms / 4 * 3)
+            return true;
+    }
+    return now_ns - comm->votes->begun_ns > UP_MS * DDL_NS_PER_MS;
 }
 
-static bool is_too_late(const ddl_votes *votes)
+/* Whether a stream of the program waits for an operation. What the library does when it comes up, or is
+ * aborted, may wait for all that is under way on the GPU, and so for that stream. */
+static bool has_waiting_stream(const ddl_world *world)
 {
-    return votes->is_optional && ddl_deadline_passed(votes->up_by);
+    DDL_LIST_FOR_EACH (active, &world->active)
+        DDL_LIST_FOR_EACH (link, &DDL_CONTAINER(active, ddl_comm, active)->in_flight)
+            if (DDL_CONTAINER(link, ddl_request, link)->task.latch != NULL)
+                return true;
+    return false;
 }
 
 /* This rank knows what it has to say of itself, or that it has nothing to say. False: not yet, or it never
@@ -307,13 +325,13 @@ static bool introduce(ddl_comm *comm, const ddl_request *request, int gpu)
         return true;
     if (votes->errand == NULL) {
         votes->errand = ddl_errand_look(gpu);
-        set_limit(comm);
+        votes->begun_ns = ddl_now_ns();
     }
     if (votes->errand == NULL)
         status = DDL_FAIL(&error, DDL_ENOMEM, "no memory for NCCL");
     else if (ddl_errand_is_done(votes->errand))
         status = ddl_errand_found(votes->errand, &votes->ops, &votes->facts[comm->rank], &error);
-    else if (is_too_late(votes))
+    else if (is_too_late(comm))
         status = DDL_FAIL(&error, DDL_ETIMEDOUT, "it is still being loaded");
     else
         return false;
@@ -337,7 +355,7 @@ static word choose_word(ddl_comm *comm, const ddl_request *request)
     const ddl_task *task = &request->task;
     bool exchanges = task->algorithm->collective == DDL_COLLECTIVE_ALLTOALL ||
                      task->algorithm->collective == DDL_COLLECTIVE_ALLTOALLV;
-    if (votes->progress == UNUSED)
+    if (votes->progress == UNUSED || (votes->is_optional && has_waiting_stream(comm->world)))
         return HOST;
     if (request->is_empty) /* nothing of it is anywhere */
         return votes->gpu >= 0 && take_turn(votes, votes->gpu) ? GPU : HOST;
@@ -684,8 +702,8 @@ static ddl_status step(ddl_comm *comm, const ddl_request *request, bool *is_othe
         if (votes->is_optional)
             say_up(comm, request, true);
     }
-    if (votes->progress < AWAITS_OTHERS && is_too_late(votes)) /* who has said that it is up keeps to that */
-        return DDL_FAIL(err, DDL_ETIMEDOUT, "it has not come up within half of DDL_TIMEOUT, or 30 s");
+    if (votes->progress < AWAITS_OTHERS && is_too_late(comm)) /* who has said that it is up keeps to that */
+        return DDL_FAIL(err, DDL_ETIMEDOUT, "it has not come up in time");
     return DDL_OK;
 }
 
@@ -710,7 +728,7 @@ static bool make(ddl_comm *comm, const ddl_request *request, bool *moved)
     bool is_others = false;
     if (votes->progress == NOT_TRIED && agree(comm, request)) {
         votes->progress = AWAITS_ID;
-        set_limit(comm);
+        votes->begun_ns = ddl_now_ns();
     }
     if (is_coming_up(votes) && votes->is_down)
         go_without(comm, DDL_LOG_DEBUG, "another rank tells why");

@@ -689,6 +689,12 @@ static ddl_status choose_voting(ddl_world *world, ddl_error *err)
     for (int rank = 0; rank < roster->nranks; rank++)
         all_may = all_may && roster->members[rank].may_use_nccl;
     world->voting_rule = all_may ? DDL_VOTING_SAMPLED : DDL_VOTING_NEVER;
+    if (!all_may && roster->members[roster->rank].may_use_nccl)
+        ddl_log(
+            DDL_LOG_DEBUG,
+            "rank %d: calls on buffers of GPUs go through the hosts: a rank declines NCCL or has no driver, "
+            "pairs connect late, or DDL_SECURITY=tls is set on several hosts",
+            roster->rank);
     return DDL_OK;
 }
 

@@ -5,6 +5,7 @@
  * before. WHAT is a row of the
  * table below.
  */
+#define _GNU_SOURCE /* CPU_SET */
 #include "../conformance/gpu_memory.h"
 #include "../conformance/gpu_stream.h"
 
@@ -13,6 +14,7 @@
 
 #include <dlfcn.h>
 #include <pthread.h>
+#include <sched.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -171,6 +173,34 @@ static void mixed(void)
     for (int i = 0; i < MANY && status == DDL_OK; i++)
         exact = exact && is_exact(&calls[i]);
     tell("mixed", status, exact);
+}
+
+/* Blocking calls with host memory, all alike; but rank 1 has requests now and then, and while rank 2 waits
+ * for a message it cannot do with a call as it did with the one before. */
+static void again(void)
+{
+    enum { CALLS = 700, OFTEN = 3, FROM = 100, TO = 200 };
+    float *in = need(malloc(sizeof scratch)), *out = need(malloc(sizeof scratch));
+    ddl_request *request = NULL, *message = NULL;
+    ddl_status status = DDL_OK;
+    bool exact = true;
+    int token = 0;
+    for (int i = 0; i < CALLS && status == DDL_OK; i++) {
+        fill(in, true, (float)(i + 1) * (float)(rank + 1));
+        if (rank == 2 && i == FROM)
+            status = ddl_recv(&token, 1, DDL_INT32, 0, world, &message);
+        if (rank == 0 && i == TO)
+            send_token(2);
+        if (status == DDL_OK)
+            status = ddl_allreduce(in, out, COUNT, DDL_FLOAT32, DDL_SUM, world,
+                                   rank == 1 && i % OFTEN == 0 ? &request : NULL);
+        if (status == DDL_OK && request != NULL)
+            status = ddl_wait(&request);
+        exact = exact && holds(out, true, (float)(i + 1) * (float)(nranks * (nranks + 1)) / 2);
+        if (message != NULL && i == TO && status == DDL_OK)
+            status = ddl_wait(&message);
+    }
+    tell("again", status, exact);
 }
 
 static ddl_comm *part;
@@ -438,6 +468,7 @@ static const struct {
     void (*run)(void);
 } rows[] = { { "many", many },
              { "mixed", mixed },
+             { "again", again },
              { "shrink", shrink },
              { "leave-inside", leave_inside },
              { "leave-after", leave_after },
@@ -451,12 +482,28 @@ static const struct {
              { "fail", fail },
              { "aborted", aborted } };
 
+/* The lowest that it may use, as the others do. */
+static bool stay_on_one_cpu(void)
+{
+    cpu_set_t all, one;
+    int first = 0;
+    if (sched_getaffinity(0, sizeof all, &all) != 0)
+        return false;
+    while (!CPU_ISSET(first, &all))
+        first++;
+    CPU_ZERO(&one);
+    CPU_SET(first, &one);
+    return sched_setaffinity(0, sizeof one, &one) == 0;
+}
+
 int main(int argc, char **argv)
 {
     if (argc == 3 && strcmp(argv[2], "exit-inside") == 0 && atexit(wait_for_gpu) != 0)
         return 6;
     if (argc > 1)
         gpu_memory_expect(argv[1]);
+    if (argc == 3 && strcmp(argv[2], "again") == 0 && !stay_on_one_cpu())
+        return 7;
     ddl_status status = ddl_init(&world, NULL);
     tell("init", status, true);
     if (status != DDL_OK || argc != 3 || !gpu_memory_open(argv[1]))
