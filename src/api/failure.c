@@ -34,7 +34,6 @@ enum {
         100, /* an operation that takes longer is told to everyone, so that late ranks can be named */
     TELL_AGAIN_MS = 1000, /* one that others wait behind */
     WARN_EVERY_MS = 900,  /* of what is waited for, at most */
-    WATCH_AFTER_MS = 1000 /* most operations are done by then */
 };
 
 static bool same_signature(const ddl_signature *a, const ddl_signature *b)
@@ -1216,12 +1215,17 @@ typedef struct watch {
     ddl_vigil_verdict verdict;
 } watch;
 
+static ddl_vigil_limits limits_of(const ddl_world *world)
+{
+    return (ddl_vigil_limits){ world->config.unresponsive_ms * DDL_NS_PER_MS,
+                               world->config.unreachable_ms * DDL_NS_PER_MS };
+}
+
 static void watch_pending(void *arg, int peer, bool outgoing)
 {
     watch *it = arg;
     ddl_world *world = it->comm->world;
-    const ddl_vigil_limits limits = { world->config.unresponsive_ms * DDL_NS_PER_MS,
-                                      world->config.unreachable_ms * DDL_NS_PER_MS };
+    const ddl_vigil_limits limits = limits_of(world);
     const int member = it->comm->members[peer];
     ddl_signs signs;
     bool ping = false;
@@ -1243,7 +1247,8 @@ static void raise_no_sign(ddl_comm *comm, const ddl_request *request, int peer, 
     const ddl_member *member = &comm->roster->members[peer];
     const ddl_config *config = &comm->world->config;
     const bool is_gone = verdict == DDL_VIGIL_UNREACHABLE;
-    const bool is_neighbour = comm->roster->node_of[peer] == comm->roster->node_of[comm->rank];
+    const bool host_answers = comm->world->vigils[comm->members[peer]].signs.has_acks &&
+                              comm->roster->node_of[peer] != comm->roster->node_of[comm->rank];
     ddl_notice notice = { .code = is_gone ? DDL_EUNREACHABLE : DDL_EUNRESPONSIVE,
                           .culprit = peer,
                           .witness = comm->rank,
@@ -1261,7 +1266,7 @@ static void raise_no_sign(ddl_comm *comm, const ddl_request *request, int peer, 
             notice.text, sizeof notice.text,
             "%s has given no sign of life for %.1f s (DDL_UNRESP_TIMEOUT)%s; is its process stopped, or in "
             "a debugger?",
-            who, (double)config->unresponsive_ms / 1000, is_neighbour ? "" : ", though its host has");
+            who, (double)config->unresponsive_ms / 1000, host_answers ? ", though its host has" : "");
     ddl_failure_raise(comm, &notice);
 }
 
@@ -1269,7 +1274,8 @@ static void raise_no_sign(ddl_comm *comm, const ddl_request *request, int peer, 
 static void look_for_signs(ddl_comm *comm, const ddl_request *request, int64_t now_ns)
 {
     watch it = { comm, now_ns, -1, DDL_VIGIL_ALIVE };
-    if (now_ns - request->issued_ns < WATCH_AFTER_MS * DDL_NS_PER_MS)
+    const ddl_vigil_limits limits = limits_of(comm->world);
+    if (now_ns - request->issued_ns < ddl_vigil_ping_ns(&limits))
         return;
     ddl_backend_visit_pending(&request->task, watch_pending, &it);
     ddl_votes_visit_pending(comm, request, watch_pending, &it);

@@ -92,8 +92,9 @@ struct ddl_engine {
     atomic_bool background_watching; /* the background gate watches the loop */
     atomic_bool background_ticking;  /* the background thread wakes every nap_ms */
     atomic_int nap_ms;
-    atomic_int vain_ticks; /* in a row, with nothing else between them */
-    atomic_bool woke;      /* another rank, since this one was woken */
+    atomic_int vain_ticks;  /* in a row, with nothing else between them */
+    atomic_int vain_before; /* what there had been of them before something else came */
+    atomic_bool woke;       /* another rank, since this one was woken */
     atomic_bool stopping;
     bool has_background, background_ended;
     pthread_t background;
@@ -311,6 +312,14 @@ void ddl_engine_tick_soon(ddl_engine *engine)
 void ddl_engine_tick_often(ddl_engine *engine)
 {
     atomic_store_explicit(&engine->vain_ticks, 0, memory_order_relaxed);
+    atomic_store_explicit(&engine->vain_before, 0, memory_order_relaxed);
+}
+
+void ddl_engine_tick_as_before(ddl_engine *engine)
+{
+    const int before = atomic_load_explicit(&engine->vain_before, memory_order_relaxed);
+    if (before > TICKS_IN_VAIN)
+        atomic_store_explicit(&engine->vain_ticks, before, memory_order_relaxed);
 }
 
 bool ddl_engine_call_for_sweep(ddl_engine *engine, int64_t now_ns, bool is_first)
@@ -497,7 +506,9 @@ static ddl_gate_end nap(ddl_engine *engine, ddl_gate *gate, int most_ms)
     if (end == DDL_GATE_TIME)
         atomic_fetch_add_explicit(&engine->vain_ticks, 1, memory_order_relaxed);
     else
-        ddl_engine_tick_often(engine);
+        atomic_store_explicit(&engine->vain_before,
+                              atomic_exchange_explicit(&engine->vain_ticks, 0, memory_order_relaxed),
+                              memory_order_relaxed);
     return end;
 }
 

@@ -4,7 +4,7 @@
 #include "base/clock.h"
 
 enum {
-    PING_MS = 1000,
+    PINGS = 8,             /* in the shorter limit */
     BREAK_MS = 2000,       /* it was not waited for in between, or nobody looked */
     MOST_MS = 500,         /* that one look counts for */
     LEAST_BYTES = 4 * 1024 /* more than pings make: a host takes these while its process stands still */
@@ -15,6 +15,12 @@ static bool is_sign(const ddl_vigil *vigil, const ddl_signs *signs)
 {
     const uint64_t least = signs->has_acks ? LEAST_BYTES : 1;
     return signs->heard != vigil->signs.heard || signs->taken - vigil->taken_before >= least;
+}
+
+int64_t ddl_vigil_ping_ns(const ddl_vigil_limits *limits)
+{
+    const bool is_process = limits->unresponsive_ns < limits->unreachable_ns;
+    return (is_process ? limits->unresponsive_ns : limits->unreachable_ns) / PINGS;
 }
 
 ddl_vigil_verdict ddl_vigil_look(ddl_vigil *vigil, const ddl_signs *signs, const ddl_vigil_limits *limits,
@@ -34,7 +40,7 @@ ddl_vigil_verdict ddl_vigil_look(ddl_vigil *vigil, const ddl_signs *signs, const
     vigil->unacked_ns = vigil->silent_ns == 0 || is_acked ? 0 : vigil->unacked_ns + passed_ns;
     vigil->looked_ns = now_ns;
     vigil->signs = *signs;
-    *ping = is_new || now_ns - vigil->pinged_ns >= PING_MS * DDL_NS_PER_MS;
+    *ping = is_new || now_ns - vigil->pinged_ns >= ddl_vigil_ping_ns(limits);
     if (*ping)
         vigil->pinged_ns = now_ns;
     if (vigil->unacked_ns >= limits->unreachable_ns)

@@ -40,6 +40,9 @@ typedef enum ddl_vigil_verdict {
     DDL_VIGIL_UNREACHABLE
 } ddl_vigil_verdict;
 
+/* From one ping to the next; nobody need be watched who has been waited for for less. */
+int64_t ddl_vigil_ping_ns(const ddl_vigil_limits *limits);
+
 /* To be called a few times a second while the rank is waited for, with what is seen of it now. *ping: it is
  * to be asked for a sign. */
 ddl_vigil_verdict ddl_vigil_look(ddl_vigil *vigil, const ddl_signs *signs, const ddl_vigil_limits *limits,

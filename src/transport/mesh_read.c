@@ -85,6 +85,7 @@ static bool take_header(ddl_mesh_link *link, const uint8_t *bytes, ddl_error *er
         return !mesh->owner.heard(mesh->owner.arg, link->peer, &frame) ||
                ddl_mesh_take_rest(link, &frame, err);
     case DDL_FRAME_PING:
+        ddl_engine_tick_as_before(mesh->engine);
         if (frame.number == 0)
             answer_ping(link);
         return true;

@@ -200,6 +200,8 @@ static void again(void)
         if (message != NULL && i == TO && status == DDL_OK)
             status = ddl_wait(&message);
     }
+    free(in);
+    free(out);
     tell("again", status, exact);
 }
 

@@ -372,12 +372,20 @@ class Consistency(Case):
 
 
 class Flags(Case):
+    def test_the_letters_of_nccl_tests(self):
+        long = self.results("allreduce", "--min", "1k", "--max", "8k", "--factor", "2", "--dtype", "float64", "--op", "max", nranks=2)
+        short = self.results("allreduce", "-b", "1K", "-e", "8K", "-f", "2", "-d", "double", "-o", "max", "-w", "1", nranks=2)
+        self.assertEqual([row["bytes"] for row in short["results"]], [1024, 2048, 4096, 8192])
+        self.assertEqual((short["dtype"], short["op"]), (long["dtype"], long["op"]))
+        rows = self.rows(bench(2, "broadcast", "-b", "4", "-e", "4", "-n", "25", "-r", "1"))
+        self.assertEqual(rows[0][5], 25)
+
     def test_bad_flags_end_with_2(self):
         cases = [([], "name a collective"), (["allreduce", "reduce"], "name one collective"), (["shuffle"], "shuffle"),
                  (["allreduce", "--min", "4x"], "--min 4x"), (["allreduce", "--min", "0"], "--min 0"),
                  (["allreduce", "--min", "-4"], "--min -4"), (["allreduce", "--max", "99999999999G"], "--max"),
                  (["allreduce", "--max", "1MBi"], "--max 1MBi"), (["allreduce", "--min", "8", "--max", "4"], "--min 8"),
-                 (["allreduce", "--factor", "1"], "--factor 1"), (["allreduce", "--dtype", "float"], "--dtype float"),
+                 (["allreduce", "--factor", "1"], "--factor 1"), (["allreduce", "--dtype", "floats"], "--dtype floats"),
                  (["allreduce", "--op", "mean"], "--op mean"), (["allreduce", "--op", "band"], "--op band"),
                  (["allreduce", "--algorithm", "magic"], "magic"), (["sendrecv", "--algorithm", "all"], "sendrecv"),
                  (["allreduce", "--factor", "99999999999"], "from 2 to 2147483647"),

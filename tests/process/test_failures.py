@@ -563,7 +563,7 @@ class Mismatched(Failures):
 
 class Silent(Failures):
     """A rank that is waited for gives no sign of life: its process stands still. Nobody waits for the deadline then."""
-    LIMIT = bound(2)  # s
+    LIMIT = min(bound(2), 4)  # s
 
     def start(self, nranks, *calls, others=None, **environment):
         """Ranks that have met; rank 1 stands before the calls."""
@@ -576,9 +576,22 @@ class Silent(Failures):
         ranks[1].expect("ready")
         return ranks
 
-    def check_stopped(self, call):
+    def stop(self, rank):
+        os.kill(rank.pid, signal.SIGSTOP)
+
+    def go_on(self, rank):
+        os.kill(rank.pid, signal.SIGCONT)
+
+    def all_is_well(self, ranks, ncalls):
+        for rank in ranks:
+            for _ in range(ncalls):
+                self.assertTrue(rank.expect("call", "DDL_OK")["exact"])
+            rank.expect("free", "DDL_OK")
+            rank.finish(0)
+
+    def stopped(self, call):
         ranks = self.start(3, call)
-        os.kill(ranks[1].pid, signal.SIGSTOP)
+        self.stop(ranks[1])
         stopped = time.monotonic_ns()
         for r in (0, 2):
             record = ranks[r].expect("call", "DDL_EUNRESPONSIVE")
@@ -588,80 +601,72 @@ class Silent(Failures):
             self.assertLess(self.seconds(stopped, record["end_ns"]), self.LIMIT + bound(3), record)
             self.assert_gone_bad(ranks[r])
             ranks[r].finish(0)
-        os.kill(ranks[1].pid, signal.SIGCONT)
+        self.go_on(ranks[1])
         ranks[1].go()
         record = ranks[1].expect("call", "DDL_EUNRESPONSIVE")
         self.assertEqual(record["culprit"], 1, record)
         self.assert_gone_bad(ranks[1])
         ranks[1].finish(0)
 
-    def test_a_stopped_process_is_named(self):
-        self.at_once(*((self.check_stopped, call) for call in (SMALL, LARGE, "broadcast:300000:int32:1", "barrier", "allgather:20:int32")))
-
-    def test_a_stopped_sender_is_named(self):
+    def stopped_sender(self):
         ranks = self.start(2, others={0: ["init", SMALL, "recv:300000:int32:1", SMALL, "free"]})
-        os.kill(ranks[1].pid, signal.SIGSTOP)
+        self.stop(ranks[1])
         record = ranks[0].expect("call", "DDL_EUNRESPONSIVE")
         self.assertEqual((record["culprit"], record["operation"]), (1, "recv"), record)
         self.assert_gone_bad(ranks[0])
-        os.kill(ranks[1].pid, signal.SIGCONT)
+        self.go_on(ranks[1])
 
-    def test_in_the_middle_of_a_call(self):
+    def stopped_in_the_middle(self):
         ranks = self.world(3, DDL_UNRESP_TIMEOUT=f"{self.LIMIT}s").start_all("init", "line", f"forever={LARGE}", SMALL, "free")
         self.together(ranks, "init")
         for rank in ranks:
             rank.expect("running")
         time.sleep(0.1)
-        os.kill(ranks[1].pid, signal.SIGSTOP)
+        self.stop(ranks[1])
         for r in (0, 2):
             record = ranks[r].expect("forever", "DDL_EUNRESPONSIVE")
             self.assertEqual(record["culprit"], 1, record)
             self.assertTrue(record["exact"], record)
             self.assert_gone_bad(ranks[r])
-        os.kill(ranks[1].pid, signal.SIGCONT)
+        self.go_on(ranks[1])
         self.assertEqual(ranks[1].expect("forever", "DDL_EUNRESPONSIVE")["culprit"], 1)
 
-    def test_who_goes_on_in_time_is_not_lost(self):
+    def test_a_stopped_process_is_named(self):
+        self.at_once(*((self.stopped, call) for call in (SMALL, LARGE, "broadcast:300000:int32:1", "barrier", "allgather:20:int32")),
+                     (self.stopped_sender,), (self.stopped_in_the_middle,))
+
+    def goes_on_in_time(self):
         ranks = self.start(3, LARGE, SMALL)
         for _ in range(3):
-            os.kill(ranks[1].pid, signal.SIGSTOP)
+            self.stop(ranks[1])
             time.sleep(0.5 * self.LIMIT)
-            os.kill(ranks[1].pid, signal.SIGCONT)
+            self.go_on(ranks[1])
             time.sleep(0.5)
         ranks[1].go()
-        for rank in ranks:
-            for _ in range(3):
-                self.assertTrue(rank.expect("call", "DDL_OK")["exact"])
-            rank.expect("free", "DDL_OK")
-            rank.finish(0)
+        self.all_is_well(ranks, 3)
 
-    def test_who_does_something_else_is_not_silent(self):
-        """Nor is who waits for him in turn."""
-        for environment in ({}, {"DDL_BROADCAST": "binomial"}):
-            ranks = self.start(4, "broadcast:10:int32:0", LARGE, **environment)
-            time.sleep(2.5 * self.LIMIT)
-            ranks[1].go()
-            for rank in ranks:
-                for _ in range(3):
-                    self.assertTrue(rank.expect("call", "DDL_OK")["exact"])
-                rank.expect("free", "DDL_OK")
-                rank.finish(0)
+    def does_something_else(self, **environment):
+        """Nor is who waits for it in turn silent."""
+        ranks = self.start(4, "broadcast:10:int32:0", LARGE, **environment)
+        time.sleep(2.5 * self.LIMIT)
+        ranks[1].go()
+        self.all_is_well(ranks, 3)
 
-    def test_whose_own_process_stood_still_blames_nobody(self):
+    def stood_still_itself(self):
         ranks = self.start(3, LARGE)
         time.sleep(1.5)  # it looks at rank 1, which lives
-        os.kill(ranks[0].pid, signal.SIGSTOP)
-        os.kill(ranks[2].pid, signal.SIGSTOP)
+        for r in (0, 2):
+            self.stop(ranks[r])
         time.sleep(2 * self.LIMIT)
         for r in (0, 2):
-            os.kill(ranks[r].pid, signal.SIGCONT)
+            self.go_on(ranks[r])
         time.sleep(1)
         ranks[1].go()
-        for rank in ranks:
-            for _ in range(2):
-                self.assertTrue(rank.expect("call", "DDL_OK")["exact"])
-            rank.expect("free", "DDL_OK")
-            rank.finish(0)
+        self.all_is_well(ranks, 2)
+
+    def test_who_lives_is_not_blamed(self):
+        binomial = lambda: self.does_something_else(DDL_BROADCAST="binomial")  # noqa: E731
+        self.at_once((self.goes_on_in_time,), (self.does_something_else,), (binomial,), (self.stood_still_itself,))
 
 
 class Late(Failures):

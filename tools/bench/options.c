@@ -47,6 +47,9 @@ const char bench_usage[] =
     "  --json FILE        write the results there too\n"
     "  --help, --version\n"
     "\n"
+    "-b, -e, -f, -d, -o, -n, -w and -r, as nccl-tests have them, are --min, --max, --factor,\n"
+    "--dtype, --op, --iters, --warmup and --root; float, double and half are types too.\n"
+    "\n"
     "Size is that of the greater buffer of a rank: all that allgather receives, all that\n"
     "reduce_scatter sends. The v forms have blocks from none to twice the mean. Every rank times each of its "
     "operations, which run back to back; the\n"
@@ -61,6 +64,7 @@ static const struct {
     { "uint16", DDL_UINT16 },     { "int32", DDL_INT32 },     { "uint32", DDL_UINT32 },
     { "int64", DDL_INT64 },       { "uint64", DDL_UINT64 },   { "float16", DDL_FLOAT16 },
     { "bfloat16", DDL_BFLOAT16 }, { "float32", DDL_FLOAT32 }, { "float64", DDL_FLOAT64 },
+    { "half", DDL_FLOAT16 },      { "float", DDL_FLOAT32 },   { "double", DDL_FLOAT64 },
 };
 
 static const struct {
@@ -112,12 +116,21 @@ static bool parse_bytes(const char *flag, const char *text, size_t *bytes)
     return true;
 }
 
+/* The first one that it has. */
+static const char *name_of(ddl_dtype dtype)
+{
+    size_t i = 0;
+    while (dtypes[i].dtype != dtype)
+        i++;
+    return dtypes[i].name;
+}
+
 static bool parse_dtype(const char *text, struct bench_options *options)
 {
     for (size_t i = 0; i < sizeof dtypes / sizeof *dtypes; i++)
         if (strcmp(text, dtypes[i].name) == 0) {
             options->dtype = dtypes[i].dtype;
-            options->dtype_name = dtypes[i].name;
+            options->dtype_name = name_of(dtypes[i].dtype);
             return true;
         }
     return wrong("dtype", text, "a type; --help lists them");
@@ -142,15 +155,18 @@ static bool parse_file(const char *flag, const char *text, const char **file)
     return true;
 }
 
+/* The letters of nccl-tests are flags too; of the others none is. */
+static const char letters[] = "b:e:f:d:o:n:w:r:h";
+
 static const struct option flags[] = {
-    { "min", required_argument, NULL, 'm' },       { "max", required_argument, NULL, 'M' },
+    { "min", required_argument, NULL, 'b' },       { "max", required_argument, NULL, 'e' },
     { "factor", required_argument, NULL, 'f' },    { "dtype", required_argument, NULL, 'd' },
     { "op", required_argument, NULL, 'o' },        { "algorithm", required_argument, NULL, 'a' },
     { "calibrate", required_argument, NULL, 'c' }, { "consistency", no_argument, NULL, 'C' },
-    { "rounds", required_argument, NULL, 'n' },    { "tolerance", required_argument, NULL, 't' },
-    { "seconds", required_argument, NULL, 's' },   { "iters", required_argument, NULL, 'i' },
+    { "rounds", required_argument, NULL, 'N' },    { "tolerance", required_argument, NULL, 't' },
+    { "seconds", required_argument, NULL, 's' },   { "iters", required_argument, NULL, 'n' },
     { "warmup", required_argument, NULL, 'w' },    { "root", required_argument, NULL, 'r' },
-    { "inplace", required_argument, NULL, 'p' },   { "memory", required_argument, NULL, 'e' },
+    { "inplace", required_argument, NULL, 'p' },   { "memory", required_argument, NULL, 'm' },
     { "json", required_argument, NULL, 'j' },      { "help", no_argument, NULL, 'h' },
     { "version", no_argument, NULL, 'v' },         { NULL, 0, NULL, 0 },
 };
@@ -161,7 +177,7 @@ static bool has_meaning(int flag, const struct bench_options *options, const str
     case BENCH_CALIBRATE:
         return strchr("cs", flag) != NULL;
     case BENCH_CONSISTENCY: /* of what is compared some have a root, and some an operator */
-        return strchr("cajpe", flag) == NULL;
+        return strchr("cajpm", flag) == NULL;
     default:
         return flag != 't' && (flag != 'r' || kind->has_root) && (flag != 'o' || kind->reduces);
     }
@@ -195,11 +211,11 @@ static bool check_together(const bool given[], const struct bench_options *optio
     if (!check_meaning(given, options, kind))
         return false;
     const bool is_of_all = options->algorithm != NULL && strcmp(options->algorithm, "all") == 0;
-    if (given['n'] && options->mode == BENCH_COLLECTIVE && !is_of_all) {
+    if (given['N'] && options->mode == BENCH_COLLECTIVE && !is_of_all) {
         fprintf(stderr, "ddl-bench: --rounds has no meaning without --algorithm all\n");
         return false;
     }
-    if (given['s'] && given['i']) {
+    if (given['s'] && given['n']) {
         fprintf(stderr, "ddl-bench: --seconds and --iters exclude each other\n");
         return false;
     }
@@ -235,14 +251,14 @@ enum bench_parsed bench_options_parse(int argc, char **argv, struct bench_option
                                        .warmup = 5 };
     bool ok = true, given[UCHAR_MAX + 1] = { false };
     long number = 0;
-    for (int flag; ok && (flag = getopt_long(argc, argv, "h", flags, NULL)) != -1;) {
+    for (int flag; ok && (flag = getopt_long(argc, argv, letters, flags, NULL)) != -1;) {
         char *end = NULL;
         given[flag] = true;
         switch (flag) {
-        case 'm':
+        case 'b':
             ok = parse_bytes("min", optarg, &options->min_bytes);
             break;
-        case 'M':
+        case 'e':
             ok = parse_bytes("max", optarg, &options->max_bytes);
             break;
         case 'f':
@@ -265,7 +281,7 @@ enum bench_parsed bench_options_parse(int argc, char **argv, struct bench_option
         case 'C':
             options->mode = BENCH_CONSISTENCY;
             break;
-        case 'n':
+        case 'N':
             ok = parse_number("rounds", optarg, 1, &options->rounds);
             break;
         case 't':
@@ -278,7 +294,7 @@ enum bench_parsed bench_options_parse(int argc, char **argv, struct bench_option
             if (end == optarg || *end != '\0' || !(options->seconds > 0 && options->seconds <= 3600))
                 ok = wrong("seconds", optarg, "more than 0, and 3600 at most");
             break;
-        case 'i':
+        case 'n':
             ok = parse_number("iters", optarg, 1, &options->iterations);
             break;
         case 'w':
@@ -292,7 +308,7 @@ enum bench_parsed bench_options_parse(int argc, char **argv, struct bench_option
             ok = strcmp(optarg, "0") == 0 || strcmp(optarg, "1") == 0 || wrong("inplace", optarg, "0 or 1");
             options->in_place = optarg[0] == '1';
             break;
-        case 'e':
+        case 'm':
             options->shared_memory = strcmp(optarg, "shared") == 0;
             ok = options->shared_memory || strcmp(optarg, "plain") == 0 ||
                  wrong("memory", optarg, "plain or shared");
