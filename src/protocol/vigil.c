@@ -4,7 +4,7 @@
 #include "base/clock.h"
 
 enum {
-    PINGS = 8,             /* in the shorter limit */
+    PINGS = 4,             /* in the shorter limit */
     BREAK_MS = 2000,       /* it was not waited for in between, or nobody looked */
     MOST_MS = 500,         /* that one look counts for */
     LEAST_BYTES = 4 * 1024 /* more than pings make: a host takes these while its process stands still */
