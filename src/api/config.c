@@ -24,6 +24,7 @@ enum { LANE_PIECE_BYTES = 256 * 1024, LONG_LANES_BYTES = 4 * 1024 * 1024 };
 
 enum {
     DEFAULT_TIMEOUT_MS = 300 * 1000,
+    LEAST_PATIENCE_MS = 1000,
     DEFAULT_UNREACH_MS = 15 * 1000,
     DEFAULT_UNRESP_MS = 30 * 1000,
     DEFAULT_WARN_MS = 10 * 1000,
@@ -309,14 +310,23 @@ static ddl_status read_time(const char *name, int64_t default_ms, int64_t *ms, d
     return value != NULL ? parse_duration(name, value, ms, err) : DDL_OK;
 }
 
+/* A rank answers within a second, and a packet that is lost is sent again within one. */
+static ddl_status read_patience(const char *name, int64_t default_ms, int64_t *ms, ddl_error *err)
+{
+    DDL_TRY(read_time(name, default_ms, ms, err));
+    if (*ms < LEAST_PATIENCE_MS)
+        return DDL_FAIL(err, DDL_ECONFIG, "%s=%s: at least 1 s is needed", name, env(name));
+    return DDL_OK;
+}
+
 static ddl_status read_timeouts(const ddl_options *options, ddl_config *config, ddl_error *err)
 {
     if (options->start_timeout_ms < 0 || options->timeout_ms < 0)
         return DDL_FAIL(err, DDL_EINVAL, "a timeout in ddl_options is negative");
     DDL_TRY(read_timeout("DDL_START_TIMEOUT", options->start_timeout_ms, &config->start_timeout_ms, err));
     DDL_TRY(read_timeout("DDL_TIMEOUT", options->timeout_ms, &config->timeout_ms, err));
-    DDL_TRY(read_time("DDL_UNREACH_TIMEOUT", DEFAULT_UNREACH_MS, &config->unreachable_ms, err));
-    DDL_TRY(read_time("DDL_UNRESP_TIMEOUT", DEFAULT_UNRESP_MS, &config->unresponsive_ms, err));
+    DDL_TRY(read_patience("DDL_UNREACH_TIMEOUT", DEFAULT_UNREACH_MS, &config->unreachable_ms, err));
+    DDL_TRY(read_patience("DDL_UNRESP_TIMEOUT", DEFAULT_UNRESP_MS, &config->unresponsive_ms, err));
     return read_time("DDL_WARN_AFTER", DEFAULT_WARN_MS, &config->warn_ms, err);
 }
 

@@ -1275,7 +1275,8 @@ static void look_for_signs(ddl_comm *comm, const ddl_request *request, int64_t n
 {
     watch it = { comm, now_ns, -1, DDL_VIGIL_ALIVE };
     const ddl_vigil_limits limits = limits_of(comm->world);
-    if (now_ns - request->issued_ns < ddl_vigil_ping_ns(&limits))
+    if (now_ns - request->issued_ns < ddl_vigil_ping_ns(&limits) ||
+        request->task.signature.collective == DDL_SIGNATURE_FREE) /* which has a limit of its own */
         return;
     ddl_backend_visit_pending(&request->task, watch_pending, &it);
     ddl_votes_visit_pending(comm, request, watch_pending, &it);

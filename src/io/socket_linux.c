@@ -42,6 +42,8 @@ bool ddl_socket_ask_acks(int fd, ddl_socket_acks *acks)
      */
     const bool is_kept = info.tcpi_notsent_bytes > 0 && info.tcpi_probes > 1;
     *acks = (ddl_socket_acks){ .acked_bytes = info.tcpi_bytes_acked,
-                               .awaits_more = info.tcpi_unacked > 0 || is_kept };
+                               .awaits_more = info.tcpi_unacked > 0 || is_kept,
+                               .ago_ns = (int64_t)info.tcpi_last_ack_recv * 1000000,
+                               .tries = (unsigned)info.tcpi_retransmits + info.tcpi_probes };
     return true;
 }

@@ -10,10 +10,11 @@ enum {
     LEAST_BYTES = 4 * 1024 /* more than pings make: a host takes these while its process stands still */
 };
 
-/* A process that goes on reading is a sign, and so is a slow network that goes on carrying. */
+/* A process that goes on reading is a sign, and so is a slow network that goes on carrying. But what is said
+ * to a process that stands still its host takes all the same; twice that, as encryption adds to it. */
 static bool is_sign(const ddl_vigil *vigil, const ddl_signs *signs)
 {
-    const uint64_t least = signs->has_acks ? LEAST_BYTES : 1;
+    const uint64_t least = signs->has_acks ? LEAST_BYTES + 2 * (signs->said - vigil->said_before) : 1;
     return signs->heard != vigil->signs.heard || signs->taken - vigil->taken_before >= least;
 }
 
@@ -33,17 +34,23 @@ ddl_vigil_verdict ddl_vigil_look(ddl_vigil *vigil, const ddl_signs *signs, const
     if (is_new || is_sign(vigil, signs)) {
         vigil->silent_ns = 0;
         vigil->taken_before = signs->taken;
+        vigil->said_before = signs->said;
     } else {
         vigil->silent_ns += passed_ns;
     }
-    const bool is_acked = !signs->awaits_acks || signs->taken != vigil->signs.taken;
+    const bool is_acked =
+        !signs->awaits_acks || signs->taken != vigil->signs.taken || signs->ack_ns < passed_ns;
     vigil->unacked_ns = vigil->silent_ns == 0 || is_acked ? 0 : vigil->unacked_ns + passed_ns;
+    if (vigil->unacked_ns == 0 || signs->tries != vigil->signs.tries)
+        vigil->tried_ns = vigil->unacked_ns;
     vigil->looked_ns = now_ns;
     vigil->signs = *signs;
     *ping = is_new || now_ns - vigil->pinged_ns >= ddl_vigil_ping_ns(limits);
     if (*ping)
         vigil->pinged_ns = now_ns;
-    if (vigil->unacked_ns >= limits->unreachable_ns)
+    /* TCP sends again after twice as long each time, so a network that is there again may not have been tried
+     * for as long as it was gone; but once in the second half of the limit. */
+    if (vigil->unacked_ns >= limits->unreachable_ns && vigil->tried_ns >= limits->unreachable_ns / 2)
         return DDL_VIGIL_UNREACHABLE;
     if (vigil->silent_ns < limits->unresponsive_ns)
         return DDL_VIGIL_ALIVE;

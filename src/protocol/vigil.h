@@ -17,17 +17,21 @@
 typedef struct ddl_signs {
     uint64_t heard;   /* bytes from it */
     uint64_t taken;   /* bytes of ours that it has taken, or its host acknowledged; they only grow */
+    uint64_t said;    /* bytes to it of what is no part of an operation, pings and such; likewise */
     bool has_acks;    /* its host acknowledges what it gets, and taken counts that */
-    bool awaits_acks; /* something is on its way there that was not acknowledged */
+    bool awaits_acks; /* something is on its way there that was not acknowledged, */
+    int64_t ack_ns;   /* since anything was, */
+    unsigned tries;   /* and so often it was sent again */
 } ddl_signs;
 
-typedef struct ddl_vigil {         /* over one rank; zero at first */
-    int64_t looked_ns;             /* 0: never */
-    int64_t silent_ns, unacked_ns; /* for so long it has given no sign, and its host has not acknowledged
-                                      anything */
-    int64_t pinged_ns;             /* when it was asked for a sign last */
-    ddl_signs signs;               /* when it was looked at last */
-    uint64_t taken_before;         /* when it gave the last sign */
+typedef struct ddl_vigil {              /* over one rank; zero at first */
+    int64_t looked_ns;                  /* 0: never */
+    int64_t silent_ns, unacked_ns;      /* for so long it has given no sign, and its host has not acknowledged
+                                           anything */
+    int64_t pinged_ns;                  /* when it was asked for a sign last */
+    ddl_signs signs;                    /* when it was looked at last */
+    int64_t tried_ns;                   /* unacked_ns when it was sent again last */
+    uint64_t taken_before, said_before; /* when it gave the last sign */
 } ddl_vigil;
 
 typedef struct ddl_vigil_limits {

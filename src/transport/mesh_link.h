@@ -87,10 +87,11 @@ typedef struct ddl_mesh_link {
     uint32_t credit_due; /* chunks consumed and not told */
 
     /* Outgoing */
-    uint32_t budget;   /* chunks that may still be sent eagerly */
-    ddl_list sending;  /* xfers whose frame is due; the first may be under way */
-    ddl_list awaiting; /* xfers that wait for a grant */
-    ddl_bytes control; /* frames without xfer */
+    uint32_t budget;     /* chunks that may still be sent eagerly */
+    ddl_list sending;    /* xfers whose frame is due; the first may be under way */
+    ddl_list awaiting;   /* xfers that wait for a grant */
+    ddl_bytes control;   /* frames without xfer */
+    uint64_t bytes_said; /* of them, ever */
     size_t control_sent;
     uint8_t header[DDL_FRAME_BYTES]; /* of the first of sending */
     size_t header_sent;

@@ -42,6 +42,7 @@ void ddl_mesh_queue_control(ddl_mesh_link *link, const ddl_frame *frame, const v
         return;
     }
     link->credit_due = 0;
+    link->bytes_said += link->control.bytes - before;
     ddl_mesh_mark_dirty(link);
 }
 

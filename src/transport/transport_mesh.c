@@ -142,7 +142,7 @@ bool ddl_mesh_see(ddl_mesh *mesh, int peer, ddl_signs *signs)
     ddl_socket_acks acks = { 0 };
     if (peer == mesh->rank || link->state != DDL_LINK_OPEN)
         return false;
-    *signs = (ddl_signs){ .heard = link->bytes_read };
+    *signs = (ddl_signs){ .heard = link->bytes_read, .said = link->bytes_said };
     if (link->out != NULL)
         signs->taken = ddl_lane_taken(link->out);
     else
@@ -150,6 +150,8 @@ bool ddl_mesh_see(ddl_mesh *mesh, int peer, ddl_signs *signs)
     if (signs->has_acks) {
         signs->taken = acks.acked_bytes;
         signs->awaits_acks = acks.awaits_more;
+        signs->ack_ns = acks.ago_ns;
+        signs->tries = acks.tries;
     }
     return true;
 }

@@ -78,11 +78,30 @@ static void what_the_options_have_is_not_asked_of_the_environment(void **state)
     unsetenv("MASTER_ADDR");
 }
 
+/* A healthy rank may take so long to answer. */
+static void ranks_have_a_second_to_give_a_sign(void **state)
+{
+    static const char *const names[] = { "DDL_UNREACH_TIMEOUT", "DDL_UNRESP_TIMEOUT" };
+    (void)state;
+    for (int i = 0; i < 2; i++) {
+        ddl_config config;
+        ddl_error error;
+        setenv(names[i], "999ms", 1);
+        assert_int_equal(ddl_config_read(NULL, &config, &error), DDL_ECONFIG);
+        assert_non_null(strstr(error.text, names[i]));
+        assert_non_null(strstr(error.text, "=999ms: at least 1 s is needed"));
+        setenv(names[i], "1s", 1);
+        assert_int_equal(ddl_config_read(NULL, &config, &error), DDL_OK);
+        unsetenv(names[i]);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(pairs_connect_late_above_128_ranks_unless_told_otherwise),
         cmocka_unit_test(what_the_options_have_is_not_asked_of_the_environment),
+        cmocka_unit_test(ranks_have_a_second_to_give_a_sign),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

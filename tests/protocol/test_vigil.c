@@ -37,15 +37,40 @@ static void pings_are_acknowledged(ddl_signs *signs, int ms)
     signs->taken += ms % 1000 == 0 ? 64 : 0;
 }
 
+/* Sent again after 200 ms, and then after twice as long each time. */
+static void go_unacknowledged(ddl_signs *signs, int for_ms)
+{
+    signs->awaits_acks = for_ms > 0;
+    signs->ack_ns = for_ms * MS;
+    signs->tries = 0;
+    for (int at = 200; at <= for_ms; at = 2 * at + 200)
+        signs->tries++;
+}
+
 static void nothing_is_acknowledged(ddl_signs *signs, int ms)
 {
-    signs->awaits_acks = ms > 500;
+    go_unacknowledged(signs, ms - 500);
+}
+
+/* It is not tried again for as long as it was gone. */
+static void the_network_was_gone_for_a_while(ddl_signs *signs, int ms)
+{
+    if (ms < 7000)
+        go_unacknowledged(signs, ms);
+    signs->heard += ms > 25800 ? 1 : 0;
+}
+
+static void the_host_acknowledges_what_it_does_not_take(ddl_signs *signs, int ms)
+{
+    signs->awaits_acks = true;
+    signs->ack_ns = ms % 1000 == 0 ? 0 : 100 * MS;
+    signs->tries = 5;
 }
 
 static void the_network_goes_then(ddl_signs *signs, int ms)
 {
     signs->heard += ms < 10000 ? 1 : 0;
-    signs->awaits_acks = ms > 10000;
+    go_unacknowledged(signs, ms - 10000);
 }
 
 static void a_slow_link_carries(ddl_signs *signs, int ms)
@@ -76,6 +101,8 @@ static void verdicts(void **state)
         { hears_nothing, false, DDL_VIGIL_UNRESPONSIVE, 30000 },
         { pings_are_acknowledged, true, DDL_VIGIL_UNRESPONSIVE, 30000 },
         { nothing_is_acknowledged, true, DDL_VIGIL_UNREACHABLE, 15500 },
+        { the_network_was_gone_for_a_while, true, DDL_VIGIL_ALIVE, 59750 },
+        { the_host_acknowledges_what_it_does_not_take, true, DDL_VIGIL_UNRESPONSIVE, 30000 },
         { the_network_goes_then, true, DDL_VIGIL_UNREACHABLE, 25000 },
         { a_slow_link_carries, true, DDL_VIGIL_ALIVE, 59750 },
         { a_reader_reads, false, DDL_VIGIL_ALIVE, 59750 },
@@ -127,6 +154,25 @@ static void time_in_which_nobody_looked_does_not_count(void **state)
     assert_int_equal(ddl_vigil_look(&vigil, &signs, &limits, now_ns, &ping), DDL_VIGIL_UNRESPONSIVE);
 }
 
+/* However long the limit is, what it is told is not a sign that a rank gives, though its host takes it. */
+static void pings_that_are_taken_are_no_signs(void **state)
+{
+    const ddl_vigil_limits long_ones = { .unresponsive_ns = 3600 * 1000 * MS, .unreachable_ns = 1000 * MS };
+    ddl_vigil vigil = { 0 };
+    ddl_signs signs = { .has_acks = true };
+    ddl_vigil_verdict verdict = DDL_VIGIL_ALIVE;
+    int64_t ms = 0;
+    bool ping;
+    (void)state;
+    for (; ms < 5000 * 1000 && verdict == DDL_VIGIL_ALIVE; ms += 250) {
+        verdict = ddl_vigil_look(&vigil, &signs, &long_ones, (1000000 + ms) * MS, &ping);
+        signs.said += ping ? 64 : 0;
+        signs.taken += ping ? 90 : 0; /* with encryption */
+    }
+    assert_int_equal(verdict, DDL_VIGIL_UNRESPONSIVE);
+    assert_int_equal(ms, 3600 * 1000 + 250);
+}
+
 /* Where the limit of processes is the shorter one, a host that is gone is not said to answer. */
 static void the_limits_may_be_the_other_way_round(void **state)
 {
@@ -137,7 +183,7 @@ static void the_limits_may_be_the_other_way_round(void **state)
     bool ping;
     (void)state;
     for (int ms = 0; ms < 10000 && verdict == DDL_VIGIL_ALIVE; ms += 250) {
-        signs.awaits_acks = ms > 1000;
+        go_unacknowledged(&signs, ms - 1000);
         verdict = ddl_vigil_look(&vigil, &signs, &short_ones, (1000000 + ms) * MS, &ping);
     }
     assert_int_equal(verdict, DDL_VIGIL_UNREACHABLE);
@@ -148,6 +194,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(verdicts),
         cmocka_unit_test(there_are_several_pings_in_the_shorter_limit),
+        cmocka_unit_test(pings_that_are_taken_are_no_signs),
         cmocka_unit_test(time_in_which_nobody_looked_does_not_count),
         cmocka_unit_test(the_limits_may_be_the_other_way_round),
     };
