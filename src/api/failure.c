@@ -1230,10 +1230,12 @@ static void watch_pending(void *arg, int peer, bool outgoing)
     ddl_signs signs;
     bool ping = false;
     (void)outgoing;
-    if (world->vigils[member].looked_ns == it->now_ns || !ddl_mesh_see(world->mesh, member, &signs))
+    if (!ddl_mesh_see(world->mesh, member, &signs))
         return;
+    ddl_vigil *vigil = &world->vigils[member];
+    const bool is_done = vigil->looked_ns == it->now_ns; /* for another operation */
     const ddl_vigil_verdict verdict =
-        ddl_vigil_look(&world->vigils[member], &signs, &limits, it->now_ns, &ping);
+        is_done ? vigil->verdict : ddl_vigil_look(vigil, &signs, &limits, it->now_ns, &ping);
     if (ping)
         ddl_mesh_ping(world->mesh, member);
     if (verdict != DDL_VIGIL_ALIVE && (it->found < 0 || peer < it->found)) {

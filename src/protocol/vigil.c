@@ -45,15 +45,19 @@ ddl_vigil_verdict ddl_vigil_look(ddl_vigil *vigil, const ddl_signs *signs, const
         vigil->tried_ns = vigil->unacked_ns;
     vigil->looked_ns = now_ns;
     vigil->signs = *signs;
-    *ping = is_new || now_ns - vigil->pinged_ns >= ddl_vigil_ping_ns(limits);
+    /* Not where data comes: its sender may have ended since, and a host resets a connection to which
+     * something comes that nobody will read, with what it still had to send. */
+    const int64_t ping_ns = ddl_vigil_ping_ns(limits);
+    *ping = vigil->silent_ns >= ping_ns && now_ns - vigil->pinged_ns >= ping_ns;
     if (*ping)
         vigil->pinged_ns = now_ns;
     /* TCP sends again after twice as long each time, so a network that is there again may not have been tried
      * for as long as it was gone; but once in the second half of the limit. */
     if (vigil->unacked_ns >= limits->unreachable_ns && vigil->tried_ns >= limits->unreachable_ns / 2)
-        return DDL_VIGIL_UNREACHABLE;
+        return vigil->verdict = DDL_VIGIL_UNREACHABLE;
     if (vigil->silent_ns < limits->unresponsive_ns)
-        return DDL_VIGIL_ALIVE;
+        return vigil->verdict = DDL_VIGIL_ALIVE;
     /* A host that stopped acknowledging long ago would have been found to be gone, had there been time. */
-    return vigil->unacked_ns > vigil->silent_ns / 2 ? DDL_VIGIL_UNREACHABLE : DDL_VIGIL_UNRESPONSIVE;
+    const bool is_gone = vigil->unacked_ns > vigil->silent_ns / 2;
+    return vigil->verdict = is_gone ? DDL_VIGIL_UNREACHABLE : DDL_VIGIL_UNRESPONSIVE;
 }

@@ -24,6 +24,12 @@ typedef struct ddl_signs {
     unsigned tries;   /* and so often it was sent again */
 } ddl_signs;
 
+typedef enum ddl_vigil_verdict {
+    DDL_VIGIL_ALIVE,
+    DDL_VIGIL_UNRESPONSIVE,
+    DDL_VIGIL_UNREACHABLE
+} ddl_vigil_verdict;
+
 typedef struct ddl_vigil {              /* over one rank; zero at first */
     int64_t looked_ns;                  /* 0: never */
     int64_t silent_ns, unacked_ns;      /* for so long it has given no sign, and its host has not acknowledged
@@ -32,17 +38,12 @@ typedef struct ddl_vigil {              /* over one rank; zero at first */
     ddl_signs signs;                    /* when it was looked at last */
     int64_t tried_ns;                   /* unacked_ns when it was sent again last */
     uint64_t taken_before, said_before; /* when it gave the last sign */
+    ddl_vigil_verdict verdict;          /* then */
 } ddl_vigil;
 
 typedef struct ddl_vigil_limits {
     int64_t unresponsive_ns, unreachable_ns;
 } ddl_vigil_limits;
-
-typedef enum ddl_vigil_verdict {
-    DDL_VIGIL_ALIVE,
-    DDL_VIGIL_UNRESPONSIVE,
-    DDL_VIGIL_UNREACHABLE
-} ddl_vigil_verdict;
 
 /* From one ping to the next; nobody need be watched who has been waited for for less. */
 int64_t ddl_vigil_ping_ns(const ddl_vigil_limits *limits);

@@ -221,6 +221,14 @@ int ddl_stripes_count(const ddl_stripes *stripes)
     return stripes->nstreams;
 }
 
+uint64_t ddl_stripes_heard(const ddl_stripes *stripes)
+{
+    uint64_t bytes = 0;
+    for (int i = 0; i < stripes->nstreams; i++)
+        bytes += stripes->streams[i].bytes_read;
+    return bytes;
+}
+
 void ddl_stripes_flush(ddl_stripes *stripes)
 {
     if (!stripes->flushing && !stripes->stopped)

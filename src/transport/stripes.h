@@ -63,6 +63,9 @@ void ddl_stripes_cancel_recv(ddl_stripes *stripes, const ddl_xfer *xfer);
 /* How many connections there are. */
 int ddl_stripes_count(const ddl_stripes *stripes);
 
+/* How many bytes have come over all of them. */
+uint64_t ddl_stripes_heard(const ddl_stripes *stripes);
+
 /* Write what the connections take. */
 void ddl_stripes_flush(ddl_stripes *stripes);
 

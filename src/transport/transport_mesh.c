@@ -143,6 +143,8 @@ bool ddl_mesh_see(ddl_mesh *mesh, int peer, ddl_signs *signs)
     if (peer == mesh->rank || link->state != DDL_LINK_OPEN)
         return false;
     *signs = (ddl_signs){ .heard = link->bytes_read, .said = link->bytes_said };
+    if (link->stripes != NULL)
+        signs->heard += ddl_stripes_heard(link->stripes);
     if (link->out != NULL)
         signs->taken = ddl_lane_taken(link->out);
     else
@@ -159,7 +161,9 @@ bool ddl_mesh_see(ddl_mesh *mesh, int peer, ddl_signs *signs)
 void ddl_mesh_ping(ddl_mesh *mesh, int peer)
 {
     const ddl_frame ping = { .type = DDL_FRAME_PING };
-    ddl_mesh_queue_control(&mesh->links[peer], &ping, NULL);
+    ddl_mesh_link *link = &mesh->links[peer];
+    if (link->control.bytes == link->control_sent) /* or what waits to leave has to be read as well */
+        ddl_mesh_queue_control(link, &ping, NULL);
 }
 
 /* ---- life ---- */
