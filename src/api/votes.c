@@ -36,8 +36,7 @@ enum {
     STOP_LATE_MS = 600, /* after a deadline: a cause has settled after 420 ms (500 if nobody waits), waiters
                            give up after 800 */
     CLOSE_MS = 800,
-    UP_MS =
-        30000 /* so long, or for half of a call's time, hosts wait for a library that they can do without */
+    UP_MS = 30000 /* see is_too_late */
 };
 
 typedef struct spoken { /* by a rank, on a ballot */
