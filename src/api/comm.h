@@ -203,6 +203,8 @@ bool ddl_failure_is_behind(const ddl_comm *comm, const ddl_request *request);
 bool ddl_failure_check_early(ddl_comm *comm, const ddl_request *request);
 /* A peer that this request needs has left. */
 void ddl_failure_check_gone(ddl_comm *comm, const ddl_request *request);
+/* peer is waited for; whether it lives. To be called each time that the world is watching. */
+ddl_vigil_verdict ddl_failure_watch(ddl_comm *comm, int peer, int64_t now_ns);
 
 /* Whether the communicator of a rank alone has been aborted; then it is one that has failed from here on. For
  * the thread that issues (shrink.c). */
@@ -211,6 +213,7 @@ bool ddl_comm_hear_abort(ddl_comm *comm);
 /* Agreement on who is left (shrink.c). Holder. */
 bool ddl_shrink_heard(ddl_comm *comm, int peer, const ddl_frame *frame, ddl_view payload, ddl_error *err);
 void ddl_shrink_gone(ddl_comm *comm, int peer);
+void ddl_shrink_tick(ddl_comm *comm, int64_t now_ns);
 void ddl_shrink_free(ddl_comm *comm);
 
 /* What every call on a communicator asks first: that it is one, and not in a forked child. */

@@ -1209,7 +1209,7 @@ static void tell_what_is_before(ddl_comm *comm, int64_t now_ns)
 }
 
 typedef struct watch {
-    const ddl_comm *comm;
+    ddl_comm *comm;
     int64_t now_ns;
     int found; /* the lowest that gives no sign, or -1 */
     ddl_vigil_verdict verdict;
@@ -1221,23 +1221,29 @@ static ddl_vigil_limits limits_of(const ddl_world *world)
                                world->config.unreachable_ms * DDL_NS_PER_MS };
 }
 
+ddl_vigil_verdict ddl_failure_watch(ddl_comm *comm, int peer, int64_t now_ns)
+{
+    ddl_world *world = comm->world;
+    const ddl_vigil_limits limits = limits_of(world);
+    const int member = comm->members[peer];
+    ddl_signs signs;
+    bool ping;
+    if (!ddl_mesh_see(world->mesh, member, &signs))
+        return DDL_VIGIL_ALIVE;
+    ddl_vigil *vigil = &world->vigils[member];
+    if (vigil->looked_ns == now_ns) /* for another operation */
+        return vigil->verdict;
+    (void)ddl_vigil_look(vigil, &signs, &limits, now_ns, &ping);
+    if (ping)
+        ddl_mesh_ping(world->mesh, member);
+    return vigil->verdict;
+}
+
 static void watch_pending(void *arg, int peer, bool outgoing)
 {
     watch *it = arg;
-    ddl_world *world = it->comm->world;
-    const ddl_vigil_limits limits = limits_of(world);
-    const int member = it->comm->members[peer];
-    ddl_signs signs;
-    bool ping = false;
+    const ddl_vigil_verdict verdict = ddl_failure_watch(it->comm, peer, it->now_ns);
     (void)outgoing;
-    if (!ddl_mesh_see(world->mesh, member, &signs))
-        return;
-    ddl_vigil *vigil = &world->vigils[member];
-    const bool is_done = vigil->looked_ns == it->now_ns; /* for another operation */
-    const ddl_vigil_verdict verdict =
-        is_done ? vigil->verdict : ddl_vigil_look(vigil, &signs, &limits, it->now_ns, &ping);
-    if (ping)
-        ddl_mesh_ping(world->mesh, member);
     if (verdict != DDL_VIGIL_ALIVE && (it->found < 0 || peer < it->found)) {
         it->found = peer;
         it->verdict = verdict;

@@ -71,7 +71,8 @@ ddl_status ddl_comm_abort(ddl_comm *comm, const char *reason)
 struct ddl_shrinking {
     uint64_t number; /* which agreement of the communicator, from 1 */
     ddl_agreement *agreement;
-    bool taken; /* the result has been given to the caller */
+    bool is_awaited; /* this rank's call is under way */
+    bool taken;      /* the result has been given to the caller */
     atomic_bool done;
     ddl_bytes report;
     struct ddl_shrinking *next; /* others have begun it already */
@@ -114,6 +115,15 @@ void ddl_shrink_free(ddl_comm *comm)
     comm->shrinking = NULL;
 }
 
+/* Whom this communicator has failed by, though its connection is there: it has ended, for all that the others
+ * do, whether it wakes up again or not. Or -1. */
+static int lost_by_cause(const ddl_comm *comm)
+{
+    const ddl_notice *cause = &comm->failure.cause;
+    const bool is_silent = cause->code == DDL_EUNRESPONSIVE || cause->code == DDL_EUNREACHABLE;
+    return comm->failure.failed && is_silent && cause->culprit != comm->rank ? cause->culprit : -1;
+}
+
 /* Holder. */
 static ddl_status create(ddl_comm *comm, uint64_t number, struct ddl_shrinking **out, ddl_error *err)
 {
@@ -128,8 +138,9 @@ static ddl_status create(ddl_comm *comm, uint64_t number, struct ddl_shrinking *
     }
     s->number = number;
     atomic_init(&s->done, false);
+    const int silent = lost_by_cause(comm);
     for (int rank = 0; rank < comm->nranks; rank++)
-        if (rank != comm->rank && ddl_mesh_is_gone(comm->mesh, comm->members[rank]))
+        if (rank != comm->rank && (rank == silent || ddl_mesh_is_gone(comm->mesh, comm->members[rank])))
             ddl_agreement_lose(s->agreement, rank);
     *out = s;
     return DDL_OK;
@@ -176,6 +187,19 @@ void ddl_shrink_gone(ddl_comm *comm, int peer)
         ddl_agreement_lose(s->agreement, peer);
     if (comm->shrinking != NULL)
         advance(comm);
+}
+
+void ddl_shrink_tick(ddl_comm *comm, int64_t now_ns)
+{
+    struct ddl_shrinking *s = comm->shrinking;
+    if (s == NULL || !s->is_awaited)
+        return;
+    const int silent = lost_by_cause(comm); /* the cause may have come after the first report */
+    for (int rank = 0; rank < comm->nranks; rank++)
+        if (rank == silent || (comm->world->is_watching && ddl_agreement_awaits(s->agreement, rank) &&
+                               ddl_failure_watch(comm, rank, now_ns) != DDL_VIGIL_ALIVE))
+            ddl_agreement_lose(s->agreement, rank);
+    advance(comm);
 }
 
 /* Holder: what was agreed upon, as arguments of the new communicator. */
@@ -237,6 +261,7 @@ static ddl_status agree(ddl_comm *comm, int *members, int *nleft, int *own, uint
     }
     struct ddl_shrinking *s = comm->shrinking;
     comm->world->nbusy++;
+    s->is_awaited = true;
     ddl_agreement_enter(s->agreement);
     advance(comm);
     ddl_mesh_flush(comm->mesh);
@@ -248,6 +273,7 @@ static ddl_status agree(ddl_comm *comm, int *members, int *nleft, int *own, uint
     if (!free_again)
         return stuck(err);
     comm->world->nbusy--;
+    s->is_awaited = false;
     s->taken = atomic_load(&s->done);
     status = read_result(comm, members, nleft, own, id, err);
     ddl_engine_leave(comm->engine);

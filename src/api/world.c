@@ -466,8 +466,11 @@ static void tick(void *arg, int64_t now_ns)
     if (world->is_watching)
         world->watched_ns = now_ns;
     world->posts_held = true;
-    DDL_LIST_FOR_EACH (link, &world->active)
-        ddl_failure_tick(DDL_CONTAINER(link, ddl_comm, active), now_ns);
+    DDL_LIST_FOR_EACH (link, &world->active) {
+        ddl_comm *comm = DDL_CONTAINER(link, ddl_comm, active);
+        ddl_failure_tick(comm, now_ns);
+        ddl_shrink_tick(comm, now_ns);
+    }
     world->posts_held = false;
     ddl_mesh_flush(world->mesh);
 }

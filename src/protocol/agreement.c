@@ -85,10 +85,15 @@ static bool agrees(const ddl_agreement *a, int rank)
     return rank == a->rank || (a->heard[rank] && memcmp(said_by(a, rank), a->gone, a->set_bytes) == 0);
 }
 
+bool ddl_agreement_awaits(const ddl_agreement *a, int rank)
+{
+    return !has(a->gone, rank) && !agrees(a, rank);
+}
+
 int ddl_agreement_awaited(const ddl_agreement *a)
 {
     for (int rank = 0; rank < a->nranks; rank++)
-        if (!has(a->gone, rank) && !agrees(a, rank))
+        if (ddl_agreement_awaits(a, rank))
             return rank;
     return -1;
 }

@@ -43,7 +43,9 @@ bool ddl_agreement_is_for(const ddl_agreement *agreement, ddl_view report, int r
 
 bool ddl_agreement_is_gone(const ddl_agreement *agreement, int rank);
 
-/* The lowest rank that is not gone and has not reported what this one takes for true; -1: none. */
+/* Whether a rank is neither gone nor has reported what this one takes for true; and the lowest such rank, or
+ * -1. */
+bool ddl_agreement_awaits(const ddl_agreement *agreement, int rank);
 int ddl_agreement_awaited(const ddl_agreement *agreement);
 
 typedef enum ddl_agreement_state {

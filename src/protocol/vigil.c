@@ -31,7 +31,8 @@ ddl_vigil_verdict ddl_vigil_look(ddl_vigil *vigil, const ddl_signs *signs, const
     const bool is_new = vigil->looked_ns == 0 || passed_ns > BREAK_MS * DDL_NS_PER_MS;
     if (passed_ns > MOST_MS * DDL_NS_PER_MS)
         passed_ns = MOST_MS * DDL_NS_PER_MS;
-    if (is_new || is_sign(vigil, signs)) {
+    const bool is_silent = vigil->verdict != DDL_VIGIL_ALIVE; /* which a break does not change */
+    if ((is_new && !is_silent) || is_sign(vigil, signs)) {
         vigil->silent_ns = 0;
         vigil->taken_before = signs->taken;
         vigil->said_before = signs->said;

@@ -635,6 +635,48 @@ class Silent(Failures):
         self.at_once(*((self.stopped, call) for call in (SMALL, LARGE, "broadcast:300000:int32:1", "barrier", "allgather:20:int32")),
                      (self.stopped_sender,), (self.stopped_in_the_middle,))
 
+    def is_left_behind(self, stops_late):
+        """The others go on without who is found so, before they call ddl_comm_shrink or in it."""
+        world = self.world(5, DDL_UNRESP_TIMEOUT=f"{self.LIMIT}s", DDL_TIMEOUT=f"{bound(40)}s")
+        ranks = world.start_all("init", "line", f"forever={SMALL}", "line", "shrink:rest", "use:rest", SMALL, LARGE, "free", "free")
+        self.together(ranks, "init")
+        left = [ranks[r] for r in ((0, 2, 4) if stops_late else (0, 2, 3, 4))]
+        for rank in ranks:
+            rank.expect("running")
+        if stops_late:
+            os.kill(ranks[3].pid, signal.SIGKILL)
+        else:
+            self.stop(ranks[1])
+        for rank in left:
+            rank.expect("forever", "DDL_EPEERLOST" if stops_late else "DDL_EUNRESPONSIVE")
+            rank.expect("ready")
+        if stops_late:
+            ranks[1].expect("forever", "DDL_EPEERLOST")
+            ranks[1].expect("ready")
+            self.stop(ranks[1])
+        for rank in left:
+            rank.go()
+        for place, rank in enumerate(left):
+            record = rank.expect("shrink", "DDL_OK")
+            self.assertEqual((record["new_rank"], record["new_size"]), (place, len(left)), rank.story())
+            took = self.seconds(record["begin_ns"], record["end_ns"])
+            self.assertLess(took, (self.LIMIT if stops_late else 0) + bound(3), record)
+        for rank in left:
+            for call in ("call", "call"):
+                self.assertTrue(rank.expect(call, "DDL_OK")["exact"])
+            rank.expect("free", "DDL_OK")
+            rank.expect("free", "DDL_OK")
+            rank.finish(0)
+        self.go_on(ranks[1])
+        if not stops_late:
+            ranks[1].expect("forever", "DDL_EUNRESPONSIVE")
+            ranks[1].expect("ready")
+        ranks[1].go()
+        ranks[1].expect("shrink", "DDL_EABORTED")
+
+    def test_the_others_go_on_without_it(self):
+        self.at_once((self.is_left_behind, False), (self.is_left_behind, True))
+
     def goes_on_in_time(self):
         ranks = self.start(3, LARGE, SMALL)
         for _ in range(3):

@@ -278,12 +278,14 @@ class TestHosts(unittest.TestCase):
 
     def cut(self, hosts, rules, culprits, **environment):
         """Ranks of three hosts between which something does not pass any more, and no connection is reset: rank 2's has
-        these rules. culprits: whom each may name. The word of the others is that of the kernel, where it tells."""
+        these rules. culprits: whom each may name. The word of the others is that of the kernel, where it tells. Two go
+        on: both but rank 2 if it has lost both, else both but the one that all name."""
         code, words = ("DDL_EUNRESPONSIVE", "no sign of life") if PORTABLE else ("DDL_EUNREACHABLE", "has acknowledged nothing for")
         world = World(ACTOR, 3, DDL_UNREACH_TIMEOUT=f"{bound(2)}s", DDL_WARN_AFTER=f"{bound(1)}s", **environment,
                       **({"DDL_UNRESP_TIMEOUT": f"{bound(2)}s"} if PORTABLE else {}))
         call = "forever=allreduce:100000:float32:sum"
-        ranks = [self.rank(world, hosts, h, h, "init", "barrier", "line", call, "free") for h in range(3)]
+        ranks = [self.rank(world, hosts, h, h, "init", "barrier", "line", call, "shrink:rest", "line", "use:rest",
+                           "allreduce:1000:float32:sum", "free", "free") for h in range(3)]
         for one in ranks:
             one.expect("init", "DDL_OK")
             one.expect("call", "DDL_OK")
@@ -300,7 +302,19 @@ class TestHosts(unittest.TestCase):
             self.assertIn(record["culprit"], named, record)
             self.assertIn(words, record["text"])
             self.assertLess((record["end_ns"] - began) / 1e9, bound(2) + bound(4), record)
-            one.expect("free")
+        left_out = 2 if 2 not in named else record["culprit"]
+        for number, one in enumerate(ranks):
+            record = one.expect("shrink", "DDL_EABORTED" if number == left_out else "DDL_OK")
+            self.assertLess((record["end_ns"] - record["begin_ns"]) / 1e9, bound(2) + bound(4), record)
+            one.expect("ready")
+        for number, one in enumerate(ranks):
+            if number != left_out:
+                one.go()
+        for number, one in enumerate(ranks):
+            if number != left_out:
+                self.assertTrue(one.expect("call", "DDL_OK")["exact"])
+                one.expect("free", "DDL_OK")
+                one.expect("free", "DDL_OK")
             one.close()
 
     def test_hosts_that_are_cut_off_are_named(self):

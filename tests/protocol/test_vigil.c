@@ -154,6 +154,22 @@ static void time_in_which_nobody_looked_does_not_count(void **state)
     assert_int_equal(ddl_vigil_look(&vigil, &signs, &limits, now_ns, &ping), DDL_VIGIL_UNRESPONSIVE);
 }
 
+/* Another operation that waits for it, later, learns at once what is known; it may be waking up, though. */
+static void who_was_found_silent_is_so_until_there_is_a_sign(void **state)
+{
+    ddl_vigil vigil = { 0 };
+    ddl_signs signs = { 0 };
+    ddl_vigil_verdict verdict;
+    bool ping;
+    (void)state;
+    (void)look_until(&vigil, &signs, hears_nothing, &verdict);
+    assert_int_equal(verdict, DDL_VIGIL_UNRESPONSIVE);
+    assert_int_equal(ddl_vigil_look(&vigil, &signs, &limits, 2000000 * MS, &ping), DDL_VIGIL_UNRESPONSIVE);
+    signs.heard++;
+    assert_int_equal(ddl_vigil_look(&vigil, &signs, &limits, 3000000 * MS, &ping), DDL_VIGIL_ALIVE);
+    assert_int_equal(ddl_vigil_look(&vigil, &signs, &limits, 4000000 * MS, &ping), DDL_VIGIL_ALIVE);
+}
+
 /* It may have ended since, and what comes to it then would have its last data lost. */
 static void who_is_sending_is_not_pinged(void **state)
 {
@@ -211,6 +227,7 @@ int main(void)
         cmocka_unit_test(who_is_sending_is_not_pinged),
         cmocka_unit_test(pings_that_are_taken_are_no_signs),
         cmocka_unit_test(time_in_which_nobody_looked_does_not_count),
+        cmocka_unit_test(who_was_found_silent_is_so_until_there_is_a_sign),
         cmocka_unit_test(the_limits_may_be_the_other_way_round),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
