@@ -970,19 +970,22 @@ static void raise_timeout(ddl_comm *comm, const ddl_request *request)
                           .witness = comm->rank,
                           .sequence = is_collective ? task->sequence : 0 };
     snprintf(notice.operation, sizeof notice.operation, "%s", ddl_request_operation(request));
-    char who[160] = "";
+    char who[160] = "", done[48] = "";
+    if (!is_collective || late < 0)
+        snprintf(done, sizeof done, "; rank %d has done %d %% of its part", comm->rank,
+                 (int)(100 * ddl_backend_share_done(task)));
     if (late < 0)
-        snprintf(
-            notice.text, sizeof notice.text,
-            "not finished after %lld ms (DDL_TIMEOUT), though every rank has entered it; is a link slow?",
-            (long long)request->timeout_ms);
+        snprintf(notice.text, sizeof notice.text,
+                 "not finished after %lld ms (DDL_TIMEOUT), though every rank has entered it%s; is a link "
+                 "slow?",
+                 (long long)request->timeout_ms, done);
     else
-        snprintf(notice.text, sizeof notice.text, "%s has not %s%s within %lld ms (DDL_TIMEOUT)%s",
+        snprintf(notice.text, sizeof notice.text, "%s has not %s%s within %lld ms (DDL_TIMEOUT)%s%s",
                  ddl_comm_describe(comm, late, who, sizeof who), what_is_missing(task),
                  ddl_call_is_uneven(task->algorithm->collective)
                      ? ", or exchanged less than this rank expects,"
                      : "",
-                 (long long)request->timeout_ms, nlate > 1 ? ", nor have others" : "");
+                 (long long)request->timeout_ms, nlate > 1 ? ", nor have others" : "", done);
     ddl_failure_raise(comm, &notice);
 }
 

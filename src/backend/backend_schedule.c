@@ -436,6 +436,18 @@ bool ddl_backend_is_halfway(const ddl_task *task)
     return ddl_link_linked(&task->post.link) && (task->post.round > 0 || task->post.ndone > 0);
 }
 
+double ddl_backend_share_done(const ddl_task *task)
+{
+    const ddl_plan_run *run = task->run;
+    if (run == NULL)
+        return task->posted_plan != NULL ? (double)task->next_piece / task->posted_plan->npieces : 0;
+    double pieces = run->plan->npieces - task->pieces_left;
+    for (int i = 0; i < run->nslots; i++)
+        if (run->slots[i].active != NULL)
+            pieces += ddl_run_share_moved(run->slots[i].active);
+    return pieces / run->plan->npieces;
+}
+
 const ddl_signature *ddl_backend_waits_behind(const ddl_backend *backend, uint64_t *sequence)
 {
     return ddl_posting_waits_behind(&backend->posting, sequence);

@@ -402,6 +402,19 @@ void ddl_run_visit_pending(const ddl_run *run, void (*visit)(void *arg, int peer
         }
 }
 
+double ddl_run_share_moved(const ddl_run *run)
+{
+    double moved = 0, all = 0;
+    for (uint32_t i = 0; i < run->schedule->nmessages; i++) {
+        const message *m = &run->messages[i];
+        const bool is_due = run->waiting[m->step] == 0;
+        all += (double)m->xfer.bytes;
+        if (is_due) /* it was posted then, and is done if it no longer is */
+            moved += (double)(m->posted ? m->xfer.moved : m->xfer.bytes);
+    }
+    return all > 0 ? moved / all : 0;
+}
+
 const ddl_schedule *ddl_run_schedule(const ddl_run *run)
 {
     return run->schedule;

@@ -48,6 +48,9 @@ void ddl_run_cancel(ddl_run *run);
  */
 void ddl_run_visit_pending(const ddl_run *run, void (*visit)(void *arg, int peer, bool outgoing), void *arg);
 
+/* How much of its messages a started run has sent and received so far, from 0 to 1. */
+double ddl_run_share_moved(const ddl_run *run);
+
 const ddl_schedule *ddl_run_schedule(const ddl_run *run);
 
 /* NULL is fine. Cancels first. */

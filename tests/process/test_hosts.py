@@ -79,6 +79,12 @@ class Hosts:
         return enter
 
 
+def slow_down(host):
+    """What it sends goes at 1 Mbit/s."""
+    subprocess.run(["tc", "-n", host, "qdisc", "add", "dev", "wire", "root", "tbf", "rate", "1mbit", "burst", "16kb", "latency", "300ms"],
+                   check=True, capture_output=True, timeout=30)
+
+
 class TestHosts(unittest.TestCase):
     def hosts(self, nhosts):
         hosts = Hosts(nhosts)
@@ -348,9 +354,29 @@ class TestHosts(unittest.TestCase):
                 one.finish(0)
         made = [self.hosts(2), self.hosts(2)]
         for name in made[0].names + made[1].names:
-            subprocess.run(["tc", "-n", name, "qdisc", "add", "dev", "wire", "root", "tbf", "rate", "1mbit", "burst", "16kb",
-                            "latency", "300ms"], check=True, capture_output=True, timeout=30)
+            slow_down(name)
         self.at_once(computes, *zip(made, ("auth", "tls" if TLS else "auth")))
+
+    def test_a_slow_link_at_the_deadline(self):
+        """How far who tells has come is told, as nobody is late: of 600 KB at 1 Mbit/s, 375 KB in 3 s."""
+        def takes_too_long(hosts, calls, late, culprits):
+            world = World(ACTOR, 2, DDL_TIMEOUT="3s")
+            ranks = [self.rank(world, hosts, h, h, "init", "barrier", calls[h], "free") for h in range(2)]
+            for one in ranks:
+                one.expect("init", "DDL_OK")
+                one.expect("call", "DDL_OK")
+            for one in ranks[late:]:  # what leaves at once is sent
+                record = one.expect("call", "DDL_ETIMEDOUT")
+                self.assertIn(record["culprit"], culprits, record)
+                share = re.search(r"; rank [01] has done (\d+) % of its part", record["text"])
+                self.assertIsNotNone(share, record)
+                self.assertTrue(15 <= int(share.group(1)) <= 85, record)
+                one.close()
+        made = [self.hosts(2), self.hosts(2)]
+        for name in made[0].names + made[1].names:
+            slow_down(name)
+        self.at_once(takes_too_long, (made[0], ["allreduce:150000:float32:sum"] * 2, 0, (-1,)),
+                     (made[1], ["send:150000:float32:1", "recv:150000:float32:0"], 1, (0,)))
 
     def connections(self, hosts, host, own, other):
         """Ports of one end of the connections between two hosts, and how much each has sent; but those of the store."""
