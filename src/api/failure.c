@@ -364,11 +364,10 @@ static bool ends_any_call(ddl_status code)
 }
 
 /* Whether this is the cause rather than the one known. That which ranks have had as their end stands, even if
- * a better one is known here: of calls that differ they have heard less than who comes late. */
+ * a better one is known here: they have heard less than who comes late. */
 static bool precedes(const ddl_notice *notice, const ddl_notice *cause)
 {
-    const bool are_alike = notice->code == DDL_EMISMATCH && cause->code == DDL_EMISMATCH;
-    if (are_alike && notice->is_final != cause->is_final)
+    if (notice->is_final != cause->is_final)
         return notice->is_final;
     return ddl_notice_precedes(notice, cause);
 }
@@ -433,18 +432,23 @@ static void hold(ddl_comm *comm, const ddl_notice *notice)
     ddl_engine_tick_soon(comm->engine);
 }
 
+static void release(ddl_comm *comm)
+{
+    const int64_t least_ns = ddl_now_ns() + settle_ms(comm, &comm->failure.cause) * DDL_NS_PER_MS;
+    if (comm->failure.settle_ns < least_ns)
+        comm->failure.settle_ns = least_ns;
+    comm->failure.is_held = false;
+    tell_all(comm, true);
+}
+
 /* True: with this tick others are told. */
 static bool release_held(ddl_comm *comm)
 {
-    struct ddl_failure *failure = &comm->failure;
-    if (ddl_engine_loops(comm->engine) == failure->held_loops) {
+    if (ddl_engine_loops(comm->engine) == comm->failure.held_loops) {
         ddl_engine_tick_soon(comm->engine);
         return false;
     }
-    const int64_t least_ns = ddl_now_ns() + settle_ms(comm, &failure->cause) * DDL_NS_PER_MS;
-    failure->settle_ns = failure->settle_ns > least_ns ? failure->settle_ns : least_ns;
-    failure->is_held = false;
-    tell_all(comm, true);
+    release(comm);
     return true;
 }
 
@@ -742,6 +746,8 @@ void ddl_failure_told(ddl_comm *comm, int peer, const ddl_notice *notice)
         sound.witness = -1;
     comm->failure.told_by[peer] = true;
     adopt(comm, &sound, comm->sparse);
+    if (comm->failure.is_held && sound.code == DDL_EMISMATCH)
+        release(comm); /* as others know of it, it is their cause, whatever the loop has yet to tell here */
     if (sound.code == DDL_ETIMEDOUT && sound.culprit == comm->rank)
         ddl_engine_tick_soon(comm->engine); /* to say why, if it is known */
 }

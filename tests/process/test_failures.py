@@ -455,6 +455,29 @@ class Mismatched(Failures):
             self.assertEqual(record["culprit"], 2, records)
             self.assert_names(record, "rank 1", "300", "rank 2", "301")
 
+    def dies_as_calls_differ(self, nranks, moment_us):
+        world = self.world(nranks, DDL_TIMEOUT="10s")
+        usual = "allreduce:4:int32:sum"
+        ranks = world.start_all("init", SMALL, "line", usual, others={1: ["init", SMALL, "line", "allreduce:5:int32:sum"],
+                                                                      2: ["init", SMALL, "line", f"mortal:{moment_us}", usual]})
+        for rank in ranks:
+            rank.expect("init", "DDL_OK")
+            rank.expect("call", "DDL_OK")
+            rank.expect("ready")
+        for rank in reversed(ranks):
+            rank.go()
+        ends = set()
+        for rank in ranks[:2] + ranks[3:]:
+            record = rank.expect("call")
+            ends.add((record["status"], record["culprit"]))
+        self.assertEqual(len(ends), 1, ends)
+        self.assertIn(ends.pop(), (("DDL_EMISMATCH", 1), ("DDL_EPEERLOST", 2)))
+
+    def test_a_death_in_the_same_moment(self):
+        """It may be either, but the same for all. By a board, ranks see that calls differ before they have read anything."""
+        for moment_us in range(50, 850, 50):
+            self.dies_as_calls_differ(3 if moment_us % 100 else 5, moment_us)
+
     def test_who_has_forgotten_a_call_says_nothing_of_it(self):
         """Ranks 0 and 1 are long past the call about which rank 2, and later 3, asks: they were in it, and that is all."""
         world = self.world(4, DDL_TRANSPORT="tcp", DDL_TIMEOUT="10s")
