@@ -765,12 +765,10 @@ static ddl_deadline last_words(const struct course *course)
                                                                                   : LAST_WORDS_MS);
 }
 
-/* Rank 0 of a run that has failed: some may be about to come, as all were started together. Not after a
- * death, which is to be told within a second by all. */
+/* Rank 0 of a run that has failed: some may be about to come, as all were started together. */
 static bool stays_shortly(const struct course *course, const ddl_error *why)
 {
-    const bool is_for_all =
-        why->code != DDL_ETIMEDOUT && why->code != DDL_EPEERLOST && why->code != DDL_ESTORE;
+    const bool is_for_all = why->code != DDL_ETIMEDOUT && why->code != DDL_ESTORE;
     return course->own.rank == 0 && !course->all_have_come && is_for_all && !ddl_store_is_lost(course->store);
 }
 

@@ -324,7 +324,8 @@ static ddl_status enter(struct store_tcp *tcp, const ddl_store_options *options,
         (void)DDL_FAIL(
             err, DDL_ETIMEDOUT,
             "what listens at the meeting place %s did not answer within %.1f s; is rank 0 stopped, or short "
-            "of descriptors? Or raise DDL_START_TIMEOUT",
+            "of descriptors, or does another program hold that port? Its output tells; or raise "
+            "DDL_START_TIMEOUT",
             rest, (double)(ddl_now_ns() - start_ns) / 1e9);
     else if (last.os_errno == ETIMEDOUT)
         (void)DDL_FAIL(
@@ -334,11 +335,11 @@ static ddl_status enter(struct store_tcp *tcp, const ddl_store_options *options,
             "MASTER_PORT and that rank 0 was started, or raise DDL_START_TIMEOUT",
             rest, (double)(ddl_now_ns() - start_ns) / 1e9, last.text);
     else
-        (void)DDL_FAIL(err, DDL_ETIMEDOUT,
-                       "rank 0 did not open the meeting place %s within %.1f s (%s); start rank 0, check "
-                       "MASTER_ADDR and "
-                       "MASTER_PORT, or raise DDL_START_TIMEOUT",
-                       rest, (double)(ddl_now_ns() - start_ns) / 1e9, last.text);
+        (void)DDL_FAIL(
+            err, DDL_ETIMEDOUT,
+            "rank 0 did not open the meeting place %s within %.1f s (%s); start rank 0, or look why it "
+            "has ended, check MASTER_ADDR and MASTER_PORT, or raise DDL_START_TIMEOUT",
+            rest, (double)(ddl_now_ns() - start_ns) / 1e9, last.text);
     ddl_error_blame(err, 0);
     return DDL_ETIMEDOUT;
 }
