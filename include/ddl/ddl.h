@@ -9,7 +9,9 @@
  *     ddl_comm_free(&world);
  *
  * Start it with ddl-launch, or with any scheduler that sets MASTER_ADDR, MASTER_PORT, RANK and
- * WORLD_SIZE. With none of these set the world has one rank and every collective is the identity.
+ * WORLD_SIZE, or a rank and a size under a name of its own. With no rank and no size set the world has one
+ * rank and every collective is the identity; where the environment tells of a job all the same a warning says
+ * so.
  *
  * Rules that hold for every call, unless its own text says otherwise:
  *

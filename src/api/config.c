@@ -35,18 +35,29 @@ enum {
  * and grows with the square. */
 enum { EAGER_RANKS = 128 };
 
-/* Launchers that set rank and size under names of their own; the first that is complete counts. */
+/* Launchers that set rank and size under names of their own; the first that is complete counts. Within
+ * another one's job come those that start processes before those that allot machines. */
 static const struct family {
-    const char *name, *rank, *size, *local_rank, *hint;
+    const char *name, *rank, *size, *local_rank, *hint; /* size NULL: it does not tell */
     int least_of_several; /* a rank that is set alone: from this one on there are others */
 } families[] = {
     { "Open MPI", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK",
       "mpirun -x MASTER_ADDR=... -x MASTER_PORT=...", 0 },
+    { "MVAPICH2", "MV2_COMM_WORLD_RANK", "MV2_COMM_WORLD_SIZE", "MV2_COMM_WORLD_LOCAL_RANK",
+      "mpirun_rsh ... MASTER_ADDR=... MASTER_PORT=... program", 0 },
+    { "Horovod", "HOROVOD_RANK", "HOROVOD_SIZE", "HOROVOD_LOCAL_RANK", "export both before horovodrun", 0 },
+    { "jsrun", "JSM_NAMESPACE_RANK", "JSM_NAMESPACE_SIZE", "JSM_NAMESPACE_LOCAL_RANK",
+      "jsrun -E MASTER_ADDR=... -E MASTER_PORT=...", 0 },
     { "PMI", "PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID", "mpiexec -genv MASTER_ADDR ... -genv MASTER_PORT ...",
       0 },
+    { "PALS", "PALS_RANKID", "PMI_SIZE", "PALS_LOCAL_RANKID",
+      "mpiexec --env MASTER_ADDR=... --env MASTER_PORT=...", 0 },
+    { "Flux", "FLUX_TASK_RANK", "FLUX_JOB_SIZE", "FLUX_TASK_LOCAL_ID",
+      "flux run --env=MASTER_ADDR=... --env=MASTER_PORT=...", 0 },
     { "Slurm", "SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "SLURM_LOCALID",
       "export MASTER_ADDR=$(scontrol show hostnames | head -n 1) MASTER_PORT=29500 before srun",
       1 /* a batch script, which is one process, has rank 0 */ },
+    { "PMIx", "PMIX_RANK", NULL, NULL, "", 0 },
 };
 
 /* An unset variable and an empty one are the same. */
@@ -107,19 +118,27 @@ static ddl_status one_of(const char *name, const char *value, const char *const 
 
 /* ---- rank and size ---- */
 
+static bool is_complete(const struct family *family)
+{
+    return family->size != NULL && env(family->rank) != NULL && env(family->size) != NULL;
+}
+
 /* Who is one of several ought to know of how many, or each would be a world of its own. */
 static ddl_status refuse_half_a_launcher(ddl_error *err)
 {
     for (size_t i = 0; i < sizeof families / sizeof *families; i++) {
         const struct family *family = &families[i];
         const char *rank_text = env(family->rank);
+        char unset[64] = "nothing tells of how many";
         int rank;
+        if (family->size != NULL)
+            snprintf(unset, sizeof unset, "%s is not", family->size);
         if (rank_text != NULL &&
             parse_int(family->rank, rank_text, family->least_of_several, INT_MAX, &rank, NULL) == DDL_OK)
             return DDL_FAIL(err, DDL_ECONFIG,
-                            "%s=%d is set, as by %s, but %s is not; set RANK and WORLD_SIZE, MASTER_ADDR and "
+                            "%s=%d is set, as by %s, but %s; set RANK and WORLD_SIZE, MASTER_ADDR and "
                             "MASTER_PORT, or use ddl-launch; for a world of one unset %s",
-                            family->rank, rank, family->name, family->size, family->rank);
+                            family->rank, rank, family->name, unset, family->rank);
     }
     return DDL_OK;
 }
@@ -129,9 +148,9 @@ static ddl_status foreign_launcher(const ddl_options *options, int *rank, int *n
 {
     for (size_t i = 0; i < sizeof families / sizeof *families; i++) {
         const struct family *family = &families[i];
-        const char *rank_text = env(family->rank), *size_text = env(family->size);
-        if (rank_text == NULL || size_text == NULL)
+        if (!is_complete(family))
             continue;
+        const char *rank_text = env(family->rank), *size_text = env(family->size);
         int size;
         DDL_TRY(parse_int(family->size, size_text, 1, RANKS_MAX, &size, err));
         DDL_TRY(parse_int(family->rank, rank_text, 0, size - 1, rank, err));
@@ -200,11 +219,25 @@ static int find_local_rank(void)
 {
     const char *name = env("RANK") != NULL ? "LOCAL_RANK" : NULL;
     for (size_t i = 0; name == NULL && i < sizeof families / sizeof *families; i++)
-        if (env(families[i].rank) != NULL && env(families[i].size) != NULL)
+        if (is_complete(&families[i]))
             name = families[i].local_rank;
     const char *text = name != NULL ? env(name) : NULL;
     int local = -1;
     return text != NULL && parse_int(name, text, 0, RANKS_MAX, &local, NULL) == DDL_OK ? local : -1;
+}
+
+/* It may be what is meant, and others may see to it that there is no rank; but N such worlds train N times.
+ */
+static void warn_of_a_place_for_one(const ddl_options *options)
+{
+    static const char *const names[] = { "DDL_STORE", "MASTER_ADDR", "MASTER_PORT", "LOCAL_RANK" };
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        if (env(names[i]) != NULL || options->store != NULL) {
+            ddl_log(DDL_LOG_WARNING,
+                    "a world of one: %s is set, but neither RANK nor WORLD_SIZE, which ddl-launch sets",
+                    options->store != NULL ? "ddl_options.store" : names[i]);
+            return;
+        }
 }
 
 static ddl_status read_ranks(const ddl_options *options, ddl_config *config, ddl_error *err)
@@ -232,6 +265,8 @@ static ddl_status read_ranks(const ddl_options *options, ddl_config *config, ddl
         return DDL_FAIL(err, DDL_ECONFIG, "rank %d is not in a world of %d: 0 to %d is", rank, nranks,
                         nranks - 1);
     DDL_TRY(check_launched(rank, nranks, err));
+    if (rank < 0)
+        warn_of_a_place_for_one(options);
     config->rank = rank >= 0 ? rank : 0;
     config->nranks = nranks >= 0 ? nranks : 1;
     return DDL_OK;

@@ -1016,7 +1016,10 @@ class Configuration(Failures):
     def test_a_scheduler_without_an_address(self):
         schedulers = [("Slurm", {"SLURM_PROCID": "1", "SLURM_STEP_NUM_TASKS": "4"}),
                       ("Open MPI", {"OMPI_COMM_WORLD_RANK": "1", "OMPI_COMM_WORLD_SIZE": "4"}),
-                      ("PMI", {"PMI_RANK": "1", "PMI_SIZE": "4"})]
+                      ("PMI", {"PMI_RANK": "1", "PMI_SIZE": "4"}), ("PALS", {"PALS_RANKID": "1", "PMI_SIZE": "4"}),
+                      ("Horovod", {"HOROVOD_RANK": "1", "HOROVOD_SIZE": "4"}), ("Flux", {"FLUX_TASK_RANK": "1", "FLUX_JOB_SIZE": "4"}),
+                      ("MVAPICH2", {"MV2_COMM_WORLD_RANK": "1", "MV2_COMM_WORLD_SIZE": "4"}),
+                      ("jsrun", {"JSM_NAMESPACE_RANK": "1", "JSM_NAMESPACE_SIZE": "4"})]
         for name, variables in schedulers:
             with self.subTest(name=name):
                 world = self.world(1)
@@ -1029,7 +1032,8 @@ class Configuration(Failures):
     def test_half_of_what_a_launcher_sets(self):
         """Several ranks are not as many worlds of one."""
         halves = [{"SLURM_PROCID": "1", "SLURM_NTASKS": "4"}, {"OMPI_COMM_WORLD_RANK": "3"}, {"PMI_RANK": "1"},
-                  {"OMPI_COMM_WORLD_RANK": "0"}, {"PMI_RANK": "0"}, {"DDL_LAUNCH": "1/2"}, {"DDL_LAUNCH": "0/2"}]
+                  {"OMPI_COMM_WORLD_RANK": "0"}, {"PMI_RANK": "0"}, {"PMIX_RANK": "0"}, {"HOROVOD_RANK": "0"},
+                  {"DDL_LAUNCH": "1/2"}, {"DDL_LAUNCH": "0/2"}]
         for variables in halves:
             with self.subTest(**variables):
                 rank = self.world(1).start(0, "init", RANK=None, WORLD_SIZE=None, **variables)
@@ -1049,6 +1053,16 @@ class Configuration(Failures):
             rank.expect("call", "DDL_OK")
             rank.expect("free", "DDL_OK")
             rank.finish(0)
+
+    def test_a_place_to_meet_alone_is_a_world_of_one_that_says_so(self):
+        for variables in ({"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "1"}, {"DDL_STORE": "redis://nowhere:1"}, {"LOCAL_RANK": "1"}):
+            with self.subTest(**variables):
+                rank = self.world(1).start(0, "init", SMALL, "free", **{"RANK": None, "WORLD_SIZE": None, "MASTER_ADDR": None,
+                                                                        "MASTER_PORT": None, **variables})
+                for event in ("init", "call", "free"):
+                    rank.expect(event, "DDL_OK")
+                rank.finish(0)
+                self.assertIn(f"a world of one: {list(variables)[0]} is set, but neither RANK nor WORLD_SIZE", "".join(rank.errors))
 
     def test_an_impossible_algorithm_is_an_error(self):
         """recursive doubling is for powers of two: forced on three ranks it is refused, not replaced."""
@@ -1265,14 +1279,16 @@ class Configuration(Failures):
                     ranks[0].expect("init", "DDL_ECONFIG")
 
     def test_a_rank_that_dies_during_start(self):
-        """While a third is waited for: the server of the store sees the connection end."""
+        """While a third is waited for: the server of the store sees the connection end. Who comes just then hears of it."""
         world = self.world(3, DDL_START_TIMEOUT="20s")
         ranks = [world.start(0, "init"), world.start(1, f"mortal:{int(bound(1e6))}", "init")]
         killed = ranks[1].expect("killed")
-        record = ranks[0].expect("init", "DDL_EPEERLOST")
-        self.assertEqual(record["culprit"], 1, record)
-        self.assert_names(record, f"rank 1 on ", f"[{ranks[1].pid}] ended before all ranks were connected")
-        self.assert_within(record, killed["end_ns"], 1)
+        ranks.append(world.start(2, "init"))
+        for rank in (ranks[0], ranks[2]):
+            record = rank.expect("init", "DDL_EPEERLOST")
+            self.assertEqual(record["culprit"], 1, record)
+            self.assert_names(record, f"rank 1 on ", f"[{ranks[1].pid}] ended before all ranks were connected")
+            self.assert_within(record, killed["end_ns"], 1)
 
     def test_what_one_rank_lacks_is_told_to_all(self):
         """Who cannot come says why, also where it finds out before it has met anybody; rank 0 as any other."""
