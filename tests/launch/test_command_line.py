@@ -83,8 +83,12 @@ class CommandLine(LaunchTest):
             (["-nnode", "2"], "(did you mean --nnodes?)"),
             (["--verbose"], "unknown flag --verbose; accepted are"),
             (["--" + "x" * 100], "x; accepted are"),
-            (["-x"], "unknown flag -x; accepted are"),
-            (["-x"], " -h --help -V --version\n"),
+            (["-y"], "unknown flag -y; accepted are"), (["-z2"], "unknown flag -z2; accepted are"),
+            (["-x"], "-x is another launcher's; here: env NAME=VALUE before the program"),
+            (["--rdzv-endpoint=a:1"], "another launcher's; here: --master_addr HOST --master_port PORT"),
+            (["-H", "a,b"], "here: ddl-launch on each node, with --nnodes"), (["-m", "a"], "here: python3 -m MODULE"),
+            (["-nx", "true"], "unknown flag -nx"), (["-n=x", "true"], "--nproc_per_node x: accepted is"),
+            (["-y"], " -h --help -V --version\n"),
             (["--", "--gloo"], "cannot start --gloo"),
         ]
         for flags, words in cases:
@@ -162,12 +166,13 @@ class CommandLine(LaunchTest):
             self.assertEqual(self.launch(flag).out.decode(), expected)
 
     def test_a_dry_run_prints_lines_for_a_shell_and_starts_nothing(self):
-        script = 'touch "$DIR/started"; echo "$RANK of $WORLD_SIZE: it\'s $1"'
-        result = self.launch("--dry-run", "-n", "2", "sh", "-c", script, "sh", "a  b*")
+        """Which take out of the environment what a rank does not get."""
+        script = 'touch "$DIR/started"; echo "$RANK of $WORLD_SIZE$SLURM_PROCID: it\'s $1"'
+        result = self.launch("--dry-run", "-n", "2", "sh", "-c", script, "sh", "a  b*", env={"SLURM_PROCID": "7"})
         self.assertEqual((result.code, result.err), (0, b""))
         self.assertFalse(os.path.exists(self.path("started")))
         for rank, line in enumerate(result.out.decode().splitlines()):
-            ran = harness.subprocess.run(["sh", "-c", line], stdout=harness.subprocess.PIPE, env=self.environment({}))
+            ran = harness.subprocess.run(["sh", "-c", line], stdout=harness.subprocess.PIPE, env=self.environment({"SLURM_PROCID": "7"}))
             self.assertEqual(ran.stdout.decode(), "%d of 2: it's a  b*\n" % rank)
 
     @linux_only

@@ -171,6 +171,18 @@ class Output(LaunchTest):
         self.assertIn("the log of rank 1 is not complete: No space left", result.err.decode())
         self.assertTrue(self.read("done.0") and self.read("done.1"))
 
+    def test_a_fifo_for_a_log_is_refused(self):
+        """Opening it would wait for a reader, with nothing that could end that."""
+        os.mkdir(self.path("rank_0"))
+        os.mkfifo(self.path("rank_0/stdout"))
+        reader = None
+        for words in ("cannot write", "is no file"):
+            result = self.launch("--log_dir", self.directory, "true")
+            self.assertEqual(result.code, 2)
+            self.assertIn(words, result.err.decode())
+            reader = reader or os.open(self.path("rank_0/stdout"), os.O_RDONLY | os.O_NONBLOCK)
+        os.close(reader)
+
     def test_a_log_that_may_not_grow_is_lost_output(self):
         """The ranks have the limit too, and its signal as they would without a launcher."""
         script = ('head -c 20000 /dev/zero | tr "\\0" x; echo; echo done >"$DIR/done.$RANK";'
@@ -178,7 +190,7 @@ class Output(LaunchTest):
         result = self.launch("-n", "2", "--log_dir", self.path("logs"), *self.shell(script),
                              preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (8192, 8192)))
         self.assertEqual((result.code, result.lines), (125, ["[%d] %s" % (rank, "x" * 20000) for rank in range(2)]))
-        self.assertIn("the log of rank 0 is not complete: File too large", result.err.decode())
+        self.assertIn("the logs of ranks 0-1 are not complete: File too large", result.err.decode())
         for rank in range(2):
             self.assertTrue(self.read("done.%d" % rank))
             self.assertEqual(self.read("ended.%d" % rank), b"XFSZ\n")

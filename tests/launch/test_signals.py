@@ -75,6 +75,16 @@ class Forwarding(LaunchTest):
         self.create("enough")
         self.assertEqual(self.finish(process).code, 0)
 
+    def test_signals_that_were_held_back_reach_the_ranks(self):
+        """By whoever started the launcher: ranks are to be asked before they are killed."""
+        process = self.start("-n", "2", "--grace", "60", *self.shell(harness.NOTE + "while :; do sleep 0.02; done"),
+                             preexec_fn=lambda: signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM, signal.SIGHUP, signal.SIGINT]))
+        self.wait_noted(2)
+        process.send_signal(signal.SIGTERM)
+        result = self.finish(process)
+        self.assertEqual(result.code, 143)
+        self.assertNotIn("SIGKILL", result.err.decode())
+
     def test_a_second_interrupt_kills(self):
         process = self.start("-n", "2", "--grace", "60", *self.shell(TRAPS))
         self.wait_noted(2)

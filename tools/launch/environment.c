@@ -23,7 +23,7 @@ static const char *const dropped[] = {
     "DDL_SECRET_FILE",
 };
 
-static bool is_dropped(const char *entry)
+bool launch_environment_drops(const char *entry)
 {
     size_t name_bytes = strcspn(entry, "=");
     for (size_t i = 0; i < sizeof dropped / sizeof dropped[0]; i++) {
@@ -156,7 +156,7 @@ ddl_status launch_environment_create(const launch_options *options, int local_ra
     }
     char **end = made.entries + made.nset;
     for (size_t i = 0; i < ninherited; i++)
-        if (!is_dropped(inherited[i]) && !is_set(&made, inherited[i]))
+        if (!launch_environment_drops(inherited[i]) && !is_set(&made, inherited[i]))
             *end++ = inherited[i];
     *environment = made;
     return DDL_OK;

@@ -19,6 +19,8 @@ typedef struct launch_environment {
 ddl_status launch_environment_create(const launch_options *options, int local_rank, int port, int cpus,
                                      int secret_fd, char *const *inherited, launch_environment *environment,
                                      ddl_error *err);
+/* Whether such an inherited entry is not passed on. */
+bool launch_environment_drops(const char *entry);
 void launch_environment_destroy(launch_environment *environment);
 
 #endif

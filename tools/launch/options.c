@@ -305,10 +305,17 @@ static bool among(const char *words, const char *word)
 static const struct flag *find_flag(const char *argument, const char **value)
 {
     *value = NULL;
-    if (strncmp(argument, "--", 2) != 0) {
+    if (strncmp(argument, "--", 2) != 0) { /* -n 4, -n4, -n=4 */
+        char letters[8];
+        size_t bytes = strcspn(argument, "=0123456789");
+        if (bytes >= sizeof letters)
+            return NULL;
+        snprintf(letters, sizeof letters, "%.*s", (int)bytes, argument);
         for (int i = 0; i < NFLAGS; i++)
-            if (among(flags[i].shorts, argument))
+            if (among(flags[i].shorts, letters)) {
+                *value = argument[bytes] == '\0' ? NULL : argument + bytes + (argument[bytes] == '=');
                 return &flags[i];
+            }
         return NULL;
     }
     const char *name = argument + 2;
@@ -353,9 +360,41 @@ static const struct flag *guess_flag(const char *argument)
     return same >= TELLING || (same > 1 && word[same] == '\0') ? begun : NULL;
 }
 
+/* For who comes from torchrun, mpirun, mpiexec or horovodrun; NULL: it is none of theirs. */
+static const char *of_other_launchers(const char *argument)
+{
+    static const struct {
+        const char *names, *instead;
+    } theirs[] = {
+        { " rdzv_endpoint ", "--master_addr HOST --master_port PORT" },
+        { " rdzv_backend rdzv_conf ",
+          "leave it out, as ranks meet at --master_addr, or where DDL_STORE says" },
+        { " H host hosts f hostfile machinefile ",
+          "ddl-launch on each node, with --nnodes, --node_rank and --master_addr" },
+        { " m module ", "python3 -m MODULE as the program" },
+        { " x genv env ", "env NAME=VALUE before the program; what is set is passed on" },
+        { " oversubscribe bind_to map_by start_method monitor_interval ",
+          "leave it out, as there may be more ranks than CPUs, and ranks are bound as this process is" },
+        { " t r tee redirects output_filename ", "--log_dir DIR" },
+    };
+    char word[40];
+    const char *name = argument + strspn(argument, "-");
+    int bytes = snprintf(word, sizeof word, " %.*s ", (int)strcspn(name, "="), name);
+    for (char *at = word; *at != '\0'; at++)
+        if (*at == '-')
+            *at = '_';
+    for (size_t i = 0; bytes < (int)sizeof word && i < sizeof theirs / sizeof *theirs; i++)
+        if (strstr(theirs[i].names, word) != NULL)
+            return theirs[i].instead;
+    return NULL;
+}
+
 static ddl_status unknown_flag(const char *argument, ddl_error *err)
 {
     char known[360] = "", guess[64] = "";
+    const char *instead = of_other_launchers(argument);
+    if (instead != NULL)
+        return DDL_FAIL(err, DDL_EINVAL, "%.60s is another launcher's; here: %s", argument, instead);
     const struct flag *meant = guess_flag(argument);
     if (meant != NULL)
         snprintf(guess, sizeof guess, " (did you mean --%s?)", meant->name);

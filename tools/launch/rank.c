@@ -76,10 +76,14 @@ static ddl_status make_directories(char *path, ddl_error *err)
 static ddl_status open_log(const char *directory, const char *name, int *fd, ddl_error *err)
 {
     char path[PATH_MAX + sizeof "/stdout"];
+    struct stat file;
     snprintf(path, sizeof path, "%s/%s", directory, name);
+    /* A fifo would have it wait for a reader. */
     if (DDL_FAILPOINT_OS("launch.open", EMFILE) ||
-        (*fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666)) < 0)
+        (*fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NONBLOCK, 0666)) < 0)
         return DDL_FAIL_OS(err, DDL_ECONFIG, errno, "--log_dir: cannot write %.300s", path);
+    if (fstat(*fd, &file) != 0 || !(S_ISREG(file.st_mode) || S_ISCHR(file.st_mode)))
+        return DDL_FAIL(err, DDL_ECONFIG, "--log_dir: %.300s is no file", path);
     return DDL_OK;
 }
 
@@ -147,7 +151,8 @@ ddl_status launch_rank_start(launch_rank *rank, const launch_start *start, ddl_e
     pid_t guardian = getpid();
     pid_t pid = -1;
     if (status == DDL_OK && (pid = fork_with_signals_held()) < 0)
-        status = DDL_FAIL_OS(err, DDL_ERESOURCE, errno, "cannot start a process for rank %d", rank->rank);
+        status = DDL_FAIL_OS(err, DDL_ERESOURCE, errno, "cannot start a process for rank %d%s", rank->rank,
+                             errno == EAGAIN ? " (ulimit -u, or the limit of a cgroup)" : "");
     if (status == DDL_OK && pid == 0)
         become(rank, start, guardian, out[1], errs[1], secret, environment.entries);
     launch_environment_destroy(&environment);

@@ -70,7 +70,10 @@ void launch_signals_note(launch_signals *found)
         if (sigaction(signal, NULL, &action) == 0 && action.sa_handler == SIG_IGN)
             sigaddset(&found->ignored, signal);
     }
+    /* What ranks are asked to end with reaches them, whoever has held it back here. */
     sigprocmask(SIG_BLOCK, NULL, &found->blocked);
+    for (int i = 0; i < NFORWARDED; i++)
+        sigdelset(&found->blocked, forwarded[i]);
     set_action(SIGCHLD, SIG_DFL, 0);
 }
 

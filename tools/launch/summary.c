@@ -23,12 +23,13 @@ __attribute__((format(printf, 2, 3))) static void say(ddl_bytes *text, const cha
         (void)ddl_bytes_append(text, part, (size_t)bytes < sizeof part ? (size_t)bytes : sizeof part - 1);
 }
 
-static void say_first(ddl_bytes *text, const launch_rank *first)
+static void say_first(ddl_bytes *text, const launch_job *job, const launch_rank *first)
 {
     char host[256] = "this host", name[32];
     if (gethostname(host, sizeof host) == 0)
         host[sizeof host - 1] = '\0';
-    say(text, "ddl-launch: rank %d on %s (pid %ld) failed first: ", first->rank, host, (long)first->pid);
+    say(text, "ddl-launch: rank %d on %s (pid %ld) failed first%s: ", first->rank, host, (long)first->pid,
+        job->options->nnodes > 1 ? " of this node's" : "");
     if (first->status == 0) {
         say(text, "it ended with 0 before ddl_init, where others wait for it\n");
         return;
@@ -77,20 +78,37 @@ static bool is_told(const launch_rank *rank, told_side side)
     return before == side.before;
 }
 
-/* "1-3,7": the ranks that ended as `like` did. */
-static void say_ranks(ddl_bytes *text, const launch_rank *ranks, int nranks, const launch_rank *like,
-                      told_side side)
+typedef struct alike { /* those on a side that ended as `like` did */
+    const launch_rank *like;
+    told_side side;
+} alike;
+
+static bool is_alike(const launch_rank *rank, const void *arg)
+{
+    const alike *it = arg;
+    return is_told(rank, it->side) && same_end(rank, it->like);
+}
+
+static bool is_cut(const launch_rank *rank, const void *arg)
+{
+    (void)arg;
+    return launch_rank_log_error(rank) != 0;
+}
+
+/* " ranks 1-3,7": those that are so. */
+static void say_ranks(ddl_bytes *text, const launch_rank *ranks, int nranks,
+                      bool (*is_so)(const launch_rank *rank, const void *arg), const void *arg)
 {
     int count = 0;
     for (int i = 0; i < nranks; i++)
-        count += is_told(&ranks[i], side) && same_end(&ranks[i], like);
+        count += is_so(&ranks[i], arg);
     say(text, count == 1 ? " rank " : " ranks ");
     const char *between = "";
     for (int i = 0; i < nranks; i++) {
-        if (!is_told(&ranks[i], side) || !same_end(&ranks[i], like))
+        if (!is_so(&ranks[i], arg))
             continue;
         int last = i;
-        while (last + 1 < nranks && is_told(&ranks[last + 1], side) && same_end(&ranks[last + 1], like))
+        while (last + 1 < nranks && is_so(&ranks[last + 1], arg))
             last++;
         say(text, "%s%d", between, ranks[i].rank);
         if (last > i)
@@ -113,7 +131,7 @@ static void say_others(ddl_bytes *text, const launch_rank *ranks, int nranks, to
         if (told)
             continue;
         say(text, "%s", between);
-        say_ranks(text, ranks, nranks, &ranks[i], side);
+        say_ranks(text, ranks, nranks, is_alike, &(alike){ &ranks[i], side });
         say_end(text, &ranks[i]);
         between = ",";
     }
@@ -157,7 +175,7 @@ static void say_cause(const launch_job *job, const launch_outcome *outcome, ddl_
     case LAUNCH_ORPHANED:
         break;
     case LAUNCH_RANK_FAILED:
-        say_first(text, outcome->first);
+        say_first(text, job, outcome->first);
         break;
     case LAUNCH_SIGNALLED:
         say(text, "ddl-launch: got %s; the job was stopped%s\n",
@@ -180,22 +198,29 @@ static void say_cause(const launch_job *job, const launch_outcome *outcome, ddl_
             (double)job->options->timeout_ms / 1e3, killed);
 }
 
-static void say_output_errors(const launch_outcome *outcome, ddl_bytes *text)
+static void say_output_errors(const launch_outcome *outcome, const launch_rank *ranks, int nranks,
+                              ddl_bytes *text)
 {
     if (outcome->write_error == EBADF)
         say(text, "ddl-launch: output was lost: standard output is closed; >/dev/null says that it is not "
                   "wanted\n");
     else if (outcome->write_error != 0)
         say(text, "ddl-launch: output was lost: %s\n", strerror(outcome->write_error));
-    if (outcome->log_cut != NULL)
-        say(text, "ddl-launch: --log_dir: the log of rank %d is not complete: %s\n", outcome->log_cut->rank,
-            strerror(launch_rank_log_error(outcome->log_cut)));
+    if (outcome->log_cut == NULL)
+        return;
+    int cut = 0;
+    for (int i = 0; i < nranks; i++)
+        cut += is_cut(&ranks[i], NULL);
+    say(text, "ddl-launch: --log_dir: the log%s of", cut > 1 ? "s" : "");
+    say_ranks(text, ranks, nranks, is_cut, NULL);
+    say(text, " %s not complete: %s\n", cut > 1 ? "are" : "is",
+        strerror(launch_rank_log_error(outcome->log_cut)));
 }
 
 void launch_summary(const launch_job *job, const launch_outcome *outcome, launch_rank *ranks, int nranks,
                     ddl_bytes *text)
 {
-    say_output_errors(outcome, text);
+    say_output_errors(outcome, ranks, nranks, text);
     say_cause(job, outcome, text);
     bool tells_ranks = outcome->cause == LAUNCH_RANK_FAILED || outcome->cause == LAUNCH_TIME_LIMIT ||
                        outcome->cause == LAUNCH_SIGNALLED;
