@@ -388,7 +388,8 @@ DDL_API size_t ddl_algorithm_names(const char *collective, const char *names[], 
 
 /* Called with one whole line, without line end, from any thread, one at a time. The library is silent but for
  * this. A line that others keep from being told for half a second, in the sink or by not reading stderr, is
- * lost. Of a rank whose sink does not return for long others may think that it is stopped. */
+ * lost. Of a rank whose sink does not return for long others may think that it is stopped. The sink must not
+ * call the library: what it would wait for may be what it keeps waiting. */
 typedef void ddl_log_sink(void *arg, const char *line);
 
 /* Send log lines to sink instead of stderr; NULL restores stderr. Set it before ddl_init. */
