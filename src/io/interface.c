@@ -275,8 +275,9 @@ ddl_status ddl_interface_choose(const char *choice, const ddl_address *preferred
         return DDL_OK;
     ddl_interfaces_text(known, sizeof known);
     if (choice == NULL)
-        return DDL_FAIL(err, DDL_ENETWORK,
-                        "this machine has no network interface that is up, not even loopback");
+        return DDL_FAIL(
+            err, DDL_ENETWORK,
+            "this machine has no network interface that is up, not even loopback (ip link set lo up)");
     return DDL_FAIL(err, DDL_ENETWORK, "DDL_IFACE=%.100s: %s; there are: %s", choice,
                     choice[0] == '^' ? "that leaves nothing of what is up here"
                                      : "no such interface or network is up here",

@@ -867,9 +867,10 @@ static ddl_status check_interfaces(struct course *course, ddl_error *err)
 {
     ddl_address unused;
     ddl_error ignored;
-    if (course->network->iface[0] == '\0' ||
-        ddl_interface_choose(course->network->iface, NULL, &unused, err) == DDL_OK)
-        return DDL_OK;
+    const char *choice = course->network->iface[0] != '\0' ? course->network->iface : NULL;
+    const ddl_status status = ddl_interface_choose(choice, NULL, &unused, err);
+    if (status == DDL_OK || choice == NULL) /* then there is none at all, and nobody to tell */
+        return status;
     const ddl_deadline until = ddl_deadline_in_ms(course->own.rank == 0 ? VISIT_MS : COME_MS);
     (void)!come_to_place(course, ddl_deadline_earlier(course->options->deadline, until), &ignored);
     return decline(course, err);

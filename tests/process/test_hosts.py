@@ -251,6 +251,13 @@ class TestHosts(unittest.TestCase):
                     self.assertIn(word, record["text"])
                 self.assertLess((record["end_ns"] - record["begin_ns"]) / 1e9, bound(1))
 
+    def test_a_machine_without_a_network_is_told_at_once(self):
+        enter = ["unshare", "-n"] if os.geteuid() == 0 else ["unshare", "-Urn"]
+        for rank in range(2):
+            record = World(ACTOR, 2).start(rank, "init", prefix=enter).expect("init", "DDL_ENETWORK")
+            self.assertIn("no network interface that is up", record["text"])
+            self.assertLess((record["end_ns"] - record["begin_ns"]) / 1e9, bound(1))
+
     def outcome(self, rank):
         record = rank.next()
         return rank.next() if record["event"] == "running" else record
