@@ -254,9 +254,11 @@ class TestHosts(unittest.TestCase):
     def test_a_machine_without_a_network_is_told_at_once(self):
         enter = ["unshare", "-n"] if os.geteuid() == 0 else ["unshare", "-Urn"]
         for rank in range(2):
-            record = World(ACTOR, 2).start(rank, "init", prefix=enter).expect("init", "DDL_ENETWORK")
+            one = World(ACTOR, 2).start(rank, "init", prefix=enter)
+            record = one.expect("init", "DDL_ENETWORK")
             self.assertIn("no network interface that is up", record["text"])
             self.assertLess((record["end_ns"] - record["begin_ns"]) / 1e9, bound(1))
+            one.close()
 
     def outcome(self, rank):
         record = rank.next()
