@@ -977,9 +977,9 @@ static void raise_timeout(ddl_comm *comm, const ddl_request *request)
                           .sequence = is_collective ? task->sequence : 0 };
     snprintf(notice.operation, sizeof notice.operation, "%s", ddl_request_operation(request));
     char who[160] = "", done[48] = "";
-    if (!is_collective || late < 0)
-        snprintf(done, sizeof done, "; rank %d has done %d %% of its part", comm->rank,
-                 (int)(100 * ddl_backend_share_done(task)));
+    const double share = ddl_backend_share_done(task);
+    if (share >= 0 && (!is_collective || late < 0))
+        snprintf(done, sizeof done, "; rank %d has done %d %% of its part", comm->rank, (int)(100 * share));
     if (late < 0)
         snprintf(notice.text, sizeof notice.text,
                  "not finished after %lld ms (DDL_TIMEOUT), though every rank has entered it%s; is a link "

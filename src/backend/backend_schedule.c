@@ -440,7 +440,7 @@ double ddl_backend_share_done(const ddl_task *task)
 {
     const ddl_plan_run *run = task->run;
     if (run == NULL)
-        return task->posted_plan != NULL ? (double)task->next_piece / task->posted_plan->npieces : 0;
+        return task->posted_plan != NULL ? (double)task->next_piece / task->posted_plan->npieces : -1;
     double pieces = run->plan->npieces - task->pieces_left;
     for (int i = 0; i < run->nslots; i++)
         if (run->slots[i].active != NULL)

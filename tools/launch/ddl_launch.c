@@ -106,7 +106,8 @@ static int dry_run(const launch_job *job)
                                       &environment, &err) != DDL_OK)
             return fail(&err, LAUNCH_EXIT_FAILED);
         printf("env");
-        for (char *const *entry = job->environment; *entry != NULL; entry++) /* ddl's secret is not handed over */
+        for (char *const *entry = job->environment; *entry != NULL;
+             entry++) /* ddl's secret is not handed over */
             if (launch_environment_drops(*entry) && strncmp(*entry, "DDL_", 4) != 0)
                 printf(" -u %.*s", (int)strcspn(*entry, "="), *entry);
         for (int i = 0; i < environment.nset; i++) {
