@@ -53,8 +53,10 @@ ddl_vigil_verdict ddl_vigil_look(ddl_vigil *vigil, const ddl_signs *signs, const
     if (*ping)
         vigil->pinged_ns = now_ns;
     /* TCP sends again after twice as long each time, so a network that is there again may not have been tried
-     * for as long as it was gone; but once in the second half of the limit. */
-    if (vigil->unacked_ns >= limits->unreachable_ns && vigil->tried_ns >= limits->unreachable_ns / 2)
+     * for as long as it was gone; but once in the second half of the limit. Nobody waits for that for ever.
+     */
+    const bool was_tried = vigil->tried_ns >= limits->unreachable_ns / 2;
+    if (vigil->unacked_ns >= (was_tried ? 1 : 2) * limits->unreachable_ns)
         return vigil->verdict = DDL_VIGIL_UNREACHABLE;
     if (vigil->silent_ns < limits->unresponsive_ns)
         return vigil->verdict = DDL_VIGIL_ALIVE;

@@ -765,10 +765,14 @@ static ddl_deadline last_words(const struct course *course)
                                                                                   : LAST_WORDS_MS);
 }
 
-/* Rank 0 of a run that has failed: some may be about to come, as all were started together. */
+/* Rank 0 of a run that has failed: some may be about to come, as all were started together. After a death
+ * only where it serves the store, as that goes with it; elsewhere to find out about one has taken a second.
+ */
 static bool stays_shortly(const struct course *course, const ddl_error *why)
 {
-    const bool is_for_all = why->code != DDL_ETIMEDOUT && why->code != DDL_ESTORE;
+    const bool serves = strncmp(course->options->store, tcp_store, sizeof tcp_store - 1) == 0;
+    const bool is_for_all =
+        why->code != DDL_ETIMEDOUT && why->code != DDL_ESTORE && (serves || why->code != DDL_EPEERLOST);
     return course->own.rank == 0 && !course->all_have_come && is_for_all && !ddl_store_is_lost(course->store);
 }
 

@@ -184,6 +184,24 @@ static void who_is_sending_is_not_pinged(void **state)
     }
 }
 
+/* It was cut off long ago, but something came from it until now: TCP tries seldom by then. */
+static void who_is_hardly_tried_any_more_is_not_waited_for(void **state)
+{
+    const ddl_vigil_limits short_one = { .unresponsive_ns = 60000 * MS, .unreachable_ns = 4000 * MS };
+    ddl_vigil vigil = { 0 };
+    ddl_signs signs = { .has_acks = true, .awaits_acks = true, .tries = 9 };
+    ddl_vigil_verdict verdict = DDL_VIGIL_ALIVE;
+    bool ping;
+    int ms = 0;
+    (void)state;
+    for (; verdict == DDL_VIGIL_ALIVE && ms < 30000; ms += 250) {
+        signs.ack_ns = (20000 + ms) * MS;
+        verdict = ddl_vigil_look(&vigil, &signs, &short_one, (1000000 + ms) * MS, &ping);
+    }
+    assert_int_equal(verdict, DDL_VIGIL_UNREACHABLE);
+    assert_in_range(ms, 8000, 9000);
+}
+
 /* However long the limit is, what it is told is not a sign that a rank gives, though its host takes it. */
 static void pings_that_are_taken_are_no_signs(void **state)
 {
@@ -227,6 +245,7 @@ int main(void)
         cmocka_unit_test(who_is_sending_is_not_pinged),
         cmocka_unit_test(pings_that_are_taken_are_no_signs),
         cmocka_unit_test(time_in_which_nobody_looked_does_not_count),
+        cmocka_unit_test(who_is_hardly_tried_any_more_is_not_waited_for),
         cmocka_unit_test(who_was_found_silent_is_so_until_there_is_a_sign),
         cmocka_unit_test(the_limits_may_be_the_other_way_round),
     };
