@@ -44,8 +44,8 @@
  *   (DDL_EUNRESPONSIVE, DDL_UNRESP_TIMEOUT), or its host has acknowledged nothing for 15 s
  *   (DDL_EUNREACHABLE, DDL_UNREACH_TIMEOUT).
  * Errors.    A negative ddl_status; ddl_last_error has the details for the calling thread. An argument
- *   error (DDL_EINVAL) changes nothing, and nor does DDL_ENOMEM from the call itself; the other ranks then
- *   wait for this one and time out. Any other failure of an operation breaks its communicator: all
+ *   error (DDL_EINVAL) changes nothing, and nor does DDL_ENOMEM from a call on host memory; the other ranks
+ *   then wait for this one and time out. Any other failure of an operation breaks its communicator: all
  *   operations in flight, or else the first later one, return the root cause with the same culprit on
  *   every rank; calls that follow a return of it get DDL_EABORTED until the communicator is freed.
  * Fork.      A forked child must not use the library (DDL_EUNSUPPORTED); it does not disturb its parent.
