@@ -746,7 +746,8 @@ void ddl_failure_told(ddl_comm *comm, int peer, const ddl_notice *notice)
         sound.witness = -1;
     comm->failure.told_by[peer] = true;
     /* Two ranks that do not reach each other hear of each other by whoever reaches both. */
-    adopt(comm, &sound, comm->sparse || sound.code == DDL_EUNREACHABLE);
+    const bool is_silence = sound.code == DDL_EUNREACHABLE || sound.code == DDL_EUNRESPONSIVE;
+    adopt(comm, &sound, comm->sparse || is_silence);
     if (comm->failure.is_held && sound.code == DDL_EMISMATCH)
         release(comm); /* as others know of it, it is their cause, whatever the loop has yet to tell here */
     if (sound.code == DDL_ETIMEDOUT && sound.culprit == comm->rank)
