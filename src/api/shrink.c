@@ -71,8 +71,9 @@ ddl_status ddl_comm_abort(ddl_comm *comm, const char *reason)
 struct ddl_shrinking {
     uint64_t number; /* which agreement of the communicator, from 1 */
     ddl_agreement *agreement;
-    bool is_awaited; /* this rank's call is under way */
-    bool taken;      /* the result has been given to the caller */
+    bool is_awaited;    /* this rank's call is under way; it ends by then, */
+    ddl_deadline until; /* unless its thread was kept from the engine */
+    bool taken;         /* the result has been given to the caller */
     atomic_bool done;
     ddl_bytes report;
     struct ddl_shrinking *next; /* others have begun it already */
@@ -87,7 +88,7 @@ static void advance(ddl_comm *comm)
     while (ddl_agreement_report(s->agreement, &report)) {
         ddl_frame frame = { .type = DDL_FRAME_AGREE, .channel = comm->id * 2, .sequence = s->number };
         for (int rank = 0; rank < comm->nranks; rank++)
-            if (ddl_agreement_is_for(s->agreement, ddl_bytes_view(&report), rank))
+            if (rank != comm->rank)
                 ddl_mesh_tell_bytes(comm->mesh, comm->members[rank], &frame, ddl_bytes_view(&report));
         report.bytes = 0;
     }
@@ -189,11 +190,22 @@ void ddl_shrink_gone(ddl_comm *comm, int peer)
         advance(comm);
 }
 
+static void end_wait(ddl_comm *comm, struct ddl_shrinking *s)
+{
+    s->is_awaited = false;
+    comm->world->nbusy--;
+    ddl_agreement_leave(s->agreement);
+}
+
 void ddl_shrink_tick(ddl_comm *comm, int64_t now_ns)
 {
     struct ddl_shrinking *s = comm->shrinking;
     if (s == NULL || !s->is_awaited)
         return;
+    if (now_ns > s->until) {
+        end_wait(comm, s);
+        return;
+    }
     const int silent = lost_by_cause(comm); /* the cause may have come after the first report */
     for (int rank = 0; rank < comm->nranks; rank++)
         if (rank == silent || (comm->world->is_watching && ddl_agreement_awaits(s->agreement, rank) &&
@@ -219,8 +231,7 @@ static ddl_status read_result(ddl_comm *comm, int *members, int *nleft, int *own
         return status;
     }
     case DDL_AGREEMENT_EXCLUDED:
-        return DDL_FAIL(err, DDL_EABORTED,
-                        "the other ranks have lost their connection to this one and go on without it");
+        return DDL_FAIL(err, DDL_EABORTED, "other ranks hear this one no more, and do not go on with it");
     case DDL_AGREEMENT_MINORITY:
         return DDL_FAIL(
             err, DDL_EABORTED,
@@ -260,8 +271,10 @@ static ddl_status agree(ddl_comm *comm, int *members, int *nleft, int *own, uint
         return status;
     }
     struct ddl_shrinking *s = comm->shrinking;
-    comm->world->nbusy++;
+    if (!s->is_awaited) /* as after a call that was kept from the engine */
+        comm->world->nbusy++;
     s->is_awaited = true;
+    s->until = later;
     ddl_agreement_enter(s->agreement);
     advance(comm);
     ddl_mesh_flush(comm->mesh);
@@ -272,8 +285,7 @@ static ddl_status agree(ddl_comm *comm, int *members, int *nleft, int *own, uint
     } while (free_again && !atomic_load(&s->done) && !ddl_deadline_passed(deadline));
     if (!free_again)
         return stuck(err);
-    comm->world->nbusy--;
-    s->is_awaited = false;
+    end_wait(comm, s);
     s->taken = atomic_load(&s->done);
     status = read_result(comm, members, nleft, own, id, err);
     ddl_engine_leave(comm->engine);

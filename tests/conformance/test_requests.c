@@ -619,7 +619,7 @@ static void shrink_beside_nonsense(rank_thread *me)
     const size_t *bytes = me->arg;
     ddl_comm *left = NULL;
     if (me->rank == 1) {
-        static const uint8_t nonsense[9] = { 2 };
+        static const uint8_t nonsense[9] = { 9 };
         const ddl_frame frame = { .type = DDL_FRAME_AGREE, .channel = me->world->id * 2, .sequence = 1 };
         EXPECT(me, ddl_engine_enter(me->world->engine, ddl_deadline_in_ms(5000)));
         ddl_mesh_tell_bytes(me->world->mesh, 0, &frame, (ddl_view){ nonsense, *bytes });

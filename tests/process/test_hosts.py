@@ -351,6 +351,42 @@ class TestHosts(unittest.TestCase):
         made = [self.hosts(3) for _ in cases]
         self.at_once(lambda hosts, case: self.cut(hosts, case[0], case[1], **case[2]), *zip(made, cases))
 
+    def test_who_is_cut_off_before_it_shrinks_does_not_go_on(self):
+        """Though it has heard that the others would have it."""
+        if shutil.which("nft") is None:
+            self.skipTest("no nft")
+        hosts = self.hosts(3)
+        world = World(ACTOR, 3, DDL_UNREACH_TIMEOUT=f"{bound(2)}s", DDL_UNRESP_TIMEOUT=f"{bound(2)}s", DDL_TIMEOUT=f"{bound(30)}s")
+        call = "allreduce:1000:float32:sum"
+        ranks = [self.rank(world, hosts, h, h, "init", "barrier", "line", *(["abort:over"] if h == 0 else []), call, "line", "shrink:rest",
+                           "line", "use:rest", call, "free", "free") for h in range(3)]
+        for one in ranks:
+            one.expect("init", "DDL_OK")
+            one.expect("call", "DDL_OK")
+            one.expect("ready")
+        for one in ranks:
+            one.go()
+        for one in ranks:
+            record = one.next()
+            while record["event"] != "ready":
+                record = one.next()
+        for one in ranks[:2]:
+            one.go()
+        time.sleep(bound(0.5))
+        drop = " chain %s { type filter hook %s priority 0; policy drop; }\n"
+        subprocess.run(["ip", "netns", "exec", hosts.names[2], "nft", "-f", "-"], check=True, text=True, capture_output=True, timeout=30,
+                       input="table inet t {\n" + drop % ("i", "input") + drop % ("o", "output") + "}\n")
+        ranks[2].go()
+        ranks[2].expect("shrink", "DDL_EABORTED")
+        for one in ranks[:2]:
+            self.assertEqual(one.expect("shrink", "DDL_OK")["new_size"], 2)
+            one.expect("ready")
+            one.go()
+        for one in ranks[:2]:
+            self.assertTrue(one.expect("call", "DDL_OK")["exact"])
+            one.close()
+        ranks[2].close()
+
     def test_a_slow_link_is_a_sign_of_life(self):
         """1 Mbit/s, at which what waits to leave takes longer than a rank may be silent."""
         def computes(hosts, security):

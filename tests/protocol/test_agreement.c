@@ -1,6 +1,7 @@
 /*
- * test_agreement.c - ranks that crash in the middle of agreeing on who is left. All ranks run in one thread;
- * a seed decides who reads what when, and who crashes after how many of its reports have left.
+ * test_agreement.c - ranks that crash, or are cut off from each other, in the middle of agreeing on who is
+ * left. All ranks run in one thread; a seed decides who reads what when, who crashes after how many of its
+ * reports have left, and which links break.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -21,6 +22,7 @@ typedef struct pipe { /* from one rank to another, in order */
     int head, tail;
     bool closed; /* by a crash; what is in it can still be read */
     bool seen;   /* its reader has seen the end */
+    bool cut;    /* nothing passes any more, and nobody is told; what is in it is lost */
 } pipe;
 
 typedef struct world {
@@ -54,7 +56,7 @@ static void send_reports(world *w, int rank)
     while (!w->crashed[rank] && ddl_agreement_report(w->ranks[rank], &report)) {
         assert_int_equal(report.bytes, 8 + (w->nranks + 7) / 8);
         for (int peer = 0; peer < w->nranks && !w->crashed[rank]; peer++) {
-            if (!ddl_agreement_is_for(w->ranks[rank], ddl_bytes_view(&report), peer))
+            if (peer == rank)
                 continue;
             if (w->writes_left[rank] == 0) {
                 crash(w, rank);
@@ -63,6 +65,8 @@ static void send_reports(world *w, int rank)
             if (w->writes_left[rank] > 0)
                 w->writes_left[rank]--;
             pipe *to = &w->pipes[rank][peer];
+            if (to->cut)
+                continue;
             assert_true(to->tail < QUEUE);
             memcpy(to->reports[to->tail++], report.data, report.bytes);
         }
@@ -117,89 +121,245 @@ static void assert_same_decision(const world *w, int a, int b)
     assert_int_equal(ddl_agreement_offer(w->ranks[a]), ddl_agreement_offer(w->ranks[b]));
 }
 
+static void begin(world *w, uint64_t seed)
+{
+    ddl_error error;
+    memset(w, 0, sizeof *w);
+    w->random = seed;
+    w->nranks = 2 + (int)draw(w, RANKS - 1);
+    for (int rank = 0; rank < w->nranks; rank++) {
+        assert_int_equal(ddl_agreement_create(rank, w->nranks, 100 + (uint32_t)rank, &w->ranks[rank], &error),
+                         DDL_OK);
+        w->writes_left[rank] = -1;
+    }
+}
+
+static void end(world *w)
+{
+    for (int rank = 0; rank < w->nranks; rank++)
+        ddl_agreement_destroy(w->ranks[rank]);
+}
+
+static void read_at_random(world *w, uint32_t reads)
+{
+    for (; reads > 0; reads--) {
+        int from = (int)draw(w, (uint32_t)w->nranks), to = (int)draw(w, (uint32_t)w->nranks);
+        if (from != to && !w->crashed[to])
+            read_pipe(w, from, to);
+    }
+}
+
 static void ranks_that_are_left_decide_the_same(void **state)
 {
     (void)state;
     static world w;
     int decided = 0, minorities = 0;
     for (uint64_t seed = 1; seed <= SEEDS; seed++) {
-        memset(&w, 0, sizeof w);
-        w.random = seed;
-        w.nranks = 2 + (int)draw(&w, RANKS - 1);
+        begin(&w, seed);
         int mortal = (int)draw(&w, (uint32_t)w.nranks); /* so many crash, some at once */
-        ddl_error error;
-        for (int rank = 0; rank < w.nranks; rank++) {
-            assert_int_equal(
-                ddl_agreement_create(rank, w.nranks, 100 + (uint32_t)rank, &w.ranks[rank], &error), DDL_OK);
-            w.writes_left[rank] = -1;
-        }
         for (int i = 0; i < mortal; i++)
             w.writes_left[draw(&w, (uint32_t)w.nranks)] = (int)draw(&w, 3 * (uint32_t)w.nranks);
         for (int i = 0; i < w.nranks; i++) { /* they enter at different times */
-            for (uint32_t reads = draw(&w, 20); reads > 0; reads--) {
-                int from = (int)draw(&w, (uint32_t)w.nranks), to = (int)draw(&w, (uint32_t)w.nranks);
-                if (from != to && !w.crashed[to])
-                    read_pipe(&w, from, to);
-            }
+            read_at_random(&w, draw(&w, 20));
             ddl_agreement_enter(w.ranks[i]);
             send_reports(&w, i);
         }
         run(&w);
         int first = -1, left = 0;
+        for (int rank = 0; rank < w.nranks; rank++)
+            left += !w.crashed[rank];
+        const bool are_enough = 2 * left > w.nranks || (2 * left == w.nranks && !w.crashed[0]);
         for (int rank = 0; rank < w.nranks; rank++) {
             if (w.crashed[rank])
                 continue;
-            left++;
-            ddl_agreement_state result = ddl_agreement_result(w.ranks[rank]);
-            if (result != DDL_AGREEMENT_DECIDED && result != DDL_AGREEMENT_MINORITY)
+            const ddl_agreement_state result = ddl_agreement_result(w.ranks[rank]);
+            if (result != DDL_AGREEMENT_DECIDED && (result != DDL_AGREEMENT_MINORITY || are_enough))
                 fail_msg("seed %llu: rank %d of %d has not decided", (unsigned long long)seed, rank,
                          w.nranks);
             assert_false(ddl_agreement_is_gone(w.ranks[rank], rank));
+            minorities += result == DDL_AGREEMENT_MINORITY;
+            if (result == DDL_AGREEMENT_MINORITY)
+                continue; /* others may know of one who had locked the set, and died */
+            decided++;
             if (first >= 0)
                 assert_same_decision(&w, first, rank);
             first = rank;
-            decided += result == DDL_AGREEMENT_DECIDED;
-            minorities += result == DDL_AGREEMENT_MINORITY;
         }
-        for (int rank = 0; rank < w.nranks; rank++)
-            ddl_agreement_destroy(w.ranks[rank]);
+        end(&w);
     }
     assert_true(decided > SEEDS); /* both really happen */
     assert_true(minorities > SEEDS / 20);
 }
 
+static void cut(world *w, int from, int to)
+{
+    pipe *p = &w->pipes[from][to];
+    p->cut = true;
+    p->tail = p->head;
+}
+
+/* Ranks enter, some late; sides, or single links, one way or both, are cut at any time; whoever is cut off
+ * from another takes it for gone, some time later. Whatever else comes of that, no two ranks go on with two
+ * sets, and all end. */
+static void no_two_sets_are_decided_whatever_is_cut(void **state)
+{
+    (void)state;
+    static world w;
+    int decided = 0, excluded = 0, minorities = 0, split = 0;
+    for (uint64_t seed = 1; seed <= 5 * SEEDS; seed++) {
+        bool broken[RANKS][RANKS] = { { false } }, entered[RANKS] = { false };
+        begin(&w, seed);
+        const int ncuts = (int)draw(&w, 3);
+        for (int i = 0; i < w.nranks; i++) {
+            int rank = (int)draw(&w, (uint32_t)w.nranks);
+            while (entered[rank])
+                rank = (rank + 1) % w.nranks;
+            entered[rank] = true;
+            for (int n = 0; n < ncuts && draw(&w, (uint32_t)w.nranks) == 0; n++) {
+                const uint32_t side = draw(&w, 1u << w.nranks), ways = draw(&w, 3);
+                for (int a = 0; a < w.nranks; a++)
+                    for (int b = 0; b < w.nranks; b++)
+                        if ((side >> a & 1) != 0 && (side >> b & 1) == 0) {
+                            if (ways != 1)
+                                cut(&w, a, b);
+                            if (ways != 0)
+                                cut(&w, b, a);
+                            broken[a][b] = broken[b][a] = true;
+                        }
+            }
+            read_at_random(&w, draw(&w, 30));
+            ddl_agreement_enter(w.ranks[rank]);
+            send_reports(&w, rank);
+        }
+        read_at_random(&w, draw(&w, 60));
+        for (int left = w.nranks * w.nranks;
+             left > 0;) { /* those who are cut off are found so, in any order */
+            const int a = (int)draw(&w, (uint32_t)w.nranks), b = (int)draw(&w, (uint32_t)w.nranks);
+            left--;
+            if (a == b || !broken[a][b])
+                continue;
+            ddl_agreement_lose(w.ranks[a], b);
+            send_reports(&w, a);
+            read_at_random(&w, draw(&w, 10));
+        }
+        for (int a = 0; a < w.nranks; a++)
+            for (int b = 0; b < w.nranks; b++)
+                if (broken[a][b]) {
+                    ddl_agreement_lose(w.ranks[a], b);
+                    send_reports(&w, a);
+                }
+        run(&w);
+        int first = -1, others = 0;
+        for (int rank = 0; rank < w.nranks; rank++) {
+            const ddl_agreement_state result = ddl_agreement_result(w.ranks[rank]);
+            if (result == DDL_AGREEMENT_OPEN)
+                fail_msg("seed %llu: rank %d of %d has not ended", (unsigned long long)seed, rank, w.nranks);
+            decided += result == DDL_AGREEMENT_DECIDED;
+            excluded += result == DDL_AGREEMENT_EXCLUDED;
+            minorities += result == DDL_AGREEMENT_MINORITY;
+            others += result != DDL_AGREEMENT_DECIDED;
+            if (result == DDL_AGREEMENT_DECIDED && first >= 0)
+                assert_same_decision(&w, first, rank);
+            if (result == DDL_AGREEMENT_DECIDED)
+                first = rank;
+        }
+        split += first >= 0 && others > 0;
+        end(&w);
+    }
+    assert_true(decided > SEEDS); /* all of it really happens */
+    assert_true(excluded > SEEDS / 20);
+    assert_true(minorities > SEEDS / 20);
+    assert_true(split > SEEDS / 20);
+}
+
+/* Two wait, and the third is cut off before it comes: what it has heard of them is not enough. */
+static void who_comes_late_and_is_cut_off_does_not_go_on(void **state)
+{
+    (void)state;
+    static world w;
+    ddl_error error;
+    memset(&w, 0, sizeof w);
+    w.nranks = 3;
+    for (int rank = 0; rank < 3; rank++) {
+        assert_int_equal(ddl_agreement_create(rank, 3, 0, &w.ranks[rank], &error), DDL_OK);
+        w.writes_left[rank] = -1;
+    }
+    for (int rank = 0; rank < 2; rank++) {
+        ddl_agreement_enter(w.ranks[rank]);
+        send_reports(&w, rank);
+    }
+    run(&w);
+    for (int rank = 0; rank < 2; rank++) {
+        cut(&w, 2, rank);
+        cut(&w, rank, 2);
+    }
+    ddl_agreement_enter(w.ranks[2]);
+    send_reports(&w, 2);
+    run(&w);
+    assert_int_equal(ddl_agreement_result(w.ranks[2]), DDL_AGREEMENT_OPEN);
+    for (int rank = 0; rank < 2; rank++) {
+        ddl_agreement_lose(w.ranks[2], rank);
+        ddl_agreement_lose(w.ranks[rank], 2);
+        send_reports(&w, 2);
+        send_reports(&w, rank);
+    }
+    run(&w);
+    assert_int_equal(ddl_agreement_result(w.ranks[2]), DDL_AGREEMENT_MINORITY);
+    for (int rank = 0; rank < 2; rank++) {
+        assert_int_equal(ddl_agreement_result(w.ranks[rank]), DDL_AGREEMENT_DECIDED);
+        assert_true(ddl_agreement_is_gone(w.ranks[rank], 2));
+    }
+    end(&w);
+}
+
+/* Who comes after another has stopped waiting does not go on with it; when that waits again both do. */
+static void who_has_left_locks_nothing(void **state)
+{
+    (void)state;
+    static world w;
+    ddl_error error;
+    memset(&w, 0, sizeof w);
+    w.nranks = 2;
+    for (int rank = 0; rank < 2; rank++) {
+        assert_int_equal(ddl_agreement_create(rank, 2, 0, &w.ranks[rank], &error), DDL_OK);
+        w.writes_left[rank] = -1;
+    }
+    ddl_agreement_enter(w.ranks[1]);
+    send_reports(&w, 1);
+    ddl_agreement_leave(w.ranks[1]);
+    ddl_agreement_enter(w.ranks[0]);
+    send_reports(&w, 0);
+    run(&w);
+    assert_int_equal(ddl_agreement_result(w.ranks[0]), DDL_AGREEMENT_OPEN);
+    assert_int_equal(ddl_agreement_awaited(w.ranks[0]), 1);
+    ddl_agreement_enter(w.ranks[1]);
+    send_reports(&w, 1);
+    run(&w);
+    for (int rank = 0; rank < 2; rank++)
+        assert_int_equal(ddl_agreement_result(w.ranks[rank]), DDL_AGREEMENT_DECIDED);
+    end(&w);
+}
+
 static ddl_agreement_state of_so_many(int nranks, const int gone[], int ngone, int rank)
 {
-    ddl_agreement *agreements[RANKS];
+    static world w;
     ddl_error error;
-    ddl_bytes reports[RANKS] = { { 0 } };
+    memset(&w, 0, sizeof w);
+    w.nranks = nranks;
     for (int r = 0; r < nranks; r++) {
-        assert_int_equal(ddl_agreement_create(r, nranks, 0, &agreements[r], &error), DDL_OK);
-        for (int i = 0; i < ngone; i++)
-            if (gone[i] != r)
-                ddl_agreement_lose(agreements[r], gone[i]);
-        ddl_agreement_enter(agreements[r]);
-        assert_true(ddl_agreement_report(agreements[r], &reports[r]));
+        assert_int_equal(ddl_agreement_create(r, nranks, 0, &w.ranks[r], &error), DDL_OK);
+        w.writes_left[r] = -1;
     }
-    for (int from = 0; from < nranks; from++) {
-        bool is_gone = false;
-        for (int i = 0; i < ngone; i++)
-            is_gone = is_gone || gone[i] == from;
-        if (!is_gone && from != rank)
-            assert_int_equal(
-                ddl_agreement_hear(agreements[rank], from, ddl_bytes_view(&reports[from]), &error), DDL_OK);
-    }
-    do
-        reports[rank].bytes = 0; /* the last is the decision */
-    while (ddl_agreement_report(agreements[rank], &reports[rank]));
-    ddl_agreement_state result = ddl_agreement_result(agreements[rank]);
     for (int i = 0; i < ngone; i++)
-        assert_int_equal(ddl_agreement_is_for(agreements[rank], (ddl_view){ reports[rank].data, 9 }, gone[i]),
-                         result == DDL_AGREEMENT_DECIDED);
-    for (int r = 0; r < nranks; r++) {
-        ddl_agreement_destroy(agreements[r]);
-        ddl_bytes_fini(&reports[r]);
-    }
+        crash(&w, gone[i]);
+    for (int r = 0; r < nranks; r++)
+        if (!w.crashed[r]) {
+            ddl_agreement_enter(w.ranks[r]);
+            send_reports(&w, r);
+        }
+    run(&w);
+    ddl_agreement_state result = ddl_agreement_result(w.ranks[rank]);
+    end(&w);
     return result;
 }
 
@@ -231,12 +391,14 @@ static void rank_that_others_have_given_up_is_excluded(void **state)
     ddl_agreement_lose(other, 0);
     ddl_agreement_enter(other);
     assert_true(ddl_agreement_report(other, &report));
-    /* Who is gone hears no more until all is settled. */
-    assert_false(ddl_agreement_is_for(other, ddl_bytes_view(&report), 0));
-    assert_true(ddl_agreement_is_for(other, ddl_bytes_view(&report), 2));
-    assert_false(ddl_agreement_is_for(other, ddl_bytes_view(&report), 1));
     ddl_agreement_enter(own);
     assert_int_equal(ddl_agreement_hear(own, 1, ddl_bytes_view(&report), &error), DDL_OK);
+    assert_true(ddl_agreement_is_gone(own, 1)); /* which does not listen to this one */
+    assert_int_equal(ddl_agreement_result(own), DDL_AGREEMENT_OPEN);
+    ddl_agreement_lose(own, 2);
+    do
+        report.bytes = 0;
+    while (ddl_agreement_report(own, &report));
     assert_int_equal(ddl_agreement_result(own), DDL_AGREEMENT_EXCLUDED);
     ddl_bytes_fini(&report);
     ddl_agreement_destroy(own);
@@ -279,7 +441,7 @@ static void malformed_reports_are_refused_and_change_nothing(void **state)
     (void)state;
     ddl_agreement *own;
     ddl_error error;
-    uint8_t sound[9] = { 0 };
+    uint8_t sound[9] = { 1 };
     assert_int_equal(ddl_agreement_create(0, 5, 0, &own, &error), DDL_OK);
     ddl_agreement_enter(own);
     static const struct {
@@ -287,11 +449,12 @@ static void malformed_reports_are_refused_and_change_nothing(void **state)
         int at;
         uint8_t value;
     } cases[] = {
-        { 8, 0, 0 },    { 10, 0, 0 },   { 0, 0, 0 },    { 9, 0, 2 }, { 9, 1, 1 },
-        { 9, 3, 0xff }, { 9, 8, 0x20 }, { 9, 8, 0x02 }, /* a rank that is not; the sender itself */
+        { 8, 0, 1 }, { 10, 0, 1 },   { 0, 0, 1 },    { 9, 0, 0 },    { 9, 0, 6 },
+        { 9, 1, 1 }, { 9, 3, 0xff }, { 9, 8, 0x20 }, { 9, 8, 0x02 }, /* a rank that is not; the sender itself
+                                                                      */
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
-        uint8_t bytes[16] = { 0 };
+        uint8_t bytes[16] = { 1 };
         bytes[cases[i].at] = cases[i].value;
         assert_int_equal(ddl_agreement_hear(own, 1, (ddl_view){ bytes, cases[i].bytes }, &error), DDL_EPROTO);
     }
@@ -304,6 +467,9 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(ranks_that_are_left_decide_the_same),
+        cmocka_unit_test(no_two_sets_are_decided_whatever_is_cut),
+        cmocka_unit_test(who_comes_late_and_is_cut_off_does_not_go_on),
+        cmocka_unit_test(who_has_left_locks_nothing),
         cmocka_unit_test(half_goes_on_only_with_the_lowest_rank),
         cmocka_unit_test(rank_that_others_have_given_up_is_excluded),
         cmocka_unit_test(more_ranks_than_a_report_has_room_for_are_refused),
