@@ -10,8 +10,8 @@
  *
  * Start it with ddl-launch, or with any scheduler that sets MASTER_ADDR, MASTER_PORT, RANK and
  * WORLD_SIZE, or a rank and a size under a name of its own. With no rank and no size set the world has one
- * rank and every collective is the identity; where the environment tells of a job all the same a warning says
- * so.
+ * rank and every collective is the identity; where the environment names a place to meet all the same a
+ * warning says so.
  *
  * Rules that hold for every call, unless its own text says otherwise:
  *

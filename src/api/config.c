@@ -35,8 +35,8 @@ enum {
  * and grows with the square. */
 enum { EAGER_RANKS = 128 };
 
-/* Launchers that set rank and size under names of their own; the first that is complete counts. Within
- * another one's job come those that start processes before those that allot machines. */
+/* Launchers that set rank and size under names of their own; the first that is complete counts. Those that
+ * set PMI's names, too, come before that, and those that start processes before those that allot machines. */
 static const struct family {
     const char *name, *rank, *size, *local_rank, *hint; /* size NULL: it does not tell */
     int least_of_several; /* a rank that is set alone: from this one on there are others */
@@ -45,19 +45,21 @@ static const struct family {
       "mpirun -x MASTER_ADDR=... -x MASTER_PORT=...", 0 },
     { "MVAPICH2", "MV2_COMM_WORLD_RANK", "MV2_COMM_WORLD_SIZE", "MV2_COMM_WORLD_LOCAL_RANK",
       "mpirun_rsh ... MASTER_ADDR=... MASTER_PORT=... program", 0 },
+    { "MVAPICH", "MVP_COMM_WORLD_RANK", "MVP_COMM_WORLD_SIZE", "MVP_COMM_WORLD_LOCAL_RANK",
+      "mpirun_rsh ... MASTER_ADDR=... MASTER_PORT=... program", 0 },
     { "Horovod", "HOROVOD_RANK", "HOROVOD_SIZE", "HOROVOD_LOCAL_RANK", "export both before horovodrun", 0 },
     { "jsrun", "JSM_NAMESPACE_RANK", "JSM_NAMESPACE_SIZE", "JSM_NAMESPACE_LOCAL_RANK",
       "jsrun -E MASTER_ADDR=... -E MASTER_PORT=...", 0 },
-    { "PMI", "PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID", "mpiexec -genv MASTER_ADDR ... -genv MASTER_PORT ...",
-      0 },
-    { "PALS", "PALS_RANKID", "PMI_SIZE", "PALS_LOCAL_RANKID",
-      "mpiexec --env MASTER_ADDR=... --env MASTER_PORT=...", 0 },
     { "Flux", "FLUX_TASK_RANK", "FLUX_JOB_SIZE", "FLUX_TASK_LOCAL_ID",
       "flux run --env=MASTER_ADDR=... --env=MASTER_PORT=...", 0 },
+    { "PALS", "PALS_RANKID", "PMI_SIZE", "PALS_LOCAL_RANKID",
+      "mpiexec --env MASTER_ADDR=... --env MASTER_PORT=...", 0 },
+    { "PMI", "PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID", "mpiexec -genv MASTER_ADDR ... -genv MASTER_PORT ...",
+      0 },
     { "Slurm", "SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "SLURM_LOCALID",
       "export MASTER_ADDR=$(scontrol show hostnames | head -n 1) MASTER_PORT=29500 before srun",
       1 /* a batch script, which is one process, has rank 0 */ },
-    { "PMIx", "PMIX_RANK", NULL, NULL, "", 0 },
+    { "PMIx", "PMIX_RANK", NULL, NULL, "", 1 /* it may be the only one */ },
 };
 
 /* An unset variable and an empty one are the same. */
@@ -230,7 +232,8 @@ static int find_local_rank(void)
  */
 static void warn_of_a_place_for_one(const ddl_options *options)
 {
-    static const char *const names[] = { "DDL_STORE", "MASTER_ADDR", "MASTER_PORT", "LOCAL_RANK" };
+    static const char *const names[] = { "DDL_STORE", "MASTER_ADDR", "MASTER_PORT", "LOCAL_RANK",
+                                         "PMIX_RANK" };
     for (size_t i = 0; i < sizeof names / sizeof *names; i++)
         if (env(names[i]) != NULL || options->store != NULL) {
             ddl_log(DDL_LOG_WARNING,

@@ -324,6 +324,12 @@ static void tell_cause(ddl_comm *comm, int peer)
     tell(comm, peer, &frame, cause);
 }
 
+/* Two ranks that do not reach each other hear of each other by whoever reaches both. */
+static bool is_by_others(const ddl_comm *comm, const ddl_notice *notice)
+{
+    return comm->sparse || notice->code == DDL_EUNREACHABLE || notice->code == DDL_EUNRESPONSIVE;
+}
+
 /* Of a mismatch more is known when all ranks have come to the call. */
 static int64_t settle_ms(const ddl_comm *comm, const ddl_notice *notice)
 {
@@ -336,7 +342,7 @@ static int64_t settle_ms(const ddl_comm *comm, const ddl_notice *notice)
     bool may_know_more = notice->code == DDL_EMISMATCH && comm->nranks > 2;
     if (may_know_more)
         return SETTLE_MISMATCH_MS + (comm->sparse ? SETTLE_SPARSE_MS : 0);
-    return comm->sparse ? SETTLE_SPARSE_MS : SETTLE_MS;
+    return is_by_others(comm, notice) ? SETTLE_SPARSE_MS : SETTLE_MS;
 }
 
 /* Whether a cause is that calls of a collective operation differ, rather than a message and who expects it.
@@ -745,9 +751,7 @@ void ddl_failure_told(ddl_comm *comm, int peer, const ddl_notice *notice)
     if (sound.witness >= comm->nranks)
         sound.witness = -1;
     comm->failure.told_by[peer] = true;
-    /* Two ranks that do not reach each other hear of each other by whoever reaches both. */
-    const bool is_silence = sound.code == DDL_EUNREACHABLE || sound.code == DDL_EUNRESPONSIVE;
-    adopt(comm, &sound, comm->sparse || is_silence);
+    adopt(comm, &sound, is_by_others(comm, &sound));
     if (comm->failure.is_held && sound.code == DDL_EMISMATCH)
         release(comm); /* as others know of it, it is their cause, whatever the loop has yet to tell here */
     if (sound.code == DDL_ETIMEDOUT && sound.culprit == comm->rank)

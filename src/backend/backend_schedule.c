@@ -439,8 +439,9 @@ bool ddl_backend_is_halfway(const ddl_task *task)
 double ddl_backend_share_done(const ddl_task *task)
 {
     const ddl_plan_run *run = task->run;
-    if (run == NULL)
-        return task->posted_plan != NULL ? (double)task->next_piece / task->posted_plan->npieces : -1;
+    const ddl_plan *posted = task->posted_plan;
+    if (run == NULL) /* in one piece nobody knows more than whether it is done */
+        return posted != NULL && posted->npieces > 1 ? (double)task->next_piece / posted->npieces : -1;
     double pieces = run->plan->npieces - task->pieces_left;
     for (int i = 0; i < run->nslots; i++)
         if (run->slots[i].active != NULL)

@@ -94,7 +94,7 @@ bool ddl_backend_waits_for_stream(const ddl_task *task);
 bool ddl_backend_has_posted(const ddl_task *task, int rank);
 bool ddl_backend_is_halfway(const ddl_task *task);
 
-/* How much of a running task this rank has done, from 0 to 1; -1: others run it. */
+/* How much of a running task this rank has done, from 0 to 1; -1: that is not known here. */
 double ddl_backend_share_done(const ddl_task *task);
 
 /* What the running tasks wait to be begun by all: an operation over the board that is done here. NULL: none.

@@ -166,14 +166,16 @@ class CommandLine(LaunchTest):
             self.assertEqual(self.launch(flag).out.decode(), expected)
 
     def test_a_dry_run_prints_lines_for_a_shell_and_starts_nothing(self):
-        """Which take out of the environment what a rank does not get."""
+        """Which take out of the environment what a rank does not get, whatever it is called."""
+        outer = {"SLURM_PROCID": "7", "PMI_$(touch $DIR/run)": "1"}
         script = 'touch "$DIR/started"; echo "$RANK of $WORLD_SIZE$SLURM_PROCID: it\'s $1"'
-        result = self.launch("--dry-run", "-n", "2", "sh", "-c", script, "sh", "a  b*", env={"SLURM_PROCID": "7"})
+        result = self.launch("--dry-run", "-n", "2", "sh", "-c", script, "sh", "a  b*", env=outer)
         self.assertEqual((result.code, result.err), (0, b""))
         self.assertFalse(os.path.exists(self.path("started")))
         for rank, line in enumerate(result.out.decode().splitlines()):
-            ran = harness.subprocess.run(["sh", "-c", line], stdout=harness.subprocess.PIPE, env=self.environment({"SLURM_PROCID": "7"}))
+            ran = harness.subprocess.run(["sh", "-c", line], stdout=harness.subprocess.PIPE, env=self.environment(outer))
             self.assertEqual(ran.stdout.decode(), "%d of 2: it's a  b*\n" % rank)
+        self.assertFalse(os.path.exists(self.path("run")))
 
     @linux_only
     def test_auto_means_the_cpus_that_may_be_used(self):

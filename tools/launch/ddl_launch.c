@@ -67,21 +67,27 @@ static bool may_share_stdin(void)
     return foreground < 0 || foreground == getpgrp();
 }
 
-static void print_quoted(const char *text)
+static void print_quoted(const char *text, size_t bytes)
 {
     static const char plain[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_-+=./,:@%";
-    if (text[0] != '\0' && text[strspn(text, plain)] == '\0') {
-        fputs(text, stdout);
+    if (bytes > 0 && strspn(text, plain) >= bytes) {
+        fwrite(text, 1, bytes, stdout);
         return;
     }
     putchar('\'');
-    for (; *text != '\0'; text++) {
-        if (*text == '\'')
+    for (size_t i = 0; i < bytes; i++) {
+        if (text[i] == '\'')
             fputs("'\\''", stdout);
         else
-            putchar(*text);
+            putchar(text[i]);
     }
     putchar('\'');
+}
+
+static void print_word(const char *text)
+{
+    putchar(' ');
+    print_quoted(text, strlen(text));
 }
 
 /* What we have printed is all there is to do; the exit code. */
@@ -106,18 +112,16 @@ static int dry_run(const launch_job *job)
                                       &environment, &err) != DDL_OK)
             return fail(&err, LAUNCH_EXIT_FAILED);
         printf("env");
-        for (char *const *entry = job->environment; *entry != NULL;
-             entry++) /* ddl's secret is not handed over */
-            if (launch_environment_drops(*entry) && strncmp(*entry, "DDL_", 4) != 0)
-                printf(" -u %.*s", (int)strcspn(*entry, "="), *entry);
-        for (int i = 0; i < environment.nset; i++) {
-            putchar(' ');
-            print_quoted(environment.entries[i]);
-        }
-        for (char **word = options->command; *word != NULL; word++) {
-            putchar(' ');
-            print_quoted(word == options->command ? job->path : *word);
-        }
+        for (char *const *entry = job->environment; *entry != NULL; entry++)
+            if (launch_environment_drops(*entry) &&
+                strncmp(*entry, "DDL_", 4) != 0) { /* no secret of ddl's */
+                fputs(" -u ", stdout);
+                print_quoted(*entry, strcspn(*entry, "="));
+            }
+        for (int i = 0; i < environment.nset; i++)
+            print_word(environment.entries[i]);
+        for (char **word = options->command; *word != NULL; word++)
+            print_word(word == options->command ? job->path : *word);
         putchar('\n');
         launch_environment_destroy(&environment);
     }
