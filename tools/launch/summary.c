@@ -29,7 +29,7 @@ static void say_first(ddl_bytes *text, const launch_job *job, const launch_rank 
     if (gethostname(host, sizeof host) == 0)
         host[sizeof host - 1] = '\0';
     say(text, "ddl-launch: rank %d on %s (pid %ld) failed first%s: ", first->rank, host, (long)first->pid,
-        job->options->nnodes > 1 ? " of this node's" : "");
+        job->options->nnodes > 1 ? " on this node" : "");
     if (first->status == 0) {
         say(text, "it ended with 0 before ddl_init, where others wait for it\n");
         return;
