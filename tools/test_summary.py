@@ -31,7 +31,7 @@ def main():
             print(f"\n--- {test['result']}: {test['name']} ({test.get('duration', 0):.1f} s)\n"
                   f"    {shlex.join(test.get('command') or [])}", file=sys.stderr)
             for shown in output.splitlines()[-TAIL:]:
-                print("    " + shown[:400], file=sys.stderr)
+                print("    " + shown[:2000], file=sys.stderr)
     print(passed, failed, skipped)
 
 

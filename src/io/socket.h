@@ -83,8 +83,8 @@ int ddl_socket_accept_new(int listener, struct sockaddr *from, socklen_t *from_b
 typedef struct ddl_socket_acks {
     uint64_t acked_bytes;
     bool awaits_more;
-    int64_t ago_ns; /* that anything was */
-    unsigned tries; /* since then, to send it again */
+    unsigned answers; /* segments from there without data, as they come for what was sent: they only grow */
+    unsigned tries;   /* since anything was acknowledged, to send it again */
 } ddl_socket_acks;
 bool ddl_socket_ask_acks(int fd, ddl_socket_acks *acks);
 

@@ -40,7 +40,7 @@ ddl_vigil_verdict ddl_vigil_look(ddl_vigil *vigil, const ddl_signs *signs, const
         vigil->silent_ns += passed_ns;
     }
     const bool is_acked =
-        !signs->awaits_acks || signs->taken != vigil->signs.taken || signs->ack_ns < passed_ns;
+        !signs->awaits_acks || signs->taken != vigil->signs.taken || signs->answers != vigil->signs.answers;
     vigil->unacked_ns = vigil->silent_ns == 0 || is_acked ? 0 : vigil->unacked_ns + passed_ns;
     if (vigil->unacked_ns == 0 || signs->tries != vigil->signs.tries)
         vigil->tried_ns = vigil->unacked_ns;

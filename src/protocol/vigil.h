@@ -20,8 +20,8 @@ typedef struct ddl_signs {
     uint64_t said;    /* bytes to it of what is no part of an operation, pings and such; likewise */
     bool has_acks;    /* its host acknowledges what it gets, and taken counts that */
     bool awaits_acks; /* something is on its way there that was not acknowledged, */
-    int64_t ack_ns;   /* since anything was, */
-    unsigned tries;   /* and so often it was sent again */
+    unsigned tries;   /* and so often it was sent again since anything was */
+    unsigned answers; /* of its host, that acknowledge something or nothing; likewise */
 } ddl_signs;
 
 typedef enum ddl_vigil_verdict {

@@ -152,7 +152,7 @@ bool ddl_mesh_see(ddl_mesh *mesh, int peer, ddl_signs *signs)
     if (signs->has_acks) {
         signs->taken = acks.acked_bytes;
         signs->awaits_acks = acks.awaits_more;
-        signs->ack_ns = acks.ago_ns;
+        signs->answers = acks.answers;
         signs->tries = acks.tries;
     }
     return true;
