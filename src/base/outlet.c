@@ -10,12 +10,13 @@
 enum {
     LINE = 64,
     TIMED_BYTES = 16 * 1024,      /* at most, of a copy */
-    ORDINARY_BYTES = 256 * 1024,  /* from one timed copy to the next */
+    ORDINARY_BYTES = 256 * 1024,  /* from one timed copy to the next, in the mean */
     STREAMED_BYTES = 1024 * 1024, /* likewise, where such a copy may take ten times as long */
     SMOOTHING = 4,
     /* 20 to 120 where cores share a cache, 340 to 450 where they do not (docs/performance.md) */
     DEAR_PS = 200,
-    MOST_PS = 400 /* one that takes longer was interrupted, and must not be enough by itself */
+    CHEAP_PS = 150, /* and a board's readers may be of both kinds */
+    MOST_PS = 400   /* one that takes longer was interrupted, and must not be enough by itself */
 };
 
 /* Of other makers these stores were not measured where somebody reads what they write. */
@@ -38,8 +39,12 @@ static void fetch(const char *source, size_t bytes)
 void ddl_outlet_time(ddl_outlet *outlet, int64_t ps)
 {
     outlet->ordinary_ps += ((ps < MOST_PS ? (int)ps : MOST_PS) - outlet->ordinary_ps) / SMOOTHING;
-    outlet->streams = outlet->ordinary_ps > DEAR_PS;
-    outlet->until_timed = outlet->streams ? STREAMED_BYTES : ORDINARY_BYTES;
+    outlet->streams = outlet->ordinary_ps > (outlet->streams ? CHEAP_PS : DEAR_PS);
+    /* What is written in a cycle of so many bytes would have the same readers each time, who may be the only
+     * ones that share a cache, or do not. */
+    const size_t mean = outlet->streams ? STREAMED_BYTES : ORDINARY_BYTES;
+    outlet->chance = outlet->chance * 1664525 + 1013904223; /* Numerical Recipes, 7.1 */
+    outlet->until_timed = mean / 2 + (size_t)((uint64_t)mean * outlet->chance >> 32);
 }
 
 /* By ordinary stores. */
@@ -54,11 +59,19 @@ static void time_copy(ddl_outlet *outlet, void *target, const void *source, size
 
 void ddl_outlet_copy_many(ddl_outlet *outlet, void *target, const void *source, size_t bytes)
 {
-    size_t timed = 0;
-    if (outlet->until_timed == 0 && may_stream()) {
+    char *const to = target;
+    const char *const from = source;
+    size_t before = bytes, timed = 0;
+    if (outlet->until_timed < bytes && may_stream()) {
         timed = ddl_size_min(bytes, TIMED_BYTES);
-        time_copy(outlet, target, source, timed);
+        before = ddl_size_min(outlet->until_timed, bytes - timed);
     }
-    outlet->until_timed -= ddl_size_min(bytes - timed, outlet->until_timed);
-    ddl_copy((char *)target + timed, (const char *)source + timed, bytes - timed, outlet->streams);
+    outlet->until_timed -= ddl_size_min(before, outlet->until_timed);
+    ddl_copy(to, from, before, outlet->streams);
+    if (timed == 0)
+        return;
+    time_copy(outlet, to + before, from + before, timed);
+    const size_t done = before + timed;
+    outlet->until_timed -= ddl_size_min(bytes - done, outlet->until_timed);
+    ddl_copy(to + done, from + done, bytes - done, outlet->streams);
 }

@@ -23,6 +23,7 @@ typedef struct ddl_outlet {
     bool streams;    /* past the caches */
     int ordinary_ps; /* that a byte takes by ordinary stores: mean of the timed copies, the last ones most */
     size_t until_timed; /* bytes, until the next copy is timed */
+    uint32_t chance;    /* by which that is so many */
 } ddl_outlet;
 
 /* That an ordinary copy took so many ps for a byte: whether the next ones go past the caches. */

@@ -103,6 +103,27 @@ static void copies_for_other_cores_are_exact(void **state)
 #endif
 }
 
+/* In a cycle of about as many bytes as lie between two timed copies: each of it has other readers. */
+static void all_copies_of_a_cycle_are_timed_at_times(void **state)
+{
+    (void)state;
+    enum { BYTES = 43 * 1024, CYCLE = 6, ROUNDS = 100 };
+    static uint8_t from[BYTES], to[BYTES];
+    ddl_outlet outlet = { .streams = false };
+    int timed[CYCLE] = { 0 };
+    for (int i = 0; i < CYCLE * ROUNDS; i++) {
+        const uint32_t before = outlet.chance;
+        outlet.streams = false;
+        outlet.ordinary_ps = 0;
+        ddl_outlet_copy(&outlet, to, from, BYTES);
+        timed[i % CYCLE] += outlet.chance != before;
+    }
+#ifdef __x86_64__
+    for (int i = 0; __builtin_cpu_is("amd") && i < CYCLE; i++)
+        assert_in_range(timed[i], ROUNDS / 20, ROUNDS / 2);
+#endif
+}
+
 static void stores_that_stay_dear_go_past_the_caches(void **state)
 {
     (void)state;
@@ -512,6 +533,7 @@ int main(void)
         cmocka_unit_test(copies_are_exact_past_the_caches_too),
         cmocka_unit_test(long_copies_are_exact_wherever_they_lie),
         cmocka_unit_test(copies_for_other_cores_are_exact),
+        cmocka_unit_test(all_copies_of_a_cycle_are_timed_at_times),
         cmocka_unit_test(stores_that_stay_dear_go_past_the_caches),
         cmocka_unit_test(processors_are_those_that_the_system_tells),
         cmocka_unit_test(words_are_near_that_differ_in_few_letters),
