@@ -577,8 +577,10 @@ static void turn(struct guardian *g)
         for (int i = 0; i < count; i++)
             g->polls[i].revents = 0; /* interrupted: the wake byte is there */
     now_ns = ddl_now_ns();
-    if (g->polls[POLL_LIFELINE].revents != 0)
+    if (g->polls[POLL_LIFELINE].revents != 0) {
+        collect_ended(g, now_ns); /* who ended by itself before it is asked to */
         read_lifeline(g, now_ns);
+    }
     for (int i = FIXED_POLLS; i < count; i++)
         read_output(g, &g->polls[i], g->polled[i - FIXED_POLLS], now_ns);
     char woken[256];
