@@ -6,23 +6,30 @@
 
 #include <stdint.h>
 
+/* A program may go round hundreds of sizes, one for each layer of a model, and to make a plan takes longer
+ * than most calls. What is kept is bounded by steps, of which each takes 100 to 200 bytes with all that
+ * belongs to it. */
 enum {
-    BUCKETS = 64,
-    PLANS = 128 /* the least recently used idle one makes room */
+    BUCKET_BITS = 8,
+    BUCKETS = 1 << BUCKET_BITS,
+    LEAST_PLANS = 128, /* are kept whatever they take */
+    MOST_PLANS = 4096,
+    MOST_STEPS = 64 * 1024
 };
 
 typedef struct entry {
     ddl_plan *plan;
     size_t post_bytes; /* that was asked for */
-    ddl_link link;
-    uint64_t used_at;
+    size_t nsteps;
+    ddl_link link;   /* in its bucket */
+    ddl_link by_use; /* the least recently used idle one makes room */
 } entry;
 
 struct ddl_plan_cache {
     ddl_board_use use;
     ddl_list buckets[BUCKETS]; /* of entry */
-    uint64_t clock;            /* counts finds; the age of plans */
-    int nplans;
+    ddl_list by_use;           /* likewise, that which was used last at the end */
+    size_t nplans, nsteps;
 };
 
 ddl_plan_cache *ddl_plan_cache_create(ddl_board_use use)
@@ -33,24 +40,26 @@ ddl_plan_cache *ddl_plan_cache_create(ddl_board_use use)
     cache->use = use;
     for (int i = 0; i < BUCKETS; i++)
         ddl_list_init(&cache->buckets[i]);
+    ddl_list_init(&cache->by_use);
     return cache;
 }
 
 static void drop(ddl_plan_cache *cache, entry *old)
 {
     ddl_list_remove(&old->link);
+    ddl_list_remove(&old->by_use);
+    cache->nplans--;
+    cache->nsteps -= old->nsteps;
     ddl_plan_destroy(old->plan);
     ddl_free(old);
-    cache->nplans--;
 }
 
 void ddl_plan_cache_destroy(ddl_plan_cache *cache)
 {
     if (cache == NULL)
         return;
-    for (int i = 0; i < BUCKETS; i++)
-        for (ddl_link *first; (first = ddl_list_first(&cache->buckets[i])) != NULL;)
-            drop(cache, DDL_CONTAINER(first, entry, link));
+    for (ddl_link *first; (first = ddl_list_first(&cache->by_use)) != NULL;)
+        drop(cache, DDL_CONTAINER(first, entry, by_use));
     ddl_free(cache);
 }
 
@@ -64,23 +73,32 @@ static size_t bucket_of(const ddl_algorithm *algorithm, const ddl_shape *shape)
     for (int i = 0; shape->blocks.counts != NULL && i < shape->nranks; i++)
         hash = hash * 31 + shape->blocks.counts[i];
     hash *= UINT64_C(0x9e3779b97f4a7c15);
-    return hash >> 58;
+    return hash >> (64 - BUCKET_BITS);
 }
 
+static bool is_full(const ddl_plan_cache *cache)
+{
+    return cache->nplans >= LEAST_PLANS && (cache->nplans >= MOST_PLANS || cache->nsteps >= MOST_STEPS);
+}
+
+/* If all are in use the cache grows for a while. */
 static void make_room(ddl_plan_cache *cache)
 {
-    while (cache->nplans >= PLANS) {
-        entry *oldest = NULL;
-        for (int i = 0; i < BUCKETS; i++)
-            DDL_LIST_FOR_EACH (link, &cache->buckets[i]) {
-                entry *old = DDL_CONTAINER(link, entry, link);
-                if (old->plan->users == 0 && (oldest == NULL || old->used_at < oldest->used_at))
-                    oldest = old;
-            }
-        if (oldest == NULL)
-            return; /* all in use: the cache grows for a while */
-        drop(cache, oldest);
+    DDL_LIST_FOR_EACH (link, &cache->by_use) {
+        entry *old = DDL_CONTAINER(link, entry, by_use);
+        if (!is_full(cache))
+            return;
+        if (old->plan->users == 0)
+            drop(cache, old);
     }
+}
+
+static size_t steps_of(const ddl_plan *plan)
+{
+    size_t nsteps = 0;
+    for (uint32_t i = 0; i < plan->nphases; i++)
+        nsteps += plan->phases[i].schedule != NULL ? plan->phases[i].schedule->nsteps : 0;
+    return nsteps;
 }
 
 /* How much of a board's use such a call is. All ranks have to know it in whole, which excludes what has
@@ -182,8 +200,11 @@ static ddl_status make(ddl_plan_cache *cache, const ddl_algorithm *algorithm, co
         return status;
     }
     new->post_bytes = shape->post_bytes;
+    new->nsteps = steps_of(new->plan);
     ddl_list_append(&cache->buckets[bucket_of(algorithm, shape)], &new->link);
+    ddl_list_append(&cache->by_use, &new->by_use);
     cache->nplans++;
+    cache->nsteps += new->nsteps;
     *made = new;
     return DDL_OK;
 }
@@ -201,7 +222,8 @@ ddl_status ddl_plan_cache_find(ddl_plan_cache *cache, const ddl_algorithm *algor
     }
     if (fitting == NULL)
         DDL_TRY(make(cache, algorithm, shape, &fitting, err));
-    fitting->used_at = ++cache->clock;
+    ddl_list_remove(&fitting->by_use);
+    ddl_list_append(&cache->by_use, &fitting->by_use);
     *found = fitting->plan;
     return DDL_OK;
 }

@@ -133,6 +133,14 @@ static ddl_status uneven(float *data, size_t count, ddl_comm *world)
     return status;
 }
 
+/* As the layers of a model have: each was called once when the counting begins. */
+static ddl_status many_sizes(float *data, size_t count, ddl_comm *world)
+{
+    static size_t turn;
+    const size_t size = count + turn++ % WARM_UP;
+    return count > 5000 ? DDL_OK : ddl_allreduce(data, data, size, DDL_FLOAT32, DDL_MAX, world, NULL);
+}
+
 static ddl_status repeat(ddl_status (*way)(float *, size_t, ddl_comm *), float *data, int rounds,
                          ddl_comm *world)
 {
@@ -191,6 +199,7 @@ int main(void)
     good = run("blocking", blocking, 0, data, world);
     good = run("in flight", in_flight, OVERLAPPING, data, world) && good;
     good = run("uneven", uneven, 0, data, world) && good;
+    good = run("many sizes", many_sizes, 0, data, world) && good;
     good = ddl_comm_free(&world) == DDL_OK && good;
     free(data);
     return good ? 0 : 1;
