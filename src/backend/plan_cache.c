@@ -7,20 +7,20 @@
 #include <stdint.h>
 
 /* A program may go round hundreds of sizes, one for each layer of a model, and to make a plan takes longer
- * than most calls. What is kept is bounded by steps, of which each takes 100 to 200 bytes with all that
- * belongs to it. */
+ * than most calls. But in the v forms each call may be another one. */
 enum {
     BUCKET_BITS = 8,
     BUCKETS = 1 << BUCKET_BITS,
     LEAST_PLANS = 128, /* are kept whatever they take */
     MOST_PLANS = 4096,
-    MOST_STEPS = 64 * 1024
+    MOST_BYTES = 10 * 1024 * 1024,
+    STEP_BYTES = 160 /* about, with what belongs to it in schedules, runs and what goes over a board */
 };
 
 typedef struct entry {
     ddl_plan *plan;
     size_t post_bytes; /* that was asked for */
-    size_t nsteps;
+    size_t bytes;
     ddl_link link;   /* in its bucket */
     ddl_link by_use; /* the least recently used idle one makes room */
 } entry;
@@ -29,7 +29,7 @@ struct ddl_plan_cache {
     ddl_board_use use;
     ddl_list buckets[BUCKETS]; /* of entry */
     ddl_list by_use;           /* likewise, that which was used last at the end */
-    size_t nplans, nsteps;
+    size_t nplans, bytes;
 };
 
 ddl_plan_cache *ddl_plan_cache_create(ddl_board_use use)
@@ -49,7 +49,7 @@ static void drop(ddl_plan_cache *cache, entry *old)
     ddl_list_remove(&old->link);
     ddl_list_remove(&old->by_use);
     cache->nplans--;
-    cache->nsteps -= old->nsteps;
+    cache->bytes -= old->bytes;
     ddl_plan_destroy(old->plan);
     ddl_free(old);
 }
@@ -78,7 +78,7 @@ static size_t bucket_of(const ddl_algorithm *algorithm, const ddl_shape *shape)
 
 static bool is_full(const ddl_plan_cache *cache)
 {
-    return cache->nplans >= LEAST_PLANS && (cache->nplans >= MOST_PLANS || cache->nsteps >= MOST_STEPS);
+    return cache->nplans >= LEAST_PLANS && (cache->nplans >= MOST_PLANS || cache->bytes >= MOST_BYTES);
 }
 
 /* If all are in use the cache grows for a while. */
@@ -93,12 +93,20 @@ static void make_room(ddl_plan_cache *cache)
     }
 }
 
-static size_t steps_of(const ddl_plan *plan)
+/* About what a plan takes. */
+static size_t bytes_of(const ddl_plan *plan)
 {
-    size_t nsteps = 0;
-    for (uint32_t i = 0; i < plan->nphases; i++)
-        nsteps += plan->phases[i].schedule != NULL ? plan->phases[i].schedule->nsteps : 0;
-    return nsteps;
+    const size_t array_bytes = (size_t)plan->shape.nranks * sizeof(size_t);
+    size_t bytes = sizeof *plan + plan->nphases * sizeof *plan->phases;
+    bytes += (plan->shape.blocks.counts != NULL ? 2 : 0) * array_bytes;
+    bytes += (plan->shape.out_blocks.counts != NULL ? 2 : 0) * array_bytes;
+    for (uint32_t i = 0; i < plan->nphases; i++) {
+        const ddl_plan_phase *phase = &plan->phases[i];
+        bytes += phase->schedule != NULL ? phase->schedule->nsteps * STEP_BYTES : 0;
+        bytes += (phase->counts != NULL ? 1 : 0) * array_bytes;
+        bytes += (phase->out_counts != NULL ? 1 : 0) * array_bytes;
+    }
+    return bytes;
 }
 
 /* How much of a board's use such a call is. All ranks have to know it in whole, which excludes what has
@@ -200,11 +208,11 @@ static ddl_status make(ddl_plan_cache *cache, const ddl_algorithm *algorithm, co
         return status;
     }
     new->post_bytes = shape->post_bytes;
-    new->nsteps = steps_of(new->plan);
+    new->bytes = bytes_of(new->plan);
     ddl_list_append(&cache->buckets[bucket_of(algorithm, shape)], &new->link);
     ddl_list_append(&cache->by_use, &new->by_use);
     cache->nplans++;
-    cache->nsteps += new->nsteps;
+    cache->bytes += new->bytes;
     *made = new;
     return DDL_OK;
 }
