@@ -91,19 +91,18 @@ static size_t heap_bytes_for(int local_ranks)
     return ddl_host_limits_addresses() ? 0 : (size_t)(bytes / page_bytes * page_bytes);
 }
 
-/* Of all ranks here, between those that are connected at the start. They touch them only later, and would be
- * killed where the memory is not there then. */
-static uint64_t rings_bytes(const ddl_lanes *lanes)
+/* Of all ranks here, and the lanes between those that are connected at the start. They touch it only later,
+ * and would be killed where the memory is not there then. */
+static uint64_t bytes_of_all(const ddl_lanes *lanes, size_t used_bytes)
 {
     const ddl_roster *roster = lanes->roster;
     const int others = roster->local_size_of[roster->rank] - 1, degree = ddl_overlay_degree(roster->nranks);
     const int links = ddl_roster_is_sparse(roster) && degree < others ? degree : others;
-    return (uint64_t)(others + 1) * (uint64_t)links * ring_stride(lanes->capacity);
+    return (uint64_t)(others + 1) * ((uint64_t)links * ring_stride(lanes->capacity) + used_bytes);
 }
 
 static ddl_status create_memory(ddl_lanes *lanes, size_t heap_bytes, ddl_error *err)
 {
-    DDL_TRY(ddl_host_need_memory(rings_bytes(lanes), err));
     DDL_TRY(ddl_local_memory_create(lanes->memory_bytes + heap_bytes, &lanes->memory_fd, err));
     ddl_status status =
         ddl_local_memory_map(lanes->memory_fd, 0, lanes->memory_bytes, DDL_LOCAL_DENSE, &lanes->memory, err);
@@ -122,8 +121,8 @@ static ddl_status create_memory(ddl_lanes *lanes, size_t heap_bytes, ddl_error *
     return status;
 }
 
-ddl_status ddl_lanes_create(const ddl_roster *roster, size_t room_bytes, size_t lane_bytes, ddl_lanes **out,
-                            ddl_error *err)
+ddl_status ddl_lanes_create(const ddl_roster *roster, size_t room_bytes, size_t used_bytes, size_t lane_bytes,
+                            ddl_lanes **out, ddl_error *err)
 {
     ddl_lanes *lanes = ddl_alloc(sizeof *lanes);
     if (lanes == NULL)
@@ -143,10 +142,13 @@ ddl_status ddl_lanes_create(const ddl_roster *roster, size_t room_bytes, size_t 
     ddl_status status = DDL_OK;
     if (lanes->pairs == NULL)
         status = DDL_FAIL(err, DDL_ENOMEM, "no memory for lanes to %d ranks", roster->nranks);
-    size_t heap_bytes = heap_bytes_for(local_ranks);
     if (status == DDL_OK)
+        status = ddl_host_need_memory(bytes_of_all(lanes, used_bytes), err);
+    const bool is_enough = status == DDL_OK;
+    size_t heap_bytes = heap_bytes_for(local_ranks);
+    if (is_enough)
         status = create_memory(lanes, heap_bytes, err);
-    if (status != DDL_OK && lanes->pairs != NULL && heap_bytes > 0)
+    if (status != DDL_OK && is_enough && heap_bytes > 0)
         status = create_memory(lanes, 0, err);
     if (status == DDL_OK)
         status = ddl_local_bell_create(&lanes->bell_fd, err);

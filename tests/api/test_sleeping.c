@@ -548,7 +548,7 @@ static void make_memory(party *self)
     for (int rank = 0; rank < nranks; rank++)
         self->roster->members[rank].pid = getpid();
     ddl_roster_derive(self->roster);
-    assert_int_equal(ddl_lanes_create(self->roster, COMMS * 2 * sizeof(ddl_sheet), 1, &self->lanes, NULL),
+    assert_int_equal(ddl_lanes_create(self->roster, COMMS * 2 * sizeof(ddl_sheet), 0, 1, &self->lanes, NULL),
                      DDL_OK);
     size_t bytes;
     void *memory = ddl_lanes_heap(self->lanes, self->rank, &bytes);

@@ -186,8 +186,8 @@ class SharedMemory(Host):
         """The ranks would be killed when they come to use it."""
         if b"__asan_init" in pathlib.Path(ACTOR).read_bytes():
             self.skipTest("the sanitizer takes more than what there is")
-        nranks, rings = 16, 16 * 15 * (256 + 4 << 10)
-        enter = ["sh", "-c", 'echo $$ >"$0/cgroup.procs" && exec "$@"', self.memory_group(rings - (1 << 20))]
+        nranks, rings, boards = 16, 16 * 15 * (256 + 4 << 10), 16 * 2 * (256 << 10)
+        enter = ["sh", "-c", 'echo $$ >"$0/cgroup.procs" && exec "$@"', self.memory_group(rings + boards - (1 << 20))]
         world = self.world(nranks, MALLOC_PERTURB_="0")  # which would touch all
         commands = ["init", SMALL, "allreduce:16384:float32:sum", "line", "free"]
         ranks = [world.start(r, *commands, prefix=enter) for r in range(nranks)]

@@ -173,7 +173,7 @@ void join_sides(side pair[2])
         for (int i = 0; i < 2; i++)
             pair[rank].roster->members[i].pid = getpid();
         ddl_roster_derive(pair[rank].roster);
-        assert_int_equal(ddl_lanes_create(pair[rank].roster, 0, 1, &pair[rank].lanes, NULL), DDL_OK);
+        assert_int_equal(ddl_lanes_create(pair[rank].roster, 0, 0, 1, &pair[rank].lanes, NULL), DDL_OK);
         size_t bytes;
         void *memory = ddl_lanes_heap(pair[rank].lanes, rank, &bytes);
         assert_int_equal(ddl_heap_create(memory, bytes, ddl_lanes_memory(pair[rank].lanes),
