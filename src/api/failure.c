@@ -905,57 +905,28 @@ void ddl_failure_check_gone(ddl_comm *comm, const ddl_request *request)
     raise_lost(comm, gone, 0, is_inside ? LEFT_INSIDE : LEFT);
 }
 
-typedef struct named_search {
-    int peer;
-    bool is_pending;
-} named_search;
-
-static void look_for_peer(void *arg, int peer, bool outgoing)
-{
-    named_search *search = arg;
-    (void)outgoing;
-    search->is_pending = search->is_pending || peer == search->peer;
-}
-
-static bool waits_for(const ddl_comm *comm, const ddl_request *request, int peer)
-{
-    named_search pending = { peer, false };
-    ddl_backend_visit_pending(&request->task, look_for_peer, &pending);
-    ddl_votes_visit_pending(comm, request, look_for_peer, &pending);
-    return pending.is_pending;
-}
-
-/* As this rank has: then nothing that is not over is ever going to be, and its leaving is no failure. */
-static bool has_come_to_free(const ddl_comm *comm, int peer)
+/* Nothing that is not over now is ever going to be, and nobody's leaving is a failure any more. */
+static bool all_have_come_to_free(const ddl_comm *comm)
 {
     const uint64_t last = comm->entered[comm->rank];
     if (comm->history[last % DDL_HISTORY].signature.collective != DDL_SIGNATURE_FREE)
         return false;
-    DDL_LIST_FOR_EACH (link, &comm->in_flight) {
-        const ddl_request *request = DDL_CONTAINER(link, ddl_request, link);
-        if (request->task.signature.collective == DDL_SIGNATURE_FREE && waits_for(comm, request, peer))
+    DDL_LIST_FOR_EACH (link, &comm->in_flight)
+        if (DDL_CONTAINER(link, ddl_request, link)->task.signature.collective == DDL_SIGNATURE_FREE)
             return false;
-    }
     return true;
-}
-
-static bool is_left_by_freeing(const ddl_comm *comm, const ddl_request *request, int peer)
-{
-    const ddl_comm *root = comm->root;
-    return request->task.signature.collective != DDL_SIGNATURE_FREE && request->stage == DDL_VOTE_NONE &&
-           waits_for(comm, request, peer) &&
-           (has_come_to_free(comm, peer) || has_come_to_free(root, root->rank_of[comm->members[peer]]));
 }
 
 void ddl_failure_left(ddl_comm *comm, int peer)
 {
     char who[160];
     comm->ngone++;
+    const bool is_over = all_have_come_to_free(comm) || all_have_come_to_free(comm->root);
     DDL_LIST_FOR_EACH (link, &comm->in_flight) {
         ddl_request *request = DDL_CONTAINER(link, ddl_request, link);
-        if (comm->failure.failing || !is_left_by_freeing(comm, request, peer))
+        if (!is_over || comm->failure.failing || request->stage != DDL_VOTE_NONE)
             ddl_failure_check_gone(comm, request);
-        else
+        else if (lowest_pending(comm, request, true) >= 0)
             end_alone(comm, request, DDL_EABORTED, -1,
                       "%s has freed the communicator before the operation had ended",
                       ddl_comm_describe(comm, peer, who, sizeof who));

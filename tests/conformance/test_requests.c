@@ -568,28 +568,6 @@ static void freeing_is_bounded_though_a_part_is_not_answered(void **state)
     ddl_set_log(NULL, NULL);
 }
 
-/* It has come to the free as all have, so that it is left alone is nobody's failure. */
-static void free_beside_an_unanswered_receive(rank_thread *me)
-{
-    int32_t x;
-    ddl_request *unanswered = NULL;
-    EXPECT(me, me->rank != 1 || ddl_recv(&x, 1, DDL_INT32, 0, me->world, &unanswered) == DDL_OK);
-    const double begin = seconds_now();
-    EXPECT(me, ddl_comm_free(&me->world) == DDL_OK);
-    EXPECT(me, seconds_now() - begin < 3.5); /* and not the 4 s after which it is abandoned */
-    if (me->rank == 1) {
-        EXPECT(me, ddl_wait(&unanswered) == DDL_EABORTED);
-        EXPECT(me, ddl_last_error()->culprit == -1 && strstr(ddl_last_error()->text, "rank 0") != NULL);
-    }
-}
-
-static void a_receive_that_is_not_answered_ends_when_its_sender_frees(void **state)
-{
-    (void)state;
-    for (int nranks = 2; nranks <= 4; nranks++)
-        ranks_play("mem://unanswered-receive", nranks, free_beside_an_unanswered_receive, NULL);
-}
-
 #ifndef __SANITIZE_ADDRESS__
 /* ---- an engine that nobody can drive (what is given up there is never freed) ---- */
 
@@ -693,7 +671,6 @@ int main(void)
         cmocka_unit_test(many_operations_may_follow_an_alltoallv),
         cmocka_unit_test(unexpected_sender_is_answered_by_who_waits_for_another),
         cmocka_unit_test(freeing_is_bounded_though_a_part_is_not_answered),
-        cmocka_unit_test(a_receive_that_is_not_answered_ends_when_its_sender_frees),
 #ifndef __SANITIZE_ADDRESS__
         cmocka_unit_test(a_stuck_engine_is_given_up_at_the_first_deadline),
 #endif
