@@ -20,7 +20,6 @@
 #include "protocol/overlay.h"
 #include "protocol/sightings.h"
 
-#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -862,24 +861,6 @@ static int find_late(const ddl_comm *comm, const ddl_request *request, int *nlat
     return late;
 }
 
-/* It ends here, whatever it comes to on others. */
-__attribute__((format(printf, 5, 6))) static void end_alone(ddl_comm *comm, ddl_request *request,
-                                                            ddl_status status, int culprit,
-                                                            const char *format, ...)
-{
-    va_list args;
-    ddl_backend_cancel(&request->task);
-    ddl_comm_untrack(request);
-    comm->pool->cause = (ddl_notice){ .code = status, .culprit = culprit, .witness = comm->rank };
-    va_start(args, format);
-    vsnprintf(comm->pool->cause.text, sizeof comm->pool->cause.text, format, args);
-    va_end(args);
-    request->status = status;
-    request->root_cause = true;
-    ddl_request_end(request);
-    ddl_engine_wake(comm->engine);
-}
-
 static const char LEFT[] = "it has left: its process ended, or freed the communicator, before this operation";
 static const char LEFT_INSIDE[] =
     "it has left: its process ended, or freed the communicator, in this operation";
@@ -905,32 +886,12 @@ void ddl_failure_check_gone(ddl_comm *comm, const ddl_request *request)
     raise_lost(comm, gone, 0, is_inside ? LEFT_INSIDE : LEFT);
 }
 
-/* Nothing that is not over now is ever going to be, and nobody's leaving is a failure any more. */
-static bool all_have_come_to_free(const ddl_comm *comm)
-{
-    const uint64_t last = comm->entered[comm->rank];
-    if (comm->history[last % DDL_HISTORY].signature.collective != DDL_SIGNATURE_FREE)
-        return false;
-    DDL_LIST_FOR_EACH (link, &comm->in_flight)
-        if (DDL_CONTAINER(link, ddl_request, link)->task.signature.collective == DDL_SIGNATURE_FREE)
-            return false;
-    return true;
-}
-
 void ddl_failure_left(ddl_comm *comm, int peer)
 {
-    char who[160];
+    (void)peer;
     comm->ngone++;
-    const bool is_over = all_have_come_to_free(comm) || all_have_come_to_free(comm->root);
-    DDL_LIST_FOR_EACH (link, &comm->in_flight) {
-        ddl_request *request = DDL_CONTAINER(link, ddl_request, link);
-        if (!is_over || comm->failure.failing || request->stage != DDL_VOTE_NONE)
-            ddl_failure_check_gone(comm, request);
-        else if (lowest_pending(comm, request, true) >= 0)
-            end_alone(comm, request, DDL_EABORTED, -1,
-                      "%s has freed the communicator before the operation had ended",
-                      ddl_comm_describe(comm, peer, who, sizeof who));
-    }
+    DDL_LIST_FOR_EACH (link, &comm->in_flight)
+        ddl_failure_check_gone(comm, DDL_CONTAINER(link, ddl_request, link));
 }
 
 typedef struct early_look {
@@ -1149,10 +1110,17 @@ static void leave_alone(ddl_comm *comm, ddl_request *request)
     int nlate;
     const int late = find_late(comm, request, &nlate);
     char who[160] = "";
-    end_alone(comm, request, DDL_ETIMEDOUT, late,
-              "left alone: %s did not free the communicator within %lld ms%s",
-              late < 0 ? "others" : ddl_comm_describe(comm, late, who, sizeof who),
-              (long long)request->timeout_ms, late >= 0 && nlate > 1 ? ", nor did others" : "");
+    ddl_backend_cancel(&request->task);
+    ddl_comm_untrack(request);
+    comm->pool->cause = (ddl_notice){ .code = DDL_ETIMEDOUT, .culprit = late, .witness = comm->rank };
+    snprintf(comm->pool->cause.text, sizeof comm->pool->cause.text,
+             "left alone: %s did not free the communicator within %lld ms%s",
+             late < 0 ? "others" : ddl_comm_describe(comm, late, who, sizeof who),
+             (long long)request->timeout_ms, late >= 0 && nlate > 1 ? ", nor did others" : "");
+    request->status = DDL_ETIMEDOUT;
+    request->root_cause = true;
+    ddl_request_end(request);
+    ddl_engine_wake(comm->engine);
 }
 
 /* ---- the end ---- */
