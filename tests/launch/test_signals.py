@@ -115,6 +115,21 @@ class Forwarding(LaunchTest):
                 self.assertRegex(result.err.decode(), r"rank [02] on .* failed first: exit code 7")
                 os.remove(self.noted)
 
+    def test_who_signals_all_processes_at_once_has_stopped_the_job(self):
+        """As schedulers may; the guardian sees it all together, as it is late."""
+        process = self.start("-n", "3", *self.shell(harness.NOTE + "exec sleep 9"))
+        ranks = self.wait_noted(3)
+        with open(f"/proc/{process.pid}/task/{process.pid}/children") as children:
+            guardian = int(children.read())
+        os.kill(guardian, signal.SIGSTOP)
+        for pid in [*ranks, process.pid]:
+            os.kill(pid, signal.SIGTERM)
+        wait_until(lambda: not any(is_alive(pid) for pid in ranks), 10 * harness.SLOW, "their ends")
+        os.kill(guardian, signal.SIGCONT)
+        result = self.finish(process)
+        self.assertEqual(result.code, 128 + signal.SIGTERM)
+        self.assertIn("ddl-launch: got SIGTERM; the job was stopped\n", result.err.decode())
+
     def test_an_interrupt_that_comes_twice_at_once_is_one(self):
         """As from a terminal and from a wrapper that forwards it."""
         process = self.start("-n", "2", "--grace", "60", *self.shell(
