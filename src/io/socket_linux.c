@@ -41,11 +41,10 @@ bool ddl_socket_ask_acks(int fd, ddl_socket_acks *acks)
     /* What this host does not let out waits like what a closed window keeps back, but nobody answers probes.
      */
     const bool is_kept = info.tcpi_notsent_bytes > 0 && info.tcpi_probes > 1;
-    /* Not by when anything was acknowledged last: data that comes again acknowledges again what it did
-     * before, and so a host that hears nothing would seem to answer. */
     *acks = (ddl_socket_acks){ .acked_bytes = info.tcpi_bytes_acked,
                                .awaits_more = info.tcpi_unacked > 0 || is_kept,
                                .answers = info.tcpi_segs_in - info.tcpi_data_segs_in,
+                               .ago_ns = (int64_t)info.tcpi_last_ack_recv * 1000000,
                                .tries = (unsigned)info.tcpi_retransmits + info.tcpi_probes };
     return true;
 }

@@ -10,6 +10,17 @@ enum {
     LEAST_BYTES = 4 * 1024 /* more than pings make: a host takes these while its process stands still */
 };
 
+/*
+ * A host that takes nothing more answers all the same. But one that hears nothing sends too: data again,
+ * which brings old acknowledgements along, and probes of a window that it believes closed, which have no data
+ * and acknowledge nothing, as they are not in the order of the stream. Each shows in one of the two signs
+ * alone.
+ */
+static bool has_answered(const ddl_vigil *vigil, const ddl_signs *signs, int64_t passed_ns)
+{
+    return signs->answers != vigil->signs.answers && signs->ack_ns < passed_ns;
+}
+
 /* A process that goes on reading is a sign, and so is a slow network that goes on carrying. But what is said
  * to a process that stands still its host takes all the same; twice that, as encryption adds to it. */
 static bool is_sign(const ddl_vigil *vigil, const ddl_signs *signs)
@@ -40,7 +51,7 @@ ddl_vigil_verdict ddl_vigil_look(ddl_vigil *vigil, const ddl_signs *signs, const
         vigil->silent_ns += passed_ns;
     }
     const bool is_acked =
-        !signs->awaits_acks || signs->taken != vigil->signs.taken || signs->answers != vigil->signs.answers;
+        !signs->awaits_acks || signs->taken != vigil->signs.taken || has_answered(vigil, signs, passed_ns);
     vigil->unacked_ns = vigil->silent_ns == 0 || is_acked ? 0 : vigil->unacked_ns + passed_ns;
     if (vigil->unacked_ns == 0 || signs->tries != vigil->signs.tries)
         vigil->tried_ns = vigil->unacked_ns;

@@ -21,7 +21,8 @@ typedef struct ddl_signs {
     bool has_acks;    /* its host acknowledges what it gets, and taken counts that */
     bool awaits_acks; /* something is on its way there that was not acknowledged, */
     unsigned tries;   /* and so often it was sent again since anything was */
-    unsigned answers; /* of its host, that acknowledge something or nothing; likewise */
+    unsigned answers; /* segments from it without data, which acknowledge something or nothing */
+    int64_t ack_ns;   /* since any segment from it acknowledged something or nothing */
 } ddl_signs;
 
 typedef enum ddl_vigil_verdict {

@@ -153,6 +153,7 @@ bool ddl_mesh_see(ddl_mesh *mesh, int peer, ddl_signs *signs)
         signs->taken = acks.acked_bytes;
         signs->awaits_acks = acks.awaits_more;
         signs->answers = acks.answers;
+        signs->ack_ns = acks.ago_ns;
         signs->tries = acks.tries;
     }
     return true;

@@ -63,7 +63,22 @@ static void the_host_acknowledges_what_it_does_not_take(ddl_signs *signs, int ms
 {
     signs->awaits_acks = true;
     signs->answers += ms % 1000 == 0 ? 1 : 0;
+    signs->ack_ns = ms % 1000 * MS;
     signs->tries = 5;
+}
+
+/* Each second it sends again what it has not seen acknowledged. */
+static void who_hears_nothing_sends_again(ddl_signs *signs, int ms)
+{
+    nothing_is_acknowledged(signs, ms);
+    signs->ack_ns = ms % 1000 * MS;
+}
+
+static void who_hears_nothing_probes(ddl_signs *signs, int ms)
+{
+    nothing_is_acknowledged(signs, ms);
+    signs->answers += ms % 1000 == 0 ? 1 : 0;
+    signs->ack_ns = (20000 + ms) * MS;
 }
 
 static void the_network_goes_then(ddl_signs *signs, int ms)
@@ -102,6 +117,8 @@ static void verdicts(void **state)
         { nothing_is_acknowledged, true, DDL_VIGIL_UNREACHABLE, 15500 },
         { the_network_was_gone_for_a_while, true, DDL_VIGIL_ALIVE, 59750 },
         { the_host_acknowledges_what_it_does_not_take, true, DDL_VIGIL_UNRESPONSIVE, 30000 },
+        { who_hears_nothing_sends_again, true, DDL_VIGIL_UNREACHABLE, 15500 },
+        { who_hears_nothing_probes, true, DDL_VIGIL_UNREACHABLE, 15500 },
         { the_network_goes_then, true, DDL_VIGIL_UNREACHABLE, 25000 },
         { a_slow_link_carries, true, DDL_VIGIL_ALIVE, 59750 },
         { a_reader_reads, false, DDL_VIGIL_ALIVE, 59750 },
