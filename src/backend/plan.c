@@ -572,6 +572,7 @@ ddl_status ddl_plan_take(ddl_plan *plan, ddl_plan_run **out, ddl_error *err)
             return status;
         }
     }
+    plan->nruns++;
     plan->users++;
     *out = run;
     return DDL_OK;

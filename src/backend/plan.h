@@ -40,6 +40,7 @@ typedef struct ddl_plan {
     size_t scratch_bytes; /* per piece in flight */
     ddl_layout layout;    /* staged */
     ddl_list idle;        /* ddl_plan_run: instances that nobody uses */
+    unsigned nruns;       /* instances that there are */
     int users;            /* operations that run it now */
 } ddl_plan;
 

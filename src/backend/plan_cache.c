@@ -3,6 +3,7 @@
 #include "backend/plan_cache.h"
 
 #include "base/bytes.h"
+#include "base/size.h"
 
 #include <stdint.h>
 
@@ -14,13 +15,17 @@ enum {
     LEAST_PLANS = 128, /* are kept whatever they take */
     MOST_PLANS = 4096,
     MOST_BYTES = 10 * 1024 * 1024,
-    STEP_BYTES = 160 /* about, with what belongs to it in schedules, runs and what goes over a board */
+    /* About, for a step beside itself, in a schedule with what it has for a board, and in a run: */
+    SCHEDULED_BYTES = 64,
+    WAITING_BYTES = 16,
+    MESSAGE_BYTES = 256 /* and for each message of it */
 };
 
 typedef struct entry {
     ddl_plan *plan;
     size_t post_bytes; /* that was asked for */
     size_t bytes;
+    unsigned nruns;  /* that bytes counts */
     ddl_link link;   /* in its bucket */
     ddl_link by_use; /* the least recently used idle one makes room */
 } entry;
@@ -93,20 +98,33 @@ static void make_room(ddl_plan_cache *cache)
     }
 }
 
-/* About what a plan takes. */
+/* About what a plan takes with its runs, of which there are as many as were in flight at a time. */
 static size_t bytes_of(const ddl_plan *plan)
 {
     const size_t array_bytes = (size_t)plan->shape.nranks * sizeof(size_t);
-    size_t bytes = sizeof *plan + plan->nphases * sizeof *plan->phases;
+    const size_t nslots = ddl_size_min(plan->npieces, DDL_PIECES_IN_FLIGHT);
+    size_t bytes = sizeof *plan + plan->nphases * sizeof *plan->phases, run_bytes = 0;
     bytes += (plan->shape.blocks.counts != NULL ? 2 : 0) * array_bytes;
     bytes += (plan->shape.out_blocks.counts != NULL ? 2 : 0) * array_bytes;
     for (uint32_t i = 0; i < plan->nphases; i++) {
         const ddl_plan_phase *phase = &plan->phases[i];
-        bytes += phase->schedule != NULL ? phase->schedule->nsteps * STEP_BYTES : 0;
         bytes += (phase->counts != NULL ? 1 : 0) * array_bytes;
         bytes += (phase->out_counts != NULL ? 1 : 0) * array_bytes;
+        if (phase->schedule == NULL)
+            continue;
+        bytes += phase->schedule->nsteps * (sizeof(ddl_step) + SCHEDULED_BYTES);
+        run_bytes += phase->schedule->nsteps * WAITING_BYTES + phase->schedule->nmessages * MESSAGE_BYTES;
     }
-    return bytes;
+    return bytes +
+           plan->nruns * (sizeof(ddl_plan_run) + nslots * (plan->nphases * sizeof(ddl_run *) + run_bytes));
+}
+
+static void weigh(ddl_plan_cache *cache, entry *there)
+{
+    cache->bytes -= there->bytes;
+    there->bytes = bytes_of(there->plan);
+    there->nruns = there->plan->nruns;
+    cache->bytes += there->bytes;
 }
 
 /* How much of a board's use such a call is. All ranks have to know it in whole, which excludes what has
@@ -208,11 +226,10 @@ static ddl_status make(ddl_plan_cache *cache, const ddl_algorithm *algorithm, co
         return status;
     }
     new->post_bytes = shape->post_bytes;
-    new->bytes = bytes_of(new->plan);
     ddl_list_append(&cache->buckets[bucket_of(algorithm, shape)], &new->link);
     ddl_list_append(&cache->by_use, &new->by_use);
     cache->nplans++;
-    cache->bytes += new->bytes;
+    weigh(cache, new);
     *made = new;
     return DDL_OK;
 }
@@ -230,6 +247,8 @@ ddl_status ddl_plan_cache_find(ddl_plan_cache *cache, const ddl_algorithm *algor
     }
     if (fitting == NULL)
         DDL_TRY(make(cache, algorithm, shape, &fitting, err));
+    if (fitting->nruns != fitting->plan->nruns)
+        weigh(cache, fitting);
     ddl_list_remove(&fitting->by_use);
     ddl_list_append(&cache->by_use, &fitting->by_use);
     *found = fitting->plan;

@@ -64,7 +64,7 @@ void ddl_outlet_copy_many(ddl_outlet *outlet, void *target, const void *source, 
     size_t before = bytes, timed = 0;
     if (outlet->until_timed < bytes && may_stream()) {
         timed = ddl_size_min(bytes, TIMED_BYTES);
-        before = ddl_size_min(outlet->until_timed, bytes - timed);
+        before = ddl_size_min(outlet->until_timed, bytes - timed) / LINE * LINE;
     }
     outlet->until_timed -= ddl_size_min(before, outlet->until_timed);
     ddl_copy(to, from, before, outlet->streams);
