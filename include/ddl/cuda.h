@@ -52,7 +52,8 @@ extern "C" {
  * memory or a barrier included, nor for what the host does only after one: operations of a communicator may
  * begin in order. So such a call may block until the streams have come to the operations before it. Where
  * the host must not wait for a stream, have the stream's operations on a communicator of their own
- * (ddl_comm_split).
+ * (ddl_comm_split). The first launch of a kernel may wait for the whole GPU, as CUDA loads it then: launch
+ * each once before, or set CUDA_MODULE_LOADING=EAGER (docs/gpu.md).
  *
  * Local; the thread that issues. DDL_EINVAL: comm is NULL, or has a stream already. DDL_EUNSUPPORTED: a build
  * without CUDA, or its plugin is missing. DDL_EDEVICE: there is no driver.

@@ -404,6 +404,7 @@ static void the_default_stream(rank_thread *me)
     float values[FEW] = { 0 };
     void *x = gpu_memory_alloc(sizeof values);
     EXPECT(me, x != NULL && gpu_memory_write(x, values, sizeof values));
+    ranks_meet(me); /* a copy of the other rank would wait for what the default stream waits for */
     /* Of one rank: the ranks share the process, and operations in one stream wait for each other. */
     EXPECT(me, me->rank > 0 || ddl_stream_begin(me->world, NULL) == DDL_OK);
     EXPECT(me, ddl_allreduce(x, x, FEW, DDL_FLOAT32, DDL_SUM, me->world, NULL) == DDL_OK);
