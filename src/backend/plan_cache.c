@@ -104,12 +104,12 @@ static size_t bytes_of(const ddl_plan *plan)
     const size_t array_bytes = (size_t)plan->shape.nranks * sizeof(size_t);
     const size_t nslots = ddl_size_min(plan->npieces, DDL_PIECES_IN_FLIGHT);
     size_t bytes = sizeof *plan + plan->nphases * sizeof *plan->phases, run_bytes = 0;
-    bytes += (plan->shape.blocks.counts != NULL ? 2 : 0) * array_bytes;
-    bytes += (plan->shape.out_blocks.counts != NULL ? 2 : 0) * array_bytes;
+    bytes += plan->shape.blocks.counts != NULL ? 2 * array_bytes : 0;
+    bytes += plan->shape.out_blocks.counts != NULL ? 2 * array_bytes : 0;
     for (uint32_t i = 0; i < plan->nphases; i++) {
         const ddl_plan_phase *phase = &plan->phases[i];
-        bytes += (phase->counts != NULL ? 1 : 0) * array_bytes;
-        bytes += (phase->out_counts != NULL ? 1 : 0) * array_bytes;
+        bytes += phase->counts != NULL ? array_bytes : 0;
+        bytes += phase->out_counts != NULL ? array_bytes : 0;
         if (phase->schedule == NULL)
             continue;
         bytes += phase->schedule->nsteps * (sizeof(ddl_step) + SCHEDULED_BYTES);

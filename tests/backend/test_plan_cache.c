@@ -1,0 +1,164 @@
+/*
+ * test_plan_cache.c - which plans are kept, by number and by what they take. A plan that was kept has its
+ * instances still; one that was made again has none.
+ */
+#include "backend/plan_cache.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+
+#include <cmocka.h>
+
+enum { MANY = 5000, LEAST = 128, MOST = 4096, MOST_IN_FLIGHT = 32, RANKS = 64 };
+
+static ddl_shape shape_of(int nranks, size_t count)
+{
+    return (ddl_shape){ .nranks = nranks, .count = count, .element_bytes = 4, .in_place = true };
+}
+
+static ddl_plan *find(ddl_plan_cache *cache, ddl_collective collective, const char *name,
+                      const ddl_shape *shape)
+{
+    ddl_plan *plan;
+    ddl_error error;
+    assert_int_equal(ddl_plan_cache_find(cache, ddl_catalogue_find(collective, name), shape, &plan, &error),
+                     DDL_OK);
+    return plan;
+}
+
+static ddl_plan *find_ring(ddl_plan_cache *cache, int nranks, size_t count)
+{
+    const ddl_shape shape = shape_of(nranks, count);
+    return find(cache, DDL_COLLECTIVE_ALLREDUCE, "ring", &shape);
+}
+
+/* So many calls of this size at a time. */
+static void call(ddl_plan_cache *cache, int nranks, size_t count, int in_flight)
+{
+    ddl_plan_run *runs[MOST_IN_FLIGHT];
+    ddl_error error;
+    for (int i = 0; i < in_flight; i++)
+        assert_int_equal(ddl_plan_take(find_ring(cache, nranks, count), &runs[i], &error), DDL_OK);
+    for (int i = 0; i < in_flight; i++)
+        ddl_plan_give_back(runs[i]);
+}
+
+static ddl_plan_cache *after_many_calls(int nranks, int in_flight)
+{
+    ddl_plan_cache *cache = ddl_plan_cache_create(DDL_BOARD_NONE);
+    assert_non_null(cache);
+    for (size_t count = 1; count <= MANY; count++)
+        call(cache, nranks, count, in_flight);
+    return cache;
+}
+
+/* Of those of after_many_calls: the latest, without a gap. */
+static int count_kept(ddl_plan_cache *cache, int nranks)
+{
+    int kept = 0;
+    while (kept < MANY && find_ring(cache, nranks, (size_t)(MANY - kept))->nruns > 0)
+        kept++;
+    return kept;
+}
+
+static void small_plans_are_kept_by_number(void **state)
+{
+    (void)state;
+    ddl_plan_cache *cache = after_many_calls(2, 1);
+    assert_int_equal(count_kept(cache, 2), MOST);
+    ddl_plan_cache_destroy(cache);
+}
+
+static void many_calls_in_flight_count(void **state)
+{
+    (void)state;
+    ddl_plan_cache *one = after_many_calls(8, 1), *many = after_many_calls(8, MOST_IN_FLIGHT);
+    const int kept_of_one = count_kept(one, 8), kept_of_many = count_kept(many, 8);
+    assert_in_range(kept_of_one, LEAST, MOST - 1);
+    assert_in_range(kept_of_many, LEAST, kept_of_one / 5);
+    ddl_plan_cache_destroy(one);
+    ddl_plan_cache_destroy(many);
+}
+
+static void large_plans_are_kept_all_the_same(void **state)
+{
+    (void)state;
+    enum { CALLS = 2 * LEAST, LARGE = 512 };
+    ddl_plan_cache *cache = ddl_plan_cache_create(DDL_BOARD_NONE);
+    assert_non_null(cache);
+    for (size_t count = 1; count <= CALLS; count++)
+        call(cache, LARGE, count, 1);
+    for (size_t count = CALLS; count > CALLS - LEAST; count--)
+        assert_int_equal(find_ring(cache, LARGE, count)->nruns, 1);
+    assert_int_equal(find_ring(cache, LARGE, CALLS - LEAST)->nruns, 0);
+    ddl_plan_cache_destroy(cache);
+}
+
+static void the_least_recently_used_makes_room_unless_it_is_in_use(void **state)
+{
+    (void)state;
+    enum { USED_OFTEN = 1, IN_USE, IDLE };
+    ddl_plan_cache *cache = ddl_plan_cache_create(DDL_BOARD_NONE);
+    ddl_plan_run *run;
+    ddl_error error;
+    assert_non_null(cache);
+    for (size_t count = USED_OFTEN; count <= IDLE; count++)
+        call(cache, 2, count, 1);
+    assert_int_equal(ddl_plan_take(find_ring(cache, 2, IN_USE), &run, &error), DDL_OK);
+    for (size_t count = IDLE + 1; count <= MANY; count++) {
+        call(cache, 2, count, 1);
+        call(cache, 2, USED_OFTEN, 1);
+    }
+    assert_int_equal(find_ring(cache, 2, USED_OFTEN)->nruns, 1);
+    assert_ptr_equal(find_ring(cache, 2, IN_USE), run->plan);
+    assert_int_equal(find_ring(cache, 2, IDLE)->nruns, 0);
+    ddl_plan_give_back(run);
+    ddl_plan_cache_destroy(cache);
+}
+
+/* Rank 0 has another count in each call. */
+static ddl_plan *find_uneven(ddl_plan_cache *cache, int of_rank_0)
+{
+    size_t counts[RANKS], starts[RANKS], start = 0;
+    ddl_shape shape = shape_of(RANKS, (size_t)RANKS * 100);
+    for (int rank = 0; rank < RANKS; rank++) {
+        counts[rank] = rank == 0 ? (size_t)of_rank_0 : (size_t)rank * 100;
+        starts[rank] = start;
+        start += counts[rank];
+    }
+    shape.in_place = false;
+    shape.blocks = (ddl_uneven){ counts, starts };
+    return find(cache, DDL_COLLECTIVE_ALLGATHERV, "ring", &shape);
+}
+
+static void plans_of_v_forms_count(void **state)
+{
+    (void)state;
+    enum { CALLS = 1000 };
+    ddl_plan_cache *cache = ddl_plan_cache_create(DDL_BOARD_NONE);
+    assert_non_null(cache);
+    for (int i = 1; i <= CALLS; i++) {
+        ddl_plan_run *run;
+        ddl_error error;
+        assert_int_equal(ddl_plan_take(find_uneven(cache, i), &run, &error), DDL_OK);
+        ddl_plan_give_back(run);
+    }
+    int kept = 0;
+    while (kept < CALLS && find_uneven(cache, CALLS - kept)->nruns > 0)
+        kept++;
+    assert_in_range(kept, LEAST, CALLS / 2);
+    ddl_plan_cache_destroy(cache);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(small_plans_are_kept_by_number),
+        cmocka_unit_test(many_calls_in_flight_count),
+        cmocka_unit_test(large_plans_are_kept_all_the_same),
+        cmocka_unit_test(the_least_recently_used_makes_room_unless_it_is_in_use),
+        cmocka_unit_test(plans_of_v_forms_count),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
