@@ -83,8 +83,8 @@ int ddl_socket_accept_new(int listener, struct sockaddr *from, socklen_t *from_b
 typedef struct ddl_socket_acks {
     uint64_t acked_bytes;
     bool awaits_more;
-    unsigned answers; /* segments from there without data, counted: what acknowledges, but probes too, and */
-    int64_t ago_ns;   /* since one came that acknowledged anything, old data that comes again too */
+    unsigned answers; /* segments from there without data: acknowledgements, but probes too */
+    int64_t ago_ns;   /* that any segment from there acknowledged something, or the same again */
     unsigned tries;   /* since anything was acknowledged, to send it again */
 } ddl_socket_acks;
 bool ddl_socket_ask_acks(int fd, ddl_socket_acks *acks);

@@ -133,12 +133,20 @@ static void stores_that_stay_dear_go_past_the_caches(void **state)
         ddl_outlet_time(&outlet, i % 20 == 10 ? 1000000 : i < 100 ? 20 + i : 120);
         assert_false(outlet.streams);
     }
+    for (int i = 0; i < 100; i++) {
+        ddl_outlet_time(&outlet, i < 50 ? 170 : 120); /* 170 is enough to go on, but not to begin */
+        assert_false(outlet.streams);
+    }
     int dear = 0;
     for (; !outlet.streams && dear < 100; dear++)
         ddl_outlet_time(&outlet, 340);
     assert_in_range(dear, 2, 6);
     for (int i = 0; i < 100; i++) {
         ddl_outlet_time(&outlet, 340 + i);
+        assert_true(outlet.streams);
+    }
+    for (int i = 0; i < 100; i++) {
+        ddl_outlet_time(&outlet, 170);
         assert_true(outlet.streams);
     }
     int quick = 0;

@@ -68,12 +68,24 @@ static void what_comes_is_acknowledged(void **state)
     ddl_socket_close(&ends[1]);
 }
 
+static void hear(int fd, bool anything)
+{
+    struct sock_filter nothing[] = { BPF_STMT(BPF_RET | BPF_K, 0) };
+    const struct sock_fprog filter = { 1, nothing };
+    const int what = anything ? SO_DETACH_FILTER : SO_ATTACH_FILTER;
+    assert_int_equal(setsockopt(fd, SOL_SOCKET, what, &filter, sizeof filter), 0);
+}
+
+static void try_three_times(int fd)
+{
+    for (const ddl_deadline deadline = ddl_deadline_in_ms(60000); acks_of(fd).tries < 3; poll(NULL, 0, 10))
+        assert_false(ddl_deadline_passed(deadline));
+}
+
 /* A cut in one direction: who hears nothing sends again and again what he does not see acknowledged, and that
  * brings his old acknowledgements along. */
 static void who_hears_nothing_does_not_answer(void **state)
 {
-    struct sock_filter nothing[] = { BPF_STMT(BPF_RET | BPF_K, 0) };
-    const struct sock_fprog filter = { 1, nothing };
     int ends[2];
     ddl_socket_acks before, after;
     (void)state;
@@ -84,21 +96,47 @@ static void who_hears_nothing_does_not_answer(void **state)
     carry(ends[1], ends[0], 20);
     (void)when_all_is_acknowledged(ends[1]);
     before = when_all_is_acknowledged(ends[0]);
-    assert_int_equal(setsockopt(ends[1], SOL_SOCKET, SO_ATTACH_FILTER, &filter, sizeof filter), 0);
+    hear(ends[1], false);
     carry(ends[1], ends[0], 20);
     assert_int_equal(ddl_socket_write(ends[0], "ping", 4), 4);
-    for (const ddl_deadline deadline = ddl_deadline_in_ms(60000); acks_of(ends[1]).tries < 3;
-         poll(NULL, 0, 10))
-        assert_false(ddl_deadline_passed(deadline));
+    try_three_times(ends[1]);
     after = acks_of(ends[0]);
     assert_true(after.awaits_more);
     assert_int_not_equal(after.tries, 0);
     assert_int_equal(after.answers, before.answers);
     assert_int_equal(after.acked_bytes, before.acked_bytes);
-    assert_int_equal(setsockopt(ends[1], SOL_SOCKET, SO_DETACH_FILTER, &filter, sizeof filter), 0);
+    hear(ends[1], true);
     after = when_all_is_acknowledged(ends[0]);
     assert_int_equal(after.acked_bytes, before.acked_bytes + 4);
     assert_int_not_equal(after.answers, before.answers);
+    ddl_socket_close(&ends[0]);
+    ddl_socket_close(&ends[1]);
+}
+
+/* Nor where he believes that there is no room: his probes have no data, and acknowledge nothing. */
+static void who_probes_does_not_answer(void **state)
+{
+    static char data[256 * 1024];
+    int ends[2];
+    ddl_socket_acks before, after;
+    (void)state;
+    connect_two(ends);
+    if (!ddl_socket_ask_acks(ends[0], &before))
+        skip();
+    while (ddl_socket_wait(ends[1], POLLOUT, ddl_deadline_in_ms(500)))
+        (void)ddl_socket_write(ends[1], data, sizeof data);
+    hear(ends[1], false);
+    while (ddl_socket_wait(ends[0], POLLIN, ddl_deadline_in_ms(100)))
+        assert_true(ddl_socket_read(ends[0], data, sizeof data) > 0);
+    assert_int_equal(ddl_socket_write(ends[0], "ping", 4), 4);
+    const int64_t begin_ns = ddl_now_ns();
+    before = acks_of(ends[0]);
+    try_three_times(ends[1]);
+    after = acks_of(ends[0]);
+    assert_true(after.awaits_more);
+    assert_int_not_equal(after.answers, before.answers);
+    assert_true(after.ago_ns >= before.ago_ns + (ddl_now_ns() - begin_ns) / 2);
+    assert_int_equal(after.acked_bytes, before.acked_bytes);
     ddl_socket_close(&ends[0]);
     ddl_socket_close(&ends[1]);
 }
@@ -108,6 +146,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(what_comes_is_acknowledged),
         cmocka_unit_test(who_hears_nothing_does_not_answer),
+        cmocka_unit_test(who_probes_does_not_answer),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
