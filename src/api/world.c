@@ -597,10 +597,10 @@ static ddl_status make_lanes(ddl_world *world, ddl_wire wires[], ddl_deadline de
         if (ddl_roster_crowding(roster) > 1)
             lane_bytes =
                 ddl_size_min(lane_bytes, CROWDED_LANES_BYTES / (size_t)roster->local_size_of[roster->rank]);
-        ddl_status status = ddl_lanes_create(
-            roster, 2 * DDL_BOARDS * sizeof(ddl_sheet),
-            roster->local_size_of[roster->rank] <= DDL_BOARD_RANKS ? 2 * sizeof(ddl_sheet) : 0, lane_bytes,
-            &world->lanes, err);
+        const size_t board_bytes = 2 * sizeof(ddl_sheet);
+        const bool has_board = roster->local_size_of[roster->rank] <= DDL_BOARD_RANKS;
+        ddl_status status = ddl_lanes_create(roster, DDL_BOARDS * board_bytes, has_board ? board_bytes : 0,
+                                             lane_bytes, &world->lanes, err);
         if (status != DDL_OK && world->config.local_transport == DDL_LOCAL_SHM)
             return status;
         if (status != DDL_OK && status != DDL_EUNSUPPORTED)
