@@ -21,7 +21,6 @@
 
 /* Times in milliseconds. */
 enum {
-    TOGETHER_MS = 100,  /* between the ends of a job's processes that were signalled at once */
     REPORT_MS = 1000,   /* for the others to report the failure that they see */
     SPEAKING_MS = 1000, /* since its last output: a rank that is still at it */
     FULL_MS = 50,       /* until the next look, while our reader is too slow to tell who is silent */
@@ -206,19 +205,6 @@ static bool is_another_interrupt(struct guardian *g, int64_t now_ns)
     return now_ns >= in_ms(g->interrupted_ns, SAME_KEY_MS);
 }
 
-/* Schedulers signal all processes of a job at once: then no rank has failed. */
-static bool have_all_had(const struct guardian *g, int signal, int64_t now_ns)
-{
-    for (int i = 0; i < g->nranks; i++) {
-        const launch_rank *rank = &g->ranks[i];
-        if (!rank->running && rank->status != 0 &&
-            (now_ns > in_ms(rank->ended_ns, TOGETHER_MS) || !WIFSIGNALED(rank->status) ||
-             WTERMSIG(rank->status) != signal))
-            return false;
-    }
-    return true;
-}
-
 static void on_signal(struct guardian *g, int signal, int64_t now_ns)
 {
     switch (signal) {
@@ -233,7 +219,8 @@ static void on_signal(struct guardian *g, int signal, int64_t now_ns)
     default:
         break;
     }
-    if (g->outcome.cause == LAUNCH_RANK_FAILED && have_all_had(g, signal, now_ns))
+    if (g->outcome.cause == LAUNCH_RANK_FAILED && g->outcome.absent == NULL &&
+        launch_outcome_is_by_signal(g->ranks, g->nranks, signal, now_ns))
         g->outcome.cause = LAUNCH_ENDED;
     if (g->outcome.cause == LAUNCH_ENDED)
         g->outcome.signal = signal;

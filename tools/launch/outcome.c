@@ -62,6 +62,19 @@ launch_rank *launch_outcome_first(launch_rank *ranks, int nranks)
     return first;
 }
 
+bool launch_outcome_is_by_signal(const launch_rank *ranks, int nranks, int signal, int64_t now_ns)
+{
+    for (int i = 0; i < nranks; i++) {
+        const launch_rank *rank = &ranks[i];
+        if (rank->order == 0 || rank->status == 0)
+            continue;
+        if (!WIFSIGNALED(rank->status) || WTERMSIG(rank->status) != signal ||
+            now_ns > rank->ended_ns + TOGETHER_MS * DDL_NS_PER_MS)
+            return false;
+    }
+    return true;
+}
+
 /* Whether the rank ended by a signal that the launcher sends to stop a job. */
 static bool was_stopped(const launch_outcome *outcome, const launch_rank *rank)
 {

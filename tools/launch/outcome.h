@@ -11,7 +11,7 @@ enum {
     LAUNCH_MOST_UNKILLABLE = 16
 };
 
-/* Why a job ended. The first cause stays. */
+/* Why a job ended. The first cause stays, unless launch_outcome_is_by_signal. */
 typedef enum launch_cause {
     LAUNCH_ENDED, /* each rank by itself, all with 0 */
     LAUNCH_RANK_FAILED,
@@ -46,6 +46,10 @@ typedef struct launch_outcome {
  * all who ended before that. The rank found takes the lowest order.
  */
 launch_rank *launch_outcome_first(launch_rank *ranks, int nranks);
+
+/* Whether all ranks that have failed did so just now, by this signal: then it was sent to all processes of
+ * the job, as schedulers do, and none of them failed by itself. */
+bool launch_outcome_is_by_signal(const launch_rank *ranks, int nranks, int signal, int64_t now_ns);
 
 /* The launcher's exit code. */
 int launch_outcome_exit_code(const launch_outcome *outcome);
