@@ -2,10 +2,10 @@
 #include "io/resolve.h"
 
 #include "base/assert.h"
+#include "base/bell.h"
 #include "base/bytes.h"
 #include "base/failpoint.h"
 #include "base/thread.h"
-#include "io/bell.h"
 #include "io/socket.h"
 
 #include <netdb.h>

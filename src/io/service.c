@@ -2,11 +2,11 @@
 #include "io/service.h"
 
 #include "base/assert.h"
+#include "base/bell.h"
 #include "base/bytes.h"
 #include "base/failpoint.h"
 #include "base/list.h"
 #include "base/thread.h"
-#include "io/bell.h"
 
 #include <pthread.h>
 #include <stdatomic.h>

@@ -2,10 +2,10 @@
 #include "rendezvous/clerk.h"
 
 #include "base/assert.h"
+#include "base/bell.h"
 #include "base/failpoint.h"
 #include "base/log.h"
 #include "base/thread.h"
-#include "io/bell.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -20,8 +20,8 @@
 #include "rendezvous/meshing.h"
 
 #include "base/assert.h"
+#include "base/bell.h"
 #include "base/bytes.h"
-#include "io/bell.h"
 #include "io/host.h"
 #include "io/interface.h"
 #include "io/local.h"

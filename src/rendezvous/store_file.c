@@ -25,11 +25,11 @@
 #include "rendezvous/store.h"
 
 #include "base/assert.h"
+#include "base/bell.h"
 #include "base/failpoint.h"
 #include "base/list.h"
 #include "base/log.h"
 #include "base/thread.h"
-#include "io/bell.h"
 #include "io/host.h"
 #include "io/socket.h"
 #include "protocol/store_wire.h"

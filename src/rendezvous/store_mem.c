@@ -7,8 +7,8 @@
 #include "rendezvous/store.h"
 
 #include "base/assert.h"
+#include "base/bell.h"
 #include "base/list.h"
-#include "io/bell.h"
 #include "io/host.h"
 
 #include <pthread.h>

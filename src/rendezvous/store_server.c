@@ -2,9 +2,9 @@
 #include "rendezvous/store_server.h"
 
 #include "base/assert.h"
+#include "base/bell.h"
 #include "base/list.h"
 #include "base/log.h"
-#include "io/bell.h"
 #include "io/watch.h"
 #include "protocol/store_wire.h"
 #include "rendezvous/listener.h"

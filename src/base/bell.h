@@ -3,8 +3,8 @@
  *
  * Thread: any.
  */
-#ifndef DDL_IO_BELL_H
-#define DDL_IO_BELL_H
+#ifndef DDL_BASE_BELL_H
+#define DDL_BASE_BELL_H
 
 #include "base/clock.h"
 

@@ -1,5 +1,5 @@
 /* bell.c - a lock with a bell, over a condition variable. */
-#include "io/bell.h"
+#include "base/bell.h"
 
 #include "base/assert.h"
 
