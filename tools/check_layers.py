@@ -67,11 +67,11 @@ LINUX_WORDS = re.compile(r"\b(?:_GNU_SOURCE|__linux__|SOCK_CLOEXEC|SOCK_NONBLOCK
 # The clock on the wall jumps; what it may be used for, and by what. Deadlines are of the monotonic clock.
 WALL_CLOCK = re.compile(r"\bCLOCK_REALTIME\w*|\b(?:time|gettimeofday|timespec_get|uv_gettimeofday|uv_clock_gettime|sem_timedwait|"
                         r"pthread_mutex_timedlock|pthread_rwlock_timed\w+|pthread_timedjoin_np|mq_timed\w+)\s*\(")
-WALL_CLOCK_PLACES = {"src/io/bell.c",               # of systems where conditions know no other; in slices there
+WALL_CLOCK_PLACES = {"src/base/bell.c",               # of systems where conditions know no other; in slices there
                      "tools/launch/check_measure.c",  # how far hosts' clocks are apart
                      "tools/bench/calibrate.c"}       # the date in a profile
 TIMED_WAIT = re.compile(r"\bpthread_cond_timedwait\b")  # by the clock of the condition: the wall's, if none was set
-TIMED_WAIT_PLACES = {"src/io/bell.c", "src/io/engine.c"}
+TIMED_WAIT_PLACES = {"src/base/bell.c", "src/io/engine.c"}
 
 INCLUDE = re.compile(r'^\s*#\s*include\s*([<"])([^>"]+)[>"]', re.M)
 
@@ -268,7 +268,7 @@ ALLOWED = [
     ("src/io/a.c", "#include <uv.h>\n/* #include <sys/epoll.h> */\n// SOCK_CLOEXEC"),
     ("src/protocol/a.c", "#include <string.h>"),
     ("src/io/a.c", "int ddl_x = CLOCK_MONOTONIC + run_time(); /* time(NULL) */"),
-    ("src/io/bell.c", "int ddl_x = CLOCK_REALTIME;"),
+    ("src/base/bell.c", "int ddl_x = CLOCK_REALTIME;"),
     ("tools/launch/a.c", '#include "rendezvous/store_server.h"'),
     ("examples/a_gpu.c", "#include <cuda.h>\n#include <ddl/cuda.h>"),
 ]

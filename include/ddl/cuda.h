@@ -53,7 +53,8 @@ extern "C" {
  * begin in order. So such a call may block until the streams have come to the operations before it. Where
  * the host must not wait for a stream, have the stream's operations on a communicator of their own
  * (ddl_comm_split). The first launch of a kernel may wait for the whole GPU, as CUDA loads it then: launch
- * each once before, or set CUDA_MODULE_LOADING=EAGER (docs/gpu.md).
+ * each once before, or set CUDA_MODULE_LOADING=EAGER; otherwise that may last until 2 s after the deadline
+ * (docs/gpu.md).
  *
  * Local; the thread that issues. DDL_EINVAL: comm is NULL, or has a stream already. DDL_EUNSUPPORTED: a build
  * without CUDA, or its plugin is missing. DDL_EDEVICE: there is no driver.
@@ -61,9 +62,10 @@ extern "C" {
 DDL_API ddl_status ddl_stream_begin(ddl_comm *comm, void *stream);
 
 /*
- * Calls are as always again. Does not wait; operations that have been begun stay in the order of the stream.
- * Returns the failure of the first operation without a request that has ended badly and was not told yet.
- * Local; the thread that issues. DDL_EINVAL: comm is NULL, or has no stream.
+ * Calls are as always again. Does not wait, but for a moment where a stream had to go on without its
+ * operation (docs/gpu.md); operations that have been begun stay in the order of the stream. Returns the
+ * failure of the first operation without a request that has ended badly and was not told yet. Local; the
+ * thread that issues. DDL_EINVAL: comm is NULL, or has no stream.
  */
 DDL_API ddl_status ddl_stream_end(ddl_comm *comm);
 

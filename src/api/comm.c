@@ -213,7 +213,7 @@ ddl_status ddl_comm_destroy(ddl_comm *comm, ddl_deadline deadline, ddl_error *er
     ddl_world *world = comm->world;
     if (comm->engine != NULL) {
         if (!ddl_engine_enter(comm->engine, deadline)) {
-            ddl_stream_let_go(comm);
+            ddl_gpu_let_go(comm);
             /* Whoever is stuck in there may still touch it: it is lost, and the world with it. */
             return DDL_FAIL(err, DDL_ETIMEDOUT, "the engine is stuck in another thread");
         }
@@ -464,7 +464,7 @@ static void destroy_unless(ddl_status *stuck, ddl_comm *comm, ddl_deadline deadl
     if (*stuck == DDL_OK)
         *stuck = ddl_comm_destroy(comm, deadline, why);
     else
-        ddl_stream_let_go(comm);
+        ddl_gpu_let_go(comm);
 }
 
 ddl_status ddl_comm_check(const ddl_comm *comm, const char *operation)

@@ -73,7 +73,7 @@ static void at_exit(void)
     /* Nobody ends operations any more, and handlers that follow may wait for streams of the program, or for
      * the GPU. */
     if (any)
-        ddl_gpu_let_go();
+        ddl_gpu_let_go(NULL);
     pthread_mutex_unlock(&lock);
 }
 

@@ -939,6 +939,19 @@ bool ddl_failure_check_early(ddl_comm *comm, const ddl_request *request)
 /* ---- deadlines ---- */
 
 /* Nobody else can see what keeps it. */
+/* For a printf of the rank, its GPU and its limit. */
+static const char *why_gpu_is_late(const ddl_task *task)
+{
+    if (ddl_hold_is_over(task->hold))
+        return "%s: calls of the driver of GPU %d did not return within %s, so the stream has gone on "
+               "without "
+               "it; does the program load kernels or free memory while operations are in its streams?";
+    if (ddl_backend_waits_for_stream(task))
+        return "%s: the stream of GPU %d has not come to it within %s; does the work before it hang, or wait "
+               "for a later operation?";
+    return "%s: GPU %d has not copied its buffers within %s; does other work keep it busy, or does it hang?";
+}
+
 static void raise_stuck_gpu(ddl_comm *comm, const ddl_request *request, int64_t now_ns)
 {
     ddl_notice notice = {
@@ -951,13 +964,8 @@ static void raise_stuck_gpu(ddl_comm *comm, const ddl_request *request, int64_t 
     else
         snprintf(limit, sizeof limit, "%lld ms, as DDL_TIMEOUT of another rank ended", (long long)waited_ms);
     snprintf(notice.operation, sizeof notice.operation, "%s", ddl_request_operation(request));
-    const char *format = ddl_backend_waits_for_stream(&request->task)
-                             ? "%s: the stream of GPU %d has not come to it within %s; does the work before "
-                               "it hang, or wait for a later operation?"
-                             : "%s: GPU %d has not copied its buffers within %s; does other work keep it "
-                               "busy, or does it hang?";
-    snprintf(notice.text, sizeof notice.text, format, ddl_comm_describe(comm, comm->rank, who, sizeof who),
-             request->task.staging->gpu, limit);
+    snprintf(notice.text, sizeof notice.text, why_gpu_is_late(&request->task),
+             ddl_comm_describe(comm, comm->rank, who, sizeof who), request->task.staging->gpu, limit);
     ddl_failure_raise(comm, &notice);
 }
 

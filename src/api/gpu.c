@@ -306,11 +306,11 @@ bool ddl_gpu_is_managed(const void *pointer)
     return find_memory(attributes, pointer, &where, &ignored) == DDL_OK && where.kind == MEMORY_MANAGED;
 }
 
-void ddl_gpu_let_go(void)
+void ddl_gpu_let_go(const ddl_comm *comm)
 {
     const struct ddl_device_ops *ops = atomic_load(&loaded.device_ops);
     if (ops != NULL)
-        ops->open_latches();
+        ops->open_latches(comm);
 }
 
 void ddl_gpu_forget(ddl_comm *comm)

@@ -37,8 +37,9 @@ ddl_status ddl_gpu_refuse(ddl_call *call, const ddl_error *error);
  * there is no driver. Thread: any. */
 ddl_status ddl_gpu_plugin(const struct ddl_device_ops **ops, ddl_error *err);
 
-/* The process ends: streams that wait for operations go on. Thread: any. */
-void ddl_gpu_let_go(void);
+/* Streams that wait for operations of this communicator go on, as nobody can end them; NULL: all, as the
+ * process ends. Thread: any. */
+void ddl_gpu_let_go(const ddl_comm *comm);
 
 /* What calls that GPUs perform among themselves need. May take long: the library is loaded. DDL_EUNSUPPORTED,
  * DDL_EDEVICE: why there is none. Thread: any. */

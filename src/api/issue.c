@@ -306,8 +306,7 @@ static void describe(ddl_comm *comm, const ddl_call *call, const ddl_algorithm *
                                .average = call->has_op && call->op == DDL_AVG,
                                .is_staged = call->staging != NULL };
     task->staging = call->staging;
-    task->latch = call->latch;
-    task->latch_number = call->latch_number;
+    task->hold = call->hold;
     task->in = call->in;
     task->out = call->out;
     task->dtype = call->dtype;

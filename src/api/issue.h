@@ -18,9 +18,8 @@ typedef struct ddl_call { /* what a public function has been asked to do, checke
     bool in_place;
     bool is_repeated;     /* it is like the one that is kept (repeat.h) */
     ddl_staging *staging; /* buffers are memory of its GPU; NULL: of the host */
-    ddl_latch *latch;     /* of the stream that it is an operation of; NULL: of none */
-    uint32_t latch_number;
-    ddl_error *refusal; /* why they cannot be used, for ddl_issue to take; NULL: they can */
+    ddl_hold hold;        /* of the stream that it is an operation of */
+    ddl_error *refusal;   /* why they cannot be used, for ddl_issue to take; NULL: they can */
     uint8_t as; /* what the peers are told it is, if not its collective: DDL_SIGNATURE_FREE or _SPLIT */
 } ddl_call;
 

@@ -100,11 +100,9 @@ const char *ddl_request_operation(const ddl_request *request)
 
 void ddl_request_end(ddl_request *request)
 {
-    ddl_latch *latch = request->task.latch;
-    const uint32_t number = request->task.latch_number;
+    const ddl_hold hold = request->task.hold;
     atomic_store(&request->done, true); /* pairs with pool->waiters, see ddl_request_pool */
-    if (latch != NULL)                  /* last: who has waited for the stream finds the request done */
-        latch->ops->open_latch(latch, number);
+    ddl_hold_end(hold);                 /* last: who has waited for the stream finds the request done */
 }
 
 ddl_status ddl_request_finish(ddl_request *request)
@@ -140,8 +138,7 @@ static ddl_status give_up(ddl_request **handle)
 {
     ddl_request *request = *handle;
     *handle = NULL;
-    if (request->task.latch != NULL)
-        request->task.latch->ops->open_latch(request->task.latch, request->task.latch_number);
+    ddl_hold_end(request->task.hold);
     return ddl_last_error_set(DDL_ETIMEDOUT, request->pool->rank, ddl_request_operation(request),
                               "no end after %lld ms (DDL_TIMEOUT), and the engine is stuck in another thread",
                               (long long)request->timeout_ms);

@@ -5,6 +5,7 @@
  * before this rank has called ddl_comm_shrink itself; the agreement is made then, and waits to be entered.
  */
 #include "api/contexts.h"
+#include "api/gpu.h"
 #include "api/issue.h"
 #include "api/last_error.h"
 #include "base/assert.h"
@@ -13,6 +14,8 @@
 
 #include <stdio.h>
 #include <string.h>
+
+enum { LET_GO_MS = 400 };
 
 /* ---- abort ---- */
 
@@ -38,6 +41,16 @@ bool ddl_comm_hear_abort(ddl_comm *comm)
     return true;
 }
 
+/* Who has the engine may be in a call of a GPU's driver that waits for a stream, which waits for an operation
+ * that only the engine ends. */
+static bool enter_to_abort(ddl_comm *comm)
+{
+    if (ddl_engine_enter(comm->engine, ddl_deadline_in_ms(LET_GO_MS)))
+        return true;
+    ddl_gpu_let_go(comm);
+    return ddl_engine_enter(comm->engine, ddl_deadline_in_ms(DDL_COMM_FREE_MS - LET_GO_MS));
+}
+
 ddl_status ddl_comm_abort(ddl_comm *comm, const char *reason)
 {
     if (comm == NULL)
@@ -57,7 +70,7 @@ ddl_status ddl_comm_abort(ddl_comm *comm, const char *reason)
         end_alone(comm, &notice);
         return DDL_OK;
     }
-    if (!ddl_engine_enter(comm->engine, ddl_deadline_in_ms(DDL_COMM_FREE_MS)))
+    if (!enter_to_abort(comm))
         return ddl_last_error_set(DDL_ETIMEDOUT, comm->rank, "comm_abort",
                                   "the engine is stuck in another thread");
     ddl_failure_raise(comm, &notice);

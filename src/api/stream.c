@@ -10,7 +10,7 @@
 #include <string.h>
 #include <time.h>
 
-enum { NEAR_MS = 5, LOOK_US = 20 /* after that */, STREAMED = 16 };
+enum { NEAR_MS = 5, LOOK_US = 20 /* after that */, STREAMED = 16, LET_GO_MS = 2000 };
 
 /* ---- what nobody waits for ---- */
 
@@ -25,19 +25,26 @@ static void keep(ddl_comm *comm, ddl_request *request)
     comm->nstreamed++;
 }
 
+/* Whether it has ended, or will now that the driver lets it: a program that has waited for its stream, which
+ * has gone on without it, is to be told. */
+static bool is_to_be_told(const ddl_request *request)
+{
+    return is_done(request) || ddl_hold_is_over(request->task.hold);
+}
+
 /* Those that are done, from the oldest on; all: also behind one that is not, as of another stream. */
 static ddl_status reap(ddl_comm *comm, bool all, ddl_error *error)
 {
     ddl_status first = DDL_OK;
     DDL_LIST_FOR_EACH (link, &comm->streamed) {
         ddl_request *request = DDL_CONTAINER(link, ddl_request, streamed);
-        if (!is_done(request) && !all)
+        if (!is_to_be_told(request) && !all)
             break;
-        if (!is_done(request))
+        if (!is_to_be_told(request))
             continue;
         ddl_list_remove(link);
         comm->nstreamed--;
-        ddl_status status = ddl_request_finish(request);
+        ddl_status status = ddl_wait(&request);
         /* DDL_EABORTED only says that something failed before. */
         if (status != DDL_OK && (first == DDL_OK || (first == DDL_EABORTED && status != DDL_EABORTED))) {
             first = status;
@@ -55,14 +62,6 @@ ddl_status ddl_stream_reap(ddl_comm *comm)
     if (all || comm->nstreamed == 0) /* all not in each call */
         comm->most_streamed = 2 * comm->nstreamed + STREAMED;
     return first == DDL_OK || comm->is_given_up ? DDL_OK : ddl_last_error_keep(&error);
-}
-
-void ddl_stream_let_go(ddl_comm *comm)
-{
-    DDL_LIST_FOR_EACH (link, &comm->streamed) {
-        const ddl_task *task = &DDL_CONTAINER(link, ddl_request, streamed)->task;
-        task->latch->ops->open_latch(task->latch, task->latch_number);
-    }
 }
 
 /* ---- a rank alone ---- */
@@ -134,15 +133,14 @@ static ddl_status copy_now(ddl_comm *comm, const ddl_call *call, ddl_deadline de
 static ddl_status wait_for_stream(ddl_comm *comm, const ddl_call *call, ddl_deadline deadline, ddl_error *err)
 {
     const struct timespec moment = { 0, LOOK_US * 1000 };
-    ddl_latch *latch;
-    uint32_t number;
+    ddl_hold hold;
     bool reached = false;
-    DDL_TRY(ddl_staging_shut(call->staging, comm->stream, &latch, &number, err));
-    latch->ops->open_latch(latch, number);
-    DDL_TRY(latch->ops->look_at_latch(latch, &reached, err));
+    DDL_TRY(ddl_staging_shut(call->staging, comm->stream, comm, deadline, &hold, err));
+    ddl_hold_end(hold);
+    DDL_TRY(hold.latch->ops->look_at_latch(hold.latch, &reached, err));
     while (!reached && may_wait(comm, deadline)) {
         nanosleep(&moment, NULL);
-        DDL_TRY(latch->ops->look_at_latch(latch, &reached, err));
+        DDL_TRY(hold.latch->ops->look_at_latch(hold.latch, &reached, err));
     }
     if (reached)
         return DDL_OK;
@@ -197,6 +195,15 @@ static ddl_status issue_alone(ddl_comm *comm, ddl_call *call, ddl_request **hand
 
 /* ---- together ---- */
 
+/* When the stream goes on whatever happens: later than all is over that whoever can drive does at the
+ * deadline. */
+static ddl_deadline let_go_by(const ddl_comm *comm)
+{
+    const int64_t now_ns = ddl_now_ns(), most_ms = (DDL_DEADLINE_NEVER - now_ns) / DDL_NS_PER_MS - LET_GO_MS;
+    return comm->timeout_ms < most_ms ? now_ns + (comm->timeout_ms + LET_GO_MS) * DDL_NS_PER_MS
+                                      : DDL_DEADLINE_NEVER;
+}
+
 /* Nothing has begun, and the others are not told: it is as any other argument that is wrong. */
 static ddl_status refuse_other_gpu(const ddl_comm *comm, const ddl_call *call)
 {
@@ -213,14 +220,14 @@ ddl_status ddl_stream_issue(ddl_comm *comm, ddl_call *call, ddl_request **handle
         return refuse_other_gpu(comm, call);
     if (comm->engine == NULL)
         return issue_alone(comm, call, handle);
-    if (ddl_staging_shut(call->staging, comm->stream, &call->latch, &call->latch_number, &error) != DDL_OK) {
+    if (ddl_staging_shut(call->staging, comm->stream, comm, let_go_by(comm), &call->hold, &error) != DDL_OK) {
         DDL_TRY(ddl_gpu_refuse(call, &error));
         return ddl_issue(comm, call, handle);
     }
     ddl_request *request = NULL;
     ddl_status status = ddl_issue(comm, call, &request);
     if (status != DDL_OK)
-        call->latch->ops->open_latch(call->latch, call->latch_number);
+        ddl_hold_end(call->hold);
     else if (handle != NULL)
         *handle = request;
     else if (is_done(request) && request->status != DDL_OK) /* nothing has begun */

@@ -15,7 +15,4 @@ ddl_status ddl_stream_issue(ddl_comm *comm, ddl_call *call, ddl_request **reques
 /* Take back what has ended; the failure of the first that ended badly, if that was not told yet. */
 ddl_status ddl_stream_reap(ddl_comm *comm);
 
-/* Nobody will end what has not ended: streams go on. */
-void ddl_stream_let_go(ddl_comm *comm);
-
 #endif

@@ -308,7 +308,7 @@ static bool has_waiting_stream(const ddl_world *world)
 {
     DDL_LIST_FOR_EACH (active, &world->active)
         DDL_LIST_FOR_EACH (link, &DDL_CONTAINER(active, ddl_comm, active)->in_flight)
-            if (DDL_CONTAINER(link, ddl_request, link)->task.latch != NULL)
+            if (DDL_CONTAINER(link, ddl_request, link)->task.hold.latch != NULL)
                 return true;
     return false;
 }
@@ -358,7 +358,7 @@ static word choose_word(ddl_comm *comm, const ddl_request *request)
         return HOST;
     if (request->is_empty) /* nothing of it is anywhere */
         return votes->gpu >= 0 && take_turn(votes, votes->gpu) ? GPU : HOST;
-    if (task->staging == NULL || task->latch != NULL || ddl_gpu_is_managed(task->in) ||
+    if (task->staging == NULL || task->hold.latch != NULL || ddl_gpu_is_managed(task->in) ||
         ddl_gpu_is_managed(task->out) || (exchanges && task->shape.in_place))
         return HOST;
     if (!introduce(comm, request, task->staging->gpu))

@@ -257,8 +257,8 @@ bool ddl_backend_repeat(ddl_task *task, ddl_plan *plan)
 static ddl_status start_post(ddl_task *task, ddl_plan *plan, bool *done, ddl_error *err)
 {
     if (task->staging != NULL)
-        DDL_TRY(ddl_staged_begin(task->staging, plan, task->in, task->out, task->latch, task, &task->staged,
-                                 err));
+        DDL_TRY(
+            ddl_staged_begin(task->staging, plan, task->in, task->out, task->hold, task, &task->staged, err));
     task->post = (ddl_post){
         .oneshot = plan->phases[0].oneshot,
         .signature = &task->signature,
@@ -358,8 +358,8 @@ static ddl_status take_run(ddl_task *task, ddl_plan *plan, ddl_error *err)
 static ddl_status start_pieces(ddl_task *task, ddl_plan *plan, ddl_error *err)
 {
     if (task->staging != NULL)
-        DDL_TRY(ddl_staged_begin(task->staging, plan, task->in, task->out, task->latch, task, &task->staged,
-                                 err));
+        DDL_TRY(
+            ddl_staged_begin(task->staging, plan, task->in, task->out, task->hold, task, &task->staged, err));
     task->next_piece = task->phase = 0;
     task->pieces_left = plan->npieces;
     for (int i = 0; i < task->run->nslots; i++)
@@ -422,7 +422,7 @@ bool ddl_backend_waits_for_gpu(const ddl_task *task)
 
 bool ddl_backend_waits_for_stream(const ddl_task *task)
 {
-    return task->staged != NULL && task->staged->latch != NULL;
+    return task->staged != NULL && task->staged->awaits_stream;
 }
 
 bool ddl_backend_has_posted(const ddl_task *task, int rank)

@@ -28,9 +28,8 @@ struct ddl_task {
     ddl_signature signature;
     const ddl_signature *sent_signatures, *received_signatures; /* of each rank; see ddl_binding */
     ddl_staging
-        *staging;     /* in and out are memory of its GPU; NULL: of the host. shape.is_staged says so too */
-    ddl_latch *latch; /* of the stream after whose work it begins; NULL: at once */
-    uint32_t latch_number; /* that it is to be opened with */
+        *staging;  /* in and out are memory of its GPU; NULL: of the host. shape.is_staged says so too */
+    ddl_hold hold; /* of the stream after whose work it begins; none: at once */
     /* One of the two is called once, from progress, unless start said that the task was done, or failed. */
     void (*finished)(ddl_task *task);
     void (*failed)(ddl_task *task, const ddl_error *error); /* must cancel the task, now or soon */

@@ -11,6 +11,7 @@
 #ifndef DDL_BACKEND_DEVICE_H
 #define DDL_BACKEND_DEVICE_H
 
+#include "base/clock.h"
 #include "base/error.h"
 #include "base/list.h"
 
@@ -30,6 +31,12 @@ typedef struct ddl_latch {
     const struct ddl_device_ops *ops;
     ddl_device *device;
 } ddl_latch;
+
+/* A stream of the program that is kept at a latch for one operation. latch NULL: there is none. */
+typedef struct ddl_hold {
+    ddl_latch *latch;
+    uint32_t number; /* that it was shut with */
+} ddl_hold;
 
 /* Of failures: DDL_EDEVICE, with what the driver says and the number of the GPU. None of these blocks, but
  * where it says so. */
@@ -63,15 +70,19 @@ struct ddl_device_ops {
     ddl_status (*create_latch)(ddl_device *device, ddl_latch **latch, ddl_error *err);
     /* It is open, and kept for another create_latch once the stream has gone on. */
     void (*destroy_latch)(ddl_latch *latch);
-    /* Append to a stream (a CUstream): it waits there, until this number is opened. On failure it does not.
-     */
-    ddl_status (*shut_latch)(ddl_latch *latch, void *stream, uint32_t *number, ddl_error *err);
+    /* Append to a stream (a CUstream): it waits there, until this number is opened; a thread of the plugin
+     * does that at `until` if nobody has, as all others may be kept by the driver. On failure it does not
+     * wait. */
+    ddl_status (*shut_latch)(ddl_latch *latch, void *stream, const void *owner, ddl_deadline until,
+                             uint32_t *number, ddl_error *err);
     /* Whether what was in the stream before it was shut is done. */
     ddl_status (*look_at_latch)(ddl_latch *latch, bool *reached, ddl_error *err);
     /* The stream goes on when it has come here. Thread: any. */
     void (*open_latch)(ddl_latch *latch, uint32_t number);
-    /* Every latch of the process, and none can be shut any more: the process ends. Thread: any. */
-    void (*open_latches)(void);
+    bool (*is_latch_open)(const ddl_latch *latch, uint32_t number);
+    /* Every latch of this owner; NULL: of the process, and none can be shut any more, as it ends. Thread:
+     * any. */
+    void (*open_latches)(const void *owner);
     /* Whether it may be shut again. */
     bool (*is_latch_free)(ddl_latch *latch);
     /* Append a copy to a stream of the program, if there are bytes. DDL_EUNSUPPORTED: the stream is being
@@ -80,8 +91,21 @@ struct ddl_device_ops {
                              ddl_error *err);
 };
 
+/* The stream may go on. Thread: any. */
+static inline void ddl_hold_end(ddl_hold hold)
+{
+    if (hold.latch != NULL)
+        hold.latch->ops->open_latch(hold.latch, hold.number);
+}
+
+/* Whether it may, though nobody has come to the end of the operation yet. Thread: any. */
+static inline bool ddl_hold_is_over(ddl_hold hold)
+{
+    return hold.latch != NULL && hold.latch->ops->is_latch_open(hold.latch, hold.number);
+}
+
 /* Changes with anything above. */
-enum { DDL_DEVICE_INTERFACE = 5 };
+enum { DDL_DEVICE_INTERFACE = 6 };
 
 /* What the plugin exports as "ddl_cuda_plugin". NULL: err tells why not. */
 typedef const struct ddl_device_ops *ddl_device_plugin(ddl_error *err);

@@ -215,14 +215,14 @@ static ddl_status take_latch(ddl_staging *staging, ddl_latch **out, ddl_error *e
     return DDL_OK;
 }
 
-ddl_status ddl_staging_shut(ddl_staging *staging, void *stream, ddl_latch **out, uint32_t *number,
-                            ddl_error *err)
+ddl_status ddl_staging_shut(ddl_staging *staging, void *stream, const void *owner, ddl_deadline until,
+                            ddl_hold *hold, ddl_error *err)
 {
-    ddl_latch *latch;
-    DDL_TRY(take_latch(staging, &latch, err));
-    ddl_list_append(&staging->latches, &latch->link);
-    DDL_TRY(staging->ops->shut_latch(latch, stream, number, err));
-    *out = latch;
+    ddl_hold new = { 0 };
+    DDL_TRY(take_latch(staging, &new.latch, err));
+    ddl_list_append(&staging->latches, &new.latch->link);
+    DDL_TRY(staging->ops->shut_latch(new.latch, stream, owner, until, &new.number, err));
+    *hold = new;
     return DDL_OK;
 }
 
@@ -261,10 +261,22 @@ static uint32_t end_of_phase(const ddl_plan *plan, uint32_t phase)
     return phase + 1 < plan->nphases ? plan->phases[phase + 1].first_piece : plan->npieces;
 }
 
+/* Whoever was to end it came late, and its buffers are the program's again. */
+static ddl_status check_held(const ddl_staged *staged, ddl_error *err)
+{
+    if (ddl_hold_is_over(staged->hold))
+        return DDL_FAIL(err, DDL_EDEVICE,
+                        "its stream has gone on without it, as calls of the driver of GPU %d did not return; "
+                        "does the program load kernels or free memory while operations are in its streams?",
+                        staged->staging->gpu);
+    return DDL_OK;
+}
+
 /* Everything that this room's pieces need, or have written. *any: there is something. */
 static ddl_status copy_room(ddl_staged *staged, const ddl_staged_room *in_room, ddl_direction direction,
                             bool *any, ddl_error *err)
 {
+    DDL_TRY(check_held(staged, err));
     const ddl_plan *plan = staged->plan;
     const copying c = { staged, in_room, direction };
     uint32_t piece = in_room->first_piece, end = piece + in_room->npieces, phase = 0;
@@ -402,21 +414,21 @@ static ddl_status fill_rooms(ddl_staged *staged, ddl_error *err)
 static ddl_status look_at_stream(ddl_staged *staged, bool *moved, ddl_error *err)
 {
     bool reached = false;
-    DDL_TRY(staged->staging->ops->look_at_latch(staged->latch, &reached, err));
+    DDL_TRY(staged->staging->ops->look_at_latch(staged->hold.latch, &reached, err));
     if (!reached)
         return DDL_OK;
     *moved = true;
-    staged->latch = NULL;
+    staged->awaits_stream = false;
     return fill_rooms(staged, err);
 }
 
 ddl_status ddl_staged_progress(ddl_staged *staged, bool *moved, ddl_error *err)
 {
-    if (staged->latch != NULL)
+    if (staged->awaits_stream)
         return look_at_stream(staged, moved, err);
     for (int i = 0; i < staged->nrooms; i++)
         DDL_TRY(look(staged, &staged->rooms[i], moved, err));
-    return DDL_OK;
+    return check_held(staged, err); /* last: what counts as done was so in time */
 }
 
 bool ddl_staged_is_over(const ddl_staged *staged)
@@ -437,7 +449,7 @@ static bool is_copying(const ddl_staged *staged)
 
 bool ddl_staged_waits(const ddl_staged *staged)
 {
-    return staged->latch != NULL || is_copying(staged);
+    return staged->awaits_stream || is_copying(staged);
 }
 
 /* ---- operations ---- */
@@ -452,7 +464,7 @@ static ddl_staged *take_staged(ddl_staging *staging)
     return staged;
 }
 
-ddl_status ddl_staged_begin(ddl_staging *staging, ddl_plan *plan, const void *in, void *out, ddl_latch *latch,
+ddl_status ddl_staged_begin(ddl_staging *staging, ddl_plan *plan, const void *in, void *out, ddl_hold hold,
                             void *owner, ddl_staged **begun, ddl_error *err)
 {
     DDL_TRY(check_not_lost(staging, err));
@@ -462,7 +474,8 @@ ddl_status ddl_staged_begin(ddl_staging *staging, ddl_plan *plan, const void *in
     staged->staging = staging;
     staged->plan = plan;
     staged->owner = owner;
-    staged->latch = latch;
+    staged->hold = hold;
+    staged->awaits_stream = hold.latch != NULL;
     staged->in = (char *)(uintptr_t)in;
     staged->out = out;
     plan->users++;
@@ -470,7 +483,7 @@ ddl_status ddl_staged_begin(ddl_staging *staging, ddl_plan *plan, const void *in
         ddl_list_append(staging->busy, &staging->link);
     ddl_list_append(&staging->running, &staged->link);
     /* Operations that wait in a stream, one after the other, need no rooms yet. */
-    ddl_status status = latch == NULL ? fill_rooms(staged, err) : DDL_OK;
+    ddl_status status = !staged->awaits_stream ? fill_rooms(staged, err) : DDL_OK;
     if (status != DDL_OK) {
         ddl_staged_end(staged);
         return status;

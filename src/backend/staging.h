@@ -39,10 +39,11 @@ DDL_MUST_USE ddl_status ddl_staging_create(const struct ddl_device_ops *ops, int
 /* Nothing may be running. NULL is fine. */
 void ddl_staging_destroy(ddl_staging *staging);
 
-/* Have a stream of the program wait for an operation, which has yet to begin; open the latch with its number
- * when that has ended. It is kept here and shut again some time. For the thread that issues. */
-DDL_MUST_USE ddl_status ddl_staging_shut(ddl_staging *staging, void *stream, ddl_latch **latch,
-                                         uint32_t *number, ddl_error *err);
+/* Have a stream of the program wait for an operation, which has yet to begin, until `until` at most; open the
+ * latch with its number when that has ended. It is kept here and shut again some time. owner: for
+ * open_latches of the device. For the thread that issues. */
+DDL_MUST_USE ddl_status ddl_staging_shut(ddl_staging *staging, void *stream, const void *owner,
+                                         ddl_deadline until, ddl_hold *hold, ddl_error *err);
 
 /* For a rank alone, whose results are copies: on the GPU itself, one at a time. */
 DDL_MUST_USE ddl_status ddl_staging_copy(ddl_staging *staging, void *to, const void *from, size_t bytes,
@@ -74,18 +75,19 @@ struct ddl_staged {
     ddl_staging *staging;
     ddl_plan *plan; /* held while this is in use */
     void *owner;
-    ddl_latch *latch;    /* nothing begins before its stream has come to it; NULL: that has been */
+    ddl_hold hold;       /* of the stream that it is an operation of */
+    bool awaits_stream;  /* that has not come to it, and nothing begins before that */
     char *in, *out;      /* device memory */
     uint32_t next_piece; /* the first that is not on its way down */
-    int nrooms;          /* 0: as long as there is a latch, too */
+    int nrooms;          /* 0: as long as it awaits its stream, too */
     ddl_staged_room rooms[DDL_STAGED_ROOMS];
     bool failed;
 };
 
-/* Bytes begin to come down, once the stream has come to the latch if there is one (NULL). The plan is of a
- * shape that is staged. */
+/* Bytes begin to come down, once the stream of the hold, if there is one, has come to it. The plan is of a
+ * shape that is staged. Nothing is copied, and it ends with DDL_EDEVICE, if the hold is over before it is. */
 DDL_MUST_USE ddl_status ddl_staged_begin(ddl_staging *staging, ddl_plan *plan, const void *in, void *out,
-                                         ddl_latch *latch, void *owner, ddl_staged **staged, ddl_error *err);
+                                         ddl_hold hold, void *owner, ddl_staged **staged, ddl_error *err);
 
 /* Whether a piece may run; it does so with these as IN and OUT. */
 bool ddl_staged_is_there(const ddl_staged *staged, uint32_t piece);

@@ -282,6 +282,7 @@ static const struct ddl_device_ops ops = {
     .shut_latch = ddl_latch_shut,
     .look_at_latch = ddl_latch_look,
     .open_latch = ddl_latch_open,
+    .is_latch_open = ddl_latch_is_open,
     .open_latches = ddl_latch_open_all,
     .is_latch_free = ddl_latch_is_free,
     .copy_along = copy_along,

@@ -40,10 +40,12 @@ ddl_status ddl_gpu_refuse_captured(const ddl_device *device, void *stream, ddl_e
 /* Of ddl_device_ops (latch.c). */
 ddl_status ddl_latch_create(ddl_device *device, ddl_latch **latch, ddl_error *err);
 void ddl_latch_destroy(ddl_latch *latch);
-ddl_status ddl_latch_shut(ddl_latch *latch, void *stream, uint32_t *number, ddl_error *err);
+ddl_status ddl_latch_shut(ddl_latch *latch, void *stream, const void *owner, ddl_deadline until,
+                          uint32_t *number, ddl_error *err);
 ddl_status ddl_latch_look(ddl_latch *latch, bool *reached, ddl_error *err);
 void ddl_latch_open(ddl_latch *latch, uint32_t number);
-void ddl_latch_open_all(void);
+bool ddl_latch_is_open(const ddl_latch *latch, uint32_t number);
+void ddl_latch_open_all(const void *owner);
 bool ddl_latch_is_free(ddl_latch *latch);
 
 #endif

@@ -9,8 +9,15 @@
  *
  * Events would not do: a stream waits for an event as it was last recorded, and what ends an operation is no
  * work of the GPU's that could be recorded beforehand.
+ *
+ * The driver may have every thread that calls it wait until all work of the GPU is done: when it loads a
+ * kernel or frees memory, or its queue is full. If that work waits at a latch, those who would open it are
+ * kept too, with the lock that they hold. So a thread that never calls the driver, the warden, opens what has
+ * not been opened in time, and nobody calls the driver with the lock that it needs.
  */
+#include "base/bell.h"
 #include "base/bytes.h"
+#include "base/thread.h"
 #include "cuda/gpu.h"
 
 #include <pthread.h>
@@ -21,35 +28,63 @@ typedef struct latch {
     ddl_link made; /* into `all` */
     const ddl_driver *driver;
     int gpu;
-    CUevent before, behind;  /* what the stream has before it; that it has gone on */
-    _Atomic(uint32_t) *word; /* pinned; the GPU waits until it is `number` or beyond, as it only grows */
-    CUdeviceptr place;       /* of it, for the GPU */
-    uint32_t number;         /* that it was shut with last */
+    CUevent before, behind;   /* what the stream has before it; that it has gone on */
+    _Atomic(uint32_t) *word;  /* pinned; the GPU waits until it is `number` or beyond, as it only grows */
+    CUdeviceptr place;        /* of it, for the GPU */
+    _Atomic(uint32_t) opened; /* the same for this process, once the driver may have gone, too */
+    uint32_t number;          /* that it was shut with last, */
+    const void *owner;        /* by whom, */
+    ddl_deadline until;       /* and when the warden opens it */
     bool was_shut;
     pthread_mutex_t lock; /* of what follows, for streams that wait in a function of the host */
-    pthread_cond_t opened;
+    pthread_cond_t opened_now;
 } latch;
 
 /* Of the process. Latches are never destroyed: a stream of the program may not have gone on yet, and the
  * driver frees pinned memory only after everything on the GPU. */
 static struct {
-    pthread_mutex_t lock;
+    ddl_bell bell;       /* for the warden: there is one to be opened before what it waits for */
     ddl_list all, spare; /* spare: of ddl_latch, which may not have gone on */
-    bool is_over;        /* nobody would open them any more */
+    size_t nspare;
+    bool has_warden;
+    ddl_deadline next; /* when it wakes */
+    bool is_over;      /* nobody would open them any more */
 } kept = {
-    .lock = PTHREAD_MUTEX_INITIALIZER,
     .all = { { &kept.all.head, &kept.all.head } },
     .spare = { { &kept.spare.head, &kept.spare.head } },
+    .next = DDL_DEADLINE_NEVER,
 };
+static pthread_once_t once = PTHREAD_ONCE_INIT;
+
+static void init_bell(void)
+{
+    ddl_bell_init(&kept.bell);
+}
+
+static void lock_kept(void)
+{
+    pthread_once(&once, init_bell);
+    ddl_bell_lock(&kept.bell);
+}
+
+static void unlock_kept(void)
+{
+    ddl_bell_unlock(&kept.bell);
+}
 
 static latch *own(ddl_latch *base)
 {
     return (latch *)base;
 }
 
+static bool is_open_to(const latch *l, uint32_t number)
+{
+    return (int32_t)(atomic_load(&l->opened) - number) >= 0;
+}
+
 static bool is_open(const latch *l)
 {
-    return (int32_t)(atomic_load_explicit(l->word, memory_order_acquire) - l->number) >= 0;
+    return is_open_to(l, l->number);
 }
 
 /* In its context. */
@@ -58,6 +93,56 @@ static bool has_gone_on(const latch *l)
     if (!l->was_shut)
         return true;
     return is_open(l) && l->driver->cuEventQuery(l->behind) == CUDA_SUCCESS;
+}
+
+/* Whoever opens it late, for an earlier number, does not take back what has been opened since. */
+static void open_to(latch *l, uint32_t number)
+{
+    pthread_mutex_lock(&l->lock);
+    if (!is_open_to(l, number)) {
+        atomic_store(&l->opened, number);
+        atomic_store_explicit(l->word, number, memory_order_release); /* pairs with the GPU */
+    }
+    pthread_cond_broadcast(&l->opened_now);
+    pthread_mutex_unlock(&l->lock);
+}
+
+/* ---- the warden ---- */
+
+/* Opens what is due, and returns when the next one is. */
+static ddl_deadline open_due(void)
+{
+    ddl_deadline next = DDL_DEADLINE_NEVER;
+    DDL_LIST_FOR_EACH (link, &kept.all) {
+        latch *l = DDL_CONTAINER(link, latch, made);
+        if (is_open(l))
+            continue;
+        if (ddl_deadline_passed(l->until))
+            open_to(l, l->number);
+        else if (l->until < next)
+            next = l->until;
+    }
+    return next;
+}
+
+static void *keep_watch(void *arg)
+{
+    lock_kept();
+    while (!kept.is_over) {
+        kept.next = open_due();
+        (void)ddl_bell_wait(&kept.bell, kept.next);
+    }
+    unlock_kept();
+    return arg;
+}
+
+/* With the lock. */
+static ddl_status have_warden(ddl_error *err)
+{
+    if (!kept.has_warden && ddl_thread_start_detached(keep_watch, NULL) != 0)
+        return DDL_FAIL(err, DDL_ERESOURCE, "no thread for streams that wait");
+    kept.has_warden = true;
+    return DDL_OK;
 }
 
 /* ---- life ---- */
@@ -93,23 +178,46 @@ static void unmake(latch *l)
     if (l->behind != NULL)
         (void)l->driver->cuEventDestroy(l->behind);
     pthread_mutex_destroy(&l->lock);
-    pthread_cond_destroy(&l->opened);
+    pthread_cond_destroy(&l->opened_now);
     ddl_free(l);
 }
 
-static latch *take_spare(int gpu)
+static latch *take_first_spare(int gpu)
 {
     latch *found = NULL;
-    pthread_mutex_lock(&kept.lock);
+    lock_kept();
     DDL_LIST_FOR_EACH (link, &kept.spare) {
         latch *l = own(DDL_CONTAINER(link, ddl_latch, link));
-        if (found == NULL && l->gpu == gpu && has_gone_on(l))
+        if (found == NULL && l->gpu == gpu)
             found = l;
     }
     if (found != NULL)
         ddl_list_remove(&found->base.link);
-    pthread_mutex_unlock(&kept.lock);
+    kept.nspare -= found != NULL;
+    unlock_kept();
     return found;
+}
+
+static void keep_spare(latch *l)
+{
+    lock_kept();
+    ddl_list_append(&kept.spare, &l->base.link);
+    kept.nspare++;
+    unlock_kept();
+}
+
+/* One that has gone on. */
+static latch *take_spare(int gpu)
+{
+    lock_kept();
+    size_t left = kept.nspare;
+    unlock_kept();
+    for (latch *l; left > 0 && (l = take_first_spare(gpu)) != NULL; left--) {
+        if (has_gone_on(l))
+            return l;
+        keep_spare(l);
+    }
+    return NULL;
 }
 
 static ddl_status make(ddl_device *device, latch **out, ddl_error *err)
@@ -121,17 +229,22 @@ static ddl_status make(ddl_device *device, latch **out, ddl_error *err)
     l->driver = device->driver;
     l->gpu = device->gpu;
     pthread_mutex_init(&l->lock, NULL);
-    pthread_cond_init(&l->opened, NULL);
+    pthread_cond_init(&l->opened_now, NULL);
     CUresult result = make_parts(l);
     if (result != CUDA_SUCCESS) {
         unmake(l);
         return DDL_GPU_FAILED(device, result, "making a latch", err);
     }
-    pthread_mutex_lock(&kept.lock);
-    ddl_list_append(&kept.all, &l->made);
-    pthread_mutex_unlock(&kept.lock);
-    *out = l;
-    return DDL_OK;
+    lock_kept();
+    ddl_status status = have_warden(err);
+    if (status == DDL_OK)
+        ddl_list_append(&kept.all, &l->made);
+    unlock_kept();
+    if (status != DDL_OK)
+        unmake(l);
+    else
+        *out = l;
+    return status;
 }
 
 ddl_status ddl_latch_create(ddl_device *device, ddl_latch **out, ddl_error *err)
@@ -154,9 +267,7 @@ void ddl_latch_destroy(ddl_latch *base)
     if (base->device->lost)
         return;
     base->device = NULL;
-    pthread_mutex_lock(&kept.lock);
-    ddl_list_append(&kept.spare, &base->link);
-    pthread_mutex_unlock(&kept.lock);
+    keep_spare(own(base));
 }
 
 bool ddl_latch_is_free(ddl_latch *base)
@@ -176,7 +287,7 @@ static void CUDA_CB sleep_until_open(void *arg)
     latch *l = arg;
     pthread_mutex_lock(&l->lock);
     while (!is_open(l))
-        pthread_cond_wait(&l->opened, &l->lock);
+        pthread_cond_wait(&l->opened_now, &l->lock);
     pthread_mutex_unlock(&l->lock);
 }
 
@@ -203,15 +314,19 @@ static CUresult shut(latch *l, CUstream stream)
 }
 
 /* False: the process ends. */
-static bool take_number(latch *l)
+static bool take_number(latch *l, const void *owner, ddl_deadline until)
 {
-    pthread_mutex_lock(&kept.lock);
+    lock_kept();
     bool may = !kept.is_over;
     if (may) {
         l->number++;
         l->was_shut = true;
+        l->owner = owner;
+        l->until = until;
+        if (until < kept.next)
+            ddl_bell_ring(&kept.bell);
     }
-    pthread_mutex_unlock(&kept.lock);
+    unlock_kept();
     return may;
 }
 
@@ -227,7 +342,8 @@ ddl_status ddl_gpu_refuse_captured(const ddl_device *device, void *stream, ddl_e
     return DDL_OK;
 }
 
-ddl_status ddl_latch_shut(ddl_latch *base, void *stream, uint32_t *number, ddl_error *err)
+ddl_status ddl_latch_shut(ddl_latch *base, void *stream, const void *owner, ddl_deadline until,
+                          uint32_t *number, ddl_error *err)
 {
     latch *l = own(base);
     const ddl_device *device = base->device;
@@ -236,7 +352,7 @@ ddl_status ddl_latch_shut(ddl_latch *base, void *stream, uint32_t *number, ddl_e
     if (result != CUDA_SUCCESS)
         return DDL_GPU_FAILED(device, result, "cuCtxPushCurrent", err);
     ddl_status status = ddl_gpu_refuse_captured(device, stream, err);
-    if (status == DDL_OK && (may = take_number(l)))
+    if (status == DDL_OK && (may = take_number(l, owner, until)))
         result = shut(l, stream);
     ddl_gpu_leave(device);
     if (status != DDL_OK)
@@ -266,39 +382,37 @@ ddl_status ddl_latch_look(ddl_latch *base, bool *reached, ddl_error *err)
     return DDL_OK;
 }
 
-/* Whoever opens it late, for an earlier number, does not take back what has been opened since. */
-static void open_to(latch *l, uint32_t number)
-{
-    pthread_mutex_lock(&l->lock);
-    if ((int32_t)(number - atomic_load_explicit(l->word, memory_order_relaxed)) > 0)
-        atomic_store_explicit(l->word, number,
-                              memory_order_release); /* pairs with is_open, and with the GPU */
-    pthread_cond_broadcast(&l->opened);
-    pthread_mutex_unlock(&l->lock);
-}
-
 void ddl_latch_open(ddl_latch *base, uint32_t number)
 {
     open_to(own(base), number);
 }
 
+bool ddl_latch_is_open(const ddl_latch *base, uint32_t number)
+{
+    return is_open_to((const latch *)base, number);
+}
+
 /* Where the driver has gone before, by an exit handler of its own, the words may have gone with it. */
 static bool is_driver_up(void)
 {
-    ddl_link *first = ddl_list_first(&kept.all);
     int gpus;
+    lock_kept();
+    ddl_link *first = ddl_list_first(&kept.all);
+    unlock_kept();
     return first != NULL &&
            DDL_CONTAINER(first, latch, made)->driver->cuDeviceGetCount(&gpus) == CUDA_SUCCESS;
 }
 
-void ddl_latch_open_all(void)
+void ddl_latch_open_all(const void *owner)
 {
-    pthread_mutex_lock(&kept.lock);
-    kept.is_over = true;
-    if (is_driver_up())
-        DDL_LIST_FOR_EACH (link, &kept.all) {
-            latch *l = DDL_CONTAINER(link, latch, made);
+    const bool may_open = owner != NULL || is_driver_up();
+    lock_kept();
+    kept.is_over = kept.is_over || owner == NULL;
+    DDL_LIST_FOR_EACH (link, &kept.all) {
+        latch *l = DDL_CONTAINER(link, latch, made);
+        if (may_open && (owner == NULL || l->owner == owner))
             open_to(l, l->number);
-        }
-    pthread_mutex_unlock(&kept.lock);
+    }
+    ddl_bell_ring(&kept.bell);
+    unlock_kept();
 }

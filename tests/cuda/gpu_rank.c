@@ -1,18 +1,21 @@
 /*
  * gpu_rank - a rank with buffers in memory of a GPU, for tests of what breaks: gpu_rank DRIVER CALLS COUNT
- * [again|host|stream|ordered], or gpu_rank DRIVER device
+ * [again|host|stream|ordered|loading|aborting], or gpu_rank DRIVER device
  *
  * Makes that many allreduce of COUNT floats until one fails, and tells the end of it in a line of JSON, with
  * how many streams and events there are then.
  * device: tells ddl_local_device only.
  * again: and one more in another world. host: the buffers are in host memory, though the driver is loaded.
  * stream: they are begun in a stream that is busy for BUSY_MS, with a request. ordered: in one that is not.
+ * loading: in one that is, without a request; then a kernel is loaded, and the stream waited for. aborting:
+ * so that all of it has to end by ddl_comm_abort, which each rank calls 2 BUSY_MS after the first.
  */
 #include "../conformance/gpu_memory.h"
 #include "../conformance/gpu_stream.h"
 
 #include <ddl/cuda.h>
 
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -40,11 +43,35 @@ static void nap(void *arg)
     nanosleep(&moment, NULL);
 }
 
-static bool begin_stream(ddl_comm *world, bool is_busy)
+static void *begin_stream(ddl_comm *world, bool is_busy)
 {
     void *stream = gpu_stream_open() ? gpu_stream_create() : NULL;
-    return stream != NULL && (!is_busy || gpu_stream_call(stream, nap, NULL)) &&
-           ddl_stream_begin(world, stream) == DDL_OK;
+    const bool begun = stream != NULL && (!is_busy || gpu_stream_call(stream, nap, NULL)) &&
+                       ddl_stream_begin(world, stream) == DDL_OK;
+    return begun ? stream : NULL;
+}
+
+static void *abort_soon(void *world)
+{
+    nap(NULL);
+    nap(NULL);
+    tell("abort", ddl_comm_abort(world, "enough"));
+    return world;
+}
+
+/* What came of it is told by the end of the stream. */
+static ddl_status load_behind(const void *in, void *out, size_t count, ddl_comm *world, void *stream,
+                              bool is_aborting)
+{
+    pthread_t thread;
+    ddl_status status = ddl_allreduce(in, out, count, DDL_FLOAT32, DDL_SUM, world, NULL);
+    if (is_aborting && pthread_create(&thread, NULL, abort_soon, world) != 0)
+        return DDL_ERESOURCE;
+    if (status == DDL_OK && (!gpu_stream_load_kernels() || !gpu_stream_wait(stream)))
+        return DDL_EDEVICE;
+    if (is_aborting)
+        pthread_join(thread, NULL);
+    return ddl_stream_end(world);
 }
 
 static ddl_status reduce(const void *in, void *out, size_t count, ddl_comm *world, bool in_stream)
@@ -79,12 +106,17 @@ int main(int argc, char **argv)
         return 2;
     size_t count = (size_t)atol(argv[3]);
     const char *how = argc > 4 ? argv[4] : "";
-    bool is_busy = strcmp(how, "stream") == 0, in_stream = is_busy || strcmp(how, "ordered") == 0;
+    bool is_aborting = strcmp(how, "aborting") == 0, is_loading = is_aborting || strcmp(how, "loading") == 0;
+    bool is_busy = is_loading || strcmp(how, "stream") == 0,
+         in_stream = is_busy || strcmp(how, "ordered") == 0;
+    void *stream = NULL;
     void *(*alloc)(size_t) = strcmp(how, "host") == 0 ? malloc : gpu_memory_alloc;
     void *in = gpu_memory_open(argv[1]) ? alloc(count * sizeof(float)) : NULL;
     void *out = in != NULL ? alloc(count * sizeof(float)) : NULL;
-    if (out == NULL || (in_stream && !begin_stream(world, is_busy)))
+    if (out == NULL || (in_stream && (stream = begin_stream(world, is_busy)) == NULL))
         return 2;
+    if (is_loading)
+        status = load_behind(in, out, count, world, stream, is_aborting);
     for (int i = 0; status == DDL_OK && i < atoi(argv[2]); i++)
         status = reduce(in, out, count, world, in_stream);
     tell("allreduce", status);

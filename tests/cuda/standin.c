@@ -16,9 +16,12 @@
  *     refuse=cuEventRecord:5  the fifth call of that function is refused: this one, or, for want of memory,
  *                cuMemHostAlloc, cuStreamCreateWithPriority or cuEventCreate
  *     all=1      all other memory counts as that of GPU 0, from the start: a program for hosts tests copies
- * so functions=1 streams cannot wait for memory, only in functions of the host init=803   initialising it
- * gives this error killed=6   initialising it ends the process by this signal stuck=1    initialising it says
- * so on stderr, and does not return
+ *                so
+ *     functions=1  streams cannot wait for memory, only in functions of the host
+ *     lazy=1     who loads a kernel waits until all streams are done, and has who calls the driver wait too
+ *     init=803   initialising it gives this error
+ *     killed=6   initialising it ends the process by this signal
+ *     stuck=1    initialising it says so on stderr, and does not return
  *
  * CUDA_VISIBLE_DEVICES leaves so many of the GPUs as it lists.
  */
@@ -89,7 +92,8 @@ static struct {
     pthread_cond_t changed;
     bool is_set_up, broken;
     int gpus, delay_us;
-    long copies, fail, break_, hang, answers, all, functions, init, killed, stuck;
+    long copies, fail, break_, hang, answers, all, functions, lazy, init, killed, stuck;
+    bool is_loading;  /* lazily */
     char refused[40]; /* this function, in this call of those so far */
     long refuse, ncalls;
     struct CUctx_st contexts[GPUS_AT_MOST];
@@ -115,7 +119,8 @@ static void read_words(const char *words)
     } known[] = {
         { "fail=", &driver.fail },       { "break=", &driver.break_ },        { "hang=", &driver.hang },
         { "answers=", &driver.answers }, { "functions=", &driver.functions }, { "init=", &driver.init },
-        { "killed=", &driver.killed },   { "stuck=", &driver.stuck },         { "all=", &driver.all }
+        { "killed=", &driver.killed },   { "stuck=", &driver.stuck },         { "all=", &driver.all },
+        { "lazy=", &driver.lazy }
     };
     for (const char *word = words; word != NULL;
          word = strchr(word, ',') != NULL ? strchr(word, ',') + 1 : NULL) {
@@ -173,6 +178,8 @@ __attribute__((constructor)) static void set_up_for_all(void)
 static CUresult lock(bool needs_context)
 {
     pthread_mutex_lock(&driver.lock);
+    while (driver.is_loading)
+        pthread_cond_wait(&driver.changed, &driver.lock);
     if (!driver.is_set_up)
         return CUDA_ERROR_NOT_INITIALIZED;
     if (driver.broken)
@@ -871,6 +878,11 @@ static struct CUfunc_st only_kernel = { &only_module };
 CUresult CUDAAPI cuModuleLoadData(CUmodule *module, const void *image)
 {
     ENTER(true);
+    driver.is_loading = driver.lazy != 0;
+    while (driver.is_loading && !is_idle())
+        pthread_cond_wait(&driver.changed, &driver.lock);
+    driver.is_loading = false;
+    pthread_cond_broadcast(&driver.changed);
     if (strncmp(image, ".version", 8) != 0)
         return unlock(CUDA_ERROR_INVALID_PTX);
     only_module.image = image;

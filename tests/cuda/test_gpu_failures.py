@@ -146,6 +146,30 @@ class Failing(Worlds):
                     return
         self.fail(f"it has waited for too long, or for something else, {tried} times; at last: {ended}")
 
+    def test_a_driver_that_waits_for_streams_with_everybody_shut_out(self):
+        # As CUDA may while it loads a kernel, which nobody can end but by opening the stream without it.
+        limit_ms = int(1000 * bound(0.3))
+        for words in ("lazy=1", "lazy=1,functions=1"):
+            with self.subTest(words=words):
+                records, began_ns = self.run_world(2, calls=0, how=["loading"], DDL_TEST_STANDIN=words, DDL_TIMEOUT=f"{limit_ms}ms")
+                for record in records:
+                    self.assertEqual(record["status"], "DDL_EDEVICE", record)
+                    self.assertIn("the driver of GPU 0 did not return", record["text"])
+                    self.assertIn("load kernels", record["text"])
+                    self.assertLess((record["end_ns"] - began_ns) / 1e9, bound(6), record)
+
+    def test_an_abort_ends_what_the_driver_keeps_everybody_from(self):
+        # Others' aborts are not heard then: each calls for itself.
+        with World(GPU_RANK, 2, DDL_TEST_STANDIN="lazy=1") as world:
+            ranks = world.start_all(DRIVER, 0, MANY, "aborting")
+            for rank in ranks:
+                rank.expect("init", "DDL_OK")
+            for rank in ranks:
+                aborted = rank.expect("abort", "DDL_OK")
+                record = rank.expect("allreduce")
+                self.assertIn(record["status"], ("DDL_EABORTED", "DDL_EDEVICE"), record)
+                self.assertLess((record["end_ns"] - aborted["end_ns"]) / 1e9, bound(2), record)
+
     def test_a_rank_without_the_plugin_is_named_by_all(self):
         with tempfile.TemporaryDirectory() as folder:
             shutil.copy(LIBRARY, os.path.join(folder, "libddl.so.0"))
