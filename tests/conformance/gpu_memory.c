@@ -119,10 +119,16 @@ void gpu_memory_free_pinned(void *memory)
     done(driver.free_pinned(memory));
 }
 
+/* A copy from memory that is not pinned may return when it has read that, before it has written; one to the
+ * host has done all that was before it, and itself. */
 bool gpu_memory_write(void *memory, const void *from, size_t bytes)
 {
+    char last;
     driver.push(context);
-    return done(driver.write((uintptr_t)memory, from, bytes));
+    int result = driver.write((uintptr_t)memory, from, bytes);
+    if (result == 0 && bytes > 0)
+        result = driver.read(&last, (uintptr_t)memory + bytes - 1, 1);
+    return done(result);
 }
 
 bool gpu_memory_read(void *to, const void *memory, size_t bytes)

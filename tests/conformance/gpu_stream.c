@@ -4,6 +4,7 @@
 
 #include <stdint.h>
 #include <stdio.h>
+#include <time.h>
 
 /* For any GPU that drivers of today know; they compile it for the one that is there. */
 static const char kernels[] =
@@ -36,13 +37,16 @@ static const char kernels[] =
     "}\n";
 enum { THREADS = 256 };
 
-enum { NON_BLOCKING = 1, CAPTURE_GLOBAL = 0, CAPTURE_RELAXED = 2 }; /* as in cuda.h */
+/* As in cuda.h. */
+enum { NON_BLOCKING = 1, CAPTURE_GLOBAL = 0, CAPTURE_RELAXED = 2, WAIT_GEQ = 0, NOT_SUPPORTED = 801 };
 
 static struct {
     int (*create)(void **stream, unsigned flags);
     int (*destroy)(void *stream);
     int (*call)(void *stream, void (*function)(void *arg), void *arg);
     int (*copy)(unsigned long long to, unsigned long long from, size_t bytes, void *stream);
+    int (*find_place)(unsigned long long *place, void *memory, unsigned flags);
+    int (*wait_for_word)(void *stream, unsigned long long place, unsigned value, unsigned flags);
     int (*query)(void *stream);
     int (*wait)(void *stream);
     int (*capture)(void *stream, int mode);
@@ -73,7 +77,9 @@ bool gpu_stream_load_kernels(void)
 
 bool gpu_stream_open(void)
 {
-    return gpu_memory_find("cuStreamCreate", &driver.create) &&
+    (void)gpu_memory_find("cuStreamWaitValue32_v2", &driver.wait_for_word); /* or NULL */
+    return gpu_memory_find("cuMemHostGetDevicePointer_v2", &driver.find_place) &&
+           gpu_memory_find("cuStreamCreate", &driver.create) &&
            gpu_memory_find("cuStreamDestroy_v2", &driver.destroy) &&
            gpu_memory_find("cuLaunchHostFunc", &driver.call) &&
            gpu_memory_find("cuMemcpyAsync", &driver.copy) &&
@@ -101,6 +107,50 @@ bool gpu_stream_call(void *stream, void (*function)(void *arg), void *arg)
 {
     gpu_memory_enter();
     return gpu_memory_leave(driver.call(stream, function, arg));
+}
+
+bool gpu_door_make(gpu_door *door)
+{
+    door->is_open = gpu_memory_alloc_pinned(sizeof *door->is_open);
+    if (door->is_open == NULL)
+        return false;
+    gpu_door_shut(door);
+    return true;
+}
+
+void gpu_door_free(gpu_door *door)
+{
+    gpu_memory_free_pinned((void *)(uintptr_t)door->is_open);
+}
+
+void gpu_door_open(gpu_door *door)
+{
+    atomic_store(door->is_open, 1);
+}
+
+void gpu_door_shut(gpu_door *door)
+{
+    atomic_store(door->is_open, 0);
+}
+
+static void look_until_open(void *arg)
+{
+    const struct timespec moment = { 0, 20 * 1000 };
+    const gpu_door *door = arg;
+    while (atomic_load(door->is_open) == 0)
+        nanosleep(&moment, NULL);
+}
+
+bool gpu_stream_wait_at(void *stream, gpu_door *door)
+{
+    unsigned long long place = 0;
+    int result = NOT_SUPPORTED;
+    gpu_memory_enter();
+    if (driver.wait_for_word != NULL && driver.find_place(&place, (void *)(uintptr_t)door->is_open, 0) == 0)
+        result = driver.wait_for_word(stream, place, 1, WAIT_GEQ);
+    if (result == NOT_SUPPORTED)
+        result = driver.call(stream, look_until_open, door);
+    return gpu_memory_leave(result);
 }
 
 bool gpu_stream_copy(void *stream, void *to, const void *from, size_t bytes)

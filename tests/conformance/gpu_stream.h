@@ -3,6 +3,7 @@
 #ifndef DDL_TESTS_CONFORMANCE_GPU_STREAM_H
 #define DDL_TESTS_CONFORMANCE_GPU_STREAM_H
 
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stddef.h>
 
@@ -16,6 +17,18 @@ void gpu_stream_destroy(void *stream);
 /* Put work into a stream; false: the driver failed. function runs on a thread of the driver. */
 bool gpu_stream_call(void *stream, void (*function)(void *arg), void *arg);
 bool gpu_stream_copy(void *stream, void *to, const void *from, size_t bytes);
+
+/* A door that streams do not go past before it is opened; shut again when none waits at it. Where the driver
+ * has no wait for memory it is a function of the host, of which some drivers run one at a time. Pinned
+ * memory: what makes it or takes it away may wait for what is under way. */
+typedef struct gpu_door {
+    _Atomic(unsigned) *is_open;
+} gpu_door;
+bool gpu_door_make(gpu_door *door);
+void gpu_door_free(gpu_door *door);
+void gpu_door_open(gpu_door *door);
+void gpu_door_shut(gpu_door *door);
+bool gpu_stream_wait_at(void *stream, gpu_door *door);
 
 /* A kernel that adds to each of so many floats in device memory; they are loaded before the first one. */
 bool gpu_stream_load_kernels(void);

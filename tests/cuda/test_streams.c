@@ -32,38 +32,6 @@ static int open_driver(void **state)
                                                                                                         : -1;
 }
 
-/* ---- work that takes as long as the test wants ---- */
-
-typedef struct door { /* a stream does not go past it before it is opened */
-    pthread_mutex_t lock;
-    pthread_cond_t changed;
-    bool open;
-} door;
-
-static void door_init(door *d)
-{
-    pthread_mutex_init(&d->lock, NULL);
-    pthread_cond_init(&d->changed, NULL);
-    d->open = false;
-}
-
-static void door_open(door *d)
-{
-    pthread_mutex_lock(&d->lock);
-    d->open = true;
-    pthread_cond_broadcast(&d->changed);
-    pthread_mutex_unlock(&d->lock);
-}
-
-static void wait_at_door(void *arg)
-{
-    door *d = arg;
-    pthread_mutex_lock(&d->lock);
-    while (!d->open)
-        pthread_cond_wait(&d->changed, &d->lock);
-    pthread_mutex_unlock(&d->lock);
-}
-
 /* ---- what a rank has ---- */
 
 typedef struct gear {
@@ -71,7 +39,7 @@ typedef struct gear {
     float *near;  /* pinned: what goes into the buffer, and what comes out of it */
     void *in, *x; /* device memory */
     size_t count;
-    door before;
+    gpu_door before; /* work that takes as long as the test wants */
 } gear;
 
 static bool gear_init(rank_thread *me, gear *g, size_t count, float first)
@@ -81,8 +49,7 @@ static bool gear_init(rank_thread *me, gear *g, size_t count, float first)
     g->near = gpu_memory_alloc_pinned(2 * count * sizeof(float));
     g->in = gpu_memory_alloc(count * sizeof(float));
     g->x = gpu_memory_alloc(count * sizeof(float));
-    door_init(&g->before);
-    if (g->stream == NULL || g->near == NULL || g->in == NULL || g->x == NULL)
+    if (!gpu_door_make(&g->before) || g->stream == NULL || g->near == NULL || g->in == NULL || g->x == NULL)
         return false;
     memset(g->near, 0,
            2 * count * sizeof(float)); /* what is there too early, or is read too early, are zeros */
@@ -99,20 +66,21 @@ static bool gear_init(rank_thread *me, gear *g, size_t count, float first)
  */
 static void gear_fini(rank_thread *me, gear *g)
 {
-    door_open(&g->before); /* if the test ended early */
+    gpu_door_open(&g->before); /* if the test ended early */
     gpu_stream_wait(g->stream);
     ranks_meet(me);
     gpu_stream_destroy(g->stream);
     gpu_memory_free(g->in);
     gpu_memory_free(g->x);
     gpu_memory_free_pinned(g->near);
+    gpu_door_free(&g->before);
     ranks_meet(me);
 }
 
 /* What comes before operations: it begins when the door is opened, and writes their input at last. */
 static bool put_before(gear *g)
 {
-    return gpu_stream_call(g->stream, wait_at_door, &g->before) &&
+    return gpu_stream_wait_at(g->stream, &g->before) &&
            gpu_stream_copy(g->stream, g->in, g->near, g->count * sizeof(float));
 }
 
@@ -144,7 +112,7 @@ static void let_through(rank_thread *me, gear *g)
 {
     EXPECT(me, put_after(g));
     EXPECT(me, !gpu_stream_is_idle(g->stream));
-    door_open(&g->before);
+    gpu_door_open(&g->before);
     EXPECT(me, gpu_stream_wait(g->stream));
 }
 
@@ -220,11 +188,11 @@ static void two_streams(rank_thread *me)
     EXPECT(me, ddl_allreduce(late.in, late.x, FEW, DDL_FLOAT32, DDL_SUM, me->world, NULL) == DDL_OK);
     EXPECT(me, ddl_allreduce(early.in, early.x, MANY, DDL_FLOAT32, DDL_SUM, other, NULL) == DDL_OK);
     EXPECT(me, put_after(&late) && put_after(&early));
-    door_open(&early.before);
+    gpu_door_open(&early.before);
     EXPECT(me, gpu_stream_wait(early.stream));
     EXPECT(me, came_out(&early, 2, (float)me->nranks));
     EXPECT(me, !gpu_stream_is_idle(late.stream));
-    door_open(&late.before);
+    gpu_door_open(&late.before);
     EXPECT(me, gpu_stream_wait(late.stream));
     EXPECT(me, came_out(&late, 1, (float)me->nranks));
     EXPECT(me, ddl_stream_end(me->world) == DDL_OK && ddl_stream_end(other) == DDL_OK);
@@ -250,7 +218,7 @@ static void with_a_request(rank_thread *me)
     EXPECT(me, ddl_stream_end(me->world) == DDL_OK);
     EXPECT(me, put_after(&g));
     EXPECT(me, ddl_test(&request, &is_done) == DDL_OK && !is_done);
-    door_open(&g.before);
+    gpu_door_open(&g.before);
     EXPECT(me, ddl_wait(&request) == DDL_OK);
     EXPECT(me, gpu_memory_read(&sum, g.x, sizeof sum) && sum == (float)me->nranks); /* without the stream */
     EXPECT(me, gpu_stream_wait(g.stream) && came_out(&g, 1, (float)me->nranks));
@@ -270,7 +238,7 @@ static void amid_others(rank_thread *me)
     int64_t one = 1, sum = 0;
     EXPECT(me, gear_init(me, &g, MANY, 1) && put_before(&g));
     EXPECT(me, ddl_stream_begin(me->world, g.stream) == DDL_OK);
-    door_open(&g.before);
+    gpu_door_open(&g.before);
     EXPECT(me, ddl_allreduce(g.in, g.x, MANY, DDL_FLOAT32, DDL_SUM, me->world, NULL) == DDL_OK);
     EXPECT(me, ddl_allreduce(&one, &sum, 1, DDL_INT64, DDL_SUM, me->world, NULL) == DDL_OK);
     EXPECT(me, sum == me->nranks);
@@ -295,11 +263,11 @@ static void warm(rank_thread *me)
     EXPECT(me, gear_init(me, &g, FEW, 1));
     EXPECT(me, ddl_stream_begin(me->world, g.stream) == DDL_OK);
     for (int round = 0; round < 4; round++) {
-        g.before.open = false;
+        gpu_door_shut(&g.before);
         EXPECT(me, put_before(&g)); /* all of a round are in flight together */
         for (int i = 0; i < 5; i++)
             EXPECT(me, ddl_allreduce(g.in, g.x, FEW, DDL_FLOAT32, DDL_SUM, me->world, NULL) == DDL_OK);
-        door_open(&g.before);
+        gpu_door_open(&g.before);
         EXPECT(me, gpu_stream_wait(g.stream));
         ranks_meet(me);
         before = round == 1 ? gpu_memory_created() : before;
@@ -343,7 +311,7 @@ static void beside_a_slow_one(rank_thread *me)
     EXPECT(me, gpu_memory_created() == before);
     EXPECT(me, put_after(&fast) && gpu_stream_wait(fast.stream) && came_out(&fast, 2, (float)me->nranks));
     EXPECT(me, !gpu_stream_is_idle(slow.stream));
-    door_open(&slow.before);
+    gpu_door_open(&slow.before);
     EXPECT(me, gpu_stream_wait(slow.stream) && came_out(&slow, 1, (float)me->nranks));
     EXPECT(me, ddl_stream_end(me->world) == DDL_OK);
     gear_fini(me, &slow);
@@ -368,7 +336,7 @@ static void alone(rank_thread *me)
     EXPECT(me, ddl_broadcast(g.x, MANY, DDL_FLOAT32, 0, me->world, NULL) == DDL_OK);
     EXPECT(me, put_after(&g));
     EXPECT(me, !gpu_stream_is_idle(g.stream));
-    door_open(&g.before);
+    gpu_door_open(&g.before);
     EXPECT(me, gpu_stream_wait(g.stream));
     EXPECT(me, came_out(&g, 3, 1));
     EXPECT(me, ddl_allgather(g.in, g.x, MANY, DDL_FLOAT32, me->world, &request) == DDL_OK);
@@ -477,7 +445,7 @@ static void the_stream_is_late(rank_thread *me)
     }
     expect_failure(me, told, DDL_EDEVICE, 1, "the stream of GPU 0 has not come to it within");
     EXPECT(me, ddl_allreduce(&one, &one, 1, DDL_INT64, DDL_SUM, me->world, NULL) == DDL_EABORTED);
-    door_open(&g.before);
+    gpu_door_open(&g.before);
     EXPECT(me, gpu_stream_wait(g.stream));
     gear_fini(me, &g);
 }
