@@ -152,6 +152,11 @@ bool gpu_memory_leave(int result)
     return done(result);
 }
 
+bool gpu_memory_counts(void)
+{
+    return driver.created != NULL;
+}
+
 unsigned long gpu_memory_created(void)
 {
     return driver.created != NULL ? driver.created() : 0;

@@ -36,8 +36,9 @@ bool gpu_memory_find(const char *name, void *place);
 void gpu_memory_enter(void);
 bool gpu_memory_leave(int result);
 
-/* How many streams, events and pieces of pinned memory have been made, as the stand-in counts them; 0 with a
- * real driver. */
+/* How many streams, events and pieces of pinned memory have been made, as the stand-in counts them, which a
+ * real driver does not; 0 then. */
+bool gpu_memory_counts(void);
 unsigned long gpu_memory_created(void);
 
 /* How many streams and events there are, likewise. */

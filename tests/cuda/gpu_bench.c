@@ -3,7 +3,7 @@
  *
  * Rank 0 prints a line of JSON with the speed of copies alone (GB/s), that of an allreduce of as many bytes
  * on device memory and on host memory, and the time that a call in the order of a stream takes on the host.
- * The best round counts, of host times the median.
+ * The best round counts, of host times the median. Results are looked at.
  */
 #include "../conformance/gpu_memory.h"
 #include "../conformance/gpu_stream.h"
@@ -15,7 +15,7 @@
 #include <string.h>
 #include <time.h>
 
-enum { CALLS = 101, SMALL = 1000 };
+enum { CALLS = 101, SMALL = 1000, PERIOD = 1000 };
 
 static double now_s(void)
 {
@@ -79,6 +79,20 @@ static double host_us(ddl_comm *world, void *stream, void *x)
     return taken[CALLS / 2];
 }
 
+/* Of so many ranks; 1: one's own as rank 0. */
+static float value(int nranks, size_t i)
+{
+    return (float)(PERIOD * (nranks - 1)) + (float)(i % PERIOD);
+}
+
+static bool is_maximum(const float *values, size_t count, int nranks)
+{
+    for (size_t i = 0; i < count; i++)
+        if (values[i] != value(nranks, i))
+            return false;
+    return true;
+}
+
 int main(int argc, char **argv)
 {
     ddl_comm *world = NULL;
@@ -88,18 +102,26 @@ int main(int argc, char **argv)
     int rounds = atoi(argv[3]);
     must(ddl_init(&world, NULL) == DDL_OK, "init");
     must(gpu_memory_open(argv[1]) && gpu_stream_open(), "opening the driver");
-    void *stream = gpu_stream_create(), *x = gpu_memory_alloc(bytes), *near = gpu_memory_alloc_pinned(bytes);
+    void *stream = gpu_stream_create(), *x = gpu_memory_alloc(bytes);
+    float *near = gpu_memory_alloc_pinned(bytes);
     must(stream != NULL && x != NULL && near != NULL, "allocating");
-    memset(near, 0, bytes);
+    const size_t count = bytes / sizeof *near;
+    const int nranks = ddl_size(world);
+    for (size_t i = 0; i < count; i++)
+        near[i] = value(ddl_rank(world) + 1, i);
     must(gpu_memory_write(x, near, bytes), "writing");
     double up = copies(stream, x, near, bytes, rounds), down = copies(stream, near, x, bytes, rounds);
     double host = allreduces(world, near, bytes, rounds), device = allreduces(world, x, bytes, rounds);
     double call_us = host_us(world, stream, x);
+    must(is_maximum(near, count, nranks), "the maximum in host memory, which is wrong");
+    memset(near, 0, bytes);
+    must(gpu_memory_read(near, x, bytes), "reading");
+    must(is_maximum(near, count, nranks), "the maximum in device memory, which is wrong");
     if (ddl_rank(world) == 0)
         printf(
             "{\"ranks\": %d, \"bytes\": %zu, \"up\": %.2f, \"down\": %.2f, \"host\": %.2f, \"device\": %.2f, "
             "\"call_us\": %.1f}\n",
-            ddl_size(world), bytes, up, down, host, device, call_us);
+            nranks, bytes, up, down, host, device, call_us);
     must(ddl_comm_free(&world) == DDL_OK, "free");
     gpu_memory_free(x);
     gpu_memory_free_pinned(near);

@@ -167,9 +167,22 @@ static void time_small(const bench *b, bool in_stream, double median_us[2])
     }
 }
 
+static bool is_one(const bench *b)
+{
+    float found[SMALL] = { 0 };
+    must(gpu_memory_read(found, b->out, sizeof found), "reading");
+    for (int i = 0; i < SMALL; i++)
+        if (found[i] != 1)
+            return false;
+    return true;
+}
+
 static void measure_alone(const bench *b)
 {
     double call_us[2], begun_us[2];
+    must(!is_one(b), "clearing the output");
+    by_ddl(b, SMALL);
+    must(is_one(b), "the sum of one, which is wrong");
     time_small(b, false, call_us);
     must(ddl_stream_begin(b->world, b->stream) == DDL_OK, "stream_begin");
     time_small(b, true, begun_us);
@@ -212,6 +225,8 @@ int main(int argc, char **argv)
     for (size_t i = 0; i < bytes / sizeof *ones; i++)
         ones[i] = 1;
     must(gpu_memory_write(b.in, ones, bytes), "writing");
+    const float none[SMALL] = { 0 };
+    must(gpu_memory_write(b.out, none, sizeof none), "writing");
     bool is_open = open_comm(&b), tells = ddl_rank(b.world) == 0;
     if (tells)
         printf("{\"ranks\": %d, \"version\": %d, ", ddl_size(b.world), version);

@@ -17,6 +17,7 @@
  *                cuMemHostAlloc, cuStreamCreateWithPriority or cuEventCreate
  *     all=1      all other memory counts as that of GPU 0, from the start: a program for hosts tests copies
  *                so
+ *     copies=1   a process in which nothing was copied fails when it ends
  *     functions=1  streams cannot wait for memory, only in functions of the host
  *     lazy=1     who loads a kernel waits until all streams are done, and has who calls the driver wait too
  *     init=803   initialising it gives this error
@@ -92,7 +93,7 @@ static struct {
     pthread_cond_t changed;
     bool is_set_up, broken;
     int gpus, delay_us;
-    long copies, fail, break_, hang, answers, all, functions, lazy, init, killed, stuck;
+    long copies, fail, break_, hang, answers, all, functions, lazy, init, killed, stuck, must_copy;
     bool is_loading;  /* lazily */
     char refused[40]; /* this function, in this call of those so far */
     long refuse, ncalls;
@@ -120,7 +121,7 @@ static void read_words(const char *words)
         { "fail=", &driver.fail },       { "break=", &driver.break_ },        { "hang=", &driver.hang },
         { "answers=", &driver.answers }, { "functions=", &driver.functions }, { "init=", &driver.init },
         { "killed=", &driver.killed },   { "stuck=", &driver.stuck },         { "all=", &driver.all },
-        { "lazy=", &driver.lazy }
+        { "lazy=", &driver.lazy },       { "copies=", &driver.must_copy }
     };
     for (const char *word = words; word != NULL;
          word = strchr(word, ',') != NULL ? strchr(word, ',') + 1 : NULL) {
@@ -173,6 +174,14 @@ __attribute__((constructor)) static void set_up_for_all(void)
     const char *words = getenv("DDL_TEST_STANDIN");
     if (words != NULL && strstr(words, "all=1") != NULL)
         set_up();
+}
+
+__attribute__((destructor)) static void look_for_copies(void)
+{
+    if (driver.must_copy != 0 && driver.copies == 0) {
+        fputs("standin: nothing was copied\n", stderr);
+        _exit(1);
+    }
 }
 
 static CUresult lock(bool needs_context)
