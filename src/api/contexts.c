@@ -54,26 +54,24 @@ static void after_fork_in_child(void)
 /* A process that ends without freeing its worlds says so, where it can do it at once, and clears up. */
 static void at_exit(void)
 {
-    bool any = false;
     pthread_mutex_lock(&lock);
     DDL_LIST_FOR_EACH (link, &contexts) {
         ddl_world *world = DDL_CONTAINER(link, ddl_world, link);
         if (!world->made || world->forked || world->exited || world->engine == NULL)
             continue;
-        any = true;
         /* The baton is kept: nothing is sent after the goodbye. */
-        if (ddl_engine_enter(world->engine, ddl_deadline_in_ms(GOODBYE_MS))) {
+        const bool entered = ddl_engine_enter(world->engine, ddl_deadline_in_ms(GOODBYE_MS));
+        if (entered)
             ddl_mesh_say_goodbye(world->mesh);
+        /* Nobody ends operations any more, and handlers that follow may wait for streams of the program, or
+         * for the GPU. */
+        ddl_gpu_let_go(NULL);
+        if (entered)
             DDL_LIST_FOR_EACH (voting, &world->voting)
                 ddl_votes_abort(DDL_CONTAINER(voting, ddl_comm, voting));
-        }
         world->exited = true;
         ddl_bootstrap_clear_up(world->bootstrap, ddl_deadline_in_ms(CLEARING_MS));
     }
-    /* Nobody ends operations any more, and handlers that follow may wait for streams of the program, or for
-     * the GPU. */
-    if (any)
-        ddl_gpu_let_go(NULL);
     pthread_mutex_unlock(&lock);
 }
 

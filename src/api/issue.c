@@ -122,7 +122,10 @@ static void fail(ddl_comm *comm, ddl_request *request, const ddl_error *error)
 static void task_failed(ddl_task *task, const ddl_error *error)
 {
     ddl_request *request = DDL_CONTAINER(task, ddl_request, task);
-    fail(request->comm, request, error);
+    ddl_comm *comm = request->comm;
+    if (comm->failure.failing && ddl_hold_is_over(task->hold)) /* as its stream went on because of that */
+        return;
+    fail(comm, request, error);
 }
 
 /* Counts of an alltoallv are this rank's own: peers compare them pair by pair. */

@@ -1030,8 +1030,10 @@ void ddl_votes_raise_stuck(ddl_comm *comm, const ddl_request *request)
 void ddl_votes_abort(ddl_comm *comm)
 {
     ddl_votes *votes = comm->votes;
-    if (votes != NULL && votes->offload != NULL)
-        votes->ops->abort(votes->offload);
+    if (votes == NULL || votes->offload == NULL)
+        return;
+    ddl_gpu_let_go(comm); /* it may wait for all that is under way on the GPU, as it gives memory back */
+    votes->ops->abort(votes->offload);
 }
 
 static bool is_running(const ddl_votes *votes)

@@ -465,6 +465,28 @@ static void aborted(void)
     pthread_join(other, NULL);
 }
 
+/* A call in NCCL, while a stream of rank 0 waits for another one behind it, which nobody else makes. */
+static void aborted_before_a_stream(void)
+{
+    pthread_t other;
+    reduce("first", gpu_memory_alloc, 0, world);
+    call it = make_call(gpu_memory_alloc, 0, nranks), behind = make_call(gpu_memory_alloc, 1, nranks);
+    void *stream = make_stream();
+    const bool has_stream = rank == 0;
+    ddl_status status = begin(&it, world);
+    if (status == DDL_OK && has_stream)
+        status = ddl_stream_begin(world, stream);
+    if (status == DDL_OK && has_stream)
+        status = ddl_allreduce(behind.in, behind.out, COUNT, DDL_FLOAT32, DDL_SUM, world, NULL);
+    if (pthread_create(&other, NULL, end, NULL) != 0)
+        exit(6);
+    tell("began", status, gpu_stream_is_idle(stream) != has_stream);
+    if (has_stream && gpu_stream_wait(stream))
+        tell("behind", ddl_stream_end(world), true);
+    tell("aborted", ddl_wait(&it.request), true);
+    pthread_join(other, NULL);
+}
+
 static const struct {
     const char *name;
     void (*run)(void);
@@ -482,7 +504,8 @@ static const struct {
              { "streams", streams },
              { "stuck-stream", stuck_stream },
              { "fail", fail },
-             { "aborted", aborted } };
+             { "aborted", aborted },
+             { "aborted-before-a-stream", aborted_before_a_stream } };
 
 /* The lowest that it may use, as the others do. */
 static bool stay_on_one_cpu(void)

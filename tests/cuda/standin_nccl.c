@@ -18,6 +18,7 @@
  *     die=3          the process is killed in the third one
  *     stuck          what was aborted does not stop
  *     stop=300       it stops after so many milliseconds, and has written to its output by then
+ *     frees          it gives memory back when it stops, and so waits for all that is under way on the GPU
  *     late=50000     what a call has received gets to its output so many microseconds after others may have
  *                    ended
  *     gate           finding the version, and then making an id, wait for standin_nccl_let_on
@@ -136,7 +137,7 @@ static struct {
     pthread_mutex_t lock;
     bool is_read;
     long version, delay, fail, break_, remote, hang, die, stop, late, calls;
-    bool init_fails, init_hangs, has_no_id, names_nothing, stuck, exclusive, has_gate;
+    bool init_fails, init_hangs, has_no_id, names_nothing, stuck, frees, exclusive, has_gate;
     atomic_int ncame, nlet_on; /* at the gate, and from there */
     pthread_mutex_t gpu;
 } nccl = { .lock = PTHREAD_MUTEX_INITIALIZER, .version = 22703, .gpu = PTHREAD_MUTEX_INITIALIZER };
@@ -164,6 +165,7 @@ static void read_words(const char *words)
         nccl.has_no_id = nccl.has_no_id || strncmp(word, "init=id", 7) == 0;
         nccl.names_nothing = nccl.names_nothing || strncmp(word, "init=name", 9) == 0;
         nccl.stuck = nccl.stuck || strncmp(word, "stuck", 5) == 0;
+        nccl.frees = nccl.frees || strncmp(word, "frees", 5) == 0;
         nccl.has_gate = nccl.has_gate || strncmp(word, "gate", 4) == 0;
         nccl.exclusive = nccl.exclusive || strncmp(word, "exclusive", 9) == 0;
     }
@@ -432,14 +434,27 @@ EXPORT(outcome ncclCommDestroy(struct comm *comm))
     return SUCCESS;
 }
 
+static void give_memory_back(CUdevice gpu)
+{
+    CUcontext context, own;
+    CUdeviceptr memory;
+    if (cuDevicePrimaryCtxRetain(&context, gpu) != CUDA_SUCCESS ||
+        cuCtxPushCurrent(context) != CUDA_SUCCESS || cuMemAlloc(&memory, 1) != CUDA_SUCCESS ||
+        cuMemFree(memory) != CUDA_SUCCESS || cuCtxPopCurrent(&own) != CUDA_SUCCESS)
+        abort();
+}
+
 EXPORT(outcome ncclCommAbort(struct comm *comm))
 {
+    const CUdevice gpu = comm->gpu;
     need_quiet_thread();
     while (nccl.stuck)
         nap(100000);
     nap(nccl.stop * 1000);
     atomic_store(&comm->aborted, true);
     destroy(comm);
+    if (nccl.frees)
+        give_memory_back(gpu);
     return SUCCESS;
 }
 

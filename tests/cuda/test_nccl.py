@@ -482,6 +482,20 @@ class Situations(unittest.TestCase):
         self.ended(ranks, uses=1)
 
 
+    def test_an_abort_does_not_wait_for_a_stream_that_waits_for_it(self):
+        # Else for 10 s, and then says that NCCL does not stop.
+        ranks = self.play("aborted-before-a-stream", 2, DDL_TEST_STANDIN_NCCL="hang=2,frees")
+        for rank in ranks:
+            self.assert_exact(rank, "first")
+            self.assert_exact(rank, "began")
+        for r, rank in enumerate(ranks):
+            for event in ("behind", "aborted")[r:]:
+                record = rank.expect(event, "DDL_EABORTED")
+                self.assertNotIn("may still write", record["text"])
+                self.assertLess(record["ms"], 1000 * bound(3), record)
+            rank.expect("free", "DDL_OK")
+            rank.finish()
+
     def test_an_abort_ends_what_hangs_for_a_rank_alone(self):
         for how in ("init=hang", "hang=1"):
             with self.subTest(how):
