@@ -213,6 +213,19 @@ static ddl_status refuse_other_gpu(const ddl_comm *comm, const ddl_call *call)
                               call->staging->gpu, comm->stream_gpu);
 }
 
+static ddl_status hold_stream(ddl_comm *comm, ddl_call *call, ddl_error *err)
+{
+    ddl_status status = DDL_OK;
+    ddl_deadline until = let_go_by(comm);
+    if (!call->staging->is_stocked && ddl_engine_enter(comm->engine, until)) {
+        status = ddl_staging_stock(call->staging, err);
+        ddl_engine_leave(comm->engine);
+    }
+    if (status != DDL_OK)
+        return status;
+    return ddl_staging_shut(call->staging, comm->stream, comm, until, &call->hold, err);
+}
+
 ddl_status ddl_stream_issue(ddl_comm *comm, ddl_call *call, ddl_request **handle)
 {
     ddl_error error;
@@ -220,7 +233,7 @@ ddl_status ddl_stream_issue(ddl_comm *comm, ddl_call *call, ddl_request **handle
         return refuse_other_gpu(comm, call);
     if (comm->engine == NULL)
         return issue_alone(comm, call, handle);
-    if (ddl_staging_shut(call->staging, comm->stream, comm, let_go_by(comm), &call->hold, &error) != DDL_OK) {
+    if (hold_stream(comm, call, &error) != DDL_OK) {
         DDL_TRY(ddl_gpu_refuse(call, &error));
         return ddl_issue(comm, call, handle);
     }

@@ -5,11 +5,7 @@
 #include "base/bytes.h"
 #include "base/size.h"
 
-enum {
-    ROOM_BYTES =
-        2 * 1024 * 1024, /* copies of less do not fill the bus; more only delays what waits for them */
-    LINE_BYTES = 64
-};
+enum { LINE_BYTES = 64 };
 
 static size_t whole_lines(size_t bytes)
 {
@@ -117,7 +113,7 @@ static bool lay_out_pieces(const ddl_shape *shape, size_t piece_count, uint32_t 
                            extent *out, ddl_layout *layout)
 {
     size_t blocks = shape->in_place ? ddl_size_max(in->blocks, out->blocks) : in->blocks + out->blocks;
-    size_t fitting = ROOM_BYTES / ddl_size_max(1, blocks * layout->piece_bytes);
+    size_t fitting = DDL_ROOM_BYTES / ddl_size_max(1, blocks * layout->piece_bytes);
     layout->pieces = (uint32_t)ddl_size_min(npieces, ddl_size_max(1, fitting));
     layout->block_count = layout->pieces * piece_count;
     layout->starts = ddl_alloc_array((size_t)shape->nranks, sizeof *layout->starts);

@@ -13,6 +13,10 @@
 #include "algorithms/catalogue.h"
 #include "base/error.h"
 
+/* Copies of less do not fill the bus; more only delays what waits for them. A room is larger where it holds
+ * one piece that is, or a call that is not cut. */
+enum { DDL_ROOM_BYTES = 2 * 1024 * 1024 };
+
 typedef struct ddl_layout {
     uint32_t pieces;    /* that a room holds */
     size_t piece_bytes; /* from one piece to the next, in a room as in the buffers */

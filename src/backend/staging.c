@@ -18,7 +18,8 @@ enum {
     SMALL_ROOM_BYTES = 4 * 1024 * 1024,
     LARGE_ROOM_BYTES = 16 * 1024 * 1024,
     FEWEST_ROOMS = 3,
-    LATCHES_LOOKED_AT = 4
+    LATCHES_LOOKED_AT = 4,
+    CLASSES = sizeof((ddl_staging *)0)->rooms / sizeof(ddl_list)
 };
 
 typedef struct ddl_room { /* host memory that the GPU copies from and to */
@@ -35,7 +36,7 @@ static int class_of(size_t bytes)
     int class = 0;
     while (((size_t)LEAST_ROOM_BYTES << class) < bytes)
         class ++;
-    DDL_ASSERT(class < (int)(sizeof((ddl_staging *)0)->rooms / sizeof(ddl_list)));
+    DDL_ASSERT(class < CLASSES);
     return class;
 }
 
@@ -69,8 +70,10 @@ static ddl_status make_room(ddl_staging *staging, int class, room **out, ddl_err
 
 static ddl_status take_room(ddl_staging *staging, size_t bytes, room **out, ddl_error *err)
 {
-    int class = class_of(bytes);
-    ddl_link *first = ddl_list_take_first(&staging->rooms[class]);
+    const int class = class_of(bytes);
+    ddl_link *first = NULL;
+    for (int larger = class; larger < CLASSES && first == NULL; larger++)
+        first = ddl_list_take_first(&staging->rooms[larger]);
     if (first == NULL)
         return make_room(staging, class, out, err);
     *out = DDL_CONTAINER(first, room, link);
@@ -81,6 +84,19 @@ static ddl_status take_room(ddl_staging *staging, size_t bytes, room **out, ddl_
 static void give_room(ddl_staging *staging, room *back)
 {
     ddl_list_prepend(&staging->rooms[back->class], &back->link);
+}
+
+ddl_status ddl_staging_stock(ddl_staging *staging, ddl_error *err)
+{
+    room *made;
+    if (staging->is_stocked)
+        return DDL_OK;
+    staging->is_stocked = true;
+    for (int i = 0; i < DDL_STAGED_ROOMS; i++) {
+        DDL_TRY(make_room(staging, class_of(DDL_ROOM_BYTES), &made, err));
+        give_room(staging, made);
+    }
+    return DDL_OK;
 }
 
 /* ---- life ---- */
@@ -97,7 +113,7 @@ ddl_status ddl_staging_create(const struct ddl_device_ops *ops, int gpu, ddl_lis
     ddl_list_init(&staging->spare);
     ddl_list_init(&staging->running);
     ddl_list_init(&staging->latches);
-    for (size_t i = 0; i < sizeof staging->rooms / sizeof *staging->rooms; i++)
+    for (int i = 0; i < CLASSES; i++)
         ddl_list_init(&staging->rooms[i]);
     ddl_status status = ops->open(gpu, &staging->device, err);
     if (status != DDL_OK) {
@@ -113,7 +129,7 @@ void ddl_staging_destroy(ddl_staging *staging)
     if (staging == NULL)
         return;
     DDL_ASSERT(ddl_list_empty(&staging->running));
-    for (size_t i = 0; i < sizeof staging->rooms / sizeof *staging->rooms; i++)
+    for (int i = 0; i < CLASSES; i++)
         for (ddl_link *first; (first = ddl_list_take_first(&staging->rooms[i])) != NULL;)
             destroy_room(staging, DDL_CONTAINER(first, room, link));
     for (ddl_link *first; (first = ddl_list_take_first(&staging->spare)) != NULL;)

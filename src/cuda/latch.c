@@ -23,6 +23,8 @@
 #include <pthread.h>
 #include <stdatomic.h>
 
+enum { WORDS = 1024 }; /* of a page */
+
 typedef struct latch {
     ddl_latch base;
     ddl_link made; /* into `all` */
@@ -46,6 +48,8 @@ static struct {
     ddl_bell bell;       /* for the warden: there is one to be opened before what it waits for */
     ddl_list all, spare; /* spare: of ddl_latch, which may not have gone on */
     size_t nspare;
+    _Atomic(uint32_t) *words; /* pinned, for the latches that come, of all GPUs */
+    size_t words_left;
     bool has_warden;
     ddl_deadline next; /* when it wakes */
     bool is_over;      /* nobody would open them any more */
@@ -147,15 +151,40 @@ static ddl_status have_warden(ddl_error *err)
 
 /* ---- life ---- */
 
-static CUresult make_word(latch *l)
+/* From a page, as the driver may wait for streams when it makes another. */
+static bool take_word(latch *l)
 {
-    void *memory = NULL;
-    CUresult result = ddl_pinned_take(l->base.device, sizeof *l->word, &memory);
+    lock_kept();
+    const bool is_there = kept.words_left > 0;
+    if (is_there)
+        l->word = &kept.words[--kept.words_left];
+    unlock_kept();
+    return is_there;
+}
+
+/* Of several threads that do so at once the last one's is used up. */
+static CUresult make_page(const ddl_device *device)
+{
+    void *page = NULL;
+    CUresult result = ddl_pinned_take(device, WORDS * sizeof *kept.words, &page);
     if (result != CUDA_SUCCESS)
         return result;
-    l->word = memory;
+    lock_kept();
+    kept.words = page;
+    kept.words_left = WORDS;
+    unlock_kept();
+    return CUDA_SUCCESS;
+}
+
+static CUresult make_word(latch *l)
+{
+    while (!take_word(l)) {
+        CUresult result = make_page(l->base.device);
+        if (result != CUDA_SUCCESS)
+            return result;
+    }
     atomic_init(l->word, 0);
-    return l->driver->cuMemHostGetDevicePointer(&l->place, memory, 0);
+    return l->driver->cuMemHostGetDevicePointer(&l->place, (void *)(uintptr_t)l->word, 0);
 }
 
 static CUresult make_parts(latch *l)
@@ -171,8 +200,6 @@ static CUresult make_parts(latch *l)
 /* It could not be made. */
 static void unmake(latch *l)
 {
-    if (l->word != NULL)
-        ddl_pinned_give(l->base.device, (void *)(uintptr_t)l->word, sizeof *l->word);
     if (l->before != NULL)
         (void)l->driver->cuEventDestroy(l->before);
     if (l->behind != NULL)

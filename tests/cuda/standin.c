@@ -20,6 +20,7 @@
  *     copies=1   a process in which nothing was copied fails when it ends
  *     functions=1  streams cannot wait for memory, only in functions of the host
  *     lazy=1     who loads a kernel waits until all streams are done, and has who calls the driver wait too
+ *     pinning=1  who allocates pinned memory waits until all streams are done
  *     init=803   initialising it gives this error
  *     killed=6   initialising it ends the process by this signal
  *     stuck=1    initialising it says so on stderr, and does not return
@@ -93,7 +94,7 @@ static struct {
     pthread_cond_t changed;
     bool is_set_up, broken;
     int gpus, delay_us;
-    long copies, fail, break_, hang, answers, all, functions, lazy, init, killed, stuck, must_copy;
+    long copies, fail, break_, hang, answers, all, functions, lazy, pinning, init, killed, stuck, must_copy;
     bool is_loading;  /* lazily */
     char refused[40]; /* this function, in this call of those so far */
     long refuse, ncalls;
@@ -121,7 +122,7 @@ static void read_words(const char *words)
         { "fail=", &driver.fail },       { "break=", &driver.break_ },        { "hang=", &driver.hang },
         { "answers=", &driver.answers }, { "functions=", &driver.functions }, { "init=", &driver.init },
         { "killed=", &driver.killed },   { "stuck=", &driver.stuck },         { "all=", &driver.all },
-        { "lazy=", &driver.lazy },       { "copies=", &driver.must_copy }
+        { "lazy=", &driver.lazy },       { "copies=", &driver.must_copy },    { "pinning=", &driver.pinning }
     };
     for (const char *word = words; word != NULL;
          word = strchr(word, ',') != NULL ? strchr(word, ',') + 1 : NULL) {
@@ -470,6 +471,8 @@ CUresult CUDAAPI cuMemHostAlloc(void **memory, size_t bytes, unsigned flags)
     ENTER_UNSAFE(true);
     if (is_refused(__func__))
         return unlock(CUDA_ERROR_OUT_OF_MEMORY);
+    while (driver.pinning != 0 && !is_idle())
+        pthread_cond_wait(&driver.changed, &driver.lock);
     driver.created++;
     CUresult result = allocate(PINNED, bytes, &address);
     *memory = address;

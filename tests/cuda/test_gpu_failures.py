@@ -158,6 +158,12 @@ class Failing(Worlds):
                     self.assertIn("load kernels", record["text"])
                     self.assertLess((record["end_ns"] - began_ns) / 1e9, bound(6), record)
 
+    def test_no_pinned_memory_is_allocated_while_a_stream_waits(self):
+        for count in (10, MANY):
+            with self.subTest(count=count):
+                records, _ = self.run_world(2, calls=3, count=count, how=["ordered"], DDL_TEST_STANDIN="pinning=1", DDL_TIMEOUT=f"{bound(5)}s")
+                self.assert_all(records, "DDL_OK", -1)
+
     def test_an_abort_ends_what_the_driver_keeps_everybody_from(self):
         # Others' aborts are not heard then: each calls for itself.
         with World(GPU_RANK, 2, DDL_TEST_STANDIN="lazy=1") as world:
