@@ -152,12 +152,12 @@ static bool read_of_group(const char *folder, const char *file, char *text, size
 
 /* ---- CPUs of a group ---- */
 
-/* CPUs that quota per period comes to, rounded up; 0 for no limit. */
+/* Whole CPUs in a quota per period, one at least: two ranks are more than one and a half. 0 for no limit. */
 static uint32_t quota_cpus(long long quota, long long period)
 {
     if (quota <= 0 || period <= 0)
         return 0;
-    const long long cpus = quota / period + (quota % period != 0);
+    const long long cpus = quota < period ? 1 : quota / period;
     return cpus < UINT16_MAX ? (uint32_t)cpus : UINT16_MAX;
 }
 
