@@ -111,6 +111,9 @@ struct ddl_comm {
         streamed; /* ddl_request.streamed, oldest first: they end by themselves, and later calls tell how */
     size_t nstreamed, most_streamed; /* how many; and of how many all are looked at */
     ddl_alone *alone; /* calls that go to the library on the GPU of a rank alone (alone.h); NULL: none has */
+    atomic_bool
+        is_abort_left;     /* to the holder, as it could not be had at once; written with the world's lock */
+    ddl_notice left_abort; /* then: of which the first counts */
     atomic_bool is_alone_aborted;         /* by any thread, where a rank is alone; it ends what waits there */
     ddl_notice alone_cause;               /* then: why */
     ddl_staging *stagings[DDL_COMM_GPUS]; /* of each GPU whose memory was used (gpu.c); what they do is the
@@ -209,6 +212,9 @@ ddl_vigil_verdict ddl_failure_watch(ddl_comm *comm, int peer, int64_t now_ns);
 /* Whether the communicator of a rank alone has been aborted; then it is one that has failed from here on. For
  * the thread that issues (shrink.c). */
 bool ddl_comm_hear_abort(ddl_comm *comm);
+
+/* Holder: do what was left to it, if it was (shrink.c). */
+void ddl_comm_do_left_abort(ddl_comm *comm);
 
 /* Agreement on who is left (shrink.c). Holder. */
 bool ddl_shrink_heard(ddl_comm *comm, int peer, const ddl_frame *frame, ddl_view payload, ddl_error *err);

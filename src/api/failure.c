@@ -942,7 +942,7 @@ bool ddl_failure_check_early(ddl_comm *comm, const ddl_request *request)
 /* For a printf of the rank, its GPU and its limit. */
 static const char *why_gpu_is_late(const ddl_task *task)
 {
-    if (ddl_hold_is_over(task->hold))
+    if (ddl_hold_is_overdue(task->hold))
         return "%s: calls of the driver of GPU %d did not return within %s, so the stream has gone on "
                "without "
                "it; does the program load kernels or free memory while operations are in its streams?";

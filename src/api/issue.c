@@ -123,7 +123,8 @@ static void task_failed(ddl_task *task, const ddl_error *error)
 {
     ddl_request *request = DDL_CONTAINER(task, ddl_request, task);
     ddl_comm *comm = request->comm;
-    if (comm->failure.failing && ddl_hold_is_over(task->hold)) /* as its stream went on because of that */
+    /* Who has let its stream go on tells why, and cancels it. */
+    if (ddl_hold_is_over(task->hold) && (comm->failure.failing || !ddl_hold_is_overdue(task->hold)))
         return;
     fail(comm, request, error);
 }

@@ -41,14 +41,24 @@ bool ddl_comm_hear_abort(ddl_comm *comm)
     return true;
 }
 
-/* Who has the engine may be in a call of a GPU's driver that waits for a stream, which waits for an operation
- * that only the engine ends. */
-static bool enter_to_abort(ddl_comm *comm)
+void ddl_comm_do_left_abort(ddl_comm *comm)
 {
-    if (ddl_engine_enter(comm->engine, ddl_deadline_in_ms(LET_GO_MS)))
-        return true;
-    ddl_gpu_let_go(comm);
-    return ddl_engine_enter(comm->engine, ddl_deadline_in_ms(DDL_COMM_FREE_MS - LET_GO_MS));
+    if (!atomic_load(&comm->is_abort_left))
+        return;
+    atomic_store(&comm->is_abort_left, false);
+    ddl_failure_raise(comm, &comm->left_abort);
+}
+
+/* The first of several has the last word. Whoever has the engine next does it. */
+static void leave_abort(ddl_comm *comm, const ddl_notice *notice)
+{
+    pthread_mutex_lock(&comm->world->lock);
+    if (comm->left_abort.code == DDL_OK) {
+        comm->left_abort = *notice;
+        atomic_store(&comm->is_abort_left, true);
+    }
+    pthread_mutex_unlock(&comm->world->lock);
+    ddl_world_tell_aborts(comm->world);
 }
 
 ddl_status ddl_comm_abort(ddl_comm *comm, const char *reason)
@@ -70,11 +80,19 @@ ddl_status ddl_comm_abort(ddl_comm *comm, const char *reason)
         end_alone(comm, &notice);
         return DDL_OK;
     }
-    if (!enter_to_abort(comm))
+    if (ddl_engine_enter(comm->engine, ddl_deadline_in_ms(LET_GO_MS))) {
+        ddl_failure_raise(comm, &notice);
+        ddl_mesh_flush(comm->mesh);
+        ddl_engine_leave(comm->engine);
+        return DDL_OK;
+    }
+    /* Who has it may be in a call of a GPU's driver that waits for a stream, which waits for an operation
+     * that only the engine ends. */
+    leave_abort(comm, &notice);
+    ddl_gpu_let_go(comm);
+    if (!ddl_engine_enter(comm->engine, ddl_deadline_in_ms(DDL_COMM_FREE_MS - LET_GO_MS)))
         return ddl_last_error_set(DDL_ETIMEDOUT, comm->rank, "comm_abort",
-                                  "the engine is stuck in another thread");
-    ddl_failure_raise(comm, &notice);
-    ddl_mesh_flush(comm->mesh);
+                                  "the engine is stuck in another thread; when it goes on it aborts");
     ddl_engine_leave(comm->engine);
     return DDL_OK;
 }

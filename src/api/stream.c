@@ -10,7 +10,7 @@
 #include <string.h>
 #include <time.h>
 
-enum { NEAR_MS = 5, LOOK_US = 20 /* after that */, STREAMED = 16, LET_GO_MS = 2000 };
+enum { NEAR_MS = 5, LOOK_US = 20 /* after that */, STREAMED = 16, LET_GO_MS = 2000, HAND_OVER_MS = 100 };
 
 /* ---- what nobody waits for ---- */
 
@@ -215,15 +215,13 @@ static ddl_status refuse_other_gpu(const ddl_comm *comm, const ddl_call *call)
 
 static ddl_status hold_stream(ddl_comm *comm, ddl_call *call, ddl_error *err)
 {
-    ddl_status status = DDL_OK;
-    ddl_deadline until = let_go_by(comm);
-    if (!call->staging->is_stocked && ddl_engine_enter(comm->engine, until)) {
-        status = ddl_staging_stock(call->staging, err);
+    ddl_staging_make_stock(call->staging);
+    if (!ddl_list_empty(&call->staging->stock) &&
+        ddl_engine_enter(comm->engine, ddl_deadline_in_ms(HAND_OVER_MS))) { /* or next time */
+        ddl_staging_take_stock(call->staging);
         ddl_engine_leave(comm->engine);
     }
-    if (status != DDL_OK)
-        return status;
-    return ddl_staging_shut(call->staging, comm->stream, comm, until, &call->hold, err);
+    return ddl_staging_shut(call->staging, comm->stream, comm, let_go_by(comm), &call->hold, err);
 }
 
 ddl_status ddl_stream_issue(ddl_comm *comm, ddl_call *call, ddl_request **handle)

@@ -1030,10 +1030,8 @@ void ddl_votes_raise_stuck(ddl_comm *comm, const ddl_request *request)
 void ddl_votes_abort(ddl_comm *comm)
 {
     ddl_votes *votes = comm->votes;
-    if (votes == NULL || votes->offload == NULL)
-        return;
-    ddl_gpu_let_go(comm); /* it may wait for all that is under way on the GPU, as it gives memory back */
-    votes->ops->abort(votes->offload);
+    if (votes != NULL && votes->offload != NULL)
+        votes->ops->abort(votes->offload);
 }
 
 static bool is_running(const ddl_votes *votes)
@@ -1063,8 +1061,10 @@ bool ddl_votes_have_stopped(ddl_comm *comm, int64_t now_ns)
     ddl_votes_abort(comm); /* again, where there was no thread for it */
     if (votes->ops->settle(votes->offload, 0))
         return true;
-    if (votes->stop_ns == 0)
+    if (votes->stop_ns == 0) { /* it may wait for all that is under way on the GPU, as it gives memory back */
+        ddl_gpu_let_go(comm);
         votes->stop_ns = now_ns + STOP_MS * DDL_NS_PER_MS;
+    }
     votes->stop_ns = stop_limit(comm, votes->stop_ns);
     return now_ns >= votes->stop_ns;
 }
@@ -1076,6 +1076,7 @@ bool ddl_votes_cancel(ddl_comm *comm, int timeout_ms)
     if (votes == NULL)
         return true;
     if (is_running(votes)) {
+        ddl_gpu_let_go(comm);
         ddl_votes_abort(comm);
         stopped = votes->ops->settle(votes->offload, timeout_ms);
     }

@@ -417,6 +417,19 @@ static void on_arrival(void *arg)
         ddl_engine_submit(world->engine, &world->arrivals);
 }
 
+void ddl_world_tell_aborts(ddl_world *world)
+{
+    if (!atomic_exchange(&world->has_aborts, true))
+        ddl_engine_submit(world->engine, &world->aborts);
+}
+
+static void take_aborts(ddl_world *world)
+{
+    atomic_store(&world->has_aborts, false); /* first: one that is left from now on is submitted again */
+    DDL_LIST_FOR_EACH (link, &world->active)
+        ddl_comm_do_left_abort(DDL_CONTAINER(link, ddl_comm, active));
+}
+
 static void take_arrivals(ddl_world *world)
 {
     ddl_meshing_outcome outcome;
@@ -454,6 +467,8 @@ static void job(void *arg, ddl_link *link)
     ddl_world *world = arg;
     if (link == &world->arrivals)
         take_arrivals(world);
+    else if (link == &world->aborts)
+        take_aborts(world);
     else
         ddl_issue_job(link);
     ddl_mesh_flush(world->mesh);

@@ -58,6 +58,7 @@ typedef struct ddl_world {
     /* Any thread. */
     atomic_uint offers;      /* numbers for ids that this rank has offered */
     atomic_bool arrived;     /* arrivals is submitted */
+    atomic_bool has_aborts;  /* aborts is submitted */
     atomic_uint free_boards; /* a bit each; none where some pair of this host has no memory in common */
     pthread_mutex_t lock;
     ddl_list comms; /* all, by ddl_comm.sibling; with the lock */
@@ -76,6 +77,7 @@ typedef struct ddl_world {
     ddl_list voting;   /* ddl_comm.voting of those with calls that wait for votes, or for GPUs */
     int64_t voted_ns;  /* when something last moved there */
     ddl_link arrivals; /* submitted to the engine when ranks that connect late have come */
+    ddl_link aborts;   /* likewise when aborts were left to the holder (ddl_comm.is_abort_left) */
     bool posts_held;   /* lists of what is in flight are being walked: no post may end meanwhile */
     int nbusy;         /* operations in flight, failures that settle, agreements under way */
     int64_t warned_ns; /* when it was told last who is waited for */
@@ -113,6 +115,9 @@ bool ddl_world_may_have_boards(const ddl_world *world, const int members[], int 
 
 /* The two sheets of a board that a rank of this host has. */
 ddl_sheet *ddl_world_sheets(ddl_world *world, int world_rank, int board);
+
+/* Some communicator has an abort left to the holder (ddl_comm_do_left_abort). Thread: any. */
+void ddl_world_tell_aborts(ddl_world *world);
 
 /* From now on what comes for comm->id reaches it, beginning with what has come already. Holder. False: no
  * memory to remember, one day, that it was freed. */

@@ -6,7 +6,7 @@
  * neither waits for the other. Implemented by the plugin in src/cuda, which is a shared object of its own, so
  * this header is its binary interface too. All for one thread at a time per device, whichever that is;
  * latches and copy_along for one thread at a time too, which may be another one, but look_at_latch is of the
- * first.
+ * first; alloc and create_mark are for both.
  */
 #ifndef DDL_BACKEND_DEVICE_H
 #define DDL_BACKEND_DEVICE_H
@@ -31,6 +31,9 @@ typedef struct ddl_latch {
     const struct ddl_device_ops *ops;
     ddl_device *device;
 } ddl_latch;
+
+/* Overdue: it was opened at `until`, by nobody who knows of the operation. */
+typedef enum ddl_latch_state { DDL_LATCH_SHUT, DDL_LATCH_OPEN, DDL_LATCH_OVERDUE } ddl_latch_state;
 
 /* A stream of the program that is kept at a latch for one operation. latch NULL: there is none. */
 typedef struct ddl_hold {
@@ -79,7 +82,7 @@ struct ddl_device_ops {
     ddl_status (*look_at_latch)(ddl_latch *latch, bool *reached, ddl_error *err);
     /* The stream goes on when it has come here. Thread: any. */
     void (*open_latch)(ddl_latch *latch, uint32_t number);
-    bool (*is_latch_open)(const ddl_latch *latch, uint32_t number);
+    ddl_latch_state (*look_whether_open)(const ddl_latch *latch, uint32_t number);
     /* Every latch of this owner; NULL: of the process, and none can be shut any more, as it ends. Thread:
      * any. */
     void (*open_latches)(const void *owner);
@@ -101,7 +104,15 @@ static inline void ddl_hold_end(ddl_hold hold)
 /* Whether it may, though nobody has come to the end of the operation yet. Thread: any. */
 static inline bool ddl_hold_is_over(ddl_hold hold)
 {
-    return hold.latch != NULL && hold.latch->ops->is_latch_open(hold.latch, hold.number);
+    return hold.latch != NULL &&
+           hold.latch->ops->look_whether_open(hold.latch, hold.number) != DDL_LATCH_SHUT;
+}
+
+/* And nobody knows why. Thread: any. */
+static inline bool ddl_hold_is_overdue(ddl_hold hold)
+{
+    return hold.latch != NULL &&
+           hold.latch->ops->look_whether_open(hold.latch, hold.number) == DDL_LATCH_OVERDUE;
 }
 
 /* Changes with anything above. */

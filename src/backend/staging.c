@@ -86,17 +86,24 @@ static void give_room(ddl_staging *staging, room *back)
     ddl_list_prepend(&staging->rooms[back->class], &back->link);
 }
 
-ddl_status ddl_staging_stock(ddl_staging *staging, ddl_error *err)
+void ddl_staging_make_stock(ddl_staging *staging)
 {
     room *made;
+    ddl_error ignored;
     if (staging->is_stocked)
-        return DDL_OK;
+        return;
     staging->is_stocked = true;
     for (int i = 0; i < DDL_STAGED_ROOMS; i++) {
-        DDL_TRY(make_room(staging, class_of(DDL_ROOM_BYTES), &made, err));
-        give_room(staging, made);
+        if (make_room(staging, class_of(DDL_ROOM_BYTES), &made, &ignored) != DDL_OK)
+            return;
+        ddl_list_append(&staging->stock, &made->link);
     }
-    return DDL_OK;
+}
+
+void ddl_staging_take_stock(ddl_staging *staging)
+{
+    for (ddl_link *first; (first = ddl_list_take_first(&staging->stock)) != NULL;)
+        give_room(staging, DDL_CONTAINER(first, room, link));
 }
 
 /* ---- life ---- */
@@ -113,6 +120,7 @@ ddl_status ddl_staging_create(const struct ddl_device_ops *ops, int gpu, ddl_lis
     ddl_list_init(&staging->spare);
     ddl_list_init(&staging->running);
     ddl_list_init(&staging->latches);
+    ddl_list_init(&staging->stock);
     for (int i = 0; i < CLASSES; i++)
         ddl_list_init(&staging->rooms[i]);
     ddl_status status = ops->open(gpu, &staging->device, err);
@@ -129,6 +137,7 @@ void ddl_staging_destroy(ddl_staging *staging)
     if (staging == NULL)
         return;
     DDL_ASSERT(ddl_list_empty(&staging->running));
+    ddl_staging_take_stock(staging);
     for (int i = 0; i < CLASSES; i++)
         for (ddl_link *first; (first = ddl_list_take_first(&staging->rooms[i])) != NULL;)
             destroy_room(staging, DDL_CONTAINER(first, room, link));

@@ -25,8 +25,9 @@ typedef struct ddl_staging { /* of one GPU */
     ddl_list running;        /* ddl_staged, oldest first */
     ddl_list latches;        /* ddl_latch, the one that was shut first at the front; the issuing thread's */
     size_t nlatches, ntaken; /* how many, and since all were looked at */
-    bool is_stocked;         /* the issuing thread's, too */
-    ddl_list *busy;          /* of `link`, while something is running; NULL: nobody looks */
+    ddl_list stock;          /* rooms that nobody has taken yet; the issuing thread's, too */
+    bool is_stocked;
+    ddl_list *busy; /* of `link`, while something is running; NULL: nobody looks */
     ddl_link link;
     ddl_mark *copied; /* of copies on the GPU itself; NULL: there was none */
     bool lost;        /* it did not end what was under way: nothing is begun any more */
@@ -40,9 +41,11 @@ DDL_MUST_USE ddl_status ddl_staging_create(const struct ddl_device_ops *ops, int
 /* Nothing may be running. NULL is fine. */
 void ddl_staging_destroy(ddl_staging *staging);
 
-/* Have the rooms that an operation needs mostly, before the first stream waits for one: the driver may wait
- * for all streams when it makes another. Once, without more. DDL_ENOMEM, DDL_EDEVICE. */
-DDL_MUST_USE ddl_status ddl_staging_stock(ddl_staging *staging, ddl_error *err);
+/* Make the rooms that an operation needs mostly, once, before the first stream waits for one: the driver may
+ * wait for all streams when it makes another. If it does so here that keeps nobody from what streams wait
+ * for. What cannot be made is made when it is needed. For the thread that issues; the holder takes them. */
+void ddl_staging_make_stock(ddl_staging *staging);
+void ddl_staging_take_stock(ddl_staging *staging);
 
 /* Have a stream of the program wait for an operation, which has yet to begin, until `until` at most; open the
  * latch with its number when that has ended. It is kept here and shut again some time. owner: for

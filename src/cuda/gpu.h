@@ -44,7 +44,7 @@ ddl_status ddl_latch_shut(ddl_latch *latch, void *stream, const void *owner, ddl
                           uint32_t *number, ddl_error *err);
 ddl_status ddl_latch_look(ddl_latch *latch, bool *reached, ddl_error *err);
 void ddl_latch_open(ddl_latch *latch, uint32_t number);
-bool ddl_latch_is_open(const ddl_latch *latch, uint32_t number);
+ddl_latch_state ddl_latch_look_whether_open(const ddl_latch *latch, uint32_t number);
 void ddl_latch_open_all(const void *owner);
 bool ddl_latch_is_free(ddl_latch *latch);
 

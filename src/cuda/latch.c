@@ -22,6 +22,8 @@
 
 #include <pthread.h>
 #include <stdatomic.h>
+#include <sys/mman.h>
+#include <unistd.h>
 
 enum { WORDS = 1024 }; /* of a page */
 
@@ -30,13 +32,14 @@ typedef struct latch {
     ddl_link made; /* into `all` */
     const ddl_driver *driver;
     int gpu;
-    CUevent before, behind;   /* what the stream has before it; that it has gone on */
-    _Atomic(uint32_t) *word;  /* pinned; the GPU waits until it is `number` or beyond, as it only grows */
-    CUdeviceptr place;        /* of it, for the GPU */
-    _Atomic(uint32_t) opened; /* the same for this process, once the driver may have gone, too */
-    uint32_t number;          /* that it was shut with last, */
-    const void *owner;        /* by whom, */
-    ddl_deadline until;       /* and when the warden opens it */
+    CUevent before, behind;    /* what the stream has before it; that it has gone on */
+    _Atomic(uint32_t) *word;   /* pinned; the GPU waits until it is `number` or beyond, as it only grows */
+    CUdeviceptr place;         /* of it, for the GPU */
+    _Atomic(uint32_t) opened;  /* the same for this process, once the driver may have gone, too */
+    uint32_t number;           /* that it was shut with last, */
+    const void *owner;         /* by whom, */
+    ddl_deadline until;        /* and when the warden opens it */
+    _Atomic(uint32_t) overdue; /* the last number that the warden has opened */
     bool was_shut;
     pthread_mutex_t lock; /* of what follows, for streams that wait in a function of the host */
     pthread_cond_t opened_now;
@@ -51,8 +54,8 @@ static struct {
     _Atomic(uint32_t) *words; /* pinned, for the latches that come, of all GPUs */
     size_t words_left;
     bool has_warden;
-    ddl_deadline next; /* when it wakes */
-    bool is_over;      /* nobody would open them any more */
+    ddl_deadline next;   /* when it wakes */
+    atomic_bool is_over; /* nobody would open them any more */
 } kept = {
     .all = { { &kept.all.head, &kept.all.head } },
     .spare = { { &kept.spare.head, &kept.spare.head } },
@@ -99,13 +102,22 @@ static bool has_gone_on(const latch *l)
     return is_open(l) && l->driver->cuEventQuery(l->behind) == CUDA_SUCCESS;
 }
 
+/* The driver takes its memory along when it goes, by an exit handler of its own. */
+static bool is_there(const latch *l)
+{
+    const uintptr_t page_bytes = (uintptr_t)sysconf(_SC_PAGESIZE);
+    unsigned char resident;
+    return mincore((void *)((uintptr_t)l->word / page_bytes * page_bytes), 1, &resident) == 0;
+}
+
 /* Whoever opens it late, for an earlier number, does not take back what has been opened since. */
 static void open_to(latch *l, uint32_t number)
 {
     pthread_mutex_lock(&l->lock);
     if (!is_open_to(l, number)) {
         atomic_store(&l->opened, number);
-        atomic_store_explicit(l->word, number, memory_order_release); /* pairs with the GPU */
+        if (!atomic_load(&kept.is_over) || is_there(l))
+            atomic_store_explicit(l->word, number, memory_order_release); /* pairs with the GPU */
     }
     pthread_cond_broadcast(&l->opened_now);
     pthread_mutex_unlock(&l->lock);
@@ -121,9 +133,10 @@ static ddl_deadline open_due(void)
         latch *l = DDL_CONTAINER(link, latch, made);
         if (is_open(l))
             continue;
-        if (ddl_deadline_passed(l->until))
+        if (ddl_deadline_passed(l->until)) {
+            atomic_store(&l->overdue, l->number); /* first: who finds it open knows why */
             open_to(l, l->number);
-        else if (l->until < next)
+        } else if (l->until < next)
             next = l->until;
     }
     return next;
@@ -132,7 +145,7 @@ static ddl_deadline open_due(void)
 static void *keep_watch(void *arg)
 {
     lock_kept();
-    while (!kept.is_over) {
+    while (!atomic_load(&kept.is_over)) {
         kept.next = open_due();
         (void)ddl_bell_wait(&kept.bell, kept.next);
     }
@@ -344,7 +357,7 @@ static CUresult shut(latch *l, CUstream stream)
 static bool take_number(latch *l, const void *owner, ddl_deadline until)
 {
     lock_kept();
-    bool may = !kept.is_over;
+    bool may = !atomic_load(&kept.is_over);
     if (may) {
         l->number++;
         l->was_shut = true;
@@ -414,30 +427,22 @@ void ddl_latch_open(ddl_latch *base, uint32_t number)
     open_to(own(base), number);
 }
 
-bool ddl_latch_is_open(const ddl_latch *base, uint32_t number)
+ddl_latch_state ddl_latch_look_whether_open(const ddl_latch *base, uint32_t number)
 {
-    return is_open_to((const latch *)base, number);
-}
-
-/* Where the driver has gone before, by an exit handler of its own, the words may have gone with it. */
-static bool is_driver_up(void)
-{
-    int gpus;
-    lock_kept();
-    ddl_link *first = ddl_list_first(&kept.all);
-    unlock_kept();
-    return first != NULL &&
-           DDL_CONTAINER(first, latch, made)->driver->cuDeviceGetCount(&gpus) == CUDA_SUCCESS;
+    const latch *l = (const latch *)base;
+    if (!is_open_to(l, number))
+        return DDL_LATCH_SHUT;
+    return atomic_load(&l->overdue) == number ? DDL_LATCH_OVERDUE : DDL_LATCH_OPEN;
 }
 
 void ddl_latch_open_all(const void *owner)
 {
-    const bool may_open = owner != NULL || is_driver_up();
     lock_kept();
-    kept.is_over = kept.is_over || owner == NULL;
+    if (owner == NULL)
+        atomic_store(&kept.is_over, true);
     DDL_LIST_FOR_EACH (link, &kept.all) {
         latch *l = DDL_CONTAINER(link, latch, made);
-        if (may_open && (owner == NULL || l->owner == owner))
+        if (owner == NULL || l->owner == owner)
             open_to(l, l->number);
     }
     ddl_bell_ring(&kept.bell);

@@ -1,6 +1,6 @@
 /*
  * gpu_rank - a rank with buffers in memory of a GPU, for tests of what breaks: gpu_rank DRIVER CALLS COUNT
- * [again|host|stream|ordered|loading|aborting], or gpu_rank DRIVER device
+ * [again|host|stream|ordered|loading|aborting|exiting|parts], or gpu_rank DRIVER device
  *
  * Makes that many allreduce of COUNT floats until one fails, and tells the end of it in a line of JSON, with
  * how many streams and events there are then.
@@ -8,7 +8,8 @@
  * again: and one more in another world. host: the buffers are in host memory, though the driver is loaded.
  * stream: they are begun in a stream that is busy for BUSY_MS, with a request. ordered: in one that is not.
  * loading: in one that is, without a request; then a kernel is loaded, and the stream waited for. aborting:
- * so that all of it has to end by ddl_comm_abort, which each rank calls 2 BUSY_MS after the first.
+ * so that all of it has to end by ddl_comm_abort, which each rank calls 2 BUSY_MS after the first. exiting:
+ * so that the process ends meanwhile. parts: in the order of one stream, on the world and on parts of it.
  */
 #include "../conformance/gpu_memory.h"
 #include "../conformance/gpu_stream.h"
@@ -74,6 +75,44 @@ static ddl_status load_behind(const void *in, void *out, size_t count, ddl_comm 
     return ddl_stream_end(world);
 }
 
+static void *load(void *unused)
+{
+    (void)gpu_stream_load_kernels();
+    return unused;
+}
+
+static void exit_behind(const void *in, void *out, size_t count, ddl_comm *world)
+{
+    pthread_t thread;
+    if (ddl_allreduce(in, out, count, DDL_FLOAT32, DDL_SUM, world, NULL) != DDL_OK ||
+        pthread_create(&thread, NULL, load, NULL) != 0)
+        exit(2);
+    nap(NULL);
+    nap(NULL);
+    tell("exit", DDL_OK);
+    exit(0);
+}
+
+/* Each part is new to the GPU when the stream waits for the operations of those before. */
+static ddl_status reduce_in_parts(const void *in, void *out, size_t count, ddl_comm *world, void *stream)
+{
+    enum { PARTS = 3 };
+    ddl_comm *parts[PARTS] = { NULL };
+    ddl_status status = ddl_allreduce(in, out, count, DDL_FLOAT32, DDL_SUM, world, NULL);
+    for (int i = 0; status == DDL_OK && i < PARTS; i++) {
+        status = ddl_comm_split(world, 0, 0, &parts[i]);
+        if (status == DDL_OK)
+            status = ddl_stream_begin(parts[i], stream);
+        if (status == DDL_OK)
+            status = ddl_allreduce(in, out, count, DDL_FLOAT32, DDL_SUM, parts[i], NULL);
+    }
+    if (status == DDL_OK && !gpu_stream_wait(stream))
+        return DDL_EDEVICE;
+    for (int i = 0; status == DDL_OK && i < PARTS; i++)
+        status = ddl_stream_end(parts[i]);
+    return status != DDL_OK ? status : ddl_stream_end(world);
+}
+
 static ddl_status reduce(const void *in, void *out, size_t count, ddl_comm *world, bool in_stream)
 {
     ddl_request *request = NULL;
@@ -107,14 +146,19 @@ int main(int argc, char **argv)
     size_t count = (size_t)atol(argv[3]);
     const char *how = argc > 4 ? argv[4] : "";
     bool is_aborting = strcmp(how, "aborting") == 0, is_loading = is_aborting || strcmp(how, "loading") == 0;
+    const bool is_exiting = strcmp(how, "exiting") == 0, is_in_parts = strcmp(how, "parts") == 0;
     bool is_busy = is_loading || strcmp(how, "stream") == 0,
-         in_stream = is_busy || strcmp(how, "ordered") == 0;
+         in_stream = is_busy || is_exiting || is_in_parts || strcmp(how, "ordered") == 0;
     void *stream = NULL;
     void *(*alloc)(size_t) = strcmp(how, "host") == 0 ? malloc : gpu_memory_alloc;
     void *in = gpu_memory_open(argv[1]) ? alloc(count * sizeof(float)) : NULL;
     void *out = in != NULL ? alloc(count * sizeof(float)) : NULL;
     if (out == NULL || (in_stream && (stream = begin_stream(world, is_busy)) == NULL))
         return 2;
+    if (is_exiting)
+        exit_behind(in, out, count, world);
+    if (is_in_parts)
+        status = reduce_in_parts(in, out, count, world, stream);
     if (is_loading)
         status = load_behind(in, out, count, world, stream, is_aborting);
     for (int i = 0; status == DDL_OK && i < atoi(argv[2]); i++)

@@ -20,6 +20,7 @@
  *     copies=1   a process in which nothing was copied fails when it ends
  *     functions=1  streams cannot wait for memory, only in functions of the host
  *     lazy=1     who loads a kernel waits until all streams are done, and has who calls the driver wait too
+ *     gone=1     it goes when the process ends, and takes pinned memory along
  *     pinning=1  who allocates pinned memory waits until all streams are done
  *     init=803   initialising it gives this error
  *     killed=6   initialising it ends the process by this signal
@@ -94,7 +95,8 @@ static struct {
     pthread_cond_t changed;
     bool is_set_up, broken;
     int gpus, delay_us;
-    long copies, fail, break_, hang, answers, all, functions, lazy, pinning, init, killed, stuck, must_copy;
+    long copies, fail, break_, hang, answers, all, functions, lazy, pinning, gone, init, killed, stuck,
+        must_copy;
     bool is_loading;  /* lazily */
     char refused[40]; /* this function, in this call of those so far */
     long refuse, ncalls;
@@ -122,7 +124,8 @@ static void read_words(const char *words)
         { "fail=", &driver.fail },       { "break=", &driver.break_ },        { "hang=", &driver.hang },
         { "answers=", &driver.answers }, { "functions=", &driver.functions }, { "init=", &driver.init },
         { "killed=", &driver.killed },   { "stuck=", &driver.stuck },         { "all=", &driver.all },
-        { "lazy=", &driver.lazy },       { "copies=", &driver.must_copy },    { "pinning=", &driver.pinning }
+        { "lazy=", &driver.lazy },       { "copies=", &driver.must_copy },    { "pinning=", &driver.pinning },
+        { "gone=", &driver.gone }
     };
     for (const char *word = words; word != NULL;
          word = strchr(word, ',') != NULL ? strchr(word, ',') + 1 : NULL) {
@@ -260,11 +263,23 @@ unsigned long standin_alive(void)
 
 /* ---- initialisation, contexts, errors ---- */
 
+static void go(void)
+{
+    pthread_mutex_lock(&driver.lock);
+    driver.broken = true;
+    for (const struct memory *memory = driver.memories; memory != NULL; memory = memory->next)
+        if (memory->kind == PINNED)
+            munmap(memory->bytes, memory->count);
+    pthread_mutex_unlock(&driver.lock);
+}
+
 CUresult CUDAAPI cuInit(unsigned flags)
 {
     (void)flags;
     pthread_mutex_lock(&driver.lock);
     set_up();
+    if (driver.gone == 1 && atexit(go) == 0)
+        driver.gone++;
     if (driver.killed != 0)
         raise((int)driver.killed);
     if (driver.stuck != 0) {
