@@ -488,6 +488,8 @@ static void tick(void *arg, int64_t now_ns)
     }
     world->posts_held = false;
     ddl_mesh_flush(world->mesh);
+    if (!ddl_engine_is_in_background())
+        ddl_balance_look(&world->balance, world->lanes, world->roster, now_ns);
 }
 
 static bool busy(void *arg)

@@ -17,6 +17,7 @@
 #include "protocol/roster.h"
 #include "protocol/vigil.h"
 #include "rendezvous/bootstrap.h"
+#include "transport/balance.h"
 #include "transport/transport_mesh.h"
 
 #include <pthread.h>
@@ -71,17 +72,18 @@ typedef struct ddl_world {
     int nearly_notices;
     uint32_t *freed; /* ids, in order: what still comes for them is dropped */
     size_t nfreed, freed_capacity;
-    ddl_list posting;  /* ddl_posting.link of those that have posted something and wait */
-    ddl_list staged;   /* ddl_staging.link of those with operations under way */
-    int64_t copied_ns; /* when something last moved there */
-    ddl_list voting;   /* ddl_comm.voting of those with calls that wait for votes, or for GPUs */
-    int64_t voted_ns;  /* when something last moved there */
-    ddl_link arrivals; /* submitted to the engine when ranks that connect late have come */
-    ddl_link aborts;   /* likewise when aborts were left to the holder (ddl_comm.is_abort_left) */
-    bool posts_held;   /* lists of what is in flight are being walked: no post may end meanwhile */
-    int nbusy;         /* operations in flight, failures that settle, agreements under way */
-    int64_t warned_ns; /* when it was told last who is waited for */
-    ddl_vigil *vigils; /* over each rank */
+    ddl_list posting;    /* ddl_posting.link of those that have posted something and wait */
+    ddl_list staged;     /* ddl_staging.link of those with operations under way */
+    int64_t copied_ns;   /* when something last moved there */
+    ddl_list voting;     /* ddl_comm.voting of those with calls that wait for votes, or for GPUs */
+    int64_t voted_ns;    /* when something last moved there */
+    ddl_link arrivals;   /* submitted to the engine when ranks that connect late have come */
+    ddl_link aborts;     /* likewise when aborts were left to the holder (ddl_comm.is_abort_left) */
+    bool posts_held;     /* lists of what is in flight are being walked: no post may end meanwhile */
+    int nbusy;           /* operations in flight, failures that settle, agreements under way */
+    int64_t warned_ns;   /* when it was told last who is waited for */
+    ddl_balance balance; /* of ranks over CPUs */
+    ddl_vigil *vigils;   /* over each rank */
     int64_t watched_ns;
     bool is_watching; /* in this tick: those who are waited for are to show that they live */
 } ddl_world;

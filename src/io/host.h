@@ -1,7 +1,7 @@
 /*
  * host.h - facts about this machine: who it is, how many CPUs this process may use, and fresh random bytes.
  *
- * host_linux.c and host_posix.c each implement ddl_host_id, ddl_host_cpus, ddl_host_random,
+ * host_linux.c and host_posix.c each implement ddl_host_id, what is about CPUs, ddl_host_random,
  * ddl_host_keeps and ddl_host_need_memory.
  */
 #ifndef DDL_IO_HOST_H
@@ -46,6 +46,17 @@ uint16_t ddl_host_cpus(uint16_t *first);
  * /proc/self/cgroup) leave, looked up below the folder `root` (as /sys/fs/cgroup). 0: no limit.
  */
 uint32_t ddl_host_cgroup_cpus(const char *membership, const char *root);
+
+/* On which CPU this thread runs; -1: the system does not tell. */
+int ddl_host_cpu(void);
+
+/* Those that this thread may use, so many at most, in order. How many they are; 0: the system does not tell.
+ */
+int ddl_host_list_cpus(int cpus[], int most);
+
+/* Have this thread run on a CPU that it may use, from now on, until the system moves it. False: it is where
+ * it was. */
+bool ddl_host_move_thread(int cpu);
 
 /* The node's name as hostname has it, cut to fit; "?" if it has none. Never resolved. */
 void ddl_host_name(char name[DDL_HOST_NAME_TEXT]);

@@ -317,6 +317,35 @@ static uint32_t affinity_cpus(int *first)
     return 1;
 }
 
+int ddl_host_cpu(void)
+{
+    return sched_getcpu();
+}
+
+int ddl_host_list_cpus(int cpus[], int most)
+{
+    cpu_set_t set; /* of 1024; where there are more the system refuses */
+    int count = 0;
+    if (sched_getaffinity(0, sizeof set, &set) != 0)
+        return 0;
+    for (int cpu = 0; cpu < CPU_SETSIZE && count < most; cpu++)
+        if (CPU_ISSET(cpu, &set))
+            cpus[count++] = cpu;
+    return count;
+}
+
+bool ddl_host_move_thread(int cpu)
+{
+    cpu_set_t all, one;
+    CPU_ZERO(&one);
+    CPU_SET(cpu, &one);
+    if (sched_getaffinity(0, sizeof all, &all) != 0 || !CPU_ISSET(cpu, &all) ||
+        sched_setaffinity(0, sizeof one, &one) != 0)
+        return false;
+    (void)sched_setaffinity(0, sizeof all, &all); /* which it was, so it may be again */
+    return true;
+}
+
 /* A quota that is tighter than the mask counts as one of all processes together: they are mostly of one
  * container. */
 uint16_t ddl_host_cpus(uint16_t *first)

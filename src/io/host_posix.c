@@ -14,6 +14,24 @@ void ddl_host_id(uint8_t id[16])
     ddl_host_id_mark(id, true);
 }
 
+int ddl_host_cpu(void)
+{
+    return -1;
+}
+
+int ddl_host_list_cpus(int cpus[], int most)
+{
+    (void)cpus;
+    (void)most;
+    return 0;
+}
+
+bool ddl_host_move_thread(int cpu)
+{
+    (void)cpu;
+    return false;
+}
+
 uint16_t ddl_host_cpus(uint16_t *first)
 {
     long count = sysconf(_SC_NPROCESSORS_ONLN);

@@ -25,6 +25,7 @@ struct control {
      * right process. */
     _Alignas(128) uint64_t mark;
     uint64_t mark_address;
+    _Alignas(128) _Atomic(uint64_t) place; /* see balance.c */
 };
 
 struct pair { /* this rank and another of the host */
@@ -168,6 +169,12 @@ ddl_status ddl_lanes_create(const ddl_roster *roster, size_t room_bytes, size_t 
 int ddl_lanes_memory(const ddl_lanes *lanes)
 {
     return lanes->memory_fd;
+}
+
+_Atomic(uint64_t) *ddl_lanes_place(ddl_lanes *lanes, int rank)
+{
+    struct control *control = rank == lanes->roster->rank ? lanes->memory : lanes->pairs[rank].memory;
+    return control != NULL ? &control->place : NULL;
 }
 
 int ddl_lanes_bell(const ddl_lanes *lanes)

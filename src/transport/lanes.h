@@ -64,6 +64,10 @@ void *ddl_lanes_room(ddl_lanes *lanes, int rank);
  * it was dropped, and NULL is returned. Each rank has a size of its own. */
 void *ddl_lanes_heap(const ddl_lanes *lanes, int rank, size_t *bytes);
 
+/* A word in the memory of a rank that is reached, or of this one, which that rank alone writes (balance.h);
+ * NULL: it is not reached. */
+_Atomic(uint64_t) *ddl_lanes_place(ddl_lanes *lanes, int rank);
+
 /* Where this rank's heap begins in its descriptor. */
 size_t ddl_lanes_heap_start(const ddl_lanes *lanes);
 

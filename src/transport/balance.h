@@ -1,0 +1,34 @@
+/*
+ * balance.h - ranks that share CPUs take as many of them on each.
+ *
+ * A rank that waits yields, and so never leaves its CPU idle; the system, which moves threads to idle CPUs at
+ * once, and others in its own time, may leave three ranks on one CPU and one on another for as long as many
+ * calls take, each of which then takes half as long again. So ranks tell each other on which CPU they drive,
+ * and one of those that are too many moves. It is not bound: it may be moved again, by the system, too.
+ */
+#ifndef DDL_TRANSPORT_BALANCE_H
+#define DDL_TRANSPORT_BALANCE_H
+
+#include "transport/lanes.h"
+
+enum { DDL_BALANCE_RANKS = 64 /* of a host; with more nobody looks */ };
+
+typedef struct ddl_balance {   /* zeroed at first */
+    int64_t next_ns, pause_ns; /* when this rank may move again, and how long it waits after that */
+} ddl_balance;
+
+/* Where a rank is as others know it. */
+typedef struct ddl_whereabouts {
+    int rank, cpu;
+} ddl_whereabouts;
+
+/* To which of these CPUs, all that may be used, the rank is to move so that they have as many ranks each,
+ * give or take one; -1: it is not the one to move, which is the highest of those on a CPU that has too many.
+ * Pure. */
+int ddl_balance_choose(const ddl_whereabouts ranks[], int nranks, int rank, const int cpus[], int ncpus);
+
+/* While operations are in flight, now and then, by a thread of the program that drives them: tell where it
+ * is, and move it if it is to. lanes NULL: nobody is told. Holder. */
+void ddl_balance_look(ddl_balance *balance, ddl_lanes *lanes, const ddl_roster *roster, int64_t now_ns);
+
+#endif

@@ -1,0 +1,64 @@
+/*
+ * crowd - four ranks on two CPUs that keep beginning three to one: crowd ROUNDS
+ *
+ * Fails if a rank is bound to less than it was when it has gone through all of them.
+ */
+#define _GNU_SOURCE
+#include <ddl/ddl.h>
+
+#include <sched.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <time.h>
+
+enum { ROUND_MS = 60, CALLS = 20 };
+
+static int64_t now_ms(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return now.tv_sec * 1000 + now.tv_nsec / 1000000;
+}
+
+static int nth_cpu(const cpu_set_t *set, int n)
+{
+    int cpu = 0;
+    while (!CPU_ISSET(cpu, set) || n-- > 0)
+        cpu++;
+    return cpu;
+}
+
+static ddl_status run(ddl_comm *world, const cpu_set_t *all)
+{
+    cpu_set_t one;
+    int32_t is_over = 0;
+    ddl_status status = ddl_barrier(world, NULL);
+    CPU_ZERO(&one);
+    CPU_SET(nth_cpu(all, ddl_rank(world) == 3), &one);
+    sched_setaffinity(0, sizeof one, &one);
+    sched_setaffinity(0, sizeof *all, all);
+    for (int64_t end_ms = now_ms() + ROUND_MS; status == DDL_OK && !is_over;) {
+        for (int i = 0; status == DDL_OK && i < CALLS; i++)
+            status = ddl_barrier(world, NULL);
+        is_over = now_ms() >= end_ms;
+        if (status == DDL_OK)
+            status = ddl_allreduce(&is_over, &is_over, 1, DDL_INT32, DDL_MAX, world, NULL);
+    }
+    return status;
+}
+
+int main(int argc, char **argv)
+{
+    ddl_comm *world = NULL;
+    cpu_set_t all, now;
+    ddl_status status = ddl_init(&world, NULL);
+    if (argc != 2 || sched_getaffinity(0, sizeof all, &all) != 0 || CPU_COUNT(&all) != 2)
+        return 2;
+    for (int i = 0; status == DDL_OK && i < atoi(argv[1]); i++)
+        status = run(world, &all);
+    if (status == DDL_OK)
+        status = ddl_comm_free(&world);
+    if (status != DDL_OK)
+        fprintf(stderr, "crowd: %s\n", ddl_last_error()->text);
+    return status == DDL_OK && sched_getaffinity(0, sizeof now, &now) == 0 && CPU_EQUAL(&all, &now) ? 0 : 1;
+}

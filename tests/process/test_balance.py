@@ -1,0 +1,33 @@
+"""Ranks that share CPUs: test_balance.py DDL_LAUNCH CROWD"""
+import os
+import subprocess
+import sys
+import unittest
+
+from world import on_two_cpus
+
+LAUNCHER = CROWD = None
+ROUNDS = 20
+
+
+@unittest.skipIf(len(os.sched_getaffinity(0)) < 2, "there is one CPU")
+class Balance(unittest.TestCase):
+    def moves(self, **environment):
+        """How often a rank has moved, of four on two CPUs that keep beginning three to one."""
+        with on_two_cpus():
+            ended = subprocess.run([LAUNCHER, "-n", "4", "--no_prefix", CROWD, str(ROUNDS)], capture_output=True, text=True, timeout=120,
+                                   env={**os.environ, "DDL_LOG": "debug", **environment})
+        self.assertEqual(ended.returncode, 0, ended.stderr[-2000:])
+        return ended.stderr.count("where fewer ranks of this host are")
+
+    def test_one_of_three_moves(self):
+        # Where the system has not done it before.
+        self.assertGreater(self.moves(), 0)
+
+    def test_who_shares_no_memory_does_not(self):
+        self.assertEqual(self.moves(DDL_TRANSPORT="tcp"), 0)
+
+
+if __name__ == "__main__":
+    LAUNCHER, CROWD = (os.path.abspath(sys.argv.pop(1)) for _ in range(2))
+    unittest.main()
