@@ -2,9 +2,11 @@
  * nccl_library.h - the functions of NCCL that are used here, found at run time.
  *
  * Nothing is linked with NCCL, and its header is not needed: what is declared here has been as it is since
- * NCCL 2.14, and later versions keep it. The oldest that is taken is 2.19.1: before that, ncclCommAbort is
- * not for another thread than the one whose call is to end (NVIDIA/nccl issue 992). The library that the
- * program has loaded is taken, and only where there is none, one that the system finds.
+ * NCCL 2.14, and later versions keep it. The oldest that is taken is 2.27.3: before that, what goes on behind
+ * a call of a communicator that does not block is kept in memory of the calling thread (NVIDIA/nccl issue
+ * 1753 tells since when not), which here is whoever drives, and may end before that does; and before 2.19.1
+ * ncclCommAbort is not for another thread than the one whose call is to end (issue 992). The library that
+ * the program has loaded is taken, and only where there is none, one that the system finds.
  */
 #ifndef DDL_CUDA_NCCL_LIBRARY_H
 #define DDL_CUDA_NCCL_LIBRARY_H
@@ -15,9 +17,9 @@
 
 #include <stddef.h>
 
-enum { NCCL_OLDEST = 21901, NCCL_CONFIG_VERSION = 21400, NCCL_MAGIC = (int)0xcafebeef };
+enum { NCCL_OLDEST = 22703, NCCL_CONFIG_VERSION = 21400, NCCL_MAGIC = (int)0xcafebeef };
 
-#define NCCL_OLDEST_TEXT "2.19.1"
+#define NCCL_OLDEST_TEXT "2.27.3"
 
 typedef struct nccl_comm nccl_comm;
 

@@ -62,9 +62,11 @@ static uint64_t word_of(int cpu, int64_t now_ns)
     return (uint64_t)(now_ns / DDL_NS_PER_MS) << CPU_BITS | (uint64_t)cpu;
 }
 
+/* Nor is what comes from a clock that is ahead, as that of a container may be. */
 static bool is_fresh(uint64_t word, int64_t now_ns)
 {
-    return now_ns / DDL_NS_PER_MS - (int64_t)(word >> CPU_BITS) < FRESH_MS;
+    const int64_t age_ms = now_ns / DDL_NS_PER_MS - (int64_t)(word >> CPU_BITS);
+    return age_ms > -FRESH_MS && age_ms < FRESH_MS;
 }
 
 static bool shares_cpus(const ddl_roster *roster, int rank)

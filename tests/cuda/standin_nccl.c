@@ -7,7 +7,7 @@
  * for the state twice, as a communicator that does not block may do.
  *
  * DDL_TEST_STANDIN_NCCL, and DDL_TEST_STANDIN_NCCL_<RANK> for one, say how it behaves, with commas between.
- *     version=21805  that of the library (22703)
+ *     version=22606  that of the library (22703)
  *     init=fail      meeting the others fails; init=hang: it never ends, init=id: there is no unique id,
  *                    init=name: making that never ends
  *     delay=300      each call takes up to so many microseconds more

@@ -134,15 +134,15 @@ class Choice(Calls):
             self.assertIn("GPU 1: NCCL 2.27.3: ncclCommInitRankConfig: invalid usage", record["text"])
 
     def test_versions_differ(self):
-        self.refused(r"rank 0 \(.*\) has NCCL 22703, but rank 2 \(.*\) has 21903", 2, nranks=3,
-                     DDL_TEST_STANDIN_NCCL_2="version=21903")
+        self.refused(r"rank 0 \(.*\) has NCCL 22703, but rank 2 \(.*\) has 22805", 2, nranks=3,
+                     DDL_TEST_STANDIN_NCCL_2="version=22805")
 
     def test_two_ranks_on_one_gpu(self):
         self.refused(r"rank 0 \(.*\) and rank 2 \(.*\) use the same GPU", 2, nranks=3, gpus=[1, 0, 1])
 
     def test_a_version_that_is_too_old(self):
-        self.refused(r"rank 1 \(.*\): NCCL has version 21805; it must be 2.19.1 or later", 1,
-                     DDL_TEST_STANDIN_NCCL_1="version=21805")
+        self.refused(r"rank 1 \(.*\): NCCL has version 22606; it must be 2.27.3 or later", 1,
+                     DDL_TEST_STANDIN_NCCL_1="version=22606")
 
     def test_a_rank_without_nccl(self):
         with tempfile.TemporaryDirectory() as folder:
@@ -151,7 +151,7 @@ class Choice(Calls):
                          own={1: {"LD_LIBRARY_PATH": folder}})
 
     def test_a_rank_alone_is_told_why_there_is_none(self):
-        for how, reason in (("version=21805", r"NCCL has version 21805; it must be 2.19.1 or later"),
+        for how, reason in (("version=22606", r"NCCL has version 22606; it must be 2.27.3 or later"),
                             ("init=id", r"GPU 0: NCCL 2\.27\.3: ncclGetUniqueId: unhandled system error"),
                             ("init=fail", r"GPU 0: NCCL 2\.27\.3: ncclCommInitRankConfig: unhandled system error")):
             with self.subTest(how):
@@ -215,10 +215,10 @@ class Default(Calls):
         self.falls_back(r"rank 0 \(.*\) and rank 2 \(.*\) use the same GPU", nranks=3, gpus=[1, 0, 1])
 
     def test_versions_differ(self):
-        self.falls_back(r"rank 0 \(.*\) has NCCL 22703, but rank 2 \(.*\) has 21903", nranks=3, DDL_TEST_STANDIN_NCCL_2="version=21903")
+        self.falls_back(r"rank 0 \(.*\) has NCCL 22703, but rank 2 \(.*\) has 22805", nranks=3, DDL_TEST_STANDIN_NCCL_2="version=22805")
 
     def test_a_rank_whose_nccl_is_too_old(self):
-        self.falls_back("NCCL has version 21805; it must be 2.19.1 or later", told_by=1, DDL_TEST_STANDIN_NCCL_1="version=21805")
+        self.falls_back("NCCL has version 22606; it must be 2.27.3 or later", told_by=1, DDL_TEST_STANDIN_NCCL_1="version=22606")
 
     def test_a_rank_without_nccl(self):
         with tempfile.TemporaryDirectory() as folder:
