@@ -12,6 +12,7 @@
 #include "base/bytes.h"
 #include "base/log.h"
 #include "base/size.h"
+#include "base/thread.h"
 #include "io/host.h"
 #include "io/socket.h"
 #include "io/wire.h"
@@ -488,7 +489,7 @@ static void tick(void *arg, int64_t now_ns)
     }
     world->posts_held = false;
     ddl_mesh_flush(world->mesh);
-    if (!ddl_engine_is_in_background())
+    if (!ddl_thread_is_own())
         ddl_balance_look(&world->balance, world->lanes, world->roster, now_ns);
 }
 

@@ -259,6 +259,17 @@ typedef struct copying { /* of one span, in all pieces of a phase that a room ha
     ddl_direction direction;
 } copying;
 
+/* Whoever was to end it came late, and its buffers are the program's again. */
+static ddl_status check_held(const ddl_staged *staged, ddl_error *err)
+{
+    if (ddl_hold_is_over(staged->hold))
+        return DDL_FAIL(err, DDL_EDEVICE,
+                        "its stream has gone on without it, as calls of the driver of GPU %d did not return; "
+                        "does the program load kernels or free memory while operations are in its streams?",
+                        staged->staging->gpu);
+    return DDL_OK;
+}
+
 static ddl_status copy(const copying *c, const ddl_span *span, uint32_t piece, size_t bytes, ddl_error *err)
 {
     const ddl_staged *staged = c->staged;
@@ -266,6 +277,7 @@ static ddl_status copy(const copying *c, const ddl_span *span, uint32_t piece, s
     char *near = c->in_room->room->memory + span->room_offset + (piece - c->in_room->first_piece) * step;
     char *far = (span->of_out ? staged->out : staged->in) + span->buffer_offset + piece * step;
     bool down = c->direction == DDL_DOWN;
+    DDL_TRY(check_held(staged, err));
     return staged->staging->ops->copy(staged->staging->device, c->direction, down ? near : far,
                                       down ? far : near, bytes, err);
 }
@@ -286,22 +298,10 @@ static uint32_t end_of_phase(const ddl_plan *plan, uint32_t phase)
     return phase + 1 < plan->nphases ? plan->phases[phase + 1].first_piece : plan->npieces;
 }
 
-/* Whoever was to end it came late, and its buffers are the program's again. */
-static ddl_status check_held(const ddl_staged *staged, ddl_error *err)
-{
-    if (ddl_hold_is_over(staged->hold))
-        return DDL_FAIL(err, DDL_EDEVICE,
-                        "its stream has gone on without it, as calls of the driver of GPU %d did not return; "
-                        "does the program load kernels or free memory while operations are in its streams?",
-                        staged->staging->gpu);
-    return DDL_OK;
-}
-
 /* Everything that this room's pieces need, or have written. *any: there is something. */
 static ddl_status copy_room(ddl_staged *staged, const ddl_staged_room *in_room, ddl_direction direction,
                             bool *any, ddl_error *err)
 {
-    DDL_TRY(check_held(staged, err));
     const ddl_plan *plan = staged->plan;
     const copying c = { staged, in_room, direction };
     uint32_t piece = in_room->first_piece, end = piece + in_room->npieces, phase = 0;

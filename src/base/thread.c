@@ -21,3 +21,15 @@ int ddl_thread_start_detached(void *(*run)(void *), void *arg)
         pthread_detach(thread);
     return error;
 }
+
+static _Thread_local bool is_own;
+
+void ddl_thread_be_own(void)
+{
+    is_own = true;
+}
+
+bool ddl_thread_is_own(void)
+{
+    return is_own;
+}

@@ -10,11 +10,17 @@
 #include "base/error.h"
 
 #include <pthread.h>
+#include <stdbool.h>
 
 /* To be joined. 0, or an errno. */
 DDL_MUST_USE int ddl_thread_start(void *(*run)(void *), void *arg, pthread_t *thread);
 
 /* One that nobody joins. 0, or an errno. */
 DDL_MUST_USE int ddl_thread_start_detached(void *(*run)(void *), void *arg);
+
+/* Called by threads that drive, as they begin: whether this is one of the library's, and not of the program.
+ */
+void ddl_thread_be_own(void);
+bool ddl_thread_is_own(void);
 
 #endif

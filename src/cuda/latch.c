@@ -20,6 +20,7 @@
 #include "base/thread.h"
 #include "cuda/gpu.h"
 
+#include <errno.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <sys/mman.h>
@@ -107,7 +108,8 @@ static bool is_there(const latch *l)
 {
     const uintptr_t page_bytes = (uintptr_t)sysconf(_SC_PAGESIZE);
     unsigned char resident;
-    return mincore((void *)((uintptr_t)l->word / page_bytes * page_bytes), 1, &resident) == 0;
+    return mincore((void *)((uintptr_t)l->word / page_bytes * page_bytes), 1, &resident) == 0 ||
+           errno != ENOMEM; /* which is that nothing is mapped there */
 }
 
 /* Whoever opens it late, for an earlier number, does not take back what has been opened since. */

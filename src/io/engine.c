@@ -840,18 +840,11 @@ static bool let_more_come(ddl_engine *engine, struct batch *batch, size_t to_com
     return is_due;
 }
 
-static _Thread_local bool is_background;
-
-bool ddl_engine_is_in_background(void)
-{
-    return is_background;
-}
-
 static void *background_main(void *arg)
 {
     ddl_engine *engine = arg;
-    is_background = true;
     struct batch batch = { 0 };
+    ddl_thread_be_own();
     bool is_due = false;
     while (!atomic_load(&engine->stopping)) {
         if (!is_due)

@@ -86,9 +86,6 @@ void ddl_engine_sweep(ddl_engine *engine);
  */
 bool ddl_engine_call_for_sweep(ddl_engine *engine, int64_t now_ns, bool is_first);
 
-/* Whether this is a thread that drives where no thread of the program waits. */
-bool ddl_engine_is_in_background(void);
-
 /* Holder: an operation has ended; threads that wait for it must look. */
 void ddl_engine_wake(ddl_engine *engine);
 

@@ -42,7 +42,7 @@ enum { DDL_HOST_ANY_CPU = 0xffff };
 uint16_t ddl_host_cpus(uint16_t *first);
 
 /*
- * Linux: CPUs' worth of time, rounded up, that the cgroups listed in the file `membership` (as
+ * Linux: CPUs' worth of time, in whole ones, that the cgroups listed in the file `membership` (as
  * /proc/self/cgroup) leave, looked up below the folder `root` (as /sys/fs/cgroup). 0: no limit.
  */
 uint32_t ddl_host_cgroup_cpus(const char *membership, const char *root);
@@ -54,8 +54,8 @@ int ddl_host_cpu(void);
  */
 int ddl_host_list_cpus(int cpus[], int most);
 
-/* Have this thread run on a CPU that it may use, from now on, until the system moves it. False: it is where
- * it was. */
+/* Have this thread run on a CPU that it may use, soon, until the system moves it. Another thread sees to it,
+ * as this one gets there only when whoever uses that CPU lets it. False: nothing has been begun. */
 bool ddl_host_move_thread(int cpu);
 
 /* The node's name as hostname has it, cut to fit; "?" if it has none. Never resolved. */

@@ -6,6 +6,7 @@
 #include "base/clock.h"
 #include "base/failpoint.h"
 #include "base/processor.h"
+#include "base/thread.h"
 
 #include <sched.h>
 #include <stdio.h>
@@ -334,16 +335,42 @@ int ddl_host_list_cpus(int cpus[], int most)
     return count;
 }
 
+typedef struct move {
+    pid_t thread;
+    int cpu;
+} move;
+
+/* A thread that may use all of its cpuset is to follow that, as it has: it is given all CPUs that there may
+ * be, of which the system takes those. One that may use fewer is given the same again. */
+static void *move_thread(void *arg)
+{
+    const move what = *(move *)arg;
+    cpu_set_t before, one, every, after;
+    ddl_free(arg);
+    CPU_ZERO(&one);
+    CPU_SET((size_t)what.cpu, &one);
+    memset(&every, 0xff, sizeof every);
+    if (sched_getaffinity(what.thread, sizeof before, &before) != 0 ||
+        !CPU_ISSET((size_t)what.cpu, &before) || sched_setaffinity(what.thread, sizeof one, &one) != 0)
+        return NULL;
+    if (sched_getaffinity(what.thread, sizeof after, &after) != 0 || !CPU_EQUAL(&after, &one))
+        return NULL; /* the program has said something else meanwhile */
+    (void)sched_setaffinity(what.thread, sizeof every, &every);
+    if (sched_getaffinity(what.thread, sizeof after, &after) == 0 && !CPU_EQUAL(&after, &before))
+        (void)sched_setaffinity(what.thread, sizeof before, &before);
+    return NULL;
+}
+
 bool ddl_host_move_thread(int cpu)
 {
-    cpu_set_t all, one;
-    CPU_ZERO(&one);
-    CPU_SET(cpu, &one);
-    if (sched_getaffinity(0, sizeof all, &all) != 0 || !CPU_ISSET(cpu, &all) ||
-        sched_setaffinity(0, sizeof one, &one) != 0)
+    move *what = ddl_alloc(sizeof *what);
+    if (what == NULL)
         return false;
-    (void)sched_setaffinity(0, sizeof all, &all); /* which it was, so it may be again */
-    return true;
+    *what = (move){ gettid(), cpu };
+    if (ddl_thread_start_detached(move_thread, what) == 0)
+        return true;
+    ddl_free(what);
+    return false;
 }
 
 /* A quota that is tighter than the mask counts as one of all processes together: they are mostly of one

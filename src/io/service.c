@@ -101,6 +101,7 @@ static void close_held(ddl_service *service)
 static void *run_loop(void *arg)
 {
     ddl_service *service = arg;
+    ddl_thread_be_own();
     uv_run(&service->loop, UV_RUN_DEFAULT); /* until the last handle is closed, or nobody expects anything */
     ddl_bell_lock(&service->bell);
     if (service->lost)

@@ -20,15 +20,16 @@ typedef struct ddl_balance {   /* zeroed at first */
 /* Where a rank is as others know it. */
 typedef struct ddl_whereabouts {
     int rank, cpu;
+    bool may_move; /* else it is only counted */
 } ddl_whereabouts;
 
-/* To which of these CPUs, all that may be used, the rank is to move so that they have as many ranks each,
- * give or take one; -1: it is not the one to move, which is the highest of those on a CPU that has too many.
- * Pure. */
+/* To which of these CPUs, all that it may use, the rank is to move so that they have as many ranks each, give
+ * or take one; -1: it is not the one to move, which is the highest of those that may on a CPU that has too
+ * many. Of several that are as good it is the next one. Pure. */
 int ddl_balance_choose(const ddl_whereabouts ranks[], int nranks, int rank, const int cpus[], int ncpus);
 
-/* While operations are in flight, now and then, by a thread of the program that drives them: tell where it
- * is, and move it if it is to. lanes NULL: nobody is told. Holder. */
+/* To be called now and then by a thread of the program that waits: tell where it is, and have it move if it
+ * is to, and all that share its CPUs wait as well. lanes NULL: nobody is told. Holder. */
 void ddl_balance_look(ddl_balance *balance, ddl_lanes *lanes, const ddl_roster *roster, int64_t now_ns);
 
 #endif

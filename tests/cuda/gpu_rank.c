@@ -1,6 +1,6 @@
 /*
  * gpu_rank - a rank with buffers in memory of a GPU, for tests of what breaks: gpu_rank DRIVER CALLS COUNT
- * [again|host|stream|ordered|loading|aborting|exiting|parts], or gpu_rank DRIVER device
+ * [again|host|stream|ordered|loading|aborting|exiting|away|parts], or gpu_rank DRIVER device
  *
  * Makes that many allreduce of COUNT floats until one fails, and tells the end of it in a line of JSON, with
  * how many streams and events there are then.
@@ -9,7 +9,8 @@
  * stream: they are begun in a stream that is busy for BUSY_MS, with a request. ordered: in one that is not.
  * loading: in one that is, without a request; then a kernel is loaded, and the stream waited for. aborting:
  * so that all of it has to end by ddl_comm_abort, which each rank calls 2 BUSY_MS after the first. exiting:
- * so that the process ends meanwhile. parts: in the order of one stream, on the world and on parts of it.
+ * so that the process ends meanwhile. away: makes none, for long.
+ * parts: in the order of one stream, on the world and on parts of it.
  */
 #include "../conformance/gpu_memory.h"
 #include "../conformance/gpu_stream.h"
@@ -35,7 +36,7 @@ static void tell(const char *event, ddl_status status)
     fflush(stdout);
 }
 
-enum { BUSY_MS = 450 };
+enum { BUSY_MS = 450, AWAY = 20 /* so many times that */ };
 
 static void nap(void *arg)
 {
@@ -155,6 +156,8 @@ int main(int argc, char **argv)
     void *out = in != NULL ? alloc(count * sizeof(float)) : NULL;
     if (out == NULL || (in_stream && (stream = begin_stream(world, is_busy)) == NULL))
         return 2;
+    for (int i = 0; strcmp(how, "away") == 0 && i < AWAY; i++)
+        nap(NULL);
     if (is_exiting)
         exit_behind(in, out, count, world);
     if (is_in_parts)

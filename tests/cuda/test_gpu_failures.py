@@ -177,13 +177,14 @@ class Failing(Worlds):
             # Leaks are not looked for, as that does not bear threads that go on.
             options = ":".join(filter(None, [os.environ.get("ASAN_OPTIONS"), "detect_leaks=0"]))
             with self.subTest(words=words), World(GPU_RANK, 2, DDL_TEST_STANDIN_0=words, ASAN_OPTIONS=options) as world:
-                ranks = [world.start(0, DRIVER, 0, MANY, "exiting"), world.start(1, DRIVER, 0, MANY, "host")]
+                ranks = [world.start(0, DRIVER, 0, MANY, "exiting"), world.start(1, DRIVER, 0, MANY, "away")]
                 for rank in ranks:
                     rank.expect("init", "DDL_OK")
                 ranks[0].expect("exit")
                 began = time.monotonic()
                 ranks[0].finish()
                 self.assertLess(time.monotonic() - began, bound(2))
+                self.assertEqual("".join(ranks[0].errors), "")  # nothing has ended its operation before
 
     def test_an_abort_ends_what_the_driver_keeps_everybody_from(self):
         # Others' aborts are not heard then: each calls for itself.

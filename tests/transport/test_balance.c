@@ -5,6 +5,7 @@
 #include <sched.h>
 #include <setjmp.h>
 #include <stdarg.h>
+#include <time.h>
 
 #include <cmocka.h>
 
@@ -16,6 +17,7 @@ typedef struct situation {
     int cpus[RANKS_MOST], nranks;
     int allowed[4], nallowed;
     int mover, to; /* -1: nobody moves */
+    int bound;     /* may not move; -1: all may */
 } situation;
 
 static int place(const situation *s, ddl_whereabouts ranks[])
@@ -23,7 +25,7 @@ static int place(const situation *s, ddl_whereabouts ranks[])
     int known = 0;
     for (int rank = 0; rank < s->nranks; rank++)
         if (s->cpus[rank] >= 0)
-            ranks[known++] = (ddl_whereabouts){ rank, s->cpus[rank] };
+            ranks[known++] = (ddl_whereabouts){ rank, s->cpus[rank], rank != s->bound };
     return known;
 }
 
@@ -31,18 +33,20 @@ static void the_highest_of_too_many_moves(void **state)
 {
     (void)state;
     static const situation situations[] = {
-        { "as many on each", { 0, 1, 1, 0 }, 4, { 0, 1 }, 2, -1, -1 },
-        { "three and one", { 0, 0, 1, 0 }, 4, { 0, 1 }, 2, 3, 1 },
-        { "one and three", { 1, 1, 1, 0 }, 4, { 0, 1 }, 2, 2, 0 },
-        { "all on one", { 1, 1, 1, 1 }, 4, { 0, 1 }, 2, 3, 0 },
-        { "an odd number is as even as it can be", { 0, 1, 0 }, 3, { 0, 1 }, 2, -1, -1 },
-        { "all three on one", { 0, 0, 0 }, 3, { 0, 1 }, 2, 2, 1 },
-        { "one of five too many", { 0, 0, 1, 0, 0 }, 5, { 0, 1 }, 2, 4, 1 },
-        { "to the one with the fewest", { 2, 2, 2, 5, 5, 7 }, 6, { 2, 5, 7 }, 3, 2, 7 },
-        { "an empty one", { 2, 2, 5 }, 3, { 2, 5, 7 }, 3, 1, 7 },
-        { "who is not known does not count", { 0, 0, -1, 1 }, 4, { 0, 1 }, 2, -1, -1 },
-        { "there is no other", { 0, 0, 0 }, 3, { 0 }, 1, -1, -1 },
-        { "nothing is known of CPUs", { 0, 0, 0 }, 3, { 0 }, 0, -1, -1 },
+        { "as many on each", { 0, 1, 1, 0 }, 4, { 0, 1 }, 2, -1, -1, -1 },
+        { "three and one", { 0, 0, 1, 0 }, 4, { 0, 1 }, 2, 3, 1, -1 },
+        { "one and three", { 1, 1, 1, 0 }, 4, { 0, 1 }, 2, 2, 0, -1 },
+        { "all on one", { 1, 1, 1, 1 }, 4, { 0, 1 }, 2, 3, 0, -1 },
+        { "an odd number is as even as it can be", { 0, 1, 0 }, 3, { 0, 1 }, 2, -1, -1, -1 },
+        { "all three on one", { 0, 0, 0 }, 3, { 0, 1 }, 2, 2, 1, -1 },
+        { "one of five too many", { 0, 0, 1, 0, 0 }, 5, { 0, 1 }, 2, 4, 1, -1 },
+        { "to the one with the fewest", { 2, 2, 2, 5, 5, 7 }, 6, { 2, 5, 7 }, 3, 2, 7, -1 },
+        { "an empty one", { 2, 2, 5 }, 3, { 2, 5, 7 }, 3, 1, 7, -1 },
+        { "who is not known does not count", { 0, 0, -1, 1 }, 4, { 0, 1 }, 2, -1, -1, -1 },
+        { "who is bound leaves it to the next", { 0, 0, 1, 0 }, 4, { 0, 1 }, 2, 1, 1, 3 },
+        { "of several the next one", { 3, 3, 3 }, 3, { 1, 3, 5 }, 3, 2, 5, -1 },
+        { "there is no other", { 0, 0, 0 }, 3, { 0 }, 1, -1, -1, -1 },
+        { "nothing is known of CPUs", { 0, 0, 0 }, 3, { 0 }, 0, -1, -1, -1 },
     };
     for (size_t i = 0; i < sizeof situations / sizeof *situations; i++) {
         const situation *s = &situations[i];
@@ -66,7 +70,7 @@ static void it_ends_evenly(void **state)
         ddl_whereabouts ranks[RANKS];
         int count[3] = { 0 }, left = start, moves = 0;
         for (int rank = 0; rank < RANKS; rank++, left /= 3)
-            ranks[rank] = (ddl_whereabouts){ rank, left % 3 };
+            ranks[rank] = (ddl_whereabouts){ rank, left % 3, true };
         for (int round = 0; round < RANKS; round++)
             for (int rank = 0; rank < RANKS; rank++) {
                 const int to = ddl_balance_choose(ranks, RANKS, rank, cpus, 3);
@@ -81,25 +85,52 @@ static void it_ends_evenly(void **state)
     }
 }
 
+static int64_t now_ms(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return now.tv_sec * 1000 + now.tv_nsec / 1000000;
+}
+
+/* Until it is there, and may use these again; another thread sees to that. It runs meanwhile, as who sleeps
+ * is nowhere. */
+static void await_move(int cpu, const cpu_set_t *set)
+{
+    cpu_set_t now;
+    bool was_there = false, is_free = false;
+    for (const int64_t end_ms = now_ms() + 5000; now_ms() < end_ms && !(was_there && is_free);
+         sched_yield()) {
+        was_there = was_there || ddl_host_cpu() == cpu;
+        is_free = sched_getaffinity(0, sizeof now, &now) == 0 && CPU_EQUAL(&now, set);
+    }
+    assert_true(was_there);
+    assert_true(is_free);
+}
+
 static void a_thread_moves_and_is_not_bound(void **state)
 {
     (void)state;
-    cpu_set_t before, after;
+    cpu_set_t all, fewer;
     int cpus[CPU_SETSIZE];
     const int count = ddl_host_list_cpus(cpus, CPU_SETSIZE);
     if (ddl_host_cpu() < 0 || count < 2)
         skip();
-    assert_int_equal(sched_getaffinity(0, sizeof before, &before), 0);
-    assert_int_equal(CPU_COUNT(&before), count);
-    assert_true(ddl_host_move_thread(cpus[1]));
+    assert_int_equal(sched_getaffinity(0, sizeof all, &all), 0);
+    assert_int_equal(CPU_COUNT(&all), count);
+    for (int i = 0; i < 2; i++) {
+        assert_true(ddl_host_move_thread(cpus[i]));
+        await_move(cpus[i], &all);
+    }
+    fewer = all; /* as a program that binds its thread: to what it has said, and nothing else */
+    CPU_CLR((size_t)cpus[count - 1], &fewer);
+    assert_int_equal(sched_setaffinity(0, sizeof fewer, &fewer), 0);
     assert_true(ddl_host_move_thread(cpus[0]));
-    assert_int_equal(sched_getaffinity(0, sizeof after, &after), 0);
-    assert_true(CPU_EQUAL(&before, &after));
-    int last = cpus[count - 1]; /* one that this thread may not use */
-    CPU_CLR((size_t)last, &after);
-    assert_int_equal(sched_setaffinity(0, sizeof after, &after), 0);
-    assert_false(ddl_host_move_thread(last));
-    assert_int_equal(sched_setaffinity(0, sizeof before, &before), 0);
+    await_move(cpus[0], &fewer);
+    assert_true(ddl_host_move_thread(cpus[count - 1]));
+    for (const int64_t end_ms = now_ms() + 50; now_ms() < end_ms;)
+        assert_int_not_equal(ddl_host_cpu(), cpus[count - 1]);
+    await_move(ddl_host_cpu(), &fewer);
+    assert_int_equal(sched_setaffinity(0, sizeof all, &all), 0);
 }
 
 int main(void)
