@@ -573,8 +573,8 @@ static void perform(struct work *work)
 /* The processor writes the word whenever it likes, and tells nobody. */
 static void watch(const struct CUstream_st *stream, const struct work *work)
 {
-    while ((int32_t)(__atomic_load_n(work->word, __ATOMIC_ACQUIRE) - (uint32_t)work->number) < 0 &&
-           !stream->stopping && !driver.broken) {
+    while (!stream->stopping && !driver.broken && /* first: then there may be no word */
+           (int32_t)(__atomic_load_n(work->word, __ATOMIC_ACQUIRE) - (uint32_t)work->number) < 0) {
         pthread_mutex_unlock(&driver.lock);
         nap(20);
         pthread_mutex_lock(&driver.lock);
