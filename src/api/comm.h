@@ -111,11 +111,10 @@ struct ddl_comm {
         streamed; /* ddl_request.streamed, oldest first: they end by themselves, and later calls tell how */
     size_t nstreamed, most_streamed; /* how many; and of how many all are looked at */
     ddl_alone *alone; /* calls that go to the library on the GPU of a rank alone (alone.h); NULL: none has */
-    atomic_bool
-        is_abort_left;     /* to the holder, as it could not be had at once; written with the world's lock */
-    ddl_notice left_abort; /* then: of which the first counts */
-    atomic_bool is_alone_aborted;         /* by any thread, where a rank is alone; it ends what waits there */
-    ddl_notice alone_cause;               /* then: why */
+    atomic_bool is_abort_left;    /* to the holder, who could not be had at once; set with the world's lock */
+    ddl_notice left_abort;        /* then: of which the first counts */
+    atomic_bool is_alone_aborted; /* by any thread, where a rank is alone; it ends what waits there */
+    ddl_notice alone_cause;       /* then: why */
     ddl_staging *stagings[DDL_COMM_GPUS]; /* of each GPU whose memory was used (gpu.c); what they do is the
                                              holder's, or the issuing thread's where there is no engine */
 

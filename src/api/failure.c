@@ -944,8 +944,8 @@ static const char *why_gpu_is_late(const ddl_task *task)
 {
     if (ddl_hold_is_overdue(task->hold))
         return "%s: calls of the driver of GPU %d did not return within %s, so the stream has gone on "
-               "without "
-               "it; does the program load kernels or free memory while operations are in its streams?";
+               "without it; does the program load kernels or free memory while operations are in its "
+               "streams?";
     if (ddl_backend_waits_for_stream(task))
         return "%s: the stream of GPU %d has not come to it within %s; does the work before it hang, or wait "
                "for a later operation?";
