@@ -62,8 +62,8 @@ extern "C" {
 DDL_API ddl_status ddl_stream_begin(ddl_comm *comm, void *stream);
 
 /*
- * Calls are as always again. Does not wait, but for a moment where a stream had to go on without its
- * operation (docs/gpu.md); operations that have been begun stay in the order of the stream. Returns the
+ * Calls are as always again. Does not wait, but where a stream had to go on without its operation, for the
+ * end of that (docs/gpu.md); operations that have been begun stay in the order of the stream. Returns the
  * failure of the first operation without a request that has ended badly and was not told yet. Local; the
  * thread that issues. DDL_EINVAL: comm is NULL, or has no stream.
  */

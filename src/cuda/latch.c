@@ -170,11 +170,11 @@ static ddl_status have_warden(ddl_error *err)
 static bool take_word(latch *l)
 {
     lock_kept();
-    const bool is_there = kept.words_left > 0;
-    if (is_there)
+    const bool has_word = kept.words_left > 0;
+    if (has_word)
         l->word = &kept.words[--kept.words_left];
     unlock_kept();
-    return is_there;
+    return has_word;
 }
 
 /* Of several threads that do so at once the last one's is used up. */

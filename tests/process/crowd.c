@@ -1,6 +1,7 @@
 /*
- * crowd - four ranks on two CPUs that keep beginning three to one: crowd ROUNDS
+ * crowd - four ranks on two CPUs that keep beginning three to one: crowd ROUNDS [late]
  *
+ * late: two on each, of which those on one compute while the others wait for them.
  * Fails if a rank is bound to less than it was when it has gone through all of them.
  */
 #define _GNU_SOURCE
@@ -12,7 +13,7 @@
 #include <stdlib.h>
 #include <time.h>
 
-enum { ROUND_MS = 60, CALLS = 20 };
+enum { ROUND_MS = 60, CALLS = 20, LATE_MS = 300 };
 
 static int64_t now_ms(void)
 {
@@ -58,16 +59,30 @@ static ddl_status run(ddl_comm *world, const cpu_set_t *all)
     return status;
 }
 
+static ddl_status wait_for_others(ddl_comm *world, const cpu_set_t *all)
+{
+    cpu_set_t one;
+    ddl_status status = ddl_barrier(world, NULL);
+    const bool computes = ddl_rank(world) > 1;
+    CPU_ZERO(&one);
+    CPU_SET(nth_cpu(all, computes), &one);
+    sched_setaffinity(0, sizeof one, &one);
+    sched_setaffinity(0, sizeof *all, all);
+    for (const int64_t end_ms = now_ms() + LATE_MS; computes && now_ms() < end_ms;)
+        continue;
+    return status == DDL_OK ? ddl_barrier(world, NULL) : status;
+}
+
 int main(int argc, char **argv)
 {
     ddl_comm *world = NULL;
     cpu_set_t all;
     ddl_status status = ddl_init(&world, NULL);
-    if (argc != 2 || sched_getaffinity(0, sizeof all, &all) != 0 || CPU_COUNT(&all) != 2)
+    if (argc < 2 || sched_getaffinity(0, sizeof all, &all) != 0 || CPU_COUNT(&all) != 2)
         return 2;
     bool is_free = true;
     for (int i = 0; status == DDL_OK && i < atoi(argv[1]); i++) {
-        status = run(world, &all);
+        status = argc > 2 ? wait_for_others(world, &all) : run(world, &all);
         is_free = is_free && may_use(&all);
     }
     if (status == DDL_OK)

@@ -12,10 +12,10 @@ ROUNDS = 20
 
 @unittest.skipIf(len(os.sched_getaffinity(0)) < 2, "there is one CPU")
 class Balance(unittest.TestCase):
-    def moves(self, **environment):
+    def moves(self, *how, **environment):
         """How often a rank has moved, of four on two CPUs that keep beginning three to one."""
         with on_two_cpus():
-            ended = subprocess.run([LAUNCHER, "-n", "4", "--no_prefix", CROWD, str(ROUNDS)], capture_output=True, text=True, timeout=120,
+            ended = subprocess.run([LAUNCHER, "-n", "4", "--no_prefix", CROWD, str(ROUNDS), *how], capture_output=True, text=True, timeout=120,
                                    env={**os.environ, "DDL_LOG": "debug", **environment})
         self.assertEqual(ended.returncode, 0, ended.stderr[-2000:])
         return ended.stderr.count("where fewer ranks of this host are")
@@ -23,6 +23,10 @@ class Balance(unittest.TestCase):
     def test_one_of_three_moves(self):
         # Where the system has not done it before.
         self.assertGreater(self.moves(), 0)
+
+    def test_who_waits_does_not_move_to_where_others_compute(self):
+        # They tell nothing meanwhile; now and then all wait for a moment, and one may be right to move.
+        self.assertLess(self.moves("late"), ROUNDS // 2)
 
     def test_who_shares_no_memory_does_not(self):
         self.assertEqual(self.moves(DDL_TRANSPORT="tcp"), 0)
