@@ -114,12 +114,19 @@ class TheOthers(LaunchTest):
         self.assertIn("ddl-launch: ranks 0,2 ended with 9 after it", result.messages)
 
     def test_whoever_is_writing_then_may_finish(self):
-        speech = ("import sys, time\n"
+        # All have started when rank 1 ends: an interpreter that starts is silent, for longer than a second at times.
+        speech = ("import os, sys, time\n"
+                  "here, rank = os.environ['DIR'] + '/', os.environ['RANK']\n"
+                  "def note(name): open(here + name, 'w').close()\n"
+                  "def wait(name):\n"
+                  "    while not os.path.exists(here + name): time.sleep(0.01)\n"
+                  "if rank == '1': wait('0'); wait('2'); note('failed'); os._exit(5)\n"
+                  "note(rank); wait('failed')\n"
                   "for i in range(80):\n"
                   "    print(i, flush=True)\n"
                   "    time.sleep(0.02)\n"
                   "sys.exit('that was all')\n")
-        result = self.fail_beside(WAIT_FOR_FAILED + "exec %s -S -c '%s'" % (harness.sys.executable, speech.replace("'", '"')))
+        result = self.launch("-n", "3", *self.python(speech))
         self.assertEqual(result.code, 5)
         for rank in (0, 2):
             self.assertIn("[%d] that was all" % rank, result.err.decode().splitlines())

@@ -303,6 +303,7 @@ class SharedMemory(Host):
         self.wait_until_stopped(ranks[2])
         time.sleep(bound(0.5))  # the usher has let rank 1 in
         os.kill(ranks[0].pid, signal.SIGSTOP)
+        self.wait_until_stopped(ranks[0])
         os.kill(ranks[2].pid, signal.SIGCONT)
         time.sleep(bound(0.5))  # rank 1 has let rank 2 in
         said = {path.name for path in pathlib.Path(folder.name).rglob("=*")}
