@@ -205,8 +205,9 @@ bool ddl_failure_is_behind(const ddl_comm *comm, const ddl_request *request);
 bool ddl_failure_check_early(ddl_comm *comm, const ddl_request *request);
 /* A peer that this request needs has left. */
 void ddl_failure_check_gone(ddl_comm *comm, const ddl_request *request);
-/* peer is waited for; whether it lives. To be called each time that the world is watching. */
-ddl_vigil_verdict ddl_failure_watch(ddl_comm *comm, int peer, int64_t now_ns);
+/* This rank's own, in flight, or NULL. Not what was issued while a cause settles: it is not begun, and ends
+ * with that cause. */
+const ddl_request *ddl_failure_find_collective(const ddl_comm *comm, uint64_t sequence);
 
 /* Whether the communicator of a rank alone has been aborted; then it is one that has failed from here on. For
  * the thread that issues (shrink.c). */

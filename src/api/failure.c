@@ -13,7 +13,9 @@
  * it, if any pair disagrees at all.
  */
 #include "api/issue.h"
+#include "api/lateness.h"
 #include "api/votes.h"
+#include "api/watching.h"
 
 #include "base/dtype.h"
 #include "base/log.h"
@@ -92,8 +94,7 @@ const char *ddl_comm_describe(const ddl_comm *comm, int rank, char *text, size_t
 
 /* ---- what this rank has issued ---- */
 
-/* Not what was issued while a cause settles: it is not begun, and ends with that cause. */
-static const ddl_request *find_collective(const ddl_comm *comm, uint64_t sequence)
+const ddl_request *ddl_failure_find_collective(const ddl_comm *comm, uint64_t sequence)
 {
     DDL_LIST_FOR_EACH (link, &comm->by_sequence[sequence % DDL_COMM_BUCKETS]) {
         const ddl_request *request = DDL_CONTAINER(link, ddl_request, same_bucket);
@@ -124,7 +125,7 @@ static const ddl_signature *own_signature(const ddl_comm *comm, uint64_t sequenc
     const ddl_past *past = &comm->history[sequence % DDL_HISTORY];
     if (past->sequence == sequence)
         return &past->signature;
-    const ddl_request *request = find_collective(comm, sequence);
+    const ddl_request *request = ddl_failure_find_collective(comm, sequence);
     return request != NULL ? &request->task.signature : NULL;
 }
 
@@ -134,7 +135,8 @@ static const size_t *own_counts(const ddl_comm *comm, uint64_t sequence)
     const ddl_past *past = &comm->history[sequence % DDL_HISTORY];
     if (past->sequence == sequence && past->signature.collective == DDL_COLLECTIVE_ALLTOALLV)
         return past->counts;
-    const ddl_request *request = find_collective(comm, sequence); /* many others were issued since */
+    const ddl_request *request =
+        ddl_failure_find_collective(comm, sequence); /* many others were issued since */
     return request != NULL ? ddl_request_pair_counts(request) : NULL;
 }
 
@@ -628,7 +630,7 @@ bool ddl_failure_heard(ddl_comm *comm, int peer, const ddl_frame *frame)
         ours = own_signature(comm, frame->sequence);
         /* A peer that waits for long wants to know who is, or was, in the operation too. */
         bool is_question = frame->type == DDL_FRAME_ENTER && frame->number == 0;
-        const ddl_request *mine = is_question ? find_collective(comm, frame->sequence) : NULL;
+        const ddl_request *mine = is_question ? ddl_failure_find_collective(comm, frame->sequence) : NULL;
         /* What this rank told says nothing of what it sends there, where counts differ from pair to pair. */
         bool peer_knows =
             mine != NULL && mine->told && mine->task.signature.collective != DDL_COLLECTIVE_ALLTOALLV;
@@ -831,36 +833,6 @@ static int lowest_pending(const ddl_comm *comm, const ddl_request *request, bool
     return pending.found;
 }
 
-/* Whether that rank has not come to the operation, as far as this one knows; or has not gone on in it, where
- * none can go on without all. Who waits for long asks, and all who are, or were, in the operation answer
- * (tell_entered). Who has gone does not: that is another matter, if something is waited for from there. */
-static bool is_late(const ddl_comm *comm, const ddl_task *task, int rank)
-{
-    const bool is_last = task->signature.collective == DDL_SIGNATURE_FREE;
-    if (rank == comm->rank || ddl_backend_has_posted(task, rank))
-        return false;
-    if (!is_last && ddl_mesh_is_gone(comm->mesh, comm->members[rank]))
-        return false;
-    return ddl_backend_is_halfway(task) || comm->entered[rank] < task->sequence;
-}
-
-/* The lowest rank that is late, or -1; *nlate: how many there are. Of a message it is the other end. */
-static int find_late(const ddl_comm *comm, const ddl_request *request, int *nlate)
-{
-    const ddl_task *task = &request->task;
-    *nlate = 1;
-    if (!ddl_request_is_collective(request))
-        return task->shape.root;
-    int late = -1;
-    *nlate = 0;
-    for (int rank = comm->nranks - 1; rank >= 0; rank--)
-        if (is_late(comm, task, rank)) {
-            late = rank;
-            ++*nlate;
-        }
-    return late;
-}
-
 static const char LEFT[] = "it has left: its process ended, or freed the communicator, before this operation";
 static const char LEFT_INSIDE[] =
     "it has left: its process ended, or freed the communicator, in this operation";
@@ -877,7 +849,7 @@ void ddl_failure_check_gone(ddl_comm *comm, const ddl_request *request)
     const bool is_last = request->task.signature.collective == DDL_SIGNATURE_FREE;
     if (is_last && comm->entered[gone] >= request->task.sequence) {
         int nlate;
-        const int late = find_late(comm, request, &nlate);
+        const int late = ddl_lateness_find(comm, request, &nlate);
         if (late >= 0 && !ddl_mesh_is_gone(comm->mesh, comm->members[late]))
             return;
         gone = late >= 0 ? late : gone;
@@ -934,201 +906,6 @@ bool ddl_failure_check_early(ddl_comm *comm, const ddl_request *request)
     if ((is_awaited || !look.fits) && ddl_request_is_collective(request)) /* it may send nothing else */
         tell_entered(comm, -1, request->task.sequence, &request->task.signature, true);
     return look.fits;
-}
-
-/* ---- deadlines ---- */
-
-/* Nobody else can see what keeps it. */
-/* For a printf of the rank, its GPU and its limit. */
-static const char *why_gpu_is_late(const ddl_task *task)
-{
-    if (ddl_hold_is_overdue(task->hold))
-        return "%s: calls of the driver of GPU %d did not return within %s, so the stream has gone on "
-               "without it; does the program load kernels or free memory while operations are in its "
-               "streams?";
-    if (ddl_backend_waits_for_stream(task))
-        return "%s: the stream of GPU %d has not come to it within %s; does the work before it hang, or wait "
-               "for a later operation?";
-    return "%s: GPU %d has not copied its buffers within %s; does other work keep it busy, or does it hang?";
-}
-
-static void raise_stuck_gpu(ddl_comm *comm, const ddl_request *request, int64_t now_ns)
-{
-    ddl_notice notice = {
-        .code = DDL_EDEVICE, .culprit = comm->rank, .witness = comm->rank, .sequence = request->task.sequence
-    };
-    char who[160], limit[64];
-    int64_t waited_ms = (now_ns - request->issued_ns) / DDL_NS_PER_MS;
-    if (now_ns >= request->deadline)
-        snprintf(limit, sizeof limit, "%lld ms (DDL_TIMEOUT)", (long long)request->timeout_ms);
-    else
-        snprintf(limit, sizeof limit, "%lld ms, as DDL_TIMEOUT of another rank ended", (long long)waited_ms);
-    snprintf(notice.operation, sizeof notice.operation, "%s", ddl_request_operation(request));
-    snprintf(notice.text, sizeof notice.text, why_gpu_is_late(&request->task),
-             ddl_comm_describe(comm, comm->rank, who, sizeof who), request->task.staging->gpu, limit);
-    ddl_failure_raise(comm, &notice);
-}
-
-/* What a rank that is late has not done. */
-static const char *what_is_missing(const ddl_task *task)
-{
-    if (task->channel % 2 == DDL_CHANNEL_POINT_TO_POINT)
-        return task->algorithm->collective == DDL_COLLECTIVE_SEND ? "taken all of it" : "sent all of it";
-    /* In the middle of a call over the board nobody lacks what he needs for the next post. */
-    return ddl_backend_is_halfway(task) ? "gone on in it" : "entered it";
-}
-
-static void raise_timeout(ddl_comm *comm, const ddl_request *request)
-{
-    const ddl_task *task = &request->task;
-    int nlate;
-    const int late = find_late(comm, request, &nlate);
-    /* Sends and receives are counted apart, so that theirs is neither before nor after a collective's. */
-    const bool is_collective = ddl_request_is_collective(request);
-    ddl_notice notice = { .code = DDL_ETIMEDOUT,
-                          .culprit = late,
-                          .witness = comm->rank,
-                          .sequence = is_collective ? task->sequence : 0 };
-    snprintf(notice.operation, sizeof notice.operation, "%s", ddl_request_operation(request));
-    char who[160] = "", done[48] = "";
-    const double share = ddl_backend_share_done(task);
-    if (share >= 0 && (!is_collective || late < 0))
-        snprintf(done, sizeof done, "; rank %d has done %d %% of its part", comm->rank, (int)(100 * share));
-    if (late < 0)
-        snprintf(notice.text, sizeof notice.text,
-                 "not finished after %lld ms (DDL_TIMEOUT), though every rank has entered it%s; is a link "
-                 "slow?",
-                 (long long)request->timeout_ms, done);
-    else
-        snprintf(notice.text, sizeof notice.text, "%s has not %s%s within %lld ms (DDL_TIMEOUT)%s%s",
-                 ddl_comm_describe(comm, late, who, sizeof who), what_is_missing(task),
-                 ddl_call_is_uneven(task->algorithm->collective)
-                     ? ", or exchanged less than this rank expects,"
-                     : "",
-                 (long long)request->timeout_ms, nlate > 1 ? ", nor have others" : "", done);
-    ddl_failure_raise(comm, &notice);
-}
-
-typedef struct awaited_search {
-    int rank;
-    bool found;
-} awaited_search;
-
-static void look_for_awaited(void *arg, int peer, bool outgoing)
-{
-    awaited_search *search = arg;
-    (void)outgoing;
-    search->found = search->found || peer == search->rank;
-}
-
-/* Of all that wait for a rank one speaks, the lowest that has come; and who waits for it directly, where
- * others may be through: in a tree, or with uneven blocks. But all wait for a root. */
-static bool speaks_for_all(const ddl_comm *comm, const ddl_request *request, int late)
-{
-    const ddl_task *task = &request->task;
-    const ddl_collective collective = task->algorithm->collective;
-    const bool is_rooted = collective == DDL_COLLECTIVE_BROADCAST || collective == DDL_COLLECTIVE_REDUCE ||
-                           collective == DDL_COLLECTIVE_GATHER || collective == DDL_COLLECTIVE_GATHERV ||
-                           collective == DDL_COLLECTIVE_SCATTER || collective == DDL_COLLECTIVE_SCATTERV;
-    if (!ddl_request_is_collective(request))
-        return true;
-    if ((is_rooted && late != task->shape.root) || (!is_rooted && ddl_call_is_uneven(collective))) {
-        awaited_search search = { late, false };
-        ddl_backend_visit_pending(task, look_for_awaited, &search);
-        if (search.found)
-            return true;
-    }
-    for (int rank = 0; rank < comm->rank; rank++)
-        if (comm->entered[rank] >= task->sequence)
-            return false;
-    return true;
-}
-
-/* Nothing is wrong yet, but whoever looks on may wonder. False: it is for others to say. */
-static bool warn_of_waiting(const ddl_comm *comm, const ddl_request *request, int64_t now_ns)
-{
-    int nlate;
-    const int late = find_late(comm, request, &nlate);
-    char who[160], others[48] = "";
-    if (late < 0 || ddl_backend_waits_for_gpu(&request->task) || !speaks_for_all(comm, request, late))
-        return false;
-    if (nlate == 2)
-        snprintf(others, sizeof others, ", nor has another");
-    else if (nlate > 2)
-        snprintf(others, sizeof others, ", nor have %d others", nlate - 1);
-    ddl_log(DDL_LOG_WARNING, "%s#%llu %s: waiting for %.1f s: %s has not %s%s; %d s left (DDL_TIMEOUT)",
-            ddl_request_operation(request), (unsigned long long)request->task.sequence, comm->pool->prefix,
-            (double)(now_ns - request->issued_ns) / DDL_NS_PER_S,
-            ddl_comm_describe(comm, late, who, sizeof who), what_is_missing(&request->task), others,
-            ddl_deadline_left_ms(request->deadline) / 1000);
-    return true;
-}
-
-/* The first operation, up to this one, that this rank is still in because of its GPU. */
-static const ddl_request *find_kept_by_gpu(const ddl_comm *comm, uint64_t sequence)
-{
-    DDL_LIST_FOR_EACH (link, &comm->in_flight) {
-        const ddl_request *request = DDL_CONTAINER(link, ddl_request, link);
-        if (ddl_request_is_collective(request) && request->task.sequence <= sequence &&
-            ddl_backend_waits_for_gpu(&request->task))
-            return request;
-    }
-    return NULL;
-}
-
-/* The first operation before this one that this rank is still in. */
-static const ddl_request *find_before(const ddl_comm *comm, uint64_t sequence)
-{
-    DDL_LIST_FOR_EACH (link, &comm->in_flight) {
-        const ddl_request *request = DDL_CONTAINER(link, ddl_request, link);
-        if (ddl_request_is_collective(request) && request->task.sequence < sequence)
-            return request;
-    }
-    return NULL;
-}
-
-/* Somebody ran out of time, maybe with NCCL. If he blames this rank, it may know why it is late: others go on
- * as soon as they have what they need, while results still go up to a GPU here, or this rank waits for
- * another in an operation before that one. If he could blame nobody, this rank may see from its side who is
- * late, or be it; what it says is adopted only if it names somebody.
- */
-static void help_naming(ddl_comm *comm, int64_t now_ns)
-{
-    const ddl_notice *cause = &comm->failure.cause;
-    bool is_unnamed = cause->culprit < 0 && (cause->code == DDL_ETIMEDOUT || cause->code == DDL_EDEVICE);
-    const bool is_blamed = cause->code == DDL_ETIMEDOUT && cause->culprit == comm->rank;
-    const ddl_request *kept = is_blamed ? find_kept_by_gpu(comm, cause->sequence) : NULL;
-    const ddl_request *request = is_unnamed ? find_collective(comm, cause->sequence) : NULL;
-    if (is_blamed)
-        request = find_before(comm, cause->sequence);
-    if (kept != NULL)
-        raise_stuck_gpu(comm, kept, now_ns);
-    else if (request != NULL && ddl_votes_is_stuck(comm, request))
-        ddl_votes_raise_stuck(comm, request);
-    else if (request != NULL && ddl_backend_waits_for_gpu(&request->task))
-        raise_stuck_gpu(comm, request, now_ns);
-    else if (request != NULL)
-        raise_timeout(comm, request);
-    ddl_mesh_flush(comm->mesh);
-}
-
-/* Others still work: this rank leaves without them, and does not break what they do. */
-static void leave_alone(ddl_comm *comm, ddl_request *request)
-{
-    int nlate;
-    const int late = find_late(comm, request, &nlate);
-    char who[160] = "";
-    ddl_backend_cancel(&request->task);
-    ddl_comm_untrack(request);
-    comm->pool->cause = (ddl_notice){ .code = DDL_ETIMEDOUT, .culprit = late, .witness = comm->rank };
-    snprintf(comm->pool->cause.text, sizeof comm->pool->cause.text,
-             "left alone: %s did not free the communicator within %lld ms%s",
-             late < 0 ? "others" : ddl_comm_describe(comm, late, who, sizeof who),
-             (long long)request->timeout_ms, late >= 0 && nlate > 1 ? ", nor did others" : "");
-    request->status = DDL_ETIMEDOUT;
-    request->root_cause = true;
-    ddl_request_end(request);
-    ddl_engine_wake(comm->engine);
 }
 
 /* ---- the end ---- */
@@ -1231,90 +1008,6 @@ static void tell_what_is_before(ddl_comm *comm, int64_t now_ns)
     }
 }
 
-typedef struct watch {
-    ddl_comm *comm;
-    int64_t now_ns;
-    int found; /* the lowest that gives no sign, or -1 */
-    ddl_vigil_verdict verdict;
-} watch;
-
-static ddl_vigil_limits limits_of(const ddl_world *world)
-{
-    return (ddl_vigil_limits){ world->config.unresponsive_ms * DDL_NS_PER_MS,
-                               world->config.unreachable_ms * DDL_NS_PER_MS };
-}
-
-ddl_vigil_verdict ddl_failure_watch(ddl_comm *comm, int peer, int64_t now_ns)
-{
-    ddl_world *world = comm->world;
-    const ddl_vigil_limits limits = limits_of(world);
-    const int member = comm->members[peer];
-    ddl_signs signs;
-    bool ping;
-    if (!ddl_mesh_see(world->mesh, member, &signs))
-        return DDL_VIGIL_ALIVE;
-    ddl_vigil *vigil = &world->vigils[member];
-    if (vigil->looked_ns == now_ns) /* for another operation */
-        return vigil->verdict;
-    (void)ddl_vigil_look(vigil, &signs, &limits, now_ns, &ping);
-    if (ping)
-        ddl_mesh_ping(world->mesh, member);
-    return vigil->verdict;
-}
-
-static void watch_pending(void *arg, int peer, bool outgoing)
-{
-    watch *it = arg;
-    const ddl_vigil_verdict verdict = ddl_failure_watch(it->comm, peer, it->now_ns);
-    (void)outgoing;
-    if (verdict != DDL_VIGIL_ALIVE && (it->found < 0 || peer < it->found)) {
-        it->found = peer;
-        it->verdict = verdict;
-    }
-}
-
-static void raise_no_sign(ddl_comm *comm, const ddl_request *request, int peer, ddl_vigil_verdict verdict)
-{
-    const ddl_member *member = &comm->roster->members[peer];
-    const ddl_config *config = &comm->world->config;
-    const bool is_gone = verdict == DDL_VIGIL_UNREACHABLE;
-    const bool host_answers = comm->world->vigils[comm->members[peer]].signs.has_acks &&
-                              comm->roster->node_of[peer] != comm->roster->node_of[comm->rank];
-    ddl_notice notice = { .code = is_gone ? DDL_EUNREACHABLE : DDL_EUNRESPONSIVE,
-                          .culprit = peer,
-                          .witness = comm->rank,
-                          .sequence = ddl_request_is_collective(request) ? request->task.sequence : 0 };
-    char who[160];
-    snprintf(notice.operation, sizeof notice.operation, "%s", ddl_request_operation(request));
-    ddl_comm_describe(comm, peer, who, sizeof who);
-    if (is_gone)
-        snprintf(notice.text, sizeof notice.text,
-                 "%s %s:%u: its host has acknowledged nothing for %.1f s (DDL_UNREACH_TIMEOUT); is it down, "
-                 "or cut off from rank %d's?",
-                 who, member->address, member->port, (double)config->unreachable_ms / 1000, comm->rank);
-    else
-        snprintf(
-            notice.text, sizeof notice.text,
-            "%s has given no sign of life for %.1f s (DDL_UNRESP_TIMEOUT)%s; is its process stopped, or in "
-            "a debugger?",
-            who, (double)config->unresponsive_ms / 1000, host_answers ? ", though its host has" : "");
-    ddl_failure_raise(comm, &notice);
-}
-
-/* Of what has waited for a while: those for whom it does are to show that they live. */
-static void look_for_signs(ddl_comm *comm, const ddl_request *request, int64_t now_ns)
-{
-    watch it = { comm, now_ns, -1, DDL_VIGIL_ALIVE };
-    const ddl_vigil_limits limits = limits_of(comm->world);
-    if (now_ns - request->issued_ns < ddl_vigil_ping_ns(&limits) ||
-        request->task.signature.collective == DDL_SIGNATURE_FREE) /* which has a limit of its own */
-        return;
-    ddl_backend_visit_pending(&request->task, watch_pending, &it);
-    ddl_votes_visit_pending(comm, request, watch_pending, &it);
-    if (it.found >= 0)
-        raise_no_sign(comm, request, it.found, it.verdict);
-}
-
 void ddl_failure_tick(ddl_comm *comm, int64_t now_ns)
 {
     if (comm->failure.failed)
@@ -1322,7 +1015,7 @@ void ddl_failure_tick(ddl_comm *comm, int64_t now_ns)
     if (comm->failure.is_held && !release_held(comm))
         return;
     if (comm->failure.failing) {
-        help_naming(comm, now_ns);
+        ddl_lateness_explain(comm, now_ns);
         if (comm->failure.cause.code == DDL_EMISMATCH)
             pay_news(comm);
         if (now_ns >= comm->failure.settle_ns && ddl_votes_have_stopped(comm, now_ns))
@@ -1347,24 +1040,16 @@ void ddl_failure_tick(ddl_comm *comm, int64_t now_ns)
         }
         ddl_failure_check_gone(comm, request);
         if (comm->world->is_watching && !comm->failure.failing)
-            look_for_signs(comm, request, now_ns);
+            ddl_watching_look_for_signs(comm, request, now_ns);
         if (!comm->failure.failing && now_ns >= request->warn_ns && now_ns < request->deadline) {
             /* One for all that are in flight, and for all communicators, as it may take a while to write. */
             if (now_ns - comm->world->warned_ns >= WARN_EVERY_MS * DDL_NS_PER_MS &&
-                warn_of_waiting(comm, request, now_ns))
+                ddl_lateness_warn(comm, request, now_ns))
                 comm->world->warned_ns = now_ns;
             request->warn_ns = now_ns + (now_ns - request->issued_ns);
         }
-        if (!comm->failure.failing && now_ns >= request->deadline) {
-            if (request->task.signature.collective == DDL_SIGNATURE_FREE)
-                leave_alone(comm, request);
-            else if (ddl_votes_is_stuck(comm, request))
-                ddl_votes_raise_stuck(comm, request);
-            else if (ddl_backend_waits_for_gpu(&request->task))
-                raise_stuck_gpu(comm, request, now_ns);
-            else
-                raise_timeout(comm, request);
-        }
+        if (!comm->failure.failing && now_ns >= request->deadline)
+            ddl_lateness_raise(comm, request, now_ns);
         if (comm->failure.failing)
             break;
     }

@@ -8,6 +8,7 @@
 #include "api/gpu.h"
 #include "api/issue.h"
 #include "api/last_error.h"
+#include "api/watching.h"
 #include "base/assert.h"
 #include "base/bytes.h"
 #include "protocol/agreement.h"
@@ -106,9 +107,17 @@ struct ddl_shrinking {
     ddl_deadline until; /* unless its thread was kept from the engine */
     bool taken;         /* the result has been given to the caller */
     atomic_bool done;
+    ddl_deadline deadline;
+    atomic_bool is_over; /* it is done, or this rank's call has run out of time */
     ddl_bytes report;
     struct ddl_shrinking *next; /* others have begun it already */
 };
+
+static void end_call(ddl_comm *comm, struct ddl_shrinking *s)
+{
+    atomic_store(&s->is_over, true);
+    ddl_engine_wake(comm->engine);
+}
 
 /* Holder: send what is due, and see whether that was all. */
 static void advance(ddl_comm *comm)
@@ -128,7 +137,7 @@ static void advance(ddl_comm *comm)
     if (ddl_agreement_result(s->agreement) == DDL_AGREEMENT_OPEN || atomic_load(&s->done))
         return;
     atomic_store(&s->done, true);
-    ddl_engine_wake(comm->engine);
+    end_call(comm, s);
 }
 
 static void free_shrinking(struct ddl_shrinking *s)
@@ -170,6 +179,7 @@ static ddl_status create(ddl_comm *comm, uint64_t number, struct ddl_shrinking *
     }
     s->number = number;
     atomic_init(&s->done, false);
+    atomic_init(&s->is_over, false);
     const int silent = lost_by_cause(comm);
     for (int rank = 0; rank < comm->nranks; rank++)
         if (rank != comm->rank && (rank == silent || ddl_mesh_is_gone(comm->mesh, comm->members[rank])))
@@ -237,10 +247,12 @@ void ddl_shrink_tick(ddl_comm *comm, int64_t now_ns)
         end_wait(comm, s);
         return;
     }
+    if (now_ns > s->deadline)
+        end_call(comm, s);
     const int silent = lost_by_cause(comm); /* the cause may have come after the first report */
     for (int rank = 0; rank < comm->nranks; rank++)
         if (rank == silent || (comm->world->is_watching && ddl_agreement_awaits(s->agreement, rank) &&
-                               ddl_failure_watch(comm, rank, now_ns) != DDL_VIGIL_ALIVE))
+                               ddl_watching_look(comm, rank, now_ns) != DDL_VIGIL_ALIVE))
             ddl_agreement_lose(s->agreement, rank);
     advance(comm);
 }
@@ -306,12 +318,14 @@ static ddl_status agree(ddl_comm *comm, int *members, int *nleft, int *own, uint
         comm->world->nbusy++;
     s->is_awaited = true;
     s->until = later;
+    s->deadline = deadline;
+    atomic_store(&s->is_over, atomic_load(&s->done));
     ddl_agreement_enter(s->agreement);
     advance(comm);
     ddl_mesh_flush(comm->mesh);
     bool free_again;
     do {
-        ddl_engine_wait_entered(comm->engine, &s->done, deadline);
+        ddl_engine_wait_entered(comm->engine, &s->is_over, deadline);
         free_again = ddl_engine_enter(comm->engine, later);
     } while (free_again && !atomic_load(&s->done) && !ddl_deadline_passed(deadline));
     if (!free_again)

@@ -300,7 +300,7 @@ class Shrinking(Communicators):
             record = rank.expect("shrink", "DDL_ETIMEDOUT")
             self.assertEqual(record["culprit"], 2, record)
             self.assert_names(record, "rank 2")
-            self.assert_within(record, record["begin_ns"], 3)
+            self.assert_within(record, record["begin_ns"], 2.5)
             self.assertEqual(record["new_size"], -1, record)
             rank.expect("free", "DDL_OK")
             rank.finish(0)

@@ -1,0 +1,90 @@
+/* watching.c - see watching.h. */
+#include "api/watching.h"
+
+#include "api/issue.h"
+#include "api/votes.h"
+
+#include <stdio.h>
+
+typedef struct watch {
+    ddl_comm *comm;
+    int64_t now_ns;
+    int found; /* the lowest that gives no sign, or -1 */
+    ddl_vigil_verdict verdict;
+} watch;
+
+static ddl_vigil_limits limits_of(const ddl_world *world)
+{
+    return (ddl_vigil_limits){ world->config.unresponsive_ms * DDL_NS_PER_MS,
+                               world->config.unreachable_ms * DDL_NS_PER_MS };
+}
+
+ddl_vigil_verdict ddl_watching_look(ddl_comm *comm, int peer, int64_t now_ns)
+{
+    ddl_world *world = comm->world;
+    const ddl_vigil_limits limits = limits_of(world);
+    const int member = comm->members[peer];
+    ddl_signs signs;
+    bool ping;
+    if (!ddl_mesh_see(world->mesh, member, &signs))
+        return DDL_VIGIL_ALIVE;
+    ddl_vigil *vigil = &world->vigils[member];
+    if (vigil->looked_ns == now_ns) /* for another operation */
+        return vigil->verdict;
+    (void)ddl_vigil_look(vigil, &signs, &limits, now_ns, &ping);
+    if (ping)
+        ddl_mesh_ping(world->mesh, member);
+    return vigil->verdict;
+}
+
+static void watch_pending(void *arg, int peer, bool outgoing)
+{
+    watch *it = arg;
+    const ddl_vigil_verdict verdict = ddl_watching_look(it->comm, peer, it->now_ns);
+    (void)outgoing;
+    if (verdict != DDL_VIGIL_ALIVE && (it->found < 0 || peer < it->found)) {
+        it->found = peer;
+        it->verdict = verdict;
+    }
+}
+
+static void raise_no_sign(ddl_comm *comm, const ddl_request *request, int peer, ddl_vigil_verdict verdict)
+{
+    const ddl_member *member = &comm->roster->members[peer];
+    const ddl_config *config = &comm->world->config;
+    const bool is_gone = verdict == DDL_VIGIL_UNREACHABLE;
+    const bool host_answers = comm->world->vigils[comm->members[peer]].signs.has_acks &&
+                              comm->roster->node_of[peer] != comm->roster->node_of[comm->rank];
+    ddl_notice notice = { .code = is_gone ? DDL_EUNREACHABLE : DDL_EUNRESPONSIVE,
+                          .culprit = peer,
+                          .witness = comm->rank,
+                          .sequence = ddl_request_is_collective(request) ? request->task.sequence : 0 };
+    char who[160];
+    snprintf(notice.operation, sizeof notice.operation, "%s", ddl_request_operation(request));
+    ddl_comm_describe(comm, peer, who, sizeof who);
+    if (is_gone)
+        snprintf(notice.text, sizeof notice.text,
+                 "%s %s:%u: its host has acknowledged nothing for %.1f s (DDL_UNREACH_TIMEOUT); is it down, "
+                 "or cut off from rank %d's?",
+                 who, member->address, member->port, (double)config->unreachable_ms / 1000, comm->rank);
+    else
+        snprintf(
+            notice.text, sizeof notice.text,
+            "%s has given no sign of life for %.1f s (DDL_UNRESP_TIMEOUT)%s; is its process stopped, or in "
+            "a debugger?",
+            who, (double)config->unresponsive_ms / 1000, host_answers ? ", though its host has" : "");
+    ddl_failure_raise(comm, &notice);
+}
+
+void ddl_watching_look_for_signs(ddl_comm *comm, const ddl_request *request, int64_t now_ns)
+{
+    watch it = { comm, now_ns, -1, DDL_VIGIL_ALIVE };
+    const ddl_vigil_limits limits = limits_of(comm->world);
+    if (now_ns - request->issued_ns < ddl_vigil_ping_ns(&limits) ||
+        request->task.signature.collective == DDL_SIGNATURE_FREE) /* which has a limit of its own */
+        return;
+    ddl_backend_visit_pending(&request->task, watch_pending, &it);
+    ddl_votes_visit_pending(comm, request, watch_pending, &it);
+    if (it.found >= 0)
+        raise_no_sign(comm, request, it.found, it.verdict);
+}

@@ -1,0 +1,17 @@
+/*
+ * watching.h - whether those who are waited for give signs of life, and the failure if they do not.
+ *
+ * All for the holder of the baton, each time that the world is watching.
+ */
+#ifndef DDL_API_WATCHING_H
+#define DDL_API_WATCHING_H
+
+#include "api/comm.h"
+
+/* peer is waited for; whether it lives. */
+ddl_vigil_verdict ddl_watching_look(ddl_comm *comm, int peer, int64_t now_ns);
+
+/* Of what has waited for a while: those for whom it does are to show that they live. */
+void ddl_watching_look_for_signs(ddl_comm *comm, const ddl_request *request, int64_t now_ns);
+
+#endif
