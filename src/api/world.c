@@ -489,8 +489,12 @@ static void tick(void *arg, int64_t now_ns)
     }
     world->posts_held = false;
     ddl_mesh_flush(world->mesh);
-    if (!ddl_thread_is_own())
-        ddl_balance_look(&world->balance, world->lanes, world->roster, now_ns);
+}
+
+static void locate(void *arg, int64_t now_ns)
+{
+    ddl_world *world = arg;
+    ddl_balance_look(&world->balance, world->lanes, world->roster, world->engine, now_ns);
 }
 
 static bool busy(void *arg)
@@ -794,7 +798,7 @@ static ddl_status connect_all(ddl_world *world, ddl_error *err)
         status = widen_all(world, err);
     if (status != DDL_OK)
         return status;
-    ddl_engine_client client = { sweep, needs_loop, job, tick, busy, doze, world };
+    ddl_engine_client client = { sweep, needs_loop, job, tick, locate, busy, doze, world };
     if (world->voting_rule != DDL_VOTING_NEVER) {
         client.sweep = sweep_votes;
         client.doze = doze_votes;

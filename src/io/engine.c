@@ -12,6 +12,7 @@
 #include "base/failpoint.h"
 #include "base/thread.h"
 #include "io/gate.h"
+#include "io/host.h"
 
 #include <limits.h>
 #include <pthread.h>
@@ -20,6 +21,7 @@
 
 enum {
     TICK_MS = 20,
+    LOCATE_MS = 4, /* ranks that begin unevenly on CPUs take half as long again for each call until then */
     LONG_TICK_MS = 100, /* once so many in a row were in vain: 50 a second take 0.1 % of a core */
     TICKS_IN_VAIN = 50,
     LISTEN_NS = 1000 * 1000,
@@ -57,13 +59,14 @@ struct ddl_engine {
     bool crowded;
     uv_loop_t loop;
     bool loop_open;
-    bool moved;           /* holder: a loop callback moved something */
-    bool takes_turns;     /* holder: another process that yields, as peers do, is on this core */
-    int64_t spin_ns;      /* holder: how long polling in vain goes on */
-    uint64_t received;    /* holder: bytes */
-    size_t to_come;       /* holder: at least so many more, of a message of which some have come */
-    int64_t next_tick_ns; /* holder */
-    int64_t progress_ns;  /* holder: when there was any */
+    bool moved;             /* holder: a loop callback moved something */
+    bool takes_turns;       /* holder: another process that yields, as peers do, is on this core */
+    int64_t spin_ns;        /* holder: how long polling in vain goes on */
+    uint64_t received;      /* holder: bytes */
+    size_t to_come;         /* holder: at least so many more, of a message of which some have come */
+    int64_t next_tick_ns;   /* holder */
+    int64_t next_locate_ns; /* holder */
+    int64_t progress_ns;    /* holder: when there was any */
 
     atomic_bool baton;      /* true: held. Paired with `sleepers`, see above */
     atomic_int sleepers;    /* threads in or on their way to pthread_cond_wait */
@@ -98,6 +101,7 @@ struct ddl_engine {
     atomic_bool stopping;
     bool has_background, background_ended;
     pthread_t background;
+    atomic_int_least64_t move; /* a thread, and the CPU to which the background thread is to move it; or 0 */
 };
 
 static void take_jobs(ddl_engine *engine)
@@ -151,8 +155,17 @@ static bool sweep(ddl_engine *engine)
     return moved || engine->moved;
 }
 
+static void locate(ddl_engine *engine, int64_t now_ns)
+{
+    if (now_ns < engine->next_locate_ns || engine->client.locate == NULL || ddl_thread_is_own())
+        return;
+    engine->next_locate_ns = now_ns + LOCATE_MS * DDL_NS_PER_MS;
+    engine->client.locate(engine->client.arg, now_ns);
+}
+
 static void tick(ddl_engine *engine, int64_t now_ns)
 {
+    locate(engine, now_ns);
     if (now_ns < engine->next_tick_ns)
         return;
     engine->next_tick_ns = now_ns + TICK_MS * DDL_NS_PER_MS;
@@ -692,6 +705,23 @@ bool ddl_engine_enter(ddl_engine *engine, ddl_deadline deadline)
 
 /* ---- the background thread ---- */
 
+enum { CPU_BITS = 16 };
+
+void ddl_engine_move(ddl_engine *engine, int cpu)
+{
+    atomic_store(&engine->move, (int64_t)ddl_host_thread() << CPU_BITS | cpu);
+    ddl_gate_ring(engine->background_gate);
+}
+
+static void do_move(ddl_engine *engine)
+{
+    const int64_t move = atomic_load_explicit(&engine->move, memory_order_relaxed) != 0
+                             ? atomic_exchange(&engine->move, 0)
+                             : 0;
+    if (move != 0)
+        ddl_host_move_thread((int)(move >> CPU_BITS), (int)(move & ((1 << CPU_BITS) - 1)));
+}
+
 /*
  * The alarm has rung. False: somebody has called again just now, and it is set for as long after that; the
  * second time in a row for twice as long.
@@ -743,6 +773,7 @@ static bool patrol(ddl_engine *engine)
     for (int quiet = 0; quiet < QUIET_LOOKS && !atomic_load(&engine->stopping);) {
         if (rest(engine, looks_again ? least_ns : pause_ns))
             return true;
+        do_move(engine);
         const unsigned visits_before = visits, sweeps_before = sweeps;
         const bool is_left = atomic_load(&engine->left);
         visits = atomic_load(&engine->visits);
@@ -794,6 +825,7 @@ static void await_work(ddl_engine *engine)
             const int idle_ms = somebody_waits(engine) ? 2 * IDLE_MS : IDLE_MS; /* he looks himself */
             const ddl_gate_end end =
                 nap(engine, engine->background_gate, ticks ? nap_of(engine, INT_MAX) : idle_ms);
+            do_move(engine);
             if (end == DDL_GATE_ALARM && !is_overdue(engine))
                 continue;
             if (end == DDL_GATE_TIME && !ticks && !is_unattended(engine))

@@ -30,6 +30,9 @@ typedef struct ddl_engine_client {
     void (*job)(void *arg, ddl_link *job);
     /* Holder, about every 20 ms while busy, every 100 ms after a second of nothing: deadlines. */
     void (*tick)(void *arg, int64_t now_ns);
+    /* Holder, a thread of the program, about every 4 ms while it waits: it may tell where it runs. Or NULL.
+     */
+    void (*locate)(void *arg, int64_t now_ns);
     /* Holder: whether operations are in flight. */
     bool (*busy)(void *arg);
     /* Holder, about to sleep or to leave what is in flight to a sleeper: have what comes end that sleep, then
@@ -120,6 +123,10 @@ void ddl_engine_give_way(ddl_engine *engine);
  * of others where ranks share CPUs; ready says whether it has. True: it has.
  */
 bool ddl_engine_linger(ddl_engine *engine, bool (*ready)(void *arg), void *arg);
+
+/* Holder: have the background thread move this one to a CPU, soon, by ddl_host_move_thread: by itself it gets
+ * there only when whoever uses that CPU lets it. */
+void ddl_engine_move(ddl_engine *engine, int cpu);
 
 enum { DDL_ENGINE_GRACE_MS = 800 }; /* more than a failure may take to settle after a deadline */
 

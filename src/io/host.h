@@ -54,9 +54,11 @@ int ddl_host_cpu(void);
  */
 int ddl_host_list_cpus(int cpus[], int most);
 
-/* Have this thread run on a CPU that it may use, soon, until the system moves it. Another thread sees to it,
- * as this one gets there only when whoever uses that CPU lets it. False: nothing has been begun. */
-bool ddl_host_move_thread(int cpu);
+/* This thread, for ddl_host_move_thread. */
+int ddl_host_thread(void);
+
+/* Have a thread of this process run on a CPU, if it may, until the system moves it again. */
+void ddl_host_move_thread(int thread, int cpu);
 
 /* The node's name as hostname has it, cut to fit; "?" if it has none. Never resolved. */
 void ddl_host_name(char name[DDL_HOST_NAME_TEXT]);

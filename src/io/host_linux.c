@@ -6,7 +6,6 @@
 #include "base/clock.h"
 #include "base/failpoint.h"
 #include "base/processor.h"
-#include "base/thread.h"
 
 #include <sched.h>
 #include <stdio.h>
@@ -335,42 +334,27 @@ int ddl_host_list_cpus(int cpus[], int most)
     return count;
 }
 
-typedef struct move {
-    pid_t thread;
-    int cpu;
-} move;
+int ddl_host_thread(void)
+{
+    return gettid();
+}
 
 /* A thread that may use all of its cpuset is to follow that, as it has: it is given all CPUs that there may
  * be, of which the system takes those. One that may use fewer is given the same again. */
-static void *move_thread(void *arg)
+void ddl_host_move_thread(int thread, int cpu)
 {
-    const move what = *(move *)arg;
     cpu_set_t before, one, every, after;
-    ddl_free(arg);
     CPU_ZERO(&one);
-    CPU_SET((size_t)what.cpu, &one);
+    CPU_SET((size_t)cpu, &one);
     memset(&every, 0xff, sizeof every);
-    if (sched_getaffinity(what.thread, sizeof before, &before) != 0 ||
-        !CPU_ISSET((size_t)what.cpu, &before) || sched_setaffinity(what.thread, sizeof one, &one) != 0)
-        return NULL;
-    if (sched_getaffinity(what.thread, sizeof after, &after) != 0 || !CPU_EQUAL(&after, &one))
-        return NULL; /* the program has said something else meanwhile */
-    (void)sched_setaffinity(what.thread, sizeof every, &every);
-    if (sched_getaffinity(what.thread, sizeof after, &after) == 0 && !CPU_EQUAL(&after, &before))
-        (void)sched_setaffinity(what.thread, sizeof before, &before);
-    return NULL;
-}
-
-bool ddl_host_move_thread(int cpu)
-{
-    move *what = ddl_alloc(sizeof *what);
-    if (what == NULL)
-        return false;
-    *what = (move){ gettid(), cpu };
-    if (ddl_thread_start_detached(move_thread, what) == 0)
-        return true;
-    ddl_free(what);
-    return false;
+    if (sched_getaffinity(thread, sizeof before, &before) != 0 || !CPU_ISSET((size_t)cpu, &before) ||
+        sched_setaffinity(thread, sizeof one, &one) != 0)
+        return;
+    if (sched_getaffinity(thread, sizeof after, &after) != 0 || !CPU_EQUAL(&after, &one))
+        return; /* the program has said something else meanwhile */
+    (void)sched_setaffinity(thread, sizeof every, &every);
+    if (sched_getaffinity(thread, sizeof after, &after) == 0 && !CPU_EQUAL(&after, &before))
+        (void)sched_setaffinity(thread, sizeof before, &before);
 }
 
 /* A quota that is tighter than the mask counts as one of all processes together: they are mostly of one

@@ -26,10 +26,15 @@ int ddl_host_list_cpus(int cpus[], int most)
     return 0;
 }
 
-bool ddl_host_move_thread(int cpu)
+int ddl_host_thread(void)
 {
+    return 0;
+}
+
+void ddl_host_move_thread(int thread, int cpu)
+{
+    (void)thread;
     (void)cpu;
-    return false;
 }
 
 uint16_t ddl_host_cpus(uint16_t *first)

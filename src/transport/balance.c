@@ -8,7 +8,7 @@
 #include <stdatomic.h>
 
 enum {
-    FRESH_MS = 60, /* of three looks; what was told before may not be so any more */
+    FRESH_MS = 20, /* of five looks; what was told before may not be so any more */
     FIRST_PAUSE_MS = 20,
     LONGEST_PAUSE_MS = 10000, /* where the system knows better, as others use a CPU */
     CPUS_MOST = 1024
@@ -127,7 +127,8 @@ static bool is_of_use(const ddl_roster *roster)
            roster->local_size_of[roster->rank] <= DDL_BALANCE_RANKS;
 }
 
-void ddl_balance_look(ddl_balance *balance, ddl_lanes *lanes, const ddl_roster *roster, int64_t now_ns)
+void ddl_balance_look(ddl_balance *balance, ddl_lanes *lanes, const ddl_roster *roster, ddl_engine *engine,
+                      int64_t now_ns)
 {
     ddl_whereabouts ranks[DDL_BALANCE_RANKS];
     int cpus[CPUS_MOST], nranks;
@@ -147,7 +148,7 @@ void ddl_balance_look(ddl_balance *balance, ddl_lanes *lanes, const ddl_roster *
     tell(own, chosen, false, now_ns); /* at once, lest others choose it too */
     balance->pause_ns = next_pause(balance, now_ns);
     balance->next_ns = now_ns + balance->pause_ns;
-    if (ddl_host_move_thread(chosen))
-        ddl_log(DDL_LOG_DEBUG, "rank %d moves from CPU %d to CPU %d, where fewer ranks of this host are",
-                roster->rank, cpu, chosen);
+    ddl_log(DDL_LOG_DEBUG, "rank %d moves from CPU %d to CPU %d, where fewer ranks of this host are",
+            roster->rank, cpu, chosen);
+    ddl_engine_move(engine, chosen);
 }

@@ -9,6 +9,7 @@
 #ifndef DDL_TRANSPORT_BALANCE_H
 #define DDL_TRANSPORT_BALANCE_H
 
+#include "io/engine.h"
 #include "transport/lanes.h"
 
 enum { DDL_BALANCE_RANKS = 64 /* of a host; with more nobody looks */ };
@@ -28,8 +29,10 @@ typedef struct ddl_whereabouts {
  * many. Of several that are as good it is the next one. Pure. */
 int ddl_balance_choose(const ddl_whereabouts ranks[], int nranks, int rank, const int cpus[], int ncpus);
 
-/* To be called now and then by a thread of the program that waits: tell where it is, and have it move if it
- * is to, and all that share its CPUs wait as well. lanes NULL: nobody is told. Holder. */
-void ddl_balance_look(ddl_balance *balance, ddl_lanes *lanes, const ddl_roster *roster, int64_t now_ns);
+/* To be called every few milliseconds by a thread of the program that waits: tell where it is, and have the
+ * engine move it if it is to, and all that share its CPUs wait as well. lanes NULL: nobody is told. Holder.
+ */
+void ddl_balance_look(ddl_balance *balance, ddl_lanes *lanes, const ddl_roster *roster, ddl_engine *engine,
+                      int64_t now_ns);
 
 #endif

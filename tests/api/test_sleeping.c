@@ -579,7 +579,7 @@ static void open_party(party *self, const ddl_wire wires[])
                                    .left = on_left,
                                    .lost = on_lost,
                                    .arg = self };
-    const ddl_engine_client client = { sweep, needs_loop, no_job, no_tick, never_busy, doze, self };
+    const ddl_engine_client client = { sweep, needs_loop, no_job, no_tick, NULL, never_busy, doze, self };
     assert_int_equal(ddl_mesh_create(self->rank, self->world->nranks, wires, self->lanes, self->heap, &owner,
                                      &self->mesh, NULL),
                      DDL_OK);

@@ -157,7 +157,7 @@ static void feed_mesh(const uint8_t *data, size_t size, bool on_stripes)
     static ddl_engine *engine; /* kept: a thread per input would be slow */
     static world w;
     if (engine == NULL) {
-        ddl_engine_client client = { sweep, no, no_job, no_tick, no, no, &w };
+        ddl_engine_client client = { sweep, no, no_job, no_tick, NULL, no, no, &w };
         DDL_ASSERT(ddl_engine_create(&client, false, &engine, NULL) == DDL_OK);
         DDL_ASSERT(ddl_engine_try_enter(engine));
     }

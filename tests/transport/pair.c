@@ -141,7 +141,7 @@ void open_side(side *me, int rank, int socket)
                              .lost = on_lost,
                              .cancels = on_unwanted,
                              .arg = me };
-    ddl_engine_client client = { sweep, needs_loop, no_job, no_tick, never_busy, doze, me };
+    ddl_engine_client client = { sweep, needs_loop, no_job, no_tick, NULL, never_busy, doze, me };
     assert_int_equal(ddl_mesh_create(rank, 2, wires, me->lanes, me->heap, &owner, &me->mesh, NULL), DDL_OK);
     if (pulling)
         ddl_mesh_set_pull(me->mesh, 1);

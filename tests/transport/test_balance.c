@@ -2,6 +2,7 @@
 #include "io/host.h"
 #include "transport/balance.h"
 
+#include <pthread.h>
 #include <sched.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -92,19 +93,34 @@ static int64_t now_ms(void)
     return now.tv_sec * 1000 + now.tv_nsec / 1000000;
 }
 
-/* Until it is there, and may use these again; another thread sees to that. It runs meanwhile, as who sleeps
- * is nowhere. */
-static void await_move(int cpu, const cpu_set_t *set)
+static void *move_that(void *arg)
+{
+    const int *what = arg;
+    ddl_host_move_thread(what[0], what[1]);
+    return NULL;
+}
+
+static bool may_use(const cpu_set_t *set)
 {
     cpu_set_t now;
-    bool was_there = false, is_free = false;
-    for (const int64_t end_ms = now_ms() + 5000; now_ms() < end_ms && !(was_there && is_free);
-         sched_yield()) {
-        was_there = was_there || ddl_host_cpu() == cpu;
-        is_free = sched_getaffinity(0, sizeof now, &now) == 0 && CPU_EQUAL(&now, set);
+    return sched_getaffinity(0, sizeof now, &now) == 0 && CPU_EQUAL(&now, set);
+}
+
+/* By another thread, after which it may use these again. It runs meanwhile, as who sleeps is nowhere; and
+ * asks again, as the system may take it elsewhere before it has run there. */
+static void move_to(int cpu, const cpu_set_t *set)
+{
+    bool was_there = false;
+    for (int tries = 0; tries < 50 && !was_there; tries++) {
+        pthread_t mover;
+        int what[] = { ddl_host_thread(), cpu };
+        assert_int_equal(pthread_create(&mover, NULL, move_that, what), 0);
+        for (const int64_t end_ms = now_ms() + 100; now_ms() < end_ms && !was_there; sched_yield())
+            was_there = ddl_host_cpu() == cpu;
+        assert_int_equal(pthread_join(mover, NULL), 0);
+        assert_true(may_use(set));
     }
     assert_true(was_there);
-    assert_true(is_free);
 }
 
 static void a_thread_moves_and_is_not_bound(void **state)
@@ -117,19 +133,16 @@ static void a_thread_moves_and_is_not_bound(void **state)
         skip();
     assert_int_equal(sched_getaffinity(0, sizeof all, &all), 0);
     assert_int_equal(CPU_COUNT(&all), count);
-    for (int i = 0; i < 2; i++) {
-        assert_true(ddl_host_move_thread(cpus[i]));
-        await_move(cpus[i], &all);
-    }
+    for (int i = 0; i < 2; i++)
+        move_to(cpus[i], &all);
     fewer = all; /* as a program that binds its thread: to what it has said, and nothing else */
     CPU_CLR((size_t)cpus[count - 1], &fewer);
     assert_int_equal(sched_setaffinity(0, sizeof fewer, &fewer), 0);
-    assert_true(ddl_host_move_thread(cpus[0]));
-    await_move(cpus[0], &fewer);
-    assert_true(ddl_host_move_thread(cpus[count - 1]));
+    move_to(cpus[0], &fewer);
+    ddl_host_move_thread(ddl_host_thread(), cpus[count - 1]);
     for (const int64_t end_ms = now_ms() + 50; now_ms() < end_ms;)
         assert_int_not_equal(ddl_host_cpu(), cpus[count - 1]);
-    await_move(ddl_host_cpu(), &fewer);
+    assert_true(may_use(&fewer));
     assert_int_equal(sched_setaffinity(0, sizeof all, &all), 0);
 }
 

@@ -308,7 +308,9 @@ static void what_is_held_for_one_leaves_while_others_are_sent_to(void **state)
     ddl_mesh *mesh;
     ddl_mesh_owner owner = { .arg = &mesh }; /* which hears of nothing */
     ddl_engine *engine;
-    ddl_engine_client client = { sweep_mesh, needs_no_loop, no_job, no_tick, needs_no_loop, dozes, &mesh };
+    ddl_engine_client client = {
+        sweep_mesh, needs_no_loop, no_job, no_tick, NULL, needs_no_loop, dozes, &mesh
+    };
     assert_int_equal(ddl_mesh_create(0, 3, wires, NULL, NULL, &owner, &mesh, NULL), DDL_OK);
     assert_int_equal(ddl_engine_create(&client, false, &engine, NULL), DDL_OK);
     assert_true(ddl_engine_try_enter(engine));
