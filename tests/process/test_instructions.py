@@ -21,7 +21,7 @@ FEW, MANY = 500, 2000
 
 # Instructions per call, with gcc 12 in a release build on an AMD EPYC (on an Intel Xeon the C library takes 5 % fewer).
 # To be lowered when a change lowers them; raised only with a reason in the commit message.
-BUDGET = {"allreduce": 990, "broadcast": 900}
+BUDGET = {"allreduce": 885, "broadcast": 815}
 ROOM = 1.04  # for other compilers and C libraries
 
 
