@@ -13,7 +13,9 @@
 
 #include "base/assert.h"
 #include "base/bytes.h"
+#include "base/thread.h"
 #include "io/engine.h"
+#include "io/host.h"
 
 #include <fcntl.h>
 #include <pthread.h>
@@ -38,7 +40,7 @@ typedef struct bench {
     int awaited;    /* holder: bytes that must still come */
     atomic_int arrived;
     atomic_bool *flags; /* one per byte, in order */
-    int ticks;
+    int ticks, located;
     atomic_int jobs, sweeps;
     atomic_bool dozes; /* since the last sweep */
     bool slept;        /* has dozed at all */
@@ -101,6 +103,13 @@ static void tick(void *arg, int64_t now_ns)
     ((bench *)arg)->ticks++;
 }
 
+static void locate(void *arg, int64_t now_ns)
+{
+    (void)now_ns;
+    assert_false(ddl_thread_is_own());
+    ((bench *)arg)->located++;
+}
+
 static bool busy(void *arg)
 {
     return ((bench *)arg)->awaited > 0;
@@ -120,7 +129,7 @@ static void open_bench_on(bench *b, bool crowded, bool swept_too)
     b->swept_too = swept_too;
     b->flags = calloc(WAITERS * ROUNDS + 1, sizeof *b->flags);
     fcntl(b->pipe[0], F_SETFL, O_NONBLOCK);
-    ddl_engine_client client = { sweep, needs_loop, run_job, tick, NULL, busy, doze, b };
+    ddl_engine_client client = { sweep, needs_loop, run_job, tick, locate, busy, doze, b };
     assert_int_equal(ddl_engine_create(&client, crowded, &b->engine, NULL), DDL_OK);
     assert_true(ddl_engine_enter(b->engine, ddl_deadline_in_ms(PATIENCE_MS)));
     assert_int_equal(uv_poll_init(ddl_engine_loop(b->engine), &b->poll, b->pipe[0]), 0);
@@ -175,6 +184,47 @@ static void a_tick_that_is_due_soon_is_the_next(void **state)
         assert_int_equal(b.ticks, i + 1);
     }
     ddl_engine_leave(b.engine);
+    close_bench(&b);
+}
+
+static void who_drives_tells_where_it_is_every_few_milliseconds(void **state)
+{
+    (void)state;
+    bench b;
+    open_bench(&b, false, false);
+    assert_true(ddl_engine_enter(b.engine, ddl_deadline_in_ms(PATIENCE_MS)));
+    ddl_engine_progress(b.engine);
+    const int before = b.located;
+    const int64_t begin_ns = ddl_now_ns();
+    while (b.located < before + 5 && ddl_now_ns() - begin_ns < PATIENCE_MS * DDL_NS_PER_MS)
+        ddl_engine_progress(b.engine);
+    assert_int_equal(b.located, before + 5);
+    assert_true(ddl_now_ns() - begin_ns >= 4 * 4 * DDL_NS_PER_MS);
+    ddl_engine_leave(b.engine);
+    close_bench(&b);
+}
+
+/* The system may take it elsewhere before it looks, so it asks again. */
+static void who_drives_can_be_moved(void **state)
+{
+    (void)state;
+    bench b;
+    int cpus[2];
+    if (ddl_host_cpu() < 0 || ddl_host_list_cpus(cpus, 2) < 2)
+        skip();
+    open_bench(&b, false, false);
+    for (int i = 0; i < 4; i++) {
+        bool was_there = false;
+        assert_true(ddl_engine_enter(b.engine, ddl_deadline_in_ms(PATIENCE_MS)));
+        for (int tries = 0; tries < 50 && !was_there; tries++) {
+            ddl_engine_move(b.engine, cpus[i % 2]);
+            for (const int64_t end_ns = ddl_now_ns() + 100 * DDL_NS_PER_MS;
+                 ddl_now_ns() < end_ns && !was_there;)
+                was_there = ddl_host_cpu() == cpus[i % 2];
+        }
+        ddl_engine_leave(b.engine);
+        assert_true(was_there);
+    }
     close_bench(&b);
 }
 
@@ -823,6 +873,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(baton_is_held_by_one),
         cmocka_unit_test(a_tick_that_is_due_soon_is_the_next),
+        cmocka_unit_test(who_drives_tells_where_it_is_every_few_milliseconds),
+        cmocka_unit_test(who_drives_can_be_moved),
         cmocka_unit_test(sleeper_wakes_for_a_descriptor_and_not_only_for_a_tick),
         cmocka_unit_test(nobody_sleeps_without_having_dozed),
         cmocka_unit_test(wait_on_a_stuck_engine_ends_soon_after_its_deadline),
