@@ -106,7 +106,8 @@ DDL_MUST_USE ddl_status ddl_local_accept(int listener, int *fd, ddl_error *err);
  * Send, and receive, a note together with descriptors, at most DDL_LOCAL_FDS_MOST. DDL_ETIMEDOUT: it could
  * not be sent, as others have to take first what is under way, or nothing has come yet. DDL_EPEERLOST: the
  * other end has gone. DDL_EPROTO: something else came, or more than room descriptors. DDL_ERESOURCE: this
- * process cannot have so many. What is received is close-on-exec.
+ * process cannot have so many. DDL_EUNSUPPORTED: the system lets nobody hand over descriptors. What is
+ * received is close-on-exec.
  */
 DDL_MUST_USE ddl_status ddl_local_send(int fd, const void *note, size_t bytes, const int descriptors[],
                                        int count, ddl_error *err);

@@ -335,11 +335,14 @@ ddl_status ddl_local_send(int fd, const void *note, size_t bytes, const int desc
         header->cmsg_len = CMSG_LEN(descriptor_bytes);
         memcpy(CMSG_DATA(header), descriptors, descriptor_bytes);
     }
-    ssize_t sent = count > 0 && DDL_FAILPOINT_OS("io.unix_send", ETOOMANYREFS)
-                       ? -1
-                       : sendmsg(fd, &message, MSG_NOSIGNAL | MSG_DONTWAIT);
+    const bool fails = count > 0 && (DDL_FAILPOINT_OS("io.unix_send", ETOOMANYREFS) ||
+                                     DDL_FAILPOINT_OS("io.unix_deny", EPERM));
+    ssize_t sent = fails ? -1 : sendmsg(fd, &message, MSG_NOSIGNAL | MSG_DONTWAIT);
     if (sent < 0 && (errno == EAGAIN || errno == EINTR || errno == ETOOMANYREFS))
         return DDL_FAIL_OS(err, DDL_ETIMEDOUT, errno, "descriptors cannot be handed over now");
+    if (sent < 0 && (errno == EPERM || errno == EACCES))
+        return DDL_FAIL_OS(err, DDL_EUNSUPPORTED, errno,
+                           "descriptors may not be handed over; a security module of the system forbids it");
     if (sent != (ssize_t)bytes)
         return DDL_FAIL_OS(err, DDL_EPEERLOST, sent < 0 ? errno : 0, "cannot hand over descriptors");
     return DDL_OK;

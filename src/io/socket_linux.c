@@ -38,6 +38,8 @@ bool ddl_socket_ask_acks(int fd, ddl_socket_acks *acks)
     if (getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &bytes) != 0 ||
         bytes < offsetof(struct tcp_info, tcpi_data_segs_in) + sizeof info.tcpi_data_segs_in)
         return false;
+    if (info.tcpi_segs_in == 0) /* of a connection, which began with one: they are not counted here */
+        return false;
     /* What this host does not let out waits like what a closed window keeps back, but nobody answers probes.
      */
     const bool is_kept = info.tcpi_notsent_bytes > 0 && info.tcpi_probes > 1;

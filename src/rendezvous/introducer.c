@@ -53,6 +53,7 @@ struct ddl_introducer {
     ddl_deadline sign_next;    /* to those who wait */
     ddl_deadline patience;     /* with a system that takes no descriptors */
     bool is_refused, gives_up; /* it takes none now; or did not for so long that there will be no more */
+    bool is_denied;            /* the system lets nobody hand over any */
     void (*told)(void *arg, int left);
     void *arg;
 };
@@ -166,13 +167,14 @@ static ddl_status send_note(const struct guest *guest, int count, ddl_error *err
 }
 
 /* False: later. */
-static bool tell(const ddl_introducer *introducer, struct guest *guest)
+static bool tell(ddl_introducer *introducer, struct guest *guest)
 {
     while (guest->ndue > 0) {
         const int count = guest->ndue < DDL_INTRODUCTIONS ? guest->ndue : DDL_INTRODUCTIONS;
         ddl_error why;
         const ddl_status status = send_note(guest, count, &why);
         const bool has_gone = status != DDL_OK && (why.os_errno == EPIPE || why.os_errno == ECONNRESET);
+        introducer->is_denied = introducer->is_denied || status == DDL_EUNSUPPORTED;
         if (status != DDL_OK && !has_gone)
             return false;
         forget_due(introducer, guest, has_gone ? guest->ndue : count);
@@ -244,9 +246,9 @@ static void on_alarm(void *arg)
 {
     ddl_introducer *introducer = arg;
     bool all = introduce_all(introducer);
-    if (!all && !introducer->is_refused) {
-        introducer->patience = ddl_deadline_in_ms(REFUSED_MS);
-    } else if (!all && !introducer->gives_up && ddl_deadline_passed(introducer->patience)) {
+    if (!all && !introducer->is_refused)
+        introducer->patience = ddl_deadline_in_ms(introducer->is_denied ? 0 : REFUSED_MS);
+    if (!all && !introducer->gives_up && ddl_deadline_passed(introducer->patience)) {
         give_up(introducer);
         all = introduce_all(introducer);
     }

@@ -408,8 +408,8 @@ static void hand_out(struct hall *hall)
     hall->room = limit_of(hall->all, ROOM_LIMIT_MS);
     for (int i = 1; i < hall->all->count; i++) {
         ddl_error error;
-        if (hall->calls[i] >= 0 &&
-            hand_over(hall, i, &error) == DDL_ETIMEDOUT) /* else it left, and says why */
+        const ddl_status status = hall->calls[i] >= 0 ? hand_over(hall, i, &error) : DDL_OK;
+        if (status != DDL_OK && status != DDL_EPEERLOST) /* who has left says why */
             ddl_apart_add(hall->apart, hall->all->ranks[i], &error);
     }
 }

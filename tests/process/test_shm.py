@@ -338,6 +338,18 @@ class SharedMemory(Host):
                 self.assertEqual("".join(rank.errors), "", site)
             self.finish(ranks)
 
+    @unittest.skipUnless(os.environ.get("DDL_TEST_FAILPOINTS") == "1", "no failpoints in this build")
+    def test_where_handing_over_is_forbidden_they_are_connected_at_once(self):
+        """A security module may let nobody have another process's descriptors."""
+        world = self.world(4)
+        began = time.monotonic()
+        ranks = self.started(world, "free", rank_0={"DDL_FAILPOINTS": "io.unix_deny"})
+        self.assertLess(time.monotonic() - began, 1.9, "it is not tried again for 2 s")
+        for rank in ranks:
+            self.assertEqual(shared(rank.pid), 1)
+        self.finish(ranks)
+        self.assertIn("a security module of the system forbids it", "".join(ranks[0].errors))
+
     def test_nothing_is_left_behind(self):
         before = set(os.listdir("/dev/shm"))
         world = self.world(3)
