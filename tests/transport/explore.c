@@ -1,124 +1,125 @@
 /*
  * explore.c - every interleaving of some processes, of which interleavings.py tells the steps.
  *
- *     explore PROCESSES MOST_STATES PROMPT
+ *     explore MEMORY PROCESSES MOST_STATES PROMPT
+ *
+ * MEMORY: x86 (explore_in_order.c) or C11 (explore_of_views.c).
  *
  * Whenever it does not know what a process does after a step, it says "after PROCESS STEP FOUND" and reads
- * the number of the step that follows, of this process; if that was not told before, KIND VARIABLE VALUE N
- * and N variables with their values that are expected stand behind. At the end it says "lost" and where
- * everybody is if there is a state in which nobody can go on though not all have ended, or in which somebody
- * has not found what he expected; "none" and the number of states if there is none; and "more" if there are
- * more of them than MOST_STATES. PROMPT: a store is visible before other processes have made so many more of
- * their own; 0: whenever.
- *
- * Of the states that were seen 64 bits of a hash are kept: of 10^8 states two are taken for one with a
- * probability below 1 in 3000.
- *
- * Where a step changes nothing that others could see, and nothing of theirs changes it, every order of it and
- * their steps leads to the same states: it is made at once. That is so for a store, which goes into the own
- * buffer, and for a fence behind an empty one.
+ * the number of the step that follows, of this process; if that was not told before, KIND ORDER VARIABLE
+ * VALUE N and N variables with their values that are expected stand behind. At the end it says "lost", why,
+ * and where everybody is if there is a state in which nobody can go on though not all have ended, in which
+ * somebody has not found what he expected, or in which plain accesses race; "none" and the number of states
+ * if there is none; and "more" if there are more of them than MOST_STATES. PROMPT, of x86: a store is visible
+ * before other processes have made so many more of their own; 0: whenever.
  */
+#include "explore.h"
+
 #include <stdbool.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum { PROCESSES = 4, VARIABLES = 64, VALUES = 64, BUFFER = 24, UNKNOWN = UINT16_MAX };
-
-enum kind { END, LOAD, STORE, SWAP, FENCE, AWAIT, UNTIL, EXPECT };
-
-struct step {
-    int kind, variable, value;
-    int nexpected;
-    uint8_t expected[VARIABLES][2]; /* of EXPECT: variables and their values */
-    uint16_t next[VALUES];          /* for each value that is found; of other steps the first one */
-};
+enum { UNKNOWN = UINT16_MAX };
 
 static struct {
-    struct step *steps;
+    struct step **steps; /* each stays where it is */
     int nsteps;
 } programs[PROCESSES];
-static int nprocesses, prompt;
+static int nprocesses;
 
-struct store {
-    uint8_t variable, value, age;
-};
-
-struct state {
-    uint16_t at[PROCESSES];
-    uint8_t memory[VARIABLES];
-    uint8_t nbuffered[PROCESSES];
-    struct store buffer[PROCESSES][BUFFER];
-};
-
-static void fail(const char *why)
+void explore_fail(const char *why)
 {
     fprintf(stderr, "explore: %s\n", why);
     exit(2);
-}
-
-static int number(void)
-{
-    int value;
-    if (scanf("%d", &value) != 1)
-        fail("nothing more is told");
-    return value;
 }
 
 static void *claim(size_t count, size_t bytes)
 {
     void *memory = calloc(count > 0 ? count : 1, bytes);
     if (memory == NULL)
-        fail("no memory");
+        explore_fail("no memory");
     return memory;
 }
 
-static int number_below(int limit)
+static void *claim_again(void *memory, size_t count, size_t bytes)
 {
-    int value = number();
+    memory = realloc(memory, count * bytes);
+    if (memory == NULL)
+        explore_fail("no memory");
+    return memory;
+}
+
+/* ---- programs ---- */
+
+static int number_below(int limit, const char *why)
+{
+    int value;
+    if (scanf("%d", &value) != 1)
+        explore_fail("nothing more is told");
     if (value < 0 || value >= limit)
-        fail("too many steps, variables or values");
+        explore_fail(why);
     return value;
+}
+
+static int variable(void)
+{
+    return number_below(VARIABLES, "too many variables");
+}
+
+static int value(void)
+{
+    return number_below(VALUES, "too large a value");
 }
 
 static void learn_step(int p)
 {
-    programs[p].steps = realloc(programs[p].steps, (size_t)(programs[p].nsteps + 1) * sizeof(struct step));
-    if (programs[p].steps == NULL)
-        fail("no memory");
-    struct step *step = &programs[p].steps[programs[p].nsteps++];
-    step->kind = number();
-    step->variable = number_below(VARIABLES);
-    step->value = number_below(VALUES);
-    step->nexpected = number_below(VARIABLES);
+    struct step *step = claim(1, sizeof *step);
+    programs[p].steps = claim_again(programs[p].steps, (size_t)programs[p].nsteps + 1, sizeof(struct step *));
+    programs[p].steps[programs[p].nsteps++] = step;
+    step->kind = (enum kind)number_below(EXPECT + 1, "no such step");
+    step->order = (enum order)number_below(SEQ_CST + 1, "no such order");
+    step->variable = variable();
+    step->value = value();
+    step->nexpected = number_below(VARIABLES + 1, "too much is expected");
     for (int e = 0; e < step->nexpected; e++) {
-        step->expected[e][0] = (uint8_t)number_below(VARIABLES);
-        step->expected[e][1] = (uint8_t)number_below(VALUES);
+        step->expected[e][0] = (uint8_t)variable();
+        step->expected[e][1] = (uint8_t)value();
     }
     for (int v = 0; v < VALUES; v++)
         step->next[v] = UNKNOWN;
 }
 
-/* The step that follows one of a process that has found this. */
-static uint16_t after(int p, uint16_t at, uint8_t found)
+const struct step *explore_step(int process, uint16_t at)
 {
-    uint16_t next = programs[p].steps[at].next[found];
-    if (next != UNKNOWN)
-        return next;
-    printf("after %d %d %d\n", p, at, found);
+    return programs[process].steps[at];
+}
+
+uint16_t explore_after(int process, uint16_t at, uint8_t found)
+{
+    uint16_t *next = &programs[process].steps[at]->next[found];
+    if (*next != UNKNOWN)
+        return *next;
+    printf("after %d %d %d\n", process, at, found);
     fflush(stdout);
-    next = (uint16_t)number_below(UNKNOWN);
-    if (next == programs[p].nsteps)
-        learn_step(p);
-    programs[p].steps[at].next[found] = next;
-    return next;
+    *next = (uint16_t)number_below(UNKNOWN, "too many steps");
+    if (*next == programs[process].nsteps)
+        learn_step(process);
+    return *next;
 }
 
 /* ---- what was seen ---- */
 
-static uint64_t *seen;
-static size_t nseen, seen_room = 1 << 16;
+/* States lie behind their lengths in blocks that stay where they are; a place is the number of a block and
+ * where in it. Slots have places, from 1, and bits of a hash, so that few others are compared. */
+enum { BLOCK_BITS = 24, PLACE_BITS = 40 };
+
+static uint8_t **blocks;
+static size_t nblocks, block_used = (size_t)1 << BLOCK_BITS;
+static uint64_t *slots;
+static size_t nseen, nslots = 1 << 16;
+static uint64_t *stack; /* places of states that were not expanded */
+static size_t nstack, stack_room;
 
 static uint64_t mixed(uint64_t hash, uint64_t more)
 {
@@ -126,216 +127,120 @@ static uint64_t mixed(uint64_t hash, uint64_t more)
     return hash ^ hash >> 29;
 }
 
-/* Only what is in use: buffers have their lengths. */
-static uint64_t hash_of(const struct state *s)
+static uint64_t hash_of(const uint8_t *state, size_t bytes)
 {
-    uint64_t hash = UINT64_C(0x243f6a8885a308d3), word;
-    for (int p = 0; p < nprocesses; p++) {
-        hash = mixed(hash, (uint64_t)s->at[p] << 8 | s->nbuffered[p]);
-        for (int i = 0; i < s->nbuffered[p]; i++) {
-            const struct store *b = &s->buffer[p][i];
-            hash = mixed(hash, (uint64_t)b->variable << 16 | (uint64_t)b->value << 8 | b->age);
-        }
-    }
-    for (int i = 0; i < VARIABLES; i += 8) {
-        memcpy(&word, s->memory + i, 8);
+    uint64_t hash = mixed(UINT64_C(0x243f6a8885a308d3), bytes), word;
+    for (; bytes >= sizeof word; bytes -= sizeof word, state += sizeof word) {
+        memcpy(&word, state, sizeof word);
         hash = mixed(hash, word);
     }
-    hash = mixed(hash, hash >> 32);
-    return hash == 0 ? 1 : hash;
+    word = 0;
+    memcpy(&word, state, bytes);
+    hash = mixed(hash, word);
+    return mixed(hash, hash >> 32);
 }
 
-static bool put(uint64_t hash)
+static const uint8_t *state_at(uint64_t place, size_t *bytes)
 {
-    size_t at = (size_t)hash & (seen_room - 1);
-    while (seen[at] != 0 && seen[at] != hash)
-        at = (at + 1) & (seen_room - 1);
-    if (seen[at] == hash)
-        return false;
-    seen[at] = hash;
-    return true;
+    const uint8_t *at = blocks[(place - 1) >> BLOCK_BITS] + ((place - 1) & ((1 << BLOCK_BITS) - 1));
+    uint16_t length;
+    memcpy(&length, at, sizeof length);
+    *bytes = length;
+    return at + sizeof length;
 }
 
-static bool is_new(const struct state *s)
+static uint64_t keep(const uint8_t *state, size_t bytes)
 {
-    if (2 * nseen >= seen_room) {
-        uint64_t *old = seen;
-        size_t old_room = seen_room;
-        seen_room *= 2;
-        seen = claim(seen_room, sizeof *seen);
-        for (size_t i = 0; i < old_room; i++)
-            if (old[i] != 0)
-                put(old[i]);
-        free(old);
+    const uint16_t length = (uint16_t)bytes;
+    if (block_used + sizeof length + bytes > (size_t)1 << BLOCK_BITS) {
+        blocks = claim_again(blocks, nblocks + 1, sizeof *blocks);
+        blocks[nblocks++] = claim_again(NULL, 1, (size_t)1 << BLOCK_BITS);
+        block_used = 0;
     }
-    bool added = put(hash_of(s));
-    nseen += added ? 1 : 0;
-    return added;
+    uint8_t *at = blocks[nblocks - 1] + block_used;
+    uint64_t place = ((uint64_t)(nblocks - 1) << BLOCK_BITS) + block_used + 1;
+    memcpy(at, &length, sizeof length);
+    memcpy(at + sizeof length, state, bytes);
+    block_used += sizeof length + bytes;
+    return place;
 }
 
-static struct state *stack;
-static size_t nstack, stack_room;
-
-static void push(const struct state *s)
+/* The slot of a state, or the empty one where it belongs. */
+static uint64_t *slot_of(const uint8_t *state, size_t bytes, uint64_t hash)
 {
+    for (size_t i = (size_t)hash & (nslots - 1);; i = (i + 1) & (nslots - 1)) {
+        if (slots[i] == 0)
+            return &slots[i];
+        if (slots[i] >> PLACE_BITS != hash >> PLACE_BITS)
+            continue;
+        size_t other_bytes;
+        const uint8_t *other = state_at(slots[i] & (((uint64_t)1 << PLACE_BITS) - 1), &other_bytes);
+        if (other_bytes == bytes && memcmp(other, state, bytes) == 0)
+            return &slots[i];
+    }
+}
+
+static void double_slots(void)
+{
+    uint64_t *old = slots;
+    size_t nold = nslots;
+    nslots *= 2;
+    slots = claim(nslots, sizeof *slots);
+    for (size_t i = 0; i < nold; i++) {
+        size_t bytes;
+        if (old[i] == 0)
+            continue;
+        const uint8_t *state = state_at(old[i] & (((uint64_t)1 << PLACE_BITS) - 1), &bytes);
+        *slot_of(state, bytes, hash_of(state, bytes)) = old[i];
+    }
+    free(old);
+}
+
+void explore_reach(const uint8_t *state, size_t bytes)
+{
+    if (bytes > STATE_BYTES)
+        explore_fail("too large a state");
+    const uint64_t hash = hash_of(state, bytes);
+    uint64_t *slot = slot_of(state, bytes, hash);
+    if (*slot != 0)
+        return;
+    const uint64_t place = keep(state, bytes);
+    *slot = hash >> PLACE_BITS << PLACE_BITS | place;
+    if (2 * ++nseen >= nslots)
+        double_slots();
     if (nstack == stack_room) {
         stack_room = stack_room == 0 ? 1024 : 2 * stack_room;
-        stack = realloc(stack, stack_room * sizeof *stack);
-        if (stack == NULL)
-            fail("no memory");
+        stack = claim_again(stack, stack_room, sizeof *stack);
     }
-    stack[nstack++] = *s;
+    stack[nstack++] = place;
 }
 
-/* ---- steps ---- */
-
-static const struct step *step_of(const struct state *s, int p)
+void explore_lose(const char *why, const uint16_t at[])
 {
-    return &programs[p].steps[s->at[p]];
-}
-
-/* False: prompt forbids it, an older store has to become visible first. */
-static bool store(struct state *s, int p)
-{
-    const struct step *step = step_of(s, p);
-    if (s->nbuffered[p] == BUFFER)
-        fail("a buffer is too small");
-    for (int other = 0; other < nprocesses && prompt > 0; other++)
-        for (int i = 0; i < s->nbuffered[other] && other != p; i++)
-            if (++s->buffer[other][i].age >= prompt)
-                return false;
-    s->buffer[p][s->nbuffered[p]++] = (struct store){ (uint8_t)step->variable, (uint8_t)step->value, 0 };
-    s->at[p] = after(p, s->at[p], 0);
-    return true;
-}
-
-/* What concerns nobody else. */
-static void make_private_steps(struct state *s)
-{
-    for (int p = 0; p < nprocesses && prompt == 0; p++)
-        for (;;) {
-            const struct step *step = step_of(s, p);
-            if (step->kind == STORE)
-                store(s, p);
-            else if (step->kind == FENCE && s->nbuffered[p] == 0)
-                s->at[p] = after(p, s->at[p], 0);
-            else
-                break;
-        }
-}
-
-static void note(struct state *s)
-{
-    make_private_steps(s);
-    if (is_new(s))
-        push(s);
-}
-
-/* The oldest store of a process becomes visible. */
-static void drain(const struct state *from, int p)
-{
-    struct state s = *from;
-    s.memory[s.buffer[p][0].variable] = s.buffer[p][0].value;
-    s.nbuffered[p]--;
-    memmove(s.buffer[p], s.buffer[p] + 1, s.nbuffered[p] * sizeof s.buffer[p][0]);
-    note(&s);
-}
-
-/* The next step of a process. 1: made; 0: it cannot be made now; -1: what was expected is not there. */
-static int advance(const struct state *from, int p)
-{
-    const struct step *step = step_of(from, p);
-    struct state s = *from;
-    uint8_t *variable = &s.memory[step->variable];
-    uint8_t found = *variable;
-    bool is_empty = s.nbuffered[p] == 0;
-    switch (step->kind) {
-    case LOAD:
-        for (int i = 0; i < s.nbuffered[p]; i++)
-            if (s.buffer[p][i].variable == step->variable)
-                found = s.buffer[p][i].value;
-        s.at[p] = after(p, s.at[p], found);
-        break;
-    case STORE:
-        if (!store(&s, p))
-            return 0;
-        break;
-    case SWAP:
-        if (!is_empty)
-            return 0;
-        *variable = (uint8_t)step->value;
-        s.at[p] = after(p, s.at[p], found);
-        break;
-    case FENCE:
-        if (!is_empty)
-            return 0;
-        s.at[p] = after(p, s.at[p], 0);
-        break;
-    case AWAIT:
-        if (!is_empty || found == 0)
-            return 0;
-        *variable = 0;
-        s.at[p] = after(p, s.at[p], 0);
-        break;
-    case UNTIL:
-        if (found != step->value)
-            return 0;
-        s.at[p] = after(p, s.at[p], 0);
-        break;
-    case EXPECT:
-        for (int e = 0; e < step->nexpected; e++)
-            if (s.memory[step->expected[e][0]] != step->expected[e][1])
-                return -1;
-        s.at[p] = after(p, s.at[p], 0);
-        break;
-    default:
-        return 0;
-    }
-    note(&s);
-    return 1;
-}
-
-static int say_lost(const struct state *s, const char *why)
-{
-    printf("lost: %s; steps", why);
+    printf("lost: %s; %zu states; steps", why, nseen);
     for (int p = 0; p < nprocesses; p++)
-        printf(" %d", s->at[p]);
-    printf("; memory");
-    for (int i = 0; i < VARIABLES; i++)
-        if (s->memory[i] != 0)
-            printf(" %d=%d", i, s->memory[i]);
-    printf("; %zu states\n", nseen);
-    return 0;
+        printf(" %d", at[p]);
+    printf("\n");
+    exit(0);
 }
 
 int main(int argc, char **argv)
 {
-    if (argc != 4 || (nprocesses = atoi(argv[1])) > PROCESSES)
-        fail("usage: explore PROCESSES MOST_STATES PROMPT");
-    size_t most = (size_t)strtoull(argv[2], NULL, 10);
-    prompt = atoi(argv[3]);
+    const struct memory *const memories[] = { &explore_in_order, &explore_of_views }, *memory = NULL;
+    for (int m = 0; m < 2 && argc == 5; m++)
+        if (strcmp(argv[1], memories[m]->name) == 0)
+            memory = memories[m];
+    if (memory == NULL || (nprocesses = atoi(argv[2])) < 1 || nprocesses > PROCESSES)
+        explore_fail("usage: explore x86|C11 PROCESSES MOST_STATES PROMPT");
+    const size_t most = (size_t)strtoull(argv[3], NULL, 10);
     for (int p = 0; p < nprocesses; p++)
         learn_step(p);
-    seen = claim(seen_room, sizeof *seen);
-    struct state s;
-    memset(&s, 0, sizeof s);
-    note(&s);
+    slots = claim(nslots, sizeof *slots);
+    memory->begin(nprocesses, atoi(argv[4]));
     while (nstack > 0) {
-        s = stack[--nstack];
-        bool went_on = false, have_ended = true;
-        for (int p = 0; p < nprocesses; p++) {
-            if (s.nbuffered[p] > 0) {
-                drain(&s, p);
-                went_on = true;
-            }
-            have_ended = have_ended && step_of(&s, p)->kind == END;
-            int made = advance(&s, p);
-            if (made < 0)
-                return say_lost(&s, "what was expected is not there");
-            went_on = went_on || made > 0;
-        }
-        if (!went_on && !have_ended)
-            return say_lost(&s, "nobody can go on");
+        size_t bytes;
+        const uint8_t *state = state_at(stack[--nstack], &bytes);
+        memory->expand(state, bytes);
         if (nseen > most) {
             printf("more than %zu states\n", most);
             return 0;

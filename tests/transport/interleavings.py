@@ -1,5 +1,7 @@
-"""Every interleaving of some processes, each with a store buffer as processors have: what it stores becomes visible to
-others later, in order (the memory order of x86).
+"""Every interleaving of some processes, in one of two memories.
+
+X86: each process has a store buffer, as processors have; what it stores becomes visible to others later, in order.
+C11: the memory of the C standard, in which each access has the order that it is given, and no other.
 
 Processes are written as generators; explore.c walks through them, and asks here for each step when it first comes to it.
 """
@@ -7,21 +9,32 @@ import subprocess
 import sys
 import unittest
 
+X86, C11 = "x86", "C11"
+MEMORIES = (X86, C11)
+
+PLAIN, RELAXED, ACQUIRE, RELEASE, ACQ_REL, SEQ_CST = ORDERS = ("plain", "relaxed", "acquire", "release", "acq_rel", "seq_cst")
+
 # Everything that is shared, by name; a process is a generator of steps. A step is one of
-#   ("load", name)            result: the own newest store, else what is in memory
-#   ("store", name, value)    into the store buffer
-#   ("swap", name, value)     result: what was there; with an empty buffer only
-#   ("fence",)                with an empty buffer only
-#   ("await", name)           once the name is not 0, with an empty buffer only; makes it 0
-#   ("until", name, value)    once it is that: for who looks again and again
-#   ("expect", ((name, value), ...))   nothing; anything else there is as bad as a state in which nobody can go on
-# Values are numbers from 0 to 63; all names have 0 at first.
+#   ("load", name, order)            result: what is found
+#   ("store", name, value, order)
+#   ("swap", name, value, order)     result: what was there
+#   ("fence", order)                 one that is relaxed is none
+#   ("await", name, order)           once the name is not 0; makes it 0
+#   ("until", name, value, order)    once it is that: for who looks again and again
+#   ("expect", ((name, value), ...))    nothing; plain loads, and anything else there is as bad as a state in which
+#                                       nobody can go on
+# Values are numbers from 0 to 63; all names have 0 at first. Orders are those of C11, and plain, of what is not atomic:
+# in C11 it is a mistake if two of which one stores are not kept apart by others, and one name cannot have both. For x86
+# it is the same whatever the order is, but that of a fence.
 KINDS = ("end", "load", "store", "swap", "fence", "await", "until", "expect")
+MAY_HAVE = {"load": (PLAIN, RELAXED, ACQUIRE), "store": (PLAIN, RELAXED, RELEASE),
+            "swap": (RELAXED, ACQUIRE, RELEASE, ACQ_REL), "fence": (RELAXED, ACQUIRE, RELEASE, ACQ_REL, SEQ_CST),
+            "await": (RELAXED, ACQUIRE), "until": (RELAXED, ACQUIRE)}
 
 # Generators cannot be copied, so the state of one is a history of results that leads to it; of those that lead to
 # the same place with the same variables the first counts. Variables named in PASSING do not: a process looks at
 # them in the very next step at most.
-PASSING = frozenset({"fences", "order", "seen", "wanted", "was"})
+PASSING = frozenset({"orders", "order", "seen", "wanted", "was"})
 
 EXPLORE = None  # the program
 
@@ -46,7 +59,7 @@ class Program:
 
     def __init__(self, program, names):
         self.program, self.names = program, names
-        self.numbers, self.results = {}, []
+        self.numbers, self.results, self.steps = {}, [], []
         self.first = self.told(())[1]
 
     def told(self, results):
@@ -56,11 +69,20 @@ class Program:
             return f"{self.numbers[where]}", ""
         self.numbers[where] = len(self.results)
         self.results.append(results)
-        kind = "end" if step is None else step[0]
+        self.steps.append(step)
+        return f"{self.numbers[where]}", " ".join(map(str, self.words_of(step or ("end",))))
+
+    def words_of(self, step):
+        """As explore.c reads them."""
+        kind, order = step[0], ORDERS[0]
+        if kind in MAY_HAVE:
+            order = step[-1]
+            if order not in MAY_HAVE[kind]:
+                raise ValueError(f"{step}: a {kind} cannot be {order}")
         name = self.index(step[1]) if kind in ("load", "store", "swap", "await", "until") else 0
         value = step[2] if kind in ("store", "swap", "until") else 0
         expected = [f"{self.index(n)} {v}" for n, v in step[1]] if kind == "expect" else []
-        return f"{self.numbers[where]}", " ".join(map(str, (KINDS.index(kind), name, value, len(expected), *expected)))
+        return (KINDS.index(kind), ORDERS.index(order), name, value, len(expected), *expected)
 
     def index(self, name):
         return self.names.setdefault(name, len(self.names))
@@ -70,19 +92,20 @@ class Program:
 
 
 class Explorer:
-    """prompt: a store is visible before another process has made so many more of its own; None: whenever."""
+    """prompt, of x86: a store is visible before another process has made so many more of its own; None: whenever."""
 
-    def __init__(self, programs, prompt=None):
+    def __init__(self, programs, memory=X86, prompt=None):
         self.programs = programs
+        self.memory = memory
         self.prompt = prompt
         self.states = None  # how many there were
 
     def lost(self, most=4_000_000):
-        """What is said of a state in which nobody can go on, though not all have ended, or in which somebody did not
-        find what he expected; None: there is none."""
+        """What is said of a state in which nobody can go on, though not all have ended, in which somebody did not find
+        what he expected, or in which plain accesses race; None: there is none."""
         names = {}
         programs = [Program(program, names) for program in self.programs]
-        with subprocess.Popen([EXPLORE, str(len(programs)), str(most), str(self.prompt or 0)], text=True,
+        with subprocess.Popen([EXPLORE, self.memory, str(len(programs)), str(most), str(self.prompt or 0)], text=True,
                               stdin=subprocess.PIPE, stdout=subprocess.PIPE) as explorer:
             explorer.stdin.write("\n".join(program.first for program in programs) + "\n")
             explorer.stdin.flush()
@@ -91,11 +114,21 @@ class Explorer:
                 explorer.stdin.write(programs[process].after(number, found) + "\n")
                 explorer.stdin.flush()
         if said.startswith("lost"):
-            return said
+            at = said.split("steps")[1].split()
+            return said.strip() + "".join(f"\n{p}: {program.steps[int(n)]}" for p, (program, n) in enumerate(zip(programs, at)))
         if not said.startswith("none"):
             raise AssertionError(said)
         self.states = int(said.split()[2])
         return None
+
+
+WEAKER = {ACQUIRE: RELAXED, RELEASE: RELAXED, SEQ_CST: ACQ_REL, ACQ_REL: RELAXED}
+
+
+def weakened(orders):
+    """Of a model's orders, by what they are for: what was weakened, and all of them; one after the other."""
+    for what, order in orders.items():
+        yield what, {**orders, what: WEAKER[order]}
 
 
 def main(*tests):
