@@ -1,0 +1,35 @@
+/*
+ * calling.h - this rank's calls to others.
+ *
+ * Of a pair the higher rank calls, so two calls never cross. Where pairs connect late the lower one may be
+ * the first that wants to: it knocks. A knock is a call like others, whose handshake says who it is; whoever
+ * hears it hangs up and calls.
+ *
+ * Where a pair is to have further connections these are called one after the other, each once the door has
+ * confirmed the one before with its byte (callers.h).
+ *
+ * Thread: service.
+ */
+#ifndef DDL_RENDEZVOUS_CALLING_H
+#define DDL_RENDEZVOUS_CALLING_H
+
+#include "rendezvous/pairs.h"
+
+/* One rank being called. */
+typedef struct ddl_calling ddl_calling;
+
+/* Call a rank, or knock at its door; nothing if that is being done, or the pair has met. */
+void ddl_calling_start(ddl_meshing *meshing, int rank);
+
+/* It has knocked: call it at once. */
+void ddl_calling_hurry(ddl_meshing *meshing, int rank);
+
+/* "rank 3 on nodeB[4711] at 10.0.0.12:41873" */
+void ddl_calling_describe(const ddl_calling *call, char *text, size_t text_bytes);
+
+/* Why it has failed. Thread: any, with the bell's lock. */
+const ddl_error *ddl_calling_error(const ddl_calling *call);
+
+void ddl_calling_forget(ddl_calling *call);
+
+#endif
