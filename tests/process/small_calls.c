@@ -3,7 +3,7 @@
  *
  * On a communicator that comes after more others than there are boards, each freed before the next one: it
  * has a board only if those were given back. All but rank 0 poll, so that nobody has to wake them, however
- * slow a tool makes rank 0.
+ * slow a tool makes rank 0. After so many calls each the function batch_ends is called, for that tool.
  */
 #include <ddl/ddl.h>
 
@@ -11,7 +11,14 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { PARTS_BEFORE = 40 };
+enum { PARTS_BEFORE = 40, BATCH = 25 };
+
+void batch_ends(void);
+
+__attribute__((noinline)) void batch_ends(void)
+{
+    __asm__ volatile("");
+}
 
 static int fail(const char *what)
 {
@@ -47,6 +54,8 @@ int main(int argc, char **argv)
             fprintf(stderr, "small_calls: call %ld gave %lld\n", i, (long long)value);
             return 1;
         }
+        if (i % BATCH == BATCH - 1)
+            batch_ends();
     }
     return ddl_comm_free(&world) == DDL_OK ? 0 : fail("free");
 }
