@@ -316,6 +316,9 @@ static ddl_status agree(ddl_comm *comm, int *members, int *nleft, int *own, uint
     struct ddl_shrinking *s = comm->shrinking;
     if (!s->is_awaited) /* as after a call that was kept from the engine */
         comm->world->nbusy++;
+    const int silent = lost_by_cause(comm); /* others' reports may have come before the cause was final */
+    if (silent >= 0)
+        ddl_agreement_lose(s->agreement, silent);
     s->is_awaited = true;
     s->until = later;
     s->deadline = deadline;
