@@ -78,7 +78,7 @@ PEERS = {peer.name: peer for peer in (
          {"tcp": ((), {})}, ("-lgloo", "-lpthread"), "gloo/context.h",
          ("reduce_scatter",)),
 )}
-DEFAULT = "ddl", "openmpi", "openmpi-yield", "openmpi-tuned", "mpich", "gloo"
+DEFAULT = "ddl", "openmpi", "openmpi-yield", "mpich", "gloo"
 
 
 def install(packages):
