@@ -8,7 +8,8 @@
 #include <stdatomic.h>
 
 enum {
-    FRESH_MS = 20, /* of five looks; what was told before may not be so any more */
+    FRESH_MS = 20,  /* of five looks; what was told before may not be so any more */
+    ARRIVE_MS = 20, /* others would follow one who is still seen where it was */
     FIRST_PAUSE_MS = 20,
     LONGEST_PAUSE_MS = 10000, /* where the system knows better, as others use a CPU */
     CPUS_MOST = 1024
@@ -139,7 +140,7 @@ void ddl_balance_look(ddl_balance *balance, ddl_lanes *lanes, const ddl_roster *
         return;
     _Atomic(uint64_t) *own = ddl_lanes_place(lanes, roster->rank);
     const bool may_move = ncpus > 1 && now_ns >= balance->next_ns;
-    tell(own, cpu, may_move, now_ns);
+    tell(own, now_ns < balance->arrives_ns ? balance->chosen : cpu, may_move, now_ns);
     if (!may_move || !find_ranks(lanes, roster, now_ns, ranks, &nranks))
         return;
     const int chosen = ddl_balance_choose(ranks, nranks, roster->rank, cpus, ncpus);
@@ -148,6 +149,8 @@ void ddl_balance_look(ddl_balance *balance, ddl_lanes *lanes, const ddl_roster *
     tell(own, chosen, false, now_ns); /* at once, lest others choose it too */
     balance->pause_ns = next_pause(balance, now_ns);
     balance->next_ns = now_ns + balance->pause_ns;
+    balance->arrives_ns = now_ns + ARRIVE_MS * DDL_NS_PER_MS;
+    balance->chosen = chosen;
     ddl_log(DDL_LOG_DEBUG, "rank %d moves from CPU %d to CPU %d, where fewer ranks of this host are",
             roster->rank, cpu, chosen);
     ddl_engine_move(engine, chosen);

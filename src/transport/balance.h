@@ -16,6 +16,8 @@ enum { DDL_BALANCE_RANKS = 64 /* of a host; with more nobody looks */ };
 
 typedef struct ddl_balance {   /* zeroed at first */
     int64_t next_ns, pause_ns; /* when this rank may move again, and how long it waits after that */
+    int64_t arrives_ns;        /* by then it is where it was to move, */
+    int chosen;                /* which it tells others until then */
 } ddl_balance;
 
 /* Where a rank is as others know it. */
