@@ -16,7 +16,11 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { LET_GO_MS = 400 };
+enum {
+    LET_GO_MS = 400,
+    LATE_MS = 100,     /* after a deadline, for what has come while this process was stopped */
+    KEPT_OUT_MS = 1000 /* and for the thread that called, to take the engine */
+};
 
 /* ---- abort ---- */
 
@@ -103,11 +107,11 @@ ddl_status ddl_comm_abort(ddl_comm *comm, const char *reason)
 struct ddl_shrinking {
     uint64_t number; /* which agreement of the communicator, from 1 */
     ddl_agreement *agreement;
-    bool is_awaited;    /* this rank's call is under way; it ends by then, */
-    ddl_deadline until; /* unless its thread was kept from the engine */
-    bool taken;         /* the result has been given to the caller */
+    bool is_awaited; /* this rank's call is under way */
+    bool taken;      /* the result has been given to the caller */
     atomic_bool done;
     ddl_deadline deadline;
+    int64_t late_ns;     /* when the first tick came after that; 0: none has */
     atomic_bool is_over; /* it is done, or this rank's call has run out of time */
     ddl_bytes report;
     struct ddl_shrinking *next; /* others have begun it already */
@@ -233,6 +237,8 @@ void ddl_shrink_gone(ddl_comm *comm, int peer)
 
 static void end_wait(ddl_comm *comm, struct ddl_shrinking *s)
 {
+    if (!s->is_awaited)
+        return;
     s->is_awaited = false;
     comm->world->nbusy--;
     ddl_agreement_leave(s->agreement);
@@ -243,11 +249,13 @@ void ddl_shrink_tick(ddl_comm *comm, int64_t now_ns)
     struct ddl_shrinking *s = comm->shrinking;
     if (s == NULL || !s->is_awaited)
         return;
-    if (now_ns > s->until) {
+    if (now_ns > s->deadline && s->late_ns == 0)
+        s->late_ns = now_ns;
+    if (s->late_ns != 0 && now_ns - s->late_ns >= KEPT_OUT_MS * DDL_NS_PER_MS) {
         end_wait(comm, s);
         return;
     }
-    if (now_ns > s->deadline)
+    if (s->late_ns != 0 && now_ns - s->late_ns >= LATE_MS * DDL_NS_PER_MS)
         end_call(comm, s);
     const int silent = lost_by_cause(comm); /* the cause may have come after the first report */
     for (int rank = 0; rank < comm->nranks; rank++)
@@ -304,8 +312,6 @@ static ddl_status stuck(ddl_error *err)
 static ddl_status agree(ddl_comm *comm, int *members, int *nleft, int *own, uint64_t *id, ddl_error *err)
 {
     ddl_deadline deadline = ddl_deadline_in_ms(comm->timeout_ms);
-    ddl_deadline later =
-        deadline > DDL_DEADLINE_NEVER - DDL_NS_PER_S ? DDL_DEADLINE_NEVER : deadline + DDL_NS_PER_S;
     if (!ddl_engine_enter(comm->engine, deadline))
         return stuck(err);
     ddl_status status = begin(comm, err);
@@ -320,18 +326,14 @@ static ddl_status agree(ddl_comm *comm, int *members, int *nleft, int *own, uint
     if (silent >= 0)
         ddl_agreement_lose(s->agreement, silent);
     s->is_awaited = true;
-    s->until = later;
     s->deadline = deadline;
+    s->late_ns = 0;
     atomic_store(&s->is_over, atomic_load(&s->done));
     ddl_agreement_enter(s->agreement);
     advance(comm);
     ddl_mesh_flush(comm->mesh);
-    bool free_again;
-    do {
-        ddl_engine_wait_entered(comm->engine, &s->is_over, deadline);
-        free_again = ddl_engine_enter(comm->engine, later);
-    } while (free_again && !atomic_load(&s->done) && !ddl_deadline_passed(deadline));
-    if (!free_again)
+    ddl_engine_wait_entered(comm->engine, &s->is_over, deadline);
+    if (!ddl_engine_enter(comm->engine, ddl_deadline_in_ms(KEPT_OUT_MS)))
         return stuck(err);
     end_wait(comm, s);
     s->taken = atomic_load(&s->done);

@@ -348,6 +348,19 @@ ddl_status ddl_local_send(int fd, const void *note, size_t bytes, const int desc
     return DDL_OK;
 }
 
+/* Who may have another one, and does not get those, is not let. */
+static ddl_status lacks_some(int fd, ddl_error *err)
+{
+    const int another = fcntl(fd, F_DUPFD_CLOEXEC, 0);
+    if (another < 0)
+        return DDL_FAIL_OS(err, DDL_ERESOURCE, EMFILE,
+                           "it was handed more descriptors than it can have (see ulimit -n)");
+    close(another);
+    return DDL_FAIL(err, DDL_EUNSUPPORTED,
+                    "the system withholds descriptors that it was handed, as a security module may "
+                    "(DDL_TRANSPORT=tcp needs none)");
+}
+
 ddl_status ddl_local_receive(int fd, void *note, size_t bytes, int descriptors[], int room, int *count,
                              ddl_error *err)
 {
@@ -368,11 +381,11 @@ ddl_status ddl_local_receive(int fd, void *note, size_t bytes, int descriptors[]
         found = (int)((header->cmsg_len - CMSG_LEN(0)) / sizeof(int));
         memcpy(received, CMSG_DATA(header), (size_t)found * sizeof(int)); /* no more fit the buffer */
     }
-    if ((message.msg_flags & MSG_CTRUNC) != 0 && found < room) {
+    const bool are_withheld = found > 0 && DDL_FAILPOINT_OS("io.unix_withhold", EACCES);
+    if (are_withheld || ((message.msg_flags & MSG_CTRUNC) != 0 && found < room)) {
         for (int i = 0; i < found; i++)
             close(received[i]);
-        return DDL_FAIL_OS(err, DDL_ERESOURCE, EMFILE,
-                           "it was handed more descriptors than it can have (see ulimit -n)");
+        return lacks_some(fd, err);
     }
     if (got != (ssize_t)bytes || found > room || (message.msg_flags & MSG_CTRUNC) != 0) {
         for (int i = 0; i < found; i++)

@@ -322,7 +322,8 @@ static bool answer(struct hall *hall)
     if (status != DDL_OK)
         return status == DDL_EAUTH; /* nobody any more, or a stranger */
     status = ddl_neighbour_take(fd, &note, sizeof note, limit_of(all, NOTE_LIMIT_MS), &other, &error);
-    if (status == DDL_EPROTO || status == DDL_ERESOURCE) /* of its own descriptors this rank lacks, for one */
+    if (status == DDL_EPROTO || status == DDL_ERESOURCE ||
+        status == DDL_EUNSUPPORTED) /* of its own descriptors this rank lacks, for one */
         refuse(hall, &error);
     bool wanted = status == DDL_OK && note.rank < (uint32_t)roster->nranks &&
                   ddl_roster_is_neighbour(roster, (int)note.rank) &&

@@ -26,6 +26,8 @@ void ddl_ushering_do_without(ddl_meshing *meshing)
 static void lose_usher(ddl_meshing *meshing, ddl_calling *call, ddl_status status, ddl_error *error)
 {
     const int rank = meshing->usher;
+    const bool is_own = status == DDL_ERESOURCE || status == DDL_EUNSUPPORTED; /* what this rank lacks */
+    const ddl_error cause = *error;
     char who[256];
     ddl_calling_describe(call, who, sizeof who);
     if (status == DDL_EPEERLOST)
@@ -33,9 +35,9 @@ static void lose_usher(ddl_meshing *meshing, ddl_calling *call, ddl_status statu
                             "%s, by way of which ranks of its host are connected, ended before they were; "
                             "look at its output",
                             who);
-    else if (status != DDL_ERESOURCE) /* which is this rank's */
-        (void)ddl_error_set(error, status, "%s: %.300s", who, error->text);
-    if (status != DDL_ERESOURCE)
+    else if (!is_own)
+        (void)ddl_error_set(error, status, "%s: %.300s", who, cause.text);
+    if (!is_own)
         error->culprit = rank;
     ddl_calling_forget(call);
     ddl_pairs_fail(meshing, error);

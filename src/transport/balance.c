@@ -8,7 +8,7 @@
 #include <stdatomic.h>
 
 enum {
-    FRESH_MS = 20,  /* of five looks; what was told before may not be so any more */
+    FRESH_MS = 60,  /* of three looks of one who sleeps; what was told before may not be so any more */
     ARRIVE_MS = 20, /* others would follow one who is still seen where it was */
     FIRST_PAUSE_MS = 20,
     LONGEST_PAUSE_MS = 10000, /* where the system knows better, as others use a CPU */

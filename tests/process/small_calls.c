@@ -11,7 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { PARTS_BEFORE = 40, BATCH = 25 };
+enum { PARTS_BEFORE = 40, BATCH = 250 };
 
 void batch_ends(void);
 

@@ -18,12 +18,12 @@ import unittest
 from world import clean_environment, free_port
 
 SMALL_CALLS = None
-CALLS, BATCH = 1000, 25  # as in small_calls.c
-WARM = 8  # batches, in which plans are made
+CALLS, BATCH = 4000, 250  # as in small_calls.c; what comes less often than a batch is not seen
+WARM = 1  # batches, in which plans are made
 
 # Instructions per call, with gcc 12 in a release build on an AMD EPYC (on an Intel Xeon the C library takes 5 % fewer).
 # To be lowered when a change lowers them; raised only with a reason in the commit message.
-BUDGET = {"allreduce": 875, "broadcast": 805}
+BUDGET = {"allreduce": 881, "broadcast": 813}
 ROOM = 1.04  # for other compilers and C libraries
 
 

@@ -112,10 +112,10 @@ uint16_t explore_after(int process, uint16_t at, uint8_t found)
 
 /* States lie behind their lengths in blocks that stay where they are; a place is the number of a block and
  * where in it. Slots have places, from 1, and bits of a hash, so that few others are compared. */
-enum { BLOCK_BITS = 24, PLACE_BITS = 40 };
+enum { BLOCK_BITS = 24, BLOCK_BYTES = 1 << BLOCK_BITS, PLACE_BITS = 40 };
 
 static uint8_t **blocks;
-static size_t nblocks, block_used = (size_t)1 << BLOCK_BITS;
+static size_t nblocks, block_used = BLOCK_BYTES;
 static uint64_t *slots;
 static size_t nseen, nslots = 1 << 16;
 static uint64_t *stack; /* places of states that were not expanded */
@@ -142,7 +142,7 @@ static uint64_t hash_of(const uint8_t *state, size_t bytes)
 
 static const uint8_t *state_at(uint64_t place, size_t *bytes)
 {
-    const uint8_t *at = blocks[(place - 1) >> BLOCK_BITS] + ((place - 1) & ((1 << BLOCK_BITS) - 1));
+    const uint8_t *at = blocks[(place - 1) >> BLOCK_BITS] + ((place - 1) & (BLOCK_BYTES - 1));
     uint16_t length;
     memcpy(&length, at, sizeof length);
     *bytes = length;
@@ -152,9 +152,9 @@ static const uint8_t *state_at(uint64_t place, size_t *bytes)
 static uint64_t keep(const uint8_t *state, size_t bytes)
 {
     const uint16_t length = (uint16_t)bytes;
-    if (block_used + sizeof length + bytes > (size_t)1 << BLOCK_BITS) {
+    if (block_used + sizeof length + bytes > BLOCK_BYTES) {
         blocks = claim_again(blocks, nblocks + 1, sizeof *blocks);
-        blocks[nblocks++] = claim_again(NULL, 1, (size_t)1 << BLOCK_BITS);
+        blocks[nblocks++] = claim_again(NULL, 1, BLOCK_BYTES);
         block_used = 0;
     }
     uint8_t *at = blocks[nblocks - 1] + block_used;
@@ -215,6 +215,23 @@ void explore_reach(const uint8_t *state, size_t bytes)
     stack[nstack++] = place;
 }
 
+static bool begins_again;
+
+void explore_begin_again(void)
+{
+    begins_again = true;
+}
+
+static void forget_states(void)
+{
+    begins_again = false;
+    memset(slots, 0, nslots * sizeof *slots);
+    nseen = nstack = 0;
+    while (nblocks > 0)
+        free(blocks[--nblocks]);
+    block_used = BLOCK_BYTES;
+}
+
 void explore_lose(const char *why, const uint16_t at[])
 {
     printf("lost: %s; %zu states; steps", why, nseen);
@@ -236,16 +253,19 @@ int main(int argc, char **argv)
     for (int p = 0; p < nprocesses; p++)
         learn_step(p);
     slots = claim(nslots, sizeof *slots);
-    memory->begin(nprocesses, atoi(argv[4]));
-    while (nstack > 0) {
-        size_t bytes;
-        const uint8_t *state = state_at(stack[--nstack], &bytes);
-        memory->expand(state, bytes);
-        if (nseen > most) {
-            printf("more than %zu states\n", most);
-            return 0;
+    do {
+        forget_states();
+        memory->begin(nprocesses, atoi(argv[4]));
+        while (nstack > 0 && !begins_again) {
+            size_t bytes;
+            const uint8_t *state = state_at(stack[--nstack], &bytes);
+            memory->expand(state, bytes);
+            if (nseen > most) {
+                printf("more than %zu states\n", most);
+                return 0;
+            }
         }
-    }
+    } while (begins_again);
     printf("none in %zu states\n", nseen);
     return 0;
 }

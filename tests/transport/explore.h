@@ -29,7 +29,7 @@ struct step {
 /* Processes begin at step 0; all variables are 0 then. */
 struct memory {
     const char *name; /* the argument that chooses it */
-    /* Reach the first state. prompt: see explore.c. */
+    /* Reach the first state. prompt: see explore.c. Called once more for each explore_begin_again. */
     void (*begin)(int nprocesses, int prompt);
     /* Reach every state that follows this one, or lose. */
     void (*expand)(const uint8_t *state, size_t bytes);
@@ -46,6 +46,10 @@ uint16_t explore_after(int process, uint16_t at, uint8_t found);
 
 /* Here is a state. */
 void explore_reach(const uint8_t *state, size_t bytes);
+
+/* What the memory took for granted of the programs is not so: forget all states, and begin again once this
+ * one is expanded. */
+void explore_begin_again(void);
 
 /* A mistake was found where the processes are at these steps: the search is over. */
 _Noreturn void explore_lose(const char *why, const uint16_t at[]);

@@ -63,7 +63,14 @@ struct state {
 };
 
 static int nprocesses;
-static enum { UNUSED, IS_PLAIN, IS_ATOMIC } uses[VARIABLES];
+
+/* What is known so far of who does what to which variable: of what nobody can find any more, nothing is kept.
+ * When more becomes known, the search begins again. */
+enum { LOADS = 1, STORES = 2 };
+static uint8_t uses[PROCESSES][VARIABLES];
+static enum { UNUSED, IS_PLAIN, IS_ATOMIC } kinds[VARIABLES];
+static int nvariables; /* that were known when the search began */
+static bool begins_again;
 
 /* All but those of messages. */
 enum { VIEWS = 3 * PROCESSES + 2 };
@@ -102,19 +109,12 @@ static _Noreturn void lose(const struct state *s, const char *why)
 static void copy(struct state *to, const struct state *from)
 {
     memcpy(to, from, offsetof(struct state, histories));
-    for (int v = 0; v < VARIABLES; v++) {
+    for (int v = 0; v < nvariables; v++) {
         const struct history *history = &from->histories[v];
         to->histories[v].count = history->count;
         memcpy(to->histories[v].messages, history->messages,
                (size_t)history->count * sizeof history->messages[0]);
     }
-}
-
-static void use(int variable, bool plainly)
-{
-    if (uses[variable] == (plainly ? IS_ATOMIC : IS_PLAIN))
-        explore_fail("a variable is plain and atomic");
-    uses[variable] = plainly ? IS_PLAIN : IS_ATOMIC;
 }
 
 static bool acquires(enum order order)
@@ -131,17 +131,17 @@ static bool releases(enum order order)
 
 static void join(struct view *view, const struct view *other)
 {
-    for (int v = 0; v < VARIABLES; v++) {
+    for (int v = 0; v < nvariables; v++) {
         const uint8_t mine = view->of[v], theirs = other->of[v];
-        view->of[v] = uses[v] == IS_PLAIN ? mine & theirs : mine > theirs ? mine : theirs;
+        view->of[v] = kinds[v] == IS_PLAIN ? mine & theirs : mine > theirs ? mine : theirs;
     }
 }
 
 /* Nothing is known of plain accesses by that. */
 static void join_atomic(struct view *view, const struct view *other)
 {
-    for (int v = 0; v < VARIABLES; v++)
-        if (uses[v] == IS_ATOMIC && view->of[v] < other->of[v])
+    for (int v = 0; v < nvariables; v++)
+        if (kinds[v] == IS_ATOMIC && view->of[v] < other->of[v])
             view->of[v] = other->of[v];
 }
 
@@ -198,7 +198,7 @@ static void write_message(struct state *s, int p, const struct step *step, int a
     list_views(s, views);
     for (int i = 0; i < VIEWS; i++)
         make_room(views[i], variable, at);
-    for (int v = 0; v < VARIABLES; v++)
+    for (int v = 0; v < nvariables; v++)
         for (int i = 0; i < s->histories[v].count; i++)
             make_room(&s->histories[v].messages[i].shows, variable, at);
     see(&process->now, variable, at);
@@ -244,14 +244,14 @@ static uint8_t read_by(int p)
 }
 
 /* Nobody but this process knows of these accesses yet, and all know of the others or need not. */
-static void forget(struct state *s, int p, int variable, uint8_t accesses, uint8_t others)
+static void hide(struct state *s, int p, int variable, uint8_t accesses, uint8_t others)
 {
     struct view *views[VIEWS];
     list_views(s, views);
     for (int i = 0; i < VIEWS; i++)
         if (views[i] != &s->fences)
             views[i]->of[variable] = (uint8_t)((views[i]->of[variable] & ~others) | accesses);
-    for (int v = 0; v < VARIABLES; v++)
+    for (int v = 0; v < nvariables; v++)
         for (int i = 0; i < s->histories[v].count; i++) {
             struct view *shows = &s->histories[v].messages[i].shows;
             shows->of[variable] = (uint8_t)((shows->of[variable] & ~others) | accesses);
@@ -262,19 +262,17 @@ static void forget(struct state *s, int p, int variable, uint8_t accesses, uint8
 
 static void write_plain(struct state *s, int p, int variable, int value)
 {
-    use(variable, true);
     if (s->processes[p].now.of[variable] != 0)
         lose(s, "plain accesses race");
-    forget(s, p, variable, WRITE, ALL);
+    hide(s, p, variable, WRITE, ALL);
     s->histories[variable].messages[0].value = (uint8_t)value;
 }
 
 static uint8_t read_plain(struct state *s, int p, int variable)
 {
-    use(variable, true);
     if ((s->processes[p].now.of[variable] & WRITE) != 0)
         lose(s, "plain accesses race");
-    forget(s, p, variable, read_by(p), 0);
+    hide(s, p, variable, read_by(p), 0);
     return s->histories[variable].messages[0].value;
 }
 
@@ -283,6 +281,11 @@ static uint8_t read_plain(struct state *s, int p, int variable)
 static bool has_ended(const struct state *s, int p)
 {
     return step_of(s, p)->kind == END;
+}
+
+static bool may(const struct state *s, int p, int variable, uint8_t what)
+{
+    return (uses[p][variable] & what) != 0 && !has_ended(s, p);
 }
 
 static void lower(struct view *view, int variable, int by)
@@ -297,13 +300,13 @@ static void shorten(struct state *s, int variable)
     struct view *views[VIEWS];
     int oldest = history->count - 1;
     for (int p = 0; p < nprocesses; p++)
-        if (!has_ended(s, p) && s->processes[p].now.of[variable] < oldest)
+        if (may(s, p, variable, LOADS | STORES) && s->processes[p].now.of[variable] < oldest)
             oldest = s->processes[p].now.of[variable];
     if (oldest > 0) {
         list_views(s, views);
         for (int i = 0; i < VIEWS; i++)
             lower(views[i], variable, oldest);
-        for (int v = 0; v < VARIABLES; v++)
+        for (int v = 0; v < nvariables; v++)
             for (int i = 0; i < s->histories[v].count; i++)
                 lower(&s->histories[v].messages[i].shows, variable, oldest);
         history->count -= oldest;
@@ -313,23 +316,26 @@ static void shorten(struct state *s, int variable)
     history->messages[0].is_swap = false; /* nothing comes before it */
 }
 
-/* Of plain accesses only those that somebody does not know of can ever race. */
-static void keep_unknown(struct state *s)
+/* Forget plain accesses that can race with nothing: loads that all know of who store, stores that all know
+ * of. */
+static void forget_known(struct state *s)
 {
     struct view unknown, *views[VIEWS];
-    memset(&unknown, 0, sizeof unknown);
-    for (int p = 0; p < nprocesses; p++)
-        for (int v = 0; v < VARIABLES && !has_ended(s, p); v++)
-            unknown.of[v] |= s->processes[p].now.of[v];
-    for (int v = 0; v < VARIABLES; v++)
-        unknown.of[v] = uses[v] == IS_PLAIN ? unknown.of[v] : ALL;
+    for (int v = 0; v < nvariables && v < VARIABLES; v++) {
+        unknown.of[v] = kinds[v] == IS_PLAIN ? 0 : ALL;
+        for (int p = 0; p < nprocesses; p++)
+            if (may(s, p, v, STORES))
+                unknown.of[v] |= s->processes[p].now.of[v];
+            else if (may(s, p, v, LOADS))
+                unknown.of[v] |= s->processes[p].now.of[v] & WRITE;
+    }
     list_views(s, views);
     for (int i = 0; i < VIEWS; i++)
-        for (int v = 0; v < VARIABLES; v++)
+        for (int v = 0; v < nvariables; v++)
             views[i]->of[v] &= unknown.of[v];
-    for (int v = 0; v < VARIABLES; v++)
+    for (int v = 0; v < nvariables; v++)
         for (int i = 0; i < s->histories[v].count; i++)
-            for (int w = 0; w < VARIABLES; w++)
+            for (int w = 0; w < nvariables; w++)
                 s->histories[v].messages[i].shows.of[w] &= unknown.of[w];
 }
 
@@ -339,10 +345,10 @@ static void simplify(struct state *s)
     for (int p = 0; p < nprocesses; p++)
         if (has_ended(s, p))
             s->processes[p] = (struct process){ s->processes[p].at, s->nothing, s->nothing, s->nothing };
-    for (int v = 0; v < VARIABLES; v++)
-        if (uses[v] == IS_ATOMIC)
+    for (int v = 0; v < nvariables; v++)
+        if (kinds[v] == IS_ATOMIC)
             shorten(s, v);
-    keep_unknown(s);
+    forget_known(s);
 }
 
 /* What of a view differs from another one. */
@@ -350,7 +356,7 @@ static uint8_t *pack_view(const struct view *view, const struct view *from, uint
 {
     uint8_t *const count = to++;
     *count = 0;
-    for (int v = 0; v < VARIABLES; v++)
+    for (int v = 0; v < nvariables; v++)
         if (view->of[v] != from->of[v]) {
             *to++ = (uint8_t)v;
             *to++ = view->of[v];
@@ -369,16 +375,9 @@ static const uint8_t *unpack_view(struct view *view, const struct view *from, co
 
 static const struct view zero;
 
-/* A variable that nobody has written to. There may be more of them than are known yet. */
-static bool is_untouched(const struct state *s, const struct history *history)
-{
-    const struct message *first = &history->messages[0];
-    return history->count == 1 && first->value == 0 && memcmp(&first->shows, &s->nothing, sizeof zero) == 0;
-}
-
 enum {
     PROCESS_BYTES = 2 + 3 * VIEW_BYTES,
-    HISTORY_BYTES = 2 + HISTORY * (2 + VIEW_BYTES),
+    HISTORY_BYTES = 1 + HISTORY * (2 + VIEW_BYTES),
     MOST_BYTES = PROCESSES * PROCESS_BYTES + 2 * VIEW_BYTES + VARIABLES * HISTORY_BYTES
 };
 
@@ -393,11 +392,8 @@ static size_t pack(const struct state *s, uint8_t *bytes)
         to = pack_view(&process->seen, &process->now, to);
         to = pack_view(&process->told, &s->nothing, to);
     }
-    for (int v = 0; v < VARIABLES; v++) {
+    for (int v = 0; v < nvariables; v++) {
         const struct history *history = &s->histories[v];
-        if (is_untouched(s, history))
-            continue;
-        *to++ = (uint8_t)v;
         *to++ = (uint8_t)history->count;
         for (int i = 0; i < history->count; i++) {
             *to++ = history->messages[i].value;
@@ -408,7 +404,7 @@ static size_t pack(const struct state *s, uint8_t *bytes)
     return (size_t)(to - bytes);
 }
 
-static void unpack(struct state *s, const uint8_t *bytes, size_t nbytes)
+static void unpack(struct state *s, const uint8_t *bytes)
 {
     const uint8_t *from = unpack_view(&s->nothing, &zero, bytes);
     from = unpack_view(&s->fences, &zero, from);
@@ -420,12 +416,8 @@ static void unpack(struct state *s, const uint8_t *bytes, size_t nbytes)
         from = unpack_view(&process->seen, &process->now, from);
         from = unpack_view(&process->told, &s->nothing, from);
     }
-    for (int v = 0; v < VARIABLES; v++) {
-        s->histories[v].count = 1;
-        s->histories[v].messages[0] = (struct message){ .shows = s->nothing };
-    }
-    while (from < bytes + nbytes) {
-        struct history *history = &s->histories[*from++];
+    for (int v = 0; v < nvariables; v++) {
+        struct history *history = &s->histories[v];
         history->count = *from++;
         for (int i = 0; i < history->count; i++) {
             struct message *message = &history->messages[i];
@@ -468,10 +460,26 @@ static bool make_private_step(struct state *s, int p)
     return true;
 }
 
-static void note_use(const struct step *step)
+static void note_use(int p, int variable, bool is_plain, uint8_t what)
 {
-    if (step->kind != END && step->kind != FENCE && step->kind != EXPECT)
-        use(step->variable, step->order == PLAIN);
+    if (kinds[variable] == (is_plain ? IS_ATOMIC : IS_PLAIN))
+        explore_fail("a variable is plain and atomic");
+    kinds[variable] = is_plain ? IS_PLAIN : IS_ATOMIC;
+    if ((uses[p][variable] & what) == what)
+        return;
+    uses[p][variable] |= what;
+    begins_again = true;
+    explore_begin_again();
+}
+
+static void note_uses(int p, const struct step *step)
+{
+    const bool loads = step->kind == LOAD || step->kind == UNTIL;
+    const bool swaps = step->kind == SWAP || step->kind == AWAIT;
+    if (loads || swaps || step->kind == STORE)
+        note_use(p, step->variable, step->order == PLAIN, swaps ? LOADS | STORES : loads ? LOADS : STORES);
+    for (int e = 0; e < step->nexpected; e++)
+        note_use(p, step->expected[e][0], true, LOADS);
 }
 
 static void reach(struct state *s)
@@ -479,8 +487,10 @@ static void reach(struct state *s)
     static uint8_t bytes[MOST_BYTES];
     for (int p = 0; p < nprocesses; p++)
         do
-            note_use(step_of(s, p));
-        while (make_private_step(s, p));
+            note_uses(p, step_of(s, p));
+        while (!begins_again && make_private_step(s, p));
+    if (begins_again)
+        return;
     simplify(s);
     explore_reach(bytes, pack(s, bytes));
 }
@@ -545,8 +555,8 @@ static void put_everywhere(const struct state *from, int p)
 {
     static struct state s;
     const struct step *step = step_of(from, p);
-    for (int at = from->processes[p].now.of[step->variable] + 1; at <= from->histories[step->variable].count;
-         at++)
+    const int newest = from->histories[step->variable].count - 1;
+    for (int at = from->processes[p].now.of[step->variable] + 1; at <= newest + 1; at++)
         if (is_place(from, step->variable, at)) {
             copy(&s, from);
             write_message(&s, p, step, at, NULL);
@@ -559,7 +569,8 @@ static void expand(const uint8_t *bytes, size_t nbytes)
 {
     static struct state s;
     bool went_on = false, have_ended = true;
-    unpack(&s, bytes, nbytes);
+    (void)nbytes; /* which the bytes tell themselves */
+    unpack(&s, bytes);
     for (int p = 0; p < nprocesses; p++)
         if (step_of(&s, p)->kind == STORE) {
             put_everywhere(&s, p);
@@ -579,8 +590,14 @@ static void begin(int count, int prompt)
     if (prompt > 0)
         explore_fail("nothing is prompt in C11");
     nprocesses = count;
-    const uint8_t first[2 + PROCESSES * (2 + 3)] = { 0 };
-    unpack(&s, first, 2 + (size_t)count * (2 + 3));
+    begins_again = false;
+    nvariables = 0;
+    for (int v = 0; v < VARIABLES; v++)
+        if (kinds[v] != UNUSED)
+            nvariables = v + 1;
+    memset(&s, 0, sizeof s);
+    for (int v = 0; v < nvariables; v++)
+        s.histories[v].count = 1;
     reach(&s);
 }
 

@@ -113,7 +113,7 @@ class Lanes(unittest.TestCase):
         for capacity, messages in ((1, 5), (1, 12), (2, 12), (3, 12)):
             self.assertIsNone(world([messages], capacity, has_bytes=False).lost())
         for memory in MEMORIES:
-            for capacity, messages in ((1, 5), (2, 5), (3, 4)):
+            for capacity, messages in ((1, 8), (2, 5), (3, 5)):
                 self.assertIsNone(world([messages], capacity, memory).lost())
 
     def test_three_ranks(self):
@@ -145,5 +145,16 @@ class Lanes(unittest.TestCase):
             self.assertIsNotNone(world([6], 4, memory, half_full=True, has_bytes=False).lost())
 
 
+class Long(unittest.TestCase):
+    """With --long."""
+
+    def test_two_ranks_in_c11(self):
+        for capacity in (1, 2, 3):
+            self.assertIsNone(world([12], capacity, C11).lost())
+
+    def test_three_ranks_in_c11(self):
+        self.assertIsNone(world([2, 1], 1, C11).lost())
+
+
 if __name__ == "__main__":
-    main()
+    main("Lanes")
