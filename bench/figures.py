@@ -11,6 +11,7 @@ Point = collections.namedtuple("Point", "operations median_us mean_us p99_us fas
 COLLECTIVES = "allreduce", "allgather", "reduce_scatter", "broadcast", "alltoall", "barrier"
 ELEMENT_BYTES = 4
 OURS = "ddl", "ddl-shared"  # not among the others
+NEAR = 4  # sizes to a turn
 UNITS = {"": 1, "K": 2 ** 10, "M": 2 ** 20, "G": 2 ** 30}
 
 
@@ -52,6 +53,11 @@ def bus_factor(collective, ranks):
     if collective == "allreduce":
         return 2 * (ranks - 1) / ranks
     return 1 if collective in ("broadcast", "barrier") else (ranks - 1) / ranks
+
+
+def near(sizes):
+    """The sizes in groups of those that are measured at about the same time, as few seconds as a start is worth."""
+    return [sizes[at:at + NEAR] for at in range(0, len(sizes), NEAR)]
 
 
 def rotated(items, by):
@@ -99,20 +105,24 @@ def bound_us(case, size, limits):
 # ---- results ----
 
 class Results:
-    """The figures of all rounds. A point that could not be measured has a word instead: "timeout", "failed"."""
+    """The figures of all turns. A turn is what was measured within seconds: all libraries and limits at a few sizes, once.
+
+    A machine changes from one minute to the next, so what is compared is of the same turn: of ratios, not of times, the
+    median is taken. A point that could not be measured has a word instead: "timeout", "failed".
+    """
 
     def __init__(self):
-        self.samples = collections.defaultdict(list)  # (case, peer, size) -> lines of its driver
+        self.samples = collections.defaultdict(dict)  # (case, peer, size) -> {turn: line of its driver}
         self.words = {}
-        self.facts = collections.defaultdict(list)  # (case, (name, processes, bytes)) -> microseconds
+        self.facts = collections.defaultdict(dict)  # case -> {turn: {(name, processes, bytes): microseconds}}
         self.versions = {}  # peer -> what its library calls itself
 
-    def add(self, case, peer, line):
-        self.samples[case, peer, line["bytes"]].append(line)
+    def add(self, case, peer, turn, line):
+        self.samples[case, peer, line["bytes"]][turn] = line
         self.versions[peer] = line["library"]
 
-    def add_limit(self, case, line):
-        self.facts[case, (line["limit"], line["processes"], line["bytes"])].append(line["us"])
+    def add_limit(self, case, turn, line):
+        self.facts[case].setdefault(turn, {})[line["limit"], line["processes"], line["bytes"]] = line["us"]
 
     def give_up(self, case, peer, size, word):
         self.words[case, peer, size] = word
@@ -120,18 +130,33 @@ class Results:
     def word(self, case, peer, size):
         return self.words.get((case, peer, size))
 
+    def means(self, case, peer, size):
+        """{turn: microseconds}; empty if it could not be measured."""
+        if self.word(case, peer, size):
+            return {}
+        return {turn: line["mean_us"] for turn, line in self.samples.get((case, peer, size), {}).items()}
+
     def point(self, case, peer, size):
         """None if there is none."""
-        lines = self.samples.get((case, peer, size))
-        if not lines or self.word(case, peer, size):
+        means = self.means(case, peer, size).values()
+        if not means:
             return None
-        means = [line["mean_us"] for line in lines]
+        lines = self.samples[case, peer, size].values()
         middle = [statistics.median(line[name] for line in lines)
                   for name in ("operations", "median_us", "mean_us", "p99_us")]
         return Point(*middle, min(means), max(means))
 
     def limits(self, case):
-        return {fact: statistics.median(times) for (of, fact), times in self.facts.items() if of == case}
+        """{(name, processes, bytes): microseconds}, medians."""
+        times = collections.defaultdict(list)
+        for facts in self.facts[case].values():
+            for fact, us in facts.items():
+                times[fact].append(us)
+        return {fact: statistics.median(us) for fact, us in times.items()}
+
+    def bounds(self, case, size, turns):
+        """{turn: microseconds} of those turns in which the limits were measured."""
+        return {turn: bound_us(case, size, facts) for turn, facts in self.facts[case].items() if turn in turns}
 
     def bound_us(self, case, size):
         """None if the limits were not measured."""
@@ -142,18 +167,21 @@ class Results:
         point = self.point(case, peer, size)
         return point and bus_factor(case.collective, case.ranks) * size / point.mean_us / 1000
 
-    def best_other(self, case, size, peers):
-        """(microseconds, peer) of the fastest but ddl; None if there is no other."""
-        times = [(point.mean_us, peer) for peer in peers if peer not in OURS
-                 if (point := self.point(case, peer, size)) is not None]
-        return min(times, default=None)
-
     def ratio(self, case, size, peers):
-        """ddl's time over that of the best other library; None if one of them is missing."""
-        own, best = self.point(case, "ddl", size), self.best_other(case, size, peers)
-        return own.mean_us / best[0] if own and best else None
+        """ddl's time over another library's of the same turn, the median; the greatest of all other libraries.
+
+        None if there is nothing to compare.
+        """
+        own = self.means(case, "ddl", size)
+        ratios = [median_ratio(own, self.means(case, peer, size)) for peer in peers if peer not in OURS]
+        return max((ratio for ratio in ratios if ratio is not None), default=None)
 
     def limit_share(self, case, peer, size):
         """How much of what is possible a library reaches: 1 is the limit."""
-        point, bound = self.point(case, peer, size), self.bound_us(case, size)
-        return bound / point.mean_us if point and bound else None
+        means = self.means(case, peer, size)
+        return median_ratio(self.bounds(case, size, means), means)
+
+
+def median_ratio(times, others):
+    """Of {turn: microseconds} each, over the turns that are in both; None if there are none."""
+    return statistics.median(both) if (both := [times[turn] / others[turn] for turn in times if turn in others]) else None
