@@ -427,6 +427,26 @@ static void much_goes_directly_in_shared_memory(void **state)
     assert_string_equal(ddl_choose(&job.model, DDL_COLLECTIVE_ALLGATHER, &job.placement, MUCH)->name, "ring");
 }
 
+static const char *broadcast_by(int nranks, bool crowded, bool shares_memory, double bytes)
+{
+    struct job job;
+    make_job(&job, &layouts[0], nranks, crowded, shares_memory);
+    return ddl_choose(&job.model, DDL_COLLECTIVE_BROADCAST, &job.placement, bytes)->name;
+}
+
+/* Where a tree gives one CPU more to do than another. */
+static void a_large_broadcast_is_shared_evenly_where_few_ranks_share_cpus(void **state)
+{
+    static const double MIB = 1024 * 1024;
+    (void)state;
+    for (int nranks = 3; nranks < 8; nranks++)
+        for (double bytes = MIB; bytes <= 256 * MIB; bytes *= 2)
+            assert_string_equal(broadcast_by(nranks, true, true, bytes), "direct");
+    assert_string_equal(broadcast_by(4, true, true, MIB / 2), "binomial");
+    assert_string_equal(broadcast_by(8, true, true, 4 * MIB), "binomial");
+    assert_string_equal(broadcast_by(4, true, false, 4 * MIB), "binomial");
+}
+
 static bool goes_up_a_tree(ddl_collective collective, int nranks, double crowding)
 {
     static const double MUCH = 4 * 1024 * 1024;
@@ -754,6 +774,7 @@ int main(void)
         cmocka_unit_test(where_all_have_a_cpu_and_in_exchanges_what_is_large_goes_by_messages),
         cmocka_unit_test(a_barrier_over_a_board_is_flat_and_else_a_tree),
         cmocka_unit_test(much_goes_directly_in_shared_memory),
+        cmocka_unit_test(a_large_broadcast_is_shared_evenly_where_few_ranks_share_cpus),
         cmocka_unit_test(three_ranks_on_two_cpus_need_no_tree),
         cmocka_unit_test(a_rank_more_costs_no_more_than_its_share),
         cmocka_unit_test(constants_travel_as_an_array),
