@@ -40,8 +40,8 @@ int main(void)
     double mean = sums[1] / sums[0];
     double spread = sqrt(sums[2] / sums[0] - mean * mean);
     if (ddl_rank(world) == 0)
-        printf("%d processes measured %.0f times: %.4f, spread %.4f\n", ddl_size(world), sums[0], mean,
-               spread);
+        printf("%d process%s measured %.0f times: %.4f, spread %.4f\n", ddl_size(world),
+               ddl_size(world) == 1 ? "" : "es", sums[0], mean, spread);
     must(ddl_comm_free(&world));
     return EXIT_SUCCESS;
 }
