@@ -15,12 +15,14 @@ static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static bool armed_from_environment;
 static char armed_site[64];
 static uint64_t armed_nth; /* 0: every hit */
+static bool armed_onward;  /* and all after that */
 static uint64_t all_hits, site_hits;
 
 static void arm(const char *setting)
 {
     armed_site[0] = '\0';
     armed_nth = all_hits = site_hits = 0;
+    armed_onward = false;
     if (setting == NULL)
         return;
     const char *colon = strrchr(setting, ':');
@@ -31,8 +33,11 @@ static void arm(const char *setting)
     }
     memcpy(armed_site, setting, name_bytes);
     armed_site[name_bytes] = '\0';
-    if (colon != NULL)
-        armed_nth = strtoull(colon + 1, NULL, 10);
+    if (colon != NULL) {
+        char *rest;
+        armed_nth = strtoull(colon + 1, &rest, 10);
+        armed_onward = *rest == '+';
+    }
 }
 
 void ddl_failpoint_arm(const char *setting)
@@ -63,7 +68,7 @@ static bool count(const char *site, bool may_be_any)
     bool named = any || strcmp(armed_site, site) == 0;
     if (named)
         site_hits++;
-    return named && (armed_nth == 0 || site_hits == armed_nth);
+    return named && (armed_nth == 0 || site_hits == armed_nth || (armed_onward && site_hits > armed_nth));
 }
 
 bool ddl_failpoint_hit(const char *site)

@@ -8,8 +8,8 @@
  *         return DDL_FAIL_OS(err, DDL_ERESOURCE, errno, "cannot make a socket");
  *
  * Without -Dfailpoints=true the macros are the constant false, or nothing, and leave no code behind.
- * In test builds the environment chooses: DDL_FAILPOINTS=site[:nth] makes the nth hit of a site fail
- * (every hit when nth is left out; "*:n" counts the hits of all sites together).
+ * In test builds the environment chooses: DDL_FAILPOINTS=site[:nth[+]] makes the nth hit of a site fail,
+ * with + all after it too (every hit when nth is left out; "*:n" counts the hits of all sites together).
  * Thread: any.
  */
 #ifndef DDL_BASE_FAILPOINT_H

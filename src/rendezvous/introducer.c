@@ -53,8 +53,9 @@ struct ddl_introducer {
     ddl_deadline sign_next;    /* to those who wait */
     ddl_deadline patience;     /* with a system that takes no descriptors */
     bool is_refused, gives_up; /* it takes none now; or did not for so long that there will be no more */
-    bool is_denied;            /* the system lets nobody hand over any */
-    void (*told)(void *arg, int left);
+    bool is_denied;            /* the system lets nobody hand over any: */
+    ddl_error denial;
+    ddl_introducer_told *told;
     void *arg;
 };
 
@@ -133,7 +134,8 @@ static struct introduction *find_due(const struct guest *guest, int rank)
     return NULL;
 }
 
-/* No ends any more, and none of those of which both are still here. */
+/* No ends any more, and none of those of which both are still here. Where one has gone out already the other
+ * one has to follow: who has it would take a closed one for the end of a rank. */
 static void give_up(ddl_introducer *introducer)
 {
     introducer->gives_up = true;
@@ -174,7 +176,10 @@ static bool tell(ddl_introducer *introducer, struct guest *guest)
         ddl_error why;
         const ddl_status status = send_note(guest, count, &why);
         const bool has_gone = status != DDL_OK && (why.os_errno == EPIPE || why.os_errno == ECONNRESET);
-        introducer->is_denied = introducer->is_denied || status == DDL_EUNSUPPORTED;
+        if (status == DDL_EUNSUPPORTED) {
+            introducer->is_denied = true;
+            introducer->denial = why;
+        }
         if (status != DDL_OK && !has_gone)
             return false;
         forget_due(introducer, guest, has_gone ? guest->ndue : count);
@@ -258,8 +263,9 @@ static void on_alarm(void *arg)
         ddl_alarm_set(introducer->alarm, all ? GATHER_MS : AGAIN_MS);
     }
     const int left = all ? -1 : first_untold(introducer);
+    const bool never = left >= 0 && introducer->gives_up && introducer->is_denied;
     if (introducer->missing == 0 && (all || left >= 0))
-        introducer->told(introducer->arg, left);
+        introducer->told(introducer->arg, left, never ? &introducer->denial : NULL);
 }
 
 void ddl_introducer_welcome(ddl_introducer *introducer, int rank, int fd)
@@ -275,9 +281,8 @@ void ddl_introducer_welcome(ddl_introducer *introducer, int rank, int fd)
 
 /* ---- life ---- */
 
-ddl_status ddl_introducer_open(ddl_service *service, const ddl_roster *roster,
-                               void (*told)(void *arg, int left), void *arg, ddl_introducer **out,
-                               ddl_error *err)
+ddl_status ddl_introducer_open(ddl_service *service, const ddl_roster *roster, ddl_introducer_told *told,
+                               void *arg, ddl_introducer **out, ddl_error *err)
 {
     const size_t count = (size_t)roster->local_size_of[roster->rank];
     DDL_ASSERT(roster->local_rank_of[roster->rank] == 0);

@@ -26,11 +26,16 @@ int ddl_usher_of(const ddl_roster *roster);
 
 typedef struct ddl_introducer ddl_introducer;
 
-/* At the usher. The roster must outlive it. When all have come told is called, until all have been told of
- * all others: left is -1 then, else the first that still has to take what is under way to it. */
+/* How far it is, when all have come: left is -1 if all have been told of all others, and nothing is called
+ * any more; else the first that still has to take what is under way to it. denied: the system lets nothing
+ * more be handed over, which it did before; the end of another that this one has cannot be taken back, so the
+ * two will never be connected. NULL: it does. */
+typedef void ddl_introducer_told(void *arg, int left, const ddl_error *denied);
+
+/* At the usher. The roster must outlive it. */
 DDL_MUST_USE ddl_status ddl_introducer_open(ddl_service *service, const ddl_roster *roster,
-                                            void (*told)(void *arg, int left), void *arg,
-                                            ddl_introducer **introducer, ddl_error *err);
+                                            ddl_introducer_told *told, void *arg, ddl_introducer **introducer,
+                                            ddl_error *err);
 
 /* A rank of this host has called the usher. fd: the Unix socket, which must stay until all is done; -1: it
  * came another way. Each rank once. */

@@ -95,9 +95,17 @@ void ddl_ushering_open_door(ddl_meshing *meshing, ddl_listener_options options)
 }
 
 /* Everybody of this host has come; when all have been told of everybody else the usher has done its work. */
-static void told(void *arg, int left)
+static void told(void *arg, int left, const ddl_error *denied)
 {
     ddl_meshing *meshing = arg;
+    ddl_error error;
+    if (denied != NULL) {
+        (void)DDL_FAIL(&error, denied->code,
+                       "rank %d cannot be connected to others of this host, as some were before: %s "
+                       "(DDL_TRANSPORT=tcp needs none)",
+                       left, denied->text);
+        ddl_pairs_fail(meshing, &error);
+    }
     ddl_listener_close(meshing->local_door);
     meshing->local_door = NULL;
     ddl_bell_lock(&meshing->bell);

@@ -352,6 +352,17 @@ class SharedMemory(Host):
         self.assertIn("a security module of the system forbids it", "".join(ranks[0].errors))
 
     @unittest.skipUnless(os.environ.get("DDL_TEST_FAILPOINTS") == "1", "no failpoints in this build")
+    def test_where_it_is_forbidden_in_the_middle_all_hear_why(self):
+        """What one of two has can't be taken back: its other end never comes."""
+        world = self.world(4)
+        began = time.monotonic()
+        ranks = [world.start(r, "init", **{"DDL_FAILPOINTS": "io.unix_deny:2+"} if r == 0 else {}) for r in range(4)]
+        for rank in ranks:
+            record = rank.expect("init", "DDL_EUNSUPPORTED")
+            self.assertRegex(record["text"], "rank . cannot be connected .* security module .*DDL_TRANSPORT=tcp")
+        self.assertLess(time.monotonic() - began, 5)
+
+    @unittest.skipUnless(os.environ.get("DDL_TEST_FAILPOINTS") == "1", "no failpoints in this build")
     def test_who_is_kept_from_descriptors_is_told_the_way_out(self):
         """Two ranks need no introduction, and talk over TCP; of more all hear why they cannot begin."""
         kept = {"DDL_FAILPOINTS": "io.unix_withhold"}

@@ -33,7 +33,7 @@ struct host {
     bool is_to_call[GUESTS][RANKS];
     int nsigns[GUESTS];
     int rank, fd; /* of the call to the service thread */
-    atomic_int told, left;
+    atomic_int told, left, denied;
 };
 
 static ddl_deadline soon(void)
@@ -41,9 +41,11 @@ static ddl_deadline soon(void)
     return ddl_deadline_in_ms(WAIT_MS);
 }
 
-static void told(void *arg, int left)
+static void told(void *arg, int left, const ddl_error *denied)
 {
     struct host *host = arg;
+    if (denied != NULL && denied->code == DDL_EUNSUPPORTED)
+        atomic_store(&host->denied, left);
     atomic_store(&host->left, left);
     atomic_fetch_add(&host->told, left < 0);
 }
@@ -332,6 +334,37 @@ static void where_no_descriptors_are_taken_all_call(void **state)
     expect_told(&host);
     close_host(&host);
 }
+
+static void all_call_where_it_is_forbidden(void **state)
+{
+    static struct host host;
+    (void)state;
+    open_host(&host);
+    ddl_failpoint_arm("io.unix_deny");
+    all_come(&host);
+    for (int i = 0; i < GUESTS; i++)
+        hear(&host, i, GUESTS - 1);
+    ddl_failpoint_arm(NULL);
+    expect_told(&host);
+    assert_int_equal(atomic_load(&host.denied), 0);
+    close_host(&host);
+}
+
+/* The ends that some have cannot be taken back: who lacks the other ones is named at once. */
+static void what_is_forbidden_in_the_middle_is_said(void **state)
+{
+    static struct host host;
+    (void)state;
+    open_host(&host);
+    ddl_failpoint_arm("io.unix_deny:4+");
+    all_come(&host);
+    for (ddl_deadline until = soon(); atomic_load(&host.denied) == 0 && !ddl_deadline_passed(until);)
+        (void)poll(NULL, 0, 1);
+    ddl_failpoint_arm(NULL);
+    assert_int_equal(atomic_load(&host.denied), 4); /* the fourth guest */
+    assert_int_equal(atomic_load(&host.told), 0);
+    close_host(&host);
+}
 #endif
 
 /* As the note of introducer.c. */
@@ -390,6 +423,8 @@ int main(void)
 #ifdef DDL_FAILPOINTS
         cmocka_unit_test(a_pair_without_sockets_calls),
         cmocka_unit_test(what_is_refused_for_a_while_is_told_later),
+        cmocka_unit_test(all_call_where_it_is_forbidden),
+        cmocka_unit_test(what_is_forbidden_in_the_middle_is_said),
         cmocka_unit_test(where_no_descriptors_are_taken_all_call),
 #endif
         cmocka_unit_test(nonsense_is_refused),
