@@ -41,7 +41,7 @@ static bool have_posted(ddl_posting *posting, ddl_board_ranks among)
     ddl_board *board = posting->owner.board;
     int rank;
     while ((rank = ddl_board_next(board, among)) >= 0 && rank < board->nranks) {
-        ddl_signature theirs = ddl_board_sheet(board, rank)->signature;
+        const ddl_signature theirs = ddl_board_signature(board, rank);
         if (same(&theirs, &posting->posted_signature) || !ddl_board_still_has_posted(board, rank))
             continue;
         posting->is_spoilt = true;

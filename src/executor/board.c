@@ -39,7 +39,10 @@ void ddl_board_post(ddl_board *board, uint64_t number, const ddl_signature *sign
     board->said_bytes = at;
     if (head > 0)
         memcpy(sheet->bytes, first, head);
-    sheet->signature = *signature;
+    uint64_t words[DDL_SIGNATURE_WORDS];
+    memcpy(words, signature, sizeof words);
+    for (int i = 0; i < DDL_SIGNATURE_WORDS; i++)
+        atomic_store_explicit(&sheet->signature[i], words[i], memory_order_relaxed);
     atomic_store_explicit(&sheet->number, board->number, memory_order_release);
 }
 

@@ -21,16 +21,22 @@
 
 #include <stdatomic.h>
 #include <stddef.h>
+#include <string.h>
 
-enum { DDL_SHEET_BYTES = 256 * 1024, DDL_BOARD_RANKS = 64 };
+enum {
+    DDL_SHEET_BYTES = 256 * 1024,
+    DDL_BOARD_RANKS = 64,
+    DDL_SIGNATURE_WORDS = sizeof(ddl_signature) / sizeof(uint64_t)
+};
+_Static_assert(sizeof(ddl_signature) % sizeof(uint64_t) == 0, "a signature is whole words");
 
 typedef uint64_t ddl_board_ranks; /* a bit for each */
 
 /* In shared memory; all zero is an empty one. What others write into it is believed no further than its
  * length goes: readers read as many bytes as they expect. */
 typedef struct ddl_sheet {
-    _Alignas(128) _Atomic(uint64_t) number; /* of the post: ddl_board_number, and its turn */
-    ddl_signature signature;
+    _Alignas(128) _Atomic(uint64_t) number;           /* of the post: ddl_board_number, and its turn */
+    _Atomic(uint64_t) signature[DDL_SIGNATURE_WORDS]; /* a ddl_signature */
     uint64_t unused;
     uint8_t bytes[DDL_SHEET_BYTES]; /* the first of them in the line of the number */
 } ddl_sheet;
@@ -108,6 +114,19 @@ static inline void ddl_board_fetch_next(const ddl_board *board)
 static inline const ddl_sheet *ddl_board_sheet(const ddl_board *board, int rank)
 {
     return &board->sheets[rank][board->posts & 1];
+}
+
+/* Of a rank that has posted. If its sheets are another board's since, that may be writing them: it is to be
+ * believed only if the rank still has posted after that. */
+static inline ddl_signature ddl_board_signature(const ddl_board *board, int rank)
+{
+    const ddl_sheet *sheet = ddl_board_sheet(board, rank);
+    uint64_t words[DDL_SIGNATURE_WORDS];
+    ddl_signature signature;
+    for (int i = 0; i < DDL_SIGNATURE_WORDS; i++)
+        words[i] = atomic_load_explicit(&sheet->signature[i], memory_order_relaxed);
+    memcpy(&signature, words, sizeof signature);
+    return signature;
 }
 
 /* Of a rank that has posted, after a look at its signature: whether it was that of this post, and not that of

@@ -525,7 +525,7 @@ static void *talk(void *arg)
         for (int rank = 0; rank < board->nranks; rank++) {
             const ddl_sheet *sheet = ddl_board_sheet(board, rank);
             memcpy(words, sheet->bytes, count * sizeof *words);
-            self->wrong += sheet->signature.count != k;
+            self->wrong += ddl_board_signature(board, rank).count != k;
             for (size_t i = 0; i < count; i++)
                 self->wrong += words[i] != k * 100 + (uint64_t)rank;
         }

@@ -136,7 +136,7 @@ def next_owner(orders, begins):
 
 
 def late_reader(orders):
-    """have_posted in posting.c. It reads the signature while that may be written, so it is relaxed here."""
+    """have_posted in posting.c. It reads the signature while that may be written."""
     if (yield ("load", "number", orders["has posted"])) == 1:
         if (yield ("load", "signature", RELAXED)) != 1:
             yield ("fence", orders["still has"])
