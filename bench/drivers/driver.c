@@ -256,6 +256,7 @@ int main(int argc, char **argv)
         release(work.in);
         release(work.out);
     }
+    alarm(limit_s);
     measured.leave();
     return 0;
 }

@@ -297,6 +297,22 @@ class Run(unittest.TestCase):
             with self.assertRaisesRegex(job.Failed, "6 bytes cannot be divided among 1 ranks"):
                 list(job.run([program, "broadcast", "0.001", "20", "6"], {}, 20))
 
+    def test_who_has_measured_and_does_not_end_has_measured(self):
+        """But ddl is to end."""
+        drivers, source = TOP / "bench" / "drivers", TOP / "tests" / "bench" / "wrong.c"
+        with tempfile.TemporaryDirectory() as directory:
+            program = os.path.join(directory, "wrong")
+            subprocess.run(["cc", *peers.C, "-I", drivers, drivers / "driver.c", source, "-o", program], check=True)
+            options = COMPARE.parse_arguments(["--limit", "1", "--seconds", "0.001"])
+            for name, failures in ("mpich", []), ("ddl", ["itself"]):
+                peer = dataclasses.replace(peers.PEERS["mpich"], name=name, label="itself", driver="wrong", launcher=(),
+                                           transports={"shm": ((), {"WRONG_END": "1"})})
+                comparison = COMPARE.Comparison(options, [peer], {"wrong": program})
+                comparison.measure(peer, ALLREDUCE, 0, [400])
+                self.assertEqual(comparison.failures, failures)
+                self.assertEqual(bool(comparison.results.means(ALLREDUCE, name, 400)), not failures)
+                self.assertEqual(bool(comparison.given_up), bool(failures))
+
     def test_what_makes_no_sense_is_told(self):
         for words, said in ((["--sizes", "4x"], "'4x' is no size"), (["--ranks", "1"], "numbers of ranks"),
                             (["--peers", "none"], "choose from ddl"), (["--prefix", "/no/such", "--peers", "ddl"], "no ddl")):

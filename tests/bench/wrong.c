@@ -1,8 +1,10 @@
 /*
- * wrong.c - a library for one rank whose allreduce spoils one element, and whose alltoall never returns.
+ * wrong.c - a library for one rank whose allreduce spoils one element, and whose alltoall never returns; nor
+ * does its end where WRONG_END is set.
  */
 #include "driver.h"
 
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -14,8 +16,10 @@ static void join(int *argc, char ***argv, int *rank, int *nranks)
     *nranks = 1;
 }
 
-static void nothing(void)
+static void leave(void)
 {
+    while (getenv("WRONG_END") != NULL)
+        pause();
 }
 
 static void copy(const float *in, float *out, size_t count)
@@ -49,7 +53,7 @@ static void keep(const float *in, float *out, size_t count)
 const struct library measured = {
     .name = "wrong",
     .join = join,
-    .leave = nothing,
+    .leave = leave,
     .allreduce = copy_badly,
     .allgather = copy,
     .reduce_scatter = copy,
