@@ -24,6 +24,7 @@
 #include <string.h>
 #include <sys/resource.h>
 #ifdef __linux__
+#include <sys/syscall.h>
 #include <sys/timerfd.h>
 #endif
 #include <unistd.h>
@@ -255,6 +256,53 @@ static void sleeper_wakes_for_a_descriptor_and_not_only_for_a_tick(void **state)
         close_bench(&b);
     }
 }
+
+#ifdef __linux__
+static _Thread_local struct yields {
+    int count;
+    int64_t first_ns;
+} yields; /* of this thread */
+
+/* In place of the C library's, for the engine too. */
+int sched_yield(void)
+{
+    if (yields.count++ == 0)
+        yields.first_ns = ddl_now_ns();
+    return (int)syscall(SYS_sched_yield);
+}
+
+/* What a wait in vain does, of a rank that nobody has waited with before. */
+static struct yields yields_of_wait(bool crowded)
+{
+    bench b;
+    open_bench(&b, crowded, true);
+    yields = (struct yields){ 0 };
+    const int64_t begin_ns = ddl_now_ns();
+    assert_false(ddl_engine_wait(b.engine, &b.flags[0], ddl_deadline_in_ms(2)));
+    const struct yields seen = { yields.count, yields.first_ns - begin_ns };
+    close_bench(&b);
+    return seen;
+}
+
+/* Where ranks share CPUs the one that is awaited may have to run here. Else it is about to write. */
+static void who_waits_yields_at_once_where_it_shares_its_cpu_and_else_later(void **state)
+{
+    enum { TRIES = 20, PAUSE_NS = 8000, LEAST = 24, MOST = 64 /* yields, then it sleeps */ };
+    int64_t soonest_ns = INT64_MAX;
+    int most = 0;
+    (void)state;
+    for (int i = 0; i < TRIES; i++) {
+        const struct yields alone = yields_of_wait(false), crowded = yields_of_wait(true);
+        assert_true(alone.count == 0 || alone.first_ns >= PAUSE_NS);
+        assert_in_range(crowded.count, 0, MOST);
+        if (crowded.count > 0 && crowded.first_ns < soonest_ns)
+            soonest_ns = crowded.first_ns;
+        most = crowded.count > most ? crowded.count : most;
+    }
+    assert_in_range(soonest_ns, 0, PAUSE_NS - 1);
+    assert_in_range(most, LEAST, MOST);
+}
+#endif
 
 static void *wait_for_first(void *arg)
 {
@@ -879,6 +927,9 @@ int main(void)
         cmocka_unit_test(who_drives_tells_where_it_is_every_few_milliseconds),
         cmocka_unit_test(who_drives_can_be_moved),
         cmocka_unit_test(sleeper_wakes_for_a_descriptor_and_not_only_for_a_tick),
+#ifdef __linux__
+        cmocka_unit_test(who_waits_yields_at_once_where_it_shares_its_cpu_and_else_later),
+#endif
         cmocka_unit_test(nobody_sleeps_without_having_dozed),
         cmocka_unit_test(wait_on_a_stuck_engine_ends_soon_after_its_deadline),
         cmocka_unit_test(wait_begun_after_its_deadline_drives_all_the_same),
