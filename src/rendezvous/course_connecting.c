@@ -1,0 +1,109 @@
+/* course_connecting.c - the descriptors that connections take, then the wait for them. */
+#include "rendezvous/course.h"
+
+#include "io/host.h"
+#include "protocol/overlay.h"
+
+#include <stdio.h>
+
+enum {
+    DESCRIPTORS_MARGIN = 64, /* for loops, files and strangers */
+    PER_NEIGHBOUR = 3,       /* its memory, its bell, and a socket by which these come */
+};
+
+/* ---- descriptors ---- */
+
+/* A link to every rank that is connected at the start; rank 0 has each of all as a client of the store, too.
+ */
+ddl_status ddl_bootstrap_need_descriptors(int rank, int nranks, ddl_connect connect, ddl_error *err)
+{
+    const int clients = rank == 0 ? nranks : 0;
+    const char *how = "";
+    char what[96];
+    ddl_error unwanted;
+    bool lazy = connect != DDL_CONNECT_EAGER;
+    int links = lazy ? ddl_overlay_degree(nranks) : nranks;
+    if (!lazy && !ddl_overlay_is_complete(nranks))
+        how = ", connected all to all (DDL_CONNECT=lazy takes fewer),";
+    snprintf(what, sizeof what, "%d ranks%s", nranks, how);
+    /* While neighbours meet they have some more; without these there is TCP instead of shared memory. And
+     * where others connect late it is well to have as many as for all, if they are allowed. */
+    if (ddl_host_need_descriptors(nranks * (1 + PER_NEIGHBOUR) + clients + DESCRIPTORS_MARGIN, what,
+                                  &unwanted) == DDL_OK)
+        return DDL_OK;
+    return ddl_host_need_descriptors(links + clients + DESCRIPTORS_MARGIN, what, err);
+}
+
+/* Further connections, once it is known who is on which host; the same for those that connect late. */
+static ddl_status need_more_descriptors(const ddl_roster *roster, ddl_error *err)
+{
+    const int others = roster->nranks - roster->local_size_of[roster->rank];
+    int remote = others;
+    const int degree = ddl_overlay_degree(roster->nranks);
+    char what[128];
+    if (roster->nstreams == 0)
+        return DDL_OK;
+    if (ddl_roster_is_sparse(roster) && remote > degree)
+        remote = degree;
+    snprintf(what, sizeof what, "%d ranks, with %d more connections to each on another host (DDL_STREAMS),",
+             roster->nranks, roster->nstreams);
+    int links = ddl_roster_is_sparse(roster) ? degree : roster->nranks;
+    int clients = roster->rank == 0 ? roster->nranks : 0;
+    /* As many as all may come to have, if they are allowed; see ddl_bootstrap_need_descriptors. */
+    ddl_error unwanted;
+    if (ddl_host_need_descriptors(roster->nranks * (1 + PER_NEIGHBOUR) + others * roster->nstreams + clients +
+                                      DESCRIPTORS_MARGIN,
+                                  what, &unwanted) == DDL_OK)
+        return DDL_OK;
+    return ddl_host_need_descriptors(links + remote * roster->nstreams + clients + DESCRIPTORS_MARGIN, what,
+                                     err);
+}
+
+/* ---- connecting ---- */
+
+static ddl_status make_room_for_streams(ddl_course *course, ddl_error *err)
+{
+    const size_t count = (size_t)course->roster->nranks * (size_t)course->roster->nstreams;
+    if (count == 0)
+        return DDL_OK;
+    course->streams = ddl_alloc_array(count, sizeof *course->streams);
+    if (course->streams == NULL)
+        return DDL_FAIL(err, DDL_ENOMEM, "no memory for %zu connections", count);
+    for (size_t i = 0; i < count; i++)
+        course->streams[i] = ddl_no_wire;
+    return DDL_OK;
+}
+
+ddl_status ddl_course_connect_all(ddl_course *course, ddl_error *err)
+{
+    const ddl_deadline deadline = course->options->deadline;
+    if (course->roster->connect != course->options->connect) /* rank 0 says otherwise */
+        DDL_TRY(ddl_bootstrap_need_descriptors(course->self.rank, course->self.nranks,
+                                               course->roster->connect, err));
+    DDL_TRY(need_more_descriptors(course->roster, err));
+    DDL_TRY(make_room_for_streams(course, err));
+    DDL_TRY(ddl_meshing_start(course->meshing, course->roster, course->options->late_ms, deadline, err));
+    for (;;) {
+        ddl_deadline slice = ddl_deadline_in_ms(DDL_COURSE_CHECK_INTERVAL_MS);
+        ddl_status status = ddl_meshing_wait(course->meshing, slice < deadline ? slice : deadline, err);
+        if (status != DDL_ETIMEDOUT)
+            return status;
+        DDL_TRY(ddl_store_check(course->store, err));
+        ddl_meshing_connected(course->meshing, course->present);
+        char missing[DDL_COURSE_ABSENCE_TEXT];
+        ddl_course_describe_missing(course, missing);
+        if (ddl_deadline_passed(deadline)) {
+            (void)DDL_FAIL(
+                err, DDL_ETIMEDOUT,
+                "%s and rank %d, at %s, port %u, were not connected to each other within %.1f s; are "
+                "they stopped, or short of descriptors, or is there a firewall between them (DDL_PORT_RANGE, "
+                "DDL_IFACE)? Or raise DDL_START_TIMEOUT",
+                missing, course->self.rank, course->own.address, course->own.port,
+                (double)(ddl_now_ns() - course->progress.start_ns) / 1e9);
+            (void)ddl_error_blame(err, ddl_course_first_missing(course));
+            return DDL_ETIMEDOUT;
+        }
+        if (ddl_course_first_missing(course) >= 0) /* else what is still to be done is this rank's */
+            ddl_progress_tell(&course->progress, "%s to be connected to rank %d", missing, course->self.rank);
+    }
+}

@@ -1,0 +1,133 @@
+/* course_last_words.c - what a rank whose start fails still tells the others. */
+#include "rendezvous/course.h"
+
+#include "io/interface.h"
+#include "io/socket.h"
+
+#include <stdio.h>
+#include <string.h>
+
+enum {
+    LAST_WORD_MS = 100, /* DDL_COURSE_LAST_WORDS_MS in a hurry */
+    /* Who cannot take part comes where that can be said. Rank 0 stays there for longer than a caller rests
+     * and a handshake takes 100 ms away. */
+    COME_MS = 600,
+    STAY_MS = 850,
+    STAY_SHORTLY_MS = 300, /* for those who were started together with who has failed */
+    VISIT_MS = 4000,       /* of rank 0: with coming and going, where the place is somewhere else */
+};
+
+/* Others may have waited at the own door, and be blamed for what this rank lacks. */
+static void look_at_own_door(const ddl_course *course, ddl_error *err)
+{
+    const int os_errno = ddl_service_lack(course->options->service);
+    if (err->code == DDL_ETIMEDOUT && os_errno != 0)
+        (void)DDL_FAIL_OS(err, DDL_ERESOURCE, os_errno,
+                          "it cannot let others in, who may wait at its door; see its ulimit -n");
+}
+
+/* Others may have waited for the own service thread. */
+static bool has_lost_service(const ddl_course *course, ddl_error *err)
+{
+    ddl_service *service = course->options->service;
+    if (err->code == DDL_ETIMEDOUT)
+        (void)!ddl_service_check(service, course->options->deadline, NULL);
+    return ddl_service_is_lost(service, err);
+}
+
+void ddl_bootstrap_sign(const ddl_member *own, const char *more, ddl_error *err)
+{
+    const ddl_error before = *err;
+    (void)ddl_error_set(err, before.code, "rank %d on %s[%d]: %.380s%s", own->rank, own->host, (int)own->pid,
+                        before.text, more);
+    err->os_errno = before.os_errno;
+    (void)ddl_error_blame(err, own->rank);
+}
+
+ddl_status ddl_course_own_up(const ddl_course *course, ddl_error *err)
+{
+    const char *knob = "";
+    look_at_own_door(course, err);
+    if (has_lost_service(course, err))
+        knob = " (DDL_START_TIMEOUT)";
+    if ((err->code == DDL_ERESOURCE || err->code == DDL_ENOMEM || knob[0] != '\0') && err->culprit < 0)
+        ddl_bootstrap_sign(&course->own, knob, err);
+    return err->code;
+}
+
+/* Finding out that the service thread is stuck has taken most of the time there is after the deadline; and
+ * rank 0's serves the store. */
+static ddl_deadline last_words(const ddl_course *course)
+{
+    return ddl_deadline_in_ms(ddl_service_is_lost(course->options->service, NULL) ? LAST_WORD_MS
+                                                                                  : DDL_COURSE_LAST_WORDS_MS);
+}
+
+/* Rank 0 of a run that has failed: some may be about to come, as all were started together. After a death
+ * only where it serves the store, as that goes with it; elsewhere to find out about one has taken a second.
+ */
+static bool stays_shortly(const ddl_course *course, const ddl_error *why)
+{
+    const bool serves =
+        strncmp(course->options->store, DDL_COURSE_TCP_STORE, sizeof DDL_COURSE_TCP_STORE - 1) == 0;
+    const bool is_for_all =
+        why->code != DDL_ETIMEDOUT && why->code != DDL_ESTORE && (serves || why->code != DDL_EPEERLOST);
+    return course->own.rank == 0 && !course->all_have_come && is_for_all && !ddl_store_is_lost(course->store);
+}
+
+void ddl_course_tell_others(const ddl_course *course, ddl_error *err)
+{
+    const ddl_error own = *err;
+    if (own.code == DDL_ESTORE && own.os_errno != 0 && own.culprit < 0)
+        ddl_bootstrap_sign(&course->own, "", err);
+    const int64_t stay_ns = stays_shortly(course, err) ? STAY_SHORTLY_MS * DDL_NS_PER_MS : 0;
+    if (!ddl_store_fail(course->store, err, last_words(course) + stay_ns, err))
+        *err = own;
+}
+
+/* Rank 0: who waits for it may be between two calls, or asks in a place where it has to look. */
+static void stay_at_place(ddl_course *course, int ms)
+{
+    for (const ddl_deadline end = ddl_deadline_in_ms(ms); !ddl_deadline_passed(end);) {
+        (void)!ddl_store_check(course->store, NULL);
+        (void)ddl_socket_wait(-1, 0, ddl_deadline_in_ms(DDL_COURSE_CHECK_INTERVAL_MS));
+    }
+}
+
+void ddl_course_stay_shortly(ddl_course *course, const ddl_error *why)
+{
+    if (stays_shortly(course, why))
+        stay_at_place(course, STAY_SHORTLY_MS);
+}
+
+ddl_status ddl_course_decline(ddl_course *course, ddl_error *err)
+{
+    const ddl_error own = *err;
+    if (course->store == NULL || ddl_store_is_lost(course->store))
+        return own.code;
+    const ddl_status around = ddl_course_look_around(course, "member", NULL);
+    if (around != DDL_OK) /* it has failed already, which others may be about to hear */
+        ddl_course_stay_shortly(course, &own);
+    if (around != DDL_OK || course->present[course->own.rank])
+        return own.code;
+    if (own.culprit < 0)
+        ddl_bootstrap_sign(&course->own, "", err);
+    const bool stays = course->own.rank == 0; /* and then leaves, for which there is to be time */
+    ddl_store_fail(course->store, err, last_words(course) + (stays ? STAY_MS * DDL_NS_PER_MS : 0), err);
+    if (stays)
+        stay_at_place(course, STAY_MS);
+    return err->code;
+}
+
+ddl_status ddl_course_check_interfaces(ddl_course *course, ddl_error *err)
+{
+    ddl_address unused;
+    ddl_error ignored;
+    const char *choice = course->network->iface[0] != '\0' ? course->network->iface : NULL;
+    const ddl_status status = ddl_interface_choose(choice, NULL, &unused, err);
+    if (status == DDL_OK || choice == NULL) /* then there is none at all, and nobody to tell */
+        return status;
+    const ddl_deadline until = ddl_deadline_in_ms(course->own.rank == 0 ? VISIT_MS : COME_MS);
+    (void)!ddl_course_come_to_place(course, ddl_deadline_earlier(course->options->deadline, until), &ignored);
+    return ddl_course_decline(course, err);
+}
