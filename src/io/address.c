@@ -180,6 +180,14 @@ bool ddl_address_same_host(const ddl_address *a, const ddl_address *b)
            memcmp(a_bytes, b_bytes, (size_t)count) == 0;
 }
 
+bool ddl_address_is_among(const ddl_address *one, const ddl_address addresses[], int count)
+{
+    for (int i = 0; i < count; i++)
+        if (ddl_address_same_host(one, &addresses[i]))
+            return true;
+    return false;
+}
+
 ddl_status ddl_address_split(const char *what, const char *text, char *host, size_t host_room, uint16_t *port,
                              ddl_error *err)
 {

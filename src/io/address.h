@@ -42,6 +42,9 @@ bool ddl_address_is_any(const ddl_address *address);
 /* Whether both are of the same host; an IPv4 address written as IPv6 counts as IPv4. Ports do not matter. */
 bool ddl_address_same_host(const ddl_address *a, const ddl_address *b);
 
+/* Whether one of these is of the same host as `one`. */
+bool ddl_address_is_among(const ddl_address *one, const ddl_address addresses[], int count);
+
 /* Network order, 4 or 16 bytes; an IPv4 address written as IPv6 counts as IPv4. 0: another family. */
 int ddl_address_bytes(const ddl_address *address, uint8_t bytes[16]);
 

@@ -4,466 +4,32 @@
  * Rank 0 binds exactly that address and is a client of its own server. The others connect again and again
  * until it is there, and stay connected: so the server knows who is still present.
  */
-#include "rendezvous/store.h"
+#include "rendezvous/tcp_run.h"
 
 #include "base/assert.h"
 #include "base/list.h"
-#include "base/log.h"
-#include "io/connect.h"
-#include "io/host.h"
-#include "io/interface.h"
 #include "io/socket.h"
-#include "protocol/store_wire.h"
-#include "rendezvous/meet.h"
-#include "rendezvous/port_owner.h"
-#include "rendezvous/store_server.h"
 
-#include <ctype.h>
+#include <errno.h>
 #include <poll.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
-#include <strings.h>
 
 enum {
-    HANDSHAKE_LIMIT_MS = 5000,
-    CONNECT_LIMIT_MS = 5000,
-    NO_ROUTE_LIMIT_MS = 10000, /* how long a network that is not there may take to come up */
-    LOOK_AGAIN_MS = 3000,      /* after that, a name is looked up again */
-    LOOKUP_LIMIT_MS = 2000,    /* then */
-    ASK_LIMIT_MS = 900,        /* for an answer that the server gives at once */
-    FIRST_PAUSE_MS = 10,
-    LAST_PAUSE_MS = 500,
-    /* Of one that closes there may be too many at the door: who calls often has its turn sooner. If that has
-     * not come after so many calls in a row, what listens may be something else. */
-    CROWD_CALLS = 400,
-    CROWD_PAUSE_MS = 50,
-    CROWD_LATER_MS = 200,
-    SHORT_ATTEMPT_MS = 1000, /* cut short by the deadline, and tells less than the one before it */
+    ASK_LIMIT_MS = 900, /* for an answer that the server gives at once */
     READ_BYTES = 16 << 10
 };
 
-struct store_tcp {
-    ddl_store base; /* held[0]: the connection's descriptor */
-    ddl_wire wire;
-    uint32_t next_id;
-    ddl_store_inbox inbox;
-    ddl_bytes rest;           /* of a message that was cut by its deadline: it goes before the next */
-    ddl_store_server *server; /* rank 0 */
-    ddl_deadline end;         /* of all questions: beyond the deadline of the start */
-    bool is_silent;           /* it has left a question without an answer, and said nothing since */
-    bool failed;
-    ddl_error failure;
-    char where[DDL_ADDRESS_FULL_TEXT];
-};
-
-static struct store_tcp *as_tcp(ddl_store *store)
+static ddl_tcp_run *as_tcp(ddl_store *store)
 {
     DDL_ASSERT(store->ops == &ddl_store_tcp);
-    return DDL_CONTAINER(store, struct store_tcp, base);
+    return DDL_CONTAINER(store, ddl_tcp_run, base);
 }
 
-/* ---- entering ---- */
-
-/* What an attempt came to. */
-enum attempt { ENTERED, AGAIN, SENT_AWAY, NO_ROUTE, GIVE_UP };
-
-static enum attempt no_answer(const char *where, ddl_error *err)
-{
-    (void)DDL_FAIL(err, DDL_ETIMEDOUT, "%s accepts connections but does not answer", where);
-    return AGAIN;
-}
-
-/* At level tls: make a session of the connection. host: as it was named. */
-static enum attempt shake_hands(const ddl_store_options *options, const ddl_hello_party *self,
-                                const char *host, const ddl_address *to, ddl_wire *wire, ddl_hello *hello,
-                                ddl_deadline deadline, ddl_error *err)
-{
-    char where[DDL_ADDRESS_FULL_TEXT];
-    ddl_address numeric;
-    ddl_error why;
-    bool done = false;
-    ddl_address_text(to, where);
-    if (ddl_encryption_call(options->encryption, self, where, wire, err) != DDL_OK)
-        return GIVE_UP;
-    for (;;) {
-        ddl_status status =
-            ddl_encryption_shake(options->encryption, self->rank, false, wire, hello, &done, &why);
-        if (status == DDL_OK && done)
-            /* An address that a name server gave says nothing of who is there. */
-            status = ddl_encryption_check_peer(options->encryption, wire, self->peer, host,
-                                               ddl_address_parse(host, 0, &numeric) ? to : NULL, &why);
-        if (status != DDL_OK) {
-            (void)DDL_FAIL(err, status, "store at %s: %s", where, why.text);
-            err->os_errno = why.os_errno;
-            return status == DDL_ENETWORK ? SENT_AWAY : GIVE_UP;
-        }
-        if (done)
-            return ENTERED;
-        if (!ddl_socket_wait(wire->fd, ddl_wire_has_unsent(wire) ? POLLIN | POLLOUT : POLLIN, deadline))
-            return no_answer(where, err);
-    }
-}
-
-/* Move the handshake's bytes until it has come to something. */
-static enum attempt greet(ddl_wire *wire, const char *where, ddl_hello *hello, ddl_deadline deadline,
-                          ddl_error *err)
-{
-    uint8_t data[512];
-    for (;;) {
-        ddl_view out = ddl_hello_output(hello);
-        size_t wanted = ddl_hello_wants(hello);
-        bool sent = out.bytes == 0 && ddl_wire_flush(wire);
-        if (sent && wanted == 0)
-            break;
-        ssize_t count = -1;
-        if (out.bytes > 0)
-            count = ddl_wire_write(wire, out.data, out.bytes);
-        else if (wanted > 0)
-            count = ddl_wire_read(wire, data, wanted < sizeof data ? wanted : sizeof data);
-        if (count < 0 && errno == EBADMSG) {
-            (void)DDL_FAIL(err, DDL_EAUTH, "store at %s: TLS failed: %s", where, ddl_wire_problem(wire));
-            return GIVE_UP;
-        }
-        if (count == 0 || (count < 0 && errno != EAGAIN)) {
-            (void)DDL_FAIL(err, DDL_ENETWORK, "%s closed the connection before it answered", where);
-            return SENT_AWAY;
-        }
-        bool writes = out.bytes > 0 || ddl_wire_has_unsent(wire);
-        if (count < 0 && !ddl_socket_wait(wire->fd, writes ? POLLOUT : POLLIN, deadline))
-            return no_answer(where, err);
-        if (count > 0 && out.bytes > 0)
-            ddl_hello_sent(hello, (size_t)count);
-        else if (count > 0)
-            ddl_hello_feed(hello, data, (size_t)count);
-    }
-    if (hello->state == DDL_HELLO_ACCEPTED)
-        return ENTERED;
-    char place[DDL_ADDRESS_FULL_TEXT + 16];
-    snprintf(place, sizeof place, "store at %s", where);
-    (void)ddl_hello_fail(hello, place, err);
-    return GIVE_UP;
-}
-
-/*
- * A connect to a port of this machine on which nobody listens can meet itself, where the system happens
- * to pick that very port for it.
- */
-static bool met_itself(int fd, const ddl_address *to)
-{
-    ddl_address local;
-    char ours[DDL_ADDRESS_FULL_TEXT], theirs[DDL_ADDRESS_FULL_TEXT];
-    ddl_socket_local(fd, &local);
-    ddl_address_text(&local, ours);
-    ddl_address_text(to, theirs);
-    return strcmp(ours, theirs) == 0;
-}
-
-static enum attempt connect_once(const ddl_address to[], int count, int *which, int *fd,
-                                 ddl_deadline deadline, ddl_error *err)
-{
-    ddl_status status = ddl_connect_any(to, count, deadline, fd, which, err);
-    if (status == DDL_OK && met_itself(*fd, &to[*which])) {
-        char where[DDL_ADDRESS_FULL_TEXT];
-        ddl_address_text(&to[*which], where);
-        ddl_socket_drop(fd); /* rank 0 is to have that port */
-        status = DDL_FAIL_OS(err, DDL_ENETWORK, ECONNREFUSED, "cannot connect to %s", where);
-    }
-    if (status == DDL_OK)
-        return ENTERED;
-    if (status == DDL_ERESOURCE)
-        return GIVE_UP;
-    return ddl_connect_lacks_route(err->os_errno) ? NO_ROUTE : AGAIN;
-}
-
-/* Where somebody answered and was not rank 0, rank 0 may still be at another address. */
-static void put_last(ddl_address addresses[], int count, int which)
-{
-    ddl_address moved = addresses[which];
-    memmove(&addresses[which], &addresses[which + 1], (size_t)(count - which - 1) * sizeof *addresses);
-    addresses[count - 1] = moved;
-}
-
-/* Connect to one of these addresses and shake hands. */
-static enum attempt enter_once(struct store_tcp *tcp, const ddl_store_options *options, const char *host,
-                               ddl_address addresses[], int count, ddl_deadline deadline, ddl_error *err)
-{
-    int which = 0;
-    ddl_wire wire = ddl_no_wire;
-    ddl_hello hello;
-    ddl_hello_party self = *options->self;
-    enum attempt attempt =
-        connect_once(addresses, count, &which, &wire.fd,
-                     ddl_deadline_earlier(deadline, ddl_deadline_in_ms(CONNECT_LIMIT_MS)), err);
-    if (attempt != ENTERED)
-        return attempt;
-    self.channel = DDL_CHANNEL_STORE;
-    self.peer = 0;
-    if (ddl_host_random(self.nonce, sizeof self.nonce, err) != DDL_OK) {
-        ddl_wire_close(&wire);
-        return GIVE_UP;
-    }
-    ddl_hello_start_client(&hello, &self);
-    ddl_address_text(&addresses[which], tcp->where);
-    const ddl_deadline limit = ddl_deadline_earlier(deadline, ddl_deadline_in_ms(HANDSHAKE_LIMIT_MS));
-    if (options->encryption != NULL)
-        attempt = shake_hands(options, &self, host, &addresses[which], &wire, &hello, limit, err);
-    if (attempt == ENTERED)
-        attempt = greet(&wire, tcp->where, &hello, limit, err);
-    if (attempt != ENTERED) {
-        ddl_wire_close(&wire);
-        put_last(addresses, count, which);
-        return attempt;
-    }
-    ddl_encryption_trust(&wire);
-    ddl_address local;
-    ddl_socket_local(wire.fd, &local);
-    ddl_address_host(&local, tcp->base.address);
-    memcpy(tcp->base.run_id, hello.peer.run_id, DDL_RUN_ID_BYTES);
-    tcp->wire = wire;
-    tcp->base.held[0] = wire.fd;
-    return ENTERED;
-}
-
-/* Nobody writes to a place that is not there yet; time passes in poll. */
-static void pause_ms(int64_t ms, ddl_deadline deadline)
-{
-    (void)ddl_socket_wait(-1, 0, ddl_deadline_earlier(deadline, ddl_deadline_in_ms(ms)));
-}
-
-static void tell_progress(ddl_progress *progress, const char *rest, const ddl_error *last)
-{
-    char reason[128];
-    bool known = last->os_errno != 0 && strerror_r(last->os_errno, reason, sizeof reason) == 0;
-    if (known)
-        reason[0] = (char)tolower((unsigned char)reason[0]);
-    ddl_progress_tell(progress, "rank 0 at %s (%s)", rest, known ? reason : last->text);
-}
-
-static bool is_among(const ddl_address *one, const ddl_address addresses[], int count)
-{
-    for (int i = 0; i < count; i++)
-        if (ddl_address_same_host(one, &addresses[i]))
-            return true;
-    return false;
-}
-
-/* A name may still have been that of an earlier rank 0's host. While it means the same addresses their order
- * stays, as what did not let us in is last. */
-static void look_up_again(const ddl_network *network, const char *host, ddl_address addresses[], int *count,
-                          int64_t *looked_ns, ddl_deadline deadline)
-{
-    ddl_address found[DDL_NETWORK_MASTER_MAX];
-    int nfound = 0;
-    if (ddl_now_ns() - *looked_ns < LOOK_AGAIN_MS * DDL_NS_PER_MS)
-        return;
-    *looked_ns = ddl_now_ns();
-    if (ddl_network_find_master(network, false, host, ddl_address_port(&addresses[0]),
-                                ddl_deadline_earlier(deadline, ddl_deadline_in_ms(LOOKUP_LIMIT_MS)), found,
-                                &nfound, NULL) != DDL_OK)
-        return;
-    bool differs = nfound != *count;
-    for (int i = 0; i < nfound; i++)
-        differs = differs || !is_among(&found[i], addresses, *count);
-    if (differs) {
-        memcpy(addresses, found, (size_t)nfound * sizeof found[0]);
-        *count = nfound;
-    }
-}
-
-/* Rank 0 calls at the one address where it listens; for others addresses has room for all of a name. */
-static ddl_status enter(struct store_tcp *tcp, const ddl_store_options *options, const char *host,
-                        ddl_address addresses[], int count, const char *rest, ddl_deadline deadline,
-                        ddl_error *err)
-{
-    int64_t looked_ns = ddl_now_ns();
-    const int64_t start_ns = options->progress != NULL ? options->progress->start_ns : ddl_now_ns();
-    int64_t no_route_ns = INT64_MAX; /* since when there is none */
-    int sent_away = 0;               /* calls in a row */
-    ddl_error last = { .code = DDL_OK };
-    for (int64_t pause = FIRST_PAUSE_MS;;
-         pause = pause * 3 / 2 < LAST_PAUSE_MS ? pause * 3 / 2 : LAST_PAUSE_MS) {
-        ddl_error why = { .code = DDL_OK };
-        const int64_t attempt_ns = ddl_now_ns();
-        enum attempt attempt = enter_once(tcp, options, host, addresses, count, deadline, &why);
-        if (attempt == ENTERED)
-            return DDL_OK;
-        if (attempt == GIVE_UP) {
-            if (err != NULL)
-                *err = why;
-            return why.code;
-        }
-        const int64_t now_ns = ddl_now_ns();
-        if (last.code == DDL_OK || !ddl_deadline_passed(deadline) ||
-            now_ns - attempt_ns >= SHORT_ATTEMPT_MS * DDL_NS_PER_MS)
-            last = why;
-        if (attempt != NO_ROUTE)
-            no_route_ns = INT64_MAX;
-        else if (no_route_ns > attempt_ns)
-            no_route_ns = attempt_ns;
-        if (now_ns - no_route_ns > NO_ROUTE_LIMIT_MS * DDL_NS_PER_MS) {
-            char known[256];
-            ddl_interfaces_text(known, sizeof known);
-            return DDL_FAIL(err, DDL_ENETWORK,
-                            "%s; is MASTER_ADDR right, is there a network to it, and does its firewall let "
-                            "MASTER_PORT through? This host has: %s",
-                            last.text, known);
-        }
-        if (ddl_deadline_passed(deadline))
-            break;
-        tell_progress(options->progress, rest, &last);
-        sent_away = attempt == SENT_AWAY ? sent_away + 1 : 0;
-        const int64_t most_ms = sent_away == 0             ? LAST_PAUSE_MS
-                                : sent_away <= CROWD_CALLS ? CROWD_PAUSE_MS
-                                                           : CROWD_LATER_MS;
-        pause_ms(pause < most_ms ? pause : most_ms, deadline);
-        if (options->self->rank != 0)
-            look_up_again(options->network, host, addresses, &count, &looked_ns, deadline);
-    }
-    if (last.code == DDL_ETIMEDOUT)
-        (void)DDL_FAIL(
-            err, DDL_ETIMEDOUT,
-            "what listens at the meeting place %s did not answer within %.1f s; is rank 0 stopped, or short "
-            "of descriptors, or does another program hold that port? Its output tells; or raise "
-            "DDL_START_TIMEOUT",
-            rest, (double)(ddl_now_ns() - start_ns) / 1e9);
-    else if (last.os_errno == ETIMEDOUT)
-        (void)DDL_FAIL(
-            err, DDL_ETIMEDOUT,
-            "nothing has answered at the meeting place %s within %.1f s (%s): its host is down, or a "
-            "firewall there drops what comes to that port; let it through, check MASTER_ADDR and "
-            "MASTER_PORT and that rank 0 was started, or raise DDL_START_TIMEOUT",
-            rest, (double)(ddl_now_ns() - start_ns) / 1e9, last.text);
-    else
-        (void)DDL_FAIL(
-            err, DDL_ETIMEDOUT,
-            "rank 0 did not open the meeting place %s within %.1f s (%s); start rank 0, or look why it "
-            "has ended, check MASTER_ADDR and MASTER_PORT, or raise DDL_START_TIMEOUT",
-            rest, (double)(ddl_now_ns() - start_ns) / 1e9, last.text);
-    ddl_error_blame(err, 0);
-    return DDL_ETIMEDOUT;
-}
-
-/* ---- serving ---- */
-
-/* Which has put a store of its own where it tells ranks to meet. */
-static bool is_of_torchrun(uint16_t port)
-{
-    const char *agent = getenv("TORCHELASTIC_USE_AGENT_STORE"), *told = getenv("MASTER_PORT");
-    return agent != NULL && strcasecmp(agent, "true") == 0 && told != NULL && atoi(told) == port;
-}
-
-static ddl_status explain_listen(const ddl_hello_party *self, const char *host, const ddl_address *at,
-                                 const ddl_error *why, ddl_error *err)
-{
-    char known[256], owner[DDL_PORT_OWNER_TEXT];
-    const uint16_t port = ddl_address_port(at);
-    if (why->os_errno == EADDRINUSE) {
-        const bool is_run = ddl_port_owner_text(self, at, owner);
-        if (!is_run && is_of_torchrun(port))
-            return DDL_FAIL_OS(err, DDL_ENETWORK, EADDRINUSE,
-                               "port %u on %s is in use, by torchrun perhaps, whose own store is at "
-                               "MASTER_ADDR:MASTER_PORT; give ddl another place: DDL_STORE=tcp://%s:PORT",
-                               port, host, strchr(host, ':') != NULL ? "[ADDRESS]" : host);
-        return DDL_FAIL_OS(err, DDL_ENETWORK, EADDRINUSE,
-                           "port %u on %s is in use by %s; %schoose another --master_port (MASTER_PORT)",
-                           port, host, owner,
-                           is_run ? "was rank 0 (--node_rank 0) started twice? If not, " : "");
-    }
-    if (why->os_errno == EADDRNOTAVAIL) {
-        ddl_interfaces_text(known, sizeof known);
-        return DDL_FAIL_OS(
-            err, DDL_ENETWORK, EADDRNOTAVAIL,
-            "rank 0 must listen on MASTER_ADDR %s, which is no address of this machine; it has: %s; behind a "
-            "NAT, set DDL_ADVERTISE",
-            host, known);
-    }
-    if (why->os_errno == EACCES)
-        return DDL_FAIL_OS(err, DDL_ENETWORK, EACCES, "port %u on %s is for root only; choose one above 1023",
-                           port, host);
-    if (err != NULL)
-        *err = *why;
-    return why->code;
-}
-
-/* What lets everybody in. */
-static void warn_of_address(const char *host, const ddl_address *bound)
-{
-    if (ddl_address_is_any(bound))
-        ddl_log(DDL_LOG_WARNING,
-                "MASTER_ADDR %s: rank 0 listens on all addresses of this host; name the one that the other "
-                "ranks use",
-                host);
-}
-
-/* By its run another job is told whose port it wanted. */
-static void tell_of_run(const ddl_hello_party *self, const ddl_address *bound)
-{
-    char run[DDL_RUN_TEXT], at[DDL_ADDRESS_FULL_TEXT];
-    ddl_meet_hex(self->run_id, DDL_RUN_ID_BYTES, run);
-    ddl_address_text(bound, at);
-    ddl_log(DDL_LOG_DEBUG, "rank 0 of run %s listens at %s", run, at);
-}
-
-/* Whoever comes by another address of the same name, in the other family perhaps, is served there too, and
- * not by another program. */
-static ddl_status serve_also(struct store_tcp *tcp, const ddl_hello_party *self, const char *host,
-                             const ddl_address *bound, const ddl_address addresses[], int count,
-                             ddl_deadline deadline, ddl_error *err)
-{
-    char text[DDL_ADDRESS_FULL_TEXT];
-    int doors = ddl_address_is_loopback(bound) ? DDL_STORE_SERVER_DOORS : 1;
-    for (int i = 0; i < count && doors < DDL_STORE_SERVER_DOORS; i++) {
-        ddl_error why;
-        if (ddl_address_same_host(bound, &addresses[i]) || is_among(&addresses[i], addresses, i))
-            continue;
-        ddl_status status = ddl_store_server_open_also(tcp->server, &addresses[i], deadline, &why);
-        doors += status == DDL_OK;
-        if (status == DDL_ENETWORK && why.os_errno == EADDRINUSE)
-            return explain_listen(self, host, &addresses[i], &why, err);
-        if (status == DDL_OK || status == DDL_ENETWORK) {
-            ddl_address_text(&addresses[i], text);
-            ddl_log(DDL_LOG_DEBUG, "rank 0 %s %s", status == DDL_OK ? "also listens at" : "has no use for",
-                    text);
-            continue;
-        }
-        if (err != NULL)
-            *err = why;
-        return status;
-    }
-    return DDL_OK;
-}
-
-static ddl_status serve(struct store_tcp *tcp, const ddl_store_options *options,
-                        const ddl_address addresses[], int count, const char *host, ddl_deadline deadline,
-                        ddl_address *bound, ddl_error *err)
-{
-    const ddl_address *failed = &addresses[0];
-    ddl_hello_party self = *options->self;
-    ddl_error why = { .code = DDL_OK };
-    DDL_TRY(ddl_host_random(self.run_id, sizeof self.run_id, err));
-    for (int i = 0; i < count; i++) {
-        ddl_error last = { .code = DDL_OK };
-        if (ddl_store_server_open(options->service, &self, options->encryption, &addresses[i], deadline,
-                                  bound, &tcp->server, &last) == DDL_OK) {
-            warn_of_address(host, bound);
-            tell_of_run(&self, bound);
-            return serve_also(tcp, &self, host, bound, &addresses[i + 1], count - i - 1, deadline, err);
-        }
-        /* Of several addresses the one that is ours tells most. */
-        if (i == 0 || last.os_errno != EADDRNOTAVAIL) {
-            why = last;
-            failed = &addresses[i];
-        }
-        if (last.os_errno == EADDRINUSE || last.code == DDL_ETIMEDOUT)
-            break;
-    }
-    return explain_listen(&self, host, failed, &why, err);
-}
+/* ---- opening ---- */
 
 static void tcp_destroy(ddl_store *store, ddl_deadline deadline)
 {
-    struct store_tcp *tcp = as_tcp(store);
+    ddl_tcp_run *tcp = as_tcp(store);
     ddl_wire_close(&tcp->wire);
     ddl_store_server_close(tcp->server, deadline);
     ddl_store_inbox_fini(&tcp->inbox);
@@ -487,7 +53,7 @@ static ddl_status tcp_open(const ddl_store_options *options, const char *rest, d
         return DDL_FAIL(err, why.code, "DDL_STORE=tcp://ADDRESS: %s", why.text);
     DDL_TRY(ddl_network_find_master(options->network, options->self->rank == 0, host, port, deadline,
                                     addresses, &count, err));
-    struct store_tcp *tcp = ddl_alloc(sizeof *tcp);
+    ddl_tcp_run *tcp = ddl_alloc(sizeof *tcp);
     if (tcp == NULL)
         return DDL_FAIL(err, DDL_ENOMEM, "no memory for a store");
     tcp->base.ops = &ddl_store_tcp;
@@ -496,11 +62,13 @@ static ddl_status tcp_open(const ddl_store_options *options, const char *rest, d
     tcp->end = deadline + ddl_deadline_earlier(ASK_LIMIT_MS * DDL_NS_PER_MS, DDL_DEADLINE_NEVER - deadline);
     tcp->inbox.value_limit = DDL_STORE_ROSTER_LIMIT + DDL_STORE_SEAL_ROOM;
     if (options->self->rank == 0) {
-        if ((status = serve(tcp, options, addresses, count, host, deadline, &bound, err)) != DDL_OK)
+        if ((status = ddl_tcp_run_serve(tcp, options, addresses, count, host, deadline, &bound, err)) !=
+            DDL_OK)
             goto fail;
-        if ((status = enter(tcp, options, host, &bound, 1, rest, deadline, err)) != DDL_OK)
+        if ((status = ddl_tcp_run_enter(tcp, options, host, &bound, 1, rest, deadline, err)) != DDL_OK)
             goto fail;
-    } else if ((status = enter(tcp, options, host, addresses, count, rest, deadline, err)) != DDL_OK) {
+    } else if ((status = ddl_tcp_run_enter(tcp, options, host, addresses, count, rest, deadline, err)) !=
+               DDL_OK) {
         goto fail;
     }
     *out = &tcp->base;
@@ -512,7 +80,7 @@ fail:
 
 /* ---- requests ---- */
 
-static ddl_status lost(struct store_tcp *tcp, ddl_error *err)
+static ddl_status lost(ddl_tcp_run *tcp, ddl_error *err)
 {
     tcp->base.is_lost = true;
     (void)DDL_FAIL(err, DDL_EPEERLOST,
@@ -524,7 +92,7 @@ static ddl_status lost(struct store_tcp *tcp, ddl_error *err)
 }
 
 /* Reading or writing failed, as errno says. */
-static ddl_status broke(struct store_tcp *tcp, ddl_error *err)
+static ddl_status broke(ddl_tcp_run *tcp, ddl_error *err)
 {
     if (errno != EBADMSG)
         return lost(tcp, err);
@@ -534,14 +102,14 @@ static ddl_status broke(struct store_tcp *tcp, ddl_error *err)
     return DDL_EPROTO;
 }
 
-static ddl_status failed(const struct store_tcp *tcp, ddl_error *err)
+static ddl_status failed(const ddl_tcp_run *tcp, ddl_error *err)
 {
     if (err != NULL)
         *err = tcp->failure;
     return tcp->failure.code;
 }
 
-static ddl_status late(struct store_tcp *tcp, ddl_error *err)
+static ddl_status late(ddl_tcp_run *tcp, ddl_error *err)
 {
     (void)DDL_FAIL(err, DDL_ETIMEDOUT, "rank 0 does not answer at %s", tcp->where);
     ddl_error_blame(err, 0);
@@ -549,7 +117,7 @@ static ddl_status late(struct store_tcp *tcp, ddl_error *err)
 }
 
 /* Read what is there; *any: something was. DDL_EPEERLOST at the end of the stream. */
-static ddl_status take_in(struct store_tcp *tcp, bool *any, ddl_error *err)
+static ddl_status take_in(ddl_tcp_run *tcp, bool *any, ddl_error *err)
 {
     uint8_t data[READ_BYTES];
     ssize_t count = ddl_wire_read(&tcp->wire, data, sizeof data);
@@ -562,7 +130,7 @@ static ddl_status take_in(struct store_tcp *tcp, bool *any, ddl_error *err)
 }
 
 /* The next message, if one is there; a failure of the run is remembered and returned. */
-static ddl_status next_message(struct store_tcp *tcp, ddl_store_message *message, bool *found, ddl_error *err)
+static ddl_status next_message(ddl_tcp_run *tcp, ddl_store_message *message, bool *found, ddl_error *err)
 {
     DDL_TRY(ddl_store_inbox_next(&tcp->inbox, message, found, err));
     tcp->is_silent = tcp->is_silent && !*found;
@@ -575,7 +143,7 @@ static ddl_status next_message(struct store_tcp *tcp, ddl_store_message *message
 }
 
 /* Whether rank 0 has said that the run failed, among all that it said before the connection broke. */
-static bool has_told_failure(struct store_tcp *tcp)
+static bool has_told_failure(ddl_tcp_run *tcp)
 {
     ddl_store_message message;
     ddl_error ignored;
@@ -591,7 +159,7 @@ static bool has_told_failure(struct store_tcp *tcp)
     return tcp->failed;
 }
 
-static ddl_status send_some(struct store_tcp *tcp, const ddl_bytes *out, size_t *sent, ddl_deadline deadline,
+static ddl_status send_some(ddl_tcp_run *tcp, const ddl_bytes *out, size_t *sent, ddl_deadline deadline,
                             ddl_error *err)
 {
     while (*sent < out->bytes || !ddl_wire_flush(&tcp->wire)) {
@@ -607,7 +175,7 @@ static ddl_status send_some(struct store_tcp *tcp, const ddl_bytes *out, size_t 
     return DDL_OK;
 }
 
-static ddl_status send_rest(struct store_tcp *tcp, ddl_deadline deadline, ddl_error *err)
+static ddl_status send_rest(ddl_tcp_run *tcp, ddl_deadline deadline, ddl_error *err)
 {
     size_t sent = 0;
     if (tcp->rest.bytes == 0)
@@ -618,8 +186,7 @@ static ddl_status send_rest(struct store_tcp *tcp, ddl_deadline deadline, ddl_er
     return status;
 }
 
-static ddl_status send_bytes(struct store_tcp *tcp, const ddl_bytes *out, ddl_deadline deadline,
-                             ddl_error *err)
+static ddl_status send_bytes(ddl_tcp_run *tcp, const ddl_bytes *out, ddl_deadline deadline, ddl_error *err)
 {
     size_t sent = 0;
     DDL_TRY(send_rest(tcp, deadline, err));
@@ -630,7 +197,7 @@ static ddl_status send_bytes(struct store_tcp *tcp, const ddl_bytes *out, ddl_de
     return status;
 }
 
-static ddl_status send_all(struct store_tcp *tcp, const ddl_bytes *out, ddl_deadline deadline, ddl_error *err)
+static ddl_status send_all(ddl_tcp_run *tcp, const ddl_bytes *out, ddl_deadline deadline, ddl_error *err)
 {
     ddl_status status = send_bytes(tcp, out, deadline, err);
     bool is_broken = status == DDL_EPEERLOST || status == DDL_EPROTO;
@@ -640,7 +207,7 @@ static ddl_status send_all(struct store_tcp *tcp, const ddl_bytes *out, ddl_dead
     return failed(tcp, err);
 }
 
-static ddl_status send_message(struct store_tcp *tcp, const ddl_store_message *message, ddl_deadline deadline,
+static ddl_status send_message(ddl_tcp_run *tcp, const ddl_store_message *message, ddl_deadline deadline,
                                ddl_error *err)
 {
     ddl_bytes out = { 0 };
@@ -653,8 +220,8 @@ static ddl_status send_message(struct store_tcp *tcp, const ddl_store_message *m
 
 /* Wait for the reply to request id; its views hold until the next request. DDL_ETIMEDOUT: not by the
  * deadline. */
-static ddl_status await_reply(struct store_tcp *tcp, uint32_t id, ddl_deadline deadline,
-                              ddl_store_message *reply, ddl_error *err)
+static ddl_status await_reply(ddl_tcp_run *tcp, uint32_t id, ddl_deadline deadline, ddl_store_message *reply,
+                              ddl_error *err)
 {
     for (;;) {
         bool found, any;
@@ -677,7 +244,7 @@ static ddl_status await_reply(struct store_tcp *tcp, uint32_t id, ddl_deadline d
     return DDL_OK;
 }
 
-static ddl_status unexpected(const struct store_tcp *tcp, const ddl_store_message *reply, ddl_error *err)
+static ddl_status unexpected(const ddl_tcp_run *tcp, const ddl_store_message *reply, ddl_error *err)
 {
     return DDL_FAIL(err, DDL_EPROTO, "the store at %s gave a reply of kind %d that does not fit the request",
                     tcp->where, (int)reply->kind);
@@ -685,13 +252,13 @@ static ddl_status unexpected(const struct store_tcp *tcp, const ddl_store_messag
 
 /* For what the server answers at once: until the deadline, and also when the caller's time is over, since a
  * question deserves its answer; but only one waits in vain, and none beyond the end. */
-static ddl_deadline limit_of_asking(const struct store_tcp *tcp, ddl_deadline deadline)
+static ddl_deadline limit_of_asking(const ddl_tcp_run *tcp, ddl_deadline deadline)
 {
     const ddl_deadline least = ddl_deadline_in_ms(tcp->is_silent ? 0 : ASK_LIMIT_MS);
     return ddl_deadline_earlier(deadline > least ? deadline : least, tcp->end);
 }
 
-static ddl_status ask(struct store_tcp *tcp, ddl_store_message *request, ddl_deadline deadline,
+static ddl_status ask(ddl_tcp_run *tcp, ddl_store_message *request, ddl_deadline deadline,
                       ddl_store_message *reply, ddl_error *err)
 {
     const ddl_deadline limit = limit_of_asking(tcp, deadline);
@@ -721,7 +288,7 @@ static ddl_view key_view(const char *key)
 static ddl_status tcp_set_new(ddl_store *store, const char *key, ddl_view value, ddl_deadline deadline,
                               ddl_store_outcome *outcome, ddl_bytes *existing, ddl_error *err)
 {
-    struct store_tcp *tcp = as_tcp(store);
+    ddl_tcp_run *tcp = as_tcp(store);
     ddl_store_message request = { .kind = DDL_STORE_SET_NEW, .key = key_view(key), .value = value }, reply;
     DDL_TRY(ask(tcp, &request, deadline, &reply, err));
     if (reply.kind == DDL_STORE_DONE) {
@@ -735,7 +302,7 @@ static ddl_status tcp_set_new(ddl_store *store, const char *key, ddl_view value,
     return DDL_OK;
 }
 
-static ddl_status get_waiting(struct store_tcp *tcp, const char *key, ddl_deadline deadline,
+static ddl_status get_waiting(ddl_tcp_run *tcp, const char *key, ddl_deadline deadline,
                               ddl_store_message *reply, ddl_error *err)
 {
     ddl_store_message request = {
@@ -755,7 +322,7 @@ static ddl_status get_waiting(struct store_tcp *tcp, const char *key, ddl_deadli
 static ddl_status tcp_get(ddl_store *store, const char *key, ddl_deadline deadline, ddl_bytes *value,
                           ddl_error *err)
 {
-    struct store_tcp *tcp = as_tcp(store);
+    ddl_tcp_run *tcp = as_tcp(store);
     ddl_store_message request = { .kind = DDL_STORE_GET, .key = key_view(key) }, reply;
     if (ddl_deadline_passed(deadline))
         DDL_TRY(ask(tcp, &request, deadline, &reply, err));
@@ -771,7 +338,7 @@ static ddl_status tcp_get(ddl_store *store, const char *key, ddl_deadline deadli
 enum { ASKED_AT_ONCE = 64 }; /* keys */
 
 /* Put questions for the keys of the next ranks from *rank on that are not present together. */
-static ddl_status ask_for_some(struct store_tcp *tcp, const ddl_store_many *many, int *rank,
+static ddl_status ask_for_some(ddl_tcp_run *tcp, const ddl_store_many *many, int *rank,
                                int ranks[ASKED_AT_ONCE], int *count, ddl_bytes *out, ddl_error *err)
 {
     *count = 0;
@@ -791,8 +358,8 @@ static ddl_status ask_for_some(struct store_tcp *tcp, const ddl_store_many *many
 }
 
 /* To the last questions. */
-static ddl_status take_answers(struct store_tcp *tcp, const ddl_store_many *many, const int ranks[],
-                               int count, ddl_deadline limit, bool *all, ddl_error *err)
+static ddl_status take_answers(ddl_tcp_run *tcp, const ddl_store_many *many, const int ranks[], int count,
+                               ddl_deadline limit, bool *all, ddl_error *err)
 {
     const uint32_t first_id = tcp->next_id - (uint32_t)count + 1;
     for (int i = 0; i < count; i++) {
@@ -811,7 +378,7 @@ static ddl_status take_answers(struct store_tcp *tcp, const ddl_store_many *many
 }
 
 /* Once, for many keys at a time: the way to the server and back is what takes long. */
-static ddl_status look_for_many(struct store_tcp *tcp, const ddl_store_many *many, ddl_error *err)
+static ddl_status look_for_many(ddl_tcp_run *tcp, const ddl_store_many *many, ddl_error *err)
 {
     const ddl_deadline limit = limit_of_asking(tcp, 0);
     ddl_status status = tcp->failed ? failed(tcp, err) : DDL_OK;
@@ -836,7 +403,7 @@ static ddl_status look_for_many(struct store_tcp *tcp, const ddl_store_many *man
 static ddl_status tcp_get_many(ddl_store *store, const ddl_store_many *many, ddl_deadline deadline,
                                ddl_error *err)
 {
-    struct store_tcp *tcp = as_tcp(store);
+    ddl_tcp_run *tcp = as_tcp(store);
     if (tcp->server == NULL)
         return ddl_deadline_passed(deadline) ? look_for_many(tcp, many, err)
                                              : ddl_store_get_each(store, many, deadline, err);
@@ -845,7 +412,7 @@ static ddl_status tcp_get_many(ddl_store *store, const ddl_store_many *many, ddl
 
 static ddl_status tcp_will(ddl_store *store, const ddl_error *will, ddl_deadline deadline, ddl_error *err)
 {
-    struct store_tcp *tcp = as_tcp(store);
+    ddl_tcp_run *tcp = as_tcp(store);
     uint8_t value[DDL_STORE_ERROR_BYTES];
     ddl_store_message request = { .kind = DDL_STORE_WILL }, reply;
     request.value = (ddl_view){ value, ddl_store_error_encode(will, value) };
@@ -855,7 +422,7 @@ static ddl_status tcp_will(ddl_store *store, const ddl_error *will, ddl_deadline
 
 static ddl_status tcp_fail(ddl_store *store, const ddl_error *cause, ddl_deadline deadline, ddl_error *first)
 {
-    struct store_tcp *tcp = as_tcp(store);
+    ddl_tcp_run *tcp = as_tcp(store);
     uint8_t value[DDL_STORE_ERROR_BYTES];
     ddl_store_message request = { .kind = DDL_STORE_FAIL }, reply;
     ddl_error ignored;
@@ -869,7 +436,7 @@ static ddl_status tcp_fail(ddl_store *store, const ddl_error *cause, ddl_deadlin
 
 static ddl_status tcp_check(ddl_store *store, ddl_error *err)
 {
-    struct store_tcp *tcp = as_tcp(store);
+    ddl_tcp_run *tcp = as_tcp(store);
     ddl_store_message message;
     bool found, any;
     if (tcp->failed)

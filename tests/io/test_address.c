@@ -173,6 +173,19 @@ static void the_preferred_of_those_that_fit_is_taken(void **state)
     assert_int_equal(ddl_interface_choose("::1,0.0.0.0/0", NULL, &address, NULL), DDL_OK);
 }
 
+static void an_address_is_among_others_whatever_its_port(void **state)
+{
+    ddl_address others[2], mapped, foreign;
+    (void)state;
+    assert_true(ddl_address_parse("::1", 1, &others[0]));
+    assert_true(ddl_address_parse("127.0.0.1", 2, &others[1]));
+    assert_true(ddl_address_parse("::ffff:127.0.0.1", 3, &mapped));
+    assert_true(ddl_address_parse("203.0.113.9", 1, &foreign));
+    assert_true(ddl_address_is_among(&mapped, others, 2));
+    assert_false(ddl_address_is_among(&mapped, others, 1));
+    assert_false(ddl_address_is_among(&foreign, others, 2));
+}
+
 static void foreign_addresses_are_not_local(void **state)
 {
     ddl_address address;
@@ -190,6 +203,7 @@ int main(void)
         cmocka_unit_test(a_chosen_interface_is_one_of_ours),
         cmocka_unit_test(a_wrong_interface_lists_what_there_is),
         cmocka_unit_test(the_preferred_of_those_that_fit_is_taken),
+        cmocka_unit_test(an_address_is_among_others_whatever_its_port),
         cmocka_unit_test(foreign_addresses_are_not_local),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
