@@ -74,6 +74,29 @@ static ddl_status make_room_for_streams(ddl_course *course, ddl_error *err)
     return DDL_OK;
 }
 
+/* The deadline has passed. If nobody is missing here, others of this host are what this rank has to connect.
+ */
+static ddl_status report_unconnected(const ddl_course *course, const char *missing, ddl_error *err)
+{
+    const int first = ddl_course_first_missing(course), rank = course->self.rank;
+    const double waited_s = (double)(ddl_now_ns() - course->progress.start_ns) / 1e9;
+    if (first < 0)
+        (void)DDL_FAIL(
+            err, DDL_ETIMEDOUT,
+            "rank %d, at %s, port %u, has not connected all others of its host to each other within "
+            "%.1f s; is it short of CPU time? Or raise DDL_START_TIMEOUT",
+            rank, course->own.address, course->own.port, waited_s);
+    else
+        (void)DDL_FAIL(
+            err, DDL_ETIMEDOUT,
+            "%s and rank %d, at %s, port %u, were not connected to each other within %.1f s; are "
+            "they stopped, or short of descriptors, or is there a firewall between them (DDL_PORT_RANGE, "
+            "DDL_IFACE)? Or raise DDL_START_TIMEOUT",
+            missing, rank, course->own.address, course->own.port, waited_s);
+    (void)ddl_error_blame(err, first < 0 ? rank : first);
+    return DDL_ETIMEDOUT;
+}
+
 ddl_status ddl_course_connect_all(ddl_course *course, ddl_error *err)
 {
     const ddl_deadline deadline = course->options->deadline;
@@ -92,17 +115,8 @@ ddl_status ddl_course_connect_all(ddl_course *course, ddl_error *err)
         ddl_meshing_connected(course->meshing, course->present);
         char missing[DDL_COURSE_ABSENCE_TEXT];
         ddl_course_describe_missing(course, missing);
-        if (ddl_deadline_passed(deadline)) {
-            (void)DDL_FAIL(
-                err, DDL_ETIMEDOUT,
-                "%s and rank %d, at %s, port %u, were not connected to each other within %.1f s; are "
-                "they stopped, or short of descriptors, or is there a firewall between them (DDL_PORT_RANGE, "
-                "DDL_IFACE)? Or raise DDL_START_TIMEOUT",
-                missing, course->self.rank, course->own.address, course->own.port,
-                (double)(ddl_now_ns() - course->progress.start_ns) / 1e9);
-            (void)ddl_error_blame(err, ddl_course_first_missing(course));
-            return DDL_ETIMEDOUT;
-        }
+        if (ddl_deadline_passed(deadline))
+            return report_unconnected(course, missing, err);
         if (ddl_course_first_missing(course) >= 0) /* else what is still to be done is this rank's */
             ddl_progress_tell(&course->progress, "%s to be connected to rank %d", missing, course->self.rank);
     }
