@@ -122,6 +122,11 @@ class Explorer:
         return None
 
 
+def orders_of(accesses):
+    """Of a model's accesses, each an order and where the code has it: the orders, but those that are relaxed."""
+    return {what: order for what, (order, *_) in accesses.items() if order != RELAXED}
+
+
 WEAKER = {ACQUIRE: RELAXED, RELEASE: RELAXED, SEQ_CST: ACQ_REL, ACQ_REL: RELAXED}
 
 

@@ -18,19 +18,29 @@ and who hears it.
 import itertools
 import unittest
 
-from interleavings import ACQUIRE, C11, MEMORIES, PLAIN, RELAXED, RELEASE, SEQ_CST, X86, Explorer, main, weakened
+from interleavings import ACQUIRE, C11, MEMORIES, PLAIN, RELAXED, RELEASE, SEQ_CST, X86, Explorer, main, orders_of, weakened
 
-# As the code has them. What is not here is relaxed.
-ORDERS = {
-    "post": RELEASE,           # the number, in ddl_board_post
-    "has posted": ACQUIRE,     # ddl_board_has_posted
-    "begin": RELEASE,          # the fence in ddl_board_begin
-    "still has": ACQUIRE,      # the fence in ddl_board_still_has_posted
-    "nudge": SEQ_CST,          # ddl_doze_told in ddl_lanes_wake
-    "doze": SEQ_CST,           # ddl_doze_look_again in ddl_mesh_doze
-    "say done": RELEASE,       # a message through a lane: publish in lane.c
-    "hear done": ACQUIRE,      # ddl_lane_peek
+# What is stored and looked at in the code: its order there, file, function and name; of one function one after the other.
+# test_model_orders.py holds the code to it. What the steps do not call by these names is relaxed.
+ACCESSES = {
+    "sign": (RELAXED, "executor/board.c", "ddl_board_post", "store signature"),
+    "post": (RELEASE, "executor/board.c", "ddl_board_post", "store number"),
+    "has posted": (ACQUIRE, "executor/board.h", "ddl_board_has_posted", "load number"),
+    "clear": (RELAXED, "executor/board.c", "ddl_board_begin", "store number"),
+    "begin": (RELEASE, "executor/board.c", "ddl_board_begin", "fence"),
+    "signature": (RELAXED, "executor/board.h", "ddl_board_signature", "load signature"),
+    "still has": (ACQUIRE, "executor/board.h", "ddl_board_still_has_posted", "fence"),
+    "number": (RELAXED, "executor/board.h", "ddl_board_still_has_posted", "load number"),
+    "nudge": (SEQ_CST, "transport/lanes.c", "ddl_lanes_wake", "ddl_doze_told"),
+    "see sleep": (RELAXED, "transport/doze.h", "ddl_doze_sees", "load is_asleep"),
+    "take sleep": (RELAXED, "transport/doze.h", "ddl_doze_take", "exchange is_asleep"),
+    "sleep": (RELAXED, "transport/doze.h", "ddl_doze_begin", "store is_asleep"),
+    "doze": (SEQ_CST, "transport/transport_mesh.c", "ddl_mesh_doze", "ddl_doze_look_again"),
+    "awake": (RELAXED, "transport/doze.h", "ddl_doze_end", "store is_asleep"),
+    "say done": (RELEASE, "transport/lane.c", "publish", "store written"),  # a message through a lane
+    "hear done": (ACQUIRE, "transport/lane.c", "ddl_lane_peek", "load written"),
 }
+ORDERS = orders_of(ACCESSES)
 AMONG_ALL = "among all"  # a call; others are ("from", root) and ("to", root)
 
 

@@ -12,20 +12,29 @@ order that the system gives who rings a bell and who hears it.
 """
 import unittest
 
-from interleavings import ACQUIRE, C11, MEMORIES, PLAIN, RELAXED, RELEASE, SEQ_CST, X86, Explorer, main, weakened
+from interleavings import ACQUIRE, C11, MEMORIES, PLAIN, RELAXED, RELEASE, SEQ_CST, X86, Explorer, main, orders_of, weakened
 
-# As the code has them. What is not here is relaxed.
-ORDERS = {
-    "room": ACQUIRE,        # ddl_lane_room
-    "publish": RELEASE,     # publish in lane.c
-    "want room": RELEASE,   # ddl_lane_want_room
-    "peek": ACQUIRE,        # ddl_lane_peek
-    "take": RELEASE,        # ddl_lane_take
-    "take wish": ACQUIRE,   # the exchange in ddl_lane_room_wanted; the fence in ddl_lanes_wake would do
-    "taken": SEQ_CST,       # ddl_doze_told there
-    "nudge": SEQ_CST,       # ddl_doze_told in ddl_lanes_wake
-    "doze": SEQ_CST,        # ddl_doze_look_again in ddl_mesh_doze
+# What is stored and looked at in the code: its order there, file, function and name; of one function one after the other.
+# test_model_orders.py holds the code to it. What the steps do not call by these names is relaxed.
+ACCESSES = {
+    "room": (ACQUIRE, "transport/lane.c", "ddl_lane_room", "load taken"),
+    "publish": (RELEASE, "transport/lane.c", "publish", "store written"),
+    "want room": (RELEASE, "transport/lane.c", "ddl_lane_want_room", "store wants_room"),
+    "peek": (ACQUIRE, "transport/lane.c", "ddl_lane_peek", "load written"),
+    "take": (RELEASE, "transport/lane.c", "ddl_lane_take", "store taken"),
+    "half full": (RELAXED, "transport/lane.c", "ddl_lane_room_wanted", "load written"),
+    "taken": (SEQ_CST, "transport/lane.c", "ddl_lane_room_wanted", "ddl_doze_told"),
+    "see wish": (RELAXED, "transport/lane.c", "ddl_lane_room_wanted", "load wants_room"),
+    # Instead of this one the fence in ddl_lanes_wake would do.
+    "take wish": (ACQUIRE, "transport/lane.c", "ddl_lane_room_wanted", "exchange wants_room"),
+    "nudge": (SEQ_CST, "transport/lanes.c", "ddl_lanes_wake", "ddl_doze_told"),
+    "see sleep": (RELAXED, "transport/doze.h", "ddl_doze_sees", "load is_asleep"),
+    "take sleep": (RELAXED, "transport/doze.h", "ddl_doze_take", "exchange is_asleep"),
+    "sleep": (RELAXED, "transport/doze.h", "ddl_doze_begin", "store is_asleep"),
+    "doze": (SEQ_CST, "transport/transport_mesh.c", "ddl_mesh_doze", "ddl_doze_look_again"),
+    "awake": (RELAXED, "transport/doze.h", "ddl_doze_end", "store is_asleep"),
 }
+ORDERS = orders_of(ACCESSES)
 
 
 def nudge(other, orders):

@@ -16,16 +16,21 @@ itself while it is at them.
 import itertools
 import unittest
 
-from interleavings import ACQ_REL, ACQUIRE, C11, MEMORIES, PLAIN, RELAXED, RELEASE, SEQ_CST, X86, Explorer, main
+from interleavings import ACQ_REL, ACQUIRE, C11, MEMORIES, PLAIN, RELAXED, RELEASE, SEQ_CST, X86, Explorer, main, orders_of
 
-# As the code has them. That a message was taken is told as the message was; a fence is ahead of it, too.
-ORDERS = {
-    "tell": RELEASE,        # publish in lane.c
-    "hear": ACQUIRE,        # ddl_lane_peek, by the reader
-    "hear taken": ACQUIRE,  # and by the sender
-    "counted": SEQ_CST,     # the fence in ddl_lane_withdraw
-    "copied": SEQ_CST,      # and in ddl_lane_withdrawals
+# What is stored and looked at in the code: its order there, file, function and name; of one function one after the other.
+# test_model_orders.py holds the code to it. What the steps do not call by these names is relaxed. That a message was
+# taken is told as the message was; a fence is ahead of it, too.
+ACCESSES = {
+    "tell": (RELEASE, "transport/lane.c", "publish", "store written"),
+    "hear": (ACQUIRE, "transport/lane.c", "ddl_lane_peek", "load written"),  # by the reader
+    "hear taken": (ACQUIRE, "transport/lane.c", "ddl_lane_peek", "load written"),  # by the sender
+    "count": (RELAXED, "transport/lane.c", "ddl_lane_withdraw", "fetch_add withdrawals"),
+    "counted": (SEQ_CST, "transport/lane.c", "ddl_lane_withdraw", "fence"),
+    "copied": (SEQ_CST, "transport/lane.c", "ddl_lane_withdrawals", "fence"),
+    "look": (RELAXED, "transport/lane.c", "ddl_lane_withdrawals", "load withdrawals"),
 }
+ORDERS = orders_of(ACCESSES)
 WORDS = ("low", "high")  # of a message: a reader may find one of it and one of what is there later
 
 
