@@ -223,14 +223,15 @@ class LaunchTest(unittest.TestCase):
         wait_until(blocked, 20 * SLOW, "blocked ranks")
 
     def wait_taken(self, process):
-        """Until no signal waits to be taken by this process."""
+        """Until this process has taken all signals, and sleeps again."""
         def none_waits():
             try:
                 with open("/proc/%d/status" % process.pid) as status:
                     lines = status.read().splitlines()
             except (FileNotFoundError, ProcessLookupError):
                 return True
-            return all(int(line.split()[1], 16) == 0 for line in lines if line.startswith(("SigPnd:", "ShdPnd:")))
+            sleeps = any(line.split()[:2] == ["State:", "S"] for line in lines)
+            return sleeps and all(int(line.split()[1], 16) == 0 for line in lines if line.startswith(("SigPnd:", "ShdPnd:")))
         wait_until(none_waits, 10 * SLOW, "a signal taken")
 
     def guardian_of(self, process):

@@ -15,13 +15,6 @@ TRAPS = ('for s in HUP INT QUIT TERM USR1 USR2; do trap "echo $s >>\\"$DIR/got.$
          + harness.NOTE + 'while [ ! -e "$DIR/enough" ]; do sleep 0.02; done; exit 0')
 
 
-def is_pending(pid, number):
-    """Whether a process has yet to take a signal."""
-    with open(f"/proc/{pid}/status") as status:
-        pending = [int(line.split()[1], 16) for line in status if line.startswith(("SigPnd:", "ShdPnd:"))]
-    return any(mask >> (number - 1) & 1 for mask in pending)
-
-
 class Forwarding(LaunchTest):
     def test_each_signal_reaches_every_rank(self):
         process = self.start("-n", "3", "--grace", "60", *self.shell(TRAPS))
@@ -132,8 +125,7 @@ class Forwarding(LaunchTest):
         for pid in [*ranks, process.pid]:
             os.kill(pid, signal.SIGTERM)
         wait_until(lambda: not any(is_alive(pid) for pid in ranks), 10 * harness.SLOW, "their ends")
-        wait_until(lambda: not is_pending(process.pid, signal.SIGTERM), 10 * harness.SLOW, "the launcher to take it")
-        time.sleep(0.1)  # it tells the guardian at once
+        self.wait_taken(process)  # and has told the guardian
         os.kill(guardian, signal.SIGCONT)
         result = self.finish(process)
         self.assertEqual(result.code, 128 + signal.SIGTERM)
