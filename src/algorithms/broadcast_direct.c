@@ -1,7 +1,8 @@
 /*
  * Direct broadcast: the root sends every other rank its block of the vector, and all send their blocks to all
  * others, the root too, to which nobody sends.
- * Rounds: 2. Sent by the root: 2n(p-1)/p. Best for: large n, few ranks that each have a wire of their own.
+ * Rounds: 2. Sent by the root: 2n(p-1)/p. Best for: large n, few ranks that each have a wire of their
+ * own, or that share memory and CPUs.
  * Source: Thakur, Rabenseifner and Gropp, IJHPCA 19(1), 2005, section 4.3, with its phases in one round each.
  */
 #include "algorithms/builders.h"

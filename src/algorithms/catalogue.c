@@ -136,7 +136,7 @@ bool ddl_collective_parse(const char *name, ddl_collective *collective)
       ddl_work_scatter_allgather, "2 ceil(log2 p) rounds, 2n(p-1)/p bytes; medium vectors",                  \
       "Thakur, Rabenseifner, Gropp 2005")                                                                    \
     Y(BROADCAST, broadcast, direct, ddl_broadcast_direct, NULL, ddl_work_broadcast_direct,                   \
-      "2 rounds, 2n(p-1)/p bytes; medium and large vectors, few ranks on hosts of their own",                \
+      "2 rounds, 2n(p-1)/p bytes; medium and large vectors, few ranks on hosts of their own or on few CPUs", \
       "Thakur, Rabenseifner, Gropp 2005", SCATTER, ddl_work_root_direct, ALLGATHER, ddl_work_move_direct)    \
     X(BROADCAST, broadcast, circulant, ddl_broadcast_circulant, NULL, ddl_work_broadcast_circulant,          \
       "ceil(log2 p)-1 rounds more than blocks, about n bytes; large vectors", "Traff 2024")                  \

@@ -207,18 +207,26 @@ static double how_much(const struct task *task, const ddl_work *work)
 
 /*
  * In a tree a rank may have twice the work of another, and those that share a CPU need not have an equal
- * share of it. Straight from the root each has the same to do, in two rounds: in shared memory broadcasts of
- * 1 MiB with 3, 4 and 6 ranks on two CPUs took 0.6 to 0.85 of the time of a tree, of 64 MiB 0.65 to 0.95, of
- * 256 KiB 1.3 to 1.6 times. With 8 ranks of 2 and 4 MiB they took 1.2 to 1.45 times as long, with 12 up to
- * twice.
+ * share of it. By `direct` each has the same to do. In shared memory broadcasts of 1 MiB with 3 to 6 ranks on
+ * two CPUs took 0.5 to 0.85 of the time of the better tree, of 16 and 64 MiB 0.65 to 0.95 (with 3 ranks as
+ * long), but of 256 KiB up to 1.45 times as long, and of 4 MiB 0.85 to 1.3 times. With 7 ranks nothing is
+ * gained, with 8 those of 2 and 4 MiB took 1.2 to 1.45 times as long, with 12 up to twice. Where ranks hardly
+ * share CPUs nothing was measured.
  */
+static bool has_to_be_even(const ddl_cost_model *model, ddl_collective collective, int nranks,
+                           double total_bytes)
+{
+    static const double SMALL = 512 * 1024;
+    enum { FEWEST = 3, MOST = 6 }; /* ranks */
+    return collective == DDL_COLLECTIVE_BROADCAST && model->shares_memory && asleep(model) == 1 &&
+           nranks >= FEWEST && nranks <= MOST && total_bytes > SMALL;
+}
+
 static double how_uneven(const struct task *task, const ddl_work *work)
 {
-    static const double UNEVEN = 0.08, SMALL = 512 * 1024;
-    enum { MANY = 8 }; /* ranks */
+    static const double UNEVEN = 0.08;
     const bool is_even = is_direct(task, work) && work->rounds > 1;
-    const bool matters =
-        task->model->shares_memory && task->total_bytes > SMALL && task->nranks > 2 && task->nranks < MANY;
+    const bool matters = has_to_be_even(task->model, task->collective, task->nranks, task->total_bytes);
     return matters && !is_even && !task->is_part ? UNEVEN : 0;
 }
 
@@ -552,19 +560,18 @@ static double phase_ns(const ddl_cost_model *model, ddl_phase phase, enum place 
     return messages_ns(&task, &work, latency_ns, message_ns) + overlapped(moving_ns(&task, &work), wire_ns);
 }
 
-/* Where ranks share memory and CPUs, a broadcast that scatters first gathers a piece while it scatters the
- * next one. */
-static bool is_one_flow(const ddl_cost_model *model, const ddl_algorithm *algorithm)
+/* Where it has to be even, a broadcast that scatters first gathers a piece while it scatters the next one. */
+static bool is_one_flow(const ddl_cost_model *model, const ddl_algorithm *algorithm, int nranks,
+                        double total_bytes)
 {
-    return algorithm->collective == DDL_COLLECTIVE_BROADCAST && algorithm->work != NULL &&
-           model->shares_memory && model->crowding > 1;
+    return algorithm->work != NULL && has_to_be_even(model, algorithm->collective, nranks, total_bytes);
 }
 
 double ddl_cost_ns(const ddl_cost_model *model, const ddl_algorithm *algorithm,
                    const ddl_placement *placement, double total_bytes)
 {
     const ddl_phase *phases = algorithm->phases, alone = { algorithm->collective, algorithm->work };
-    if (phases[0].work == NULL || is_one_flow(model, algorithm)) {
+    if (phases[0].work == NULL || is_one_flow(model, algorithm, placement->nranks, total_bytes)) {
         ddl_work work = algorithm->work(placement, total_bytes);
         if (is_posted(model, algorithm->collective, &work, placement->nranks, total_bytes))
             return posted_ns(model, &work,
