@@ -312,6 +312,38 @@ class Run(unittest.TestCase):
                 self.assertEqual(comparison.failures, failures)
                 self.assertEqual(bool(comparison.results.means(ALLREDUCE, name, 400)), not failures)
                 self.assertEqual(bool(comparison.given_up), bool(failures))
+            peer = dataclasses.replace(peer, name="mpich")
+            comparison = COMPARE.Comparison(options, [peer], {"wrong": program})
+            comparison.measure(peer, ALLREDUCE._replace(collective="alltoall"), 0, [400])  # which hangs before
+            self.assertEqual(comparison.given_up, {("mpich", 2)})
+
+    def test_each_turn_has_a_sample_of_everybody_and_somebody_else_first(self):
+        options = COMPARE.parse_arguments(["--ranks", "2,3,4", "--transport", "tcp", "--rounds", "5"])
+        comparison = COMPARE.Comparison(options, [peers.PEERS[name] for name in peers.DEFAULT], {})
+        turns, firsts = [], {}
+
+        def take_turns(names, case, turn, sizes):
+            turns.append(turn)
+            self.assertEqual(set(names), {*peers.DEFAULT, COMPARE.LIMITS})
+            for size in sizes:
+                firsts.setdefault((case, size), []).append(names[0])
+        comparison.take_turns = take_turns
+        comparison.run()
+        self.assertEqual(turns, list(range(3 * 5 * 4)))  # cases, rounds, groups of sizes
+        self.assertEqual(len(firsts), 3 * len(options.sizes))
+        for names in firsts.values():
+            self.assertEqual((len(names), len(set(names))), (5, 5))
+
+    def test_limits_are_of_the_turn_of_what_is_held_against_them(self):
+        options = COMPARE.parse_arguments([])
+        comparison = COMPARE.Comparison(options, [peers.PEERS["ddl"]], {COMPARE.LIMITS: "limits"})
+        wrong = job.run
+        try:
+            job.run = lambda command, environment, limit_s: [{"limit": "flag", "processes": 2, "bytes": 0, "us": 1.0}]
+            comparison.measure_limits(ALLREDUCE, 3, [4])
+        finally:
+            job.run = wrong
+        self.assertEqual(list(comparison.results.facts[ALLREDUCE]), [3])
 
     def test_what_makes_no_sense_is_told(self):
         for words, said in ((["--sizes", "4x"], "'4x' is no size"), (["--ranks", "1"], "numbers of ranks"),
