@@ -40,6 +40,7 @@ struct guest {
     bool *knows;              /* other guests, of whom it was told or is about to be */
     struct introduction *due; /* it is still to be told of these */
     int ndue, ntold;          /* ntold: it was told of so many */
+    bool is_denied;           /* what was last under way to it, by the system */
 };
 
 struct ddl_introducer {
@@ -176,7 +177,8 @@ static bool tell(ddl_introducer *introducer, struct guest *guest)
         ddl_error why;
         const ddl_status status = send_note(guest, count, &why);
         const bool has_gone = status != DDL_OK && (why.os_errno == EPIPE || why.os_errno == ECONNRESET);
-        if (status == DDL_EUNSUPPORTED) {
+        guest->is_denied = status == DDL_EUNSUPPORTED;
+        if (guest->is_denied) {
             introducer->is_denied = true;
             introducer->denial = why;
         }
@@ -239,10 +241,11 @@ static void give_signs(ddl_introducer *introducer)
             (void)!send_note(&introducer->guests[i], 0, NULL);
 }
 
-static int first_untold(const ddl_introducer *introducer)
+/* Of those to whom the system lets nothing be handed, if that is so; else of all. */
+static int first_untold(const ddl_introducer *introducer, bool denied)
 {
     for (int i = 1; i < introducer->count; i++)
-        if (introducer->guests[i].ndue > 0)
+        if (introducer->guests[i].ndue > 0 && (!denied || introducer->guests[i].is_denied))
             return introducer->guests[i].rank;
     return -1;
 }
@@ -262,10 +265,12 @@ static void on_alarm(void *arg)
         give_signs(introducer);
         ddl_alarm_set(introducer->alarm, all ? GATHER_MS : AGAIN_MS);
     }
-    const int left = all ? -1 : first_untold(introducer);
-    const bool never = left >= 0 && introducer->gives_up && introducer->is_denied;
-    if (introducer->missing == 0 && (all || left >= 0))
-        introducer->told(introducer->arg, left, never ? &introducer->denial : NULL);
+    const int left = all ? -1 : first_untold(introducer, false);
+    const int denied = all || !introducer->gives_up ? -1 : first_untold(introducer, true);
+    if (introducer->missing == 0 && denied >= 0)
+        introducer->told(introducer->arg, denied, &introducer->denial);
+    else if (introducer->missing == 0 && (all || left >= 0))
+        introducer->told(introducer->arg, left, NULL);
 }
 
 void ddl_introducer_welcome(ddl_introducer *introducer, int rank, int fd)

@@ -16,6 +16,7 @@
 #include "rendezvous/introducer.h"
 
 #include <poll.h>
+#include <sys/socket.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
@@ -44,8 +45,8 @@ static ddl_deadline soon(void)
 static void told(void *arg, int left, const ddl_error *denied)
 {
     struct host *host = arg;
-    if (denied != NULL && denied->code == DDL_EUNSUPPORTED)
-        atomic_store(&host->denied, left);
+    if (denied != NULL)
+        atomic_store(&host->denied, denied->code == DDL_EUNSUPPORTED ? left : RANKS);
     atomic_store(&host->left, left);
     atomic_fetch_add(&host->told, left < 0);
 }
@@ -181,6 +182,7 @@ static void expect_told(struct host *host)
         (void)poll(NULL, 0, 1);
     assert_int_equal(atomic_load(&host->told), 1);
     assert_int_equal(atomic_load(&host->left), -1);
+    assert_int_equal(atomic_load(&host->denied), 0);
     for (int i = 0; i < GUESTS; i++) /* what comes now is for the owners of the connections */
         if (host->guest_ends[i] >= 0)
             assert_int_equal(ddl_socket_read(host->guest_ends[i], &byte, 1), -1);
@@ -280,6 +282,13 @@ static void who_has_gone_keeps_nobody(void **state)
     close_host(&host);
 }
 
+/* As the note of introducer.c. */
+struct note {
+    uint8_t magic[4];
+    uint32_t count;
+    uint32_t others[DDL_INTRODUCTIONS][2];
+};
+
 #ifdef DDL_FAILPOINTS
 static void a_pair_without_sockets_calls(void **state)
 {
@@ -335,6 +344,30 @@ static void where_no_descriptors_are_taken_all_call(void **state)
     close_host(&host);
 }
 
+/* Nobody has an end that cannot be taken back; one only has to read what is under way to it. */
+static void who_has_to_read_first_is_not_who_is_denied(void **state)
+{
+    static struct host host;
+    static const struct note sign = { .magic = { 'd', 'd', 'l', 5 } };
+    const int little = 4096;
+    (void)state;
+    open_host(&host);
+    assert_int_equal(setsockopt(host.usher_ends[0], SOL_SOCKET, SO_SNDBUF, &little, sizeof little), 0);
+    while (ddl_local_send(host.usher_ends[0], &sign, sizeof sign, NULL, 0, NULL) == DDL_OK) {
+    }
+    ddl_failpoint_arm("io.unix_deny");
+    all_come(&host);
+    for (ddl_deadline until = soon(); atomic_load(&host.left) != 1 && !ddl_deadline_passed(until);)
+        (void)poll(NULL, 0, 1);
+    (void)poll(NULL, 0, 100);
+    assert_int_equal(atomic_load(&host.left), 1);
+    assert_int_equal(atomic_load(&host.denied), 0);
+    all_hear(&host);
+    ddl_failpoint_arm(NULL);
+    expect_told(&host);
+    close_host(&host);
+}
+
 static void all_call_where_it_is_forbidden(void **state)
 {
     static struct host host;
@@ -346,7 +379,6 @@ static void all_call_where_it_is_forbidden(void **state)
         hear(&host, i, GUESTS - 1);
     ddl_failpoint_arm(NULL);
     expect_told(&host);
-    assert_int_equal(atomic_load(&host.denied), 0);
     close_host(&host);
 }
 
@@ -366,13 +398,6 @@ static void what_is_forbidden_in_the_middle_is_said(void **state)
     close_host(&host);
 }
 #endif
-
-/* As the note of introducer.c. */
-struct note {
-    uint8_t magic[4];
-    uint32_t count;
-    uint32_t others[DDL_INTRODUCTIONS][2];
-};
 
 static void nonsense_is_refused(void **state)
 {
@@ -424,6 +449,7 @@ int main(void)
         cmocka_unit_test(a_pair_without_sockets_calls),
         cmocka_unit_test(what_is_refused_for_a_while_is_told_later),
         cmocka_unit_test(all_call_where_it_is_forbidden),
+        cmocka_unit_test(who_has_to_read_first_is_not_who_is_denied),
         cmocka_unit_test(what_is_forbidden_in_the_middle_is_said),
         cmocka_unit_test(where_no_descriptors_are_taken_all_call),
 #endif
