@@ -163,7 +163,7 @@ static ddl_signature expected_of(const ddl_comm *comm, int peer, const ddl_frame
 enum { FROM_SENDER, FROM_RECEIVER };
 
 /* In the piece of an enter frame of a collective: its sender says nothing of itself; it was in the operation,
- * but knows no more how. What is between them is in votes.c. */
+ * but knows no more how. What is between them is in votes_state.h. */
 enum { PASSED_ON = 1, FORGOTTEN = 5 };
 
 static bool is_from_receiver(const ddl_frame *frame)

@@ -1,5 +1,5 @@
 /*
- * votes.h - calls that all ranks can leave to their GPUs: how ranks agree on each, and how it is performed.
+ * votes.h - calls that all ranks can leave to their GPUs: how ranks agree on each before it is performed.
  *
  * Only where all ranks may use the library. Whether a call is put to the vote follows from what is the same
  * on all ranks, so each knows that all others vote on it, and which ballot it is. With DDL_GPU=nccl all calls

@@ -62,7 +62,7 @@ typedef struct rank {
     uint64_t ballots[CALLS + 1]; /* calls that it votes on */
 } rank;
 
-/* As votes.c does. */
+/* As votes_words.c does. */
 static void ask(rank *it, unsigned *seed)
 {
     while (it->next <= CALLS && rand_r(seed) % 4 != 0) {

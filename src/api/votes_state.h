@@ -1,0 +1,119 @@
+/*
+ * votes_state.h - the votes of a communicator, as the files of votes share them. What their users need is in
+ * votes.h.
+ *
+ * All of it is for the holder of the baton.
+ */
+#ifndef DDL_API_VOTES_STATE_H
+#define DDL_API_VOTES_STATE_H
+
+#include "api/errand.h"
+#include "api/sampling.h"
+#include "api/votes.h"
+
+/* In the piece of an enter frame of a collective (1 and 5 are in failure.c): the sender leaves this call to
+ * its GPU if all do; it performs it on its host; what names the library's communicator, from rank 0; whether
+ * the sender's part of that has come up, where hosts go on without. */
+enum { DDL_WORD_GPU = 2, DDL_WORD_HOST = 3, DDL_WORD_ID = 4, DDL_WORD_UP = 6 };
+
+enum { DDL_VOTES_BALLOTS = 64 /* whose words are kept */ };
+
+typedef struct ddl_spoken { /* by a rank, on a ballot */
+    uint64_t word;          /* twice the ballot, and 1 for DDL_WORD_GPU */
+    uint64_t sequence;      /* of its call */
+} ddl_spoken;
+
+/* Of the library's communicator. DDL_LIBRARY_AWAITS_OTHERS: this rank's part is up; DDL_LIBRARY_UNUSED: it is
+ * done without. */
+typedef enum ddl_library_progress {
+    DDL_LIBRARY_NOT_TRIED,
+    DDL_LIBRARY_AWAITS_ID,
+    DDL_LIBRARY_MAKING,
+    DDL_LIBRARY_AWAITS_OTHERS,
+    DDL_LIBRARY_MADE,
+    DDL_LIBRARY_UNUSED
+} ddl_library_progress;
+
+struct ddl_votes {
+    ddl_list requests;     /* by vote, oldest first */
+    bool is_optional;      /* where the library cannot be used hosts go on without, as nobody asks for it */
+    ddl_sampling sampling; /* which candidates are put to the vote */
+    uint64_t ncandidates;  /* calls that could be */
+    uint64_t nballots;     /* calls that were */
+    uint64_t ndecided;     /* the first so many of them, by all words */
+    ddl_spoken *words;     /* of each rank, its own too, by ballot modulo DDL_VOTES_BALLOTS */
+    ddl_offload_facts *facts; /* of each rank, as it said with its words for GPUs */
+    ddl_offload_move *moves;
+    const struct ddl_offload_ops *ops;
+    ddl_offload *offload;
+    ddl_errand *errand; /* what calls wait for, or NULL */
+    int gpu;            /* -1: no call could go there so far */
+    ddl_library_progress progress;
+    int64_t begun_ns; /* when what it waits for, to be found or to come up, was begun */
+    int nup;          /* ranks whose part has come up */
+    bool is_down;     /* another rank's has not */
+    bool has_id;
+    uint8_t id[DDL_OFFLOAD_ID_BYTES];
+    bool is_heard; /* something was that may let requests go on */
+    uint64_t turn; /* the number by which it asks for turns */
+    int nwanted;   /* own words for GPUs whose calls have not ended: it has the turn */
+    uint64_t nbegun, nended;
+    int64_t ask_ns; /* when missing words are asked for; 0 */
+    int64_t ask_after_ms;
+    uint64_t asked;  /* the oldest ballot that was not decided then */
+    int left_ticks;  /* since it was noticed that a rank has left */
+    int64_t stop_ns; /* until when GPUs are waited for after a failure; 0 */
+};
+
+static inline ddl_request *ddl_votes_request_of(ddl_link *link)
+{
+    return DDL_CONTAINER(link, ddl_request, vote);
+}
+
+/* It is being named or made. */
+static inline bool ddl_votes_is_coming_up(const ddl_votes *votes)
+{
+    return votes->progress >= DDL_LIBRARY_AWAITS_ID && votes->progress <= DDL_LIBRARY_AWAITS_OTHERS;
+}
+
+/* ---- votes.c: the way of a call ---- */
+
+/* One call more on that GPU; false: another communicator of this process has it. One call less. */
+bool ddl_votes_take_turn(ddl_votes *votes, int gpu);
+void ddl_votes_give_turn(ddl_votes *votes);
+
+/* The request waits here no longer. */
+void ddl_votes_leave(ddl_comm *comm, ddl_request *request);
+
+/* ---- votes_words.c: what ranks say of a call ---- */
+
+/* An enter frame about a call of this rank's, without a word in its piece yet. */
+ddl_frame ddl_votes_frame_about(const ddl_comm *comm, uint64_t sequence, const ddl_signature *signature);
+
+/* To one rank, or to all others with peer -1. */
+void ddl_votes_tell(ddl_comm *comm, int peer, ddl_frame frame, ddl_view payload);
+
+/* Say of what waits as much as can be said now, and decide what all have spoken of. */
+void ddl_votes_vote(ddl_comm *comm);
+
+/* ---- votes_library.c: the library's communicator ---- */
+
+/* This rank knows what it has to say of itself, or that it has nothing to say. False: not yet, or it never
+ * will. */
+bool ddl_votes_introduce(ddl_comm *comm, const ddl_request *request, int gpu);
+
+/* One step further, for a request that waits for it. True: it is made. *moved: set if something changed. */
+bool ddl_votes_make(ddl_comm *comm, const ddl_request *request, bool *moved);
+
+/* The communicator fails, and who is to blame for that another rank knows. */
+void ddl_votes_blame_others(ddl_comm *comm, const ddl_request *request, const ddl_error *error);
+
+/* ---- votes_calls.c: calls that the library performs ---- */
+
+/* True: it is under way, or has failed. */
+bool ddl_votes_start(ddl_comm *comm, ddl_request *request);
+
+/* Calls of the library end in the order in which they began. True: one has, or something is wrong. */
+bool ddl_votes_finish(ddl_comm *comm);
+
+#endif
