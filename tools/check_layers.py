@@ -71,7 +71,7 @@ WALL_CLOCK_PLACES = {"src/base/bell.c",               # of systems where conditi
                      "tools/launch/check_measure.c",  # how far hosts' clocks are apart
                      "tools/bench/calibrate.c"}       # the date in a profile
 TIMED_WAIT = re.compile(r"\bpthread_cond_timedwait\b")  # by the clock of the condition: the wall's, if none was set
-TIMED_WAIT_PLACES = {"src/base/bell.c", "src/io/engine.c"}
+TIMED_WAIT_PLACES = {"src/base/bell.c", "src/io/engine_wait.c"}
 
 INCLUDE = re.compile(r'^\s*#\s*include\s*([<"])([^>"]+)[>"]', re.M)
 

@@ -1,0 +1,463 @@
+/* engine_wait.c - how a thread drives while it waits: it polls, then sleeps. */
+#include "io/engine_state.h"
+
+#include "base/thread.h"
+
+#include <sched.h>
+
+enum {
+    LOCATE_MS = 4, /* ranks that begin unevenly on CPUs take half as long again for each call until then */
+    LISTEN_NS = 1000 * 1000,
+    LONG_TICK_MS = 100, /* once so many in a row were in vain: 50 a second take 0.1 % of a core */
+    TICKS_IN_VAIN = 50,
+    LONG_SPIN_NS = 1000 * 1000, /* where waking a sleeper costs more than usual; see learn_patience */
+    PAUSE_NS = 8 * 1000,        /* of spinning alone on the core, which is then offered to others, who may be
+                                   the peer */
+    LOOP_EVERY_NS = 20 * 1000,  /* while spinning, the loop is looked at this often */
+    LOOP_EVERY_YIELDS = 8,
+    MISSES_PER_CLOCK = 4, /* reading it takes as long as looking at memory that another core writes */
+    YIELDS = 60,
+    LINGER_LOOKS = 100,
+    LOOKS_AT_ONCE = 64, /* of them without a pause, which takes half as long as a line from another core */
+    LINGER_YIELDS = 16,
+    TAKEN_NS = 400 * 1000,
+    SWITCH_NS = 1000,     /* a yield that nobody takes is half of it */
+    TURN_NS = 100 * 1000, /* whoever gives the core back sooner takes turns with us */
+    MAKE_WAY_NS = 1000 * 1000,
+    SWEEPS_BETWEEN_TICKS = 256 /* while something moves all the time */
+};
+
+/* ---- a step ---- */
+
+static bool sweep(ddl_engine *engine)
+{
+    engine->moved = false;
+    if (ddl_engine_is_sweep_due(engine))
+        atomic_store(&engine->sweep_due, false); /* first: what it was set for is swept now */
+    ddl_engine_count(&engine->sweeps);
+    ddl_engine_drain(engine);
+    bool moved = engine->client.sweep(engine->client.arg);
+    return moved || engine->moved;
+}
+
+static void locate(ddl_engine *engine, int64_t now_ns)
+{
+    if (now_ns < engine->next_locate_ns || engine->client.locate == NULL || ddl_thread_is_own())
+        return;
+    engine->next_locate_ns = now_ns + LOCATE_MS * DDL_NS_PER_MS;
+    engine->client.locate(engine->client.arg, now_ns);
+}
+
+void ddl_engine_tick(ddl_engine *engine, int64_t now_ns)
+{
+    locate(engine, now_ns);
+    if (now_ns < engine->next_tick_ns)
+        return;
+    engine->next_tick_ns = now_ns + DDL_ENGINE_TICK_MS * DDL_NS_PER_MS;
+    engine->client.tick(engine->client.arg, now_ns);
+}
+
+bool ddl_engine_progress(ddl_engine *engine)
+{
+    bool moved = sweep(engine);
+    engine->progress_ns = ddl_now_ns();
+    ddl_engine_tick(engine, engine->progress_ns);
+    return ddl_engine_run_loop(engine) || moved;
+}
+
+void ddl_engine_listen(ddl_engine *engine)
+{
+    if (ddl_now_ns() - engine->progress_ns > LISTEN_NS)
+        ddl_engine_progress(engine);
+}
+
+unsigned ddl_engine_loops(const ddl_engine *engine)
+{
+    return atomic_load_explicit(&engine->loops, memory_order_relaxed);
+}
+
+void ddl_engine_sweep(ddl_engine *engine)
+{
+    sweep(engine);
+}
+
+void ddl_engine_moved(ddl_engine *engine)
+{
+    engine->moved = true;
+}
+
+void ddl_engine_received(ddl_engine *engine, size_t bytes, size_t to_come)
+{
+    engine->moved = true;
+    engine->received += bytes;
+    engine->to_come = to_come;
+}
+
+void ddl_engine_tick_soon(ddl_engine *engine)
+{
+    engine->next_tick_ns = 0;
+}
+
+/* ---- polling ---- */
+
+typedef struct goal {
+    const atomic_bool *const *done;
+    size_t n;
+} wait_goal;
+
+static bool reached(const wait_goal *goal)
+{
+    for (size_t i = 0; i < goal->n; i++)
+        if (goal->done[i] != NULL && atomic_load_explicit(goal->done[i], memory_order_acquire))
+            return true;
+    return false;
+}
+
+static void pause_cpu(void)
+{
+#if defined(__x86_64__) || defined(__i386__)
+    __builtin_ia32_pause();
+#elif defined(__aarch64__)
+    __asm__ volatile("yield");
+#endif
+}
+
+/*
+ * Offer the core to others. True if one took it for long: it computes rather than takes turns, and a
+ * thread that is woken from sleep gets the core back sooner than one that yields again and again.
+ */
+static bool yield_was_taken(ddl_engine *engine)
+{
+    int64_t before_ns = ddl_now_ns();
+    sched_yield();
+    int64_t away_ns = ddl_now_ns() - before_ns;
+    engine->takes_turns = away_ns > SWITCH_NS && away_ns < TURN_NS;
+    return away_ns > TAKEN_NS;
+}
+
+void ddl_engine_give_way(ddl_engine *engine)
+{
+    if (engine->crowded)
+        sched_yield();
+}
+
+bool ddl_engine_linger(ddl_engine *engine, bool (*ready)(void *arg), void *arg)
+{
+    const bool yields = engine->crowded || engine->takes_turns;
+    int most = yields ? LINGER_YIELDS : LINGER_LOOKS;
+    for (int i = 0; i < most; i++) {
+        if (ready(arg))
+            return true;
+        if (atomic_load_explicit(&engine->njobs, memory_order_relaxed) > 0)
+            return false;
+        if (!yields && i >= LOOKS_AT_ONCE)
+            pause_cpu();
+        else if (yields && yield_was_taken(engine))
+            return ready(arg);
+    }
+    return false;
+}
+
+/*
+ * Holder: poll until the goal is reached or polling has been in vain for long enough, since *missed_ns then.
+ */
+static bool poll_for(ddl_engine *engine, const wait_goal *goal, int64_t *missed_ns)
+{
+    int misses = 0, sweeps = 0;
+    int64_t first_miss_ns = 0, loop_ns = 0;
+    while (!reached(goal)) {
+        bool moved = sweep(engine);
+        if (reached(goal))
+            return true;
+        if (engine->client.needs_loop(engine->client.arg))
+            moved = ddl_engine_run_loop(engine) || moved;
+        if (++sweeps % SWEEPS_BETWEEN_TICKS == 0) {
+            ddl_engine_tick(engine, ddl_now_ns());
+            if (atomic_load_explicit(&engine->entrants, memory_order_relaxed) > 0)
+                return false;
+        }
+        if (moved) {
+            misses = 0;
+            continue;
+        }
+        misses++;
+        if (engine->crowded) {
+            bool taken = false;
+            if (misses > YIELDS)
+                return false;
+            if (misses % LOOP_EVERY_YIELDS == 0 && ddl_engine_run_loop(engine))
+                misses = 0;
+            else
+                taken = yield_was_taken(engine);
+            if (taken)
+                return false;
+            continue;
+        }
+        if (misses % MISSES_PER_CLOCK != 1 && !engine->takes_turns) {
+            pause_cpu();
+            continue;
+        }
+        int64_t now_ns = ddl_now_ns();
+        if (misses == 1)
+            first_miss_ns = loop_ns = now_ns;
+        if (now_ns - loop_ns > LOOP_EVERY_NS) {
+            loop_ns = now_ns;
+            ddl_engine_tick(engine, now_ns);
+            if (ddl_engine_run_loop(engine)) {
+                misses = 0;
+                continue;
+            }
+        }
+        if (now_ns - first_miss_ns > engine->spin_ns) {
+            *missed_ns = first_miss_ns;
+            return false;
+        }
+        if (now_ns - first_miss_ns <= PAUSE_NS && !engine->takes_turns)
+            pause_cpu();
+        else
+            (void)yield_was_taken(engine);
+    }
+    return true;
+}
+
+/*
+ * Holder, once it has been woken: it had polled in vain since missed_ns. Who has woken another rank before,
+ * and then was soon woken itself, is one of two who wake each other in turns, and would go on so: a sleeper
+ * costs its waker a system call and comes late, by 30 us or by 1 ms on one virtual machine, so that the
+ * waker, who waits for it next, falls asleep too. So they poll for longer; who only waits for somebody who
+ * computes does not, and leaves the CPU to him. The growth is that of halt polling in KVM
+ * (Documentation/virt/kvm/halt-polling.rst in Linux).
+ */
+static void learn_patience(ddl_engine *engine, int64_t missed_ns)
+{
+    const bool in_turns = atomic_exchange_explicit(&engine->woke, false, memory_order_relaxed) &&
+                          ddl_now_ns() - missed_ns <= LONG_SPIN_NS;
+    const int64_t spin_ns = in_turns ? engine->spin_ns * 2 : engine->spin_ns / 2;
+    engine->spin_ns = spin_ns > LONG_SPIN_NS         ? LONG_SPIN_NS
+                      : spin_ns < DDL_ENGINE_SPIN_NS ? DDL_ENGINE_SPIN_NS
+                                                     : spin_ns;
+}
+
+void ddl_engine_woke(ddl_engine *engine)
+{
+    atomic_store_explicit(&engine->woke, true, memory_order_relaxed);
+}
+
+/* ---- sleeping ---- */
+
+void ddl_engine_set_nap(ddl_engine *engine, int ms)
+{
+    atomic_store(&engine->nap_ms, ms > 0 ? ms : DDL_ENGINE_TICK_MS);
+}
+
+void ddl_engine_tick_often(ddl_engine *engine)
+{
+    atomic_store_explicit(&engine->vain_ticks, 0, memory_order_relaxed);
+    atomic_store_explicit(&engine->vain_before, 0, memory_order_relaxed);
+}
+
+void ddl_engine_tick_as_before(ddl_engine *engine)
+{
+    const int before = atomic_load_explicit(&engine->vain_before, memory_order_relaxed);
+    if (before > TICKS_IN_VAIN)
+        atomic_store_explicit(&engine->vain_ticks, before, memory_order_relaxed);
+}
+
+int ddl_engine_nap_of(const ddl_engine *engine, int left_ms)
+{
+    int ms = atomic_load(&engine->nap_ms);
+    if (ms == DDL_ENGINE_TICK_MS && left_ms > LONG_TICK_MS &&
+        atomic_load_explicit(&engine->vain_ticks, memory_order_relaxed) > TICKS_IN_VAIN)
+        ms = LONG_TICK_MS;
+    return left_ms > 0 && left_ms < ms ? left_ms : ms;
+}
+
+ddl_gate_end ddl_engine_nap(ddl_engine *engine, ddl_gate *gate, int most_ms)
+{
+    const ddl_gate_end end = ddl_gate_wait(gate, most_ms);
+    if (end == DDL_GATE_TIME)
+        atomic_fetch_add_explicit(&engine->vain_ticks, 1, memory_order_relaxed);
+    else
+        atomic_store_explicit(&engine->vain_before,
+                              atomic_exchange_explicit(&engine->vain_ticks, 0, memory_order_relaxed),
+                              memory_order_relaxed);
+    return end;
+}
+
+/*
+ * Holder at entry, not at exit: sleep at the gate. Returns at an event, a doorbell or a tick; false: nothing
+ * has happened until that.
+ */
+static bool sleep_at_gate(ddl_engine *engine, const wait_goal *goal, ddl_deadline deadline)
+{
+    atomic_store(&engine->watcher, true);
+    bool moved = sweep(engine) || ddl_engine_run_loop(engine);
+    ddl_engine_tick(engine, ddl_now_ns());
+    int loop_ms = uv_backend_timeout(&engine->loop);
+    bool stay_awake =
+        moved || reached(goal) || atomic_load(&engine->njobs) > 0 || engine->client.doze(engine->client.arg);
+    int nap_ms = ddl_engine_nap_of(engine, ddl_deadline_left_ms(deadline)); /* doze may have set it */
+    int timeout_ms = loop_ms >= 0 && loop_ms < nap_ms ? loop_ms : nap_ms;
+    ddl_engine_release(engine);
+    const bool happened = stay_awake || ddl_engine_is_sweep_due(engine) ||
+                          ddl_engine_nap(engine, engine->gate, timeout_ms) != DDL_GATE_TIME;
+    atomic_store(&engine->watcher, false);
+    return happened;
+}
+
+void ddl_engine_sleep_a_tick(ddl_engine *engine)
+{
+    struct timespec until;
+    clock_gettime(CLOCK_MONOTONIC, &until);
+    until.tv_nsec += DDL_ENGINE_TICK_MS * DDL_NS_PER_MS;
+    until.tv_sec += until.tv_nsec / DDL_NS_PER_S;
+    until.tv_nsec %= DDL_NS_PER_S;
+    pthread_cond_timedwait(&engine->changed, &engine->lock, &until);
+}
+
+/* Another thread drives or watches: sleep until it stops, an operation ends, or a tick has passed. */
+static void sleep_behind_driver(ddl_engine *engine, const wait_goal *goal)
+{
+    atomic_fetch_add(&engine->sleepers, 1);
+    pthread_mutex_lock(&engine->lock);
+    bool for_baton = goal->n == 0;
+    if (!reached(goal) && (atomic_load(&engine->baton) || (!for_baton && atomic_load(&engine->watcher))))
+        ddl_engine_sleep_a_tick(engine);
+    pthread_mutex_unlock(&engine->lock);
+    atomic_fetch_sub(&engine->sleepers, 1);
+}
+
+void ddl_engine_let_others_in(ddl_engine *engine)
+{
+    if (atomic_load(&engine->entrants) == 0)
+        return;
+    const int64_t end_ns = ddl_now_ns() + MAKE_WAY_NS;
+    while (atomic_load(&engine->entrants) > 0 && !atomic_load(&engine->baton) && ddl_now_ns() < end_ns)
+        sched_yield();
+}
+
+/* ---- waiting ---- */
+
+/* For others to drive, of who waits by a clock of his own. */
+typedef struct patience {
+    ddl_deadline end;
+    int64_t looked_ns; /* 0: not yet */
+} patience;
+
+static int64_t sweeps_and_one(ddl_engine *engine)
+{
+    return (int64_t)atomic_load(&engine->sweeps) + 1;
+}
+
+/*
+ * Who has waited in vain, until a deadline and for a grace, has met an engine that is stuck, if only this
+ * process had the time to do anything: while it was stopped, by a debugger for one, or others had its CPUs,
+ * nothing has been waited for. Of an engine that somebody has given up before, and that nobody has driven
+ * since, nothing more is hoped.
+ */
+static bool is_lost(patience *hope, ddl_engine *engine, ddl_deadline deadline)
+{
+    const int64_t now_ns = ddl_now_ns(), most_ns = DDL_DEADLINE_NEVER - DDL_ENGINE_GRACE_MS * DDL_NS_PER_MS;
+    if (hope->looked_ns == 0) {
+        const bool is_known = atomic_load(&engine->given_up) == sweeps_and_one(engine);
+        const ddl_deadline from = deadline < now_ns && !is_known ? now_ns : deadline;
+        hope->end = from < most_ns ? from + DDL_ENGINE_GRACE_MS * DDL_NS_PER_MS : DDL_DEADLINE_NEVER;
+    } else if (hope->end < most_ns && now_ns - hope->looked_ns > LONG_TICK_MS * DDL_NS_PER_MS) {
+        hope->end += now_ns - hope->looked_ns - LONG_TICK_MS * DDL_NS_PER_MS;
+    }
+    hope->looked_ns = now_ns;
+    if (now_ns < hope->end)
+        return false;
+    atomic_store(&engine->given_up, sweeps_and_one(engine));
+    return true;
+}
+
+/* entered: the caller has the baton. */
+static bool wait_for(ddl_engine *engine, const wait_goal *goal, ddl_deadline deadline, bool entered)
+{
+    patience hope = { 0 };
+    if (!entered && reached(goal))
+        return true;
+    /* Behind a watcher each thread polls once: what comes later wakes the watcher, who drives for all. */
+    bool polled = false;
+    bool in_vain = false;  /* who has just slept until a tick only looks, as part of going to sleep again */
+    int64_t missed_ns = 0; /* 0: it has not given up polling */
+    ddl_engine_tick_often(engine);
+    while (entered || !reached(goal)) {
+        bool behind = polled && atomic_load(&engine->watcher);
+        if (entered || (!behind && ddl_engine_try_enter(engine))) {
+            entered = false;
+            polled = true;
+            if (!in_vain) {
+                if (missed_ns != 0)
+                    learn_patience(engine, missed_ns);
+                missed_ns = 0;
+                if (poll_for(engine, goal, &missed_ns)) {
+                    ddl_engine_leave(engine);
+                    return true;
+                }
+            }
+            if (!atomic_load(&engine->watcher)) {
+                in_vain = !sleep_at_gate(engine, goal, deadline);
+                ddl_engine_let_others_in(engine);
+                if (!is_lost(&hope, engine, deadline))
+                    continue;
+                break;
+            }
+            /* The watcher will take the baton at the next event; this thread's polling has kept it from
+             * hearing of one. */
+            bool missed = engine->client.doze(engine->client.arg);
+            ddl_engine_release(engine);
+            if (missed || ddl_engine_is_sweep_due(engine))
+                ddl_gate_ring(engine->gate);
+        }
+        sleep_behind_driver(engine, goal);
+        in_vain = false;
+        if (is_lost(&hope, engine, deadline))
+            break;
+    }
+    /* This thread may have been the reason why nobody armed the background thread; see ddl_engine_leave. */
+    if (ddl_engine_try_enter(engine))
+        ddl_engine_leave(engine);
+    return reached(goal);
+}
+
+bool ddl_engine_wait(ddl_engine *engine, const atomic_bool *done, ddl_deadline deadline)
+{
+    wait_goal one = { &done, 1 };
+    return wait_for(engine, &one, deadline, false);
+}
+
+bool ddl_engine_wait_entered(ddl_engine *engine, const atomic_bool *done, ddl_deadline deadline)
+{
+    wait_goal one = { &done, 1 };
+    return wait_for(engine, &one, deadline, true);
+}
+
+bool ddl_engine_wait_any(ddl_engine *engine, const atomic_bool *const done[], size_t n, ddl_deadline deadline)
+{
+    wait_goal any = { done, n };
+    return wait_for(engine, &any, deadline, false);
+}
+
+bool ddl_engine_enter(ddl_engine *engine, ddl_deadline deadline)
+{
+    const wait_goal nothing = { NULL, 0 };
+    bool entered = ddl_engine_try_enter(engine), waits = !entered;
+    if (waits)
+        atomic_fetch_add(&engine->entrants, 1);
+    for (int spins = 0; !entered; spins++) {
+        if (spins < 100)
+            sched_yield();
+        else
+            sleep_behind_driver(engine, &nothing);
+        entered = ddl_engine_try_enter(engine);
+        if (spins >= 100 && ddl_deadline_passed(deadline))
+            break;
+    }
+    if (waits)
+        atomic_fetch_sub(&engine->entrants, 1);
+    if (entered)
+        atomic_store(&engine->in_use, true);
+    return entered;
+}
