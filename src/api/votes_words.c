@@ -329,7 +329,7 @@ void ddl_votes_tick(ddl_comm *comm, int64_t now_ns)
         DDL_LIST_FOR_EACH (link, &votes->requests)
             if (ddl_votes_request_of(link)->stage == DDL_VOTE_OPEN)
                 ask(comm, ddl_votes_request_of(link));
-        votes->ask_after_ms = votes->ask_after_ms < ASK_MOST_MS ? 2 * votes->ask_after_ms : ASK_MOST_MS;
+        votes->ask_after_ms = 2 * votes->ask_after_ms < ASK_MOST_MS ? 2 * votes->ask_after_ms : ASK_MOST_MS;
     }
     votes->ask_ns = now_ns + votes->ask_after_ms * DDL_NS_PER_MS;
 }

@@ -146,13 +146,13 @@ ddl_status ddl_engine_create(const ddl_engine_client *client, bool crowded, ddl_
     ddl_engine_set_nap(engine, 0);
     ddl_list_init(&engine->jobs);
     pthread_mutex_init(&engine->lock, NULL);
-    pthread_condattr_t monotonic;
-    pthread_condattr_init(&monotonic);
-#ifndef __APPLE__ /* where the wait is relative to the real-time clock; a tick late at worst */
-    pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
+    pthread_condattr_t attributes;
+    pthread_condattr_init(&attributes);
+#ifndef __APPLE__ /* which has no such call; see ddl_engine_sleep_a_tick */
+    pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
 #endif
-    pthread_cond_init(&engine->changed, &monotonic);
-    pthread_condattr_destroy(&monotonic);
+    pthread_cond_init(&engine->changed, &attributes);
+    pthread_condattr_destroy(&attributes);
 
     ddl_status status = DDL_OK;
     int code = DDL_FAILPOINT("io.loop") ? UV_EMFILE : uv_loop_init(&engine->loop);

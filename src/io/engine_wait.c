@@ -307,12 +307,17 @@ static bool sleep_at_gate(ddl_engine *engine, const wait_goal *goal, ddl_deadlin
 
 void ddl_engine_sleep_a_tick(ddl_engine *engine)
 {
+#ifdef __APPLE__ /* whose condition variables know the wall clock, or how long */
+    const struct timespec tick = { .tv_nsec = DDL_ENGINE_TICK_MS * DDL_NS_PER_MS };
+    pthread_cond_timedwait_relative_np(&engine->changed, &engine->lock, &tick);
+#else
     struct timespec until;
     clock_gettime(CLOCK_MONOTONIC, &until);
     until.tv_nsec += DDL_ENGINE_TICK_MS * DDL_NS_PER_MS;
     until.tv_sec += until.tv_nsec / DDL_NS_PER_S;
     until.tv_nsec %= DDL_NS_PER_S;
     pthread_cond_timedwait(&engine->changed, &engine->lock, &until);
+#endif
 }
 
 /* Another thread drives or watches: sleep until it stops, an operation ends, or a tick has passed. */

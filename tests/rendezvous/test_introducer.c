@@ -16,10 +16,10 @@
 #include "rendezvous/introducer.h"
 
 #include <poll.h>
-#include <sys/socket.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 enum { GUESTS = 20, RANKS = 1 + GUESTS, WAIT_MS = 20000 };
