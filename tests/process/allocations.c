@@ -1,15 +1,19 @@
 /*
- * allocations - a rank that counts: once warm, repeated operations allocate nothing, on any thread.
+ * allocations - a rank that counts: once warm, repeated operations allocate nothing, on any thread, and who
+ * calls from one thread takes no lock for a small one.
  *
  * With several operations in flight the pool of runs may still grow when more of them overlap than ever
  * before; that is bounded by what can overlap, and does not go on with the rounds.
  *
  * malloc and its family are defined here, over those of glibc, so every allocation in the process passes
- * by. The process is a rank under a launcher; each prints what it counted and fails if that is not zero.
+ * by; likewise pthread_mutex_lock. The process is a rank under a launcher; each prints what it counted and
+ * fails if that is not zero.
  */
 #include <ddl/ddl.h>
 
+#include <dlfcn.h>
 #include <errno.h>
+#include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -78,6 +82,22 @@ void free(void *memory)
     __libc_free(memory);
 }
 
+static _Thread_local unsigned long locks; /* that this thread has taken */
+static _Atomic(void *) real_lock;
+
+int pthread_mutex_lock(pthread_mutex_t *mutex)
+{
+    void *found = atomic_load(&real_lock);
+    int (*lock)(pthread_mutex_t *);
+    if (found == NULL) {
+        found = dlsym(RTLD_NEXT, "pthread_mutex_lock");
+        atomic_store(&real_lock, found);
+    }
+    memcpy(&lock, &found, sizeof lock);
+    locks++;
+    return lock(mutex);
+}
+
 /* ---- */
 
 enum { WARM_UP = 200, ROUNDS = 1000, IN_FLIGHT = 4, LARGEST = 300000, MOST_RANKS = 16 };
@@ -133,6 +153,37 @@ static ddl_status uneven(float *data, size_t count, ddl_comm *world)
     return status;
 }
 
+/* Each of the others once, and a message to the next rank. */
+static ddl_status all_kinds(float *data, size_t count, ddl_comm *world)
+{
+    static float out[LARGEST + MOST_RANKS];
+    const int nranks = ddl_size(world), next = (ddl_rank(world) + 1) % nranks;
+    const int before = (ddl_rank(world) + nranks - 1) % nranks;
+    const size_t block = count / (size_t)nranks;
+    ddl_request *sending = NULL;
+    ddl_status status = ddl_barrier(world, NULL);
+    if (status == DDL_OK)
+        status = ddl_broadcast(data, count, DDL_FLOAT32, 0, world, NULL);
+    if (status == DDL_OK)
+        status = ddl_reduce(data, out, count, DDL_FLOAT32, DDL_MAX, 0, world, NULL);
+    if (status == DDL_OK)
+        status = ddl_allgather(data, out, block, DDL_FLOAT32, world, NULL);
+    if (status == DDL_OK)
+        status = ddl_reduce_scatter(data, out, block, DDL_FLOAT32, DDL_MAX, world, NULL);
+    if (status == DDL_OK)
+        status = ddl_alltoall(data, out, block, DDL_FLOAT32, world, NULL);
+    if (status == DDL_OK)
+        status = ddl_gather(data, out, block, DDL_FLOAT32, 0, world, NULL);
+    if (status == DDL_OK)
+        status = ddl_scatter(data, out, block, DDL_FLOAT32, 0, world, NULL);
+    if (status != DDL_OK || nranks == 1)
+        return status;
+    status = ddl_send(data, count, DDL_FLOAT32, next, world, &sending);
+    if (status == DDL_OK)
+        status = ddl_recv(out, count, DDL_FLOAT32, before, world, NULL);
+    return status == DDL_OK ? ddl_wait(&sending) : status;
+}
+
 /* As the layers of a model have: each was called once when the counting begins. */
 static ddl_status many_sizes(float *data, size_t count, ddl_comm *world)
 {
@@ -176,6 +227,23 @@ static bool run(const char *name, ddl_status (*way)(float *, size_t, ddl_comm *)
     return atomic_load(&allocations) <= allowed;
 }
 
+/* Of calls of 4 bytes, in some of which a rank may have to sleep, as another program has a CPU. */
+static bool takes_no_lock(float *data, ddl_comm *world)
+{
+    enum { CALLS = 10000, MOST = CALLS / 10 };
+    ddl_status status = ddl_barrier(world, NULL);
+    locks = 0;
+    for (int i = 0; status == DDL_OK && i < CALLS; i++)
+        status = blocking(data, 1, world);
+    const unsigned long taken = locks;
+    if (status != DDL_OK) {
+        fprintf(stderr, "allocations: %s\n", ddl_last_error()->text);
+        return false;
+    }
+    printf("rank %d: %lu locks in %d calls\n", ddl_rank(world), taken, CALLS);
+    return taken <= MOST;
+}
+
 int main(void)
 {
     ddl_comm *world = NULL;
@@ -198,8 +266,15 @@ int main(void)
     }
     good = run("blocking", blocking, 0, data, world);
     good = run("in flight", in_flight, OVERLAPPING, data, world) && good;
+    if (locks == 0) { /* of its requests */
+        fprintf(stderr, "allocations: the counter of locks does not count\n");
+        return 1;
+    }
     good = run("uneven", uneven, 0, data, world) && good;
+    good = run("all kinds", all_kinds, 0, data, world) && good;
     good = run("many sizes", many_sizes, 0, data, world) && good;
+    if (ddl_size(world) == 2) /* a CPU for each */
+        good = takes_no_lock(data, world) && good;
     good = ddl_comm_free(&world) == DDL_OK && good;
     free(data);
     return good ? 0 : 1;

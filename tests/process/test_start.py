@@ -241,6 +241,17 @@ class Disks(Tests):
         self.assertGreaterEqual(told_to_all, 1)
         self.assertTrue(outcomes[-1], outcomes)
 
+    def test_shared_memory_needs_no_room_in_dev_shm(self):
+        """As in a container, where that has 64 MiB or nothing."""
+        subprocess.run(["mount", "-t", "tmpfs", "-o", "size=4k,ro", "tmpfs", "/dev/shm"], check=True, timeout=30)
+        self.addCleanup(subprocess.run, ["umount", "/dev/shm"], check=True, timeout=30)
+        ranks = self.world(2, DDL_TRANSPORT="shm").start_all("init", "3=allreduce:2000000:float32:sum", "free")
+        for rank in ranks:
+            rank.expect("init", "DDL_OK")
+            rank.expect("repeated", "DDL_OK")
+            rank.expect("free", "DDL_OK")
+            rank.finish(0)
+
     def test_a_disk_that_cannot_be_written(self):
         place = self.disk()
         subprocess.run(["mount", "-o", "remount,ro", place], check=True, timeout=30)
