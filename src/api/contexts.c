@@ -6,6 +6,7 @@
 #include "io/tls_use.h"
 
 #include <stdlib.h>
+#include <unistd.h>
 
 enum { GOODBYE_MS = 100, CLEARING_MS = 100 };
 
@@ -35,6 +36,9 @@ static void after_fork_in_child(void)
         ddl_world *world = DDL_CONTAINER(link, ddl_world, link);
         forked = true;
         world->forked = true;
+        for (int rank = 0; !world->made && world->wires != NULL && rank < world->config.nranks; rank++)
+            if (world->wires[rank].fd >= 0)
+                close(world->wires[rank].fd);
         /* Until it is made another thread may be about to set these. */
         if (world->made && world->engine != NULL) {
             ddl_mesh_close_in_child(world->mesh);

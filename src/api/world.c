@@ -10,6 +10,7 @@
 #include "api/votes.h"
 #include "base/assert.h"
 #include "base/bytes.h"
+#include "base/failpoint.h"
 #include "base/log.h"
 #include "base/size.h"
 #include "base/thread.h"
@@ -769,8 +770,12 @@ static ddl_status connect_all(ddl_world *world, ddl_error *err)
     ddl_wire *wires = ddl_alloc_array((size_t)world->config.nranks, sizeof *wires);
     if (wires == NULL)
         return DDL_FAIL(err, DDL_ENOMEM, "no memory for %d connections", world->config.nranks);
+    for (int rank = 0; rank < world->config.nranks; rank++)
+        wires[rank] = ddl_no_wire;
+    world->wires = wires;
     ddl_deadline deadline = ddl_deadline_in_ms(world->config.start_timeout_ms);
     ddl_status status = meet(world, wires, deadline, err);
+    DDL_FAILPOINT_STALL("api.met");
     if (status == DDL_OK && ((status = choose_voting(world, err)) != DDL_OK ||
                              (status = check_transports(world->roster, err)) != DDL_OK))
         close_all(wires, world->config.nranks);
@@ -791,7 +796,6 @@ static ddl_status connect_all(ddl_world *world, ddl_error *err)
         status = ddl_mesh_create(world->config.rank, world->config.nranks, wires, world->lanes, world->heap,
                                  &owner, &world->mesh, err);
     }
-    ddl_free(wires);
     if (status == DDL_OK)
         status = set_pull(world, err);
     if (status == DDL_OK)
@@ -873,6 +877,8 @@ ddl_status ddl_world_create(const ddl_options *options, ddl_world **out, ddl_err
         return status;
     }
     ddl_contexts_made(world);
+    ddl_free(world->wires);
+    world->wires = NULL;
     *out = world;
     return DDL_OK;
 }
@@ -941,6 +947,7 @@ ddl_status ddl_world_destroy(ddl_world *world, ddl_deadline deadline, ddl_error 
     ddl_roster_destroy(world->roster);
     for (ddl_link *first; (first = ddl_list_first(&world->early_notices)) != NULL;)
         forget_notice(world, DDL_CONTAINER(first, early_notice, link));
+    ddl_free(world->wires);
     ddl_free(world->vigils);
     ddl_free(world->freed);
     pthread_mutex_destroy(&world->lock);

@@ -45,8 +45,9 @@ typedef struct ddl_world {
     ddl_prover *prover;         /* NULL: level off, or a world of one */
     ddl_encryption *encryption; /* NULL below level tls */
     ddl_roster *roster;
-    ddl_service *service; /* NULL in a world of one, as are the next four */
+    ddl_service *service; /* NULL in a world of one, as are the next five */
     ddl_bootstrap *bootstrap;
+    ddl_wire *wires;  /* until it is made: what the mesh gets, for a forked child to close */
     ddl_lanes *lanes; /* NULL without shared memory */
     ddl_heap *heap;   /* also in a world of one */
     ddl_engine *engine;

@@ -151,6 +151,7 @@ static ddl_status hand_over(ddl_course *course, ddl_bootstrap *bootstrap, ddl_wi
     if (course->meshing != NULL)
         ddl_meshing_take(course->meshing, wires);
     take_streams(course, bootstrap);
+    bootstrap->forming = NULL; /* wires and streams have all of them */
     if (ddl_roster_is_sparse(course->roster))
         bootstrap->meshing = course->meshing;
     else
@@ -163,7 +164,7 @@ static ddl_status hand_over(ddl_course *course, ddl_bootstrap *bootstrap, ddl_wi
     for (int rank = 0; rank < bootstrap->nranks; rank++)
         ddl_wire_close(&wires[rank]);
     close_streams(bootstrap);
-    return status;
+    return err->code;
 }
 
 ddl_status ddl_bootstrap_join(const ddl_bootstrap_options *options, ddl_bootstrap **out, ddl_roster **roster,
@@ -264,6 +265,11 @@ void ddl_bootstrap_close_in_child(ddl_bootstrap *bootstrap)
     if (bootstrap == NULL)
         return;
     ddl_store_close_in_child(bootstrap->store);
-    if (bootstrap->meshing != NULL)
-        ddl_meshing_close_in_child(bootstrap->meshing);
+    const ddl_meshing *meshings[] = { bootstrap->forming, bootstrap->meshing, bootstrap->closing };
+    for (int i = 0; i < 3; i++)
+        if (meshings[i] != NULL)
+            ddl_meshing_close_in_child(meshings[i]);
+    for (int i = 0; bootstrap->streams != NULL && i < bootstrap->nranks * bootstrap->nstreams; i++)
+        if (bootstrap->streams[i].fd >= 0)
+            close(bootstrap->streams[i].fd);
 }

@@ -27,7 +27,8 @@ enum {
 
 struct ddl_bootstrap {
     ddl_store *store;
-    ddl_meshing *meshing; /* where pairs connect late; else NULL */
+    ddl_meshing *forming; /* until all have settled, for a forked child alone; else NULL */
+    ddl_meshing *meshing; /* then, where pairs connect late; else NULL */
     ddl_meshing *closing; /* the same, once nobody is to be let in any more */
     ddl_wire *streams;    /* further connections that were not taken yet, nstreams for each of nranks */
     int nranks, nstreams;

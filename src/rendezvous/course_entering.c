@@ -26,6 +26,7 @@ static ddl_status open_mesh(ddl_course *course, ddl_error *err)
     DDL_TRY(ddl_meshing_open(options->service, &course->self, options->encryption, &place,
                              course->network->ports, options->local, options->deadline, ports,
                              &course->meshing, err));
+    course->bootstrap->forming = course->meshing;
     ddl_network_tell(course->network, &place, ports, &course->own);
     for (int i = 0; i < place.nlisten; i++) {
         char listens[DDL_ADDRESS_FULL_TEXT];
@@ -100,6 +101,7 @@ void ddl_course_close_store(ddl_course *course, ddl_deadline deadline)
 
 static void forget_run(ddl_course *course)
 {
+    course->bootstrap->forming = NULL;
     (void)ddl_meshing_close(course->meshing, course->options->deadline, NULL);
     course->meshing = NULL;
     ddl_course_close_store(course, ddl_now_ns());

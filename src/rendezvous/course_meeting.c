@@ -2,6 +2,7 @@
 #include "rendezvous/course.h"
 
 #include "base/assert.h"
+#include "base/failpoint.h"
 #include "base/log.h"
 #include "io/address.h"
 #include "io/host.h"
@@ -191,6 +192,7 @@ static ddl_status set_empty(ddl_course *course, const char *key, ddl_error *err)
 ddl_status ddl_course_settle(ddl_course *course, ddl_error *err)
 {
     char key[32];
+    DDL_FAILPOINT_STALL("rendezvous.settle");
     ddl_course_key_of("meshed", course->self.rank, key);
     DDL_TRY(set_empty(course, key, err));
     ddl_status status;

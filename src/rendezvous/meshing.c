@@ -126,9 +126,9 @@ static bool make_streams(ddl_meshing *meshing)
         ddl_pairs_fail(meshing, &error);
         return false;
     }
-    meshing->nstreams = meshing->roster->nstreams;
     for (size_t i = 0; i < count; i++)
         meshing->streams[i] = ddl_no_wire;
+    meshing->nstreams = meshing->roster->nstreams; /* which a forked child goes by */
     return true;
 }
 
@@ -304,7 +304,7 @@ bool ddl_meshing_next(ddl_meshing *meshing, ddl_meshing_outcome *outcome)
     return found;
 }
 
-void ddl_meshing_close_in_child(ddl_meshing *meshing)
+void ddl_meshing_close_in_child(const ddl_meshing *meshing)
 {
     for (int rank = 0; rank < meshing->self.nranks; rank++)
         if (meshing->wires[rank].fd >= 0)

@@ -71,7 +71,7 @@ typedef struct ddl_meshing_outcome {
 bool ddl_meshing_next(ddl_meshing *meshing, ddl_meshing_outcome *outcome);
 
 /* In a forked child. */
-void ddl_meshing_close_in_child(ddl_meshing *meshing);
+void ddl_meshing_close_in_child(const ddl_meshing *meshing);
 
 /* Close the listener and every connection that was not taken. NULL is fine. DDL_ETIMEDOUT: the service thread
  * is lost, and the meshing stays, with its roster. */

@@ -6,6 +6,7 @@ The bounds are those that the library promises; DDL_TEST_PATIENCE stretches them
 """
 import contextlib
 import errno
+import itertools
 import os
 import random
 import signal
@@ -1339,6 +1340,36 @@ class Configuration(Failures):
             for event in ("init", "call", "free"):
                 rank.expect(event, "DDL_OK")
             rank.finish(0)
+
+
+class Forked(Failures):
+    """A child that was forked in the middle of the start does not keep what dies with its parent; needs failpoints."""
+
+    def test_once_all_are_connected(self):
+        """Rank 0 takes 5 s then, before it says so, or before it begins to make the mesh; no pair is whole without it."""
+        for transport, nranks, at in itertools.product(("shm", "tcp"), (2, 3), ("rendezvous.settle", "api.met")):
+            with self.subTest(transport=transport, nranks=nranks, at=at):
+                world = self.world(nranks, DDL_TRANSPORT=transport, DDL_TIMEOUT=f"{bound(5)}s")
+                dying = nranks - 1
+                ranks = [world.start(r, *(["forking:2500"] if r == dying else []), "init", SMALL, "line", LARGE,
+                                     **({"DDL_FAILPOINTS": at} if r == 0 or at == "api.met" else {})) for r in range(nranks)]
+                child = ranks[dying].expect("fork")["child"]
+                self.addCleanup(terminate, child)
+                for rank in ranks:
+                    rank.expect("init", "DDL_OK")
+                    rank.expect("call", "DDL_OK")
+                    rank.expect("ready")
+                for rank in ranks[:-1]:
+                    rank.go()
+                time.sleep(bound(0.1))
+                ranks[dying].kill()
+                killed_ns = time.monotonic_ns()
+                for rank in ranks[:-1]:
+                    record = rank.expect("call", "DDL_EPEERLOST")
+                    self.assertEqual(record["culprit"], dying, record)
+                    self.assert_within(record, killed_ns, 1)
+                self.assertTrue(alive(child), "the child is to outlive its parent here")
+                terminate(child)
 
 
 class Stuck(Failures):
