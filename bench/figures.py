@@ -8,7 +8,7 @@ Case = collections.namedtuple("Case", "transport collective ranks")
 # One library at one size: over the rounds, the median of each figure and the extremes of the mean.
 Point = collections.namedtuple("Point", "operations median_us mean_us p99_us fastest_us slowest_us")
 
-COLLECTIVES = "allreduce", "allgather", "reduce_scatter", "broadcast", "alltoall", "barrier"
+COLLECTIVES = "allreduce", "allreduce_in_place", "allgather", "reduce_scatter", "broadcast", "alltoall", "barrier"
 ELEMENT_BYTES = 4
 OURS = "ddl", "ddl-shared"  # not among the others
 NEAR = 4  # sizes to a turn
@@ -44,13 +44,13 @@ def whole_sizes(case, sizes):
     """Sizes of whole elements, for each rank where there are blocks, one at least. A barrier has no size."""
     if case.collective == "barrier":
         return [0]
-    unit = ELEMENT_BYTES * (1 if case.collective in ("allreduce", "broadcast") else case.ranks)
+    unit = ELEMENT_BYTES * (1 if case.collective in ("allreduce", "allreduce_in_place", "broadcast") else case.ranks)
     return sorted({max(size // unit, 1) * unit for size in sizes})
 
 
 def bus_factor(collective, ranks):
     """Bytes that a rank must send and receive over bytes of its buffer, as in nccl-tests."""
-    if collective == "allreduce":
+    if collective in ("allreduce", "allreduce_in_place"):
         return 2 * (ranks - 1) / ranks
     return 1 if collective in ("broadcast", "barrier") else (ranks - 1) / ranks
 
@@ -73,6 +73,11 @@ def sent_bytes(case, size):
     return max(round(bus_factor(case.collective, case.ranks) * size), ELEMENT_BYTES)
 
 
+def limits_for(case):
+    """What the program that measures them is asked for."""
+    return "sums" if case.transport == "shm" and case.collective == "allreduce_in_place" else case.transport
+
+
 def limit_sizes(case, sizes):
     """The sizes at which the limits are to be measured, so that bound_us can be told."""
     if case.transport == "tcp":
@@ -90,6 +95,8 @@ def bound_us(case, size, limits):
     result is made of, and writes the result: in allreduce, allgather, alltoall and broadcast of n bytes it reads n and
     writes n, which is a memcpy of n by all ranks at once; in reduce_scatter it reads n and writes n / ranks. The
     bound does not know that buffers are private: who copies through shared memory moves at least twice as much.
+
+    shm, in place: every rank adds its part of the buffers of all, which are shared, and writes the sums into all of them.
     """
     if case.transport == "tcp":
         if case.collective == "broadcast":
@@ -98,6 +105,8 @@ def bound_us(case, size, limits):
     flag = limits["flag", 2, 0]
     if size == 0:
         return flag
+    if case.collective == "allreduce_in_place":
+        return max(flag, limits["sum", case.ranks, size])
     share = (1 + 1 / case.ranks) / 2 if case.collective == "reduce_scatter" else 1
     return max(flag, share * limits["memcpy", case.ranks, size])
 

@@ -103,7 +103,7 @@ def build_drivers(peers, prefix, build):
              "limits": os.path.join(out, "limits")}
     loop = os.path.join(out, "driver.o")
     run(["cc", *C, "-c", os.path.join(DRIVERS, "driver.c"), "-o", loop])
-    run(["cc", *C, os.path.join(DRIVERS, "limits.c"), "-o", tools["limits"]])
+    run(["cc", *C, "-O3", "-march=native", os.path.join(DRIVERS, "limits.c"), "-o", tools["limits"]])
     for peer in {peer.driver: peer for peer in peers}.values():
         tools[peer.driver] = os.path.join(out, peer.driver)
         flags = ddl_flags(prefix) if peer.driver == "ddl" else peer.libraries

@@ -6,7 +6,7 @@ import os
 import platform
 import re
 
-from figures import size_name
+from figures import OURS, size_name
 from peers import PEERS
 
 BEGIN, END = "<!-- bench:begin -->", "<!-- bench:end -->"
@@ -29,7 +29,7 @@ def percent(share):
 
 
 def title(case):
-    return f"{case.collective}, {TRANSPORTS[case.transport]}, {case.ranks} ranks"
+    return f"{case.collective.replace('_in_place', ' in place')}, {TRANSPORTS[case.transport]}, {case.ranks} ranks"
 
 
 def row(cells):
@@ -38,9 +38,10 @@ def row(cells):
 
 def table(results, case, sizes, peers):
     """A row per size: microseconds of each library, then how ddl stands."""
+    ours = [peer for peer in peers if peer in OURS]
     lines = [row(["size", *(f"{PEERS[peer].label}, us" for peer in peers), "ddl / best other", "ddl, bus GB/s",
-                  "ddl, of the limit"])]
-    lines.append("|---|" + "---:|" * (len(peers) + 3))
+                  *(f"{PEERS[peer].label}, of the limit" for peer in ours)])]
+    lines.append("|---|" + "---:|" * (len(peers) + 2 + len(ours)))
     for size in sizes:
         cells = []
         for peer in peers:
@@ -48,7 +49,7 @@ def table(results, case, sizes, peers):
             cells.append(number(point.mean_us) if point else results.word(case, peer, size) or "")
         lines.append(row([size_name(size) if size else "", *cells, number(results.ratio(case, size, peers)),
                           number(results.bus_gbps(case, "ddl", size)) if size else "",
-                          percent(results.limit_share(case, "ddl", size))]))
+                          *(percent(results.limit_share(case, peer, size)) for peer in ours)]))
     return "\n".join(lines) + "\n"
 
 
@@ -83,12 +84,17 @@ def limits_text(results, case):
             f"{case.ranks} at once.\n")
 
 
-def conditions(results, arguments):
+def placement(cases):
+    in_place = [case.collective.endswith("_in_place") for case in cases]
+    return "in place" if all(in_place) else "out of place where nothing else is said" if any(in_place) else "out of place"
+
+
+def conditions(results, cases, arguments):
     """Where and how, in a sentence each: figures mean little without."""
     now = datetime.datetime.now(datetime.timezone.utc)
     versions = dict.fromkeys(results.versions[name] for name in PEERS if name in results.versions)
     return (f"{processor()}, {os.cpu_count()} cores, Linux {platform.release().split('-')[0]}, TCP congestion control "
-            f"{congestion_control()}; {', '.join(versions)}; {now:%Y-%m-%d}. float32, out of place, back to back, "
+            f"{congestion_control()}; {', '.join(versions)}; {now:%Y-%m-%d}. float32, {placement(cases)}, back to back, "
             f"{arguments.rounds} rounds of {arguments.seconds:g} s per size in which the libraries take turns; the mean of the "
             f"slowest rank, median over the rounds. What is divided by each other was measured in one turn, within "
             f"seconds, and the median is of the quotients, so that they may differ from those of the columns. Measured by "
@@ -113,7 +119,7 @@ def congestion_control():
 
 def document(results, cases, arguments, plots):
     """All of it in markdown. cases: {case: (sizes, peers)}; plots: {case: the picture's address}."""
-    parts = [conditions(results, arguments)]
+    parts = [conditions(results, cases, arguments)]
     for case, (sizes, peers) in cases.items():
         parts.append(f"**{title(case)}.** {summary(results, case, sizes, peers)}")
         if case in plots:

@@ -73,15 +73,16 @@ static float of_root(size_t i)
 static const struct kind {
     const char *name;
     collective *const *operation;
-    bool count_is_block, receives_block;
+    bool count_is_block, receives_block, in_place;
     float (*expected)(size_t i); /* element i of the result; NULL: there is none */
 } kinds[] = {
-    { "allreduce", &measured.allreduce, false, false, sum },
-    { "allgather", &measured.allgather, true, false, one_block_of_each },
-    { "reduce_scatter", &measured.reduce_scatter, true, true, own_part_of_sum },
-    { "alltoall", &measured.alltoall, true, false, own_block_of_each },
-    { "broadcast", &measured.broadcast, false, false, of_root },
-    { "barrier", &measured.barrier, false, false, NULL },
+    { "allreduce", &measured.allreduce, false, false, false, sum },
+    { "allreduce_in_place", &measured.allreduce, false, false, true, sum },
+    { "allgather", &measured.allgather, true, false, false, one_block_of_each },
+    { "reduce_scatter", &measured.reduce_scatter, true, true, false, own_part_of_sum },
+    { "alltoall", &measured.alltoall, true, false, false, own_block_of_each },
+    { "broadcast", &measured.broadcast, false, false, false, of_root },
+    { "barrier", &measured.barrier, false, false, false, NULL },
 };
 
 /* One size of one collective. */
@@ -93,7 +94,7 @@ struct workload {
 
 static void operate(const struct workload *work)
 {
-    (*work->kind->operation)(work->in, work->out, work->count);
+    (*work->kind->operation)(work->kind->in_place ? work->out : work->in, work->out, work->count);
 }
 
 static void check(const struct workload *work)
@@ -115,7 +116,7 @@ static void prepare(struct workload *work)
     bool root = work->kind->expected == of_root && rank == 0;
     for (size_t i = 0; i < elements; i++) {
         work->in[i] = element(rank, i);
-        work->out[i] = root ? of_root(i) : -1;
+        work->out[i] = root ? of_root(i) : work->kind->in_place ? work->in[i] : -1;
     }
 }
 
@@ -209,6 +210,10 @@ static void measure(struct workload *work, double seconds)
     int operations = choose_operations(work, seconds);
     float times[TIMES];
     time_operations(work, operations, times);
+    if (work->kind->in_place) { /* what it was made of is gone */
+        prepare(work);
+        operate(work);
+    }
     if (work->kind->expected != NULL)
         check(work); /* of the last one: what is wrong only now and then has its chance too */
 

@@ -17,8 +17,8 @@
 
 #include <stddef.h>
 
-/* Elements are float32, all buffers are separate. `count` is that of one rank's block where there are
- * blocks: allgather, reduce_scatter, alltoall. */
+/* Elements are float32, all buffers are separate, but those of allreduce if they are the same. `count` is
+ * that of one rank's block where there are blocks: allgather, reduce_scatter, alltoall. */
 typedef void collective(const float *in, float *out, size_t count);
 
 struct library {

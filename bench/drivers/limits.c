@@ -1,16 +1,18 @@
 /*
  * limits.c - what this machine can do at best, for the libraries to be held against.
  *
- *     limits shm|tcp PROCESSES SECONDS BYTES...
+ *     limits shm|sums|tcp PROCESSES SECONDS BYTES...
  *
  * Prints a line of JSON for each fact: its name, how many processes did it at once, the bytes that each of
  * them moved, and the microseconds that took, of the slowest. SECONDS is the time for one fact.
  *
  * shm  flag      a word in shared memory changes until another process has seen it
  *      memcpy    from one private buffer to another, by one process and by all; small ones stay in the cache
- * tcp  message   one byte from one process to another over the loopback, half of a round trip
- *      stream    from one process to another
- *      exchange  every process to the next, while it receives from the one before
+ * sums      flag and memcpy, and
+ *      sum       each process adds its part of buffers that all have mapped, one for each, and writes the
+ * sums into all of them; nobody waits for anybody tcp  message   one byte from one process to another over
+ * the loopback, half of a round trip stream    from one process to another exchange  every process to the
+ * next, while it receives from the one before
  */
 #include <arpa/inet.h>
 #include <errno.h>
@@ -91,6 +93,7 @@ static void start_together(int processes)
 struct task {
     int me, processes;
     size_t bytes;
+    char *buffers;        /* of all, one after the other */
     int send_fd, recv_fd; /* of sockets; one that only sends or only receives has -1 */
 };
 
@@ -110,6 +113,38 @@ static double copy(const struct task *task)
         spent = now_us() - start;
     } while (spent < seconds * 1e6);
     return spent / (double)copies;
+}
+
+/* One register of the widest; the program is compiled for this machine. */
+typedef float vector __attribute__((vector_size(CACHE_LINE), may_alias));
+
+static void add_part(const struct task *task)
+{
+    size_t all = task->bytes / sizeof(vector), count = (size_t)task->processes;
+    size_t begin = all * (size_t)task->me / count, end = all * ((size_t)task->me + 1) / count;
+    for (size_t i = begin; i < end; i++) {
+        vector sum = ((vector *)task->buffers)[i];
+        for (size_t buffer = 1; buffer < count; buffer++)
+            sum += ((vector *)(task->buffers + buffer * task->bytes))[i];
+        for (size_t buffer = 0; buffer < count; buffer++)
+            ((vector *)(task->buffers + buffer * task->bytes))[i] = sum;
+    }
+}
+
+static double sum(const struct task *task)
+{
+    int batch = task->bytes < BATCH ? (int)(BATCH / task->bytes) : 1;
+    long sums = 0;
+    add_part(task); /* which maps its pages */
+    start_together(task->processes);
+    double start = now_us(), spent;
+    do {
+        for (int i = 0; i < batch; i++)
+            add_part(task);
+        sums += batch;
+        spent = now_us() - start;
+    } while (spent < seconds * 1e6);
+    return spent / (double)sums;
 }
 
 /* Half a round trip, in the best of some batches: what is possible is what others do not disturb. */
@@ -276,6 +311,20 @@ static void measure_copies(int processes, size_t bytes)
     report("memcpy", processes, bytes, together(copy, tasks, processes));
 }
 
+static void measure_sums(int processes, size_t bytes)
+{
+    size_t whole = (bytes + CACHE_LINE - 1) / CACHE_LINE * CACHE_LINE, all = whole * (size_t)processes;
+    char *buffers = mmap(NULL, all, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    if (buffers == MAP_FAILED)
+        fail("buffers");
+    memset(buffers, 0, all);
+    struct task tasks[MAX_PROCESSES];
+    for (int i = 0; i < processes; i++)
+        tasks[i] = (struct task){ .me = i, .processes = processes, .bytes = whole, .buffers = buffers };
+    report("sum", processes, bytes, together(sum, tasks, processes));
+    munmap(buffers, all);
+}
+
 static void measure_flag(void)
 {
     const struct task tasks[2] = { { .me = 0, .processes = 2 }, { .me = 1, .processes = 2 } };
@@ -321,11 +370,13 @@ static void measure_exchange(int processes, size_t bytes)
 
 int main(int argc, char **argv)
 {
-    bool shm = argc > 1 && strcmp(argv[1], "shm") == 0, tcp = argc > 1 && strcmp(argv[1], "tcp") == 0;
+    bool sums = argc > 1 && strcmp(argv[1], "sums") == 0,
+         shm = sums || (argc > 1 && strcmp(argv[1], "shm") == 0);
+    bool tcp = argc > 1 && strcmp(argv[1], "tcp") == 0;
     int processes = argc > 3 ? atoi(argv[2]) : 0;
     seconds = argc > 3 ? atof(argv[3]) : 0;
     if (!(shm || tcp) || processes < 2 || processes > MAX_PROCESSES || !(seconds > 0)) {
-        fprintf(stderr, "usage: limits shm|tcp PROCESSES SECONDS BYTES...\n");
+        fprintf(stderr, "usage: limits shm|sums|tcp PROCESSES SECONDS BYTES...\n");
         return 2;
     }
     shared = mmap(NULL, sizeof *shared, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
@@ -340,6 +391,8 @@ int main(int argc, char **argv)
         if (shm) {
             measure_copies(1, bytes);
             measure_copies(processes, bytes);
+            if (sums)
+                measure_sums(processes, bytes);
         } else {
             measure_stream(bytes);
             measure_exchange(processes, bytes);

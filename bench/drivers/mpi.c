@@ -38,7 +38,7 @@ static void leave(void)
 
 static void allreduce(const float *in, float *out, size_t count)
 {
-    MPI_Allreduce(in, out, narrow(count), MPI_FLOAT, MPI_SUM, MPI_COMM_WORLD);
+    MPI_Allreduce(in == out ? MPI_IN_PLACE : in, out, narrow(count), MPI_FLOAT, MPI_SUM, MPI_COMM_WORLD);
 }
 
 static void allgather(const float *in, float *out, size_t count)

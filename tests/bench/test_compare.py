@@ -117,6 +117,7 @@ class Figures(unittest.TestCase):
         self.assertEqual(limit("shm", "barrier", 4, 0, copies), 0.1)
         self.assertEqual(limit("shm", "alltoall", 4, 4096, copies), 8)
         self.assertEqual(limit("shm", "reduce_scatter", 4, 4096, copies), 8 * (1 + 1 / 4) / 2)
+        self.assertEqual(limit("shm", "allreduce_in_place", 4, 4096, {**copies, ("sum", 4, 4096): 6}), 6)
         wires = {("exchange", 4, 4): 5, ("exchange", 4, 6144): 7, ("exchange", 4, 3072): 6, ("stream", 2, 4096): 3}
         self.assertEqual(limit("tcp", "barrier", 4, 0, wires), 5)
         self.assertEqual(limit("tcp", "allreduce", 4, 4096, wires), 7)  # 2 * 3/4 of its bytes
@@ -130,7 +131,7 @@ class Figures(unittest.TestCase):
                     case = Case(transport, collective, ranks)
                     sizes = figures.whole_sizes(case, [4, 1000, 1 << 20])
                     measured = figures.limit_sizes(case, sizes)
-                    facts = {(name, processes, size): 1 for name in ("memcpy", "exchange", "stream")
+                    facts = {(name, processes, size): 1 for name in ("memcpy", "sum", "exchange", "stream")
                              for processes in (2, ranks) for size in measured}
                     for size in sizes:
                         self.assertGreater(figures.bound_us(case, size, {**facts, ("flag", 2, 0): 1}), 0)
@@ -265,16 +266,17 @@ class Run(unittest.TestCase):
     def test_ddl_is_measured(self):
         with tempfile.TemporaryDirectory() as directory:
             done = subprocess.run(
-                [TOP / "bench" / "compare", "--prefix", BUILD, "--build", directory, "--peers", "ddl", "--sizes", "4,64K",
-                 "--collective", "allreduce,alltoall,barrier", "--seconds", "0.01", "--rounds", "1"],
+                [TOP / "bench" / "compare", "--prefix", BUILD, "--build", directory, "--peers", "ddl,ddl-shared", "--sizes", "4,64K",
+                 "--collective", "allreduce,allreduce_in_place,alltoall,barrier", "--seconds", "0.01", "--rounds", "1"],
                 capture_output=True, text=True, timeout=200)
             self.assertEqual(done.returncode, 0, done.stderr)
             written = list(csv.DictReader(pathlib.Path(directory, "results", "compare.csv").read_text().splitlines()))
-            self.assertEqual(len(written), 2 * (2 + 2 + 1))  # two transports; a barrier has one size
+            self.assertEqual(len(written), (2 + 1) * (2 + 2 + 2 + 1))  # shm twice, as shared too; a barrier has one size
             for row in written:
                 self.assertGreater(float(row["mean_us"]), 0)
                 self.assertGreater(float(row["limit_us"]), 0)
             self.assertIn("| 64 KiB |", done.stdout)
+            self.assertIn("allreduce in place, shared memory, 2 ranks", done.stdout)
 
     def test_the_drivers_of_the_others_are_built_where_they_are_installed(self):
         here = [peer for peer in peers.PEERS.values() if peer.is_here()]
@@ -290,6 +292,8 @@ class Run(unittest.TestCase):
             subprocess.run(["cc", *peers.C, "-I", drivers, drivers / "driver.c", source, "-o", program], check=True)
             with self.assertRaisesRegex(job.WrongResult, "^404 bytes: rank 0 .*: element 100 is 0, not 100$"):
                 list(job.run([program, "allreduce", "0.001", "20", "400", "404"], {}, 20))
+            with self.assertRaisesRegex(job.WrongResult, "^404 bytes: rank 0 .*: element 100 is 0, not 100$"):
+                list(job.run([program, "allreduce_in_place", "0.001", "20", "400", "404"], {}, 20))
             began = time.monotonic()
             with self.assertRaises(job.TimedOut):
                 list(job.run([program, "alltoall", "0.001", "1", "4"], {}, 1))

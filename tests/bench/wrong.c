@@ -24,7 +24,7 @@ static void leave(void)
 
 static void copy(const float *in, float *out, size_t count)
 {
-    memcpy(out, in, count * sizeof *out);
+    memmove(out, in, count * sizeof *out);
 }
 
 static void copy_badly(const float *in, float *out, size_t count)
