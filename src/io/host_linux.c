@@ -340,7 +340,8 @@ int ddl_host_thread(void)
 }
 
 /* A thread that may use all of its cpuset is to follow that, as it has: it is given all CPUs that there may
- * be, of which the system takes those. One that may use fewer is given the same again. */
+ * be, of which the system takes those. One that may use fewer is given the same again. One that may use only
+ * one is left alone, as a program may narrow a thread for a moment. */
 void ddl_host_move_thread(int thread, int cpu)
 {
     cpu_set_t before, one, every, after;
@@ -348,7 +349,7 @@ void ddl_host_move_thread(int thread, int cpu)
     CPU_SET((size_t)cpu, &one);
     memset(&every, 0xff, sizeof every);
     if (sched_getaffinity(thread, sizeof before, &before) != 0 || !CPU_ISSET((size_t)cpu, &before) ||
-        sched_setaffinity(thread, sizeof one, &one) != 0)
+        CPU_COUNT(&before) < 2 || sched_setaffinity(thread, sizeof one, &one) != 0)
         return;
     if (sched_getaffinity(thread, sizeof after, &after) != 0 || !CPU_EQUAL(&after, &one))
         return; /* the program has said something else meanwhile */
