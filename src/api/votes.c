@@ -24,8 +24,9 @@ ddl_status ddl_votes_create(ddl_comm *comm, ddl_error *err)
     votes->turn = ddl_turn_number();
     votes->words = ddl_alloc_array(nranks * DDL_VOTES_BALLOTS, sizeof *votes->words);
     votes->facts = ddl_alloc_array(nranks, sizeof *votes->facts);
+    votes->has_spoken = ddl_alloc_array(nranks, sizeof *votes->has_spoken);
     votes->moves = ddl_alloc_array(nranks, sizeof *votes->moves);
-    if (votes->words == NULL || votes->facts == NULL || votes->moves == NULL)
+    if (votes->words == NULL || votes->facts == NULL || votes->has_spoken == NULL || votes->moves == NULL)
         return DDL_FAIL(err, DDL_ENOMEM, "no memory for votes of %d ranks", comm->nranks);
     return DDL_OK;
 }
@@ -40,6 +41,7 @@ void ddl_votes_free(ddl_comm *comm)
         votes->ops->close(votes->offload, CLOSE_MS);
     ddl_free(votes->words);
     ddl_free(votes->facts);
+    ddl_free(votes->has_spoken);
     ddl_free(votes->moves);
     ddl_free(votes);
     comm->votes = NULL;

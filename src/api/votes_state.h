@@ -2,7 +2,7 @@
  * votes_state.h - the votes of a communicator, as the files of votes share them. What their users need is in
  * votes.h.
  *
- * All of it is for the holder of the baton.
+ * All of it is for the holder of the baton, but until the votes are created and once they are freed.
  */
 #ifndef DDL_API_VOTES_STATE_H
 #define DDL_API_VOTES_STATE_H
@@ -52,6 +52,7 @@ struct ddl_votes {
     int64_t begun_ns; /* when what it waits for, to be found or to come up, was begun */
     int nup;          /* ranks whose part has come up */
     bool is_down;     /* another rank's has not */
+    bool *has_spoken; /* of each other rank: has said whether its has */
     bool has_id;
     uint8_t id[DDL_OFFLOAD_ID_BYTES];
     bool is_heard; /* something was that may let requests go on */

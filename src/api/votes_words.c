@@ -257,13 +257,13 @@ static void take_id(ddl_comm *comm, int peer, ddl_view payload)
 }
 
 /* Each other rank says one of them, once. */
-static void take_up(ddl_votes *votes, bool is_up)
+static void take_up(ddl_votes *votes, int peer, bool is_up)
 {
     if (is_up)
         votes->nup++;
     else
         votes->is_down = true;
-    votes->is_heard = true;
+    votes->has_spoken[peer] = votes->is_heard = true;
 }
 
 static uint8_t first_byte(ddl_view payload)
@@ -271,12 +271,12 @@ static uint8_t first_byte(ddl_view payload)
     return *(const uint8_t *)payload.data;
 }
 
-static bool is_sound(const ddl_comm *comm, const ddl_frame *frame, ddl_view payload)
+static bool is_sound(const ddl_comm *comm, int peer, const ddl_frame *frame, ddl_view payload)
 {
     if (frame->piece == DDL_WORD_ID)
         return payload.bytes == DDL_OFFLOAD_ID_BYTES;
     if (frame->piece == DDL_WORD_UP)
-        return payload.bytes == 1 && first_byte(payload) <= 1;
+        return payload.bytes == 1 && first_byte(payload) <= 1 && !comm->votes->has_spoken[peer];
     if (payload.bytes != WORD_BYTES)
         return false;
     uint64_t ballot = ddl_get_u64(payload.data);
@@ -287,7 +287,7 @@ void ddl_votes_heard(ddl_comm *comm, int peer, const ddl_frame *frame, ddl_view 
 {
     if (comm->failure.failing)
         return;
-    if (comm->votes == NULL || !is_sound(comm, frame, payload)) {
+    if (comm->votes == NULL || !is_sound(comm, peer, frame, payload)) {
         char who[160];
         ddl_notice notice = { .code = DDL_EPROTO, .culprit = peer, .witness = comm->rank };
         notice.sequence = frame->sequence;
@@ -297,7 +297,7 @@ void ddl_votes_heard(ddl_comm *comm, int peer, const ddl_frame *frame, ddl_view 
     } else if (frame->piece == DDL_WORD_ID) {
         take_id(comm, peer, payload);
     } else if (frame->piece == DDL_WORD_UP) {
-        take_up(comm->votes, first_byte(payload) != 0);
+        take_up(comm->votes, peer, first_byte(payload) != 0);
     } else if (!DDL_FAILPOINT("votes.word")) { /* as if it came before there was this communicator */
         take_word(comm, peer, frame, payload.data);
     }

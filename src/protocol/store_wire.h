@@ -26,8 +26,9 @@ enum {
     X(DDL_STORE_CANCEL, 3, true, false, false)    /* forget the waiting get of this id; no reply */    \
     X(DDL_STORE_WILL, 4, true, false, true)       /* fail with this error if the connection breaks */  \
     X(DDL_STORE_FAIL, 5, true, false, true)       /* fail the meeting with this error */               \
+    X(DDL_STORE_LOOK, 6, true, true, true)        /* which of so many keys of this kind there are */   \
     X(DDL_STORE_DONE, 16, false, false, false)    /* set_new and will worked */                        \
-    X(DDL_STORE_VALUE, 17, false, false, true)    /* get: here it is */                                \
+    X(DDL_STORE_VALUE, 17, false, false, true)    /* get: here it is; look: a bit for each key */      \
     X(DDL_STORE_EXISTS, 18, false, false, true)   /* set_new: there is this value already */           \
     X(DDL_STORE_MISSING, 19, false, false, false) /* get without DDL_STORE_WAIT: no such key */        \
     X(DDL_STORE_FAILED, 20, false, false, true)   /* the meeting has failed with this error */         \
@@ -73,6 +74,9 @@ DDL_MUST_USE ddl_status ddl_store_inbox_feed(ddl_store_inbox *inbox, const void 
 DDL_MUST_USE ddl_status ddl_store_inbox_next(ddl_store_inbox *inbox, ddl_store_message *message, bool *found,
                                              ddl_error *err);
 void ddl_store_inbox_fini(ddl_store_inbox *inbox);
+
+/* What a look has as its value: how many keys. */
+enum { DDL_STORE_COUNT_BYTES = 4 };
 
 /* An error as a value: 0 code 4 | 4 culprit 4 | 8 errno 4 | 12 text, cut to 511 bytes. */
 enum { DDL_STORE_ERROR_BYTES = 12 + 512 };

@@ -20,9 +20,7 @@
 enum {
     DDL_COURSE_CHECK_INTERVAL_MS = 20, /* between looks at the store while the mesh is made */
     DDL_COURSE_LAST_WORDS_MS = 600,    /* to tell the others of a failure, and for them to hear it */
-    DDL_COURSE_RANKS_TEXT = 120,
-    DDL_COURSE_JOINED_TEXT = DDL_COURSE_RANKS_TEXT + 40,
-    DDL_COURSE_ABSENCE_TEXT = DDL_COURSE_RANKS_TEXT + DDL_COURSE_JOINED_TEXT + 40
+    DDL_COURSE_ABSENCE_TEXT = 320      /* of who is missing, and who is not */
 };
 
 struct ddl_bootstrap {
@@ -45,14 +43,12 @@ typedef struct ddl_course {
     ddl_meshing *meshing;
     ddl_roster *roster;
     ddl_wire *streams; /* as of the bootstrap */
-    bool *present;     /* by rank: has been heard of, in the phase at hand */
+    bool *present;     /* by rank: has been heard of, in the phase at hand; who begins one clears it */
     bool told_errand;
     bool all_have_come; /* as rank 0 knows */
 } ddl_course;
 
 /* ---- course_entering.c: how this rank enters a run ---- */
-
-void ddl_course_key_of(const char *what, int rank, char key[32]);
 
 DDL_MUST_USE ddl_status ddl_course_come_to_place(ddl_course *course, ddl_deadline deadline, ddl_error *err);
 
@@ -77,9 +73,9 @@ void ddl_course_describe_missing(const ddl_course *course, char text[DDL_COURSE_
  * what: as for ddl_course_look_around, whose present ranks are those found last. */
 DDL_MUST_USE ddl_status ddl_course_tell_absence(ddl_course *course, const char *what, ddl_error *err);
 
-/* The deadline has passed: say who did not do what. */
+/* The deadline has passed: say who did not do what. verb, done: "come", "come". */
 DDL_MUST_USE ddl_status ddl_course_report_absence(ddl_course *course, const char *what, const char *verb,
-                                                  ddl_error *err);
+                                                  const char *done, ddl_error *err);
 
 /* Who is missing may have come, and been turned away; as nothing was proved, nobody is blamed for it. */
 void ddl_course_tell_of_turned_away(const ddl_course *course, ddl_error *err);

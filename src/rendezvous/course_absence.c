@@ -4,6 +4,10 @@
 #include <stdio.h>
 #include <string.h>
 
+enum { ASKED_RANKS = 64, RANKS_TEXT = 120, JOINED_TEXT = RANKS_TEXT + 40 };
+
+_Static_assert((int)RANKS_TEXT + (int)JOINED_TEXT + 40 <= (int)DDL_COURSE_ABSENCE_TEXT, "both, and words");
+
 ddl_status ddl_course_look_around(ddl_course *course, const char *what, ddl_error *err)
 {
     const ddl_store_many many = { what, course->self.nranks, course->present, NULL };
@@ -18,7 +22,7 @@ struct arrivals {
     int count;         /* of hosts */
 };
 
-/* Best effort. */
+/* Best effort, and where many have come by rank 0 alone, which knows: all may ask at the same time. */
 static void find_arrivals(ddl_course *course, struct arrivals *arrivals)
 {
     const size_t nranks = (size_t)course->self.nranks;
@@ -26,8 +30,12 @@ static void find_arrivals(ddl_course *course, struct arrivals *arrivals)
                             ddl_alloc_array(nranks, sizeof(ddl_bytes)) };
     *arrivals = (struct arrivals){ ddl_alloc_array(nranks, sizeof *arrivals->hosts),
                                    ddl_alloc_array(nranks, sizeof *arrivals->host_of), 0 };
-    const bool has_room =
-        arrivals->hosts != NULL && arrivals->host_of != NULL && many.present != NULL && many.values != NULL;
+    int come = 0;
+    for (size_t rank = 0; rank < nranks; rank++)
+        come += course->present[rank];
+    const bool asks = course->self.rank == 0 || come <= ASKED_RANKS;
+    const bool has_room = asks && arrivals->hosts != NULL && arrivals->host_of != NULL &&
+                          many.present != NULL && many.values != NULL;
     for (size_t rank = 0; has_room && rank < nranks; rank++)
         many.present[rank] = !course->present[rank]; /* who has not come is not looked for */
     if (has_room)
@@ -54,38 +62,39 @@ static void forget_arrivals(struct arrivals *arrivals)
     ddl_free(arrivals->host_of);
 }
 
-/* "0-1, 3-4 on 2 hosts" */
-static void count_joined(ddl_course *course, const struct arrivals *arrivals,
-                         char joined[DDL_COURSE_JOINED_TEXT])
+/* "0-1, 3-4 on 2 hosts", or without the hosts where that is not known. */
+static void count_joined(ddl_course *course, const struct arrivals *arrivals, char joined[JOINED_TEXT])
 {
-    char ranks[DDL_COURSE_RANKS_TEXT];
+    char ranks[RANKS_TEXT];
     ddl_progress_ranks(course->present, course->self.nranks, true, ranks, sizeof ranks);
-    snprintf(joined, DDL_COURSE_JOINED_TEXT, "%s on %d host%s", ranks, arrivals->count,
-             arrivals->count == 1 ? "" : "s");
+    if (arrivals->count == 0)
+        snprintf(joined, JOINED_TEXT, "%s", ranks);
+    else
+        snprintf(joined, JOINED_TEXT, "%s on %d host%s", ranks, arrivals->count,
+                 arrivals->count == 1 ? "" : "s");
 }
 
 /* "0-1 on nodeA, 3-4 on nodeB"; false if there is no room, or nothing to tell. */
-static bool name_joined(ddl_course *course, const struct arrivals *arrivals,
-                        char joined[DDL_COURSE_JOINED_TEXT])
+static bool name_joined(ddl_course *course, const struct arrivals *arrivals, char joined[JOINED_TEXT])
 {
     const int nranks = course->self.nranks;
     size_t used = 0;
     bool *here = ddl_alloc_array((size_t)nranks, sizeof *here);
-    for (int host = 0; here != NULL && host < arrivals->count && used < DDL_COURSE_JOINED_TEXT; host++) {
-        char ranks[DDL_COURSE_RANKS_TEXT];
+    for (int host = 0; here != NULL && host < arrivals->count && used < JOINED_TEXT; host++) {
+        char ranks[RANKS_TEXT];
         for (int rank = 0; rank < nranks; rank++)
             here[rank] = arrivals->host_of[rank] == host;
         ddl_progress_ranks(here, nranks, true, ranks, sizeof ranks);
-        used += (size_t)snprintf(joined + used, DDL_COURSE_JOINED_TEXT - used, "%s%s on %s",
-                                 host > 0 ? ", " : "", ranks, arrivals->hosts[host].host);
+        used += (size_t)snprintf(joined + used, JOINED_TEXT - used, "%s%s on %s", host > 0 ? ", " : "", ranks,
+                                 arrivals->hosts[host].host);
     }
     ddl_free(here);
-    return used > 0 && used < DDL_COURSE_JOINED_TEXT;
+    return used > 0 && used < JOINED_TEXT;
 }
 
 void ddl_course_describe_missing(const ddl_course *course, char text[DDL_COURSE_ABSENCE_TEXT])
 {
-    char missing[DDL_COURSE_RANKS_TEXT];
+    char missing[RANKS_TEXT];
     int missing_count = 0;
     for (int rank = 0; rank < course->self.nranks; rank++)
         missing_count += !course->present[rank];
@@ -100,7 +109,7 @@ static void describe_absence(ddl_course *course, const char *what, bool by_name,
                              char text[DDL_COURSE_ABSENCE_TEXT])
 {
     struct arrivals arrivals;
-    char joined[DDL_COURSE_JOINED_TEXT];
+    char joined[JOINED_TEXT];
     ddl_course_describe_missing(course, text);
     if (strcmp(what, "member") != 0)
         return;
@@ -130,7 +139,8 @@ void ddl_course_tell_of_turned_away(const ddl_course *course, ddl_error *err)
                  turned_away);
 }
 
-ddl_status ddl_course_report_absence(ddl_course *course, const char *what, const char *verb, ddl_error *err)
+ddl_status ddl_course_report_absence(ddl_course *course, const char *what, const char *verb, const char *done,
+                                     ddl_error *err)
 {
     char absence[DDL_COURSE_ABSENCE_TEXT];
     double waited_s = (double)(ddl_now_ns() - course->progress.start_ns) / 1e9;
@@ -147,9 +157,9 @@ ddl_status ddl_course_report_absence(ddl_course *course, const char *what, const
         missing = 0;
     } else if (missing < 0) {
         (void)DDL_FAIL(err, DDL_ETIMEDOUT,
-                       "rank 0 did not go on within %.1f s though all ranks had come; look at its "
+                       "rank 0 did not go on within %.1f s though all ranks had %s; look at its "
                        "output, or raise DDL_START_TIMEOUT",
-                       waited_s);
+                       waited_s, done);
         missing = 0;
     } else {
         describe_absence(course, what, true, absence);

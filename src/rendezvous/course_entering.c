@@ -10,11 +10,6 @@
 
 enum { OVER_PAUSE_MS = 50 }; /* before looking again at a place whose last run is over */
 
-void ddl_course_key_of(const char *what, int rank, char key[32])
-{
-    snprintf(key, 32, "%s.%d", what, rank);
-}
-
 /* Listen for the others, and note what they are to call. */
 static ddl_status open_mesh(ddl_course *course, ddl_error *err)
 {
@@ -75,10 +70,10 @@ static ddl_status leave_will(ddl_course *course, ddl_error *err)
 /* Say who and where this rank is. *over: this run has ended, and the next has to be waited for. */
 static ddl_status publish(ddl_course *course, bool *over, ddl_error *err)
 {
-    char key[32];
+    char key[DDL_STORE_NAME_BYTES];
     ddl_bytes record = { 0 }, existing = { 0 };
     ddl_store_outcome outcome = DDL_STORE_CREATED;
-    ddl_course_key_of("member", course->own.rank, key);
+    ddl_store_name("member", course->own.rank, key);
     if (!ddl_member_encode(&course->own, &record))
         return DDL_FAIL(err, DDL_ENOMEM, "no memory for a rank's record");
     ddl_status status = ddl_store_set_new(course->store, key, ddl_bytes_view(&record),

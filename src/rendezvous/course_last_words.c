@@ -4,6 +4,7 @@
 #include "io/interface.h"
 #include "io/socket.h"
 
+#include <errno.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -22,8 +23,8 @@ static void look_at_own_door(const ddl_course *course, ddl_error *err)
 {
     const int os_errno = ddl_service_lack(course->options->service);
     if (err->code == DDL_ETIMEDOUT && os_errno != 0)
-        (void)DDL_FAIL_OS(err, DDL_ERESOURCE, os_errno,
-                          "it cannot let others in, who may wait at its door; see its ulimit -n");
+        (void)DDL_FAIL_OS(err, DDL_ERESOURCE, os_errno, "it cannot let others in, who may wait at its door%s",
+                          os_errno == EMFILE || os_errno == ENFILE ? "; see its ulimit -n" : "");
 }
 
 /* Others may have waited for the own service thread. */

@@ -176,7 +176,8 @@ static ddl_status receive_roster(ddl_course *course, ddl_error *err)
 ddl_status ddl_course_meet(ddl_course *course, ddl_error *err)
 {
     ddl_status status = course->self.rank == 0 ? gather_roster(course, err) : receive_roster(course, err);
-    return status == DDL_ETIMEDOUT ? ddl_course_report_absence(course, "member", "come", err) : status;
+    return status == DDL_ETIMEDOUT ? ddl_course_report_absence(course, "member", "come", "come", err)
+                                   : status;
 }
 
 static ddl_status set_empty(ddl_course *course, const char *key, ddl_error *err)
@@ -191,9 +192,9 @@ static ddl_status set_empty(ddl_course *course, const char *key, ddl_error *err)
 
 ddl_status ddl_course_settle(ddl_course *course, ddl_error *err)
 {
-    char key[32];
+    char key[DDL_STORE_NAME_BYTES];
     DDL_FAILPOINT_STALL("rendezvous.settle");
-    ddl_course_key_of("meshed", course->self.rank, key);
+    ddl_store_name("meshed", course->self.rank, key);
     DDL_TRY(set_empty(course, key, err));
     ddl_status status;
     if (course->self.rank == 0) {
@@ -206,6 +207,6 @@ ddl_status ddl_course_settle(ddl_course *course, ddl_error *err)
         ddl_bytes_fini(&nothing);
     }
     if (status == DDL_ETIMEDOUT)
-        return ddl_course_report_absence(course, "meshed", "connect to all others", err);
+        return ddl_course_report_absence(course, "meshed", "connect to all others", "connected", err);
     return status;
 }

@@ -126,9 +126,9 @@ ddl_status ddl_store_get(ddl_store *store, const char *key, ddl_deadline deadlin
     return unseal(store, key, value, err);
 }
 
-void ddl_store_name(const ddl_store_many *many, int rank, char key[DDL_STORE_NAME_BYTES])
+void ddl_store_name(const char *kind, int rank, char key[DDL_STORE_NAME_BYTES])
 {
-    snprintf(key, DDL_STORE_NAME_BYTES, "%s.%d", many->kind, rank);
+    snprintf(key, DDL_STORE_NAME_BYTES, "%s.%d", kind, rank);
 }
 
 ddl_status ddl_store_found(const ddl_store *store, const ddl_store_many *many, int rank, ddl_view sealed,
@@ -136,7 +136,7 @@ ddl_status ddl_store_found(const ddl_store *store, const ddl_store_many *many, i
 {
     char key[DDL_STORE_NAME_BYTES];
     ddl_bytes value = { 0 };
-    ddl_store_name(many, rank, key);
+    ddl_store_name(many->kind, rank, key);
     if (!ddl_bytes_append(&value, sealed.data, sealed.bytes))
         return DDL_FAIL(err, DDL_ENOMEM, "no memory for a value of %zu bytes", sealed.bytes);
     DDL_TRY(unseal(store, key, &value, err));
@@ -158,7 +158,7 @@ ddl_status ddl_store_get_each(ddl_store *store, const ddl_store_many *many, ddl_
         ddl_bytes sealed = { 0 };
         if (many->present[rank])
             continue;
-        ddl_store_name(many, rank, key);
+        ddl_store_name(many->kind, rank, key);
         ddl_status status = store->ops->get(store, key, deadline, &sealed, err);
         if (status == DDL_OK)
             status = ddl_store_found(store, many, rank, ddl_bytes_view(&sealed), err);

@@ -68,6 +68,11 @@ DDL_MUST_USE ddl_status ddl_store_set_new(ddl_store *store, const char *key, ddl
 DDL_MUST_USE ddl_status ddl_store_get(ddl_store *store, const char *key, ddl_deadline deadline,
                                       ddl_bytes *value, ddl_error *err);
 
+enum { DDL_STORE_NAME_BYTES = 32 };
+
+/* The name of the key of this kind that is rank's: "KIND.RANK". */
+void ddl_store_name(const char *kind, int rank, char key[DDL_STORE_NAME_BYTES]);
+
 /* The keys of one kind, one for each of count ranks: "KIND.0", "KIND.1" and so on. */
 typedef struct ddl_store_many {
     const char *kind;
@@ -158,11 +163,6 @@ struct ddl_store {
     int rank;
     int held[2]; /* descriptors that a forked child has to close, or -1 */
 };
-
-enum { DDL_STORE_NAME_BYTES = 32 };
-
-/* The name of the key of many that is rank's. */
-void ddl_store_name(const ddl_store_many *many, int rank, char key[DDL_STORE_NAME_BYTES]);
 
 /* Rank's key of many is there, with this value, sealed. DDL_EAUTH: it is not from a rank of this run. */
 DDL_MUST_USE ddl_status ddl_store_found(const ddl_store *store, const ddl_store_many *many, int rank,

@@ -380,7 +380,7 @@ static ddl_status take_key(const ddl_redis_run *redis, const ddl_store_many *man
 {
     char key[DDL_STORE_NAME_BYTES];
     ddl_bytes sealed = { 0 };
-    ddl_store_name(many, rank, key);
+    ddl_store_name(many->kind, rank, key);
     DDL_TRY(value_of(redis, entry, key, &sealed, err));
     ddl_status status = ddl_store_found(&redis->base, many, rank, ddl_bytes_view(&sealed), err);
     ddl_bytes_fini(&sealed);
@@ -401,7 +401,7 @@ static ddl_status look_for_keys(ddl_redis_run *redis, const ddl_store_many *many
             char key[DDL_STORE_NAME_BYTES];
             if (many->present[at])
                 continue;
-            ddl_store_name(many, at, key);
+            ddl_store_name(many->kind, at, key);
             ranks[reading.count] = at;
             ddl_redis_reading_add(&reading, ddl_redis_run_key(redis, &names[reading.count], key), "0-0");
         }
@@ -439,7 +439,7 @@ static ddl_status redis_get_many(ddl_store *store, const ddl_store_many *many, d
     for (int rank; (rank = last_missing(many)) >= 0;) {
         char key[DDL_STORE_NAME_BYTES];
         ddl_bytes sealed = { 0 };
-        ddl_store_name(many, rank, key);
+        ddl_store_name(many->kind, rank, key);
         ddl_status status = redis_get(store, key, deadline, &sealed, err);
         if (status == DDL_OK)
             status = ddl_store_found(store, many, rank, ddl_bytes_view(&sealed), err);

@@ -103,6 +103,15 @@ static struct entry *find(ddl_store_server *server, ddl_view key)
     return NULL;
 }
 
+/* The key of this kind that a rank has set; NULL: it has not. */
+static struct entry *find_of_rank(ddl_store_server *server, const char *kind, int rank)
+{
+    char key[DDL_STORE_NAME_BYTES];
+    ddl_store_name(kind, rank, key);
+    struct entry *entry = find(server, (ddl_view){ key, strlen(key) });
+    return entry != NULL && entry->is_set ? entry : NULL;
+}
+
 /* NULL: over the limit, or out of memory. */
 static struct entry *find_or_add(ddl_store_server *server, ddl_view key)
 {
@@ -402,6 +411,34 @@ static void do_get(struct client *client, const ddl_store_message *message)
     ddl_list_append(&client->waits, &wait->in_client);
 }
 
+static void do_look(struct client *client, const ddl_store_message *message)
+{
+    ddl_store_server *server = client->server;
+    const uint32_t limit = (uint32_t)server->self.nranks + KEYS_MORE;
+    const uint32_t count =
+        message->value.bytes == DDL_STORE_COUNT_BYTES ? ddl_get_u32(message->value.data) : UINT32_MAX;
+    char kind[DDL_STORE_NAME_BYTES] = "";
+    ddl_bytes bits = { 0 };
+    bool has_room = true;
+    if (count > limit || message->key.bytes >= sizeof kind) {
+        refuse(client, message->id, "the store looks for %lu keys at most, with names of less than %zu bytes",
+               (unsigned long)limit, sizeof kind);
+        return;
+    }
+    memcpy(kind, message->key.data, message->key.bytes);
+    for (uint32_t first = 0; first < count && has_room; first += 8) {
+        uint8_t byte = 0;
+        for (uint32_t i = first; i < first + 8 && i < count; i++)
+            byte |= (uint8_t)((find_of_rank(server, kind, (int)i) != NULL) << (i - first));
+        has_room = ddl_bytes_append(&bits, &byte, 1);
+    }
+    if (has_room)
+        say(client, DDL_STORE_VALUE, 0, message->id, ddl_bytes_view(&bits));
+    else
+        refuse(client, message->id, "rank 0 has no memory for %lu bits", (unsigned long)count);
+    ddl_bytes_fini(&bits);
+}
+
 static void do_cancel(struct client *client, const ddl_store_message *message)
 {
     DDL_LIST_FOR_EACH (link, &client->waits) {
@@ -479,6 +516,9 @@ static void serve(struct client *client, const ddl_store_message *message)
         break;
     case DDL_STORE_GET:
         do_get(client, message);
+        break;
+    case DDL_STORE_LOOK:
+        do_look(client, message);
         break;
     case DDL_STORE_CANCEL:
         do_cancel(client, message);
@@ -631,7 +671,6 @@ static void look_on_service(void *arg)
 {
     struct look *look = arg;
     ddl_store_server *server = look->server;
-    const ddl_store_many many = { .kind = look->kind, .count = look->count };
     look->missing = 0;
     if (server->failed) {
         look->error = server->failure;
@@ -639,12 +678,10 @@ static void look_on_service(void *arg)
     }
     for (int rank = 0; rank < look->count && look->status == DDL_OK; rank++) {
         struct looked *looked = &look->keys[rank];
-        char key[DDL_STORE_NAME_BYTES];
         if (!looked->wanted)
             continue;
-        ddl_store_name(&many, rank, key);
-        const struct entry *entry = find(server, (ddl_view){ key, strlen(key) });
-        looked->found = entry != NULL && entry->is_set;
+        const struct entry *entry = find_of_rank(server, look->kind, rank);
+        looked->found = entry != NULL;
         if (!looked->found)
             look->missing++;
         else if (!ddl_bytes_append(&looked->value, entry->value.data, entry->value.bytes))

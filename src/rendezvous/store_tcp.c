@@ -346,7 +346,7 @@ static ddl_status ask_for_some(ddl_tcp_run *tcp, const ddl_store_many *many, int
         char key[DDL_STORE_NAME_BYTES];
         if (many->present[*rank])
             continue;
-        ddl_store_name(many, *rank, key);
+        ddl_store_name(many->kind, *rank, key);
         const ddl_store_message request = { .kind = DDL_STORE_GET,
                                             .id = ++tcp->next_id,
                                             .key = key_view(key) };
@@ -377,6 +377,33 @@ static ddl_status take_answers(ddl_tcp_run *tcp, const ddl_store_many *many, con
     return DDL_OK;
 }
 
+static ddl_status not_all_were_set(const ddl_tcp_run *tcp, const ddl_store_many *many, ddl_error *err)
+{
+    return DDL_FAIL(err, DDL_ETIMEDOUT, "not all keys of the kind %s were set in the store at %s", many->kind,
+                    tcp->where);
+}
+
+/* Once, in one question, as all ranks may ask at the same time. */
+static ddl_status look_for_kind(ddl_tcp_run *tcp, const ddl_store_many *many, ddl_error *err)
+{
+    uint8_t count[DDL_STORE_COUNT_BYTES];
+    ddl_store_message request = { .kind = DDL_STORE_LOOK,
+                                  .key = key_view(many->kind),
+                                  .value = { count, sizeof count } },
+                      reply;
+    bool all = true;
+    ddl_put_u32(count, (uint32_t)many->count);
+    DDL_TRY(ask(tcp, &request, 0, &reply, err));
+    if (reply.kind != DDL_STORE_VALUE || reply.value.bytes != ((size_t)many->count + 7) / 8)
+        return unexpected(tcp, &reply, err);
+    const uint8_t *bits = reply.value.data;
+    for (int rank = 0; rank < many->count; rank++) {
+        many->present[rank] = many->present[rank] || (bits[rank / 8] >> (rank % 8) & 1) != 0;
+        all = all && many->present[rank];
+    }
+    return all ? DDL_OK : not_all_were_set(tcp, many, err);
+}
+
 /* Once, for many keys at a time: the way to the server and back is what takes long. */
 static ddl_status look_for_many(ddl_tcp_run *tcp, const ddl_store_many *many, ddl_error *err)
 {
@@ -393,10 +420,7 @@ static ddl_status look_for_many(ddl_tcp_run *tcp, const ddl_store_many *many, dd
             status = take_answers(tcp, many, ranks, count, limit, &all, err);
         ddl_bytes_fini(&out);
     }
-    if (status == DDL_OK && !all)
-        status = DDL_FAIL(err, DDL_ETIMEDOUT, "not all keys of the kind %s were set in the store at %s",
-                          many->kind, tcp->where);
-    return status;
+    return status == DDL_OK && !all ? not_all_were_set(tcp, many, err) : status;
 }
 
 /* Rank 0 is where they are. */
@@ -404,9 +428,10 @@ static ddl_status tcp_get_many(ddl_store *store, const ddl_store_many *many, ddl
                                ddl_error *err)
 {
     ddl_tcp_run *tcp = as_tcp(store);
+    if (tcp->server == NULL && !ddl_deadline_passed(deadline))
+        return ddl_store_get_each(store, many, deadline, err);
     if (tcp->server == NULL)
-        return ddl_deadline_passed(deadline) ? look_for_many(tcp, many, err)
-                                             : ddl_store_get_each(store, many, deadline, err);
+        return many->values == NULL ? look_for_kind(tcp, many, err) : look_for_many(tcp, many, err);
     return ddl_store_server_get_many(tcp->server, store, many, deadline, err);
 }
 

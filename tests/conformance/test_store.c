@@ -995,6 +995,64 @@ static void a_rank_waits_for_so_many_keys_only(void **state)
     place_close(&place);
 }
 
+/* The reply to a message that rank 1 sends by itself; release what the inbox holds. */
+static ddl_store_message ask_raw(int fd, const ddl_store_message *message, ddl_store_inbox *inbox)
+{
+    ddl_bytes request = { 0 };
+    ddl_store_message reply;
+    uint8_t data[1024];
+    *inbox = (ddl_store_inbox){ .value_limit = DDL_STORE_VALUE_LIMIT + DDL_STORE_SEAL_ROOM };
+    assert_true(ddl_store_message_encode(message, &request));
+    write_all(fd, ddl_bytes_view(&request));
+    for (bool found = false; !found;) {
+        const size_t count = read_some(fd, data, sizeof data);
+        assert_true(count > 0);
+        assert_int_equal(ddl_store_inbox_feed(inbox, data, count, NULL), DDL_OK);
+        assert_int_equal(ddl_store_inbox_next(inbox, &reply, &found, NULL), DDL_OK);
+    }
+    ddl_bytes_fini(&request);
+    assert_int_equal(reply.id, message->id);
+    return reply;
+}
+
+static void a_look_is_for_so_many_keys_only(void **state)
+{
+    static const char long_kind[] = "a kind with a name that no kind of ours has";
+    const uint8_t ten[] = { 10, 0, 0, 0 }, most[] = { 2, 4, 0, 0 }, more[] = { 3, 4, 0, 0 };
+    const struct {
+        ddl_view kind, count;
+        size_t bytes; /* of the answer; 0: it is refused */
+    } looks[] = { { text_view("k"), { ten, 4 }, 2 },    { text_view("k"), { most, 4 }, 129 },
+                  { text_view("k"), { more, 4 }, 0 },   { text_view("k"), { ten, 3 }, 0 },
+                  { text_view("k"), { NULL, 0 }, 0 },   { text_view(long_kind), { ten, 4 }, 0 },
+                  { text_view("other"), { ten, 4 }, 2 } };
+    struct place place;
+    (void)state;
+    place_open(&place, &kinds[0], 2);
+    set(place.stores[0], "k.0", text_view("1"));
+    set(place.stores[0], "k.9", text_view("1"));
+    set(place.stores[0], "k.10", text_view("1"));
+    set(place.stores[0], "k", text_view("1"));
+    int fd = connect_raw(&place, 1);
+    for (uint32_t i = 0; i < sizeof looks / sizeof looks[0]; i++) {
+        const ddl_store_message look = {
+            .kind = DDL_STORE_LOOK, .id = i + 1, .key = looks[i].kind, .value = looks[i].count
+        };
+        ddl_store_inbox inbox;
+        const ddl_store_message reply = ask_raw(fd, &look, &inbox);
+        assert_int_equal(reply.kind, looks[i].bytes > 0 ? DDL_STORE_VALUE : DDL_STORE_REFUSED);
+        if (looks[i].bytes > 0) {
+            const uint8_t *bits = reply.value.data;
+            assert_int_equal(reply.value.bytes, looks[i].bytes);
+            assert_int_equal(bits[0], *(const char *)looks[i].kind.data == 'k' ? 1 : 0);
+            assert_int_equal(bits[1], i == 0 ? 2 : i == 1 ? 6 : 0);
+        }
+        ddl_store_inbox_fini(&inbox);
+    }
+    ddl_socket_close(&fd);
+    place_close(&place);
+}
+
 /*
  * Replies that are not read stay requests. What the server has made of them is seen by a failure of the run,
  * which comes behind the replies that were made before.
@@ -1909,6 +1967,7 @@ int main(void)
         cmocka_unit_test(opening_ends_by_its_deadline_where_nobody_serves),
         cmocka_unit_test(a_store_takes_only_so_much),
         cmocka_unit_test(a_rank_waits_for_so_many_keys_only),
+        cmocka_unit_test(a_look_is_for_so_many_keys_only),
         cmocka_unit_test(replies_that_nobody_reads_are_not_made),
         cmocka_unit_test(a_failure_is_heard_though_rank_0_has_gone),
         cmocka_unit_test(clients_that_take_no_part_make_room),

@@ -17,11 +17,11 @@ def hello():
     magic = b"ddl\r\n\x1a\n\0"
     run = bytes([1, 2, 3]) + bytes(13)
     client = lambda channel, run, rank=2, peer=1, size=4, level=1: (
-        magic + struct.pack("<HBBI", 4, channel, level, 7) + run + bytes([5] * 16)
+        magic + struct.pack("<HBBI", 5, channel, level, 7) + run + bytes([5] * 16)
         + struct.pack("<iiii", rank, peer, size, 99) + b"other".ljust(64, b"\0") + bytes([9, 8, 7, 0]))
     finish = lambda verdict=0: bytes(32) + bytes([verdict, 0, 0, 0])
     server = lambda verdict, rank=0, size=4, level=1, channel=2, host=b"other": (
-        magic + struct.pack("<HBBI", 4, verdict, level, 7) + run + bytes([5] * 16)
+        magic + struct.pack("<HBBI", 5, verdict, level, 7) + run + bytes([5] * 16)
         + struct.pack("<ii", rank, size) + bytes([channel]) + bytes(3)
         + struct.pack("<i", 99) + host.ljust(64, b"\0") + bytes([9, 8, 7, 0]) + bytes(32))
     write("hello", "server_mesh", b"\x14\xff" + client(2, run) + finish())
@@ -114,7 +114,8 @@ def store_wire():
         return struct.pack("<IIBBHI", len(key) + len(value), ident, kind, flags, len(key), zero) + key + value
     error = struct.pack("<iii", -3, 2, 104) + b"rank 2 ended"
     requests = (message(1, b"member.1", b"record") + message(2, b"roster", flags=1, ident=2) + message(3, ident=2)
-                + message(4, value=error, ident=3) + message(5, value=error, ident=4))
+                + message(4, value=error, ident=3) + message(5, value=error, ident=4)
+                + message(6, b"member", struct.pack("<I", 4), ident=5))
     replies = (message(16) + message(17, value=b"value") + message(18, value=b"theirs", flags=1) + message(19)
                + message(20, value=error, ident=0) + message(21, value=error))
     write("store_wire", "requests", b"\x01\xff" + requests)

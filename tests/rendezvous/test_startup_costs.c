@@ -124,6 +124,35 @@ static void the_tcp_store_is_asked_for_what_the_model_says(void **state)
     }
 }
 
+/* Where most of many never come each of the others asks once who has, and what those have said, but for none
+ * of the many; and all say the same, though the time of rank 0 is not over yet. */
+static void whose_time_is_over_asks_once_who_is_missing(void **state)
+{
+    enum { RANKS = 2000, COME = 10, MOST = COME + 8 };
+    static struct world_rank ranks[COME];
+    char url[64];
+    (void)state;
+    atomic_store(&ranks_seen, 0);
+    for (int rank = 0; rank < COME; rank++)
+        atomic_store(&requests_by[rank], 0);
+    world_init(ranks, COME, world_tcp_url(url), 1000);
+    ranks[0].timeout_ms = 20000;
+    for (int rank = 0; rank < COME; rank++) {
+        ranks[rank].nranks = RANKS;
+        world_start(&ranks[rank]);
+    }
+    for (int rank = 0; rank < COME; rank++)
+        world_finish(&ranks[rank]);
+    assert_non_null(strstr(ranks[0].error.text, "ranks 10-1999 of 2000 (joined: 0-9 on "));
+    assert_non_null(strstr(ranks[0].error.text, ") did not come within 1."));
+    for (int rank = 0; rank < COME; rank++) {
+        assert_int_equal(ranks[rank].status, DDL_ETIMEDOUT);
+        assert_int_equal(ranks[rank].error.culprit, COME);
+        assert_string_equal(ranks[rank].error.text, ranks[0].error.text);
+        assert_in_range(atomic_load(&requests_by[rank]), 0, MOST);
+    }
+}
+
 static int commands(void)
 {
     static const char label[] = "total_commands_processed:";
@@ -165,6 +194,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_tcp_store_is_asked_for_what_the_model_says),
+        cmocka_unit_test(whose_time_is_over_asks_once_who_is_missing),
         cmocka_unit_test(redis_is_asked_for_so_much_by_each_rank),
     };
     return cmocka_run_group_tests(tests, NULL, end);
