@@ -77,7 +77,7 @@ static void learn_step(int p)
     struct step *step = claim(1, sizeof *step);
     programs[p].steps = claim_again(programs[p].steps, (size_t)programs[p].nsteps + 1, sizeof(struct step *));
     programs[p].steps[programs[p].nsteps++] = step;
-    step->kind = (enum kind)number_below(EXPECT + 1, "no such step");
+    step->kind = (enum kind)number_below(CHOOSE + 1, "no such step");
     step->order = (enum order)number_below(SEQ_CST + 1, "no such order");
     step->variable = variable();
     step->value = value();

@@ -14,16 +14,16 @@
 enum { PROCESSES = 4, VARIABLES = 64, VALUES = 64, STATE_BYTES = UINT16_MAX };
 
 /* As interleavings.py has them, in this order. */
-enum kind { END, LOAD, STORE, SWAP, FENCE, AWAIT, UNTIL, EXPECT };
+enum kind { END, LOAD, STORE, SWAP, FENCE, AWAIT, UNTIL, EXPECT, CHOOSE };
 enum order { PLAIN, RELAXED, ACQUIRE, RELEASE, ACQ_REL, SEQ_CST };
 
 struct step {
     enum kind kind;
     enum order order;
-    int variable, value;
+    int variable, value; /* of CHOOSE: how many ways there are */
     int nexpected;
     uint8_t expected[VARIABLES][2]; /* of EXPECT: variables and their values */
-    uint16_t next[VALUES];          /* for each value that is found; of other steps the first one */
+    uint16_t next[VALUES];          /* for each value that is found, or way; of other steps the first one */
 };
 
 /* Processes begin at step 0; all variables are 0 then. */

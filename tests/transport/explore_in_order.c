@@ -4,7 +4,8 @@
  *
  * Where a step changes nothing that others could see, and nothing of theirs changes it, every order of it and
  * their steps leads to the same states: it is made at once. That is so for a store, which goes into the own
- * buffer, for a fence behind an empty one, and for one that does nothing.
+ * buffer, for a fence behind an empty one, and for one that does nothing. A choice is so too; if there is one,
+ * its ways are all that is done in a state.
  */
 #include "explore.h"
 
@@ -151,6 +152,7 @@ static bool advance(const struct state *from, int p)
     bool is_empty = s.nbuffered[p] == 0;
     switch (step->kind) {
     case END:
+    case CHOOSE:
         return false;
     case LOAD:
         go_on(&s, p, look(&s, p, step->variable));
@@ -177,9 +179,10 @@ static bool advance(const struct state *from, int p)
         go_on(&s, p, 0);
         break;
     case UNTIL:
-        if (look(&s, p, step->variable) != step->value)
+        found = look(&s, p, step->variable);
+        if (step->value != 0 ? found != step->value : found == 0)
             return false;
-        go_on(&s, p, 0);
+        go_on(&s, p, found);
         break;
     case EXPECT:
         for (int e = 0; e < step->nexpected; e++)
@@ -192,11 +195,25 @@ static bool advance(const struct state *from, int p)
     return true;
 }
 
+static void choose_every_way(const struct state *from, int p)
+{
+    for (int way = 0; way < step_of(from, p)->value; way++) {
+        struct state s = *from;
+        go_on(&s, p, (uint8_t)way);
+        reach(&s);
+    }
+}
+
 static void expand(const uint8_t *bytes, size_t nbytes)
 {
     struct state s;
     bool went_on = false, have_ended = true;
     unpack(&s, bytes, nbytes);
+    for (int p = 0; p < nprocesses; p++)
+        if (step_of(&s, p)->kind == CHOOSE) {
+            choose_every_way(&s, p);
+            return;
+        }
     for (int p = 0; p < nprocesses; p++) {
         if (s.nbuffered[p] > 0) {
             drain(&s, p);

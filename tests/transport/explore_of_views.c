@@ -21,7 +21,8 @@
  * Steps that change nothing for others are made at once, before those of others: accesses to plain variables,
  * fences but the seq_cst ones, and stores to atomic variables. A store adds a message that nobody has to
  * read, and others' messages find room on either side of it; so what they can do without it they can do after
- * it as well. If there are several places for it, these are all that is done in a state.
+ * it as well. If there are several places for it, or a process chooses, these ways are all that is done in a
+ * state.
  */
 #include "explore.h"
 
@@ -508,7 +509,7 @@ static void advance(const struct state *from, int p, int at)
         found = step->kind == SWAP ? s.histories[step->variable].messages[at].value : 0;
         swap(&s, p, step, at);
     } else {
-        found = step->kind == LOAD ? s.histories[step->variable].messages[at].value : 0;
+        found = s.histories[step->variable].messages[at].value;
         read_message(&s, p, step->variable, at, step->order);
     }
     go_on(&s, p, found);
@@ -526,7 +527,7 @@ static bool may_read(const struct state *s, const struct step *step, int at)
     case AWAIT:
         return is_place(s, step->variable, at + 1) && value != 0;
     case UNTIL:
-        return value == step->value;
+        return step->value != 0 ? value == step->value : value != 0;
     default:
         return false;
     }
@@ -565,17 +566,32 @@ static void put_everywhere(const struct state *from, int p)
         }
 }
 
+static void choose_every_way(const struct state *from, int p)
+{
+    static struct state s;
+    for (int way = 0; way < step_of(from, p)->value; way++) {
+        copy(&s, from);
+        go_on(&s, p, (uint8_t)way);
+        reach(&s);
+    }
+}
+
 static void expand(const uint8_t *bytes, size_t nbytes)
 {
     static struct state s;
     bool went_on = false, have_ended = true;
     (void)nbytes; /* which the bytes tell themselves */
     unpack(&s, bytes);
-    for (int p = 0; p < nprocesses; p++)
-        if (step_of(&s, p)->kind == STORE) {
+    for (int p = 0; p < nprocesses; p++) {
+        const enum kind kind = step_of(&s, p)->kind;
+        if (kind == STORE)
             put_everywhere(&s, p);
-            return;
-        }
+        else if (kind == CHOOSE)
+            choose_every_way(&s, p);
+        else
+            continue;
+        return;
+    }
     for (int p = 0; p < nprocesses; p++) {
         have_ended = have_ended && has_ended(&s, p);
         went_on = go_every_way(&s, p) || went_on;

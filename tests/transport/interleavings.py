@@ -20,13 +20,16 @@ PLAIN, RELAXED, ACQUIRE, RELEASE, ACQ_REL, SEQ_CST = ORDERS = ("plain", "relaxed
 #   ("swap", name, value, order)     result: what was there
 #   ("fence", order)                 one that is relaxed is none
 #   ("await", name, order)           once the name is not 0; makes it 0
-#   ("until", name, value, order)    once it is that: for who looks again and again
+#   ("until", name, value, order)    once it is that, or, if that is ANYTHING, not 0; result: what is found. For who looks
+#                                    again and again
 #   ("expect", ((name, value), ...))    nothing; plain loads, and anything else there is as bad as a state in which
 #                                       nobody can go on
+#   ("choose", count)                result: any number from 0 to below that
 # Values are numbers from 0 to 63; all names have 0 at first. Orders are those of C11, and plain, of what is not atomic:
 # in C11 it is a mistake if two of which one stores are not kept apart by others, and one name cannot have both. For x86
 # it is the same whatever the order is, but that of a fence.
-KINDS = ("end", "load", "store", "swap", "fence", "await", "until", "expect")
+ANYTHING = 0
+KINDS = ("end", "load", "store", "swap", "fence", "await", "until", "expect", "choose")
 MAY_HAVE = {"load": (PLAIN, RELAXED, ACQUIRE), "store": (PLAIN, RELAXED, RELEASE),
             "swap": (RELAXED, ACQUIRE, RELEASE, ACQ_REL), "fence": (RELAXED, ACQUIRE, RELEASE, ACQ_REL, SEQ_CST),
             "await": (RELAXED, ACQUIRE), "until": (RELAXED, ACQUIRE)}
@@ -34,7 +37,7 @@ MAY_HAVE = {"load": (PLAIN, RELAXED, ACQUIRE), "store": (PLAIN, RELAXED, RELEASE
 # Generators cannot be copied, so the state of one is a history of results that leads to it; of those that lead to
 # the same place with the same variables the first counts. Variables named in PASSING do not: a process looks at
 # them in the very next step at most.
-PASSING = frozenset({"orders", "order", "seen", "wanted", "was"})
+PASSING = frozenset({"orders", "order", "seen", "wanted", "was", "ways", "way"})
 
 EXPLORE = None  # the program
 
@@ -48,10 +51,12 @@ def next_step(program, results):
             step = process.send(result)
     except StopIteration:
         return None, "ended"
-    # Where it is inside of another generator the step tells.
-    variables = {k: repr(v) for k, v in process.gi_frame.f_locals.items()
-                 if k not in PASSING}
-    return step, (process.gi_frame.f_lasti, step, tuple(sorted(variables.items())))
+    places, inner = [], process
+    while inner is not None:  # the process, and the generators that it is inside of
+        variables = {k: repr(v) for k, v in inner.gi_frame.f_locals.items() if k not in PASSING}
+        places.append((inner.__name__, inner.gi_frame.f_lasti, tuple(sorted(variables.items()))))
+        inner = inner.gi_yieldfrom
+    return step, (step, *places)
 
 
 class Program:
@@ -80,7 +85,7 @@ class Program:
             if order not in MAY_HAVE[kind]:
                 raise ValueError(f"{step}: a {kind} cannot be {order}")
         name = self.index(step[1]) if kind in ("load", "store", "swap", "await", "until") else 0
-        value = step[2] if kind in ("store", "swap", "until") else 0
+        value = step[2] if kind in ("store", "swap", "until") else step[1] if kind == "choose" else 0
         expected = [f"{self.index(n)} {v}" for n, v in step[1]] if kind == "expect" else []
         return (KINDS.index(kind), ORDERS.index(order), name, value, len(expected), *expected)
 
@@ -122,8 +127,12 @@ class Explorer:
         return None
 
 
+# A model says in ACCESSES what is stored and looked at in the code: its order there, file, function and name; of one function
+# one after the other. test_model_orders.py holds the code to it. What the steps do not call by these names is relaxed.
+
+
 def orders_of(accesses):
-    """Of a model's accesses, each an order and where the code has it: the orders, but those that are relaxed."""
+    """Of ACCESSES: the orders, but those that are relaxed."""
     return {what: order for what, (order, *_) in accesses.items() if order != RELAXED}
 
 

@@ -20,8 +20,6 @@ import unittest
 
 from interleavings import ACQUIRE, C11, MEMORIES, PLAIN, RELAXED, RELEASE, SEQ_CST, X86, Explorer, main, orders_of, weakened
 
-# What is stored and looked at in the code: its order there, file, function and name; of one function one after the other.
-# test_model_orders.py holds the code to it. What the steps do not call by these names is relaxed.
 ACCESSES = {
     "sign": (RELAXED, "executor/board.c", "ddl_board_post", "store signature"),
     "post": (RELEASE, "executor/board.c", "ddl_board_post", "store number"),

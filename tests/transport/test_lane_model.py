@@ -14,8 +14,6 @@ import unittest
 
 from interleavings import ACQUIRE, C11, MEMORIES, PLAIN, RELAXED, RELEASE, SEQ_CST, X86, Explorer, main, orders_of, weakened
 
-# What is stored and looked at in the code: its order there, file, function and name; of one function one after the other.
-# test_model_orders.py holds the code to it. What the steps do not call by these names is relaxed.
 ACCESSES = {
     "room": (ACQUIRE, "transport/lane.c", "ddl_lane_room", "load taken"),
     "publish": (RELEASE, "transport/lane.c", "publish", "store written"),

@@ -8,7 +8,7 @@ sequential consistency in C/C++11", PLDI 2017.
 """
 import unittest
 
-from interleavings import ACQ_REL, ACQUIRE, C11, PLAIN, RELAXED, RELEASE, SEQ_CST, X86, Explorer, main
+from interleavings import ACQ_REL, ACQUIRE, ANYTHING, C11, PLAIN, RELAXED, RELEASE, SEQ_CST, X86, Explorer, main
 
 SC = ("fence", SEQ_CST)
 
@@ -333,6 +333,35 @@ class Waiting(unittest.TestCase):
             self.assertIsNone(self.said_of(memory, [ring, until("y", 1, RELAXED), ring],
                                            [("await", "x", RELAXED), w("y", 1), ("await", "x", RELAXED)]))
             self.assertIn("nobody", self.said_of(memory, [ring, ring], [("await", "x", RELAXED), ("await", "x", RELAXED)]))
+
+
+def finder(step, found):
+    if (yield step) == found:
+        yield ("expect", (("nothing", 1),))
+
+
+class Results(unittest.TestCase):
+    """Of steps that find something, or choose: which there are."""
+
+    def are(self, wanted, step, *programs):
+        for memory in (X86, C11):
+            found = set()
+            for value in range(5):
+                others = [lambda steps=steps: straight(steps) for steps in programs]
+                said = Explorer([lambda: finder(step, value), *others], memory).lost()
+                if said is not None and "expected" in said:
+                    found.add(value)
+            self.assertEqual(found, wanted)
+
+    def test_of_who_waits_for_anything(self):
+        step = ("until", "x", ANYTHING, RELAXED)
+        self.are(set(), step)
+        self.are({1, 3}, step, [w("x", 1), w("x", 3)])
+        self.are({1, 3}, step, [w("x", 1)], [w("x", 3)])
+
+    def test_of_who_chooses(self):
+        self.are({0}, ("choose", 1))
+        self.are({0, 1, 2}, ("choose", 3), [w("x", 1)])
 
 
 class Bounds(unittest.TestCase):

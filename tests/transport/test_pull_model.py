@@ -18,9 +18,7 @@ import unittest
 
 from interleavings import ACQ_REL, ACQUIRE, C11, MEMORIES, PLAIN, RELAXED, RELEASE, SEQ_CST, X86, Explorer, main, orders_of
 
-# What is stored and looked at in the code: its order there, file, function and name; of one function one after the other.
-# test_model_orders.py holds the code to it. What the steps do not call by these names is relaxed. That a message was
-# taken is told as the message was; a fence is ahead of it, too.
+# That a message was taken is told as the message was; a fence is ahead of it, too.
 ACCESSES = {
     "tell": (RELEASE, "transport/lane.c", "publish", "store written"),
     "hear": (ACQUIRE, "transport/lane.c", "ddl_lane_peek", "load written"),  # by the reader
