@@ -4,8 +4,8 @@
  *
  * Where a step changes nothing that others could see, and nothing of theirs changes it, every order of it and
  * their steps leads to the same states: it is made at once. That is so for a store, which goes into the own
- * buffer, for a fence behind an empty one, and for one that does nothing. A choice is so too; if there is one,
- * its ways are all that is done in a state.
+ * buffer, for a fence behind an empty one, and for one that does nothing. A choice is so too; if there is
+ * one, its ways are all that is done in a state.
  */
 #include "explore.h"
 
