@@ -210,7 +210,7 @@ static void measure(struct workload *work, double seconds)
     int operations = choose_operations(work, seconds);
     float times[TIMES];
     time_operations(work, operations, times);
-    if (work->kind->in_place) { /* what it was made of is gone */
+    if (work->kind->in_place) { /* what the last one was made of is gone: of one more */
         prepare(work);
         operate(work);
     }

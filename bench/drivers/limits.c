@@ -6,13 +6,13 @@
  * Prints a line of JSON for each fact: its name, how many processes did it at once, the bytes that each of
  * them moved, and the microseconds that took, of the slowest. SECONDS is the time for one fact.
  *
- * shm  flag      a word in shared memory changes until another process has seen it
- *      memcpy    from one private buffer to another, by one process and by all; small ones stay in the cache
- * sums      flag and memcpy, and
- *      sum       each process adds its part of buffers that all have mapped, one for each, and writes the
- * sums into all of them; nobody waits for anybody tcp  message   one byte from one process to another over
- * the loopback, half of a round trip stream    from one process to another exchange  every process to the
- * next, while it receives from the one before
+ *     shm   flag      a word in shared memory changes until another process has seen it
+ *     shm   memcpy    from a private buffer to another, by one process and by all; small ones stay cached
+ *     sums            flag, memcpy, and sum
+ *     sums  sum       of a part of buffers that all share, written into all; nobody waits for others
+ *     tcp   message   one byte from one process to another over the loopback, half of a round trip
+ *     tcp   stream    from one process to another
+ *     tcp   exchange  every process to the next, while it receives from the one before
  */
 #include <arpa/inet.h>
 #include <errno.h>

@@ -32,6 +32,8 @@ static void after_fork_in_parent(void)
 static void after_fork_in_child(void)
 {
     pthread_mutex_unlock(&lock);
+    if (forked) /* a child of such a child: the numbers are those of its own files by now */
+        return;
     DDL_LIST_FOR_EACH (link, &contexts) {
         ddl_world *world = DDL_CONTAINER(link, ddl_world, link);
         forked = true;

@@ -9,7 +9,7 @@
 #include "api/comm.h"
 
 /* From here on a forked child may not call, and closes its copies of descriptors: those with which ranks
- * meet, and of a world that is made all. */
+ * meet, those between ranks once they have shaken hands, and of a world that is made all. */
 void ddl_contexts_add(ddl_world *world);
 /* From here on, exit says goodbye. */
 void ddl_contexts_made(ddl_world *world);

@@ -240,7 +240,8 @@ void ddl_socket_drop(int *fd)
 
 void ddl_socket_close(int *fd)
 {
-    if (*fd >= 0)
-        close(*fd);
-    *fd = -1;
+    const int closed = *fd;
+    *fd = -1; /* first: a child that is forked meanwhile may look here for what it is to close */
+    if (closed >= 0)
+        close(closed);
 }

@@ -124,10 +124,11 @@ static ddl_status roster_of_one(ddl_course *course, ddl_error *err)
 
 static void close_streams(ddl_bootstrap *bootstrap)
 {
+    ddl_wire *streams = bootstrap->streams;
     for (int i = 0; i < bootstrap->nranks * bootstrap->nstreams; i++)
-        ddl_wire_close(&bootstrap->streams[i]);
-    ddl_free(bootstrap->streams);
+        ddl_wire_close(&streams[i]);
     bootstrap->streams = NULL;
+    ddl_free(streams);
 }
 
 static void take_streams(ddl_course *course, ddl_bootstrap *bootstrap)

@@ -1,10 +1,10 @@
 /*
  * bootstrap.h - from "rank 3 of 8, meet at 10.0.0.1:29500" to a roster, through a store.
  *
- * Costs O(1) store requests per rank over tcp, and where the start fails one more for each rank that had
- * come, if those were 64 at most; rank 0 does work linear in the number of ranks, and so does a rank that is
- * not quiet every 5 s while it waits: in a line it says how many have come and which are missing. Ranks may
- * start in any order and minutes apart.
+ * Costs O(1) store requests per rank over tcp, and where it is told who is missing one more for each rank
+ * that had come, if those were 64 at most; rank 0 does work linear in the number of ranks, and so does a rank
+ * that is not quiet every 5 s while it waits: in a line it says how many have come and which are missing.
+ * Ranks may start in any order and minutes apart.
  */
 #ifndef DDL_RENDEZVOUS_BOOTSTRAP_H
 #define DDL_RENDEZVOUS_BOOTSTRAP_H

@@ -534,17 +534,19 @@ static void serve(struct client *client, const ddl_store_message *message)
     }
 }
 
-/* A few bytes can ask for many: replies that are not read hold up what was asked behind them. */
+/* A few bytes can ask for many: replies that are not read hold up what was asked behind them, and so does a
+ * look until others had their turn, which goes over as many keys as there are ranks. */
 static void serve_all(struct client *client)
 {
     ddl_store_message message;
     ddl_error why;
-    bool found = true;
-    while (found && !client->closing && unsent(client) < OUTBOX_LIMIT) {
+    bool found = true, has_looked = false;
+    while (found && !has_looked && !client->closing && unsent(client) < OUTBOX_LIMIT) {
         if (ddl_store_inbox_next(&client->inbox, &message, &found, &why) != DDL_OK)
             give_up_for(client, &why);
         else if (found)
             serve(client, &message);
+        has_looked = found && message.kind == DDL_STORE_LOOK;
     }
     client->behind = found;
 }

@@ -192,7 +192,7 @@ static void on_bell(uv_poll_t *poll, int status, int events)
     ddl_local_bell_silence(ddl_lanes_bell(mesh->lanes));
 }
 
-ddl_status ddl_mesh_create(int rank, int nranks, const ddl_wire wires[], ddl_lanes *lanes, ddl_heap *heap,
+ddl_status ddl_mesh_create(int rank, int nranks, ddl_wire wires[], ddl_lanes *lanes, ddl_heap *heap,
                            const ddl_mesh_owner *owner, ddl_mesh **out, ddl_error *err)
 {
     ddl_mesh *mesh = ddl_alloc(sizeof *mesh);
@@ -210,10 +210,8 @@ ddl_status ddl_mesh_create(int rank, int nranks, const ddl_wire wires[], ddl_lan
         ddl_free(mesh);
         ddl_free(links);
         ddl_free(staging);
-        for (int peer = 0; peer < nranks; peer++) {
-            ddl_wire wire = wires[peer];
-            ddl_wire_close(&wire);
-        }
+        for (int peer = 0; peer < nranks; peer++)
+            ddl_wire_close(&wires[peer]);
         return DDL_FAIL(err, DDL_ENOMEM, "no memory for %d links", nranks);
     }
     mesh->transport.ops = &ddl_mesh_ops;
@@ -263,6 +261,8 @@ ddl_status ddl_mesh_create(int rank, int nranks, const ddl_wire wires[], ddl_lan
     for (int peer = 0; peer < nranks && enough; peer++)
         enough = peer == rank || links[peer].state == DDL_LINK_UNUSED || reserve(&links[peer]);
     if (!enough) {
+        for (int peer = 0; peer < nranks; peer++)
+            wires[peer] = ddl_no_wire;
         ddl_mesh_destroy(mesh);
         return DDL_FAIL(err, DDL_ENOMEM, "no memory for %d links", nranks);
     }

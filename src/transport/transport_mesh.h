@@ -69,11 +69,11 @@ typedef struct ddl_mesh_owner {
 
 /*
  * wires[i] is connected to rank i (none for the own rank, and where that comes later); the mesh owns them
- * from now on, also on failure. lanes (NULL: none) carry the frames to ranks that they reach; heap (NULL:
- * none) is the one in the memory of this rank. Both must outlive the mesh. engine is created by the caller
- * with ddl_mesh_sweep, ddl_mesh_needs_loop and ddl_mesh_doze as its client.
+ * from now on, also on failure, where none is left there. lanes (NULL: none) carry the frames to ranks that
+ * they reach; heap (NULL: none) is the one in the memory of this rank. Both must outlive the mesh. engine is
+ * created by the caller with ddl_mesh_sweep, ddl_mesh_needs_loop and ddl_mesh_doze as its client.
  */
-DDL_MUST_USE ddl_status ddl_mesh_create(int rank, int nranks, const ddl_wire wires[], ddl_lanes *lanes,
+DDL_MUST_USE ddl_status ddl_mesh_create(int rank, int nranks, ddl_wire wires[], ddl_lanes *lanes,
                                         ddl_heap *heap, const ddl_mesh_owner *owner, ddl_mesh **mesh,
                                         ddl_error *err);
 

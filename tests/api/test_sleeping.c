@@ -571,7 +571,7 @@ static void join(party *self, const party *other)
                      DDL_OK);
 }
 
-static void open_party(party *self, const ddl_wire wires[])
+static void open_party(party *self, ddl_wire wires[])
 {
     const ddl_mesh_owner owner = { .heard = on_heard,
                                    .told = on_told,

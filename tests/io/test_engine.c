@@ -531,14 +531,18 @@ static bool starts_are_driven(void)
     return driven;
 }
 
-/* Whoever only starts is driven for all the same, where the machine lets another thread run at all. */
+/* Whoever only starts is driven for all the same. Who may not be first finds the other CPU taken for longer
+ * than this lasts, on a busy machine. */
 static void who_only_starts_is_driven_for(void **state)
 {
     (void)state;
-    bool driven = false;
-    for (int tries = 0; tries < 50 && !driven; tries++)
-        driven = starts_are_driven();
-    assert_true(driven);
+    int cpus[2], driven = 0, tries = 0;
+    if (ddl_host_list_cpus(cpus, 2) < 2)
+        skip(); /* who starts takes all of it */
+    for (; tries < 50 && driven < 4; tries++)
+        driven += starts_are_driven();
+    assert_in_range(driven, 4, tries);
+    assert_true(!is_first || tries <= 6);
 }
 
 /* Who is back at once finds the baton free, and nothing armed that others would have to ring for. */
@@ -759,9 +763,9 @@ static void a_large_message_is_taken_in_batches(void **state)
 {
     (void)state;
     enum { SLOW = 8 * 1024, FAST = 16 * 1024 * 1024, MUCH = 1024 * 1024, LITTLE = 64 * 1024, MANY = 10 };
-    if (sysconf(_SC_NPROCESSORS_ONLN) < 2)
+    int cpus[2], tries = 0;
+    if (ddl_host_list_cpus(cpus, 2) < 2)
         skip(); /* which writes, and waits for that, all the time */
-    int tries = 0;
     while (sweeps_while_bytes_come(SLOW, LITTLE) < MANY)
         assert_in_range(++tries, 1, 200);
     while (sweeps_while_bytes_come(FAST, MUCH) < MANY)
@@ -968,7 +972,7 @@ int main(void)
         cmocka_unit_test(who_drives_all_the_time_lets_others_in),
         cmocka_unit_test(background_thread_drives_what_was_left_behind),
         cmocka_unit_test(what_is_left_is_taken_over_at_any_time),
-        cmocka_unit_test(who_only_starts_is_driven_for),
+        cmocka_unit_test_setup_teardown(who_only_starts_is_driven_for, be_first_if_allowed, be_like_others),
         cmocka_unit_test(who_is_back_at_once_drives),
         cmocka_unit_test(who_is_always_back_is_seldom_looked_after),
         cmocka_unit_test(who_calls_for_a_sweep_gets_it),

@@ -23,10 +23,9 @@
  *     cycle:N        init, allreduce, free, N times
  *     line           wait for a line on stdin
  *     mortal:USEC    tell the time and die by SIGKILL that many microseconds from now
- *     fork:exit  fork:_exit    a child calls the library and ends that way; wait for it
- *     fork:stay      a child that does nothing but live on with what it inherited
- *     forking:MS     fork such a child so many ms from now, in another thread
- *     exit:CODE  _exit:CODE
+ *     fork:exit  fork:_exit    a child calls the library, forks, and ends that way, with 1 if files of its
+ * own are closed in its child; wait for it fork:stay      a child that does nothing but live on with what it
+ * inherited forking:MS     fork such a child so many ms from now, in another thread exit:CODE  _exit:CODE
  *     set:NAME=VALUE   a variable of the environment
  *
  * Calls are on the communicator in use: the world ("world") until another was split off or shrunk from it and
@@ -36,6 +35,7 @@
 #include "../conformance/cases.h"
 
 #include <dirent.h>
+#include <fcntl.h>
 #include <inttypes.h>
 #include <pthread.h>
 #include <signal.h>
@@ -537,6 +537,24 @@ static void run_cases(const struct actor *a, const char *text)
 
 static bool is_forked_child;
 
+/* Those that a forked child opens, in a child of its own. */
+static bool files_survive_another_fork(void)
+{
+    enum { FILES = 64 };
+    int fds[FILES], ended = 1;
+    for (int i = 0; i < FILES; i++)
+        if ((fds[i] = open("/dev/null", O_RDWR)) < 0)
+            die("cannot open", "/dev/null");
+    pid_t child = fork();
+    if (child == 0) {
+        int lost = 0;
+        for (int i = 0; i < FILES; i++)
+            lost += fcntl(fds[i], F_GETFD) < 0;
+        _exit(lost > 0);
+    }
+    return child > 0 && waitpid(child, &ended, 0) == child && ended == 0;
+}
+
 static void fork_child(const struct actor *a, const char *how)
 {
     pid_t child = fork();
@@ -554,9 +572,10 @@ static void fork_child(const struct actor *a, const char *how)
         }
         uint64_t begin_ns = now_ns();
         tell("child", ddl_allreduce(&x, &x, 1, DDL_FLOAT32, DDL_SUM, a->in_use->comm, NULL), begin_ns);
+        const int code = files_survive_another_fork() ? 0 : 1;
         if (strcmp(how, "exit") == 0)
-            exit(0);
-        _exit(0);
+            exit(code);
+        _exit(code);
     }
     if (strcmp(how, "stay") != 0 && waitpid(child, &ended, 0) != child)
         die("cannot wait for the child", how);
