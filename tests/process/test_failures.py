@@ -1455,7 +1455,7 @@ class Names(Failures):
         self.assert_names(record, f"no answer within {seconds}.", " s to the lookup of host slow.test", "name server")
         took = self.seconds(record["begin_ns"], record["end_ns"])
         self.assertGreaterEqual(took, seconds, record)
-        self.assertLess(took, seconds + bound(1), record)
+        self.assertLess(took, seconds + bound(2), record)  # rank 0 stays for 0.85 s, so that who comes just then hears it
         began = time.monotonic()
         rank.finish(0)
         self.assertLess(time.monotonic() - began, bound(1))
