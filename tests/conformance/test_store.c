@@ -1102,6 +1102,63 @@ static void replies_that_nobody_reads_are_not_made(void **state)
     place_close(&place);
 }
 
+/* Of these looks, which come all at once; what is asked by others, and then fails the run, comes after them.
+ */
+static int looks_before_others(int looks)
+{
+    const uint8_t most[] = { 2, 4, 0, 0 };
+    static uint8_t data[1 << 16];
+    struct place place;
+    ddl_bytes requests = { 0 };
+    ddl_store_inbox inbox = { .value_limit = DDL_STORE_VALUE_LIMIT + DDL_STORE_SEAL_ROOM };
+    ddl_error cause, first;
+    int answers = 0, failures = 0;
+    place_open(&place, &kinds[0], 2);
+    set(place.stores[0], "x", text_view("1"));
+    for (uint32_t id = 1; id <= (uint32_t)looks; id++) {
+        const ddl_store_message look = {
+            .kind = DDL_STORE_LOOK, .id = id, .key = text_view("k"), .value = { most, sizeof most }
+        };
+        assert_true(ddl_store_message_encode(&look, &requests));
+    }
+    int fd = connect_raw(&place, 1);
+    write_all(fd, ddl_bytes_view(&requests));
+    for (int i = 0; i < 2; i++) /* twice round the server's loop: by then it has looked at them */
+        check_value(place.stores[1], "x", text_view("1"));
+    (void)ddl_error_set(&cause, DDL_ESTORE, "enough");
+    ddl_store_fail(place.stores[0], &cause, soon(), &first);
+    while (answers + failures < looks + 1) {
+        ddl_store_message reply;
+        bool found;
+        assert_int_equal(ddl_store_inbox_next(&inbox, &reply, &found, NULL), DDL_OK);
+        if (found && reply.kind == DDL_STORE_VALUE)
+            answers++;
+        else if (found)
+            failures++;
+        else
+            assert_int_equal(ddl_store_inbox_feed(&inbox, data, read_some(fd, data, sizeof data), NULL),
+                             DDL_OK);
+    }
+    ddl_socket_close(&fd);
+    ddl_store_inbox_fini(&inbox);
+    ddl_bytes_fini(&requests);
+    place_close(&place);
+    return answers;
+}
+
+/* Each goes over a thousand keys. Who is to ask in time may get no CPU for as long as all of them take. */
+static void looks_let_others_have_their_turn(void **state)
+{
+    enum { LOOKS = 600 }; /* as many as the server reads at once */
+    int fewest = LOOKS;
+    (void)state;
+    for (int tries = 0; tries < 20 && fewest >= LOOKS / 4; tries++) {
+        const int looks = looks_before_others(LOOKS);
+        fewest = looks < fewest ? looks : fewest;
+    }
+    assert_in_range(fewest, 0, LOOKS / 4 - 1);
+}
+
 /* What rank 0 said before its connection broke counts, whatever it said before that. */
 static void a_failure_is_heard_though_rank_0_has_gone(void **state)
 {
@@ -1968,6 +2025,7 @@ int main(void)
         cmocka_unit_test(a_store_takes_only_so_much),
         cmocka_unit_test(a_rank_waits_for_so_many_keys_only),
         cmocka_unit_test(a_look_is_for_so_many_keys_only),
+        cmocka_unit_test(looks_let_others_have_their_turn),
         cmocka_unit_test(replies_that_nobody_reads_are_not_made),
         cmocka_unit_test(a_failure_is_heard_though_rank_0_has_gone),
         cmocka_unit_test(clients_that_take_no_part_make_room),

@@ -131,6 +131,16 @@ class Explorer:
 # one after the other. test_model_orders.py holds the code to it. What the steps do not call by these names is relaxed.
 
 
+SLEEPING = {  # of ranks that sleep, and are woken, in several models
+    "nudge": (SEQ_CST, "transport/lanes.c", "ddl_lanes_wake", "ddl_doze_told"),
+    "see sleep": (RELAXED, "transport/doze.h", "ddl_doze_sees", "load is_asleep"),
+    "take sleep": (RELAXED, "transport/doze.h", "ddl_doze_take", "exchange is_asleep"),
+    "sleep": (RELAXED, "transport/doze.h", "ddl_doze_begin", "store is_asleep"),
+    "doze": (SEQ_CST, "transport/transport_mesh.c", "ddl_mesh_doze", "ddl_doze_look_again"),
+    "awake": (RELAXED, "transport/doze.h", "ddl_doze_end", "store is_asleep"),
+}
+
+
 def orders_of(accesses):
     """Of ACCESSES: the orders, but those that are relaxed."""
     return {what: order for what, (order, *_) in accesses.items() if order != RELAXED}

@@ -18,7 +18,7 @@ and who hears it.
 import itertools
 import unittest
 
-from interleavings import ACQUIRE, C11, MEMORIES, PLAIN, RELAXED, RELEASE, SEQ_CST, X86, Explorer, main, orders_of, weakened
+from interleavings import ACQUIRE, C11, MEMORIES, PLAIN, RELAXED, RELEASE, SLEEPING, X86, Explorer, main, orders_of, weakened
 
 ACCESSES = {
     "sign": (RELAXED, "executor/board.c", "ddl_board_post", "store signature"),
@@ -29,12 +29,7 @@ ACCESSES = {
     "signature": (RELAXED, "executor/board.h", "ddl_board_signature", "load signature"),
     "still has": (ACQUIRE, "executor/board.h", "ddl_board_still_has_posted", "fence"),
     "number": (RELAXED, "executor/board.h", "ddl_board_still_has_posted", "load number"),
-    "nudge": (SEQ_CST, "transport/lanes.c", "ddl_lanes_wake", "ddl_doze_told"),
-    "see sleep": (RELAXED, "transport/doze.h", "ddl_doze_sees", "load is_asleep"),
-    "take sleep": (RELAXED, "transport/doze.h", "ddl_doze_take", "exchange is_asleep"),
-    "sleep": (RELAXED, "transport/doze.h", "ddl_doze_begin", "store is_asleep"),
-    "doze": (SEQ_CST, "transport/transport_mesh.c", "ddl_mesh_doze", "ddl_doze_look_again"),
-    "awake": (RELAXED, "transport/doze.h", "ddl_doze_end", "store is_asleep"),
+    **SLEEPING,
     "say done": (RELEASE, "transport/lane.c", "publish", "store written"),  # a message through a lane
     "hear done": (ACQUIRE, "transport/lane.c", "ddl_lane_peek", "load written"),
 }

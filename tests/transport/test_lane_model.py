@@ -12,7 +12,8 @@ order that the system gives who rings a bell and who hears it.
 """
 import unittest
 
-from interleavings import ACQUIRE, C11, MEMORIES, PLAIN, RELAXED, RELEASE, SEQ_CST, X86, Explorer, main, orders_of, weakened
+from interleavings import (ACQUIRE, C11, MEMORIES, PLAIN, RELAXED, RELEASE, SEQ_CST, SLEEPING, X86, Explorer, main, orders_of,
+                           weakened)
 
 ACCESSES = {
     "room": (ACQUIRE, "transport/lane.c", "ddl_lane_room", "load taken"),
@@ -25,12 +26,7 @@ ACCESSES = {
     "see wish": (RELAXED, "transport/lane.c", "ddl_lane_room_wanted", "load wants_room"),
     # Instead of this one the fence in ddl_lanes_wake would do.
     "take wish": (ACQUIRE, "transport/lane.c", "ddl_lane_room_wanted", "exchange wants_room"),
-    "nudge": (SEQ_CST, "transport/lanes.c", "ddl_lanes_wake", "ddl_doze_told"),
-    "see sleep": (RELAXED, "transport/doze.h", "ddl_doze_sees", "load is_asleep"),
-    "take sleep": (RELAXED, "transport/doze.h", "ddl_doze_take", "exchange is_asleep"),
-    "sleep": (RELAXED, "transport/doze.h", "ddl_doze_begin", "store is_asleep"),
-    "doze": (SEQ_CST, "transport/transport_mesh.c", "ddl_mesh_doze", "ddl_doze_look_again"),
-    "awake": (RELAXED, "transport/doze.h", "ddl_doze_end", "store is_asleep"),
+    **SLEEPING,
 }
 ORDERS = orders_of(ACCESSES)
 
