@@ -589,7 +589,10 @@ static void turn(struct guardian *g)
     char woken[256];
     while (read(g->wake[0], woken, sizeof woken) == (ssize_t)sizeof woken)
         continue;
+    int nended = g->nended;
     collect_ended(g, now_ns);
+    if (g->nended > nended && g->lifeline >= 0)
+        read_lifeline(g, now_ns); /* as what ended them may have come to the launcher too */
     look_for_absent(g, now_ns);
     check_sinks(g, now_ns);
     on_time(g, now_ns);
