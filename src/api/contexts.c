@@ -75,6 +75,8 @@ static void at_exit(void)
         if (entered)
             DDL_LIST_FOR_EACH (voting, &world->voting)
                 ddl_votes_abort(DDL_CONTAINER(voting, ddl_comm, voting));
+        if (entered)
+            ddl_mesh_part(world->mesh, ddl_deadline_in_ms(DDL_WORLD_PARTING_MS));
         world->exited = true;
         ddl_bootstrap_clear_up(world->bootstrap, ddl_deadline_in_ms(CLEARING_MS));
     }

@@ -904,6 +904,8 @@ static void close_mesh(ddl_world *world)
     await_meetings(world);
     if (ddl_engine_enter(world->engine, ddl_deadline_in_ms(DDL_COMM_FREE_MS))) {
         take_arrivals(world); /* who is connected just now hears the goodbye too */
+        ddl_mesh_say_goodbye(world->mesh);
+        ddl_mesh_part(world->mesh, ddl_deadline_in_ms(DDL_WORLD_PARTING_MS));
         ddl_mesh_close(world->mesh);
         ddl_engine_progress(world->engine);
         ddl_bootstrap_shut_door(world->bootstrap);

@@ -28,6 +28,9 @@ enum { DDL_WORLD_BUCKETS = 64 };
 /* Of each rank; each is one communicator's at a time. */
 enum { DDL_BOARDS = 16 };
 
+/* The most for which who leaves waits until its last words have come to the other hosts. */
+enum { DDL_WORLD_PARTING_MS = 1000 };
+
 /* Of communicators; ids of parts begin at 1 (ddl_world_id). */
 enum { DDL_ID_WORLD = 0, DDL_ID_LIMIT = 0x7fffffff };
 

@@ -89,6 +89,10 @@ typedef struct ddl_socket_acks {
 } ddl_socket_acks;
 bool ddl_socket_ask_acks(int fd, ddl_socket_acks *acks);
 
+/* Whether the other end's host has acknowledged all that was sent, the end of the stream included; true where
+ * a system does not tell that. */
+bool ddl_socket_is_acked(int fd);
+
 /* Whether the other end has closed or broken the connection, though what it said before may still be unread;
  * false where a system does not tell that. */
 bool ddl_socket_has_ended(int fd);

@@ -111,6 +111,22 @@ bool ddl_wire_has_unread(const ddl_wire *wire)
     return wire->tls != NULL && ddl_tls_socket_has_unread(wire->tls);
 }
 
+bool ddl_wire_part(ddl_wire *wire, void *room, size_t bytes)
+{
+    enum { READS = 8 };
+    if (ddl_wire_has_unsent(wire) && !ddl_wire_flush(wire))
+        return errno != EAGAIN && errno != EWOULDBLOCK;
+    shutdown(wire->fd, SHUT_WR);
+    for (int i = 0; i < READS; i++) {
+        ssize_t got = ddl_socket_read(wire->fd, room, bytes);
+        if (got == 0 || (got < 0 && errno != EAGAIN && errno != EWOULDBLOCK))
+            return true;
+        if (got < 0)
+            return ddl_socket_is_acked(wire->fd);
+    }
+    return false;
+}
+
 const char *ddl_wire_problem(const ddl_wire *wire)
 {
     return wire->tls != NULL ? ddl_tls_socket_problem(wire->tls) : "";

@@ -40,6 +40,14 @@ bool ddl_wire_has_unsent(const ddl_wire *wire);
 /* Whether a read would find bytes that no poll of the socket shows. */
 bool ddl_wire_has_unread(const ddl_wire *wire);
 
+/*
+ * The last step before closing a wire on which all is said. Closing resets a connection of which bytes were
+ * not read, or to which some come later, and a reset drops what had not left this host. So nothing is
+ * sent from now on, what comes is dropped, and true says that closing loses nothing: the other end has closed
+ * too, or its host has acknowledged everything. False: call it again, once the socket is readable or soon.
+ */
+bool ddl_wire_part(ddl_wire *wire, void *room, size_t bytes);
+
 /* The error after errno EBADMSG, without who it was: "TLS: what came was altered on its way". */
 const char *ddl_wire_problem(const ddl_wire *wire);
 

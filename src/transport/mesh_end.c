@@ -1,6 +1,9 @@
 /* mesh_end.c - with a goodbye, or without. */
 #include "transport/mesh_link.h"
 
+#include "io/socket.h"
+
+#include <poll.h>
 #include <string.h>
 #include <sys/socket.h>
 
@@ -27,51 +30,79 @@ void ddl_mesh_hear_goodbye(ddl_mesh_link *link)
     ddl_mesh_note_unread(link);
 }
 
-static bool send_goodbye(ddl_mesh_link *link)
-{
-    ddl_frame goodbye = { .type = DDL_FRAME_GOODBYE };
-    if (link->stripes != NULL)
-        ddl_stripes_say_goodbye(link->stripes);
-    ddl_mesh_queue_control(link, &goodbye, NULL);
-    ddl_mesh_flush_link(link);
-    return link->control.bytes == 0;
-}
-
-/* Closing a socket with unread bytes in it resets the connection, and hurries what the peer has not read. */
-static void drain(const ddl_mesh_link *link)
-{
-    for (int i = 0; i < DDL_MESH_READS_PER_TURN; i++)
-        if (recv(link->wire.fd, link->mesh->staging, DDL_MESH_STAGING_BYTES, MSG_DONTWAIT) <= 0)
-            return;
-}
-
 void ddl_mesh_say_goodbye(ddl_mesh *mesh)
 {
-    for (int peer = 0; peer < mesh->nranks; peer++)
-        if (peer != mesh->rank && mesh->links[peer].state == DDL_LINK_OPEN)
-            send_goodbye(&mesh->links[peer]);
+    const ddl_frame goodbye = { .type = DDL_FRAME_GOODBYE };
+    if (mesh->parting)
+        return;
+    mesh->parting = true;
+    for (int peer = 0; peer < mesh->nranks; peer++) {
+        ddl_mesh_link *link = &mesh->links[peer];
+        if (peer == mesh->rank || link->state != DDL_LINK_OPEN)
+            continue;
+        if (link->stripes != NULL)
+            ddl_stripes_say_goodbye(link->stripes);
+        ddl_mesh_queue_control(link, &goodbye, NULL);
+        ddl_mesh_flush_link(link);
+    }
     ddl_mesh_pay_nudges(mesh);
+}
+
+/* Whether closing the link loses nothing of what was said. If not, *fd is to be waited for. */
+static bool has_parted(ddl_mesh_link *link, int *fd)
+{
+    ddl_mesh *mesh = link->mesh;
+    if (link->state != DDL_LINK_OPEN || link->out != NULL) /* lanes stay until their reader is done, too */
+        return true;
+    ddl_mesh_flush_link(link);
+    bool parted =
+        link->deaf || link->state != DDL_LINK_OPEN ||
+        (link->control.bytes == 0 && ddl_wire_part(&link->wire, mesh->staging, DDL_MESH_STAGING_BYTES));
+    if (!parted)
+        *fd = link->wire.fd;
+    return (link->stripes == NULL || ddl_stripes_part(link->stripes, fd)) && parted;
+}
+
+/* What has parted is not looked at again. A connection to wait for; -1: none. */
+static int part(ddl_mesh *mesh)
+{
+    int fd = -1;
+    for (int peer = 0; peer < mesh->nranks; peer++) {
+        ddl_mesh_link *link = &mesh->links[peer];
+        if (peer == mesh->rank || link->state != DDL_LINK_OPEN || !has_parted(link, &fd))
+            continue;
+        link->state = DDL_LINK_LEFT;
+        ddl_mesh_stop_watching(link);
+    }
+    return fd;
+}
+
+void ddl_mesh_part(ddl_mesh *mesh, ddl_deadline deadline)
+{
+    enum { LOOK_MS = 2 }; /* an acknowledgement wakes nobody */
+    int fd;
+    while ((fd = part(mesh)) >= 0 && !ddl_deadline_passed(deadline)) {
+        ddl_deadline look = ddl_deadline_in_ms(LOOK_MS);
+        (void)ddl_socket_wait(fd, POLLIN, look < deadline ? look : deadline);
+    }
 }
 
 void ddl_mesh_close(ddl_mesh *mesh)
 {
     if (mesh->closed)
         return;
+    ddl_mesh_say_goodbye(mesh);
+    (void)part(mesh); /* reads at least what would have the system reset a connection */
     mesh->closed = true;
     for (int peer = 0; peer < mesh->nranks; peer++) {
         ddl_mesh_link *link = &mesh->links[peer];
         if (peer == mesh->rank)
             continue;
-        if (link->state == DDL_LINK_OPEN) {
-            send_goodbye(link);
-            drain(link);
-        }
         link->state = DDL_LINK_LOST; /* also to one that is being met */
         if (link->stripes != NULL)
             ddl_stripes_close(link->stripes);
         ddl_mesh_close_poll(link);
     }
-    ddl_mesh_pay_nudges(mesh);
     if (mesh->bell_open)
         uv_close((uv_handle_t *)&mesh->bell, NULL);
     mesh->bell_open = false;

@@ -135,7 +135,7 @@ struct ddl_mesh {
     int nhot, nholding;
     int nstriped; /* xfers that go in stripes */
     ddl_early_pool early_pool;
-    bool closed;
+    bool parting, closed;
     int64_t small_ns; /* when the last small message had been sent, to whomever */
     unsigned nbreaks; /* in the succession of small messages */
     uint8_t *staging;

@@ -569,14 +569,6 @@ void ddl_stripes_shut(ddl_stripes *stripes)
         shutdown(stripes->streams[i].wire.fd, SHUT_WR);
 }
 
-/* Closing a socket with unread bytes in it resets the connection, and hurries what the peer has not read. */
-static void drain(const stream *s)
-{
-    for (int i = 0; i < READS_PER_TURN; i++)
-        if (recv(s->wire.fd, s->stripes->room, DDL_WIRE_ROOM_BYTES, MSG_DONTWAIT) <= 0)
-            return;
-}
-
 void ddl_stripes_say_goodbye(ddl_stripes *stripes)
 {
     const ddl_frame goodbye = { .type = DDL_FRAME_GOODBYE };
@@ -593,8 +585,26 @@ void ddl_stripes_say_goodbye(ddl_stripes *stripes)
         while (has_rest(s) && write_some(s, &finished))
             ;
         (void)ddl_wire_flush(&s->wire);
-        drain(s);
     }
+}
+
+bool ddl_stripes_part(ddl_stripes *stripes, int *fd)
+{
+    bool all = true;
+    for (int i = 0; i < stripes->nstreams && !stripes->stopped; i++) {
+        stream *s = &stripes->streams[i];
+        ddl_xfer *finished;
+        s->blocked = false;
+        while (has_rest(s) && between_frames(s) && write_some(s, &finished))
+            ;
+        if (s->deaf || !between_frames(s))
+            continue;
+        if (!has_rest(s) && ddl_wire_part(&s->wire, stripes->room, DDL_WIRE_ROOM_BYTES))
+            continue;
+        *fd = s->wire.fd;
+        all = false;
+    }
+    return all;
 }
 
 void ddl_stripes_close(ddl_stripes *stripes)

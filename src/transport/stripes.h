@@ -77,8 +77,11 @@ void ddl_stripes_read_unread(ddl_stripes *stripes);
 /* Whether the peer has said goodbye on all of them. */
 bool ddl_stripes_have_ended(const ddl_stripes *stripes);
 
-/* Say goodbye, as far as that goes at once, and take what would have the system tell the peer of a reset. */
+/* Say goodbye, as far as that goes at once. */
 void ddl_stripes_say_goodbye(ddl_stripes *stripes);
+
+/* After that: whether closing loses nothing of it, see ddl_wire_part; one that has not is in *fd. */
+bool ddl_stripes_part(ddl_stripes *stripes, int *fd);
 
 /* The pair is lost: watch nothing any more, and let the peer see the end. */
 void ddl_stripes_shut(ddl_stripes *stripes);

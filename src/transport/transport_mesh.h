@@ -140,14 +140,20 @@ void ddl_mesh_flush(ddl_mesh *mesh);
  * have been cancelled, and the owner no longer wants what is still on its way. */
 void ddl_mesh_forget(ddl_mesh *mesh, uint32_t first_channel, uint32_t count);
 
-/* Say goodbye on every link and close them. The mesh is freed by ddl_mesh_destroy once the loop has run. */
+/* Say goodbye on every link, as far as that goes at once. Nothing else is to be sent after it, and the loop
+ * not to run. */
+void ddl_mesh_say_goodbye(ddl_mesh *mesh);
+
+/* After that, before the links are closed, which this process may also do by ending: wait until it has come
+ * to all hosts of peers, or they have closed too. */
+void ddl_mesh_part(ddl_mesh *mesh, ddl_deadline deadline);
+
+/* Say goodbye, if that is not said, and close all links. The mesh is freed by ddl_mesh_destroy once the loop
+ * has run. */
 void ddl_mesh_close(ddl_mesh *mesh);
 
 /* After close, and after the engine's loop has run the close callbacks. NULL is fine. */
 void ddl_mesh_destroy(ddl_mesh *mesh);
-
-/* From an exit handler, with the baton: a best-effort goodbye. */
-void ddl_mesh_say_goodbye(ddl_mesh *mesh);
 
 /* In a forked child. */
 void ddl_mesh_close_in_child(ddl_mesh *mesh);
