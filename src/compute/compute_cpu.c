@@ -25,7 +25,15 @@ static void reduce(ddl_compute *compute, void *target, const void *const operand
     DDL_ASSERT(noperands >= 2);
     DDL_ASSERT(ddl_op_takes(op, dtype));
     const struct cpu_compute *cpu = (const struct cpu_compute *)compute;
-    cpu->kernels->reduce[dtype][op](target, operands, noperands, 0, count);
+    cpu->kernels->reduce[dtype][op](target, NULL, operands, noperands, 0, count);
+}
+
+static void reduce_twice(ddl_compute *compute, void *target, void *also, const void *const operands[2],
+                         size_t count, ddl_dtype dtype, ddl_op op)
+{
+    DDL_ASSERT(ddl_op_takes(op, dtype));
+    const struct cpu_compute *cpu = (const struct cpu_compute *)compute;
+    cpu->kernels->reduce[dtype][op](target, also, operands, 2, 0, count);
 }
 
 static void copy(ddl_compute *compute, void *target, const void *source, size_t bytes, bool past_caches)
@@ -42,7 +50,7 @@ static void scale(ddl_compute *compute, void *target, size_t count, ddl_dtype dt
     cpu->kernels->scale[dtype](target, 0, count, divisor);
 }
 
-static const struct ddl_compute_ops cpu_ops = { "cpu", reduce, copy, scale };
+static const struct ddl_compute_ops cpu_ops = { "cpu", reduce, reduce_twice, copy, scale };
 
 /* Best first. A machine that runs one of them runs all that follow it. */
 static const struct cpu_compute variants[] = {

@@ -3,8 +3,8 @@
  *
  * A reduction reads every operand once. Up to four are combined in registers; more go through a piece of
  * accumulators that stays in the first-level cache. 16-bit floats widen on loading and round on storing, so
- * they are rounded once however many operands there are. target is read, as an operand, no later than it is
- * written, element by element: that is what lets it be the same memory as one operand.
+ * they are rounded once however many operands there are. target and also are read, as operands, no later than
+ * they are written, element by element: that is what lets each be the same memory as one operand.
  *
  * Every NaN that is stored is the positive quiet NaN without payload, so that the variants agree.
  * DDL_KERNELS names the table that this compilation makes.
@@ -30,78 +30,85 @@ enum { ACCUMULATOR_BYTES = 8192 };
 
 /* A function `name` that folds elements: load makes an accumulator, combine joins two, store makes an
  * element. */
-#define REDUCE(name, element, accumulator, load, combine, store)                                            \
-    static inline accumulator name##_of_4(element a, element b, element c, element d)                       \
-    {                                                                                                       \
-        return combine(combine(combine(load(a), load(b)), load(c)), load(d));                               \
-    }                                                                                                       \
-                                                                                                            \
-    APART static void name##_begin(accumulator *restrict sums, const element *a, const element *b,          \
-                                   const element *c, const element *d, size_t count)                        \
-    {                                                                                                       \
-        EACH(i, count)                                                                                      \
-        {                                                                                                   \
-            sums[i] = name##_of_4(a[i], b[i], c[i], d[i]);                                                  \
-        }                                                                                                   \
-    }                                                                                                       \
-                                                                                                            \
-    APART static void name##_add(accumulator *restrict sums, const element *x, size_t count)                \
-    {                                                                                                       \
-        EACH(i, count)                                                                                      \
-        {                                                                                                   \
-            sums[i] = combine(sums[i], load(x[i]));                                                         \
-        }                                                                                                   \
-    }                                                                                                       \
-                                                                                                            \
-    APART static void name##_end(element *t, const accumulator *restrict sums, const element *x,            \
-                                 size_t count)                                                              \
-    {                                                                                                       \
-        EACH(i, count)                                                                                      \
-        {                                                                                                   \
-            t[i] = store(combine(sums[i], load(x[i])));                                                     \
-        }                                                                                                   \
-    }                                                                                                       \
-                                                                                                            \
-    static void name##_of_many(element *t, const void *const operands[], int noperands, size_t first,       \
-                               size_t count)                                                                \
-    {                                                                                                       \
-        accumulator sums[ACCUMULATOR_BYTES / sizeof(accumulator)];                                          \
-        for (size_t done = 0, piece; done < count; done += piece) {                                         \
-            piece = count - done < sizeof sums / sizeof *sums ? count - done : sizeof sums / sizeof *sums;  \
-            name##_begin(sums, AT(element, 0), AT(element, 1), AT(element, 2), AT(element, 3), piece);      \
-            for (int operand = 4; operand < noperands - 1; operand++)                                       \
-                name##_add(sums, AT(element, operand), piece);                                              \
-            name##_end(t + done, sums, AT(element, noperands - 1), piece);                                  \
-        }                                                                                                   \
-    }                                                                                                       \
-                                                                                                            \
-    static void name(void *target, const void *const operands[], int noperands, size_t first, size_t count) \
-    {                                                                                                       \
-        const size_t done = 0;                                                                              \
-        element *t = (element *)target + first;                                                             \
-        const element *a = AT(element, 0);                                                                  \
-        const element *b = AT(element, 1);                                                                  \
-        if (noperands == 2) {                                                                               \
-            EACH(i, count)                                                                                  \
-            {                                                                                               \
-                t[i] = store(combine(load(a[i]), load(b[i])));                                              \
-            }                                                                                               \
-        } else if (noperands == 3) {                                                                        \
-            const element *c = AT(element, 2);                                                              \
-            EACH(i, count)                                                                                  \
-            {                                                                                               \
-                t[i] = store(combine(combine(load(a[i]), load(b[i])), load(c[i])));                         \
-            }                                                                                               \
-        } else if (noperands == 4) {                                                                        \
-            const element *c = AT(element, 2);                                                              \
-            const element *d = AT(element, 3);                                                              \
-            EACH(i, count)                                                                                  \
-            {                                                                                               \
-                t[i] = store(name##_of_4(a[i], b[i], c[i], d[i]));                                          \
-            }                                                                                               \
-        } else {                                                                                            \
-            name##_of_many(t, operands, noperands, first, count);                                           \
-        }                                                                                                   \
+#define REDUCE(name, element, accumulator, load, combine, store)                                           \
+    static inline accumulator name##_of_4(element a, element b, element c, element d)                      \
+    {                                                                                                      \
+        return combine(combine(combine(load(a), load(b)), load(c)), load(d));                              \
+    }                                                                                                      \
+                                                                                                           \
+    APART static void name##_begin(accumulator *restrict sums, const element *a, const element *b,         \
+                                   const element *c, const element *d, size_t count)                       \
+    {                                                                                                      \
+        EACH(i, count)                                                                                     \
+        {                                                                                                  \
+            sums[i] = name##_of_4(a[i], b[i], c[i], d[i]);                                                 \
+        }                                                                                                  \
+    }                                                                                                      \
+                                                                                                           \
+    APART static void name##_add(accumulator *restrict sums, const element *x, size_t count)               \
+    {                                                                                                      \
+        EACH(i, count)                                                                                     \
+        {                                                                                                  \
+            sums[i] = combine(sums[i], load(x[i]));                                                        \
+        }                                                                                                  \
+    }                                                                                                      \
+                                                                                                           \
+    APART static void name##_end(element *t, const accumulator *restrict sums, const element *x,           \
+                                 size_t count)                                                             \
+    {                                                                                                      \
+        EACH(i, count)                                                                                     \
+        {                                                                                                  \
+            t[i] = store(combine(sums[i], load(x[i])));                                                    \
+        }                                                                                                  \
+    }                                                                                                      \
+                                                                                                           \
+    static void name##_of_many(element *t, const void *const operands[], int noperands, size_t first,      \
+                               size_t count)                                                               \
+    {                                                                                                      \
+        accumulator sums[ACCUMULATOR_BYTES / sizeof(accumulator)];                                         \
+        for (size_t done = 0, piece; done < count; done += piece) {                                        \
+            piece = count - done < sizeof sums / sizeof *sums ? count - done : sizeof sums / sizeof *sums; \
+            name##_begin(sums, AT(element, 0), AT(element, 1), AT(element, 2), AT(element, 3), piece);     \
+            for (int operand = 4; operand < noperands - 1; operand++)                                      \
+                name##_add(sums, AT(element, operand), piece);                                             \
+            name##_end(t + done, sums, AT(element, noperands - 1), piece);                                 \
+        }                                                                                                  \
+    }                                                                                                      \
+                                                                                                           \
+    static void name(void *target, void *also, const void *const operands[], int noperands, size_t first,  \
+                     size_t count)                                                                         \
+    {                                                                                                      \
+        const size_t done = 0;                                                                             \
+        element *t = (element *)target + first;                                                            \
+        const element *a = AT(element, 0);                                                                 \
+        const element *b = AT(element, 1);                                                                 \
+        if (also != NULL) {                                                                                \
+            element *u = (element *)also + first;                                                          \
+            EACH(i, count)                                                                                 \
+            {                                                                                              \
+                t[i] = u[i] = store(combine(load(a[i]), load(b[i])));                                      \
+            }                                                                                              \
+        } else if (noperands == 2) {                                                                       \
+            EACH(i, count)                                                                                 \
+            {                                                                                              \
+                t[i] = store(combine(load(a[i]), load(b[i])));                                             \
+            }                                                                                              \
+        } else if (noperands == 3) {                                                                       \
+            const element *c = AT(element, 2);                                                             \
+            EACH(i, count)                                                                                 \
+            {                                                                                              \
+                t[i] = store(combine(combine(load(a[i]), load(b[i])), load(c[i])));                        \
+            }                                                                                              \
+        } else if (noperands == 4) {                                                                       \
+            const element *c = AT(element, 2);                                                             \
+            const element *d = AT(element, 3);                                                             \
+            EACH(i, count)                                                                                 \
+            {                                                                                              \
+                t[i] = store(name##_of_4(a[i], b[i], c[i], d[i]));                                         \
+            }                                                                                              \
+        } else {                                                                                           \
+            name##_of_many(t, operands, noperands, first, count);                                          \
+        }                                                                                                  \
     }
 
 /* A function `name` that replaces each element x by store(load(x) / by). */
@@ -214,13 +221,13 @@ SCALE(scale_float64, double, double, INT32_MAX, SAME, store_float64)
 #endif
 
 /* Whole packs, then the elements that are left. */
-#define PACKS_THEN_SINGLES(op, type, pack_count)                                                       \
-    static void op##_##type(void *target, const void *const operands[], int noperands, size_t first,   \
-                            size_t count)                                                              \
-    {                                                                                                  \
-        size_t packed = count - count % (pack_count);                                                  \
-        op##_##type##_packs(target, operands, noperands, first / (pack_count), packed / (pack_count)); \
-        op##_##type##_singles(target, operands, noperands, first + packed, count - packed);            \
+#define PACKS_THEN_SINGLES(op, type, pack_count)                                                             \
+    static void op##_##type(void *target, void *also, const void *const operands[], int noperands,           \
+                            size_t first, size_t count)                                                      \
+    {                                                                                                        \
+        size_t packed = count - count % (pack_count);                                                        \
+        op##_##type##_packs(target, also, operands, noperands, first / (pack_count), packed / (pack_count)); \
+        op##_##type##_singles(target, also, operands, noperands, first + packed, count - packed);            \
     }
 
 #ifdef DDL_FLOAT16_PACK

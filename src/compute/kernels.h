@@ -16,9 +16,9 @@
 #endif
 
 /* Elements first .. first+count of target from those of the operands; see compute.h. first is a multiple
- * of 64. */
-typedef void ddl_kernel_reduce(void *target, const void *const operands[], int noperands, size_t first,
-                               size_t count);
+ * of 64. also: of two operands, where the result goes as well; NULL: nowhere. */
+typedef void ddl_kernel_reduce(void *target, void *also, const void *const operands[], int noperands,
+                               size_t first, size_t count);
 
 /* Elements first .. first+count of target, divided; first is a multiple of 64. */
 typedef void ddl_kernel_scale(void *target, size_t first, size_t count, int divisor);

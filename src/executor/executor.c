@@ -22,8 +22,11 @@ typedef struct message {
     ddl_run *run;
     uint32_t step;
     uint32_t fold; /* of a receive: the reduce of what it receives with one other slice; or NO_STEP */
-    bool posted;   /* the transport knows it */
-    bool folded;   /* the reduce is done with the receive */
+    /* The send of what becomes of a receive, or the receive to where a send lies: see ddl_xfer.answer. Of the
+     * former, what it answers as well. Indices of messages; or NO_STEP */
+    uint32_t answer, answered;
+    bool posted; /* the transport knows it */
+    bool folded; /* the reduce is done with the receive */
 } message;
 
 struct ddl_run {
@@ -108,6 +111,79 @@ static uint32_t fold_of(const ddl_schedule *schedule, const ddl_step *step)
     return next;
 }
 
+/* ---- results that go back to where their other operand lies ---- */
+
+/* The same slice, of the memory that IN and OUT share, if they do. */
+static ddl_slice in_memory(const ddl_schedule *schedule, ddl_slice slice)
+{
+    if (schedule->in_place && slice.buffer != DDL_BUFFER_SCRATCH) {
+        slice.offset += slice.buffer == DDL_BUFFER_IN ? schedule->in_offset : schedule->out_offset;
+        slice.buffer = DDL_BUFFER_IN;
+    }
+    return slice;
+}
+
+static bool meets(const ddl_schedule *schedule, const ddl_slice *a, const ddl_slice *b)
+{
+    ddl_slice first = in_memory(schedule, *a), second = in_memory(schedule, *b);
+    return overlap(&first, &second);
+}
+
+static bool touches(const ddl_schedule *schedule, const ddl_step *step, const ddl_slice *slice)
+{
+    for (uint32_t i = 0; i < step->noperands; i++)
+        if (meets(schedule, &schedule->operands[step->first_operand + i], slice))
+            return true;
+    return meets(schedule, &step->source, slice) || meets(schedule, &step->target.part[0], slice) ||
+           meets(schedule, &step->target.part[1], slice);
+}
+
+/* Where what is received goes in the end, combined; NULL: it is not, or lies in two parts. */
+static const ddl_slice *result_of(const ddl_schedule *schedule, const message *m)
+{
+    const ddl_step *step = m->fold != NO_STEP ? &schedule->steps[m->fold] : &schedule->steps[m->step];
+    bool combines = step->kind == DDL_STEP_RECV_REDUCE || step->kind == DDL_STEP_REDUCE;
+    return combines && step->target.part[1].bytes == 0 ? &step->target.part[0] : NULL;
+}
+
+/* The later message of this kind with the same peer, of the same slice, where no other step touches that.
+ * Steps are listed in an order in which they could run. */
+static uint32_t answer_of(const ddl_run *run, const message *m, ddl_step_kind kind, const ddl_slice *slice)
+{
+    const ddl_schedule *schedule = run->schedule;
+    const ddl_slice own = in_memory(schedule, *slice);
+    uint32_t found = NO_STEP;
+    for (uint32_t i = 0; i < schedule->nsteps; i++) {
+        const ddl_step *step = &schedule->steps[i];
+        if (i == m->step || i == m->fold || !touches(schedule, step, slice))
+            continue;
+        const ddl_slice there = in_memory(schedule, step->target.part[0]);
+        bool answers = step->kind == kind && step->peer == schedule->steps[m->step].peer &&
+                       step->target.part[1].bytes == 0 && same_slice(&there, &own);
+        if (!answers || found != NO_STEP || i < m->step || (m->fold != NO_STEP && i < m->fold))
+            return NO_STEP;
+        found = i;
+    }
+    return found != NO_STEP ? run->message_of[found] : NO_STEP;
+}
+
+/* With more ranks what is combined once is not the result. */
+static void find_answers(ddl_run *run)
+{
+    const ddl_schedule *schedule = run->schedule;
+    for (uint32_t i = 0; schedule->nranks == 2 && i < schedule->nmessages; i++) {
+        message *m = &run->messages[i];
+        const ddl_step *step = &schedule->steps[m->step];
+        const ddl_slice *result = result_of(schedule, m);
+        if (step->kind == DDL_STEP_SEND && step->target.part[1].bytes == 0)
+            m->answer = answer_of(run, m, DDL_STEP_RECV, &step->target.part[0]);
+        else if (step->kind != DDL_STEP_SEND && result != NULL)
+            m->answer = answer_of(run, m, DDL_STEP_SEND, result);
+        if (step->kind != DDL_STEP_SEND && m->answer != NO_STEP)
+            run->messages[m->answer].answered = i;
+    }
+}
+
 ddl_status ddl_run_create(const ddl_schedule *schedule, ddl_run **out, ddl_error *err)
 {
     ddl_run *run = ddl_alloc(sizeof *run);
@@ -132,6 +208,7 @@ ddl_status ddl_run_create(const ddl_schedule *schedule, ddl_run **out, ddl_error
         message *m = &run->messages[next];
         m->run = run;
         m->step = i;
+        m->answer = m->answered = NO_STEP;
         m->fold = fold_of(schedule, step);
         if (m->fold != NO_STEP && run->messages[run->message_of[m->fold]].fold == m->fold && next > 0)
             m->fold = NO_STEP; /* of two that it combines, it is the other one's */
@@ -143,6 +220,7 @@ ddl_status ddl_run_create(const ddl_schedule *schedule, ddl_run **out, ddl_error
         run->message_of[i] = next++;
     }
     DDL_ASSERT(next == schedule->nmessages);
+    find_answers(run);
     *out = run;
     return DDL_OK;
 }
@@ -171,11 +249,22 @@ static void step_done(ddl_run *run, uint32_t index)
     run->remaining--;
 }
 
-/* target = target op incoming, or incoming op target, of bytes that came for a recv_reduce from offset on. */
-static void reduce_incoming(ddl_run *run, const ddl_step *step, size_t offset, const char *incoming,
-                            size_t bytes)
+/* Combine two operands; also: where the result is wanted a second time, or NULL. */
+static void combine(const ddl_run *run, void *target, void *also, const void *const operands[2], size_t bytes)
 {
     ddl_compute *compute = run->binding.compute;
+    const size_t count = bytes / run->schedule->element_bytes;
+    if (also != NULL)
+        compute->ops->reduce_twice(compute, target, also, operands, count, run->binding.dtype,
+                                   run->binding.op);
+    else
+        compute->ops->reduce(compute, target, operands, 2, count, run->binding.dtype, run->binding.op);
+}
+
+/* target = target op incoming, or incoming op target, of bytes that came for a recv_reduce from offset on. */
+static void reduce_incoming(const ddl_run *run, const ddl_step *step, size_t offset, const char *incoming,
+                            char *also, size_t bytes)
+{
     for (int i = 0; i < 2 && bytes > 0; i++) {
         const ddl_slice *part = &step->target.part[i];
         if (offset >= part->bytes) {
@@ -186,16 +275,17 @@ static void reduce_incoming(ddl_run *run, const ddl_step *step, size_t offset, c
         void *target = (char *)place(run, part) + offset;
         const void *operands[2] = { step->incoming_first ? incoming : target,
                                     step->incoming_first ? target : incoming };
-        compute->ops->reduce(compute, target, operands, 2, here / run->schedule->element_bytes,
-                             run->binding.dtype, run->binding.op);
+        combine(run, target, also, operands, here);
         incoming += here;
+        also = also != NULL ? also + here : NULL;
         bytes -= here;
         offset = 0;
     }
 }
 
 /* The same of a reduce whose one operand is what is being received. */
-static void fold_incoming(ddl_run *run, const message *m, size_t offset, const char *incoming, size_t bytes)
+static void fold_incoming(const ddl_run *run, const message *m, size_t offset, const char *incoming,
+                          char *also, size_t bytes)
 {
     const ddl_step *reduce = &run->schedule->steps[m->fold];
     const ddl_slice *slices = &run->schedule->operands[reduce->first_operand];
@@ -203,19 +293,28 @@ static void fold_incoming(ddl_run *run, const message *m, size_t offset, const c
     const void *operands[2];
     for (int i = 0; i < 2; i++)
         operands[i] = same_slice(&slices[i], received) ? incoming : (char *)place(run, &slices[i]) + offset;
-    ddl_compute *compute = run->binding.compute;
-    compute->ops->reduce(compute, (char *)place(run, &reduce->target.part[0]) + offset, operands, 2,
-                         bytes / run->schedule->element_bytes, run->binding.dtype, run->binding.op);
+    combine(run, (char *)place(run, &reduce->target.part[0]) + offset, also, operands, bytes);
+}
+
+static void work_on_incoming(const ddl_xfer *xfer, size_t offset, const void *incoming, void *also,
+                             size_t bytes)
+{
+    const message *m = DDL_CONTAINER(xfer, message, xfer);
+    const ddl_step *step = &m->run->schedule->steps[m->step];
+    if (step->kind == DDL_STEP_RECV_REDUCE)
+        reduce_incoming(m->run, step, offset, incoming, also, bytes);
+    else
+        fold_incoming(m->run, m, offset, incoming, also, bytes);
 }
 
 static void take_incoming(ddl_xfer *xfer, size_t offset, const void *bytes, size_t count)
 {
-    message *m = DDL_CONTAINER(xfer, message, xfer);
-    const ddl_step *step = &m->run->schedule->steps[m->step];
-    if (step->kind == DDL_STEP_RECV_REDUCE)
-        reduce_incoming(m->run, step, offset, bytes, count);
-    else
-        fold_incoming(m->run, m, offset, bytes, count);
+    work_on_incoming(xfer, offset, bytes, NULL, count);
+}
+
+static void swap_incoming(ddl_xfer *xfer, size_t offset, void *bytes, size_t count)
+{
+    work_on_incoming(xfer, offset, bytes, bytes, count);
 }
 
 /* A message has come: what was not taken on the way is still to be reduced. */
@@ -226,7 +325,7 @@ static void arrived(message *m)
     DDL_ASSERT(m->xfer.taken == 0 || m->xfer.taken == m->xfer.bytes);
     m->folded = m->fold != NO_STEP && m->xfer.taken > 0;
     if (step->kind == DDL_STEP_RECV_REDUCE && m->xfer.taken == 0)
-        reduce_incoming(run, step, 0, place(run, &step->source), step->source.bytes);
+        reduce_incoming(run, step, 0, place(run, &step->source), NULL, step->source.bytes);
 }
 
 static void reduce_operands(ddl_run *run, const ddl_step *step)
@@ -268,6 +367,10 @@ static bool start_message(ddl_run *run, const ddl_step *step, uint32_t index)
     /* Nothing but this message keeps the reduce from running: so it may run as the bytes come. */
     bool may_take = step->kind == DDL_STEP_RECV_REDUCE || (m->fold != NO_STEP && run->waiting[m->fold] == 1);
     xfer->take = may_take ? take_incoming : NULL;
+    xfer->swap = may_take && m->answer != NO_STEP ? swap_incoming : NULL;
+    xfer->answer = m->answer == NO_STEP ? 0 : run->schedule->steps[run->messages[m->answer].step].number + 1;
+    xfer->may_swap = xfer->has_swapped = false;
+    xfer->is_answered = m->answered != NO_STEP && run->messages[m->answered].xfer.has_swapped;
     if (step->kind == DDL_STEP_RECV_REDUCE) {
         xfer->part[0] = (ddl_part){ place(run, &step->source), step->source.bytes };
         xfer->part[1] = (ddl_part){ NULL, 0 };

@@ -50,8 +50,10 @@ typedef struct ddl_step {
 typedef struct ddl_schedule {
     int rank, nranks;
     size_t element_bytes;
-    size_t scratch_bytes;       /* to be given to a run, aligned to 64 bytes */
-    size_t largest_message;     /* bytes */
+    size_t scratch_bytes;   /* to be given to a run, aligned to 64 bytes */
+    size_t largest_message; /* bytes */
+    bool in_place;          /* IN and OUT lie in one memory, where they begin at these offsets */
+    size_t in_offset, out_offset;
     uint32_t nsteps, nmessages; /* nmessages: send, recv and recv_reduce steps */
     ddl_step *steps;            /* in an order in which every step comes after its predecessors */
     uint32_t *successors;       /* indices of steps */

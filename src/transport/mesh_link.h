@@ -251,6 +251,9 @@ void ddl_mesh_drop_held(ddl_mesh_link *link);
 /* Where a message lies that the peer can reach; its hole is cut then. */
 bool ddl_mesh_find_place(const ddl_mesh_link *link, ddl_xfer *xfer, ddl_frame_place *place);
 
+/* The same as it is told in an offer, with whether the peer may write there what becomes of it. */
+ddl_frame_place ddl_mesh_offer_of(const ddl_xfer *xfer, const ddl_frame_place *place);
+
 /* The operation is over, but the peer may not know: it must not reach what is the program's again. */
 void ddl_mesh_withdraw(const ddl_mesh *mesh, const ddl_xfer *xfer);
 
@@ -270,7 +273,7 @@ ddl_frame_place ddl_mesh_source_of(const ddl_mesh_link *link, const ddl_xfer *xf
 /* Put a message where the peer wants it, take it where it lies, or read it at its source: one of all that are
  * due at a time. */
 void ddl_mesh_put_later(ddl_mesh_link *link, ddl_xfer *xfer, const ddl_frame_place *place);
-void ddl_mesh_take_later(ddl_mesh_link *link, ddl_xfer *xfer, const ddl_frame_place *place);
+void ddl_mesh_take_later(ddl_mesh_link *link, ddl_xfer *xfer, const ddl_frame_place *offer);
 void ddl_mesh_pull_later(ddl_mesh_link *link, ddl_xfer *xfer, const ddl_frame_place *source);
 void ddl_mesh_move_pages(ddl_mesh *mesh);
 

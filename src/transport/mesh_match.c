@@ -49,6 +49,7 @@ static bool mesh_send(ddl_transport *transport, ddl_xfer *xfer)
     bool lends = ddl_mesh_may_be_pulled(link, xfer), asked = small || lends;
     bool lent = lends && !offered && xfer->part[1].bytes == 0;
     if (offered) {
+        place = ddl_mesh_offer_of(xfer, &place);
         ddl_mesh_queue_place(link, xfer, DDL_FRAME_OFFER, &place);
     } else if (lent) {
         place = ddl_mesh_source_of(link, xfer);

@@ -50,6 +50,12 @@ void ddl_mesh_queue_place(ddl_mesh_link *link, const ddl_xfer *xfer, ddl_frame_t
     ddl_mesh_queue_control(link, &frame, payload);
 }
 
+/* An offer tells more in the upper half of its place's bytes (protocol/frame.h). */
+ddl_frame_place ddl_mesh_offer_of(const ddl_xfer *xfer, const ddl_frame_place *place)
+{
+    return (ddl_frame_place){ place->offset, (uint64_t)xfer->answer << 32 | place->bytes };
+}
+
 /* Find the pages there of a message of this rank's; its hole is cut then. False: the peer told nonsense; the
  * link has ended. */
 static bool find_pages(ddl_mesh_link *link, ddl_xfer *xfer, const ddl_frame_place *place)
@@ -81,9 +87,11 @@ void ddl_mesh_put_later(ddl_mesh_link *link, ddl_xfer *xfer, const ddl_frame_pla
     ddl_mesh_expect(link, 1);
 }
 
-void ddl_mesh_take_later(ddl_mesh_link *link, ddl_xfer *xfer, const ddl_frame_place *place)
+void ddl_mesh_take_later(ddl_mesh_link *link, ddl_xfer *xfer, const ddl_frame_place *offer)
 {
-    bool found = find_pages(link, xfer, place);
+    const ddl_frame_place place = { offer->offset, (uint32_t)offer->bytes };
+    bool found = find_pages(link, xfer, &place);
+    xfer->may_swap = xfer->swap != NULL && xfer->answer != 0 && xfer->answer == offer->bytes >> 32;
     xfer->state = found ? DDL_XFER_TAKE_DUE : DDL_XFER_RECEIVING;
     ddl_list_append(found ? &link->mesh->due : &link->receives, &xfer->link);
     ddl_mesh_expect(link, 1);
@@ -249,7 +257,8 @@ bool ddl_mesh_take_rest(ddl_mesh_link *link, const ddl_frame *frame, ddl_error *
 
 static void put_pages(ddl_mesh_link *link, ddl_xfer *xfer)
 {
-    ddl_moving_copy_out(xfer, xfer->hole_at, xfer->pages, xfer->hole_bytes);
+    if (!xfer->is_answered)
+        ddl_moving_copy_out(xfer, xfer->hole_at, xfer->pages, xfer->hole_bytes);
     ddl_moving_advance(xfer, 0);
     if (ddl_mesh_send_frame(link, xfer, DDL_XFER_SENDING_REST))
         ddl_mesh_send_done(link, xfer);
@@ -258,7 +267,10 @@ static void put_pages(ddl_mesh_link *link, ddl_xfer *xfer)
 /* What is left to come, if anything, comes with the sender's word that it had not given up. */
 static void take_pages(ddl_mesh_link *link, ddl_xfer *xfer)
 {
-    if (xfer->take != NULL)
+    xfer->has_swapped = xfer->may_swap;
+    if (xfer->may_swap)
+        xfer->swap(xfer, xfer->hole_at, xfer->pages, xfer->hole_bytes);
+    else if (xfer->take != NULL)
         xfer->take(xfer, xfer->hole_at, xfer->pages, xfer->hole_bytes);
     else
         ddl_moving_copy_in(xfer, xfer->hole_at, xfer->pages, xfer->hole_bytes);

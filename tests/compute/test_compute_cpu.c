@@ -424,6 +424,46 @@ static void check_reduce(struct sweep *sweep, const char *variant, int noperands
             assert_memory_equal(operands[k], sweep->operands[k], count * bytes);
 }
 
+enum { NO_OPERAND = -1 };
+
+/* The same of two operands with the result in two places, each of which is an operand or separate memory. */
+static void check_twice(struct sweep *sweep, const char *variant, size_t count, ddl_dtype dtype, ddl_op op,
+                        const int places[2], size_t offset)
+{
+    const size_t bytes = ddl_dtype_bytes(dtype);
+    uint8_t *targets[2];
+    const void *operands[2];
+    for (int k = 0; k < 2; k++) {
+        uint8_t *at = sweep->work[k] + GUARD + (offset + (size_t)k) % SLACK * bytes;
+        memset(at - GUARD, 0xa5, count * bytes + 2 * GUARD);
+        memcpy(at, sweep->operands[k], count * bytes);
+        operands[k] = at;
+        uint8_t *apart = (k == 0 ? sweep->target : sweep->work[2]) + GUARD + offset * bytes;
+        if (places[k] == NO_OPERAND)
+            memset(apart - GUARD, 0xa5, count * bytes + 2 * GUARD);
+        targets[k] = places[k] == NO_OPERAND ? apart : NULL;
+    }
+    for (int k = 0; k < 2; k++)
+        if (places[k] != NO_OPERAND)
+            targets[k] = (uint8_t *)operands[places[k]];
+
+    ddl_compute *compute = ddl_compute_cpu_variant(variant);
+    compute->ops->reduce_twice(compute, targets[0], targets[1], operands, count, dtype, op);
+
+    char what[128];
+    snprintf(what, sizeof what, "%s %s %s, targets %d and %d, offset %zu", variant, ddl_dtype_name(dtype),
+             ddl_op_name(op), places[0], places[1], offset);
+    for (int k = 0; k < 2; k++) {
+        assert_same(targets[k], sweep->expected, count, bytes, what);
+        for (size_t i = 1; i <= GUARD; i++) {
+            assert_int_equal(targets[k][-(ptrdiff_t)i], 0xa5);
+            assert_int_equal(targets[k][count * bytes + i - 1], 0xa5);
+        }
+        if (places[0] != k && places[1] != k)
+            assert_memory_equal(operands[k], sweep->operands[k], count * bytes);
+    }
+}
+
 static void for_each_reduction(void (*check)(struct sweep *, const char *variant, int noperands, ddl_dtype,
                                              ddl_op),
                                size_t count)
@@ -476,6 +516,18 @@ static void check_alignments(struct sweep *sweep, const char *variant, int noper
         }
 }
 
+static void check_two_targets(struct sweep *sweep, const char *variant, int noperands, ddl_dtype dtype,
+                              ddl_op op)
+{
+    static const int places[][2] = {
+        { NO_OPERAND, NO_OPERAND }, { 0, 1 }, { 1, 0 }, { NO_OPERAND, 1 }, { 0, NO_OPERAND }
+    };
+    static const size_t counts[] = { 0, 1, 15, 16, 33, 67, 1000, MAX_COUNT };
+    for (size_t p = 0; noperands == 2 && p < sizeof places / sizeof *places; p++)
+        for (size_t c = 0; c < sizeof counts / sizeof *counts; c++)
+            check_twice(sweep, variant, counts[c], dtype, op, places[p], c % SLACK);
+}
+
 static void reduce_is_right_for_every_count(void **state)
 {
     (void)state;
@@ -486,6 +538,12 @@ static void reduce_may_write_over_any_one_operand(void **state)
 {
     (void)state;
     for_each_reduction(check_targets, MAX_COUNT);
+}
+
+static void the_result_may_go_to_two_places(void **state)
+{
+    (void)state;
+    for_each_reduction(check_two_targets, MAX_COUNT);
 }
 
 static void reduce_takes_any_alignment_of_an_element(void **state)
@@ -724,6 +782,7 @@ int main(void)
     static const struct CMUnitTest tests[] = {
         cmocka_unit_test(reduce_is_right_for_every_count),
         cmocka_unit_test(reduce_may_write_over_any_one_operand),
+        cmocka_unit_test(the_result_may_go_to_two_places),
         cmocka_unit_test(reduce_takes_any_alignment_of_an_element),
         cmocka_unit_test(reduce_combines_every_pair_of_special_values),
         cmocka_unit_test(reduce_gives_known_results),

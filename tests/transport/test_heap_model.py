@@ -4,7 +4,8 @@
 
 Ranks run the states of mesh_match.c and mesh_pages.c. Who sends from a heap offers the place; the receiver copies from
 there, says that it has taken it, and is done when the sender has said the rest. Who receives into a heap tells the place;
-the sender puts the message there and says the rest. What is in no heap, or was withdrawn, goes through the lane. At any
+the sender puts the message there and says the rest. Where a message is to be answered into the place that it was sent
+from, who takes it writes the answer there at once, and has nothing to put later. What is in no heap, or was withdrawn, goes through the lane. At any
 point a rank may give up: it says so, withdraws what it had offered or told, and goes on with its buffers.
 
 A mistake is a state in which
@@ -66,8 +67,9 @@ HEARD = {
     (BULK, GRANTED): DONE,
 }
 
-# source, target: buffers, of the sender and of the receiver. value: what is sent.
-Message = namedtuple("Message", "key sender source receiver target value")
+# source, target: buffers, of the sender and of the receiver. value: what is sent. answer: the key of the message that goes
+# back to the source, and was told of with the offer.
+Message = namedtuple("Message", "key sender source receiver target value answer", defaults=(None,))
 OWN = 63  # what programs have in their buffers otherwise
 
 
@@ -76,16 +78,18 @@ class Rules:
 
     heaps: the buffers that are in one. gives_up: who may. keeps: what is withdrawn has the content that it had. has_memory:
     there is some for other pages. hides: what was withdrawn is not offered nor told again. releases: blocks, at the end.
-    closes: the addresses of what was withdrawn are not used again. heard: what else becomes of messages than in HEARD.
+    closes: the addresses of what was withdrawn are not used again. unasked: who takes a message knows of its answer, though
+    its sender does not. heard: what else becomes of messages than in HEARD.
     """
 
     def __init__(self, heaps, gives_up, orders=ORDERS, words=PLAIN, withdraws=(OFFERED, PLACED), keeps=True,
                  has_memory=True, hides=True, releases=False, closes=True, copies_first=True, after_offer=OFFERED,
-                 after_take=RECEIVING_REST, heard=()):
+                 after_take=RECEIVING_REST, unasked=None, heard=()):
         self.heaps, self.gives_up, self.orders, self.words = heaps, gives_up, orders, RELAXED if releases else words
         self.withdraws, self.keeps, self.has_memory, self.hides = withdraws, keeps, has_memory, hides
         self.releases, self.closes = releases, closes
         self.copies_first, self.after_offer, self.after_take = copies_first, after_offer, after_take
+        self.unasked = unasked or {}
         self.heard = {**HEARD, **dict(heard)}
         self.tells = {OFFER: orders["offer"], TAKEN: orders["taken"], PLACE: orders["place"], REST: orders["rest"],
                       BULK: orders["bulk"]}
@@ -101,10 +105,11 @@ class Rank:
         self.said = {self.peer(m): 0 for m in messages}
         self.heard = {self.peer(m): 0 for m in messages}
         self.withdrawn = {self.buffer(m): False for m in messages}
+        self.answered = set()  # keys of messages that are where they belong
 
     def __repr__(self):
         """What changes."""
-        return repr((self.states, self.early, self.ended, self.said, self.heard, self.withdrawn))
+        return repr((self.states, self.early, self.ended, self.said, self.heard, self.withdrawn, sorted(self.answered)))
 
     def sends(self, m):
         return m.sender == self.me
@@ -201,7 +206,12 @@ class Rank:
     def move(self, m, source, target, frame, state):
         if not self.rules.copies_first:
             yield from self.say(m, frame)
-        yield from self.copy(source, target)
+        if frame != REST or m.key not in self.answered:
+            yield from self.copy(source, target)
+        answer = self.rules.unasked.get(m.key, m.answer)
+        if frame == TAKEN and answer is not None:
+            yield from self.write(source, self.messages[answer].value)
+            self.answered.add(answer)
         if self.rules.copies_first:
             yield from self.say(m, frame)
         yield from self.enter(m, state)
@@ -234,7 +244,7 @@ class Rank:
         if not self.ended[m.key]:
             yield from self.say(m, END)
         if state in self.rules.withdraws and not self.withdrawn[buffer]:
-            if state == OFFERED and self.rules.has_memory and self.rules.keeps:
+            if state == OFFERED and m.answer is None and self.rules.has_memory and self.rules.keeps:
                 yield from self.copy(buffer, f"{buffer} of its own")
             self.withdrawn[buffer] = True
         self.states[m.key], self.early[m.key], self.ended[m.key] = GIVEN_UP, None, True
@@ -258,12 +268,13 @@ def rank(me, turns, rules):
     received = set()
     for turn in turns:
         fresh = sorted({(m.source, m.value) for m in turn if r.sends(m) and m.source not in received})
+        kept = [(m.source, m.value) for m in turn if r.sends(m) and m.answer is None and m.source not in received]
         received |= {m.target for m in turn if not r.sends(m)}
         for buffer, value in fresh:
             yield from r.write(r.own(buffer), value)
         while not_over := [m for m in turn if r.states[m.key] not in OVER]:
             yield from r.do_something(not_over)
-        for buffer, value in fresh:
+        for buffer, value in sorted(set(kept)):
             yield from r.look(r.own(buffer), value, "what it had there")
     owned = []
     for buffer in buffers:
@@ -293,6 +304,7 @@ def sent(key, sender, receiver, value=None):
 ONE, TWO, THREE = (ranks_of(*([sent(k, "A", "B")] for k in range(1, count + 1))) for count in (1, 2, 3))
 # Into the buffer that was sent from; both at the same time.
 ANSWERED = ranks_of([sent(1, "A", "B")], [Message(2, "B", "b2", "A", "a", 2)])
+SWAPPED = ranks_of([sent(1, "A", "B")._replace(answer=2)], [Message(2, "B", "b2", "A", "a", 2)])
 EXCHANGED = ranks_of([Message(1, "A", "a", "B", "b2", 1), Message(2, "B", "b", "A", "a2", 2)])
 # By way of o, out of it to both, and others of its heap with one rank each.
 PASSED_ON = ranks_of([sent(1, "A", "O")], [sent(2, "O", "B", 1)])
@@ -322,6 +334,10 @@ class TwoRanks(Test):
         for memory, heaps in itertools.product(MEMORIES, ("a", "b", "a b")):
             self.holds(TWO, heaps, memory)
         self.holds(ANSWERED, "a b", C11)
+
+    def test_a_message_that_is_answered_where_it_lies(self):
+        for heaps in ("a", "a b2"):
+            self.holds(SWAPPED, heaps, C11)
 
     def test_both_at_the_same_time(self):
         for heaps in ("a b2", "a2 b2"):
@@ -357,6 +373,12 @@ class Needed(Test):
             self.assertIn("race", world(ranks, heaps, C11, withdraws=(PLACED,)).lost())
         for memory in MEMORIES:
             self.holds(ONE, "a", memory, withdraws=(PLACED,), words=RELAXED)
+
+    def test_an_offer_of_what_is_answered_is_withdrawn(self):
+        self.is_found("what it had there", SWAPPED, "a", withdraws=(PLACED,))
+
+    def test_nothing_is_answered_of_which_the_sender_does_not_know(self):
+        self.is_found("what it had there", ANSWERED, "a", unasked={1: 2})
 
     def test_what_is_withdrawn_keeps_its_content(self):
         self.is_found("what it had there", ONE, "a", keeps=False)
@@ -418,6 +440,11 @@ class Long(Test):
         for memory, heaps in itertools.product(MEMORIES, ("a", "b", "a b")):
             self.holds(THREE, heaps, memory)
             self.holds(ANSWERED, heaps, memory)
+
+    def test_a_message_that_is_answered_where_it_lies(self):
+        for memory, heaps in itertools.product(MEMORIES, ("a", "a b", "a b2", "b b2")):
+            self.holds(SWAPPED, heaps, memory)
+            self.holds(SWAPPED, heaps, memory, releases=True)
 
     def test_blocks_are_released(self):
         for memory, heaps in itertools.product(MEMORIES, ("a", "b", "a b")):
