@@ -897,15 +897,16 @@ static void await_meetings(ddl_world *world)
     }
 }
 
-static void close_mesh(ddl_world *world)
+static void close_mesh(ddl_world *world, ddl_deadline deadline)
 {
     if (world->mesh == NULL || world->engine == NULL)
         return;
     await_meetings(world);
     if (ddl_engine_enter(world->engine, ddl_deadline_in_ms(DDL_COMM_FREE_MS))) {
         take_arrivals(world); /* who is connected just now hears the goodbye too */
+        ddl_deadline most = ddl_deadline_in_ms(DDL_WORLD_PARTING_MS);
         ddl_mesh_say_goodbye(world->mesh);
-        ddl_mesh_part(world->mesh, ddl_deadline_in_ms(DDL_WORLD_PARTING_MS));
+        ddl_mesh_part(world->mesh, deadline < most ? deadline : most);
         ddl_mesh_close(world->mesh);
         ddl_engine_progress(world->engine);
         ddl_bootstrap_shut_door(world->bootstrap);
@@ -936,7 +937,7 @@ ddl_status ddl_world_destroy(ddl_world *world, ddl_deadline deadline, ddl_error 
     if (world == NULL)
         return DDL_OK;
     ddl_contexts_remove(world);
-    close_mesh(world);
+    close_mesh(world, deadline);
     if (end_threads(world, deadline, err) != DDL_OK) {
         ddl_contexts_lose(world);
         return DDL_ETIMEDOUT;

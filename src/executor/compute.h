@@ -21,7 +21,7 @@ struct ddl_compute_ops {
     void (*reduce)(ddl_compute *compute, void *target, const void *const operands[], int noperands,
                    size_t count, ddl_dtype dtype, ddl_op op);
     /* The same of two operands, with the result in two places; each may be the same pointer as one operand,
-     * and overlaps none otherwise, nor the other. NULL where no transport swaps (ddl_xfer.swap). */
+     * and overlaps none otherwise, nor the other. NULL where no transport has it called (ddl_xfer.give). */
     void (*reduce_twice)(ddl_compute *compute, void *target, void *also, const void *const operands[2],
                          size_t count, ddl_dtype dtype, ddl_op op);
     /* target and source do not overlap. past_caches: a hint, nobody looks at the target soon. */

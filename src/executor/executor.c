@@ -111,7 +111,7 @@ static uint32_t fold_of(const ddl_schedule *schedule, const ddl_step *step)
     return next;
 }
 
-/* ---- results that go back to where their other operand lies ---- */
+/* ---- results that go back to whose other operand was ---- */
 
 /* The same slice, of the memory that IN and OUT share, if they do. */
 static ddl_slice in_memory(const ddl_schedule *schedule, ddl_slice slice)
@@ -312,9 +312,9 @@ static void take_incoming(ddl_xfer *xfer, size_t offset, const void *bytes, size
     work_on_incoming(xfer, offset, bytes, NULL, count);
 }
 
-static void swap_incoming(ddl_xfer *xfer, size_t offset, void *bytes, size_t count)
+static void give_incoming(ddl_xfer *xfer, size_t offset, const void *bytes, void *to, size_t count)
 {
-    work_on_incoming(xfer, offset, bytes, bytes, count);
+    work_on_incoming(xfer, offset, bytes, to, count);
 }
 
 /* A message has come: what was not taken on the way is still to be reduced. */
@@ -361,16 +361,16 @@ static bool start_message(ddl_run *run, const ddl_step *step, uint32_t index)
         step->kind == DDL_STEP_SEND ? run->binding.sent_signatures : run->binding.received_signatures;
     xfer->signature = of_pair != NULL ? &of_pair[step->peer] : run->binding.signature;
     xfer->moved = xfer->taken = xfer->hole_at = xfer->hole_bytes = 0;
-    xfer->past_caches = goes_past_caches(run, step);
     xfer->pulls = step->kind == DDL_STEP_SEND ? run->binding.lends : run->binding.pulls;
     m->folded = false;
     /* Nothing but this message keeps the reduce from running: so it may run as the bytes come. */
     bool may_take = step->kind == DDL_STEP_RECV_REDUCE || (m->fold != NO_STEP && run->waiting[m->fold] == 1);
     xfer->take = may_take ? take_incoming : NULL;
-    xfer->swap = may_take && m->answer != NO_STEP ? swap_incoming : NULL;
+    xfer->give = may_take && m->answer != NO_STEP ? give_incoming : NULL;
+    xfer->past_caches = goes_past_caches(run, step) || (xfer->give != NULL && run->binding.past_caches);
     xfer->answer = m->answer == NO_STEP ? 0 : run->schedule->steps[run->messages[m->answer].step].number + 1;
-    xfer->may_swap = xfer->has_swapped = false;
-    xfer->is_answered = m->answered != NO_STEP && run->messages[m->answered].xfer.has_swapped;
+    xfer->gives_back = xfer->has_given = false;
+    xfer->is_given = m->answered != NO_STEP && run->messages[m->answered].xfer.has_given;
     if (step->kind == DDL_STEP_RECV_REDUCE) {
         xfer->part[0] = (ddl_part){ place(run, &step->source), step->source.bytes };
         xfer->part[1] = (ddl_part){ NULL, 0 };

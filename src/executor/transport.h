@@ -57,20 +57,20 @@ struct ddl_xfer {
      */
     void (*take)(ddl_xfer *xfer, size_t offset, const void *bytes, size_t count);
     /*
-     * NULL, or the same as take, which also writes what becomes of the bytes over them. A transport may call
-     * it for some bytes and take for others, if the sender's answer is this receive's.
+     * NULL, or the same as take, which also writes what becomes of the bytes to another place, where the peer
+     * wants it; that may be where the bytes lie. A transport may call it for some bytes and take for others.
      */
-    void (*swap)(ddl_xfer *xfer, size_t offset, void *bytes, size_t count);
+    void (*give)(ddl_xfer *xfer, size_t offset, const void *bytes, void *to, size_t count);
     /*
      * 0, or one more than the number of the message that goes the other way with what becomes of this one: of
-     * a send, the message that is received where this one lies, and nobody else touches that place; of a
-     * receive with swap, the one that sends what take and swap make.
+     * a send, the message that is received where this one lies, if nobody else touches that place; of a
+     * receive with give, the one that sends what take and give make, with as many bytes.
      */
     uint32_t answer;
-    bool is_answered;   /* of a send that is an answer: has_swapped of the receive that it answers */
+    bool is_given;      /* of a send that is an answer: has_given of the receive that it answers */
     uint8_t unit_bytes; /* a power of two */
-    bool past_caches;   /* a hint: what the message writes is not looked at soon, and the caches hold more
-                           useful things */
+    bool past_caches;   /* a hint: what the message writes, or gives, is not looked at soon, and the caches
+                           hold more useful things */
     bool pulls;         /* a hint: best read where it lies, if that can be. A send must have it where the
                            receive may have it */
     /* The transport's, between post and end; zero before. */
@@ -79,8 +79,8 @@ struct ddl_xfer {
     size_t taken;               /* bytes that were passed to take; at the end all or none */
     size_t hole_at, hole_bytes; /* of the message: what does not come, or go, with the rest of it */
     void *pages;                /* where these bytes are, or go, at the peer */
-    bool may_swap;              /* the sender's answer is this receive's */
-    bool has_swapped;           /* what is in the hole */
+    bool gives_back;            /* the sender's answer is this receive's: it is wanted where the bytes lie */
+    bool has_given;             /* what is in the hole */
     uint8_t state;
     uint32_t stripes;     /* how many are begun; of a receive, a bit for each that is */
     uint32_t withdrawals; /* of its sender, when it said where the message lies */

@@ -89,8 +89,8 @@ typedef struct ddl_socket_acks {
 } ddl_socket_acks;
 bool ddl_socket_ask_acks(int fd, ddl_socket_acks *acks);
 
-/* Whether the other end's host has acknowledged all that was sent, the end of the stream included; true where
- * a system does not tell that. */
+/* Of a socket over which nothing more is sent (SHUT_WR): whether the other end's host has acknowledged all
+ * bytes; true where a system does not tell that. */
 bool ddl_socket_is_acked(int fd);
 
 /* Whether the other end has closed or broken the connection, though what it said before may still be unread;

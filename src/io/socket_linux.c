@@ -34,8 +34,8 @@ bool ddl_socket_has_ended(int fd)
 
 bool ddl_socket_is_acked(int fd)
 {
-    int unacked = 0;
-    return ioctl(fd, SIOCOUTQ, &unacked) != 0 || unacked == 0;
+    int unacked = 0; /* and the end itself counts as one */
+    return ioctl(fd, SIOCOUTQ, &unacked) != 0 || unacked <= 1;
 }
 
 bool ddl_socket_ask_acks(int fd, ddl_socket_acks *acks)

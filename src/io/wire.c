@@ -5,6 +5,7 @@
 #include "io/socket.h"
 
 #include <errno.h>
+#include <poll.h>
 #include <string.h>
 #include <sys/socket.h>
 
@@ -111,18 +112,23 @@ bool ddl_wire_has_unread(const ddl_wire *wire)
     return wire->tls != NULL && ddl_tls_socket_has_unread(wire->tls);
 }
 
-bool ddl_wire_part(ddl_wire *wire, void *room, size_t bytes)
+bool ddl_wire_part(ddl_wire *wire, bool is_all, void *room, size_t bytes, short *events)
 {
     enum { READS = 8 };
-    if (ddl_wire_has_unsent(wire) && !ddl_wire_flush(wire))
-        return errno != EAGAIN && errno != EWOULDBLOCK;
-    shutdown(wire->fd, SHUT_WR);
+    if (is_all && ddl_wire_has_unsent(wire) && !ddl_wire_flush(wire)) {
+        if (errno != EAGAIN && errno != EWOULDBLOCK)
+            return true;
+        is_all = false;
+    }
+    if (is_all)
+        shutdown(wire->fd, SHUT_WR);
+    *events = is_all ? POLLIN : POLLOUT;
     for (int i = 0; i < READS; i++) {
         ssize_t got = ddl_socket_read(wire->fd, room, bytes);
-        if (got == 0 || (got < 0 && errno != EAGAIN && errno != EWOULDBLOCK))
+        if (got < 0 && errno != EAGAIN && errno != EWOULDBLOCK)
             return true;
-        if (got < 0)
-            return ddl_socket_is_acked(wire->fd);
+        if (got <= 0)
+            return is_all && (got == 0 || ddl_socket_is_acked(wire->fd));
     }
     return false;
 }

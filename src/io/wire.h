@@ -41,12 +41,13 @@ bool ddl_wire_has_unsent(const ddl_wire *wire);
 bool ddl_wire_has_unread(const ddl_wire *wire);
 
 /*
- * The last step before closing a wire on which all is said. Closing resets a connection of which bytes were
- * not read, or to which some come later, and a reset drops what had not left this host. So nothing is
- * sent from now on, what comes is dropped, and true says that closing loses nothing: the other end has closed
- * too, or its host has acknowledged everything. False: call it again, once the socket is readable or soon.
+ * The last step before closing a wire. Closing resets a connection of which bytes were not read, or to which
+ * some come later, and a reset drops what had not left this host. So what comes is read and dropped, and once
+ * all is written (is_all) nothing more is sent. True: closing loses nothing; the other end has closed too, or
+ * its host has acknowledged everything, or the connection is broken. False: call it again, once the socket is
+ * ready for *events (poll), or soon.
  */
-bool ddl_wire_part(ddl_wire *wire, void *room, size_t bytes);
+bool ddl_wire_part(ddl_wire *wire, bool is_all, void *room, size_t bytes, short *events);
 
 /* The error after errno EBADMSG, without who it was: "TLS: what came was altered on its way". */
 const char *ddl_wire_problem(const ddl_wire *wire);

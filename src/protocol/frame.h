@@ -53,9 +53,9 @@ typedef enum ddl_frame_type {
 /* Where a message lies, or goes: payload of offer and place, which are about a heap, and of source. */
 typedef struct ddl_frame_place {
     uint64_t offset; /* in the heap; of a source: address in the process of the sender */
-    uint64_t bytes;  /* of the whole message. In the upper half a source has how often the sender had withdrawn
-                        one, and an offer one more than the number of the message that it expects there with
-                        what becomes of this one, or 0 */
+    uint64_t bytes; /* of the whole message. In the upper half a source has how often the sender had withdrawn
+                       one, and an offer one more than the number of the message that it expects there with
+                       what becomes of this one, or 0 */
 } ddl_frame_place;
 
 /* Field by field as ddl_key and ddl_signature of the executor, which this layer does not know. */

@@ -15,6 +15,11 @@ void ddl_mesh_leave(ddl_mesh_link *link)
     link->state = DDL_LINK_LEFT;
     ddl_mesh_let_go_of_heap(link);
     ddl_mesh_stop_watching(link);
+    /* Who has left waits for that, or for an acknowledgement that the system may put off by 40 ms. */
+    if (link->out == NULL)
+        shutdown(link->wire.fd, SHUT_WR);
+    if (link->stripes != NULL)
+        ddl_stripes_shut(link->stripes);
     mesh->owner.left(mesh->owner.arg, link->peer);
 }
 
@@ -48,42 +53,47 @@ void ddl_mesh_say_goodbye(ddl_mesh *mesh)
     ddl_mesh_pay_nudges(mesh);
 }
 
-/* Whether closing the link loses nothing of what was said. If not, *fd is to be waited for. */
-static bool has_parted(ddl_mesh_link *link, int *fd)
+/* Whether closing the link loses nothing of what was said. If it does, what to wait for is in *wait. */
+static bool has_parted(ddl_mesh_link *link, struct pollfd *wait)
 {
     ddl_mesh *mesh = link->mesh;
-    if (link->state != DDL_LINK_OPEN || link->out != NULL) /* lanes stay until their reader is done, too */
+    struct pollfd own = { .fd = link->wire.fd };
+    if (link->out != NULL) /* lanes stay until their reader is done, too */
         return true;
     ddl_mesh_flush_link(link);
-    bool parted =
-        link->deaf || link->state != DDL_LINK_OPEN ||
-        (link->control.bytes == 0 && ddl_wire_part(&link->wire, mesh->staging, DDL_MESH_STAGING_BYTES));
+    bool parted = link->deaf || link->state != DDL_LINK_OPEN ||
+                  ddl_wire_part(&link->wire, link->control.bytes == 0, mesh->staging, DDL_MESH_STAGING_BYTES,
+                                &own.events);
     if (!parted)
-        *fd = link->wire.fd;
-    return (link->stripes == NULL || ddl_stripes_part(link->stripes, fd)) && parted;
+        *wait = own;
+    return (link->stripes == NULL || ddl_stripes_part(link->stripes, wait)) && parted;
 }
 
-/* What has parted is not looked at again. A connection to wait for; -1: none. */
-static int part(ddl_mesh *mesh)
+/* What has parted is not looked at again. False: *wait is for what has not. */
+static bool part(ddl_mesh *mesh, struct pollfd *wait)
 {
-    int fd = -1;
+    bool all = true;
     for (int peer = 0; peer < mesh->nranks; peer++) {
         ddl_mesh_link *link = &mesh->links[peer];
-        if (peer == mesh->rank || link->state != DDL_LINK_OPEN || !has_parted(link, &fd))
+        if (peer == mesh->rank || link->state != DDL_LINK_OPEN)
             continue;
-        link->state = DDL_LINK_LEFT;
-        ddl_mesh_stop_watching(link);
+        if (!has_parted(link, wait)) {
+            all = false;
+        } else if (link->state == DDL_LINK_OPEN) {
+            link->state = DDL_LINK_LEFT;
+            ddl_mesh_stop_watching(link);
+        }
     }
-    return fd;
+    return all;
 }
 
 void ddl_mesh_part(ddl_mesh *mesh, ddl_deadline deadline)
 {
     enum { LOOK_MS = 2 }; /* an acknowledgement wakes nobody */
-    int fd;
-    while ((fd = part(mesh)) >= 0 && !ddl_deadline_passed(deadline)) {
+    struct pollfd wait;
+    while (!part(mesh, &wait) && !ddl_deadline_passed(deadline)) {
         ddl_deadline look = ddl_deadline_in_ms(LOOK_MS);
-        (void)ddl_socket_wait(fd, POLLIN, look < deadline ? look : deadline);
+        (void)ddl_socket_wait(wait.fd, wait.events, look < deadline ? look : deadline);
     }
 }
 
@@ -91,8 +101,9 @@ void ddl_mesh_close(ddl_mesh *mesh)
 {
     if (mesh->closed)
         return;
+    struct pollfd wait;
     ddl_mesh_say_goodbye(mesh);
-    (void)part(mesh); /* reads at least what would have the system reset a connection */
+    (void)part(mesh, &wait); /* reads at least what would have the system reset a connection */
     mesh->closed = true;
     for (int peer = 0; peer < mesh->nranks; peer++) {
         ddl_mesh_link *link = &mesh->links[peer];

@@ -91,7 +91,7 @@ void ddl_mesh_take_later(ddl_mesh_link *link, ddl_xfer *xfer, const ddl_frame_pl
 {
     const ddl_frame_place place = { offer->offset, (uint32_t)offer->bytes };
     bool found = find_pages(link, xfer, &place);
-    xfer->may_swap = xfer->swap != NULL && xfer->answer != 0 && xfer->answer == offer->bytes >> 32;
+    xfer->gives_back = xfer->answer != 0 && xfer->answer == offer->bytes >> 32;
     xfer->state = found ? DDL_XFER_TAKE_DUE : DDL_XFER_RECEIVING;
     ddl_list_append(found ? &link->mesh->due : &link->receives, &xfer->link);
     ddl_mesh_expect(link, 1);
@@ -257,19 +257,48 @@ bool ddl_mesh_take_rest(ddl_mesh_link *link, const ddl_frame *frame, ddl_error *
 
 static void put_pages(ddl_mesh_link *link, ddl_xfer *xfer)
 {
-    if (!xfer->is_answered)
+    if (!xfer->is_given)
         ddl_moving_copy_out(xfer, xfer->hole_at, xfer->pages, xfer->hole_bytes);
     ddl_moving_advance(xfer, 0);
     if (ddl_mesh_send_frame(link, xfer, DDL_XFER_SENDING_REST))
         ddl_mesh_send_done(link, xfer);
 }
 
+/*
+ * Where, in the heap of the peer, what becomes of the pages that are taken is wanted: where they lie, or in a
+ * place that the peer has told already; NULL: that is not known, or other pages of the message would be
+ * meant. The message that answers finds the place again, and has nothing to put there.
+ */
+static uint8_t *place_of_answer(ddl_mesh_link *link, const ddl_xfer *xfer)
+{
+    ddl_key key = xfer->key;
+    if (xfer->give == NULL || xfer->answer == 0)
+        return NULL;
+    if (xfer->gives_back)
+        return xfer->pages;
+    if (xfer->past_caches) /* a copy that fetches nothing first is quicker there (docs/performance.md) */
+        return NULL;
+    key.number = xfer->answer - 1;
+    const ddl_early *told = ddl_earlies_find(&link->earlies, &link->earlies.grants, &key);
+    if (told == NULL || told->frame.type != DDL_FRAME_PLACE ||
+        !ddl_mesh_same_operation(xfer->signature, &told->frame))
+        return NULL;
+    const size_t page_bytes = link->mesh->page_bytes;
+    const uint8_t *source = (const uint8_t *)xfer->pages - xfer->hole_at;
+    const uint64_t source_offset = (uint64_t)(source - link->heap), offset = told->place.offset;
+    if (told->place.bytes != xfer->bytes || offset > link->heap_bytes ||
+        xfer->bytes > link->heap_bytes - offset || offset % page_bytes != source_offset % page_bytes)
+        return NULL;
+    return link->heap + offset + xfer->hole_at;
+}
+
 /* What is left to come, if anything, comes with the sender's word that it had not given up. */
 static void take_pages(ddl_mesh_link *link, ddl_xfer *xfer)
 {
-    xfer->has_swapped = xfer->may_swap;
-    if (xfer->may_swap)
-        xfer->swap(xfer, xfer->hole_at, xfer->pages, xfer->hole_bytes);
+    uint8_t *answer = place_of_answer(link, xfer);
+    xfer->has_given = answer != NULL;
+    if (answer != NULL)
+        xfer->give(xfer, xfer->hole_at, xfer->pages, answer, xfer->hole_bytes);
     else if (xfer->take != NULL)
         xfer->take(xfer, xfer->hole_at, xfer->pages, xfer->hole_bytes);
     else

@@ -588,7 +588,7 @@ void ddl_stripes_say_goodbye(ddl_stripes *stripes)
     }
 }
 
-bool ddl_stripes_part(ddl_stripes *stripes, int *fd)
+bool ddl_stripes_part(ddl_stripes *stripes, struct pollfd *wait)
 {
     bool all = true;
     for (int i = 0; i < stripes->nstreams && !stripes->stopped; i++) {
@@ -597,11 +597,11 @@ bool ddl_stripes_part(ddl_stripes *stripes, int *fd)
         s->blocked = false;
         while (has_rest(s) && between_frames(s) && write_some(s, &finished))
             ;
-        if (s->deaf || !between_frames(s))
+        struct pollfd own = { .fd = s->wire.fd };
+        if (s->deaf || !between_frames(s) ||
+            ddl_wire_part(&s->wire, !has_rest(s), stripes->room, DDL_WIRE_ROOM_BYTES, &own.events))
             continue;
-        if (!has_rest(s) && ddl_wire_part(&s->wire, stripes->room, DDL_WIRE_ROOM_BYTES))
-            continue;
-        *fd = s->wire.fd;
+        *wait = own;
         all = false;
     }
     return all;

@@ -19,6 +19,8 @@
 #include "io/wire.h"
 #include "protocol/frame.h"
 
+#include <poll.h>
+
 typedef struct ddl_stripes ddl_stripes;
 
 typedef struct ddl_stripes_owner {
@@ -80,8 +82,9 @@ bool ddl_stripes_have_ended(const ddl_stripes *stripes);
 /* Say goodbye, as far as that goes at once. */
 void ddl_stripes_say_goodbye(ddl_stripes *stripes);
 
-/* After that: whether closing loses nothing of it, see ddl_wire_part; one that has not is in *fd. */
-bool ddl_stripes_part(ddl_stripes *stripes, int *fd);
+/* After that: whether closing loses nothing of it, see ddl_wire_part; if it does, what to wait for is in
+ * *wait. */
+bool ddl_stripes_part(ddl_stripes *stripes, struct pollfd *wait);
 
 /* The pair is lost: watch nothing any more, and let the peer see the end. */
 void ddl_stripes_shut(ddl_stripes *stripes);

@@ -16,12 +16,12 @@
 enum { COUNT = 12, BYTES = COUNT * 4, MOST = 16 };
 
 /* A transport in which every message is there already: element i of one from rank p is 100 * p + i. What may
- * be swapped is, and looked at. */
+ * be given is, back to where it lies, and looked at. */
 typedef struct fake {
     ddl_transport base; /* first: see transport.h */
-    int nsends, nreceives, nanswered, nswapped;
+    int nsends, nreceives, nanswered, ngiven;
     uint32_t sent[MOST],
-        received[MOST]; /* their answers, by their numbers; receives: where swap may be called */
+        received[MOST]; /* their answers, by their numbers; receives: where give may be called */
 } fake;
 
 static bool fake_send(ddl_transport *transport, ddl_xfer *xfer)
@@ -30,7 +30,7 @@ static bool fake_send(ddl_transport *transport, ddl_xfer *xfer)
     assert_true(xfer->key.number < MOST);
     f->sent[xfer->key.number] = xfer->answer;
     f->nsends++;
-    f->nanswered += xfer->is_answered;
+    f->nanswered += xfer->is_given;
     return true;
 }
 
@@ -40,24 +40,24 @@ static bool fake_recv(ddl_transport *transport, ddl_xfer *xfer)
     int32_t message[COUNT];
     const int count = (int)(xfer->bytes / 4);
     assert_true(xfer->key.number < MOST && xfer->bytes <= BYTES);
-    f->received[xfer->key.number] = xfer->swap != NULL ? xfer->answer : 0;
+    f->received[xfer->key.number] = xfer->give != NULL ? xfer->answer : 0;
     f->nreceives++;
     for (int i = 0; i < count; i++)
         message[i] = 100 * xfer->peer + i;
-    if (xfer->swap == NULL) {
+    if (xfer->give == NULL) {
         memcpy(xfer->part[0].data, message, xfer->bytes);
         return true;
     }
     assert_non_null(xfer->take);
-    xfer->swap(xfer, 0, message, xfer->bytes / 3 / 4 * 4);
+    xfer->give(xfer, 0, message, message, xfer->bytes / 3 / 4 * 4);
     xfer->take(xfer, xfer->bytes / 3 / 4 * 4, message + xfer->bytes / 3 / 4,
                xfer->bytes - xfer->bytes / 3 / 4 * 4);
     for (int i = 0; i < count; i++) /* of IN, whose element i is i; what was taken is as it came */
         assert_int_equal(message[i] - 100 * xfer->peer - i,
                          i < count / 3 ? message[0] - 100 * xfer->peer + i : 0);
     xfer->taken = xfer->bytes;
-    xfer->has_swapped = true;
-    f->nswapped++;
+    xfer->has_given = true;
+    f->ngiven++;
     return true;
 }
 
@@ -125,7 +125,7 @@ static void allreduces_of_two_ranks_in_place_are_answered(void **state)
         for (int rank = 0; rank < 2; rank++)
             ranks[rank] = run_algorithm(names[i], rank, 2, true, false);
         for (int rank = 0; rank < 2; rank++) {
-            assert_int_equal(ranks[rank].nswapped, 1);
+            assert_int_equal(ranks[rank].ngiven, 1);
             assert_int_equal(ranks[rank].nanswered, 1);
             assert_int_not_equal(ranks[rank].sent[0], 0);
             assert_int_equal(ranks[rank].sent[0], ranks[1 - rank].received[0]); /* they say the same */
@@ -142,11 +142,11 @@ static void others_are_not(void **state)
         assert_int_equal(apart.sent[0], 0);
         fake average =
             run_algorithm("ring", rank, 2, true, true); /* what is divided later is not the result */
-        assert_int_equal(average.nswapped, 0);
+        assert_int_equal(average.ngiven, 0);
         fake whole = run_algorithm("flat", rank, 2, true, false);
-        assert_int_equal(whole.nswapped + (int)whole.sent[0], 0);
+        assert_int_equal(whole.ngiven + (int)whole.sent[0], 0);
         fake more = run_algorithm("ring", rank, 3, true, false);
-        assert_int_equal(more.nswapped + (int)more.sent[0] + (int)more.sent[1], 0);
+        assert_int_equal(more.ngiven + (int)more.sent[0] + (int)more.sent[1], 0);
     }
 }
 
@@ -208,7 +208,7 @@ static void add_received_first(ddl_builder *b)
     ddl_step_send(b, 1, half(DDL_BUFFER_OUT, 1));
 }
 
-static void only_what_nobody_else_touches_is_answered(void **state)
+static void only_what_nobody_else_touches_is_given(void **state)
 {
     (void)state;
     fake both = run_steps(add_both);
@@ -251,7 +251,7 @@ static void only_the_result_is_an_answer(void **state)
     for (size_t i = 0; i < sizeof lists / sizeof *lists; i++) {
         fake f = run_steps(lists[i]);
         assert_true(f.nreceives > 0);
-        assert_int_equal(f.nswapped + f.nanswered, 0);
+        assert_int_equal(f.ngiven + f.nanswered, 0);
     }
 }
 
@@ -260,7 +260,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(allreduces_of_two_ranks_in_place_are_answered),
         cmocka_unit_test(others_are_not),
-        cmocka_unit_test(only_what_nobody_else_touches_is_answered),
+        cmocka_unit_test(only_what_nobody_else_touches_is_given),
         cmocka_unit_test(only_the_result_is_an_answer),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,5 +1,7 @@
-/* test_socket.c - what a host is seen to acknowledge, and that it is not when it hears nothing. */
+/* test_socket.c - what a host is seen to acknowledge, and that it is not when it hears nothing; and that a
+ * connection is closed when nothing of it can be lost. */
 #include "io/socket.h"
+#include "io/wire.h"
 
 #include "base/clock.h"
 
@@ -141,12 +143,113 @@ static void who_probes_does_not_answer(void **state)
     ddl_socket_close(&ends[1]);
 }
 
+/* As much as fits the connection while nobody reads; returns how much that was. */
+static size_t fill(int fd)
+{
+    static const char data[64 * 1024];
+    size_t written = 0;
+    for (ssize_t part; (part = ddl_socket_write(fd, data, sizeof data)) > 0;)
+        written += (size_t)part;
+    return written;
+}
+
+/* Up to so many bytes, and fewer if no more come; an error fails. */
+static size_t take(int fd, size_t most)
+{
+    static char data[64 * 1024];
+    size_t taken = 0;
+    while (taken < most && ddl_socket_wait(fd, POLLIN, ddl_deadline_in_ms(1000))) {
+        const size_t left = most - taken;
+        ssize_t part = ddl_socket_read(fd, data, left < sizeof data ? left : sizeof data);
+        assert_true(part >= 0);
+        if (part == 0)
+            break;
+        taken += (size_t)part;
+    }
+    return taken;
+}
+
+static bool parts(ddl_wire *wire, bool is_all, short *events)
+{
+    char room[256];
+    return ddl_wire_part(wire, is_all, room, sizeof room, events);
+}
+
+static void who_parts_loses_nothing_though_the_peer_goes_on_talking(void **state)
+{
+    int ends[2];
+    short events = 0;
+    (void)state;
+    connect_two(ends);
+    ddl_wire wire = { .fd = ends[0] };
+    const size_t bytes = fill(ends[0]);
+    assert_true(bytes > 0);
+    assert_int_equal(ddl_socket_write(ends[1], "before", 6), 6);
+    assert_false(parts(&wire, true, &events));
+    assert_int_equal(events, POLLIN);
+    size_t taken = 0;
+    for (int turns = 0; !parts(&wire, true, &events); turns++) {
+        assert_true(turns < 1000);
+        taken += take(ends[1], 64 * 1024);
+        assert_int_equal(ddl_socket_write(ends[1], "meanwhile", 9), 9);
+        (void)ddl_socket_wait(-1, 0, ddl_deadline_in_ms(1));
+    }
+    assert_true(taken < bytes); /* it is in the peer's buffer */
+    ddl_wire_close(&wire);
+    assert_int_equal(ddl_socket_write(ends[1], "afterwards", 10), 10);
+    assert_int_equal(taken + take(ends[1], bytes), bytes);
+    ddl_socket_close(&ends[1]);
+}
+
+static void what_is_not_all_written_keeps_the_stream_open_and_is_read_from(void **state)
+{
+    int ends[2];
+    short events = 0;
+    (void)state;
+    connect_two(ends);
+    ddl_wire wire = { .fd = ends[0] };
+    size_t clogging = fill(ends[1]);
+    for (int turns = 0; turns < 1000 && ddl_socket_write(ends[1], "", 1) != 1;
+         turns++) { /* until it has room again */
+        assert_false(parts(&wire, false, &events));
+        (void)ddl_socket_wait(-1, 0, ddl_deadline_in_ms(1));
+    }
+    assert_true(clogging > 0);
+    assert_int_equal(events, POLLOUT);
+    carry(ends[0], ends[1], 1);
+    ddl_wire_close(&wire);
+    ddl_socket_close(&ends[1]);
+}
+
+static void who_has_closed_too_or_broken_it_is_waited_for_no_longer(void **state)
+{
+    (void)state;
+    for (int breaks = 0; breaks < 2; breaks++) {
+        int ends[2];
+        short events = 0;
+        connect_two(ends);
+        ddl_wire wire = { .fd = ends[0] };
+        (void)fill(ends[0]);
+        if (breaks)
+            ddl_socket_close(&ends[1]); /* with what it has not read */
+        else
+            shutdown(ends[1], SHUT_WR);
+        assert_true(ddl_socket_wait(ends[0], POLLIN, ddl_deadline_in_ms(10000)));
+        assert_true(parts(&wire, true, &events));
+        ddl_wire_close(&wire);
+        ddl_socket_close(&ends[1]);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(what_comes_is_acknowledged),
         cmocka_unit_test(who_hears_nothing_does_not_answer),
         cmocka_unit_test(who_probes_does_not_answer),
+        cmocka_unit_test(who_parts_loses_nothing_though_the_peer_goes_on_talking),
+        cmocka_unit_test(what_is_not_all_written_keeps_the_stream_open_and_is_read_from),
+        cmocka_unit_test(who_has_closed_too_or_broken_it_is_waited_for_no_longer),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

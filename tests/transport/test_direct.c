@@ -137,7 +137,7 @@ static void prepare_at(message *m, int peer, uint64_t sequence, uint8_t *data, s
 typedef struct reduction {
     message in;
     uint8_t *sums; /* a sum of 16-bit words, wrapping */
-    size_t taken, swapped;
+    size_t taken, given;
 } reduction;
 
 static void add(ddl_xfer *xfer, size_t offset, const void *bytes, size_t count)
@@ -216,15 +216,15 @@ static void messages_in_heaps_go_past_the_lane(void **state)
     }
 }
 
-static void add_and_answer(ddl_xfer *xfer, size_t offset, void *bytes, size_t count)
+static void add_and_give(ddl_xfer *xfer, size_t offset, const void *bytes, void *to, size_t count)
 {
     reduction *r = DDL_CONTAINER(DDL_CONTAINER(xfer, message, xfer), reduction, in);
     add(xfer, offset, bytes, count);
-    memcpy(bytes, r->sums + offset, count);
-    r->swapped += count;
+    memcpy(to, r->sums + offset, count);
+    r->given += count;
 }
 
-/* A reduced message of rank 0, out of its heap, and one of rank 1 to the same place with what became of it.
+/* A message of rank 0, out of its heap, that is reduced by rank 1, and one of that with what becomes of it.
  */
 typedef struct exchange {
     message out, back;
@@ -232,9 +232,18 @@ typedef struct exchange {
     message answer; /* of rank 1 */
 } exchange;
 
-enum { SHIFT = 1234, ODD_BYTES = 300002, WHOLE_PAGES = ODD_BYTES / PAGE - 1 };
+enum { SHIFT = 1234, ODD_BYTES = 300002, WHOLE_PAGES = ODD_BYTES / PAGE - 1, NUMBER = 2 };
 
-static void begin_exchange(exchange *x, side pair[2], uint32_t sent_answer, uint32_t received_answer)
+/* What lies there is not touched. */
+static void prepare_answer(message *m, int peer, uint8_t *data)
+{
+    prepare_at(m, peer, 1, data, 0, false);
+    m->xfer.key.number = NUMBER;
+    m->xfer.bytes = m->xfer.part[0].bytes = ODD_BYTES;
+}
+
+/* back: where rank 0 wants the answer; NULL: where its message lies. */
+static void begin_exchange(exchange *x, side pair[2], uint8_t *back)
 {
     memset(x, 0, sizeof *x);
     x->r.sums = malloc(ODD_BYTES);
@@ -242,63 +251,112 @@ static void begin_exchange(exchange *x, side pair[2], uint32_t sent_answer, uint
         x->r.sums[i] = (uint8_t)i;
     prepare_at(&x->out, 1, 1, block_of(&pair[0], MIB) + SHIFT, ODD_BYTES, true);
     prepare_at(&x->r.in, 0, 1, aligned_alloc(PAGE, MIB), ODD_BYTES, false);
+    prepare_answer(&x->back, 1, back != NULL ? back : x->out.data);
+    prepare_answer(&x->answer, 0, x->r.sums);
     x->r.in.xfer.take = add;
-    x->r.in.xfer.swap = add_and_answer;
+    x->r.in.xfer.give = add_and_give;
     x->r.in.xfer.unit_bytes = 2;
-    x->out.xfer.answer = sent_answer;
-    x->r.in.xfer.answer = received_answer;
+    x->r.in.xfer.answer = NUMBER + 1;
+    x->out.xfer.answer = back == NULL ? NUMBER + 1 : 0;
+}
+
+static void move_message(exchange *x, side pair[2], bool sends_first)
+{
+    post(&pair[sends_first ? 0 : 1], sends_first ? &x->out : &x->r.in, sends_first);
+    drive(pair, 20);
+    post(&pair[sends_first ? 1 : 0], sends_first ? &x->r.in : &x->out, !sends_first);
+    drive_until(pair, &x->r.in.done);
+    drive_until(pair, &x->out.done);
+    assert_int_equal(x->r.taken, ODD_BYTES);
+    for (size_t k = 0; k < ODD_BYTES; k++)
+        assert_int_equal(x->r.sums[k], (uint8_t)(pattern(1, k) + k));
+}
+
+/* Whether whole pages of what became of the message lie at rank 0 already, where it wants them. */
+static void assert_given(const exchange *x, bool given)
+{
+    const size_t head = PAGE - (uintptr_t)x->back.data % PAGE;
+    assert_int_equal(x->r.in.xfer.has_given, given);
+    assert_int_equal(x->r.given, given ? WHOLE_PAGES * PAGE : 0);
+    for (size_t k = 0; k < ODD_BYTES; k++) {
+        const bool is_there = given && k >= head && k < head + WHOLE_PAGES * PAGE;
+        if (x->back.data == x->out.data || is_there)
+            assert_int_equal(x->back.data[k], (uint8_t)(pattern(1, k) + (is_there ? k : 0)));
+    }
 }
 
 static void end_exchange(exchange *x, side pair[2])
 {
-    prepare_at(&x->back, 1, 2, x->out.data, 0, false); /* what lies there is not touched */
-    x->back.xfer.bytes = x->back.xfer.part[0].bytes = ODD_BYTES;
-    prepare_at(&x->answer, 0, 2, x->r.sums, 0, false);
-    x->answer.xfer.bytes = x->answer.xfer.part[0].bytes = ODD_BYTES;
-    x->answer.xfer.is_answered = x->r.in.xfer.has_swapped;
-    post(&pair[0], &x->back, false);
+    x->answer.xfer.is_given = x->r.in.xfer.has_given;
     post(&pair[1], &x->answer, true);
     drive_until(pair, &x->back.done);
     drive_until(pair, &x->answer.done);
     for (size_t i = 0; i < ODD_BYTES; i++)
         assert_int_equal(x->back.data[i], (uint8_t)(pattern(1, i) + i));
-}
-
-static void free_exchange(exchange *x)
-{
     free(x->r.in.data);
     free(x->r.sums);
 }
 
-static void what_becomes_of_a_message_goes_back_at_once_where_both_know_of_it(void **state)
+static void what_becomes_of_a_message_is_given_back_where_both_know_of_it(void **state)
 {
     (void)state;
-    static const uint32_t answers[][2] = { { 3, 3 }, { 3, 0 }, { 0, 3 }, { 3, 4 }, { 0, 0 } };
-    for (size_t i = 0; i < sizeof answers / sizeof *answers * 2; i++) {
-        const uint32_t *of = answers[i / 2];
-        const bool sends_first = i % 2 == 0, swaps = of[0] == of[1] && of[0] != 0;
+    static const struct {
+        uint32_t sent, received;
+        bool gives;
+    } answers[] = { { 3, 3, true }, { 0, 0, false }, { 3, 0, false }, { 0, 3, false }, { 3, 4, false } };
+    for (size_t i = 0; i < 2 * sizeof answers / sizeof *answers; i++) {
         side pair[2];
         int sockets[2];
         exchange x;
         open_heap(pair, sockets);
-        begin_exchange(&x, pair, of[0], of[1]);
-        post(&pair[sends_first ? 0 : 1], sends_first ? &x.out : &x.r.in, sends_first);
+        begin_exchange(&x, pair, NULL);
+        x.out.xfer.answer = answers[i / 2].sent;
+        x.r.in.xfer.answer = answers[i / 2].received;
+        x.r.in.xfer.give = answers[i / 2].received != 0 ? add_and_give : NULL;
+        move_message(&x, pair, i % 2 == 0);
+        assert_given(&x, answers[i / 2].gives);
+        post(&pair[0], &x.back, false);
+        end_exchange(&x, pair);
+        close_pair(pair);
+    }
+}
+
+static void what_becomes_of_a_message_is_given_to_a_place_that_is_known(void **state)
+{
+    (void)state;
+    static const struct {
+        size_t shift; /* of the place, in its page */
+        uint64_t sequence;
+        uint64_t count; /* of its signature */
+        bool gives;
+    } places[] = {
+        { SHIFT, 1, 0, true }, { SHIFT, 2, 0, false }, { SHIFT, 1, 77, false }, { SHIFT + 2, 1, 0, false }
+    };
+    for (size_t i = 0; i < 2 * sizeof places / sizeof *places; i++) {
+        side pair[2];
+        int sockets[2];
+        exchange x;
+        message other;
+        ddl_signature its_own = signature;
+        its_own.count += places[i / 2].count;
+        open_heap(pair, sockets);
+        uint8_t *block = block_of(&pair[0], MIB);
+        begin_exchange(&x, pair, block + places[i / 2].shift);
+        prepare_answer(&other, 1,
+                       x.back.data); /* the receive that is posted before; perhaps of something else */
+        other.xfer.key.sequence = places[i / 2].sequence;
+        other.xfer.signature = &its_own;
+        const bool is_it = places[i / 2].sequence == 1 && places[i / 2].count == 0;
+        post(&pair[0], is_it ? &x.back : &other, false);
         drive(pair, 20);
-        post(&pair[sends_first ? 1 : 0], sends_first ? &x.r.in : &x.out, !sends_first);
-        drive_until(pair, &x.r.in.done);
-        drive_until(pair, &x.out.done);
-        assert_int_equal(x.r.in.xfer.has_swapped, swaps);
-        assert_int_equal(x.r.swapped, swaps ? WHOLE_PAGES * PAGE : 0);
-        assert_int_equal(x.r.taken, ODD_BYTES);
-        for (size_t k = 0; k < ODD_BYTES; k++)
-            assert_int_equal(x.r.sums[k], (uint8_t)(pattern(1, k) + k));
-        const size_t head = PAGE - SHIFT; /* the ends of the message are in no whole page */
-        for (size_t k = 0; k < ODD_BYTES; k++) {
-            const bool is_there = swaps && k >= head && k < head + WHOLE_PAGES * PAGE;
-            assert_int_equal(x.out.data[k], (uint8_t)(pattern(1, k) + (is_there ? k : 0)));
+        move_message(&x, pair, i % 2 == 0);
+        assert_given(&x, places[i / 2].gives);
+        if (!is_it) {
+            cancel(&pair[0], &other);
+            prepare_answer(&x.back, 1, block_of(&pair[0], MIB));
+            post(&pair[0], &x.back, false);
         }
         end_exchange(&x, pair);
-        free_exchange(&x);
         close_pair(pair);
     }
 }
@@ -306,24 +364,34 @@ static void what_becomes_of_a_message_goes_back_at_once_where_both_know_of_it(vo
 static void an_answer_that_comes_too_late_is_written_nowhere(void **state)
 {
     (void)state;
-    side pair[2];
-    int sockets[2];
-    exchange x;
-    open_heap(pair, sockets);
-    begin_exchange(&x, pair, 1, 1);
-    post(&pair[0], &x.out, true);
-    ddl_engine_progress(pair[0].engine); /* the offer is on its way */
-    cancel(&pair[0], &x.out);
-    memset(x.out.data, 0x55, ODD_BYTES);
-    post(&pair[1], &x.r.in, false);
-    drive(pair, 20);
-    assert_int_equal(x.r.swapped, WHOLE_PAGES * PAGE);
-    assert_false(x.r.in.done);
-    for (size_t i = 0; i < ODD_BYTES; i++)
-        assert_int_equal(x.out.data[i], 0x55);
-    cancel(&pair[1], &x.r.in);
-    free_exchange(&x);
-    close_pair(pair);
+    for (int told = 0; told < 2; told++) {
+        side pair[2];
+        int sockets[2];
+        exchange x;
+        open_heap(pair, sockets);
+        begin_exchange(&x, pair, told ? block_of(&pair[0], MIB) + SHIFT : NULL);
+        if (told)
+            post(&pair[0], &x.back, false);
+        post(&pair[0], &x.out, true);
+        ddl_engine_progress(pair[0].engine); /* the offer is on its way, and the place */
+        cancel(&pair[0], &x.out);
+        if (told)
+            cancel(&pair[0], &x.back);
+        memset(x.out.data, 0x55, ODD_BYTES);
+        memset(x.back.data, 0x55, ODD_BYTES);
+        post(&pair[1], &x.r.in, false);
+        drive(pair, 20);
+        assert_int_equal(x.r.given, WHOLE_PAGES * PAGE);
+        assert_false(x.r.in.done);
+        for (size_t i = 0; i < ODD_BYTES; i++) {
+            assert_int_equal(x.out.data[i], 0x55);
+            assert_int_equal(x.back.data[i], 0x55);
+        }
+        cancel(&pair[1], &x.r.in);
+        free(x.r.in.data);
+        free(x.r.sums);
+        close_pair(pair);
+    }
 }
 
 /* The peer learns of an offer only when its sender is done with it. */
@@ -662,7 +730,8 @@ int main(void)
         cmocka_unit_test(what_is_too_large_is_refused),
         cmocka_unit_test(without_shared_memory_blocks_are_ordinary),
         cmocka_unit_test(messages_in_heaps_go_past_the_lane),
-        cmocka_unit_test(what_becomes_of_a_message_goes_back_at_once_where_both_know_of_it),
+        cmocka_unit_test(what_becomes_of_a_message_is_given_back_where_both_know_of_it),
+        cmocka_unit_test(what_becomes_of_a_message_is_given_to_a_place_that_is_known),
         cmocka_unit_test(an_answer_that_comes_too_late_is_written_nowhere),
         cmocka_unit_test(what_was_offered_is_withdrawn_with_its_content),
         cmocka_unit_test(what_comes_too_late_is_written_nowhere),
