@@ -146,8 +146,8 @@ static const ddl_slice *result_of(const ddl_schedule *schedule, const message *m
     return combines && step->target.part[1].bytes == 0 ? &step->target.part[0] : NULL;
 }
 
-/* The later message of this kind with the same peer, of the same slice, where no other step touches that.
- * Steps are listed in an order in which they could run. */
+/* Of two ranks: the later message of this kind, of the same slice, where no other step touches that. Steps
+ * are listed in an order in which they could run. */
 static uint32_t answer_of(const ddl_run *run, const message *m, ddl_step_kind kind, const ddl_slice *slice)
 {
     const ddl_schedule *schedule = run->schedule;
@@ -158,8 +158,7 @@ static uint32_t answer_of(const ddl_run *run, const message *m, ddl_step_kind ki
         if (i == m->step || i == m->fold || !touches(schedule, step, slice))
             continue;
         const ddl_slice there = in_memory(schedule, step->target.part[0]);
-        bool answers = step->kind == kind && step->peer == schedule->steps[m->step].peer &&
-                       step->target.part[1].bytes == 0 && same_slice(&there, &own);
+        bool answers = step->kind == kind && step->target.part[1].bytes == 0 && same_slice(&there, &own);
         if (!answers || found != NO_STEP || i < m->step || (m->fold != NO_STEP && i < m->fold))
             return NO_STEP;
         found = i;
@@ -261,7 +260,8 @@ static void combine(const ddl_run *run, void *target, void *also, const void *co
         compute->ops->reduce(compute, target, operands, 2, count, run->binding.dtype, run->binding.op);
 }
 
-/* target = target op incoming, or incoming op target, of bytes that came for a recv_reduce from offset on. */
+/* target = target op incoming, or incoming op target, of bytes that came for a recv_reduce from offset on.
+ * also: only for a target in one part. */
 static void reduce_incoming(const ddl_run *run, const ddl_step *step, size_t offset, const char *incoming,
                             char *also, size_t bytes)
 {
@@ -277,7 +277,6 @@ static void reduce_incoming(const ddl_run *run, const ddl_step *step, size_t off
                                     step->incoming_first ? target : incoming };
         combine(run, target, also, operands, here);
         incoming += here;
-        also = also != NULL ? also + here : NULL;
         bytes -= here;
         offset = 0;
     }

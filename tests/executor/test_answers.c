@@ -19,6 +19,7 @@ enum { COUNT = 12, BYTES = COUNT * 4, MOST = 16 };
  * be given is, back to where it lies, and looked at. */
 typedef struct fake {
     ddl_transport base; /* first: see transport.h */
+    bool keeps;         /* gives nothing */
     int nsends, nreceives, nanswered, ngiven;
     uint32_t sent[MOST],
         received[MOST]; /* their answers, by their numbers; receives: where give may be called */
@@ -44,7 +45,7 @@ static bool fake_recv(ddl_transport *transport, ddl_xfer *xfer)
     f->nreceives++;
     for (int i = 0; i < count; i++)
         message[i] = 100 * xfer->peer + i;
-    if (xfer->give == NULL) {
+    if (xfer->give == NULL || f->keeps) {
         memcpy(xfer->part[0].data, message, xfer->bytes);
         return true;
     }
@@ -80,15 +81,19 @@ static fake run(ddl_schedule *schedule, bool in_place)
         own[i] = result[i] = i;
     assert_true(schedule->scratch_bytes <= sizeof scratch);
     assert_int_equal(ddl_run_create(schedule, &made, &error), DDL_OK);
-    const ddl_binding binding = { .in = in_place ? result : own,
-                                  .out = result,
-                                  .scratch = scratch,
-                                  .dtype = DDL_INT32,
-                                  .op = DDL_SUM,
-                                  .transport = &transport.base,
-                                  .compute = ddl_compute_cpu(),
-                                  .signature = &signature };
+    ddl_binding binding = { .in = in_place ? result : own,
+                            .out = result,
+                            .scratch = scratch,
+                            .dtype = DDL_INT32,
+                            .op = DDL_SUM,
+                            .transport = &transport.base,
+                            .compute = ddl_compute_cpu(),
+                            .signature = &signature };
     assert_true(ddl_run_start(made, &binding));
+    fake again = { .base = { &fake_ops }, .keeps = true }; /* what was given before is not given now */
+    binding.transport = &again.base;
+    assert_true(ddl_run_start(made, &binding));
+    assert_int_equal(again.nanswered, 0);
     ddl_run_destroy(made);
     ddl_schedule_destroy(schedule);
     return transport;
@@ -157,17 +162,23 @@ static ddl_slice half(ddl_buffer buffer, int i)
     return ddl_slice_of(buffer, (size_t)i * BYTES / 2, BYTES / 2);
 }
 
-static fake run_steps(void (*add)(ddl_builder *b))
+/* OUT begins so many bytes behind IN. */
+static fake run_apart(void (*add)(ddl_builder *b), size_t out_offset)
 {
     const ddl_group group = { .rank = 0, .nranks = 2 };
     ddl_builder *builder;
     ddl_schedule *schedule;
     ddl_error error;
     assert_int_equal(ddl_builder_create(&group, 4, &builder, &error), DDL_OK);
-    ddl_builder_alias(builder, 0, 0);
+    ddl_builder_alias(builder, 0, out_offset);
     add(builder);
     assert_int_equal(ddl_builder_finish(builder, &schedule, &error), DDL_OK);
     return run(schedule, true);
+}
+
+static fake run_steps(void (*add)(ddl_builder *b))
+{
+    return run_apart(add, 0);
 }
 
 static void add_both(ddl_builder *b)
@@ -202,13 +213,45 @@ static void add_other_slice(ddl_builder *b)
     ddl_step_recv(b, 1, ddl_slice_of(DDL_BUFFER_OUT, BYTES / 2, BYTES / 2 - 4));
 }
 
+/* Of a reduce that has to wait for something else it is not known yet. */
+static void add_two_messages(ddl_builder *b)
+{
+    ddl_slice first = ddl_scratch(b, BYTES / 2), second = ddl_scratch(b, BYTES / 2);
+    ddl_step_recv(b, 1, first);
+    ddl_step_recv(b, 1, second);
+    ddl_step_reduce(b, half(DDL_BUFFER_OUT, 0), (ddl_slice[]){ first, second }, 2);
+    ddl_step_send(b, 1, half(DDL_BUFFER_OUT, 0));
+}
+
+static void only_what_can_be_combined_as_it_comes_is_given(void **state)
+{
+    (void)state;
+    fake f = run_steps(add_two_messages);
+    assert_int_equal(f.nreceives, 2);
+    assert_true(f.ngiven <= 1);
+}
+
 static void add_received_first(ddl_builder *b)
 {
     ddl_step_recv(b, 1, half(DDL_BUFFER_OUT, 1));
     ddl_step_send(b, 1, half(DDL_BUFFER_OUT, 1));
 }
 
-static void only_what_nobody_else_touches_is_given(void **state)
+static void add_to_the_second_half(ddl_builder *b)
+{
+    ddl_step_send(b, 1, half(DDL_BUFFER_IN, 1));
+    ddl_step_recv(b, 1, half(DDL_BUFFER_OUT, 0));
+}
+
+static void places_are_those_in_the_memory_that_both_share(void **state)
+{
+    (void)state;
+    assert_int_equal(run_apart(add_to_the_second_half, 0).sent[0], 0);
+    assert_int_equal(run_apart(add_to_the_second_half, BYTES / 2).sent[0], 1);
+    assert_int_equal(run_apart(add_both, 4).sent[0], 0);
+}
+
+static void only_what_nobody_else_touches_is_answered(void **state)
 {
     (void)state;
     fake both = run_steps(add_both);
@@ -260,7 +303,9 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(allreduces_of_two_ranks_in_place_are_answered),
         cmocka_unit_test(others_are_not),
-        cmocka_unit_test(only_what_nobody_else_touches_is_given),
+        cmocka_unit_test(only_what_can_be_combined_as_it_comes_is_given),
+        cmocka_unit_test(places_are_those_in_the_memory_that_both_share),
+        cmocka_unit_test(only_what_nobody_else_touches_is_answered),
         cmocka_unit_test(only_the_result_is_an_answer),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

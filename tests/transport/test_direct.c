@@ -287,12 +287,16 @@ static void assert_given(const exchange *x, bool given)
 
 static void end_exchange(exchange *x, side pair[2])
 {
+    const size_t middle = ODD_BYTES / 2;
     x->answer.xfer.is_given = x->r.in.xfer.has_given;
+    x->r.sums[middle]++; /* what is there already does not go again */
     post(&pair[1], &x->answer, true);
     drive_until(pair, &x->back.done);
     drive_until(pair, &x->answer.done);
-    for (size_t i = 0; i < ODD_BYTES; i++)
-        assert_int_equal(x->back.data[i], (uint8_t)(pattern(1, i) + i));
+    for (size_t i = 0; i < ODD_BYTES; i++) {
+        const bool is_new = i == middle && !x->answer.xfer.is_given;
+        assert_int_equal(x->back.data[i], (uint8_t)(pattern(1, i) + i + is_new));
+    }
     free(x->r.in.data);
     free(x->r.sums);
 }
