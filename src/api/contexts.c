@@ -57,7 +57,8 @@ static void after_fork_in_child(void)
     }
 }
 
-/* A process that ends without freeing its worlds says so, where it can do it at once, and clears up. */
+/* A process that ends without freeing its worlds says so, where it can do it at once, lets that arrive (a
+ * second at most for each), and clears up. */
 static void at_exit(void)
 {
     pthread_mutex_lock(&lock);

@@ -8,6 +8,7 @@
 #include <netinet/tcp.h>
 #include <poll.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <sys/uio.h>
 #include <unistd.h>
 
@@ -236,6 +237,22 @@ void ddl_socket_drop(int *fd)
     if (*fd >= 0)
         setsockopt(*fd, SOL_SOCKET, SO_LINGER, &at_once, sizeof at_once);
     ddl_socket_close(fd);
+}
+
+bool ddl_socket_is_acked(int fd)
+{
+    int unacked = 0;   /* the end itself counts as one byte */
+#if defined(SO_NWRITE) /* macOS */
+    socklen_t bytes = sizeof unacked;
+    return getsockopt(fd, SOL_SOCKET, SO_NWRITE, &unacked, &bytes) != 0 || unacked <= 1;
+#elif defined(FIONWRITE) /* BSD */
+    return ioctl(fd, FIONWRITE, &unacked) != 0 || unacked <= 1;
+#elif defined(TIOCOUTQ)  /* Linux */
+    return ioctl(fd, TIOCOUTQ, &unacked) != 0 || unacked <= 1;
+#else
+    (void)fd;
+    return unacked == 0;
+#endif
 }
 
 void ddl_socket_close(int *fd)

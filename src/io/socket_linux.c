@@ -2,13 +2,11 @@
 #define _GNU_SOURCE
 #include "io/socket.h"
 
-#include <linux/sockios.h>
 #include <linux/tcp.h>
 #include <netinet/in.h>
 #include <poll.h>
 #include <stddef.h>
 #include <string.h>
-#include <sys/ioctl.h>
 #include <sys/socket.h>
 
 int ddl_socket_new(int family)
@@ -30,12 +28,6 @@ bool ddl_socket_has_ended(int fd)
 {
     struct pollfd ended = { .fd = fd, .events = POLLRDHUP };
     return poll(&ended, 1, 0) > 0;
-}
-
-bool ddl_socket_is_acked(int fd)
-{
-    int unacked = 0; /* and the end itself counts as one */
-    return ioctl(fd, SIOCOUTQ, &unacked) != 0 || unacked <= 1;
 }
 
 bool ddl_socket_ask_acks(int fd, ddl_socket_acks *acks)

@@ -45,12 +45,6 @@ bool ddl_socket_has_ended(int fd)
     return false;
 }
 
-bool ddl_socket_is_acked(int fd)
-{
-    (void)fd;
-    return true;
-}
-
 bool ddl_socket_ask_acks(int fd, ddl_socket_acks *acks)
 {
     (void)fd;

@@ -227,6 +227,42 @@ static void bytes_arrive_whatever_their_pieces(void **state)
     }
 }
 
+/* What it has encrypted and the socket has not taken goes first, then the end; what comes is read meanwhile.
+ */
+static void who_parts_takes_nothing_along(void **state)
+{
+    (void)state;
+    static uint8_t data[64 * 1024], room[4096];
+    struct pair pair;
+    int small = 8192;
+    size_t sent = 0, got = 0;
+    short events = 0;
+    bool waited_to_write = false, ended = false;
+    pair_open(&pair, false, right_name, 7, 0);
+    setsockopt(pair.client.fd, SOL_SOCKET, SO_SNDBUF, &small, sizeof small);
+    assert_shaken(&pair);
+    for (ssize_t part; (part = ddl_wire_write(&pair.client, data, sizeof data)) > 0;)
+        sent += (size_t)part;
+    assert_true(ddl_wire_has_unsent(&pair.client));
+    assert_true(ddl_wire_write(&pair.server, data, 100) == 100);
+    for (int turn = 0; !ddl_wire_part(&pair.client, true, room, sizeof room, &events); turn++) {
+        assert_true(turn < TURNS);
+        waited_to_write = waited_to_write || events == POLLOUT;
+        ssize_t part = ddl_wire_read(&pair.server, data, 5000);
+        got += part > 0 ? (size_t)part : 0;
+    }
+    assert_true(waited_to_write);
+    assert_int_equal(recv(pair.client.fd, room, sizeof room, MSG_DONTWAIT), -1); /* it was read */
+    while (!ended) {
+        ssize_t part = ddl_wire_read(&pair.server, data, sizeof data);
+        ended = part == 0;
+        assert_true(part >= 0);
+        got += (size_t)part;
+    }
+    assert_int_equal(got, sent);
+    pair_close(&pair);
+}
+
 /* Move what came from the client on, count its records, and change a bit of byte flip of it. */
 static void carry(struct pair *pair, size_t flip)
 {
@@ -454,6 +490,7 @@ int main(int argc, char **argv)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(no_thread_uses_openssl_once_exit_handlers_run), /* first: nothing has used it yet */
         cmocka_unit_test(worlds_that_come_and_go_use_nothing_up),
+        cmocka_unit_test(who_parts_takes_nothing_along),
         cmocka_unit_test(bytes_arrive_whatever_their_pieces),
         cmocka_unit_test(aes_is_computed_by_whom_it_is_to_be),
         cmocka_unit_test(what_more_follows_is_kept_until_that_or_a_flush),

@@ -409,25 +409,28 @@ class TestHosts(unittest.TestCase):
 
     def test_who_leaves_takes_nothing_with_it(self):
         """Over a slow link what was sent leaves long after its sender has ended, while the receiver still answers."""
-        def leaves(hosts, how, **settings):
+        many = ["send:1500:float32:1"] * 14, ["recv:1500:float32:0", "send:1:int32:0"] * 8 + ["recv:1500:float32:0"] * 6
+        striped = (["send:1:float32:1", "send:20000:float32:1"],  # whose two stripes go over other connections
+                   ["recv:1:float32:0", "+recv:20000:float32:0", *["send:1:int32:0"] * 3, "wait"])
+
+        def leaves(hosts, calls, how, **settings):
             world = World(ACTOR, 2, **settings)
-            calls = ["send:1500:float32:1"] * 8, ["recv:1500:float32:0", "send:1:int32:0"] * 4 + ["recv:1500:float32:0"] * 4
             ranks = [self.rank(world, hosts, h, h, "init", "barrier", *calls[h], how) for h in range(2)]
             for one in ranks:
                 one.expect("init", "DDL_OK")
             for one, own in zip(ranks, calls):
-                for _ in range(1 + len(own)):
-                    one.expect("call", "DDL_OK")
+                for call in ["barrier", *own]:
+                    one.expect({"+": "started", "w": "wait"}.get(call[0], "call"), "DDL_OK")
                 if how == "free":
                     one.expect("free", "DDL_OK")
                 one.finish(0)
-        cases = [("exit:0", {}), ("free", {}), ("exit:0", {"DDL_STREAMS": "3"})]
-        cases += [("exit:0", {"DDL_SECURITY": "tls"})] if TLS else []
+        cases = [(many, "exit:0", {}), (many, "free", {}), (many, "exit:0", {"DDL_STREAMS": "3"}), (striped, "exit:0", {"DDL_STREAMS": "3"})]
+        cases += [(many, "exit:0", {"DDL_SECURITY": "tls"})] if TLS else []
         made = [self.hosts(2) for _ in cases]
         for hosts in made:
             for name in hosts.names:
                 slow_down(name)
-        self.at_once(lambda hosts, case: leaves(hosts, case[0], **case[1]), *zip(made, cases))
+        self.at_once(lambda hosts, case: leaves(hosts, *case[:2], **case[2]), *zip(made, cases))
 
     def test_a_slow_link_at_the_deadline(self):
         """How far who tells has come is told, as nobody is late: of 600 KB at 1 Mbit/s, 375 KB in 3 s."""
