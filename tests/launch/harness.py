@@ -234,6 +234,16 @@ class LaunchTest(unittest.TestCase):
             return sleeps and all(int(line.split()[1], 16) == 0 for line in lines if line.startswith(("SigPnd:", "ShdPnd:")))
         wait_until(none_waits, 10 * SLOW, "a signal taken")
 
+    def signal_all(self, process, ranks, number):
+        """Ranks, which end by it, and the launcher, before its guardian sees anything."""
+        guardian = self.guardian_of(process)
+        os.kill(guardian, signal.SIGSTOP)
+        for pid in [*ranks, process.pid]:
+            os.kill(pid, number)
+        wait_until(lambda: not any(is_alive(pid) for pid in ranks), 10 * SLOW, "their ends")
+        self.wait_taken(process)  # and has told the guardian
+        os.kill(guardian, signal.SIGCONT)
+
     def guardian_of(self, process):
         """The launcher's only child."""
         def child():

@@ -1,4 +1,6 @@
 """Each call of ddl-launch that can fail is made to fail: it says so, and leaves nothing behind."""
+import signal
+
 import harness
 from harness import LaunchTest
 
@@ -62,6 +64,15 @@ class Failpoints(LaunchTest):
             self.assertIn("cannot start a process for rank", result.err.decode())
             self.assertLess(result.seconds, 3 * harness.SLOW)
             self.assert_nothing_left(0.5)
+
+    def test_a_guardian_that_is_kept_from_running_blames_nobody_for_a_signal_to_all(self):
+        """It sees the ranks' ends, and what the launcher was told long after."""
+        process = self.start("-n", "3", *self.shell(harness.NOTE + "exec sleep 30"), env={"DDL_FAILPOINTS": "launch.ended:1"})
+        self.signal_all(process, self.wait_noted(3), signal.SIGTERM)
+        result = self.finish(process)
+        self.assertEqual(result.code, 128 + signal.SIGTERM)
+        self.assertIn("ddl-launch: got SIGTERM; the job was stopped\n", result.err.decode())
+        self.assertGreater(result.seconds, 4)
 
 
 if __name__ == "__main__":

@@ -119,14 +119,7 @@ class Forwarding(LaunchTest):
         """As schedulers may; the guardian sees it all together, as it is late."""
         process = self.start("-n", "3", *self.shell(harness.NOTE + "exec sleep 9"))
         ranks = self.wait_noted(3)
-        with open(f"/proc/{process.pid}/task/{process.pid}/children") as children:
-            guardian = int(children.read())
-        os.kill(guardian, signal.SIGSTOP)
-        for pid in [*ranks, process.pid]:
-            os.kill(pid, signal.SIGTERM)
-        wait_until(lambda: not any(is_alive(pid) for pid in ranks), 10 * harness.SLOW, "their ends")
-        self.wait_taken(process)  # and has told the guardian
-        os.kill(guardian, signal.SIGCONT)
+        self.signal_all(process, ranks, signal.SIGTERM)
         result = self.finish(process)
         self.assertEqual(result.code, 128 + signal.SIGTERM)
         self.assertIn("ddl-launch: got SIGTERM; the job was stopped\n", result.err.decode())

@@ -341,8 +341,10 @@ static void look_for_absent(struct guardian *g, int64_t now_ns)
 static void wait_for(struct guardian *g, launch_rank *rank, pid_t pid, int64_t now_ns)
 {
     int status;
-    if (waitpid(pid, &status, WNOHANG) == pid && rank != NULL)
-        on_rank_ended(g, rank, status, now_ns);
+    if (waitpid(pid, &status, WNOHANG) != pid || rank == NULL)
+        return;
+    on_rank_ended(g, rank, status, now_ns);
+    DDL_FAILPOINT_STALL("launch.ended");
 }
 
 /* Wait for all children that have ended: ranks in the order of their ends, and orphans that we adopted. */
