@@ -365,6 +365,66 @@ static void what_becomes_of_a_message_is_given_to_a_place_that_is_known(void **s
     }
 }
 
+/* Nor one that is told for memory outside the heap, which is a grant. */
+static void an_answer_is_given_to_no_place_that_cannot_be(void **state)
+{
+    (void)state;
+    enum { WHOLE, ENDS_BEHIND, BEGINS_BEHIND, WRAPS, SHORTER, LONGER, GRANTED, WAYS };
+    for (int way = 0; way < WAYS; way++) {
+        side pair[2];
+        int sockets[2];
+        exchange x;
+        size_t heap_bytes, offset;
+        open_heap(pair, sockets);
+        (void)ddl_lanes_heap(pair[0].lanes, 0, &heap_bytes);
+        begin_exchange(&x, pair, block_of(&pair[0], MIB) + SHIFT);
+        assert_true(ddl_heap_find(pair[0].heap, x.back.data, ODD_BYTES, &offset));
+        const size_t end = heap_bytes - PAGE + SHIFT; /* aligned as the message */
+        const ddl_frame_place places[WAYS] = { [WHOLE] = { offset, ODD_BYTES },
+                                               [ENDS_BEHIND] = { end, ODD_BYTES },
+                                               [BEGINS_BEHIND] = { heap_bytes + SHIFT, ODD_BYTES },
+                                               [WRAPS] = { (uint64_t)0 - PAGE + SHIFT, ODD_BYTES },
+                                               [SHORTER] = { offset, ODD_BYTES - PAGE },
+                                               [LONGER] = { offset, ODD_BYTES + PAGE } };
+        ddl_frame frame = frame_of(way == GRANTED ? DDL_FRAME_GRANT : DDL_FRAME_PLACE, 1, 0);
+        uint8_t payload[DDL_FRAME_PLACE_BYTES];
+        ddl_frame_place_encode(&places[way], payload);
+        frame.number = NUMBER;
+        ddl_mesh_tell_bytes(pair[0].mesh, 1, &frame,
+                            (ddl_view){ payload, way == GRANTED ? 0 : sizeof payload });
+        ddl_mesh_flush(pair[0].mesh);
+        drive(pair, 20);
+        move_message(&x, pair, true);
+        assert_given(&x, way == WHOLE);
+        assert_int_equal(pair[1].lost, 0);
+        free(x.r.in.data);
+        free(x.r.sums);
+        close_pair(pair);
+    }
+}
+
+static void what_goes_past_the_caches_is_given_back_but_to_no_other_place(void **state)
+{
+    (void)state;
+    for (int elsewhere = 0; elsewhere < 2; elsewhere++) {
+        side pair[2];
+        int sockets[2];
+        exchange x;
+        open_heap(pair, sockets);
+        begin_exchange(&x, pair, elsewhere ? block_of(&pair[0], MIB) + SHIFT : NULL);
+        x.r.in.xfer.past_caches = true;
+        if (elsewhere)
+            post(&pair[0], &x.back, false);
+        drive(pair, 20);
+        move_message(&x, pair, true);
+        assert_given(&x, !elsewhere);
+        if (!elsewhere)
+            post(&pair[0], &x.back, false);
+        end_exchange(&x, pair);
+        close_pair(pair);
+    }
+}
+
 static void an_answer_that_comes_too_late_is_written_nowhere(void **state)
 {
     (void)state;
@@ -736,6 +796,8 @@ int main(void)
         cmocka_unit_test(messages_in_heaps_go_past_the_lane),
         cmocka_unit_test(what_becomes_of_a_message_is_given_back_where_both_know_of_it),
         cmocka_unit_test(what_becomes_of_a_message_is_given_to_a_place_that_is_known),
+        cmocka_unit_test(an_answer_is_given_to_no_place_that_cannot_be),
+        cmocka_unit_test(what_goes_past_the_caches_is_given_back_but_to_no_other_place),
         cmocka_unit_test(an_answer_that_comes_too_late_is_written_nowhere),
         cmocka_unit_test(what_was_offered_is_withdrawn_with_its_content),
         cmocka_unit_test(what_comes_too_late_is_written_nowhere),

@@ -5,7 +5,8 @@
 Ranks run the states of mesh_match.c and mesh_pages.c. Who sends from a heap offers the place; the receiver copies from
 there, says that it has taken it, and is done when the sender has said the rest. Who receives into a heap tells the place;
 the sender puts the message there and says the rest. Where a message is to be answered into the place that it was sent
-from, who takes it writes the answer there at once, and has nothing to put later. What is in no heap, or was withdrawn, goes through the lane. At any
+from, or to a place that has been told by then, who takes it writes the answer there at once, and has nothing to put
+later. What is in no heap, or was withdrawn, goes through the lane. At any
 point a rank may give up: it says so, withdraws what it had offered or told, and goes on with its buffers.
 
 A mistake is a state in which
@@ -68,8 +69,8 @@ HEARD = {
 }
 
 # source, target: buffers, of the sender and of the receiver. value: what is sent. answer: the key of the message that goes
-# back to the source, and was told of with the offer.
-Message = namedtuple("Message", "key sender source receiver target value answer", defaults=(None,))
+# back to the source, and was told of with the offer. reply: that of one that goes back elsewhere, as the receiver knows.
+Message = namedtuple("Message", "key sender source receiver target value answer reply", defaults=(None, None))
 OWN = 63  # what programs have in their buffers otherwise
 
 
@@ -212,6 +213,9 @@ class Rank:
         if frame == TAKEN and answer is not None:
             yield from self.write(source, self.messages[answer].value)
             self.answered.add(answer)
+        if frame == TAKEN and m.reply is not None and self.early[m.reply] == PLACE:
+            yield from self.write(self.messages[m.reply].target, self.messages[m.reply].value)
+            self.answered.add(m.reply)
         if self.rules.copies_first:
             yield from self.say(m, frame)
         yield from self.enter(m, state)
@@ -305,6 +309,7 @@ ONE, TWO, THREE = (ranks_of(*([sent(k, "A", "B")] for k in range(1, count + 1)))
 # Into the buffer that was sent from; both at the same time.
 ANSWERED = ranks_of([sent(1, "A", "B")], [Message(2, "B", "b2", "A", "a", 2)])
 SWAPPED = ranks_of([sent(1, "A", "B")._replace(answer=2)], [Message(2, "B", "b2", "A", "a", 2)])
+REPLIED = ranks_of([sent(1, "A", "B")._replace(reply=2), Message(2, "B", "b2", "A", "a2", 2)])
 EXCHANGED = ranks_of([Message(1, "A", "a", "B", "b2", 1), Message(2, "B", "b", "A", "a2", 2)])
 # By way of o, out of it to both, and others of its heap with one rank each.
 PASSED_ON = ranks_of([sent(1, "A", "O")], [sent(2, "O", "B", 1)])
@@ -338,6 +343,9 @@ class TwoRanks(Test):
     def test_a_message_that_is_answered_where_it_lies(self):
         for heaps in ("a", "a b2"):
             self.holds(SWAPPED, heaps, C11)
+
+    def test_a_message_whose_answer_has_a_place_already(self):
+        self.holds(REPLIED, "a a2", C11)
 
     def test_both_at_the_same_time(self):
         for heaps in ("a b2", "a2 b2"):
@@ -376,6 +384,9 @@ class Needed(Test):
 
     def test_an_offer_of_what_is_answered_is_withdrawn(self):
         self.is_found("what it had there", SWAPPED, "a", withdraws=(PLACED,))
+
+    def test_a_place_is_withdrawn_to_which_an_answer_goes(self):
+        self.is_found("what it had there", REPLIED, "a a2", withdraws=(OFFERED,))
 
     def test_nothing_is_answered_of_which_the_sender_does_not_know(self):
         self.is_found("what it had there", ANSWERED, "a", unasked={1: 2})
@@ -445,6 +456,11 @@ class Long(Test):
         for memory, heaps in itertools.product(MEMORIES, ("a", "a b", "a b2", "b b2")):
             self.holds(SWAPPED, heaps, memory)
             self.holds(SWAPPED, heaps, memory, releases=True)
+
+    def test_a_message_whose_answer_has_a_place_already(self):
+        for memory, heaps in itertools.product(MEMORIES, ("a a2", "a b a2", "a a2 b2")):
+            self.holds(REPLIED, heaps, memory)
+            self.holds(REPLIED, heaps, memory, releases=True)
 
     def test_blocks_are_released(self):
         for memory, heaps in itertools.product(MEMORIES, ("a", "b", "a b")):

@@ -410,6 +410,17 @@ static void nothing_but_stripes_and_goodbyes_may_come(void **state)
 }
 
 /* The first connection's goodbye says nothing of what is still on its way over others. */
+/* Whether the stream to this end is over: not before all that came over it has been read. */
+static bool is_over(int fd)
+{
+    uint8_t bytes[256];
+    ssize_t got;
+    while ((got = recv(fd, bytes, sizeof bytes, MSG_DONTWAIT)) > 0)
+        continue;
+    return got == 0;
+}
+
+/* Then its side of all connections ends, for which who has left waits. */
 static void a_goodbye_waits_for_the_last_stripes(void **state)
 {
     (void)state;
@@ -433,9 +444,13 @@ static void a_goodbye_waits_for_the_last_stripes(void **state)
         put_frame(&l, streams[0][1], &goodbye);
         if (order == 1) {
             assert_int_equal(l.me.left, 0);
+            assert_false(is_over(l.first) || is_over(streams[0][0]));
             put_frame(&l, l.first, &goodbye);
+            assert_true(is_over(l.first));
         }
         assert_int_equal(l.me.left, 1);
+        for (int i = 0; i < 3; i++)
+            assert_true(is_over(streams[0][i]));
         assert_int_equal(l.me.lost, 0);
         assert_true(ddl_mesh_is_gone(l.me.mesh, 0));
         if (order == 0)
