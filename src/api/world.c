@@ -584,10 +584,11 @@ static ddl_status join_lanes(ddl_world *world, ddl_wire wires[], ddl_neighbour o
         else
             ddl_apart_add(apart, rank, &error);
     }
-    bool whole = false;
-    DDL_TRY(ddl_neighbours_agree(roster, wires, deadline, shares, &whole, err));
-    if (whole)
+    uint8_t common = 0;
+    DDL_TRY(ddl_neighbours_agree(roster, wires, deadline, shares, &common, err));
+    if ((common & DDL_SHARES_LANES) != 0)
         atomic_store(&world->free_boards, (1U << DDL_BOARDS) - 1);
+    world->has_common_heaps = (common & DDL_SHARES_HEAPS) != 0;
     for (int rank = 0; rank < roster->nranks; rank++) {
         if (world->lanes != NULL && (shares[rank] & DDL_SHARES_LANES) == 0)
             ddl_lanes_part(world->lanes, rank);

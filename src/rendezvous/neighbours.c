@@ -265,28 +265,30 @@ static ddl_status exchange(const ddl_roster *roster, ddl_wire wires[], ddl_deadl
     return DDL_OK;
 }
 
-static bool all_neighbours(const ddl_roster *roster, const uint8_t said[])
+/* What is said to all. */
+static uint8_t common_of(const ddl_roster *roster, const uint8_t said[])
 {
+    uint8_t common = DDL_SHARES_LANES | DDL_SHARES_HEAPS;
     for (int rank = 0; rank < roster->nranks; rank++)
-        if (ddl_roster_is_neighbour(roster, rank) && (said[rank] & DDL_SHARES_LANES) == 0)
-            return false;
-    return true;
+        if (ddl_roster_is_neighbour(roster, rank))
+            common &= said[rank];
+    return common;
 }
 
 ddl_status ddl_neighbours_agree(const ddl_roster *roster, ddl_wire wires[], ddl_deadline deadline,
-                                uint8_t shares[], bool *whole, ddl_error *err)
+                                uint8_t shares[], uint8_t *common, ddl_error *err)
 {
     if (ddl_roster_connects_hosts(roster))
-        return ddl_usher_agree(roster, wires, deadline, shares, whole, err);
+        return ddl_usher_agree(roster, wires, deadline, shares, common, err);
     DDL_TRY(exchange(roster, wires, deadline, shares, err));
     uint8_t *reach_all = ddl_alloc_array((size_t)roster->nranks, sizeof *reach_all);
     if (reach_all == NULL)
         return DDL_FAIL(err, DDL_ENOMEM, "no memory for %d neighbours", roster->nranks);
-    bool own = all_neighbours(roster, shares);
+    const uint8_t own = common_of(roster, shares);
     for (int rank = 0; rank < roster->nranks; rank++)
-        reach_all[rank] = own ? DDL_SHARES_LANES : 0;
+        reach_all[rank] = own;
     ddl_status status = exchange(roster, wires, deadline, reach_all, err);
-    *whole = status == DDL_OK && own && all_neighbours(roster, reach_all);
+    *common = status == DDL_OK ? own & common_of(roster, reach_all) : 0;
     ddl_free(reach_all);
     return status;
 }

@@ -38,10 +38,10 @@ DDL_MUST_USE ddl_status ddl_neighbours_meet(const ddl_roster *roster, ddl_wire w
 /* What a pair has in common. */
 enum { DDL_SHARES_LANES = 1, DDL_SHARES_HEAPS = 2 };
 
-/* shares[rank]: which of what that rank handed over this rank could map; becomes which both could. *whole:
- * whether all pairs of this host's ranks have lanes. */
+/* shares[rank]: which of what that rank handed over this rank could map; becomes which both could. *common:
+ * what all pairs of this host's ranks share. */
 DDL_MUST_USE ddl_status ddl_neighbours_agree(const ddl_roster *roster, ddl_wire wires[],
-                                             ddl_deadline deadline, uint8_t shares[], bool *whole,
+                                             ddl_deadline deadline, uint8_t shares[], uint8_t *common,
                                              ddl_error *err);
 
 #endif

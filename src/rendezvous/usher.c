@@ -45,8 +45,7 @@ enum word_kind { NO_DOOR = 1, DOOR, AGREED, LOST, LATE, FOREIGN };
 struct word { /* from the usher */
     uint8_t magic[4];
     uint8_t kind;
-    uint8_t
-        whole; /* AGREED: all pairs have lanes; what the pairs of this rank share follows, a byte for each */
+    uint8_t common; /* AGREED: what all pairs share; what those of this rank do follows, a byte for each */
     uint8_t zero[2];
     uint32_t culprit; /* LOST, LATE, FOREIGN */
     uint8_t token[TOKEN_BYTES];
@@ -615,19 +614,18 @@ ddl_status ddl_usher_meet(const ddl_roster *roster, ddl_wire wires[], ddl_neighb
 
 /* said: of each rank its report, the time that it has left and a byte for each rank. */
 static ddl_status compare(struct gathering *all, uint8_t *said, size_t report_bytes, uint8_t shares[],
-                          bool *whole, uint8_t *answer, ddl_error *err)
+                          uint8_t *common, uint8_t *answer, ddl_error *err)
 {
     const size_t count = (size_t)all->count;
     uint8_t *report = said + sizeof(uint32_t); /* the first */
     struct word word = word_of(AGREED);
     DDL_TRY(collect(all, said, report_bytes, err));
-    word.whole = 1;
+    word.common = DDL_SHARES_LANES | DDL_SHARES_HEAPS;
     for (size_t i = 0; i < count; i++)
         for (size_t j = i + 1; j < count; j++) {
             uint8_t *one = &report[i * report_bytes + j], *other = &report[j * report_bytes + i];
             *one = *other = *one & *other;
-            if ((*one & DDL_SHARES_LANES) == 0)
-                word.whole = 0;
+            word.common &= *one;
         }
     for (size_t i = 1; i < count; i++) {
         ddl_error unwanted;
@@ -639,12 +637,12 @@ static ddl_status compare(struct gathering *all, uint8_t *said, size_t report_by
         (void)told;
         shares[all->ranks[i]] = report[i];
     }
-    *whole = word.whole != 0;
+    *common = word.common;
     return DDL_OK;
 }
 
 static ddl_status report(struct gathering *all, uint8_t *said, size_t report_bytes, uint8_t shares[],
-                         bool *whole, ddl_error *err)
+                         uint8_t *common, ddl_error *err)
 {
     struct word word;
     DDL_TRY(tell_usher(all, said, report_bytes, err));
@@ -654,12 +652,12 @@ static ddl_status report(struct gathering *all, uint8_t *said, size_t report_byt
     DDL_TRY(hear_usher(all, said, (size_t)all->count, err));
     for (int i = 0; i < all->count; i++)
         shares[all->ranks[i]] &= said[i];
-    *whole = word.whole != 0;
+    *common = word.common;
     return DDL_OK;
 }
 
 ddl_status ddl_usher_agree(const ddl_roster *roster, ddl_wire wires[], ddl_deadline deadline,
-                           uint8_t shares[], bool *whole, ddl_error *err)
+                           uint8_t shares[], uint8_t *common, ddl_error *err)
 {
     struct gathering all;
     DDL_TRY(open_gathering(roster, wires, deadline, &all, err));
@@ -675,8 +673,8 @@ ddl_status ddl_usher_agree(const ddl_roster *roster, ddl_wire wires[], ddl_deadl
         for (size_t i = 0; i < count; i++)
             said[sizeof left + i] = shares[all.ranks[i]];
         if (all.self != 0)
-            status = report(&all, said, report_bytes, shares, whole, err);
-        else if ((status = compare(&all, said, report_bytes, shares, whole, answer, err)) != DDL_OK)
+            status = report(&all, said, report_bytes, shares, common, err);
+        else if ((status = compare(&all, said, report_bytes, shares, common, answer, err)) != DDL_OK)
             tell_of_failure(&all, err);
     }
     ddl_free(said);

@@ -17,6 +17,6 @@ DDL_MUST_USE ddl_status ddl_usher_meet(const ddl_roster *roster, ddl_wire wires[
                                        ddl_deadline deadline, ddl_neighbour others[], ddl_apart *apart,
                                        ddl_error *err);
 DDL_MUST_USE ddl_status ddl_usher_agree(const ddl_roster *roster, ddl_wire wires[], ddl_deadline deadline,
-                                        uint8_t shares[], bool *whole, ddl_error *err);
+                                        uint8_t shares[], uint8_t *common, ddl_error *err);
 
 #endif

@@ -32,7 +32,7 @@ struct rank {
     ddl_wire wires[MOST];
     ddl_neighbour own, others[MOST];
     uint8_t shares[MOST];
-    bool whole;
+    uint8_t common;
     ddl_status status;
     ddl_error error;
     int64_t took_ms;
@@ -107,7 +107,7 @@ static void meet(struct rank *self)
         hang_up(self);
     else
         self->status = ddl_neighbours_agree(self->roster, self->wires, ddl_deadline_in_ms(self->agree_ms),
-                                            self->shares, &self->whole, &self->error);
+                                            self->shares, &self->common, &self->error);
 }
 
 static void *run(void *arg)
@@ -175,7 +175,7 @@ static void each_gets_what_the_others_have(void **state)
     for (size_t c = 0; c < sizeof cases / sizeof *cases; c++) {
         struct rank ranks[MOST];
         const int nranks = cases[c].nranks;
-        bool all = cases[c].without < 0;
+        uint8_t common = DDL_SHARES_LANES | DDL_SHARES_HEAPS;
         make_world(ranks, nranks, cases[c].connect);
         if (cases[c].without >= 0)
             ranks[cases[c].without].conduct = HAS_NOTHING;
@@ -187,20 +187,22 @@ static void each_gets_what_the_others_have(void **state)
                 bool meets = peer != r && ddl_roster_connects(ranks[r].roster, peer);
                 bool shares = meets && r != cases[c].without && peer != cases[c].without;
                 bool blind = (r == cases[c].blind && peer == 1) || (r == 1 && peer == cases[c].blind);
-                all = all && (meets || peer == r);
+                const uint8_t both = !shares ? 0
+                                     : blind ? DDL_SHARES_LANES
+                                             : DDL_SHARES_LANES | DDL_SHARES_HEAPS;
+                common &= peer != r ? both : common;
                 if (ranks[r].status != DDL_OK)
                     fail_msg("%s: rank %d: %s", cases[c].name, r, ranks[r].error.text);
-                if (ranks[r].shares[peer] != (!shares ? 0
-                                              : blind ? DDL_SHARES_LANES
-                                                      : DDL_SHARES_LANES | DDL_SHARES_HEAPS))
+                if (ranks[r].shares[peer] != both)
                     fail_msg("%s: ranks %d and %d share %d", cases[c].name, r, peer, ranks[r].shares[peer]);
                 if (shares && (!is_same(ranks[r].others[peer].memory_fd, ranks[peer].own.memory_fd) ||
                                ranks[r].others[peer].bell_fd < 0))
                     fail_msg("%s: rank %d has something else of rank %d", cases[c].name, r, peer);
             }
         for (int r = 0; r < nranks; r++)
-            if (ranks[r].whole != all)
-                fail_msg("%s: rank %d is told that %s", cases[c].name, r, all ? "some do not" : "all share");
+            if (ranks[r].common != common)
+                fail_msg("%s: rank %d is told that all pairs share %d, not %d", cases[c].name, r,
+                         ranks[r].common, common);
         end_world(ranks, nranks);
     }
 }
