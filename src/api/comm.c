@@ -13,6 +13,7 @@
 #include "base/bytes.h"
 #include "base/size.h"
 #include "compute/compute_cpu.h"
+#include "io/local.h"
 #include "protocol/overlay.h"
 
 #include <stdio.h>
@@ -90,6 +91,34 @@ static void post_differs(void *arg, int rank, uint64_t sequence, const ddl_signa
     ddl_failure_differs(arg, sequence, ours, rank, theirs);
 }
 
+static bool find_common(void *arg, const void *data, size_t bytes, size_t *offset)
+{
+    const ddl_comm *comm = arg;
+    return ddl_heap_find(comm->world->heap, data, bytes, offset);
+}
+
+static void *reach_common(void *arg, int rank, uint64_t offset, size_t bytes)
+{
+    ddl_comm *comm = arg;
+    size_t heap_bytes;
+    char *heap = ddl_lanes_heap(comm->world->lanes, comm->members[rank], &heap_bytes);
+    if (heap == NULL || (bytes <= heap_bytes && offset <= heap_bytes - bytes))
+        return heap != NULL ? heap + offset : NULL;
+    ddl_error error;
+    DDL_FAIL(&error, DDL_EPROTO, "a place for %zu bytes at %llu of a heap of %zu", bytes,
+             (unsigned long long)offset, heap_bytes);
+    ddl_failure_lost(comm, rank, 0, &error);
+    return NULL;
+}
+
+static void withdraw_common(void *arg, void *pages, size_t bytes)
+{
+    const ddl_comm *comm = arg;
+    ddl_heap_withdraw(comm->world->heap, pages, bytes);
+}
+
+static const ddl_commons heaps = { find_common, reach_common, withdraw_common, ddl_local_page_bytes };
+
 static ddl_status make_board(ddl_comm *comm, const int boards[], ddl_error *err)
 {
     if (boards == NULL)
@@ -129,7 +158,9 @@ static ddl_status fill(ddl_comm *comm, const int members[], const int boards[], 
     comm->model.shares_memory = comm->board != NULL;
     comm->model.board_bytes =
         comm->board == NULL ? 0 : (double)ddl_size_min(comm->piece_bytes, DDL_SHEET_BYTES);
-    ddl_posting_owner owner = { comm->board, wake_members, post_differs, comm, &comm->world->posting };
+    const ddl_posting_owner owner = { comm->board,           wake_members,
+                                      post_differs,          comm,
+                                      &comm->world->posting, comm->world->has_common_heaps ? &heaps : NULL };
     return ddl_backend_create(comm->mesh != NULL ? ddl_mesh_transport(comm->mesh) : NULL, comm->members,
                               ddl_compute_cpu(), &owner, ddl_roster_crowding(comm->world->roster) <= 1,
                               &comm->backend, err);

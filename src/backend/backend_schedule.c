@@ -242,10 +242,12 @@ bool ddl_backend_repeat(ddl_task *task, ddl_plan *plan)
         post->in = (void *)(uintptr_t)task->in;
         post->out = task->out;
     }
+    post->vector = task->out;
     post->number = ddl_board_number(task->channel, task->sequence);
     post->sequence = task->sequence;
     post->round = 0;
     post->is_posted = false;
+    post->told_bytes = 0;
     post->ndone = 0;
     plan->users++;
     bool done = ddl_posting_start(&task->backend->posting, &task->post);
@@ -262,6 +264,7 @@ static ddl_status start_post(ddl_task *task, ddl_plan *plan, bool *done, ddl_err
     task->post = (ddl_post){
         .oneshot = plan->phases[0].oneshot,
         .signature = &task->signature,
+        .vector_bytes = plan->shape.count * plan->shape.element_bytes,
         .dtype = task->dtype,
         .op = task->op,
         .past_caches = plan->past_caches,

@@ -170,6 +170,24 @@ static ddl_status hear_all(const ddl_plan *plan, size_t count, bool in_place, dd
     return DDL_OK;
 }
 
+/* Whether ranks in whose place this one would be, if its call were in place or if it were not, would tell
+ * where their buffers are. */
+static ddl_status would_tell(const ddl_plan *plan, size_t count, const ddl_oneshot_word words[], bool *would,
+                             ddl_error *err)
+{
+    ddl_shape shape = plan->shape;
+    ddl_schedule *schedule;
+    ddl_oneshot *oneshot = NULL;
+    shape.count = count;
+    shape.in_place = !plan->shape.in_place;
+    DDL_TRY(plan->algorithm->build(&shape, &schedule, err));
+    ddl_status status = ddl_oneshot_create(schedule, words, &oneshot, err);
+    *would = status == DDL_OK && ddl_oneshot_common_bytes(oneshot) > 0;
+    ddl_oneshot_destroy(oneshot);
+    ddl_schedule_destroy(schedule);
+    return status;
+}
+
 /* All ranks have to find the same, whether their own call is in place or not. */
 static ddl_status derive_oneshot(const ddl_plan *plan, ddl_plan_phase *phase, ddl_error *err)
 {
@@ -179,7 +197,14 @@ static ddl_status derive_oneshot(const ddl_plan *plan, ddl_plan_phase *phase, dd
         DDL_TRY(hear_all(plan, phase->count, in_place == 1, words[in_place], &possible[in_place], err));
     if (!possible[0] || !possible[1])
         return DDL_OK;
-    return ddl_oneshot_create(phase->schedule, words[plan->shape.in_place ? 1 : 0], &phase->oneshot, err);
+    const int own = plan->shape.in_place ? 1 : 0;
+    DDL_TRY(ddl_oneshot_create(phase->schedule, words[own], &phase->oneshot, err));
+    bool would = true;
+    if (ddl_oneshot_common_bytes(phase->oneshot) > 0)
+        DDL_TRY(would_tell(plan, phase->count, words[1 - own], &would, err));
+    if (!would)
+        ddl_oneshot_forgo_common(phase->oneshot);
+    return DDL_OK;
 }
 
 /* *plan is NULL if it cannot go over the board. */

@@ -1,6 +1,7 @@
 /* posting.c - the queue of operations that share a board. */
 #include "backend/posting.h"
 
+#include "backend/telling.h"
 #include "base/assert.h"
 
 #include <string.h>
@@ -21,9 +22,12 @@ void ddl_posting_fini(ddl_posting *posting)
 
 static void post(ddl_posting *posting, ddl_post *next)
 {
+    ddl_board_place place;
     const ddl_slice *parts;
     int nparts = ddl_oneshot_posts(next->oneshot, next->round, &parts);
     const void *from = nparts > 0 && parts[0].buffer == DDL_BUFFER_IN ? next->in : next->out;
+    if (ddl_post_may_tell(next))
+        ddl_telling_choose(posting, next, &place, &from, &parts, &nparts);
     next->is_posted = true;
     posting->posted_sequence = next->sequence;
     posting->posted_signature = *next->signature;
@@ -89,6 +93,8 @@ static bool try_to_finish_round(ddl_posting *posting, ddl_post *oldest)
         posting->owner.posted(posting->owner.arg);
     if (!complete)
         return false;
+    if (ddl_post_may_tell(oldest))
+        return ddl_telling_finish(posting, oldest);
     if (posting->owner.board->unseen == 0)
         ddl_board_fetch_next(posting->owner.board);
     ddl_oneshot_finish(oldest->oneshot, oldest->round, posting->owner.board, oldest->in, oldest->out,
@@ -152,6 +158,7 @@ void ddl_posting_cancel(ddl_posting *posting, ddl_post *post)
     if (!ddl_link_linked(&post->link))
         return;
     ddl_list_remove(&post->link);
+    ddl_telling_withdraw(posting, post);
     note_whether_busy(posting);
 }
 

@@ -9,6 +9,17 @@
 
 #include "executor/oneshot.h"
 
+/* Memory of each rank that all others of the board reach. */
+typedef struct ddl_commons {
+    /* Whether all of it is in this rank's, and at which offset. */
+    bool (*find)(void *arg, const void *data, size_t bytes, size_t *offset);
+    /* Where so many bytes of another rank's are here. NULL: nowhere, as it is lost, or told nonsense. */
+    void *(*reach)(void *arg, int rank, uint64_t offset, size_t bytes);
+    /* Nobody is to write there any more who was told of these whole pages. */
+    void (*withdraw)(void *arg, void *pages, size_t bytes);
+    size_t (*page_bytes)(void);
+} ddl_commons;
+
 typedef struct ddl_posting_owner {
     ddl_board *board;          /* NULL: there is none, and nothing is ever started */
     void (*posted)(void *arg); /* something was: wake those of the others who sleep */
@@ -19,6 +30,7 @@ typedef struct ddl_posting_owner {
     void *arg;
     ddl_list
         *busy; /* of ddl_posting.link, while something is under way, or others have not come to the last */
+    const ddl_commons *commons; /* NULL: there are none */
 } ddl_posting_owner;
 
 typedef struct ddl_posting { /* of one communicator */
@@ -41,6 +53,8 @@ struct ddl_post { /* an operation; embedded in a task, all zero before the start
     const ddl_signature *signature;
     uint64_t number, sequence; /* of the operation: on the board, and in its communicator */
     void *in, *out;            /* where the piece is */
+    void *vector;              /* all of OUT, where pieces are of a vector, */
+    size_t vector_bytes;       /* and how much that is */
     ddl_dtype dtype;
     ddl_op op;
     bool past_caches; /* see ddl_binding */
@@ -52,6 +66,9 @@ struct ddl_post { /* an operation; embedded in a task, all zero before the start
     /* The posting's. */
     int round;      /* that the piece is in; once all is done: how many there were */
     bool is_posted; /* in that */
+    void *told;     /* OUT as others were told its place, and so many bytes of it; 0: they were not */
+    size_t told_bytes;
+    bool all_tell;  /* so all were, after the first round */
     uint32_t ndone; /* pieces, but the last; all have begun if there is one */
 };
 

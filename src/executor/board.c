@@ -46,6 +46,34 @@ void ddl_board_post(ddl_board *board, uint64_t number, const ddl_signature *sign
     atomic_store_explicit(&sheet->number, board->number, memory_order_release);
 }
 
+void ddl_board_tell(ddl_board *board, ddl_told told)
+{
+    ddl_sheet *next = &board->sheets[board->rank][(board->posts + 1) & 1];
+    atomic_store_explicit(&next->tells, told, memory_order_relaxed);
+}
+
+void ddl_board_withdraw(ddl_board *board)
+{
+    for (int i = 0; i < 2; i++)
+        atomic_store_explicit(&board->sheets[board->rank][i].tells, DDL_TOLD_WITHDRAWN, memory_order_relaxed);
+    atomic_thread_fence(memory_order_release);
+}
+
+bool ddl_board_tells_place(const ddl_board *board, int rank, ddl_board_place *place)
+{
+    const ddl_sheet *sheet = ddl_board_sheet(board, rank);
+    if (atomic_load_explicit(&sheet->tells, memory_order_relaxed) == DDL_TOLD_BYTES)
+        return false;
+    memcpy(place, sheet->bytes, sizeof *place);
+    return true;
+}
+
+bool ddl_board_still_tells(const ddl_board *board, int rank)
+{
+    atomic_thread_fence(memory_order_acquire);
+    return atomic_load_explicit(&ddl_board_sheet(board, rank)->tells, memory_order_relaxed) == DDL_TOLD_PLACE;
+}
+
 int ddl_board_next(ddl_board *board, ddl_board_ranks among)
 {
     ddl_board_ranks left = board->unseen & among;

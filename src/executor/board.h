@@ -37,9 +37,18 @@ typedef uint64_t ddl_board_ranks; /* a bit for each */
 typedef struct ddl_sheet {
     _Alignas(128) _Atomic(uint64_t) number;           /* of the post: ddl_board_number, and its turn */
     _Atomic(uint64_t) signature[DDL_SIGNATURE_WORDS]; /* a ddl_signature */
-    uint64_t unused;
+    _Atomic(uint64_t) tells;        /* a ddl_told, in posts of which all know that they may tell a place */
     uint8_t bytes[DDL_SHEET_BYTES]; /* the first of them in the line of the number */
 } ddl_sheet;
+
+/* What a sheet has in place of bytes, and of what is withdrawn: what was read there may be anything. */
+typedef enum ddl_told { DDL_TOLD_BYTES, DDL_TOLD_PLACE, DDL_TOLD_WITHDRAWN } ddl_told;
+
+/* Where the buffers of a call are in memory of that rank which all others reach: from this piece on, and for
+ * how many. */
+typedef struct ddl_board_place {
+    uint64_t in, out, npieces;
+} ddl_board_place;
 
 typedef struct ddl_board {
     int rank, nranks;
@@ -80,6 +89,20 @@ void ddl_board_begin(ddl_board *board);
  * with this rank's last post. */
 void ddl_board_post(ddl_board *board, uint64_t number, const ddl_signature *signature, const void *buffer,
                     const ddl_slice parts[], int nparts);
+
+/* Before a post of which all know that it may tell a place: whether it does, and has a ddl_board_place for
+ * bytes. */
+void ddl_board_tell(ddl_board *board, ddl_told told);
+
+/* Nobody may rely any more on what this rank last told of a place; to be called before anything else is
+ * written there. */
+void ddl_board_withdraw(ddl_board *board);
+
+/* Of a rank that has posted, where a place may be told: whether it is. */
+bool ddl_board_tells_place(const ddl_board *board, int rank, ddl_board_place *place);
+
+/* Whether a rank whose place was read had not withdrawn it until all was read. */
+bool ddl_board_still_tells(const ddl_board *board, int rank);
 
 /* The next of these ranks that has posted with this rank's last post; -1: wait for one, nranks: that were
  * all. A rank's sheet is valid until this rank posts again. */

@@ -35,6 +35,8 @@ struct ddl_oneshot {
     uint32_t nactions;
     place *operands;
     uint32_t noperands;
+    size_t common_bytes; /* see there */
+    ddl_slice result;    /* this rank's part, if they are not 0 */
 };
 
 typedef struct landing { /* a message that the schedule has land in scratch, and which stays on its sheet */
@@ -361,6 +363,75 @@ static bool read_schedule(reading *r, const ddl_schedule *own)
     return r->round == r->oneshot->nrounds;
 }
 
+/* ---- parts that are each one rank's in the buffers of all ---- */
+
+static bool is_slice(const ddl_slice *slice, ddl_buffer buffer, const ddl_slice *like)
+{
+    return slice->buffer == buffer && slice->offset == like->offset && slice->bytes == like->bytes;
+}
+
+/* Of the first round what is reduced, and with what. */
+static bool makes_result_of_all(const ddl_oneshot *oneshot, const ddl_oneshot_word words[],
+                                const ddl_slice *result)
+{
+    for (uint32_t i = 0; i < oneshot->rounds[0].end; i++) {
+        const action *act = &oneshot->actions[i];
+        if (act->target.offset != result->offset || act->bytes != result->bytes)
+            return false;
+        for (uint32_t k = 0; k < act->noperands; k++) {
+            const place *from = &oneshot->operands[act->first_operand + k];
+            if (from->offset != (from->of >= 0 ? words[from->of].at[0] : result->offset))
+                return false;
+        }
+    }
+    return true;
+}
+
+/* That of each rank is in the same place of all buffers. */
+static bool is_in_place_of(const ddl_schedule *own, const ddl_oneshot_word words[], const ddl_slice *result)
+{
+    for (uint32_t i = 0; i < own->nsteps; i++) {
+        const ddl_step *step = &own->steps[i];
+        if (!is_message(step))
+            continue;
+        const ddl_slice *slice = &step->target.part[0], *their = words[step->peer].message;
+        const bool is_first = step->number == 0;
+        if (step->kind == DDL_STEP_RECV_REDUCE || !is_slice(&their[0], DDL_BUFFER_IN, result) ||
+            (step->kind == DDL_STEP_SEND && is_first && !is_slice(slice, DDL_BUFFER_IN, &their[1])) ||
+            (step->kind == DDL_STEP_SEND && !is_first && !is_slice(slice, DDL_BUFFER_OUT, result)) ||
+            (step->kind == DDL_STEP_RECV && !is_first && !is_slice(slice, DDL_BUFFER_OUT, &their[1])))
+            return false;
+    }
+    return true;
+}
+
+static void find_common(ddl_oneshot *oneshot, const ddl_schedule *own, const ddl_oneshot_word words[])
+{
+    if (oneshot->nrounds != 2 || oneshot->rounds[1].nposts != 1)
+        return;
+    const ddl_slice *result = &oneshot->rounds[1].posts[0];
+    const uint32_t others = (uint32_t)oneshot->nranks - 1;
+    if (result->buffer != DDL_BUFFER_OUT || !makes_result_of_all(oneshot, words, result) ||
+        !is_in_place_of(own, words, result) || oneshot->nactions != oneshot->rounds[0].end + others)
+        return; /* in the second round all is copied, and that is all */
+    size_t end = end_of(result);
+    for (int rank = 0; rank < oneshot->nranks; rank++)
+        if (rank != own->rank)
+            end = ddl_size_max(end, end_of(&words[rank].message[1]));
+    oneshot->result = *result;
+    oneshot->common_bytes = end;
+}
+
+size_t ddl_oneshot_common_bytes(const ddl_oneshot *oneshot)
+{
+    return oneshot->common_bytes;
+}
+
+void ddl_oneshot_forgo_common(ddl_oneshot *oneshot)
+{
+    oneshot->common_bytes = 0;
+}
+
 /* ---- life ---- */
 
 static uint32_t operands_at_most(const ddl_schedule *schedule)
@@ -412,11 +483,13 @@ ddl_status ddl_oneshot_create(const ddl_schedule *own, const ddl_oneshot_word wo
     DDL_ASSERT(read); /* of the whole catalogue, by a test */
     ddl_free(r);
     ddl_status status = keep_posts(oneshot, own, err);
-    if (status != DDL_OK)
+    if (status != DDL_OK) {
         ddl_oneshot_destroy(oneshot);
-    else
-        *out = oneshot;
-    return status;
+        return status;
+    }
+    find_common(oneshot, own, words);
+    *out = oneshot;
+    return DDL_OK;
 }
 
 void ddl_oneshot_destroy(ddl_oneshot *oneshot)
@@ -464,29 +537,69 @@ static void reduce_past_caches(ddl_compute *compute, void *target, const void *o
     }
 }
 
+/* What a round is finished with. */
+typedef struct work {
+    const ddl_oneshot *oneshot;
+    const ddl_board *board;
+    const ddl_oneshot_buffers *buffers; /* NULL: all say what they say on their sheets */
+    void *in, *out;
+    ddl_compute *compute;
+    ddl_dtype dtype;
+    ddl_op op;
+} work;
+
+static inline const char *find(const work *w, const place *from)
+{
+    if (from->of < 0)
+        return (const char *)(from->of == OF_IN ? w->in : w->out) + from->offset;
+    if (w->buffers != NULL && w->buffers[from->of].out != NULL)
+        return w->buffers[from->of].in + w->oneshot->result.offset;
+    return (const char *)ddl_board_sheet(w->board, from->of)->bytes + from->offset;
+}
+
+/* So many bytes of an action, from the given one on. */
+static inline void perform(const work *w, const action *act, size_t begin, size_t bytes, bool past_caches)
+{
+    const void *operands[DDL_BOARD_RANKS];
+    for (uint32_t k = 0; k < act->noperands; k++)
+        operands[k] = find(w, &w->oneshot->operands[act->first_operand + k]) + begin;
+    void *target = (char *)(act->target.of == OF_IN ? w->in : w->out) + act->target.offset + begin;
+    const size_t count = bytes / w->oneshot->element_bytes;
+    ddl_compute *compute = w->compute;
+    if (act->kind == DDL_STEP_REDUCE && past_caches && act + 1 == &w->oneshot->actions[w->oneshot->nactions])
+        reduce_past_caches(compute, target, operands, (int)act->noperands, bytes, w->oneshot->element_bytes,
+                           w->dtype, w->op);
+    else if (act->kind == DDL_STEP_REDUCE)
+        compute->ops->reduce(compute, target, operands, (int)act->noperands, count, w->dtype, w->op);
+    else if (act->kind == DDL_STEP_COPY)
+        compute->ops->copy(compute, target, operands[0], bytes, past_caches);
+    else
+        compute->ops->scale(compute, target, count, w->dtype, w->oneshot->nranks);
+}
+
 void ddl_oneshot_finish(const ddl_oneshot *oneshot, int round, const ddl_board *board, void *in, void *out,
                         ddl_compute *compute, ddl_dtype dtype, ddl_op op, bool past_caches)
 {
-    const void *operands[DDL_BOARD_RANKS];
-    for (uint32_t i = round > 0 ? oneshot->rounds[round - 1].end : 0; i < oneshot->rounds[round].end; i++) {
-        const action *act = &oneshot->actions[i];
-        for (uint32_t k = 0; k < act->noperands; k++) {
-            const place *from = &oneshot->operands[act->first_operand + k];
-            const void *base = from->of == OF_IN ? in : out;
-            if (from->of >= 0)
-                base = ddl_board_sheet(board, from->of)->bytes;
-            operands[k] = (const char *)base + from->offset;
+    const work w = { oneshot, board, NULL, in, out, compute, dtype, op };
+    for (uint32_t i = round > 0 ? oneshot->rounds[round - 1].end : 0; i < oneshot->rounds[round].end; i++)
+        perform(&w, &oneshot->actions[i], 0, oneshot->actions[i].bytes, past_caches);
+}
+
+/* What was made last is in the nearest cache when it is written to the others. */
+void ddl_oneshot_finish_in(const ddl_oneshot *oneshot, const ddl_board *board,
+                           const ddl_oneshot_buffers buffers[], void *in, void *out, ddl_compute *compute,
+                           ddl_dtype dtype, ddl_op op, bool past_caches)
+{
+    const work w = { oneshot, board, buffers, in, out, compute, dtype, op };
+    const ddl_slice *result = &oneshot->result;
+    for (size_t done = 0; done < result->bytes; done += PART_BYTES) {
+        const size_t bytes = ddl_size_min(result->bytes - done, PART_BYTES), at = result->offset + done;
+        for (uint32_t i = 0; i < oneshot->rounds[0].end; i++)
+            perform(&w, &oneshot->actions[i], done, bytes, false);
+        for (int i = 1; i < oneshot->nranks; i++) {
+            const int rank = (board->rank + i) % oneshot->nranks;
+            if (buffers[rank].out != NULL)
+                compute->ops->copy(compute, buffers[rank].out + at, (char *)out + at, bytes, past_caches);
         }
-        void *target = (char *)(act->target.of == OF_IN ? in : out) + act->target.offset;
-        size_t count = act->bytes / oneshot->element_bytes;
-        if (act->kind == DDL_STEP_REDUCE && past_caches && i + 1 == oneshot->nactions)
-            reduce_past_caches(compute, target, operands, (int)act->noperands, act->bytes,
-                               oneshot->element_bytes, dtype, op);
-        else if (act->kind == DDL_STEP_REDUCE)
-            compute->ops->reduce(compute, target, operands, (int)act->noperands, count, dtype, op);
-        else if (act->kind == DDL_STEP_COPY)
-            compute->ops->copy(compute, target, operands[0], act->bytes, past_caches);
-        else
-            compute->ops->scale(compute, target, count, dtype, oneshot->nranks);
     }
 }

@@ -29,6 +29,12 @@ typedef struct ddl_oneshot_word {
     size_t at[DDL_ONESHOT_ROUNDS];         /* where it is on the sheet */
 } ddl_oneshot_word;
 
+/* The buffers of a rank, where this one reaches them. */
+typedef struct ddl_oneshot_buffers {
+    const char *in;
+    char *out; /* NULL: it does not, and what the rank says is on its sheet */
+} ddl_oneshot_buffers;
+
 /* What this schedule has for rank. */
 ddl_oneshot_word ddl_oneshot_word_to(const ddl_schedule *schedule, int rank);
 
@@ -66,5 +72,21 @@ ddl_board_ranks ddl_oneshot_needs(const ddl_oneshot *oneshot, int round);
  * see ddl_binding. */
 void ddl_oneshot_finish(const ddl_oneshot *oneshot, int round, const ddl_board *board, void *in, void *out,
                         ddl_compute *compute, ddl_dtype dtype, ddl_op op, bool past_caches);
+
+/*
+ * Whether each rank makes one part of OUT from the same part of IN of all, and then all say their parts to
+ * all, so that whoever reaches the buffers of the others may read there in the first round, and write there
+ * what comes of it, instead of saying it in the second. Nobody else uses that part of them meanwhile. How
+ * many bytes of IN, and of OUT, all ranks together use so; 0: it is not so.
+ */
+size_t ddl_oneshot_common_bytes(const ddl_oneshot *oneshot);
+
+/* It is not to be so, as it is not for ranks whose calls are in place, or are not. */
+void ddl_oneshot_forgo_common(ddl_oneshot *oneshot);
+
+/* As finish, of the first round, where it is so. buffers: of each rank; this one's are not looked at. */
+void ddl_oneshot_finish_in(const ddl_oneshot *oneshot, const ddl_board *board,
+                           const ddl_oneshot_buffers buffers[], void *in, void *out, ddl_compute *compute,
+                           ddl_dtype dtype, ddl_op op, bool past_caches);
 
 #endif

@@ -451,7 +451,7 @@ static void make_comm(party *self, int which, uint32_t id)
         c->board.sheets[rank] = all + 2 * which;
     }
     ddl_board_begin(&c->board);
-    const ddl_posting_owner owner = { &c->board, posted, differs, c, &self->busy };
+    const ddl_posting_owner owner = { &c->board, posted, differs, c, &self->busy, NULL };
     ddl_posting_init(&c->posting, &owner, ddl_compute_cpu());
 }
 

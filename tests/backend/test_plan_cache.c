@@ -1,6 +1,6 @@
 /*
  * test_plan_cache.c - which plans are kept, by number and by what they take. A plan that was kept has its
- * instances still; one that was made again has none.
+ * instances still; one that was made again has none. And what ranks find in plans by themselves.
  */
 #include "backend/plan_cache.h"
 
@@ -10,7 +10,7 @@
 
 #include <cmocka.h>
 
-enum { MANY = 5000, LEAST = 128, MOST = 4096, MOST_IN_FLIGHT = 32, RANKS = 64 };
+enum { MANY = 5000, LEAST = 128, MOST = 4096, MOST_IN_FLIGHT = 32, RANKS = 64, COUNT_TOLD = 32 * 1024 };
 
 static ddl_shape shape_of(int nranks, size_t count)
 {
@@ -151,6 +151,32 @@ static void plans_of_v_forms_count(void **state)
     ddl_plan_cache_destroy(cache);
 }
 
+static size_t bytes_told(const char *algorithm, int nranks, bool in_place)
+{
+    ddl_plan_cache *cache = ddl_plan_cache_create(DDL_BOARD_AMONG_ALL);
+    assert_non_null(cache);
+    ddl_shape shape = shape_of(nranks, COUNT_TOLD);
+    shape.placement = (ddl_placement){ nranks, 1, NULL };
+    shape.post_bytes = DDL_SHEET_BYTES;
+    shape.in_place = in_place;
+    const ddl_plan *plan = find(cache, DDL_COLLECTIVE_ALLREDUCE, algorithm, &shape);
+    assert_non_null(plan->phases[0].oneshot);
+    const size_t bytes = ddl_oneshot_common_bytes(plan->phases[0].oneshot);
+    ddl_plan_cache_destroy(cache);
+    return bytes;
+}
+
+/* Each rank knows of itself alone whether its call is in place. */
+static void all_tell_the_same_of_their_buffers(void **state)
+{
+    (void)state;
+    for (int in_place = 0; in_place < 2; in_place++) {
+        for (int nranks = 2; nranks <= 8; nranks++)
+            assert_int_equal(bytes_told("direct", nranks, in_place == 1), 4 * COUNT_TOLD);
+        assert_int_equal(bytes_told("halving_doubling", 2, in_place == 1), 0); /* as it is in place */
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -159,6 +185,7 @@ int main(void)
         cmocka_unit_test(large_plans_are_kept_all_the_same),
         cmocka_unit_test(the_least_recently_used_makes_room_unless_it_is_in_use),
         cmocka_unit_test(plans_of_v_forms_count),
+        cmocka_unit_test(all_tell_the_same_of_their_buffers),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -120,7 +120,7 @@ static world *make_world(int nranks)
         for (int other = 0; other < nranks; other++)
             self->board.sheets[other] = w->sheets + 2 * other;
         ddl_list_init(&self->busy);
-        const ddl_posting_owner owner = { &self->board, posted, differs, self, &self->busy };
+        const ddl_posting_owner owner = { &self->board, posted, differs, self, &self->busy, NULL };
         ddl_posting_init(&self->posting, &owner, ddl_compute_cpu());
     }
     return w;

@@ -168,6 +168,24 @@ static void calls_that_differ_break_one_communicator(void **state)
     ranks_play("mem://memory-differ-3", 3, call_differently, NULL);
 }
 
+/* Whether others may have these pages, which they have from the start. */
+static bool is_shared(const void *memory)
+{
+    char line[512];
+    bool shared = false;
+    FILE *maps = fopen("/proc/self/maps", "re");
+    while (maps != NULL && fgets(line, sizeof line, maps) != NULL) {
+        unsigned long begin, end;
+        char how[8];
+        if (sscanf(line, "%lx-%lx %7s", &begin, &end, how) == 3 && (uintptr_t)memory >= begin &&
+            (uintptr_t)memory < end)
+            shared = how[3] == 's';
+    }
+    if (maps != NULL)
+        fclose(maps);
+    return shared;
+}
+
 static void give_up(rank_thread *me)
 {
     enum { LARGE = 1 << 24 };
@@ -177,11 +195,15 @@ static void give_up(rank_thread *me)
     if (me->complained)
         return;
     memset(memory, me->rank, LARGE);
-    if (me->rank == 0)
+    const bool goes_by_board = ddl_size(me->world) > sysconf(_SC_NPROCESSORS_ONLN) && is_shared(memory);
+    if (me->rank == 0) {
         EXPECT(me,
                ddl_allreduce(memory, memory, LARGE, DDL_UINT8, DDL_SUM, me->world, NULL) == DDL_ETIMEDOUT);
+        /* The others were told where it is, and come when nobody is there any more. */
+        EXPECT(me, !goes_by_board || !is_shared(memory));
+    }
     ranks_meet(me);
-    if (me->rank == 1)
+    if (me->rank > 0)
         EXPECT(me, ddl_allreduce(memory, memory, LARGE, DDL_UINT8, DDL_SUM, me->world, NULL) != DDL_OK);
     EXPECT(me, ddl_mem_free(me->world, memory) == DDL_OK);
     EXPECT(me, ddl_mem_alloc(me->world, LARGE, &memory) == DDL_OK);
@@ -196,6 +218,48 @@ static void a_failed_communicator_still_serves(void **state)
 {
     (void)state;
     ranks_play("mem://memory-late", 2, give_up, NULL);
+    ranks_play("mem://memory-late-4", 4, give_up, NULL);
+}
+
+/* Who is done has the result, whatever others do by then; and what a rank has in its buffers once it has
+ * given up stays there. Ranks come at most as late as they wait, so some calls succeed, and some in some
+ * ranks. */
+static void give_up_now_and_then(rank_thread *me)
+{
+    enum { TRIES = 12, WAIT_MS = 4, LARGE = 1 << 19 };
+    for (int i = 0; i < TRIES && !me->complained; i++) {
+        ddl_comm *part = NULL;
+        void *memory = NULL;
+        EXPECT(me, ddl_comm_split(me->world, 0, 0, &part) == DDL_OK);
+        EXPECT(me, ddl_mem_alloc(me->world, LARGE * sizeof(int32_t), &memory) == DDL_OK);
+        if (me->complained)
+            return;
+        int32_t *numbers = memory;
+        for (int k = 0; k < LARGE; k++)
+            numbers[k] = k + i;
+        EXPECT(me, ddl_comm_set_timeout(part, WAIT_MS) == DDL_OK);
+        EXPECT(me, ddl_barrier(me->world, NULL) == DDL_OK);
+        usleep((useconds_t)((me->rank * 7 + i * 5) % 9 * WAIT_MS * 1000 / 8));
+        const bool is_done = ddl_allreduce(memory, memory, LARGE, DDL_INT32, DDL_SUM, part, NULL) == DDL_OK;
+        const int32_t times = is_done ? ddl_size(me->world) : 0;
+        for (int k = 0; !is_done && k < LARGE; k++)
+            numbers[k] = 0;
+        EXPECT(me, ddl_barrier(me->world, NULL) == DDL_OK);
+        for (int k = 0; k < LARGE && !me->complained; k++)
+            if (numbers[k] != times * (k + i))
+                ranks_complain(me, "try %d, %s: %d at %d", i, is_done ? "done" : "given up", (int)numbers[k],
+                               k);
+        EXPECT(me, ddl_comm_free(&part) != DDL_EINVAL);
+        EXPECT(me, ddl_mem_free(me->world, memory) == DDL_OK);
+    }
+}
+
+static void whoever_gives_up_leaves_the_others_with_nothing_wrong(void **state)
+{
+    (void)state;
+    ranks_play("mem://memory-early-2", 2, give_up_now_and_then, NULL);
+    ranks_play("mem://memory-early-4", 4, give_up_now_and_then, NULL);
+    ranks_play("mem://memory-early-5", 5, give_up_now_and_then, NULL);
 }
 
 /* Where addresses are limited nothing is set aside, and all works as ever. */
@@ -320,6 +384,7 @@ int main(void)
         cmocka_unit_test(children_have_it),
         cmocka_unit_test(calls_that_differ_break_one_communicator),
         cmocka_unit_test(a_failed_communicator_still_serves),
+        cmocka_unit_test(whoever_gives_up_leaves_the_others_with_nothing_wrong),
     };
     return cmocka_run_group_tests_name("memory", tests, NULL, NULL);
 }

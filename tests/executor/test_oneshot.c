@@ -18,6 +18,7 @@
 #include "base/clock.h"
 #include "compute/compute_cpu.h"
 #include "executor/oneshot.h"
+#include "schedule/builder.h"
 
 enum { MOST_RANKS = 8, MOST_COUNT = 100 };
 
@@ -415,6 +416,7 @@ static void what_is_possible_works_on_every_rank(void **state)
             if (!ddl_algorithm_takes(&rows[i], nranks) || !is_possible(&rows[i], nranks, count, false) ||
                 !is_possible(&rows[i], nranks, count, true))
                 continue;
+            size_t common[2] = { 0 };
             nmade++;
             for (int in_place = 0; in_place < 2; in_place++) {
                 ddl_schedule *schedules[DDL_BOARD_RANKS];
@@ -426,13 +428,102 @@ static void what_is_possible_works_on_every_rank(void **state)
                     ddl_oneshot_word words[DDL_BOARD_RANKS];
                     hear_all(schedules, nranks, rank, words);
                     assert_int_equal(ddl_oneshot_create(schedules[rank], words, &made, &error), DDL_OK);
+                    /* All ranks have to find the same of what they may tell of their buffers, too. */
+                    if (rank == 0)
+                        common[in_place] = ddl_oneshot_common_bytes(made);
+                    assert_int_equal(ddl_oneshot_common_bytes(made), common[in_place]);
                     ddl_oneshot_destroy(made);
                 }
                 destroy_all(schedules, nranks);
             }
+            if (&rows[i] == ddl_catalogue_find(DDL_COLLECTIVE_ALLREDUCE, "direct"))
+                assert_int_equal(common[0], 4 * count);
+            if (rows[i].collective != DDL_COLLECTIVE_ALLREDUCE)
+                assert_int_equal(common[0], 0);
+            assert_true(common[1] == common[0] || nranks == 2);
         }
     assert_true(nmade > 10 * 15);
 }
+
+/* ---- buffers that others reach ---- */
+
+enum { BLOCK = 64, HAND_RANKS = 3 };
+
+/* How a schedule by hand is otherwise than the direct allreduce. */
+typedef struct twist {
+    const char *name;
+    int takes;                      /* part i of OUT is made of part i + takes of IN */
+    int lands;                      /* that of another rank is put so many parts behind its place */
+    int says;                       /* rank 0 says part i + says of IN where part i is due */
+    bool copies_first, copies_last; /* something else to OUT, in a round */
+} twist;
+
+static ddl_slice part_of(ddl_buffer buffer, int i)
+{
+    return ddl_slice_of(buffer, (size_t)i * BLOCK, BLOCK);
+}
+
+static ddl_schedule *build_by_hand(int rank, const twist *t)
+{
+    ddl_builder *b;
+    ddl_schedule *schedule;
+    ddl_error error;
+    assert_int_equal(ddl_builder_create(&(ddl_group){ rank, HAND_RANKS }, 4, &b, &error), DDL_OK);
+    const ddl_slice own = part_of(DDL_BUFFER_IN, (rank + t->takes) % HAND_RANKS);
+    ddl_slice operands[HAND_RANKS] = { own };
+    for (int i = 1; i < HAND_RANKS; i++) {
+        const int peer = (rank + i) % HAND_RANKS;
+        operands[i] = ddl_scratch(b, BLOCK);
+        ddl_step_recv(b, peer, operands[i]);
+        const int says = rank == 0 ? t->says : 0;
+        ddl_step_send(b, peer, part_of(DDL_BUFFER_IN, (peer + t->takes + says) % HAND_RANKS));
+    }
+    ddl_step_reduce(b, part_of(DDL_BUFFER_OUT, rank), operands, HAND_RANKS);
+    if (t->copies_first)
+        ddl_step_copy(b, part_of(DDL_BUFFER_OUT, 3 * HAND_RANKS), own);
+    for (int i = 1; i < HAND_RANKS; i++) {
+        const int peer = (rank + i) % HAND_RANKS;
+        ddl_step_send(b, peer, part_of(DDL_BUFFER_OUT, rank));
+        ddl_step_recv(b, peer, part_of(DDL_BUFFER_OUT, peer + t->lands));
+    }
+    if (t->copies_last)
+        ddl_step_copy(b, part_of(DDL_BUFFER_OUT, 3 * HAND_RANKS),
+                      part_of(DDL_BUFFER_OUT, (rank + 1) % HAND_RANKS + t->lands));
+    assert_int_equal(ddl_builder_finish(b, &schedule, &error), DDL_OK);
+    return schedule;
+}
+
+static void only_parts_in_the_same_place_of_all_buffers_are_common(void **state)
+{
+    (void)state;
+    static const twist twists[] = {
+        { "none", 0, 0, 0, false, false },
+        { "made of another part", 1, 0, 0, false, false },
+        { "one says another part", 0, 0, 1, false, false },
+        { "put elsewhere", 0, HAND_RANKS, 0, false, false },
+        { "more is made", 0, 0, 0, true, false },
+        { "more is made of what was made", 0, 0, 0, false, true },
+    };
+    for (size_t i = 0; i < sizeof twists / sizeof *twists; i++) {
+        ddl_schedule *schedules[HAND_RANKS];
+        ddl_oneshot_word words[HAND_RANKS];
+        ddl_error error;
+        for (int rank = 0; rank < HAND_RANKS; rank++)
+            schedules[rank] = build_by_hand(rank, &twists[i]);
+        for (int rank = 0; rank < HAND_RANKS; rank++) {
+            ddl_oneshot *made;
+            hear_all(schedules, HAND_RANKS, rank, words);
+            assert_true(ddl_oneshot_is_possible(words, HAND_RANKS, false));
+            assert_int_equal(ddl_oneshot_create(schedules[rank], words, &made, &error), DDL_OK);
+            if (ddl_oneshot_common_bytes(made) != (i == 0 ? HAND_RANKS * BLOCK : 0))
+                fail_msg("%s: %zu bytes of rank %d", twists[i].name, ddl_oneshot_common_bytes(made), rank);
+            ddl_oneshot_destroy(made);
+        }
+        destroy_all(schedules, HAND_RANKS);
+    }
+}
+
+/* ---- one board after another ---- */
 
 /* Between posts there may be any number of operations that go by messages. */
 static void what_was_posted_before_is_not_taken_for_what_comes(void **state)
@@ -558,6 +649,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(no_more_than_a_sheet_holds),
         cmocka_unit_test(whatever_is_possible_gives_the_right_result),
         cmocka_unit_test(what_is_possible_works_on_every_rank),
+        cmocka_unit_test(only_parts_in_the_same_place_of_all_buffers_are_common),
         cmocka_unit_test(what_was_posted_before_is_not_taken_for_what_comes),
         cmocka_unit_test(what_the_next_board_says_is_not_taken_for_what_was_posted),
         cmocka_unit_test(everyone_reads_what_all_have_posted),

@@ -12,6 +12,12 @@ what prevents them, and by making one order after the other weaker.
 Numbers are as on the sheets: that of the call, which wraps early here, and the turn. Several posts may have the number
 of one call (rounds, pieces), and between two there may be any number of calls by messages.
 
+Where all reach the buffers of all (Places), a post tells where they are. Who has seen that of everybody takes its part of
+all of them, and puts what comes of it into all of them; with the next post all know that theirs are complete. A rank may
+give up at any point. It says that its place holds no more, has other pages for what others write, and goes on with its
+buffers; others hear of that in other ways. Whoever is done has to have what it should, and whoever has given up what it
+puts there. Waiting is left out, which is as above, and that pages are copied while a late writer is at them.
+
 The 20 ms tick, which would end any sleep, is left out. Nothing rests on the order that the system gives who rings a bell
 and who hears it.
 """
@@ -30,6 +36,12 @@ ACCESSES = {
     "still has": (ACQUIRE, "executor/board.h", "ddl_board_still_has_posted", "fence"),
     "number": (RELAXED, "executor/board.h", "ddl_board_still_has_posted", "load number"),
     **SLEEPING,
+    "tell": (RELAXED, "executor/board.c", "ddl_board_tell", "store tells"),
+    "told": (RELAXED, "executor/board.c", "ddl_board_tells_place", "load tells"),
+    "withdraw": (RELAXED, "executor/board.c", "ddl_board_withdraw", "store tells"),
+    "withdrawn": (RELEASE, "executor/board.c", "ddl_board_withdraw", "fence"),
+    "all read": (ACQUIRE, "executor/board.c", "ddl_board_still_tells", "fence"),
+    "still tells": (RELAXED, "executor/board.c", "ddl_board_still_tells", "load tells"),
     "say done": (RELEASE, "transport/lane.c", "publish", "store written"),  # a message through a lane
     "hear done": (ACQUIRE, "transport/lane.c", "ddl_lane_peek", "load written"),
 }
@@ -151,6 +163,114 @@ def taken_over(memory, orders=ORDERS, begins=True):
     return Explorer([lambda: next_owner(orders, begins), lambda: late_reader(orders)], memory)
 
 
+TELLS, TELLS_NO_MORE = 1, 2
+OWN = 63  # what a program has in its buffers once it has given up
+
+
+class PlaceRules:
+    """gives_up: who may. words: of buffers; relaxed where late readers and writers are part of it."""
+
+    def __init__(self, orders=ORDERS, calls=1, in_place=False, gives_up=(), looks_again=True, withdraws=True, second=True):
+        self.orders, self.calls, self.in_place, self.gives_up = orders, calls, in_place, gives_up
+        self.looks_again, self.withdraws, self.second = looks_again, withdraws, second
+        self.words = RELAXED if gives_up else PLAIN
+        self.out = "in" if in_place else "out"  # of the names of buffers: whose it is, and the part of which rank
+
+
+def take_back(me, nranks, rules):
+    """ddl_posting_cancel, and what the program does then. Reads of IN go on; what is in place has other pages, too."""
+    orders = rules.orders
+    yield ("store", f"tells {me}", TELLS_NO_MORE, RELAXED)
+    yield ("fence", orders["withdrawn"])
+    yield ("store", f"gone {me}", 1, RELAXED)
+    for part in range(nranks):
+        out = f"other {me} {part}" if rules.withdraws else f"{rules.out} {me} {part}"
+        yield ("store", out, OWN, rules.words)
+        if not rules.in_place:
+            yield ("store", f"in {me} {part}", OWN, rules.words)
+        if (yield ("load", out, rules.words)) != OWN:
+            yield ("expect", (("nothing else", 1),))
+
+
+def wait_for(other, which, call, me, rules):
+    """True once it has posted; False: it has given up, or this one does."""
+    while (yield ("load", f"{which} {other}", rules.orders["has posted"])) != call:
+        if me in rules.gives_up and (yield ("choose", 2)):
+            return False
+        if rules.gives_up and (yield ("load", f"gone {other}", RELAXED)):
+            return False
+    return True
+
+
+def teller(me, nranks, rules):
+    """telling.c, with what posting.c does around it: the two posts of a piece, on the two sheets."""
+    orders, others = rules.orders, [r for r in range(nranks) if r != me]
+    for call in range(1, rules.calls + 1):
+        for part in range(nranks):
+            yield ("store", f"in {me} {part}", call, rules.words)
+        yield ("store", f"tells {me}", TELLS, RELAXED)
+        yield ("store", f"first {me}", call, orders["post"])
+        for other in others:
+            if not (yield from wait_for(other, "first", call, me, rules)):
+                return (yield from take_back(me, nranks, rules))
+            yield ("load", f"tells {other}", RELAXED)
+        total = 0
+        for rank in range(nranks):
+            total += yield ("load", f"in {rank} {me}", rules.words)
+        total = min(total, OWN - 1)
+        for rank in range(nranks):
+            yield ("store", f"{rules.out} {rank} {me}", total, rules.words)
+        for other in others if rules.looks_again else ():
+            yield ("fence", orders["all read"])
+            if (yield ("load", f"tells {other}", RELAXED)) != TELLS:
+                return (yield from take_back(me, nranks, rules))
+        if rules.second:
+            yield ("store", f"second {me}", call, orders["post"])
+        for other in others if rules.second else ():
+            if not (yield from wait_for(other, "second", call, me, rules)):
+                return (yield from take_back(me, nranks, rules))
+        for part in range(nranks):
+            if (yield ("load", f"{rules.out} {me} {part}", rules.words)) != nranks * call:
+                yield ("expect", (("nothing else", 1),))
+
+
+def places(nranks, memory=X86, **rules):
+    rules = PlaceRules(**rules)
+    return Explorer([lambda me=me: teller(me, nranks, rules) for me in range(nranks)], memory)
+
+
+class Places(unittest.TestCase):
+    def test_two_ranks(self):
+        for memory, in_place in itertools.product(MEMORIES, (False, True)):
+            self.assertIsNone(places(2, memory, calls=2, in_place=in_place).lost())
+
+    def test_three_ranks(self):
+        for memory, in_place in itertools.product(MEMORIES, (False, True)):
+            self.assertIsNone(places(3, memory, calls=2, in_place=in_place).lost())
+
+    def test_any_of_two_ranks_gives_up(self):
+        for memory, in_place in itertools.product(MEMORIES, (False, True)):
+            self.assertIsNone(places(2, memory, calls=3, gives_up=(0, 1), in_place=in_place).lost())
+
+    def test_any_of_three_ranks_gives_up(self):
+        for in_place in (False, True):
+            self.assertIsNone(places(3, gives_up=(0,), in_place=in_place).lost())
+            self.assertIsNone(places(3, C11, calls=2, gives_up=(0,), in_place=in_place).lost())
+            self.assertIsNone(places(3, C11, gives_up=(0, 1, 2), in_place=in_place).lost())
+
+    def test_who_has_read_looks_again(self):
+        for memory in MEMORIES:
+            self.assertIsNotNone(places(2, memory, gives_up=(0,), looks_again=False).lost())
+
+    def test_pages_are_withdrawn(self):
+        for in_place in (False, True):
+            self.assertIsNotNone(places(2, gives_up=(0,), withdraws=False, in_place=in_place).lost())
+
+    def test_the_second_post_is_needed(self):
+        for memory, in_place in itertools.product(MEMORIES, (False, True)):
+            self.assertIsNotNone(places(2, memory, second=False, in_place=in_place).lost())
+
+
 class Boards(unittest.TestCase):
     def test_two_ranks(self):
         for look_first in (True, False):
@@ -173,7 +293,12 @@ class Boards(unittest.TestCase):
         for what, orders in weakened(ORDERS):
             with self.subTest(weaker=what):
                 communicators = [[(1, AMONG_ALL)]] * 2 if "done" in what else [[(1, AMONG_ALL), (2, AMONG_ALL)]]
-                model = taken_over(C11, orders) if what in ("begin", "still has") else world_of(2, communicators, C11, orders=orders)
+                if what in ("begin", "still has"):
+                    model = taken_over(C11, orders)
+                elif what in ("withdrawn", "all read"):
+                    model = places(2, C11, gives_up=(0,), orders=orders)
+                else:
+                    model = world_of(2, communicators, C11, orders=orders)
                 self.assertIsNotNone(model.lost())
 
     def test_every_fence_is_needed(self):
@@ -298,4 +423,4 @@ class Long(unittest.TestCase):
 
 
 if __name__ == "__main__":
-    main("Boards", "Numbers", "RootedCalls")
+    main("Boards", "Numbers", "RootedCalls", "Places")
