@@ -191,6 +191,8 @@ typedef struct ddl_hosts {
     ddl_group remote;       /* this rank's host among the hosts */
     const int *twins;       /* of each host: the rank of the same index; of use to those that carry a slice */
     const int *counts;      /* of each host: its ranks */
+    const int *by_host;     /* all ranks, host after host, in the order of their indices */
+    const int *firsts;      /* of each host: where its ranks begin there */
     const int *index_of;    /* of each rank: its index on its host */
     int root_host, root_index;
 } ddl_hosts;
@@ -200,14 +202,23 @@ bool ddl_hosts_of(ddl_builder *b, const ddl_shape *shape, ddl_hosts *hosts);
 
 /*
  * Where there is a block for each rank, the one of index i carries those of the ranks of indices i, i +
- * nslices,
- * ... on every host: scratch with one block per host, of the blocks of its ranks in their order.
+ * nslices, ... on every host: scratch with one block per host, of the blocks of its ranks in their order.
  */
 ddl_blocks ddl_hosts_carried(ddl_builder *b, const ddl_hosts *hosts, const ddl_shape *shape, int index);
+
+/* How many of them there are of one host. */
+int ddl_hosts_ncarried(const ddl_hosts *hosts, int host, int index);
 
 /* Where in that the block of `rank` lies. */
 ddl_slice ddl_hosts_place(const ddl_hosts *hosts, const ddl_shape *shape, const ddl_blocks *carried,
                           int rank);
+
+/* What IN has for `index` to carry, copied there, as one slice. */
+ddl_slice ddl_hosts_pack(ddl_builder *b, const ddl_hosts *hosts, const ddl_shape *shape,
+                         const ddl_blocks *carried, int index);
+
+/* Send each other rank of the host what it carries of IN. Peers are to be those of the host. */
+void ddl_hosts_deal(ddl_builder *b, const ddl_hosts *hosts, const ddl_shape *shape);
 
 /* Ranks of the hosts with the fewest and with the most. */
 int ddl_hosts_least(const ddl_placement *placement, int *most);

@@ -34,30 +34,38 @@ bool ddl_hosts_of(ddl_builder *b, const ddl_shape *shape, ddl_hosts *hosts)
     ddl_placement where = shape->placement;
     where.nranks = shape->nranks;
     int p = where.nranks, nhosts = where.node_of == NULL ? 1 : where.nnodes, most;
-    int *memory = ddl_builder_alloc(b, 2 * (size_t)p + 2 * (size_t)nhosts, sizeof *memory);
+    int *memory = ddl_builder_alloc(b, 2 * (size_t)p + 3 * (size_t)nhosts, sizeof *memory);
     if (memory == NULL)
         return false;
-    int *index_of = memory, *local_ranks = index_of + p, *twins = local_ranks + p, *counts = twins + nhosts;
+    int *index_of = memory, *by_host = index_of + p, *twins = by_host + p, *counts = twins + nhosts;
+    int *firsts = counts + nhosts, host = host_of(&where, shape->rank);
     for (int rank = 0; rank < p; rank++)
         index_of[rank] = counts[host_of(&where, rank)]++;
-    int host = host_of(&where, shape->rank), nlocal = 0;
+    for (int i = 1; i < nhosts; i++)
+        firsts[i] = firsts[i - 1] + counts[i - 1];
     for (int rank = 0; rank < p; rank++) {
-        if (host_of(&where, rank) == host)
-            local_ranks[nlocal++] = rank;
+        by_host[firsts[host_of(&where, rank)] + index_of[rank]] = rank;
         if (index_of[rank] == index_of[shape->rank])
             twins[host_of(&where, rank)] = rank;
     }
     *hosts = (ddl_hosts){ .nslices = ddl_hosts_least(&where, &most),
-                          .local = { index_of[shape->rank], nlocal },
-                          .local_ranks = local_ranks,
+                          .local = { index_of[shape->rank], counts[host] },
+                          .local_ranks = by_host + firsts[host],
                           .remote = { host, nhosts },
                           .twins = twins,
                           .counts = counts,
+                          .by_host = by_host,
+                          .firsts = firsts,
                           .index_of = index_of,
                           .root_host = host_of(&where, shape->root),
                           .root_index = index_of[shape->root] };
     DDL_ASSERT(hosts->nslices > 0);
     return true;
+}
+
+int ddl_hosts_ncarried(const ddl_hosts *hosts, int host, int index)
+{
+    return (hosts->counts[host] - index + hosts->nslices - 1) / hosts->nslices;
 }
 
 ddl_blocks ddl_hosts_carried(ddl_builder *b, const ddl_hosts *hosts, const ddl_shape *shape, int index)
@@ -68,8 +76,7 @@ ddl_blocks ddl_hosts_carried(ddl_builder *b, const ddl_hosts *hosts, const ddl_s
         return ddl_blocks_apart(DDL_BUFFER_SCRATCH, 0, hosts->remote.nranks, 0, 0, shape->element_bytes);
     size_t *starts = counts + nhosts;
     for (size_t host = 0; host < nhosts; host++) {
-        int nblocks = (hosts->counts[host] - index + hosts->nslices - 1) / hosts->nslices;
-        counts[host] = (size_t)nblocks * shape->count;
+        counts[host] = (size_t)ddl_hosts_ncarried(hosts, (int)host, index) * shape->count;
         starts[host] = start;
         start += counts[host];
     }
@@ -84,6 +91,27 @@ ddl_slice ddl_hosts_place(const ddl_hosts *hosts, const ddl_shape *shape, const 
     size_t block_bytes = shape->count * shape->element_bytes;
     size_t before = (size_t)(hosts->index_of[rank] / hosts->nslices) * block_bytes;
     return ddl_slice_of(of_host.buffer, of_host.offset + before, block_bytes);
+}
+
+ddl_slice ddl_hosts_pack(ddl_builder *b, const ddl_hosts *hosts, const ddl_shape *shape,
+                         const ddl_blocks *carried, int index)
+{
+    ddl_blocks in = ddl_in_blocks(shape);
+    for (int rank = 0; rank < shape->nranks; rank++)
+        if (hosts->index_of[rank] % hosts->nslices == index)
+            ddl_step_copy(b, ddl_hosts_place(hosts, shape, carried, rank), ddl_block(&in, rank));
+    return ddl_blocks_between(carried, 0, hosts->remote.nranks);
+}
+
+void ddl_hosts_deal(ddl_builder *b, const ddl_hosts *hosts, const ddl_shape *shape)
+{
+    for (int i = 1; i < hosts->local.nranks; i++) {
+        int peer = ddl_group_peer(&hosts->local, i);
+        if (peer >= hosts->nslices)
+            continue;
+        ddl_blocks carried = ddl_hosts_carried(b, hosts, shape, peer);
+        ddl_step_send(b, peer, ddl_hosts_pack(b, hosts, shape, &carried, peer));
+    }
 }
 
 void ddl_reduce_scatter_local(ddl_builder *b, const ddl_hosts *hosts, const ddl_blocks *in, ddl_slice result)

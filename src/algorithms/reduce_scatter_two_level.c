@@ -9,34 +9,12 @@
  */
 #include "algorithms/builders.h"
 
-/* What `index` carries, as one slice. */
-static ddl_slice pack(ddl_builder *b, const ddl_hosts *hosts, const ddl_shape *shape,
-                      const ddl_blocks *carried, int index)
-{
-    ddl_blocks in = ddl_in_blocks(shape);
-    for (int rank = 0; rank < shape->nranks; rank++)
-        if (hosts->index_of[rank] % hosts->nslices == index)
-            ddl_step_copy(b, ddl_hosts_place(hosts, shape, carried, rank), ddl_block(&in, rank));
-    return ddl_blocks_between(carried, 0, hosts->remote.nranks);
-}
-
-static void send_to_carriers(ddl_builder *b, const ddl_hosts *hosts, const ddl_shape *shape)
-{
-    for (int i = 1; i < hosts->local.nranks; i++) {
-        int peer = ddl_group_peer(&hosts->local, i);
-        if (peer >= hosts->nslices)
-            continue;
-        ddl_blocks carried = ddl_hosts_carried(b, hosts, shape, peer);
-        ddl_step_send(b, peer, pack(b, hosts, shape, &carried, peer));
-    }
-}
-
 /* The sum of all hosts' ranks, of the blocks of this host that this rank carries. */
 static ddl_slice sum_carried(ddl_builder *b, const ddl_hosts *hosts, const ddl_shape *shape,
                              const ddl_blocks *carried)
 {
     const ddl_group *local = &hosts->local;
-    ddl_slice own = pack(b, hosts, shape, carried, local->rank);
+    ddl_slice own = ddl_hosts_pack(b, hosts, shape, carried, local->rank);
     ddl_builder_members(b, hosts->local_ranks);
     if (local->nranks > 1) {
         ddl_blocks copies =
@@ -45,7 +23,7 @@ static ddl_slice sum_carried(ddl_builder *b, const ddl_hosts *hosts, const ddl_s
             int peer = ddl_group_peer(local, i);
             ddl_step_recv(b, peer, ddl_block(&copies, peer));
         }
-        send_to_carriers(b, hosts, shape);
+        ddl_hosts_deal(b, hosts, shape);
         ddl_step_reduce_blocks(b, own, &copies, local->rank, own);
     }
     ddl_slice result = ddl_block(carried, hosts->remote.rank);
@@ -67,7 +45,7 @@ void ddl_reduce_scatter_two_level(ddl_builder *b, const ddl_shape *shape)
     ddl_slice out = ddl_out_vector(shape);
     if (index >= hosts.nslices) {
         ddl_builder_members(b, hosts.local_ranks);
-        send_to_carriers(b, &hosts, shape);
+        ddl_hosts_deal(b, &hosts, shape);
         ddl_step_recv(b, index % hosts.nslices, out);
     } else {
         ddl_blocks carried = ddl_hosts_carried(b, &hosts, shape, index);
