@@ -253,6 +253,7 @@ void ddl_broadcast_binomial(ddl_builder *b, const ddl_shape *shape);
 void ddl_reduce_binomial(ddl_builder *b, const ddl_shape *shape);
 void ddl_alltoall_direct(ddl_builder *b, const ddl_shape *shape);
 void ddl_alltoall_pairwise(ddl_builder *b, const ddl_shape *shape);
+void ddl_alltoall_two_level(ddl_builder *b, const ddl_shape *shape);
 void ddl_allreduce_tree(ddl_builder *b, const ddl_shape *shape);
 void ddl_allreduce_knomial(ddl_builder *b, const ddl_shape *shape);
 void ddl_allreduce_two_level(ddl_builder *b, const ddl_shape *shape);

@@ -164,6 +164,9 @@ bool ddl_collective_parse(const char *name, ddl_collective *collective)
       "Thakur, Rabenseifner, Gropp 2005")                                                                    \
     X(ALLTOALL, alltoall, bruck, ddl_alltoall_bruck, NULL, ddl_work_alltoall_bruck,                          \
       "ceil(log2 p) rounds of about n/2 bytes; tiny blocks, many ranks", "Bruck et al. 1997")                \
+    X(ALLTOALL, alltoall, two_level, ddl_alltoall_two_level, NULL, ddl_work_alltoall_two_level,              \
+      "direct inside hosts, then between them, h-1 messages; small blocks, several ranks per host",          \
+      "Traff, Rougier 2014")                                                                                 \
     X(BARRIER, barrier, dissemination, ddl_barrier_dissemination, NULL, ddl_work_barrier,                    \
       "ceil(log2 p) rounds of one byte", "Hensgen, Finkel, Manber 1988")                                     \
     X(BARRIER, barrier, flat, ddl_barrier_flat, NULL, ddl_work_barrier_flat,                                 \

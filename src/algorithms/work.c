@@ -410,6 +410,16 @@ ddl_work ddl_work_reduce_scatter_two_level(const ddl_placement *where, double n)
     return work;
 }
 
+ddl_work ddl_work_alltoall_two_level(const ddl_placement *where, double n)
+{
+    int p = where->nranks, h = hosts(where), most = most_local(where), least = least_local(where);
+    int served = (most + least - 1) / least; /* ranks of its host for which one carries */
+    double rounds = (h > 1) + (most > 1) + (most > least);
+    double inside = n * (most - 1) / least, between = served * (p - most) * n / p;
+    return cost(where, (ddl_work){ rounds, most - 1 + h - 1, inside + between, 0, 0, 0, 0 }, 1,
+                to_all_others(where, n / p));
+}
+
 /* ---- by way of rank 0, or of two others ---- */
 
 ddl_work ddl_work_by_root(const ddl_placement *where, ddl_work to_root, ddl_work from_root)

@@ -508,6 +508,40 @@ static void three_ranks_on_two_cpus_need_no_tree(void **state)
     assert_true(goes_up_a_tree(DDL_COLLECTIVE_ALLREDUCE, 5, 2.5));
 }
 
+enum { ON_ONE_HOST, ON_HOSTS_OF_THEIR_OWN, ON_HOSTS_OF_FOUR, ON_TWO_HOSTS }; /* of layouts */
+
+static bool goes_by_two_levels(int layout, int nranks, bool crowded, double block_bytes)
+{
+    struct job job;
+    make_job(&job, &layouts[layout], nranks, crowded, false);
+    const double bytes = block_bytes * nranks;
+    const char *name = ddl_choose(&job.model, DDL_COLLECTIVE_ALLTOALL, &job.placement, bytes)->name;
+    return strcmp(name, "two_level") == 0;
+}
+
+/* What is large is moved once; and without neighbours, or without other hosts, there is nothing to gain. */
+static void small_alltoalls_have_few_messages_between_hosts(void **state)
+{
+    (void)state;
+    for (int crowded = 0; crowded < 2; crowded++) {
+        for (double bytes = 4; bytes <= 4096; bytes *= 4) {
+            assert_true(goes_by_two_levels(ON_TWO_HOSTS, 3, crowded == 1, bytes));
+            assert_true(goes_by_two_levels(ON_TWO_HOSTS, 4, crowded == 1, bytes));
+            assert_true(goes_by_two_levels(ON_TWO_HOSTS, 8, crowded == 1, bytes));
+            assert_true(goes_by_two_levels(ON_HOSTS_OF_FOUR, 16, crowded == 1, bytes));
+        }
+        for (double bytes = 262144; bytes <= 4194304; bytes *= 4) {
+            assert_false(goes_by_two_levels(ON_TWO_HOSTS, 4, crowded == 1, bytes));
+            assert_false(goes_by_two_levels(ON_TWO_HOSTS, 8, crowded == 1, bytes));
+            assert_false(goes_by_two_levels(ON_HOSTS_OF_FOUR, 16, crowded == 1, bytes));
+        }
+        for (double bytes = 4; bytes <= 4194304; bytes *= 4) {
+            assert_false(goes_by_two_levels(ON_ONE_HOST, 8, crowded == 1, bytes));
+            assert_false(goes_by_two_levels(ON_HOSTS_OF_THEIR_OWN, 8, crowded == 1, bytes));
+        }
+    }
+}
+
 /* ---- the model itself ---- */
 
 static void constants_travel_as_an_array(void **state)
@@ -594,6 +628,15 @@ static void each_constant_has_its_part(void **state)
     double cpu_ns = (128 * 0.5 + 64 * 0.25) * 3 * IN_THE_WAY, wire_ns = 192 * 8;
     double expected = (3 * 100 + 1000) * 4 / 3.0 + 8 * 12.5 * WAKES + wire_ns + cpu_ns / 3;
     assert_true(fabs(ddl_cost_ns(&model, &row, &apart, 64) - expected) < 1e-6);
+    /* In an alltoall rounds and messages inside hosts are as in shared memory. */
+    ddl_algorithm exchange = row;
+    exchange.collective = DDL_COLLECTIVE_ALLTOALL;
+    ddl_cost_model shared = model;
+    shared.links[DDL_LINK_SHARED] = (ddl_link_cost){ 60, 4, 0.1 };
+    expected = (3 * 60 + 1000) * 4 / 3.0 + 8 * 8 * WAKES + wire_ns + cpu_ns / 3;
+    assert_true(fabs(ddl_cost_ns(&shared, &exchange, &apart, 64) - expected) < 1e-6);
+    double on_one_host = ddl_cost_ns(&model, &exchange, &together, 64);
+    assert_true(fabs(ddl_cost_ns(&shared, &exchange, &together, 64) - on_one_host) < 1e-6);
 }
 
 static void in_rooted_collectives_only_the_mean_is_crowded(void **state)
@@ -817,6 +860,7 @@ int main(void)
         cmocka_unit_test(a_large_broadcast_is_shared_evenly_where_few_ranks_share_cpus),
         cmocka_unit_test(a_part_costs_no_more_where_it_is_uneven),
         cmocka_unit_test(three_ranks_on_two_cpus_need_no_tree),
+        cmocka_unit_test(small_alltoalls_have_few_messages_between_hosts),
         cmocka_unit_test(a_rank_more_costs_no_more_than_its_share),
         cmocka_unit_test(constants_travel_as_an_array),
         cmocka_unit_test(constants_that_no_model_has_are_refused),

@@ -42,6 +42,15 @@ class TwoHosts(unittest.TestCase):
         for flat in "ring", "halving_doubling", "circulant":
             self.assertGreater(chosen, rates[flat])
 
+    def test_a_small_alltoall_is_quicker_by_one_message_for_each_other_host(self):
+        done = two_hosts("--prefix", BUILD, "--alltoall", "8", "--ranks", "4", "--rounds", "3", "--megabit", "10000")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        print(done.stdout, flush=True)
+        times = {name: float(us) for name, us in re.findall(r"^ +2 x 4 +8 +(\S.*?\S) +([\d.]+)$", done.stdout, re.M)}
+        self.assertEqual(set(times), {"two_level (chosen)", "direct", "pairwise", "bruck", "two_level"})
+        for flat in "direct", "pairwise":
+            self.assertLess(times["two_level (chosen)"], 0.8 * times[flat])
+
     @unittest.skipUnless(LONG, "takes minutes: ./check --long")
     def test_a_large_call_takes_what_a_stream_takes(self):
         done = two_hosts("--prefix", BUILD)

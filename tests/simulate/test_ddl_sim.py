@@ -105,7 +105,7 @@ class Usage(unittest.TestCase):
 class List(unittest.TestCase):
     def test_every_algorithm_has_a_line_with_its_source(self):
         lines = run("list").stdout.splitlines()
-        self.assertEqual(len(lines), 65)
+        self.assertEqual(len(lines), 66)
         for line in lines:
             self.assertRegex(line, r"^\w+/\w+ +(any p|p = 2\^k) +.* \(.+\)$")
 
@@ -115,7 +115,7 @@ class Check(unittest.TestCase):
         result = run("check", "-p", "1-3,5")
         self.assertEqual(result.returncode, 0, result.stderr)
         lines = result.stdout.splitlines()
-        self.assertEqual(len(lines), 65)
+        self.assertEqual(len(lines), 66)
         for line in lines:
             self.assertRegex(line, r"^\w+/\w+ +[1-9]\d* shapes proved in +\d+\.\d\d s$")
 
@@ -134,7 +134,7 @@ class Check(unittest.TestCase):
         for hosts in ("2x4", "4,3,1", "1,1,1", "5"):
             result = run("check", "two_level", "--hosts", hosts)
             self.assertEqual(result.returncode, 0, result.stderr)
-            self.assertEqual(len(result.stdout.splitlines()), 5)
+            self.assertEqual(len(result.stdout.splitlines()), 6)
 
 
 class Show(unittest.TestCase):
@@ -165,6 +165,16 @@ class Show(unittest.TestCase):
         self.assertIn("IN[2..4) -> rank 1 #0", text)
         self.assertIn("OUT[1..2) -> rank 2 #0", text)
         self.assertNotIn("rank 3", text)
+
+    def test_an_alltoall_on_two_levels_has_one_message_for_each_other_host(self):
+        for hosts, ranks, others in (("3x4", 12, 2), ("4,3,1", 8, 2)):
+            text = run("show", "alltoall/two_level", "--hosts", hosts, "--rank", "0").stdout
+            sent = [int(peer) for peer in re.findall(r"send .* -> rank (\d+)", text)]
+            self.assertEqual(len([peer for peer in sent if peer >= 4]), others, text)
+            self.assertEqual(len(sent), 3 + others, text)
+        # each of four ranks of one host lies where it is received
+        self.assertRegex(run("show", "alltoall/two_level", "--hosts", "3x4", "--rank", "0").stdout,
+                         r"recv +OUT\[4\.\.8\) <- rank 4 #0")
 
     def test_blocks_of_the_v_forms_differ_in_size(self):
         text = run("show", "allgatherv/direct", "-p", "3", "--count", "6", "--rank", "1").stdout
