@@ -45,6 +45,9 @@ size_t ddl_blocks_bytes(const ddl_blocks *blocks, int first, int n);
 void ddl_pack_blocks(ddl_builder *b, ddl_slice packed, const ddl_blocks *blocks, int first, int n);
 void ddl_unpack_blocks(ddl_builder *b, const ddl_blocks *blocks, int first, int n, ddl_slice packed);
 
+/* Whether these blocks lie one after the other; and if so, where. */
+bool ddl_blocks_as_one(const ddl_blocks *blocks, int first, int n, ddl_slice *one);
+
 /* The same blocks as one slice, if they are one; else packed into fresh scratch. */
 ddl_slice ddl_blocks_together(ddl_builder *b, const ddl_blocks *blocks, int first, int n);
 
@@ -219,6 +222,21 @@ ddl_slice ddl_hosts_pack(ddl_builder *b, const ddl_hosts *hosts, const ddl_shape
 
 /* Send each other rank of the host what it carries of IN. Peers are to be those of the host. */
 void ddl_hosts_deal(ddl_builder *b, const ddl_hosts *hosts, const ddl_shape *shape);
+
+/*
+ * A rooted call with its ranks in line: the root, the others of its host, and then host after host. `shape`
+ * and `blocks`, of the buffer with a block for each rank, count places in the line; `ranks`, for
+ * ddl_builder_members, has who stands there. NULL: all is as it was, as ranks stand in line around the
+ * circle.
+ */
+typedef struct ddl_line {
+    ddl_shape shape;
+    ddl_blocks blocks;
+    const int *ranks;
+} ddl_line;
+
+/* False: the builder had no memory, and knows. */
+bool ddl_line_of(ddl_builder *b, const ddl_shape *shape, const ddl_blocks *blocks, ddl_line *line);
 
 /* Ranks of the hosts with the fewest and with the most. */
 int ddl_hosts_least(const ddl_placement *placement, int *most);

@@ -63,6 +63,53 @@ bool ddl_hosts_of(ddl_builder *b, const ddl_shape *shape, ddl_hosts *hosts)
     return true;
 }
 
+/* The root first, its neighbours, and then the other hosts. NULL: no memory. */
+static int *line_up(ddl_builder *b, const ddl_hosts *hosts, int nranks)
+{
+    int *ranks = ddl_builder_alloc(b, (size_t)nranks, sizeof *ranks), n = 0;
+    for (int i = 0; ranks != NULL && i < hosts->remote.nranks; i++) {
+        int host = (hosts->root_host + i) % hosts->remote.nranks;
+        int count = hosts->counts[host], first = i == 0 ? hosts->root_index : 0;
+        for (int j = 0; j < count; j++)
+            ranks[n++] = hosts->by_host[hosts->firsts[host] + (first + j) % count];
+    }
+    return ranks;
+}
+
+static bool is_circle(const int ranks[], int nranks)
+{
+    for (int i = 0; i < nranks; i++)
+        if (ranks[i] != (ranks[0] + i) % nranks)
+            return false;
+    return true;
+}
+
+bool ddl_line_of(ddl_builder *b, const ddl_shape *shape, const ddl_blocks *blocks, ddl_line *line)
+{
+    ddl_hosts hosts;
+    *line = (ddl_line){ *shape, *blocks, NULL };
+    if (shape->placement.node_of == NULL)
+        return true;
+    size_t n = (size_t)shape->nranks, *counts = ddl_builder_alloc(b, 2 * n, sizeof *counts);
+    int *ranks = ddl_hosts_of(b, shape, &hosts) ? line_up(b, &hosts, shape->nranks) : NULL;
+    if (counts == NULL || ranks == NULL)
+        return false;
+    if (is_circle(ranks, shape->nranks))
+        return true;
+    for (size_t i = 0; i < n; i++) {
+        ddl_slice block = ddl_block(blocks, ranks[i]);
+        counts[i] = block.bytes / blocks->element_bytes;
+        counts[n + i] = (block.offset - blocks->offset) / blocks->element_bytes;
+        if (ranks[i] == shape->rank)
+            line->shape.rank = (int)i;
+    }
+    line->shape.root = 0;
+    line->blocks = ddl_blocks_in_any_order(blocks->buffer, blocks->offset, shape->nranks,
+                                           (ddl_uneven){ counts, counts + n }, blocks->element_bytes);
+    line->ranks = ranks;
+    return true;
+}
+
 int ddl_hosts_ncarried(const ddl_hosts *hosts, int host, int index)
 {
     return (hosts->counts[host] - index + hosts->nslices - 1) / hosts->nslices;

@@ -33,24 +33,35 @@ static void send_below(ddl_builder *b, const ddl_tree *tree, const ddl_blocks *b
         }
 }
 
-void ddl_scatter_binomial(ddl_builder *b, const ddl_shape *shape)
+static void scatter(ddl_builder *b, const ddl_line *line, ddl_slice own)
 {
-    ddl_tree tree = ddl_tree_of(shape, 2);
-    ddl_blocks in = ddl_in_blocks(shape); /* off the root only their sizes matter */
-    ddl_slice own = ddl_out_vector(shape);
-    if (shape->rank == shape->root) {
-        send_children(b, &tree, &in);
-        ddl_step_copy(b, own, ddl_block(&in, shape->rank));
+    ddl_tree tree = ddl_tree_of(&line->shape, 2);
+    const ddl_blocks *in = &line->blocks; /* off the root only their sizes matter */
+    int rank = line->shape.rank;
+    if (tree.distance == 0) {
+        send_children(b, &tree, in);
+        ddl_step_copy(b, own, ddl_block(in, rank));
         return;
     }
     if (ddl_tree_size(&tree) == 1) {
         ddl_step_recv(b, ddl_tree_parent(&tree), own);
         return;
     }
-    ddl_slice below = ddl_scratch(b, ddl_blocks_bytes(&in, shape->rank, ddl_tree_size(&tree)));
+    ddl_slice below = ddl_scratch(b, ddl_blocks_bytes(in, rank, ddl_tree_size(&tree)));
     ddl_step_recv(b, ddl_tree_parent(&tree), below);
-    send_below(b, &tree, &in, below);
+    send_below(b, &tree, in, below);
     ddl_step_copy(b, own, ddl_slice_of(below.buffer, below.offset, own.bytes));
+}
+
+void ddl_scatter_binomial(ddl_builder *b, const ddl_shape *shape)
+{
+    ddl_line line;
+    ddl_blocks in = ddl_in_blocks(shape);
+    if (!ddl_line_of(b, shape, &in, &line))
+        return;
+    ddl_builder_members(b, line.ranks);
+    scatter(b, &line, ddl_out_vector(shape));
+    ddl_builder_members(b, NULL);
 }
 
 void ddl_scatter_binomial_blocks(ddl_builder *b, const ddl_shape *shape, const ddl_blocks *all)

@@ -165,14 +165,28 @@ void ddl_unpack_blocks(ddl_builder *b, const ddl_blocks *blocks, int first, int 
     }
 }
 
+bool ddl_blocks_as_one(const ddl_blocks *blocks, int first, int n, ddl_slice *one)
+{
+    ddl_slice all = ddl_block(blocks, first);
+    for (int i = 1; i < n; i++) {
+        ddl_slice next = ddl_block(blocks, first + i);
+        if (next.offset != all.offset + all.bytes)
+            return false;
+        all.bytes += next.bytes;
+    }
+    *one = all;
+    return true;
+}
+
 ddl_slice ddl_blocks_together(ddl_builder *b, const ddl_blocks *blocks, int first, int n)
 {
+    ddl_slice one;
     if (ddl_blocks_packed(blocks)) {
         ddl_range range = ddl_blocks_circular(blocks, first, n);
         if (range.part[1].bytes == 0)
             return range.part[0];
-    } else if (n == 1) {
-        return ddl_block(blocks, first);
+    } else if (ddl_blocks_as_one(blocks, first, n, &one)) {
+        return one;
     }
     ddl_slice packed = ddl_scratch(b, ddl_blocks_bytes(blocks, first, n));
     ddl_pack_blocks(b, packed, blocks, first, n);

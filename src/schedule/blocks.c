@@ -37,12 +37,17 @@ ddl_blocks ddl_blocks_apart(ddl_buffer buffer, size_t offset, int nblocks, size_
 ddl_blocks ddl_blocks_of_uneven(ddl_buffer buffer, size_t offset, int nblocks, ddl_uneven uneven,
                                 size_t element_bytes)
 {
+    for (int i = 1; i < nblocks; i++)
+        DDL_ASSERT(uneven.starts[i] >= uneven.starts[i - 1] + uneven.counts[i - 1]);
+    return ddl_blocks_in_any_order(buffer, offset, nblocks, uneven, element_bytes);
+}
+
+ddl_blocks ddl_blocks_in_any_order(ddl_buffer buffer, size_t offset, int nblocks, ddl_uneven uneven,
+                                   size_t element_bytes)
+{
     bool is_packed = true;
-    for (int i = 1; i < nblocks; i++) {
-        size_t end = uneven.starts[i - 1] + uneven.counts[i - 1];
-        DDL_ASSERT(uneven.starts[i] >= end);
-        is_packed = is_packed && uneven.starts[i] == end;
-    }
+    for (int i = 1; i < nblocks && is_packed; i++)
+        is_packed = uneven.starts[i] == uneven.starts[i - 1] + uneven.counts[i - 1];
     return (ddl_blocks){ .buffer = buffer,
                          .offset = offset,
                          .nblocks = nblocks,

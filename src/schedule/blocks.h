@@ -30,7 +30,7 @@ typedef struct ddl_blocks {
     ddl_uneven uneven;
     size_t element_bytes;
     bool is_vector;
-    bool is_packed; /* no bytes lie between one block and the next */
+    bool is_packed; /* each begins where the one before it ends */
 } ddl_blocks;
 
 /* The rank that is `distance` after this one, around the ring; distance may be negative. */
@@ -67,6 +67,10 @@ ddl_blocks ddl_blocks_apart(ddl_buffer buffer, size_t offset, int nblocks, size_
 /* nblocks blocks of uneven.counts[i] elements, block i from element uneven.starts[i] after `offset` on. */
 ddl_blocks ddl_blocks_of_uneven(ddl_buffer buffer, size_t offset, int nblocks, ddl_uneven uneven,
                                 size_t element_bytes);
+
+/* The same with blocks that need not be in the order of their starts. */
+ddl_blocks ddl_blocks_in_any_order(ddl_buffer buffer, size_t offset, int nblocks, ddl_uneven uneven,
+                                   size_t element_bytes);
 
 /* No bytes lie between one block and the next. */
 static inline bool ddl_blocks_packed(const ddl_blocks *blocks)

@@ -139,6 +139,44 @@ static void bytes_between_hosts_are_not_more_than_promised(void **state)
     ddl_checker_destroy(checker);
 }
 
+static int sends_between_hosts(const ddl_algorithm *row, ddl_shape shape)
+{
+    int sends = 0;
+    ddl_collective role;
+    for (int rank = 0; rank < shape.nranks; rank++) {
+        ddl_shape own;
+        ddl_schedule *s;
+        assert_true(ddl_shape_of_rank(&shape, row->collective, rank, &own, &role));
+        assert_int_equal(row->build(&own, &s, NULL), DDL_OK);
+        for (uint32_t i = 0; i < s->nsteps; i++)
+            sends += s->steps[i].kind == DDL_STEP_SEND &&
+                     shape.placement.node_of[rank] != shape.placement.node_of[s->steps[i].peer];
+        ddl_schedule_destroy(s);
+    }
+    return sends;
+}
+
+/* Whichever rank is the root, and in whatever order ranks are spread over hosts of four. */
+static void trees_of_blocks_enter_or_leave_each_host_once(void **state)
+{
+    (void)state;
+    static const ddl_spread spreads[] = { DDL_SPREAD_FOURS, DDL_SPREAD_ROUND_ROBIN };
+    static const ddl_collective collectives[] = { DDL_COLLECTIVE_GATHER, DDL_COLLECTIVE_SCATTER,
+                                                  DDL_COLLECTIVE_GATHERV, DDL_COLLECTIVE_SCATTERV };
+    size_t *counts = NULL;
+    for (size_t i = 0; i < sizeof collectives / sizeof collectives[0]; i++)
+        for (size_t j = 0; j < sizeof spreads / sizeof spreads[0]; j++)
+            for (int root = 0; root < 12; root++) {
+                const ddl_algorithm *row = ddl_catalogue_find(collectives[i], "binomial");
+                int node_of[12];
+                ddl_shape shape = shape_of(row, 12, 5, &counts);
+                shape.root = root;
+                shape.placement = ddl_spread_apply(spreads[j], 12, node_of);
+                assert_int_equal(sends_between_hosts(row, shape), 2);
+            }
+    ddl_free(counts);
+}
+
 static void rows_are_found_by_collective_and_name(void **state)
 {
     (void)state;
@@ -331,6 +369,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_row_costs_what_it_says),
         cmocka_unit_test(bytes_between_hosts_are_not_more_than_promised),
+        cmocka_unit_test(trees_of_blocks_enter_or_leave_each_host_once),
         cmocka_unit_test(rows_are_found_by_collective_and_name),
         cmocka_unit_test(rows_for_powers_of_two_refuse_other_numbers),
         cmocka_unit_test(one_rank_only_copies_and_in_place_does_nothing),

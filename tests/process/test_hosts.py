@@ -151,7 +151,8 @@ class TestHosts(unittest.TestCase):
     def test_ranks_spread_over_hosts_in_any_way(self):
         """More on one than on another, and in an order that goes back and forth."""
         hosts = self.hosts(3)
-        by_host = [row for row in algorithms(SIMULATOR) if row[1].startswith("two_level")]
+        by_host = [row for row in algorithms(SIMULATOR)
+                   if row[1].startswith("two_level") or row[0].startswith(("gather", "scatter"))]
         for places in ((0, 0, 0, 1, 2, 2), (0, 1, 0, 1, 2), (2, 1, 0, 0, 0, 0, 0)):
             for forced in ({}, *(forced for forced, _, _ in rounds(by_host, True))):
                 with self.subTest(places=places, **forced):

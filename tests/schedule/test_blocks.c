@@ -113,6 +113,20 @@ static void uneven_blocks_lie_where_they_are_said_to(void **state)
     assert_int_equal(stretch.bytes, 8);
 }
 
+static void uneven_blocks_may_lie_in_any_order(void **state)
+{
+    (void)state;
+    const size_t counts[] = { 2, 3, 0, 1 }, back[] = { 4, 1, 1, 0 }, on[] = { 1, 3, 6, 6 };
+    ddl_blocks blocks = ddl_blocks_in_any_order(DDL_BUFFER_OUT, 8, 4, (ddl_uneven){ counts, back }, 4);
+    assert_false(ddl_blocks_packed(&blocks));
+    for (int i = 0; i < 4; i++) {
+        assert_int_equal(ddl_block(&blocks, i).offset, 8 + back[i] * 4);
+        assert_int_equal(ddl_block(&blocks, i).bytes, counts[i] * 4);
+    }
+    blocks = ddl_blocks_in_any_order(DDL_BUFFER_OUT, 8, 4, (ddl_uneven){ counts, on }, 4);
+    assert_true(ddl_blocks_packed(&blocks));
+}
+
 static void peers_are_counted_around_the_ring(void **state)
 {
     (void)state;
@@ -133,6 +147,7 @@ int main(void)
         cmocka_unit_test(a_circular_interval_has_two_parts_where_it_wraps),
         cmocka_unit_test(only_blocks_without_gaps_are_packed),
         cmocka_unit_test(uneven_blocks_lie_where_they_are_said_to),
+        cmocka_unit_test(uneven_blocks_may_lie_in_any_order),
         cmocka_unit_test(peers_are_counted_around_the_ring),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -10,7 +10,7 @@
  * - Roots: all for p <= 8; the first, the middle and the last for p <= 16; one of them in turn beyond.
  * - Blocks with gaps between them, and averages: for the counts 1 and p+1, which have nothing else for
  *   p > 16.
- * - Hosts: six placements for rows that look at it; all for p <= 16, in turn beyond.
+ * - Hosts: six placements for rows that look at it, v forms too; all for p <= 16, in turn beyond.
  * - The v forms: counts of each pattern (patterns.h) with four sizes, gaps and places for p <= 16, in turn
  *   up to p = 129; one shape of random counts beyond.
  * - p = 4096: rows in which a rank has few steps (has_few_steps), one shape in which every rank has a block,
@@ -103,11 +103,11 @@ static bool may_be_in_place(ddl_collective collective) /* or not */
            collective != DDL_COLLECTIVE_SEND && collective != DDL_COLLECTIVE_RECV;
 }
 
-static bool prove_places_on(sweep *s, const ddl_placement *placement, size_t count, size_t turn)
+static bool prove_places_on(sweep *s, const ddl_shape *placed, size_t turn)
 {
-    int nranks = placement->nranks;
-    ddl_shape shape = sim_shape(s->row, nranks, count);
-    shape.placement = *placement;
+    ddl_shape shape = *placed;
+    int nranks = shape.nranks;
+    size_t count = shape.count;
     bool with_variants = count == (size_t)nranks + 1 || (count == 1 && nranks <= ALL_COUNTS_TO);
     if (with_variants && nranks > BOTH_PLACES_TO) { /* instead of the plain shape, which other counts have */
         shape.stride += sim_is_on_blocks(s->row->collective) ? 3 : 0;
@@ -126,18 +126,30 @@ static bool prove_places_on(sweep *s, const ddl_placement *placement, size_t cou
     return true;
 }
 
-static bool looks_at_placement(const ddl_algorithm *row)
+/* Of gather and scatter, whose trees go host after host. */
+static bool is_in_line(const ddl_algorithm *row)
 {
-    return strncmp(row->name, "two_level", strlen("two_level")) == 0;
+    const bool is_gather =
+        row->collective == DDL_COLLECTIVE_GATHER || row->collective == DDL_COLLECTIVE_GATHERV;
+    const bool is_scatter =
+        row->collective == DDL_COLLECTIVE_SCATTER || row->collective == DDL_COLLECTIVE_SCATTERV;
+    return (is_gather || is_scatter) && strcmp(row->name, "binomial") == 0;
 }
 
-/* On several placements, for a row that looks at it. */
-static bool prove_places(sweep *s, int nranks, size_t count, size_t turn)
+static bool looks_at_placement(const ddl_algorithm *row)
 {
-    if (s->placement.nranks > 0)
-        return prove_places_on(s, &s->placement, count, turn);
-    if (!looks_at_placement(s->row))
-        return prove_places_on(s, &(ddl_placement){ nranks, 1, NULL }, count, turn);
+    return strncmp(row->name, "two_level", strlen("two_level")) == 0 || is_in_line(row);
+}
+
+typedef bool prove_on(sweep *s, const ddl_shape *shape, size_t turn);
+
+/* On several placements, for a row that looks at it. */
+static bool prove_places(sweep *s, ddl_shape shape, size_t turn, prove_on *prove_on_one)
+{
+    int nranks = shape.nranks;
+    shape.placement = s->placement.nranks > 0 ? s->placement : (ddl_placement){ nranks, 1, NULL };
+    if (s->placement.nranks > 0 || !looks_at_placement(s->row))
+        return prove_on_one(s, &shape, turn);
     int *node_of = ddl_alloc_array((size_t)nranks, sizeof *node_of);
     if (node_of == NULL) {
         fputs("ddl-sim: out of memory\n", stderr);
@@ -148,11 +160,21 @@ static bool prove_places(sweep *s, int nranks, size_t count, size_t turn)
         if (nranks > BOTH_PLACES_TO && (turn / 2 + (size_t)nranks) % DDL_SPREAD_COUNT != (size_t)i)
             continue;
         s->spread = (ddl_spread)i;
-        ddl_placement placement = ddl_spread_apply(s->spread, nranks, node_of);
-        proved = prove_places_on(s, &placement, count, turn);
+        shape.placement = ddl_spread_apply(s->spread, nranks, node_of);
+        proved = prove_on_one(s, &shape, turn);
     }
     ddl_free(node_of);
     return proved;
+}
+
+static bool prove_even(sweep *s, int nranks, size_t count, size_t turn)
+{
+    return prove_places(s, sim_shape(s->row, nranks, count), turn, prove_places_on);
+}
+
+static bool prove_plain_count(sweep *s, const ddl_shape *shape, size_t turn)
+{
+    return prove_count(s, *shape, turn, false);
 }
 
 static bool prove_uneven(sweep *s, int nranks, ddl_pattern pattern, size_t largest, size_t gap, bool in_place)
@@ -165,7 +187,7 @@ static bool prove_uneven(sweep *s, int nranks, ddl_pattern pattern, size_t large
         fputs("ddl-sim: out of memory\n", stderr);
         return false;
     }
-    return prove_count(s, shape, (size_t)pattern, false);
+    return prove_places(s, shape, (size_t)pattern, prove_plain_count);
 }
 
 /* The v forms. */
@@ -198,7 +220,7 @@ static bool prove_ranks(sweep *s, int nranks)
     if (!works_for(s->row, nranks))
         return true;
     if (s->row->collective == DDL_COLLECTIVE_BARRIER)
-        return prove_places(s, nranks, 0, 0);
+        return prove_even(s, nranks, 0, 0);
     if (ddl_collective_has_counts(s->row->collective))
         return prove_patterns(s, nranks);
     size_t p = (size_t)nranks;
@@ -214,7 +236,7 @@ static bool prove_ranks(sweep *s, int nranks)
             bool for_factor = i == 1 || i == 4 || (i == 6 && nranks < MANY_RANKS);
             if (by_other || (is_factor && nranks > ALL_COUNTS_TO && !for_factor))
                 continue;
-            if (!prove_places(s, nranks, counts[i], i))
+            if (!prove_even(s, nranks, counts[i], i))
                 return false;
         }
         return true;
@@ -224,7 +246,7 @@ static bool prove_ranks(sweep *s, int nranks)
         const bool is_between = count > p + 1 && count < 2 * p - 1;
         if (is_between && nranks > BETWEEN_TO && (count + p) % 4 != 0)
             continue;
-        if (!prove_places(s, nranks, count, count))
+        if (!prove_even(s, nranks, count, count))
             return false;
     }
     /* Pipelines have more blocks the more there is. */
@@ -232,9 +254,9 @@ static bool prove_ranks(sweep *s, int nranks)
         s->row->collective == DDL_COLLECTIVE_BROADCAST || s->row->collective == DDL_COLLECTIVE_REDUCE;
     size_t turn = 0; /* these counts are alike modulo 2 and 3 */
     for (size_t count = LEAST_TO_PIPELINE; is_rooted && count < MOST_TO_PIPELINE; count *= 4)
-        if (!prove_places(s, nranks, count, turn++))
+        if (!prove_even(s, nranks, count, turn++))
             return false;
-    return prove_places(s, nranks, large, 0) && prove_places(s, nranks, large, 1);
+    return prove_even(s, nranks, large, 0) && prove_even(s, nranks, large, 1);
 }
 
 /* "1-64,127": the next part of it; false if it is none. *text is moved behind it. */
