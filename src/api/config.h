@@ -38,7 +38,7 @@ typedef struct ddl_config {
     int local_rank; /* as launchers say; -1: they do not */
     ddl_gpu_use gpu;
     ddl_connect connect; /* of the world, if this is rank 0 */
-    int nstreams;        /* likewise: further connections between ranks of different hosts; 0: none */
+    int nstreams; /* likewise: further connections between ranks of different hosts; 0: none, -1: auto */
     ddl_security security;
     char tls_ca[512], tls_cert[512], tls_key[512]; /* files; "" if none. Only at level tls, as is the next */
     char tls_job[128];                             /* in certificates' names of ranks; "": they name hosts */

@@ -489,6 +489,7 @@ static void tick(void *arg, int64_t now_ns)
         ddl_shrink_tick(comm, now_ns);
     }
     world->posts_held = false;
+    ddl_mesh_choose(world->mesh, now_ns);
     ddl_mesh_flush(world->mesh);
 }
 
@@ -799,6 +800,8 @@ static ddl_status connect_all(ddl_world *world, ddl_error *err)
     }
     if (status == DDL_OK)
         status = set_pull(world, err);
+    if (status == DDL_OK && world->roster->chooses_streams)
+        ddl_mesh_let_choose(world->mesh);
     if (status == DDL_OK)
         status = widen_all(world, err);
     if (status != DDL_OK)

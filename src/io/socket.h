@@ -86,8 +86,14 @@ typedef struct ddl_socket_acks {
     unsigned answers; /* segments from there without data: acknowledgements, but probes too */
     int64_t ago_ns;   /* that any segment from there acknowledged something, or the same again */
     unsigned tries;   /* since anything was acknowledged, to send it again */
+    uint64_t busy_us; /* in which something was unacknowledged, ever; 0 where a system does not tell that */
+    bool has_unsent;  /* something waits that was never sent */
 } ddl_socket_acks;
 bool ddl_socket_ask_acks(int fd, ddl_socket_acks *acks);
+
+/* Have an idle connection say something every minute, for as long as two hours without an answer, so that
+ * what keeps a table of connections on the way does not forget it. */
+void ddl_socket_stay_known(int fd);
 
 /* Of a socket over which nothing more is sent (SHUT_WR): whether the other end's host has acknowledged all
  * bytes; true where a system does not tell that. */

@@ -47,6 +47,17 @@ bool ddl_socket_ask_acks(int fd, ddl_socket_acks *acks)
                                .awaits_more = info.tcpi_unacked > 0 || is_kept,
                                .answers = info.tcpi_segs_in - info.tcpi_data_segs_in,
                                .ago_ns = (int64_t)info.tcpi_last_ack_recv * 1000000,
-                               .tries = (unsigned)info.tcpi_retransmits + info.tcpi_probes };
+                               .tries = (unsigned)info.tcpi_retransmits + info.tcpi_probes,
+                               .busy_us = info.tcpi_busy_time,
+                               .has_unsent = info.tcpi_notsent_bytes > 0 };
     return true;
+}
+
+void ddl_socket_stay_known(int fd)
+{
+    const int on = 1, idle_s = 60, probes = 120;
+    setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof on);
+    setsockopt(fd, IPPROTO_TCP, TCP_KEEPIDLE, &idle_s, sizeof idle_s);
+    setsockopt(fd, IPPROTO_TCP, TCP_KEEPINTVL, &idle_s, sizeof idle_s);
+    setsockopt(fd, IPPROTO_TCP, TCP_KEEPCNT, &probes, sizeof probes);
 }

@@ -51,3 +51,8 @@ bool ddl_socket_ask_acks(int fd, ddl_socket_acks *acks)
     (void)acks;
     return false;
 }
+
+void ddl_socket_stay_known(int fd)
+{
+    (void)fd;
+}

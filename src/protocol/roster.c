@@ -24,7 +24,9 @@ enum {
     NCCL = 2,
     DECLINES = 4,
     INSISTS = 8,
-    MAY_USE_NCCL = 16
+    MAY_USE_NCCL = 16,
+    DECLINES_STREAMS = 32,
+    CHOOSES = 128 /* in the roster's byte of streams */
 };
 
 static const uint8_t magic[4] = { 'd', 'd', 'l', 'R' };
@@ -50,7 +52,8 @@ bool ddl_member_encode(const ddl_member *member, ddl_bytes *bytes)
     record[35] =
         (uint8_t)((other_bytes > 0 && member->is_inner ? INNER : 0) | (member->asks_nccl ? NCCL : 0) |
                   (member->declines_memory ? DECLINES : 0) | (member->insists_on_memory ? INSISTS : 0) |
-                  (member->may_use_nccl ? MAY_USE_NCCL : 0));
+                  (member->may_use_nccl ? MAY_USE_NCCL : 0) |
+                  (member->declines_streams ? DECLINES_STREAMS : 0));
     uint8_t *texts = record + MEMBER_HEAD_BYTES;
     memcpy(texts, member->host, host_bytes);
     memcpy(texts + host_bytes, member->address, address_bytes);
@@ -81,7 +84,7 @@ ddl_status ddl_member_decode(ddl_view bytes, ddl_member *out, ddl_error *err)
     if (rank >= RANKS_LIMIT)
         return DDL_FAIL(err, DDL_EPROTO, "a rank's record names rank %u", (unsigned)rank);
     if (host_bytes >= DDL_HOST_TEXT || address_bytes == 0 || address_bytes >= DDL_ADDRESS_TEXT ||
-        other_bytes >= DDL_ADDRESS_TEXT || at[35] > (INNER | NCCL | DECLINES | INSISTS | MAY_USE_NCCL) ||
+        other_bytes >= DDL_ADDRESS_TEXT || at[35] >= 2 * DECLINES_STREAMS ||
         (at[35] & (NCCL | MAY_USE_NCCL)) == NCCL || ((at[35] & INNER) != 0 && other_bytes == 0) ||
         (at[35] & (DECLINES | INSISTS)) == (DECLINES | INSISTS) ||
         bytes.bytes != MEMBER_HEAD_BYTES + host_bytes + address_bytes + other_bytes)
@@ -100,6 +103,7 @@ ddl_status ddl_member_decode(ddl_view bytes, ddl_member *out, ddl_error *err)
     member.declines_memory = (at[35] & DECLINES) != 0;
     member.insists_on_memory = (at[35] & INSISTS) != 0;
     member.may_use_nccl = (at[35] & MAY_USE_NCCL) != 0;
+    member.declines_streams = (at[35] & DECLINES_STREAMS) != 0;
     const uint8_t *texts = at + MEMBER_HEAD_BYTES;
     if (!take_text(texts, host_bytes, member.host) ||
         !take_text(texts + host_bytes, address_bytes, member.address) ||
@@ -158,7 +162,7 @@ bool ddl_roster_encode(const ddl_roster *roster, ddl_bytes *bytes)
     memcpy(head + 8, roster->run_id, DDL_RUN_ID_BYTES);
     ddl_put_u16(head + 24, (uint16_t)roster->ncosts);
     head[26] = (uint8_t)roster->connect;
-    head[27] = (uint8_t)roster->nstreams;
+    head[27] = (uint8_t)(roster->nstreams | (roster->chooses_streams ? CHOOSES : 0));
     bool fits = ddl_bytes_append(bytes, head, sizeof head) && encode_costs(roster, bytes);
     for (int rank = 0; fits && rank < roster->nranks; rank++) {
         uint8_t length[2];
@@ -192,6 +196,11 @@ static ddl_status decode_members(ddl_view rest, ddl_roster *roster, ddl_error *e
     return DDL_OK;
 }
 
+static bool is_power_of_two(int number)
+{
+    return number > 0 && (number & (number - 1)) == 0;
+}
+
 ddl_status ddl_roster_decode(ddl_view bytes, int rank, ddl_roster **out, ddl_error *err)
 {
     const uint8_t *at = bytes.data;
@@ -203,9 +212,12 @@ ddl_status ddl_roster_decode(ddl_view bytes, int rank, ddl_roster **out, ddl_err
     if (ncosts > DDL_ROSTER_COSTS || left < 8 * ncosts)
         return DDL_FAIL(err, DDL_EPROTO, "a roster of %zu bytes says that it has %u constants", bytes.bytes,
                         (unsigned)ncosts);
-    if (at[26] > DDL_CONNECT_LAZY_REMOTE || at[27] > DDL_STREAMS_MAX)
-        return DDL_FAIL(err, DDL_EPROTO, "the roster has %u for who connects when, and %u streams", at[26],
-                        at[27]);
+    const uint8_t nstreams = at[27] & (uint8_t)~CHOOSES;
+    const bool chooses = (at[27] & CHOOSES) != 0;
+    if (at[26] > DDL_CONNECT_LAZY_REMOTE || nstreams > DDL_STREAMS_MAX ||
+        (chooses && !is_power_of_two(nstreams)))
+        return DDL_FAIL(err, DDL_EPROTO, "the roster has %u for who connects when, and %u streams%s", at[26],
+                        nstreams, chooses ? " to choose from" : "");
     left -= 8 * ncosts;
     /* Each member takes its length and head at least, so the count is bounded by what is really there. */
     if (nranks == 0 || nranks > left / (2 + MEMBER_HEAD_BYTES) || rank < 0 || (uint32_t)rank >= nranks)
@@ -215,7 +227,8 @@ ddl_status ddl_roster_decode(ddl_view bytes, int rank, ddl_roster **out, ddl_err
     memcpy(roster->run_id, at + 8, DDL_RUN_ID_BYTES);
     roster->ncosts = (int)ncosts;
     roster->connect = (ddl_connect)at[26];
-    roster->nstreams = at[27];
+    roster->nstreams = nstreams;
+    roster->chooses_streams = chooses;
     at += ROSTER_HEAD_BYTES;
     ddl_status status = decode_costs(at, roster, err);
     if (status == DDL_OK)
@@ -338,6 +351,20 @@ bool ddl_roster_connects(const ddl_roster *roster, int rank)
 int ddl_roster_streams(const ddl_roster *roster, int rank)
 {
     return rank == roster->rank || ddl_roster_is_neighbour(roster, rank) ? 0 : roster->nstreams;
+}
+
+void ddl_roster_offer_streams(ddl_roster *roster)
+{
+    int count = roster->node_count > 1 ? DDL_STREAMS_OF_HOSTS : 0;
+    for (int rank = 0; rank < roster->nranks; rank++) {
+        const int local = roster->local_size_of[rank], remote = roster->nranks - local;
+        while (count * local > DDL_STREAMS_OF_HOSTS || count * remote > DDL_STREAMS_OF_RANK)
+            count /= 2;
+        if (roster->members[rank].declines_streams)
+            count = 0;
+    }
+    roster->nstreams = count > 1 ? count : 0;
+    roster->chooses_streams = count > 1;
 }
 
 bool ddl_roster_connects_hosts(const ddl_roster *roster)

@@ -20,6 +20,9 @@ enum { DDL_ROSTER_COSTS = 32 };
 /* Connections for stripes between two ranks, at most. */
 enum { DDL_STREAMS_MAX = 16 };
 
+/* Where nobody says how many: between two hosts in each direction, and of one rank, at most. */
+enum { DDL_STREAMS_OF_HOSTS = 8, DDL_STREAMS_OF_RANK = 64 };
+
 /* Which pairs are connected at the start; the others are when something goes between them. */
 typedef enum ddl_connect {
     DDL_CONNECT_EAGER,      /* all */
@@ -40,6 +43,7 @@ typedef struct ddl_member {
     bool asks_nccl;                          /* DDL_GPU=nccl, which all must have or none */
     bool may_use_nccl;                       /* it is asked for, or nobody's wish and there may be a GPU */
     bool declines_memory, insists_on_memory; /* DDL_TRANSPORT=tcp, DDL_TRANSPORT=shm: not on one host */
+    bool declines_streams;                   /* it may not open that many descriptors */
     bool is_inner; /* other is for those alone whose own address is the same: address is that of a NAT before
                      them */
 } ddl_member;
@@ -50,6 +54,7 @@ typedef struct ddl_roster {
     ddl_member *members;              /* nranks of them */
     ddl_connect connect;              /* as rank 0 says */
     int nstreams;                     /* as rank 0 says: see ddl_roster_streams */
+    bool chooses_streams;             /* likewise: senders use as many of them as help, which may be none */
     int ncosts;                       /* constants by which rank 0 says that algorithms are chosen */
     double costs[DDL_ROSTER_COSTS];   /* each above 0 and below DDL_ROSTER_COST_LIMIT */
     /* Derived, the same on every rank: */
@@ -91,6 +96,10 @@ bool ddl_roster_connects(const ddl_roster *roster, int rank);
 /* How many connections for stripes there are between this process and that other rank beside their first; 0:
  * that carries everything, as it does inside a host. The same both ways. */
 int ddl_roster_streams(const ddl_roster *roster, int rank);
+
+/* Of rank 0, where nobody says how many there are: have senders choose, out of so many that those of all
+ * ranks of a host do for the link of a host, and that no rank has many. A power of two, or none. */
+void ddl_roster_offer_streams(ddl_roster *roster);
 
 /* Whether all pairs of ranks that are on one host are connected before anybody begins. The same on every
  * rank. */

@@ -27,8 +27,9 @@ typedef struct ddl_bootstrap_options {
                                    tcp store it is the store's own address */
     const ddl_network *network; /* what the user says of it; NULL: nothing */
     ddl_connect connect;        /* rank 0: which pairs connect at the start, for all */
-    int nstreams;               /* rank 0: further connections between ranks of different hosts, for all */
-    const ddl_prover *prover;   /* shows the others that this rank belongs to the job; NULL: nobody has to */
+    int nstreams;             /* rank 0: further connections between ranks of different hosts, for all; -1: as
+                                 many as ddl_roster_offer_streams says */
+    const ddl_prover *prover; /* shows the others that this rank belongs to the job; NULL: nobody has to */
     const ddl_encryption *encryption; /* of connections, at level tls; NULL: none */
     bool local;                       /* ranks of this host may be connected through Unix sockets */
     bool insists_on_memory;           /* that is shared with these; told to all, as is the next */
@@ -59,6 +60,9 @@ void ddl_bootstrap_sign(const ddl_member *own, const char *more, ddl_error *err)
  */
 DDL_MUST_USE ddl_status ddl_bootstrap_need_descriptors(int rank, int nranks, ddl_connect connect,
                                                        ddl_error *err);
+
+/* Whether there is room for the further connections of ddl_roster_offer_streams besides. */
+bool ddl_bootstrap_may_have_streams(int rank, int nranks);
 
 /*
  * Open the store (rank 0 serves it where it is tcp), choose this rank's address and listen there for the

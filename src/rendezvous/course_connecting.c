@@ -34,6 +34,15 @@ ddl_status ddl_bootstrap_need_descriptors(int rank, int nranks, ddl_connect conn
     return ddl_host_need_descriptors(links + clients + DESCRIPTORS_MARGIN, what, err);
 }
 
+bool ddl_bootstrap_may_have_streams(int rank, int nranks)
+{
+    const int clients = rank == 0 ? nranks : 0;
+    ddl_error unwanted;
+    return ddl_host_need_descriptors(nranks * (1 + PER_NEIGHBOUR) + DDL_STREAMS_OF_RANK + clients +
+                                         DESCRIPTORS_MARGIN,
+                                     "further connections", &unwanted) == DDL_OK;
+}
+
 /* Further connections, once it is known who is on which host; the same for those that connect late. */
 static ddl_status need_more_descriptors(const ddl_roster *roster, ddl_error *err)
 {

@@ -134,7 +134,7 @@ void ddl_course_fill_in(ddl_course *course)
     for (int i = 0; i < options->ncosts; i++)
         course->roster->costs[i] = options->costs[i];
     course->roster->connect = options->connect;
-    course->roster->nstreams = options->nstreams;
+    course->roster->nstreams = options->nstreams > 0 ? options->nstreams : 0;
     memcpy(course->roster->run_id, course->self.run_id, DDL_RUN_ID_BYTES);
 }
 
@@ -147,6 +147,8 @@ static ddl_status gather_roster(ddl_course *course, ddl_error *err)
     course->all_have_come = true;
     ddl_course_fill_in(course);
     ddl_roster_derive(course->roster);
+    if (course->options->nstreams < 0)
+        ddl_roster_offer_streams(course->roster);
     DDL_TRY(check_addresses(course->roster, err));
     if (!ddl_roster_encode(course->roster, &table)) {
         ddl_bytes_fini(&table);

@@ -9,6 +9,7 @@
 #define DDL_TRANSPORT_MESH_LINK_H
 
 #include "base/bytes.h"
+#include "transport/climb.h"
 #include "transport/early.h"
 #include "transport/stripes.h"
 #include "transport/transport_mesh.h"
@@ -58,7 +59,9 @@ typedef struct ddl_mesh_link {
     ddl_mesh *mesh;
     int peer;
     ddl_wire wire;
-    ddl_stripes *stripes;   /* further connections; NULL: none */
+    ddl_stripes *stripes; /* further connections; NULL: none */
+    ddl_climb climb;      /* where mesh->by_choice: how many connections what is large takes; 1: the first */
+    bool sent_large;      /* since that was looked at */
     ddl_lane_end *in, *out; /* the stream is two lanes; NULL: it is the connection */
     bool shares_heaps;
     uint8_t *heap; /* the peer's */
@@ -133,7 +136,8 @@ struct ddl_mesh {
     ddl_list hot, dirty, unread, holding;
     ddl_list due; /* xfers whose pages are to be put or taken */
     int nhot, nholding;
-    int nstriped; /* xfers that go in stripes */
+    int nstriped;   /* xfers that go in stripes */
+    bool by_choice; /* what is large goes in stripes where that is faster */
     ddl_early_pool early_pool;
     bool parting, closed;
     int64_t small_ns; /* when the last small message had been sent, to whomever */
@@ -188,6 +192,9 @@ void ddl_mesh_mark_dirty(ddl_mesh_link *link);
 void ddl_mesh_queue_control(ddl_mesh_link *link, const ddl_frame *frame, const void *payload);
 
 void ddl_mesh_queue_grant(ddl_mesh_link *link, ddl_xfer *xfer);
+
+/* So a message that was granted comes, which was not known before its first stripe. */
+void ddl_mesh_comes_in_stripes(ddl_mesh_link *link, ddl_xfer *xfer);
 
 /* The link has further connections now: what was granted before it had any comes over them, as its sender,
  * who hears of the grant later, has them by then. */

@@ -2,6 +2,7 @@
 #include "transport/mesh_link.h"
 
 #include "base/assert.h"
+#include "io/socket.h"
 
 static bool find_striped(void *arg, const ddl_frame *frame, ddl_xfer **found, ddl_error *err)
 {
@@ -15,6 +16,8 @@ static bool find_striped(void *arg, const ddl_frame *frame, ddl_xfer **found, dd
         return ddl_mesh_was_cancelled(link, frame, err);
     if (!ddl_mesh_same_operation(xfer->signature, frame))
         return true; /* the owner knows that */
+    if (mesh->by_choice && xfer->state == DDL_XFER_RECEIVING_GRANTED && xfer->bytes > DDL_FRAME_EAGER_LIMIT)
+        ddl_mesh_comes_in_stripes(link, xfer);
     if (xfer->state != DDL_XFER_RECEIVING_STRIPES) {
         DDL_FAIL(err, DDL_EPROTO, "a stripe of a message of %zu bytes that is not due in stripes",
                  xfer->bytes);
@@ -77,6 +80,13 @@ static void stripes_changed(void *arg)
     ddl_mesh_note_unread(link);
 }
 
+static void begin_to_choose(ddl_mesh_link *link, const ddl_wire wires[], int count)
+{
+    ddl_climb_begin(&link->climb, count);
+    for (int i = 0; i < count; i++)
+        ddl_socket_stay_known(wires[i].fd);
+}
+
 ddl_status ddl_mesh_widen(ddl_mesh *mesh, int peer, const ddl_wire wires[], int count, ddl_error *err)
 {
     ddl_mesh_link *link = &mesh->links[peer];
@@ -86,6 +96,48 @@ ddl_status ddl_mesh_widen(ddl_mesh *mesh, int peer, const ddl_wire wires[], int 
                                       stripe_frame,  stripes_left,     stripes_lost,
                                       stripes_ended, stripes_changed,  link };
     DDL_TRY(ddl_stripes_create(wires, count, &owner, mesh->gathered, &link->stripes, err));
+    if (mesh->by_choice)
+        begin_to_choose(link, wires, count);
     ddl_mesh_await_in_stripes(link);
     return DDL_OK;
+}
+
+/* ---- as many as help ---- */
+
+void ddl_mesh_let_choose(ddl_mesh *mesh)
+{
+    mesh->by_choice = true;
+}
+
+/* What the connections in use have done. */
+static bool look(const ddl_mesh_link *link, ddl_climb_look *found)
+{
+    ddl_socket_acks acks;
+    if (link->climb.count > 1)
+        return ddl_stripes_look(link->stripes, found);
+    if (!ddl_socket_ask_acks(link->wire.fd, &acks))
+        return false;
+    *found = (ddl_climb_look){ acks.acked_bytes, acks.busy_us,
+                               acks.has_unsent || !ddl_list_empty(&link->sending) };
+    return true;
+}
+
+static void choose(ddl_mesh_link *link, int64_t now_ns)
+{
+    ddl_climb_look found;
+    if (!look(link, &found))
+        return;
+    link->sent_large = found.has_more;
+    if (ddl_climb_see(&link->climb, &found, now_ns))
+        ddl_stripes_use(link->stripes, link->climb.count);
+}
+
+void ddl_mesh_choose(ddl_mesh *mesh, int64_t now_ns)
+{
+    for (int peer = 0; peer < mesh->nranks && mesh->by_choice; peer++) {
+        ddl_mesh_link *link = &mesh->links[peer];
+        if (link->stripes != NULL && link->sent_large && link->state == DDL_LINK_OPEN &&
+            !ddl_climb_rests(&link->climb, now_ns))
+            choose(link, now_ns);
+    }
 }

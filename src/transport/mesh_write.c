@@ -1,6 +1,7 @@
 /* mesh_write.c - control frames first, then the frames of xfers, each whole before the next. */
 #include "transport/mesh_link.h"
 
+#include "base/assert.h"
 #include "base/failpoint.h"
 #include "base/size.h"
 #include "transport/moving.h"
@@ -17,10 +18,15 @@ enum {
 
 /* ---- control frames ---- */
 
-/* Both ends say so of the same messages. */
-static bool goes_in_stripes(const ddl_mesh_link *link, const ddl_xfer *xfer)
+static bool may_go_in_stripes(const ddl_mesh_link *link, const ddl_xfer *xfer)
 {
     return link->stripes != NULL && xfer->bytes > DDL_FRAME_EAGER_LIMIT;
+}
+
+/* As the receiver knows before it comes; where its sender chooses, the first stripe tells. */
+static bool is_due_in_stripes(const ddl_mesh_link *link, const ddl_xfer *xfer)
+{
+    return may_go_in_stripes(link, xfer) && !link->mesh->by_choice;
 }
 
 void ddl_mesh_queue_control(ddl_mesh_link *link, const ddl_frame *frame, const void *payload)
@@ -53,21 +59,26 @@ static void await_stripes(ddl_mesh_link *link, ddl_xfer *xfer)
     link->mesh->nstriped++;
 }
 
+void ddl_mesh_comes_in_stripes(ddl_mesh_link *link, ddl_xfer *xfer)
+{
+    DDL_ASSERT(xfer->state == DDL_XFER_RECEIVING_GRANTED);
+    link->bulk_due--;
+    await_stripes(link, xfer);
+}
+
 void ddl_mesh_await_in_stripes(ddl_mesh_link *link)
 {
     DDL_LIST_FOR_EACH (each, &link->receives) {
         ddl_xfer *xfer = DDL_CONTAINER(each, ddl_xfer, link);
-        if (xfer->state != DDL_XFER_RECEIVING_GRANTED || !goes_in_stripes(link, xfer))
-            continue;
-        link->bulk_due--;
-        await_stripes(link, xfer);
+        if (xfer->state == DDL_XFER_RECEIVING_GRANTED && is_due_in_stripes(link, xfer))
+            ddl_mesh_comes_in_stripes(link, xfer);
     }
 }
 
 void ddl_mesh_queue_grant(ddl_mesh_link *link, ddl_xfer *xfer)
 {
     ddl_frame grant = ddl_mesh_frame_of(xfer, DDL_FRAME_GRANT);
-    if (goes_in_stripes(link, xfer)) {
+    if (is_due_in_stripes(link, xfer)) {
         await_stripes(link, xfer);
     } else {
         xfer->state = DDL_XFER_RECEIVING_GRANTED;
@@ -286,7 +297,8 @@ bool ddl_mesh_send_frame(ddl_mesh_link *link, ddl_xfer *xfer, ddl_mesh_xfer_stat
 
 bool ddl_mesh_send_granted(ddl_mesh_link *link, ddl_xfer *xfer)
 {
-    if (!goes_in_stripes(link, xfer))
+    link->sent_large = true;
+    if (!may_go_in_stripes(link, xfer) || (link->mesh->by_choice && link->climb.count == 1))
         return ddl_mesh_send_frame(link, xfer, DDL_XFER_SENDING_BULK);
     xfer->state = DDL_XFER_SENDING_STRIPES;
     link->mesh->nstriped++;

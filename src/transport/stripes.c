@@ -5,6 +5,7 @@
 #include "base/bytes.h"
 #include "base/failpoint.h"
 #include "base/size.h"
+#include "io/socket.h"
 #include "transport/moving.h"
 
 #include <errno.h>
@@ -52,7 +53,7 @@ struct ddl_stripes {
     int next;         /* stream that takes the next stripe */
     int nended;
     bool flushing, stopped, closed;
-    int nstreams;
+    int nstreams, nused;
     stream streams[];
 };
 
@@ -70,12 +71,17 @@ static void watch_for(stream *s, bool writable)
         uv_poll_start(&s->poll, UV_READABLE | (writable ? UV_WRITABLE : 0), on_poll);
 }
 
+static int index_of(const stream *s)
+{
+    return (int)(s - s->stripes->streams);
+}
+
 /* Whether there is, or now will be, a stripe to send. */
 static bool begin_stripe(stream *s)
 {
     ddl_stripes *stripes = s->stripes;
     ddl_link *first = ddl_list_first(&stripes->waiting);
-    if (s->out != NULL || first == NULL)
+    if (s->out != NULL || first == NULL || index_of(s) >= stripes->nused)
         return s->out != NULL;
     ddl_xfer *xfer = DDL_CONTAINER(first, ddl_xfer, link);
     ddl_frame frame = stripes->owner.frame(stripes->owner.arg, xfer);
@@ -98,11 +104,6 @@ static bool begin_stripe(stream *s)
 static bool between_frames(const stream *s)
 {
     return s->out == NULL || s->header_sent == 0;
-}
-
-static int index_of(const stream *s)
-{
-    return (int)(s - s->stripes->streams);
 }
 
 static bool has_rest(const stream *s)
@@ -214,6 +215,28 @@ static bool write_in_turns(ddl_stripes *stripes, const ddl_xfer *own)
     }
     stripes->flushing = false;
     return own_left;
+}
+
+void ddl_stripes_use(ddl_stripes *stripes, int count)
+{
+    DDL_ASSERT(count > 0);
+    DDL_ASSERT(count <= stripes->nstreams);
+    stripes->nused = count;
+}
+
+bool ddl_stripes_look(const ddl_stripes *stripes, ddl_climb_look *look)
+{
+    ddl_climb_look all = { .has_more = !ddl_list_empty(&stripes->waiting) };
+    for (int i = 0; i < stripes->nused; i++) {
+        ddl_socket_acks acks;
+        if (!ddl_socket_ask_acks(stripes->streams[i].wire.fd, &acks))
+            return false;
+        all.acked_bytes += acks.acked_bytes;
+        all.busy_us += acks.busy_us / (uint64_t)stripes->nused;
+        all.has_more = all.has_more || acks.has_unsent;
+    }
+    *look = all;
+    return true;
 }
 
 int ddl_stripes_count(const ddl_stripes *stripes)
@@ -514,7 +537,7 @@ ddl_status ddl_stripes_create(const ddl_wire wires[], int count, const ddl_strip
     }
     stripes->owner = *owner;
     stripes->room = room;
-    stripes->nstreams = count;
+    stripes->nstreams = stripes->nused = count;
     ddl_list_init(&stripes->waiting);
     ddl_list_init(&stripes->leaving);
     bool enough = true;

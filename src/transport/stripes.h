@@ -18,6 +18,7 @@
 #include "io/engine.h"
 #include "io/wire.h"
 #include "protocol/frame.h"
+#include "transport/climb.h"
 
 #include <poll.h>
 
@@ -61,6 +62,12 @@ bool ddl_stripes_send(ddl_stripes *stripes, ddl_xfer *xfer);
  * was begun goes from a copy; false: there is no memory for that, and the pair cannot go on. */
 bool ddl_stripes_cancel_send(ddl_stripes *stripes, const ddl_xfer *xfer);
 void ddl_stripes_cancel_recv(ddl_stripes *stripes, const ddl_xfer *xfer);
+
+/* From now on begin stripes on the first `count` connections only; at first all are used. */
+void ddl_stripes_use(ddl_stripes *stripes, int count);
+
+/* What the network has made of that. False: the system does not tell. */
+bool ddl_stripes_look(const ddl_stripes *stripes, ddl_climb_look *look);
 
 /* How many connections there are. */
 int ddl_stripes_count(const ddl_stripes *stripes);

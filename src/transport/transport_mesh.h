@@ -14,7 +14,8 @@
  * reduced as it comes is read by its receiver from the memory of the sender.
  *
  * Where a pair has further connections, what is granted goes over these in stripes (stripes.h), and
- * everything else over the first. The end of any of them is the end of the link.
+ * everything else over the first; or, by choice of its sender, over as many of these as make it faster
+ * (climb.h), which may be none. The end of any of them is the end of the link.
  *
  * The wire never carries what cannot be consumed at once, so readers never stop reading
  * and nothing blocks behind a head of line.
@@ -77,6 +78,11 @@ DDL_MUST_USE ddl_status ddl_mesh_create(int rank, int nranks, ddl_wire wires[], 
                                         ddl_heap *heap, const ddl_mesh_owner *owner, ddl_mesh **mesh,
                                         ddl_error *err);
 
+/* Each end chooses by itself whether what is large goes over the first connection of a pair or over further
+ * ones, of which there is a power of two, and over how many of these. All ranks say the same. Before
+ * ddl_mesh_widen; without it, all carry it. */
+void ddl_mesh_let_choose(ddl_mesh *mesh);
+
 /*
  * Large messages to and from peer go over these connections, not over the first; at the other end alike.
  * Before ddl_mesh_open, or before peer is met. The wires are the mesh's from now on, also on failure.
@@ -97,6 +103,9 @@ ddl_transport *ddl_mesh_transport(ddl_mesh *mesh);
 bool ddl_mesh_sweep(ddl_mesh *mesh);
 bool ddl_mesh_needs_loop(const ddl_mesh *mesh);
 bool ddl_mesh_doze(ddl_mesh *mesh);
+
+/* To be called every 20 ms or so: look whether more connections are worth it. */
+void ddl_mesh_choose(ddl_mesh *mesh, int64_t now_ns);
 
 /* Whether something waits to be written. */
 bool ddl_mesh_has_queued(const ddl_mesh *mesh);

@@ -16,6 +16,9 @@ import time
 import unittest
 from concurrent.futures import ThreadPoolExecutor
 
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "bench"))
+
+from link import Link, refused  # noqa: E402
 from run_collectives import algorithms, rounds, settings_of
 from world import DEADLINE, Rank, World, bound, clean_environment
 
@@ -79,9 +82,9 @@ class Hosts:
         return enter
 
 
-def slow_down(host):
-    """What it sends goes at 1 Mbit/s."""
-    subprocess.run(["tc", "-n", host, "qdisc", "add", "dev", "wire", "root", "tbf", "rate", "1mbit", "burst", "16kb", "latency", "300ms"],
+def slow_down(host, rate="1mbit"):
+    """What it sends goes at 1 Mbit/s, or at another rate."""
+    subprocess.run(["tc", "-n", host, "qdisc", "add", "dev", "wire", "root", "tbf", "rate", rate, "burst", "16kb", "latency", "300ms"],
                    check=True, capture_output=True, timeout=30)
 
 
@@ -454,9 +457,9 @@ class TestHosts(unittest.TestCase):
         self.at_once(takes_too_long, (made[0], ["allreduce:150000:float32:sum"] * 2, 0, (-1,)),
                      (made[1], ["send:150000:float32:1", "recv:150000:float32:0"], 1, (0,)))
 
-    def connections(self, hosts, host, own, other):
+    def connections(self, on, own, other):
         """Ports of one end of the connections between two hosts, and how much each has sent; but those of the store."""
-        listed = subprocess.run([*hosts.on(host), "ss", "-HtinO", "state", "established", "src", own, "dst", other],
+        listed = subprocess.run([*on, "ss", "-HtinO", "state", "established", "src", own, "dst", other],
                                 check=True, capture_output=True, text=True, timeout=30).stdout
         found = {}
         for line in listed.splitlines():
@@ -483,7 +486,7 @@ class TestHosts(unittest.TestCase):
                 for one in ranks:
                     one.expect("init", "DDL_OK")
                     one.expect("call", "DDL_OK")
-                found = self.connections(hosts, 1, "10.77.0.2", "10.77.0.1")
+                found = self.connections(hosts.on(1), "10.77.0.2", "10.77.0.1")
                 self.assertEqual(len(found), 3, found)
                 ports = (max if most else min)(found, key=found.get)
                 self.assertEqual(found[ports] > 1000000, most, found)
@@ -498,6 +501,53 @@ class TestHosts(unittest.TestCase):
                     one.expect("free", "DDL_OK")
                     one.finish(0)
 
+    def compute_much(self, on, stem, call, **settings):
+        """The record of a call that two ranks repeat, and what their connections have carried then."""
+        world = World(ACTOR, 2, **settings)
+        self.addCleanup(world.__exit__)
+        ranks = [world.start(h, "init", call, "line", "free", prefix=on(h), MASTER_ADDR=f"{stem}.1", MASTER_PORT=PORT)
+                 for h in range(2)]
+        for one in ranks:
+            one.expect("init", "DDL_OK")
+        records = [one.expect("repeated", "DDL_OK") for one in ranks]
+        carried = [self.connections(on(h), f"{stem}.{h + 1}", f"{stem}.{2 - h}") for h in range(2)]
+        for one in ranks:
+            one.expect("ready")
+            one.go()
+        for one in ranks:
+            one.expect("free", "DDL_OK")
+            one.finish(0)
+        return records, carried
+
+    @unittest.skipIf(refused(80), "no rates for single connections here")
+    def test_more_connections_are_used_where_each_is_limited(self):
+        """To 10 MB/s. Nobody says how many."""
+        def computes(wire, settings):
+            records, carried = self.compute_much(wire.on, "10.78.0", "15=allreduce:1000000:float32:sum", **settings)
+            for record, connections in zip(records, carried):
+                self.assertTrue(record["exact"])
+                seconds = (record["end_ns"] - record["begin_ns"]) / 1e9  # of the last, which moves 4 MB each way
+                self.assertGreater(4 / seconds, 2 * 10, connections)
+                self.assertEqual(len(connections), 9)
+        cases = [{}, {"DDL_CONNECT": "lazy", "DDL_STREAMS": "auto"}, *[{"DDL_SECURITY": "tls"}] * TLS]
+        wires = [Link(1000, 80) for _ in cases]
+        for wire in wires:
+            wire.__enter__()
+            self.addCleanup(wire.__exit__)
+        self.at_once(computes, *zip(wires, cases))
+
+    def test_one_connection_is_used_where_the_link_is_the_limit(self):
+        """But for the moment in which more are tried."""
+        hosts = self.hosts(2)
+        for name in hosts.names:
+            slow_down(name, "200mbit")
+        _, carried = self.compute_much(hosts.on, "10.77.0", "20=allreduce:1000000:float32:sum")
+        for connections in carried:
+            sent = sorted(connections.values())
+            self.assertGreater(sent[-1], 0.8 * sum(sent), sent)
+            self.assertGreater(sent[-2], 1000000, sent)
+            self.assertLess(sent[-4], 100000, sent)
+
     def test_rank_0_says_how_many_connections_there_are(self):
         """For all, and none of them inside a host."""
         hosts = self.hosts(2)
@@ -507,8 +557,8 @@ class TestHosts(unittest.TestCase):
         for one in ranks:
             one.expect("init", "DDL_OK")
             one.expect("call", "DDL_OK")
-        self.assertEqual(len(self.connections(hosts, 1, "10.77.0.2", "10.77.0.1")), 2 * 5)
-        self.assertEqual(len(self.connections(hosts, 0, "10.77.0.1", "10.77.0.1")), 2)  # both ends of one
+        self.assertEqual(len(self.connections(hosts.on(1), "10.77.0.2", "10.77.0.1")), 2 * 5)
+        self.assertEqual(len(self.connections(hosts.on(0), "10.77.0.1", "10.77.0.1")), 2)  # both ends of one
 
     def test_descriptors_of_several_connections_are_counted(self):
         hosts = self.hosts(2)

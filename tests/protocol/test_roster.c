@@ -113,9 +113,12 @@ static void a_roster_comes_back_as_it_was(void **state)
     (void)state;
     roster->connect = DDL_CONNECT_LAZY;
     roster->nstreams = DDL_STREAMS_MAX;
+    roster->chooses_streams = true;
+    roster->members[2].declines_streams = true;
     assert_true(ddl_roster_encode(roster, &bytes));
     assert_int_equal(ddl_roster_decode(ddl_bytes_view(&bytes), 3, &back, NULL), DDL_OK);
     assert_int_equal(back->nstreams, DDL_STREAMS_MAX);
+    assert_true(back->chooses_streams);
     for (int rank = 0; rank < 5; rank++) /* not to the own host, on which rank 1 is, too */
         assert_int_equal(ddl_roster_streams(back, rank), rank == 1 || rank == 3 ? 0 : DDL_STREAMS_MAX);
     assert_int_equal(back->connect, DDL_CONNECT_LAZY);
@@ -142,6 +145,7 @@ static void a_roster_comes_back_as_it_was(void **state)
         assert_int_equal(is->may_use_nccl, was->may_use_nccl);
         assert_int_equal(is->declines_memory, was->declines_memory);
         assert_int_equal(is->insists_on_memory, was->insists_on_memory);
+        assert_int_equal(is->declines_streams, was->declines_streams);
     }
     ddl_roster_destroy(back);
     ddl_roster_destroy(roster);
@@ -165,20 +169,54 @@ static ddl_status decode(const uint8_t *data, size_t bytes, int rank)
     return status;
 }
 
-static void more_streams_than_there_can_be_are_refused(void **state)
+/* To choose from there are powers of two. */
+static void streams_that_there_cannot_be_are_refused(void **state)
 {
+    enum { CHOOSES = 128 };
     static const int hosts[] = { 0, 1, 0 };
     ddl_roster *roster = make(hosts, 3);
     ddl_bytes bytes = { 0 };
     (void)state;
     assert_true(ddl_roster_encode(roster, &bytes));
-    for (int nstreams = 0; nstreams < 256; nstreams++) {
-        ((uint8_t *)bytes.data)[27] = (uint8_t)nstreams;
+    for (int byte = 0; byte < 256; byte++) {
+        const int nstreams = byte % CHOOSES;
+        const bool is_power = nstreams > 0 && (nstreams & (nstreams - 1)) == 0;
+        ((uint8_t *)bytes.data)[27] = (uint8_t)byte;
         assert_int_equal(decode(bytes.data, bytes.bytes, 0),
-                         nstreams <= DDL_STREAMS_MAX ? DDL_OK : DDL_EPROTO);
+                         nstreams <= DDL_STREAMS_MAX && (byte < CHOOSES || is_power) ? DDL_OK : DDL_EPROTO);
     }
     ddl_roster_destroy(roster);
     ddl_bytes_fini(&bytes);
+}
+
+/* Eight between two hosts, in all, and 64 of a rank. */
+static void few_ranks_are_offered_further_connections(void **state)
+{
+    static const struct {
+        int nhosts, per_host, more_on_first, streams;
+    } cases[] = {
+        { 1, 4, 0, 0 },  { 2, 1, 0, 8 }, { 9, 1, 0, 8 }, { 10, 1, 0, 4 }, { 17, 1, 0, 4 }, { 33, 1, 0, 2 },
+        { 34, 1, 0, 0 }, { 2, 2, 0, 4 }, { 9, 2, 0, 4 }, { 10, 2, 0, 2 }, { 2, 3, 0, 2 },  { 2, 4, 0, 2 },
+        { 2, 5, 0, 0 },  { 2, 1, 1, 4 }, { 2, 1, 4, 0 }, { 8, 8, 0, 0 },
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        const int nranks = cases[i].nhosts * cases[i].per_host + cases[i].more_on_first;
+        int hosts[64] = { 0 };
+        assert_true(nranks <= 64);
+        for (int rank = 0; rank < cases[i].nhosts * cases[i].per_host; rank++)
+            hosts[rank] = rank % cases[i].nhosts;
+        ddl_roster *roster = make(hosts, nranks);
+        ddl_roster_offer_streams(roster);
+        if (roster->nstreams != cases[i].streams)
+            fail_msg("%d hosts of %d: %d", cases[i].nhosts, cases[i].per_host, roster->nstreams);
+        assert_true(roster->chooses_streams == (cases[i].streams > 0));
+        roster->members[nranks - 1].declines_streams = true;
+        ddl_roster_offer_streams(roster);
+        assert_int_equal(roster->nstreams, 0);
+        assert_false(roster->chooses_streams);
+        ddl_roster_destroy(roster);
+    }
 }
 
 static void a_cut_or_stretched_roster_is_refused(void **state)
@@ -347,7 +385,7 @@ static void bad_members_are_refused(void **state)
         { "another address without a port", 32, 0 },
         { "another address that is too long", 34, 200 },
         { "one more address than there is room for", 34, 9 },
-        { "something that is not known", 35, 32 },
+        { "something that is not known", 35, 64 },
         { "who asks for NCCL and may not use it", 35, 2 },
         { "who declines shared memory and insists on it", 35, 12 },
         { "a control character in the host", 36, 0x1b },
@@ -388,7 +426,8 @@ int main(void)
         cmocka_unit_test(ranks_are_placed_on_hosts_in_order),
         cmocka_unit_test(ranks_share_the_cpus_that_they_may_use),
         cmocka_unit_test(a_roster_comes_back_as_it_was),
-        cmocka_unit_test(more_streams_than_there_can_be_are_refused),
+        cmocka_unit_test(streams_that_there_cannot_be_are_refused),
+        cmocka_unit_test(few_ranks_are_offered_further_connections),
         cmocka_unit_test(a_cut_or_stretched_roster_is_refused),
         cmocka_unit_test(who_is_connected_at_the_start_is_the_same_both_ways),
         cmocka_unit_test(impossible_counts_are_refused_before_memory_is_taken),

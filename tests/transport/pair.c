@@ -102,6 +102,7 @@ static bool never_busy(void *arg)
 bool by_lanes;
 bool pulling;
 int nstreams;
+bool by_choice;
 int streams[2][STREAMS_MOST];
 
 void make_streams(void)
@@ -145,6 +146,8 @@ void open_side(side *me, int rank, int socket)
     assert_int_equal(ddl_mesh_create(rank, 2, wires, me->lanes, me->heap, &owner, &me->mesh, NULL), DDL_OK);
     if (pulling)
         ddl_mesh_set_pull(me->mesh, 1);
+    if (by_choice)
+        ddl_mesh_let_choose(me->mesh);
     widen(me, rank);
     assert_int_equal(ddl_engine_create(&client, false, &me->engine, NULL), DDL_OK);
     assert_true(ddl_engine_try_enter(me->engine)); /* kept: this thread drives both */

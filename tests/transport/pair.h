@@ -43,6 +43,9 @@ enum { STREAMS_MOST = 4 };
 extern int nstreams;
 extern int streams[2][STREAMS_MOST];
 
+/* Whether senders choose how many of them they use; then there is a power of two. */
+extern bool by_choice;
+
 void make_streams(void);
 
 /* Join by lanes, before the sides are opened. */

@@ -510,6 +510,74 @@ static void why_a_peer_ends_is_heard_before_the_end_of_a_further_connection(void
     free(l.in.data);
 }
 
+/* A receiver does not know beforehand, and a message is one or the other. */
+static void what_is_large_comes_as_its_sender_chooses(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *name;
+        uint8_t types[3];
+        bool arrives;
+    } cases[] = {
+        { "whole", { DDL_FRAME_BULK }, true },
+        { "in stripes", { DDL_FRAME_STRIPE, DDL_FRAME_STRIPE }, true },
+        { "first a stripe, then whole", { DDL_FRAME_STRIPE, DDL_FRAME_BULK }, false },
+        { "the same stripe twice", { DDL_FRAME_STRIPE, 0, DDL_FRAME_STRIPE }, false },
+    };
+    by_choice = true;
+    nstreams = 2;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        lone l;
+        open_lone(&l, 2 * STRIPE);
+        for (uint32_t k = 0; k < 3; k++) {
+            ddl_frame whole = frame_for(&l, DDL_FRAME_BULK, 0, 2 * STRIPE);
+            if (cases[i].types[k] == DDL_FRAME_STRIPE)
+                put_good_stripe(&l, streams[0][k % 2], k % 2);
+            else if (cases[i].types[k] == DDL_FRAME_BULK && cases[i].arrives)
+                put_stripe(&l, l.first, 0, &whole);
+            else if (cases[i].types[k] == DDL_FRAME_BULK)
+                put_frame(&l, l.first, &whole);
+        }
+        if (l.in.done != cases[i].arrives || (l.me.lost == 0) != cases[i].arrives)
+            fail_msg("%s: lost %d times, %s", cases[i].name, l.me.lost, l.me.lost_text);
+        if (cases[i].arrives)
+            assert_arrived(&l.in);
+        close_lone(&l);
+    }
+    by_choice = false;
+    nstreams = 3;
+}
+
+/* Where nothing tells that more would help; sockets like these do not tell at all. */
+static void one_connection_carries_what_is_large_at_first(void **state)
+{
+    (void)state;
+    side pair[2];
+    int sockets[2];
+    message out, in;
+    by_choice = true;
+    nstreams = 2;
+    open_pair(pair, sockets);
+    post_recv(&pair[1], &in, 1, 3 * STRIPE, 3 * STRIPE);
+    ddl_engine_progress(pair[1].engine);
+    ddl_engine_progress(pair[0].engine);
+    post_send(&pair[0], &out, 1, 3 * STRIPE, 3 * STRIPE);
+    ddl_mesh_choose(pair[0].mesh, ddl_now_ns());
+    for (int i = 0; i < nstreams; i++) {
+        int there = 0;
+        assert_int_equal(ioctl(streams[1][i], FIONREAD, &there), 0);
+        assert_int_equal(there, 0);
+    }
+    drive_until(pair, &in.done);
+    drive_until(pair, &out.done);
+    assert_arrived(&in);
+    free(in.data);
+    free(out.data);
+    close_pair(pair);
+    by_choice = false;
+    nstreams = 3;
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -526,6 +594,8 @@ int main(void)
         cmocka_unit_test(a_goodbye_waits_for_the_last_stripes),
         cmocka_unit_test(an_end_without_goodbye_is_a_lost_peer_also_after_one_elsewhere),
         cmocka_unit_test(why_a_peer_ends_is_heard_before_the_end_of_a_further_connection),
+        cmocka_unit_test(what_is_large_comes_as_its_sender_chooses),
+        cmocka_unit_test(one_connection_carries_what_is_large_at_first),
     };
     nstreams = 3;
     return cmocka_run_group_tests(tests, NULL, NULL);

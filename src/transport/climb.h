@@ -1,0 +1,54 @@
+/*
+ * climb.h - how many of its connections a pair of ranks uses: twice as many, as long as that is faster.
+ *
+ * What is compared is how fast one network took what it was given, over stretches in which there was always
+ * more to send, so that neither pauses of the program nor what sockets swallow counts. Others that fill the
+ * same link gain by more connections too, at the expense of each other: two of them by a third, which is not
+ * enough for either.
+ *
+ * Pure: what is seen and the time are arguments.
+ */
+#ifndef DDL_TRANSPORT_CLIMB_H
+#define DDL_TRANSPORT_CLIMB_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+enum {
+    DDL_CLIMB_SETTLE = 8, /* stretches until connections that were idle go at their rate */
+    DDL_CLIMB_LOOKS = 8,  /* that count: what is in queues makes single ones twice as fast as the mean */
+    DDL_CLIMB_FIRST_PAUSE_MS =
+        1000, /* a new connection may lose much before it knows its rate, so that soon */
+    DDL_CLIMB_LAST_PAUSE_MS = 64 * 1000 /* each is twice as long as the one before */
+};
+
+/* Of the connections in use, as the system tells it. */
+typedef struct ddl_climb_look {
+    uint64_t acked_bytes, busy_us; /* by the other end; in which something was unacknowledged. Both ever */
+    bool has_more;                 /* something waits that the network has not taken */
+} ddl_climb_look;
+
+typedef struct ddl_climb {
+    int count, most;     /* in use; there are */
+    bool tries;          /* the count, against what half of it did */
+    int nseen;           /* stretches, with this count */
+    uint64_t bytes, us;  /* in those that count */
+    uint64_t base;       /* bytes per second, with half of it */
+    int64_t pause_ms;    /* the next time that it was in vain */
+    int64_t rests_until; /* ns */
+    bool has_last;
+    ddl_climb_look last;
+    int64_t last_ns;
+} ddl_climb;
+
+/* most: a power of two. */
+void ddl_climb_begin(ddl_climb *climb, int most);
+
+/* Whether a look would change nothing now. */
+bool ddl_climb_rests(const ddl_climb *climb, int64_t now_ns);
+
+/* To be called every 20 ms or so, as long as something large is sent. True: another count is to be used from
+ * now on. */
+bool ddl_climb_see(ddl_climb *climb, const ddl_climb_look *look, int64_t now_ns);
+
+#endif

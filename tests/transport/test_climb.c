@@ -1,0 +1,159 @@
+/* test_climb.c - how many connections are used over networks of several kinds. */
+#include "base/clock.h"
+#include "transport/climb.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+
+#include <cmocka.h>
+
+enum { LOOK_MS = 20, MEGABYTE = 1000 * 1000, MOST = 8 };
+
+/* A network that lets each connection do so much, and all together no more than the link does. */
+typedef struct network {
+    const char *name;
+    uint64_t each, link; /* MB/s; each 0: no limit */
+    int others;          /* that fill the link too, over one connection each */
+    int ends;            /* with so many in use */
+} network;
+
+typedef struct sender {
+    ddl_climb climb;
+    ddl_climb_look look;
+    int64_t now_ns;
+    int nchanges;
+} sender;
+
+static void begin(sender *s)
+{
+    *s = (sender){ .look.has_more = true };
+    ddl_climb_begin(&s->climb, MOST);
+}
+
+static uint64_t rate_of(const network *n, int count)
+{
+    const uint64_t share = n->link * (uint64_t)count / (uint64_t)(count + n->others);
+    const uint64_t allowed = n->each * (uint64_t)count;
+    return n->each > 0 && allowed < share ? allowed : share;
+}
+
+/* One look later; busy: of 20 ms. */
+static void pass(sender *s, uint64_t megabytes_per_s, int busy_ms)
+{
+    s->now_ns += LOOK_MS * DDL_NS_PER_MS;
+    if (ddl_climb_rests(&s->climb, s->now_ns))
+        return;
+    s->look.busy_us += (uint64_t)busy_ms * 1000;
+    s->look.acked_bytes += megabytes_per_s * MEGABYTE * (uint64_t)busy_ms / 1000;
+    s->nchanges += ddl_climb_see(&s->climb, &s->look, s->now_ns);
+}
+
+static void send_for(sender *s, const network *n, int looks)
+{
+    for (int i = 0; i < looks; i++)
+        pass(s, rate_of(n, s->climb.count), LOOK_MS);
+}
+
+static void as_many_are_used_as_help(void **state)
+{
+    (void)state;
+    static const network networks[] = {
+        { "each may do a fifth", 25, 125, 0, 4 }, /* eight would not be twice as fast */
+        { "each may do an eighth", 25, 200, 0, 8 },
+        { "each may do less than all that there are", 10, 1000, 0, MOST },
+        { "each may do half", 60, 120, 0, 2 },
+        { "each may do more than half", 90, 120, 0, 1 },
+        { "the link is the limit", 0, 125, 0, 1 },
+        { "the link is the limit, and shared", 0, 125, 1, 1 },
+        { "nothing goes", 0, 0, 0, 1 },
+    };
+    for (size_t i = 0; i < sizeof networks / sizeof *networks; i++) {
+        sender s;
+        begin(&s);
+        while (s.now_ns < 2000 * DDL_NS_PER_MS || s.climb.tries)
+            send_for(&s, &networks[i], 1);
+        if (s.climb.count != networks[i].ends)
+            fail_msg("%s: %d connections", networks[i].name, s.climb.count);
+    }
+}
+
+/* One look of 20 ms does not tell. */
+static void single_looks_do_not_decide(void **state)
+{
+    (void)state;
+    sender s;
+    begin(&s);
+    for (int i = 0; i < 200; i++)
+        pass(&s, (i % 2 == 0 ? 30 : 10) * (uint64_t)s.climb.count, LOOK_MS);
+    assert_int_equal(s.climb.count, MOST);
+}
+
+/* Soon once, then ever more seldom; for good it is never given up. */
+static void what_was_in_vain_is_tried_again(void **state)
+{
+    (void)state;
+    enum { AN_HOUR = 3600 * 1000 / LOOK_MS };
+    static const network narrow = { .link = 100 }, limited = { .each = 25, .link = 1000 };
+    sender s;
+    begin(&s);
+    send_for(&s, &narrow, 3000 / LOOK_MS);
+    assert_int_equal(s.nchanges, 4); /* there and back */
+    send_for(&s, &narrow, AN_HOUR);
+    assert_in_range(s.nchanges, 2 * 50, 2 * 65);
+    send_for(&s, &limited, (DDL_CLIMB_LAST_PAUSE_MS + 3000) / LOOK_MS);
+    assert_int_equal(s.climb.count, MOST);
+}
+
+/* What a program with pauses sends, or one that waits for each answer, tells nothing of the network. */
+static void only_a_network_that_is_kept_busy_is_looked_at(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *name;
+        int busy_ms;
+        bool has_more, every_second;
+    } programs[] = {
+        { "pauses", LOOK_MS / 2, true, false },
+        { "nothing waits", LOOK_MS, false, false },
+        { "something waits now and then", LOOK_MS, true, true },
+    };
+    for (size_t k = 0; k < sizeof programs / sizeof *programs; k++) {
+        sender s;
+        begin(&s);
+        for (int i = 0; i < 200; i++) {
+            s.look.has_more = programs[k].has_more && (!programs[k].every_second || i % 2 == 0);
+            pass(&s, 25, programs[k].busy_ms);
+        }
+        if (s.nchanges != 0)
+            fail_msg("%s: %d connections", programs[k].name, s.climb.count);
+    }
+}
+
+/* The sums of other connections are no continuation, and new ones begin slowly. */
+static void what_went_before_a_change_does_not_count(void **state)
+{
+    (void)state;
+    sender s;
+    begin(&s);
+    for (int i = 0; i < 200; i++) {
+        const int before = s.climb.count, seen = s.climb.nseen;
+        pass(&s, seen < DDL_CLIMB_SETTLE ? 1 : 25 * (uint64_t)before, LOOK_MS);
+        if (s.climb.count != before)
+            s.look = (ddl_climb_look){ 1000000000000, 5, true };
+    }
+    assert_int_equal(s.climb.count, MOST);
+    assert_true(s.climb.base == (uint64_t)25 * MOST * MEGABYTE);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(as_many_are_used_as_help),
+        cmocka_unit_test(single_looks_do_not_decide),
+        cmocka_unit_test(what_was_in_vain_is_tried_again),
+        cmocka_unit_test(only_a_network_that_is_kept_busy_is_looked_at),
+        cmocka_unit_test(what_went_before_a_change_does_not_count),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
