@@ -39,7 +39,8 @@ static ddl_status know_oneself(ddl_course *course, ddl_error *err)
     course->own.may_use_nccl = options->may_use_nccl;
     course->own.declines_memory = !options->local;
     course->own.insists_on_memory = options->insists_on_memory;
-    course->own.declines_streams = !ddl_bootstrap_may_have_streams(options->rank, options->nranks);
+    course->own.declines_streams =
+        options->nranks > 1 && !ddl_bootstrap_may_have_streams(options->rank, options->nranks);
     return ddl_bootstrap_know_oneself(options->rank, options->nranks, options->generator, options->prover,
                                       &course->self, &course->own, err);
 }

@@ -519,6 +519,7 @@ class TestHosts(unittest.TestCase):
             one.finish(0)
         return records, carried
 
+    @unittest.skipIf(PORTABLE, "it does not know what was acknowledged")
     @unittest.skipIf(refused(80), "no rates for single connections here")
     def test_more_connections_are_used_where_each_is_limited(self):
         """To 10 MB/s. Nobody says how many."""
@@ -536,15 +537,16 @@ class TestHosts(unittest.TestCase):
             self.addCleanup(wire.__exit__)
         self.at_once(computes, *zip(wires, cases))
 
+    @unittest.skipIf(PORTABLE, "it does not know what was acknowledged")
     def test_one_connection_is_used_where_the_link_is_the_limit(self):
-        """But for the moment in which more are tried."""
+        """But for the moments in which two are tried."""
         hosts = self.hosts(2)
         for name in hosts.names:
             slow_down(name, "200mbit")
         _, carried = self.compute_much(hosts.on, "10.77.0", "20=allreduce:1000000:float32:sum")
         for connections in carried:
             sent = sorted(connections.values())
-            self.assertGreater(sent[-1], 0.8 * sum(sent), sent)
+            self.assertGreater(sent[-1], 2 / 3 * sum(sent), sent)
             self.assertGreater(sent[-2], 1000000, sent)
             self.assertLess(sent[-4], 100000, sent)
 
