@@ -6,6 +6,8 @@
 #include "base/clock.h"
 
 #include <linux/filter.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <poll.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -76,6 +78,57 @@ static void hear(int fd, bool anything)
     const struct sock_fprog filter = { 1, nothing };
     const int what = anything ? SO_DETACH_FILTER : SO_ATTACH_FILTER;
     assert_int_equal(setsockopt(fd, SOL_SOCKET, what, &filter, sizeof filter), 0);
+}
+
+/* Twenty milliseconds in which nobody answers are busy ones, and those after the answer are not. */
+static void the_time_without_an_acknowledgement_is_told(void **state)
+{
+    int ends[2];
+    ddl_socket_acks before, after;
+    (void)state;
+    connect_two(ends);
+    if (!ddl_socket_ask_acks(ends[0], &before))
+        skip();
+    carry(ends[0], ends[1], 20);
+    before = when_all_is_acknowledged(ends[0]);
+    hear(ends[1], false);
+    assert_int_equal(ddl_socket_write(ends[0], "ping", 4), 4);
+    poll(NULL, 0, 20);
+    assert_true(acks_of(ends[0]).busy_us >= before.busy_us + 19 * 1000);
+    hear(ends[1], true);
+    before = when_all_is_acknowledged(ends[0]);
+    poll(NULL, 0, 20);
+    after = acks_of(ends[0]);
+    assert_true(after.busy_us == before.busy_us);
+    assert_false(after.has_unsent);
+    ddl_socket_close(&ends[0]);
+    ddl_socket_close(&ends[1]);
+}
+
+/* Of an idle connection tables on the way hear every minute, and its end comes late where there is none. */
+static void an_idle_connection_stays_known(void **state)
+{
+    static const struct {
+        int level, option, value;
+    } wanted[] = { { SOL_SOCKET, SO_KEEPALIVE, 1 },
+                   { IPPROTO_TCP, TCP_KEEPIDLE, 60 },
+                   { IPPROTO_TCP, TCP_KEEPINTVL, 60 },
+                   { IPPROTO_TCP, TCP_KEEPCNT, 120 } };
+    int ends[2];
+    ddl_socket_acks acks;
+    (void)state;
+    connect_two(ends);
+    if (!ddl_socket_ask_acks(ends[0], &acks))
+        skip();
+    ddl_socket_stay_known(ends[0]);
+    for (size_t i = 0; i < sizeof wanted / sizeof *wanted; i++) {
+        int value = 0;
+        socklen_t bytes = sizeof value;
+        assert_int_equal(getsockopt(ends[0], wanted[i].level, wanted[i].option, &value, &bytes), 0);
+        assert_int_equal(value, wanted[i].value);
+    }
+    ddl_socket_close(&ends[0]);
+    ddl_socket_close(&ends[1]);
 }
 
 static void try_three_times(int fd)
@@ -255,6 +308,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(what_comes_is_acknowledged),
+        cmocka_unit_test(the_time_without_an_acknowledgement_is_told),
+        cmocka_unit_test(an_idle_connection_stays_known),
         cmocka_unit_test(who_hears_nothing_does_not_answer),
         cmocka_unit_test(who_probes_does_not_answer),
         cmocka_unit_test(who_parts_loses_nothing_though_the_peer_goes_on_talking),

@@ -131,15 +131,16 @@ class TestHosts(unittest.TestCase):
 
     def test_pairs_that_meet_late_have_several_connections_at_once(self):
         """What is large is expected before there are any."""
-        world = World(ACTOR, 6, DDL_CONNECT="lazy", DDL_STREAMS="3")
-        hosts = self.hosts(3)
-        ranks = [world.start(r, "init", "alltoall:50000:int32", "alltoall:50001:int32", "free", prefix=hosts.on(r // 2),
-                             MASTER_ADDR="10.77.0.1", MASTER_PORT=PORT) for r in range(6)]
-        self.addCleanup(world.__exit__)
-        for rank in ranks:
-            for event in ("init", "call", "call", "free"):
-                rank.expect(event, "DDL_OK")
-            rank.finish(0)
+        def meet(hosts, streams):
+            world = World(ACTOR, 6, DDL_CONNECT="lazy", DDL_STREAMS=streams)
+            ranks = [world.start(r, "init", "alltoall:50000:int32", "alltoall:50001:int32", "free", prefix=hosts.on(r // 2),
+                                 MASTER_ADDR="10.77.0.1", MASTER_PORT=PORT) for r in range(6)]
+            self.addCleanup(world.__exit__)
+            for rank in ranks:
+                for event in ("init", "call", "call", "free"):
+                    rank.expect(event, "DDL_OK")
+                rank.finish(0)
+        self.at_once(meet, (self.hosts(3), "3"), (self.hosts(3), "auto"))
 
     def test_three_hosts_compute(self):
         self.sweep(3, 2, 40)
@@ -573,6 +574,20 @@ class TestHosts(unittest.TestCase):
             self.assertEqual(record["culprit"], 1, record)
             for word in ("DDL_STREAMS", "16", "88", "ulimit -n"):
                 self.assertIn(word, record["text"])
+
+    def test_who_may_open_few_descriptors_has_no_further_connections_by_itself(self):
+        for rank_0_may, others_may, found in ((88, 1024, 1), (1024, 88, 1), (1024, 1024, 9)):
+            with self.subTest(rank_0_may=rank_0_may, others_may=others_may):
+                hosts = self.hosts(2)
+                world = World(ACTOR, 2)
+                self.addCleanup(world.__exit__)
+                ranks = [world.start(rank, "init", "barrier", "line", MASTER_ADDR="10.77.0.1", MASTER_PORT=PORT,
+                                     prefix=[*hosts.on(rank), "sh", "-c", f'ulimit -n {may} && exec "$@"', "sh"])
+                         for rank, may in enumerate((rank_0_may, others_may))]
+                for one in ranks:
+                    one.expect("init", "DDL_OK")
+                    one.expect("call", "DDL_OK")
+                self.assertEqual(len(self.connections(hosts.on(1), "10.77.0.2", "10.77.0.1")), found)
 
     def test_who_joined_is_told_with_the_hosts(self):
         """By their names, if there is room for them; else how many there are. While they wait by the first rank of each."""
