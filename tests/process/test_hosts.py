@@ -521,18 +521,18 @@ class TestHosts(unittest.TestCase):
         return records, carried
 
     @unittest.skipIf(PORTABLE, "it does not know what was acknowledged")
-    @unittest.skipIf(refused(80), "no rates for single connections here")
+    @unittest.skipIf(refused(40), "no rates for single connections here")
     def test_more_connections_are_used_where_each_is_limited(self):
-        """To 10 MB/s. Nobody says how many."""
+        """To 5 MB/s, which is little beside what processors do that have other things to do. Nobody says how many."""
         def computes(wire, settings):
             records, carried = self.compute_much(wire.on, "10.78.0", "15=allreduce:1000000:float32:sum", **settings)
             for record, connections in zip(records, carried):
                 self.assertTrue(record["exact"])
                 seconds = (record["end_ns"] - record["begin_ns"]) / 1e9  # of the last, which moves 4 MB each way
-                self.assertGreater(4 / seconds, 2 * 10, connections)
+                self.assertGreater(4 / seconds, 2 * 5, connections)
                 self.assertEqual(len(connections), 9)
         cases = [{}, {"DDL_CONNECT": "lazy", "DDL_STREAMS": "auto"}, *[{"DDL_SECURITY": "tls"}] * TLS]
-        wires = [Link(1000, 80) for _ in cases]
+        wires = [Link(1000, 40) for _ in cases]
         for wire in wires:
             wire.__enter__()
             self.addCleanup(wire.__exit__)
