@@ -104,10 +104,11 @@ static void *reach_common(void *arg, int rank, uint64_t offset, size_t bytes)
     char *heap = ddl_lanes_heap(comm->world->lanes, comm->members[rank], &heap_bytes);
     if (heap == NULL || (bytes <= heap_bytes && offset <= heap_bytes - bytes))
         return heap != NULL ? heap + offset : NULL;
-    ddl_error error;
-    DDL_FAIL(&error, DDL_EPROTO, "a place for %zu bytes at %llu of a heap of %zu", bytes,
-             (unsigned long long)offset, heap_bytes);
-    ddl_failure_lost(comm, rank, 0, &error);
+    ddl_notice notice = { .code = DDL_EPROTO, .culprit = rank, .witness = comm->rank };
+    char who[160];
+    snprintf(notice.text, sizeof notice.text, "%s told a place for %zu bytes at %llu of a heap of %zu",
+             ddl_comm_describe(comm, rank, who, sizeof who), bytes, (unsigned long long)offset, heap_bytes);
+    ddl_failure_raise(comm, &notice);
     return NULL;
 }
 

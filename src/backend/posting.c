@@ -186,6 +186,7 @@ void ddl_posting_visit_pending(const ddl_posting *posting, const ddl_post *post,
     ddl_board_ranks others = ddl_board_others(board);
     ddl_board_ranks awaited = post->is_posted ? ddl_oneshot_needs(post->oneshot, post->round) : others;
     for (int rank = 0; rank < board->nranks; rank++)
-        if ((awaited >> rank & 1) != 0 && !(is_first && ddl_board_has_posted(board, rank)))
+        if ((posting->missed >> rank & 1) != 0 ||
+            ((awaited >> rank & 1) != 0 && !(is_first && ddl_board_has_posted(board, rank))))
             visit(arg, rank, false);
 }

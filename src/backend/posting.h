@@ -41,7 +41,9 @@ typedef struct ddl_posting { /* of one communicator */
     uint64_t newest;          /* sequence of the last one */
     uint64_t posted_sequence; /* of what was posted last, to which others may still come */
     ddl_signature posted_signature;
-    bool is_spoilt; /* somebody has posted something else */
+    bool is_spoilt; /* somebody has posted something else, or is one of these */
+    ddl_board_ranks
+        missed; /* who has taken back what it told, or is not reached: they are waited for in vain */
 } ddl_posting;
 
 typedef struct ddl_post ddl_post;
@@ -93,7 +95,8 @@ const ddl_signature *ddl_posting_waits_behind(const ddl_posting *posting, uint64
 /* Whether a rank is known to have come as far in this post: to the round that it is in. */
 bool ddl_posting_has_posted(const ddl_posting *posting, const ddl_post *post, int rank);
 
-/* Ranks that have not posted what this one waits for: with this operation, or with the one before. */
+/* Ranks that have not posted what this one waits for: with this operation, or with the one before; and those
+ * that it can do nothing more with. */
 void ddl_posting_visit_pending(const ddl_posting *posting, const ddl_post *post,
                                void (*visit)(void *arg, int rank, bool outgoing), void *arg);
 

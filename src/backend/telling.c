@@ -74,8 +74,14 @@ static size_t count_told(const ddl_posting *posting, const ddl_post *post, ddl_b
     return count;
 }
 
+static void miss(ddl_posting *posting, int rank)
+{
+    posting->is_spoilt = true;
+    posting->missed |= (ddl_board_ranks)1 << rank;
+}
+
 /* Find the buffers of those who told where they are. False: they cannot be reached. */
-static bool reach_buffers(const ddl_posting *posting, const ddl_board_place places[], size_t bytes,
+static bool reach_buffers(ddl_posting *posting, const ddl_board_place places[], size_t bytes,
                           ddl_oneshot_buffers buffers[])
 {
     const ddl_commons *commons = posting->owner.commons;
@@ -89,9 +95,9 @@ static bool reach_buffers(const ddl_posting *posting, const ddl_board_place plac
         if (buffers[rank].in != NULL)
             buffers[rank].out = commons->reach(arg, rank, places[rank].out, bytes);
         if (buffers[rank].out == NULL)
-            return false;
+            miss(posting, rank);
     }
-    return true;
+    return !posting->is_spoilt;
 }
 
 static void finish_piece(const ddl_posting *posting, ddl_post *post, const ddl_oneshot_buffers buffers[])
@@ -112,8 +118,7 @@ static bool finish_first(ddl_posting *posting, ddl_post *post)
     ddl_board_place places[DDL_BOARD_RANKS];
     ddl_oneshot_buffers buffers[DDL_BOARD_RANKS];
     const size_t count = count_told(posting, post, places);
-    posting->is_spoilt = !reach_buffers(posting, places, ddl_size_max(count, 1) * piece_bytes, buffers);
-    if (posting->is_spoilt)
+    if (!reach_buffers(posting, places, ddl_size_max(count, 1) * piece_bytes, buffers))
         return false;
     post->all_tell = count > 0;
     finish_piece(posting, post, buffers);
@@ -129,7 +134,7 @@ static bool finish_first(ddl_posting *posting, ddl_post *post)
     }
     for (int rank = 0; rank < board->nranks; rank++)
         if (places[rank].npieces > 0 && !ddl_board_still_tells(board, rank))
-            posting->is_spoilt = true;
+            miss(posting, rank);
     return !posting->is_spoilt;
 }
 

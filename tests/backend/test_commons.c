@@ -51,9 +51,11 @@ typedef struct world {
         ddl_posting posting;
         ddl_list busy;
         int rank, wrong, differences;
-        char *heap;     /* all of it is reached, */
-        bool is_closed; /* unless it is not */
+        char *heap;            /* all of it is reached, */
+        bool is_closed;        /* unless it is not, */
+        size_t hole, hole_end; /* but for what was withdrawn earlier */
         uintptr_t withdrawn, withdrawn_end;
+        int nreached;
     } parties[MOST_RANKS];
 } world;
 
@@ -76,13 +78,15 @@ static bool find_own(void *arg, const void *data, size_t bytes, size_t *offset)
     const party *self = arg;
     const uintptr_t at = (uintptr_t)data - (uintptr_t)self->heap;
     *offset = at;
-    return at < HEAP_BYTES && bytes <= HEAP_BYTES - at;
+    return at < HEAP_BYTES && bytes <= HEAP_BYTES - at && (at >= self->hole_end || at + bytes <= self->hole);
 }
 
 static void *reach(void *arg, int rank, uint64_t offset, size_t bytes)
 {
-    const party *self = arg, *other = &self->world->parties[rank];
+    party *self = arg;
+    const party *other = &self->world->parties[rank];
     assert_int_not_equal(rank, self->rank);
+    self->nreached++;
     return other->is_closed || bytes > HEAP_BYTES || offset > HEAP_BYTES - bytes ? NULL
                                                                                  : other->heap + offset;
 }
@@ -317,7 +321,44 @@ static void pieces_whose_places_are_told_go_together(void **state)
     }
 }
 
+/* As an earlier call has left it: no place is told of pieces that are not all in one that is reached. */
+static void what_was_withdrawn_is_not_told_again(void **state)
+{
+    (void)state;
+    for (int what = 0; what < 2; what++) {
+        world *w = make_world(3, false, COUNT);
+        call *calls = make_calls(3);
+        party *a = &w->parties[0];
+        a->hole =
+            (size_t)(what * PIECES + 2) * PIECE * sizeof(int32_t); /* in the third piece of IN, or of OUT */
+        a->hole_end = a->hole + PAGE;
+        for (int rank = 0; rank < 3; rank++)
+            begin(&w->parties[rank], &calls[rank], AT_PAGES, 1);
+        go_on(w);
+        for (int rank = 0; rank < 3; rank++) {
+            assert_true(calls[rank].is_done);
+            assert_int_equal(count_wrong(&calls[rank]), 0);
+        }
+        assert_int_equal(a->board.posts, 2 * PIECES);
+        free(calls);
+        free_world(w);
+    }
+}
+
 /* ---- giving up ---- */
+
+static void note_rank(void *arg, int rank, bool outgoing)
+{
+    (void)outgoing;
+    *(int *)arg |= 1 << rank;
+}
+
+static int awaited_by(const party *self, const call *c)
+{
+    int awaited = 0;
+    ddl_posting_visit_pending(&self->posting, &c->post, note_rank, &awaited);
+    return awaited;
+}
 
 static call *begin_two_of_three(world *w)
 {
@@ -342,6 +383,7 @@ static void nobody_is_done_with_what_was_given_up(void **state)
     for (int rank = 1; rank < 3; rank++) {
         assert_false(calls[rank].is_done);
         assert_int_equal(calls[rank].post.round, 0);
+        assert_int_equal(awaited_by(&w->parties[rank], &calls[rank]), 1 << 0);
         ddl_posting_cancel(&w->parties[rank].posting, &calls[rank].post);
     }
     free(calls);
@@ -382,11 +424,59 @@ static void who_is_not_reached_is_not_read(void **state)
     call *calls = begin_two_of_three(w);
     begin(&w->parties[2], &calls[2], ELSEWHERE, 1);
     go_on(w);
+    const int nreached = w->parties[1].nreached;
+    go_on(w);
+    assert_int_equal(w->parties[1].nreached, nreached); /* once was enough */
     for (int rank = 0; rank < 3; rank++) {
         assert_false(calls[rank].is_done);
+        assert_int_equal(awaited_by(&w->parties[rank], &calls[rank]), rank > 0 ? 1 << 0 : 1 << 1 | 1 << 2);
         ddl_posting_cancel(&w->parties[rank].posting, &calls[rank].post);
         assert_int_equal(w->parties[rank].withdrawn_end > 0, rank < 2);
     }
+    free(calls);
+    free_world(w);
+}
+
+/* It has room for one piece there, and says that there are as many as the others have. */
+static void who_tells_nonsense_is_not_read(void **state)
+{
+    (void)state;
+    world *w = make_world(3, false, COUNT);
+    call *calls = begin_two_of_three(w);
+    for (int what = 0; what < 2; what++) {
+        uint64_t *place = (uint64_t *)(void *)w->parties[1].board.sheets[1][1].bytes;
+        place[what] = HEAP_BYTES - sizeof(int32_t) * PIECE;
+    }
+    begin(&w->parties[2], &calls[2], AT_PAGES, 1);
+    go_on(w);
+    for (int rank = 0; rank < 3; rank++) {
+        assert_false(calls[rank].is_done);
+        assert_int_equal(awaited_by(&w->parties[rank], &calls[rank]), rank == 1 ? 1 << 0 | 1 << 2 : 1 << 1);
+        ddl_posting_cancel(&w->parties[rank].posting, &calls[rank].post);
+    }
+    free(calls);
+    free_world(w);
+}
+
+/* Not the first piece, which shares its page with something else; to the end of the page of the last one. */
+static void pages_are_withdrawn_whole(void **state)
+{
+    (void)state;
+    world *w = make_world(2, false, COUNT);
+    call *calls = make_calls(2);
+    for (int rank = 0; rank < 2; rank++)
+        begin(&w->parties[rank], &calls[rank], BESIDE_PAGES, 1);
+    while (calls[0].piece == 0)
+        for (int rank = 0; rank < 2; rank++)
+            (void)ddl_posting_progress(&w->parties[rank].posting);
+    (void)ddl_posting_progress(&w->parties[0].posting);
+    const uintptr_t told = (uintptr_t)(calls[0].out + PIECE),
+                    end = (uintptr_t)(calls[0].out + PIECE * (PIECES - 1));
+    for (int rank = 0; rank < 2; rank++)
+        ddl_posting_cancel(&w->parties[rank].posting, &calls[rank].post);
+    assert_int_not_equal(end % PAGE, 0);
+    assert_true(w->parties[0].withdrawn == told / PAGE * PAGE);
+    assert_true(w->parties[0].withdrawn_end == (end / PAGE + 1) * PAGE);
     free(calls);
     free_world(w);
 }
@@ -441,9 +531,12 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(wherever_buffers_are_the_result_is_right),
         cmocka_unit_test(pieces_whose_places_are_told_go_together),
+        cmocka_unit_test(what_was_withdrawn_is_not_told_again),
         cmocka_unit_test(nobody_is_done_with_what_was_given_up),
         cmocka_unit_test(who_has_all_is_done),
         cmocka_unit_test(who_is_not_reached_is_not_read),
+        cmocka_unit_test(who_tells_nonsense_is_not_read),
+        cmocka_unit_test(pages_are_withdrawn_whole),
         cmocka_unit_test(any_mix_of_places_is_right),
     };
 #ifdef __SANITIZE_THREAD__ /* which has nothing to say of a single thread */

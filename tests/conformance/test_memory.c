@@ -186,6 +186,13 @@ static bool is_shared(const void *memory)
     return shared;
 }
 
+/* As far as they are many for their CPUs. */
+static bool is_at_a_board(const rank_thread *me)
+{
+    const bool is_one_host = getenv("DDL_TEST_HOSTS") == NULL; /* on_hosts.py */
+    return is_one_host && ddl_size(me->world) > sysconf(_SC_NPROCESSORS_ONLN);
+}
+
 static void give_up(rank_thread *me)
 {
     enum { LARGE = 1 << 24 };
@@ -195,9 +202,7 @@ static void give_up(rank_thread *me)
     if (me->complained)
         return;
     memset(memory, me->rank, LARGE);
-    const bool is_one_host = getenv("DDL_TEST_HOSTS") == NULL; /* on_hosts.py */
-    const bool goes_by_board =
-        is_one_host && ddl_size(me->world) > sysconf(_SC_NPROCESSORS_ONLN) && is_shared(memory);
+    const bool goes_by_board = is_at_a_board(me) && is_shared(memory);
     if (me->rank == 0) {
         EXPECT(me,
                ddl_allreduce(memory, memory, LARGE, DDL_UINT8, DDL_SUM, me->world, NULL) == DDL_ETIMEDOUT);
@@ -221,6 +226,47 @@ static void a_failed_communicator_still_serves(void **state)
     (void)state;
     ranks_play("mem://memory-late", 2, give_up, NULL);
     ranks_play("mem://memory-late-4", 4, give_up, NULL);
+}
+
+/* The same call again, of other buffers, which is given up: it is of these that places were told. */
+static void give_up_in_a_page(rank_thread *me, size_t into_page)
+{
+    enum { LARGE = 1 << 20 };
+    char *first = NULL, *second = NULL;
+    ddl_comm *part = NULL;
+    EXPECT(me, ddl_comm_split(me->world, 0, 0, &part) == DDL_OK);
+    EXPECT(me, ddl_mem_alloc(me->world, LARGE, (void **)&first) == DDL_OK);
+    EXPECT(me, ddl_mem_alloc(me->world, LARGE + PAGE, (void **)&second) == DDL_OK);
+    if (me->complained)
+        return;
+    for (int i = 0; i < 2; i++)
+        EXPECT(me, ddl_allreduce(first, first, LARGE, DDL_UINT8, DDL_SUM, part, NULL) == DDL_OK);
+    EXPECT(me, ddl_comm_set_timeout(part, 100) == DDL_OK);
+    const bool was_shared = is_shared(second);
+    char *from = second + into_page;
+    if (me->rank > 0)
+        EXPECT(me, ddl_allreduce(from, from, LARGE, DDL_UINT8, DDL_SUM, part, NULL) == DDL_ETIMEDOUT);
+    const bool was_told = me->rank > 0 && into_page == 0 && is_at_a_board(me);
+    EXPECT(me, is_shared(second) == (was_shared && !was_told));
+    ranks_meet(me);
+    EXPECT(me, ddl_comm_free(&part) != DDL_EINVAL);
+}
+
+static void give_up_whole_pages(rank_thread *me)
+{
+    give_up_in_a_page(me, 0);
+}
+
+static void give_up_behind_something_else(rank_thread *me)
+{
+    give_up_in_a_page(me, 64);
+}
+
+static void no_page_with_something_else_is_given_up(void **state)
+{
+    (void)state;
+    ranks_play("mem://memory-page", 4, give_up_whole_pages, NULL);
+    ranks_play("mem://memory-beside", 4, give_up_behind_something_else, NULL);
 }
 
 /* Who is done has the result, whatever others do by then; and what a rank has in its buffers once it has
@@ -386,6 +432,7 @@ int main(void)
         cmocka_unit_test(children_have_it),
         cmocka_unit_test(calls_that_differ_break_one_communicator),
         cmocka_unit_test(a_failed_communicator_still_serves),
+        cmocka_unit_test(no_page_with_something_else_is_given_up),
         cmocka_unit_test(whoever_gives_up_leaves_the_others_with_nothing_wrong),
     };
     return cmocka_run_group_tests_name("memory", tests, NULL, NULL);
