@@ -595,10 +595,11 @@ static ddl_status read_streams(ddl_config *config, ddl_error *err)
 {
     const char *streams = env("DDL_STREAMS");
     int count = 1;
-    config->nstreams = -1;
-    if (streams == NULL || strcmp(streams, "auto") == 0)
+    if (streams != NULL && strcmp(streams, "auto") == 0) {
+        config->nstreams = -1;
         return DDL_OK;
-    if (parse_int("DDL_STREAMS", streams, 1, DDL_STREAMS_MAX, &count, NULL) != DDL_OK)
+    }
+    if (streams != NULL && parse_int("DDL_STREAMS", streams, 1, DDL_STREAMS_MAX, &count, NULL) != DDL_OK)
         return DDL_FAIL(err, DDL_ECONFIG, "DDL_STREAMS=%s: auto, or a whole number from 1 to %d is needed",
                         streams, DDL_STREAMS_MAX);
     config->nstreams = count > 1 ? count : 0;

@@ -20,7 +20,7 @@ enum { DDL_ROSTER_COSTS = 32 };
 /* Connections for stripes between two ranks, at most. */
 enum { DDL_STREAMS_MAX = 16 };
 
-/* Where nobody says how many: between two hosts in each direction, and of one rank, at most. */
+/* With DDL_STREAMS=auto: between two hosts in each direction, and of one rank, at most. */
 enum { DDL_STREAMS_OF_HOSTS = 8, DDL_STREAMS_OF_RANK = 64 };
 
 /* Which pairs are connected at the start; the others are when something goes between them. */
@@ -97,7 +97,7 @@ bool ddl_roster_connects(const ddl_roster *roster, int rank);
  * that carries everything, as it does inside a host. The same both ways. */
 int ddl_roster_streams(const ddl_roster *roster, int rank);
 
-/* Of rank 0, where nobody says how many there are: have senders choose, out of so many that those of all
+/* Of rank 0, with DDL_STREAMS=auto: have senders choose, out of so many that those of all
  * ranks of a host do for the link of a host, and that no rank has many. A power of two, or none. */
 void ddl_roster_offer_streams(ddl_roster *roster);
 

@@ -3,8 +3,8 @@
  *
  * What is compared is how fast one network took what it was given, over stretches in which there was always
  * more to send, so that neither pauses of the program nor what sockets swallow counts. Others that fill the
- * same link gain by more connections too, at the expense of each other: two of them by a third, which is not
- * enough for either.
+ * same link gain by more connections too, at the expense of each other: doubling those of one of n + 1 makes
+ * it 2 (n + 1) / (n + 2) times as fast, which is not enough beside one other, and is beside two or more.
  *
  * Pure: what is seen and the time are arguments.
  */
@@ -19,7 +19,8 @@ enum {
     DDL_CLIMB_LOOKS = 8,  /* that count: what is in queues makes single ones twice as fast as the mean */
     DDL_CLIMB_FIRST_PAUSE_MS =
         1000, /* a new connection may lose much before it knows its rate, so that soon */
-    DDL_CLIMB_LAST_PAUSE_MS = 64 * 1000 /* each is twice as long as the one before */
+    DDL_CLIMB_LAST_PAUSE_MS = 64 * 1000, /* each is twice as long as the one before */
+    DDL_CLIMB_TRIAL_MS = 10 * 1000       /* one that has shown nothing by then has been in vain, too */
 };
 
 /* Of the connections in use, as the system tells it. */
@@ -36,6 +37,7 @@ typedef struct ddl_climb {
     uint64_t base;       /* bytes per second, with half of it */
     int64_t pause_ms;    /* the next time that it was in vain */
     int64_t rests_until; /* ns */
+    int64_t tried_ns;    /* since when it tries */
     bool has_last;
     ddl_climb_look last;
     int64_t last_ns;

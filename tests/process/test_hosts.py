@@ -523,15 +523,15 @@ class TestHosts(unittest.TestCase):
     @unittest.skipIf(PORTABLE, "it does not know what was acknowledged")
     @unittest.skipIf(refused(40), "no rates for single connections here")
     def test_more_connections_are_used_where_each_is_limited(self):
-        """To 5 MB/s, which is little beside what processors do that have other things to do. Nobody says how many."""
+        """To 5 MB/s, which is little beside what processors do that have other things to do. They find out how many."""
         def computes(wire, settings):
-            records, carried = self.compute_much(wire.on, "10.78.0", "15=allreduce:1000000:float32:sum", **settings)
+            records, carried = self.compute_much(wire.on, "10.78.0", "15=allreduce:1000000:float32:sum", DDL_STREAMS="auto", **settings)
             for record, connections in zip(records, carried):
                 self.assertTrue(record["exact"])
                 seconds = (record["end_ns"] - record["begin_ns"]) / 1e9  # of the last, which moves 4 MB each way
                 self.assertGreater(4 / seconds, 2 * 5, connections)
                 self.assertEqual(len(connections), 9)
-        cases = [{}, {"DDL_CONNECT": "lazy", "DDL_STREAMS": "auto"}, *[{"DDL_SECURITY": "tls"}] * TLS]
+        cases = [{}, {"DDL_CONNECT": "lazy"}, *[{"DDL_SECURITY": "tls"}] * TLS]
         wires = [Link(1000, 40) for _ in cases]
         for wire in wires:
             wire.__enter__()
@@ -544,12 +544,21 @@ class TestHosts(unittest.TestCase):
         hosts = self.hosts(2)
         for name in hosts.names:
             slow_down(name, "200mbit")
-        _, carried = self.compute_much(hosts.on, "10.77.0", "20=allreduce:1000000:float32:sum")
+        _, carried = self.compute_much(hosts.on, "10.77.0", "20=allreduce:1000000:float32:sum", DDL_STREAMS="auto")
         for connections in carried:
             sent = sorted(connections.values())
             self.assertGreater(sent[-1], 2 / 3 * sum(sent), sent)
             self.assertGreater(sent[-2], 1000000, sent)
             self.assertLess(sent[-4], 100000, sent)
+
+    def test_nobody_has_further_connections_who_did_not_ask(self):
+        hosts = self.hosts(2)
+        world = World(ACTOR, 2)
+        ranks = [self.rank(world, hosts, host, host, "init", "barrier", "line") for host in range(2)]
+        for one in ranks:
+            one.expect("init", "DDL_OK")
+            one.expect("call", "DDL_OK")
+        self.assertEqual(len(self.connections(hosts.on(1), "10.77.0.2", "10.77.0.1")), 1)
 
     def test_rank_0_says_how_many_connections_there_are(self):
         """For all, and none of them inside a host."""
@@ -579,7 +588,7 @@ class TestHosts(unittest.TestCase):
         for rank_0_may, others_may, found in ((88, 1024, 1), (1024, 88, 1), (1024, 1024, 9)):
             with self.subTest(rank_0_may=rank_0_may, others_may=others_may):
                 hosts = self.hosts(2)
-                world = World(ACTOR, 2)
+                world = World(ACTOR, 2, DDL_STREAMS="auto")
                 self.addCleanup(world.__exit__)
                 ranks = [world.start(rank, "init", "barrier", "line", MASTER_ADDR="10.77.0.1", MASTER_PORT=PORT,
                                      prefix=[*hosts.on(rank), "sh", "-c", f'ulimit -n {may} && exec "$@"', "sh"])

@@ -66,6 +66,7 @@ static void as_many_are_used_as_help(void **state)
         { "each may do more than half", 90, 120, 0, 1 },
         { "the link is the limit", 0, 125, 0, 1 },
         { "the link is the limit, and shared", 0, 125, 1, 1 },
+        { "the link is shared with two others", 0, 125, 2, 2 }, /* at their expense */
         { "nothing goes", 0, 0, 0, 1 },
     };
     for (size_t i = 0; i < sizeof networks / sizeof *networks; i++) {
@@ -103,6 +104,23 @@ static void what_was_in_vain_is_tried_again(void **state)
     assert_in_range(s.nchanges, 2 * 50, 2 * 65);
     send_for(&s, &limited, (DDL_CLIMB_LAST_PAUSE_MS + 3000) / LOOK_MS);
     assert_int_equal(s.climb.count, MOST);
+}
+
+/* As a link that is not slow any more, which takes at once what it is given. */
+static void what_shows_nothing_is_not_kept(void **state)
+{
+    (void)state;
+    static const network narrow = { .link = 25 };
+    sender s;
+    begin(&s);
+    while (!s.climb.tries)
+        send_for(&s, &narrow, 1);
+    assert_int_equal(s.climb.count, 2);
+    s.look.has_more = false;
+    for (int ms = 0; ms < DDL_CLIMB_TRIAL_MS + LOOK_MS; ms += LOOK_MS)
+        pass(&s, 1000, 1);
+    assert_int_equal(s.climb.count, 1);
+    assert_false(s.climb.tries);
 }
 
 /* What a program with pauses sends, or one that waits for each answer, tells nothing of the network. */
@@ -154,6 +172,7 @@ int main(void)
         cmocka_unit_test(what_was_in_vain_is_tried_again),
         cmocka_unit_test(only_a_network_that_is_kept_busy_is_looked_at),
         cmocka_unit_test(what_went_before_a_change_does_not_count),
+        cmocka_unit_test(what_shows_nothing_is_not_kept),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
