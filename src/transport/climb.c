@@ -13,7 +13,7 @@ void ddl_climb_begin(ddl_climb *climb, int most)
 
 bool ddl_climb_rests(const ddl_climb *climb, int64_t now_ns)
 {
-    return (climb->count == climb->most && !climb->tries) || now_ns < climb->rests_until;
+    return climb->most == 1 || now_ns < climb->rests_until;
 }
 
 static void use(ddl_climb *climb, int count)
@@ -24,27 +24,53 @@ static void use(ddl_climb *climb, int count)
     climb->has_last = false;
 }
 
+/* The count that it had, and the other direction next, where there is one. */
 static bool go_back(ddl_climb *climb, int64_t now_ns)
 {
-    climb->tries = false;
+    const int before = climb->before;
+    climb->before = 0;
+    climb->descends = climb->count > before ? before > 1 : before == climb->most;
     climb->rests_until = now_ns + climb->pause_ms * DDL_NS_PER_MS;
     if (climb->pause_ms < DDL_CLIMB_LAST_PAUSE_MS)
         climb->pause_ms *= 2;
-    use(climb, climb->count / 2);
+    use(climb, before);
     return true;
 }
 
-/* Half as fast again, or it is not worth it. */
+/* Half as fast again, or more are not worth it. */
+static bool is_worth_it(uint64_t more, uint64_t fewer)
+{
+    return more >= fewer + fewer / 2;
+}
+
+/* Its rate is known: the next one in the same direction. True: there is one. */
+static bool try_next(ddl_climb *climb, uint64_t rate, int64_t now_ns)
+{
+    const int next = climb->descends ? climb->count / 2 : 2 * climb->count;
+    climb->base = rate;
+    climb->before = 0;
+    if (rate == 0 || next == 0 || next > climb->most) {
+        climb->descends = climb->count == climb->most;
+        climb->rests_until = now_ns + climb->pause_ms * DDL_NS_PER_MS;
+        use(climb, climb->count);
+        return false;
+    }
+    climb->before = climb->count;
+    climb->tried_ns = now_ns;
+    use(climb, next);
+    return true;
+}
+
 static bool decide(ddl_climb *climb, int64_t now_ns)
 {
     const uint64_t rate = climb->bytes * 1000000 / climb->us;
-    if (climb->tries && rate < climb->base + climb->base / 2)
+    const bool more = climb->count > climb->before;
+    if (climb->before == 0)
+        return try_next(climb, rate, now_ns);
+    if (more != is_worth_it(more ? rate : climb->base, more ? climb->base : rate))
         return go_back(climb, now_ns);
-    climb->base = rate;
-    climb->tries = rate > 0 && climb->count < climb->most;
-    climb->tried_ns = now_ns;
-    use(climb, climb->tries ? 2 * climb->count : climb->count);
-    return climb->tries;
+    climb->pause_ms = DDL_CLIMB_FIRST_PAUSE_MS;
+    return try_next(climb, rate, now_ns);
 }
 
 bool ddl_climb_see(ddl_climb *climb, const ddl_climb_look *look, int64_t now_ns)
@@ -56,7 +82,7 @@ bool ddl_climb_see(ddl_climb *climb, const ddl_climb_look *look, int64_t now_ns)
     climb->last = *look;
     climb->last_ns = now_ns;
     climb->has_last = true;
-    if (climb->tries && now_ns - climb->tried_ns > DDL_CLIMB_TRIAL_MS * DDL_NS_PER_MS)
+    if (climb->before > 0 && now_ns - climb->tried_ns > DDL_CLIMB_TRIAL_MS * DDL_NS_PER_MS)
         return go_back(climb, now_ns); /* the network takes what it is given: there is nothing to compare */
     if (!is_stretch || us == 0 || us < passed_us / 4 * 3)
         return false;

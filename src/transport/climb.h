@@ -1,10 +1,13 @@
 /*
- * climb.h - how many of its connections a pair of ranks uses: twice as many, as long as that is faster.
+ * climb.h - how many of its connections a pair of ranks uses: twice as many, where that is faster.
  *
- * What is compared is how fast one network took what it was given, over stretches in which there was always
- * more to send, so that neither pauses of the program nor what sockets swallow counts. Others that fill the
- * same link gain by more connections too, at the expense of each other: doubling those of one of n + 1 makes
- * it 2 (n + 1) / (n + 2) times as fast, which is not enough beside one other, and is beside two or more.
+ * Twice as many as there are, and half of them, are tried in turns, each time that it was in vain after a
+ * longer pause: a network's rate changes from one moment to the next, and what a lucky one has brought is to
+ * be given up again. What is compared is how fast one network took what it was given, over stretches in which
+ * there was always more to send, so that neither pauses of the program nor what sockets swallow counts.
+ * Others that fill the same link gain by more connections too, at the expense of each other: doubling those
+ * of one of n + 1 makes it 2 (n + 1) / (n + 2) times as fast, which is not enough beside one other, and is
+ * beside two or more.
  *
  * Pure: what is seen and the time are arguments.
  */
@@ -31,10 +34,11 @@ typedef struct ddl_climb_look {
 
 typedef struct ddl_climb {
     int count, most;     /* in use; there are */
-    bool tries;          /* the count, against what half of it did */
+    int before;          /* while the count is being tried: which it is compared with; 0: it is not */
+    bool descends;       /* half of them are tried next */
     int nseen;           /* stretches, with this count */
     uint64_t bytes, us;  /* in those that count */
-    uint64_t base;       /* bytes per second, with half of it */
+    uint64_t base;       /* bytes per second, with the count before */
     int64_t pause_ms;    /* the next time that it was in vain */
     int64_t rests_until; /* ns */
     int64_t tried_ns;    /* since when it tries */

@@ -72,7 +72,7 @@ static void as_many_are_used_as_help(void **state)
     for (size_t i = 0; i < sizeof networks / sizeof *networks; i++) {
         sender s;
         begin(&s);
-        while (s.now_ns < 2000 * DDL_NS_PER_MS || s.climb.tries)
+        while (s.now_ns < 2000 * DDL_NS_PER_MS || s.climb.before > 0)
             send_for(&s, &networks[i], 1);
         if (s.climb.count != networks[i].ends)
             fail_msg("%s: %d connections", networks[i].name, s.climb.count);
@@ -85,7 +85,7 @@ static void single_looks_do_not_decide(void **state)
     (void)state;
     sender s;
     begin(&s);
-    for (int i = 0; i < 200; i++)
+    for (int i = 0; i < 200 || s.climb.before > 0; i++)
         pass(&s, (i % 2 == 0 ? 30 : 10) * (uint64_t)s.climb.count, LOOK_MS);
     assert_int_equal(s.climb.count, MOST);
 }
@@ -106,6 +106,37 @@ static void what_was_in_vain_is_tried_again(void **state)
     assert_int_equal(s.climb.count, MOST);
 }
 
+/* A link that does twice as much from the moment on in which two are tried, or half as much while half are.
+ */
+static void what_a_lucky_moment_has_brought_is_given_up(void **state)
+{
+    (void)state;
+    static const network narrow = { .link = 50 }, wide = { .link = 100 },
+                         limited = { .each = 25, .link = 1000 };
+    sender s;
+    begin(&s);
+    while (s.climb.before == 0)
+        send_for(&s, &narrow, 1);
+    while (s.climb.count == 2)
+        send_for(&s, &wide, 1);
+    assert_int_equal(s.climb.before, 2); /* it has found two to be twice as fast */
+    send_for(&s, &wide, 4000 / LOOK_MS);
+    while (s.climb.before > 0)
+        send_for(&s, &wide, 1);
+    assert_int_equal(s.climb.count, 1);
+    begin(&s);
+    send_for(&s, &limited, 3000 / LOOK_MS);
+    while (s.climb.before == 0)
+        send_for(&s, &limited, 1);
+    assert_int_equal(s.climb.count, MOST / 2);
+    while (s.climb.before > 0)
+        pass(&s, 200, LOOK_MS); /* as much over half of them as over all before */
+    send_for(&s, &limited, 3000 / LOOK_MS);
+    while (s.climb.before > 0)
+        send_for(&s, &limited, 1);
+    assert_int_equal(s.climb.count, MOST);
+}
+
 /* As a link that is not slow any more, which takes at once what it is given. */
 static void what_shows_nothing_is_not_kept(void **state)
 {
@@ -113,14 +144,14 @@ static void what_shows_nothing_is_not_kept(void **state)
     static const network narrow = { .link = 25 };
     sender s;
     begin(&s);
-    while (!s.climb.tries)
+    while (s.climb.before == 0)
         send_for(&s, &narrow, 1);
     assert_int_equal(s.climb.count, 2);
     s.look.has_more = false;
     for (int ms = 0; ms < DDL_CLIMB_TRIAL_MS + LOOK_MS; ms += LOOK_MS)
         pass(&s, 1000, 1);
     assert_int_equal(s.climb.count, 1);
-    assert_false(s.climb.tries);
+    assert_int_equal(s.climb.before, 0);
 }
 
 /* What a program with pauses sends, or one that waits for each answer, tells nothing of the network. */
@@ -154,8 +185,9 @@ static void what_went_before_a_change_does_not_count(void **state)
     (void)state;
     sender s;
     begin(&s);
-    for (int i = 0; i < 200; i++) {
+    while (s.climb.count < MOST || s.climb.before > 0) {
         const int before = s.climb.count, seen = s.climb.nseen;
+        assert_true(s.now_ns < 4000 * DDL_NS_PER_MS);
         pass(&s, seen < DDL_CLIMB_SETTLE ? 1 : 25 * (uint64_t)before, LOOK_MS);
         if (s.climb.count != before)
             s.look = (ddl_climb_look){ 1000000000000, 5, true };
@@ -172,6 +204,7 @@ int main(void)
         cmocka_unit_test(what_was_in_vain_is_tried_again),
         cmocka_unit_test(only_a_network_that_is_kept_busy_is_looked_at),
         cmocka_unit_test(what_went_before_a_change_does_not_count),
+        cmocka_unit_test(what_a_lucky_moment_has_brought_is_given_up),
         cmocka_unit_test(what_shows_nothing_is_not_kept),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
