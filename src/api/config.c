@@ -594,12 +594,12 @@ static ddl_status read_connect(ddl_config *config, ddl_error *err)
 static ddl_status read_streams(ddl_config *config, ddl_error *err)
 {
     const char *streams = env("DDL_STREAMS");
-    int count = 1;
-    if (streams != NULL && strcmp(streams, "auto") == 0) {
+    int count;
+    if (streams == NULL || strcmp(streams, "auto") == 0) {
         config->nstreams = -1;
         return DDL_OK;
     }
-    if (streams != NULL && parse_int("DDL_STREAMS", streams, 1, DDL_STREAMS_MAX, &count, NULL) != DDL_OK)
+    if (parse_int("DDL_STREAMS", streams, 1, DDL_STREAMS_MAX, &count, NULL) != DDL_OK)
         return DDL_FAIL(err, DDL_ECONFIG, "DDL_STREAMS=%s: auto, or a whole number from 1 to %d is needed",
                         streams, DDL_STREAMS_MAX);
     config->nstreams = count > 1 ? count : 0;

@@ -384,6 +384,11 @@ static void on_reach(void *arg, int peer)
     ddl_bootstrap_reach(((ddl_world *)arg)->bootstrap, peer);
 }
 
+static void on_widen(void *arg, int peer)
+{
+    ddl_bootstrap_widen(((ddl_world *)arg)->bootstrap, peer);
+}
+
 static void on_met(void *arg, int peer)
 {
     ddl_world *world = arg;
@@ -399,6 +404,17 @@ static ddl_status widen(ddl_world *world, int rank, const ddl_wire streams[], dd
 {
     int count = ddl_roster_streams(world->roster, rank);
     return count > 0 ? ddl_mesh_widen(world->mesh, rank, streams, count, err) : DDL_OK;
+}
+
+/* Or all goes on as it does. */
+static void widen_late(ddl_world *world, ddl_meshing_outcome *outcome)
+{
+    ddl_status status = outcome->error.code;
+    if (outcome->streams[0].fd >= 0)
+        status = ddl_mesh_widen_late(world->mesh, outcome->rank, outcome->streams, &outcome->error);
+    if (status != DDL_OK)
+        ddl_log(DDL_LOG_INFO, "rank %d: large messages to rank %d go on over one connection: %s",
+                world->config.rank, outcome->rank, outcome->error.text);
 }
 
 static void meet_late(ddl_world *world, ddl_meshing_outcome *outcome)
@@ -438,7 +454,7 @@ static void take_arrivals(ddl_world *world)
     atomic_store(&world->arrived, false); /* first: what comes from now on is submitted again */
     finish_posts(world);
     while (ddl_bootstrap_next(world->bootstrap, &outcome))
-        meet_late(world, &outcome);
+        (outcome.widens ? widen_late : meet_late)(world, &outcome);
     ddl_engine_wake(world->engine); /* who waits must see that there is a new connection to wait for */
 }
 
@@ -759,6 +775,15 @@ static ddl_status widen_all(ddl_world *world, ddl_error *err)
     return status;
 }
 
+static void let_choose(ddl_world *world)
+{
+    for (int rank = 0; rank < world->config.nranks; rank++) {
+        const int most = ddl_roster_most_streams(world->roster, rank);
+        if (most > 0)
+            ddl_mesh_let_choose(world->mesh, rank, most);
+    }
+}
+
 static ddl_status set_pull(ddl_world *world, ddl_error *err)
 {
     ddl_cost_model model;
@@ -794,6 +819,7 @@ static ddl_status connect_all(ddl_world *world, ddl_error *err)
                                        .arg = world,
                                        .reach = on_reach,
                                        .met = on_met,
+                                       .widen = on_widen,
                                        .knows = on_knows };
         status = ddl_mesh_create(world->config.rank, world->config.nranks, wires, world->lanes, world->heap,
                                  &owner, &world->mesh, err);
@@ -801,8 +827,8 @@ static ddl_status connect_all(ddl_world *world, ddl_error *err)
     if (status == DDL_OK)
         status = set_pull(world, err);
     if (status == DDL_OK && world->roster->chooses_streams)
-        ddl_mesh_let_choose(world->mesh);
-    if (status == DDL_OK)
+        let_choose(world);
+    else if (status == DDL_OK)
         status = widen_all(world, err);
     if (status != DDL_OK)
         return status;

@@ -43,6 +43,7 @@ typedef enum ddl_frame_type {
     DDL_FRAME_STRIPE, /* a part of a granted message, over one of several connections; credit is its number */
     DDL_FRAME_SOURCE, /* the message lies in the sender's memory: read it there, or grant it */
     DDL_FRAME_PING,   /* number 0: say something; 1: this is what was asked for */
+    DDL_FRAME_WIDENED, /* the sender listens to the further connections, which were made late */
     DDL_FRAME_TYPES
 } ddl_frame_type;
 

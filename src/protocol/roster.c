@@ -350,7 +350,17 @@ bool ddl_roster_connects(const ddl_roster *roster, int rank)
 
 int ddl_roster_streams(const ddl_roster *roster, int rank)
 {
+    return roster->chooses_streams ? 0 : ddl_roster_most_streams(roster, rank);
+}
+
+int ddl_roster_most_streams(const ddl_roster *roster, int rank)
+{
     return rank == roster->rank || ddl_roster_is_neighbour(roster, rank) ? 0 : roster->nstreams;
+}
+
+bool ddl_roster_keeps_doors(const ddl_roster *roster)
+{
+    return ddl_roster_is_sparse(roster) || roster->chooses_streams;
 }
 
 void ddl_roster_offer_streams(ddl_roster *roster)

@@ -20,8 +20,9 @@ enum { DDL_ROSTER_COSTS = 32 };
 /* Connections for stripes between two ranks, at most. */
 enum { DDL_STREAMS_MAX = 16 };
 
-/* With DDL_STREAMS=auto: between two hosts in each direction, and of one rank, at most. */
-enum { DDL_STREAMS_OF_HOSTS = 8, DDL_STREAMS_OF_RANK = 64 };
+/* With DDL_STREAMS=auto: between two hosts in each direction, and of one rank, at most; of these those alone
+ * are made that are wanted. */
+enum { DDL_STREAMS_OF_HOSTS = 8, DDL_STREAMS_OF_RANK = 256 };
 
 /* Which pairs are connected at the start; the others are when something goes between them. */
 typedef enum ddl_connect {
@@ -53,8 +54,9 @@ typedef struct ddl_roster {
     int rank, nranks;                 /* rank: of this process */
     ddl_member *members;              /* nranks of them */
     ddl_connect connect;              /* as rank 0 says */
-    int nstreams;                     /* as rank 0 says: see ddl_roster_streams */
-    bool chooses_streams;             /* likewise: senders use as many of them as help, which may be none */
+    int nstreams;                     /* as rank 0 says: see ddl_roster_most_streams */
+    bool chooses_streams;             /* likewise: they are made when one connection is too slow for a sender,
+                                         which uses as many as help */
     int ncosts;                       /* constants by which rank 0 says that algorithms are chosen */
     double costs[DDL_ROSTER_COSTS];   /* each above 0 and below DDL_ROSTER_COST_LIMIT */
     /* Derived, the same on every rank: */
@@ -93,9 +95,15 @@ static inline bool ddl_roster_is_neighbour(const ddl_roster *roster, int rank)
 /* Whether this process and that other rank are connected before anybody begins. The same both ways. */
 bool ddl_roster_connects(const ddl_roster *roster, int rank);
 
-/* How many connections for stripes there are between this process and that other rank beside their first; 0:
- * that carries everything, as it does inside a host. The same both ways. */
+/* How many connections for stripes this process and that other rank make with their first; 0: that carries
+ * everything, as it does inside a host. The same both ways. */
 int ddl_roster_streams(const ddl_roster *roster, int rank);
+
+/* How many they come to have, then or later. */
+int ddl_roster_most_streams(const ddl_roster *roster, int rank);
+
+/* Whether connections are made later as well, with ranks or for stripes. The same on every rank. */
+bool ddl_roster_keeps_doors(const ddl_roster *roster);
 
 /* Of rank 0, with DDL_STREAMS=auto: have senders choose, out of so many that those of all
  * ranks of a host do for the link of a host, and that no rank has many. A power of two, or none. */

@@ -51,7 +51,7 @@ static ddl_status run_course(ddl_course *course, ddl_error *err)
 {
     DDL_TRY(ddl_course_meet(course, err));
     DDL_TRY(ddl_course_connect_all(course, err));
-    if (ddl_roster_is_sparse(course->roster))
+    if (ddl_roster_keeps_doors(course->roster))
         DDL_TRY(ddl_meshing_serve(course->meshing, course->options->deadline, err));
     return ddl_course_settle(course, err);
 }
@@ -146,7 +146,7 @@ static void take_streams(ddl_course *course, ddl_bootstrap *bootstrap)
                                      bootstrap->streams + (size_t)rank * (size_t)bootstrap->nstreams);
 }
 
-/* The meshing has done its work, but where pairs connect late. */
+/* The meshing has done its work, but where connections are made late. */
 static ddl_status hand_over(ddl_course *course, ddl_bootstrap *bootstrap, ddl_wire wires[], ddl_error *err)
 {
     ddl_status status = DDL_OK;
@@ -155,7 +155,7 @@ static ddl_status hand_over(ddl_course *course, ddl_bootstrap *bootstrap, ddl_wi
         ddl_meshing_take(course->meshing, wires);
     take_streams(course, bootstrap);
     bootstrap->forming = NULL; /* wires and streams have all of them */
-    if (ddl_roster_is_sparse(course->roster))
+    if (ddl_roster_keeps_doors(course->roster))
         bootstrap->meshing = course->meshing;
     else
         status = ddl_meshing_close(course->meshing, course->options->deadline, err);
@@ -229,6 +229,12 @@ void ddl_bootstrap_reach(ddl_bootstrap *bootstrap, int rank)
 {
     if (bootstrap->meshing != NULL)
         ddl_meshing_reach(bootstrap->meshing, rank);
+}
+
+void ddl_bootstrap_widen(ddl_bootstrap *bootstrap, int rank)
+{
+    if (bootstrap->meshing != NULL)
+        ddl_meshing_widen(bootstrap->meshing, rank);
 }
 
 bool ddl_bootstrap_next(ddl_bootstrap *bootstrap, ddl_meshing_outcome *outcome)

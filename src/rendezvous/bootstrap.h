@@ -89,6 +89,7 @@ void ddl_bootstrap_take_streams(ddl_bootstrap *bootstrap, int rank, ddl_wire str
  */
 void ddl_bootstrap_listen(ddl_bootstrap *bootstrap, void (*hear)(void *arg), void *arg);
 void ddl_bootstrap_reach(ddl_bootstrap *bootstrap, int rank);
+void ddl_bootstrap_widen(ddl_bootstrap *bootstrap, int rank);
 bool ddl_bootstrap_next(ddl_bootstrap *bootstrap, ddl_meshing_outcome *outcome);
 
 /* Holder of the engine, under whose baton reach and next are called: they find nothing any more. */

@@ -15,7 +15,15 @@ static bool is_host_of(const ddl_meshing *meshing, int rank, const char *host)
 /* Whether a rank is to have a connection of this number to this one, as far as is known. */
 static bool is_one_of(const ddl_meshing *meshing, int rank, int stream)
 {
-    return stream == 0 || (meshing->roster != NULL && stream <= ddl_roster_streams(meshing->roster, rank));
+    if (stream == 0 || meshing->roster == NULL)
+        return stream == 0;
+    return stream <= ddl_roster_most_streams(meshing->roster, rank);
+}
+
+/* What a connection of this number is made for. */
+static ddl_wish wish_of(const ddl_meshing *meshing, int rank, int stream)
+{
+    return (ddl_wish){ rank, stream > 0 && ddl_pairs_may_widen(meshing, rank) };
 }
 
 /* With the bell's lock: the last connection to this rank, if that is the one of this number and nobody has
@@ -60,14 +68,16 @@ static void judge(void *arg, ddl_hello *hello, const ddl_address *from)
 {
     ddl_meshing *meshing = arg;
     int rank = hello->peer.rank, stream = hello->peer.stream;
-    bool knocks = rank < meshing->self.rank && ddl_pairs_is_late(meshing, rank);
+    const ddl_wish wish = wish_of(meshing, rank, stream);
+    bool knocks = rank < meshing->self.rank && (wish.widens || ddl_pairs_is_late(meshing, rank));
     if (rank <= meshing->self.rank && !knocks)
         ddl_hello_judge(hello, DDL_HELLO_BAD_RANK);
     else if (meshing->roster != NULL && !is_host_of(meshing, rank, hello->peer.host))
         ddl_hello_judge(hello, DDL_HELLO_OTHER_NAME);
-    else if (knocks ? stream != 0 : stream > meshing->nwires[rank] || !is_one_of(meshing, rank, stream))
+    else if ((!knocks && stream > meshing->nwires[rank]) || !is_one_of(meshing, rank, stream) ||
+             (wish.widens && !meshing->met[rank]))
         ddl_hello_judge(hello, DDL_HELLO_BAD_STREAM);
-    else if ((meshing->met[rank] || stream < meshing->nwires[rank]) &&
+    else if ((ddl_pairs_is_settled(meshing, wish) || (!knocks && stream < meshing->nwires[rank])) &&
              !may_replace(meshing, &hello->peer, from))
         ddl_hello_judge(hello, DDL_HELLO_TAKEN);
     else
@@ -118,10 +128,11 @@ static void entered(void *arg, ddl_wire wire, const ddl_hello *hello, const ddl_
 {
     ddl_meshing *meshing = arg;
     int rank = hello->peer.rank;
+    const ddl_wish wish = wish_of(meshing, rank, hello->peer.stream);
     const int fd = wire.fd;
     if (rank < meshing->self.rank) {
         ddl_wire_close(&wire);
-        ddl_calling_hurry(meshing, rank);
+        ddl_calling_hurry(meshing, wish);
         return;
     }
     /* It was judged before there was a roster, and calls again to be told what is wrong. */
@@ -131,7 +142,7 @@ static void entered(void *arg, ddl_wire wire, const ddl_hello *hello, const ddl_
     }
     if (replace(meshing, &wire, hello, from))
         return;
-    if (meshing->met[rank] || hello->peer.stream != meshing->nwires[rank]) {
+    if (ddl_pairs_is_settled(meshing, wish) || hello->peer.stream != meshing->nwires[rank]) {
         ddl_wire_close(&wire); /* two handshakes of one rank at a time: the first stands */
         return;
     }

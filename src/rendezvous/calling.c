@@ -27,6 +27,7 @@ enum call_state { RESTING, CONNECTING, ENCRYPTING, GREETING, CONFIRMING, INTRODU
 struct ddl_calling {
     ddl_meshing *meshing;
     int rank;
+    bool widens; /* it is for further connections */
     ddl_wire wire;
     enum call_state state;
     ddl_address addresses[1 + DDL_NETWORK_CALL_MAX]; /* tried in turn; of the usher first the Unix socket */
@@ -69,20 +70,40 @@ void ddl_calling_forget(ddl_calling *call)
     ddl_free(call);
 }
 
-/* Of a pair that connects late: it does not. */
+static ddl_wish wish_of(const ddl_calling *call)
+{
+    return (ddl_wish){ call->rank, call->widens };
+}
+
+/* Whether the start is over, and goes well without it. */
+static bool is_late(const ddl_meshing *meshing, ddl_wish wish)
+{
+    return wish.widens || ddl_pairs_is_late(meshing, wish.rank);
+}
+
+static bool comes_late(const ddl_calling *call)
+{
+    return is_late(call->meshing, wish_of(call));
+}
+
+/* Of what is made late: it is not. */
+static void miss(ddl_meshing *meshing, ddl_wish wish)
+{
+    (wish.widens ? meshing->widened : meshing->met)[wish.rank] = true;
+    ddl_bell_lock(&meshing->bell);
+    ddl_pairs_drop(meshing, wish);
+    ddl_pairs_settle(meshing, wish);
+    ddl_bell_unlock(&meshing->bell);
+    ddl_pairs_tell(meshing);
+}
+
 static void give_up(ddl_calling *call, const ddl_error *error)
 {
-    ddl_meshing *meshing = call->meshing;
     end_call(call);
     call->error = *error;
     call->error.culprit = call->rank;
     call->state = FAILED;
-    meshing->met[call->rank] = true;
-    ddl_bell_lock(&meshing->bell);
-    ddl_pairs_drop(meshing, call->rank);
-    ddl_pairs_settle(meshing, call->rank);
-    ddl_bell_unlock(&meshing->bell);
-    ddl_pairs_tell(meshing);
+    miss(call->meshing, wish_of(call));
 }
 
 static int64_t used_ms(const ddl_calling *call)
@@ -94,14 +115,14 @@ static int64_t used_ms(const ddl_calling *call)
  * itself. */
 static bool is_over(const ddl_calling *call)
 {
-    return ddl_pairs_is_late(call->meshing, call->rank) && used_ms(call) >= call->meshing->limit_ms;
+    return comes_late(call) && used_ms(call) >= call->meshing->limit_ms;
 }
 
 /* For the next thing to happen. */
 static int64_t patience_ms(const ddl_calling *call, int64_t limit_ms)
 {
     int64_t left_ms = call->meshing->limit_ms - used_ms(call);
-    return ddl_pairs_is_late(call->meshing, call->rank) && left_ms < limit_ms ? left_ms : limit_ms;
+    return comes_late(call) && left_ms < limit_ms ? left_ms : limit_ms;
 }
 
 /* For the network to connect. Addresses that have not had their turn share what is left before the last call;
@@ -112,7 +133,7 @@ static int64_t reach_ms(const ddl_calling *call)
     const int64_t limit_ms = patience_ms(call, call->address_count > 1 ? TURN_LIMIT_MS : CALL_LIMIT_MS);
     const int64_t left_ms =
         ddl_deadline_left_ms(call->meshing->last_call) / (call->address_count - call->address_at);
-    if (ddl_pairs_is_late(call->meshing, call->rank) || left_ms >= limit_ms)
+    if (comes_late(call) || left_ms >= limit_ms)
         return limit_ms;
     return left_ms < MOMENT_MS ? MOMENT_MS : left_ms;
 }
@@ -121,7 +142,7 @@ static int64_t reach_ms(const ddl_calling *call)
 static bool is_out_of_reach(const ddl_calling *call)
 {
     return is_over(call) || used_ms(call) >= REACH_LIMIT_MS ||
-           (!ddl_pairs_is_late(call->meshing, call->rank) && call->address_at + 1 == call->address_count &&
+           (!comes_late(call) && call->address_at + 1 == call->address_count &&
             ddl_deadline_passed(call->meshing->last_call));
 }
 
@@ -175,7 +196,7 @@ static void be_gone(ddl_calling *call)
 
 static void fail_call(ddl_calling *call, const ddl_error *error)
 {
-    if (ddl_pairs_is_late(call->meshing, call->rank)) {
+    if (comes_late(call)) {
         give_up(call, error);
         return;
     }
@@ -195,7 +216,7 @@ static void unreachable(ddl_calling *call, int os_errno)
     char who[256], ours[DDL_ADDRESS_HOST_TEXT + DDL_HOST_TEXT + 32], known[160];
     ddl_error error;
     const ddl_roster *roster = call->meshing->roster;
-    bool late = ddl_pairs_is_late(call->meshing, call->rank);
+    bool late = comes_late(call);
     if (is_local(call)) { /* there is another way */
         hang_up(call);
         return;
@@ -241,7 +262,7 @@ static void establish(ddl_calling *call)
     ddl_watch_close(call->watch); /* first: the owner may watch it at once */
     call->watch = NULL;
     call->wire = ddl_no_wire;
-    if (meshing->nwires[rank] == ddl_roster_streams(meshing->roster, rank)) {
+    if (ddl_pairs_is_last(meshing, rank)) {
         ddl_calling_forget(call);
         ddl_pairs_connected(meshing, rank, wire);
         if (rank == meshing->usher)
@@ -249,7 +270,7 @@ static void establish(ddl_calling *call)
         return;
     }
     ddl_pairs_connected(meshing, rank, wire);
-    if (!ddl_pairs_is_late(meshing, rank))
+    if (!comes_late(call))
         call->since_ns = ddl_now_ns();
     call->pause_ms = FIRST_PAUSE_MS;
     begin(call);
@@ -267,7 +288,7 @@ static void be_refused(ddl_calling *call)
 {
     char who[256];
     ddl_error error;
-    bool late = ddl_pairs_is_late(call->meshing, call->rank);
+    bool late = comes_late(call);
     /* It has called, and its last word is on its way; or the door does not know yet that a connection broke.
      */
     if (call->hello.verdict == DDL_HELLO_TAKEN && (late || call->was_heard)) {
@@ -337,7 +358,7 @@ static void be_welcome(ddl_calling *call)
     } else {
         call->state = CONFIRMING; /* to hang up now could end what the other side takes for the connection */
         ddl_watch_set(call->watch, DDL_READABLE);
-        if (ddl_pairs_is_late(meshing, call->rank))
+        if (comes_late(call))
             ddl_alarm_set(call->alarm, patience_ms(call, meshing->limit_ms));
         else
             ddl_alarm_rest(call->alarm);
@@ -426,7 +447,7 @@ static bool begin_to_greet(ddl_calling *call)
     char where[DDL_ADDRESS_FULL_TEXT];
     ddl_error failure;
     self.peer = call->rank;
-    self.stream = call->rank < self.rank ? meshing->nwires[call->rank] : 0;
+    self.stream = call->rank < self.rank ? meshing->nwires[call->rank] : call->widens;
     ddl_status status = ddl_host_random(self.nonce, sizeof self.nonce, &failure);
     if (status == DDL_OK && meshing->encryption != NULL) {
         ddl_address_text(&call->addresses[call->address_at], where);
@@ -510,35 +531,33 @@ static void on_alarm(void *arg)
 /* There was not even a first attempt. */
 static void fail_to_start(ddl_calling *call, const ddl_error *error)
 {
-    if (ddl_pairs_is_late(call->meshing, call->rank))
+    if (comes_late(call))
         give_up(call, error);
     else
         ddl_pairs_fail(call->meshing, error);
 }
 
-void ddl_calling_start(ddl_meshing *meshing, int rank)
+void ddl_calling_start(ddl_meshing *meshing, ddl_wish wish)
 {
+    const int rank = wish.rank;
     const ddl_member *member = &meshing->roster->members[rank];
-    ddl_calling *call = meshing->met[rank] || meshing->calls[rank] != NULL ? NULL : ddl_alloc(sizeof *call);
     ddl_error error;
-    if (meshing->met[rank] || meshing->calls[rank] != NULL)
+    if (ddl_pairs_is_settled(meshing, wish) || meshing->calls[rank] != NULL)
         return;
+    ddl_calling *call = ddl_alloc(sizeof *call);
     (void)ddl_error_set(&error, DDL_ENOMEM, "no memory to call rank %d", rank);
     if (call == NULL) {
-        if (!ddl_pairs_is_late(meshing, rank)) {
+        if (is_late(meshing, wish))
+            miss(meshing, wish);
+        else
             ddl_pairs_fail(meshing, &error);
-            return;
-        }
-        meshing->met[rank] = true;
-        ddl_bell_lock(&meshing->bell);
-        ddl_pairs_drop(meshing, rank);
-        ddl_pairs_settle(meshing, rank);
-        ddl_bell_unlock(&meshing->bell);
-        ddl_pairs_tell(meshing);
         return;
     }
-    *call =
-        (ddl_calling){ .meshing = meshing, .rank = rank, .wire = ddl_no_wire, .pause_ms = FIRST_PAUSE_MS };
+    *call = (ddl_calling){ .meshing = meshing,
+                           .rank = rank,
+                           .widens = wish.widens,
+                           .wire = ddl_no_wire,
+                           .pause_ms = FIRST_PAUSE_MS };
     meshing->calls[rank] = call;
     call->since_ns = ddl_now_ns();
     if (ddl_alarm_open(meshing->service, on_alarm, call, &call->alarm, &error) != DDL_OK) {
@@ -562,11 +581,11 @@ void ddl_calling_start(ddl_meshing *meshing, int rank)
     }
 }
 
-void ddl_calling_hurry(ddl_meshing *meshing, int rank)
+void ddl_calling_hurry(ddl_meshing *meshing, ddl_wish wish)
 {
-    ddl_calling *call = meshing->calls[rank];
+    ddl_calling *call = meshing->calls[wish.rank];
     if (call == NULL) {
-        ddl_calling_start(meshing, rank);
+        ddl_calling_start(meshing, wish);
     } else if (call->state == RESTING) { /* the pause that it takes is over */
         ddl_alarm_rest(call->alarm);
         begin(call);

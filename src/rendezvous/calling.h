@@ -6,7 +6,8 @@
  * hears it hangs up and calls.
  *
  * Where a pair is to have further connections these are called one after the other, each once the door has
- * confirmed the one before with its byte (callers.h).
+ * confirmed the one before with its byte (callers.h). If they are made late the pair has met before, and
+ * stays as it was if they cannot be had.
  *
  * Thread: service.
  */
@@ -18,11 +19,11 @@
 /* One rank being called. */
 typedef struct ddl_calling ddl_calling;
 
-/* Call a rank, or knock at its door; nothing if that is being done, or the pair has met. */
-void ddl_calling_start(ddl_meshing *meshing, int rank);
+/* Call a rank, or knock at its door; nothing if that is being done, or the pair has met, or has widened. */
+void ddl_calling_start(ddl_meshing *meshing, ddl_wish wish);
 
 /* It has knocked: call it at once. */
-void ddl_calling_hurry(ddl_meshing *meshing, int rank);
+void ddl_calling_hurry(ddl_meshing *meshing, ddl_wish wish);
 
 /* "rank 3 on nodeB[4711] at 10.0.0.12:41873" */
 void ddl_calling_describe(const ddl_calling *call, char *text, size_t text_bytes);

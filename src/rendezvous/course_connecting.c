@@ -37,9 +37,10 @@ ddl_status ddl_bootstrap_need_descriptors(int rank, int nranks, ddl_connect conn
 bool ddl_bootstrap_may_have_streams(int rank, int nranks)
 {
     const int clients = rank == 0 ? nranks : 0;
+    const int of_all = (nranks - 1) * DDL_STREAMS_OF_HOSTS;
+    const int streams = of_all < DDL_STREAMS_OF_RANK ? of_all : DDL_STREAMS_OF_RANK;
     ddl_error unwanted;
-    return ddl_host_need_descriptors(nranks * (1 + PER_NEIGHBOUR) + DDL_STREAMS_OF_RANK + clients +
-                                         DESCRIPTORS_MARGIN,
+    return ddl_host_need_descriptors(nranks * (1 + PER_NEIGHBOUR) + streams + clients + DESCRIPTORS_MARGIN,
                                      "further connections", &unwanted) == DDL_OK;
 }
 
@@ -50,7 +51,7 @@ static ddl_status need_more_descriptors(const ddl_roster *roster, ddl_error *err
     int remote = others;
     const int degree = ddl_overlay_degree(roster->nranks);
     char what[128];
-    if (roster->nstreams == 0)
+    if (roster->nstreams == 0 || roster->chooses_streams) /* ddl_bootstrap_may_have_streams has looked */
         return DDL_OK;
     if (ddl_roster_is_sparse(roster) && remote > degree)
         remote = degree;
@@ -73,7 +74,7 @@ static ddl_status need_more_descriptors(const ddl_roster *roster, ddl_error *err
 static ddl_status make_room_for_streams(ddl_course *course, ddl_error *err)
 {
     const size_t count = (size_t)course->roster->nranks * (size_t)course->roster->nstreams;
-    if (count == 0)
+    if (count == 0 || course->roster->chooses_streams) /* these are made late */
         return DDL_OK;
     course->streams = ddl_alloc_array(count, sizeof *course->streams);
     if (course->streams == NULL)

@@ -46,8 +46,9 @@ static void open_on_service(void *arg)
 static bool has_memory(const ddl_meshing *meshing)
 {
     return meshing->wires != NULL && meshing->callers != NULL && meshing->calls != NULL &&
-           meshing->met != NULL && meshing->nwires != NULL && meshing->wanted != NULL &&
-           meshing->was_wanted != NULL && meshing->settled != NULL;
+           meshing->met != NULL && meshing->widened != NULL && meshing->nwires != NULL &&
+           meshing->wanted != NULL && meshing->was_wanted[0] != NULL && meshing->was_wanted[1] != NULL &&
+           meshing->settled != NULL;
 }
 
 /* The service thread knows nothing of it, or no more. */
@@ -60,8 +61,10 @@ static void free_meshing(ddl_meshing *meshing)
     ddl_free(meshing->nwires);
     ddl_free(meshing->callers);
     ddl_free(meshing->met);
+    ddl_free(meshing->widened);
     ddl_free(meshing->wanted);
-    ddl_free(meshing->was_wanted);
+    ddl_free(meshing->was_wanted[0]);
+    ddl_free(meshing->was_wanted[1]);
     ddl_free(meshing->settled);
     ddl_free(meshing);
 }
@@ -86,10 +89,12 @@ ddl_status ddl_meshing_open(ddl_service *service, const ddl_hello_party *self,
     meshing->callers = ddl_alloc_array((size_t)nranks, sizeof *meshing->callers);
     meshing->calls = ddl_alloc_array((size_t)nranks, sizeof(ddl_calling *));
     meshing->met = ddl_alloc_array((size_t)nranks, sizeof *meshing->met);
+    meshing->widened = ddl_alloc_array((size_t)nranks, sizeof *meshing->widened);
     meshing->nwires = ddl_alloc_array((size_t)nranks, sizeof *meshing->nwires);
-    meshing->wanted = ddl_alloc_array((size_t)nranks, sizeof *meshing->wanted);
-    meshing->was_wanted = ddl_alloc_array((size_t)nranks, sizeof *meshing->was_wanted);
-    meshing->settled = ddl_alloc_array((size_t)nranks, sizeof *meshing->settled);
+    meshing->wanted = ddl_alloc_array(2 * (size_t)nranks, sizeof *meshing->wanted);
+    meshing->was_wanted[0] = ddl_alloc_array((size_t)nranks, sizeof *meshing->was_wanted[0]);
+    meshing->was_wanted[1] = ddl_alloc_array((size_t)nranks, sizeof *meshing->was_wanted[1]);
+    meshing->settled = ddl_alloc_array(2 * (size_t)nranks, sizeof *meshing->settled);
     if (!has_memory(meshing)) {
         free_meshing(meshing);
         return DDL_FAIL(err, DDL_ENOMEM, "no memory to connect %d ranks", nranks);
@@ -158,7 +163,7 @@ static void start_on_service(void *arg)
         const bool is_introduced =
             meshing->usher >= 0 && rank != meshing->usher && ddl_roster_is_neighbour(meshing->roster, rank);
         if (!ddl_pairs_is_late(meshing, rank) && !is_introduced)
-            ddl_calling_start(meshing, rank);
+            ddl_calling_start(meshing, (ddl_wish){ rank, false });
     }
 }
 
@@ -243,11 +248,12 @@ static void on_poke(void *arg)
     ddl_meshing *meshing = arg;
     for (;;) {
         ddl_bell_lock(&meshing->bell);
-        int rank = meshing->nwanted > 0 ? meshing->wanted[--meshing->nwanted] : -1;
+        const bool found = meshing->nwanted > 0;
+        const ddl_wish wish = found ? meshing->wanted[--meshing->nwanted] : (ddl_wish){ -1, false };
         ddl_bell_unlock(&meshing->bell);
-        if (rank < 0)
+        if (!found)
             return;
-        ddl_calling_start(meshing, rank);
+        ddl_calling_start(meshing, wish);
     }
 }
 
@@ -274,15 +280,26 @@ void ddl_meshing_listen(ddl_meshing *meshing, void (*hear)(void *arg), void *arg
     ddl_pairs_tell(meshing);
 }
 
-void ddl_meshing_reach(ddl_meshing *meshing, int rank)
+static void want(ddl_meshing *meshing, ddl_wish wish)
 {
     ddl_bell_lock(&meshing->bell);
-    if (meshing->poke != NULL && !meshing->was_wanted[rank]) {
-        meshing->was_wanted[rank] = true;
-        meshing->wanted[meshing->nwanted++] = rank;
+    bool *was_wanted = &meshing->was_wanted[wish.widens][wish.rank];
+    if (meshing->poke != NULL && !*was_wanted) {
+        *was_wanted = true;
+        meshing->wanted[meshing->nwanted++] = wish;
         ddl_poke_ring(meshing->poke);
     }
     ddl_bell_unlock(&meshing->bell);
+}
+
+void ddl_meshing_reach(ddl_meshing *meshing, int rank)
+{
+    want(meshing, (ddl_wish){ rank, false });
+}
+
+void ddl_meshing_widen(ddl_meshing *meshing, int rank)
+{
+    want(meshing, (ddl_wish){ rank, true });
 }
 
 bool ddl_meshing_next(ddl_meshing *meshing, ddl_meshing_outcome *outcome)
@@ -290,11 +307,18 @@ bool ddl_meshing_next(ddl_meshing *meshing, ddl_meshing_outcome *outcome)
     ddl_bell_lock(&meshing->bell);
     bool found = meshing->nsettled > 0;
     if (found) {
-        int rank = outcome->rank = meshing->settled[--meshing->nsettled];
-        outcome->wire = meshing->wires[rank];
-        meshing->wires[rank] = ddl_no_wire;
-        hand_over_streams(meshing, rank, outcome->streams);
-        ddl_calling *failed = outcome->wire.fd < 0 ? meshing->calls[rank] : NULL;
+        const ddl_wish wish = meshing->settled[--meshing->nsettled];
+        const int rank = outcome->rank = wish.rank;
+        outcome->widens = wish.widens;
+        outcome->wire = outcome->streams[0] = ddl_no_wire;
+        if (!wish.widens) {
+            outcome->wire = meshing->wires[rank];
+            meshing->wires[rank] = ddl_no_wire;
+        }
+        if (wish.widens || !meshing->roster->chooses_streams)
+            hand_over_streams(meshing, rank, outcome->streams);
+        const ddl_wire *first = wish.widens ? &outcome->streams[0] : &outcome->wire;
+        ddl_calling *failed = first->fd < 0 ? meshing->calls[rank] : NULL;
         if (failed != NULL)
             outcome->error = *ddl_calling_error(failed);
         else
@@ -331,7 +355,7 @@ static void close_on_service(void *arg)
         if (meshing->calls[rank] != NULL)
             ddl_calling_forget(meshing->calls[rank]);
     for (int rank = 0; rank < meshing->self.nranks; rank++)
-        ddl_pairs_drop(meshing, rank);
+        ddl_pairs_drop(meshing, (ddl_wish){ rank, false });
 }
 
 ddl_status ddl_meshing_close(ddl_meshing *meshing, ddl_deadline deadline, ddl_error *err)

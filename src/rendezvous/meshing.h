@@ -48,7 +48,7 @@ void ddl_meshing_take(ddl_meshing *meshing, ddl_wire wires[]);
 /* The same of the further connections to a rank, roster->nstreams; none where ddl_roster_streams says so. */
 void ddl_meshing_take_streams(ddl_meshing *meshing, int rank, ddl_wire streams[]);
 
-/* From now on ranks can be connected late. */
+/* From now on ranks can be connected, and pairs widened, late. */
 DDL_MUST_USE ddl_status ddl_meshing_serve(ddl_meshing *meshing, ddl_deadline deadline, ddl_error *err);
 
 /* Call hear on the service thread when there is an outcome; it may already be there. It must not wait for a
@@ -58,16 +58,22 @@ void ddl_meshing_listen(ddl_meshing *meshing, void (*hear)(void *arg), void *arg
 /* Connect to this rank, if it is not connected nor about to be. Never blocks. Thread: any. */
 void ddl_meshing_reach(ddl_meshing *meshing, int rank);
 
+/* Make the further connections to it that are made late, if this is not being done. The same. */
+void ddl_meshing_widen(ddl_meshing *meshing, int rank);
+
 /* What came of a rank that connects late; also without having been asked for, when it was the other end that
  * asked. */
 typedef struct ddl_meshing_outcome {
     int rank;
-    ddl_wire wire;                     /* connected, the caller's; or none, and why: */
-    ddl_wire streams[DDL_STREAMS_MAX]; /* further connections, as many as ddl_roster_streams says */
+    bool widens;   /* or of further connections: as many as ddl_roster_most_streams says */
+    ddl_wire wire; /* connected, the caller's; or none, and why: */
+    ddl_wire streams[DDL_STREAMS_MAX]; /* further connections, as many as ddl_roster_streams says; where these
+                                          alone were wanted, the first is none if there are none, and why: */
     ddl_error error; /* DDL_EPEERLOST: it is not there any more. DDL_EUNREACHABLE, DDL_EUNRESPONSIVE, ... */
 } ddl_meshing_outcome;
 
-/* The next outcome; each rank has at most one. False: there is none. Never blocks. Thread: any. */
+/* The next outcome; each rank has at most one of each kind. False: there is none. Never blocks. Thread: any.
+ */
 bool ddl_meshing_next(ddl_meshing *meshing, ddl_meshing_outcome *outcome);
 
 /* In a forked child. */

@@ -20,6 +20,12 @@ typedef struct ddl_caller {
     bool is_local;    /* by way of a Unix socket */
 } ddl_caller;
 
+/* A rank, or further connections to one that is connected. */
+typedef struct ddl_wish {
+    int rank;
+    bool widens;
+} ddl_wish;
+
 struct ddl_meshing {
     ddl_service *service;
     ddl_hello_party self;
@@ -37,6 +43,7 @@ struct ddl_meshing {
     int *nwires;         /* service thread: how many there were, of both kinds */
     ddl_caller *callers; /* service thread */
     bool *met;           /* service thread: is, or was, connected, or has failed */
+    bool *widened;       /* likewise: with further connections that are made late */
     struct {             /* calls to the service thread: what they are about, and their outcome */
         ddl_network_place place;
         ddl_port_range ports;
@@ -55,11 +62,12 @@ struct ddl_meshing {
     ddl_error error;
     ddl_deadline last_call; /* of those connected at the start: who cannot be reached then is named */
 
-    /* Pairs that connect late. */
-    ddl_poke *poke;       /* somebody is wanted */
-    int *wanted, nwanted; /* who; each rank at most once */
-    bool *was_wanted;
-    int *settled, nsettled;  /* whose outcome is to be taken */
+    /* Pairs that connect late, and those that widen. */
+    ddl_poke *poke;      /* somebody is wanted */
+    ddl_wish *wanted;    /* each at most once */
+    bool *was_wanted[2]; /* [whether further connections] of each rank */
+    ddl_wish *settled;   /* whose outcome is to be taken */
+    int nwanted, nsettled;
     int64_t limit_ms;        /* for each of them to answer, from the first call or knock */
     void (*tell)(void *arg); /* of an outcome; NULL: not yet */
     void *tell_arg;
@@ -74,13 +82,22 @@ void ddl_pairs_fail(ddl_meshing *meshing, const ddl_error *error);
 /* Tell the owner if there is an outcome of pairs that connect late. Thread: any. */
 void ddl_pairs_tell(ddl_meshing *meshing);
 
-/* With the bell's lock: the outcome for a rank that connects late stands. */
-void ddl_pairs_settle(ddl_meshing *meshing, int rank);
+/* With the bell's lock: the outcome for what is made late stands. */
+void ddl_pairs_settle(ddl_meshing *meshing, ddl_wish wish);
+
+/* Whether the next connection makes it whole. */
+bool ddl_pairs_is_last(const ddl_meshing *meshing, int rank);
 
 /* Thread: any, with the bell's lock. */
 ddl_wire *ddl_pairs_streams(const ddl_meshing *meshing, int rank);
 
-/* Whether all connections to this rank are, or were, there. */
+/* Whether further connections to this rank are made once it has met. */
+bool ddl_pairs_may_widen(const ddl_meshing *meshing, int rank);
+
+/* Whether this one, or none, is to be made any more. */
+bool ddl_pairs_is_settled(const ddl_meshing *meshing, ddl_wish wish);
+
+/* Whether all connections to this rank that it is to have now are, or were, there. */
 bool ddl_pairs_is_whole(const ddl_meshing *meshing, int rank);
 
 /* With the bell's lock, once the roster is here. */
@@ -89,7 +106,7 @@ void ddl_pairs_be_met(ddl_meshing *meshing, int rank);
 /* One more connection to this rank. True: that is all. */
 bool ddl_pairs_connected(ddl_meshing *meshing, int rank, ddl_wire wire);
 
-/* With the bell's lock: what there is of a pair that will not be whole. */
-void ddl_pairs_drop(ddl_meshing *meshing, int rank);
+/* With the bell's lock: what there is of a pair that will not be whole; if it widens, of that. */
+void ddl_pairs_drop(ddl_meshing *meshing, ddl_wish wish);
 
 #endif

@@ -20,7 +20,7 @@ void ddl_ushering_do_without(ddl_meshing *meshing)
     all_are_met(meshing);
     for (int rank = meshing->self.rank - 1; rank >= 0; rank--)
         if (rank != meshing->usher && ddl_roster_is_neighbour(meshing->roster, rank))
-            ddl_calling_start(meshing, rank);
+            ddl_calling_start(meshing, (ddl_wish){ rank, false });
 }
 
 static void lose_usher(ddl_meshing *meshing, ddl_calling *call, ddl_status status, ddl_error *error)
@@ -53,7 +53,7 @@ static void meet(ddl_meshing *meshing, const ddl_introductions *introductions)
         else if (wire.fd >= 0)
             ddl_wire_close(&wire);
         else if (rank < meshing->self.rank)
-            ddl_calling_start(meshing, rank);
+            ddl_calling_start(meshing, (ddl_wish){ rank, false });
     }
 }
 

@@ -24,6 +24,18 @@ static void use(ddl_climb *climb, int count)
     climb->has_last = false;
 }
 
+void ddl_climb_limit(ddl_climb *climb, int most)
+{
+    if (most >= climb->most)
+        return;
+    climb->most = most;
+    if (climb->count <= most)
+        return;
+    climb->before = 0;
+    climb->descends = false;
+    use(climb, most);
+}
+
 /* The count that it had, and the other direction next, where there is one. */
 static bool go_back(ddl_climb *climb, int64_t now_ns)
 {

@@ -50,6 +50,9 @@ typedef struct ddl_climb {
 /* most: a power of two. */
 void ddl_climb_begin(ddl_climb *climb, int most);
 
+/* There are so many now, and no more than there were. */
+void ddl_climb_limit(ddl_climb *climb, int most);
+
 /* Whether a look would change nothing now. */
 bool ddl_climb_rests(const ddl_climb *climb, int64_t now_ns);
 

@@ -25,7 +25,8 @@ void ddl_mesh_leave(ddl_mesh_link *link)
 
 void ddl_mesh_hear_goodbye(ddl_mesh_link *link)
 {
-    if (link->stripes == NULL || ddl_stripes_have_ended(link->stripes)) {
+    const bool unheard = link->offered > 0 && !link->peer_widened; /* nothing has gone over the others */
+    if (link->stripes == NULL || unheard || ddl_stripes_have_ended(link->stripes)) {
         ddl_mesh_leave(link);
         return;
     }

@@ -60,7 +60,9 @@ typedef struct ddl_mesh_link {
     int peer;
     ddl_wire wire;
     ddl_stripes *stripes; /* further connections; NULL: none */
-    ddl_climb climb;      /* where mesh->by_choice: how many connections what is large takes; 1: the first */
+    int offered;          /* how many there may be, where they are made late; 0: the link stays as it is */
+    bool peer_widened;    /* it listens to those that were made late */
+    ddl_climb climb;      /* where they are offered: how many connections what is large takes; 1: the first */
     bool sent_large;      /* since that was looked at */
     ddl_lane_end *in, *out; /* the stream is two lanes; NULL: it is the connection */
     bool shares_heaps;
@@ -137,7 +139,7 @@ struct ddl_mesh {
     ddl_list due; /* xfers whose pages are to be put or taken */
     int nhot, nholding;
     int nstriped;   /* xfers that go in stripes */
-    bool by_choice; /* what is large goes in stripes where that is faster */
+    bool by_choice; /* to some ranks, what is large goes in stripes where that is faster */
     ddl_early_pool early_pool;
     bool parting, closed;
     int64_t small_ns; /* when the last small message had been sent, to whomever */
@@ -199,6 +201,9 @@ void ddl_mesh_comes_in_stripes(ddl_mesh_link *link, ddl_xfer *xfer);
 /* The link has further connections now: what was granted before it had any comes over them, as its sender,
  * who hears of the grant later, has them by then. */
 void ddl_mesh_await_in_stripes(ddl_mesh_link *link);
+
+/* The peer says that it listens to further connections. False: it cannot be. */
+bool ddl_mesh_hear_widened(ddl_mesh_link *link, ddl_error *err);
 
 /* So many chunks were consumed: the peer hears of it at some time. */
 void ddl_mesh_give_credit(ddl_mesh_link *link, uint32_t chunks);

@@ -72,6 +72,8 @@ static bool take_header(ddl_mesh_link *link, const uint8_t *bytes, ddl_error *er
     case DDL_FRAME_GOODBYE:
         ddl_mesh_hear_goodbye(link);
         return true;
+    case DDL_FRAME_WIDENED:
+        return ddl_mesh_hear_widened(link, err);
     case DDL_FRAME_OFFER:
     case DDL_FRAME_PLACE:
     case DDL_FRAME_SOURCE:

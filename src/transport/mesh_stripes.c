@@ -16,7 +16,7 @@ static bool find_striped(void *arg, const ddl_frame *frame, ddl_xfer **found, dd
         return ddl_mesh_was_cancelled(link, frame, err);
     if (!ddl_mesh_same_operation(xfer->signature, frame))
         return true; /* the owner knows that */
-    if (mesh->by_choice && xfer->state == DDL_XFER_RECEIVING_GRANTED && xfer->bytes > DDL_FRAME_EAGER_LIMIT)
+    if (link->offered > 0 && xfer->state == DDL_XFER_RECEIVING_GRANTED && xfer->bytes > DDL_FRAME_EAGER_LIMIT)
         ddl_mesh_comes_in_stripes(link, xfer);
     if (xfer->state != DDL_XFER_RECEIVING_STRIPES) {
         DDL_FAIL(err, DDL_EPROTO, "a stripe of a message of %zu bytes that is not due in stripes",
@@ -80,33 +80,93 @@ static void stripes_changed(void *arg)
     ddl_mesh_note_unread(link);
 }
 
-static void begin_to_choose(ddl_mesh_link *link, const ddl_wire wires[], int count)
+static void stripes_given_up(void *arg)
 {
-    ddl_climb_begin(&link->climb, count);
-    for (int i = 0; i < count; i++)
-        ddl_socket_stay_known(wires[i].fd);
+    ddl_mesh_link *link = arg;
+    ddl_climb_limit(&link->climb, ddl_stripes_most(link->stripes));
+    ddl_stripes_use(link->stripes, link->climb.count);
+}
+
+static ddl_status make_stripes(ddl_mesh_link *link, const ddl_wire wires[], int count, ddl_error *err)
+{
+    const ddl_stripes_owner owner = {
+        .find = find_striped,
+        .received = stripes_received,
+        .sent = stripes_sent,
+        .frame = stripe_frame,
+        .left = stripes_left,
+        .lost = stripes_lost,
+        .ended = stripes_ended,
+        .changed = stripes_changed,
+        .given_up = link->offered > 0 ? stripes_given_up : NULL,
+        .arg = link,
+    };
+    DDL_ASSERT(link->stripes == NULL);
+    DDL_ASSERT(link->in == NULL);
+    return ddl_stripes_create(wires, count, &owner, link->mesh->gathered, &link->stripes, err);
 }
 
 ddl_status ddl_mesh_widen(ddl_mesh *mesh, int peer, const ddl_wire wires[], int count, ddl_error *err)
 {
     ddl_mesh_link *link = &mesh->links[peer];
-    DDL_ASSERT(link->stripes == NULL);
-    DDL_ASSERT(link->in == NULL);
-    const ddl_stripes_owner owner = { find_striped,  stripes_received, stripes_sent,
-                                      stripe_frame,  stripes_left,     stripes_lost,
-                                      stripes_ended, stripes_changed,  link };
-    DDL_TRY(ddl_stripes_create(wires, count, &owner, mesh->gathered, &link->stripes, err));
-    if (mesh->by_choice)
-        begin_to_choose(link, wires, count);
+    DDL_TRY(make_stripes(link, wires, count, err));
     ddl_mesh_await_in_stripes(link);
     return DDL_OK;
 }
 
 /* ---- as many as help ---- */
 
-void ddl_mesh_let_choose(ddl_mesh *mesh)
+enum { ASK_FOR = 2 }; /* without further connections: whether one is what a network keeps waiting */
+
+void ddl_mesh_let_choose(ddl_mesh *mesh, int peer, int most)
 {
+    ddl_mesh_link *link = &mesh->links[peer];
     mesh->by_choice = true;
+    link->offered = most;
+    ddl_climb_begin(&link->climb, ASK_FOR);
+}
+
+/* Once both ends listen. */
+static void begin_to_choose(ddl_mesh_link *link)
+{
+    if (link->stripes != NULL && link->peer_widened)
+        ddl_climb_begin(&link->climb, ddl_stripes_most(link->stripes));
+}
+
+bool ddl_mesh_hear_widened(ddl_mesh_link *link, ddl_error *err)
+{
+    if (link->offered == 0 || link->peer_widened) {
+        DDL_FAIL(err, DDL_EPROTO, "further connections where none were offered, or a second time");
+        return false;
+    }
+    link->peer_widened = true;
+    begin_to_choose(link);
+    return true;
+}
+
+ddl_status ddl_mesh_widen_late(ddl_mesh *mesh, int peer, const ddl_wire wires[], ddl_error *err)
+{
+    ddl_mesh_link *link = &mesh->links[peer];
+    const ddl_frame widened = { .type = DDL_FRAME_WIDENED };
+    if (link->state != DDL_LINK_OPEN || mesh->parting) {
+        for (int i = 0; i < link->offered; i++) {
+            ddl_wire wire = wires[i];
+            ddl_wire_close(&wire);
+        }
+        return DDL_OK;
+    }
+    DDL_TRY(make_stripes(link, wires, link->offered, err));
+    for (int i = 0; i < link->offered; i++)
+        ddl_socket_stay_known(wires[i].fd);
+    ddl_status status = ddl_stripes_open(link->stripes, mesh->engine, err);
+    if (status != DDL_OK) { /* the peer sees that they end, and neither has sent anything */
+        ddl_stripes_close(link->stripes);
+        return status;
+    }
+    ddl_mesh_queue_control(link, &widened, NULL);
+    begin_to_choose(link);
+    ddl_mesh_flush_link(link);
+    return DDL_OK;
 }
 
 /* What the connections in use have done. */
@@ -122,13 +182,24 @@ static bool look(const ddl_mesh_link *link, ddl_climb_look *found)
     return true;
 }
 
+static void ask_for_more(ddl_mesh_link *link)
+{
+    const ddl_mesh_owner *owner = &link->mesh->owner;
+    ddl_climb_begin(&link->climb, 1);
+    owner->widen(owner->arg, link->peer);
+}
+
 static void choose(ddl_mesh_link *link, int64_t now_ns)
 {
     ddl_climb_look found;
     if (!look(link, &found))
         return;
     link->sent_large = found.has_more;
-    if (ddl_climb_see(&link->climb, &found, now_ns))
+    if (!ddl_climb_see(&link->climb, &found, now_ns))
+        return;
+    if (link->stripes == NULL || !link->peer_widened)
+        ask_for_more(link);
+    else
         ddl_stripes_use(link->stripes, link->climb.count);
 }
 
@@ -136,7 +207,7 @@ void ddl_mesh_choose(ddl_mesh *mesh, int64_t now_ns)
 {
     for (int peer = 0; peer < mesh->nranks && mesh->by_choice; peer++) {
         ddl_mesh_link *link = &mesh->links[peer];
-        if (link->stripes != NULL && link->sent_large && link->state == DDL_LINK_OPEN &&
+        if (link->offered > 0 && link->sent_large && link->state == DDL_LINK_OPEN &&
             !ddl_climb_rests(&link->climb, now_ns))
             choose(link, now_ns);
     }

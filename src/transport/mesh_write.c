@@ -26,7 +26,7 @@ static bool may_go_in_stripes(const ddl_mesh_link *link, const ddl_xfer *xfer)
 /* As the receiver knows before it comes; where its sender chooses, the first stripe tells. */
 static bool is_due_in_stripes(const ddl_mesh_link *link, const ddl_xfer *xfer)
 {
-    return may_go_in_stripes(link, xfer) && !link->mesh->by_choice;
+    return may_go_in_stripes(link, xfer) && link->offered == 0;
 }
 
 void ddl_mesh_queue_control(ddl_mesh_link *link, const ddl_frame *frame, const void *payload)
@@ -298,7 +298,7 @@ bool ddl_mesh_send_frame(ddl_mesh_link *link, ddl_xfer *xfer, ddl_mesh_xfer_stat
 bool ddl_mesh_send_granted(ddl_mesh_link *link, ddl_xfer *xfer)
 {
     link->sent_large = true;
-    if (!may_go_in_stripes(link, xfer) || (link->mesh->by_choice && link->climb.count == 1))
+    if (!may_go_in_stripes(link, xfer) || (link->offered > 0 && link->climb.count == 1))
         return ddl_mesh_send_frame(link, xfer, DDL_XFER_SENDING_BULK);
     xfer->state = DDL_XFER_SENDING_STRIPES;
     link->mesh->nstriped++;

@@ -30,6 +30,7 @@ typedef struct stream {
     bool blocked; /* the socket takes no more; a poll tells when it does */
     bool watched; /* by the poll, for that */
     bool deaf;    /* a write failed; reading tells the end */
+    bool carried; /* stripes, or the beginning of one, in either direction */
 
     ddl_xfer *out; /* whose stripe is being sent */
     size_t out_at, out_left;
@@ -91,6 +92,7 @@ static bool begin_stripe(stream *s)
         ddl_list_append(&stripes->leaving, &xfer->link);
     }
     s->out = xfer;
+    s->carried = true;
     s->out_at = (size_t)number * DDL_FRAME_STRIPE_BYTES;
     s->out_left = ddl_frame_stripe_bytes(xfer->bytes, number);
     frame.type = DDL_FRAME_STRIPE;
@@ -244,6 +246,16 @@ int ddl_stripes_count(const ddl_stripes *stripes)
     return stripes->nstreams;
 }
 
+int ddl_stripes_most(const ddl_stripes *stripes)
+{
+    int sound = 0, most = 1;
+    while (sound < stripes->nstreams && !stripes->streams[sound].deaf)
+        sound++;
+    while (2 * most <= sound)
+        most *= 2;
+    return most;
+}
+
 uint64_t ddl_stripes_heard(const ddl_stripes *stripes)
 {
     uint64_t bytes = 0;
@@ -310,13 +322,7 @@ bool ddl_stripes_has_queued(const ddl_stripes *stripes)
 
 /* ---- reading ---- */
 
-static void lose(stream *s, int os_errno, const ddl_error *error)
-{
-    const ddl_stripes_owner *owner = &s->stripes->owner;
-    owner->ended(owner->arg, index_of(s), os_errno, error);
-}
-
-static void hear_goodbye(stream *s)
+static void end_stream(stream *s)
 {
     ddl_stripes *stripes = s->stripes;
     s->ended = true;
@@ -324,6 +330,24 @@ static void hear_goodbye(stream *s)
         uv_poll_stop(&s->poll);
     if (++stripes->nended == stripes->nstreams)
         stripes->owner.left(stripes->owner.arg);
+}
+
+static void give_up(stream *s)
+{
+    const ddl_stripes_owner *owner = &s->stripes->owner;
+    s->deaf = true;
+    owner->given_up(owner->arg);
+    end_stream(s);
+}
+
+static void lose(stream *s, int os_errno, const ddl_error *error)
+{
+    const ddl_stripes_owner *owner = &s->stripes->owner;
+    const bool may_go_on = index_of(s) > 0 || ddl_list_empty(&s->stripes->waiting);
+    if (owner->given_up != NULL && error == NULL && !s->carried && may_go_on)
+        give_up(s);
+    else
+        owner->ended(owner->arg, index_of(s), os_errno, error);
 }
 
 /* A header has come. False: it cannot be. */
@@ -335,7 +359,7 @@ static bool take_header(stream *s, ddl_error *err)
     if (ddl_frame_decode(s->partial, &frame, err) != DDL_OK)
         return false;
     if (frame.type == DDL_FRAME_GOODBYE) {
-        hear_goodbye(s);
+        end_stream(s);
         return true;
     }
     if (frame.type != DDL_FRAME_STRIPE) {
@@ -343,6 +367,7 @@ static bool take_header(stream *s, ddl_error *err)
         return false;
     }
     s->in = NULL;
+    s->carried = true;
     if (!owner->find(owner->arg, &frame, &s->in, err))
         return false;
     s->in_begin = s->in_at = (size_t)frame.credit * DDL_FRAME_STRIPE_BYTES;
@@ -574,7 +599,7 @@ ddl_status ddl_stripes_open(ddl_stripes *stripes, ddl_engine *engine, ddl_error 
 
 bool ddl_stripes_have_ended(const ddl_stripes *stripes)
 {
-    return stripes->nended == stripes->nstreams;
+    return stripes->closed || stripes->nended == stripes->nstreams;
 }
 
 void ddl_stripes_stop(ddl_stripes *stripes)

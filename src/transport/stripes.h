@@ -43,6 +43,8 @@ typedef struct ddl_stripes_owner {
     void (*ended)(void *arg, int which, int os_errno, const ddl_error *error);
     /* Whether something is queued, or unread, may be different now. */
     void (*changed)(void *arg);
+    /* One ended or broke before it had carried anything, and is not used. NULL: then it is lost, too. */
+    void (*given_up)(void *arg);
     void *arg;
 } ddl_stripes_owner;
 
@@ -69,8 +71,10 @@ void ddl_stripes_use(ddl_stripes *stripes, int count);
 /* What the network has made of that. False: the system does not tell. */
 bool ddl_stripes_look(const ddl_stripes *stripes, ddl_climb_look *look);
 
-/* How many connections there are. */
+/* How many connections there are, and how many can be used: the first power of two of them, of which none
+ * was given up. */
 int ddl_stripes_count(const ddl_stripes *stripes);
+int ddl_stripes_most(const ddl_stripes *stripes);
 
 /* How many bytes have come over all of them. */
 uint64_t ddl_stripes_heard(const ddl_stripes *stripes);
@@ -83,7 +87,7 @@ bool ddl_stripes_has_queued(const ddl_stripes *stripes);
 bool ddl_stripes_has_unread(const ddl_stripes *stripes);
 void ddl_stripes_read_unread(ddl_stripes *stripes);
 
-/* Whether the peer has said goodbye on all of them. */
+/* Whether the peer has said goodbye on all of them, or they were closed. */
 bool ddl_stripes_have_ended(const ddl_stripes *stripes);
 
 /* Say goodbye, as far as that goes at once. */

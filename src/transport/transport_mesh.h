@@ -64,6 +64,8 @@ typedef struct ddl_mesh_owner {
     void (*reach)(void *arg, int peer);
     /* peer is connected now. */
     void (*met)(void *arg, int peer);
+    /* Further connections to peer are to be made, or else it stays as it is. Must not be done at once. */
+    void (*widen)(void *arg, int peer);
     /* peer told with an enter frame what else it knows; the payload is valid during the call. */
     void (*knows)(void *arg, int peer, const ddl_frame *frame, ddl_view payload);
 } ddl_mesh_owner;
@@ -78,17 +80,23 @@ DDL_MUST_USE ddl_status ddl_mesh_create(int rank, int nranks, ddl_wire wires[], 
                                         ddl_heap *heap, const ddl_mesh_owner *owner, ddl_mesh **mesh,
                                         ddl_error *err);
 
-/* Each end chooses by itself whether what is large goes over the first connection of a pair or over further
- * ones, of which there is a power of two, and over how many of these. All ranks say the same. Before
- * ddl_mesh_widen; without it, all carry it. */
-void ddl_mesh_let_choose(ddl_mesh *mesh);
-
 /*
  * Large messages to and from peer go over these connections, not over the first; at the other end alike.
  * Before ddl_mesh_open, or before peer is met. The wires are the mesh's from now on, also on failure.
  */
 DDL_MUST_USE ddl_status ddl_mesh_widen(ddl_mesh *mesh, int peer, const ddl_wire wires[], int count,
                                        ddl_error *err);
+
+/*
+ * Or they are made late: once either end finds that one connection keeps it waiting, it asks its owner for so
+ * many more, a power of two. Then each end chooses by itself over how many of them large messages go, or
+ * whether over the first one. At the other end alike. Before ddl_mesh_open; the owner has widen.
+ */
+void ddl_mesh_let_choose(ddl_mesh *mesh, int peer, int most);
+
+/* They have been made. The wires are the mesh's from now on, also on failure, after which all goes on as
+ * before. Holder of the baton. */
+DDL_MUST_USE ddl_status ddl_mesh_widen_late(ddl_mesh *mesh, int peer, const ddl_wire wires[], ddl_error *err);
 
 /* Between ranks that can read each other's memory, messages of so many bytes and more are read by the
  * receiver where they lie; all ranks say the same. Before ddl_mesh_open; without it, none. */

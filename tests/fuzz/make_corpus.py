@@ -17,11 +17,11 @@ def hello():
     magic = b"ddl\r\n\x1a\n\0"
     run = bytes([1, 2, 3]) + bytes(13)
     client = lambda channel, run, rank=2, peer=1, size=4, level=1: (
-        magic + struct.pack("<HBBI", 7, channel, level, 7) + run + bytes([5] * 16)
+        magic + struct.pack("<HBBI", 8, channel, level, 7) + run + bytes([5] * 16)
         + struct.pack("<iiii", rank, peer, size, 99) + b"other".ljust(64, b"\0") + bytes([9, 8, 7, 0]))
     finish = lambda verdict=0: bytes(32) + bytes([verdict, 0, 0, 0])
     server = lambda verdict, rank=0, size=4, level=1, channel=2, host=b"other": (
-        magic + struct.pack("<HBBI", 7, verdict, level, 7) + run + bytes([5] * 16)
+        magic + struct.pack("<HBBI", 8, verdict, level, 7) + run + bytes([5] * 16)
         + struct.pack("<ii", rank, size) + bytes([channel]) + bytes(3)
         + struct.pack("<i", 99) + host.ljust(64, b"\0") + bytes([9, 8, 7, 0]) + bytes(32))
     write("hello", "server_mesh", b"\x14\xff" + client(2, run) + finish())

@@ -119,8 +119,14 @@ static void a_roster_comes_back_as_it_was(void **state)
     assert_int_equal(ddl_roster_decode(ddl_bytes_view(&bytes), 3, &back, NULL), DDL_OK);
     assert_int_equal(back->nstreams, DDL_STREAMS_MAX);
     assert_true(back->chooses_streams);
-    for (int rank = 0; rank < 5; rank++) /* not to the own host, on which rank 1 is, too */
-        assert_int_equal(ddl_roster_streams(back, rank), rank == 1 || rank == 3 ? 0 : DDL_STREAMS_MAX);
+    for (int rank = 0; rank < 5; rank++) { /* not to the own host, on which rank 1 is, too */
+        const int most = rank == 1 || rank == 3 ? 0 : DDL_STREAMS_MAX;
+        assert_int_equal(ddl_roster_most_streams(back, rank), most);
+        assert_int_equal(ddl_roster_streams(back, rank), 0);
+        back->chooses_streams = false;
+        assert_int_equal(ddl_roster_streams(back, rank), most);
+        back->chooses_streams = true;
+    }
     assert_int_equal(back->connect, DDL_CONNECT_LAZY);
     assert_int_equal(back->rank, 3);
     assert_int_equal(back->nranks, 5);
@@ -189,21 +195,21 @@ static void streams_that_there_cannot_be_are_refused(void **state)
     ddl_bytes_fini(&bytes);
 }
 
-/* Eight between two hosts, in all, and 64 of a rank. */
+/* Eight between two hosts, in all, and 256 of a rank. */
 static void few_ranks_are_offered_further_connections(void **state)
 {
     static const struct {
         int nhosts, per_host, more_on_first, streams;
     } cases[] = {
-        { 1, 4, 0, 0 },  { 2, 1, 0, 8 }, { 9, 1, 0, 8 }, { 10, 1, 0, 4 }, { 17, 1, 0, 4 }, { 33, 1, 0, 2 },
-        { 34, 1, 0, 0 }, { 2, 2, 0, 4 }, { 9, 2, 0, 4 }, { 10, 2, 0, 2 }, { 2, 3, 0, 2 },  { 2, 4, 0, 2 },
-        { 2, 5, 0, 0 },  { 2, 1, 1, 4 }, { 2, 1, 4, 0 }, { 8, 8, 0, 0 },
+        { 1, 4, 0, 0 },   { 2, 1, 0, 8 }, { 33, 1, 0, 8 }, { 34, 1, 0, 4 }, { 65, 1, 0, 4 }, { 129, 1, 0, 2 },
+        { 130, 1, 0, 0 }, { 2, 2, 0, 4 }, { 33, 2, 0, 4 }, { 34, 2, 0, 2 }, { 2, 3, 0, 2 },  { 33, 4, 0, 2 },
+        { 34, 4, 0, 0 },  { 2, 5, 0, 0 }, { 2, 1, 1, 4 },  { 2, 1, 4, 0 },  { 8, 8, 0, 0 },
     };
     (void)state;
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         const int nranks = cases[i].nhosts * cases[i].per_host + cases[i].more_on_first;
-        int hosts[64] = { 0 };
-        assert_true(nranks <= 64);
+        int hosts[200] = { 0 };
+        assert_true(nranks <= 200);
         for (int rank = 0; rank < cases[i].nhosts * cases[i].per_host; rank++)
             hosts[rank] = rank % cases[i].nhosts;
         ddl_roster *roster = make(hosts, nranks);

@@ -115,13 +115,22 @@ void make_streams(void)
     }
 }
 
-static void widen(const side *me, int rank)
+void widen(const side *me, int rank)
 {
     ddl_wire wires[STREAMS_MOST];
     for (int i = 0; i < nstreams; i++)
         wires[i] = (ddl_wire){ streams[rank][i], NULL };
-    if (nstreams > 0)
+    if (by_choice)
+        assert_int_equal(ddl_mesh_widen_late(me->mesh, 1 - rank, wires, NULL), DDL_OK);
+    else if (nstreams > 0)
         assert_int_equal(ddl_mesh_widen(me->mesh, 1 - rank, wires, nstreams, NULL), DDL_OK);
+}
+
+static void on_widen(void *arg, int peer)
+{
+    side *me = arg;
+    (void)peer;
+    me->asked_for_more++;
 }
 
 static bool on_unwanted(void *arg, const ddl_frame *frame)
@@ -141,14 +150,16 @@ void open_side(side *me, int rank, int socket)
                              .left = on_left,
                              .lost = on_lost,
                              .cancels = on_unwanted,
+                             .widen = on_widen,
                              .arg = me };
     ddl_engine_client client = { sweep, needs_loop, no_job, no_tick, NULL, never_busy, doze, me };
     assert_int_equal(ddl_mesh_create(rank, 2, wires, me->lanes, me->heap, &owner, &me->mesh, NULL), DDL_OK);
     if (pulling)
         ddl_mesh_set_pull(me->mesh, 1);
     if (by_choice)
-        ddl_mesh_let_choose(me->mesh);
-    widen(me, rank);
+        ddl_mesh_let_choose(me->mesh, 1 - rank, nstreams);
+    else
+        widen(me, rank);
     assert_int_equal(ddl_engine_create(&client, false, &me->engine, NULL), DDL_OK);
     assert_true(ddl_engine_try_enter(me->engine)); /* kept: this thread drives both */
     assert_int_equal(ddl_mesh_open(me->mesh, me->engine, NULL), DDL_OK);

@@ -18,6 +18,7 @@ typedef struct side {
     ddl_heap *heap;
     int heard, told, left, lost;
     bool wants_nothing, cancels_nothing;
+    int asked_for_more;   /* further connections */
     ddl_status lost_code; /* of a link that carried nonsense, or ended where there are several connections */
     char lost_text[300];
     ddl_notice notice;
@@ -43,10 +44,12 @@ enum { STREAMS_MOST = 4 };
 extern int nstreams;
 extern int streams[2][STREAMS_MOST];
 
-/* Whether senders choose how many of them they use; then there is a power of two. */
+/* Whether senders choose how many of them they use; then there is a power of two, and the two have them once
+ * they are widened. */
 extern bool by_choice;
 
 void make_streams(void);
+void widen(const side *me, int rank);
 
 /* Join by lanes, before the sides are opened. */
 void join_sides(side pair[2]);

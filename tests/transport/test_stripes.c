@@ -529,6 +529,7 @@ static void what_is_large_comes_as_its_sender_chooses(void **state)
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         lone l;
         open_lone(&l, 2 * STRIPE);
+        widen(&l.me, 1);
         for (uint32_t k = 0; k < 3; k++) {
             ddl_frame whole = frame_for(&l, DDL_FRAME_BULK, 0, 2 * STRIPE);
             if (cases[i].types[k] == DDL_FRAME_STRIPE)
@@ -558,6 +559,8 @@ static void one_connection_carries_what_is_large_at_first(void **state)
     by_choice = true;
     nstreams = 2;
     open_pair(pair, sockets);
+    for (int rank = 0; rank < 2; rank++)
+        widen(&pair[rank], rank);
     post_recv(&pair[1], &in, 1, 3 * STRIPE, 3 * STRIPE);
     ddl_engine_progress(pair[1].engine);
     ddl_engine_progress(pair[0].engine);
@@ -578,6 +581,125 @@ static void one_connection_carries_what_is_large_at_first(void **state)
     nstreams = 3;
 }
 
+/* ---- connections that are made late ---- */
+
+static void open_to_choose(lone *l)
+{
+    by_choice = true;
+    nstreams = 4;
+    open_lone(l, 2 * STRIPE);
+}
+
+static void close_chosen(lone *l)
+{
+    close_lone(l);
+    by_choice = false;
+    nstreams = 3;
+}
+
+static bool has_said_widened(const lone *l)
+{
+    uint8_t bytes[16 * DDL_FRAME_BYTES];
+    ddl_frame frame;
+    const ssize_t got = recv(l->first, bytes, sizeof bytes, MSG_DONTWAIT);
+    for (ssize_t at = 0; at + DDL_FRAME_BYTES <= got; at += DDL_FRAME_BYTES) {
+        assert_int_equal(ddl_frame_decode(bytes + at, &frame, NULL), DDL_OK);
+        if (frame.type == DDL_FRAME_WIDENED)
+            return true;
+    }
+    return false;
+}
+
+/* Each by itself, and all of them; messages go on over the first, or over what is left. */
+static void what_ends_before_it_has_carried_anything_is_given_up(void **state)
+{
+    (void)state;
+    for (int broken = 0; broken < 16; broken++) {
+        lone l;
+        open_to_choose(&l);
+        assert_false(has_said_widened(&l));
+        widen(&l.me, 1);
+        assert_true(has_said_widened(&l));
+        for (int i = 0; i < nstreams; i++)
+            if ((broken >> i & 1) != 0)
+                shutdown(streams[0][i], SHUT_RDWR);
+        turn(&l);
+        const int sound = broken % 2 == 0 ? 0 : broken % 4 == 1 ? 1 : broken % 8 == 3 ? 2 : 3;
+        const ddl_frame whole = frame_for(&l, DDL_FRAME_BULK, 0, 2 * STRIPE);
+        if (broken == 15) {
+            put_stripe(&l, l.first, 0, &whole);
+        } else {
+            put_good_stripe(&l, streams[0][sound], 0);
+            put_good_stripe(&l, streams[0][sound], 1);
+        }
+        assert_true(l.in.done);
+        assert_arrived(&l.in);
+        assert_int_equal(l.me.lost, 0);
+        if (broken != 15) {
+            shutdown(streams[0][sound], SHUT_RDWR);
+            turn(&l);
+            assert_int_equal(l.me.lost, 1);
+        }
+        close_chosen(&l);
+    }
+}
+
+/* Goodbyes are awaited on those that may have carried something, and have not ended. */
+static void who_leaves_is_not_waited_for_where_nothing_can_come(void **state)
+{
+    (void)state;
+    const ddl_frame goodbye = { .type = DDL_FRAME_GOODBYE }, widened = { .type = DDL_FRAME_WIDENED };
+    for (int way = 0; way < 5; way++) {
+        lone l;
+        open_to_choose(&l);
+        if (way > 0)
+            widen(&l.me, 1);
+        if (way > 1)
+            put_frame(&l, l.first, &widened);
+        for (int i = 1; i < nstreams && way == 3; i++)
+            shutdown(streams[0][i], SHUT_RDWR);
+        turn(&l);
+        put_frame(&l, l.first, &goodbye);
+        if (way == 4)
+            for (int i = 1; i < nstreams; i++)
+                put_frame(&l, streams[0][i], &goodbye);
+        assert_int_equal(l.me.left, way < 2);
+        if (way == 2) { /* it has ended without a word, and never said anything */
+            for (int i = 0; i < nstreams; i++)
+                shutdown(streams[0][i], SHUT_RDWR);
+            turn(&l);
+        } else if (way > 2) {
+            put_frame(&l, streams[0][0], &goodbye);
+        }
+        assert_int_equal(l.me.left, 1);
+        assert_int_equal(l.me.lost, 0);
+        if (way == 0) /* they come too late */
+            widen(&l.me, 1);
+        close_chosen(&l);
+    }
+}
+
+static void nobody_widens_twice_or_what_was_not_offered(void **state)
+{
+    (void)state;
+    const ddl_frame widened = { .type = DDL_FRAME_WIDENED };
+    lone l;
+    open_to_choose(&l);
+    put_frame(&l, l.first, &widened); /* the peer may be the first */
+    assert_int_equal(l.me.lost, 0);
+    put_frame(&l, l.first, &widened);
+    assert_int_equal(l.me.lost, 1);
+    assert_int_equal(l.me.lost_code, DDL_EPROTO);
+    widen(&l.me, 1); /* closed, as there is nobody any more */
+    assert_true(is_over(streams[0][0]));
+    close_chosen(&l);
+    open_lone(&l, 2 * STRIPE);
+    put_frame(&l, l.first, &widened);
+    assert_int_equal(l.me.lost, 1);
+    assert_int_equal(l.me.lost_code, DDL_EPROTO);
+    close_lone(&l);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -596,6 +718,9 @@ int main(void)
         cmocka_unit_test(why_a_peer_ends_is_heard_before_the_end_of_a_further_connection),
         cmocka_unit_test(what_is_large_comes_as_its_sender_chooses),
         cmocka_unit_test(one_connection_carries_what_is_large_at_first),
+        cmocka_unit_test(what_ends_before_it_has_carried_anything_is_given_up),
+        cmocka_unit_test(who_leaves_is_not_waited_for_where_nothing_can_come),
+        cmocka_unit_test(nobody_widens_twice_or_what_was_not_offered),
     };
     nstreams = 3;
     return cmocka_run_group_tests(tests, NULL, NULL);
