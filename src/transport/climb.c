@@ -19,7 +19,7 @@ bool ddl_climb_rests(const ddl_climb *climb, int64_t now_ns)
 static void use(ddl_climb *climb, int count)
 {
     climb->count = count;
-    climb->nseen = 0;
+    climb->nidle = climb->nseen = 0;
     climb->bytes = climb->us = 0;
     climb->has_last = false;
 }
@@ -85,22 +85,33 @@ static bool decide(ddl_climb *climb, int64_t now_ns)
     return try_next(climb, rate, now_ns);
 }
 
+/* They are idle between what they are given: there is nothing to compare. */
+static bool be_in_vain(ddl_climb *climb, int64_t now_ns)
+{
+    if (climb->before > 0)
+        return go_back(climb, now_ns);
+    use(climb, climb->count);
+    return false;
+}
+
 bool ddl_climb_see(ddl_climb *climb, const ddl_climb_look *look, int64_t now_ns)
 {
     const ddl_climb_look before = climb->last;
-    const bool is_stretch = climb->has_last && before.has_more && look->has_more;
+    const bool is_stretch = climb->has_last;
     const uint64_t bytes = look->acked_bytes - before.acked_bytes, us = look->busy_us - before.busy_us;
     const uint64_t passed_us = (uint64_t)(now_ns - climb->last_ns) / 1000;
     climb->last = *look;
     climb->last_ns = now_ns;
     climb->has_last = true;
     if (climb->before > 0 && now_ns - climb->tried_ns > DDL_CLIMB_TRIAL_MS * DDL_NS_PER_MS)
-        return go_back(climb, now_ns); /* the network takes what it is given: there is nothing to compare */
-    if (!is_stretch || us == 0 || us < passed_us / 4 * 3)
+        return be_in_vain(climb, now_ns);
+    if (!is_stretch)
         return false;
+    if (us == 0 || us < passed_us / 4 * 3)
+        return ++climb->nidle == DDL_CLIMB_IDLE && be_in_vain(climb, now_ns);
     if (climb->nseen++ < DDL_CLIMB_SETTLE)
         return false;
     climb->bytes += bytes;
-    climb->us += us;
+    climb->us += us < passed_us ? us : passed_us; /* two at a time count once */
     return climb->nseen == DDL_CLIMB_SETTLE + DDL_CLIMB_LOOKS && decide(climb, now_ns);
 }

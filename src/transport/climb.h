@@ -4,10 +4,10 @@
  * Twice as many as there are, and half of them, are tried in turns, each time that it was in vain after a
  * longer pause: a network's rate changes from one moment to the next, and what a lucky one has brought is to
  * be given up again. What is compared is how fast one network took what it was given, over stretches in which
- * there was always more to send, so that neither pauses of the program nor what sockets swallow counts.
- * Others that fill the same link gain by more connections too, at the expense of each other: doubling those
- * of one of n + 1 makes it 2 (n + 1) / (n + 2) times as fast, which is not enough beside one other, and is
- * beside two or more.
+ * the connections were hardly ever idle, so that neither pauses of the program nor what sockets swallow
+ * counts. Others that fill the same link gain by more connections too, at the expense of each other: doubling
+ * those of one of n + 1 makes it 2 (n + 1) / (n + 2) times as fast, which is not enough beside one other, and
+ * is beside two or more.
  *
  * Pure: what is seen and the time are arguments.
  */
@@ -20,23 +20,24 @@
 enum {
     DDL_CLIMB_SETTLE = 8, /* stretches until connections that were idle go at their rate */
     DDL_CLIMB_LOOKS = 8,  /* that count: what is in queues makes single ones twice as fast as the mean */
-    DDL_CLIMB_FIRST_PAUSE_MS =
-        1000, /* a new connection may lose much before it knows its rate, so that soon */
+    DDL_CLIMB_IDLE = 16,  /* stretches in which the connections were idle: nothing keeps them busy */
+    /* A new connection may lose much before it knows its rate, so that it is tried again soon. */
+    DDL_CLIMB_FIRST_PAUSE_MS = 1000,
     DDL_CLIMB_LAST_PAUSE_MS = 64 * 1000, /* each is twice as long as the one before */
     DDL_CLIMB_TRIAL_MS = 10 * 1000       /* one that has shown nothing by then has been in vain, too */
 };
 
-/* Of the connections in use, as the system tells it. */
+/* Of the connections in use, as the system tells it, since they were made: what the other end has
+ * acknowledged, and the times in which it had something to acknowledge, added up. */
 typedef struct ddl_climb_look {
-    uint64_t acked_bytes, busy_us; /* by the other end; in which something was unacknowledged. Both ever */
-    bool has_more;                 /* something waits that the network has not taken */
+    uint64_t acked_bytes, busy_us;
 } ddl_climb_look;
 
 typedef struct ddl_climb {
-    int count, most;     /* in use; there are */
-    int before;          /* while the count is being tried: which it is compared with; 0: it is not */
-    bool descends;       /* half of them are tried next */
-    int nseen;           /* stretches, with this count */
+    int count, most;  /* in use; there are */
+    int before;       /* while the count is being tried: which it is compared with; 0: it is not */
+    bool descends;    /* half of them are tried next */
+    int nidle, nseen; /* stretches with this count: in which connections were idle; in which they were not */
     uint64_t bytes, us;  /* in those that count */
     uint64_t base;       /* bytes per second, with the count before */
     int64_t pause_ms;    /* the next time that it was in vain */

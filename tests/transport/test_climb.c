@@ -27,7 +27,7 @@ typedef struct sender {
 
 static void begin(sender *s)
 {
-    *s = (sender){ .look.has_more = true };
+    *s = (sender){ 0 };
     ddl_climb_begin(&s->climb, MOST);
 }
 
@@ -142,41 +142,58 @@ static void what_shows_nothing_is_not_kept(void **state)
 {
     (void)state;
     static const network narrow = { .link = 25 };
-    sender s;
-    begin(&s);
-    while (s.climb.before == 0)
-        send_for(&s, &narrow, 1);
-    assert_int_equal(s.climb.count, 2);
-    s.look.has_more = false;
-    for (int ms = 0; ms < DDL_CLIMB_TRIAL_MS + LOOK_MS; ms += LOOK_MS)
-        pass(&s, 1000, 1);
-    assert_int_equal(s.climb.count, 1);
-    assert_int_equal(s.climb.before, 0);
-}
-
-/* What a program with pauses sends, or one that waits for each answer, tells nothing of the network. */
-static void only_a_network_that_is_kept_busy_is_looked_at(void **state)
-{
-    (void)state;
     static const struct {
-        const char *name;
-        int busy_ms;
-        bool has_more, every_second;
-    } programs[] = {
-        { "pauses", LOOK_MS / 2, true, false },
-        { "nothing waits", LOOK_MS, false, false },
-        { "something waits now and then", LOOK_MS, true, true },
-    };
-    for (size_t k = 0; k < sizeof programs / sizeof *programs; k++) {
+        int busy_ms, busy_each, pause_ms; /* of a look; one of so many looks; between looks */
+        int64_t in_vain_ms;
+    } programs[] = { { LOOK_MS / 2, 1, 0, (1 + DDL_CLIMB_IDLE) * LOOK_MS },
+                     { LOOK_MS, 3, 0, (1 + 3 * DDL_CLIMB_IDLE / 2) * LOOK_MS },
+                     { LOOK_MS, 3, 2000, DDL_CLIMB_TRIAL_MS } };
+    for (size_t i = 0; i < sizeof programs / sizeof *programs; i++) {
         sender s;
         begin(&s);
-        for (int i = 0; i < 200; i++) {
-            s.look.has_more = programs[k].has_more && (!programs[k].every_second || i % 2 == 0);
-            pass(&s, 25, programs[k].busy_ms);
+        while (s.climb.before == 0)
+            send_for(&s, &narrow, 1);
+        assert_int_equal(s.climb.count, 2);
+        const int64_t began_ns = s.now_ns;
+        for (int k = 1; s.climb.count == 2; k++) {
+            s.now_ns += programs[i].pause_ms * DDL_NS_PER_MS;
+            pass(&s, 1000, k % programs[i].busy_each == 0 ? programs[i].busy_ms : 1);
         }
-        if (s.nchanges != 0)
-            fail_msg("%s: %d connections", programs[k].name, s.climb.count);
+        const int64_t limit_ms = programs[i].in_vain_ms, each_ms = programs[i].pause_ms + LOOK_MS;
+        assert_in_range((s.now_ns - began_ns) / DDL_NS_PER_MS, limit_ms - each_ms, limit_ms + each_ms);
+        assert_int_equal(s.climb.count, 1);
+        assert_int_equal(s.climb.before, 0);
     }
+}
+
+/* What a program with pauses sends tells nothing of the network. */
+static void only_connections_that_are_busy_are_compared(void **state)
+{
+    (void)state;
+    static const int busy_ms[] = { 1, LOOK_MS / 2, LOOK_MS * 7 / 10 };
+    for (size_t k = 0; k < sizeof busy_ms / sizeof *busy_ms; k++) {
+        sender s;
+        begin(&s);
+        for (int i = 0; i < 2000; i++)
+            pass(&s, 25, busy_ms[k]);
+        if (s.nchanges != 0)
+            fail_msg("%d of %d ms: %d connections", busy_ms[k], LOOK_MS, s.climb.count);
+    }
+}
+
+/* It sends as much over one connection, which is always busy, as over more, which are less so. */
+static void who_sends_no_faster_over_more_goes_back(void **state)
+{
+    (void)state;
+    enum { BUSY_MS = LOOK_MS * 3 / 4 };
+    sender s;
+    begin(&s);
+    for (int i = 0; i < 2000 || s.climb.before > 0; i++)
+        if (s.climb.count == 1)
+            pass(&s, 30, LOOK_MS);
+        else
+            pass(&s, 30 * LOOK_MS / BUSY_MS, BUSY_MS);
+    assert_int_equal(s.climb.count, 1);
 }
 
 /* The sums of other connections are no continuation, and new ones begin slowly. */
@@ -190,7 +207,7 @@ static void what_went_before_a_change_does_not_count(void **state)
         assert_true(s.now_ns < 4000 * DDL_NS_PER_MS);
         pass(&s, seen < DDL_CLIMB_SETTLE ? 1 : 25 * (uint64_t)before, LOOK_MS);
         if (s.climb.count != before)
-            s.look = (ddl_climb_look){ 1000000000000, 5, true };
+            s.look = (ddl_climb_look){ 1000000000000, 5 };
     }
     assert_int_equal(s.climb.count, MOST);
     assert_true(s.climb.base == (uint64_t)25 * MOST * MEGABYTE);
@@ -202,7 +219,8 @@ int main(void)
         cmocka_unit_test(as_many_are_used_as_help),
         cmocka_unit_test(single_looks_do_not_decide),
         cmocka_unit_test(what_was_in_vain_is_tried_again),
-        cmocka_unit_test(only_a_network_that_is_kept_busy_is_looked_at),
+        cmocka_unit_test(only_connections_that_are_busy_are_compared),
+        cmocka_unit_test(who_sends_no_faster_over_more_goes_back),
         cmocka_unit_test(what_went_before_a_change_does_not_count),
         cmocka_unit_test(what_a_lucky_moment_has_brought_is_given_up),
         cmocka_unit_test(what_shows_nothing_is_not_kept),
