@@ -796,9 +796,12 @@ void ddl_failure_lost(ddl_comm *comm, int peer, int os_errno, const ddl_error *e
     if (error != NULL) {
         ddl_notice notice = { .code = error->code, .culprit = peer, .witness = comm->rank };
         char who[160];
-        bool from_peer = error->code == DDL_EPROTO;
+        const bool is_sent = error->code == DDL_EPROTO, is_about = error->code == DDL_EUNREACHABLE;
         snprintf(notice.text, sizeof notice.text, "%s%s%.300s",
-                 from_peer ? ddl_comm_describe(comm, peer, who, sizeof who) : "", from_peer ? " sent " : "",
+                 is_sent || is_about ? ddl_comm_describe(comm, peer, who, sizeof who) : "",
+                 is_sent    ? " sent "
+                 : is_about ? ": "
+                            : "",
                  error->text);
         ddl_failure_raise(comm, &notice);
         return;

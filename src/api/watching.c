@@ -88,3 +88,9 @@ void ddl_watching_look_for_signs(ddl_comm *comm, const ddl_request *request, int
     if (it.found >= 0)
         raise_no_sign(comm, request, it.found, it.verdict);
 }
+
+void ddl_watching_look_at_connections(ddl_world *world, int64_t now_ns)
+{
+    const ddl_vigil_limits limits = limits_of(world);
+    ddl_mesh_watch_stripes(world->mesh, &limits, now_ns);
+}

@@ -8,6 +8,7 @@
 #include "api/membership.h"
 #include "api/settings.h"
 #include "api/votes.h"
+#include "api/watching.h"
 #include "base/assert.h"
 #include "base/bytes.h"
 #include "base/failpoint.h"
@@ -410,7 +411,7 @@ static ddl_status widen(ddl_world *world, int rank, const ddl_wire streams[], dd
 static void widen_late(ddl_world *world, ddl_meshing_outcome *outcome)
 {
     ddl_status status = outcome->error.code;
-    if (outcome->streams[0].fd >= 0)
+    if (outcome->has_come)
         status = ddl_mesh_widen_late(world->mesh, outcome->rank, outcome->streams, &outcome->error);
     if (status != DDL_OK)
         ddl_log(DDL_LOG_INFO, "rank %d: large messages to rank %d go on over one connection: %s",
@@ -419,7 +420,7 @@ static void widen_late(ddl_world *world, ddl_meshing_outcome *outcome)
 
 static void meet_late(ddl_world *world, ddl_meshing_outcome *outcome)
 {
-    if (outcome->wire.fd >= 0 && widen(world, outcome->rank, outcome->streams, &outcome->error) != DDL_OK)
+    if (outcome->has_come && widen(world, outcome->rank, outcome->streams, &outcome->error) != DDL_OK)
         ddl_wire_close(&outcome->wire);
     if (outcome->wire.fd >= 0)
         ddl_mesh_meet(world->mesh, outcome->rank, outcome->wire);
@@ -506,6 +507,8 @@ static void tick(void *arg, int64_t now_ns)
     }
     world->posts_held = false;
     ddl_mesh_choose(world->mesh, now_ns);
+    if (world->is_watching)
+        ddl_watching_look_at_connections(world, now_ns);
     ddl_mesh_flush(world->mesh);
 }
 

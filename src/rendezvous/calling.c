@@ -291,7 +291,7 @@ static void be_refused(ddl_calling *call)
     bool late = comes_late(call);
     /* It has called, and its last word is on its way; or the door does not know yet that a connection broke.
      */
-    if (call->hello.verdict == DDL_HELLO_TAKEN && (late || call->was_heard)) {
+    if (call->hello.verdict == DDL_HELLO_TAKEN && (late || call->was_heard) && !call->widens) {
         hang_up(call);
         return;
     }

@@ -302,27 +302,36 @@ void ddl_meshing_widen(ddl_meshing *meshing, int rank)
     want(meshing, (ddl_wish){ rank, true });
 }
 
+/* With the bell's lock. */
+static void hand_over_first(ddl_meshing *meshing, int rank, ddl_meshing_outcome *outcome)
+{
+    outcome->wire = meshing->wires[rank];
+    meshing->wires[rank] = ddl_no_wire;
+    if (!meshing->roster->chooses_streams) /* else they are another outcome */
+        hand_over_streams(meshing, rank, outcome->streams);
+}
+
 bool ddl_meshing_next(ddl_meshing *meshing, ddl_meshing_outcome *outcome)
 {
     ddl_bell_lock(&meshing->bell);
     bool found = meshing->nsettled > 0;
     if (found) {
         const ddl_wish wish = meshing->settled[--meshing->nsettled];
-        const int rank = outcome->rank = wish.rank;
+        outcome->rank = wish.rank;
         outcome->widens = wish.widens;
-        outcome->wire = outcome->streams[0] = ddl_no_wire;
-        if (!wish.widens) {
-            outcome->wire = meshing->wires[rank];
-            meshing->wires[rank] = ddl_no_wire;
-        }
-        if (wish.widens || !meshing->roster->chooses_streams)
-            hand_over_streams(meshing, rank, outcome->streams);
-        const ddl_wire *first = wish.widens ? &outcome->streams[0] : &outcome->wire;
-        ddl_calling *failed = first->fd < 0 ? meshing->calls[rank] : NULL;
-        if (failed != NULL)
+        outcome->wire = ddl_no_wire;
+        if (wish.widens)
+            hand_over_streams(meshing, wish.rank, outcome->streams);
+        else
+            hand_over_first(meshing, wish.rank, outcome);
+        ddl_calling *failed = meshing->calls[wish.rank];
+        outcome->has_come = (wish.widens ? outcome->streams : &outcome->wire)->fd >= 0;
+        if (outcome->has_come)
+            outcome->error = (ddl_error){ .code = DDL_OK };
+        else if (failed != NULL)
             outcome->error = *ddl_calling_error(failed);
         else
-            (void)ddl_error_set(&outcome->error, DDL_ENOMEM, "no memory to call rank %d", rank);
+            (void)ddl_error_set(&outcome->error, DDL_ENOMEM, "no memory to call rank %d", wish.rank);
     }
     ddl_bell_unlock(&meshing->bell);
     return found;

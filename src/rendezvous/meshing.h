@@ -65,11 +65,11 @@ void ddl_meshing_widen(ddl_meshing *meshing, int rank);
  * asked. */
 typedef struct ddl_meshing_outcome {
     int rank;
-    bool widens;   /* or of further connections: as many as ddl_roster_most_streams says */
-    ddl_wire wire; /* connected, the caller's; or none, and why: */
-    ddl_wire streams[DDL_STREAMS_MAX]; /* further connections, as many as ddl_roster_streams says; where these
-                                          alone were wanted, the first is none if there are none, and why: */
+    bool widens;     /* or of further connections alone: as many as ddl_roster_most_streams says */
+    bool has_come;   /* else there are none, and why: */
     ddl_error error; /* DDL_EPEERLOST: it is not there any more. DDL_EUNREACHABLE, DDL_EUNRESPONSIVE, ... */
+    ddl_wire wire;   /* connected, the caller's; none where pairs widen */
+    ddl_wire streams[DDL_STREAMS_MAX]; /* further ones: as many as ddl_roster_streams says, or these */
 } ddl_meshing_outcome;
 
 /* The next outcome; each rank has at most one of each kind. False: there is none. Never blocks. Thread: any.

@@ -29,11 +29,11 @@ void ddl_climb_limit(ddl_climb *climb, int most)
     if (most >= climb->most)
         return;
     climb->most = most;
-    if (climb->count <= most)
+    if (climb->count <= most && climb->before <= most)
         return;
     climb->before = 0;
     climb->descends = false;
-    use(climb, most);
+    use(climb, climb->count < most ? climb->count : most);
 }
 
 /* The count that it had, and the other direction next, where there is one. */

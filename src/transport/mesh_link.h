@@ -64,6 +64,8 @@ typedef struct ddl_mesh_link {
     bool peer_widened;    /* it listens to those that were made late */
     ddl_climb climb;      /* where they are offered: how many connections what is large takes; 1: the first */
     bool sent_large;      /* since that was looked at */
+    uint64_t heard_before;  /* bytes over the first one, when connections were looked at */
+    int64_t heard_ns;       /* when there were more of them than before */
     ddl_lane_end *in, *out; /* the stream is two lanes; NULL: it is the connection */
     bool shares_heaps;
     uint8_t *heap; /* the peer's */

@@ -126,10 +126,15 @@ void ddl_mesh_let_choose(ddl_mesh *mesh, int peer, int most)
     ddl_climb_begin(&link->climb, ASK_FOR);
 }
 
-/* Once both ends listen. */
+/* Both ends listen, and there are some that have not ended. */
+static bool may_choose(const ddl_mesh_link *link)
+{
+    return link->stripes != NULL && link->peer_widened && ddl_stripes_most(link->stripes) > 1;
+}
+
 static void begin_to_choose(ddl_mesh_link *link)
 {
-    if (link->stripes != NULL && link->peer_widened)
+    if (may_choose(link))
         ddl_climb_begin(&link->climb, ddl_stripes_most(link->stripes));
 }
 
@@ -196,10 +201,10 @@ static void choose(ddl_mesh_link *link, int64_t now_ns)
         return;
     if (!ddl_climb_see(&link->climb, &found, now_ns))
         return;
-    if (link->stripes == NULL || !link->peer_widened)
-        ask_for_more(link);
-    else
+    if (may_choose(link))
         ddl_stripes_use(link->stripes, link->climb.count);
+    else
+        ask_for_more(link);
 }
 
 void ddl_mesh_choose(ddl_mesh *mesh, int64_t now_ns)
@@ -209,5 +214,36 @@ void ddl_mesh_choose(ddl_mesh *mesh, int64_t now_ns)
         if (link->offered > 0 && link->sent_large && link->state == DDL_LINK_OPEN &&
             !ddl_climb_rests(&link->climb, now_ns))
             choose(link, now_ns);
+    }
+}
+
+/* ---- cut off ---- */
+
+/* Of a rank that is heard by the first one, as whoever waits for something asks for a sign: if it is not, it
+ * is its host that is cut off, which is found by others. */
+static void watch(ddl_mesh_link *link, const ddl_vigil_limits *limits, int64_t now_ns)
+{
+    const int which = ddl_stripes_find_cut_off(link->stripes, limits, now_ns);
+    ddl_error error;
+    if (link->bytes_read != link->heard_before)
+        link->heard_ns = now_ns;
+    link->heard_before = link->bytes_read;
+    if (which < 0 || now_ns - link->heard_ns > limits->unreachable_ns / 2)
+        return;
+    (void)ddl_error_set(
+        &error, DDL_EUNREACHABLE,
+        "on connection %d of %d nothing has been acknowledged for %.1f s "
+        "(DDL_UNREACH_TIMEOUT), though the rank is heard; does something on the way drop that "
+        "connection? DDL_STREAMS=1 does with one",
+        which + 2, 1 + ddl_stripes_count(link->stripes), (double)limits->unreachable_ns / 1e9);
+    ddl_mesh_connection_lost(link, which + 2, 0, &error);
+}
+
+void ddl_mesh_watch_stripes(ddl_mesh *mesh, const ddl_vigil_limits *limits, int64_t now_ns)
+{
+    for (int peer = 0; peer < mesh->nranks; peer++) {
+        ddl_mesh_link *link = &mesh->links[peer];
+        if (link->stripes != NULL && link->state == DDL_LINK_OPEN)
+            watch(link, limits, now_ns);
     }
 }

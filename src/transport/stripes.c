@@ -44,6 +44,7 @@ typedef struct stream {
     ddl_xfer *in; /* whose stripe comes; NULL: nobody wants it */
     size_t in_begin, in_at, in_left;
     uint64_t bytes_read;
+    ddl_vigil vigil; /* over what has been sent */
 } stream;
 
 struct ddl_stripes {
@@ -250,11 +251,37 @@ int ddl_stripes_count(const ddl_stripes *stripes)
 int ddl_stripes_most(const ddl_stripes *stripes)
 {
     int sound = 0, most = 1;
-    while (sound < stripes->nstreams && !stripes->streams[sound].deaf)
+    while (!stripes->stopped && sound < stripes->nstreams && !stripes->streams[sound].deaf)
         sound++;
     while (2 * most <= sound)
         most *= 2;
     return most;
+}
+
+/* Whether its host has answered for too long, of which it is no sign that others are answered. */
+static bool is_cut_off(stream *s, const ddl_vigil_limits *limits, int64_t now_ns)
+{
+    ddl_socket_acks acks;
+    bool ping;
+    if (!s->carried || s->ended || s->deaf || !ddl_socket_ask_acks(s->wire.fd, &acks))
+        return false;
+    const ddl_signs signs = { .heard = s->bytes_read,
+                              .taken = acks.acked_bytes,
+                              .has_acks = true,
+                              .awaits_acks = acks.awaits_more,
+                              .answers = acks.answers,
+                              .ack_ns = acks.ago_ns,
+                              .tries = acks.tries };
+    return ddl_vigil_look(&s->vigil, &signs, limits, now_ns, &ping) == DDL_VIGIL_UNREACHABLE;
+}
+
+int ddl_stripes_find_cut_off(ddl_stripes *stripes, const ddl_vigil_limits *limits, int64_t now_ns)
+{
+    int found = -1;
+    for (int i = 0; i < stripes->nstreams && !stripes->stopped; i++)
+        if (is_cut_off(&stripes->streams[i], limits, now_ns) && found < 0)
+            found = i;
+    return found;
 }
 
 uint64_t ddl_stripes_heard(const ddl_stripes *stripes)
@@ -586,7 +613,9 @@ ddl_status ddl_stripes_open(ddl_stripes *stripes, ddl_engine *engine, ddl_error 
 {
     for (int i = 0; i < stripes->nstreams; i++) {
         stream *s = &stripes->streams[i];
-        int code = uv_poll_init(ddl_engine_loop(engine), &s->poll, s->wire.fd);
+        int code = DDL_FAILPOINT("stripes.watch")
+                       ? UV_ENOSPC
+                       : uv_poll_init(ddl_engine_loop(engine), &s->poll, s->wire.fd);
         if (code == 0) {
             s->poll.data = s;
             s->poll_open = true;
@@ -665,6 +694,8 @@ void ddl_stripes_close(ddl_stripes *stripes)
         stream *s = &stripes->streams[i];
         if (s->poll_open)
             uv_close((uv_handle_t *)&s->poll, on_poll_closed);
+        else
+            ddl_wire_close(&s->wire);
         s->poll_open = false;
     }
 }

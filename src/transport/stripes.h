@@ -18,6 +18,7 @@
 #include "io/engine.h"
 #include "io/wire.h"
 #include "protocol/frame.h"
+#include "protocol/vigil.h"
 #include "transport/climb.h"
 
 #include <poll.h>
@@ -72,10 +73,14 @@ void ddl_stripes_use(ddl_stripes *stripes, int count);
  * does not tell. */
 bool ddl_stripes_look(const ddl_stripes *stripes, ddl_climb_look *look, bool *has_more);
 
-/* How many connections there are, and how many can be used: the first power of two of them, of which none
- * was given up. */
+/* How many connections there are, and how many can be used: as many of the first as none of which was given
+ * up, in a power of two. */
 int ddl_stripes_count(const ddl_stripes *stripes);
 int ddl_stripes_most(const ddl_stripes *stripes);
+
+/* The first on which nothing has been acknowledged for the limit at which a host cannot be reached, or -1: to
+ * be called a few times a second. */
+int ddl_stripes_find_cut_off(ddl_stripes *stripes, const ddl_vigil_limits *limits, int64_t now_ns);
 
 /* How many bytes have come over all of them. */
 uint64_t ddl_stripes_heard(const ddl_stripes *stripes);

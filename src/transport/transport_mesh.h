@@ -115,6 +115,10 @@ bool ddl_mesh_doze(ddl_mesh *mesh);
 /* To be called every 20 ms or so: look whether more connections are worth it. */
 void ddl_mesh_choose(ddl_mesh *mesh, int64_t now_ns);
 
+/* To be called a few times a second: lose those of whom one of several connections is cut off, though the
+ * first is not. */
+void ddl_mesh_watch_stripes(ddl_mesh *mesh, const ddl_vigil_limits *limits, int64_t now_ns);
+
 /* Whether something waits to be written. */
 bool ddl_mesh_has_queued(const ddl_mesh *mesh);
 

@@ -502,6 +502,30 @@ class TestHosts(unittest.TestCase):
                     one.expect("free", "DDL_OK")
                     one.finish(0)
 
+    @unittest.skipIf(PORTABLE, "it does not know what was acknowledged")
+    def test_one_of_several_connections_that_is_dropped_on_the_way_is_told(self):
+        """While the first goes on, over which both say that they live."""
+        if shutil.which("nft") is None:
+            self.skipTest("no nft")
+        hosts = self.hosts(2)
+        world = World(ACTOR, 2, DDL_STREAMS="2", DDL_UNREACH_TIMEOUT=f"{bound(2)}s")
+        ranks = [self.rank(world, hosts, h, h, "init", "forever=allreduce:1000000:float32:sum", "free") for h in range(2)]
+        for one in ranks:
+            one.expect("init", "DDL_OK")
+        found = self.await_shares(hosts.on, "10.77.0", lambda shares: len(shares) == 3 and min(shares[:2]) > 1000000)
+        own, other = max(found, key=found.get)
+        began = time.monotonic_ns()
+        subprocess.run([*hosts.on(1), "nft", "-f", "-"], check=True, text=True, timeout=30, input=(
+            f"table inet t {{\n chain o {{ type filter hook output priority 0;\n tcp sport {own} tcp dport {other} drop\n}}\n"
+            f" chain i {{ type filter hook input priority 0;\n tcp sport {other} tcp dport {own} drop\n}}\n}}\n"))
+        for rank, one in enumerate(ranks):
+            record = self.outcome(one)
+            self.assertEqual(record["status"], "DDL_EUNREACHABLE", record)
+            self.assertRegex(record["text"], rf"rank {record['culprit']} \(pid [0-9]+ on \S+\): on connection [23] of 3 nothing has been ack")
+            self.assertLess((record["end_ns"] - began) / 1e9, bound(2) * 2 + bound(2), record)
+            one.expect("free", "DDL_OK")
+            one.finish(0)
+
     def await_shares(self, on, stem, is_enough):
         """Until what each connection has sent within a second is what it should be; all that each has sent then."""
         found, shares = {}, []

@@ -137,6 +137,31 @@ static void what_a_lucky_moment_has_brought_is_given_up(void **state)
     assert_int_equal(s.climb.count, MOST);
 }
 
+/* Whatever was being tried. */
+static void what_there_is_no_more_is_not_gone_back_to(void **state)
+{
+    (void)state;
+    static const network limited = { .each = 25, .link = 1000 };
+    for (int most = 1; most < MOST; most *= 2)
+        for (int descends = 0; descends < 2; descends++) {
+            sender s;
+            begin(&s);
+            if (descends)
+                send_for(&s, &limited, 2000 / LOOK_MS);
+            while (s.climb.before == 0 || s.climb.descends != (descends != 0))
+                send_for(&s, &limited, 1);
+            ddl_climb_limit(&s.climb, most);
+            for (int i = 0; i < 10000 / LOOK_MS; i++) {
+                assert_true(s.climb.count <= most);
+                assert_true(s.climb.before <= most);
+                send_for(&s, &limited, 1);
+            }
+            while (s.climb.before > 0)
+                send_for(&s, &limited, 1);
+            assert_int_equal(s.climb.count, most);
+        }
+}
+
 /* As a link that is not slow any more, which takes at once what it is given. */
 static void what_shows_nothing_is_not_kept(void **state)
 {
@@ -223,6 +248,7 @@ int main(void)
         cmocka_unit_test(who_sends_no_faster_over_more_goes_back),
         cmocka_unit_test(what_went_before_a_change_does_not_count),
         cmocka_unit_test(what_a_lucky_moment_has_brought_is_given_up),
+        cmocka_unit_test(what_there_is_no_more_is_not_gone_back_to),
         cmocka_unit_test(what_shows_nothing_is_not_kept),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

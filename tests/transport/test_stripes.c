@@ -7,10 +7,13 @@
 #include <cmocka.h>
 
 #include "base/clock.h"
+#include "base/failpoint.h"
 #include "pair.h"
+#include "transport/mesh_link.h"
 
 #include <arpa/inet.h>
 #include <netinet/in.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
@@ -679,6 +682,115 @@ static void who_leaves_is_not_waited_for_where_nothing_can_come(void **state)
     }
 }
 
+/* Between two of them, as they are inside. */
+static void join_to_choose(side pair[2], int sockets[2])
+{
+    by_choice = true;
+    nstreams = 4;
+    open_pair(pair, sockets);
+}
+
+static ddl_climb *climb_of(const side *me, int peer)
+{
+    return &me->mesh->links[peer].climb;
+}
+
+/* From rank 0 to rank 1 over so many, as its climb would have it. */
+static void send_over(side pair[2], int count, message *out, message *in, uint64_t sequence)
+{
+    climb_of(&pair[0], 1)->count = count;
+    ddl_stripes_use(pair[0].mesh->links[1].stripes, count);
+    post_recv(&pair[1], in, sequence, 4 * STRIPE, 4 * STRIPE);
+    ddl_engine_progress(pair[1].engine);
+    ddl_engine_progress(pair[0].engine);
+    post_send(&pair[0], out, sequence, 4 * STRIPE, 4 * STRIPE);
+}
+
+static void a_sender_has_as_many_as_both_ends_listen_to(void **state)
+{
+    (void)state;
+    side pair[2];
+    int sockets[2];
+    message out, in;
+    join_to_choose(pair, sockets);
+    widen(&pair[0], 0);
+    drive(pair, 2);
+    assert_int_equal(climb_of(&pair[0], 1)->most, 2); /* it asks for more, with which rank 1 may be busy */
+    widen(&pair[1], 1);
+    drive(pair, 2);
+    assert_int_equal(climb_of(&pair[0], 1)->most, 4);
+    assert_int_equal(climb_of(&pair[1], 0)->most, 4);
+    send_over(pair, 2, &out, &in, 1);
+    drive_until(pair, &in.done);
+    drive_until(pair, &out.done);
+    assert_arrived(&in);
+    free(in.data);
+    free(out.data);
+    shutdown(streams[0][3], SHUT_RDWR);
+    drive(pair, 2);
+    assert_int_equal(climb_of(&pair[0], 1)->most, 2);
+    assert_int_equal(climb_of(&pair[1], 0)->most, 2);
+    assert_int_equal(pair[0].lost + pair[1].lost, 0);
+    shutdown(streams[0][1], SHUT_RDWR); /* over which it has sent, and the other has received */
+    drive(pair, 2);
+    assert_int_equal(pair[0].lost, 1);
+    assert_int_equal(pair[1].lost, 1);
+    close_pair(pair);
+    by_choice = false;
+    nstreams = 3;
+}
+
+#ifdef DDL_FAILPOINTS
+/* At one end, or the other: no stripe goes into what nobody watches. */
+static void all_goes_on_where_they_cannot_be_watched(void **state)
+{
+    (void)state;
+    for (int way = 0; way < 8; way++) {
+        const int fails = way % 2, first = way / 2 % 2;
+        const bool at_once =
+            way < 4; /* or the second one makes them when the first has said that it listens */
+        side pair[2];
+        int sockets[2];
+        message out, in;
+        char where[32];
+        join_to_choose(pair, sockets);
+        for (int k = 0; k < 2; k++) {
+            const int rank = k == 0 ? first : 1 - first;
+            snprintf(where, sizeof where, "stripes.watch:%d", 1 + way % 4);
+            ddl_failpoint_arm(rank == fails ? where : NULL);
+            ddl_wire wires[STREAMS_MOST];
+            for (int i = 0; i < nstreams; i++)
+                wires[i] = (ddl_wire){ streams[rank][i], NULL };
+            const ddl_status status = ddl_mesh_widen_late(pair[rank].mesh, 1 - rank, wires, NULL);
+            assert_int_equal(status, rank == fails ? DDL_ERESOURCE : DDL_OK);
+            ddl_failpoint_arm(NULL);
+            if (!at_once)
+                drive(pair, 3);
+        }
+        drive(pair, 3);
+        for (int rank = 0; rank < 2; rank++)
+            assert_in_range(climb_of(&pair[rank], 1 - rank)->most, 1, 2);
+        climb_of(&pair[0], 1)->count = 1;
+        post_recv(&pair[1], &in, 1, 4 * STRIPE, 4 * STRIPE);
+        ddl_engine_progress(pair[1].engine);
+        ddl_engine_progress(pair[0].engine);
+        post_send(&pair[0], &out, 1, 4 * STRIPE, 4 * STRIPE);
+        drive_until(pair, &in.done);
+        drive_until(pair, &out.done);
+        assert_arrived(&in);
+        free(in.data);
+        free(out.data);
+        assert_int_equal(pair[0].lost + pair[1].lost, 0);
+        ddl_mesh_say_goodbye(pair[fails].mesh);
+        drive(pair, 3);
+        assert_int_equal(pair[1 - fails].left, 1);
+        close_pair(pair);
+    }
+    by_choice = false;
+    nstreams = 3;
+}
+#endif
+
 static void nobody_widens_twice_or_what_was_not_offered(void **state)
 {
     (void)state;
@@ -721,6 +833,10 @@ int main(void)
         cmocka_unit_test(what_ends_before_it_has_carried_anything_is_given_up),
         cmocka_unit_test(who_leaves_is_not_waited_for_where_nothing_can_come),
         cmocka_unit_test(nobody_widens_twice_or_what_was_not_offered),
+        cmocka_unit_test(a_sender_has_as_many_as_both_ends_listen_to),
+#ifdef DDL_FAILPOINTS
+        cmocka_unit_test(all_goes_on_where_they_cannot_be_watched),
+#endif
     };
     nstreams = 3;
     return cmocka_run_group_tests(tests, NULL, NULL);
