@@ -98,6 +98,8 @@ bool ddl_climb_see(ddl_climb *climb, const ddl_climb_look *look, int64_t now_ns)
 {
     const ddl_climb_look before = climb->last;
     const bool is_stretch = climb->has_last;
+    const bool is_first = climb->count == 1 && climb->before == 0;
+    const bool waits = !is_first || (before.has_more && look->has_more);
     const uint64_t bytes = look->acked_bytes - before.acked_bytes, us = look->busy_us - before.busy_us;
     const uint64_t passed_us = (uint64_t)(now_ns - climb->last_ns) / 1000;
     climb->last = *look;
@@ -107,11 +109,12 @@ bool ddl_climb_see(ddl_climb *climb, const ddl_climb_look *look, int64_t now_ns)
         return be_in_vain(climb, now_ns);
     if (!is_stretch)
         return false;
-    if (us == 0 || us < passed_us / 4 * 3)
-        return ++climb->nidle == DDL_CLIMB_IDLE && be_in_vain(climb, now_ns);
+    if (us == 0 || us < passed_us / 4 * 3 || !waits)
+        return ++climb->nidle >= DDL_CLIMB_IDLE && climb->nidle >= 3 * climb->nseen &&
+               be_in_vain(climb, now_ns);
     if (climb->nseen++ < DDL_CLIMB_SETTLE)
         return false;
     climb->bytes += bytes;
-    climb->us += us < passed_us ? us : passed_us; /* two at a time count once */
+    climb->us += us;
     return climb->nseen == DDL_CLIMB_SETTLE + DDL_CLIMB_LOOKS && decide(climb, now_ns);
 }

@@ -9,6 +9,8 @@
  * those of one of n + 1 makes it 2 (n + 1) / (n + 2) times as fast, which is not enough beside one other, and
  * is beside two or more.
  *
+ * More than one are tried only if that one keeps messages waiting, as it does not where the CPU is the limit.
+ *
  * Pure: what is seen and the time are arguments.
  */
 #ifndef DDL_TRANSPORT_CLIMB_H
@@ -20,7 +22,7 @@
 enum {
     DDL_CLIMB_SETTLE = 8, /* stretches until connections that were idle go at their rate */
     DDL_CLIMB_LOOKS = 8,  /* that count: what is in queues makes single ones twice as fast as the mean */
-    DDL_CLIMB_IDLE = 16,  /* stretches in which the connections were idle: nothing keeps them busy */
+    DDL_CLIMB_IDLE = 16,  /* so many that tell nothing, and three times as many as others: it is in vain */
     /* A new connection may lose much before it knows its rate, so that it is tried again soon. */
     DDL_CLIMB_FIRST_PAUSE_MS = 1000,
     DDL_CLIMB_LAST_PAUSE_MS = 64 * 1000, /* each is twice as long as the one before */
@@ -28,16 +30,17 @@ enum {
 };
 
 /* Of the connections in use, as the system tells it, since they were made: what the other end has
- * acknowledged, and the times in which it had something to acknowledge, added up. */
+ * acknowledged, and the time in which it had something to acknowledge, on the average of them. */
 typedef struct ddl_climb_look {
     uint64_t acked_bytes, busy_us;
+    bool has_more; /* something waits that the network has not taken */
 } ddl_climb_look;
 
 typedef struct ddl_climb {
-    int count, most;  /* in use; there are */
-    int before;       /* while the count is being tried: which it is compared with; 0: it is not */
-    bool descends;    /* half of them are tried next */
-    int nidle, nseen; /* stretches with this count: in which connections were idle; in which they were not */
+    int count, most;     /* in use; there are */
+    int before;          /* while the count is being tried: which it is compared with; 0: it is not */
+    bool descends;       /* half of them are tried next */
+    int nidle, nseen;    /* stretches with this count: that tell nothing; that do */
     uint64_t bytes, us;  /* in those that count */
     uint64_t base;       /* bytes per second, with the count before */
     int64_t pause_ms;    /* the next time that it was in vain */

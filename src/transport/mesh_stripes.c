@@ -175,15 +175,15 @@ ddl_status ddl_mesh_widen_late(ddl_mesh *mesh, int peer, const ddl_wire wires[],
 }
 
 /* What the connections in use have done. */
-static bool look(const ddl_mesh_link *link, ddl_climb_look *found, bool *has_more)
+static bool look(const ddl_mesh_link *link, ddl_climb_look *found)
 {
     ddl_socket_acks acks;
     if (link->climb.count > 1)
-        return ddl_stripes_look(link->stripes, found, has_more);
+        return ddl_stripes_look(link->stripes, found);
     if (!ddl_socket_ask_acks(link->wire.fd, &acks))
         return false;
-    *found = (ddl_climb_look){ acks.acked_bytes, acks.busy_us };
-    *has_more = acks.has_unsent || !ddl_list_empty(&link->sending);
+    *found = (ddl_climb_look){ acks.acked_bytes, acks.busy_us,
+                               acks.has_unsent || !ddl_list_empty(&link->sending) };
     return true;
 }
 
@@ -197,8 +197,9 @@ static void ask_for_more(ddl_mesh_link *link)
 static void choose(ddl_mesh_link *link, int64_t now_ns)
 {
     ddl_climb_look found;
-    if (!look(link, &found, &link->sent_large))
+    if (!look(link, &found))
         return;
+    link->sent_large = found.has_more;
     if (!ddl_climb_see(&link->climb, &found, now_ns))
         return;
     if (may_choose(link))

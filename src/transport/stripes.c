@@ -227,17 +227,16 @@ void ddl_stripes_use(ddl_stripes *stripes, int count)
     stripes->nused = count;
 }
 
-bool ddl_stripes_look(const ddl_stripes *stripes, ddl_climb_look *look, bool *has_more)
+bool ddl_stripes_look(const ddl_stripes *stripes, ddl_climb_look *look)
 {
-    ddl_climb_look all = { 0 };
-    *has_more = !ddl_list_empty(&stripes->waiting);
+    ddl_climb_look all = { .has_more = !ddl_list_empty(&stripes->waiting) };
     for (int i = 0; i < stripes->nused; i++) {
         ddl_socket_acks acks;
         if (!ddl_socket_ask_acks(stripes->streams[i].wire.fd, &acks))
             return false;
         all.acked_bytes += acks.acked_bytes;
-        all.busy_us += acks.busy_us;
-        *has_more = *has_more || acks.has_unsent;
+        all.busy_us += acks.busy_us / (uint64_t)stripes->nused;
+        all.has_more = all.has_more || acks.has_unsent;
     }
     *look = all;
     return true;

@@ -69,9 +69,8 @@ void ddl_stripes_cancel_recv(ddl_stripes *stripes, const ddl_xfer *xfer);
 /* From now on begin stripes on the first `count` connections only; at first all are used. */
 void ddl_stripes_use(ddl_stripes *stripes, int count);
 
-/* What the network has made of that, and whether something waits that it has not taken. False: the system
- * does not tell. */
-bool ddl_stripes_look(const ddl_stripes *stripes, ddl_climb_look *look, bool *has_more);
+/* What the network has made of that. False: the system does not tell. */
+bool ddl_stripes_look(const ddl_stripes *stripes, ddl_climb_look *look);
 
 /* How many connections there are, and how many can be used: as many of the first as none of which was given
  * up, in a power of two. */

@@ -27,7 +27,7 @@ typedef struct sender {
 
 static void begin(sender *s)
 {
-    *s = (sender){ 0 };
+    *s = (sender){ .look.has_more = true };
     ddl_climb_begin(&s->climb, MOST);
 }
 
@@ -171,7 +171,7 @@ static void what_shows_nothing_is_not_kept(void **state)
         int busy_ms, busy_each, pause_ms; /* of a look; one of so many looks; between looks */
         int64_t in_vain_ms;
     } programs[] = { { LOOK_MS / 2, 1, 0, (1 + DDL_CLIMB_IDLE) * LOOK_MS },
-                     { LOOK_MS, 3, 0, (1 + 3 * DDL_CLIMB_IDLE / 2) * LOOK_MS },
+                     { LOOK_MS, 4, 0, (1 + DDL_CLIMB_IDLE * 4 / 3) * LOOK_MS },
                      { LOOK_MS, 3, 2000, DDL_CLIMB_TRIAL_MS } };
     for (size_t i = 0; i < sizeof programs / sizeof *programs; i++) {
         sender s;
@@ -191,18 +191,27 @@ static void what_shows_nothing_is_not_kept(void **state)
     }
 }
 
-/* What a program with pauses sends tells nothing of the network. */
-static void only_connections_that_are_busy_are_compared(void **state)
+/* What a program with pauses sends tells nothing of the network, and what it takes at once needs no more. */
+static void more_are_tried_only_of_what_is_busy_and_keeps_others_waiting(void **state)
 {
     (void)state;
-    static const int busy_ms[] = { 1, LOOK_MS / 2, LOOK_MS * 7 / 10 };
-    for (size_t k = 0; k < sizeof busy_ms / sizeof *busy_ms; k++) {
+    static const struct {
+        const char *name;
+        int busy_ms, waits_each; /* of a look; one of so many looks sees something wait */
+    } programs[] = {
+        { "sends now and then", 1, 1 },    { "pauses for a half", LOOK_MS / 2, 1 },
+        { "pauses", LOOK_MS * 7 / 10, 1 }, { "nothing waits", LOOK_MS, 0 },
+        { "something waits", LOOK_MS, 2 },
+    };
+    for (size_t k = 0; k < sizeof programs / sizeof *programs; k++) {
         sender s;
         begin(&s);
-        for (int i = 0; i < 2000; i++)
-            pass(&s, 25, busy_ms[k]);
+        for (int i = 0; i < 2000; i++) {
+            s.look.has_more = programs[k].waits_each > 0 && i % programs[k].waits_each == 0;
+            pass(&s, 25, programs[k].busy_ms);
+        }
         if (s.nchanges != 0)
-            fail_msg("%d of %d ms: %d connections", busy_ms[k], LOOK_MS, s.climb.count);
+            fail_msg("%s: %d connections", programs[k].name, s.climb.count);
     }
 }
 
@@ -232,7 +241,7 @@ static void what_went_before_a_change_does_not_count(void **state)
         assert_true(s.now_ns < 4000 * DDL_NS_PER_MS);
         pass(&s, seen < DDL_CLIMB_SETTLE ? 1 : 25 * (uint64_t)before, LOOK_MS);
         if (s.climb.count != before)
-            s.look = (ddl_climb_look){ 1000000000000, 5 };
+            s.look = (ddl_climb_look){ 1000000000000, 5, true };
     }
     assert_int_equal(s.climb.count, MOST);
     assert_true(s.climb.base == (uint64_t)25 * MOST * MEGABYTE);
@@ -244,7 +253,7 @@ int main(void)
         cmocka_unit_test(as_many_are_used_as_help),
         cmocka_unit_test(single_looks_do_not_decide),
         cmocka_unit_test(what_was_in_vain_is_tried_again),
-        cmocka_unit_test(only_connections_that_are_busy_are_compared),
+        cmocka_unit_test(more_are_tried_only_of_what_is_busy_and_keeps_others_waiting),
         cmocka_unit_test(who_sends_no_faster_over_more_goes_back),
         cmocka_unit_test(what_went_before_a_change_does_not_count),
         cmocka_unit_test(what_a_lucky_moment_has_brought_is_given_up),
