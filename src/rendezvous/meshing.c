@@ -324,8 +324,9 @@ bool ddl_meshing_next(ddl_meshing *meshing, ddl_meshing_outcome *outcome)
             hand_over_streams(meshing, wish.rank, outcome->streams);
         else
             hand_over_first(meshing, wish.rank, outcome);
-        ddl_calling *failed = meshing->calls[wish.rank];
         outcome->has_come = (wish.widens ? outcome->streams : &outcome->wire)->fd >= 0;
+        /* What has come may be followed by another call. */
+        ddl_calling *failed = !outcome->has_come ? meshing->calls[wish.rank] : NULL;
         if (outcome->has_come)
             outcome->error = (ddl_error){ .code = DDL_OK };
         else if (failed != NULL)
