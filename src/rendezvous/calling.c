@@ -221,11 +221,12 @@ static void unreachable(ddl_calling *call, int os_errno)
         hang_up(call);
         return;
     }
-    if (late && os_errno == ECONNREFUSED && call->address_at + 1 == call->address_count) {
+    const bool is_refused = late && os_errno == ECONNREFUSED && call->address_at + 1 == call->address_count;
+    if (is_refused && !call->widens) { /* else it is connected, and something on the way refuses */
         be_gone(call);
         return;
     }
-    if (!is_out_of_reach(call)) {
+    if (!is_refused && !is_out_of_reach(call)) {
         hang_up(call);
         return;
     }
@@ -276,6 +277,14 @@ static void establish(ddl_calling *call)
     begin(call);
 }
 
+/* It will make no more of them, as some could not be made. */
+static void be_given_up(ddl_calling *call)
+{
+    ddl_error error;
+    (void)ddl_error_set(&error, DDL_EUNREACHABLE, "rank %d has given up making more", call->rank);
+    give_up(call, &error);
+}
+
 /* What answers where a rank was that had met everybody is something else, or another run. */
 static bool is_successor(ddl_hello_verdict verdict)
 {
@@ -289,9 +298,13 @@ static void be_refused(ddl_calling *call)
     char who[256];
     ddl_error error;
     bool late = comes_late(call);
+    if (call->hello.verdict == DDL_HELLO_TAKEN && call->widens) {
+        be_given_up(call);
+        return;
+    }
     /* It has called, and its last word is on its way; or the door does not know yet that a connection broke.
      */
-    if (call->hello.verdict == DDL_HELLO_TAKEN && (late || call->was_heard) && !call->widens) {
+    if (call->hello.verdict == DDL_HELLO_TAKEN && (late || call->was_heard)) {
         hang_up(call);
         return;
     }

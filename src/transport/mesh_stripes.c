@@ -126,10 +126,10 @@ void ddl_mesh_let_choose(ddl_mesh *mesh, int peer, int most)
     ddl_climb_begin(&link->climb, ASK_FOR);
 }
 
-/* Both ends listen, and there are some that have not ended. */
+/* Both ends listen. */
 static bool may_choose(const ddl_mesh_link *link)
 {
-    return link->stripes != NULL && link->peer_widened && ddl_stripes_most(link->stripes) > 1;
+    return link->stripes != NULL && link->peer_widened;
 }
 
 static void begin_to_choose(ddl_mesh_link *link)
@@ -166,6 +166,7 @@ ddl_status ddl_mesh_widen_late(ddl_mesh *mesh, int peer, const ddl_wire wires[],
     ddl_status status = ddl_stripes_open(link->stripes, mesh->engine, err);
     if (status != DDL_OK) { /* the peer sees that they end, and neither has sent anything */
         ddl_stripes_close(link->stripes);
+        ddl_climb_begin(&link->climb, 1);
         return status;
     }
     ddl_mesh_queue_control(link, &widened, NULL);

@@ -257,7 +257,7 @@ int ddl_stripes_most(const ddl_stripes *stripes)
     return most;
 }
 
-/* Whether its host has answered for too long, of which it is no sign that others are answered. */
+/* Whether what was sent over it has not been acknowledged for too long, whatever comes of the others. */
 static bool is_cut_off(stream *s, const ddl_vigil_limits *limits, int64_t now_ns)
 {
     ddl_socket_acks acks;

@@ -73,7 +73,7 @@ void ddl_stripes_use(ddl_stripes *stripes, int count);
 bool ddl_stripes_look(const ddl_stripes *stripes, ddl_climb_look *look);
 
 /* How many connections there are, and how many can be used: as many of the first as none of which was given
- * up, in a power of two. */
+ * up, in a power of two; 1 if they were closed. */
 int ddl_stripes_count(const ddl_stripes *stripes);
 int ddl_stripes_most(const ddl_stripes *stripes);
 

@@ -647,6 +647,33 @@ static void what_ends_before_it_has_carried_anything_is_given_up(void **state)
     }
 }
 
+/* Who says what cannot be said is broken, whether anything has been carried or not. */
+static void nonsense_on_one_that_was_made_late_ends_the_link(void **state)
+{
+    (void)state;
+    lone l;
+    open_to_choose(&l);
+    widen(&l.me, 1);
+    put(&l, streams[0][2], "GET / HTTP/1.1", 14);
+    assert_int_equal(l.me.lost, 1);
+    assert_int_equal(l.me.lost_code, DDL_EPROTO);
+    close_chosen(&l);
+}
+
+/* Its connections are closed: what the others would say over them is not awaited. */
+static void who_is_parting_takes_no_more_connections(void **state)
+{
+    (void)state;
+    lone l;
+    open_to_choose(&l);
+    ddl_mesh_say_goodbye(l.me.mesh);
+    widen(&l.me, 1);
+    assert_false(has_said_widened(&l));
+    for (int i = 0; i < nstreams; i++)
+        assert_true(is_over(streams[0][i]));
+    close_chosen(&l);
+}
+
 /* Goodbyes are awaited on those that may have carried something, and have not ended. */
 static void who_leaves_is_not_waited_for_where_nothing_can_come(void **state)
 {
@@ -740,15 +767,50 @@ static void a_sender_has_as_many_as_both_ends_listen_to(void **state)
     nstreams = 3;
 }
 
+/* Which nobody has received, as far as is known. */
+static void what_has_been_sent_over_one_that_ends_is_lost(void **state)
+{
+    (void)state;
+    const ddl_frame widened = { .type = DDL_FRAME_WIDENED };
+    lone l = { .first = -1 };
+    int sockets[2];
+    by_choice = true;
+    nstreams = 4;
+    assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, sockets), 0);
+    l.first = sockets[1];
+    make_streams();
+    open_side(&l.me, 0, sockets[0]);
+    widen(&l.me, 0);
+    put_frame(&l, l.first, &widened);
+    climb_of(&l.me, 1)->count = 2;
+    ddl_stripes_use(l.me.mesh->links[1].stripes, 2);
+    post_send(&l.me, &l.in, 1, 2 * STRIPE, 2 * STRIPE);
+    const ddl_frame grant = frame_for(&l, DDL_FRAME_GRANT, 0, 0);
+    put_frame(&l, l.first, &grant);
+    assert_int_equal(l.me.lost, 0);
+    shutdown(streams[1][0], SHUT_RDWR);
+    turn(&l);
+    assert_int_equal(l.me.lost, 1);
+    ddl_transport *transport = ddl_mesh_transport(l.me.mesh);
+    transport->ops->cancel(transport, &l.in.xfer);
+    close_side(&l.me);
+    close(l.first);
+    for (int i = 0; i < nstreams; i++)
+        close(streams[1][i]);
+    free(l.in.data);
+    by_choice = false;
+    nstreams = 3;
+}
+
 #ifdef DDL_FAILPOINTS
 /* At one end, or the other: no stripe goes into what nobody watches. */
 static void all_goes_on_where_they_cannot_be_watched(void **state)
 {
     (void)state;
-    for (int way = 0; way < 8; way++) {
-        const int fails = way % 2, first = way / 2 % 2;
-        const bool at_once =
-            way < 4; /* or the second one makes them when the first has said that it listens */
+    for (int way = 0; way < 16; way++) {
+        const int fails = way % 2, first = way / 2 % 2, leaves = way / 8;
+        /* Or the second one makes them when the first has said that it listens. */
+        const bool at_once = way / 4 % 2 == 0;
         side pair[2];
         int sockets[2];
         message out, in;
@@ -768,8 +830,8 @@ static void all_goes_on_where_they_cannot_be_watched(void **state)
                 drive(pair, 3);
         }
         drive(pair, 3);
-        for (int rank = 0; rank < 2; rank++)
-            assert_in_range(climb_of(&pair[rank], 1 - rank)->most, 1, 2);
+        assert_int_equal(climb_of(&pair[fails], 1 - fails)->most, 1);
+        assert_in_range(climb_of(&pair[1 - fails], fails)->most, 1, 2);
         climb_of(&pair[0], 1)->count = 1;
         post_recv(&pair[1], &in, 1, 4 * STRIPE, 4 * STRIPE);
         ddl_engine_progress(pair[1].engine);
@@ -781,9 +843,9 @@ static void all_goes_on_where_they_cannot_be_watched(void **state)
         free(in.data);
         free(out.data);
         assert_int_equal(pair[0].lost + pair[1].lost, 0);
-        ddl_mesh_say_goodbye(pair[fails].mesh);
+        ddl_mesh_say_goodbye(pair[leaves].mesh);
         drive(pair, 3);
-        assert_int_equal(pair[1 - fails].left, 1);
+        assert_int_equal(pair[1 - leaves].left, 1);
         close_pair(pair);
     }
     by_choice = false;
@@ -831,9 +893,12 @@ int main(void)
         cmocka_unit_test(what_is_large_comes_as_its_sender_chooses),
         cmocka_unit_test(one_connection_carries_what_is_large_at_first),
         cmocka_unit_test(what_ends_before_it_has_carried_anything_is_given_up),
+        cmocka_unit_test(nonsense_on_one_that_was_made_late_ends_the_link),
+        cmocka_unit_test(who_is_parting_takes_no_more_connections),
         cmocka_unit_test(who_leaves_is_not_waited_for_where_nothing_can_come),
         cmocka_unit_test(nobody_widens_twice_or_what_was_not_offered),
         cmocka_unit_test(a_sender_has_as_many_as_both_ends_listen_to),
+        cmocka_unit_test(what_has_been_sent_over_one_that_ends_is_lost),
 #ifdef DDL_FAILPOINTS
         cmocka_unit_test(all_goes_on_where_they_cannot_be_watched),
 #endif
