@@ -18,7 +18,7 @@ enum {
     NO_ROUTE_LIMIT_MS = 10000, /* how long a network that is not there may take to come up */
     LOOK_AGAIN_MS = 3000,      /* after that, a name is looked up again */
     LOOKUP_LIMIT_MS = 2000,    /* then */
-    FIRST_PAUSE_MS = 10,
+    FIRST_PAUSE_MS = 1,        /* ranks that start together are a fraction of that apart */
     LAST_PAUSE_MS = 500,
     /* Of one that closes there may be too many at the door: who calls often has its turn sooner. If that has
      * not come after so many calls in a row, what listens may be something else. */
@@ -236,7 +236,7 @@ ddl_status ddl_tcp_run_enter(ddl_tcp_run *tcp, const ddl_store_options *options,
     int sent_away = 0;               /* calls in a row */
     ddl_error last = { .code = DDL_OK };
     for (int64_t pause = FIRST_PAUSE_MS;;
-         pause = pause * 3 / 2 < LAST_PAUSE_MS ? pause * 3 / 2 : LAST_PAUSE_MS) {
+         pause = pause * 3 / 2 + 1 < LAST_PAUSE_MS ? pause * 3 / 2 + 1 : LAST_PAUSE_MS) {
         ddl_error why = { .code = DDL_OK };
         const int64_t attempt_ns = ddl_now_ns();
         enum attempt attempt = enter_once(tcp, options, host, addresses, count, deadline, &why);
