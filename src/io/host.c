@@ -119,6 +119,21 @@ ddl_status ddl_host_need_descriptors(int needed, const char *what, ddl_error *er
         (unsigned long long)total);
 }
 
+void ddl_host_expect_descriptors(int expected)
+{
+    struct rlimit limit;
+    const int low = open("/dev/null", O_RDONLY | O_CLOEXEC); /* the lowest that is free */
+    if (low < 0)
+        return;
+    rlim_t last = (rlim_t)low + (rlim_t)expected;
+    if (getrlimit(RLIMIT_NOFILE, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY && last >= limit.rlim_cur)
+        last = limit.rlim_cur - 1;
+    const int high = fcntl(low, F_DUPFD_CLOEXEC, (int)last);
+    if (high >= 0)
+        close(high);
+    close(low);
+}
+
 void ddl_host_fill_standard(void)
 {
     for (int fd = STDIN_FILENO; fd <= STDERR_FILENO; fd++)

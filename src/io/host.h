@@ -104,6 +104,13 @@ bool ddl_host_may_write(uint64_t bytes);
  */
 DDL_MUST_USE ddl_status ddl_host_need_descriptors(int needed, const char *what, ddl_error *err);
 
+/*
+ * Have the system make room at once for this many more. Where threads share a table of descriptors Linux
+ * lets whoever makes it grow (beyond 64, 128, 256 ..) wait for all CPUs, which takes 7 ms and more each time;
+ * so this is best called before there are threads.
+ */
+void ddl_host_expect_descriptors(int expected);
+
 /* Open /dev/null in the place of each standard descriptor that is closed: what got its number, a connection
  * say, would have the program's output written to it; and libuv ends a process that closes one there. */
 void ddl_host_fill_standard(void);

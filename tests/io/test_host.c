@@ -1,4 +1,5 @@
-/* test_host.c - who a host is, whose its disk, what cgroups leave, who calls at a door; made otherwise. */
+/* test_host.c - who a host is, whose its disk, what cgroups leave, who calls at a door, its descriptors; made
+ * otherwise. */
 #define _GNU_SOURCE
 
 #include "io/host.h"
@@ -15,6 +16,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mount.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -313,6 +315,43 @@ static void another_user_is_neither_let_in_nor_called(void **state)
         close(listeners[i]);
 }
 
+/* For how many descriptors the system has room. */
+static int room_for_descriptors(void)
+{
+    char line[200];
+    int room = -1;
+    FILE *file = fopen("/proc/self/status", "r");
+    assert_non_null(file);
+    while (room < 0 && fgets(line, sizeof line, file) != NULL)
+        (void)sscanf(line, "FDSize: %d", &room);
+    fclose(file);
+    return room;
+}
+
+static void room_for_descriptors_is_made_at_once(void **state)
+{
+    (void)state;
+    const int before = room_for_descriptors(), lowest = dup(STDERR_FILENO);
+    close(lowest);
+    assert_true(before > 0);
+    struct rlimit few = { .rlim_cur = (rlim_t)before + 100 }, found;
+    assert_int_equal(getrlimit(RLIMIT_NOFILE, &found), 0);
+    few.rlim_max = found.rlim_max;
+
+    ddl_host_expect_descriptors(before - lowest - 1); /* for which there is room */
+    assert_int_equal(room_for_descriptors(), before);
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &few), 0);
+    ddl_host_expect_descriptors(100000); /* as many as are allowed */
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &found), 0);
+    const int most = room_for_descriptors();
+    assert_true(most >= before + 100);
+    assert_true(most < 100000);
+
+    const int next = dup(STDERR_FILENO); /* nothing is left open */
+    assert_int_equal(next, lowest);
+    close(next);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -322,6 +361,7 @@ int main(void)
         cmocka_unit_test(a_missing_list_of_cgroups_is_no_limit),
         cmocka_unit_test(who_sees_no_proc_guesses_its_host),
         cmocka_unit_test(what_others_may_mount_is_not_kept_to_oneself),
+        cmocka_unit_test(room_for_descriptors_is_made_at_once),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

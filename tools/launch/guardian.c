@@ -683,7 +683,9 @@ static ddl_status need_descriptors(const struct guardian *g, struct rlimit *foun
     if (getrlimit(RLIMIT_NOFILE, found) != 0)
         *found = (struct rlimit){ RLIM_INFINITY, RLIM_INFINITY };
     snprintf(what, sizeof what, "%d processes", g->options->nproc_per_node);
-    return ddl_host_need_descriptors(g->options->nproc_per_node * each + OTHERS, what, err);
+    const int needed = g->options->nproc_per_node * each + OTHERS;
+    ddl_host_expect_descriptors(LAUNCH_SECRET_LOWEST + needed);
+    return ddl_host_need_descriptors(needed, what, err);
 }
 
 static ddl_status start_ranks(struct guardian *g, launch_start *start, ddl_error *err)

@@ -24,7 +24,6 @@ enum {
     APPEAR_SHORT_MS = 1000, /* where it hardly can, or somebody can be asked */
     RESOLVE_MS = 1000,
     LOOK_MS = 100,
-    LOWEST_DESCRIPTOR = 100,
     SOURCE_MOST = DDL_NOTE_BYTES - DDL_SECRET_MOST - (int)sizeof DDL_NOTE_MAGIC
 };
 
@@ -302,7 +301,7 @@ ddl_status launch_secret_hand_over(const launch_secret *secret, int *fd, ddl_err
     if (secret->note == NULL)
         return DDL_OK;
     DDL_TRY(ddl_note_create(secret->note, secret->bytes, &low, err));
-    int high = fcntl(low, F_DUPFD_CLOEXEC, LOWEST_DESCRIPTOR);
+    int high = fcntl(low, F_DUPFD_CLOEXEC, LAUNCH_SECRET_LOWEST);
     if (high >= 0)
         close(low);
     *fd = high >= 0 ? high : low; /* where there are not that many */

@@ -25,9 +25,11 @@ ddl_status launch_secret_find(const launch_options *options, launch_secret *secr
 /* Clears it. */
 void launch_secret_fini(launch_secret *secret);
 
+enum { LAUNCH_SECRET_LOWEST = 100 };
+
 /*
- * A descriptor, close-on-exec, from which one rank can read it; high, as scripts use low ones as they like.
- * -1 if there is no secret.
+ * A descriptor, close-on-exec, from which one rank can read it: LAUNCH_SECRET_LOWEST or above, as scripts use
+ * low ones as they like. -1 if there is no secret.
  */
 ddl_status launch_secret_hand_over(const launch_secret *secret, int *fd, ddl_error *err);
 
