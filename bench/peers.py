@@ -1,10 +1,12 @@
 """The libraries: what each needs, how its driver is built, and how that is started."""
 import dataclasses
 import glob
+import importlib.util
 import os
 import shlex
 import shutil
 import subprocess
+import sys
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 DRIVERS = os.path.join(ROOT, "bench", "drivers")
@@ -28,13 +30,23 @@ class Peer:
     libraries: tuple = ()
     header: str = os.devnull  # there if the library is, where the compiler's own presence does not tell
     lacks: tuple = ()  # collectives
+    module: str = ""  # of Python, which is not of Debian
+    interpreter: tuple = ()  # what is started, to call back from the driver; empty: the driver itself
 
     def is_here(self):
+        if self.module and importlib.util.find_spec(self.module) is None:
+            return False
         programs = [word for word in (self.compiler[0], self.launcher[0]) if "{" not in word]
         if any(shutil.which(program) is None for program in programs):
             return False
         look = [*self.compiler, "-E", "-include", self.header, os.path.join(DRIVERS, "driver.h")]
         return subprocess.run(look, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL).returncode == 0
+
+    def needs(self):
+        """What is to be installed, in words."""
+        if self.module:
+            return f"Python's module {self.module} (pip install {self.module}, for {sys.executable})"
+        return f"{' '.join(self.packages)} (--install gets them)"
 
     def can(self, transport, collective):
         return transport in self.transports and collective not in self.lacks
@@ -43,7 +55,7 @@ class Peer:
         """The words that start its driver, but for the driver's own, and the environment that goes with them."""
         words, environment = self.transports[transport]
         launcher = [word.format(ranks=ranks, ddl_launch=tools["ddl-launch"]) for word in (*self.launcher, *words)]
-        return [*launcher, tools[self.driver]], environment
+        return [*launcher, *self.interpreter, tools[self.driver]], environment
 
 
 def openmpi(name, label, *words, shm=(), **environment):
@@ -77,6 +89,10 @@ PEERS = {peer.name: peer for peer in (
     Peer("gloo", "Gloo", ("g++", "libgloo-dev"), "gloo", "gloo.cc", ("g++", "-std=c++17", "-O3"), DDL_LAUNCH,
          {"tcp": ((), {})}, ("-lgloo", "-lpthread"), "gloo/context.h",
          ("reduce_scatter",)),
+    # The Gloo of today, as programs that train call it.
+    Peer("torch", "torch.distributed", (), "torch", "python.c", ("cc", *C, "-fPIC", "-shared"), DDL_LAUNCH,
+         {"tcp": ((), {"GLOO_SOCKET_IFNAME": "lo"})}, module="torch",
+         interpreter=(sys.executable, os.path.join(DRIVERS, "torch_gloo.py"))),
 )}
 DEFAULT = "ddl", "openmpi", "openmpi-yield", "mpich", "gloo"
 
@@ -102,7 +118,7 @@ def build_drivers(peers, prefix, build):
     tools = {"ddl-launch": find(prefix, "bin/ddl-launch", "tools/launch/ddl-launch"),
              "limits": os.path.join(out, "limits")}
     loop = os.path.join(out, "driver.o")
-    run(["cc", *C, "-c", os.path.join(DRIVERS, "driver.c"), "-o", loop])
+    run(["cc", *C, "-fPIC", "-c", os.path.join(DRIVERS, "driver.c"), "-o", loop])
     run(["cc", *C, "-O3", "-march=native", os.path.join(DRIVERS, "limits.c"), "-o", tools["limits"]])
     for peer in {peer.driver: peer for peer in peers}.values():
         tools[peer.driver] = os.path.join(out, peer.driver)

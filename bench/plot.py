@@ -10,6 +10,7 @@ from report import title
 STYLES = {
     "ddl": ("#d55e00", 7, 3), "ddl-shared": ("#e69f00", 5, 1.5), "openmpi": ("#0072b2", 4, 1.5), "openmpi-yield": ("#56b4e9", 8, 1.5),
     "openmpi-tuned": ("#332288", 12, 1.5), "mpich": ("#009e73", 10, 1.5), "gloo": ("#cc79a7", 6, 1.5),
+    "torch": ("#882255", 14, 1.5),
 }
 SIZE_TICKS = [4 ** power for power in range(1, 16, 2)]
 TIME_TICKS = {10 ** power: f"{10 ** (power % 3)} {('us', 'ms', 's')[power // 3]}" for power in range(9)}

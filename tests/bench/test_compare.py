@@ -225,7 +225,15 @@ class Peers(unittest.TestCase):
         gloo = peers.PEERS["gloo"]
         self.assertFalse(dataclasses.replace(gloo, header="no/such/header.h").is_here())
         self.assertFalse(dataclasses.replace(gloo, compiler=("no-such-compiler",)).is_here())
+        self.assertFalse(dataclasses.replace(peers.PEERS["ddl"], module="no_such_module").is_here())
         self.assertTrue(peers.PEERS["ddl"].is_here())
+
+    def test_what_is_to_be_installed_is_told(self):
+        self.assertEqual(peers.PEERS["gloo"].needs(), "g++ libgloo-dev (--install gets them)")
+        self.assertRegex(peers.PEERS["torch"].needs(), "^Python's module torch .pip install torch, for /.*python.*.$")
+
+    def test_each_has_a_line_of_its_own_in_plots(self):
+        self.assertEqual(len({plot.STYLES[name] for name in peers.PEERS}), len(peers.PEERS))
 
 
 class Jobs(unittest.TestCase):
