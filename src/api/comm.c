@@ -3,6 +3,7 @@
 
 #include "api/alone.h"
 #include "api/contexts.h"
+#include "api/failure.h"
 #include "api/gpu.h"
 #include "api/issue.h"
 #include "api/last_error.h"
@@ -581,6 +582,13 @@ ddl_status ddl_comm_free(ddl_comm **handle)
 }
 
 /* ---- facts ---- */
+
+const char *ddl_comm_describe(const ddl_comm *comm, int rank, char *text, size_t capacity)
+{
+    const ddl_member *member = &comm->roster->members[rank];
+    snprintf(text, capacity, "rank %d (pid %d on %s)", rank, (int)member->pid, member->host);
+    return text;
+}
 
 ddl_status ddl_comm_set_timeout(ddl_comm *comm, int64_t timeout_ms)
 {

@@ -128,7 +128,7 @@ struct ddl_comm {
     bool is_parting;               /* all have met to free it: who goes now is nobody's failure */
     bool is_abandoned;             /* it is being freed: what was in flight was cancelled */
     ddl_votes *votes;              /* on which calls go to GPUs (votes.h); NULL: none can */
-    struct ddl_news {              /* where pairs may not be connected: what is passed on (failure.c) */
+    struct ddl_news {              /* where pairs may not be connected: what is passed on (failure_news.c) */
         uint64_t due[DDL_NEWS];    /* operations of which there is something new to tell */
         int ndue;
         uint64_t told[DDL_HISTORY]; /* by sequence modulo its size: the last one that was told of */
@@ -174,40 +174,6 @@ ddl_status ddl_comm_destroy(ddl_comm *comm, ddl_deadline deadline, ddl_error *er
 /* Holder: requests in flight are counted, so that the world knows whether there is work. */
 void ddl_comm_track(ddl_comm *comm, ddl_request *request);
 void ddl_comm_untrack(ddl_request *request);
-
-/* The failure machinery (failure.c). All for the holder of the baton. Peers are ranks of comm. */
-/* False: what it says, and what comes with it, is of another call than this rank's of the same place, which
- * is not to have it: others would take for theirs what came of that. */
-bool ddl_failure_heard(ddl_comm *comm, int peer, const ddl_frame *frame);
-/* Another rank has posted something else on the board with this operation. */
-void ddl_failure_differs(ddl_comm *comm, uint64_t sequence, const ddl_signature *ours, int rank,
-                         const ddl_signature *theirs);
-/* A frame that tells who is in which operation. */
-ddl_frame ddl_failure_enter_frame(uint32_t channel, uint64_t sequence, const ddl_signature *signature);
-/* Of an alltoallv: what is expected of each rank, which an enter frame for it has as its count. NULL: it is
- * another, or not remembered. */
-const size_t *ddl_failure_expected_counts(const ddl_comm *comm, uint64_t sequence);
-void ddl_failure_told(ddl_comm *comm, int peer, const ddl_notice *notice);
-/* What peer knows of who is in the operation of frame. */
-void ddl_failure_knows(ddl_comm *comm, int peer, const ddl_frame *frame, ddl_view payload);
-/* peer has just been connected. */
-void ddl_failure_met(ddl_comm *comm, int peer);
-void ddl_failure_left(ddl_comm *comm, int peer);
-void ddl_failure_lost(ddl_comm *comm, int peer, int os_errno, const ddl_error *error);
-void ddl_failure_tick(ddl_comm *comm, int64_t now_ns);
-void ddl_failure_raise(ddl_comm *comm, const ddl_notice *notice);
-/* Whether the cause that settles is that ranks differ in an operation before this one. */
-bool ddl_failure_is_before(const ddl_comm *comm, const ddl_request *request);
-/* The same, behind this one: who is still in it is to come to that, and to be heard. */
-bool ddl_failure_is_behind(const ddl_comm *comm, const ddl_request *request);
-/* Compare what peers said about this operation before it was issued here. False: something does not fit, and
- * the operation is not to begin; it ends with that. */
-bool ddl_failure_check_early(ddl_comm *comm, const ddl_request *request);
-/* A peer that this request needs has left. */
-void ddl_failure_check_gone(ddl_comm *comm, const ddl_request *request);
-/* This rank's own, in flight, or NULL. Not what was issued while a cause settles: it is not begun, and ends
- * with that cause. */
-const ddl_request *ddl_failure_find_collective(const ddl_comm *comm, uint64_t sequence);
 
 /* Whether the communicator of a rank alone has been aborted; then it is one that has failed from here on. For
  * the thread that issues (shrink.c). */

@@ -1,6 +1,7 @@
 /* issue.c - numbers an operation, starts it or hands it to the holder of the baton, and waits if asked to. */
 #include "api/issue.h"
 
+#include "api/failure.h"
 #include "api/last_error.h"
 #include "api/repeat.h"
 #include "api/votes.h"

@@ -1,6 +1,7 @@
 /* lateness.c - see lateness.h. */
 #include "api/lateness.h"
 
+#include "api/failure.h"
 #include "api/issue.h"
 #include "api/votes.h"
 #include "base/log.h"
@@ -9,7 +10,8 @@
 
 /* Whether that rank has not come to the operation, as far as this one knows; or has not gone on in it, where
  * none can go on without all. Who waits for long asks, and all who are, or were, in the operation answer
- * (tell_entered). Who has gone does not: that is another matter, if something is waited for from there. */
+ * (ddl_failure_tell_entered). Who has gone does not: that is another matter, if something is waited for from
+ * there. */
 static bool is_late(const ddl_comm *comm, const ddl_task *task, int rank)
 {
     const bool is_last = task->signature.collective == DDL_SIGNATURE_FREE;

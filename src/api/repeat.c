@@ -1,6 +1,8 @@
 /* repeat.c - keeps requests of calls over the board as they were described, and starts them again. */
 #include "api/repeat.h"
 
+#include "api/failure.h"
+
 /* So that a loop of such calls takes notice of what comes by other ways; of messages that do not belong here
  * while what they are compared with is remembered, as all ranks are in the same call or the next. */
 enum { SWEEP_EVERY = DDL_HISTORY / 2, DRIVE_EVERY = 256 };

@@ -5,6 +5,7 @@
  * before this rank has called ddl_comm_shrink itself; the agreement is made then, and waits to be entered.
  */
 #include "api/contexts.h"
+#include "api/failure.h"
 #include "api/gpu.h"
 #include "api/issue.h"
 #include "api/last_error.h"

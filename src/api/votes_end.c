@@ -1,6 +1,7 @@
 /* votes_end.c - how calls end that the library does not finish. */
 #include "api/votes_state.h"
 
+#include "api/failure.h"
 #include "api/gpu.h"
 #include "api/turns.h"
 #include "base/log.h"

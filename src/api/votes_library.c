@@ -1,6 +1,7 @@
 /* votes_library.c - how the library's communicator comes up, or calls go on without it. */
 #include "api/votes_state.h"
 
+#include "api/failure.h"
 #include "base/log.h"
 
 #include <stdio.h>

@@ -1,6 +1,7 @@
 /* votes_words.c - what ranks say of each call until it is decided. */
 #include "api/votes_state.h"
 
+#include "api/failure.h"
 #include "api/gpu.h"
 #include "base/assert.h"
 #include "base/bytes.h"

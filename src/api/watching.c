@@ -1,6 +1,7 @@
 /* watching.c - see watching.h. */
 #include "api/watching.h"
 
+#include "api/failure.h"
 #include "api/issue.h"
 #include "api/votes.h"
 

@@ -3,6 +3,7 @@
 
 #include "api/comm.h"
 #include "api/contexts.h"
+#include "api/failure.h"
 #include "api/gpu.h"
 #include "api/issue.h"
 #include "api/membership.h"
