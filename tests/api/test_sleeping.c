@@ -3,7 +3,7 @@
  * posts of any size on boards, messages through lanes, heaps and from the memory of their senders, mixed.
  *
  * Threads are the ranks, each with memory, mesh and boards of its own, as a process has them, and driven as
- * world.c drives them. Who is not woken though there is something for him fails the test.
+ * world_engine.c drives them. Who is not woken though there is something for him fails the test.
  */
 #define _GNU_SOURCE /* for processors of threads */
 #include <setjmp.h>
@@ -174,7 +174,7 @@ static void differs(void *arg, int rank, uint64_t sequence, const ddl_signature 
           theirs->collective, (unsigned long long)theirs->count);
 }
 
-/* ---- driving, as world.c and engine.c do, but for the tick ---- */
+/* ---- driving, as world_engine.c and engine.c do, but for the tick ---- */
 
 static bool sweep(void *arg)
 {
