@@ -46,7 +46,8 @@ LIBRARIES = [
     (re.compile(r"uv\.h$|uv/"), ["io/", "rendezvous/"]),
     (re.compile(r"hiredis/|hiredis\.h$"), ["rendezvous/redis_reply.c"]),
     (re.compile(r"openssl/"), ["io/crypto.c", "io/tls.c", "io/tls_certificate.c", "io/tls_certificate.h",
-                             "io/tls_aes.c", "io/tls_aes.h", "io/tls_key.c", "io/tls_key.h", "io/tls_socket.c", "io/tls_use.c"]),
+                             "io/tls_aes.c", "io/tls_aes.h", "io/tls_explain.c", "io/tls_group.c", "io/tls_key.c", "io/tls_key.h",
+                             "io/tls_pipe.c", "io/tls_pipe.h", "io/tls_socket.c", "io/tls_use.c"]),
     (re.compile(r"intel-ipsec-mb\.h$"), ["io/tls_aes.c"]),
     (re.compile(r"cuda|nccl"), ["cuda/"]),
 ]

@@ -1,7 +1,7 @@
 /*
  * tls_certificate.h - whose a certificate is, and what is wrong with it, in words.
  *
- * For tls.c and tls_socket.c, who know OpenSSL. Pure. Thread: any.
+ * For tls.c and the files of tls_socket.h, who know OpenSSL. Pure. Thread: any.
  */
 #ifndef DDL_IO_TLS_CERTIFICATE_H
 #define DDL_IO_TLS_CERTIFICATE_H

@@ -1,7 +1,7 @@
 /*
  * tls_key.h - the private key behind a certificate, from a file that nobody else can read.
  *
- * For tls.c and tls_socket.c, who know OpenSSL. Thread: any.
+ * For tls.c and tls_group.c, who know OpenSSL. Thread: any.
  */
 #ifndef DDL_IO_TLS_KEY_H
 #define DDL_IO_TLS_KEY_H
