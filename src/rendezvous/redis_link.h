@@ -13,20 +13,8 @@
 #include "base/bytes.h"
 #include "base/clock.h"
 #include "base/error.h"
-#include "rendezvous/redis_reply.h"
+#include "rendezvous/redis_request.h"
 #include "rendezvous/redis_url.h"
-
-/* Zero it, then add commands. Exchanging or posting it uses it up. */
-typedef struct ddl_redis_request {
-    ddl_bytes bytes;
-    int count;        /* of commands, and so of replies */
-    int64_t block_ms; /* how long Redis may take over it */
-    bool once;        /* of no use on another connection than the one at hand */
-    bool incomplete;  /* out of memory */
-    bool repeated;    /* was sent again, as the first reply was lost */
-} ddl_redis_request;
-
-void ddl_redis_request_add(ddl_redis_request *request, const ddl_view words[], size_t count);
 
 typedef struct ddl_redis_link ddl_redis_link;
 

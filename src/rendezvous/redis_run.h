@@ -8,6 +8,7 @@
 #define DDL_RENDEZVOUS_REDIS_RUN_H
 
 #include "protocol/store_wire.h"
+#include "rendezvous/redis_link.h"
 #include "rendezvous/redis_talk.h"
 #include "rendezvous/store.h"
 

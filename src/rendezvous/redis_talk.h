@@ -7,9 +7,7 @@
 #define DDL_RENDEZVOUS_REDIS_TALK_H
 
 #include "rendezvous/meet.h"
-#include "rendezvous/redis_link.h"
-
-#include <string.h>
+#include "rendezvous/redis_request.h"
 
 enum {
     DDL_REDIS_NAME_TEXT = 600,
@@ -20,16 +18,7 @@ enum {
     DDL_REDIS_ROUNDS_MOST = 4096,
 };
 
-/* ---- requests: several commands that go out together ---- */
-
-static inline ddl_view ddl_redis_word(const char *text)
-{
-    return (ddl_view){ text, strlen(text) };
-}
-
-#define DDL_REDIS_ADD(request, ...)                                   \
-    ddl_redis_request_add(request, (const ddl_view[]){ __VA_ARGS__ }, \
-                          sizeof((const ddl_view[]){ __VA_ARGS__ }) / sizeof(ddl_view))
+/* ---- requests ---- */
 
 /* Names of keys. */
 typedef struct ddl_redis_name {
