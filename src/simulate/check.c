@@ -54,7 +54,7 @@ void ddl_checker_destroy(ddl_checker *c)
                               &c->sorted_recvs, &c->spare,        &c->starts,
                               &c->known,        &c->predecessors, &c->first_predecessor,
                               &c->stamps,       &c->searched,     &c->writers,
-                              &c->readers,      &c->reader_links };
+                              &c->readers,      &c->reader_links, &c->schedules };
     for (size_t i = 0; i < sizeof arrays / sizeof arrays[0]; i++)
         ddl_free(arrays[i]->data);
     ddl_cuts_fini(&c->cuts);
@@ -418,22 +418,33 @@ typedef struct source {
     const ddl_schedule *const *schedules;
 } source;
 
+/* What is loaded again is not built again: the schedules of the first ranks stay, as long as all their steps
+ * fit into a cache. */
+enum { MOST_KEPT_STEPS = 1 << 16 };
+
 static ddl_status load(ddl_checker *c, const source *from, ddl_error *err)
 {
+    const ddl_schedule **kept = c->schedules.data;
     c->nactions = c->nsuccessors = c->noperands = c->natoms = c->nsends = c->nrecvs = 0;
     ((uint32_t *)c->first_action.data)[0] = ((uint32_t *)c->first_atom.data)[0] = 0;
     for (int rank = 0; rank < c->shape.nranks; rank++) {
         const ddl_schedule *schedule = NULL;
-        DDL_TRY(from->get(from, c, rank, &schedule, err));
+        if (rank < c->nschedules)
+            schedule = kept[rank];
+        else
+            DDL_TRY(from->get(from, c, rank, &schedule, err));
         ddl_status status = ddl_checker_load_rank(c, rank, schedule, err);
-        from->done(schedule);
+        if (rank == c->nschedules && c->nactions <= MOST_KEPT_STEPS)
+            kept[c->nschedules++] = schedule;
+        else if (rank >= c->nschedules)
+            from->done(schedule);
         DDL_TRY(status);
     }
     c->locals_proved = true;
     return DDL_OK;
 }
 
-static ddl_status prove(ddl_checker *c, const source *from, ddl_error *err)
+static ddl_status prove_whole(ddl_checker *c, const source *from, ddl_error *err)
 {
     size_t nranks = (size_t)c->shape.nranks;
     c->failed = DDL_PROOF_NONE;
@@ -443,6 +454,7 @@ static ddl_status prove(ddl_checker *c, const source *from, ddl_error *err)
     if (!ddl_checker_reserve(&c->first_action, nranks + 1, sizeof(uint32_t)) ||
         !ddl_checker_reserve(&c->first_atom, nranks + 1, sizeof(uint32_t)) ||
         !ddl_checker_reserve(&c->first_extra, nranks, sizeof(uint32_t)) ||
+        !ddl_checker_reserve(&c->schedules, nranks, sizeof(const ddl_schedule *)) ||
         !ddl_checker_reserve(&c->starts, nranks + 1, sizeof(uint32_t)))
         return ddl_checker_no_memory(err);
     memset(c->first_extra.data, 0xff, nranks * sizeof(uint32_t));
@@ -461,6 +473,15 @@ static ddl_status prove(ddl_checker *c, const source *from, ddl_error *err)
     if (c->collective == DDL_COLLECTIVE_ALLREDUCE && c->shape.count > 0)
         DDL_TRY(prove_bits(c, err));
     return DDL_OK;
+}
+
+static ddl_status prove(ddl_checker *c, const source *from, ddl_error *err)
+{
+    c->nschedules = 0;
+    ddl_status status = prove_whole(c, from, err);
+    for (int rank = 0; rank < c->nschedules; rank++)
+        from->done(((const ddl_schedule **)c->schedules.data)[rank]);
+    return status;
 }
 
 static ddl_status build_rank(const source *from, const ddl_checker *c, int rank,

@@ -24,7 +24,7 @@ static void cut_slice(ddl_checker *c, const layout *l, const ddl_slice *slice)
         return;
     uint32_t first = unit_of(c, l, slice);
     ddl_cuts_add(&c->cuts, first);
-    ddl_cuts_add(&c->cuts, first + (uint32_t)(slice->bytes / c->shape.element_bytes));
+    ddl_cuts_add(&c->cuts, first + (uint32_t)elements_in(c, slice->bytes));
 }
 
 static bool has_source(const ddl_step *step)
@@ -75,7 +75,7 @@ static atoms atoms_of(const ddl_checker *c, const layout *l, const ddl_slice *sl
         return (atoms){ first_atom, 0 };
     uint32_t start = unit_of(c, l, slice);
     uint32_t first = ddl_cuts_index(&c->cuts, start);
-    uint32_t end = ddl_cuts_index(&c->cuts, start + (uint32_t)(slice->bytes / c->shape.element_bytes));
+    uint32_t end = ddl_cuts_index(&c->cuts, start + (uint32_t)elements_in(c, slice->bytes));
     return (atoms){ first_atom + first, end - first };
 }
 
@@ -162,8 +162,7 @@ static ddl_status note_message(ddl_checker *c, const ddl_schedule *s, uint32_t i
         return ddl_checker_no_memory(err);
     ((message *)list->data)[(*count)++] =
         (message){ sends ? s->rank : step->peer, sends ? step->peer : s->rank, step->number,
-                   (uint32_t)(ddl_range_bytes(&step->target) / c->shape.element_bytes),
-                   first_action + index };
+                   (uint32_t)elements_in(c, ddl_range_bytes(&step->target)), first_action + index };
     return DDL_OK;
 }
 

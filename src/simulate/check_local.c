@@ -17,12 +17,12 @@ static ddl_status prove_slice(ddl_checker *c, const ddl_schedule *s, const layou
 {
     if (slice->bytes == 0)
         return DDL_OK;
+    uint64_t first = elements_in(c, slice->offset), count = elements_in(c, slice->bytes);
     size_t unit = c->shape.element_bytes;
-    if (slice->offset % unit != 0 || slice->bytes % unit != 0)
+    if (first * unit != slice->offset || count * unit != slice->bytes)
         return FAILED(c, err, DDL_PROOF_BOUNDS,
                       "bounds: rank %d step %u: %s+%zu of %zu bytes splits an element", s->rank, step,
                       buffer_names[slice->buffer], slice->offset, slice->bytes);
-    uint64_t first = slice->offset / unit, count = slice->bytes / unit;
     bool ok = false;
     switch (slice->buffer) {
     case DDL_BUFFER_IN:
@@ -46,8 +46,7 @@ static ddl_status prove_slice(ddl_checker *c, const ddl_schedule *s, const layou
 static bool overlaps(const ddl_checker *c, const layout *l, const ddl_slice *x, const ddl_slice *y)
 {
     uint64_t x_first = unit_of(c, l, x), y_first = unit_of(c, l, y);
-    uint64_t x_end = x_first + x->bytes / c->shape.element_bytes,
-             y_end = y_first + y->bytes / c->shape.element_bytes;
+    uint64_t x_end = x_first + elements_in(c, x->bytes), y_end = y_first + elements_in(c, y->bytes);
     return x_first < y_end && y_first < x_end;
 }
 

@@ -79,6 +79,8 @@ struct ddl_checker {
     array first_extra;  /* of each rank: its newest extra cut, or NONE */
     ddl_cuts common[2]; /* cuts of IN and of OUT that some rank has, once ranks were seen to differ */
     bool has_common;
+    array schedules; /* of the ranks from 0 on that are kept */
+    int nschedules;
     array stack, sorted_sends, sorted_recvs, spare, starts, known;
 
     /* of the rank being loaded */
@@ -173,13 +175,19 @@ static inline bool is_message(const ddl_step *step)
     return step->kind == DDL_STEP_SEND || step->kind == DDL_STEP_RECV || step->kind == DDL_STEP_RECV_REDUCE;
 }
 
+/* Elements in these bytes; a division takes longer than most of what is done with them. */
+static inline uint64_t elements_in(const ddl_checker *c, size_t bytes)
+{
+    return c->shape.element_bytes == 4 ? bytes / 4 : bytes / c->shape.element_bytes;
+}
+
 /* Where a slice begins on the line of the rank's elements. */
 static inline uint32_t unit_of(const ddl_checker *c, const layout *l, const ddl_slice *slice)
 {
     uint64_t base = slice->buffer == DDL_BUFFER_IN    ? l->in_base
                     : slice->buffer == DDL_BUFFER_OUT ? l->out_base
                                                       : l->scratch_base;
-    return (uint32_t)(base + slice->offset / c->shape.element_bytes);
+    return (uint32_t)(base + elements_in(c, slice->offset));
 }
 
 /* ---- check_local.c: structure, bounds and overlap, which concern one rank's schedule alone ---- */

@@ -42,20 +42,18 @@ void ddl_cuts_begin(ddl_cuts *cuts, uint32_t last, size_t expected)
     cuts->dense = cuts->nwords <= 4 * expected + 64;
     if (!cuts->dense)
         return;
-    if (reserve_words(cuts))
+    if (reserve_words(cuts)) {
         memset(cuts->bits, 0, cuts->nwords * sizeof *cuts->bits);
-    else
+    } else {
         cuts->failed = true;
+        cuts->dense = false;
+    }
 }
 
-void ddl_cuts_add(ddl_cuts *cuts, uint32_t position)
+void ddl_cuts_add_sparse(ddl_cuts *cuts, uint32_t position)
 {
     if (cuts->failed)
         return;
-    if (cuts->dense) {
-        cuts->bits[position / 64] |= UINT64_C(1) << position % 64;
-        return;
-    }
     if (cuts->count > 0 && cuts->positions[cuts->count - 1] == position)
         return;
     if (!reserve(&cuts->positions, (size_t)cuts->count + 1, &cuts->positions_capacity)) {
@@ -83,6 +81,16 @@ static bool seal_dense(ddl_cuts *cuts)
     return true;
 }
 
+static void swap_with_spare(ddl_cuts *cuts)
+{
+    uint32_t *sorted = cuts->spare;
+    size_t capacity = cuts->spare_capacity;
+    cuts->spare = cuts->positions;
+    cuts->spare_capacity = cuts->positions_capacity;
+    cuts->positions = sorted;
+    cuts->positions_capacity = capacity;
+}
+
 /* Radix sort by bytes, lowest first, then drop repetitions. */
 static bool seal_sparse(ddl_cuts *cuts)
 {
@@ -99,8 +107,7 @@ static bool seal_sparse(ddl_cuts *cuts)
             starts[i + 1] += starts[i];
         for (uint32_t i = 0; i < cuts->count; i++)
             cuts->spare[starts[cuts->positions[i] >> shift & 255]++] = cuts->positions[i];
-        if (cuts->count > 0)
-            memcpy(cuts->positions, cuts->spare, cuts->count * sizeof *cuts->spare);
+        swap_with_spare(cuts);
     }
     uint32_t kept = 0;
     for (uint32_t i = 0; i < cuts->count; i++)
@@ -115,10 +122,8 @@ bool ddl_cuts_seal(ddl_cuts *cuts)
     return !cuts->failed && (cuts->dense ? seal_dense(cuts) : seal_sparse(cuts));
 }
 
-uint32_t ddl_cuts_index(const ddl_cuts *cuts, uint32_t position)
+uint32_t ddl_cuts_index_sparse(const ddl_cuts *cuts, uint32_t position)
 {
-    if (cuts->dense)
-        return cuts->numbers[position];
     uint32_t low = 0, high = cuts->count;
     while (high - low > 1) {
         uint32_t middle = low + (high - low) / 2;

@@ -24,14 +24,32 @@ typedef struct ddl_cuts { /* all zero is ready for ddl_cuts_begin */
 
 /* Empty the set. Positions will be 0 .. last, about `expected` of them, repetitions counted. */
 void ddl_cuts_begin(ddl_cuts *cuts, uint32_t last, size_t expected);
-void ddl_cuts_add(ddl_cuts *cuts, uint32_t position);
+static inline void ddl_cuts_add(ddl_cuts *cuts, uint32_t position);
 
 /* False: out of memory. */
 bool ddl_cuts_seal(ddl_cuts *cuts);
 
 /* The number of a position that was added. */
-uint32_t ddl_cuts_index(const ddl_cuts *cuts, uint32_t position);
+static inline uint32_t ddl_cuts_index(const ddl_cuts *cuts, uint32_t position);
 
 void ddl_cuts_fini(ddl_cuts *cuts);
+
+/* ---- private: most positions are dense, and a proof asks for several of each step ---- */
+
+void ddl_cuts_add_sparse(ddl_cuts *cuts, uint32_t position);
+uint32_t ddl_cuts_index_sparse(const ddl_cuts *cuts, uint32_t position);
+
+static inline void ddl_cuts_add(ddl_cuts *cuts, uint32_t position)
+{
+    if (cuts->dense)
+        cuts->bits[position / 64] |= UINT64_C(1) << position % 64;
+    else
+        ddl_cuts_add_sparse(cuts, position);
+}
+
+static inline uint32_t ddl_cuts_index(const ddl_cuts *cuts, uint32_t position)
+{
+    return cuts->dense ? cuts->numbers[position] : ddl_cuts_index_sparse(cuts, position);
+}
 
 #endif
