@@ -111,8 +111,9 @@ uint16_t explore_after(int process, uint16_t at, uint8_t found)
 /* ---- what was seen ---- */
 
 /* States lie behind their lengths in blocks that stay where they are; a place is the number of a block and
- * where in it. Slots have places, from 1, and bits of a hash, so that few others are compared. */
-enum { BLOCK_BITS = 24, BLOCK_BYTES = 1 << BLOCK_BITS, PLACE_BITS = 40 };
+ * where in it. Slots have places, from 1, and bits of a hash, so that few others are compared. Blocks are
+ * small, as most searches need little, and who runs them may have malloc fill all that it gives. */
+enum { BLOCK_BITS = 18, BLOCK_BYTES = 1 << BLOCK_BITS, PLACE_BITS = 40 };
 
 static uint8_t **blocks;
 static size_t nblocks, block_used = BLOCK_BYTES;
