@@ -20,6 +20,7 @@ from world import World, bound, on_two_cpus  # noqa: E402  (world.py is beside t
 
 GPU_RANK = DRIVER = LIBRARY = PLUGIN = None
 MANY = 2_000_000  # floats: several rooms
+SEVERAL = 1_000_000  # where many worlds copy them
 CALLS = 50
 
 
@@ -219,7 +220,7 @@ class Refusals(Worlds):
         for number in itertools.count(1):
             for _ in range(3):  # the stand-in's own thread may not run for 250 ms on a busy machine, and then seems to hang
                 began_ns = time.monotonic_ns()
-                records, _ = self.run_world(nranks, calls=2, how=how, **{f"DDL_TEST_STANDIN_{culprit}": f"refuse={call}:{number}"})
+                records, _ = self.run_world(nranks, count=SEVERAL, calls=2, how=how, **{f"DDL_TEST_STANDIN_{culprit}": f"refuse={call}:{number}"})
                 if not any("does not end what it had begun" in record.get("text", "") for record in records):
                     break
             # Latches are kept, of which each has two events, and so is the program's own stream.
