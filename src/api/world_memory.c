@@ -82,6 +82,8 @@ ddl_status ddl_world_make_lanes(ddl_world *world, ddl_wire wires[], ddl_deadline
     ddl_status status = others != NULL && shares != NULL && apart.ranks != NULL
                             ? join_lanes(world, wires, others, shares, &apart, deadline, err)
                             : DDL_FAIL(err, DDL_ENOMEM, "no memory for %d neighbours", roster->nranks);
+    if (status == DDL_OK && world->lanes != NULL && !ddl_roster_is_crowded(roster))
+        ddl_lanes_touch(world->lanes); /* where CPUs are shared, all would wait for all others' */
     ddl_apart_warn(&apart);
     ddl_free(apart.ranks);
     ddl_free(others);

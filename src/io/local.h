@@ -49,6 +49,10 @@ void ddl_local_pages_set_dumped(void *pages, size_t bytes, bool dumped);
 /* Have them there, so that touching them cannot fail. DDL_ENOMEM: there are not so many. */
 DDL_MUST_USE ddl_status ddl_local_pages_reserve(int fd, size_t offset, size_t bytes, ddl_error *err);
 
+/* Have mapped pages there now, so that nobody waits for them who touches them later. Where the system cannot,
+ * or has not as much, nothing is done. */
+void ddl_local_pages_touch(void *pages, size_t bytes);
+
 /* Give their memory back; they are zero afterwards. */
 void ddl_local_pages_release(int fd, size_t offset, size_t bytes);
 

@@ -133,6 +133,17 @@ ddl_status ddl_local_pages_reserve(int fd, size_t offset, size_t bytes, ddl_erro
     return DDL_OK;
 }
 
+void ddl_local_pages_touch(void *pages, size_t bytes)
+{
+#ifdef MADV_POPULATE_WRITE /* Linux 5.14 */
+    const size_t page_bytes = ddl_local_page_bytes(), before = (uintptr_t)pages % page_bytes;
+    (void)madvise((uint8_t *)pages - before, before + bytes, MADV_POPULATE_WRITE);
+#else
+    (void)pages;
+    (void)bytes;
+#endif
+}
+
 void ddl_local_pages_release(int fd, size_t offset, size_t bytes)
 {
     int result;

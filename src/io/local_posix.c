@@ -53,6 +53,12 @@ ddl_status ddl_local_pages_reserve(int fd, size_t offset, size_t bytes, ddl_erro
     return missing(err);
 }
 
+void ddl_local_pages_touch(void *pages, size_t bytes)
+{
+    (void)pages;
+    (void)bytes;
+}
+
 void ddl_local_pages_release(int fd, size_t offset, size_t bytes)
 {
     (void)fd, (void)offset, (void)bytes;

@@ -3,6 +3,7 @@
 
 #include "base/assert.h"
 #include "base/bytes.h"
+#include "base/size.h"
 #include "io/host.h"
 #include "io/local.h"
 #include "protocol/overlay.h"
@@ -10,7 +11,7 @@
 
 #include <unistd.h>
 
-enum { PAGE_BYTES = 4096, LARGEST_LANE = 2 * 1024 * 1024 };
+enum { PAGE_BYTES = 4096, LARGEST_LANE = 2 * 1024 * 1024, TOUCHED_MOST = 16 * 1024 * 1024 };
 
 /*
  * A rank's memory: its control, the room, the lanes to it, their rings, and the heap. What is looked at of
@@ -42,6 +43,7 @@ struct ddl_lanes {
     const ddl_roster *roster;
     size_t capacity;                              /* of a lane */
     size_t room_bytes, lanes_bytes, memory_bytes; /* behind which the heap begins */
+    size_t used_bytes;                            /* of the room, always */
     void *memory, *heap;
     size_t heap_bytes;
     int memory_fd, bell_fd;
@@ -73,12 +75,21 @@ static size_t ring_stride(size_t capacity)
     return whole_pages(capacity) + PAGE_BYTES;
 }
 
+static uint8_t *first_lane(const ddl_lanes *lanes, void *memory)
+{
+    return (uint8_t *)memory + PAGE_BYTES + lanes->room_bytes;
+}
+
+static uint8_t *ring_of(const ddl_lanes *lanes, void *memory, int local_rank)
+{
+    return first_lane(lanes, memory) + lanes->lanes_bytes + (size_t)local_rank * ring_stride(lanes->capacity);
+}
+
 /* An end of the lane in a rank's memory by which local_rank writes to it. */
 static void open_lane(const ddl_lanes *lanes, void *memory, int local_rank, ddl_lane_end *end)
 {
-    uint8_t *first = (uint8_t *)memory + PAGE_BYTES + lanes->room_bytes;
-    uint8_t *ring = first + lanes->lanes_bytes + (size_t)local_rank * ring_stride(lanes->capacity);
-    ddl_lane_open(end, (ddl_lane *)(void *)first + local_rank, ring, lanes->capacity);
+    ddl_lane *first = (ddl_lane *)(void *)first_lane(lanes, memory);
+    ddl_lane_open(end, first + local_rank, ring_of(lanes, memory, local_rank), lanes->capacity);
 }
 
 /* As much as there is memory; what is not used costs nothing but addresses, and where these are limited there
@@ -132,6 +143,7 @@ ddl_status ddl_lanes_create(const ddl_roster *roster, size_t room_bytes, size_t 
     lanes->roster = roster;
     lanes->capacity = capacity_for(local_ranks, lane_bytes);
     lanes->room_bytes = whole_pages(room_bytes);
+    lanes->used_bytes = used_bytes;
     size_t system_page_bytes = ddl_local_page_bytes();
     lanes->lanes_bytes = whole_pages((size_t)local_ranks * sizeof(ddl_lane));
     lanes->memory_bytes = PAGE_BYTES + lanes->room_bytes + lanes->lanes_bytes +
@@ -217,6 +229,30 @@ ddl_status ddl_lanes_join(ddl_lanes *lanes, int peer, int memory_fd, int bell_fd
     open_lane(lanes, lanes->memory, roster->local_rank_of[peer], &pair->in);
     open_lane(lanes, pair->memory, roster->local_rank_of[roster->rank], &pair->out);
     return DDL_OK;
+}
+
+static void touch_all_but_rings(const ddl_lanes *lanes, void *memory)
+{
+    ddl_local_pages_touch(memory, PAGE_BYTES + lanes->used_bytes);
+    ddl_local_pages_touch(first_lane(lanes, memory), lanes->lanes_bytes);
+}
+
+void ddl_lanes_touch(ddl_lanes *lanes)
+{
+    const ddl_roster *roster = lanes->roster;
+    const int own = roster->local_rank_of[roster->rank];
+    const size_t bytes =
+        ddl_size_min(lanes->capacity, TOUCHED_MOST / (size_t)roster->local_size_of[roster->rank]);
+    touch_all_but_rings(lanes, lanes->memory);
+    for (int peer = 0; peer < roster->nranks; peer++)
+        if (lanes->pairs[peer].memory != NULL)
+            ddl_local_pages_touch(ring_of(lanes, lanes->memory, roster->local_rank_of[peer]), bytes);
+    for (int peer = 0; peer < roster->nranks; peer++) { /* which they have touched meanwhile */
+        if (lanes->pairs[peer].memory == NULL)
+            continue;
+        touch_all_but_rings(lanes, lanes->pairs[peer].memory);
+        ddl_local_pages_touch(ring_of(lanes, lanes->pairs[peer].memory, own), bytes);
+    }
 }
 
 void ddl_lanes_drop_heap(ddl_lanes *lanes, int peer)

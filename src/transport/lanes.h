@@ -34,6 +34,12 @@ int ddl_lanes_bell(const ddl_lanes *lanes);
 DDL_MUST_USE ddl_status ddl_lanes_join(ddl_lanes *lanes, int peer, int memory_fd, int bell_fd,
                                        ddl_error *err);
 
+/*
+ * Have the memory of joined lanes there now, and what is always used of the room, in both ranks' memory: else
+ * the first calls wait for it, page by page. As much of each lane as is reasonable where there are many.
+ */
+void ddl_lanes_touch(ddl_lanes *lanes);
+
 /* Whether this pair uses its heaps: both can map the other's, as far as is known here. */
 bool ddl_lanes_share_heaps(const ddl_lanes *lanes, int peer);
 
