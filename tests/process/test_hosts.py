@@ -90,7 +90,9 @@ def slow_down(host, rate="1mbit"):
                    check=True, capture_output=True, timeout=30)
 
 
-class TestHosts(unittest.TestCase):
+class OnHosts(unittest.TestCase):
+    """Starts ranks on hosts."""
+
     def hosts(self, nhosts):
         hosts = Hosts(nhosts)
         hosts.__enter__()
@@ -119,6 +121,26 @@ class TestHosts(unittest.TestCase):
                 record = one.next()
                 self.assertEqual(record and record.get("line"), f"ok {cases} cases\n", one.story())
             self.assertEqual(one.process.wait(DEADLINE), 0, one.story())
+
+    def rank(self, world, hosts, host, rank, *commands, **environment):
+        started = world.start(rank, *commands, prefix=hosts.on(host), MASTER_ADDR="10.77.0.1", MASTER_PORT=PORT,
+                              **environment)
+        self.addCleanup(started.close)
+        return started
+
+    def at_once(self, check, *cases):
+        """Cases that mostly wait, each with hosts of its own, which are made one after the other."""
+        with ThreadPoolExecutor(len(cases)) as pool:
+            for done in [pool.submit(check, *case) for case in cases]:
+                done.result()
+
+    def outcome(self, rank):
+        record = rank.next()
+        return rank.next() if record["event"] == "running" else record
+
+
+class Computing(OnHosts):
+    """What several hosts compute together, and how they find each other."""
 
     def test_two_hosts_compute(self):
         self.sweep(2, 2, 60)
@@ -193,12 +215,6 @@ class TestHosts(unittest.TestCase):
                 self.assertEqual((f["local_rank"], f["local_size"]), (f["rank"] - 2 * h, 2), f)
             self.assertEqual(one.process.wait(DEADLINE), 0, one.story())
 
-    def rank(self, world, hosts, host, rank, *commands, **environment):
-        started = world.start(rank, *commands, prefix=hosts.on(host), MASTER_ADDR="10.77.0.1", MASTER_PORT=PORT,
-                              **environment)
-        self.addCleanup(started.close)
-        return started
-
     def test_hosts_that_do_not_share_a_home_need_the_same_secret(self):
         """Ranks started by hand: what is told, and what helps."""
         hosts = self.hosts(2)
@@ -267,9 +283,28 @@ class TestHosts(unittest.TestCase):
             self.assertLess((record["end_ns"] - record["begin_ns"]) / 1e9, bound(1))
             one.close()
 
-    def outcome(self, rank):
-        record = rank.next()
-        return rank.next() if record["event"] == "running" else record
+    def test_who_joined_is_told_with_the_hosts(self):
+        """By their names, if there is room for them; else how many there are. While they wait by the first rank of each."""
+        hosts = self.hosts(3)
+        told = []
+        for names, joined, port, seconds in ((("na", "nb", "nc"), "0 on na, 1, 3 on nb, 4 on nc", PORT, 1),
+                                             ([letter * 60 for letter in "abc"], "0-1, 3-4 on 3 hosts", PORT + 1, 7)):
+            world = World(ACTOR, 6, DDL_START_TIMEOUT=f"{seconds}s")
+            self.addCleanup(world.__exit__)
+            for rank, host, local_rank in ((0, 0, 0), (1, 1, 0), (3, 1, 1), (4, 2, 0)):
+                enter = [*hosts.on(host), "unshare", "--uts", "sh", "-c", 'hostname "$0" && exec "$@"', names[host]]
+                told.append((world.start(rank, "init", prefix=enter, MASTER_ADDR="10.77.0.1", MASTER_PORT=port,
+                                         LOCAL_RANK=local_rank), joined, local_rank == 0 and seconds > 1))
+        for rank, joined, tells in told:
+            record = rank.expect("init", "DDL_ETIMEDOUT")
+            self.assertIn(f"ranks 2, 5 of 6 (joined: {joined}) did not come", record["text"])
+            rank.finish(0)
+            said = re.findall(r"waiting for ranks 2, 5 of 6 \(joined: (.*)\), \d+ s left", "".join(rank.errors))
+            self.assertEqual(said, [joined] * tells, rank.story())
+
+
+class Failing(OnHosts):
+    """Ranks that end, hosts that are cut off, slow links."""
 
     def test_a_rank_killed_on_one_host_is_told_on_the_others(self):
         hosts = self.hosts(3)
@@ -291,12 +326,6 @@ class TestHosts(unittest.TestCase):
                     self.assertLess((record["end_ns"] - killed["end_ns"]) / 1e9, bound(1), record)
                     one.expect("free", "DDL_OK")
                     one.finish(0)
-
-    def at_once(self, check, *cases):
-        """Cases that mostly wait, each with hosts of its own, which are made one after the other."""
-        with ThreadPoolExecutor(len(cases)) as pool:
-            for done in [pool.submit(check, *case) for case in cases]:
-                done.result()
 
     def cut(self, hosts, rules, culprits, **environment):
         """Ranks of three hosts between which something does not pass any more, and no connection is reset: rank 2's has
@@ -459,6 +488,10 @@ class TestHosts(unittest.TestCase):
             slow_down(name)
         self.at_once(takes_too_long, (made[0], ["allreduce:150000:float32:sum"] * 2, 0, (-1,)),
                      (made[1], ["send:150000:float32:1", "recv:150000:float32:0"], 1, (0,)))
+
+
+class Connections(OnHosts):
+    """Several connections between two hosts."""
 
     def connections(self, on, own, other):
         """Ports of one end of the connections between two hosts, and how much each has sent; but those of the store."""
@@ -669,25 +702,6 @@ class TestHosts(unittest.TestCase):
             self.assertEqual(len(self.connections(hosts.on(1), "10.77.0.2", "10.77.0.1")), most)
         cases = [((78, 1024), 1), ((1024, 78), 1), ((1024, 1024), 9)]
         self.at_once(computes, *((self.hosts(2), *case) for case in cases))
-
-    def test_who_joined_is_told_with_the_hosts(self):
-        """By their names, if there is room for them; else how many there are. While they wait by the first rank of each."""
-        hosts = self.hosts(3)
-        told = []
-        for names, joined, port, seconds in ((("na", "nb", "nc"), "0 on na, 1, 3 on nb, 4 on nc", PORT, 1),
-                                             ([letter * 60 for letter in "abc"], "0-1, 3-4 on 3 hosts", PORT + 1, 7)):
-            world = World(ACTOR, 6, DDL_START_TIMEOUT=f"{seconds}s")
-            self.addCleanup(world.__exit__)
-            for rank, host, local_rank in ((0, 0, 0), (1, 1, 0), (3, 1, 1), (4, 2, 0)):
-                enter = [*hosts.on(host), "unshare", "--uts", "sh", "-c", 'hostname "$0" && exec "$@"', names[host]]
-                told.append((world.start(rank, "init", prefix=enter, MASTER_ADDR="10.77.0.1", MASTER_PORT=port,
-                                         LOCAL_RANK=local_rank), joined, local_rank == 0 and seconds > 1))
-        for rank, joined, tells in told:
-            record = rank.expect("init", "DDL_ETIMEDOUT")
-            self.assertIn(f"ranks 2, 5 of 6 (joined: {joined}) did not come", record["text"])
-            rank.finish(0)
-            said = re.findall(r"waiting for ranks 2, 5 of 6 \(joined: (.*)\), \d+ s left", "".join(rank.errors))
-            self.assertEqual(said, [joined] * tells, rank.story())
 
     def test_wrong_numbers_of_connections_are_refused(self):
         hosts = self.hosts(1)
