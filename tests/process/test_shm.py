@@ -392,46 +392,6 @@ class SharedMemory(Host):
             rank.finish(-9)
         self.assertEqual(set(os.listdir("/dev/shm")) - before, set())
 
-    def seconds_until_a_death_is_seen(self, nranks, victim, call):
-        """By all others, which call it over and over meanwhile."""
-        world = self.world(nranks)
-        loop = ["init", "line", f"forever={call}"]
-        ranks = world.start_all(*loop, others={victim: ["init", "line", "mortal:30000", f"forever={call}"]})
-        for rank in ranks:
-            rank.expect("init", "DDL_OK")
-            rank.expect("ready")
-        for rank in ranks:
-            rank.go()
-        ends = []
-        for r, rank in enumerate(ranks):
-            record = rank.next()
-            while record["event"] == "running":
-                record = rank.next()
-            if r == victim:
-                self.assertEqual(record["event"], "killed", record)
-                killed = record["end_ns"]
-            else:
-                self.assertEqual(record["status"], "DDL_EPEERLOST", record)
-                self.assertEqual(record["culprit"], victim, record)
-                ends.append(record["end_ns"])
-        world.__exit__()
-        return (max(ends) - killed) / 1e9
-
-    def test_a_death_is_seen_at_once(self):
-        """Within 100 ms, though the others spin on memory that nobody writes; mostly, as other processes may have the
-        CPU meanwhile."""
-        for nranks in (2, 4, 8):
-            took = [self.seconds_until_a_death_is_seen(nranks, 1, SMALL) for _ in range(5)]
-            self.assertLess(statistics.median(took), bound(0.1), f"{nranks} ranks: {took}")
-
-    def test_a_death_in_a_large_call_is_seen_at_once(self):
-        """Over the board in pieces, through lanes, and where the lowest rank, the usher of the host, has died; by its
-        connections, not by how long it has said nothing. It takes 65 to 130 ms, but where others use the CPUs."""
-        for nranks, victim, call in ((2, 0, LARGE), (4, 0, LARGE), (4, 3, "alltoall:500000:float32"),
-                                     (4, 2, "broadcast:2000000:float32:1")):
-            took = [self.seconds_until_a_death_is_seen(nranks, victim, call) for _ in range(3)]
-            self.assertLess(statistics.median(took), bound(1), f"{nranks} ranks, {call}: {took}")
-
     def test_who_waits_sleeps(self):
         """Ranks that wait for a late one use less than 0.1 % of a CPU, and are woken by it, not by a tick."""
         rounds = 9
@@ -565,6 +525,50 @@ def door_of(rank, pattern):
 
 
 @unittest.skipUnless(os.geteuid() == 0, "only root can be another user")
+
+
+class Deaths(Host):
+    def seconds_until_a_death_is_seen(self, nranks, victim, call):
+        """By all others, which call it over and over meanwhile."""
+        world = self.world(nranks)
+        loop = ["init", "line", f"forever={call}"]
+        ranks = world.start_all(*loop, others={victim: ["init", "line", "mortal:30000", f"forever={call}"]})
+        for rank in ranks:
+            rank.expect("init", "DDL_OK")
+            rank.expect("ready")
+        for rank in ranks:
+            rank.go()
+        ends = []
+        for r, rank in enumerate(ranks):
+            record = rank.next()
+            while record["event"] == "running":
+                record = rank.next()
+            if r == victim:
+                self.assertEqual(record["event"], "killed", record)
+                killed = record["end_ns"]
+            else:
+                self.assertEqual(record["status"], "DDL_EPEERLOST", record)
+                self.assertEqual(record["culprit"], victim, record)
+                ends.append(record["end_ns"])
+        world.__exit__()
+        return (max(ends) - killed) / 1e9
+
+    def test_a_death_is_seen_at_once(self):
+        """Within 100 ms, though the others spin on memory that nobody writes; mostly, as other processes may have the
+        CPU meanwhile."""
+        for nranks in (2, 4, 8):
+            took = [self.seconds_until_a_death_is_seen(nranks, 1, SMALL) for _ in range(5)]
+            self.assertLess(statistics.median(took), bound(0.1), f"{nranks} ranks: {took}")
+
+    def test_a_death_in_a_large_call_is_seen_at_once(self):
+        """Over the board in pieces, through lanes, and where the lowest rank, the usher of the host, has died; by its
+        connections, not by how long it has said nothing. It takes 65 to 130 ms, but where others use the CPUs."""
+        for nranks, victim, call in ((2, 0, LARGE), (4, 0, LARGE), (4, 3, "alltoall:500000:float32"),
+                                     (4, 2, "broadcast:2000000:float32:1")):
+            took = [self.seconds_until_a_death_is_seen(nranks, victim, call) for _ in range(3)]
+            self.assertLess(statistics.median(took), bound(1), f"{nranks} ranks, {call}: {took}")
+
+
 class OtherUsers(Host):
     """Processes of another user on the same host, beside which root's own get what they ask for."""
 
