@@ -107,7 +107,8 @@ DDL_MUST_USE ddl_status ddl_host_need_descriptors(int needed, const char *what, 
 /*
  * Have the system make room at once for this many more. Where threads share a table of descriptors Linux
  * lets whoever makes it grow (beyond 64, 128, 256 ..) wait for all CPUs, which takes 7 ms and more each time;
- * so this is best called before there are threads.
+ * so this is best called before there are threads, and once the limit is what it will be: of more than that
+ * allows there is room for as many as it does.
  */
 void ddl_host_expect_descriptors(int expected);
 

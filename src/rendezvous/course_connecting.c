@@ -26,13 +26,13 @@ ddl_status ddl_bootstrap_need_descriptors(int rank, int nranks, ddl_connect conn
     if (!lazy && !ddl_overlay_is_complete(nranks))
         how = ", connected all to all (DDL_CONNECT=lazy takes fewer),";
     snprintf(what, sizeof what, "%d ranks%s", nranks, how);
-    ddl_host_expect_descriptors(links * (1 + PER_NEIGHBOUR) + clients);
     /* While neighbours meet they have some more; without these there is TCP instead of shared memory. And
      * where others connect late it is well to have as many as for all, if they are allowed. */
     if (ddl_host_need_descriptors(nranks * (1 + PER_NEIGHBOUR) + clients + DESCRIPTORS_MARGIN, what,
-                                  &unwanted) == DDL_OK)
-        return DDL_OK;
-    return ddl_host_need_descriptors(links + clients + DESCRIPTORS_MARGIN, what, err);
+                                  &unwanted) != DDL_OK)
+        DDL_TRY(ddl_host_need_descriptors(links + clients + DESCRIPTORS_MARGIN, what, err));
+    ddl_host_expect_descriptors(links * (1 + PER_NEIGHBOUR) + clients);
+    return DDL_OK;
 }
 
 bool ddl_bootstrap_may_have_streams(int rank, int nranks)

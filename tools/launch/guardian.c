@@ -684,8 +684,9 @@ static ddl_status need_descriptors(const struct guardian *g, struct rlimit *foun
         *found = (struct rlimit){ RLIM_INFINITY, RLIM_INFINITY };
     snprintf(what, sizeof what, "%d processes", g->options->nproc_per_node);
     const int needed = g->options->nproc_per_node * each + OTHERS;
+    DDL_TRY(ddl_host_need_descriptors(needed, what, err));
     ddl_host_expect_descriptors(LAUNCH_SECRET_LOWEST + needed);
-    return ddl_host_need_descriptors(needed, what, err);
+    return DDL_OK;
 }
 
 static ddl_status start_ranks(struct guardian *g, launch_start *start, ddl_error *err)
