@@ -39,20 +39,21 @@ void ddl_world_forget_notices(ddl_world *world);
 
 /* Whether they go together, once these are known; and then which calls ranks vote on. All ranks find the
  * same. DDL_ECONFIG. */
-ddl_status ddl_world_check_settings(ddl_world *world, ddl_error *err);
+DDL_MUST_USE ddl_status ddl_world_check_settings(ddl_world *world, ddl_error *err);
 
 /* ---- world_memory.c: memory that ranks of a host share ---- */
 
 /* wires: to all ranks that are connected. */
-ddl_status ddl_world_make_lanes(ddl_world *world, ddl_wire wires[], ddl_deadline deadline, ddl_error *err);
+DDL_MUST_USE ddl_status ddl_world_make_lanes(ddl_world *world, ddl_wire wires[], ddl_deadline deadline,
+                                             ddl_error *err);
 
 /* With lanes, if there are any, or without. */
-ddl_status ddl_world_make_heap(ddl_world *world, ddl_error *err);
+DDL_MUST_USE ddl_status ddl_world_make_heap(ddl_world *world, ddl_error *err);
 
 /* ---- world_links.c: connections beside the first one to each rank ---- */
 
 /* For large messages, from the start, or once it has shown that they are worth it. */
-ddl_status ddl_world_widen(ddl_world *world, ddl_error *err);
+DDL_MUST_USE ddl_status ddl_world_widen(ddl_world *world, ddl_error *err);
 
 /* From now on the engine is told of ranks that connect late, which the second call takes in. */
 void ddl_world_await_arrivals(ddl_world *world);

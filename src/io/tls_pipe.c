@@ -17,7 +17,7 @@ enum { HANDSHAKE_RECORD = 22, BATCH_BYTES = 128 << 10 };
  * OpenSSL takes memory for a message once its length is there, for a client's first up to 171 KiB. False:
  * this one is to be longer than all that is taken from this peer.
  */
-static bool is_modest(struct clear_text *clear, uint64_t limit, const uint8_t *data, size_t bytes)
+static bool is_modest(struct ddl_tls_clear_text *clear, uint64_t limit, const uint8_t *data, size_t bytes)
 {
     for (size_t i = 0; i < bytes; i++) {
         if (clear->record_left == 0) {

@@ -21,7 +21,7 @@ enum {
 };
 
 /* Where in the records and handshake messages that come in clear a peer is that is not trusted. */
-struct clear_text {
+struct ddl_tls_clear_text {
     uint8_t record[DDL_TLS_RECORD_HEADER], message[DDL_TLS_MESSAGE_HEADER];
     size_t record_have, message_have;
     size_t record_left, message_left; /* behind a header that is whole */
@@ -35,7 +35,7 @@ typedef struct ddl_tls_pipe {
     bool stuck;   /* the socket has not taken all that it was given */
     int read_errno, write_errno;
     uint64_t taken_in, limit; /* bytes from the peer; limit: until it is trusted, then 0 */
-    struct clear_text clear;
+    struct ddl_tls_clear_text clear;
     uint8_t first[DDL_TLS_FIRST_BYTES]; /* that came */
     size_t ahead_from, ahead_to, ahead_room;
     uint8_t *ahead; /* of the next records, what came along with one */

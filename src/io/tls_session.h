@@ -1,5 +1,7 @@
 /*
  * tls_session.h - groups and sessions of tls_socket.h, as its files share them.
+ *
+ * A group does not change once it is made. Thread: any for a group; one at a time per session.
  */
 #ifndef DDL_IO_TLS_SESSION_H
 #define DDL_IO_TLS_SESSION_H

@@ -1,4 +1,8 @@
-/* redis_link_parts.h - a link to Redis as its files share it. What its users need is in redis_link.h. */
+/*
+ * redis_link_parts.h - a link to Redis as its files share it. What its users need is in redis_link.h.
+ *
+ * Thread: one at a time per link.
+ */
 #ifndef DDL_RENDEZVOUS_REDIS_LINK_PARTS_H
 #define DDL_RENDEZVOUS_REDIS_LINK_PARTS_H
 
@@ -49,22 +53,24 @@ static inline ddl_status ddl_redis_link_say_why(const ddl_redis_link *link, ddl_
 /* ---- redis_link_connections.c: the two connections ---- */
 
 /* One try of all addresses. DDL_ENETWORK: another try may do. */
-ddl_status ddl_redis_link_up(ddl_redis_link *link, int which, ddl_deadline deadline, ddl_error *err);
+DDL_MUST_USE ddl_status ddl_redis_link_up(ddl_redis_link *link, int which, ddl_deadline deadline,
+                                          ddl_error *err);
 
 void ddl_redis_link_drop(ddl_redis_link *link, int which);
 
 /* Send a request and take its replies. Those of earlier ones that nobody waited for come first. */
-ddl_status ddl_redis_link_talk(ddl_redis_link *link, ddl_redis_connection *connection,
-                               const ddl_redis_request *request, ddl_deadline deadline,
-                               ddl_redis_reply *replies[], ddl_error *err);
+DDL_MUST_USE ddl_status ddl_redis_link_talk(ddl_redis_link *link, ddl_redis_connection *connection,
+                                            const ddl_redis_request *request, ddl_deadline deadline,
+                                            ddl_redis_reply *replies[], ddl_error *err);
 
 /* Read until there is a reply; NULL if none came by the deadline, whatever else keeps coming. */
-ddl_status ddl_redis_link_next(ddl_redis_link *link, ddl_redis_connection *connection, ddl_deadline deadline,
-                               ddl_redis_reply **reply, ddl_error *err);
+DDL_MUST_USE ddl_status ddl_redis_link_next(ddl_redis_link *link, ddl_redis_connection *connection,
+                                            ddl_deadline deadline, ddl_redis_reply **reply, ddl_error *err);
 
 /* ---- redis_link.c ---- */
 
 /* The connection that shows that we are here may have broken without anybody having read from it. */
-ddl_status ddl_redis_link_renew_presence(ddl_redis_link *link, ddl_deadline limit, ddl_error *err);
+DDL_MUST_USE ddl_status ddl_redis_link_renew_presence(ddl_redis_link *link, ddl_deadline limit,
+                                                      ddl_error *err);
 
 #endif

@@ -70,7 +70,7 @@ __attribute__((format(printf, 3, 4))) void ddl_store_client_refuse(ddl_store_cli
 /* It reads its replies, so that more may be asked. */
 bool ddl_store_client_has_room(const ddl_store_client *client);
 
-/* Mark for removal; on_client or sweep does it, so that no caller up the stack holds a freed client. */
+/* Mark for removal; ddl_store_server_sweep does it, so that no caller up the stack holds a freed client. */
 void ddl_store_client_give_up(ddl_store_client *client);
 
 /* It says what no rank says: if it takes part, as its will says, that ends the run. */

@@ -48,8 +48,8 @@ typedef struct ddl_usher_word { /* from the usher */
 extern const uint8_t ddl_usher_magic[4];
 
 /* DDL_ENOMEM. */
-ddl_status ddl_gathering_open(const ddl_roster *roster, ddl_wire wires[], ddl_deadline deadline,
-                              ddl_gathering *all, ddl_error *err);
+DDL_MUST_USE ddl_status ddl_gathering_open(const ddl_roster *roster, ddl_wire wires[], ddl_deadline deadline,
+                                           ddl_gathering *all, ddl_error *err);
 void ddl_gathering_close(ddl_gathering *all);
 
 static inline ddl_wire *ddl_gathering_wire(const ddl_gathering *all, int local)
@@ -74,7 +74,8 @@ void ddl_gathering_poll_too(ddl_gathering *all, int *count, int fd, int local);
 
 /* So many bytes from each of the others, which begin with the time that it has left. said: those of rank 0,
  * then of 1, and so on. What has come by the deadline is heard, however late the usher is. */
-ddl_status ddl_gathering_collect(ddl_gathering *all, uint8_t *said, size_t bytes, ddl_error *err);
+DDL_MUST_USE ddl_status ddl_gathering_collect(ddl_gathering *all, uint8_t *said, size_t bytes,
+                                              ddl_error *err);
 
 /* ---- the others ---- */
 
@@ -82,11 +83,14 @@ ddl_status ddl_gathering_collect(ddl_gathering *all, uint8_t *said, size_t bytes
 ddl_deadline ddl_gathering_patience(const ddl_gathering *all);
 
 /* If the usher has ended it may have said why before: that is the error. */
-ddl_status ddl_gathering_tell(const ddl_gathering *all, const void *data, size_t bytes, ddl_error *err);
+DDL_MUST_USE ddl_status ddl_gathering_tell(const ddl_gathering *all, const void *data, size_t bytes,
+                                           ddl_error *err);
 
-ddl_status ddl_gathering_hear(const ddl_gathering *all, void *data, size_t bytes, ddl_error *err);
+DDL_MUST_USE ddl_status ddl_gathering_hear(const ddl_gathering *all, void *data, size_t bytes,
+                                           ddl_error *err);
 
 /* A word that is no failure; of one the error is what it tells. */
-ddl_status ddl_gathering_hear_word(const ddl_gathering *all, ddl_usher_word *word, ddl_error *err);
+DDL_MUST_USE ddl_status ddl_gathering_hear_word(const ddl_gathering *all, ddl_usher_word *word,
+                                                ddl_error *err);
 
 #endif

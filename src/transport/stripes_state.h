@@ -1,6 +1,8 @@
 /*
  * stripes_state.h - the connections that carry stripes, as the files of stripes share them. What their users
  * need is in stripes.h.
+ *
+ * All of it is for the holder of the engine's baton.
  */
 #ifndef DDL_TRANSPORT_STRIPES_STATE_H
 #define DDL_TRANSPORT_STRIPES_STATE_H
