@@ -1,6 +1,6 @@
 /*
  * test_startup_costs.c - what start-ups ask of the store, and what passes through it, are what the model
- * says.
+ * says; room for descriptors is made at once.
  *
  * Each rank is a thread, so what a thread says to the store is what that rank does; functions of the library
  * are called by way of those here that count.
@@ -23,6 +23,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
@@ -182,6 +185,41 @@ static void redis_is_asked_for_so_much_by_each_rank(void **state)
     }
 }
 
+/* Whether the system has room for so many descriptors of this process. */
+static bool has_room_for(int descriptors)
+{
+    char line[200];
+    int room = -1;
+    FILE *file = fopen("/proc/self/status", "r");
+    while (file != NULL && room < 0 && fgets(line, sizeof line, file) != NULL)
+        (void)sscanf(line, "FDSize: %d", &room);
+    if (file != NULL)
+        fclose(file);
+    return room >= descriptors;
+}
+
+static void a_low_limit_is_raised_before_room_is_made(void **state)
+{
+    enum { RANKS = 100, EACH = 4 };
+    int status;
+    (void)state;
+    pid_t pid = fork(); /* the table of this process keeps its size */
+    if (pid == 0) {
+        struct rlimit limit;
+        ddl_error error;
+        if (getrlimit(RLIMIT_NOFILE, &limit) != 0)
+            _exit(1);
+        limit.rlim_cur = 100;
+        if (setrlimit(RLIMIT_NOFILE, &limit) != 0)
+            _exit(2);
+        if (ddl_bootstrap_need_descriptors(0, RANKS, DDL_CONNECT_EAGER, &error) != DDL_OK)
+            _exit(3);
+        _exit(has_room_for(RANKS * EACH) ? 0 : 4);
+    }
+    assert_int_equal(waitpid(pid, &status, 0), pid);
+    assert_int_equal(status, 0);
+}
+
 static int end(void **state)
 {
     (void)state;
@@ -193,6 +231,7 @@ static int end(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_low_limit_is_raised_before_room_is_made), /* forks: before any thread has run */
         cmocka_unit_test(the_tcp_store_is_asked_for_what_the_model_says),
         cmocka_unit_test(whose_time_is_over_asks_once_who_is_missing),
         cmocka_unit_test(redis_is_asked_for_so_much_by_each_rank),
