@@ -38,6 +38,17 @@ def lanes_bytes(pid):
     return set(heaps.values())
 
 
+def resident_bytes(pid):
+    """Of the library's shared memory that a process has mapped, its own and that of others, what is there."""
+    bytes_there, is_ours = 0, False
+    for line in pathlib.Path(f"/proc/{pid}/smaps").read_text().splitlines():
+        if re.match(r"[0-9a-f]+-[0-9a-f]+ ", line):
+            is_ours = "memfd:ddl" in line
+        elif is_ours and line.startswith("Rss:"):
+            bytes_there += int(line.split()[1]) * 1024
+    return bytes_there
+
+
 class Host(unittest.TestCase):
     def world(self, nranks, **environment):
         world = World(ACTOR, nranks, **environment)
@@ -470,6 +481,30 @@ class SharedMemory(Host):
         together, apart, on_one = chosen(both, both), chosen(first, second), chosen(first, first)
         self.assertEqual(apart, together)
         self.assertNotEqual(on_one, together)
+
+    def test_the_first_call_finds_memory_where_no_cpu_is_shared(self):
+        """Lanes and board are there once init has returned; where ranks share a CPU, only what has been used."""
+        def resident(cpus):
+            world = self.world(2)
+            ranks = [world.start(r, "init", "line", "free", prefix=["taskset", "-c", cpus]) for r in range(2)]
+            for rank in ranks:
+                rank.expect("init", "DDL_OK")
+                rank.expect("ready")
+            least = min(resident_bytes(rank.pid) for rank in ranks)
+            for rank in ranks:
+                rank.go()
+            for rank in ranks:
+                rank.expect("free", "DDL_OK")
+                rank.finish()
+            return least
+
+        if len(os.sched_getaffinity(0)) < 2:
+            self.skipTest("there is one CPU")
+        if tuple(map(int, os.uname().release.split(".")[:2])) < (5, 14):
+            self.skipTest("this Linux does not touch memory for others")
+        first, second = (str(cpu) for cpu in sorted(os.sched_getaffinity(0))[:2])
+        self.assertGreater(resident(f"{first},{second}"), 2 * 256 * 1024, "two lanes at least")
+        self.assertLess(resident(first), 256 * 1024)
 
     def test_who_stops_in_the_middle_is_named(self):
         """Also if it has said of that call that it is in it, as one does that takes long."""
