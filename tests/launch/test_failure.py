@@ -114,7 +114,9 @@ class TheOthers(LaunchTest):
         self.assertIn("ddl-launch: ranks 0,2 ended with 9 after it", result.messages)
 
     def test_whoever_is_writing_then_may_finish(self):
-        # All have started when rank 1 ends: an interpreter that starts is silent, for longer than a second at times.
+        """For three seconds at most, so a speech is as long by the clock on a busy machine as on an idle one.
+
+        All have started when rank 1 ends: an interpreter that starts is silent, for longer than a second at times."""
         speech = ("import os, sys, time\n"
                   "here, rank = os.environ['DIR'] + '/', os.environ['RANK']\n"
                   "def note(name): open(here + name, 'w').close()\n"
@@ -122,8 +124,9 @@ class TheOthers(LaunchTest):
                   "    while not os.path.exists(here + name): time.sleep(0.01)\n"
                   "if rank == '1': wait('0'); wait('2'); note('failed'); os._exit(5)\n"
                   "note(rank); wait('failed')\n"
-                  "for i in range(80):\n"
-                  "    print(i, flush=True)\n"
+                  "end = time.monotonic() + 1.6\n"
+                  "while time.monotonic() < end:\n"
+                  "    print(end, flush=True)\n"
                   "    time.sleep(0.02)\n"
                   "sys.exit('that was all')\n")
         result = self.launch("-n", "3", *self.python(speech))
