@@ -269,17 +269,13 @@ static ddl_status run(ddl_comm *comm, ddl_call *call, ddl_request **request)
     DDL_TRY(check_comm(comm, call->collective));
     if (!ddl_list_empty(&comm->streamed))
         DDL_TRY(ddl_stream_reap(comm));
-    const ddl_extent *known = ddl_repeat_extent(comm, call);
-    call->is_repeated = known != NULL;
-    if (known != NULL)
-        call->extent = *known;
-    else
+    const bool knows_buffers = ddl_repeat_recall(comm, call);
+    if (!call->is_repeated)
         DDL_TRY(check_call(comm, call));
     call->stride = call->count;
-    if (call->has_dtype)
+    if (call->has_dtype && !knows_buffers)
         DDL_TRY(check_buffers(comm, call, &call->extent));
-    bool known_buffers = known != NULL && ddl_repeat_has_same_buffers(comm, call);
-    if (call->has_dtype && ddl_gpu_may_be_used(known_buffers))
+    if (call->has_dtype && ddl_gpu_may_be_used(knows_buffers))
         DDL_TRY(ddl_gpu_look(comm, call));
     if (call->collective == DDL_COLLECTIVE_BROADCAST)
         call->in_place = true;

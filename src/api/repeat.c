@@ -72,17 +72,18 @@ static bool is_like(const ddl_repeat *repeat, const ddl_call *call)
            repeat->op == call->op && repeat->root == call->root && call->as == 0 && call->counts == NULL;
 }
 
-const ddl_extent *ddl_repeat_extent(const ddl_comm *comm, const ddl_call *call)
+bool ddl_repeat_recall(const ddl_comm *comm, ddl_call *call)
 {
     const ddl_repeat *repeat = &comm->repeats[call->collective];
-    return is_like(repeat, call) ? &repeat->extent : NULL;
-}
-
-bool ddl_repeat_has_same_buffers(const ddl_comm *comm, const ddl_call *call)
-{
-    const ddl_repeat *repeat = &comm->repeats[call->collective];
-    const ddl_task *task = repeat->request != NULL ? &repeat->request->task : NULL;
-    return task != NULL && task->in == call->in && task->out == call->out;
+    call->is_repeated = is_like(repeat, call);
+    if (!call->is_repeated)
+        return false;
+    call->extent = repeat->extent;
+    const ddl_task *task = &repeat->request->task;
+    if (task->in != call->in || task->out != call->out)
+        return false;
+    call->in_place = repeat->in_place;
+    return true;
 }
 
 /* Holder: the others are not there. From now on it is a request like others. */

@@ -10,13 +10,10 @@
 
 #include "api/issue.h"
 
-/* What is known of the buffers of a call that is like the one that is kept; NULL: there is none. Of such a
- * call nothing but its buffers can be wrong. */
-const ddl_extent *ddl_repeat_extent(const ddl_comm *comm, const ddl_call *call);
-
-/* Whether such a call's buffers are those of the one that is kept: they are where they were, in host memory.
+/* Whether the call is like the one that is kept: it is_repeated then, and its extent is known, so that nothing
+ * but its buffers can be wrong. True: nor can they, as they are those of the one that is kept, in host memory.
  */
-bool ddl_repeat_has_same_buffers(const ddl_comm *comm, const ddl_call *call);
+bool ddl_repeat_recall(const ddl_comm *comm, ddl_call *call);
 
 /* Start again what is kept for such a call, if it is_repeated, and wait for its end: *status. False: there is
  * nothing of that kind or something else is under way; the call has to be issued. */

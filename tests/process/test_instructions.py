@@ -23,7 +23,7 @@ WARM = 1  # batches, in which plans are made
 
 # Instructions per call, with gcc 12 in a release build on an AMD EPYC (on an Intel Xeon the C library takes 5 % fewer).
 # To be lowered when a change lowers them; raised only with a reason in the commit message.
-BUDGET = {"allreduce": 881, "broadcast": 813}
+BUDGET = {"allreduce": 881, "broadcast": 791}
 ROOM = 1.04  # for other compilers and C libraries
 
 
