@@ -130,7 +130,7 @@ bool ddl_repeat_call(ddl_comm *comm, const ddl_call *call, ddl_status *status)
     task->out = call->out;
     task->sequence = ++comm->issued;
     (void)ddl_issue_remember(comm, request); /* which needs no memory here */
-    if (!ddl_backend_repeat(task, repeat->plan) &&
+    if (!ddl_backend_repeat(task, repeat->plan, ddl_engine_looks(comm->engine)) &&
         !ddl_engine_linger(comm->engine, repeat_is_done, request)) {
         *status = wait_for_repeat(comm, repeat);
         return true;

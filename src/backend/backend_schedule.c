@@ -229,7 +229,7 @@ static bool next_posted_piece(ddl_post *post)
     return true;
 }
 
-bool ddl_backend_repeat(ddl_task *task, ddl_plan *plan)
+bool ddl_backend_repeat(ddl_task *task, ddl_plan *plan, int looks)
 {
     ddl_post *post = &task->post;
     task->posted_plan = plan;
@@ -250,7 +250,7 @@ bool ddl_backend_repeat(ddl_task *task, ddl_plan *plan)
     post->told_bytes = 0;
     post->ndone = 0;
     plan->users++;
-    bool done = ddl_posting_start(&task->backend->posting, &task->post);
+    bool done = ddl_posting_start(&task->backend->posting, &task->post, looks);
     if (done)
         unpin(task);
     return done;
@@ -271,7 +271,7 @@ static ddl_status start_post(ddl_task *task, ddl_plan *plan, bool *done, ddl_err
         .next = plan->npieces > 1 ? next_posted_piece : NULL,
         .finished = post_finished,
     };
-    *done = ddl_backend_repeat(task, plan);
+    *done = ddl_backend_repeat(task, plan, 0);
     if (!*done || task->staged == NULL)
         return DDL_OK;
     *done = false; /* it still goes up */

@@ -64,8 +64,8 @@ bool ddl_backend_goes_by_board(ddl_backend *backend, const ddl_task *task);
 DDL_MUST_USE ddl_status ddl_backend_start(ddl_backend *backend, ddl_task *task, bool *done, ddl_error *err);
 
 /* Begin a task again that has finished over the board, with other buffers and another sequence; somebody has
- * held its plan meanwhile. True: it is done already. */
-bool ddl_backend_repeat(ddl_task *task, ddl_plan *plan);
+ * held its plan meanwhile. looks: as of ddl_posting_start. True: it is done already. */
+bool ddl_backend_repeat(ddl_task *task, ddl_plan *plan, int looks);
 
 /* Finish what the others have posted for, as ddl_posting_progress. */
 void ddl_backend_progress(ddl_backend *backend);

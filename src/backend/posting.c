@@ -80,7 +80,7 @@ static bool has_to_wait(const ddl_posting *posting, const ddl_post *oldest)
 
 /* Of the oldest, a round of a piece. Who posts last need not wait until his post is seen everywhere to look
  * at the others'. */
-static bool try_to_finish_round(ddl_posting *posting, ddl_post *oldest)
+static bool try_to_finish_round(ddl_posting *posting, ddl_post *oldest, int looks)
 {
     bool is_new = !oldest->is_posted;
     if (is_new && posting->owner.board->unseen != 0 &&
@@ -91,6 +91,9 @@ static bool try_to_finish_round(ddl_posting *posting, ddl_post *oldest)
     bool complete = have_posted(posting, ddl_oneshot_needs(oldest->oneshot, oldest->round));
     if (is_new)
         posting->owner.posted(posting->owner.arg);
+    for (int i = 0; i < looks && !complete; i++)
+        if (!has_to_wait(posting, oldest))
+            complete = have_posted(posting, ddl_oneshot_needs(oldest->oneshot, oldest->round));
     if (!complete)
         return false;
     if (ddl_post_may_tell(oldest))
@@ -103,11 +106,11 @@ static bool try_to_finish_round(ddl_posting *posting, ddl_post *oldest)
 }
 
 /* As far as it goes, but no further than to the end of a piece: others are looked at, too. */
-static bool try_to_finish(ddl_posting *posting, ddl_post *oldest)
+static bool try_to_finish(ddl_posting *posting, ddl_post *oldest, int looks)
 {
     if (oldest->is_held || posting->is_spoilt)
         return false;
-    while (try_to_finish_round(posting, oldest)) {
+    while (try_to_finish_round(posting, oldest, looks)) {
         oldest->is_posted = false;
         if (++oldest->round < ddl_oneshot_rounds(oldest->oneshot))
             continue;
@@ -120,11 +123,11 @@ static bool try_to_finish(ddl_posting *posting, ddl_post *oldest)
     return false;
 }
 
-bool ddl_posting_start(ddl_posting *posting, ddl_post *post)
+bool ddl_posting_start(ddl_posting *posting, ddl_post *post, int looks)
 {
     DDL_ASSERT(post->sequence > posting->newest);
     posting->newest = post->sequence;
-    bool done = ddl_list_empty(&posting->posts) && try_to_finish(posting, post);
+    bool done = ddl_list_empty(&posting->posts) && try_to_finish(posting, post, looks);
     if (!done)
         ddl_list_append(&posting->posts, &post->link);
     note_whether_busy(posting);
@@ -140,7 +143,7 @@ bool ddl_posting_progress(ddl_posting *posting)
             return moved;
         const int round = oldest->round;
         const uint32_t ndone = oldest->ndone;
-        const bool finished = try_to_finish(posting, oldest);
+        const bool finished = try_to_finish(posting, oldest, 0);
         moved = moved || oldest->round > round || oldest->ndone > ndone;
         if (!finished)
             break;

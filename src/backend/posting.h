@@ -76,8 +76,9 @@ struct ddl_post { /* an operation; embedded in a task, all zero before the start
 
 void ddl_posting_init(ddl_posting *posting, const ddl_posting_owner *owner, ddl_compute *compute);
 
-/* In the order of their sequences, as the other ranks do. True: it is done already. */
-bool ddl_posting_start(ddl_posting *posting, ddl_post *post);
+/* In the order of their sequences, as the other ranks do. looks: for what others have not posted yet, so many
+ * more times before it is left to ddl_posting_progress. True: it is done already. */
+bool ddl_posting_start(ddl_posting *posting, ddl_post *post, int looks);
 
 /* Finish what can be. True: something did. */
 bool ddl_posting_progress(ddl_posting *posting);

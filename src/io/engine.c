@@ -140,7 +140,7 @@ ddl_status ddl_engine_create(const ddl_engine_client *client, bool crowded, ddl_
     if (engine == NULL)
         return DDL_FAIL(err, DDL_ENOMEM, "no memory for an engine");
     engine->client = *client;
-    engine->crowded = crowded;
+    engine->crowded = engine->yields = crowded;
     engine->spin_ns = DDL_ENGINE_SPIN_NS;
     engine->alarm_ns = DDL_ENGINE_FIRST_ALARM_NS;
     ddl_engine_set_nap(engine, 0);

@@ -28,6 +28,7 @@ struct ddl_engine {
     bool loop_open;
     bool moved;             /* holder: a loop callback moved something */
     bool takes_turns;       /* holder: another process that yields, as peers do, is on this core */
+    bool yields;            /* holder: so while this one waits it yields as well, or ranks are crowded */
     int64_t spin_ns;        /* holder: how long polling in vain goes on */
     uint64_t received;      /* holder: bytes */
     size_t to_come;         /* holder: at least so many more, of a message of which some have come */

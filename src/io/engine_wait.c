@@ -17,6 +17,7 @@ enum {
     LOOP_EVERY_YIELDS = 8,
     MISSES_PER_CLOCK = 4, /* reading it takes as long as looking at memory that another core writes */
     YIELDS = 60,
+    FIRST_LOOKS = 200, /* a look takes 1 ns or 2 while the line that is looked at stays here */
     LINGER_LOOKS = 100,
     LOOKS_AT_ONCE = 64, /* of them without a pause, which takes half as long as a line from another core */
     LINGER_YIELDS = 16,
@@ -132,6 +133,7 @@ static bool yield_was_taken(ddl_engine *engine)
     sched_yield();
     int64_t away_ns = ddl_now_ns() - before_ns;
     engine->takes_turns = away_ns > SWITCH_NS && away_ns < TURN_NS;
+    engine->yields = engine->crowded || engine->takes_turns;
     return away_ns > TAKEN_NS;
 }
 
@@ -141,9 +143,14 @@ void ddl_engine_give_way(ddl_engine *engine)
         sched_yield();
 }
 
+int ddl_engine_looks(const ddl_engine *engine)
+{
+    return engine->yields ? 0 : FIRST_LOOKS;
+}
+
 bool ddl_engine_linger(ddl_engine *engine, bool (*ready)(void *arg), void *arg)
 {
-    const bool yields = engine->crowded || engine->takes_turns;
+    const bool yields = engine->yields;
     int most = yields ? LINGER_YIELDS : LINGER_LOOKS;
     for (int i = 0; i < most; i++) {
         if (ready(arg))

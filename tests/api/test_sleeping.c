@@ -322,7 +322,7 @@ static void begin(party *self, comm *on, call *c, uint32_t what)
                           .next = c->npieces > 1 ? next_piece : NULL,
                           .finished = call_finished };
     c->is_begun = true;
-    c->is_done = ddl_posting_start(&on->posting, &c->post);
+    c->is_done = ddl_posting_start(&on->posting, &c->post, 0);
 }
 
 static int count_wrong(const party *self, const call *c)

@@ -240,7 +240,7 @@ static void begin(party *self, call *c, enum where where, uint64_t sequence)
                           .op = self->world->average ? DDL_AVG : DDL_SUM,
                           .next = next_piece,
                           .finished = call_finished };
-    c->is_done = ddl_posting_start(&self->posting, &c->post);
+    c->is_done = ddl_posting_start(&self->posting, &c->post, 0);
 }
 
 static int count_wrong(const call *c)

@@ -41,6 +41,8 @@ static bool is_possible(const struct kind *kind, int nranks)
     return nranks <= most;
 }
 
+typedef struct party party;
+
 typedef struct world {
     int nranks;
     ddl_sheet *sheets;
@@ -51,17 +53,20 @@ typedef struct world {
         ddl_board board;
         ddl_posting posting;
         ddl_list busy;
-        int rank, differences, wrong;
+        int rank, looks, differences, wrong;
+        void (*answer)(party *self); /* what happens as this rank has posted, once */
         int differing_rank;
         uint64_t differing_sequence;
     } parties[MOST_RANKS];
 } world;
 
-typedef struct party party;
-
 static void posted(void *arg)
 {
-    (void)arg;
+    party *self = arg;
+    void (*answer)(party *) = self->answer;
+    self->answer = NULL;
+    if (answer != NULL)
+        answer(self);
 }
 
 static void differs(void *arg, int rank, uint64_t sequence, const ddl_signature *ours,
@@ -196,7 +201,7 @@ static void begin_pieces(party *self, call *c, int kind, int root, uint64_t sequ
                           .op = DDL_SUM,
                           .next = npieces > 1 ? next_piece : NULL,
                           .finished = call_finished };
-    c->is_done = ddl_posting_start(&self->posting, &c->post);
+    c->is_done = ddl_posting_start(&self->posting, &c->post, self->looks);
 }
 
 static void begin(party *self, call *c, int kind, int root, uint64_t sequence)
@@ -237,7 +242,7 @@ static int count_wrong(const party *self, const call *c)
 
 /* ---- two ranks, step by step ---- */
 
-enum { BARRIER = 1, SCATTER = 3, BROADCAST = 4, REDUCE = 5, DIRECT = 6 };
+enum { FLAT, BARRIER, SCATTER = 3, BROADCAST = 4, REDUCE = 5, DIRECT = 6 };
 
 static void a_root_is_one_call_ahead_at_most(void **state)
 {
@@ -282,6 +287,60 @@ static void nobody_waits_for_more_than_is_needed(void **state)
     assert_true(calls[1].is_done);
     for (int rank = 0; rank < 3; rank++)
         (void)ddl_posting_progress(&w->parties[rank].posting);
+    free_world(w);
+}
+
+static call answers[3];
+
+static void the_others_post(party *self)
+{
+    for (int rank = 0; rank < self->world->nranks; rank++)
+        if (rank != self->rank)
+            begin(&self->world->parties[rank], &answers[rank], FLAT, 0, 1);
+}
+
+/* What comes while it looks is seen at once, from whomever; and without looks it is left to progress. */
+static void who_looks_again_sees_what_comes_meanwhile(void **state)
+{
+    (void)state;
+    for (int nranks = 2; nranks <= 3; nranks++)
+        for (int looks = 0; looks < 2; looks++) {
+            world *w = make_world(nranks);
+            party *a = &w->parties[0];
+            static call own;
+            a->looks = looks;
+            a->answer = the_others_post;
+            begin(a, &own, FLAT, 0, 1);
+            assert_null(a->answer);
+            assert_int_equal(own.is_done, looks > 0);
+            assert_int_equal(ddl_posting_progress(&a->posting), looks == 0);
+            assert_int_equal(count_wrong(a, &own), 0);
+            assert_true(ddl_list_empty(&a->busy));
+            for (int rank = 1; rank < nranks; rank++) {
+                (void)ddl_posting_progress(&w->parties[rank].posting);
+                assert_int_equal(count_wrong(&w->parties[rank], &answers[rank]), 0);
+            }
+            free_world(w);
+        }
+}
+
+/* Nobody comes: it is no less a call that waits. */
+static void looks_in_vain_change_nothing(void **state)
+{
+    (void)state;
+    world *w = make_world(2);
+    party *a = &w->parties[0], *b = &w->parties[1];
+    static call calls[2];
+    a->looks = 100;
+    begin(a, &calls[0], FLAT, 0, 1);
+    assert_false(calls[0].is_done);
+    assert_false(ddl_list_empty(&a->busy));
+    assert_false(ddl_posting_progress(&a->posting));
+    begin(b, &calls[1], FLAT, 0, 1);
+    assert_true(calls[1].is_done);
+    assert_true(ddl_posting_progress(&a->posting));
+    assert_true(calls[0].is_done);
+    assert_int_equal(count_wrong(a, &calls[0]), 0);
     free_world(w);
 }
 
@@ -403,7 +462,6 @@ static void a_piece_may_have_to_wait(void **state)
     world *w = make_world(2);
     party *a = &w->parties[0], *b = &w->parties[1];
     static call calls[2];
-    const int FLAT = 0;
     begin_pieces(a, &calls[0], FLAT, 0, 1, 3, true);
     begin_pieces(b, &calls[1], FLAT, 0, 1, 3, false);
     assert_true(ddl_posting_progress(&a->posting));
@@ -474,13 +532,15 @@ static bool await(party *self, const call *c, ddl_deadline deadline)
     return true;
 }
 
-/* The same calls on all ranks, of which each may have some in flight; now and then a rank is slow. */
+/* The same calls on all ranks, of which each may have some in flight; now and then a rank is slow. Every
+ * other one looks again. */
 static void *take_part(void *arg)
 {
     party *self = arg;
     const int nranks = self->world->nranks;
     call *calls = calloc(IN_FLIGHT, sizeof *calls);
     ddl_deadline deadline = ddl_deadline_in_ms(PATIENCE_MS);
+    self->looks = self->rank % 2 * 30;
     self->wrong += calls == NULL;
     for (uint64_t sequence = 1; self->wrong == 0 && sequence <= CALLS + IN_FLIGHT; sequence++) {
         call *c = &calls[sequence % IN_FLIGHT];
@@ -528,6 +588,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_root_is_one_call_ahead_at_most),
         cmocka_unit_test(nobody_waits_for_more_than_is_needed),
+        cmocka_unit_test(who_looks_again_sees_what_comes_meanwhile),
+        cmocka_unit_test(looks_in_vain_change_nothing),
         cmocka_unit_test(whoever_is_waited_for_is_named),
         cmocka_unit_test(each_round_is_waited_for),
         cmocka_unit_test(pieces_follow_each_other),
