@@ -18,6 +18,22 @@ enum { ACCUMULATOR_BYTES = 8192 };
 /* For loops inside a loop: left to itself, gcc 12 interchanges the two and then vectorises neither. */
 #define APART __attribute__((noinline))
 
+/* Store a line past the caches. */
+#if defined(__AVX512F__)
+#include <immintrin.h>
+#define PUT_LINE(target, line) _mm512_stream_si512((void *)(target), _mm512_load_si512((const void *)(line)))
+#elif defined(__AVX2__)
+#include <immintrin.h>
+#define PUT_LINE(target, line) put_line(target, line)
+static inline void put_line(void *target, const void *line)
+{
+    __m256i *to = target;
+    const __m256i *from = line;
+    _mm256_stream_si256(to, _mm256_load_si256(from));
+    _mm256_stream_si256(to + 1, _mm256_load_si256(from + 1));
+}
+#endif
+
 /* Iterations depend on each other nowhere: target is an operand or overlaps none. */
 #if defined(__clang__)
 #define EACH(i, count) _Pragma("clang loop vectorize(assume_safety)") for (size_t i = 0; i < (count); i++)
@@ -25,12 +41,19 @@ enum { ACCUMULATOR_BYTES = 8192 };
 #define EACH(i, count) _Pragma("GCC ivdep") for (size_t i = 0; i < (count); i++)
 #endif
 
+/* The same of a few: gcc would unroll them before it looks for vectors. */
+#if defined(__clang__)
+#define FEW EACH
+#else
+#define FEW(i, count) _Pragma("GCC unroll 1") EACH(i, count)
+#endif
+
 /* Where the elements of an operand begin that are the next to be worked on. */
 #define AT(element, operand) ((const element *)operands[operand] + first + done)
 
 /* A function `name` that folds elements: load makes an accumulator, combine joins two, store makes an
  * element. */
-#define REDUCE(name, element, accumulator, load, combine, store)                                           \
+#define LOOPS(name, element, accumulator, load, combine, store)                                            \
     static inline accumulator name##_of_4(element a, element b, element c, element d)                      \
     {                                                                                                      \
         return combine(combine(combine(load(a), load(b)), load(c)), load(d));                              \
@@ -110,6 +133,32 @@ enum { ACCUMULATOR_BYTES = 8192 };
             name##_of_many(t, operands, noperands, first, count);                                          \
         }                                                                                                  \
     }
+
+/* A function `name`_lines, as ddl_kernel_reduce_lines. A line is made as a whole, in registers. */
+#ifdef PUT_LINE
+#define LINES(name, element, load, combine, store)                                                  \
+    static void name##_lines(void *target, const void *a_lines, const void *b_lines, size_t nlines) \
+    {                                                                                               \
+        enum { IN_LINE = DDL_KERNEL_LINE / sizeof(element) };                                       \
+        const element *a = a_lines, *b = b_lines;                                                   \
+        for (element *t = target; nlines > 0; nlines--, t += IN_LINE, a += IN_LINE, b += IN_LINE) { \
+            _Alignas(DDL_KERNEL_LINE) element line[IN_LINE];                                        \
+            FEW(i, IN_LINE)                                                                         \
+            {                                                                                       \
+                line[i] = store(combine(load(a[i]), load(b[i])));                                   \
+            }                                                                                       \
+            PUT_LINE(t, line);                                                                      \
+        }                                                                                           \
+        _mm_sfence(); /* a release does not order these stores */                                   \
+    }
+#else
+#define LINES(name, element, load, combine, store)
+#endif
+
+/* Both. */
+#define REDUCE(name, element, accumulator, load, combine, store) \
+    LOOPS(name, element, accumulator, load, combine, store)      \
+    LINES(name, element, load, combine, store)
 
 /* A function `name` that replaces each element x by store(load(x) / by). */
 #define SCALE(name, element, divisor_type, limit, load, store)                         \
@@ -205,10 +254,11 @@ SCALE(scale_float32, float, float, INT32_MAX, SAME, store_float32)
 REDUCE(sum_float64, double, double, SAME, ADD, store_float64)
 REDUCE(prod_float64, double, double, SAME, MUL, store_float64)
 SCALE(scale_float64, double, double, INT32_MAX, SAME, store_float64)
-/* Sums, products and division of 16-bit floats, one at a time. */
-#define SINGLES(type, name)                                                               \
-    REDUCE(sum_##name, uint16_t, float, ddl_float_of_##type, ADD, ddl_##type##_of_float)  \
-    REDUCE(prod_##name, uint16_t, float, ddl_float_of_##type, MUL, ddl_##type##_of_float) \
+/* Sums, products and division of 16-bit floats, one at a time: without lines, as where there are some there
+ * are packs. */
+#define SINGLES(type, name)                                                              \
+    LOOPS(sum_##name, uint16_t, float, ddl_float_of_##type, ADD, ddl_##type##_of_float)  \
+    LOOPS(prod_##name, uint16_t, float, ddl_float_of_##type, MUL, ddl_##type##_of_float) \
     SCALE(scale_##name, uint16_t, float, INT32_MAX, ddl_float_of_##type, ddl_##type##_of_float)
 
 /* What a loop over packs works on are vectors already, so clang need not say that it makes none of it. */
@@ -220,6 +270,16 @@ SCALE(scale_float64, double, double, INT32_MAX, SAME, store_float64)
 #define PACKS_END
 #endif
 
+#ifdef PUT_LINE
+#define LINES_OF_PACKS(op, type)                                                               \
+    static void op##_##type##_lines(void *target, const void *a, const void *b, size_t nlines) \
+    {                                                                                          \
+        op##_##type##_packs_lines(target, a, b, nlines);                                       \
+    }
+#else
+#define LINES_OF_PACKS(op, type)
+#endif
+
 /* Whole packs, then the elements that are left. */
 #define PACKS_THEN_SINGLES(op, type, pack_count)                                                             \
     static void op##_##type(void *target, void *also, const void *const operands[], int noperands,           \
@@ -228,7 +288,8 @@ SCALE(scale_float64, double, double, INT32_MAX, SAME, store_float64)
         size_t packed = count - count % (pack_count);                                                        \
         op##_##type##_packs(target, also, operands, noperands, first / (pack_count), packed / (pack_count)); \
         op##_##type##_singles(target, also, operands, noperands, first + packed, count - packed);            \
-    }
+    }                                                                                                        \
+    LINES_OF_PACKS(op, type)
 
 #ifdef DDL_FLOAT16_PACK
 SINGLES(float16, float16_singles)
@@ -303,33 +364,33 @@ ORDER(float64, 64, 0x7ff0000000000000, DDL_FLOAT64_NAN)
 
 /* ---- the table ---- */
 
-#define FLOAT_ROW(type)                                                                                   \
-    {                                                                                                     \
-        [DDL_SUM] = sum_##type, [DDL_AVG] = sum_##type, [DDL_PROD] = prod_##type, [DDL_MIN] = min_##type, \
-        [DDL_MAX] = max_##type,                                                                           \
+#define FLOAT_ROW(type, form)                                                                       \
+    {                                                                                               \
+        [DDL_SUM] = sum_##type##form, [DDL_AVG] = sum_##type##form, [DDL_PROD] = prod_##type##form, \
+        [DDL_MIN] = min_##type##form, [DDL_MAX] = max_##type##form,                                 \
     }
-#define INTEGER_ROW(type, wrapping)                                                           \
-    {                                                                                         \
-        [DDL_SUM] = sum_##wrapping, [DDL_AVG] = sum_##wrapping, [DDL_PROD] = prod_##wrapping, \
-        [DDL_MIN] = min_##type, [DDL_MAX] = max_##type, [DDL_BAND] = band_##wrapping,         \
-        [DDL_BOR] = bor_##wrapping, [DDL_BXOR] = bxor_##wrapping,                             \
+#define INTEGER_ROW(type, wrapping, form)                                                               \
+    {                                                                                                   \
+        [DDL_SUM] = sum_##wrapping##form, [DDL_AVG] = sum_##wrapping##form,                             \
+        [DDL_PROD] = prod_##wrapping##form, [DDL_MIN] = min_##type##form, [DDL_MAX] = max_##type##form, \
+        [DDL_BAND] = band_##wrapping##form, [DDL_BOR] = bor_##wrapping##form,                           \
+        [DDL_BXOR] = bxor_##wrapping##form,                                                             \
+    }
+#define TABLE(form)                                                                                     \
+    {                                                                                                   \
+        [DDL_INT8] = INTEGER_ROW(int8, int8, form), [DDL_UINT8] = INTEGER_ROW(uint8, int8, form),       \
+        [DDL_INT16] = INTEGER_ROW(int16, int16, form), [DDL_UINT16] = INTEGER_ROW(uint16, int16, form), \
+        [DDL_INT32] = INTEGER_ROW(int32, int32, form), [DDL_UINT32] = INTEGER_ROW(uint32, int32, form), \
+        [DDL_INT64] = INTEGER_ROW(int64, int64, form), [DDL_UINT64] = INTEGER_ROW(uint64, int64, form), \
+        [DDL_FLOAT16] = FLOAT_ROW(float16, form), [DDL_BFLOAT16] = FLOAT_ROW(bfloat16, form),           \
+        [DDL_FLOAT32] = FLOAT_ROW(float32, form), [DDL_FLOAT64] = FLOAT_ROW(float64, form),             \
     }
 
 const struct ddl_kernels DDL_KERNELS = {
-    .reduce = {
-        [DDL_INT8] = INTEGER_ROW(int8, int8),
-        [DDL_UINT8] = INTEGER_ROW(uint8, int8),
-        [DDL_INT16] = INTEGER_ROW(int16, int16),
-        [DDL_UINT16] = INTEGER_ROW(uint16, int16),
-        [DDL_INT32] = INTEGER_ROW(int32, int32),
-        [DDL_UINT32] = INTEGER_ROW(uint32, int32),
-        [DDL_INT64] = INTEGER_ROW(int64, int64),
-        [DDL_UINT64] = INTEGER_ROW(uint64, int64),
-        [DDL_FLOAT16] = FLOAT_ROW(float16),
-        [DDL_BFLOAT16] = FLOAT_ROW(bfloat16),
-        [DDL_FLOAT32] = FLOAT_ROW(float32),
-        [DDL_FLOAT64] = FLOAT_ROW(float64),
-    },
+    .reduce = TABLE(),
+#ifdef PUT_LINE
+    .reduce_lines = TABLE(_lines),
+#endif
     .scale = {
         [DDL_INT8] = scale_int8_t,
         [DDL_UINT8] = scale_uint8_t,

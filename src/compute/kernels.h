@@ -20,11 +20,18 @@
 typedef void ddl_kernel_reduce(void *target, void *also, const void *const operands[], int noperands,
                                size_t first, size_t count);
 
+/* Whole lines of target, which begins with one, from those of two operands, past the caches. target is no
+ * operand. */
+typedef void ddl_kernel_reduce_lines(void *target, const void *a, const void *b, size_t nlines);
+
+enum { DDL_KERNEL_LINE = 64 /* bytes */ };
+
 /* Elements first .. first+count of target, divided; first is a multiple of 64. */
 typedef void ddl_kernel_scale(void *target, size_t first, size_t count, int divisor);
 
 struct ddl_kernels {
     ddl_kernel_reduce *reduce[DDL_DTYPE_COUNT][DDL_OP_COUNT]; /* NULL: not defined for this type */
+    ddl_kernel_reduce_lines *reduce_lines[DDL_DTYPE_COUNT][DDL_OP_COUNT]; /* likewise, or all: cannot be */
     ddl_kernel_scale *scale[DDL_DTYPE_COUNT];
 };
 

@@ -248,12 +248,27 @@ static void step_done(ddl_run *run, uint32_t index)
     run->remaining--;
 }
 
+/* Whether nobody looks soon at what a reduce leaves in OUT: no other step, and it is where no operand is. */
+static bool reduces_past_caches(const ddl_run *run, const ddl_step *step, const void *target,
+                                const void *const operands[])
+{
+    if (!run->binding.past_caches || step->nsuccessors > 0 || step->target.part[0].buffer != DDL_BUFFER_OUT)
+        return false;
+    for (uint32_t i = 0; i < step->noperands; i++)
+        if (operands[i] == target)
+            return false;
+    return true;
+}
+
 /* Combine two operands; also: where the result is wanted a second time, or NULL. */
-static void combine(const ddl_run *run, void *target, void *also, const void *const operands[2], size_t bytes)
+static void combine(const ddl_run *run, void *target, void *also, const void *const operands[2], size_t bytes,
+                    bool past_caches)
 {
     ddl_compute *compute = run->binding.compute;
     const size_t count = bytes / run->schedule->element_bytes;
-    if (also != NULL)
+    if (past_caches && also == NULL)
+        compute->ops->reduce_past(compute, target, operands, 2, count, run->binding.dtype, run->binding.op);
+    else if (also != NULL)
         compute->ops->reduce_twice(compute, target, also, operands, count, run->binding.dtype,
                                    run->binding.op);
     else
@@ -275,7 +290,7 @@ static void reduce_incoming(const ddl_run *run, const ddl_step *step, size_t off
         void *target = (char *)place(run, part) + offset;
         const void *operands[2] = { step->incoming_first ? incoming : target,
                                     step->incoming_first ? target : incoming };
-        combine(run, target, also, operands, here);
+        combine(run, target, also, operands, here, false); /* which is an operand */
         incoming += here;
         bytes -= here;
         offset = 0;
@@ -292,7 +307,8 @@ static void fold_incoming(const ddl_run *run, const message *m, size_t offset, c
     const void *operands[2];
     for (int i = 0; i < 2; i++)
         operands[i] = same_slice(&slices[i], received) ? incoming : (char *)place(run, &slices[i]) + offset;
-    combine(run, (char *)place(run, &reduce->target.part[0]) + offset, also, operands, bytes);
+    void *target = (char *)place(run, &reduce->target.part[0]) + offset;
+    combine(run, target, also, operands, bytes, reduces_past_caches(run, reduce, target, operands));
 }
 
 static void work_on_incoming(const ddl_xfer *xfer, size_t offset, const void *incoming, void *also,
@@ -335,9 +351,14 @@ static void reduce_operands(ddl_run *run, const ddl_step *step)
     for (uint32_t i = 0; i < step->noperands; i++)
         operands[i] = place(run, &slices[i]);
     ddl_compute *compute = run->binding.compute;
-    compute->ops->reduce(compute, place(run, &step->target.part[0]), operands, (int)step->noperands,
-                         step->target.part[0].bytes / run->schedule->element_bytes, run->binding.dtype,
-                         run->binding.op);
+    void *target = place(run, &step->target.part[0]);
+    const size_t count = step->target.part[0].bytes / run->schedule->element_bytes;
+    if (reduces_past_caches(run, step, target, operands))
+        compute->ops->reduce_past(compute, target, operands, (int)step->noperands, count, run->binding.dtype,
+                                  run->binding.op);
+    else
+        compute->ops->reduce(compute, target, operands, (int)step->noperands, count, run->binding.dtype,
+                             run->binding.op);
 }
 
 /* What a step writes to OUT that no other step looks at; of what is sent, the receiver knows that. */

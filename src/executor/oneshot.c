@@ -23,7 +23,7 @@ typedef struct action { /* a local step, or a message that is taken from a sheet
 
 struct ddl_oneshot {
     int nranks;
-    size_t element_bytes;
+    int element_shift; /* its bytes are a power of two, so that nothing has to be divided in each call */
     int nrounds;
     struct round {
         ddl_slice *posts;
@@ -468,7 +468,8 @@ ddl_status ddl_oneshot_create(const ddl_schedule *own, const ddl_oneshot_word wo
     reading *r = ddl_alloc(sizeof *r);
     if (oneshot != NULL) {
         oneshot->nranks = own->nranks;
-        oneshot->element_bytes = own->element_bytes;
+        DDL_ASSERT((own->element_bytes & (own->element_bytes - 1)) == 0);
+        oneshot->element_shift = __builtin_ctzll(own->element_bytes);
         oneshot->nrounds = word->rounds;
         oneshot->actions = ddl_alloc_array(2 * (size_t)own->nsteps, sizeof *oneshot->actions);
         oneshot->operands = ddl_alloc_array(operands_at_most(own), sizeof *oneshot->operands);
@@ -521,22 +522,6 @@ ddl_board_ranks ddl_oneshot_needs(const ddl_oneshot *oneshot, int round)
 
 /* ---- running ---- */
 
-/* As reduce, by way of what stays in the nearest cache: what it does not write there pushes nothing else out.
- */
-static void reduce_past_caches(ddl_compute *compute, void *target, const void *operands[], int noperands,
-                               size_t bytes, size_t element_bytes, ddl_dtype dtype, ddl_op op)
-{
-    _Alignas(64) uint8_t part[PART_BYTES];
-    for (size_t done = 0; done < bytes;) {
-        const size_t count = ddl_size_min(bytes - done, sizeof part);
-        compute->ops->reduce(compute, part, operands, noperands, count / element_bytes, dtype, op);
-        compute->ops->copy(compute, (char *)target + done, part, count, true);
-        for (int k = 0; k < noperands; k++)
-            operands[k] = (const char *)operands[k] + count;
-        done += count;
-    }
-}
-
 /* What a round is finished with. */
 typedef struct work {
     const ddl_oneshot *oneshot;
@@ -564,11 +549,10 @@ static inline void perform(const work *w, const action *act, size_t begin, size_
     for (uint32_t k = 0; k < act->noperands; k++)
         operands[k] = find(w, &w->oneshot->operands[act->first_operand + k]) + begin;
     void *target = (char *)(act->target.of == OF_IN ? w->in : w->out) + act->target.offset + begin;
-    const size_t count = bytes / w->oneshot->element_bytes;
+    const size_t count = bytes >> w->oneshot->element_shift;
     ddl_compute *compute = w->compute;
     if (act->kind == DDL_STEP_REDUCE && past_caches && act + 1 == &w->oneshot->actions[w->oneshot->nactions])
-        reduce_past_caches(compute, target, operands, (int)act->noperands, bytes, w->oneshot->element_bytes,
-                           w->dtype, w->op);
+        compute->ops->reduce_past(compute, target, operands, (int)act->noperands, count, w->dtype, w->op);
     else if (act->kind == DDL_STEP_REDUCE)
         compute->ops->reduce(compute, target, operands, (int)act->noperands, count, w->dtype, w->op);
     else if (act->kind == DDL_STEP_COPY)

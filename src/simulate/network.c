@@ -309,8 +309,8 @@ static void compute_scale(ddl_compute *compute, void *target, size_t count, ddl_
         real->ops->scale(real, target, count, dtype, divisor);
 }
 
-static const struct ddl_compute_ops compute_ops = { "virtual", compute_reduce, NULL, compute_copy,
-                                                    compute_scale };
+static const struct ddl_compute_ops compute_ops = { "virtual", compute_reduce, compute_reduce,
+                                                    NULL,      compute_copy,   compute_scale };
 
 /* ---- setting up ---- */
 

@@ -364,6 +364,7 @@ struct sweep {
     uint8_t *operands[MAX_OPERANDS]; /* what the operands hold */
     uint8_t *work[MAX_OPERANDS];     /* where the kernels read them, at some offset */
     uint8_t *target, *expected;
+    bool past; /* the caches */
 };
 
 static void sweep_init(struct sweep *sweep)
@@ -375,6 +376,7 @@ static void sweep_init(struct sweep *sweep)
     }
     assert_non_null(sweep->target = malloc(bytes));
     assert_non_null(sweep->expected = malloc(bytes));
+    sweep->past = false;
 }
 
 static void sweep_fini(struct sweep *sweep)
@@ -409,11 +411,15 @@ static void check_reduce(struct sweep *sweep, const char *variant, int noperands
         memset(target - GUARD, 0xa5, count * bytes + 2 * GUARD);
 
     ddl_compute *compute = ddl_compute_cpu_variant(variant);
-    compute->ops->reduce(compute, target, operands, noperands, count, dtype, op);
+    if (sweep->past)
+        compute->ops->reduce_past(compute, target, operands, noperands, count, dtype, op);
+    else
+        compute->ops->reduce(compute, target, operands, noperands, count, dtype, op);
 
     char what[128];
-    snprintf(what, sizeof what, "%s %s %s, %d operands, target %d, offset %zu", variant,
-             ddl_dtype_name(dtype), ddl_op_name(op), noperands, alias, offset);
+    snprintf(what, sizeof what, "%s %s %s, %d operands, target %d, offset %zu%s", variant,
+             ddl_dtype_name(dtype), ddl_op_name(op), noperands, alias, offset,
+             sweep->past ? ", past the caches" : "");
     assert_same(target, sweep->expected, count, bytes, what);
     for (size_t i = 1; i <= GUARD; i++) {
         assert_int_equal(target[-(ptrdiff_t)i], 0xa5);
@@ -516,6 +522,16 @@ static void check_alignments(struct sweep *sweep, const char *variant, int noper
         }
 }
 
+static void check_past(struct sweep *sweep, const char *variant, int noperands, ddl_dtype dtype, ddl_op op)
+{
+    static const size_t counts[] = { 0, 1, 67, 127, 130, 255, 513, 1023, 1024, 1033, MAX_COUNT };
+    sweep->past = true;
+    for (size_t c = 0; c < sizeof counts / sizeof *counts; c++)
+        check_reduce(sweep, variant, noperands, counts[c], dtype, op, NO_OPERAND, c % SLACK, true);
+    for (size_t offset = 0; offset < SLACK; offset++)
+        check_reduce(sweep, variant, noperands, 1100, dtype, op, NO_OPERAND, offset, false);
+}
+
 static void check_two_targets(struct sweep *sweep, const char *variant, int noperands, ddl_dtype dtype,
                               ddl_op op)
 {
@@ -538,6 +554,12 @@ static void reduce_may_write_over_any_one_operand(void **state)
 {
     (void)state;
     for_each_reduction(check_targets, MAX_COUNT);
+}
+
+static void the_result_may_go_past_the_caches(void **state)
+{
+    (void)state;
+    for_each_reduction(check_past, MAX_COUNT);
 }
 
 static void the_result_may_go_to_two_places(void **state)
@@ -571,8 +593,11 @@ static void reduce_combines_every_pair_of_special_values(void **state)
             oracle_reduce(sweep.expected, (const uint8_t *const *)sweep.operands, 2, SPECIALS * SPECIALS,
                           (ddl_dtype)dtype, (ddl_op)op);
             for (const char *const *variant = ddl_compute_cpu_variants(); *variant != NULL; variant++)
-                check_reduce(&sweep, *variant, 2, SPECIALS * SPECIALS, (ddl_dtype)dtype, (ddl_op)op, -1, 0,
-                             false);
+                for (int past = 0; past < 2; past++) {
+                    sweep.past = past == 1;
+                    check_reduce(&sweep, *variant, 2, SPECIALS * SPECIALS, (ddl_dtype)dtype, (ddl_op)op, -1,
+                                 0, false);
+                }
         }
     }
     sweep_fini(&sweep);
@@ -782,6 +807,7 @@ int main(void)
     static const struct CMUnitTest tests[] = {
         cmocka_unit_test(reduce_is_right_for_every_count),
         cmocka_unit_test(reduce_may_write_over_any_one_operand),
+        cmocka_unit_test(the_result_may_go_past_the_caches),
         cmocka_unit_test(the_result_may_go_to_two_places),
         cmocka_unit_test(reduce_takes_any_alignment_of_an_element),
         cmocka_unit_test(reduce_combines_every_pair_of_special_values),

@@ -72,6 +72,33 @@ static ddl_slice out(int i)
     return ddl_slice_of(DDL_BUFFER_OUT, (size_t)i * BYTES, BYTES);
 }
 
+/* The real one, and how often it was told to put what it reduces past the caches. */
+static int reduced_past;
+
+static void real_reduce(ddl_compute *compute, void *target, const void *const operands[], int noperands,
+                        size_t count, ddl_dtype dtype, ddl_op op)
+{
+    (void)compute;
+    ddl_compute_cpu()->ops->reduce(ddl_compute_cpu(), target, operands, noperands, count, dtype, op);
+}
+
+static void real_reduce_past(ddl_compute *compute, void *target, const void *const operands[], int noperands,
+                             size_t count, ddl_dtype dtype, ddl_op op)
+{
+    (void)compute;
+    reduced_past++;
+    ddl_compute_cpu()->ops->reduce_past(ddl_compute_cpu(), target, operands, noperands, count, dtype, op);
+}
+
+static void real_copy(ddl_compute *compute, void *target, const void *source, size_t bytes, bool past_caches)
+{
+    (void)compute;
+    ddl_compute_cpu()->ops->copy(ddl_compute_cpu(), target, source, bytes, past_caches);
+}
+
+static const struct ddl_compute_ops counting_ops = { "counting", real_reduce, real_reduce_past,
+                                                     NULL,       real_copy,   NULL };
+
 /* Runs what add has written down for rank 0 of 3, with i as element i of IN. */
 static fake run_with(void (*add)(ddl_builder *b), bool past_caches, int32_t result[2 * COUNT])
 {
@@ -83,6 +110,8 @@ static fake run_with(void (*add)(ddl_builder *b), bool past_caches, int32_t resu
     ddl_error error;
     fake transport = { .base = { &fake_ops } };
     const ddl_signature signature = { 0 };
+    ddl_compute compute = { &counting_ops };
+    reduced_past = 0;
     for (int i = 0; i < COUNT; i++)
         own[i] = i;
     assert_int_equal(ddl_builder_create(&group, 4, &builder, &error), DDL_OK);
@@ -96,7 +125,7 @@ static fake run_with(void (*add)(ddl_builder *b), bool past_caches, int32_t resu
                                   .dtype = DDL_INT32,
                                   .op = DDL_SUM,
                                   .transport = &transport.base,
-                                  .compute = ddl_compute_cpu(),
+                                  .compute = &compute,
                                   .past_caches = past_caches,
                                   .signature = &signature };
     assert_true(ddl_run_start(made, &binding));
@@ -267,6 +296,60 @@ static void only_what_no_other_step_touches_goes_past_the_caches(void **state)
     assert_int_equal(run_with(add_landing, true, got).past, 0);
 }
 
+static void add_copied_on(ddl_builder *b)
+{
+    ddl_slice landing = ddl_scratch(b, BYTES);
+    ddl_step_recv(b, 1, landing);
+    ddl_step_reduce(b, out(0), (ddl_slice[]){ landing, in() }, 2);
+    ddl_step_copy(b, out(1), out(0));
+}
+
+static void add_three(ddl_builder *b)
+{
+    ddl_slice first = ddl_scratch(b, BYTES), second = ddl_scratch(b, BYTES);
+    ddl_step_recv(b, 1, first);
+    ddl_step_recv(b, 2, second);
+    ddl_step_reduce(b, out(0), (ddl_slice[]){ first, second, in() }, 3);
+}
+
+static void add_to_scratch(ddl_builder *b)
+{
+    ddl_slice landing = ddl_scratch(b, BYTES), sum = ddl_scratch(b, BYTES);
+    ddl_step_recv(b, 1, landing);
+    ddl_step_reduce(b, sum, (ddl_slice[]){ landing, in() }, 2);
+}
+
+static void add_onto_landing(ddl_builder *b)
+{
+    ddl_step_recv(b, 1, out(0));
+    ddl_step_reduce(b, out(0), (ddl_slice[]){ out(0), in() }, 2);
+}
+
+static void the_same_holds_for_what_is_reduced(void **state)
+{
+    (void)state;
+    int32_t got[2 * COUNT];
+    (void)run_with(add_plain, true, got);
+    assert_int_equal(reduced_past, 2); /* as it comes, in two goes */
+    assert_elements(got, 100, 2);
+    (void)run_with(add_three, true, got);
+    assert_int_equal(reduced_past, 1); /* once all has come */
+    assert_elements(got, 300, 3);
+    (void)run_with(add_plain, false, got);
+    assert_int_equal(reduced_past, 0);
+    (void)run_with(add_onto_landing, true, got); /* in which nothing has landed */
+    assert_int_equal(reduced_past, 2);
+    assert_elements(got, 100, 2);
+    (void)run_with(add_copied_on, true, got);
+    assert_int_equal(reduced_past, 0);
+    assert_elements(got + COUNT, 100, 2);
+    (void)run_with(add_to_scratch, true, got);
+    assert_int_equal(reduced_past, 0);
+    (void)run_with(add_recv_reduce, true, got); /* whose target is read first */
+    assert_int_equal(reduced_past, 0);
+    assert_elements(got, 300, 3);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -277,6 +360,7 @@ int main(void)
         cmocka_unit_test(a_recv_reduce_takes_its_message),
         cmocka_unit_test(what_is_expected_is_said_before_anything_is_sent),
         cmocka_unit_test(only_what_no_other_step_touches_goes_past_the_caches),
+        cmocka_unit_test(the_same_holds_for_what_is_reduced),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
