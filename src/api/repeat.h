@@ -10,9 +10,9 @@
 
 #include "api/issue.h"
 
-/* Whether the call is like the one that is kept: it is_repeated then, and its extent is known, so that nothing
- * but its buffers can be wrong. True: nor can they, as they are those of the one that is kept, in host memory.
- */
+/* Whether the call is like the one that is kept: it is_repeated then, and its extent is known, so that
+ * nothing but its buffers can be wrong. True: nor can they, as they are those of the one that is kept, in
+ * host memory. */
 bool ddl_repeat_recall(const ddl_comm *comm, ddl_call *call);
 
 /* Start again what is kept for such a call, if it is_repeated, and wait for its end: *status. False: there is

@@ -20,8 +20,8 @@
 typedef void ddl_kernel_reduce(void *target, void *also, const void *const operands[], int noperands,
                                size_t first, size_t count);
 
-/* Whole lines of target, which begins with one, from those of two operands, past the caches. target is no
- * operand. */
+/* Whole lines of target, which begins with one, from those of two operands, past the caches; target may be
+ * the same memory as one of them. */
 typedef void ddl_kernel_reduce_lines(void *target, const void *a, const void *b, size_t nlines);
 
 enum { DDL_KERNEL_LINE = 64 /* bytes */ };

@@ -20,8 +20,8 @@ struct ddl_compute_ops {
      */
     void (*reduce)(ddl_compute *compute, void *target, const void *const operands[], int noperands,
                    size_t count, ddl_dtype dtype, ddl_op op);
-    /* The same, of a result that nobody looks at soon, and that is no operand: it goes past the caches, if
-     * that can be. */
+    /* The same, of a result that nobody looks at soon, and that is best no operand: it goes past the caches,
+     * if that can be. */
     void (*reduce_past)(ddl_compute *compute, void *target, const void *const operands[], int noperands,
                         size_t count, ddl_dtype dtype, ddl_op op);
     /* The same of two operands, with the result in two places; each may be the same pointer as one operand,
