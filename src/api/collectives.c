@@ -269,12 +269,14 @@ static ddl_status run(ddl_comm *comm, ddl_call *call, ddl_request **request)
     DDL_TRY(check_comm(comm, call->collective));
     if (!ddl_list_empty(&comm->streamed))
         DDL_TRY(ddl_stream_reap(comm));
-    const bool knows_buffers = ddl_repeat_recall(comm, call);
+    bool knows_buffers = ddl_repeat_recall(comm, call);
     if (!call->is_repeated)
         DDL_TRY(check_call(comm, call));
     call->stride = call->count;
-    if (call->has_dtype && !knows_buffers)
+    if (call->has_dtype && !knows_buffers) {
         DDL_TRY(check_buffers(comm, call, &call->extent));
+        knows_buffers = call->is_repeated && ddl_repeat_recall(comm, call); /* but for one that is not used */
+    }
     if (call->has_dtype && ddl_gpu_may_be_used(knows_buffers))
         DDL_TRY(ddl_gpu_look(comm, call));
     if (call->collective == DDL_COLLECTIVE_BROADCAST)

@@ -18,12 +18,10 @@ enum { ACCUMULATOR_BYTES = 8192 };
 /* For loops inside a loop: left to itself, gcc 12 interchanges the two and then vectorises neither. */
 #define APART __attribute__((noinline))
 
-/* Store a line past the caches. */
-#if defined(__AVX512F__)
-#include <immintrin.h>
+/* Store a line past the caches; where there are packs too, of which lines of 16-bit floats are made. */
+#if defined(__AVX512F__) && defined(DDL_FLOAT16_PACK) && defined(DDL_BFLOAT16_PACK)
 #define PUT_LINE(target, line) _mm512_stream_si512((void *)(target), _mm512_load_si512((const void *)(line)))
-#elif defined(__AVX2__)
-#include <immintrin.h>
+#elif defined(__AVX2__) && defined(DDL_FLOAT16_PACK) && defined(DDL_BFLOAT16_PACK)
 #define PUT_LINE(target, line) put_line(target, line)
 static inline void put_line(void *target, const void *line)
 {
@@ -140,6 +138,7 @@ static inline void put_line(void *target, const void *line)
     static void name##_lines(void *target, const void *a_lines, const void *b_lines, size_t nlines) \
     {                                                                                               \
         enum { IN_LINE = DDL_KERNEL_LINE / sizeof(element) };                                       \
+        _Static_assert(DDL_KERNEL_LINE % sizeof(element) == 0, "a line is of whole elements");      \
         const element *a = a_lines, *b = b_lines;                                                   \
         for (element *t = target; nlines > 0; nlines--, t += IN_LINE, a += IN_LINE, b += IN_LINE) { \
             _Alignas(DDL_KERNEL_LINE) element line[IN_LINE];                                        \

@@ -124,8 +124,9 @@ void ddl_engine_give_way(ddl_engine *engine);
  */
 bool ddl_engine_linger(ddl_engine *engine, bool (*ready)(void *arg), void *arg);
 
-/* Holder: how often to look for what another rank is about to write, before anything else is done: for as
- * long as a line of memory takes from one CPU to another. 0 where ranks share CPUs. */
+/* Holder: how often to look for what another rank is about to write, before anything else is done: for
+ * some hundred ns, as a line of memory takes that at most from one CPU to another. 0 where ranks share CPUs.
+ */
 int ddl_engine_looks(const ddl_engine *engine);
 
 /* Holder: have the background thread move this one to a CPU, soon, by ddl_host_move_thread: by itself it gets

@@ -529,7 +529,8 @@ static void check_past(struct sweep *sweep, const char *variant, int noperands, 
     for (size_t c = 0; c < sizeof counts / sizeof *counts; c++)
         check_reduce(sweep, variant, noperands, counts[c], dtype, op, NO_OPERAND, c % SLACK, true);
     for (size_t offset = 0; offset < SLACK; offset++)
-        check_reduce(sweep, variant, noperands, 1100, dtype, op, NO_OPERAND, offset, false);
+        for (int alias = NO_OPERAND; alias < 2; alias++)
+            check_reduce(sweep, variant, noperands, 1100, dtype, op, alias, offset, false);
 }
 
 static void check_two_targets(struct sweep *sweep, const char *variant, int noperands, ddl_dtype dtype,

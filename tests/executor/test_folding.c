@@ -325,6 +325,14 @@ static void add_onto_landing(ddl_builder *b)
     ddl_step_reduce(b, out(0), (ddl_slice[]){ out(0), in() }, 2);
 }
 
+static void add_onto_operand(ddl_builder *b)
+{
+    ddl_slice landing = ddl_scratch(b, BYTES);
+    ddl_step_copy(b, out(0), in());
+    ddl_step_recv(b, 1, landing);
+    ddl_step_reduce(b, out(0), (ddl_slice[]){ landing, out(0) }, 2);
+}
+
 static void the_same_holds_for_what_is_reduced(void **state)
 {
     (void)state;
@@ -343,6 +351,9 @@ static void the_same_holds_for_what_is_reduced(void **state)
     (void)run_with(add_copied_on, true, got);
     assert_int_equal(reduced_past, 0);
     assert_elements(got + COUNT, 100, 2);
+    (void)run_with(add_onto_operand, true, got);
+    assert_int_equal(reduced_past, 0);
+    assert_elements(got, 100, 2);
     (void)run_with(add_to_scratch, true, got);
     assert_int_equal(reduced_past, 0);
     (void)run_with(add_recv_reduce, true, got); /* whose target is read first */
