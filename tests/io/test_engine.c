@@ -685,6 +685,17 @@ static void who_keeps_the_baton_sweeps_when_it_is_due(void **state)
     close_bench(&b);
 }
 
+static void only_who_has_a_cpu_looks_again_at_once(void **state)
+{
+    (void)state;
+    for (int crowded = 0; crowded < 2; crowded++) {
+        bench b = { 0 };
+        open_bench(&b, crowded == 1, false);
+        assert_int_equal(ddl_engine_looks(b.engine) == 0, crowded == 1);
+        close_bench(&b);
+    }
+}
+
 /* Its client may not be complete before whoever makes it has taken the baton. */
 static void nothing_is_swept_before_it_is_opened(void **state)
 {
@@ -957,6 +968,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(baton_is_held_by_one),
+        cmocka_unit_test(only_who_has_a_cpu_looks_again_at_once),
         cmocka_unit_test(a_tick_that_is_due_soon_is_the_next),
         cmocka_unit_test_setup_teardown(who_drives_tells_where_it_is_every_few_milliseconds,
                                         be_first_if_allowed, be_like_others),
