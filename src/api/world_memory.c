@@ -54,9 +54,18 @@ static ddl_status join_lanes(ddl_world *world, ddl_wire wires[], ddl_neighbour o
     return DDL_OK;
 }
 
+/* And what is written of the two sheets of the first board, which is the world's if that is on one host. */
+static void touch_lanes(ddl_lanes *lanes, bool has_board)
+{
+    const size_t bytes = offsetof(ddl_sheet, bytes) + DDL_POSTED_UNCROWDED_BYTES;
+    const ddl_room_part sheets[] = { { 0, bytes }, { sizeof(ddl_sheet), bytes } };
+    ddl_lanes_touch(lanes, sheets, has_board ? 2 : 0);
+}
+
 ddl_status ddl_world_make_lanes(ddl_world *world, ddl_wire wires[], ddl_deadline deadline, ddl_error *err)
 {
     const ddl_roster *roster = world->roster;
+    const bool has_board = roster->local_size_of[roster->rank] <= DDL_BOARD_RANKS;
     ddl_apart apart = { .nranks = roster->nranks };
     if (roster->local_size_of[roster->rank] == 1)
         return DDL_OK;
@@ -68,7 +77,6 @@ ddl_status ddl_world_make_lanes(ddl_world *world, ddl_wire wires[], ddl_deadline
             lane_bytes =
                 ddl_size_min(lane_bytes, CROWDED_LANES_BYTES / (size_t)roster->local_size_of[roster->rank]);
         const size_t board_bytes = 2 * sizeof(ddl_sheet);
-        const bool has_board = roster->local_size_of[roster->rank] <= DDL_BOARD_RANKS;
         ddl_status status = ddl_lanes_create(roster, DDL_BOARDS * board_bytes, has_board ? board_bytes : 0,
                                              lane_bytes, &world->lanes, err);
         if (status != DDL_OK && world->config.local_transport == DDL_LOCAL_SHM)
@@ -83,7 +91,7 @@ ddl_status ddl_world_make_lanes(ddl_world *world, ddl_wire wires[], ddl_deadline
                             ? join_lanes(world, wires, others, shares, &apart, deadline, err)
                             : DDL_FAIL(err, DDL_ENOMEM, "no memory for %d neighbours", roster->nranks);
     if (status == DDL_OK && world->lanes != NULL && !ddl_roster_is_crowded(roster))
-        ddl_lanes_touch(world->lanes); /* where CPUs are shared, all would wait for all others' */
+        touch_lanes(world->lanes, has_board); /* where CPUs are shared, all would wait for all others' */
     ddl_apart_warn(&apart);
     ddl_free(apart.ranks);
     ddl_free(others);

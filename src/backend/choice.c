@@ -447,10 +447,9 @@ static bool is_better_by_messages(const ddl_cost_model *model, ddl_collective co
 {
     static const double SMALL = 64 * 1024, GATHERED = 64 * 1024 * 1024;
     static const double FULL = 3, PACKED = 6; /* ranks per CPU */
-    static const double POSTED = 32 * 1024;   /* of all ranks together, if each has a CPU */
     const double message_bytes = total_bytes / nranks;
     const bool gathers = collective == DDL_COLLECTIVE_ALLGATHER || collective == DDL_COLLECTIVE_ALLGATHERV;
-    if (model->crowding <= 1 && total_bytes > POSTED)
+    if (model->crowding <= 1 && total_bytes > DDL_POSTED_UNCROWDED_BYTES)
         return true;
     if (message_bytes <= SMALL)
         return false;

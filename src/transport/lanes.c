@@ -43,7 +43,6 @@ struct ddl_lanes {
     const ddl_roster *roster;
     size_t capacity;                              /* of a lane */
     size_t room_bytes, lanes_bytes, memory_bytes; /* behind which the heap begins */
-    size_t used_bytes;                            /* of the room, always */
     void *memory, *heap;
     size_t heap_bytes;
     int memory_fd, bell_fd;
@@ -143,7 +142,6 @@ ddl_status ddl_lanes_create(const ddl_roster *roster, size_t room_bytes, size_t 
     lanes->roster = roster;
     lanes->capacity = capacity_for(local_ranks, lane_bytes);
     lanes->room_bytes = whole_pages(room_bytes);
-    lanes->used_bytes = used_bytes;
     size_t system_page_bytes = ddl_local_page_bytes();
     lanes->lanes_bytes = whole_pages((size_t)local_ranks * sizeof(ddl_lane));
     lanes->memory_bytes = PAGE_BYTES + lanes->room_bytes + lanes->lanes_bytes +
@@ -231,26 +229,29 @@ ddl_status ddl_lanes_join(ddl_lanes *lanes, int peer, int memory_fd, int bell_fd
     return DDL_OK;
 }
 
-static void touch_all_but_rings(const ddl_lanes *lanes, void *memory)
+static void touch_all_but_rings(const ddl_lanes *lanes, void *memory, const ddl_room_part parts[], int nparts)
 {
-    ddl_local_pages_touch(memory, PAGE_BYTES + lanes->used_bytes);
+    uint8_t *room = (uint8_t *)memory + PAGE_BYTES;
+    ddl_local_pages_touch(memory, PAGE_BYTES);
+    for (int i = 0; i < nparts; i++)
+        ddl_local_pages_touch(room + parts[i].offset, parts[i].bytes);
     ddl_local_pages_touch(first_lane(lanes, memory), lanes->lanes_bytes);
 }
 
-void ddl_lanes_touch(ddl_lanes *lanes)
+void ddl_lanes_touch(ddl_lanes *lanes, const ddl_room_part parts[], int nparts)
 {
     const ddl_roster *roster = lanes->roster;
     const int own = roster->local_rank_of[roster->rank];
     const size_t bytes =
         ddl_size_min(lanes->capacity, TOUCHED_MOST / (size_t)roster->local_size_of[roster->rank]);
-    touch_all_but_rings(lanes, lanes->memory);
+    touch_all_but_rings(lanes, lanes->memory, parts, nparts);
     for (int peer = 0; peer < roster->nranks; peer++)
         if (lanes->pairs[peer].memory != NULL)
             ddl_local_pages_touch(ring_of(lanes, lanes->memory, roster->local_rank_of[peer]), bytes);
     for (int peer = 0; peer < roster->nranks; peer++) { /* which they have touched meanwhile */
         if (lanes->pairs[peer].memory == NULL)
             continue;
-        touch_all_but_rings(lanes, lanes->pairs[peer].memory);
+        touch_all_but_rings(lanes, lanes->pairs[peer].memory, parts, nparts);
         ddl_local_pages_touch(ring_of(lanes, lanes->pairs[peer].memory, own), bytes);
     }
 }

@@ -17,7 +17,7 @@
 typedef struct ddl_lanes ddl_lanes;
 
 /*
- * Make the memory, with so many bytes of room, used_bytes of which are always used, and the bell of this
+ * Make the memory, with so many bytes of room, used_bytes of which some calls use, and the bell of this
  * rank. lane_bytes: what all lanes to it may take together, if that makes them larger than they are at least;
  * all ranks of a host say the same. The roster must outlive the lanes. DDL_ENOMEM, too, where a cgroup does
  * not leave as much as the lanes and used_bytes of all ranks of the host take.
@@ -34,11 +34,15 @@ int ddl_lanes_bell(const ddl_lanes *lanes);
 DDL_MUST_USE ddl_status ddl_lanes_join(ddl_lanes *lanes, int peer, int memory_fd, int bell_fd,
                                        ddl_error *err);
 
+typedef struct ddl_room_part {
+    size_t offset, bytes;
+} ddl_room_part;
+
 /*
- * Have the memory of joined lanes there now, and what is always used of the room, in both ranks' memory: else
- * the first calls wait for it, page by page. As much of each lane as is reasonable where there are many.
+ * Have the memory of joined lanes there now, and these parts of the room, in both ranks' memory: else the
+ * first calls wait for it, page by page. As much of each lane as is reasonable where there are many.
  */
-void ddl_lanes_touch(ddl_lanes *lanes);
+void ddl_lanes_touch(ddl_lanes *lanes, const ddl_room_part parts[], int nparts);
 
 /* Whether this pair uses its heaps: both can map the other's, as far as is known here. */
 bool ddl_lanes_share_heaps(const ddl_lanes *lanes, int peer);

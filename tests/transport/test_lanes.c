@@ -13,7 +13,7 @@
 
 #include <cmocka.h>
 
-enum { SKIPPED = 77, RANKS = 2, ROOM_BYTES = 4 << 20, USED_BYTES = 1 << 20, LANE_BYTES = 4 << 20 };
+enum { SKIPPED = 77, RANKS = 2, ROOM_BYTES = 4 << 20, USED_BYTES = 3 << 19, LANE_BYTES = 4 << 20 };
 
 typedef struct host {
     ddl_roster *rosters[RANKS];
@@ -72,21 +72,25 @@ static size_t pass_through_lanes(const host *h)
     return passed;
 }
 
+/* Of the room. */
+static const ddl_room_part parts[] = { { 64 * 1024, 1 << 20 }, { 2 << 20, USED_BYTES - (1 << 20) } };
+
 static void use_rooms(const host *h)
 {
     for (int rank = 0; rank < RANKS; rank++)
         for (int of = 0; of < RANKS; of++)
-            memset(ddl_lanes_room(h->lanes[rank], of), rank, USED_BYTES);
+            for (int i = 0; i < 2; i++)
+                memset((uint8_t *)ddl_lanes_room(h->lanes[rank], of) + parts[i].offset, rank, parts[i].bytes);
 }
 
-/* Of a host that is used, all of its lanes and what is always used of the room; *pages: how many those are.
+/* Of a host that is used, all of its lanes and two parts of the room; *pages: how many those are.
  */
 static long faults_of_use(bool touched, size_t *pages)
 {
     host h;
     open_host(&h);
     for (int rank = 0; touched && rank < RANKS; rank++)
-        ddl_lanes_touch(h.lanes[rank]);
+        ddl_lanes_touch(h.lanes[rank], parts, 2);
     const long before = faults();
     const size_t passed = pass_through_lanes(&h);
     use_rooms(&h);
