@@ -8,22 +8,16 @@
  */
 #include "algorithms/builders.h"
 
-static void collect(ddl_builder *b, const ddl_hosts *hosts, const ddl_blocks *carried, ddl_slice own)
+static void collect(ddl_builder *b, const ddl_hosts *hosts, const ddl_shape *shape, const ddl_blocks *carried)
 {
     int index = hosts->local.rank;
     ddl_builder_members(b, hosts->local_ranks);
     if (index >= hosts->nslices) {
-        ddl_step_send(b, index % hosts->nslices, own);
+        ddl_step_send(b, index % hosts->nslices, ddl_in_vector(shape));
     } else {
-        ddl_slice at = ddl_block(carried, hosts->remote.rank);
-        for (int i = index; i < hosts->local.nranks; i += hosts->nslices) {
-            ddl_slice block = ddl_slice_of(at.buffer, at.offset, own.bytes);
-            if (i == index)
-                ddl_step_copy(b, block, own);
-            else
-                ddl_step_recv(b, i, block);
-            at.offset += own.bytes;
-        }
+        ddl_step_copy(b, ddl_hosts_place(hosts, shape, carried, shape->rank), ddl_in_vector(shape));
+        for (int i = index + hosts->nslices; i < hosts->local.nranks; i += hosts->nslices)
+            ddl_step_recv(b, i, ddl_hosts_place(hosts, shape, carried, hosts->local_ranks[i]));
     }
     ddl_builder_members(b, NULL);
 }
@@ -49,7 +43,7 @@ void ddl_allgather_two_level(ddl_builder *b, const ddl_shape *shape)
         carried[i] = ddl_hosts_carried(b, &hosts, shape, i);
     int index = hosts.local.rank;
     bool collects = index < hosts.nslices;
-    collect(b, &hosts, collects ? &carried[index] : NULL, ddl_in_vector(shape));
+    collect(b, &hosts, shape, collects ? &carried[index] : NULL);
     if (collects && hosts.remote.nranks > 1) {
         ddl_builder_members(b, hosts.twins);
         ddl_allgather_circulant_blocks(b, &hosts.remote, ddl_block(&carried[index], hosts.remote.rank),

@@ -13,6 +13,12 @@
 
 /* ---- views of a call's buffers ---- */
 
+/* Of the vector, or of the block of this rank. */
+static inline size_t ddl_shape_bytes(const ddl_shape *shape, int rank)
+{
+    return (shape->blocks.counts != NULL ? shape->blocks.counts[rank] : shape->count) * shape->element_bytes;
+}
+
 /* The whole IN and OUT of a collective on vectors, or the own block where only that is given. */
 ddl_slice ddl_in_vector(const ddl_shape *shape);
 ddl_slice ddl_out_vector(const ddl_shape *shape);

@@ -190,12 +190,19 @@ bool ddl_collective_parse(const char *name, ddl_collective *collective)
       "p-1 rounds, n(p-1)/p bytes; large", "Patarasuk, Yuan 2009")                                           \
     X(REDUCE_SCATTERV, reduce_scatterv, circulant, ddl_reduce_scatter_circulant, NULL, ddl_work_scatter_log, \
       "ceil(log2 p) rounds, n(p-1)/p bytes; any p", "Traff 2024")                                            \
+    X(REDUCE_SCATTERV, reduce_scatterv, two_level, ddl_reduce_scatter_two_level, NULL,                       \
+      ddl_work_reduce_scatter_two_level,                                                                     \
+      "direct inside hosts, circulant between them: n(h-1)/h bytes per host; several ranks per host",        \
+      "Jain et al. 2018; Traff 2024")                                                                        \
     X(ALLGATHERV, allgatherv, ring, ddl_allgather_ring, NULL, ddl_work_move_chain,                           \
       "p-1 rounds, n(p-1)/p bytes; large, even", "Thakur, Rabenseifner, Gropp 2005")                         \
     X(ALLGATHERV, allgatherv, direct, ddl_allgather_direct, NULL, ddl_work_move_direct,                      \
       "1 round, n(p-1)/p bytes; few ranks", "folklore")                                                      \
     X(ALLGATHERV, allgatherv, circulant, ddl_allgather_circulant, NULL, ddl_work_move_log,                   \
       "ceil(log2 p) rounds, n(p-1)/p bytes; any p", "Traff 2024")                                            \
+    X(ALLGATHERV, allgatherv, two_level, ddl_allgather_two_level, NULL, ddl_work_allgather_two_level,        \
+      "direct inside hosts, circulant between them: n(h-1)/h bytes per host; several ranks per host",        \
+      "Jain et al. 2018; Traff 2024")                                                                        \
     X(GATHERV, gatherv, direct, ddl_gather_direct, NULL, ddl_work_root_direct,                               \
       "1 round, n(p-1)/p bytes to the root; large blocks, few ranks", "folklore")                            \
     X(GATHERV, gatherv, binomial, ddl_gather_binomial, NULL, ddl_work_root_log,                              \

@@ -115,6 +115,15 @@ int ddl_hosts_ncarried(const ddl_hosts *hosts, int host, int index)
     return (hosts->counts[host] - index + hosts->nslices - 1) / hosts->nslices;
 }
 
+/* Of the ranks of a host that this index carries for, those before `end` among the host's. */
+static size_t carried_bytes(const ddl_hosts *hosts, const ddl_shape *shape, int host, int index, int end)
+{
+    size_t bytes = 0;
+    for (int i = index; i < end; i += hosts->nslices)
+        bytes += ddl_shape_bytes(shape, hosts->by_host[hosts->firsts[host] + i]);
+    return bytes;
+}
+
 ddl_blocks ddl_hosts_carried(ddl_builder *b, const ddl_hosts *hosts, const ddl_shape *shape, int index)
 {
     size_t nhosts = (size_t)hosts->remote.nranks, start = 0;
@@ -123,7 +132,8 @@ ddl_blocks ddl_hosts_carried(ddl_builder *b, const ddl_hosts *hosts, const ddl_s
         return ddl_blocks_apart(DDL_BUFFER_SCRATCH, 0, hosts->remote.nranks, 0, 0, shape->element_bytes);
     size_t *starts = counts + nhosts;
     for (size_t host = 0; host < nhosts; host++) {
-        counts[host] = (size_t)ddl_hosts_ncarried(hosts, (int)host, index) * shape->count;
+        counts[host] =
+            carried_bytes(hosts, shape, (int)host, index, hosts->counts[host]) / shape->element_bytes;
         starts[host] = start;
         start += counts[host];
     }
@@ -134,10 +144,10 @@ ddl_blocks ddl_hosts_carried(ddl_builder *b, const ddl_hosts *hosts, const ddl_s
 
 ddl_slice ddl_hosts_place(const ddl_hosts *hosts, const ddl_shape *shape, const ddl_blocks *carried, int rank)
 {
-    ddl_slice of_host = ddl_block(carried, host_of(&shape->placement, rank));
-    size_t block_bytes = shape->count * shape->element_bytes;
-    size_t before = (size_t)(hosts->index_of[rank] / hosts->nslices) * block_bytes;
-    return ddl_slice_of(of_host.buffer, of_host.offset + before, block_bytes);
+    int host = host_of(&shape->placement, rank), place = hosts->index_of[rank];
+    ddl_slice of_host = ddl_block(carried, host);
+    size_t before = carried_bytes(hosts, shape, host, place % hosts->nslices, place);
+    return ddl_slice_of(of_host.buffer, of_host.offset + before, ddl_shape_bytes(shape, rank));
 }
 
 ddl_slice ddl_hosts_pack(ddl_builder *b, const ddl_hosts *hosts, const ddl_shape *shape,

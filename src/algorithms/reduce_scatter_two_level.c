@@ -9,9 +9,9 @@
  */
 #include "algorithms/builders.h"
 
-/* The sum of all hosts' ranks, of the blocks of this host that this rank carries. */
-static ddl_slice sum_carried(ddl_builder *b, const ddl_hosts *hosts, const ddl_shape *shape,
-                             const ddl_blocks *carried)
+/* In the place of this host: the sum of all ranks, of the blocks of this host that this rank carries. */
+static void sum_carried(ddl_builder *b, const ddl_hosts *hosts, const ddl_shape *shape,
+                        const ddl_blocks *carried)
 {
     const ddl_group *local = &hosts->local;
     ddl_slice own = ddl_hosts_pack(b, hosts, shape, carried, local->rank);
@@ -33,7 +33,6 @@ static ddl_slice sum_carried(ddl_builder *b, const ddl_hosts *hosts, const ddl_s
     }
     if (shape->average)
         ddl_step_scale(b, result);
-    return result;
 }
 
 void ddl_reduce_scatter_two_level(ddl_builder *b, const ddl_shape *shape)
@@ -49,14 +48,11 @@ void ddl_reduce_scatter_two_level(ddl_builder *b, const ddl_shape *shape)
         ddl_step_recv(b, index % hosts.nslices, out);
     } else {
         ddl_blocks carried = ddl_hosts_carried(b, &hosts, shape, index);
-        ddl_slice block = sum_carried(b, &hosts, shape, &carried);
-        block.bytes = out.bytes;
+        sum_carried(b, &hosts, shape, &carried);
         ddl_builder_members(b, hosts.local_ranks);
-        ddl_step_copy(b, out, block);
-        for (int i = index + hosts.nslices; i < hosts.local.nranks; i += hosts.nslices) {
-            block.offset += out.bytes;
-            ddl_step_send(b, i, block);
-        }
+        ddl_step_copy(b, out, ddl_hosts_place(&hosts, shape, &carried, shape->rank));
+        for (int i = index + hosts.nslices; i < hosts.local.nranks; i += hosts.nslices)
+            ddl_step_send(b, i, ddl_hosts_place(&hosts, shape, &carried, hosts.local_ranks[i]));
     }
     ddl_builder_members(b, NULL);
 }

@@ -4,20 +4,14 @@
 #include "base/assert.h"
 #include "base/size.h"
 
-static size_t vector_bytes(const ddl_shape *shape)
-{
-    size_t count = shape->blocks.counts != NULL ? shape->blocks.counts[shape->rank] : shape->count;
-    return count * shape->element_bytes;
-}
-
 ddl_slice ddl_in_vector(const ddl_shape *shape)
 {
-    return ddl_slice_of(DDL_BUFFER_IN, 0, vector_bytes(shape));
+    return ddl_slice_of(DDL_BUFFER_IN, 0, ddl_shape_bytes(shape, shape->rank));
 }
 
 ddl_slice ddl_out_vector(const ddl_shape *shape)
 {
-    return ddl_slice_of(DDL_BUFFER_OUT, 0, vector_bytes(shape));
+    return ddl_slice_of(DDL_BUFFER_OUT, 0, ddl_shape_bytes(shape, shape->rank));
 }
 
 ddl_blocks ddl_in_cut(const ddl_shape *shape, int nblocks)
