@@ -190,6 +190,18 @@ bool ddl_collective_parse(const char *name, ddl_collective *collective)
       "p-1 rounds, n(p-1)/p bytes; large", "Patarasuk, Yuan 2009")                                           \
     X(REDUCE_SCATTERV, reduce_scatterv, circulant, ddl_reduce_scatter_circulant, NULL, ddl_work_scatter_log, \
       "ceil(log2 p) rounds, n(p-1)/p bytes; any p", "Traff 2024")                                            \
+    Z(REDUCE_SCATTERV, reduce_scatterv, tree, ddl_reduce_scatter_tree, NULL,                                 \
+      "2 ceil(log2 p) rounds, 2(p-1) messages in all; small blocks, many ranks per CPU or host",             \
+      "Thakur, Rabenseifner, Gropp 2005", REDUCE, ddl_work_reduce_binomial, SCATTER, ddl_work_root_log)      \
+    Z(REDUCE_SCATTERV, reduce_scatterv, knomial, ddl_reduce_scatter_knomial, NULL,                           \
+      "ceil(log4 p) + ceil(log2 p) rounds, 2(p-1) messages in all; tiny blocks, many ranks",                 \
+      "Wilkins et al. 2023", REDUCE, ddl_work_reduce_knomial, SCATTER, ddl_work_root_log)                    \
+    Z(REDUCE_SCATTERV, reduce_scatterv, tree_direct, ddl_reduce_scatter_tree_direct, NULL,                   \
+      "ceil(log2 p) + 1 rounds, 2(p-1) messages in all; small blocks, many ranks per CPU",                   \
+      "Thakur, Rabenseifner, Gropp 2005", REDUCE, ddl_work_reduce_binomial, SCATTER, ddl_work_root_direct)   \
+    Z(REDUCE_SCATTERV, reduce_scatterv, knomial_direct, ddl_reduce_scatter_knomial_direct, NULL,             \
+      "ceil(log4 p) + 1 rounds, 2(p-1) messages in all; tiny blocks, many ranks per CPU",                    \
+      "Wilkins et al. 2023", REDUCE, ddl_work_reduce_knomial, SCATTER, ddl_work_root_direct)                 \
     X(REDUCE_SCATTERV, reduce_scatterv, two_level, ddl_reduce_scatter_two_level, NULL,                       \
       ddl_work_reduce_scatter_two_level,                                                                     \
       "direct inside hosts, circulant between them: n(h-1)/h bytes per host; several ranks per host",        \
@@ -203,6 +215,19 @@ bool ddl_collective_parse(const char *name, ddl_collective *collective)
     X(ALLGATHERV, allgatherv, two_level, ddl_allgather_two_level, NULL, ddl_work_allgather_two_level,        \
       "direct inside hosts, circulant between them: n(h-1)/h bytes per host; several ranks per host",        \
       "Jain et al. 2018; Traff 2024")                                                                        \
+    Z(ALLGATHERV, allgatherv, tree, ddl_allgather_tree, NULL,                                                \
+      "2 ceil(log2 p) rounds, 2(p-1) messages in all; small blocks, many ranks per CPU or host",             \
+      "Thakur, Rabenseifner, Gropp 2005", GATHER, ddl_work_root_log, BROADCAST, ddl_work_broadcast_binomial) \
+    Z(ALLGATHERV, allgatherv, knomial, ddl_allgather_knomial, NULL,                                          \
+      "ceil(log2 p) + ceil(log4 p) rounds, 2(p-1) messages in all; tiny blocks, many ranks",                 \
+      "Wilkins et al. 2023", GATHER, ddl_work_root_log, BROADCAST, ddl_work_broadcast_knomial)               \
+    Z(ALLGATHERV, allgatherv, direct_tree, ddl_allgather_direct_tree, NULL,                                  \
+      "1 + ceil(log2 p) rounds, 2(p-1) messages in all; small blocks, many ranks per CPU",                   \
+      "Thakur, Rabenseifner, Gropp 2005", GATHER, ddl_work_root_direct, BROADCAST,                           \
+      ddl_work_broadcast_binomial)                                                                           \
+    Z(ALLGATHERV, allgatherv, direct_knomial, ddl_allgather_direct_knomial, NULL,                            \
+      "1 + ceil(log4 p) rounds, 2(p-1) messages in all; tiny blocks, many ranks per CPU",                    \
+      "Wilkins et al. 2023", GATHER, ddl_work_root_direct, BROADCAST, ddl_work_broadcast_knomial)            \
     X(GATHERV, gatherv, direct, ddl_gather_direct, NULL, ddl_work_root_direct,                               \
       "1 round, n(p-1)/p bytes to the root; large blocks, few ranks", "folklore")                            \
     X(GATHERV, gatherv, binomial, ddl_gather_binomial, NULL, ddl_work_root_log,                              \

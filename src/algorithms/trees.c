@@ -77,7 +77,7 @@ static void allgather_by(ddl_builder *b, const ddl_shape *shape, gather_blocks *
     ddl_blocks out = ddl_out_blocks(shape), all = out;
     bool packed = ddl_blocks_packed(&out);
     if (!packed)
-        all = ddl_scratch_packed(b, shape->nranks, shape->count, shape->element_bytes);
+        all = ddl_scratch_like(b, &out);
     ddl_slice together = ddl_blocks_between(&all, 0, shape->nranks);
     ddl_step_copy(b, ddl_block(&all, shape->rank), ddl_in_vector(shape));
     gather(b, &rooted, &all);
@@ -117,7 +117,7 @@ static void reduce_scatter_by(ddl_builder *b, const ddl_shape *shape, reduce_sli
     ddl_shape rooted = from_zero(shape);
     ddl_blocks in = ddl_in_blocks(shape);
     ddl_slice own = ddl_blocks_together(b, &in, 0, shape->nranks), out = ddl_out_vector(shape);
-    ddl_blocks sums = ddl_scratch_packed(b, shape->nranks, shape->count, shape->element_bytes);
+    ddl_blocks sums = ddl_scratch_like(b, &in);
     reduce(b, &rooted, own, ddl_blocks_between(&sums, 0, shape->nranks));
     scatter(b, &rooted, &sums);
     ddl_step_copy(b, out, ddl_block(&sums, shape->rank));

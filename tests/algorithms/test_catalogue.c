@@ -182,7 +182,7 @@ static void rows_are_found_by_collective_and_name(void **state)
     (void)state;
     size_t nrows;
     const ddl_algorithm *rows = ddl_catalogue(&nrows);
-    assert_int_equal(nrows, 68);
+    assert_int_equal(nrows, 76);
     for (size_t i = 0; i < nrows; i++) {
         assert_ptr_equal(ddl_catalogue_find(rows[i].collective, rows[i].name), &rows[i]);
         assert_int_equal(ddl_catalogue_index(&rows[i]), i);
