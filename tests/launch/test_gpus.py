@@ -58,14 +58,14 @@ class Gpus(GpuTest):
         self.assertEqual(len(self.dry(4, "-n", "gpu")), 4)
 
     def test_asking_for_gpus_that_are_not_there_is_an_error(self):
-        for arguments, words in ((["-n", "gpu"], "this node has no GPU"), (["--gpu_policy", "exclusive"], "1 processes on this node for 0 GPUs")):
+        for arguments, words in ((["-n", "gpu"], "this node has no GPU"), (["--gpu_policy", "exclusive"], "a GPU for each process (1), and CUDA shows 0")):
             with self.subTest(arguments=arguments):
                 result = self.on(0, *arguments, "true")
                 self.assertEqual(result.code, 2)
                 self.assertIn(words, result.err.decode())
         result = self.on(2, "-n", "3", "--gpu-policy", "exclusive", "true")
         self.assertEqual(result.code, 2)
-        self.assertIn("3 processes on this node for 2 GPUs", result.err.decode())
+        self.assertIn("a GPU for each process (3), and CUDA shows 2", result.err.decode())
         result = self.on(2, "--gpu-policy", "exclusive", "--gloo", "true")
         self.assertEqual(result.code, 2)
         self.assertIn("contradict", result.err.decode())

@@ -1,6 +1,7 @@
 /* options.c - the table of flags, its parser and its help text. */
 #include "options.h"
 
+#include "foreign_flags.h"
 #include "gpus.h"
 
 #include "base/assert.h"
@@ -337,6 +338,15 @@ static size_t same_beginning(const char *one, const char *other)
     return bytes;
 }
 
+/* How far a word is from a name, or from as much of its beginning as was written. */
+static int misspelt(const char *word, const char *name)
+{
+    char begun[DDL_SPELLING_BYTES];
+    snprintf(begun, sizeof begun, "%.*s", (int)strlen(word), name);
+    int of_all = ddl_spelling_distance(word, name), of_beginning = ddl_spelling_distance(word, begun);
+    return of_all < of_beginning ? of_all : of_beginning;
+}
+
 /* The flag that was perhaps meant: misspelt, or not written to its end; NULL: none comes near. */
 static const struct flag *guess_flag(const char *argument)
 {
@@ -348,51 +358,24 @@ static const struct flag *guess_flag(const char *argument)
         if (*at == '-')
             *at = '_';
     const struct flag *nearest = &flags[0], *begun = &flags[0];
+    int least = misspelt(word, nearest->name);
     for (int i = 1; i < NFLAGS; i++) {
-        if (ddl_spelling_distance(word, flags[i].name) < ddl_spelling_distance(word, nearest->name))
-            nearest = &flags[i];
+        int distance = misspelt(word, flags[i].name);
+        nearest = distance < least ? &flags[i] : nearest;
+        least = distance < least ? distance : least;
         if (same_beginning(word, flags[i].name) > same_beginning(word, begun->name))
             begun = &flags[i];
     }
-    if (ddl_spelling_is_near(ddl_spelling_distance(word, nearest->name), (int)strlen(word)))
+    if (ddl_spelling_is_near(least, (int)strlen(word)))
         return nearest;
     size_t same = same_beginning(word, begun->name);
     return same >= TELLING || (same > 1 && word[same] == '\0') ? begun : NULL;
 }
 
-/* For who comes from torchrun, mpirun, mpiexec or horovodrun; NULL: it is none of theirs. */
-static const char *of_other_launchers(const char *argument)
-{
-    static const struct {
-        const char *names, *instead;
-    } theirs[] = {
-        { " rdzv_endpoint ", "--master_addr HOST --master_port PORT" },
-        { " rdzv_backend rdzv_conf ",
-          "leave it out, as ranks meet at --master_addr, or where DDL_STORE says" },
-        { " H host hosts f hostfile machinefile ",
-          "ddl-launch on each node, with --nnodes, --node_rank and --master_addr" },
-        { " m module ", "python3 -m MODULE as the program" },
-        { " x genv env ", "env NAME=VALUE before the program; what is set is passed on" },
-        { " oversubscribe bind_to map_by start_method monitor_interval ",
-          "leave it out, as there may be more ranks than CPUs, and ranks are bound as this process is" },
-        { " t r tee redirects output_filename ", "--log_dir DIR" },
-    };
-    char word[40];
-    const char *name = argument + strspn(argument, "-");
-    int bytes = snprintf(word, sizeof word, " %.*s ", (int)strcspn(name, "="), name);
-    for (char *at = word; *at != '\0'; at++)
-        if (*at == '-')
-            *at = '_';
-    for (size_t i = 0; bytes < (int)sizeof word && i < sizeof theirs / sizeof *theirs; i++)
-        if (strstr(theirs[i].names, word) != NULL)
-            return theirs[i].instead;
-    return NULL;
-}
-
 static ddl_status unknown_flag(const char *argument, ddl_error *err)
 {
     char known[360] = "", guess[64] = "";
-    const char *instead = of_other_launchers(argument);
+    const char *instead = launch_instead_of_foreign(argument);
     if (instead != NULL)
         return DDL_FAIL(err, DDL_EINVAL, "%.60s is another launcher's; here: %s", argument, instead);
     const struct flag *meant = guess_flag(argument);
@@ -437,6 +420,16 @@ static ddl_status read_flags(int argc, char **argv, launch_options *options, int
     return DDL_OK;
 }
 
+/* One colon sets off a port; an IPv6 address has more. */
+static ddl_status address_alone(const char *address, ddl_error *err)
+{
+    const char *colon = strchr(address, ':');
+    if (colon == NULL || strchr(colon + 1, ':') != NULL)
+        return DDL_OK;
+    return DDL_FAIL(err, DDL_EINVAL, "--master_addr %.60s: write --master_addr %.*s --master_port %.10s",
+                    address, (int)(colon - address), address, colon + 1);
+}
+
 /* Fill in what was not given, and refuse what does not fit together. */
 static ddl_status settle(launch_options *options, bool port_given, ddl_error *err)
 {
@@ -447,7 +440,7 @@ static ddl_status settle(launch_options *options, bool port_given, ddl_error *er
         options->node_rank = 0;
         if (options->master_addr == NULL)
             options->master_addr = "127.0.0.1";
-        return DDL_OK;
+        return address_alone(options->master_addr, err);
     }
     if (options->standalone)
         return DDL_FAIL(err, DDL_EINVAL, "--standalone means one node, but --nnodes is %d", options->nnodes);
@@ -462,6 +455,7 @@ static ddl_status settle(launch_options *options, bool port_given, ddl_error *er
     if (options->master_addr == NULL)
         return DDL_FAIL(err, DDL_EINVAL, "--nnodes %d needs --master_addr, where all nodes reach node 0",
                         options->nnodes);
+    DDL_TRY(address_alone(options->master_addr, err));
     if (!port_given)
         options->master_port = LAUNCH_DEFAULT_PORT;
     if (options->master_port == 0)
@@ -509,11 +503,10 @@ static ddl_status settle_processes(launch_options *options, ddl_error *err)
         shown = launch_gpus();
     DDL_TRY(count_processes(options, &shown, err));
     if (exclusive && options->nproc_per_node > shown.gpus)
-        return DDL_FAIL(
-            err, DDL_EINVAL,
-            "--gpu_policy exclusive: there are %d processes on this node for %d GPUs that CUDA shows%s%s; "
-            "local_rank lets them share",
-            options->nproc_per_node, shown.gpus, because(&shown), shown.failure);
+        return DDL_FAIL(err, DDL_EINVAL,
+                        "--gpu_policy exclusive needs a GPU for each process (%d), and CUDA shows %d%s%s; "
+                        "local_rank lets them share",
+                        options->nproc_per_node, shown.gpus, because(&shown), shown.failure);
     return DDL_OK;
 }
 

@@ -1,0 +1,46 @@
+/* foreign_flags.c - what to write in place of other launchers' flags. */
+#include "foreign_flags.h"
+
+#include <stddef.h>
+#include <stdio.h>
+#include <string.h>
+
+static const struct {
+    const char *names, *instead;
+} theirs[] = {
+    { " rdzv_endpoint ", "--master_addr HOST --master_port PORT" },
+    { " rdzv_backend rdzv_conf ", "leave it out, as ranks meet at --master_addr, or where DDL_STORE says" },
+    { " local_addr ", "DDL_IFACE or DDL_ADVERTISE, set before the program" },
+    { " H host hosts f hostfile machinefile w nodelist ",
+      "ddl-launch on each node, with --nnodes, --node_rank and --master_addr" },
+    { " N c ppn npernode ntasks_per_node ntasks nodes slots_per_host ",
+      "--nproc_per_node N for the processes of this node, --nnodes N for the nodes" },
+    { " m module ", "python3 -m MODULE as the program" },
+    { " x genv env export ", "env NAME=VALUE before the program; what is set is passed on" },
+    { " wdir wd chdir D ", "cd DIR first; ranks start where ddl-launch does" },
+    { " oversubscribe bind_to map_by bind_to_core cpu_bind ",
+      "leave it out, as there may be more ranks than CPUs, and ranks are bound as ddl-launch is" },
+    { " allow_run_as_root ", "leave it out, as root may start a job" },
+    { " tag_output l label prepend_rank ", "leave it out, as each line begins with its rank" },
+    { " local_rank use_env ", "leave it out, as each process finds its own in LOCAL_RANK" },
+    { " monitor_interval ", "leave it out, as the end of a process is seen at once" },
+    { " start_method ", "leave it out, as each rank is a process of its own" },
+    { " mca gmca mpi ", "leave it out, as there is no MPI below" },
+    { " start_timeout ", "DDL_START_TIMEOUT, set before the program" },
+    { " v verbose ", "DDL_LOG=debug, set before the program" },
+    { " t r tee redirects output_filename outfile_pattern output ", "--log_dir DIR" },
+};
+
+const char *launch_instead_of_foreign(const char *argument)
+{
+    char word[40];
+    const char *name = argument + strspn(argument, "-");
+    int bytes = snprintf(word, sizeof word, " %.*s ", (int)strcspn(name, "="), name);
+    for (char *at = word; *at != '\0'; at++)
+        if (*at == '-')
+            *at = '_';
+    for (size_t i = 0; bytes < (int)sizeof word && i < sizeof theirs / sizeof *theirs; i++)
+        if (strstr(theirs[i].names, word) != NULL)
+            return theirs[i].instead;
+    return NULL;
+}
