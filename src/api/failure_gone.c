@@ -59,9 +59,9 @@ void ddl_failure_lost(ddl_comm *comm, int peer, int os_errno, const ddl_error *e
     raise_lost(comm, peer, os_errno, how);
 }
 
-typedef struct peer_search { /* for the lowest of the peers whose messages an operation waits for */
+typedef struct peer_search { /* for the lowest of the peers that are gone whose messages an operation waits
+                                for */
     const ddl_comm *comm;
-    bool gone_only;
     int found; /* or -1 */
 } peer_search;
 
@@ -69,15 +69,15 @@ static void look_at_pending(void *arg, int peer, bool outgoing)
 {
     (void)outgoing;
     peer_search *search = arg;
-    if (search->gone_only && !ddl_mesh_is_gone(search->comm->mesh, search->comm->members[peer]))
+    if (!ddl_mesh_is_gone(search->comm->mesh, search->comm->members[peer]))
         return;
     if (search->found < 0 || peer < search->found)
         search->found = peer;
 }
 
-static int lowest_pending(const ddl_comm *comm, const ddl_request *request, bool gone_only)
+static int lowest_gone(const ddl_comm *comm, const ddl_request *request)
 {
-    peer_search pending = { comm, gone_only, -1 };
+    peer_search pending = { comm, -1 };
     ddl_backend_visit_pending(&request->task, look_at_pending, &pending);
     ddl_votes_visit_pending(comm, request, look_at_pending, &pending);
     return pending.found;
@@ -91,7 +91,7 @@ void ddl_failure_check_gone(ddl_comm *comm, const ddl_request *request)
 {
     if (comm->ngone == 0 || comm->failure.failing)
         return;
-    int gone = lowest_pending(comm, request, true);
+    int gone = lowest_gone(comm, request);
     if (gone < 0)
         return;
     /* Who has waited for all to free the communicator, and gone alone, is not to blame as long as it is
@@ -108,9 +108,8 @@ void ddl_failure_check_gone(ddl_comm *comm, const ddl_request *request)
     raise_lost(comm, gone, 0, is_inside ? LEFT_INSIDE : LEFT);
 }
 
-void ddl_failure_left(ddl_comm *comm, int peer)
+void ddl_failure_left(ddl_comm *comm)
 {
-    (void)peer;
     comm->ngone++;
     DDL_LIST_FOR_EACH (link, &comm->in_flight)
         ddl_failure_check_gone(comm, DDL_CONTAINER(link, ddl_request, link));

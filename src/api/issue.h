@@ -10,7 +10,7 @@ typedef struct ddl_call { /* what a public function has been asked to do, checke
     void *out;
     size_t count, stride;
     const size_t *counts, *out_counts; /* v forms; out_counts: of alltoallv */
-    ddl_dtype dtype;                   /* with element_bytes 1 and no_dtype for a barrier */
+    ddl_dtype dtype;                   /* of no meaning without has_dtype */
     ddl_op op;
     bool has_dtype, has_op, has_root;
     int root; /* or the peer */

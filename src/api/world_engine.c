@@ -106,7 +106,8 @@ static bool sweep(void *arg)
     ddl_world *world = arg;
     bool posted = ddl_world_finish_posts(world);
     bool copied = !ddl_list_empty(&world->staged) && progress_copies(world);
-    return ddl_mesh_sweep(world->mesh) || posted || copied;
+    ddl_mesh_sweep(world->mesh);
+    return posted || copied;
 }
 
 /* Where calls may go to GPUs. */

@@ -36,11 +36,6 @@ const char *ddl_dtype_name(ddl_dtype dtype)
     return is_dtype(dtype) ? dtypes[dtype].name : "?";
 }
 
-bool ddl_dtype_is_float(ddl_dtype dtype)
-{
-    return is_dtype(dtype) && dtypes[dtype].is_float;
-}
-
 const char *ddl_op_name(ddl_op op)
 {
     return (unsigned)op < DDL_OP_COUNT ? ops[op] : "?";

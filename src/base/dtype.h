@@ -12,8 +12,6 @@ const char *ddl_dtype_name(ddl_dtype dtype);
 /* "sum"; "?" if there is no such operator. */
 const char *ddl_op_name(ddl_op op);
 
-bool ddl_dtype_is_float(ddl_dtype dtype);
-
 /* Whether op is defined on dtype: all but bitwise operators on floats. */
 bool ddl_op_takes(ddl_op op, ddl_dtype dtype);
 

@@ -13,8 +13,6 @@
 
 #include <string.h>
 
-enum { OPERANDS_ON_STACK = 64 };
-
 enum { NO_STEP = UINT32_MAX };
 
 typedef struct message {
@@ -38,7 +36,7 @@ struct ddl_run {
     uint32_t remaining;   /* steps not done; 0 when idle */
     uint32_t *message_of; /* of each step that is one, and of each fold of one: its index in messages */
     message *messages;
-    const void **operands; /* room for the widest reduce, when it does not fit the stack */
+    const void **operands; /* room for the widest reduce */
 };
 
 static void message_done(ddl_xfer *xfer);
@@ -346,8 +344,7 @@ static void arrived(message *m)
 static void reduce_operands(ddl_run *run, const ddl_step *step)
 {
     const ddl_slice *slices = &run->schedule->operands[step->first_operand];
-    const void *on_stack[OPERANDS_ON_STACK];
-    const void **operands = step->noperands <= OPERANDS_ON_STACK ? on_stack : run->operands;
+    const void **operands = run->operands;
     for (uint32_t i = 0; i < step->noperands; i++)
         operands[i] = place(run, &slices[i]);
     ddl_compute *compute = run->binding.compute;
@@ -536,11 +533,6 @@ double ddl_run_share_moved(const ddl_run *run)
             moved += (double)(m->posted ? m->xfer.moved : m->xfer.bytes);
     }
     return all > 0 ? moved / all : 0;
-}
-
-const ddl_schedule *ddl_run_schedule(const ddl_run *run)
-{
-    return run->schedule;
 }
 
 void ddl_run_destroy(ddl_run *run)

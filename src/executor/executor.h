@@ -51,8 +51,6 @@ void ddl_run_visit_pending(const ddl_run *run, void (*visit)(void *arg, int peer
 /* How much of its messages a started run has sent and received so far, from 0 to 1. */
 double ddl_run_share_moved(const ddl_run *run);
 
-const ddl_schedule *ddl_run_schedule(const ddl_run *run);
-
 /* NULL is fine. Cancels first. */
 void ddl_run_destroy(ddl_run *run);
 

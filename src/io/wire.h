@@ -19,7 +19,7 @@ typedef struct ddl_wire {
 
 static const ddl_wire ddl_no_wire = { -1, NULL };
 
-/* As ddl_socket_read and ddl_socket_write; errno EBADMSG: see ddl_wire_fail. */
+/* As ddl_socket_read and ddl_socket_write; errno EBADMSG: see ddl_wire_problem. */
 ssize_t ddl_wire_read(ddl_wire *wire, void *data, size_t bytes);
 ssize_t ddl_wire_write(ddl_wire *wire, const void *data, size_t bytes);
 

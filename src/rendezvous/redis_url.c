@@ -60,7 +60,6 @@ static const char *last_of(const char *text, const char *end, char wanted)
 static ddl_status parse_user(const char *at, const char *end, ddl_redis_url *url, ddl_error *err)
 {
     const char *colon = memchr(at, ':', (size_t)(end - at));
-    url->has_user = true;
     if (!take(at, colon != NULL ? colon : end, url->user, sizeof url->user))
         return DDL_FAIL(err, DDL_ECONFIG, "DDL_STORE: the Redis user is too long or malformed; write " FORM);
     if (colon == NULL)

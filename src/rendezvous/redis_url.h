@@ -26,8 +26,7 @@ typedef struct ddl_redis_url {
     char host[256];
     uint16_t port;
     int db;
-    bool has_user;
-    char user[DDL_REDIS_WORD_TEXT];          /* "" with has_user: the default user */
+    char user[DDL_REDIS_WORD_TEXT];          /* "": the default user */
     char password_file[DDL_REDIS_PATH_TEXT]; /* "": no password */
     char prefix[DDL_REDIS_PREFIX_TEXT];      /* of all keys; "ddl" unless given */
     char ca_file[DDL_REDIS_PATH_TEXT];       /* authorities; "": the system's */

@@ -16,7 +16,6 @@ typedef struct flight { /* a message, from the post of either end on */
     ddl_xfer *send, *recv;      /* while posted and not done */
     double send_ns, recv_ns;    /* when they were posted */
     bool eager, sent, received; /* posted at some time */
-    bool launched;              /* on its way */
     bool arrived;               /* and no receive was posted yet */
     size_t bytes;
     char *copy; /* eager content until the receive is posted */
@@ -456,7 +455,6 @@ static void launch(ddl_network *n, flight *f, double at_ns)
     double start = later(at_ns, sender->send_port_ns);
     if (n->options.compute != NULL && !f->eager)
         move_parts(f->recv->part, f->send->part);
-    f->launched = true;
     sender->send_port_ns = start + port_ns(n, f->bytes);
     double latency = n->options.latency_ns + n->options.jitter_ns * random_part(n);
     push(n, start + latency, EVENT_HEAD, f->to, index_of(n, f));
@@ -604,13 +602,6 @@ ddl_status ddl_network_run(ddl_network *n, ddl_error *err)
         happen(n, &e);
     }
     return outcome(n, err);
-}
-
-double ddl_network_done_ns(const ddl_network *n, int rank)
-{
-    DDL_ASSERT(0 <= rank);
-    DDL_ASSERT(rank < n->nranks);
-    return n->nodes[rank].done_ns;
 }
 
 double ddl_network_slowest_ns(const ddl_network *n)

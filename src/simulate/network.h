@@ -56,9 +56,6 @@ DDL_MUST_USE ddl_status ddl_network_assign(ddl_network *network, int rank, const
  */
 DDL_MUST_USE ddl_status ddl_network_run(ddl_network *network, ddl_error *err);
 
-/* When a rank was done; negative if it never was. */
-double ddl_network_done_ns(const ddl_network *network, int rank);
-
 /* When the last rank was done. */
 double ddl_network_slowest_ns(const ddl_network *network);
 

@@ -18,7 +18,18 @@ enum {
 
 /* ---- the engine's client ---- */
 
-bool ddl_mesh_sweep(ddl_mesh *mesh)
+static void read_hot_links(ddl_mesh *mesh)
+{
+    ddl_mesh_link *hot[POLLED_LINKS]; /* reading may change the list */
+    int count = 0;
+    DDL_LIST_FOR_EACH (link, &mesh->hot)
+        hot[count++] = DDL_CONTAINER(link, ddl_mesh_link, hot);
+    for (int i = 0; i < count; i++)
+        if (hot[i]->state == DDL_LINK_OPEN)
+            ddl_mesh_read_link(hot[i]);
+}
+
+void ddl_mesh_sweep(ddl_mesh *mesh)
 {
     ddl_mesh_flush_held(mesh);
     ddl_mesh_flush(mesh);
@@ -27,22 +38,10 @@ bool ddl_mesh_sweep(ddl_mesh *mesh)
     for (int i = 0; i < mesh->nby_lane; i++)
         ddl_mesh_read_lanes_of(mesh->by_lane[i]);
     ddl_mesh_read_unread(mesh);
-    if (mesh->nhot > POLLED_LINKS) {
-        ddl_mesh_flush(mesh);
-        ddl_mesh_move_pages(mesh);
-        return false;
-    }
-    /* Reading may change the list of hot links: take them one by one. */
-    ddl_mesh_link *hot[POLLED_LINKS];
-    int count = 0;
-    DDL_LIST_FOR_EACH (link, &mesh->hot)
-        hot[count++] = DDL_CONTAINER(link, ddl_mesh_link, hot);
-    for (int i = 0; i < count; i++)
-        if (hot[i]->state == DDL_LINK_OPEN)
-            ddl_mesh_read_link(hot[i]);
+    if (mesh->nhot <= POLLED_LINKS)
+        read_hot_links(mesh);
     ddl_mesh_flush(mesh);
     ddl_mesh_move_pages(mesh);
-    return false; /* what moves is told by ddl_engine_moved */
 }
 
 bool ddl_mesh_needs_loop(const ddl_mesh *mesh)

@@ -107,8 +107,8 @@ DDL_MUST_USE ddl_status ddl_mesh_open(ddl_mesh *mesh, ddl_engine *engine, ddl_er
 
 ddl_transport *ddl_mesh_transport(ddl_mesh *mesh);
 
-/* For the engine's client. */
-bool ddl_mesh_sweep(ddl_mesh *mesh);
+/* For the engine's client. What moves is told by ddl_engine_moved. */
+void ddl_mesh_sweep(ddl_mesh *mesh);
 bool ddl_mesh_needs_loop(const ddl_mesh *mesh);
 bool ddl_mesh_doze(ddl_mesh *mesh);
 

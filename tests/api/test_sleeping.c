@@ -178,7 +178,8 @@ static void differs(void *arg, int rank, uint64_t sequence, const ddl_signature 
 
 static bool sweep(void *arg)
 {
-    return ddl_mesh_sweep(((party *)arg)->mesh);
+    ddl_mesh_sweep(((party *)arg)->mesh);
+    return false;
 }
 
 static bool needs_loop(void *arg)

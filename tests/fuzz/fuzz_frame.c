@@ -125,7 +125,8 @@ static void on_lost(void *arg, int peer, int os_errno, const ddl_error *error)
 
 static bool sweep(void *arg)
 {
-    return ddl_mesh_sweep(((world *)arg)->mesh);
+    ddl_mesh_sweep(((world *)arg)->mesh);
+    return false;
 }
 
 static bool no(void *arg)

@@ -68,7 +68,8 @@ static void on_lost(void *arg, int peer, int os_errno, const ddl_error *error)
 
 static bool sweep(void *arg)
 {
-    return ddl_mesh_sweep(((side *)arg)->mesh);
+    ddl_mesh_sweep(((side *)arg)->mesh);
+    return false;
 }
 
 static bool needs_loop(void *arg)
