@@ -7,41 +7,6 @@
 
 #include <string.h>
 
-static const char *const collective_names[DDL_COLLECTIVE_COUNT] = {
-    [DDL_COLLECTIVE_ALLREDUCE] = "allreduce",
-    [DDL_COLLECTIVE_REDUCE_SCATTER] = "reduce_scatter",
-    [DDL_COLLECTIVE_ALLGATHER] = "allgather",
-    [DDL_COLLECTIVE_BROADCAST] = "broadcast",
-    [DDL_COLLECTIVE_REDUCE] = "reduce",
-    [DDL_COLLECTIVE_ALLTOALL] = "alltoall",
-    [DDL_COLLECTIVE_BARRIER] = "barrier",
-    [DDL_COLLECTIVE_SEND] = "send",
-    [DDL_COLLECTIVE_RECV] = "recv",
-    [DDL_COLLECTIVE_GATHER] = "gather",
-    [DDL_COLLECTIVE_SCATTER] = "scatter",
-    [DDL_COLLECTIVE_REDUCE_SCATTERV] = "reduce_scatterv",
-    [DDL_COLLECTIVE_ALLGATHERV] = "allgatherv",
-    [DDL_COLLECTIVE_GATHERV] = "gatherv",
-    [DDL_COLLECTIVE_SCATTERV] = "scatterv",
-    [DDL_COLLECTIVE_ALLTOALLV] = "alltoallv",
-};
-
-const char *ddl_collective_name(ddl_collective collective)
-{
-    DDL_ASSERT(collective < DDL_COLLECTIVE_COUNT);
-    return collective_names[collective];
-}
-
-bool ddl_collective_parse(const char *name, ddl_collective *collective)
-{
-    for (int i = 0; i < DDL_COLLECTIVE_COUNT; i++)
-        if (strcmp(name, collective_names[i]) == 0) {
-            *collective = (ddl_collective)i;
-            return true;
-        }
-    return false;
-}
-
 /* ---- rows ---- */
 
 /*
@@ -254,57 +219,28 @@ static void alias_buffers(ddl_builder *b, ddl_collective collective, const ddl_s
     size_t own_start = shape->blocks.counts != NULL ? shape->blocks.starts[shape->rank]
                                                     : (size_t)shape->rank * shape->stride;
     size_t own_block = own_start * shape->element_bytes;
-    switch (collective) {
-    case DDL_COLLECTIVE_ALLREDUCE:
-    case DDL_COLLECTIVE_REDUCE:
-    case DDL_COLLECTIVE_ALLTOALL:
-    case DDL_COLLECTIVE_ALLTOALLV:
-        ddl_builder_alias(b, 0, 0);
-        break;
-    case DDL_COLLECTIVE_REDUCE_SCATTER:
-    case DDL_COLLECTIVE_REDUCE_SCATTERV:
-    case DDL_COLLECTIVE_SCATTER:
-    case DDL_COLLECTIVE_SCATTERV:
-        ddl_builder_alias(b, 0, own_block);
-        break;
-    case DDL_COLLECTIVE_ALLGATHER:
-    case DDL_COLLECTIVE_ALLGATHERV:
-    case DDL_COLLECTIVE_GATHER:
-    case DDL_COLLECTIVE_GATHERV:
-        ddl_builder_alias(b, own_block, 0);
-        break;
-    case DDL_COLLECTIVE_BROADCAST:
-    case DDL_COLLECTIVE_BARRIER:
-    case DDL_COLLECTIVE_SEND:
-    case DDL_COLLECTIVE_RECV:
-    case DDL_COLLECTIVE_COUNT:
-        break;
-    }
+    const ddl_collective_facts *facts = &ddl_collectives[collective];
+    if (facts->in == DDL_NOTHING || facts->out == DDL_NOTHING)
+        return;
+    ddl_builder_alias(b, facts->in == DDL_OWN_BLOCK ? own_block : 0,
+                      facts->out == DDL_OWN_BLOCK ? own_block : 0);
 }
 
 /* All collectives on one rank: the result is the input. */
 static void build_alone(ddl_builder *b, ddl_collective collective, const ddl_shape *shape)
 {
-    if (collective != DDL_COLLECTIVE_BROADCAST && collective != DDL_COLLECTIVE_BARRIER)
+    if (ddl_collectives[collective].in != DDL_NOTHING)
         ddl_step_copy(b, ddl_out_vector(shape), ddl_in_vector(shape));
-}
-
-/* The v forms. */
-static bool has_counts(ddl_collective collective)
-{
-    return collective == DDL_COLLECTIVE_REDUCE_SCATTERV || collective == DDL_COLLECTIVE_ALLGATHERV ||
-           collective == DDL_COLLECTIVE_GATHERV || collective == DDL_COLLECTIVE_SCATTERV ||
-           collective == DDL_COLLECTIVE_ALLTOALLV;
 }
 
 static ddl_status build(ddl_collective collective, const char *name, bool (*takes)(int),
                         void (*write)(ddl_builder *, const ddl_shape *), const ddl_shape *shape,
                         ddl_schedule **schedule, ddl_error *err)
 {
-    bool point_to_point = collective == DDL_COLLECTIVE_SEND || collective == DDL_COLLECTIVE_RECV;
+    bool point_to_point = ddl_collective_is_point_to_point(collective);
     DDL_ASSERT(shape->nranks > 0);
     DDL_ASSERT(!point_to_point || shape->root != shape->rank);
-    DDL_ASSERT(!has_counts(collective) || shape->blocks.counts != NULL);
+    DDL_ASSERT(!ddl_collective_is_uneven(collective) || shape->blocks.counts != NULL);
     DDL_ASSERT(collective != DDL_COLLECTIVE_ALLTOALLV || shape->out_blocks.counts != NULL);
     if (takes != NULL && !takes(shape->nranks))
         return DDL_FAIL(err, DDL_EUNSUPPORTED, "%s/%s does not work for %d ranks",

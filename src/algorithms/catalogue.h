@@ -6,32 +6,10 @@
 #ifndef DDL_ALGORITHMS_CATALOGUE_H
 #define DDL_ALGORITHMS_CATALOGUE_H
 
+#include "algorithms/collective.h"
 #include "base/error.h"
 #include "schedule/blocks.h"
 #include "schedule/schedule.h"
-
-typedef enum ddl_collective {
-    DDL_COLLECTIVE_ALLREDUCE,
-    DDL_COLLECTIVE_REDUCE_SCATTER,
-    DDL_COLLECTIVE_ALLGATHER,
-    DDL_COLLECTIVE_BROADCAST,
-    DDL_COLLECTIVE_REDUCE,
-    DDL_COLLECTIVE_ALLTOALL,
-    DDL_COLLECTIVE_BARRIER,
-    DDL_COLLECTIVE_GATHER,
-    DDL_COLLECTIVE_SCATTER,
-    DDL_COLLECTIVE_REDUCE_SCATTERV, /* the v forms: blocks of uneven size, ddl_shape.counts */
-    DDL_COLLECTIVE_ALLGATHERV,
-    DDL_COLLECTIVE_GATHERV,
-    DDL_COLLECTIVE_SCATTERV,
-    DDL_COLLECTIVE_ALLTOALLV,
-    DDL_COLLECTIVE_SEND, /* point to point: root is the peer */
-    DDL_COLLECTIVE_RECV,
-    DDL_COLLECTIVE_COUNT
-} ddl_collective;
-
-/* "allreduce", "reduce_scatter", ... as in the public calls without ddl_. */
-const char *ddl_collective_name(ddl_collective collective);
 
 /* Where ranks are; all on one host if node_of is NULL. */
 typedef struct ddl_placement {
@@ -109,9 +87,6 @@ typedef struct ddl_work {
 
 /* Whether the row works for this many ranks. */
 bool ddl_algorithm_takes(const ddl_algorithm *algorithm, int nranks);
-
-/* The collective of this name; false if there is none. */
-bool ddl_collective_parse(const char *name, ddl_collective *collective);
 
 /* All rows; *count of them. The first row of a collective is not special. */
 const ddl_algorithm *ddl_catalogue(size_t *count);

@@ -155,8 +155,8 @@ static bool is_for_library(const ddl_comm *comm, const ddl_call *call)
 {
     return comm->world->config.gpu == DDL_GPU_NCCL && call->count > 0 &&
            ddl_votes_kind(call->collective) < DDL_OFFLOAD_REDUCE_SCATTERV &&
-           (!call->has_op || ddl_votes_takes_op(call->op, call->dtype)) && !ddl_gpu_is_managed(call->in) &&
-           !ddl_gpu_is_managed(call->out);
+           (!ddl_collective_reduces(call->collective) || ddl_votes_takes_op(call->op, call->dtype)) &&
+           !ddl_gpu_is_managed(call->in) && !ddl_gpu_is_managed(call->out);
 }
 
 static ddl_status run(ddl_comm *comm, const ddl_call *call, ddl_deadline deadline, ddl_error *err)

@@ -35,19 +35,14 @@ static ddl_status check_types(const ddl_comm *comm, const ddl_call *call)
     if (ddl_dtype_bytes(call->dtype) == 0)
         return ddl_last_error_set(DDL_EINVAL, comm->rank, ddl_collective_name(call->collective),
                                   "there is no dtype %d", (int)call->dtype);
-    if (call->has_op && (unsigned)call->op >= DDL_OP_COUNT)
+    if (ddl_collective_reduces(call->collective) && (unsigned)call->op >= DDL_OP_COUNT)
         return ddl_last_error_set(DDL_EINVAL, comm->rank, ddl_collective_name(call->collective),
                                   "there is no operator %d", (int)call->op);
-    if (call->has_op && !ddl_op_takes(call->op, call->dtype))
+    if (ddl_collective_reduces(call->collective) && !ddl_op_takes(call->op, call->dtype))
         return ddl_last_error_set(DDL_EINVAL, comm->rank, ddl_collective_name(call->collective),
                                   "the bitwise operator %s is not defined for %s", ddl_op_name(call->op),
                                   ddl_dtype_name(call->dtype));
     return DDL_OK;
-}
-
-static bool is_point_to_point(const ddl_call *call)
-{
-    return call->collective == DDL_COLLECTIVE_SEND || call->collective == DDL_COLLECTIVE_RECV;
 }
 
 static ddl_status check_root(const ddl_comm *comm, const ddl_call *call, const char *what)
@@ -59,48 +54,6 @@ static ddl_status check_root(const ddl_comm *comm, const ddl_call *call, const c
 }
 
 /* ---- buffers ---- */
-
-/* What a collective's buffers hold; and whether only at the root. */
-typedef enum content { NOTHING, VECTOR, OWN_BLOCK, ALL_BLOCKS } content;
-
-typedef struct role {
-    content in, out;
-    bool in_at_root, out_at_root;
-} role;
-
-static role role_of(ddl_collective collective)
-{
-    switch (collective) {
-    case DDL_COLLECTIVE_ALLREDUCE:
-        return (role){ .in = VECTOR, .out = VECTOR };
-    case DDL_COLLECTIVE_REDUCE:
-        return (role){ .in = VECTOR, .out = VECTOR, .out_at_root = true };
-    case DDL_COLLECTIVE_BROADCAST:
-    case DDL_COLLECTIVE_RECV:
-        return (role){ .out = VECTOR };
-    case DDL_COLLECTIVE_SEND:
-        return (role){ .in = VECTOR };
-    case DDL_COLLECTIVE_REDUCE_SCATTER:
-    case DDL_COLLECTIVE_REDUCE_SCATTERV:
-        return (role){ .in = ALL_BLOCKS, .out = OWN_BLOCK };
-    case DDL_COLLECTIVE_SCATTER:
-    case DDL_COLLECTIVE_SCATTERV:
-        return (role){ .in = ALL_BLOCKS, .out = OWN_BLOCK, .in_at_root = true };
-    case DDL_COLLECTIVE_ALLGATHER:
-    case DDL_COLLECTIVE_ALLGATHERV:
-        return (role){ .in = OWN_BLOCK, .out = ALL_BLOCKS };
-    case DDL_COLLECTIVE_GATHER:
-    case DDL_COLLECTIVE_GATHERV:
-        return (role){ .in = OWN_BLOCK, .out = ALL_BLOCKS, .out_at_root = true };
-    case DDL_COLLECTIVE_ALLTOALL:
-    case DDL_COLLECTIVE_ALLTOALLV:
-        return (role){ .in = ALL_BLOCKS, .out = ALL_BLOCKS };
-    case DDL_COLLECTIVE_BARRIER:
-    case DDL_COLLECTIVE_COUNT:
-        break;
-    }
-    return (role){ .in = NOTHING };
-}
 
 /* More than any machine addresses; the pieces of so much can be counted. */
 static const uint64_t most_bytes = PTRDIFF_MAX < UINT64_C(1) << 47 ? PTRDIFF_MAX : UINT64_C(1) << 47;
@@ -126,28 +79,28 @@ static bool sum_counts(const ddl_comm *comm, const size_t counts[], size_t eleme
 }
 
 /* Bytes of a buffer of this content; *inner: where in all blocks the own one begins. */
-static ddl_status measure(const ddl_comm *comm, const ddl_call *call, content holds, const size_t counts[],
-                          size_t *bytes, size_t *inner)
+static ddl_status measure(const ddl_comm *comm, const ddl_call *call, ddl_content holds,
+                          const size_t counts[], size_t *bytes, size_t *inner)
 {
     size_t element_bytes = ddl_dtype_bytes(call->dtype), before = 0, elements = 0, whole = 0;
     *bytes = 0;
-    if (holds == NOTHING)
+    if (holds == DDL_NOTHING)
         return DDL_OK;
     if (counts != NULL) {
         if (!sum_counts(comm, counts, element_bytes, comm->rank, &before, &whole))
             return too_large(comm, call, "the counts");
-        *bytes = holds == ALL_BLOCKS ? whole : counts[comm->rank] * element_bytes;
+        *bytes = holds == DDL_ALL_BLOCKS ? whole : counts[comm->rank] * element_bytes;
         *inner = before * element_bytes;
         return DDL_OK;
     }
-    size_t blocks = holds == VECTOR ? 1 : (size_t)comm->nranks;
+    size_t blocks = holds == DDL_VECTOR ? 1 : (size_t)comm->nranks;
     if (!ddl_size_mul(call->count, blocks, &elements) || !ddl_size_mul(elements, element_bytes, &whole) ||
         whole > most_bytes) {
         char what[64];
         snprintf(what, sizeof what, "%zu x %zu elements", blocks, call->count);
         return too_large(comm, call, what);
     }
-    *bytes = holds == OWN_BLOCK ? whole / blocks : whole;
+    *bytes = holds == DDL_OWN_BLOCK ? whole / blocks : whole;
     *inner = call->count * element_bytes * (size_t)comm->rank;
     return DDL_OK;
 }
@@ -167,15 +120,17 @@ static const char *null_buffer(ddl_collective collective, bool is_send)
     return is_send ? "send is NULL" : "recv is NULL";
 }
 
-/* What the buffers of this rank's role hold. */
+/* What the buffers of this rank hold. */
+typedef struct role {
+    ddl_content in, out;
+} role;
+
 static role own_role(const ddl_comm *comm, const ddl_call *call)
 {
-    role own = role_of(call->collective);
-    if (comm->rank != call->root) {
-        own.in = own.in_at_root ? NOTHING : own.in;
-        own.out = own.out_at_root ? NOTHING : own.out;
-    }
-    return own;
+    const ddl_collective_facts *facts = &ddl_collectives[call->collective];
+    bool is_root = comm->rank == call->root;
+    return (role){ .in = facts->in_at_root && !is_root ? DDL_NOTHING : facts->in,
+                   .out = facts->out_at_root && !is_root ? DDL_NOTHING : facts->out };
 }
 
 static ddl_status measure_buffers(const ddl_comm *comm, const ddl_call *call, ddl_extent *extent)
@@ -185,8 +140,8 @@ static ddl_status measure_buffers(const ddl_comm *comm, const ddl_call *call, dd
     size_t in_inner = 0, out_inner = 0;
     DDL_TRY(measure(comm, call, own.in, call->counts, &extent->in_bytes, &in_inner));
     DDL_TRY(measure(comm, call, own.out, out_counts, &extent->out_bytes, &out_inner));
-    bool gathers = own.in == OWN_BLOCK && own.out == ALL_BLOCKS;
-    bool scatters = own.in == ALL_BLOCKS && own.out == OWN_BLOCK;
+    bool gathers = own.in == DDL_OWN_BLOCK && own.out == DDL_ALL_BLOCKS;
+    bool scatters = own.in == DDL_ALL_BLOCKS && own.out == DDL_OWN_BLOCK;
     extent->in_inside = gathers ? out_inner : 0;
     extent->out_inside = scatters ? in_inner : 0;
     return DDL_OK;
@@ -200,8 +155,8 @@ static ddl_status check_buffers(const ddl_comm *comm, ddl_call *call, const ddl_
 {
     if (extent->in_bytes == 0 || extent->out_bytes == 0) {
         role own = own_role(comm, call);
-        call->in = own.in == NOTHING ? NULL : call->in;
-        call->out = own.out == NOTHING ? NULL : call->out;
+        call->in = own.in == DDL_NOTHING ? NULL : call->in;
+        call->out = own.out == DDL_NOTHING ? NULL : call->out;
     }
     if ((extent->in_bytes > 0 && call->in == NULL) || (extent->out_bytes > 0 && call->out == NULL))
         return wrong(comm, call->collective,
@@ -230,22 +185,22 @@ static size_t largest(const ddl_comm *comm, const size_t counts[])
 
 static ddl_status check_call(const ddl_comm *comm, ddl_call *call)
 {
-    if (call->has_dtype)
+    if (ddl_collective_has_data(call->collective))
         DDL_TRY(check_types(comm, call));
-    bool point_to_point = is_point_to_point(call);
-    if (call->has_root || point_to_point)
+    bool point_to_point = ddl_collective_is_point_to_point(call->collective);
+    if (ddl_collective_is_rooted(call->collective) || point_to_point)
         DDL_TRY(check_root(comm, call, point_to_point ? "peer" : "root"));
     if (point_to_point && call->root == comm->rank)
         return wrong(comm, call->collective, "peer is the own rank");
     if (call->collective == DDL_COLLECTIVE_ALLTOALLV && (call->counts == NULL || call->out_counts == NULL))
         return wrong(comm, call->collective,
                      call->counts == NULL ? "send_counts is NULL" : "recv_counts is NULL");
-    if (ddl_call_is_uneven(call->collective)) {
+    if (ddl_collective_is_uneven(call->collective)) {
         if (call->counts == NULL)
             return wrong(comm, call->collective, "counts is NULL");
         call->count = ddl_size_max(largest(comm, call->counts), largest(comm, call->out_counts));
     }
-    if (call->has_dtype)
+    if (ddl_collective_has_data(call->collective))
         DDL_TRY(measure_buffers(comm, call, &call->extent));
     if (call->out_counts != NULL && call->counts[comm->rank] != call->out_counts[comm->rank])
         return ddl_last_error_set(
@@ -273,17 +228,17 @@ static ddl_status run(ddl_comm *comm, ddl_call *call, ddl_request **request)
     if (!call->is_repeated)
         DDL_TRY(check_call(comm, call));
     call->stride = call->count;
-    if (call->has_dtype && !knows_buffers) {
+    if (ddl_collective_has_data(call->collective) && !knows_buffers) {
         DDL_TRY(check_buffers(comm, call, &call->extent));
         knows_buffers = call->is_repeated && ddl_repeat_recall(comm, call); /* but for one that is not used */
     }
-    if (call->has_dtype && ddl_gpu_may_be_used(knows_buffers))
+    if (ddl_collective_has_data(call->collective) && ddl_gpu_may_be_used(knows_buffers))
         DDL_TRY(ddl_gpu_look(comm, call));
     if (call->collective == DDL_COLLECTIVE_BROADCAST)
         call->in_place = true;
     if (call->staging == NULL || (!comm->has_stream && comm->engine != NULL))
         return ddl_issue(comm, call, request);
-    if (comm->has_stream && is_point_to_point(call))
+    if (comm->has_stream && ddl_collective_is_point_to_point(call->collective))
         return refuse_in_stream(comm, call);
     return ddl_stream_issue(comm, call, request);
 }
@@ -298,9 +253,7 @@ ddl_status ddl_allreduce(const void *send, void *recv, size_t count, ddl_dtype d
                       .out = recv,
                       .count = count,
                       .dtype = dtype,
-                      .has_dtype = true,
-                      .op = op,
-                      .has_op = true };
+                      .op = op };
     return run(comm, &call, request);
 }
 
@@ -312,11 +265,8 @@ ddl_status ddl_reduce(const void *send, void *recv, size_t count, ddl_dtype dtyp
                       .out = recv,
                       .count = count,
                       .dtype = dtype,
-                      .has_dtype = true,
                       .op = op,
-                      .has_op = true,
-                      .root = root,
-                      .has_root = true };
+                      .root = root };
     return run(comm, &call, request);
 }
 
@@ -328,9 +278,7 @@ ddl_status ddl_reduce_scatter(const void *send, void *recv, size_t recv_count, d
                       .out = recv,
                       .count = recv_count,
                       .dtype = dtype,
-                      .has_dtype = true,
-                      .op = op,
-                      .has_op = true };
+                      .op = op };
     return run(comm, &call, request);
 }
 
@@ -342,46 +290,34 @@ ddl_status ddl_reduce_scatterv(const void *send, void *recv, const size_t counts
                       .out = recv,
                       .counts = counts,
                       .dtype = dtype,
-                      .has_dtype = true,
-                      .op = op,
-                      .has_op = true };
+                      .op = op };
     return run(comm, &call, request);
 }
 
 ddl_status ddl_allgather(const void *send, void *recv, size_t send_count, ddl_dtype dtype, ddl_comm *comm,
                          ddl_request **request)
 {
-    ddl_call call = { .collective = DDL_COLLECTIVE_ALLGATHER,
-                      .in = send,
-                      .out = recv,
-                      .count = send_count,
-                      .dtype = dtype,
-                      .has_dtype = true };
+    ddl_call call = {
+        .collective = DDL_COLLECTIVE_ALLGATHER, .in = send, .out = recv, .count = send_count, .dtype = dtype
+    };
     return run(comm, &call, request);
 }
 
 ddl_status ddl_allgatherv(const void *send, void *recv, const size_t counts[], ddl_dtype dtype,
                           ddl_comm *comm, ddl_request **request)
 {
-    ddl_call call = { .collective = DDL_COLLECTIVE_ALLGATHERV,
-                      .in = send,
-                      .out = recv,
-                      .counts = counts,
-                      .dtype = dtype,
-                      .has_dtype = true };
+    ddl_call call = {
+        .collective = DDL_COLLECTIVE_ALLGATHERV, .in = send, .out = recv, .counts = counts, .dtype = dtype
+    };
     return run(comm, &call, request);
 }
 
 ddl_status ddl_broadcast(void *buffer, size_t count, ddl_dtype dtype, int root, ddl_comm *comm,
                          ddl_request **request)
 {
-    ddl_call call = { .collective = DDL_COLLECTIVE_BROADCAST,
-                      .out = buffer,
-                      .count = count,
-                      .root = root,
-                      .has_root = true,
-                      .dtype = dtype,
-                      .has_dtype = true };
+    ddl_call call = {
+        .collective = DDL_COLLECTIVE_BROADCAST, .out = buffer, .count = count, .root = root, .dtype = dtype
+    };
     return run(comm, &call, request);
 }
 
@@ -393,9 +329,7 @@ ddl_status ddl_gather(const void *send, void *recv, size_t send_count, ddl_dtype
                       .out = recv,
                       .count = send_count,
                       .root = root,
-                      .has_root = true,
-                      .dtype = dtype,
-                      .has_dtype = true };
+                      .dtype = dtype };
     return run(comm, &call, request);
 }
 
@@ -407,9 +341,7 @@ ddl_status ddl_gatherv(const void *send, void *recv, const size_t counts[], ddl_
                       .out = recv,
                       .counts = counts,
                       .root = root,
-                      .has_root = true,
-                      .dtype = dtype,
-                      .has_dtype = true };
+                      .dtype = dtype };
     return run(comm, &call, request);
 }
 
@@ -421,9 +353,7 @@ ddl_status ddl_scatter(const void *send, void *recv, size_t recv_count, ddl_dtyp
                       .out = recv,
                       .count = recv_count,
                       .root = root,
-                      .has_root = true,
-                      .dtype = dtype,
-                      .has_dtype = true };
+                      .dtype = dtype };
     return run(comm, &call, request);
 }
 
@@ -435,9 +365,7 @@ ddl_status ddl_scatterv(const void *send, void *recv, const size_t counts[], ddl
                       .out = recv,
                       .counts = counts,
                       .root = root,
-                      .has_root = true,
-                      .dtype = dtype,
-                      .has_dtype = true };
+                      .dtype = dtype };
     return run(comm, &call, request);
 }
 
@@ -448,8 +376,7 @@ ddl_status ddl_alltoall(const void *send, void *recv, size_t count_per_rank, ddl
                       .in = send,
                       .out = recv,
                       .count = count_per_rank,
-                      .dtype = dtype,
-                      .has_dtype = true };
+                      .dtype = dtype };
     return run(comm, &call, request);
 }
 
@@ -461,8 +388,7 @@ ddl_status ddl_alltoallv(const void *send, const size_t send_counts[], void *rec
                       .out = recv,
                       .counts = send_counts,
                       .out_counts = recv_counts,
-                      .dtype = dtype,
-                      .has_dtype = true };
+                      .dtype = dtype };
     return run(comm, &call, request);
 }
 
@@ -475,24 +401,18 @@ ddl_status ddl_barrier(ddl_comm *comm, ddl_request **request)
 ddl_status ddl_send(const void *send, size_t count, ddl_dtype dtype, int peer, ddl_comm *comm,
                     ddl_request **request)
 {
-    ddl_call call = { .collective = DDL_COLLECTIVE_SEND,
-                      .in = send,
-                      .count = count,
-                      .root = peer,
-                      .dtype = dtype,
-                      .has_dtype = true };
+    ddl_call call = {
+        .collective = DDL_COLLECTIVE_SEND, .in = send, .count = count, .root = peer, .dtype = dtype
+    };
     return run(comm, &call, request);
 }
 
 ddl_status ddl_recv(void *recv, size_t count, ddl_dtype dtype, int peer, ddl_comm *comm,
                     ddl_request **request)
 {
-    ddl_call call = { .collective = DDL_COLLECTIVE_RECV,
-                      .out = recv,
-                      .count = count,
-                      .root = peer,
-                      .dtype = dtype,
-                      .has_dtype = true };
+    ddl_call call = {
+        .collective = DDL_COLLECTIVE_RECV, .out = recv, .count = count, .root = peer, .dtype = dtype
+    };
     return run(comm, &call, request);
 }
 

@@ -28,7 +28,7 @@ static void describe_call(const ddl_signature *signature, char *text, size_t cap
         if (signature->collective == DDL_COLLECTIVE_ALLTOALLV)
             snprintf(count, sizeof count, "counts of its own");
         else if (signature->collective < DDL_COLLECTIVE_COUNT &&
-                 ddl_call_is_uneven((ddl_collective)signature->collective))
+                 ddl_collective_is_uneven((ddl_collective)signature->collective))
             snprintf(count, sizeof count, "counts #%016llx", (unsigned long long)signature->count);
         else
             snprintf(count, sizeof count, "count %llu", (unsigned long long)signature->count);

@@ -18,31 +18,9 @@ enum {
     UNVOTED_BYTES = 32 * 1024
 };
 
-static bool is_point_to_point(ddl_collective collective)
-{
-    return collective == DDL_COLLECTIVE_SEND || collective == DDL_COLLECTIVE_RECV;
-}
-
-bool ddl_call_is_uneven(ddl_collective collective)
-{
-    return collective == DDL_COLLECTIVE_ALLGATHERV || collective == DDL_COLLECTIVE_REDUCE_SCATTERV ||
-           collective == DDL_COLLECTIVE_GATHERV || collective == DDL_COLLECTIVE_SCATTERV ||
-           collective == DDL_COLLECTIVE_ALLTOALLV;
-}
-
 int ddl_issue_blocks(const ddl_comm *comm, ddl_collective collective)
 {
-    switch (collective) {
-    case DDL_COLLECTIVE_ALLREDUCE:
-    case DDL_COLLECTIVE_REDUCE:
-    case DDL_COLLECTIVE_BROADCAST:
-    case DDL_COLLECTIVE_BARRIER:
-    case DDL_COLLECTIVE_SEND:
-    case DDL_COLLECTIVE_RECV:
-        return 1;
-    default:
-        return comm->nranks;
-    }
+    return ddl_collective_has_blocks(collective) ? comm->nranks : 1;
 }
 
 const ddl_algorithm *ddl_issue_algorithm(const ddl_comm *comm, ddl_collective collective, double total_bytes)
@@ -295,8 +273,8 @@ static void describe(ddl_comm *comm, const ddl_call *call, const ddl_algorithm *
                      ddl_request *request)
 {
     ddl_task *task = &request->task;
-    bool point_to_point = is_point_to_point(call->collective);
-    size_t element_bytes = call->has_dtype ? ddl_dtype_bytes(call->dtype) : 1;
+    bool point_to_point = ddl_collective_is_point_to_point(call->collective);
+    size_t element_bytes = ddl_collective_has_data(call->collective) ? ddl_dtype_bytes(call->dtype) : 1;
     task->algorithm = algorithm;
     task->shape = (ddl_shape){ .rank = comm->rank,
                                .nranks = comm->nranks,
@@ -308,7 +286,7 @@ static void describe(ddl_comm *comm, const ddl_call *call, const ddl_algorithm *
                                .message_bytes = comm->piece_bytes,
                                .post_bytes = post_bytes(comm, call, element_bytes),
                                .in_place = call->in_place,
-                               .average = call->has_op && call->op == DDL_AVG,
+                               .average = ddl_collective_reduces(call->collective) && call->op == DDL_AVG,
                                .is_staged = call->staging != NULL };
     task->staging = call->staging;
     task->hold = call->hold;
@@ -319,10 +297,10 @@ static void describe(ddl_comm *comm, const ddl_call *call, const ddl_algorithm *
     task->channel = comm->id * 2 + (point_to_point ? DDL_CHANNEL_POINT_TO_POINT : DDL_CHANNEL_COLLECTIVE);
     task->signature = (ddl_signature){
         .collective = (uint8_t)(point_to_point ? DDL_COLLECTIVE_SEND : call->collective),
-        .dtype = call->has_dtype ? (uint8_t)call->dtype : 0xff,
-        .op = call->has_op ? (uint8_t)call->op : 0xff,
+        .dtype = ddl_collective_has_data(call->collective) ? (uint8_t)call->dtype : 0xff,
+        .op = ddl_collective_reduces(call->collective) ? (uint8_t)call->op : 0xff,
         .algorithm = point_to_point ? 0xff : (uint8_t)ddl_catalogue_index(task->algorithm),
-        .root = call->has_root ? call->root : -1,
+        .root = ddl_collective_is_rooted(call->collective) ? call->root : -1,
         .count = call->count,
     };
     describe_blocks(comm, call, task);
@@ -444,13 +422,11 @@ static void finish_alone(ddl_comm *comm, ddl_request *request)
     fail(comm, request, &error);
 }
 
-ddl_status ddl_issue(ddl_comm *comm, const ddl_call *call, ddl_request **handle)
+/* A call that is not the last one's repetition, whose path is the shorter without it (noinline). */
+static __attribute__((noinline)) ddl_status issue_new(ddl_comm *comm, const ddl_call *call,
+                                                      ddl_request **handle)
 {
-    ddl_status status;
-    if (handle == NULL && call->staging == NULL && call->refusal == NULL &&
-        ddl_repeat_call(comm, call, &status))
-        return status;
-    size_t element_bytes = call->has_dtype ? ddl_dtype_bytes(call->dtype) : 1;
+    size_t element_bytes = ddl_collective_has_data(call->collective) ? ddl_dtype_bytes(call->dtype) : 1;
     const ddl_algorithm *algorithm = choose(comm, call, element_bytes);
     if (algorithm == NULL) {
         ddl_free(call->refusal);
@@ -505,6 +481,15 @@ ddl_status ddl_issue(ddl_comm *comm, const ddl_call *call, ddl_request **handle)
         return ddl_wait(&request);
     *handle = request;
     return DDL_OK;
+}
+
+ddl_status ddl_issue(ddl_comm *comm, const ddl_call *call, ddl_request **handle)
+{
+    ddl_status status;
+    if (handle == NULL && call->staging == NULL && call->refusal == NULL &&
+        ddl_repeat_call(comm, call, &status))
+        return status;
+    return issue_new(comm, call, handle);
 }
 
 void ddl_issue_job(ddl_link *job)

@@ -10,10 +10,9 @@ typedef struct ddl_call { /* what a public function has been asked to do, checke
     void *out;
     size_t count, stride;
     const size_t *counts, *out_counts; /* v forms; out_counts: of alltoallv */
-    ddl_dtype dtype;                   /* of no meaning without has_dtype */
-    ddl_op op;
-    bool has_dtype, has_op, has_root;
-    int root; /* or the peer */
+    ddl_dtype dtype;                   /* but of a barrier */
+    ddl_op op;                         /* of what reduces */
+    int root;                          /* or the peer */
     ddl_extent extent;
     bool in_place;
     bool is_repeated;     /* it is like the one that is kept (repeat.h) */
@@ -22,9 +21,6 @@ typedef struct ddl_call { /* what a public function has been asked to do, checke
     ddl_error *refusal;   /* why they cannot be used, for ddl_issue to take; NULL: they can */
     uint8_t as; /* what the peers are told it is, if not its collective: DDL_SIGNATURE_FREE or _SPLIT */
 } ddl_call;
-
-/* Whether a collective's blocks may differ in size. */
-bool ddl_call_is_uneven(ddl_collective collective);
 
 /* Block until done if request is NULL. */
 ddl_status ddl_issue(ddl_comm *comm, const ddl_call *call, ddl_request **request);

@@ -103,7 +103,7 @@ static void raise_timeout(ddl_comm *comm, const ddl_request *request)
     else
         snprintf(notice.text, sizeof notice.text, "%s has not %s%s within %lld ms (DDL_TIMEOUT)%s%s",
                  ddl_comm_describe(comm, late, who, sizeof who), what_is_missing(task),
-                 ddl_call_is_uneven(task->algorithm->collective)
+                 ddl_collective_is_uneven(task->algorithm->collective)
                      ? ", or exchanged less than this rank expects,"
                      : "",
                  (long long)request->timeout_ms, nlate > 1 ? ", nor have others" : "", done);
@@ -128,12 +128,10 @@ static bool speaks_for_all(const ddl_comm *comm, const ddl_request *request, int
 {
     const ddl_task *task = &request->task;
     const ddl_collective collective = task->algorithm->collective;
-    const bool is_rooted = collective == DDL_COLLECTIVE_BROADCAST || collective == DDL_COLLECTIVE_REDUCE ||
-                           collective == DDL_COLLECTIVE_GATHER || collective == DDL_COLLECTIVE_GATHERV ||
-                           collective == DDL_COLLECTIVE_SCATTER || collective == DDL_COLLECTIVE_SCATTERV;
+    const bool is_rooted = ddl_collective_is_rooted(collective);
     if (!ddl_request_is_collective(request))
         return true;
-    if ((is_rooted && late != task->shape.root) || (!is_rooted && ddl_call_is_uneven(collective))) {
+    if ((is_rooted && late != task->shape.root) || (!is_rooted && ddl_collective_is_uneven(collective))) {
         awaited_search search = { late, false };
         ddl_backend_visit_pending(task, look_for_awaited, &search);
         if (search.found)

@@ -43,7 +43,6 @@ static ddl_status tell_all(ddl_comm *comm, void *all, size_t count, int64_t time
                       .count = count,
                       .stride = count,
                       .dtype = DDL_INT64,
-                      .has_dtype = true,
                       .in_place = true,
                       .as = DDL_SIGNATURE_SPLIT };
     comm->timeout_ms = timeout_ms;

@@ -86,27 +86,11 @@ static bool is_candidate(const ddl_comm *comm, const ddl_request *request)
     const ddl_task *task = &request->task;
     if (task->signature.collective >= DDL_COLLECTIVE_COUNT) /* the library's own */
         return false;
-    switch (task->algorithm->collective) {
-    case DDL_COLLECTIVE_ALLREDUCE:
-    case DDL_COLLECTIVE_REDUCE:
-    case DDL_COLLECTIVE_REDUCE_SCATTER:
-    case DDL_COLLECTIVE_REDUCE_SCATTERV:
-        if (!ddl_votes_takes_op(task->op, task->dtype))
-            return false;
-        break;
-    case DDL_COLLECTIVE_ALLGATHER:
-    case DDL_COLLECTIVE_BROADCAST:
-    case DDL_COLLECTIVE_GATHER:
-    case DDL_COLLECTIVE_SCATTER:
-    case DDL_COLLECTIVE_ALLTOALL:
-    case DDL_COLLECTIVE_ALLGATHERV:
-    case DDL_COLLECTIVE_GATHERV:
-    case DDL_COLLECTIVE_SCATTERV:
-    case DDL_COLLECTIVE_ALLTOALLV:
-        break;
-    default:
+    const ddl_collective collective = task->algorithm->collective;
+    if (!ddl_collective_has_data(collective) || ddl_collective_is_point_to_point(collective))
         return false;
-    }
+    if (ddl_collective_reduces(collective) && !ddl_votes_takes_op(task->op, task->dtype))
+        return false;
     if (!has_elements(&task->shape))
         return false;
     return comm->votes->is_optional ? request->is_large : !ddl_backend_goes_by_board(comm->backend, task);

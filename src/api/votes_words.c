@@ -58,8 +58,7 @@ static word choose_word(ddl_comm *comm, const ddl_request *request)
 {
     ddl_votes *votes = comm->votes;
     const ddl_task *task = &request->task;
-    bool exchanges = task->algorithm->collective == DDL_COLLECTIVE_ALLTOALL ||
-                     task->algorithm->collective == DDL_COLLECTIVE_ALLTOALLV;
+    bool exchanges = ddl_collective_exchanges(task->algorithm->collective);
     if (votes->progress == DDL_LIBRARY_UNUSED || (votes->is_optional && has_waiting_stream(comm->world)))
         return HOST;
     if (request->is_empty) /* nothing of it is anywhere */

@@ -313,23 +313,18 @@ static double equals_ns(const struct task *task, const ddl_work *work)
                   of_one * turns * in_the_way(&folded, how_much(task, work)));
 }
 
-static bool is_gather_or_scatter(ddl_collective collective)
-{
-    return collective == DDL_COLLECTIVE_GATHER || collective == DDL_COLLECTIVE_GATHERV ||
-           collective == DDL_COLLECTIVE_SCATTER || collective == DDL_COLLECTIVE_SCATTERV;
-}
-
 static double moving_ns(const struct task *task, const ddl_work *work)
 {
     if (task->collective == DDL_COLLECTIVE_BROADCAST || task->collective == DDL_COLLECTIVE_REDUCE)
         return vector_ns(task, work);
-    return is_gather_or_scatter(task->collective) ? blocks_ns(task, work) : equals_ns(task, work);
+    return ddl_collective_gathers_or_scatters(task->collective) ? blocks_ns(task, work)
+                                                                : equals_ns(task, work);
 }
 
 /* Messages of a rank on the mean. In gather and scatter each rank but the root has one. */
 static double mean_messages(const struct task *task, const ddl_work *work)
 {
-    if (is_gather_or_scatter(task->collective))
+    if (ddl_collective_gathers_or_scatters(task->collective))
         return (double)(task->nranks - 1) / task->nranks;
     return work->mean_messages > 0 ? work->mean_messages : work->messages;
 }
@@ -448,7 +443,7 @@ static bool is_better_by_messages(const ddl_cost_model *model, ddl_collective co
     static const double SMALL = 64 * 1024, GATHERED = 64 * 1024 * 1024;
     static const double FULL = 3, PACKED = 6; /* ranks per CPU */
     const double message_bytes = total_bytes / nranks;
-    const bool gathers = collective == DDL_COLLECTIVE_ALLGATHER || collective == DDL_COLLECTIVE_ALLGATHERV;
+    const bool gathers = ddl_collective_gathers_for_all(collective);
     if (model->crowding <= 1 && total_bytes > DDL_POSTED_UNCROWDED_BYTES)
         return true;
     if (message_bytes <= SMALL)

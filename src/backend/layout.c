@@ -12,55 +12,18 @@ static size_t whole_lines(size_t bytes)
     return (bytes + LINE_BYTES - 1) / LINE_BYTES * LINE_BYTES;
 }
 
+static size_t blocks_of(ddl_content content, const ddl_shape *shape)
+{
+    return content == DDL_NOTHING ? 0 : content == DDL_ALL_BLOCKS ? (size_t)shape->nranks : 1;
+}
+
 /* Blocks that IN and OUT of this rank have; a vector is one. */
 static void count_blocks(ddl_collective collective, const ddl_shape *shape, size_t *in, size_t *out)
 {
-    size_t n = (size_t)shape->nranks;
+    const ddl_collective_facts *facts = &ddl_collectives[collective];
     bool is_root = shape->rank == shape->root;
-    *in = *out = 0;
-    switch (collective) {
-    case DDL_COLLECTIVE_ALLREDUCE:
-        *in = *out = 1;
-        break;
-    case DDL_COLLECTIVE_REDUCE:
-        *in = 1;
-        *out = is_root ? 1 : 0;
-        break;
-    case DDL_COLLECTIVE_BROADCAST:
-    case DDL_COLLECTIVE_RECV:
-        *out = 1;
-        break;
-    case DDL_COLLECTIVE_SEND:
-        *in = 1;
-        break;
-    case DDL_COLLECTIVE_REDUCE_SCATTER:
-    case DDL_COLLECTIVE_REDUCE_SCATTERV:
-        *in = n;
-        *out = 1;
-        break;
-    case DDL_COLLECTIVE_SCATTER:
-    case DDL_COLLECTIVE_SCATTERV:
-        *in = is_root ? n : 0;
-        *out = 1;
-        break;
-    case DDL_COLLECTIVE_ALLGATHER:
-    case DDL_COLLECTIVE_ALLGATHERV:
-        *in = 1;
-        *out = n;
-        break;
-    case DDL_COLLECTIVE_GATHER:
-    case DDL_COLLECTIVE_GATHERV:
-        *in = 1;
-        *out = is_root ? n : 0;
-        break;
-    case DDL_COLLECTIVE_ALLTOALL:
-    case DDL_COLLECTIVE_ALLTOALLV:
-        *in = *out = n;
-        break;
-    case DDL_COLLECTIVE_BARRIER:
-    case DDL_COLLECTIVE_COUNT:
-        break;
-    }
+    *in = facts->in_at_root && !is_root ? 0 : blocks_of(facts->in, shape);
+    *out = facts->out_at_root && !is_root ? 0 : blocks_of(facts->out, shape);
 }
 
 typedef struct extent {           /* bytes of IN or OUT in a room */

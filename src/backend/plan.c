@@ -27,20 +27,6 @@ static size_t message_bytes(const ddl_plan *plan)
     return plan->shape.message_bytes > 0 ? plan->shape.message_bytes : DDL_PIECE_BYTES;
 }
 
-static bool is_v_form(ddl_collective collective)
-{
-    switch (collective) {
-    case DDL_COLLECTIVE_REDUCE_SCATTERV:
-    case DDL_COLLECTIVE_ALLGATHERV:
-    case DDL_COLLECTIVE_GATHERV:
-    case DDL_COLLECTIVE_SCATTERV:
-    case DDL_COLLECTIVE_ALLTOALLV:
-        return true;
-    default:
-        return false;
-    }
-}
-
 ddl_shape ddl_plan_shape(const ddl_plan *plan)
 {
     return plan->shape.is_staged ? ddl_layout_shape(&plan->layout, &plan->shape) : plan->shape;
@@ -66,22 +52,13 @@ typedef struct plan_extent { /* of a schedule; what decides how a call is cut */
 
 bool ddl_plan_makes_sense(ddl_collective collective, const ddl_shape *shape)
 {
-    switch (collective) {
-    case DDL_COLLECTIVE_BROADCAST:
+    const ddl_collective_facts *facts = &ddl_collectives[collective];
+    if (collective == DDL_COLLECTIVE_BROADCAST)
         return shape->in_place;
-    case DDL_COLLECTIVE_REDUCE:
-    case DDL_COLLECTIVE_GATHER:
-    case DDL_COLLECTIVE_GATHERV:
-    case DDL_COLLECTIVE_SCATTER:
-    case DDL_COLLECTIVE_SCATTERV:
-        return !shape->in_place || shape->rank == shape->root;
-    case DDL_COLLECTIVE_BARRIER:
-    case DDL_COLLECTIVE_SEND:
-    case DDL_COLLECTIVE_RECV:
-        return !shape->in_place;
-    default:
+    if (!shape->in_place)
         return true;
-    }
+    return facts->in != DDL_NOTHING && facts->out != DDL_NOTHING &&
+           (!facts->is_rooted || shape->rank == shape->root);
 }
 
 static ddl_status measure_rank(const ddl_plan *plan, const ddl_shape *standing_in, plan_extent *largest,
@@ -152,11 +129,11 @@ static ddl_status measure(const ddl_plan *plan, size_t count, size_t *even, plan
 {
     const ddl_collective collective = plan->algorithm->collective;
     const int nranks = plan->shape.nranks;
-    const bool point_to_point = collective == DDL_COLLECTIVE_SEND || collective == DDL_COLLECTIVE_RECV;
+    const bool point_to_point = ddl_collective_is_point_to_point(collective);
     ddl_shape shape = plan->shape;
     shape.count = count;
     shape.root = point_to_point ? nranks - 1 : 0;
-    if (is_v_form(collective)) {
+    if (ddl_collective_is_uneven(collective)) {
         for (int i = 0; i < nranks; i++) {
             even[i] = count;
             even[nranks + i] = (size_t)i * count;
@@ -183,9 +160,7 @@ static ddl_status measure(const ddl_plan *plan, size_t count, size_t *even, plan
  */
 static bool may_stay_whole(ddl_collective collective)
 {
-    return collective != DDL_COLLECTIVE_ALLREDUCE && collective != DDL_COLLECTIVE_REDUCE &&
-           collective != DDL_COLLECTIVE_REDUCE_SCATTER && collective != DDL_COLLECTIVE_REDUCE_SCATTERV &&
-           collective != DDL_COLLECTIVE_ALLTOALLV;
+    return !ddl_collective_reduces(collective) && collective != DDL_COLLECTIVE_ALLTOALLV;
 }
 
 /*
@@ -245,7 +220,7 @@ static ddl_status check_messages(const ddl_plan *plan, const ddl_schedule *sched
 static ddl_status cut(ddl_plan *plan, plan_extent *largest, ddl_error *err)
 {
     size_t *even = NULL;
-    if (is_v_form(plan->algorithm->collective) &&
+    if (ddl_collective_is_uneven(plan->algorithm->collective) &&
         (even = ddl_alloc_array((size_t)plan->shape.nranks * 2, sizeof *even)) == NULL)
         return DDL_FAIL(err, DDL_ENOMEM, "no memory for a plan");
     /* The largest count of an alltoallv is not the same everywhere: begin with what is. */
@@ -345,7 +320,7 @@ static ddl_status find_uneven_phases(ddl_plan *plan, ddl_error *err)
 
 static ddl_status find_phases(ddl_plan *plan, ddl_error *err)
 {
-    if (is_v_form(plan->algorithm->collective))
+    if (ddl_collective_is_uneven(plan->algorithm->collective))
         return find_uneven_phases(plan, err);
     size_t last = plan->shape.count - (plan->npieces - 1) * plan->piece_count;
     plan->nphases = last != plan->piece_count && plan->npieces > 1 ? 2 : 1;
@@ -383,7 +358,7 @@ static bool keep_arrays(ddl_shape *shape)
 /* What some rank has nothing of goes by messages. */
 static bool may_be_posted(const ddl_plan *plan)
 {
-    return plan->npieces == 1 || !is_v_form(plan->algorithm->collective);
+    return plan->npieces == 1 || !ddl_collective_is_uneven(plan->algorithm->collective);
 }
 
 static ddl_status fill(ddl_plan *plan, bool *fits, ddl_error *err)
@@ -417,18 +392,12 @@ static ddl_status fill(ddl_plan *plan, bool *fits, ddl_error *err)
     return DDL_OK;
 }
 
-static bool is_vector(ddl_collective collective)
-{
-    return collective == DDL_COLLECTIVE_ALLREDUCE || collective == DDL_COLLECTIVE_REDUCE ||
-           collective == DDL_COLLECTIVE_BROADCAST || collective == DDL_COLLECTIVE_SEND ||
-           collective == DDL_COLLECTIVE_RECV;
-}
-
 /* Of the buffers of all ranks of a host that a call touches. */
 static double footprint_of(ddl_collective collective, const ddl_shape *shape)
 {
     double bytes = (double)shape->count * (double)shape->element_bytes;
-    double of_rank = bytes * (is_vector(collective) ? 1 : shape->nranks) * (shape->in_place ? 1 : 2);
+    double of_rank =
+        bytes * (ddl_collective_has_blocks(collective) ? shape->nranks : 1) * (shape->in_place ? 1 : 2);
     int nnodes = shape->placement.nnodes > 1 ? shape->placement.nnodes : 1;
     return of_rank * shape->nranks / nnodes;
 }
@@ -450,10 +419,9 @@ static bool outgrows_caches(ddl_collective collective, const ddl_shape *shape)
 
 /* Where each rank has something for others at the same time, and nothing is reduced. Elsewhere two ranks that
  * copy one after the other, through shared memory, are no slower than one that copies alone. */
-static bool exchanges(ddl_collective collective)
+static bool moves_both_ways(ddl_collective collective)
 {
-    return collective == DDL_COLLECTIVE_ALLGATHER || collective == DDL_COLLECTIVE_ALLGATHERV ||
-           collective == DDL_COLLECTIVE_ALLTOALL || collective == DDL_COLLECTIVE_ALLTOALLV;
+    return ddl_collective_gathers_for_all(collective) || ddl_collective_exchanges(collective);
 }
 
 /* What is written is best not read from memory first, which the kernel does. That costs an allgather more
@@ -462,8 +430,8 @@ static bool exchanges(ddl_collective collective)
 static bool is_worth_pulling(ddl_collective collective, const ddl_shape *shape)
 {
     static const double GATHERED_BYTES = 128 * 1024 * 1024;
-    bool gathers = collective == DDL_COLLECTIVE_ALLGATHER || collective == DDL_COLLECTIVE_ALLGATHERV;
-    return exchanges(collective) && (!gathers || footprint_of(collective, shape) <= GATHERED_BYTES);
+    bool gathers = ddl_collective_gathers_for_all(collective);
+    return moves_both_ways(collective) && (!gathers || footprint_of(collective, shape) <= GATHERED_BYTES);
 }
 
 ddl_status ddl_plan_create(const ddl_algorithm *algorithm, const ddl_shape *shape, ddl_plan **out,
@@ -476,7 +444,7 @@ ddl_status ddl_plan_create(const ddl_algorithm *algorithm, const ddl_shape *shap
     plan->shape = *shape;
     ddl_list_init(&plan->idle);
     plan->past_caches = outgrows_caches(algorithm->collective, shape);
-    plan->lends = exchanges(algorithm->collective);
+    plan->lends = moves_both_ways(algorithm->collective);
     plan->pulls = is_worth_pulling(algorithm->collective, shape);
     bool fits = false;
     ddl_status status = fill(plan, &fits, err);

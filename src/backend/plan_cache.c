@@ -131,23 +131,12 @@ static void weigh(ddl_plan_cache *cache, entry *there)
  * counts that only some are told. */
 static ddl_board_use use_of(ddl_collective collective)
 {
-    switch (collective) {
-    case DDL_COLLECTIVE_ALLREDUCE:
-    case DDL_COLLECTIVE_REDUCE_SCATTER:
-    case DDL_COLLECTIVE_REDUCE_SCATTERV:
-    case DDL_COLLECTIVE_ALLGATHER:
-    case DDL_COLLECTIVE_ALLGATHERV:
-    case DDL_COLLECTIVE_ALLTOALL:
-    case DDL_COLLECTIVE_BARRIER:
-        return DDL_BOARD_AMONG_ALL;
-    case DDL_COLLECTIVE_BROADCAST:
-    case DDL_COLLECTIVE_REDUCE:
-    case DDL_COLLECTIVE_GATHER:
-    case DDL_COLLECTIVE_SCATTER:
-        return DDL_BOARD_ROOTED;
-    default:
+    const ddl_collective_facts *facts = &ddl_collectives[collective];
+    if (facts->is_point_to_point || collective == DDL_COLLECTIVE_ALLTOALLV)
         return DDL_BOARD_NONE;
-    }
+    if (!facts->is_rooted)
+        return DDL_BOARD_AMONG_ALL;
+    return facts->is_uneven ? DDL_BOARD_NONE : DDL_BOARD_ROOTED;
 }
 
 /* What all ranks say to this one in a piece, and whether it goes over the board. */

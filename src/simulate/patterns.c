@@ -11,13 +11,6 @@ const char *ddl_pattern_name(ddl_pattern pattern)
     return names[pattern];
 }
 
-bool ddl_collective_has_counts(ddl_collective collective)
-{
-    return collective == DDL_COLLECTIVE_REDUCE_SCATTERV || collective == DDL_COLLECTIVE_ALLGATHERV ||
-           collective == DDL_COLLECTIVE_GATHERV || collective == DDL_COLLECTIVE_SCATTERV ||
-           collective == DDL_COLLECTIVE_ALLTOALLV;
-}
-
 /* Of block `index` of n. */
 static size_t count_of(ddl_pattern pattern, size_t index, size_t n, size_t largest)
 {
@@ -65,7 +58,7 @@ static void set_starts(size_t *starts, const size_t *counts, size_t n, size_t ga
 bool ddl_pattern_apply(ddl_pattern pattern, ddl_collective collective, size_t largest, size_t gap,
                        ddl_shape *shape, size_t **memory)
 {
-    DDL_ASSERT(ddl_collective_has_counts(collective));
+    DDL_ASSERT(ddl_collective_is_uneven(collective));
     bool is_matrix = collective == DDL_COLLECTIVE_ALLTOALLV;
     size_t n = (size_t)shape->nranks, cells = is_matrix ? n * n : n;
     ddl_free(*memory);

@@ -20,9 +20,6 @@ typedef enum ddl_pattern {
 
 const char *ddl_pattern_name(ddl_pattern pattern);
 
-/* Whether a collective's blocks are uneven, so that its shapes need counts. */
-bool ddl_collective_has_counts(ddl_collective collective);
-
 /*
  * Give a v form's shape, of nranks and in_place as it says, the counts of this pattern, none above
  * `largest`: blocks (alltoallv: the matrices that ddl_check_algorithm wants), and count, which is the largest

@@ -13,20 +13,6 @@
 #include <stdio.h>
 #include <string.h>
 
-static bool on_blocks(ddl_collective collective)
-{
-    return collective == DDL_COLLECTIVE_REDUCE_SCATTER || collective == DDL_COLLECTIVE_ALLGATHER ||
-           collective == DDL_COLLECTIVE_ALLTOALL || collective == DDL_COLLECTIVE_GATHER ||
-           collective == DDL_COLLECTIVE_SCATTER || ddl_collective_has_counts(collective);
-}
-
-static bool is_rooted(ddl_collective collective)
-{
-    return collective == DDL_COLLECTIVE_BROADCAST || collective == DDL_COLLECTIVE_REDUCE ||
-           collective == DDL_COLLECTIVE_GATHER || collective == DDL_COLLECTIVE_GATHERV ||
-           collective == DDL_COLLECTIVE_SCATTER || collective == DDL_COLLECTIVE_SCATTERV;
-}
-
 /* A shape whose vector every algorithm can cut evenly; *counts, begun as NULL, is to be freed. */
 static ddl_shape shape_of(const ddl_algorithm *row, int nranks, size_t count, size_t **counts)
 {
@@ -35,7 +21,7 @@ static ddl_shape shape_of(const ddl_algorithm *row, int nranks, size_t count, si
                         .stride = count,
                         .element_bytes = row->collective == DDL_COLLECTIVE_BARRIER ? 1 : 4,
                         .in_place = row->collective == DDL_COLLECTIVE_BROADCAST };
-    if (ddl_collective_has_counts(row->collective))
+    if (ddl_collective_is_uneven(row->collective))
         assert_true(ddl_pattern_apply(DDL_PATTERN_EVEN, row->collective, count, 0, &shape, counts));
     return shape;
 }
@@ -62,7 +48,7 @@ static void every_row_costs_what_it_says(void **state)
             /* Small and large, as pipelines have more blocks the more there is. */
             size_t count = (j % 2 == 0 ? 64 : 65536) * (size_t)p;
             ddl_shape shape = shape_of(&rows[i], p, count, &counts);
-            double total = (double)shape.count * 4 * (on_blocks(rows[i].collective) ? p : 1);
+            double total = (double)shape.count * 4 * (ddl_collective_has_blocks(rows[i].collective) ? p : 1);
             ddl_error err = { 0 };
             if (ddl_check_algorithm(checker, &rows[i], &shape, &err) != DDL_OK)
                 fail_msg("%s: %s", rows[i].name, err.text);
@@ -71,8 +57,8 @@ static void every_row_costs_what_it_says(void **state)
             /* Unless p is a power of two, some messages of later rounds need not wait for the earlier ones;
              * in a tree few ranks are as deep as the root has children; and of two phases the second may
              * begin before all ranks are through the first. */
-            bool uneven =
-                (p & (p - 1)) != 0 || is_rooted(rows[i].collective) || rows[i].phases[0].work != NULL;
+            bool uneven = (p & (p - 1)) != 0 || ddl_collective_is_rooted(rows[i].collective) ||
+                          rows[i].phases[0].work != NULL;
             if ((uneven ? measured.rounds > promised.rounds : measured.rounds != promised.rounds) ||
                 measured.messages != promised.messages || measured.sent_bytes != promised.sent_bytes ||
                 measured.reduced_bytes != promised.reduced_bytes ||
@@ -110,7 +96,7 @@ static void bytes_between_hosts_are_not_more_than_promised(void **state)
             /* Divisible by all numbers of slices and of blocks in them. */
             ddl_shape shape = shape_of(&rows[i], p, 64 * (size_t)p * 16, &counts);
             shape.placement = ddl_spread_apply(cases[j].spread, p, node_of);
-            double total = (double)shape.count * 4 * (on_blocks(rows[i].collective) ? p : 1);
+            double total = (double)shape.count * 4 * (ddl_collective_has_blocks(rows[i].collective) ? p : 1);
             ddl_error err = { 0 };
             if (ddl_check_algorithm(checker, &rows[i], &shape, &err) != DDL_OK)
                 fail_msg("%s: %s", rows[i].name, err.text);
@@ -343,7 +329,7 @@ static void running_out_of_memory_in_any_build_is_an_error(void **state)
             ddl_collective role;
             own.rank = rank % p;
             own.root = (rank + 1) % p;
-            own.stride += on_blocks(c) ? 16 : 0; /* with gaps, blocks are packed in scratch */
+            own.stride += ddl_collective_has_blocks(c) ? 16 : 0; /* with gaps, blocks are packed in scratch */
             own.placement = ddl_spread_apply(DDL_SPREAD_PAIRS, p, node_of);
             if (c != DDL_COLLECTIVE_SEND && c != DDL_COLLECTIVE_RECV)
                 assert_true(ddl_shape_of_rank(&own, c, rank % p, &own, &role));

@@ -32,7 +32,7 @@ static world make_world(ddl_collective collective, const char *name, ddl_shape s
     w.shape.element_bytes = collective == DDL_COLLECTIVE_BARRIER ? 1 : 4;
     if (w.shape.stride == 0)
         w.shape.stride = w.shape.count;
-    if (ddl_collective_has_counts(collective))
+    if (ddl_collective_is_uneven(collective))
         assert_true(ddl_pattern_apply(DDL_PATTERN_RISING, collective, w.shape.count,
                                       w.shape.stride - w.shape.count, &w.shape, &w.counts));
     assert_int_equal(ddl_checker_create(&w.checker, NULL), DDL_OK);
@@ -673,7 +673,7 @@ static void all_small_worlds_are_proved_with_gaps_and_averages(void **state)
                     int node_of[8];
                     shape.placement = ddl_spread_apply(
                         (ddl_spread)((count + (size_t)variant) % DDL_SPREAD_COUNT), nranks, node_of);
-                    if (ddl_collective_has_counts(rows[i].collective))
+                    if (ddl_collective_is_uneven(rows[i].collective))
                         assert_true(ddl_pattern_apply((ddl_pattern)(count % DDL_PATTERN_COUNT),
                                                       rows[i].collective, count, shape.stride - count, &shape,
                                                       &counts));
@@ -715,7 +715,7 @@ static void calls_beyond_2_to_32_elements_are_proved(void **state)
             small.count = units;
             small.stride = units + j % 2;
             small.element_bytes = 4 * unit;
-            if (ddl_collective_has_counts(c)) {
+            if (ddl_collective_is_uneven(c)) {
                 assert_true(
                     ddl_pattern_apply(DDL_PATTERN_RISING, c, large.count, j % 2 * unit, &large, &counts));
                 assert_true(ddl_pattern_apply(DDL_PATTERN_RISING, c, units, j % 2, &small, &small_counts));

@@ -180,7 +180,7 @@ static job make_job(const ddl_algorithm *row, ddl_shape shape, ddl_pattern patte
                      j.node_of);
     ddl_collective c = row->collective;
     j.shape.element_bytes = c == DDL_COLLECTIVE_BARRIER ? 1 : 4;
-    if (ddl_collective_has_counts(c))
+    if (ddl_collective_is_uneven(c))
         assert_true(
             ddl_pattern_apply(pattern, c, shape.count, shape.stride - shape.count, &j.shape, &j.counts));
     for (int r = 0; r < shape.nranks; r++) {

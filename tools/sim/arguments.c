@@ -173,25 +173,9 @@ void sim_print_time(double ns, char *text, size_t text_bytes)
     print_with_unit(ns, units, sizeof units / sizeof units[0], text, text_bytes);
 }
 
-bool sim_is_rooted(ddl_collective collective)
+bool sim_has_root_or_peer(ddl_collective collective)
 {
-    return collective == DDL_COLLECTIVE_BROADCAST || collective == DDL_COLLECTIVE_REDUCE ||
-           collective == DDL_COLLECTIVE_GATHER || collective == DDL_COLLECTIVE_GATHERV ||
-           collective == DDL_COLLECTIVE_SCATTER || collective == DDL_COLLECTIVE_SCATTERV ||
-           collective == DDL_COLLECTIVE_SEND || collective == DDL_COLLECTIVE_RECV;
-}
-
-bool sim_is_on_blocks(ddl_collective collective)
-{
-    return collective == DDL_COLLECTIVE_REDUCE_SCATTER || collective == DDL_COLLECTIVE_ALLGATHER ||
-           collective == DDL_COLLECTIVE_ALLTOALL || collective == DDL_COLLECTIVE_GATHER ||
-           collective == DDL_COLLECTIVE_SCATTER || ddl_collective_has_counts(collective);
-}
-
-bool sim_reduces(ddl_collective collective)
-{
-    return collective == DDL_COLLECTIVE_ALLREDUCE || collective == DDL_COLLECTIVE_REDUCE_SCATTER ||
-           collective == DDL_COLLECTIVE_REDUCE_SCATTERV || collective == DDL_COLLECTIVE_REDUCE;
+    return ddl_collective_is_rooted(collective) || ddl_collective_is_point_to_point(collective);
 }
 
 ddl_shape sim_shape(const ddl_algorithm *row, int nranks, size_t count)

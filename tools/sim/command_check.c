@@ -77,30 +77,33 @@ static bool prove(sweep *s, const ddl_shape *shape)
 static bool prove_count(sweep *s, ddl_shape shape, size_t turn, bool with_variants)
 {
     int p = shape.nranks, ends[] = { 0, p / 2, p - 1 };
-    int nroots = !sim_is_rooted(s->row->collective) ? 1 : p <= ALL_ROOTS_TO ? p : p <= BOTH_PLACES_TO ? 3 : 1;
+    int nroots = !sim_has_root_or_peer(s->row->collective) ? 1
+                 : p <= ALL_ROOTS_TO                       ? p
+                 : p <= BOTH_PLACES_TO                     ? 3
+                                                           : 1;
     for (int i = 0; i < nroots; i++) {
         shape.root = p <= ALL_ROOTS_TO ? i : ends[nroots == 3 ? (size_t)i : (shape.count + turn) % 3];
-        if (!sim_is_rooted(s->row->collective))
+        if (!sim_has_root_or_peer(s->row->collective))
             shape.root = 0;
         if (!prove(s, &shape))
             return false;
     }
     if (!with_variants)
         return true;
-    if (sim_is_on_blocks(s->row->collective) && shape.blocks.counts == NULL) {
+    if (ddl_collective_has_blocks(s->row->collective) && shape.blocks.counts == NULL) {
         ddl_shape apart = shape;
         apart.stride += 3;
         if (!prove(s, &apart))
             return false;
     }
-    shape.average = sim_reduces(s->row->collective);
+    shape.average = ddl_collective_reduces(s->row->collective);
     return !shape.average || prove(s, &shape);
 }
 
 static bool may_be_in_place(ddl_collective collective) /* or not */
 {
     return collective != DDL_COLLECTIVE_BROADCAST && collective != DDL_COLLECTIVE_BARRIER &&
-           collective != DDL_COLLECTIVE_SEND && collective != DDL_COLLECTIVE_RECV;
+           !ddl_collective_is_point_to_point(collective);
 }
 
 static bool prove_places_on(sweep *s, const ddl_shape *placed, size_t turn)
@@ -110,8 +113,8 @@ static bool prove_places_on(sweep *s, const ddl_shape *placed, size_t turn)
     size_t count = shape.count;
     bool with_variants = count == (size_t)nranks + 1 || (count == 1 && nranks <= ALL_COUNTS_TO);
     if (with_variants && nranks > BOTH_PLACES_TO) { /* instead of the plain shape, which other counts have */
-        shape.stride += sim_is_on_blocks(s->row->collective) ? 3 : 0;
-        shape.average = sim_reduces(s->row->collective);
+        shape.stride += ddl_collective_has_blocks(s->row->collective) ? 3 : 0;
+        shape.average = ddl_collective_reduces(s->row->collective);
         with_variants = false;
     }
     if (!may_be_in_place(s->row->collective))
@@ -181,7 +184,7 @@ static bool prove_uneven(sweep *s, int nranks, ddl_pattern pattern, size_t large
 {
     ddl_shape shape = sim_shape(s->row, nranks, 0);
     shape.in_place = in_place;
-    shape.average = sim_reduces(s->row->collective) && gap > 0;
+    shape.average = ddl_collective_reduces(s->row->collective) && gap > 0;
     s->pattern = pattern;
     if (!ddl_pattern_apply(pattern, s->row->collective, largest, gap, &shape, &s->counts)) {
         fputs("ddl-sim: out of memory\n", stderr);
@@ -211,7 +214,7 @@ static bool prove_patterns(sweep *s, int nranks)
 
 static bool works_for(const ddl_algorithm *row, int nranks)
 {
-    bool point_to_point = row->collective == DDL_COLLECTIVE_SEND || row->collective == DDL_COLLECTIVE_RECV;
+    bool point_to_point = ddl_collective_is_point_to_point(row->collective);
     return ddl_algorithm_takes(row, nranks) && !(point_to_point && nranks == 1);
 }
 
@@ -221,13 +224,14 @@ static bool prove_ranks(sweep *s, int nranks)
         return true;
     if (s->row->collective == DDL_COLLECTIVE_BARRIER)
         return prove_even(s, nranks, 0, 0);
-    if (ddl_collective_has_counts(s->row->collective))
+    if (ddl_collective_is_uneven(s->row->collective))
         return prove_patterns(s, nranks);
     size_t p = (size_t)nranks;
-    size_t large = !sim_is_on_blocks(s->row->collective) ? LARGE_VECTOR
-                   : nranks <= ALL_COUNTS_TO             ? LARGE_BLOCK
-                                                         : LARGE_BLOCK_OF_MANY;
-    bool is_factor = sim_is_on_blocks(s->row->collective); /* the count multiplies all offsets, no more */
+    size_t large = !ddl_collective_has_blocks(s->row->collective) ? LARGE_VECTOR
+                   : nranks <= ALL_COUNTS_TO                      ? LARGE_BLOCK
+                                                                  : LARGE_BLOCK_OF_MANY;
+    bool is_factor =
+        ddl_collective_has_blocks(s->row->collective); /* the count multiplies all offsets, no more */
     if (nranks > ALL_COUNTS_TO || (is_factor && nranks > BOTH_PLACES_TO)) {
         const size_t counts[] = { 0, 1, p - 1, p, p + 1, 2 * p + 1, large };
         for (size_t i = 0; i < sizeof counts / sizeof counts[0]; i++) {
@@ -313,15 +317,15 @@ static bool has_few_steps(const ddl_algorithm *row, ddl_shape shape)
 static bool prove_largest(sweep *s)
 {
     ddl_collective collective = s->row->collective;
-    if (!ddl_algorithm_takes(s->row, LARGEST_WORLD) || ddl_collective_has_counts(collective) ||
-        collective == DDL_COLLECTIVE_SEND || collective == DDL_COLLECTIVE_RECV)
+    if (!ddl_algorithm_takes(s->row, LARGEST_WORLD) || ddl_collective_is_uneven(collective) ||
+        ddl_collective_is_point_to_point(collective))
         return true;
     int node_of[LARGEST_WORLD];
     bool is_pipeline = collective == DDL_COLLECTIVE_BROADCAST || collective == DDL_COLLECTIVE_REDUCE;
     ddl_shape shape = sim_shape(s->row, LARGEST_WORLD,
-                                is_pipeline                    ? LARGE_VECTOR
-                                : sim_is_on_blocks(collective) ? 1
-                                                               : LARGEST_WORLD + 1);
+                                is_pipeline                             ? LARGE_VECTOR
+                                : ddl_collective_has_blocks(collective) ? 1
+                                                                        : LARGEST_WORLD + 1);
     shape.in_place = shape.in_place || may_be_in_place(collective);
     shape.placement = (ddl_placement){ LARGEST_WORLD, 1, NULL };
     s->spread = DDL_SPREAD_FOURS;

@@ -87,12 +87,12 @@ static ddl_status run(const ddl_algorithm *row, const question *q, ddl_schedule 
                       ddl_checker *checker, ddl_network *network, answer *a, ddl_error *err)
 {
     size_t elements = q->total_bytes / 4;
-    if (sim_is_on_blocks(row->collective))
+    if (ddl_collective_has_blocks(row->collective))
         elements /= (size_t)q->nranks;
     ddl_shape shape = sim_shape(row, q->nranks, elements);
     shape.placement = q->placement;
     shape.in_place = true; /* as large vectors mostly are */
-    if (ddl_collective_has_counts(row->collective) &&
+    if (ddl_collective_is_uneven(row->collective) &&
         !ddl_pattern_apply(DDL_PATTERN_EVEN, row->collective, elements, 0, &shape, counts))
         return DDL_FAIL(err, DDL_ENOMEM, "out of memory");
     for (int rank = 0; rank < q->nranks; rank++) {
@@ -285,8 +285,7 @@ int sim_cost(int argc, char **argv)
     int code = found > 0 ? SIM_OK : SIM_USAGE;
     bool any = false;
     for (size_t i = 0; i < found && code == SIM_OK; i++) {
-        bool point_to_point =
-            rows[i]->collective == DDL_COLLECTIVE_SEND || rows[i]->collective == DDL_COLLECTIVE_RECV;
+        bool point_to_point = ddl_collective_is_point_to_point(rows[i]->collective);
         if (!ddl_algorithm_takes(rows[i], q.nranks) || (point_to_point && q.nranks == 1))
             continue;
         ddl_error err = { 0 };

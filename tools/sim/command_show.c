@@ -162,7 +162,7 @@ static int show(picture *p, bool dot)
     int code = SIM_FAILED;
     p->schedules = ddl_alloc_array((size_t)p->shape.nranks, sizeof(ddl_schedule *));
     bool counted =
-        !ddl_collective_has_counts(p->row->collective) ||
+        !ddl_collective_is_uneven(p->row->collective) ||
         ddl_pattern_apply(DDL_PATTERN_RISING, p->row->collective, p->shape.count, 0, &p->shape, &p->counts);
     if (p->schedules == NULL || !counted)
         fputs("ddl-sim: out of memory\n", stderr);
@@ -286,18 +286,17 @@ int sim_show(int argc, char **argv)
     int code = found > 0 ? SIM_OK : SIM_USAGE;
     bool any = false;
     for (size_t i = 0; i < found && code == SIM_OK; i++) {
-        bool point_to_point =
-            rows[i]->collective == DDL_COLLECTIVE_SEND || rows[i]->collective == DDL_COLLECTIVE_RECV;
+        bool point_to_point = ddl_collective_is_point_to_point(rows[i]->collective);
         if (!ddl_algorithm_takes(rows[i], nranks) || (point_to_point && nranks == 1))
             continue;
         bool even_blocks =
-            sim_is_on_blocks(rows[i]->collective) && !ddl_collective_has_counts(rows[i]->collective);
+            ddl_collective_has_blocks(rows[i]->collective) && !ddl_collective_is_uneven(rows[i]->collective);
         size_t elements = count >= 0 ? (size_t)count : even_blocks ? 1 : (size_t)nranks;
         picture p = { .row = rows[i], .shape = sim_shape(rows[i], nranks, elements), .rank = rank };
-        p.shape.root = sim_is_rooted(rows[i]->collective) ? root : 0;
+        p.shape.root = sim_has_root_or_peer(rows[i]->collective) ? root : 0;
         p.shape.in_place = p.shape.in_place || in_place;
         p.shape.placement = placement;
-        p.shape.average = average && sim_reduces(rows[i]->collective);
+        p.shape.average = average && ddl_collective_reduces(rows[i]->collective);
         if (any && !dot)
             putchar('\n');
         any = true;

@@ -52,8 +52,6 @@ void sim_print_time(double ns, char *text, size_t text_bytes);
 /* A shape with `count` elements as the public call counts them, blocks without gaps. */
 ddl_shape sim_shape(const ddl_algorithm *row, int nranks, size_t count);
 
-bool sim_is_rooted(ddl_collective collective);    /* broadcast, reduce, gather(v), scatter(v), send, recv */
-bool sim_is_on_blocks(ddl_collective collective); /* count is per rank */
-bool sim_reduces(ddl_collective collective);
+bool sim_has_root_or_peer(ddl_collective collective);
 
 #endif
