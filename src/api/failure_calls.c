@@ -1,16 +1,6 @@
 /* failure_calls.c - whether the calls of other ranks fit those of this one. */
 #include "api/failure_parts.h"
 
-static ddl_signature signature_of(const ddl_frame *frame)
-{
-    return (ddl_signature){ .collective = frame->collective,
-                            .dtype = frame->dtype,
-                            .op = frame->op,
-                            .algorithm = frame->algorithm,
-                            .root = frame->root,
-                            .count = frame->count };
-}
-
 /* Of an operation that is not in flight, and whose call, if there was one, is not remembered. */
 static bool is_stray(const ddl_comm *comm, int peer, const ddl_frame *frame)
 {
@@ -58,7 +48,7 @@ static void answer(ddl_comm *comm, int peer, uint64_t sequence, const ddl_signat
 
 bool ddl_failure_heard(ddl_comm *comm, int peer, const ddl_frame *frame)
 {
-    ddl_signature theirs = signature_of(frame);
+    const ddl_signature theirs = frame->signature;
     const ddl_signature *ours = NULL;
     if (frame->type == DDL_FRAME_ENTER && frame->channel % 2 == DDL_CHANNEL_COLLECTIVE &&
         (frame->piece == DDL_ENTER_PASSED_ON || frame->piece == DDL_ENTER_FORGOTTEN)) {
@@ -87,7 +77,7 @@ bool ddl_failure_heard(ddl_comm *comm, int peer, const ddl_frame *frame)
         return true;
     }
     ddl_signature expected = ddl_failure_expected_of(comm, peer, frame, ours);
-    const bool fits = ddl_failure_is_same_call(&expected, &theirs);
+    const bool fits = ddl_signature_same(&expected, &theirs);
     if (!fits) {
         const ddl_notice notice = ddl_failure_mismatch(comm, frame, &expected, peer, &theirs);
         ddl_failure_raise(comm, &notice);
@@ -150,7 +140,7 @@ void ddl_failure_find_lowest_pair(ddl_comm *comm)
     for (int low = 0; low < comm->nranks; low++)
         for (int high = low + 1; high < comm->nranks; high++) {
             if (!is_known(failure, low) || !is_known(failure, high) ||
-                ddl_failure_is_same_call(&calls[low].signature, &calls[high].signature))
+                ddl_signature_same(&calls[low].signature, &calls[high].signature))
                 continue;
             ddl_notice notice = failure->cause;
             notice.witness = low;

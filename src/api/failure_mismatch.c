@@ -19,7 +19,7 @@ static void describe_call(const ddl_signature *signature, char *text, size_t cap
                            ? ddl_collective_name((ddl_collective)signature->collective)
                            : "an unknown operation";
     char root[32] = "", op[32] = "", dtype[32] = "", count[64] = "";
-    if (signature->root >= 0 && signature->collective != DDL_COLLECTIVE_SEND)
+    if (signature->root >= 0)
         snprintf(root, sizeof root, ", root %d", (int)signature->root);
     if (signature->op != 0xff)
         snprintf(op, sizeof op, ", %s", ddl_op_name((ddl_op)signature->op));
@@ -78,7 +78,7 @@ static bool same_but_count(const ddl_signature *a, const ddl_signature *b)
 {
     ddl_signature with_count = *a;
     with_count.count = b->count;
-    return ddl_failure_is_same_call(&with_count, b);
+    return ddl_signature_same(&with_count, b);
 }
 
 static void name_operation(ddl_notice *notice, const ddl_signature *call)

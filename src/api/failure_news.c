@@ -22,12 +22,7 @@ static ddl_view sightings(const ddl_comm *comm, uint64_t sequence, uint8_t bytes
         first = ddl_failure_common_part(own);
     if (own != NULL || (comm->rank != 0 && comm->news.first_sequence == sequence)) {
         known.has_first = true;
-        known.collective = first.collective;
-        known.dtype = first.dtype;
-        known.op = first.op;
-        known.algorithm = first.algorithm;
-        known.root = first.root;
-        known.count = first.count;
+        known.first = first;
     }
     return (ddl_view){ bytes, ddl_sightings_encode(&known, comm->entered, sequence, bytes) };
 }
@@ -62,7 +57,7 @@ void ddl_failure_pass_on(ddl_comm *comm, int peer, uint64_t sequence, const ddl_
         if (!ddl_failure_is_told(comm, peer, rank))
             continue;
         if (counts != NULL)
-            enter.count = counts[comm->nranks + rank];
+            enter.signature.count = counts[comm->nranks + rank];
         ddl_mesh_tell_bytes(comm->mesh, comm->members[rank], &enter, known);
     }
 }
@@ -95,7 +90,7 @@ static bool compare_with_first(ddl_comm *comm, const ddl_frame *frame, const ddl
     if (own == NULL || comm->rank == 0)
         return true;
     ddl_signature ours = ddl_failure_common_part(own);
-    const bool fits = ddl_failure_is_same_call(&ours, first);
+    const bool fits = ddl_signature_same(&ours, first);
     if (!fits) {
         const ddl_notice notice = ddl_failure_mismatch(comm, frame, &ours, 0, first);
         ddl_failure_raise(comm, &notice);
@@ -130,12 +125,7 @@ void ddl_failure_knows(ddl_comm *comm, int peer, const ddl_frame *frame, ddl_vie
     }
     if (theirs.has_first && comm->news.first_sequence < sequence) {
         comm->news.first_sequence = sequence;
-        comm->news.first = (ddl_signature){ .collective = theirs.collective,
-                                            .dtype = theirs.dtype,
-                                            .op = theirs.op,
-                                            .algorithm = theirs.algorithm,
-                                            .root = theirs.root,
-                                            .count = theirs.count };
+        comm->news.first = theirs.first;
         is_new = true;
         (void)compare_with_first(comm, frame, &comm->news.first);
     }

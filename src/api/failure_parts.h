@@ -28,12 +28,6 @@ static inline bool ddl_failure_is_of_calls(const ddl_notice *cause)
     return cause->code == DDL_EMISMATCH && cause->sequence > 0;
 }
 
-static inline bool ddl_failure_is_same_call(const ddl_signature *a, const ddl_signature *b)
-{
-    return a->collective == b->collective && a->dtype == b->dtype && a->op == b->op &&
-           a->algorithm == b->algorithm && a->root == b->root && a->count == b->count;
-}
-
 /* What concerns a pair alone is not compared between others. */
 static inline ddl_signature ddl_failure_common_part(const ddl_signature *signature)
 {

@@ -20,15 +20,9 @@ void ddl_failure_tell(ddl_comm *comm, int peer, const ddl_frame *frame, const dd
 
 ddl_frame ddl_failure_enter_frame(uint32_t channel, uint64_t sequence, const ddl_signature *signature)
 {
-    return (ddl_frame){ .type = DDL_FRAME_ENTER,
-                        .channel = channel,
-                        .sequence = sequence,
-                        .collective = signature->collective,
-                        .dtype = signature->dtype,
-                        .op = signature->op,
-                        .algorithm = signature->algorithm,
-                        .root = signature->root,
-                        .count = signature->count };
+    return (ddl_frame){
+        .type = DDL_FRAME_ENTER, .channel = channel, .sequence = sequence, .signature = *signature
+    };
 }
 
 void ddl_failure_tell_entered(ddl_comm *comm, int peer, uint64_t sequence, const ddl_signature *signature,
@@ -47,7 +41,7 @@ void ddl_failure_tell_entered(ddl_comm *comm, int peer, uint64_t sequence, const
     /* What it expects of each is what each of them can compare. */
     const size_t *counts = ddl_failure_own_counts(comm, sequence);
     for (int rank = 0; counts != NULL && rank < comm->nranks; rank++) {
-        enter.count = counts[comm->nranks + rank];
+        enter.signature.count = counts[comm->nranks + rank];
         if (rank != comm->rank && (peer < 0 || peer == rank))
             ddl_failure_tell(comm, rank, &enter, NULL);
     }

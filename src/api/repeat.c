@@ -104,13 +104,19 @@ static ddl_status wait_for_repeat(ddl_comm *comm, ddl_repeat *repeat)
     return ddl_request_wait_entered(&request);
 }
 
-void ddl_repeat_leave(ddl_comm *comm)
+/* Inline in the path of small calls. */
+static inline __attribute__((always_inline)) void leave(ddl_comm *comm)
 {
     if (++comm->nrepeated % DRIVE_EVERY == 0)
         ddl_engine_progress(comm->engine);
     else if (comm->nrepeated % SWEEP_EVERY == 0)
         ddl_engine_sweep(comm->engine);
     ddl_engine_leave(comm->engine);
+}
+
+void ddl_repeat_leave(ddl_comm *comm)
+{
+    leave(comm);
 }
 
 bool ddl_repeat_call(ddl_comm *comm, const ddl_call *call, ddl_status *status)
@@ -135,7 +141,7 @@ bool ddl_repeat_call(ddl_comm *comm, const ddl_call *call, ddl_status *status)
         *status = wait_for_repeat(comm, repeat);
         return true;
     }
-    ddl_repeat_leave(comm);
+    leave(comm);
     *status = DDL_OK;
     return true;
 }

@@ -75,12 +75,12 @@ static word choose_word(ddl_comm *comm, const ddl_request *request)
 
 void ddl_votes_tell(ddl_comm *comm, int peer, ddl_frame frame, ddl_view payload)
 {
-    const size_t *counts = frame.collective == DDL_COLLECTIVE_ALLTOALLV
+    const size_t *counts = frame.signature.collective == DDL_COLLECTIVE_ALLTOALLV
                                ? ddl_failure_expected_counts(comm, frame.sequence)
                                : NULL;
     for (int rank = 0; rank < comm->nranks; rank++)
         if (rank != comm->rank && (peer < 0 || peer == rank)) {
-            frame.count = counts != NULL ? counts[rank] : frame.count;
+            frame.signature.count = counts != NULL ? counts[rank] : frame.signature.count;
             ddl_mesh_tell_bytes(comm->mesh, comm->members[rank], &frame, payload);
         }
 }
@@ -237,14 +237,8 @@ static void take_word(ddl_comm *comm, int peer, const ddl_frame *frame, const ui
         votes->facts[peer].shares_gpu = (flags & WORD_SHARES_GPU) != 0;
         memcpy(votes->facts[peer].gpu_id, bytes + 16, DDL_GPU_ID_BYTES);
     }
-    const ddl_signature signature = { .collective = frame->collective,
-                                      .dtype = frame->dtype,
-                                      .op = frame->op,
-                                      .algorithm = frame->algorithm,
-                                      .root = frame->root,
-                                      .count = frame->count };
     if ((flags & WORD_IS_QUESTION) != 0 && read_word(comm, comm->rank, ballot) != NO_WORD)
-        say_word(comm, peer, ballot, 0, ddl_votes_frame_about(comm, frame->sequence, &signature));
+        say_word(comm, peer, ballot, 0, ddl_votes_frame_about(comm, frame->sequence, &frame->signature));
 }
 
 static void take_id(ddl_comm *comm, int peer, ddl_view payload)

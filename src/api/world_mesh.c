@@ -48,7 +48,7 @@ static bool on_unwanted(void *arg, const ddl_frame *frame)
 {
     const ddl_comm *comm = ddl_world_find(arg, frame->channel / 2);
     return comm != NULL && (comm->failure.failing || comm->failure.failed || comm->is_abandoned ||
-                            frame->collective == DDL_SIGNATURE_FREE);
+                            frame->signature.collective == DDL_SIGNATURE_FREE);
 }
 
 static void on_left(void *arg, int peer)

@@ -34,11 +34,6 @@ static void post(ddl_posting *posting, ddl_post *next)
     ddl_board_post(posting->owner.board, next->number, next->signature, from, parts, nparts);
 }
 
-static bool same(const ddl_signature *a, const ddl_signature *b)
-{
-    return memcmp(a, b, sizeof *a) == 0;
-}
-
 /* Whether these ranks have posted the same as this one has last. */
 static bool have_posted(ddl_posting *posting, ddl_board_ranks among)
 {
@@ -46,7 +41,8 @@ static bool have_posted(ddl_posting *posting, ddl_board_ranks among)
     int rank;
     while ((rank = ddl_board_next(board, among)) >= 0 && rank < board->nranks) {
         const ddl_signature theirs = ddl_board_signature(board, rank);
-        if (same(&theirs, &posting->posted_signature) || !ddl_board_still_has_posted(board, rank))
+        if (ddl_signature_same(&theirs, &posting->posted_signature) ||
+            !ddl_board_still_has_posted(board, rank))
             continue;
         posting->is_spoilt = true;
         posting->owner.differs(posting->owner.arg, rank, posting->posted_sequence, &posting->posted_signature,

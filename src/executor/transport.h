@@ -12,19 +12,11 @@
 #define DDL_EXECUTOR_TRANSPORT_H
 
 #include "base/list.h"
+#include "base/signature.h"
 
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
-
-/* What an operation is, sent with each of its messages and compared by the receiver. Plain data. */
-typedef struct ddl_signature {
-    uint8_t collective; /* ddl_collective */
-    uint8_t dtype, op;  /* 0xff where the operation has none */
-    uint8_t algorithm;  /* index in the catalogue */
-    int32_t root;       /* -1 where it has none; for send and recv 0 */
-    uint64_t count;     /* elements, as in the public call */
-} ddl_signature;
 
 /* Names a message between two ranks. */
 typedef struct ddl_key {

@@ -34,12 +34,12 @@ void ddl_frame_encode(const ddl_frame *frame, uint8_t bytes[DDL_FRAME_BYTES])
     ddl_put_u64(bytes + 16, frame->sequence);
     ddl_put_u32(bytes + 24, frame->piece);
     ddl_put_u32(bytes + 28, frame->number);
-    bytes[32] = frame->collective;
-    bytes[33] = frame->dtype;
-    bytes[34] = frame->op;
-    bytes[35] = frame->algorithm;
-    ddl_put_u32(bytes + 36, (uint32_t)frame->root);
-    ddl_put_u64(bytes + 40, frame->count);
+    bytes[32] = frame->signature.collective;
+    bytes[33] = frame->signature.dtype;
+    bytes[34] = frame->signature.op;
+    bytes[35] = frame->signature.algorithm;
+    ddl_put_u32(bytes + 36, (uint32_t)frame->signature.root);
+    ddl_put_u64(bytes + 40, frame->signature.count);
     memset(bytes + USED_BYTES, 0, DDL_FRAME_BYTES - USED_BYTES);
 }
 
@@ -105,12 +105,12 @@ ddl_status ddl_frame_decode(const uint8_t bytes[DDL_FRAME_BYTES], ddl_frame *fra
         .sequence = ddl_get_u64(bytes + 16),
         .piece = ddl_get_u32(bytes + 24),
         .number = ddl_get_u32(bytes + 28),
-        .collective = bytes[32],
-        .dtype = bytes[33],
-        .op = bytes[34],
-        .algorithm = bytes[35],
-        .root = (int32_t)ddl_get_u32(bytes + 36),
-        .count = ddl_get_u64(bytes + 40),
+        .signature.collective = bytes[32],
+        .signature.dtype = bytes[33],
+        .signature.op = bytes[34],
+        .signature.algorithm = bytes[35],
+        .signature.root = (int32_t)ddl_get_u32(bytes + 36),
+        .signature.count = ddl_get_u64(bytes + 40),
     };
     return check_place(frame, err);
 }

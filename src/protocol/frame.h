@@ -8,6 +8,7 @@
 #define DDL_PROTOCOL_FRAME_H
 
 #include "base/error.h"
+#include "base/signature.h"
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -59,7 +60,7 @@ typedef struct ddl_frame_place {
                        what becomes of this one, or 0 */
 } ddl_frame_place;
 
-/* Field by field as ddl_key and ddl_signature of the executor, which this layer does not know. */
+/* Field by field as ddl_key of the executor, which this layer does not know. */
 typedef struct ddl_frame {
     uint8_t type;
     uint32_t bytes;  /* of payload that follows */
@@ -67,9 +68,7 @@ typedef struct ddl_frame {
     uint32_t channel;
     uint64_t sequence;
     uint32_t piece, number;
-    uint8_t collective, dtype, op, algorithm;
-    int32_t root;
-    uint64_t count;
+    ddl_signature signature;
 } ddl_frame;
 
 /* Whether such a frame comes from the receiver of the message that it is about. */

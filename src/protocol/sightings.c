@@ -24,12 +24,12 @@ size_t ddl_sightings_encode(const ddl_sightings *sightings, const uint64_t enter
     ddl_put_u32(bytes, (uint32_t)sightings->nranks);
     if (sightings->has_first) {
         bytes[4] = 1;
-        bytes[5] = sightings->collective;
-        bytes[6] = sightings->dtype;
-        bytes[7] = sightings->op;
-        bytes[8] = sightings->algorithm;
-        ddl_put_u32(bytes + 12, (uint32_t)sightings->root);
-        ddl_put_u64(bytes + 16, sightings->count);
+        bytes[5] = sightings->first.collective;
+        bytes[6] = sightings->first.dtype;
+        bytes[7] = sightings->first.op;
+        bytes[8] = sightings->first.algorithm;
+        ddl_put_u32(bytes + 12, (uint32_t)sightings->first.root);
+        ddl_put_u64(bytes + 16, sightings->first.count);
     }
     for (int rank = 0; rank < sightings->nranks; rank++)
         if (entered[rank] >= sequence)
@@ -46,12 +46,12 @@ ddl_status ddl_sightings_decode(ddl_view view, int nranks, ddl_sightings *sighti
                         view.bytes, nranks);
     *sightings = (ddl_sightings){ .nranks = nranks,
                                   .has_first = bytes[4] == 1,
-                                  .collective = bytes[5],
-                                  .dtype = bytes[6],
-                                  .op = bytes[7],
-                                  .algorithm = bytes[8],
-                                  .root = (int32_t)ddl_get_u32(bytes + 12),
-                                  .count = ddl_get_u64(bytes + 16),
+                                  .first.collective = bytes[5],
+                                  .first.dtype = bytes[6],
+                                  .first.op = bytes[7],
+                                  .first.algorithm = bytes[8],
+                                  .first.root = (int32_t)ddl_get_u32(bytes + 12),
+                                  .first.count = ddl_get_u64(bytes + 16),
                                   .bits = bytes + DDL_SIGHTINGS_HEAD_BYTES };
     return DDL_OK;
 }

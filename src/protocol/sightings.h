@@ -18,10 +18,8 @@ enum {
 
 typedef struct ddl_sightings {
     int nranks;
-    bool has_first; /* how rank 0 called it is known, and is this; as in ddl_frame: */
-    uint8_t collective, dtype, op, algorithm;
-    int32_t root;
-    uint64_t count;
+    bool has_first; /* how rank 0 called it is known, and is this: */
+    ddl_signature first;
     const uint8_t *bits; /* of nranks */
 } ddl_sightings;
 

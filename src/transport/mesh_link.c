@@ -15,27 +15,14 @@ ddl_xfer *ddl_mesh_find_xfer(const ddl_list *list, const ddl_frame *frame)
 
 ddl_frame ddl_mesh_frame_of(const ddl_xfer *xfer, ddl_frame_type type)
 {
-    const ddl_signature *signature = xfer->signature;
     return (ddl_frame){
         .type = (uint8_t)type,
         .channel = xfer->key.channel,
         .sequence = xfer->key.sequence,
         .piece = xfer->key.piece,
         .number = xfer->key.number,
-        .collective = signature->collective,
-        .dtype = signature->dtype,
-        .op = signature->op,
-        .algorithm = signature->algorithm,
-        .root = signature->root,
-        .count = signature->count,
+        .signature = *xfer->signature,
     };
-}
-
-bool ddl_mesh_same_operation(const ddl_signature *signature, const ddl_frame *frame)
-{
-    return signature->collective == frame->collective && signature->dtype == frame->dtype &&
-           signature->op == frame->op && signature->algorithm == frame->algorithm &&
-           signature->root == frame->root && signature->count == frame->count;
 }
 
 void ddl_mesh_want_link(ddl_mesh_link *link)

@@ -169,9 +169,6 @@ ddl_xfer *ddl_mesh_find_xfer(const ddl_list *list, const ddl_frame *frame);
 
 ddl_frame ddl_mesh_frame_of(const ddl_xfer *xfer, ddl_frame_type type);
 
-/* Then the sizes of its messages are the same at both ends, or one of the ends is broken. */
-bool ddl_mesh_same_operation(const ddl_signature *signature, const ddl_frame *frame);
-
 /* Something is to go through the link: from the first time on it is being connected. */
 void ddl_mesh_want_link(ddl_mesh_link *link);
 

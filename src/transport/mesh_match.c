@@ -35,7 +35,7 @@ static bool mesh_send(ddl_transport *transport, ddl_xfer *xfer)
     bool alike = false;
     if (grant != NULL) {
         granted = grant->frame.type;
-        alike = ddl_mesh_same_operation(xfer->signature, &grant->frame);
+        alike = ddl_signature_same(xfer->signature, &grant->frame.signature);
         place = grant->place;
         ddl_earlies_drop(&link->earlies, grant);
     }
@@ -134,7 +134,7 @@ static bool mesh_recv(ddl_transport *transport, ddl_xfer *xfer)
     if (entry != NULL && entry->frame.type != DDL_FRAME_EAGER) {
         ddl_early said = *entry;
         ddl_earlies_drop(&link->earlies, entry);
-        if (said.frame.type != DDL_FRAME_ASK && !ddl_mesh_same_operation(xfer->signature, &said.frame))
+        if (said.frame.type != DDL_FRAME_ASK && !ddl_signature_same(xfer->signature, &said.frame.signature))
             ddl_mesh_await_message(link, xfer);
         else
             invite(link, xfer, &said);
@@ -148,7 +148,7 @@ static bool mesh_recv(ddl_transport *transport, ddl_xfer *xfer)
     /* Where signatures differ the owner has been told. So it has where an offer, or a place, is of another
      * operation. */
     if (entry != NULL && entry->frame.bytes != xfer->bytes &&
-        ddl_mesh_same_operation(xfer->signature, &entry->frame)) {
+        ddl_signature_same(xfer->signature, &entry->frame.signature)) {
         ddl_error error;
         set_not_due(&error, &entry->frame, xfer);
         ddl_mesh_link_lost(link, 0, &error);
@@ -240,7 +240,7 @@ bool ddl_mesh_take_message(ddl_mesh_link *link, const ddl_frame *frame, ddl_erro
         link->sink_xfer = xfer;
         return true;
     }
-    if (xfer != NULL && ddl_mesh_same_operation(xfer->signature, frame)) {
+    if (xfer != NULL && ddl_signature_same(xfer->signature, &frame->signature)) {
         set_not_due(err, frame, xfer);
         return false;
     }

@@ -179,7 +179,7 @@ bool ddl_mesh_take_offer(ddl_mesh_link *link, const ddl_frame_place *place, ddl_
     if (xfer == NULL)
         return hold_place(link, &link->earlies.messages, place, err);
     bool waits = xfer->state == DDL_XFER_RECEIVING || xfer->state == DDL_XFER_RECEIVING_GRANTED;
-    if (!waits || !ddl_mesh_same_operation(xfer->signature, &link->frame))
+    if (!waits || !ddl_signature_same(xfer->signature, &link->frame.signature))
         return true; /* it was told another place, and puts it there; or the owner knows that they differ */
     link->bulk_due -= xfer->state == DDL_XFER_RECEIVING_GRANTED ? 1 : 0;
     ddl_mesh_stop_expecting(link, xfer);
@@ -192,7 +192,7 @@ bool ddl_mesh_take_source(ddl_mesh_link *link, const ddl_frame_place *source, dd
     ddl_xfer *xfer = ddl_mesh_find_xfer(&link->receives, &link->frame);
     if (xfer == NULL)
         return hold_place(link, &link->earlies.messages, source, err);
-    if (xfer->state != DDL_XFER_RECEIVING || !ddl_mesh_same_operation(xfer->signature, &link->frame))
+    if (xfer->state != DDL_XFER_RECEIVING || !ddl_signature_same(xfer->signature, &link->frame.signature))
         return true; /* it was granted, or told a place; or the owner knows that they differ */
     ddl_mesh_stop_expecting(link, xfer);
     ddl_mesh_pull_later(link, xfer, source);
@@ -204,7 +204,7 @@ bool ddl_mesh_take_place(ddl_mesh_link *link, const ddl_frame_place *place, ddl_
     ddl_xfer *xfer = ddl_mesh_find_xfer(&link->awaiting, &link->frame);
     if (xfer == NULL)
         return hold_place(link, &link->earlies.grants, place, err);
-    if (!ddl_mesh_same_operation(xfer->signature, &link->frame))
+    if (!ddl_signature_same(xfer->signature, &link->frame.signature))
         return true;
     ddl_mesh_stop_expecting(link, xfer);
     ddl_mesh_put_later(link, xfer, place);
@@ -281,7 +281,7 @@ static uint8_t *place_of_answer(ddl_mesh_link *link, const ddl_xfer *xfer)
     key.number = xfer->answer - 1;
     const ddl_early *told = ddl_earlies_find(&link->earlies, &link->earlies.grants, &key);
     if (told == NULL || told->frame.type != DDL_FRAME_PLACE ||
-        !ddl_mesh_same_operation(xfer->signature, &told->frame))
+        !ddl_signature_same(xfer->signature, &told->frame.signature))
         return NULL;
     const size_t page_bytes = link->mesh->page_bytes;
     const uint8_t *source = (const uint8_t *)xfer->pages - xfer->hole_at;

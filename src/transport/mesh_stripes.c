@@ -14,7 +14,7 @@ static bool find_striped(void *arg, const ddl_frame *frame, ddl_xfer **found, dd
     ddl_xfer *xfer = ddl_mesh_find_xfer(&link->receives, frame);
     if (xfer == NULL)
         return ddl_mesh_was_cancelled(link, frame, err);
-    if (!ddl_mesh_same_operation(xfer->signature, frame))
+    if (!ddl_signature_same(xfer->signature, &frame->signature))
         return true; /* the owner knows that */
     if (link->offered > 0 && xfer->state == DDL_XFER_RECEIVING_GRANTED && xfer->bytes > DDL_FRAME_EAGER_LIMIT)
         ddl_mesh_comes_in_stripes(link, xfer);

@@ -21,12 +21,12 @@ static ddl_frame sample(void)
                         .sequence = UINT64_C(0x0123456789abcdef),
                         .piece = 3,
                         .number = 0x7edcba98,
-                        .collective = 2,
-                        .dtype = 10,
-                        .op = 0xff,
-                        .algorithm = 5,
-                        .root = -1,
-                        .count = UINT64_MAX };
+                        .signature.collective = 2,
+                        .signature.dtype = 10,
+                        .signature.op = 0xff,
+                        .signature.algorithm = 5,
+                        .signature.root = -1,
+                        .signature.count = UINT64_MAX };
 }
 
 static void frame_survives_the_wire(void **state)
@@ -43,12 +43,12 @@ static void frame_survives_the_wire(void **state)
     assert_true(after.sequence == before.sequence);
     assert_int_equal(after.piece, before.piece);
     assert_int_equal(after.number, before.number);
-    assert_int_equal(after.collective, before.collective);
-    assert_int_equal(after.dtype, before.dtype);
-    assert_int_equal(after.op, before.op);
-    assert_int_equal(after.algorithm, before.algorithm);
-    assert_int_equal(after.root, before.root);
-    assert_true(after.count == before.count);
+    assert_int_equal(after.signature.collective, before.signature.collective);
+    assert_int_equal(after.signature.dtype, before.signature.dtype);
+    assert_int_equal(after.signature.op, before.signature.op);
+    assert_int_equal(after.signature.algorithm, before.signature.algorithm);
+    assert_int_equal(after.signature.root, before.signature.root);
+    assert_true(after.signature.count == before.signature.count);
 }
 
 /* So that a payload lies in the pages of a socket as it does in memory. The end of a header says nothing yet.

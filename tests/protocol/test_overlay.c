@@ -103,9 +103,9 @@ static void sightings_come_back_as_they_were(void **state)
         ddl_sightings is, was = { .nranks = n, .has_first = i % 2 == 0 };
         assert_non_null(entered);
         if (was.has_first) {
-            was.collective = 1, was.dtype = 2, was.op = 3, was.algorithm = 4;
-            was.root = -1;
-            was.count = UINT64_MAX - 5;
+            was.first.collective = 1, was.first.dtype = 2, was.first.op = 3, was.first.algorithm = 4;
+            was.first.root = -1;
+            was.first.count = UINT64_MAX - 5;
         }
         for (int rank = 0; rank < n; rank++)
             entered[rank] = (uint64_t)(rank % 7);
@@ -113,12 +113,12 @@ static void sightings_come_back_as_they_were(void **state)
         assert_true(count <= DDL_FRAME_NOTICE_LIMIT);
         assert_int_equal(ddl_sightings_decode((ddl_view){ bytes, count }, n, &is, NULL), DDL_OK);
         assert_int_equal(is.has_first, was.has_first);
-        assert_int_equal(is.collective, was.collective);
-        assert_int_equal(is.dtype, was.dtype);
-        assert_int_equal(is.op, was.op);
-        assert_int_equal(is.algorithm, was.algorithm);
-        assert_int_equal(is.root, was.root);
-        assert_true(is.count == was.count);
+        assert_int_equal(is.first.collective, was.first.collective);
+        assert_int_equal(is.first.dtype, was.first.dtype);
+        assert_int_equal(is.first.op, was.first.op);
+        assert_int_equal(is.first.algorithm, was.first.algorithm);
+        assert_int_equal(is.first.root, was.first.root);
+        assert_true(is.first.count == was.first.count);
         for (int rank = 0; rank < n; rank++)
             assert_int_equal(ddl_sightings_has(&is, rank), rank % 7 >= 4);
         assert_int_equal(ddl_sightings_decode((ddl_view){ bytes, count - 1 }, n, &is, NULL), DDL_EPROTO);

@@ -309,13 +309,5 @@ void assert_arrived(const message *m)
 
 ddl_frame frame_of(ddl_frame_type type, uint64_t sequence, uint32_t bytes)
 {
-    return (ddl_frame){ .type = (uint8_t)type,
-                        .bytes = bytes,
-                        .sequence = sequence,
-                        .collective = signature.collective,
-                        .dtype = signature.dtype,
-                        .op = signature.op,
-                        .algorithm = signature.algorithm,
-                        .root = signature.root,
-                        .count = signature.count };
+    return (ddl_frame){ .type = (uint8_t)type, .bytes = bytes, .sequence = sequence, .signature = signature };
 }

@@ -703,7 +703,7 @@ static void count_visit(void *arg, int peer, const ddl_frame *frame)
     const uint64_t *sequence = arg;
     assert_int_equal(peer, 0);
     assert_true(frame->sequence == *sequence);
-    assert_true(frame->count == signature.count);
+    assert_true(frame->signature.count == signature.count);
     visited++;
 }
 

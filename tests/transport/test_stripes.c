@@ -325,7 +325,7 @@ static void stripes_that_nobody_wants_are_dropped(void **state)
     stranger.sequence = 99;
     put_stripe(&l, streams[0][0], 7, &stranger);
     ddl_frame other = frame_for(&l, DDL_FRAME_STRIPE, 1, 777);
-    other.count++;
+    other.signature.count++;
     put_stripe(&l, streams[0][1], 1, &other);
     put_good_stripe(&l, streams[0][0], 0);
     put_good_stripe(&l, streams[0][1], 1);
