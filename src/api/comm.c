@@ -500,6 +500,37 @@ static void destroy_unless(ddl_status *stuck, ddl_comm *comm, ddl_deadline deadl
         ddl_gpu_let_go(comm);
 }
 
+/* Whoever is gone had come here and waited for this rank, which is too late to meet anybody. */
+static bool others_have_parted(ddl_comm *comm, ddl_deadline deadline)
+{
+    if (!ddl_engine_enter(comm->engine, deadline))
+        return false;
+    ddl_engine_progress(comm->engine); /* nobody may have looked for long */
+    bool parted = comm->ngone > 0 && !comm->failure.failing && ddl_list_empty(&comm->in_flight);
+    for (int rank = 0; parted && rank < comm->nranks; rank++)
+        parted = rank == comm->rank || !ddl_mesh_is_gone(comm->mesh, comm->members[rank]) ||
+                 comm->entered[rank] > comm->issued;
+    ddl_engine_leave(comm->engine);
+    return parted;
+}
+
+/* The first operation that did not end by the deadline. */
+static ddl_status tell_unended(ddl_comm *comm)
+{
+    char what[64] = "an operation";
+    if (ddl_engine_enter(comm->engine, ddl_deadline_in_ms(DDL_COMM_GRACE_MS))) {
+        const ddl_request *first = first_in_flight(comm, false);
+        if (first != NULL)
+            snprintf(what, sizeof what, "%s#%llu", ddl_request_operation(first),
+                     (unsigned long long)first->task.sequence);
+        ddl_engine_leave(comm->engine);
+        if (first == NULL)
+            return DDL_OK;
+    }
+    return ddl_last_error_set(DDL_ETIMEDOUT, comm->rank, "comm_free",
+                              "%s of %s had not ended; its request ends now", what, comm->pool->prefix);
+}
+
 ddl_status ddl_comm_check(const ddl_comm *comm, const char *operation)
 {
     if (comm == NULL)
@@ -536,7 +567,7 @@ ddl_status ddl_comm_free(ddl_comm **handle)
         status = ddl_last_error_set(DDL_ETIMEDOUT, comm->rank, "comm_free",
                                     "operations on parts of %s had not ended; their requests end now",
                                     comm->pool->prefix);
-    } else if (comm->engine != NULL && !has_failed(comm, deadline)) {
+    } else if (comm->engine != NULL && !has_failed(comm, deadline) && !others_have_parted(comm, deadline)) {
         /* Who has met the others knows that they have read what was on the board. */
         bool read = comm->board_index >= 0 && finish_operations(comm, true, ddl_deadline_in_ms(left_ms / 2));
         /* Meet once more, so that nobody leaves while others need it; it is issued last, but does not
@@ -548,8 +579,8 @@ ddl_status ddl_comm_free(ddl_comm **handle)
         const bool has_unheard = comm->board == NULL && comm->nranks > 2;
         if (status == DDL_OK && has_unheard)
             status = meet_again(comm, &call, deadline);
-        if (status == DDL_OK)
-            (void)finish_operations(comm, false, deadline);
+        if (status == DDL_OK && !finish_operations(comm, false, deadline))
+            status = tell_unended(comm);
         if (status == DDL_OK && !has_unheard && !posts_agree(comm, deadline))
             status = meet_again(comm, &call, deadline);
         met = status == DDL_OK;
@@ -582,6 +613,11 @@ ddl_status ddl_comm_free(ddl_comm **handle)
 }
 
 /* ---- facts ---- */
+
+const char *ddl_comm_timeout_name(const ddl_comm *comm, int64_t timeout_ms)
+{
+    return timeout_ms == comm->world->config.timeout_ms ? "DDL_TIMEOUT" : "ddl_comm_set_timeout";
+}
 
 const char *ddl_comm_describe(const ddl_comm *comm, int rank, char *text, size_t capacity)
 {

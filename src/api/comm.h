@@ -191,6 +191,9 @@ void ddl_shrink_free(ddl_comm *comm);
 /* What every call on a communicator asks first: that it is one, and not in a forked child. */
 ddl_status ddl_comm_check(const ddl_comm *comm, const char *operation);
 
+/* What has set a limit of so many milliseconds: "DDL_TIMEOUT". */
+const char *ddl_comm_timeout_name(const ddl_comm *comm, int64_t timeout_ms);
+
 /* "rank 3 (pid 812 on node7)" */
 const char *ddl_comm_describe(const ddl_comm *comm, int rank, char *text, size_t capacity);
 

@@ -106,6 +106,9 @@ static ddl_status parse_duration(const char *name, const char *value, int64_t *r
                     value);
 }
 
+/* Of a setting of ddl_options, where it was given there. */
+#define GIVEN_AS(options, field, variable) ((options)->field != NULL ? "ddl_options." #field : (variable))
+
 static ddl_status one_of(const char *name, const char *value, const char *const accepted[], ddl_error *err)
 {
     char list[256] = "";
@@ -305,6 +308,11 @@ static ddl_status read_store(const ddl_options *options, ddl_config *config, ddl
     ddl_status sound = port_text != NULL ? parse_int("MASTER_PORT", port_text, 1, 65535, &port, err) : DDL_OK;
     if (store == NULL)
         DDL_TRY(sound);
+    const char *colon = address != NULL ? strchr(address, ':') : NULL;
+    if (store == NULL && colon != NULL && strchr(colon + 1, ':') == NULL)
+        return DDL_FAIL(err, DDL_ECONFIG,
+                        "MASTER_ADDR=%.200s has a port in it; set MASTER_ADDR=%.*s and MASTER_PORT=%.10s",
+                        address, (int)(colon - address), address, colon + 1);
     if (address != NULL && port > 0) {
         /* An IPv6 address goes into brackets, as in any URL. */
         bool is_ipv6 = strchr(address, ':') != NULL && address[0] != '[';
@@ -316,8 +324,8 @@ static ddl_status read_store(const ddl_options *options, ddl_config *config, ddl
     }
     if (store != NULL) {
         if (strlen(store) >= sizeof config->store)
-            return DDL_FAIL(err, DDL_ECONFIG, "DDL_STORE: the URL is longer than %zu characters",
-                            sizeof config->store - 1);
+            return DDL_FAIL(err, DDL_ECONFIG, "%s: the URL is longer than %zu characters",
+                            GIVEN_AS(options, store, "DDL_STORE"), sizeof config->store - 1);
         snprintf(config->store, sizeof config->store, "%s", store);
         return DDL_OK;
     }
@@ -538,14 +546,14 @@ static ddl_status read_choices(const ddl_options *options, ddl_config *config, d
     const char *level = env("DDL_LOG");
     DDL_TRY(read_gpu(config, err));
     if (transport != NULL) {
-        DDL_TRY(one_of("DDL_TRANSPORT", transport, transports, err));
+        DDL_TRY(one_of(GIVEN_AS(options, transport, "DDL_TRANSPORT"), transport, transports, err));
         for (int i = 0; transports[i] != NULL; i++)
             if (strcmp(transport, transports[i]) == 0)
                 config->local_transport = (ddl_local_transport)i;
     }
     config->security = DDL_SECURITY_AUTH;
     if (security != NULL) {
-        DDL_TRY(one_of("DDL_SECURITY", security, levels, err));
+        DDL_TRY(one_of(GIVEN_AS(options, security, "DDL_SECURITY"), security, levels, err));
         if (strcmp(security, "tls") == 0) {
             config->security = DDL_SECURITY_TLS;
             DDL_TRY(read_certificates(config, err));

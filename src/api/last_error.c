@@ -25,7 +25,8 @@ ddl_status ddl_last_error_set(ddl_status code, int rank, const char *operation, 
     last.rank = rank;
     last.culprit = -1;
     snprintf(last.operation, sizeof last.operation, "%s", operation);
-    int used = snprintf(last.text, sizeof last.text, "%s: ", operation);
+    int used = rank < 0 ? snprintf(last.text, sizeof last.text, "%s: ", operation)
+                        : snprintf(last.text, sizeof last.text, "%s rank %d: ", operation, rank);
     va_list args;
     va_start(args, format);
     vsnprintf(last.text + used, sizeof last.text - (size_t)used, format, args);

@@ -276,9 +276,9 @@ static ddl_status read_result(ddl_comm *comm, int *members, int *nleft, int *own
         char who[160];
         int late = ddl_agreement_awaited(agreement);
         ddl_status status =
-            DDL_FAIL(err, DDL_ETIMEDOUT, "%s has not called ddl_comm_shrink within %lld ms (DDL_TIMEOUT)",
+            DDL_FAIL(err, DDL_ETIMEDOUT, "%s has not called ddl_comm_shrink within %lld ms (%s)",
                      late >= 0 ? ddl_comm_describe(comm, late, who, sizeof who) : "somebody",
-                     (long long)comm->timeout_ms);
+                     (long long)comm->timeout_ms, ddl_comm_timeout_name(comm, comm->timeout_ms));
         err->culprit = late;
         return status;
     }

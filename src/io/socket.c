@@ -66,9 +66,8 @@ ddl_status ddl_socket_listen_within(const ddl_address *address, ddl_port_range p
     ddl_address_host(address, host);
     return DDL_FAIL_OS(
         err, DDL_ENETWORK, EADDRINUSE,
-        "DDL_PORT_RANGE=%u-%u: all %d ports are in use on %s; widen it, as each rank on a host "
-        "needs one",
-        ports.first, ports.last, count, host);
+        "DDL_PORT_RANGE=%u-%u: all its ports are in use on %s; widen it, as each rank on a host needs one",
+        ports.first, ports.last, host);
 }
 
 ddl_status ddl_socket_connect(const ddl_address *to, int *out, ddl_error *err)

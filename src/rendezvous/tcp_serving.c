@@ -40,8 +40,8 @@ static ddl_status explain_listen(const ddl_hello_party *self, const char *host, 
         ddl_interfaces_text(known, sizeof known);
         return DDL_FAIL_OS(
             err, DDL_ENETWORK, EADDRNOTAVAIL,
-            "rank 0 must listen on MASTER_ADDR %s, which is no address of this machine; it has: %s; behind a "
-            "NAT, set DDL_ADVERTISE",
+            "rank 0 must listen on MASTER_ADDR %s, which is no address of this machine; it has: %s; is this "
+            "node 0 (--node_rank, --master_addr)? Behind a NAT, set DDL_ADVERTISE",
             host, known);
     }
     if (why->os_errno == EACCES)

@@ -1,7 +1,10 @@
 """examples/allreduce: one line, from rank 0, the same mean however it is started.
 
-    test_allreduce.py LAUNCHER ALLREDUCE
+    test_allreduce.py LAUNCHER ALLREDUCE [LIBRARY]
+
+With the library, which a sanitizer's cannot be, also the one in Python.
 """
+import os
 import re
 import sys
 import unittest
@@ -9,6 +12,8 @@ import unittest
 from jobs import launch, run
 
 LAUNCHER, ALLREDUCE = sys.argv[1:3]
+LIBRARY = sys.argv[3] if len(sys.argv) > 3 else None
+IN_PYTHON = os.path.join(os.path.dirname(__file__), "../../examples/allreduce.py")
 
 
 class Allreduce(unittest.TestCase):
@@ -23,6 +28,16 @@ class Allreduce(unittest.TestCase):
     def test_it_averages_over_all_processes(self):
         for nranks in 2, 3, 5:
             self.check(launch(LAUNCHER, nranks, ALLREDUCE), nranks)
+
+    @unittest.skipIf(LIBRARY is None, "a sanitizer is to be there first")
+    def test_it_is_the_same_in_python(self):
+        command = [sys.executable, IN_PYTHON]
+        where = {"LD_LIBRARY_PATH": os.path.dirname(os.path.abspath(LIBRARY))}
+        self.check(run([LAUNCHER, "--no-prefix", "--nproc_per_node", "3", *command], **where), 3)
+        self.check(run(command, **where), 1)
+        done = run(command, RANK="0", WORLD_SIZE="2", **where)
+        self.assertEqual((done.returncode, done.stdout), (1, ""))
+        self.assertIn("nowhere to meet", done.stderr)
 
     def test_nothing_is_said_but_the_result(self):
         for done in launch(LAUNCHER, 3, ALLREDUCE), run([ALLREDUCE]):
