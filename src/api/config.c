@@ -209,8 +209,9 @@ static ddl_status read_environment_ranks(const ddl_options *options, int *rank, 
     if (rank_text == NULL)
         return options->rank >= 0 ? DDL_OK : DDL_FAIL(err, DDL_ECONFIG, half_set, "WORLD_SIZE", "RANK");
     int given;
-    DDL_TRY(parse_int("RANK", rank_text, INT_MIN, INT_MAX, &given, err));
     const int most = *nranks > 0 ? *nranks : options->world_size;
+    if (parse_int("RANK", rank_text, INT_MIN, INT_MAX, &given, NULL) != DDL_OK)
+        return parse_int("RANK", rank_text, 0, most - 1, &given, err);
     if (given < 0 || given >= most)
         return DDL_FAIL(err, DDL_ECONFIG, "RANK=%d is not in a world of WORLD_SIZE=%d: 0 to %d is", given,
                         most, most - 1);

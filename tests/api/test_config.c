@@ -78,6 +78,23 @@ static void what_the_options_have_is_not_asked_of_the_environment(void **state)
     unsetenv("MASTER_ADDR");
 }
 
+static void what_is_wrong_in_the_options_is_told_as_theirs(void **state)
+{
+    (void)state;
+    ddl_options options = DDL_OPTIONS_INIT;
+    ddl_config config;
+    ddl_error error;
+    setenv("DDL_SECURITY", "tls", 1);
+    options.security = "some";
+    assert_int_equal(ddl_config_read(&options, &config, &error), DDL_ECONFIG);
+    assert_non_null(strstr(error.text, "ddl_options.security=some"));
+    setenv("DDL_SECURITY", "none", 1);
+    options.security = NULL;
+    assert_int_equal(ddl_config_read(&options, &config, &error), DDL_ECONFIG);
+    assert_non_null(strstr(error.text, "DDL_SECURITY=none"));
+    unsetenv("DDL_SECURITY");
+}
+
 /* A healthy rank may take so long to answer. */
 static void ranks_have_a_second_to_give_a_sign(void **state)
 {
@@ -101,6 +118,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(pairs_connect_late_above_128_ranks_unless_told_otherwise),
         cmocka_unit_test(what_the_options_have_is_not_asked_of_the_environment),
+        cmocka_unit_test(what_is_wrong_in_the_options_is_told_as_theirs),
         cmocka_unit_test(ranks_have_a_second_to_give_a_sign),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

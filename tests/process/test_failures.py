@@ -962,6 +962,7 @@ class Configuration(Failures):
         ({"RANK": "-1"}, ["DDL_ECONFIG"], ["RANK", "-1"]),
         ({"RANK": "one"}, ["DDL_ECONFIG"], ["RANK", "one"]),
         ({"MASTER_ADDR": None}, ["DDL_ECONFIG"], ["MASTER_ADDR"]),
+        ({"MASTER_ADDR": "10.0.0.1:2950"}, ["DDL_ECONFIG"], ["MASTER_ADDR=10.0.0.1 and MASTER_PORT=2950"]),
         ({"MASTER_PORT": None}, ["DDL_ECONFIG"], ["MASTER_PORT"]),
         ({"MASTER_PORT": "http"}, ["DDL_ECONFIG"], ["MASTER_PORT", "http"]),
         ({"MASTER_PORT": "65536"}, ["DDL_ECONFIG"], ["MASTER_PORT", "65536"]),

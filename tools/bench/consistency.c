@@ -125,7 +125,8 @@ static int compare_all(ddl_comm *world, const struct bench_options *options)
     int result = EXIT_SUCCESS;
     if (options->root >= ddl_size(world)) {
         if (ddl_rank(world) == 0)
-            fprintf(stderr, "ddl-bench: --root is not a rank of this job; the job has %d\n", ddl_size(world));
+            fprintf(stderr, "ddl-bench: --root %d is not a rank of this job, which has %d\n", options->root,
+                    ddl_size(world));
         return EXIT_WRONG_FLAGS;
     }
     if (ddl_rank(world) == 0)

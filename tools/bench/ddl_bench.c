@@ -141,12 +141,14 @@ static bool check_world(const struct bench *bench)
     const struct bench_options *options = bench->options;
     int nranks = ddl_size(bench->world);
     const char *problem = NULL;
+    char root[64];
+    snprintf(root, sizeof root, "--root %d is not a rank of this job", options->root);
     if (bench->kind->has_root && options->root >= nranks)
-        problem = "--root is not a rank of this job";
+        problem = root;
     if (strcmp(options->collective, "sendrecv") == 0 && nranks < 2)
-        problem = "sendrecv takes two processes or more";
+        problem = "sendrecv takes a job of two processes or more";
     if (problem != NULL && ddl_rank(bench->world) == 0)
-        fprintf(stderr, "ddl-bench: %s; the job has %d\n", problem, nranks);
+        fprintf(stderr, "ddl-bench: %s, which has %d\n", problem, nranks);
     return problem == NULL;
 }
 

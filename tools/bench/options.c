@@ -51,10 +51,10 @@ const char bench_usage[] =
     "--dtype, --op, --iters, --warmup and --root; float, double and half are types too.\n"
     "\n"
     "Size is that of the greater buffer of a rank: all that allgather receives, all that\n"
-    "reduce_scatter sends. The v forms have blocks from none to twice the mean. Every rank times each of its "
-    "operations, which run back to back; the\n"
-    "table has the greatest median and 99th percentile over the ranks. Results are checked once\n"
-    "per size; a wrong one ends the run with exit code 1.\n";
+    "reduce_scatter sends. The v forms have blocks from none to twice the mean. Every rank times\n"
+    "each of its operations, which run back to back; the table has the greatest median and 99th\n"
+    "percentile over the ranks. Results are checked once per size; a wrong one ends the run with\n"
+    "exit code 1.\n";
 
 static const struct {
     const char *name;
@@ -205,7 +205,8 @@ static bool check_together(const bool given[], const struct bench_options *optio
     const struct workload_kind *kind =
         workload_kind_find(options->mode == BENCH_COLLECTIVE ? options->collective : "allreduce");
     if (kind == NULL) {
-        fprintf(stderr, "ddl-bench: %s: there is no such collective\n", options->collective);
+        fprintf(stderr, "ddl-bench: %s: there is no such collective; there are", options->collective);
+        workload_list_kinds(stderr);
         return false;
     }
     if (!check_meaning(given, options, kind))

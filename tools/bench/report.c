@@ -198,8 +198,10 @@ bool report_close(struct report *report, bool complete)
         return true;
     clear_progress(report);
     if (report->nchoices > 0)
-        printf("# the chosen one is at most %.1f %% slower than the best, at %zu bytes\n",
-               report->worst_percent, report->worst_bytes);
+        report->worst_percent > 0
+            ? printf("# the chosen one is at most %.1f %% slower than the best, at %zu bytes\n",
+                     report->worst_percent, report->worst_bytes)
+            : printf("# the chosen one is the best at every size\n");
     if (report->destination != NULL && complete)
         ok = write_json(report);
     destination_close(report->destination);

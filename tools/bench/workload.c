@@ -133,6 +133,13 @@ const struct workload_kind *workload_kind_find(const char *name)
     return NULL;
 }
 
+void workload_list_kinds(FILE *file)
+{
+    for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++)
+        fprintf(file, " %s", kinds[i].name);
+    fputc('\n', file);
+}
+
 size_t workload_count(const struct workload_kind *kind, size_t bytes, ddl_dtype dtype, int nranks)
 {
     if (kind->run == run_barrier)

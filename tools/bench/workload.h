@@ -7,6 +7,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
 
 #include <ddl/ddl.h>
 
@@ -28,6 +29,9 @@ struct workload_kind {
 
 /* By name; NULL if there is none. */
 const struct workload_kind *workload_kind_find(const char *name);
+
+/* All names, with a blank before each, and the end of the line. */
+void workload_list_kinds(FILE *file);
 
 struct workload {
     const struct workload_kind *kind;

@@ -159,6 +159,7 @@ static ddl_status measure_bandwidth(ddl_comm *world, int peer, bool sends, void 
         if (bytes > MOST_BYTES)
             bytes = MOST_BYTES;
     }
+    DDL_TRY(pour(world, peer, sends, buffer, bytes, 1, &taken_s)); /* what is used for the first time */
     DDL_TRY(pour(world, peer, sends, buffer, bytes, BANDWIDTH_ROUNDS, &taken_s));
     *mb_per_s = (double)bytes * BANDWIDTH_ROUNDS / taken_s / 1e6;
     return DDL_OK;
@@ -209,6 +210,8 @@ ddl_status check_measure(ddl_comm *world, check_measured *measured)
     measured->facts = ddl_alloc_array((size_t)ddl_size(world), sizeof *measured->facts);
     void *buffer = ddl_alloc(MOST_BYTES);
     ddl_status status = measured->facts == NULL || buffer == NULL ? DDL_ENOMEM : DDL_OK;
+    if (status == DDL_OK)
+        memset(buffer, 1, MOST_BYTES); /* or a link would be as fast as memory is found for it */
     if (status == DDL_OK)
         status = gather_facts(world, measured);
     if (status == DDL_OK)

@@ -104,6 +104,8 @@ int main(int argc, char **argv)
                    failures == 1 ? "" : "s");
         fflush(stdout);
     }
+    if (!survey.goes_on && config.rank != 0 && config.local_rank == 0)
+        fprintf(stderr, "ddl-check: no job can run like this; rank 0 says why\n");
     int exit_code = survey.goes_on ? measure(&config, &survey) : 1;
     check_survey_fini(&survey);
     return exit_code;
