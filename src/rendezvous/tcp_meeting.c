@@ -194,13 +194,15 @@ static void pause_ms(int64_t ms, ddl_deadline deadline)
     (void)ddl_socket_wait(-1, 0, ddl_deadline_earlier(deadline, ddl_deadline_in_ms(ms)));
 }
 
-static void tell_progress(ddl_progress *progress, const char *rest, const ddl_error *last)
+static void tell_progress(ddl_progress *progress, const char *rest, const ddl_address *at,
+                          const ddl_error *last)
 {
     char reason[128];
     bool known = last->os_errno != 0 && strerror_r(last->os_errno, reason, sizeof reason) == 0;
     if (known)
         reason[0] = (char)tolower((unsigned char)reason[0]);
-    ddl_progress_tell(progress, "rank 0 at %s (%s)", rest, known ? reason : last->text);
+    ddl_progress_tell(progress, "rank 0 at %s (%s%s)", rest, known ? reason : last->text,
+                      ddl_address_is_loopback(at) ? "; that is this host itself" : "");
 }
 
 /* A name may still have been that of an earlier rank 0's host. While it means the same addresses their order
@@ -265,7 +267,7 @@ ddl_status ddl_tcp_run_enter(ddl_tcp_run *tcp, const ddl_store_options *options,
         }
         if (ddl_deadline_passed(deadline))
             break;
-        tell_progress(options->progress, rest, &last);
+        tell_progress(options->progress, rest, &addresses[0], &last);
         sent_away = attempt == SENT_AWAY ? sent_away + 1 : 0;
         const int64_t most_ms = sent_away == 0             ? LAST_PAUSE_MS
                                 : sent_away <= CROWD_CALLS ? CROWD_PAUSE_MS
