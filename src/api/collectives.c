@@ -1,5 +1,4 @@
 /* collectives.c - the public data calls: check arguments, describe the call, issue it. */
-#include "api/contexts.h"
 #include "api/gpu.h"
 #include "api/issue.h"
 #include "api/last_error.h"
@@ -17,17 +16,6 @@ static ddl_status wrong(const ddl_comm *comm, ddl_collective collective, const c
 {
     return ddl_last_error_set(DDL_EINVAL, comm != NULL ? comm->rank : -1, ddl_collective_name(collective),
                               "%s", what);
-}
-
-static ddl_status check_comm(const ddl_comm *comm, ddl_collective collective)
-{
-    if (comm == NULL)
-        return wrong(NULL, collective, "comm is NULL");
-    if (ddl_contexts_forked())
-        return ddl_last_error_set(
-            DDL_EUNSUPPORTED, comm->rank, ddl_collective_name(collective),
-            "a forked child must not use the library; start it with exec, or fork before ddl_init");
-    return DDL_OK;
 }
 
 static ddl_status check_types(const ddl_comm *comm, const ddl_call *call)
@@ -221,7 +209,7 @@ static ddl_status refuse_in_stream(const ddl_comm *comm, const ddl_call *call)
 /* Check everything, then issue. Of a call like the last one only the buffers can be wrong. */
 static ddl_status run(ddl_comm *comm, ddl_call *call, ddl_request **request)
 {
-    DDL_TRY(check_comm(comm, call->collective));
+    DDL_TRY(ddl_comm_check(comm, ddl_collective_name(call->collective)));
     if (!ddl_list_empty(&comm->streamed))
         DDL_TRY(ddl_stream_reap(comm));
     bool knows_buffers = ddl_repeat_recall(comm, call);

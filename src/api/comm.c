@@ -1,16 +1,10 @@
-/* comm.c - making a communicator, leaving it, and facts about it. */
+/* comm.c - a communicator as it is made, and facts about it. */
 #include "api/comm.h"
 
-#include "api/alone.h"
 #include "api/contexts.h"
 #include "api/failure.h"
-#include "api/gpu.h"
-#include "api/issue.h"
 #include "api/last_error.h"
-#include "api/repeat.h"
-#include "api/stream.h"
 #include "api/votes.h"
-#include "base/assert.h"
 #include "base/bytes.h"
 #include "base/size.h"
 #include "compute/compute_cpu.h"
@@ -20,12 +14,6 @@
 #include <stdio.h>
 #include <string.h>
 #include <time.h>
-
-enum {
-    AGAIN_MS = 1000,     /* for a second meeting */
-    ABANDONED_MS = 1000, /* for what GPUs still do */
-    LEAST_NAPS = 4000    /* for threads that have waited */
-};
 
 /* ---- making ---- */
 
@@ -216,83 +204,6 @@ ddl_status ddl_comm_create(ddl_world *world, uint32_t id, const int members[], i
     return DDL_OK;
 }
 
-/* Holder: end what is still in flight; nobody will drive it any more. */
-static void abandon_operations(ddl_comm *comm)
-{
-    bool any = false;
-    comm->is_abandoned = true;
-    ddl_votes_cancel(comm, ABANDONED_MS);
-    for (ddl_link *first; (first = ddl_list_first(&comm->in_flight)) != NULL;) {
-        ddl_request *request = DDL_CONTAINER(first, ddl_request, link);
-        ddl_comm_untrack(request);
-        ddl_backend_cancel(&request->task);
-        if (!comm->failure.failed && !any) {
-            comm->pool->cause = (ddl_notice){ .code = DDL_EABORTED, .culprit = -1, .witness = -1 };
-            snprintf(comm->pool->cause.text, sizeof comm->pool->cause.text,
-                     "the communicator was freed before the operation had ended");
-        }
-        any = true;
-        request->status = comm->pool->cause.code;
-        request->root_cause = true;
-        ddl_request_end(request);
-    }
-    ddl_engine_wake(comm->engine);
-}
-
-ddl_status ddl_comm_destroy(ddl_comm *comm, ddl_deadline deadline, ddl_error *err)
-{
-    if (comm == NULL)
-        return DDL_OK;
-    ddl_world *world = comm->world;
-    if (comm->engine != NULL) {
-        if (!ddl_engine_enter(comm->engine, deadline)) {
-            ddl_gpu_let_go(comm);
-            /* Whoever is stuck in there may still touch it: it is lost, and the world with it. */
-            return DDL_FAIL(err, DDL_ETIMEDOUT, "the engine is stuck in another thread");
-        }
-        if (!ddl_list_empty(&comm->in_flight))
-            abandon_operations(comm);
-        if (comm->failure.failing && !comm->failure.failed)
-            world->nbusy--;
-        ddl_repeat_forget(comm);
-        ddl_backend_close(comm->backend);
-        ddl_shrink_free(comm);
-        ddl_world_dismiss(world, comm);
-        ddl_engine_leave(comm->engine);
-    }
-    if (comm->board_is_done)
-        ddl_world_give_board(world, comm->board_index);
-    pthread_mutex_lock(&world->lock);
-    ddl_list_remove(&comm->sibling);
-    world->nroots -= comm->root == comm;
-    bool last = world->nroots == 0;
-    pthread_mutex_unlock(&world->lock);
-    ddl_votes_free(comm);
-    ddl_alone_free(comm->alone);
-    ddl_gpu_forget(comm);
-    ddl_backend_destroy(comm->backend);
-    ddl_free(comm->board);
-    ddl_roster_destroy(comm->roster);
-    ddl_request_pool_release(comm->pool);
-    for (int i = 0; i < DDL_HISTORY; i++)
-        ddl_free(comm->history[i].counts);
-    ddl_free(comm->members);
-    ddl_free(comm->rank_of);
-    ddl_free(comm->sent_to);
-    ddl_free(comm->received_from);
-    ddl_free(comm->starts);
-    ddl_free(comm->cards);
-    ddl_free(comm->entered);
-    ddl_free(comm->messages);
-    ddl_free(comm->failure.told_by);
-    ddl_free(comm->failure.calls);
-    if (comm->is_taken_along)
-        ddl_contexts_bury(comm);
-    else
-        ddl_free(comm);
-    return last ? ddl_world_destroy(world, deadline, err) : DDL_OK;
-}
-
 void ddl_comm_track(ddl_comm *comm, ddl_request *request)
 {
     ddl_list_append(&comm->in_flight, &request->link);
@@ -346,273 +257,18 @@ ddl_status ddl_init(ddl_comm **out, const ddl_options *options)
     return ddl_last_error_keep(&error);
 }
 
-/* ---- leaving ---- */
-
-/* Whether it has posted, and others may not have read it; or is about to, behind a vote. */
-static bool is_on_board(const ddl_request *request)
-{
-    const bool waits_for_vote = request->stage == DDL_VOTE_WAITS || request->stage == DDL_VOTE_HOST;
-    return ddl_link_linked(&request->task.post.link) ||
-           (waits_for_vote && request->task.shape.post_bytes > 0);
-}
-
-static ddl_request *first_in_flight(const ddl_comm *comm, bool posts_only)
-{
-    DDL_LIST_FOR_EACH (link, &comm->in_flight) {
-        ddl_request *request = DDL_CONTAINER(link, ddl_request, link);
-        if (!posts_only || is_on_board(request))
-            return request;
-    }
-    return NULL;
-}
-
-/* Until nothing is in flight, or no post, or the deadline. True: nothing is, and nothing has failed. */
-static bool finish_operations(ddl_comm *comm, bool posts_only, ddl_deadline deadline)
-{
-    while (comm->engine != NULL && !ddl_deadline_passed(deadline)) {
-        if (!ddl_engine_enter(comm->engine, deadline))
-            return false;
-        ddl_engine_drain(comm->engine);
-        ddl_request *first = first_in_flight(comm, posts_only);
-        if (first == NULL) {
-            bool well = !comm->failure.failing && !comm->failure.failed;
-            ddl_engine_leave(comm->engine);
-            return well;
-        }
-        ddl_engine_wait_entered(comm->engine, &first->done, deadline);
-    }
-    return comm->engine == NULL;
-}
-
-/* Threads that wait for requests use the engine until they have seen that theirs is done; all are. False: one
- * has not come so far by then, and not in so many naps either, as one that does not run would not. */
-static bool see_waiters_off(ddl_comm *comm, ddl_deadline deadline)
-{
-    for (int nap = 0; atomic_load(&comm->pool->waiters) > 0; nap++) {
-        if (nap >= LEAST_NAPS && ddl_deadline_passed(deadline))
-            return false;
-        ddl_engine_wake(comm->engine);
-        struct timespec moment = { 0, 50 * 1000 };
-        nanosleep(&moment, NULL);
-    }
-    return true;
-}
-
-/* Nothing is in flight from here on, and nobody waits; or *stuck is set, for the reason why. */
-static void close_down(ddl_comm *comm, ddl_deadline deadline, ddl_status *stuck, ddl_error *why)
-{
-    if (comm->engine == NULL)
-        return;
-    if (*stuck != DDL_OK)
-        return;
-    if (!ddl_engine_enter(comm->engine, deadline)) {
-        *stuck = DDL_FAIL(why, DDL_ETIMEDOUT, "the engine is stuck in another thread");
-        return;
-    }
-    abandon_operations(comm);
-    ddl_engine_leave(comm->engine);
-    if (!see_waiters_off(comm, deadline))
-        *stuck = DDL_FAIL(why, DDL_ETIMEDOUT,
-                          "a thread that waits for an operation on %s does not run, though that has ended; "
-                          "is it short of CPU time?",
-                          comm->pool->prefix);
-}
-
-/* The next communicator after this one (NULL: the first), beside the root itself, that is freed with it. */
-static ddl_comm *next_part(ddl_comm *root, const ddl_comm *after)
-{
-    ddl_comm *found = NULL;
-    bool passed = after == NULL;
-    pthread_mutex_lock(&root->world->lock);
-    DDL_LIST_FOR_EACH (link, &root->world->comms) {
-        ddl_comm *comm = DDL_CONTAINER(link, ddl_comm, sibling);
-        if (passed && found == NULL && comm->root == root && comm != root)
-            found = comm;
-        passed = passed || comm == after;
-    }
-    pthread_mutex_unlock(&root->world->lock);
-    return found;
-}
-
-static bool has_failed(ddl_comm *comm, ddl_deadline deadline)
-{
-    bool failed = true;
-    if (ddl_engine_enter(comm->engine, deadline)) {
-        failed = comm->failure.failed && comm->failure.reported;
-        ddl_engine_leave(comm->engine);
-    }
-    return failed;
-}
-
-/* What others have posted last may not be what was posted here, if nobody here has needed it. They have met.
- */
-static bool posts_agree(ddl_comm *comm, ddl_deadline deadline)
-{
-    bool agree = true;
-    if (comm->board != NULL && ddl_engine_enter(comm->engine, deadline)) {
-        ddl_backend_progress(comm->backend);
-        agree = !comm->failure.failing;
-        ddl_engine_leave(comm->engine);
-    }
-    return agree;
-}
-
-/*
- * What others sent last may not be what was expected here, if nobody here has waited for it. They have met,
- * so it has been sent; between two hosts it may still be on its way. Whoever finds such a thing does not come
- * to the second meeting, which ends with the cause; as whoever left the first one alone does not, or has gone
- * since, which is nobody's failure any more.
- */
-static ddl_status meet_again(ddl_comm *comm, const ddl_call *call, ddl_deadline deadline)
-{
-    const ddl_error before = *ddl_last_error();
-    const int left_ms = ddl_deadline_left_ms(deadline);
-    if (!ddl_engine_enter(comm->engine, deadline))
-        return DDL_OK;
-    ddl_engine_progress(comm->engine);
-    comm->is_parting = !comm->failure.failing;
-    ddl_engine_leave(comm->engine);
-    comm->timeout_ms = left_ms < 1 ? 1 : left_ms < AGAIN_MS ? left_ms : AGAIN_MS;
-    ddl_status status = ddl_issue(comm, call, NULL);
-    if (status == DDL_EMISMATCH || status == DDL_EPROTO)
-        return status;
-    if (status != DDL_OK)
-        (void)ddl_last_error_keep(&before);
-    return DDL_OK;
-}
-
-/* What operations in streams have come to is told here at last, the first failure of all. */
-static void take_streamed(ddl_comm *comm, ddl_status *first, ddl_error *error)
-{
-    ddl_status status = ddl_stream_reap(comm);
-    if (status == DDL_OK || *first != DDL_OK)
-        return;
-    *first = status;
-    *error = *ddl_last_error();
-}
-
-/* What is stuck in one communicator may be in another next: the others are lost with it. */
-static void destroy_unless(ddl_status *stuck, ddl_comm *comm, ddl_deadline deadline, ddl_error *why)
-{
-    if (*stuck == DDL_OK)
-        *stuck = ddl_comm_destroy(comm, deadline, why);
-    else
-        ddl_gpu_let_go(comm);
-}
-
-/* Whoever is gone had come here and waited for this rank, which is too late to meet anybody. */
-static bool others_have_parted(ddl_comm *comm, ddl_deadline deadline)
-{
-    if (!ddl_engine_enter(comm->engine, deadline))
-        return false;
-    ddl_engine_progress(comm->engine); /* nobody may have looked for long */
-    bool parted = comm->ngone > 0 && !comm->failure.failing && ddl_list_empty(&comm->in_flight);
-    for (int rank = 0; parted && rank < comm->nranks; rank++)
-        parted = rank == comm->rank || !ddl_mesh_is_gone(comm->mesh, comm->members[rank]) ||
-                 comm->entered[rank] > comm->issued;
-    ddl_engine_leave(comm->engine);
-    return parted;
-}
-
-/* The first operation that did not end by the deadline. */
-static ddl_status tell_unended(ddl_comm *comm)
-{
-    char what[64] = "an operation";
-    if (ddl_engine_enter(comm->engine, ddl_deadline_in_ms(DDL_COMM_GRACE_MS))) {
-        const ddl_request *first = first_in_flight(comm, false);
-        if (first != NULL)
-            snprintf(what, sizeof what, "%s#%llu", ddl_request_operation(first),
-                     (unsigned long long)first->task.sequence);
-        ddl_engine_leave(comm->engine);
-        if (first == NULL)
-            return DDL_OK;
-    }
-    return ddl_last_error_set(DDL_ETIMEDOUT, comm->rank, "comm_free",
-                              "%s of %s had not ended; its request ends now", what, comm->pool->prefix);
-}
+/* ---- facts ---- */
 
 ddl_status ddl_comm_check(const ddl_comm *comm, const char *operation)
 {
     if (comm == NULL)
         return ddl_last_error_set(DDL_EINVAL, -1, operation, "comm is NULL");
     if (ddl_contexts_forked())
-        return ddl_last_error_set(DDL_EUNSUPPORTED, comm->rank, operation,
-                                  "a forked child must not use the library");
+        return ddl_last_error_set(
+            DDL_EUNSUPPORTED, comm->rank, operation,
+            "a forked child must not use the library; start it with exec, or fork before ddl_init");
     return DDL_OK;
 }
-
-ddl_status ddl_comm_free(ddl_comm **handle)
-{
-    if (handle == NULL || *handle == NULL)
-        return DDL_OK;
-    ddl_comm *comm = *handle;
-    *handle = NULL;
-    if (ddl_contexts_forked()) /* its memory is the price: nothing here may be touched in a forked child */
-        return ddl_last_error_set(DDL_EUNSUPPORTED, -1, "comm_free",
-                                  "a forked child must not use the library");
-    if (ddl_contexts_dig_up(comm))
-        return DDL_OK;
-    if (comm->world->exited) /* by a later exit handler, or a destructor: the process takes it all along */
-        return DDL_OK;
-    ddl_status status = DDL_OK, streamed = DDL_OK; /* of operations for which nobody has waited */
-    ddl_error error;
-    const ddl_error before = *ddl_last_error();
-    ddl_deadline deadline = ddl_deadline_in_ms(DDL_COMM_FREE_MS);
-    bool is_root = comm->root == comm;
-    for (ddl_comm *part = NULL; is_root && (part = next_part(comm, part)) != NULL;)
-        part->board_is_done = finish_operations(part, false, deadline) && part->board_index >= 0;
-    int left_ms = ddl_deadline_left_ms(deadline);
-    bool met = false;
-    if (left_ms <= 0) {
-        status = ddl_last_error_set(DDL_ETIMEDOUT, comm->rank, "comm_free",
-                                    "operations on parts of %s had not ended; their requests end now",
-                                    comm->pool->prefix);
-    } else if (comm->engine != NULL && !has_failed(comm, deadline) && !others_have_parted(comm, deadline)) {
-        /* Who has met the others knows that they have read what was on the board. */
-        bool read = comm->board_index >= 0 && finish_operations(comm, true, ddl_deadline_in_ms(left_ms / 2));
-        /* Meet once more, so that nobody leaves while others need it; it is issued last, but does not
-         * always end last. */
-        ddl_call call = { .collective = DDL_COLLECTIVE_BARRIER, .as = DDL_SIGNATURE_FREE };
-        comm->timeout_ms = ddl_deadline_left_ms(deadline) > 0 ? ddl_deadline_left_ms(deadline) : 1;
-        status = ddl_issue(comm, &call, NULL);
-        /* Who waits for others there looks at the connections to those alone. */
-        const bool has_unheard = comm->board == NULL && comm->nranks > 2;
-        if (status == DDL_OK && has_unheard)
-            status = meet_again(comm, &call, deadline);
-        if (status == DDL_OK && !finish_operations(comm, false, deadline))
-            status = tell_unended(comm);
-        if (status == DDL_OK && !has_unheard && !posts_agree(comm, deadline))
-            status = meet_again(comm, &call, deadline);
-        met = status == DDL_OK;
-        comm->board_is_done = met && read;
-    }
-    const int rank = comm->rank;
-    const ddl_deadline least = ddl_deadline_in_ms(DDL_COMM_GRACE_MS),
-                       end = deadline > least ? deadline : least;
-    ddl_status stuck = DDL_OK;
-    ddl_error why;
-    for (ddl_comm *part = NULL; is_root && (part = next_part(comm, stuck == DDL_OK ? NULL : part)) != NULL;) {
-        part->is_taken_along = true;
-        part->board_is_done = part->board_is_done && met && posts_agree(part, deadline);
-        close_down(part, end, &stuck, &why);
-        take_streamed(part, &streamed, &error);
-        destroy_unless(&stuck, part, end, &why);
-    }
-    close_down(comm, end, &stuck, &why);
-    take_streamed(comm, &streamed, &error);
-    destroy_unless(&stuck, comm, end, &why);
-    if (streamed != DDL_OK) /* results are missing, whatever else has gone wrong */
-        return ddl_last_error_keep(&error);
-    if (stuck != DDL_OK)
-        return ddl_last_error_set(stuck, rank, "comm_free", "%s", why.text);
-    if (status == DDL_EABORTED) { /* has failed meanwhile, which those have heard whom it concerns */
-        (void)ddl_last_error_keep(&before);
-        status = DDL_OK;
-    }
-    return status;
-}
-
-/* ---- facts ---- */
 
 const char *ddl_comm_timeout_name(const ddl_comm *comm, int64_t timeout_ms)
 {
@@ -628,11 +284,7 @@ const char *ddl_comm_describe(const ddl_comm *comm, int rank, char *text, size_t
 
 ddl_status ddl_comm_set_timeout(ddl_comm *comm, int64_t timeout_ms)
 {
-    if (comm == NULL)
-        return ddl_last_error_set(DDL_EINVAL, -1, "comm_set_timeout", "comm is NULL");
-    if (ddl_contexts_forked())
-        return ddl_last_error_set(DDL_EUNSUPPORTED, comm->rank, "comm_set_timeout",
-                                  "a forked child must not use the library");
+    DDL_TRY(ddl_comm_check(comm, "comm_set_timeout"));
     if (timeout_ms <= 0)
         return ddl_last_error_set(DDL_EINVAL, comm->rank, "comm_set_timeout",
                                   "%lld ms is not greater than zero", (long long)timeout_ms);
