@@ -564,7 +564,8 @@ static void who_waits_for_rank_0_is_told_what_keeps_it_out(void **state)
     world_finish(&rank);
     ddl_set_log(NULL, NULL);
     expect(&rank, DDL_ETIMEDOUT, 0, 6.8, "rank 0 did not", "refused");
-    snprintf(expected, sizeof expected, "ddl: waiting for rank 0 at %s (connection refused; that is this host itself), 1 s left",
+    snprintf(expected, sizeof expected,
+             "ddl: waiting for rank 0 at %s (connection refused; that is this host itself), 1 s left",
              place.url + strlen("tcp://"));
     assert_int_equal(lines.count, 1);
     assert_string_equal(lines.text[0], expected);
