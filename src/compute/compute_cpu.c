@@ -105,7 +105,7 @@ static void scale(ddl_compute *compute, void *target, size_t count, ddl_dtype dt
     cpu->kernels->scale[dtype](target, 0, count, divisor);
 }
 
-static const struct ddl_compute_ops cpu_ops = { "cpu", reduce, reduce_past, reduce_twice, copy, scale };
+static const struct ddl_compute_ops cpu_ops = { reduce, reduce_past, reduce_twice, copy, scale };
 
 /* Best first. A machine that runs one of them runs all that follow it. */
 static const struct cpu_compute variants[] = {

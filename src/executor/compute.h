@@ -12,7 +12,6 @@
 typedef struct ddl_compute ddl_compute;
 
 struct ddl_compute_ops {
-    const char *name;
     /*
      * target[i] = operands[0][i] op operands[1][i] op ... in this order, for count elements. Two operands
      * or more. target may be the same pointer as one operand and overlaps none otherwise. DDL_AVG sums.

@@ -81,7 +81,6 @@ struct ddl_xfer {
 typedef struct ddl_transport ddl_transport;
 
 struct ddl_transport_ops {
-    const char *name;
     /* Executor; never blocks. True: the message has left and done will not be called. */
     bool (*send)(ddl_transport *transport, ddl_xfer *xfer);
     /* Executor; never blocks. True: the message is here already and done will not be called. */

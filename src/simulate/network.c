@@ -270,7 +270,7 @@ static void forget(ddl_transport *transport, ddl_xfer *xfer)
     }
 }
 
-static const struct ddl_transport_ops transport_ops = { "virtual", post_send, post_recv, forget };
+static const struct ddl_transport_ops transport_ops = { post_send, post_recv, forget };
 
 /* ---- the compute ---- */
 
@@ -308,8 +308,8 @@ static void compute_scale(ddl_compute *compute, void *target, size_t count, ddl_
         real->ops->scale(real, target, count, dtype, divisor);
 }
 
-static const struct ddl_compute_ops compute_ops = { "virtual", compute_reduce, compute_reduce,
-                                                    NULL,      compute_copy,   compute_scale };
+static const struct ddl_compute_ops compute_ops = { compute_reduce, compute_reduce, NULL, compute_copy,
+                                                    compute_scale };
 
 /* ---- setting up ---- */
 

@@ -215,7 +215,7 @@ static void mesh_cancel(ddl_transport *transport, ddl_xfer *xfer)
         ddl_mesh_mark_dirty(link);
 }
 
-const struct ddl_transport_ops ddl_mesh_ops = { "mesh", mesh_send, mesh_recv, mesh_cancel };
+const struct ddl_transport_ops ddl_mesh_ops = { mesh_send, mesh_recv, mesh_cancel };
 
 /* ---- frames ---- */
 

@@ -68,7 +68,7 @@ static void fake_cancel(ddl_transport *transport, ddl_xfer *xfer)
     fail_msg("nothing is ever pending");
 }
 
-static const struct ddl_transport_ops fake_ops = { "fake", fake_send, fake_recv, fake_cancel };
+static const struct ddl_transport_ops fake_ops = { fake_send, fake_recv, fake_cancel };
 
 static fake run(ddl_schedule *schedule, bool in_place)
 {

@@ -60,7 +60,7 @@ static void fake_cancel(ddl_transport *transport, ddl_xfer *xfer)
     fail_msg("nothing is ever pending");
 }
 
-static const struct ddl_transport_ops fake_ops = { "fake", fake_send, fake_recv, fake_cancel };
+static const struct ddl_transport_ops fake_ops = { fake_send, fake_recv, fake_cancel };
 
 static ddl_slice in(void)
 {
@@ -96,8 +96,7 @@ static void real_copy(ddl_compute *compute, void *target, const void *source, si
     ddl_compute_cpu()->ops->copy(ddl_compute_cpu(), target, source, bytes, past_caches);
 }
 
-static const struct ddl_compute_ops counting_ops = { "counting", real_reduce, real_reduce_past,
-                                                     NULL,       real_copy,   NULL };
+static const struct ddl_compute_ops counting_ops = { real_reduce, real_reduce_past, NULL, real_copy, NULL };
 
 /* Runs what add has written down for rank 0 of 3, with i as element i of IN. */
 static fake run_with(void (*add)(ddl_builder *b), bool past_caches, int32_t result[2 * COUNT])

@@ -47,7 +47,7 @@ static void divide(ddl_compute *compute, void *target, size_t count, ddl_dtype d
         ((int32_t *)target)[i] /= divisor;
 }
 
-static const struct ddl_compute_ops plain_ops = { "plain", sum, sum, NULL, copy, divide };
+static const struct ddl_compute_ops plain_ops = { sum, sum, NULL, copy, divide };
 
 /* ---- a collective with real buffers ---- */
 
