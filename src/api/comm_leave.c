@@ -257,9 +257,11 @@ static bool others_have_parted(ddl_comm *comm, ddl_deadline deadline)
         return false;
     ddl_engine_progress(comm->engine); /* nobody may have looked for long */
     bool parted = comm->ngone > 0 && !comm->failure.failing && ddl_list_empty(&comm->in_flight);
-    for (int rank = 0; parted && rank < comm->nranks; rank++)
-        parted = rank == comm->rank || !ddl_mesh_is_gone(comm->mesh, comm->members[rank]) ||
-                 comm->entered[rank] > comm->issued;
+    for (int rank = 0; parted && rank < comm->nranks; rank++) {
+        const struct ddl_told_call *last = &comm->failure.calls[rank];
+        bool freed = last->sequence == comm->issued + 1 && last->signature.collective == DDL_SIGNATURE_FREE;
+        parted = freed || rank == comm->rank || !ddl_mesh_is_gone(comm->mesh, comm->members[rank]);
+    }
     ddl_engine_leave(comm->engine);
     return parted;
 }

@@ -1739,6 +1739,23 @@ class LifeCycle(Failures):
             self.assertLess(self.seconds(record["begin_ns"], record["end_ns"]), bound(6), record)
             rank.expect("wait", "DDL_EABORTED")
 
+    def test_who_left_in_another_call_has_not_freed(self):
+        def check(call):
+            world = self.world(2)
+            late = world.start(1, "init", SMALL, "line", "free")
+            other = world.start(0, "init", SMALL, "+" + call, "exit:0")
+            for rank in (late, other):
+                rank.expect("init", "DDL_OK")
+                rank.expect("call", "DDL_OK")
+            other.expect("started", "DDL_OK")
+            late.expect("ready")
+            self.assertEqual(other.process.wait(DEADLINE), 0)
+            late.go()
+            record = late.next()
+            self.assertIn(record["status"], ("DDL_EPEERLOST", "DDL_EMISMATCH"), late.story())
+
+        self.at_once((check, SMALL), (check, LARGE))
+
     def test_who_or_what_frees_wait_for_is_named(self):
         def check(nranks):
             world = self.world(nranks)
