@@ -202,9 +202,10 @@ DDL_API ddl_status ddl_comm_abort(ddl_comm *comm, const char *reason);
  * communicator is healthy: operations in flight complete first (their requests can still be waited
  * for), then ranks part. Local after a failure. Bounded by 5 s. *comm == NULL is DDL_OK. DDL_ETIMEDOUT: not
  * all of it was possible by then, as another rank did not come, or did not do its part of an operation that
- * nobody has waited for; or a thread of the library is stuck, which may take a second more to tell. What
- * operations have given before is not touched by that, and a rank that comes after others have left so gets
- * DDL_OK. So what one rank alone does for long, as saving a model, is best done after this.
+ * nobody has waited for (one that fails meanwhile says so to whoever waits for it); or a thread of the
+ * library is stuck, which may take a second more to tell. What operations have given before is not touched by
+ * that, and a rank that comes after others have left so gets DDL_OK. So what one rank alone does for long, as
+ * saving a model, is best done after this.
  * As ranks meet in it, all free their communicators in the same order: ranks that free two in opposite orders
  * wait for each other until DDL_ETIMEDOUT, or DDL_EPEERLOST if one of them has left the world with it.
  * With the communicator of ddl_init everything that was split from it is freed too, if it is not yet, and so

@@ -177,7 +177,7 @@ ddl_status ddl_comm_create(ddl_world *world, uint32_t id, const int members[], i
     comm->engine = nranks > 1 ? world->engine : NULL;
     comm->mesh = nranks > 1 ? world->mesh : NULL;
     comm->root = root != NULL ? root : comm;
-    comm->timeout_ms = timeout_ms;
+    comm->timeout_ms = comm->set_timeout_ms = timeout_ms;
     ddl_list_init(&comm->in_flight);
     for (int i = 0; i < DDL_COMM_BUCKETS; i++)
         ddl_list_init(&comm->by_sequence[i]);
@@ -272,7 +272,10 @@ ddl_status ddl_comm_check(const ddl_comm *comm, const char *operation)
 
 const char *ddl_comm_timeout_name(const ddl_comm *comm, int64_t timeout_ms)
 {
-    return timeout_ms == comm->world->config.timeout_ms ? "DDL_TIMEOUT" : "ddl_comm_set_timeout";
+    const ddl_config *config = &comm->world->config;
+    if (timeout_ms == config->timeout_ms)
+        return config->timeout_is_given ? "ddl_options.timeout_ms" : "DDL_TIMEOUT";
+    return timeout_ms == comm->set_timeout_ms ? "ddl_comm_set_timeout" : "the limit of this call";
 }
 
 const char *ddl_comm_describe(const ddl_comm *comm, int rank, char *text, size_t capacity)
@@ -288,7 +291,7 @@ ddl_status ddl_comm_set_timeout(ddl_comm *comm, int64_t timeout_ms)
     if (timeout_ms <= 0)
         return ddl_last_error_set(DDL_EINVAL, comm->rank, "comm_set_timeout",
                                   "%lld ms is not greater than zero", (long long)timeout_ms);
-    comm->timeout_ms = timeout_ms;
+    comm->timeout_ms = comm->set_timeout_ms = timeout_ms;
     return DDL_OK;
 }
 

@@ -92,8 +92,9 @@ struct ddl_comm {
     ddl_link sibling, same_bucket, active, voting; /* see ddl_world */
 
     /* The issuing thread. */
-    int64_t timeout_ms;
-    uint64_t issued;                   /* collective operations */
+    int64_t timeout_ms;     /* of the next operation */
+    int64_t set_timeout_ms; /* the last that was set by a call, here or where this was split from */
+    uint64_t issued;        /* collective operations */
     uint64_t *sent_to, *received_from; /* point-to-point operations, per peer */
     size_t *starts;                    /* room for those of v forms: of one buffer, then of the other */
     void *cards;        /* what ranks tell each other in a split (split.c); made by the first */
@@ -191,7 +192,7 @@ void ddl_shrink_free(ddl_comm *comm);
 /* What every call on a communicator asks first: that it is one, and not in a forked child. */
 ddl_status ddl_comm_check(const ddl_comm *comm, const char *operation);
 
-/* What has set a limit of so many milliseconds: "DDL_TIMEOUT". */
+/* What has set a limit of so many milliseconds: "DDL_TIMEOUT"; some calls have limits of their own. */
 const char *ddl_comm_timeout_name(const ddl_comm *comm, int64_t timeout_ms);
 
 /* "rank 3 (pid 812 on node7)" */

@@ -372,6 +372,7 @@ static ddl_status read_timeouts(const ddl_options *options, ddl_config *config, 
         return DDL_FAIL(err, DDL_EINVAL, "a timeout in ddl_options is negative");
     DDL_TRY(read_timeout("DDL_START_TIMEOUT", options->start_timeout_ms, &config->start_timeout_ms, err));
     DDL_TRY(read_timeout("DDL_TIMEOUT", options->timeout_ms, &config->timeout_ms, err));
+    config->timeout_is_given = options->timeout_ms != 0;
     DDL_TRY(read_patience("DDL_UNREACH_TIMEOUT", DEFAULT_UNREACH_MS, &config->unreachable_ms, err));
     DDL_TRY(read_patience("DDL_UNRESP_TIMEOUT", DEFAULT_UNRESP_MS, &config->unresponsive_ms, err));
     return read_time("DDL_WARN_AFTER", DEFAULT_WARN_MS, &config->warn_ms, err);

@@ -417,5 +417,5 @@ bool ddl_host_cores_are_far(void)
 bool ddl_host_lines_return_late(void)
 {
     return ddl_host_cores_are_far() ||
-           ddl_processor_is_amd_25(); /* 7 ns, and 2 where nobody has it (likewise) */
+           ddl_processor_is_amd_25(); /* 7 ns, if the reader still has it (likewise) */
 }

@@ -1739,6 +1739,23 @@ class LifeCycle(Failures):
             self.assertLess(self.seconds(record["begin_ns"], record["end_ns"]), bound(6), record)
             rank.expect("wait", "DDL_EABORTED")
 
+    def test_who_has_set_a_limit_is_told(self):
+        """By a call, here or where a communicator was split from; comm_free has one of its own."""
+        def check(*commands):
+            world = self.world(2, DDL_WARN_AFTER="1s")
+            waits = world.start(0, "init", SMALL, *commands, SMALL, "free")
+            late = world.start(1, "init", SMALL, *[c for c in commands if not c.startswith("timeout")], "line", "free")
+            for rank in (waits, late):
+                rank.expect("init", "DDL_OK")
+                rank.expect("call", "DDL_OK")
+            while (record := waits.next())["event"] != "call":
+                self.assertEqual(record.get("status", "DDL_OK"), "DDL_OK", record)
+            self.assertEqual(record["status"], "DDL_ETIMEDOUT", record)
+            self.assert_names(record, "within 1500 ms (ddl_comm_set_timeout)")
+            self.assertIn("s left (ddl_comm_set_timeout)", "".join(waits.errors))
+
+        self.at_once((check, "timeout:1500"), (check, "timeout:1500", "split:part:0:0", "use:part"))
+
     def test_who_left_in_another_call_has_not_freed(self):
         def check(call):
             world = self.world(2)
