@@ -5,6 +5,7 @@
 
 #include "api/alone.h"
 #include "api/contexts.h"
+#include "api/failure.h"
 #include "api/gpu.h"
 #include "api/issue.h"
 #include "api/last_error.h"
@@ -250,6 +251,19 @@ static void destroy_unless(ddl_status *stuck, ddl_comm *comm, ddl_deadline deadl
         ddl_gpu_let_go(comm);
 }
 
+/* To all: this rank has come to free it, too. */
+static void tell_parting(ddl_comm *comm)
+{
+    const ddl_algorithm *meeting = ddl_choose(&comm->model, DDL_COLLECTIVE_BARRIER, &comm->placement, 0);
+    const ddl_signature signature = { .collective = DDL_SIGNATURE_FREE,
+                                      .dtype = 0xff,
+                                      .op = 0xff,
+                                      .algorithm = (uint8_t)ddl_catalogue_index(meeting),
+                                      .root = -1 };
+    ddl_failure_tell_next(comm, &signature);
+    ddl_mesh_flush(comm->mesh);
+}
+
 /* Whoever is gone had come here and waited for this rank, which is too late to meet anybody. */
 static bool others_have_parted(ddl_comm *comm, ddl_deadline deadline)
 {
@@ -262,6 +276,8 @@ static bool others_have_parted(ddl_comm *comm, ddl_deadline deadline)
         bool freed = last->sequence == comm->issued + 1 && last->signature.collective == DDL_SIGNATURE_FREE;
         parted = freed || rank == comm->rank || !ddl_mesh_is_gone(comm->mesh, comm->members[rank]);
     }
+    if (parted)
+        tell_parting(comm);
     ddl_engine_leave(comm->engine);
     return parted;
 }
@@ -303,15 +319,15 @@ ddl_status ddl_comm_free(ddl_comm **handle)
     bool is_root = comm->root == comm;
     for (ddl_comm *part = NULL; is_root && (part = next_part(comm, part)) != NULL;)
         part->board_is_done = finish_operations(part, false, deadline) && part->board_index >= 0;
-    int left_ms = ddl_deadline_left_ms(deadline);
     bool met = false;
-    if (left_ms <= 0) {
+    if (ddl_deadline_left_ms(deadline) <= 0) {
         status = ddl_last_error_set(DDL_ETIMEDOUT, comm->rank, "comm_free",
                                     "operations on parts of %s had not ended; their requests end now",
                                     comm->pool->prefix);
     } else if (comm->engine != NULL && !has_failed(comm, deadline) && !others_have_parted(comm, deadline)) {
         /* Who has met the others knows that they have read what was on the board. */
-        bool read = comm->board_index >= 0 && finish_operations(comm, true, ddl_deadline_in_ms(left_ms / 2));
+        const ddl_deadline half = ddl_deadline_in_ms(ddl_deadline_left_ms(deadline) / 2);
+        bool read = comm->board_index >= 0 && finish_operations(comm, true, half);
         /* Meet once more, so that nobody leaves while others need it; it is issued last, but does not
          * always end last. */
         ddl_call call = { .collective = DDL_COLLECTIVE_BARRIER, .as = DDL_SIGNATURE_FREE };

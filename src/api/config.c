@@ -309,7 +309,8 @@ static ddl_status read_store(const ddl_options *options, ddl_config *config, ddl
     ddl_status sound = port_text != NULL ? parse_int("MASTER_PORT", port_text, 1, 65535, &port, err) : DDL_OK;
     if (store == NULL)
         DDL_TRY(sound);
-    const char *colon = address != NULL ? strchr(address, ':') : NULL;
+    const char *bracket = address != NULL ? strchr(address, ']') : NULL; /* of IPv6, which has more colons */
+    const char *colon = address != NULL ? strchr(bracket != NULL ? bracket : address, ':') : NULL;
     if (store == NULL && colon != NULL && strchr(colon + 1, ':') == NULL)
         return DDL_FAIL(err, DDL_ECONFIG,
                         "MASTER_ADDR=%.200s has a port in it; set MASTER_ADDR=%.*s and MASTER_PORT=%.10s",

@@ -46,6 +46,8 @@ bool ddl_failure_check_early(ddl_comm *comm, const ddl_request *request);
 
 /* A frame that tells it. */
 ddl_frame ddl_failure_enter_frame(uint32_t channel, uint64_t sequence, const ddl_signature *signature);
+/* To all: this rank has come to its next operation, which is this one. */
+void ddl_failure_tell_next(ddl_comm *comm, const ddl_signature *signature);
 /* What peer knows of who is in the operation of frame. */
 void ddl_failure_knows(ddl_comm *comm, int peer, const ddl_frame *frame, ddl_view payload);
 

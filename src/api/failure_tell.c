@@ -47,6 +47,11 @@ void ddl_failure_tell_entered(ddl_comm *comm, int peer, uint64_t sequence, const
     }
 }
 
+void ddl_failure_tell_next(ddl_comm *comm, const ddl_signature *signature)
+{
+    ddl_failure_tell_entered(comm, -1, comm->issued + 1, signature, true);
+}
+
 void ddl_failure_tell_forgotten(ddl_comm *comm, int peer, uint64_t sequence)
 {
     static const ddl_signature nothing = { 0 };

@@ -90,6 +90,7 @@ class CommandLine(LaunchTest):
             (["--tag-output"], "begins with its rank"), (["--local_rank", "0"], "in LOCAL_RANK"),
             (["--start-timeout", "9"], "DDL_START_TIMEOUT"), (["--monitor_interval=5"], "seen at once"),
             (["--master_addr", "10.0.0.1:29500"], "write --master_addr 10.0.0.1 --master_port 29500"),
+            (many + ["--node_rank", "0", "--master_addr", "[::1]:99"], "write --master_addr [::1] --master_port 99"),
             (many + ["--node_rank", "0", "--master_addr", "a:1"], "write --master_addr a --master_port 1"),
             (["-H", "a,b"], "here: ddl-launch on each node, with --nnodes"), (["-m", "a"], "here: python3 -m MODULE"),
             (["-nx", "true"], "unknown flag -nx"), (["-n=x", "true"], "--nproc_per_node x: accepted is"),

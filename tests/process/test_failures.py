@@ -1725,6 +1725,22 @@ class LifeCycle(Failures):
                 rank.expect(event, "DDL_OK")
             rank.finish(0)
 
+    def check_late_ones(self, nranks, late, **environment):
+        """One after the other, long after the rest: none of them has missed anything."""
+        world = self.world(nranks, **environment)
+        ranks = world.start_all("init", SMALL, "free", others={r: ["init", SMALL, "line", "free"] for r in late})
+        for r, rank in enumerate(ranks):
+            rank.expect("init", "DDL_OK")
+            rank.expect("call", "DDL_OK")
+            if r not in late:
+                rank.expect("free", "DDL_ETIMEDOUT")
+                rank.finish(0)
+        for r in late:
+            ranks[r].expect("ready")
+            ranks[r].go()
+            ranks[r].expect("free", "DDL_OK")
+            ranks[r].finish(0)
+
     def check_unended(self):
         """Receives that nobody has waited for, and that no send of the peer fits."""
         world = self.world(2)
@@ -1793,7 +1809,8 @@ class LifeCycle(Failures):
             ranks[-1].finish(0)
             self.assertLess(self.seconds(record["begin_ns"], record["end_ns"]), bound(2), record)
 
-        self.at_once((check, 2), (check, 4), (self.check_unended,))
+        self.at_once((check, 2), (check, 4), (self.check_unended,), (self.check_late_ones, 4, (1, 3)),
+                     (lambda: self.check_late_ones(3, (1, 2), DDL_TRANSPORT="tcp"),))
 
     def test_free_completes_what_is_in_flight(self):
         world = self.world(3)

@@ -423,7 +423,7 @@ static ddl_status read_flags(int argc, char **argv, launch_options *options, int
 /* One colon sets off a port; an IPv6 address has more. */
 static ddl_status address_alone(const char *address, ddl_error *err)
 {
-    const char *colon = strchr(address, ':');
+    const char *bracket = strchr(address, ']'), *colon = strchr(bracket != NULL ? bracket : address, ':');
     if (colon == NULL || strchr(colon + 1, ':') != NULL)
         return DDL_OK;
     return DDL_FAIL(err, DDL_EINVAL, "--master_addr %.60s: write --master_addr %.*s --master_port %.10s",
