@@ -11,9 +11,12 @@
 
 /*
  * X(COLLECTIVE, collective, name, writer, takes, work, summary, source), Y with the two collectives that
- * it is made of and their work after that, and Z like Y without `work`, where that follows from theirs. The v
- * forms have the writers of the even ones, which see only blocks.
+ * it is made of and their work after that, and Z like Y without `work`, where that follows from theirs. BOTH
+ * is such a row, and the same of the v form: its writer sees only blocks.
  */
+#define BOTH(ROW, COLLECTIVE, collective, ...) \
+    ROW(COLLECTIVE, collective, __VA_ARGS__)   \
+    ROW(COLLECTIVE##V, collective##v, __VA_ARGS__)
 #define ROWS(X, Y, Z)                                                                                        \
     X(ALLREDUCE, allreduce, flat, ddl_allreduce_flat, NULL, ddl_work_flat,                                   \
       "1 round, (p-1)n bytes; tiny vectors, few ranks", "folklore; Thakur, Rabenseifner, Gropp 2005")        \
@@ -43,56 +46,59 @@
       "two-level reduce, then broadcast: pipelined between hosts; large vectors, uneven hosts",              \
       "Jain et al. 2018; Traff 2024", REDUCE, ddl_work_reduce_two_level, BROADCAST,                          \
       ddl_work_broadcast_two_level)                                                                          \
-    X(REDUCE_SCATTER, reduce_scatter, direct, ddl_reduce_scatter_direct, NULL, ddl_work_scatter_direct,      \
-      "1 round, n(p-1)/p bytes, rank order; few ranks", "Thakur, Rabenseifner, Gropp 2005")                  \
-    X(REDUCE_SCATTER, reduce_scatter, ring, ddl_reduce_scatter_ring, NULL, ddl_work_scatter_chain,           \
-      "p-1 rounds, n(p-1)/p bytes; large", "Patarasuk, Yuan 2009")                                           \
+    BOTH(X, REDUCE_SCATTER, reduce_scatter, direct, ddl_reduce_scatter_direct, NULL,                         \
+         ddl_work_scatter_direct, "1 round, n(p-1)/p bytes, rank order; few ranks",                          \
+         "Thakur, Rabenseifner, Gropp 2005")                                                                 \
+    BOTH(X, REDUCE_SCATTER, reduce_scatter, ring, ddl_reduce_scatter_ring, NULL, ddl_work_scatter_chain,     \
+         "p-1 rounds, n(p-1)/p bytes; large", "Patarasuk, Yuan 2009")                                        \
     X(REDUCE_SCATTER, reduce_scatter, halving, ddl_reduce_scatter_halving, ddl_power_of_two,                 \
       ddl_work_scatter_log, "log2 p rounds, n(p-1)/p bytes; p = 2^k", "Thakur, Rabenseifner, Gropp 2005")    \
-    X(REDUCE_SCATTER, reduce_scatter, circulant, ddl_reduce_scatter_circulant, NULL, ddl_work_scatter_log,   \
-      "ceil(log2 p) rounds, n(p-1)/p bytes; any p", "Traff 2024")                                            \
-    Z(REDUCE_SCATTER, reduce_scatter, tree, ddl_reduce_scatter_tree, NULL,                                   \
-      "2 ceil(log2 p) rounds, 2(p-1) messages in all; small blocks, many ranks per CPU or host",             \
-      "Thakur, Rabenseifner, Gropp 2005", REDUCE, ddl_work_reduce_binomial, SCATTER, ddl_work_root_log)      \
-    Z(REDUCE_SCATTER, reduce_scatter, knomial, ddl_reduce_scatter_knomial, NULL,                             \
-      "ceil(log4 p) + ceil(log2 p) rounds, 2(p-1) messages in all; tiny blocks, many ranks",                 \
-      "Wilkins et al. 2023", REDUCE, ddl_work_reduce_knomial, SCATTER, ddl_work_root_log)                    \
-    Z(REDUCE_SCATTER, reduce_scatter, tree_direct, ddl_reduce_scatter_tree_direct, NULL,                     \
-      "ceil(log2 p) + 1 rounds, 2(p-1) messages in all; small blocks, many ranks per CPU",                   \
-      "Thakur, Rabenseifner, Gropp 2005", REDUCE, ddl_work_reduce_binomial, SCATTER, ddl_work_root_direct)   \
-    Z(REDUCE_SCATTER, reduce_scatter, knomial_direct, ddl_reduce_scatter_knomial_direct, NULL,               \
-      "ceil(log4 p) + 1 rounds, 2(p-1) messages in all; tiny blocks, many ranks per CPU",                    \
-      "Wilkins et al. 2023", REDUCE, ddl_work_reduce_knomial, SCATTER, ddl_work_root_direct)                 \
-    X(REDUCE_SCATTER, reduce_scatter, two_level, ddl_reduce_scatter_two_level, NULL,                         \
-      ddl_work_reduce_scatter_two_level,                                                                     \
-      "direct inside hosts, circulant between them: n(h-1)/h bytes per host; several ranks per host",        \
-      "Jain et al. 2018; Traff 2024")                                                                        \
-    X(ALLGATHER, allgather, ring, ddl_allgather_ring, NULL, ddl_work_move_chain,                             \
-      "p-1 rounds, n(p-1)/p bytes; large", "Thakur, Rabenseifner, Gropp 2005")                               \
-    X(ALLGATHER, allgather, direct, ddl_allgather_direct, NULL, ddl_work_move_direct,                        \
-      "1 round, n(p-1)/p bytes; few ranks", "folklore")                                                      \
+    BOTH(X, REDUCE_SCATTER, reduce_scatter, circulant, ddl_reduce_scatter_circulant, NULL,                   \
+         ddl_work_scatter_log, "ceil(log2 p) rounds, n(p-1)/p bytes; any p", "Traff 2024")                   \
+    BOTH(Z, REDUCE_SCATTER, reduce_scatter, tree, ddl_reduce_scatter_tree, NULL,                             \
+         "2 ceil(log2 p) rounds, 2(p-1) messages in all; small blocks, many ranks per CPU or host",          \
+         "Thakur, Rabenseifner, Gropp 2005", REDUCE, ddl_work_reduce_binomial, SCATTER, ddl_work_root_log)   \
+    BOTH(Z, REDUCE_SCATTER, reduce_scatter, knomial, ddl_reduce_scatter_knomial, NULL,                       \
+         "ceil(log4 p) + ceil(log2 p) rounds, 2(p-1) messages in all; tiny blocks, many ranks",              \
+         "Wilkins et al. 2023", REDUCE, ddl_work_reduce_knomial, SCATTER, ddl_work_root_log)                 \
+    BOTH(Z, REDUCE_SCATTER, reduce_scatter, tree_direct, ddl_reduce_scatter_tree_direct, NULL,               \
+         "ceil(log2 p) + 1 rounds, 2(p-1) messages in all; small blocks, many ranks per CPU",                \
+         "Thakur, Rabenseifner, Gropp 2005", REDUCE, ddl_work_reduce_binomial, SCATTER,                      \
+         ddl_work_root_direct)                                                                               \
+    BOTH(Z, REDUCE_SCATTER, reduce_scatter, knomial_direct, ddl_reduce_scatter_knomial_direct, NULL,         \
+         "ceil(log4 p) + 1 rounds, 2(p-1) messages in all; tiny blocks, many ranks per CPU",                 \
+         "Wilkins et al. 2023", REDUCE, ddl_work_reduce_knomial, SCATTER, ddl_work_root_direct)              \
+    BOTH(X, REDUCE_SCATTER, reduce_scatter, two_level, ddl_reduce_scatter_two_level, NULL,                   \
+         ddl_work_reduce_scatter_two_level,                                                                  \
+         "direct inside hosts, circulant between them: n(h-1)/h bytes per host; several ranks per host",     \
+         "Jain et al. 2018; Traff 2024")                                                                     \
+    BOTH(X, ALLGATHER, allgather, ring, ddl_allgather_ring, NULL, ddl_work_move_chain,                       \
+         "p-1 rounds, n(p-1)/p bytes; large", "Thakur, Rabenseifner, Gropp 2005")                            \
+    BOTH(X, ALLGATHER, allgather, direct, ddl_allgather_direct, NULL, ddl_work_move_direct,                  \
+         "1 round, n(p-1)/p bytes; few ranks", "folklore")                                                   \
     X(ALLGATHER, allgather, doubling, ddl_allgather_doubling, ddl_power_of_two, ddl_work_move_log,           \
       "log2 p rounds, n(p-1)/p bytes; p = 2^k", "Thakur, Rabenseifner, Gropp 2005")                          \
-    X(ALLGATHER, allgather, circulant, ddl_allgather_circulant, NULL, ddl_work_move_log,                     \
-      "ceil(log2 p) rounds, n(p-1)/p bytes; any p", "Traff 2024")                                            \
+    BOTH(X, ALLGATHER, allgather, circulant, ddl_allgather_circulant, NULL, ddl_work_move_log,               \
+         "ceil(log2 p) rounds, n(p-1)/p bytes; any p", "Traff 2024")                                         \
     X(ALLGATHER, allgather, bruck, ddl_allgather_bruck, NULL, ddl_work_allgather_bruck,                      \
       "ceil(log2 p) rounds, n(p-1)/p bytes; small blocks, any p", "Bruck et al. 1997")                       \
-    X(ALLGATHER, allgather, two_level, ddl_allgather_two_level, NULL, ddl_work_allgather_two_level,          \
-      "direct inside hosts, circulant between them: n(h-1)/h bytes per host; several ranks per host",        \
-      "Jain et al. 2018; Traff 2024")                                                                        \
-    Z(ALLGATHER, allgather, tree, ddl_allgather_tree, NULL,                                                  \
-      "2 ceil(log2 p) rounds, 2(p-1) messages in all; small blocks, many ranks per CPU or host",             \
-      "Thakur, Rabenseifner, Gropp 2005", GATHER, ddl_work_root_log, BROADCAST, ddl_work_broadcast_binomial) \
-    Z(ALLGATHER, allgather, knomial, ddl_allgather_knomial, NULL,                                            \
-      "ceil(log2 p) + ceil(log4 p) rounds, 2(p-1) messages in all; tiny blocks, many ranks",                 \
-      "Wilkins et al. 2023", GATHER, ddl_work_root_log, BROADCAST, ddl_work_broadcast_knomial)               \
-    Z(ALLGATHER, allgather, direct_tree, ddl_allgather_direct_tree, NULL,                                    \
-      "1 + ceil(log2 p) rounds, 2(p-1) messages in all; small blocks, many ranks per CPU",                   \
-      "Thakur, Rabenseifner, Gropp 2005", GATHER, ddl_work_root_direct, BROADCAST,                           \
-      ddl_work_broadcast_binomial)                                                                           \
-    Z(ALLGATHER, allgather, direct_knomial, ddl_allgather_direct_knomial, NULL,                              \
-      "1 + ceil(log4 p) rounds, 2(p-1) messages in all; tiny blocks, many ranks per CPU",                    \
-      "Wilkins et al. 2023", GATHER, ddl_work_root_direct, BROADCAST, ddl_work_broadcast_knomial)            \
+    BOTH(X, ALLGATHER, allgather, two_level, ddl_allgather_two_level, NULL, ddl_work_allgather_two_level,    \
+         "direct inside hosts, circulant between them: n(h-1)/h bytes per host; several ranks per host",     \
+         "Jain et al. 2018; Traff 2024")                                                                     \
+    BOTH(Z, ALLGATHER, allgather, tree, ddl_allgather_tree, NULL,                                            \
+         "2 ceil(log2 p) rounds, 2(p-1) messages in all; small blocks, many ranks per CPU or host",          \
+         "Thakur, Rabenseifner, Gropp 2005", GATHER, ddl_work_root_log, BROADCAST,                           \
+         ddl_work_broadcast_binomial)                                                                        \
+    BOTH(Z, ALLGATHER, allgather, knomial, ddl_allgather_knomial, NULL,                                      \
+         "ceil(log2 p) + ceil(log4 p) rounds, 2(p-1) messages in all; tiny blocks, many ranks",              \
+         "Wilkins et al. 2023", GATHER, ddl_work_root_log, BROADCAST, ddl_work_broadcast_knomial)            \
+    BOTH(Z, ALLGATHER, allgather, direct_tree, ddl_allgather_direct_tree, NULL,                              \
+         "1 + ceil(log2 p) rounds, 2(p-1) messages in all; small blocks, many ranks per CPU",                \
+         "Thakur, Rabenseifner, Gropp 2005", GATHER, ddl_work_root_direct, BROADCAST,                        \
+         ddl_work_broadcast_binomial)                                                                        \
+    BOTH(Z, ALLGATHER, allgather, direct_knomial, ddl_allgather_direct_knomial, NULL,                        \
+         "1 + ceil(log4 p) rounds, 2(p-1) messages in all; tiny blocks, many ranks per CPU",                 \
+         "Wilkins et al. 2023", GATHER, ddl_work_root_direct, BROADCAST, ddl_work_broadcast_knomial)         \
     X(BROADCAST, broadcast, binomial, ddl_broadcast_binomial, NULL, ddl_work_broadcast_binomial,             \
       "ceil(log2 p) rounds of n bytes; small vectors", "Johnsson, Ho 1989")                                  \
     X(BROADCAST, broadcast, knomial, ddl_broadcast_knomial, NULL, ddl_work_broadcast_knomial,                \
@@ -122,11 +128,11 @@
     X(REDUCE, reduce, two_level, ddl_reduce_two_level, NULL, ddl_work_reduce_two_level,                      \
       "direct inside hosts, pipelined between them: about n bytes per host; several ranks per host",         \
       "Jain et al. 2018; Traff 2024")                                                                        \
-    X(ALLTOALL, alltoall, direct, ddl_alltoall_direct, NULL, ddl_work_move_direct,                           \
-      "1 round, n(p-1)/p bytes; few ranks, small blocks", "Thakur, Rabenseifner, Gropp 2005")                \
-    X(ALLTOALL, alltoall, pairwise, ddl_alltoall_pairwise, NULL, ddl_work_pairwise,                          \
-      "ceil((p-1)/4) rounds of 4, n(p-1)/p bytes; many ranks, large blocks",                                 \
-      "Thakur, Rabenseifner, Gropp 2005")                                                                    \
+    BOTH(X, ALLTOALL, alltoall, direct, ddl_alltoall_direct, NULL, ddl_work_move_direct,                     \
+         "1 round, n(p-1)/p bytes; few ranks, small blocks", "Thakur, Rabenseifner, Gropp 2005")             \
+    BOTH(X, ALLTOALL, alltoall, pairwise, ddl_alltoall_pairwise, NULL, ddl_work_pairwise,                    \
+         "ceil((p-1)/4) rounds of 4, n(p-1)/p bytes; many ranks, large blocks",                              \
+         "Thakur, Rabenseifner, Gropp 2005")                                                                 \
     X(ALLTOALL, alltoall, bruck, ddl_alltoall_bruck, NULL, ddl_work_alltoall_bruck,                          \
       "ceil(log2 p) rounds of about n/2 bytes; tiny blocks, many ranks", "Bruck et al. 1997")                \
     X(ALLTOALL, alltoall, two_level, ddl_alltoall_two_level, NULL, ddl_work_alltoall_two_level,              \
@@ -139,75 +145,16 @@
     Y(BARRIER, barrier, tree, ddl_barrier_tree, NULL, ddl_work_barrier_tree,                                 \
       "2 ceil(log4 p) rounds, 2(p-1) messages in all; ranks that share CPUs", "Wilkins et al. 2023", REDUCE, \
       ddl_work_reduce_knomial, BROADCAST, ddl_work_broadcast_knomial)                                        \
-    X(GATHER, gather, direct, ddl_gather_direct, NULL, ddl_work_root_direct,                                 \
-      "1 round, n(p-1)/p bytes to the root; large blocks, few ranks", "folklore")                            \
-    X(GATHER, gather, binomial, ddl_gather_binomial, NULL, ddl_work_root_log,                                \
-      "ceil(log2 p) rounds, n(p-1)/p bytes to the root; small blocks, many ranks",                           \
-      "Thakur, Rabenseifner, Gropp 2005")                                                                    \
-    X(SCATTER, scatter, direct, ddl_scatter_direct, NULL, ddl_work_root_direct,                              \
-      "1 round, n(p-1)/p bytes from the root; large blocks, few ranks", "folklore")                          \
-    X(SCATTER, scatter, binomial, ddl_scatter_binomial, NULL, ddl_work_root_log,                             \
-      "ceil(log2 p) rounds, n(p-1)/p bytes from the root; small blocks, many ranks",                         \
-      "Thakur, Rabenseifner, Gropp 2005")                                                                    \
-    X(REDUCE_SCATTERV, reduce_scatterv, direct, ddl_reduce_scatter_direct, NULL, ddl_work_scatter_direct,    \
-      "1 round, n(p-1)/p bytes, rank order; few ranks", "Thakur, Rabenseifner, Gropp 2005")                  \
-    X(REDUCE_SCATTERV, reduce_scatterv, ring, ddl_reduce_scatter_ring, NULL, ddl_work_scatter_chain,         \
-      "p-1 rounds, n(p-1)/p bytes; large", "Patarasuk, Yuan 2009")                                           \
-    X(REDUCE_SCATTERV, reduce_scatterv, circulant, ddl_reduce_scatter_circulant, NULL, ddl_work_scatter_log, \
-      "ceil(log2 p) rounds, n(p-1)/p bytes; any p", "Traff 2024")                                            \
-    Z(REDUCE_SCATTERV, reduce_scatterv, tree, ddl_reduce_scatter_tree, NULL,                                 \
-      "2 ceil(log2 p) rounds, 2(p-1) messages in all; small blocks, many ranks per CPU or host",             \
-      "Thakur, Rabenseifner, Gropp 2005", REDUCE, ddl_work_reduce_binomial, SCATTER, ddl_work_root_log)      \
-    Z(REDUCE_SCATTERV, reduce_scatterv, knomial, ddl_reduce_scatter_knomial, NULL,                           \
-      "ceil(log4 p) + ceil(log2 p) rounds, 2(p-1) messages in all; tiny blocks, many ranks",                 \
-      "Wilkins et al. 2023", REDUCE, ddl_work_reduce_knomial, SCATTER, ddl_work_root_log)                    \
-    Z(REDUCE_SCATTERV, reduce_scatterv, tree_direct, ddl_reduce_scatter_tree_direct, NULL,                   \
-      "ceil(log2 p) + 1 rounds, 2(p-1) messages in all; small blocks, many ranks per CPU",                   \
-      "Thakur, Rabenseifner, Gropp 2005", REDUCE, ddl_work_reduce_binomial, SCATTER, ddl_work_root_direct)   \
-    Z(REDUCE_SCATTERV, reduce_scatterv, knomial_direct, ddl_reduce_scatter_knomial_direct, NULL,             \
-      "ceil(log4 p) + 1 rounds, 2(p-1) messages in all; tiny blocks, many ranks per CPU",                    \
-      "Wilkins et al. 2023", REDUCE, ddl_work_reduce_knomial, SCATTER, ddl_work_root_direct)                 \
-    X(REDUCE_SCATTERV, reduce_scatterv, two_level, ddl_reduce_scatter_two_level, NULL,                       \
-      ddl_work_reduce_scatter_two_level,                                                                     \
-      "direct inside hosts, circulant between them: n(h-1)/h bytes per host; several ranks per host",        \
-      "Jain et al. 2018; Traff 2024")                                                                        \
-    X(ALLGATHERV, allgatherv, ring, ddl_allgather_ring, NULL, ddl_work_move_chain,                           \
-      "p-1 rounds, n(p-1)/p bytes; large, even", "Thakur, Rabenseifner, Gropp 2005")                         \
-    X(ALLGATHERV, allgatherv, direct, ddl_allgather_direct, NULL, ddl_work_move_direct,                      \
-      "1 round, n(p-1)/p bytes; few ranks", "folklore")                                                      \
-    X(ALLGATHERV, allgatherv, circulant, ddl_allgather_circulant, NULL, ddl_work_move_log,                   \
-      "ceil(log2 p) rounds, n(p-1)/p bytes; any p", "Traff 2024")                                            \
-    X(ALLGATHERV, allgatherv, two_level, ddl_allgather_two_level, NULL, ddl_work_allgather_two_level,        \
-      "direct inside hosts, circulant between them: n(h-1)/h bytes per host; several ranks per host",        \
-      "Jain et al. 2018; Traff 2024")                                                                        \
-    Z(ALLGATHERV, allgatherv, tree, ddl_allgather_tree, NULL,                                                \
-      "2 ceil(log2 p) rounds, 2(p-1) messages in all; small blocks, many ranks per CPU or host",             \
-      "Thakur, Rabenseifner, Gropp 2005", GATHER, ddl_work_root_log, BROADCAST, ddl_work_broadcast_binomial) \
-    Z(ALLGATHERV, allgatherv, knomial, ddl_allgather_knomial, NULL,                                          \
-      "ceil(log2 p) + ceil(log4 p) rounds, 2(p-1) messages in all; tiny blocks, many ranks",                 \
-      "Wilkins et al. 2023", GATHER, ddl_work_root_log, BROADCAST, ddl_work_broadcast_knomial)               \
-    Z(ALLGATHERV, allgatherv, direct_tree, ddl_allgather_direct_tree, NULL,                                  \
-      "1 + ceil(log2 p) rounds, 2(p-1) messages in all; small blocks, many ranks per CPU",                   \
-      "Thakur, Rabenseifner, Gropp 2005", GATHER, ddl_work_root_direct, BROADCAST,                           \
-      ddl_work_broadcast_binomial)                                                                           \
-    Z(ALLGATHERV, allgatherv, direct_knomial, ddl_allgather_direct_knomial, NULL,                            \
-      "1 + ceil(log4 p) rounds, 2(p-1) messages in all; tiny blocks, many ranks per CPU",                    \
-      "Wilkins et al. 2023", GATHER, ddl_work_root_direct, BROADCAST, ddl_work_broadcast_knomial)            \
-    X(GATHERV, gatherv, direct, ddl_gather_direct, NULL, ddl_work_root_direct,                               \
-      "1 round, n(p-1)/p bytes to the root; large blocks, few ranks", "folklore")                            \
-    X(GATHERV, gatherv, binomial, ddl_gather_binomial, NULL, ddl_work_root_log,                              \
-      "ceil(log2 p) rounds, n(p-1)/p bytes to the root; small blocks, many ranks",                           \
-      "Thakur, Rabenseifner, Gropp 2005")                                                                    \
-    X(SCATTERV, scatterv, direct, ddl_scatter_direct, NULL, ddl_work_root_direct,                            \
-      "1 round, n(p-1)/p bytes from the root; large blocks, few ranks", "folklore")                          \
-    X(SCATTERV, scatterv, binomial, ddl_scatter_binomial, NULL, ddl_work_root_log,                           \
-      "ceil(log2 p) rounds, n(p-1)/p bytes from the root; small blocks, many ranks",                         \
-      "Thakur, Rabenseifner, Gropp 2005")                                                                    \
-    X(ALLTOALLV, alltoallv, direct, ddl_alltoall_direct, NULL, ddl_work_move_direct,                         \
-      "1 round, n(p-1)/p bytes; few ranks, small blocks", "Thakur, Rabenseifner, Gropp 2005")                \
-    X(ALLTOALLV, alltoallv, pairwise, ddl_alltoall_pairwise, NULL, ddl_work_pairwise,                        \
-      "ceil((p-1)/4) rounds of 4, n(p-1)/p bytes; many ranks, large blocks",                                 \
-      "Thakur, Rabenseifner, Gropp 2005")                                                                    \
+    BOTH(X, GATHER, gather, direct, ddl_gather_direct, NULL, ddl_work_root_direct,                           \
+         "1 round, n(p-1)/p bytes to the root; large blocks, few ranks", "folklore")                         \
+    BOTH(X, GATHER, gather, binomial, ddl_gather_binomial, NULL, ddl_work_root_log,                          \
+         "ceil(log2 p) rounds, n(p-1)/p bytes to the root; small blocks, many ranks",                        \
+         "Thakur, Rabenseifner, Gropp 2005")                                                                 \
+    BOTH(X, SCATTER, scatter, direct, ddl_scatter_direct, NULL, ddl_work_root_direct,                        \
+         "1 round, n(p-1)/p bytes from the root; large blocks, few ranks", "folklore")                       \
+    BOTH(X, SCATTER, scatter, binomial, ddl_scatter_binomial, NULL, ddl_work_root_log,                       \
+         "ceil(log2 p) rounds, n(p-1)/p bytes from the root; small blocks, many ranks",                      \
+         "Thakur, Rabenseifner, Gropp 2005")                                                                 \
     X(SEND, send, direct, ddl_send_direct, NULL, ddl_work_point_to_point, "1 message", "folklore")           \
     X(RECV, recv, direct, ddl_recv_direct, NULL, ddl_work_point_to_point, "1 message", "folklore")
 
