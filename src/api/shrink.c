@@ -271,9 +271,11 @@ static ddl_status read_result(ddl_comm *comm, int *members, int *nleft, int *own
     case DDL_AGREEMENT_OPEN: {
         char who[160];
         int late = ddl_agreement_awaited(agreement);
+        const bool has_called = late >= 0 && ddl_agreement_has_entered(agreement, late);
         ddl_status status =
-            DDL_FAIL(err, DDL_ETIMEDOUT, "%s has not called ddl_comm_shrink within %lld ms (%s)",
+            DDL_FAIL(err, DDL_ETIMEDOUT, "%s has %s within %lld ms (%s)",
                      late >= 0 ? ddl_comm_describe(comm, late, who, sizeof who) : "somebody",
+                     has_called ? "called ddl_comm_shrink, but not ended it" : "not called ddl_comm_shrink",
                      (long long)comm->timeout_ms, ddl_comm_timeout_name(comm, comm->timeout_ms));
         err->culprit = late;
         return status;

@@ -31,7 +31,7 @@ enum {
     DDL_TLS_CERTS_PREAUTH_BYTES = 32 << 10 /* the same, where certificates come along */
 };
 
-/* What a client names in clear as what it wants to speak (ALPN), its length first: "ddl/8". */
+/* What a client names in clear as what it wants to speak (ALPN), its length first: "ddl/9". */
 extern const uint8_t ddl_tls_protocol[DDL_TLS_PROTOCOL_BYTES];
 
 typedef struct ddl_tls_group_options { /* all NULL: trust is by keys */

@@ -1,4 +1,4 @@
-/* agreement.c - sets of ranks that are gone, flooded until all say the same, then locked. See agreement.h. */
+/* agreement.c - ballots on who is gone, held by the lowest rank that is left. See agreement.h. */
 #include "protocol/agreement.h"
 
 #include "base/assert.h"
@@ -7,30 +7,37 @@
 #include <string.h>
 
 /*
- * A report. Offset 0: u8 stage of its sender, three zeros; 4: u32 offer (of the sender; once it has locked a
- * set, of the lowest rank left); 8: a bit per rank that is gone, the lowest first.
+ * A report. Offset 0: u8 what is said; 1: zero; 2: u16 the proposer of what was accepted, else zero; 4: u32
+ * offer, of the sender, or of the lowest rank left by the set; 8: a set, a bit per rank, the lowest first.
  */
-enum { FIXED_BYTES = 8 };
+enum { FIXED_BYTES = 8, NOBODY = -1 };
 
-typedef enum stage {
-    SILENT, /* of who has reported nothing; not sent */
-    GATHERING,
-    LOCKED,
-    DECIDED,
-    GIVEN_UP
-} stage;
+typedef enum saying {
+    LOST = 1, /* the set is whom the sender has lost */
+    ACCEPTED, /* or proposed: who is gone */
+    DECIDED,  /* who is gone */
+    GIVEN_UP  /* whom it has lost */
+} saying;
+
+typedef struct proposal {
+    int by; /* NOBODY: none is known */
+    uint32_t offer;
+    uint8_t *gone;
+} proposal;
 
 struct ddl_agreement {
     int rank, nranks;
-    stage stage;
-    bool entered, due, excluded;
-    uint32_t *offers;       /* of each rank that has reported */
-    uint32_t decided_offer; /* once a set is locked */
     size_t set_bytes;
-    uint8_t *gone;   /* a bit per rank; once it is locked it does not change */
-    uint8_t *lost;   /* likewise: whom this rank hears no more */
-    uint8_t *said;   /* of each rank, such a set: what it reported last */
-    uint8_t *stages; /* of each rank: what it was in then */
+    uint8_t *lost; /* whom this rank has lost */
+    uint8_t *said; /* by each rank that has entered: whom it has lost */
+    uint8_t *has_entered;
+    uint32_t *offers; /* of each */
+    int *accepted;    /* by each, this rank too: whose proposal last, or NOBODY */
+    int *nconflicts;  /* while one is made: how many of the ranks left each has lost */
+    proposal latest;  /* that of the highest rank that this one knows of; once decided, that */
+    bool entered, is_decided, has_given_up;
+    bool is_excluded; /* somebody has said so */
+    bool tells_lost, tells_accepted, tells_end;
 };
 
 static bool has(const uint8_t *set, int rank)
@@ -57,18 +64,22 @@ ddl_status ddl_agreement_create(int rank, int nranks, uint32_t offer, ddl_agreem
         return DDL_FAIL(err, DDL_ENOMEM, "no memory to agree on who is left");
     a->rank = rank;
     a->nranks = nranks;
-    a->stage = GATHERING;
     a->set_bytes = ((size_t)nranks + 7) / 8;
-    a->offers = ddl_alloc_array((size_t)nranks, sizeof *a->offers);
-    a->gone = ddl_alloc(a->set_bytes);
     a->lost = ddl_alloc(a->set_bytes);
     a->said = ddl_alloc_array((size_t)nranks, a->set_bytes);
-    a->stages = ddl_alloc((size_t)nranks);
-    if (a->offers == NULL || a->gone == NULL || a->lost == NULL || a->said == NULL || a->stages == NULL) {
+    a->has_entered = ddl_alloc((size_t)nranks);
+    a->offers = ddl_alloc_array((size_t)nranks, sizeof *a->offers);
+    a->accepted = ddl_alloc_array((size_t)nranks, sizeof *a->accepted);
+    a->nconflicts = ddl_alloc_array((size_t)nranks, sizeof *a->nconflicts);
+    a->latest = (proposal){ .by = NOBODY, .gone = ddl_alloc(a->set_bytes) };
+    if (a->lost == NULL || a->said == NULL || a->has_entered == NULL || a->offers == NULL ||
+        a->accepted == NULL || a->nconflicts == NULL || a->latest.gone == NULL) {
         ddl_agreement_destroy(a);
         return DDL_FAIL(err, DDL_ENOMEM, "no memory to agree on who is left");
     }
     a->offers[rank] = offer;
+    for (int i = 0; i < nranks; i++)
+        a->accepted[i] = NOBODY;
     *out = a;
     return DDL_OK;
 }
@@ -77,136 +88,203 @@ void ddl_agreement_destroy(ddl_agreement *a)
 {
     if (a == NULL)
         return;
-    ddl_free(a->offers);
-    ddl_free(a->gone);
     ddl_free(a->lost);
     ddl_free(a->said);
-    ddl_free(a->stages);
+    ddl_free(a->has_entered);
+    ddl_free(a->offers);
+    ddl_free(a->accepted);
+    ddl_free(a->nconflicts);
+    ddl_free(a->latest.gone);
     ddl_free(a);
 }
 
-static int lowest_left(const ddl_agreement *a)
+/* Not every rank is in the set. */
+static int lowest_outside(const uint8_t *set)
 {
     int rank = 0;
-    while (has(a->gone, rank))
+    while (has(set, rank))
         rank++;
     return rank;
 }
 
-static bool says_the_same(const ddl_agreement *a, int rank, stage at)
-{
-    return a->stages[rank] == at && memcmp(said_by(a, rank), a->gone, a->set_bytes) == 0;
-}
-
-/* Who counts: while ranks gather all that are left, then those of them that have locked the same set. */
-static bool counts(const ddl_agreement *a, int rank)
-{
-    if (has(a->gone, rank))
-        return false;
-    return a->stage == GATHERING || rank == a->rank || says_the_same(a, rank, LOCKED);
-}
-
 /* Of two sets of ranks that have none in common at most one is enough. */
-static bool are_enough(const ddl_agreement *a)
+static bool is_enough(const ddl_agreement *a, int count, bool with_lowest)
+{
+    return 2 * count > a->nranks || (2 * count == a->nranks && with_lowest);
+}
+
+static bool leaves_enough(const ddl_agreement *a, const uint8_t *gone)
 {
     int count = 0;
     for (int rank = 0; rank < a->nranks; rank++)
-        count += counts(a, rank);
-    return 2 * count > a->nranks || (2 * count == a->nranks && counts(a, 0));
+        count += !has(gone, rank);
+    return is_enough(a, count, !has(gone, 0));
 }
 
-bool ddl_agreement_awaits(const ddl_agreement *a, int rank)
+/* ---- what this rank does, as far as what is known allows ---- */
+
+static bool has_ended(const ddl_agreement *a)
 {
-    if (rank == a->rank || has(a->gone, rank) || has(a->lost, rank))
-        return false;
-    if (a->stage == LOCKED) /* who has locked another set does not lock this one */
-        return a->stages[rank] != LOCKED;
-    return a->stage == GATHERING && !says_the_same(a, rank, GATHERING);
+    return a->is_decided || a->has_given_up;
 }
 
-int ddl_agreement_awaited(const ddl_agreement *a)
+static void give_up(ddl_agreement *a)
+{
+    a->has_given_up = a->tells_end = true;
+}
+
+/* Whether this rank, which leads, has to hear from another before it can propose: that it follows, and that
+ * it has lost those who have lost it, unless it is found to be lost itself. */
+static bool is_behind(const ddl_agreement *a, int rank)
+{
+    if (!a->has_entered[rank] || lowest_outside(said_by(a, rank)) != a->rank)
+        return true;
+    for (int other = 0; other < a->nranks; other++)
+        if (!has(a->lost, other) && has(said_by(a, other), rank) && !has(said_by(a, rank), other))
+            return true;
+    return false;
+}
+
+static void leave_out(ddl_agreement *a, uint8_t *gone, int rank)
+{
+    add(gone, rank);
+    for (int other = 0; other < a->nranks; other++)
+        a->nconflicts[other] -= has(said_by(a, other), rank);
+}
+
+/* Leave out whom this rank has lost, then all that were lost by a rank which stays, first by the one that has
+ * lost the fewest of those who are left. All that is said is mutual. */
+static void part(ddl_agreement *a, uint8_t *gone)
+{
+    memcpy(gone, a->lost, a->set_bytes);
+    for (int rank = 0; rank < a->nranks; rank++) {
+        a->nconflicts[rank] = 0;
+        for (int other = 0; other < a->nranks; other++)
+            a->nconflicts[rank] += !has(gone, other) && has(said_by(a, rank), other);
+    }
+    for (;;) {
+        int stays = NOBODY;
+        for (int rank = 0; rank < a->nranks; rank++)
+            if (!has(gone, rank) && a->nconflicts[rank] > 0 &&
+                (stays == NOBODY || a->nconflicts[rank] < a->nconflicts[stays]))
+                stays = rank;
+        if (stays == NOBODY)
+            return;
+        for (int rank = 0; rank < a->nranks; rank++)
+            if (!has(gone, rank) && has(said_by(a, stays), rank))
+                leave_out(a, gone, rank);
+    }
+}
+
+static void propose(ddl_agreement *a)
 {
     for (int rank = 0; rank < a->nranks; rank++)
-        if (ddl_agreement_awaits(a, rank))
-            return rank;
-    return -1;
+        if (rank != a->rank && !has(a->lost, rank) && is_behind(a, rank))
+            return;
+    if (a->latest.by == NOBODY) {
+        part(a, a->latest.gone);
+        if (!leaves_enough(a, a->latest.gone)) {
+            give_up(a);
+            return;
+        }
+        a->latest.offer = a->offers[lowest_outside(a->latest.gone)];
+    }
+    a->latest.by = a->rank;
+    a->tells_accepted = true;
 }
 
-static void enter_stage(ddl_agreement *a, stage next)
+static bool has_accepted(const ddl_agreement *a, int rank)
 {
-    a->stage = next;
-    a->due = true;
+    return !has(a->latest.gone, rank) && a->accepted[rank] == a->latest.by;
 }
 
-/* From here on this rank takes part in no other decision than for this set. */
-static void lock(ddl_agreement *a, uint32_t offer)
+/* This rank has proposed. */
+static void decide(ddl_agreement *a)
 {
-    a->decided_offer = offer;
-    enter_stage(a, LOCKED);
+    int count = 0;
+    for (int rank = 0; rank < a->nranks; rank++) {
+        count += has_accepted(a, rank);
+        if (!has(a->latest.gone, rank) && !has(a->lost, rank) && !has_accepted(a, rank))
+            return;
+    }
+    if (is_enough(a, count, has_accepted(a, 0)))
+        a->is_decided = a->tells_end = true;
+    else
+        give_up(a);
 }
 
-/* Go on as far as what is known allows. What is not said is not decided. */
 static void go_on(ddl_agreement *a)
 {
-    if (!a->entered || a->due || (a->stage != GATHERING && a->stage != LOCKED) ||
-        ddl_agreement_awaited(a) >= 0)
+    if (!a->entered || has_ended(a))
         return;
-    if (!are_enough(a))
-        enter_stage(a, GIVEN_UP);
-    else if (a->stage == LOCKED)
-        enter_stage(a, DECIDED);
-    else
-        lock(a, a->offers[lowest_left(a)]);
-}
-
-/* Who has locked a set knows that all who are left of it have said so, this rank too. */
-static void join_lock(ddl_agreement *a, int peer)
-{
-    if (!a->entered || a->stage != GATHERING || has(a->gone, peer))
+    if (!leaves_enough(a, a->lost)) {
+        give_up(a);
         return;
-    memcpy(a->gone, said_by(a, peer), a->set_bytes);
-    lock(a, a->offers[peer]);
+    }
+    const int leader = lowest_outside(a->lost);
+    if (leader == a->rank && a->latest.by < a->rank)
+        propose(a);
+    if (a->latest.by == leader && a->accepted[a->rank] != leader && !has(a->latest.gone, a->rank)) {
+        a->accepted[a->rank] = leader;
+        a->tells_accepted = true;
+    }
+    if (a->latest.by == a->rank)
+        decide(a);
 }
 
 void ddl_agreement_enter(ddl_agreement *a)
 {
     if (a->entered)
         return;
-    a->entered = true;
-    a->due = true;
-    for (int rank = 0; rank < a->nranks; rank++)
-        if (a->stages[rank] == LOCKED)
-            join_lock(a, rank);
+    a->entered = a->tells_lost = true;
+    go_on(a);
 }
 
 void ddl_agreement_leave(ddl_agreement *a)
 {
-    if (a->stage == GATHERING)
+    const bool has_accepted_any = a->accepted[a->rank] != NOBODY || a->latest.by == a->rank;
+    if (!has_ended(a) && !has_accepted_any) /* else the others may go on with what it has said */
         a->entered = false;
 }
 
 void ddl_agreement_lose(ddl_agreement *a, int gone)
 {
     DDL_ASSERT(gone != a->rank);
+    if (has(a->lost, gone))
+        return;
     add(a->lost, gone);
-    if (a->stage == GATHERING && !has(a->gone, gone)) {
-        add(a->gone, gone);
-        a->due = a->entered;
-    }
+    a->tells_lost = a->tells_lost || !has_ended(a);
     go_on(a);
 }
+
+/* ---- reports ---- */
 
 static bool is_sound(const ddl_agreement *a, int peer, ddl_view report)
 {
     const uint8_t *fixed = report.data;
-    if (report.bytes != FIXED_BYTES + a->set_bytes || fixed[0] < GATHERING || fixed[0] > GIVEN_UP ||
-        fixed[1] != 0 || fixed[2] != 0 || fixed[3] != 0)
+    if (report.bytes != FIXED_BYTES + a->set_bytes || fixed[0] < LOST || fixed[0] > GIVEN_UP || fixed[1] != 0)
         return false;
     const uint8_t *set = fixed + FIXED_BYTES;
     for (int bit = a->nranks; bit < (int)a->set_bytes * 8; bit++)
         if (has(set, bit))
             return false;
-    return !has(set, peer);
+    const int by = ddl_get_u16(fixed + 2);
+    if (fixed[0] == ACCEPTED) {
+        if (by >= a->nranks || (by != peer && has(set, peer)) || (by == a->rank && a->latest.by < a->rank))
+            return false;
+    } else if (by != 0) {
+        return false;
+    }
+    return fixed[0] == LOST || fixed[0] == GIVEN_UP ? !has(set, peer) : leaves_enough(a, set);
+}
+
+static void take_over(ddl_agreement *a, int by, uint32_t offer, const uint8_t *gone)
+{
+    a->tells_accepted = false; /* what was not said counts for nobody */
+    a->latest.by = by;
+    a->latest.offer = offer;
+    memcpy(a->latest.gone, gone, a->set_bytes);
+    a->is_excluded = a->is_excluded || has(gone, a->rank);
 }
 
 ddl_status ddl_agreement_hear(ddl_agreement *a, int peer, ddl_view report, ddl_error *err)
@@ -214,72 +292,115 @@ ddl_status ddl_agreement_hear(ddl_agreement *a, int peer, ddl_view report, ddl_e
     DDL_ASSERT(peer != a->rank);
     if (!is_sound(a, peer, report))
         return DDL_FAIL(err, DDL_EPROTO, "a malformed report of %zu bytes on who is left", report.bytes);
+    if (has_ended(a))
+        return DDL_OK;
     const uint8_t *fixed = report.data;
     const uint8_t *set = fixed + FIXED_BYTES;
-    const stage said = (stage)fixed[0];
-    if (a->stage == DECIDED || a->stage == GIVEN_UP)
-        return DDL_OK;
-    const bool excludes = has(set, a->rank); /* it hears this rank no more, and is not to be waited for */
-    a->excluded = a->excluded || excludes;
-    if (said == GIVEN_UP || (excludes && said != DECIDED)) {
+    const int by = ddl_get_u16(fixed + 2);
+    const uint32_t offer = ddl_get_u32(fixed + 4);
+    switch ((saying)fixed[0]) {
+    case LOST:
+        a->has_entered[peer] = 1;
+        a->offers[peer] = offer;
+        memcpy(said_by(a, peer), set, a->set_bytes);
+        if (has(set, a->rank)) {
+            a->is_excluded = true;
+            ddl_agreement_lose(a, peer);
+        }
+        break;
+    case ACCEPTED:
+        a->accepted[peer] = by;
+        if (by > a->latest.by)
+            take_over(a, by, offer, set);
+        break;
+    case DECIDED:
+        take_over(a, a->latest.by, offer, set);
+        a->is_decided = a->tells_end = true;
+        break;
+    case GIVEN_UP:
         ddl_agreement_lose(a, peer);
-        return DDL_OK;
-    }
-    if (has(a->gone, peer) && said != DECIDED)
-        return DDL_OK;
-    a->offers[peer] = ddl_get_u32(fixed + 4);
-    a->stages[peer] = (uint8_t)said;
-    memcpy(said_by(a, peer), set, a->set_bytes);
-    if (excludes) {
-        enter_stage(a, GIVEN_UP);
-    } else if (said == DECIDED) {
-        memcpy(a->gone, set, a->set_bytes);
-        a->decided_offer = a->offers[peer];
-        enter_stage(a, DECIDED);
-    } else if (said == LOCKED) {
-        join_lock(a, peer);
-    }
-    for (size_t i = 0; said == GATHERING && a->stage == GATHERING && i < a->set_bytes; i++) {
-        if ((set[i] & ~a->gone[i]) != 0)
-            a->due = a->entered;
-        a->gone[i] |= set[i];
+        break;
     }
     go_on(a);
     return DDL_OK;
 }
 
+static bool is_due(const ddl_agreement *a)
+{
+    return a->tells_lost || a->tells_accepted || a->tells_end;
+}
+
+/* What was accepted is said before the losses that make this rank follow another. */
 bool ddl_agreement_report(ddl_agreement *a, ddl_bytes *report)
 {
-    if (!a->due || !a->entered)
+    if (!a->entered || !is_due(a))
         return false;
-    uint8_t fixed[FIXED_BYTES] = { (uint8_t)a->stage };
-    ddl_put_u32(fixed + 4, a->stage == LOCKED || a->stage == DECIDED ? a->decided_offer : a->offers[a->rank]);
+    const saying say = a->is_decided       ? DECIDED
+                       : a->has_given_up   ? GIVEN_UP
+                       : a->tells_accepted ? ACCEPTED
+                                           : LOST;
+    const bool is_proposal = say == ACCEPTED || say == DECIDED;
+    uint8_t fixed[FIXED_BYTES] = { (uint8_t)say };
+    if (say == ACCEPTED)
+        ddl_put_u16(fixed + 2, (uint16_t)a->latest.by);
+    ddl_put_u32(fixed + 4, is_proposal ? a->latest.offer : a->offers[a->rank]);
     size_t before = report->bytes;
-    if (!ddl_bytes_append(report, fixed, sizeof fixed) || !ddl_bytes_append(report, a->gone, a->set_bytes)) {
+    if (!ddl_bytes_append(report, fixed, sizeof fixed) ||
+        !ddl_bytes_append(report, is_proposal ? a->latest.gone : a->lost, a->set_bytes)) {
         report->bytes = before;
         return false;
     }
-    a->due = false;
-    go_on(a); /* saying it may complete the agreement, and that is said too */
+    if (say != ACCEPTED)
+        a->tells_lost = a->tells_end = false;
+    if (say != LOST)
+        a->tells_accepted = false;
     return true;
 }
 
+/* ---- what has come of it ---- */
+
 bool ddl_agreement_is_gone(const ddl_agreement *a, int rank)
 {
-    return has(a->gone, rank);
+    return has(a->is_decided ? a->latest.gone : a->lost, rank);
+}
+
+bool ddl_agreement_has_entered(const ddl_agreement *a, int rank)
+{
+    return a->has_entered[rank] != 0;
+}
+
+bool ddl_agreement_awaits(const ddl_agreement *a, int rank)
+{
+    if (rank == a->rank || has(a->lost, rank) || has_ended(a))
+        return false;
+    const int leader = lowest_outside(a->lost);
+    if (!a->has_entered[rank] || leader != a->rank)
+        return !a->has_entered[rank] || rank == leader;
+    return a->latest.by == a->rank ? !has(a->latest.gone, rank) && !has_accepted(a, rank)
+                                   : is_behind(a, rank);
+}
+
+int ddl_agreement_awaited(const ddl_agreement *a)
+{
+    int awaited = -1;
+    for (int rank = a->nranks - 1; rank >= 0; rank--)
+        if (ddl_agreement_awaits(a, rank) &&
+            (awaited < 0 || a->has_entered[awaited] || !a->has_entered[rank]))
+            awaited = rank;
+    return awaited;
 }
 
 ddl_agreement_state ddl_agreement_result(const ddl_agreement *a)
 {
-    if (!a->entered || a->due)
+    if (!a->entered || is_due(a) || !has_ended(a))
         return DDL_AGREEMENT_OPEN;
-    if (a->stage == GIVEN_UP)
-        return a->excluded ? DDL_AGREEMENT_EXCLUDED : DDL_AGREEMENT_MINORITY;
-    return a->stage == DECIDED ? DDL_AGREEMENT_DECIDED : DDL_AGREEMENT_OPEN;
+    if (a->is_decided && !has(a->latest.gone, a->rank))
+        return DDL_AGREEMENT_DECIDED;
+    return a->is_excluded ? DDL_AGREEMENT_EXCLUDED : DDL_AGREEMENT_MINORITY;
 }
 
 uint32_t ddl_agreement_offer(const ddl_agreement *a)
 {
-    DDL_ASSERT(a->stage == DECIDED);
-    return a->decided_offer;
+    DDL_ASSERT(a->is_decided);
+    return a->latest.offer;
 }

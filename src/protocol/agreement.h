@@ -1,18 +1,24 @@
 /*
  * agreement.h - how the ranks that are left of a communicator agree on who is gone.
  *
- * Pure: what this rank sees and what others report in, reports to be sent out. Each rank reports to everyone
- * whom it takes for gone. It takes over what others report, says so again whenever its own set has grown, and
- * listens to nobody in it. Once all others have reported the same set it locks that, for good, and says so;
- * who hears of a lock joins it. It decides once everyone who is left has locked the set, or been lost since,
- * if those who have are enough: more than half of all ranks, or half with the lowest; who hears of a decision
- * adopts it. Else it gives up. Who has given up, or takes this rank for gone, counts as lost.
+ * Pure: what this rank sees and what others report in, reports to be sent out. Each rank reports to all whom
+ * it has lost, and again whenever there are more; who has lost this rank is lost to it in turn, and so is who
+ * has given up. It follows the lowest rank that it has not lost, itself perhaps. Once all whom that one has
+ * not lost follow it, and have lost each other mutually or not at all, it proposes, once, who is gone: whom
+ * it has lost, and so many more that nobody who is left has lost another; or, where ranks below have proposed
+ * something, the same as the highest of them. Who is left by a proposal accepts it, as long as it follows the
+ * proposer. That one decides once all who are left have, or been lost since, if those who have are enough:
+ * more than half of all ranks, or half with the lowest; who hears of a decision adopts it. Who has lost so
+ * many that those who are left are not enough gives up.
  *
- * So no two sets are ever decided, whoever hears whom and whenever: of two sides that are enough one rank is
- * in both, and it locks one set. Ranks that do not hear each other take each other for gone, and end: one
- * side decides, or none. Where ranks die, and those that are left are enough, they all decide the
- * same. Sources: agreement by flooding sets under a failure detector: Chandra and Toueg, J. ACM 43(2), 1996,
- * section 6.1; locks in quorums: Lamport, ACM TOCS 16(2), 1998, section 2.2.
+ * So no two sets are ever decided, whoever hears whom and whenever: who proposes is followed by enough ranks,
+ * and one of them is among those who were enough for any set that was decided before. It has told what it
+ * accepted then, and whom it follows only rises. Where ranks only die, and those that are left are enough,
+ * they all decide the same. Where they have lost each other, some go on if enough of them have not. (Who
+ * those are is found by taking the rank with the fewest conflicts first, which is nearly always enough.)
+ *
+ * Sources: ballots: Lamport, ACM TOCS 16(2), 1998, section 2; that ranks hold them in turn, each when those
+ * before it are lost: Chandra and Toueg, J. ACM 43(2), 1996, section 6.2.
  */
 #ifndef DDL_PROTOCOL_AGREEMENT_H
 #define DDL_PROTOCOL_AGREEMENT_H
@@ -31,7 +37,7 @@ void ddl_agreement_destroy(ddl_agreement *agreement);
 /* This rank takes part from now on: the first report is due. */
 void ddl_agreement_enter(ddl_agreement *agreement);
 
-/* It has given the wait up, and locks nothing before it enters again. */
+/* It has given the wait up, and accepts and proposes nothing before it enters again. */
 void ddl_agreement_leave(ddl_agreement *agreement);
 
 /* This rank has lost rank `gone`. */
@@ -45,17 +51,21 @@ DDL_MUST_USE ddl_status ddl_agreement_hear(ddl_agreement *agreement, int peer, d
  * no memory (then it still is). */
 bool ddl_agreement_report(ddl_agreement *agreement, ddl_bytes *report);
 
+/* Whether this rank has lost it, or it is left out by what was decided. */
 bool ddl_agreement_is_gone(const ddl_agreement *agreement, int rank);
 
 /* Whether a rank that is not gone has yet to say something before this one can go on; and the lowest such
- * rank, or -1. */
+ * rank, if there are any the lowest of those who have not entered, or -1. */
 bool ddl_agreement_awaits(const ddl_agreement *agreement, int rank);
 int ddl_agreement_awaited(const ddl_agreement *agreement);
+
+/* Whether this rank has heard that another has entered. */
+bool ddl_agreement_has_entered(const ddl_agreement *agreement, int rank);
 
 typedef enum ddl_agreement_state {
     DDL_AGREEMENT_OPEN,
     DDL_AGREEMENT_DECIDED,
-    DDL_AGREEMENT_EXCLUDED, /* others take this rank for gone */
+    DDL_AGREEMENT_EXCLUDED, /* others go on without this rank, or have lost it */
     DDL_AGREEMENT_MINORITY  /* too few are left */
 } ddl_agreement_state;
 

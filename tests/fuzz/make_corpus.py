@@ -1,9 +1,12 @@
 #!/usr/bin/env python3
 """Writes the seeds in corpus/ from the layouts in src/protocol: whole inputs, and the same cut and spoilt."""
 import pathlib
+import re
 import struct
 
 HERE = pathlib.Path(__file__).parent / "corpus"
+HELLO = HERE.parents[2] / "src/protocol/hello.h"
+VERSION = int(re.search(r"DDL_HELLO_VERSION = (\d+)", HELLO.read_text())[1])
 
 
 def write(target, name, data):
@@ -17,11 +20,11 @@ def hello():
     magic = b"ddl\r\n\x1a\n\0"
     run = bytes([1, 2, 3]) + bytes(13)
     client = lambda channel, run, rank=2, peer=1, size=4, level=1: (
-        magic + struct.pack("<HBBI", 8, channel, level, 7) + run + bytes([5] * 16)
+        magic + struct.pack("<HBBI", VERSION, channel, level, 7) + run + bytes([5] * 16)
         + struct.pack("<iiii", rank, peer, size, 99) + b"other".ljust(64, b"\0") + bytes([9, 8, 7, 0]))
     finish = lambda verdict=0: bytes(32) + bytes([verdict, 0, 0, 0])
     server = lambda verdict, rank=0, size=4, level=1, channel=2, host=b"other": (
-        magic + struct.pack("<HBBI", 8, verdict, level, 7) + run + bytes([5] * 16)
+        magic + struct.pack("<HBBI", VERSION, verdict, level, 7) + run + bytes([5] * 16)
         + struct.pack("<ii", rank, size) + bytes([channel]) + bytes(3)
         + struct.pack("<i", 99) + host.ljust(64, b"\0") + bytes([9, 8, 7, 0]) + bytes(32))
     write("hello", "server_mesh", b"\x14\xff" + client(2, run) + finish())
@@ -37,7 +40,7 @@ def hello():
     write("hello", "server_bad_rank", b"\x14\xff" + client(2, run, rank=-1) + finish())
     write("hello", "server_other_level", b"\x04\xff" + client(2, run, level=0))
     write("hello", "server_unknown_level", b"\x04\xff" + client(2, run, level=250))
-    write("hello", "server_version", b"\x04\xff" + magic + struct.pack("<HH", 9, 0))
+    write("hello", "server_version", b"\x04\xff" + magic + struct.pack("<HH", VERSION + 1, 0))
     write("hello", "server_cut", b"\x04\xff" + client(2, run)[:70])
     write("hello", "server_http", b"\x04\xffGET / HTTP/1.1\r\n\r\n")
     write("hello", "client_welcome", b"\x11\xff" + server(0))
@@ -130,7 +133,7 @@ def store_wire():
 
 def record():
     """The first byte: 1 as a file, 2 with a secret, 4 seals hold."""
-    head = lambda version=4, level=1: struct.pack("<II", version, level)
+    head = lambda version=VERSION, level=1: struct.pack("<II", version, level)
     body = lambda size=4: (struct.pack("<III", 7, size, 99) + bytes([1] * 16) + bytes([6] * 16)
                            + b"host".ljust(64, b"\0") + bytes([9, 8, 7, 0]))
     sealed = lambda body: struct.pack("<I", 0) + bytes(32) + body
@@ -145,8 +148,8 @@ def record():
     write("record", "meet_of_others", b"\x00" + whole)
     write("record", "meet_off", b"\x00" + head(level=0) + body())
     write("record", "meet_unknown_level", b"\x06" + head(level=77) + sealed(body()))
-    write("record", "meet_version", b"\x06" + head(version=9) + sealed(body()))
-    write("record", "meet_version_longer", b"\x06" + head(version=5) + sealed(body()) + b"and more")
+    write("record", "meet_version", b"\x06" + head(version=VERSION + 1) + sealed(body()))
+    write("record", "meet_version_longer", b"\x06" + head(version=VERSION + 1) + sealed(body()) + b"and more")
     write("record", "meet_no_ranks", b"\x06" + head() + sealed(body(size=0)))
     write("record", "meet_cut", b"\x06" + whole[:60])
     write("record", "meet_host_without_end", b"\x06" + whole[:-68] + b"\xff" * 68)

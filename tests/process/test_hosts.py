@@ -387,6 +387,60 @@ class Failing(OnHosts):
         made = [self.hosts(3) for _ in cases]
         self.at_once(lambda hosts, case: self.cut(hosts, case[0], case[1], **case[2]), *zip(made, cases))
 
+    def heal(self, hosts, of_host, shrink_first):
+        """Five ranks on two hosts fail for a cut between these, which is whole again when they shrink."""
+        world = World(ACTOR, 5, DDL_UNREACH_TIMEOUT=f"{bound(1.5)}s", DDL_UNRESP_TIMEOUT=f"{bound(3)}s", DDL_TIMEOUT=f"{bound(20)}s")
+        ranks = [self.rank(world, hosts, of_host[rank], rank, "init", "barrier", "line", "forever=allreduce:1000:float32:sum", "line",
+                           "shrink:rest", "line", "use:rest", "allreduce:1000:float32:sum", "free", "free") for rank in range(5)]
+        for one in ranks:
+            one.expect("init", "DDL_OK")
+            one.expect("call", "DDL_OK")
+            one.expect("ready")
+        for one in ranks:
+            one.go()
+        time.sleep(0.3)
+        nft = ["ip", "netns", "exec", hosts.names[1], "nft"]
+        drop = " chain %s { type filter hook %s priority 0; policy drop; }\n"
+        subprocess.run([*nft, "-f", "-"], check=True, text=True, capture_output=True, timeout=30,
+                       input="table inet t {\n" + drop % ("i", "input") + drop % ("o", "output") + "}\n")
+        for one in ranks:
+            self.assertIn(self.outcome(one)["status"], ("DDL_EUNREACHABLE", "DDL_EUNRESPONSIVE"), one.story())
+            one.expect("ready")
+        subprocess.run([*nft, "delete", "table", "inet", "t"], check=True, timeout=30)
+        for host in shrink_first, 1 - shrink_first:
+            for number, one in enumerate(ranks):
+                if of_host[number] == host:
+                    one.go()
+            time.sleep(0.5)
+        stays = []
+        for one in ranks:
+            record = one.next()
+            self.assertEqual(record["event"], "shrink", one.story())
+            self.assertIn(record["status"], ("DDL_OK", "DDL_EABORTED"), one.story())
+            self.assertLess((record["end_ns"] - record["begin_ns"]) / 1e9, bound(5), record)
+            one.expect("ready")
+            if record["status"] == "DDL_OK":
+                stays.append(one)
+                size = record["new_size"]
+        self.assertGreaterEqual(len(stays), 3, [one.story() for one in ranks])
+        self.assertEqual(size, len(stays))
+        for one in stays:
+            one.go()
+        for one in stays:
+            self.assertTrue(one.expect("call", "DDL_OK")["exact"])
+            one.expect("free", "DDL_OK")
+            one.expect("free", "DDL_OK")
+        for one in ranks:
+            one.close()
+
+    def test_most_go_on_after_a_cut_that_healed(self):
+        """Each side has lost those of the other that it has found to be silent, and hears the rest of it again."""
+        if shutil.which("nft") is None:
+            self.skipTest("no nft")
+        cases = (((0, 0, 0, 1, 1), 1), ((0, 0, 0, 1, 1), 0), ((0, 1, 1, 1, 0), 0))
+        made = [self.hosts(2) for _ in cases]
+        self.at_once(lambda hosts, case: self.heal(hosts, *case), *zip(made, cases))
+
     def test_who_is_cut_off_before_it_shrinks_does_not_go_on(self):
         """Though it has heard that the others would have it."""
         if shutil.which("nft") is None:

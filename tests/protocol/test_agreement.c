@@ -191,6 +191,119 @@ static void ranks_that_are_left_decide_the_same(void **state)
     assert_true(minorities > SEEDS / 20);
 }
 
+/* Whether enough of the ranks are left who have not lost each other; lost: by each, a bit for each. */
+static bool can_go_on(const world *w, const uint32_t lost[])
+{
+    for (uint32_t set = 1; set < 1u << w->nranks; set++) {
+        int count = 0;
+        bool is_whole = true;
+        for (int rank = 0; rank < w->nranks; rank++)
+            if ((set >> rank & 1) != 0) {
+                count++;
+                is_whole = is_whole && (lost[rank] & set) == 0;
+            }
+        if (is_whole && (2 * count > w->nranks || (2 * count == w->nranks && (set & 1) != 0)))
+            return true;
+    }
+    return false;
+}
+
+/* They have lost each other before they agree, or some of it while they do, and still hear each other. */
+static bool somebody_goes_on(world *w, const uint32_t lost[], bool in_between)
+{
+    uint32_t later[RANKS];
+    for (int rank = 0; rank < w->nranks; rank++) {
+        later[rank] = in_between ? lost[rank] & draw(w, 1u << w->nranks) : 0;
+        for (int other = 0; other < w->nranks; other++)
+            if (((lost[rank] & ~later[rank]) >> other & 1) != 0)
+                ddl_agreement_lose(w->ranks[rank], other);
+    }
+    const int first = (int)draw(w, (uint32_t)w->nranks);
+    for (int i = 0; i < w->nranks; i++) {
+        const int rank = (first + i) % w->nranks;
+        read_at_random(w, draw(w, 20));
+        ddl_agreement_enter(w->ranks[rank]);
+        send_reports(w, rank);
+    }
+    for (int rank = 0; rank < w->nranks; rank++)
+        for (int other = 0; other < w->nranks; other++)
+            if ((later[rank] >> other & 1) != 0) {
+                read_at_random(w, draw(w, 20));
+                ddl_agreement_lose(w->ranks[rank], other);
+                send_reports(w, rank);
+            }
+    run(w);
+    int decided = -1;
+    for (int rank = 0; rank < w->nranks; rank++) {
+        const ddl_agreement_state result = ddl_agreement_result(w->ranks[rank]);
+        assert_int_not_equal(result, DDL_AGREEMENT_OPEN);
+        if (result == DDL_AGREEMENT_DECIDED && decided >= 0)
+            assert_same_decision(w, decided, rank);
+        if (result == DDL_AGREEMENT_DECIDED)
+            decided = rank;
+    }
+    return decided >= 0;
+}
+
+/* A network was cut, and is whole again: each side has lost one rank of the other, which all of it name as
+ * the cause, or some of it more. */
+static void some_go_on_after_a_cut_that_healed(void **state)
+{
+    (void)state;
+    static world w;
+    int in_vain = 0;
+    for (uint64_t seed = 1; seed <= SEEDS; seed++) {
+        begin(&w, seed);
+        const uint32_t all = (1u << w.nranks) - 1;
+        uint32_t sides[2] = { 0 }, lost[RANKS];
+        while (sides[0] == 0 || sides[0] == all)
+            sides[0] = draw(&w, 1u << w.nranks);
+        sides[1] = all & ~sides[0];
+        int causes[2];
+        for (int side = 0; side < 2; side++)
+            do
+                causes[side] = (int)draw(&w, (uint32_t)w.nranks);
+            while ((sides[1 - side] >> causes[side] & 1) == 0);
+        const bool some_know_more = draw(&w, 2) == 0;
+        for (int rank = 0; rank < w.nranks; rank++) {
+            const int side = (int)(sides[1] >> rank & 1);
+            lost[rank] = 1u << causes[side];
+            if (some_know_more)
+                lost[rank] |= sides[1 - side] & draw(&w, 1u << w.nranks);
+        }
+        const bool in_between = draw(&w, 4) == 0, does = somebody_goes_on(&w, lost, in_between);
+        if (!does && !in_between)
+            fail_msg("seed %llu: nobody of %d goes on", (unsigned long long)seed, w.nranks);
+        in_vain += !does;
+        end(&w);
+    }
+    assert_true(in_vain < SEEDS / 50); /* who is lost after a proposal may have been needed for it */
+}
+
+static void some_go_on_whoever_has_lost_whom(void **state)
+{
+    (void)state;
+    static world w;
+    int could = 0, could_not = 0, in_vain = 0;
+    for (uint64_t seed = 1; seed <= 2 * SEEDS; seed++) {
+        begin(&w, seed);
+        uint32_t lost[RANKS] = { 0 };
+        for (int links = (int)draw(&w, (uint32_t)(w.nranks * w.nranks) / 2); links > 0; links--) {
+            const int rank = (int)draw(&w, (uint32_t)w.nranks), other = (int)draw(&w, (uint32_t)w.nranks);
+            if (rank != other)
+                lost[rank] |= 1u << other;
+        }
+        const bool can = can_go_on(&w, lost), does = somebody_goes_on(&w, lost, false);
+        in_vain += can && !does;
+        could += can;
+        could_not += !can;
+        end(&w);
+    }
+    assert_true(in_vain < SEEDS / 1000);
+    assert_true(could > SEEDS / 4);
+    assert_true(could_not > SEEDS / 4);
+}
+
 static void cut(world *w, int from, int to)
 {
     pipe *p = &w->pipes[from][to];
@@ -386,8 +499,8 @@ static void rank_that_others_have_given_up_is_excluded(void **state)
     ddl_agreement *own, *other;
     ddl_error error;
     ddl_bytes report = { 0 };
-    assert_int_equal(ddl_agreement_create(0, 3, 0, &own, &error), DDL_OK);
-    assert_int_equal(ddl_agreement_create(1, 3, 0, &other, &error), DDL_OK);
+    assert_int_equal(ddl_agreement_create(0, 5, 0, &own, &error), DDL_OK);
+    assert_int_equal(ddl_agreement_create(1, 5, 0, &other, &error), DDL_OK);
     ddl_agreement_lose(other, 0);
     ddl_agreement_enter(other);
     assert_true(ddl_agreement_report(other, &report));
@@ -396,13 +509,136 @@ static void rank_that_others_have_given_up_is_excluded(void **state)
     assert_true(ddl_agreement_is_gone(own, 1)); /* which does not listen to this one */
     assert_int_equal(ddl_agreement_result(own), DDL_AGREEMENT_OPEN);
     ddl_agreement_lose(own, 2);
+    ddl_agreement_lose(own, 3);
     do
         report.bytes = 0;
     while (ddl_agreement_report(own, &report));
     assert_int_equal(ddl_agreement_result(own), DDL_AGREEMENT_EXCLUDED);
+    ddl_agreement_lose(own, 4); /* that changes nothing any more */
+    ddl_agreement_leave(own);
+    assert_int_equal(ddl_agreement_result(own), DDL_AGREEMENT_EXCLUDED);
     ddl_bytes_fini(&report);
     ddl_agreement_destroy(own);
     ddl_agreement_destroy(other);
+}
+
+enum { LOST = 1, ACCEPTED, DECIDED, GIVEN_UP };
+
+static ddl_status hear(ddl_agreement *own, int peer, uint8_t says, uint8_t by, uint8_t set)
+{
+    ddl_error error;
+    const uint8_t report[9] = { says, 0, by, 0, (uint8_t)(100 + peer), 0, 0, 0, set };
+    return ddl_agreement_hear(own, peer, (ddl_view){ report, sizeof report }, &error);
+}
+
+static void assert_says(ddl_agreement *own, uint8_t says, uint8_t by, uint8_t set)
+{
+    ddl_bytes report = { 0 };
+    assert_true(ddl_agreement_report(own, &report));
+    const uint8_t *bytes = report.data;
+    assert_int_equal(bytes[0], says);
+    assert_int_equal(bytes[2], by);
+    assert_int_equal(bytes[8], set);
+    ddl_bytes_fini(&report);
+}
+
+static void assert_says_nothing(ddl_agreement *own)
+{
+    ddl_bytes report = { 0 };
+    assert_false(ddl_agreement_report(own, &report));
+    ddl_bytes_fini(&report);
+}
+
+static ddl_agreement *entered(int rank, int nranks)
+{
+    ddl_agreement *own;
+    ddl_error error;
+    assert_int_equal(ddl_agreement_create(rank, nranks, 100 + (uint32_t)rank, &own, &error), DDL_OK);
+    ddl_agreement_enter(own);
+    assert_says(own, LOST, 0, 0);
+    return own;
+}
+
+/* Rank 2 of 5 leads, and knows of what 0 and 1 have proposed: 1's goes, in whatever order it was heard. */
+static void proposal_of_the_highest_is_taken_up(void **state)
+{
+    (void)state;
+    for (int order = 0; order < 2; order++) {
+        ddl_agreement *own = entered(2, 5);
+        for (int i = 0; i < 2; i++) {
+            const uint8_t by = (uint8_t)(i == order), gone = by == 0 ? 1 << 4 : 1 << 0;
+            assert_int_equal(hear(own, 3, ACCEPTED, by, gone), DDL_OK);
+        }
+        ddl_agreement_lose(own, 0);
+        assert_says(own, ACCEPTED, 1, 1 << 0); /* it follows 1 now */
+        assert_says(own, LOST, 0, 1);
+        ddl_agreement_lose(own, 1);
+        assert_says(own, LOST, 0, 3);
+        assert_int_equal(hear(own, 3, LOST, 0, 3), DDL_OK);
+        assert_says_nothing(own);
+        assert_int_equal(ddl_agreement_awaited(own), 4);
+        assert_int_equal(hear(own, 4, LOST, 0, 1), DDL_OK); /* it follows 1 as yet */
+        assert_says_nothing(own);
+        assert_int_equal(hear(own, 4, LOST, 0, 3), DDL_OK);
+        assert_says(own, ACCEPTED, 2, 1 << 0);
+        assert_says_nothing(own);
+        ddl_agreement_destroy(own);
+    }
+}
+
+static void what_was_not_said_was_not_accepted(void **state)
+{
+    (void)state;
+    ddl_agreement *own = entered(2, 3);
+    assert_int_equal(hear(own, 0, ACCEPTED, 0, 0), DDL_OK);
+    assert_int_equal(hear(own, 1, ACCEPTED, 1, 1), DDL_OK); /* before the report was sent */
+    assert_says_nothing(own);
+    ddl_agreement_lose(own, 0);
+    assert_says(own, ACCEPTED, 1, 1); /* first: the next that is followed has to know of it */
+    assert_says(own, LOST, 0, 1);
+    assert_says_nothing(own);
+    ddl_agreement_destroy(own);
+}
+
+/* 0 leaves out 3 and 4, which have lost 1 and 2; then 1 is lost before it has accepted. */
+static void too_few_that_accept_decide_nothing(void **state)
+{
+    (void)state;
+    for (int accepted = 1; accepted <= 2; accepted++) {
+        ddl_agreement *own = entered(0, 5);
+        assert_int_equal(hear(own, 1, LOST, 0, 0x18), DDL_OK);
+        assert_int_equal(hear(own, 2, LOST, 0, 0x18), DDL_OK);
+        assert_int_equal(hear(own, 3, LOST, 0, 0x02), DDL_OK);
+        assert_int_equal(hear(own, 4, LOST, 0, 0x06), DDL_OK);
+        assert_int_equal(ddl_agreement_awaited(own), 3);
+        assert_says_nothing(own); /* 3 does not know yet that 2 has lost it */
+        assert_int_equal(hear(own, 3, LOST, 0, 0x06), DDL_OK);
+        assert_says(own, ACCEPTED, 0, 0x18);
+        for (int rank = 2; rank > 2 - accepted; rank--) {
+            assert_int_equal(ddl_agreement_awaited(own), 1);
+            assert_int_equal(hear(own, rank, ACCEPTED, 0, 0x18), DDL_OK);
+        }
+        ddl_agreement_lose(own, 1);
+        assert_says(own, accepted == 2 ? DECIDED : GIVEN_UP, 0, accepted == 2 ? 0x18 : 0x02);
+        assert_int_equal(ddl_agreement_result(own),
+                         accepted == 2 ? DDL_AGREEMENT_DECIDED : DDL_AGREEMENT_MINORITY);
+        ddl_agreement_destroy(own);
+    }
+}
+
+/* Who has said that it goes on with a set does so, though its call has run out of time. */
+static void who_has_accepted_stays(void **state)
+{
+    (void)state;
+    ddl_agreement *own = entered(0, 3);
+    assert_int_equal(hear(own, 1, LOST, 0, 0), DDL_OK);
+    assert_int_equal(hear(own, 2, LOST, 0, 0), DDL_OK);
+    assert_says(own, ACCEPTED, 0, 0);
+    ddl_agreement_leave(own);
+    assert_int_equal(hear(own, 1, ACCEPTED, 0, 0), DDL_OK);
+    assert_int_equal(hear(own, 2, ACCEPTED, 0, 0), DDL_OK);
+    assert_says(own, DECIDED, 0, 0);
+    ddl_agreement_destroy(own);
 }
 
 static void more_ranks_than_a_report_has_room_for_are_refused(void **state)
@@ -439,25 +675,33 @@ static void who_is_awaited_is_known(void **state)
 static void malformed_reports_are_refused_and_change_nothing(void **state)
 {
     (void)state;
-    ddl_agreement *own;
+    ddl_agreement *own = entered(0, 5);
     ddl_error error;
-    uint8_t sound[9] = { 1 };
-    assert_int_equal(ddl_agreement_create(0, 5, 0, &own, &error), DDL_OK);
-    ddl_agreement_enter(own);
+    uint8_t sound[9] = { LOST };
     static const struct {
         size_t bytes;
-        int at;
-        uint8_t value;
+        uint8_t report[10];
     } cases[] = {
-        { 8, 0, 1 }, { 10, 0, 1 },   { 0, 0, 1 },    { 9, 0, 0 },    { 9, 0, 6 },
-        { 9, 1, 1 }, { 9, 3, 0xff }, { 9, 8, 0x20 }, { 9, 8, 0x02 }, /* a rank that is not; the sender itself
-                                                                      */
+        { 8, { LOST } },
+        { 10, { LOST } },
+        { 0, { LOST } },
+        { 9, { 0 } },
+        { 9, { GIVEN_UP + 1 } },
+        { 9, { LOST, 1 } },
+        { 9, { LOST, 0, 1 } },                          /* a proposer, of what is no proposal */
+        { 9, { LOST, 0, 0, 0, 0, 0, 0, 0, 0x20 } },     /* a rank that is not */
+        { 9, { LOST, 0, 0, 0, 0, 0, 0, 0, 0x02 } },     /* the sender itself */
+        { 9, { GIVEN_UP, 0, 0, 0, 0, 0, 0, 0, 0x02 } }, /* likewise */
+        { 9, { ACCEPTED, 0, 2, 0, 0, 0, 0, 0, 0x02 } }, /* what leaves it out */
+        { 9, { ACCEPTED, 0, 5 } },                      /* by a rank that is not */
+        { 9, { ACCEPTED } },                            /* by this one, which has proposed nothing */
+        { 9, { ACCEPTED, 0, 1, 0, 0, 0, 0, 0, 0x1c } }, /* what leaves too few */
+        { 9, { DECIDED, 0, 0, 0, 0, 0, 0, 0, 0x07 } },  /* likewise */
     };
-    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
-        uint8_t bytes[16] = { 1 };
-        bytes[cases[i].at] = cases[i].value;
-        assert_int_equal(ddl_agreement_hear(own, 1, (ddl_view){ bytes, cases[i].bytes }, &error), DDL_EPROTO);
-    }
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++)
+        assert_int_equal(ddl_agreement_hear(own, 1, (ddl_view){ cases[i].report, cases[i].bytes }, &error),
+                         DDL_EPROTO);
+    assert_says_nothing(own);
     assert_false(ddl_agreement_is_gone(own, 1));
     assert_int_equal(ddl_agreement_hear(own, 1, (ddl_view){ sound, sizeof sound }, &error), DDL_OK);
     ddl_agreement_destroy(own);
@@ -467,11 +711,17 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(ranks_that_are_left_decide_the_same),
+        cmocka_unit_test(some_go_on_after_a_cut_that_healed),
+        cmocka_unit_test(some_go_on_whoever_has_lost_whom),
         cmocka_unit_test(no_two_sets_are_decided_whatever_is_cut),
         cmocka_unit_test(who_comes_late_and_is_cut_off_does_not_go_on),
         cmocka_unit_test(who_has_left_locks_nothing),
         cmocka_unit_test(half_goes_on_only_with_the_lowest_rank),
         cmocka_unit_test(rank_that_others_have_given_up_is_excluded),
+        cmocka_unit_test(proposal_of_the_highest_is_taken_up),
+        cmocka_unit_test(what_was_not_said_was_not_accepted),
+        cmocka_unit_test(too_few_that_accept_decide_nothing),
+        cmocka_unit_test(who_has_accepted_stays),
         cmocka_unit_test(more_ranks_than_a_report_has_room_for_are_refused),
         cmocka_unit_test(who_is_awaited_is_known),
         cmocka_unit_test(malformed_reports_are_refused_and_change_nothing),
