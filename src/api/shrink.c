@@ -105,6 +105,7 @@ struct ddl_shrinking {
     uint64_t number; /* which agreement of the communicator, from 1 */
     ddl_agreement *agreement;
     bool is_awaited; /* this rank's call is under way */
+    bool was_called; /* or has been */
     bool taken;      /* the result has been given to the caller */
     atomic_bool done;
     ddl_deadline deadline;
@@ -120,10 +121,9 @@ static void end_call(ddl_comm *comm, struct ddl_shrinking *s)
     ddl_engine_wake(comm->engine);
 }
 
-/* Holder: send what is due, and see whether that was all. */
-static void advance(ddl_comm *comm)
+/* Holder: send what is due. */
+static void tell_reports(ddl_comm *comm, struct ddl_shrinking *s)
 {
-    struct ddl_shrinking *s = comm->shrinking;
     ddl_bytes report = s->report; /* telling may find a link lost, and come back here */
     s->report = (ddl_bytes){ 0 };
     while (ddl_agreement_report(s->agreement, &report)) {
@@ -135,6 +135,13 @@ static void advance(ddl_comm *comm)
     }
     ddl_bytes_fini(&s->report);
     s->report = report;
+}
+
+/* Holder: and see whether that was all. */
+static void advance(ddl_comm *comm)
+{
+    struct ddl_shrinking *s = comm->shrinking;
+    tell_reports(comm, s);
     if (ddl_agreement_result(s->agreement) == DDL_AGREEMENT_OPEN || atomic_load(&s->done))
         return;
     atomic_store(&s->done, true);
@@ -151,8 +158,16 @@ static void free_shrinking(struct ddl_shrinking *s)
     ddl_free(s);
 }
 
+/* Who waits for this rank need not. But where it has waited itself, in vain, the others are told in time of
+ * the one that did not come, not of this one. */
 void ddl_shrink_free(ddl_comm *comm)
 {
+    for (struct ddl_shrinking *s = comm->shrinking; s != NULL; s = s->next)
+        if (!s->was_called) {
+            ddl_agreement_give_up(s->agreement);
+            tell_reports(comm, s);
+            ddl_mesh_flush(comm->mesh);
+        }
     free_shrinking(comm->shrinking);
     comm->shrinking = NULL;
 }
@@ -324,7 +339,7 @@ static ddl_status agree(ddl_comm *comm, int *members, int *nleft, int *own, uint
     const int silent = lost_by_cause(comm); /* others' reports may have come before the cause was final */
     if (silent >= 0)
         ddl_agreement_lose(s->agreement, silent);
-    s->is_awaited = true;
+    s->is_awaited = s->was_called = true;
     s->deadline = deadline;
     s->late_ns = 0;
     atomic_store(&s->is_over, atomic_load(&s->done));

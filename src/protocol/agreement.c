@@ -247,6 +247,13 @@ void ddl_agreement_leave(ddl_agreement *a)
         a->entered = false;
 }
 
+void ddl_agreement_give_up(ddl_agreement *a)
+{
+    a->entered = true;
+    if (!has_ended(a))
+        give_up(a);
+}
+
 void ddl_agreement_lose(ddl_agreement *a, int gone)
 {
     DDL_ASSERT(gone != a->rank);
@@ -355,6 +362,21 @@ bool ddl_agreement_report(ddl_agreement *a, ddl_bytes *report)
     if (say != LOST)
         a->tells_accepted = false;
     return true;
+}
+
+/* Only who waits is answered, so that answers get none. */
+bool ddl_agreement_answer_apart(ddl_view report, ddl_bytes *answer)
+{
+    static const uint8_t nobody[DDL_FRAME_NOTICE_LIMIT];
+    const uint8_t *fixed = report.data;
+    if (report.bytes < FIXED_BYTES || report.bytes > DDL_FRAME_NOTICE_LIMIT || fixed[0] != LOST)
+        return false;
+    const uint8_t says = GIVEN_UP;
+    const size_t before = answer->bytes;
+    if (ddl_bytes_append(answer, &says, 1) && ddl_bytes_append(answer, nobody, report.bytes - 1))
+        return true;
+    answer->bytes = before;
+    return false;
 }
 
 /* ---- what has come of it ---- */

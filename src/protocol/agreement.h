@@ -40,6 +40,13 @@ void ddl_agreement_enter(ddl_agreement *agreement);
 /* It has given the wait up, and accepts and proposes nothing before it enters again. */
 void ddl_agreement_leave(ddl_agreement *agreement);
 
+/* It never does again: the others go on without it, but where they have decided already. */
+void ddl_agreement_give_up(ddl_agreement *agreement);
+
+/* What a rank that has no part in it any more answers to a report: that it has given up. False: nothing, or no
+ * memory. */
+bool ddl_agreement_answer_apart(ddl_view report, ddl_bytes *answer);
+
 /* This rank has lost rank `gone`. */
 void ddl_agreement_lose(ddl_agreement *agreement, int gone);
 

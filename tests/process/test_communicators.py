@@ -6,6 +6,7 @@ import os
 import random
 import signal
 import sys
+import time
 import unittest
 
 import test_failures
@@ -190,6 +191,41 @@ class Shrinking(Communicators):
                 elif not command.startswith("use:"):
                     rank.expect("call", "DDL_OK")
             rank.finish(0)
+
+    def test_who_has_freed_it_is_not_waited_for(self):
+        """Of a part that was aborted: who frees it, before the others shrink it or while they do, has gone on its way."""
+        for frees_first in (True, False):
+            with self.subTest(frees_first=frees_first):
+                world = self.world(3)
+                made = ["init", "split:part:0:0", "use:part", SMALL, "line"]
+                rest = [*made, f"forever={SMALL}", "line", "shrink:rest", "use:rest", SMALL, "free", "use:part", "free", SMALL, "free"]
+                ranks = world.start_all(*rest, others={1: [*made, "line", "abort:enough", "line", "free", SMALL, "free"]})
+                self.together(ranks, "init", "split", "call")
+                ranks[1].expect("ready")
+                ranks[1].go()
+                ranks[1].expect("abort", "DDL_OK")
+                for rank in (ranks[0], ranks[2]):
+                    self.assertEqual(self.next_of_forever(rank)["status"], "DDL_EABORTED", rank.story())
+                for rank in ranks:
+                    rank.expect("ready")
+                first, then = ([ranks[1]], [ranks[0], ranks[2]]) if frees_first else ([ranks[0], ranks[2]], [ranks[1]])
+                for rank in first:
+                    rank.go()
+                time.sleep(0.3)
+                for rank in then:
+                    rank.go()
+                freed = ranks[1].expect("free", "DDL_OK")
+                for place, rank in enumerate((ranks[0], ranks[2])):
+                    record = rank.expect("shrink", "DDL_OK")
+                    self.assertEqual((record["new_rank"], record["new_size"]), (place, 2), rank.story())
+                    self.assert_within(record, max(freed["end_ns"], record["begin_ns"]), 1)
+                    self.assertTrue(rank.expect("call", "DDL_OK")["exact"])
+                    rank.expect("free", "DDL_OK")
+                    rank.expect("free", "DDL_OK")
+                for rank in ranks:
+                    self.assertTrue(rank.expect("call", "DDL_OK")["exact"])
+                    rank.expect("free", "DDL_OK")
+                    rank.finish(0)
 
     def test_after_one_death(self):
         draw = random.Random(SEED)

@@ -11,6 +11,7 @@
 #include <cmocka.h>
 
 #include "protocol/agreement.h"
+#include "protocol/frame.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -641,6 +642,36 @@ static void who_has_accepted_stays(void **state)
     ddl_agreement_destroy(own);
 }
 
+/* Whether it has heard of the others or not. */
+static void who_has_no_part_in_it_is_not_waited_for(void **state)
+{
+    (void)state;
+    ddl_error error;
+    ddl_agreement *own = entered(0, 3), *other;
+    ddl_bytes answer = { 0 };
+    assert_int_equal(ddl_agreement_create(1, 3, 0, &other, &error), DDL_OK);
+    assert_int_equal(hear(other, 0, LOST, 0, 0), DDL_OK);
+    ddl_agreement_give_up(other);
+    assert_says(other, GIVEN_UP, 0, 0);
+    assert_int_equal(hear(own, 1, GIVEN_UP, 0, 0), DDL_OK);
+    assert_int_equal(ddl_agreement_awaited(own), 2);
+    assert_says(own, LOST, 0, 1 << 1);
+
+    for (uint8_t says = LOST; says <= GIVEN_UP; says++) {
+        const uint8_t report[9] = { says, 0, 0, 0, 7, 0, 0, 0, 1 << 1 };
+        assert_int_equal(ddl_agreement_answer_apart((ddl_view){ report, sizeof report }, &answer),
+                         says == LOST);
+    }
+    assert_int_equal(ddl_agreement_hear(own, 2, ddl_bytes_view(&answer), &error), DDL_OK);
+    assert_says(own, GIVEN_UP, 0, 1 << 1 | 1 << 2);
+    const uint8_t cut[7] = { LOST }, much[DDL_FRAME_NOTICE_LIMIT + 1] = { LOST };
+    assert_false(ddl_agreement_answer_apart((ddl_view){ cut, sizeof cut }, &answer));
+    assert_false(ddl_agreement_answer_apart((ddl_view){ much, sizeof much }, &answer));
+    ddl_bytes_fini(&answer);
+    ddl_agreement_destroy(own);
+    ddl_agreement_destroy(other);
+}
+
 static void more_ranks_than_a_report_has_room_for_are_refused(void **state)
 {
     (void)state;
@@ -722,6 +753,7 @@ int main(void)
         cmocka_unit_test(what_was_not_said_was_not_accepted),
         cmocka_unit_test(too_few_that_accept_decide_nothing),
         cmocka_unit_test(who_has_accepted_stays),
+        cmocka_unit_test(who_has_no_part_in_it_is_not_waited_for),
         cmocka_unit_test(more_ranks_than_a_report_has_room_for_are_refused),
         cmocka_unit_test(who_is_awaited_is_known),
         cmocka_unit_test(malformed_reports_are_refused_and_change_nothing),
