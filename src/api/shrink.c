@@ -19,8 +19,9 @@
 
 enum {
     LET_GO_MS = 400,
-    LATE_MS = 100,     /* after a deadline, for what has come while this process was stopped */
-    KEPT_OUT_MS = 1000 /* and for the thread that called, to take the engine */
+    LATE_MS = 100,      /* after a deadline, for what has come while this process was stopped */
+    KEPT_OUT_MS = 1000, /* and for the thread that called, to take the engine */
+    AHEAD = 8           /* agreements in which others may have given up while this rank is in one */
 };
 
 /* ---- abort ---- */
@@ -107,6 +108,7 @@ struct ddl_shrinking {
     bool is_awaited; /* this rank's call is under way */
     bool was_called; /* or has been */
     bool taken;      /* the result has been given to the caller */
+    bool is_telling; /* reports are being sent */
     atomic_bool done;
     ddl_deadline deadline;
     int64_t late_ns;     /* when the first tick came after that; 0: none has */
@@ -121,20 +123,21 @@ static void end_call(ddl_comm *comm, struct ddl_shrinking *s)
     ddl_engine_wake(comm->engine);
 }
 
-/* Holder: send what is due. */
+/* Holder: send what is due. To tell one may find its link lost and come back here; what is due for that is
+ * sent when all have been told this, so that all hear the same in the same order. */
 static void tell_reports(ddl_comm *comm, struct ddl_shrinking *s)
 {
-    ddl_bytes report = s->report; /* telling may find a link lost, and come back here */
-    s->report = (ddl_bytes){ 0 };
-    while (ddl_agreement_report(s->agreement, &report)) {
+    if (s->is_telling)
+        return;
+    s->is_telling = true;
+    while (ddl_agreement_report(s->agreement, &s->report)) {
         ddl_frame frame = { .type = DDL_FRAME_AGREE, .channel = comm->id * 2, .sequence = s->number };
         for (int rank = 0; rank < comm->nranks; rank++)
             if (rank != comm->rank)
-                ddl_mesh_tell_bytes(comm->mesh, comm->members[rank], &frame, ddl_bytes_view(&report));
-        report.bytes = 0;
+                ddl_mesh_tell_bytes(comm->mesh, comm->members[rank], &frame, ddl_bytes_view(&s->report));
+        s->report.bytes = 0;
     }
-    ddl_bytes_fini(&s->report);
-    s->report = report;
+    s->is_telling = false;
 }
 
 /* Holder: and see whether that was all. */
@@ -220,20 +223,28 @@ static ddl_status begin(ddl_comm *comm, ddl_error *err)
     return DDL_OK;
 }
 
+/* The agreement of this number, made if nobody has begun it here. NULL: that is over or far ahead, or no
+ * memory; who is not listened to for that is waited for in vain. */
+static struct ddl_shrinking *reach(ddl_comm *comm, uint64_t number)
+{
+    ddl_error ignored;
+    if (comm->shrinking == NULL && create(comm, 1, &comm->shrinking, &ignored) != DDL_OK)
+        return NULL;
+    struct ddl_shrinking *s = comm->shrinking;
+    if (number < s->number || number - s->number > AHEAD)
+        return NULL;
+    for (; s->number < number; s = s->next)
+        if (s->next == NULL && create(comm, s->number + 1, &s->next, &ignored) != DDL_OK)
+            return NULL;
+    return s;
+}
+
 bool ddl_shrink_heard(ddl_comm *comm, int peer, const ddl_frame *frame, ddl_view payload, ddl_error *err)
 {
-    ddl_error ignored; /* who cannot be listened to for lack of memory is waited for in vain */
-    struct ddl_shrinking **place = &comm->shrinking;
-    if (*place != NULL && (*place)->number != frame->sequence)
-        place = &(*place)->next;
-    if (*place == NULL) {
-        uint64_t number = comm->shrinking == NULL ? 1 : comm->shrinking->number + 1;
-        if (frame->sequence != number || create(comm, number, place, &ignored) != DDL_OK)
-            return true;
-    }
-    if ((*place)->number != frame->sequence)
+    struct ddl_shrinking *s = reach(comm, frame->sequence);
+    if (s == NULL)
         return true;
-    if (ddl_agreement_hear((*place)->agreement, peer, payload, err) != DDL_OK)
+    if (ddl_agreement_hear(s->agreement, peer, payload, err) != DDL_OK)
         return false;
     advance(comm);
     return true;

@@ -8,7 +8,8 @@
 
 /*
  * A report. Offset 0: u8 what is said; 1: zero; 2: u16 the proposer of what was accepted, else zero; 4: u32
- * offer, of the sender, or of the lowest rank left by the set; 8: a set, a bit per rank, the lowest first.
+ * offer of the lowest rank left by a set that is proposed or decided, else zero; 8: a set, a bit per rank,
+ * the lowest first.
  */
 enum { FIXED_BYTES = 8, NOBODY = -1 };
 
@@ -27,14 +28,14 @@ typedef struct proposal {
 
 struct ddl_agreement {
     int rank, nranks;
+    uint32_t offer;
     size_t set_bytes;
     uint8_t *lost; /* whom this rank has lost */
     uint8_t *said; /* by each rank that has entered: whom it has lost */
     uint8_t *has_entered;
-    uint32_t *offers; /* of each */
-    int *accepted;    /* by each, this rank too: whose proposal last, or NOBODY */
-    int *nconflicts;  /* while one is made: how many of the ranks left each has lost */
-    proposal latest;  /* that of the highest rank that this one knows of; once decided, that */
+    int *accepted;   /* by each, this rank too: whose proposal last, or NOBODY */
+    int *nconflicts; /* while one is made: how many of the ranks left each has lost */
+    proposal latest; /* that of the highest rank that this one knows of; once decided, that */
     bool entered, is_decided, has_given_up;
     bool is_excluded; /* somebody has said so */
     bool tells_lost, tells_accepted, tells_end;
@@ -64,20 +65,19 @@ ddl_status ddl_agreement_create(int rank, int nranks, uint32_t offer, ddl_agreem
         return DDL_FAIL(err, DDL_ENOMEM, "no memory to agree on who is left");
     a->rank = rank;
     a->nranks = nranks;
+    a->offer = offer;
     a->set_bytes = ((size_t)nranks + 7) / 8;
     a->lost = ddl_alloc(a->set_bytes);
     a->said = ddl_alloc_array((size_t)nranks, a->set_bytes);
     a->has_entered = ddl_alloc((size_t)nranks);
-    a->offers = ddl_alloc_array((size_t)nranks, sizeof *a->offers);
     a->accepted = ddl_alloc_array((size_t)nranks, sizeof *a->accepted);
     a->nconflicts = ddl_alloc_array((size_t)nranks, sizeof *a->nconflicts);
     a->latest = (proposal){ .by = NOBODY, .gone = ddl_alloc(a->set_bytes) };
-    if (a->lost == NULL || a->said == NULL || a->has_entered == NULL || a->offers == NULL ||
-        a->accepted == NULL || a->nconflicts == NULL || a->latest.gone == NULL) {
+    if (a->lost == NULL || a->said == NULL || a->has_entered == NULL || a->accepted == NULL ||
+        a->nconflicts == NULL || a->latest.gone == NULL) {
         ddl_agreement_destroy(a);
         return DDL_FAIL(err, DDL_ENOMEM, "no memory to agree on who is left");
     }
-    a->offers[rank] = offer;
     for (int i = 0; i < nranks; i++)
         a->accepted[i] = NOBODY;
     *out = a;
@@ -91,7 +91,6 @@ void ddl_agreement_destroy(ddl_agreement *a)
     ddl_free(a->lost);
     ddl_free(a->said);
     ddl_free(a->has_entered);
-    ddl_free(a->offers);
     ddl_free(a->accepted);
     ddl_free(a->nconflicts);
     ddl_free(a->latest.gone);
@@ -133,16 +132,30 @@ static void give_up(ddl_agreement *a)
     a->has_given_up = a->tells_end = true;
 }
 
-/* Whether this rank, which leads, has to hear from another before it can propose: that it follows, and that
- * it has lost those who have lost it, unless it is found to be lost itself. */
-static bool is_behind(const ddl_agreement *a, int rank)
+static bool follows(const ddl_agreement *a, int rank)
 {
-    if (!a->has_entered[rank] || lowest_outside(said_by(a, rank)) != a->rank)
-        return true;
+    return a->has_entered[rank] && lowest_outside(said_by(a, rank)) == a->rank;
+}
+
+/* Whether one that is not lost has lost it and it does not say the same. It will, or is found to be lost. */
+static bool is_lost_unawares(const ddl_agreement *a, int rank)
+{
     for (int other = 0; other < a->nranks; other++)
         if (!has(a->lost, other) && has(said_by(a, other), rank) && !has(said_by(a, rank), other))
             return true;
     return false;
+}
+
+/* What most of those who are awaited are awaited for is seen first: thousands may report. */
+static bool can_propose(const ddl_agreement *a)
+{
+    for (int rank = 0; rank < a->nranks; rank++)
+        if (rank != a->rank && !has(a->lost, rank) && !follows(a, rank))
+            return false;
+    for (int rank = 0; rank < a->nranks; rank++)
+        if (rank != a->rank && !has(a->lost, rank) && is_lost_unawares(a, rank))
+            return false;
+    return true;
 }
 
 static void leave_out(ddl_agreement *a, uint8_t *gone, int rank)
@@ -178,16 +191,13 @@ static void part(ddl_agreement *a, uint8_t *gone)
 
 static void propose(ddl_agreement *a)
 {
-    for (int rank = 0; rank < a->nranks; rank++)
-        if (rank != a->rank && !has(a->lost, rank) && is_behind(a, rank))
-            return;
     if (a->latest.by == NOBODY) {
         part(a, a->latest.gone);
         if (!leaves_enough(a, a->latest.gone)) {
             give_up(a);
             return;
         }
-        a->latest.offer = a->offers[lowest_outside(a->latest.gone)];
+        a->latest.offer = a->offer; /* it has lost all below it */
     }
     a->latest.by = a->rank;
     a->tells_accepted = true;
@@ -222,7 +232,7 @@ static void go_on(ddl_agreement *a)
         return;
     }
     const int leader = lowest_outside(a->lost);
-    if (leader == a->rank && a->latest.by < a->rank)
+    if (leader == a->rank && a->latest.by < a->rank && can_propose(a))
         propose(a);
     if (a->latest.by == leader && a->accepted[a->rank] != leader && !has(a->latest.gone, a->rank)) {
         a->accepted[a->rank] = leader;
@@ -308,8 +318,8 @@ ddl_status ddl_agreement_hear(ddl_agreement *a, int peer, ddl_view report, ddl_e
     switch ((saying)fixed[0]) {
     case LOST:
         a->has_entered[peer] = 1;
-        a->offers[peer] = offer;
-        memcpy(said_by(a, peer), set, a->set_bytes);
+        for (size_t i = 0; i < a->set_bytes; i++)
+            said_by(a, peer)[i] |= set[i];
         if (has(set, a->rank)) {
             a->is_excluded = true;
             ddl_agreement_lose(a, peer);
@@ -325,6 +335,7 @@ ddl_status ddl_agreement_hear(ddl_agreement *a, int peer, ddl_view report, ddl_e
         a->is_decided = a->tells_end = true;
         break;
     case GIVEN_UP:
+        a->is_excluded = a->is_excluded || has(set, a->rank);
         ddl_agreement_lose(a, peer);
         break;
     }
@@ -350,7 +361,7 @@ bool ddl_agreement_report(ddl_agreement *a, ddl_bytes *report)
     uint8_t fixed[FIXED_BYTES] = { (uint8_t)say };
     if (say == ACCEPTED)
         ddl_put_u16(fixed + 2, (uint16_t)a->latest.by);
-    ddl_put_u32(fixed + 4, is_proposal ? a->latest.offer : a->offers[a->rank]);
+    ddl_put_u32(fixed + 4, is_proposal ? a->latest.offer : 0);
     size_t before = report->bytes;
     if (!ddl_bytes_append(report, fixed, sizeof fixed) ||
         !ddl_bytes_append(report, is_proposal ? a->latest.gone : a->lost, a->set_bytes)) {
@@ -391,30 +402,44 @@ bool ddl_agreement_has_entered(const ddl_agreement *a, int rank)
     return a->has_entered[rank] != 0;
 }
 
+static bool has_proposed(const ddl_agreement *a)
+{
+    return a->latest.by == a->rank;
+}
+
 bool ddl_agreement_awaits(const ddl_agreement *a, int rank)
 {
     if (rank == a->rank || has(a->lost, rank) || has_ended(a))
         return false;
     const int leader = lowest_outside(a->lost);
-    if (!a->has_entered[rank] || leader != a->rank)
-        return !a->has_entered[rank] || rank == leader;
-    return a->latest.by == a->rank ? !has(a->latest.gone, rank) && !has_accepted(a, rank)
-                                   : is_behind(a, rank);
+    if (leader == a->rank)
+        return !has_proposed(a) || (!has(a->latest.gone, rank) && !has_accepted(a, rank));
+    return a->accepted[a->rank] != leader || rank == leader;
+}
+
+/* Of those that are awaited: how much it is this one. */
+static int lateness(const ddl_agreement *a, int rank)
+{
+    const int leader = lowest_outside(a->lost);
+    if (!a->has_entered[rank])
+        return 2;
+    if (leader != a->rank)
+        return rank == leader;
+    return has_proposed(a) || !follows(a, rank) || is_lost_unawares(a, rank);
 }
 
 int ddl_agreement_awaited(const ddl_agreement *a)
 {
     int awaited = -1;
     for (int rank = a->nranks - 1; rank >= 0; rank--)
-        if (ddl_agreement_awaits(a, rank) &&
-            (awaited < 0 || a->has_entered[awaited] || !a->has_entered[rank]))
+        if (ddl_agreement_awaits(a, rank) && (awaited < 0 || lateness(a, rank) >= lateness(a, awaited)))
             awaited = rank;
     return awaited;
 }
 
 ddl_agreement_state ddl_agreement_result(const ddl_agreement *a)
 {
-    if (!a->entered || is_due(a) || !has_ended(a))
+    if (is_due(a) || !has_ended(a))
         return DDL_AGREEMENT_OPEN;
     if (a->is_decided && !has(a->latest.gone, a->rank))
         return DDL_AGREEMENT_DECIDED;

@@ -43,8 +43,8 @@ void ddl_agreement_leave(ddl_agreement *agreement);
 /* It never does again: the others go on without it, but where they have decided already. */
 void ddl_agreement_give_up(ddl_agreement *agreement);
 
-/* What a rank that has no part in it any more answers to a report: that it has given up. False: nothing, or no
- * memory. */
+/* What a rank that has no part in it any more answers to a report: that it has given up. False: nothing, or
+ * no memory. */
 bool ddl_agreement_answer_apart(ddl_view report, ddl_bytes *answer);
 
 /* This rank has lost rank `gone`. */
@@ -61,8 +61,9 @@ bool ddl_agreement_report(ddl_agreement *agreement, ddl_bytes *report);
 /* Whether this rank has lost it, or it is left out by what was decided. */
 bool ddl_agreement_is_gone(const ddl_agreement *agreement, int rank);
 
-/* Whether a rank that is not gone has yet to say something before this one can go on; and the lowest such
- * rank, if there are any the lowest of those who have not entered, or -1. */
+/* Whether this rank has to find out if it has lost another before it can go on, as that has yet to say
+ * something to it or to a third; and for which of them it goes on least, the lowest of those that have not
+ * entered, if there are any; -1: none. */
 bool ddl_agreement_awaits(const ddl_agreement *agreement, int rank);
 int ddl_agreement_awaited(const ddl_agreement *agreement);
 

@@ -386,6 +386,50 @@ static void no_two_sets_are_decided_whatever_is_cut(void **state)
     assert_true(split > SEEDS / 20);
 }
 
+/* As above, but that a rank finds only those lost that it awaits, as ddl_comm_shrink does: that is enough for
+ * all to end. */
+static void all_end_where_only_the_awaited_are_found(void **state)
+{
+    (void)state;
+    static world w;
+    for (uint64_t seed = 1; seed <= SEEDS; seed++) {
+        bool broken[RANKS][RANKS] = { { false } };
+        begin(&w, seed);
+        const uint32_t links = draw(&w, 4);
+        const int first = (int)draw(&w, (uint32_t)w.nranks);
+        for (int i = 0; i < w.nranks; i++) {
+            read_at_random(&w, draw(&w, 30));
+            ddl_agreement_enter(w.ranks[(first + i) % w.nranks]);
+            send_reports(&w, (first + i) % w.nranks);
+            for (uint32_t n = 0; n < links && draw(&w, 2) == 0; n++) {
+                const int a = (int)draw(&w, (uint32_t)w.nranks), b = (int)draw(&w, (uint32_t)w.nranks);
+                if (a == b)
+                    continue;
+                cut(&w, a, b);
+                if (draw(&w, 2) == 0)
+                    cut(&w, b, a);
+                broken[a][b] = broken[b][a] = true;
+            }
+        }
+        for (bool found = true; found;) {
+            run(&w);
+            found = false;
+            for (int i = 0; i < w.nranks * w.nranks && !found; i++) {
+                const int a = (first + i) % w.nranks, b = i / w.nranks;
+                found = broken[a][b] && ddl_agreement_awaits(w.ranks[a], b);
+                if (found)
+                    ddl_agreement_lose(w.ranks[a], b);
+            }
+            for (int rank = 0; rank < w.nranks; rank++)
+                send_reports(&w, rank);
+        }
+        for (int rank = 0; rank < w.nranks; rank++)
+            if (ddl_agreement_result(w.ranks[rank]) == DDL_AGREEMENT_OPEN)
+                fail_msg("seed %llu: rank %d of %d has not ended", (unsigned long long)seed, rank, w.nranks);
+        end(&w);
+    }
+}
+
 /* Two wait, and the third is cut off before it comes: what it has heard of them is not enough. */
 static void who_comes_late_and_is_cut_off_does_not_go_on(void **state)
 {
@@ -627,6 +671,155 @@ static void too_few_that_accept_decide_nothing(void **state)
     }
 }
 
+/* What a rank accepted of another before it says nothing of this proposal. */
+static void older_acceptances_do_not_count(void **state)
+{
+    (void)state;
+    ddl_agreement *own = entered(2, 5);
+    ddl_agreement_lose(own, 0);
+    ddl_agreement_lose(own, 1);
+    assert_says(own, LOST, 0, 3);
+    assert_int_equal(hear(own, 3, ACCEPTED, 0, 2), DDL_OK);
+    assert_int_equal(hear(own, 3, LOST, 0, 3), DDL_OK);
+    assert_int_equal(hear(own, 4, LOST, 0, 3), DDL_OK);
+    assert_says(own, ACCEPTED, 2, 2);
+    assert_int_equal(hear(own, 4, ACCEPTED, 2, 2), DDL_OK);
+    assert_says_nothing(own);
+    assert_int_equal(ddl_agreement_awaited(own), 3);
+    assert_int_equal(hear(own, 3, LOST, 0, 3), DDL_OK);
+    assert_says_nothing(own); /* it proposes once */
+    assert_int_equal(hear(own, 3, ACCEPTED, 2, 2), DDL_OK);
+    assert_says(own, DECIDED, 0, 2);
+    assert_int_equal(ddl_agreement_offer(own), 103); /* that of the set, which has been told by 3 */
+    ddl_agreement_destroy(own);
+}
+
+/* 1 has lost 2, which does not say so, but was lost itself since. */
+static void what_the_lost_have_lost_does_not_matter(void **state)
+{
+    (void)state;
+    ddl_agreement *own = entered(0, 4);
+    assert_int_equal(hear(own, 1, LOST, 0, 1 << 2), DDL_OK);
+    assert_int_equal(hear(own, 2, LOST, 0, 0), DDL_OK);
+    assert_int_equal(hear(own, 3, LOST, 0, 0), DDL_OK);
+    assert_says_nothing(own);
+    assert_int_equal(ddl_agreement_awaited(own), 2);
+    ddl_agreement_lose(own, 1);
+    assert_says(own, ACCEPTED, 0, 1 << 1);
+    assert_says(own, LOST, 0, 1 << 1);
+    ddl_agreement_destroy(own);
+}
+
+static void what_was_lost_stays_lost(void **state)
+{
+    (void)state;
+    ddl_agreement *own = entered(0, 3);
+    assert_int_equal(hear(own, 1, LOST, 0, 1 << 2), DDL_OK);
+    assert_int_equal(hear(own, 1, LOST, 0, 0), DDL_OK); /* which was said before */
+    assert_int_equal(hear(own, 2, LOST, 0, 1 << 1), DDL_OK);
+    assert_says(own, ACCEPTED, 0, 1 << 2); /* of two in conflict one stays */
+    ddl_agreement_destroy(own);
+}
+
+/* Before a rank enters it only listens; and it is in no hurry to be told the end. */
+static void who_has_not_entered_says_nothing(void **state)
+{
+    (void)state;
+    ddl_agreement *own;
+    ddl_error error;
+    assert_int_equal(ddl_agreement_create(1, 4, 0, &own, &error), DDL_OK);
+    ddl_agreement_lose(own, 3);
+    assert_int_equal(hear(own, 0, ACCEPTED, 0, 1 << 3), DDL_OK);
+    assert_says_nothing(own);
+    ddl_agreement_enter(own);
+    assert_says(own, ACCEPTED, 0, 1 << 3);
+    assert_says(own, LOST, 0, 1 << 3);
+    assert_int_equal(ddl_agreement_awaited(own), 0);
+    assert_false(ddl_agreement_awaits(own, 2)); /* but the proposer, who decides */
+    ddl_agreement_destroy(own);
+
+    assert_int_equal(ddl_agreement_create(1, 4, 0, &own, &error), DDL_OK);
+    assert_int_equal(hear(own, 0, DECIDED, 0, 1 << 3), DDL_OK);
+    assert_int_equal(ddl_agreement_result(own), DDL_AGREEMENT_OPEN);
+    ddl_agreement_enter(own);
+    assert_int_equal(ddl_agreement_result(own), DDL_AGREEMENT_OPEN);
+    assert_says(own, DECIDED, 0, 1 << 3);
+    assert_int_equal(ddl_agreement_result(own), DDL_AGREEMENT_DECIDED);
+    assert_int_equal(ddl_agreement_offer(own), 100);
+    ddl_agreement_destroy(own);
+}
+
+static void who_enters_again_says_so_again(void **state)
+{
+    (void)state;
+    ddl_agreement *own = entered(1, 3);
+    ddl_agreement_leave(own);
+    assert_int_equal(hear(own, 0, ACCEPTED, 0, 0), DDL_OK);
+    assert_says_nothing(own);
+    ddl_agreement_enter(own);
+    assert_int_equal(hear(own, 2, ACCEPTED, 0, 0), DDL_OK); /* before this rank has said anything */
+    assert_says(own, ACCEPTED, 0, 0);
+    assert_says(own, LOST, 0, 0);
+    ddl_agreement_leave(own); /* having accepted */
+    ddl_agreement_lose(own, 2);
+    assert_says(own, LOST, 0, 1 << 2);
+    ddl_agreement_destroy(own);
+}
+
+static void report_for_which_there_is_no_memory_stays_due(void **state)
+{
+    (void)state;
+    ddl_agreement *own = entered(0, 3);
+    ddl_agreement_lose(own, 2);
+    ddl_bytes full = { .bytes = SIZE_MAX - 9, .capacity = SIZE_MAX - 9 };
+    assert_false(ddl_agreement_report(own, &full));
+    assert_int_equal(full.bytes, SIZE_MAX - 9);
+    assert_says(own, LOST, 0, 1 << 2);
+    ddl_agreement_destroy(own);
+}
+
+static void numbers_of_proposers_have_two_bytes(void **state)
+{
+    (void)state;
+    enum { NRANKS = 600, LEADER = 256, SET_BYTES = NRANKS / 8 };
+    ddl_agreement *own;
+    ddl_error error;
+    ddl_bytes report = { 0 };
+    uint8_t says[8 + SET_BYTES] = { LOST };
+    memset(says + 8, 0xff, LEADER / 8);
+    assert_int_equal(ddl_agreement_create(LEADER, NRANKS, 0, &own, &error), DDL_OK);
+    for (int rank = 0; rank < LEADER; rank++)
+        ddl_agreement_lose(own, rank);
+    ddl_agreement_enter(own);
+    for (int rank = LEADER + 1; rank < NRANKS; rank++)
+        assert_int_equal(ddl_agreement_hear(own, rank, (ddl_view){ says, sizeof says }, &error), DDL_OK);
+    assert_true(ddl_agreement_report(own, &report));
+    const uint8_t *bytes = report.data;
+    assert_int_equal(bytes[0], ACCEPTED);
+    assert_int_equal(bytes[2] | bytes[3] << 8, LEADER);
+    ddl_bytes_fini(&report);
+    ddl_agreement_destroy(own);
+}
+
+/* Of whom others have said that they go on without it. */
+static void who_was_left_out_is_told_so(void **state)
+{
+    (void)state;
+    for (int way = 0; way < 3; way++) {
+        ddl_agreement *own = entered(2, 3);
+        if (way == 0)
+            assert_int_equal(hear(own, 0, ACCEPTED, 0, 1 << 2), DDL_OK);
+        else if (way == 1)
+            assert_int_equal(hear(own, 0, GIVEN_UP, 0, 1 << 2), DDL_OK);
+        ddl_agreement_lose(own, 0);
+        ddl_agreement_lose(own, 1);
+        assert_says(own, GIVEN_UP, 0, 3);
+        assert_int_equal(ddl_agreement_result(own),
+                         way < 2 ? DDL_AGREEMENT_EXCLUDED : DDL_AGREEMENT_MINORITY);
+        ddl_agreement_destroy(own);
+    }
+}
+
 /* Who has said that it goes on with a set does so, though its call has run out of time. */
 static void who_has_accepted_stays(void **state)
 {
@@ -701,6 +894,16 @@ static void who_is_awaited_is_known(void **state)
     assert_int_equal(ddl_agreement_result(own), DDL_AGREEMENT_OPEN);
     ddl_bytes_fini(&report);
     ddl_agreement_destroy(own);
+
+    own = entered(1, 4);
+    assert_int_equal(hear(own, 0, LOST, 0, 0), DDL_OK);
+    assert_true(ddl_agreement_awaits(own, 0));
+    assert_int_equal(ddl_agreement_awaited(own), 2); /* which has not entered */
+    assert_int_equal(hear(own, 2, LOST, 0, 0), DDL_OK);
+    assert_int_equal(hear(own, 3, LOST, 0, 0), DDL_OK);
+    assert_int_equal(ddl_agreement_awaited(own), 0); /* to propose */
+    assert_true(ddl_agreement_awaits(own, 2)); /* it may be 2 for which 0 waits, as 2 has lost this one */
+    ddl_agreement_destroy(own);
 }
 
 static void malformed_reports_are_refused_and_change_nothing(void **state)
@@ -745,6 +948,7 @@ int main(void)
         cmocka_unit_test(some_go_on_after_a_cut_that_healed),
         cmocka_unit_test(some_go_on_whoever_has_lost_whom),
         cmocka_unit_test(no_two_sets_are_decided_whatever_is_cut),
+        cmocka_unit_test(all_end_where_only_the_awaited_are_found),
         cmocka_unit_test(who_comes_late_and_is_cut_off_does_not_go_on),
         cmocka_unit_test(who_has_left_locks_nothing),
         cmocka_unit_test(half_goes_on_only_with_the_lowest_rank),
@@ -752,6 +956,14 @@ int main(void)
         cmocka_unit_test(proposal_of_the_highest_is_taken_up),
         cmocka_unit_test(what_was_not_said_was_not_accepted),
         cmocka_unit_test(too_few_that_accept_decide_nothing),
+        cmocka_unit_test(older_acceptances_do_not_count),
+        cmocka_unit_test(what_the_lost_have_lost_does_not_matter),
+        cmocka_unit_test(what_was_lost_stays_lost),
+        cmocka_unit_test(who_has_not_entered_says_nothing),
+        cmocka_unit_test(who_enters_again_says_so_again),
+        cmocka_unit_test(report_for_which_there_is_no_memory_stays_due),
+        cmocka_unit_test(numbers_of_proposers_have_two_bytes),
+        cmocka_unit_test(who_was_left_out_is_told_so),
         cmocka_unit_test(who_has_accepted_stays),
         cmocka_unit_test(who_has_no_part_in_it_is_not_waited_for),
         cmocka_unit_test(more_ranks_than_a_report_has_room_for_are_refused),
