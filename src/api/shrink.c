@@ -112,6 +112,7 @@ struct ddl_shrinking {
     atomic_bool done;
     ddl_deadline deadline;
     int64_t late_ns;     /* when the first tick came after that; 0: none has */
+    int late_rank;       /* who was awaited then, or -1 */
     atomic_bool is_over; /* it is done, or this rank's call has run out of time */
     ddl_bytes report;
     struct ddl_shrinking *next; /* others have begun it already */
@@ -272,8 +273,10 @@ void ddl_shrink_tick(ddl_comm *comm, int64_t now_ns)
     struct ddl_shrinking *s = comm->shrinking;
     if (s == NULL || !s->is_awaited)
         return;
-    if (now_ns > s->deadline && s->late_ns == 0)
+    if (now_ns > s->deadline && s->late_ns == 0) {
         s->late_ns = now_ns;
+        s->late_rank = ddl_agreement_awaited(s->agreement);
+    }
     if (s->late_ns != 0 && now_ns - s->late_ns >= KEPT_OUT_MS * DDL_NS_PER_MS) {
         end_wait(comm, s);
         return;
@@ -288,24 +291,32 @@ void ddl_shrink_tick(ddl_comm *comm, int64_t now_ns)
     advance(comm);
 }
 
-/* Holder: what was agreed upon, as arguments of the new communicator. */
+static ddl_status fail_late(const ddl_comm *comm, int late, ddl_error *err)
+{
+    char who[160];
+    const bool has_called = late >= 0 && ddl_agreement_has_entered(comm->shrinking->agreement, late);
+    ddl_status status =
+        DDL_FAIL(err, DDL_ETIMEDOUT, "%s has %s within %lld ms (%s)",
+                 late >= 0 ? ddl_comm_describe(comm, late, who, sizeof who) : "somebody",
+                 has_called ? "called ddl_comm_shrink, but not ended it" : "not called ddl_comm_shrink",
+                 (long long)comm->timeout_ms, ddl_comm_timeout_name(comm, comm->timeout_ms));
+    err->culprit = late;
+    return status;
+}
+
+/* Holder: what was agreed upon, as arguments of the new communicator. Others that were waited for in vain
+ * give up too: after the deadline that is no reason. */
 static ddl_status read_result(ddl_comm *comm, int *members, int *nleft, int *own, uint64_t *id,
                               ddl_error *err)
 {
-    const ddl_agreement *agreement = comm->shrinking->agreement;
-    switch (ddl_agreement_result(agreement)) {
-    case DDL_AGREEMENT_OPEN: {
-        char who[160];
-        int late = ddl_agreement_awaited(agreement);
-        const bool has_called = late >= 0 && ddl_agreement_has_entered(agreement, late);
-        ddl_status status =
-            DDL_FAIL(err, DDL_ETIMEDOUT, "%s has %s within %lld ms (%s)",
-                     late >= 0 ? ddl_comm_describe(comm, late, who, sizeof who) : "somebody",
-                     has_called ? "called ddl_comm_shrink, but not ended it" : "not called ddl_comm_shrink",
-                     (long long)comm->timeout_ms, ddl_comm_timeout_name(comm, comm->timeout_ms));
-        err->culprit = late;
-        return status;
-    }
+    const struct ddl_shrinking *s = comm->shrinking;
+    const ddl_agreement *agreement = s->agreement;
+    const ddl_agreement_state result = ddl_agreement_result(agreement);
+    if (result != DDL_AGREEMENT_DECIDED && s->late_ns != 0 && s->late_rank >= 0)
+        return fail_late(comm, s->late_rank, err);
+    switch (result) {
+    case DDL_AGREEMENT_OPEN:
+        return fail_late(comm, ddl_agreement_awaited(agreement), err);
     case DDL_AGREEMENT_EXCLUDED:
         return DDL_FAIL(err, DDL_EABORTED, "other ranks hear this one no more, and do not go on with it");
     case DDL_AGREEMENT_MINORITY:
