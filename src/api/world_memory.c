@@ -55,11 +55,14 @@ static ddl_status join_lanes(ddl_world *world, ddl_wire wires[], ddl_neighbour o
 }
 
 /* And what is written of the two sheets of the first board, which is the world's if that is on one host. */
-static void touch_lanes(ddl_lanes *lanes, bool has_board)
+static void touch_lanes(const ddl_world *world, bool has_board)
 {
-    const size_t bytes = offsetof(ddl_sheet, bytes) + DDL_POSTED_UNCROWDED_BYTES;
+    const int blocks = 2; /* of two ranks each may say both */
+    const size_t said =
+        world->roster->nranks == 2 ? blocks * DDL_POSTED_BETWEEN_TWO_BYTES : DDL_POSTED_UNCROWDED_BYTES;
+    const size_t bytes = offsetof(ddl_sheet, bytes) + said;
     const ddl_room_part sheets[] = { { 0, bytes }, { sizeof(ddl_sheet), bytes } };
-    ddl_lanes_touch(lanes, sheets, has_board ? 2 : 0);
+    ddl_lanes_touch(world->lanes, sheets, has_board ? 2 : 0);
 }
 
 ddl_status ddl_world_make_lanes(ddl_world *world, ddl_wire wires[], ddl_deadline deadline, ddl_error *err)
@@ -91,7 +94,7 @@ ddl_status ddl_world_make_lanes(ddl_world *world, ddl_wire wires[], ddl_deadline
                             ? join_lanes(world, wires, others, shares, &apart, deadline, err)
                             : DDL_FAIL(err, DDL_ENOMEM, "no memory for %d neighbours", roster->nranks);
     if (status == DDL_OK && world->lanes != NULL && !ddl_roster_is_crowded(roster))
-        touch_lanes(world->lanes, has_board); /* where CPUs are shared, all would wait for all others' */
+        touch_lanes(world, has_board); /* where CPUs are shared, all would wait for all others' */
     ddl_apart_warn(&apart);
     ddl_free(apart.ranks);
     ddl_free(others);

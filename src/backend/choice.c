@@ -422,10 +422,31 @@ static double messages_ns(const struct task *task, const ddl_work *work, double 
 
 /* ---- over a board ---- */
 
+static bool is_between_two(const ddl_cost_model *model, int nranks)
+{
+    return nranks == 2 && model->crowding <= 1;
+}
+
+/* Or shares, which ranks make, as large as a block. */
+static bool has_blocks(ddl_collective collective)
+{
+    switch (collective) {
+    case DDL_COLLECTIVE_BROADCAST:
+    case DDL_COLLECTIVE_REDUCE:
+    case DDL_COLLECTIVE_ALLGATHERV: /* one rank may have it all */
+    case DDL_COLLECTIVE_REDUCE_SCATTERV:
+        return false;
+    default:
+        return true;
+    }
+}
+
 /*
  * Where each rank has a CPU, a message is read while the rest of it is written, and what is posted only when
- * all of it is: with 2 ranks on an EPYC four collectives of 256 KiB to 16 MiB took 1.3 to 2 times as long
- * over a board, and an allreduce of 64 KiB did; on a Xeon such allreduces took 0.9 to 1.1, that one 0.7.
+ * all of it is; but a message costs more. With 2 ranks on an EPYC all collectives took 0.5 to 0.95 of the
+ * time over a board with messages of up to 64 KiB, near and far, 0.85 to 1 with messages of up to 1 MiB.
+ * Those of more than 64 KiB from memory of ddl_mem_alloc go without a copy, and took 1.3 to 3 times as long
+ * over a board. With more ranks that have a CPU each nothing was measured.
  *
  * In an alltoall only one rank reads what another says. With 4 and 8 ranks on two CPUs messages above 64 KiB
  * took 0.6 to 1 of the time over a board on the EPYC, and on the Xeon, where they are read in the memory of
@@ -444,6 +465,8 @@ static bool is_better_by_messages(const ddl_cost_model *model, ddl_collective co
     static const double FULL = 3, PACKED = 6; /* ranks per CPU */
     const double message_bytes = total_bytes / nranks;
     const bool gathers = ddl_collective_gathers_for_all(collective);
+    if (is_between_two(model, nranks))
+        return (has_blocks(collective) ? message_bytes : total_bytes) > DDL_POSTED_BETWEEN_TWO_BYTES;
     if (model->crowding <= 1 && total_bytes > DDL_POSTED_UNCROWDED_BYTES)
         return true;
     if (message_bytes <= SMALL)
@@ -457,12 +480,9 @@ static bool is_better_by_messages(const ddl_cost_model *model, ddl_collective co
 size_t ddl_choice_post_bytes(const ddl_cost_model *model, ddl_collective collective, int nranks,
                              double total_bytes)
 {
-    static const double REDUCED = 32 * 1024; /* 2 ranks took 1.1 to 2 times as long with more */
     if (is_better_by_messages(model, collective, nranks, total_bytes))
         return 0;
     switch (collective) {
-    case DDL_COLLECTIVE_REDUCE:
-        return total_bytes <= REDUCED ? (size_t)model->board_bytes : 0;
     case DDL_COLLECTIVE_ALLGATHERV: /* one rank may have it all */
     case DDL_COLLECTIVE_REDUCE_SCATTERV:
         return total_bytes <= model->board_bytes ? (size_t)model->board_bytes : 0;
@@ -474,10 +494,12 @@ size_t ddl_choice_post_bytes(const ddl_cost_model *model, ddl_collective collect
 enum { WIDEST_ELEMENT = 8 };
 
 /* Whether the call goes over the board: of one round, or an allreduce of two in which all send to all
- * (executor/oneshot.h). */
-static bool is_posted(const ddl_cost_model *model, ddl_collective collective, const ddl_work *work,
+ * (executor/oneshot.h). A larger one between two takes as long by `direct` as by others, and a third of it
+ * where both reach the buffers: in that one this can be told (backend/telling.h). */
+static bool is_posted(const ddl_cost_model *model, const ddl_algorithm *algorithm, const ddl_work *work,
                       int nranks, double total_bytes)
 {
+    const ddl_collective collective = algorithm->collective;
     switch (collective) {
     case DDL_COLLECTIVE_ALLGATHER:
     case DDL_COLLECTIVE_ALLGATHERV:
@@ -491,6 +513,9 @@ static bool is_posted(const ddl_cost_model *model, ddl_collective collective, co
         return false;
     }
     bool has_all_blocks = total_bytes >= WIDEST_ELEMENT * nranks; /* else not all have something to say */
+    const bool is_between = collective == DDL_COLLECTIVE_ALLREDUCE && is_between_two(model, nranks);
+    if (is_between && total_bytes > DDL_POSTED_UNCROWDED_BYTES && strcmp(algorithm->name, "direct") != 0)
+        return false;
     bool has_rounds =
         work->rounds == 1 || (work->rounds == 2 && collective == DDL_COLLECTIVE_ALLREDUCE && has_all_blocks);
     return has_rounds && work->messages == work->rounds * (nranks - 1) &&
@@ -582,7 +607,7 @@ double ddl_cost_ns(const ddl_cost_model *model, const ddl_algorithm *algorithm,
     const ddl_phase *phases = algorithm->phases, alone = { algorithm->collective, algorithm->work };
     if (phases[0].work == NULL || is_one_flow(model, algorithm, placement->nranks, total_bytes)) {
         ddl_work work = algorithm->work(placement, total_bytes);
-        if (is_posted(model, algorithm->collective, &work, placement->nranks, total_bytes))
+        if (is_posted(model, algorithm, &work, placement->nranks, total_bytes))
             return posted_ns(model, &work,
                              posted_pieces(model, algorithm->collective, placement->nranks, total_bytes));
         return phase_ns(model, alone, ALONE, placement, total_bytes);

@@ -63,8 +63,10 @@ DDL_MUST_USE ddl_status ddl_cost_model_unpack(const double constants[], int coun
 double ddl_cost_ns(const ddl_cost_model *model, const ddl_algorithm *algorithm,
                    const ddl_placement *placement, double total_bytes);
 
-/* Of all ranks of a call together, where each has a CPU: more goes by messages. */
-enum { DDL_POSTED_UNCROWDED_BYTES = 32 * 1024 };
+/* Where each rank has a CPU more goes by messages: of all ranks together, or, if they are two, in one
+ * message.
+ */
+enum { DDL_POSTED_UNCROWDED_BYTES = 32 * 1024, DDL_POSTED_BETWEEN_TWO_BYTES = 64 * 1024 };
 
 /* What a rank says in a round of a piece at most, if calls of this size go over a board wherever their
  * algorithm can; 0: they go by messages. */

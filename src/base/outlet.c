@@ -3,6 +3,7 @@
 
 #include "base/clock.h"
 #include "base/copy.h"
+#include "base/processor.h"
 #include "base/size.h"
 
 #include <stdatomic.h>
@@ -12,12 +13,16 @@ enum {
     TIMED_BYTES = 16 * 1024,      /* at most, of a copy */
     ORDINARY_BYTES = 256 * 1024,  /* from one timed copy to the next, in the mean */
     STREAMED_BYTES = 1024 * 1024, /* likewise, where such a copy may take ten times as long */
-    SMOOTHING = 4,
-    /* 20 to 120 where cores share a cache, 340 to 450 where they do not (docs/performance.md) */
-    DEAR_PS = 200,
-    CHEAP_PS = 150, /* and a board's readers may be of both kinds */
-    MOST_PS = 400   /* one that takes longer was interrupted, and must not be enough by itself */
+    SMOOTHING = 4
 };
+
+/* 20 to 120 ps for a byte where cores share a cache, 340 to 450 where they do not; on EPYC of the fifth
+ * generation 12 to 21, and 60 to 75 in a board, 37 in lanes (docs/performance.md). */
+ddl_outlet_limits ddl_outlet_find_limits(void)
+{
+    return ddl_processor_is_amd_26() ? (ddl_outlet_limits){ .dear_ps = 50, .cheap_ps = 35, .most_ps = 100 }
+                                     : (ddl_outlet_limits){ .dear_ps = 200, .cheap_ps = 150, .most_ps = 400 };
+}
 
 /* Of other makers these stores were not measured where somebody reads what they write. */
 static bool may_stream(void)
@@ -38,8 +43,10 @@ static void fetch(const char *source, size_t bytes)
 
 void ddl_outlet_time(ddl_outlet *outlet, int64_t ps)
 {
-    outlet->ordinary_ps += ((ps < MOST_PS ? (int)ps : MOST_PS) - outlet->ordinary_ps) / SMOOTHING;
-    outlet->streams = outlet->ordinary_ps > (outlet->streams ? CHEAP_PS : DEAR_PS);
+    const ddl_outlet_limits limits = ddl_outlet_find_limits();
+    const int counts = ps < limits.most_ps ? (int)ps : limits.most_ps;
+    outlet->ordinary_ps += (counts - outlet->ordinary_ps) / SMOOTHING;
+    outlet->streams = outlet->ordinary_ps > (outlet->streams ? limits.cheap_ps : limits.dear_ps);
     /* What is written in a cycle of so many bytes would have the same readers each time, who may be the only
      * ones that share a cache, or do not. */
     const size_t mean = outlet->streams ? STREAMED_BYTES : ORDINARY_BYTES;

@@ -26,6 +26,16 @@ typedef struct ddl_outlet {
     uint32_t chance;    /* by which that is so many */
 } ddl_outlet;
 
+/* Ordinary stores that take longer than dear_ps for a byte are given up, and taken up again when they take no
+ * longer than cheap_ps: a board's readers may be of both kinds. What takes longer than most_ps was
+ * interrupted, counts as that, and is not enough by itself. */
+typedef struct ddl_outlet_limits {
+    int dear_ps, cheap_ps, most_ps;
+} ddl_outlet_limits;
+
+/* Of this processor. */
+ddl_outlet_limits ddl_outlet_find_limits(void);
+
 /* That an ordinary copy took so many ps for a byte: whether the next ones go past the caches. */
 void ddl_outlet_time(ddl_outlet *outlet, int64_t ps);
 

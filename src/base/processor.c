@@ -41,6 +41,11 @@ bool ddl_processor_is_amd_25(void)
     return __builtin_cpu_is("amd") && family() == 25;
 }
 
+bool ddl_processor_is_amd_26(void)
+{
+    return __builtin_cpu_is("amd") && family() == 26;
+}
+
 bool ddl_processor_is_epyc_3(void)
 {
     return ddl_processor_is_amd_25() && model() < 16;
@@ -54,6 +59,11 @@ bool ddl_processor_is_intel_server(void)
 }
 
 bool ddl_processor_is_amd_25(void)
+{
+    return false;
+}
+
+bool ddl_processor_is_amd_26(void)
 {
     return false;
 }

@@ -15,6 +15,9 @@ bool ddl_processor_is_intel_server(void);
 /* AMD's family 25: EPYC of the third and fourth generation, and what is made of the same cores. */
 bool ddl_processor_is_amd_25(void);
 
+/* AMD's family 26: EPYC of the fifth generation. */
+bool ddl_processor_is_amd_26(void);
+
 /* EPYC of the third generation, and Threadripper of its cores. */
 bool ddl_processor_is_epyc_3(void);
 

@@ -373,24 +373,35 @@ static void where_all_have_a_cpu_and_in_exchanges_what_is_large_goes_by_messages
     (void)state;
     static const struct {
         ddl_collective collective;
+        int nranks;
         double crowding;
         double bytes;
         bool is_posted;
     } cases[] = {
-        { DDL_COLLECTIVE_ALLREDUCE, 1, 32 * 1024, true },
-        { DDL_COLLECTIVE_ALLREDUCE, 1, 32 * 1024 + 4, false },
-        { DDL_COLLECTIVE_ALLGATHER, 1, 64 * 1024, false },
-        { DDL_COLLECTIVE_BROADCAST, 1, 64 * 1024, false },
-        { DDL_COLLECTIVE_ALLREDUCE, 2, 1 << 30, true },
-        { DDL_COLLECTIVE_ALLGATHER, 2, 1 << 30, true },
-        { DDL_COLLECTIVE_ALLTOALL, 2, 4 * 64 * 1024, true },
-        { DDL_COLLECTIVE_ALLTOALL, 2, 4 * 64 * 1024 + 16, false },
-        { DDL_COLLECTIVE_ALLTOALL, 5.5, 1 << 30, false },
-        { DDL_COLLECTIVE_ALLTOALL, 6, 1 << 30, true },
+        { DDL_COLLECTIVE_ALLREDUCE, 3, 1, 32 * 1024, true },
+        { DDL_COLLECTIVE_ALLREDUCE, 3, 1, 32 * 1024 + 4, false },
+        { DDL_COLLECTIVE_ALLGATHER, 3, 1, 64 * 1024, false },
+        { DDL_COLLECTIVE_BROADCAST, 3, 1, 64 * 1024, false },
+        { DDL_COLLECTIVE_ALLREDUCE, 2, 1, 128 * 1024, true },
+        { DDL_COLLECTIVE_ALLREDUCE, 2, 1, 128 * 1024 + 4, false },
+        { DDL_COLLECTIVE_ALLGATHER, 2, 1, 128 * 1024, true },
+        { DDL_COLLECTIVE_ALLTOALL, 2, 1, 128 * 1024 + 8, false },
+        { DDL_COLLECTIVE_BROADCAST, 2, 1, 64 * 1024, true },
+        { DDL_COLLECTIVE_BROADCAST, 2, 1, 64 * 1024 + 4, false },
+        { DDL_COLLECTIVE_REDUCE, 2, 1, 64 * 1024, true },
+        { DDL_COLLECTIVE_REDUCE, 2, 1, 64 * 1024 + 4, false },
+        { DDL_COLLECTIVE_ALLGATHERV, 2, 1, 64 * 1024 + 4, false },
+        { DDL_COLLECTIVE_REDUCE_SCATTERV, 2, 1, 64 * 1024, true },
+        { DDL_COLLECTIVE_ALLREDUCE, 4, 2, 1 << 30, true },
+        { DDL_COLLECTIVE_ALLGATHER, 4, 2, 1 << 30, true },
+        { DDL_COLLECTIVE_ALLTOALL, 4, 2, 4 * 64 * 1024, true },
+        { DDL_COLLECTIVE_ALLTOALL, 4, 2, 4 * 64 * 1024 + 16, false },
+        { DDL_COLLECTIVE_ALLTOALL, 4, 5.5, 1 << 30, false },
+        { DDL_COLLECTIVE_ALLTOALL, 4, 6, 1 << 30, true },
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         struct job job;
-        make_job(&job, &layouts[0], cases[i].crowding > 1 ? 4 : 2, cases[i].crowding > 1, true);
+        make_job(&job, &layouts[0], cases[i].nranks, cases[i].crowding > 1, true);
         job.model.crowding = cases[i].crowding;
         job.model.board_bytes = DDL_SHEET_BYTES;
         job.model.pull_bytes = INFINITY;
@@ -398,6 +409,24 @@ static void where_all_have_a_cpu_and_in_exchanges_what_is_large_goes_by_messages
             ddl_choice_post_bytes(&job.model, cases[i].collective, job.placement.nranks, cases[i].bytes),
             cases[i].is_posted ? DDL_SHEET_BYTES : 0);
     }
+}
+
+/* In which what both reach can be told. */
+static void larger_allreduces_between_two_go_over_the_board_in_two_rounds(void **state)
+{
+    struct job job;
+    (void)state;
+    make_job(&job, &layouts[0], 2, false, true);
+    job.model.crowding = 1;
+    job.model.board_bytes = DDL_SHEET_BYTES;
+    static const struct {
+        double bytes;
+        const char *name;
+    } cases[] = { { 32 * 1024, "flat" }, { 32 * 1024 + 4, "direct" }, { 128 * 1024, "direct" } };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++)
+        assert_string_equal(
+            ddl_choose(&job.model, DDL_COLLECTIVE_ALLREDUCE, &job.placement, cases[i].bytes)->name,
+            cases[i].name);
 }
 
 static void a_barrier_over_a_board_is_flat_and_else_a_tree(void **state)
@@ -855,6 +884,7 @@ int main(void)
         cmocka_unit_test(even_blocks_cost_no_more_than_blocks_of_any_size),
         cmocka_unit_test(more_bytes_cost_more),
         cmocka_unit_test(where_all_have_a_cpu_and_in_exchanges_what_is_large_goes_by_messages),
+        cmocka_unit_test(larger_allreduces_between_two_go_over_the_board_in_two_rounds),
         cmocka_unit_test(a_barrier_over_a_board_is_flat_and_else_a_tree),
         cmocka_unit_test(much_goes_directly_in_shared_memory),
         cmocka_unit_test(a_large_broadcast_is_shared_evenly_where_few_ranks_share_cpus),

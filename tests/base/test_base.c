@@ -128,30 +128,33 @@ static void stores_that_stay_dear_go_past_the_caches(void **state)
 {
     (void)state;
     ddl_outlet outlet = { .streams = false };
+    const ddl_outlet_limits limits = ddl_outlet_find_limits();
+    const int near = limits.cheap_ps * 4 / 5, between = (limits.cheap_ps + limits.dear_ps) / 2,
+              far = limits.dear_ps * 17 / 10;
     /* The cores share a cache, and now and then another process has the CPU. */
     for (int i = 0; i < 200; i++) {
-        ddl_outlet_time(&outlet, i % 20 == 10 ? 1000000 : i < 100 ? 20 + i : 120);
+        ddl_outlet_time(&outlet, i % 20 == 10 ? 1000000 : i < 100 ? near * i / 100 : near);
         assert_false(outlet.streams);
     }
     for (int i = 0; i < 100; i++) {
-        ddl_outlet_time(&outlet, i < 50 ? 170 : 120); /* 170 is enough to go on, but not to begin */
+        ddl_outlet_time(&outlet, i < 50 ? between : near); /* which is enough to go on, but not to begin */
         assert_false(outlet.streams);
     }
     int dear = 0;
     for (; !outlet.streams && dear < 100; dear++)
-        ddl_outlet_time(&outlet, 340);
+        ddl_outlet_time(&outlet, far);
     assert_in_range(dear, 2, 6);
     for (int i = 0; i < 100; i++) {
-        ddl_outlet_time(&outlet, 340 + i);
+        ddl_outlet_time(&outlet, far + i);
         assert_true(outlet.streams);
     }
     for (int i = 0; i < 100; i++) {
-        ddl_outlet_time(&outlet, 170);
+        ddl_outlet_time(&outlet, between);
         assert_true(outlet.streams);
     }
     int quick = 0;
     for (; outlet.streams && quick < 100; quick++)
-        ddl_outlet_time(&outlet, 120);
+        ddl_outlet_time(&outlet, near);
     assert_in_range(quick, 2, 10);
 }
 

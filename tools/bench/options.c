@@ -155,8 +155,8 @@ static bool parse_file(const char *flag, const char *text, const char **file)
     return true;
 }
 
-/* The letters of nccl-tests are flags too; of the others none is. */
-static const char letters[] = "b:e:f:d:o:n:w:r:h";
+/* The letters of nccl-tests are flags too, and -V, as of the other programs. */
+static const char letters[] = "b:e:f:d:o:n:w:r:hV";
 
 static const struct option flags[] = {
     { "min", required_argument, NULL, 'b' },       { "max", required_argument, NULL, 'e' },
@@ -168,7 +168,7 @@ static const struct option flags[] = {
     { "warmup", required_argument, NULL, 'w' },    { "root", required_argument, NULL, 'r' },
     { "inplace", required_argument, NULL, 'p' },   { "memory", required_argument, NULL, 'm' },
     { "json", required_argument, NULL, 'j' },      { "help", no_argument, NULL, 'h' },
-    { "version", no_argument, NULL, 'v' },         { NULL, 0, NULL, 0 },
+    { "version", no_argument, NULL, 'V' },         { NULL, 0, NULL, 0 },
 };
 
 static bool has_meaning(int flag, const struct bench_options *options, const struct workload_kind *kind)
@@ -319,7 +319,7 @@ enum bench_parsed bench_options_parse(int argc, char **argv, struct bench_option
             break;
         case 'h':
             return BENCH_HELP;
-        case 'v':
+        case 'V':
             return BENCH_VERSION;
         default: /* getopt_long has said what is wrong */
             ok = false;

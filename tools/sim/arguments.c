@@ -23,23 +23,32 @@ int sim_bad_option(int argc, char **argv, int result)
     return sim_usage_error("no option %s (ddl-sim %s --help)", option, argv[0]);
 }
 
+/* "collective/name": whether it is of that collective. */
+static bool is_of(const char *name, const ddl_algorithm *row)
+{
+    const char *collective = ddl_collective_name(row->collective);
+    const size_t prefix = strlen(collective);
+    return strncmp(name, collective, prefix) == 0 && name[prefix] == '/';
+}
+
 size_t sim_find(const char *name, const ddl_algorithm *rows[])
 {
     size_t count, found = 0;
     const ddl_algorithm *all = ddl_catalogue(&count);
+    bool is_known = false; /* the collective */
     for (size_t i = 0; i < count; i++) {
         const char *collective = ddl_collective_name(all[i].collective);
-        size_t prefix = strlen(collective);
-        bool whole = strncmp(name, collective, prefix) == 0 && name[prefix] == '/' &&
-                     strcmp(name + prefix + 1, all[i].name) == 0;
+        bool whole = is_of(name, &all[i]) && strcmp(strchr(name, '/') + 1, all[i].name) == 0;
         if (whole || strcmp(name, collective) == 0 || strcmp(name, all[i].name) == 0)
             rows[found++] = &all[i];
+        is_known = is_known || is_of(name, &all[i]);
     }
     if (found > 0)
         return found;
     fprintf(stderr, "ddl-sim: no algorithm '%s'; there are:", name);
     for (size_t i = 0; i < count; i++)
-        fprintf(stderr, " %s/%s", ddl_collective_name(all[i].collective), all[i].name);
+        if (!is_known || is_of(name, &all[i]))
+            fprintf(stderr, " %s/%s", ddl_collective_name(all[i].collective), all[i].name);
     fputc('\n', stderr);
     return 0;
 }

@@ -51,7 +51,7 @@ static int run(int argc, char **argv)
         print_help(stdout);
         return SIM_OK;
     }
-    if (strcmp(argv[1], "--version") == 0) {
+    if (strcmp(argv[1], "--version") == 0 || strcmp(argv[1], "-V") == 0) {
         printf("ddl-sim %d.%d.%d\n", DDL_VERSION_MAJOR, DDL_VERSION_MINOR, DDL_VERSION_PATCH);
         return SIM_OK;
     }
