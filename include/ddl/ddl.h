@@ -184,9 +184,9 @@ DDL_API ddl_status ddl_comm_split(ddl_comm *comm, int color, int key, ddl_comm *
  * in the same order, over the connections that they have. Only ranks whose processes or connections were
  * lost are left out, those that gave no sign of life (DDL_EUNRESPONSIVE, DDL_EUNREACHABLE), before this call
  * or while it waited for them, and those that have freed comm instead. At least half of comm must be left (of
- * exactly half, the one with its lowest rank goes on); otherwise, and on a rank that the others have given up,
- * DDL_EABORTED. Every remaining rank calls it; comm still is to be freed. Bounded by the time limit of comm:
- * DDL_ETIMEDOUT names who has not called it.
+ * exactly half, the one with its lowest rank goes on); otherwise, and on a rank that the others have given
+ * up, DDL_EABORTED. Every remaining rank calls it; comm still is to be freed. Bounded by the time limit of
+ * comm: DDL_ETIMEDOUT names who has not called it.
  */
 DDL_API ddl_status ddl_comm_shrink(ddl_comm *comm, ddl_comm **survivors);
 
