@@ -256,13 +256,15 @@ static bool is_large(const ddl_comm *comm, const ddl_call *call, size_t element_
 
 /*
  * What goes over a board is not put to the vote (votes.h), so where all calls may be, only what is small
- * does. The choice of algorithms must not depend on that: ranks that differ in it are to be told so.
+ * does. The choice of algorithms must not depend on that: ranks that differ in it are to be told so. And it
+ * goes in the order of calls: where there may be GPUs, and each rank has a CPU, what is not small goes by
+ * messages, so that it need not wait for another stream.
  */
 static size_t post_bytes(const ddl_comm *comm, const ddl_call *call, size_t element_bytes)
 {
     const double bytes = total_bytes(comm, call, element_bytes);
-    const bool is_for_vote =
-        comm->world->voting_rule == DDL_VOTING_ALWAYS && comm->votes != NULL && bytes > UNVOTED_BYTES;
+    const bool is_for_vote = comm->votes != NULL && bytes > UNVOTED_BYTES &&
+                             (comm->world->voting_rule == DDL_VOTING_ALWAYS || comm->model.crowding <= 1);
     if (comm->board == NULL || is_for_vote ||
         call->as == DDL_SIGNATURE_FREE) /* who has left a board does not look at it again */
         return 0;
