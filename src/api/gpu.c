@@ -79,16 +79,21 @@ static pointer_attributes *find_driver(void)
     return attributes;
 }
 
-bool ddl_gpu_is_likely(void)
+bool ddl_gpu_may_be_there(void)
 {
-#ifdef DDL_WITHOUT_NCCL
-    return false;
-#else
     static const char *const places[] = { "/dev/nvidiactl", "/dev/dxg" }; /* the second in Windows' Linux */
     for (size_t i = 0; i < sizeof places / sizeof *places; i++)
         if (access(places[i], F_OK) == 0)
             return true;
     return ddl_loaded_find("libcuda.so.1") != NULL;
+}
+
+bool ddl_gpu_is_likely(void)
+{
+#ifdef DDL_WITHOUT_NCCL
+    return false;
+#else
+    return ddl_gpu_may_be_there();
 #endif
 }
 

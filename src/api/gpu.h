@@ -19,6 +19,10 @@ static inline bool ddl_gpu_may_be_used(bool are_known)
     return are_known ? ddl_loaded_may_be_there() : ddl_loaded_is_news();
 }
 
+/* Whether buffers of this process may come to be memory of a GPU: there is a driver. Loads nothing. Thread:
+ * any. */
+bool ddl_gpu_may_be_there(void);
+
 /* Whether buffers of this process may come to be memory of a GPU that NCCL can use: this ddl knows NCCL, and
  * there is a driver. Loads nothing. Thread: any. */
 bool ddl_gpu_is_likely(void);

@@ -263,9 +263,10 @@ static bool is_large(const ddl_comm *comm, const ddl_call *call, size_t element_
 static size_t post_bytes(const ddl_comm *comm, const ddl_call *call, size_t element_bytes)
 {
     const double bytes = total_bytes(comm, call, element_bytes);
-    const bool is_for_vote = comm->votes != NULL && bytes > UNVOTED_BYTES &&
-                             (comm->world->voting_rule == DDL_VOTING_ALWAYS || comm->model.crowding <= 1);
-    if (comm->board == NULL || is_for_vote ||
+    const bool is_small = bytes <= UNVOTED_BYTES;
+    const bool is_for_vote = comm->world->voting_rule == DDL_VOTING_ALWAYS && comm->votes != NULL;
+    const bool has_streams = comm->world->may_have_gpus && comm->model.crowding <= 1;
+    if (comm->board == NULL || (!is_small && (is_for_vote || has_streams)) ||
         call->as == DDL_SIGNATURE_FREE) /* who has left a board does not look at it again */
         return 0;
     return ddl_choice_post_bytes(&comm->model, call->collective, comm->nranks, bytes);

@@ -61,6 +61,7 @@ static ddl_status meet(ddl_world *world, ddl_wire wires[], ddl_deadline deadline
         .insists_on_memory = world->config.local_transport == DDL_LOCAL_SHM,
         .asks_nccl = world->config.gpu == DDL_GPU_NCCL,
         .may_use_nccl = may_use_nccl(&world->config),
+        .may_have_gpu = ddl_gpu_may_be_there(),
         .quiet = is_quiet(&world->config),
         .service = world->service,
         .deadline = deadline,

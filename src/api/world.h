@@ -45,6 +45,7 @@ typedef struct ddl_world {
     /* Constant after init. */
     ddl_config config;
     ddl_voting voting_rule;     /* the same on all ranks */
+    bool may_have_gpus;         /* likewise: some rank of it */
     ddl_prover *prover;         /* NULL: level off, or a world of one */
     ddl_encryption *encryption; /* NULL below level tls */
     ddl_roster *roster;

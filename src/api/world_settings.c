@@ -51,6 +51,8 @@ static ddl_status choose_voting(ddl_world *world, ddl_error *err)
 {
     const ddl_roster *roster = world->roster;
     DDL_TRY(check_all_ask(roster, err));
+    for (int rank = 0; rank < roster->nranks; rank++)
+        world->may_have_gpus = world->may_have_gpus || roster->members[rank].may_have_gpu;
     if (world->config.gpu == DDL_GPU_NCCL) {
         world->voting_rule = DDL_VOTING_ALWAYS;
         return insist_on_nccl(world, err);

@@ -26,6 +26,7 @@ enum {
     INSISTS = 8,
     MAY_USE_NCCL = 16,
     DECLINES_STREAMS = 32,
+    MAY_HAVE_GPU = 64,
     CHOOSES = 128 /* in the roster's byte of streams */
 };
 
@@ -52,7 +53,7 @@ bool ddl_member_encode(const ddl_member *member, ddl_bytes *bytes)
     record[35] =
         (uint8_t)((other_bytes > 0 && member->is_inner ? INNER : 0) | (member->asks_nccl ? NCCL : 0) |
                   (member->declines_memory ? DECLINES : 0) | (member->insists_on_memory ? INSISTS : 0) |
-                  (member->may_use_nccl ? MAY_USE_NCCL : 0) |
+                  (member->may_use_nccl ? MAY_USE_NCCL : 0) | (member->may_have_gpu ? MAY_HAVE_GPU : 0) |
                   (member->declines_streams ? DECLINES_STREAMS : 0));
     uint8_t *texts = record + MEMBER_HEAD_BYTES;
     memcpy(texts, member->host, host_bytes);
@@ -84,7 +85,7 @@ ddl_status ddl_member_decode(ddl_view bytes, ddl_member *out, ddl_error *err)
     if (rank >= RANKS_LIMIT)
         return DDL_FAIL(err, DDL_EPROTO, "a rank's record names rank %u", (unsigned)rank);
     if (host_bytes >= DDL_HOST_TEXT || address_bytes == 0 || address_bytes >= DDL_ADDRESS_TEXT ||
-        other_bytes >= DDL_ADDRESS_TEXT || at[35] >= 2 * DECLINES_STREAMS ||
+        other_bytes >= DDL_ADDRESS_TEXT || at[35] >= 2 * MAY_HAVE_GPU ||
         (at[35] & (NCCL | MAY_USE_NCCL)) == NCCL || ((at[35] & INNER) != 0 && other_bytes == 0) ||
         (at[35] & (DECLINES | INSISTS)) == (DECLINES | INSISTS) ||
         bytes.bytes != MEMBER_HEAD_BYTES + host_bytes + address_bytes + other_bytes)
@@ -103,6 +104,7 @@ ddl_status ddl_member_decode(ddl_view bytes, ddl_member *out, ddl_error *err)
     member.declines_memory = (at[35] & DECLINES) != 0;
     member.insists_on_memory = (at[35] & INSISTS) != 0;
     member.may_use_nccl = (at[35] & MAY_USE_NCCL) != 0;
+    member.may_have_gpu = (at[35] & MAY_HAVE_GPU) != 0;
     member.declines_streams = (at[35] & DECLINES_STREAMS) != 0;
     const uint8_t *texts = at + MEMBER_HEAD_BYTES;
     if (!take_text(texts, host_bytes, member.host) ||

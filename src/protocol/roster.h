@@ -43,6 +43,7 @@ typedef struct ddl_member {
     uint16_t other_port;
     bool asks_nccl;                          /* DDL_GPU=nccl, which all must have or none */
     bool may_use_nccl;                       /* it is asked for, or nobody's wish and there may be a GPU */
+    bool may_have_gpu;                       /* on which buffers of its calls are */
     bool declines_memory, insists_on_memory; /* DDL_TRANSPORT=tcp, DDL_TRANSPORT=shm: not on one host */
     bool declines_streams;                   /* it may not open that many descriptors */
     bool is_inner; /* other is for those alone whose own address is the same: address is that of a NAT before

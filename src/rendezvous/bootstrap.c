@@ -37,6 +37,7 @@ static ddl_status know_oneself(ddl_course *course, ddl_error *err)
     const ddl_bootstrap_options *options = course->options;
     course->own.asks_nccl = options->asks_nccl;
     course->own.may_use_nccl = options->may_use_nccl;
+    course->own.may_have_gpu = options->may_have_gpu;
     course->own.declines_memory = !options->local;
     course->own.insists_on_memory = options->insists_on_memory;
     course->own.declines_streams =

@@ -33,7 +33,7 @@ typedef struct ddl_bootstrap_options {
     const ddl_encryption *encryption; /* of connections, at level tls; NULL: none */
     bool local;                       /* ranks of this host may be connected through Unix sockets */
     bool insists_on_memory;           /* that is shared with these; told to all, as is the next */
-    bool asks_nccl, may_use_nccl;
+    bool asks_nccl, may_use_nccl, may_have_gpu;
     bool quiet;          /* a rank of this host that is not tells who is missing */
     uint32_t generator;  /* version of the schedule generator; all ranks must have the same */
     const double *costs; /* rank 0: constants of its cost model, for the roster; ncosts of them */

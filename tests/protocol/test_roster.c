@@ -21,6 +21,7 @@ static ddl_roster *make(const int host_of[], int nranks)
         member->pid = 1000 + rank;
         member->asks_nccl = rank % 2 == 0;
         member->may_use_nccl = rank != 1;
+        member->may_have_gpu = rank == 1;
         member->declines_memory = rank % 3 == 0;
         member->insists_on_memory = rank == 2;
         member->cpus = 2;
@@ -149,6 +150,7 @@ static void a_roster_comes_back_as_it_was(void **state)
         assert_int_equal(is->is_inner, was->is_inner);
         assert_int_equal(is->asks_nccl, was->asks_nccl);
         assert_int_equal(is->may_use_nccl, was->may_use_nccl);
+        assert_int_equal(is->may_have_gpu, was->may_have_gpu);
         assert_int_equal(is->declines_memory, was->declines_memory);
         assert_int_equal(is->insists_on_memory, was->insists_on_memory);
         assert_int_equal(is->declines_streams, was->declines_streams);
@@ -391,7 +393,7 @@ static void bad_members_are_refused(void **state)
         { "another address without a port", 32, 0 },
         { "another address that is too long", 34, 200 },
         { "one more address than there is room for", 34, 9 },
-        { "something that is not known", 35, 64 },
+        { "something that is not known", 35, 128 },
         { "who asks for NCCL and may not use it", 35, 2 },
         { "who declines shared memory and insists on it", 35, 12 },
         { "a control character in the host", 36, 0x1b },
