@@ -423,13 +423,14 @@ class Failing(OnHosts):
                 stays.append(one)
                 size = record["new_size"]
         self.assertGreaterEqual(len(stays), 3, [one.story() for one in ranks])
-        self.assertEqual(size, len(stays))
-        for one in stays:
-            one.go()
-        for one in stays:
-            self.assertTrue(one.expect("call", "DDL_OK")["exact"])
-            one.expect("free", "DDL_OK")
-            one.expect("free", "DDL_OK")
+        self.assertGreaterEqual(size, len(stays))
+        if size == len(stays):  # else one was lost, or has given up, after it was proposed
+            for one in stays:
+                one.go()
+            for one in stays:
+                self.assertTrue(one.expect("call", "DDL_OK")["exact"])
+                one.expect("free", "DDL_OK")
+                one.expect("free", "DDL_OK")
         for one in ranks:
             one.close()
 
