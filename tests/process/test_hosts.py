@@ -33,6 +33,13 @@ def ip(*arguments):
     subprocess.run(["ip", *arguments], check=True, capture_output=True, text=True, timeout=30)
 
 
+def cut_off(prefix):
+    """Nothing passes into or out of a host any more, and nobody is told; until its table t is deleted."""
+    drop = " chain %s { type filter hook %s priority 0; policy drop; }\n"
+    subprocess.run([*prefix, "nft", "-f", "-"], check=True, text=True, capture_output=True, timeout=30,
+                   input="table inet t {\n" + drop % ("i", "input") + drop % ("o", "output") + "}\n")
+
+
 class Hosts:
     """nhosts namespaces at 10.77.0.1, .2, ... on one bridge; names are unique to this process."""
 
@@ -399,14 +406,11 @@ class Failing(OnHosts):
         for one in ranks:
             one.go()
         time.sleep(0.3)
-        nft = ["ip", "netns", "exec", hosts.names[1], "nft"]
-        drop = " chain %s { type filter hook %s priority 0; policy drop; }\n"
-        subprocess.run([*nft, "-f", "-"], check=True, text=True, capture_output=True, timeout=30,
-                       input="table inet t {\n" + drop % ("i", "input") + drop % ("o", "output") + "}\n")
+        cut_off(hosts.on(1))
         for one in ranks:
             self.assertIn(self.outcome(one)["status"], ("DDL_EUNREACHABLE", "DDL_EUNRESPONSIVE"), one.story())
             one.expect("ready")
-        subprocess.run([*nft, "delete", "table", "inet", "t"], check=True, timeout=30)
+        subprocess.run([*hosts.on(1), "nft", "delete", "table", "inet", "t"], check=True, timeout=30)
         for host in shrink_first, 1 - shrink_first:
             for number, one in enumerate(ranks):
                 if of_host[number] == host:
@@ -464,9 +468,7 @@ class Failing(OnHosts):
         for one in ranks[:2]:
             one.go()
         time.sleep(bound(0.5))
-        drop = " chain %s { type filter hook %s priority 0; policy drop; }\n"
-        subprocess.run(["ip", "netns", "exec", hosts.names[2], "nft", "-f", "-"], check=True, text=True, capture_output=True, timeout=30,
-                       input="table inet t {\n" + drop % ("i", "input") + drop % ("o", "output") + "}\n")
+        cut_off(hosts.on(2))
         ranks[2].go()
         ranks[2].expect("shrink", "DDL_EABORTED")
         for one in ranks[:2]:
