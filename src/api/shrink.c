@@ -384,9 +384,14 @@ static ddl_status shrink(ddl_comm *comm, ddl_comm **survivors, ddl_error *err)
     if (members == NULL)
         return DDL_FAIL(err, DDL_ENOMEM, "no memory for a communicator of %d ranks", comm->nranks);
     int nleft = 1, own = 0;
-    uint64_t id = ddl_world_id(comm->world, comm->members[comm->rank], ddl_world_offer(comm->world));
-    members[0] = comm->members[comm->rank];
-    ddl_status status = comm->engine != NULL ? agree(comm, members, &nleft, &own, &id, err) : DDL_OK;
+    uint64_t id = 0;
+    ddl_status status = DDL_OK;
+    if (comm->engine != NULL) {
+        status = agree(comm, members, &nleft, &own, &id, err);
+    } else {
+        members[0] = comm->members[comm->rank];
+        id = ddl_world_id(comm->world, members[0], ddl_world_offer(comm->world));
+    }
     if (status == DDL_OK)
         status = ddl_comm_create(comm->world, (uint32_t)id, members, nleft, own, NULL,
                                  comm->root == comm ? NULL : comm->root, comm->timeout_ms, survivors, err);

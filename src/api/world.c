@@ -171,7 +171,7 @@ ddl_status ddl_world_create(const ddl_options *options, ddl_world **out, ddl_err
     pthread_mutex_init(&world->lock, NULL);
     ddl_list_init(&world->comms);
     ddl_list_init(&world->active);
-    ddl_list_init(&world->early_notices);
+    ddl_list_init(&world->early_words);
     ddl_list_init(&world->posting);
     ddl_list_init(&world->staged);
     ddl_list_init(&world->voting);
@@ -269,7 +269,7 @@ ddl_status ddl_world_destroy(ddl_world *world, ddl_deadline deadline, ddl_error 
     ddl_encryption_destroy(world->encryption);
     ddl_proof_destroy(world->prover);
     ddl_roster_destroy(world->roster);
-    ddl_world_forget_notices(world);
+    ddl_world_forget_words(world);
     ddl_free(world->wires);
     ddl_free(world->vigils);
     ddl_free(world->freed);

@@ -74,8 +74,8 @@ typedef struct ddl_world {
     /* Holder of the baton. */
     ddl_list by_id[DDL_WORLD_BUCKETS]; /* ddl_comm.same_bucket */
     ddl_list active;                   /* ddl_comm.active: those with an id in the buckets */
-    ddl_list early_notices;            /* for communicators that do not exist here yet */
-    int nearly_notices;
+    ddl_list early_words;              /* for communicators that do not exist here yet */
+    int nearly_words;
     uint32_t *freed; /* ids, in order: what still comes for them is dropped */
     size_t nfreed, freed_capacity;
     ddl_list posting;    /* ddl_posting.link of those that have posted something and wait */

@@ -7,14 +7,19 @@
 
 #include <string.h>
 
-enum { EARLY_NOTICES = 256 /* held; of more, the oldest are forgotten */ };
+enum {
+    EARLY_WORDS = 256,
+    EARLY_WORDS_OF_EACH = 4 /* held, by all ranks; of more, the oldest are forgotten */
+};
 
-typedef struct early_notice { /* that a communicator failed which this rank has not made yet */
+typedef struct early_word { /* of a communicator which this rank has not made yet */
     ddl_link link;
-    uint32_t id;
     int peer; /* in the world */
-    ddl_notice notice;
-} early_notice;
+    ddl_frame frame;
+    bool is_report; /* on who is left of it; else a notice that it failed */
+    size_t bytes;
+    uint8_t data[]; /* the report, or a ddl_notice */
+} early_word;
 
 /* The first place in world->freed that holds this id or a greater one. */
 static size_t place_among_freed(const ddl_world *world, uint32_t id)
@@ -58,48 +63,74 @@ static bool reserve_freed(ddl_world *world)
     return true;
 }
 
-static void forget_notice(ddl_world *world, early_notice *early)
+static void forget_word(ddl_world *world, early_word *word)
 {
-    ddl_list_remove(&early->link);
-    ddl_free(early);
-    world->nearly_notices--;
+    ddl_list_remove(&word->link);
+    ddl_free(word);
+    world->nearly_words--;
 }
 
-void ddl_world_hold_notice(ddl_world *world, uint32_t id, int peer, const ddl_notice *notice)
+/* Without it the first operation there, or the agreement, waits until its deadline. */
+static void hold_word(ddl_world *world, int peer, const ddl_frame *frame, bool is_report, ddl_view data)
 {
-    early_notice *early = ddl_alloc(sizeof *early);
-    if (early == NULL)
-        return; /* without it the first operation there waits until its deadline */
-    early->id = id;
-    early->peer = peer;
-    early->notice = *notice;
-    ddl_list_append(&world->early_notices, &early->link);
-    if (++world->nearly_notices > EARLY_NOTICES)
-        forget_notice(world, DDL_CONTAINER(ddl_list_first(&world->early_notices), early_notice, link));
+    early_word *word = ddl_alloc(sizeof *word + data.bytes);
+    if (word == NULL)
+        return;
+    word->peer = peer;
+    word->frame = *frame;
+    word->is_report = is_report;
+    word->bytes = data.bytes;
+    if (data.bytes > 0)
+        memcpy(word->data, data.data, data.bytes);
+    ddl_list_append(&world->early_words, &word->link);
+    if (++world->nearly_words > EARLY_WORDS + EARLY_WORDS_OF_EACH * world->config.nranks)
+        forget_word(world, DDL_CONTAINER(ddl_list_first(&world->early_words), early_word, link));
 }
 
-void ddl_world_forget_notices(ddl_world *world)
+void ddl_world_hold_notice(ddl_world *world, int peer, const ddl_frame *frame, const ddl_notice *notice)
 {
-    for (ddl_link *first; (first = ddl_list_first(&world->early_notices)) != NULL;)
-        forget_notice(world, DDL_CONTAINER(first, early_notice, link));
+    hold_word(world, peer, frame, false, (ddl_view){ notice, sizeof *notice });
 }
 
-static void tell_early_notices(ddl_world *world, ddl_comm *comm)
+void ddl_world_hold_report(ddl_world *world, int peer, const ddl_frame *frame, ddl_view report)
+{
+    hold_word(world, peer, frame, true, report);
+}
+
+void ddl_world_forget_words(ddl_world *world)
+{
+    for (ddl_link *first; (first = ddl_list_first(&world->early_words)) != NULL;)
+        forget_word(world, DDL_CONTAINER(first, early_word, link));
+}
+
+/* Who reports nonsense is waited for in vain. */
+static void hand_over(ddl_comm *comm, int rank, const early_word *word)
+{
+    ddl_notice notice;
+    ddl_error ignored;
+    if (word->is_report) {
+        (void)ddl_shrink_heard(comm, rank, &word->frame, (ddl_view){ word->data, word->bytes }, &ignored);
+        return;
+    }
+    memcpy(&notice, word->data, sizeof notice);
+    ddl_failure_told(comm, rank, &notice);
+}
+
+static void hand_over_words(ddl_world *world, ddl_comm *comm)
 {
     ddl_list turn;
     ddl_list_init(&turn);
-    for (ddl_link *first; (first = ddl_list_take_first(&world->early_notices)) != NULL;)
+    for (ddl_link *first; (first = ddl_list_take_first(&world->early_words)) != NULL;)
         ddl_list_append(&turn, first);
     for (ddl_link *first; (first = ddl_list_take_first(&turn)) != NULL;) {
-        early_notice *early = DDL_CONTAINER(first, early_notice, link);
-        ddl_list_append(&world->early_notices, &early->link);
-        if (early->id != comm->id)
+        early_word *word = DDL_CONTAINER(first, early_word, link);
+        ddl_list_append(&world->early_words, &word->link);
+        if (word->frame.channel / 2 != comm->id)
             continue;
-        int rank = comm->rank_of[early->peer];
-        ddl_notice notice = early->notice;
-        forget_notice(world, early);
+        const int rank = comm->rank_of[word->peer];
         if (rank >= 0)
-            ddl_failure_told(comm, rank, &notice);
+            hand_over(comm, rank, word);
+        forget_word(world, word);
     }
 }
 
@@ -111,7 +142,7 @@ bool ddl_world_admit(ddl_world *world, ddl_comm *comm)
     ddl_list_append(&world->active, &comm->active);
     for (int rank = 0; rank < comm->nranks; rank++)
         comm->ngone += rank != comm->rank && ddl_mesh_is_gone(world->mesh, comm->members[rank]);
-    tell_early_notices(world, comm);
+    hand_over_words(world, comm);
     return true;
 }
 

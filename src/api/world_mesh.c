@@ -28,7 +28,7 @@ static void on_told(void *arg, int peer, const ddl_frame *frame, const ddl_notic
     ddl_world_finish_with(world);
     if (comm == NULL) {
         if (!ddl_world_is_freed(world, id))
-            ddl_world_hold_notice(world, id, peer, &told);
+            ddl_world_hold_notice(world, peer, frame, &told);
         return;
     }
     int rank = comm->rank_of[peer];
@@ -56,6 +56,8 @@ static bool on_agreement(void *arg, int peer, const ddl_frame *frame, ddl_view p
     int rank = comm != NULL ? comm->rank_of[peer] : -1;
     if (comm == NULL && ddl_world_is_freed(world, id))
         answer_apart(world, peer, frame, payload);
+    else if (comm == NULL)
+        ddl_world_hold_report(world, peer, frame, payload);
     return rank < 0 || ddl_shrink_heard(comm, rank, frame, payload, err);
 }
 

@@ -29,11 +29,12 @@ static inline ddl_comm *ddl_world_find(ddl_world *world, uint32_t id)
 /* What still comes for this id is dropped. */
 bool ddl_world_is_freed(const ddl_world *world, uint32_t id);
 
-/* A communicator failed which this rank has not made yet. */
-void ddl_world_hold_notice(ddl_world *world, uint32_t id, int peer, const ddl_notice *notice);
+/* For a communicator which this rank has not made yet: that it failed, or a report on who is left of it. */
+void ddl_world_hold_notice(ddl_world *world, int peer, const ddl_frame *frame, const ddl_notice *notice);
+void ddl_world_hold_report(ddl_world *world, int peer, const ddl_frame *frame, ddl_view report);
 
 /* Of all communicators that were never made. */
-void ddl_world_forget_notices(ddl_world *world);
+void ddl_world_forget_words(ddl_world *world);
 
 /* ---- world_settings.c: settings of all ranks ---- */
 

@@ -650,6 +650,44 @@ static void a_broken_word_of_who_is_left_ends_its_rank(void **state)
         ranks_play("mem://nonsense", 3, shrink_beside_nonsense, &bytes);
 }
 
+/* Of a communicator that rank 0 has not made yet, rank 1 says that it wants to go on with whoever is left. */
+static void say_early_who_is_left(rank_thread *me)
+{
+    enum { LIMIT_MS = 400 };
+    const ddl_world *world = me->world->world;
+    ddl_comm *left = NULL, *again = NULL;
+    const uint32_t id = (uint32_t)ddl_world_id(world, 0, 0); /* by the first offer of rank 0 */
+    int32_t x = 0;
+    if (me->rank == 1) {
+        static const uint8_t report[9] = { 1 }; /* it has lost nobody */
+        const ddl_frame frame = { .type = DDL_FRAME_AGREE, .channel = id * 2, .sequence = 1 };
+        EXPECT(me, ddl_engine_enter(me->world->engine, ddl_deadline_in_ms(5000)));
+        ddl_mesh_tell_bytes(me->world->mesh, 0, &frame, (ddl_view){ report, sizeof report });
+        ddl_mesh_flush(me->world->mesh);
+        ddl_engine_leave(me->world->engine);
+        EXPECT(me, ddl_send(&x, 1, DDL_INT32, 0, me->world, NULL) == DDL_OK);
+    } else {
+        EXPECT(me, ddl_recv(&x, 1, DDL_INT32, 1, me->world, NULL) == DDL_OK);
+    }
+    EXPECT(me, ddl_comm_shrink(me->world, &left) == DDL_OK && left->id == id);
+    if (me->rank == 0) {
+        EXPECT(me, ddl_comm_set_timeout(left, LIMIT_MS) == DDL_OK);
+        EXPECT(me, ddl_comm_shrink(left, &again) == DDL_ETIMEDOUT);
+        EXPECT(me, strstr(ddl_last_error()->text, "has called ddl_comm_shrink") != NULL);
+    }
+    ranks_meet(me);
+    (void)ddl_comm_free(&left);
+    EXPECT(me, ddl_comm_free(&me->world) == DDL_OK);
+}
+
+static void who_is_left_may_be_told_before_there_is_a_communicator(void **state)
+{
+    (void)state;
+    ddl_set_log(be_quiet, NULL);
+    ranks_play("mem://early", 2, say_early_who_is_left, NULL);
+    ddl_set_log(NULL, NULL);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -675,6 +713,7 @@ int main(void)
         cmocka_unit_test(a_stuck_engine_is_given_up_at_the_first_deadline),
 #endif
         cmocka_unit_test(a_broken_word_of_who_is_left_ends_its_rank),
+        cmocka_unit_test(who_is_left_may_be_told_before_there_is_a_communicator),
         cmocka_unit_test(operations_go_on_while_their_caller_is_elsewhere),
     };
     ddl_set_log(be_quiet, NULL);
