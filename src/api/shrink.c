@@ -162,16 +162,61 @@ static void free_shrinking(struct ddl_shrinking *s)
     ddl_free(s);
 }
 
+/* Holder: who is left by what was decided, as ranks of the world; returns how many. *own: this one's place.
+ */
+static int find_left(const ddl_comm *comm, const ddl_agreement *agreement, int *members, int *own)
+{
+    int nleft = 0;
+    for (int rank = 0; rank < comm->nranks; rank++) {
+        if (ddl_agreement_is_gone(agreement, rank))
+            continue;
+        if (rank == comm->rank)
+            *own = nleft;
+        members[nleft++] = comm->members[rank];
+    }
+    return nleft;
+}
+
+/* Holder: the others count this rank in, which does not go on with them. They are told so, now and whenever
+ * they ask; without memory for that they wait for it in vain. */
+static void forgo(const ddl_comm *comm, const ddl_agreement *agreement)
+{
+    ddl_world *world = comm->world;
+    int *members = ddl_alloc_array((size_t)comm->nranks, sizeof *members), own = 0;
+    if (members == NULL)
+        return;
+    const int nleft = find_left(comm, agreement, members, &own);
+    const uint64_t id = ddl_world_id(world, members[0], ddl_agreement_offer(agreement));
+    if (id <= DDL_ID_LIMIT && ddl_world_forgo(world, (uint32_t)id)) {
+        const ddl_member *member = &comm->roster->members[comm->rank];
+        const ddl_frame frame = { .type = DDL_FRAME_ABORT,
+                                  .channel = (uint32_t)id * 2 + DDL_CHANNEL_COLLECTIVE,
+                                  .number = true };
+        ddl_notice notice = { .code = DDL_EPEERLOST, .culprit = own, .witness = own };
+        snprintf(notice.text, sizeof notice.text,
+                 "rank %d (pid %d on %s) was counted in by ddl_comm_shrink, but does not go on; look at its "
+                 "output",
+                 own, (int)member->pid, member->host);
+        for (int i = 0; i < nleft; i++)
+            if (i != own)
+                ddl_mesh_tell(comm->mesh, members[i], &frame, &notice);
+    }
+    ddl_free(members);
+}
+
 /* Who waits for this rank need not. But where it has waited itself, in vain, the others are told in time of
  * the one that did not come, not of this one. */
 void ddl_shrink_free(ddl_comm *comm)
 {
-    for (struct ddl_shrinking *s = comm->shrinking; s != NULL; s = s->next)
+    for (struct ddl_shrinking *s = comm->shrinking; s != NULL; s = s->next) {
         if (!s->was_called) {
             ddl_agreement_give_up(s->agreement);
             tell_reports(comm, s);
-            ddl_mesh_flush(comm->mesh);
         }
+        if (!s->taken && ddl_agreement_result(s->agreement) == DDL_AGREEMENT_DECIDED)
+            forgo(comm, s->agreement);
+        ddl_mesh_flush(comm->mesh);
+    }
     free_shrinking(comm->shrinking);
     comm->shrinking = NULL;
 }
@@ -245,8 +290,11 @@ bool ddl_shrink_heard(ddl_comm *comm, int peer, const ddl_frame *frame, ddl_view
     struct ddl_shrinking *s = reach(comm, frame->sequence);
     if (s == NULL)
         return true;
+    const bool was_missed = ddl_agreement_is_missed(s->agreement);
     if (ddl_agreement_hear(s->agreement, peer, payload, err) != DDL_OK)
         return false;
+    if (ddl_agreement_is_missed(s->agreement) && !was_missed)
+        forgo(comm, s->agreement);
     advance(comm);
     return true;
 }
@@ -327,14 +375,7 @@ static ddl_status read_result(ddl_comm *comm, int *members, int *nleft, int *own
     case DDL_AGREEMENT_DECIDED:
         break;
     }
-    *nleft = 0;
-    for (int rank = 0; rank < comm->nranks; rank++) {
-        if (ddl_agreement_is_gone(agreement, rank))
-            continue;
-        if (rank == comm->rank)
-            *own = *nleft;
-        members[(*nleft)++] = comm->members[rank];
-    }
+    *nleft = find_left(comm, agreement, members, own);
     *id = ddl_world_id(comm->world, members[0], ddl_agreement_offer(agreement));
     return *id > DDL_ID_LIMIT ? DDL_FAIL(err, DDL_ERESOURCE, "no ids are left for communicators") : DDL_OK;
 }
@@ -378,6 +419,16 @@ static ddl_status agree(ddl_comm *comm, int *members, int *nleft, int *own, uint
     return status;
 }
 
+/* What was agreed upon could not be made here. */
+static void forgo_unmade(ddl_comm *comm)
+{
+    if (!ddl_engine_enter(comm->engine, ddl_deadline_in_ms(KEPT_OUT_MS)))
+        return;
+    forgo(comm, comm->shrinking->agreement);
+    ddl_mesh_flush(comm->mesh);
+    ddl_engine_leave(comm->engine);
+}
+
 static ddl_status shrink(ddl_comm *comm, ddl_comm **survivors, ddl_error *err)
 {
     int *members = ddl_alloc_array((size_t)comm->nranks, sizeof *members);
@@ -392,9 +443,12 @@ static ddl_status shrink(ddl_comm *comm, ddl_comm **survivors, ddl_error *err)
         members[0] = comm->members[comm->rank];
         id = ddl_world_id(comm->world, members[0], ddl_world_offer(comm->world));
     }
-    if (status == DDL_OK)
+    if (status == DDL_OK) {
         status = ddl_comm_create(comm->world, (uint32_t)id, members, nleft, own, NULL,
                                  comm->root == comm ? NULL : comm->root, comm->timeout_ms, survivors, err);
+        if (status != DDL_OK && comm->engine != NULL)
+            forgo_unmade(comm);
+    }
     ddl_free(members);
     return status;
 }

@@ -110,6 +110,10 @@ uint32_t ddl_world_offer(ddl_world *world);
  * there are no more. */
 uint64_t ddl_world_id(const ddl_world *world, int world_rank, uint32_t offer);
 
+/* Holder: this rank never makes the communicator of this id: whoever asks it there who is left is told so.
+ * False: it has made it, or no memory. */
+bool ddl_world_forgo(ddl_world *world, uint32_t id);
+
 /*
  * One of this rank's boards for a communicator, which no other gets until it is given back; -1: none is free.
  * Which of its own each member takes is its affair, so as long as there are enough it does not matter what

@@ -4,6 +4,7 @@
 #include "api/failure.h"
 #include "base/assert.h"
 #include "base/bytes.h"
+#include "protocol/agreement.h"
 
 #include <string.h>
 
@@ -63,6 +64,17 @@ static bool reserve_freed(ddl_world *world)
     return true;
 }
 
+/* For which there is room. */
+static void add_freed(ddl_world *world, uint32_t id)
+{
+    size_t place = place_among_freed(world, id);
+    DDL_ASSERT(world->nfreed < world->freed_capacity);
+    memmove(world->freed + place + 1, world->freed + place, (world->nfreed - place) * sizeof *world->freed);
+    world->freed[place] = id;
+    world->nfreed++;
+    ddl_mesh_forget(world->mesh, id * 2, 2);
+}
+
 static void forget_word(ddl_world *world, early_word *word)
 {
     ddl_list_remove(&word->link);
@@ -116,22 +128,38 @@ static void hand_over(ddl_comm *comm, int rank, const early_word *word)
     ddl_failure_told(comm, rank, &notice);
 }
 
+/* Take out the oldest word for this id. NULL: there is none. */
+static early_word *take_word(ddl_world *world, uint32_t id)
+{
+    DDL_LIST_FOR_EACH (link, &world->early_words) {
+        early_word *word = DDL_CONTAINER(link, early_word, link);
+        if (word->frame.channel / 2 == id) {
+            ddl_list_remove(&word->link);
+            world->nearly_words--;
+            return word;
+        }
+    }
+    return NULL;
+}
+
 static void hand_over_words(ddl_world *world, ddl_comm *comm)
 {
-    ddl_list turn;
-    ddl_list_init(&turn);
-    for (ddl_link *first; (first = ddl_list_take_first(&world->early_words)) != NULL;)
-        ddl_list_append(&turn, first);
-    for (ddl_link *first; (first = ddl_list_take_first(&turn)) != NULL;) {
-        early_word *word = DDL_CONTAINER(first, early_word, link);
-        ddl_list_append(&world->early_words, &word->link);
-        if (word->frame.channel / 2 != comm->id)
-            continue;
+    for (early_word *word; (word = take_word(world, comm->id)) != NULL; ddl_free(word)) {
         const int rank = comm->rank_of[word->peer];
         if (rank >= 0)
             hand_over(comm, rank, word);
-        forget_word(world, word);
     }
+}
+
+void ddl_world_answer_apart(ddl_world *world, int peer, const ddl_frame *frame, ddl_view report)
+{
+    ddl_bytes answer = { 0 };
+    const ddl_frame reply = { .type = DDL_FRAME_AGREE,
+                              .channel = frame->channel,
+                              .sequence = frame->sequence };
+    if (ddl_agreement_answer_apart(report, &answer))
+        ddl_mesh_tell_bytes(world->mesh, peer, &reply, ddl_bytes_view(&answer));
+    ddl_bytes_fini(&answer);
 }
 
 bool ddl_world_admit(ddl_world *world, ddl_comm *comm)
@@ -152,12 +180,18 @@ void ddl_world_dismiss(ddl_world *world, ddl_comm *comm)
         return;
     ddl_list_remove(&comm->same_bucket);
     ddl_list_remove(&comm->active);
-    size_t place = place_among_freed(world, comm->id);
-    DDL_ASSERT(world->nfreed < world->freed_capacity);
-    memmove(world->freed + place + 1, world->freed + place, (world->nfreed - place) * sizeof *world->freed);
-    world->freed[place] = comm->id;
-    world->nfreed++;
-    ddl_mesh_forget(world->mesh, comm->id * 2, 2);
+    add_freed(world, comm->id);
+}
+
+bool ddl_world_forgo(ddl_world *world, uint32_t id)
+{
+    if (ddl_world_find(world, id) != NULL || ddl_world_is_freed(world, id) || !reserve_freed(world))
+        return false;
+    add_freed(world, id);
+    for (early_word *word; (word = take_word(world, id)) != NULL; ddl_free(word))
+        if (word->is_report)
+            ddl_world_answer_apart(world, word->peer, &word->frame, (ddl_view){ word->data, word->bytes });
+    return true;
 }
 
 uint32_t ddl_world_offer(ddl_world *world)

@@ -3,7 +3,6 @@
 
 #include "api/failure.h"
 #include "api/votes.h"
-#include "protocol/agreement.h"
 
 static bool on_heard(void *arg, int peer, const ddl_frame *frame)
 {
@@ -36,18 +35,6 @@ static void on_told(void *arg, int peer, const ddl_frame *frame, const ddl_notic
         ddl_failure_told(comm, rank, &told);
 }
 
-/* Whoever still wants to go on with a communicator need not wait for this rank, which has freed it. */
-static void answer_apart(ddl_world *world, int peer, const ddl_frame *frame, ddl_view report)
-{
-    ddl_bytes answer = { 0 };
-    const ddl_frame reply = { .type = DDL_FRAME_AGREE,
-                              .channel = frame->channel,
-                              .sequence = frame->sequence };
-    if (ddl_agreement_answer_apart(report, &answer))
-        ddl_mesh_tell_bytes(world->mesh, peer, &reply, ddl_bytes_view(&answer));
-    ddl_bytes_fini(&answer);
-}
-
 static bool on_agreement(void *arg, int peer, const ddl_frame *frame, ddl_view payload, ddl_error *err)
 {
     ddl_world *world = arg;
@@ -55,7 +42,7 @@ static bool on_agreement(void *arg, int peer, const ddl_frame *frame, ddl_view p
     ddl_comm *comm = ddl_world_find(world, id);
     int rank = comm != NULL ? comm->rank_of[peer] : -1;
     if (comm == NULL && ddl_world_is_freed(world, id))
-        answer_apart(world, peer, frame, payload);
+        ddl_world_answer_apart(world, peer, frame, payload);
     else if (comm == NULL)
         ddl_world_hold_report(world, peer, frame, payload);
     return rank < 0 || ddl_shrink_heard(comm, rank, frame, payload, err);

@@ -33,6 +33,9 @@ bool ddl_world_is_freed(const ddl_world *world, uint32_t id);
 void ddl_world_hold_notice(ddl_world *world, int peer, const ddl_frame *frame, const ddl_notice *notice);
 void ddl_world_hold_report(ddl_world *world, int peer, const ddl_frame *frame, ddl_view report);
 
+/* Whoever wants to go on with what this rank has freed, or forgone, need not wait for it. */
+void ddl_world_answer_apart(ddl_world *world, int peer, const ddl_frame *frame, ddl_view report);
+
 /* Of all communicators that were never made. */
 void ddl_world_forget_words(ddl_world *world);
 

@@ -38,6 +38,7 @@ struct ddl_agreement {
     proposal latest; /* that of the highest rank that this one knows of; once decided, that */
     bool entered, is_decided, has_given_up;
     bool is_excluded; /* somebody has said so */
+    bool is_missed;   /* what was decided then is the latest */
     bool tells_lost, tells_accepted, tells_end;
 };
 
@@ -309,10 +310,15 @@ ddl_status ddl_agreement_hear(ddl_agreement *a, int peer, ddl_view report, ddl_e
     DDL_ASSERT(peer != a->rank);
     if (!is_sound(a, peer, report))
         return DDL_FAIL(err, DDL_EPROTO, "a malformed report of %zu bytes on who is left", report.bytes);
-    if (has_ended(a))
-        return DDL_OK;
     const uint8_t *fixed = report.data;
     const uint8_t *set = fixed + FIXED_BYTES;
+    if (has_ended(a)) {
+        if (fixed[0] == DECIDED && !a->is_decided && !has(set, a->rank)) {
+            take_over(a, a->latest.by, ddl_get_u32(fixed + 4), set);
+            a->is_missed = true;
+        }
+        return DDL_OK;
+    }
     const int by = ddl_get_u16(fixed + 2);
     const uint32_t offer = ddl_get_u32(fixed + 4);
     switch ((saying)fixed[0]) {
@@ -394,7 +400,7 @@ bool ddl_agreement_answer_apart(ddl_view report, ddl_bytes *answer)
 
 bool ddl_agreement_is_gone(const ddl_agreement *a, int rank)
 {
-    return has(a->is_decided ? a->latest.gone : a->lost, rank);
+    return has(a->is_decided || a->is_missed ? a->latest.gone : a->lost, rank);
 }
 
 bool ddl_agreement_has_entered(const ddl_agreement *a, int rank)
@@ -446,8 +452,13 @@ ddl_agreement_state ddl_agreement_result(const ddl_agreement *a)
     return a->is_excluded ? DDL_AGREEMENT_EXCLUDED : DDL_AGREEMENT_MINORITY;
 }
 
+bool ddl_agreement_is_missed(const ddl_agreement *a)
+{
+    return a->is_missed;
+}
+
 uint32_t ddl_agreement_offer(const ddl_agreement *a)
 {
-    DDL_ASSERT(a->is_decided);
+    DDL_ASSERT(a->is_decided || a->is_missed);
     return a->latest.offer;
 }

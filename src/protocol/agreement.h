@@ -58,7 +58,7 @@ DDL_MUST_USE ddl_status ddl_agreement_hear(ddl_agreement *agreement, int peer, d
  * no memory (then it still is). */
 bool ddl_agreement_report(ddl_agreement *agreement, ddl_bytes *report);
 
-/* Whether this rank has lost it, or it is left out by what was decided. */
+/* Whether this rank has lost it, or it is left out by what was decided, or missed. */
 bool ddl_agreement_is_gone(const ddl_agreement *agreement, int rank);
 
 /* Whether this rank has to find out if it has lost another before it can go on, as that has yet to say
@@ -79,7 +79,10 @@ typedef enum ddl_agreement_state {
 
 ddl_agreement_state ddl_agreement_result(const ddl_agreement *agreement);
 
-/* Once decided: the offer of the lowest rank that is left. */
+/* Whether others have decided that this rank is left after it had given up, and told it so. */
+bool ddl_agreement_is_missed(const ddl_agreement *agreement);
+
+/* Once decided, or missed: the offer of the lowest rank that is left. */
 uint32_t ddl_agreement_offer(const ddl_agreement *agreement);
 
 #endif

@@ -650,6 +650,27 @@ static void a_broken_word_of_who_is_left_ends_its_rank(void **state)
         ranks_play("mem://nonsense", 3, shrink_beside_nonsense, &bytes);
 }
 
+/* Say this of who is left of a communicator, in words of this test, and be sure that the other has heard it.
+ */
+static void report(rank_thread *me, int to, uint32_t id, const uint8_t words[9])
+{
+    int32_t x = 0;
+    const ddl_frame frame = { .type = DDL_FRAME_AGREE, .channel = id * 2, .sequence = 1 };
+    EXPECT(me, ddl_engine_enter(me->world->engine, ddl_deadline_in_ms(5000)));
+    ddl_mesh_tell_bytes(me->world->mesh, to, &frame, (ddl_view){ words, 9 });
+    ddl_mesh_flush(me->world->mesh);
+    ddl_engine_leave(me->world->engine);
+    EXPECT(me, ddl_send(&x, 1, DDL_INT32, to, me->world, NULL) == DDL_OK);
+}
+
+static void hear_report(rank_thread *me, int from)
+{
+    int32_t x = 0;
+    EXPECT(me, ddl_recv(&x, 1, DDL_INT32, from, me->world, NULL) == DDL_OK);
+}
+
+enum { LOST = 1, DECIDED = 3, GIVEN_UP = 4, OFFER = 7 };
+
 /* Of a communicator that rank 0 has not made yet, rank 1 says that it wants to go on with whoever is left. */
 static void say_early_who_is_left(rank_thread *me)
 {
@@ -657,18 +678,11 @@ static void say_early_who_is_left(rank_thread *me)
     const ddl_world *world = me->world->world;
     ddl_comm *left = NULL, *again = NULL;
     const uint32_t id = (uint32_t)ddl_world_id(world, 0, 0); /* by the first offer of rank 0 */
-    int32_t x = 0;
-    if (me->rank == 1) {
-        static const uint8_t report[9] = { 1 }; /* it has lost nobody */
-        const ddl_frame frame = { .type = DDL_FRAME_AGREE, .channel = id * 2, .sequence = 1 };
-        EXPECT(me, ddl_engine_enter(me->world->engine, ddl_deadline_in_ms(5000)));
-        ddl_mesh_tell_bytes(me->world->mesh, 0, &frame, (ddl_view){ report, sizeof report });
-        ddl_mesh_flush(me->world->mesh);
-        ddl_engine_leave(me->world->engine);
-        EXPECT(me, ddl_send(&x, 1, DDL_INT32, 0, me->world, NULL) == DDL_OK);
-    } else {
-        EXPECT(me, ddl_recv(&x, 1, DDL_INT32, 1, me->world, NULL) == DDL_OK);
-    }
+    static const uint8_t lost_nobody[9] = { LOST };
+    if (me->rank == 1)
+        report(me, 0, id, lost_nobody);
+    else
+        hear_report(me, 1);
     EXPECT(me, ddl_comm_shrink(me->world, &left) == DDL_OK && left->id == id);
     if (me->rank == 0) {
         EXPECT(me, ddl_comm_set_timeout(left, LIMIT_MS) == DDL_OK);
@@ -685,6 +699,63 @@ static void who_is_left_may_be_told_before_there_is_a_communicator(void **state)
     (void)state;
     ddl_set_log(be_quiet, NULL);
     ranks_play("mem://early", 2, say_early_who_is_left, NULL);
+    ddl_set_log(NULL, NULL);
+}
+
+/*
+ * Rank 2 gives up, as the others do, or has freed what was decided without asking for it. Then it is told
+ * that it is left; so it tells the others that it is not there, and whenever it is asked.
+ */
+static void be_counted_in_too_late(rank_thread *me)
+{
+    const bool *frees = me->arg;
+    static const uint8_t gives_up[9] = { GIVEN_UP }, decided[9] = { DECIDED, [4] = OFFER },
+                         lost_nobody[9] = { LOST };
+    const uint32_t id = (uint32_t)ddl_world_id(me->world->world, 0, OFFER);
+    ddl_comm *part = NULL, *left = NULL;
+    EXPECT(me, ddl_comm_split(me->world, 0, 0, &part) == DDL_OK);
+    if (me->rank == 2) {
+        hear_report(me, 0);
+        if (!*frees) {
+            hear_report(me, 1);
+            EXPECT(me, ddl_comm_shrink(part, &left) == DDL_EABORTED);
+        }
+    } else if (me->rank == 0 || !*frees) {
+        report(me, 2, part->id, *frees ? decided : gives_up);
+    }
+    ranks_meet(me);
+    if (!*frees && me->rank == 0)
+        report(me, 2, part->id, decided);
+    else if (!*frees && me->rank == 2)
+        hear_report(me, 0);
+    if (me->rank == 2) {
+        EXPECT(me, ddl_comm_abort(part, "nobody need come to its end") == DDL_OK);
+        (void)ddl_comm_free(&part);
+    }
+    ranks_meet(me);
+    if (me->rank == 2) {
+        hear_report(me, 0);
+        report(me, 0, DDL_ID_LIMIT, lost_nobody); /* so that all before it has come */
+    } else if (me->rank == 0) {
+        report(me, 2, id, lost_nobody);
+        hear_report(me, 2);
+        EXPECT(me, ddl_engine_enter(me->world->engine, ddl_deadline_in_ms(5000)));
+        EXPECT(me,
+               me->world->world->nearly_words == 3); /* what rank 2 has told, answered, and reported here */
+        ddl_engine_leave(me->world->engine);
+    }
+    ranks_meet(me);
+    if (me->rank != 2)
+        (void)ddl_comm_free(&part);
+    EXPECT(me, ddl_comm_free(&me->world) == DDL_OK);
+}
+
+static void who_is_counted_in_and_does_not_go_on_says_so(void **state)
+{
+    (void)state;
+    ddl_set_log(be_quiet, NULL);
+    for (int frees = 0; frees <= 1; frees++)
+        ranks_play("mem://counted", 3, be_counted_in_too_late, &(bool){ frees == 1 });
     ddl_set_log(NULL, NULL);
 }
 
@@ -714,6 +785,7 @@ int main(void)
 #endif
         cmocka_unit_test(a_broken_word_of_who_is_left_ends_its_rank),
         cmocka_unit_test(who_is_left_may_be_told_before_there_is_a_communicator),
+        cmocka_unit_test(who_is_counted_in_and_does_not_go_on_says_so),
         cmocka_unit_test(operations_go_on_while_their_caller_is_elsewhere),
     };
     ddl_set_log(be_quiet, NULL);

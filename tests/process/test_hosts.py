@@ -428,13 +428,16 @@ class Failing(OnHosts):
                 size = record["new_size"]
         self.assertGreaterEqual(len(stays), 3, [one.story() for one in ranks])
         self.assertGreaterEqual(size, len(stays))
-        if size == len(stays):  # else one was lost, or has given up, after it was proposed
-            for one in stays:
-                one.go()
-            for one in stays:
+        for one in stays:
+            one.go()
+        for one in stays:
+            if size == len(stays):
                 self.assertTrue(one.expect("call", "DDL_OK")["exact"])
-                one.expect("free", "DDL_OK")
-                one.expect("free", "DDL_OK")
+            else:  # one was lost, or has given up, after it was proposed
+                record = one.expect("call", "DDL_EPEERLOST")
+                self.assert_within(record, record["begin_ns"], 2)
+            one.expect("free", "DDL_OK")
+            one.expect("free", "DDL_OK")
         for one in ranks:
             one.close()
 

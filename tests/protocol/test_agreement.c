@@ -694,6 +694,33 @@ static void older_acceptances_do_not_count(void **state)
     ddl_agreement_destroy(own);
 }
 
+/* 2 has lost too many before it has heard that it was proposed. */
+static void who_had_given_up_learns_that_it_was_counted_in(void **state)
+{
+    (void)state;
+    ddl_agreement *own = entered(2, 5);
+    for (int gone = 0; gone < 5; gone += gone == 1 ? 2 : 1)
+        ddl_agreement_lose(own, gone);
+    assert_says(own, GIVEN_UP, 0, 0x1b);
+    assert_int_equal(hear(own, 0, ACCEPTED, 0, 0x10), DDL_OK); /* which may come to nothing */
+    assert_int_equal(hear(own, 0, DECIDED, 0, 0x04), DDL_OK);  /* by others, or so they say */
+    assert_false(ddl_agreement_is_missed(own));
+    assert_int_equal(hear(own, 3, DECIDED, 0, 0x10), DDL_OK);
+    assert_true(ddl_agreement_is_missed(own));
+    assert_int_equal(ddl_agreement_offer(own), 103);
+    for (int rank = 0; rank < 5; rank++)
+        assert_int_equal(ddl_agreement_is_gone(own, rank), rank == 4);
+    assert_says_nothing(own);
+    assert_int_equal(ddl_agreement_result(own), DDL_AGREEMENT_MINORITY);
+    ddl_agreement_destroy(own);
+    own = entered(2, 5); /* and who has decided has missed nothing */
+    assert_int_equal(hear(own, 3, DECIDED, 0, 0x10), DDL_OK);
+    assert_int_equal(hear(own, 0, DECIDED, 0, 0x10), DDL_OK);
+    assert_false(ddl_agreement_is_missed(own));
+    assert_int_equal(ddl_agreement_offer(own), 103);
+    ddl_agreement_destroy(own);
+}
+
 /* 1 has lost 2, which does not say so, but was lost itself since. */
 static void what_the_lost_have_lost_does_not_matter(void **state)
 {
@@ -957,6 +984,7 @@ int main(void)
         cmocka_unit_test(what_was_not_said_was_not_accepted),
         cmocka_unit_test(too_few_that_accept_decide_nothing),
         cmocka_unit_test(older_acceptances_do_not_count),
+        cmocka_unit_test(who_had_given_up_learns_that_it_was_counted_in),
         cmocka_unit_test(what_the_lost_have_lost_does_not_matter),
         cmocka_unit_test(what_was_lost_stays_lost),
         cmocka_unit_test(who_has_not_entered_says_nothing),
