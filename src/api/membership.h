@@ -2,13 +2,14 @@
  * membership.h - which secret this process proves itself with, so that all ranks of a job pick the same one.
  *
  * The first of these that is there:
- *     DDL_SECRET_FD       a note left by ddl-launch (io/note.h); then no other may be given
- *     DDL_SECRET_FILE     a file
- *     DDL_SECRET          the secret itself, for those who cannot do otherwise; not for long in the
- * environment mem://              one that only this process has tcp://LOOPBACK      that of this user on
- * this host; loopback has no ranks on others anything else       that of this user's home, which hosts may
- * share The last three follow from the meeting place as it is written, not from what a name stands for on
- * some host.
+ *     DDL_SECRET_FD     a note left by ddl-launch (io/note.h); then no other may be given
+ *     DDL_SECRET_FILE   a file
+ *     DDL_SECRET        the secret itself, for those who cannot do otherwise; not for long in the environment
+ *     mem://            one that only this process has
+ *     tcp://LOOPBACK    that of this user on this host; loopback has no ranks on others
+ *     anything else     that of this user's home, which hosts may share
+ * The last three follow from the meeting place as it is written, not from what a name stands for on some
+ * host.
  */
 #ifndef DDL_API_MEMBERSHIP_H
 #define DDL_API_MEMBERSHIP_H
