@@ -23,9 +23,11 @@
  *     cycle:N        init, allreduce, free, N times
  *     line           wait for a line on stdin
  *     mortal:USEC    tell the time and die by SIGKILL that many microseconds from now
- *     fork:exit  fork:_exit    a child calls the library, forks, and ends that way, with 1 if files of its
- * own are closed in its child; wait for it fork:stay      a child that does nothing but live on with what it
- * inherited forking:MS     fork such a child so many ms from now, in another thread exit:CODE  _exit:CODE
+ *     fork:exit  fork:_exit   a child calls the library, forks, and ends that way; wait for it
+ *                    (1: files of its own are closed in its child)
+ *     fork:stay      a child that does nothing but live on with what it inherited
+ *     forking:MS     fork such a child so many ms from now, in another thread
+ *     exit:CODE  _exit:CODE
  *     set:NAME=VALUE   a variable of the environment
  *
  * Calls are on the communicator in use: the world ("world") until another was split off or shrunk from it and
