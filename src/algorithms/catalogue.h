@@ -99,9 +99,9 @@ int ddl_catalogue_index(const ddl_algorithm *algorithm);
 
 /*
  * Bumped whenever any generated schedule, how calls are cut into pieces, the order of the catalogue, the
- * choice or the size of lanes changes; ranks compare it, and not the library's version, when they meet, as
- * both ends of a message must come from the same generator.
+ * choice, or what lies where in memory that ranks share changes; ranks compare it, and not the library's
+ * version, when they meet, as both ends of a message must come from the same generator.
  */
-enum { DDL_GENERATOR_VERSION = 24 };
+enum { DDL_GENERATOR_VERSION = 25 };
 
 #endif

@@ -116,10 +116,9 @@ static ddl_status make_board(ddl_comm *comm, const int boards[], ddl_error *err)
     comm->board = ddl_alloc(sizeof *comm->board);
     if (comm->board == NULL)
         return DDL_FAIL(err, DDL_ENOMEM, "no memory for a board");
-    comm->board->rank = comm->rank;
-    comm->board->nranks = comm->nranks;
+    *comm->board = ddl_board_of(comm->rank, comm->nranks);
     for (int rank = 0; rank < comm->nranks; rank++)
-        comm->board->sheets[rank] = ddl_world_sheets(comm->world, comm->members[rank], boards[rank]);
+        comm->board->pads[rank] = ddl_world_pad(comm->world, comm->members[rank], boards[rank]);
     ddl_board_begin(comm->board);
     return DDL_OK;
 }
@@ -147,7 +146,7 @@ static ddl_status fill(ddl_comm *comm, const int members[], const int boards[], 
     DDL_TRY(ddl_votes_create(comm, err));
     comm->model.shares_memory = comm->board != NULL;
     comm->model.board_bytes =
-        comm->board == NULL ? 0 : (double)ddl_size_min(comm->piece_bytes, DDL_SHEET_BYTES);
+        comm->board == NULL ? 0 : (double)ddl_size_min(comm->piece_bytes, DDL_POST_BYTES);
     const ddl_posting_owner owner = { comm->board,           wake_members,
                                       post_differs,          comm,
                                       &comm->world->posting, comm->world->has_common_heaps ? &heaps : NULL };

@@ -128,17 +128,15 @@ static void remember_message(ddl_comm *comm, const ddl_task *task)
         past->empty_sequence = task->sequence;
 }
 
-bool ddl_issue_remember(ddl_comm *comm, const ddl_request *request)
+/* Among those that it has entered. False: no memory for its counts. */
+static bool remember(ddl_comm *comm, const ddl_request *request)
 {
     const ddl_task *task = &request->task;
     if (!ddl_request_is_collective(request)) {
         remember_message(comm, task);
         return true;
     }
-    ddl_past *past = &comm->history[task->sequence % DDL_HISTORY];
-    past->sequence = task->sequence;
-    past->signature = task->signature;
-    comm->entered[comm->rank] = task->sequence;
+    ddl_past *past = ddl_issue_remember(comm, task);
     return task->shape.out_blocks.counts == NULL || remember_counts(comm, past, &task->shape);
 }
 
@@ -181,7 +179,7 @@ static void start(ddl_comm *comm, ddl_request *request)
     if (comm->failure.failing &&
         (comm->failure.cause.code != DDL_EMISMATCH || ddl_failure_is_before(comm, request)))
         return;
-    if (!ddl_issue_remember(comm, request)) {
+    if (!remember(comm, request)) {
         DDL_FAIL(&error, DDL_ENOMEM, "no memory for %d counts", comm->nranks);
         fail(comm, request, &error);
         return;

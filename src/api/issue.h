@@ -35,9 +35,16 @@ int ddl_issue_blocks(const ddl_comm *comm, ddl_collective collective);
 /* Holder: begin the operation of a request that was submitted to the engine by its job. */
 void ddl_issue_job(ddl_link *job);
 
-/* Steps of an issue, for who takes only some of them (repeat.c). Holder: the operation is among those that
- * this rank has entered; false: no memory for its counts. */
-bool ddl_issue_remember(ddl_comm *comm, const ddl_request *request);
+/* Steps of an issue, for who takes only some of them (repeat.c). Holder: the collective is the last one that
+ * this rank has entered. */
+static inline ddl_past *ddl_issue_remember(ddl_comm *comm, const ddl_task *task)
+{
+    ddl_past *past = &comm->history[task->sequence % DDL_HISTORY];
+    past->sequence = task->sequence;
+    past->signature = task->signature;
+    comm->entered[comm->rank] = task->sequence;
+    return past;
+}
 /* Holder: perform it on this rank's host. */
 void ddl_issue_begin(ddl_request *request);
 /* Holder: it cannot be performed. */

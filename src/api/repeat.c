@@ -135,7 +135,7 @@ bool ddl_repeat_call(ddl_comm *comm, const ddl_call *call, ddl_status *status)
     task->in = call->in;
     task->out = call->out;
     task->sequence = ++comm->issued;
-    (void)ddl_issue_remember(comm, request); /* which needs no memory here */
+    (void)ddl_issue_remember(comm, task);
     if (!ddl_backend_repeat(task, repeat->plan, ddl_engine_looks(comm->engine)) &&
         !ddl_engine_linger(comm->engine, repeat_is_done, request)) {
         *status = wait_for_repeat(comm, repeat);

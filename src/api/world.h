@@ -125,8 +125,8 @@ void ddl_world_give_board(ddl_world *world, int board);
 /* Whether these are as many ranks as can have boards, and all of one host. */
 bool ddl_world_may_have_boards(const ddl_world *world, const int members[], int nranks);
 
-/* The two sheets of a board that a rank of this host has. */
-ddl_sheet *ddl_world_sheets(ddl_world *world, int world_rank, int board);
+/* What a rank of this host has of a board. */
+ddl_pad *ddl_world_pad(ddl_world *world, int world_rank, int board);
 
 /* Some communicator has an abort left to the holder (ddl_comm_do_left_abort). Thread: any. */
 void ddl_world_tell_aborts(ddl_world *world);

@@ -54,15 +54,16 @@ static ddl_status join_lanes(ddl_world *world, ddl_wire wires[], ddl_neighbour o
     return DDL_OK;
 }
 
-/* And what is written of the two sheets of the first board, which is the world's if that is on one host. */
+/* And what is written of the pad of the first board, which is the world's if that is on one host. */
 static void touch_lanes(const ddl_world *world, bool has_board)
 {
     const int blocks = 2; /* of two ranks each may say both */
     const size_t said =
         world->roster->nranks == 2 ? blocks * DDL_POSTED_BETWEEN_TWO_BYTES : DDL_POSTED_UNCROWDED_BYTES;
-    const size_t bytes = offsetof(ddl_sheet, bytes) + said;
-    const ddl_room_part sheets[] = { { 0, bytes }, { sizeof(ddl_sheet), bytes } };
-    ddl_lanes_touch(world->lanes, sheets, has_board ? 2 : 0);
+    const ddl_room_part parts[] = { { 0, offsetof(ddl_pad, pages) },
+                                    { offsetof(ddl_pad, pages[0]), said },
+                                    { offsetof(ddl_pad, pages[1]), said } };
+    ddl_lanes_touch(world->lanes, parts, has_board ? 3 : 0);
 }
 
 ddl_status ddl_world_make_lanes(ddl_world *world, ddl_wire wires[], ddl_deadline deadline, ddl_error *err)
@@ -79,7 +80,7 @@ ddl_status ddl_world_make_lanes(ddl_world *world, ddl_wire wires[], ddl_deadline
         if (ddl_roster_crowding(roster) > 1)
             lane_bytes =
                 ddl_size_min(lane_bytes, CROWDED_LANES_BYTES / (size_t)roster->local_size_of[roster->rank]);
-        const size_t board_bytes = 2 * sizeof(ddl_sheet);
+        const size_t board_bytes = sizeof(ddl_pad);
         ddl_status status = ddl_lanes_create(roster, DDL_BOARDS * board_bytes, has_board ? board_bytes : 0,
                                              lane_bytes, &world->lanes, err);
         if (status != DDL_OK && world->config.local_transport == DDL_LOCAL_SHM)
@@ -141,8 +142,8 @@ bool ddl_world_may_have_boards(const ddl_world *world, const int members[], int 
     return true;
 }
 
-ddl_sheet *ddl_world_sheets(ddl_world *world, int world_rank, int board)
+ddl_pad *ddl_world_pad(ddl_world *world, int world_rank, int board)
 {
-    ddl_sheet *all = ddl_lanes_room(world->lanes, world_rank);
-    return all + 2 * board;
+    ddl_pad *all = ddl_lanes_room(world->lanes, world_rank);
+    return all + board;
 }

@@ -20,42 +20,40 @@ void ddl_posting_fini(ddl_posting *posting)
         ddl_list_remove(&posting->link);
 }
 
-static void post(ddl_posting *posting, ddl_post *next)
-{
-    ddl_board_place place;
-    const ddl_slice *parts;
-    int nparts = ddl_oneshot_posts(next->oneshot, next->round, &parts);
-    const void *from = nparts > 0 && parts[0].buffer == DDL_BUFFER_IN ? next->in : next->out;
-    if (ddl_post_may_tell(next))
-        ddl_telling_choose(posting, next, &place, &from, &parts, &nparts);
-    next->is_posted = true;
-    posting->posted_sequence = next->sequence;
-    posting->posted_signature = *next->signature;
-    ddl_board_post(posting->owner.board, next->number, next->signature, from, parts, nparts);
-}
-
-/* Whether these ranks have posted the same as this one has last. */
-static bool have_posted(ddl_posting *posting, ddl_board_ranks among)
+/* Whether these ranks have posted the same as this one has with this post. */
+static bool have_posted(ddl_posting *posting, uint64_t post, ddl_board_ranks among)
 {
     ddl_board *board = posting->owner.board;
-    int rank;
-    while ((rank = ddl_board_next(board, among)) >= 0 && rank < board->nranks) {
-        const ddl_signature theirs = ddl_board_signature(board, rank);
-        if (ddl_signature_same(&theirs, &posting->posted_signature) ||
-            !ddl_board_still_has_posted(board, rank))
+    const ddl_posted *own = ddl_board_posted(board, post);
+    for (ddl_board_ranks left = ddl_board_unseen(board, post, among); left != 0; left &= left - 1) {
+        const int rank = __builtin_ctzll(left);
+        if (!ddl_board_has_posted(board, post, rank))
+            return false;
+        ddl_board_see(board, post, rank);
+        const ddl_signature theirs = ddl_board_signature(board, post, rank);
+        if (ddl_signature_same(&theirs, &own->signature) || !ddl_board_still_has_posted(board, post, rank))
             continue;
         posting->is_spoilt = true;
-        posting->owner.differs(posting->owner.arg, rank, posting->posted_sequence, &posting->posted_signature,
-                               &theirs);
+        posting->owner.differs(posting->owner.arg, rank, own->sequence, &own->signature, &theirs);
     }
-    return rank >= 0 && !posting->is_spoilt;
+    return !posting->is_spoilt;
+}
+
+/* As far as all others have come: whether they have posted the same as this rank in all calls until here.
+ * Kept out of the path of small calls (noinline). */
+static __attribute__((noinline)) bool look_back(ddl_posting *posting)
+{
+    const ddl_board *board = posting->owner.board;
+    while (board->seen < board->posts && have_posted(posting, board->seen + 1, board->others))
+        continue;
+    return !posting->is_spoilt;
 }
 
 /* It is among the busy ones until all have been seen to have come to what was posted last. */
 static void note_whether_busy(ddl_posting *posting)
 {
-    bool is_busy =
-        !ddl_list_empty(&posting->posts) || (posting->owner.board->unseen != 0 && !posting->is_spoilt);
+    const ddl_board *board = posting->owner.board;
+    bool is_busy = !ddl_list_empty(&posting->posts) || (board->seen < board->posts && !posting->is_spoilt);
     if (is_busy == ddl_link_linked(&posting->link))
         return;
     if (is_busy)
@@ -64,40 +62,78 @@ static void note_whether_busy(ddl_posting *posting)
         ddl_list_remove(&posting->link);
 }
 
-/* Whether one is missing from whom the oldest needs something, which is what is looked at while waiting. */
+static const ddl_oneshot_round *round_of(const ddl_post *post)
+{
+    return ddl_oneshot_round_of(post->oneshot, post->round);
+}
+
+static bool may_post(const ddl_posting *posting, const ddl_post *next)
+{
+    return ddl_board_may_post(posting->owner.board, round_of(next)->bytes);
+}
+
+/* Whether the first of these that have not been seen to have posted is missing still, which is what is looked
+ * at while waiting. */
+static bool is_missing(const ddl_board *board, uint64_t post, ddl_board_ranks among)
+{
+    const ddl_board_ranks left = ddl_board_unseen(board, post, among);
+    return left != 0 && !ddl_board_has_posted(board, post, __builtin_ctzll(left));
+}
+
+/* For what the oldest needs, or to be posted. */
 static bool has_to_wait(const ddl_posting *posting, const ddl_post *oldest)
 {
     const ddl_board *board = posting->owner.board;
-    ddl_board_ranks left =
-        board->unseen &
-        (oldest->is_posted ? ddl_oneshot_needs(oldest->oneshot, oldest->round) : ddl_board_others(board));
-    return left != 0 && !ddl_board_has_posted(board, __builtin_ctzll(left));
+    if (oldest->is_posted)
+        return is_missing(board, board->posts, round_of(oldest)->needs);
+    return !may_post(posting, oldest) && is_missing(board, board->seen + 1, board->others);
+}
+
+static void post(ddl_posting *posting, ddl_post *next)
+{
+    ddl_board_place place;
+    const ddl_oneshot_round *round = round_of(next);
+    const ddl_slice *parts = round->parts;
+    int nparts = round->nparts;
+    size_t bytes = round->bytes;
+    const void *from = nparts > 0 && parts[0].buffer == DDL_BUFFER_IN ? next->in : next->out;
+    if (ddl_post_may_tell(next))
+        bytes = ddl_telling_choose(posting, next, &place, &from, &parts, &nparts);
+    next->is_posted = true;
+    ddl_board_post(posting->owner.board, next->number, next->sequence, next->signature, from, parts, nparts,
+                   bytes);
 }
 
 /* Of the oldest, a round of a piece. Who posts last need not wait until his post is seen everywhere to look
  * at the others'. */
 static bool try_to_finish_round(ddl_posting *posting, ddl_post *oldest, int looks)
 {
-    bool is_new = !oldest->is_posted;
-    if (is_new && posting->owner.board->unseen != 0 &&
-        !have_posted(posting, ddl_board_others(posting->owner.board)))
-        return false;
+    ddl_board *board = posting->owner.board;
+    const ddl_board_ranks needs = round_of(oldest)->needs;
+    const bool is_new = !oldest->is_posted;
+    while (is_new && !may_post(posting, oldest))
+        if (!have_posted(posting, board->seen + 1, board->others))
+            return false;
     if (is_new)
         post(posting, oldest);
-    bool complete = have_posted(posting, ddl_oneshot_needs(oldest->oneshot, oldest->round));
+    bool complete = have_posted(posting, board->posts, needs);
     if (is_new)
         posting->owner.posted(posting->owner.arg);
     for (int i = 0; i < looks && !complete; i++)
         if (!has_to_wait(posting, oldest))
-            complete = have_posted(posting, ddl_oneshot_needs(oldest->oneshot, oldest->round));
-    if (!complete)
+            complete = have_posted(posting, board->posts, needs);
+    if (!complete) {
+        if (is_new)
+            (void)look_back(posting);
+        return false;
+    }
+    if (needs == board->others && board->seen < board->posts && !look_back(posting))
         return false;
     if (ddl_post_may_tell(oldest))
         return ddl_telling_finish(posting, oldest);
-    if (posting->owner.board->unseen == 0)
-        ddl_board_fetch_next(posting->owner.board);
-    ddl_oneshot_finish(oldest->oneshot, oldest->round, posting->owner.board, oldest->in, oldest->out,
-                       posting->compute, oldest->dtype, oldest->op, oldest->past_caches);
+    ddl_board_fetch_next(board);
+    ddl_oneshot_finish(oldest->oneshot, oldest->round, board, oldest->in, oldest->out, posting->compute,
+                       oldest->dtype, oldest->op, oldest->past_caches);
     return true;
 }
 
@@ -147,7 +183,7 @@ bool ddl_posting_progress(ddl_posting *posting)
         oldest->finished(oldest);
     }
     if (ddl_list_empty(&posting->posts) && ddl_link_linked(&posting->link))
-        (void)have_posted(posting, ddl_board_others(posting->owner.board));
+        (void)look_back(posting);
     note_whether_busy(posting);
     return moved;
 }
@@ -163,29 +199,32 @@ void ddl_posting_cancel(ddl_posting *posting, ddl_post *post)
 
 const ddl_signature *ddl_posting_waits_behind(const ddl_posting *posting, uint64_t *sequence)
 {
+    const ddl_board *board = posting->owner.board;
     const ddl_link *first = ddl_list_first(&posting->posts);
     const ddl_post *oldest = first != NULL ? DDL_CONTAINER(first, ddl_post, link) : NULL;
-    if (oldest == NULL || oldest->is_posted || oldest->ndone > 0 || oldest->is_held || posting->is_spoilt)
+    if (oldest == NULL || oldest->is_held || posting->is_spoilt || board->seen == board->posts)
         return NULL;
-    *sequence = posting->posted_sequence;
-    return &posting->posted_signature;
+    const ddl_posted *behind = ddl_board_posted(board, board->seen + 1);
+    *sequence = behind->sequence;
+    return behind->sequence < oldest->sequence ? &behind->signature : NULL;
 }
 
 bool ddl_posting_has_posted(const ddl_posting *posting, const ddl_post *post, int rank)
 {
+    const ddl_board *board = posting->owner.board;
     return ddl_link_linked(&post->link) && (post->is_posted || post->ndone > 0) &&
-           ddl_board_has_posted(posting->owner.board, rank);
+           ddl_board_has_posted(board, board->posts, rank);
 }
 
 void ddl_posting_visit_pending(const ddl_posting *posting, const ddl_post *post,
                                void (*visit)(void *arg, int rank, bool outgoing), void *arg)
 {
     const ddl_board *board = posting->owner.board;
-    bool is_first = ddl_list_first(&posting->posts) == &post->link;
-    ddl_board_ranks others = ddl_board_others(board);
-    ddl_board_ranks awaited = post->is_posted ? ddl_oneshot_needs(post->oneshot, post->round) : others;
+    const bool is_first = ddl_list_first(&posting->posts) == &post->link;
+    const ddl_board_ranks awaited = post->is_posted ? round_of(post)->needs : board->others;
+    const uint64_t behind = !post->is_posted && !may_post(posting, post) ? board->seen + 1 : board->posts;
     for (int rank = 0; rank < board->nranks; rank++)
         if ((posting->missed >> rank & 1) != 0 ||
-            ((awaited >> rank & 1) != 0 && !(is_first && ddl_board_has_posted(board, rank))))
+            ((awaited >> rank & 1) != 0 && !(is_first && ddl_board_has_posted(board, behind, rank))))
             visit(arg, rank, false);
 }

@@ -38,10 +38,8 @@ typedef struct ddl_posting { /* of one communicator */
     ddl_compute *compute;
     ddl_list posts; /* ddl_post, oldest first: the first one is on the board, or about to be */
     ddl_link link;
-    uint64_t newest;          /* sequence of the last one */
-    uint64_t posted_sequence; /* of what was posted last, to which others may still come */
-    ddl_signature posted_signature;
-    bool is_spoilt; /* somebody has posted something else, or is one of these */
+    uint64_t newest; /* sequence of the last one */
+    bool is_spoilt;  /* somebody has posted something else, or is one of these */
     ddl_board_ranks
         missed; /* who has taken back what it told, or is not reached: they are waited for in vain */
 } ddl_posting;
@@ -89,8 +87,8 @@ void ddl_posting_fini(ddl_posting *posting);
 /* Nothing is called any more, and buffers are not touched. */
 void ddl_posting_cancel(ddl_posting *posting, ddl_post *post);
 
-/* Of what was posted last, if the oldest operation is not posted as not all have come to that: *sequence.
- * NULL: nothing waits so. */
+/* Of the first operation before the oldest one that not all are known to have come to, by what they posted:
+ * *sequence. NULL: there is none, or nothing waits. */
 const ddl_signature *ddl_posting_waits_behind(const ddl_posting *posting, uint64_t *sequence);
 
 /* Whether a rank is known to have come as far in this post: to the round that it is in. */

@@ -38,14 +38,15 @@ static bool find_place(const ddl_posting *posting, ddl_post *post, ddl_board_pla
     return true;
 }
 
-__attribute__((noinline)) void ddl_telling_choose(const ddl_posting *posting, ddl_post *next,
-                                                  ddl_board_place *place, const void **from,
-                                                  const ddl_slice **parts, int *nparts)
+__attribute__((noinline)) size_t ddl_telling_choose(const ddl_posting *posting, ddl_post *next,
+                                                    ddl_board_place *place, const void **from,
+                                                    const ddl_slice **parts, int *nparts)
 {
     static const ddl_slice all = { .bytes = sizeof *place };
+    const size_t bytes = ddl_oneshot_round_of(next->oneshot, next->round)->bytes;
     if (next->round > 0) {
         *nparts = next->all_tell ? 0 : *nparts;
-        return;
+        return next->all_tell ? 0 : bytes;
     }
     const bool tells = find_place(posting, next, place);
     ddl_board_tell(posting->owner.board, tells ? DDL_TOLD_PLACE : DDL_TOLD_BYTES);
@@ -54,6 +55,7 @@ __attribute__((noinline)) void ddl_telling_choose(const ddl_posting *posting, dd
         *parts = &all;
         *nparts = 1;
     }
+    return tells ? sizeof *place : bytes;
 }
 
 /* ---- the others' ---- */

@@ -23,10 +23,10 @@ static inline bool ddl_post_may_tell(const ddl_post *post)
     return ddl_oneshot_common_bytes(post->oneshot) >= DDL_LEAST_TOLD_BYTES;
 }
 
-/* What is to be posted of it in its round: *from, *parts and *nparts are what would be said, and may become
- * something else. place: room that has to last until it is posted. */
-void ddl_telling_choose(const ddl_posting *posting, ddl_post *next, ddl_board_place *place, const void **from,
-                        const ddl_slice **parts, int *nparts);
+/* What is to be posted of it in its round, returning how many bytes: *from, *parts and *nparts are what would
+ * be said, and may become something else. place: room that has to last until it is posted. */
+size_t ddl_telling_choose(const ddl_posting *posting, ddl_post *next, ddl_board_place *place,
+                          const void **from, const ddl_slice **parts, int *nparts);
 
 /* All have posted in its round: the rest of that. False: it can never be finished, as somebody has given up,
  * or is not reached. */

@@ -2,66 +2,84 @@
 #include "executor/board.h"
 
 #include "base/assert.h"
+#include "base/size.h"
 
 #include <string.h>
 
-void ddl_board_begin(ddl_board *board)
+ddl_board ddl_board_of(int rank, int nranks)
 {
-    for (int i = 0; i < 2; i++)
-        atomic_store_explicit(&board->sheets[board->rank][i].number, 0, memory_order_relaxed);
-    atomic_thread_fence(memory_order_release);
-    board->outlet.until_timed = 2 * DDL_SHEET_BYTES; /* both may be new */
+    const ddl_board_ranks all =
+        nranks < DDL_BOARD_RANKS ? ((ddl_board_ranks)1 << nranks) - 1 : ~(ddl_board_ranks)0;
+    return (ddl_board){ .rank = rank, .nranks = nranks, .others = all & ~((ddl_board_ranks)1 << rank) };
 }
 
-void ddl_board_post(ddl_board *board, uint64_t number, const ddl_signature *signature, const void *buffer,
-                    const ddl_slice parts[], int nparts)
+void ddl_board_begin(ddl_board *board)
 {
-    DDL_ASSERT(board->unseen == 0);
+    for (int i = 0; i < DDL_SHEETS; i++)
+        atomic_store_explicit(&board->pads[board->rank]->sheets[i].number, 0, memory_order_relaxed);
+    atomic_thread_fence(memory_order_release);
+    board->outlet.until_timed = 2 * DDL_POST_BYTES; /* both pages may be new */
+}
+
+/* Where bytes of that many are, other than the head of what is on a sheet. */
+static void copy_parts(ddl_board *board, uint8_t *to, const void *buffer, const ddl_slice parts[], int nparts,
+                       size_t head)
+{
+    size_t at = 0;
+    for (int i = 0; i < nparts; i++) {
+        const uint8_t *from = (const uint8_t *)buffer + parts[i].offset;
+        if (parts[i].bytes > head)
+            ddl_outlet_copy(&board->outlet, to + at + head, from + head, parts[i].bytes - head);
+        at += parts[i].bytes;
+        head = 0;
+    }
+}
+
+void ddl_board_post(ddl_board *board, uint64_t number, uint64_t sequence, const ddl_signature *signature,
+                    const void *buffer, const ddl_slice parts[], int nparts, size_t bytes)
+{
+    DDL_ASSERT(bytes <= DDL_POST_BYTES && ddl_board_may_post(board, bytes));
     board->posts++;
-    board->number = number | (board->posts >> 1 & 1);
-    board->unseen = ddl_board_others(board);
-    ddl_sheet *own = board->sheets[board->rank], *sheet = &own[board->posts & 1];
-    board->next = &own[~board->posts & 1];
+    const uint64_t full = number | (board->posts / DDL_SHEETS & 1);
+    board->posted[board->posts % DDL_AHEAD] = (ddl_posted){ full, sequence, *signature };
+    board->unseen[board->posts % DDL_AHEAD] = board->others;
+    board->said_bytes = bytes;
+    ddl_pad *pad = board->pads[board->rank];
+    ddl_sheet *sheet = &pad->sheets[board->posts % DDL_SHEETS];
     /* The line of the number last, and all at once: who waits for the number fetches that line again and
      * again, and each time it has to be fetched back. */
-    const uint8_t *first = nparts > 0 ? (const uint8_t *)buffer + parts[0].offset : NULL;
-    size_t at = nparts > 0 ? parts[0].bytes : 0;
-    const size_t head = at < DDL_HEAD_BYTES ? at : DDL_HEAD_BYTES;
-    DDL_ASSERT(at <= DDL_SHEET_BYTES);
-    if (at > head)
-        ddl_outlet_copy(&board->outlet, sheet->bytes + head, first + head, at - head);
-    for (int i = 1; i < nparts; i++) {
-        DDL_ASSERT(parts[i].bytes <= DDL_SHEET_BYTES - at);
-        ddl_outlet_copy(&board->outlet, sheet->bytes + at, (const uint8_t *)buffer + parts[i].offset,
-                        parts[i].bytes);
-        at += parts[i].bytes;
+    if (bytes > DDL_SHEET_BYTES) {
+        copy_parts(board, pad->pages[board->posts % 2], buffer, parts, nparts, 0);
+    } else if (bytes > 0) {
+        const size_t head = ddl_size_min(parts[0].bytes, DDL_HEAD_BYTES);
+        if (bytes > head)
+            copy_parts(board, sheet->bytes, buffer, parts, nparts, head);
+        memcpy(sheet->bytes, (const uint8_t *)buffer + parts[0].offset, head);
     }
-    board->said_bytes = at;
-    if (head > 0)
-        memcpy(sheet->bytes, first, head);
     uint64_t words[DDL_SIGNATURE_WORDS];
     memcpy(words, signature, sizeof words);
     for (int i = 0; i < DDL_SIGNATURE_WORDS; i++)
         atomic_store_explicit(&sheet->signature[i], words[i], memory_order_relaxed);
-    atomic_store_explicit(&sheet->number, board->number, memory_order_release);
+    atomic_store_explicit(&sheet->number, full, memory_order_release);
 }
 
 void ddl_board_tell(ddl_board *board, ddl_told told)
 {
-    ddl_sheet *next = &board->sheets[board->rank][(board->posts + 1) & 1];
+    ddl_sheet *next = &board->pads[board->rank]->sheets[(board->posts + 1) % DDL_SHEETS];
     atomic_store_explicit(&next->tells, told, memory_order_relaxed);
 }
 
 void ddl_board_withdraw(ddl_board *board)
 {
-    for (int i = 0; i < 2; i++)
-        atomic_store_explicit(&board->sheets[board->rank][i].tells, DDL_TOLD_WITHDRAWN, memory_order_relaxed);
+    for (int i = 0; i < DDL_SHEETS; i++)
+        atomic_store_explicit(&board->pads[board->rank]->sheets[i].tells, DDL_TOLD_WITHDRAWN,
+                              memory_order_relaxed);
     atomic_thread_fence(memory_order_release);
 }
 
 bool ddl_board_tells_place(const ddl_board *board, int rank, ddl_board_place *place)
 {
-    const ddl_sheet *sheet = ddl_board_sheet(board, rank);
+    const ddl_sheet *sheet = ddl_board_sheet(board, board->posts, rank);
     if (atomic_load_explicit(&sheet->tells, memory_order_relaxed) == DDL_TOLD_BYTES)
         return false;
     memcpy(place, sheet->bytes, sizeof *place);
@@ -71,17 +89,6 @@ bool ddl_board_tells_place(const ddl_board *board, int rank, ddl_board_place *pl
 bool ddl_board_still_tells(const ddl_board *board, int rank)
 {
     atomic_thread_fence(memory_order_acquire);
-    return atomic_load_explicit(&ddl_board_sheet(board, rank)->tells, memory_order_relaxed) == DDL_TOLD_PLACE;
-}
-
-int ddl_board_next(ddl_board *board, ddl_board_ranks among)
-{
-    ddl_board_ranks left = board->unseen & among;
-    if (left == 0)
-        return board->nranks;
-    int rank = __builtin_ctzll(left);
-    if (!ddl_board_has_posted(board, rank))
-        return -1;
-    board->unseen &= ~((ddl_board_ranks)1 << rank);
-    return rank;
+    return atomic_load_explicit(&ddl_board_sheet(board, board->posts, rank)->tells, memory_order_relaxed) ==
+           DDL_TOLD_PLACE;
 }

@@ -10,7 +10,8 @@
 enum { OF_IN = -1, OF_OUT = -2, PART_BYTES = 8 * 1024 /* a multiple of any element */ };
 
 typedef struct place { /* of an operand */
-    int of;            /* IN, OUT, or the rank on whose sheet it is */
+    int of;            /* IN, OUT, or the rank that posts it, */
+    bool is_long;      /* with more than a sheet holds */
     size_t offset;
 } place;
 
@@ -25,12 +26,7 @@ struct ddl_oneshot {
     int nranks;
     int element_shift; /* its bytes are a power of two, so that nothing has to be divided in each call */
     int nrounds;
-    struct round {
-        ddl_slice *posts;
-        int nposts;
-        ddl_board_ranks needs;
-        uint32_t end; /* of its actions */
-    } rounds[DDL_ONESHOT_ROUNDS];
+    ddl_oneshot_round rounds[DDL_ONESHOT_ROUNDS];
     action *actions;
     uint32_t nactions;
     place *operands;
@@ -176,14 +172,15 @@ static size_t place_on_sheet(const saying *said, const ddl_slice *message)
 static bool find_operand(const reading *r, const ddl_slice *slice, place *found)
 {
     if (slice->buffer != DDL_BUFFER_SCRATCH) {
-        *found = (place){ slice->buffer == DDL_BUFFER_IN ? OF_IN : OF_OUT, slice->offset };
+        *found = (place){ slice->buffer == DDL_BUFFER_IN ? OF_IN : OF_OUT, false, slice->offset };
         return true;
     }
     for (int i = 0; i < r->nlandings; i++) {
         const landing *there = &r->landings[i];
         if (slice->offset < there->slice.offset || end_of(slice) > end_of(&there->slice))
             continue;
-        *found = (place){ there->from.of, there->from.offset + slice->offset - there->slice.offset };
+        *found = (place){ there->from.of, there->from.is_long,
+                          there->from.offset + slice->offset - there->slice.offset };
         return r->words[there->from.of].message[r->round].buffer != DDL_BUFFER_SCRATCH;
     }
     return false;
@@ -195,7 +192,7 @@ static action *add_action(reading *r, ddl_step_kind kind, const ddl_slice *targe
     ddl_oneshot *oneshot = r->oneshot;
     action *added = &oneshot->actions[oneshot->nactions++];
     *added = (action){ .kind = kind,
-                       .target = { target->buffer == DDL_BUFFER_IN ? OF_IN : OF_OUT, target->offset },
+                       .target = { target->buffer == DDL_BUFFER_IN ? OF_IN : OF_OUT, false, target->offset },
                        .bytes = target->bytes,
                        .first_operand = oneshot->noperands };
     return added;
@@ -231,7 +228,7 @@ static bool add_message(reading *r, const ddl_step *step)
     const ddl_slice *lands = step->kind == DDL_STEP_RECV ? &step->target.part[0] : &step->source;
     if (message->bytes == 0 || message->bytes != lands->bytes)
         return false;
-    place from = { step->peer, r->words[step->peer].at[r->round] };
+    place from = { step->peer, r->words[step->peer].is_long[r->round], r->words[step->peer].at[r->round] };
     if (lands->buffer == DDL_BUFFER_SCRATCH)
         r->landings[r->nlandings++] = (landing){ *lands, from };
     else if (message->buffer == DDL_BUFFER_SCRATCH)
@@ -324,8 +321,9 @@ ddl_oneshot_word ddl_oneshot_word_to(const ddl_schedule *schedule, int rank)
     const int rounds = rounds_of(schedule, sent, &word);
     saying said;
     for (int round = 0; round < rounds; round++) {
-        if (!find_said(schedule, round, &said) || said.bytes > DDL_SHEET_BYTES)
+        if (!find_said(schedule, round, &said) || said.bytes > DDL_POST_BYTES)
             return word;
+        word.is_long[round] = said.bytes > DDL_SHEET_BYTES;
         for (uint32_t i = 0; i < schedule->nsteps; i++)
             if (is_sent_in(&schedule->steps[i], round) && schedule->steps[i].peer == rank) {
                 word.message[round] = schedule->steps[i].target.part[0];
@@ -407,9 +405,9 @@ static bool is_in_place_of(const ddl_schedule *own, const ddl_oneshot_word words
 
 static void find_common(ddl_oneshot *oneshot, const ddl_schedule *own, const ddl_oneshot_word words[])
 {
-    if (oneshot->nrounds != 2 || oneshot->rounds[1].nposts != 1)
+    if (oneshot->nrounds != 2 || oneshot->rounds[1].nparts != 1)
         return;
-    const ddl_slice *result = &oneshot->rounds[1].posts[0];
+    const ddl_slice *result = &oneshot->rounds[1].parts[0];
     const uint32_t others = (uint32_t)oneshot->nranks - 1;
     if (result->buffer != DDL_BUFFER_OUT || !makes_result_of_all(oneshot, words, result) ||
         !is_in_place_of(own, words, result) || oneshot->nactions != oneshot->rounds[0].end + others)
@@ -451,11 +449,12 @@ static ddl_status keep_posts(ddl_oneshot *oneshot, const ddl_schedule *own, ddl_
         if (said.nparts == 0 || said.parts[0].buffer == DDL_BUFFER_SCRATCH) /* which nobody reads */
             continue;
         size_t bytes = (size_t)said.nparts * sizeof *said.parts;
-        oneshot->rounds[round].posts = ddl_alloc(bytes);
-        if (oneshot->rounds[round].posts == NULL)
+        oneshot->rounds[round].parts = ddl_alloc(bytes);
+        if (oneshot->rounds[round].parts == NULL)
             return DDL_FAIL(err, DDL_ENOMEM, "no memory for a call of %d ranks", own->nranks);
-        memcpy(oneshot->rounds[round].posts, said.parts, bytes);
-        oneshot->rounds[round].nposts = said.nparts;
+        memcpy(oneshot->rounds[round].parts, said.parts, bytes);
+        oneshot->rounds[round].nparts = said.nparts;
+        oneshot->rounds[round].bytes = said.bytes;
     }
     return DDL_OK;
 }
@@ -498,7 +497,7 @@ void ddl_oneshot_destroy(ddl_oneshot *oneshot)
     if (oneshot == NULL)
         return;
     for (int round = 0; round < DDL_ONESHOT_ROUNDS; round++)
-        ddl_free(oneshot->rounds[round].posts);
+        ddl_free(oneshot->rounds[round].parts);
     ddl_free(oneshot->actions);
     ddl_free(oneshot->operands);
     ddl_free(oneshot);
@@ -509,15 +508,9 @@ int ddl_oneshot_rounds(const ddl_oneshot *oneshot)
     return oneshot->nrounds;
 }
 
-int ddl_oneshot_posts(const ddl_oneshot *oneshot, int round, const ddl_slice **parts)
+const ddl_oneshot_round *ddl_oneshot_round_of(const ddl_oneshot *oneshot, int round)
 {
-    *parts = oneshot->rounds[round].posts;
-    return oneshot->rounds[round].nposts;
-}
-
-ddl_board_ranks ddl_oneshot_needs(const ddl_oneshot *oneshot, int round)
-{
-    return oneshot->rounds[round].needs;
+    return &oneshot->rounds[round];
 }
 
 /* ---- running ---- */
@@ -539,7 +532,7 @@ static inline const char *find(const work *w, const place *from)
         return (const char *)(from->of == OF_IN ? w->in : w->out) + from->offset;
     if (w->buffers != NULL && w->buffers[from->of].out != NULL)
         return w->buffers[from->of].in + w->oneshot->result.offset;
-    return (const char *)ddl_board_sheet(w->board, from->of)->bytes + from->offset;
+    return (const char *)ddl_board_bytes(w->board, from->of, from->is_long) + from->offset;
 }
 
 /* So many bytes of an action, from the given one on. */

@@ -21,12 +21,13 @@ typedef struct ddl_oneshot ddl_oneshot;
 
 /* All that one rank has to know of the schedule of another. */
 typedef struct ddl_oneshot_word {
-    int rounds;               /* with no more to say in any than a sheet holds; 0: it cannot be */
-    uint32_t sent;            /* messages, in each round */
-    bool says_scratch, reads; /* something of SCRATCH; something of what comes */
+    int rounds;                            /* with no more to say in any than a post may; 0: it cannot be */
+    uint32_t sent;                         /* messages, in each round */
+    bool says_scratch, reads;              /* something of SCRATCH; something of what comes */
     ddl_slice message[DDL_ONESHOT_ROUNDS]; /* what goes to that one rank, of IN or OUT; SCRATCH: nothing that
                                               anyone reads; no bytes: nothing */
-    size_t at[DDL_ONESHOT_ROUNDS];         /* where it is on the sheet */
+    size_t at[DDL_ONESHOT_ROUNDS];         /* where it is in what the rank posts, */
+    bool is_long[DDL_ONESHOT_ROUNDS];      /* which is longer than a sheet */
 } ddl_oneshot_word;
 
 /* The buffers of a rank, where this one reaches them. */
@@ -40,7 +41,7 @@ ddl_oneshot_word ddl_oneshot_word_to(const ddl_schedule *schedule, int rank);
 
 /*
  * Whether the schedules of all ranks for one call, of which these are the words to any of them, are of such
- * rounds, and no rank has more to say than a sheet holds: rounds in which all have something to say to all,
+ * rounds, and no rank has more to say than a post may: rounds in which all have something to say to all,
  * or also one of one rank and the others (may_be_rooted). Ranks differ in whether their calls are in place:
  * it is possible for all of them only if it is for both kinds of schedules.
  */
@@ -61,12 +62,16 @@ void ddl_oneshot_destroy(ddl_oneshot *oneshot);
 /* How many there are; they are numbered from 0. */
 int ddl_oneshot_rounds(const ddl_oneshot *oneshot);
 
-/* What this rank has to post in a round, of IN or OUT, once it has finished the one before: parts, one after
- * the other, and how many. */
-int ddl_oneshot_posts(const ddl_oneshot *oneshot, int round, const ddl_slice **parts);
+/* What this rank does with a round once it has finished the one before. */
+typedef struct ddl_oneshot_round {
+    ddl_slice *parts; /* to be posted, of IN or OUT, one after the other: so many, and so many bytes */
+    int nparts;
+    size_t bytes;
+    ddl_board_ranks needs; /* from whom it needs something */
+    uint32_t end;          /* of its actions, which are what it does then */
+} ddl_oneshot_round;
 
-/* From whom it needs something. */
-ddl_board_ranks ddl_oneshot_needs(const ddl_oneshot *oneshot, int round);
+const ddl_oneshot_round *ddl_oneshot_round_of(const ddl_oneshot *oneshot, int round);
 
 /* Those have posted: the rest of the round. in is only read, unless the operation is in place. past_caches:
  * see ddl_binding. */

@@ -32,11 +32,11 @@
 
 enum {
     MOST_RANKS = 4,
-    COMMS = 2, /* at a time; more than that take the sheets of those before */
+    COMMS = 2, /* at a time; more than that take the pads of those before */
     LIFE = 50, /* calls of a communicator, at most */
     IN_FLIGHT = 3,
     PIECES = 3,
-    MOST_COUNT = DDL_SHEET_BYTES / 4,
+    MOST_COUNT = DDL_POST_BYTES / 4,
     MESSAGE_BYTES = 96 * 1024,
     PULL_BYTES = 16 * 1024,
     NAP_MS = 2000,
@@ -446,10 +446,10 @@ static void make_comm(party *self, int which, uint32_t id)
 {
     comm *c = &self->comms[which];
     *c = (comm){ .owner = self, .id = id };
-    c->board = (ddl_board){ .rank = self->rank, .nranks = self->world->nranks };
+    c->board = ddl_board_of(self->rank, self->world->nranks);
     for (int rank = 0; rank < self->world->nranks; rank++) {
-        ddl_sheet *all = ddl_lanes_room(self->lanes, rank);
-        c->board.sheets[rank] = all + 2 * which;
+        ddl_pad *all = ddl_lanes_room(self->lanes, rank);
+        c->board.pads[rank] = all + which;
     }
     ddl_board_begin(&c->board);
     const ddl_posting_owner owner = { &c->board, posted, differs, c, &self->busy, NULL };
@@ -549,7 +549,7 @@ static void make_memory(party *self)
     for (int rank = 0; rank < nranks; rank++)
         self->roster->members[rank].pid = getpid();
     ddl_roster_derive(self->roster);
-    assert_int_equal(ddl_lanes_create(self->roster, COMMS * 2 * sizeof(ddl_sheet), 0, 1, &self->lanes, NULL),
+    assert_int_equal(ddl_lanes_create(self->roster, COMMS * sizeof(ddl_pad), 0, 1, &self->lanes, NULL),
                      DDL_OK);
     size_t bytes;
     void *memory = ddl_lanes_heap(self->lanes, self->rank, &bytes);
@@ -699,10 +699,10 @@ static bool post_alone(meeting *m, uint64_t round)
     static const ddl_signature signature = { .count = 1 };
     comm *c = &((world *)m->arg)->parties[0].comms[0];
     posted(c);
-    ddl_board_post(&c->board, ddl_board_number(c->id, round), &signature, NULL, NULL, 0);
+    ddl_board_post(&c->board, ddl_board_number(c->id, round), round, &signature, NULL, NULL, 0, 0);
     posted(c);
-    c->board.unseen = 0; /* the other one never posts */
-    return true;         /* or not: the bell says */
+    ddl_board_see(&c->board, c->board.posts, 1); /* though the other one never posts */
+    return true;                                 /* or not: the bell says */
 }
 
 static bool sees_post(meeting *m, uint64_t round)
@@ -711,9 +711,10 @@ static bool sees_post(meeting *m, uint64_t round)
     party *self = &w->parties[1];
     ddl_board *board = &self->comms[0].board;
     board->posts++;
-    board->number = ddl_board_number(self->comms[0].id, round) | (board->posts >> 1 & 1);
-    const bool seen =
-        ddl_board_has_posted(board, 0) || ddl_mesh_doze(self->mesh) || ddl_board_has_posted(board, 0);
+    board->posted[board->posts % DDL_AHEAD].number =
+        ddl_board_number(self->comms[0].id, round) | (board->posts / DDL_SHEETS & 1);
+    const bool seen = ddl_board_has_posted(board, board->posts, 0) || ddl_mesh_doze(self->mesh) ||
+                      ddl_board_has_posted(board, board->posts, 0);
     self->was_asleep = !seen;
     return seen;
 }

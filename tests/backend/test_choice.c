@@ -106,7 +106,7 @@ static void make_job(struct job *job, const struct layout *layout, int nranks, b
 static void give_board(struct job *job)
 {
     size_t used = strlen(job->name);
-    job->model.board_bytes = DDL_SHEET_BYTES;
+    job->model.board_bytes = DDL_POST_BYTES;
     snprintf(job->name + used, sizeof job->name - used, " and a board");
 }
 
@@ -403,11 +403,11 @@ static void where_all_have_a_cpu_and_in_exchanges_what_is_large_goes_by_messages
         struct job job;
         make_job(&job, &layouts[0], cases[i].nranks, cases[i].crowding > 1, true);
         job.model.crowding = cases[i].crowding;
-        job.model.board_bytes = DDL_SHEET_BYTES;
+        job.model.board_bytes = DDL_POST_BYTES;
         job.model.pull_bytes = INFINITY;
         assert_int_equal(
             ddl_choice_post_bytes(&job.model, cases[i].collective, job.placement.nranks, cases[i].bytes),
-            cases[i].is_posted ? DDL_SHEET_BYTES : 0);
+            cases[i].is_posted ? DDL_POST_BYTES : 0);
     }
 }
 
@@ -418,7 +418,7 @@ static void larger_allreduces_between_two_go_over_the_board_in_two_rounds(void *
     (void)state;
     make_job(&job, &layouts[0], 2, false, true);
     job.model.crowding = 1;
-    job.model.board_bytes = DDL_SHEET_BYTES;
+    job.model.board_bytes = DDL_POST_BYTES;
     static const struct {
         double bytes;
         const char *name;
@@ -434,7 +434,7 @@ static void a_barrier_over_a_board_is_flat_and_else_a_tree(void **state)
     struct job job;
     (void)state;
     make_job(&job, &layouts[0], 8, true, true);
-    job.model.board_bytes = DDL_SHEET_BYTES;
+    job.model.board_bytes = DDL_POST_BYTES;
     assert_string_equal(ddl_choose(&job.model, DDL_COLLECTIVE_BARRIER, &job.placement, 0)->name, "flat");
     make_job(&job, &layouts[0], 8, true, false);
     assert_string_equal(ddl_choose(&job.model, DDL_COLLECTIVE_BARRIER, &job.placement, 0)->name, "tree");
@@ -839,7 +839,7 @@ static void posts_cost_turns_of_all(void **state)
     ddl_cost_model model = { .links = { [DDL_LINK_SHARED] = { 10, 20, 0.5 } },
                              .reduce_ns = 0.25,
                              .shares_memory = true,
-                             .board_bytes = DDL_SHEET_BYTES,
+                             .board_bytes = DDL_POST_BYTES,
                              .crowding = 1 };
     const ddl_algorithm row = { .name = "known", .collective = DDL_COLLECTIVE_ALLREDUCE, .work = known_work };
     const double read = 0.7 * (128 * 0.5 + 64 * 0.125), crowded_round = 10 + 2.5 * 20 * 2.5, line = 0.07 * 20;

@@ -42,7 +42,7 @@ typedef struct world {
     int nranks;
     bool average;
     int count; /* elements of a call */
-    ddl_sheet *sheets;
+    ddl_pad *pads;
     ddl_oneshot *oneshots[2][2][MOST_RANKS]; /* out of place and in place; of a piece and the last one */
     struct party {
         pthread_t thread;
@@ -140,8 +140,8 @@ static world *make_world(int nranks, bool average, int count)
     w->nranks = nranks;
     w->average = average;
     w->count = count;
-    assert_int_equal(posix_memalign((void **)&w->sheets, 128, 2 * (size_t)nranks * sizeof(ddl_sheet)), 0);
-    memset(w->sheets, 0, 2 * (size_t)nranks * sizeof(ddl_sheet));
+    assert_int_equal(posix_memalign((void **)&w->pads, 128, (size_t)nranks * sizeof *w->pads), 0);
+    memset(w->pads, 0, (size_t)nranks * sizeof *w->pads);
     for (int how = 0; how < 4; how++)
         make_oneshots(w, how % 2 == 1, how / 2 == 1);
     for (int rank = 0; rank < nranks; rank++) {
@@ -149,9 +149,9 @@ static world *make_world(int nranks, bool average, int count)
         self->world = w;
         self->rank = rank;
         assert_int_equal(posix_memalign((void **)&self->heap, PAGE, HEAP_BYTES), 0);
-        self->board = (ddl_board){ .rank = rank, .nranks = nranks };
+        self->board = ddl_board_of(rank, nranks);
         for (int other = 0; other < nranks; other++)
-            self->board.sheets[other] = w->sheets + 2 * other;
+            self->board.pads[other] = &w->pads[other];
         ddl_list_init(&self->busy);
         const ddl_posting_owner owner = { &self->board, posted, differs, self, &self->busy, &commons };
         ddl_posting_init(&self->posting, &owner, ddl_compute_cpu());
@@ -167,7 +167,7 @@ static void free_world(world *w)
         for (int how = 0; how < 4; how++)
             ddl_oneshot_destroy(w->oneshots[how % 2][how / 2][rank]);
     }
-    free(w->sheets);
+    free(w->pads);
     free(w);
 }
 
@@ -444,7 +444,7 @@ static void who_tells_nonsense_is_not_read(void **state)
     world *w = make_world(3, false, COUNT);
     call *calls = begin_two_of_three(w);
     for (int what = 0; what < 2; what++) {
-        uint64_t *place = (uint64_t *)(void *)w->parties[1].board.sheets[1][1].bytes;
+        uint64_t *place = (uint64_t *)(void *)w->parties[1].board.pads[1]->sheets[1].bytes;
         place[what] = HEAP_BYTES - sizeof(int32_t) * PIECE;
     }
     begin(&w->parties[2], &calls[2], AT_PAGES, 1);

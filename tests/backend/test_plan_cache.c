@@ -157,7 +157,7 @@ static size_t bytes_told(const char *algorithm, int nranks, bool in_place)
     assert_non_null(cache);
     ddl_shape shape = shape_of(nranks, COUNT_TOLD);
     shape.placement = (ddl_placement){ nranks, 1, NULL };
-    shape.post_bytes = DDL_SHEET_BYTES;
+    shape.post_bytes = DDL_POST_BYTES;
     shape.in_place = in_place;
     const ddl_plan *plan = find(cache, DDL_COLLECTIVE_ALLREDUCE, algorithm, &shape);
     assert_non_null(plan->phases[0].oneshot);

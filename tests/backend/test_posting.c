@@ -19,7 +19,15 @@
 #include "base/clock.h"
 #include "compute/compute_cpu.h"
 
-enum { MOST_RANKS = 5, COUNT = 6, IN_FLIGHT = 3, CALLS = 4000, KINDS = 7, PATIENCE_MS = 60000 };
+enum {
+    MOST_RANKS = 5,
+    COUNT = 6,
+    LONG_COUNT = 600 /* more than a sheet holds */,
+    IN_FLIGHT = 3,
+    CALLS = 4000,
+    KINDS = 7,
+    PATIENCE_MS = 60000
+};
 
 static const struct kind {
     ddl_collective collective;
@@ -44,8 +52,8 @@ static bool is_possible(const struct kind *kind, int nranks)
 typedef struct party party;
 
 typedef struct world {
-    int nranks;
-    ddl_sheet *sheets;
+    int nranks, count; /* of elements in a piece */
+    ddl_pad *pads;
     ddl_oneshot *oneshots[KINDS][MOST_RANKS][MOST_RANKS]; /* of each kind, root and rank */
     struct party {
         pthread_t thread;
@@ -88,8 +96,8 @@ static void make_oneshots(world *w, int kind, int root)
         ddl_shape shape = { .rank = rank,
                             .nranks = w->nranks,
                             .root = root,
-                            .count = COUNT,
-                            .stride = COUNT,
+                            .count = (size_t)w->count,
+                            .stride = (size_t)w->count,
                             .placement = { w->nranks, 1, NULL },
                             .element_bytes = 4,
                             .in_place = kinds[kind].collective == DDL_COLLECTIVE_BROADCAST };
@@ -107,13 +115,14 @@ static void make_oneshots(world *w, int kind, int root)
         ddl_schedule_destroy(schedules[rank]);
 }
 
-static world *make_world(int nranks)
+static world *make_world_of(int nranks, int count)
 {
     world *w = calloc(1, sizeof *w);
     assert_non_null(w);
     w->nranks = nranks;
-    assert_int_equal(posix_memalign((void **)&w->sheets, 128, 2 * (size_t)nranks * sizeof(ddl_sheet)), 0);
-    memset(w->sheets, 0, 2 * (size_t)nranks * sizeof(ddl_sheet));
+    w->count = count;
+    assert_int_equal(posix_memalign((void **)&w->pads, 128, (size_t)nranks * sizeof *w->pads), 0);
+    memset(w->pads, 0, (size_t)nranks * sizeof *w->pads);
     for (int kind = 0; kind < KINDS; kind++)
         for (int root = 0; root < nranks && is_possible(&kinds[kind], nranks); root++)
             make_oneshots(w, kind, root);
@@ -121,14 +130,19 @@ static world *make_world(int nranks)
         party *self = &w->parties[rank];
         self->world = w;
         self->rank = rank;
-        self->board = (ddl_board){ .rank = rank, .nranks = nranks };
+        self->board = ddl_board_of(rank, nranks);
         for (int other = 0; other < nranks; other++)
-            self->board.sheets[other] = w->sheets + 2 * other;
+            self->board.pads[other] = &w->pads[other];
         ddl_list_init(&self->busy);
         const ddl_posting_owner owner = { &self->board, posted, differs, self, &self->busy, NULL };
         ddl_posting_init(&self->posting, &owner, ddl_compute_cpu());
     }
     return w;
+}
+
+static world *make_world(int nranks)
+{
+    return make_world_of(nranks, COUNT);
 }
 
 static void free_world(world *w)
@@ -139,7 +153,7 @@ static void free_world(world *w)
         for (int root = 0; root < w->nranks; root++)
             for (int rank = 0; rank < w->nranks; rank++)
                 ddl_oneshot_destroy(w->oneshots[kind][root][rank]);
-    free(w->sheets);
+    free(w->pads);
     free(w);
 }
 
@@ -148,11 +162,11 @@ static void free_world(world *w)
 typedef struct call {
     ddl_post post;
     ddl_signature signature;
-    int kind, root;
-    uint32_t piece, npieces; /* of COUNT elements */
+    int kind, root, count;
+    uint32_t piece, npieces; /* of so many elements */
     bool holds;              /* each piece but the first, until it is let go */
-    int32_t in[MOST_RANKS * COUNT], out[MOST_RANKS * COUNT];
     bool is_done;
+    int32_t in[MOST_RANKS * LONG_COUNT], out[MOST_RANKS * LONG_COUNT];
 } call;
 
 static void call_finished(ddl_post *post)
@@ -166,8 +180,8 @@ static bool next_piece(ddl_post *post)
     if (c->piece + 1 == c->npieces)
         return false;
     c->piece++;
-    post->in = (int32_t *)post->in + COUNT;
-    post->out = (int32_t *)post->out + COUNT;
+    post->in = (int32_t *)post->in + c->count;
+    post->out = (int32_t *)post->out + c->count;
     post->is_held = c->holds;
     return true;
 }
@@ -181,13 +195,16 @@ static void begin_pieces(party *self, call *c, int kind, int root, uint64_t sequ
                          bool holds)
 {
     const ddl_collective collective = kinds[kind].collective;
-    memset(c, 0, sizeof *c);
+    const int count = self->world->count;
+    memset(c, 0, offsetof(call, in));
     c->kind = kind;
     c->root = root;
+    c->count = count;
     c->npieces = npieces;
     c->holds = holds;
-    c->signature = (ddl_signature){ .collective = (uint8_t)collective, .root = root, .count = COUNT };
-    for (int i = 0; i < MOST_RANKS * COUNT; i++) {
+    c->signature =
+        (ddl_signature){ .collective = (uint8_t)collective, .root = root, .count = (uint64_t)count };
+    for (int i = 0; i < MOST_RANKS * count; i++) {
         c->in[i] = value(sequence, self->rank, i);
         c->out[i] = collective == DDL_COLLECTIVE_BROADCAST && self->rank == root ? c->in[i] : -1;
     }
@@ -213,7 +230,7 @@ static int expected(const party *self, const call *c, int i)
 {
     const int nranks = self->world->nranks, rank = self->rank;
     const uint64_t sequence = c->post.sequence;
-    const int count = (int)c->npieces * COUNT;
+    const int block = c->count, count = (int)c->npieces * block;
     int sum = 0;
     switch (kinds[c->kind].collective) {
     case DDL_COLLECTIVE_ALLREDUCE:
@@ -224,9 +241,9 @@ static int expected(const party *self, const call *c, int i)
     case DDL_COLLECTIVE_BROADCAST:
         return i < count || rank == c->root ? value(sequence, c->root, i) : -1;
     case DDL_COLLECTIVE_SCATTER:
-        return i < COUNT ? value(sequence, c->root, rank * COUNT + i) : -1;
+        return i < block ? value(sequence, c->root, rank * block + i) : -1;
     case DDL_COLLECTIVE_GATHER:
-        return rank == c->root && i < nranks * COUNT ? value(sequence, i / COUNT, i % COUNT) : -1;
+        return rank == c->root && i < nranks * block ? value(sequence, i / block, i % block) : -1;
     default:
         return -1;
     }
@@ -235,7 +252,7 @@ static int expected(const party *self, const call *c, int i)
 static int count_wrong(const party *self, const call *c)
 {
     int wrong = 0;
-    for (int i = 0; i < MOST_RANKS * COUNT; i++)
+    for (int i = 0; i < MOST_RANKS * c->count; i++)
         wrong += c->out[i] != expected(self, c, i);
     return wrong;
 }
@@ -244,29 +261,76 @@ static int count_wrong(const party *self, const call *c)
 
 enum { FLAT, BARRIER, SCATTER = 3, BROADCAST = 4, REDUCE = 5, DIRECT = 6 };
 
-static void a_root_is_one_call_ahead_at_most(void **state)
+/* It would write over nothing yet, but a few more would; and of long posts over the one before the last. */
+static void a_root_is_so_many_calls_ahead_at_most(void **state)
 {
     (void)state;
-    world *w = make_world(2);
+    for (int is_long = 0; is_long < 2; is_long++) {
+        world *w = make_world_of(2, is_long ? LONG_COUNT : COUNT);
+        party *a = &w->parties[0], *b = &w->parties[1];
+        static call calls[2 * DDL_AHEAD][2];
+        const int ahead = is_long ? 1 : DDL_AHEAD;
+        uint64_t behind;
+        for (int k = 0; k < 2 * ahead; k++) {
+            begin(a, &calls[k][0], BROADCAST, 0, (uint64_t)k + 1);
+            assert_int_equal(calls[k][0].is_done, k < ahead);
+        }
+        for (int k = 0; k < ahead; k++) {
+            assert_false(ddl_posting_progress(&a->posting));
+            assert_int_equal(ddl_posting_waits_behind(&a->posting, &behind)->collective,
+                             DDL_COLLECTIVE_BROADCAST);
+            assert_int_equal(behind, k + 1);
+            begin(b, &calls[k][1], BROADCAST, 0, (uint64_t)k + 1);
+            assert_true(calls[k][1].is_done);
+            assert_int_equal(count_wrong(b, &calls[k][1]), 0);
+            assert_true(ddl_posting_progress(&a->posting));
+            assert_true(calls[k + ahead][0].is_done);
+            assert_true(k + 1 == ahead || !calls[k + 1 + ahead][0].is_done);
+        }
+        assert_false(ddl_list_empty(&a->busy)); /* as the other one has yet to come to those */
+        for (int k = ahead; k < 2 * ahead; k++) {
+            begin(b, &calls[k][1], BROADCAST, 0, (uint64_t)k + 1);
+            assert_true(calls[k][1].is_done);
+            assert_int_equal(count_wrong(b, &calls[k][1]), 0);
+        }
+        assert_false(ddl_posting_progress(&a->posting));
+        assert_true(ddl_list_empty(&a->busy));
+        assert_true(ddl_list_empty(&b->busy));
+        free_world(w);
+    }
+}
+
+/* What is not long may follow. */
+static void a_long_post_waits_for_all_that_are_behind(void **state)
+{
+    (void)state;
+    world *w = make_world(2), *other = make_world_of(2, LONG_COUNT);
     party *a = &w->parties[0], *b = &w->parties[1];
-    static call first[2], second[2];
-    begin(a, &first[0], BROADCAST, 0, 1);
-    assert_true(first[0].is_done);
-    begin(a, &second[0], BROADCAST, 0, 2);
+    static call calls[4][2];
+    for (int k = 0; k < 2; k++)
+        begin(a, &calls[k][0], BROADCAST, 0, (uint64_t)k + 1);
+    a->world = b->world = other; /* of whose calls the next one is */
+    begin(a, &calls[2][0], BROADCAST, 0, 3);
+    assert_true(calls[1][0].is_done && !calls[2][0].is_done);
+    a->world = b->world = w;
+    begin(b, &calls[0][1], BROADCAST, 0, 1);
     assert_false(ddl_posting_progress(&a->posting));
-    assert_false(second[0].is_done); /* it would write over nothing yet, but one more would */
-    begin(b, &first[1], BROADCAST, 0, 1);
-    assert_true(first[1].is_done);
-    assert_int_equal(count_wrong(b, &first[1]), 0);
+    begin(b, &calls[1][1], BROADCAST, 0, 2);
     assert_true(ddl_posting_progress(&a->posting));
-    assert_true(second[0].is_done);
-    begin(b, &second[1], BROADCAST, 0, 2);
-    assert_true(second[1].is_done);
-    assert_int_equal(count_wrong(b, &second[1]), 0);
+    assert_true(calls[2][0].is_done);
+    begin(a, &calls[3][0], BROADCAST, 0, 4);
+    assert_true(calls[3][0].is_done);
+    a->world = b->world = other;
+    begin(b, &calls[2][1], BROADCAST, 0, 3);
+    assert_int_equal(count_wrong(b, &calls[2][1]), 0);
+    a->world = b->world = w;
+    begin(b, &calls[3][1], BROADCAST, 0, 4);
+    for (int k = 0; k < 4; k++)
+        assert_true(calls[k][1].is_done && (k == 2 || count_wrong(b, &calls[k][1]) == 0));
     assert_false(ddl_posting_progress(&a->posting));
     assert_true(ddl_list_empty(&a->busy));
-    assert_true(ddl_list_empty(&b->busy));
     free_world(w);
+    free_world(other);
 }
 
 /* A block of the root's is all that is needed, and rank 1 has not come. */
@@ -355,7 +419,7 @@ static void whoever_is_waited_for_is_named(void **state)
     (void)state;
     world *w = make_world(3);
     party *a = &w->parties[0], *b = &w->parties[1], *c = &w->parties[2];
-    static call gathered[3], next[3];
+    static call gathered[3], next[DDL_AHEAD];
     int awaited = 0;
     const int GATHER = 2;
     begin(b, &gathered[1], GATHER, 1, 1); /* the root */
@@ -366,10 +430,12 @@ static void whoever_is_waited_for_is_named(void **state)
     assert_int_equal(awaited, 1 << 2);
     assert_true(ddl_posting_has_posted(&b->posting, &gathered[1].post, 0));
     assert_false(ddl_posting_has_posted(&b->posting, &gathered[1].post, 2));
-    begin(a, &next[0], GATHER, 1, 2); /* waits for rank 2 to come to the call before */
-    assert_false(next[0].is_done);
+    for (int k = 0; k < DDL_AHEAD; k++) { /* the last one waits for rank 2 to come to the first call */
+        begin(a, &next[k], GATHER, 1, (uint64_t)k + 2);
+        assert_int_equal(next[k].is_done, k + 1 < DDL_AHEAD);
+    }
     awaited = 0;
-    ddl_posting_visit_pending(&a->posting, &next[0].post, note_rank, &awaited);
+    ddl_posting_visit_pending(&a->posting, &next[DDL_AHEAD - 1].post, note_rank, &awaited);
     assert_int_equal(awaited, 1 << 2);
     uint64_t behind = 0;
     assert_int_equal(ddl_posting_waits_behind(&a->posting, &behind)->collective, DDL_COLLECTIVE_GATHER);
@@ -506,11 +572,39 @@ static void who_differs_is_noticed_though_the_call_was_done(void **state)
     assert_int_equal(b->differences, 1);
     assert_false(next.is_done);
     assert_false(ddl_posting_progress(&b->posting));
-    assert_false(next.post.is_posted);
     ddl_posting_cancel(&b->posting, &next.post);
     assert_true(ddl_list_empty(&a->busy));
     assert_true(ddl_list_empty(&b->busy));
     free_world(w);
+}
+
+/* A root that has gone on learns of it with the first call in which it needs the others. */
+static void who_differs_is_noticed_in_later_calls(void **state)
+{
+    (void)state;
+    for (int ahead = 1; ahead < DDL_AHEAD; ahead++) {
+        world *w = make_world(3);
+        static call calls[DDL_AHEAD + 1][3];
+        const int GATHER = 2;
+        for (int k = 0; k < ahead; k++) {
+            begin(&w->parties[0], &calls[k][0], SCATTER, 0, (uint64_t)k + 1);
+            assert_true(calls[k][0].is_done);
+        }
+        begin(&w->parties[0], &calls[ahead][0], GATHER, 0, (uint64_t)ahead + 1);
+        for (int k = 0; k <= ahead; k++) /* rank 1 has another root in the first call, which needs nobody */
+            for (int rank = 1; rank < 3; rank++)
+                begin(&w->parties[rank], &calls[k][rank], k < ahead ? SCATTER : GATHER,
+                      k == 0 && rank == 1 ? 1 : 0, (uint64_t)k + 1);
+        (void)ddl_posting_progress(&w->parties[0].posting);
+        assert_int_equal(w->parties[0].differences, 1);
+        assert_int_equal(w->parties[0].differing_rank, 1);
+        assert_int_equal(w->parties[0].differing_sequence, 1);
+        assert_false(calls[ahead][0].is_done);
+        for (int rank = 0; rank < 3; rank++)
+            for (int k = 0; k <= ahead; k++)
+                ddl_posting_cancel(&w->parties[rank].posting, &calls[k][rank].post);
+        free_world(w);
+    }
 }
 
 /* ---- threads ---- */
@@ -533,7 +627,7 @@ static bool await(party *self, const call *c, ddl_deadline deadline)
 }
 
 /* The same calls on all ranks, of which each may have some in flight; now and then a rank is slow. Every
- * other one looks again. */
+ * other one looks again. At times the same call is made so often that a root is as far ahead as it may be. */
 static void *take_part(void *arg)
 {
     party *self = arg;
@@ -544,7 +638,8 @@ static void *take_part(void *arg)
     self->wrong += calls == NULL;
     for (uint64_t sequence = 1; self->wrong == 0 && sequence <= CALLS + IN_FLIGHT; sequence++) {
         call *c = &calls[sequence % IN_FLIGHT];
-        uint32_t what = mix(sequence * 64 + (uint64_t)nranks);
+        const bool is_streak = mix(sequence / 64) % 4 == 0;
+        uint32_t what = mix((is_streak ? sequence / 64 : sequence) * 64 + (uint64_t)nranks);
         int kind = (int)(what % KINDS), root = (int)(what / KINDS) % nranks;
         if (sequence > IN_FLIGHT)
             self->wrong += await(self, c, deadline) ? count_wrong(self, c) : 1;
@@ -569,8 +664,9 @@ static void *take_part(void *arg)
 static void any_mix_of_calls_is_right(void **state)
 {
     (void)state;
-    for (int nranks = 2; nranks <= MOST_RANKS; nranks++) {
-        world *w = make_world(nranks);
+    for (int how = 0; how < 2 * (MOST_RANKS - 1); how++) {
+        const int nranks = 2 + how / 2;
+        world *w = make_world_of(nranks, how % 2 == 0 ? COUNT : LONG_COUNT);
         for (int rank = 0; rank < nranks; rank++)
             assert_int_equal(pthread_create(&w->parties[rank].thread, NULL, take_part, &w->parties[rank]), 0);
         for (int rank = 0; rank < nranks; rank++) {
@@ -586,7 +682,8 @@ static void any_mix_of_calls_is_right(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_root_is_one_call_ahead_at_most),
+        cmocka_unit_test(a_root_is_so_many_calls_ahead_at_most),
+        cmocka_unit_test(a_long_post_waits_for_all_that_are_behind),
         cmocka_unit_test(nobody_waits_for_more_than_is_needed),
         cmocka_unit_test(who_looks_again_sees_what_comes_meanwhile),
         cmocka_unit_test(looks_in_vain_change_nothing),
@@ -595,6 +692,7 @@ int main(void)
         cmocka_unit_test(pieces_follow_each_other),
         cmocka_unit_test(a_piece_may_have_to_wait),
         cmocka_unit_test(who_differs_is_noticed_though_the_call_was_done),
+        cmocka_unit_test(who_differs_is_noticed_in_later_calls),
         cmocka_unit_test(any_mix_of_calls_is_right),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,6 +1,6 @@
 /*
  * test_oneshot.c - calls over a board: which of the catalogue can go so, that all ranks find the same, and
- * that what comes out is what the schedules say; and that two sheets are enough, with threads as ranks.
+ * that what comes out is what the schedules say; and that there are enough sheets, with threads as ranks.
  */
 #include <pthread.h>
 #include <sched.h>
@@ -20,7 +20,7 @@
 #include "executor/oneshot.h"
 #include "schedule/builder.h"
 
-enum { MOST_RANKS = 8, MOST_COUNT = 100 };
+enum { MOST_RANKS = 8, FEW = 100, MOST_COUNT = 700 /* more than a sheet holds */ };
 
 static bool is_among_all(ddl_collective collective)
 {
@@ -190,22 +190,22 @@ static void rounds_of_all_to_all_are_what_can_go_over_a_board(void **state)
     assert_false(is_possible(ddl_catalogue_find(DDL_COLLECTIVE_BARRIER, "dissemination"), 3, 0, false));
 }
 
-static void no_more_than_a_sheet_holds(void **state)
+static void no_more_than_may_be_posted(void **state)
 {
     (void)state;
     const ddl_algorithm *flat = ddl_catalogue_find(DDL_COLLECTIVE_ALLREDUCE, "flat");
-    assert_true(is_possible(flat, 3, DDL_SHEET_BYTES / 4, false));
-    assert_false(is_possible(flat, 3, DDL_SHEET_BYTES / 4 + 1, false));
+    assert_true(is_possible(flat, 3, DDL_POST_BYTES / 4, false));
+    assert_false(is_possible(flat, 3, DDL_POST_BYTES / 4 + 1, false));
     assert_false(is_possible(flat, 3, 0, false)); /* nothing is said at all */
     const ddl_algorithm *direct = ddl_catalogue_find(DDL_COLLECTIVE_ALLTOALL, "direct");
-    assert_true(is_possible(direct, 4, DDL_SHEET_BYTES / 16, false));
-    assert_true(is_possible(direct, 5, DDL_SHEET_BYTES / 16, false)); /* but for its own */
-    assert_false(is_possible(direct, 5, DDL_SHEET_BYTES / 16 + 1, false));
+    assert_true(is_possible(direct, 4, DDL_POST_BYTES / 16, false));
+    assert_true(is_possible(direct, 5, DDL_POST_BYTES / 16, false)); /* but for its own */
+    assert_false(is_possible(direct, 5, DDL_POST_BYTES / 16 + 1, false));
     assert_false(is_possible(flat, DDL_BOARD_RANKS + 1, 1, false));
     /* Of two rounds, the blocks of the others. */
     const ddl_algorithm *two = ddl_catalogue_find(DDL_COLLECTIVE_ALLREDUCE, "direct");
     for (int nranks = 2; nranks <= 8; nranks++) {
-        size_t block = DDL_SHEET_BYTES / 4 / ((size_t)nranks - 1);
+        size_t block = DDL_POST_BYTES / 4 / ((size_t)nranks - 1);
         assert_true(is_possible(two, nranks, block * (size_t)nranks, false));
         assert_false(is_possible(two, nranks, (block + 1) * (size_t)nranks, false));
         assert_false(is_possible(two, nranks, (size_t)nranks - 1, false)); /* some have nothing to say */
@@ -215,7 +215,7 @@ static void no_more_than_a_sheet_holds(void **state)
 /* ---- results ---- */
 
 typedef struct world {
-    _Alignas(128) ddl_sheet sheets[2 * MOST_RANKS]; /* two of each rank */
+    _Alignas(128) ddl_pad pads[MOST_RANKS];
     ddl_board boards[MOST_RANKS];
 } world;
 
@@ -223,15 +223,26 @@ typedef struct world {
 static world *make_world(int nranks)
 {
     static world made;
-    memset(made.sheets, 0, 2 * (size_t)nranks * sizeof *made.sheets);
-    memset(made.boards, 0, sizeof made.boards);
+    memset(made.pads, 0, (size_t)nranks * sizeof *made.pads);
     for (int rank = 0; rank < nranks; rank++) {
-        made.boards[rank].rank = rank;
-        made.boards[rank].nranks = nranks;
+        made.boards[rank] = ddl_board_of(rank, nranks);
         for (int other = 0; other < nranks; other++)
-            made.boards[rank].sheets[other] = made.sheets + 2 * other;
+            made.boards[rank].pads[other] = &made.pads[other];
     }
     return &made;
+}
+
+/* The first of those that have not been seen to have posted with the last post, if it has; -1: it has not;
+ * nranks: all have been seen. */
+static int see_next(ddl_board *board)
+{
+    const ddl_board_ranks left = ddl_board_unseen(board, board->posts, board->others);
+    const int rank = left != 0 ? __builtin_ctzll(left) : board->nranks;
+    if (left != 0 && !ddl_board_has_posted(board, board->posts, rank))
+        return -1;
+    if (left != 0)
+        ddl_board_see(board, board->posts, rank);
+    return rank;
 }
 
 static float value(int rank, size_t i)
@@ -312,9 +323,10 @@ static void run_piece(const ddl_algorithm *row, int nranks, int root, size_t fir
     }
     for (int round = 0; round < ddl_oneshot_rounds(oneshots[0]); round++) {
         for (int rank = 0; rank < nranks; rank++) {
-            const ddl_slice *parts;
+            const ddl_oneshot_round *own = ddl_oneshot_round_of(oneshots[rank], round);
+            const ddl_slice *parts = own->parts;
             size_t said = 0;
-            int nparts = ddl_oneshot_posts(oneshots[rank], round, &parts);
+            const int nparts = own->nparts;
             const float *from = nparts > 0 && parts[0].buffer == DDL_BUFFER_IN ? ins[rank] : outs[rank];
             for (int i = 0; i < nparts; i++) {
                 assert_int_not_equal(parts[i].buffer, DDL_BUFFER_SCRATCH);
@@ -322,9 +334,12 @@ static void run_piece(const ddl_algorithm *row, int nranks, int root, size_t fir
                 said += parts[i].bytes;
             }
             assert_true(said <= ddl_oneshot_bytes(schedules[rank]));
-            w->boards[rank].unseen = 0; /* each is seen, as they are in step */
-            ddl_board_post(&w->boards[rank], 7, &signature, from + first, parts, nparts);
+            assert_int_equal(said, own->bytes);
+            ddl_board_post(&w->boards[rank], 7, 1, &signature, from + first, parts, nparts, said);
         }
+        for (int rank = 0; rank < nranks; rank++)
+            while (see_next(&w->boards[rank]) < nranks)
+                continue; /* all have posted, as they are in step */
         for (int rank = 0; rank < nranks; rank++)
             ddl_oneshot_finish(oneshots[rank], round, &w->boards[rank], ins[rank] + first, outs[rank] + first,
                                ddl_compute_cpu(), DDL_FLOAT32, average ? DDL_AVG : DDL_SUM, nranks % 2 == 1);
@@ -377,7 +392,7 @@ static void whatever_is_possible_gives_the_right_result(void **state)
     const ddl_algorithm *rows = ddl_catalogue(&nrows);
     for (size_t i = 0; i < nrows; i++)
         for (int nranks = 2; nranks <= MOST_RANKS && goes_over_a_board(rows[i].collective); nranks++)
-            for (size_t count = 1; count <= MOST_COUNT; count += 33) {
+            for (size_t count = 1; count <= MOST_COUNT; count += count == FEW ? MOST_COUNT - FEW : 33) {
                 if (!ddl_algorithm_takes(&rows[i], nranks) || !is_possible(&rows[i], nranks, count, false) ||
                     !is_possible(&rows[i], nranks, count, true))
                     continue;
@@ -398,8 +413,8 @@ static void whatever_is_possible_gives_the_right_result(void **state)
                     }
                 run_rows++;
             }
-    assert_true(run_rows > 9 * (MOST_RANKS - 1) * 4);
-    assert_true(run_pieces > 7 * (MOST_RANKS - 1) * 3);
+    assert_true(run_rows > 9 * (MOST_RANKS - 1) * 5);
+    assert_true(run_pieces > 7 * (MOST_RANKS - 1) * 4);
 }
 
 /* What all ranks decide by itself follows from the two kinds of schedules; what each then makes of its own
@@ -536,50 +551,52 @@ static void what_was_posted_before_is_not_taken_for_what_comes(void **state)
         world *w = make_world(2);
         ddl_board *first = &w->boards[0], *second = &w->boards[1];
         uint64_t sequence = 1;
-        for (int post = 0; post < 6; post++) {
+        for (int post = 0; post < 3 * DDL_SHEETS; post++) {
             const uint64_t number = ddl_board_number(7, sequence);
-            ddl_board_post(first, number, &signature, NULL, NULL, 0);
-            assert_int_equal(ddl_board_next(first, ddl_board_others(first)), -1);
-            assert_false(ddl_board_has_posted(first, 1));
-            ddl_board_post(second, number, &signature, NULL, NULL, 0);
-            assert_int_equal(ddl_board_next(first, ddl_board_others(first)), 1);
-            assert_int_equal(ddl_board_next(second, ddl_board_others(second)), 0);
+            ddl_board_post(first, number, sequence, &signature, NULL, NULL, 0, 0);
+            assert_int_equal(see_next(first), -1);
+            assert_false(ddl_board_has_posted(first, first->posts, 1));
+            ddl_board_post(second, number, sequence, &signature, NULL, NULL, 0, 0);
+            assert_int_equal(see_next(first), 1);
+            assert_int_equal(see_next(second), 0);
             sequence += distances[i];
         }
     }
 }
 
-/* Who was seen to have posted may give its sheets to another board before its signature was looked at. */
+/* Who was seen to have posted may give its pad to another board before its signature was looked at. */
 static void what_the_next_board_says_is_not_taken_for_what_was_posted(void **state)
 {
     (void)state;
     const ddl_signature signature = { .count = 1 }, other = { .count = 2 };
-    for (int posts = 1; posts <= 4; posts++) {
+    for (int posts = 1; posts <= DDL_SHEETS + 2; posts++) {
         world *w = make_world(2);
         ddl_board *first = &w->boards[0], *second = &w->boards[1], next = *second;
         for (int post = 0; post < posts; post++) {
-            ddl_board_post(first, ddl_board_number(7, 1), &signature, NULL, NULL, 0);
-            ddl_board_post(second, ddl_board_number(7, 1), &signature, NULL, NULL, 0);
-            assert_int_equal(ddl_board_next(first, ddl_board_others(first)), 1);
-            assert_int_equal(ddl_board_next(second, ddl_board_others(second)), 0);
-            assert_true(ddl_board_still_has_posted(first, 1));
+            ddl_board_post(first, ddl_board_number(7, 1), 1, &signature, NULL, NULL, 0, 0);
+            ddl_board_post(second, ddl_board_number(7, 1), 1, &signature, NULL, NULL, 0, 0);
+            assert_int_equal(see_next(first), 1);
+            assert_int_equal(see_next(second), 0);
+            assert_true(ddl_board_still_has_posted(first, first->posts, 1));
         }
-        next.posts = next.unseen = 0;
         ddl_board_begin(&next);
-        assert_false(ddl_board_still_has_posted(first, 1));
-        assert_false(ddl_board_has_posted(first, 1));
-        ddl_board_post(&next, ddl_board_number(8, 1), &other, NULL, NULL, 0);
-        assert_false(ddl_board_still_has_posted(first, 1));
+        for (uint64_t post = first->posts; post > 0 && first->posts - post < DDL_AHEAD; post--) {
+            assert_false(ddl_board_still_has_posted(first, post, 1));
+            assert_false(ddl_board_has_posted(first, post, 1));
+        }
+        ddl_board_post(&next, ddl_board_number(8, 1), 1, &other, NULL, NULL, 0, 0);
+        for (uint64_t post = first->posts; post > 0 && first->posts - post < DDL_AHEAD; post--)
+            assert_false(ddl_board_still_has_posted(first, post, 1));
     }
 }
 
 /* ---- threads ---- */
 
-enum { THREADS = 4, WORDS = DDL_SHEET_BYTES / 8, PATIENCE_MS = 60000 };
+enum { THREADS = 4, WORDS = DDL_POST_BYTES / 8, PATIENCE_MS = 60000 };
 
 static uint64_t nposts = 20000;
 
-/* Mostly few; now and then as many as a sheet holds, and none. */
+/* Mostly few; now and then as many as may be posted, and none. */
 static size_t words_of(uint64_t post)
 {
     return post % 256 == 0 ? WORDS : post % 16 == 0 ? 0 : post % 48;
@@ -604,8 +621,8 @@ static void *talk(void *arg)
             words[i] = k * 100 + (uint64_t)board->rank;
         const ddl_signature signature = { .count = k };
         const ddl_slice whole = { DDL_BUFFER_IN, 0, count * sizeof *words };
-        ddl_board_post(board, ddl_board_number(3, k), &signature, words, &whole, 1);
-        for (int next; (next = ddl_board_next(board, ddl_board_others(board))) != board->nranks;)
+        ddl_board_post(board, ddl_board_number(3, k), k, &signature, words, &whole, 1, whole.bytes);
+        for (int next; (next = see_next(board)) != board->nranks;)
             if (next < 0) {
                 sched_yield();
                 if (ddl_deadline_passed(deadline)) {
@@ -614,9 +631,8 @@ static void *talk(void *arg)
                 }
             }
         for (int rank = 0; rank < board->nranks; rank++) {
-            const ddl_sheet *sheet = ddl_board_sheet(board, rank);
-            memcpy(words, sheet->bytes, count * sizeof *words);
-            self->wrong += ddl_board_signature(board, rank).count != k;
+            memcpy(words, ddl_board_bytes(board, rank, whole.bytes > DDL_SHEET_BYTES), whole.bytes);
+            self->wrong += ddl_board_signature(board, board->posts, rank).count != k;
             for (size_t i = 0; i < count; i++)
                 self->wrong += words[i] != k * 100 + (uint64_t)rank;
         }
@@ -646,7 +662,7 @@ int main(int argc, char **argv)
         nposts = strtoull(argv[1], NULL, 10);
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(rounds_of_all_to_all_are_what_can_go_over_a_board),
-        cmocka_unit_test(no_more_than_a_sheet_holds),
+        cmocka_unit_test(no_more_than_may_be_posted),
         cmocka_unit_test(whatever_is_possible_gives_the_right_result),
         cmocka_unit_test(what_is_possible_works_on_every_rank),
         cmocka_unit_test(only_parts_in_the_same_place_of_all_buffers_are_common),

@@ -2,9 +2,9 @@
 
     test_board_model.py EXPLORE [TESTS]
 
-Ranks run the steps of board.c and posting.c, and of those that sleep meanwhile: see that all have come to the post
-before, write the bytes and the number of one of the two sheets in turn, look at the sheets that the post needs, look
-who sleeps and ring; doze, look again, sleep; read. A state in which nobody can go on and not everybody has read
+Ranks run the steps of board.c and posting.c, and of those that sleep meanwhile: see that all have come to the post so
+many before, write the bytes and the number of one of the sheets in turn, look at the sheets that the post needs, look
+who sleeps and ring; doze, look again, sleep; read. How far a rank may be ahead is DDL_AHEAD there, and 1 or 2 here. A state in which nobody can go on and not everybody has read
 everything is a lost wake-up; one in which somebody reads what is not of the post that he took it for, or while it is
 written, is a sheet that was taken too early or written too early. That the search finds those is shown by leaving out
 what prevents them, and by making one order after the other weaker.
@@ -52,14 +52,16 @@ AMONG_ALL = "among all"  # a call; others are ("from", root) and ("to", root)
 class Rules:
     """What the protocol has; a test takes something away."""
 
-    def __init__(self, orders=ORDERS, sheets=2, look_first=True, sleeps=True, gate=True, turn=True, bytes_first=True,
-                 wraps_at=2):
-        self.orders, self.sheets, self.look_first, self.sleeps = orders, sheets, look_first, sleeps
-        self.gate, self.turn, self.bytes_first, self.wraps_at = gate, turn, bytes_first, wraps_at
+    def __init__(self, orders=ORDERS, ahead=1, sheets=None, look_first=True, sleeps=True, gate=True, long_gate=True,
+                 turn=True, bytes_first=True, wraps_at=2, long=()):
+        """long: posts that are longer than a sheet."""
+        self.orders, self.ahead, self.sheets, self.look_first, self.sleeps = orders, ahead, sheets or 2 * ahead, look_first, sleeps
+        self.gate, self.long_gate, self.turn, self.bytes_first = gate, long_gate, turn, bytes_first
+        self.wraps_at, self.long = wraps_at, long
 
     def number(self, communicator, sequence, k):
         """Of post k of a communicator, in the call of this sequence: ddl_board_number, and what ddl_board_post adds."""
-        turn = k // 2 % 2 if self.turn else 0
+        turn = k // self.sheets % 2 if self.turn else 0
         return 1 + (communicator * self.wraps_at + sequence % self.wraps_at) * 2 + turn
 
 
@@ -72,53 +74,61 @@ def needed(call, me, others):
     return others if me == root else []
 
 
+def wait_for_posts(me, awaited, side, number, rules):
+    """Until all of these have posted this number; they are taken out of the list."""
+    dozes = False
+    while awaited:
+        if not rules.sleeps:
+            yield ("until", f"number {awaited[0]} {side}", number, rules.orders["has posted"])
+            awaited.pop(0)
+        elif (yield ("load", f"number {awaited[0]} {side}", rules.orders["has posted"])) == number:
+            awaited.pop(0)
+        elif dozes:
+            yield ("await", f"bell {me}", RELAXED)
+            yield ("store", f"asleep {me}", 0, RELAXED)
+            dozes = False
+        else:
+            yield ("store", f"asleep {me}", 1, RELAXED)
+            yield ("fence", rules.orders["doze"])
+            dozes = True
+    if dozes:
+        yield ("store", f"asleep {me}", 0, RELAXED)
+
+
 def rank(me, nranks, communicators, rules):
     """communicators: one after the other on the same sheets, each a list of posts: a sequence and a call."""
     others = [r for r in range(nranks) if r != me]
     orders = rules.orders
     first = 0  # what the bytes of a post say is how many there were before
     for which, posts in enumerate(communicators):
-        awaited, last = [], 0
+        unseen = {}  # of the last posts: the number, and who has not been seen to have posted it
         for k, (sequence, call) in enumerate(posts, 1):
             needs = needed(call, me, others)
             number = rules.number(which, sequence, k)
-            for posted in (k - 1, k) if rules.gate else (k,):
-                side, mine = posted % rules.sheets, number if posted == k else last
-                if posted == k:
-                    stores = [("store", f"bytes {me} {side}", first + k, PLAIN),
-                              ("store", f"number {me} {side}", number, orders["post"])]
-                    yield stores[0 if rules.bytes_first else 1]
-                    yield stores[1 if rules.bytes_first else 0]
-                    awaited = list(needs)
-                    while rules.look_first and awaited:
-                        if (yield ("load", f"number {awaited[0]} {side}", orders["has posted"])) != number:
-                            break
-                        awaited.pop(0)
-                    yield ("fence", orders["nudge"])
-                    for other in others if rules.sleeps else ():
-                        if (yield ("load", f"asleep {other}", RELAXED)):
-                            if (yield ("swap", f"asleep {other}", 0, RELAXED)):
-                                yield ("swap", f"bell {other}", 1, RELAXED)
-                dozes = False
-                while awaited:
-                    if not rules.sleeps:
-                        yield ("until", f"number {awaited[0]} {side}", mine, orders["has posted"])
-                        awaited.pop(0)
-                    elif (yield ("load", f"number {awaited[0]} {side}", orders["has posted"])) == mine:
-                        awaited.pop(0)
-                    elif dozes:
-                        yield ("await", f"bell {me}", RELAXED)
-                        yield ("store", f"asleep {me}", 0, RELAXED)
-                        dozes = False
-                    else:
-                        yield ("store", f"asleep {me}", 1, RELAXED)
-                        yield ("fence", orders["doze"])
-                        dozes = True
-                if dozes:
-                    yield ("store", f"asleep {me}", 0, RELAXED)
+            side = k % rules.sheets
+            is_long = k in rules.long
+            lead = 1 if is_long and rules.long_gate else rules.ahead
+            for before in [j for j in sorted(unseen) if j <= k - lead] if rules.gate else ():
+                mine, missing = unseen.pop(before)
+                yield from wait_for_posts(me, missing, before % rules.sheets, mine, rules)
+            place = f"page {{}} {k % 2}" if is_long else f"bytes {{}} {side}"
+            stores = [("store", place.format(me), first + k, PLAIN), ("store", f"number {me} {side}", number, orders["post"])]
+            yield stores[0 if rules.bytes_first else 1]
+            yield stores[1 if rules.bytes_first else 0]
+            awaited = list(needs)
+            while rules.look_first and awaited:
+                if (yield ("load", f"number {awaited[0]} {side}", orders["has posted"])) != number:
+                    break
+                awaited.pop(0)
+            yield ("fence", orders["nudge"])
+            for other in others if rules.sleeps else ():
+                if (yield ("load", f"asleep {other}", RELAXED)):
+                    if (yield ("swap", f"asleep {other}", 0, RELAXED)):
+                        yield ("swap", f"bell {other}", 1, RELAXED)
+            yield from wait_for_posts(me, awaited, side, number, rules)
             if needs:
-                yield ("expect", tuple((f"bytes {other} {side}", first + k) for other in needs))
-            awaited, last = [r for r in others if r not in needs], number
+                yield ("expect", tuple((place.format(other), first + k) for other in needs))
+            unseen[k] = number, [r for r in others if r not in needs]
         first += len(posts)
         if which + 1 < len(communicators):  # all tell all by messages that they are done with it
             yield ("store", f"done {me}", which + 1, orders["say done"])
@@ -310,6 +320,12 @@ class Boards(unittest.TestCase):
         for sleeps in (True, False):
             self.assertIsNotNone(world(2, 2, sheets=1, sleeps=sleeps).lost())
 
+    def test_twice_as_many_as_a_rank_may_be_ahead_are_needed(self):
+        for ahead, sheets in ((2, 2), (2, 3), (3, 5)):
+            calls = [("from", 0)] + [("from", 1)] * sheets  # the second root is ahead of one that has not looked at its first post
+            self.assertIsNotNone(world(2, calls, ahead=ahead, sheets=sheets, sleeps=False).lost())
+            self.assertIsNone(world(2, calls, ahead=ahead, sleeps=False).lost())
+
     def test_bytes_come_before_their_number(self):
         for nranks, sleeps in itertools.product((2, 3), (True, False)):
             self.assertIsNotNone(world(nranks, 1, bytes_first=False, sleeps=sleeps).lost())
@@ -380,9 +396,46 @@ class RootedCalls(unittest.TestCase):
             with self.subTest(calls=calls):
                 self.assertIsNone(world(3, calls, look_first=False, sleeps=False).lost())
 
-    def test_everybody_has_to_have_come_to_the_call_before(self):
+    def test_everybody_has_to_have_come_to_the_call_so_many_before(self):
+        for ahead, sleeps in itertools.product((1, 2), (True, False)):
+            self.assertIsNotNone(world(2, [("from", 0)] * (2 * ahead + 1), ahead=ahead, sleeps=sleeps, gate=False).lost())
+
+    def test_a_root_that_is_two_calls_ahead(self):
+        for calls in itertools.product((AMONG_ALL, ("from", 0), ("from", 1)), repeat=4):
+            with self.subTest(calls=calls):
+                self.assertIsNone(world(2, [*calls, calls[0]], ahead=2, sleeps=False).lost())
+                self.assertIsNone(world(2, calls, ahead=2).lost())
+                self.assertIsNone(world(2, calls[:3], ahead=2, memory=C11, sleeps=False).lost())
+        for memory, sleeps in itertools.product(MEMORIES, (True, False)):
+            self.assertIsNone(world(2, [("from", 0)] * (5 if memory == C11 else 9), ahead=2, memory=memory, sleeps=sleeps).lost())
+
+    def test_three_ranks_of_which_one_is_two_calls_ahead(self):
+        for calls in ([("from", 0)] * 5, [("to", 1)] * 5, [("from", 0), ("from", 0), ("to", 1), AMONG_ALL, ("from", 2)]):
+            self.assertIsNone(world(3, calls, ahead=2, look_first=False, sleeps=False).lost())
+
+    def test_gaps_between_posts_where_one_is_ahead(self):
+        for gaps in itertools.product((0, 1, 2), repeat=4):
+            with self.subTest(gaps=gaps):
+                self.assertIsNone(world(2, [("from", 0)] * 5, gaps=(1, *gaps), ahead=2, sleeps=False).lost())
+
+
+class LongPosts(unittest.TestCase):
+    """Longer than a sheet, in one of two places in turn."""
+
+    def test_two_ranks(self):
+        for calls in itertools.product((AMONG_ALL, ("from", 0)), repeat=4):
+            for long in ((2,), (1, 2), (1, 3), (2, 4), (1, 2, 3, 4)):
+                with self.subTest(calls=calls, long=long):
+                    self.assertIsNone(world(2, calls, ahead=2, long=long, sleeps=False).lost())
+                    self.assertIsNone(world(2, calls[:3], ahead=2, long=long).lost())
+
+    def test_three_ranks(self):
+        for long in ((1, 3), (1, 2, 3)):
+            self.assertIsNone(world(3, [("from", 0)] * 4, ahead=2, long=long, look_first=False, sleeps=False).lost())
+
+    def test_all_have_to_have_come_to_the_post_before(self):
         for sleeps in (True, False):
-            self.assertIsNotNone(world(2, [("from", 0)] * 3, sleeps=sleeps, gate=False).lost())
+            self.assertIsNotNone(world(2, [("from", 0)] * 3, ahead=2, long=(1, 3), long_gate=False, sleeps=sleeps).lost())
 
 
 class Long(unittest.TestCase):
@@ -423,4 +476,4 @@ class Long(unittest.TestCase):
 
 
 if __name__ == "__main__":
-    main("Boards", "Numbers", "RootedCalls", "Places")
+    main("Boards", "Numbers", "RootedCalls", "LongPosts", "Places")
