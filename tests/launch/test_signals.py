@@ -65,6 +65,26 @@ class Forwarding(LaunchTest):
                 self.assertTrue(result.messages[0].startswith("ddl-launch: got SIG%s; the job was stopped" % name))
                 self.assert_nothing_left(0.5)
 
+    def test_a_signal_after_the_end_changes_nothing(self):
+        """SIGCONT, to a launcher that was stopped when its job ended: nobody reads what is to be forwarded."""
+        if not harness.HAS_PROC:
+            self.skipTest("no /proc to find the guardian by")
+        for code in 0, 7:
+            with self.subTest(code=code):
+                for name in self.noted, os.path.join(self.directory, "enough"):
+                    if os.path.exists(name):
+                        os.unlink(name)
+                process = self.start("-n", "2", *self.shell(harness.NOTE + 'while [ ! -e "$DIR/enough" ]; do sleep 0.02; done;'
+                                                            + "exit %d" % code))
+                self.wait_noted(2)
+                with open("/proc/%d/task/%d/children" % (process.pid, process.pid)) as children:
+                    guardian, = map(int, children.read().split())
+                process.send_signal(signal.SIGSTOP)
+                self.create("enough")
+                wait_until(lambda: process_state(guardian) == "Z", 10 * harness.SLOW, "the end of the guardian")
+                process.send_signal(signal.SIGCONT)
+                self.assertEqual(self.finish(process).code, code)
+
     def test_a_hang_up_that_is_ignored_stays_ignored(self):
         process = self.start("-n", "2", *self.shell(harness.NOTE + 'while [ ! -e "$DIR/enough" ]; do sleep 0.02; done'),
                              preexec_fn=lambda: signal.signal(signal.SIGHUP, signal.SIG_IGN))

@@ -80,6 +80,7 @@ void launch_signals_note(launch_signals *found)
 void launch_signals_forward(const launch_signals *found, int to)
 {
     handler_fd = to;
+    set_action(SIGPIPE, SIG_IGN, 0); /* that a handler may write when nobody reads any more */
     for (int i = 0; i < NFORWARDED; i++)
         if (sigismember(&found->ignored, forwarded[i]) != 1)
             set_action(forwarded[i], write_number, SA_RESTART);

@@ -22,7 +22,7 @@ void launch_signals_note(launch_signals *found);
 /*
  * From now on write the number of each signal that is to be forwarded into descriptor `to` as one byte.
  * SIGHUP, SIGINT and the like that were ignored stay ignored (nohup, background jobs). SIGTSTP also stops
- * this process; where the kernel does not stop it SIGCONT follows at once.
+ * this process; where the kernel does not stop it SIGCONT follows at once. SIGPIPE is ignored.
  */
 void launch_signals_forward(const launch_signals *found, int to);
 
