@@ -221,13 +221,23 @@ void ddl_shrink_free(ddl_comm *comm)
     comm->shrinking = NULL;
 }
 
-/* Whom this communicator has failed by, though its connection is there: it has ended, for all that the others
- * do, whether it wakes up again or not. Or -1. */
-static int lost_by_cause(const ddl_comm *comm)
+/*
+ * What the communicator has failed by may be a rank whose connection is there. A process that stands still
+ * has ended, for all that the others do, whether it wakes up again or not. A host that is cut off is so from
+ * the host of who has seen that, and others may well hear it.
+ */
+static void heed_cause(const ddl_comm *comm, struct ddl_shrinking *s)
 {
     const ddl_notice *cause = &comm->failure.cause;
-    const bool is_silent = cause->code == DDL_EUNRESPONSIVE || cause->code == DDL_EUNREACHABLE;
-    return comm->failure.failed && is_silent && cause->culprit != comm->rank ? cause->culprit : -1;
+    const int *node_of = comm->roster->node_of;
+    const bool is_cut_off = cause->code == DDL_EUNREACHABLE;
+    if (!comm->failure.failed || cause->culprit < 0 || cause->culprit == comm->rank)
+        return;
+    if (is_cut_off)
+        ddl_agreement_suspect(s->agreement, cause->culprit);
+    if (cause->code == DDL_EUNRESPONSIVE ||
+        (is_cut_off && cause->witness >= 0 && node_of[cause->witness] == node_of[comm->rank]))
+        ddl_agreement_lose(s->agreement, cause->culprit);
 }
 
 /* Holder. */
@@ -245,9 +255,9 @@ static ddl_status create(ddl_comm *comm, uint64_t number, struct ddl_shrinking *
     s->number = number;
     atomic_init(&s->done, false);
     atomic_init(&s->is_over, false);
-    const int silent = lost_by_cause(comm);
+    heed_cause(comm, s);
     for (int rank = 0; rank < comm->nranks; rank++)
-        if (rank != comm->rank && (rank == silent || ddl_mesh_is_gone(comm->mesh, comm->members[rank])))
+        if (rank != comm->rank && ddl_mesh_is_gone(comm->mesh, comm->members[rank]))
             ddl_agreement_lose(s->agreement, rank);
     *out = s;
     return DDL_OK;
@@ -331,10 +341,10 @@ void ddl_shrink_tick(ddl_comm *comm, int64_t now_ns)
     }
     if (s->late_ns != 0 && now_ns - s->late_ns >= LATE_MS * DDL_NS_PER_MS)
         end_call(comm, s);
-    const int silent = lost_by_cause(comm); /* the cause may have come after the first report */
+    heed_cause(comm, s); /* which may have come after the first report */
     for (int rank = 0; rank < comm->nranks; rank++)
-        if (rank == silent || (comm->world->is_watching && ddl_agreement_awaits(s->agreement, rank) &&
-                               ddl_watching_look(comm, rank, now_ns) != DDL_VIGIL_ALIVE))
+        if (comm->world->is_watching && ddl_agreement_awaits(s->agreement, rank) &&
+            ddl_watching_look(comm, rank, now_ns) != DDL_VIGIL_ALIVE)
             ddl_agreement_lose(s->agreement, rank);
     advance(comm);
 }
@@ -399,9 +409,7 @@ static ddl_status agree(ddl_comm *comm, int *members, int *nleft, int *own, uint
     struct ddl_shrinking *s = comm->shrinking;
     if (!s->is_awaited) /* as after a call that was kept from the engine */
         comm->world->nbusy++;
-    const int silent = lost_by_cause(comm); /* others' reports may have come before the cause was final */
-    if (silent >= 0)
-        ddl_agreement_lose(s->agreement, silent);
+    heed_cause(comm, s); /* others' reports may have come before that was final */
     s->is_awaited = s->was_called = true;
     s->deadline = deadline;
     s->late_ns = 0;

@@ -27,7 +27,7 @@ typedef struct proposal {
 } proposal;
 
 struct ddl_agreement {
-    int rank, nranks;
+    int rank, nranks, suspect;
     uint32_t offer;
     size_t set_bytes;
     uint8_t *lost; /* whom this rank has lost */
@@ -66,6 +66,7 @@ ddl_status ddl_agreement_create(int rank, int nranks, uint32_t offer, ddl_agreem
         return DDL_FAIL(err, DDL_ENOMEM, "no memory to agree on who is left");
     a->rank = rank;
     a->nranks = nranks;
+    a->suspect = NOBODY;
     a->offer = offer;
     a->set_bytes = ((size_t)nranks + 7) / 8;
     a->lost = ddl_alloc(a->set_bytes);
@@ -180,7 +181,8 @@ static void part(ddl_agreement *a, uint8_t *gone)
         int stays = NOBODY;
         for (int rank = 0; rank < a->nranks; rank++)
             if (!has(gone, rank) && a->nconflicts[rank] > 0 &&
-                (stays == NOBODY || a->nconflicts[rank] < a->nconflicts[stays]))
+                (stays == NOBODY || a->nconflicts[rank] < a->nconflicts[stays] ||
+                 (a->nconflicts[rank] == a->nconflicts[stays] && stays == a->suspect)))
                 stays = rank;
         if (stays == NOBODY)
             return;
@@ -263,6 +265,11 @@ void ddl_agreement_give_up(ddl_agreement *a)
     a->entered = true;
     if (!has_ended(a))
         give_up(a);
+}
+
+void ddl_agreement_suspect(ddl_agreement *a, int suspect)
+{
+    a->suspect = suspect;
 }
 
 void ddl_agreement_lose(ddl_agreement *a, int gone)

@@ -47,6 +47,10 @@ void ddl_agreement_give_up(ddl_agreement *agreement);
  * no memory. */
 bool ddl_agreement_answer_apart(ddl_view report, ddl_bytes *answer);
 
+/* Of two ranks that have lost each other, and as few others each, rather the other one stays; -1: nobody's.
+ */
+void ddl_agreement_suspect(ddl_agreement *agreement, int suspect);
+
 /* This rank has lost rank `gone`. */
 void ddl_agreement_lose(ddl_agreement *agreement, int gone);
 

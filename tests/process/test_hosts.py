@@ -394,6 +394,43 @@ class Failing(OnHosts):
         made = [self.hosts(3) for _ in cases]
         self.at_once(lambda hosts, case: self.cut(hosts, case[0], case[1], **case[2]), *zip(made, cases))
 
+    def test_most_go_on_where_two_hosts_do_not_reach_each_other(self):
+        """Two ranks are on one of them, and the one on the third reaches all: three go on, whoever is blamed."""
+        if shutil.which("nft") is None:
+            self.skipTest("no nft")
+        of_host = (0, 0, 1, 2)
+        chain = " chain %s { type filter hook %s priority 0; ip %s 10.77.0.1 drop; }\n"
+        rules = "table ip t {\n" + chain % ("i", "input", "saddr") + chain % ("o", "output", "daddr") + "}\n"
+
+        def run(hosts, call):
+            world = World(ACTOR, 4, DDL_UNREACH_TIMEOUT=f"{bound(1)}s", DDL_UNRESP_TIMEOUT=f"{bound(1)}s")
+            ranks = [self.rank(world, hosts, host, rank, "init", "barrier", "line", call, "shrink:rest", "use:rest",
+                               "allreduce:1000:float32:sum", "free", "free", LOCAL_RANK=of_host[:rank].count(host))
+                     for rank, host in enumerate(of_host)]
+            for one in ranks:
+                one.expect("init", "DDL_OK")
+                one.expect("call", "DDL_OK")
+                one.expect("ready")
+            for one in ranks:
+                one.go()
+            time.sleep(0.3)
+            subprocess.run(["ip", "netns", "exec", hosts.names[1], "nft", "-f", "-"], input=rules, check=True, text=True,
+                           capture_output=True, timeout=30)
+            for one in ranks:
+                self.assertIn(self.outcome(one)["status"], ("DDL_EUNREACHABLE", "DDL_EUNRESPONSIVE"), one.story())
+            for rank, one in enumerate(ranks):
+                record = one.expect("shrink", "DDL_EABORTED" if rank == 2 else "DDL_OK")
+                if rank != 2:
+                    self.assertEqual(record["new_size"], 3, one.story())
+                    self.assertTrue(one.expect("call", "DDL_OK")["exact"])
+                    one.expect("free", "DDL_OK")
+                    one.expect("free", "DDL_OK")
+                one.close()
+
+        calls = ("forever=allreduce:3000:float32:sum", "forever=barrier", "forever=allgather:1000:float32")
+        made = [self.hosts(3) for _ in calls]
+        self.at_once(run, *zip(made, calls))
+
     def heal(self, hosts, of_host, shrink_first):
         """Five ranks on two hosts fail for a cut between these, which is whole again when they shrink."""
         world = World(ACTOR, 5, DDL_UNREACH_TIMEOUT=f"{bound(1.5)}s", DDL_UNRESP_TIMEOUT=f"{bound(3)}s", DDL_TIMEOUT=f"{bound(20)}s")

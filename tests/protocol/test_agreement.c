@@ -694,6 +694,29 @@ static void older_acceptances_do_not_count(void **state)
     ddl_agreement_destroy(own);
 }
 
+/* 0 hears all, 1 and 2 do not hear each other: the lower one stays, if it is not the one that is blamed. */
+static void who_is_blamed_does_not_stay_for_its_number(void **state)
+{
+    (void)state;
+    for (int suspect = -1; suspect <= 3; suspect++) {
+        ddl_agreement *own = entered(0, 4);
+        ddl_agreement_suspect(own, suspect);
+        assert_int_equal(hear(own, 1, LOST, 0, 0x4), DDL_OK);
+        assert_int_equal(hear(own, 2, LOST, 0, 0x2), DDL_OK);
+        assert_int_equal(hear(own, 3, LOST, 0, 0), DDL_OK);
+        assert_says(own, ACCEPTED, 0, suspect == 1 ? 0x2 : 0x4);
+        ddl_agreement_destroy(own);
+    }
+    ddl_agreement *own = entered(0, 5); /* but if it has lost fewer */
+    ddl_agreement_suspect(own, 1);
+    assert_int_equal(hear(own, 1, LOST, 0, 0x8), DDL_OK);
+    assert_int_equal(hear(own, 2, LOST, 0, 0x8), DDL_OK);
+    assert_int_equal(hear(own, 3, LOST, 0, 0x6), DDL_OK);
+    assert_int_equal(hear(own, 4, LOST, 0, 0), DDL_OK);
+    assert_says(own, ACCEPTED, 0, 0x8);
+    ddl_agreement_destroy(own);
+}
+
 /* 2 has lost too many before it has heard that it was proposed. */
 static void who_had_given_up_learns_that_it_was_counted_in(void **state)
 {
@@ -984,6 +1007,7 @@ int main(void)
         cmocka_unit_test(what_was_not_said_was_not_accepted),
         cmocka_unit_test(too_few_that_accept_decide_nothing),
         cmocka_unit_test(older_acceptances_do_not_count),
+        cmocka_unit_test(who_is_blamed_does_not_stay_for_its_number),
         cmocka_unit_test(who_had_given_up_learns_that_it_was_counted_in),
         cmocka_unit_test(what_the_lost_have_lost_does_not_matter),
         cmocka_unit_test(what_was_lost_stays_lost),
