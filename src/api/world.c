@@ -41,6 +41,15 @@ static bool may_use_nccl(const ddl_config *config)
     return config->gpu == DDL_GPU_NCCL || (config->gpu == DDL_GPU_AUTO && ddl_gpu_is_likely());
 }
 
+/* How long a pair that connects late may take. What a rank answers to a call it answers of itself, as a ping;
+ * but a handshake takes longer, and there may be many at its door. */
+static int64_t late_ms(const ddl_config *config)
+{
+    enum { LEAST_MS = 10 * 1000 };
+    const int64_t ms = config->unresponsive_ms > LEAST_MS ? config->unresponsive_ms : LEAST_MS;
+    return ms < config->start_timeout_ms ? ms : config->start_timeout_ms;
+}
+
 static ddl_status meet(ddl_world *world, ddl_wire wires[], ddl_deadline deadline, ddl_error *err)
 {
     DDL_TRY(ddl_service_create(&world->service, err));
@@ -65,7 +74,7 @@ static ddl_status meet(ddl_world *world, ddl_wire wires[], ddl_deadline deadline
         .quiet = is_quiet(&world->config),
         .service = world->service,
         .deadline = deadline,
-        .late_ms = world->config.start_timeout_ms,
+        .late_ms = late_ms(&world->config),
     };
     return ddl_bootstrap_join(&options, &world->bootstrap, &world->roster, wires, err);
 }

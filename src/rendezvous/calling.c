@@ -18,6 +18,7 @@ enum {
     FIRST_PAUSE_MS =
         10, /* before a knock, too: mostly both want to connect, and the higher one calls by itself */
     LAST_PAUSE_MS = 500,
+    STOPPED_MS = 1000,  /* an alarm that is so late was so for lack of a CPU */
     CROWD_PAUSE_MS = 50 /* there may be too many at its door: who calls often has its turn sooner */
 };
 
@@ -35,6 +36,7 @@ struct ddl_calling {
     ddl_watch *watch;
     ddl_alarm *alarm; /* to give up an attempt, or to begin the next */
     int64_t since_ns, pause_ms;
+    int64_t due_ns;  /* when the alarm goes off */
     bool was_heard;  /* said its last word on a connection that ended */
     ddl_error error; /* of one that has failed */
     ddl_hello hello;
@@ -47,6 +49,12 @@ void ddl_calling_describe(const ddl_calling *call, char *text, size_t text_bytes
     ddl_address_text(&call->addresses[call->address_at], address);
     snprintf(text, text_bytes, "rank %d on %s[%d] at %s", call->rank, member->host, (int)member->pid,
              address);
+}
+
+static void set_alarm(ddl_calling *call, int64_t ms)
+{
+    call->due_ns = ddl_now_ns() + ms * DDL_NS_PER_MS;
+    ddl_alarm_set(call->alarm, ms);
 }
 
 static void end_call(ddl_calling *call)
@@ -153,7 +161,7 @@ static void be_ignored(ddl_calling *call)
     ddl_calling_describe(call, who, sizeof who);
     (void)DDL_FAIL(&error, DDL_EUNRESPONSIVE,
                    "%s did not answer a connection within %.1f s though its host does; is the process "
-                   "stopped? Or raise DDL_START_TIMEOUT",
+                   "stopped, or in a debugger? Or raise DDL_UNRESP_TIMEOUT and DDL_START_TIMEOUT",
                    who, (double)(ddl_now_ns() - call->since_ns) / 1e9);
     give_up(call, &error);
 }
@@ -171,10 +179,10 @@ static void hang_up(ddl_calling *call)
     call->state = RESTING;
     call->address_at = (call->address_at + 1) % call->address_count;
     if (call->address_at > 0) {
-        ddl_alarm_set(call->alarm, 0);
+        set_alarm(call, 0);
         return;
     }
-    ddl_alarm_set(call->alarm, call->pause_ms);
+    set_alarm(call, call->pause_ms);
     call->pause_ms = call->pause_ms * 2 < LAST_PAUSE_MS ? call->pause_ms * 2 : LAST_PAUSE_MS;
 }
 
@@ -366,13 +374,13 @@ static void be_welcome(ddl_calling *call)
         hang_up(call);
         if (call->state == RESTING) {
             call->state = KNOCKED;
-            ddl_alarm_set(call->alarm, patience_ms(call, CALL_LIMIT_MS));
+            set_alarm(call, patience_ms(call, CALL_LIMIT_MS));
         }
     } else {
         call->state = CONFIRMING; /* to hang up now could end what the other side takes for the connection */
         ddl_watch_set(call->watch, DDL_READABLE);
         if (comes_late(call))
-            ddl_alarm_set(call->alarm, patience_ms(call, meshing->limit_ms));
+            set_alarm(call, patience_ms(call, meshing->limit_ms));
         else
             ddl_alarm_rest(call->alarm);
         confirm(call);
@@ -472,7 +480,7 @@ static bool begin_to_greet(ddl_calling *call)
     }
     ddl_hello_start_client(&call->hello, &self);
     call->state = meshing->encryption != NULL ? ENCRYPTING : GREETING;
-    ddl_alarm_set(call->alarm, patience_ms(call, CALL_LIMIT_MS));
+    set_alarm(call, patience_ms(call, CALL_LIMIT_MS));
     return true;
 }
 
@@ -517,7 +525,7 @@ static void begin(ddl_calling *call)
         fail_call(call, &error);
     } else {
         call->state = CONNECTING;
-        ddl_alarm_set(call->alarm, reach_ms(call));
+        set_alarm(call, reach_ms(call));
         if (ddl_socket_is_connected(call->wire.fd)) /* inside a host at once: there is nothing to wait for */
             on_call(call, DDL_WRITABLE);
         else
@@ -525,10 +533,19 @@ static void begin(ddl_calling *call)
     }
 }
 
+/* Who was stopped, or got no CPU, has heard nothing because of that. */
+static void forgive_own_stop(ddl_calling *call)
+{
+    const int64_t late_ns = ddl_now_ns() - call->due_ns;
+    if (late_ns > STOPPED_MS * DDL_NS_PER_MS)
+        call->since_ns += late_ns;
+}
+
 static void on_alarm(void *arg)
 {
     ddl_calling *call = arg;
     bool pauses = call->state == RESTING || call->state == KNOCKED;
+    forgive_own_stop(call);
     if (pauses && is_over(call))
         be_ignored(call);
     else if (pauses)
@@ -537,8 +554,10 @@ static void on_alarm(void *arg)
         unreachable(call, ETIMEDOUT);
     else if (call->state == ENCRYPTING || call->state == GREETING)
         hang_up(call); /* connected, but busy: only the owner's deadline ends this */
-    else if (call->state == CONFIRMING)
+    else if (call->state == CONFIRMING && is_over(call))
         be_ignored(call);
+    else if (call->state == CONFIRMING)
+        set_alarm(call, patience_ms(call, call->meshing->limit_ms));
 }
 
 /* There was not even a first attempt. */
@@ -590,7 +609,7 @@ void ddl_calling_start(ddl_meshing *meshing, ddl_wish wish)
     } else if (rank < meshing->self.rank) {
         begin(call);
     } else {
-        ddl_alarm_set(call->alarm, FIRST_PAUSE_MS);
+        set_alarm(call, FIRST_PAUSE_MS);
     }
 }
 

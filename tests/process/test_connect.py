@@ -216,20 +216,21 @@ class Failing(Connecting):
 
     def test_one_that_is_stopped(self):
         """Its host takes the connection, it does not: whoever needs it says so, and all hear of it."""
-        for caller in (0, 6):  # 6 calls, 0 knocks
-            with self.subTest(caller=caller):
+        limits = ({"DDL_START_TIMEOUT": QUICK}, QUICK), ({"DDL_UNRESP_TIMEOUT": "1s"}, "10s")  # which is the least
+        for caller, (limit, within) in ((0, limits[0]), (6, limits[0]), (6, limits[1])):  # 6 calls, 0 knocks
+            with self.subTest(caller=caller, **limit):
                 world = self.world(DDL_START_TIMEOUT="60s")
                 rest = ["init", "line", "barrier", SMALL, "free"]
                 ranks = [world.start(r, *rest) for r in range(NRANKS) if r not in (caller, 3)]
                 stopped = world.start(3, "init", "line", "free")
-                waiter = world.start(caller, "init", "line", "send:4:float32:3", SMALL, "free", DDL_START_TIMEOUT=QUICK)
+                waiter = world.start(caller, "init", "line", "send:4:float32:3", SMALL, "free", **limit)
                 for rank in [*ranks, stopped, waiter]:
                     rank.expect("init", "DDL_OK")
                     rank.expect("ready")
                 self.stop(stopped)
                 for rank in [*ranks, waiter]:
                     rank.go()
-                self.expect_all([waiter, *ranks], "DDL_EUNRESPONSIVE", 3, seconds=2 + 8)
+                self.expect_all([waiter, *ranks], "DDL_EUNRESPONSIVE", 3, seconds=int(within[:-1]) + 8)
                 stopped.kill()
 
     def test_a_call_that_waits_for_one_that_is_stopped_ends_at_its_own_deadline(self):
@@ -382,10 +383,11 @@ class Descriptors(Connecting):
 
 
 class Patience(Connecting):
-    """As long as the start may take, so long may a pair that connects late."""
+    """As long as a rank may be silent, so long may a pair that connects late."""
 
-    def test_one_that_was_stopped_goes_on(self):
-        world = self.world(DDL_START_TIMEOUT="90s")
+    def go_on(self, seconds, stopped, **environment):
+        """These ranks are stopped, the caller last, and go on together."""
+        world = self.world(DDL_START_TIMEOUT="90s", **environment)
         ranks = world.start_all("init", "line", SMALL, "free",
                                 others={0: ["init", "line", "send:4:float32:3", SMALL, "free"],
                                         3: ["init", "line", "recv:4:float32:0", SMALL, "free"]})
@@ -395,12 +397,23 @@ class Patience(Connecting):
         self.stop(ranks[3])
         for rank in ranks:
             rank.go()
-        time.sleep(35)
-        os.kill(ranks[3].pid, signal.SIGCONT)
+        time.sleep(1)
+        for rank in stopped:
+            self.stop(ranks[rank])
+        time.sleep(seconds)
+        for rank in (*stopped, 3):
+            os.kill(ranks[rank].pid, signal.SIGCONT)
         for r, rank in enumerate(ranks):
             for event in ["call"] * (2 if r in (0, 3) else 1) + ["free"]:
                 rank.expect(event, "DDL_OK")
             rank.finish(0)
+
+    def test_one_that_was_stopped_goes_on(self):
+        self.go_on(35, (), DDL_UNRESP_TIMEOUT="60s")
+
+    def test_who_was_stopped_itself_blames_nobody(self):
+        """For longer than one that is called may be silent."""
+        self.go_on(12, [r for r in range(NRANKS) if r != 3], DDL_UNRESP_TIMEOUT="1s")
 
 
 class Many(Connecting):
