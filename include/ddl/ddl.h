@@ -341,7 +341,8 @@ DDL_API ddl_status ddl_wait_all(size_t n, ddl_request *requests[]);
 DDL_API ddl_status ddl_wait_any(size_t n, ddl_request *requests[], size_t *index);
 
 /* Make progress and tell whether the operation is done; never blocks. Where ranks share CPUs it lets others
- * have this one for a moment, if it finds nothing to do. When done (or failed) the request is freed. */
+ * have this one for a moment, if it finds nothing to do. When done (or failed) the request is freed; done is
+ * set whenever this fails. */
 DDL_API ddl_status ddl_test(ddl_request **request, bool *done);
 
 /* ---- memory ---- */

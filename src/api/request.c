@@ -318,12 +318,12 @@ static bool is_stuck(ddl_request *request, bool driven)
 
 ddl_status ddl_test(ddl_request **handle, bool *done)
 {
+    if (done != NULL)
+        *done = true; /* whoever tests until it is must not do so for ever where that fails */
     if (handle == NULL || done == NULL)
         return ddl_last_error_set(DDL_EINVAL, -1, "test", "%s is NULL", handle == NULL ? "request" : "done");
-    if (*handle == NULL) {
-        *done = true;
+    if (*handle == NULL)
         return DDL_OK;
-    }
     DDL_TRY(check_forked("test"));
     ddl_request *request = *handle;
     atomic_fetch_add(&request->pool->waiters, 1);
