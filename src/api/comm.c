@@ -132,6 +132,7 @@ static ddl_status fill(ddl_comm *comm, const int members[], const int boards[], 
     DDL_TRY(
         ddl_cost_model_unpack(all->costs, all->ncosts, ddl_roster_crowding(comm->roster), &comm->model, err));
     comm->piece_bytes = piece_bytes(comm);
+    comm->shares_cpus = ddl_roster_crowding(all) > 1;
     char name[32] = "world", prefix[160];
     if (comm->id != DDL_ID_WORLD)
         snprintf(name, sizeof name, "part-%lu", (unsigned long)comm->id);
@@ -151,8 +152,7 @@ static ddl_status fill(ddl_comm *comm, const int members[], const int boards[], 
                                       post_differs,          comm,
                                       &comm->world->posting, comm->world->has_common_heaps ? &heaps : NULL };
     return ddl_backend_create(comm->mesh != NULL ? ddl_mesh_transport(comm->mesh) : NULL, comm->members,
-                              ddl_compute_cpu(), &owner, ddl_roster_crowding(comm->world->roster) <= 1,
-                              &comm->backend, err);
+                              ddl_compute_cpu(), &owner, &comm->backend, err);
 }
 
 ddl_status ddl_comm_create(ddl_world *world, uint32_t id, const int members[], int nranks, int rank,

@@ -84,6 +84,7 @@ struct ddl_comm {
     ddl_board *board;    /* of communicators inside one host; NULL: there is none */
     int board_index;     /* of this rank's; -1 */
     bool is_taken_along; /* by its world: its handle may still be freed */
+    bool shares_cpus;    /* ranks of the world share CPUs */
     bool board_is_done;  /* nobody reads its sheets any more: it may go to another communicator */
     ddl_backend *backend;
     ddl_request_pool *pool;

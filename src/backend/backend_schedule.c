@@ -472,14 +472,12 @@ void ddl_backend_visit_pending(const ddl_task *task, void (*visit)(void *arg, in
 /* ---- life ---- */
 
 ddl_status ddl_backend_create(ddl_transport *transport, const int *peers, ddl_compute *compute,
-                              const ddl_posting_owner *owner, bool is_roomy, ddl_backend **out,
-                              ddl_error *err)
+                              const ddl_posting_owner *owner, ddl_backend **out, ddl_error *err)
 {
     ddl_backend *backend = ddl_alloc(sizeof *backend);
     if (backend == NULL)
         return DDL_FAIL(err, DDL_ENOMEM, "no memory for a backend");
-    ddl_board_use use = is_roomy ? DDL_BOARD_ROOTED : DDL_BOARD_AMONG_ALL;
-    backend->plans = ddl_plan_cache_create(owner->board != NULL ? use : DDL_BOARD_NONE);
+    backend->plans = ddl_plan_cache_create(owner->board != NULL);
     if (backend->plans == NULL) {
         ddl_free(backend);
         return DDL_FAIL(err, DDL_ENOMEM, "no memory for a backend");

@@ -44,11 +44,11 @@ struct ddl_task {
 };
 
 /* peers: of each rank of the schedules, its number in the transport; NULL: the same. It must outlive the
- * backend, as must the owner's board, by which calls of one round or two go. is_roomy: every rank has a CPU.
+ * backend, as must the owner's board, by which calls of one round or two go.
  */
 DDL_MUST_USE ddl_status ddl_backend_create(ddl_transport *transport, const int *peers, ddl_compute *compute,
-                                           const ddl_posting_owner *owner, bool is_roomy,
-                                           ddl_backend **backend, ddl_error *err);
+                                           const ddl_posting_owner *owner, ddl_backend **backend,
+                                           ddl_error *err);
 
 /* Look at the board no more. No task may be running. NULL is fine. */
 void ddl_backend_close(ddl_backend *backend);

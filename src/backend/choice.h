@@ -68,6 +68,12 @@ double ddl_cost_ns(const ddl_cost_model *model, const ddl_algorithm *algorithm,
  */
 enum { DDL_POSTED_UNCROWDED_BYTES = 32 * 1024, DDL_POSTED_BETWEEN_TWO_BYTES = 64 * 1024 };
 
+/* Of calls from one rank or to one, where ranks share CPUs, those that go over a board in one round, with
+ * which who needs nothing may be many calls ahead: such a post is on a sheet. */
+enum { DDL_POSTED_AHEAD_BYTES = 2 * 1024 };
+bool ddl_choice_is_posted_ahead(const ddl_cost_model *model, ddl_collective collective, int nranks,
+                                double total_bytes);
+
 /* What a rank says in a round of a piece at most, if calls of this size go over a board wherever their
  * algorithm can; 0: they go by messages. */
 size_t ddl_choice_post_bytes(const ddl_cost_model *model, ddl_collective collective, int nranks,

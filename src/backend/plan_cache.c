@@ -31,18 +31,18 @@ typedef struct entry {
 } entry;
 
 struct ddl_plan_cache {
-    ddl_board_use use;
+    bool has_board;
     ddl_list buckets[BUCKETS]; /* of entry */
     ddl_list by_use;           /* likewise, that which was used last at the end */
     size_t nplans, bytes;
 };
 
-ddl_plan_cache *ddl_plan_cache_create(ddl_board_use use)
+ddl_plan_cache *ddl_plan_cache_create(bool has_board)
 {
     ddl_plan_cache *cache = ddl_alloc(sizeof *cache);
     if (cache == NULL)
         return NULL;
-    cache->use = use;
+    cache->has_board = has_board;
     for (int i = 0; i < BUCKETS; i++)
         ddl_list_init(&cache->buckets[i]);
     ddl_list_init(&cache->by_use);
@@ -127,16 +127,13 @@ static void weigh(ddl_plan_cache *cache, entry *there)
     cache->bytes += there->bytes;
 }
 
-/* How much of a board's use such a call is. All ranks have to know it in whole, which excludes what has
- * counts that only some are told. */
-static ddl_board_use use_of(ddl_collective collective)
+/* Whether such a call may go over a board. All ranks have to know it in whole, which excludes what has counts
+ * that only some are told. */
+static bool may_be_posted(ddl_collective collective)
 {
     const ddl_collective_facts *facts = &ddl_collectives[collective];
-    if (facts->is_point_to_point || collective == DDL_COLLECTIVE_ALLTOALLV)
-        return DDL_BOARD_NONE;
-    if (!facts->is_rooted)
-        return DDL_BOARD_AMONG_ALL;
-    return facts->is_uneven ? DDL_BOARD_NONE : DDL_BOARD_ROOTED;
+    return !facts->is_point_to_point && collective != DDL_COLLECTIVE_ALLTOALLV &&
+           !(facts->is_rooted && facts->is_uneven);
 }
 
 /* What all ranks say to this one in a piece, and whether it goes over the board. */
@@ -155,7 +152,7 @@ static ddl_status hear_all(const ddl_plan *plan, size_t count, bool in_place, dd
         ddl_schedule_destroy(schedule);
     }
     *possible =
-        ddl_oneshot_is_possible(words, shape.nranks, use_of(plan->algorithm->collective) == DDL_BOARD_ROOTED);
+        ddl_oneshot_is_possible(words, shape.nranks, ddl_collective_is_rooted(plan->algorithm->collective));
     return DDL_OK;
 }
 
@@ -200,9 +197,8 @@ static ddl_status derive_oneshot(const ddl_plan *plan, ddl_plan_phase *phase, dd
 static ddl_status make_posted(const ddl_plan_cache *cache, const ddl_algorithm *algorithm,
                               const ddl_shape *shape, ddl_plan **plan, ddl_error *err)
 {
-    ddl_board_use use = use_of(algorithm->collective);
     *plan = NULL;
-    if (shape->post_bytes == 0 || use == DDL_BOARD_NONE || use > cache->use)
+    if (shape->post_bytes == 0 || !cache->has_board || !may_be_posted(algorithm->collective))
         return DDL_OK;
     DDL_TRY(ddl_plan_create(algorithm, shape, plan, err));
     bool is_posted = *plan != NULL && (*plan)->keeps_schedules;

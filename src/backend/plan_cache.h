@@ -11,17 +11,8 @@
 
 typedef struct ddl_plan_cache ddl_plan_cache;
 
-/* What goes over a communicator's board. */
-typedef enum ddl_board_use {
-    DDL_BOARD_NONE, /* there is none */
-    DDL_BOARD_AMONG_ALL,
-    /* Also what goes from one rank or to one. A board makes all wait for who comes last, one call later, and
-     * messages do not: so it is for ranks that do not share CPUs. */
-    DDL_BOARD_ROOTED
-} ddl_board_use;
-
-/* NULL: no memory. */
-ddl_plan_cache *ddl_plan_cache_create(ddl_board_use use);
+/* has_board: of a communicator that has one. NULL: no memory. */
+ddl_plan_cache *ddl_plan_cache_create(bool has_board);
 
 /* No plan may have users. NULL is fine. */
 void ddl_plan_cache_destroy(ddl_plan_cache *cache);

@@ -429,6 +429,38 @@ static void larger_allreduces_between_two_go_over_the_board_in_two_rounds(void *
             cases[i].name);
 }
 
+/* A root may be ahead, where a tree of messages has two rounds. */
+static void small_broadcasts_and_reduces_of_few_go_over_the_board(void **state)
+{
+    (void)state;
+    static const struct {
+        ddl_collective collective;
+        int nranks;
+        double crowding, bytes;
+        bool is_ahead;
+    } cases[] = {
+        { DDL_COLLECTIVE_BROADCAST, 4, 2, 2048, true }, { DDL_COLLECTIVE_BROADCAST, 4, 2, 2049, false },
+        { DDL_COLLECTIVE_BROADCAST, 3, 2, 4, true },    { DDL_COLLECTIVE_BROADCAST, 4, 1, 4, false },
+        { DDL_COLLECTIVE_BROADCAST, 5, 2, 4, false },   { DDL_COLLECTIVE_REDUCE, 4, 2, 2048, true },
+        { DDL_COLLECTIVE_GATHER, 4, 2, 4, false },      { DDL_COLLECTIVE_ALLREDUCE, 4, 2, 4, false },
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        struct job job;
+        make_job(&job, &layouts[0], cases[i].nranks, cases[i].crowding > 1, true);
+        job.model.crowding = cases[i].crowding;
+        job.model.board_bytes = DDL_POST_BYTES;
+        assert_int_equal(
+            ddl_choice_is_posted_ahead(&job.model, cases[i].collective, cases[i].nranks, cases[i].bytes),
+            cases[i].is_ahead);
+        if (cases[i].is_ahead)
+            assert_string_equal(
+                ddl_choose(&job.model, cases[i].collective, &job.placement, cases[i].bytes)->name, "knomial");
+        job.model.board_bytes = 0;
+        assert_false(
+            ddl_choice_is_posted_ahead(&job.model, cases[i].collective, cases[i].nranks, cases[i].bytes));
+    }
+}
+
 static void a_barrier_over_a_board_is_flat_and_else_a_tree(void **state)
 {
     struct job job;
@@ -885,6 +917,7 @@ int main(void)
         cmocka_unit_test(more_bytes_cost_more),
         cmocka_unit_test(where_all_have_a_cpu_and_in_exchanges_what_is_large_goes_by_messages),
         cmocka_unit_test(larger_allreduces_between_two_go_over_the_board_in_two_rounds),
+        cmocka_unit_test(small_broadcasts_and_reduces_of_few_go_over_the_board),
         cmocka_unit_test(a_barrier_over_a_board_is_flat_and_else_a_tree),
         cmocka_unit_test(much_goes_directly_in_shared_memory),
         cmocka_unit_test(a_large_broadcast_is_shared_evenly_where_few_ranks_share_cpus),

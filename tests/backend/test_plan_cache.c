@@ -46,7 +46,7 @@ static void call(ddl_plan_cache *cache, int nranks, size_t count, int in_flight)
 
 static ddl_plan_cache *after_many_calls(int nranks, int in_flight)
 {
-    ddl_plan_cache *cache = ddl_plan_cache_create(DDL_BOARD_NONE);
+    ddl_plan_cache *cache = ddl_plan_cache_create(false);
     assert_non_null(cache);
     for (size_t count = 1; count <= MANY; count++)
         call(cache, nranks, count, in_flight);
@@ -85,7 +85,7 @@ static void large_plans_are_kept_all_the_same(void **state)
 {
     (void)state;
     enum { CALLS = 2 * LEAST, LARGE = 512 };
-    ddl_plan_cache *cache = ddl_plan_cache_create(DDL_BOARD_NONE);
+    ddl_plan_cache *cache = ddl_plan_cache_create(false);
     assert_non_null(cache);
     for (size_t count = 1; count <= CALLS; count++)
         call(cache, LARGE, count, 1);
@@ -99,7 +99,7 @@ static void the_least_recently_used_makes_room_unless_it_is_in_use(void **state)
 {
     (void)state;
     enum { USED_OFTEN = 1, IN_USE, IDLE };
-    ddl_plan_cache *cache = ddl_plan_cache_create(DDL_BOARD_NONE);
+    ddl_plan_cache *cache = ddl_plan_cache_create(false);
     ddl_plan_run *run;
     ddl_error error;
     assert_non_null(cache);
@@ -136,7 +136,7 @@ static void plans_of_v_forms_count(void **state)
 {
     (void)state;
     enum { CALLS = 1000 };
-    ddl_plan_cache *cache = ddl_plan_cache_create(DDL_BOARD_NONE);
+    ddl_plan_cache *cache = ddl_plan_cache_create(false);
     assert_non_null(cache);
     for (int i = 1; i <= CALLS; i++) {
         ddl_plan_run *run;
@@ -153,7 +153,7 @@ static void plans_of_v_forms_count(void **state)
 
 static size_t bytes_told(const char *algorithm, int nranks, bool in_place)
 {
-    ddl_plan_cache *cache = ddl_plan_cache_create(DDL_BOARD_AMONG_ALL);
+    ddl_plan_cache *cache = ddl_plan_cache_create(true);
     assert_non_null(cache);
     ddl_shape shape = shape_of(nranks, COUNT_TOLD);
     shape.placement = (ddl_placement){ nranks, 1, NULL };
