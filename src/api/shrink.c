@@ -213,7 +213,7 @@ void ddl_shrink_free(ddl_comm *comm)
             ddl_agreement_give_up(s->agreement);
             tell_reports(comm, s);
         }
-        if (!s->taken && ddl_agreement_result(s->agreement) == DDL_AGREEMENT_DECIDED)
+        if (!s->taken && ddl_agreement_forgo(s->agreement)) /* as others may decide what it has accepted */
             forgo(comm, s->agreement);
         ddl_mesh_flush(comm->mesh);
     }

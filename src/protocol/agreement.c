@@ -38,7 +38,7 @@ struct ddl_agreement {
     proposal latest; /* that of the highest rank that this one knows of; once decided, that */
     bool entered, is_decided, has_given_up;
     bool is_excluded; /* somebody has said so */
-    bool is_missed;   /* what was decided then is the latest */
+    bool is_missed;   /* the latest is what it does not go on with */
     bool tells_lost, tells_accepted, tells_end;
 };
 
@@ -457,6 +457,12 @@ ddl_agreement_state ddl_agreement_result(const ddl_agreement *a)
     if (a->is_decided && !has(a->latest.gone, a->rank))
         return DDL_AGREEMENT_DECIDED;
     return a->is_excluded ? DDL_AGREEMENT_EXCLUDED : DDL_AGREEMENT_MINORITY;
+}
+
+bool ddl_agreement_forgo(ddl_agreement *a)
+{
+    a->is_missed = (a->is_decided || a->latest.by != NOBODY) && !has(a->latest.gone, a->rank);
+    return a->is_missed;
 }
 
 bool ddl_agreement_is_missed(const ddl_agreement *a)

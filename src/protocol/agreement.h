@@ -83,7 +83,12 @@ typedef enum ddl_agreement_state {
 
 ddl_agreement_state ddl_agreement_result(const ddl_agreement *agreement);
 
-/* Whether others have decided that this rank is left after it had given up, and told it so. */
+/* This rank has no part in what comes of it, whatever that is: whether it is counted in by what was proposed,
+ * or decided; then it is missed. */
+bool ddl_agreement_forgo(ddl_agreement *agreement);
+
+/* Whether it has forgone that, or others have decided that it is left after it had given up, and told it so.
+ */
 bool ddl_agreement_is_missed(const ddl_agreement *agreement);
 
 /* Once decided, or missed: the offer of the lowest rank that is left. */

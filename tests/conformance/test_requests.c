@@ -669,7 +669,7 @@ static void hear_report(rank_thread *me, int from)
     EXPECT(me, ddl_recv(&x, 1, DDL_INT32, from, me->world, NULL) == DDL_OK);
 }
 
-enum { LOST = 1, DECIDED = 3, GIVEN_UP = 4, OFFER = 7 };
+enum { LOST = 1, ACCEPTED, DECIDED, GIVEN_UP, OFFER = 7 };
 
 /* Of a communicator that rank 0 has not made yet, rank 1 says that it wants to go on with whoever is left. */
 static void say_early_who_is_left(rank_thread *me)
@@ -702,31 +702,40 @@ static void who_is_left_may_be_told_before_there_is_a_communicator(void **state)
     ddl_set_log(NULL, NULL);
 }
 
+typedef enum lateness { HAS_GIVEN_UP, FREES_WHAT_WAS_DECIDED, FREES_WHAT_WAS_PROPOSED } lateness;
+
 /*
- * Rank 2 gives up, as the others do, or has freed what was decided without asking for it. Then it is told
- * that it is left; so it tells the others that it is not there, and whenever it is asked.
+ * Rank 2 gives up, as the others do, or frees the communicator after it was decided who is left, or proposed,
+ * and it has waited in vain for more. It is counted in; so it tells the others that it is not there, and
+ * whenever it is asked.
  */
 static void be_counted_in_too_late(rank_thread *me)
 {
-    const bool *frees = me->arg;
+    const lateness how = *(const lateness *)me->arg;
     static const uint8_t gives_up[9] = { GIVEN_UP }, decided[9] = { DECIDED, [4] = OFFER },
-                         lost_nobody[9] = { LOST };
+                         proposed[9] = { ACCEPTED, [2] = 1, [4] = OFFER }, lost_nobody[9] = { LOST };
     const uint32_t id = (uint32_t)ddl_world_id(me->world->world, 0, OFFER);
+    const bool frees = how != HAS_GIVEN_UP;
     ddl_comm *part = NULL, *left = NULL;
     EXPECT(me, ddl_comm_split(me->world, 0, 0, &part) == DDL_OK);
     if (me->rank == 2) {
-        hear_report(me, 0);
-        if (!*frees) {
+        if (how != FREES_WHAT_WAS_PROPOSED)
+            hear_report(me, 0);
+        if (how != FREES_WHAT_WAS_DECIDED)
             hear_report(me, 1);
-            EXPECT(me, ddl_comm_shrink(part, &left) == DDL_EABORTED);
-        }
-    } else if (me->rank == 0 || !*frees) {
-        report(me, 2, part->id, *frees ? decided : gives_up);
+        if (how == FREES_WHAT_WAS_PROPOSED)
+            EXPECT(me, ddl_comm_set_timeout(part, 300) == DDL_OK);
+        if (how != FREES_WHAT_WAS_DECIDED)
+            EXPECT(me, ddl_comm_shrink(part, &left) == (frees ? DDL_ETIMEDOUT : DDL_EABORTED));
+    } else if (how == HAS_GIVEN_UP) {
+        report(me, 2, part->id, gives_up);
+    } else if (me->rank == (how == FREES_WHAT_WAS_DECIDED ? 0 : 1)) {
+        report(me, 2, part->id, how == FREES_WHAT_WAS_DECIDED ? decided : proposed);
     }
     ranks_meet(me);
-    if (!*frees && me->rank == 0)
+    if (!frees && me->rank == 0)
         report(me, 2, part->id, decided);
-    else if (!*frees && me->rank == 2)
+    else if (!frees && me->rank == 2)
         hear_report(me, 0);
     if (me->rank == 2) {
         EXPECT(me, ddl_comm_abort(part, "nobody need come to its end") == DDL_OK);
@@ -754,8 +763,8 @@ static void who_is_counted_in_and_does_not_go_on_says_so(void **state)
 {
     (void)state;
     ddl_set_log(be_quiet, NULL);
-    for (int frees = 0; frees <= 1; frees++)
-        ranks_play("mem://counted", 3, be_counted_in_too_late, &(bool){ frees == 1 });
+    for (lateness how = HAS_GIVEN_UP; how <= FREES_WHAT_WAS_PROPOSED; how++)
+        ranks_play("mem://counted", 3, be_counted_in_too_late, &how);
     ddl_set_log(NULL, NULL);
 }
 

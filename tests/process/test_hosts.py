@@ -398,6 +398,8 @@ class Failing(OnHosts):
         """Two ranks are on one of them, and the one on the third reaches all: three go on, whoever is blamed."""
         if shutil.which("nft") is None:
             self.skipTest("no nft")
+        if PORTABLE:
+            self.skipTest("nothing tells a host that is cut off from a process that is stopped, which is lost to all")
         of_host = (0, 0, 1, 2)
         chain = " chain %s { type filter hook %s priority 0; ip %s 10.77.0.1 drop; }\n"
         rules = "table ip t {\n" + chain % ("i", "input", "saddr") + chain % ("o", "output", "daddr") + "}\n"
@@ -417,7 +419,7 @@ class Failing(OnHosts):
             subprocess.run(["ip", "netns", "exec", hosts.names[1], "nft", "-f", "-"], input=rules, check=True, text=True,
                            capture_output=True, timeout=30)
             for one in ranks:
-                self.assertIn(self.outcome(one)["status"], ("DDL_EUNREACHABLE", "DDL_EUNRESPONSIVE"), one.story())
+                self.assertEqual(self.outcome(one)["status"], "DDL_EUNREACHABLE", one.story())
             for rank, one in enumerate(ranks):
                 record = one.expect("shrink", "DDL_EABORTED" if rank == 2 else "DDL_OK")
                 if rank != 2:
@@ -445,7 +447,7 @@ class Failing(OnHosts):
         time.sleep(0.3)
         cut_off(hosts.on(1))
         for one in ranks:
-            self.assertIn(self.outcome(one)["status"], ("DDL_EUNREACHABLE", "DDL_EUNRESPONSIVE"), one.story())
+            self.assertEqual(self.outcome(one)["status"], "DDL_EUNREACHABLE", one.story())
             one.expect("ready")
         subprocess.run([*hosts.on(1), "nft", "delete", "table", "inet", "t"], check=True, timeout=30)
         for host in shrink_first, 1 - shrink_first:

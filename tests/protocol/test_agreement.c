@@ -736,6 +736,16 @@ static void who_had_given_up_learns_that_it_was_counted_in(void **state)
     assert_says_nothing(own);
     assert_int_equal(ddl_agreement_result(own), DDL_AGREEMENT_MINORITY);
     ddl_agreement_destroy(own);
+    own = entered(2, 5); /* who leaves after it has accepted may be counted in by who hears that */
+    assert_false(ddl_agreement_forgo(own));
+    assert_int_equal(hear(own, 1, ACCEPTED, 0, 0x04), DDL_OK);
+    assert_false(ddl_agreement_forgo(own));
+    assert_int_equal(hear(own, 1, ACCEPTED, 1, 0x11), DDL_OK);
+    assert_true(ddl_agreement_forgo(own));
+    assert_true(ddl_agreement_is_missed(own));
+    assert_int_equal(ddl_agreement_offer(own), 101);
+    assert_true(ddl_agreement_is_gone(own, 0) && !ddl_agreement_is_gone(own, 2));
+    ddl_agreement_destroy(own);
     own = entered(2, 5); /* and who has decided has missed nothing */
     assert_int_equal(hear(own, 3, DECIDED, 0, 0x10), DDL_OK);
     assert_int_equal(hear(own, 0, DECIDED, 0, 0x10), DDL_OK);
