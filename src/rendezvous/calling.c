@@ -57,6 +57,22 @@ static void set_alarm(ddl_calling *call, int64_t ms)
     ddl_alarm_set(call->alarm, ms);
 }
 
+static void rest_alarm(ddl_calling *call)
+{
+    call->due_ns = INT64_MAX;
+    ddl_alarm_rest(call->alarm);
+}
+
+/* Who was stopped, or got no CPU, has heard nothing because of that. */
+static void forgive_own_stop(ddl_calling *call)
+{
+    const int64_t now_ns = ddl_now_ns(), late_ns = now_ns - call->due_ns;
+    if (late_ns <= STOPPED_MS * DDL_NS_PER_MS)
+        return;
+    call->since_ns += late_ns;
+    call->due_ns = now_ns;
+}
+
 static void end_call(ddl_calling *call)
 {
     ddl_watch_close(call->watch);
@@ -380,9 +396,9 @@ static void be_welcome(ddl_calling *call)
         call->state = CONFIRMING; /* to hang up now could end what the other side takes for the connection */
         ddl_watch_set(call->watch, DDL_READABLE);
         if (comes_late(call))
-            set_alarm(call, patience_ms(call, meshing->limit_ms));
+            set_alarm(call, patience_ms(call, CALL_LIMIT_MS));
         else
-            ddl_alarm_rest(call->alarm);
+            rest_alarm(call);
         confirm(call);
     }
 }
@@ -488,6 +504,7 @@ static void on_call(void *arg, int events)
 {
     ddl_calling *call = arg;
     (void)events;
+    forgive_own_stop(call);
     if (call->state == CONFIRMING) {
         confirm(call);
         return;
@@ -533,14 +550,6 @@ static void begin(ddl_calling *call)
     }
 }
 
-/* Who was stopped, or got no CPU, has heard nothing because of that. */
-static void forgive_own_stop(ddl_calling *call)
-{
-    const int64_t late_ns = ddl_now_ns() - call->due_ns;
-    if (late_ns > STOPPED_MS * DDL_NS_PER_MS)
-        call->since_ns += late_ns;
-}
-
 static void on_alarm(void *arg)
 {
     ddl_calling *call = arg;
@@ -557,7 +566,7 @@ static void on_alarm(void *arg)
     else if (call->state == CONFIRMING && is_over(call))
         be_ignored(call);
     else if (call->state == CONFIRMING)
-        set_alarm(call, patience_ms(call, call->meshing->limit_ms));
+        set_alarm(call, patience_ms(call, CALL_LIMIT_MS)); /* a stop is seen by an alarm that is late */
 }
 
 /* There was not even a first attempt. */
@@ -619,7 +628,7 @@ void ddl_calling_hurry(ddl_meshing *meshing, ddl_wish wish)
     if (call == NULL) {
         ddl_calling_start(meshing, wish);
     } else if (call->state == RESTING) { /* the pause that it takes is over */
-        ddl_alarm_rest(call->alarm);
+        rest_alarm(call);
         begin(call);
     }
 }
