@@ -119,7 +119,8 @@ static ddl_status make_board(ddl_comm *comm, const int boards[], ddl_error *err)
     *comm->board = ddl_board_of(comm->rank, comm->nranks);
     for (int rank = 0; rank < comm->nranks; rank++)
         comm->board->pads[rank] = ddl_world_pad(comm->world, comm->members[rank], boards[rank]);
-    ddl_board_begin(comm->board);
+    const unsigned own = 1U << boards[comm->rank];
+    ddl_board_begin(comm->board, (atomic_fetch_or(&comm->world->used_boards, own) & own) == 0);
     return DDL_OK;
 }
 

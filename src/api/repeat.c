@@ -4,7 +4,7 @@
 #include "api/failure.h"
 
 /* So that a loop of such calls takes notice of what comes by other ways; of messages that do not belong here
- * while what they are compared with is remembered, as all ranks are in the same call or the next. */
+ * while what they are compared with is remembered, as no rank is further ahead than DDL_AHEAD. */
 enum { SWEEP_EVERY = DDL_HISTORY / 2, DRIVE_EVERY = 256 };
 
 static void repeat_finished(ddl_task *task)

@@ -66,6 +66,7 @@ typedef struct ddl_world {
     atomic_bool arrived;     /* arrivals is submitted */
     atomic_bool has_aborts;  /* aborts is submitted */
     atomic_uint free_boards; /* a bit each; none where some pair of this host has no memory in common */
+    atomic_uint used_boards; /* that communicators have had, likewise */
     bool has_common_heaps;   /* all ranks of this host reach the heaps of all; set before there are others */
     pthread_mutex_t lock;
     ddl_list comms; /* all, by ddl_comm.sibling; with the lock */

@@ -452,7 +452,7 @@ double ddl_backend_share_done(const ddl_task *task)
     return pieces / run->plan->npieces;
 }
 
-const ddl_signature *ddl_backend_waits_behind(const ddl_backend *backend, uint64_t *sequence)
+const ddl_signature *ddl_backend_waits_behind(ddl_backend *backend, uint64_t *sequence)
 {
     return ddl_posting_waits_behind(&backend->posting, sequence);
 }

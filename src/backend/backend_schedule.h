@@ -98,7 +98,7 @@ double ddl_backend_share_done(const ddl_task *task);
 
 /* What the running tasks wait to be begun by all: an operation over the board that is done here. NULL: none.
  */
-const ddl_signature *ddl_backend_waits_behind(const ddl_backend *backend, uint64_t *sequence);
+const ddl_signature *ddl_backend_waits_behind(ddl_backend *backend, uint64_t *sequence);
 
 /* Peers whose messages a started task still waits for. */
 void ddl_backend_visit_pending(const ddl_task *task, void (*visit)(void *arg, int peer, bool outgoing),

@@ -197,12 +197,13 @@ void ddl_posting_cancel(ddl_posting *posting, ddl_post *post)
     note_whether_busy(posting);
 }
 
-const ddl_signature *ddl_posting_waits_behind(const ddl_posting *posting, uint64_t *sequence)
+const ddl_signature *ddl_posting_waits_behind(ddl_posting *posting, uint64_t *sequence)
 {
     const ddl_board *board = posting->owner.board;
     const ddl_link *first = ddl_list_first(&posting->posts);
     const ddl_post *oldest = first != NULL ? DDL_CONTAINER(first, ddl_post, link) : NULL;
-    if (oldest == NULL || oldest->is_held || posting->is_spoilt || board->seen == board->posts)
+    if (oldest == NULL || posting->is_spoilt || !look_back(posting) || oldest->is_held ||
+        board->seen == board->posts)
         return NULL;
     const ddl_posted *behind = ddl_board_posted(board, board->seen + 1);
     *sequence = behind->sequence;

@@ -87,9 +87,10 @@ void ddl_posting_fini(ddl_posting *posting);
 /* Nothing is called any more, and buffers are not touched. */
 void ddl_posting_cancel(ddl_posting *posting, ddl_post *post);
 
-/* Of the first operation before the oldest one that not all are known to have come to, by what they posted:
- * *sequence. NULL: there is none, or nothing waits. */
-const ddl_signature *ddl_posting_waits_behind(const ddl_posting *posting, uint64_t *sequence);
+/* To be asked now and then while something waits: look at what others have posted since. Of the first
+ * operation before the oldest one that not all are known to have come to: *sequence. NULL: there is none, or
+ * nothing waits. */
+const ddl_signature *ddl_posting_waits_behind(ddl_posting *posting, uint64_t *sequence);
 
 /* Whether a rank is known to have come as far in this post: to the round that it is in. */
 bool ddl_posting_has_posted(const ddl_posting *posting, const ddl_post *post, int rank);

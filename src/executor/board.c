@@ -10,12 +10,17 @@ ddl_board ddl_board_of(int rank, int nranks)
 {
     const ddl_board_ranks all =
         nranks < DDL_BOARD_RANKS ? ((ddl_board_ranks)1 << nranks) - 1 : ~(ddl_board_ranks)0;
-    return (ddl_board){ .rank = rank, .nranks = nranks, .others = all & ~((ddl_board_ranks)1 << rank) };
+    const unsigned ahead = nranks <= DDL_BOARD_FEW ? DDL_AHEAD : 1;
+    return (ddl_board){ .rank = rank,
+                        .nranks = nranks,
+                        .ahead = ahead,
+                        .nsheets = 2 * ahead,
+                        .others = all & ~((ddl_board_ranks)1 << rank) };
 }
 
-void ddl_board_begin(ddl_board *board)
+void ddl_board_begin(ddl_board *board, bool is_new)
 {
-    for (int i = 0; i < DDL_SHEETS; i++)
+    for (int i = 0; i < DDL_SHEETS && !is_new; i++) /* the one before may have used more */
         atomic_store_explicit(&board->pads[board->rank]->sheets[i].number, 0, memory_order_relaxed);
     atomic_thread_fence(memory_order_release);
     board->outlet.until_timed = 2 * DDL_POST_BYTES; /* both pages may be new */
@@ -40,12 +45,12 @@ void ddl_board_post(ddl_board *board, uint64_t number, uint64_t sequence, const 
 {
     DDL_ASSERT(bytes <= DDL_POST_BYTES && ddl_board_may_post(board, bytes));
     board->posts++;
-    const uint64_t full = number | (board->posts / DDL_SHEETS & 1);
+    const uint64_t full = number | ((board->posts & board->nsheets) != 0);
     board->posted[board->posts % DDL_AHEAD] = (ddl_posted){ full, sequence, *signature };
     board->unseen[board->posts % DDL_AHEAD] = board->others;
     board->said_bytes = bytes;
     ddl_pad *pad = board->pads[board->rank];
-    ddl_sheet *sheet = &pad->sheets[board->posts % DDL_SHEETS];
+    ddl_sheet *sheet = &pad->sheets[board->posts & (board->nsheets - 1)];
     /* The line of the number last, and all at once: who waits for the number fetches that line again and
      * again, and each time it has to be fetched back. */
     if (bytes > DDL_SHEET_BYTES) {
@@ -65,13 +70,13 @@ void ddl_board_post(ddl_board *board, uint64_t number, uint64_t sequence, const 
 
 void ddl_board_tell(ddl_board *board, ddl_told told)
 {
-    ddl_sheet *next = &board->pads[board->rank]->sheets[(board->posts + 1) % DDL_SHEETS];
+    ddl_sheet *next = &board->pads[board->rank]->sheets[(board->posts + 1) & (board->nsheets - 1)];
     atomic_store_explicit(&next->tells, told, memory_order_relaxed);
 }
 
 void ddl_board_withdraw(ddl_board *board)
 {
-    for (int i = 0; i < DDL_SHEETS; i++)
+    for (unsigned i = 0; i < board->nsheets; i++)
         atomic_store_explicit(&board->pads[board->rank]->sheets[i].tells, DDL_TOLD_WITHDRAWN,
                               memory_order_relaxed);
     atomic_thread_fence(memory_order_release);

@@ -4,8 +4,8 @@
  * Each rank owns a pad of sheets in memory that all have mapped and writes them in turn; all post with each
  * operation, if only that they have come. An operation is done with when those have posted from whom
  * something is needed. So one that needs nothing, as the root of a broadcast, may be ahead: a rank posts only
- * when it has seen that all others have posted with its post DDL_AHEAD before. Who has posted has read what
- * was posted before; and who posts twice as far has seen that one from all. So with twice as many sheets
+ * when it has seen that all others have posted with its post so many (ahead) before. Who has posted has read
+ * what was posted before; and who posts twice as far has seen that one from all. So with twice as many sheets
  * everybody sees each post of everybody before it is written over, and nobody has to say that he has read.
  *
  * What is longer than a sheet is in one of two places beside them, in turn. It is posted only when all have
@@ -29,9 +29,10 @@
 
 enum {
     DDL_POST_BYTES = 256 * 1024, /* a post says at most */
-    DDL_AHEAD = 16,
+    DDL_AHEAD = 16,              /* at most: where ranks are few */
     DDL_SHEETS = 2 * DDL_AHEAD,
     DDL_BOARD_RANKS = 64,
+    DDL_BOARD_FEW = 8, /* all sheets of that many are mapped by each of them; of more two, so 1 ahead */
     DDL_SIGNATURE_WORDS = sizeof(ddl_signature) / sizeof(uint64_t)
 };
 _Static_assert(sizeof(ddl_signature) % sizeof(uint64_t) == 0, "a signature is whole words");
@@ -74,6 +75,7 @@ typedef struct ddl_posted {
 
 typedef struct ddl_board {
     int rank, nranks;
+    unsigned ahead, nsheets; /* powers of two */
     ddl_board_ranks others;
     ddl_pad *pads[DDL_BOARD_RANKS]; /* of each rank */
     uint64_t posts; /* of this rank; and up to which of them all others have been seen to have posted */
@@ -97,10 +99,11 @@ static inline uint64_t ddl_board_number(uint32_t communicator, uint64_t sequence
 }
 
 /*
- * Take over the own sheets from whatever board had them. Members of that one have met, but may still compare
- * what was posted last with their own: they see that it is gone before anything is written there.
+ * Take over the own pad. is_new: nobody had it before, and it is all zero. Members of the board that had it
+ * have met, but may still compare what was posted last with their own: they see that it is gone before
+ * anything is written there.
  */
-void ddl_board_begin(ddl_board *board);
+void ddl_board_begin(ddl_board *board, bool is_new);
 
 /* A board of so many ranks, of which this is one; its pads are still to be set. */
 ddl_board ddl_board_of(int rank, int nranks);
@@ -109,7 +112,7 @@ ddl_board ddl_board_of(int rank, int nranks);
  * with board->seen + 1. */
 static inline bool ddl_board_may_post(const ddl_board *board, size_t bytes)
 {
-    return board->posts < board->seen + (bytes > DDL_SHEET_BYTES ? 1 : DDL_AHEAD);
+    return board->posts < board->seen + (bytes > DDL_SHEET_BYTES ? 1 : board->ahead);
 }
 
 /* Say these parts of a buffer, one after the other, of so many bytes and at most DDL_POST_BYTES, to all; see
@@ -150,7 +153,8 @@ static inline const ddl_posted *ddl_board_posted(const ddl_board *board, uint64_
 static inline void ddl_board_fetch_next(const ddl_board *board)
 {
 #if defined(__x86_64__) /* elsewhere nothing was measured */
-    const char *next = (const char *)&board->pads[board->rank]->sheets[(board->posts + 1) % DDL_SHEETS];
+    const char *next =
+        (const char *)&board->pads[board->rank]->sheets[(board->posts + 1) & (board->nsheets - 1)];
     if (board->said_bytes > DDL_HEAD_BYTES + DDL_LINE_BYTES)
         return;
     __asm__ volatile("prefetchw %0" : : "m"(next[0])); /* does nothing where there is no such thing */
@@ -164,7 +168,7 @@ static inline void ddl_board_fetch_next(const ddl_board *board)
 /* Of a rank that has posted with this post, what it posted. */
 static inline const ddl_sheet *ddl_board_sheet(const ddl_board *board, uint64_t post, int rank)
 {
-    return &board->pads[rank]->sheets[post % DDL_SHEETS];
+    return &board->pads[rank]->sheets[post & (board->nsheets - 1)];
 }
 
 /* The same of the last post; is_long: it is longer than a sheet. */

@@ -451,7 +451,7 @@ static void make_comm(party *self, int which, uint32_t id)
         ddl_pad *all = ddl_lanes_room(self->lanes, rank);
         c->board.pads[rank] = all + which;
     }
-    ddl_board_begin(&c->board);
+    ddl_board_begin(&c->board, false);
     const ddl_posting_owner owner = { &c->board, posted, differs, c, &self->busy, NULL };
     ddl_posting_init(&c->posting, &owner, ddl_compute_cpu());
 }
@@ -712,7 +712,7 @@ static bool sees_post(meeting *m, uint64_t round)
     ddl_board *board = &self->comms[0].board;
     board->posts++;
     board->posted[board->posts % DDL_AHEAD].number =
-        ddl_board_number(self->comms[0].id, round) | (board->posts / DDL_SHEETS & 1);
+        ddl_board_number(self->comms[0].id, round) | ((board->posts & board->nsheets) != 0);
     const bool seen = ddl_board_has_posted(board, board->posts, 0) || ddl_mesh_doze(self->mesh) ||
                       ddl_board_has_posted(board, board->posts, 0);
     self->was_asleep = !seen;

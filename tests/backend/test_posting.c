@@ -578,6 +578,31 @@ static void who_differs_is_noticed_though_the_call_was_done(void **state)
     free_world(w);
 }
 
+/* After the other one began to wait, which does not need what is said there. */
+static void who_differs_is_noticed_while_waiting(void **state)
+{
+    (void)state;
+    world *w = make_world(2);
+    party *a = &w->parties[0], *b = &w->parties[1];
+    static call own, next, theirs;
+    uint64_t behind;
+    begin(a, &own, REDUCE, 1, 1);
+    assert_true(own.is_done);
+    begin(a, &next, FLAT, 0, 2);
+    assert_false(next.is_done);
+    assert_int_equal(ddl_posting_waits_behind(&a->posting, &behind)->collective, DDL_COLLECTIVE_REDUCE);
+    assert_int_equal(behind, 1);
+    begin(b, &theirs, BROADCAST, 1, 1);
+    assert_false(ddl_posting_progress(&a->posting));
+    assert_int_equal(a->differences, 0);
+    assert_null(ddl_posting_waits_behind(&a->posting, &behind));
+    assert_int_equal(a->differences, 1);
+    assert_int_equal(a->differing_sequence, 1);
+    ddl_posting_cancel(&a->posting, &next.post);
+    (void)ddl_posting_progress(&b->posting);
+    free_world(w);
+}
+
 /* A root that has gone on learns of it with the first call in which it needs the others. */
 static void who_differs_is_noticed_in_later_calls(void **state)
 {
@@ -692,6 +717,7 @@ int main(void)
         cmocka_unit_test(pieces_follow_each_other),
         cmocka_unit_test(a_piece_may_have_to_wait),
         cmocka_unit_test(who_differs_is_noticed_though_the_call_was_done),
+        cmocka_unit_test(who_differs_is_noticed_while_waiting),
         cmocka_unit_test(who_differs_is_noticed_in_later_calls),
         cmocka_unit_test(any_mix_of_calls_is_right),
     };

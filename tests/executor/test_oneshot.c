@@ -579,7 +579,7 @@ static void what_the_next_board_says_is_not_taken_for_what_was_posted(void **sta
             assert_int_equal(see_next(second), 0);
             assert_true(ddl_board_still_has_posted(first, first->posts, 1));
         }
-        ddl_board_begin(&next);
+        ddl_board_begin(&next, false);
         for (uint64_t post = first->posts; post > 0 && first->posts - post < DDL_AHEAD; post--) {
             assert_false(ddl_board_still_has_posted(first, post, 1));
             assert_false(ddl_board_has_posted(first, post, 1));
