@@ -45,8 +45,8 @@ typedef struct ddl_sheet {
     _Alignas(128) _Atomic(uint64_t) number;           /* of the post: ddl_board_number, and its turn */
     _Atomic(uint64_t) signature[DDL_SIGNATURE_WORDS]; /* a ddl_signature */
     _Atomic(uint64_t) tells; /* a ddl_told, in posts of which all know that they may tell a place */
-    /* The first of them in the line of the number; room for 4 KiB, so that sheets are no power of two apart
-     */
+    /* The first of them in the line of the number. Sheets are no power of two apart, as the lines that are
+     * written most would all be in one set of a cache. */
     uint8_t bytes[17 * 128 - (2 + DDL_SIGNATURE_WORDS) * sizeof(uint64_t)];
 } ddl_sheet;
 
@@ -78,9 +78,9 @@ typedef struct ddl_board {
     unsigned ahead, nsheets; /* powers of two */
     ddl_board_ranks others;
     ddl_pad *pads[DDL_BOARD_RANKS]; /* of each rank */
-    uint64_t posts; /* of this rank; and up to which of them all others have been seen to have posted */
-    uint64_t seen;
-    size_t said_bytes; /* by the last one */
+    uint64_t posts;                 /* of this rank */
+    uint64_t seen;                  /* up to which of them all others have been seen to have posted */
+    size_t said_bytes;              /* by the last one */
     ddl_outlet outlet;
     /* Of the last posts, that of number n at n % DDL_AHEAD: what they were, and who has not been seen to have
      * posted with them, but never this rank. */
