@@ -26,6 +26,31 @@ class Connecting(Communicators):
     def world(self, nranks=NRANKS, **environment):
         return super().world(nranks, **{"DDL_CONNECT": "lazy", **environment})
 
+    def expect_all(self, ranks, status, culprit, since_ns=0, seconds=1.5, call="call"):
+        for rank in ranks:
+            record = rank.expect(call, status)
+            self.assertEqual(record["culprit"], culprit, rank.story())
+            self.assert_names(record, f"rank {culprit}")
+            self.assert_within(record, max(since_ns, record["begin_ns"]), seconds)
+            self.assert_gone_bad(rank)
+            rank.finish(0)
+
+    def find_stopped(self, caller, seconds, **limit):
+        """The host of rank 3 takes the connection, it does not: whoever needs it says so, and all hear of it."""
+        world = self.world(DDL_START_TIMEOUT="60s")
+        rest = ["init", "line", "barrier", SMALL, "free"]
+        ranks = [world.start(r, *rest) for r in range(NRANKS) if r not in (caller, 3)]
+        stopped = world.start(3, "init", "line", "free")
+        waiter = world.start(caller, "init", "line", "send:4:float32:3", SMALL, "free", **limit)
+        for rank in [*ranks, stopped, waiter]:
+            rank.expect("init", "DDL_OK")
+            rank.expect("ready")
+        self.stop(stopped)
+        for rank in [*ranks, waiter]:
+            rank.go()
+        self.expect_all([waiter, *ranks], "DDL_EUNRESPONSIVE", 3, seconds=seconds + 8)
+        stopped.kill()
+
     def stop(self, rank):
         """The signal is taken by one thread, and the others go on until that has had its turn."""
         os.kill(rank.pid, signal.SIGSTOP)
@@ -148,15 +173,6 @@ class Failing(Connecting):
         self.assertEqual(record["event"], "killed", rank.story())
         return record
 
-    def expect_all(self, ranks, status, culprit, since_ns=0, seconds=1.5, call="call"):
-        for rank in ranks:
-            record = rank.expect(call, status)
-            self.assertEqual(record["culprit"], culprit, rank.story())
-            self.assert_names(record, f"rank {culprit}")
-            self.assert_within(record, max(since_ns, record["begin_ns"]), seconds)
-            self.assert_gone_bad(rank)
-            rank.finish(0)
-
     def test_who_fails_as_neighbours_meet_is_found_by_following_the_names(self):
         """Rank 4 insists on shared memory and may have none; 1 and 7 are not connected to it, and see others end."""
         no_files = ["sh", "-c", 'ulimit -f 0 && exec "$@"', "sh"]
@@ -215,23 +231,9 @@ class Failing(Connecting):
                 self.expect_all(others, "DDL_EPEERLOST", 3)
 
     def test_one_that_is_stopped(self):
-        """Its host takes the connection, it does not: whoever needs it says so, and all hear of it."""
-        limits = ({"DDL_START_TIMEOUT": QUICK}, QUICK), ({"DDL_UNRESP_TIMEOUT": "1s"}, "10s")  # which is the least
-        for caller, (limit, within) in ((0, limits[0]), (6, limits[0]), (6, limits[1])):  # 6 calls, 0 knocks
-            with self.subTest(caller=caller, **limit):
-                world = self.world(DDL_START_TIMEOUT="60s")
-                rest = ["init", "line", "barrier", SMALL, "free"]
-                ranks = [world.start(r, *rest) for r in range(NRANKS) if r not in (caller, 3)]
-                stopped = world.start(3, "init", "line", "free")
-                waiter = world.start(caller, "init", "line", "send:4:float32:3", SMALL, "free", **limit)
-                for rank in [*ranks, stopped, waiter]:
-                    rank.expect("init", "DDL_OK")
-                    rank.expect("ready")
-                self.stop(stopped)
-                for rank in [*ranks, waiter]:
-                    rank.go()
-                self.expect_all([waiter, *ranks], "DDL_EUNRESPONSIVE", 3, seconds=int(within[:-1]) + 8)
-                stopped.kill()
+        for caller in (0, 6):  # 6 calls, 0 knocks
+            with self.subTest(caller=caller):
+                self.find_stopped(caller, int(QUICK[:-1]), DDL_START_TIMEOUT=QUICK)
 
     def test_a_call_that_waits_for_one_that_is_stopped_ends_at_its_own_deadline(self):
         world = self.world(DDL_TIMEOUT="1s")
@@ -410,6 +412,10 @@ class Patience(Connecting):
 
     def test_one_that_was_stopped_goes_on(self):
         self.go_on(35, (), DDL_UNRESP_TIMEOUT="60s")
+
+    def test_one_that_is_stopped_is_found(self):
+        """10 s is the least; as long as the start may take it need not be."""
+        self.find_stopped(6, 10, DDL_UNRESP_TIMEOUT="1s")
 
     def test_who_was_stopped_itself_blames_nobody(self):
         """For longer than one that is called may be silent."""

@@ -405,7 +405,7 @@ class Failing(OnHosts):
         rules = "table ip t {\n" + chain % ("i", "input", "saddr") + chain % ("o", "output", "daddr") + "}\n"
 
         def run(hosts, call):
-            world = World(ACTOR, 4, DDL_UNREACH_TIMEOUT=f"{bound(1)}s", DDL_UNRESP_TIMEOUT=f"{bound(1)}s")
+            world = World(ACTOR, 4, DDL_UNREACH_TIMEOUT=f"{bound(1)}s", DDL_UNRESP_TIMEOUT=f"{bound(3)}s")
             ranks = [self.rank(world, hosts, host, rank, "init", "barrier", "line", call, "shrink:rest", "use:rest",
                                "allreduce:1000:float32:sum", "free", "free", LOCAL_RANK=of_host[:rank].count(host))
                      for rank, host in enumerate(of_host)]
@@ -447,7 +447,7 @@ class Failing(OnHosts):
         time.sleep(0.3)
         cut_off(hosts.on(1))
         for one in ranks:
-            self.assertEqual(self.outcome(one)["status"], "DDL_EUNREACHABLE", one.story())
+            self.assertIn(self.outcome(one)["status"], ("DDL_EUNREACHABLE", "DDL_EUNRESPONSIVE"), one.story())
             one.expect("ready")
         subprocess.run([*hosts.on(1), "nft", "delete", "table", "inet", "t"], check=True, timeout=30)
         for host in shrink_first, 1 - shrink_first:
@@ -474,7 +474,7 @@ class Failing(OnHosts):
                 self.assertTrue(one.expect("call", "DDL_OK")["exact"])
             else:  # one was lost, or has given up, after it was proposed
                 record = one.expect("call", "DDL_EPEERLOST")
-                self.assert_within(record, record["begin_ns"], 2)
+                self.assertLess((record["end_ns"] - record["begin_ns"]) / 1e9, bound(2), record)
             one.expect("free", "DDL_OK")
             one.expect("free", "DDL_OK")
         for one in ranks:
