@@ -109,6 +109,8 @@ static void withdraw_common(void *arg, void *pages, size_t bytes)
 
 static const ddl_commons heaps = { find_common, reach_common, withdraw_common, ddl_local_page_bytes };
 
+_Static_assert((size_t)DDL_POSTED_AHEAD_BYTES <= (size_t)DDL_SHEET_BYTES, "who posts so much may be ahead");
+
 static ddl_status make_board(ddl_comm *comm, const int boards[], ddl_error *err)
 {
     if (boards == NULL)

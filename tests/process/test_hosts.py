@@ -334,6 +334,18 @@ class Failing(OnHosts):
                     one.expect("free", "DDL_OK")
                     one.finish(0)
 
+    def apply_in_calls(self, ranks, name, rules):
+        """To a host of this name, while all ranks make the calls that they were to wait with."""
+        for one in ranks:
+            one.expect("init", "DDL_OK")
+            one.expect("call", "DDL_OK")
+            one.expect("ready")
+        for one in ranks:
+            one.go()
+        time.sleep(0.3)
+        subprocess.run(["ip", "netns", "exec", name, "nft", "-f", "-"], input=rules, check=True, text=True,
+                       capture_output=True, timeout=30)
+
     def cut(self, hosts, rules, culprits, **environment):
         """Ranks of three hosts between which something does not pass any more, and no connection is reset: rank 2's has
         these rules. culprits: whom each may name. The word of the others is that of the kernel, where it tells. Two go
@@ -344,15 +356,7 @@ class Failing(OnHosts):
         call = "forever=allreduce:100000:float32:sum"
         ranks = [self.rank(world, hosts, h, h, "init", "barrier", "line", call, "shrink:rest", "line", "use:rest",
                            "allreduce:1000:float32:sum", "free", "free") for h in range(3)]
-        for one in ranks:
-            one.expect("init", "DDL_OK")
-            one.expect("call", "DDL_OK")
-            one.expect("ready")
-        for one in ranks:
-            one.go()
-        time.sleep(0.3)
-        subprocess.run(["ip", "netns", "exec", hosts.names[2], "nft", "-f", "-"], input=rules, check=True, text=True,
-                       capture_output=True, timeout=30)
+        self.apply_in_calls(ranks, hosts.names[2], rules)
         began = time.monotonic_ns()
         blamed = set()
         for one, named in zip(ranks, culprits):
@@ -409,15 +413,7 @@ class Failing(OnHosts):
             ranks = [self.rank(world, hosts, host, rank, "init", "barrier", "line", call, "shrink:rest", "use:rest",
                                "allreduce:1000:float32:sum", "free", "free", LOCAL_RANK=of_host[:rank].count(host))
                      for rank, host in enumerate(of_host)]
-            for one in ranks:
-                one.expect("init", "DDL_OK")
-                one.expect("call", "DDL_OK")
-                one.expect("ready")
-            for one in ranks:
-                one.go()
-            time.sleep(0.3)
-            subprocess.run(["ip", "netns", "exec", hosts.names[1], "nft", "-f", "-"], input=rules, check=True, text=True,
-                           capture_output=True, timeout=30)
+            self.apply_in_calls(ranks, hosts.names[1], rules)
             for one in ranks:
                 self.assertEqual(self.outcome(one)["status"], "DDL_EUNREACHABLE", one.story())
             for rank, one in enumerate(ranks):
