@@ -103,6 +103,9 @@
       "ceil(log2 p) rounds of n bytes; small vectors", "Johnsson, Ho 1989")                                  \
     X(BROADCAST, broadcast, knomial, ddl_broadcast_knomial, NULL, ddl_work_broadcast_knomial,                \
       "ceil(log4 p) rounds of up to 3 messages of n bytes; tiny vectors", "Wilkins et al. 2023")             \
+    X(BROADCAST, broadcast, flat, ddl_broadcast_flat, NULL, ddl_work_broadcast_flat,                         \
+      "1 round, of p-1 messages of n bytes; tiny vectors, ranks that share memory",                          \
+      "folklore; Pjesivac-Grbovic et al. 2007")                                                              \
     X(BROADCAST, broadcast, scatter_allgather, ddl_broadcast_scatter_allgather, NULL,                        \
       ddl_work_scatter_allgather, "2 ceil(log2 p) rounds, 2n(p-1)/p bytes; medium vectors",                  \
       "Thakur, Rabenseifner, Gropp 2005")                                                                    \
@@ -118,6 +121,9 @@
       "ceil(log2 p) rounds of n bytes; small vectors", "Johnsson, Ho 1989")                                  \
     X(REDUCE, reduce, knomial, ddl_reduce_knomial, NULL, ddl_work_reduce_knomial,                            \
       "ceil(log4 p) rounds of up to 3 messages of n bytes; tiny vectors", "Wilkins et al. 2023")             \
+    X(REDUCE, reduce, flat, ddl_reduce_flat, NULL, ddl_work_reduce_flat,                                     \
+      "1 round, of p-1 messages of n bytes, rank order; tiny vectors, ranks that share memory",              \
+      "folklore; Pjesivac-Grbovic et al. 2007")                                                              \
     X(REDUCE, reduce, scatter_gather, ddl_reduce_scatter_gather, NULL, ddl_work_scatter_gather,              \
       "2 ceil(log2 p) rounds, 2n(p-1)/p bytes; medium vectors", "Rabenseifner 2004")                         \
     Y(REDUCE, reduce, direct, ddl_reduce_direct, NULL, ddl_work_reduce_direct,                               \

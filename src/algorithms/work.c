@@ -231,6 +231,18 @@ static double once_each(const ddl_placement *where)
     return (double)(where->nranks - 1) / where->nranks;
 }
 
+ddl_work ddl_work_broadcast_flat(const ddl_placement *where, double n)
+{
+    int p = where->nranks;
+    return cost(where, (ddl_work){ 1, p - 1, (p - 1) * n, 0, 0, 0, once_each(where) }, 1,
+                to_root(where, p * n));
+}
+
+ddl_work ddl_work_reduce_flat(const ddl_placement *where, double n)
+{
+    return and_reduced(ddl_work_broadcast_flat(where, n));
+}
+
 ddl_work ddl_work_broadcast_binomial(const ddl_placement *where, double n)
 {
     double rounds = rounds_of(where->nranks), far = far_rounds(where);

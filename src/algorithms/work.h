@@ -21,7 +21,8 @@ ddl_work_of ddl_work_flat, ddl_work_doubling, ddl_work_halving_doubling, ddl_wor
     ddl_work_alltoall_bruck, ddl_work_barrier, ddl_work_barrier_flat, ddl_work_point_to_point,
     ddl_work_allreduce_two_level, ddl_work_allgather_two_level, ddl_work_broadcast_two_level,
     ddl_work_reduce_two_level, ddl_work_reduce_scatter_two_level, ddl_work_alltoall_two_level,
-    ddl_work_barrier_tree, ddl_work_two_level_tree, ddl_work_broadcast_direct, ddl_work_reduce_direct;
+    ddl_work_barrier_tree, ddl_work_two_level_tree, ddl_work_broadcast_direct, ddl_work_reduce_direct,
+    ddl_work_broadcast_flat, ddl_work_reduce_flat;
 
 /* In a k-nomial broadcast: messages that the busiest rank between the root and others sends while those
  * before them, to ranks of the same round, are on their way. */

@@ -477,18 +477,34 @@ static bool is_better_by_messages(const ddl_cost_model *model, ddl_collective co
     return collective == DDL_COLLECTIVE_ALLTOALL && model->crowding < PACKED;
 }
 
+static bool is_posted_ahead(const ddl_cost_model *model, int nranks, double total_bytes)
+{
+    return model->board_bytes > 0 && nranks <= DDL_BOARD_FEW && total_bytes <= DDL_POSTED_AHEAD_BYTES;
+}
+
 /*
- * Broadcasts and reduces with 3 and 4 ranks on two CPUs of an EPYC took 0.53 to 0.68 of the time of a tree by
- * messages with up to 2 KiB; with 8 KiB, which are longer than a sheet, 1.35 to 2.2 times as long. Gathers
- * and scatters took 1 to 1.15.
+ * Small broadcasts and reduces with 3 to 8 ranks on two CPUs of an EPYC took 0.53 to 0.74 of the time of a
+ * tree by messages. What is longer than a sheet waits for the last post: with 3 and 4 ranks those of 8 KiB
+ * took 1.35 to 2.2 times as long. With 12 and 16 ranks, of which none may be many calls ahead, small ones
+ * took 4 to 8 times as long.
+ *
+ * Of what is large a tree has one copy in and one out for each rank, a board one in and the others out, and
+ * from it all vectors are summed at once: reduces of 64 KiB to 128 MiB with 3 to 24 ranks took 0.47 to 1.02
+ * of the time of the best by messages, broadcasts with 5 to 24 ranks 0.19 to 0.95. Those with 3 and 4 took
+ * 0.6 to 1.02; but from memory of ddl_mem_alloc, which messages need not copy in, 1.1 to 1.46. Of 2 ranks on
+ * one CPU nothing is gained from 1 MiB on. Gathers and scatters of what is small took 1 to 1.15.
  */
-bool ddl_choice_is_posted_ahead(const ddl_cost_model *model, ddl_collective collective, int nranks,
+bool ddl_choice_is_posted_whole(const ddl_cost_model *model, ddl_collective collective, int nranks,
                                 double total_bytes)
 {
-    enum { IN_ONE_ROUND = 4 }; /* ranks of a k-nomial tree */
-    const bool is_whole = collective == DDL_COLLECTIVE_BROADCAST || collective == DDL_COLLECTIVE_REDUCE;
-    return is_whole && model->board_bytes > 0 && model->crowding > 1 && nranks <= IN_ONE_ROUND &&
-           total_bytes <= DDL_POSTED_AHEAD_BYTES;
+    enum { FEWEST_TO_HEAR = 5, FEWEST_TO_SUM = 3 }; /* ranks */
+    static const double LARGE = 64 * 1024;
+    const bool hears = collective == DDL_COLLECTIVE_BROADCAST;
+    if (!hears && collective != DDL_COLLECTIVE_REDUCE)
+        return false;
+    const bool is_large = model->crowding > 1 && nranks >= (hears ? FEWEST_TO_HEAR : FEWEST_TO_SUM) &&
+                          total_bytes >= LARGE && total_bytes < model->pull_bytes;
+    return model->board_bytes > 0 && (is_large || is_posted_ahead(model, nranks, total_bytes));
 }
 
 size_t ddl_choice_post_bytes(const ddl_cost_model *model, ddl_collective collective, int nranks,
@@ -574,6 +590,25 @@ static double posted_ns(const ddl_cost_model *model, const ddl_work *work, doubl
            READ * bytes_ns(model, work->sent_bytes, REDUCED * work->reduced_bytes);
 }
 
+/*
+ * A vector from one rank, or to one. All ranks but one read it, or are read, and take turns where they share
+ * CPUs. Who is many calls ahead finds more to do when it is its turn.
+ */
+static double posted_whole_ns(const ddl_cost_model *model, const ddl_work *work, int nranks,
+                              double total_bytes)
+{
+    static const double AHEAD = 0.55;
+    if (is_posted_ahead(model, nranks, total_bytes))
+        return AHEAD * posted_ns(model, work, 1);
+    const double all_bytes = total_bytes * model->crowding * (nranks - 1) / nranks;
+    const ddl_work one = { .rounds = 1,
+                           .messages = nranks - 1,
+                           .sent_bytes = all_bytes,
+                           .reduced_bytes = work->reduced_bytes > 0 ? all_bytes : 0 };
+    const double pieces = larger(1, total_bytes / model->board_bytes);
+    return posted_ns(model, &one, pieces);
+}
+
 /* ---- the sum ---- */
 
 enum place { ALONE, FIRST_OF_TWO, SECOND_OF_TWO };
@@ -615,20 +650,38 @@ static bool is_one_flow(const ddl_cost_model *model, const ddl_algorithm *algori
     return algorithm->work != NULL && has_to_be_even(model, algorithm->collective, nranks, total_bytes);
 }
 
+/*
+ * By messages one round of broadcast or reduce is no better than a k-nomial tree: over TCP broadcasts of 4 B
+ * to 8 KiB with 5 ranks on two CPUs took 1.03 to 1.4 of its time, reduces of 4 B to 16 KiB with 5, 8 and 12
+ * ranks 0.95 to 1.15, though the costs of messages are 0.6 to 0.98 of it; between hosts nothing was measured.
+ */
+static double flat_ns(const ddl_cost_model *model, const ddl_phase *flat, const ddl_placement *placement,
+                      double total_bytes)
+{
+    static const double OF_TREE = 1.1;
+    const ddl_phase tree = { flat->collective, flat->collective == DDL_COLLECTIVE_BROADCAST
+                                                   ? ddl_work_broadcast_knomial
+                                                   : ddl_work_reduce_knomial };
+    return larger(phase_ns(model, *flat, ALONE, placement, total_bytes),
+                  OF_TREE * phase_ns(model, tree, ALONE, placement, total_bytes));
+}
+
 double ddl_cost_ns(const ddl_cost_model *model, const ddl_algorithm *algorithm,
                    const ddl_placement *placement, double total_bytes)
 {
-    static const double AHEAD = 0.55; /* of what a post costs that all wait for */
     const ddl_phase *phases = algorithm->phases, alone = { algorithm->collective, algorithm->work };
     if (phases[0].work == NULL || is_one_flow(model, algorithm, placement->nranks, total_bytes)) {
         ddl_work work = algorithm->work(placement, total_bytes);
         if (work.rounds == 1 &&
-            ddl_choice_is_posted_ahead(model, algorithm->collective, placement->nranks, total_bytes))
-            return AHEAD * posted_ns(model, &work, 1);
+            ddl_choice_is_posted_whole(model, algorithm->collective, placement->nranks, total_bytes))
+            return posted_whole_ns(model, &work, placement->nranks, total_bytes);
         if (is_posted(model, algorithm, &work, placement->nranks, total_bytes))
             return posted_ns(model, &work,
                              posted_pieces(model, algorithm->collective, placement->nranks, total_bytes));
-        return phase_ns(model, alone, ALONE, placement, total_bytes);
+        const bool is_flat =
+            algorithm->work == ddl_work_broadcast_flat || algorithm->work == ddl_work_reduce_flat;
+        return is_flat ? flat_ns(model, &alone, placement, total_bytes)
+                       : phase_ns(model, alone, ALONE, placement, total_bytes);
     }
     return phase_ns(model, phases[0], FIRST_OF_TWO, placement, total_bytes) +
            phase_ns(model, phases[1], SECOND_OF_TWO, placement, total_bytes);

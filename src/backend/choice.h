@@ -68,10 +68,12 @@ double ddl_cost_ns(const ddl_cost_model *model, const ddl_algorithm *algorithm,
  */
 enum { DDL_POSTED_UNCROWDED_BYTES = 32 * 1024, DDL_POSTED_BETWEEN_TWO_BYTES = 64 * 1024 };
 
-/* Of calls from one rank or to one, where ranks share CPUs, those that go over a board in one round, with
- * which who needs nothing may be many calls ahead: such a post is on a sheet. */
+/* A broadcast or reduce of so much is on a sheet, and who needs nothing of it may be many calls ahead. */
 enum { DDL_POSTED_AHEAD_BYTES = 2 * 1024 };
-bool ddl_choice_is_posted_ahead(const ddl_cost_model *model, ddl_collective collective, int nranks,
+
+/* Whether a broadcast or reduce goes over a board, where ranks share CPUs too, if its algorithm has one
+ * round: what is so small, and there also what is large. No other call with a root does there. */
+bool ddl_choice_is_posted_whole(const ddl_cost_model *model, ddl_collective collective, int nranks,
                                 double total_bytes);
 
 /* What a rank says in a round of a piece at most, if calls of this size go over a board wherever their

@@ -172,6 +172,7 @@ static void rounds_of_all_to_all_are_what_can_go_over_a_board(void **state)
         { DDL_COLLECTIVE_ALLGATHER, "direct" },      { DDL_COLLECTIVE_ALLGATHERV, "direct" },
         { DDL_COLLECTIVE_ALLTOALL, "direct" },       { DDL_COLLECTIVE_BARRIER, "flat" },
         { DDL_COLLECTIVE_GATHER, "direct" },         { DDL_COLLECTIVE_SCATTER, "direct" },
+        { DDL_COLLECTIVE_BROADCAST, "flat" },        { DDL_COLLECTIVE_REDUCE, "flat" },
     };
     const size_t count = DDL_BOARD_RANKS; /* something for every rank */
     for (size_t i = 0; i < sizeof expected / sizeof *expected; i++) {
