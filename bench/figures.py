@@ -8,7 +8,10 @@ Case = collections.namedtuple("Case", "transport collective ranks")
 # One library at one size: over the rounds, the median of each figure and the extremes of the mean.
 Point = collections.namedtuple("Point", "operations median_us mean_us p99_us fastest_us slowest_us")
 
-COLLECTIVES = "allreduce", "allreduce_in_place", "allgather", "reduce_scatter", "broadcast", "alltoall", "barrier"
+COLLECTIVES = ("allreduce", "allreduce_in_place", "allgather", "reduce_scatter", "broadcast", "reduce", "gather", "scatter",
+               "alltoall", "barrier")
+OF_A_VECTOR = "allreduce", "allreduce_in_place", "broadcast", "reduce"  # the others have a block for each rank
+ONE_WAY = "broadcast", "reduce", "gather", "scatter"  # from the root or to it
 ELEMENT_BYTES = 4
 OURS = "ddl", "ddl-shared"  # not among the others
 NEAR = 4  # sizes to a turn
@@ -44,7 +47,7 @@ def whole_sizes(case, sizes):
     """Sizes of whole elements, for each rank where there are blocks, one at least. A barrier has no size."""
     if case.collective == "barrier":
         return [0]
-    unit = ELEMENT_BYTES * (1 if case.collective in ("allreduce", "allreduce_in_place", "broadcast") else case.ranks)
+    unit = ELEMENT_BYTES * (1 if case.collective in OF_A_VECTOR else case.ranks)
     return sorted({max(size // unit, 1) * unit for size in sizes})
 
 
@@ -52,7 +55,7 @@ def bus_factor(collective, ranks):
     """Bytes that a rank must send and receive over bytes of its buffer, as in nccl-tests."""
     if collective in ("allreduce", "allreduce_in_place"):
         return 2 * (ranks - 1) / ranks
-    return 1 if collective in ("broadcast", "barrier") else (ranks - 1) / ranks
+    return 1 if collective in ("broadcast", "reduce", "barrier") else (ranks - 1) / ranks
 
 
 def near(sizes):
@@ -89,17 +92,18 @@ def bound_us(case, size, limits):
     """The least time that a collective of this size can take here, from {(name, processes, bytes): us}.
 
     tcp: every rank sends and receives as many bytes as it must (bus_factor), to one neighbour and from another, all
-    ranks at once, by a program that does nothing else. A broadcast goes one way: a stream from one to another.
+    ranks at once, by a program that does nothing else. What has a root goes one way: a stream from one to another.
 
     shm: no rank knows of another before a flag has come across. And every rank reads as many bytes as its
     result is made of, and writes the result: in allreduce, allgather, alltoall and broadcast of n bytes it reads n and
-    writes n, which is a memcpy of n by all ranks at once; in reduce_scatter it reads n and writes n / ranks. The
-    bound does not know that buffers are private: who copies through shared memory moves at least twice as much.
+    writes n, which is a memcpy of n by all ranks at once; in reduce_scatter it reads n and writes n / ranks, in scatter
+    n / ranks of both. In reduce and gather one rank does, alone. The bound does not know that buffers are private: who
+    copies through shared memory moves at least twice as much.
 
     shm, in place: every rank adds its part of the buffers of all, which are shared, and writes the sums into all of them.
     """
     if case.transport == "tcp":
-        if case.collective == "broadcast":
+        if case.collective in ONE_WAY:
             return limits["stream", 2, sent_bytes(case, size)]
         return limits["exchange", case.ranks, sent_bytes(case, size)]
     flag = limits["flag", 2, 0]
@@ -107,7 +111,9 @@ def bound_us(case, size, limits):
         return flag
     if case.collective == "allreduce_in_place":
         return max(flag, limits["sum", case.ranks, size])
-    share = (1 + 1 / case.ranks) / 2 if case.collective == "reduce_scatter" else 1
+    if case.collective in ("reduce", "gather"):
+        return max(flag, limits["memcpy", 1, size])
+    share = {"reduce_scatter": (1 + 1 / case.ranks) / 2, "scatter": 1 / case.ranks}.get(case.collective, 1)
     return max(flag, share * limits["memcpy", case.ranks, size])
 
 

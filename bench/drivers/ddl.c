@@ -88,6 +88,21 @@ static void broadcast(const float *in, float *out, size_t count)
     must(ddl_broadcast(out, count, DDL_FLOAT32, 0, world, NULL));
 }
 
+static void reduce(const float *in, float *out, size_t count)
+{
+    must(ddl_reduce(in, out, count, DDL_FLOAT32, DDL_SUM, 0, world, NULL));
+}
+
+static void gather(const float *in, float *out, size_t count)
+{
+    must(ddl_gather(in, out, count, DDL_FLOAT32, 0, world, NULL));
+}
+
+static void scatter(const float *in, float *out, size_t count)
+{
+    must(ddl_scatter(in, out, count, DDL_FLOAT32, 0, world, NULL));
+}
+
 static void barrier(const float *in, float *out, size_t count)
 {
     (void)in;
@@ -108,4 +123,7 @@ const struct library measured = {
     .alltoall = alltoall,
     .broadcast = broadcast,
     .barrier = barrier,
+    .reduce = reduce,
+    .gather = gather,
+    .scatter = scatter,
 };

@@ -70,19 +70,29 @@ static float of_root(size_t i)
     return element(0, i);
 }
 
+static float own_block_of_root(size_t i)
+{
+    return element(0, (size_t)rank * block + i);
+}
+
+enum shape { BLOCKS = 1, RECEIVES_BLOCK = 2, IN_PLACE = 4, ROOT_RECEIVES = 8 };
+
 static const struct kind {
     const char *name;
     collective *const *operation;
-    bool count_is_block, receives_block, in_place;
+    int shape;                   /* BLOCKS: its count is that of one of them */
     float (*expected)(size_t i); /* element i of the result; NULL: there is none */
 } kinds[] = {
-    { "allreduce", &measured.allreduce, false, false, false, sum },
-    { "allreduce_in_place", &measured.allreduce, false, false, true, sum },
-    { "allgather", &measured.allgather, true, false, false, one_block_of_each },
-    { "reduce_scatter", &measured.reduce_scatter, true, true, false, own_part_of_sum },
-    { "alltoall", &measured.alltoall, true, false, false, own_block_of_each },
-    { "broadcast", &measured.broadcast, false, false, false, of_root },
-    { "barrier", &measured.barrier, false, false, false, NULL },
+    { "allreduce", &measured.allreduce, 0, sum },
+    { "allreduce_in_place", &measured.allreduce, IN_PLACE, sum },
+    { "allgather", &measured.allgather, BLOCKS, one_block_of_each },
+    { "reduce_scatter", &measured.reduce_scatter, BLOCKS | RECEIVES_BLOCK, own_part_of_sum },
+    { "alltoall", &measured.alltoall, BLOCKS, own_block_of_each },
+    { "broadcast", &measured.broadcast, 0, of_root },
+    { "barrier", &measured.barrier, 0, NULL },
+    { "reduce", &measured.reduce, ROOT_RECEIVES, sum },
+    { "gather", &measured.gather, BLOCKS | ROOT_RECEIVES, one_block_of_each },
+    { "scatter", &measured.scatter, BLOCKS | RECEIVES_BLOCK, own_block_of_root },
 };
 
 /* One size of one collective. */
@@ -94,12 +104,14 @@ struct workload {
 
 static void operate(const struct workload *work)
 {
-    (*work->kind->operation)(work->kind->in_place ? work->out : work->in, work->out, work->count);
+    (*work->kind->operation)(work->kind->shape & IN_PLACE ? work->out : work->in, work->out, work->count);
 }
 
 static void check(const struct workload *work)
 {
-    size_t received = work->kind->receives_block ? block : elements;
+    size_t received = work->kind->shape & RECEIVES_BLOCK ? block : elements;
+    if (work->kind->shape & ROOT_RECEIVES && rank != 0)
+        return;
     for (size_t i = 0; i < received; i++) {
         float expected = work->kind->expected(i);
         if (work->out[i] == expected)
@@ -116,7 +128,7 @@ static void prepare(struct workload *work)
     bool root = work->kind->expected == of_root && rank == 0;
     for (size_t i = 0; i < elements; i++) {
         work->in[i] = element(rank, i);
-        work->out[i] = root ? of_root(i) : work->kind->in_place ? work->in[i] : -1;
+        work->out[i] = root ? of_root(i) : work->kind->shape & IN_PLACE ? work->in[i] : -1;
     }
 }
 
@@ -210,7 +222,7 @@ static void measure(struct workload *work, double seconds)
     int operations = choose_operations(work, seconds);
     float times[TIMES];
     time_operations(work, operations, times);
-    if (work->kind->in_place) { /* what the last one was made of is gone: of one more */
+    if (work->kind->shape & IN_PLACE) { /* what the last one was made of is gone: of one more */
         prepare(work);
         operate(work);
     }
@@ -249,9 +261,9 @@ int main(int argc, char **argv)
         work.bytes = (size_t)strtoull(argv[i], NULL, 10);
         elements = work.bytes / sizeof(float);
         block = elements / (size_t)nranks;
-        work.count = work.kind->count_is_block ? block : elements;
+        work.count = work.kind->shape & BLOCKS ? block : elements;
         if (elements * sizeof(float) != work.bytes ||
-            (work.kind->count_is_block && block * (size_t)nranks != elements))
+            (work.kind->shape & BLOCKS && block * (size_t)nranks != elements))
             fail("%zu bytes cannot be divided among %d ranks", work.bytes, nranks);
         float *(*allocate)(size_t) = measured.allocate != NULL ? allocate_there : new_buffer;
         void (*release)(void *) = measured.release != NULL ? measured.release : free;

@@ -9,8 +9,9 @@
  *
  * SECONDS is the time for one size; a process that spends more than LIMIT_S on one ends itself by SIGALRM,
  * so nothing is left behind whatever a launcher does. BYTES is the size of a rank's greater buffer: for
- * allgather what it receives, for reduce_scatter what it sends, for alltoall either. For each size rank 0
- * prints a line of JSON; a rank with a wrong result prints another one and ends with 1.
+ * allgather what it receives, for reduce_scatter what it sends, for alltoall either, for gather and scatter
+ * what rank 0 receives or sends. For each size rank 0 prints a line of JSON; a rank with a wrong result
+ * prints another one and ends with 1.
  */
 #ifndef BENCH_DRIVER_H
 #define BENCH_DRIVER_H
@@ -18,7 +19,8 @@
 #include <stddef.h>
 
 /* Elements are float32, all buffers are separate, but those of allreduce if they are the same. `count` is
- * that of one rank's block where there are blocks: allgather, reduce_scatter, alltoall. */
+ * that of one rank's block where there are blocks: allgather, reduce_scatter, alltoall, gather, scatter. Rank
+ * 0 is the root. */
 typedef void collective(const float *in, float *out, size_t count);
 
 struct library {
@@ -31,6 +33,9 @@ struct library {
     collective *alltoall;
     collective *broadcast;           /* out of rank 0 to out of all; `in` is not used */
     collective *barrier;             /* nothing is used */
+    collective *reduce;              /* the sum, in out of rank 0 */
+    collective *gather;              /* in of all to out of rank 0 */
+    collective *scatter;             /* in of rank 0 to out of all */
     void *(*allocate)(size_t bytes); /* a buffer, and back; NULL: of malloc */
     void (*release)(void *buffer);
 };

@@ -13,9 +13,12 @@
 #include <gloo/barrier.h>
 #include <gloo/broadcast.h>
 #include <gloo/config.h>
+#include <gloo/gather.h>
 #include <gloo/math.h>
+#include <gloo/reduce.h>
 #include <gloo/rendezvous/context.h>
 #include <gloo/rendezvous/file_store.h>
+#include <gloo/scatter.h>
 #include <gloo/transport/tcp/device.h>
 
 #include <chrono>
@@ -23,6 +26,7 @@
 #include <memory>
 #include <stdexcept>
 #include <string>
+#include <vector>
 
 static std::shared_ptr<gloo::rendezvous::Context> context;
 
@@ -63,15 +67,50 @@ static float *input(const float *in)
     return const_cast<float *>(in);
 }
 
+static void (*const add)(void *, const void *, const void *, size_t) = &gloo::sum<float>;
+
 static void allreduce(const float *in, float *out, size_t count)
 {
     gloo::AllreduceOptions options(context);
     if (in != out)
         options.setInput(input(in), count);
     options.setOutput(out, count);
-    void (*add)(void *, const void *, const void *, size_t) = &gloo::sum<float>;
     options.setReduceFunction(add);
     gloo::allreduce(options);
+}
+
+/* All ranks need room for the result. */
+static void reduce(const float *in, float *out, size_t count)
+{
+    gloo::ReduceOptions options(context);
+    options.setInput(input(in), count);
+    options.setOutput(out, count);
+    options.setReduceFunction(add);
+    options.setRoot(0);
+    gloo::reduce(options);
+}
+
+static void gather(const float *in, float *out, size_t count)
+{
+    gloo::GatherOptions options(context);
+    options.setInput(input(in), count);
+    if (context->rank == 0)
+        options.setOutput(out, count * static_cast<size_t>(context->size));
+    options.setRoot(0);
+    gloo::gather(options);
+}
+
+static void scatter(const float *in, float *out, size_t count)
+{
+    gloo::ScatterOptions options(context);
+    std::vector<float *> blocks;
+    for (int rank = 0; context->rank == 0 && rank < context->size; rank++)
+        blocks.push_back(input(in) + static_cast<size_t>(rank) * count);
+    if (context->rank == 0)
+        options.setInputs(blocks, count);
+    options.setOutput(out, count);
+    options.setRoot(0);
+    gloo::scatter(options);
 }
 
 static void allgather(const float *in, float *out, size_t count)
@@ -111,4 +150,7 @@ const struct library measured = {
     alltoall,
     broadcast,
     barrier,
+    reduce,
+    gather,
+    scatter,
 };

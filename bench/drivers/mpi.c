@@ -62,6 +62,21 @@ static void broadcast(const float *in, float *out, size_t count)
     MPI_Bcast(out, narrow(count), MPI_FLOAT, 0, MPI_COMM_WORLD);
 }
 
+static void reduce(const float *in, float *out, size_t count)
+{
+    MPI_Reduce(in, out, narrow(count), MPI_FLOAT, MPI_SUM, 0, MPI_COMM_WORLD);
+}
+
+static void gather(const float *in, float *out, size_t count)
+{
+    MPI_Gather(in, narrow(count), MPI_FLOAT, out, narrow(count), MPI_FLOAT, 0, MPI_COMM_WORLD);
+}
+
+static void scatter(const float *in, float *out, size_t count)
+{
+    MPI_Scatter(in, narrow(count), MPI_FLOAT, out, narrow(count), MPI_FLOAT, 0, MPI_COMM_WORLD);
+}
+
 static void barrier(const float *in, float *out, size_t count)
 {
     (void)in;
@@ -80,4 +95,7 @@ const struct library measured = {
     .alltoall = alltoall,
     .broadcast = broadcast,
     .barrier = barrier,
+    .reduce = reduce,
+    .gather = gather,
+    .scatter = scatter,
 };

@@ -57,6 +57,21 @@ static void barrier(const float *in, float *out, size_t count)
     used.barrier(in, out, count);
 }
 
+static void reduce(const float *in, float *out, size_t count)
+{
+    used.reduce(in, out, count);
+}
+
+static void gather(const float *in, float *out, size_t count)
+{
+    used.gather(in, out, count);
+}
+
+static void scatter(const float *in, float *out, size_t count)
+{
+    used.scatter(in, out, count);
+}
+
 const struct library measured = { .name = name,
                                   .join = join,
                                   .leave = leave,
@@ -65,4 +80,7 @@ const struct library measured = { .name = name,
                                   .reduce_scatter = reduce_scatter,
                                   .alltoall = alltoall,
                                   .broadcast = broadcast,
-                                  .barrier = barrier };
+                                  .barrier = barrier,
+                                  .reduce = reduce,
+                                  .gather = gather,
+                                  .scatter = scatter };

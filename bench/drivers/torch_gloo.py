@@ -5,7 +5,7 @@
 
 LIBRARY is python.c with driver.c as a shared object: the checks and the timing loop are those of all drivers, and
 call back here for each operation. RANK and WORLD_SIZE are the launcher's; BENCH_STORE is an empty directory in which
-the ranks meet. torch reduces in place only, so an allreduce out of place is a copy and an allreduce.
+the ranks meet. torch reduces in place only, so an allreduce or a reduce out of place is a copy and one in place.
 """
 import ctypes
 import datetime
@@ -26,7 +26,8 @@ class Library(ctypes.Structure):
     """struct library of driver.h."""
     _fields_ = [("name", ctypes.c_char_p), ("join", JOIN), ("leave", LEAVE), ("allreduce", COLLECTIVE),
                 ("allgather", COLLECTIVE), ("reduce_scatter", COLLECTIVE), ("alltoall", COLLECTIVE),
-                ("broadcast", COLLECTIVE), ("barrier", COLLECTIVE), ("allocate", ctypes.c_void_p),
+                ("broadcast", COLLECTIVE), ("barrier", COLLECTIVE), ("reduce", COLLECTIVE), ("gather", COLLECTIVE),
+                ("scatter", COLLECTIVE), ("allocate", ctypes.c_void_p),
                 ("release", ctypes.c_void_p)]
 
 
@@ -84,13 +85,32 @@ def broadcast(_source, target, count):
     dist.broadcast(tensor(target, count), 0)
 
 
+def reduce(source, target, count):
+    out = tensor(target, count)
+    out.copy_(tensor(source, count))
+    dist.reduce(out, 0)
+
+
+def blocks(address, count):
+    return list(tensor(address, count * dist.get_world_size()).chunk(dist.get_world_size()))
+
+
+def gather(source, target, count):
+    dist.gather(tensor(source, count), blocks(target, count) if dist.get_rank() == 0 else None, 0)
+
+
+def scatter(source, target, count):
+    dist.scatter(tensor(target, count), blocks(source, count) if dist.get_rank() == 0 else None, 0)
+
+
 def barrier(_source, _target, _count):
     dist.barrier()
 
 
 def main():
     torch.set_num_threads(1)
-    calls = [COLLECTIVE(or_end(call)) for call in (allreduce, allgather, reduce_scatter, alltoall, broadcast, barrier)]
+    calls = [COLLECTIVE(or_end(call)) for call in (allreduce, allgather, reduce_scatter, alltoall, broadcast, barrier,
+                                                reduce, gather, scatter)]
     library = Library(f"torch.distributed {torch.__version__} (Gloo)".encode(), JOIN(or_end(join)), LEAVE(or_end(leave)), *calls)
     driver = ctypes.CDLL(sys.argv[1])
     driver.use_library(ctypes.byref(library))
