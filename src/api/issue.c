@@ -268,7 +268,7 @@ static size_t post_bytes(const ddl_comm *comm, const ddl_call *call, size_t elem
         call->as == DDL_SIGNATURE_FREE) /* who has left a board does not look at it again */
         return 0;
     if (ddl_collective_is_rooted(call->collective) && comm->shares_cpus &&
-        !ddl_choice_is_posted_whole(&comm->model, call->collective, comm->nranks, bytes))
+        !ddl_choice_posts_for_root(&comm->model, call->collective, comm->nranks, bytes))
         return 0;
     return ddl_choice_post_bytes(&comm->model, call->collective, comm->nranks, bytes);
 }

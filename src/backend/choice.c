@@ -5,6 +5,7 @@
 #include "backend/plan.h"
 #include "base/assert.h"
 
+#include <limits.h>
 #include <math.h>
 #include <stdint.h>
 #include <string.h>
@@ -477,34 +478,49 @@ static bool is_better_by_messages(const ddl_cost_model *model, ddl_collective co
     return collective == DDL_COLLECTIVE_ALLTOALL && model->crowding < PACKED;
 }
 
-static bool is_posted_ahead(const ddl_cost_model *model, int nranks, double total_bytes)
+/* Whether all that a rank has to say is on one sheet: in a gather that is a block. */
+static bool is_posted_ahead(const ddl_cost_model *model, ddl_collective collective, int nranks,
+                            double total_bytes)
 {
-    return model->board_bytes > 0 && nranks <= DDL_BOARD_FEW && total_bytes <= DDL_POSTED_AHEAD_BYTES;
+    const double said_bytes = collective == DDL_COLLECTIVE_GATHER ? total_bytes / nranks : total_bytes;
+    return model->board_bytes > 0 && nranks <= DDL_BOARD_FEW && said_bytes <= DDL_POSTED_AHEAD_BYTES;
 }
 
 /*
- * Small broadcasts and reduces with 3 to 8 ranks on two CPUs of an EPYC took 0.53 to 0.74 of the time of a
- * tree by messages. What is longer than a sheet waits for the last post: with 3 and 4 ranks those of 8 KiB
- * took 1.35 to 2.2 times as long. With 12 and 16 ranks, of which none may be many calls ahead, small ones
- * took 4 to 8 times as long.
+ * Small calls of one root with 3 to 8 ranks on two CPUs of an EPYC took 0.53 to 0.77 of the time of those by
+ * messages (far from each other 0.6 to 1.23). What is longer than a sheet waits for the last post: with 3 and
+ * 4 ranks those of 8 KiB took 1.35 to 2.2 times as long. With 12 and 16 ranks, of which none may be many
+ * calls ahead, small ones took 4 to 8 times as long.
  *
  * Of what is large a tree has one copy in and one out for each rank, a board one in and the others out, and
  * from it all vectors are summed at once: reduces of 64 KiB to 128 MiB with 3 to 24 ranks took 0.47 to 1.02
  * of the time of the best by messages, broadcasts with 5 to 24 ranks 0.19 to 0.95. Those with 3 and 4 took
  * 0.6 to 1.02; but from memory of ddl_mem_alloc, which messages need not copy in, 1.1 to 1.46. Of 2 ranks on
- * one CPU nothing is gained from 1 MiB on. Gathers and scatters of what is small took 1 to 1.15.
+ * one CPU nothing is gained from 1 MiB on. Large gathers and scatters, of which each rank has a part of its
+ * own, took 1 to 2 times as long.
  */
-bool ddl_choice_is_posted_whole(const ddl_cost_model *model, ddl_collective collective, int nranks,
-                                double total_bytes)
+bool ddl_choice_posts_for_root(const ddl_cost_model *model, ddl_collective collective, int nranks,
+                               double total_bytes)
 {
     enum { FEWEST_TO_HEAR = 5, FEWEST_TO_SUM = 3 }; /* ranks */
     static const double LARGE = 64 * 1024;
-    const bool hears = collective == DDL_COLLECTIVE_BROADCAST;
-    if (!hears && collective != DDL_COLLECTIVE_REDUCE)
+    int fewest = INT_MAX; /* of what is large */
+    switch (collective) {
+    case DDL_COLLECTIVE_BROADCAST:
+        fewest = FEWEST_TO_HEAR;
+        break;
+    case DDL_COLLECTIVE_REDUCE:
+        fewest = FEWEST_TO_SUM;
+        break;
+    case DDL_COLLECTIVE_GATHER:
+    case DDL_COLLECTIVE_SCATTER:
+        break;
+    default:
         return false;
-    const bool is_large = model->crowding > 1 && nranks >= (hears ? FEWEST_TO_HEAR : FEWEST_TO_SUM) &&
+    }
+    const bool is_large = model->board_bytes > 0 && model->crowding > 1 && nranks >= fewest &&
                           total_bytes >= LARGE && total_bytes < model->pull_bytes;
-    return model->board_bytes > 0 && (is_large || is_posted_ahead(model, nranks, total_bytes));
+    return is_large || is_posted_ahead(model, collective, nranks, total_bytes);
 }
 
 size_t ddl_choice_post_bytes(const ddl_cost_model *model, ddl_collective collective, int nranks,
@@ -591,14 +607,14 @@ static double posted_ns(const ddl_cost_model *model, const ddl_work *work, doubl
 }
 
 /*
- * A vector from one rank, or to one. All ranks but one read it, or are read, and take turns where they share
+ * From one rank, or to one. All ranks but one read it, or are read, and take turns where they share
  * CPUs. Who is many calls ahead finds more to do when it is its turn.
  */
-static double posted_whole_ns(const ddl_cost_model *model, const ddl_work *work, int nranks,
-                              double total_bytes)
+static double posted_for_root_ns(const ddl_cost_model *model, ddl_collective collective, const ddl_work *work,
+                                 int nranks, double total_bytes)
 {
     static const double AHEAD = 0.55;
-    if (is_posted_ahead(model, nranks, total_bytes))
+    if (is_posted_ahead(model, collective, nranks, total_bytes))
         return AHEAD * posted_ns(model, work, 1);
     const double all_bytes = total_bytes * model->crowding * (nranks - 1) / nranks;
     const ddl_work one = { .rounds = 1,
@@ -673,8 +689,8 @@ double ddl_cost_ns(const ddl_cost_model *model, const ddl_algorithm *algorithm,
     if (phases[0].work == NULL || is_one_flow(model, algorithm, placement->nranks, total_bytes)) {
         ddl_work work = algorithm->work(placement, total_bytes);
         if (work.rounds == 1 &&
-            ddl_choice_is_posted_whole(model, algorithm->collective, placement->nranks, total_bytes))
-            return posted_whole_ns(model, &work, placement->nranks, total_bytes);
+            ddl_choice_posts_for_root(model, algorithm->collective, placement->nranks, total_bytes))
+            return posted_for_root_ns(model, algorithm->collective, &work, placement->nranks, total_bytes);
         if (is_posted(model, algorithm, &work, placement->nranks, total_bytes))
             return posted_ns(model, &work,
                              posted_pieces(model, algorithm->collective, placement->nranks, total_bytes));

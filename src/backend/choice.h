@@ -68,13 +68,14 @@ double ddl_cost_ns(const ddl_cost_model *model, const ddl_algorithm *algorithm,
  */
 enum { DDL_POSTED_UNCROWDED_BYTES = 32 * 1024, DDL_POSTED_BETWEEN_TWO_BYTES = 64 * 1024 };
 
-/* A broadcast or reduce of so much is on a sheet, and who needs nothing of it may be many calls ahead. */
+/* What a rank says is on a sheet if it is no more than this, and who needs nothing of it may be many calls
+ * ahead. */
 enum { DDL_POSTED_AHEAD_BYTES = 2 * 1024 };
 
-/* Whether a broadcast or reduce goes over a board, where ranks share CPUs too, if its algorithm has one
- * round: what is so small, and there also what is large. No other call with a root does there. */
-bool ddl_choice_is_posted_whole(const ddl_cost_model *model, ddl_collective collective, int nranks,
-                                double total_bytes);
+/* Whether a call from one rank or to one goes over a board, also where ranks share CPUs, if its algorithm has
+ * one round: what is so small, and there also what is large, if all have the same to read or to be read. */
+bool ddl_choice_posts_for_root(const ddl_cost_model *model, ddl_collective collective, int nranks,
+                               double total_bytes);
 
 /* What a rank says in a round of a piece at most, if calls of this size go over a board wherever their
  * algorithm can; 0: they go by messages. */

@@ -337,8 +337,8 @@ static void more_bytes_cost_more(void **state)
  */
 static void check_step(const struct job *job, const struct job *next, ddl_collective collective, double bytes)
 {
-    if (ddl_choice_is_posted_whole(&job->model, collective, job->placement.nranks, bytes) &&
-        !ddl_choice_is_posted_whole(&next->model, collective, next->placement.nranks, bytes))
+    if (ddl_choice_posts_for_root(&job->model, collective, job->placement.nranks, bytes) &&
+        !ddl_choice_posts_for_root(&next->model, collective, next->placement.nranks, bytes))
         return;
     ddl_link_kind kind = next->placement.nnodes > 1 ? DDL_LINK_REMOTE : DDL_LINK_LOCAL;
     if (next->model.shares_memory)
@@ -434,7 +434,7 @@ static void larger_allreduces_between_two_go_over_the_board_in_two_rounds(void *
 }
 
 /* What is small, where a root may be ahead; and what is large, which a tree of messages copies more often. */
-static void broadcasts_and_reduces_go_over_the_board(void **state)
+static void calls_of_one_root_go_over_the_board(void **state)
 {
     (void)state;
     static const struct {
@@ -465,8 +465,14 @@ static void broadcasts_and_reduces_go_over_the_board(void **state)
         { DDL_COLLECTIVE_REDUCE, 3, 1.5, 65536, "knomial" },
         { DDL_COLLECTIVE_REDUCE, 24, 12, 1 << 20, "flat" },
         { DDL_COLLECTIVE_REDUCE, 2, 2, 65536, NULL },
-        { DDL_COLLECTIVE_GATHER, 4, 2, 4, NULL },
+        { DDL_COLLECTIVE_GATHER, 3, 1.5, 12, "direct" },
+        { DDL_COLLECTIVE_GATHER, 8, 4, 8 * 2048, "direct" },
+        { DDL_COLLECTIVE_GATHER, 8, 4, 8 * 2049, NULL },
+        { DDL_COLLECTIVE_GATHER, 9, 4.5, 72, NULL },
+        { DDL_COLLECTIVE_SCATTER, 8, 4, 2048, "direct" },
+        { DDL_COLLECTIVE_SCATTER, 8, 4, 2056, NULL },
         { DDL_COLLECTIVE_SCATTER, 8, 4, 65536, NULL },
+        { DDL_COLLECTIVE_SCATTERV, 8, 4, 64, NULL },
         { DDL_COLLECTIVE_ALLREDUCE, 4, 2, 4, NULL },
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
@@ -474,22 +480,22 @@ static void broadcasts_and_reduces_go_over_the_board(void **state)
         make_job(&job, &layouts[0], cases[i].nranks, cases[i].crowding > 1, true);
         job.model.crowding = cases[i].crowding;
         job.model.board_bytes = DDL_POST_BYTES;
-        const bool is_whole =
-            ddl_choice_is_posted_whole(&job.model, cases[i].collective, cases[i].nranks, cases[i].bytes);
+        const bool is_posted =
+            ddl_choice_posts_for_root(&job.model, cases[i].collective, cases[i].nranks, cases[i].bytes);
         const char *name = ddl_choose(&job.model, cases[i].collective, &job.placement, cases[i].bytes)->name;
-        assert_int_equal(is_whole, cases[i].name != NULL);
-        if (is_whole)
+        assert_int_equal(is_posted, cases[i].name != NULL);
+        if (is_posted)
             assert_string_equal(name, cases[i].name);
         else if (cases[i].collective != DDL_COLLECTIVE_ALLREDUCE)
             assert_string_not_equal(name, "flat");
         job.model.pull_bytes = 64 * 1024; /* who receives reads it where it is */
         assert_int_equal(
-            ddl_choice_is_posted_whole(&job.model, cases[i].collective, cases[i].nranks, cases[i].bytes),
+            ddl_choice_posts_for_root(&job.model, cases[i].collective, cases[i].nranks, cases[i].bytes),
             cases[i].name != NULL && cases[i].bytes < job.model.pull_bytes);
         job.model.pull_bytes = DDL_NEVER_PULL;
         job.model.board_bytes = 0;
         assert_false(
-            ddl_choice_is_posted_whole(&job.model, cases[i].collective, cases[i].nranks, cases[i].bytes));
+            ddl_choice_posts_for_root(&job.model, cases[i].collective, cases[i].nranks, cases[i].bytes));
         if (cases[i].collective != DDL_COLLECTIVE_ALLREDUCE)
             assert_string_not_equal(
                 ddl_choose(&job.model, cases[i].collective, &job.placement, cases[i].bytes)->name, "flat");
@@ -952,7 +958,7 @@ int main(void)
         cmocka_unit_test(more_bytes_cost_more),
         cmocka_unit_test(where_all_have_a_cpu_and_in_exchanges_what_is_large_goes_by_messages),
         cmocka_unit_test(larger_allreduces_between_two_go_over_the_board_in_two_rounds),
-        cmocka_unit_test(broadcasts_and_reduces_go_over_the_board),
+        cmocka_unit_test(calls_of_one_root_go_over_the_board),
         cmocka_unit_test(a_barrier_over_a_board_is_flat_and_else_a_tree),
         cmocka_unit_test(much_goes_directly_in_shared_memory),
         cmocka_unit_test(a_large_broadcast_is_shared_evenly_where_few_ranks_share_cpus),
