@@ -29,7 +29,7 @@
 
 enum {
     DDL_POST_BYTES = 256 * 1024, /* a post says at most */
-    DDL_AHEAD = 16,              /* at most: where ranks are few */
+    DDL_AHEAD = 32,              /* at most: where ranks are few */
     DDL_SHEETS = 2 * DDL_AHEAD,
     DDL_BOARD_RANKS = 64,
     DDL_BOARD_FEW = 8, /* all sheets of that many are mapped by each of them; of more two, so 1 ahead */
