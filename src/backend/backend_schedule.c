@@ -436,7 +436,8 @@ bool ddl_backend_has_posted(const ddl_task *task, int rank)
 
 bool ddl_backend_is_halfway(const ddl_task *task)
 {
-    return ddl_link_linked(&task->post.link) && (task->post.round > 0 || task->post.ndone > 0);
+    return ddl_link_linked(&task->post.link) && (task->post.round > 0 || task->post.ndone > 0) &&
+           ddl_posting_is_begun(&task->backend->posting, &task->post);
 }
 
 double ddl_backend_share_done(const ddl_task *task)

@@ -88,8 +88,8 @@ void ddl_backend_cancel(ddl_task *task);
 bool ddl_backend_waits_for_gpu(const ddl_task *task);
 bool ddl_backend_waits_for_stream(const ddl_task *task);
 
-/* Whether the rank is known, by the board, to have come as far in what this running task is a part of; and
- * whether all have begun that, as it is in its second round there. */
+/* Whether the rank is known, by the board, to have come as far in this running task as any that it waits for
+ * (ddl_posting_has_posted); and whether all are known to have begun it, and this one has gone on. */
 bool ddl_backend_has_posted(const ddl_task *task, int rank);
 bool ddl_backend_is_halfway(const ddl_task *task);
 

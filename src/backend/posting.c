@@ -210,11 +210,36 @@ const ddl_signature *ddl_posting_waits_behind(ddl_posting *posting, uint64_t *se
     return behind->sequence < oldest->sequence ? &behind->signature : NULL;
 }
 
+static bool have_all_posted(const ddl_board *board, uint64_t post)
+{
+    ddl_board_ranks left = board->others;
+    while (left != 0 && ddl_board_has_posted(board, post, __builtin_ctzll(left)))
+        left &= left - 1;
+    return left == 0;
+}
+
+/* The first post of this operation that not all others have posted; the last one if all have. */
+static uint64_t first_missing(const ddl_board *board, uint64_t sequence)
+{
+    uint64_t missing = board->seen + 1;
+    while (missing < board->posts &&
+           (ddl_board_posted(board, missing)->sequence != sequence || have_all_posted(board, missing)))
+        missing++;
+    return board->posts < missing ? board->posts : missing;
+}
+
 bool ddl_posting_has_posted(const ddl_posting *posting, const ddl_post *post, int rank)
 {
     const ddl_board *board = posting->owner.board;
     return ddl_link_linked(&post->link) && (post->is_posted || post->ndone > 0) &&
-           ddl_board_has_posted(board, board->posts, rank);
+           ddl_board_has_posted(board, first_missing(board, post->sequence), rank);
+}
+
+bool ddl_posting_is_begun(const ddl_posting *posting, const ddl_post *post)
+{
+    const ddl_board *board = posting->owner.board;
+    return board->seen > 0 && board->posts - board->seen < DDL_AHEAD &&
+           ddl_board_posted(board, board->seen)->sequence == post->sequence;
 }
 
 void ddl_posting_visit_pending(const ddl_posting *posting, const ddl_post *post,

@@ -92,8 +92,13 @@ void ddl_posting_cancel(ddl_posting *posting, ddl_post *post);
  * nothing waits. */
 const ddl_signature *ddl_posting_waits_behind(ddl_posting *posting, uint64_t *sequence);
 
-/* Whether a rank is known to have come as far in this post: to the round that it is in. */
+/* Whether a rank is known to have come as far in this operation as any that is waited for: of those that have
+ * not come to the round that this one is in, none is behind it. Who waits for one that is behind is not late.
+ */
 bool ddl_posting_has_posted(const ddl_posting *posting, const ddl_post *post, int rank);
+
+/* Whether all others are known to have begun this operation. */
+bool ddl_posting_is_begun(const ddl_posting *posting, const ddl_post *post);
 
 /* Ranks that have not posted what this one waits for: with this operation, or with the one before; and those
  * that it can do nothing more with. */

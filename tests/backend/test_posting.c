@@ -34,20 +34,11 @@ static const struct kind {
     const char *algorithm;
     bool is_rooted;
 } kinds[KINDS] = {
-    { DDL_COLLECTIVE_ALLREDUCE, "flat", false },    { DDL_COLLECTIVE_BARRIER, "flat", false },
-    { DDL_COLLECTIVE_GATHER, "direct", true },      { DDL_COLLECTIVE_SCATTER, "direct", true },
-    { DDL_COLLECTIVE_BROADCAST, "binomial", true }, { DDL_COLLECTIVE_REDUCE, "binomial", true },
+    { DDL_COLLECTIVE_ALLREDUCE, "flat", false },   { DDL_COLLECTIVE_BARRIER, "flat", false },
+    { DDL_COLLECTIVE_GATHER, "direct", true },     { DDL_COLLECTIVE_SCATTER, "direct", true },
+    { DDL_COLLECTIVE_BROADCAST, "flat", true },    { DDL_COLLECTIVE_REDUCE, "flat", true },
     { DDL_COLLECTIVE_ALLREDUCE, "direct", false }, /* of two rounds */
 };
-
-/* Of more than two and three ranks binomial trees take more than one round. */
-static bool is_possible(const struct kind *kind, int nranks)
-{
-    int most = kind->collective == DDL_COLLECTIVE_BROADCAST ? 2
-               : kind->collective == DDL_COLLECTIVE_REDUCE  ? 3
-                                                            : MOST_RANKS;
-    return nranks <= most;
-}
 
 typedef struct party party;
 
@@ -124,7 +115,7 @@ static world *make_world_of(int nranks, int count)
     assert_int_equal(posix_memalign((void **)&w->pads, 128, (size_t)nranks * sizeof *w->pads), 0);
     memset(w->pads, 0, (size_t)nranks * sizeof *w->pads);
     for (int kind = 0; kind < KINDS; kind++)
-        for (int root = 0; root < nranks && is_possible(&kinds[kind], nranks); root++)
+        for (int root = 0; root < nranks; root++)
             make_oneshots(w, kind, root);
     for (int rank = 0; rank < nranks; rank++) {
         party *self = &w->parties[rank];
@@ -521,6 +512,48 @@ static void pieces_follow_each_other(void **state)
     free_world(w);
 }
 
+/* Of a broadcast: who has read a piece waits for the root, which waits for who has not come. */
+static void who_keeps_a_root_waiting_is_late_and_not_the_root(void **state)
+{
+    (void)state;
+    world *w = make_world_of(3, LONG_COUNT);
+    party *a = &w->parties[0], *b = &w->parties[1], *c = &w->parties[2];
+    static call calls[3];
+    begin_pieces(a, &calls[0], BROADCAST, 0, 1, 3, false);
+    begin_pieces(b, &calls[1], BROADCAST, 0, 1, 3, false);
+    for (int i = 0; i < 4; i++) {
+        (void)ddl_posting_progress(&a->posting);
+        (void)ddl_posting_progress(&b->posting);
+    }
+    assert_int_equal(calls[0].piece, 1);
+    assert_int_equal(calls[1].piece, 1);
+    assert_true(calls[1].post.is_posted);
+    assert_true(ddl_posting_has_posted(&b->posting, &calls[1].post, 0));
+    assert_false(ddl_posting_has_posted(&b->posting, &calls[1].post, 2));
+    assert_true(ddl_posting_has_posted(&a->posting, &calls[0].post, 1));
+    assert_false(ddl_posting_has_posted(&a->posting, &calls[0].post, 2));
+    assert_false(ddl_posting_is_begun(&a->posting, &calls[0].post));
+    assert_false(ddl_posting_is_begun(&b->posting, &calls[1].post));
+    begin_pieces(c, &calls[2], BROADCAST, 0, 1, 3, false); /* has the first piece, and no more */
+    for (int i = 0; i < 4; i++) {
+        (void)ddl_posting_progress(&a->posting);
+        (void)ddl_posting_progress(&b->posting);
+    }
+    assert_int_equal(calls[0].piece, 2);
+    assert_true(ddl_posting_is_begun(&a->posting, &calls[0].post));
+    assert_true(ddl_posting_has_posted(&b->posting, &calls[1].post, 0));
+    assert_false(ddl_posting_has_posted(&b->posting, &calls[1].post, 2));
+    assert_false(ddl_posting_has_posted(&a->posting, &calls[0].post, 2));
+    for (int i = 0; i < 6; i++)
+        for (int rank = 0; rank < 3; rank++)
+            (void)ddl_posting_progress(&w->parties[rank].posting);
+    for (int rank = 0; rank < 3; rank++) {
+        assert_true(calls[rank].is_done);
+        assert_int_equal(count_wrong(&w->parties[rank], &calls[rank]), 0);
+    }
+    free_world(w);
+}
+
 /* As by a GPU that has yet to bring it; and it may be given up so. */
 static void a_piece_may_have_to_wait(void **state)
 {
@@ -665,13 +698,11 @@ static void *take_part(void *arg)
         call *c = &calls[sequence % IN_FLIGHT];
         const bool is_streak = mix(sequence / 64) % 4 == 0;
         uint32_t what = mix((is_streak ? sequence / 64 : sequence) * 64 + (uint64_t)nranks);
-        int kind = (int)(what % KINDS), root = (int)(what / KINDS) % nranks;
+        const int kind = (int)(what % KINDS), root = (int)(what / KINDS) % nranks;
         if (sequence > IN_FLIGHT)
             self->wrong += await(self, c, deadline) ? count_wrong(self, c) : 1;
         if (self->wrong > 0 || sequence > CALLS)
             continue;
-        if (!is_possible(&kinds[kind], nranks))
-            kind = 0;
         const ddl_collective collective = kinds[kind].collective;
         const bool may_have_pieces =
             collective == DDL_COLLECTIVE_ALLREDUCE || collective == DDL_COLLECTIVE_BROADCAST;
@@ -715,6 +746,7 @@ int main(void)
         cmocka_unit_test(whoever_is_waited_for_is_named),
         cmocka_unit_test(each_round_is_waited_for),
         cmocka_unit_test(pieces_follow_each_other),
+        cmocka_unit_test(who_keeps_a_root_waiting_is_late_and_not_the_root),
         cmocka_unit_test(a_piece_may_have_to_wait),
         cmocka_unit_test(who_differs_is_noticed_though_the_call_was_done),
         cmocka_unit_test(who_differs_is_noticed_while_waiting),
