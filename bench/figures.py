@@ -11,7 +11,8 @@ Point = collections.namedtuple("Point", "operations median_us mean_us p99_us fas
 COLLECTIVES = ("allreduce", "allreduce_in_place", "allgather", "reduce_scatter", "broadcast", "reduce", "gather", "scatter",
                "alltoall", "barrier")
 OF_A_VECTOR = "allreduce", "allreduce_in_place", "broadcast", "reduce"  # the others have a block for each rank
-ONE_WAY = "broadcast", "reduce", "gather", "scatter"  # from the root or to it
+SHARED_OUT = "reduce", "gather", "scatter"  # a part of what the root has, or gets, can be each rank's work
+ONE_WAY = "broadcast", *SHARED_OUT  # from the root or to it
 ELEMENT_BYTES = 4
 OURS = "ddl", "ddl-shared"  # not among the others
 NEAR = 4  # sizes to a turn
@@ -81,10 +82,17 @@ def limits_for(case):
     return "sums" if case.transport == "shm" and case.collective == "allreduce_in_place" else case.transport
 
 
+def part_of(case, size):
+    """Of one rank; something in any case."""
+    return max(size // case.ranks, ELEMENT_BYTES)
+
+
 def limit_sizes(case, sizes):
     """The sizes at which the limits are to be measured, so that bound_us can be told."""
     if case.transport == "tcp":
         return sorted({sent_bytes(case, size) for size in sizes})
+    if case.collective in SHARED_OUT:
+        sizes = [part_of(case, size) for size in sizes]
     return [size for size in sizes if size > 0]
 
 
@@ -96,9 +104,9 @@ def bound_us(case, size, limits):
 
     shm: no rank knows of another before a flag has come across. And every rank reads as many bytes as its
     result is made of, and writes the result: in allreduce, allgather, alltoall and broadcast of n bytes it reads n and
-    writes n, which is a memcpy of n by all ranks at once; in reduce_scatter it reads n and writes n / ranks, in scatter
-    n / ranks of both. In reduce and gather one rank does, alone. The bound does not know that buffers are private: who
-    copies through shared memory moves at least twice as much.
+    writes n, which is a memcpy of n by all ranks at once; in reduce_scatter it reads n and writes n / ranks. In reduce,
+    gather and scatter n bytes go to the root or from it, and each rank can copy its part of them. The bound does not
+    know that buffers are private: who copies through shared memory moves at least twice as much.
 
     shm, in place: every rank adds its part of the buffers of all, which are shared, and writes the sums into all of them.
     """
@@ -111,9 +119,9 @@ def bound_us(case, size, limits):
         return flag
     if case.collective == "allreduce_in_place":
         return max(flag, limits["sum", case.ranks, size])
-    if case.collective in ("reduce", "gather"):
-        return max(flag, limits["memcpy", 1, size])
-    share = {"reduce_scatter": (1 + 1 / case.ranks) / 2, "scatter": 1 / case.ranks}.get(case.collective, 1)
+    if case.collective in SHARED_OUT:
+        return max(flag, limits["memcpy", case.ranks, part_of(case, size)])
+    share = (1 + 1 / case.ranks) / 2 if case.collective == "reduce_scatter" else 1
     return max(flag, share * limits["memcpy", case.ranks, size])
 
 

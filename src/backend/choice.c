@@ -5,7 +5,6 @@
 #include "backend/plan.h"
 #include "base/assert.h"
 
-#include <limits.h>
 #include <math.h>
 #include <stdint.h>
 #include <string.h>
@@ -487,40 +486,48 @@ static bool is_posted_ahead(const ddl_cost_model *model, ddl_collective collecti
 }
 
 /*
- * Small calls of one root with 3 to 8 ranks on two CPUs of an EPYC took 0.53 to 0.77 of the time of those by
- * messages (far from each other 0.6 to 1.23). What is longer than a sheet waits for the last post: with 3 and
- * 4 ranks those of 8 KiB took 1.35 to 2.2 times as long. With 12 and 16 ranks, of which none may be many
- * calls ahead, small ones took 4 to 8 times as long.
- *
  * Of what is large a tree has one copy in and one out for each rank, a board one in and the others out, and
- * from it all vectors are summed at once: reduces of 64 KiB to 128 MiB with 3 to 24 ranks took 0.47 to 1.02
- * of the time of the best by messages, broadcasts with 5 to 24 ranks 0.19 to 0.95. Those with 3 and 4 took
- * 0.6 to 1.02; but from memory of ddl_mem_alloc, which messages need not copy in, 1.1 to 1.46. Of 2 ranks on
- * one CPU nothing is gained from 1 MiB on. Large gathers and scatters, of which each rank has a part of its
- * own, took 1 to 2 times as long.
+ * from it all vectors are summed at once. On two CPUs reduces of 64 KiB to 128 MiB with 3 to 48 ranks took
+ * 0.44 to 1.07 of the time of the best by messages, but a root sums alone, however many CPUs there are; of 2
+ * ranks on one CPU nothing is gained from 1 MiB on. Broadcasts with 5 to 48 ranks took 0.19 to 0.95, and
+ * those with 3 and 4 0.6 to 1.02; but from memory of ddl_mem_alloc, which messages need not copy in, 1.1 to
+ * 1.8 with 3 to 6 ranks (of one piece, with 5 and 6, 0.75 to 1.14), 0.37 to 1.3 with 7 and more. Where few
+ * ranks share a CPU, on many, nothing was measured.
+ */
+static bool is_posted_large(const ddl_cost_model *model, ddl_collective collective, int nranks,
+                            double total_bytes)
+{
+    enum { FEWEST_TO_SUM = 3, FEWEST_TO_HEAR = 5, FEWEST_TO_HEAR_MUCH = 7 }; /* ranks */
+    static const double LARGE = 64 * 1024, CPUS_TO_SUM = 2, SHARING = 2;
+    const bool is_pulled = model->pull_bytes < DDL_NEVER_PULL && total_bytes >= model->pull_bytes;
+    if (model->board_bytes == 0 || model->crowding <= 1 || total_bytes < LARGE || is_pulled)
+        return false;
+    if (collective == DDL_COLLECTIVE_REDUCE)
+        return nranks >= FEWEST_TO_SUM && nranks <= CPUS_TO_SUM * model->crowding;
+    const int fewest = total_bytes > model->board_bytes ? FEWEST_TO_HEAR_MUCH : FEWEST_TO_HEAR;
+    return collective == DDL_COLLECTIVE_BROADCAST && model->crowding >= SHARING && nranks >= fewest;
+}
+
+/*
+ * Small ones with 3 to 8 ranks on two CPUs of an EPYC took 0.48 to 0.8 of the time by messages (far from each
+ * other 0.6 to 1.23). What is longer than a sheet waits for the last post: with 3 and 4 ranks those of 8 KiB
+ * took 1.35 to 2.2 times as long. With 12 and 16 ranks, of which none may be many calls ahead, small ones
+ * took 4 to 8 times as long. Large gathers and scatters, of which each rank has a part of its own, took 1 to
+ * 2 times as long.
  */
 bool ddl_choice_posts_for_root(const ddl_cost_model *model, ddl_collective collective, int nranks,
                                double total_bytes)
 {
-    enum { FEWEST_TO_HEAR = 5, FEWEST_TO_SUM = 3 }; /* ranks */
-    static const double LARGE = 64 * 1024;
-    int fewest = INT_MAX; /* of what is large */
     switch (collective) {
     case DDL_COLLECTIVE_BROADCAST:
-        fewest = FEWEST_TO_HEAR;
-        break;
     case DDL_COLLECTIVE_REDUCE:
-        fewest = FEWEST_TO_SUM;
-        break;
     case DDL_COLLECTIVE_GATHER:
     case DDL_COLLECTIVE_SCATTER:
-        break;
+        return is_posted_ahead(model, collective, nranks, total_bytes) ||
+               is_posted_large(model, collective, nranks, total_bytes);
     default:
         return false;
     }
-    const bool is_large = model->board_bytes > 0 && model->crowding > 1 && nranks >= fewest &&
-                          total_bytes >= LARGE && total_bytes < model->pull_bytes;
-    return is_large || is_posted_ahead(model, collective, nranks, total_bytes);
 }
 
 size_t ddl_choice_post_bytes(const ddl_cost_model *model, ddl_collective collective, int nranks,
