@@ -27,7 +27,8 @@
  *   memory of one CUDA GPU: what is sent is there when the call is made, not still to come in some stream,
  *   but for calls in the order of a stream (cuda.h, docs/gpu.md). That the GPU fails, or cannot be used, is
  *   DDL_EDEVICE, or DDL_EUNSUPPORTED, on every rank. A buffer that a rank's role does not use may be NULL.
- *   Zero counts are legal. Once a call or wait has returned, also with an error, the library does not touch
+ *   What is reduced has to be aligned as C aligns its type; what is only moved may lie anywhere. Zero counts
+ *   are legal. Once a call or wait has returned, also with an error, the library does not touch
  *   the buffers again.
  * In place.  Equal pointers (allreduce, alltoall and alltoallv; reduce at the root), or the own block of the
  *   buffer that holds one for each rank: as send (allgather; gather at the root) or as recv (reduce_scatter;
