@@ -334,8 +334,8 @@ class Failing(OnHosts):
                     one.expect("free", "DDL_OK")
                     one.finish(0)
 
-    def apply_in_calls(self, ranks, name, rules):
-        """To a host of this name, while all ranks make the calls that they were to wait with."""
+    def begin_calls(self, ranks):
+        """To the calls that all ranks were to wait with."""
         for one in ranks:
             one.expect("init", "DDL_OK")
             one.expect("call", "DDL_OK")
@@ -343,6 +343,10 @@ class Failing(OnHosts):
         for one in ranks:
             one.go()
         time.sleep(0.3)
+
+    def apply_in_calls(self, ranks, name, rules):
+        """To a host of this name, while all ranks make these calls."""
+        self.begin_calls(ranks)
         subprocess.run(["ip", "netns", "exec", name, "nft", "-f", "-"], input=rules, check=True, text=True,
                        capture_output=True, timeout=30)
 
@@ -434,13 +438,7 @@ class Failing(OnHosts):
         world = World(ACTOR, 5, DDL_UNREACH_TIMEOUT=f"{bound(1.5)}s", DDL_UNRESP_TIMEOUT=f"{bound(3)}s", DDL_TIMEOUT=f"{bound(20)}s")
         ranks = [self.rank(world, hosts, of_host[rank], rank, "init", "barrier", "line", "forever=allreduce:1000:float32:sum", "line",
                            "shrink:rest", "line", "use:rest", "allreduce:1000:float32:sum", "free", "free") for rank in range(5)]
-        for one in ranks:
-            one.expect("init", "DDL_OK")
-            one.expect("call", "DDL_OK")
-            one.expect("ready")
-        for one in ranks:
-            one.go()
-        time.sleep(0.3)
+        self.begin_calls(ranks)
         cut_off(hosts.on(1))
         for one in ranks:
             self.assertIn(self.outcome(one)["status"], ("DDL_EUNREACHABLE", "DDL_EUNRESPONSIVE"), one.story())
