@@ -3,9 +3,10 @@
  *
  * Whoever sees trouble (a lost peer, calls that do not match, a deadline) tells everyone its cause and
  * waits a moment for what others have seen. The best cause by ddl_notice_precedes is then final: it ends
- * all operations in flight, or else the next call. For a mismatch everyone also tells its own call, so
- * that all find the same lowest disagreeing pair. Who has itself read what cannot be does not wait: only a
- * mismatch, or the same from a lower rank, could have taken precedence.
+ * all operations in flight, or else the next call. For a mismatch everyone also tells its own call, and the
+ * lowest pair that disagrees is named: the one that rank 0 has found, as ranks may have heard of different
+ * calls by then. Who has itself read what cannot be does not wait: only a mismatch, or the same from a lower
+ * rank, could have taken precedence.
  */
 #include "api/failure_parts.h"
 
@@ -21,6 +22,7 @@ enum {
     SETTLE_MS = 50,           /* for the causes that others have seen to arrive */
     SETTLE_MISMATCH_MS = 200, /* and for ranks that have not come to the call */
     SETTLE_SPARSE_MS = 200,   /* if they come by way of others */
+    SETTLE_FIRST_MS = 400,    /* more, for rank 0 to say which calls differ: it may be idle (IDLE_MS) */
     SETTLE_UNNAMED_MS = 400,  /* for somebody who knows more, when this rank can blame nobody */
     SETTLE_LATE_MS = 200,     /* for the rank that is late to say why */
     SETTLE_MORE_MS = 300,     /* at most, for earlier and earlier calls that turn out to differ */
@@ -45,6 +47,12 @@ static void tell_cause(ddl_comm *comm, int peer)
 static bool is_by_others(const ddl_comm *comm, const ddl_notice *notice)
 {
     return comm->sparse || notice->code == DDL_EUNREACHABLE || notice->code == DDL_EUNRESPONSIVE;
+}
+
+/* Whether rank 0 of this communicator is to say what the cause is. */
+static bool is_for_first(const ddl_comm *comm)
+{
+    return comm->failure.cause.code == DDL_EMISMATCH && comm->nranks > 2 && comm->rank != 0;
 }
 
 /* Of a mismatch more is known when all ranks have come to the call. */
@@ -198,6 +206,10 @@ void ddl_failure_told(ddl_comm *comm, int peer, const ddl_notice *notice)
     adopt(comm, &sound, is_by_others(comm, &sound));
     if (comm->failure.is_held && sound.code == DDL_EMISMATCH)
         release(comm); /* as others know of it, it is their cause, whatever the loop has yet to tell here */
+    if (peer == 0 && is_for_first(comm) && comm->failure.cause.is_final) {
+        comm->failure.settle_ns = ddl_now_ns();
+        ddl_engine_tick_soon(comm->engine);
+    }
     if (sound.code == DDL_ETIMEDOUT && sound.culprit == comm->rank)
         ddl_engine_tick_soon(comm->engine); /* to say why, if it is known */
 }
@@ -221,6 +233,13 @@ static void say_not_stopped(ddl_notice *cause)
     size_t there = strlen(cause->text);
     snprintf(cause->text + there, sizeof cause->text - there,
              "; NCCL does not stop here, and may still write to the buffers of its calls");
+}
+
+static bool is_settled(const ddl_comm *comm, int64_t now_ns)
+{
+    const struct ddl_failure *failure = &comm->failure;
+    const bool awaits_first = is_for_first(comm) && !failure->cause.is_final;
+    return now_ns >= failure->settle_ns + (awaits_first ? SETTLE_FIRST_MS * DDL_NS_PER_MS : 0);
 }
 
 static void settle(ddl_comm *comm)
@@ -293,7 +312,7 @@ void ddl_failure_tick(ddl_comm *comm, int64_t now_ns)
         ddl_lateness_explain(comm, now_ns);
         if (comm->failure.cause.code == DDL_EMISMATCH)
             ddl_failure_pay_news(comm);
-        if (now_ns >= comm->failure.settle_ns && ddl_votes_have_stopped(comm, now_ns))
+        if (is_settled(comm, now_ns) && ddl_votes_have_stopped(comm, now_ns))
             settle(comm);
         return;
     }

@@ -8,6 +8,7 @@ import contextlib
 import errno
 import itertools
 import os
+import re
 import random
 import signal
 import socket
@@ -455,6 +456,52 @@ class Mismatched(Failures):
         for record in records.values():
             self.assertEqual(record["culprit"], 2, records)
             self.assert_names(record, "rank 1", "300", "rank 2", "301")
+
+    def runs_on_past_calls_that_differ(self):
+        world = self.world(9, DDL_TRANSPORT="tcp", DDL_TIMEOUT="10s")
+        usual, odd = "reduce:120:int32:max:2", "reduce:120:uint32:max:2"
+        first, then = ["init", f"200={usual}", "line"], f"forever={usual}"
+        ranks = world.start_all(*first, usual, then, others={7: [*first, odd, then]})
+        for rank in ranks:
+            rank.expect("init", "DDL_OK")
+            rank.expect("repeated", "DDL_OK")
+            rank.expect("ready")
+        ranks[7].go()
+        time.sleep(0.03)
+        for rank in ranks[:7] + ranks[8:]:
+            rank.go()
+        records = []
+        for rank in ranks:
+            record = rank.next()
+            while record["event"] == "running" or record["status"] == "DDL_OK":
+                record = rank.next()
+            records.append(record)
+        pairs = {(record["status"], *re.findall(r"rank [0-9]+ \(", record["text"])) for record in records}
+        self.assertEqual(len(pairs), 1, pairs)
+
+    def test_who_has_run_on_past_calls_that_differ(self):
+        """Some have made hundreds of calls by then, and know no more how they made that one: rank 0 says who is named."""
+        for _ in range(6):
+            self.at_once(*[(self.runs_on_past_calls_that_differ,)] * 3)
+
+    def test_who_would_name_the_pair_stands_still(self):
+        """Rank 0 is stopped: the others say by themselves which calls differ, and later it says so too."""
+        for transport in "shm", "tcp":
+            world = self.world(4, DDL_TIMEOUT="10s", DDL_TRANSPORT=transport)
+            ranks = world.start_all("init", SMALL, "line", "alltoall:300:int16", others={2: ["init", SMALL, "line", "alltoall:301:int16"]})
+            for rank in ranks:
+                rank.expect("init", "DDL_OK")
+                rank.expect("call", "DDL_OK")
+                rank.expect("ready")
+            os.kill(ranks[0].pid, signal.SIGSTOP)
+            for rank in ranks:
+                rank.go()
+            records = [rank.expect("call", "DDL_EMISMATCH") for rank in ranks[1:]]
+            os.kill(ranks[0].pid, signal.SIGCONT)
+            for record in records:
+                self.assert_within(record, max(each["begin_ns"] for each in records), 1)
+                self.assertEqual(record["culprit"], 2, record)
+            self.assertEqual(ranks[0].expect("call", "DDL_EMISMATCH")["culprit"], 2)
 
     def dies_as_calls_differ(self, nranks, moment_us):
         world = self.world(nranks, DDL_TIMEOUT="10s")
