@@ -20,7 +20,7 @@
 
 enum {
     SETTLE_MS = 50,           /* for the causes that others have seen to arrive */
-    SETTLE_MISMATCH_MS = 200, /* and for ranks that have not come to the call */
+    SETTLE_MISMATCH_MS = 200, /* and for ranks that have not come to the call, or are idle */
     SETTLE_SPARSE_MS = 200,   /* if they come by way of others */
     SETTLE_FIRST_MS = 400,    /* more, for rank 0 to say which calls differ: it may be idle (IDLE_MS) */
     SETTLE_UNNAMED_MS = 400,  /* for somebody who knows more, when this rank can blame nobody */
@@ -130,6 +130,7 @@ static bool take(ddl_comm *comm, const ddl_notice *notice)
         ddl_votes_abort(comm);
     ddl_engine_tick_often(comm->engine);
     failure->failing = true;
+    failure->took_ns = ddl_now_ns();
     failure->cause = *notice;
     return true;
 }
@@ -238,8 +239,10 @@ static void say_not_stopped(ddl_notice *cause)
 static bool is_settled(const ddl_comm *comm, int64_t now_ns)
 {
     const struct ddl_failure *failure = &comm->failure;
-    const bool awaits_first = is_for_first(comm) && !failure->cause.is_final;
-    return now_ns >= failure->settle_ns + (awaits_first ? SETTLE_FIRST_MS * DDL_NS_PER_MS : 0);
+    if (is_for_first(comm) && !failure->cause.is_final)
+        return now_ns >= failure->settle_ns + SETTLE_FIRST_MS * DDL_NS_PER_MS;
+    return now_ns >= failure->settle_ns ||
+           (now_ns >= failure->took_ns + SETTLE_MS * DDL_NS_PER_MS && ddl_failure_knows_all_calls(comm));
 }
 
 static void settle(ddl_comm *comm)

@@ -129,6 +129,16 @@ static bool is_known(const struct ddl_failure *failure, int rank)
     return failure->calls[rank].sequence == failure->cause.sequence;
 }
 
+bool ddl_failure_knows_all_calls(const ddl_comm *comm)
+{
+    const struct ddl_failure *failure = &comm->failure;
+    bool all = ddl_failure_is_of_calls(&failure->cause) &&
+               ddl_failure_own_signature(comm, failure->cause.sequence) != NULL;
+    for (int rank = 0; all && rank < comm->nranks; rank++)
+        all = rank == comm->rank || is_known(failure, rank);
+    return all;
+}
+
 void ddl_failure_find_lowest_pair(ddl_comm *comm)
 {
     struct ddl_failure *failure = &comm->failure;

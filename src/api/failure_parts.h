@@ -76,6 +76,9 @@ ddl_notice ddl_failure_stray(const ddl_comm *comm, const ddl_frame *frame, int p
 
 /* ---- failure_calls.c: calls of others ---- */
 
+/* Whether all ranks have told how they called the operation in which calls differ. */
+bool ddl_failure_knows_all_calls(const ddl_comm *comm);
+
 /* Of all calls that were told, the lowest pair that disagrees becomes the cause. */
 void ddl_failure_find_lowest_pair(ddl_comm *comm);
 
