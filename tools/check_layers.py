@@ -70,7 +70,7 @@ WALL_CLOCK = re.compile(r"\bCLOCK_REALTIME\w*|\b(?:time|gettimeofday|timespec_ge
                         r"pthread_mutex_timedlock|pthread_rwlock_timed\w+|pthread_timedjoin_np|mq_timed\w+)\s*\(")
 WALL_CLOCK_PLACES = {"src/base/bell.c",               # of systems where conditions know no other; in slices there
                      "tools/launch/check_measure.c",  # how far hosts' clocks are apart
-                     "tools/bench/calibrate.c"}       # the date in a profile
+                     "tools/bench/occasion.c"}        # the date of a measurement
 TIMED_WAIT = re.compile(r"\bpthread_cond_timedwait\b")  # by the clock of the condition: the wall's, if none was set
 TIMED_WAIT_PLACES = {"src/base/bell.c", "src/io/engine_wait.c"}
 

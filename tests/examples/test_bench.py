@@ -2,9 +2,11 @@
 
     test_bench.py LAUNCHER DDL_BENCH [TEST...]
 """
+import datetime
 import json
 import os
 import re
+import socket
 import stat
 import sys
 import tempfile
@@ -99,6 +101,17 @@ class Measures(Case):
                     self.assertLessEqual(r["median_us"], r["p99_us"])
                     self.assertAlmostEqual(r["algorithm_GBps"], r["bytes"] / r["median_us"] / 1e3)
                     self.assertAlmostEqual(r["bus_GBps"], r["algorithm_GBps"] * factor(2))
+
+    def test_json_tells_where_when_and_with_which_settings(self):
+        self.succeed(run([LAUNCHER, "--no-prefix", "-np", "2", "env", "DDL_TRANSPORT=tcp", "DDL_STORE=", BENCH, "barrier", *SHORT,
+                          "--json", self.path("json")]))
+        with open(self.path("json"), encoding="utf-8") as file:
+            found = json.load(file)
+        began = datetime.datetime.strptime(found["date"], "%Y-%m-%dT%H:%M:%S%z")
+        since = datetime.datetime.now(datetime.timezone.utc) - began
+        self.assertLess(abs(since.total_seconds()), LIMIT_S)
+        self.assertEqual(found["host"], socket.gethostname())
+        self.assertEqual(found["settings"], {"DDL_TRANSPORT": "tcp"})
 
     def test_all_algorithms_are_measured_in_turn(self):
         found = self.results("allreduce", "--algorithm", "all", "--min", "4k", "--max", "4k", nranks=4)
@@ -208,7 +221,7 @@ class Profiles(Case):
                 self.assertEqual(set(constants), {f"{kind}.latency_ns", f"{kind}.message_ns", f"{kind}.byte_ns", "reduce_ns"})
                 self.assertTrue(all(value > 0 for value in constants.values()), constants)
                 self.assertLess(constants[f"{kind}.byte_ns"], 1000)
-                self.assertRegex(text, r"# on \S+, \d{4}-\d\d-\d\d \d\d:\d\d:\d\d UTC, by %d processes on 1 host\." % nranks)
+                self.assertRegex(text, r"# on \S+, \d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ, by %d processes on 1 host\." % nranks)
                 self.assertIn("remote links keep their defaults", text)
                 _, told = self.chosen("64k", DDL_PROFILE=self.path("profile"))
                 self.assertIn(f"# chosen by the constants in {self.path('profile')}", told)

@@ -11,11 +11,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/utsname.h>
-#include <time.h>
 
 #include "destination.h"
 #include "measure.h"
+#include "occasion.h"
 
 enum {
     SMALL_BYTES = 4,
@@ -272,15 +271,10 @@ __attribute__((format(printf, 2, 3))) static void add(struct calibration *c, con
 
 static void add_heading(struct calibration *c)
 {
-    struct utsname host;
-    char date[32] = "";
-    time_t now = time(NULL);
-    struct tm utc;
-    if (gmtime_r(&now, &utc) != NULL)
-        strftime(date, sizeof date, "%Y-%m-%d %H:%M:%S UTC", &utc);
+    const struct occasion occasion = occasion_now();
     add(c, "# Costs of links for DDL_PROFILE, measured by ddl-bench --calibrate of ddl %s\n", ddl_version());
-    add(c, "# on %s, %s, by %d processes on %d host%s.\n", uname(&host) == 0 ? host.nodename : "?", date,
-        ddl_size(c->world), ddl_node_count(c->world), ddl_node_count(c->world) == 1 ? "" : "s");
+    add(c, "# on %s, %s, by %d processes on %d host%s.\n", occasion.host, occasion.date, ddl_size(c->world),
+        ddl_node_count(c->world), ddl_node_count(c->world) == 1 ? "" : "s");
 }
 
 /* Numbers as a profile takes them: no exponents. */

@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "destination.h"
+#include "occasion.h"
 
 struct report {
     const struct bench_options *options;
@@ -25,6 +26,23 @@ static bool out_of_memory(void)
     return false;
 }
 
+/* Of rank 0: what is set of that which times depend on. No other, as some are secrets. */
+static bool add_settings(cJSON *json)
+{
+    static const char *const names[] = {
+        "DDL_TRANSPORT", "DDL_SECURITY", "DDL_TLS_AES", "DDL_STREAMS",
+        "DDL_CONNECT",   "DDL_IFACE",    "DDL_GPU",     "DDL_PROFILE",
+    };
+    cJSON *settings = cJSON_AddObjectToObject(json, "settings");
+    bool ok = settings != NULL;
+    for (size_t i = 0; ok && i < sizeof names / sizeof names[0]; i++) {
+        const char *value = getenv(names[i]);
+        if (value != NULL && *value != '\0')
+            ok = cJSON_AddStringToObject(settings, names[i], value) != NULL;
+    }
+    return ok;
+}
+
 /* What was measured, before the results. */
 static bool describe(struct report *report, int nranks, int nodes)
 {
@@ -32,7 +50,11 @@ static bool describe(struct report *report, int nranks, int nodes)
     if ((report->json = cJSON_CreateObject()) == NULL)
         return false;
     const struct workload_kind *kind = workload_kind_find(options->collective);
+    const struct occasion occasion = occasion_now();
     bool ok = cJSON_AddStringToObject(report->json, "ddl", ddl_version()) != NULL &&
+              cJSON_AddStringToObject(report->json, "date", occasion.date) != NULL &&
+              cJSON_AddStringToObject(report->json, "host", occasion.host) != NULL &&
+              add_settings(report->json) &&
               cJSON_AddStringToObject(report->json, "collective", options->collective) != NULL &&
               cJSON_AddStringToObject(report->json, "dtype", options->dtype_name) != NULL &&
               cJSON_AddNumberToObject(report->json, "ranks", nranks) != NULL &&
