@@ -24,7 +24,7 @@
     X(DDL_ENETWORK, "cannot listen, resolve or connect")                                                    \
     X(DDL_EPROTO, "malformed or unexpected bytes, or another version of ddl")                               \
     X(DDL_ENOMEM, "out of memory")                                                                          \
-    X(DDL_ERESOURCE, "out of descriptors, shared memory or threads; check ulimit -n and -u")                \
+    X(DDL_ERESOURCE, "out of descriptors, shared memory or threads; check ulimit -n, -u and -v")            \
     X(DDL_EUNSUPPORTED, "not possible here, or not in this build")                                          \
     X(DDL_EDEVICE, "CUDA or NCCL failed")                                                                   \
     X(DDL_EINTERNAL, "a defect of ddl; please report it")

@@ -167,7 +167,7 @@ ddl_status ddl_engine_create(const ddl_engine_client *client, bool crowded, ddl_
         DDL_OK)
         goto fail;
     if (!ddl_engine_start_background(engine)) {
-        status = DDL_FAIL(err, DDL_ERESOURCE, "cannot start a thread (see ulimit -u)");
+        status = DDL_FAIL(err, DDL_ERESOURCE, "cannot start a thread (see ulimit -u and -v)");
         goto fail;
     }
     *out = engine;

@@ -93,7 +93,7 @@ void ddl_file_answers_start(ddl_file_run *file)
     ddl_bell_fini(&file->bell);
     ddl_log(DDL_LOG_WARNING,
             "no thread to keep the meeting place %s (error %d): another job may take it once all ranks have "
-            "come, if file locks do not cross hosts; see ulimit -u",
+            "come, if file locks do not cross hosts; see ulimit -u and -v",
             file->place, error);
 }
 
