@@ -369,9 +369,6 @@ static ddl_status read_patience(const char *name, int64_t default_ms, int64_t *m
 
 static ddl_status read_timeouts(const ddl_options *options, ddl_config *config, ddl_error *err)
 {
-    if (options->start_timeout_ms < 0 || options->timeout_ms < 0)
-        return DDL_FAIL(err, DDL_EINVAL, "a timeout in ddl_options is negative");
-    DDL_TRY(read_timeout("DDL_START_TIMEOUT", options->start_timeout_ms, &config->start_timeout_ms, err));
     DDL_TRY(read_timeout("DDL_TIMEOUT", options->timeout_ms, &config->timeout_ms, err));
     config->timeout_is_given = options->timeout_ms != 0;
     DDL_TRY(read_patience("DDL_UNREACH_TIMEOUT", DEFAULT_UNREACH_MS, &config->unreachable_ms, err));
@@ -495,11 +492,9 @@ static ddl_status read_certificates(ddl_config *config, ddl_error *err)
 }
 
 /* Who has set certificates takes the job for encrypted. */
-static ddl_status refuse_unused_certificates(const ddl_options *options, ddl_error *err)
+static ddl_status refuse_unused_certificates(ddl_error *err)
 {
     static const char *const variables[] = { "DDL_TLS_CERT", "DDL_TLS_KEY", "DDL_TLS_CA", "DDL_TLS_JOB" };
-    if (options->security != NULL || env("DDL_SECURITY") != NULL)
-        return DDL_OK;
     for (size_t i = 0; i < sizeof variables / sizeof *variables; i++)
         if (env(variables[i]) != NULL)
             return DDL_FAIL(
@@ -539,40 +534,47 @@ static ddl_status read_aes(ddl_config *config, ddl_error *err)
     return one_of("DDL_TLS_AES", aes, accepted, err);
 }
 
-static ddl_status read_choices(const ddl_options *options, ddl_config *config, ddl_error *err)
+static ddl_status read_security(const ddl_options *options, ddl_config *config, ddl_error *err)
 {
-    static const char *const transports[] = { "auto", "tcp", "shm", NULL }; /* as ddl_local_transport */
     static const char *const levels[] = { "auth", "tls", "off", NULL };
-    const char *transport = options->transport != NULL ? options->transport : env("DDL_TRANSPORT");
     const char *security = options->security != NULL ? options->security : env("DDL_SECURITY");
-    const char *iface = options->interface != NULL ? options->interface : env("DDL_IFACE");
-    const char *level = env("DDL_LOG");
-    DDL_TRY(read_gpu(config, err));
-    if (transport != NULL) {
-        DDL_TRY(one_of(GIVEN_AS(options, transport, "DDL_TRANSPORT"), transport, transports, err));
-        for (int i = 0; transports[i] != NULL; i++)
-            if (strcmp(transport, transports[i]) == 0)
-                config->local_transport = (ddl_local_transport)i;
-    }
     config->security = DDL_SECURITY_AUTH;
-    if (security != NULL) {
-        DDL_TRY(one_of(GIVEN_AS(options, security, "DDL_SECURITY"), security, levels, err));
-        if (strcmp(security, "tls") == 0) {
-            config->security = DDL_SECURITY_TLS;
-            DDL_TRY(read_certificates(config, err));
-            DDL_TRY(read_aes(config, err));
-        }
-        if (strcmp(security, "off") == 0)
-            config->security = DDL_SECURITY_OFF;
+    if (security == NULL)
+        return config->nranks > 1 ? refuse_unused_certificates(err) : DDL_OK;
+    DDL_TRY(one_of(GIVEN_AS(options, security, "DDL_SECURITY"), security, levels, err));
+    if (strcmp(security, "tls") == 0) {
+        config->security = DDL_SECURITY_TLS;
+        DDL_TRY(read_certificates(config, err));
+        DDL_TRY(read_aes(config, err));
     }
-    DDL_TRY(ddl_network_parse(iface, env("DDL_ADVERTISE"), env("DDL_PORT_RANGE"), &config->network, err));
-    if (level != NULL) {
-        int parsed = ddl_log_parse_level(level);
-        if (parsed < 0)
-            return DDL_FAIL(err, DDL_ECONFIG, "DDL_LOG=%s: accepted are error, warning, info, debug, trace",
-                            level);
+    if (strcmp(security, "off") == 0)
+        config->security = DDL_SECURITY_OFF;
+    return DDL_OK;
+}
+
+static ddl_status read_transport(const ddl_options *options, ddl_config *config, ddl_error *err)
+{
+    static const char *const accepted[] = { "auto", "tcp", "shm", NULL }; /* as ddl_local_transport */
+    const char *transport = options->transport != NULL ? options->transport : env("DDL_TRANSPORT");
+    if (transport == NULL)
+        return DDL_OK;
+    DDL_TRY(one_of(GIVEN_AS(options, transport, "DDL_TRANSPORT"), transport, accepted, err));
+    for (int i = 0; accepted[i] != NULL; i++)
+        if (strcmp(transport, accepted[i]) == 0)
+            config->local_transport = (ddl_local_transport)i;
+    return DDL_OK;
+}
+
+/* Takes effect at once. */
+static ddl_status read_log_level(ddl_error *err)
+{
+    const char *level = env("DDL_LOG");
+    const int parsed = level != NULL ? ddl_log_parse_level(level) : 0;
+    if (parsed < 0)
+        return DDL_FAIL(err, DDL_ECONFIG, "DDL_LOG=%s: accepted are error, warning, info, debug, trace",
+                        level);
+    if (level != NULL)
         ddl_log_set_level((ddl_log_level)parsed);
-    }
     return DDL_OK;
 }
 
@@ -617,6 +619,33 @@ static ddl_status read_streams(ddl_config *config, ddl_error *err)
     return DDL_OK;
 }
 
+/* Without this nothing can be told to anybody. */
+static ddl_status read_place(const ddl_options *options, ddl_config *config, ddl_error *err)
+{
+    const char *iface = options->interface != NULL ? options->interface : env("DDL_IFACE");
+    if (options->start_timeout_ms < 0 || options->timeout_ms < 0)
+        return DDL_FAIL(err, DDL_EINVAL, "a timeout in ddl_options is negative");
+    DDL_TRY(read_ranks(options, config, err));
+    DDL_TRY(read_security(options, config, err));
+    DDL_TRY(ddl_network_parse(iface, env("DDL_ADVERTISE"), env("DDL_PORT_RANGE"), &config->network, err));
+    config->network.spread = find_spread(config->nranks);
+    DDL_TRY(read_timeout("DDL_START_TIMEOUT", options->start_timeout_ms, &config->start_timeout_ms, err));
+    return read_store(options, config, err);
+}
+
+static ddl_status read_rest(const ddl_options *options, ddl_config *config, ddl_error *err)
+{
+    DDL_TRY(read_log_level(err));
+    DDL_TRY(read_gpu(config, err));
+    DDL_TRY(read_transport(options, config, err));
+    DDL_TRY(read_connect(config, err));
+    DDL_TRY(read_streams(config, err));
+    DDL_TRY(read_gpu_policy(config, err));
+    DDL_TRY(read_timeouts(options, config, err));
+    DDL_TRY(read_costs(config, err));
+    return read_algorithms(config, err);
+}
+
 ddl_status ddl_config_read(const ddl_options *given, ddl_config *config, ddl_error *err)
 {
     ddl_options options = DDL_OPTIONS_INIT;
@@ -628,16 +657,8 @@ ddl_status ddl_config_read(const ddl_options *given, ddl_config *config, ddl_err
         memcpy(&options, given, given->struct_size < sizeof options ? given->struct_size : sizeof options);
     }
     memset(config, 0, sizeof *config);
-    DDL_TRY(read_choices(&options, config, err));
-    DDL_TRY(read_ranks(&options, config, err));
-    if (config->nranks > 1)
-        DDL_TRY(refuse_unused_certificates(&options, err));
-    config->network.spread = find_spread(config->nranks);
-    DDL_TRY(read_connect(config, err));
-    DDL_TRY(read_streams(config, err));
-    DDL_TRY(read_gpu_policy(config, err));
-    DDL_TRY(read_timeouts(&options, config, err));
-    DDL_TRY(read_store(&options, config, err));
-    DDL_TRY(read_costs(config, err));
-    return read_algorithms(config, err);
+    (void)!read_log_level(NULL); /* of what is told meanwhile; a wrong one is told below */
+    DDL_TRY(read_place(&options, config, err));
+    config->knows_place = true;
+    return read_rest(&options, config, err);
 }

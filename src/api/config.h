@@ -30,6 +30,7 @@ typedef enum ddl_gpu_use {
 
 typedef struct ddl_config {
     int rank, nranks;
+    bool knows_place; /* all that it takes to meet the others has been read, be the rest wrong */
     char store[512];  /* URL */
     char master[300]; /* "address:port": names the meeting place */
     ddl_network network;

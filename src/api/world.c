@@ -50,10 +50,9 @@ static int64_t late_ms(const ddl_config *config)
     return ms < config->start_timeout_ms ? ms : config->start_timeout_ms;
 }
 
-static ddl_status meet(ddl_world *world, ddl_wire wires[], ddl_deadline deadline, ddl_error *err)
+static ddl_bootstrap_options bootstrap_options(const ddl_world *world, ddl_deadline deadline)
 {
-    DDL_TRY(ddl_service_create(&world->service, err));
-    ddl_bootstrap_options options = {
+    return (ddl_bootstrap_options){
         .rank = world->config.rank,
         .nranks = world->config.nranks,
         .prover = world->prover,
@@ -76,6 +75,12 @@ static ddl_status meet(ddl_world *world, ddl_wire wires[], ddl_deadline deadline
         .deadline = deadline,
         .late_ms = late_ms(&world->config),
     };
+}
+
+static ddl_status meet(ddl_world *world, ddl_wire wires[], ddl_deadline deadline, ddl_error *err)
+{
+    DDL_TRY(ddl_service_create(&world->service, err));
+    const ddl_bootstrap_options options = bootstrap_options(world, deadline);
     return ddl_bootstrap_join(&options, &world->bootstrap, &world->roster, wires, err);
 }
 
@@ -172,6 +177,38 @@ static void warn_of_unknown_settings(const ddl_config *config)
         ddl_log(DDL_LOG_WARNING, "ignored, as ddl has no such setting: %s", unknown);
 }
 
+/* What shows that this rank belongs to the job. */
+static ddl_status find_membership(ddl_world *world, ddl_error *err)
+{
+    DDL_TRY(ddl_membership_find(&world->config, &world->prover, err));
+    return ddl_membership_encrypt(&world->config, world->prover, &world->encryption, err);
+}
+
+/* Whether this rank can take part by itself. */
+static ddl_status check_oneself(const ddl_options *options, ddl_config *config, ddl_error *err)
+{
+    const ddl_status status = ddl_config_read(options, config, err);
+    warn_of_unknown_settings(config);
+    if (status != DDL_OK || config->nranks == 1)
+        return status;
+    return ddl_bootstrap_need_descriptors(config->rank, config->nranks, config->connect, err);
+}
+
+/* It cannot; the others would wait for it, if they did not hear why. */
+static void tell_lack(ddl_world *world, ddl_error *err)
+{
+    const ddl_error lack = *err;
+    ddl_error ignored, told;
+    if (!world->config.knows_place || world->config.nranks == 1 || !ddl_bootstrap_may_tell() ||
+        find_membership(world, &ignored) != DDL_OK || ddl_service_create(&world->service, &ignored) != DDL_OK)
+        return;
+    ddl_bootstrap_options options =
+        bootstrap_options(world, ddl_deadline_in_ms(world->config.start_timeout_ms));
+    options.lack = &lack;
+    if (ddl_bootstrap_join(&options, &world->bootstrap, &world->roster, NULL, &told) == lack.code)
+        *err = told;
+}
+
 ddl_status ddl_world_create(const ddl_options *options, ddl_world **out, ddl_error *err)
 {
     ddl_world *world = ddl_alloc(sizeof *world);
@@ -188,15 +225,11 @@ ddl_status ddl_world_create(const ddl_options *options, ddl_world **out, ddl_err
         ddl_list_init(&world->by_id[i]);
     ddl_contexts_add(world);
     ddl_host_fill_standard();
-    ddl_status status = ddl_config_read(options, &world->config, err);
-    warn_of_unknown_settings(&world->config);
-    if (status == DDL_OK && world->config.nranks > 1)
-        status = ddl_bootstrap_need_descriptors(world->config.rank, world->config.nranks,
-                                                world->config.connect, err);
+    ddl_status status = check_oneself(options, &world->config, err);
+    if (status != DDL_OK)
+        tell_lack(world, err);
     if (status == DDL_OK)
-        status = ddl_membership_find(&world->config, &world->prover, err);
-    if (status == DDL_OK)
-        status = ddl_membership_encrypt(&world->config, world->prover, &world->encryption, err);
+        status = find_membership(world, err);
     if (status == DDL_OK)
         status = world->config.nranks == 1 ? be_alone(world, err) : connect_all(world, err);
     if (status != DDL_OK) {

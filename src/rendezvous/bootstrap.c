@@ -94,6 +94,10 @@ static ddl_status join(ddl_course *course, ddl_error *err)
     ddl_service_set_lack(course->options->service, 0); /* which may have served another start */
     ddl_service_set_turned_away(course->options->service, "");
     DDL_TRY(know_oneself(course, err));
+    if (course->options->lack != NULL) {
+        *err = *course->options->lack;
+        return ddl_course_come_and_decline(course, err);
+    }
     DDL_TRY(ddl_course_check_interfaces(course, err));
     ddl_status status = ddl_course_enter_run(course, err);
     if (status != DDL_OK) {

@@ -38,6 +38,7 @@ typedef struct ddl_bootstrap_options {
     uint32_t generator;  /* version of the schedule generator; all ranks must have the same */
     const double *costs; /* rank 0: constants of its cost model, for the roster; ncosts of them */
     int ncosts;
+    const ddl_error *lack; /* why this rank cannot take part, which the others are told; NULL: it can */
     ddl_service *service;
     ddl_deadline deadline;
     int64_t late_ms; /* for a pair that connects late */
@@ -61,6 +62,9 @@ void ddl_bootstrap_sign(const ddl_member *own, const char *more, ddl_error *err)
 DDL_MUST_USE ddl_status ddl_bootstrap_need_descriptors(int rank, int nranks, ddl_connect connect,
                                                        ddl_error *err);
 
+/* Whether there are as many as it takes to tell others what this rank lacks. */
+bool ddl_bootstrap_may_tell(void);
+
 /* Whether there is room for the further connections of ddl_roster_offer_streams besides. */
 bool ddl_bootstrap_may_have_streams(int rank, int nranks);
 
@@ -72,7 +76,8 @@ bool ddl_bootstrap_may_have_streams(int rank, int nranks);
  * connect late); the caller owns them. Lower ranks are connected to, higher ones accepted from. DDL_ECONFIG:
  * duplicate rank (the latecomer gets it), another world size, malformed interface, bad URL. DDL_EAUTH: what
  * answers does not have this job's secret, or the other way round. DDL_ETIMEDOUT: who is missing.
- * DDL_ENETWORK (no such interface, too), DDL_ESTORE, DDL_EPROTO, DDL_EPEERLOST (blames the rank). Blocks at
+ * DDL_ENETWORK (no such interface, too), DDL_ESTORE, DDL_EPROTO, DDL_EPEERLOST (blames the rank). What this
+ * rank lacks, if it does: after 1.5 s, in which the others hear of it, as far as they have come. Blocks at
  * most until the deadline. *bootstrap is set at once, for ddl_bootstrap_close_in_child alone until this has
  * succeeded, and NULL if it has not.
  */

@@ -114,6 +114,9 @@ void ddl_course_stay_shortly(ddl_course *course, const ddl_error *why);
  */
 DDL_MUST_USE ddl_status ddl_course_decline(ddl_course *course, ddl_error *err);
 
+/* The same for a rank that has not come: it does so first, if that can be done soon. */
+DDL_MUST_USE ddl_status ddl_course_come_and_decline(ddl_course *course, ddl_error *err);
+
 /* Wrong ones are told at once, not when all have come; the others too if that can be. */
 DDL_MUST_USE ddl_status ddl_course_check_interfaces(ddl_course *course, ddl_error *err);
 

@@ -8,6 +8,7 @@
 
 enum {
     DESCRIPTORS_MARGIN = 64, /* for loops, files and strangers */
+    TO_TELL = 32,            /* to come to the place and say what this rank lacks */
     PER_NEIGHBOUR = 3,       /* its memory, its bell, and a socket by which these come */
 };
 
@@ -33,6 +34,12 @@ ddl_status ddl_bootstrap_need_descriptors(int rank, int nranks, ddl_connect conn
         DDL_TRY(ddl_host_need_descriptors(links + clients + DESCRIPTORS_MARGIN, what, err));
     ddl_host_expect_descriptors(links * (1 + PER_NEIGHBOUR) + clients);
     return DDL_OK;
+}
+
+bool ddl_bootstrap_may_tell(void)
+{
+    ddl_error unwanted;
+    return ddl_host_need_descriptors(TO_TELL, "a rank that cannot take part", &unwanted) == DDL_OK;
 }
 
 bool ddl_bootstrap_may_have_streams(int rank, int nranks)

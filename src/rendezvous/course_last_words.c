@@ -120,15 +120,20 @@ ddl_status ddl_course_decline(ddl_course *course, ddl_error *err)
     return err->code;
 }
 
+ddl_status ddl_course_come_and_decline(ddl_course *course, ddl_error *err)
+{
+    ddl_error ignored;
+    const ddl_deadline until = ddl_deadline_in_ms(course->own.rank == 0 ? VISIT_MS : COME_MS);
+    (void)!ddl_course_come_to_place(course, ddl_deadline_earlier(course->options->deadline, until), &ignored);
+    return ddl_course_decline(course, err);
+}
+
 ddl_status ddl_course_check_interfaces(ddl_course *course, ddl_error *err)
 {
     ddl_address unused;
-    ddl_error ignored;
     const char *choice = course->network->iface[0] != '\0' ? course->network->iface : NULL;
     const ddl_status status = ddl_interface_choose(choice, NULL, &unused, err);
     if (status == DDL_OK || choice == NULL) /* then there is none at all, and nobody to tell */
         return status;
-    const ddl_deadline until = ddl_deadline_in_ms(course->own.rank == 0 ? VISIT_MS : COME_MS);
-    (void)!ddl_course_come_to_place(course, ddl_deadline_earlier(course->options->deadline, until), &ignored);
-    return ddl_course_decline(course, err);
+    return ddl_course_come_and_decline(course, err);
 }

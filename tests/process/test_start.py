@@ -88,19 +88,20 @@ class Descriptors(Tests):
         return started
 
     def test_too_few_are_told_before_any_is_used(self):
-        """Whatever there is between none and a few more than a process has already."""
+        """Whatever there is between none and a few more than a process has already, and what it takes to tell the others."""
         world = self.world(2)
         probe = world.start(0, "line")
         probe.expect("ready")
         used = descriptors(probe.pid)
         probe.go()
         ranks = [(k, self.start_with(world, k % 2, used + k)) for k in range(21)]
+        ranks += [(k, self.start_with(self.world(2), k % 2, used + k)) for k in [*range(29, 37), 60]]
         for _, rank in ranks:
             rank.go()
         for k, rank in ranks:
             with self.subTest(k=k):
                 record = rank.expect("init")
-                self.told(record, "DDL_ERESOURCE", 1, "2 ranks", f"{used} are in use", f"hard limit {used + k}", "ulimit -n")
+                self.told(record, "DDL_ERESOURCE", 1 if k < 21 else 2, "2 ranks", f"{used} are in use", f"hard limit {used + k}", "ulimit -n")
                 rank.expect("call", "DDL_EINVAL")
                 rank.expect("free", "DDL_OK")
                 rank.finish(0 if bound(1) == 1 else None)  # sanitizers want some at the end
