@@ -1151,6 +1151,15 @@ class Configuration(Failures):
                 self.assertEqual(record["os_errno"], errno.EADDRINUSE, record)
                 self.assert_within(record, record["begin_ns"], 1)
 
+    def test_a_second_init_at_the_place_of_the_first(self):
+        world = self.world(2)
+        ranks = world.start_all("init", SMALL, "free", others={0: ["init", "init", SMALL, "free"]})
+        ranks[0].expect("init", "DDL_OK")
+        record = ranks[0].expect("init", "DDL_ENETWORK")
+        self.assert_names(record, f"port {world.port} on 127.0.0.1", "in this very process", "free that communicator")
+        for rank in ranks:
+            rank.close()
+
     def test_who_never_comes_is_named(self):
         self.at_once((self.check_peers_never_come,), (self.check_rank_0_never_comes,), (self.check_progress_is_told,),
                      (self.check_a_crowd_is_quiet,),
