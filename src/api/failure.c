@@ -253,6 +253,8 @@ static void settle(ddl_comm *comm)
     failure->failed = true;
     comm->world->nbusy--;
     comm->pool->cause = failure->cause;
+    if (ddl_failure_is_of_calls(&failure->cause))
+        ddl_failure_add_own_counts(comm, &comm->pool->cause);
     if (failure->cause.code == DDL_EPEERLOST && failure->cause.witness == comm->rank)
         comm->pool->cause_os_errno = failure->os_errno;
     /* Once more, from every rank: who comes late may read any of them first, and then that it has left. */

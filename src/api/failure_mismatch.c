@@ -5,6 +5,7 @@
 #include "base/dtype.h"
 
 #include <stdio.h>
+#include <string.h>
 
 /* "allreduce(count 20, float32, sum, by ring)" */
 static void describe_call(const ddl_signature *signature, char *text, size_t capacity)
@@ -140,4 +141,23 @@ ddl_notice ddl_failure_stray(const ddl_comm *comm, const ddl_frame *frame, int p
         ddl_comm_describe(comm, peer, who, sizeof who), call,
         ddl_comm_describe(comm, comm->rank, own, sizeof own));
     return notice;
+}
+
+void ddl_failure_add_own_counts(const ddl_comm *comm, ddl_notice *cause)
+{
+    enum { SHOWN = 16 };
+    const ddl_request *request = ddl_failure_find_collective(comm, cause->sequence);
+    if (request == NULL || request->task.shape.blocks.counts == NULL ||
+        request->task.shape.out_blocks.counts != NULL)
+        return;
+    const size_t *counts = request->task.shape.blocks.counts;
+    size_t used = strlen(cause->text);
+    for (int rank = 0; rank < comm->nranks && rank <= SHOWN && used < sizeof cause->text; rank++) {
+        const int added = rank < SHOWN
+                              ? snprintf(cause->text + used, sizeof cause->text - used, "%s%zu",
+                                         rank == 0 ? "; the counts of this rank are " : ", ", counts[rank])
+                              : snprintf(cause->text + used, sizeof cause->text - used, ", and %d more",
+                                         comm->nranks - rank);
+        used += added > 0 ? (size_t)added : 0;
+    }
 }

@@ -68,6 +68,10 @@ ddl_notice ddl_failure_mismatch(const ddl_comm *comm, const ddl_frame *frame, co
 void ddl_failure_describe_pair(const ddl_comm *comm, ddl_notice *notice, const ddl_signature *low,
                                const ddl_signature *high);
 
+/* Arrays of counts are compared by a digest, from which nobody can tell where they differ; so each rank whose
+ * call is in flight tells its own program what it has. */
+void ddl_failure_add_own_counts(const ddl_comm *comm, ddl_notice *cause);
+
 /* The peer has a message for this rank, or waits for one, in an operation that this rank was done with so
  * long ago that it remembers nothing of it but that: with no elements, or blocks of none, a rank may be done
  * without the others. */

@@ -461,6 +461,37 @@ static void counts_that_differ_between_ranks_are_told_to_all(void **state)
         }
 }
 
+/* Of another array a rank knows no more than that it is another; so each tells its own program what it has.
+ */
+static void show_counts(rank_thread *me)
+{
+    atomic_int *nshown = me->arg;
+    const size_t counts[2][RANKS] = { { 2, 0, 3 }, { 2, 1, 3 } };
+    const char *shown[] = { "the counts of this rank are 2, 0, 3", "the counts of this rank are 2, 1, 3" };
+    const int which = me->rank == RANKS - 1;
+    int32_t given[RANKS * ELEMENTS] = { 0 }, got[RANKS * ELEMENTS];
+
+    EXPECT(me, world_works(me));
+    ranks_meet(me);
+    end_in_mismatch(me, ddl_allgatherv(given, got, counts[which], DDL_INT32, me->world, NULL));
+    if (strstr(the_error(), shown[which]) != NULL)
+        atomic_fetch_add(nshown, 1);
+    EXPECT(me, strstr(the_error(), shown[!which]) == NULL);
+    ddl_comm_free(&me->world);
+}
+
+/* But for one that comes when it is over; that does not happen three times in a row. */
+static void each_rank_shows_the_counts_that_it_has(void **state)
+{
+    (void)state;
+    atomic_int nshown = 0;
+    for (int tries = 0; nshown < RANKS && tries < 3; tries++) {
+        nshown = 0;
+        ranks_play("mem://shown", RANKS, show_counts, &nshown);
+    }
+    assert_int_equal(nshown, RANKS);
+}
+
 /* One block of an alltoallv: what `from` sends and what `to` expects; all others agree on `rest`. */
 static const struct exchange {
     const char *name;
@@ -633,6 +664,7 @@ int main(void)
         cmocka_unit_test(nowhere_to_put_a_communicator_is_refused),
         cmocka_unit_test(buffers_that_a_rank_does_not_use_may_be_missing),
         cmocka_unit_test(counts_that_differ_between_ranks_are_told_to_all),
+        cmocka_unit_test(each_rank_shows_the_counts_that_it_has),
         cmocka_unit_test(what_is_sent_to_a_rank_must_be_what_it_expects),
         cmocka_unit_test(a_message_must_be_what_its_receiver_expects),
         cmocka_unit_test(a_disagreement_on_a_part_breaks_the_part_alone),
