@@ -266,7 +266,7 @@ static void settle(ddl_comm *comm)
         (comm->root == comm || !ddl_list_empty(&comm->in_flight)) && (is_of_work || !comm->is_parting);
     ddl_log(is_news ? DDL_LOG_ERROR : DDL_LOG_DEBUG, "%s %s%s%s: %s", ddl_status_name(failure->cause.code),
             failure->cause.operation, failure->cause.operation[0] != '\0' ? " " : "", comm->pool->prefix,
-            failure->cause.text);
+            comm->pool->cause.text);
     if (!ddl_votes_cancel(comm, 0))
         say_not_stopped(&comm->pool->cause);
     /* First cancel everything, then tell the waiters: buffers are free when a wait returns. */
