@@ -4,6 +4,7 @@
 #include "api/settings.h"
 #include "backend/profile.h"
 #include "base/assert.h"
+#include "base/decimal.h"
 #include "base/failpoint.h"
 #include "base/log.h"
 #include "io/host.h"
@@ -84,23 +85,10 @@ static ddl_status parse_int(const char *name, const char *value, long least, lon
     return DDL_OK;
 }
 
-/* "300", "500ms", "30s", "5min", "2h". */
 static ddl_status parse_duration(const char *name, const char *value, int64_t *result_ms, ddl_error *err)
 {
-    static const struct {
-        const char *unit;
-        double ms;
-    } units[] = { { "", 1000 }, { "ms", 1 }, { "s", 1000 }, { "min", 60e3 }, { "h", 3600e3 } };
-    char *end;
-    errno = 0;
-    double number = isdigit((unsigned char)value[0]) ? strtod(value, &end) : -1;
-    for (size_t i = 0; number > 0 && errno == 0 && i < sizeof units / sizeof *units; i++) {
-        double ms = number * units[i].ms;
-        if (strcmp(end, units[i].unit) == 0 && ms >= 1 && ms < 1e15) {
-            *result_ms = (int64_t)ms;
-            return DDL_OK;
-        }
-    }
+    if (ddl_duration_parse(value, result_ms) && *result_ms > 0)
+        return DDL_OK;
     return DDL_FAIL(err, DDL_ECONFIG,
                     "%s=%s: a time greater than zero is needed, in seconds or as 500ms, 30s, 5min, 2h", name,
                     value);

@@ -1,6 +1,8 @@
 /* profile.c - lines of `name = value` to constants of the cost model. */
 #include "backend/profile.h"
 
+#include "base/decimal.h"
+
 #include <stdio.h>
 #include <string.h>
 
@@ -64,27 +66,6 @@ static const char *list_names(char list[256])
     return list;
 }
 
-/* Digits with at most one point. Not strtod: that reads what the program's locale says. */
-static bool parse_decimal(ddl_span span, double *value)
-{
-    double number = 0, unit = 1;
-    bool digits = false, fraction = false;
-    for (size_t i = 0; i < span.bytes; i++) {
-        char c = span.at[i];
-        if (c == '.' && !fraction) {
-            fraction = true;
-        } else if (c >= '0' && c <= '9') {
-            digits = true;
-            number = number * 10 + (c - '0');
-            unit *= fraction ? 10 : 1;
-        } else {
-            return false;
-        }
-    }
-    *value = number / unit;
-    return digits;
-}
-
 static ddl_status parse_line(const char *path, int line_number, ddl_span line, double constants[],
                              bool given[], ddl_error *err)
 {
@@ -106,7 +87,8 @@ static ddl_status parse_line(const char *path, int line_number, ddl_span line, d
     size_t value_at = until(line, '=').bytes + 1;
     ddl_span value = trimmed((ddl_span){ line.at + value_at, line.bytes - value_at });
     double number;
-    if (!parse_decimal(value, &number) || !(number > 0 && number < DDL_COST_LIMIT))
+    if (ddl_decimal_parse(value.at, value.bytes, &number) != value.bytes ||
+        !(number > 0 && number < DDL_COST_LIMIT))
         return DDL_FAIL(err, DDL_ECONFIG,
                         "%s:%d: %s = '%s': accepted is a decimal number such as 0.33, greater than 0 and "
                         "less than %g",

@@ -1,4 +1,4 @@
-/* test_base.c - sizes, copies, processors, lists, bytes, errors, names, spellings and log lines. */
+/* test_base.c - sizes, copies, processors, lists, bytes, errors, names, spellings, times and log lines. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -9,6 +9,7 @@
 #include "base/bytes.h"
 #include "base/clock.h"
 #include "base/copy.h"
+#include "base/decimal.h"
 #include "base/dtype.h"
 #include "base/error.h"
 #include "base/failpoint.h"
@@ -529,6 +530,36 @@ static void failpoint_fails_the_hit_that_was_asked_for(void **state)
 #endif
 }
 
+static void times_are_read_whatever_the_unit_and_the_locale(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *text;
+        int64_t ms; /* -1: it is none */
+    } times[] = {
+        { "300", 300000 },  { "0.5", 500 },
+        { ".25", 250 },     { "1.", 1000 },
+        { "500ms", 500 },   { "30s", 30000 },
+        { "5min", 300000 }, { "2h", 7200000 },
+        { "0.29s", 290 },   { "0", 0 },
+        { "0.0004", 0 },    { "876600h", 3155760000000 },
+        { "876601h", -1 },  { "", -1 },
+        { ".", -1 },        { "s", -1 },
+        { "-5s", -1 },      { "+5", -1 },
+        { "1.2.3", -1 },    { "0,5", -1 },
+        { "1e3", -1 },      { "0x10", -1 },
+        { "5 s", -1 },      { " 5", -1 },
+        { "5S", -1 },       { "5 lightyears", -1 },
+        { "inf", -1 },      { "nan", -1 },
+    };
+    for (size_t i = 0; i < sizeof times / sizeof times[0]; i++) {
+        int64_t ms = -1;
+        const bool is_time = ddl_duration_parse(times[i].text, &ms);
+        if (is_time != (times[i].ms >= 0) || ms != times[i].ms)
+            fail_msg("'%s' is %lld ms", times[i].text, (long long)ms);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -548,6 +579,7 @@ int main(void)
         cmocka_unit_test(stores_that_stay_dear_go_past_the_caches),
         cmocka_unit_test(processors_are_those_that_the_system_tells),
         cmocka_unit_test(words_are_near_that_differ_in_few_letters),
+        cmocka_unit_test(times_are_read_whatever_the_unit_and_the_locale),
         cmocka_unit_test(deadlines_saturate_and_pass),
         cmocka_unit_test(log_lines_go_to_the_sink_and_stop_at_the_level),
         cmocka_unit_test(nobody_who_reads_the_log_is_no_harm),

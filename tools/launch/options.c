@@ -5,6 +5,7 @@
 #include "gpus.h"
 
 #include "base/assert.h"
+#include "base/decimal.h"
 #include "base/spelling.h"
 #include "io/host.h"
 
@@ -26,28 +27,6 @@ static bool read_whole(const char *value, long least, long most, int *number)
         return false;
     *number = (int)parsed;
     return true;
-}
-
-static bool read_duration(const char *value, int64_t *ms)
-{
-    static const struct {
-        const char *unit;
-        double in_ms;
-    } units[] = { { "", 1e3 }, { "s", 1e3 }, { "ms", 1 }, { "min", 60e3 }, { "h", 3600e3 } };
-    if (!isdigit((unsigned char)value[0]) && value[0] != '.')
-        return false;
-    size_t digits = strspn(value, "0123456789.");
-    char *end;
-    double number = strtod(value, &end);
-    if (end != value + digits)
-        return false;
-    for (size_t i = 0; i < sizeof units / sizeof units[0]; i++) {
-        if (strcmp(end, units[i].unit) == 0 && number * units[i].in_ms <= 366 * 24 * 3600e3) {
-            *ms = (int64_t)(number * units[i].in_ms);
-            return true;
-        }
-    }
-    return false;
 }
 
 static bool read_word(const char *value, const char **word)
@@ -158,12 +137,12 @@ static bool read_on_failure(launch_options *options, const char *value)
 
 static bool read_grace(launch_options *options, const char *value)
 {
-    return read_duration(value, &options->grace_ms);
+    return ddl_duration_parse(value, &options->grace_ms);
 }
 
 static bool read_timeout(launch_options *options, const char *value)
 {
-    return read_duration(value, &options->timeout_ms) && options->timeout_ms > 0;
+    return ddl_duration_parse(value, &options->timeout_ms) && options->timeout_ms > 0;
 }
 
 static bool read_role(launch_options *options, const char *value)
