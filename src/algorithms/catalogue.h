@@ -102,6 +102,6 @@ int ddl_catalogue_index(const ddl_algorithm *algorithm);
  * choice, or what lies where in memory that ranks share changes; ranks compare it, and not the library's
  * version, when they meet, as both ends of a message must come from the same generator.
  */
-enum { DDL_GENERATOR_VERSION = 26 };
+enum { DDL_GENERATOR_VERSION = 27 };
 
 #endif

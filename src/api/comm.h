@@ -22,7 +22,7 @@ enum { DDL_SIGNATURE_SPLIT = 0xfd, DDL_SIGNATURE_FREE = 0xfe };
  * found out by the same time, and nothing of what it may touch is freed. */
 enum {
     DDL_NEWS = 8,
-    DDL_HISTORY = 128,
+    DDL_HISTORY = 256,
     DDL_COMM_BUCKETS = 64,
     DDL_COMM_FREE_MS = 4000,
     DDL_COMM_GRACE_MS = 400

@@ -111,6 +111,8 @@ void ddl_failure_check_gone(ddl_comm *comm, const ddl_request *request)
 void ddl_failure_left(ddl_comm *comm)
 {
     comm->ngone++;
+    if (comm->board != NULL) /* or calls that need nothing of it would go on for as many as may be ahead */
+        ddl_board_stay_near(comm->board);
     DDL_LIST_FOR_EACH (link, &comm->in_flight)
         ddl_failure_check_gone(comm, DDL_CONTAINER(link, ddl_request, link));
 }

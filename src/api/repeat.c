@@ -5,7 +5,7 @@
 
 /* So that a loop of such calls takes notice of what comes by other ways; of messages that do not belong here
  * while what they are compared with is remembered, as no rank is further ahead than DDL_AHEAD. */
-enum { SWEEP_EVERY = DDL_HISTORY / 2, DRIVE_EVERY = 256 };
+enum { SWEEP_EVERY = DDL_HISTORY / 4, DRIVE_EVERY = 256 };
 _Static_assert((int)SWEEP_EVERY + (int)DDL_AHEAD < (int)DDL_HISTORY, "what comes late is still compared");
 
 static void repeat_finished(ddl_task *task)

@@ -170,6 +170,8 @@ bool ddl_world_admit(ddl_world *world, ddl_comm *comm)
     ddl_list_append(&world->active, &comm->active);
     for (int rank = 0; rank < comm->nranks; rank++)
         comm->ngone += rank != comm->rank && ddl_mesh_is_gone(world->mesh, comm->members[rank]);
+    if (comm->ngone > 0 && comm->board != NULL)
+        ddl_board_stay_near(comm->board);
     hand_over_words(world, comm);
     return true;
 }

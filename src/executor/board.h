@@ -29,7 +29,7 @@
 
 enum {
     DDL_POST_BYTES = 256 * 1024, /* a post says at most */
-    DDL_AHEAD = 32,              /* at most: where ranks are few */
+    DDL_AHEAD = 64,              /* at most: where ranks are few */
     DDL_SHEETS = 2 * DDL_AHEAD,
     DDL_BOARD_RANKS = 64,
     DDL_BOARD_FEW = 8, /* all sheets of that many are mapped by each of them; of more two, so 1 ahead */
@@ -107,6 +107,12 @@ void ddl_board_begin(ddl_board *board, bool is_new);
 
 /* A board of so many ranks, of which this is one; its pads are still to be set. */
 ddl_board ddl_board_of(int rank, int nranks);
+
+/* From now on this rank is not ahead by more than one post: somebody may never come. */
+static inline void ddl_board_stay_near(ddl_board *board)
+{
+    board->ahead = 1;
+}
 
 /* Whether enough has been seen for a post of so many bytes; else all others have to be seen to have posted
  * with board->seen + 1. */

@@ -196,7 +196,7 @@ class SharedMemory(Host):
             self.skipTest(f"there is no cgroup to be had: {error}")
         return folder
 
-    def test_who_needs_nothing_of_a_small_call_is_32_ahead_of_who_does_not_come(self):
+    def test_who_needs_nothing_of_a_small_call_is_64_ahead_of_who_does_not_come(self):
         """As they go over the board, also where ranks share CPUs; by messages it would be some thousands."""
         for call, ahead in (("broadcast:4:int32:0", 0), ("scatter:1:int32:0", 0), ("reduce:4:int32:sum:0", 1), ("gather:1:int32:0", 1)):
             world = self.world(3, DDL_TIMEOUT=f"{bound(1)}s")
@@ -205,7 +205,7 @@ class SharedMemory(Host):
                 rank.go()
             ranks[ahead].expect("running")
             record = ranks[ahead].expect("forever", "DDL_ETIMEDOUT")
-            self.assertEqual((record["done"], record["culprit"]), (32, 2), ranks[ahead].story())
+            self.assertEqual((record["done"], record["culprit"]), (64, 2), ranks[ahead].story())
 
     def test_where_there_is_not_memory_enough_for_all_there_is_tcp_and_a_warning(self):
         """The ranks would be killed when they come to use it."""
