@@ -145,7 +145,7 @@ struct ddl_comm {
         bool is_held;  /* nobody is told of the cause until the loop has been run: */
         unsigned held_loops;
         int64_t settle_ns, latest_ns;
-        int64_t took_ns; /* since when this is the cause */
+        int64_t began_ns, took_ns; /* since when there is a cause, and this is it */
         ddl_notice cause;
         int os_errno;          /* of a cause that this rank has seen: what the system said, or 0 */
         bool *told_by;         /* of each rank: it has said that it failed; its leaving is no news */

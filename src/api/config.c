@@ -45,10 +45,14 @@ ddl_status ddl_config_parse_int(const char *name, const char *value, long least,
     return DDL_OK;
 }
 
+/* Changes nothing where it fails. */
 static ddl_status parse_duration(const char *name, const char *value, int64_t *result_ms, ddl_error *err)
 {
-    if (ddl_duration_parse(value, result_ms) && *result_ms > 0)
+    int64_t ms;
+    if (ddl_duration_parse(value, &ms) && ms > 0) {
+        *result_ms = ms;
         return DDL_OK;
+    }
     return DDL_FAIL(err, DDL_ECONFIG,
                     "%s=%s: a time greater than zero is needed, in seconds or as 500ms, 30s, 5min, 2h", name,
                     value);
@@ -117,19 +121,18 @@ static ddl_status read_store(const ddl_options *options, ddl_config *config, ddl
 
 /* ---- the rest ---- */
 
-/* What the options have is not looked for in the environment. */
-static ddl_status read_timeout(const char *name, int64_t option_ms, int64_t *ms, ddl_error *err)
-{
-    const char *value = ddl_config_env(name);
-    *ms = option_ms > 0 ? option_ms : DEFAULT_TIMEOUT_MS;
-    return option_ms > 0 || value == NULL ? DDL_OK : parse_duration(name, value, ms, err);
-}
-
 static ddl_status read_time(const char *name, int64_t default_ms, int64_t *ms, ddl_error *err)
 {
     const char *value = ddl_config_env(name);
     *ms = default_ms;
     return value != NULL ? parse_duration(name, value, ms, err) : DDL_OK;
+}
+
+/* What the options have is not looked for in the environment. */
+static ddl_status read_timeout(const char *name, int64_t option_ms, int64_t *ms, ddl_error *err)
+{
+    *ms = option_ms;
+    return option_ms > 0 ? DDL_OK : read_time(name, DEFAULT_TIMEOUT_MS, ms, err);
 }
 
 /* A rank answers within a second, and a packet that is lost is sent again within one. */
@@ -143,6 +146,7 @@ static ddl_status read_patience(const char *name, int64_t default_ms, int64_t *m
 
 static ddl_status read_timeouts(const ddl_options *options, ddl_config *config, ddl_error *err)
 {
+    DDL_TRY(read_timeout("DDL_START_TIMEOUT", options->start_timeout_ms, &config->start_timeout_ms, err));
     DDL_TRY(read_timeout("DDL_TIMEOUT", options->timeout_ms, &config->timeout_ms, err));
     config->timeout_is_given = options->timeout_ms != 0;
     DDL_TRY(read_patience("DDL_UNREACH_TIMEOUT", DEFAULT_UNREACH_MS, &config->unreachable_ms, err));
@@ -235,7 +239,7 @@ static ddl_status read_aes(ddl_config *config, ddl_error *err)
 {
     static const char *const accepted[] = { "auto", "openssl", NULL };
     const char *aes = ddl_config_env("DDL_TLS_AES");
-    if (aes == NULL)
+    if (aes == NULL || config->security != DDL_SECURITY_TLS)
         return DDL_OK;
     config->openssl_aes = strcmp(aes, "openssl") == 0;
     return one_of("DDL_TLS_AES", aes, accepted, err);
@@ -252,7 +256,6 @@ static ddl_status read_security(const ddl_options *options, ddl_config *config, 
     if (strcmp(security, "tls") == 0) {
         config->security = DDL_SECURITY_TLS;
         DDL_TRY(read_certificates(config, err));
-        DDL_TRY(read_aes(config, err));
     }
     if (strcmp(security, "off") == 0)
         config->security = DDL_SECURITY_OFF;
@@ -326,30 +329,39 @@ static ddl_status read_streams(ddl_config *config, ddl_error *err)
     return DDL_OK;
 }
 
+/* As long as it is not right nothing of it counts. */
+static ddl_status read_network(const ddl_options *options, ddl_config *config, ddl_error *err)
+{
+    const char *iface = options->interface != NULL ? options->interface : ddl_config_env("DDL_IFACE");
+    ddl_network network = { .spread = ddl_config_find_spread(config->nranks) };
+    config->network = network;
+    DDL_TRY(ddl_network_parse(iface, ddl_config_env("DDL_ADVERTISE"), ddl_config_env("DDL_PORT_RANGE"),
+                              &network, err));
+    config->network = network;
+    return DDL_OK;
+}
+
 /* Without this nothing can be told to anybody. */
 static ddl_status read_place(const ddl_options *options, ddl_config *config, ddl_error *err)
 {
-    const char *iface = options->interface != NULL ? options->interface : ddl_config_env("DDL_IFACE");
     if (options->start_timeout_ms < 0 || options->timeout_ms < 0)
         return DDL_FAIL(err, DDL_EINVAL, "a timeout in ddl_options is negative");
     DDL_TRY(ddl_config_read_ranks(options, config, err));
     DDL_TRY(read_security(options, config, err));
-    DDL_TRY(ddl_network_parse(iface, ddl_config_env("DDL_ADVERTISE"), ddl_config_env("DDL_PORT_RANGE"),
-                              &config->network, err));
-    config->network.spread = ddl_config_find_spread(config->nranks);
-    DDL_TRY(read_timeout("DDL_START_TIMEOUT", options->start_timeout_ms, &config->start_timeout_ms, err));
     return read_store(options, config, err);
 }
 
 static ddl_status read_rest(const ddl_options *options, ddl_config *config, ddl_error *err)
 {
+    DDL_TRY(read_timeouts(options, config, err)); /* of the start first, by which others are told of the rest */
+    DDL_TRY(read_network(options, config, err));
     DDL_TRY(read_log_level(err));
+    DDL_TRY(read_aes(config, err));
     DDL_TRY(read_gpu(config, err));
     DDL_TRY(read_transport(options, config, err));
     DDL_TRY(read_connect(config, err));
     DDL_TRY(read_streams(config, err));
     DDL_TRY(read_gpu_policy(config, err));
-    DDL_TRY(read_timeouts(options, config, err));
     DDL_TRY(ddl_config_read_costs(config, err));
     return read_algorithms(config, err);
 }

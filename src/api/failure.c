@@ -22,10 +22,12 @@ enum {
     SETTLE_MS = 50,           /* for the causes that others have seen to arrive */
     SETTLE_MISMATCH_MS = 200, /* and for ranks that have not come to the call, or are idle */
     SETTLE_SPARSE_MS = 200,   /* if they come by way of others */
-    SETTLE_FIRST_MS = 400,    /* more, for rank 0 to say which calls differ: it may be idle (IDLE_MS) */
-    SETTLE_UNNAMED_MS = 400,  /* for somebody who knows more, when this rank can blame nobody */
-    SETTLE_LATE_MS = 200,     /* for the rank that is late to say why */
-    SETTLE_MORE_MS = 300,     /* at most, for earlier and earlier calls that turn out to differ */
+    SETTLE_ALONE_MS = 550,    /* in all, if rank 0 does not say which calls differ: one that is idle hears of
+                                 it within 200 ms, and waits for as long */
+    SETTLE_ALONE_SPARSE_MS = 700, /* waiters give up 800 ms after a deadline */
+    SETTLE_UNNAMED_MS = 400,      /* for somebody who knows more, when this rank can blame nobody */
+    SETTLE_LATE_MS = 200,         /* for the rank that is late to say why */
+    SETTLE_MORE_MS = 300,         /* at most, for earlier and earlier calls that turn out to differ */
     TELL_AFTER_MS =
         100, /* an operation that takes longer is told to everyone, so that late ranks can be named */
     TELL_AGAIN_MS = 1000, /* one that others wait behind */
@@ -124,10 +126,11 @@ static bool take(ddl_comm *comm, const ddl_notice *notice)
         const int64_t most_ns = ddl_now_ns() + SETTLE_MS * DDL_NS_PER_MS; /* for others' ends */
         failure->settle_ns = failure->settle_ns < most_ns ? failure->settle_ns : most_ns;
     }
-    if (!failure->failing)
+    if (!failure->failing) {
+        failure->began_ns = ddl_now_ns();
         comm->world->nbusy++;
-    if (!failure->failing)
         ddl_votes_abort(comm);
+    }
     ddl_engine_tick_often(comm->engine);
     failure->failing = true;
     failure->took_ns = ddl_now_ns();
@@ -239,8 +242,10 @@ static void say_not_stopped(ddl_notice *cause)
 static bool is_settled(const ddl_comm *comm, int64_t now_ns)
 {
     const struct ddl_failure *failure = &comm->failure;
-    if (is_for_first(comm) && !failure->cause.is_final)
-        return now_ns >= failure->settle_ns + SETTLE_FIRST_MS * DDL_NS_PER_MS;
+    if (is_for_first(comm) && !failure->cause.is_final) {
+        const int64_t alone_ms = comm->sparse ? SETTLE_ALONE_SPARSE_MS : SETTLE_ALONE_MS;
+        return now_ns >= failure->settle_ns && now_ns >= failure->began_ns + alone_ms * DDL_NS_PER_MS;
+    }
     return now_ns >= failure->settle_ns ||
            (now_ns >= failure->took_ns + SETTLE_MS * DDL_NS_PER_MS && ddl_failure_knows_all_calls(comm));
 }

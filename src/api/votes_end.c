@@ -10,8 +10,7 @@
 
 enum {
     STOP_MS = 10000,
-    STOP_LATE_MS = 600 /* after a deadline: a cause has settled after 420 ms (500 if nobody waits), waiters
-                          give up after 800 */
+    STOP_LATE_MS = 600 /* after a deadline: a cause has settled after 570 ms, waiters give up after 800 */
 };
 
 /* ---- out of time ---- */

@@ -232,6 +232,7 @@ static void *background_main(void *arg)
         if (!engine->client.busy(engine->client.arg))
             atomic_store(&engine->background_ticking, false);
         const bool missed = ddl_engine_do_leave(engine, true);
+        engine->loops_seen = atomic_load_explicit(&engine->loops, memory_order_relaxed); /* it may be alone */
         ddl_engine_let_others_in(engine);
         if (!missed)
             is_due = let_more_come(engine, &batch, to_come);

@@ -1379,7 +1379,8 @@ class Configuration(Failures):
 
     def test_what_is_wrong_with_the_settings_of_one_rank_is_told_to_all(self):
         wrong = [("DDL_PROFILE", "/no/such", 0), ("DDL_TRANSPORT", "pigeon", 0), ("DDL_TRANSPORT", "pigeon", 2),
-                 ("DDL_ALLREDUCE", "quantum", 1), ("DDL_LOG", "loud", 2), ("DDL_TIMEOUT", "soon", 0), ("DDL_GPU", "abacus", 1)]
+                 ("DDL_ALLREDUCE", "quantum", 1), ("DDL_LOG", "loud", 2), ("DDL_TIMEOUT", "soon", 0), ("DDL_GPU", "abacus", 1), ("DDL_START_TIMEOUT", "later", 0),
+                 ("DDL_PORT_RANGE", "30000:30010", 2)]
         with tempfile.TemporaryDirectory() as folder:
             for store in None, "file://" + folder:
                 worlds = [self.world(3, DDL_START_TIMEOUT="20s", DDL_STORE=store) for _ in wrong]
