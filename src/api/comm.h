@@ -146,6 +146,8 @@ struct ddl_comm {
         unsigned held_loops;
         int64_t settle_ns, latest_ns;
         int64_t began_ns, took_ns; /* since when there is a cause, and this is it */
+        bool is_late;              /* to settle, and was when the loop had been run so often: */
+        unsigned late_loops;
         ddl_notice cause;
         int os_errno;          /* of a cause that this rank has seen: what the system said, or 0 */
         bool *told_by;         /* of each rank: it has said that it failed; its leaving is no news */

@@ -353,7 +353,8 @@ static ddl_status read_place(const ddl_options *options, ddl_config *config, ddl
 
 static ddl_status read_rest(const ddl_options *options, ddl_config *config, ddl_error *err)
 {
-    DDL_TRY(read_timeouts(options, config, err)); /* of the start first, by which others are told of the rest */
+    DDL_TRY(
+        read_timeouts(options, config, err)); /* of the start first, by which others are told of the rest */
     DDL_TRY(read_network(options, config, err));
     DDL_TRY(read_log_level(err));
     DDL_TRY(read_aes(config, err));

@@ -27,6 +27,7 @@ enum {
     SETTLE_ALONE_SPARSE_MS = 700, /* waiters give up 800 ms after a deadline */
     SETTLE_UNNAMED_MS = 400,      /* for somebody who knows more, when this rank can blame nobody */
     SETTLE_LATE_MS = 200,         /* for the rank that is late to say why */
+    LATE_MS = 50,                 /* ticks come every 20 ms while a cause settles */
     SETTLE_MORE_MS = 300,         /* at most, for earlier and earlier calls that turn out to differ */
     TELL_AFTER_MS =
         100, /* an operation that takes longer is told to everyone, so that late ranks can be named */
@@ -54,7 +55,8 @@ static bool is_by_others(const ddl_comm *comm, const ddl_notice *notice)
 /* Whether rank 0 of this communicator is to say what the cause is. */
 static bool is_for_first(const ddl_comm *comm)
 {
-    return comm->failure.cause.code == DDL_EMISMATCH && comm->nranks > 2 && comm->rank != 0;
+    return comm->failure.cause.code == DDL_EMISMATCH && comm->nranks > 2 && comm->rank != 0 &&
+           !ddl_mesh_is_gone(comm->mesh, comm->members[0]);
 }
 
 /* Of a mismatch more is known when all ranks have come to the call. */
@@ -133,6 +135,7 @@ static bool take(ddl_comm *comm, const ddl_notice *notice)
     }
     ddl_engine_tick_often(comm->engine);
     failure->failing = true;
+    failure->is_late = false;
     failure->took_ns = ddl_now_ns();
     failure->cause = *notice;
     return true;
@@ -239,15 +242,32 @@ static void say_not_stopped(ddl_notice *cause)
              "; NCCL does not stop here, and may still write to the buffers of its calls");
 }
 
-static bool is_settled(const ddl_comm *comm, int64_t now_ns)
+static int64_t due_ns(const ddl_comm *comm)
 {
     const struct ddl_failure *failure = &comm->failure;
-    if (is_for_first(comm) && !failure->cause.is_final) {
-        const int64_t alone_ms = comm->sparse ? SETTLE_ALONE_SPARSE_MS : SETTLE_ALONE_MS;
-        return now_ns >= failure->settle_ns && now_ns >= failure->began_ns + alone_ms * DDL_NS_PER_MS;
-    }
-    return now_ns >= failure->settle_ns ||
-           (now_ns >= failure->took_ns + SETTLE_MS * DDL_NS_PER_MS && ddl_failure_knows_all_calls(comm));
+    const int64_t alone_ms = comm->sparse ? SETTLE_ALONE_SPARSE_MS : SETTLE_ALONE_MS;
+    const int64_t alone_ns = failure->began_ns + alone_ms * DDL_NS_PER_MS;
+    const int64_t known_ns = failure->took_ns + SETTLE_MS * DDL_NS_PER_MS;
+    if (is_for_first(comm) && !failure->cause.is_final)
+        return alone_ns > failure->settle_ns ? alone_ns : failure->settle_ns;
+    return known_ns < failure->settle_ns && ddl_failure_knows_all_calls(comm) ? known_ns : failure->settle_ns;
+}
+
+/* If it comes late to that, as its process has stood still, not before it has read what has come by then. */
+static bool is_settled(ddl_comm *comm, int64_t now_ns)
+{
+    struct ddl_failure *failure = &comm->failure;
+    const int64_t late_ns = now_ns - due_ns(comm);
+    const unsigned loops = ddl_engine_loops(comm->engine);
+    if (late_ns < 0)
+        return false;
+    if (late_ns < LATE_MS * DDL_NS_PER_MS || (failure->is_late && loops != failure->late_loops))
+        return true;
+    if (!failure->is_late)
+        failure->late_loops = loops;
+    failure->is_late = true;
+    ddl_engine_tick_soon(comm->engine);
+    return false;
 }
 
 static void settle(ddl_comm *comm)
@@ -258,8 +278,6 @@ static void settle(ddl_comm *comm)
     failure->failed = true;
     comm->world->nbusy--;
     comm->pool->cause = failure->cause;
-    if (ddl_failure_is_of_calls(&failure->cause))
-        ddl_failure_add_own_counts(comm, &comm->pool->cause);
     if (failure->cause.code == DDL_EPEERLOST && failure->cause.witness == comm->rank)
         comm->pool->cause_os_errno = failure->os_errno;
     /* Once more, from every rank: who comes late may read any of them first, and then that it has left. */
@@ -269,9 +287,6 @@ static void settle(ddl_comm *comm)
     const bool is_of_work = failure->cause.code == DDL_EMISMATCH || failure->cause.code == DDL_EPROTO;
     bool is_news =
         (comm->root == comm || !ddl_list_empty(&comm->in_flight)) && (is_of_work || !comm->is_parting);
-    ddl_log(is_news ? DDL_LOG_ERROR : DDL_LOG_DEBUG, "%s %s%s%s: %s", ddl_status_name(failure->cause.code),
-            failure->cause.operation, failure->cause.operation[0] != '\0' ? " " : "", comm->pool->prefix,
-            comm->pool->cause.text);
     if (!ddl_votes_cancel(comm, 0))
         say_not_stopped(&comm->pool->cause);
     /* First cancel everything, then tell the waiters: buffers are free when a wait returns. */
@@ -284,6 +299,11 @@ static void settle(ddl_comm *comm)
     }
     if (hanging != NULL)
         ddl_staging_tell_hanging(hanging, comm->pool->cause.text, sizeof comm->pool->cause.text);
+    if (ddl_failure_is_of_calls(&failure->cause))
+        ddl_failure_add_own_counts(comm, &comm->pool->cause);
+    ddl_log(is_news ? DDL_LOG_ERROR : DDL_LOG_DEBUG, "%s %s%s%s: %s", ddl_status_name(failure->cause.code),
+            failure->cause.operation, failure->cause.operation[0] != '\0' ? " " : "", comm->pool->prefix,
+            comm->pool->cause.text);
     ddl_mesh_forget(comm->mesh, comm->id * 2, 2);
     failure->reported = !ddl_list_empty(&comm->in_flight);
     for (ddl_link *first; (first = ddl_list_first(&comm->in_flight)) != NULL;) {

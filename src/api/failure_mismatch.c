@@ -7,6 +7,10 @@
 #include <stdio.h>
 #include <string.h>
 
+enum { DIGITS = 16 }; /* of a digest */
+#define DIGEST     "counts #"
+#define OWN_COUNTS "; the counts of this rank are "
+
 /* "allreduce(count 20, float32, sum, by ring)" */
 static void describe_call(const ddl_signature *signature, char *text, size_t capacity)
 {
@@ -30,7 +34,7 @@ static void describe_call(const ddl_signature *signature, char *text, size_t cap
             snprintf(count, sizeof count, "counts of its own");
         else if (signature->collective < DDL_COLLECTIVE_COUNT &&
                  ddl_collective_is_uneven((ddl_collective)signature->collective))
-            snprintf(count, sizeof count, "counts #%016llx", (unsigned long long)signature->count);
+            snprintf(count, sizeof count, DIGEST "%0*llx", DIGITS, (unsigned long long)signature->count);
         else
             snprintf(count, sizeof count, "count %llu", (unsigned long long)signature->count);
     }
@@ -143,21 +147,45 @@ ddl_notice ddl_failure_stray(const ddl_comm *comm, const ddl_frame *frame, int p
     return notice;
 }
 
+/* Whether the text has two digests that differ. */
+static bool is_of_counts(const char *text)
+{
+    const char *first = strstr(text, DIGEST);
+    const char *second = first != NULL ? strstr(first + 1, DIGEST) : NULL;
+    return second != NULL && strncmp(first, second, sizeof DIGEST - 1 + DIGITS) != 0;
+}
+
+/* NULL: this rank's call is not in flight, or has none. */
+static const size_t *counts_in_flight(const ddl_comm *comm, uint64_t sequence)
+{
+    DDL_LIST_FOR_EACH (link, &comm->in_flight) {
+        const ddl_request *request = DDL_CONTAINER(link, ddl_request, link);
+        if (ddl_request_is_collective(request) && request->task.sequence == sequence)
+            return request->task.shape.blocks.counts;
+    }
+    return NULL;
+}
+
 void ddl_failure_add_own_counts(const ddl_comm *comm, ddl_notice *cause)
 {
-    enum { SHOWN = 16 };
-    const ddl_request *request = ddl_failure_find_collective(comm, cause->sequence);
-    if (request == NULL || request->task.shape.blocks.counts == NULL ||
-        request->task.shape.out_blocks.counts != NULL)
+    const size_t *counts = counts_in_flight(comm, cause->sequence);
+    char list[sizeof cause->text], next[64], more[32] = "";
+    const size_t there = strlen(cause->text);
+    size_t used = 0;
+    if (counts == NULL || !is_of_counts(cause->text))
         return;
-    const size_t *counts = request->task.shape.blocks.counts;
-    size_t used = strlen(cause->text);
-    for (int rank = 0; rank < comm->nranks && rank <= SHOWN && used < sizeof cause->text; rank++) {
-        const int added = rank < SHOWN
-                              ? snprintf(cause->text + used, sizeof cause->text - used, "%s%zu",
-                                         rank == 0 ? "; the counts of this rank are " : ", ", counts[rank])
-                              : snprintf(cause->text + used, sizeof cause->text - used, ", and %d more",
-                                         comm->nranks - rank);
-        used += added > 0 ? (size_t)added : 0;
+    for (int rank = 0; rank < comm->nranks; rank++) {
+        const int left = comm->nranks - rank - 1;
+        const int bytes = snprintf(next, sizeof next, "%s%zu", rank > 0 ? ", " : "", counts[rank]);
+        const int rest = left > 0 ? snprintf(NULL, 0, ", and %d more", left) : 0;
+        if (there + strlen(OWN_COUNTS) + used + (size_t)bytes + (size_t)rest >= sizeof cause->text) {
+            snprintf(more, sizeof more, ", and %d more", left + 1);
+            break;
+        }
+        memcpy(list + used, next, (size_t)bytes);
+        used += (size_t)bytes;
     }
+    list[used] = '\0';
+    if (used > 0)
+        snprintf(cause->text + there, sizeof cause->text - there, OWN_COUNTS "%s%s", list, more);
 }
