@@ -111,10 +111,17 @@ static bool take(ddl_comm *comm, const ddl_notice *notice)
     if (failure->failing && !is_why_held && !precedes(notice, &failure->cause))
         return false;
     bool is_why_late = failure->cause.code == DDL_ETIMEDOUT && notice->code != DDL_ETIMEDOUT;
+    if (!failure->failing) {
+        failure->began_ns = ddl_now_ns();
+        comm->world->nbusy++;
+        ddl_votes_abort(comm);
+    }
     if (!failure->failing || failure->cause.culprit < 0 || is_why_late || is_why_held) {
         int64_t wait_ms = settle_ms(comm, notice);
         failure->settle_ns = ddl_now_ns() + wait_ms * DDL_NS_PER_MS;
-        failure->latest_ns = failure->settle_ns + SETTLE_MORE_MS * DDL_NS_PER_MS;
+        const int64_t more_ns = failure->settle_ns + SETTLE_MORE_MS * DDL_NS_PER_MS,
+                      most_ns = failure->began_ns + SETTLE_ALONE_SPARSE_MS * DDL_NS_PER_MS;
+        failure->latest_ns = more_ns < most_ns ? more_ns : most_ns;
         if (wait_ms == 0)
             ddl_engine_tick_soon(comm->engine);
     }
@@ -127,11 +134,6 @@ static bool take(ddl_comm *comm, const ddl_notice *notice)
     if (notice->is_final) {
         const int64_t most_ns = ddl_now_ns() + SETTLE_MS * DDL_NS_PER_MS; /* for others' ends */
         failure->settle_ns = failure->settle_ns < most_ns ? failure->settle_ns : most_ns;
-    }
-    if (!failure->failing) {
-        failure->began_ns = ddl_now_ns();
-        comm->world->nbusy++;
-        ddl_votes_abort(comm);
     }
     ddl_engine_tick_often(comm->engine);
     failure->failing = true;

@@ -207,6 +207,8 @@ static void tell_lack(ddl_world *world, ddl_error *err)
     options.lack = &lack;
     if (ddl_bootstrap_join(&options, &world->bootstrap, &world->roster, NULL, &told) == lack.code)
         *err = told;
+    if (err->culprit < 0) /* there was nobody to tell */
+        (void)ddl_error_blame(err, world->config.rank);
 }
 
 ddl_status ddl_world_create(const ddl_options *options, ddl_world **out, ddl_error *err)

@@ -215,6 +215,23 @@ void ddl_socket_local(int fd, ddl_address *address)
         memset(address, 0, sizeof *address);
 }
 
+bool ddl_socket_is_own_port(uint16_t port)
+{
+    enum { LOOKED_AT = 4096 };
+    for (int fd = 0; fd < LOOKED_AT; fd++) {
+        int listens = 0;
+        socklen_t bytes = sizeof listens;
+        ddl_address local;
+        if (getsockopt(fd, SOL_SOCKET, SO_ACCEPTCONN, &listens, &bytes) != 0 || listens == 0)
+            continue;
+        ddl_socket_local(fd, &local);
+        const sa_family_t family = ((const struct sockaddr *)&local.socket)->sa_family;
+        if ((family == AF_INET || family == AF_INET6) && ddl_address_port(&local) == port)
+            return true;
+    }
+    return false;
+}
+
 void ddl_socket_avoid_pacing(int fd)
 {
 #ifdef TCP_CONGESTION

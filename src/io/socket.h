@@ -58,6 +58,10 @@ bool ddl_socket_is_connected(int fd);
 /* This end's address; zero family if it cannot be told. */
 void ddl_socket_local(int fd, ddl_address *address);
 
+/* Whether this process listens at that port, at whichever address. For advice: asks the system of each
+ * descriptor, and of no more than a few thousand. */
+bool ddl_socket_is_own_port(uint16_t port);
+
 /*
  * Of a connection that stays inside this host: send at once. BBR, the congestion control that many hosts have
  * set, sends by a timer, at the rate that it believes the path to bear. Of memory it believes anything: of

@@ -111,7 +111,8 @@ ddl_status ddl_course_come_to_place(ddl_course *course, ddl_deadline deadline, d
                                       .encryption = options->encryption,
                                       .service = options->service,
                                       .network = course->network,
-                                      .progress = &course->progress };
+                                      .progress = &course->progress,
+                                      .is_modest = options->lack != NULL };
     DDL_TRY(ddl_store_open(&store, deadline, &course->store, err));
     course->bootstrap->store = course->store;
     if (options->quiet && options->rank != 0) /* rank 0 tells of the others */

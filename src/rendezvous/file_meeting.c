@@ -249,7 +249,7 @@ static ddl_status is_alive(ddl_file_run *file, const struct left *left, bool *al
     DDL_TRY(leave_ask(file, ask, &asked, err));
     if (!asked)
         return DDL_OK;
-    *alive = await_answer(file);
+    *alive = file->is_modest || await_answer(file);
     (void)ddl_desk_remove(&file->desk, ask);
     return DDL_OK;
 }

@@ -27,6 +27,7 @@ typedef struct ddl_file_run {
     ddl_desk desk;  /* of whoever uses the store, who may wait for a file server as long as for the store to
                      * be opened, but for the last words; its keeper has another */
     ddl_hello_party self;
+    bool is_modest; /* of ddl_store_options */
     char place[DDL_FILE_PLACE_ROOM];
     bool has_place; /* it is there, and ours */
     char run[DDL_FILE_PLACE_ROOM + 40];

@@ -72,8 +72,7 @@ static bool hear_run(const ddl_address *at, const ddl_hello_party *asking, ddl_h
     return hello->state != DDL_HELLO_TALKING && hello->verdict != DDL_HELLO_NOT_DDL;
 }
 
-ddl_port_owner ddl_port_owner_find(const ddl_hello_party *self, const ddl_address *at,
-                                   char text[DDL_PORT_OWNER_TEXT])
+bool ddl_port_owner_text(const ddl_hello_party *self, const ddl_address *at, char text[DDL_PORT_OWNER_TEXT])
 {
     static const uint8_t untold[DDL_RUN_ID_BYTES];
     const ddl_security own = ddl_prover_level(self->prover);
@@ -83,7 +82,7 @@ ddl_port_owner ddl_port_owner_find(const ddl_hello_party *self, const ddl_addres
     char run[DDL_RUN_TEXT];
     snprintf(text, DDL_PORT_OWNER_TEXT, "another program");
     if (!hear_level(at, &level, ddl_deadline_in_ms(LEVEL_LIMIT_MS)))
-        return DDL_PORT_STRANGER;
+        return false;
     snprintf(text, DDL_PORT_OWNER_TEXT, "another run of ddl, of security level %s", ddl_security_name(level));
     asking.channel = DDL_CHANNEL_STORE;
     asking.peer = 0;
@@ -92,10 +91,9 @@ ddl_port_owner ddl_port_owner_find(const ddl_hello_party *self, const ddl_addres
         ddl_host_random(asking.nonce, sizeof asking.nonce, NULL) != DDL_OK ||
         !hear_run(at, &asking, &hello, ddl_deadline_in_ms(RUN_LIMIT_MS)) ||
         memcmp(hello.peer.run_id, untold, sizeof untold) == 0)
-        return level == own ? DDL_PORT_RUN : DDL_PORT_STRANGER;
+        return level == own;
     ddl_meet_hex(hello.peer.run_id, DDL_RUN_ID_BYTES, run);
     snprintf(text, DDL_PORT_OWNER_TEXT, "rank %d of run %.*s of ddl (%d ranks)", hello.peer.rank, PREFIX_TEXT,
              run, hello.peer.nranks);
-    const bool is_self = hello.peer.pid == self->pid && strcmp(hello.peer.host, self->host) == 0;
-    return is_self ? DDL_PORT_SELF : DDL_PORT_RUN;
+    return true;
 }

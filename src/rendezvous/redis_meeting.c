@@ -169,7 +169,7 @@ static ddl_status is_alive(ddl_redis_run *redis, const ddl_meet *meet, const cha
 {
     bool present;
     DDL_TRY(ask(redis, meet, id, &present, settled, err));
-    *alive = present && *settled;
+    *alive = present && (*settled || redis->is_modest);
     if (!present || *alive)
         return DDL_OK;
     DDL_TRY(await_echo(redis, id, true, ECHO_LIMIT_MS, alive, NULL, err));

@@ -30,6 +30,7 @@ typedef struct ddl_redis_run {
     bool host_missed;
     ddl_error odd_meet; /* why the record at the place was passed over */
     int64_t written_ns; /* the record there, whose run we asked, or that we have replaced */
+    bool is_modest;     /* of ddl_store_options */
     bool has_begun;     /* rank 0: meet names our run */
     bool came_late;     /* entered a run that was settled already */
     bool has_will, settled, failed;

@@ -35,6 +35,7 @@ typedef struct ddl_store_options {
     ddl_service *service;
     const ddl_network *network; /* where rank 0 serves a tcp store, and is called; NULL: nothing is said */
     ddl_progress *progress;     /* told while waiting for rank 0; may be NULL */
+    bool is_modest; /* rank 0, which cannot take part: it takes no place from a run that is silent */
 } ddl_store_options;
 
 /*

@@ -186,6 +186,7 @@ static ddl_status file_open(const ddl_store_options *options, const char *rest, 
     file->base.ops = &ddl_store_file;
     file->base.held[0] = file->base.held[1] = -1;
     file->self = *options->self;
+    file->is_modest = options->is_modest;
     file->answer_limit = DDL_DEADLINE_NEVER;
     file->desk.until = deadline;
     ddl_status status = ddl_clerk_create(&file->desk.clerk, err);

@@ -88,6 +88,7 @@ static ddl_status open_store(const ddl_store_options *options, const char *rest,
     redis->base.ops = &ddl_store_redis;
     redis->base.held[0] = redis->base.held[1] = -1;
     redis->self = *options->self;
+    redis->is_modest = options->is_modest;
     snprintf(redis->ask_from, sizeof redis->ask_from, "0-0");
     snprintf(redis->wills_from, sizeof redis->wills_from, "0-0");
     ddl_status status = open_place(redis, options, rest, is_tls, deadline, err != NULL ? err : &unwanted);

@@ -4,6 +4,7 @@
 #include "base/log.h"
 #include "io/host.h"
 #include "io/interface.h"
+#include "io/socket.h"
 #include "rendezvous/meet.h"
 #include "rendezvous/port_owner.h"
 
@@ -25,13 +26,13 @@ static ddl_status explain_listen(const ddl_hello_party *self, const char *host, 
     char known[256], owner[DDL_PORT_OWNER_TEXT];
     const uint16_t port = ddl_address_port(at);
     if (why->os_errno == EADDRINUSE) {
-        const ddl_port_owner kind = ddl_port_owner_find(self, at, owner);
-        if (kind == DDL_PORT_STRANGER && is_of_torchrun(port))
+        const bool is_run = ddl_port_owner_text(self, at, owner);
+        if (!is_run && is_of_torchrun(port))
             return DDL_FAIL_OS(err, DDL_ENETWORK, EADDRINUSE,
                                "port %u on %s is in use, by torchrun perhaps, whose own store is at "
                                "MASTER_ADDR:MASTER_PORT; give ddl another place: DDL_STORE=tcp://%s:PORT",
                                port, host, strchr(host, ':') != NULL ? "[ADDRESS]" : host);
-        if (kind == DDL_PORT_SELF)
+        if (is_run && ddl_socket_is_own_port(port))
             return DDL_FAIL_OS(
                 err, DDL_ENETWORK, EADDRINUSE,
                 "port %u on %s is in use by %s in this very process; free that communicator "
@@ -40,7 +41,7 @@ static ddl_status explain_listen(const ddl_hello_party *self, const char *host, 
         return DDL_FAIL_OS(err, DDL_ENETWORK, EADDRINUSE,
                            "port %u on %s is in use by %s; %schoose another --master_port (MASTER_PORT)",
                            port, host, owner,
-                           kind == DDL_PORT_RUN ? "was rank 0 (--node_rank 0) started twice? If not, " : "");
+                           is_run ? "was rank 0 (--node_rank 0) started twice? If not, " : "");
     }
     if (why->os_errno == EADDRNOTAVAIL) {
         ddl_interfaces_text(known, sizeof known);

@@ -22,7 +22,7 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { COUNT = 50000 /* floats: too many for a board */, MANY = 150, ROUNDS = 40 };
+enum { COUNT = 50000 /* floats: too many for a board */, MANY = 300, ROUNDS = 40 };
 
 static ddl_comm *world;
 static int rank, nranks;

@@ -419,7 +419,7 @@ class Situations(unittest.TestCase):
         for rank in ranks:
             record = rank.expect("reduce", "DDL_EMISMATCH")
             self.assertEqual(record["culprit"], 1, record)
-            self.assertRegex(record["text"], r"call 151 of rank 0 \(.*\) meets call 1 of rank 1 \(.*something else before")
+            self.assertRegex(record["text"], r"call 301 of rank 0 \(.*\) meets call 1 of rank 1 \(.*something else before")
         self.end(ranks)
 
     def test_a_rank_that_leaves_when_it_is_done_disturbs_nobody(self):

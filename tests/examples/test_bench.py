@@ -103,7 +103,8 @@ class Measures(Case):
                     self.assertAlmostEqual(r["bus_GBps"], r["algorithm_GBps"] * factor(2))
 
     def test_json_tells_where_when_and_with_which_settings(self):
-        self.succeed(run([LAUNCHER, "--no-prefix", "-np", "2", "env", "DDL_TRANSPORT=tcp", "DDL_STORE=", BENCH, "barrier", *SHORT,
+        self.succeed(run([LAUNCHER, "--no-prefix", "-np", "2", "env", "DDL_TRANSPORT=tcp", b"DDL_IFACE=^\xff0", "DDL_BARRIER=tree",
+                          "DDL_ALLREDUCE=ring", "DDL_STORE=", BENCH, "barrier", *SHORT,
                           "--json", self.path("json")]))
         with open(self.path("json"), encoding="utf-8") as file:
             found = json.load(file)
@@ -111,7 +112,7 @@ class Measures(Case):
         since = datetime.datetime.now(datetime.timezone.utc) - began
         self.assertLess(abs(since.total_seconds()), LIMIT_S)
         self.assertEqual(found["host"], socket.gethostname())
-        self.assertEqual(found["settings"], {"DDL_TRANSPORT": "tcp"})
+        self.assertEqual(found["settings"], {"DDL_TRANSPORT": "tcp", "DDL_IFACE": "^?0", "DDL_BARRIER": "tree"})
 
     def test_all_algorithms_are_measured_in_turn(self):
         found = self.results("allreduce", "--algorithm", "all", "--min", "4k", "--max", "4k", nranks=4)

@@ -2,6 +2,7 @@
 #include "report.h"
 
 #include <cjson/cJSON.h>
+#include <ctype.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -26,8 +27,21 @@ static bool out_of_memory(void)
     return false;
 }
 
+static bool add_setting(cJSON *settings, const char *name)
+{
+    const char *value = getenv(name);
+    char text[256];
+    if (value == NULL || *value == '\0')
+        return true;
+    snprintf(text, sizeof text, "%s", value);
+    for (char *at = text; *at != '\0'; at++)
+        if ((unsigned char)*at >= 0x80) /* JSON is UTF-8, and this may be anything */
+            *at = '?';
+    return cJSON_AddStringToObject(settings, name, text) != NULL;
+}
+
 /* Of rank 0: what is set of that which times depend on. No other, as some are secrets. */
-static bool add_settings(cJSON *json)
+static bool add_settings(cJSON *json, const char *collective)
 {
     static const char *const names[] = {
         "DDL_TRANSPORT", "DDL_SECURITY", "DDL_TLS_AES", "DDL_STREAMS",
@@ -35,12 +49,13 @@ static bool add_settings(cJSON *json)
     };
     cJSON *settings = cJSON_AddObjectToObject(json, "settings");
     bool ok = settings != NULL;
-    for (size_t i = 0; ok && i < sizeof names / sizeof names[0]; i++) {
-        const char *value = getenv(names[i]);
-        if (value != NULL && *value != '\0')
-            ok = cJSON_AddStringToObject(settings, names[i], value) != NULL;
-    }
-    return ok;
+    for (size_t i = 0; ok && i < sizeof names / sizeof names[0]; i++)
+        ok = add_setting(settings, names[i]);
+    char forced[64] = "DDL_"; /* DDL_ALLREDUCE */
+    const size_t prefix = strlen(forced);
+    for (size_t i = 0; collective[i] != '\0' && prefix + i < sizeof forced - 1; i++)
+        forced[prefix + i] = (char)toupper((unsigned char)collective[i]);
+    return ok && add_setting(settings, forced);
 }
 
 /* What was measured, before the results. */
@@ -54,7 +69,7 @@ static bool describe(struct report *report, int nranks, int nodes)
     bool ok = cJSON_AddStringToObject(report->json, "ddl", ddl_version()) != NULL &&
               cJSON_AddStringToObject(report->json, "date", occasion.date) != NULL &&
               cJSON_AddStringToObject(report->json, "host", occasion.host) != NULL &&
-              add_settings(report->json) &&
+              add_settings(report->json, options->collective) &&
               cJSON_AddStringToObject(report->json, "collective", options->collective) != NULL &&
               cJSON_AddStringToObject(report->json, "dtype", options->dtype_name) != NULL &&
               cJSON_AddNumberToObject(report->json, "ranks", nranks) != NULL &&
