@@ -163,9 +163,11 @@ static ddl_status read_algorithms(ddl_config *config, ddl_error *err)
         if (value == NULL)
             continue;
         const ddl_algorithm *found = ddl_catalogue_find((ddl_collective)collective, value);
-        if (found != NULL && found->takes != NULL && !found->takes(config->nranks))
+        if (found != NULL && found->takes != NULL && !found->takes(config->nranks)) {
+            config->may_be_tried = true;
             return DDL_FAIL(err, DDL_ECONFIG, "%s=%s: that algorithm does not work for %d ranks", variable,
                             value, config->nranks);
+        }
         if (found == NULL) {
             char list[256] = "";
             size_t count;
@@ -224,7 +226,8 @@ static ddl_status read_gpu(ddl_config *config, ddl_error *err)
         return DDL_OK;
     DDL_TRY(one_of("DDL_GPU", use, accepted, err));
 #ifdef DDL_WITHOUT_NCCL
-    if (strcmp(use, "nccl") == 0)
+    config->may_be_tried = strcmp(use, "nccl") == 0;
+    if (config->may_be_tried)
         return DDL_FAIL(err, DDL_EUNSUPPORTED,
                         "DDL_GPU=nccl: this ddl was built without NCCL (" DDL_WITHOUT_NCCL
                         "); build it with -Dcuda=enabled -Dnccl=enabled, or set DDL_GPU=staged");

@@ -30,9 +30,10 @@ typedef enum ddl_gpu_use {
 
 typedef struct ddl_config {
     int rank, nranks;
-    bool knows_place; /* all that it takes to meet the others has been read, be the rest wrong */
-    char store[512];  /* URL */
-    char master[300]; /* "address:port": names the meeting place */
+    bool knows_place;  /* all that it takes to meet the others has been read, be the rest wrong */
+    bool may_be_tried; /* what is wrong is right elsewhere, and a program may find out here that it is not */
+    char store[512];   /* URL */
+    char master[300];  /* "address:port": names the meeting place */
     ddl_network network;
     ddl_local_transport local_transport;
     bool has_gpu;   /* ddl_local_device tells one */

@@ -194,12 +194,18 @@ static ddl_status check_oneself(const ddl_options *options, ddl_config *config, 
     return ddl_bootstrap_need_descriptors(config->rank, config->nranks, config->connect, err);
 }
 
-/* It cannot; the others would wait for it, if they did not hear why. */
+/*
+ * It cannot; the others would wait for it, if they did not hear why. Not where they wait no longer than it
+ * takes to tell them; nor of what a program may try on all ranks, as ddl-bench does each algorithm: they go
+ * on to the next try, and are not to hear of the last one there.
+ */
 static void tell_lack(ddl_world *world, ddl_error *err)
 {
+    enum { TELLING_MS = 1500 };
     const ddl_error lack = *err;
     ddl_error ignored, told;
-    if (!world->config.knows_place || world->config.nranks == 1 || !ddl_bootstrap_may_tell() ||
+    if (!world->config.knows_place || world->config.may_be_tried || world->config.nranks == 1 ||
+        world->config.start_timeout_ms < TELLING_MS || !ddl_bootstrap_may_tell() ||
         find_membership(world, &ignored) != DDL_OK || ddl_service_create(&world->service, &ignored) != DDL_OK)
         return;
     ddl_bootstrap_options options =

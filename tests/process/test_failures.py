@@ -486,7 +486,7 @@ class Mismatched(Failures):
 
     def test_who_would_name_the_pair_stands_still(self):
         """Rank 0 is stopped: the others say by themselves which calls differ, and later it says so too."""
-        for transport in "shm", "tcp":
+        for transport in "auto", "tcp":
             world = self.world(4, DDL_TIMEOUT="10s", DDL_TRANSPORT=transport)
             ranks = world.start_all("init", SMALL, "line", "alltoall:300:int16", others={2: ["init", SMALL, "line", "alltoall:301:int16"]})
             for rank in ranks:
@@ -1413,9 +1413,11 @@ class Configuration(Failures):
         with socket.socket() as silent:
             silent.bind(("127.0.0.1", 0))
             silent.listen()
-            world = self.world(3, DDL_STORE=f"redis://127.0.0.1:{silent.getsockname()[1]}", DDL_START_TIMEOUT="1s")
-            record = world.start(0, "init", DDL_TRANSPORT="pigeon").expect("init", "DDL_ECONFIG")
-            self.assert_within(record, record["begin_ns"], 1.7)
+            world = self.world(3, DDL_STORE=f"redis://127.0.0.1:{silent.getsockname()[1]}", DDL_START_TIMEOUT="2s")
+            for limit, seconds in ("2s", 2.7), ("10ms", 0.5):
+                rank = world.start(0, "init", DDL_TRANSPORT="pigeon", DDL_START_TIMEOUT=limit)
+                record = rank.expect("init", "DDL_ECONFIG")
+                self.assert_within(record, record["begin_ns"], seconds)
 
     def test_a_limit_of_descriptors_that_one_rank_has_is_told_to_all(self):
         for culprit in 0, 2:
@@ -1860,10 +1862,14 @@ class LifeCycle(Failures):
             rank.expect("init", "DDL_OK")
             rank.expect("call", "DDL_OK")
             rank.expect("started", "DDL_OK")
-        for rank in ranks:
-            record = rank.expect("free", "DDL_ETIMEDOUT")
-            self.assert_names(record, "recv#1", "had not ended")
+        ends = [(rank, rank.expect("free")) for rank in ranks]
+        first_ns = min(record["end_ns"] for _, record in ends)
+        for rank, record in ends:
             self.assertLess(self.seconds(record["begin_ns"], record["end_ns"]), bound(6), record)
+            if record["status"] == "DDL_OK" and record["end_ns"] - first_ns > 3e8:
+                continue  # on a busy machine: the other one has given up, and gone, before this one looked again
+            self.assertEqual(record["status"], "DDL_ETIMEDOUT", rank.story())
+            self.assert_names(record, "recv#1", "had not ended")
             rank.expect("wait", "DDL_EABORTED")
 
     def test_who_has_set_a_limit_is_told(self):
