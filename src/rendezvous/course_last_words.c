@@ -10,9 +10,9 @@
 
 enum {
     LAST_WORD_MS = 100, /* DDL_COURSE_LAST_WORDS_MS in a hurry */
-    /* Who cannot take part comes where that can be said. Rank 0 stays there for longer than a caller rests
-     * and a handshake takes 100 ms away. */
-    COME_MS = 600,
+    /* Who cannot take part comes where that can be said; ranks of other hosts may be started a little later.
+     * Rank 0 stays there for longer than a caller rests and a handshake takes 100 ms away. */
+    COME_MS = 2000,
     STAY_MS = 850,
     STAY_SHORTLY_MS = 300, /* for those who were started together with who has failed */
     VISIT_MS = 4000,       /* of rank 0: with coming and going, where the place is somewhere else */

@@ -101,7 +101,7 @@ class Descriptors(Tests):
         for k, rank in ranks:
             with self.subTest(k=k):
                 record = rank.expect("init")
-                self.told(record, "DDL_ERESOURCE", 1 if k < 21 else 2, "2 ranks", f"{used} are in use", f"hard limit {used + k}", "ulimit -n")
+                self.told(record, "DDL_ERESOURCE", 1 if k < 21 else 3, "2 ranks", f"{used} are in use", f"hard limit {used + k}", "ulimit -n")
                 rank.expect("call", "DDL_EINVAL")
                 rank.expect("free", "DDL_OK")
                 rank.finish(0 if bound(1) == 1 else None)  # sanitizers want some at the end
@@ -116,7 +116,7 @@ class Descriptors(Tests):
                 needed.append(int(re.search(r"ulimit -n (\d+)", rank.expect("init")["text"]).group(1)))
             poor = self.start_with(world, 1, needed[1] - 1)
             poor.go()
-            self.told(poor.expect("init"), "DDL_ERESOURCE", 1, f"ulimit -n {needed[1]}")
+            self.told(poor.expect("init"), "DDL_ERESOURCE", 3, f"ulimit -n {needed[1]}")  # it waits 2 s for whom to tell
             ranks = [self.start_with(world, r, needed[min(r, 1)]) for r in range(nranks)]
             for rank in ranks:
                 rank.go()
