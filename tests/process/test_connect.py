@@ -361,12 +361,13 @@ class Descriptors(Connecting):
         world = self.world(512, DDL_START_TIMEOUT=QUICK, **environment)
         return world.start(rank, "init", prefix=("sh", "-c", f'ulimit -n {self.FEW}; exec "$0" "$@"'))
 
-    def test_too_few_are_told_at_once(self):
+    def test_too_few_are_told_before_any_is_used(self):
+        """When the others have been told, or looked for in vain: that takes rank 0 0.9 s, and others 2 s."""
         for rank, environment in ((1, {"DDL_CONNECT": "eager"}), (0, {"DDL_CONNECT": "lazy"})):
             with self.subTest(rank=rank):
                 started = self.start_with_few(rank, **environment)
                 record = started.expect("init", "DDL_ERESOURCE")
-                self.assert_within(record, record["begin_ns"], 1)
+                self.assert_within(record, record["begin_ns"], 2.7 if rank > 0 else 1.5)
                 self.assert_names(record, "512 ranks", "ulimit -n", f"hard limit {self.FEW}")
                 if rank == 1:
                     self.assert_names(record, "DDL_CONNECT=lazy")
