@@ -478,6 +478,8 @@ class Failing(OnHosts):
         """Each side has lost those of the other that it has found to be silent, and hears the rest of it again."""
         if shutil.which("nft") is None:
             self.skipTest("no nft")
+        if PORTABLE:
+            self.skipTest("ranks of a host talk by its loopback interface, which is cut too, so that each is silent for all")
         cases = (((0, 0, 0, 1, 1), 1), ((0, 0, 0, 1, 1), 0), ((0, 1, 1, 1, 0), 0))
         made = [self.hosts(2) for _ in cases]
         self.at_once(lambda hosts, case: self.heal(hosts, *case), *zip(made, cases))
