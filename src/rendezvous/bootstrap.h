@@ -77,9 +77,10 @@ bool ddl_bootstrap_may_have_streams(int rank, int nranks);
  * duplicate rank (the latecomer gets it), another world size, malformed interface, bad URL. DDL_EAUTH: what
  * answers does not have this job's secret, or the other way round. DDL_ETIMEDOUT: who is missing.
  * DDL_ENETWORK (no such interface, too), DDL_ESTORE, DDL_EPROTO, DDL_EPEERLOST (blames the rank). What this
- * rank lacks, if it does: after 1.5 s, in which the others hear of it, as far as they have come. Blocks at
- * most until the deadline. *bootstrap is set at once, for ddl_bootstrap_close_in_child alone until this has
- * succeeded, and NULL if it has not.
+ * rank lacks, if it does, once it has come (within 2 s; rank 0 4 s) and the others, as far as they are there,
+ * have heard of it (1.5 s at most). Blocks at most until the deadline, and for so long after a failure.
+ * *bootstrap is set at once, for ddl_bootstrap_close_in_child alone until this has succeeded, and NULL if it
+ * has not.
  */
 DDL_MUST_USE ddl_status ddl_bootstrap_join(const ddl_bootstrap_options *options, ddl_bootstrap **bootstrap,
                                            ddl_roster **roster, ddl_wire wires[], ddl_error *err);

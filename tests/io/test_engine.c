@@ -713,6 +713,24 @@ static void nothing_is_swept_before_it_is_opened(void **state)
     assert_true(ddl_engine_destroy(b.engine, ddl_deadline_in_ms(PATIENCE_MS)));
 }
 
+/* Who is in no call is to hear of others' failures by the time for which these wait for it (api/failure.c);
+ * a busy machine may keep it from that, but not three times in a row. */
+static void who_is_idle_looks_five_times_a_second(void **state)
+{
+    (void)state;
+    enum { LOOKS = 5, WITHIN_MS = 1300 }; /* one every 200 ms */
+    bench b;
+    int looks = 0;
+    open_bench(&b, false, false);
+    for (int tries = 0; tries < 3 && looks < LOOKS; tries++) {
+        const int before = atomic_load(&b.sweeps);
+        usleep(WITHIN_MS * 1000);
+        looks = atomic_load(&b.sweeps) - before;
+    }
+    assert_true(looks >= LOOKS);
+    close_bench(&b);
+}
+
 /* With nothing in flight, and nobody in a call or somebody in one after the other. */
 static void what_comes_unasked_is_heard_of(void **state)
 {
@@ -991,6 +1009,7 @@ int main(void)
         cmocka_unit_test(a_call_is_not_lost_where_something_else_is_left),
         cmocka_unit_test(who_keeps_the_baton_sweeps_when_it_is_due),
         cmocka_unit_test(nothing_is_swept_before_it_is_opened),
+        cmocka_unit_test(who_is_idle_looks_five_times_a_second),
         cmocka_unit_test(what_comes_unasked_is_heard_of),
         cmocka_unit_test_setup_teardown(a_large_message_is_taken_in_batches, be_first_if_allowed,
                                         be_like_others),

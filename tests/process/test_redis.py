@@ -509,6 +509,21 @@ class Meeting(Tests):
             rank.finish()
         self.assertEqual(redis.keys(), 0)
 
+    def test_a_rank_0_that_cannot_take_part_leaves_the_place_to_one_that_is_stopped(self):
+        redis = self.redis()
+        world = self.world(3, redis.url())
+        ranks = [world.start(r, "init", "allreduce:1000:float32:sum", "free") for r in range(2)]
+        redis.await_wills(2)
+        ranks[0].process.send_signal(signal.SIGSTOP)
+        other = world.start(0, "init", DDL_TRANSPORT="pigeon")
+        self.assertIn("DDL_TRANSPORT=pigeon", other.expect("init", "DDL_ECONFIG")["text"])
+        ranks[0].process.send_signal(signal.SIGCONT)
+        ranks.append(world.start(2, "init", "allreduce:1000:float32:sum", "free"))
+        for rank in ranks:
+            for event in "init", "call", "free":
+                rank.expect(event, "DDL_OK")
+            rank.finish()
+
     def test_whose_record_is_replaced_is_told(self):
         """By nonsense, or by what may be of another version: of the store it is an error, not of the protocol."""
         redis = self.redis()
