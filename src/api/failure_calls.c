@@ -37,6 +37,8 @@ static void note_call(ddl_comm *comm, int peer, uint64_t sequence, const ddl_sig
 static void answer(ddl_comm *comm, int peer, uint64_t sequence, const ddl_signature *ours)
 {
     const ddl_request *mine = ddl_failure_find_collective(comm, sequence);
+    if (!ddl_mesh_may_answer(comm->mesh, comm->members[peer]))
+        return;
     /* What this rank told says nothing of what it sends there, where counts differ from pair to pair. */
     const bool peer_knows =
         mine != NULL && mine->told && mine->task.signature.collective != DDL_COLLECTIVE_ALLTOALLV;

@@ -131,6 +131,6 @@ void ddl_failure_knows(ddl_comm *comm, int peer, const ddl_frame *frame, ddl_vie
     }
     if (is_new)
         owe_news(comm, sequence);
-    else if (knows_more)
+    else if (knows_more && ddl_mesh_may_answer(comm->mesh, comm->members[peer]))
         ddl_failure_pass_on(comm, peer, sequence, ddl_failure_own_signature(comm, sequence));
 }

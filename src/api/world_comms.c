@@ -157,7 +157,7 @@ void ddl_world_answer_apart(ddl_world *world, int peer, const ddl_frame *frame, 
     const ddl_frame reply = { .type = DDL_FRAME_AGREE,
                               .channel = frame->channel,
                               .sequence = frame->sequence };
-    if (ddl_agreement_answer_apart(report, &answer))
+    if (ddl_mesh_may_answer(world->mesh, peer) && ddl_agreement_answer_apart(report, &answer))
         ddl_mesh_tell_bytes(world->mesh, peer, &reply, ddl_bytes_view(&answer));
     ddl_bytes_fini(&answer);
 }

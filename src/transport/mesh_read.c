@@ -12,16 +12,14 @@
 
 enum {
     STAGING_BEFORE_BULK = 4 * 1024, /* when bulk is due: what lands here has to be copied */
-    ANSWERS_BYTES = 4 * 1024
 };
 
 /* ---- frames ---- */
 
-/* Whoever asks again and again, and does not read, has been answered. */
 static void answer_ping(ddl_mesh_link *link)
 {
     const ddl_frame answer = { .type = DDL_FRAME_PING, .number = 1 };
-    if (link->control.bytes - link->control_sent < ANSWERS_BYTES)
+    if (ddl_mesh_may_answer(link->mesh, link->peer))
         ddl_mesh_queue_control(link, &answer, NULL);
 }
 

@@ -13,7 +13,8 @@
 
 enum {
     CONTROL_BYTES = 1024,
-    POLLED_LINKS = 4 /* up to so many expected links are read without asking the loop */
+    ANSWERS_BYTES = 64 * 1024, /* that a peer leaves unread, until it is answered no more */
+    POLLED_LINKS = 4           /* up to so many expected links are read without asking the loop */
 };
 
 /* ---- the engine's client ---- */
@@ -133,6 +134,12 @@ void ddl_mesh_tell(ddl_mesh *mesh, int peer, const ddl_frame *frame, const ddl_n
     uint8_t payload[DDL_FRAME_NOTICE_LIMIT];
     size_t bytes = notice != NULL ? ddl_notice_encode(notice, payload) : 0;
     ddl_mesh_tell_bytes(mesh, peer, frame, (ddl_view){ payload, bytes });
+}
+
+bool ddl_mesh_may_answer(const ddl_mesh *mesh, int peer)
+{
+    const ddl_mesh_link *link = &mesh->links[peer];
+    return link->control.bytes - link->control_sent < ANSWERS_BYTES;
 }
 
 bool ddl_mesh_see(ddl_mesh *mesh, int peer, ddl_signs *signs)

@@ -148,6 +148,10 @@ void ddl_mesh_tell(ddl_mesh *mesh, int peer, const ddl_frame *frame, const ddl_n
 /* Queue a frame with at most DDL_FRAME_NOTICE_LIMIT bytes of payload to one peer. */
 void ddl_mesh_tell_bytes(ddl_mesh *mesh, int peer, const ddl_frame *frame, ddl_view payload);
 
+/* Whether what is only an answer to peer may be queued: who asks again and again, and does not read, has been
+ * answered. */
+bool ddl_mesh_may_answer(const ddl_mesh *mesh, int peer);
+
 /* What shows that peer lives. False: it is not connected. */
 bool ddl_mesh_see(ddl_mesh *mesh, int peer, ddl_signs *signs);
 
