@@ -1,8 +1,8 @@
 /*
  * clock.h - monotonic time and deadlines. Wall-clock time is for log stamps alone.
  *
- * A deadline is an absolute monotonic time in nanoseconds. Pure code gets times as arguments; only the
- * engine, the service loop, blocking stores and outlets, which time what they copy, call ddl_now_ns.
+ * A deadline is an absolute monotonic time in nanoseconds. Pure code (schedules, protocol, executor) gets
+ * times as arguments and never calls ddl_now_ns.
  */
 #ifndef DDL_BASE_CLOCK_H
 #define DDL_BASE_CLOCK_H

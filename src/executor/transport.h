@@ -6,7 +6,7 @@
  * Deadlines and failed peers are not the executor's business: a transport that loses a peer tells its
  * owner, who cancels the xfers of the runs concerned.
  *
- * Implemented by transport_mesh.c, and by the virtual network in simulate.
+ * Implemented by mesh_match.c, and by the virtual network in simulate.
  */
 #ifndef DDL_EXECUTOR_TRANSPORT_H
 #define DDL_EXECUTOR_TRANSPORT_H

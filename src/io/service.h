@@ -1,6 +1,6 @@
 /*
  * service.h - a libuv loop with a thread of its own, for what must answer while nobody drives the data
- * engine: listeners, handshakes with strangers, the store's server, and later the monitor.
+ * engine: listeners, handshakes with strangers, the store's server.
  *
  * Everything on the loop happens on the service thread. Other threads hand it work with ddl_service_call.
  */

@@ -4,8 +4,7 @@
  * A party is what one side brings: whom it trusts and, if it has to show one, its certificate. A session is
  * one connection of that party. The peer's certificate must be signed by an authority that the party trusts,
  * be valid today, and name the peer in its subject alternative names; the common name never counts. There
- * are no tickets, no resumption, no early data, no older version. Keys shared beforehand, instead of
- * certificates, would be another field of the options.
+ * are no tickets, no resumption, no early data, no older version.
  * Without OpenSSL (tls_none.c) no party can be made, and says so.
  * Thread: any for a party; one at a time per session.
  */

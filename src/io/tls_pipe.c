@@ -73,6 +73,9 @@ static int bio_read(BIO *bio, char *data, int count)
         wanted = ddl_size_min(wanted, (size_t)(pipe->limit - pipe->taken_in));
         room = 0;
     }
+    /* The system says but once that a connection was reset, and then that it has ended. */
+    if (pipe->read_errno != 0)
+        return -1;
     ssize_t got = ddl_socket_read_two(pipe->fd, data, wanted, pipe->ahead, room);
     if (got < 0 && errno == EAGAIN) {
         pipe->blocked = true;

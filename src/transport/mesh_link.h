@@ -66,6 +66,7 @@ typedef struct ddl_mesh_link {
     bool sent_large;      /* since that was looked at */
     uint64_t heard_before;  /* bytes over the first one, when connections were looked at */
     int64_t heard_ns;       /* when there were more of them than before */
+    ddl_vigil leaving;      /* over what is still to come of a rank that has said goodbye */
     ddl_lane_end *in, *out; /* the stream is two lanes; NULL: it is the connection */
     bool shares_heaps;
     uint8_t *heap; /* the peer's */

@@ -140,15 +140,15 @@ static bool mesh_recv(ddl_transport *transport, ddl_xfer *xfer)
             invite(link, xfer, &said);
         return false;
     }
-    if (entry != NULL && entry->frame.bytes == xfer->bytes && take_early_message(link, xfer, entry)) {
+    const bool fits = entry != NULL && entry->frame.bytes == xfer->bytes;
+    if (fits && take_early_message(link, xfer, entry)) {
         xfer->state = DDL_XFER_IDLE;
         return true;
     }
     ddl_mesh_await_message(link, xfer);
     /* Where signatures differ the owner has been told. So it has where an offer, or a place, is of another
      * operation. */
-    if (entry != NULL && entry->frame.bytes != xfer->bytes &&
-        ddl_signature_same(xfer->signature, &entry->frame.signature)) {
+    if (entry != NULL && !fits && ddl_signature_same(xfer->signature, &entry->frame.signature)) {
         ddl_error error;
         set_not_due(&error, &entry->frame, xfer);
         ddl_mesh_link_lost(link, 0, &error);

@@ -241,11 +241,30 @@ static void watch(ddl_mesh_link *link, const ddl_vigil_limits *limits, int64_t n
     ddl_mesh_connection_lost(link, which + 2, 0, &error);
 }
 
+/* Of a rank that has said goodbye on the first one: what it sent before that comes over the others, and the
+ * end of each, or it is cut off. */
+static void watch_leaving(ddl_mesh_link *link, const ddl_vigil_limits *limits, int64_t now_ns)
+{
+    const ddl_vigil_limits silence = { limits->unreachable_ns, limits->unreachable_ns };
+    const ddl_signs signs = { .heard = ddl_stripes_heard(link->stripes) };
+    ddl_error error;
+    bool ping; /* nobody answers any more */
+    if (ddl_vigil_look(&link->leaving, &signs, &silence, now_ns, &ping) == DDL_VIGIL_ALIVE)
+        return;
+    (void)ddl_error_set(&error, DDL_EUNREACHABLE,
+                        "it has left, but nothing came over the rest of its %d connections for %.1f s "
+                        "(DDL_UNREACH_TIMEOUT); is its host down, or cut off?",
+                        1 + ddl_stripes_count(link->stripes), (double)limits->unreachable_ns / 1e9);
+    ddl_mesh_link_lost(link, 0, &error);
+}
+
 void ddl_mesh_watch_stripes(ddl_mesh *mesh, const ddl_vigil_limits *limits, int64_t now_ns)
 {
     for (int peer = 0; peer < mesh->nranks; peer++) {
         ddl_mesh_link *link = &mesh->links[peer];
         if (link->stripes != NULL && link->state == DDL_LINK_OPEN)
             watch(link, limits, now_ns);
+        else if (link->state == DDL_LINK_LEAVING)
+            watch_leaving(link, limits, now_ns);
     }
 }

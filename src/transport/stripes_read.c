@@ -122,7 +122,7 @@ static bool read_some(ddl_stripes_stream *s)
     if (result < 0 && errno == EINTR)
         return true;
     if (result <= 0) {
-        int os_errno = result < 0 ? errno : 0;
+        int os_errno = result < 0 ? errno : s->reset_errno;
         if (os_errno != EAGAIN && os_errno != EWOULDBLOCK)
             fail_to_read(s, os_errno);
         return false;

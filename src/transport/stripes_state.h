@@ -21,6 +21,7 @@ typedef struct ddl_stripes_stream {
     bool blocked;    /* the socket takes no more; a poll tells when it does */
     bool watched;    /* by the poll, for that */
     bool deaf;       /* a write failed; reading tells the end */
+    int reset_errno; /* and why, if the system has said so */
     bool carried;    /* stripes, or the beginning of one, in either direction */
     ddl_vigil vigil; /* over what has been sent */
 

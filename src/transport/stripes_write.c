@@ -93,6 +93,7 @@ static void fail_to_write(ddl_stripes_stream *s)
         ddl_stripes_watch_for(s, true);
     } else if (errno == EPIPE || errno == ECONNRESET || errno == ENOTCONN) {
         s->deaf = true;
+        s->reset_errno = errno == ECONNRESET ? errno : 0;
         ddl_stripes_watch_for(s, false);
     } else if (errno == EBADMSG) {
         DDL_FAIL(&error, DDL_EPROTO, "what TLS does not take: %s", ddl_wire_problem(&s->wire));

@@ -15,7 +15,8 @@
  *
  * Where a pair has further connections, what is granted goes over these in stripes (stripes.h), and
  * everything else over the first; or, by choice of its sender, over as many of these as make it faster
- * (climb.h), which may be none. The end of any of them is the end of the link.
+ * (climb.h), which may be none. The end of any of them is the end of the link, but of one that was made late
+ * and has carried nothing: that one is given up.
  *
  * The wire never carries what cannot be consumed at once, so readers never stop reading
  * and nothing blocks behind a head of line.

@@ -410,6 +410,28 @@ static void the_end_of_a_connection_is_told_behind_what_came_before(void **state
     pair_close(&pair);
 }
 
+/* One that closes before it has read all resets the connection; the system says so once. */
+static void a_reset_is_told_behind_what_came_before_and_again(void **state)
+{
+    (void)state;
+    struct pair pair;
+    uint8_t data[3000] = { 9 }, got[5000];
+    pair_open(&pair, false, right_name, 7, 0);
+    assert_shaken(&pair);
+    assert_int_equal(ddl_wire_write(&pair.server, data, sizeof data), sizeof data);
+    assert_int_equal(ddl_wire_write(&pair.client, data, sizeof data), sizeof data);
+    ddl_wire_close(&pair.client);
+    struct iovec place = { got, sizeof got };
+    assert_int_equal(ddl_wire_read_parts(&pair.server, &place, 1), sizeof data);
+    assert_memory_equal(got, data, sizeof data);
+    for (int i = 0; i < 3; i++) {
+        errno = 0;
+        assert_int_equal(ddl_wire_read_parts(&pair.server, &place, 1), -1);
+        assert_int_equal(errno, ECONNRESET);
+    }
+    pair_close(&pair);
+}
+
 static void strangers_are_heard_only_so_far(void **state)
 {
     (void)state;
@@ -498,6 +520,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(what_is_altered_is_never_taken),
         cmocka_unit_test(other_keys_and_names_are_refused),
         cmocka_unit_test(the_end_of_a_connection_is_told_behind_what_came_before),
+        cmocka_unit_test(a_reset_is_told_behind_what_came_before_and_again),
         cmocka_unit_test(strangers_are_heard_only_so_far),
     };
     openssl_aes = argc > 1 && strcmp(argv[1], "openssl") == 0;

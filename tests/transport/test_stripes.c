@@ -462,6 +462,32 @@ static void a_goodbye_waits_for_the_last_stripes(void **state)
     }
 }
 
+/* The network goes when it has said goodbye on some of its connections; the clock is the test's. */
+static void who_is_cut_off_between_its_goodbyes_is_found(void **state)
+{
+    (void)state;
+    enum { LOOK_MS = 400, LIMIT_MS = 15000 };
+    const ddl_frame goodbye = { .type = DDL_FRAME_GOODBYE };
+    const ddl_vigil_limits limits = { 30 * DDL_NS_PER_S, LIMIT_MS * DDL_NS_PER_MS };
+    lone l;
+    open_lone(&l, 2 * STRIPE);
+    put_frame(&l, l.first, &goodbye);
+    int64_t now_ms = 0;
+    for (int said = 0; said < nstreams - 1; said++) {
+        put_frame(&l, streams[0][said], &goodbye);
+        for (int64_t since_ms = 0; since_ms < LIMIT_MS - 2 * LOOK_MS; since_ms += LOOK_MS) {
+            ddl_mesh_watch_stripes(l.me.mesh, &limits, (now_ms += LOOK_MS) * DDL_NS_PER_MS);
+            assert_int_equal(l.me.lost + l.me.left, 0);
+        }
+    }
+    for (int64_t since_ms = 0; since_ms < 4 * LOOK_MS; since_ms += LOOK_MS)
+        ddl_mesh_watch_stripes(l.me.mesh, &limits, (now_ms += LOOK_MS) * DDL_NS_PER_MS);
+    assert_int_equal(l.me.lost, 1);
+    assert_int_equal(l.me.lost_code, DDL_EUNREACHABLE);
+    assert_true(ddl_mesh_is_gone(l.me.mesh, 0));
+    close_lone(&l);
+}
+
 static void an_end_without_goodbye_is_a_lost_peer_also_after_one_elsewhere(void **state)
 {
     (void)state;
@@ -511,6 +537,39 @@ static void why_a_peer_ends_is_heard_before_the_end_of_a_further_connection(void
     for (int i = 0; i < nstreams; i++)
         close(streams[1][i]);
     free(l.in.data);
+}
+
+/* The system says so but once, here to who writes, and then that the connection has ended. */
+static void a_connection_that_was_reset_is_told_as_that(void **state)
+{
+    (void)state;
+    enum { BYTES = 1024 * KIB };
+    const int streams_before = nstreams;
+    lone l = { .first = -1 };
+    int sockets[2], stream[2];
+    uint8_t header[DDL_FRAME_BYTES];
+    nstreams = 1;
+    assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, sockets), 0);
+    connect_over_tcp(stream);
+    assert_int_equal(ioctl(stream[0], FIONBIO, &(int){ 1 }), 0);
+    streams[0][0] = stream[0];
+    l.first = sockets[1];
+    open_side(&l.me, 0, sockets[0]);
+    post_send(&l.me, &l.in, 1, BYTES, BYTES);
+    const ddl_frame grant = frame_for(&l, DDL_FRAME_GRANT, 0, 0);
+    ddl_frame_encode(&grant, header);
+    const struct linger at_once = { 1, 0 };
+    setsockopt(stream[1], SOL_SOCKET, SO_LINGER, &at_once, sizeof at_once);
+    assert_int_equal(send(l.first, header, sizeof header, MSG_NOSIGNAL), sizeof header); /* heard first */
+    close(stream[1]);
+    turn(&l);
+    assert_int_equal(l.me.lost, 1);
+    assert_non_null(strstr(l.me.lost_text, "connection 2 of 2 broke (Connection reset by peer)"));
+    cancel(&l.me, &l.in);
+    close_side(&l.me);
+    close(l.first);
+    free(l.in.data);
+    nstreams = streams_before;
 }
 
 /* A receiver does not know beforehand, and a message is one or the other. */
@@ -888,8 +947,10 @@ int main(void)
         cmocka_unit_test(bytes_that_are_no_frames_end_the_link),
         cmocka_unit_test(nothing_but_stripes_and_goodbyes_may_come),
         cmocka_unit_test(a_goodbye_waits_for_the_last_stripes),
+        cmocka_unit_test(who_is_cut_off_between_its_goodbyes_is_found),
         cmocka_unit_test(an_end_without_goodbye_is_a_lost_peer_also_after_one_elsewhere),
         cmocka_unit_test(why_a_peer_ends_is_heard_before_the_end_of_a_further_connection),
+        cmocka_unit_test(a_connection_that_was_reset_is_told_as_that),
         cmocka_unit_test(what_is_large_comes_as_its_sender_chooses),
         cmocka_unit_test(one_connection_carries_what_is_large_at_first),
         cmocka_unit_test(what_ends_before_it_has_carried_anything_is_given_up),
