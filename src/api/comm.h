@@ -155,6 +155,7 @@ struct ddl_comm {
             uint64_t sequence; /* 0: of none */
             ddl_signature signature;
         } * calls;
+        uint64_t asked; /* the last operation that somebody asked about before this rank was in it */
         /* Of what operations wait behind, as not all have come to it: which one, and when others are told
          * (again) that this rank was in it. */
         uint64_t behind;

@@ -33,18 +33,26 @@ static void note_call(ddl_comm *comm, int peer, uint64_t sequence, const ddl_sig
         *told = (struct ddl_told_call){ sequence, ddl_failure_common_part(theirs) };
 }
 
+void ddl_failure_note_asked(ddl_comm *comm, uint64_t sequence)
+{
+    struct ddl_failure *failure = &comm->failure;
+    if (sequence > comm->entered[comm->rank] && sequence > failure->asked)
+        failure->asked = sequence;
+}
+
 /* A peer that waits for long wants to know who is, or was, in the operation too. */
 static void answer(ddl_comm *comm, int peer, uint64_t sequence, const ddl_signature *ours)
 {
     const ddl_request *mine = ddl_failure_find_collective(comm, sequence);
-    if (!ddl_mesh_may_answer(comm->mesh, comm->members[peer]))
+    ddl_failure_note_asked(comm, sequence);
+    if (sequence > comm->entered[comm->rank] || !ddl_mesh_may_answer(comm->mesh, comm->members[peer]))
         return;
     /* What this rank told says nothing of what it sends there, where counts differ from pair to pair. */
     const bool peer_knows =
         mine != NULL && mine->told && mine->task.signature.collective != DDL_COLLECTIVE_ALLTOALLV;
     if (ours != NULL && !peer_knows)
         ddl_failure_tell_entered(comm, peer, sequence, ours, true);
-    else if (!peer_knows && sequence <= comm->entered[comm->rank])
+    else if (!peer_knows)
         ddl_failure_tell_forgotten(comm, peer, sequence);
 }
 
@@ -120,7 +128,9 @@ bool ddl_failure_check_early(ddl_comm *comm, const ddl_request *request)
     const struct ddl_failure *failure = &comm->failure;
     const bool is_awaited = failure->failing && ddl_failure_is_of_calls(&failure->cause) &&
                             failure->cause.sequence == request->task.sequence;
-    if ((is_awaited || !look.fits) && ddl_request_is_collective(request)) /* it may send nothing else */
+    const bool is_asked = request->task.sequence <= failure->asked;
+    /* It may send nothing else: a root that posts on the board goes on, whatever the others call. */
+    if ((is_awaited || is_asked || !look.fits) && ddl_request_is_collective(request))
         ddl_failure_tell_entered(comm, -1, request->task.sequence, &request->task.signature, true);
     return look.fits;
 }

@@ -115,6 +115,7 @@ void ddl_failure_knows(ddl_comm *comm, int peer, const ddl_frame *frame, ddl_vie
     if (ddl_sightings_decode(payload, comm->nranks, &theirs, &ignored) != DDL_OK)
         return;
     bool is_new = !was_told(comm, sequence), knows_more = false;
+    ddl_failure_note_asked(comm, sequence);
     for (int rank = 0; rank < comm->nranks; rank++) {
         bool seen = ddl_sightings_has(&theirs, rank);
         knows_more = knows_more || (!seen && comm->entered[rank] >= sequence);

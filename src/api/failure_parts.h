@@ -83,6 +83,9 @@ ddl_notice ddl_failure_stray(const ddl_comm *comm, const ddl_frame *frame, int p
 /* Whether all ranks have told how they called the operation in which calls differ. */
 bool ddl_failure_knows_all_calls(const ddl_comm *comm);
 
+/* Somebody has asked who is in this operation; if this rank is not, it says so once it is. */
+void ddl_failure_note_asked(ddl_comm *comm, uint64_t sequence);
+
 /* Of all calls that were told, the lowest pair that disagrees becomes the cause. */
 void ddl_failure_find_lowest_pair(ddl_comm *comm);
 

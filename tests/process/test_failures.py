@@ -21,7 +21,7 @@ import unittest
 from concurrent.futures import ThreadPoolExecutor
 
 from relay import Relay
-from world import DEADLINE, World, Unexpected, alive, bound, listening_ports, terminate
+from world import DEADLINE, World, Unexpected, alive, bound, listening_ports, on_two_cpus, terminate
 
 ACTOR = None
 SEED = int(os.environ.get("DDL_TEST_SEED", "1"))
@@ -442,6 +442,36 @@ class Mismatched(Failures):
         self.assertEqual(before["status"], "DDL_OK", ranks[0].story())
         for record in records:
             self.assertEqual((record["status"], record["culprit"]), ("DDL_EMISMATCH", 1), records)
+
+    def comes_late_as_root(self, connect, *odd):
+        """Two of four ranks that share two CPUs: what is small goes over their board, what is larger by messages."""
+        usual = ["init", "split:pair:0:0", "use:pair", "4=barrier", "line"]
+        apart = ["init", "split:pair:-1:0", "line"]
+        with on_two_cpus():
+            world = self.world(4, DDL_TIMEOUT="10s", DDL_CONNECT=connect)
+            ranks = world.start_all(*apart, others={0: [*usual, "scatter:5168:int32:1"], 1: [*usual, *odd]})[:2]
+        for rank in ranks:
+            for event in ("init", "split", "repeated"):
+                rank.expect(event, "DDL_OK")
+            rank.expect("ready")
+        ranks[0].go()
+        time.sleep(bound(0.3))  # it asks who is in the call
+        ranks[1].go()
+        came_ns = time.monotonic_ns()
+        for rank in ranks:
+            record = rank.next()
+            while record["event"] == "running" or record["status"] == "DDL_OK":
+                record = rank.next()
+            self.assertEqual((record["status"], record["culprit"]), ("DDL_EMISMATCH", 1), rank.story())
+            self.assert_names(record, "5168", "168")
+            self.assert_within(record, came_ns, 1)
+
+    def test_a_late_root_that_posts_what_others_await_in_messages(self):
+        """They had asked for it before it came; it hears nothing of them by itself, and goes on."""
+        odd = "scatter:168:int32:1"
+        for connect in "eager", "lazy":
+            self.at_once((self.comes_late_as_root, connect, odd, "forever=reduce:9752:uint8:sum:0"),
+                         (self.comes_late_as_root, connect, f"forever={odd}"))
 
     def test_who_comes_when_all_is_over_has_the_end_of_the_others(self):
         """Rank 0 and rank 1 would be a lower pair than 1 and 2, which had their end long ago."""
