@@ -66,7 +66,7 @@ struct ddl_xfer {
     bool pulls;         /* a hint: best read where it lies, if that can be. A send must have it where the
                            receive may have it */
     /* The transport's, between post and end; zero before. */
-    ddl_link link;
+    ddl_link link, same_bucket;
     size_t moved;
     size_t taken;               /* bytes that were passed to take; at the end all or none */
     size_t hole_at, hole_bytes; /* of the message: what does not come, or go, with the rest of it */

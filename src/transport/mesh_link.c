@@ -3,14 +3,40 @@
 
 #include "base/assert.h"
 
-ddl_xfer *ddl_mesh_find_xfer(const ddl_list *list, const ddl_frame *frame)
+static size_t bucket_of(int peer, uint32_t channel, uint64_t sequence, uint32_t piece, uint32_t number)
 {
-    DDL_LIST_FOR_EACH (link, list) {
-        ddl_xfer *xfer = DDL_CONTAINER(link, ddl_xfer, link);
-        if (ddl_frame_is_of(frame, &xfer->key))
+    uint64_t hash = sequence + UINT64_C(0x9e3779b97f4a7c15) * (piece + 31 * (uint64_t)number) +
+                    UINT64_C(0xff51afd7ed558ccd) * (channel + 31 * (uint64_t)peer);
+    hash ^= hash >> 32;
+    return (size_t)(hash ^ hash >> 10) % DDL_MESH_BUCKETS;
+}
+
+/* What is to be put, taken or pulled is in turn for that, whatever else is said of it. */
+static bool is_due(uint8_t state)
+{
+    return state == DDL_XFER_PUT_DUE || state == DDL_XFER_TAKE_DUE || state == DDL_XFER_PULL_DUE;
+}
+
+static ddl_xfer *find(const ddl_mesh_link *link, const ddl_frame *frame, bool receives)
+{
+    const size_t bucket = bucket_of(link->peer, frame->channel, frame->sequence, frame->piece, frame->number);
+    DDL_LIST_FOR_EACH (each, &link->mesh->expected[bucket]) {
+        ddl_xfer *xfer = DDL_CONTAINER(each, ddl_xfer, same_bucket);
+        if (xfer->peer == link->peer && (xfer->state >= DDL_XFER_RECEIVING) == receives &&
+            !is_due(xfer->state) && ddl_frame_is_of(frame, &xfer->key))
             return xfer;
     }
     return NULL;
+}
+
+ddl_xfer *ddl_mesh_find_receive(const ddl_mesh_link *link, const ddl_frame *frame)
+{
+    return find(link, frame, true);
+}
+
+ddl_xfer *ddl_mesh_find_awaiting(const ddl_mesh_link *link, const ddl_frame *frame)
+{
+    return find(link, frame, false);
 }
 
 ddl_frame ddl_mesh_frame_of(const ddl_xfer *xfer, ddl_frame_type type)
@@ -33,7 +59,8 @@ void ddl_mesh_want_link(ddl_mesh_link *link)
     link->mesh->owner.reach(link->mesh->owner.arg, link->peer);
 }
 
-void ddl_mesh_expect(ddl_mesh_link *link, int change)
+/* So many more, or fewer, posted xfers wait for the peer. */
+static void count_expected(ddl_mesh_link *link, int change)
 {
     bool before = link->expecting > 0;
     link->expecting += change;
@@ -50,16 +77,25 @@ void ddl_mesh_expect(ddl_mesh_link *link, int change)
     }
 }
 
+void ddl_mesh_expect(ddl_mesh_link *link, ddl_list *list, ddl_xfer *xfer)
+{
+    const ddl_key *key = &xfer->key;
+    const size_t bucket = bucket_of(link->peer, key->channel, key->sequence, key->piece, key->number);
+    ddl_list_append(list, &xfer->link);
+    ddl_list_append(&link->mesh->expected[bucket], &xfer->same_bucket);
+    count_expected(link, 1);
+}
+
 void ddl_mesh_stop_expecting(ddl_mesh_link *link, ddl_xfer *xfer)
 {
     ddl_list_remove(&xfer->link);
-    ddl_mesh_expect(link, -1);
+    ddl_list_remove(&xfer->same_bucket);
+    count_expected(link, -1);
 }
 
 void ddl_mesh_await_message(ddl_mesh_link *link, ddl_xfer *xfer)
 {
-    ddl_list_append(&link->receives, &xfer->link);
-    ddl_mesh_expect(link, 1);
+    ddl_mesh_expect(link, &link->receives, xfer);
 }
 
 void ddl_mesh_send_done(ddl_mesh_link *link, ddl_xfer *xfer)
@@ -70,9 +106,8 @@ void ddl_mesh_send_done(ddl_mesh_link *link, ddl_xfer *xfer)
 
 void ddl_mesh_receive_done(ddl_mesh_link *link, ddl_xfer *xfer)
 {
-    ddl_list_remove(&xfer->link);
+    ddl_mesh_stop_expecting(link, xfer);
     xfer->state = DDL_XFER_IDLE;
-    ddl_mesh_expect(link, -1);
     ddl_engine_moved(link->mesh->engine);
     xfer->done(xfer);
 }

@@ -14,7 +14,11 @@
 #include "transport/stripes.h"
 #include "transport/transport_mesh.h"
 
-enum { DDL_MESH_STAGING_BYTES = 64 * 1024 + DDL_FRAME_BYTES, DDL_MESH_READS_PER_TURN = 8 };
+enum {
+    DDL_MESH_STAGING_BYTES = 64 * 1024 + DDL_FRAME_BYTES,
+    DDL_MESH_READS_PER_TURN = 8,
+    DDL_MESH_BUCKETS = 1024, /* a power of two */
+};
 
 /* ddl_xfer.state */
 typedef enum ddl_mesh_xfer_state {
@@ -140,6 +144,8 @@ struct ddl_mesh {
     ddl_mesh_link *links; /* nranks; the own one is unused */
     ddl_list hot, dirty, unread, holding;
     ddl_list due; /* xfers whose pages are to be put or taken */
+    ddl_list
+        expected[DDL_MESH_BUCKETS]; /* these, and those that links have in receives and awaiting, by key */
     int nhot, nholding;
     int nstriped;   /* xfers that go in stripes */
     bool by_choice; /* to some ranks, what is large goes in stripes where that is faster */
@@ -165,18 +171,17 @@ static inline bool ddl_mesh_has_unsent(const ddl_mesh_link *link)
 
 /* ---- mesh_link.c: what waits at a link ---- */
 
-/* NULL: none in this list is of the frame's message. */
-ddl_xfer *ddl_mesh_find_xfer(const ddl_list *list, const ddl_frame *frame);
+/* Of the link's receives, or of those that await a grant, the xfer of the frame's message; NULL: none is. */
+ddl_xfer *ddl_mesh_find_receive(const ddl_mesh_link *link, const ddl_frame *frame);
+ddl_xfer *ddl_mesh_find_awaiting(const ddl_mesh_link *link, const ddl_frame *frame);
 
 ddl_frame ddl_mesh_frame_of(const ddl_xfer *xfer, ddl_frame_type type);
 
 /* Something is to go through the link: from the first time on it is being connected. */
 void ddl_mesh_want_link(ddl_mesh_link *link);
 
-/* So many more, or fewer, posted xfers wait for the peer. */
-void ddl_mesh_expect(ddl_mesh_link *link, int change);
-
-/* An xfer that waits in a list leaves it. */
+/* A posted xfer waits for the peer, in this list, and leaves it. */
+void ddl_mesh_expect(ddl_mesh_link *link, ddl_list *list, ddl_xfer *xfer);
 void ddl_mesh_stop_expecting(ddl_mesh_link *link, ddl_xfer *xfer);
 
 void ddl_mesh_await_message(ddl_mesh_link *link, ddl_xfer *xfer);

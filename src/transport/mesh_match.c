@@ -19,8 +19,7 @@ static bool mesh_send(ddl_transport *transport, ddl_xfer *xfer)
      * again when they have met. */
     if (link->state != DDL_LINK_OPEN) {
         xfer->state = DDL_XFER_AWAITING_GRANT;
-        ddl_list_append(&link->awaiting, &xfer->link);
-        ddl_mesh_expect(link, 1);
+        ddl_mesh_expect(link, &link->awaiting, xfer);
         return false;
     }
     bool small = xfer->bytes <= DDL_FRAME_EAGER_LIMIT;
@@ -59,8 +58,7 @@ static bool mesh_send(ddl_transport *transport, ddl_xfer *xfer)
         ddl_mesh_queue_control(link, &ask, NULL);
     }
     xfer->state = offered ? DDL_XFER_OFFERED : lent ? DDL_XFER_LENT : DDL_XFER_AWAITING_GRANT;
-    ddl_list_append(&link->awaiting, &xfer->link);
-    ddl_mesh_expect(link, 1);
+    ddl_mesh_expect(link, &link->awaiting, xfer);
     return false;
 }
 
@@ -192,14 +190,14 @@ static void mesh_cancel(ddl_transport *transport, ddl_xfer *xfer)
         link->begun = false;
     }
     bool receives = xfer->state >= DDL_XFER_RECEIVING;
-    if (xfer->state == DDL_XFER_AWAITING_GRANT || xfer->state == DDL_XFER_OFFERED ||
-        xfer->state == DDL_XFER_LENT || xfer->state == DDL_XFER_PUT_DUE || receives)
-        ddl_mesh_expect(link, -1);
     if (xfer->state == DDL_XFER_OFFERED || xfer->state == DDL_XFER_RECEIVING_PLACED)
         ddl_mesh_withdraw(mesh, xfer);
     if (xfer->state == DDL_XFER_LENT)
         ddl_lane_withdraw(link->out);
-    ddl_list_remove(&xfer->link);
+    if (ddl_link_linked(&xfer->same_bucket))
+        ddl_mesh_stop_expecting(link, xfer);
+    else
+        ddl_list_remove(&xfer->link);
     bool sound = cancel_striped(link, xfer);
     if (xfer->state == DDL_XFER_RECEIVING_GRANTED)
         link->bulk_due--;
@@ -231,7 +229,7 @@ static bool hold_early(ddl_mesh_link *link, const ddl_frame *frame, ddl_list *li
 
 bool ddl_mesh_take_message(ddl_mesh_link *link, const ddl_frame *frame, ddl_error *err)
 {
-    ddl_xfer *xfer = ddl_mesh_find_xfer(&link->receives, frame);
+    ddl_xfer *xfer = ddl_mesh_find_receive(link, frame);
     if (xfer != NULL && is_due(xfer, frame)) {
         if (xfer->state == DDL_XFER_RECEIVING_GRANTED)
             link->bulk_due--;
@@ -261,7 +259,7 @@ bool ddl_mesh_was_cancelled(const ddl_mesh_link *link, const ddl_frame *frame, d
 
 bool ddl_mesh_take_grant(ddl_mesh_link *link, const ddl_frame *frame, ddl_error *err)
 {
-    ddl_xfer *xfer = ddl_mesh_find_xfer(&link->awaiting, frame);
+    ddl_xfer *xfer = ddl_mesh_find_awaiting(link, frame);
     if (xfer == NULL)
         return hold_early(link, frame, &link->earlies.grants, err);
     if (xfer->state == DDL_XFER_OFFERED) /* the offer is on its way, and is answered by another frame */
@@ -274,7 +272,7 @@ bool ddl_mesh_take_grant(ddl_mesh_link *link, const ddl_frame *frame, ddl_error 
 
 bool ddl_mesh_take_ask(ddl_mesh_link *link, const ddl_frame *frame, ddl_error *err)
 {
-    ddl_xfer *xfer = ddl_mesh_find_xfer(&link->receives, frame);
+    ddl_xfer *xfer = ddl_mesh_find_receive(link, frame);
     if (xfer == NULL)
         return hold_early(link, frame, &link->earlies.messages, err);
     if (xfer->state == DDL_XFER_RECEIVING) /* else whoever asks is broken */

@@ -83,8 +83,7 @@ void ddl_mesh_put_later(ddl_mesh_link *link, ddl_xfer *xfer, const ddl_frame_pla
     bool found = find_pages(link, xfer, place);
     xfer->state = found ? DDL_XFER_PUT_DUE
                         : DDL_XFER_AWAITING_GRANT; /* as any other that waits on a link that has ended */
-    ddl_list_append(found ? &link->mesh->due : &link->awaiting, &xfer->link);
-    ddl_mesh_expect(link, 1);
+    ddl_mesh_expect(link, found ? &link->mesh->due : &link->awaiting, xfer);
 }
 
 void ddl_mesh_take_later(ddl_mesh_link *link, ddl_xfer *xfer, const ddl_frame_place *offer)
@@ -93,8 +92,7 @@ void ddl_mesh_take_later(ddl_mesh_link *link, ddl_xfer *xfer, const ddl_frame_pl
     bool found = find_pages(link, xfer, &place);
     xfer->gives_back = xfer->answer != 0 && xfer->answer == offer->bytes >> 32;
     xfer->state = found ? DDL_XFER_TAKE_DUE : DDL_XFER_RECEIVING;
-    ddl_list_append(found ? &link->mesh->due : &link->receives, &xfer->link);
-    ddl_mesh_expect(link, 1);
+    ddl_mesh_expect(link, found ? &link->mesh->due : &link->receives, xfer);
 }
 
 void ddl_mesh_let_go_of_heap(ddl_mesh_link *link)
@@ -153,8 +151,7 @@ void ddl_mesh_pull_later(ddl_mesh_link *link, ddl_xfer *xfer, const ddl_frame_pl
     xfer->withdrawals = (uint32_t)(source->bytes >> 32);
     xfer->pages = (void *)(uintptr_t)source->offset;
     xfer->state = sound ? DDL_XFER_PULL_DUE : DDL_XFER_RECEIVING;
-    ddl_list_append(sound ? &link->mesh->due : &link->receives, &xfer->link);
-    ddl_mesh_expect(link, 1);
+    ddl_mesh_expect(link, sound ? &link->mesh->due : &link->receives, xfer);
     if (sound)
         return;
     ddl_error error;
@@ -175,7 +172,7 @@ static bool hold_place(ddl_mesh_link *link, ddl_list *list, const ddl_frame_plac
 
 bool ddl_mesh_take_offer(ddl_mesh_link *link, const ddl_frame_place *place, ddl_error *err)
 {
-    ddl_xfer *xfer = ddl_mesh_find_xfer(&link->receives, &link->frame);
+    ddl_xfer *xfer = ddl_mesh_find_receive(link, &link->frame);
     if (xfer == NULL)
         return hold_place(link, &link->earlies.messages, place, err);
     bool waits = xfer->state == DDL_XFER_RECEIVING || xfer->state == DDL_XFER_RECEIVING_GRANTED;
@@ -189,7 +186,7 @@ bool ddl_mesh_take_offer(ddl_mesh_link *link, const ddl_frame_place *place, ddl_
 
 bool ddl_mesh_take_source(ddl_mesh_link *link, const ddl_frame_place *source, ddl_error *err)
 {
-    ddl_xfer *xfer = ddl_mesh_find_xfer(&link->receives, &link->frame);
+    ddl_xfer *xfer = ddl_mesh_find_receive(link, &link->frame);
     if (xfer == NULL)
         return hold_place(link, &link->earlies.messages, source, err);
     if (xfer->state != DDL_XFER_RECEIVING || !ddl_signature_same(xfer->signature, &link->frame.signature))
@@ -201,7 +198,7 @@ bool ddl_mesh_take_source(ddl_mesh_link *link, const ddl_frame_place *source, dd
 
 bool ddl_mesh_take_place(ddl_mesh_link *link, const ddl_frame_place *place, ddl_error *err)
 {
-    ddl_xfer *xfer = ddl_mesh_find_xfer(&link->awaiting, &link->frame);
+    ddl_xfer *xfer = ddl_mesh_find_awaiting(link, &link->frame);
     if (xfer == NULL)
         return hold_place(link, &link->earlies.grants, place, err);
     if (!ddl_signature_same(xfer->signature, &link->frame.signature))
@@ -213,7 +210,7 @@ bool ddl_mesh_take_place(ddl_mesh_link *link, const ddl_frame_place *place, ddl_
 
 bool ddl_mesh_take_taken(ddl_mesh_link *link, const ddl_frame *frame, ddl_error *err)
 {
-    ddl_xfer *xfer = ddl_mesh_find_xfer(&link->awaiting, frame);
+    ddl_xfer *xfer = ddl_mesh_find_awaiting(link, frame);
     if (xfer == NULL)
         return ddl_mesh_was_cancelled(link, frame, err);
     if (xfer->state != DDL_XFER_OFFERED && xfer->state != DDL_XFER_LENT) {
@@ -235,7 +232,7 @@ bool ddl_mesh_take_taken(ddl_mesh_link *link, const ddl_frame *frame, ddl_error 
 
 bool ddl_mesh_take_rest(ddl_mesh_link *link, const ddl_frame *frame, ddl_error *err)
 {
-    ddl_xfer *xfer = ddl_mesh_find_xfer(&link->receives, frame);
+    ddl_xfer *xfer = ddl_mesh_find_receive(link, frame);
     if (xfer == NULL)
         return ddl_mesh_was_cancelled(link, frame, err);
     if ((xfer->state != DDL_XFER_RECEIVING_PLACED && xfer->state != DDL_XFER_RECEIVING_REST) ||

@@ -11,7 +11,7 @@ static bool find_striped(void *arg, const ddl_frame *frame, ddl_xfer **found, dd
     ddl_engine_moved(mesh->engine);
     if (!mesh->owner.heard(mesh->owner.arg, link->peer, frame))
         return true;
-    ddl_xfer *xfer = ddl_mesh_find_xfer(&link->receives, frame);
+    ddl_xfer *xfer = ddl_mesh_find_receive(link, frame);
     if (xfer == NULL)
         return ddl_mesh_was_cancelled(link, frame, err);
     if (!ddl_signature_same(xfer->signature, &frame->signature))

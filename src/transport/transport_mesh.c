@@ -238,6 +238,8 @@ ddl_status ddl_mesh_create(int rank, int nranks, ddl_wire wires[], ddl_lanes *la
     ddl_list_init(&mesh->unread);
     ddl_list_init(&mesh->holding);
     ddl_list_init(&mesh->due);
+    for (size_t i = 0; i < DDL_MESH_BUCKETS; i++)
+        ddl_list_init(&mesh->expected[i]);
     int nopen = 0;
     for (int peer = 0; peer < nranks; peer++)
         nopen += peer != rank && wires[peer].fd >= 0;
