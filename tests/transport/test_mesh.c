@@ -19,6 +19,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <time.h>
 #include <unistd.h>
 
 static void messages_arrive_whichever_end_comes_first(void **state)
@@ -62,6 +63,41 @@ static void messages_arrive_whichever_end_comes_first(void **state)
         free(in.data);
         close_pair(pair);
     }
+}
+
+/* CPU time for so many receives that wait at once, and whose messages come with the last one first. */
+static clock_t time_of_many(int count)
+{
+    side pair[2];
+    int sockets[2];
+    open_pair(pair, sockets);
+    message *in = calloc((size_t)count, sizeof *in), out;
+    assert_non_null(in);
+    for (int i = 0; i < count; i++)
+        post_recv(&pair[1], &in[i], (uint64_t)i + 1, 4, 4);
+    const clock_t begun = clock();
+    for (int i = count - 1; i >= 0; i--) {
+        post_send(&pair[0], &out, (uint64_t)i + 1, 4, 4);
+        drive_until(pair, &in[i].done);
+        free(out.data);
+    }
+    const clock_t took = clock() - begun;
+    for (int i = 0; i < count; i++) {
+        assert_arrived(&in[i]);
+        free(in[i].data);
+    }
+    free(in);
+    close_pair(pair);
+    return took;
+}
+
+/* Four times as many take four times as long, not sixteen. */
+static void a_message_is_found_however_many_wait(void **state)
+{
+    (void)state;
+    enum { FEW = 8000 };
+    const clock_t few = time_of_many(FEW), many = time_of_many(4 * FEW);
+    assert_true(many < 8 * few);
 }
 
 /* ---- receives that take bytes where they are ---- */
@@ -978,6 +1014,7 @@ static int test_lanes(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(messages_arrive_whichever_end_comes_first),
+        cmocka_unit_test(a_message_is_found_however_many_wait),
         cmocka_unit_test(bytes_are_taken_once_in_order_and_whole),
         cmocka_unit_test(senders_that_run_ahead_are_neither_lost_nor_unbounded),
         cmocka_unit_test(older_operation_never_waits_behind_newer_ones),
