@@ -49,7 +49,10 @@
  *   then wait for this one and time out. Any other failure of an operation breaks its communicator: all
  *   operations in flight, or else the first later one, return the root cause with the same culprit on
  *   every rank; calls that follow a return of it get DDL_EABORTED until the communicator is freed.
- * Fork.      A forked child must not use the library (DDL_EUNSUPPORTED); it does not disturb its parent.
+ * Exit.      A process that exits without ddl_comm_free says goodbye to the others from an exit handler.
+ * Later handlers, and destructors of C++, may free what they have; what needs other ranks is DDL_EABORTED
+ * then. Fork.      A forked child must not use the library (DDL_EUNSUPPORTED); it does not disturb its
+ * parent.
  */
 #ifndef DDL_DDL_H
 #define DDL_DDL_H

@@ -209,7 +209,7 @@ static ddl_status refuse_in_stream(const ddl_comm *comm, const ddl_call *call)
 /* Check everything, then issue. Of a call like the last one only the buffers can be wrong. */
 static ddl_status run(ddl_comm *comm, ddl_call *call, ddl_request **request)
 {
-    DDL_TRY(ddl_comm_check(comm, ddl_collective_name(call->collective)));
+    DDL_TRY(ddl_comm_check_open(comm, ddl_collective_name(call->collective)));
     if (!ddl_list_empty(&comm->streamed))
         DDL_TRY(ddl_stream_reap(comm));
     bool knows_buffers = ddl_repeat_recall(comm, call);

@@ -272,6 +272,21 @@ ddl_status ddl_comm_check(const ddl_comm *comm, const char *operation)
     return DDL_OK;
 }
 
+/* By an exit handler that comes later, or a destructor. */
+static ddl_status refuse_at_exit(const ddl_comm *comm, const char *operation)
+{
+    if (!comm->world->exited || comm->engine == NULL)
+        return DDL_OK;
+    return ddl_last_error_set(DDL_EABORTED, comm->rank, operation, "%s: " DDL_REQUEST_EXITED,
+                              comm->pool->prefix);
+}
+
+ddl_status ddl_comm_check_open(const ddl_comm *comm, const char *operation)
+{
+    DDL_TRY(ddl_comm_check(comm, operation));
+    return ddl_contexts_have_ended() ? refuse_at_exit(comm, operation) : DDL_OK;
+}
+
 const char *ddl_comm_timeout_name(const ddl_comm *comm, int64_t timeout_ms)
 {
     const ddl_config *config = &comm->world->config;

@@ -197,6 +197,9 @@ void ddl_shrink_free(ddl_comm *comm);
 /* What every call on a communicator asks first: that it is one, and not in a forked child. */
 ddl_status ddl_comm_check(const ddl_comm *comm, const char *operation);
 
+/* And every one that needs the other ranks: that this one has not left them at its exit. */
+DDL_MUST_USE ddl_status ddl_comm_check_open(const ddl_comm *comm, const char *operation);
+
 /* What has set a limit of so many milliseconds: "DDL_TIMEOUT"; some calls have limits of their own. */
 const char *ddl_comm_timeout_name(const ddl_comm *comm, int64_t timeout_ms);
 

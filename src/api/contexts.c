@@ -16,7 +16,7 @@ static pthread_once_t once_forks = PTHREAD_ONCE_INIT, once = PTHREAD_ONCE_INIT,
 static ddl_list contexts = { { &contexts.head, &contexts.head } };
 static ddl_list lost = { { &lost.head, &lost.head } };
 static ddl_list graves = { { &graves.head, &graves.head } };
-static bool forked;
+static bool forked, have_ended;
 
 static void before_fork(void)
 {
@@ -36,7 +36,7 @@ static void after_fork_in_child(void)
         return;
     DDL_LIST_FOR_EACH (link, &contexts) {
         ddl_world *world = DDL_CONTAINER(link, ddl_world, link);
-        forked = true;
+        forked = have_ended = true;
         world->forked = true;
         for (int rank = 0; !world->made && world->wires != NULL && rank < world->config.nranks; rank++)
             if (world->wires[rank].fd >= 0)
@@ -52,7 +52,7 @@ static void after_fork_in_child(void)
         ddl_service_close_in_child(world->service);
     }
     DDL_LIST_FOR_EACH (link, &lost) {
-        forked = true;
+        forked = have_ended = true;
         ddl_service_close_in_child(DDL_CONTAINER(link, ddl_world, link)->service);
     }
 }
@@ -78,7 +78,10 @@ static void at_exit(void)
                 ddl_votes_abort(DDL_CONTAINER(voting, ddl_comm, voting));
         if (entered)
             ddl_mesh_part(world->mesh, ddl_deadline_in_ms(DDL_WORLD_PARTING_MS));
-        world->exited = true;
+        if (entered)
+            DDL_LIST_FOR_EACH (active, &world->active)
+                atomic_store(&DDL_CONTAINER(active, ddl_comm, active)->pool->has_exited, true);
+        world->exited = have_ended = true;
         ddl_bootstrap_clear_up(world->bootstrap, ddl_deadline_in_ms(CLEARING_MS));
     }
     pthread_mutex_unlock(&lock);
@@ -167,4 +170,9 @@ void ddl_contexts_clear_graves(void)
 bool ddl_contexts_forked(void)
 {
     return forked;
+}
+
+bool ddl_contexts_have_ended(void)
+{
+    return have_ended;
 }

@@ -30,4 +30,7 @@ void ddl_contexts_clear_graves(void);
 /* Whether this process was forked from one that had a world. */
 bool ddl_contexts_forked(void);
 
+/* Whether it was, or is exiting and has said goodbye to other ranks. */
+bool ddl_contexts_have_ended(void);
+
 #endif

@@ -132,13 +132,21 @@ ddl_status ddl_request_finish(ddl_request *request)
     return status;
 }
 
-/* The engine did not end the operation by its deadline: nobody could drive it. The request is never given
- * back, as whoever is stuck with the baton may still touch it. */
+static bool has_exited(const ddl_request *request)
+{
+    return ddl_contexts_have_ended() && atomic_load(&request->pool->has_exited);
+}
+
+/* The engine did not end the operation by its deadline: nobody could drive it, or nobody will. The request is
+ * never given back, as whoever is stuck with the baton may still touch it. */
 static ddl_status give_up(ddl_request **handle)
 {
     ddl_request *request = *handle;
     *handle = NULL;
     ddl_hold_end(request->task.hold);
+    if (has_exited(request))
+        return ddl_last_error_set(DDL_EABORTED, request->pool->rank, ddl_request_operation(request),
+                                  "%s: " DDL_REQUEST_EXITED, request->pool->prefix);
     return ddl_last_error_set(DDL_ETIMEDOUT, request->pool->rank, ddl_request_operation(request),
                               "no end after %lld ms (DDL_TIMEOUT), and the engine is stuck in another thread",
                               (long long)request->timeout_ms);
@@ -177,7 +185,8 @@ ddl_status ddl_wait(ddl_request **handle)
     DDL_TRY(check_forked("wait"));
     ddl_request *request = *handle;
     atomic_fetch_add(&request->pool->waiters, 1);
-    bool done = is_done(request) || ddl_engine_wait(request->engine, &request->done, request->deadline);
+    bool done = is_done(request) ||
+                (!has_exited(request) && ddl_engine_wait(request->engine, &request->done, request->deadline));
     atomic_fetch_sub(&request->pool->waiters, 1);
     return done ? finish(handle) : give_up(handle);
 }
@@ -291,6 +300,8 @@ ddl_status ddl_wait_any(size_t n, ddl_request *requests[], size_t *index)
         count_waiters(n, requests, 1);
         if (any_done(n, requests))
             ; /* since the look above: its engine may be gone by now */
+        else if (has_exited(requests[first]))
+            goes_on = false;
         else if (several_engines)
             goes_on = poll_engines(n, requests, requests[first]);
         else
@@ -339,6 +350,6 @@ ddl_status ddl_test(ddl_request **handle, bool *done)
     *done = is_done(request);
     if (*done)
         return finish(handle);
-    *done = is_stuck(request, driven);
+    *done = is_stuck(request, driven) || has_exited(request);
     return *done ? give_up(handle) : DDL_OK;
 }

@@ -25,9 +25,15 @@ typedef struct ddl_request_pool { /* of one communicator */
     int rank;
     ddl_notice cause; /* of the communicator's failure; written once, before any request is done with it */
     int cause_os_errno;
-    atomic_bool is_told; /* a call has returned the cause to the program */
-    char prefix[128];    /* "comm=world rank 3@node7", for messages */
+    atomic_bool is_told;    /* a call has returned the cause to the program */
+    atomic_bool has_exited; /* the exit handler has said goodbye: nothing more will be done */
+    char prefix[128];       /* "comm=world rank 3@node7", for messages */
 } ddl_request_pool;
+
+/* Why nothing is done any more once its pool has exited. */
+#define DDL_REQUEST_EXITED                                                                           \
+    "this process is exiting and has said goodbye to the other ranks; call before main returns, or " \
+    "before exit is called"
 
 /* Of a call that may go to GPUs (votes.h): this rank has said no word yet; others' words are missing; it goes
  * by hosts; by GPUs, when it is its turn; it runs there. */

@@ -70,7 +70,7 @@ static void leave_abort(ddl_comm *comm, const ddl_notice *notice)
 
 ddl_status ddl_comm_abort(ddl_comm *comm, const char *reason)
 {
-    DDL_TRY(ddl_comm_check(comm, "comm_abort"));
+    DDL_TRY(ddl_comm_check_open(comm, "comm_abort"));
     ddl_notice notice = { .code = DDL_EABORTED, .culprit = comm->rank, .witness = comm->rank };
     char who[160];
     snprintf(notice.text, sizeof notice.text, "%s aborted it%s%.300s",
@@ -466,7 +466,7 @@ ddl_status ddl_comm_shrink(ddl_comm *comm, ddl_comm **survivors)
     if (comm == NULL || survivors == NULL)
         return ddl_last_error_set(DDL_EINVAL, comm != NULL ? comm->rank : -1, "comm_shrink", "%s is NULL",
                                   comm == NULL ? "comm" : "survivors");
-    DDL_TRY(ddl_comm_check(comm, "comm_shrink"));
+    DDL_TRY(ddl_comm_check_open(comm, "comm_shrink"));
     ddl_error error;
     ddl_error_set(&error, DDL_EINTERNAL, "no details");
     ddl_comm *made = NULL;

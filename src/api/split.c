@@ -131,7 +131,7 @@ ddl_status ddl_comm_split(ddl_comm *comm, int color, int key, ddl_comm **part)
     if (comm == NULL || part == NULL)
         return ddl_last_error_set(DDL_EINVAL, comm != NULL ? comm->rank : -1, "comm_split", "%s is NULL",
                                   comm == NULL ? "comm" : "part");
-    DDL_TRY(ddl_comm_check(comm, "comm_split"));
+    DDL_TRY(ddl_comm_check_open(comm, "comm_split"));
     DDL_TRY(ddl_stream_reap(comm));
     /* One room for both rounds: the second needs a quarter of it. It stays with the communicator, as the
      * holder of a stuck engine may still write to it after the call has given up. */

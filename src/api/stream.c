@@ -254,7 +254,7 @@ ddl_status ddl_stream_begin(ddl_comm *comm, void *stream)
 {
     const struct ddl_device_ops *ops;
     ddl_error error;
-    DDL_TRY(ddl_comm_check(comm, "stream_begin"));
+    DDL_TRY(ddl_comm_check_open(comm, "stream_begin"));
     if (comm->has_stream)
         return ddl_last_error_set(DDL_EINVAL, comm->rank, "stream_begin",
                                   "the communicator has a stream already; call ddl_stream_end first");
@@ -269,7 +269,7 @@ ddl_status ddl_stream_begin(ddl_comm *comm, void *stream)
 
 ddl_status ddl_stream_end(ddl_comm *comm)
 {
-    DDL_TRY(ddl_comm_check(comm, "stream_end"));
+    DDL_TRY(ddl_comm_check_open(comm, "stream_end"));
     if (!comm->has_stream)
         return ddl_last_error_set(DDL_EINVAL, comm->rank, "stream_end",
                                   "the communicator has no stream; call ddl_stream_begin first");

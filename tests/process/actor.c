@@ -10,6 +10,7 @@
  *     init  free  timeout:MS  facts  resources
  *     chosen:COLLECTIVE:COUNT   the algorithm for so many float32
  *     free_at_exit   free the world after the library's own exit handler
+ *     calls_at_exit  likewise, and before that make a call, wait for all started, split and abort
  *     split:NAME:COLOR:KEY  shrink:NAME  abort:REASON  use:NAME
  *     cases:SEED:N   so many random calls (see cases.h), on parts of the communicator too
  *     allreduce:COUNT:DTYPE:OP  reduce_scatter:COUNT:DTYPE:OP  reduce:COUNT:DTYPE:OP:ROOT
@@ -696,13 +697,19 @@ static void perform(struct actor *a, const char *command)
 }
 
 static struct actor self = { .comms = { { "world", NULL } }, .ncomms = 1 };
-static bool frees_at_exit;
+static bool frees_at_exit, calls_at_exit;
 
 /* Comes after the library's own exit handler, as it is registered before that. */
 static void free_late(void)
 {
     if (!frees_at_exit)
         return;
+    if (calls_at_exit) {
+        run_call(&self, "allreduce:16:float32:sum", "call", 1, 0);
+        wait_started(&self);
+        split(&self, "part:0:0");
+        tell("abort", ddl_comm_abort(self.comms[0].comm, "late"), now_ns());
+    }
     uint64_t begin_ns = now_ns();
     tell("free", ddl_comm_free(&self.comms[0].comm), begin_ns);
     fflush(stdout);
@@ -716,6 +723,8 @@ int main(int argc, char *argv[])
     for (int i = 1; i < argc; i++)
         if (strcmp(argv[i], "free_at_exit") == 0)
             frees_at_exit = true;
+        else if (strcmp(argv[i], "calls_at_exit") == 0)
+            frees_at_exit = calls_at_exit = true;
         else
             perform(&self, argv[i]);
     return 0;

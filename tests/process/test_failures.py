@@ -1820,6 +1820,28 @@ class LifeCycle(Failures):
         self.assertLess(self.seconds(freed["begin_ns"], freed["end_ns"]), bound(1))
         ranks[1].finish(0)
 
+    def test_calls_in_an_exit_handler_after_the_goodbye_are_refused_at_once(self):
+        """As destructors make them in C++; so is the wait for what was in flight."""
+        world = self.world(2, DDL_TIMEOUT="20s")
+        ranks = [world.start(0, "calls_at_exit", "init", SMALL, "+" + LARGE, "line"),
+                 world.start(1, "init", SMALL, "line", "free")]
+        for rank in ranks:
+            rank.expect("init", "DDL_OK")
+            rank.expect("call", "DDL_OK")
+        ranks[0].expect("started", "DDL_OK")
+        ranks[0].expect("ready")
+        ranks[1].expect("ready")
+        ranks[0].go()
+        for event in ("call", "wait", "split", "abort"):
+            record = ranks[0].expect(event, "DDL_EABORTED")
+            self.assertLess(self.seconds(record["begin_ns"], record["end_ns"]), bound(0.2), record)
+            self.assert_names(record, "exiting")
+        ranks[0].expect("free", "DDL_OK")
+        ranks[0].finish(0)
+        ranks[1].go()
+        ranks[1].expect("free")
+        ranks[1].finish(0)
+
     def test_everything_is_given_back_after_a_failed_init(self):
         for number, environment in ((0, {"DDL_TRANSPORT": "pigeon"}), (0, {"DDL_START_TIMEOUT": "1s"}),
                                     (0, {"DDL_IFACE": "nosuch0"}), (1, {"DDL_IFACE": "nosuch0"})):
