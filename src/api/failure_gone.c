@@ -3,20 +3,30 @@
 
 #include "api/lateness.h"
 #include "api/votes.h"
+#include "io/socket.h"
 
 #include <stdio.h>
 #include <string.h>
 
 static void raise_lost(ddl_comm *comm, int peer, int os_errno, const char *how)
 {
-    ddl_notice notice = { .code = DDL_EPEERLOST, .culprit = peer, .witness = comm->rank };
+    const bool is_cut_off = ddl_socket_is_cut_off(os_errno);
+    ddl_notice notice = { .code = is_cut_off ? DDL_EUNREACHABLE : DDL_EPEERLOST,
+                          .culprit = peer,
+                          .witness = comm->rank };
     const ddl_member *member = &comm->roster->members[peer];
     char who[160];
     ddl_link *first = ddl_list_first(&comm->in_flight);
     if (first != NULL)
         notice.sequence = DDL_CONTAINER(first, ddl_request, link)->task.sequence;
-    snprintf(notice.text, sizeof notice.text, "%s %s:%u: %s; look at the output of rank %d",
-             ddl_comm_describe(comm, peer, who, sizeof who), member->address, member->port, how, peer);
+    ddl_comm_describe(comm, peer, who, sizeof who);
+    if (is_cut_off)
+        snprintf(notice.text, sizeof notice.text,
+                 "%s %s:%u: %s; is its host down, or cut off from rank %d's?", who, member->address,
+                 member->port, how, comm->rank);
+    else
+        snprintf(notice.text, sizeof notice.text, "%s %s:%u: %s; look at the output of rank %d", who,
+                 member->address, member->port, how, peer);
     ddl_failure_raise(comm, &notice);
     const ddl_notice *cause = &comm->failure.cause;
     if (cause->code == notice.code && cause->culprit == peer && cause->witness == comm->rank)
@@ -55,7 +65,10 @@ void ddl_failure_lost(ddl_comm *comm, int peer, int os_errno, const ddl_error *e
     }
     char how[160] = "its process ended (connection closed)", reason[96];
     if (os_errno != 0 && strerror_r(os_errno, reason, sizeof reason) == 0)
-        snprintf(how, sizeof how, "its process ended or its connection broke (%s)", reason);
+        snprintf(how, sizeof how,
+                 ddl_socket_is_cut_off(os_errno) ? "its connection was given up by the system (%s)"
+                                                 : "its process ended or its connection broke (%s)",
+                 reason);
     raise_lost(comm, peer, os_errno, how);
 }
 

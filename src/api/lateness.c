@@ -144,21 +144,33 @@ static bool speaks_for_all(const ddl_comm *comm, const ddl_request *request, int
     return true;
 }
 
+/* For how long nothing has been heard of it, s; 0 if it is not long: then what is known of it is not stale.
+ */
+static int silence_of(const ddl_comm *comm, int rank)
+{
+    enum { LONG_S = 5 };
+    const int silent_s = (int)(comm->world->vigils[comm->members[rank]].silent_ns / DDL_NS_PER_S);
+    return silent_s >= LONG_S ? silent_s : 0;
+}
+
 bool ddl_lateness_warn(const ddl_comm *comm, const ddl_request *request, int64_t now_ns)
 {
     int nlate;
     const int late = ddl_lateness_find(comm, request, &nlate);
-    char who[160], others[48] = "";
+    char who[160], others[48] = "", silence[64] = "";
     if (late < 0 || ddl_backend_waits_for_gpu(&request->task) || !speaks_for_all(comm, request, late))
         return false;
     if (nlate == 2)
         snprintf(others, sizeof others, ", nor has another");
     else if (nlate > 2)
         snprintf(others, sizeof others, ", nor have %d others", nlate - 1);
-    ddl_log(DDL_LOG_WARNING, "%s#%llu %s: waiting for %.1f s: %s has not %s%s; %d s left (%s)",
+    if (silence_of(comm, late) > 0)
+        snprintf(silence, sizeof silence, ", as far as is known: it is not heard for %d s",
+                 silence_of(comm, late));
+    ddl_log(DDL_LOG_WARNING, "%s#%llu %s: waiting for %.1f s: %s has not %s%s%s; %d s left (%s)",
             ddl_request_operation(request), (unsigned long long)request->task.sequence, comm->pool->prefix,
             (double)(now_ns - request->issued_ns) / DDL_NS_PER_S,
-            ddl_comm_describe(comm, late, who, sizeof who), what_is_missing(&request->task), others,
+            ddl_comm_describe(comm, late, who, sizeof who), what_is_missing(&request->task), others, silence,
             ddl_deadline_left_ms(request->deadline) / 1000, ddl_comm_timeout_name(comm, request->timeout_ms));
     return true;
 }

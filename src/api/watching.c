@@ -54,6 +54,8 @@ static void raise_no_sign(ddl_comm *comm, const ddl_request *request, int peer, 
     const ddl_member *member = &comm->roster->members[peer];
     const ddl_config *config = &comm->world->config;
     const bool is_gone = verdict == DDL_VIGIL_UNREACHABLE;
+    const ddl_vigil_limits limits = limits_of(comm->world);
+    const bool is_heard = ddl_vigil_hears(&comm->world->vigils[comm->members[peer]], &limits);
     const bool host_answers = comm->world->vigils[comm->members[peer]].signs.has_acks &&
                               comm->roster->node_of[peer] != comm->roster->node_of[comm->rank];
     ddl_notice notice = { .code = is_gone ? DDL_EUNREACHABLE : DDL_EUNRESPONSIVE,
@@ -63,7 +65,13 @@ static void raise_no_sign(ddl_comm *comm, const ddl_request *request, int peer, 
     char who[160];
     snprintf(notice.operation, sizeof notice.operation, "%s", ddl_request_operation(request));
     ddl_comm_describe(comm, peer, who, sizeof who);
-    if (is_gone)
+    if (is_gone && is_heard)
+        snprintf(notice.text, sizeof notice.text,
+                 "%s %s:%u is heard, but its host has acknowledged nothing for %.1f s (DDL_UNREACH_TIMEOUT); "
+                 "does something between it and rank %d drop large packets (look at the MTU), or all in "
+                 "that direction?",
+                 who, member->address, member->port, (double)config->unreachable_ms / 1000, comm->rank);
+    else if (is_gone)
         snprintf(notice.text, sizeof notice.text,
                  "%s %s:%u: its host has acknowledged nothing for %.1f s (DDL_UNREACH_TIMEOUT); is it down, "
                  "or cut off from rank %d's?",

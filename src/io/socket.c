@@ -4,6 +4,7 @@
 #include "base/assert.h"
 #include "base/failpoint.h"
 
+#include <errno.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <poll.h>
@@ -269,6 +270,11 @@ bool ddl_socket_is_acked(int fd)
     (void)fd;
     return unacked == 0;
 #endif
+}
+
+bool ddl_socket_is_cut_off(int os_errno)
+{
+    return os_errno == ETIMEDOUT || os_errno == EHOSTUNREACH || os_errno == ENETUNREACH;
 }
 
 void ddl_socket_close(int *fd)

@@ -82,6 +82,10 @@ int ddl_socket_new(int family);
 int ddl_socket_new_datagram(int family);
 int ddl_socket_accept_new(int listener, struct sockaddr *from, socklen_t *from_bytes);
 
+/* Whether the system gave a connection up, for this reason, as it heard nothing of the other host, or was
+ * told that it is not to be reached; not as the process there has ended. */
+bool ddl_socket_is_cut_off(int os_errno);
+
 /* What the host at the other end has acknowledged, and whether something sent was not. False where a system
  * does not tell that. */
 typedef struct ddl_socket_acks {

@@ -35,6 +35,11 @@ int64_t ddl_vigil_ping_ns(const ddl_vigil_limits *limits)
     return (is_process ? limits->unresponsive_ns : limits->unreachable_ns) / PINGS;
 }
 
+bool ddl_vigil_hears(const ddl_vigil *vigil, const ddl_vigil_limits *limits)
+{
+    return vigil->silent_ns < limits->unreachable_ns / 2;
+}
+
 ddl_vigil_verdict ddl_vigil_look(ddl_vigil *vigil, const ddl_signs *signs, const ddl_vigil_limits *limits,
                                  int64_t now_ns, bool *ping)
 {
@@ -43,7 +48,11 @@ ddl_vigil_verdict ddl_vigil_look(ddl_vigil *vigil, const ddl_signs *signs, const
     if (passed_ns > MOST_MS * DDL_NS_PER_MS)
         passed_ns = MOST_MS * DDL_NS_PER_MS;
     const bool is_silent = vigil->verdict != DDL_VIGIL_ALIVE; /* which a break does not change */
-    if ((is_new && !is_silent) || is_sign(vigil, signs)) {
+    bool is_anew = is_new && !is_silent;
+    if (is_anew || is_sign(vigil, signs)) {
+        /* A host that was cut off is there again. One that is heard all the time, but acknowledges nothing,
+         * does not get what is sent to it, or not what is large. */
+        is_anew = is_anew || !ddl_vigil_hears(vigil, limits);
         vigil->silent_ns = 0;
         vigil->taken_before = signs->taken;
         vigil->said_before = signs->said;
@@ -52,7 +61,7 @@ ddl_vigil_verdict ddl_vigil_look(ddl_vigil *vigil, const ddl_signs *signs, const
     }
     const bool is_acked =
         !signs->awaits_acks || signs->taken != vigil->signs.taken || has_answered(vigil, signs, passed_ns);
-    vigil->unacked_ns = vigil->silent_ns == 0 || is_acked ? 0 : vigil->unacked_ns + passed_ns;
+    vigil->unacked_ns = is_anew || is_acked ? 0 : vigil->unacked_ns + passed_ns;
     if (vigil->unacked_ns == 0 || signs->tries != vigil->signs.tries)
         vigil->tried_ns = vigil->unacked_ns;
     vigil->looked_ns = now_ns;
@@ -64,10 +73,13 @@ ddl_vigil_verdict ddl_vigil_look(ddl_vigil *vigil, const ddl_signs *signs, const
     if (*ping)
         vigil->pinged_ns = now_ns;
     /* TCP sends again after twice as long each time, so a network that is there again may not have been tried
-     * for as long as it was gone; but once in the second half of the limit. Nobody waits for that for ever.
+     * for as long as it was gone; but once in the second half of the limit. Nobody waits for that for ever,
+     * unless it is heard.
      */
     const bool was_tried = vigil->tried_ns >= limits->unreachable_ns / 2;
-    if (vigil->unacked_ns >= (was_tried ? 1 : 2) * limits->unreachable_ns)
+    const bool is_heard = ddl_vigil_hears(vigil, limits);
+    const bool is_due = was_tried || (!is_heard && vigil->unacked_ns >= 2 * limits->unreachable_ns);
+    if (vigil->unacked_ns >= limits->unreachable_ns && is_due)
         return vigil->verdict = DDL_VIGIL_UNREACHABLE;
     if (vigil->silent_ns < limits->unresponsive_ns)
         return vigil->verdict = DDL_VIGIL_ALIVE;

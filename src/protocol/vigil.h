@@ -3,7 +3,8 @@
  *
  * Pure; time is an argument. A rank whose process runs answers a ping within a second, whatever its program
  * does. So of one that has said nothing for long, and taken nothing, its process stands still; and if its
- * host has not even acknowledged what is on its way, that, or the network to it, is gone.
+ * host has not even acknowledged what is on its way, that, or the network to it, is gone; also where it is
+ * heard all the same.
  *
  * Only time counts in which somebody looked: who was stopped himself, or got no CPU, has heard nothing
  * because of that.
@@ -48,6 +49,10 @@ typedef struct ddl_vigil_limits {
 
 /* From one ping to the next; nobody need be watched who has been waited for for less. */
 int64_t ddl_vigil_ping_ns(const ddl_vigil_limits *limits);
+
+/* Whether it was heard lately. A host that is, but acknowledges nothing, is cut off in one direction, or for
+ * what is large. */
+bool ddl_vigil_hears(const ddl_vigil *vigil, const ddl_vigil_limits *limits);
 
 /* To be called a few times a second while the rank is waited for, with what is seen of it now. *ping: it is
  * to be asked for a sign. */

@@ -402,6 +402,27 @@ class Failing(OnHosts):
         made = [self.hosts(3) for _ in cases]
         self.at_once(lambda hosts, case: self.cut(hosts, case[0], case[1], **case[2]), *zip(made, cases))
 
+    def test_a_network_that_drops_what_is_large_is_told(self):
+        """Towards the second host; from there all comes, so each hears the other, and nobody stands still."""
+        if shutil.which("nft") is None:
+            self.skipTest("no nft")
+        if PORTABLE:
+            self.skipTest("nothing tells what a host has acknowledged")
+        hosts = self.hosts(2)
+        world = World(ACTOR, 2, DDL_UNREACH_TIMEOUT=f"{bound(2)}s")
+        ranks = [self.rank(world, hosts, h, h, "init", "barrier", "line", "forever=allreduce:100000:float32:sum", "free")
+                 for h in range(2)]
+        self.apply_in_calls(ranks, hosts.names[1], "table ip t {\n chain i { type filter hook input priority 0; ip length > 1000 drop; }\n}\n")
+        began = time.monotonic_ns()
+        record = self.outcome(ranks[0])
+        self.assertEqual((record["status"], record["culprit"]), ("DDL_EUNREACHABLE", 1), ranks[0].story())
+        self.assertIn("is heard, but its host has acknowledged nothing for", record["text"])
+        self.assertLess((record["end_ns"] - began) / 1e9, bound(2) + bound(4), record)
+        ranks[0].expect("free", "DDL_OK")
+        ranks[0].finish(0)
+        self.assertIn(self.outcome(ranks[1])["status"], ("DDL_EPEERLOST", "DDL_EUNREACHABLE"), ranks[1].story())
+        ranks[1].close()
+
     def test_most_go_on_where_two_hosts_do_not_reach_each_other(self):
         """Two ranks are on one of them, and the one on the third reaches all: three go on, whoever is blamed."""
         if shutil.which("nft") is None:

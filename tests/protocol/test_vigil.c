@@ -81,6 +81,14 @@ static void who_hears_nothing_probes(ddl_signs *signs, int ms)
     signs->ack_ns = (20000 + ms) * MS;
 }
 
+/* It pings, as it waits too: large packets do not arrive there. */
+static void who_misses_what_is_large_is_heard(ddl_signs *signs, int ms)
+{
+    nothing_is_acknowledged(signs, ms);
+    signs->heard += ms % 3750 == 0 ? 64 : 0;
+    signs->ack_ns = ms % 3750 * MS;
+}
+
 static void the_network_goes_then(ddl_signs *signs, int ms)
 {
     signs->heard += ms < 10000 ? 1 : 0;
@@ -119,6 +127,7 @@ static void verdicts(void **state)
         { the_host_acknowledges_what_it_does_not_take, true, DDL_VIGIL_UNRESPONSIVE, 30000 },
         { who_hears_nothing_sends_again, true, DDL_VIGIL_UNREACHABLE, 15500 },
         { who_hears_nothing_probes, true, DDL_VIGIL_UNREACHABLE, 15500 },
+        { who_misses_what_is_large_is_heard, true, DDL_VIGIL_UNREACHABLE, 15500 },
         { the_network_goes_then, true, DDL_VIGIL_UNREACHABLE, 25000 },
         { a_slow_link_carries, true, DDL_VIGIL_ALIVE, 59750 },
         { a_reader_reads, false, DDL_VIGIL_ALIVE, 59750 },
