@@ -8,7 +8,7 @@
 #include <limits.h>
 
 enum {
-    IDLE_MS = 200,                   /* see is_unattended */
+    IDLE_MS = 100,                   /* see is_unattended */
     PATROL_NS = 100 * 1000,          /* from one look of the patrol to the next, at least */
     CROWDED_PATROL_NS = 1000 * 1000, /* where each of many ranks has one */
     LONG_PATROL_NS = 3200 * 1000,    /* and at most; see patrol */

@@ -443,6 +443,35 @@ class Mismatched(Failures):
         for record in records:
             self.assertEqual((record["status"], record["culprit"]), ("DDL_EMISMATCH", 1), records)
 
+    def finish_and_idle(self, transport):
+        """Rank 0 differs; the others have done their parts, and are not in the library when it comes out."""
+        world = self.world(3, DDL_TIMEOUT="10s", DDL_TRANSPORT=transport)
+        usual, odd = "broadcast:36:int32:2", "broadcast:36:float32:2"
+        begin, end = ["init", SMALL, "line"], ["line", "barrier", "free"]
+        ranks = world.start_all(*begin, usual, *end, others={0: [*begin, odd, "free"]})
+        for rank in ranks:
+            rank.expect("init", "DDL_OK")
+            rank.expect("call", "DDL_OK")
+            rank.expect("ready")
+        for rank in ranks[1:]:
+            rank.go()
+        for rank in ranks[1:]:
+            rank.expect("call", "DDL_OK")
+            rank.expect("ready")
+        time.sleep(0.05)
+        ranks[0].go()
+        records = [ranks[0].expect("call", "DDL_EMISMATCH")]
+        for rank in ranks[1:]:
+            rank.go()
+            records.append(rank.expect("call", "DDL_EMISMATCH"))
+        for record in records:
+            self.assertEqual(record["culprit"], 1, records)
+
+    def test_who_has_finished_and_is_idle_is_heard(self):
+        """The lowest pair is told by a rank that is idle, and answers in time."""
+        for _ in range(3):
+            self.at_once(*[(self.finish_and_idle, transport) for transport in ("tcp", "auto", "tcp")])
+
     def comes_late_as_root(self, connect, *odd):
         """Two of four ranks that share two CPUs: what is small goes over their board, what is larger by messages."""
         usual = ["init", "split:pair:0:0", "use:pair", "4=barrier", "line"]
