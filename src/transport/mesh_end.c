@@ -59,9 +59,10 @@ static bool has_parted(ddl_mesh_link *link, struct pollfd *wait)
 {
     ddl_mesh *mesh = link->mesh;
     struct pollfd own = { .fd = link->wire.fd };
-    if (link->out != NULL) /* lanes stay until their reader is done, too */
-        return true;
     ddl_mesh_flush_link(link);
+    if (link->out != NULL) /* lanes stay until their reader is done, with what has found room in them */
+        return link->state != DDL_LINK_OPEN || link->control.bytes == 0 ||
+               ddl_socket_has_ended(link->wire.fd);
     bool parted = link->deaf || link->state != DDL_LINK_OPEN ||
                   ddl_wire_part(&link->wire, link->control.bytes == 0, mesh->staging, DDL_MESH_STAGING_BYTES,
                                 &own.events);
@@ -74,6 +75,7 @@ static bool has_parted(ddl_mesh_link *link, struct pollfd *wait)
 static bool part(ddl_mesh *mesh, struct pollfd *wait)
 {
     bool all = true;
+    *wait = (struct pollfd){ .fd = -1 };
     for (int peer = 0; peer < mesh->nranks; peer++) {
         ddl_mesh_link *link = &mesh->links[peer];
         if (peer == mesh->rank || link->state != DDL_LINK_OPEN)
@@ -85,6 +87,7 @@ static bool part(ddl_mesh *mesh, struct pollfd *wait)
             ddl_mesh_stop_watching(link);
         }
     }
+    ddl_mesh_pay_nudges(mesh); /* to readers of lanes */
     return all;
 }
 

@@ -584,6 +584,38 @@ def door_of(rank, pattern):
 
 
 class Deaths(Host):
+    def last_words_behind_a_full_lane(self, ends):
+        """Rank 1 sends to rank 0, which stands still, until there is no more room; then rank 2 dies, and rank 1 goes."""
+        world = self.world(4, DDL_TIMEOUT="20s")
+        gather = "gather:6640:float32:0"
+        ranks = world.start_all("init", gather, "line", gather, others={
+            1: ["init", gather, "line", f"forever={gather}", *ends],
+            2: ["init", gather, "line", "mortal:200000", f"forever={gather}"], 3: ["init", gather, "line", f"forever={gather}", *ends]})
+        for rank in ranks:
+            rank.expect("init", "DDL_OK")
+            rank.expect("call", "DDL_OK")
+            rank.expect("ready")
+        os.kill(ranks[0].pid, signal.SIGSTOP)
+        for rank in ranks[1:]:
+            rank.go()
+        for r in (1, 3):
+            record = ranks[r].next()
+            record = ranks[r].next() if record["event"] == "running" else record
+            self.assertEqual((record["status"], record["culprit"]), ("DDL_EPEERLOST", 2), ranks[r].story())
+        time.sleep(0.2)
+        os.kill(ranks[0].pid, signal.SIGCONT)
+        for r in (1, 3):
+            ranks[r].expect("free", "DDL_OK") if ends == ["free"] else None
+            ranks[r].finish(0)
+        ranks[0].go()
+        record = ranks[0].expect("call", "DDL_EPEERLOST")
+        world.__exit__()
+        return record["culprit"]
+
+    def test_why_a_rank_goes_is_told_behind_a_full_lane(self):
+        """What it says last waits until there is room: else it would be taken for the one that died."""
+        self.assertEqual([self.last_words_behind_a_full_lane(ends) for ends in (["free"], []) for _ in range(3)], [2] * 6)
+
     def seconds_until_a_death_is_seen(self, nranks, victim, call):
         """By all others, which call it over and over meanwhile."""
         world = self.world(nranks)
