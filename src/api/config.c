@@ -53,9 +53,11 @@ static ddl_status parse_duration(const char *name, const char *value, int64_t *r
         *result_ms = ms;
         return DDL_OK;
     }
-    return DDL_FAIL(err, DDL_ECONFIG,
-                    "%s=%s: a time greater than zero is needed, in seconds or as 500ms, 30s, 5min, 2h", name,
-                    value);
+    return DDL_FAIL(
+        err, DDL_ECONFIG,
+        "%s=%s: a time is needed, in seconds or as 500ms, 30s, 5min, 2h; 1ms at least, and 100 years "
+        "at most",
+        name, value);
 }
 
 /* Of a setting of ddl_options, where it was given there. */
@@ -348,7 +350,8 @@ static ddl_status read_network(const ddl_options *options, ddl_config *config, d
 static ddl_status read_place(const ddl_options *options, ddl_config *config, ddl_error *err)
 {
     if (options->start_timeout_ms < 0 || options->timeout_ms < 0)
-        return DDL_FAIL(err, DDL_EINVAL, "a timeout in ddl_options is negative");
+        return DDL_FAIL(err, DDL_EINVAL, "ddl_options.%s is negative",
+                        options->start_timeout_ms < 0 ? "start_timeout_ms" : "timeout_ms");
     DDL_TRY(ddl_config_read_ranks(options, config, err));
     DDL_TRY(read_security(options, config, err));
     return read_store(options, config, err);

@@ -166,8 +166,9 @@ ddl_status ddl_engine_create(const ddl_engine_client *client, bool crowded, ddl_
     if ((status = ddl_gate_create(uv_backend_fd(&engine->loop), true, &engine->background_gate, err)) !=
         DDL_OK)
         goto fail;
-    if (!ddl_engine_start_background(engine)) {
-        status = DDL_FAIL(err, DDL_ERESOURCE, "cannot start a thread (see ulimit -u and -v)");
+    const int error = ddl_engine_start_background(engine);
+    if (error != 0) {
+        status = DDL_FAIL_OS(err, DDL_ERESOURCE, error, "cannot start a thread (see ulimit -u and -v)");
         goto fail;
     }
     *out = engine;

@@ -5,6 +5,7 @@
 #include "base/thread.h"
 #include "io/host.h"
 
+#include <errno.h>
 #include <limits.h>
 
 enum {
@@ -247,11 +248,12 @@ static void *background_main(void *arg)
 
 /* ---- life ---- */
 
-bool ddl_engine_start_background(ddl_engine *engine)
+int ddl_engine_start_background(ddl_engine *engine)
 {
-    engine->has_background =
-        !DDL_FAILPOINT("io.thread") && ddl_thread_start(background_main, engine, &engine->background) == 0;
-    return engine->has_background;
+    const int error =
+        DDL_FAILPOINT("io.thread") ? EAGAIN : ddl_thread_start(background_main, engine, &engine->background);
+    engine->has_background = error == 0;
+    return error;
 }
 
 bool ddl_engine_end_background(ddl_engine *engine, ddl_deadline deadline)

@@ -126,8 +126,8 @@ void ddl_engine_let_others_in(ddl_engine *engine);
 
 /* ---- engine_background.c: the background thread ---- */
 
-/* False: there can be no thread. */
-bool ddl_engine_start_background(ddl_engine *engine);
+/* Returns an errno: why there can be no thread. */
+DDL_MUST_USE int ddl_engine_start_background(ddl_engine *engine);
 
 /* `stopping` is set. False: it has not ended. The grace is counted in ticks: where this process hardly runs
  * they take longer, as for the thread. */

@@ -43,6 +43,8 @@ void ddl_host_name(char name[DDL_HOST_NAME_TEXT])
     if (gethostname(full, sizeof full) != 0)
         full[0] = '\0';
     full[sizeof full - 1] = '\0';
+    for (char *at = full; *at != '\0'; at++) /* it is written to terminals and logs */
+        *at = (unsigned char)*at < ' ' || *at == 127 ? '?' : *at;
     snprintf(name, DDL_HOST_NAME_TEXT, "%.*s", DDL_HOST_NAME_TEXT - 1, full[0] != '\0' ? full : "?");
 }
 

@@ -255,8 +255,13 @@ ddl_status ddl_interface_choose(const char *choice, const ddl_address *preferred
     char known[320];
     struct ifaddrs *list;
     DDL_TRY(check_choice(choice, err));
-    if (list_interfaces(&list) != 0)
-        return DDL_FAIL_OS(err, DDL_ERESOURCE, errno, "cannot list the network interfaces");
+    if (list_interfaces(&list) != 0) {
+        if (choice != NULL || preferred == NULL)
+            return DDL_FAIL_OS(err, DDL_ERESOURCE, errno,
+                               "cannot list the network interfaces (are sockets of AF_NETLINK allowed?)");
+        *address = *preferred;
+        return DDL_OK;
+    }
     int best = 0, best_item = -1;
     for (struct ifaddrs *entry = list; entry != NULL; entry = entry->ifa_next) {
         ddl_address own;

@@ -8,6 +8,7 @@
 #include "rendezvous/ushering.h"
 
 #include <stdio.h>
+#include <string.h>
 
 enum {
     CALL_LIMIT_MS = 5000, /* connecting, and again the handshake */
@@ -611,8 +612,17 @@ void ddl_calling_start(ddl_meshing *meshing, ddl_wish wish)
         ddl_network_call(&meshing->roster->members[meshing->self.rank], member,
                          ddl_roster_is_neighbour(meshing->roster, rank), call->addresses + by_door);
     call->address_count = by_door + found;
+    const char *zone = strchr(member->address, '%');
     if (found <= 0) {
-        (void)ddl_error_set(&error, DDL_EPROTO, "rank %d gave %s as its address", rank, member->address);
+        if (zone != NULL)
+            (void)ddl_error_set(
+                &error, DDL_ENETWORK,
+                "rank %d is at %s, and this host has no interface %s; for addresses that hold "
+                "for one link interfaces have the same name on all hosts, or DDL_IFACE names "
+                "a network with others",
+                rank, member->address, zone + 1);
+        else
+            (void)ddl_error_set(&error, DDL_EPROTO, "rank %d gave %s as its address", rank, member->address);
         error.culprit = rank;
         fail_to_start(call, &error);
     } else if (rank < meshing->self.rank) {

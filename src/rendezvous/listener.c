@@ -339,8 +339,9 @@ static void tell_of_lack(ddl_listener *listener, int os_errno)
         return;
     if (strerror_r(os_errno, reason, sizeof reason) != 0)
         snprintf(reason, sizeof reason, "error %d", os_errno);
-    ddl_log(DDL_LOG_WARNING, "rank %d cannot let anybody in for now: %s; see ulimit -n", listener->self.rank,
-            reason);
+    const bool is_limit = os_errno == EMFILE || os_errno == ENFILE;
+    ddl_log(DDL_LOG_WARNING, "rank %d cannot let anybody in for now: %s; %s", listener->self.rank, reason,
+            is_limit ? "see ulimit -n" : "is there memory, and may this process accept connections?");
     listener->tell_lack_next = ddl_deadline_in_ms(TELL_EVERY_MS);
 }
 
@@ -477,7 +478,7 @@ static ddl_status meet(ddl_listener *listener, int fd, const ddl_address *from)
 static void on_arrival(void *arg, int events)
 {
     ddl_listener *listener = arg;
-    int broken = 0;
+    int broken = 0, refused = 0; /* and why the last of them was */
     (void)events;
     for (int i = 0; i < ACCEPTS_PER_TURN; i++) {
         int fd;
@@ -496,6 +497,7 @@ static void on_arrival(void *arg, int events)
         }
         if (error != 0) {
             broken++; /* that connection, before it was accepted */
+            refused = error;
             continue;
         }
         if (from.socket.ss_family == AF_UNIX && !ddl_local_is_own_user(fd)) {
@@ -516,8 +518,10 @@ static void on_arrival(void *arg, int events)
         ddl_service_set_lack(listener->service, 0);
     }
     /* It is not they: we may not accept, say, and would be asked at once again. */
-    if (broken == ACCEPTS_PER_TURN)
+    if (broken == ACCEPTS_PER_TURN) {
+        tell_of_lack(listener, refused);
         pause_accepting(listener);
+    }
     set_alarm(listener);
 }
 

@@ -10,6 +10,7 @@ import shutil
 import socket
 import subprocess
 import sys
+import tempfile
 import time
 import unittest
 
@@ -53,6 +54,15 @@ class Check(Networks):
         text = self.finish(self.check(), 0)
         for word in ("2 ranks on 1 host;", "security auth", "127.0.0.1:", "latency", "bandwidth", "verdict: fine"):
             self.assertIn(word, text)
+
+    def test_a_link_to_the_launcher_will_do(self):
+        """The program that checks is beside what the link leads to; the link is found in PATH, too."""
+        with tempfile.TemporaryDirectory() as folder:
+            link = os.path.join(folder, "launch")
+            os.symlink(os.path.realpath(LAUNCHER), link)
+            for program in (link, "launch"):
+                text = self.finish(self.check(program=program, PATH=f"{folder}:{os.environ['PATH']}"), 0)
+                self.assertIn("verdict: fine", text)
 
     def test_the_program_tells_its_usage_and_version(self):
         check = os.path.join(os.path.dirname(LAUNCHER), "ddl-check")

@@ -18,6 +18,7 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <poll.h>
 #include <stdlib.h>
 #include <string.h>
@@ -214,11 +215,14 @@ static int run(launch_job *job)
     return WIFSIGNALED(status) ? end_orphans(job, status) : WEXITSTATUS(status);
 }
 
-/* What --check runs is installed beside this program. */
-static ddl_status find_program(const launch_options *options, const char *self, char **path, int *exit_code,
+/* What --check runs is installed beside this program, wherever links to it lead from. */
+static ddl_status find_program(const launch_options *options, const char *called, char **path, int *exit_code,
                                ddl_error *err)
 {
-    const char *name = options->command[0], *slash = options->check ? strrchr(self, '/') : NULL;
+    char self[PATH_MAX];
+    const bool known = options->check && (realpath("/proc/self/exe", self) != NULL ||
+                                          (strchr(called, '/') != NULL && realpath(called, self) != NULL));
+    const char *name = options->command[0], *slash = known ? strrchr(self, '/') : NULL;
     if (slash != NULL) {
         size_t folder_bytes = (size_t)(slash - self) + 1, bytes = folder_bytes + strlen(name) + 1;
         char *beside = ddl_alloc(bytes);

@@ -1,6 +1,8 @@
 /* summary.c - the words for what became of a job. */
 #include "summary.h"
 
+#include "io/host.h"
+
 #include <errno.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -25,9 +27,8 @@ __attribute__((format(printf, 2, 3))) static void say(ddl_bytes *text, const cha
 
 static void say_first(ddl_bytes *text, const launch_job *job, const launch_rank *first)
 {
-    char host[256] = "this host", name[32];
-    if (gethostname(host, sizeof host) == 0)
-        host[sizeof host - 1] = '\0';
+    char host[DDL_HOST_NAME_TEXT], name[32];
+    ddl_host_name(host);
     say(text, "ddl-launch: rank %d on %s (pid %ld) failed first%s: ", first->rank, host, (long)first->pid,
         job->options->nnodes > 1 ? " on this node" : "");
     if (first->status == 0) {
