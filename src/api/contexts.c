@@ -5,6 +5,7 @@
 #include "api/votes.h"
 #include "io/tls_use.h"
 
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <unistd.h>
 
@@ -16,7 +17,8 @@ static pthread_once_t once_forks = PTHREAD_ONCE_INIT, once = PTHREAD_ONCE_INIT,
 static ddl_list contexts = { { &contexts.head, &contexts.head } };
 static ddl_list lost = { { &lost.head, &lost.head } };
 static ddl_list graves = { { &graves.head, &graves.head } };
-static bool forked, have_ended;
+static bool forked;
+static atomic_bool have_ended; /* other threads may be in calls while the process exits */
 
 static void before_fork(void)
 {
@@ -36,7 +38,8 @@ static void after_fork_in_child(void)
         return;
     DDL_LIST_FOR_EACH (link, &contexts) {
         ddl_world *world = DDL_CONTAINER(link, ddl_world, link);
-        forked = have_ended = true;
+        forked = true;
+        atomic_store(&have_ended, true);
         world->forked = true;
         for (int rank = 0; !world->made && world->wires != NULL && rank < world->config.nranks; rank++)
             if (world->wires[rank].fd >= 0)
@@ -52,7 +55,8 @@ static void after_fork_in_child(void)
         ddl_service_close_in_child(world->service);
     }
     DDL_LIST_FOR_EACH (link, &lost) {
-        forked = have_ended = true;
+        forked = true;
+        atomic_store(&have_ended, true);
         ddl_service_close_in_child(DDL_CONTAINER(link, ddl_world, link)->service);
     }
 }
@@ -81,7 +85,8 @@ static void at_exit(void)
         if (entered)
             DDL_LIST_FOR_EACH (active, &world->active)
                 atomic_store(&DDL_CONTAINER(active, ddl_comm, active)->pool->has_exited, true);
-        world->exited = have_ended = true;
+        atomic_store(&world->exited, true);
+        atomic_store(&have_ended, true);
         ddl_bootstrap_clear_up(world->bootstrap, ddl_deadline_in_ms(CLEARING_MS));
     }
     pthread_mutex_unlock(&lock);
@@ -174,5 +179,5 @@ bool ddl_contexts_forked(void)
 
 bool ddl_contexts_have_ended(void)
 {
-    return have_ended;
+    return atomic_load_explicit(&have_ended, memory_order_relaxed);
 }

@@ -56,10 +56,10 @@ typedef struct ddl_world {
     ddl_heap *heap;   /* also in a world of one */
     ddl_engine *engine;
     ddl_mesh *mesh;
-    ddl_link link; /* in the list of worlds (contexts.h) */
-    bool made;     /* all of it is there */
-    bool forked;   /* set in a forked child only */
-    bool exited;   /* the exit handler has said goodbye; the baton is never given back */
+    ddl_link link;      /* in the list of worlds (contexts.h) */
+    bool made;          /* all of it is there */
+    bool forked;        /* set in a forked child only */
+    atomic_bool exited; /* the exit handler has said goodbye; the baton is never given back */
 
     /* Any thread. */
     atomic_uint offers;      /* numbers for ids that this rank has offered */

@@ -133,6 +133,9 @@ ddl_status ddl_course_check_interfaces(ddl_course *course, ddl_error *err)
     ddl_address unused;
     const char *choice = course->network->iface[0] != '\0' ? course->network->iface : NULL;
     const ddl_status status = ddl_interface_choose(choice, NULL, &unused, err);
+    if (status == DDL_ERESOURCE &&
+        choice == NULL) /* they cannot be listed; the one that leads to rank 0 will do */
+        return DDL_OK;
     if (status == DDL_OK || choice == NULL) /* then there is none at all, and nobody to tell */
         return status;
     return ddl_course_come_and_decline(course, err);
