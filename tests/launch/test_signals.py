@@ -51,6 +51,8 @@ class Forwarding(LaunchTest):
             ("TERM", "trap 'exit 0' TERM;", 0),
             ("TERM", "trap 'exit 7' TERM;", 7),
             ("INT", "trap '' TERM;", 130),
+            ("INT", "trap 'exit 143' TERM;", 130),  # as a shell or another launcher says that it was stopped
+            ("INT", "trap 'exit 139' TERM;", 139),
         ]
         for name, trap, code in cases:
             with self.subTest(signal=name, trap=trap):

@@ -1054,6 +1054,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(messages_arrive_whichever_end_comes_first),
+        cmocka_unit_test(a_message_is_found_however_many_wait),
         cmocka_unit_test(bytes_are_taken_once_in_order_and_whole),
         cmocka_unit_test(senders_that_run_ahead_are_neither_lost_nor_unbounded),
         cmocka_unit_test(older_operation_never_waits_behind_newer_ones),
