@@ -142,6 +142,7 @@ struct ddl_comm {
         bool failing;  /* a cause is known; others may follow until settle_ns */
         bool failed;   /* the cause is final, and in pool->cause */
         bool reported; /* some call has returned it, or will once it is waited for */
+        bool is_asked; /* others wait in operations to which this rank has not come, up to `asked` */
         bool is_held;  /* nobody is told of the cause until the loop has been run: */
         unsigned held_loops;
         int64_t settle_ns, latest_ns;
@@ -155,7 +156,7 @@ struct ddl_comm {
             uint64_t sequence; /* 0: of none */
             ddl_signature signature;
         } * calls;
-        uint64_t asked; /* the last operation that somebody asked about before this rank was in it */
+        uint64_t asked;
         /* Of what operations wait behind, as not all have come to it: which one, and when others are told
          * (again) that this rank was in it. */
         uint64_t behind;

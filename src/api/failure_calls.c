@@ -36,8 +36,10 @@ static void note_call(ddl_comm *comm, int peer, uint64_t sequence, const ddl_sig
 void ddl_failure_note_asked(ddl_comm *comm, uint64_t sequence)
 {
     struct ddl_failure *failure = &comm->failure;
-    if (sequence > comm->entered[comm->rank] && sequence > failure->asked)
-        failure->asked = sequence;
+    if (sequence <= comm->entered[comm->rank])
+        return;
+    failure->asked = sequence > failure->asked ? sequence : failure->asked;
+    failure->is_asked = true;
 }
 
 /* A peer that waits for long wants to know who is, or was, in the operation too. */
@@ -121,6 +123,16 @@ static void hear_early(void *arg, int world_peer, const ddl_frame *frame)
         look->fits = false;
 }
 
+/* Whether somebody has asked who is in this operation. From now on this rank is. */
+static bool was_asked(ddl_comm *comm, const ddl_request *request)
+{
+    struct ddl_failure *failure = &comm->failure;
+    const bool is_so = failure->is_asked && request->task.sequence <= failure->asked;
+    if (ddl_request_is_collective(request) && request->task.sequence >= failure->asked)
+        failure->is_asked = false;
+    return is_so;
+}
+
 bool ddl_failure_check_early(ddl_comm *comm, const ddl_request *request)
 {
     early_look look = { comm, ddl_failure_fits_first(comm, request) };
@@ -128,7 +140,7 @@ bool ddl_failure_check_early(ddl_comm *comm, const ddl_request *request)
     const struct ddl_failure *failure = &comm->failure;
     const bool is_awaited = failure->failing && ddl_failure_is_of_calls(&failure->cause) &&
                             failure->cause.sequence == request->task.sequence;
-    const bool is_asked = request->task.sequence <= failure->asked;
+    const bool is_asked = was_asked(comm, request);
     /* It may send nothing else: a root that posts on the board goes on, whatever the others call. */
     if ((is_awaited || is_asked || !look.fits) && ddl_request_is_collective(request))
         ddl_failure_tell_entered(comm, -1, request->task.sequence, &request->task.signature, true);
