@@ -75,8 +75,8 @@ bool launch_outcome_is_by_signal(const launch_rank *ranks, int nranks, int signa
     return true;
 }
 
-/* Whether the rank ended by a signal that the launcher sends to stop a job, or as one to whom that has happened
- * says it by its exit code: a shell, or another launcher. */
+/* Whether the rank ended by a signal that the launcher sends to stop a job, or as one to whom that has
+ * happened says it by its exit code: a shell, or another launcher. */
 static bool was_stopped(const launch_outcome *outcome, const launch_rank *rank)
 {
     const int code = WIFEXITED(rank->status) && rank->was_asked ? WEXITSTATUS(rank->status) : 0;
