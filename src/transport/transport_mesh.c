@@ -13,8 +13,9 @@
 
 enum {
     CONTROL_BYTES = 1024,
-    ANSWERS_BYTES = 64 * 1024, /* that a peer leaves unread, until it is answered no more */
-    POLLED_LINKS = 4           /* up to so many expected links are read without asking the loop */
+    ANSWERS_BYTES =
+        1024 * 1024, /* for a peer, until it is answered no more; one turn of questions makes less */
+    POLLED_LINKS = 4 /* up to so many expected links are read without asking the loop */
 };
 
 /* ---- the engine's client ---- */

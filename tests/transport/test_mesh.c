@@ -95,9 +95,13 @@ static clock_t time_of_many(int count)
 static void a_message_is_found_however_many_wait(void **state)
 {
     (void)state;
-    enum { FEW = 8000 };
-    const clock_t few = time_of_many(FEW), many = time_of_many(4 * FEW);
-    assert_true(many < 8 * few);
+    enum { FEW = 8000, TRIES = 3 };
+    bool is_found = false; /* other programs may have had the CPU's caches */
+    for (int i = 0; i < TRIES && !is_found; i++) {
+        const clock_t few = time_of_many(FEW), many = time_of_many(4 * FEW);
+        is_found = many < 8 * few;
+    }
+    assert_true(is_found);
 }
 
 /* ---- receives that take bytes where they are ---- */

@@ -75,13 +75,16 @@ bool launch_outcome_is_by_signal(const launch_rank *ranks, int nranks, int signa
     return true;
 }
 
-/* Whether the rank ended by a signal that the launcher sends to stop a job, or as one to whom that has
- * happened says it by its exit code: a shell, or another launcher. */
+/* Whether the rank ended by a signal that the launcher sends to stop a job; or, as it was asked to, with the
+ * exit code by which a shell, or another launcher, says that it was. */
 static bool was_stopped(const launch_outcome *outcome, const launch_rank *rank)
 {
-    const int code = WIFEXITED(rank->status) && rank->was_asked ? WEXITSTATUS(rank->status) : 0;
-    int signal = WIFSIGNALED(rank->status) ? WTERMSIG(rank->status) : code > 128 ? code - 128 : 0;
-    return signal == SIGTERM || signal == SIGKILL || (signal != 0 && signal == outcome->signal);
+    if (WIFEXITED(rank->status)) {
+        const int code = WEXITSTATUS(rank->status);
+        return rank->was_asked && (code == 128 + SIGTERM || code == 128 + outcome->signal);
+    }
+    const int signal = WTERMSIG(rank->status);
+    return signal == SIGTERM || signal == SIGKILL || signal == outcome->signal;
 }
 
 static bool lost_output(const launch_outcome *outcome)
