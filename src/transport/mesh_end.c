@@ -54,15 +54,29 @@ void ddl_mesh_say_goodbye(ddl_mesh *mesh)
     ddl_mesh_pay_nudges(mesh);
 }
 
+/* What comes after the own goodbye is nobody's; but the peer may be leaving too, and wait for room. */
+static void make_room(ddl_mesh_link *link)
+{
+    ddl_view there = ddl_lane_peek(link->in);
+    for (int i = 0; i < DDL_MESH_READS_PER_TURN && there.bytes > 0; i++) {
+        ddl_lane_take(link->in, there.bytes);
+        there = ddl_lane_peek(link->in);
+    }
+    if (ddl_lane_room_wanted(link->in))
+        ddl_mesh_owe_nudge(link);
+}
+
 /* Whether closing the link loses nothing of what was said. If it does, what to wait for is in *wait. */
 static bool has_parted(ddl_mesh_link *link, struct pollfd *wait)
 {
     ddl_mesh *mesh = link->mesh;
     struct pollfd own = { .fd = link->wire.fd };
     ddl_mesh_flush_link(link);
-    if (link->out != NULL) /* lanes stay until their reader is done, with what has found room in them */
+    if (link->out != NULL) { /* lanes stay until their reader is done, with what has found room in them */
+        make_room(link);
         return link->state != DDL_LINK_OPEN || link->control.bytes == 0 ||
                ddl_socket_has_ended(link->wire.fd);
+    }
     bool parted = link->deaf || link->state != DDL_LINK_OPEN ||
                   ddl_wire_part(&link->wire, link->control.bytes == 0, mesh->staging, DDL_MESH_STAGING_BYTES,
                                 &own.events);
