@@ -735,7 +735,7 @@ static void who_is_idle_looks_ten_times_a_second(void **state)
 static void who_becomes_idle_looks_within_200_ms(void **state)
 {
     (void)state;
-    enum { TIMES = 8, WITHIN_MS = 230, IN_TURN_MS = 37 };
+    enum { TIMES = 5, WITHIN_MS = 230, IN_TURN_MS = 37 };
     bench b;
     open_bench(&b, false, false);
     for (int round = 0; round < TIMES; round++) {

@@ -27,7 +27,7 @@ from test_failures import Failures
 from world import bound
 
 SEED = int(os.environ.get("DDL_TEST_SEED", "1"))
-ROUNDS = int(os.environ.get("DDL_TEST_ROUNDS", "60"))
+ROUNDS = int(os.environ.get("DDL_TEST_ROUNDS", "40"))
 TLS = os.environ.get("DDL_TEST_TLS", "1") == "1"
 ONE_CPU = ("taskset", "-c", str(min(os.sched_getaffinity(0)))) if shutil.which("taskset") else ()
 REDUCING = ("allreduce", "reduce", "reduce_scatter")

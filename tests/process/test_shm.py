@@ -614,7 +614,7 @@ class Deaths(Host):
 
     def test_why_a_rank_goes_is_told_behind_a_full_lane(self):
         """What it says last waits until there is room: else it would be taken for the one that died."""
-        self.assertEqual([self.last_words_behind_a_full_lane(ends) for ends in (["free"], []) for _ in range(3)], [2] * 6)
+        self.assertEqual([self.last_words_behind_a_full_lane(ends) for ends in (["free"], []) for _ in range(2)], [2] * 4)
 
     def seconds_until_a_death_is_seen(self, nranks, victim, call):
         """By all others, which call it over and over meanwhile."""
