@@ -22,7 +22,7 @@
 #include <unistd.h>
 
 enum {
-    QUESTIONS = 200000, /* their answers are 12 MiB */
+    QUESTIONS = 400000, /* their answers are 25 MiB */
     AT_ONCE = 1000,
     MOST_BYTES = 2048 * 1024, /* that may wait for whoever does not read */
     LOOK_US = 2000,
