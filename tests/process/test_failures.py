@@ -1625,7 +1625,9 @@ class Names(Failures):
 
     def has_given_up(self, rank, seconds):
         record = rank.expect("init", "DDL_ENETWORK", bound(20))
-        self.assert_names(record, f"no answer within {seconds}.", " s to the lookup of host slow.test", "name server")
+        self.assert_names(record, " s to the lookup of host slow.test", "name server")
+        tried = float(re.search(r"no answer within (\d+\.\d) s", record["text"]).group(1))
+        self.assertLess(abs(tried - seconds), bound(0.5), record)  # a busy machine comes to it a little later
         took = self.seconds(record["begin_ns"], record["end_ns"])
         self.assertGreaterEqual(took, seconds, record)
         self.assertLess(took, seconds + bound(2), record)  # rank 0 stays for 0.85 s, so that who comes just then hears it
