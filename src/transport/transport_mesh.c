@@ -13,9 +13,8 @@
 
 enum {
     CONTROL_BYTES = 1024,
-    ANSWERS_BYTES =
-        1024 * 1024, /* for a peer, until it is answered no more; one turn of questions makes less */
-    POLLED_LINKS = 4 /* up to so many expected links are read without asking the loop */
+    ANSWERS_BYTES = 1024 * 1024, /* that wait for a peer; one turn of its questions makes less */
+    POLLED_LINKS = 4             /* up to so many expected links are read without asking the loop */
 };
 
 /* ---- the engine's client ---- */

@@ -423,6 +423,22 @@ class Failing(OnHosts):
         self.assertIn(self.outcome(ranks[1])["status"], ("DDL_EPEERLOST", "DDL_EUNREACHABLE"), ranks[1].story())
         ranks[1].close()
 
+    def test_a_connection_that_the_system_gives_up_is_a_host_that_is_cut_off(self):
+        """Sooner than ddl would: the process at the other end has not ended."""
+        if shutil.which("nft") is None:
+            self.skipTest("no nft")
+        hosts = self.hosts(2)
+        world = World(ACTOR, 2, DDL_UNREACH_TIMEOUT="60s")
+        subprocess.run(["ip", "netns", "exec", hosts.names[0], "sh", "-c", "echo 3 > /proc/sys/net/ipv4/tcp_retries2"], check=True, timeout=30)
+        ranks = [self.rank(world, hosts, h, h, "init", "barrier", "line", "forever=allreduce:100000:float32:sum", "free")
+                 for h in range(2)]
+        self.apply_in_calls(ranks, hosts.names[1], "table ip t {\n chain i { type filter hook input priority 0; policy drop; }\n}\n")
+        record = self.outcome(ranks[0])
+        self.assertEqual((record["status"], record["culprit"]), ("DDL_EUNREACHABLE", 1), ranks[0].story())
+        self.assertIn("its connection was given up by the system (Connection timed out)", record["text"])
+        ranks[0].close()
+        ranks[1].close()
+
     def test_most_go_on_where_two_hosts_do_not_reach_each_other(self):
         """Two ranks are on one of them, and the one on the third reaches all: three go on, whoever is blamed."""
         if shutil.which("nft") is None:

@@ -171,6 +171,14 @@ class Descriptors(Tests):
         self.assertEqual(said.count("rank 1 cannot let anybody in for now: Too many open files"), 1, said)
         self.assertEqual("".join(ranks[0].errors + ranks[2].errors), "")
 
+    @unittest.skipUnless(os.environ.get("DDL_TEST_FAILPOINTS") == "1", "no failpoints in this build")
+    def test_interfaces_that_cannot_be_listed_are_not_needed(self):
+        """As where AF_NETLINK is refused: the address that leads to rank 0 will do; a choice among them cannot be had."""
+        world = self.world(2, DDL_FAILPOINTS="io.getifaddrs:1+")
+        self.computes([world.start(r, *JOB) for r in range(2)])
+        chosen = self.world(2, DDL_FAILPOINTS="io.getifaddrs:1+", DDL_IFACE="lo").start(0, "init")
+        self.told(chosen.expect("init"), "DDL_ERESOURCE", 4, "cannot list the network interfaces", "AF_NETLINK")
+
     @unittest.skipUnless("DDL_TEST_REFUSING" in os.environ, "no program to be preloaded in this build")
     def test_a_system_that_lets_nobody_in_makes_nobody_spin(self):
         world = self.world(2, DDL_START_TIMEOUT=f"{bound(6):g}s")
