@@ -672,29 +672,6 @@ static void put_into_lane(side *from, const void *bytes, size_t count)
     assert_int_equal(ddl_lane_write(ddl_lanes_out(from->lanes, 1), &part, 1), count);
 }
 
-/* Both leave, and neither has room for what it says last. */
-static void who_leaves_makes_room_for_who_leaves_too(void **state)
-{
-    (void)state;
-    side pair[2];
-    int sockets[2];
-    static uint8_t junk[1 << 20];
-    open_pair(pair, sockets);
-    for (int rank = 0; rank < 2; rank++) {
-        ddl_lane_end *out = ddl_lanes_out(pair[rank].lanes, !rank);
-        struct iovec part = { junk, ddl_lane_room(out) };
-        assert_true(part.iov_len > 0 && part.iov_len <= sizeof junk);
-        assert_int_equal(ddl_lane_write(out, &part, 1), part.iov_len);
-        ddl_mesh_say_goodbye(pair[rank].mesh);
-    }
-    ddl_mesh_part(pair[0].mesh, ddl_now_ns()); /* not yet */
-    const ddl_deadline late = ddl_deadline_in_ms(PATIENCE_MS);
-    ddl_mesh_part(pair[1].mesh, late);
-    ddl_mesh_part(pair[0].mesh, late);
-    assert_false(ddl_deadline_passed(late));
-    close_pair(pair);
-}
-
 /* By rank 0, beside all that its mesh does. */
 static void inject(side pair[2], const int sockets[2], const ddl_frame *frame, size_t payload)
 {
@@ -1034,6 +1011,29 @@ static void sleepers_are_woken(void **state)
     assert_false(ddl_socket_wait(ddl_lanes_bell(pair[0].lanes), POLLIN, ddl_deadline_in_ms(0)));
     free(in.data);
     free(out.data);
+    close_pair(pair);
+}
+
+/* Both leave, and neither has room for what it says last. */
+static void who_leaves_makes_room_for_who_leaves_too(void **state)
+{
+    (void)state;
+    side pair[2];
+    int sockets[2];
+    static uint8_t junk[1 << 20];
+    open_pair(pair, sockets);
+    for (int rank = 0; rank < 2; rank++) {
+        ddl_lane_end *out = ddl_lanes_out(pair[rank].lanes, !rank);
+        struct iovec part = { junk, ddl_lane_room(out) };
+        assert_true(part.iov_len > 0 && part.iov_len <= sizeof junk);
+        assert_int_equal(ddl_lane_write(out, &part, 1), part.iov_len);
+        ddl_mesh_say_goodbye(pair[rank].mesh);
+    }
+    ddl_mesh_part(pair[0].mesh, ddl_now_ns()); /* not yet */
+    const ddl_deadline late = ddl_deadline_in_ms(PATIENCE_MS);
+    ddl_mesh_part(pair[1].mesh, late);
+    ddl_mesh_part(pair[0].mesh, late);
+    assert_false(ddl_deadline_passed(late));
     close_pair(pair);
 }
 
