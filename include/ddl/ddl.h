@@ -51,7 +51,7 @@
  *   every rank; calls that follow a return of it get DDL_EABORTED until the communicator is freed.
  * Exit.      A process that exits without ddl_comm_free says goodbye to the others from an exit handler.
  *   Handlers that come later, and destructors of C++, may free what they have; a call that needs other ranks
- *   is DDL_EABORTED at once. One that another thread is in by then may last until its deadline.
+ *   is DDL_EABORTED at once, and one that another thread is in ends so.
  * Fork.      A forked child must not use the library (DDL_EUNSUPPORTED); it does not disturb its parent.
  */
 #ifndef DDL_DDL_H

@@ -87,6 +87,8 @@ static void at_exit(void)
                 atomic_store(&DDL_CONTAINER(active, ddl_comm, active)->pool->has_exited, true);
         atomic_store(&world->exited, true);
         atomic_store(&have_ended, true);
+        if (entered)
+            ddl_engine_keep(world->engine); /* calls that other threads are in end with what was said here */
         ddl_bootstrap_clear_up(world->bootstrap, ddl_deadline_in_ms(CLEARING_MS));
     }
     pthread_mutex_unlock(&lock);

@@ -97,6 +97,12 @@ void ddl_engine_wake(ddl_engine *engine)
         ddl_gate_ring(engine->gate);
 }
 
+void ddl_engine_keep(ddl_engine *engine)
+{
+    atomic_store(&engine->is_kept, true);
+    ddl_engine_wake(engine);
+}
+
 /* ---- jobs ---- */
 
 static void take_jobs(ddl_engine *engine)

@@ -58,7 +58,8 @@ uv_loop_t *ddl_engine_loop(ddl_engine *engine);
  */
 bool ddl_engine_try_enter(ddl_engine *engine);
 
-/* Take the baton, waiting for it until the deadline; false if it did not become free. Thread: any. */
+/* Take the baton, waiting for it until the deadline; false if it did not become free, or is kept. Thread:
+ * any. */
 bool ddl_engine_enter(ddl_engine *engine, ddl_deadline deadline);
 
 /* Give the baton back; wakes who waits for it, or leaves what is in flight to the background thread. */
@@ -81,6 +82,9 @@ unsigned ddl_engine_loops(const ddl_engine *engine);
 
 /* Holder: sweep once, and no more. */
 void ddl_engine_sweep(ddl_engine *engine);
+
+/* Holder, who never gives the baton back: whoever waits, or will, does so in vain and no longer. */
+void ddl_engine_keep(ddl_engine *engine);
 
 /*
  * Holder: there is something that the next sweep is to do, which nobody else tells of. The background thread
@@ -137,7 +141,8 @@ enum { DDL_ENGINE_GRACE_MS = 800 }; /* more than a failure may take to settle af
 
 /*
  * Drive, or sleep while another thread drives, until *done. Returns *done; false means that the deadline
- * and a grace of 800 ms have passed, in which this process ran, and nobody could drive: the engine is stuck.
+ * and a grace of 800 ms have passed, in which this process ran, and nobody could drive: the engine is stuck;
+ * or that its baton is kept.
  * The client's tick is what ends operations at their deadlines. Thread: any, without the baton.
  */
 bool ddl_engine_wait(ddl_engine *engine, const atomic_bool *done, ddl_deadline deadline);

@@ -40,6 +40,7 @@ struct ddl_engine {
     atomic_int sleepers;    /* threads in or on their way to pthread_cond_wait */
     atomic_bool watcher;    /* a waiter sleeps at the gate, without the baton */
     atomic_int entrants;    /* threads that want the baton, and not to wait for an operation */
+    atomic_bool is_kept;    /* the baton, for good; see ddl_engine_keep */
     pthread_mutex_t lock;   /* of `changed`, `jobs`, `background_ended` */
     pthread_cond_t changed; /* the baton was given back, or an operation ended, or the background thread */
     ddl_list jobs;

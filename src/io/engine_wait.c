@@ -365,10 +365,12 @@ static int64_t sweeps_and_one(ddl_engine *engine)
  * Who has waited in vain, until a deadline and for a grace, has met an engine that is stuck, if only this
  * process had the time to do anything: while it was stopped, by a debugger for one, or others had its CPUs,
  * nothing has been waited for. Of an engine that somebody has given up before, and that nobody has driven
- * since, nothing more is hoped.
+ * since, nothing more is hoped, and nothing of one whose baton is kept.
  */
 static bool is_lost(patience *hope, ddl_engine *engine, ddl_deadline deadline)
 {
+    if (atomic_load(&engine->is_kept))
+        return true;
     const int64_t now_ns = ddl_now_ns(), most_ns = DDL_DEADLINE_NEVER - DDL_ENGINE_GRACE_MS * DDL_NS_PER_MS;
     if (hope->looked_ns == 0) {
         const bool is_known = atomic_load(&engine->given_up) == sweeps_and_one(engine);
@@ -464,7 +466,7 @@ bool ddl_engine_enter(ddl_engine *engine, ddl_deadline deadline)
         else
             sleep_behind_driver(engine, &nothing);
         entered = ddl_engine_try_enter(engine);
-        if (spins >= 100 && ddl_deadline_passed(deadline))
+        if ((spins >= 100 && ddl_deadline_passed(deadline)) || atomic_load(&engine->is_kept))
             break;
     }
     if (waits)

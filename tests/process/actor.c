@@ -11,6 +11,7 @@
  *     chosen:COLLECTIVE:COUNT   the algorithm for so many float32
  *     free_at_exit   free the world after the library's own exit handler
  *     calls_at_exit  likewise, and before that make a call, wait for all started, split and abort
+ *     joins_at_exit  likewise, and before that join a thread that waits for all started from here on
  *     split:NAME:COLOR:KEY  shrink:NAME  abort:REASON  use:NAME
  *     cases:SEED:N   so many random calls (see cases.h), on parts of the communicator too
  *     allreduce:COUNT:DTYPE:OP  reduce_scatter:COUNT:DTYPE:OP  reduce:COUNT:DTYPE:OP:ROOT
@@ -697,7 +698,14 @@ static void perform(struct actor *a, const char *command)
 }
 
 static struct actor self = { .comms = { { "world", NULL } }, .ncomms = 1 };
-static bool frees_at_exit, calls_at_exit;
+static bool frees_at_exit, calls_at_exit, joins_at_exit;
+static pthread_t waiter;
+
+static void *wait_aside(void *a)
+{
+    wait_started(a);
+    return NULL;
+}
 
 /* Comes after the library's own exit handler, as it is registered before that. */
 static void free_late(void)
@@ -710,6 +718,8 @@ static void free_late(void)
         split(&self, "part:0:0");
         tell("abort", ddl_comm_abort(self.comms[0].comm, "late"), now_ns());
     }
+    if (joins_at_exit)
+        pthread_join(waiter, NULL);
     uint64_t begin_ns = now_ns();
     tell("free", ddl_comm_free(&self.comms[0].comm), begin_ns);
     fflush(stdout);
@@ -725,6 +735,8 @@ int main(int argc, char *argv[])
             frees_at_exit = true;
         else if (strcmp(argv[i], "calls_at_exit") == 0)
             frees_at_exit = calls_at_exit = true;
+        else if (strcmp(argv[i], "joins_at_exit") == 0)
+            frees_at_exit = joins_at_exit = pthread_create(&waiter, NULL, wait_aside, &self) == 0;
         else
             perform(&self, argv[i]);
     return 0;

@@ -1873,6 +1873,31 @@ class LifeCycle(Failures):
         ranks[1].expect("free")
         ranks[1].finish(0)
 
+    def test_a_call_that_another_thread_is_in_ends_with_the_exit_handler(self):
+        """Who sleeps there, and also who had to be asked out: a later handler may join that thread."""
+        for waits in (0, 0.05):
+            with self.subTest(waits=waits):
+                world = self.world(2, DDL_TIMEOUT="20s")
+                ranks = [world.start(0, "init", SMALL, "+" + LARGE, "joins_at_exit", "line"),
+                         world.start(1, "init", SMALL, "line", "free")]
+                for rank in ranks:
+                    rank.expect("init", "DDL_OK")
+                    rank.expect("call", "DDL_OK")
+                ranks[0].expect("started", "DDL_OK")
+                ranks[0].expect("ready")
+                ranks[1].expect("ready")
+                time.sleep(waits)
+                exits_ns = time.monotonic_ns()
+                ranks[0].go()
+                record = ranks[0].expect("wait", "DDL_EABORTED")
+                self.assertLess(self.seconds(exits_ns, record["end_ns"]), bound(1), record)
+                self.assert_names(record, "exiting")
+                ranks[0].expect("free", "DDL_OK")
+                ranks[0].finish(0)
+                ranks[1].go()
+                ranks[1].expect("free")
+                ranks[1].finish(0)
+
     def test_everything_is_given_back_after_a_failed_init(self):
         for number, environment in ((0, {"DDL_TRANSPORT": "pigeon"}), (0, {"DDL_START_TIMEOUT": "1s"}),
                                     (0, {"DDL_IFACE": "nosuch0"}), (1, {"DDL_IFACE": "nosuch0"})):
