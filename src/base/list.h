@@ -79,6 +79,17 @@ static inline ddl_link *ddl_list_take_first(ddl_list *list)
     return link;
 }
 
+/* All of from, in its order, become to, which is set up by this. */
+static inline void ddl_list_take_all(ddl_list *from, ddl_list *to)
+{
+    ddl_list_init(to);
+    if (ddl_list_empty(from))
+        return;
+    to->head = from->head;
+    to->head.next->previous = to->head.previous->next = &to->head;
+    ddl_list_init(from);
+}
+
 /* The body may remove the current link. */
 #define DDL_LIST_FOR_EACH(link, list)                                                          \
     for (ddl_link *link = (list)->head.next, *link##_next = link->next; link != &(list)->head; \

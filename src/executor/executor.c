@@ -50,11 +50,6 @@ static uint32_t widest_reduce(const ddl_schedule *schedule)
     return widest;
 }
 
-static bool is_message(const ddl_step *step)
-{
-    return step->kind == DDL_STEP_SEND || step->kind == DDL_STEP_RECV || step->kind == DDL_STEP_RECV_REDUCE;
-}
-
 static bool same_slice(const ddl_slice *a, const ddl_slice *b)
 {
     return a->buffer == b->buffer && a->offset == b->offset && a->bytes == b->bytes;
@@ -200,7 +195,7 @@ ddl_status ddl_run_create(const ddl_schedule *schedule, ddl_run **out, ddl_error
     uint32_t next = 0;
     for (uint32_t i = 0; i < schedule->nsteps; i++) {
         const ddl_step *step = &schedule->steps[i];
-        if (!is_message(step))
+        if (!ddl_step_is_message(step))
             continue;
         message *m = &run->messages[next];
         m->run = run;
@@ -454,7 +449,7 @@ static void advance(ddl_run *run)
 static bool may_begin(const ddl_run *run, uint32_t index, bool receive)
 {
     const ddl_step *step = &run->schedule->steps[index];
-    return step->npredecessors == 0 && receive == (is_message(step) && step->kind != DDL_STEP_SEND);
+    return step->npredecessors == 0 && receive == (ddl_step_is_message(step) && step->kind != DDL_STEP_SEND);
 }
 
 static void get_ready(ddl_run *run, uint32_t index)

@@ -49,11 +49,6 @@ typedef struct reading {               /* of what ranks say */
 
 /* ---- what ranks say ---- */
 
-static bool is_message(const ddl_step *step)
-{
-    return step->kind == DDL_STEP_SEND || step->kind == DDL_STEP_RECV || step->kind == DDL_STEP_RECV_REDUCE;
-}
-
 static bool is_sent_in(const ddl_step *step, int round)
 {
     return step->kind == DDL_STEP_SEND && step->number == (uint32_t)round;
@@ -77,7 +72,7 @@ static int count_rounds(const ddl_schedule *schedule, uint32_t sent[], uint32_t 
     int round = 0;
     for (uint32_t i = 0; i < schedule->nsteps; i++) {
         const ddl_step *step = &schedule->steps[i];
-        if (is_message(step)) {
+        if (ddl_step_is_message(step)) {
             if (step->number >= DDL_ONESHOT_ROUNDS || (int)step->number < round ||
                 step->target.part[1].bytes > 0)
                 return 0;
@@ -251,7 +246,7 @@ static void end_round(reading *r)
 
 static bool add_step(reading *r, const ddl_schedule *own, const ddl_step *step)
 {
-    if (is_message(step) && (int)step->number > r->round)
+    if (ddl_step_is_message(step) && (int)step->number > r->round)
         end_round(r);
     switch ((ddl_step_kind)step->kind) {
     case DDL_STEP_SEND:
@@ -390,7 +385,7 @@ static bool is_in_place_of(const ddl_schedule *own, const ddl_oneshot_word words
 {
     for (uint32_t i = 0; i < own->nsteps; i++) {
         const ddl_step *step = &own->steps[i];
-        if (!is_message(step))
+        if (!ddl_step_is_message(step))
             continue;
         const ddl_slice *slice = &step->target.part[0], *their = words[step->peer].message;
         const bool is_first = step->number == 0;

@@ -60,6 +60,12 @@ typedef struct ddl_schedule {
     ddl_slice *operands;
 } ddl_schedule;
 
+/* Whether a step is of a message, at either end. */
+static inline bool ddl_step_is_message(const ddl_step *step)
+{
+    return step->kind == DDL_STEP_SEND || step->kind == DDL_STEP_RECV || step->kind == DDL_STEP_RECV_REDUCE;
+}
+
 static inline size_t ddl_range_bytes(const ddl_range *range)
 {
     return range->part[0].bytes + range->part[1].bytes;

@@ -308,9 +308,7 @@ void ddl_mesh_forget(ddl_mesh *mesh, uint32_t first_channel, uint32_t count)
             link->sink = DDL_SINK_DROP;
         for (int i = 0; i < 2 && peer != mesh->rank; i++) {
             ddl_list turn;
-            ddl_list_init(&turn);
-            for (ddl_link *first; (first = ddl_list_take_first(lists[i])) != NULL;)
-                ddl_list_append(&turn, first);
+            ddl_list_take_all(lists[i], &turn);
             for (ddl_link *first; (first = ddl_list_take_first(&turn)) != NULL;) {
                 ddl_early *entry = DDL_CONTAINER(first, ddl_early, link);
                 ddl_list_append(lists[i], &entry->link);

@@ -353,9 +353,7 @@ void ddl_mesh_note_unread(ddl_mesh_link *link)
 void ddl_mesh_read_unread(ddl_mesh *mesh)
 {
     ddl_list turn;
-    ddl_list_init(&turn);
-    for (ddl_link *first; (first = ddl_list_take_first(&mesh->unread)) != NULL;)
-        ddl_list_append(&turn, first);
+    ddl_list_take_all(&mesh->unread, &turn);
     for (ddl_link *first; (first = ddl_list_take_first(&turn)) != NULL;) {
         ddl_mesh_link *link = DDL_CONTAINER(first, ddl_mesh_link, unread);
         if (link->stripes != NULL)
