@@ -1,5 +1,5 @@
 /*
- * plan_cache.h - the plans of the calls that came last, by shape; and how such a call goes over a board.
+ * plan_cache.h - the plans of the calls that came last, by shape.
  *
  * Everything here is for the holder of the engine's baton only.
  */
@@ -7,7 +7,6 @@
 #define DDL_BACKEND_PLAN_CACHE_H
 
 #include "backend/plan.h"
-#include "executor/oneshot.h"
 
 typedef struct ddl_plan_cache ddl_plan_cache;
 

@@ -1,0 +1,88 @@
+/* plan_posted.c - from the schedules of all ranks to what this one does on a board. */
+#include "backend/plan_posted.h"
+
+/* Whether such a call may go over a board. All ranks have to know it in whole, which excludes what has counts
+ * that only some are told. */
+static bool may_be_posted(ddl_collective collective)
+{
+    const ddl_collective_facts *facts = &ddl_collectives[collective];
+    return !facts->is_point_to_point && collective != DDL_COLLECTIVE_ALLTOALLV &&
+           !(facts->is_rooted && facts->is_uneven);
+}
+
+/* What all ranks say to this one in a piece, and whether it goes over the board. */
+static ddl_status hear_all(const ddl_plan *plan, size_t count, bool in_place, ddl_oneshot_word words[],
+                           bool *possible, ddl_error *err)
+{
+    ddl_shape shape = plan->shape;
+    shape.count = count;
+    for (shape.rank = 0; shape.rank < shape.nranks; shape.rank++) {
+        shape.in_place = in_place;
+        if (!ddl_plan_makes_sense(plan->algorithm->collective, &shape))
+            shape.in_place = !in_place;
+        ddl_schedule *schedule;
+        DDL_TRY(plan->algorithm->build(&shape, &schedule, err));
+        words[shape.rank] = ddl_oneshot_word_to(schedule, plan->shape.rank);
+        ddl_schedule_destroy(schedule);
+    }
+    *possible =
+        ddl_oneshot_is_possible(words, shape.nranks, ddl_collective_is_rooted(plan->algorithm->collective));
+    return DDL_OK;
+}
+
+/* Whether ranks in whose place this one would be, if its call were in place or if it were not, would tell
+ * where their buffers are. */
+static ddl_status would_tell(const ddl_plan *plan, size_t count, const ddl_oneshot_word words[], bool *would,
+                             ddl_error *err)
+{
+    ddl_shape shape = plan->shape;
+    ddl_schedule *schedule;
+    ddl_oneshot *oneshot = NULL;
+    shape.count = count;
+    shape.in_place = !plan->shape.in_place;
+    DDL_TRY(plan->algorithm->build(&shape, &schedule, err));
+    ddl_status status = ddl_oneshot_create(schedule, words, &oneshot, err);
+    *would = status == DDL_OK && ddl_oneshot_common_bytes(oneshot) > 0;
+    ddl_oneshot_destroy(oneshot);
+    ddl_schedule_destroy(schedule);
+    return status;
+}
+
+/* All ranks have to find the same, whether their own call is in place or not. */
+static ddl_status derive_oneshot(const ddl_plan *plan, ddl_plan_phase *phase, ddl_error *err)
+{
+    ddl_oneshot_word words[2][DDL_BOARD_RANKS];
+    bool possible[2] = { false, plan->algorithm->collective == DDL_COLLECTIVE_BARRIER };
+    for (int in_place = 0; in_place < 2 && !possible[in_place]; in_place++)
+        DDL_TRY(hear_all(plan, phase->count, in_place == 1, words[in_place], &possible[in_place], err));
+    if (!possible[0] || !possible[1])
+        return DDL_OK;
+    const int own = plan->shape.in_place ? 1 : 0;
+    DDL_TRY(ddl_oneshot_create(phase->schedule, words[own], &phase->oneshot, err));
+    bool would = true;
+    if (ddl_oneshot_common_bytes(phase->oneshot) > 0)
+        DDL_TRY(would_tell(plan, phase->count, words[1 - own], &would, err));
+    if (!would)
+        ddl_oneshot_forgo_common(phase->oneshot);
+    return DDL_OK;
+}
+
+ddl_status ddl_plan_create_posted(const ddl_algorithm *algorithm, const ddl_shape *shape, ddl_plan **plan,
+                                  ddl_error *err)
+{
+    *plan = NULL;
+    if (!may_be_posted(algorithm->collective))
+        return DDL_OK;
+    DDL_TRY(ddl_plan_create(algorithm, shape, plan, err));
+    bool is_posted = *plan != NULL && (*plan)->keeps_schedules;
+    ddl_status status = DDL_OK;
+    for (uint32_t i = 0; is_posted && status == DDL_OK && i < (*plan)->nphases; i++) {
+        status = derive_oneshot(*plan, &(*plan)->phases[i], err);
+        is_posted = (*plan)->phases[i].oneshot != NULL;
+    }
+    if (status != DDL_OK || !is_posted) {
+        ddl_plan_destroy(*plan);
+        *plan = NULL;
+    }
+    return status;
+}
