@@ -47,7 +47,7 @@ LIBRARIES = [
     (re.compile(r"hiredis/|hiredis\.h$"), ["rendezvous/redis_reply.c"]),
     (re.compile(r"openssl/"), ["io/crypto.c", "io/tls.c", "io/tls_certificate.c", "io/tls_certificate.h",
                              "io/tls_aes.c", "io/tls_aes.h", "io/tls_explain.c", "io/tls_group.c", "io/tls_key.c", "io/tls_key.h",
-                             "io/tls_pipe.c", "io/tls_pipe.h", "io/tls_socket.c", "io/tls_use.c"]),
+                             "io/tls_pipe.c", "io/tls_pipe.h", "io/tls_reason.c", "io/tls_socket.c", "io/tls_use.c"]),
     (re.compile(r"intel-ipsec-mb\.h$"), ["io/tls_aes.c"]),
     (re.compile(r"cuda|nccl"), ["cuda/"]),
 ]

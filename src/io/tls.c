@@ -7,6 +7,7 @@
 #include "io/address.h"
 #include "io/tls_certificate.h"
 #include "io/tls_key.h"
+#include "io/tls_reason.h"
 #include "io/tls_use.h"
 
 #include <openssl/err.h>
@@ -29,13 +30,6 @@ struct ddl_tls {
                                                  */
 };
 
-/* What OpenSSL has to say about the call that has just failed. */
-static const char *reason(void)
-{
-    const char *text = ERR_reason_error_string(ERR_peek_last_error());
-    return text != NULL ? text : "no reason given";
-}
-
 /* ---- the party ---- */
 
 static int judge(int good, X509_STORE_CTX *chain);
@@ -48,7 +42,7 @@ static ddl_status load_trust(ddl_tls_party *party, const char *ca_file, ddl_erro
     if (good == 1)
         return DDL_OK;
     return DDL_FAIL(err, DDL_ECONFIG, "TLS: cannot read certificates of authorities from %s: %s", party->ca,
-                    reason());
+                    ddl_tls_reason());
 }
 
 static ddl_status load_certificate(ddl_tls_party *party, const ddl_tls_options *options, ddl_error *err)
@@ -56,14 +50,14 @@ static ddl_status load_certificate(ddl_tls_party *party, const ddl_tls_options *
     const char *key = options->key_file != NULL ? options->key_file : options->cert_file;
     if (SSL_CTX_use_certificate_chain_file(party->inner, options->cert_file) != 1)
         return DDL_FAIL(err, DDL_ECONFIG, "TLS: cannot read a certificate from %s: %s", options->cert_file,
-                        reason());
+                        ddl_tls_reason());
     return ddl_tls_key_load(party->inner, "TLS", options->cert_file, key, err);
 }
 
 static ddl_status set_up(ddl_tls_party *party, const ddl_tls_options *options, ddl_error *err)
 {
     if (party->inner == NULL || SSL_CTX_set_min_proto_version(party->inner, TLS1_3_VERSION) != 1)
-        return DDL_FAIL(err, DDL_ENOMEM, "cannot set up TLS: %s", reason());
+        return DDL_FAIL(err, DDL_ENOMEM, "cannot set up TLS: %s", ddl_tls_reason());
     SSL_CTX_set_options(party->inner, SSL_OP_NO_TICKET | SSL_OP_NO_RENEGOTIATION);
     ddl_tls_refuse_weak_keys(party->inner);
     SSL_CTX_set_num_tickets(party->inner, 0);
@@ -158,7 +152,8 @@ static ddl_status begin_session(ddl_tls *tls, ddl_error *err)
     if (!DDL_FAILPOINT("io.tls"))
         tls->inner = SSL_new(party->inner);
     if (tls->inner == NULL || !connect_bios(tls) || (party->asks_peer && !expect_name(tls)))
-        return DDL_FAIL(err, DDL_ENOMEM, "cannot set up a TLS session with %s: %s", tls->where, reason());
+        return DDL_FAIL(err, DDL_ENOMEM, "cannot set up a TLS session with %s: %s", tls->where,
+                        ddl_tls_reason());
     SSL_set_app_data(tls->inner, tls);
     if (party->is_server)
         SSL_set_accept_state(tls->inner);
@@ -230,12 +225,11 @@ static ddl_status failure(const ddl_tls *tls, int result, ddl_error *err)
         return DDL_FAIL(err, DDL_EAUTH, "TLS with %s: it has shown no certificate", tls->where);
     if (code == SSL_R_TLSV13_ALERT_CERTIFICATE_REQUIRED)
         return DDL_FAIL(err, DDL_EAUTH, "TLS with %s: it wants a certificate of ours", tls->where);
-    if (code == SSL_R_WRONG_VERSION_NUMBER || code == SSL_R_HTTP_REQUEST ||
-        code == SSL_R_PACKET_LENGTH_TOO_LONG)
+    if (ddl_tls_is_none(code) && !SSL_is_init_finished(tls->inner))
         return DDL_FAIL(err, DDL_EPROTO, "TLS with %s: it does not speak TLS on that port", tls->where);
-    if (code == SSL_R_TLSV1_ALERT_PROTOCOL_VERSION || code == SSL_R_UNSUPPORTED_PROTOCOL)
+    if (ddl_tls_is_old(code))
         return DDL_FAIL(err, DDL_EAUTH, "TLS with %s: it does not speak TLS 1.3", tls->where);
-    return DDL_FAIL(err, DDL_EPROTO, "TLS with %s: %s", tls->where, reason());
+    return DDL_FAIL(err, DDL_EPROTO, "TLS with %s: %s", tls->where, ddl_tls_reason());
 }
 
 ddl_status ddl_tls_shake(ddl_tls *tls, bool *done, ddl_error *err)

@@ -1,14 +1,9 @@
 /* tls_explain.c - puts into words why a TLS session is broken. */
+#include "io/tls_reason.h"
 #include "io/tls_session.h"
 
 #include <openssl/err.h>
 #include <stdio.h>
-
-const char *ddl_tls_reason(void)
-{
-    const char *text = ERR_reason_error_string(ERR_peek_last_error());
-    return text != NULL ? text : "no reason given";
-}
 
 static bool is_about_certificates(int code)
 {
@@ -23,13 +18,6 @@ static bool is_about_certificates(int code)
     default:
         return false;
     }
-}
-
-static bool is_no_tls(int code)
-{
-    return code == SSL_R_WRONG_VERSION_NUMBER || code == SSL_R_HTTP_REQUEST ||
-           code == SSL_R_HTTPS_PROXY_REQUEST || code == SSL_R_PACKET_LENGTH_TOO_LONG ||
-           code == SSL_R_BAD_RECORD_TYPE || code == SSL_R_RECORD_LENGTH_MISMATCH;
 }
 
 /* Keys differ: the server finds that its own does not fit; the client is told so by an alert. */
@@ -84,10 +72,10 @@ ddl_status ddl_tls_explain(ddl_tls_socket *tls)
         status = DDL_EPROTO;
         snprintf(text, sizeof tls->problem, "what was sent to it was altered on its way (%s)",
                  ddl_tls_reason());
-    } else if (is_no_tls(code) && !tls->done) {
+    } else if (ddl_tls_is_none(code) && !tls->done) {
         status = DDL_EPROTO;
         snprintf(text, sizeof tls->problem, "it does not speak TLS on that port");
-    } else if (code == SSL_R_TLSV1_ALERT_PROTOCOL_VERSION || code == SSL_R_UNSUPPORTED_PROTOCOL) {
+    } else if (ddl_tls_is_old(code)) {
         snprintf(text, sizeof tls->problem, "it does not speak TLS 1.3");
     } else {
         status = DDL_EPROTO;

@@ -6,6 +6,7 @@
 #include "base/log.h"
 #include "io/tls_aes.h"
 #include "io/tls_key.h"
+#include "io/tls_reason.h"
 #include "io/tls_use.h"
 
 #include <openssl/err.h>

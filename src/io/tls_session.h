@@ -39,9 +39,6 @@ struct ddl_tls_socket {
 
 /* ---- tls_explain.c: what went wrong ---- */
 
-/* What OpenSSL says of the call that has just failed. */
-const char *ddl_tls_reason(void);
-
 /* The session is broken: put into words, once, what OpenSSL says of the call that has just failed. */
 ddl_status ddl_tls_explain(ddl_tls_socket *tls);
 

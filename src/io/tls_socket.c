@@ -4,6 +4,7 @@
 #include "base/assert.h"
 #include "base/failpoint.h"
 #include "base/size.h"
+#include "io/tls_reason.h"
 #include "io/tls_use.h"
 
 #include <openssl/err.h>
