@@ -272,6 +272,16 @@ bool ddl_socket_is_acked(int fd)
 #endif
 }
 
+bool ddl_socket_is_full(int os_errno)
+{
+    return os_errno == EAGAIN || os_errno == EWOULDBLOCK || os_errno == ENOBUFS || os_errno == ENOMEM;
+}
+
+bool ddl_socket_is_hung_up(int os_errno)
+{
+    return os_errno == EPIPE || os_errno == ECONNRESET || os_errno == ENOTCONN;
+}
+
 bool ddl_socket_is_cut_off(int os_errno)
 {
     return os_errno == ETIMEDOUT || os_errno == EHOSTUNREACH || os_errno == ENETUNREACH;

@@ -82,6 +82,10 @@ int ddl_socket_new(int family);
 int ddl_socket_new_datagram(int family);
 int ddl_socket_accept_new(int listener, struct sockaddr *from, socklen_t *from_bytes);
 
+/* Why a write was not done, of errno: for now, as there is no room; for good, as the other end is gone. */
+bool ddl_socket_is_full(int os_errno);
+bool ddl_socket_is_hung_up(int os_errno);
+
 /* Whether the system gave a connection up, for this reason, as it heard nothing of the other host, or was
  * told that it is not to be reached; not as the process there has ended. */
 bool ddl_socket_is_cut_off(int os_errno);

@@ -4,6 +4,7 @@
 #include "base/assert.h"
 #include "base/failpoint.h"
 #include "base/size.h"
+#include "io/socket.h"
 #include "transport/moving.h"
 
 #include <errno.h>
@@ -174,6 +175,76 @@ static void become_deaf(ddl_mesh_link *link, int os_errno)
     link->reset_errno = os_errno == ECONNRESET ? os_errno : 0;
 }
 
+/* What a write is to take, and how much of what is held and of control is in front of the message. */
+typedef struct going_out {
+    ddl_xfer *xfer; /* NULL: none */
+    struct iovec iov[3 + DDL_MOVING_PARTS];
+    int count;
+    size_t held, control;
+} going_out;
+
+static void add_part(going_out *out, uint8_t *data, size_t bytes)
+{
+    out->iov[out->count++] = (struct iovec){ data, bytes };
+}
+
+static void gather_parts(ddl_mesh_link *link, going_out *out)
+{
+    ddl_link *first = ddl_list_first(&link->sending);
+    const bool between_frames = !link->begun || link->header_sent == 0;
+    out->xfer = first != NULL ? DDL_CONTAINER(first, ddl_xfer, link) : NULL;
+    out->count = 0;
+    out->held = ddl_mesh_holds(link) ? link->held_bytes - link->held_sent : 0;
+    out->control = between_frames ? link->control.bytes - link->control_sent : 0;
+    if (out->held > 0)
+        add_part(out, link->held + link->held_sent, out->held);
+    if (out->control > 0)
+        add_part(out, link->control.data + link->control_sent, out->control);
+    if (out->xfer == NULL)
+        return;
+    if (!link->begun)
+        begin_frame(link, out->xfer);
+    if (link->header_sent < DDL_FRAME_BYTES)
+        add_part(out, link->header + link->header_sent, DDL_FRAME_BYTES - link->header_sent);
+    out->count = ddl_moving_parts_left(out->xfer, out->iov, out->count);
+}
+
+static void fail_to_write(ddl_mesh_link *link)
+{
+    if (ddl_socket_is_full(errno))
+        ddl_mesh_want_writable(link, true);
+    else if (ddl_socket_is_hung_up(errno))
+        become_deaf(link, errno);
+    else
+        ddl_mesh_link_broke(link, errno);
+}
+
+/* So many bytes of these have left. The message whose last byte was among them, or NULL. */
+static ddl_xfer *take_as_sent(ddl_mesh_link *link, const going_out *out, size_t bytes)
+{
+    ddl_xfer *xfer = out->xfer;
+    const size_t of_held = ddl_size_min(bytes, out->held);
+    const size_t of_control = ddl_size_min(bytes - of_held, out->control);
+    if (out->held > 0)
+        ddl_mesh_held_left(link, of_held);
+    link->control_sent += of_control;
+    if (link->control_sent == link->control.bytes)
+        link->control.bytes = link->control_sent = 0;
+    if (xfer == NULL)
+        return NULL;
+    bytes -= of_held + of_control;
+    const size_t of_header = ddl_size_min(bytes, DDL_FRAME_BYTES - link->header_sent);
+    link->header_sent += of_header;
+    ddl_moving_advance(xfer, bytes - of_header);
+    /* What TLS has kept is not sent yet: nobody would flush it once everything is taken for done. */
+    if (link->header_sent < DDL_FRAME_BYTES || xfer->moved < xfer->bytes || ddl_mesh_has_unsent(link))
+        return NULL;
+    ddl_list_remove(&xfer->link);
+    xfer->state = DDL_XFER_IDLE;
+    link->begun = false;
+    return xfer;
+}
+
 /* One write. False: nothing to write, or the socket takes no more. *finished: the xfer whose last byte left.
  */
 static bool write_some(ddl_mesh_link *link, ddl_xfer **finished)
@@ -181,69 +252,20 @@ static bool write_some(ddl_mesh_link *link, ddl_xfer **finished)
     *finished = NULL;
     if (link->deaf)
         return false;
-    ddl_link *first = ddl_list_first(&link->sending);
-    ddl_xfer *xfer = first != NULL ? DDL_CONTAINER(first, ddl_xfer, link) : NULL;
-    struct iovec iov[3 + DDL_MOVING_PARTS];
-    int count = 0;
-    size_t held = 0, control = 0;
-    bool between_frames = !link->begun || link->header_sent == 0;
-    if (ddl_mesh_holds(link)) {
-        held = link->held_bytes - link->held_sent;
-        iov[count++] = (struct iovec){ link->held + link->held_sent, held };
-    }
-    if (between_frames && link->control.bytes > 0) {
-        control = link->control.bytes - link->control_sent;
-        iov[count++] = (struct iovec){ link->control.data + link->control_sent, control };
-    }
-    if (xfer != NULL) {
-        if (!link->begun)
-            begin_frame(link, xfer);
-        if (link->header_sent < DDL_FRAME_BYTES)
-            iov[count++] =
-                (struct iovec){ link->header + link->header_sent, DDL_FRAME_BYTES - link->header_sent };
-        count = ddl_moving_parts_left(xfer, iov, count);
-    }
-    if (count == 0 && xfer == NULL && !ddl_mesh_has_unsent(link)) {
+    going_out out;
+    gather_parts(link, &out);
+    if (out.count == 0 && out.xfer == NULL && !ddl_mesh_has_unsent(link)) {
         ddl_mesh_want_writable(link, false);
         return false;
     }
-    ssize_t result = send_parts(link, iov, count);
+    const ssize_t result = send_parts(link, out.iov, out.count);
+    if (result < 0 && errno == EINTR)
+        return true;
     if (result < 0) {
-        if (errno == EINTR)
-            return true;
-        if (errno == EAGAIN || errno == EWOULDBLOCK || errno == ENOBUFS || errno == ENOMEM)
-            ddl_mesh_want_writable(link, true);
-        else if (errno == EPIPE || errno == ECONNRESET || errno == ENOTCONN)
-            become_deaf(link, errno);
-        else
-            ddl_mesh_link_broke(link, errno);
+        fail_to_write(link);
         return false;
     }
-    size_t written = (size_t)result;
-    if (held > 0) {
-        size_t part = ddl_size_min(written, held);
-        ddl_mesh_held_left(link, part);
-        written -= part;
-    }
-    if (control > 0) {
-        size_t part = ddl_size_min(written, control);
-        link->control_sent += part;
-        written -= part;
-        if (link->control_sent == link->control.bytes)
-            link->control.bytes = link->control_sent = 0;
-    }
-    if (xfer == NULL)
-        return true;
-    size_t part = ddl_size_min(written, DDL_FRAME_BYTES - link->header_sent);
-    link->header_sent += part;
-    ddl_moving_advance(xfer, written - part);
-    /* What TLS has kept is not sent yet: nobody would flush it once everything is taken for done. */
-    if (link->header_sent == DDL_FRAME_BYTES && xfer->moved == xfer->bytes && !ddl_mesh_has_unsent(link)) {
-        ddl_list_remove(&xfer->link);
-        xfer->state = DDL_XFER_IDLE;
-        link->begun = false;
-        *finished = xfer;
-    }
+    *finished = take_as_sent(link, &out, (size_t)result);
     return true;
 }
 

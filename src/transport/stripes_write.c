@@ -4,6 +4,7 @@
 #include "base/assert.h"
 #include "base/failpoint.h"
 #include "base/size.h"
+#include "io/socket.h"
 #include "transport/moving.h"
 
 #include <errno.h>
@@ -89,9 +90,9 @@ static void fail_to_write(ddl_stripes_stream *s)
 {
     const ddl_stripes_owner *owner = &s->stripes->owner;
     ddl_error error;
-    if (errno == EAGAIN || errno == EWOULDBLOCK || errno == ENOBUFS || errno == ENOMEM) {
+    if (ddl_socket_is_full(errno)) {
         ddl_stripes_watch_for(s, true);
-    } else if (errno == EPIPE || errno == ECONNRESET || errno == ENOTCONN) {
+    } else if (ddl_socket_is_hung_up(errno)) {
         s->deaf = true;
         s->reset_errno = errno == ECONNRESET ? errno : 0;
         ddl_stripes_watch_for(s, false);

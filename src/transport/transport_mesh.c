@@ -1,93 +1,19 @@
 /*
- * transport_mesh.c - the links of a rank together: turns of the engine, what their owner asks and tells,
- * life. See transport_mesh.h for the protocol, mesh_link.h for what the other files do.
+ * transport_mesh.c - the links of a rank together: their life, and what their owner asks and tells. See
+ * transport_mesh.h for the protocol, mesh_link.h for what the other files do.
  */
 #include "transport/mesh_link.h"
 
 #include "base/assert.h"
 #include "io/local.h"
 #include "io/socket.h"
-#include "transport/doze.h"
 
 #include <unistd.h>
 
 enum {
     CONTROL_BYTES = 1024,
-    ANSWERS_BYTES = 1024 * 1024, /* that wait for a peer; one turn of its questions makes less */
-    POLLED_LINKS = 4             /* up to so many expected links are read without asking the loop */
+    ANSWERS_BYTES = 1024 * 1024 /* that wait for a peer; one turn of its questions makes less */
 };
-
-/* ---- the engine's client ---- */
-
-static void read_hot_links(ddl_mesh *mesh)
-{
-    ddl_mesh_link *hot[POLLED_LINKS]; /* reading may change the list */
-    int count = 0;
-    DDL_LIST_FOR_EACH (link, &mesh->hot)
-        hot[count++] = DDL_CONTAINER(link, ddl_mesh_link, hot);
-    for (int i = 0; i < count; i++)
-        if (hot[i]->state == DDL_LINK_OPEN)
-            ddl_mesh_read_link(hot[i]);
-}
-
-void ddl_mesh_sweep(ddl_mesh *mesh)
-{
-    ddl_mesh_flush_held(mesh);
-    ddl_mesh_flush(mesh);
-    if (mesh->lanes != NULL)
-        ddl_lanes_set_asleep(mesh->lanes, false);
-    for (int i = 0; i < mesh->nby_lane; i++)
-        ddl_mesh_read_lanes_of(mesh->by_lane[i]);
-    ddl_mesh_read_unread(mesh);
-    if (mesh->nhot <= POLLED_LINKS)
-        read_hot_links(mesh);
-    ddl_mesh_flush(mesh);
-    ddl_mesh_move_pages(mesh);
-}
-
-bool ddl_mesh_needs_loop(const ddl_mesh *mesh)
-{
-    return mesh->nhot > POLLED_LINKS || mesh->nstriped > 0;
-}
-
-bool ddl_mesh_doze(ddl_mesh *mesh)
-{
-    if (!ddl_list_empty(&mesh->unread))
-        return true;
-    if (mesh->lanes == NULL)
-        return false;
-    if (ddl_lanes_have_rung(mesh->lanes))
-        ddl_engine_woke(mesh->engine);
-    if (!ddl_list_empty(&mesh->due))
-        return true;
-    ddl_lanes_set_asleep(mesh->lanes, true);
-    for (int i = 0; i < mesh->nby_lane; i++)
-        if (ddl_link_linked(&mesh->by_lane[i]->dirty))
-            ddl_lane_want_room(mesh->by_lane[i]->out);
-    ddl_doze_look_again();
-    for (int i = 0; i < mesh->nby_lane; i++) {
-        ddl_mesh_link *link = mesh->by_lane[i];
-        if (link->state == DDL_LINK_OPEN && (ddl_lane_peek(link->in).bytes > 0 ||
-                                             (ddl_link_linked(&link->dirty) && ddl_lane_room(link->out) > 0)))
-            return true;
-    }
-    return false;
-}
-
-void ddl_mesh_flush(ddl_mesh *mesh)
-{
-    /* Flushing one link may take others from the list, or add to it. */
-    ddl_list turn;
-    ddl_list_init(&turn);
-    for (ddl_link *first; (first = ddl_list_take_first(&mesh->dirty)) != NULL;)
-        ddl_list_append(&turn, first);
-    for (ddl_link *first; (first = ddl_list_take_first(&turn)) != NULL;) {
-        ddl_mesh_link *link = DDL_CONTAINER(first, ddl_mesh_link, dirty);
-        ddl_mesh_flush_link(link);
-        ddl_mesh_mark_dirty(link);
-    }
-    ddl_mesh_pay_nudges(mesh);
-}
 
 /* ---- for the owner ---- */
 
@@ -198,41 +124,42 @@ static void on_bell(uv_poll_t *poll, int status, int events)
     ddl_local_bell_silence(ddl_lanes_bell(mesh->lanes));
 }
 
-ddl_status ddl_mesh_create(int rank, int nranks, ddl_wire wires[], ddl_lanes *lanes, ddl_heap *heap,
-                           const ddl_mesh_owner *owner, ddl_mesh **out, ddl_error *err)
+static size_t notice_bytes(const ddl_mesh *mesh)
+{
+    return (size_t)mesh->nranks * DDL_FRAME_NOTICE_LIMIT;
+}
+
+static void release(ddl_mesh *mesh)
+{
+    ddl_pages_free(mesh->notices, notice_bytes(mesh));
+    ddl_free(mesh->links);
+    ddl_free(mesh->nudges_due);
+    ddl_free(mesh->by_lane);
+    ddl_free(mesh->staging);
+    ddl_free(mesh);
+}
+
+/* NULL: no memory. */
+static ddl_mesh *reserve_mesh(int nranks)
 {
     ddl_mesh *mesh = ddl_alloc(sizeof *mesh);
-    ddl_mesh_link *links = ddl_alloc_array((size_t)nranks, sizeof *links);
-    uint8_t *staging = ddl_alloc(DDL_MESH_STAGING_BYTES);
-    const size_t notice_bytes = (size_t)nranks * DDL_FRAME_NOTICE_LIMIT;
-    uint8_t *notices = ddl_pages_alloc(notice_bytes);
-    ddl_mesh_link **by_lane = ddl_alloc_array((size_t)nranks, sizeof(ddl_mesh_link *));
-    int *nudges_due = ddl_alloc_array((size_t)nranks, sizeof *nudges_due);
-    if (mesh == NULL || links == NULL || staging == NULL || by_lane == NULL || nudges_due == NULL ||
-        notices == NULL) {
-        ddl_pages_free(notices, notice_bytes);
-        ddl_free(nudges_due);
-        ddl_free(by_lane);
-        ddl_free(mesh);
-        ddl_free(links);
-        ddl_free(staging);
-        for (int peer = 0; peer < nranks; peer++)
-            ddl_wire_close(&wires[peer]);
-        return DDL_FAIL(err, DDL_ENOMEM, "no memory for %d links", nranks);
-    }
-    mesh->transport.ops = &ddl_mesh_ops;
-    mesh->rank = rank;
+    if (mesh == NULL)
+        return NULL;
     mesh->nranks = nranks;
-    mesh->owner = *owner;
-    mesh->links = links;
-    mesh->staging = staging;
-    mesh->notices = notices;
-    mesh->lanes = lanes;
-    mesh->heap = heap;
-    mesh->page_bytes = ddl_local_page_bytes();
-    mesh->pull_bytes = SIZE_MAX;
-    mesh->by_lane = by_lane;
-    mesh->nudges_due = nudges_due;
+    mesh->links = ddl_alloc_array((size_t)nranks, sizeof *mesh->links);
+    mesh->staging = ddl_alloc(DDL_MESH_STAGING_BYTES);
+    mesh->notices = ddl_pages_alloc(notice_bytes(mesh));
+    mesh->by_lane = ddl_alloc_array((size_t)nranks, sizeof(ddl_mesh_link *));
+    mesh->nudges_due = ddl_alloc_array((size_t)nranks, sizeof *mesh->nudges_due);
+    if (mesh->links != NULL && mesh->staging != NULL && mesh->notices != NULL && mesh->by_lane != NULL &&
+        mesh->nudges_due != NULL)
+        return mesh;
+    release(mesh);
+    return NULL;
+}
+
+static void init_lists(ddl_mesh *mesh)
+{
     ddl_list_init(&mesh->hot);
     ddl_list_init(&mesh->dirty);
     ddl_list_init(&mesh->unread);
@@ -240,35 +167,71 @@ ddl_status ddl_mesh_create(int rank, int nranks, ddl_wire wires[], ddl_lanes *la
     ddl_list_init(&mesh->due);
     for (size_t i = 0; i < DDL_MESH_BUCKETS; i++)
         ddl_list_init(&mesh->expected[i]);
+}
+
+/* The lanes take the place of what is said over the wire, of which only the end is of interest from now on.
+ */
+static void take_lanes(ddl_mesh_link *link)
+{
+    ddl_mesh *mesh = link->mesh;
+    link->in = ddl_lanes_in(mesh->lanes, link->peer);
+    link->out = ddl_lanes_out(mesh->lanes, link->peer);
+    link->shares_heaps = ddl_lanes_share_heaps(mesh->lanes, link->peer);
+    link->heap = ddl_lanes_heap(mesh->lanes, link->peer, &link->heap_bytes);
+    mesh->by_lane[mesh->nby_lane++] = link;
+    ddl_tls_socket_destroy(link->wire.tls);
+    link->wire.tls = NULL;
+}
+
+static void init_link(ddl_mesh *mesh, int peer, ddl_wire wire)
+{
+    ddl_mesh_link *link = &mesh->links[peer];
+    link->mesh = mesh;
+    link->peer = peer;
+    link->wire = wire;
+    link->notice = mesh->notices + (size_t)peer * DDL_FRAME_NOTICE_LIMIT;
+    link->state = wire.fd >= 0 || peer == mesh->rank ? DDL_LINK_OPEN : DDL_LINK_UNUSED;
+    if (mesh->lanes != NULL && peer != mesh->rank && ddl_lanes_reach(mesh->lanes, peer))
+        take_lanes(link);
+    ddl_list_init(&link->receives);
+    ddl_earlies_init(&link->earlies, &mesh->early_pool);
+    ddl_list_init(&link->sending);
+    ddl_list_init(&link->awaiting);
+    link->budget = DDL_CHUNKS;
+}
+
+static bool reserve_links(ddl_mesh *mesh)
+{
+    for (int peer = 0; peer < mesh->nranks; peer++)
+        if (peer != mesh->rank && mesh->links[peer].state != DDL_LINK_UNUSED && !reserve(&mesh->links[peer]))
+            return false;
+    return true;
+}
+
+ddl_status ddl_mesh_create(int rank, int nranks, ddl_wire wires[], ddl_lanes *lanes, ddl_heap *heap,
+                           const ddl_mesh_owner *owner, ddl_mesh **out, ddl_error *err)
+{
+    ddl_mesh *mesh = reserve_mesh(nranks);
+    if (mesh == NULL) {
+        for (int peer = 0; peer < nranks; peer++)
+            ddl_wire_close(&wires[peer]);
+        return DDL_FAIL(err, DDL_ENOMEM, "no memory for %d links", nranks);
+    }
+    mesh->transport.ops = &ddl_mesh_ops;
+    mesh->rank = rank;
+    mesh->owner = *owner;
+    mesh->lanes = lanes;
+    mesh->heap = heap;
+    mesh->page_bytes = ddl_local_page_bytes();
+    mesh->pull_bytes = SIZE_MAX;
+    init_lists(mesh);
     int nopen = 0;
     for (int peer = 0; peer < nranks; peer++)
         nopen += peer != rank && wires[peer].fd >= 0;
-    bool enough = ddl_early_pool_open(&mesh->early_pool, nopen);
-    for (int peer = 0; peer < nranks; peer++) {
-        ddl_mesh_link *link = &links[peer];
-        link->mesh = mesh;
-        link->peer = peer;
-        link->wire = wires[peer];
-        link->notice = notices + (size_t)peer * DDL_FRAME_NOTICE_LIMIT;
-        link->state = link->wire.fd >= 0 || peer == rank ? DDL_LINK_OPEN : DDL_LINK_UNUSED;
-        if (lanes != NULL && peer != rank && ddl_lanes_reach(lanes, peer)) {
-            link->in = ddl_lanes_in(lanes, peer);
-            link->out = ddl_lanes_out(lanes, peer);
-            link->shares_heaps = ddl_lanes_share_heaps(lanes, peer);
-            link->heap = ddl_lanes_heap(lanes, peer, &link->heap_bytes);
-            by_lane[mesh->nby_lane++] = link;
-            ddl_tls_socket_destroy(link->wire.tls); /* of which only the end is of interest from now on */
-            link->wire.tls = NULL;
-        }
-        ddl_list_init(&link->receives);
-        ddl_earlies_init(&link->earlies, &mesh->early_pool);
-        ddl_list_init(&link->sending);
-        ddl_list_init(&link->awaiting);
-        link->budget = DDL_CHUNKS;
-    }
-    for (int peer = 0; peer < nranks && enough; peer++)
-        enough = peer == rank || links[peer].state == DDL_LINK_UNUSED || reserve(&links[peer]);
-    if (!enough) {
+    const bool has_pool = ddl_early_pool_open(&mesh->early_pool, nopen);
+    for (int peer = 0; peer < nranks; peer++)
+        init_link(mesh, peer, wires[peer]);
+    if (!has_pool || !reserve_links(mesh)) {
         for (int peer = 0; peer < nranks; peer++)
             wires[peer] = ddl_no_wire;
         ddl_mesh_destroy(mesh);
@@ -319,12 +282,7 @@ void ddl_mesh_destroy(ddl_mesh *mesh)
         ddl_free(link->held);
     }
     ddl_early_pool_close(&mesh->early_pool);
-    ddl_pages_free(mesh->notices, (size_t)mesh->nranks * DDL_FRAME_NOTICE_LIMIT);
-    ddl_free(mesh->links);
-    ddl_free(mesh->nudges_due);
-    ddl_free(mesh->by_lane);
-    ddl_free(mesh->staging);
-    ddl_free(mesh);
+    release(mesh);
 }
 
 void ddl_mesh_close_in_child(ddl_mesh *mesh)
@@ -343,9 +301,7 @@ void ddl_mesh_close_in_child(ddl_mesh *mesh)
 static void send_what_waited(ddl_mesh_link *link)
 {
     ddl_list turn;
-    ddl_list_init(&turn);
-    for (ddl_link *first; (first = ddl_list_take_first(&link->awaiting)) != NULL;)
-        ddl_list_append(&turn, first);
+    ddl_list_take_all(&link->awaiting, &turn);
     for (ddl_link *first; (first = ddl_list_first(&turn)) != NULL;) {
         ddl_xfer *xfer = DDL_CONTAINER(first, ddl_xfer, link);
         ddl_mesh_stop_expecting(link, xfer);
