@@ -1,18 +1,23 @@
 /* arguments.c - reads names, numbers and units, and says what is wrong with them. */
 #include "sim.h"
 
+#include "base/bytes.h"
 #include "simulate/patterns.h"
 
 #include <ctype.h>
 #include <errno.h>
 #include <getopt.h>
+#include <limits.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
 
-int sim_bad_option(int argc, char **argv, int result)
+/* ---- options ---- */
+
+/* getopt_long returned '?' or ':'. */
+static int bad_option(int argc, char **argv, int result)
 {
     const char *option = optind >= 1 && optind <= argc ? argv[optind - 1] : "?";
     char letter[3] = { '-', (char)optopt, '\0' };
@@ -22,6 +27,60 @@ int sim_bad_option(int argc, char **argv, int result)
         return sim_usage_error("%s needs a value (ddl-sim %s --help)", option, argv[0]);
     return sim_usage_error("no option %s (ddl-sim %s --help)", option, argv[0]);
 }
+
+/* What getopt_long returns for the option with this index. */
+static int code_of(const sim_option options[], int index)
+{
+    return options[index].letter != 0 ? options[index].letter : UCHAR_MAX + 1 + index;
+}
+
+/* As getopt_long takes them, with help as the last; returns how many there are without that. */
+static int list_options(const sim_option options[], struct option list[], char letters[])
+{
+    int count = 0;
+    *letters++ = ':'; /* so that a value that is missing is told apart */
+    *letters++ = 'h';
+    for (; options[count].name != NULL; count++) {
+        const int has_value = options[count].read != NULL ? required_argument : no_argument;
+        list[count] = (struct option){ options[count].name, has_value, NULL, code_of(options, count) };
+        if (options[count].letter == 0)
+            continue;
+        *letters++ = (char)options[count].letter;
+        if (has_value == required_argument)
+            *letters++ = ':';
+    }
+    *letters = '\0';
+    list[count] = (struct option){ "help", no_argument, NULL, 'h' };
+    list[count + 1] = (struct option){ NULL, 0, NULL, 0 };
+    return count;
+}
+
+int sim_read_options(int argc, char **argv, const sim_option options[], void (*help)(void))
+{
+    struct option list[SIM_MOST_OPTIONS];
+    char letters[3 + 2 * SIM_MOST_OPTIONS];
+    const int count = list_options(options, list, letters);
+    optind = 1;
+    opterr = 0;
+    for (int code; (code = getopt_long(argc, argv, letters, list, NULL)) != -1;) {
+        int index = 0;
+        if (code == 'h') {
+            help();
+            return SIM_OK;
+        }
+        while (index < count && code_of(options, index) != code)
+            index++;
+        if (index == count)
+            return bad_option(argc, argv, code);
+        if (options[index].read == NULL)
+            *(bool *)options[index].target = true;
+        else if (!options[index].read(optarg, options[index].target))
+            return sim_usage_error("'%s' is not %s", optarg, options[index].wanted);
+    }
+    return SIM_GO_ON;
+}
+
+/* ---- names ---- */
 
 /* "collective/name": whether it is of that collective. */
 static bool is_of(const char *name, const ddl_algorithm *row)
@@ -53,6 +112,31 @@ size_t sim_find(const char *name, const ddl_algorithm *rows[])
     return 0;
 }
 
+int sim_visit(const char *name, int nranks, int (*visit)(void *arg, const ddl_algorithm *row), void *arg)
+{
+    size_t count;
+    ddl_catalogue(&count);
+    const ddl_algorithm **rows = ddl_alloc_array(count, sizeof *rows);
+    if (rows == NULL)
+        return sim_usage_error("out of memory");
+    const size_t found = sim_find(name, rows);
+    int code = found > 0 ? SIM_OK : SIM_USAGE;
+    bool any = false;
+    for (size_t i = 0; i < found && code == SIM_OK; i++) {
+        const bool needs_two = ddl_collective_is_point_to_point(rows[i]->collective);
+        if (!ddl_algorithm_takes(rows[i], nranks) || (needs_two && nranks == 1))
+            continue;
+        any = true;
+        code = visit(arg, rows[i]);
+    }
+    if (code == SIM_OK && !any)
+        code = sim_usage_error("%s does not work for %d ranks", name, nranks);
+    ddl_free(rows);
+    return code;
+}
+
+/* ---- numbers and units ---- */
+
 bool sim_parse_int(const char *text, int lowest, int highest, int *value)
 {
     char *end;
@@ -61,6 +145,22 @@ bool sim_parse_int(const char *text, int lowest, int highest, int *value)
     if (errno != 0 || end == text || *end != '\0' || number < lowest || number > highest)
         return false;
     *value = (int)number;
+    return true;
+}
+
+bool sim_read_ranks(const char *text, void *nranks)
+{
+    return sim_parse_int(text, 1, SIM_MOST_RANKS, nranks);
+}
+
+bool sim_read_rank(const char *text, void *rank)
+{
+    return sim_parse_int(text, 0, SIM_MOST_RANKS - 1, rank);
+}
+
+bool sim_read_text(const char *text, void *pointer)
+{
+    *(const char **)pointer = text;
     return true;
 }
 
@@ -86,7 +186,7 @@ static bool parse_with_unit(const char *text, const unit units[], size_t nunits,
     return false;
 }
 
-bool sim_parse_size(const char *text, size_t *value)
+bool sim_read_size(const char *text, void *value)
 {
     static const unit units[] = {
         { "", 1 },           { "B", 1 },           { "K", 1024 },         { "KB", 1024 },
@@ -96,24 +196,25 @@ bool sim_parse_size(const char *text, size_t *value)
     double bytes;
     if (!parse_with_unit(text, units, sizeof units / sizeof units[0], &bytes) || bytes > 1e15)
         return false;
-    *value = (size_t)bytes;
+    *(size_t *)value = (size_t)bytes;
     return true;
 }
 
-bool sim_parse_time_ns(const char *text, double *ns)
+bool sim_read_time_ns(const char *text, void *ns)
 {
     static const unit units[] = { { "ns", 1 }, { "us", 1e3 }, { "ms", 1e6 }, { "s", 1e9 }, { "", 1e9 } };
     return parse_with_unit(text, units, sizeof units / sizeof units[0], ns);
 }
 
-bool sim_parse_rate(const char *text, double *bytes_per_ns)
+bool sim_read_rate(const char *text, void *bytes_per_ns)
 {
     static const unit units[] = {
         { "Kbit", 1e3 / 8e9 },   { "Mbit", 1e6 / 8e9 }, { "Gbit", 1 / 8.0 }, { "Kbit/s", 1e3 / 8e9 },
         { "Mbit/s", 1e6 / 8e9 }, { "Gbit/s", 1 / 8.0 }, { "MB", 1e-3 },      { "GB", 1 },
         { "MB/s", 1e-3 },        { "GB/s", 1 },
     };
-    return parse_with_unit(text, units, sizeof units / sizeof units[0], bytes_per_ns) && *bytes_per_ns > 0;
+    return parse_with_unit(text, units, sizeof units / sizeof units[0], bytes_per_ns) &&
+           *(double *)bytes_per_ns > 0;
 }
 
 /* Some more ranks on the next host. */
@@ -127,8 +228,9 @@ static bool add_host(long nlocal, int node_of[], ddl_placement *placement)
     return true;
 }
 
-bool sim_parse_hosts(const char *text, int node_of[], ddl_placement *placement)
+bool sim_read_hosts(const char *text, void *placement)
 {
+    static int node_of[SIM_MOST_RANKS];
     ddl_placement found = { 0, 0, node_of };
     char *end;
     if (!isdigit((unsigned char)text[0]))
@@ -147,7 +249,7 @@ bool sim_parse_hosts(const char *text, int node_of[], ddl_placement *placement)
         if (*end != '\0' || number < 1 || node_of[found.nranks - 1] != found.nnodes - 1)
             return false;
     }
-    *placement = found;
+    *(ddl_placement *)placement = found;
     return true;
 }
 

@@ -24,9 +24,9 @@
 #include "simulate/check.h"
 #include "simulate/patterns.h"
 
-#include <getopt.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 enum {
     MAX_RANKS = 65536,
@@ -375,77 +375,76 @@ static void print_help(void)
          "and 0, 1, p-1, p, p+1, 2p+1 and a large one beyond; fewer where a count only multiplies offsets.");
 }
 
+static bool read_ranges(const char *text, void *ranges)
+{
+    *(const char **)ranges = text;
+    return valid_ranges(text);
+}
+
+/* All that name stands for, or all there are if it is NULL; how many: 0, which has been told, if there are
+ * none for any of these ranks (NULL: the default ones). */
+static size_t choose_rows(const char *name, const char *ranges, const ddl_algorithm *rows[])
+{
+    size_t count;
+    const ddl_algorithm *all = ddl_catalogue(&count);
+    for (size_t i = 0; i < count; i++)
+        rows[i] = &all[i];
+    if (name == NULL || (count = sim_find(name, rows)) == 0 || ranges == NULL)
+        return count;
+    for (size_t i = 0; i < count; i++)
+        if (works_for_some(rows[i], ranges))
+            return count;
+    (void)sim_usage_error("%s does not work for %s ranks", name, ranges);
+    return 0;
+}
+
+static int check(sweep *s, const char *name, const char *ranges)
+{
+    size_t count;
+    ddl_catalogue(&count);
+    const ddl_algorithm **rows = ddl_alloc_array(count, sizeof *rows);
+    ddl_error err = { 0 };
+    int code = SIM_FAILED;
+    if (rows == NULL || ddl_checker_create(&s->checker, &err) != DDL_OK) {
+        fputs("ddl-sim: out of memory\n", stderr);
+    } else {
+        count = choose_rows(name, ranges, rows);
+        code = count > 0 ? SIM_OK : SIM_USAGE;
+        for (size_t i = 0; i < count && code == SIM_OK; i++) {
+            s->row = rows[i];
+            if (!prove_row(s, ranges != NULL ? ranges : DEFAULT_RANGE, ranges == NULL))
+                code = SIM_FAILED;
+        }
+    }
+    ddl_checker_destroy(s->checker);
+    ddl_free(s->counts);
+    ddl_free(rows);
+    return code;
+}
+
 int sim_check(int argc, char **argv)
 {
-    enum { OPTION_HOSTS = 256 };
-    static const struct option options[] = { { "ranks", required_argument, NULL, 'p' },
-                                             { "hosts", required_argument, NULL, OPTION_HOSTS },
-                                             { "help", no_argument, NULL, 'h' },
-                                             { NULL, 0, NULL, 0 } };
     sweep s = { .checker = NULL };
-    int node_of[SIM_MOST_RANKS];
     char all_ranks[16];
     const char *ranges = NULL, *name = NULL;
-    int option;
-    optind = 1;
-    opterr = 0;
-    while ((option = getopt_long(argc, argv, ":p:h", options, NULL)) != -1) {
-        if (option == 'h') {
-            print_help();
-            return SIM_OK;
-        }
-        if (option == OPTION_HOSTS && !sim_parse_hosts(optarg, node_of, &s.placement))
-            return sim_usage_error("'%s' is not hosts such as 2x4 or 4,3,1", optarg);
-        if (option != 'p' && option != OPTION_HOSTS)
-            return sim_bad_option(argc, argv, option);
-        if (option == 'p')
-            ranges = optarg;
-    }
+    const sim_option options[] = {
+        { "ranks", 'p', read_ranges, &ranges,
+          "a range of ranks; give numbers from 1 to 65536 such as 1-64,127" },
+        { "hosts", 0, sim_read_hosts, &s.placement, "hosts such as 2x4 or 4,3,1" },
+        { NULL, 0, NULL, NULL, NULL },
+    };
+    const int code = sim_read_options(argc, argv, options, print_help);
+    if (code != SIM_GO_ON)
+        return code;
     if (optind < argc)
         name = argv[optind++];
     if (optind < argc)
         return sim_usage_error("check takes one name, not also '%s'", argv[optind]);
-    if (ranges != NULL && !valid_ranges(ranges))
-        return sim_usage_error("'%s' is no range of ranks; give numbers from 1 to %d such as 1-64,127",
-                               ranges, (int)MAX_RANKS);
     if (ranges != NULL && s.placement.nranks > 0)
         return sim_usage_error("-p and --hosts both say how many ranks there are");
     if (s.placement.nranks > 0) {
         snprintf(all_ranks, sizeof all_ranks, "%d", s.placement.nranks);
         ranges = all_ranks;
     }
-    size_t count;
-    const ddl_algorithm *all = ddl_catalogue(&count);
-    const ddl_algorithm **rows = ddl_alloc_array(count, sizeof *rows);
-    int code = SIM_FAILED;
-    ddl_error err = { 0 };
-    if (rows == NULL || ddl_checker_create(&s.checker, &err) != DDL_OK) {
-        fputs("ddl-sim: out of memory\n", stderr);
-        goto end;
-    }
-    if (name == NULL) {
-        for (size_t i = 0; i < count; i++)
-            rows[i] = &all[i];
-    } else if ((count = sim_find(name, rows)) == 0) {
-        code = SIM_USAGE;
-        goto end;
-    }
-    bool any = ranges == NULL || name == NULL;
-    for (size_t i = 0; i < count && !any; i++)
-        any = works_for_some(rows[i], ranges);
-    if (!any) {
-        code = sim_usage_error("%s does not work for %s ranks", name, ranges);
-        goto end;
-    }
-    for (size_t i = 0; i < count; i++) {
-        s.row = rows[i];
-        if (!prove_row(&s, ranges != NULL ? ranges : DEFAULT_RANGE, ranges == NULL))
-            goto end;
-    }
-    code = SIM_OK;
-end:
-    ddl_checker_destroy(s.checker);
-    ddl_free(s.counts);
-    ddl_free(rows);
-    return code;
+    return check(&s, name, ranges);
 }

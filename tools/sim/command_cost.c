@@ -6,14 +6,15 @@
 #include "simulate/network.h"
 #include "simulate/patterns.h"
 
-#include <getopt.h>
 #include <stdio.h>
+#include <unistd.h>
 
 typedef struct question {
     int nranks;
     size_t total_bytes;
     ddl_placement placement;
     ddl_network_options network;
+    bool is_printed;
 } question;
 
 typedef struct answer {
@@ -184,124 +185,61 @@ static void print_help(void)
          "  --seed N            of the random numbers (default 1)");
 }
 
+static bool read_seed(const char *text, void *seed)
+{
+    int number;
+    if (!sim_parse_int(text, 0, INT32_MAX, &number))
+        return false;
+    *(uint64_t *)seed = (uint64_t)number;
+    return true;
+}
+
+static int answer_for(void *arg, const ddl_algorithm *row)
+{
+    question *q = arg;
+    ddl_error err = { 0 };
+    answer a = { 0 };
+    if (!q->is_printed)
+        print_question(q);
+    q->is_printed = true;
+    if (ask(row, q, &a, &err) == DDL_OK) {
+        print_answer(row, q, &a);
+        return SIM_OK;
+    }
+    fprintf(stderr, "ddl-sim: %s\n", err.text);
+    return SIM_FAILED;
+}
+
 int sim_cost(int argc, char **argv)
 {
-    enum {
-        OPTION_BYTES = 256,
-        OPTION_LATENCY,
-        OPTION_BANDWIDTH,
-        OPTION_OVERHEAD,
-        OPTION_REDUCE,
-        OPTION_JITTER,
-        OPTION_SEED,
-        OPTION_HOSTS
-    };
-    static const struct option options[] = { { "ranks", required_argument, NULL, 'p' },
-                                             { "bytes", required_argument, NULL, OPTION_BYTES },
-                                             { "latency", required_argument, NULL, OPTION_LATENCY },
-                                             { "bandwidth", required_argument, NULL, OPTION_BANDWIDTH },
-                                             { "overhead", required_argument, NULL, OPTION_OVERHEAD },
-                                             { "reduce", required_argument, NULL, OPTION_REDUCE },
-                                             { "jitter", required_argument, NULL, OPTION_JITTER },
-                                             { "seed", required_argument, NULL, OPTION_SEED },
-                                             { "hosts", required_argument, NULL, OPTION_HOSTS },
-                                             { "help", no_argument, NULL, 'h' },
-                                             { NULL, 0, NULL, 0 } };
-    int node_of[SIM_MOST_RANKS];
-    question q = { .network = DDL_NETWORK_OPTIONS_INIT };
+    question q = { .network = DDL_NETWORK_OPTIONS_INIT, .total_bytes = SIZE_MAX };
     q.network.latency_ns = 20e3;
     q.network.bytes_per_ns = 25.0 / 8;
     q.network.overhead_ns = 2e3;
     q.network.reduce_bytes_per_ns = 10;
     q.network.seed = 1;
-    int option, seed;
-    bool has_bytes = false;
-    optind = 1;
-    opterr = 0;
-    while ((option = getopt_long(argc, argv, ":p:h", options, NULL)) != -1) {
-        bool good = true;
-        const char *wanted = "";
-        switch (option) {
-        case 'p':
-            good = sim_parse_int(optarg, 1, 1024, &q.nranks);
-            wanted = "a number of ranks from 1 to 1024";
-            break;
-        case OPTION_BYTES:
-            good = has_bytes = sim_parse_size(optarg, &q.total_bytes);
-            wanted = "a size such as 4, 64K or 1M";
-            break;
-        case OPTION_LATENCY:
-            good = sim_parse_time_ns(optarg, &q.network.latency_ns);
-            wanted = "a time such as 20us";
-            break;
-        case OPTION_BANDWIDTH:
-            good = sim_parse_rate(optarg, &q.network.bytes_per_ns);
-            wanted = "a rate such as 25Gbit or 3GB";
-            break;
-        case OPTION_OVERHEAD:
-            good = sim_parse_time_ns(optarg, &q.network.overhead_ns);
-            wanted = "a time such as 2us";
-            break;
-        case OPTION_REDUCE:
-            good = sim_parse_rate(optarg, &q.network.reduce_bytes_per_ns);
-            wanted = "a rate such as 10GB";
-            break;
-        case OPTION_JITTER:
-            good = sim_parse_time_ns(optarg, &q.network.jitter_ns);
-            wanted = "a time such as 5us";
-            break;
-        case OPTION_SEED:
-            good = sim_parse_int(optarg, 0, INT32_MAX, &seed);
-            q.network.seed = good ? (uint64_t)seed : 0;
-            wanted = "a whole number";
-            break;
-        case OPTION_HOSTS:
-            good = sim_parse_hosts(optarg, node_of, &q.placement);
-            wanted = "hosts such as 2x4 or 4,3,1";
-            break;
-        case 'h':
-            print_help();
-            return SIM_OK;
-        default:
-            return sim_bad_option(argc, argv, option);
-        }
-        if (!good)
-            return sim_usage_error("'%s' is not %s", optarg, wanted);
-    }
+    const sim_option options[] = {
+        { "ranks", 'p', sim_read_ranks, &q.nranks, "a number of ranks from 1 to 1024" },
+        { "bytes", 0, sim_read_size, &q.total_bytes, "a size such as 4, 64K or 1M" },
+        { "latency", 0, sim_read_time_ns, &q.network.latency_ns, "a time such as 20us" },
+        { "bandwidth", 0, sim_read_rate, &q.network.bytes_per_ns, "a rate such as 25Gbit or 3GB" },
+        { "overhead", 0, sim_read_time_ns, &q.network.overhead_ns, "a time such as 2us" },
+        { "reduce", 0, sim_read_rate, &q.network.reduce_bytes_per_ns, "a rate such as 10GB" },
+        { "jitter", 0, sim_read_time_ns, &q.network.jitter_ns, "a time such as 5us" },
+        { "seed", 0, read_seed, &q.network.seed, "a whole number" },
+        { "hosts", 0, sim_read_hosts, &q.placement, "hosts such as 2x4 or 4,3,1" },
+        { NULL, 0, NULL, NULL, NULL },
+    };
+    const int code = sim_read_options(argc, argv, options, print_help);
+    if (code != SIM_GO_ON)
+        return code;
     if (optind >= argc)
         return sim_usage_error("cost needs the name of an algorithm (ddl-sim list)");
     if (optind + 1 < argc)
         return sim_usage_error("cost takes one name, not also '%s'", argv[optind + 1]);
     if (sim_place("cost", &q.placement, &q.nranks) != SIM_OK)
         return SIM_USAGE;
-    if (!has_bytes)
+    if (q.total_bytes == SIZE_MAX)
         return sim_usage_error("cost needs a size: --bytes 1M");
-    size_t nrows;
-    ddl_catalogue(&nrows);
-    const ddl_algorithm **rows = ddl_alloc_array(nrows, sizeof *rows);
-    if (rows == NULL)
-        return sim_usage_error("out of memory");
-    size_t found = sim_find(argv[optind], rows);
-    int code = found > 0 ? SIM_OK : SIM_USAGE;
-    bool any = false;
-    for (size_t i = 0; i < found && code == SIM_OK; i++) {
-        bool point_to_point = ddl_collective_is_point_to_point(rows[i]->collective);
-        if (!ddl_algorithm_takes(rows[i], q.nranks) || (point_to_point && q.nranks == 1))
-            continue;
-        ddl_error err = { 0 };
-        answer a = { 0 };
-        if (!any)
-            print_question(&q);
-        any = true;
-        if (ask(rows[i], &q, &a, &err) == DDL_OK) {
-            print_answer(rows[i], &q, &a);
-        } else {
-            fprintf(stderr, "ddl-sim: %s\n", err.text);
-            code = SIM_FAILED;
-        }
-    }
-    if (code == SIM_OK && !any)
-        code = sim_usage_error("%s does not work for %d ranks", argv[optind], q.nranks);
-    ddl_free(rows);
-    return code;
+    return sim_visit(argv[optind], q.nranks, answer_for, &q);
 }

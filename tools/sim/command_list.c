@@ -3,8 +3,8 @@
 
 #include "base/bytes.h"
 
-#include <getopt.h>
 #include <stdio.h>
+#include <unistd.h>
 
 static void print_row(const ddl_algorithm *row)
 {
@@ -26,20 +26,19 @@ static bool print_named(char *const names[], int nnames, const ddl_algorithm *ro
     return true;
 }
 
+static void print_help(void)
+{
+    puts("usage: ddl-sim list [NAME...]\n\nPrints algorithms, or all: name, for how many ranks, cost and "
+         "source.\n"
+         "p is the number of ranks, n the bytes of the vector or of all blocks.");
+}
+
 int sim_list(int argc, char **argv)
 {
-    static const struct option options[] = { { "help", no_argument, NULL, 'h' }, { NULL, 0, NULL, 0 } };
-    int option;
-    optind = 1;
-    opterr = 0;
-    while ((option = getopt_long(argc, argv, ":h", options, NULL)) != -1) {
-        if (option != 'h')
-            return sim_bad_option(argc, argv, option);
-        puts("usage: ddl-sim list [NAME...]\n\nPrints algorithms, or all: name, for how many ranks, cost and "
-             "source.\n"
-             "p is the number of ranks, n the bytes of the vector or of all blocks.");
-        return SIM_OK;
-    }
+    static const sim_option options[] = { { NULL, 0, NULL, NULL, NULL } };
+    const int code = sim_read_options(argc, argv, options, print_help);
+    if (code != SIM_GO_ON)
+        return code;
     size_t count;
     const ddl_algorithm *all = ddl_catalogue(&count);
     if (optind < argc) {

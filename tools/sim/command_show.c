@@ -5,8 +5,8 @@
 #include "simulate/check.h"
 #include "simulate/patterns.h"
 
-#include <getopt.h>
 #include <stdio.h>
+#include <unistd.h>
 
 typedef struct picture {
     const ddl_algorithm *row;
@@ -200,110 +200,60 @@ static void print_help(void)
          "  --dot            a graph for Graphviz: ddl-sim show ring -p 4 --dot | dot -Tsvg > ring.svg");
 }
 
+typedef struct wish {              /* what is to be shown */
+    int nranks, rank, root, count; /* rank -1: all; count -1: as many as suit it */
+    bool in_place, average, dot;
+    ddl_placement placement;
+    bool any; /* shown */
+} wish;
+
+static int show_row(void *arg, const ddl_algorithm *row)
+{
+    wish *w = arg;
+    const bool even_blocks =
+        ddl_collective_has_blocks(row->collective) && !ddl_collective_is_uneven(row->collective);
+    const size_t elements = w->count >= 0 ? (size_t)w->count : even_blocks ? 1 : (size_t)w->nranks;
+    picture p = { .row = row, .shape = sim_shape(row, w->nranks, elements), .rank = w->rank };
+    p.shape.root = sim_has_root_or_peer(row->collective) ? w->root : 0;
+    p.shape.in_place = p.shape.in_place || w->in_place;
+    p.shape.placement = w->placement;
+    p.shape.average = w->average && ddl_collective_reduces(row->collective);
+    if (w->any && !w->dot)
+        putchar('\n');
+    w->any = true;
+    return show(&p, w->dot);
+}
+
+static bool read_count(const char *text, void *count)
+{
+    return sim_parse_int(text, 0, 1 << 24, count);
+}
+
 int sim_show(int argc, char **argv)
 {
-    enum {
-        OPTION_RANK = 256,
-        OPTION_COUNT,
-        OPTION_ROOT,
-        OPTION_IN_PLACE,
-        OPTION_AVERAGE,
-        OPTION_DOT,
-        OPTION_HOSTS
+    wish w = { .rank = -1, .count = -1 };
+    const sim_option options[] = {
+        { "ranks", 'p', sim_read_ranks, &w.nranks, "a number of ranks from 1 to 1024" },
+        { "rank", 0, sim_read_rank, &w.rank, "a rank" },
+        { "count", 0, read_count, &w.count, "a number of elements" },
+        { "root", 0, sim_read_rank, &w.root, "a rank" },
+        { "in-place", 0, NULL, &w.in_place, NULL },
+        { "average", 0, NULL, &w.average, NULL },
+        { "dot", 0, NULL, &w.dot, NULL },
+        { "hosts", 0, sim_read_hosts, &w.placement, "hosts such as 2x4 or 4,3,1" },
+        { NULL, 0, NULL, NULL, NULL },
     };
-    static const struct option options[] = { { "ranks", required_argument, NULL, 'p' },
-                                             { "rank", required_argument, NULL, OPTION_RANK },
-                                             { "count", required_argument, NULL, OPTION_COUNT },
-                                             { "root", required_argument, NULL, OPTION_ROOT },
-                                             { "in-place", no_argument, NULL, OPTION_IN_PLACE },
-                                             { "average", no_argument, NULL, OPTION_AVERAGE },
-                                             { "dot", no_argument, NULL, OPTION_DOT },
-                                             { "hosts", required_argument, NULL, OPTION_HOSTS },
-                                             { "help", no_argument, NULL, 'h' },
-                                             { NULL, 0, NULL, 0 } };
-    int option, nranks = 0, rank = -1, root = 0, count = -1;
-    bool in_place = false, average = false, dot = false;
-    int node_of[SIM_MOST_RANKS];
-    ddl_placement placement = { 0, 0, NULL };
-    optind = 1;
-    opterr = 0;
-    while ((option = getopt_long(argc, argv, ":p:h", options, NULL)) != -1) {
-        bool good = true;
-        const char *wanted = "";
-        switch (option) {
-        case 'p':
-            good = sim_parse_int(optarg, 1, 1024, &nranks);
-            wanted = "a number of ranks from 1 to 1024";
-            break;
-        case OPTION_RANK:
-            good = sim_parse_int(optarg, 0, 1023, &rank);
-            wanted = "a rank";
-            break;
-        case OPTION_COUNT:
-            good = sim_parse_int(optarg, 0, 1 << 24, &count);
-            wanted = "a number of elements";
-            break;
-        case OPTION_ROOT:
-            good = sim_parse_int(optarg, 0, 1023, &root);
-            wanted = "a rank";
-            break;
-        case OPTION_IN_PLACE:
-            in_place = true;
-            break;
-        case OPTION_AVERAGE:
-            average = true;
-            break;
-        case OPTION_DOT:
-            dot = true;
-            break;
-        case OPTION_HOSTS:
-            good = sim_parse_hosts(optarg, node_of, &placement);
-            wanted = "hosts such as 2x4 or 4,3,1";
-            break;
-        case 'h':
-            print_help();
-            return SIM_OK;
-        default:
-            return sim_bad_option(argc, argv, option);
-        }
-        if (!good)
-            return sim_usage_error("'%s' is not %s", optarg, wanted);
-    }
+    const int code = sim_read_options(argc, argv, options, print_help);
+    if (code != SIM_GO_ON)
+        return code;
     if (optind >= argc)
         return sim_usage_error("show needs the name of an algorithm (ddl-sim list)");
     if (optind + 1 < argc)
         return sim_usage_error("show takes one name, not also '%s'", argv[optind + 1]);
-    if (sim_place("show", &placement, &nranks) != SIM_OK)
+    if (sim_place("show", &w.placement, &w.nranks) != SIM_OK)
         return SIM_USAGE;
-    if (rank >= nranks || root >= nranks)
-        return sim_usage_error("rank %d is not among %d ranks", rank >= nranks ? rank : root, nranks);
-    size_t nrows;
-    ddl_catalogue(&nrows);
-    const ddl_algorithm **rows = ddl_alloc_array(nrows, sizeof *rows);
-    if (rows == NULL)
-        return sim_usage_error("out of memory");
-    size_t found = sim_find(argv[optind], rows);
-    int code = found > 0 ? SIM_OK : SIM_USAGE;
-    bool any = false;
-    for (size_t i = 0; i < found && code == SIM_OK; i++) {
-        bool point_to_point = ddl_collective_is_point_to_point(rows[i]->collective);
-        if (!ddl_algorithm_takes(rows[i], nranks) || (point_to_point && nranks == 1))
-            continue;
-        bool even_blocks =
-            ddl_collective_has_blocks(rows[i]->collective) && !ddl_collective_is_uneven(rows[i]->collective);
-        size_t elements = count >= 0 ? (size_t)count : even_blocks ? 1 : (size_t)nranks;
-        picture p = { .row = rows[i], .shape = sim_shape(rows[i], nranks, elements), .rank = rank };
-        p.shape.root = sim_has_root_or_peer(rows[i]->collective) ? root : 0;
-        p.shape.in_place = p.shape.in_place || in_place;
-        p.shape.placement = placement;
-        p.shape.average = average && ddl_collective_reduces(rows[i]->collective);
-        if (any && !dot)
-            putchar('\n');
-        any = true;
-        code = show(&p, dot);
-    }
-    if (code == SIM_OK && !any)
-        code = sim_usage_error("%s does not work for %d ranks", argv[optind], nranks);
-    ddl_free(rows);
-    return code;
+    if (w.rank >= w.nranks || w.root >= w.nranks)
+        return sim_usage_error("rank %d is not among %d ranks", w.rank >= w.nranks ? w.rank : w.root,
+                               w.nranks);
+    return sim_visit(argv[optind], w.nranks, show_row, &w);
 }

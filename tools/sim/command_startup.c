@@ -4,9 +4,9 @@
 #include "protocol/store_wire.h"
 #include "simulate/startup.h"
 
-#include <getopt.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <unistd.h>
 
 enum { MOST_RANKS = 1 << 20, MOST_ROWS = 32 };
 
@@ -19,21 +19,19 @@ static void print_help(void)
 {
     puts(
         "usage: ddl-sim startup [-p RANKS[,RANKS...]] [--per-host RANKS] [--cores N] [--rtt TIME] [--csv]\n\n"
-        "Says by a model what a start-up over a tcp store takes where all pairs of ranks connect (eager) "
-        "and\n"
-        "where few do at first (lazy; DDL_CONNECT): requests to the store, five of each rank, and their "
-        "bytes\n"
-        "with those of their answers, connections,\n"
-        "messages and bytes of the mesh, and time.\n\n"
-        "  -p RANKS         numbers of ranks (1024,4096,16384,65536,100000)\n"
-        "  --per-host RANKS ranks of each host (8)\n"
-        "  --cores N        cores of each host (8)\n"
-        "  --rtt TIME       round trip between hosts (50us)\n"
-        "  --csv            numbers without units, for programs");
+        "Says by a model what a start-up over a tcp store takes where all pairs of ranks connect (eager)\n"
+        "and where few do at first (lazy; DDL_CONNECT): requests to the store, five of each rank, and their\n"
+        "bytes with those of their answers, connections, messages and bytes of the mesh, and time.\n\n"
+        "  -p, --ranks RANKS  numbers of ranks (1024,4096,16384,65536,100000)\n"
+        "  --per-host RANKS   ranks of each host (8)\n"
+        "  --cores N          cores of each host (8)\n"
+        "  --rtt TIME         round trip between hosts (50us)\n"
+        "  --csv              numbers without units, for programs");
 }
 
-static bool parse_rows(const char *text, struct rows *rows)
+static bool read_rows(const char *text, void *target)
 {
+    struct rows *rows = target;
     rows->count = 0;
     for (char *end; rows->count < MOST_ROWS; text = end + 1) {
         long number = strtol(text, &end, 10);
@@ -46,6 +44,11 @@ static bool parse_rows(const char *text, struct rows *rows)
             return false;
     }
     return false;
+}
+
+static bool read_number(const char *text, void *number)
+{
+    return sim_parse_int(text, 1, MOST_RANKS, number);
 }
 
 /* Whether the row is of a start-up that cannot be. */
@@ -72,11 +75,6 @@ static bool print_row(const ddl_startup_world *world, const ddl_startup_costs *c
 
 int sim_startup(int argc, char **argv)
 {
-    static const struct option options[] = {
-        { "help", no_argument, NULL, 'h' },        { "per-host", required_argument, NULL, 'l' },
-        { "cores", required_argument, NULL, 'c' }, { "rtt", required_argument, NULL, 'r' },
-        { "csv", no_argument, NULL, 'v' },         { NULL, 0, NULL, 0 },
-    };
     struct rows rows = { { 1024, 4096, 16384, 65536, 100000 }, 5 };
     ddl_startup_world world = {
         .ranks_per_host = 8,
@@ -86,37 +84,17 @@ int sim_startup(int argc, char **argv)
     };
     ddl_startup_costs costs = ddl_startup_default();
     bool csv = false, any_beyond = false;
-    int option;
-    optind = 1;
-    opterr = 0;
-    while ((option = getopt_long(argc, argv, ":hp:", options, NULL)) != -1) {
-        switch (option) {
-        case 'h':
-            print_help();
-            return SIM_OK;
-        case 'p':
-            if (!parse_rows(optarg, &rows))
-                return sim_usage_error("'%s' are no numbers of ranks from 2 to %d", optarg, MOST_RANKS);
-            break;
-        case 'l':
-            if (!sim_parse_int(optarg, 1, MOST_RANKS, &world.ranks_per_host))
-                return sim_usage_error("'%s' is no number of ranks", optarg);
-            break;
-        case 'c':
-            if (!sim_parse_int(optarg, 1, MOST_RANKS, &world.cores_per_host))
-                return sim_usage_error("'%s' is no number of cores", optarg);
-            break;
-        case 'r':
-            if (!sim_parse_time_ns(optarg, &costs.round_trip_ns))
-                return sim_usage_error("'%s' is no time", optarg);
-            break;
-        case 'v':
-            csv = true;
-            break;
-        default:
-            return sim_bad_option(argc, argv, option);
-        }
-    }
+    const sim_option options[] = {
+        { "ranks", 'p', read_rows, &rows, "numbers of ranks, from 2 to 1048576" },
+        { "per-host", 0, read_number, &world.ranks_per_host, "a number of ranks" },
+        { "cores", 0, read_number, &world.cores_per_host, "a number of cores" },
+        { "rtt", 0, sim_read_time_ns, &costs.round_trip_ns, "a time such as 50us" },
+        { "csv", 0, NULL, &csv, NULL },
+        { NULL, 0, NULL, NULL, NULL },
+    };
+    const int code = sim_read_options(argc, argv, options, print_help);
+    if (code != SIM_GO_ON)
+        return code;
     if (optind < argc)
         return sim_usage_error("startup takes no '%s'", argv[optind]);
     puts(csv ? "ranks,connect,store_requests,store_bytes,connections,mesh_messages,mesh_bytes,seconds"
