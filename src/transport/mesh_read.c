@@ -23,75 +23,72 @@ static void answer_ping(ddl_mesh_link *link)
         ddl_mesh_queue_control(link, &answer, NULL);
 }
 
+/* Whether a frame may come as it is, by this way; err says why not. */
+static bool is_in_order(const ddl_mesh_link *link, const ddl_frame *frame, ddl_error *err)
+{
+    if (frame->credit > DDL_CHUNKS - link->budget)
+        DDL_FAIL(err, DDL_EPROTO, "credit for %u chunks of which only %u are out", (unsigned)frame->credit,
+                 (unsigned)(DDL_CHUNKS - link->budget));
+    else if (frame->type == DDL_FRAME_STRIPE)
+        DDL_FAIL(err, DDL_EPROTO, "a stripe where none belongs");
+    else if (ddl_frame_is_about_memory(frame->type) && link->in == NULL)
+        DDL_FAIL(err, DDL_EPROTO, "a frame about memory that is not shared");
+    else
+        return true;
+    return false;
+}
+
+static bool is_heard(ddl_mesh_link *link)
+{
+    const ddl_mesh_owner *owner = &link->mesh->owner;
+    return owner->heard(owner->arg, link->peer, &link->frame);
+}
+
+/* Of messages: who takes the frames that are heard. */
+static bool (*const takers[DDL_FRAME_TYPES])(ddl_mesh_link *, const ddl_frame *, ddl_error *) = {
+    [DDL_FRAME_EAGER] = ddl_mesh_take_message, [DDL_FRAME_BULK] = ddl_mesh_take_message,
+    [DDL_FRAME_GRANT] = ddl_mesh_take_grant,   [DDL_FRAME_ASK] = ddl_mesh_take_ask,
+    [DDL_FRAME_TAKEN] = ddl_mesh_take_taken,   [DDL_FRAME_REST] = ddl_mesh_take_rest,
+};
+
 /* A header has come. False: the link is broken, err says why. */
 static bool take_header(ddl_mesh_link *link, const uint8_t *bytes, ddl_error *err)
 {
-    ddl_mesh *mesh = link->mesh;
     ddl_frame frame;
-    if (ddl_frame_decode(bytes, &frame, err) != DDL_OK)
+    if (ddl_frame_decode(bytes, &frame, err) != DDL_OK || !is_in_order(link, &frame, err))
         return false;
-    if (frame.credit > DDL_CHUNKS - link->budget) {
-        DDL_FAIL(err, DDL_EPROTO, "credit for %u chunks of which only %u are out", (unsigned)frame.credit,
-                 (unsigned)(DDL_CHUNKS - link->budget));
-        return false;
-    }
-    if (frame.type == DDL_FRAME_STRIPE) {
-        DDL_FAIL(err, DDL_EPROTO, "a stripe where none belongs");
-        return false;
-    }
-    if (ddl_frame_is_about_memory(frame.type) && link->in == NULL) {
-        DDL_FAIL(err, DDL_EPROTO, "a frame about memory that is not shared");
-        return false;
-    }
     link->budget += frame.credit;
     link->frame = frame;
     link->payload_left = frame.bytes;
-    ddl_engine_moved(mesh->engine);
+    link->sink = DDL_SINK_DROP;
+    ddl_engine_moved(link->mesh->engine);
+    if (takers[frame.type] != NULL)
+        return !is_heard(link) || takers[frame.type](link, &frame, err);
     switch ((ddl_frame_type)frame.type) {
-    case DDL_FRAME_EAGER:
-    case DDL_FRAME_BULK:
-        link->sink = DDL_SINK_DROP;
-        return !mesh->owner.heard(mesh->owner.arg, link->peer, &frame) ||
-               ddl_mesh_take_message(link, &frame, err);
-    case DDL_FRAME_GRANT:
-        return !mesh->owner.heard(mesh->owner.arg, link->peer, &frame) ||
-               ddl_mesh_take_grant(link, &frame, err);
-    case DDL_FRAME_ASK:
-        return !mesh->owner.heard(mesh->owner.arg, link->peer, &frame) ||
-               ddl_mesh_take_ask(link, &frame, err);
     case DDL_FRAME_ENTER:
-        mesh->owner.heard(mesh->owner.arg, link->peer, &frame);
+        (void)is_heard(link);
         link->sink = DDL_SINK_NOTICE;
-        return true;
+        break;
     case DDL_FRAME_ABORT:
     case DDL_FRAME_AGREE:
         link->sink = DDL_SINK_NOTICE;
-        return true;
-    case DDL_FRAME_GOODBYE:
-        ddl_mesh_hear_goodbye(link);
-        return true;
-    case DDL_FRAME_WIDENED:
-        return ddl_mesh_hear_widened(link, err);
+        break;
     case DDL_FRAME_OFFER:
     case DDL_FRAME_PLACE:
     case DDL_FRAME_SOURCE:
-        link->sink = mesh->owner.heard(mesh->owner.arg, link->peer, &frame) ? DDL_SINK_PLACE : DDL_SINK_DROP;
-        return true;
-    case DDL_FRAME_TAKEN:
-        return !mesh->owner.heard(mesh->owner.arg, link->peer, &frame) ||
-               ddl_mesh_take_taken(link, &frame, err);
-    case DDL_FRAME_REST:
-        link->sink = DDL_SINK_DROP;
-        return !mesh->owner.heard(mesh->owner.arg, link->peer, &frame) ||
-               ddl_mesh_take_rest(link, &frame, err);
+        link->sink = is_heard(link) ? DDL_SINK_PLACE : DDL_SINK_DROP;
+        break;
+    case DDL_FRAME_GOODBYE:
+        ddl_mesh_hear_goodbye(link);
+        break;
+    case DDL_FRAME_WIDENED:
+        return ddl_mesh_hear_widened(link, err);
     case DDL_FRAME_PING:
-        ddl_engine_tick_as_before(mesh->engine);
+        ddl_engine_tick_as_before(link->mesh->engine);
         if (frame.number == 0)
             answer_ping(link);
-        return true;
-    case DDL_FRAME_STRIPE:
-    case DDL_FRAME_CREDIT:
-    case DDL_FRAME_TYPES:
+        break;
+    default: /* a credit, which is taken already; or of messages */
         break;
     }
     return true;
