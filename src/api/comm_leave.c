@@ -299,73 +299,98 @@ static ddl_status tell_unended(ddl_comm *comm)
                               "%s of %s had not ended; its request ends now", what, comm->pool->prefix);
 }
 
+/* With all others, once more, so that nobody leaves while one of them needs it. Who has met them knows that
+ * they have read what was on the board. */
+static ddl_status meet_to_free(ddl_comm *comm, ddl_deadline deadline)
+{
+    const ddl_deadline half = ddl_deadline_in_ms(ddl_deadline_left_ms(deadline) / 2);
+    const bool read = comm->board_index >= 0 && finish_operations(comm, true, half);
+    /* It is issued last, but does not always end last. */
+    ddl_call call = { .collective = DDL_COLLECTIVE_BARRIER, .as = DDL_SIGNATURE_FREE };
+    comm->timeout_ms = ddl_deadline_left_ms(deadline) > 0 ? ddl_deadline_left_ms(deadline) : 1;
+    ddl_status status = ddl_issue(comm, &call, NULL);
+    /* Who waits for others there looks at the connections to those alone. */
+    const bool has_unheard = comm->board == NULL && comm->nranks > 2;
+    if (status == DDL_OK && has_unheard)
+        status = meet_again(comm, &call, deadline);
+    if (status == DDL_OK && !finish_operations(comm, false, deadline))
+        status = tell_unended(comm);
+    if (status == DDL_OK && !has_unheard && !posts_agree(comm, deadline))
+        status = meet_again(comm, &call, deadline);
+    comm->board_is_done = status == DDL_OK && read;
+    return status;
+}
+
+/* What came of taking communicators down, beside errors of operations for which nobody has waited. */
+typedef struct taking_down {
+    ddl_deadline deadline;
+    ddl_status streamed, stuck;
+    ddl_error missing, why; /* of these two */
+} taking_down;
+
+static void take_down(ddl_comm *comm, taking_down *end)
+{
+    close_down(comm, end->deadline, &end->stuck, &end->why);
+    take_streamed(comm, &end->streamed, &end->missing);
+    destroy_unless(&end->stuck, comm, end->deadline, &end->why);
+}
+
+/* met: with all others of comm. */
+static void take_down_parts(ddl_comm *comm, bool met, ddl_deadline deadline, taking_down *end)
+{
+    for (ddl_comm *part = NULL; (part = next_part(comm, end->stuck == DDL_OK ? NULL : part)) != NULL;) {
+        part->is_taken_along = true;
+        part->board_is_done = part->board_is_done && met && posts_agree(part, deadline);
+        take_down(part, end);
+    }
+}
+
+/* There is nothing to be done, or nothing can be: *status. */
+static bool is_free_already(ddl_comm *comm, ddl_status *status)
+{
+    *status = DDL_OK;
+    if (ddl_contexts_forked()) /* its memory is the price: nothing here may be touched in a forked child */
+        *status =
+            ddl_last_error_set(DDL_EUNSUPPORTED, -1, "comm_free", "a forked child must not use the library");
+    return *status != DDL_OK || ddl_contexts_dig_up(comm) ||
+           comm->world->exited; /* a later exit handler, or a destructor: the process takes it all along */
+}
+
 ddl_status ddl_comm_free(ddl_comm **handle)
 {
+    ddl_status status;
     if (handle == NULL || *handle == NULL)
         return DDL_OK;
     ddl_comm *comm = *handle;
     *handle = NULL;
-    if (ddl_contexts_forked()) /* its memory is the price: nothing here may be touched in a forked child */
-        return ddl_last_error_set(DDL_EUNSUPPORTED, -1, "comm_free",
-                                  "a forked child must not use the library");
-    if (ddl_contexts_dig_up(comm))
-        return DDL_OK;
-    if (comm->world->exited) /* by a later exit handler, or a destructor: the process takes it all along */
-        return DDL_OK;
-    ddl_status status = DDL_OK, streamed = DDL_OK; /* of operations for which nobody has waited */
-    ddl_error error;
+    if (is_free_already(comm, &status))
+        return status;
     const ddl_error before = *ddl_last_error();
-    ddl_deadline deadline = ddl_deadline_in_ms(DDL_COMM_FREE_MS);
-    bool is_root = comm->root == comm;
+    const ddl_deadline deadline = ddl_deadline_in_ms(DDL_COMM_FREE_MS);
+    const bool is_root = comm->root == comm;
     for (ddl_comm *part = NULL; is_root && (part = next_part(comm, part)) != NULL;)
         part->board_is_done = finish_operations(part, false, deadline) && part->board_index >= 0;
-    bool met = false;
-    if (ddl_deadline_left_ms(deadline) <= 0) {
+    bool meets = false;
+    if (ddl_deadline_left_ms(deadline) <= 0)
         status = ddl_last_error_set(DDL_ETIMEDOUT, comm->rank, "comm_free",
                                     "operations on parts of %s had not ended; their requests end now",
                                     comm->pool->prefix);
-    } else if (comm->engine != NULL && !has_failed(comm, deadline) && !others_have_parted(comm, deadline)) {
-        /* Who has met the others knows that they have read what was on the board. */
-        const ddl_deadline half = ddl_deadline_in_ms(ddl_deadline_left_ms(deadline) / 2);
-        bool read = comm->board_index >= 0 && finish_operations(comm, true, half);
-        /* Meet once more, so that nobody leaves while others need it; it is issued last, but does not
-         * always end last. */
-        ddl_call call = { .collective = DDL_COLLECTIVE_BARRIER, .as = DDL_SIGNATURE_FREE };
-        comm->timeout_ms = ddl_deadline_left_ms(deadline) > 0 ? ddl_deadline_left_ms(deadline) : 1;
-        status = ddl_issue(comm, &call, NULL);
-        /* Who waits for others there looks at the connections to those alone. */
-        const bool has_unheard = comm->board == NULL && comm->nranks > 2;
-        if (status == DDL_OK && has_unheard)
-            status = meet_again(comm, &call, deadline);
-        if (status == DDL_OK && !finish_operations(comm, false, deadline))
-            status = tell_unended(comm);
-        if (status == DDL_OK && !has_unheard && !posts_agree(comm, deadline))
-            status = meet_again(comm, &call, deadline);
-        met = status == DDL_OK;
-        comm->board_is_done = met && read;
-    }
+    else if ((meets =
+                  comm->engine != NULL && !has_failed(comm, deadline) && !others_have_parted(comm, deadline)))
+        status = meet_to_free(comm, deadline);
     const int rank = comm->rank;
-    const ddl_deadline least = ddl_deadline_in_ms(DDL_COMM_GRACE_MS),
-                       end = deadline > least ? deadline : least;
-    ddl_status stuck = DDL_OK;
-    ddl_error why;
-    for (ddl_comm *part = NULL; is_root && (part = next_part(comm, stuck == DDL_OK ? NULL : part)) != NULL;) {
-        part->is_taken_along = true;
-        part->board_is_done = part->board_is_done && met && posts_agree(part, deadline);
-        close_down(part, end, &stuck, &why);
-        take_streamed(part, &streamed, &error);
-        destroy_unless(&stuck, part, end, &why);
-    }
-    close_down(comm, end, &stuck, &why);
-    take_streamed(comm, &streamed, &error);
-    destroy_unless(&stuck, comm, end, &why);
-    if (streamed != DDL_OK) /* results are missing, whatever else has gone wrong */
-        return ddl_last_error_keep(&error);
-    if (stuck != DDL_OK)
-        return ddl_last_error_set(stuck, rank, "comm_free", "%s", why.text);
+    const ddl_deadline least = ddl_deadline_in_ms(DDL_COMM_GRACE_MS);
+    taking_down end = { .deadline = deadline > least ? deadline : least };
+    if (is_root)
+        take_down_parts(comm, meets && status == DDL_OK, deadline, &end);
+    take_down(comm, &end);
+    if (end.streamed != DDL_OK) /* results are missing, whatever else has gone wrong */
+        return ddl_last_error_keep(&end.missing);
+    if (end.stuck != DDL_OK)
+        return ddl_last_error_set(end.stuck, rank, "comm_free", "%s", end.why.text);
     if (status == DDL_EABORTED) { /* has failed meanwhile, which those have heard whom it concerns */
         (void)ddl_last_error_keep(&before);
-        status = DDL_OK;
+        return DDL_OK;
     }
     return status;
 }

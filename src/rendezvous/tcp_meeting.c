@@ -228,6 +228,50 @@ static void look_up_again(const ddl_network *network, const char *host, ddl_addr
     }
 }
 
+static ddl_status tell_no_route(const ddl_error *last, ddl_error *err)
+{
+    char known[256];
+    ddl_interfaces_text(known, sizeof known);
+    return DDL_FAIL(err, DDL_ENETWORK,
+                    "%s; is MASTER_ADDR right, is there a network to it, and does its firewall let "
+                    "MASTER_PORT through? This host has: %s",
+                    last->text, known);
+}
+
+/* At the deadline; last: what the last attempt that had its time came to. */
+static ddl_status tell_in_vain(const ddl_error *last, const char *rest, int64_t start_ns, ddl_error *err)
+{
+    const double waited_s = (double)(ddl_now_ns() - start_ns) / 1e9;
+    if (last->code == DDL_ETIMEDOUT)
+        (void)DDL_FAIL(
+            err, DDL_ETIMEDOUT,
+            "what listens at the meeting place %s did not answer within %.1f s; is rank 0 stopped, or short "
+            "of descriptors, or does another program hold that port? Its output tells; or raise "
+            "DDL_START_TIMEOUT",
+            rest, waited_s);
+    else if (last->os_errno == ETIMEDOUT)
+        (void)DDL_FAIL(
+            err, DDL_ETIMEDOUT,
+            "nothing has answered at the meeting place %s within %.1f s (%s): its host is down, or a "
+            "firewall there drops what comes to that port; let it through, check MASTER_ADDR and "
+            "MASTER_PORT and that rank 0 was started, or raise DDL_START_TIMEOUT",
+            rest, waited_s, last->text);
+    else
+        (void)DDL_FAIL(
+            err, DDL_ETIMEDOUT,
+            "rank 0 did not open the meeting place %s within %.1f s (%s); start rank 0, or look why it "
+            "has ended, check MASTER_ADDR and MASTER_PORT, or raise DDL_START_TIMEOUT",
+            rest, waited_s, last->text);
+    ddl_error_blame(err, 0);
+    return DDL_ETIMEDOUT;
+}
+
+/* Between attempts, of which so many in a row were sent away. */
+static int64_t longest_pause_ms(int sent_away)
+{
+    return sent_away == 0 ? LAST_PAUSE_MS : sent_away <= CROWD_CALLS ? CROWD_PAUSE_MS : CROWD_LATER_MS;
+}
+
 ddl_status ddl_tcp_run_enter(ddl_tcp_run *tcp, const ddl_store_options *options, const char *host,
                              ddl_address addresses[], int count, const char *rest, ddl_deadline deadline,
                              ddl_error *err)
@@ -257,45 +301,16 @@ ddl_status ddl_tcp_run_enter(ddl_tcp_run *tcp, const ddl_store_options *options,
             no_route_ns = INT64_MAX;
         else if (no_route_ns > attempt_ns)
             no_route_ns = attempt_ns;
-        if (now_ns - no_route_ns > NO_ROUTE_LIMIT_MS * DDL_NS_PER_MS) {
-            char known[256];
-            ddl_interfaces_text(known, sizeof known);
-            return DDL_FAIL(err, DDL_ENETWORK,
-                            "%s; is MASTER_ADDR right, is there a network to it, and does its firewall let "
-                            "MASTER_PORT through? This host has: %s",
-                            last.text, known);
-        }
+        if (now_ns - no_route_ns > NO_ROUTE_LIMIT_MS * DDL_NS_PER_MS)
+            return tell_no_route(&last, err);
         if (ddl_deadline_passed(deadline))
             break;
         tell_progress(options->progress, rest, &addresses[0], &last);
         sent_away = attempt == SENT_AWAY ? sent_away + 1 : 0;
-        const int64_t most_ms = sent_away == 0             ? LAST_PAUSE_MS
-                                : sent_away <= CROWD_CALLS ? CROWD_PAUSE_MS
-                                                           : CROWD_LATER_MS;
+        const int64_t most_ms = longest_pause_ms(sent_away);
         pause_ms(pause < most_ms ? pause : most_ms, deadline);
         if (options->self->rank != 0)
             look_up_again(options->network, host, addresses, &count, &looked_ns, deadline);
     }
-    if (last.code == DDL_ETIMEDOUT)
-        (void)DDL_FAIL(
-            err, DDL_ETIMEDOUT,
-            "what listens at the meeting place %s did not answer within %.1f s; is rank 0 stopped, or short "
-            "of descriptors, or does another program hold that port? Its output tells; or raise "
-            "DDL_START_TIMEOUT",
-            rest, (double)(ddl_now_ns() - start_ns) / 1e9);
-    else if (last.os_errno == ETIMEDOUT)
-        (void)DDL_FAIL(
-            err, DDL_ETIMEDOUT,
-            "nothing has answered at the meeting place %s within %.1f s (%s): its host is down, or a "
-            "firewall there drops what comes to that port; let it through, check MASTER_ADDR and "
-            "MASTER_PORT and that rank 0 was started, or raise DDL_START_TIMEOUT",
-            rest, (double)(ddl_now_ns() - start_ns) / 1e9, last.text);
-    else
-        (void)DDL_FAIL(
-            err, DDL_ETIMEDOUT,
-            "rank 0 did not open the meeting place %s within %.1f s (%s); start rank 0, or look why it "
-            "has ended, check MASTER_ADDR and MASTER_PORT, or raise DDL_START_TIMEOUT",
-            rest, (double)(ddl_now_ns() - start_ns) / 1e9, last.text);
-    ddl_error_blame(err, 0);
-    return DDL_ETIMEDOUT;
+    return tell_in_vain(&last, rest, start_ns, err);
 }
