@@ -165,64 +165,72 @@ bool ddl_engine_linger(ddl_engine *engine, bool (*ready)(void *arg), void *arg)
     return false;
 }
 
+typedef struct polling { /* in vain */
+    int misses;          /* looks since something moved */
+    int64_t first_miss_ns, loop_ns;
+} polling;
+
+/* Ranks share CPUs, and nothing has moved. False: it is time to sleep. */
+static bool yield_after_miss(ddl_engine *engine, polling *p)
+{
+    if (p->misses > YIELDS)
+        return false;
+    if (p->misses % LOOP_EVERY_YIELDS != 0 || !ddl_engine_run_loop(engine))
+        return !yield_was_taken(engine);
+    p->misses = 0;
+    return true;
+}
+
+/* Each rank has a CPU, and nothing has moved. False: it is time to sleep. */
+static bool spin_after_miss(ddl_engine *engine, polling *p)
+{
+    if (p->misses % MISSES_PER_CLOCK != 1 && !engine->takes_turns) {
+        pause_cpu();
+        return true;
+    }
+    const int64_t now_ns = ddl_now_ns();
+    if (p->misses == 1)
+        p->first_miss_ns = p->loop_ns = now_ns;
+    if (now_ns - p->loop_ns > LOOP_EVERY_NS) {
+        p->loop_ns = now_ns;
+        ddl_engine_tick(engine, now_ns);
+        if (ddl_engine_run_loop(engine)) {
+            p->misses = 0;
+            return true;
+        }
+    }
+    if (now_ns - p->first_miss_ns > engine->spin_ns)
+        return false;
+    if (now_ns - p->first_miss_ns <= PAUSE_NS && !engine->takes_turns)
+        pause_cpu();
+    else
+        (void)yield_was_taken(engine);
+    return true;
+}
+
 /*
- * Holder: poll until the goal is reached or polling has been in vain for long enough, since *missed_ns then.
+ * Holder: poll until the goal is reached, or somebody else wants the baton, or polling has been in vain for
+ * long enough: since *missed_ns, where each rank has a CPU.
  */
 static bool poll_for(ddl_engine *engine, const wait_goal *goal, int64_t *missed_ns)
 {
-    int misses = 0, sweeps = 0;
-    int64_t first_miss_ns = 0, loop_ns = 0;
-    while (!reached(goal)) {
+    polling p = { 0 };
+    for (int sweeps = 1; !reached(goal); sweeps++) {
         bool moved = sweep(engine);
         if (reached(goal))
             return true;
         if (engine->client.needs_loop(engine->client.arg))
             moved = ddl_engine_run_loop(engine) || moved;
-        if (++sweeps % SWEEPS_BETWEEN_TICKS == 0) {
+        if (sweeps % SWEEPS_BETWEEN_TICKS == 0) {
             ddl_engine_tick(engine, ddl_now_ns());
             if (atomic_load_explicit(&engine->entrants, memory_order_relaxed) > 0)
                 return false;
         }
-        if (moved) {
-            misses = 0;
+        p.misses = moved ? 0 : p.misses + 1;
+        if (moved || (engine->crowded ? yield_after_miss(engine, &p) : spin_after_miss(engine, &p)))
             continue;
-        }
-        misses++;
-        if (engine->crowded) {
-            bool taken = false;
-            if (misses > YIELDS)
-                return false;
-            if (misses % LOOP_EVERY_YIELDS == 0 && ddl_engine_run_loop(engine))
-                misses = 0;
-            else
-                taken = yield_was_taken(engine);
-            if (taken)
-                return false;
-            continue;
-        }
-        if (misses % MISSES_PER_CLOCK != 1 && !engine->takes_turns) {
-            pause_cpu();
-            continue;
-        }
-        int64_t now_ns = ddl_now_ns();
-        if (misses == 1)
-            first_miss_ns = loop_ns = now_ns;
-        if (now_ns - loop_ns > LOOP_EVERY_NS) {
-            loop_ns = now_ns;
-            ddl_engine_tick(engine, now_ns);
-            if (ddl_engine_run_loop(engine)) {
-                misses = 0;
-                continue;
-            }
-        }
-        if (now_ns - first_miss_ns > engine->spin_ns) {
-            *missed_ns = first_miss_ns;
-            return false;
-        }
-        if (now_ns - first_miss_ns <= PAUSE_NS && !engine->takes_turns)
-            pause_cpu();
-        else
-            (void)yield_was_taken(engine);
+        *missed_ns = p.first_miss_ns;
+        return false;
     }
     return true;
 }
