@@ -44,12 +44,23 @@ static bool is_heard(ddl_mesh_link *link)
     return owner->heard(owner->arg, link->peer, &link->frame);
 }
 
-/* Of messages: who takes the frames that are heard. */
-static bool (*const takers[DDL_FRAME_TYPES])(ddl_mesh_link *, const ddl_frame *, ddl_error *) = {
-    [DDL_FRAME_EAGER] = ddl_mesh_take_message, [DDL_FRAME_BULK] = ddl_mesh_take_message,
-    [DDL_FRAME_GRANT] = ddl_mesh_take_grant,   [DDL_FRAME_ASK] = ddl_mesh_take_ask,
-    [DDL_FRAME_TAKEN] = ddl_mesh_take_taken,   [DDL_FRAME_REST] = ddl_mesh_take_rest,
-};
+/* A frame of a message, which was heard. */
+static bool take_of_message(ddl_mesh_link *link, ddl_error *err)
+{
+    const ddl_frame *frame = &link->frame;
+    switch ((ddl_frame_type)frame->type) {
+    case DDL_FRAME_GRANT:
+        return ddl_mesh_take_grant(link, frame, err);
+    case DDL_FRAME_ASK:
+        return ddl_mesh_take_ask(link, frame, err);
+    case DDL_FRAME_TAKEN:
+        return ddl_mesh_take_taken(link, frame, err);
+    case DDL_FRAME_REST:
+        return ddl_mesh_take_rest(link, frame, err);
+    default:
+        return ddl_mesh_take_message(link, frame, err);
+    }
+}
 
 /* A header has come. False: the link is broken, err says why. */
 static bool take_header(ddl_mesh_link *link, const uint8_t *bytes, ddl_error *err)
@@ -62,9 +73,14 @@ static bool take_header(ddl_mesh_link *link, const uint8_t *bytes, ddl_error *er
     link->payload_left = frame.bytes;
     link->sink = DDL_SINK_DROP;
     ddl_engine_moved(link->mesh->engine);
-    if (takers[frame.type] != NULL)
-        return !is_heard(link) || takers[frame.type](link, &frame, err);
     switch ((ddl_frame_type)frame.type) {
+    case DDL_FRAME_EAGER:
+    case DDL_FRAME_BULK:
+    case DDL_FRAME_GRANT:
+    case DDL_FRAME_ASK:
+    case DDL_FRAME_TAKEN:
+    case DDL_FRAME_REST:
+        return !is_heard(link) || take_of_message(link, err);
     case DDL_FRAME_ENTER:
         (void)is_heard(link);
         link->sink = DDL_SINK_NOTICE;
@@ -88,7 +104,9 @@ static bool take_header(ddl_mesh_link *link, const uint8_t *bytes, ddl_error *er
         if (frame.number == 0)
             answer_ping(link);
         break;
-    default: /* a credit, which is taken already; or of messages */
+    case DDL_FRAME_STRIPE: /* is none of these */
+    case DDL_FRAME_CREDIT: /* which is taken already */
+    case DDL_FRAME_TYPES:
         break;
     }
     return true;
