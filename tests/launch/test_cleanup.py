@@ -3,6 +3,7 @@ import os
 import random
 import resource
 import signal
+import subprocess
 import time
 import unittest
 
@@ -220,6 +221,54 @@ class Unkillable(LaunchTest):
         except OSError:  # still busy
             return False
         return True
+
+
+def may_unshare():
+    return not harness.PORTABLE and os.getuid() == 0 and subprocess.run(
+        ["unshare", "-m", "-p", "-f", "true"], stderr=subprocess.DEVNULL, check=False).returncode == 0
+
+
+@unittest.skipUnless(may_unshare(), "needs root, and namespaces")
+class Sandboxed(LaunchTest):
+    DAEMON = "setsid sh -c '%s exec sleep 600' >/dev/null 2>&1 & sleep 0.3" % harness.NOTE
+
+    def run_in(self, *sandbox):
+        begun = time.monotonic()
+        process = subprocess.Popen([*sandbox, harness.LAUNCH, "-n", "1", *self.shell(self.DAEMON)],
+                                   env=self.environment({}), stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                                   stdin=subprocess.DEVNULL)
+        self.running.append(process)
+        return self.finish(process, begun=begun)
+
+    def end_leftovers(self):
+        for pid in self.leftovers():
+            os.kill(pid, signal.SIGKILL)
+
+    def test_what_cannot_be_found_is_told_of(self):
+        """Neither without /proc, nor with that of other processes."""
+        for sandbox in (("unshare", "-m", "sh", "-c", 'umount -l /proc; exec "$@"', "sh"),
+                        ("unshare", "-p", "-f", "sh", "-c", '"$@"; exit $?', "sh")):
+            with self.subTest(sandbox):
+                result = self.run_in(*sandbox)
+                self.assertEqual(result.code, 125, result.err)
+                self.assertIn("are still there; they cannot be found", "\n".join(result.messages))
+                self.assertLess(result.seconds, 4 * harness.SLOW)
+                self.end_leftovers()
+
+    def test_numbers_of_another_namespace_are_not_believed(self):
+        """The guardian gets the number of a process outside, whose child has the number of one inside."""
+        outside = subprocess.Popen(["sh", "-c", "sleep 60; true"])
+        self.addCleanup(outside.wait)
+        self.addCleanup(outside.kill)
+        child = wait_until(lambda: subprocess.run(["pgrep", "-P", str(outside.pid)], capture_output=True, text=True,
+                                                  check=False).stdout.strip(), 10, "a child")
+        self.addCleanup(os.kill, int(child), signal.SIGKILL)
+        script = ('next() { echo $(($1 - 1)) >/proc/sys/kernel/ns_last_pid; }\n'
+                  'next %s; sleep 60 & innocent=$!\n'
+                  'next %d; "$@"\n'
+                  'kill $innocent && [ $innocent = %s ] && echo lives' % (child, outside.pid - 1, child))
+        result = self.run_in("unshare", "-p", "-f", "sh", "-c", script, "sh")
+        self.assertIn("lives", result.lines, result.err)
 
 
 class BackToBack(LaunchTest):

@@ -62,20 +62,46 @@ static bool read_process(int proc, const char *number, struct process *process)
     return true;
 }
 
+/* Whether numbers of processes there are those that this process knows: it may be that of another namespace
+ * of them, in which any number is somebody else's. Linux before 4.1 does not tell which it is of. */
+static bool is_own(int proc)
+{
+    char status[4096], link[32];
+    const char *numbers = NULL;
+    int fd = openat(proc, "self/status", O_RDONLY | O_CLOEXEC);
+    const ssize_t bytes = fd >= 0 ? read(fd, status, sizeof status - 1) : -1;
+    if (fd >= 0)
+        close(fd);
+    if (bytes > 0) {
+        status[bytes] = '\0';
+        numbers = strstr(status, "\nNSpid:");
+    }
+    if (numbers != NULL) { /* in that namespace, and in each below it */
+        char *end;
+        const long first = strtol(numbers + strlen("\nNSpid:"), &end, 10);
+        return first == (long)getpid() && *end == '\n';
+    }
+    const ssize_t length = readlinkat(proc, "self", link, sizeof link - 1);
+    if (length <= 0)
+        return false;
+    link[length] = '\0';
+    return atol(link) == (long)getpid();
+}
+
 /* All processes, in *list (release with ddl_bytes_fini); false if they cannot be read. */
 static bool read_processes(ddl_bytes *list)
 {
     DIR *directory = DDL_FAILPOINT("launch.proc") ? NULL : opendir("/proc");
     if (directory == NULL)
         return false;
-    bool complete = true;
+    bool complete = is_own(dirfd(directory));
     const struct dirent *entry;
-    while ((entry = readdir(directory)) != NULL) {
+    while (complete && (entry = readdir(directory)) != NULL) {
         struct process process;
         if (entry->d_name[0] < '1' || entry->d_name[0] > '9' ||
             !read_process(dirfd(directory), entry->d_name, &process))
             continue;
-        complete = complete && ddl_bytes_append(list, &process, sizeof process);
+        complete = ddl_bytes_append(list, &process, sizeof process);
     }
     closedir(directory);
     return complete;
@@ -122,10 +148,6 @@ int launch_descendants_signal(int signal, pid_t except, pid_t *pids, int most)
             if (signal != 0)
                 kill(processes[i].pid, signal);
         }
-        /* Without even this process in it, /proc is not that of this machine. */
-        struct process self = { .pid = getpid() };
-        if (count == 0 || bsearch(&self, processes, count, sizeof self, by_pid) == NULL)
-            found = -1;
     }
     ddl_bytes_fini(&list);
     return found;

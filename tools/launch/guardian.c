@@ -74,7 +74,7 @@ static void on_launcher_gone(struct guardian *g, int64_t now_ns)
     launch_guardian_set_cause(g, LAUNCH_ORPHANED);
     launch_guardian_limit_flush(g, LAUNCH_FLUSH_HURRIED_MS, now_ns);
     launch_guardian_ask_to_end(g, SIGTERM, ORPHANED_MS, now_ns);
-    launch_guardian_signal_all(g, SIGTERM); /* there is no time for one after the other */
+    (void)launch_guardian_signal_all(g, SIGTERM); /* there is no time for one after the other */
     g->leftovers_asked = true;
 }
 

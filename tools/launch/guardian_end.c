@@ -50,11 +50,11 @@ static bool signal_left_groups(struct guardian *g, int signal)
     return any;
 }
 
-void launch_guardian_signal_all(struct guardian *g, int signal)
+bool launch_guardian_signal_all(struct guardian *g, int signal)
 {
     launch_guardian_signal(g, signal);
-    if (launch_descendants_signal(signal, 0, NULL, 0) < 0)
-        signal_left_groups(g, signal);
+    const bool sees_all = launch_descendants_signal(signal, 0, NULL, 0) >= 0;
+    return sees_all || signal_left_groups(g, signal) || g->nrunning > 0;
 }
 
 bool launch_guardian_anything_left(struct guardian *g)
@@ -68,13 +68,13 @@ void launch_guardian_kill(struct guardian *g, int64_t now_ns)
 {
     bool something = launch_guardian_anything_left(g);
     note_asked(g);
-    launch_guardian_signal_all(g, SIGKILL);
+    const bool reaches = launch_guardian_signal_all(g, SIGKILL);
     if (g->stage >= KILLING)
         return;
     g->stage = KILLING;
     g->outcome.all_killed = something;
     g->killed_ns = now_ns;
-    g->stage_end_ns = launch_in_ms(now_ns, KILL_MS);
+    g->stage_end_ns = launch_in_ms(now_ns, reaches ? KILL_MS : 0);
 }
 
 void launch_guardian_ask_to_end(struct guardian *g, int signal, int64_t grace_ms, int64_t now_ns)
@@ -134,8 +134,8 @@ void launch_guardian_end_leftovers(struct guardian *g, int64_t now_ns)
         return;
     g->leftovers_asked = true;
     launch_guardian_ask_to_end(g, SIGTERM, launch_sooner(g->options->grace_ms, LEFTOVER_MS), now_ns);
-    launch_guardian_signal_all(g, SIGTERM);
-    launch_guardian_signal_all(g, SIGCONT);
+    (void)launch_guardian_signal_all(g, SIGTERM);
+    (void)launch_guardian_signal_all(g, SIGCONT);
 }
 
 void launch_guardian_give_up(struct guardian *g)
@@ -147,6 +147,7 @@ void launch_guardian_give_up(struct guardian *g)
         for (int i = 0; i < g->nranks && found < LAUNCH_MOST_UNKILLABLE; i++)
             if (g->ranks[i].running || g->ranks[i].left_some)
                 g->outcome.unkillable[found++] = g->ranks[i].pid;
+        g->outcome.has_unseen = found == 0;
     }
     g->outcome.nunkillable = found < LAUNCH_MOST_UNKILLABLE ? found : LAUNCH_MOST_UNKILLABLE;
     launch_guardian_close_outputs(g);

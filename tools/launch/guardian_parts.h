@@ -70,8 +70,8 @@ void launch_guardian_set_cause(struct guardian *g, launch_cause cause);
 /* Signal the groups of all ranks that run. */
 void launch_guardian_signal(struct guardian *g, int signal);
 
-/* Everything of the job, wherever it went. */
-void launch_guardian_signal_all(struct guardian *g, int signal);
+/* Everything of the job, wherever it went. False: nothing that there may be is reached. */
+bool launch_guardian_signal_all(struct guardian *g, int signal);
 
 /* Whether any process of the job is there, be it one that a rank left behind. */
 bool launch_guardian_anything_left(struct guardian *g);

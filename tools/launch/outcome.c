@@ -97,7 +97,8 @@ int launch_outcome_exit_code(const launch_outcome *outcome)
     const launch_rank *first = outcome->first;
     switch (outcome->cause) {
     case LAUNCH_ENDED:
-        return lost_output(outcome) || outcome->nunkillable > 0 ? LAUNCH_EXIT_FAILED : 0;
+        return lost_output(outcome) || outcome->nunkillable > 0 || outcome->has_unseen ? LAUNCH_EXIT_FAILED
+                                                                                       : 0;
     case LAUNCH_RANK_FAILED:
         return first == outcome->absent ? 1 : launch_exit_code(first->status);
     case LAUNCH_SIGNALLED:

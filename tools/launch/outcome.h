@@ -36,6 +36,7 @@ typedef struct launch_outcome {
     const launch_rank *log_cut; /* the first whose log is not complete; NULL: none */
     pid_t unkillable[LAUNCH_MOST_UNKILLABLE];
     int nunkillable;
+    bool has_unseen; /* something is left that cannot be found, and so not be killed */
 } launch_outcome;
 
 /*

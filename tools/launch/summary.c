@@ -235,6 +235,11 @@ void launch_summary(const launch_job *job, const launch_outcome *outcome, launch
             (long)outcome->unkillable[i]);
     if (outcome->nunkillable > 0)
         say(text, "\n");
+    if (outcome->has_unseen)
+        say(text,
+            "ddl-launch: processes that the ranks have started are still there; they cannot be found, as "
+            "there is no /proc, or that of another namespace; mount it (mount -t proc proc /proc), and "
+            "end them by hand\n");
     if (first != NULL && nranks > 1)
         say_tail(text, first);
 }
