@@ -57,6 +57,18 @@ bool ddl_interface_is_local(const ddl_address *address)
     return found;
 }
 
+bool ddl_interface_no_loopback(void)
+{
+    struct ifaddrs *list;
+    bool is_up = false;
+    if (list_interfaces(&list) != 0)
+        return false;
+    for (struct ifaddrs *entry = list; entry != NULL; entry = entry->ifa_next)
+        is_up = is_up || (entry->ifa_flags & (IFF_LOOPBACK | IFF_UP)) == (IFF_LOOPBACK | IFF_UP);
+    freeifaddrs(list);
+    return !is_up;
+}
+
 static int prefix_bits(const struct sockaddr *mask)
 {
     int bits = 0;

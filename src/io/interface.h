@@ -17,6 +17,9 @@ void ddl_interfaces_text(char *text, size_t text_bytes);
 /* Whether address is one of this machine's own. */
 bool ddl_interface_is_local(const ddl_address *address);
 
+/* Whether the loopback interface is down, by which a machine reaches any of its own addresses. */
+bool ddl_interface_no_loopback(void);
+
 /*
  * One of this machine's addresses, port 0, by the choice (NULL: any), and of several that fit alike:
  * preferred (an own address, or NULL); else one that leads out of this network; else what is not of a bridge

@@ -272,10 +272,21 @@ static int64_t longest_pause_ms(int sent_away)
     return sent_away == 0 ? LAST_PAUSE_MS : sent_away <= CROWD_CALLS ? CROWD_PAUSE_MS : CROWD_LATER_MS;
 }
 
+/* What is sent there goes nowhere, and nothing tells. */
+static bool is_cut_off_from_itself(const ddl_address *address)
+{
+    return ddl_interface_is_local(address) && ddl_interface_no_loopback();
+}
+
 ddl_status ddl_tcp_run_enter(ddl_tcp_run *tcp, const ddl_store_options *options, const char *host,
                              ddl_address addresses[], int count, const char *rest, ddl_deadline deadline,
                              ddl_error *err)
 {
+    if (is_cut_off_from_itself(&addresses[0]))
+        return DDL_FAIL(err, DDL_ENETWORK,
+                        "the meeting place %s is on this machine, which cannot reach itself, as its loopback "
+                        "interface is down; ip link set lo up",
+                        rest);
     int64_t looked_ns = ddl_now_ns();
     const int64_t start_ns = options->progress != NULL ? options->progress->start_ns : ddl_now_ns();
     int64_t no_route_ns = INT64_MAX; /* since when there is none */

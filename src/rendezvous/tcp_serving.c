@@ -13,6 +13,8 @@
 #include <string.h>
 #include <strings.h>
 
+enum { PRIVILEGED_PORTS = 1024 }; /* so many, from 0 on, unless a system is set otherwise */
+
 /* Which has put a store of its own where it tells ranks to meet. */
 static bool is_of_torchrun(uint16_t port)
 {
@@ -43,6 +45,14 @@ static ddl_status explain_listen(const ddl_hello_party *self, const char *host, 
                            port, host, owner,
                            is_run ? "was rank 0 (--node_rank 0) started twice? If not, " : "");
     }
+    if (why->os_errno == EADDRNOTAVAIL && ddl_address_is_loopback(at)) {
+        ddl_interfaces_text(known, sizeof known);
+        return DDL_FAIL_OS(err, DDL_ENETWORK, EADDRNOTAVAIL,
+                           "rank 0 must listen on %s, which this machine does not have, as its loopback "
+                           "interface is down, or has no such address; ip link set lo up, or give another "
+                           "--master_addr (MASTER_ADDR); it has: %s",
+                           host, known);
+    }
     if (why->os_errno == EADDRNOTAVAIL) {
         ddl_interfaces_text(known, sizeof known);
         return DDL_FAIL_OS(
@@ -51,9 +61,14 @@ static ddl_status explain_listen(const ddl_hello_party *self, const char *host, 
             "node 0 (--node_rank, --master_addr)? Behind a NAT, set DDL_ADVERTISE",
             host, known);
     }
-    if (why->os_errno == EACCES)
-        return DDL_FAIL_OS(err, DDL_ENETWORK, EACCES, "port %u on %s is for root only; choose one above 1023",
-                           port, host);
+    if (why->os_errno == EACCES || why->os_errno == EPERM)
+        return DDL_FAIL_OS(
+            err, DDL_ENETWORK, why->os_errno,
+            port < PRIVILEGED_PORTS
+                ? "port %u on %s is for root only; choose one above 1023"
+                : "this process may not listen on port %u of %s: by a sandbox or a security "
+                  "module (seccomp, Landlock, SELinux), or by net.ipv4.ip_unprivileged_port_start",
+            port, host);
     if (err != NULL)
         *err = *why;
     return why->code;

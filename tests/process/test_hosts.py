@@ -290,6 +290,20 @@ class Computing(OnHosts):
             self.assertLess((record["end_ns"] - record["begin_ns"]) / 1e9, bound(1))
             one.close()
 
+    def test_a_machine_without_a_loopback_is_told_at_once(self):
+        """It reaches none of its own addresses, and nothing of the system's tells."""
+        enter = ["unshare", "-n"] if os.geteuid() == 0 else ["unshare", "-Urn"]
+        enter += ["sh", "-ec", "ip link add d0 type veth peer name d1; ip link set d1 up; ip link set d0 up; "
+                  'ip addr add 10.77.0.1/24 dev d0; exec "$@"', "sh"]
+        for rank, address in ((0, "10.77.0.1"), (1, "10.77.0.1"), (0, "127.0.0.1"), (1, "127.0.0.1")):
+            with self.subTest(rank=rank, address=address):
+                one = World(ACTOR, 2, MASTER_ADDR=address).start(rank, "init", prefix=enter)
+                record = one.expect("init", "DDL_ENETWORK")
+                for word in (address, "ip link set lo up"):
+                    self.assertIn(word, record["text"])
+                self.assertLess((record["end_ns"] - record["begin_ns"]) / 1e9, bound(1))
+                one.close()
+
     def test_who_joined_is_told_with_the_hosts(self):
         """By their names, if there is room for them; else how many there are. While they wait by the first rank of each."""
         hosts = self.hosts(3)
