@@ -12,6 +12,9 @@
 #include <pthread.h>
 #include <stdbool.h>
 
+/* What keeps a process from having one more, for texts. */
+#define DDL_THREAD_LIMITS "see ulimit -u, -v, -d and -s, and pids.max of its cgroup"
+
 /* To be joined. 0, or an errno. */
 DDL_MUST_USE int ddl_thread_start(void *(*run)(void *), void *arg, pthread_t *thread);
 

@@ -4,6 +4,7 @@
 #include "base/assert.h"
 #include "base/bytes.h"
 #include "base/failpoint.h"
+#include "base/thread.h"
 
 #include <unistd.h>
 
@@ -174,7 +175,7 @@ ddl_status ddl_engine_create(const ddl_engine_client *client, bool crowded, ddl_
         goto fail;
     const int error = ddl_engine_start_background(engine);
     if (error != 0) {
-        status = DDL_FAIL_OS(err, DDL_ERESOURCE, error, "cannot start a thread (see ulimit -u and -v)");
+        status = DDL_FAIL_OS(err, DDL_ERESOURCE, error, "cannot start a thread (" DDL_THREAD_LIMITS ")");
         goto fail;
     }
     *out = engine;

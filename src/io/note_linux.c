@@ -32,7 +32,8 @@ ddl_status ddl_note_create(const void *data, size_t bytes, int *out, ddl_error *
         return ddl_note_in_socket(data, bytes, out, err);
     if (write(fd, data, bytes) != (ssize_t)bytes ||
         fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_WRITE | F_SEAL_SEAL) != 0) {
-        ddl_status status = DDL_FAIL_OS(err, DDL_ERESOURCE, errno, "cannot write a secret to hand over");
+        ddl_status status =
+            DDL_FAIL_OS(err, DDL_ERESOURCE, errno, "cannot write a secret to hand over (see ulimit -f)");
         close(fd);
         return status;
     }

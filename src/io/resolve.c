@@ -103,7 +103,8 @@ ddl_status ddl_resolve(const char *name, uint16_t port, ddl_deadline deadline,
     int error = DDL_FAILPOINT("io.thread") ? EAGAIN : ddl_thread_start(look_up, lookup, &thread);
     if (error != 0) {
         end(lookup);
-        return DDL_FAIL_OS(err, DDL_ERESOURCE, error, "cannot start a thread to look up %s", name);
+        return DDL_FAIL_OS(err, DDL_ERESOURCE, error,
+                           "cannot start a thread to look up %s (" DDL_THREAD_LIMITS ")", name);
     }
     ddl_bell_lock(&lookup->bell);
     while (!lookup->done && ddl_bell_wait(&lookup->bell, limit))

@@ -144,7 +144,7 @@ ddl_status ddl_service_create(ddl_service **out, ddl_error *err)
         uv_loop_close(&service->loop);
         ddl_bell_fini(&service->bell);
         ddl_free(service);
-        return DDL_FAIL_OS(err, DDL_ERESOURCE, error, "cannot start a thread (see ulimit -u and -v)");
+        return DDL_FAIL_OS(err, DDL_ERESOURCE, error, "cannot start a thread (" DDL_THREAD_LIMITS ")");
     }
     *out = service;
     return DDL_OK;

@@ -102,7 +102,8 @@ ddl_status ddl_clerk_create(ddl_clerk **out, ddl_error *err)
         DDL_FAILPOINT("rendezvous.clerk") ? EAGAIN : ddl_thread_start(serve, clerk, &clerk->thread);
     if (error != 0) {
         release(clerk);
-        return DDL_FAIL_OS(err, DDL_ERESOURCE, error, "cannot start a thread that does calls on files");
+        return DDL_FAIL_OS(err, DDL_ERESOURCE, error,
+                           "cannot start a thread that does calls on files (" DDL_THREAD_LIMITS ")");
     }
     *out = clerk;
     return DDL_OK;

@@ -98,7 +98,8 @@ ddl_status launch_sink_create(int fd, int wake_fd, launch_sink **sink, ddl_error
         pthread_cond_destroy(&made->changed);
         pthread_mutex_destroy(&made->mutex);
         ddl_free(made);
-        return DDL_FAIL_OS(err, DDL_ERESOURCE, failed, "cannot start a thread to write output");
+        return DDL_FAIL_OS(err, DDL_ERESOURCE, failed,
+                           "cannot start a thread to write output (" DDL_THREAD_LIMITS ")");
     }
     *sink = made;
     return DDL_OK;
