@@ -45,10 +45,11 @@
  *   (DDL_EUNRESPONSIVE, DDL_UNRESP_TIMEOUT), or its host has acknowledged nothing for 15 s
  *   (DDL_EUNREACHABLE, DDL_UNREACH_TIMEOUT).
  * Errors.    A negative ddl_status; ddl_last_error has the details for the calling thread. An argument
- *   error (DDL_EINVAL) changes nothing, and nor does DDL_ENOMEM from a call on host memory; the other ranks
- *   then wait for this one and time out. Any other failure of an operation breaks its communicator: all
- *   operations in flight, or else the first later one, return the root cause with the same culprit on
- *   every rank; calls that follow a return of it get DDL_EABORTED until the communicator is freed.
+ *   error (DDL_EINVAL) changes nothing; the other ranks then wait for this one and time out. Any other
+ *   failure of an operation, be it for want of memory, breaks its communicator: all operations in flight, or
+ *   else the first later one, return the root cause with the same culprit on every rank; calls that follow a
+ *   return of it get DDL_EABORTED until the communicator is freed. (In a world of one DDL_ENOMEM from a call
+ *   on host memory changes nothing.)
  * Exit.      A process that exits without ddl_comm_free says goodbye to the others from an exit handler.
  *   Handlers that come later, and destructors of C++, may free what they have; a call that needs other ranks
  *   is DDL_EABORTED at once, and one that another thread is in ends so.

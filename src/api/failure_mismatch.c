@@ -2,6 +2,7 @@
 #include "api/failure_parts.h"
 
 #include "api/issue.h"
+#include "api/settings.h"
 #include "base/dtype.h"
 
 #include <stdio.h>
@@ -42,16 +43,31 @@ static void describe_call(const ddl_signature *signature, char *text, size_t cap
              signature->algorithm < rows ? catalogue[signature->algorithm].name : "?");
 }
 
+/* What is to be done about it. */
+static void advise(const ddl_signature *low, const ddl_signature *high, char *text, size_t capacity)
+{
+    ddl_signature with_algorithm = *low;
+    char setting[DDL_SETTING_NAME];
+    with_algorithm.algorithm = high->algorithm;
+    if (low->collective >= DDL_COLLECTIVE_COUNT || !ddl_signature_same(&with_algorithm, high)) {
+        snprintf(text, capacity, "every rank must make the same call");
+        return;
+    }
+    ddl_setting_of((ddl_collective)low->collective, setting);
+    snprintf(text, capacity, "these are the same but for the algorithm; %s must be the same on every rank",
+             setting);
+}
+
 static void call_text(const ddl_comm *comm, ddl_notice *notice, const ddl_signature *low,
                       const ddl_signature *high)
 {
-    char low_call[112], high_call[112], low_rank[112], high_rank[112];
+    char low_call[112], high_call[112], low_rank[112], high_rank[112], advice[128];
     describe_call(low, low_call, sizeof low_call);
     describe_call(high, high_call, sizeof high_call);
-    snprintf(notice->text, sizeof notice->text,
-             "%s called %s, but %s called %s; every rank must make the same call",
+    advise(low, high, advice, sizeof advice);
+    snprintf(notice->text, sizeof notice->text, "%s called %s, but %s called %s; %s",
              ddl_comm_describe(comm, notice->witness, low_rank, sizeof low_rank), low_call,
-             ddl_comm_describe(comm, notice->culprit, high_rank, sizeof high_rank), high_call);
+             ddl_comm_describe(comm, notice->culprit, high_rank, sizeof high_rank), high_call, advice);
 }
 
 /* Both are in the same alltoallv, but do not agree on what one sends to the other. */

@@ -262,20 +262,19 @@ static ddl_status find_buffers(pointer_attributes *attributes, const ddl_call *c
 }
 
 /* The call is wrong on this rank alone: it is told to all as any other failure is. */
-static ddl_status give_up(ddl_call *call, const char *buffer, const ddl_error *error)
+static void give_up(ddl_call *call, const char *buffer, const ddl_error *error)
 {
     call->refusal = ddl_alloc(sizeof *call->refusal);
-    if (call->refusal == NULL)
-        return ddl_last_error_set(DDL_ENOMEM, -1, ddl_collective_name(call->collective),
-                                  "no memory for an error");
-    ddl_error_set(call->refusal, error->code, "%s%s", buffer, error->text);
-    return DDL_OK;
+    call->lacks = call->refusal == NULL;
+    call->is_repeated = false;
+    if (!call->lacks)
+        ddl_error_set(call->refusal, error->code, "%s%s", buffer, error->text);
 }
 
-ddl_status ddl_gpu_refuse(ddl_call *call, const ddl_error *error)
+void ddl_gpu_refuse(ddl_call *call, const ddl_error *error)
 {
     call->staging = NULL;
-    return give_up(call, "", error);
+    give_up(call, "", error);
 }
 
 ddl_status ddl_gpu_look(ddl_comm *comm, ddl_call *call)
@@ -285,8 +284,10 @@ ddl_status ddl_gpu_look(ddl_comm *comm, ddl_call *call)
     if (attributes == NULL && (attributes = find_driver()) == NULL)
         return DDL_OK;
     memory in = { MEMORY_HOST, -1 }, out = { MEMORY_HOST, -1 };
-    if (find_buffers(attributes, call, &in, &out, &error) != DDL_OK)
-        return give_up(call, "", &error);
+    if (find_buffers(attributes, call, &in, &out, &error) != DDL_OK) {
+        give_up(call, "", &error);
+        return DDL_OK;
+    }
     if (!is_gpus(in) && !is_gpus(out))
         return DDL_OK;
     bool has_in = call->extent.in_bytes > 0, has_out = call->extent.out_bytes > 0;
@@ -298,7 +299,8 @@ ddl_status ddl_gpu_look(ddl_comm *comm, ddl_call *call)
     char text[64], buffer[96];
     snprintf(buffer, sizeof buffer, "%s is %s: ", has_in ? "send" : "recv",
              describe(where, text, sizeof text));
-    return give_up(call, buffer, &error);
+    give_up(call, buffer, &error);
+    return DDL_OK;
 }
 
 bool ddl_gpu_is_managed(const void *pointer)

@@ -30,12 +30,12 @@ bool ddl_gpu_is_likely(void);
 /*
  * Look at the buffers of a call that has been checked, and set its staging if they are device memory, or its
  * refusal if that cannot be used: the text says why, and what was looked for where. DDL_EINVAL: they are not
- * all of one GPU; DDL_ENOMEM. Thread: the one that issues.
+ * all of one GPU. Thread: the one that issues.
  */
 ddl_status ddl_gpu_look(ddl_comm *comm, ddl_call *call);
 
-/* A call whose buffers had been found good cannot begin after all. DDL_ENOMEM. */
-ddl_status ddl_gpu_refuse(ddl_call *call, const ddl_error *error);
+/* A call whose buffers had been found good cannot begin after all. */
+void ddl_gpu_refuse(ddl_call *call, const ddl_error *error);
 
 /* The plugin, loaded if need be. DDL_EUNSUPPORTED: there is none, or it is not of this build; DDL_EDEVICE:
  * there is no driver. Thread: any. */

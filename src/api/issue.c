@@ -4,11 +4,11 @@
 #include "api/failure.h"
 #include "api/last_error.h"
 #include "api/repeat.h"
+#include "api/settings.h"
 #include "api/votes.h"
 #include "base/bytes.h"
 #include "base/dtype.h"
 
-#include <ctype.h>
 #include <stdio.h>
 #include <string.h>
 #include <time.h>
@@ -179,6 +179,11 @@ static void start(ddl_comm *comm, ddl_request *request)
     if (comm->failure.failing &&
         (comm->failure.cause.code != DDL_EMISMATCH || ddl_failure_is_before(comm, request)))
         return;
+    if (request->lacks) {
+        DDL_FAIL(&error, DDL_ENOMEM, "no memory for this call");
+        fail(comm, request, &error);
+        return;
+    }
     if (!remember(comm, request)) {
         DDL_FAIL(&error, DDL_ENOMEM, "no memory for %d counts", comm->nranks);
         fail(comm, request, &error);
@@ -354,8 +359,10 @@ static bool keep_arrays(ddl_comm *comm, ddl_request *request)
         ddl_free(request->kept);
         request->kept = ddl_alloc(bytes);
         request->kept_bytes = request->kept != NULL ? bytes : 0;
-        if (request->kept == NULL)
+        if (request->kept == NULL) {
+            shape->blocks = shape->out_blocks = (ddl_uneven){ NULL, NULL }; /* the caller's are not his yet */
             return false;
+        }
     }
     size_t *counts = request->kept, *out_counts = counts + n, *starts = out_counts + n,
            *out_starts = starts + n;
@@ -380,12 +387,10 @@ static bool keep_arrays(ddl_comm *comm, ddl_request *request)
 
 static ddl_status refuse_forced(const ddl_comm *comm, ddl_collective collective)
 {
-    char variable[64] = "DDL_";
-    const char *name = ddl_collective_name(collective);
-    for (size_t i = 0; name[i] != '\0' && i + 5 < sizeof variable; i++)
-        variable[i + 4] = (char)toupper((unsigned char)name[i]);
-    return ddl_last_error_set(DDL_ECONFIG, comm->rank, name,
-                              "%s=%s, but that does not work for the %d ranks of %s", variable,
+    char setting[DDL_SETTING_NAME];
+    ddl_setting_of(collective, setting);
+    return ddl_last_error_set(DDL_ECONFIG, comm->rank, ddl_collective_name(collective),
+                              "%s=%s, but that does not work for the %d ranks of %s", setting,
                               comm->world->config.forced[collective]->name, comm->nranks, comm->pool->prefix);
 }
 
@@ -437,18 +442,16 @@ static __attribute__((noinline)) ddl_status issue_new(ddl_comm *comm, const ddl_
         return refuse_forced(comm, call->collective);
     }
     ddl_request *request = ddl_request_take(comm->pool);
-    if (request != NULL) {
-        describe(comm, call, algorithm, request);
-        if (!keep_arrays(comm, request)) {
-            ddl_request_give_back(request);
-            request = NULL;
-        }
-    } else {
-        ddl_free(call->refusal);
-    }
+    const bool lacks = call->lacks || request == NULL;
     if (request == NULL)
+        request = ddl_request_take_reserve(comm->pool);
+    if (request == NULL) { /* and another call has failed so, which ends this communicator */
+        ddl_free(call->refusal);
         return ddl_last_error_set(DDL_ENOMEM, comm->rank, ddl_collective_name(call->collective),
                                   "no memory for a request");
+    }
+    describe(comm, call, algorithm, request);
+    request->lacks = !keep_arrays(comm, request) || lacks;
     number(comm, &request->task);
     request->is_late = atomic_load_explicit(&comm->pool->is_told, memory_order_relaxed);
     if (comm->engine == NULL) {

@@ -19,6 +19,7 @@ typedef struct ddl_call { /* what a public function has been asked to do, checke
     ddl_staging *staging; /* buffers are memory of its GPU; NULL: of the host */
     ddl_hold hold;        /* of the stream that it is an operation of */
     ddl_error *refusal;   /* why they cannot be used, for ddl_issue to take; NULL: they can */
+    bool lacks;           /* there is no memory for it */
     uint8_t as; /* what the peers are told it is, if not its collective: DDL_SIGNATURE_FREE or _SPLIT */
 } ddl_call;
 

@@ -5,6 +5,7 @@
 #include "api/contexts.h"
 #include "api/last_error.h"
 #include "base/bytes.h"
+#include "base/failpoint.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -27,13 +28,16 @@ ddl_request_pool *ddl_request_pool_create(int rank, const char *prefix, int nreq
     atomic_init(&pool->references, 1);
     pool->rank = rank;
     snprintf(pool->prefix, sizeof pool->prefix, "%s", prefix);
-    for (int i = 0; i < nrequests; i++) {
+    for (int i = 0; i <= nrequests; i++) {
         ddl_request *request = ddl_alloc(sizeof *request);
         if (request == NULL) {
             ddl_request_pool_release(pool);
             return NULL;
         }
-        ddl_list_append(&pool->idle, &request->link);
+        if (pool->reserve == NULL)
+            pool->reserve = request;
+        else
+            ddl_list_append(&pool->idle, &request->link);
     }
     return pool;
 }
@@ -47,6 +51,8 @@ void ddl_request_pool_release(ddl_request_pool *pool)
     ddl_request *spare = atomic_load(&pool->spare);
     if (spare != NULL)
         destroy(spare);
+    if (pool->reserve != NULL)
+        destroy(pool->reserve);
     for (ddl_link *first; (first = ddl_list_take_first(&pool->idle)) != NULL;)
         destroy(DDL_CONTAINER(first, ddl_request, link));
     pthread_mutex_destroy(&pool->lock);
@@ -55,6 +61,8 @@ void ddl_request_pool_release(ddl_request_pool *pool)
 
 ddl_request *ddl_request_take(ddl_request_pool *pool)
 {
+    if (DDL_FAILPOINT("api.request"))
+        return NULL;
     atomic_fetch_add(&pool->references, 1);
     ddl_request *request = atomic_exchange(&pool->spare, NULL);
     if (request == NULL) {
@@ -74,6 +82,19 @@ ddl_request *ddl_request_take(ddl_request_pool *pool)
     return request;
 }
 
+ddl_request *ddl_request_take_reserve(ddl_request_pool *pool)
+{
+    pthread_mutex_lock(&pool->lock);
+    ddl_request *request = pool->reserve;
+    pool->reserve = NULL;
+    pthread_mutex_unlock(&pool->lock);
+    if (request == NULL)
+        return NULL;
+    atomic_fetch_add(&pool->references, 1);
+    *request = (ddl_request){ .pool = pool, .kept = request->kept, .kept_bytes = request->kept_bytes };
+    return request;
+}
+
 void ddl_request_give_back(ddl_request *request)
 {
     ddl_request_pool *pool = request->pool;
@@ -83,7 +104,10 @@ void ddl_request_give_back(ddl_request *request)
     request->refusal = NULL;
     if (!atomic_compare_exchange_strong(&pool->spare, &none, request)) {
         pthread_mutex_lock(&pool->lock);
-        ddl_list_prepend(&pool->idle, &request->link); /* the last one has room for what calls have */
+        if (pool->reserve == NULL)
+            pool->reserve = request;
+        else
+            ddl_list_prepend(&pool->idle, &request->link); /* the last one has room for what calls have */
         pthread_mutex_unlock(&pool->lock);
     }
     ddl_request_pool_release(pool);

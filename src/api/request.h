@@ -18,6 +18,7 @@ typedef struct ddl_request_pool { /* of one communicator */
     _Atomic(ddl_request *) spare; /* one idle request, for who takes and gives back one after the other */
     pthread_mutex_t lock;
     ddl_list idle;         /* other requests */
+    ddl_request *reserve;  /* of a call for which there is no memory, so that it fails as others do */
     atomic_int references; /* the communicator's, and one per request that is out */
     /* Threads between looking at `done` and leaving the engine. Both are accessed sequentially consistently,
      * so that ddl_comm_free sees them, or they see `done`. */
@@ -58,6 +59,7 @@ struct ddl_request {
     void *kept; /* copies of the caller's arrays; room that stays with the request */
     size_t kept_bytes;
     ddl_error *refusal; /* why it must fail rather than begin; NULL: it begins */
+    bool lacks;         /* it fails, as there is no memory for it */
     ddl_deadline deadline;
     int64_t issued_ns;
     ddl_deadline warn_ns; /* if it waits for longer, it is told for whom */
@@ -95,6 +97,9 @@ const char *ddl_request_operation(const ddl_request *request);
 
 /* A zeroed request, but for what it keeps; NULL: no memory. */
 ddl_request *ddl_request_take(ddl_request_pool *pool);
+
+/* Likewise, then; NULL: it is in use. */
+ddl_request *ddl_request_take_reserve(ddl_request_pool *pool);
 void ddl_request_give_back(ddl_request *request);
 
 /* Holder: its status is set. Whoever waits may take it away from now on, and a stream that waits goes on. */

@@ -10,6 +10,7 @@
 #include "api/last_error.h"
 #include "api/stream.h"
 #include "base/bytes.h"
+#include "base/failpoint.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -19,6 +20,8 @@ enum { LEAST_MS = 500 /* for a second round, whose first took all the time there
 typedef struct card { /* what a rank tells the others; travels as int64 */
     int64_t color, key, offer, board;
 } card;
+
+enum { CARD_WORDS = sizeof(card) / sizeof(int64_t) };
 
 typedef struct candidate {
     int64_t key;
@@ -49,6 +52,18 @@ static ddl_status tell_all(ddl_comm *comm, void *all, size_t count, int64_t time
     ddl_status status = ddl_issue(comm, &call, NULL);
     comm->timeout_ms = usual_ms;
     return status;
+}
+
+/* To all, in place of the first round. */
+static ddl_status tell_lack(ddl_comm *comm)
+{
+    const ddl_call call = { .collective = DDL_COLLECTIVE_ALLGATHER,
+                            .count = CARD_WORDS,
+                            .stride = CARD_WORDS,
+                            .dtype = DDL_INT64,
+                            .as = DDL_SIGNATURE_SPLIT,
+                            .lacks = true };
+    return ddl_issue(comm, &call, NULL);
 }
 
 /* The part of this rank's color; *has_boards: whether that has the boards that its members offer. */
@@ -135,18 +150,17 @@ ddl_status ddl_comm_split(ddl_comm *comm, int color, int key, ddl_comm **part)
     DDL_TRY(ddl_stream_reap(comm));
     /* One room for both rounds: the second needs a quarter of it. It stays with the communicator, as the
      * holder of a stuck engine may still write to it after the call has given up. */
-    if (comm->cards == NULL)
+    if (comm->cards == NULL && !DDL_FAILPOINT("api.cards"))
         comm->cards = ddl_alloc_array((size_t)comm->nranks, sizeof(card));
     card *cards = comm->cards;
     if (cards == NULL)
-        return ddl_last_error_set(DDL_ENOMEM, comm->rank, "comm_split",
-                                  "no memory to split a communicator of %d ranks", comm->nranks);
+        return tell_lack(comm);
     const int board = color < 0 ? -1 : ddl_world_take_board(comm->world);
     cards[comm->rank] = (card){ color < 0 ? -1 : color, key, ddl_world_offer(comm->world), board };
     ddl_comm *made = NULL;
     bool has_boards = false;
     const ddl_deadline deadline = ddl_deadline_in_ms(comm->timeout_ms); /* of both rounds together */
-    ddl_status status = tell_all(comm, cards, sizeof *cards / sizeof(int64_t), comm->timeout_ms);
+    ddl_status status = tell_all(comm, cards, CARD_WORDS, comm->timeout_ms);
     if (status == DDL_OK) {
         ddl_error error;
         ddl_status own = color < 0 ? DDL_OK : make_part(comm, cards, &has_boards, &made, &error);

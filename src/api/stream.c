@@ -189,7 +189,7 @@ static ddl_status issue_alone(ddl_comm *comm, ddl_call *call, ddl_request **hand
         status = wait_for_stream(comm, call, ddl_deadline_in_ms(comm->timeout_ms), &error);
     }
     if (status != DDL_OK)
-        DDL_TRY(ddl_gpu_refuse(call, &error));
+        ddl_gpu_refuse(call, &error);
     return ddl_issue(comm, call, handle);
 }
 
@@ -232,7 +232,7 @@ ddl_status ddl_stream_issue(ddl_comm *comm, ddl_call *call, ddl_request **handle
     if (comm->engine == NULL)
         return issue_alone(comm, call, handle);
     if (hold_stream(comm, call, &error) != DDL_OK) {
-        DDL_TRY(ddl_gpu_refuse(call, &error));
+        ddl_gpu_refuse(call, &error);
         return ddl_issue(comm, call, handle);
     }
     ddl_request *request = NULL;
