@@ -349,6 +349,15 @@ class Mismatched(Failures):
         ("barrier", "allgather:5:uint8", ["barrier"], ["allgather"]),
     ]
 
+    def test_algorithms_that_are_forced_on_some_ranks_are_told_by_their_variable(self):
+        for transport in ("shm", "tcp"):
+            with self.subTest(transport=transport):
+                world = self.world(3, DDL_TRANSPORT=transport, DDL_TIMEOUT="10s")
+                for rank in [world.start(r, "init", LARGE, DDL_ALLREDUCE="direct" if r == 1 else "ring") for r in range(3)]:
+                    rank.expect("init", "DDL_OK")
+                    self.assert_names(rank.expect("call", "DDL_EMISMATCH"), "rank 0", "rank 1", "by ring", "by direct",
+                                      "DDL_ALLREDUCE must be the same on every rank")
+
     def check(self, usual, odd, odd_rank, nranks, words):
         world = self.world(nranks, DDL_TIMEOUT="10s")
         rest = [f"forever={SMALL}", SMALL, "free"]
@@ -1513,6 +1522,29 @@ class Configuration(Failures):
             for event in ("init", "call", "free"):
                 rank.expect(event, "DDL_OK")
             rank.finish(0)
+
+
+class Lacking(Failures):
+    def test_no_memory_for_a_call_is_told_to_all(self):
+        """Be it for one that blocks, for one that is only started, or for a split; nobody waits for a deadline."""
+        for at, calls in (("api.request:2", (SMALL, LARGE)), ("api.request:2", (SMALL, "+" + LARGE, "wait")),
+                          ("api.request:1", ("allgather:10:int32",)), ("api.cards", (SMALL, "split:part:0:0"))):
+            for transport in ("shm", "tcp"):
+                with self.subTest(at=at, calls=calls, transport=transport):
+                    world = self.world(3, DDL_TRANSPORT=transport, DDL_TIMEOUT="20s")
+                    ranks = [world.start(r, "init", *calls, "barrier", "free", **({"DDL_FAILPOINTS": at} if r == 1 else {}))
+                             for r in range(3)]
+                    for rank in ranks:
+                        rank.expect("init", "DDL_OK")
+                        for call in calls[:-1]:
+                            rank.expect("started" if call.startswith("+") else "call", "DDL_OK")
+                        record = rank.expect({"wait": "wait", "split:part:0:0": "split"}.get(calls[-1], "call"), "DDL_ENOMEM")
+                        self.assertEqual(record["culprit"], 1, record)
+                        self.assert_names(record, "rank 1", f"pid {ranks[1].pid}", "no memory")
+                        self.assertLess(self.seconds(record["begin_ns"], record["end_ns"]), bound(1), record)
+                        rank.expect("call", "DDL_EABORTED")
+                        rank.expect("free", "DDL_OK")
+                        rank.finish(0)
 
 
 class Forked(Failures):
