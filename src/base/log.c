@@ -1,9 +1,8 @@
-/* log.c - the log sink, one of the few mutable globals. */
+/* log.c - which lines there are, and those for stderr. */
 #include "base/log.h"
 
 #include "base/clock.h"
-
-#include <ddl/ddl.h>
+#include "base/crier.h"
 
 #include <errno.h>
 #include <poll.h>
@@ -18,12 +17,10 @@
 #include <unistd.h>
 
 enum {
-    PATIENCE_MS = 500 /* with who reads stderr, or a sink that another thread is in; then the line is lost */
+    PATIENCE_MS = 500 /* with who reads stderr; then the line is lost */
 };
 
-static pthread_mutex_t turn = PTHREAD_MUTEX_INITIALIZER; /* who has it uses the sink */
-static ddl_log_sink *current_sink;
-static void *current_arg;
+static pthread_mutex_t turn = PTHREAD_MUTEX_INITIALIZER; /* who has it writes */
 static atomic_int current_level = DDL_LOG_INFO;
 
 static const char *const level_names[] = { "error", "warning", "info", "debug", "trace" };
@@ -41,10 +38,7 @@ static bool take_turn(void)
 
 void ddl_set_log(ddl_log_sink *sink, void *arg)
 {
-    pthread_mutex_lock(&turn);
-    current_sink = sink;
-    current_arg = arg;
-    pthread_mutex_unlock(&turn);
+    ddl_crier_set(sink, arg);
 }
 
 void ddl_log_set_level(ddl_log_level level)
@@ -94,20 +88,16 @@ void ddl_log(ddl_log_level level, const char *format, ...)
     if ((int)level > atomic_load(&current_level))
         return;
     const int os_errno = errno;
-    char line[1024] = "ddl: ";
+    char line[DDL_CRIER_LINE] = "ddl: ";
     size_t used = strlen(line);
     va_list args;
     va_start(args, format);
     vsnprintf(line + used, sizeof line - used - 1, format, args);
     va_end(args);
-    if (take_turn()) {
-        if (current_sink != NULL) {
-            current_sink(current_arg, line);
-        } else {
-            used = strlen(line);
-            line[used++] = '\n';
-            write_to_stderr(line, used);
-        }
+    if (!ddl_crier_tell(line) && take_turn()) {
+        used = strlen(line);
+        line[used++] = '\n';
+        write_to_stderr(line, used);
         pthread_mutex_unlock(&turn);
     }
     errno = os_errno;

@@ -468,6 +468,7 @@ static void who_does_not_read_the_log_is_not_waited_for(void **state)
 
 typedef struct stuck_sink {
     atomic_bool entered, leave;
+    atomic_int lines;
 } stuck_sink;
 
 static void get_stuck(void *arg, const char *line)
@@ -477,30 +478,50 @@ static void get_stuck(void *arg, const char *line)
     atomic_store(&sink->entered, true);
     while (!atomic_load(&sink->leave))
         sched_yield();
+    atomic_fetch_add(&sink->lines, 1);
 }
 
-static void *log_and_get_stuck(void *arg)
+static int64_t ms_to_log(const char *line)
 {
-    (void)arg;
-    ddl_log(DDL_LOG_ERROR, "a line");
-    return NULL;
+    const int64_t begin_ns = ddl_now_ns();
+    ddl_log(DDL_LOG_ERROR, "%s", line);
+    return (ddl_now_ns() - begin_ns) / DDL_NS_PER_MS;
 }
 
-static void a_sink_that_hangs_holds_nobody_else_up(void **state)
+/* Who logs waits for half a second, but for one such only, and other lines come once it goes on. */
+static void a_sink_that_hangs_holds_nobody_up(void **state)
 {
     (void)state;
-    stuck_sink sink = { false, false };
-    pthread_t thread;
+    stuck_sink sink = { false, false, 0 };
     ddl_set_log(get_stuck, &sink);
-    assert_int_equal(pthread_create(&thread, NULL, log_and_get_stuck, NULL), 0);
-    while (!atomic_load(&sink.entered))
-        sched_yield();
-    const int64_t begin_ns = ddl_now_ns();
-    ddl_log(DDL_LOG_ERROR, "another");
-    assert_true(ddl_now_ns() - begin_ns < 3 * DDL_NS_PER_S);
+    assert_in_range(ms_to_log("a line"), 400, 3000);
+    assert_true(atomic_load(&sink.entered));
+    int64_t ms = 0;
+    for (int i = 0; i < 100; i++)
+        ms += ms_to_log("another");
+    assert_true(ms < 300);
     atomic_store(&sink.leave, true);
-    pthread_join(thread, NULL);
+    assert_true(ms_to_log("the last") < 3000);
     ddl_set_log(NULL, NULL);
+    assert_in_range(atomic_load(&sink.lines), 16, 17); /* those that had room, and the last if it had, too */
+}
+
+static void a_forked_child_has_a_sink_of_its_own(void **state)
+{
+    (void)state;
+    int lines = 0, status = -1;
+    ddl_set_log(keep_line, &lines);
+    ddl_log(DDL_LOG_ERROR, "before");
+    const pid_t child = fork();
+    assert_true(child >= 0);
+    if (child == 0) {
+        ddl_log(DDL_LOG_ERROR, "in the child");
+        _exit(lines == 2 && strcmp(logged, "ddl: in the child") == 0 ? 0 : 1);
+    }
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_int_equal(status, 0);
+    ddl_set_log(NULL, NULL);
+    assert_int_equal(lines, 1);
 }
 
 static void failpoint_fails_the_hit_that_was_asked_for(void **state)
@@ -584,7 +605,8 @@ int main(void)
         cmocka_unit_test(log_lines_go_to_the_sink_and_stop_at_the_level),
         cmocka_unit_test(nobody_who_reads_the_log_is_no_harm),
         cmocka_unit_test(who_does_not_read_the_log_is_not_waited_for),
-        cmocka_unit_test(a_sink_that_hangs_holds_nobody_else_up),
+        cmocka_unit_test(a_sink_that_hangs_holds_nobody_up),
+        cmocka_unit_test(a_forked_child_has_a_sink_of_its_own),
         cmocka_unit_test(failpoint_fails_the_hit_that_was_asked_for),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

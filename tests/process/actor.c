@@ -23,6 +23,7 @@
  *     forever=CALL   repeat it until it fails
  *     paced:MS=CALL  likewise, so long apart
  *     cycle:N        init, allreduce, free, N times
+ *     stuck_log      lines of the log go to a function that takes 20 s for each
  *     line           wait for a line on stdin
  *     mortal:USEC    tell the time and die by SIGKILL that many microseconds from now
  *     fork:exit  fork:_exit   a child calls the library, forks, and ends that way; wait for it
@@ -612,6 +613,13 @@ int __lsan_is_turned_off(void)
     return is_forked_child;
 }
 
+static void get_stuck(void *arg, const char *line)
+{
+    (void)arg;
+    (void)line;
+    pause_ms(20000);
+}
+
 static void wait_for_line(void)
 {
     char line[80];
@@ -660,6 +668,8 @@ static void perform(struct actor *a, const char *command)
         run_cases(a, argument);
     } else if (strcmp(command, "resources") == 0) {
         tell_resources();
+    } else if (strcmp(command, "stuck_log") == 0) {
+        ddl_set_log(get_stuck, NULL);
     } else if (strcmp(command, "line") == 0) {
         wait_for_line();
     } else if (takes(command, "timeout:", &argument)) {

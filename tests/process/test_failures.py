@@ -887,6 +887,19 @@ class Late(Failures):
 
     LIMIT = 2
 
+    def test_a_function_for_the_log_that_hangs_keeps_nobody_from_the_deadline(self):
+        """Nor do those others wait for whom it was set."""
+        world = self.world(3, DDL_TIMEOUT=f"{self.LIMIT}s", DDL_WARN_AFTER="0.2s")
+        ranks = world.start_all("init", SMALL, LARGE, others={1: ["stuck_log", "init", SMALL, LARGE],
+                                                              2: ["init", SMALL, "line"]})
+        for rank in ranks:
+            rank.expect("init", "DDL_OK")
+            rank.expect("call", "DDL_OK")
+        for rank in ranks[:2]:
+            record = rank.expect("call", "DDL_ETIMEDOUT")
+            self.assertEqual(record["culprit"], 2, record)
+            self.assertLess(self.seconds(record["begin_ns"], record["end_ns"]), self.LIMIT + bound(1), record)
+
     def check(self, nranks, late, call):
         world = self.world(nranks, DDL_TIMEOUT=f"{self.LIMIT}s")
         ranks = world.start_all("init", SMALL, call, SMALL, "free",
