@@ -136,7 +136,7 @@ SLEEPING = {  # of ranks that sleep, and are woken, in several models
     "see sleep": (RELAXED, "transport/doze.h", "ddl_doze_sees", "load is_asleep"),
     "take sleep": (RELAXED, "transport/doze.h", "ddl_doze_take", "exchange is_asleep"),
     "sleep": (RELAXED, "transport/doze.h", "ddl_doze_begin", "store is_asleep"),
-    "doze": (SEQ_CST, "transport/transport_mesh.c", "ddl_mesh_doze", "ddl_doze_look_again"),
+    "doze": (SEQ_CST, "transport/mesh_turn.c", "ddl_mesh_doze", "ddl_doze_look_again"),
     "awake": (RELAXED, "transport/doze.h", "ddl_doze_end", "store is_asleep"),
 }
 

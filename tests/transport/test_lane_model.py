@@ -2,7 +2,7 @@
 
     test_lane_model.py EXPLORE [TESTS]
 
-Writers and a reader run the steps of lane.c, lanes.c and transport_mesh.c: write, publish, look whether the other end
+Writers and a reader run the steps of lane.c, lanes.c and mesh_turn.c: write, publish, look whether the other end
 sleeps, ring; doze, look again, sleep. A state in which nobody can go on and not everything has been taken is a lost
 wake-up; one in which the reader finds anything but what comes next, or in which both ends are at the same bytes, is an
 order that is missing. That the search finds those is shown by making one order after the other weaker.
