@@ -272,6 +272,27 @@ static bool is_settled(ddl_comm *comm, int64_t now_ns)
     return false;
 }
 
+/* "DDL_EPEERLOST allreduce#41 comm=world rank 2@node: ...", with the operation that it is of, or else the
+ * oldest one that it ends. */
+static void log_cause(const ddl_comm *comm, ddl_log_level level)
+{
+    const ddl_notice *cause = &comm->pool->cause;
+    const ddl_link *first = ddl_list_first(&comm->in_flight);
+    const char *operation = cause->operation;
+    uint64_t sequence = cause->sequence;
+    char place[64] = "";
+    if (operation[0] == '\0' && first != NULL) {
+        const ddl_request *oldest = DDL_CONTAINER(first, ddl_request, link);
+        operation = ddl_request_operation(oldest);
+        sequence = oldest->task.sequence;
+    }
+    if (operation[0] != '\0' && sequence > 0)
+        snprintf(place, sizeof place, "%s#%llu ", operation, (unsigned long long)sequence);
+    else if (operation[0] != '\0')
+        snprintf(place, sizeof place, "%s ", operation);
+    ddl_log(level, "%s %s%s: %s", ddl_status_name(cause->code), place, comm->pool->prefix, cause->text);
+}
+
 static void settle(ddl_comm *comm)
 {
     struct ddl_failure *failure = &comm->failure;
@@ -303,9 +324,7 @@ static void settle(ddl_comm *comm)
         ddl_staging_tell_hanging(hanging, comm->pool->cause.text, sizeof comm->pool->cause.text);
     if (ddl_failure_is_of_calls(&failure->cause))
         ddl_failure_add_own_counts(comm, &comm->pool->cause);
-    ddl_log(is_news ? DDL_LOG_ERROR : DDL_LOG_DEBUG, "%s %s%s%s: %s", ddl_status_name(failure->cause.code),
-            failure->cause.operation, failure->cause.operation[0] != '\0' ? " " : "", comm->pool->prefix,
-            comm->pool->cause.text);
+    log_cause(comm, is_news ? DDL_LOG_ERROR : DDL_LOG_DEBUG);
     ddl_mesh_forget(comm->mesh, comm->id * 2, 2);
     failure->reported = !ddl_list_empty(&comm->in_flight);
     for (ddl_link *first; (first = ddl_list_first(&comm->in_flight)) != NULL;) {

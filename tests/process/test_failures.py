@@ -1558,6 +1558,8 @@ class Lacking(Failures):
                         rank.expect("call", "DDL_EABORTED")
                         rank.expect("free", "DDL_OK")
                         rank.finish(0)
+                    for r, rank in enumerate(ranks):
+                        self.assertRegex("".join(rank.errors), rf"ddl: DDL_ENOMEM \w+#\d comm=world rank {r}@\S+: rank 1 ")
 
 
 class Forked(Failures):
