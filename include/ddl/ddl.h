@@ -52,7 +52,7 @@
  *   on host memory changes nothing.)
  * Exit.      A process that exits without ddl_comm_free says goodbye to the others from an exit handler.
  *   Handlers that come later, and destructors of C++, may free what they have; a call that needs other ranks
- *   is DDL_EABORTED at once, and one that another thread is in ends so.
+ *   is DDL_EABORTED at once, and one that another thread is in ends so. No line is told to a sink any more.
  * Fork.      A forked child must not use the library (DDL_EUNSUPPORTED); it does not disturb its parent.
  */
 #ifndef DDL_DDL_H

@@ -191,7 +191,7 @@ ddl_status ddl_comm_create(ddl_world *world, uint32_t id, const int members[], i
     ddl_status status = fill(comm, members, boards, err);
     if (status == DDL_OK && comm->engine != NULL) {
         if (!ddl_engine_enter(comm->engine, ddl_deadline_in_ms(DDL_COMM_FREE_MS)))
-            status = DDL_FAIL(err, DDL_ETIMEDOUT, "the engine is stuck in another thread");
+            status = ddl_comm_kept_out(comm, err);
         else {
             if (!ddl_world_admit(world, comm))
                 status = DDL_FAIL(err, DDL_ENOMEM, "no memory for a communicator");
@@ -279,6 +279,13 @@ static ddl_status refuse_at_exit(const ddl_comm *comm, const char *operation)
         return DDL_OK;
     return ddl_last_error_set(DDL_EABORTED, comm->rank, operation, "%s: " DDL_REQUEST_EXITED,
                               comm->pool->prefix);
+}
+
+ddl_status ddl_comm_kept_out(const ddl_comm *comm, ddl_error *err)
+{
+    if (comm->world->exited)
+        return DDL_FAIL(err, DDL_EABORTED, DDL_REQUEST_EXITED);
+    return DDL_FAIL(err, DDL_ETIMEDOUT, "the engine is stuck in another thread");
 }
 
 ddl_status ddl_comm_check_open(const ddl_comm *comm, const char *operation)

@@ -198,6 +198,9 @@ void ddl_shrink_free(ddl_comm *comm);
 /* What every call on a communicator asks first: that it is one, and not in a forked child. */
 ddl_status ddl_comm_check(const ddl_comm *comm, const char *operation);
 
+/* Why the engine was not to be entered: it is stuck, or this process is exiting. */
+ddl_status ddl_comm_kept_out(const ddl_comm *comm, ddl_error *err);
+
 /* And every one that needs the other ranks: that this one has not left them at its exit. */
 DDL_MUST_USE ddl_status ddl_comm_check_open(const ddl_comm *comm, const char *operation);
 

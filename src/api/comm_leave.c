@@ -54,7 +54,7 @@ ddl_status ddl_comm_destroy(ddl_comm *comm, ddl_deadline deadline, ddl_error *er
         if (!ddl_engine_enter(comm->engine, deadline)) {
             ddl_gpu_let_go(comm);
             /* Whoever is stuck in there may still touch it: it is lost, and the world with it. */
-            return DDL_FAIL(err, DDL_ETIMEDOUT, "the engine is stuck in another thread");
+            return ddl_comm_kept_out(comm, err);
         }
         if (!ddl_list_empty(&comm->in_flight))
             abandon_operations(comm);
@@ -157,7 +157,7 @@ static void close_down(ddl_comm *comm, ddl_deadline deadline, ddl_status *stuck,
     if (*stuck != DDL_OK)
         return;
     if (!ddl_engine_enter(comm->engine, deadline)) {
-        *stuck = DDL_FAIL(why, DDL_ETIMEDOUT, "the engine is stuck in another thread");
+        *stuck = ddl_comm_kept_out(comm, why);
         return;
     }
     abandon_operations(comm);

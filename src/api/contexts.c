@@ -3,6 +3,7 @@
 
 #include "api/gpu.h"
 #include "api/votes.h"
+#include "base/crier.h"
 #include "io/tls_use.h"
 
 #include <stdatomic.h>
@@ -91,6 +92,7 @@ static void at_exit(void)
             ddl_engine_keep(world->engine); /* calls that other threads are in end with what was said here */
         ddl_bootstrap_clear_up(world->bootstrap, ddl_deadline_in_ms(CLEARING_MS));
     }
+    ddl_crier_end(); /* what it is called with may be freed by handlers that follow */
     pthread_mutex_unlock(&lock);
 }
 

@@ -93,9 +93,11 @@ ddl_status ddl_comm_abort(ddl_comm *comm, const char *reason)
      * that only the engine ends. */
     leave_abort(comm, &notice);
     ddl_gpu_let_go(comm);
-    if (!ddl_engine_enter(comm->engine, ddl_deadline_in_ms(DDL_COMM_FREE_MS - LET_GO_MS)))
+    if (!ddl_engine_enter(comm->engine, ddl_deadline_in_ms(DDL_COMM_FREE_MS - LET_GO_MS))) {
+        DDL_TRY(ddl_comm_check_open(comm, "comm_abort")); /* it was when this began */
         return ddl_last_error_set(DDL_ETIMEDOUT, comm->rank, "comm_abort",
                                   "the engine is stuck in another thread; when it goes on it aborts");
+    }
     ddl_engine_leave(comm->engine);
     return DDL_OK;
 }
@@ -390,17 +392,12 @@ static ddl_status read_result(ddl_comm *comm, int *members, int *nleft, int *own
     return *id > DDL_ID_LIMIT ? DDL_FAIL(err, DDL_ERESOURCE, "no ids are left for communicators") : DDL_OK;
 }
 
-static ddl_status stuck(ddl_error *err)
-{
-    return DDL_FAIL(err, DDL_ETIMEDOUT, "the engine is stuck in another thread");
-}
-
 /* Wait for the agreement, then read it. */
 static ddl_status agree(ddl_comm *comm, int *members, int *nleft, int *own, uint64_t *id, ddl_error *err)
 {
     ddl_deadline deadline = ddl_deadline_in_ms(comm->timeout_ms);
     if (!ddl_engine_enter(comm->engine, deadline))
-        return stuck(err);
+        return ddl_comm_kept_out(comm, err);
     ddl_status status = begin(comm, err);
     if (status != DDL_OK) {
         ddl_engine_leave(comm->engine);
@@ -419,7 +416,7 @@ static ddl_status agree(ddl_comm *comm, int *members, int *nleft, int *own, uint
     ddl_mesh_flush(comm->mesh);
     ddl_engine_wait_entered(comm->engine, &s->is_over, deadline);
     if (!ddl_engine_enter(comm->engine, ddl_deadline_in_ms(KEPT_OUT_MS)))
-        return stuck(err);
+        return ddl_comm_kept_out(comm, err);
     end_wait(comm, s);
     s->taken = atomic_load(&s->done);
     status = read_result(comm, members, nleft, own, id, err);

@@ -308,6 +308,10 @@ ddl_status ddl_world_destroy(ddl_world *world, ddl_deadline deadline, ddl_error 
     if (world == NULL)
         return DDL_OK;
     ddl_contexts_remove(world);
+    if (world->exited) { /* another thread does, and has said goodbye: the process takes it all along */
+        ddl_contexts_lose(world);
+        return DDL_OK;
+    }
     close_mesh(world, deadline);
     if (end_threads(world, deadline, err) != DDL_OK) {
         ddl_contexts_lose(world);

@@ -2,8 +2,8 @@
  * crier.h - lines for a function of the program's, called by a thread that does nothing else: a function that
  * does not return keeps no operation from its deadline.
  *
- * The thread begins with the first line, and ends once there is no such function. A forked child has none,
- * and begins anew. Thread: any.
+ * The thread begins with the first line, and ends once there is no such function. Where none can be started
+ * whoever has a line calls the function. A forked child has no such thread, and begins anew. Thread: any.
  */
 #ifndef DDL_BASE_CRIER_H
 #define DDL_BASE_CRIER_H
@@ -21,5 +21,8 @@ void ddl_crier_set(ddl_log_sink *sink, void *arg);
  * with 16 lines before it, lost. False: there is no function to tell it to.
  */
 bool ddl_crier_tell(const char *line);
+
+/* At the exit of the process: there is no function any more, and one that is in a call has half a second. */
+void ddl_crier_end(void);
 
 #endif

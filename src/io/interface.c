@@ -61,7 +61,7 @@ bool ddl_interface_no_loopback(void)
 {
     struct ifaddrs *list;
     bool is_up = false;
-    if (list_interfaces(&list) != 0)
+    if (list_interfaces(&list) != 0 || list == NULL)
         return false;
     for (struct ifaddrs *entry = list; entry != NULL; entry = entry->ifa_next)
         is_up = is_up || (entry->ifa_flags & (IFF_LOOPBACK | IFF_UP)) == (IFF_LOOPBACK | IFF_UP);

@@ -502,13 +502,76 @@ static void a_sink_that_hangs_holds_nobody_up(void **state)
     assert_true(ms < 300);
     atomic_store(&sink.leave, true);
     assert_true(ms_to_log("the last") < 3000);
+    while (atomic_load(&sink.lines) < 16)
+        sched_yield();
     ddl_set_log(NULL, NULL);
     assert_in_range(atomic_load(&sink.lines), 16, 17); /* those that had room, and the last if it had, too */
+}
+
+static void take_a_moment(void *arg, const char *line)
+{
+    const struct timespec moment = { 0, 5 * 1000 * 1000 };
+    (void)line;
+    nanosleep(&moment, NULL);
+    atomic_fetch_add((atomic_int *)arg, 1);
+}
+
+static void *log_all_the_time(void *stop)
+{
+    while (!atomic_load((atomic_bool *)stop))
+        ddl_log(DDL_LOG_ERROR, "and so on");
+    return NULL;
+}
+
+static void a_sink_can_be_changed_at_any_time(void **state)
+{
+    (void)state;
+    enum { THREADS = 4 };
+    pthread_t threads[THREADS];
+    atomic_bool stop = false;
+    atomic_int first = 0, second = 0;
+    ddl_set_log(take_a_moment, &first);
+    for (int i = 0; i < THREADS; i++)
+        assert_int_equal(pthread_create(&threads[i], NULL, log_all_the_time, &stop), 0);
+    while (atomic_load(&first) < 5)
+        sched_yield();
+    const int64_t begin_ns = ddl_now_ns();
+    ddl_set_log(take_a_moment, &second);
+    assert_true(ddl_now_ns() - begin_ns < 400 * DDL_NS_PER_MS);
+    const int told = atomic_load(&first);
+    while (atomic_load(&second) < 5)
+        sched_yield();
+    assert_int_equal(atomic_load(&first), told);
+    atomic_store(&stop, true);
+    for (int i = 0; i < THREADS; i++)
+        pthread_join(threads[i], NULL);
+    ddl_set_log(NULL, NULL);
+}
+
+static void without_a_thread_lines_are_told_all_the_same(void **state)
+{
+    (void)state;
+#ifdef DDL_FAILPOINTS
+    int lines = 0;
+    ddl_failpoint_arm("base.crier");
+    ddl_set_log(keep_line, &lines);
+    for (int i = 0; i < 100; i++) {
+        assert_true(ms_to_log("here") < 400);
+        assert_int_equal(lines, i + 1);
+    }
+    ddl_set_log(NULL, NULL);
+    ddl_failpoint_arm(NULL);
+#else
+    skip();
+#endif
 }
 
 static void a_forked_child_has_a_sink_of_its_own(void **state)
 {
     (void)state;
+#if defined(__SANITIZE_THREAD__) /* which ends children that start threads */
+    skip();
+#endif
     int lines = 0, status = -1;
     ddl_set_log(keep_line, &lines);
     ddl_log(DDL_LOG_ERROR, "before");
@@ -606,6 +669,8 @@ int main(void)
         cmocka_unit_test(nobody_who_reads_the_log_is_no_harm),
         cmocka_unit_test(who_does_not_read_the_log_is_not_waited_for),
         cmocka_unit_test(a_sink_that_hangs_holds_nobody_up),
+        cmocka_unit_test(a_sink_can_be_changed_at_any_time),
+        cmocka_unit_test(without_a_thread_lines_are_told_all_the_same),
         cmocka_unit_test(a_forked_child_has_a_sink_of_its_own),
         cmocka_unit_test(failpoint_fails_the_hit_that_was_asked_for),
     };

@@ -12,6 +12,7 @@
  *     free_at_exit   free the world after the library's own exit handler
  *     calls_at_exit  likewise, and before that make a call, wait for all started, split and abort
  *     joins_at_exit  likewise, and before that join a thread that waits for all started from here on
+ *     exit_in_free:USEC   free the world in another thread, and exit with 0 so long after it has begun
  *     split:NAME:COLOR:KEY  shrink:NAME  abort:REASON  use:NAME
  *     cases:SEED:N   so many random calls (see cases.h), on parts of the communicator too
  *     allreduce:COUNT:DTYPE:OP  reduce_scatter:COUNT:DTYPE:OP  reduce:COUNT:DTYPE:OP:ROOT
@@ -43,7 +44,9 @@
 #include <fcntl.h>
 #include <inttypes.h>
 #include <pthread.h>
+#include <sched.h>
 #include <signal.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -717,9 +720,32 @@ static void *wait_aside(void *a)
     return NULL;
 }
 
+static bool lingers_at_exit;
+static atomic_bool has_begun;
+
+static void *free_aside(void *comm)
+{
+    atomic_store(&has_begun, true);
+    (void)ddl_comm_free(comm);
+    return NULL;
+}
+
+static void exit_in_free(struct actor *a, const char *usec)
+{
+    lingers_at_exit = true;
+    if (pthread_create(&waiter, NULL, free_aside, &a->comms[0].comm) != 0)
+        die("cannot start a thread", usec);
+    while (!atomic_load(&has_begun))
+        sched_yield();
+    usleep((useconds_t)strtol(usec, NULL, 10));
+    exit(0);
+}
+
 /* Comes after the library's own exit handler, as it is registered before that. */
 static void free_late(void)
 {
+    if (lingers_at_exit)
+        pause_ms(100);
     if (!frees_at_exit)
         return;
     if (calls_at_exit) {
@@ -747,6 +773,8 @@ int main(int argc, char *argv[])
             frees_at_exit = calls_at_exit = true;
         else if (strcmp(argv[i], "joins_at_exit") == 0)
             frees_at_exit = joins_at_exit = pthread_create(&waiter, NULL, wait_aside, &self) == 0;
+        else if (strncmp(argv[i], "exit_in_free:", 13) == 0)
+            exit_in_free(&self, argv[i] + 13);
         else
             perform(&self, argv[i]);
     return 0;

@@ -1945,6 +1945,17 @@ class LifeCycle(Failures):
                 ranks[1].expect("free")
                 ranks[1].finish(0)
 
+    def test_a_process_may_exit_while_another_thread_frees_the_world(self):
+        for usec in range(0, 1000, 60):
+            world = self.world(2)
+            ranks = [world.start(0, "init", SMALL, f"exit_in_free:{usec}"), world.start(1, "init", SMALL, "free")]
+            for rank in ranks:
+                rank.expect("init", "DDL_OK")
+                rank.expect("call", "DDL_OK")
+            ranks[0].finish(0)
+            ranks[1].expect("free")
+            ranks[1].finish(0)
+
     def test_everything_is_given_back_after_a_failed_init(self):
         for number, environment in ((0, {"DDL_TRANSPORT": "pigeon"}), (0, {"DDL_START_TIMEOUT": "1s"}),
                                     (0, {"DDL_IFACE": "nosuch0"}), (1, {"DDL_IFACE": "nosuch0"})):

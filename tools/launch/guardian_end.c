@@ -9,6 +9,7 @@ enum {
     FULL_MS = 50,       /* until the next look, while our reader is too slow to tell who is silent */
     SPEECH_MS = 3000,   /* the most for a report */
     KILL_MS = 5000,     /* for the kernel to end what was killed */
+    REAP_MS = 50,       /* for what ends by itself just now, where nothing can be killed */
     LEFTOVER_MS = 2000, /* from SIGTERM to SIGKILL for what ranks left behind; or the grace, if shorter */
     GROUP_MS = 250,     /* the same for orphans that we cannot see, only their process group */
 };
@@ -74,7 +75,7 @@ void launch_guardian_kill(struct guardian *g, int64_t now_ns)
     g->stage = KILLING;
     g->outcome.all_killed = something;
     g->killed_ns = now_ns;
-    g->stage_end_ns = launch_in_ms(now_ns, reaches ? KILL_MS : 0);
+    g->stage_end_ns = launch_in_ms(now_ns, reaches ? KILL_MS : REAP_MS);
 }
 
 void launch_guardian_ask_to_end(struct guardian *g, int signal, int64_t grace_ms, int64_t now_ns)
