@@ -360,7 +360,8 @@ static bool keep_arrays(ddl_comm *comm, ddl_request *request)
         request->kept = ddl_alloc(bytes);
         request->kept_bytes = request->kept != NULL ? bytes : 0;
         if (request->kept == NULL) {
-            shape->blocks = shape->out_blocks = (ddl_uneven){ NULL, NULL }; /* the caller's are not his yet */
+            shape->blocks = shape->out_blocks =
+                (ddl_uneven){ NULL, NULL }; /* not the caller's, which may go */
             return false;
         }
     }
