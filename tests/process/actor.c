@@ -732,8 +732,9 @@ static void *free_aside(void *comm)
 
 static void exit_in_free(struct actor *a, const char *usec)
 {
+    pthread_t thread;
     lingers_at_exit = true;
-    if (pthread_create(&waiter, NULL, free_aside, &a->comms[0].comm) != 0)
+    if (pthread_create(&thread, NULL, free_aside, &a->comms[0].comm) != 0 || pthread_detach(thread) != 0)
         die("cannot start a thread", usec);
     while (!atomic_load(&has_begun))
         sched_yield();
