@@ -253,10 +253,12 @@ class Beginning(LaunchTest):
     def test_while_others_write_its_end_is_waited_for_longer(self):
         """As where a rank is short of a CPU, which others have."""
         script = ("import os, time\n"
+                  "begun, ended = os.environ['DIR'] + '/begun', os.environ['DIR'] + '/ended'\n"
                   "if os.environ['RANK'] == '0':\n"
-                  "    os.write(1, b'part'); time.sleep(0.5); os.write(1, b' and end\\n')\n"
-                  "for i in range(60 if os.environ['RANK'] == '1' else 0):\n"
-                  "    os.write(1, b'line\\n'); time.sleep(0.01)\n")
+                  "    while not os.path.exists(begun): time.sleep(0.01)\n"
+                  "    os.write(1, b'part'); time.sleep(0.5); os.write(1, b' and end\\n'); open(ended, 'w').close()\n"
+                  "while os.environ['RANK'] == '1' and not os.path.exists(ended):\n"
+                  "    os.write(1, b'line\\n'); open(begun, 'w').close(); time.sleep(0.01)\n")
         result = self.launch("-n", "2", *self.python(script))
         self.assertEqual(set(result.lines), {"[0] part and end", "[1] line"})
 
