@@ -1898,52 +1898,47 @@ class LifeCycle(Failures):
         self.assertLess(self.seconds(freed["begin_ns"], freed["end_ns"]), bound(1))
         ranks[1].finish(0)
 
-    def test_calls_in_an_exit_handler_after_the_goodbye_are_refused_at_once(self):
-        """As destructors make them in C++; so is the wait for what was in flight."""
+    def start_to_exit(self, *commands):
+        """Rank 0 of two is about to exit with a call in flight, for which rank 1 does not come."""
         world = self.world(2, DDL_TIMEOUT="20s")
-        ranks = [world.start(0, "calls_at_exit", "init", SMALL, "+" + LARGE, "line"),
-                 world.start(1, "init", SMALL, "line", "free")]
+        ranks = [world.start(0, *commands, "line"), world.start(1, "init", SMALL, "line", "free")]
         for rank in ranks:
             rank.expect("init", "DDL_OK")
             rank.expect("call", "DDL_OK")
         ranks[0].expect("started", "DDL_OK")
         ranks[0].expect("ready")
         ranks[1].expect("ready")
-        ranks[0].go()
-        for event in ("call", "wait", "split", "abort"):
-            record = ranks[0].expect(event, "DDL_EABORTED")
-            self.assertLess(self.seconds(record["begin_ns"], record["end_ns"]), bound(0.2), record)
-            self.assert_names(record, "exiting")
+        return ranks
+
+    def end_after_exit(self, ranks):
         ranks[0].expect("free", "DDL_OK")
         ranks[0].finish(0)
         ranks[1].go()
         ranks[1].expect("free")
         ranks[1].finish(0)
 
+    def test_calls_in_an_exit_handler_after_the_goodbye_are_refused_at_once(self):
+        """As destructors make them in C++; so is the wait for what was in flight."""
+        ranks = self.start_to_exit("calls_at_exit", "init", SMALL, "+" + LARGE)
+        ranks[0].go()
+        for event in ("call", "wait", "split", "abort"):
+            record = ranks[0].expect(event, "DDL_EABORTED")
+            self.assertLess(self.seconds(record["begin_ns"], record["end_ns"]), bound(0.2), record)
+            self.assert_names(record, "exiting")
+        self.end_after_exit(ranks)
+
     def test_a_call_that_another_thread_is_in_ends_with_the_exit_handler(self):
         """Who sleeps there, and also who had to be asked out: a later handler may join that thread."""
         for waits in (0, 0.05):
             with self.subTest(waits=waits):
-                world = self.world(2, DDL_TIMEOUT="20s")
-                ranks = [world.start(0, "init", SMALL, "+" + LARGE, "joins_at_exit", "line"),
-                         world.start(1, "init", SMALL, "line", "free")]
-                for rank in ranks:
-                    rank.expect("init", "DDL_OK")
-                    rank.expect("call", "DDL_OK")
-                ranks[0].expect("started", "DDL_OK")
-                ranks[0].expect("ready")
-                ranks[1].expect("ready")
+                ranks = self.start_to_exit("init", SMALL, "+" + LARGE, "joins_at_exit")
                 time.sleep(waits)
                 exits_ns = time.monotonic_ns()
                 ranks[0].go()
                 record = ranks[0].expect("wait", "DDL_EABORTED")
                 self.assertLess(self.seconds(exits_ns, record["end_ns"]), bound(1), record)
                 self.assert_names(record, "exiting")
-                ranks[0].expect("free", "DDL_OK")
-                ranks[0].finish(0)
-                ranks[1].go()
-                ranks[1].expect("free")
-                ranks[1].finish(0)
+                self.end_after_exit(ranks)
 
     def test_a_process_may_exit_while_another_thread_frees_the_world(self):
         for usec in range(0, 1000, 60):

@@ -4,6 +4,7 @@
 
 Needs the right to make network namespaces; exits with 77 (skipped) where it is not given.
 """
+import errno
 import os
 import re
 import shutil
@@ -302,6 +303,20 @@ class Computing(OnHosts):
                 for word in (address, "ip link set lo up"):
                     self.assertIn(word, record["text"])
                 self.assertLess((record["end_ns"] - record["begin_ns"]) / 1e9, bound(1))
+                one.close()
+
+    @unittest.skipUnless(os.geteuid() == 0 and shutil.which("setpriv"), "needs root, and setpriv")
+    def test_why_a_port_is_refused_is_told(self):
+        """One for root only, and one that something else keeps from this process."""
+        for port, first_free, words in ((80, 1024, "for root only"), (30000, 32000, "security module")):
+            with self.subTest(port=port):
+                enter = ["unshare", "-n", "sh", "-ec", "ip link set lo up; "
+                         f"echo {first_free} >/proc/sys/net/ipv4/ip_unprivileged_port_start; "
+                         'exec setpriv --bounding-set -net_bind_service --inh-caps -net_bind_service "$@"', "sh"]
+                one = World(ACTOR, 2, MASTER_ADDR="127.0.0.1", MASTER_PORT=port).start(0, "init", prefix=enter)
+                record = one.expect("init", "DDL_ENETWORK")
+                self.assertIn(words, record["text"])
+                self.assertEqual(record["os_errno"], errno.EACCES, record)
                 one.close()
 
     def test_who_joined_is_told_with_the_hosts(self):
