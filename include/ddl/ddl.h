@@ -396,10 +396,10 @@ DDL_API const char *ddl_algorithm_name(const ddl_comm *comm, const char *collect
  */
 DDL_API size_t ddl_algorithm_names(const char *collective, const char *names[], size_t capacity);
 
-/* Called with one whole line, without line end, by a thread of its own, one at a time. The library is silent
- * but for this. Nobody waits for a sink that does not return, or for who does not read stderr, for longer
- * than half a second; up to 16 lines wait for the sink then, and others are lost. The sink must not call the
- * library: what it would wait for may be what waits for it. */
+/* Called with one whole line, without line end, by a thread of its own (by any, where none can be started),
+ * one at a time. The library is silent but for this. Nobody waits for a sink that does not return, or for who
+ * does not read stderr, for longer than half a second; up to 16 lines wait for the sink then, and others are
+ * lost. The sink must not call the library: what it would wait for may be what waits for it. */
 typedef void ddl_log_sink(void *arg, const char *line);
 
 /* Send log lines to sink instead of stderr; NULL restores stderr. Set it before ddl_init. */
