@@ -19,6 +19,10 @@ bool launch_descendants_adopt(void);
  */
 int launch_descendants_signal(int signal, pid_t except, pid_t *pids, int most);
 
+/* Whether a child that has not been waited for is on its way out: the kernel takes down what it had. False
+ * where that cannot be seen. */
+bool launch_is_exiting(pid_t pid);
+
 /* In a child: be killed when `parent` dies, and now if it has. Does nothing where that cannot be asked for.
  */
 void launch_die_with(pid_t parent);

@@ -14,8 +14,11 @@
 #include <sys/prctl.h>
 #include <unistd.h>
 
+enum { FLAG_EXITING = 0x4 }; /* PF_EXITING of include/linux/sched.h, which proc(5) refers to */
+
 struct process {
     pid_t pid, parent;
+    unsigned flags;
     bool ended; /* a zombie */
     bool below; /* known to descend from this process */
 };
@@ -50,15 +53,17 @@ static bool read_process(int proc, const char *number, struct process *process)
     if (bytes <= 0)
         return false;
     line[bytes] = '\0';
-    /* "PID (NAME) STATE PARENT ...", where NAME may hold anything, also ")". */
+    /* "PID (NAME) STATE PARENT GROUP SESSION TERMINAL GROUP FLAGS ...", where NAME may hold anything, also
+     * ")". */
     const char *name_end = strrchr(line, ')');
     char state;
     int parent;
-    if (name_end == NULL || sscanf(name_end + 1, " %c %d", &state, &parent) != 2)
+    unsigned flags;
+    if (name_end == NULL || sscanf(name_end + 1, " %c %d %*d %*d %*d %*d %u", &state, &parent, &flags) != 3)
         return false;
-    *process = (struct process){ .pid = (pid_t)atol(number),
-                                 .parent = parent,
-                                 .ended = state == 'Z' || state == 'X' };
+    *process = (struct process){
+        .pid = (pid_t)atol(number), .parent = parent, .flags = flags, .ended = state == 'Z' || state == 'X'
+    };
     return true;
 }
 
@@ -151,4 +156,18 @@ int launch_descendants_signal(int signal, pid_t except, pid_t *pids, int most)
     }
     ddl_bytes_fini(&list);
     return found;
+}
+
+bool launch_is_exiting(pid_t pid)
+{
+    char number[24];
+    struct process process;
+    snprintf(number, sizeof number, "%ld", (long)pid);
+    const int proc = open("/proc", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (proc < 0)
+        return false;
+    const bool is_exiting =
+        is_own(proc) && read_process(proc, number, &process) && (process.flags & FLAG_EXITING) != 0;
+    close(proc);
+    return is_exiting;
 }

@@ -15,6 +15,12 @@ int launch_descendants_signal(int signal, pid_t except, pid_t *pids, int most)
     return -1;
 }
 
+bool launch_is_exiting(pid_t pid)
+{
+    (void)pid;
+    return false;
+}
+
 void launch_die_with(pid_t parent)
 {
     (void)parent; /* the guardian sees its launcher go, and kills process groups */

@@ -117,8 +117,16 @@ static launch_rank *find_rank(struct guardian *g, pid_t pid)
     return NULL;
 }
 
+static void note_exiting(struct guardian *g)
+{
+    for (int i = 0; i < g->nranks; i++)
+        g->ranks[i].was_exiting = g->ranks[i].running && launch_is_exiting(g->ranks[i].pid);
+}
+
 static void on_failure(struct guardian *g, int64_t now_ns)
 {
+    if (g->outcome.cause == LAUNCH_ENDED)
+        note_exiting(g);
     launch_guardian_set_cause(g, LAUNCH_RANK_FAILED);
     if (g->options->stop_on_failure && g->stage == RUNNING) {
         g->stage = REPORTING;

@@ -25,7 +25,12 @@ static bool is_earlier(const launch_rank *rank, const launch_rank *other)
 /* By a signal that the launcher may have sent. */
 static bool may_be_stopped(const launch_rank *rank)
 {
-    return rank->was_asked && WIFSIGNALED(rank->status);
+    return rank->was_asked && !rank->was_exiting && WIFSIGNALED(rank->status);
+}
+
+static bool ended_together(const launch_rank *rank, const launch_rank *seen_first)
+{
+    return rank->was_exiting || rank->ended_ns <= seen_first->ended_ns + TOGETHER_MS * DDL_NS_PER_MS;
 }
 
 launch_rank *launch_outcome_first(launch_rank *ranks, int nranks)
@@ -46,7 +51,7 @@ launch_rank *launch_outcome_first(launch_rank *ranks, int nranks)
     for (int i = 0; i < nranks; i++) {
         launch_rank *rank = &ranks[i];
         if (rank->order == 0 || rank->status == 0 || (rank != seen_first && may_be_stopped(rank)) ||
-            rank->ended_ns > seen_first->ended_ns + TOGETHER_MS * DDL_NS_PER_MS)
+            !ended_together(rank, seen_first))
             continue;
         ntogether++;
         if (rank->status == seen_first->status)

@@ -42,9 +42,10 @@ typedef struct launch_outcome {
 /*
  * The rank that failed first; NULL: none failed. A process that ends closes its connections a moment before
  * its end can be seen, and on a busy machine those who then fail too may be seen to end before it. So of
- * ranks that ended together the first is one that crashed, or else the only one that ended in another way
- * than all others, or else the one that was seen first. Whoever was asked to end by the launcher comes behind
- * all who ended before that. The rank found takes the lowest order.
+ * ranks that ended together, or were about to when the first end was seen, the first is one that crashed, or
+ * else the only one that ended in another way than all others, or else the one that was seen first. Whoever
+ * was asked to end by the launcher comes behind all who ended before that. The rank found takes the lowest
+ * order.
  */
 launch_rank *launch_outcome_first(launch_rank *ranks, int nranks);
 

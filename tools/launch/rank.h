@@ -51,6 +51,7 @@ typedef struct launch_rank {
     bool stayed_out;  /* ended with 0, and had not read it: it has not called ddl_init */
     int order;        /* of the ends of ranks, from 1, as well as it is known */
     int64_t ended_ns; /* when it was seen */
+    bool was_exiting; /* when the first failure was seen, which was another rank's */
     bool was_asked;   /* to end, by a signal of the launcher, before it did */
     char prefix[24];
     launch_output out, err;
