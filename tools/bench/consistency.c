@@ -74,7 +74,7 @@ static void close_contest(struct contest *contest)
 static ddl_status hold_contest(struct contest *contest, ddl_comm *world, const struct bench_options *options)
 {
     const struct measured whole = { world, run_whole, contest }, parts = { world, run_parts, contest };
-    for (long round = 0; round < options->rounds; round++) {
+    for (int round = 0; round < options->rounds; round++) {
         struct measurement one, two;
         ddl_status status = measure(&whole, options, &one);
         if (status == DDL_OK)
@@ -135,13 +135,14 @@ static int compare_all(ddl_comm *world, const struct bench_options *options)
                ddl_version(), ddl_size(world), options->tolerance, "bytes", "one", "mean us", "two",
                "mean us", "ratio");
     for (size_t i = 0; i < sizeof rules / sizeof *rules; i++)
-        for (size_t bytes = options->min_bytes; bytes <= options->max_bytes; bytes *= options->factor) {
+        for (size_t bytes = options->min_bytes; bytes <= options->max_bytes;
+             bytes *= (size_t)options->factor) {
             bool held = false;
             if (!compare(&rules[i], bytes, world, options, &held))
                 return EXIT_FAILURE;
             if (!held)
                 result = EXIT_FAILURE;
-            if (bytes > SIZE_MAX / options->factor)
+            if (bytes > SIZE_MAX / (size_t)options->factor)
                 break;
         }
     return result;

@@ -112,11 +112,11 @@ static size_t list_sizes(const struct bench *bench, size_t counts[MAX_SIZES])
 {
     const struct bench_options *options = bench->options;
     size_t nsizes = 0;
-    for (size_t bytes = options->min_bytes; bytes <= options->max_bytes; bytes *= options->factor) {
+    for (size_t bytes = options->min_bytes; bytes <= options->max_bytes; bytes *= (size_t)options->factor) {
         size_t count = workload_count(bench->kind, bytes, options->dtype, ddl_size(bench->world));
         if (nsizes == 0 || count != counts[nsizes - 1])
             counts[nsizes++] = count;
-        if (bytes > SIZE_MAX / options->factor) /* so there are at most 63 sizes */
+        if (bytes > SIZE_MAX / (size_t)options->factor) /* so there are at most 63 sizes */
             break;
     }
     return nsizes;
@@ -267,7 +267,7 @@ static int bench_all(struct bench *bench)
     unforce_algorithm(bench->kind->name);
     int result = good(open_world(bench, NULL)) ? in_world(bench, survey) : EXIT_FAILURE;
     /* In another order in each round, as whoever comes first finds caches and clocks colder. */
-    for (long round = 0; round < bench->options->rounds; round++)
+    for (int round = 0; round < bench->options->rounds; round++)
         for (size_t i = 0; i < comparison->nalgorithms && result == EXIT_SUCCESS; i++) {
             bench->algorithm = (i + (size_t)round) % comparison->nalgorithms;
             result = run_algorithm(bench);

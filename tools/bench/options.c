@@ -81,7 +81,7 @@ static bool wrong(const char *flag, const char *value, const char *expected)
     return false;
 }
 
-static bool parse_number(const char *flag, const char *text, long least, long *number)
+static bool parse_number(const char *flag, const char *text, long least, int *number)
 {
     char *end, expected[64];
     errno = 0;
@@ -89,8 +89,24 @@ static bool parse_number(const char *flag, const char *text, long least, long *n
     snprintf(expected, sizeof expected, "a whole number from %ld to %ld", least, (long)INT32_MAX);
     if (end == text || *end != '\0' || errno != 0 || value < least || value > INT32_MAX)
         return wrong(flag, text, expected);
-    *number = value;
+    *number = (int)value;
     return true;
+}
+
+static bool parse_decimal(const char *text, double *number)
+{
+    char *end;
+    *number = strtod(text, &end);
+    return end != text && *end == '\0';
+}
+
+/* Whether it is the second of two words. */
+static bool parse_either(const char *flag, const char *text, const char *no, const char *yes, bool *value)
+{
+    char expected[64];
+    *value = strcmp(text, yes) == 0;
+    snprintf(expected, sizeof expected, "%s or %s", no, yes);
+    return *value || strcmp(text, no) == 0 || wrong(flag, text, expected);
 }
 
 /* Digits, then nothing or one of k, M, G, after which B or iB may stand. */
@@ -238,6 +254,72 @@ static bool check_together(const bool given[], const struct bench_options *optio
     return true;
 }
 
+/* One flag and its argument, of which getopt_long has seen that there is one. */
+static bool take_flag(int flag, struct bench_options *options)
+{
+    switch (flag) {
+    case 'b':
+        return parse_bytes("min", optarg, &options->min_bytes);
+    case 'e':
+        return parse_bytes("max", optarg, &options->max_bytes);
+    case 'f':
+        return parse_number("factor", optarg, 2, &options->factor);
+    case 'd':
+        return parse_dtype(optarg, options);
+    case 'o':
+        return parse_op(optarg, options);
+    case 'a':
+        options->algorithm = optarg;
+        return true;
+    case 'c':
+        options->mode = BENCH_CALIBRATE;
+        return parse_file("calibrate", optarg, &options->profile);
+    case 'C':
+        options->mode = BENCH_CONSISTENCY;
+        return true;
+    case 'N':
+        return parse_number("rounds", optarg, 1, &options->rounds);
+    case 't':
+        return (parse_decimal(optarg, &options->tolerance) && options->tolerance >= 0 &&
+                options->tolerance <= 1000) ||
+               wrong("tolerance", optarg, "percent from 0 to 1000");
+    case 's':
+        return (parse_decimal(optarg, &options->seconds) && options->seconds > 0 &&
+                options->seconds <= 3600) ||
+               wrong("seconds", optarg, "more than 0, and 3600 at most");
+    case 'n':
+        return parse_number("iters", optarg, 1, &options->iterations);
+    case 'w':
+        return parse_number("warmup", optarg, 0, &options->warmup);
+    case 'r':
+        return parse_number("root", optarg, 0, &options->root);
+    case 'p':
+        return parse_either("inplace", optarg, "0", "1", &options->in_place);
+    case 'm':
+        return parse_either("memory", optarg, "plain", "shared", &options->shared_memory);
+    case 'j':
+        return parse_file("json", optarg, &options->json);
+    default: /* getopt_long has said what is wrong */
+        return false;
+    }
+}
+
+/* What stands beside the flags: the collective, where the mode has one. */
+static bool take_words(int nwords, char **words, struct bench_options *options)
+{
+    if (options->mode != BENCH_COLLECTIVE) {
+        if (nwords != 0)
+            fprintf(stderr, "ddl-bench: %s: --calibrate and --consistency take no collective\n", words[0]);
+        return nwords == 0;
+    }
+    if (nwords != 1) {
+        fprintf(stderr, nwords == 0 ? "ddl-bench: name a collective\n" : "ddl-bench: name one collective\n");
+        return false;
+    }
+    options->collective = words[0];
+    return true;
+}
+
 enum bench_parsed bench_options_parse(int argc, char **argv, struct bench_options *options)
 {
     *options = (struct bench_options){ .min_bytes = 4,
@@ -250,94 +332,18 @@ enum bench_parsed bench_options_parse(int argc, char **argv, struct bench_option
                                        .seconds = 0.25,
                                        .tolerance = 50,
                                        .warmup = 5 };
-    bool ok = true, given[UCHAR_MAX + 1] = { false };
-    long number = 0;
-    for (int flag; ok && (flag = getopt_long(argc, argv, letters, flags, NULL)) != -1;) {
-        char *end = NULL;
+    bool given[UCHAR_MAX + 1] = { false };
+    for (int flag; (flag = getopt_long(argc, argv, letters, flags, NULL)) != -1;) {
         given[flag] = true;
-        switch (flag) {
-        case 'b':
-            ok = parse_bytes("min", optarg, &options->min_bytes);
-            break;
-        case 'e':
-            ok = parse_bytes("max", optarg, &options->max_bytes);
-            break;
-        case 'f':
-            ok = parse_number("factor", optarg, 2, &number);
-            options->factor = (size_t)number;
-            break;
-        case 'd':
-            ok = parse_dtype(optarg, options);
-            break;
-        case 'o':
-            ok = parse_op(optarg, options);
-            break;
-        case 'a':
-            options->algorithm = optarg;
-            break;
-        case 'c':
-            options->mode = BENCH_CALIBRATE;
-            ok = parse_file("calibrate", optarg, &options->profile);
-            break;
-        case 'C':
-            options->mode = BENCH_CONSISTENCY;
-            break;
-        case 'N':
-            ok = parse_number("rounds", optarg, 1, &options->rounds);
-            break;
-        case 't':
-            options->tolerance = strtod(optarg, &end);
-            if (end == optarg || *end != '\0' || !(options->tolerance >= 0 && options->tolerance <= 1000))
-                ok = wrong("tolerance", optarg, "percent from 0 to 1000");
-            break;
-        case 's':
-            options->seconds = strtod(optarg, &end);
-            if (end == optarg || *end != '\0' || !(options->seconds > 0 && options->seconds <= 3600))
-                ok = wrong("seconds", optarg, "more than 0, and 3600 at most");
-            break;
-        case 'n':
-            ok = parse_number("iters", optarg, 1, &options->iterations);
-            break;
-        case 'w':
-            ok = parse_number("warmup", optarg, 0, &options->warmup);
-            break;
-        case 'r':
-            ok = parse_number("root", optarg, 0, &number);
-            options->root = (int)number;
-            break;
-        case 'p':
-            ok = strcmp(optarg, "0") == 0 || strcmp(optarg, "1") == 0 || wrong("inplace", optarg, "0 or 1");
-            options->in_place = optarg[0] == '1';
-            break;
-        case 'm':
-            options->shared_memory = strcmp(optarg, "shared") == 0;
-            ok = options->shared_memory || strcmp(optarg, "plain") == 0 ||
-                 wrong("memory", optarg, "plain or shared");
-            break;
-        case 'j':
-            ok = parse_file("json", optarg, &options->json);
-            break;
-        case 'h':
+        if (flag == 'h')
             return BENCH_HELP;
-        case 'V':
+        if (flag == 'V')
             return BENCH_VERSION;
-        default: /* getopt_long has said what is wrong */
-            ok = false;
-        }
+        if (!take_flag(flag, options))
+            return BENCH_WRONG;
     }
     if (options->rounds == 0)
         options->rounds = options->mode == BENCH_CONSISTENCY ? 5 : 1;
-    if (ok && options->mode == BENCH_COLLECTIVE && argc - optind != 1) {
-        fprintf(stderr,
-                argc == optind ? "ddl-bench: name a collective\n" : "ddl-bench: name one collective\n");
-        ok = false;
-    }
-    if (ok && options->mode != BENCH_COLLECTIVE && argc != optind) {
-        fprintf(stderr, "ddl-bench: %s: --calibrate and --consistency take no collective\n", argv[optind]);
-        ok = false;
-    }
-    if (ok && options->mode == BENCH_COLLECTIVE)
-        options->collective = argv[optind];
-    ok = ok && check_together(given, options);
-    return ok ? BENCH_RUN : BENCH_WRONG;
+    return take_words(argc - optind, argv + optind, options) && check_together(given, options) ? BENCH_RUN
+                                                                                               : BENCH_WRONG;
 }

@@ -15,16 +15,17 @@ struct bench_options {
     enum bench_mode mode;
     const char *collective; /* NULL in other modes */
     const char *profile;    /* file to write when calibrating */
-    size_t min_bytes, max_bytes, factor;
+    size_t min_bytes, max_bytes;
+    int factor;
     ddl_dtype dtype;
     ddl_op op;
     const char *dtype_name, *op_name;
     const char *algorithm; /* NULL: the library chooses; "all" */
-    long iterations;       /* 0: as many as fit into seconds */
+    int iterations;        /* 0: as many as fit into seconds */
     double seconds;        /* per size */
-    long rounds;           /* over all algorithms, and over what is compared */
+    int rounds;            /* over all algorithms, and over what is compared */
     double tolerance;      /* of --consistency, in percent */
-    long warmup;
+    int warmup;
     const char *json; /* file to write, or NULL */
     int root;
     bool in_place;
