@@ -22,6 +22,10 @@ DAEMON = ("import os, signal, time\n"
           "for fd in (0, 1, 2): os.dup2(os.open('/dev/null', os.O_RDWR), fd)\n"
           "with open(os.environ['NOTED'], 'a') as noted: noted.write('%d\\n' % os.getpid())\n"
           "time.sleep(600)\n")
+# Ends the first thread of a process, which is shown as a zombie then, while another one goes on.
+HEADLESS = ("import ctypes, threading, time\n"
+            "threading.Thread(target=time.sleep, args=(600,)).start()\n"
+            "ctypes.CDLL(None).syscall(%d, 0)\n" % harness.SYS_EXIT)
 
 
 class LauncherKilled(LaunchTest):
@@ -149,6 +153,15 @@ class Leftovers(LaunchTest):
                 self.assertEqual(result.code, code)
                 self.assertLess(result.seconds, 6 * harness.SLOW)
                 self.assert_nothing_left(0.1)
+
+    @linux_only
+    def test_a_daemon_that_looks_like_a_zombie_does_not_outlive_the_job(self):
+        begun = time.monotonic()
+        result = self.launch("-n", "2", "--grace", "0.5", *self.python(DAEMON.replace("time.sleep(600)\n", HEADLESS)),
+                             env={"THEN": 'while [ ! -s "$NOTED" ]; do sleep 0.01; done; sleep 0.2'})
+        self.assertEqual(result.code, 0)
+        self.assertLess(time.monotonic() - begun, 6 * harness.SLOW)
+        self.assert_nothing_left(0.1)
 
     @linux_only
     def test_a_killed_rank_takes_its_daemons_along_when_the_job_is_killed(self):

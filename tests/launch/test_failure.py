@@ -109,6 +109,17 @@ class FirstFailure(LaunchTest):
             self.assertEqual(result.code, 9, result.err)
             os.unlink(self.path("socket"))
 
+    @linux_only
+    def test_a_rank_whose_first_thread_alone_has_ended_is_not_found_for_that(self):
+        script = ("import ctypes, os, signal, threading, time\n"
+                  "if os.environ['RANK'] == '0': time.sleep(0.5); os._exit(3)\n"
+                  "signal.signal(signal.SIGTERM, signal.SIG_IGN)\n"
+                  "threading.Thread(target=time.sleep, args=(600,)).start()\n"
+                  "ctypes.CDLL(None).syscall(%d, 0)\n" % harness.SYS_EXIT)
+        result = self.launch("-n", "2", "--grace", "0.1", *self.python(script))
+        self.assertEqual(result.code, 3, result.err)
+        self.assertIn("ddl-launch: rank 1 ended by SIGKILL after it", result.messages)
+
     def test_long_last_lines_are_cut(self):
         result = self.launch("-n", "2", *self.python("import os; print('y' * 100000 + 'end'); os._exit(int(os.environ['RANK']))"))
         last = result.err.decode().splitlines()[-1]

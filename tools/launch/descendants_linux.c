@@ -18,9 +18,9 @@ enum { FLAG_EXITING = 0x4 }; /* PF_EXITING of include/linux/sched.h, which proc(
 
 struct process {
     pid_t pid, parent;
-    unsigned flags;
-    bool ended; /* a zombie */
-    bool below; /* known to descend from this process */
+    bool is_exiting; /* the first of its threads */
+    bool ended;      /* a zombie */
+    bool below;      /* known to descend from this process */
 };
 
 bool launch_descendants_adopt(void)
@@ -53,17 +53,20 @@ static bool read_process(int proc, const char *number, struct process *process)
     if (bytes <= 0)
         return false;
     line[bytes] = '\0';
-    /* "PID (NAME) STATE PARENT GROUP SESSION TERMINAL GROUP FLAGS ...", where NAME may hold anything, also
-     * ")". */
+    /* "PID (NAME) STATE PARENT ... FLAGS ... THREADS ...", where NAME may hold anything, also ")". */
     const char *name_end = strrchr(line, ')');
     char state;
-    int parent;
+    int parent, nthreads;
     unsigned flags;
-    if (name_end == NULL || sscanf(name_end + 1, " %c %d %*d %*d %*d %*d %u", &state, &parent, &flags) != 3)
+    if (name_end == NULL ||
+        sscanf(name_end + 1, " %c %d %*d %*d %*d %*d %u %*u %*u %*u %*u %*u %*u %*d %*d %*d %*d %d", &state,
+               &parent, &flags, &nthreads) != 4)
         return false;
-    *process = (struct process){
-        .pid = (pid_t)atol(number), .parent = parent, .flags = flags, .ended = state == 'Z' || state == 'X'
-    };
+    /* One whose first thread has ended, and not the others, is shown as a zombie too. */
+    *process = (struct process){ .pid = (pid_t)atol(number),
+                                 .parent = parent,
+                                 .is_exiting = (flags & FLAG_EXITING) != 0,
+                                 .ended = (state == 'Z' || state == 'X') && nthreads <= 1 };
     return true;
 }
 
@@ -158,16 +161,30 @@ int launch_descendants_signal(int signal, pid_t except, pid_t *pids, int most)
     return found;
 }
 
+/* Whether all of these are; with none left they were. */
+static bool are_exiting(DIR *threads)
+{
+    struct process thread;
+    const struct dirent *entry;
+    while ((entry = readdir(threads)) != NULL)
+        if (entry->d_name[0] != '.' && read_process(dirfd(threads), entry->d_name, &thread) &&
+            !thread.is_exiting)
+            return false;
+    return true;
+}
+
 bool launch_is_exiting(pid_t pid)
 {
-    char number[24];
-    struct process process;
-    snprintf(number, sizeof number, "%ld", (long)pid);
+    char path[48];
     const int proc = open("/proc", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    if (proc < 0)
+    const bool is_known = proc >= 0 && is_own(proc);
+    if (proc >= 0)
+        close(proc);
+    snprintf(path, sizeof path, "/proc/%ld/task", (long)pid);
+    DIR *threads = is_known ? opendir(path) : NULL;
+    if (threads == NULL)
         return false;
-    const bool is_exiting =
-        is_own(proc) && read_process(proc, number, &process) && (process.flags & FLAG_EXITING) != 0;
-    close(proc);
+    const bool is_exiting = are_exiting(threads);
+    closedir(threads);
     return is_exiting;
 }

@@ -148,8 +148,8 @@ void launch_guardian_give_up(struct guardian *g)
         for (int i = 0; i < g->nranks && found < LAUNCH_MOST_UNKILLABLE; i++)
             if (g->ranks[i].running || g->ranks[i].left_some)
                 g->outcome.unkillable[found++] = g->ranks[i].pid;
-        g->outcome.has_unseen = found == 0;
     }
+    g->outcome.has_unseen = found == 0;
     g->outcome.nunkillable = found < LAUNCH_MOST_UNKILLABLE ? found : LAUNCH_MOST_UNKILLABLE;
     launch_guardian_close_outputs(g);
 }
