@@ -414,6 +414,16 @@ class Drain(LaunchTest):
         self.assertIn("nobody reads the output", err)
         self.assert_nothing_left(1)
 
+    def test_what_nobody_has_read_of_a_job_that_has_ended_is_told_too(self):
+        """Whether the ranks end before or after their output cannot be written is chance."""
+        for script in ("echo hi", "sleep 0.02; echo hi", "seq 3000"):
+            for _ in range(5):
+                process = self.start("-n", "2", *self.shell(script))
+                process.stdout.close()
+                err = process.stderr.read().decode()
+                self.assertEqual(process.wait(20 * harness.SLOW), 141, err)
+                self.assertIn("nobody reads the output", err)
+
     def test_also_where_a_rank_has_failed_and_the_others_go_on(self):
         process = self.start("-n", "2", "--on_failure", "continue", *self.shell(
             harness.NOTE + "[ $RANK = 1 ] && exit 5; while :; do echo x; sleep 0.01; done"))

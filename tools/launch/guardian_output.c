@@ -43,7 +43,9 @@ void launch_guardian_check_sinks(struct guardian *g, int64_t now_ns)
         int error = launch_sink_error(sinks[i]);
         if (error == EPIPE && g->stage == RUNNING && g->nrunning > 0)
             launch_guardian_stop_for(g, LAUNCH_OUTPUT_CLOSED, now_ns);
-        else if (error != 0 && error != EPIPE && g->outcome.write_error == 0)
+        else if (error == EPIPE)
+            launch_guardian_set_cause(g, LAUNCH_OUTPUT_CLOSED);
+        else if (error != 0 && g->outcome.write_error == 0)
             g->outcome.write_error = error;
     }
 }

@@ -165,12 +165,16 @@ static void say_not_started(ddl_bytes *text, const launch_job *job, int os_errno
     say(text, "ddl-launch: cannot start %.300s: %s%s\n", job->path, strerror(os_errno), hint);
 }
 
-static void say_cause(const launch_job *job, const launch_outcome *outcome, ddl_bytes *text)
+static void say_cause(const launch_job *job, const launch_outcome *outcome, const launch_rank *ranks,
+                      int nranks, ddl_bytes *text)
 {
+    bool was_stopped = false;
     char name[32];
     const char *killed = !outcome->all_killed         ? ""
                          : outcome->killed_on_request ? " by SIGKILL, at the second Ctrl-C"
                                                       : " by SIGKILL, as it did not end in time";
+    for (int i = 0; i < nranks; i++)
+        was_stopped = was_stopped || ranks[i].was_asked;
     switch (outcome->cause) {
     case LAUNCH_ENDED:
     case LAUNCH_ORPHANED:
@@ -183,7 +187,8 @@ static void say_cause(const launch_job *job, const launch_outcome *outcome, ddl_
             launch_signal_name(outcome->signal, name, sizeof name), killed);
         break;
     case LAUNCH_OUTPUT_CLOSED:
-        say(text, "ddl-launch: nobody reads the output any more; the job was stopped%s\n", killed);
+        say(text, "ddl-launch: nobody reads the output any more%s%s\n",
+            was_stopped ? "; the job was stopped" : "", killed);
         break;
     case LAUNCH_NOT_STARTED:
         say_not_started(text, job, outcome->os_errno);
@@ -222,7 +227,7 @@ void launch_summary(const launch_job *job, const launch_outcome *outcome, launch
                     ddl_bytes *text)
 {
     say_output_errors(outcome, ranks, nranks, text);
-    say_cause(job, outcome, text);
+    say_cause(job, outcome, ranks, nranks, text);
     bool tells_ranks = outcome->cause == LAUNCH_RANK_FAILED || outcome->cause == LAUNCH_TIME_LIMIT ||
                        outcome->cause == LAUNCH_SIGNALLED;
     const launch_rank *first = outcome->cause == LAUNCH_RANK_FAILED ? outcome->first : NULL;
@@ -238,7 +243,7 @@ void launch_summary(const launch_job *job, const launch_outcome *outcome, launch
     if (outcome->has_unseen)
         say(text,
             "ddl-launch: processes that the ranks have started are still there; they cannot be found, as "
-            "there is no /proc, or that of another namespace; mount it (mount -t proc proc /proc), and "
+            "where there is no /proc, or that of another namespace; mount it (mount -t proc proc /proc), and "
             "end them by hand\n");
     if (first != NULL && nranks > 1)
         say_tail(text, first);
