@@ -65,6 +65,13 @@ class FirstFailure(LaunchTest):
         self.assertRegex(result.messages[0], r"rank 1 on .* failed first: killed by SIGSEGV")
         self.assertIn("ddl-launch: rank 1 wrote nothing", result.messages)
 
+    def test_where_the_first_wrote_nothing_one_that_ended_like_it_speaks(self):
+        script = 'case $RANK in 0) %s exit 3;; 1) %s echo why >&2; exit 3;; 2) %s echo not this; exit 4;; esac'
+        result = self.launch("-n", "3", *self.shell(script % (FAIL, WAIT_FOR_FAILED, WAIT_FOR_FAILED + "sleep 0.3;")))
+        self.assertEqual(result.code, 3)
+        self.assertIn("ddl-launch: rank 0 wrote nothing; the last lines of rank 1, which ended as it did:", result.messages)
+        self.assertEqual(result.err.splitlines()[-1], b"[1] why")
+
     @linux_only
     def test_the_rank_that_failed_first_is_found_among_those_that_follow_at_once(self):
         # The last rank is hit; the others fail within microseconds of its end, while everything is busy.

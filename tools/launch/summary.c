@@ -140,15 +140,32 @@ static void say_others(ddl_bytes *text, const launch_rank *ranks, int nranks, to
         say(text, "%s\n", side.first == NULL ? "" : side.before ? " before it" : " after it");
 }
 
-static void say_tail(ddl_bytes *text, const launch_rank *rank)
+/* Of those that wrote something and ended as this one did, the one that was seen first; NULL: none. */
+static const launch_rank *find_spokesman(const launch_rank *silent, const launch_rank *ranks, int nranks)
+{
+    const launch_rank *found = NULL;
+    for (const launch_rank *rank = ranks; rank < ranks + nranks; rank++)
+        if (rank->pid != 0 && rank->tail.bytes > 0 && same_end(rank, silent) &&
+            (found == NULL || rank->order < found->order))
+            found = rank;
+    return found;
+}
+
+/* Where all end at once for a reason that only one of them tells, it need not have been seen to end first. */
+static void say_tail(ddl_bytes *text, const launch_rank *first, const launch_rank *ranks, int nranks)
 {
     ddl_view lines[SHOWN_LINES];
-    int count = launch_tail_lines(&rank->tail, lines, SHOWN_LINES);
-    if (count == 0) {
-        say(text, "ddl-launch: rank %d wrote nothing\n", rank->rank);
+    const launch_rank *rank = first->tail.bytes > 0 ? first : find_spokesman(first, ranks, nranks);
+    if (rank == NULL) {
+        say(text, "ddl-launch: rank %d wrote nothing\n", first->rank);
         return;
     }
-    say(text, "ddl-launch: the last lines of rank %d:\n", rank->rank);
+    if (rank == first)
+        say(text, "ddl-launch: the last lines of rank %d:\n", rank->rank);
+    else
+        say(text, "ddl-launch: rank %d wrote nothing; the last lines of rank %d, which ended as it did:\n",
+            first->rank, rank->rank);
+    const int count = launch_tail_lines(&rank->tail, lines, SHOWN_LINES);
     for (int i = 0; i < count; i++) {
         size_t bytes = lines[i].bytes < SHOWN_LINE_BYTES ? lines[i].bytes : SHOWN_LINE_BYTES;
         say(text, "%s", rank->prefix);
@@ -246,5 +263,5 @@ void launch_summary(const launch_job *job, const launch_outcome *outcome, launch
             "where there is no /proc, or that of another namespace; mount it (mount -t proc proc /proc), and "
             "end them by hand\n");
     if (first != NULL && nranks > 1)
-        say_tail(text, first);
+        say_tail(text, first, ranks, nranks);
 }
