@@ -83,6 +83,10 @@ class Usage(unittest.TestCase):
             (["check", "reduce_scatter/halving", "-p", "3,5-7"], "reduce_scatter/halving does not work for 3,5-7 ranks"),
             (["check", "send", "-p", "1"], "send does not work for 1 ranks"),
             (["check", "two_level", "--hosts", "a,b"], "'a,b' is not hosts"),
+            (["check", "two_level", "--hosts", "2000"], "'2000' is not hosts"),
+            (["check", "two_level", "--hosts", "1000,100"], "'1000,100' is not hosts"),
+            (["check", "two_level", "--hosts", "4,9999999999999999999999"], "'4,9999999999999999999999' is not hosts"),
+            (["check", "two_level", "--hosts", "4,0"], "'4,0' is not hosts"),
             (["cost", "ring", "-p", "8"], "needs a size"),
             (["cost", "ring", "--bytes", "1M"], "needs a number of ranks"),
             (["cost", "ring", "-p", "8", "--bytes", "much"], "'much' is not a size"),
@@ -295,6 +299,12 @@ class Cost(unittest.TestCase):
         self.assertIn("0 ns", self.row("allreduce/ring", "-p", "1", "--bytes", "1M")[0])
         self.assertIn("0 ns", self.row("allreduce/ring", "-p", "4", "--bytes", "0")[0])
 
+
+    def test_less_than_an_element_is_no_size(self):
+        for name, ranks, size, least in (("allgather/ring", "64", "128", "256"), ("allreduce/ring", "4", "3", "4")):
+            result = run("cost", name, "-p", ranks, "--bytes", size)
+            self.assertEqual(result.returncode, 1)
+            self.assertIn("%s of %s bytes: the least with %s ranks is %s" % (name, size, ranks, least), result.stderr)
 
     def test_two_levels_send_the_least_between_hosts(self):
         rows = {row.split()[0]: row.split() for row in self.row("allreduce", "--hosts", "2x4", "--bytes", "1M")}

@@ -244,9 +244,12 @@ bool sim_read_hosts(const char *text, void *placement)
             if (!add_host(nlocal, node_of, &found))
                 return false;
     } else {
-        while (add_host(number, node_of, &found) && *end == ',' && isdigit((unsigned char)end[1]))
+        bool has_room = add_host(number, node_of, &found);
+        while (has_room && *end == ',' && isdigit((unsigned char)end[1])) {
             number = strtol(end + 1, &end, 10);
-        if (*end != '\0' || number < 1 || node_of[found.nranks - 1] != found.nnodes - 1)
+            has_room = add_host(number, node_of, &found);
+        }
+        if (!has_room || *end != '\0')
             return false;
     }
     *(ddl_placement *)placement = found;

@@ -9,6 +9,8 @@
 #include <stdio.h>
 #include <unistd.h>
 
+enum { ELEMENT_BYTES = 4 }; /* of float32 */
+
 typedef struct question {
     int nranks;
     size_t total_bytes;
@@ -87,9 +89,12 @@ static double lower_bound_ns(ddl_collective collective, const question *q)
 static ddl_status run(const ddl_algorithm *row, const question *q, ddl_schedule **schedules, size_t **counts,
                       ddl_checker *checker, ddl_network *network, answer *a, ddl_error *err)
 {
-    size_t elements = q->total_bytes / 4;
-    if (ddl_collective_has_blocks(row->collective))
-        elements /= (size_t)q->nranks;
+    const size_t nblocks = ddl_collective_has_blocks(row->collective) ? (size_t)q->nranks : 1;
+    const size_t elements = q->total_bytes / ELEMENT_BYTES / nblocks;
+    if (elements == 0 && q->total_bytes > 0 && row->collective != DDL_COLLECTIVE_BARRIER)
+        return DDL_FAIL(err, DDL_EINVAL, "%s/%s of %zu bytes: the least with %d ranks is %zu, or 0",
+                        ddl_collective_name(row->collective), row->name, q->total_bytes, q->nranks,
+                        nblocks * ELEMENT_BYTES);
     ddl_shape shape = sim_shape(row, q->nranks, elements);
     shape.placement = q->placement;
     shape.in_place = true; /* as large vectors mostly are */
@@ -173,7 +178,8 @@ static void print_help(void)
          "and bytes of the busiest one, and the lower bound for one message at a time: the larger of the\n"
          "latency of ceil(log2 p) rounds and of the time that the least possible bytes and operands take.\n\n"
          "  -p, --ranks N       number of ranks (1 to 1024)\n"
-         "  --bytes SIZE        of the vector, or of all blocks together: 4, 64K, 1M\n"
+         "  --bytes SIZE        of the vector, or of all blocks together: 4, 64K, 1M; as many elements of\n"
+         "                      4 bytes as fit, alike for all blocks\n"
          "  --latency TIME      from one rank to another (default 20us)\n"
          "  --bandwidth RATE    of a rank's port, each way (default 25Gbit)\n"
          "  --overhead TIME     of CPU per message, at each end (default 2us)\n"

@@ -197,7 +197,8 @@ static void print_help(void)
          "  --in-place       send and receive buffers are the same\n"
          "  --hosts HOSTS    ranks placed host after host: 2x4 is two hosts of four, 4,3,1 are three\n"
          "  --average        end with the division of an average\n"
-         "  --dot            a graph for Graphviz: ddl-sim show ring -p 4 --dot | dot -Tsvg > ring.svg");
+         "  --dot            a graph for Graphviz: ddl-sim show allreduce/ring -p 4 --dot | dot -Tsvg > "
+         "ring.svg");
 }
 
 typedef struct wish {              /* what is to be shown */
