@@ -27,14 +27,16 @@ bool ddl_note_read(int fd, void *data, size_t *bytes)
     return true;
 }
 
-/* In its mode: that of a note is the same by whichever descriptor, and its owner may still open it. */
-enum { READ_MODE = S_IRUSR, MODE_BITS = S_IRWXU | S_IRWXG | S_IRWXO };
+/* In its mode: that of a note is the same by whichever descriptor, and its owner may still open it. Who runs
+ * as another user by now may not change that, but may the offset, which all have that were handed down with
+ * it. */
+enum { READ_MODE = S_IRUSR, MODE_BITS = S_IRWXU | S_IRWXG | S_IRWXO, READ_OFFSET = DDL_NOTE_BYTES + 1 };
 
 void ddl_note_mark(int fd)
 {
     struct stat facts;
-    if (fstat(fd, &facts) == 0 && S_ISREG(facts.st_mode))
-        (void)!fchmod(fd, READ_MODE);
+    if (fstat(fd, &facts) == 0 && S_ISREG(facts.st_mode) && fchmod(fd, READ_MODE) != 0)
+        lseek(fd, READ_OFFSET, SEEK_SET);
 }
 
 int ddl_note_was_read(int fd)
@@ -42,7 +44,7 @@ int ddl_note_was_read(int fd)
     struct stat facts;
     if (fstat(fd, &facts) != 0 || !S_ISREG(facts.st_mode))
         return -1;
-    return (facts.st_mode & MODE_BITS) == READ_MODE;
+    return (facts.st_mode & MODE_BITS) == READ_MODE || lseek(fd, 0, SEEK_CUR) == READ_OFFSET;
 }
 
 /* A socket whose other end is closed: what was sent stays to be looked at. */

@@ -9,6 +9,7 @@ import pty
 import re
 import secrets
 import select
+import shutil
 import signal
 import socket
 import stat
@@ -658,6 +659,17 @@ class Launched(Security):
                                                arguments=("-n", "3"))
             self.assertEqual([r["status"] for r in records], ["DDL_OK"] * 3, launched.story())
             launched.finish(0)
+
+    @unittest.skipUnless(os.geteuid() == 0 and shutil.which("setpriv"), "root alone can become another user")
+    def test_so_may_one_that_has_become_another_user(self):
+        become = ["setpriv", "--reuid", "65534", "--clear-groups"]
+        if subprocess.run([*become, "test", "-x", ACTOR]).returncode != 0:
+            self.skipTest("another user cannot run what lies here")
+        other = f"exec {' '.join(become)} '{ACTOR}' init"
+        launched, records = self.run_ranks("sh", "-c", f"if [ $RANK = 1 ]; then {other}; fi; '{ACTOR}' init && sleep 1.5",
+                                           arguments=("-n", "2"))
+        self.assertEqual([r["status"] for r in records], ["DDL_OK"] * 2, launched.story())
+        launched.finish(0)
 
     def test_a_world_of_ones_own_is_none_in_which_others_are_waited_for(self):
         own = f"env -u DDL_LAUNCH RANK=0 WORLD_SIZE=1 '{ACTOR}' init free"
