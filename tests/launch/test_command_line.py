@@ -85,6 +85,12 @@ class CommandLine(LaunchTest):
             (["--" + "x" * 100], "x; accepted are"),
             (["-y"], "unknown flag -y; accepted are"), (["-z2"], "unknown flag -z2; accepted are"),
             (["-x"], "-x is another launcher's; here: env NAME=VALUE before the program"),
+            (["--np", "2"], "another launcher's; here: -n N, or --nproc_per_node N"),
+            (["--kill-on-bad-exit"], "another launcher's; here: leave it out"),
+            (["--network-interface", "eth0"], "another launcher's; here: DDL_IFACE"),
+            (["-t", "5"], "another launcher's; here: --log_dir DIR for torchrun's, --timeout SECONDS for srun's"),
+            (["--master_addr", "tcp://10.0.0.1", "true"], "write --master_addr 10.0.0.1, without"),
+            (["--master_addr", "10.0.0.1:", "true"], "--master_addr 10.0.0.1:: write --master_addr 10.0.0.1"),
             (["--rdzv-endpoint=a:1"], "another launcher's; here: --master_addr HOST --master_port PORT"),
             (["--allow-run-as-root"], "root may start a job"), (["-N", "2"], "here: --nproc_per_node N for the processes"),
             (["--tag-output"], "begins with its rank"), (["--local_rank", "0"], "in LOCAL_RANK"),
@@ -182,6 +188,12 @@ class CommandLine(LaunchTest):
             ran = harness.subprocess.run(["sh", "-c", line], stdout=harness.subprocess.PIPE, env=self.environment(outer))
             self.assertEqual(ran.stdout.decode(), "%d of 2: it's a  b*\n" % rank)
         self.assertFalse(os.path.exists(self.path("run")))
+        with open(self.path("a=1"), "w") as program:
+            program.write("#!/bin/sh\necho \"$0 $1\"\n")
+        os.chmod(self.path("a=1"), 0o700)
+        line = self.launch("--dry-run", self.path("a=1"), "b  c").out.decode()
+        ran = harness.subprocess.run(["sh", "-c", line], stdout=harness.subprocess.PIPE, env=self.environment({}))
+        self.assertEqual(ran.stdout.decode(), "%s b  c\n" % self.path("a=1"))
 
     @linux_only
     def test_auto_means_the_cpus_that_may_be_used(self):

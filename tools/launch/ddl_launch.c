@@ -121,6 +121,8 @@ static int dry_run(const launch_job *job)
             }
         for (int i = 0; i < environment.nset; i++)
             print_word(environment.entries[i]);
+        if (strchr(job->path, '=') != NULL) /* env would take it for a variable */
+            fputs(" sh -c 'exec \"$0\" \"$@\"'", stdout);
         for (char **word = options->command; *word != NULL; word++)
             print_word(word == options->command ? job->path : *word);
         putchar('\n');

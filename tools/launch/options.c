@@ -405,6 +405,14 @@ static ddl_status address_alone(const char *address, ddl_error *err)
     const char *bracket = strchr(address, ']'), *colon = strchr(bracket != NULL ? bracket : address, ':');
     if (colon == NULL || strchr(colon + 1, ':') != NULL)
         return DDL_OK;
+    const char *host = strstr(address, "://");
+    if (host != NULL)
+        return DDL_FAIL(err, DDL_EINVAL,
+                        "--master_addr %.60s: write --master_addr %.60s, without what stands before it",
+                        address, host + strlen("://"));
+    if (colon[1] == '\0')
+        return DDL_FAIL(err, DDL_EINVAL, "--master_addr %.60s: write --master_addr %.*s", address,
+                        (int)(colon - address), address);
     return DDL_FAIL(err, DDL_EINVAL, "--master_addr %.60s: write --master_addr %.*s --master_port %.10s",
                     address, (int)(colon - address), address, colon + 1);
 }
