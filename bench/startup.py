@@ -47,21 +47,27 @@ def predict(build, ranks):
     return {(int(row["ranks"]), row["connect"]): row for row in csv.DictReader(io.StringIO(text))}
 
 
+def rank_counts(text):
+    counts = [int(count) for count in text.split(",")]
+    if min(counts) < 2:
+        raise ValueError
+    return counts
+
+
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("build", type=pathlib.Path)
-    parser.add_argument("--ranks", default="16,32,64,128,256,512")
+    parser.add_argument("--ranks", type=rank_counts, default=[16, 32, 64, 128, 256, 512])
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--eager-most", type=int, default=128)
     parser.add_argument("--set", action="append", default=[], metavar="NAME=VALUE")
     arguments = parser.parse_args()
     settings = dict(setting.split("=", 1) for setting in arguments.set)
     build = arguments.build.resolve()
-    ranks = [int(n) for n in arguments.ranks.split(",")]
-    model = predict(build, ranks)
+    model = predict(build, arguments.ranks)
     print("| ranks | connect | connections | bytes of the store | model, s | measured, s |")
     print("|---:|---|---:|---:|---:|---:|")
-    for n in ranks:
+    for n in arguments.ranks:
         for connect in ("eager", "lazy"):
             row = model[n, connect]
             times = []

@@ -142,11 +142,13 @@ static bool add_result(struct report *report, const struct report_row *row, doub
                        double bus_gbps)
 {
     const struct measurement *m = &row->measurement;
+    const char *algorithm = report->options->algorithm;
+    const bool is_compared = algorithm != NULL && strcmp(algorithm, "all") == 0;
     cJSON *result = cJSON_CreateObject();
     if (result == NULL || !cJSON_AddItemToArray(report->results, result))
         return false;
     return cJSON_AddStringToObject(result, "algorithm", row->algorithm) != NULL &&
-           cJSON_AddBoolToObject(result, "chosen", row->chosen) != NULL &&
+           (!is_compared || cJSON_AddBoolToObject(result, "chosen", row->chosen) != NULL) &&
            cJSON_AddNumberToObject(result, "bytes", (double)row->bytes) != NULL &&
            cJSON_AddNumberToObject(result, "count", (double)row->count) != NULL &&
            cJSON_AddNumberToObject(result, "iterations", (double)m->iterations) != NULL &&
