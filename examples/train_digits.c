@@ -527,13 +527,16 @@ static bool save_checkpoint(const char *path, const struct plan *plan, const str
         goto done;
     ok = write_all(fd, data, CHECKPOINT_BYTES) && fsync(fd) == 0;
     ok = close(fd) == 0 && ok;
-    ok = ok && rename(temporary, path) == 0 && sync_directory(path);
+    ok = ok && rename(temporary, path) == 0;
 done:
     if (!ok) {
         fprintf(stderr, "train_digits: cannot write checkpoint %s: %s; what was there before still is\n",
                 path, strerror(errno));
         if (fd >= 0)
             unlink(temporary);
+    } else if (!sync_directory(path)) {
+        fprintf(stderr, "train_digits: checkpoint %s is written, but may not outlast a power failure: %s\n",
+                path, strerror(errno));
     }
     free(temporary);
     free(data);
