@@ -332,6 +332,29 @@ class Flood(LaunchTest):
         self.assertLess(largest, 48 << 10)
 
 
+    def test_a_log_has_what_its_rank_wrote_though_nobody_reads_the_output(self):
+        """The job is stopped with pipes full, of which the rank knows what went into them."""
+        script = ("import os, signal, time\n"
+                  "written = 0\n"
+                  "def end(*_):\n"
+                  "    os.write(2, b'last words, %d' % written)\n"
+                  "    os._exit(0)\n"
+                  "signal.signal(signal.SIGTERM, end)\n"
+                  "os.set_blocking(1, False)\n"
+                  "while True:\n"
+                  "    try: written += os.write(1, b'x' * 99 + b'\\n')\n"
+                  "    except BlockingIOError: time.sleep(0.01)\n")
+        logs = {"lines": (), "raw": ("--no_prefix",)}
+        processes = [self.start("-n", "2", "--timeout", "1", "--log_dir", self.path(name), *flags, *self.python(script),
+                                stderr=subprocess.STDOUT) for name, flags in logs.items()]
+        for process, name in zip(processes, logs):
+            self.assertEqual(process.wait(30 * harness.SLOW), 124)
+            for rank in range(2):
+                words, count = (self.read("%s/rank_%d/stderr" % (name, rank)) or b",").split(b",")
+                self.assertEqual(words, b"last words")
+                self.assertEqual(len(self.read("%s/rank_%d/stdout" % (name, rank))), int(count))
+
+
 class Drain(LaunchTest):
     def test_what_a_rank_left_running_may_finish_its_line(self):
         script = "(while kill -0 $$ 2>&-; do :; done; echo late) & exit 0"  # when the rank is gone

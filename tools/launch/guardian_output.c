@@ -9,6 +9,10 @@ enum {
     DRAIN_MS = 5000, /* and the most that it is waited for */
 };
 
+enum {
+    MOST_IN_PIPE = 1 << 20
+}; /* bytes: that of Linux, which gives a sixteenth of it unless asked for more */
+
 void launch_guardian_limit_flush(struct guardian *g, int64_t ms, int64_t now_ns)
 {
     g->flush_ms = ms;
@@ -58,10 +62,23 @@ bool launch_guardian_outputs_open(const struct guardian *g)
     return false;
 }
 
+/* What is in the pipe while our reader is too slow to be given more; a log is to have it all the same. One
+ * that still writes has no end. */
+static void take_rest(launch_output *output, launch_scratch *scratch)
+{
+    const int64_t now_ns = ddl_now_ns();
+    for (size_t bytes = 0; bytes < MOST_IN_PIPE && output->fd >= 0; bytes += LAUNCH_READ_BYTES)
+        if (!launch_output_read(output, scratch, now_ns))
+            return;
+}
+
 void launch_guardian_close_outputs(struct guardian *g)
 {
-    for (int i = 0; i < g->nranks; i++)
+    for (int i = 0; i < g->nranks; i++) {
+        take_rest(&g->ranks[i].out, g->scratch);
+        take_rest(&g->ranks[i].err, g->scratch);
         launch_rank_fini(&g->ranks[i], g->scratch);
+    }
 }
 
 bool launch_guardian_is_draining(struct guardian *g, int64_t now_ns)
