@@ -27,6 +27,7 @@ enum {
     MAY_USE_NCCL = 16,
     DECLINES_STREAMS = 32,
     MAY_HAVE_GPU = 64,
+    CHECKS = 128,
     CHOOSES = 128 /* in the roster's byte of streams */
 };
 
@@ -54,7 +55,7 @@ bool ddl_member_encode(const ddl_member *member, ddl_bytes *bytes)
         (uint8_t)((other_bytes > 0 && member->is_inner ? INNER : 0) | (member->asks_nccl ? NCCL : 0) |
                   (member->declines_memory ? DECLINES : 0) | (member->insists_on_memory ? INSISTS : 0) |
                   (member->may_use_nccl ? MAY_USE_NCCL : 0) | (member->may_have_gpu ? MAY_HAVE_GPU : 0) |
-                  (member->declines_streams ? DECLINES_STREAMS : 0));
+                  (member->declines_streams ? DECLINES_STREAMS : 0) | (member->is_check ? CHECKS : 0));
     uint8_t *texts = record + MEMBER_HEAD_BYTES;
     memcpy(texts, member->host, host_bytes);
     memcpy(texts + host_bytes, member->address, address_bytes);
@@ -85,8 +86,8 @@ ddl_status ddl_member_decode(ddl_view bytes, ddl_member *out, ddl_error *err)
     if (rank >= RANKS_LIMIT)
         return DDL_FAIL(err, DDL_EPROTO, "a rank's record names rank %u", (unsigned)rank);
     if (host_bytes >= DDL_HOST_TEXT || address_bytes == 0 || address_bytes >= DDL_ADDRESS_TEXT ||
-        other_bytes >= DDL_ADDRESS_TEXT || at[35] >= 2 * MAY_HAVE_GPU ||
-        (at[35] & (NCCL | MAY_USE_NCCL)) == NCCL || ((at[35] & INNER) != 0 && other_bytes == 0) ||
+        other_bytes >= DDL_ADDRESS_TEXT || (at[35] & (NCCL | MAY_USE_NCCL)) == NCCL ||
+        ((at[35] & INNER) != 0 && other_bytes == 0) ||
         (at[35] & (DECLINES | INSISTS)) == (DECLINES | INSISTS) ||
         bytes.bytes != MEMBER_HEAD_BYTES + host_bytes + address_bytes + other_bytes)
         return DDL_FAIL(err, DDL_EPROTO,
@@ -106,6 +107,7 @@ ddl_status ddl_member_decode(ddl_view bytes, ddl_member *out, ddl_error *err)
     member.may_use_nccl = (at[35] & MAY_USE_NCCL) != 0;
     member.may_have_gpu = (at[35] & MAY_HAVE_GPU) != 0;
     member.declines_streams = (at[35] & DECLINES_STREAMS) != 0;
+    member.is_check = (at[35] & CHECKS) != 0;
     const uint8_t *texts = at + MEMBER_HEAD_BYTES;
     if (!take_text(texts, host_bytes, member.host) ||
         !take_text(texts + host_bytes, address_bytes, member.address) ||
@@ -116,6 +118,18 @@ ddl_status ddl_member_decode(ddl_view bytes, ddl_member *out, ddl_error *err)
         return DDL_FAIL(err, DDL_EPROTO, "the record of rank %u has port 0", (unsigned)rank);
     *out = member;
     return DDL_OK;
+}
+
+ddl_status ddl_member_suits(const ddl_member *member, bool is_check, ddl_error *err)
+{
+    if (member->is_check == is_check)
+        return DDL_OK;
+    (void)DDL_FAIL(err, DDL_ECONFIG,
+                   "rank %d on %s runs %s, and rank 0 %s; start ddl-launch on all nodes alike", member->rank,
+                   member->host, member->is_check ? "a check (--check)" : "a program",
+                   is_check ? "a check (--check)" : "a program");
+    (void)ddl_error_blame(err, member->rank);
+    return DDL_ECONFIG;
 }
 
 static bool is_cost(double value)

@@ -46,6 +46,7 @@ typedef struct ddl_member {
     bool may_have_gpu;                       /* on which buffers of its calls are */
     bool declines_memory, insists_on_memory; /* DDL_TRANSPORT=tcp, DDL_TRANSPORT=shm: not on one host */
     bool declines_streams;                   /* it may not open that many descriptors */
+    bool is_check;                           /* it runs no program: ddl-launch --check */
     bool is_inner; /* other is for those alone whose own address is the same: address is that of a NAT before
                      them */
 } ddl_member;
@@ -81,6 +82,9 @@ bool ddl_roster_encode(const ddl_roster *roster, ddl_bytes *bytes);
 /* DDL_EPROTO: malformed. */
 DDL_MUST_USE ddl_status ddl_member_decode(ddl_view bytes, ddl_member *member, ddl_error *err);
 DDL_MUST_USE ddl_status ddl_roster_decode(ddl_view bytes, int rank, ddl_roster **roster, ddl_error *err);
+
+/* DDL_ECONFIG: one side is a job and the other a check, as rank 0 tells the member. */
+DDL_MUST_USE ddl_status ddl_member_suits(const ddl_member *member, bool is_check, ddl_error *err);
 
 /* nranks members, all zero, as are run_id and costs. Fill them in, then call ddl_roster_derive. */
 DDL_MUST_USE ddl_status ddl_roster_create(int rank, int nranks, ddl_roster **roster, ddl_error *err);

@@ -83,8 +83,11 @@ static ddl_status collect_members(ddl_course *course, ddl_error *err)
         return DDL_FAIL(err, DDL_ENOMEM, "no memory for the records of %d ranks", nranks);
     ddl_status status = collect(course, "member", records, err);
     for (int rank = 0; rank < nranks; rank++) {
+        ddl_member *member = &course->roster->members[rank];
         if (status == DDL_OK)
-            status = ddl_member_decode(ddl_bytes_view(&records[rank]), &course->roster->members[rank], err);
+            status = ddl_member_decode(ddl_bytes_view(&records[rank]), member, err);
+        if (status == DDL_OK)
+            status = ddl_member_suits(member, false, err);
         ddl_bytes_fini(&records[rank]);
     }
     ddl_free(records);

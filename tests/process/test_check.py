@@ -96,6 +96,25 @@ class Check(Networks):
         self.assertIn(": the other end does not speak ddl", "".join(started.errors))
         self.assertRegex(text, r"verdict: no job .*DDL_ETIMEDOUT: rank 1 of 2 did not come; .*tcp://127\.0\.0\.1")
 
+    def test_a_job_and_a_check_find_out_at_once(self):
+        """Whichever of them rank 0 is in, and wherever they meet."""
+        actor = os.path.join(os.path.dirname(LAUNCHER), "../../tests/process/actor")
+        with tempfile.TemporaryDirectory() as folder:
+            for zero, store in ((0, {}), (1, {}), (1, {"DDL_STORE": "file://" + folder})):
+                flags = ["--nnodes", "2", "--master_addr", "127.0.0.1", "--master_port", str(test_addresses.free_port())]
+                began = time.monotonic()
+                check = self.check(*flags, "--node_rank", str(zero), **store)
+                job = Rank(LAUNCHER, [*flags, "--node_rank", str(1 - zero), "--no_prefix", actor, "init"],
+                           {**clean_environment(), **store}, "the job")
+                self.addCleanup(job.close)
+                sides = ("a program", "a check (--check)")
+                said = "rank 1 on %s runs %s, and rank 0 %s; start" % (socket.gethostname(), sides[zero], sides[1 - zero])
+                record = job.expect("init", "DDL_ECONFIG")
+                self.assertIn(said, record["text"])
+                self.assertEqual(record["culprit"], 1)
+                self.assertIn(said, self.finish(check, 1) + "".join(check.errors))
+                self.assertLess(time.monotonic() - began, bound(3))
+
     def test_a_world_of_one_has_nothing_to_look_at(self):
         self.assertIn("a world of one", self.finish(self.check("--nproc_per_node", "1"), 0))
 

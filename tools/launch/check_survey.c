@@ -162,6 +162,8 @@ static ddl_status gather_members(struct course *course, ddl_error *err)
         ddl_status status = await(course, "member", rank, &value, err);
         if (status == DDL_OK)
             status = ddl_member_decode(ddl_bytes_view(&value), &roster->members[rank], err);
+        if (status == DDL_OK)
+            status = ddl_member_suits(&roster->members[rank], true, err);
         ddl_bytes_fini(&value);
         if (status == DDL_ETIMEDOUT)
             return report_missing(course, "member", "come", err);
@@ -318,6 +320,7 @@ static ddl_status run(struct course *course, ddl_error *err)
     DDL_TRY(ddl_host_need_descriptors(4 * config->nranks + MARGIN, "the connections of the check", err));
     DDL_TRY(ddl_bootstrap_know_oneself(course->config->rank, course->config->nranks, DDL_GENERATOR_VERSION,
                                        course->prover, &course->self, &course->own, err));
+    course->own.is_check = true;
     course->row = ddl_alloc_array((size_t)config->nranks, sizeof *course->row);
     if (course->row == NULL)
         return DDL_FAIL(err, DDL_ENOMEM, "no memory for %d ranks", config->nranks);
