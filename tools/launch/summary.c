@@ -176,9 +176,12 @@ static void say_tail(ddl_bytes *text, const launch_rank *first, const launch_ran
 
 static void say_not_started(ddl_bytes *text, const launch_job *job, int os_errno)
 {
-    const char *hint = os_errno == ENOENT    ? "; is the interpreter named in its first line there?"
-                       : os_errno == ENOEXEC ? "; a script needs a first line such as #!/bin/sh"
-                                             : "";
+    const char *hint =
+        os_errno == ENOENT
+            ? "; is there what it is run by: the interpreter in a script's first line, a binary's loader?"
+        : os_errno == ENOEXEC
+            ? "; a script needs a first line such as #!/bin/sh, a binary a machine of its kind"
+            : "";
     say(text, "ddl-launch: cannot start %.300s: %s%s\n", job->path, strerror(os_errno), hint);
 }
 
