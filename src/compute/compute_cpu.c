@@ -5,6 +5,7 @@
 #include "base/assert.h"
 #include "base/copy.h"
 #include "base/dtype.h"
+#include "base/floating.h"
 #include "base/size.h"
 #include "compute/kernels.h"
 
@@ -32,7 +33,9 @@ static void reduce(ddl_compute *compute, void *target, const void *const operand
     DDL_ASSERT(noperands >= 2);
     DDL_ASSERT(ddl_op_takes(op, dtype));
     const struct cpu_compute *cpu = (const struct cpu_compute *)compute;
+    const ddl_floating before = ddl_floating_enter();
     cpu->kernels->reduce[dtype][op](target, NULL, operands, noperands, 0, count);
+    ddl_floating_leave(before);
 }
 
 static void reduce_twice(ddl_compute *compute, void *target, void *also, const void *const operands[2],
@@ -40,7 +43,9 @@ static void reduce_twice(ddl_compute *compute, void *target, void *also, const v
 {
     DDL_ASSERT(ddl_op_takes(op, dtype));
     const struct cpu_compute *cpu = (const struct cpu_compute *)compute;
+    const ddl_floating before = ddl_floating_enter();
     cpu->kernels->reduce[dtype][op](target, also, operands, 2, 0, count);
+    ddl_floating_leave(before);
 }
 
 /* Through a part that stays in the nearest cache. */
@@ -83,12 +88,14 @@ static void reduce_past(ddl_compute *compute, void *target, const void *const op
     DDL_ASSERT(ddl_op_takes(op, dtype));
     const bool is_aligned =
         (uintptr_t)target % ddl_dtype_bytes(dtype) == 0; /* of a program that cares less */
+    const ddl_floating before = ddl_floating_enter();
     if (bytes < LEAST_PAST_BYTES || noperands > MOST_BY_PARTS || !is_aligned)
         reduce(compute, target, operands, noperands, count, dtype, op);
     else if (noperands == 2 && cpu->kernels->reduce_lines[dtype][op] != NULL)
         reduce_by_lines(cpu, target, operands, count, dtype, op);
     else
         reduce_by_parts(cpu, target, operands, noperands, count, dtype, op);
+    ddl_floating_leave(before);
 }
 
 static void copy(ddl_compute *compute, void *target, const void *source, size_t bytes, bool past_caches)
@@ -102,7 +109,9 @@ static void scale(ddl_compute *compute, void *target, size_t count, ddl_dtype dt
     DDL_ASSERT(divisor >= 1);
     DDL_ASSERT((unsigned)dtype < DDL_DTYPE_COUNT);
     const struct cpu_compute *cpu = (const struct cpu_compute *)compute;
+    const ddl_floating before = ddl_floating_enter();
     cpu->kernels->scale[dtype](target, 0, count, divisor);
+    ddl_floating_leave(before);
 }
 
 static const struct ddl_compute_ops cpu_ops = { reduce, reduce_past, reduce_twice, copy, scale };

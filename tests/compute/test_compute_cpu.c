@@ -1,4 +1,5 @@
 /* test_compute_cpu.c - every variant of the kernels against a slow oracle that shares no code with them. */
+#include <fenv.h>
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -12,6 +13,10 @@
 
 #include "base/dtype.h"
 #include "compute/compute_cpu.h"
+
+#ifdef __x86_64__
+#include <xmmintrin.h>
+#endif
 
 enum { MAX_OPERANDS = 32, MAX_COUNT = 5000, GUARD = 64, SLACK = 8 };
 
@@ -803,9 +808,86 @@ static void the_best_variant_is_the_first_of_those_that_run_here(void **state)
     assert_null(ddl_compute_cpu_variant("sse9"));
 }
 
+/* ---- whatever the thread has asked for ---- */
+
+enum { SUMMED = 100 };
+
+static void ask_for_other_arithmetic(void)
+{
+    assert_int_equal(fesetround(FE_UPWARD), 0);
+#ifdef __x86_64__
+    _mm_setcsr(_mm_getcsr() | 0x8040); /* subnormals are flushed, and taken for zeros */
+#endif
+}
+
+static bool has_other_arithmetic(void)
+{
+#ifdef __x86_64__
+    if ((_mm_getcsr() & 0x8040) != 0x8040)
+        return false;
+#endif
+    return fegetround() == FE_UPWARD;
+}
+
+/* Subnormals, and what has to be rounded. */
+static void fill_with_care(void *at, ddl_dtype dtype, int seed)
+{
+    for (int i = 0; i < SUMMED; i++) {
+        const float f =
+            i % 2 == 0 ? ldexpf((float)(i + seed), -149) : 1.0f + (float)seed * ldexpf((float)i, -24);
+        uint32_t bits;
+        memcpy(&bits, &f, sizeof bits);
+        if (dtype == DDL_FLOAT32)
+            ((float *)at)[i] = f;
+        else if (dtype == DDL_FLOAT64)
+            ((double *)at)[i] = i % 2 == 0 ? ldexp(i + seed, -1074) : 1.0 + seed * ldexp(i, -53);
+        else if (dtype == DDL_BFLOAT16)
+            ((uint16_t *)at)[i] = i % 2 == 0 ? (uint16_t)(i + seed) : (uint16_t)(bits >> 16);
+        else
+            ((uint16_t *)at)[i] = i % 2 == 0 ? (uint16_t)(i + seed) : (uint16_t)(0x3c00 + seed * i % 64);
+    }
+}
+
+static void compute_all(ddl_compute *compute, ddl_dtype dtype, const void *const operands[2],
+                        uint64_t results[4][SUMMED])
+{
+    static uint64_t also[SUMMED];
+    memset(results, 0, 4 * sizeof results[0]);
+    compute->ops->reduce(compute, results[0], operands, 2, SUMMED, dtype, DDL_SUM);
+    compute->ops->reduce_past(compute, results[1], operands, 2, SUMMED, dtype, DDL_SUM);
+    compute->ops->reduce_twice(compute, results[2], also, operands, SUMMED, dtype, DDL_SUM);
+    memcpy(results[3], results[0], sizeof results[3]);
+    compute->ops->scale(compute, results[3], SUMMED, dtype, 3);
+}
+
+static void results_do_not_depend_on_what_the_thread_has_asked_for(void **state)
+{
+    static const ddl_dtype dtypes[] = { DDL_FLOAT16, DDL_BFLOAT16, DDL_FLOAT32, DDL_FLOAT64 };
+    static uint64_t a[SUMMED], b[SUMMED], usual[4][SUMMED], other[4][SUMMED];
+    const void *const operands[] = { a, b };
+    (void)state;
+    for (const char *const *variant = ddl_compute_cpu_variants(); *variant != NULL; variant++)
+        for (size_t i = 0; i < sizeof dtypes / sizeof *dtypes; i++) {
+            ddl_compute *compute = ddl_compute_cpu_variant(*variant);
+            fenv_t before;
+            fill_with_care(a, dtypes[i], 1);
+            fill_with_care(b, dtypes[i], 3);
+            compute_all(compute, dtypes[i], operands, usual);
+            assert_int_equal(fegetenv(&before), 0);
+            ask_for_other_arithmetic();
+            compute_all(compute, dtypes[i], operands, other);
+            const bool is_restored = has_other_arithmetic();
+            assert_int_equal(fesetenv(&before), 0);
+            assert_true(is_restored);
+            if (memcmp(usual, other, sizeof usual) != 0)
+                fail_msg("%s of %s", *variant, ddl_dtype_name(dtypes[i]));
+        }
+}
+
 int main(void)
 {
     static const struct CMUnitTest tests[] = {
+        cmocka_unit_test(results_do_not_depend_on_what_the_thread_has_asked_for),
         cmocka_unit_test(reduce_is_right_for_every_count),
         cmocka_unit_test(reduce_may_write_over_any_one_operand),
         cmocka_unit_test(the_result_may_go_past_the_caches),
