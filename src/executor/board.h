@@ -212,8 +212,8 @@ static inline ddl_board_ranks ddl_board_unseen(const ddl_board *board, uint64_t 
     return board->unseen[post % DDL_AHEAD] & among;
 }
 
-/* Whether a rank has; whatever its signature is. Its sheet is valid until this rank has posted DDL_AHEAD
- * times more. */
+/* Whether a rank has; whatever its signature is. Its sheet is valid until this rank has posted as
+ * often again as the board lets it be ahead. */
 static inline bool ddl_board_has_posted(const ddl_board *board, uint64_t post, int rank)
 {
     const ddl_sheet *sheet = ddl_board_sheet(board, post, rank);

@@ -1,4 +1,4 @@
-/* early.c - lists by arrival, and how many entries of each class there are in them. */
+/* early.c - lists by arrival, and the same entries by the class of their operation, to be found by. */
 #include "transport/early.h"
 
 #include "base/bytes.h"
@@ -85,18 +85,23 @@ static unsigned class_of(uint32_t channel, uint64_t sequence)
     return (unsigned)((channel * 7 + sequence) % DDL_EARLY_CLASSES);
 }
 
-static uint16_t *count_of(ddl_earlies *earlies, const ddl_frame *frame)
+/* Those that may be of this operation; NULL: there is none. */
+static ddl_list *find_class(const ddl_earlies *earlies, uint32_t channel, uint64_t sequence)
 {
-    return &earlies->room->entries_of[class_of(frame->channel, frame->sequence)];
+    if (earlies->nentries == 0)
+        return NULL;
+    ddl_list *found = &earlies->room->classes[class_of(channel, sequence)];
+    return found->head.next != NULL ? found : NULL;
 }
 
 ddl_early *ddl_earlies_find(const ddl_earlies *earlies, const ddl_list *list, const ddl_key *key)
 {
-    if (earlies->nentries == 0 || earlies->room->entries_of[class_of(key->channel, key->sequence)] == 0)
+    const ddl_list *class = find_class(earlies, key->channel, key->sequence);
+    if (class == NULL)
         return NULL;
-    DDL_LIST_FOR_EACH (each, list) {
-        ddl_early *entry = DDL_CONTAINER(each, ddl_early, link);
-        if (ddl_frame_is_of(&entry->frame, key))
+    DDL_LIST_FOR_EACH (each, class) {
+        ddl_early *entry = DDL_CONTAINER(each, ddl_early, of_class);
+        if (entry->list == list && ddl_frame_is_of(&entry->frame, key))
             return entry;
     }
     return NULL;
@@ -105,8 +110,11 @@ ddl_early *ddl_earlies_find(const ddl_earlies *earlies, const ddl_list *list, co
 ddl_early *ddl_earlies_hold(ddl_earlies *earlies, ddl_list *list, const ddl_frame *frame, ddl_error *err)
 {
     if (frame->type != DDL_FRAME_EAGER && ++earlies->nwords > LIMIT) {
-        DDL_FAIL(err, DDL_EPROTO, "more than %d asks and grants for operations that were not issued here",
-                 LIMIT);
+        DDL_FAIL(
+            err, DDL_EPROTO,
+            "more than %d asks and grants for operations that were not issued here; a program that is so far "
+            "ahead has to wait for some of its requests",
+            LIMIT);
         return NULL;
     }
     ddl_early *entry = take(earlies->pool);
@@ -114,11 +122,14 @@ ddl_early *ddl_earlies_hold(ddl_earlies *earlies, ddl_list *list, const ddl_fram
         DDL_FAIL(err, DDL_ENOMEM, "no memory to hold an early message");
         return NULL;
     }
+    ddl_list *class = &earlies->room->classes[class_of(frame->channel, frame->sequence)];
+    if (class->head.next == NULL)
+        ddl_list_init(class);
+    ddl_list_append(class, &entry->of_class);
+    entry->list = list;
     entry->frame = *frame;
     entry->received = 0;
     entry->first_chunk = entry->last_chunk = DDL_NO_CHUNK;
-    uint16_t *count = count_of(earlies, frame);
-    *count += *count < UINT16_MAX ? 1 : 0;
     earlies->nentries++;
     ddl_list_append(list, &entry->link);
     return entry;
@@ -137,11 +148,10 @@ static void free_chunks(ddl_earlies *earlies, ddl_early *entry)
 
 void ddl_earlies_drop(ddl_earlies *earlies, ddl_early *entry)
 {
-    uint16_t *count = count_of(earlies, &entry->frame);
     free_chunks(earlies, entry);
     earlies->nwords -= entry->frame.type != DDL_FRAME_EAGER ? 1 : 0;
-    *count -= *count < UINT16_MAX ? 1 : 0;
     earlies->nentries--;
+    ddl_list_remove(&entry->of_class);
     ddl_list_remove(&entry->link);
     ddl_list_append(&earlies->pool->free, &entry->link);
 }
@@ -207,17 +217,12 @@ void ddl_earlies_drain(ddl_earlies *earlies, ddl_early *entry, ddl_xfer *xfer)
 void ddl_earlies_visit(const ddl_earlies *earlies, uint32_t channel, uint64_t sequence,
                        void (*visit)(void *arg, int peer, const ddl_frame *frame), void *arg, int peer)
 {
-    const unsigned class = class_of(channel, sequence);
-    unsigned left = earlies->nentries > 0 ? earlies->room->entries_of[class] : 0;
-    const ddl_list *lists[] = { &earlies->messages, &earlies->grants };
-    for (int i = 0; i < 2 && left > 0; i++)
-        DDL_LIST_FOR_EACH (each, lists[i]) {
-            ddl_early *entry = DDL_CONTAINER(each, ddl_early, link);
-            if (class_of(entry->frame.channel, entry->frame.sequence) != class)
-                continue;
-            if (entry->frame.channel == channel && entry->frame.sequence == sequence)
-                visit(arg, peer, &entry->frame);
-            if (earlies->room->entries_of[class] < UINT16_MAX && --left == 0)
-                break;
-        }
+    const ddl_list *class = find_class(earlies, channel, sequence);
+    if (class == NULL)
+        return;
+    DDL_LIST_FOR_EACH (each, class) {
+        const ddl_early *entry = DDL_CONTAINER(each, ddl_early, of_class);
+        if (entry->frame.channel == channel && entry->frame.sequence == sequence)
+            visit(arg, peer, &entry->frame);
+    }
 }

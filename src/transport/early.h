@@ -34,7 +34,9 @@ static inline bool ddl_frame_is_of(const ddl_frame *frame, const ddl_key *key)
 }
 
 typedef struct ddl_early {
-    ddl_link link;
+    ddl_link link;        /* in a list of its link */
+    ddl_link of_class;    /* of those whose operations have the same class */
+    const ddl_list *list; /* the one that it is in */
     ddl_frame frame;
     uint16_t first_chunk, last_chunk; /* of an eager payload; chained by ddl_earlies.next_chunk */
     uint32_t received;
@@ -43,7 +45,8 @@ typedef struct ddl_early {
 
 /* Of a link whose peer was early: nothing of it is touched before. */
 typedef struct ddl_early_room {
-    uint16_t entries_of[DDL_EARLY_CLASSES]; /* entries of both lists, by class; full ones count no further */
+    ddl_list
+        classes[DDL_EARLY_CLASSES]; /* entries of both lists, oldest first; all zero: there was none yet */
     uint16_t next_chunk[DDL_CHUNKS];
     uint8_t chunks[DDL_CHUNKS][DDL_CHUNK_BYTES];
 } ddl_early_room;
