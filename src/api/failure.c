@@ -30,7 +30,9 @@ enum {
     LATE_MS = 50,                 /* ticks come every 20 ms while a cause settles */
     SETTLE_MORE_MS = 300,         /* at most, for earlier and earlier calls that turn out to differ */
     TELL_AFTER_MS =
-        100, /* an operation that takes longer is told to everyone, so that late ranks can be named */
+        100,        /* an operation that takes longer is told to everyone, so that late ranks can be named */
+    TELL_MOST = 64, /* operations at a time, the oldest first: each is looked up by all others */
+    WATCH_MOST = 4096,    /* operations in flight, the oldest: those behind them have their turn later */
     TELL_AGAIN_MS = 1000, /* one that others wait behind */
     WARN_EVERY_MS = 900,  /* of what is waited for, at most */
 };
@@ -353,6 +355,13 @@ static void tell_what_is_before(ddl_comm *comm, int64_t now_ns)
     }
 }
 
+static bool is_to_be_told(const ddl_request *request, int64_t now_ns)
+{
+    const int64_t after_ms =
+        request->timeout_ms / 4 < TELL_AFTER_MS ? request->timeout_ms / 4 : TELL_AFTER_MS;
+    return !request->told && now_ns - request->issued_ns > after_ms * DDL_NS_PER_MS;
+}
+
 void ddl_failure_tick(ddl_comm *comm, int64_t now_ns)
 {
     if (comm->failure.failed)
@@ -371,12 +380,13 @@ void ddl_failure_tick(ddl_comm *comm, int64_t now_ns)
     ddl_votes_tick(comm, now_ns);
     if (!ddl_list_empty(&comm->in_flight))
         tell_what_is_before(comm, now_ns);
+    int ntold = 0, nwatched = 0;
     DDL_LIST_FOR_EACH (link, &comm->in_flight) {
         ddl_request *request = DDL_CONTAINER(link, ddl_request, link);
-        int64_t tell_after_ms =
-            request->timeout_ms / 4 < TELL_AFTER_MS ? request->timeout_ms / 4 : TELL_AFTER_MS;
-        bool is_long = now_ns - request->issued_ns > tell_after_ms * DDL_NS_PER_MS;
-        if (is_long && !request->told) {
+        if (++nwatched > WATCH_MOST)
+            break;
+        if (ntold < TELL_MOST && is_to_be_told(request, now_ns)) {
+            ntold++;
             request->told = true;
             if (ddl_request_is_collective(request))
                 ddl_failure_tell_entered(comm, -1, request->task.sequence, &request->task.signature, false);

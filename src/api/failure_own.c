@@ -54,9 +54,11 @@ ddl_signature ddl_failure_expected_of(const ddl_comm *comm, int peer, const ddl_
                                       const ddl_signature *own)
 {
     ddl_signature expected = *own;
+    if (own->collective != DDL_COLLECTIVE_ALLTOALLV)
+        return expected;
     const size_t *counts = ddl_failure_own_counts(comm, frame->sequence);
     bool from_receiver = ddl_frame_is_from_receiver(frame->type) || frame->type == DDL_FRAME_ENTER;
-    if (own->collective == DDL_COLLECTIVE_ALLTOALLV && counts != NULL)
+    if (counts != NULL)
         expected.count = counts[from_receiver ? peer : comm->nranks + peer];
     return expected;
 }

@@ -27,11 +27,11 @@ ddl_vigil_verdict ddl_watching_look(ddl_comm *comm, int peer, int64_t now_ns)
     const int member = comm->members[peer];
     ddl_signs signs;
     bool ping;
-    if (!ddl_mesh_see(world->mesh, member, &signs))
-        return DDL_VIGIL_ALIVE;
     ddl_vigil *vigil = &world->vigils[member];
     if (vigil->looked_ns == now_ns) /* for another operation */
         return vigil->verdict;
+    if (!ddl_mesh_see(world->mesh, member, &signs))
+        return DDL_VIGIL_ALIVE;
     (void)ddl_vigil_look(vigil, &signs, &limits, now_ns, &ping);
     if (ping)
         ddl_mesh_ping(world->mesh, member);

@@ -9,6 +9,7 @@
 #include <cmocka.h>
 
 #include "base/bytes.h"
+#include "base/clock.h"
 #include "transport/early.h"
 
 #include <stdlib.h>
@@ -128,6 +129,36 @@ static void more_words_than_anyone_needs_are_refused(void **state)
     close_bench(&b);
 }
 
+static void ignore_frame(void *arg, int peer, const ddl_frame *frame)
+{
+    (void)arg;
+    (void)peer;
+    (void)frame;
+}
+
+/* Walking all that is held each time would be 4,000 million steps. */
+static void many_entries_are_found_by_their_operation(void **state)
+{
+    (void)state;
+    enum { HELD = 20000, LOOKS = 100000 };
+    bench b;
+    open_bench(&b);
+    for (uint64_t i = 0; i < HELD; i++)
+        hold(&b, i % 2 == 0 ? &b.earlies.messages : &b.earlies.grants, frame_of(DDL_FRAME_ASK, i, 0));
+    const int64_t begin_ns = ddl_now_ns();
+    for (uint64_t i = HELD; i < HELD + LOOKS; i++) {
+        assert_null(find(&b, &b.earlies.messages, i));
+        ddl_earlies_visit(&b.earlies, 3, i, ignore_frame, NULL, 1);
+    }
+    assert_true(ddl_now_ns() - begin_ns < 4000 * DDL_NS_PER_MS);
+    for (uint64_t i = 0; i < HELD; i += 77) {
+        assert_int_equal(find(&b, i % 2 == 0 ? &b.earlies.messages : &b.earlies.grants, i)->frame.sequence,
+                         i);
+        assert_null(find(&b, i % 2 == 1 ? &b.earlies.messages : &b.earlies.grants, i));
+    }
+    close_bench(&b);
+}
+
 typedef struct tally {
     int count, peer;
     uint64_t sequence;
@@ -168,6 +199,7 @@ int main(void)
         cmocka_unit_test(messages_come_out_as_they_came),
         cmocka_unit_test(more_bytes_than_the_budget_are_refused),
         cmocka_unit_test(more_words_than_anyone_needs_are_refused),
+        cmocka_unit_test(many_entries_are_found_by_their_operation),
         cmocka_unit_test(frames_of_an_operation_are_visited),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
