@@ -9,6 +9,7 @@
 #include "api/gpu.h"
 #include "api/issue.h"
 #include "api/last_error.h"
+#include "api/lateness.h"
 #include "api/repeat.h"
 #include "api/stream.h"
 #include "api/votes.h"
@@ -33,7 +34,9 @@ static void abandon_operations(ddl_comm *comm)
         ddl_comm_untrack(request);
         ddl_backend_cancel(&request->task);
         if (!comm->failure.failed && !any) {
-            comm->pool->cause = (ddl_notice){ .code = DDL_EABORTED, .culprit = -1, .witness = -1 };
+            int nlate;
+            const int late = ddl_lateness_find(comm, request, &nlate);
+            comm->pool->cause = (ddl_notice){ .code = DDL_EABORTED, .culprit = late, .witness = -1 };
             snprintf(comm->pool->cause.text, sizeof comm->pool->cause.text,
                      "the communicator was freed before the operation had ended");
         }
@@ -282,21 +285,32 @@ static bool others_have_parted(ddl_comm *comm, ddl_deadline deadline)
     return parted;
 }
 
-/* The first operation that did not end by the deadline. */
+/* For the first operation that did not end by the deadline, which ends now, and for whom it waits. */
 static ddl_status tell_unended(ddl_comm *comm)
 {
-    char what[64] = "an operation";
+    char what[64] = "an operation", who[160] = "";
+    int late = -1, nlate = 0;
     if (ddl_engine_enter(comm->engine, ddl_deadline_in_ms(DDL_COMM_GRACE_MS))) {
         const ddl_request *first = first_in_flight(comm, false);
-        if (first != NULL)
+        if (first != NULL) {
             snprintf(what, sizeof what, "%s#%llu", ddl_request_operation(first),
                      (unsigned long long)first->task.sequence);
+            late = ddl_lateness_find(comm, first, &nlate);
+        }
         ddl_engine_leave(comm->engine);
         if (first == NULL)
             return DDL_OK;
     }
-    return ddl_last_error_set(DDL_ETIMEDOUT, comm->rank, "comm_free",
-                              "%s of %s had not ended; its request ends now", what, comm->pool->prefix);
+    ddl_error error;
+    ddl_error_set(&error, DDL_ETIMEDOUT, "%s of %s had not ended%s%s%s; its request ends now", what,
+                  comm->pool->prefix, late >= 0 ? ", for which this rank waits for " : "",
+                  late >= 0 ? ddl_comm_describe(comm, late, who, sizeof who) : "",
+                  nlate > 1 ? " and others" : "");
+    const ddl_comm *freed = comm->root; /* whose ranks they are */
+    error.rank = freed->rank;
+    error.culprit = late >= 0 ? freed->rank_of[comm->members[late]] : -1;
+    snprintf(error.operation, sizeof error.operation, "comm_free");
+    return ddl_last_error_keep(&error);
 }
 
 /* With all others, once more, so that nobody leaves while one of them needs it. Who has met them knows that
@@ -345,6 +359,18 @@ static void take_down_parts(ddl_comm *comm, bool met, ddl_deadline deadline, tak
     }
 }
 
+/* Until nothing is in flight on the communicators that are freed with it. */
+static ddl_status finish_parts(ddl_comm *comm, ddl_deadline deadline)
+{
+    ddl_status status = DDL_OK;
+    for (ddl_comm *part = NULL; (part = next_part(comm, part)) != NULL;) {
+        part->board_is_done = finish_operations(part, false, deadline) && part->board_index >= 0;
+        if (status == DDL_OK && part->engine != NULL && ddl_deadline_passed(deadline))
+            status = tell_unended(part);
+    }
+    return status;
+}
+
 /* There is nothing to be done, or nothing can be: *status. */
 static bool is_free_already(ddl_comm *comm, ddl_status *status)
 {
@@ -368,15 +394,10 @@ ddl_status ddl_comm_free(ddl_comm **handle)
     const ddl_error before = *ddl_last_error();
     const ddl_deadline deadline = ddl_deadline_in_ms(DDL_COMM_FREE_MS);
     const bool is_root = comm->root == comm;
-    for (ddl_comm *part = NULL; is_root && (part = next_part(comm, part)) != NULL;)
-        part->board_is_done = finish_operations(part, false, deadline) && part->board_index >= 0;
+    status = is_root ? finish_parts(comm, deadline) : DDL_OK;
     bool meets = false;
-    if (ddl_deadline_left_ms(deadline) <= 0)
-        status = ddl_last_error_set(DDL_ETIMEDOUT, comm->rank, "comm_free",
-                                    "operations on parts of %s had not ended; their requests end now",
-                                    comm->pool->prefix);
-    else if ((meets =
-                  comm->engine != NULL && !has_failed(comm, deadline) && !others_have_parted(comm, deadline)))
+    if (status == DDL_OK &&
+        (meets = comm->engine != NULL && !has_failed(comm, deadline) && !others_have_parted(comm, deadline)))
         status = meet_to_free(comm, deadline);
     const int rank = comm->rank;
     const ddl_deadline least = ddl_deadline_in_ms(DDL_COMM_GRACE_MS);

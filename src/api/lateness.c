@@ -61,8 +61,7 @@ static void raise_stuck_gpu(ddl_comm *comm, const ddl_request *request, int64_t 
     char who[160], limit[64];
     int64_t waited_ms = (now_ns - request->issued_ns) / DDL_NS_PER_MS;
     if (now_ns >= request->deadline)
-        snprintf(limit, sizeof limit, "%lld ms (%s)", (long long)request->timeout_ms,
-                 ddl_comm_timeout_name(comm, request->timeout_ms));
+        snprintf(limit, sizeof limit, "%lld ms (%s)", (long long)request->timeout_ms, request->limit);
     else
         snprintf(limit, sizeof limit, "%lld ms, as DDL_TIMEOUT of another rank ended", (long long)waited_ms);
     snprintf(notice.operation, sizeof notice.operation, "%s", ddl_request_operation(request));
@@ -93,21 +92,20 @@ static void raise_timeout(ddl_comm *comm, const ddl_request *request)
                           .sequence = is_collective ? task->sequence : 0 };
     snprintf(notice.operation, sizeof notice.operation, "%s", ddl_request_operation(request));
     char who[160] = "", done[48] = "";
-    const char *limit = ddl_comm_timeout_name(comm, request->timeout_ms);
     const double share = ddl_backend_share_done(task);
     if (share >= 0 && (!is_collective || late < 0))
         snprintf(done, sizeof done, "; rank %d has done %d %% of its part", comm->rank, (int)(100 * share));
     if (late < 0)
         snprintf(notice.text, sizeof notice.text,
                  "not finished after %lld ms (%s), though every rank has entered it%s; is a link slow?",
-                 (long long)request->timeout_ms, limit, done);
+                 (long long)request->timeout_ms, request->limit, done);
     else
         snprintf(notice.text, sizeof notice.text, "%s has not %s%s within %lld ms (%s)%s%s",
                  ddl_comm_describe(comm, late, who, sizeof who), what_is_missing(task),
                  ddl_collective_is_uneven(task->algorithm->collective)
                      ? ", or exchanged less than this rank expects,"
                      : "",
-                 (long long)request->timeout_ms, limit, nlate > 1 ? ", nor have others" : "", done);
+                 (long long)request->timeout_ms, request->limit, nlate > 1 ? ", nor have others" : "", done);
     ddl_failure_raise(comm, &notice);
 }
 
@@ -171,7 +169,7 @@ bool ddl_lateness_warn(const ddl_comm *comm, const ddl_request *request, int64_t
             ddl_request_operation(request), (unsigned long long)request->task.sequence, comm->pool->prefix,
             (double)(now_ns - request->issued_ns) / DDL_NS_PER_S,
             ddl_comm_describe(comm, late, who, sizeof who), what_is_missing(&request->task), others, silence,
-            ddl_deadline_left_ms(request->deadline) / 1000, ddl_comm_timeout_name(comm, request->timeout_ms));
+            ddl_deadline_left_ms(request->deadline) / 1000, request->limit);
     return true;
 }
 
@@ -227,10 +225,12 @@ static void leave_alone(ddl_comm *comm, ddl_request *request)
     ddl_backend_cancel(&request->task);
     ddl_comm_untrack(request);
     comm->pool->cause = (ddl_notice){ .code = DDL_ETIMEDOUT, .culprit = late, .witness = comm->rank };
-    snprintf(comm->pool->cause.text, sizeof comm->pool->cause.text,
-             "left alone: %s did not free the communicator within %lld ms%s",
-             late < 0 ? "others" : ddl_comm_describe(comm, late, who, sizeof who),
-             (long long)request->timeout_ms, late >= 0 && nlate > 1 ? ", nor did others" : "");
+    snprintf(
+        comm->pool->cause.text, sizeof comm->pool->cause.text,
+        "left alone: %s did not free the communicator in time%s; this rank has waited for the %.0f s that it "
+        "takes at most",
+        late < 0 ? "others" : ddl_comm_describe(comm, late, who, sizeof who),
+        late >= 0 && nlate > 1 ? ", nor did others" : "", DDL_COMM_FREE_MS / 1e3);
     ddl_log(DDL_LOG_WARNING, "%s#%llu %s: %s", ddl_request_operation(request),
             (unsigned long long)request->task.sequence, comm->pool->prefix, comm->pool->cause.text);
     request->status = DDL_ETIMEDOUT;

@@ -17,6 +17,7 @@
 #include <unistd.h>
 
 enum {
+    LEAST_MEETINGS_MS = 100, /* where the time is up */
     LAST_MEETINGS_MS = 500,
     MOST_SPEAKERS = 64 /* ranks of a world that all tell who is missing */
 };
@@ -255,9 +256,8 @@ ddl_status ddl_world_create(const ddl_options *options, ddl_world **out, ddl_err
 /* ---- the end ---- */
 
 /* What was told to ranks that are being connected for it, an abort for one, is to reach them. */
-static void await_meetings(ddl_world *world)
+static void await_meetings(ddl_world *world, ddl_deadline deadline)
 {
-    ddl_deadline deadline = ddl_deadline_in_ms(LAST_MEETINGS_MS);
     bool awaited = ddl_roster_is_sparse(world->roster);
     while (awaited && !ddl_deadline_passed(deadline) && ddl_engine_enter(world->engine, deadline)) {
         ddl_engine_progress(world->engine);
@@ -272,7 +272,9 @@ static void close_mesh(ddl_world *world, ddl_deadline deadline)
 {
     if (world->mesh == NULL || world->engine == NULL)
         return;
-    await_meetings(world);
+    const ddl_deadline least = ddl_deadline_in_ms(LEAST_MEETINGS_MS);
+    await_meetings(world, ddl_deadline_earlier(ddl_deadline_in_ms(LAST_MEETINGS_MS),
+                                               deadline > least ? deadline : least));
     if (ddl_engine_enter(world->engine, ddl_deadline_in_ms(DDL_COMM_FREE_MS))) {
         ddl_world_take_arrivals(world); /* who is connected just now hears the goodbye too */
         ddl_deadline most = ddl_deadline_in_ms(DDL_WORLD_PARTING_MS);

@@ -2035,9 +2035,9 @@ class LifeCycle(Failures):
             self.assertLess(self.seconds(record["begin_ns"], record["end_ns"]), bound(6), record)
             if record["status"] == "DDL_OK" and record["end_ns"] - first_ns > 3e8:
                 continue  # on a busy machine: the other one has given up, and gone, before this one looked again
-            self.assertEqual(record["status"], "DDL_ETIMEDOUT", rank.story())
-            self.assert_names(record, "recv#1", "had not ended")
-            rank.expect("wait", "DDL_EABORTED")
+            self.assertEqual((record["status"], record["culprit"]), ("DDL_ETIMEDOUT", 1 - ranks.index(rank)), rank.story())
+            self.assert_names(record, "recv#1", "had not ended", "waits for rank")
+            self.assertEqual(rank.expect("wait", "DDL_EABORTED")["culprit"], 1 - ranks.index(rank))
 
     def test_who_has_set_a_limit_is_told(self):
         """By a call, here or where a communicator was split from; comm_free has one of its own."""
