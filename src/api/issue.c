@@ -320,6 +320,7 @@ static void describe(ddl_comm *comm, const ddl_call *call, const ddl_algorithm *
     request->comm = comm;
     request->engine = comm->engine;
     request->timeout_ms = comm->timeout_ms;
+    request->limit = ddl_comm_timeout_name(comm, request->timeout_ms);
     request->refusal = call->refusal;
     request->is_empty = call->extent.in_bytes == 0 && call->extent.out_bytes == 0;
     request->is_large = comm->votes != NULL && is_large(comm, call, element_bytes);

@@ -95,6 +95,7 @@ static ddl_status wait_for_repeat(ddl_comm *comm, ddl_repeat *repeat)
     repeat->request = NULL;
     request->task.finished = ddl_issue_finished;
     request->timeout_ms = comm->timeout_ms;
+    request->limit = ddl_comm_timeout_name(comm, request->timeout_ms);
     atomic_store(&request->done, false);
     request->told = false;
     ddl_comm_track(comm, request);

@@ -138,7 +138,8 @@ ddl_status ddl_request_finish(ddl_request *request)
         char where[64] = ""; /* "it" in the text is not this operation */
         const bool is_of_this = cause->sequence == request->task.sequence &&
                                 strcmp(cause->operation, ddl_request_operation(request)) == 0;
-        if (cause->code == DDL_ETIMEDOUT && cause->sequence > 0 && !is_of_this)
+        const bool is_of_calls = cause->code == DDL_ETIMEDOUT || cause->code == DDL_EMISMATCH;
+        if (is_of_calls && cause->sequence > 0 && cause->operation[0] != '\0' && !is_of_this)
             snprintf(where, sizeof where, "in %s#%llu, ", cause->operation,
                      (unsigned long long)cause->sequence);
         ddl_error_set(&error, status, "%s#%llu %s: %s%s%s", ddl_request_operation(request),
@@ -172,8 +173,8 @@ static ddl_status give_up(ddl_request **handle)
         return ddl_last_error_set(DDL_EABORTED, request->pool->rank, ddl_request_operation(request),
                                   "%s: " DDL_REQUEST_EXITED, request->pool->prefix);
     return ddl_last_error_set(DDL_ETIMEDOUT, request->pool->rank, ddl_request_operation(request),
-                              "no end after %lld ms (DDL_TIMEOUT), and the engine is stuck in another thread",
-                              (long long)request->timeout_ms);
+                              "no end after %lld ms (%s), and the engine is stuck in another thread",
+                              (long long)request->timeout_ms, request->limit);
 }
 
 static ddl_status finish(ddl_request **handle)

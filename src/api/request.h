@@ -64,6 +64,7 @@ struct ddl_request {
     int64_t issued_ns;
     ddl_deadline warn_ns; /* if it waits for longer, it is told for whom */
     int64_t timeout_ms;
+    const char *limit;     /* what set that, for messages */
     ddl_deadline stuck_by; /* whose tests could not drive since the deadline gives up then; 0: they could */
     ddl_link vote;         /* while its stage is another than DDL_VOTE_NONE */
     ddl_vote stage;

@@ -77,8 +77,8 @@ ddl_status ddl_comm_abort(ddl_comm *comm, const char *reason)
              ddl_comm_describe(comm, comm->rank, who, sizeof who), reason != NULL ? ": " : "",
              reason != NULL ? reason : "");
     for (char *c = notice.text; *c != '\0'; c++)
-        if (*c == '\n' || *c == '\r')
-            *c = ' ';
+        if ((unsigned char)*c < 0x20 || *c == 0x7f) /* as others will have it */
+            *c = *c == '\n' || *c == '\r' ? ' ' : '?';
     if (comm->engine == NULL) {
         end_alone(comm, &notice);
         return DDL_OK;
