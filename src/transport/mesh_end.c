@@ -190,6 +190,14 @@ void ddl_mesh_link_lost(ddl_mesh_link *link, int os_errno, const ddl_error *erro
 void ddl_mesh_link_broke(ddl_mesh_link *link, int os_errno)
 {
     ddl_error error;
+    if (os_errno == EFAULT) {
+        DDL_FAIL(
+            &error, DDL_ERESOURCE,
+            "a buffer of an operation is no memory that may be read, or written, here (Bad address): was it "
+            "freed, is it protected, or on a device that ddl does not know?");
+        ddl_mesh_link_lost(link, os_errno, &error);
+        return;
+    }
     if (!ddl_mesh_is_encrypted(link) || os_errno != EBADMSG) {
         ddl_mesh_link_lost(link, os_errno, NULL);
         return;

@@ -12,6 +12,7 @@
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <time.h>
 
 #include <cmocka.h>
@@ -650,6 +651,38 @@ static void a_disagreement_on_a_part_breaks_the_part_alone(void **state)
         ranks_play("mem://part", nranks, disagree_on_a_part, NULL);
 }
 
+/* ---- memory that is none ---- */
+
+enum { MEBIBYTE = 1 << 20 };
+
+static void send_what_cannot_be_read(rank_thread *me)
+{
+    const int protection = me->rank == 0 ? PROT_NONE : PROT_READ | PROT_WRITE;
+    void *buffer = mmap(NULL, MEBIBYTE, protection, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (buffer == MAP_FAILED) {
+        ranks_complain(me, "no memory");
+        return;
+    }
+    const ddl_status status = me->rank == 0   ? ddl_send(buffer, MEBIBYTE, DDL_INT8, 1, me->world, NULL)
+                              : me->rank == 1 ? ddl_recv(buffer, MEBIBYTE, DDL_INT8, 0, me->world, NULL)
+                                              : ddl_barrier(me->world, NULL);
+    EXPECT(me, status == DDL_ERESOURCE);
+    EXPECT(me, ddl_last_error()->culprit == 0);
+    EXPECT(me, strstr(ddl_last_error()->text, "Bad address") != NULL);
+    EXPECT(me, ddl_comm_free(&me->world) == DDL_OK);
+    munmap(buffer, MEBIBYTE);
+}
+
+/* Over sockets, that is, where the system finds out. */
+static void a_buffer_that_is_no_memory_is_its_own_ranks_fault(void **state)
+{
+    (void)state;
+    const char *transport = getenv("DDL_TRANSPORT");
+    if (transport == NULL || strcmp(transport, "tcp") != 0)
+        skip();
+    ranks_play("mem://none", 3, send_what_cannot_be_read, NULL);
+}
+
 static void be_quiet(void *arg, const char *line)
 {
     (void)arg;
@@ -668,6 +701,7 @@ int main(void)
         cmocka_unit_test(what_is_sent_to_a_rank_must_be_what_it_expects),
         cmocka_unit_test(a_message_must_be_what_its_receiver_expects),
         cmocka_unit_test(a_disagreement_on_a_part_breaks_the_part_alone),
+        cmocka_unit_test(a_buffer_that_is_no_memory_is_its_own_ranks_fault),
     };
     ddl_set_log(be_quiet, NULL);
     return cmocka_run_group_tests(tests, NULL, NULL);
