@@ -9,7 +9,9 @@
 
 #include "base/dtype.h"
 
-#if defined(__x86_64__)
+#if defined(DDL_KERNELS_PLAIN_ALONE)
+/* by the option -Dkernels=plain */
+#elif defined(__x86_64__)
 #define DDL_KERNELS_X86
 #elif defined(__aarch64__)
 #define DDL_KERNELS_NEON
