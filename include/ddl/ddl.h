@@ -402,7 +402,9 @@ DDL_API size_t ddl_algorithm_names(const char *collective, const char *names[], 
  * lost. The sink must not call the library: what it would wait for may be what waits for it. */
 typedef void ddl_log_sink(void *arg, const char *line);
 
-/* Send log lines to sink instead of stderr; NULL restores stderr. Set it before ddl_init. */
+/* Send log lines to sink instead of stderr; NULL restores stderr. Set it before ddl_init. Returns once the
+ * one before is in no call any more, so that what it was given may be freed: it waits for one that does not
+ * return. */
 DDL_API void ddl_set_log(ddl_log_sink *sink, void *arg);
 
 #ifdef __cplusplus

@@ -175,10 +175,9 @@ void ddl_mesh_connection_lost(ddl_mesh_link *link, int number, int os_errno, con
     if (link->last_words)
         ddl_mesh_say_last_words(link);
     link->last_words = false;
-    if (link->stripes == NULL)
-        return;
-    /* One of its connections has ended: the peer sees it by the others, where that one does not tell it. */
-    ddl_stripes_shut(link->stripes);
+    /* The peer sees that it was given up, also by its other connections. */
+    if (link->stripes != NULL)
+        ddl_stripes_shut(link->stripes);
     shutdown(link->wire.fd, SHUT_WR);
 }
 
