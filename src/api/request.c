@@ -129,19 +129,25 @@ void ddl_request_end(ddl_request *request)
     ddl_hold_end(hold);                 /* last: who has waited for the stream finds the request done */
 }
 
+/* "it" in the text of a cause may be another operation than this. */
+static void say_where(const ddl_request *request, const ddl_notice *cause, char *where, size_t capacity)
+{
+    const bool is_mismatch = cause->code == DDL_EMISMATCH; /* in which ranks call different operations */
+    const bool is_of_this = cause->sequence == request->task.sequence &&
+                            (is_mismatch || strcmp(cause->operation, ddl_request_operation(request)) == 0);
+    where[0] = '\0';
+    if ((is_mismatch || cause->code == DDL_ETIMEDOUT) && cause->sequence > 0 && !is_of_this)
+        snprintf(where, capacity, "in %s#%llu, ", cause->operation, (unsigned long long)cause->sequence);
+}
+
 ddl_status ddl_request_finish(ddl_request *request)
 {
     ddl_status status = request->status;
     if (status != DDL_OK) {
         const ddl_notice *cause = &request->pool->cause;
         ddl_error error;
-        char where[64] = ""; /* "it" in the text is not this operation */
-        const bool is_of_this = cause->sequence == request->task.sequence &&
-                                strcmp(cause->operation, ddl_request_operation(request)) == 0;
-        const bool is_of_calls = cause->code == DDL_ETIMEDOUT || cause->code == DDL_EMISMATCH;
-        if (is_of_calls && cause->sequence > 0 && cause->operation[0] != '\0' && !is_of_this)
-            snprintf(where, sizeof where, "in %s#%llu, ", cause->operation,
-                     (unsigned long long)cause->sequence);
+        char where[64];
+        say_where(request, cause, where, sizeof where);
         ddl_error_set(&error, status, "%s#%llu %s: %s%s%s", ddl_request_operation(request),
                       (unsigned long long)request->task.sequence, request->pool->prefix,
                       request->root_cause ? "" : "this communicator has failed before: ", where, cause->text);

@@ -478,6 +478,25 @@ class Mismatched(Failures):
             self.assertEqual(record["culprit"], records[0]["culprit"], records)
         return records[0]["culprit"]
 
+    def test_a_request_that_ends_by_the_mismatch_of_another_says_so(self):
+        """The first calls are alike, the second ones differ, and rank 2 comes to neither for a while."""
+        world = self.world(3, DDL_TIMEOUT="10s", DDL_TRANSPORT="tcp")
+        first, second = "+allreduce:5:int32:sum", "+allreduce:%d:int32:sum"
+        ranks = [world.start(r, "init", SMALL, "line", first, second % (5 + (r == 1)), "wait", "wait") for r in range(3)]
+        for rank in ranks:
+            rank.expect("init", "DDL_OK")
+            rank.expect("call", "DDL_OK")
+            rank.expect("ready")
+        ranks[0].go()
+        ranks[1].go()
+        for rank in ranks[:2]:
+            rank.expect("started", "DDL_OK")
+            rank.expect("started", "DDL_OK")
+            records = [rank.expect("wait", "DDL_EMISMATCH") for _ in range(2)]
+            for record, number, where in zip(records, (2, 3), ("in allreduce#3, ", "")):
+                self.assertRegex(record["text"], rf"allreduce#{number} comm=world rank \d@\S+: {where}rank 0 \(pid .* called ")
+        ranks[2].go()
+
     def test_who_has_finished_and_is_idle_is_heard(self):
         """The lowest pair is told by a rank that is idle, and answers in time: within 0.2 s, which a machine that
         stands still may take from one of nine."""
@@ -1566,6 +1585,21 @@ class Lacking(Failures):
                         rank.finish(0)
                     for r, rank in enumerate(ranks):
                         self.assertRegex("".join(rank.errors), rf"ddl: DDL_ENOMEM \w+#\d comm=world rank {r}@\S+: rank 1 ")
+
+
+    def test_a_connection_that_one_end_gives_up_is_heard_of_at_the_other(self):
+        """Though both processes go on, as after an error of the network that one of them sees."""
+        world = self.world(2, DDL_TRANSPORT="tcp", DDL_TIMEOUT="20s")
+        ranks = [world.start(r, "init", "1000=" + SMALL, "line", **({"DDL_FAILPOINTS": "mesh.recv:30"} if r == 1 else {}))
+                 for r in range(2)]
+        for rank in ranks:
+            rank.expect("init", "DDL_OK")
+        for rank in ranks[::-1]:
+            record = rank.next()
+            while record["event"] != "repeated":
+                record = rank.next()
+            self.assertEqual((record["status"], record["culprit"]), ("DDL_EPEERLOST", 1 - ranks.index(rank)), rank.story())
+            self.assertLess(self.seconds(record["begin_ns"], record["end_ns"]), bound(1), record)
 
 
 class Forked(Failures):
