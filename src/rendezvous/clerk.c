@@ -394,10 +394,7 @@ int ddl_desk_find(const ddl_desk *desk, const char *path)
 
 static void act_touch(struct deed *deed)
 {
-    const int fd = open(deed->path, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
-    deed->os_errno = fd >= 0 ? 0 : errno;
-    if (fd >= 0)
-        close(fd);
+    deed->os_errno = ddl_record_touch(deed->path);
 }
 
 int ddl_desk_touch(const ddl_desk *desk, const char *path)
@@ -407,7 +404,7 @@ int ddl_desk_touch(const ddl_desk *desk, const char *path)
 
 static void act_remove(struct deed *deed)
 {
-    deed->os_errno = unlink(deed->path) == 0 ? 0 : errno;
+    deed->os_errno = ddl_record_remove(deed->path);
 }
 
 int ddl_desk_remove(const ddl_desk *desk, const char *path)

@@ -2,19 +2,18 @@
  * record.h - small files that are whole or not there: how ranks leave messages in a shared directory.
  *
  * A record carries its length and a checksum, so a reader never takes in a part of one, whatever the file
- * system does. Every write is read back. No link is followed, and files are the user's alone (0600).
- * Thread: any.
+ * system does. Every write is read back. Files are the user's alone (0600). No link is followed, and nothing
+ * is done in a folder of the place that is not the user's alone (record_spot.h). Thread: any.
  */
 #ifndef DDL_RENDEZVOUS_RECORD_H
 #define DDL_RENDEZVOUS_RECORD_H
 
 #include "base/bytes.h"
 #include "base/error.h"
+#include "rendezvous/record_spot.h"
 
 #include <dirent.h>
 #include <stdbool.h>
-
-enum { DDL_RECORD_PATH = 1024 };
 
 /* Create path with this content, unless it exists. DDL_ESTORE: the system says no, as the text tells. */
 DDL_MUST_USE ddl_status ddl_record_create(const char *path, ddl_view content, bool *created, ddl_error *err);
@@ -29,6 +28,12 @@ DDL_MUST_USE ddl_status ddl_record_replace(const char *path, ddl_view content, d
 DDL_MUST_USE ddl_status ddl_record_read(const char *path, size_t limit, ddl_bytes *content, bool *found,
                                         ddl_error *err);
 
+/* An empty file, where none was; 0 or an errno. */
+int ddl_record_touch(const char *path);
+
+/* Remove a file; 0 or an errno. */
+int ddl_record_remove(const char *path);
+
 /* Make a directory for the user alone, or accept one that is there and is such. */
 DDL_MUST_USE ddl_status ddl_record_folder(const char *path, ddl_error *err);
 
@@ -36,10 +41,11 @@ DDL_MUST_USE ddl_status ddl_record_folder(const char *path, ddl_error *err);
  * there. */
 DDL_MUST_USE ddl_status ddl_record_new_folder(const char *path, ddl_error *err);
 
-/* Open a directory for reading, no link followed; NULL with errno. Close with closedir. */
+/* Open a directory of the user's alone for reading; NULL with errno. Close with closedir. */
 DIR *ddl_record_list(const char *path);
 
-/* Remove a directory and the files and directories in it, no links followed; best effort. */
+/* Remove a directory of the user's alone with what is in it, three levels deep; best effort. What is no such
+ * directory stays, and so does one in it that is not. */
 void ddl_record_remove_tree(const char *path);
 
 /*

@@ -142,7 +142,7 @@ static ddl_status name_place(ddl_file_run *file, const char *rest, const char *p
     int folder_bytes = (int)strlen(rest);
     while (folder_bytes > 1 && rest[folder_bytes - 1] == '/')
         folder_bytes--;
-    int used = snprintf(file->place, sizeof file->place, "%.*s/ddl-", folder_bytes, rest);
+    int used = snprintf(file->place, sizeof file->place, "%.*s/" DDL_RECORD_PLACE, folder_bytes, rest);
     if (used < 0 || (size_t)used + strlen(place) >= sizeof file->place)
         return DDL_FAIL(err, DDL_ECONFIG, "DDL_STORE=file://%.80s... is longer than %zu bytes", rest,
                         sizeof file->place);

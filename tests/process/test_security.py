@@ -431,6 +431,36 @@ class Files(Security):
                 self.assertTrue(os.path.lexists(place))  # it is not ours to remove
         self.assertEqual(os.listdir(self.path("elsewhere")), [])
 
+    def test_what_others_put_in_the_stead_of_a_meeting_place_stays(self):
+        """Whoever may write to the directory of the places can rename them: a job ends, and removes nothing of his choice."""
+        shared = self.path("shared")
+        os.mkdir(shared)
+        for case in ["link", "open"] + ["foreign"] * (os.geteuid() == 0):
+            with self.subTest(case):
+                world = self.world(2, DDL_STORE="file://" + shared)
+                place, other = f"{shared}/ddl-127.0.0.1_{world.port}", self.path("other " + case)
+                ranks = world.start_all("init", "line", "free")
+                for rank in ranks:
+                    rank.expect("init", "DDL_OK")
+                    rank.expect("ready")
+                run = next(name for name in os.listdir(place) if len(name) == 32)
+                os.rename(place, self.path("aside " + case))
+                os.makedirs(f"{other}/{run}/key", 0o700)
+                self.fill(f"{other}/{run}/key/precious", "precious")
+                os.chmod(other, 0o777 if case == "open" else 0o700)
+                if case == "link":
+                    os.symlink(other, place)
+                else:
+                    os.rename(other, place)
+                if case == "foreign":
+                    os.chown(place, 12345, 12345)
+                for rank in ranks:
+                    rank.go()
+                for rank in ranks:
+                    rank.expect("free", "DDL_OK")
+                    rank.finish()
+                self.assertEqual(os.listdir(f"{place}/{run}/key"), ["precious"])
+
     def test_what_is_no_meeting_record_is_replaced_whoever_comes_first(self):
         shared = self.path("shared")
         os.mkdir(shared)
