@@ -94,19 +94,38 @@ static ddl_status make_run_folders(const ddl_file_run *file, bool *made, ddl_err
     return DDL_OK;
 }
 
-/* As long as the place is ours every other run that is there was left by the dead, or has lost. */
-static void remove_old_runs(const ddl_file_run *file)
+/* The last name in the path of our run; empty: there is none, or it is another's. */
+static const char *name_of_run(const ddl_file_run *file)
 {
-    const char *ours = strrchr(file->run, '/') + 1;
+    const char *slash = strrchr(file->run, '/');
+    return slash != NULL ? slash + 1 : "";
+}
+
+static bool begins_with(const char *name, const char *beginning)
+{
+    return strncmp(name, beginning, strlen(beginning)) == 0;
+}
+
+/* As long as the place is ours every other run that is there was left by the dead, or has lost; so was a
+ * record that was not put in its place. Whoever is about to do that, as no lock keeps him out, tries again.
+ */
+static void remove_leftovers(const ddl_file_run *file)
+{
     ddl_bytes names = ddl_desk_list(&file->desk, file->place);
     for (const char *name = NULL; (name = ddl_desk_next(&names, name)) != NULL;) {
         char path[DDL_RECORD_PATH];
-        if (!ddl_meet_is_token(name) || strcmp(name, ours) == 0) /* a run's id looks like one */
+        const bool is_record = begins_with(name, "meet" DDL_RECORD_NEW);
+        const bool is_run =
+            ddl_meet_is_token(name) && strcmp(name, name_of_run(file)) != 0; /* an id looks so */
+        if (!is_record && !is_run)
             continue;
         if (ddl_file_meeting_check(file, NULL) != DDL_OK)
             break;
         ddl_file_run_place_path(file, path, name);
-        ddl_desk_remove_tree(&file->desk, path);
+        if (is_record)
+            (void)ddl_desk_remove(&file->desk, path);
+        else
+            ddl_desk_remove_tree(&file->desk, path);
     }
     ddl_bytes_fini(&names);
 }
@@ -332,7 +351,7 @@ ddl_status ddl_file_meeting_begin(ddl_file_run *file, const uint8_t token[DDL_TO
     DDL_TRY(ddl_file_meeting_check(file, err));
     ddl_file_answers_start(
         file); /* first: what is to be removed may be much, and others wait for an answer */
-    remove_old_runs(file);
+    remove_leftovers(file);
     return DDL_OK;
 }
 
@@ -503,8 +522,21 @@ static bool all_know(const ddl_file_run *file)
     return all;
 }
 
-/* With nobody's lock at the place. A network file system hides a file that is removed while it is open, and
- * removes it a moment after it was closed: until then its folder is not empty. */
+/* A network file system hides a file that is removed while it is open, and removes it a moment after it was
+ * closed: until then its folder is not empty. Whether nothing but such files, by the names that NFS and FUSE
+ * give them, keeps the place; they may be in our run, too. */
+static bool is_emptying(const ddl_file_run *file)
+{
+    bool stays = false;
+    ddl_bytes names = ddl_desk_list(&file->desk, file->place);
+    for (const char *name = NULL; (name = ddl_desk_next(&names, name)) != NULL;)
+        stays = stays || !(strcmp(name, ".") == 0 || strcmp(name, "..") == 0 || begins_with(name, ".nfs") ||
+                           begins_with(name, ".fuse_hidden") || strcmp(name, name_of_run(file)) == 0);
+    ddl_bytes_fini(&names);
+    return !stays;
+}
+
+/* With nobody's lock at the place. */
 static void remove_place(const ddl_file_run *file, const char *lock)
 {
     int64_t pause = DDL_FILE_FIRST_PAUSE_MS;
@@ -512,7 +544,8 @@ static void remove_place(const ddl_file_run *file, const char *lock)
         if (file->run[0] != '\0')
             ddl_desk_remove_tree(&file->desk, file->run);
         const int error = ddl_desk_remove_folder(&file->desk, file->place);
-        if ((error != ENOTEMPTY && error != EEXIST) || ddl_desk_find(&file->desk, lock) == 0)
+        if ((error != ENOTEMPTY && error != EEXIST) || ddl_desk_find(&file->desk, lock) == 0 ||
+            !is_emptying(file))
             return;
         ddl_file_pause(&pause, DDL_DEADLINE_NEVER);
     }

@@ -165,7 +165,7 @@ static ddl_status write_beside(const ddl_record_spot *spot, ddl_view content, ch
     uint8_t head[HEAD_BYTES], unique[8];
     int fd = -1;
     DDL_TRY(ddl_host_random(unique, sizeof unique, err));
-    snprintf(beside, BESIDE, "%s.new-%08x%08x", spot->name, (unsigned)ddl_get_u32(unique),
+    snprintf(beside, BESIDE, "%s" DDL_RECORD_NEW "%08x%08x", spot->name, (unsigned)ddl_get_u32(unique),
              (unsigned)ddl_get_u32(unique + 4));
     memcpy(head, magic, sizeof magic);
     ddl_put_u32(head + 4, (uint32_t)content.bytes);

@@ -15,6 +15,9 @@
 #include <dirent.h>
 #include <stdbool.h>
 
+/* Behind the name of a record as long as it is not in its place. */
+#define DDL_RECORD_NEW ".new-"
+
 /* Create path with this content, unless it exists. DDL_ESTORE: the system says no, as the text tells. */
 DDL_MUST_USE ddl_status ddl_record_create(const char *path, ddl_view content, bool *created, ddl_error *err);
 

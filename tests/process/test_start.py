@@ -251,6 +251,32 @@ class Disks(Tests):
         self.assertGreaterEqual(told_to_all, 1)
         self.assertTrue(outcomes[-1], outcomes)
 
+    def free_at(self, name):
+        """How long rank 0 takes to leave a place at which a file of this name was left; and what is there then."""
+        shared = tempfile.mkdtemp(dir=self.folder)
+        world = self.world(2, DDL_STORE="file://" + shared)
+        at = f"{shared}/ddl-127.0.0.1_{world.port}"
+        os.mkdir(at, 0o700)
+        open(f"{at}/{name}", "x").close()
+        ranks = world.start_all("init", "free")
+        for rank in ranks:
+            rank.expect("init", "DDL_OK")
+        frees = [rank.expect("free", "DDL_OK") for rank in ranks]
+        for rank in ranks:
+            rank.finish(0)
+        return (frees[0]["end_ns"] - frees[0]["begin_ns"]) / 1e9, os.listdir(at) if os.path.exists(at) else None
+
+    def test_what_a_killed_rank_0_left_is_removed_and_what_is_no_ranks_is_not_waited_for(self):
+        """But for what network file systems remove a moment later, for which they have names of their own."""
+        names = ("meet.new-0123456789abcdef", ".nfs000000000012", ".fuse_hidden0000000400000001", "notes")
+        outcomes = {name: self.free_at(name) for name in names}
+        for name, left in zip(names, (None, [names[1]], [names[2]], [names[3]])):
+            self.assertEqual(outcomes[name][1], left, name)
+        for name in ("meet.new-0123456789abcdef", "notes"):
+            self.assertLess(outcomes[name][0], bound(0.4), name)
+        for name in names[1:3]:
+            self.assertGreater(outcomes[name][0], 0.4, name)
+
     def test_shared_memory_needs_no_room_in_dev_shm(self):
         """As in a container, where that has 64 MiB or nothing."""
         subprocess.run(["mount", "-t", "tmpfs", "-o", "size=4k,ro", "tmpfs", "/dev/shm"], check=True, timeout=30)
