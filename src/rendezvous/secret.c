@@ -9,6 +9,7 @@
 #include "io/guarded.h"
 #include "io/host.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
@@ -24,8 +25,11 @@ enum {
     RANDOM_BYTES = DDL_SECRET_TEXT / 2,
     MAKE_TRIES = 10,
     WRITE_LIMIT_MS = 1000, /* for who has made the file to write it */
-    LOOK_MS = 10
+    LOOK_MS = 10,
+    LEFT_S = 3600 /* so old is what nobody will put in its place any more */
 };
+
+#define BESIDE "secret.new-"
 
 struct ddl_secret {
     char source[DDL_SECRET_SOURCE];
@@ -216,6 +220,26 @@ static bool lacks_links(int error)
            error == EMLINK || error == EACCES;
 }
 
+/* What others wrote beside and were killed before they removed it. How old it is, the file system tells by
+ * one clock: fresh has just been written. */
+static void remove_leftovers(int folder, const char *fresh)
+{
+    struct stat now, then;
+    const int fd = openat(folder, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    DIR *names = fd >= 0 ? fdopendir(fd) : NULL;
+    if (names == NULL && fd >= 0)
+        close(fd);
+    if (names == NULL)
+        return;
+    const bool known = fstatat(folder, fresh, &now, AT_SYMLINK_NOFOLLOW) == 0;
+    for (struct dirent *item; known && (item = readdir(names)) != NULL;)
+        if (strncmp(item->d_name, BESIDE, sizeof BESIDE - 1) == 0 &&
+            fstatat(folder, item->d_name, &then, AT_SYMLINK_NOFOLLOW) == 0 && S_ISREG(then.st_mode) &&
+            then.st_uid == geteuid() && then.st_mtime < now.st_mtime - LEFT_S)
+            unlinkat(folder, item->d_name, 0);
+    closedir(names);
+}
+
 /* Write a fresh secret beside, and link it to its name unless that has been taken meanwhile. */
 static ddl_status make_file(int folder, const char *path, bool *made, ddl_error *err)
 {
@@ -223,11 +247,13 @@ static ddl_status make_file(int folder, const char *path, bool *made, ddl_error 
     char beside[40];
     ddl_secret *secret = NULL;
     DDL_TRY(ddl_host_random(unique, sizeof unique, err));
-    snprintf(beside, sizeof beside, "secret.new-%08x%08x", (unsigned)ddl_get_u32(unique),
+    snprintf(beside, sizeof beside, BESIDE "%08x%08x", (unsigned)ddl_get_u32(unique),
              (unsigned)ddl_get_u32(unique + 4));
     DDL_TRY(ddl_secret_make("", &secret, err));
     secret->data[secret->bytes++] = '\n';
     bool written = write_file(folder, beside, ddl_secret_view(secret));
+    if (written)
+        remove_leftovers(folder, beside);
     *made = written && !DDL_FAILPOINT_OS("rendezvous.link", EPERM) &&
             !DDL_FAILPOINT_OS("rendezvous.link-exdev", EXDEV) &&
             !DDL_FAILPOINT_OS("rendezvous.link-emlink", EMLINK) &&

@@ -16,6 +16,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 #ifdef __linux__
 #include <sys/mount.h>
@@ -169,6 +170,46 @@ static void a_file_that_was_left_empty_is_to_be_removed(void **state)
     assert_int_equal(ddl_secret_of_home(true, path, NULL, &secret, &error), DDL_OK);
     ddl_secret_destroy(secret);
     assert_int_equal(unlink(file), 0);
+    assert_int_equal(rmdir(inner), 0);
+    assert_int_equal(rmdir(folder), 0);
+}
+
+static void what_the_killed_left_beside_a_secret_goes_once_it_is_old(void **state)
+{
+    static const struct {
+        const char *name;
+        bool is_old, is_link, stays;
+    } files[] = {
+        { "secret.new-0123456789abcdef", true, false, false },
+        { "secret.new-89abcdef01234567", false, false, true },
+        { "secret.new-of-somebody", true, true, true },
+        { "secret.old", true, false, true },
+    };
+    char folder[] = "/tmp/ddl-secret-XXXXXX", inner[64], file[128], path[DDL_SECRET_PATH];
+    ddl_secret *secret = NULL;
+    (void)state;
+    assert_non_null(mkdtemp(folder));
+    setenv("HOME", folder, 1);
+    snprintf(inner, sizeof inner, "%s/.ddl", folder);
+    assert_int_equal(mkdir(inner, 0700), 0);
+    for (int i = 0; i < 4; i++) {
+        const time_t then = time(NULL) - (files[i].is_old ? 3700 : 3500);
+        const struct timespec times[2] = { { .tv_sec = then }, { .tv_sec = then } };
+        snprintf(file, sizeof file, "%s/%s", inner, files[i].name);
+        if (files[i].is_link)
+            assert_int_equal(symlink("/nowhere", file), 0);
+        else
+            close(open(file, O_WRONLY | O_CREAT | O_EXCL, 0600));
+        assert_int_equal(utimensat(AT_FDCWD, file, times, AT_SYMLINK_NOFOLLOW), 0);
+    }
+    assert_int_equal(ddl_secret_of_home(true, path, NULL, &secret, NULL), DDL_OK);
+    ddl_secret_destroy(secret);
+    assert_int_equal(unlink(path), 0);
+    for (int i = 0; i < 4; i++) {
+        snprintf(file, sizeof file, "%s/%s", inner, files[i].name);
+        if ((unlink(file) == 0) != files[i].stays)
+            fail_msg("%s", files[i].name);
+    }
     assert_int_equal(rmdir(inner), 0);
     assert_int_equal(rmdir(folder), 0);
 }
@@ -418,6 +459,7 @@ int main(void)
 #endif
         cmocka_unit_test(a_file_that_is_just_being_written_is_waited_for),
         cmocka_unit_test(a_file_that_was_left_empty_is_to_be_removed),
+        cmocka_unit_test(what_the_killed_left_beside_a_secret_goes_once_it_is_old),
         cmocka_unit_test(a_secret_that_may_not_be_made_is_not_there),
         cmocka_unit_test(a_host_is_told_where_to_fetch_that_of_the_home_and_no_other),
         cmocka_unit_test(nobody_is_sent_to_his_own_loopback),
