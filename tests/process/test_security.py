@@ -464,7 +464,8 @@ class Files(Security):
     def test_what_is_no_meeting_record_is_replaced_whoever_comes_first(self):
         shared = self.path("shared")
         os.mkdir(shared)
-        cases = [lambda meet: os.symlink("/etc/passwd", meet), lambda meet: self.fill(meet, "garbage"),
+        whole = self.left_record(shared)
+        cases = [lambda meet: os.symlink(whole, meet), lambda meet: self.fill(meet, "garbage"),
                  lambda meet: self.fill(meet, "x" * 1000000), lambda meet: os.mkfifo(meet, 0o600)]
         for first in (0, 1):
             for number, make in enumerate(cases):
@@ -477,6 +478,34 @@ class Files(Security):
                     time.sleep(0.3 * (first == 1))  # until it has looked there
                     ranks.append(world.start(1 - first, "init", CALL, "free"))
                     self.all_join(ranks)
+
+    def test_a_record_that_is_reached_by_a_link_is_none(self):
+        """Though it is whole, and of a job of the same secret: whoever waits says what is in the record's stead."""
+        shared = self.path("shared")
+        os.mkdir(shared)
+        whole = self.left_record(shared)
+        world = self.world(2, DDL_STORE="file://" + shared, DDL_START_TIMEOUT="1s")
+        place = f"{shared}/ddl-127.0.0.1_{world.port}"
+        for make, linked in ((os.symlink, True), (shutil.copy, False)):
+            with self.subTest(make):
+                os.mkdir(place, 0o700)
+                make(whole, place + "/meet")
+                record = world.start(1, "init").expect("init", "DDL_ETIMEDOUT")
+                self.assertEqual("symbolic link" in record["text"], linked, record)
+                self.assertTrue(os.path.exists(whole))
+                shutil.rmtree(place)
+
+    def left_record(self, shared):
+        """Of a rank 0 that was killed, at a place of its own."""
+        world = self.world(2, DDL_STORE="file://" + shared)
+        meet = f"{shared}/ddl-127.0.0.1_{world.port}/meet"
+        rank = world.start(0, "init")
+        deadline = time.monotonic() + DEADLINE
+        while not os.path.exists(meet) and time.monotonic() < deadline:
+            time.sleep(0.005)
+        rank.kill()
+        rank.finish(-signal.SIGKILL)
+        return meet
 
     def fill(self, path, content):
         with open(path, "w") as file:
