@@ -16,6 +16,7 @@ enum {
     HANDSHAKE_LIMIT_MS = 5000,
     CONNECT_LIMIT_MS = 5000,
     NO_ROUTE_LIMIT_MS = 10000, /* how long a network that is not there may take to come up */
+    VERDICT_LIMIT_MS = 10000,  /* how long rank 0 may take to come elsewhere, after one that refused us */
     LOOK_AGAIN_MS = 3000,      /* after that, a name is looked up again */
     LOOKUP_LIMIT_MS = 2000,    /* then */
     FIRST_PAUSE_MS = 1,        /* ranks that start together are a fraction of that apart */
@@ -29,7 +30,7 @@ enum {
 };
 
 /* What an attempt came to. */
-enum attempt { ENTERED, AGAIN, SENT_AWAY, NO_ROUTE, GIVE_UP };
+enum attempt { ENTERED, AGAIN, SENT_AWAY, NO_ROUTE, REFUSED, GIVE_UP };
 
 static enum attempt no_answer(const char *where, ddl_error *err)
 {
@@ -147,6 +148,13 @@ static void put_last(ddl_address addresses[], int count, int which)
     addresses[count - 1] = moved;
 }
 
+/* Who gave up: what only a rank 0 of this job can have said is sure, what a stranger may have said is not. */
+static enum attempt weigh_verdict(const ddl_hello *hello, ddl_status status)
+{
+    const bool is_sure = (status != DDL_EPROTO && status != DDL_EAUTH) || ddl_hello_ends_run(hello->verdict);
+    return is_sure ? GIVE_UP : REFUSED;
+}
+
 /* Connect to one of these addresses and shake hands. */
 static enum attempt enter_once(ddl_tcp_run *tcp, const ddl_store_options *options, const char *host,
                                ddl_address addresses[], int count, ddl_deadline deadline, ddl_error *err)
@@ -176,7 +184,7 @@ static enum attempt enter_once(ddl_tcp_run *tcp, const ddl_store_options *option
     if (attempt != ENTERED) {
         ddl_wire_close(&wire);
         put_last(addresses, count, which);
-        return attempt;
+        return attempt == GIVE_UP ? weigh_verdict(&hello, err->code) : attempt;
     }
     ddl_encryption_trust(&wire);
     ddl_address local;
@@ -205,26 +213,39 @@ static void tell_progress(ddl_progress *progress, const char *rest, const ddl_ad
                       ddl_address_is_loopback(at) ? "; that is this host itself" : "");
 }
 
+/* The calls of one rank. */
+struct search {
+    const char *host; /* as it was named */
+    ddl_address
+        *addresses; /* the last nrefused of them are where somebody refused us, who may be a stranger */
+    int count, nrefused;
+    int sent_away;           /* calls in a row */
+    ddl_error last, verdict; /* what the last attempt that had its time came to; the first refusal */
+    int64_t verdict_ns;      /* when that was */
+    int64_t no_route_ns;     /* since when there is none; INT64_MAX: there is one */
+    int64_t looked_ns;       /* when the name was looked up last */
+};
+
 /* A name may still have been that of an earlier rank 0's host. While it means the same addresses their order
  * stays, as what did not let us in is last. */
-static void look_up_again(const ddl_network *network, const char *host, ddl_address addresses[], int *count,
-                          int64_t *looked_ns, ddl_deadline deadline)
+static void look_up_again(struct search *search, const ddl_network *network, ddl_deadline deadline)
 {
     ddl_address found[DDL_NETWORK_MASTER_MAX];
     int nfound = 0;
-    if (ddl_now_ns() - *looked_ns < LOOK_AGAIN_MS * DDL_NS_PER_MS)
+    if (ddl_now_ns() - search->looked_ns < LOOK_AGAIN_MS * DDL_NS_PER_MS)
         return;
-    *looked_ns = ddl_now_ns();
-    if (ddl_network_find_master(network, false, host, ddl_address_port(&addresses[0]),
+    search->looked_ns = ddl_now_ns();
+    if (ddl_network_find_master(network, false, search->host, ddl_address_port(&search->addresses[0]),
                                 ddl_deadline_earlier(deadline, ddl_deadline_in_ms(LOOKUP_LIMIT_MS)), found,
                                 &nfound, NULL) != DDL_OK)
         return;
-    bool differs = nfound != *count;
+    bool differs = nfound != search->count;
     for (int i = 0; i < nfound; i++)
-        differs = differs || !ddl_address_is_among(&found[i], addresses, *count);
+        differs = differs || !ddl_address_is_among(&found[i], search->addresses, search->count);
     if (differs) {
-        memcpy(addresses, found, (size_t)nfound * sizeof found[0]);
-        *count = nfound;
+        memcpy(search->addresses, found, (size_t)nfound * sizeof found[0]);
+        search->count = nfound;
+        search->nrefused = 0;
     }
 }
 
@@ -272,6 +293,39 @@ static int64_t longest_pause_ms(int sent_away)
     return sent_away == 0 ? LAST_PAUSE_MS : sent_away <= CROWD_CALLS ? CROWD_PAUSE_MS : CROWD_LATER_MS;
 }
 
+static void note_attempt(struct search *search, enum attempt attempt, int64_t attempt_ns,
+                         const ddl_error *why, ddl_deadline deadline)
+{
+    if (search->last.code == DDL_OK || !ddl_deadline_passed(deadline) ||
+        ddl_now_ns() - attempt_ns >= SHORT_ATTEMPT_MS * DDL_NS_PER_MS)
+        search->last = *why;
+    if (attempt != NO_ROUTE)
+        search->no_route_ns = INT64_MAX;
+    else if (search->no_route_ns > attempt_ns)
+        search->no_route_ns = attempt_ns;
+    search->sent_away = attempt == SENT_AWAY ? search->sent_away + 1 : 0;
+    if (attempt == REFUSED && search->nrefused++ == 0) {
+        search->verdict = *why;
+        search->verdict_ns = ddl_now_ns();
+    }
+}
+
+/* Whether rank 0 will not be found at the addresses that are left either. */
+static bool is_verdict_final(const struct search *search, enum attempt attempt, ddl_deadline deadline)
+{
+    if (search->nrefused == 0)
+        return false;
+    return search->nrefused == search->count || attempt == NO_ROUTE || ddl_deadline_passed(deadline) ||
+           ddl_now_ns() - search->verdict_ns > VERDICT_LIMIT_MS * DDL_NS_PER_MS;
+}
+
+static ddl_status hand_over(const ddl_error *why, ddl_error *err)
+{
+    if (err != NULL)
+        *err = *why;
+    return why->code;
+}
+
 /* What is sent there goes nowhere, and nothing tells. */
 static bool is_cut_off_from_itself(const ddl_address *address)
 {
@@ -287,41 +341,33 @@ ddl_status ddl_tcp_run_enter(ddl_tcp_run *tcp, const ddl_store_options *options,
                         "the meeting place %s is on this machine, which cannot reach itself, as its loopback "
                         "interface is down; ip link set lo up",
                         rest);
-    int64_t looked_ns = ddl_now_ns();
+    struct search search = { .host = host,
+                             .addresses = addresses,
+                             .count = count,
+                             .no_route_ns = INT64_MAX,
+                             .looked_ns = ddl_now_ns() };
     const int64_t start_ns = options->progress != NULL ? options->progress->start_ns : ddl_now_ns();
-    int64_t no_route_ns = INT64_MAX; /* since when there is none */
-    int sent_away = 0;               /* calls in a row */
-    ddl_error last = { .code = DDL_OK };
     for (int64_t pause = FIRST_PAUSE_MS;;
          pause = pause * 3 / 2 + 1 < LAST_PAUSE_MS ? pause * 3 / 2 + 1 : LAST_PAUSE_MS) {
         ddl_error why = { .code = DDL_OK };
         const int64_t attempt_ns = ddl_now_ns();
-        enum attempt attempt = enter_once(tcp, options, host, addresses, count, deadline, &why);
+        enum attempt attempt =
+            enter_once(tcp, options, host, addresses, search.count - search.nrefused, deadline, &why);
         if (attempt == ENTERED)
             return DDL_OK;
-        if (attempt == GIVE_UP) {
-            if (err != NULL)
-                *err = why;
-            return why.code;
-        }
-        const int64_t now_ns = ddl_now_ns();
-        if (last.code == DDL_OK || !ddl_deadline_passed(deadline) ||
-            now_ns - attempt_ns >= SHORT_ATTEMPT_MS * DDL_NS_PER_MS)
-            last = why;
-        if (attempt != NO_ROUTE)
-            no_route_ns = INT64_MAX;
-        else if (no_route_ns > attempt_ns)
-            no_route_ns = attempt_ns;
-        if (now_ns - no_route_ns > NO_ROUTE_LIMIT_MS * DDL_NS_PER_MS)
-            return tell_no_route(&last, err);
+        if (attempt == GIVE_UP)
+            return hand_over(&why, err);
+        note_attempt(&search, attempt, attempt_ns, &why, deadline);
+        if (is_verdict_final(&search, attempt, deadline))
+            return hand_over(&search.verdict, err);
+        if (ddl_now_ns() - search.no_route_ns > NO_ROUTE_LIMIT_MS * DDL_NS_PER_MS)
+            return tell_no_route(&search.last, err);
         if (ddl_deadline_passed(deadline))
-            break;
-        tell_progress(options->progress, rest, &addresses[0], &last);
-        sent_away = attempt == SENT_AWAY ? sent_away + 1 : 0;
-        const int64_t most_ms = longest_pause_ms(sent_away);
+            return tell_in_vain(&search.last, rest, start_ns, err);
+        tell_progress(options->progress, rest, &addresses[0], &search.last);
+        const int64_t most_ms = longest_pause_ms(search.sent_away);
         pause_ms(pause < most_ms ? pause : most_ms, deadline);
         if (options->self->rank != 0)
-            look_up_again(options->network, host, addresses, &count, &looked_ns, deadline);
+            look_up_again(&search, options->network, deadline);
     }
-    return tell_in_vain(&last, rest, start_ns, err);
 }

@@ -26,7 +26,8 @@ typedef struct ddl_tcp_run {
 
 /* ---- tcp_meeting.c: how a rank is let in ---- */
 
-/* Rank 0 calls at the one address where it listens; for others addresses has room for all of a name. host and
+/* Rank 0 calls at the one address where it listens; for others addresses has room for all of a name. What a
+ * stranger may have said at one of them is final once there is nothing to hope for at the others. host and
  * rest: as it was named, without and with its port. */
 DDL_MUST_USE ddl_status ddl_tcp_run_enter(ddl_tcp_run *tcp, const ddl_store_options *options,
                                           const char *host, ddl_address addresses[], int count,
@@ -34,8 +35,8 @@ DDL_MUST_USE ddl_status ddl_tcp_run_enter(ddl_tcp_run *tcp, const ddl_store_opti
 
 /* ---- tcp_serving.c: rank 0 opens its server ---- */
 
-/* At the first of these addresses that is this host's, which is *bound; unless that is loopback, at others of
- * them as well. host: as they were named. DDL_ENETWORK: none is this host's, or the port is in use. */
+/* At all of these addresses that are this host's; *bound is the first of them. host: as they were named.
+ * DDL_ENETWORK: none is this host's, or the port is in use at one of them. */
 DDL_MUST_USE ddl_status ddl_tcp_run_serve(ddl_tcp_run *tcp, const ddl_store_options *options,
                                           const ddl_address addresses[], int count, const char *host,
                                           ddl_deadline deadline, ddl_address *bound, ddl_error *err);

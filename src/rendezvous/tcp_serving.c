@@ -100,7 +100,7 @@ static ddl_status serve_also(ddl_tcp_run *tcp, const ddl_hello_party *self, cons
                              ddl_deadline deadline, ddl_error *err)
 {
     char text[DDL_ADDRESS_FULL_TEXT];
-    int doors = ddl_address_is_loopback(bound) ? DDL_STORE_SERVER_DOORS : 1;
+    int doors = 1;
     for (int i = 0; i < count && doors < DDL_STORE_SERVER_DOORS; i++) {
         ddl_error why;
         if (ddl_address_same_host(bound, &addresses[i]) || ddl_address_is_among(&addresses[i], addresses, i))

@@ -22,6 +22,7 @@ from world import DEADLINE, World, bound, free_port, listening
 LAUNCHER = ACTOR = None
 FIREWALL = ("table ip t {\n chain in {\n  type filter hook input priority 0; policy drop;\n"
             "  iif lo accept\n  ct state established,related accept\n  tcp dport { 29500, 29504, 30000-30003 } accept\n }\n}\n")
+SSH = "SSH-2.0-OpenSSH_9.2\r\n" * 10
 CALLS = ("init", "allreduce:1000:int32:sum", "free")
 
 
@@ -55,11 +56,15 @@ class Networks(unittest.TestCase):
             script += f"hostname {name}; "
         return [*hosts.on(host), "unshare", "--mount", "--uts", "sh", "-ec", script + 'exec "$@"', "sh"]
 
-    def occupy(self, hosts, host, address):
-        """Another program listens there, and says nothing."""
-        other = subprocess.Popen([*hosts.on(host), sys.executable, "-c", "import socket, sys\n"
-                                  f"s = socket.create_server(('{address}', {PORT}))\nprint(flush=True)\nsys.stdin.read()"],
-                                 stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    def occupy(self, hosts, host, address, greeting=""):
+        """Another program listens there, and says this to everybody."""
+        family = "AF_INET6" if ":" in address else "AF_INET"
+        program = (f"import socket, sys, threading\ns = socket.create_server(('{address}', {PORT}), family=socket.{family})\n"
+                   "def greet():\n  while True:\n    known.append(s.accept()[0])\n"
+                   f"    known[-1].sendall({greeting.encode()})\n"
+                   "known = []\nthreading.Thread(target=greet, daemon=True).start()\nprint(flush=True)\nsys.stdin.read()")
+        other = subprocess.Popen([*hosts.on(host), sys.executable, "-c", program], stdin=subprocess.PIPE,
+                                 stdout=subprocess.PIPE)
         self.addCleanup(other.communicate)
         other.stdout.readline()
 
@@ -142,6 +147,7 @@ class Addresses(Networks):
                  (both, "10.77.0.1", {"DDL_PORT_RANGE": "30000-30003"}, ["10.77.0.1"], ["10.77.0.{}"]),
                  (both, "x", {"DDL_STORE": "file://" + self.folder}, [], ["10.77.0.{}", "fd77::{}"]),
                  (here, "127.0.0.1", {}, ["127.0.0.1"], ["127.0.0.1"]),
+                 (here, "localhost", {}, ["127.0.0.1", "::1"], ["127.0.0.1"]),
                  (here, "0.0.0.0", {}, ["0.0.0.0"], ["127.0.0.1"])]
         hosts = self.hosts(2)
         for places, address, environment, store, doors in cases:
@@ -178,6 +184,36 @@ class Addresses(Networks):
         for agent, words in (None, "is in use by another program"), ("True", "is in use, by torchrun perhaps"):
             rank = world.start(0, "init", prefix=names, TORCHELASTIC_USE_AGENT_STORE=agent)
             self.assertIn(f"port {PORT} on nodea {words}", rank.expect("init", "DDL_ENETWORK")["text"])
+
+    def test_another_program_at_one_loopback_address_is_told(self):
+        """Or by the name rank 0 would be at the other, and ranks that came before it at the program."""
+        hosts = self.hosts(1)
+        self.occupy(hosts, 0, "::1")
+        rank = self.world(2, MASTER_ADDR="localhost").start(0, "init", prefix=hosts.on(0))
+        self.assertIn(f"port {PORT} on localhost is in use by another program", rank.expect("init", "DDL_ENETWORK")["text"])
+
+    def test_a_stranger_at_one_of_the_addresses_of_a_name_does_not_decide(self):
+        """Rank 1 is refused there before rank 0 has come to another."""
+        hosts = self.hosts(2)
+        self.occupy(hosts, 1, "fd77::2", SSH)
+        world = self.world(2, MASTER_ADDR="nodea", DDL_LOG="debug")
+        ranks = [world.start(1, *CALLS, prefix=self.on(hosts, 1, "fd77::2 nodea\n10.77.0.1 nodea\n"))]
+        time.sleep(1)
+        ranks.append(world.start(0, *CALLS, prefix=self.on(hosts, 0, "10.77.0.1 nodea\n")))
+        self.expect_all(ranks)
+
+    def test_strangers_at_all_addresses_of_a_name_are_told_at_once(self):
+        """And at the only one that can be reached."""
+        hosts = self.hosts(1)
+        self.occupy(hosts, 0, "fd77::1", SSH)
+        self.occupy(hosts, 0, "10.77.0.1", SSH)
+        for other in ("10.77.0.1", "10.99.0.1"):
+            with self.subTest(other=other):
+                world = self.world(2, MASTER_ADDR="nodea")
+                record = world.start(1, "init", prefix=self.on(hosts, 0, f"fd77::1 nodea\n{other} nodea\n")).expect(
+                    "init", "DDL_EPROTO")
+                self.assertRegex(record["text"], f"(fd77::1|10.77.0.1).*:{PORT}.* does not speak ddl")
+                self.assertLess((record["end_ns"] - record["begin_ns"]) / 1e9, bound(2), record)
 
     def test_an_address_that_swallows_everything_costs_little(self):
         """Of the addresses of a name, one answers: nobody waits for the other."""
@@ -350,6 +386,13 @@ class Unreachable(Networks):
         world = self.world(2, MASTER_ADDR="nodea", DDL_START_TIMEOUT=f"{bound(20):.0f}s")
         self.expect_all([world.start(r, *CALLS, prefix=self.on(hosts, r, "10.77.0.2 nodea\n" * r + "10.77.0.1 nodea\n"))
                          for r in range(2)])
+
+    def test_who_is_refused_at_one_address_waits_for_rank_0_at_the_others_but_not_for_long(self):
+        hosts = self.hosts(1)
+        self.occupy(hosts, 0, "::1", SSH)
+        record = self.world(2, MASTER_ADDR="localhost").start(1, "init", prefix=hosts.on(0)).expect("init", "DDL_EPROTO")
+        self.assertIn(f"[::1]:{PORT}", record["text"])
+        self.assertLess((record["end_ns"] - record["begin_ns"]) / 1e9, 10 + bound(2), record)
 
     def test_what_keeps_ranks_apart_is_named_in_time(self):
         """A firewall, with the knobs; no way to the meeting place, or from there on to a rank; a name server that never
