@@ -143,8 +143,8 @@ typedef struct ddl_error {
  * launcher's is DDL_ECONFIG.
  */
 typedef struct ddl_options {
-    size_t struct_size; /* of this struct as the program knows it */
-    int rank, world_size;
+    size_t struct_size;       /* of this struct as the program knows it */
+    int rank, world_size;     /* -1: from the environment; at most 1048576 ranks */
     const char *store;        /* "tcp://host:port", "file:///dir", "redis://host:port"; NULL: DDL_STORE, else
                                  MASTER_ADDR:MASTER_PORT */
     int64_t start_timeout_ms; /* rendezvous and connecting; 0: DDL_START_TIMEOUT, else 300 s */

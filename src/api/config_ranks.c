@@ -168,6 +168,9 @@ ddl_status ddl_config_read_ranks(const ddl_options *options, ddl_config *config,
         (options->rank >= 0 && options->world_size > 0 && options->rank >= options->world_size))
         return DDL_FAIL(err, DDL_ECONFIG, "the program gives rank %d of %d", options->rank,
                         options->world_size);
+    if (options->world_size > RANKS_MAX)
+        return DDL_FAIL(err, DDL_ECONFIG, "ddl_options.world_size=%d: there are %d ranks at most",
+                        options->world_size, RANKS_MAX);
     int rank = -1, nranks = -1;
     DDL_TRY(read_environment_ranks(options, &rank, &nranks, err));
     if ((options->rank >= 0 && rank >= 0 && rank != options->rank) ||

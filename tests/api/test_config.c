@@ -1,6 +1,7 @@
 /* test_config.c - what follows from settings that nobody has made. */
 #include "api/config.h"
 
+#include <limits.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -95,6 +96,37 @@ static void what_is_wrong_in_the_options_is_told_as_theirs(void **state)
     unsetenv("DDL_SECURITY");
 }
 
+static void a_world_has_a_largest_size_whoever_gives_it(void **state)
+{
+    static const struct {
+        const char *environment; /* WORLD_SIZE; NULL: the options give it */
+        int nranks;
+        bool is_fine;
+    } cases[] = {
+        { NULL, 1 << 20, true },        { NULL, (1 << 20) + 1, false }, { NULL, INT_MAX, false },
+        { "1048576", (1 << 20), true }, { "1048577", -1, false },       { "1048576", INT_MAX, false },
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        ddl_options options = DDL_OPTIONS_INIT;
+        ddl_config config;
+        ddl_error error;
+        options.rank = 0;
+        options.world_size = cases[i].nranks;
+        options.store = "file:///shared";
+        if (cases[i].environment != NULL)
+            setenv("WORLD_SIZE", cases[i].environment, 1);
+        ddl_status status = ddl_config_read(&options, &config, &error);
+        unsetenv("WORLD_SIZE");
+        if (status != (cases[i].is_fine ? DDL_OK : DDL_ECONFIG))
+            fail_msg("case %zu: %s", i, ddl_status_name(status));
+        if (cases[i].is_fine)
+            assert_int_equal(config.nranks, cases[i].nranks);
+        else
+            assert_non_null(strstr(error.text, "1048576"));
+    }
+}
+
 /* A healthy rank may take so long to answer. */
 static void ranks_have_a_second_to_give_a_sign(void **state)
 {
@@ -119,6 +151,7 @@ int main(void)
         cmocka_unit_test(pairs_connect_late_above_128_ranks_unless_told_otherwise),
         cmocka_unit_test(what_the_options_have_is_not_asked_of_the_environment),
         cmocka_unit_test(what_is_wrong_in_the_options_is_told_as_theirs),
+        cmocka_unit_test(a_world_has_a_largest_size_whoever_gives_it),
         cmocka_unit_test(ranks_have_a_second_to_give_a_sign),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
