@@ -132,7 +132,8 @@ static bool is_of_one_family(const char *store, const char *master)
 {
     char host[256];
     ddl_address address;
-    if (!host_of(store, host) && !host_of(master, host))
+    const bool is_directory = strncmp(store, "file://", 7) == 0; /* MASTER_ADDR is but a name to that */
+    if (is_directory || (!host_of(store, host) && !host_of(master, host)))
         return false;
     return ddl_address_parse(host, 0, &address) || strcasecmp(host, "localhost") == 0;
 }
