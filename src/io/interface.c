@@ -256,9 +256,9 @@ static int preference(const char *name, const ddl_address *own, const ddl_addres
         return 1 + v4;
     if (ddl_address_is_link_local(own))
         return 3 + v4;
-    if (is_inner(name))
-        return 5 + v4;
-    return (leads_out(own) ? 9 : 7) + v4;
+    if (leads_out(own))
+        return 9 + v4; /* a bridge as well, as hosts have it whose only way out is one */
+    return (is_inner(name) ? 5 : 7) + v4;
 }
 
 ddl_status ddl_interface_choose(const char *choice, const ddl_address *preferred, ddl_address *address,

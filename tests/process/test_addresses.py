@@ -127,6 +127,21 @@ class Addresses(Networks):
         for r, rank in enumerate(ranks):
             self.assertIn(f"10.77.0.{r + 1}", self.listens_at(rank)[0], rank.story())
 
+    def test_a_bridge_of_the_default_route_is_taken_before_other_interfaces(self):
+        """As hosts of OpenShift have br-ex, beside interfaces of names that tell nothing."""
+        hosts = self.hosts(2)
+        for h, host in enumerate(hosts.names):
+            ip("-n", host, "link", "set", "trap", "down")
+            ip("-n", host, "link", "set", "trap", "name", "ovn-k8s-mp0", "up")
+            ip("-n", host, "link", "set", "wire", "down")
+            ip("-n", host, "link", "set", "wire", "name", "br-ex", "up")
+            ip("-n", host, "route", "add", "default", "via", "10.77.0.254")
+        world = self.world(2, DDL_LOG="debug", DDL_STORE=f"file://{self.folder}", MASTER_ADDR="nowhere")
+        ranks = [world.start(r, *CALLS, prefix=hosts.on(r)) for r in range(2)]
+        self.expect_all(ranks)
+        for r, rank in enumerate(ranks):
+            self.assertIn(f"10.77.0.{r + 1}", self.listens_at(rank)[0], rank.story())
+
     # ---- what is open ----
 
     def doors(self, rank):
