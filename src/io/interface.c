@@ -5,6 +5,7 @@
 #include "io/socket.h"
 
 #include <ctype.h>
+#include <errno.h>
 #include <ifaddrs.h>
 #include <net/if.h>
 #include <netinet/in.h>
@@ -13,7 +14,12 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { ITEM_TEXT = 64 };
+enum {
+    ITEM_TEXT = 64,
+    AWAIT_LIMIT_MS =
+        5000, /* the system looks for others with an address for 1 or 2 s, unless it is set otherwise */
+    AWAIT_PAUSE_MS = 50
+};
 
 /* ---- what there is ---- */
 
@@ -261,6 +267,31 @@ static int preference(const char *name, const ddl_address *own, const ddl_addres
     return (is_inner(name) ? 5 : 7) + v4;
 }
 
+/* One that is still being looked at (duplicate address detection), or that another host has too, cannot be
+ * used. */
+static bool can_bind(const ddl_address *own)
+{
+    ddl_address any_port = *own;
+    ddl_address_set_port(&any_port, 0);
+    int fd = ddl_socket_new(own->socket.ss_family);
+    bool can = fd >= 0 && (bind(fd, (const struct sockaddr *)&any_port.socket, any_port.bytes) == 0 ||
+                           errno != EADDRNOTAVAIL);
+    if (fd >= 0)
+        ddl_socket_close(&fd);
+    return can;
+}
+
+bool ddl_interface_await(const ddl_address *own, ddl_deadline deadline)
+{
+    const ddl_deadline limit = ddl_deadline_earlier(deadline, ddl_deadline_in_ms(AWAIT_LIMIT_MS));
+    while (!can_bind(own)) {
+        if (ddl_deadline_passed(limit))
+            return false;
+        (void)ddl_socket_wait(-1, 0, ddl_deadline_earlier(limit, ddl_deadline_in_ms(AWAIT_PAUSE_MS)));
+    }
+    return true;
+}
+
 ddl_status ddl_interface_choose(const char *choice, const ddl_address *preferred, ddl_address *address,
                                 ddl_error *err)
 {
@@ -280,7 +311,7 @@ ddl_status ddl_interface_choose(const char *choice, const ddl_address *preferred
         int item = usable(entry, &own) ? fits(choice, entry->ifa_name, &own) : -1;
         if (item < 0 || (best_item >= 0 && item > best_item))
             continue;
-        int value = preference(entry->ifa_name, &own, preferred);
+        int value = 2 * preference(entry->ifa_name, &own, preferred) + can_bind(&own);
         if (item == best_item && value <= best)
             continue;
         best = value;
@@ -312,16 +343,6 @@ static bool name_of(const struct ifaddrs *list, const ddl_address *address, char
         return true;
     }
     return false;
-}
-
-/* One that is still being looked at, or that another host has too, cannot be used. */
-static bool can_bind(const ddl_address *own)
-{
-    int fd = ddl_socket_new(own->socket.ss_family);
-    bool can = fd >= 0 && bind(fd, (const struct sockaddr *)&own->socket, own->bytes) == 0;
-    if (fd >= 0)
-        ddl_socket_close(&fd);
-    return can;
 }
 
 bool ddl_interface_other_family(const char *choice, const ddl_address *own, ddl_address *other)

@@ -8,6 +8,7 @@
 #ifndef DDL_IO_INTERFACE_H
 #define DDL_IO_INTERFACE_H
 
+#include "base/clock.h"
 #include "base/error.h"
 #include "io/address.h"
 
@@ -23,11 +24,21 @@ bool ddl_interface_no_loopback(void);
 /*
  * One of this machine's addresses, port 0, by the choice (NULL: any), and of several that fit alike:
  * preferred (an own address, or NULL); else one that leads out of this network; else what is not of a bridge
- * or tunnel for containers; IPv4 before IPv6, loopback last. DDL_ECONFIG: the choice is malformed;
- * DDL_ENETWORK: nothing fits. The text of both lists what there is.
+ * or tunnel for containers; IPv4 before IPv6, loopback last; of alike ones one that can be used now.
+ * DDL_ECONFIG: the choice is malformed; DDL_ENETWORK: nothing fits. The text of both lists what there is.
  */
 DDL_MUST_USE ddl_status ddl_interface_choose(const char *choice, const ddl_address *preferred,
                                              ddl_address *address, ddl_error *err);
+
+/*
+ * An address that was set just now cannot be used before the system has found that no other host has it (IPv6
+ * duplicate address detection). Wait until this own one can, some seconds at most and not beyond the
+ * deadline; false: it still cannot, as DDL_INTERFACE_NOT_YET says.
+ */
+bool ddl_interface_await(const ddl_address *own, ddl_deadline deadline);
+#define DDL_INTERFACE_NOT_YET                                    \
+    "is not usable yet (duplicate address detection), or never " \
+    "will be, as another host has it too; see ip -6 addr"
 
 /*
  * The address of the other family, IPv6 for IPv4, on the interface that has this own one, if the choice

@@ -157,6 +157,7 @@ ddl_status ddl_network_choose(const ddl_network *network, const char *store, con
                               ddl_error *err)
 {
     ddl_address preferred;
+    char text[DDL_ADDRESS_HOST_TEXT];
     const char *iface = iface_of(network);
     bool prefers = find_preferred(master, leads, &preferred);
     memset(place, 0, sizeof *place);
@@ -169,6 +170,13 @@ ddl_status ddl_network_choose(const ddl_network *network, const char *store, con
         ddl_address_set_port(&place->listen[0], 0);
     } else {
         DDL_TRY(ddl_interface_choose(iface, prefers ? &preferred : NULL, &place->listen[0], err));
+        if (!ddl_interface_await(&place->listen[0], deadline)) {
+            ddl_address_host(&place->listen[0], text);
+            return DDL_FAIL(err, DDL_ENETWORK,
+                            "the address %s, at which others are to call this rank, " DDL_INTERFACE_NOT_YET
+                            ", or choose with DDL_IFACE",
+                            text);
+        }
     }
     if (!place->advertises && !ddl_address_is_loopback(&place->listen[0]) &&
         !is_of_one_family(store, master) &&

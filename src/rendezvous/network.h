@@ -51,8 +51,8 @@ typedef struct ddl_network_place {
 /*
  * Choose: what DDL_IFACE says, or the own address that leads to the store ("" if it has none). The same
  * interface in the other family too where the meeting place is a name or a directory, as then ranks may have
- * come to it in either. DDL_ENETWORK: no such interface, or DDL_ADVERTISE cannot be resolved; DDL_ECONFIG:
- * DDL_IFACE is malformed.
+ * come to it in either. DDL_ENETWORK: no such interface, its address cannot be used, or DDL_ADVERTISE cannot
+ * be resolved; DDL_ECONFIG: DDL_IFACE is malformed.
  */
 DDL_MUST_USE ddl_status ddl_network_choose(const ddl_network *network, const char *store, const char *master,
                                            const char *leads, ddl_deadline deadline, ddl_network_place *place,

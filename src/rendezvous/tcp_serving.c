@@ -22,10 +22,33 @@ static bool is_of_torchrun(uint16_t port)
     return agent != NULL && strcasecmp(agent, "true") == 0 && told != NULL && atoi(told) == port;
 }
 
+/* The system does not let this machine have that address. */
+static ddl_status explain_absence(const char *host, const ddl_address *at, ddl_error *err)
+{
+    char known[256];
+    ddl_interfaces_text(known, sizeof known);
+    if (ddl_address_is_loopback(at))
+        return DDL_FAIL_OS(err, DDL_ENETWORK, EADDRNOTAVAIL,
+                           "rank 0 must listen on %s, which this machine does not have, as its loopback "
+                           "interface is down, or has no such address; ip link set lo up, or give another "
+                           "--master_addr (MASTER_ADDR); it has: %s",
+                           host, known);
+    if (ddl_interface_is_local(at))
+        return DDL_FAIL_OS(
+            err, DDL_ENETWORK, EADDRNOTAVAIL,
+            "rank 0 must listen on MASTER_ADDR %s, which this machine has but which " DDL_INTERFACE_NOT_YET,
+            host);
+    return DDL_FAIL_OS(
+        err, DDL_ENETWORK, EADDRNOTAVAIL,
+        "rank 0 must listen on MASTER_ADDR %s, which is no address of this machine; it has: %s; is this "
+        "node 0 (--node_rank, --master_addr)? Behind a NAT, set DDL_ADVERTISE",
+        host, known);
+}
+
 static ddl_status explain_listen(const ddl_hello_party *self, const char *host, const ddl_address *at,
                                  const ddl_error *why, ddl_error *err)
 {
-    char known[256], owner[DDL_PORT_OWNER_TEXT];
+    char owner[DDL_PORT_OWNER_TEXT];
     const uint16_t port = ddl_address_port(at);
     if (why->os_errno == EADDRINUSE) {
         const bool is_run = ddl_port_owner_text(self, at, owner);
@@ -45,22 +68,8 @@ static ddl_status explain_listen(const ddl_hello_party *self, const char *host, 
                            port, host, owner,
                            is_run ? "was rank 0 (--node_rank 0) started twice? If not, " : "");
     }
-    if (why->os_errno == EADDRNOTAVAIL && ddl_address_is_loopback(at)) {
-        ddl_interfaces_text(known, sizeof known);
-        return DDL_FAIL_OS(err, DDL_ENETWORK, EADDRNOTAVAIL,
-                           "rank 0 must listen on %s, which this machine does not have, as its loopback "
-                           "interface is down, or has no such address; ip link set lo up, or give another "
-                           "--master_addr (MASTER_ADDR); it has: %s",
-                           host, known);
-    }
-    if (why->os_errno == EADDRNOTAVAIL) {
-        ddl_interfaces_text(known, sizeof known);
-        return DDL_FAIL_OS(
-            err, DDL_ENETWORK, EADDRNOTAVAIL,
-            "rank 0 must listen on MASTER_ADDR %s, which is no address of this machine; it has: %s; is this "
-            "node 0 (--node_rank, --master_addr)? Behind a NAT, set DDL_ADVERTISE",
-            host, known);
-    }
+    if (why->os_errno == EADDRNOTAVAIL)
+        return explain_absence(host, at, err);
     if (why->os_errno == EACCES || why->os_errno == EPERM)
         return DDL_FAIL_OS(
             err, DDL_ENETWORK, why->os_errno,
@@ -122,6 +131,28 @@ static ddl_status serve_also(ddl_tcp_run *tcp, const ddl_hello_party *self, cons
     return DDL_OK;
 }
 
+/* At the first of the addresses that can be had: its place among them. -1: none can; *failed is the one that
+ * tells most, and *why what it tells. */
+static int open_first(ddl_tcp_run *tcp, const ddl_store_options *options, const ddl_hello_party *self,
+                      const ddl_address addresses[], int count, ddl_deadline deadline, ddl_address *bound,
+                      const ddl_address **failed, ddl_error *why)
+{
+    for (int i = 0; i < count; i++) {
+        ddl_error last = { .code = DDL_OK };
+        if (ddl_store_server_open(options->service, self, options->encryption, &addresses[i], deadline, bound,
+                                  &tcp->server, &last) == DDL_OK)
+            return i;
+        /* Of several addresses the one that is ours tells most. */
+        if (i == 0 || last.os_errno != EADDRNOTAVAIL || ddl_interface_is_local(&addresses[i])) {
+            *why = last;
+            *failed = &addresses[i];
+        }
+        if (last.os_errno == EADDRINUSE || last.code == DDL_ETIMEDOUT)
+            break;
+    }
+    return -1;
+}
+
 ddl_status ddl_tcp_run_serve(ddl_tcp_run *tcp, const ddl_store_options *options,
                              const ddl_address addresses[], int count, const char *host,
                              ddl_deadline deadline, ddl_address *bound, ddl_error *err)
@@ -130,21 +161,13 @@ ddl_status ddl_tcp_run_serve(ddl_tcp_run *tcp, const ddl_store_options *options,
     ddl_hello_party self = *options->self;
     ddl_error why = { .code = DDL_OK };
     DDL_TRY(ddl_host_random(self.run_id, sizeof self.run_id, err));
-    for (int i = 0; i < count; i++) {
-        ddl_error last = { .code = DDL_OK };
-        if (ddl_store_server_open(options->service, &self, options->encryption, &addresses[i], deadline,
-                                  bound, &tcp->server, &last) == DDL_OK) {
-            warn_of_address(host, bound);
-            tell_of_run(&self, bound);
-            return serve_also(tcp, &self, host, bound, &addresses[i + 1], count - i - 1, deadline, err);
-        }
-        /* Of several addresses the one that is ours tells most. */
-        if (i == 0 || last.os_errno != EADDRNOTAVAIL) {
-            why = last;
-            failed = &addresses[i];
-        }
-        if (last.os_errno == EADDRINUSE || last.code == DDL_ETIMEDOUT)
-            break;
-    }
-    return explain_listen(&self, host, failed, &why, err);
+    int first = open_first(tcp, options, &self, addresses, count, deadline, bound, &failed, &why);
+    if (first < 0 && why.os_errno == EADDRNOTAVAIL && ddl_interface_is_local(failed) &&
+        ddl_interface_await(failed, deadline))
+        first = open_first(tcp, options, &self, addresses, count, deadline, bound, &failed, &why);
+    if (first < 0)
+        return explain_listen(&self, host, failed, &why, err);
+    warn_of_address(host, bound);
+    tell_of_run(&self, bound);
+    return serve_also(tcp, &self, host, bound, &addresses[first + 1], count - first - 1, deadline, err);
 }

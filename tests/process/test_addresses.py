@@ -68,6 +68,13 @@ class Networks(unittest.TestCase):
         self.addCleanup(other.communicate)
         other.stdout.readline()
 
+    def renew(self, hosts, host, seconds):
+        """Set its IPv6 address anew, for which others are asked for so long."""
+        name = hosts.names[host]
+        subprocess.run([*hosts.on(host), "sh", "-c", f"echo {seconds} >/proc/sys/net/ipv6/conf/wire/dad_transmits"], check=True)
+        ip("-n", name, "addr", "del", f"fd77::{host + 1}/64", "dev", "wire")
+        ip("-n", name, "addr", "add", f"fd77::{host + 1}/64", "dev", "wire")
+
     def etc_hosts(self, prefix):
         """The file that `on` has put there."""
         return re.search(r"--bind (\S+) /etc/hosts;", " ".join(prefix)).group(1)
@@ -281,13 +288,47 @@ class Addresses(Networks):
         self.expect_all([world.start(r, *CALLS, prefix=self.on(hosts, 0, "127.0.1.1 nodea\n", name="nodea"))
                          for r in range(2)])
 
+    def test_an_address_that_is_not_usable_yet_is_waited_for(self):
+        """That of rank 0, at which all meet; those at which ranks listen that meet in a directory."""
+        hosts = self.hosts(2)
+        for settings in ({"MASTER_ADDR": "fd77::1"}, {"DDL_STORE": f"file://{self.folder}", "DDL_IFACE": "fd77::/64"}):
+            with self.subTest(**settings):
+                for host in range(2):
+                    self.renew(hosts, host, 2)
+                world = self.world(2, DDL_LOG="debug", **settings)
+                ranks = [world.start(r, *CALLS, prefix=hosts.on(r)) for r in range(2)]
+                self.expect_all(ranks)
+                for r, rank in enumerate(ranks):
+                    self.assertIn(f"[fd77::{r + 1}]", self.listens_at(rank)[0], rank.story())
+
+    def test_an_address_that_another_host_has_is_not_taken(self):
+        hosts = self.hosts(2)
+        ip("-n", hosts.names[1], "addr", "add", "fd77::9/64", "dev", "wire", "nodad")
+        for order in ("9", "1"), ("1", "9"):  # by which either may be listed first
+            with self.subTest(order=order):
+                for last in "19":
+                    subprocess.run([*hosts.on(0), "ip", "addr", "del", f"fd77::{last}/64", "dev", "wire"], capture_output=True)
+                for last in order:
+                    ip("-n", hosts.names[0], "addr", "add", f"fd77::{last}/64", "dev", "wire")
+                    self.settle(hosts, 0)
+                world = self.world(2, DDL_LOG="debug", DDL_STORE=f"file://{self.folder}", DDL_IFACE="fd77::/64")
+                ranks = [world.start(r, *CALLS, prefix=hosts.on(0)) for r in range(2)]
+                self.expect_all(ranks)
+                for rank in ranks:
+                    self.assertIn("[fd77::1]", self.listens_at(rank)[0], rank.story())
+
+    def settle(self, hosts, host):
+        """Until others have been asked for all its addresses."""
+        deadline = time.monotonic() + DEADLINE
+        while any("tentative" in line and "dadfailed" not in line for line in subprocess.run(
+                [*hosts.on(host), "ip", "-6", "addr"], capture_output=True, text=True, check=True).stdout.splitlines()):
+            self.assertLess(time.monotonic(), deadline)
+            time.sleep(0.05)
+
     def test_an_address_that_is_not_usable_yet_is_left_out(self):
         hosts = self.hosts(2)
-        for i, name in enumerate(hosts.names):
-            subprocess.run(["ip", "netns", "exec", name, "sh", "-c",
-                            "echo 600 >/proc/sys/net/ipv6/conf/wire/dad_transmits"], check=True)
-            ip("-n", name, "addr", "del", f"fd77::{i + 1}/64", "dev", "wire")
-            ip("-n", name, "addr", "add", f"fd77::{i + 1}/64", "dev", "wire")  # others are being asked for it
+        for host in range(2):
+            self.renew(hosts, host, 600)
         world = self.world(2, MASTER_ADDR="nodea")
         self.expect_all([world.start(r, *CALLS, prefix=self.on(hosts, r, "10.77.0.1 nodea\n")) for r in range(2)])
 
@@ -409,6 +450,18 @@ class Unreachable(Networks):
         record = self.world(2, MASTER_ADDR="localhost").start(1, "init", prefix=hosts.on(0)).expect("init", "DDL_EPROTO")
         self.assertIn(f"[::1]:{PORT}", record["text"])
         self.assertLess((record["end_ns"] - record["begin_ns"]) / 1e9, 10 + bound(2), record)
+
+    def test_an_address_that_does_not_become_usable_is_told(self):
+        hosts = self.hosts(1)
+        self.renew(hosts, 0, 600)
+        ranks = [self.world(2, MASTER_ADDR="fd77::1").start(0, "init", prefix=hosts.on(0)),
+                 self.world(2, DDL_STORE=f"file://{self.folder}", DDL_IFACE="fd77::/64").start(0, "init", prefix=hosts.on(0)),
+                 self.world(2, MASTER_ADDR="fd77::1", DDL_START_TIMEOUT="1s").start(0, "init", prefix=hosts.on(0))]
+        for rank, seconds in zip(ranks, (5, 5, 1)):
+            record = rank.expect("init", "DDL_ENETWORK")
+            self.assertIn("fd77::1", record["text"])
+            self.assertIn("is not usable yet (duplicate address detection)", record["text"])
+            self.assertLess((record["end_ns"] - record["begin_ns"]) / 1e9, seconds + bound(1), record)
 
     def test_what_keeps_ranks_apart_is_named_in_time(self):
         """A firewall, with the knobs; no way to the meeting place, or from there on to a rank; a name server that never
