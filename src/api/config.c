@@ -77,6 +77,30 @@ static ddl_status one_of(const char *name, const char *value, const char *const 
 
 /* ---- where to meet ---- */
 
+static bool has_control_characters(const char *text)
+{
+    while (*text != '\0' && !iscntrl((unsigned char)*text))
+        text++;
+    return *text != '\0';
+}
+
+static ddl_status check_master_address(const char *address, ddl_error *err)
+{
+    const char *bracket = strchr(address, ']'); /* of IPv6, which has more colons */
+    const char *colon = strchr(bracket != NULL ? bracket : address, ':');
+    if (has_control_characters(address))
+        return DDL_FAIL(
+            err, DDL_ECONFIG,
+            "MASTER_ADDR='%.200s': there is a control character in it, shown as ?, perhaps from a "
+            "file with other line ends",
+            address);
+    if (colon != NULL && strchr(colon + 1, ':') == NULL)
+        return DDL_FAIL(err, DDL_ECONFIG,
+                        "MASTER_ADDR=%.200s has a port in it; set MASTER_ADDR=%.*s and MASTER_PORT=%.10s",
+                        address, (int)(colon - address), address, colon + 1);
+    return DDL_OK;
+}
+
 static ddl_status read_store(const ddl_options *options, ddl_config *config, ddl_error *err)
 {
     if (config->nranks == 1)
@@ -89,13 +113,9 @@ static ddl_status read_store(const ddl_options *options, ddl_config *config, ddl
         port_text != NULL ? ddl_config_parse_int("MASTER_PORT", port_text, 1, 65535, &port, err) : DDL_OK;
     if (store == NULL)
         DDL_TRY(sound);
-    const char *bracket = address != NULL ? strchr(address, ']') : NULL; /* of IPv6, which has more colons */
-    const char *colon = address != NULL ? strchr(bracket != NULL ? bracket : address, ':') : NULL;
-    if (store == NULL && colon != NULL && strchr(colon + 1, ':') == NULL)
-        return DDL_FAIL(err, DDL_ECONFIG,
-                        "MASTER_ADDR=%.200s has a port in it; set MASTER_ADDR=%.*s and MASTER_PORT=%.10s",
-                        address, (int)(colon - address), address, colon + 1);
-    if (address != NULL && port > 0) {
+    if (store == NULL && address != NULL)
+        DDL_TRY(check_master_address(address, err));
+    if (address != NULL && !has_control_characters(address) && port > 0) {
         /* An IPv6 address goes into brackets, as in any URL. */
         bool is_ipv6 = strchr(address, ':') != NULL && address[0] != '[';
         int used = snprintf(config->master, sizeof config->master, is_ipv6 ? "[%s]:%s" : "%s:%s", address,

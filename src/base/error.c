@@ -14,6 +14,15 @@ static void start(ddl_error *err, ddl_status code, int os_errno)
     err->os_errno = os_errno;
 }
 
+/* The text is one line, whatever there is in the names and settings that it repeats. */
+static void write_text(ddl_error *err, const char *format, va_list args)
+{
+    vsnprintf(err->text, sizeof err->text, format, args);
+    for (char *at = err->text; *at != '\0'; at++)
+        if ((unsigned char)*at < ' ' || *at == '\x7f')
+            *at = '?';
+}
+
 ddl_status ddl_error_set(ddl_error *err, ddl_status code, const char *format, ...)
 {
     if (err == NULL)
@@ -21,7 +30,7 @@ ddl_status ddl_error_set(ddl_error *err, ddl_status code, const char *format, ..
     start(err, code, 0);
     va_list args;
     va_start(args, format);
-    vsnprintf(err->text, sizeof err->text, format, args);
+    write_text(err, format, args);
     va_end(args);
     return code;
 }
@@ -33,7 +42,7 @@ ddl_status ddl_error_set_os(ddl_error *err, ddl_status code, int os_errno, const
     start(err, code, os_errno);
     va_list args;
     va_start(args, format);
-    vsnprintf(err->text, sizeof err->text, format, args);
+    write_text(err, format, args);
     va_end(args);
     if (os_errno == 0) /* as at the end of a stream: there is no more to say */
         return code;

@@ -79,6 +79,35 @@ static void what_the_options_have_is_not_asked_of_the_environment(void **state)
     unsetenv("MASTER_ADDR");
 }
 
+static void what_is_no_part_of_an_address_is_refused_on_one_line(void **state)
+{
+    static const struct {
+        const char *address, *port, *said;
+    } cases[] = {
+        { "10.0.0.1\r", "29500", "MASTER_ADDR='10.0.0.1?'" },
+        { "nodea\nnodeb", "29500", "MASTER_ADDR='nodea?nodeb'" },
+        { "10.0.0.1", "29500\n", "MASTER_PORT=29500?: a whole number" },
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        ddl_options options = DDL_OPTIONS_INIT;
+        ddl_config config;
+        ddl_error error;
+        options.rank = 0;
+        options.world_size = 2;
+        setenv("MASTER_ADDR", cases[i].address, 1);
+        setenv("MASTER_PORT", cases[i].port, 1);
+        assert_int_equal(ddl_config_read(&options, &config, &error), DDL_ECONFIG);
+        if (strstr(error.text, cases[i].said) == NULL)
+            fail_msg("%s", error.text);
+        options.store = "file:///shared"; /* names it after neither */
+        assert_int_equal(ddl_config_read(&options, &config, &error), DDL_OK);
+        assert_string_equal(config.master, "");
+    }
+    unsetenv("MASTER_PORT");
+    unsetenv("MASTER_ADDR");
+}
+
 static void what_is_wrong_in_the_options_is_told_as_theirs(void **state)
 {
     (void)state;
@@ -150,6 +179,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(pairs_connect_late_above_128_ranks_unless_told_otherwise),
         cmocka_unit_test(what_the_options_have_is_not_asked_of_the_environment),
+        cmocka_unit_test(what_is_no_part_of_an_address_is_refused_on_one_line),
         cmocka_unit_test(what_is_wrong_in_the_options_is_told_as_theirs),
         cmocka_unit_test(a_world_has_a_largest_size_whoever_gives_it),
         cmocka_unit_test(ranks_have_a_second_to_give_a_sign),

@@ -256,6 +256,16 @@ static void error_keeps_code_errno_and_text(void **state)
     assert_int_equal(DDL_FAIL(NULL, DDL_ENOMEM, "nobody listens"), DDL_ENOMEM);
 }
 
+static void error_text_is_one_line(void **state)
+{
+    (void)state;
+    ddl_error error;
+    DDL_FAIL(&error, DDL_ECONFIG, "NAME=%s: odd", "a\nb\r\x1b[31m\x7f\xc3\xa4");
+    assert_string_equal(error.text, "NAME=a?b??[31m?\xc3\xa4: odd");
+    DDL_FAIL_OS(&error, DDL_ENETWORK, ECONNREFUSED, "cannot connect to %s", "a\tb");
+    assert_string_equal(error.text, "cannot connect to a?b: Connection refused");
+}
+
 static void error_text_that_is_too_long_is_cut(void **state)
 {
     (void)state;
@@ -653,6 +663,7 @@ int main(void)
         cmocka_unit_test(fields_are_little_endian_at_any_alignment),
         cmocka_unit_test(array_whose_size_overflows_is_not_allocated),
         cmocka_unit_test(error_keeps_code_errno_and_text),
+        cmocka_unit_test(error_text_is_one_line),
         cmocka_unit_test(error_text_that_is_too_long_is_cut),
         cmocka_unit_test(every_status_has_a_name_and_a_meaning),
         cmocka_unit_test(types_and_operators_are_named_both_ways),
