@@ -128,20 +128,23 @@ struct item {
 static bool parse_network(struct item *item)
 {
     char host[ITEM_TEXT], *end;
+    uint8_t bytes[16];
     const char *slash = strchr(item->text, '/');
     size_t host_bytes = slash != NULL ? (size_t)(slash - item->text) : strlen(item->text);
     memcpy(host, item->text, host_bytes);
     host[host_bytes] = '\0';
     item->is_network = ddl_address_parse(host, 0, &item->base);
-    int most = item->base.socket.ss_family == AF_INET ? 32 : 128;
-    item->bits = most;
+    /* An IPv4 address in the form of IPv6 counts as IPv4, without the bits before it. */
+    const int most = item->base.socket.ss_family == AF_INET ? 32 : 128;
+    const int before = item->is_network ? most - 8 * ddl_address_bytes(&item->base, bytes) : 0;
+    item->bits = most - before;
     if (slash == NULL)
         return true;
     if (!item->is_network || !isdigit((unsigned char)slash[1]))
         return false;
     unsigned long bits = strtoul(slash + 1, &end, 10);
-    item->bits = (int)bits;
-    return *end == '\0' && bits <= (unsigned long)most;
+    item->bits = (int)bits - before;
+    return *end == '\0' && bits <= (unsigned long)most && bits >= (unsigned long)before;
 }
 
 /* Take the next item off *rest, which is NULL behind the last. False: it is malformed. */

@@ -102,13 +102,16 @@ static void host_and_port_are_split(void **state)
 
 static void a_chosen_interface_is_one_of_ours(void **state)
 {
-    /* Of the first eight, the answer is loopback. */
+    /* Of the first eleven, the answer is loopback. */
     static const char *const good[] = { "lo",
                                         "127.0.0.0/8",
                                         "127.0.0.1",
                                         "127.0.0.1/32",
                                         "l*",
                                         "nosuch0,lo",
+                                        "::ffff:127.0.0.1",
+                                        "::ffff:127.0.0.0/127",
+                                        "::ffff:127.255.255.255/104",
                                         "lo,0.0.0.0/0",
                                         "203.0.113.0/24,127.0.0.0/8,0.0.0.0/0",
                                         "^nosuch",
@@ -122,14 +125,14 @@ static void a_chosen_interface_is_one_of_ours(void **state)
             fail_msg("%s: %s", good[i] != NULL ? good[i] : "(none)", error.text);
         assert_true(ddl_interface_is_local(&address));
         assert_int_equal(ddl_address_port(&address), 0);
-        if (i < 8)
+        if (i < 11)
             assert_true(ddl_address_is_loopback(&address));
     }
 }
 
 static void a_wrong_interface_lists_what_there_is(void **state)
 {
-    /* The first ten are well-formed and fit nothing. */
+    /* The first twelve are well-formed and fit nothing. */
     static const char *const bad[] = { "nosuch0",
                                        "203.0.113.0/24",
                                        "2001:db8::/32",
@@ -140,6 +143,8 @@ static void a_wrong_interface_lists_what_there_is(void **state)
                                        "^0.0.0.0/0,::/0",
                                        "^l,^*",
                                        "lo0",
+                                       "::ffff:203.0.113.9",
+                                       "::ffff:203.0.113.0/120",
                                        "127.0.0.1,",
                                        ",lo",
                                        "^",
@@ -150,12 +155,13 @@ static void a_wrong_interface_lists_what_there_is(void **state)
                                        "127.0.0/8",
                                        "lo/8",
                                        "::/129",
+                                       "::ffff:127.0.0.0/95",
                                        "lo,127.0.0.0/8x" };
     (void)state;
     for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
         ddl_address address;
         ddl_error error;
-        if (ddl_interface_choose(bad[i], NULL, &address, &error) != (i < 10 ? DDL_ENETWORK : DDL_ECONFIG))
+        if (ddl_interface_choose(bad[i], NULL, &address, &error) != (i < 12 ? DDL_ENETWORK : DDL_ECONFIG))
             fail_msg("%s: %s", bad[i], ddl_status_name(error.code));
         assert_non_null(strstr(error.text, bad[i]));
         assert_non_null(strstr(error.text, "127.0.0.1/8"));
