@@ -3,6 +3,7 @@
 
 #include "base/log.h"
 
+#include <inttypes.h>
 #include <stdarg.h>
 #include <stdio.h>
 
@@ -23,11 +24,12 @@ void ddl_progress_tell(ddl_progress *progress, const char *what, ...)
     va_start(args, what);
     vsnprintf(text, sizeof text, what, args);
     va_end(args);
-    int left_ms = ddl_deadline_left_ms(progress->deadline);
+    const int64_t left_ns = progress->deadline - ddl_now_ns();
     if (progress->deadline == DDL_DEADLINE_NEVER)
         ddl_log(DDL_LOG_INFO, "waiting for %s", text);
     else
-        ddl_log(DDL_LOG_INFO, "waiting for %s, %d s left", text, (left_ms + 999) / 1000);
+        ddl_log(DDL_LOG_INFO, "waiting for %s, %" PRId64 " s left", text,
+                left_ns > 0 ? (left_ns - 1) / DDL_NS_PER_S + 1 : 0);
 }
 
 void ddl_progress_ranks(const bool in[], int nranks, bool wanted, char *text, size_t text_bytes)
