@@ -29,10 +29,12 @@ enum {
     SETTLE_LATE_MS = 200,         /* for the rank that is late to say why */
     LATE_MS = 50,                 /* ticks come every 20 ms while a cause settles */
     SETTLE_MORE_MS = 300,         /* at most, for earlier and earlier calls that turn out to differ */
-    TELL_AFTER_MS =
-        100,        /* an operation that takes longer is told to everyone, so that late ranks can be named */
-    TELL_MOST = 64, /* operations at a time, the oldest first: each is looked up by all others */
-    WATCH_MOST = 4096,    /* operations in flight, the oldest: those behind them have their turn later */
+    /* An operation that takes longer is told to everyone, so that late ranks can be named; so many at a time,
+     * the oldest first, as each is looked up by all others. */
+    TELL_AFTER_MS = 100,
+    TELL_MOST = 64,
+    /* Operations in flight that each tick looks at, the oldest; those behind them a few times a second. */
+    WATCH_MOST = 4096,
     TELL_AGAIN_MS = 1000, /* one that others wait behind */
     WARN_EVERY_MS = 900,  /* of what is waited for, at most */
 };
@@ -383,7 +385,7 @@ void ddl_failure_tick(ddl_comm *comm, int64_t now_ns)
     int ntold = 0, nwatched = 0;
     DDL_LIST_FOR_EACH (link, &comm->in_flight) {
         ddl_request *request = DDL_CONTAINER(link, ddl_request, link);
-        if (++nwatched > WATCH_MOST)
+        if (++nwatched > WATCH_MOST && !comm->world->is_watching)
             break;
         if (ntold < TELL_MOST && is_to_be_told(request, now_ns)) {
             ntold++;

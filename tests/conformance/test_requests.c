@@ -52,6 +52,34 @@ static void directions_of_a_pair_may_differ_in_size(void **state)
     ranks_play("mem://directions", RANKS, receive_before_sending, NULL);
 }
 
+enum { IN_FRONT = 5000 };
+
+/* More receives are in front of it than each tick of the library looks at. */
+static void time_out_behind_many(rank_thread *me)
+{
+    static int32_t in[IN_FRONT];
+    static ddl_request *in_front[IN_FRONT];
+    if (me->rank == 0) {
+        int32_t late = 0;
+        ddl_request *request = NULL;
+        for (int i = 0; i < IN_FRONT; i++)
+            EXPECT(me, ddl_recv(&in[i], 1, DDL_INT32, 1, me->world, &in_front[i]) == DDL_OK);
+        EXPECT(me, ddl_comm_set_timeout(me->world, 1000) == DDL_OK);
+        EXPECT(me, ddl_recv(&late, 1, DDL_INT32, 2, me->world, &request) == DDL_OK);
+        EXPECT(me, ddl_wait(&request) == DDL_ETIMEDOUT);
+        EXPECT(me, ddl_last_error()->culprit == 2);
+        EXPECT(me, ddl_wait_all(IN_FRONT, in_front) == DDL_ETIMEDOUT);
+    }
+    ranks_meet(me);
+    (void)ddl_comm_free(&me->world); /* by which others hear of it */
+}
+
+static void a_deadline_is_kept_behind_thousands_of_operations(void **state)
+{
+    (void)state;
+    ranks_play("mem://behind", 3, time_out_behind_many, NULL);
+}
+
 typedef struct waiter {
     ddl_request *request;
     ddl_status status;
@@ -774,6 +802,7 @@ int main(void)
         cmocka_unit_test(directions_of_a_pair_may_differ_in_size),
         cmocka_unit_test(threads_may_wait_while_the_communicator_is_freed),
         cmocka_unit_test(mismatch_is_found_among_many_in_flight),
+        cmocka_unit_test(a_deadline_is_kept_behind_thousands_of_operations),
         cmocka_unit_test(deadline_may_be_as_far_as_there_is),
         cmocka_unit_test(many_in_flight_complete_in_any_order),
         cmocka_unit_test(testing_never_blocks_and_gets_things_done),
