@@ -23,10 +23,24 @@ enum {
     LEAST_NAPS = 4000    /* for threads that have waited */
 };
 
+/* For whom all that is in flight waits; -1: for nobody who is known, or for several. */
+static int find_awaited(const ddl_comm *comm)
+{
+    int found = -1, nlate;
+    DDL_LIST_FOR_EACH (link, &comm->in_flight) {
+        const int late = ddl_lateness_find(comm, DDL_CONTAINER(link, ddl_request, link), &nlate);
+        if (late < 0 || nlate > 1 || (found >= 0 && late != found))
+            return -1;
+        found = late;
+    }
+    return found;
+}
+
 /* Holder: end what is still in flight; nobody will drive it any more. */
 static void abandon_operations(ddl_comm *comm)
 {
     bool any = false;
+    const int awaited = find_awaited(comm);
     comm->is_abandoned = true;
     ddl_votes_cancel(comm, ABANDONED_MS);
     for (ddl_link *first; (first = ddl_list_first(&comm->in_flight)) != NULL;) {
@@ -34,9 +48,7 @@ static void abandon_operations(ddl_comm *comm)
         ddl_comm_untrack(request);
         ddl_backend_cancel(&request->task);
         if (!comm->failure.failed && !any) {
-            int nlate;
-            const int late = ddl_lateness_find(comm, request, &nlate);
-            comm->pool->cause = (ddl_notice){ .code = DDL_EABORTED, .culprit = late, .witness = -1 };
+            comm->pool->cause = (ddl_notice){ .code = DDL_EABORTED, .culprit = awaited, .witness = -1 };
             snprintf(comm->pool->cause.text, sizeof comm->pool->cause.text,
                      "the communicator was freed before the operation had ended");
         }
@@ -285,8 +297,9 @@ static bool others_have_parted(ddl_comm *comm, ddl_deadline deadline)
     return parted;
 }
 
-/* For the first operation that did not end by the deadline, which ends now, and for whom it waits. */
-static ddl_status tell_unended(ddl_comm *comm)
+/* For the first operation of comm that did not end by the deadline, which ends now, and for whom it waits; in
+ * the numbers of the communicator that is freed, comm or one with which it is. */
+static ddl_status tell_unended(ddl_comm *comm, const ddl_comm *freed)
 {
     char what[64] = "an operation", who[160] = "";
     int late = -1, nlate = 0;
@@ -306,7 +319,6 @@ static ddl_status tell_unended(ddl_comm *comm)
                   comm->pool->prefix, late >= 0 ? ", for which this rank waits for " : "",
                   late >= 0 ? ddl_comm_describe(comm, late, who, sizeof who) : "",
                   nlate > 1 ? " and others" : "");
-    const ddl_comm *freed = comm->root; /* whose ranks they are */
     error.rank = freed->rank;
     error.culprit = late >= 0 ? freed->rank_of[comm->members[late]] : -1;
     snprintf(error.operation, sizeof error.operation, "comm_free");
@@ -328,7 +340,7 @@ static ddl_status meet_to_free(ddl_comm *comm, ddl_deadline deadline)
     if (status == DDL_OK && has_unheard)
         status = meet_again(comm, &call, deadline);
     if (status == DDL_OK && !finish_operations(comm, false, deadline))
-        status = tell_unended(comm);
+        status = tell_unended(comm, comm);
     if (status == DDL_OK && !has_unheard && !posts_agree(comm, deadline))
         status = meet_again(comm, &call, deadline);
     comm->board_is_done = status == DDL_OK && read;
@@ -366,7 +378,7 @@ static ddl_status finish_parts(ddl_comm *comm, ddl_deadline deadline)
     for (ddl_comm *part = NULL; (part = next_part(comm, part)) != NULL;) {
         part->board_is_done = finish_operations(part, false, deadline) && part->board_index >= 0;
         if (status == DDL_OK && part->engine != NULL && ddl_deadline_passed(deadline))
-            status = tell_unended(part);
+            status = tell_unended(part, comm);
     }
     return status;
 }

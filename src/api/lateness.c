@@ -225,12 +225,10 @@ static void leave_alone(ddl_comm *comm, ddl_request *request)
     ddl_backend_cancel(&request->task);
     ddl_comm_untrack(request);
     comm->pool->cause = (ddl_notice){ .code = DDL_ETIMEDOUT, .culprit = late, .witness = comm->rank };
-    snprintf(
-        comm->pool->cause.text, sizeof comm->pool->cause.text,
-        "left alone: %s did not free the communicator in time%s; this rank has waited for the %.0f s that it "
-        "takes at most",
-        late < 0 ? "others" : ddl_comm_describe(comm, late, who, sizeof who),
-        late >= 0 && nlate > 1 ? ", nor did others" : "", DDL_COMM_FREE_MS / 1e3);
+    snprintf(comm->pool->cause.text, sizeof comm->pool->cause.text,
+             "left alone: %s did not free the communicator in time%s; ddl_comm_free waits for %.0f s at most",
+             late < 0 ? "others" : ddl_comm_describe(comm, late, who, sizeof who),
+             late >= 0 && nlate > 1 ? ", nor did others" : "", DDL_COMM_FREE_MS / 1e3);
     ddl_log(DDL_LOG_WARNING, "%s#%llu %s: %s", ddl_request_operation(request),
             (unsigned long long)request->task.sequence, comm->pool->prefix, comm->pool->cause.text);
     request->status = DDL_ETIMEDOUT;

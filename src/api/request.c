@@ -134,7 +134,8 @@ static void say_where(const ddl_request *request, const ddl_notice *cause, char 
 {
     const bool is_mismatch = cause->code == DDL_EMISMATCH; /* in which ranks call different operations */
     const bool is_of_this = cause->sequence == request->task.sequence &&
-                            (is_mismatch || strcmp(cause->operation, ddl_request_operation(request)) == 0);
+                            (strcmp(cause->operation, ddl_request_operation(request)) == 0 ||
+                             (is_mismatch && ddl_request_is_collective(request)));
     where[0] = '\0';
     if ((is_mismatch || cause->code == DDL_ETIMEDOUT) && cause->sequence > 0 && !is_of_this)
         snprintf(where, capacity, "in %s#%llu, ", cause->operation, (unsigned long long)cause->sequence);

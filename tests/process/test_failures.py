@@ -497,6 +497,18 @@ class Mismatched(Failures):
                 self.assertRegex(record["text"], rf"allreduce#{number} comm=world rank \d@\S+: {where}rank 0 \(pid .* called ")
         ranks[2].go()
 
+    def test_a_message_is_none_of_the_collectives_though_its_number_is_the_same(self):
+        world = self.world(2, DDL_TIMEOUT="10s")
+        ranks = [world.start(r, "init", f"+recv:1:int32:{1 - r}", f"+allreduce:{1 + r}:int32:sum", "wait", "wait")
+                 for r in range(2)]
+        for rank in ranks:
+            rank.expect("init", "DDL_OK")
+            rank.expect("started", "DDL_OK")
+            rank.expect("started", "DDL_OK")
+            texts = {record["operation"]: record["text"] for record in [rank.expect("wait", "DDL_EMISMATCH") for _ in range(2)]}
+            self.assertRegex(texts["recv"], r"recv#1 comm=world rank \d@\S+: in allreduce#1, rank 0 ")
+            self.assertRegex(texts["allreduce"], r"allreduce#1 comm=world rank \d@\S+: rank 0 ")
+
     def test_who_has_finished_and_is_idle_is_heard(self):
         """The lowest pair is told by a rank that is idle, and answers in time: within 0.2 s, which a machine that
         stands still may take from one of nine."""
@@ -505,6 +517,8 @@ class Mismatched(Failures):
             self.at_once(*[(lambda transport: culprits.append(self.finish_and_idle(transport)), transport)
                            for transport in ("tcp", "auto", "tcp")])
         self.assertGreaterEqual(culprits.count(1), len(culprits) - 1, culprits)
+        if culprits.count(1) < len(culprits):
+            self.assertEqual([self.finish_and_idle(transport) for transport in ("tcp", "auto")], [1, 1])
 
     def comes_late_as_root(self, connect, *odd):
         """Two of four ranks that share two CPUs: what is small goes over their board, what is larger by messages."""
@@ -2063,12 +2077,11 @@ class LifeCycle(Failures):
             rank.expect("init", "DDL_OK")
             rank.expect("call", "DDL_OK")
             rank.expect("started", "DDL_OK")
-        ends = [(rank, rank.expect("free")) for rank in ranks]
-        first_ns = min(record["end_ns"] for _, record in ends)
+        ends = sorted(((rank, rank.expect("free")) for rank in ranks), key=lambda end: end[1]["end_ns"])
         for rank, record in ends:
             self.assertLess(self.seconds(record["begin_ns"], record["end_ns"]), bound(6), record)
-            if record["status"] == "DDL_OK" and record["end_ns"] - first_ns > 3e8:
-                continue  # on a busy machine: the other one has given up, and gone, before this one looked again
+            if record["status"] == "DDL_OK" and record is not ends[0][1]:
+                continue  # the other one has given up, and gone, before this one looked again
             self.assertEqual((record["status"], record["culprit"]), ("DDL_ETIMEDOUT", 1 - ranks.index(rank)), rank.story())
             self.assert_names(record, "recv#1", "had not ended", "waits for rank")
             self.assertEqual(rank.expect("wait", "DDL_EABORTED")["culprit"], 1 - ranks.index(rank))
