@@ -175,10 +175,12 @@ void ddl_mesh_connection_lost(ddl_mesh_link *link, int number, int os_errno, con
     if (link->last_words)
         ddl_mesh_say_last_words(link);
     link->last_words = false;
-    /* The peer sees that it was given up, also by its other connections. */
+    /* The peer sees that it was given up, also by its other connections. Of one connection that has last
+     * words to carry it is those that tell. */
     if (link->stripes != NULL)
         ddl_stripes_shut(link->stripes);
-    shutdown(link->wire.fd, SHUT_WR);
+    if (link->stripes != NULL || error == NULL)
+        shutdown(link->wire.fd, SHUT_WR);
 }
 
 void ddl_mesh_link_lost(ddl_mesh_link *link, int os_errno, const ddl_error *error)
