@@ -79,7 +79,7 @@ static ddl_status one_of(const char *name, const char *value, const char *const 
 
 static bool has_control_characters(const char *text)
 {
-    while (*text != '\0' && !iscntrl((unsigned char)*text))
+    while (*text != '\0' && (unsigned char)*text >= ' ' && *text != 0x7f)
         text++;
     return *text != '\0';
 }
@@ -91,9 +91,15 @@ static ddl_status check_master_address(const char *address, ddl_error *err)
     if (has_control_characters(address))
         return DDL_FAIL(
             err, DDL_ECONFIG,
-            "MASTER_ADDR='%.200s': there is a control character in it, shown as ?, perhaps from a "
+            "MASTER_ADDR='%.200s': there is a control character or a line's end in it, perhaps from a "
             "file with other line ends",
             address);
+    const char *scheme = strstr(address, "://");
+    if (scheme != NULL)
+        return DDL_FAIL(
+            err, DDL_ECONFIG,
+            "MASTER_ADDR=%.200s is a URL; set MASTER_ADDR=%.*s, and the port as MASTER_PORT", address,
+            (int)(scheme[3] == '[' ? strcspn(scheme + 3, "]") + 1 : strcspn(scheme + 3, ":/")), scheme + 3);
     if (colon != NULL && strchr(colon + 1, ':') == NULL)
         return DDL_FAIL(err, DDL_ECONFIG,
                         "MASTER_ADDR=%.200s has a port in it; set MASTER_ADDR=%.*s and MASTER_PORT=%.10s",
@@ -115,7 +121,7 @@ static ddl_status read_store(const ddl_options *options, ddl_config *config, ddl
         DDL_TRY(sound);
     if (store == NULL && address != NULL)
         DDL_TRY(check_master_address(address, err));
-    if (address != NULL && !has_control_characters(address) && port > 0) {
+    if (address != NULL && !has_control_characters(address) && strstr(address, "://") == NULL && port > 0) {
         /* An IPv6 address goes into brackets, as in any URL. */
         bool is_ipv6 = strchr(address, ':') != NULL && address[0] != '[';
         int used = snprintf(config->master, sizeof config->master, is_ipv6 ? "[%s]:%s" : "%s:%s", address,

@@ -20,7 +20,7 @@ static void write_text(ddl_error *err, const char *format, va_list args)
     vsnprintf(err->text, sizeof err->text, format, args);
     for (char *at = err->text; *at != '\0'; at++)
         if ((unsigned char)*at < ' ' || *at == '\x7f')
-            *at = '?';
+            *at = *at == '\n' ? ' ' : '?';
 }
 
 ddl_status ddl_error_set(ddl_error *err, ddl_status code, const char *format, ...)

@@ -11,8 +11,8 @@
 
 #define DDL_MUST_USE __attribute__((warn_unused_result))
 
-/* Start err anew with this code, rank and culprit unknown, and a printf-style text, in which control
- * characters become '?'; returns code. */
+/* Start err anew with this code, rank and culprit unknown, and a printf-style text, in which a line
+ * end becomes a space, and another control character '?'; returns code. */
 __attribute__((format(printf, 3, 4))) ddl_status ddl_error_set(ddl_error *err, ddl_status code,
                                                                const char *format, ...);
 

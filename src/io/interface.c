@@ -143,8 +143,10 @@ static bool parse_network(struct item *item)
     if (!item->is_network || !isdigit((unsigned char)slash[1]))
         return false;
     unsigned long bits = strtoul(slash + 1, &end, 10);
+    if (*end != '\0' || bits > (unsigned long)most || bits < (unsigned long)before)
+        return false;
     item->bits = (int)bits - before;
-    return *end == '\0' && bits <= (unsigned long)most && bits >= (unsigned long)before;
+    return true;
 }
 
 /* Take the next item off *rest, which is NULL behind the last. False: it is malformed. */
@@ -277,10 +279,11 @@ static bool can_bind(const ddl_address *own)
     ddl_address any_port = *own;
     ddl_address_set_port(&any_port, 0);
     int fd = ddl_socket_new(own->socket.ss_family);
-    bool can = fd >= 0 && (bind(fd, (const struct sockaddr *)&any_port.socket, any_port.bytes) == 0 ||
-                           errno != EADDRNOTAVAIL);
-    if (fd >= 0)
-        ddl_socket_close(&fd);
+    if (fd < 0) /* which has another reason */
+        return true;
+    bool can =
+        bind(fd, (const struct sockaddr *)&any_port.socket, any_port.bytes) == 0 || errno != EADDRNOTAVAIL;
+    ddl_socket_close(&fd);
     return can;
 }
 

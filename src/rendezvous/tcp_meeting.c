@@ -148,7 +148,8 @@ static void put_last(ddl_address addresses[], int count, int which)
     addresses[count - 1] = moved;
 }
 
-/* Who gave up: what only a rank 0 of this job can have said is sure, what a stranger may have said is not. */
+/* Who gave up: what only one with this job's secret can have said is sure, what a stranger may have said is
+ * not. */
 static enum attempt weigh_verdict(const ddl_hello *hello, ddl_status status)
 {
     const bool is_sure = (status != DDL_EPROTO && status != DDL_EAUTH) || ddl_hello_ends_run(hello->verdict);
@@ -304,7 +305,7 @@ static void note_attempt(struct search *search, enum attempt attempt, int64_t at
     else if (search->no_route_ns > attempt_ns)
         search->no_route_ns = attempt_ns;
     search->sent_away = attempt == SENT_AWAY ? search->sent_away + 1 : 0;
-    if (attempt == REFUSED && search->nrefused++ == 0) {
+    if (attempt == REFUSED && search->nrefused++ == 0 && search->verdict.code == DDL_OK) {
         search->verdict = *why;
         search->verdict_ns = ddl_now_ns();
     }

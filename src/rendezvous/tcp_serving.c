@@ -162,8 +162,8 @@ ddl_status ddl_tcp_run_serve(ddl_tcp_run *tcp, const ddl_store_options *options,
     ddl_error why = { .code = DDL_OK };
     DDL_TRY(ddl_host_random(self.run_id, sizeof self.run_id, err));
     int first = open_first(tcp, options, &self, addresses, count, deadline, bound, &failed, &why);
-    if (first < 0 && why.os_errno == EADDRNOTAVAIL && ddl_interface_is_local(failed) &&
-        ddl_interface_await(failed, deadline))
+    if (first < 0 && why.os_errno == EADDRNOTAVAIL && !ddl_address_is_loopback(failed) &&
+        ddl_interface_is_local(failed) && ddl_interface_await(failed, deadline))
         first = open_first(tcp, options, &self, addresses, count, deadline, bound, &failed, &why);
     if (first < 0)
         return explain_listen(&self, host, failed, &why, err);

@@ -85,8 +85,11 @@ static void what_is_no_part_of_an_address_is_refused_on_one_line(void **state)
         const char *address, *port, *said;
     } cases[] = {
         { "10.0.0.1\r", "29500", "MASTER_ADDR='10.0.0.1?'" },
-        { "nodea\nnodeb", "29500", "MASTER_ADDR='nodea?nodeb'" },
-        { "10.0.0.1", "29500\n", "MASTER_PORT=29500?: a whole number" },
+        { "nodea\nnodeb", "29500", "MASTER_ADDR='nodea nodeb'" },
+        { "tcp://10.0.0.1:5", "29500",
+          "MASTER_ADDR=tcp://10.0.0.1:5 is a URL; set MASTER_ADDR=10.0.0.1, and" },
+        { "tcp://[::1]:5/", "29500", "MASTER_ADDR=[::1], and" },
+        { "10.0.0.1", "29500\n", "MASTER_PORT=29500 : a whole number" },
     };
     (void)state;
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {

@@ -156,6 +156,7 @@ static void a_wrong_interface_lists_what_there_is(void **state)
                                        "lo/8",
                                        "::/129",
                                        "::ffff:127.0.0.0/95",
+                                       "::ffff:127.0.0.1/2147483648",
                                        "lo,127.0.0.0/8x" };
     (void)state;
     for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
