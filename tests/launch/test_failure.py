@@ -72,6 +72,11 @@ class FirstFailure(LaunchTest):
         self.assertIn("ddl-launch: rank 0 wrote nothing; the last lines of rank 1, which ended as it did:", result.messages)
         self.assertEqual(result.err.splitlines()[-1], b"[1] why")
 
+    def test_one_that_the_launcher_has_killed_does_not_speak_for_it(self):
+        script = "[ $RANK = 1 ] && { %s kill -9 $$; }; trap '' TERM; echo innocent; while :; do sleep 0.05; done" % harness.NOTE
+        result = self.launch("-n", "2", "--grace", "0.1", *self.shell(script))
+        self.assertEqual(result.messages[-1], "ddl-launch: rank 1 wrote nothing")
+
     @linux_only
     def test_the_rank_that_failed_first_is_found_among_those_that_follow_at_once(self):
         # The last rank is hit; the others fail within microseconds of its end, while everything is busy.

@@ -9,9 +9,8 @@ enum {
     DRAIN_MS = 5000, /* and the most that it is waited for */
 };
 
-enum {
-    MOST_IN_PIPE = 1 << 20
-}; /* bytes: that of Linux, which gives a sixteenth of it unless asked for more */
+/* Bytes: that of Linux, which gives a sixteenth of it unless asked for more. */
+enum { MOST_IN_PIPE = 1 << 20 };
 
 void launch_guardian_limit_flush(struct guardian *g, int64_t ms, int64_t now_ns)
 {

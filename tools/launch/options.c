@@ -399,22 +399,20 @@ static ddl_status read_flags(int argc, char **argv, launch_options *options, int
     return DDL_OK;
 }
 
-/* One colon sets off a port; an IPv6 address has more. */
+/* One colon sets off a port; an IPv6 address has more. A URL has both, behind its scheme. */
 static ddl_status address_alone(const char *address, ddl_error *err)
 {
-    const char *bracket = strchr(address, ']'), *colon = strchr(bracket != NULL ? bracket : address, ':');
-    if (colon == NULL || strchr(colon + 1, ':') != NULL)
+    const char *scheme = strstr(address, "://"), *host = scheme != NULL ? scheme + strlen("://") : address;
+    const char *bracket = strchr(host, ']'), *colon = strchr(bracket != NULL ? bracket : host, ':');
+    if (colon != NULL && strchr(colon + 1, ':') != NULL)
+        colon = NULL;
+    if (scheme == NULL && colon == NULL)
         return DDL_OK;
-    const char *host = strstr(address, "://");
-    if (host != NULL)
-        return DDL_FAIL(err, DDL_EINVAL,
-                        "--master_addr %.60s: write --master_addr %.60s, without what stands before it",
-                        address, host + strlen("://"));
-    if (colon[1] == '\0')
-        return DDL_FAIL(err, DDL_EINVAL, "--master_addr %.60s: write --master_addr %.*s", address,
-                        (int)(colon - address), address);
-    return DDL_FAIL(err, DDL_EINVAL, "--master_addr %.60s: write --master_addr %.*s --master_port %.10s",
-                    address, (int)(colon - address), address, colon + 1);
+    const char *port = colon != NULL ? colon + 1 : "";
+    const int host_bytes = colon != NULL ? (int)(colon - host) : (int)strcspn(host, "/");
+    return DDL_FAIL(err, DDL_EINVAL, "--master_addr %.60s: write --master_addr %.*s%s%.*s", address,
+                    host_bytes, host, port[0] != '\0' && port[0] != '/' ? " --master_port " : "",
+                    (int)strcspn(port, "/"), port);
 }
 
 /* Fill in what was not given, and refuse what does not fit together. */

@@ -140,13 +140,14 @@ static void say_others(ddl_bytes *text, const launch_rank *ranks, int nranks, to
         say(text, "%s\n", side.first == NULL ? "" : side.before ? " before it" : " after it");
 }
 
-/* Of those that wrote something and ended as this one did, the one that was seen first; NULL: none. */
+/* Of those that wrote something and ended by themselves with the same exit code, the one that was seen first;
+ * NULL: none. */
 static const launch_rank *find_spokesman(const launch_rank *silent, const launch_rank *ranks, int nranks)
 {
     const launch_rank *found = NULL;
     for (const launch_rank *rank = ranks; rank < ranks + nranks; rank++)
-        if (rank->pid != 0 && rank->tail.bytes > 0 && same_end(rank, silent) &&
-            (found == NULL || rank->order < found->order))
+        if (rank->pid != 0 && rank->tail.bytes > 0 && same_end(rank, silent) && WIFEXITED(silent->status) &&
+            !rank->was_asked && (found == NULL || rank->order < found->order))
             found = rank;
     return found;
 }
@@ -262,8 +263,8 @@ void launch_summary(const launch_job *job, const launch_outcome *outcome, launch
         say(text, "\n");
     if (outcome->has_unseen)
         say(text,
-            "ddl-launch: processes that the ranks have started are still there; they cannot be found, as "
-            "where there is no /proc, or that of another namespace; mount it (mount -t proc proc /proc), and "
+            "ddl-launch: processes that the ranks have started are still there; they cannot be found; "
+            "where there is no /proc, or that of another namespace, mount it (mount -t proc proc /proc), and "
             "end them by hand\n");
     if (first != NULL && nranks > 1)
         say_tail(text, first, ranks, nranks);
