@@ -214,10 +214,10 @@ static void a_second_rank_of_a_number_is_refused_and_harms_nobody(void **state)
         char first[80];
         place_open(&place, kind);
         world_init(ranks, 4, place.url, 20000);
+        second = ranks[2];
         for (int rank = 0; rank < 3; rank++)
             world_start(&ranks[rank]);
         (void)world_await_member(&ranks[0], 3, 2);
-        second = ranks[2];
         world_start(&second);
         world_finish(&second);
         snprintf(first, sizeof first, "[%d]", (int)getpid());
@@ -271,9 +271,9 @@ static void a_second_rank_0_is_refused(void **state)
         struct place place;
         place_open(&place, kind);
         world_init(ranks, 2, place.url, 20000);
+        second = ranks[0];
         world_start(&ranks[0]);
         (void)world_await_member(&ranks[0], 1, 0);
-        second = ranks[0];
         world_start(&second);
         world_finish(&second);
         assert_int_equal(second.status, expected[kind - kinds].status);
