@@ -145,7 +145,8 @@ static bool finish_operations(ddl_comm *comm, bool posts_only, ddl_deadline dead
             ddl_engine_leave(comm->engine);
             return well;
         }
-        ddl_engine_wait_entered(comm->engine, &first->done, deadline);
+        /* Which goes on for a grace, for a failure that settles. */
+        ddl_engine_wait_entered(comm->engine, &first->done, deadline - DDL_ENGINE_GRACE_MS * DDL_NS_PER_MS);
     }
     return comm->engine == NULL;
 }

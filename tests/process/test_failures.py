@@ -2079,7 +2079,7 @@ class LifeCycle(Failures):
             rank.expect("started", "DDL_OK")
         ends = sorted(((rank, rank.expect("free")) for rank in ranks), key=lambda end: end[1]["end_ns"])
         for rank, record in ends:
-            self.assertLess(self.seconds(record["begin_ns"], record["end_ns"]), bound(6), record)
+            self.assertLess(self.seconds(record["begin_ns"], record["end_ns"]), bound(5), record)
             if record["status"] == "DDL_OK" and record is not ends[0][1]:
                 continue  # the other one has given up, and gone, before this one looked again
             self.assertEqual((record["status"], record["culprit"]), ("DDL_ETIMEDOUT", 1 - ranks.index(rank)), rank.story())
