@@ -499,8 +499,12 @@ static void abort_a_part(rank_thread *me)
     EXPECT(me, ddl_comm_split(part, 0, 0, &of_part) == DDL_OK);
     ranks_meet(me); /* a split that is not done on every rank would be ended too */
     if (me->rank == 0) {
-        EXPECT(me, ddl_comm_abort(part, reason) == DDL_OK);
+        char with_more[80] = ""; /* which is told as text of one line, here as everywhere */
+        if (reason != NULL)
+            snprintf(with_more, sizeof with_more, "%s\n\x1b!", reason);
+        EXPECT(me, ddl_comm_abort(part, reason != NULL ? with_more : NULL) == DDL_OK);
         EXPECT(me, aborted_by(ddl_barrier(part, NULL), culprit, reason));
+        EXPECT(me, reason == NULL || strstr(ddl_last_error()->text, " ?!") != NULL);
     } else if (me->rank == 1) {
         EXPECT(me, aborted_by(ddl_allreduce(x, x, 1, DDL_INT32, DDL_SUM, part, NULL), culprit, reason));
     } else {
