@@ -1,6 +1,7 @@
 /* course_last_words.c - what a rank whose start fails still tells the others. */
 #include "rendezvous/course.h"
 
+#include "base/log.h"
 #include "io/interface.h"
 #include "io/socket.h"
 
@@ -122,9 +123,12 @@ ddl_status ddl_course_decline(ddl_course *course, ddl_error *err)
 
 ddl_status ddl_course_come_and_decline(ddl_course *course, ddl_error *err)
 {
-    ddl_error ignored;
+    ddl_error why;
     const ddl_deadline until = ddl_deadline_in_ms(course->own.rank == 0 ? VISIT_MS : COME_MS);
-    (void)!ddl_course_come_to_place(course, ddl_deadline_earlier(course->options->deadline, until), &ignored);
+    const ddl_deadline limit = ddl_deadline_earlier(course->options->deadline, until);
+    const ddl_status status = ddl_course_come_to_place(course, limit, &why);
+    if (status != DDL_OK && status != DDL_ETIMEDOUT) /* who times out may have nobody to tell */
+        ddl_log(DDL_LOG_WARNING, "the other ranks are not told that this one cannot take part: %s", why.text);
     return ddl_course_decline(course, err);
 }
 

@@ -1543,7 +1543,7 @@ class Configuration(Failures):
         for culprit in 0, 2:
             world = self.world(200, DDL_START_TIMEOUT="20s", DDL_CONNECT="eager")
             others = [world.start(r, "init") for r in (0, 1, 2) if r != culprit]
-            time.sleep(bound(0.3))
+            self.await_comers(others)
             begun = time.monotonic_ns()
             few = world.start(culprit, "init", prefix=["sh", "-c", 'ulimit -n 64; exec "$@"', "sh"])
             for rank in [few, *others]:
@@ -1552,9 +1552,15 @@ class Configuration(Failures):
                 self.assert_names(record, f"rank {culprit} on ", f"[{few.pid}]", "64")
                 self.assert_within(record, begun, 2)
 
+    def await_comers(self, ranks):
+        """Until they call at the place of rank 0, or wait there: who came later would find rank 0 gone."""
+        for rank in ranks:
+            rank.await_threads(2)
+        time.sleep(bound(0.3))
+
     def check_told(self, world, status, culprit, variable, value):
         ranks = {r: world.start(r, "init") for r in range(3) if r != culprit}
-        time.sleep(bound(0.3))  # who came later would find rank 0 gone
+        self.await_comers(ranks.values())
         ranks[culprit] = world.start(culprit, "init", **{variable: value})
         begun = time.monotonic_ns()
         for rank in ranks.values():
@@ -1563,10 +1569,19 @@ class Configuration(Failures):
             self.assert_names(record, f"rank {culprit} on ", f"[{ranks[culprit].pid}]: {variable}", value)
             self.assert_within(record, begun, 2)
 
+    def test_who_cannot_tell_what_it_lacks_says_so(self):
+        world = self.world(3, DDL_TRANSPORT="pigeon")
+        with socket.socket() as other:
+            other.bind(("127.0.0.1", world.port))
+            rank = world.start(0, "init")
+            rank.expect("init", "DDL_ECONFIG")
+            rank.finish()
+        self.assertRegex("".join(rank.errors), f"^ddl: the other ranks are not told .* port {world.port} .* is in use")
+
     def test_what_a_second_rank_of_that_number_lacks_harms_nobody(self):
         world = self.world(3)
         ranks = [world.start(r, "init", SMALL, "free") for r in range(2)]
-        time.sleep(bound(0.3))
+        self.await_comers(ranks)
         record = world.start(1, "init", DDL_IFACE="nosuch0").expect("init", "DDL_ENETWORK")
         self.assert_names(record, "DDL_IFACE", "nosuch0")
         ranks.append(world.start(2, "init", SMALL, "free"))

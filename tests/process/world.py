@@ -130,6 +130,7 @@ class Rank:
                         pathlib.Path(environment.get("DDL_SECRET_FILE", os.devnull))]
         self.seen = []
         self.said, self.saying = bytearray(), threading.Lock()  # on stderr
+        self.beside = []  # other ranks of its world, whose last words tell more of what went wrong
         self.records = queue.Queue()
         self.process = subprocess.Popen([*prefix, program, *commands], env=environment, stdin=subprocess.PIPE,
                                         stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
@@ -235,7 +236,17 @@ class Rank:
         return any(len(secret) >= 16 and secret in told for secret in secrets)
 
     def story(self):
-        return f"it said {self.seen[-6:]} and on stderr {''.join(self.errors[-20:])!r}"
+        others = [f"; {r.name}: {[*r.seen, *filter(None, list(r.records.queue))][-2:]}, on stderr {''.join(r.errors[-5:])!r}"
+                  for r in self.beside[:8] if r is not self]
+        return f"it said {self.seen[-6:]} and on stderr {''.join(self.errors[-20:])!r}{''.join(others)}"
+
+    def await_threads(self, count):
+        """Wait until it has so many: the second is the library's, so it has come into ddl_init."""
+        until = time.monotonic() + DEADLINE
+        while len(os.listdir(f"/proc/{self.pid}/task")) < count:
+            if time.monotonic() > until:
+                raise Unexpected(f"{self.name} has no {count} threads; {self.story()}")
+            time.sleep(0.01)
 
     def close(self):
         if self.process.poll() is None:
@@ -276,6 +287,7 @@ class World:
         everything.update({k: str(v) for k, v in variables.items() if v is not None})
         started = Rank(self.program, [str(c) for c in commands], everything, f"rank {rank}", prefix)
         self.ranks.append(started)
+        started.beside = self.ranks
         return started
 
     def start_all(self, *commands, others=None, **environment):
