@@ -3,12 +3,14 @@
 
 #include "backend/profile.h"
 #include "base/bytes.h"
+#include "base/errand.h"
 #include "base/failpoint.h"
 #include "io/host.h"
 
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
+#include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -31,14 +33,23 @@ static ddl_status open_profile(const char *path, int *fd, ddl_error *err)
                     S_ISDIR(facts.st_mode) ? "a directory" : "no regular file", accepted);
 }
 
-static ddl_status read_profile(const char *path, char text[DDL_PROFILE_LIMIT], ddl_cost_model *model,
-                               ddl_error *err)
+struct profile {
+    char path[4096];
+    char text[DDL_PROFILE_LIMIT];
+    ddl_cost_model model; /* as it is, and then with what the file says */
+};
+
+static ddl_status read_profile(void *state, ddl_error *err)
 {
+    struct profile *profile = state;
+    const char *path = profile->path;
     int fd = -1, read_errno = 0;
     size_t bytes = 0;
     DDL_TRY(open_profile(path, &fd, err));
     for (ssize_t count = 1; count > 0 && bytes < DDL_PROFILE_LIMIT; bytes += (size_t)count) {
-        count = DDL_FAILPOINT_OS("config.read", EIO) ? -1 : read(fd, text + bytes, DDL_PROFILE_LIMIT - bytes);
+        count = DDL_FAILPOINT_OS("config.read", EIO)
+                    ? -1
+                    : read(fd, profile->text + bytes, DDL_PROFILE_LIMIT - bytes);
         if (count < 0) {
             read_errno = errno;
             count = 0;
@@ -52,7 +63,32 @@ static ddl_status read_profile(const char *path, char text[DDL_PROFILE_LIMIT], d
                         path, (int)DDL_PROFILE_LIMIT);
     char name[256];
     snprintf(name, sizeof name, "DDL_PROFILE=%.200s", path);
-    return ddl_profile_parse(name, (ddl_view){ text, bytes }, model, err);
+    return ddl_profile_parse(name, (ddl_view){ profile->text, bytes }, &profile->model, err);
+}
+
+/* Where a file server does not answer, until the time to start is over. */
+static ddl_status ask_profile(const ddl_config *config, const char *path, ddl_cost_model *model,
+                              ddl_error *err)
+{
+    char what[256];
+    bool lost;
+    if (strlen(path) >= sizeof((struct profile *)NULL)->path)
+        return DDL_FAIL_OS(err, DDL_ECONFIG, ENAMETOOLONG, "DDL_PROFILE=%.200s cannot be opened", path);
+    struct profile *profile = ddl_alloc(sizeof *profile);
+    if (profile == NULL)
+        return DDL_FAIL(err, DDL_ENOMEM, "no memory for a cost profile");
+    snprintf(profile->path, sizeof profile->path, "%s", path);
+    snprintf(what, sizeof what, "reading DDL_PROFILE=%.200s", path);
+    profile->model = *model;
+    const ddl_errand errand = { read_profile, ddl_free, profile, what };
+    const ddl_status status =
+        ddl_errand_run(&errand, ddl_deadline_in_ms(config->start_timeout_ms), &lost, err);
+    if (lost)
+        return ddl_error_blame(err, config->rank);
+    if (status == DDL_OK)
+        *model = profile->model;
+    ddl_free(profile);
+    return status;
 }
 
 ddl_status ddl_config_read_costs(ddl_config *config, ddl_error *err)
@@ -67,15 +103,8 @@ ddl_status ddl_config_read_costs(ddl_config *config, ddl_error *err)
     if (ddl_host_lines_return_late())
         model.lane_bytes = LONG_LANES_BYTES;
 #endif
-    if (path != NULL && config->rank == 0) {
-        char *text = ddl_alloc(DDL_PROFILE_LIMIT);
-        if (text == NULL)
-            return DDL_FAIL(err, DDL_ENOMEM, "no memory for a cost profile");
-        ddl_status status = read_profile(path, text, &model, err);
-        ddl_free(text);
-        if (status != DDL_OK)
-            return status;
-    }
+    if (path != NULL && config->rank == 0)
+        DDL_TRY(ask_profile(config, path, &model, err));
     ddl_cost_model_pack(&model, config->costs);
     return DDL_OK;
 }

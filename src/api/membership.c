@@ -6,6 +6,8 @@
  */
 #include "api/membership.h"
 
+#include "base/bytes.h"
+#include "base/errand.h"
 #include "base/log.h"
 #include "io/address.h"
 #include "io/guarded.h"
@@ -227,11 +229,10 @@ static ddl_status choose(const ddl_config *config, const ddl_secret **secret, dd
     return DDL_OK;
 }
 
-ddl_status ddl_membership_find(const ddl_config *config, ddl_prover **prover, ddl_error *err)
+static ddl_status find_prover(const ddl_config *config, ddl_prover **prover, ddl_error *err)
 {
     const ddl_secret *secret = NULL;
     ddl_secret *own = NULL;
-    *prover = NULL;
     pthread_mutex_lock(&lock);
     ddl_status status = choose(config, &secret, &own, err);
     if (status == DDL_OK && secret != NULL)
@@ -242,7 +243,7 @@ ddl_status ddl_membership_find(const ddl_config *config, ddl_prover **prover, dd
     return status;
 }
 
-ddl_status ddl_membership_encrypt(const ddl_config *config, const ddl_prover *prover,
+static ddl_status find_encryption(const ddl_config *config, const ddl_prover *prover,
                                   ddl_encryption **encryption, ddl_error *err)
 {
     const ddl_encryption_options options = { .ca_file = config->tls_ca,
@@ -250,8 +251,57 @@ ddl_status ddl_membership_encrypt(const ddl_config *config, const ddl_prover *pr
                                              .key_file = config->tls_key,
                                              .job = config->tls_job,
                                              .openssl_aes = config->openssl_aes };
-    *encryption = NULL;
     if (ddl_prover_level(prover) != DDL_SECURITY_TLS)
         return DDL_OK;
     return ddl_encryption_create(&options, prover, encryption, err);
+}
+
+/* ---- by deadline ---- */
+
+struct search {
+    ddl_config config;
+    ddl_prover *prover;
+    ddl_encryption *encryption;
+};
+
+static ddl_status look(void *state, ddl_error *err)
+{
+    struct search *search = state;
+    DDL_TRY(find_prover(&search->config, &search->prover, err));
+    return find_encryption(&search->config, search->prover, &search->encryption, err);
+}
+
+static void forget(void *state)
+{
+    struct search *search = state;
+    ddl_encryption_destroy(search->encryption);
+    ddl_proof_destroy(search->prover);
+    ddl_free(search);
+}
+
+ddl_status ddl_membership_find(const ddl_config *config, ddl_deadline deadline, ddl_prover **prover,
+                               ddl_encryption **encryption, ddl_error *err)
+{
+    const char *file = env("DDL_SECRET_FILE");
+    char what[256];
+    bool lost;
+    *prover = NULL;
+    *encryption = NULL;
+    if (config->nranks == 1) /* which reads no file */
+        return find_prover(config, prover, err);
+    struct search *search = ddl_alloc(sizeof *search);
+    if (search == NULL)
+        return DDL_FAIL(err, DDL_ENOMEM, "no memory for what shows that this rank belongs to the job");
+    search->config = *config;
+    snprintf(what, sizeof what, "reading this job's secret%s%.160s%s",
+             file != NULL ? ", DDL_SECRET_FILE=" : "", file != NULL ? file : "",
+             config->security == DDL_SECURITY_TLS ? ", or what certifies this rank," : "");
+    const ddl_errand errand = { look, forget, search, what };
+    const ddl_status status = ddl_errand_run(&errand, deadline, &lost, err);
+    if (lost)
+        return ddl_error_blame(err, config->rank);
+    *prover = search->prover;
+    *encryption = search->encryption;
+    ddl_free(search);
+    return status;
 }

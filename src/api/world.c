@@ -132,7 +132,7 @@ static ddl_status make_engine(ddl_world *world, ddl_deadline deadline, ddl_error
     return status;
 }
 
-static ddl_status connect_all(ddl_world *world, ddl_error *err)
+static ddl_status connect_all(ddl_world *world, ddl_deadline deadline, ddl_error *err)
 {
     ddl_wire *wires = ddl_alloc_array((size_t)world->config.nranks, sizeof *wires);
     if (wires == NULL)
@@ -140,7 +140,6 @@ static ddl_status connect_all(ddl_world *world, ddl_error *err)
     for (int rank = 0; rank < world->config.nranks; rank++)
         wires[rank] = ddl_no_wire;
     world->wires = wires;
-    ddl_deadline deadline = ddl_deadline_in_ms(world->config.start_timeout_ms);
     ddl_status status = meet(world, wires, deadline, err);
     DDL_FAILPOINT_STALL("api.met");
     if (status != DDL_OK)
@@ -179,10 +178,9 @@ static void warn_of_unknown_settings(const ddl_config *config)
 }
 
 /* What shows that this rank belongs to the job. */
-static ddl_status find_membership(ddl_world *world, ddl_error *err)
+static ddl_status find_membership(ddl_world *world, ddl_deadline deadline, ddl_error *err)
 {
-    DDL_TRY(ddl_membership_find(&world->config, &world->prover, err));
-    return ddl_membership_encrypt(&world->config, world->prover, &world->encryption, err);
+    return ddl_membership_find(&world->config, deadline, &world->prover, &world->encryption, err);
 }
 
 /* Whether this rank can take part by itself. */
@@ -198,24 +196,23 @@ static ddl_status check_oneself(const ddl_options *options, ddl_config *config, 
 /*
  * It cannot; the others would wait for it, if they did not hear why. Not where they wait no longer than it
  * takes to tell them; nor of what a program may try on all ranks, as ddl-bench does each algorithm: they go
- * on to the next try, and are not to hear of the last one there.
+ * on to the next try, and are not to hear of the last one there. Nor of what has taken all the time.
  */
 static void tell_lack(ddl_world *world, ddl_error *err)
 {
     enum { TELLING_MS = 1500 };
     const ddl_error lack = *err;
+    const ddl_deadline deadline = ddl_deadline_in_ms(world->config.start_timeout_ms);
     ddl_error ignored, told;
-    if (!world->config.knows_place || world->config.may_be_tried || world->config.nranks == 1 ||
-        world->config.start_timeout_ms < TELLING_MS || !ddl_bootstrap_may_tell() ||
-        find_membership(world, &ignored) != DDL_OK || ddl_service_create(&world->service, &ignored) != DDL_OK)
+    if (lack.code == DDL_ETIMEDOUT || !world->config.knows_place || world->config.may_be_tried ||
+        world->config.nranks == 1 || world->config.start_timeout_ms < TELLING_MS ||
+        !ddl_bootstrap_may_tell() || find_membership(world, deadline, &ignored) != DDL_OK ||
+        ddl_service_create(&world->service, &ignored) != DDL_OK)
         return;
-    ddl_bootstrap_options options =
-        bootstrap_options(world, ddl_deadline_in_ms(world->config.start_timeout_ms));
+    ddl_bootstrap_options options = bootstrap_options(world, deadline);
     options.lack = &lack;
     if (ddl_bootstrap_join(&options, &world->bootstrap, &world->roster, NULL, &told) == lack.code)
         *err = told;
-    if (err->culprit < 0) /* there was nobody to tell */
-        (void)ddl_error_blame(err, world->config.rank);
 }
 
 ddl_status ddl_world_create(const ddl_options *options, ddl_world **out, ddl_error *err)
@@ -235,12 +232,16 @@ ddl_status ddl_world_create(const ddl_options *options, ddl_world **out, ddl_err
     ddl_contexts_add(world);
     ddl_host_fill_standard();
     ddl_status status = check_oneself(options, &world->config, err);
-    if (status != DDL_OK)
+    if (status != DDL_OK) {
         tell_lack(world, err);
+        if (err->culprit < 0 && world->config.nranks > 1) /* there was nobody to tell */
+            (void)ddl_error_blame(err, world->config.rank);
+    }
+    const ddl_deadline deadline = ddl_deadline_in_ms(world->config.start_timeout_ms);
     if (status == DDL_OK)
-        status = find_membership(world, err);
+        status = find_membership(world, deadline, err);
     if (status == DDL_OK)
-        status = world->config.nranks == 1 ? be_alone(world, err) : connect_all(world, err);
+        status = world->config.nranks == 1 ? be_alone(world, err) : connect_all(world, deadline, err);
     if (status != DDL_OK) {
         err->rank = world->config.nranks > 0 ? world->config.rank : -1;
         (void)ddl_world_destroy(world, ddl_now_ns(), NULL);

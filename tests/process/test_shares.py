@@ -98,7 +98,7 @@ class Tests(unittest.TestCase):
 
     def job(self, nranks, port=None, **environment):
         environment = {"DDL_START_TIMEOUT": "20s", **environment}
-        world = World(ACTOR, nranks, DDL_SECRET_FILE=self.secret_file, **environment)
+        world = World(ACTOR, nranks, **{"DDL_SECRET_FILE": self.secret_file, **environment})
         self.addCleanup(world.__exit__)
         self.addCleanup(self.resume)  # before that: whoever hangs in FUSE cannot even be killed
         world.port = port or world.port
@@ -226,6 +226,45 @@ class Hanging(Tests):
         self.resume()
         rank.finish(0)
         self.assertRegex("".join(rank.errors), r"ddl: \w+( \w+)* /\S+ has not returned for 5 s; does the server of that file system answer\?")
+
+    def test_what_else_a_rank_reads_there_keeps_the_deadline(self):
+        """Its secret, a profile, what certifies it; then the same process starts where they can be read."""
+        home = os.path.dirname(self.mounts[1].path)
+        there = {"DDL_SECRET_FILE": home + "/secret"}
+        shutil.copy(self.secret_file, self.served + "/profile")
+        self.mounts[1].signal(signal.SIGSTOP)
+        for files, least, most, what in (
+                (there, 2, 3, f"reading this job's secret, DDL_SECRET_FILE={home}/secret has not returned for 2.0 s"),
+                ({"DDL_PROFILE": home + "/profile"}, 2, 3, f"reading DDL_PROFILE={home}/profile has not returned for 2.0 s"),
+                ({"DDL_SECURITY": "tls", "DDL_TLS_CA": home + "/a", "DDL_TLS_CERT": home + "/b", "DDL_TLS_KEY": home + "/c"}, 2, 3,
+                 "or what certifies this rank, has not returned for 2.0 s"),
+                ({**there, "DDL_TRANSPORT": "pigeon"}, 1.9, 3, "DDL_TRANSPORT=pigeon")):
+            with self.subTest(files=files):
+                world = self.job(2, DDL_START_TIMEOUT="2s", **files)
+                rank = world.start(0, "init", "line", "free")
+                record = rank.expect("init")
+                self.told(record, "DDL_ECONFIG" if "pigeon" in what else "DDL_ETIMEDOUT", least, most, re.escape(what))
+                self.assertEqual(record["culprit"], 0, record)
+                self.resume()
+                rank.go()
+                rank.expect("ready")
+                rank.finish(0)
+                self.mounts[1].signal(signal.SIGSTOP)
+
+    def test_a_secret_that_comes_back_in_time_is_waited_for(self):
+        home = os.path.dirname(self.mounts[1].path)
+        world = self.job(2)
+        self.mounts[1].signal(signal.SIGSTOP)
+        ranks = [world.start(r, "init", CALL, "free", DDL_SECRET_FILE=home + "/secret") for r in range(2)]
+        time.sleep(5.5)
+        self.mounts[1].signal(signal.SIGCONT)
+        self.told(ranks[1].expect("init"), "DDL_OK", 5, 7)
+        ranks[0].expect("init", "DDL_OK")
+        for rank in ranks:
+            rank.expect("call", "DDL_OK")
+            rank.expect("free", "DDL_OK")
+            rank.finish(0)
+            self.assertRegex("".join(rank.errors), "secret has not returned for 5 s; does the server of that file system answer")
 
     def test_one_that_comes_back_in_time_is_waited_for(self):
         world = self.job(2)
