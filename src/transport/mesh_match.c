@@ -9,6 +9,65 @@
 
 /* ---- the executor's interface ---- */
 
+/* What its receiver has said of a message before it was posted here. */
+struct word {
+    uint8_t type;  /* of the frame: that it may come, or to which place; 0: nothing yet */
+    bool is_alike; /* in a call as here */
+    ddl_frame_place place;
+};
+
+static struct word take_word(ddl_mesh_link *link, const ddl_xfer *xfer)
+{
+    struct word word = { 0 };
+    ddl_early *early = ddl_earlies_find(&link->earlies, &link->earlies.grants, &xfer->key);
+    if (early == NULL)
+        return word;
+    word.type = early->frame.type;
+    word.is_alike = ddl_signature_same(xfer->signature, &early->frame.signature);
+    word.place = early->place;
+    ddl_earlies_drop(&link->earlies, early);
+    return word;
+}
+
+static bool wait_for_answer(ddl_mesh_link *link, ddl_xfer *xfer, ddl_mesh_xfer_state state)
+{
+    xfer->state = state;
+    ddl_mesh_expect(link, &link->awaiting, xfer);
+    return false;
+}
+
+/* Of a message that is large, or that nothing allows yet: it goes as its receiver has said, unless it lies
+ * where that can fetch it. Where nothing was said, the receiver learns what lets it choose; of one that is
+ * large, and can only be sent, it says by itself when that may come. */
+static bool negotiate(ddl_mesh_link *link, ddl_xfer *xfer)
+{
+    const bool is_small = xfer->bytes <= DDL_FRAME_EAGER_LIMIT;
+    const struct word word = take_word(link, xfer);
+    ddl_frame_place place;
+    if (word.type == DDL_FRAME_PLACE && word.is_alike) {
+        ddl_mesh_put_later(link, xfer, &word.place);
+        return false;
+    }
+    if (!is_small && ddl_mesh_find_place(link, xfer, &place)) {
+        place = ddl_mesh_offer_of(xfer, &place);
+        ddl_mesh_queue_place(link, xfer, DDL_FRAME_OFFER, &place);
+        return wait_for_answer(link, xfer, DDL_XFER_OFFERED);
+    }
+    if (word.type == DDL_FRAME_GRANT)
+        return ddl_mesh_send_granted(link, xfer);
+    const bool may_be_pulled = ddl_mesh_may_be_pulled(link, xfer);
+    if (may_be_pulled && xfer->part[1].bytes == 0) {
+        place = ddl_mesh_source_of(link, xfer);
+        ddl_mesh_queue_place(link, xfer, DDL_FRAME_SOURCE, &place);
+        return wait_for_answer(link, xfer, DDL_XFER_LENT);
+    }
+    if (is_small || may_be_pulled) {
+        const ddl_frame ask = ddl_mesh_frame_of(xfer, DDL_FRAME_ASK);
+        ddl_mesh_queue_control(link, &ask, NULL);
+    }
+    return wait_for_answer(link, xfer, DDL_XFER_AWAITING_GRANT);
+}
+
 static bool mesh_send(ddl_transport *transport, ddl_xfer *xfer)
 {
     ddl_mesh *mesh = DDL_CONTAINER(transport, ddl_mesh, transport);
@@ -17,49 +76,14 @@ static bool mesh_send(ddl_transport *transport, ddl_xfer *xfer)
     DDL_ASSERT(xfer->bytes <= DDL_FRAME_BULK_LIMIT);
     /* If the peer has gone the owner knows, or will from its own checks; nothing will move. Else this sends
      * again when they have met. */
-    if (link->state != DDL_LINK_OPEN) {
-        xfer->state = DDL_XFER_AWAITING_GRANT;
-        ddl_mesh_expect(link, &link->awaiting, xfer);
-        return false;
-    }
-    bool small = xfer->bytes <= DDL_FRAME_EAGER_LIMIT;
-    uint32_t cost = ddl_chunks_for(xfer->bytes);
-    if (small && link->budget >= cost) {
+    if (link->state != DDL_LINK_OPEN)
+        return wait_for_answer(link, xfer, DDL_XFER_AWAITING_GRANT);
+    const uint32_t cost = ddl_chunks_for(xfer->bytes);
+    if (xfer->bytes <= DDL_FRAME_EAGER_LIMIT && link->budget >= cost) {
         link->budget -= cost;
         return ddl_mesh_send_frame(link, xfer, DDL_XFER_SENDING_EAGER);
     }
-    ddl_early *grant = ddl_earlies_find(&link->earlies, &link->earlies.grants, &xfer->key);
-    ddl_frame_place place = { 0 };
-    uint8_t granted = 0; /* the type of it */
-    bool alike = false;
-    if (grant != NULL) {
-        granted = grant->frame.type;
-        alike = ddl_signature_same(xfer->signature, &grant->frame.signature);
-        place = grant->place;
-        ddl_earlies_drop(&link->earlies, grant);
-    }
-    if (granted == DDL_FRAME_PLACE && alike) {
-        ddl_mesh_put_later(link, xfer, &place);
-        return false;
-    }
-    bool offered = !small && ddl_mesh_find_place(link, xfer, &place);
-    if (granted == DDL_FRAME_GRANT && !offered)
-        return ddl_mesh_send_granted(link, xfer);
-    bool lends = ddl_mesh_may_be_pulled(link, xfer), asked = small || lends;
-    bool lent = lends && !offered && xfer->part[1].bytes == 0;
-    if (offered) {
-        place = ddl_mesh_offer_of(xfer, &place);
-        ddl_mesh_queue_place(link, xfer, DDL_FRAME_OFFER, &place);
-    } else if (lent) {
-        place = ddl_mesh_source_of(link, xfer);
-        ddl_mesh_queue_place(link, xfer, DDL_FRAME_SOURCE, &place);
-    } else if (asked) {
-        ddl_frame ask = ddl_mesh_frame_of(xfer, DDL_FRAME_ASK);
-        ddl_mesh_queue_control(link, &ask, NULL);
-    }
-    xfer->state = offered ? DDL_XFER_OFFERED : lent ? DDL_XFER_LENT : DDL_XFER_AWAITING_GRANT;
-    ddl_mesh_expect(link, &link->awaiting, xfer);
-    return false;
+    return negotiate(link, xfer);
 }
 
 /* Whether a message may come so: by itself, or because it was granted. */
@@ -97,23 +121,28 @@ static bool take_early_message(ddl_mesh_link *link, ddl_xfer *xfer, ddl_early *e
  * said: what the sender has said of it; NULL: nothing. */
 static void invite(ddl_mesh_link *link, ddl_xfer *xfer, const ddl_early *said)
 {
+    const uint8_t type = said != NULL ? said->frame.type : 0;
     ddl_frame_place place;
-    uint8_t type = said != NULL ? said->frame.type : 0;
     /* Written into the heap, the bytes stay in the cache of who writes there the next time as well. */
     if (xfer->take == NULL && xfer->bytes > DDL_FRAME_EAGER_LIMIT &&
         ddl_mesh_find_place(link, xfer, &place)) {
         ddl_moving_advance(xfer, 0);
         xfer->state = DDL_XFER_RECEIVING_PLACED;
         ddl_mesh_queue_place(link, xfer, DDL_FRAME_PLACE, &place);
-    } else if (type == DDL_FRAME_OFFER) {
+        ddl_mesh_await_message(link, xfer);
+        return;
+    }
+    if (type == DDL_FRAME_OFFER) {
         ddl_mesh_take_later(link, xfer, &said->place);
         return;
-    } else if (type == DDL_FRAME_SOURCE && ddl_mesh_is_pulled(link, xfer)) {
+    }
+    const bool is_pulled = ddl_mesh_is_pulled(link, xfer);
+    if (type == DDL_FRAME_SOURCE && is_pulled) {
         ddl_mesh_pull_later(link, xfer, &said->place);
         return;
-    } else if (type != 0 || !ddl_mesh_is_pulled(link, xfer)) {
-        ddl_mesh_queue_grant(link, xfer);
     }
+    if (type != 0 || !is_pulled) /* else its sender says where it is, or asks */
+        ddl_mesh_queue_grant(link, xfer);
     ddl_mesh_await_message(link, xfer);
 }
 
