@@ -105,40 +105,47 @@ static bool precedes(const ddl_notice *notice, const ddl_notice *cause)
     return ddl_notice_precedes(notice, cause);
 }
 
+/* Until when this rank waits for better causes, now that this is the one. anew: what it has waited for so far
+ * says nothing of that. */
+static void set_settling(ddl_comm *comm, const ddl_notice *notice, bool anew)
+{
+    struct ddl_failure *failure = &comm->failure;
+    const int64_t now_ns = ddl_now_ns(), shortly_ns = now_ns + SETTLE_MS * DDL_NS_PER_MS;
+    if (anew) {
+        failure->settle_ns = now_ns + settle_ms(comm, notice) * DDL_NS_PER_MS;
+        failure->latest_ns = ddl_deadline_earlier(failure->settle_ns + SETTLE_MORE_MS * DDL_NS_PER_MS,
+                                                  failure->began_ns + SETTLE_ALONE_SPARSE_MS * DDL_NS_PER_MS);
+    }
+    const bool is_of_another_call =
+        failure->failing && ddl_failure_is_of_calls(notice) && notice->sequence != failure->cause.sequence;
+    if (is_of_another_call) { /* to hear how others called that */
+        const int64_t least_ns = ddl_deadline_earlier(shortly_ns, failure->latest_ns);
+        if (failure->settle_ns < least_ns)
+            failure->settle_ns = least_ns;
+    }
+    if (notice->is_final) /* for others' ends */
+        failure->settle_ns = ddl_deadline_earlier(failure->settle_ns, shortly_ns);
+    if (failure->settle_ns <= now_ns)
+        ddl_engine_tick_soon(comm->engine);
+}
+
 /* Begin to settle, or take a better cause than the one known. True: it is taken, and nobody told so far. */
 static bool take(ddl_comm *comm, const ddl_notice *notice)
 {
     struct ddl_failure *failure = &comm->failure;
+    const bool is_first = !failure->failing;
     const bool is_why_held = failure->is_held && ends_any_call(notice->code);
+    const bool is_why_late = failure->cause.code == DDL_ETIMEDOUT && notice->code != DDL_ETIMEDOUT;
     if (failure->failed)
         return false;
-    if (failure->failing && !is_why_held && !precedes(notice, &failure->cause))
+    if (!is_first && !is_why_held && !precedes(notice, &failure->cause))
         return false;
-    bool is_why_late = failure->cause.code == DDL_ETIMEDOUT && notice->code != DDL_ETIMEDOUT;
-    if (!failure->failing) {
+    if (is_first) {
         failure->began_ns = ddl_now_ns();
         comm->world->nbusy++;
         ddl_votes_abort(comm);
     }
-    if (!failure->failing || failure->cause.culprit < 0 || is_why_late || is_why_held) {
-        int64_t wait_ms = settle_ms(comm, notice);
-        failure->settle_ns = ddl_now_ns() + wait_ms * DDL_NS_PER_MS;
-        const int64_t more_ns = failure->settle_ns + SETTLE_MORE_MS * DDL_NS_PER_MS,
-                      most_ns = failure->began_ns + SETTLE_ALONE_SPARSE_MS * DDL_NS_PER_MS;
-        failure->latest_ns = more_ns < most_ns ? more_ns : most_ns;
-        if (wait_ms == 0)
-            ddl_engine_tick_soon(comm->engine);
-    }
-    if (failure->failing && ddl_failure_is_of_calls(notice) && notice->sequence != failure->cause.sequence) {
-        /* To hear how others called that. */
-        int64_t least_ns = ddl_now_ns() + SETTLE_MS * DDL_NS_PER_MS;
-        least_ns = least_ns < failure->latest_ns ? least_ns : failure->latest_ns;
-        failure->settle_ns = failure->settle_ns > least_ns ? failure->settle_ns : least_ns;
-    }
-    if (notice->is_final) {
-        const int64_t most_ns = ddl_now_ns() + SETTLE_MS * DDL_NS_PER_MS; /* for others' ends */
-        failure->settle_ns = failure->settle_ns < most_ns ? failure->settle_ns : most_ns;
-    }
+    set_settling(comm, notice, is_first || failure->cause.culprit < 0 || is_why_late || is_why_held);
     ddl_engine_tick_often(comm->engine);
     failure->failing = true;
     failure->is_late = false;
