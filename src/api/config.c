@@ -174,7 +174,10 @@ static ddl_status read_patience(const char *name, int64_t default_ms, int64_t *m
 
 static ddl_status read_timeouts(const ddl_options *options, ddl_config *config, ddl_error *err)
 {
-    DDL_TRY(read_timeout("DDL_START_TIMEOUT", options->start_timeout_ms, &config->start_timeout_ms, err));
+    const ddl_status status =
+        read_timeout("DDL_START_TIMEOUT", options->start_timeout_ms, &config->start_timeout_ms, err);
+    config->start_until = ddl_deadline_in_ms(config->start_timeout_ms);
+    DDL_TRY(status);
     DDL_TRY(read_timeout("DDL_TIMEOUT", options->timeout_ms, &config->timeout_ms, err));
     config->timeout_is_given = options->timeout_ms != 0;
     DDL_TRY(read_patience("DDL_UNREACH_TIMEOUT", DEFAULT_UNREACH_MS, &config->unreachable_ms, err));

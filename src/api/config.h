@@ -9,6 +9,7 @@
 
 #include "algorithms/catalogue.h"
 #include "backend/choice.h"
+#include "base/clock.h"
 #include "base/error.h"
 #include "protocol/prover.h"
 #include "protocol/roster.h"
@@ -46,7 +47,8 @@ typedef struct ddl_config {
     char tls_job[128];                             /* in certificates' names of ranks; "": they name hosts */
     bool openssl_aes;                              /* likewise: nobody else's */
     int64_t start_timeout_ms, timeout_ms;
-    bool timeout_is_given; /* in ddl_options */
+    ddl_deadline start_until; /* of ddl_init, from when it read these */
+    bool timeout_is_given;    /* in ddl_options */
     int64_t unreachable_ms,
         unresponsive_ms; /* of a host without acknowledgements, a process without a sign */
     int64_t warn_ms;     /* after which an operation that waits tells for whom; then after twice as long */

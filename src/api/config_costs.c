@@ -2,8 +2,8 @@
 #include "api/config_parts.h"
 
 #include "backend/profile.h"
+#include "base/aside.h"
 #include "base/bytes.h"
-#include "base/errand.h"
 #include "base/failpoint.h"
 #include "io/host.h"
 
@@ -80,9 +80,8 @@ static ddl_status ask_profile(const ddl_config *config, const char *path, ddl_co
     snprintf(profile->path, sizeof profile->path, "%s", path);
     snprintf(what, sizeof what, "reading DDL_PROFILE=%.200s", path);
     profile->model = *model;
-    const ddl_errand errand = { read_profile, ddl_free, profile, what };
-    const ddl_status status =
-        ddl_errand_run(&errand, ddl_deadline_in_ms(config->start_timeout_ms), &lost, err);
+    const ddl_aside reading = { read_profile, ddl_free, profile, what };
+    const ddl_status status = ddl_aside_run(&reading, config->start_until, &lost, err);
     if (lost)
         return ddl_error_blame(err, config->rank);
     if (status == DDL_OK)

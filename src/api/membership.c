@@ -6,8 +6,8 @@
  */
 #include "api/membership.h"
 
+#include "base/aside.h"
 #include "base/bytes.h"
-#include "base/errand.h"
 #include "base/log.h"
 #include "io/address.h"
 #include "io/guarded.h"
@@ -163,35 +163,62 @@ static const char *job_name(void)
     return env("DDL_LAUNCH") != NULL && name != NULL && strcmp(name, "none") != 0 ? name : NULL;
 }
 
-static ddl_status read_named(const char *file, ddl_secret **own, ddl_error *err)
+static char *copy_of(const char *text)
 {
-    ddl_error why;
-    const ddl_status status = ddl_secret_read(file, own, &why);
-    if (status != DDL_OK && err != NULL) {
-        *err = why;
-        snprintf(err->text, sizeof err->text, "DDL_SECRET_FILE: %.480s", why.text);
-    }
-    return status;
+    const size_t bytes = text != NULL ? strlen(text) + 1 : 0;
+    char *copy = bytes > 0 ? ddl_alloc(bytes) : NULL;
+    return copy != NULL ? memcpy(copy, text, bytes) : NULL;
 }
 
-/* A secret that is kept is not the caller's; others are, by *own. */
-static ddl_status choose(const ddl_config *config, const ddl_secret **secret, ddl_secret **own,
-                         ddl_error *err)
+/* What is looked for in files. It may be given up, so it has all that it needs itself. */
+struct search {
+    enum { NOTHING, NAMED, OF_HOST, OF_HOME } where; /* the secret is */
+    char *file;                                      /* NAMED */
+    char *job;                                       /* of which there are several with that; NULL: not */
+    ddl_config config;
+    ddl_prover *prover; /* may have been found without files */
+    ddl_encryption *encryption;
+};
+
+static void forget(void *state)
 {
+    struct search *search = state;
+    ddl_encryption_destroy(search->encryption);
+    ddl_proof_destroy(search->prover);
+    ddl_free(search->file);
+    ddl_free(search->job);
+    ddl_free(search);
+}
+
+static ddl_status use(struct search *search, const ddl_secret *secret, ddl_error *err)
+{
+    return ddl_proof_create(ddl_secret_view(secret), ddl_secret_source(secret), search->config.security,
+                            &search->prover, err);
+}
+
+static ddl_status use_file(struct search *search, const char *file, const char *job, ddl_error *err)
+{
+    search->where = NAMED;
+    search->file = copy_of(file);
+    search->job = copy_of(job);
+    if (search->file == NULL || (search->job == NULL && job != NULL))
+        return DDL_FAIL(err, DDL_ENOMEM, "no memory for the name of a file");
+    return DDL_OK;
+}
+
+/* One of this process, or a place to look for it. */
+static ddl_status choose(struct search *search, ddl_error *err)
+{
+    const ddl_config *config = &search->config;
     const char *file = env("DDL_SECRET_FILE");
-    char path[DDL_SECRET_PATH];
     ddl_error unwanted;
     ddl_status taken = take_from_launcher(err);
     mark_note();
     ddl_status also_taken = take_from_environment(config->rank, taken == DDL_OK ? err : &unwanted);
     if (config->nranks == 1 || config->security == DDL_SECURITY_OFF)
         return DDL_OK;
-    if (launcher_lost && file != NULL) { /* whoever closed the descriptor has set it instead */
-        DDL_TRY(read_named(file, own, err));
-        DDL_TRY(ddl_secret_name_job(own, job_name(), err));
-        *secret = *own;
-        return DDL_OK;
-    }
+    if (launcher_lost && file != NULL) /* whoever closed the descriptor has set it instead */
+        return use_file(search, file, job_name(), err);
     DDL_TRY(taken);
     DDL_TRY(also_taken);
     if (is_wiped(of_launcher) || (file == NULL && is_wiped(of_environment)))
@@ -209,99 +236,104 @@ static ddl_status choose(const ddl_config *config, const ddl_secret **secret, dd
             "%s is set, but ddl-launch has handed over the secret of this job; unset it, or start "
             "ddl-launch with --secret_file",
             file != NULL ? "DDL_SECRET_FILE" : "DDL_SECRET");
-    if (of_launcher != NULL) {
-        *secret = of_launcher;
-    } else if (file != NULL) {
-        DDL_TRY(read_named(file, own, err));
-    } else if (of_environment != NULL) {
-        *secret = of_environment;
-    } else if (strncmp(config->store, "mem://", 6) == 0) {
+    if (of_launcher != NULL)
+        return use(search, of_launcher, err);
+    if (file != NULL)
+        return use_file(search, file, NULL, err);
+    if (of_environment != NULL)
+        return use(search, of_environment, err);
+    if (strncmp(config->store, "mem://", 6) == 0) {
         if (of_process == NULL)
             DDL_TRY(ddl_secret_make("of this process", &of_process, err));
-        *secret = of_process;
-    } else if (is_loopback_place(config->store)) {
-        DDL_TRY(ddl_secret_of_host(own, err));
-    } else {
-        DDL_TRY(ddl_secret_of_home(true, path, NULL, own, err));
+        return use(search, of_process, err);
     }
-    if (*own != NULL)
-        *secret = *own;
+    search->where = is_loopback_place(config->store) ? OF_HOST : OF_HOME;
     return DDL_OK;
 }
 
-static ddl_status find_prover(const ddl_config *config, ddl_prover **prover, ddl_error *err)
+/* ---- looking ---- */
+
+static ddl_status read_named(const char *file, const char *job, ddl_secret **secret, ddl_error *err)
 {
-    const ddl_secret *secret = NULL;
-    ddl_secret *own = NULL;
-    pthread_mutex_lock(&lock);
-    ddl_status status = choose(config, &secret, &own, err);
-    if (status == DDL_OK && secret != NULL)
-        status = ddl_proof_create(ddl_secret_view(secret), ddl_secret_source(secret), config->security,
-                                  prover, err);
-    pthread_mutex_unlock(&lock);
-    ddl_secret_destroy(own);
-    return status;
+    ddl_error why;
+    const ddl_status status = ddl_secret_read(file, secret, &why);
+    if (status != DDL_OK && err != NULL) {
+        *err = why;
+        snprintf(err->text, sizeof err->text, "DDL_SECRET_FILE: %.480s", why.text);
+    }
+    return status == DDL_OK ? ddl_secret_name_job(secret, job, err) : status;
 }
 
-static ddl_status find_encryption(const ddl_config *config, const ddl_prover *prover,
-                                  ddl_encryption **encryption, ddl_error *err)
+static ddl_status read_secret(const struct search *search, ddl_secret **secret, ddl_error *err)
 {
+    char path[DDL_SECRET_PATH];
+    if (search->where == NAMED)
+        return read_named(search->file, search->job, secret, err);
+    return search->where == OF_HOST ? ddl_secret_of_host(secret, err)
+                                    : ddl_secret_of_home(true, path, NULL, secret, err);
+}
+
+static ddl_status look(void *state, ddl_error *err)
+{
+    struct search *search = state;
+    const ddl_config *config = &search->config;
     const ddl_encryption_options options = { .ca_file = config->tls_ca,
                                              .cert_file = config->tls_cert,
                                              .key_file = config->tls_key,
                                              .job = config->tls_job,
                                              .openssl_aes = config->openssl_aes };
-    if (ddl_prover_level(prover) != DDL_SECURITY_TLS)
+    ddl_secret *secret = NULL;
+    ddl_status status = DDL_OK;
+    if (search->where != NOTHING)
+        status = read_secret(search, &secret, err);
+    if (status == DDL_OK && secret != NULL)
+        status = use(search, secret, err);
+    ddl_secret_destroy(secret);
+    if (status != DDL_OK || ddl_prover_level(search->prover) != DDL_SECURITY_TLS)
+        return status;
+    return ddl_encryption_create(&options, search->prover, &search->encryption, err);
+}
+
+/* By deadline, where there is a file to be read. */
+static ddl_status look_aside(struct search *search, ddl_deadline deadline, bool *lost, ddl_error *err)
+{
+    const ddl_config *config = &search->config;
+    const bool is_tls = config->security == DDL_SECURITY_TLS, is_named = search->where == NAMED;
+    char what[256];
+    *lost = false;
+    if (search->where == NOTHING && !is_tls)
         return DDL_OK;
-    return ddl_encryption_create(&options, prover, encryption, err);
-}
-
-/* ---- by deadline ---- */
-
-struct search {
-    ddl_config config;
-    ddl_prover *prover;
-    ddl_encryption *encryption;
-};
-
-static ddl_status look(void *state, ddl_error *err)
-{
-    struct search *search = state;
-    DDL_TRY(find_prover(&search->config, &search->prover, err));
-    return find_encryption(&search->config, search->prover, &search->encryption, err);
-}
-
-static void forget(void *state)
-{
-    struct search *search = state;
-    ddl_encryption_destroy(search->encryption);
-    ddl_proof_destroy(search->prover);
-    ddl_free(search);
+    snprintf(what, sizeof what, "reading %s%s%.160s%s%s",
+             search->where != NOTHING ? "this job's secret" : "what certifies this rank",
+             is_named ? ", DDL_SECRET_FILE=" : "", is_named ? search->file : "",
+             is_named && is_tls ? "," : "",
+             search->where != NOTHING && is_tls ? " or what certifies this rank" : "");
+    const ddl_aside looking = { look, forget, search, what };
+    const ddl_status status = ddl_aside_run(&looking, deadline, lost, err);
+    return *lost ? ddl_error_blame(err, config->rank) : status;
 }
 
 ddl_status ddl_membership_find(const ddl_config *config, ddl_deadline deadline, ddl_prover **prover,
                                ddl_encryption **encryption, ddl_error *err)
 {
-    const char *file = env("DDL_SECRET_FILE");
-    char what[256];
-    bool lost;
+    bool lost = false;
     *prover = NULL;
     *encryption = NULL;
-    if (config->nranks == 1) /* which reads no file */
-        return find_prover(config, prover, err);
     struct search *search = ddl_alloc(sizeof *search);
     if (search == NULL)
         return DDL_FAIL(err, DDL_ENOMEM, "no memory for what shows that this rank belongs to the job");
     search->config = *config;
-    snprintf(what, sizeof what, "reading this job's secret%s%.160s%s",
-             file != NULL ? ", DDL_SECRET_FILE=" : "", file != NULL ? file : "",
-             config->security == DDL_SECURITY_TLS ? ", or what certifies this rank," : "");
-    const ddl_errand errand = { look, forget, search, what };
-    const ddl_status status = ddl_errand_run(&errand, deadline, &lost, err);
+    pthread_mutex_lock(&lock);
+    ddl_status status = choose(search, err);
+    pthread_mutex_unlock(&lock);
+    if (status == DDL_OK)
+        status = look_aside(search, deadline, &lost, err);
     if (lost)
-        return ddl_error_blame(err, config->rank);
+        return status;
     *prover = search->prover;
     *encryption = search->encryption;
-    ddl_free(search);
+    search->prover = NULL;
+    search->encryption = NULL;
+    forget(search);
     return status;
 }

@@ -196,17 +196,17 @@ static ddl_status check_oneself(const ddl_options *options, ddl_config *config, 
 /*
  * It cannot; the others would wait for it, if they did not hear why. Not where they wait no longer than it
  * takes to tell them; nor of what a program may try on all ranks, as ddl-bench does each algorithm: they go
- * on to the next try, and are not to hear of the last one there. Nor of what has taken all the time.
+ * on to the next try, and are not to hear of the last one there.
  */
 static void tell_lack(ddl_world *world, ddl_error *err)
 {
     enum { TELLING_MS = 1500 };
     const ddl_error lack = *err;
-    const ddl_deadline deadline = ddl_deadline_in_ms(world->config.start_timeout_ms);
+    const ddl_deadline deadline = world->config.start_until;
     ddl_error ignored, told;
-    if (lack.code == DDL_ETIMEDOUT || !world->config.knows_place || world->config.may_be_tried ||
-        world->config.nranks == 1 || world->config.start_timeout_ms < TELLING_MS ||
-        !ddl_bootstrap_may_tell() || find_membership(world, deadline, &ignored) != DDL_OK ||
+    if (!world->config.knows_place || world->config.may_be_tried || world->config.nranks == 1 ||
+        ddl_deadline_left_ms(deadline) < TELLING_MS || !ddl_bootstrap_may_tell() ||
+        find_membership(world, deadline, &ignored) != DDL_OK ||
         ddl_service_create(&world->service, &ignored) != DDL_OK)
         return;
     ddl_bootstrap_options options = bootstrap_options(world, deadline);
@@ -237,7 +237,7 @@ ddl_status ddl_world_create(const ddl_options *options, ddl_world **out, ddl_err
         if (err->culprit < 0 && world->config.nranks > 1) /* there was nobody to tell */
             (void)ddl_error_blame(err, world->config.rank);
     }
-    const ddl_deadline deadline = ddl_deadline_in_ms(world->config.start_timeout_ms);
+    const ddl_deadline deadline = world->config.start_until;
     if (status == DDL_OK)
         status = find_membership(world, deadline, err);
     if (status == DDL_OK)

@@ -237,7 +237,7 @@ class Hanging(Tests):
                 (there, 2, 3, f"reading this job's secret, DDL_SECRET_FILE={home}/secret has not returned for 2.0 s"),
                 ({"DDL_PROFILE": home + "/profile"}, 2, 3, f"reading DDL_PROFILE={home}/profile has not returned for 2.0 s"),
                 ({"DDL_SECURITY": "tls", "DDL_TLS_CA": home + "/a", "DDL_TLS_CERT": home + "/b", "DDL_TLS_KEY": home + "/c"}, 2, 3,
-                 "or what certifies this rank, has not returned for 2.0 s"),
+                 "or what certifies this rank has not returned for 2.0 s"),
                 ({**there, "DDL_TRANSPORT": "pigeon"}, 1.9, 3, "DDL_TRANSPORT=pigeon")):
             with self.subTest(files=files):
                 world = self.job(2, DDL_START_TIMEOUT="2s", **files)
@@ -250,6 +250,39 @@ class Hanging(Tests):
                 rank.expect("ready")
                 rank.finish(0)
                 self.mounts[1].signal(signal.SIGSTOP)
+
+    def test_who_has_given_up_a_secret_starts_with_another_or_without(self):
+        """Though the first is still being read."""
+        home = os.path.dirname(self.mounts[1].path)
+        world = self.job(2, DDL_START_TIMEOUT="3s")
+        self.mounts[1].signal(signal.SIGSTOP)
+        for again, others in ((["set:DDL_SECRET_FILE=" + self.secret_file], 1), (["set:WORLD_SIZE=1"], 0),
+                              (["set:DDL_SECRET_FILE=" + self.secret_file, "set:DDL_SECURITY=off"], 1)):
+            with self.subTest(again=again):
+                first = world.start(0, "init", *again, "line", "init", CALL, "free", DDL_SECRET_FILE=home + "/secret")
+                self.told(first.expect("init"), "DDL_ETIMEDOUT", 3, 4)
+                first.expect("ready")
+                ranks = [first, *(world.start(1, "init", CALL, "free", DDL_SECURITY="off" if len(again) > 1 else None)
+                                  for _ in range(others))]
+                first.go()
+                for rank in ranks:
+                    self.told(rank.expect("init"), "DDL_OK", 0, 2)
+                for rank in ranks:
+                    rank.expect("call", "DDL_OK")
+                    rank.expect("free", "DDL_OK")
+        self.resume()
+        for rank in world.ranks:
+            rank.finish(0)
+
+    def test_what_reading_took_is_not_there_for_meeting(self):
+        shutil.copy(os.path.join(os.path.dirname(__file__), "far.profile"), self.served + "/profile")
+        world = self.job(2, DDL_START_TIMEOUT="3s", DDL_PROFILE=os.path.dirname(self.mounts[1].path) + "/profile")
+        self.mounts[1].signal(signal.SIGSTOP)
+        rank = world.start(0, "init")
+        time.sleep(2)
+        self.resume()
+        self.told(rank.expect("init"), "DDL_ETIMEDOUT", 3, 3.8, "rank 1 did not come|did not come")
+        rank.finish(0)
 
     def test_a_secret_that_comes_back_in_time_is_waited_for(self):
         home = os.path.dirname(self.mounts[1].path)

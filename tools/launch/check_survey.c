@@ -343,9 +343,7 @@ static ddl_status run(struct course *course, ddl_error *err)
 
 ddl_status check_survey_run(const ddl_config *config, check_survey *survey, ddl_error *err)
 {
-    struct course course = { .config = config,
-                             .survey = survey,
-                             .deadline = ddl_deadline_in_ms(config->start_timeout_ms) };
+    struct course course = { .config = config, .survey = survey, .deadline = config->start_until };
     memset(survey, 0, sizeof *survey);
     for (int i = 0; i < DDL_NETWORK_LISTEN_MAX; i++)
         course.listeners[i] = -1;

@@ -1,5 +1,5 @@
-/* errand.c - a thread acts, and whoever sent it waits by deadline. */
-#include "base/errand.h"
+/* aside.c - a thread acts, and whoever sent it waits by deadline. */
+#include "base/aside.h"
 
 #include "base/bell.h"
 #include "base/bytes.h"
@@ -12,7 +12,7 @@ enum { WARNING_MS = 5000 };
 /* Shared by both threads until one of them has no more to do with it. */
 struct trip {
     ddl_bell bell; /* guards is_done and is_lost; rings when it is done */
-    ddl_errand errand;
+    ddl_aside aside;
     bool is_done, is_lost;
     ddl_status status;
     ddl_error error;
@@ -27,14 +27,14 @@ static void forget(struct trip *trip)
 static void *go(void *arg)
 {
     struct trip *trip = arg;
-    trip->status = trip->errand.act(trip->errand.state, &trip->error);
+    trip->status = trip->aside.act(trip->aside.state, &trip->error);
     ddl_bell_lock(&trip->bell);
     trip->is_done = true;
     const bool is_lost = trip->is_lost;
     ddl_bell_ring(&trip->bell);
     ddl_bell_unlock(&trip->bell);
     if (is_lost) {
-        trip->errand.release(trip->errand.state);
+        trip->aside.release(trip->aside.state);
         forget(trip);
     }
     return NULL;
@@ -56,7 +56,7 @@ static bool await_return(struct trip *trip, ddl_deadline deadline)
     if (!trip->is_done && !ddl_deadline_passed(deadline)) {
         ddl_bell_unlock(&trip->bell); /* a program's log may take long */
         ddl_log(DDL_LOG_WARNING, "%s has not returned for 5 s; does the server of that file system answer?",
-                trip->errand.what);
+                trip->aside.what);
         ddl_bell_lock(&trip->bell);
         wait_until(trip, deadline);
     }
@@ -66,19 +66,19 @@ static bool await_return(struct trip *trip, ddl_deadline deadline)
     return is_done;
 }
 
-ddl_status ddl_errand_run(const ddl_errand *errand, ddl_deadline deadline, bool *lost, ddl_error *err)
+ddl_status ddl_aside_run(const ddl_aside *aside, ddl_deadline deadline, bool *lost, ddl_error *err)
 {
     const int64_t start_ns = ddl_now_ns();
     pthread_t thread;
     *lost = false;
     struct trip *trip = ddl_alloc(sizeof *trip);
     if (trip == NULL)
-        return DDL_FAIL(err, DDL_ENOMEM, "no memory for %s", errand->what);
+        return DDL_FAIL(err, DDL_ENOMEM, "no memory for %s", aside->what);
     ddl_bell_init(&trip->bell);
-    trip->errand = *errand;
-    if (DDL_FAILPOINT("base.errand") || ddl_thread_start(go, trip, &thread) != 0) {
+    trip->aside = *aside;
+    if (DDL_FAILPOINT("base.aside") || ddl_thread_start(go, trip, &thread) != 0) {
         forget(trip);
-        return errand->act(errand->state, err);
+        return aside->act(aside->state, err);
     }
     if (!await_return(trip, deadline)) {
         *lost = true;
@@ -86,7 +86,7 @@ ddl_status ddl_errand_run(const ddl_errand *errand, ddl_deadline deadline, bool 
         return DDL_FAIL(err, DDL_ETIMEDOUT,
                         "%.300s has not returned for %.1f s (DDL_START_TIMEOUT); does the server of that "
                         "file system answer?",
-                        errand->what, (double)(ddl_now_ns() - start_ns) / 1e9);
+                        aside->what, (double)(ddl_now_ns() - start_ns) / 1e9);
     }
     pthread_join(thread, NULL);
     const ddl_status status = trip->status;
