@@ -108,7 +108,6 @@ struct ddl_shrinking {
     uint64_t number; /* which agreement of the communicator, from 1 */
     ddl_agreement *agreement;
     bool is_awaited; /* this rank's call is under way */
-    bool was_called; /* or has been */
     bool taken;      /* the result has been given to the caller */
     bool is_telling; /* reports are being sent */
     atomic_bool done;
@@ -206,12 +205,11 @@ static void forgo(const ddl_comm *comm, const ddl_agreement *agreement)
     ddl_free(members);
 }
 
-/* Who waits for this rank need not. But where it has waited itself, in vain, the others are told in time of
- * the one that did not come, not of this one. */
+/* Who waits for this rank need not; also where it has waited itself, in vain. */
 void ddl_shrink_free(ddl_comm *comm)
 {
     for (struct ddl_shrinking *s = comm->shrinking; s != NULL; s = s->next) {
-        if (!s->was_called) {
+        if (!s->taken) {
             ddl_agreement_give_up(s->agreement);
             tell_reports(comm, s);
         }
@@ -407,7 +405,7 @@ static ddl_status agree(ddl_comm *comm, int *members, int *nleft, int *own, uint
     if (!s->is_awaited) /* as after a call that was kept from the engine */
         comm->world->nbusy++;
     heed_cause(comm, s); /* others' reports may have come before that was final */
-    s->is_awaited = s->was_called = true;
+    s->is_awaited = true;
     s->deadline = deadline;
     s->late_ns = 0;
     atomic_store(&s->is_over, atomic_load(&s->done));

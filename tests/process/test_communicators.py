@@ -227,6 +227,41 @@ class Shrinking(Communicators):
                     rank.expect("free", "DDL_OK")
                     rank.finish(0)
 
+    def test_who_was_out_of_time_and_has_freed_it_is_not_waited_for(self):
+        """One that has called shrink before, and of which some have heard."""
+        world = self.world(4)
+        made = ["init", "split:part:0:0", "use:part", SMALL, "line"]
+        rest = [*made, f"forever={SMALL}", "line", "shrink:rest", "use:rest", SMALL, "free", "use:part", "free", SMALL, "free"]
+        early = [*made, "abort:enough", "timeout:1000", "line", "shrink:rest", "free", SMALL, "free"]
+        ranks = world.start_all(*rest, others={2: early})
+        others = [ranks[0], ranks[1], ranks[3]]
+        self.together(ranks, "init", "split", "call")
+        ranks[2].expect("abort", "DDL_OK")
+        ranks[2].expect("timeout", "DDL_OK")
+        for rank in others:
+            self.assertEqual(self.next_of_forever(rank)["status"], "DDL_EABORTED", rank.story())
+        for rank in ranks:
+            rank.expect("ready")
+        ranks[2].go()
+        time.sleep(0.3)
+        ranks[0].go()
+        ranks[2].expect("shrink", "DDL_ETIMEDOUT")
+        ranks[2].expect("free", "DDL_OK")
+        ranks[1].go()
+        ranks[3].go()
+        for place, rank in enumerate(others):
+            record = rank.expect("shrink", "DDL_OK")
+            self.assertEqual((record["new_rank"], record["new_size"]), (place, 3), rank.story())
+            if place > 0:
+                self.assert_within(record, record["begin_ns"], 1)
+            self.assertTrue(rank.expect("call", "DDL_OK")["exact"])
+            rank.expect("free", "DDL_OK")
+            rank.expect("free", "DDL_OK")
+        for rank in ranks:
+            self.assertTrue(rank.expect("call", "DDL_OK")["exact"])
+            rank.expect("free", "DDL_OK")
+            rank.finish(0)
+
     def test_after_one_death(self):
         draw = random.Random(SEED)
         for _ in range(ROUNDS):
