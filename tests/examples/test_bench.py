@@ -21,8 +21,8 @@ BUS_FACTORS = {
     "allreduce": lambda n: 2 * (n - 1) / n, "reduce_scatter": lambda n: (n - 1) / n, "allgather": lambda n: (n - 1) / n,
     "broadcast": lambda n: 1, "reduce": lambda n: 1, "alltoall": lambda n: (n - 1) / n, "barrier": lambda n: 1,
     "sendrecv": lambda n: 1, "gather": lambda n: (n - 1) / n, "scatter": lambda n: (n - 1) / n,
-    "reduce_scatterv": lambda n: (n - 1) / n, "allgatherv": lambda n: (n - 1) / n, "gatherv": lambda n: (n - 1) / n,
-    "scatterv": lambda n: (n - 1) / n, "alltoallv": lambda n: (n - 1) / n,
+    # rank 0, which is the root, has an empty block
+    **dict.fromkeys(("reduce_scatterv", "allgatherv", "gatherv", "scatterv", "alltoallv"), lambda n: 1),
 }
 # count is that of one rank's block, or of the mean one
 BLOCKS = ("reduce_scatter", "allgather", "alltoall", "gather", "scatter", "reduce_scatterv", "allgatherv", "gatherv",

@@ -131,18 +131,45 @@ static void count_follows_from_the_size_of_the_greater_buffer(void **state)
                          counts[i].count);
 }
 
-static void bus_factors_are_those_of_nccl_tests(void **state)
+static const struct {
+    const char *collective;
+    int nranks, root;
+    double factor;
+} factors[] = {
+    /* those of nccl-tests */
+    { "allreduce", 4, 0, 1.5 },
+    { "allgather", 4, 0, 0.75 },
+    { "reduce_scatter", 4, 0, 0.75 },
+    { "alltoall", 4, 0, 0.75 },
+    { "gather", 4, 3, 0.75 },
+    { "scatter", 4, 0, 0.75 },
+    { "broadcast", 4, 0, 1 },
+    { "reduce", 4, 0, 1 },
+    { "sendrecv", 4, 0, 1 },
+    { "allgather", 1, 0, 0 },
+    /* rank 0 keeps nothing; four ranks have 0, 2, 4 and 6 twelfths */
+    { "alltoallv", 2, 0, 1 },
+    { "alltoallv", 5, 0, 1 },
+    { "allgatherv", 4, 0, 1 },
+    { "reduce_scatterv", 4, 0, 1 },
+    { "gatherv", 4, 0, 1 },
+    { "gatherv", 4, 3, 0.5 },
+    { "scatterv", 2, 0, 1 },
+    { "scatterv", 2, 1, 0 },
+    { "allgatherv", 1, 0, 0 },
+};
+
+static void bus_factors_count_what_the_busiest_rank_moves(void **state)
 {
     (void)state;
-    assert_true(workload_kind_find("allreduce")->bus_factor(4) == 1.5);
-    assert_true(workload_kind_find("allgather")->bus_factor(4) == 0.75);
-    assert_true(workload_kind_find("reduce_scatter")->bus_factor(4) == 0.75);
-    assert_true(workload_kind_find("alltoall")->bus_factor(4) == 0.75);
-    assert_true(workload_kind_find("gather")->bus_factor(4) == 0.75);
-    assert_true(workload_kind_find("scatterv")->bus_factor(4) == 0.75);
-    assert_true(workload_kind_find("broadcast")->bus_factor(4) == 1);
-    assert_true(workload_kind_find("reduce")->bus_factor(4) == 1);
-    assert_true(workload_kind_find("sendrecv")->bus_factor(4) == 1);
+    for (size_t i = 0; i < sizeof factors / sizeof *factors; i++) {
+        struct workload w = { .kind = workload_kind_find(factors[i].collective),
+                              .count = 3,
+                              .root = factors[i].root };
+        w.nranks = factors[i].nranks;
+        w.elements = w.count * (size_t)(w.kind->blocks != NO_BLOCKS ? w.nranks : 1);
+        assert_true(w.kind->bus_factor(&w) == factors[i].factor);
+    }
     assert_null(workload_kind_find("shuffle"));
 }
 
@@ -153,7 +180,7 @@ int main(void)
         cmocka_unit_test(data_that_never_came_are_noticed),
         cmocka_unit_test(averages_are_exact_in_worlds_of_any_size),
         cmocka_unit_test(count_follows_from_the_size_of_the_greater_buffer),
-        cmocka_unit_test(bus_factors_are_those_of_nccl_tests),
+        cmocka_unit_test(bus_factors_count_what_the_busiest_rank_moves),
     };
     return cmocka_run_group_tests(tests, join, leave);
 }

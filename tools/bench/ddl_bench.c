@@ -97,7 +97,8 @@ static bool bench_size(struct bench *bench, size_t count, struct report_row *row
     }
     *row = (struct report_row){ .algorithm = algorithm_of(bench, count),
                                 .bytes = workload.elements * ddl_dtype_bytes(options->dtype),
-                                .count = count };
+                                .count = count,
+                                .bus_factor = bench->kind->bus_factor(&workload) };
     if (bench->report != NULL)
         report_progress(bench->report, row->algorithm, row->bytes);
     bool ok = check(bench, &workload, row->algorithm);

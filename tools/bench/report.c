@@ -15,7 +15,6 @@ struct report {
     const struct bench_options *options;
     struct destination *destination; /* of JSON, or NULL */
     cJSON *json, *results, *choices; /* choices: NULL until there is one */
-    int nranks;
     double worst_percent; /* of all sizes: how much slower the chosen algorithm was than the best */
     size_t worst_bytes, nchoices;
     bool terminal, progress_shown;
@@ -91,7 +90,6 @@ struct report *report_open(const struct bench_options *options, int nranks, int 
         return NULL;
     }
     report->options = options;
-    report->nranks = nranks;
     report->terminal = isatty(STDERR_FILENO);
     if (options->json != NULL && (report->destination = destination_open(options->json)) == NULL)
         goto fail;
@@ -179,9 +177,8 @@ static bool add_choice(struct report *report, const struct report_row *chosen, c
 void report_row(struct report *report, const struct report_row *row)
 {
     const struct measurement *m = &row->measurement;
-    const struct workload_kind *kind = workload_kind_find(report->options->collective);
     double algorithm_gbps = m->median_us > 0 ? (double)row->bytes / m->median_us * 1e-3 : 0;
-    double bus_gbps = algorithm_gbps * kind->bus_factor(report->nranks);
+    double bus_gbps = algorithm_gbps * row->bus_factor;
     char algorithm[64];
     snprintf(algorithm, sizeof algorithm, "%s%s", row->algorithm, row->chosen ? "*" : "");
     clear_progress(report);

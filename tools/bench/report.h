@@ -19,6 +19,7 @@ struct report_row {
     const char *algorithm;
     bool chosen; /* one of several, and the one that the library chooses: marked by a star */
     size_t bytes, count;
+    double bus_factor;
     struct measurement measurement;
 };
 

@@ -8,19 +8,44 @@
 /* Values repeat after so many elements, a prime, so that they can be made and compared by the piece. */
 enum { PERIOD = 1021, MAX_ELEMENT_BYTES = 8 };
 
-static double twice_all_but_one(int nranks)
+/* The block with this index, of those of one rank. */
+static size_t block_count(const struct workload *w, size_t index)
 {
-    return 2.0 * (nranks - 1) / nranks;
+    size_t last = (size_t)w->nranks - 1, mirror = last - index;
+    if (w->kind->uneven && index < mirror)
+        return 2 * index * w->count / last;
+    if (w->kind->uneven && index > mirror) /* what is left of two means, so that the sum is exact */
+        return 2 * w->count - 2 * mirror * w->count / last;
+    return w->count;
 }
 
-static double all_but_one(int nranks)
+/* Which block a rank has for another, by its index. */
+static size_t block_index(const struct workload *w, int rank, int peer)
 {
-    return (double)(nranks - 1) / nranks;
+    return ((size_t)peer + (w->kind->blocks == BLOCKS_BOTH ? (size_t)rank : 0)) % (size_t)w->nranks;
 }
 
-static double once(int nranks)
+static double twice_all_but_one(const struct workload *w)
 {
-    (void)nranks;
+    return 2.0 * (w->nranks - 1) / w->nranks;
+}
+
+/* Of all blocks, those that have to leave or to reach the busiest rank: that which keeps least, or the root.
+ */
+static double all_but_kept(const struct workload *w)
+{
+    size_t kept = w->elements;
+    for (int rank = 0; rank < w->nranks; rank++) {
+        size_t own = block_count(w, block_index(w, rank, rank));
+        if (own < kept && (!w->kind->has_root || rank == w->root))
+            kept = own;
+    }
+    return (double)(w->elements - kept) / (double)w->elements;
+}
+
+static double once(const struct workload *w)
+{
+    (void)w;
     return 1;
 }
 
@@ -109,18 +134,18 @@ static ddl_status run_sendrecv(struct workload *w)
 /* name, blocks, uneven, reduces, in place, root */
 static const struct workload_kind kinds[] = {
     { "allreduce", NO_BLOCKS, false, true, true, false, twice_all_but_one, run_allreduce },
-    { "reduce_scatter", BLOCKS_SENT, false, true, true, false, all_but_one, run_reduce_scatter },
-    { "allgather", BLOCKS_RECEIVED, false, false, true, false, all_but_one, run_allgather },
+    { "reduce_scatter", BLOCKS_SENT, false, true, true, false, all_but_kept, run_reduce_scatter },
+    { "allgather", BLOCKS_RECEIVED, false, false, true, false, all_but_kept, run_allgather },
     { "broadcast", NO_BLOCKS, false, false, false, true, once, run_broadcast },
     { "reduce", NO_BLOCKS, false, true, true, true, once, run_reduce },
-    { "alltoall", BLOCKS_BOTH, false, false, true, false, all_but_one, run_alltoall },
-    { "gather", BLOCKS_RECEIVED, false, false, true, true, all_but_one, run_gather },
-    { "scatter", BLOCKS_SENT, false, false, true, true, all_but_one, run_scatter },
-    { "reduce_scatterv", BLOCKS_SENT, true, true, true, false, all_but_one, run_reduce_scatterv },
-    { "allgatherv", BLOCKS_RECEIVED, true, false, true, false, all_but_one, run_allgatherv },
-    { "gatherv", BLOCKS_RECEIVED, true, false, true, true, all_but_one, run_gatherv },
-    { "scatterv", BLOCKS_SENT, true, false, true, true, all_but_one, run_scatterv },
-    { "alltoallv", BLOCKS_BOTH, true, false, true, false, all_but_one, run_alltoallv },
+    { "alltoall", BLOCKS_BOTH, false, false, true, false, all_but_kept, run_alltoall },
+    { "gather", BLOCKS_RECEIVED, false, false, true, true, all_but_kept, run_gather },
+    { "scatter", BLOCKS_SENT, false, false, true, true, all_but_kept, run_scatter },
+    { "reduce_scatterv", BLOCKS_SENT, true, true, true, false, all_but_kept, run_reduce_scatterv },
+    { "allgatherv", BLOCKS_RECEIVED, true, false, true, false, all_but_kept, run_allgatherv },
+    { "gatherv", BLOCKS_RECEIVED, true, false, true, true, all_but_kept, run_gatherv },
+    { "scatterv", BLOCKS_SENT, true, false, true, true, all_but_kept, run_scatterv },
+    { "alltoallv", BLOCKS_BOTH, true, false, true, false, all_but_kept, run_alltoallv },
     { "barrier", NO_BLOCKS, false, false, false, false, once, run_barrier },
     { "sendrecv", NO_BLOCKS, false, false, false, false, once, run_sendrecv },
 };
@@ -166,13 +191,7 @@ static bool lay_blocks(struct workload *w)
     if (w->counts == NULL || w->starts == NULL)
         return false;
     for (size_t i = 0; i < nranks; i++) {
-        size_t step = w->kind->blocks == BLOCKS_BOTH ? (i + (size_t)w->rank) % nranks : i;
-        size_t mirror = nranks - 1 - step;
-        w->counts[i] = w->count;
-        if (w->kind->uneven && step < mirror)
-            w->counts[i] = 2 * step * w->count / (nranks - 1);
-        if (w->kind->uneven && step > mirror) /* what is left of two means, so that the sum is exact */
-            w->counts[i] = 2 * w->count - 2 * mirror * w->count / (nranks - 1);
+        w->counts[i] = block_count(w, block_index(w, w->rank, (int)i));
         w->starts[i] = start;
         start += w->counts[i];
     }

@@ -23,7 +23,9 @@ struct workload_kind {
     bool reduces;                /* combines elements by an operator */
     bool in_place;               /* can be done in place */
     bool has_root;
-    double (*bus_factor)(int nranks); /* bus bandwidth over algorithm bandwidth, as nccl-tests defines it */
+    /* Bus bandwidth over algorithm bandwidth, as nccl-tests defines it: of the size, what the busiest rank
+     * has to send or to receive. The same on every rank. */
+    double (*bus_factor)(const struct workload *workload);
     ddl_status (*run)(struct workload *workload);
 };
 
