@@ -280,7 +280,7 @@ class Cost(unittest.TestCase):
         microseconds = float(row[1]) * (1000 if row[2] == "ms" else 1)
         self.assertAlmostEqual(microseconds, 14 * 20 + 1.75 * 1048576 / 3125 + 0.875 * 1048576 / 1e4, delta=30)
         bound = float(row[3])
-        self.assertAlmostEqual(bound, 1.75 * 1048576 / 3125 + 0.875 * 1048576 / 1e4, delta=1)
+        self.assertAlmostEqual(bound, 1.75 * 1048576 / 3125, delta=1)
         self.assertAlmostEqual(float(row[5]), microseconds / bound, delta=0.02)
         self.assertEqual(row[6:8], ["14", "14"])
 
@@ -297,7 +297,21 @@ class Cost(unittest.TestCase):
 
     def test_one_rank_and_no_bytes_cost_nothing(self):
         self.assertIn("0 ns", self.row("allreduce/ring", "-p", "1", "--bytes", "1M")[0])
-        self.assertIn("0 ns", self.row("allreduce/ring", "-p", "4", "--bytes", "0")[0])
+        for name in ("allreduce/ring", "broadcast", "alltoall", "send"):
+            for row in self.row(name, "-p", "4" if name != "send" else "2", "--bytes", "0"):
+                self.assertEqual(row.split()[1:6], ["0", "ns", "0", "ns", "-"])
+
+    def test_no_algorithm_is_below_the_lower_bound(self):
+        """And the best allreduce comes near it, be it latency, bytes or operands that take longest."""
+        slow = ("--reduce", "200MB")
+        for p in (2, 3, 8):
+            for size, *more in (("256",), ("256", "--overhead", "0us"), ("48K",), ("16M",), ("16M", *slow)):
+                for collective in ("allreduce", "reduce_scatter", "reduce_scatterv", "allgather", "gather", "scatter",
+                                   "alltoall", "broadcast", "reduce", "barrier"):
+                    ratios = [float(row.split()[5]) for row in self.row(collective, "-p", str(p), "--bytes", size, *more)]
+                    self.assertGreaterEqual(min(ratios), 1, (collective, p, size, more))
+                    if size != "48K" and collective == "allreduce":
+                        self.assertLess(min(ratios), 1.25, (collective, p, size, more))
 
 
     def test_less_than_an_element_is_no_size(self):

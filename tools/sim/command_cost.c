@@ -6,6 +6,7 @@
 #include "simulate/network.h"
 #include "simulate/patterns.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <unistd.h>
 
@@ -24,66 +25,77 @@ typedef struct answer {
     ddl_work work;
 } answer;
 
-static int rounds_of(int nranks) /* ceil(log2 p) */
+/* When one message has arrived. */
+static double message_ns(const question *q)
 {
-    int rounds = 0;
-    while (1 << rounds < nranks)
-        rounds++;
-    return rounds;
+    return q->network.latency_ns + 2 * q->network.overhead_ns;
 }
 
-/*
- * What no algorithm can beat that sends one message at a time: the latency of ceil(log2 p) rounds, or the
- * bytes that must pass a rank's port and the operands that it must combine, whichever takes longer. An
- * algorithm with several messages under way at once can be below the first.
- */
-static double lower_bound_ns(ddl_collective collective, const question *q)
+/* When all have word of one rank at the earliest: each that has it tells one after the other. One has word of
+ * all no earlier, as a rank takes one message after the other, too. */
+static double word_to_all_ns(const question *q)
 {
-    double p = q->nranks, n = (double)q->total_bytes, kept = (p - 1) / p, bytes = 0, reduced = 0;
-    double rounds = rounds_of(q->nranks);
+    double free_ns[SIM_MOST_RANKS] = { 0 }, last_ns = 0;
+    for (int told = 1; told < q->nranks; told++) {
+        int from = 0;
+        for (int rank = 1; rank < told; rank++)
+            from = free_ns[rank] < free_ns[from] ? rank : from;
+        last_ns = free_ns[told] = free_ns[from] + message_ns(q);
+        free_ns[from] += q->network.overhead_ns;
+    }
+    return last_ns;
+}
+
+/* Of n bytes in all, what the busiest rank at least sends or receives, and combines; and its first word. */
+typedef struct least {
+    double moved, reduced, word_ns;
+} least;
+
+static least least_of(ddl_collective collective, const question *q, double n)
+{
+    const double p = q->nranks, kept = n * (p - 1) / p, word_ns = word_to_all_ns(q);
     switch (collective) {
     case DDL_COLLECTIVE_ALLREDUCE:
-        bytes = 2 * n * kept;
-        reduced = n * kept;
-        break;
+        return (least){ 2 * kept, kept, word_ns };
     case DDL_COLLECTIVE_REDUCE_SCATTER:
     case DDL_COLLECTIVE_REDUCE_SCATTERV:
-        bytes = reduced = n * kept;
-        break;
+        return (least){ kept, kept, word_ns };
     case DDL_COLLECTIVE_ALLGATHER:
     case DDL_COLLECTIVE_ALLGATHERV:
     case DDL_COLLECTIVE_GATHER:
     case DDL_COLLECTIVE_GATHERV:
     case DDL_COLLECTIVE_SCATTER:
     case DDL_COLLECTIVE_SCATTERV:
-        bytes = n * kept;
-        break;
     case DDL_COLLECTIVE_ALLTOALL:
     case DDL_COLLECTIVE_ALLTOALLV:
-        bytes = n * kept;
-        rounds = q->nranks > 1 ? 1 : 0;
-        break;
+        return (least){ kept, 0, word_ns };
     case DDL_COLLECTIVE_BROADCAST:
-        bytes = n;
-        break;
+        return (least){ n, 0, word_ns };
     case DDL_COLLECTIVE_REDUCE:
-        bytes = n;
-        reduced = n * kept;
-        break;
+        return (least){ n, kept, word_ns };
     case DDL_COLLECTIVE_SEND:
     case DDL_COLLECTIVE_RECV:
-        bytes = n;
-        rounds = 1;
-        break;
+        return (least){ n, 0, message_ns(q) };
     case DDL_COLLECTIVE_BARRIER:
     case DDL_COLLECTIVE_COUNT:
         break;
     }
-    double moving = q->nranks > 1 && q->network.bytes_per_ns > 0 ? bytes / q->network.bytes_per_ns : 0;
-    double reducing =
-        q->nranks > 1 && q->network.reduce_bytes_per_ns > 0 ? reduced / q->network.reduce_bytes_per_ns : 0;
-    double latency = rounds * q->network.latency_ns;
-    return latency > moving + reducing ? latency : moving + reducing;
+    return (least){ 0, 0, word_ns };
+}
+
+/* What no algorithm can beat. Word, bytes and operands may all be under way at once, so the longest counts.
+ */
+static double lower_bound_ns(ddl_collective collective, const question *q, size_t bytes)
+{
+    if (q->nranks == 1 || (bytes == 0 && collective != DDL_COLLECTIVE_BARRIER))
+        return 0;
+    const least all = least_of(collective, q, (double)bytes);
+    double bound_ns = all.word_ns;
+    if (q->network.bytes_per_ns > 0)
+        bound_ns = fmax(bound_ns, all.moved / q->network.bytes_per_ns);
+    if (q->network.reduce_bytes_per_ns > 0)
+        bound_ns = fmax(bound_ns, all.reduced / q->network.reduce_bytes_per_ns);
+    return bound_ns;
 }
 
 static ddl_status run(const ddl_algorithm *row, const question *q, ddl_schedule **schedules, size_t **counts,
@@ -114,7 +126,7 @@ static ddl_status run(const ddl_algorithm *row, const question *q, ddl_schedule 
     DDL_TRY(ddl_network_run(network, err));
     a->work = ddl_checker_measured(checker);
     a->time_ns = ddl_network_slowest_ns(network);
-    a->bound_ns = lower_bound_ns(row->collective, q);
+    a->bound_ns = lower_bound_ns(row->collective, q, elements * nblocks * ELEMENT_BYTES);
     return DDL_OK;
 }
 
@@ -173,22 +185,24 @@ static void print_question(const question *q)
 
 static void print_help(void)
 {
-    puts("usage: ddl-sim cost NAME -p RANKS --bytes SIZE [options]\n\n"
-         "Runs the real executor on a virtual network and prints the time of the slowest rank, the messages\n"
-         "and bytes of the busiest one, and the lower bound for one message at a time: the larger of the\n"
-         "latency of ceil(log2 p) rounds and of the time that the least possible bytes and operands take.\n\n"
-         "  -p, --ranks N       number of ranks (1 to 1024)\n"
-         "  --bytes SIZE        of the vector, or of all blocks together: 4, 64K, 1M; as many elements of\n"
-         "                      4 bytes as fit, alike for all blocks\n"
-         "  --latency TIME      from one rank to another (default 20us)\n"
-         "  --bandwidth RATE    of a rank's port, each way (default 25Gbit)\n"
-         "  --overhead TIME     of CPU per message, at each end (default 2us)\n"
-         "  --reduce RATE       of combining operands (default 10GB)\n"
-         "  --hosts HOSTS       ranks placed host after host: 2x4 is two hosts of four, 4,3,1 are three; "
-         "prints\n"
-         "                      what a host sends to others, on the same network\n"
-         "  --jitter TIME       added to latencies at random, up to this (default 0s)\n"
-         "  --seed N            of the random numbers (default 1)");
+    puts(
+        "usage: ddl-sim cost NAME -p RANKS --bytes SIZE [options]\n\n"
+        "Runs the real executor on a virtual network and prints the time of the slowest rank, the messages\n"
+        "and bytes of the busiest one, and a lower bound of all algorithms: the longest of the times that\n"
+        "it takes until word of a rank can have reached all, until the least possible bytes have passed the\n"
+        "busiest port, and until its rank has combined the least possible operands.\n\n"
+        "  -p, --ranks N       number of ranks (1 to 1024)\n"
+        "  --bytes SIZE        of the vector, or of all blocks together: 4, 64K, 1M; as many elements of\n"
+        "                      4 bytes as fit, alike for all blocks\n"
+        "  --latency TIME      from one rank to another (default 20us)\n"
+        "  --bandwidth RATE    of a rank's port, each way (default 25Gbit)\n"
+        "  --overhead TIME     of CPU per message, at each end (default 2us)\n"
+        "  --reduce RATE       of combining operands (default 10GB)\n"
+        "  --hosts HOSTS       ranks placed host after host: 2x4 is two hosts of four, 4,3,1 are three; "
+        "prints\n"
+        "                      what a host sends to others, on the same network\n"
+        "  --jitter TIME       added to latencies at random, up to this (default 0s)\n"
+        "  --seed N            of the random numbers (default 1)");
 }
 
 static bool read_seed(const char *text, void *seed)
