@@ -104,6 +104,8 @@ class CommandLine(LaunchTest):
             (["-H", "a,b"], "here: ddl-launch on each node, with --nnodes"), (["-m", "a"], "here: python3 -m MODULE"),
             (["-nx", "true"], "unknown flag -nx"), (["-n=x", "true"], "--nproc_per_node x: accepted is"),
             (["-y"], " -h --help -V --version\n"),
+            (["true", "a", ":", "-np", "2"], "': -np' is how mpirun begins another program"), (["true", ":", "-n2"], "case $RANK in"),
+            (["true", ":", "b", ":", "--np", "2"], "': --np' is how"), (["true", ":", "--nproc-per-node=2"], "one program here"),
             (["--", "--gloo"], "cannot start --gloo"),
         ]
         for flags, words in cases:
@@ -115,6 +117,11 @@ class CommandLine(LaunchTest):
                 self.assertTrue(result.err.startswith(b"ddl-launch: "), result.err)
                 self.assertIn(words, result.err.decode())
                 self.assertFalse(os.path.exists(self.path("started")))
+
+    def test_a_colon_may_be_an_argument(self):
+        for words in (["a", ":", "b"], [":"], [":", ":"], ["-np", ":"], [":", "--n"], ["a:", "-np"], [":-n", "2"]):
+            self.assertEqual(self.launch("--no_prefix", "echo", *words).out.decode(), " ".join(words) + "\n")
+        self.assertEqual(self.launch("--no_prefix", "--", "echo", ":", "-np", "2").out, b": -np 2\n")
 
     def test_a_missing_program_or_value_is_said(self):
         for arguments, words in (([], "no program to start"), (["-n", "2"], "no program to start"),

@@ -510,6 +510,21 @@ static ddl_status settle_check(launch_options *options, bool nproc_given, int nw
     return DDL_OK;
 }
 
+/* "-np 1 ONE : -np 2 OTHER", as mpirun has several programs, would be one with odd arguments. */
+static ddl_status one_program(char **words, ddl_error *err)
+{
+    for (; words[0] != NULL && words[1] != NULL; words++)
+        if (strcmp(words[0], ":") == 0 &&
+            (strncmp(words[1], "-n", 2) == 0 || strncmp(words[1], "--np", 4) == 0))
+            return DDL_FAIL(
+                err, DDL_EINVAL,
+                "': %.30s' is how mpirun begins another program, but a job is one program here; let "
+                "a shell choose: sh -c 'case $RANK in 0) exec ONE;; *) exec OTHER;; esac' (if it is "
+                "for the program, write -- before that)",
+                words[1]);
+    return DDL_OK;
+}
+
 ddl_status launch_options_parse(int argc, char **argv, launch_options *options, ddl_error *err)
 {
     DDL_ASSERT(argc >= 0);
@@ -539,6 +554,8 @@ ddl_status launch_options_parse(int argc, char **argv, launch_options *options, 
         return DDL_FAIL(err, DDL_EINVAL,
                         "no program to start; use: ddl-launch [FLAGS] PROGRAM [ARGUMENTS] "
                         "(ddl-launch --help)");
+    if (strcmp(argv[next - 1], "--") != 0)
+        DDL_TRY(one_program(argv + next, err));
     options->command = argv + next;
     return DDL_OK;
 }
