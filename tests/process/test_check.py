@@ -73,10 +73,23 @@ class Check(Networks):
             self.assertTrue(ran.stdout.startswith(said), ran.stdout)
         for flags in (["--helpp"], ["--version", "x"], ["x"]):
             ran = subprocess.run([check, *flags], capture_output=True, text=True, timeout=DEADLINE)
-            self.assertEqual((ran.returncode, ran.stdout, ran.stderr[:7]), (2, "", "usage: "))
+            self.assertEqual((ran.returncode, ran.stdout), (2, ""))
+            self.assertTrue(ran.stderr.startswith(f"ddl-check: it does not take {flags[-1]}; usage: "), ran.stderr)
+
+    @unittest.skipUnless(os.path.exists("/dev/full"), "needs /dev/full")
+    def test_a_report_that_is_lost_is_told(self):
+        check = os.path.join(os.path.dirname(LAUNCHER), "ddl-check")
+        job = [LAUNCHER, "--no_prefix", "-np", "2", "sh", "-c", f"exec {check} >/dev/full"]
+        for command, environment in (([check], {}), ([check, "--help"], {}), ([check], {"WORLD_SIZE": "many"}), (job, {})):
+            with self.subTest(command=command, **environment), open("/dev/full", "w") as full:
+                ran = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, timeout=DEADLINE,
+                                     env={**clean_environment(), **environment})
+                self.assertEqual(ran.returncode, 2, ran.stderr)
+                self.assertIn("ddl-check: cannot write to standard output: No space left on device\n", ran.stderr)
 
     def test_what_a_setting_lacks_is_told_and_the_exit_code_says_so(self):
         text = self.finish(self.check(DDL_IFACE="nosuch0"), 1)
+        self.assertTrue(text.startswith("verdict: "), text)
         self.assertRegex(text, r"verdict: no job can run like this: DDL_ENETWORK: rank \d on \S+\[\d+\]: .*nosuch0.*lo 127\.0\.0\.1")
 
     def test_who_does_not_come_is_named(self):
