@@ -118,6 +118,24 @@ class CommandLine(LaunchTest):
                 self.assertIn(words, result.err.decode())
                 self.assertFalse(os.path.exists(self.path("started")))
 
+    def test_the_usual_flags_of_other_launchers_are_known(self):
+        theirs = {
+            "torchrun": "--logs-specs --run-path --numa-binding --signals-to-handle",
+            "mpiexec": "-perhost -pernode --rankfile --cpu-set --display-map -q --prefix --stdin",
+            "srun": "-G --gpus-per-node -u -o -e -i -p -J --mem --exclusive --multi-prog -W -N -c",
+            "horovodrun": "--min-np --max-np --ssh-port --config-file --log-level --gloo-timeout-seconds -H",
+        }
+        for launcher, flags in theirs.items():
+            for flag in flags.split():
+                with self.subTest(launcher, flag=flag):
+                    result = self.launch(flag, "true")
+                    self.assertEqual(result.code, 2)
+                    self.assertTrue(result.err.startswith(b"ddl-launch: %s is another launcher's; here: " % flag.encode()), result.err)
+
+    def test_no_flag_is_guessed_from_one_letter(self):
+        for letter in "abdgkyzABEIQSTXYZ":
+            self.assertNotIn(b"did you mean", self.launch("-" + letter, "true").err, letter)
+
     def test_a_colon_may_be_an_argument(self):
         for words in (["a", ":", "b"], [":"], [":", ":"], ["-np", ":"], [":", "--n"], ["a:", "-np"], [":-n", "2"]):
             self.assertEqual(self.launch("--no_prefix", "echo", *words).out.decode(), " ".join(words) + "\n")

@@ -336,6 +336,8 @@ static const struct flag *guess_flag(const char *argument)
     for (char *at = word; *at != '\0'; at++)
         if (*at == '-')
             *at = '_';
+    if (strlen(word) == 1) /* too little to go by */
+        return NULL;
     const struct flag *nearest = &flags[0], *begun = &flags[0];
     int least = misspelt(word, nearest->name);
     for (int i = 1; i < NFLAGS; i++) {
