@@ -13,26 +13,65 @@ enum { TOLD_MOST = 8, MATRIX_MOST = 32 };
 /* A clock that is so far off spoils what is read from logs, and the dates of certificates. */
 static const double clock_limit_ms = 1000;
 
-static void print_address(const ddl_member *member)
+enum { HOST_LEAST = 16, LABEL_LEAST = 12, ADDRESS_LEAST = 24, ADDRESS_BYTES = DDL_ADDRESS_TEXT + 16 };
+
+/* Of the names' ends, as much as is one domain of all hosts; names that differ do so without it, too. */
+static size_t common_domain_bytes(const ddl_roster *roster)
 {
-    char text[DDL_ADDRESS_TEXT + 16];
+    const char *domain = strchr(roster->members[0].host, '.');
+    int rank = 0;
+    while (domain != NULL && rank < roster->nranks) {
+        const char *host = roster->members[rank].host;
+        size_t bytes = strlen(domain), all = strlen(host);
+        if (all > bytes && strcmp(host + all - bytes, domain) == 0)
+            rank++;
+        else
+            domain = strchr(domain + 1, '.');
+    }
+    return domain != NULL ? strlen(domain) : 0;
+}
+
+static int host_bytes(const ddl_roster *roster, int rank, size_t domain_bytes)
+{
+    return (int)(strlen(roster->members[rank].host) - domain_bytes);
+}
+
+/* Of a column for the hosts' names without a domain of so many bytes. */
+static int host_width(const ddl_roster *roster, int least, size_t domain_bytes)
+{
+    int width = least;
+    for (int rank = 0; rank < roster->nranks; rank++) {
+        int bytes = host_bytes(roster, rank, domain_bytes);
+        width = bytes > width ? bytes : width;
+    }
+    return width;
+}
+
+static int write_address(const ddl_member *member, char text[ADDRESS_BYTES])
+{
     bool v6 = strchr(member->address, ':') != NULL;
-    snprintf(text, sizeof text, v6 ? "[%s]:%u" : "%s:%u", member->address, member->port);
-    printf("  %-24s", text);
+    return snprintf(text, ADDRESS_BYTES, v6 ? "[%s]:%u" : "%s:%u", member->address, member->port);
 }
 
 void check_report_ranks(const ddl_config *config, const check_survey *survey)
 {
     const ddl_roster *roster = survey->roster;
+    const int width = host_width(roster, HOST_LEAST, 0);
+    int address_width = ADDRESS_LEAST;
+    char address[ADDRESS_BYTES];
     printf("%d ranks on %d host%s; met at %s (a request takes %.2f ms at most); security %s%s%s\n\n",
            roster->nranks, roster->node_count, roster->node_count == 1 ? "" : "s", config->store,
            survey->store_ms, survey->security, survey->proves[0] != '\0' ? ", secret: " : "", survey->proves);
-    printf("rank  host              listens at, for others   CPUs\n");
+    for (int rank = 0; rank < roster->nranks; rank++) {
+        int bytes = write_address(&roster->members[rank], address);
+        address_width = bytes > address_width ? bytes : address_width;
+    }
+    printf("rank  %-*s  %-*s  CPUs\n", width, "host", address_width, "listens at, for others");
     for (int rank = 0; rank < roster->nranks; rank++) {
         const ddl_member *member = &roster->members[rank];
-        printf("%4d  %-16s", rank, member->host);
-        print_address(member);
-        printf("  %4u", (unsigned)member->cpus);
+        (void)write_address(member, address);
+        printf("%4d  %-*s  %-*s  %4u", rank, width, member->host, address_width, address,
+               (unsigned)member->cpus);
         if (member->other[0] != '\0')
             printf("  %s %s, port %u", member->is_inner ? "behind it:" : "also:", member->other,
                    member->other_port);
@@ -133,13 +172,14 @@ int check_report_reach(const check_survey *survey)
 static int report_versions(const check_survey *survey, const check_measured *measured)
 {
     int warnings = 0;
-    printf("\nhost              ddl       clock, ms  system\n");
+    const int width = host_width(survey->roster, HOST_LEAST, 0);
+    printf("\n%-*s  ddl       clock, ms  system\n", width, "host");
     for (int rank = 0, last_node = -1; rank < survey->roster->nranks; rank++) {
         const check_facts *facts = &measured->facts[rank];
         if (facts->node <= last_node)
             continue;
         last_node = facts->node;
-        printf("%-16s  %-8s  %+9.2f  %s\n", survey->roster->members[rank].host, facts->version,
+        printf("%-*s  %-8s  %+9.2f  %s\n", width, survey->roster->members[rank].host, facts->version,
                facts->clock_ms, facts->system);
     }
     for (int rank = 0; rank < survey->roster->nranks; rank++) {
@@ -163,12 +203,16 @@ static int report_versions(const check_survey *survey, const check_measured *mea
 static void print_links(const check_survey *survey, const check_measured *measured, const char *title,
                         const double (*values)[CHECK_POINTS_MAX], int digits)
 {
-    printf("\n%s\n%18s", title, "rank");
+    const ddl_roster *roster = survey->roster;
+    const size_t domain_bytes = common_domain_bytes(roster);
+    const int width = host_width(roster, LABEL_LEAST, domain_bytes);
+    printf("\n%s\n%*s  rank", title, width, "");
     for (int j = 0; j < measured->npoints; j++)
         printf(" %8d", measured->points[j]);
     for (int i = 0; i < measured->npoints; i++) {
         int rank = measured->points[i];
-        printf("\n%-12.12s %5d", survey->roster->members[rank].host, rank);
+        printf("\n%-*.*s %5d", width, host_bytes(roster, rank, domain_bytes), roster->members[rank].host,
+               rank);
         for (int j = 0; j < measured->npoints; j++)
             if (i == j)
                 printf(" %8s", ".");
@@ -176,6 +220,15 @@ static void print_links(const check_survey *survey, const check_measured *measur
                 printf(" %8.*f", digits, values[i][j]);
     }
     printf("\n");
+}
+
+/* Others are in no table. */
+static void tell_of_unmeasured(const check_survey *survey, const check_measured *measured)
+{
+    int all = measured->by_host ? survey->roster->node_count : survey->roster->nranks;
+    if (measured->npoints < all)
+        printf("\nof %d %s, the links between the first %d are measured\n", all,
+               measured->by_host ? "hosts" : "ranks", measured->npoints);
 }
 
 /* A link that is far slower than the best of its kind. */
@@ -202,6 +255,7 @@ static int warn_of_slow(const check_survey *survey, const check_measured *measur
 int check_report_measured(const check_survey *survey, const check_measured *measured)
 {
     int warnings = report_versions(survey, measured);
+    tell_of_unmeasured(survey, measured);
     print_links(survey, measured, "latency, us (half of a round trip of 8 bytes)", measured->latency_us, 1);
     print_links(survey, measured, "bandwidth, MB/s (sent from row to column)", measured->mb_per_s, 0);
     return warnings + warn_of_slow(survey, measured);
