@@ -84,8 +84,19 @@ static bool has_control_characters(const char *text)
     return *text != '\0';
 }
 
+/* They belong around all of an IPv6 address, or around none; a port may follow. */
+static bool has_stray_brackets(const char *address)
+{
+    if (address[0] != '[')
+        return strpbrk(address, "[]") != NULL;
+    const char *end = address + 1 + strcspn(address + 1, "[]");
+    return end == address + 1 || *end != ']' || (end[1] != '\0' && end[1] != ':');
+}
+
 static ddl_status check_master_address(const char *address, ddl_error *err)
 {
+    if (strchr(address, '@') != NULL) /* it may be a password, which no text repeats */
+        return DDL_FAIL(err, DDL_ECONFIG, "MASTER_ADDR: an address has no @ in it; set the host alone");
     const char *bracket = strchr(address, ']'); /* of IPv6, which has more colons */
     const char *colon = strchr(bracket != NULL ? bracket : address, ':');
     if (has_control_characters(address))
@@ -100,6 +111,12 @@ static ddl_status check_master_address(const char *address, ddl_error *err)
             err, DDL_ECONFIG,
             "MASTER_ADDR=%.200s is a URL; set MASTER_ADDR=%.*s, and the port as MASTER_PORT", address,
             (int)(scheme[3] == '[' ? strcspn(scheme + 3, "]") + 1 : strcspn(scheme + 3, ":/")), scheme + 3);
+    if (has_stray_brackets(address))
+        return DDL_FAIL(
+            err, DDL_ECONFIG,
+            "MASTER_ADDR=%.200s: brackets belong around an IPv6 address, as in [::1], or are left "
+            "out",
+            address);
     if (colon != NULL && strchr(colon + 1, ':') == NULL)
         return DDL_FAIL(err, DDL_ECONFIG,
                         "MASTER_ADDR=%.200s has a port in it; set MASTER_ADDR=%.*s and MASTER_PORT=%.10s",
@@ -121,7 +138,7 @@ static ddl_status read_store(const ddl_options *options, ddl_config *config, ddl
         DDL_TRY(sound);
     if (store == NULL && address != NULL)
         DDL_TRY(check_master_address(address, err));
-    if (address != NULL && !has_control_characters(address) && strstr(address, "://") == NULL && port > 0) {
+    if (address != NULL && check_master_address(address, NULL) == DDL_OK && port > 0) {
         /* An IPv6 address goes into brackets, as in any URL. */
         bool is_ipv6 = strchr(address, ':') != NULL && address[0] != '[';
         int used = snprintf(config->master, sizeof config->master, is_ipv6 ? "[%s]:%s" : "%s:%s", address,

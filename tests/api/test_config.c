@@ -89,6 +89,13 @@ static void what_is_no_part_of_an_address_is_refused_on_one_line(void **state)
         { "tcp://10.0.0.1:5", "29500",
           "MASTER_ADDR=tcp://10.0.0.1:5 is a URL; set MASTER_ADDR=10.0.0.1, and" },
         { "tcp://[::1]:5/", "29500", "MASTER_ADDR=[::1], and" },
+        { "me:secret@localhost", "29500", "MASTER_ADDR: an address has no @ in it; set the host alone" },
+        { "redis://me:secret@localhost", "29500", "MASTER_ADDR: an address has no @ in it" },
+        { "[::1", "29500", "MASTER_ADDR=[::1: brackets belong around an IPv6 address" },
+        { "::1]", "29500", "MASTER_ADDR=::1]: brackets" },
+        { "[::1]x", "29500", "MASTER_ADDR=[::1]x: brackets" },
+        { "[]", "29500", "MASTER_ADDR=[]: brackets" },
+        { "[::1]:5", "29500", "set MASTER_ADDR=[::1] and MASTER_PORT=5" },
         { "10.0.0.1", "29500\n", "MASTER_PORT=29500 : a whole number" },
     };
     (void)state;
