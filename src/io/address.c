@@ -170,6 +170,12 @@ bool ddl_address_is_link_local(const ddl_address *address)
     return count == 16 && bytes[0] == 0xfe && (bytes[1] & 0xc0) == 0x80;
 }
 
+bool ddl_address_lacks_interface(const ddl_address *address)
+{
+    return address->socket.ss_family == AF_INET6 && ddl_address_is_link_local(address) &&
+           as_v6(address).sin6_scope_id == 0;
+}
+
 bool ddl_address_same_host(const ddl_address *a, const ddl_address *b)
 {
     uint8_t a_bytes[16], b_bytes[16];

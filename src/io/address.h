@@ -36,6 +36,9 @@ bool ddl_address_is_loopback(const ddl_address *address);
 /* 169.254.x.x or fe80::, which reach no further than one network. */
 bool ddl_address_is_link_local(const ddl_address *address);
 
+/* fe80:: without the interface that it is of, of which the system has to be told. */
+bool ddl_address_lacks_interface(const ddl_address *address);
+
 /* 0.0.0.0 or ::, which stand for all addresses of a machine. */
 bool ddl_address_is_any(const ddl_address *address);
 

@@ -5,7 +5,9 @@
 #include "base/log.h"
 #include "io/interface.h"
 
+#include <arpa/inet.h>
 #include <ctype.h>
+#include <netinet/in.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -302,15 +304,35 @@ static ddl_status settle_behind_nat(const ddl_network *network, bool serves, ddl
     return DDL_OK;
 }
 
+/* Else it is an address, written in full, or as 127.1 is. */
+static bool is_host_name(const char *host)
+{
+    ddl_address parsed;
+    struct in_addr v4;
+    return !ddl_address_parse(host, 0, &parsed) && inet_aton(host, &v4) == 0 &&
+           strcasecmp(host, "localhost") != 0;
+}
+
+/* The system would call it an invalid argument, or try until the time is over. */
+static ddl_status refuse_without_interface(const char *host, ddl_error *err)
+{
+    ddl_address parsed;
+    if (!ddl_address_parse(host, 0, &parsed) || !ddl_address_lacks_interface(&parsed))
+        return DDL_OK;
+    return DDL_FAIL(err, DDL_ECONFIG,
+                    "%s is a link-local address, which means something on one interface only: write "
+                    "%s%%INTERFACE, with that of this host by which rank 0 is reached",
+                    host, host);
+}
+
 ddl_status ddl_network_find_master(const ddl_network *network, bool serves, const char *host, uint16_t port,
                                    ddl_deadline deadline, ddl_address addresses[DDL_NETWORK_MASTER_MAX],
                                    int *count, ddl_error *err)
 {
-    ddl_address parsed;
     ddl_error why;
     char meaning[128], text[DDL_ADDRESS_HOST_TEXT];
-    bool is_name = !ddl_address_parse(host, 0, &parsed) && strcasecmp(host, "localhost") != 0;
-    const bool is_own = is_name && is_own_name(host);
+    DDL_TRY(refuse_without_interface(host, err));
+    const bool is_name = is_host_name(host), is_own = is_name && is_own_name(host);
     /* Rank 0 is on that host: what it does not know is misspelt, and the sooner told the better. */
     ddl_status status = is_own || serves ? ddl_resolve(host, port, deadline, addresses, count, &why)
                                          : ddl_resolve_soon(host, port, deadline, addresses, count, &why);

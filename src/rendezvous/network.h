@@ -75,7 +75,7 @@ enum { DDL_NETWORK_MASTER_MAX = DDL_RESOLVE_MAX + 1 };
  * The addresses at which rank 0 is met, if a user says that it is at host and port: where to listen, if
  * serves, else where to call. A name that means loopback here, as Debian has it, or that nobody knows though
  * it is this host's own, is no use to other hosts: then, and behind a NAT, the interface counts.
- * DDL_ENETWORK: the name cannot be resolved.
+ * DDL_ENETWORK: the name cannot be resolved; DDL_ECONFIG: a link-local address of IPv6 without an interface.
  */
 DDL_MUST_USE ddl_status ddl_network_find_master(const ddl_network *network, bool serves, const char *host,
                                                 uint16_t port, ddl_deadline deadline,

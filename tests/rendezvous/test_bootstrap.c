@@ -747,6 +747,8 @@ static void bad_settings_are_told_at_once(void **state)
         { "tcp://127.0.0.1:29500x", NULL, 0, DDL_ECONFIG, "1 to 65535" },
         { "tcp://me:secret@127.0.0.1:29500", NULL, 1, DDL_ECONFIG, "has no @ in it" },
         { "tcp://::1:29500", NULL, 0, DDL_ECONFIG, "brackets" },
+        { "tcp://[fe80::1]:29500", NULL, 0, DDL_ECONFIG, "write fe80::1%INTERFACE" },
+        { "tcp://[fe80::1]:29500", NULL, 1, DDL_ECONFIG, "write fe80::1%INTERFACE" },
         { "tcp://192.0.2.1:29500", NULL, 0, DDL_ENETWORK,
           "is no address of this machine; it has: lo 127.0.0.1" },
         { "file://relative/path", NULL, 0, DDL_ECONFIG, "three slashes: file:///shared/directory" },

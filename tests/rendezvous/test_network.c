@@ -139,12 +139,30 @@ static void who_is_behind_the_same_gate_calls_inside_it(void **state)
     assert_int_equal(ddl_network_call(&outside, &nonsense, false, addresses), 0);
 }
 
+/* Which may be one that other hosts cannot use, but nobody is sent to /etc/hosts for it. */
+static void an_address_may_be_written_in_short(void **state)
+{
+    static const char *const shorts[] = { "127.1", "0x7f000001", "2130706433" };
+    const ddl_network network = { .spread = DDL_SPREAD_SEVERAL }; /* for which a name would be replaced */
+    (void)state;
+    for (size_t i = 0; i < sizeof shorts / sizeof *shorts; i++) {
+        ddl_address addresses[DDL_NETWORK_MASTER_MAX];
+        int count = 0;
+        assert_int_equal(ddl_network_find_master(&network, true, shorts[i], 29500, ddl_deadline_in_ms(5000),
+                                                 addresses, &count, NULL),
+                         DDL_OK);
+        assert_int_equal(count, 1);
+        assert_true(ddl_address_is_loopback(&addresses[0]));
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(settings_are_read_or_refused),
         cmocka_unit_test(what_is_told_is_what_others_can_call),
         cmocka_unit_test(who_is_behind_the_same_gate_calls_inside_it),
+        cmocka_unit_test(an_address_may_be_written_in_short),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
