@@ -184,6 +184,30 @@ class CommandLine(LaunchTest):
                 self.assertIn("--log_dir", result.err.decode())
                 self.assertFalse(os.path.exists(self.path("started")))
 
+    def test_several_nodes_in_the_environment_alone_are_warned_of(self):
+        free = {"PET_NNODES": "", "SLURM_STEP_NUM_NODES": "", "NNODES": "", "NODE_RANK": "", "MASTER_ADDR": ""}
+        torchrun = "--node_rank $PET_NODE_RANK --master_addr $PET_MASTER_ADDR"
+        by_hand = "--node_rank $NODE_RANK --master_addr $MASTER_ADDR"
+        for variables, told in (
+                ({"PET_NNODES": "2"}, "PET_NNODES=2 is set, but without --nnodes this is a job of one node; give --nnodes 2 " + torchrun),
+                ({"PET_NNODES": "1:4"}, "PET_NNODES=1:4 is set, but without --nnodes this is a job of one node; give --nnodes 4 " + torchrun),
+                ({"SLURM_STEP_NUM_NODES": "3"}, "SLURM_STEP_NUM_NODES=3 is set, but without --nnodes this is a job of one node; give "
+                 "--nnodes 3 --node_rank $SLURM_NODEID --master_addr HOST (of node 0), by srun sh -c '...'"),
+                ({"MASTER_ADDR": "10.0.0.1", "NNODES": "2", "NODE_RANK": "0"},
+                 "NNODES=2 is set, but without --nnodes this is a job of one node; give --nnodes 2 " + by_hand),
+                ({"MASTER_ADDR": "10.0.0.1", "NODE_RANK": "1"},
+                 "NODE_RANK=1 is set, but without --nnodes this is a job of one node; give --nnodes N " + by_hand)):
+            with self.subTest(variables):
+                result = self.launch("-n", "1", "--", "true", "--nnodes", env={**free, **variables})
+                self.assertEqual((result.code, result.messages), (0, ["ddl-launch: warning: %s, or --nnodes 1" % told]))
+                for told_so in (["--nnodes", "1"], ["--nnodes=1"], ["--standalone"]):
+                    self.assertEqual(self.launch(*told_so, "true", env={**free, **variables}).messages, [])
+        for variables in ({}, {"PET_NNODES": "1"}, {"PET_NNODES": "1:1"}, {"PET_NNODES": "many"}, {"SLURM_STEP_NUM_NODES": "1"},
+                          {"NNODES": "2"}, {"NODE_RANK": "1"}, {"MASTER_ADDR": "10.0.0.1", "NODE_RANK": "0"},
+                          {"PET_NNODES": "2", "DDL_LAUNCH": "0/2"}, {"PET_NNODES": "2", "TORCHELASTIC_RUN_ID": "none"}):
+            with self.subTest(variables):
+                self.assertEqual(self.launch("true", env={**free, **variables}).messages, [])
+
     def test_help_and_documentation_tell_every_flag(self):
         result = self.launch("--help")
         self.assertEqual((result.code, result.err), (0, b""))

@@ -1,0 +1,72 @@
+/* nodes.c - variables by which others say that a job has several nodes. */
+#include "nodes.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* The first that says so is told. */
+static const struct sign {
+    const char *variable;
+    long least;          /* from this number on it speaks of several */
+    const char *beside;  /* and only where this is set too; NULL: alone */
+    const char *instead; /* of flags, behind --nnodes N */
+} signs[] = {
+    { "PET_NNODES", 2, NULL, "--node_rank $PET_NODE_RANK --master_addr $PET_MASTER_ADDR" },
+    { "SLURM_STEP_NUM_NODES", 2, NULL,
+      "--node_rank $SLURM_NODEID --master_addr HOST (of node 0), by srun sh -c '...'" },
+    { "NNODES", 2, "MASTER_ADDR", "--node_rank $NODE_RANK --master_addr $MASTER_ADDR" },
+    { "NODE_RANK", 1, "MASTER_ADDR", "--node_rank $NODE_RANK --master_addr $MASTER_ADDR" },
+};
+
+/* Of 4, or of 1:4, as torchrun has the least and the most, the last; 0: it is neither. */
+static long last_number(const char *text)
+{
+    const char *colon = strchr(text, ':');
+    char *end;
+    long number = strtol(colon != NULL ? colon + 1 : text, &end, 10);
+    return *end == '\0' ? number : 0;
+}
+
+/* NULL: it is not set, or empty. */
+static const char *value_of(const char *variable)
+{
+    const char *value = getenv(variable);
+    return value != NULL && *value != '\0' ? value : NULL;
+}
+
+/* One is a decision as well. */
+static bool says_nodes(int argc, char *const argv[], const launch_options *options)
+{
+    static const char flag[] = "--nnodes";
+    bool says = options->standalone;
+    for (int i = 1; i < argc && argv + i != options->command && !says; i++)
+        says = strncmp(argv[i], flag, sizeof flag - 1) == 0;
+    return says;
+}
+
+/* What it finds then is of that job. */
+static bool is_in_a_rank(void)
+{
+    return value_of("DDL_LAUNCH") != NULL || value_of("TORCHELASTIC_RUN_ID") != NULL;
+}
+
+void launch_nodes_warn(int argc, char *const argv[], const launch_options *options)
+{
+    if (is_in_a_rank() || says_nodes(argc, argv, options))
+        return;
+    for (size_t i = 0; i < sizeof signs / sizeof *signs; i++) {
+        const struct sign *sign = &signs[i];
+        const char *text = value_of(sign->variable);
+        char count[24] = "N";
+        if (text == NULL || (sign->beside != NULL && value_of(sign->beside) == NULL) ||
+            last_number(text) < sign->least)
+            continue;
+        if (sign->least > 1)
+            snprintf(count, sizeof count, "%ld", last_number(text));
+        fprintf(stderr,
+                "ddl-launch: warning: %s=%.40s is set, but without --nnodes this is a job of one node; give "
+                "--nnodes %s %s, or --nnodes 1\n",
+                sign->variable, text, count, sign->instead);
+        return;
+    }
+}
