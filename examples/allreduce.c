@@ -43,5 +43,9 @@ int main(void)
         printf("%d process%s measured %.0f times: %.4f, spread %.4f\n", ddl_size(world),
                ddl_size(world) == 1 ? "" : "es", sums[0], mean, spread);
     must(ddl_comm_free(&world));
+    if (fflush(stdout) != 0) { /* what was printed may not have been written before, and be lost */
+        perror("standard output");
+        return EXIT_FAILURE;
+    }
     return EXIT_SUCCESS;
 }

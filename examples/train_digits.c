@@ -82,6 +82,15 @@ static bool good(ddl_status status)
     return status == DDL_OK;
 }
 
+/* Whether all that was printed has been written, now or before; if not, say so. */
+static bool ended_output(void)
+{
+    if (fflush(stdout) == 0 && !ferror(stdout))
+        return true;
+    fprintf(stderr, "train_digits: cannot write to standard output\n");
+    return false;
+}
+
 /* ---- random numbers: the same on every machine ---- */
 
 static uint64_t next_random(uint64_t *state)
@@ -760,12 +769,14 @@ int main(int argc, char **argv)
 {
     struct settings settings = { .epochs = 30, .batch = 60, .seed = 1, .data = DIGITS_DATA };
     enum parsed parsed = parse_flags(argc, argv, &settings);
-    if (parsed == PARSED_HELP)
+    if (parsed == PARSED_HELP) {
         fputs(usage, stdout);
-    if (parsed == PARSED_WRONG)
+        return ended_output() ? 0 : 1;
+    }
+    if (parsed == PARSED_WRONG) {
         fputs("train_digits: --help tells the flags\n", stderr);
-    if (parsed != PARSED_RUN)
-        return parsed == PARSED_HELP ? 0 : 2;
+        return 2;
+    }
 
     struct training t = { .network = calloc(1, sizeof *t.network) };
     if (t.network == NULL) {
@@ -781,5 +792,5 @@ int main(int argc, char **argv)
     }
     free(t.digits);
     free(t.network);
-    return ok ? 0 : 1;
+    return ended_output() && ok ? 0 : 1;
 }

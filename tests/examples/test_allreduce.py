@@ -56,6 +56,12 @@ class Allreduce(unittest.TestCase):
         self.assertNotEqual(done.returncode, 0)
         self.assertIn("no such setting: DDL_STOER (DDL_STORE?)\n", done.stderr)
 
+    @unittest.skipUnless(os.path.exists("/dev/full"), "needs a file that is full")
+    def test_a_result_that_cannot_be_written_is_a_failure(self):
+        with open("/dev/full", "w") as full:
+            done = run([ALLREDUCE], stdout=full)
+        self.assertEqual((done.returncode, done.stderr), (1, "standard output: No space left on device\n"))
+
     def test_it_works_alone(self):
         self.check(run([ALLREDUCE]), 1)
 

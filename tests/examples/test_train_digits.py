@@ -209,6 +209,14 @@ class Input(Case):
         for flag in "--epochs", "--batch", "--seed", "--data", "--checkpoint", "--resume":
             self.assertIn(flag, done.stdout)
 
+    @unittest.skipUnless(os.path.exists("/dev/full"), "needs a file that is full")
+    def test_output_that_cannot_be_written_is_a_failure(self):
+        for flags in ["--epochs", "1"], ["--help"]:
+            with open("/dev/full", "w") as full:
+                done = run([TRAIN, *flags], stdout=full)
+            self.assertEqual(done.returncode, 1)
+            self.assertIn("cannot write to standard output", done.stderr)
+
     def test_bad_data_is_refused_on_every_rank(self):
         with gzip.open(DATA) as file:
             lines = file.read().splitlines(keepends=True)
