@@ -544,6 +544,9 @@ static void only_parts_in_the_same_place_of_all_buffers_are_common(void **state)
     }
 }
 
+/* By which users make their containers large enough. */
+_Static_assert(sizeof(ddl_pad) == 784 * 1024, "docs/rendezvous.md, Memory of a host, tells another size");
+
 /* ---- one board after another ---- */
 
 /* Between posts there may be any number of operations that go by messages. */

@@ -222,6 +222,17 @@ class CommandLine(LaunchTest):
             self.assertIn("`--%s" % flag, documented)
         self.assertEqual(self.launch("-h").out, result.out)
 
+    def test_documentation_tells_every_launcher_that_the_library_understands(self):
+        with open(os.path.join(harness.SOURCE, "src", "api", "config_ranks.c")) as source:
+            families = re.findall(r'^    \{ "([^"]+)", "(\w+)", "(\w+)", "(\w+)",', source.read(), re.M)
+        self.assertGreater(len(families), 8)
+        with open(os.path.join(harness.SOURCE, "docs", "launch.md")) as document:
+            rows = [line for line in document if line.startswith("| ")]
+        for name, *variables in families:
+            with self.subTest(name):
+                self.assertTrue(any(row.startswith("| " + name) and all("`%s`" % variable in row for variable in variables)
+                                    for row in rows))
+
     def test_version_is_that_of_the_library(self):
         with open(os.path.join(harness.SOURCE, "include", "ddl", "ddl.h")) as header:
             numbers = dict(re.findall(r"define DDL_VERSION_(\w+) (\d+)", header.read()))
