@@ -257,7 +257,7 @@ int main(int argc, char **argv)
         printf("ddl-launch %d.%d.%d\n", DDL_VERSION_MAJOR, DDL_VERSION_MINOR, DDL_VERSION_PATCH);
         return end_output();
     }
-    launch_nodes_warn(argc, argv, &options);
+    launch_nodes_warn(&options);
     char *path;
     int exit_code, reserved = -1;
     if (find_program(&options, argv[0], &path, &exit_code, &err) != DDL_OK)

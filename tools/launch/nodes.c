@@ -1,6 +1,7 @@
 /* nodes.c - variables by which others say that a job has several nodes. */
 #include "nodes.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -34,25 +35,15 @@ static const char *value_of(const char *variable)
     return value != NULL && *value != '\0' ? value : NULL;
 }
 
-/* One is a decision as well. */
-static bool says_nodes(int argc, char *const argv[], const launch_options *options)
-{
-    static const char flag[] = "--nnodes";
-    bool says = options->standalone;
-    for (int i = 1; i < argc && argv + i != options->command && !says; i++)
-        says = strncmp(argv[i], flag, sizeof flag - 1) == 0;
-    return says;
-}
-
 /* What it finds then is of that job. */
 static bool is_in_a_rank(void)
 {
     return value_of("DDL_LAUNCH") != NULL || value_of("TORCHELASTIC_RUN_ID") != NULL;
 }
 
-void launch_nodes_warn(int argc, char *const argv[], const launch_options *options)
+void launch_nodes_warn(const launch_options *options)
 {
-    if (is_in_a_rank() || says_nodes(argc, argv, options))
+    if (is_in_a_rank() || options->nnodes_given || options->standalone)
         return;
     for (size_t i = 0; i < sizeof signs / sizeof *signs; i++) {
         const struct sign *sign = &signs[i];

@@ -4,8 +4,8 @@
 
 #include "options.h"
 
-/* In one line on standard error, once, where the command line (from which options were read) says nothing of
- * nodes, and a scheduler or a script does: each node would be a job of its own, and train by itself. */
-void launch_nodes_warn(int argc, char *const argv[], const launch_options *options);
+/* In one line on standard error, where options say nothing of nodes, and a scheduler or a script does: each
+ * node would be a job of its own, and train by itself. */
+void launch_nodes_warn(const launch_options *options);
 
 #endif

@@ -57,6 +57,7 @@ static bool read_nproc(launch_options *options, const char *value)
 
 static bool read_nnodes(launch_options *options, const char *value)
 {
+    options->nnodes_given = true;
     return read_whole(value, 1, LAUNCH_MAX_NODES, &options->nnodes);
 }
 

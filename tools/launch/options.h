@@ -32,6 +32,7 @@ typedef enum launch_gpu_policy {
 typedef struct launch_options {
     launch_action action;
     int nproc_per_node, nnodes, node_rank; /* node_rank is -1 until it is known */
+    bool nnodes_given;                     /* one is a decision as well */
     const char *master_addr;
     int master_port; /* 0: any free one, one node only */
     const char *role;
