@@ -170,7 +170,8 @@ static char *copy_of(const char *text)
     return copy != NULL ? memcpy(copy, text, bytes) : NULL;
 }
 
-/* What is looked for in files. It may be given up, so it has all that it needs itself. */
+/* What is looked for in files. It may be given up, so it has what it needs itself, but for the name of a home
+ * directory, which comes first. */
 struct search {
     enum { NOTHING, NAMED, OF_HOST, OF_HOME } where; /* the secret is */
     char *file;                                      /* NAMED */
@@ -273,7 +274,17 @@ static ddl_status read_secret(const struct search *search, ddl_secret **secret, 
                                     : ddl_secret_of_home(true, path, NULL, secret, err);
 }
 
-static ddl_status look(void *state, ddl_error *err)
+static ddl_status look_for_secret(void *state, ddl_error *err)
+{
+    struct search *search = state;
+    ddl_secret *secret = NULL;
+    DDL_TRY(read_secret(search, &secret, err));
+    const ddl_status status = use(search, secret, err);
+    ddl_secret_destroy(secret);
+    return status;
+}
+
+static ddl_status look_for_certificates(void *state, ddl_error *err)
 {
     struct search *search = state;
     const ddl_config *config = &search->config;
@@ -282,35 +293,33 @@ static ddl_status look(void *state, ddl_error *err)
                                              .key_file = config->tls_key,
                                              .job = config->tls_job,
                                              .openssl_aes = config->openssl_aes };
-    ddl_secret *secret = NULL;
-    ddl_status status = DDL_OK;
-    if (search->where != NOTHING)
-        status = read_secret(search, &secret, err);
-    if (status == DDL_OK && secret != NULL)
-        status = use(search, secret, err);
-    ddl_secret_destroy(secret);
-    if (status != DDL_OK || ddl_prover_level(search->prover) != DDL_SECURITY_TLS)
-        return status;
     return ddl_encryption_create(&options, search->prover, &search->encryption, err);
 }
 
-/* By deadline, where there is a file to be read. */
-static ddl_status look_aside(struct search *search, ddl_deadline deadline, bool *lost, ddl_error *err)
+/* By deadline. After *lost the search is no longer the caller's. */
+static ddl_status look_aside(struct search *search, ddl_status (*look)(void *state, ddl_error *err),
+                             const char *what, ddl_deadline deadline, bool *lost, ddl_error *err)
 {
-    const ddl_config *config = &search->config;
-    const bool is_tls = config->security == DDL_SECURITY_TLS, is_named = search->where == NAMED;
-    char what[256];
-    *lost = false;
-    if (search->where == NOTHING && !is_tls)
-        return DDL_OK;
-    snprintf(what, sizeof what, "reading %s%s%.160s%s%s",
-             search->where != NOTHING ? "this job's secret" : "what certifies this rank",
-             is_named ? ", DDL_SECRET_FILE=" : "", is_named ? search->file : "",
-             is_named && is_tls ? "," : "",
-             search->where != NOTHING && is_tls ? " or what certifies this rank" : "");
+    const int rank = search->config.rank;
     const ddl_aside looking = { look, forget, search, what };
     const ddl_status status = ddl_aside_run(&looking, deadline, lost, err);
-    return *lost ? ddl_error_blame(err, config->rank) : status;
+    return *lost ? ddl_error_blame(err, rank) : status;
+}
+
+static ddl_status look(struct search *search, ddl_deadline deadline, bool *lost, ddl_error *err)
+{
+    char what[256] = "reading the secret of this user's home directory";
+    if (search->where == NAMED)
+        snprintf(what, sizeof what, "reading DDL_SECRET_FILE=%.200s", search->file);
+    else if (search->where == OF_HOST)
+        snprintf(what, sizeof what, "reading the secret of this user on this host");
+    if (search->where != NOTHING)
+        DDL_TRY(look_aside(search, look_for_secret, what, deadline, lost, err));
+    if (ddl_prover_level(search->prover) != DDL_SECURITY_TLS)
+        return DDL_OK;
+    snprintf(what, sizeof what, "reading what certifies this rank%s%.200s",
+             search->config.tls_cert[0] != '\0' ? ", DDL_TLS_CERT=" : "", search->config.tls_cert);
+    return look_aside(search, look_for_certificates, what, deadline, lost, err);
 }
 
 ddl_status ddl_membership_find(const ddl_config *config, ddl_deadline deadline, ddl_prover **prover,
@@ -327,7 +336,7 @@ ddl_status ddl_membership_find(const ddl_config *config, ddl_deadline deadline, 
     ddl_status status = choose(search, err);
     pthread_mutex_unlock(&lock);
     if (status == DDL_OK)
-        status = look_aside(search, deadline, &lost, err);
+        status = look(search, deadline, &lost, err);
     if (lost)
         return status;
     *prover = search->prover;

@@ -7,7 +7,11 @@
 #include "base/log.h"
 #include "base/thread.h"
 
-enum { WARNING_MS = 5000 };
+enum {
+    WARNING_MS = 5000,
+    STOPPED_MS = 50, /* who sees its deadline so late was stopped, and so was its thread */
+    GRACE_MS = 500,
+};
 
 /* Shared by both threads until one of them has no more to do with it. */
 struct trip {
@@ -60,6 +64,8 @@ static bool await_return(struct trip *trip, ddl_deadline deadline)
         ddl_bell_lock(&trip->bell);
         wait_until(trip, deadline);
     }
+    if (!trip->is_done && ddl_now_ns() - deadline > STOPPED_MS * DDL_NS_PER_MS)
+        wait_until(trip, ddl_deadline_in_ms(GRACE_MS));
     trip->is_lost = !trip->is_done;
     const bool is_done = trip->is_done;
     ddl_bell_unlock(&trip->bell);

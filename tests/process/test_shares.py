@@ -234,10 +234,10 @@ class Hanging(Tests):
         shutil.copy(self.secret_file, self.served + "/profile")
         self.mounts[1].signal(signal.SIGSTOP)
         for files, least, most, what in (
-                (there, 2, 3, f"reading this job's secret, DDL_SECRET_FILE={home}/secret has not returned for 2.0 s"),
+                (there, 2, 3, f"reading DDL_SECRET_FILE={home}/secret has not returned for 2.0 s"),
                 ({"DDL_PROFILE": home + "/profile"}, 2, 3, f"reading DDL_PROFILE={home}/profile has not returned for 2.0 s"),
                 ({"DDL_SECURITY": "tls", "DDL_TLS_CA": home + "/a", "DDL_TLS_CERT": home + "/b", "DDL_TLS_KEY": home + "/c"}, 2, 3,
-                 "or what certifies this rank has not returned for 2.0 s"),
+                 f"reading what certifies this rank, DDL_TLS_CERT={home}/b has not returned for 2.0 s"),
                 ({**there, "DDL_TRANSPORT": "pigeon"}, 1.9, 3, "DDL_TRANSPORT=pigeon")):
             with self.subTest(files=files):
                 world = self.job(2, DDL_START_TIMEOUT="2s", **files)
@@ -297,7 +297,7 @@ class Hanging(Tests):
             rank.expect("call", "DDL_OK")
             rank.expect("free", "DDL_OK")
             rank.finish(0)
-            self.assertRegex("".join(rank.errors), "secret has not returned for 5 s; does the server of that file system answer")
+            self.assertRegex("".join(rank.errors), "reading DDL_SECRET_FILE=\\S+ has not returned for 5 s; does the server of that file system answer")
 
     def test_one_that_comes_back_in_time_is_waited_for(self):
         world = self.job(2)
