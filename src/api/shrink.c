@@ -362,6 +362,16 @@ static ddl_status fail_late(const ddl_comm *comm, int late, ddl_error *err)
     return status;
 }
 
+/* Others had less time, and were enough. */
+static ddl_status fail_given_up(const ddl_comm *comm, int late, ddl_error *err)
+{
+    char who[160];
+    (void)DDL_FAIL(err, DDL_ETIMEDOUT,
+                   "%s has not called ddl_comm_shrink, and ranks that waited for it have given up",
+                   ddl_comm_describe(comm, late, who, sizeof who));
+    return ddl_error_blame(err, late);
+}
+
 /* Holder: what was agreed upon, as arguments of the new communicator. Others that were waited for in vain
  * give up too: after the deadline that is no reason. */
 static ddl_status read_result(ddl_comm *comm, int *members, int *nleft, int *own, uint64_t *id,
@@ -378,6 +388,8 @@ static ddl_status read_result(ddl_comm *comm, int *members, int *nleft, int *own
     case DDL_AGREEMENT_EXCLUDED:
         return DDL_FAIL(err, DDL_EABORTED, "other ranks hear this one no more, and do not go on with it");
     case DDL_AGREEMENT_MINORITY:
+        if (ddl_agreement_given_up_for(agreement) >= 0)
+            return fail_given_up(comm, ddl_agreement_given_up_for(agreement), err);
         return DDL_FAIL(
             err, DDL_EABORTED,
             "fewer than half of the %d ranks are left, or half without the lowest: they do not go on",

@@ -33,9 +33,10 @@ struct ddl_agreement {
     uint8_t *lost; /* whom this rank has lost */
     uint8_t *said; /* by each rank that has entered: whom it has lost */
     uint8_t *has_entered;
-    int *accepted;   /* by each, this rank too: whose proposal last, or NOBODY */
-    int *nconflicts; /* while one is made: how many of the ranks left each has lost */
-    proposal latest; /* that of the highest rank that this one knows of; once decided, that */
+    uint8_t *gave_up; /* who has said so: lost, but not because nobody hears it */
+    int *accepted;    /* by each, this rank too: whose proposal last, or NOBODY */
+    int *nconflicts;  /* while one is made: how many of the ranks left each has lost */
+    proposal latest;  /* that of the highest rank that this one knows of; once decided, that */
     bool entered, is_decided, has_given_up;
     bool is_excluded; /* somebody has said so */
     bool is_missed;   /* the latest is what it does not go on with */
@@ -72,11 +73,12 @@ ddl_status ddl_agreement_create(int rank, int nranks, uint32_t offer, ddl_agreem
     a->lost = ddl_alloc(a->set_bytes);
     a->said = ddl_alloc_array((size_t)nranks, a->set_bytes);
     a->has_entered = ddl_alloc((size_t)nranks);
+    a->gave_up = ddl_alloc(a->set_bytes);
     a->accepted = ddl_alloc_array((size_t)nranks, sizeof *a->accepted);
     a->nconflicts = ddl_alloc_array((size_t)nranks, sizeof *a->nconflicts);
     a->latest = (proposal){ .by = NOBODY, .gone = ddl_alloc(a->set_bytes) };
-    if (a->lost == NULL || a->said == NULL || a->has_entered == NULL || a->accepted == NULL ||
-        a->nconflicts == NULL || a->latest.gone == NULL) {
+    if (a->lost == NULL || a->said == NULL || a->has_entered == NULL || a->gave_up == NULL ||
+        a->accepted == NULL || a->nconflicts == NULL || a->latest.gone == NULL) {
         ddl_agreement_destroy(a);
         return DDL_FAIL(err, DDL_ENOMEM, "no memory to agree on who is left");
     }
@@ -93,6 +95,7 @@ void ddl_agreement_destroy(ddl_agreement *a)
     ddl_free(a->lost);
     ddl_free(a->said);
     ddl_free(a->has_entered);
+    ddl_free(a->gave_up);
     ddl_free(a->accepted);
     ddl_free(a->nconflicts);
     ddl_free(a->latest.gone);
@@ -349,6 +352,7 @@ ddl_status ddl_agreement_hear(ddl_agreement *a, int peer, ddl_view report, ddl_e
         break;
     case GIVEN_UP:
         a->is_excluded = a->is_excluded || has(set, a->rank);
+        add(a->gave_up, peer);
         ddl_agreement_lose(a, peer);
         break;
     }
@@ -457,6 +461,20 @@ ddl_agreement_state ddl_agreement_result(const ddl_agreement *a)
     if (a->is_decided && !has(a->latest.gone, a->rank))
         return DDL_AGREEMENT_DECIDED;
     return a->is_excluded ? DDL_AGREEMENT_EXCLUDED : DDL_AGREEMENT_MINORITY;
+}
+
+int ddl_agreement_given_up_for(const ddl_agreement *a)
+{
+    int absent = -1, count = 0;
+    bool could_go_on = false; /* at last: rank 0 */
+    for (int rank = a->nranks - 1; rank >= 0; rank--) {
+        const bool is_lost = has(a->lost, rank);
+        could_go_on = !is_lost || has(a->gave_up, rank);
+        count += could_go_on;
+        if (!is_lost && rank != a->rank && !a->has_entered[rank])
+            absent = rank;
+    }
+    return is_enough(a, count, could_go_on) ? absent : -1;
 }
 
 bool ddl_agreement_forgo(ddl_agreement *a)

@@ -83,6 +83,10 @@ typedef enum ddl_agreement_state {
 
 ddl_agreement_state ddl_agreement_result(const ddl_agreement *agreement);
 
+/* Where too few are left only as others have given the wait up: the lowest rank that is not lost and has not
+ * entered, for which they waited; -1: there is none, or it is not so. */
+int ddl_agreement_given_up_for(const ddl_agreement *agreement);
+
 /* This rank has no part in what comes of it, whatever that is: whether it is counted in by what was proposed,
  * or decided; then it is missed. */
 bool ddl_agreement_forgo(ddl_agreement *agreement);

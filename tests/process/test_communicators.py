@@ -262,6 +262,35 @@ class Shrinking(Communicators):
             rank.expect("free", "DDL_OK")
             rank.finish(0)
 
+    def test_who_never_comes_is_named_to_all_that_gave_up_one_after_the_other(self):
+        world = self.world(4)
+        made = ["init", "split:part:0:0", "use:part", SMALL, "line"]
+        waits = [*made, f"forever={SMALL}", "timeout:1000", "line", "shrink:rest", "free", "line", SMALL, "free"]
+        ranks = world.start_all(*waits, others={3: [*made, "abort:enough", "line", "free", SMALL, "free"]})
+        self.together(ranks, "init", "split", "call")
+        ranks[3].expect("abort", "DDL_OK")
+        ranks[3].expect("ready")
+        for rank in ranks[:3]:
+            self.assertEqual(self.next_of_forever(rank)["status"], "DDL_EABORTED", rank.story())
+            rank.expect("timeout", "DDL_OK")
+            rank.expect("ready")
+        for rank in ranks[:3]:
+            rank.go()
+            time.sleep(bound(0.3))
+        for rank in ranks[:3]:
+            record = rank.expect("shrink", "DDL_ETIMEDOUT")
+            self.assertEqual(record["culprit"], 3, record)
+            self.assertRegex(record["text"], r"^rank 3 \(pid \d+ on \S+\) has not called ddl_comm_shrink", record)
+            rank.expect("free", "DDL_OK")
+            rank.expect("ready")
+        for rank in ranks:
+            rank.go()
+        ranks[3].expect("free", "DDL_OK")
+        for rank in ranks:
+            self.assertTrue(rank.expect("call", "DDL_OK")["exact"])
+            rank.expect("free", "DDL_OK")
+            rank.finish(0)
+
     def test_after_one_death(self):
         draw = random.Random(SEED)
         for _ in range(ROUNDS):
