@@ -55,8 +55,10 @@ struct run {
     const cases_plan *plan;
     struct group groups[GROUPS_AT_MOST];
     int ngroups, first_case, ncalls;
-    uint64_t state;     /* what all ranks draw alike */
-    uint64_t own_state; /* what this rank draws for itself */
+    uint64_t state;                 /* what all ranks draw alike */
+    uint64_t own_state;             /* what this rank draws for itself */
+    oracle_kind deck[ORACLE_KINDS]; /* of calls of the whole communicator: as many of each */
+    int ndealt;
     struct call calls[CALLS_AT_MOST];
     char *failure;
 };
@@ -265,6 +267,17 @@ static bool draw_blocks(struct run *run, struct call *c, size_t limit)
     return true;
 }
 
+static oracle_kind deal_kind(struct run *run)
+{
+    const int next = run->ndealt++ % ORACLE_KINDS;
+    for (int i = 0; next == 0 && i < ORACLE_KINDS; i++) { /* another one is put in at any place */
+        const int at = (int)oracle_below(&run->state, (uint64_t)i + 1);
+        run->deck[i] = run->deck[at];
+        run->deck[at] = (oracle_kind)i;
+    }
+    return run->deck[next];
+}
+
 /* From the shared state alone, so that all ranks draw the same. */
 static bool draw_call(struct run *run, struct call *c)
 {
@@ -276,10 +289,12 @@ static bool draw_call(struct run *run, struct call *c)
     memset(c, 0, sizeof *c);
     c->group = &run->groups[oracle_below(state, 2) ? 0 : oracle_below(state, (uint64_t)run->ngroups)];
     what->nranks = c->group->nranks;
-    do {
-        what->kind =
-            plan->only >= 0 ? (oracle_kind)plan->only : (oracle_kind)oracle_below(state, ORACLE_KINDS);
-    } while (what->nranks == 1 && plan->only < 0 && what->kind >= ORACLE_SHIFT);
+    if (plan->only >= 0)
+        what->kind = (oracle_kind)plan->only;
+    else if (c->group == &run->groups[0] && what->nranks > 1)
+        what->kind = deal_kind(run);
+    else
+        what->kind = (oracle_kind)oracle_below(state, what->nranks > 1 ? ORACLE_KINDS : ORACLE_SHIFT);
     what->dtype = (ddl_dtype)oracle_below(state, DDL_FLOAT64 + 1);
     what->op = (ddl_op)oracle_below(state, oracle_is_float(what->dtype) ? DDL_AVG + 1 : DDL_BXOR + 1);
     what->root = (int)oracle_below(state, (uint64_t)what->nranks);
