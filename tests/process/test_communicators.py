@@ -265,7 +265,7 @@ class Shrinking(Communicators):
     def test_who_never_comes_is_named_to_all_that_gave_up_one_after_the_other(self):
         world = self.world(4)
         made = ["init", "split:part:0:0", "use:part", SMALL, "line"]
-        waits = [*made, f"forever={SMALL}", "timeout:1000", "line", "shrink:rest", "free", "line", SMALL, "free"]
+        waits = [*made, f"forever={SMALL}", "timeout:3000", "line", "shrink:rest", "free", "line", SMALL, "free"]
         ranks = world.start_all(*waits, others={3: [*made, "abort:enough", "line", "free", SMALL, "free"]})
         self.together(ranks, "init", "split", "call")
         ranks[3].expect("abort", "DDL_OK")
@@ -276,7 +276,7 @@ class Shrinking(Communicators):
             rank.expect("ready")
         for rank in ranks[:3]:
             rank.go()
-            time.sleep(bound(0.3))
+            time.sleep(0.5)
         for rank in ranks[:3]:
             record = rank.expect("shrink", "DDL_ETIMEDOUT")
             self.assertEqual(record["culprit"], 3, record)
