@@ -8,6 +8,7 @@
 #include "base/thread.h"
 
 enum {
+    LEAST_MS = 100, /* where the time is over, but nothing hangs */
     WARNING_MS = 5000,
     STOPPED_MS = 50, /* who sees its deadline so late was stopped, and so was its thread */
     GRACE_MS = 500,
@@ -86,7 +87,8 @@ ddl_status ddl_aside_run(const ddl_aside *aside, ddl_deadline deadline, bool *lo
         forget(trip);
         return aside->act(aside->state, err);
     }
-    if (!await_return(trip, deadline)) {
+    const ddl_deadline least = ddl_deadline_in_ms(LEAST_MS);
+    if (!await_return(trip, deadline > least ? deadline : least)) {
         *lost = true;
         pthread_detach(thread);
         return DDL_FAIL(err, DDL_ETIMEDOUT,

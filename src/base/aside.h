@@ -18,9 +18,9 @@ typedef struct ddl_aside {
 } ddl_aside;
 
 /*
- * Do it, and return what act did. DDL_ETIMEDOUT with *lost: it has not returned by the deadline, and state is
- * no longer the caller's; the thread releases it should act return after all. A warning tells of one that
- * takes 5 s. Who can have no further thread acts itself.
+ * Do it, and return what act did. DDL_ETIMEDOUT with *lost: it has not returned by the deadline, though it
+ * had 0.1 s at least, and state is no longer the caller's; the thread releases it should act return after
+ * all. A warning tells of one that takes 5 s. Who can have no further thread acts itself.
  */
 DDL_MUST_USE ddl_status ddl_aside_run(const ddl_aside *aside, ddl_deadline deadline, bool *lost,
                                       ddl_error *err);
