@@ -12,6 +12,7 @@
 #include "api/watching.h"
 #include "base/assert.h"
 #include "base/bytes.h"
+#include "base/failpoint.h"
 #include "protocol/agreement.h"
 
 #include <stdio.h>
@@ -178,6 +179,14 @@ static int find_left(const ddl_comm *comm, const ddl_agreement *agreement, int *
     return nleft;
 }
 
+static void tell_missed(int rank, const ddl_member *member, ddl_notice *notice)
+{
+    snprintf(notice->text, sizeof notice->text,
+             "rank %d (pid %d on %s) was counted in by ddl_comm_shrink, but does not go on; look at its "
+             "output",
+             rank, (int)member->pid, member->host);
+}
+
 /* Holder: the others count this rank in, which does not go on with them. They are told so, now and whenever
  * they ask; without memory for that they wait for it in vain. */
 static void forgo(const ddl_comm *comm, const ddl_agreement *agreement)
@@ -189,15 +198,11 @@ static void forgo(const ddl_comm *comm, const ddl_agreement *agreement)
     const int nleft = find_left(comm, agreement, members, &own);
     const uint64_t id = ddl_world_id(world, members[0], ddl_agreement_offer(agreement));
     if (id <= DDL_ID_LIMIT && ddl_world_forgo(world, (uint32_t)id)) {
-        const ddl_member *member = &comm->roster->members[comm->rank];
         const ddl_frame frame = { .type = DDL_FRAME_ABORT,
                                   .channel = (uint32_t)id * 2 + DDL_CHANNEL_COLLECTIVE,
                                   .number = true };
         ddl_notice notice = { .code = DDL_EPEERLOST, .culprit = own, .witness = own };
-        snprintf(notice.text, sizeof notice.text,
-                 "rank %d (pid %d on %s) was counted in by ddl_comm_shrink, but does not go on; look at its "
-                 "output",
-                 own, (int)member->pid, member->host);
+        tell_missed(own, &comm->roster->members[comm->rank], &notice);
         for (int i = 0; i < nleft; i++)
             if (i != own)
                 ddl_mesh_tell(comm->mesh, members[i], &frame, &notice);
@@ -208,6 +213,8 @@ static void forgo(const ddl_comm *comm, const ddl_agreement *agreement)
 /* Who waits for this rank need not; also where it has waited itself, in vain. */
 void ddl_shrink_free(ddl_comm *comm)
 {
+    if (comm->shrinking != NULL)
+        DDL_FAILPOINT_STALL("api.shrink_free");
     for (struct ddl_shrinking *s = comm->shrinking; s != NULL; s = s->next) {
         if (!s->taken) {
             ddl_agreement_give_up(s->agreement);
@@ -444,6 +451,35 @@ static void forgo_unmade(ddl_comm *comm)
     ddl_engine_leave(comm->engine);
 }
 
+/* Holder: rank `place` of what was made has given up before it knew that it is counted in. All are told so,
+ * and whoever shrinks that again does not wait for it. */
+static void leave_behind(ddl_comm *made, int place)
+{
+    ddl_error ignored;
+    ddl_notice notice = { .code = DDL_EPEERLOST, .culprit = place, .witness = made->rank };
+    tell_missed(place, &made->roster->members[place], &notice);
+    ddl_failure_raise(made, &notice);
+    if (made->shrinking != NULL || create(made, 1, &made->shrinking, &ignored) == DDL_OK)
+        ddl_agreement_lose(made->shrinking->agreement, place);
+}
+
+/* Of those that were counted in. */
+static void leave_behind_who_gave_up(ddl_comm *comm, ddl_comm *made)
+{
+    const ddl_agreement *agreement = comm->shrinking->agreement;
+    if (!ddl_engine_enter(comm->engine, ddl_deadline_in_ms(KEPT_OUT_MS)))
+        return;
+    for (int rank = 0, place = 0; rank < comm->nranks; rank++) {
+        if (ddl_agreement_is_gone(agreement, rank))
+            continue;
+        if (ddl_agreement_has_given_up(agreement, rank))
+            leave_behind(made, place);
+        place++;
+    }
+    ddl_mesh_flush(comm->mesh);
+    ddl_engine_leave(comm->engine);
+}
+
 static ddl_status shrink(ddl_comm *comm, ddl_comm **survivors, ddl_error *err)
 {
     int *members = ddl_alloc_array((size_t)comm->nranks, sizeof *members);
@@ -463,6 +499,8 @@ static ddl_status shrink(ddl_comm *comm, ddl_comm **survivors, ddl_error *err)
                                  comm->root == comm ? NULL : comm->root, comm->timeout_ms, survivors, err);
         if (status != DDL_OK && comm->engine != NULL)
             forgo_unmade(comm);
+        else if (status == DDL_OK && comm->engine != NULL)
+            leave_behind_who_gave_up(comm, *survivors);
     }
     ddl_free(members);
     return status;

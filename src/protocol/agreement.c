@@ -463,6 +463,11 @@ ddl_agreement_state ddl_agreement_result(const ddl_agreement *a)
     return a->is_excluded ? DDL_AGREEMENT_EXCLUDED : DDL_AGREEMENT_MINORITY;
 }
 
+bool ddl_agreement_has_given_up(const ddl_agreement *a, int rank)
+{
+    return has(a->gave_up, rank);
+}
+
 int ddl_agreement_given_up_for(const ddl_agreement *a)
 {
     int absent = -1, count = 0;

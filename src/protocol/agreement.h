@@ -87,6 +87,9 @@ ddl_agreement_state ddl_agreement_result(const ddl_agreement *agreement);
  * entered, for which they waited; -1: there is none, or it is not so. */
 int ddl_agreement_given_up_for(const ddl_agreement *agreement);
 
+/* Whether this rank has heard that another has given up, which may have been counted in before. */
+bool ddl_agreement_has_given_up(const ddl_agreement *agreement, int rank);
+
 /* This rank has no part in what comes of it, whatever that is: whether it is counted in by what was proposed,
  * or decided; then it is missed. */
 bool ddl_agreement_forgo(ddl_agreement *agreement);

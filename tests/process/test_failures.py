@@ -1616,6 +1616,47 @@ class Lacking(Failures):
                         self.assertRegex("".join(rank.errors), rf"ddl: DDL_ENOMEM \w+#\d comm=world rank {r}@\S+: rank 1 ")
 
 
+    def test_who_frees_without_knowing_that_it_is_counted_in_is_left_behind(self):
+        """It has called shrink, is out of time, and does nothing for 5 s as it frees, while others count it in."""
+        world = self.world(4)
+        made = ["init", "split:part:0:0", "use:part", SMALL]
+        rest = [*made, f"forever={SMALL}", "timeout:20000", "line", "shrink:rest", "use:rest", SMALL, "shrink:again",
+                "use:again", SMALL, "free", "use:rest", "free", "use:part", "free", "free"]
+        early = [*made, "abort:enough", "timeout:300", "shrink:rest", "free", "line", "free"]
+        ranks = [world.start(r, *(early if r == 2 else rest), DDL_FAILPOINTS="api.shrink_free" if r == 2 else None) for r in range(4)]
+        for rank in ranks:
+            for event in ("init", "split", "call"):
+                rank.expect(event, "DDL_OK")
+        others = [ranks[0], ranks[1], ranks[3]]
+        for rank in others:
+            self.assertEqual(self.next_of_forever(rank)["status"], "DDL_EABORTED", rank.story())
+            rank.expect("timeout", "DDL_OK")
+            rank.expect("ready")
+        for event, status in (("abort", "DDL_OK"), ("timeout", "DDL_OK"), ("shrink", "DDL_ETIMEDOUT")):
+            ranks[2].expect(event, status)
+        for rank in others:
+            rank.go()
+        for place, rank in enumerate(others):
+            record = rank.expect("shrink", "DDL_OK")
+            self.assertEqual(record["new_size"], 4, rank.story())
+            record = rank.expect("call", "DDL_EPEERLOST")
+            self.assertEqual(record["culprit"], 2, record)
+            self.assert_names(record, "was counted in by ddl_comm_shrink, but does not go on")
+            self.assert_within(record, record["begin_ns"], 1)
+            record = rank.expect("shrink", "DDL_OK")
+            self.assertEqual((record["new_rank"], record["new_size"]), (place, 3), rank.story())
+            self.assert_within(record, record["begin_ns"], 1)
+            self.assertTrue(rank.expect("call", "DDL_OK")["exact"])
+        ranks[2].expect("free", "DDL_OK")
+        ranks[2].expect("ready")
+        ranks[2].go()
+        for rank in others:
+            for _ in range(4):
+                rank.expect("free", "DDL_OK")
+            rank.finish(0)
+        ranks[2].expect("free", "DDL_OK")
+        ranks[2].finish(0)
+
     def test_a_connection_that_one_end_gives_up_is_heard_of_at_the_other(self):
         """Though both processes go on, as after an error of the network that one of them sees."""
         world = self.world(2, DDL_TRANSPORT="tcp", DDL_TIMEOUT="20s")
