@@ -298,15 +298,15 @@ static ddl_status look_for_certificates(void *state, ddl_error *err)
 
 /* By deadline. After *lost the search is no longer the caller's. */
 static ddl_status look_aside(struct search *search, ddl_status (*look)(void *state, ddl_error *err),
-                             const char *what, ddl_deadline deadline, bool *lost, ddl_error *err)
+                             const char *what, bool *lost, ddl_error *err)
 {
     const int rank = search->config.rank;
     const ddl_aside looking = { look, forget, search, what };
-    const ddl_status status = ddl_aside_run(&looking, deadline, lost, err);
+    const ddl_status status = ddl_aside_run(&looking, search->config.start_until, lost, err);
     return *lost ? ddl_error_blame(err, rank) : status;
 }
 
-static ddl_status look(struct search *search, ddl_deadline deadline, bool *lost, ddl_error *err)
+static ddl_status look(struct search *search, bool *lost, ddl_error *err)
 {
     char what[256] = "reading the secret of this user's home directory";
     if (search->where == NAMED)
@@ -314,16 +314,16 @@ static ddl_status look(struct search *search, ddl_deadline deadline, bool *lost,
     else if (search->where == OF_HOST)
         snprintf(what, sizeof what, "reading the secret of this user on this host");
     if (search->where != NOTHING)
-        DDL_TRY(look_aside(search, look_for_secret, what, deadline, lost, err));
+        DDL_TRY(look_aside(search, look_for_secret, what, lost, err));
     if (ddl_prover_level(search->prover) != DDL_SECURITY_TLS)
         return DDL_OK;
     snprintf(what, sizeof what, "reading what certifies this rank%s%.200s",
              search->config.tls_cert[0] != '\0' ? ", DDL_TLS_CERT=" : "", search->config.tls_cert);
-    return look_aside(search, look_for_certificates, what, deadline, lost, err);
+    return look_aside(search, look_for_certificates, what, lost, err);
 }
 
-ddl_status ddl_membership_find(const ddl_config *config, ddl_deadline deadline, ddl_prover **prover,
-                               ddl_encryption **encryption, ddl_error *err)
+ddl_status ddl_membership_find(const ddl_config *config, ddl_prover **prover, ddl_encryption **encryption,
+                               ddl_error *err)
 {
     bool lost = false;
     *prover = NULL;
@@ -336,7 +336,7 @@ ddl_status ddl_membership_find(const ddl_config *config, ddl_deadline deadline, 
     ddl_status status = choose(search, err);
     pthread_mutex_unlock(&lock);
     if (status == DDL_OK)
-        status = look(search, deadline, &lost, err);
+        status = look(search, &lost, err);
     if (lost)
         return status;
     *prover = search->prover;

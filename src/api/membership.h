@@ -15,7 +15,6 @@
 #define DDL_API_MEMBERSHIP_H
 
 #include "api/config.h"
-#include "base/clock.h"
 #include "protocol/prover.h"
 #include "rendezvous/encryption.h"
 
@@ -24,10 +23,10 @@
  * descriptor or the environment is taken out of them in any case, and kept for later worlds of this process.
  * *encryption is how connections are encrypted, NULL below level tls; *prover must outlive it, and is the
  * caller's where that is what fails, too. DDL_ECONFIG: no secret, in words that name the ways, or wrong
- * files. DDL_EUNSUPPORTED: a build without TLS. DDL_ETIMEDOUT: a file has not been read by the deadline.
- * Thread: any.
+ * files. DDL_EUNSUPPORTED: a build without TLS. DDL_ETIMEDOUT: a file has not been read by
+ * config->start_until. Thread: any.
  */
-DDL_MUST_USE ddl_status ddl_membership_find(const ddl_config *config, ddl_deadline deadline,
-                                            ddl_prover **prover, ddl_encryption **encryption, ddl_error *err);
+DDL_MUST_USE ddl_status ddl_membership_find(const ddl_config *config, ddl_prover **prover,
+                                            ddl_encryption **encryption, ddl_error *err);
 
 #endif

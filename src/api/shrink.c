@@ -179,7 +179,7 @@ static int find_left(const ddl_comm *comm, const ddl_agreement *agreement, int *
     return nleft;
 }
 
-static void tell_missed(int rank, const ddl_member *member, ddl_notice *notice)
+static void write_missed(int rank, const ddl_member *member, ddl_notice *notice)
 {
     snprintf(notice->text, sizeof notice->text,
              "rank %d (pid %d on %s) was counted in by ddl_comm_shrink, but does not go on; look at its "
@@ -202,7 +202,7 @@ static void forgo(const ddl_comm *comm, const ddl_agreement *agreement)
                                   .channel = (uint32_t)id * 2 + DDL_CHANNEL_COLLECTIVE,
                                   .number = true };
         ddl_notice notice = { .code = DDL_EPEERLOST, .culprit = own, .witness = own };
-        tell_missed(own, &comm->roster->members[comm->rank], &notice);
+        write_missed(own, &comm->roster->members[comm->rank], &notice);
         for (int i = 0; i < nleft; i++)
             if (i != own)
                 ddl_mesh_tell(comm->mesh, members[i], &frame, &notice);
@@ -457,7 +457,7 @@ static void leave_behind(ddl_comm *made, int place)
 {
     ddl_error ignored;
     ddl_notice notice = { .code = DDL_EPEERLOST, .culprit = place, .witness = made->rank };
-    tell_missed(place, &made->roster->members[place], &notice);
+    write_missed(place, &made->roster->members[place], &notice);
     ddl_failure_raise(made, &notice);
     if (made->shrinking != NULL || create(made, 1, &made->shrinking, &ignored) == DDL_OK)
         ddl_agreement_lose(made->shrinking->agreement, place);

@@ -132,7 +132,7 @@ static ddl_status make_engine(ddl_world *world, ddl_deadline deadline, ddl_error
     return status;
 }
 
-static ddl_status connect_all(ddl_world *world, ddl_deadline deadline, ddl_error *err)
+static ddl_status connect_all(ddl_world *world, ddl_error *err)
 {
     ddl_wire *wires = ddl_alloc_array((size_t)world->config.nranks, sizeof *wires);
     if (wires == NULL)
@@ -140,6 +140,7 @@ static ddl_status connect_all(ddl_world *world, ddl_deadline deadline, ddl_error
     for (int rank = 0; rank < world->config.nranks; rank++)
         wires[rank] = ddl_no_wire;
     world->wires = wires;
+    const ddl_deadline deadline = world->config.start_until;
     ddl_status status = meet(world, wires, deadline, err);
     DDL_FAILPOINT_STALL("api.met");
     if (status != DDL_OK)
@@ -178,9 +179,9 @@ static void warn_of_unknown_settings(const ddl_config *config)
 }
 
 /* What shows that this rank belongs to the job. */
-static ddl_status find_membership(ddl_world *world, ddl_deadline deadline, ddl_error *err)
+static ddl_status find_membership(ddl_world *world, ddl_error *err)
 {
-    return ddl_membership_find(&world->config, deadline, &world->prover, &world->encryption, err);
+    return ddl_membership_find(&world->config, &world->prover, &world->encryption, err);
 }
 
 /* Whether this rank can take part by itself. */
@@ -206,8 +207,7 @@ static void tell_lack(ddl_world *world, ddl_error *err)
     ddl_error ignored, told;
     if (!world->config.knows_place || world->config.may_be_tried || world->config.nranks == 1 ||
         ddl_deadline_left_ms(deadline) < TELLING_MS || !ddl_bootstrap_may_tell() ||
-        find_membership(world, deadline, &ignored) != DDL_OK ||
-        ddl_service_create(&world->service, &ignored) != DDL_OK)
+        find_membership(world, &ignored) != DDL_OK || ddl_service_create(&world->service, &ignored) != DDL_OK)
         return;
     ddl_bootstrap_options options = bootstrap_options(world, deadline);
     options.lack = &lack;
@@ -237,11 +237,10 @@ ddl_status ddl_world_create(const ddl_options *options, ddl_world **out, ddl_err
         if (err->culprit < 0 && world->config.nranks > 1) /* there was nobody to tell */
             (void)ddl_error_blame(err, world->config.rank);
     }
-    const ddl_deadline deadline = world->config.start_until;
     if (status == DDL_OK)
-        status = find_membership(world, deadline, err);
+        status = find_membership(world, err);
     if (status == DDL_OK)
-        status = world->config.nranks == 1 ? be_alone(world, err) : connect_all(world, deadline, err);
+        status = world->config.nranks == 1 ? be_alone(world, err) : connect_all(world, err);
     if (status != DDL_OK) {
         err->rank = world->config.nranks > 0 ? world->config.rank : -1;
         (void)ddl_world_destroy(world, ddl_now_ns(), NULL);

@@ -11,8 +11,10 @@
 #include "base/failpoint.h"
 
 #include <pthread.h>
+#include <signal.h>
 #include <stdatomic.h>
 #include <string.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 enum { QUICK_MS = 50, PATIENCE_MS = 30000 };
@@ -23,7 +25,8 @@ static int gate[2]; /* a pipe: what hangs reads from it */
 struct work {
     ddl_status status;
     bool hangs;
-    pthread_t thread; /* that did it */
+    useconds_t then_us; /* which it takes after that */
+    pthread_t thread;   /* that did it */
 };
 
 static ddl_status act(void *state, ddl_error *err)
@@ -33,6 +36,7 @@ static ddl_status act(void *state, ddl_error *err)
     work->thread = pthread_self();
     if (work->hangs && read(gate[0], &byte, 1) != 1)
         return DDL_EINTERNAL;
+    usleep(work->then_us);
     return work->status != DDL_OK ? DDL_FAIL(err, work->status, "as it was to be") : DDL_OK;
 }
 
@@ -94,6 +98,40 @@ static void what_does_not_is_given_up_and_releases_itself(void **state)
     assert_int_equal(atomic_load(&nreleased), 1);
 }
 
+/* By 0.1 s, with all that it does. */
+static void what_does_not_hang_comes_back_though_the_time_is_over(void **state)
+{
+    (void)state;
+    bool lost = true;
+    struct work *work = make(DDL_OK, false);
+    assert_int_equal(run(work, 0, &lost, NULL), DDL_OK);
+    assert_false(lost);
+    ddl_free(work);
+}
+
+/* A process that was stopped beyond the deadline does not take that for a file that hangs. */
+static void who_was_stopped_waits_on(void **state)
+{
+    enum { ALREADY_US = 100 * 1000, STOPPED_US = 800 * 1000, LIMIT_MS = 400 };
+    (void)state;
+    bool lost = true;
+    const pid_t process = getpid(), child = fork();
+    if (child == 0) {
+        usleep(ALREADY_US);
+        kill(process, SIGSTOP);
+        usleep(STOPPED_US);
+        const bool is_told = write(gate[1], "", 1) == 1;
+        kill(process, SIGCONT);
+        _exit(is_told ? 0 : 1);
+    }
+    struct work *work = make(DDL_OK, true);
+    work->then_us = ALREADY_US;
+    assert_int_equal(run(work, LIMIT_MS, &lost, NULL), DDL_OK);
+    assert_false(lost);
+    ddl_free(work);
+    assert_int_equal(waitpid(child, NULL, 0), child);
+}
+
 #ifdef DDL_FAILPOINTS
 static void without_a_thread_it_is_done_here(void **state)
 {
@@ -114,6 +152,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(what_comes_back_in_time_is_the_callers),
         cmocka_unit_test(what_does_not_is_given_up_and_releases_itself),
+        cmocka_unit_test(what_does_not_hang_comes_back_though_the_time_is_over),
+        cmocka_unit_test(who_was_stopped_waits_on),
 #ifdef DDL_FAILPOINTS
         cmocka_unit_test(without_a_thread_it_is_done_here),
 #endif

@@ -192,14 +192,33 @@ class Shrinking(Communicators):
                     rank.expect("call", "DDL_OK")
             rank.finish(0)
 
+    MADE = ["init", "split:part:0:0", "use:part", SMALL, "line"]
+    REST = [*MADE, f"forever={SMALL}", "line", "shrink:rest", "use:rest", SMALL, "free", "use:part", "free", SMALL, "free"]
+
+    def go_on(self, ranks, left, since_ns):
+        """Those that are left of a part shrink it, within a second of this moment or of their calls, and free all of it;
+        then all compute once more in the world."""
+        for place, rank in enumerate(left):
+            record = rank.expect("shrink", "DDL_OK")
+            self.assertEqual((record["new_rank"], record["new_size"]), (place, len(left)), rank.story())
+            self.assert_within(record, max(since_ns, record["begin_ns"]), 1)
+            self.assertTrue(rank.expect("call", "DDL_OK")["exact"])
+            rank.expect("free", "DDL_OK")
+            rank.expect("free", "DDL_OK")
+        self.finish_all(ranks)
+
+    def finish_all(self, ranks):
+        for rank in ranks:
+            self.assertTrue(rank.expect("call", "DDL_OK")["exact"])
+            rank.expect("free", "DDL_OK")
+            rank.finish(0)
+
     def test_who_has_freed_it_is_not_waited_for(self):
         """Of a part that was aborted: who frees it, before the others shrink it or while they do, has gone on its way."""
         for frees_first in (True, False):
             with self.subTest(frees_first=frees_first):
                 world = self.world(3)
-                made = ["init", "split:part:0:0", "use:part", SMALL, "line"]
-                rest = [*made, f"forever={SMALL}", "line", "shrink:rest", "use:rest", SMALL, "free", "use:part", "free", SMALL, "free"]
-                ranks = world.start_all(*rest, others={1: [*made, "line", "abort:enough", "line", "free", SMALL, "free"]})
+                ranks = world.start_all(*self.REST, others={1: [*self.MADE, "line", "abort:enough", "line", "free", SMALL, "free"]})
                 self.together(ranks, "init", "split", "call")
                 ranks[1].expect("ready")
                 ranks[1].go()
@@ -215,25 +234,13 @@ class Shrinking(Communicators):
                 for rank in then:
                     rank.go()
                 freed = ranks[1].expect("free", "DDL_OK")
-                for place, rank in enumerate((ranks[0], ranks[2])):
-                    record = rank.expect("shrink", "DDL_OK")
-                    self.assertEqual((record["new_rank"], record["new_size"]), (place, 2), rank.story())
-                    self.assert_within(record, max(freed["end_ns"], record["begin_ns"]), 1)
-                    self.assertTrue(rank.expect("call", "DDL_OK")["exact"])
-                    rank.expect("free", "DDL_OK")
-                    rank.expect("free", "DDL_OK")
-                for rank in ranks:
-                    self.assertTrue(rank.expect("call", "DDL_OK")["exact"])
-                    rank.expect("free", "DDL_OK")
-                    rank.finish(0)
+                self.go_on(ranks, [ranks[0], ranks[2]], freed["end_ns"])
 
     def test_who_was_out_of_time_and_has_freed_it_is_not_waited_for(self):
         """One that has called shrink before, and of which some have heard."""
         world = self.world(4)
-        made = ["init", "split:part:0:0", "use:part", SMALL, "line"]
-        rest = [*made, f"forever={SMALL}", "line", "shrink:rest", "use:rest", SMALL, "free", "use:part", "free", SMALL, "free"]
-        early = [*made, "abort:enough", "timeout:1000", "line", "shrink:rest", "free", SMALL, "free"]
-        ranks = world.start_all(*rest, others={2: early})
+        early = [*self.MADE, "abort:enough", "timeout:1000", "line", "shrink:rest", "free", SMALL, "free"]
+        ranks = world.start_all(*self.REST, others={2: early})
         others = [ranks[0], ranks[1], ranks[3]]
         self.together(ranks, "init", "split", "call")
         ranks[2].expect("abort", "DDL_OK")
@@ -247,26 +254,15 @@ class Shrinking(Communicators):
         ranks[0].go()
         ranks[2].expect("shrink", "DDL_ETIMEDOUT")
         ranks[2].expect("free", "DDL_OK")
+        let_go_ns = time.monotonic_ns()
         ranks[1].go()
         ranks[3].go()
-        for place, rank in enumerate(others):
-            record = rank.expect("shrink", "DDL_OK")
-            self.assertEqual((record["new_rank"], record["new_size"]), (place, 3), rank.story())
-            if place > 0:
-                self.assert_within(record, record["begin_ns"], 1)
-            self.assertTrue(rank.expect("call", "DDL_OK")["exact"])
-            rank.expect("free", "DDL_OK")
-            rank.expect("free", "DDL_OK")
-        for rank in ranks:
-            self.assertTrue(rank.expect("call", "DDL_OK")["exact"])
-            rank.expect("free", "DDL_OK")
-            rank.finish(0)
+        self.go_on(ranks, others, let_go_ns)
 
     def test_who_never_comes_is_named_to_all_that_gave_up_one_after_the_other(self):
         world = self.world(4)
-        made = ["init", "split:part:0:0", "use:part", SMALL, "line"]
-        waits = [*made, f"forever={SMALL}", "timeout:3000", "line", "shrink:rest", "free", "line", SMALL, "free"]
-        ranks = world.start_all(*waits, others={3: [*made, "abort:enough", "line", "free", SMALL, "free"]})
+        waits = [*self.MADE, f"forever={SMALL}", "timeout:3000", "line", "shrink:rest", "free", "line", SMALL, "free"]
+        ranks = world.start_all(*waits, others={3: [*self.MADE, "abort:enough", "line", "free", SMALL, "free"]})
         self.together(ranks, "init", "split", "call")
         ranks[3].expect("abort", "DDL_OK")
         ranks[3].expect("ready")
@@ -286,10 +282,7 @@ class Shrinking(Communicators):
         for rank in ranks:
             rank.go()
         ranks[3].expect("free", "DDL_OK")
-        for rank in ranks:
-            self.assertTrue(rank.expect("call", "DDL_OK")["exact"])
-            rank.expect("free", "DDL_OK")
-            rank.finish(0)
+        self.finish_all(ranks)
 
     def test_after_one_death(self):
         draw = random.Random(SEED)

@@ -311,7 +311,7 @@ static ddl_status run(struct course *course, ddl_error *err)
 {
     const ddl_config *config = course->config;
     check_survey *survey = course->survey;
-    DDL_TRY(ddl_membership_find(config, course->deadline, &course->prover, &course->encryption, err));
+    DDL_TRY(ddl_membership_find(config, &course->prover, &course->encryption, err));
     static const char *const levels[] = { "off", "auth", "tls" }; /* as ddl_security */
     survey->security = levels[config->security];
     if (course->prover != NULL && course->prover->source != NULL)
