@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
 """Prints the kinds and names of tests of a build, a line each.
 
-    test_names.py BUILD WORDS [OPTION...]
+    test_names.py BUILD WORDS LEFT [OPTION...]
 
 The kinds are aside, computing, waiting and alone. A test waits if its priority is negative, is to be alone if it is least,
-and runs aside if it is positive (tests/meson.build). With WORDS, only names that contain them; OPTIONs are those with which
-`meson test` chooses, such as --suite.
+and runs aside if it is positive (tests/meson.build). With WORDS, only names that contain them. LEFT has beginnings of the
+names of tests that are left out, a line each. OPTIONs are those with which `meson test` chooses, such as --suite.
 """
 import json
 import subprocess
@@ -25,15 +25,16 @@ def kind_of(priority):
 
 
 def main():
-    if len(sys.argv) < 3:
+    if len(sys.argv) < 4:
         sys.exit(__doc__)
-    build, words, *options = sys.argv[1:]
+    build, words, left, *options = sys.argv[1:]
+    left = tuple(left.splitlines())
     kinds = {test["name"]: kind_of(test["priority"])
              for test in json.loads(output("meson", "introspect", "--tests", build))}
     listed = output("meson", "test", "-C", build, "--no-rebuild", "--list", *options).splitlines()
     names = dict.fromkeys(line.split(" / ", 1)[1] for line in listed if " / " in line)
     for name in names:
-        if words in name and name in kinds:
+        if words in name and name in kinds and not name.startswith(left):
             print(kinds[name], name)
 
 
