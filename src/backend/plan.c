@@ -424,14 +424,13 @@ static bool moves_both_ways(ddl_collective collective)
     return ddl_collective_gathers_for_all(collective) || ddl_collective_exchanges(collective);
 }
 
-/* What is written is best not read from memory first, which the kernel does. That costs an allgather more
- * than a copy saves, once it outgrows the last cache (64 MiB with 2 ranks took 1.4 times as long when pulled,
- * 16 MiB 0.6 times); not so an alltoall, which reads twice as much (64 MiB 0.86 times). */
+/* What is written is best not read from memory first, which the kernel does. That costs more than a copy
+ * saves once a call outgrows the last cache: with 2 ranks allgathers of 64 MiB took 1.4 times as long when
+ * pulled, those of 16 MiB 0.6 times; alltoalls of 64 MiB 1.1 to 1.2 times, those of 16 MiB 0.9 times. */
 static bool is_worth_pulling(ddl_collective collective, const ddl_shape *shape)
 {
-    static const double GATHERED_BYTES = 128 * 1024 * 1024;
-    bool gathers = ddl_collective_gathers_for_all(collective);
-    return moves_both_ways(collective) && (!gathers || footprint_of(collective, shape) <= GATHERED_BYTES);
+    static const double CACHED_BYTES = 128 * 1024 * 1024;
+    return moves_both_ways(collective) && footprint_of(collective, shape) <= CACHED_BYTES;
 }
 
 ddl_status ddl_plan_create(const ddl_algorithm *algorithm, const ddl_shape *shape, ddl_plan **out,

@@ -339,13 +339,13 @@ static void pieces_are_as_small_as_is_said(void **state)
     message_bytes = 0;
 }
 
-/* Each buffer is so many quarters of what the caches hold, over a board or not. */
-static bool goes_past_caches(ddl_collective collective, const char *name, size_t quarters, bool in_place,
-                             size_t post_bytes)
+/* A call between two ranks of one host whose buffers have so many bytes each. */
+static ddl_plan *plan_between_two(ddl_collective collective, const char *name, size_t bytes, bool in_place,
+                                  size_t post_bytes)
 {
     enum { RANKS = 2 };
     const bool is_vector = collective == DDL_COLLECTIVE_ALLREDUCE || collective == DDL_COLLECTIVE_BROADCAST;
-    const size_t count = quarters * (ddl_copy_cached_bytes(post_bytes > 0) / 4) / 4 / (is_vector ? 1 : RANKS);
+    const size_t count = bytes / 4 / (is_vector ? 1 : RANKS);
     const ddl_shape shape = { .rank = 1,
                               .nranks = RANKS,
                               .count = count,
@@ -356,6 +356,15 @@ static bool goes_past_caches(ddl_collective collective, const char *name, size_t
                               .post_bytes = post_bytes };
     ddl_plan *plan;
     assert_int_equal(ddl_plan_create(ddl_catalogue_find(collective, name), &shape, &plan, NULL), DDL_OK);
+    return plan;
+}
+
+/* Each buffer is so many quarters of what the caches hold, over a board or not. */
+static bool goes_past_caches(ddl_collective collective, const char *name, size_t quarters, bool in_place,
+                             size_t post_bytes)
+{
+    const size_t bytes = quarters * (ddl_copy_cached_bytes(post_bytes > 0) / 4);
+    ddl_plan *plan = plan_between_two(collective, name, bytes, in_place, post_bytes);
     bool past_caches = plan->past_caches;
     ddl_plan_destroy(plan);
     return past_caches;
@@ -377,6 +386,27 @@ static void what_outgrows_the_caches_goes_past_them(void **state)
     assert_true(goes_past_caches(DDL_COLLECTIVE_ALLGATHER, "direct", 2, false, 256 * 1024));
 }
 
+static bool is_pulled(ddl_collective collective, const char *name, size_t mebibytes)
+{
+    ddl_plan *plan = plan_between_two(collective, name, mebibytes << 20, false, 0);
+    assert_true(plan->lends || !plan->pulls);
+    bool pulls = plan->pulls;
+    ddl_plan_destroy(plan);
+    return pulls;
+}
+
+/* Calls in which all have something for others, up to 128 MiB with the buffers of both. */
+static void what_is_exchanged_is_pulled_while_caches_hold_it(void **state)
+{
+    (void)state;
+    assert_true(is_pulled(DDL_COLLECTIVE_ALLTOALL, "direct", 32));
+    assert_false(is_pulled(DDL_COLLECTIVE_ALLTOALL, "direct", 33));
+    assert_true(is_pulled(DDL_COLLECTIVE_ALLGATHER, "ring", 32));
+    assert_false(is_pulled(DDL_COLLECTIVE_ALLGATHER, "ring", 33));
+    assert_false(is_pulled(DDL_COLLECTIVE_BROADCAST, "binomial", 1));
+    assert_false(is_pulled(DDL_COLLECTIVE_ALLREDUCE, "direct", 1));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -386,6 +416,7 @@ int main(void)
         cmocka_unit_test(every_rank_cuts_a_call_in_the_same_way),
         cmocka_unit_test(pieces_are_as_small_as_is_said),
         cmocka_unit_test(what_outgrows_the_caches_goes_past_them),
+        cmocka_unit_test(what_is_exchanged_is_pulled_while_caches_hold_it),
         cmocka_unit_test(no_rank_has_a_message_that_is_too_large),
         cmocka_unit_test(scratch_has_room_for_every_phase_although_none_is_kept),
         cmocka_unit_test(both_ends_of_a_send_cut_it_in_the_same_way),
