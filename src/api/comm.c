@@ -35,6 +35,7 @@ static ddl_status enrol(ddl_comm *comm, ddl_error *err)
 
 static ddl_status allocate(ddl_comm *comm, const int members[])
 {
+    enum { FIRST_ROWS = 64 };
     size_t nranks = (size_t)comm->nranks, nworld = (size_t)comm->world->config.nranks;
     comm->members = ddl_alloc_array(nranks, sizeof *comm->members);
     comm->rank_of = ddl_alloc_array(nworld, sizeof *comm->rank_of);
@@ -47,7 +48,8 @@ static ddl_status allocate(ddl_comm *comm, const int members[])
     comm->failure.calls = ddl_alloc_array(nranks, sizeof *comm->failure.calls);
     if (comm->members == NULL || comm->rank_of == NULL || comm->sent_to == NULL ||
         comm->received_from == NULL || comm->starts == NULL || comm->messages == NULL ||
-        comm->entered == NULL || comm->failure.told_by == NULL || comm->failure.calls == NULL)
+        comm->entered == NULL || comm->failure.told_by == NULL || comm->failure.calls == NULL ||
+        !ddl_table_init(&comm->by_sequence, FIRST_ROWS))
         return DDL_ENOMEM;
     for (size_t i = 0; i < nworld; i++)
         comm->rank_of[i] = -1;
@@ -181,8 +183,6 @@ ddl_status ddl_comm_create(ddl_world *world, uint32_t id, const int members[], i
     comm->root = root != NULL ? root : comm;
     comm->timeout_ms = comm->set_timeout_ms = timeout_ms;
     ddl_list_init(&comm->in_flight);
-    for (int i = 0; i < DDL_COMM_BUCKETS; i++)
-        ddl_list_init(&comm->by_sequence[i]);
     ddl_list_init(&comm->streamed);
     pthread_mutex_lock(&world->lock);
     ddl_list_append(&world->comms, &comm->sibling);
@@ -206,10 +206,24 @@ ddl_status ddl_comm_create(ddl_world *world, uint32_t id, const int members[], i
     return DDL_OK;
 }
 
+/* Each rank numbers what it sends to each other one from 1, and so what it receives. */
+uint64_t ddl_comm_message_hash(ddl_collective direction, int peer, uint64_t sequence)
+{
+    const uint64_t line = 2 * (uint64_t)peer + (direction == DDL_COLLECTIVE_SEND);
+    return sequence + UINT64_C(0x9e3779b97f4a7c15) * (line + 1);
+}
+
+static uint64_t hash_of(const ddl_task *task)
+{
+    if (task->channel % 2 == DDL_CHANNEL_COLLECTIVE)
+        return task->sequence;
+    return ddl_comm_message_hash(task->algorithm->collective, task->shape.root, task->sequence);
+}
+
 void ddl_comm_track(ddl_comm *comm, ddl_request *request)
 {
     ddl_list_append(&comm->in_flight, &request->link);
-    ddl_list_append(&comm->by_sequence[request->task.sequence % DDL_COMM_BUCKETS], &request->same_bucket);
+    ddl_table_add(&comm->by_sequence, &request->by_sequence, hash_of(&request->task));
     if (comm->engine != NULL) /* alone there is nothing to drive, and no baton */
         comm->world->nbusy++;
 }
@@ -217,7 +231,7 @@ void ddl_comm_track(ddl_comm *comm, ddl_request *request)
 void ddl_comm_untrack(ddl_request *request)
 {
     ddl_list_remove(&request->link);
-    ddl_list_remove(&request->same_bucket);
+    ddl_table_remove(&request->comm->by_sequence, &request->by_sequence);
     if (request->engine != NULL)
         request->comm->world->nbusy--;
 }

@@ -20,13 +20,7 @@ enum { DDL_SIGNATURE_SPLIT = 0xfd, DDL_SIGNATURE_FREE = 0xfe };
 /* Freeing takes 5 s at most: a wait may outlast its deadline by the engine's grace of 800 ms, and threads
  * that wait for requests are given a moment to see that these have ended. Where a thread is stuck that is
  * found out by the same time, and nothing of what it may touch is freed. */
-enum {
-    DDL_NEWS = 8,
-    DDL_HISTORY = 256,
-    DDL_COMM_BUCKETS = 256,
-    DDL_COMM_FREE_MS = 4000,
-    DDL_COMM_GRACE_MS = 400
-};
+enum { DDL_NEWS = 8, DDL_HISTORY = 256, DDL_COMM_FREE_MS = 4000, DDL_COMM_GRACE_MS = 400 };
 
 typedef struct ddl_past { /* an operation that was issued here */
     uint64_t sequence;
@@ -121,8 +115,8 @@ struct ddl_comm {
                                              holder's, or the issuing thread's where there is no engine */
 
     /* Holder of the baton. */
-    ddl_list in_flight;                     /* requests, oldest first */
-    ddl_list by_sequence[DDL_COMM_BUCKETS]; /* the same; ddl_request.same_bucket */
+    ddl_list in_flight;    /* requests, oldest first */
+    ddl_table by_sequence; /* the same; ddl_request.by_sequence */
     uint64_t *entered; /* of each rank: the highest collective sequence that it is known to have entered */
     ddl_past history[DDL_HISTORY]; /* collective operations by sequence modulo its size */
     ddl_past_messages *messages;   /* sends to each rank, then receives from each */
@@ -179,6 +173,8 @@ DDL_MUST_USE ddl_status ddl_comm_create(ddl_world *world, uint32_t id, const int
 ddl_status ddl_comm_destroy(ddl_comm *comm, ddl_deadline deadline, ddl_error *err);
 
 /* Holder: requests in flight are counted, so that the world knows whether there is work. */
+/* What requests have in by_sequence: collectives their sequence, sends and receives (direction) this. */
+uint64_t ddl_comm_message_hash(ddl_collective direction, int peer, uint64_t sequence);
 void ddl_comm_track(ddl_comm *comm, ddl_request *request);
 void ddl_comm_untrack(ddl_request *request);
 

@@ -97,6 +97,7 @@ ddl_status ddl_comm_destroy(ddl_comm *comm, ddl_deadline deadline, ddl_error *er
     ddl_request_pool_release(comm->pool);
     for (int i = 0; i < DDL_HISTORY; i++)
         ddl_free(comm->history[i].counts);
+    ddl_table_fini(&comm->by_sequence);
     ddl_free(comm->members);
     ddl_free(comm->rank_of);
     ddl_free(comm->sent_to);

@@ -3,8 +3,8 @@
 
 const ddl_request *ddl_failure_find_collective(const ddl_comm *comm, uint64_t sequence)
 {
-    DDL_LIST_FOR_EACH (link, &comm->by_sequence[sequence % DDL_COMM_BUCKETS]) {
-        const ddl_request *request = DDL_CONTAINER(link, ddl_request, same_bucket);
+    DDL_LIST_FOR_EACH (link, ddl_table_row(&comm->by_sequence, sequence)) {
+        const ddl_request *request = DDL_CONTAINER(link, ddl_request, by_sequence.link);
         if (ddl_request_is_collective(request) && request->task.sequence == sequence &&
             (ddl_task_is_running(&request->task) || request->stage != DDL_VOTE_NONE))
             return request;
@@ -15,8 +15,9 @@ const ddl_request *ddl_failure_find_collective(const ddl_comm *comm, uint64_t se
 const ddl_request *ddl_failure_find_message(const ddl_comm *comm, ddl_collective direction, int peer,
                                             uint64_t sequence)
 {
-    DDL_LIST_FOR_EACH (link, &comm->by_sequence[sequence % DDL_COMM_BUCKETS]) {
-        const ddl_request *request = DDL_CONTAINER(link, ddl_request, same_bucket);
+    const uint64_t hash = ddl_comm_message_hash(direction, peer, sequence);
+    DDL_LIST_FOR_EACH (link, ddl_table_row(&comm->by_sequence, hash)) {
+        const ddl_request *request = DDL_CONTAINER(link, ddl_request, by_sequence.link);
         const ddl_task *task = &request->task;
         if (task->channel % 2 == DDL_CHANNEL_POINT_TO_POINT && task->sequence == sequence &&
             task->shape.root == peer && task->algorithm->collective == direction)

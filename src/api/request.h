@@ -9,6 +9,7 @@
 
 #include "backend/backend_schedule.h"
 #include "base/clock.h"
+#include "base/table.h"
 #include "protocol/notice.h"
 
 #include <pthread.h>
@@ -49,7 +50,7 @@ typedef enum ddl_vote {
 
 struct ddl_request {
     ddl_link link;             /* in comm->in_flight, or in the pool */
-    ddl_link same_bucket;      /* in comm->by_sequence, likewise */
+    ddl_hashed by_sequence;    /* in comm->by_sequence, likewise */
     ddl_link job;              /* in the engine's mailbox */
     ddl_link streamed;         /* in comm->streamed: nobody waits for it */
     ddl_comm *comm;            /* valid until done */

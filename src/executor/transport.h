@@ -11,8 +11,8 @@
 #ifndef DDL_EXECUTOR_TRANSPORT_H
 #define DDL_EXECUTOR_TRANSPORT_H
 
-#include "base/list.h"
 #include "base/signature.h"
+#include "base/table.h"
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -66,7 +66,8 @@ struct ddl_xfer {
     bool pulls;         /* a hint: best read where it lies, if that can be. A send must have it where the
                            receive may have it */
     /* The transport's, between post and end; zero before. */
-    ddl_link link, same_bucket;
+    ddl_link link;
+    ddl_hashed expected;
     size_t moved;
     size_t taken;               /* bytes that were passed to take; at the end all or none */
     size_t hole_at, hole_bytes; /* of the message: what does not come, or go, with the rest of it */

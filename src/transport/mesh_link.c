@@ -3,12 +3,12 @@
 
 #include "base/assert.h"
 
-static size_t bucket_of(int peer, uint32_t channel, uint64_t sequence, uint32_t piece, uint32_t number)
+static uint64_t hash_of(int peer, uint32_t channel, uint64_t sequence, uint32_t piece, uint32_t number)
 {
     uint64_t hash = sequence + UINT64_C(0x9e3779b97f4a7c15) * (piece + 31 * (uint64_t)number) +
                     UINT64_C(0xff51afd7ed558ccd) * (channel + 31 * (uint64_t)peer);
     hash ^= hash >> 32;
-    return (size_t)(hash ^ hash >> 10) % DDL_MESH_BUCKETS;
+    return hash ^ hash >> 10;
 }
 
 /* What is to be put, taken or pulled is in turn for that, whatever else is said of it. */
@@ -19,9 +19,9 @@ static bool is_due(uint8_t state)
 
 static ddl_xfer *find(const ddl_mesh_link *link, const ddl_frame *frame, bool receives)
 {
-    const size_t bucket = bucket_of(link->peer, frame->channel, frame->sequence, frame->piece, frame->number);
-    DDL_LIST_FOR_EACH (each, &link->mesh->expected[bucket]) {
-        ddl_xfer *xfer = DDL_CONTAINER(each, ddl_xfer, same_bucket);
+    const uint64_t hash = hash_of(link->peer, frame->channel, frame->sequence, frame->piece, frame->number);
+    DDL_LIST_FOR_EACH (each, ddl_table_row(&link->mesh->expected, hash)) {
+        ddl_xfer *xfer = DDL_CONTAINER(each, ddl_xfer, expected.link);
         if (xfer->peer == link->peer && (xfer->state >= DDL_XFER_RECEIVING) == receives &&
             !is_due(xfer->state) && ddl_frame_is_of(frame, &xfer->key))
             return xfer;
@@ -80,16 +80,16 @@ static void count_expected(ddl_mesh_link *link, int change)
 void ddl_mesh_expect(ddl_mesh_link *link, ddl_list *list, ddl_xfer *xfer)
 {
     const ddl_key *key = &xfer->key;
-    const size_t bucket = bucket_of(link->peer, key->channel, key->sequence, key->piece, key->number);
     ddl_list_append(list, &xfer->link);
-    ddl_list_append(&link->mesh->expected[bucket], &xfer->same_bucket);
+    ddl_table_add(&link->mesh->expected, &xfer->expected,
+                  hash_of(link->peer, key->channel, key->sequence, key->piece, key->number));
     count_expected(link, 1);
 }
 
 void ddl_mesh_stop_expecting(ddl_mesh_link *link, ddl_xfer *xfer)
 {
     ddl_list_remove(&xfer->link);
-    ddl_list_remove(&xfer->same_bucket);
+    ddl_table_remove(&link->mesh->expected, &xfer->expected);
     count_expected(link, -1);
 }
 

@@ -9,6 +9,7 @@
 #define DDL_TRANSPORT_MESH_LINK_H
 
 #include "base/bytes.h"
+#include "base/table.h"
 #include "transport/climb.h"
 #include "transport/early.h"
 #include "transport/stripes.h"
@@ -17,7 +18,6 @@
 enum {
     DDL_MESH_STAGING_BYTES = 64 * 1024 + DDL_FRAME_BYTES,
     DDL_MESH_READS_PER_TURN = 8,
-    DDL_MESH_BUCKETS = 1024, /* a power of two */
 };
 
 /* ddl_xfer.state */
@@ -143,9 +143,8 @@ struct ddl_mesh {
     bool bell_open;
     ddl_mesh_link *links; /* nranks; the own one is unused */
     ddl_list hot, dirty, unread, holding;
-    ddl_list due; /* xfers whose pages are to be put or taken */
-    ddl_list
-        expected[DDL_MESH_BUCKETS]; /* these, and those that links have in receives and awaiting, by key */
+    ddl_list due;       /* xfers whose pages are to be put or taken */
+    ddl_table expected; /* these, and those that links have in receives and awaiting, by key */
     int nhot, nholding;
     int nstriped;   /* xfers that go in stripes */
     bool by_choice; /* to some ranks, what is large goes in stripes where that is faster */

@@ -223,7 +223,7 @@ static void mesh_cancel(ddl_transport *transport, ddl_xfer *xfer)
         ddl_mesh_withdraw(mesh, xfer);
     if (xfer->state == DDL_XFER_LENT)
         ddl_lane_withdraw(link->out);
-    if (ddl_link_linked(&xfer->same_bucket))
+    if (ddl_link_linked(&xfer->expected.link))
         ddl_mesh_stop_expecting(link, xfer);
     else
         ddl_list_remove(&xfer->link);

@@ -136,12 +136,14 @@ static void release(ddl_mesh *mesh)
     ddl_free(mesh->nudges_due);
     ddl_free(mesh->by_lane);
     ddl_free(mesh->staging);
+    ddl_table_fini(&mesh->expected);
     ddl_free(mesh);
 }
 
 /* NULL: no memory. */
 static ddl_mesh *reserve_mesh(int nranks)
 {
+    enum { FIRST_ROWS = 256 };
     ddl_mesh *mesh = ddl_alloc(sizeof *mesh);
     if (mesh == NULL)
         return NULL;
@@ -152,7 +154,7 @@ static ddl_mesh *reserve_mesh(int nranks)
     mesh->by_lane = ddl_alloc_array((size_t)nranks, sizeof(ddl_mesh_link *));
     mesh->nudges_due = ddl_alloc_array((size_t)nranks, sizeof *mesh->nudges_due);
     if (mesh->links != NULL && mesh->staging != NULL && mesh->notices != NULL && mesh->by_lane != NULL &&
-        mesh->nudges_due != NULL)
+        mesh->nudges_due != NULL && ddl_table_init(&mesh->expected, FIRST_ROWS))
         return mesh;
     release(mesh);
     return NULL;
@@ -165,8 +167,6 @@ static void init_lists(ddl_mesh *mesh)
     ddl_list_init(&mesh->unread);
     ddl_list_init(&mesh->holding);
     ddl_list_init(&mesh->due);
-    for (size_t i = 0; i < DDL_MESH_BUCKETS; i++)
-        ddl_list_init(&mesh->expected[i]);
 }
 
 /* The lanes take the place of what is said over the wire, of which only the end is of interest from now on.

@@ -19,6 +19,7 @@
 #include "base/processor.h"
 #include "base/size.h"
 #include "base/spelling.h"
+#include "base/table.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -597,6 +598,58 @@ static void a_forked_child_has_a_sink_of_its_own(void **state)
     assert_int_equal(lines, 1);
 }
 
+typedef struct thing {
+    int value;
+    ddl_hashed in_table;
+} thing;
+
+static int position(const ddl_table *table, const thing *wanted)
+{
+    int at = 0;
+    DDL_LIST_FOR_EACH (link, ddl_table_row(table, wanted->in_table.hash)) {
+        if (DDL_CONTAINER(link, thing, in_table.link) == wanted)
+            return at;
+        at++;
+    }
+    return -1;
+}
+
+/* Many of few hashes, and many hashes: all are there, those of one hash in order, and rows are short. */
+static void a_table_has_rows_for_all_that_is_in_it(void **state)
+{
+    enum { THINGS = 5000, ALIKE = 5 };
+    static thing things[THINGS];
+    (void)state;
+    memset(things, 0, sizeof things);
+    ddl_table table;
+    assert_true(ddl_table_init(&table, 4));
+    for (int i = 0; i < THINGS; i++) {
+        things[i].value = i;
+        ddl_table_add(&table, &things[i].in_table, (uint64_t)(i / ALIKE));
+    }
+    assert_int_equal(table.nobjects, THINGS);
+    for (int i = 0; i < THINGS; i++) {
+        const int at = position(&table, &things[i]);
+        assert_in_range(at, 0, 3 * ALIKE);
+        assert_true(i % ALIKE == 0 || at > position(&table, &things[i - 1]));
+    }
+    for (int i = 0; i < THINGS; i += 2)
+        ddl_table_remove(&table, &things[i].in_table);
+    for (int i = 0; i < THINGS; i++)
+        assert_true(i % 2 == 0 ? !ddl_link_linked(&things[i].in_table.link)
+                               : position(&table, &things[i]) >= 0);
+    assert_int_equal(table.nobjects, THINGS / 2);
+#ifdef DDL_FAILPOINTS
+    const size_t nrows = table.nrows;
+    ddl_failpoint_arm("base.alloc");
+    ddl_table_grow(&table);
+    ddl_failpoint_arm(NULL);
+    assert_int_equal(table.nrows, nrows);
+    assert_true(position(&table, &things[1]) >= 0);
+#endif
+    ddl_table_fini(&table);
+}
+
 static void failpoint_fails_the_hit_that_was_asked_for(void **state)
 {
     (void)state;
@@ -683,6 +736,7 @@ int main(void)
         cmocka_unit_test(a_sink_can_be_changed_at_any_time),
         cmocka_unit_test(without_a_thread_lines_are_told_all_the_same),
         cmocka_unit_test(a_forked_child_has_a_sink_of_its_own),
+        cmocka_unit_test(a_table_has_rows_for_all_that_is_in_it),
         cmocka_unit_test(failpoint_fails_the_hit_that_was_asked_for),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,0 +1,87 @@
+/*
+ * outstanding - very many messages and collectives between two ranks that are all begun before one is waited
+ * for.
+ *
+ *     outstanding COUNT SECONDS
+ *
+ * What each costs is not to rise with how many there are: all of them take at most SECONDS of a CPU, of each
+ * rank. What rank 1 receives is what rank 0 sent, and sums are right.
+ */
+#include <ddl/ddl.h>
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/resource.h>
+
+static int failed(const char *what)
+{
+    fprintf(stderr, "outstanding: %s: %s\n", what, ddl_last_error()->text);
+    return 1;
+}
+
+static double cpu_seconds(void)
+{
+    struct rusage used;
+    getrusage(RUSAGE_SELF, &used);
+    return (double)(used.ru_utime.tv_sec + used.ru_stime.tv_sec) +
+           (double)(used.ru_utime.tv_usec + used.ru_stime.tv_usec) / 1e6;
+}
+
+static int send_and_receive(ddl_comm *world, int64_t values[], ddl_request *requests[], int count)
+{
+    const int rank = ddl_rank(world);
+    for (int i = 0; i < count; i++) {
+        values[i] = rank == 0 ? 3 * (int64_t)i + 1 : -1;
+        ddl_status status = rank == 0 ? ddl_send(&values[i], 1, DDL_INT64, 1, world, &requests[i])
+                                      : ddl_recv(&values[i], 1, DDL_INT64, 0, world, &requests[i]);
+        if (status != DDL_OK)
+            return failed("a message");
+    }
+    if (ddl_wait_all((size_t)count, requests) != DDL_OK)
+        return failed("waiting for messages");
+    for (int i = 0; i < count; i++)
+        if (values[i] != 3 * (int64_t)i + 1)
+            return fprintf(stderr, "outstanding: message %d holds %lld\n", i, (long long)values[i]), 1;
+    return 0;
+}
+
+static int sum_up(ddl_comm *world, int64_t values[], ddl_request *requests[], int count)
+{
+    for (int i = 0; i < count; i++) {
+        values[i] = i + ddl_rank(world);
+        if (ddl_allreduce(&values[i], &values[i], 1, DDL_INT64, DDL_SUM, world, &requests[i]) != DDL_OK)
+            return failed("an allreduce");
+    }
+    if (ddl_wait_all((size_t)count, requests) != DDL_OK)
+        return failed("waiting for allreduces");
+    for (int i = 0; i < count; i++)
+        if (values[i] != 2 * (int64_t)i + 1)
+            return fprintf(stderr, "outstanding: sum %d is %lld\n", i, (long long)values[i]), 1;
+    return 0;
+}
+
+int main(int argc, char **argv)
+{
+    if (argc != 3)
+        return fprintf(stderr, "usage: outstanding COUNT SECONDS\n"), 2;
+    const int count = (int)strtol(argv[1], NULL, 10);
+    const double limit = strtod(argv[2], NULL);
+    ddl_comm *world;
+    if (ddl_init(&world, NULL) != DDL_OK)
+        return failed("init");
+    int64_t *values = calloc((size_t)count, sizeof *values);
+    ddl_request **requests = calloc((size_t)count, sizeof *requests);
+    if (values == NULL || requests == NULL)
+        return fprintf(stderr, "outstanding: no memory\n"), 1;
+    const double before = cpu_seconds();
+    int bad = send_and_receive(world, values, requests, count) || sum_up(world, values, requests, count);
+    const double taken = cpu_seconds() - before;
+    if (!bad && taken > limit)
+        bad = fprintf(stderr, "outstanding: %d of each took %.1f s of a CPU, more than %.1f\n", count, taken,
+                      limit);
+    free(requests);
+    free(values);
+    if (ddl_comm_free(&world) != DDL_OK)
+        return failed("free");
+    return bad != 0;
+}
