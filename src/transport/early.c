@@ -1,4 +1,4 @@
-/* early.c - lists by arrival, and the same entries by the class of their operation, to be found by. */
+/* early.c - lists by arrival, and the same entries by their operation, to be found by. */
 #include "transport/early.h"
 
 #include "base/bytes.h"
@@ -62,12 +62,13 @@ void ddl_earlies_init(ddl_earlies *earlies, ddl_early_pool *pool)
 
 bool ddl_earlies_reserve(ddl_earlies *earlies)
 {
+    enum { FIRST_ROWS = 16 };
     ddl_early_pool *pool = earlies->pool;
     earlies->free_chunk = DDL_NO_CHUNK;
     earlies->owns_room = pool->nrooms_taken == pool->nrooms;
     earlies->room =
         earlies->owns_room ? ddl_pages_alloc(sizeof *earlies->room) : &pool->rooms[pool->nrooms_taken++];
-    return earlies->room != NULL;
+    return ddl_table_init(&earlies->by_operation, FIRST_ROWS) && earlies->room != NULL;
 }
 
 void ddl_earlies_fini(ddl_earlies *earlies)
@@ -75,32 +76,31 @@ void ddl_earlies_fini(ddl_earlies *earlies)
     if (earlies->owns_room)
         ddl_pages_free(earlies->room, sizeof *earlies->room);
     earlies->room = NULL;
+    ddl_table_fini(&earlies->by_operation);
 }
 
 /* ---- entries ---- */
 
-/* Operations that are in flight at the same time are mostly in different ones. */
-static unsigned class_of(uint32_t channel, uint64_t sequence)
+static uint64_t hash_of(uint32_t channel, uint64_t sequence)
 {
-    return (unsigned)((channel * 7 + sequence) % DDL_EARLY_CLASSES);
+    return UINT64_C(7) * channel + sequence;
 }
 
 /* Those that may be of this operation; NULL: there is none. */
-static ddl_list *find_class(const ddl_earlies *earlies, uint32_t channel, uint64_t sequence)
+static const ddl_list *row_of(const ddl_earlies *earlies, uint32_t channel, uint64_t sequence)
 {
-    if (earlies->nentries == 0)
+    if (earlies->by_operation.nobjects == 0)
         return NULL;
-    ddl_list *found = &earlies->room->classes[class_of(channel, sequence)];
-    return found->head.next != NULL ? found : NULL;
+    return ddl_table_row(&earlies->by_operation, hash_of(channel, sequence));
 }
 
 ddl_early *ddl_earlies_find(const ddl_earlies *earlies, const ddl_list *list, const ddl_key *key)
 {
-    const ddl_list *class = find_class(earlies, key->channel, key->sequence);
-    if (class == NULL)
+    const ddl_list *row = row_of(earlies, key->channel, key->sequence);
+    if (row == NULL)
         return NULL;
-    DDL_LIST_FOR_EACH (each, class) {
-        ddl_early *entry = DDL_CONTAINER(each, ddl_early, of_class);
+    DDL_LIST_FOR_EACH (each, row) {
+        ddl_early *entry = DDL_CONTAINER(each, ddl_early, operation.link);
         if (entry->list == list && ddl_frame_is_of(&entry->frame, key))
             return entry;
     }
@@ -122,15 +122,11 @@ ddl_early *ddl_earlies_hold(ddl_earlies *earlies, ddl_list *list, const ddl_fram
         DDL_FAIL(err, DDL_ENOMEM, "no memory to hold an early message");
         return NULL;
     }
-    ddl_list *class = &earlies->room->classes[class_of(frame->channel, frame->sequence)];
-    if (class->head.next == NULL)
-        ddl_list_init(class);
-    ddl_list_append(class, &entry->of_class);
+    ddl_table_add(&earlies->by_operation, &entry->operation, hash_of(frame->channel, frame->sequence));
     entry->list = list;
     entry->frame = *frame;
     entry->received = 0;
     entry->first_chunk = entry->last_chunk = DDL_NO_CHUNK;
-    earlies->nentries++;
     ddl_list_append(list, &entry->link);
     return entry;
 }
@@ -150,8 +146,7 @@ void ddl_earlies_drop(ddl_earlies *earlies, ddl_early *entry)
 {
     free_chunks(earlies, entry);
     earlies->nwords -= entry->frame.type != DDL_FRAME_EAGER ? 1 : 0;
-    earlies->nentries--;
-    ddl_list_remove(&entry->of_class);
+    ddl_table_remove(&earlies->by_operation, &entry->operation);
     ddl_list_remove(&entry->link);
     ddl_list_append(&earlies->pool->free, &entry->link);
 }
@@ -217,11 +212,11 @@ void ddl_earlies_drain(ddl_earlies *earlies, ddl_early *entry, ddl_xfer *xfer)
 void ddl_earlies_visit(const ddl_earlies *earlies, uint32_t channel, uint64_t sequence,
                        void (*visit)(void *arg, int peer, const ddl_frame *frame), void *arg, int peer)
 {
-    const ddl_list *class = find_class(earlies, channel, sequence);
-    if (class == NULL)
+    const ddl_list *row = row_of(earlies, channel, sequence);
+    if (row == NULL)
         return;
-    DDL_LIST_FOR_EACH (each, class) {
-        const ddl_early *entry = DDL_CONTAINER(each, ddl_early, of_class);
+    DDL_LIST_FOR_EACH (each, row) {
+        const ddl_early *entry = DDL_CONTAINER(each, ddl_early, operation.link);
         if (entry->frame.channel == channel && entry->frame.sequence == sequence)
             visit(arg, peer, &entry->frame);
     }

@@ -17,8 +17,7 @@
 enum {
     DDL_CHUNK_BYTES = 2048,
     DDL_CHUNKS = 512, /* per link and direction: 1 MiB */
-    DDL_NO_CHUNK = 0xffff,
-    DDL_EARLY_CLASSES = 2 * DDL_CHUNKS /* a power of two */
+    DDL_NO_CHUNK = 0xffff
 };
 
 static inline uint32_t ddl_chunks_for(size_t bytes)
@@ -35,7 +34,7 @@ static inline bool ddl_frame_is_of(const ddl_frame *frame, const ddl_key *key)
 
 typedef struct ddl_early {
     ddl_link link;        /* in a list of its link */
-    ddl_link of_class;    /* of those whose operations have the same class */
+    ddl_hashed operation; /* in by_operation */
     const ddl_list *list; /* the one that it is in */
     ddl_frame frame;
     uint16_t first_chunk, last_chunk; /* of an eager payload; chained by ddl_earlies.next_chunk */
@@ -45,8 +44,6 @@ typedef struct ddl_early {
 
 /* Of a link whose peer was early: nothing of it is touched before. */
 typedef struct ddl_early_room {
-    ddl_list
-        classes[DDL_EARLY_CLASSES]; /* entries of both lists, oldest first; all zero: there was none yet */
     uint16_t next_chunk[DDL_CHUNKS];
     uint8_t chunks[DDL_CHUNKS][DDL_CHUNK_BYTES];
 } ddl_early_room;
@@ -59,10 +56,10 @@ typedef struct ddl_early_pool {
 
 typedef struct ddl_earlies { /* of a link */
     ddl_early_pool *pool;
-    ddl_list messages; /* and what senders ask and offer, oldest first */
-    ddl_list grants;   /* and the places that receivers tell */
-    int nentries;      /* of both */
-    int nwords;        /* entries that are no messages */
+    ddl_list messages;      /* and what senders ask and offer, oldest first */
+    ddl_list grants;        /* and the places that receivers tell */
+    ddl_table by_operation; /* both */
+    int nwords;             /* entries that are no messages */
     ddl_early_room *room;
     bool owns_room;
     int nchunks; /* so many have been used */

@@ -9,6 +9,7 @@
  */
 #include <ddl/ddl.h>
 
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/resource.h>
@@ -27,9 +28,13 @@ static double cpu_seconds(void)
            (double)(used.ru_utime.tv_usec + used.ru_stime.tv_usec) / 1e6;
 }
 
-static int send_and_receive(ddl_comm *world, int64_t values[], ddl_request *requests[], int count)
+/* is_late: no message is received before all are sent. */
+static int send_and_receive(ddl_comm *world, int64_t values[], ddl_request *requests[], int count,
+                            bool is_late)
 {
     const int rank = ddl_rank(world);
+    if (rank == 1 && is_late && ddl_barrier(world, NULL) != DDL_OK)
+        return failed("barrier");
     for (int i = 0; i < count; i++) {
         values[i] = rank == 0 ? 3 * (int64_t)i + 1 : -1;
         ddl_status status = rank == 0 ? ddl_send(&values[i], 1, DDL_INT64, 1, world, &requests[i])
@@ -37,6 +42,8 @@ static int send_and_receive(ddl_comm *world, int64_t values[], ddl_request *requ
         if (status != DDL_OK)
             return failed("a message");
     }
+    if (rank == 0 && is_late && ddl_barrier(world, NULL) != DDL_OK)
+        return failed("barrier");
     if (ddl_wait_all((size_t)count, requests) != DDL_OK)
         return failed("waiting for messages");
     for (int i = 0; i < count; i++)
@@ -74,7 +81,9 @@ int main(int argc, char **argv)
     if (values == NULL || requests == NULL)
         return fprintf(stderr, "outstanding: no memory\n"), 1;
     const double before = cpu_seconds();
-    int bad = send_and_receive(world, values, requests, count) || sum_up(world, values, requests, count);
+    int bad = send_and_receive(world, values, requests, count, false) ||
+              send_and_receive(world, values, requests, count, true) ||
+              sum_up(world, values, requests, count);
     const double taken = cpu_seconds() - before;
     if (!bad && taken > limit)
         bad = fprintf(stderr, "outstanding: %d of each took %.1f s of a CPU, more than %.1f\n", count, taken,
