@@ -1,5 +1,5 @@
-/* oneshot.c - from schedules of few rounds to reads of sheets. */
-#include "executor/oneshot.h"
+/* oneshot.c - what a rank reads from the sheets of others, in rounds, and does with it. */
+#include "executor/oneshot_parts.h"
 
 #include "base/assert.h"
 #include "base/bytes.h"
@@ -47,121 +47,6 @@ typedef struct reading {               /* of what ranks say */
     ddl_oneshot *oneshot;
 } reading;
 
-/* ---- what ranks say ---- */
-
-static bool is_sent_in(const ddl_step *step, int round)
-{
-    return step->kind == DDL_STEP_SEND && step->number == (uint32_t)round;
-}
-
-/* Whether no message of this round waits for what this step, which is of it, does. */
-static bool comes_after_messages(const ddl_schedule *schedule, const ddl_step *step, int round)
-{
-    for (uint32_t i = 0; i < step->nsuccessors; i++)
-        if (is_sent_in(&schedule->steps[schedule->successors[step->first_successor + i]], round))
-            return false;
-    return true;
-}
-
-/*
- * How many rounds there are, of messages at both ends that are numbered by their round, and leave before
- * anything else of it happens; 0: it is not so. sent and received are in each of them.
- */
-static int count_rounds(const ddl_schedule *schedule, uint32_t sent[], uint32_t received[])
-{
-    int round = 0;
-    for (uint32_t i = 0; i < schedule->nsteps; i++) {
-        const ddl_step *step = &schedule->steps[i];
-        if (ddl_step_is_message(step)) {
-            if (step->number >= DDL_ONESHOT_ROUNDS || (int)step->number < round ||
-                step->target.part[1].bytes > 0)
-                return 0;
-            round = (int)step->number;
-            (step->kind == DDL_STEP_SEND ? sent : received)[round]++;
-        }
-        if (step->kind != DDL_STEP_SEND && !comes_after_messages(schedule, step, round))
-            return 0;
-    }
-    return round + 1;
-}
-
-/* As one of all, who have each something to say to each in each round; or, in one round, as the one or one of
- * the others, where one rank has messages for all others or from all. */
-static bool has_its_messages(const ddl_schedule *schedule, int rounds, const uint32_t sent[],
-                             const uint32_t received[])
-{
-    uint32_t others = (uint32_t)schedule->nranks - 1;
-    bool among_all = rounds > 0;
-    for (int round = 0; round < rounds; round++)
-        among_all = among_all && sent[round] == others && received[round] == others;
-    bool is_one = (sent[0] == others && received[0] == 0) || (sent[0] == 0 && received[0] == others);
-    bool is_other = sent[0] + received[0] == 1;
-    return among_all || (rounds == 1 && (is_one || is_other));
-}
-
-/* What a rank says in a round to all others together, in the order in which it is on its sheet. */
-typedef struct saying {
-    int nparts;
-    ddl_slice parts[DDL_BOARD_RANKS]; /* of one buffer, the first of them first, none touching the next */
-    size_t bytes;
-} saying;
-
-static size_t end_of(const ddl_slice *slice)
-{
-    return slice->offset + slice->bytes;
-}
-
-static void insert(saying *said, ddl_slice slice)
-{
-    int at = said->nparts++;
-    for (; at > 0 && said->parts[at - 1].offset > slice.offset; at--)
-        said->parts[at] = said->parts[at - 1];
-    said->parts[at] = slice;
-}
-
-/* Those that touch or overlap become one, which changes no place on the sheet. So that does not depend on
- * what is between them in a buffer, which only its owner knows (backend/layout.h). */
-static void join(saying *said)
-{
-    int kept = 0;
-    for (int i = 1; i < said->nparts; i++) {
-        ddl_slice *last = &said->parts[kept], *next = &said->parts[i];
-        if (next->offset > end_of(last))
-            said->parts[++kept] = *next;
-        else if (end_of(next) > end_of(last))
-            last->bytes = end_of(next) - last->offset;
-    }
-    said->nparts = kept + 1;
-    for (int i = 0; i < said->nparts; i++)
-        said->bytes += said->parts[i].bytes;
-}
-
-static bool find_said(const ddl_schedule *schedule, int round, saying *said)
-{
-    said->nparts = 0;
-    said->bytes = 0;
-    for (uint32_t i = 0; i < schedule->nsteps; i++) {
-        const ddl_slice *slice = &schedule->steps[i].target.part[0];
-        if (!is_sent_in(&schedule->steps[i], round))
-            continue;
-        if (said->nparts == DDL_BOARD_RANKS || (said->nparts > 0 && slice->buffer != said->parts[0].buffer))
-            return false;
-        insert(said, *slice);
-    }
-    if (said->nparts > 0)
-        join(said);
-    return true;
-}
-
-static size_t place_on_sheet(const saying *said, const ddl_slice *message)
-{
-    size_t before = 0;
-    int i = 0;
-    while (end_of(&said->parts[i]) < end_of(message))
-        before += said->parts[i++].bytes;
-    return before + message->offset - said->parts[i].offset;
-}
-
 /* ---- what this rank does with it ---- */
 
 static bool find_operand(const reading *r, const ddl_slice *slice, place *found)
@@ -172,7 +57,7 @@ static bool find_operand(const reading *r, const ddl_slice *slice, place *found)
     }
     for (int i = 0; i < r->nlandings; i++) {
         const landing *there = &r->landings[i];
-        if (slice->offset < there->slice.offset || end_of(slice) > end_of(&there->slice))
+        if (slice->offset < there->slice.offset || ddl_slice_end(slice) > ddl_slice_end(&there->slice))
             continue;
         *found = (place){ there->from.of, there->from.is_long,
                           there->from.offset + slice->offset - there->slice.offset };
@@ -264,89 +149,6 @@ static bool add_step(reading *r, const ddl_schedule *own, const ddl_step *step)
     return false;
 }
 
-/* Whether nothing is put into scratch but what comes, which stays on its sheet instead; *says_scratch: what
- * it says is from there all the same; *reads: anything of what comes. */
-static bool needs_no_scratch(const ddl_schedule *schedule, bool *says_scratch, bool *reads)
-{
-    *says_scratch = *reads = false;
-    for (uint32_t i = 0; i < schedule->nsteps; i++) {
-        const ddl_step *step = &schedule->steps[i];
-        const bool is_scratch = step->target.part[0].buffer == DDL_BUFFER_SCRATCH;
-        if (step->kind == DDL_STEP_SEND)
-            *says_scratch = *says_scratch || is_scratch;
-        else if (step->kind != DDL_STEP_RECV || !is_scratch)
-            *reads = true;
-        const bool is_local = step->kind != DDL_STEP_SEND && step->kind != DDL_STEP_RECV;
-        if (is_local && (is_scratch || step->target.part[1].bytes > 0))
-            return false;
-    }
-    return true;
-}
-
-/* The rounds of a schedule that is of such rounds; else 0. *word is told how it uses scratch. */
-static int rounds_of(const ddl_schedule *schedule, uint32_t sent[], ddl_oneshot_word *word)
-{
-    uint32_t received[DDL_ONESHOT_ROUNDS] = { 0 };
-    if (schedule->nranks < 2 || schedule->nranks > DDL_BOARD_RANKS ||
-        !needs_no_scratch(schedule, &word->says_scratch, &word->reads))
-        return 0;
-    const int rounds = count_rounds(schedule, sent, received);
-    return has_its_messages(schedule, rounds, sent, received) ? rounds : 0;
-}
-
-size_t ddl_oneshot_bytes(const ddl_schedule *schedule)
-{
-    uint32_t sent[DDL_ONESHOT_ROUNDS] = { 0 };
-    ddl_oneshot_word word;
-    const int rounds = rounds_of(schedule, sent, &word);
-    saying said;
-    size_t most = rounds > 0 ? 1 : 0;
-    for (int round = 0; round < rounds; round++) {
-        if (!find_said(schedule, round, &said))
-            return 0;
-        most = said.bytes > most ? said.bytes : most;
-    }
-    return most;
-}
-
-ddl_oneshot_word ddl_oneshot_word_to(const ddl_schedule *schedule, int rank)
-{
-    ddl_oneshot_word word = { .rounds = 0 };
-    uint32_t sent[DDL_ONESHOT_ROUNDS] = { 0 };
-    const int rounds = rounds_of(schedule, sent, &word);
-    saying said;
-    for (int round = 0; round < rounds; round++) {
-        if (!find_said(schedule, round, &said) || said.bytes > DDL_POST_BYTES)
-            return word;
-        word.is_long[round] = said.bytes > DDL_SHEET_BYTES;
-        for (uint32_t i = 0; i < schedule->nsteps; i++)
-            if (is_sent_in(&schedule->steps[i], round) && schedule->steps[i].peer == rank) {
-                word.message[round] = schedule->steps[i].target.part[0];
-                word.at[round] = place_on_sheet(&said, &word.message[round]);
-            }
-    }
-    word.sent = sent[0];
-    word.rounds = rounds;
-    return word;
-}
-
-/* With as many messages as there are pairs, or others. */
-bool ddl_oneshot_is_possible(const ddl_oneshot_word words[], int nranks, bool may_be_rooted)
-{
-    uint32_t others = (uint32_t)nranks - 1, messages = 0;
-    bool says_scratch = false, reads = false;
-    for (int rank = 0; rank < nranks; rank++) {
-        if (words[rank].rounds == 0 || words[rank].rounds != words[0].rounds)
-            return false;
-        messages += words[rank].sent;
-        says_scratch = says_scratch || words[rank].says_scratch;
-        reads = reads || words[rank].reads;
-    }
-    if (says_scratch && reads)
-        return false;
-    return messages == (uint32_t)nranks * others || (may_be_rooted && messages == others);
-}
-
 static bool read_schedule(reading *r, const ddl_schedule *own)
 {
     for (uint32_t i = 0; i < own->nsteps; i++)
@@ -407,10 +209,10 @@ static void find_common(ddl_oneshot *oneshot, const ddl_schedule *own, const ddl
     if (result->buffer != DDL_BUFFER_OUT || !makes_result_of_all(oneshot, words, result) ||
         !is_in_place_of(own, words, result) || oneshot->nactions != oneshot->rounds[0].end + others)
         return; /* in the second round all is copied, and that is all */
-    size_t end = end_of(result);
+    size_t end = ddl_slice_end(result);
     for (int rank = 0; rank < oneshot->nranks; rank++)
         if (rank != own->rank)
-            end = ddl_size_max(end, end_of(&words[rank].message[1]));
+            end = ddl_size_max(end, ddl_slice_end(&words[rank].message[1]));
     oneshot->result = *result;
     oneshot->common_bytes = end;
 }
@@ -438,8 +240,8 @@ static uint32_t operands_at_most(const ddl_schedule *schedule)
 static ddl_status keep_posts(ddl_oneshot *oneshot, const ddl_schedule *own, ddl_error *err)
 {
     for (int round = 0; round < oneshot->nrounds; round++) {
-        saying said;
-        bool found = find_said(own, round, &said);
+        ddl_oneshot_saying said;
+        bool found = ddl_oneshot_find_said(own, round, &said);
         DDL_ASSERT(found);                                                  /* or there were no rounds */
         if (said.nparts == 0 || said.parts[0].buffer == DDL_BUFFER_SCRATCH) /* which nobody reads */
             continue;
