@@ -65,11 +65,18 @@ void ddl_local_pages_close(void *pages, size_t bytes);
 
 /* ---- what lies in the memory of another process ---- */
 
-/* Copy from there into these parts, one after the other. DDL_ERESOURCE: it cannot be read, as there is no
- * such memory or process, or the system does not let this one. Parts may have been written to all the same.
- */
-DDL_MUST_USE ddl_status ddl_local_read(int pid, uint64_t address, const struct iovec parts[], int count,
-                                       ddl_error *err);
+typedef struct ddl_local_mark { /* what only the right process has there */
+    uint64_t address, value;
+} ddl_local_mark;
+
+enum { DDL_LOCAL_READ_PARTS = 2 };
+
+/* Copy from there into these parts, one after the other, DDL_LOCAL_READ_PARTS at most; with none, see whether
+ * that can be. DDL_ERESOURCE: it cannot be read, as there is no such memory or process, another one has the
+ * number meanwhile (it has not the mark), or the system does not let this one. Parts may have been written to
+ * all the same. */
+DDL_MUST_USE ddl_status ddl_local_read(int pid, const ddl_local_mark *mark, uint64_t address,
+                                       const struct iovec parts[], int count, ddl_error *err);
 
 /* ---- bells ---- */
 

@@ -174,16 +174,24 @@ void ddl_local_pages_close(void *pages, size_t bytes)
 
 /* ---- what lies in the memory of another process ---- */
 
-ddl_status ddl_local_read(int pid, uint64_t address, const struct iovec parts[], int count, ddl_error *err)
+/* The mark comes with the rest in one call, which is about one process from its beginning to its end. */
+ddl_status ddl_local_read(int pid, const ddl_local_mark *mark, uint64_t address, const struct iovec parts[],
+                          int count, ddl_error *err)
 {
+    uint64_t found = 0;
+    struct iovec here[DDL_LOCAL_READ_PARTS + 1] = { { &found, sizeof found } };
+    DDL_ASSERT(count <= DDL_LOCAL_READ_PARTS);
     size_t bytes = 0;
-    for (int i = 0; i < count; i++)
+    for (int i = 0; i < count; i++) {
+        here[i + 1] = parts[i];
         bytes += parts[i].iov_len;
-    const struct iovec there = { (void *)(uintptr_t)address, bytes };
+    }
+    const struct iovec there[] = { { (void *)(uintptr_t)mark->address, sizeof found },
+                                   { (void *)(uintptr_t)address, bytes } };
     ssize_t got = DDL_FAILPOINT_OS("io.read_process", EFAULT)
                       ? -1
-                      : process_vm_readv(pid, parts, (unsigned long)count, &there, 1, 0);
-    if (got >= 0 && (size_t)got == bytes)
+                      : process_vm_readv(pid, here, (unsigned long)count + 1, there, count > 0 ? 2 : 1, 0);
+    if (got >= 0 && (size_t)got == sizeof found + bytes && found == mark->value)
         return DDL_OK;
     return DDL_FAIL_OS(err, DDL_ERESOURCE, got < 0 ? errno : EFAULT,
                        "cannot read %zu bytes of the memory of process %d", bytes, pid);

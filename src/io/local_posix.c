@@ -75,9 +75,10 @@ void ddl_local_pages_close(void *pages, size_t bytes)
     (void)pages, (void)bytes;
 }
 
-ddl_status ddl_local_read(int pid, uint64_t address, const struct iovec parts[], int count, ddl_error *err)
+ddl_status ddl_local_read(int pid, const ddl_local_mark *mark, uint64_t address, const struct iovec parts[],
+                          int count, ddl_error *err)
 {
-    (void)pid, (void)address, (void)parts, (void)count;
+    (void)pid, (void)mark, (void)address, (void)parts, (void)count;
     return missing(err);
 }
 

@@ -296,30 +296,27 @@ ddl_lane_end *ddl_lanes_in(ddl_lanes *lanes, int peer)
     return &lanes->pairs[peer].in;
 }
 
-/* Whether the process that is known by this number here is the other one, and lets itself be read. */
-static bool can_read(const ddl_lanes *lanes, int peer)
+/* False: the process that is known by this number here is another one, or does not let itself be read. */
+static bool read_there(const ddl_lanes *lanes, int peer, uint64_t address, const struct iovec parts[],
+                       int count)
 {
     ddl_error error;
     const struct control *control = lanes->pairs[peer].memory;
-    uint64_t mark = 0;
-    const struct iovec part = { &mark, sizeof mark };
-    return ddl_local_read(lanes->roster->members[peer].pid, control->mark_address, &part, 1, &error) ==
-               DDL_OK &&
-           mark == control->mark;
+    const ddl_local_mark mark = { control->mark_address, control->mark };
+    return ddl_local_read(lanes->roster->members[peer].pid, &mark, address, parts, count, &error) == DDL_OK;
 }
 
 bool ddl_lanes_can_pull(ddl_lanes *lanes, int peer)
 {
     struct pair *pair = &lanes->pairs[peer];
     if (pair->source == UNKNOWN)
-        pair->source = can_read(lanes, peer) ? READABLE : UNREADABLE;
+        pair->source = read_there(lanes, peer, 0, NULL, 0) ? READABLE : UNREADABLE;
     return pair->source == READABLE;
 }
 
 bool ddl_lanes_pull(ddl_lanes *lanes, int peer, uint64_t address, const struct iovec parts[], int count)
 {
-    ddl_error error;
-    bool read = ddl_local_read(lanes->roster->members[peer].pid, address, parts, count, &error) == DDL_OK;
+    bool read = read_there(lanes, peer, address, parts, count);
     if (!read)
         lanes->pairs[peer].source = UNREADABLE;
     return read;

@@ -9,7 +9,7 @@ ssize_t process_vm_readv(pid_t pid, const struct iovec *parts, unsigned long cou
                          unsigned long there_count, unsigned long flags)
 {
     static int said;
-    if (there_count > 0 && there[0].iov_len > 64 * 1024 && !said++)
+    if (there_count > 1 && there[1].iov_len > 64 * 1024 && !said++)
         fputs("pulled\n", stderr);
     return syscall(SYS_process_vm_readv, (long)pid, parts, count, there, there_count, flags);
 }

@@ -9,6 +9,7 @@
 
 #include "base/bytes.h"
 #include "base/failpoint.h"
+#include "io/local.h"
 #include "pair.h"
 
 #include <stdlib.h>
@@ -375,6 +376,28 @@ static void a_source_that_is_nowhere_is_granted(void **state)
     }
 }
 
+/* A process that got the number of one that has ended has nothing where that had its mark, or something else.
+ */
+static void a_process_without_the_mark_is_not_read(void **state)
+{
+    (void)state;
+    static const uint64_t own = UINT64_C(0x1234567887654321);
+    static const char text[] = "what lies there";
+    char found[sizeof text] = "";
+    const struct iovec part = { found, sizeof found };
+    const uint64_t at = (uintptr_t)&own, there = (uintptr_t)text;
+    const ddl_local_mark marks[] = { { at, own }, { at, own + 1 }, { 8, own } };
+    ddl_error error;
+    if (ddl_local_read(getpid(), &marks[0], 0, NULL, 0, &error) != DDL_OK)
+        skip(); /* the system lets nobody read so */
+    assert_int_equal(ddl_local_read(getpid(), &marks[1], there, &part, 1, &error), DDL_ERESOURCE);
+    assert_int_equal(ddl_local_read(getpid(), &marks[2], there, &part, 1, &error), DDL_ERESOURCE);
+    assert_int_equal(ddl_local_read(getpid(), &marks[1], 0, NULL, 0, &error), DDL_ERESOURCE);
+    assert_int_equal(ddl_local_read(getpid(), &marks[0], 8, &part, 1, &error), DDL_ERESOURCE);
+    assert_int_equal(ddl_local_read(getpid(), &marks[0], there, &part, 1, &error), DDL_OK);
+    assert_string_equal(found, text);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -393,6 +416,7 @@ int main(void)
         cmocka_unit_test(sources_of_another_operation_are_left_alone),
         cmocka_unit_test(a_source_of_another_size_ends_the_link),
         cmocka_unit_test(a_source_that_is_nowhere_is_granted),
+        cmocka_unit_test(a_process_without_the_mark_is_not_read),
     };
     return cmocka_run_group_tests_name("pull", tests, NULL, NULL);
 }
