@@ -34,9 +34,6 @@ typedef struct ddl_past_messages {
     uint64_t sequence, empty_sequence;
 } ddl_past_messages;
 
-/* That a process sees, at most. */
-enum { DDL_COMM_GPUS = 64 };
-
 struct ddl_shrinking;
 typedef struct ddl_votes ddl_votes;
 typedef struct ddl_alone ddl_alone;

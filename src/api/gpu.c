@@ -246,8 +246,10 @@ static ddl_status find_staging(ddl_comm *comm, int gpu, ddl_staging **staging, d
                         DDL_COMM_GPUS);
     if (comm->stagings[gpu] == NULL) {
         DDL_TRY(ddl_gpu_plugin(&ops, err));
-        DDL_TRY(ddl_staging_create(ops, gpu, comm->engine != NULL ? &comm->world->staged : NULL,
-                                   &comm->stagings[gpu], err));
+        const bool takes_turns = comm->engine != NULL;
+        DDL_TRY(ddl_staging_create(ops, gpu, takes_turns ? &comm->world->staged : NULL,
+                                   takes_turns ? &comm->world->hangs_until[gpu] : NULL, &comm->stagings[gpu],
+                                   err));
     }
     *staging = comm->stagings[gpu];
     return DDL_OK;

@@ -25,6 +25,9 @@
 
 enum { DDL_WORLD_BUCKETS = 64 };
 
+/* That a process sees, at most. */
+enum { DDL_COMM_GPUS = 64 };
+
 /* Of each rank; each is one communicator's at a time. */
 enum { DDL_BOARDS = 16 };
 
@@ -79,9 +82,10 @@ typedef struct ddl_world {
     int nearly_words;
     uint32_t *freed; /* ids, in order: what still comes for them is dropped */
     size_t nfreed, freed_capacity;
-    ddl_list posting;    /* ddl_posting.link of those that have posted something and wait */
-    ddl_list staged;     /* ddl_staging.link of those with operations under way */
-    int64_t copied_ns;   /* when something last moved there */
+    ddl_list posting;  /* ddl_posting.link of those that have posted something and wait */
+    ddl_list staged;   /* ddl_staging.link of those with operations under way */
+    int64_t copied_ns; /* when something last moved there */
+    ddl_deadline hangs_until[DDL_COMM_GPUS]; /* of each GPU (staging.h) */
     ddl_list voting;     /* ddl_comm.voting of those with calls that wait for votes, or for GPUs */
     int64_t voted_ns;    /* when something last moved there */
     ddl_link arrivals;   /* submitted to the engine when ranks that connect late have come */

@@ -108,8 +108,8 @@ void ddl_staging_take_stock(ddl_staging *staging)
 
 /* ---- life ---- */
 
-ddl_status ddl_staging_create(const struct ddl_device_ops *ops, int gpu, ddl_list *busy, ddl_staging **out,
-                              ddl_error *err)
+ddl_status ddl_staging_create(const struct ddl_device_ops *ops, int gpu, ddl_list *busy,
+                              ddl_deadline *hangs_until, ddl_staging **out, ddl_error *err)
 {
     ddl_staging *staging = ddl_alloc(sizeof *staging);
     if (staging == NULL)
@@ -117,6 +117,7 @@ ddl_status ddl_staging_create(const struct ddl_device_ops *ops, int gpu, ddl_lis
     staging->ops = ops;
     staging->gpu = gpu;
     staging->busy = busy;
+    staging->hangs_until = hangs_until;
     ddl_list_init(&staging->spare);
     ddl_list_init(&staging->running);
     ddl_list_init(&staging->latches);
@@ -179,9 +180,13 @@ void ddl_staging_drop(ddl_staging *staging)
 {
     if (staging->lost)
         return;
+    const bool is_known = staging->hangs_until != NULL && !ddl_deadline_passed(*staging->hangs_until);
+    const int limit_ms = is_known ? DDL_DRAIN_LOOK_MS : DDL_DRAIN_MS;
     const int64_t begin_ns = ddl_now_ns();
-    staging->lost = !staging->ops->drain(staging->device, DDL_DRAIN_MS);
-    staging->hangs = staging->lost && ddl_now_ns() - begin_ns >= DDL_DRAIN_MS * DDL_NS_PER_MS;
+    staging->lost = !staging->ops->drain(staging->device, limit_ms);
+    staging->hangs = staging->lost && ddl_now_ns() - begin_ns >= limit_ms * DDL_NS_PER_MS;
+    if (staging->hangs && !is_known && staging->hangs_until != NULL)
+        *staging->hangs_until = ddl_deadline_in_ms(DDL_HANGS_MS);
 }
 
 void ddl_staging_tell_hanging(const ddl_staging *staging, char *text, size_t bytes)

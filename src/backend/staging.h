@@ -14,7 +14,11 @@
 enum { DDL_STAGED_ROOMS = 6 /* of one operation, at most */ };
 
 /* Who cancels must not wait long for a GPU that hangs: others wait for their turn meanwhile. */
-enum { DDL_DRAIN_MS = 250 };
+enum {
+    DDL_DRAIN_MS = 250,
+    DDL_HANGS_MS = 1000,  /* that was in vain: for so long nobody else waits for that GPU */
+    DDL_DRAIN_LOOK_MS = 1 /* but this */
+};
 
 typedef struct ddl_staging { /* of one GPU */
     const struct ddl_device_ops *ops;
@@ -29,14 +33,16 @@ typedef struct ddl_staging { /* of one GPU */
     bool is_stocked;
     ddl_list *busy; /* of `link`, while something is running; NULL: nobody looks */
     ddl_link link;
-    ddl_mark *copied; /* of copies on the GPU itself; NULL: there was none */
-    bool lost;        /* it did not end what was under way: nothing is begun any more */
-    bool hangs;       /* nor has it failed, which would have ended that */
+    ddl_mark *copied;          /* of copies on the GPU itself; NULL: there was none */
+    bool lost;                 /* it did not end what was under way: nothing is begun any more */
+    bool hangs;                /* nor has it failed, which would have ended that */
+    ddl_deadline *hangs_until; /* of the GPU, for all who take turns: it has been waited for in vain; NULL:
+                                  there are no others */
 } ddl_staging;
 
-/* busy must outlive it. DDL_EDEVICE: the GPU cannot be used; DDL_ENOMEM. */
+/* busy and hangs_until must outlive it. DDL_EDEVICE: the GPU cannot be used; DDL_ENOMEM. */
 DDL_MUST_USE ddl_status ddl_staging_create(const struct ddl_device_ops *ops, int gpu, ddl_list *busy,
-                                           ddl_staging **staging, ddl_error *err);
+                                           ddl_deadline *hangs_until, ddl_staging **staging, ddl_error *err);
 
 /* Nothing may be running. NULL is fine. */
 void ddl_staging_destroy(ddl_staging *staging);
@@ -58,7 +64,7 @@ DDL_MUST_USE ddl_status ddl_staging_copy(ddl_staging *staging, void *to, const v
                                          ddl_error *err);
 DDL_MUST_USE ddl_status ddl_staging_look(ddl_staging *staging, bool *is_copied, ddl_error *err);
 /* It has failed, or took too long: the buffers are not touched any more. What is under way is waited for, for
- * DDL_DRAIN_MS. */
+ * DDL_DRAIN_MS; but only looked at where another has just waited for this GPU in vain. */
 void ddl_staging_drop(ddl_staging *staging);
 
 /* Append to a text of at most so many bytes that what was under way goes on, if it was dropped and that is
@@ -115,7 +121,7 @@ bool ddl_staged_is_over(const ddl_staged *staged);
 /* Whether it waits for the GPU, rather than for pieces to run. */
 bool ddl_staged_waits(const ddl_staged *staged);
 
-/* The buffers are not touched any more. What is under way is waited for, for DDL_DRAIN_MS. */
+/* The buffers are not touched any more, as with ddl_staging_drop where it has not ended by itself. */
 void ddl_staged_end(ddl_staged *staged);
 
 #endif

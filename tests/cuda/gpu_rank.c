@@ -1,6 +1,6 @@
 /*
  * gpu_rank - a rank with buffers in memory of a GPU, for tests of what breaks: gpu_rank DRIVER CALLS COUNT
- * [again|host|stream|ordered|loading|aborting|exiting|away|parts], or gpu_rank DRIVER device
+ * [again|host|stream|ordered|loading|aborting|exiting|away|parts|many|leaving], or gpu_rank DRIVER device
  *
  * Makes that many allreduce of COUNT floats until one fails, and tells the end of it in a line of JSON, with
  * how many streams and events there are then.
@@ -11,6 +11,7 @@
  * so that all of it has to end by ddl_comm_abort, which each rank calls 2 BUSY_MS after the first. exiting:
  * so that the process ends meanwhile. away: makes none, for long.
  * parts: in the order of one stream, on the world and on parts of it.
+ * many: with requests, on many parts at a time. leaving: so that the world is freed while they are in flight.
  */
 #include "../conformance/gpu_memory.h"
 #include "../conformance/gpu_stream.h"
@@ -36,7 +37,7 @@ static void tell(const char *event, ddl_status status)
     fflush(stdout);
 }
 
-enum { BUSY_MS = 450, AWAY = 20 /* so many times that */ };
+enum { BUSY_MS = 450, AWAY = 20 /* so many times that */, MANY = 24 };
 
 static void nap(void *arg)
 {
@@ -114,6 +115,20 @@ static ddl_status reduce_in_parts(const void *in, void *out, size_t count, ddl_c
     return status != DDL_OK ? status : ddl_stream_end(world);
 }
 
+static ddl_status reduce_in_many(const void *in, size_t count, ddl_comm *world, bool is_leaving)
+{
+    static ddl_request *requests[MANY];
+    ddl_status status = DDL_OK;
+    for (int i = 0; status == DDL_OK && i < MANY; i++) {
+        ddl_comm *part = NULL;
+        void *out = gpu_memory_alloc(count * sizeof(float));
+        status = out != NULL ? ddl_comm_split(world, 0, 0, &part) : DDL_ENOMEM;
+        if (status == DDL_OK)
+            status = ddl_allreduce(in, out, count, DDL_FLOAT32, DDL_SUM, part, &requests[i]);
+    }
+    return status != DDL_OK || is_leaving ? status : ddl_wait_all(MANY, requests);
+}
+
 static ddl_status reduce(const void *in, void *out, size_t count, ddl_comm *world, bool in_stream)
 {
     ddl_request *request = NULL;
@@ -164,6 +179,8 @@ int main(int argc, char **argv)
         status = reduce_in_parts(in, out, count, world, stream);
     if (is_loading)
         status = load_behind(in, out, count, world, stream, is_aborting);
+    if (strcmp(how, "many") == 0 || strcmp(how, "leaving") == 0)
+        status = reduce_in_many(in, count, world, strcmp(how, "leaving") == 0);
     for (int i = 0; status == DDL_OK && i < atoi(argv[2]); i++)
         status = reduce(in, out, count, world, in_stream);
     tell("allreduce", status);

@@ -13,6 +13,7 @@
  *     break=5    the fifth one fails while it runs, and everything after it
  *     answers=34 whoever asks where memory is gets this error
  *     hang=5     the fifth one does not end, nor does what comes after it in its stream
+ *     hangs=5    nor do the fifth one and all after it
  *     refuse=cuEventRecord:5  the fifth call of that function is refused: this one, or, for want of memory,
  *                cuMemHostAlloc, cuStreamCreateWithPriority or cuEventCreate
  *     all=1      all other memory counts as that of GPU 0, from the start: a program for hosts tests copies
@@ -95,7 +96,7 @@ static struct {
     pthread_cond_t changed;
     bool is_set_up, broken;
     int gpus, delay_us;
-    long copies, fail, break_, hang, answers, all, functions, lazy, pinning, gone, init, killed, stuck,
+    long copies, fail, break_, hang, hangs, answers, all, functions, lazy, pinning, gone, init, killed, stuck,
         must_copy;
     bool is_loading;  /* lazily */
     char refused[40]; /* this function, in this call of those so far */
@@ -125,7 +126,7 @@ static void read_words(const char *words)
         { "answers=", &driver.answers }, { "functions=", &driver.functions }, { "init=", &driver.init },
         { "killed=", &driver.killed },   { "stuck=", &driver.stuck },         { "all=", &driver.all },
         { "lazy=", &driver.lazy },       { "copies=", &driver.must_copy },    { "pinning=", &driver.pinning },
-        { "gone=", &driver.gone }
+        { "gone=", &driver.gone },       { "hangs=", &driver.hangs }
     };
     for (const char *word = words; word != NULL;
          word = strchr(word, ',') != NULL ? strchr(word, ',') + 1 : NULL) {
@@ -231,6 +232,12 @@ static bool spoils_a_capture(void)
         if (spoils_a_capture())                                   \
             return unlock(CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED); \
     } while (0)
+
+/* Of copies. */
+static bool does_hang(long number)
+{
+    return number == driver.hang || (driver.hangs > 0 && number >= driver.hangs);
+}
 
 /* With the lock. */
 static bool is_refused(const char *function)
@@ -413,7 +420,7 @@ static bool is_idle(void)
 /* As the real one, it waits for everything that is under way. */
 static CUresult release(const void *address)
 {
-    while (!is_idle() && driver.hang == 0)
+    while (!is_idle() && driver.hang == 0 && driver.hangs == 0)
         pthread_cond_wait(&driver.changed, &driver.lock);
     for (struct memory **place = &driver.memories; *place != NULL; place = &(*place)->next)
         if ((*place)->address == address) {
@@ -872,7 +879,7 @@ CUresult CUDAAPI cuMemcpyAsync(CUdeviceptr to, CUdeviceptr from, size_t count, C
                                                 .to = target,
                                                 .from = source,
                                                 .count = count,
-                                                .hangs = number == driver.hang,
+                                                .hangs = does_hang(number),
                                                 .breaks = number == driver.break_ }));
 }
 

@@ -21,6 +21,7 @@ from world import World, bound, on_two_cpus  # noqa: E402  (world.py is beside t
 GPU_RANK = DRIVER = LIBRARY = PLUGIN = None
 MANY = 2_000_000  # floats: several rooms
 SEVERAL = 1_000_000  # where many worlds copy them
+SMALL = 50_000  # and many communicators
 CALLS = 50
 
 
@@ -83,6 +84,25 @@ class Failing(Worlds):
                     self.assertEqual(rank == 1, "may still write to the buffers" in record["text"], record)
                 for record in records:
                     self.assertLess((record["end_ns"] - began_ns) / 1e9, bound(10), record)
+
+    def run_many(self, how, **environment):
+        """Of ranks 0 and 1, whose GPU hangs in calls of 24 communicators: what came of the calls, and of the end."""
+        with World(GPU_RANK, 2, DDL_TEST_STANDIN_1="hangs=1", DDL_GPU="staged", **environment) as world:
+            ranks = world.start_all(DRIVER, 0, SMALL, how)
+            began_ns = max(rank.expect("init", "DDL_OK")["end_ns"] for rank in ranks)
+            return [(rank.expect("allreduce"), rank.next()) for rank in ranks], began_ns
+
+    def test_a_gpu_that_hangs_is_waited_for_once_whatever_hangs_there(self):
+        limit_ms = int(1000 * bound(1))
+        told, began_ns = self.run_many("many", DDL_TIMEOUT=f"{limit_ms}ms")
+        self.assert_all([record for record, _ in told], "DDL_EDEVICE", 1, "GPU 0 has not copied its buffers")
+        for record, _ in told:
+            self.assertLess((record["end_ns"] - began_ns) / 1e9, limit_ms / 1000 + bound(1.5), record)
+
+    def test_a_gpu_that_hangs_is_waited_for_once_at_the_end(self):
+        for begun, ended in self.run_many("leaving")[0]:
+            self.assertEqual(ended["status"], "DDL_ETIMEDOUT", ended)
+            self.assertLess((ended["end_ns"] - begun["end_ns"]) / 1e9, 4 + bound(1), ended)
 
     def test_whoever_is_late_because_of_his_gpu_says_so(self):
         # Rank 1 has all that it needs for the first call, but cannot bring it to its GPU; the others are in the second
