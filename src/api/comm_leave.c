@@ -15,6 +15,7 @@
 #include "api/votes.h"
 
 #include <stdio.h>
+#include <string.h>
 #include <time.h>
 
 enum {
@@ -36,24 +37,30 @@ static int find_awaited(const ddl_comm *comm)
     return found;
 }
 
+/* What GPUs still do to buffers of what was abandoned, first of all; to be appended to an error. */
+typedef struct going_on {
+    char text[192];
+} going_on;
+
 /* Holder: end what is still in flight; nobody will drive it any more. */
-static void abandon_operations(ddl_comm *comm)
+static void abandon_operations(ddl_comm *comm, going_on *left)
 {
-    bool any = false;
+    ddl_notice *cause = &comm->pool->cause;
     const int awaited = find_awaited(comm);
+    going_on here = { "" };
     comm->is_abandoned = true;
-    ddl_votes_cancel(comm, ABANDONED_MS);
+    ddl_failure_cancel(comm, ABANDONED_MS, here.text, sizeof here.text);
+    if (!comm->failure.failed && !ddl_list_empty(&comm->in_flight)) {
+        *cause = (ddl_notice){ .code = DDL_EABORTED, .culprit = awaited, .witness = -1 };
+        snprintf(cause->text, sizeof cause->text,
+                 "the communicator was freed before the operation had ended%s", here.text);
+    }
+    if (left->text[0] == '\0')
+        *left = here;
     for (ddl_link *first; (first = ddl_list_first(&comm->in_flight)) != NULL;) {
         ddl_request *request = DDL_CONTAINER(first, ddl_request, link);
         ddl_comm_untrack(request);
-        ddl_backend_cancel(&request->task);
-        if (!comm->failure.failed && !any) {
-            comm->pool->cause = (ddl_notice){ .code = DDL_EABORTED, .culprit = awaited, .witness = -1 };
-            snprintf(comm->pool->cause.text, sizeof comm->pool->cause.text,
-                     "the communicator was freed before the operation had ended");
-        }
-        any = true;
-        request->status = comm->pool->cause.code;
+        request->status = cause->code;
         request->root_cause = true;
         ddl_request_end(request);
     }
@@ -65,6 +72,7 @@ ddl_status ddl_comm_destroy(ddl_comm *comm, ddl_deadline deadline, ddl_error *er
     if (comm == NULL)
         return DDL_OK;
     ddl_world *world = comm->world;
+    going_on ignored = { "" }; /* whoever frees it has ended all before */
     if (comm->engine != NULL) {
         if (!ddl_engine_enter(comm->engine, deadline)) {
             ddl_gpu_let_go(comm);
@@ -72,7 +80,7 @@ ddl_status ddl_comm_destroy(ddl_comm *comm, ddl_deadline deadline, ddl_error *er
             return ddl_comm_kept_out(comm, err);
         }
         if (!ddl_list_empty(&comm->in_flight))
-            abandon_operations(comm);
+            abandon_operations(comm, &ignored);
         if (comm->failure.failing && !comm->failure.failed)
             world->nbusy--;
         ddl_repeat_forget(comm);
@@ -166,24 +174,31 @@ static bool see_waiters_off(ddl_comm *comm, ddl_deadline deadline)
     return true;
 }
 
-/* Nothing is in flight from here on, and nobody waits; or *stuck is set, for the reason why. */
-static void close_down(ddl_comm *comm, ddl_deadline deadline, ddl_status *stuck, ddl_error *why)
+/* What came of taking communicators down, beside errors of operations for which nobody has waited. */
+typedef struct taking_down {
+    ddl_deadline deadline;
+    ddl_status streamed, stuck;
+    ddl_error missing, why; /* of these two */
+    going_on left;
+} taking_down;
+
+/* Nothing is in flight from here on, and nobody waits; or end->stuck is set, for the reason why. */
+static void close_down(ddl_comm *comm, taking_down *end)
 {
-    if (comm->engine == NULL)
+    if (comm->engine == NULL || end->stuck != DDL_OK)
         return;
-    if (*stuck != DDL_OK)
-        return;
-    if (!ddl_engine_enter(comm->engine, deadline)) {
-        *stuck = ddl_comm_kept_out(comm, why);
+    if (!ddl_engine_enter(comm->engine, end->deadline)) {
+        end->stuck = ddl_comm_kept_out(comm, &end->why);
         return;
     }
-    abandon_operations(comm);
+    abandon_operations(comm, &end->left);
     ddl_engine_leave(comm->engine);
-    if (!see_waiters_off(comm, deadline))
-        *stuck = DDL_FAIL(why, DDL_ETIMEDOUT,
-                          "a thread that waits for an operation on %s does not run, though that has ended; "
-                          "is it short of CPU time?",
-                          comm->pool->prefix);
+    if (!see_waiters_off(comm, end->deadline))
+        end->stuck =
+            DDL_FAIL(&end->why, DDL_ETIMEDOUT,
+                     "a thread that waits for an operation on %s does not run, though that has ended; "
+                     "is it short of CPU time?",
+                     comm->pool->prefix);
 }
 
 /* The next communicator after this one (NULL: the first), beside the root itself, that is freed with it. */
@@ -349,16 +364,9 @@ static ddl_status meet_to_free(ddl_comm *comm, ddl_deadline deadline)
     return status;
 }
 
-/* What came of taking communicators down, beside errors of operations for which nobody has waited. */
-typedef struct taking_down {
-    ddl_deadline deadline;
-    ddl_status streamed, stuck;
-    ddl_error missing, why; /* of these two */
-} taking_down;
-
 static void take_down(ddl_comm *comm, taking_down *end)
 {
-    close_down(comm, end->deadline, &end->stuck, &end->why);
+    close_down(comm, end);
     take_streamed(comm, &end->streamed, &end->missing);
     destroy_unless(&end->stuck, comm, end->deadline, &end->why);
 }
@@ -383,6 +391,17 @@ static ddl_status finish_parts(ddl_comm *comm, ddl_deadline deadline)
             status = tell_unended(part, comm);
     }
     return status;
+}
+
+/* Who frees a communicator may free the buffers next. */
+static ddl_status tell_going_on(ddl_status status, const going_on *left)
+{
+    ddl_error error = *ddl_last_error();
+    if (status == DDL_OK || strstr(error.text, left->text) != NULL)
+        return status;
+    const size_t there = strlen(error.text);
+    snprintf(error.text + there, sizeof error.text - there, "%s", left->text);
+    return ddl_last_error_keep(&error);
 }
 
 /* There is nothing to be done, or nothing can be: *status. */
@@ -420,12 +439,12 @@ ddl_status ddl_comm_free(ddl_comm **handle)
         take_down_parts(comm, meets && status == DDL_OK, deadline, &end);
     take_down(comm, &end);
     if (end.streamed != DDL_OK) /* results are missing, whatever else has gone wrong */
-        return ddl_last_error_keep(&end.missing);
+        return tell_going_on(ddl_last_error_keep(&end.missing), &end.left);
     if (end.stuck != DDL_OK)
-        return ddl_last_error_set(end.stuck, rank, "comm_free", "%s", end.why.text);
+        return tell_going_on(ddl_last_error_set(end.stuck, rank, "comm_free", "%s", end.why.text), &end.left);
     if (status == DDL_EABORTED) { /* has failed meanwhile, which those have heard whom it concerns */
         (void)ddl_last_error_keep(&before);
         return DDL_OK;
     }
-    return status;
+    return tell_going_on(status, &end.left);
 }

@@ -248,11 +248,21 @@ bool ddl_failure_is_behind(const ddl_comm *comm, const ddl_request *request)
 
 /* ---- the end ---- */
 
-static void say_not_stopped(ddl_notice *cause)
+void ddl_failure_cancel(ddl_comm *comm, int timeout_ms, char *text, size_t bytes)
 {
-    size_t there = strlen(cause->text);
-    snprintf(cause->text + there, sizeof cause->text - there,
-             "; NCCL does not stop here, and may still write to the buffers of its calls");
+    const ddl_staging *hanging = NULL;
+    const size_t there = strlen(text);
+    if (!ddl_votes_cancel(comm, timeout_ms))
+        snprintf(text + there, bytes - there,
+                 "; NCCL does not stop here, and may still write to the buffers of its calls");
+    DDL_LIST_FOR_EACH (link, &comm->in_flight) {
+        ddl_task *task = &DDL_CONTAINER(link, ddl_request, link)->task;
+        ddl_backend_cancel(task);
+        if (task->staging != NULL && task->staging->hangs)
+            hanging = task->staging;
+    }
+    if (hanging != NULL)
+        ddl_staging_tell_hanging(hanging, text, bytes);
 }
 
 static int64_t due_ns(const ddl_comm *comm)
@@ -321,18 +331,7 @@ static void settle(ddl_comm *comm)
     const bool is_of_work = failure->cause.code == DDL_EMISMATCH || failure->cause.code == DDL_EPROTO;
     bool is_news =
         (comm->root == comm || !ddl_list_empty(&comm->in_flight)) && (is_of_work || !comm->is_parting);
-    if (!ddl_votes_cancel(comm, 0))
-        say_not_stopped(&comm->pool->cause);
-    /* First cancel everything, then tell the waiters: buffers are free when a wait returns. */
-    const ddl_staging *hanging = NULL;
-    DDL_LIST_FOR_EACH (link, &comm->in_flight) {
-        ddl_task *task = &DDL_CONTAINER(link, ddl_request, link)->task;
-        ddl_backend_cancel(task);
-        if (task->staging != NULL && task->staging->hangs)
-            hanging = task->staging;
-    }
-    if (hanging != NULL)
-        ddl_staging_tell_hanging(hanging, comm->pool->cause.text, sizeof comm->pool->cause.text);
+    ddl_failure_cancel(comm, 0, comm->pool->cause.text, sizeof comm->pool->cause.text);
     if (ddl_failure_is_of_calls(&failure->cause))
         ddl_failure_add_own_counts(comm, &comm->pool->cause);
     log_cause(comm, is_news ? DDL_LOG_ERROR : DDL_LOG_DEBUG);

@@ -20,6 +20,10 @@ bool ddl_failure_is_before(const ddl_comm *comm, const ddl_request *request);
 /* The same, behind this one: who is still in it is to come to that, and to be heard. */
 bool ddl_failure_is_behind(const ddl_comm *comm, const ddl_request *request);
 void ddl_failure_tick(ddl_comm *comm, int64_t now_ns);
+/* Cancel all that is in flight, before the first who waits is told: buffers are free when a wait returns.
+ * What GPUs do has so long to stop; what goes on all the same is appended to a text of at most so many bytes.
+ */
+void ddl_failure_cancel(ddl_comm *comm, int timeout_ms, char *text, size_t bytes);
 
 /* ---- failure_own.c: calls of this rank ---- */
 

@@ -11,7 +11,8 @@
  * so that all of it has to end by ddl_comm_abort, which each rank calls 2 BUSY_MS after the first. exiting:
  * so that the process ends meanwhile. away: makes none, for long.
  * parts: in the order of one stream, on the world and on parts of it.
- * many: with requests, on many parts at a time. leaving: so that the world is freed while they are in flight.
+ * many: with requests, on many parts at a time. leaving: so that the world is freed while they are in flight,
+ * and then waited for.
  */
 #include "../conformance/gpu_memory.h"
 #include "../conformance/gpu_stream.h"
@@ -115,9 +116,10 @@ static ddl_status reduce_in_parts(const void *in, void *out, size_t count, ddl_c
     return status != DDL_OK ? status : ddl_stream_end(world);
 }
 
+static ddl_request *requests[MANY];
+
 static ddl_status reduce_in_many(const void *in, size_t count, ddl_comm *world, bool is_leaving)
 {
-    static ddl_request *requests[MANY];
     ddl_status status = DDL_OK;
     for (int i = 0; status == DDL_OK && i < MANY; i++) {
         ddl_comm *part = NULL;
@@ -187,6 +189,8 @@ int main(int argc, char **argv)
     if (status != DDL_OK) /* the second one only says that there was a first */
         tell("after", reduce(in, out, count, world, in_stream));
     tell("free", ddl_comm_free(&world));
+    if (strcmp(how, "leaving") == 0)
+        tell("waited", ddl_wait_all(MANY, requests));
     if (strcmp(how, "again") == 0 && ddl_init(&world, NULL) == DDL_OK) {
         tell("again", ddl_allreduce(in, out, count, DDL_FLOAT32, DDL_SUM, world, NULL));
         ddl_comm_free(&world);

@@ -86,11 +86,12 @@ class Failing(Worlds):
                     self.assertLess((record["end_ns"] - began_ns) / 1e9, bound(10), record)
 
     def run_many(self, how, **environment):
-        """Of ranks 0 and 1, whose GPU hangs in calls of 24 communicators: what came of the calls, and of the end."""
+        """Of ranks 0 and 1, whose GPU hangs in calls of 24 communicators: what came of the calls, and all that is told after that."""
         with World(GPU_RANK, 2, DDL_TEST_STANDIN_1="hangs=1", DDL_GPU="staged", **environment) as world:
             ranks = world.start_all(DRIVER, 0, SMALL, how)
             began_ns = max(rank.expect("init", "DDL_OK")["end_ns"] for rank in ranks)
-            return [(rank.expect("allreduce"), rank.next()) for rank in ranks], began_ns
+            records = [[rank.expect("allreduce"), rank.next(), *([rank.expect("waited")] if how == "leaving" else [])] for rank in ranks]
+        return records, began_ns
 
     def test_a_gpu_that_hangs_is_waited_for_once_whatever_hangs_there(self):
         limit_ms = int(1000 * bound(1))
@@ -100,9 +101,11 @@ class Failing(Worlds):
             self.assertLess((record["end_ns"] - began_ns) / 1e9, limit_ms / 1000 + bound(1.5), record)
 
     def test_a_gpu_that_hangs_is_waited_for_once_at_the_end(self):
-        for begun, ended in self.run_many("leaving")[0]:
-            self.assertEqual(ended["status"], "DDL_ETIMEDOUT", ended)
+        for rank, (begun, ended, waited) in enumerate(self.run_many("leaving")[0]):
+            self.assertEqual((ended["status"], waited["status"]), ("DDL_ETIMEDOUT", "DDL_EABORTED"), (ended, waited))
             self.assertLess((ended["end_ns"] - begun["end_ns"]) / 1e9, 4 + bound(1), ended)
+            for record in ended, waited:  # whose buffers are not to be used, nor freed
+                self.assertEqual(rank == 1, "GPU 0 does not end what it had begun here, and may still write to the buffers" in record["text"], record)
 
     def test_whoever_is_late_because_of_his_gpu_says_so(self):
         # Rank 1 has all that it needs for the first call, but cannot bring it to its GPU; the others are in the second

@@ -536,6 +536,17 @@ class Deadlines(Calls):
             self.assertEqual("NCCL does not stop" in lines[0], case == 2, lines[0])
             self.assertEqual("may still write to the buffers" in records[0]["text"], case == 2, records[0])
 
+    def test_what_does_not_stop_when_the_world_is_freed_is_told(self):
+        with World(GPU_RANK, 2, TMPDIR=FOLDER.name, DDL_GPU="nccl", LD_LIBRARY_PATH=os.path.dirname(NCCL), DDL_TEST_STANDIN="gpus=4",
+                   DDL_TEST_STANDIN_NCCL_1="hang=1,stuck") as world:
+            ranks = [world.start(r, DRIVER, 0, COUNT, "leaving", LOCAL_RANK=r) for r in range(2)]
+            for rank in ranks:
+                rank.expect("init", "DDL_OK")
+                rank.expect("allreduce", "DDL_OK")
+            for r, rank in enumerate(ranks):
+                for record in rank.expect("free", "DDL_ETIMEDOUT"), rank.expect("waited", "DDL_EABORTED"):
+                    self.assertEqual(r == 1, "NCCL does not stop here, and may still write to the buffers" in record["text"], record)
+
     def test_what_hangs_for_a_rank_alone_ends_at_the_deadline(self):
         cases = [("hang=3", "NCCL has not finished within"), ("hang=4,stuck", "NCCL has not finished within"),
                  ("init=hang", "NCCL has not come up within"), ("init=name", "NCCL has not come up within")]
