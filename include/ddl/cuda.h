@@ -27,8 +27,9 @@ extern "C" {
  * the stream afterwards runs after it. The call returns without waiting for either.
  *
  * stream: a cudaStream_t or CUstream of the GPU of the buffers, in its primary context; NULL is CUDA's
- * default stream. It must not be captured into a graph, and lives until the operations have ended. A call
- * with buffers of another GPU is refused with DDL_EINVAL, and nothing else happens.
+ * default stream. It must not be captured into a graph, nor, for the default stream, any that waits for it,
+ * and lives until the operations have ended. A call with buffers of another GPU is refused with DDL_EINVAL,
+ * and nothing else happens.
  *
  * Request NULL: the call only begins the operation, and the buffers are the stream's until the operation has
  * ended. With a request the stream is ordered in the same way, and the request tells when the operation has

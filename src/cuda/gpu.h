@@ -34,7 +34,8 @@ CUresult ddl_pinned_take(const ddl_device *device, size_t bytes, void **memory);
 void ddl_pinned_give(const ddl_device *device, void *memory, size_t bytes);
 
 /* Whether operations can be in this stream of the program (latch.c). In the device's context.
- * DDL_EUNSUPPORTED: it is being captured into a graph. */
+ * DDL_EUNSUPPORTED: it is being captured into a graph; or it is the default one, and another is that waits
+ * for it. */
 ddl_status ddl_gpu_refuse_captured(const ddl_device *device, void *stream, ddl_error *err);
 
 /* Of ddl_device_ops (latch.c). */

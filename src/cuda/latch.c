@@ -376,6 +376,11 @@ ddl_status ddl_gpu_refuse_captured(const ddl_device *device, void *stream, ddl_e
 {
     CUstreamCaptureStatus capture = CU_STREAM_CAPTURE_STATUS_NONE;
     CUresult result = device->driver->cuStreamIsCapturing(stream, &capture);
+    if (result == CUDA_ERROR_STREAM_CAPTURE_IMPLICIT)
+        return DDL_FAIL(
+            err, DDL_EUNSUPPORTED,
+            "CUDA's default stream cannot be used while a stream that waits for it is being captured "
+            "into a graph; begin with another stream, or make that one with cudaStreamNonBlocking");
     if (result != CUDA_SUCCESS)
         return DDL_GPU_FAILED(device, result, "cuStreamIsCapturing", err);
     if (capture != CU_STREAM_CAPTURE_STATUS_NONE)

@@ -89,12 +89,22 @@ bool gpu_stream_open(void)
            gpu_memory_find("cuStreamEndCapture", &driver.end_capture);
 }
 
-void *gpu_stream_create(void)
+static void *create(unsigned flags)
 {
     void *stream = NULL;
     gpu_memory_enter();
-    int result = driver.create(&stream, NON_BLOCKING);
+    int result = driver.create(&stream, flags);
     return gpu_memory_leave(result) ? stream : NULL;
+}
+
+void *gpu_stream_create(void)
+{
+    return create(NON_BLOCKING);
+}
+
+void *gpu_stream_create_blocking(void)
+{
+    return create(0);
 }
 
 void gpu_stream_destroy(void *stream)

@@ -12,6 +12,8 @@ bool gpu_stream_open(void);
 
 /* On the GPU of gpu_memory.h, waiting for no other one. NULL: the driver failed. */
 void *gpu_stream_create(void);
+/* Waiting for the default one, which waits for it. */
+void *gpu_stream_create_blocking(void);
 void gpu_stream_destroy(void *stream);
 
 /* Put work into a stream; false: the driver failed. function runs on a thread of the driver. */

@@ -85,7 +85,7 @@ struct work {
 struct CUstream_st {
     struct CUstream_st *next;
     struct work *first, **end;
-    bool working, stopping, captured, captured_globally;
+    bool working, stopping, captured, captured_globally, is_blocking;
     int gpu;
     unsigned seed;
     pthread_t thread;
@@ -683,9 +683,9 @@ CUresult standin_run(CUstream stream, bool (*run)(void *arg), void *arg)
 
 CUresult CUDAAPI cuStreamCreate(CUstream *out, unsigned flags)
 {
-    (void)flags;
     ENTER_UNSAFE(true);
     *out = make_stream();
+    (*out)->is_blocking = (flags & CU_STREAM_NON_BLOCKING) == 0; /* though it waits for no other here */
     return unlock(CUDA_SUCCESS);
 }
 
@@ -742,9 +742,20 @@ CUresult CUDAAPI cuThreadExchangeStreamCaptureMode(CUstreamCaptureMode *mode)
     return CUDA_SUCCESS;
 }
 
+/* Which keeps the default stream of its context from use. */
+static bool is_one_captured_that_blocks(int gpu)
+{
+    for (const struct CUstream_st *stream = driver.streams; stream != NULL; stream = stream->next)
+        if (stream->gpu == gpu && stream->captured && stream->is_blocking)
+            return true;
+    return false;
+}
+
 CUresult CUDAAPI cuStreamIsCapturing(CUstream stream, CUstreamCaptureStatus *status)
 {
     ENTER(true);
+    if (stream == NULL && is_one_captured_that_blocks(stack[depth - 1]->gpu))
+        return unlock(CUDA_ERROR_STREAM_CAPTURE_IMPLICIT);
     bool captured = stream_of(stream)->captured;
     *status = captured ? CU_STREAM_CAPTURE_STATUS_ACTIVE : CU_STREAM_CAPTURE_STATUS_NONE;
     return unlock(CUDA_SUCCESS);

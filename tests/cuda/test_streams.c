@@ -746,6 +746,32 @@ static void a_stream_that_is_captured_is_refused(void **state)
     ranks_play("mem://captured", 1, captured_alone, &in_place);
 }
 
+/* As CUDA has it of streams that wait for the default one, which is not to be used meanwhile. */
+static void beside_a_capture_of_one_that_blocks(rank_thread *me)
+{
+    gear g;
+    EXPECT(me, gear_init(me, &g, FEW, 1));
+    void *stream = me->rank == 1 ? gpu_stream_create_blocking() : NULL;
+    ranks_meet(me); /* what they have done so far may be in the default stream */
+    EXPECT(me, stream == NULL || gpu_stream_capture(stream));
+    EXPECT(me, ddl_stream_begin(me->world, me->rank == 1 ? NULL : g.stream) == DDL_OK);
+    ddl_status told = ddl_allreduce(g.in, g.x, FEW, DDL_FLOAT32, DDL_SUM, me->world, NULL);
+    EXPECT(me, stream == NULL || gpu_stream_end_capture(stream));
+    if (me->rank == 0) {
+        EXPECT(me, told == DDL_OK && gpu_stream_wait(g.stream));
+        told = ddl_stream_end(me->world);
+    }
+    expect_failure(me, told, DDL_EUNSUPPORTED, 1, "default stream cannot be used while");
+    ranks_meet(me);
+    gear_fini(me, &g);
+}
+
+static void the_default_stream_is_refused_while_one_that_waits_for_it_is_captured(void **state)
+{
+    (void)state;
+    ranks_play("mem://implicit", 2, beside_a_capture_of_one_that_blocks, NULL);
+}
+
 /* The first calls, too, which allocate: in the order of a stream, with a request, and as they come. */
 static void beside_a_capture(rank_thread *me)
 {
@@ -806,6 +832,7 @@ int main(int argc, char *argv[])
         cmocka_unit_test(sending_in_a_stream_is_refused),
         cmocka_unit_test(exiting_lets_the_stream_go_on),
         cmocka_unit_test(a_stream_that_is_captured_is_refused),
+        cmocka_unit_test(the_default_stream_is_refused_while_one_that_waits_for_it_is_captured),
         cmocka_unit_test(a_capture_of_the_program_is_let_alone),
     };
     return cmocka_run_group_tests(tests, open_driver, NULL);
