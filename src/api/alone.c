@@ -27,6 +27,7 @@ struct ddl_alone {
     ddl_offload *offload; /* NULL: it could not be made, or not yet */
     bool is_open;
     uint64_t nbegun;
+    ddl_deadline part_by; /* as in votes_state.h */
 };
 
 /* ---- waiting ---- */
@@ -141,10 +142,19 @@ static ddl_alone *create(int gpu)
     return alone;
 }
 
+void ddl_alone_part(ddl_alone *alone, ddl_deadline latest)
+{
+    if (alone == NULL || alone->offload == NULL || alone->part_by != 0)
+        return;
+    alone->ops->part(alone->offload);
+    alone->part_by = ddl_deadline_earlier(ddl_deadline_in_ms(CLOSE_MS), latest);
+}
+
 void ddl_alone_free(ddl_alone *alone)
 {
+    ddl_alone_part(alone, DDL_DEADLINE_NEVER);
     if (alone != NULL && alone->ops != NULL)
-        alone->ops->close(alone->offload, CLOSE_MS);
+        alone->ops->close(alone->offload, ddl_deadline_left_ms(alone->part_by));
     ddl_free(alone);
 }
 
@@ -187,13 +197,14 @@ static ddl_status run(ddl_comm *comm, const ddl_call *call, ddl_deadline deadlin
  * turn is kept. */
 static void stop(const ddl_comm *comm, ddl_deadline deadline, ddl_error *error)
 {
-    const ddl_alone *alone = comm->alone;
+    ddl_alone *alone = comm->alone;
     const int left_ms = ddl_deadline_left_ms(deadline);
     const int most_ms = left_ms < STOP_MS - STOP_LATE_MS ? left_ms + STOP_LATE_MS : STOP_MS;
     if (alone->offload != NULL) {
         alone->ops->abort(alone->offload);
         if (!alone->ops->settle(alone->offload, most_ms)) {
             size_t there = strlen(error->text);
+            alone->part_by = ddl_now_ns();
             snprintf(error->text + there, sizeof error->text - there,
                      "; NCCL does not stop here, and may still write to the buffers of its calls");
             ddl_log(DDL_LOG_WARNING,

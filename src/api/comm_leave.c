@@ -19,9 +19,10 @@
 #include <time.h>
 
 enum {
-    AGAIN_MS = 1000,     /* for a second meeting */
-    ABANDONED_MS = 1000, /* for what GPUs still do */
-    LEAST_NAPS = 4000    /* for threads that have waited */
+    AGAIN_MS = 1000,  /* for a second meeting */
+    LAST_MS = 900,    /* for what GPUs still do, in all communicators together, */
+    LEAST_MS = 50,    /* but for each of them, as where another one's has taken all of that */
+    LEAST_NAPS = 4000 /* for threads that have waited */
 };
 
 /* For whom all that is in flight waits; -1: for nobody who is known, or for several. */
@@ -43,13 +44,13 @@ typedef struct going_on {
 } going_on;
 
 /* Holder: end what is still in flight; nobody will drive it any more. */
-static void abandon_operations(ddl_comm *comm, going_on *left)
+static void abandon_operations(ddl_comm *comm, ddl_deadline stopped, going_on *left)
 {
     ddl_notice *cause = &comm->pool->cause;
-    const int awaited = find_awaited(comm);
+    const int awaited = find_awaited(comm), left_ms = ddl_deadline_left_ms(stopped);
     going_on here = { "" };
     comm->is_abandoned = true;
-    ddl_failure_cancel(comm, ABANDONED_MS, here.text, sizeof here.text);
+    ddl_failure_cancel(comm, left_ms > LEAST_MS ? left_ms : LEAST_MS, here.text, sizeof here.text);
     if (!comm->failure.failed && !ddl_list_empty(&comm->in_flight)) {
         *cause = (ddl_notice){ .code = DDL_EABORTED, .culprit = awaited, .witness = -1 };
         snprintf(cause->text, sizeof cause->text,
@@ -80,7 +81,7 @@ ddl_status ddl_comm_destroy(ddl_comm *comm, ddl_deadline deadline, ddl_error *er
             return ddl_comm_kept_out(comm, err);
         }
         if (!ddl_list_empty(&comm->in_flight))
-            abandon_operations(comm, &ignored);
+            abandon_operations(comm, ddl_deadline_in_ms(LAST_MS), &ignored);
         if (comm->failure.failing && !comm->failure.failed)
             world->nbusy--;
         ddl_repeat_forget(comm);
@@ -176,22 +177,25 @@ static bool see_waiters_off(ddl_comm *comm, ddl_deadline deadline)
 
 /* What came of taking communicators down, beside errors of operations for which nobody has waited. */
 typedef struct taking_down {
-    ddl_deadline deadline;
+    ddl_deadline deadline, stopped; /* the second for what GPUs do */
     ddl_status streamed, stuck;
     ddl_error missing, why; /* of these two */
     going_on left;
 } taking_down;
 
-/* Nothing is in flight from here on, and nobody waits; or end->stuck is set, for the reason why. */
+/* Nothing is in flight from here on, and nobody waits; or end->stuck is set, for the reason why. The
+ * libraries of GPUs begin to part, as that takes a while, in which others can do so too. */
 static void close_down(ddl_comm *comm, taking_down *end)
 {
+    ddl_alone_part(comm->alone, end->stopped);
     if (comm->engine == NULL || end->stuck != DDL_OK)
         return;
     if (!ddl_engine_enter(comm->engine, end->deadline)) {
         end->stuck = ddl_comm_kept_out(comm, &end->why);
         return;
     }
-    abandon_operations(comm, &end->left);
+    abandon_operations(comm, end->stopped, &end->left);
+    ddl_votes_part(comm, end->stopped);
     ddl_engine_leave(comm->engine);
     if (!see_waiters_off(comm, end->deadline))
         end->stuck =
@@ -366,19 +370,24 @@ static ddl_status meet_to_free(ddl_comm *comm, ddl_deadline deadline)
 
 static void take_down(ddl_comm *comm, taking_down *end)
 {
-    close_down(comm, end);
     take_streamed(comm, &end->streamed, &end->missing);
     destroy_unless(&end->stuck, comm, end->deadline, &end->why);
 }
 
 /* met: with all others of comm. */
-static void take_down_parts(ddl_comm *comm, bool met, ddl_deadline deadline, taking_down *end)
+static void close_down_parts(ddl_comm *comm, bool met, ddl_deadline deadline, taking_down *end)
 {
-    for (ddl_comm *part = NULL; (part = next_part(comm, end->stuck == DDL_OK ? NULL : part)) != NULL;) {
+    for (ddl_comm *part = NULL; (part = next_part(comm, part)) != NULL;) {
         part->is_taken_along = true;
         part->board_is_done = part->board_is_done && met && posts_agree(part, deadline);
-        take_down(part, end);
+        close_down(part, end);
     }
+}
+
+static void take_down_parts(ddl_comm *comm, taking_down *end)
+{
+    for (ddl_comm *part = NULL; (part = next_part(comm, end->stuck == DDL_OK ? NULL : part)) != NULL;)
+        take_down(part, end);
 }
 
 /* Until nothing is in flight on the communicators that are freed with it. */
@@ -434,9 +443,13 @@ ddl_status ddl_comm_free(ddl_comm **handle)
         status = meet_to_free(comm, deadline);
     const int rank = comm->rank;
     const ddl_deadline least = ddl_deadline_in_ms(DDL_COMM_GRACE_MS);
-    taking_down end = { .deadline = deadline > least ? deadline : least };
+    taking_down end = { .deadline = deadline > least ? deadline : least,
+                        .stopped = ddl_deadline_in_ms(LAST_MS) };
     if (is_root)
-        take_down_parts(comm, meets && status == DDL_OK, deadline, &end);
+        close_down_parts(comm, meets && status == DDL_OK, deadline, &end);
+    close_down(comm, &end);
+    if (is_root)
+        take_down_parts(comm, &end);
     take_down(comm, &end);
     if (end.streamed != DDL_OK) /* results are missing, whatever else has gone wrong */
         return tell_going_on(ddl_last_error_keep(&end.missing), &end.left);

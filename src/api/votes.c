@@ -31,14 +31,24 @@ ddl_status ddl_votes_create(ddl_comm *comm, ddl_error *err)
     return DDL_OK;
 }
 
+void ddl_votes_part(ddl_comm *comm, ddl_deadline latest)
+{
+    ddl_votes *votes = comm->votes;
+    if (votes == NULL || votes->offload == NULL || votes->part_by != 0)
+        return;
+    votes->ops->part(votes->offload);
+    votes->part_by = ddl_deadline_earlier(ddl_deadline_in_ms(CLOSE_MS), latest);
+}
+
 void ddl_votes_free(ddl_comm *comm)
 {
     ddl_votes *votes = comm->votes;
     if (votes == NULL)
         return;
     ddl_errand_leave(votes->errand);
+    ddl_votes_part(comm, DDL_DEADLINE_NEVER);
     if (votes->ops != NULL)
-        votes->ops->close(votes->offload, CLOSE_MS);
+        votes->ops->close(votes->offload, ddl_deadline_left_ms(votes->part_by));
     ddl_free(votes->words);
     ddl_free(votes->facts);
     ddl_free(votes->has_spoken);

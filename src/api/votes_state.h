@@ -64,6 +64,8 @@ struct ddl_votes {
     uint64_t asked;  /* the oldest ballot that was not decided then */
     int left_ticks;  /* since it was noticed that a rank has left */
     int64_t stop_ns; /* until when GPUs are waited for after a failure; 0 */
+    ddl_deadline
+        part_by; /* how long the library has for the end of its communicator; 0: that was not begun */
 };
 
 static inline ddl_request *ddl_votes_request_of(ddl_link *link)

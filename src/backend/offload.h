@@ -82,13 +82,16 @@ struct ddl_offload_ops {
     /* Block until buffers of what was aborted are not touched any more, but not for longer than that. False:
      * they may be. */
     bool (*settle)(ddl_offload *offload, int timeout_ms);
-    /* Part from the others; blocks, but not for longer than that. What has not ended then is left to the
-     * process. NULL is fine. */
+    /* Begin to part from the others, where nothing is under way. Only this, abort, settle and close may
+     * follow. */
+    void (*part)(ddl_offload *offload);
+    /* Part from the others, if that was not begun; blocks, but not for longer than that. What has not ended
+     * then is left to the process. NULL is fine. */
     void (*close)(ddl_offload *offload, int timeout_ms);
 };
 
 /* Changes with anything above. */
-enum { DDL_OFFLOAD_INTERFACE = 3 };
+enum { DDL_OFFLOAD_INTERFACE = 4 };
 
 /* What the plugin exports as "ddl_cuda_offload". NULL: err tells why not. */
 typedef const struct ddl_offload_ops *ddl_offload_plugin(ddl_error *err);

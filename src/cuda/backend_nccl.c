@@ -193,6 +193,11 @@ static void abort_offload(ddl_offload *offload)
     begin_parting(offload, false);
 }
 
+static void part_offload(ddl_offload *offload)
+{
+    begin_parting(offload, true);
+}
+
 /* NCCL's end is not yet that of the stream, which may have to see that its kernel was told to stop. */
 static bool settle(ddl_offload *offload, int timeout_ms)
 {
@@ -227,8 +232,7 @@ static void close_offload(ddl_offload *offload, int timeout_ms)
 {
     if (offload == NULL)
         return;
-    if (offload->comm != NULL)
-        begin_parting(offload, true);
+    part_offload(offload);
     if (has_parted(offload, timeout_ms) && (offload->stream == NULL || settle(offload, 0)))
         free_of_driver(offload);
     if (offload->parting != NULL)
@@ -540,6 +544,7 @@ static const struct ddl_offload_ops ops = {
     .look = look,
     .abort = abort_offload,
     .settle = settle,
+    .part = part_offload,
     .close = close_offload,
 };
 

@@ -22,7 +22,7 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { COUNT = 50000 /* floats: too many for a board */, MANY = 300, ROUNDS = 40 };
+enum { COUNT = 50000 /* floats: too many for a board */, MANY = 300, ROUNDS = 40, PARTS = 6 };
 
 static ddl_comm *world;
 static int rank, nranks;
@@ -332,6 +332,30 @@ static void two(void)
         reduce("again", gpu_memory_alloc, i, comms[i]);
 }
 
+/* Each with a communicator of NCCL, which the world takes along. */
+static void parts(void)
+{
+    for (int i = 0; i < PARTS; i++) {
+        ddl_comm *made = NULL;
+        if (ddl_comm_split(world, 0, rank, &made) != DDL_OK)
+            exit(5);
+        reduce("part", gpu_memory_alloc, i, made);
+    }
+}
+
+/* The same for each rank alone. */
+static void parts_alone(void)
+{
+    const int own = rank;
+    rank = 0; /* of each part */
+    for (int i = 0; i < PARTS; i++) {
+        ddl_comm *made = NULL;
+        if (ddl_comm_split(world, own, 0, &made) != DDL_OK)
+            exit(5);
+        reduce("part", gpu_memory_alloc, i, made);
+    }
+}
+
 static void *find_in_nccl(const char *name)
 {
     void *library = dlopen("libnccl.so.2", RTLD_NOW | RTLD_NOLOAD);
@@ -499,6 +523,8 @@ static const struct {
              { "exit-inside", exit_inside },
              { "apart", apart },
              { "two", two },
+             { "parts", parts },
+             { "parts-alone", parts_alone },
              { "beside", beside },
              { "managed", managed },
              { "streams", streams },

@@ -18,6 +18,7 @@
  *     die=3          the process is killed in the third one
  *     stuck          what was aborted does not stop
  *     stop=300       it stops after so many milliseconds, and has written to its output by then
+ *     part=600       the end of a communicator takes so many milliseconds
  *     frees          it gives memory back when it stops, and so waits for all that is under way on the GPU
  *     late=50000     what a call has received gets to its output so many microseconds after others may have
  *                    ended
@@ -136,7 +137,7 @@ struct call {
 static struct {
     pthread_mutex_t lock;
     bool is_read;
-    long version, delay, fail, break_, remote, hang, die, stop, late, calls;
+    long version, delay, fail, break_, remote, hang, die, stop, late, part, calls;
     bool init_fails, init_hangs, has_no_id, names_nothing, stuck, frees, exclusive, has_gate;
     atomic_int ncame, nlet_on; /* at the gate, and from there */
     pthread_mutex_t gpu;
@@ -154,7 +155,8 @@ static void read_words(const char *words)
         long *value;
     } known[] = { { "version=", &nccl.version }, { "delay=", &nccl.delay },   { "fail=", &nccl.fail },
                   { "break=", &nccl.break_ },    { "remote=", &nccl.remote }, { "hang=", &nccl.hang },
-                  { "die=", &nccl.die },         { "stop=", &nccl.stop },     { "late=", &nccl.late } };
+                  { "die=", &nccl.die },         { "stop=", &nccl.stop },     { "late=", &nccl.late },
+                  { "part=", &nccl.part } };
     for (const char *word = words; word != NULL;
          word = strchr(word, ',') != NULL ? strchr(word, ',') + 1 : NULL) {
         for (size_t i = 0; i < sizeof known / sizeof *known; i++)
@@ -430,6 +432,7 @@ EXPORT(outcome ncclCommFinalize(struct comm *comm))
 
 EXPORT(outcome ncclCommDestroy(struct comm *comm))
 {
+    nap(1000 * nccl.part);
     destroy(comm);
     return SUCCESS;
 }

@@ -439,6 +439,17 @@ class Situations(unittest.TestCase):
             self.assert_exact(rank, "again")
         self.end(ranks, uses=2)
 
+    def test_communicators_of_nccl_end_at_a_time(self):
+        for what in "parts", "parts-alone":
+            with self.subTest(what=what):
+                ranks = self.play(what, 2, DDL_TEST_STANDIN_NCCL="part=600")
+                for rank in ranks:
+                    for _ in range(6):
+                        self.assert_exact(rank, "part")
+                for rank in ranks:
+                    self.assertLess(rank.expect("free", "DDL_OK")["ms"], 1000 * (0.6 + bound(1.2)))
+                self.ended(ranks, uses=6)
+
     def test_a_part_goes_on_while_nccl_comes_up(self):
         ranks = self.play("beside", 2, DDL_TEST_STANDIN_NCCL="gate")
         for event in ("beside", "beside", "reduce"):
